@@ -1,0 +1,48 @@
+package key
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+)
+
+// The errors of this package arrive wrapped with what is wrong and what to do.
+var (
+	ErrSpace = errors.New("invalid space") // a Space that does not validate
+	ErrChain = errors.New("invalid chain") // tokens, hashes or options a Builder refuses
+	ErrName  = errors.New("invalid name")  // text that Parse cannot read
+)
+
+// Hash is the 128-bit hash of all tokens from the start of the prompt to the
+// end of one chunk. The zero Hash names no chunk: as a parent it stands for
+// the root. It is an alias so that slices of hashes can be handed to packages
+// that know nothing of keys.
+type Hash = [16]byte
+
+// SpaceID is the 128-bit digest of a Space's canonical form.
+type SpaceID [16]byte
+
+// String returns 32 lower-case hexadecimal digits.
+func (id SpaceID) String() string { return hex.EncodeToString(id[:]) }
+
+// Key names one chunk of one space. It is comparable and holds no pointers.
+type Key struct {
+	Space SpaceID
+	Hash  Hash
+}
+
+// String returns space id and hash as hexadecimal digits with a slash between.
+func (k Key) String() string { return k.Space.String() + "/" + hex.EncodeToString(k.Hash[:]) }
+
+// ParseHash reads 32 lower-case hexadecimal digits, as a Hash or, converted,
+// a SpaceID is written. The error wraps ErrName.
+func ParseHash(s string) (Hash, error) {
+	var h Hash
+	if len(s) != hex.EncodedLen(len(h)) {
+		return Hash{}, fmt.Errorf("%w: hash %.64q has %d digits: write %d", ErrName, s, len(s), hex.EncodedLen(len(h)))
+	}
+	if _, err := hex.Decode(h[:], []byte(s)); err != nil || hex.EncodeToString(h[:]) != s {
+		return Hash{}, fmt.Errorf("%w: hash %q: write lower-case hexadecimal digits", ErrName, s)
+	}
+	return h, nil
+}

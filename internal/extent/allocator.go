@@ -1,0 +1,159 @@
+package extent
+
+import "fmt"
+
+// UnitBytes is the granularity of every offset and size: the block size that
+// direct I/O and page mappings need.
+const UnitBytes = 1 << unitShift
+
+const unitShift = 12
+
+// Allocator hands out extents of [0, Capacity). Create it with New. It is not
+// safe for concurrent use.
+type Allocator struct {
+	records records
+	index   index
+	bins    bins
+	units   int64 // capacity
+	free    int64 // units not handed out
+	live    int64 // extents handed out
+}
+
+// New returns an allocator of capacityBytes, rounded down to whole units, all
+// of it free. A negative capacity counts as none.
+func New(capacityBytes int64) *Allocator {
+	units := max(capacityBytes, 0) >> unitShift
+	a := &Allocator{units: units, free: units}
+	a.records.init(units)
+	a.index.init(units)
+	a.bins.init(units)
+	if units > 0 {
+		i := a.records.take(0, units)
+		a.records.link(i, end)
+		a.index.insert(&a.records, i)
+		a.bins.push(&a.records, i)
+	}
+	return a
+}
+
+// Alloc hands out an extent of n bytes rounded up to whole units and returns
+// its offset. It reports false when n is not positive or above LargestFree. It
+// takes constant time and prefers the extent freed last, whose memory is
+// likely still in the caches.
+func (a *Allocator) Alloc(n int64) (off int64, ok bool) {
+	if n <= 0 || n > a.free<<unitShift {
+		return 0, false
+	}
+	units := toUnits(n)
+	i := a.bins.find(&a.records, units)
+	if i == none {
+		return 0, false
+	}
+	a.bins.remove(&a.records, i)
+	if a.records.at(i).units > units {
+		a.bins.push(&a.records, a.split(i, units))
+	}
+	a.occupy(i)
+	return a.records.at(i).start << unitShift, true
+}
+
+// Free takes back the extent that Alloc or Reserve handed out at off with size
+// n (the exact size or the rounded one) and joins it with free neighbours.
+// Anything else (a second Free, a part of an extent, a foreign range) is a
+// broken invariant of the caller and panics.
+func (a *Allocator) Free(off, n int64) {
+	i := none
+	if off >= 0 && off&(UnitBytes-1) == 0 && off>>unitShift < a.units {
+		i = a.index.lookup(&a.records, off>>unitShift)
+	}
+	if i == none || a.records.at(i).isFree() || n <= 0 || a.records.at(i).units != toUnits(n) {
+		panic(fmt.Sprintf("extent: free of [%d, +%d), which is not handed out", off, n))
+	}
+	a.live--
+	a.free += a.records.at(i).units
+	if next := a.records.at(i).next; a.records.at(next).isFree() {
+		a.bins.remove(&a.records, next)
+		a.join(i, next)
+	}
+	if prev := a.records.at(i).prev; a.records.at(prev).isFree() {
+		a.bins.remove(&a.records, prev)
+		a.join(prev, i)
+		i = prev
+	}
+	a.bins.push(&a.records, i)
+}
+
+// Reserve hands out the given range, as recovery needs it: off must be a
+// multiple of UnitBytes, n is rounded up to whole units. It reports false, and
+// changes nothing, when the range is malformed, out of bounds or not wholly
+// free. The order of calls does not matter for its cost.
+func (a *Allocator) Reserve(off, n int64) bool {
+	if off < 0 || off&(UnitBytes-1) != 0 || n <= 0 || n > a.Capacity() || off > a.Capacity()-n {
+		return false
+	}
+	start, units := off>>unitShift, toUnits(n)
+	i := a.index.covering(&a.records, start)
+	r := a.records.at(i)
+	if !r.isFree() || r.start+r.units < start+units {
+		return false
+	}
+	a.bins.remove(&a.records, i)
+	if head := start - r.start; head > 0 {
+		rest := a.split(i, head)
+		a.bins.push(&a.records, i)
+		i = rest
+	}
+	if a.records.at(i).units > units {
+		a.bins.push(&a.records, a.split(i, units))
+	}
+	a.occupy(i)
+	return true
+}
+
+// Capacity is the size of the space in bytes.
+func (a *Allocator) Capacity() int64 { return a.units << unitShift }
+
+// FreeBytes is what is not handed out, in however many pieces.
+func (a *Allocator) FreeBytes() int64 { return a.free << unitShift }
+
+// UsedBytes is what is handed out, rounding included.
+func (a *Allocator) UsedBytes() int64 { return (a.units - a.free) << unitShift }
+
+// Extents is the number of extents handed out.
+func (a *Allocator) Extents() int64 { return a.live }
+
+// LargestFree is the largest n that Alloc would grant now, in bytes. That is
+// the largest free extent, except when more than 64 free extents share the
+// largest size class: then it may be up to 1/32 below it.
+func (a *Allocator) LargestFree() int64 {
+	return a.bins.largest(&a.records) << unitShift
+}
+
+// split cuts extent i, which is on no list, after its first units and returns
+// the rest, which is on no list either.
+func (a *Allocator) split(i uint32, units int64) uint32 {
+	r := a.records.at(i)
+	rest := a.records.take(r.start+units, r.units-units)
+	r.units = units
+	a.records.link(rest, r.next)
+	a.index.insert(&a.records, rest)
+	return rest
+}
+
+// join adds extent j to i, its predecessor. Both are on no list.
+func (a *Allocator) join(i, j uint32) {
+	a.index.remove(&a.records, j)
+	a.records.at(i).units += a.records.at(j).units
+	a.records.unlink(j)
+}
+
+// occupy marks extent i, which is on no list, as handed out.
+func (a *Allocator) occupy(i uint32) {
+	r := a.records.at(i)
+	r.prevFree = live
+	a.free -= r.units
+	a.live++
+}
+
+// toUnits rounds n bytes up to whole units; n > 0, so nothing overflows.
+func toUnits(n int64) int64 { return (n-1)>>unitShift + 1 }

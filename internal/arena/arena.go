@@ -1,0 +1,232 @@
+package arena
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+
+	"github.com/kvstored/kvstored/internal/extent"
+)
+
+// MaxPayload is the largest block in bytes.
+const MaxPayload = 64 << 20
+
+// AlignBytes is the alignment of every block in the arena, and the unit its
+// memory is handed out in: what direct I/O asks for.
+const AlignBytes = extent.UnitBytes
+
+// The errors of this package. They arrive as they are or wrapped.
+var (
+	// ErrFull says that no free run is large enough now.
+	ErrFull = errors.New("arena: no free run is large enough; evict, or wait for a free")
+	// ErrTooLarge says that the size can never be granted.
+	ErrTooLarge = errors.New("arena: larger than a block or the arena can be")
+	// ErrClosed says that the arena was closed.
+	ErrClosed = errors.New("arena: closed")
+)
+
+// Values of Options.HugePages.
+const (
+	HugeAuto = "auto" // take what the kernel gives; the zero value means the same
+	HugeOn   = "on"   // New fails if the kernel gives none
+	HugeOff  = "off"
+)
+
+// Options describe an arena.
+type Options struct {
+	CapacityBytes int64  // rounded down to AlignBytes
+	Direct        bool   // clients may map the arena writable (arena.puts: direct)
+	HugePages     string // HugeAuto, HugeOn or HugeOff; only Touch can tell what was got
+	Mlock         bool   // lock all pages in memory; needs RLIMIT_MEMLOCK or CAP_IPC_LOCK
+	Touch         bool   // fault all pages in before New returns, on all CPUs
+}
+
+// Arena is one shared mapping and the blocks in it. Create it with New. It is
+// safe for concurrent use.
+type Arena struct {
+	mapping mapping
+	states  []atomic.Pointer[statePage] // grown a page at a time, never moved
+
+	mu struct {
+		sync.Mutex
+		space  *extent.Allocator
+		spare  []uint32 // ids of freed blocks; the last one freed is used first
+		used   uint32   // ids ever used; ids start at 1, so that 0 is no block
+		freed  chan struct{}
+		closed bool
+	}
+}
+
+// Stats is a snapshot of an arena.
+type Stats struct {
+	CapacityBytes    int64
+	UsedBytes        int64 // handed out, padding included
+	FreeBytes        int64
+	LargestFreeBytes int64 // the largest block that Alloc would grant now, if below MaxPayload
+	Blocks           int64
+	HugeBytes        int64 // mapped by huge pages when New returned
+	Locked           bool  // all pages are locked in memory
+}
+
+// New creates an arena. A capacity above MemoryLimit is an error, because
+// memory that is promised and not there ends the daemon later.
+func New(o Options) (*Arena, error) {
+	o.CapacityBytes = o.CapacityBytes / AlignBytes * AlignBytes
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	m, err := newMapping(o)
+	if err != nil {
+		return nil, fmt.Errorf("arena: %w", err)
+	}
+	a := &Arena{
+		mapping: m,
+		states:  make([]atomic.Pointer[statePage], o.CapacityBytes/AlignBytes/statesPerPage+1),
+	}
+	a.mu.space = extent.New(o.CapacityBytes)
+	return a, nil
+}
+
+func (o *Options) check() error {
+	switch o.HugePages {
+	case "", HugeAuto, HugeOn, HugeOff:
+	default:
+		return fmt.Errorf("arena: huge pages %q: want auto, on or off", o.HugePages)
+	}
+	if o.CapacityBytes <= 0 {
+		return fmt.Errorf("arena: capacity of %d bytes: want at least %d", o.CapacityBytes, AlignBytes)
+	}
+	limit, source, err := MemoryLimit()
+	if errors.Is(err, errors.ErrUnsupported) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("arena: %w", err)
+	}
+	if o.CapacityBytes > limit {
+		return fmt.Errorf("arena: capacity of %d bytes is above the %d that %s allows; lower cpu.capacity", o.CapacityBytes, limit, source)
+	}
+	return nil
+}
+
+// Close unmaps the arena. It refuses while blocks are held, because their
+// holders would fault; clients keep their own mappings. Closing twice is no
+// error.
+func (a *Arena) Close() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.mu.closed {
+		return nil
+	}
+	if n := a.mu.space.Extents(); n > 0 {
+		return fmt.Errorf("arena: close: %d blocks are still held", n)
+	}
+	a.mu.closed = true
+	if err := a.mapping.close(); err != nil {
+		return fmt.Errorf("arena: close: %w", err)
+	}
+	return nil
+}
+
+// Alloc returns an unsealed block of n bytes with one reference, owned by the
+// caller. Its content is whatever was there before; only the padding behind n
+// is zero. Errors: ErrFull, ErrTooLarge (n below 1 too), ErrClosed.
+func (a *Arena) Alloc(n int) (Block, error) {
+	if n <= 0 || n > MaxPayload || n > len(a.mapping.mem) {
+		return Block{}, ErrTooLarge
+	}
+	id, off, err := a.take(int64(n))
+	if err != nil {
+		return Block{}, err
+	}
+	s := a.state(id)
+	s.off, s.n = off, int32(n)
+	s.sum.Store(0)
+	s.sealed.Store(false)
+	b := Block{a: a, id: id, gen: s.gen.Load()}
+	// The refs make the id live, so they come last.
+	s.refs.Store(1)
+	clear(b.Padded()[n:])
+	return b, nil
+}
+
+// take reserves an extent and an id for a block of n bytes.
+func (a *Arena) take(n int64) (id uint32, off int64, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.mu.closed {
+		return 0, 0, ErrClosed
+	}
+	off, ok := a.mu.space.Alloc(n)
+	if !ok {
+		return 0, 0, ErrFull
+	}
+	if k := len(a.mu.spare); k > 0 {
+		id = a.mu.spare[k-1]
+		a.mu.spare = a.mu.spare[:k-1]
+		return id, off, nil
+	}
+	a.mu.used++
+	id = a.mu.used
+	if p := &a.states[id/statesPerPage]; p.Load() == nil {
+		p.Store(new(statePage))
+	}
+	return id, off, nil
+}
+
+// free takes back the memory and the id of a block without references.
+func (a *Arena) free(id uint32, off, n int64) {
+	a.mu.Lock()
+	a.mu.space.Free(off, n)
+	a.mu.spare = append(a.mu.spare, id)
+	freed := a.mu.freed
+	a.mu.freed = nil
+	a.mu.Unlock()
+	if freed != nil {
+		close(freed)
+	}
+}
+
+// Freed returns a channel that is closed when the next block is freed. Take it
+// before the Alloc that fails, or a free in between is missed.
+func (a *Arena) Freed() <-chan struct{} {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.mu.freed == nil {
+		a.mu.freed = make(chan struct{})
+	}
+	return a.mu.freed
+}
+
+// File returns the descriptor to pass to clients, which can map it read-only
+// (staged) or writable (direct). It is nil where shared memory is not
+// supported. The arena owns it: do not close it.
+func (a *Arena) File() *os.File { return a.mapping.file }
+
+// Block returns the handle of a live block from its id. The caller holds a
+// reference; an id that is not live is a broken invariant and panics.
+func (a *Arena) Block(id uint32) Block {
+	s := a.state(id)
+	b := Block{a: a, id: id, gen: s.gen.Load()}
+	if s.refs.Load() <= 0 {
+		panic(fmt.Sprintf("arena: block %d is not live", id))
+	}
+	return b
+}
+
+// Stats returns a snapshot.
+func (a *Arena) Stats() Stats {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return Stats{
+		CapacityBytes:    a.mu.space.Capacity(),
+		UsedBytes:        a.mu.space.UsedBytes(),
+		FreeBytes:        a.mu.space.FreeBytes(),
+		LargestFreeBytes: a.mu.space.LargestFree(),
+		Blocks:           a.mu.space.Extents(),
+		HugeBytes:        a.mapping.hugeBytes,
+		Locked:           a.mapping.locked,
+	}
+}

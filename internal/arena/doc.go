@@ -1,0 +1,36 @@
+// Package arena owns the memory that payloads live in: one shared mapping, cut
+// into reference-counted blocks, that clients map too, so that payload bytes
+// never cross the socket.
+//
+// It owns the arena's memfd and its seals, the mapping, the state of every
+// block, the clients' staging windows, and the quarantine of blocks that a
+// dying client may still write. It never knows keys, tiers or the protocol,
+// and it never evicts: Alloc answers ErrFull, and Freed tells when to try
+// again.
+//
+// # Buffer rule
+//
+// Alloc returns a block with one reference, owned by the caller. Whoever keeps
+// a block beyond a call takes its own with Retain; every reference is given
+// back with exactly one Release, and the last one frees the memory. The slices
+// of Bytes and Padded are good as long as a reference is held. A block is
+// written by its one owner until it is sealed, and by nobody after.
+//
+// # What a client can do
+//
+// A descriptor leaves the daemon only with F_SEAL_SHRINK, F_SEAL_GROW and
+// F_SEAL_SEAL set: a client that truncated the file would otherwise end the
+// daemon with SIGBUS. In staged mode (the default) the arena also carries
+// F_SEAL_FUTURE_WRITE and is handed out read-only: no client can write it,
+// map it writable, or punch holes into it, whatever its user id, while the
+// daemon's own mapping, made before the seal, stays writable, for direct I/O
+// too. In direct mode clients may write anywhere at any time, and may punch
+// holes, which read as zeros: a block's checksum tells, nothing prevents it.
+//
+// # Locks
+//
+// One mutex in Arena guards the extent allocator and the spare ids; it is held
+// for well under a microsecond, never while payload bytes are touched. Block
+// state is read without it. The quarantine has its own mutex, and never holds
+// it while it releases blocks.
+package arena

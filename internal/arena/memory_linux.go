@@ -1,0 +1,121 @@
+package arena
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+func memoryLimit() (int64, string, error) { return readMemoryLimit(os.DirFS("/")) }
+
+// readMemoryLimit is MemoryLimit over the file system of a machine.
+func readMemoryLimit(root fs.FS) (int64, string, error) {
+	limit, err := memTotal(root)
+	if err != nil {
+		return 0, "", err
+	}
+	source := "MemTotal in /proc/meminfo"
+	for _, g := range memoryGroups(root) {
+		// A limit above holds as well, so look all the way up.
+		for dir := g.dir; ; dir = path.Dir(dir) {
+			name := path.Join(dir, g.file)
+			if n, ok := readLimit(root, name); ok && n < limit {
+				limit, source = n, "/"+name
+			}
+			if dir == g.mount || len(dir) < len(g.mount) {
+				break
+			}
+		}
+	}
+	return limit, source, nil
+}
+
+func memTotal(root fs.FS) (int64, error) {
+	const name = "proc/meminfo"
+	text, err := fs.ReadFile(root, name)
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(text)) {
+		var kib int64
+		if n, _ := fmt.Sscanf(line, "MemTotal: %d kB", &kib); n == 1 {
+			return kib << 10, nil
+		}
+	}
+	return 0, fmt.Errorf("/%s has no MemTotal", name)
+}
+
+// memoryGroup is where one hierarchy keeps the limits of this process.
+type memoryGroup struct {
+	mount, dir string // dir is mount or below; both without the leading slash
+	file       string
+}
+
+// memoryGroups finds the control groups of this process. A machine without any
+// has no files to read, which is no error.
+func memoryGroups(root fs.FS) []memoryGroup {
+	v1, v2 := groupPaths(root)
+	mounts, _ := fs.ReadFile(root, "proc/self/mountinfo")
+	var groups []memoryGroup
+	for line := range bytes.Lines(mounts) {
+		// proc_pid_mountinfo(5): id parent device root mount options ... - type source superoptions
+		left, right, _ := strings.Cut(string(line), " - ")
+		l, r := strings.Fields(left), strings.Fields(right)
+		if len(l) < 5 || len(r) < 3 {
+			continue
+		}
+		g := memoryGroup{mount: strings.TrimPrefix(l[4], "/")}
+		var own string
+		switch {
+		case r[0] == "cgroup2":
+			g.file, own = "memory.max", v2
+		case r[0] == "cgroup" && slices.Contains(strings.Split(r[2], ","), "memory"):
+			g.file, own = "memory.limit_in_bytes", v1
+		default:
+			continue
+		}
+		// In a container the mount's root is often the container's own group.
+		g.dir = path.Join(g.mount, strings.TrimPrefix(own, l[3]))
+		groups = append(groups, g)
+	}
+	return groups
+}
+
+// groupPaths returns this process's group in the hierarchy of the memory
+// controller of version 1, and in that of version 2.
+func groupPaths(root fs.FS) (v1, v2 string) {
+	text, _ := fs.ReadFile(root, "proc/self/cgroup")
+	lines := bufio.NewScanner(bytes.NewReader(text))
+	for lines.Scan() {
+		f := strings.SplitN(lines.Text(), ":", 3)
+		switch {
+		case len(f) != 3:
+		case f[0] == "0" && f[1] == "":
+			v2 = f[2]
+		case slices.Contains(strings.Split(f[1], ","), "memory"):
+			v1 = f[2]
+		}
+	}
+	return v1, v2
+}
+
+// readLimit reads a limit file. One that is absent, or says "max", limits
+// nothing.
+func readLimit(root fs.FS, name string) (int64, bool) {
+	text, err := fs.ReadFile(root, name)
+	if err != nil {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
+	if err != nil || n > math.MaxInt64 {
+		return 0, false
+	}
+	return int64(n), true
+}

@@ -1,0 +1,10 @@
+//go:build !linux
+
+package arena
+
+import "errors"
+
+func newWindow(int64) (*Window, error) { return nil, errors.ErrUnsupported }
+
+// Close has nothing to do where no window can be made.
+func (w *Window) Close() error { return nil }

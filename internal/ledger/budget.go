@@ -1,0 +1,84 @@
+package ledger
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Why a ledger does not protect more.
+var (
+	// ErrOverBudget is a refusal for good: the request exceeds what its
+	// owner may hold whatever the others do. Waiting does not help.
+	ErrOverBudget = errors.New("over budget")
+	// ErrBusy is a refusal for now: others hold the room. See Released.
+	ErrBusy = errors.New("busy")
+	// ErrInconsistent refuses a parent that is a descendant of its kid.
+	ErrInconsistent = errors.New("inconsistent chain")
+)
+
+// BudgetError says which budget refused. It unwraps to ErrOverBudget or
+// ErrBusy.
+type BudgetError struct {
+	Budget                       string // of whom
+	NeedBytes, HasBytes, OfBytes int64  // asked for; in use; the limit
+	Err                          error
+}
+
+func (e *BudgetError) Error() string {
+	return fmt.Sprintf("ledger: %s: %d bytes more than the %d in use would exceed %d: %v",
+		e.Budget, e.NeedBytes, e.HasBytes, e.OfBytes, e.Err)
+}
+
+func (e *BudgetError) Unwrap() error { return e.Err }
+
+// growth is what a request adds to the three sums that have a limit.
+type growth struct{ own, class, total int64 }
+
+// fits says whether the budgets of o and c admit g.
+func (b *book) fits(o Owner, c Class, g growth) error {
+	if c == IO {
+		return nil
+	}
+	w := &b.owners[o]
+	if limit := b.limits.of(c); limit > 0 {
+		most := limit
+		if b.open > 1 {
+			most = limit / 2
+		}
+		if o != Daemon && g.own > 0 && w.bytes[c]+g.own > most {
+			return &BudgetError{c.String() + " budget of this owner", g.own, w.bytes[c], most, ErrOverBudget}
+		}
+		if has := b.count.ClassBytes[c]; g.class > 0 && has+g.class > limit {
+			return &BudgetError{c.String() + " budget", g.class, has, limit, b.full(o, g.class, limit)}
+		}
+	}
+	if limit, has := b.limits.Total, b.count.ProtectedBytes; limit > 0 && g.total > 0 && has+g.total > limit {
+		return &BudgetError{"total budget", g.total, has, limit, b.full(o, g.total, limit)}
+	}
+	return nil
+}
+
+// full says whether waiting helps: not if the request is too large in
+// itself, and not if a client would wait for what only it can give back.
+func (b *book) full(o Owner, need, limit int64) error {
+	w := &b.owners[o]
+	alone := o != Daemon && w.holds == b.holds.n && w.extra == b.extra
+	if need > limit || alone {
+		return ErrOverBudget
+	}
+	return ErrBusy
+}
+
+func (l *Limits) of(c Class) int64 {
+	switch c {
+	case Lease:
+		return l.Lease
+	case Pin:
+		return l.Pin
+	case Load:
+		return l.Load
+	case Unwritten:
+		return l.Unwritten
+	}
+	return 0
+}

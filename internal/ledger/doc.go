@@ -1,0 +1,27 @@
+// Package ledger keeps the books of one bounded tier: what is resident, who
+// protects it, and what goes next.
+//
+// It owns the entries' numbers, their parents and kids within the tier, the
+// holds and budgets of every owner, and one policy. It never touches a
+// payload: the tier keeps two words of its own with each entry (Value) and
+// frees what they name before it calls Free.
+//
+// An entry is filling, then resident, then gone. It is evicted only when it
+// is resident, nobody holds it, and it has no filling or resident kid. So
+// what is cached is a set of whole prefixes, and holding a deep chunk keeps
+// all its ancestors. A chunk whose parent is absent hangs below a hole,
+// which has no bytes and disappears with its last kid.
+//
+// # Locks
+//
+// One mutex, a leaf of the lock order: nothing is called under it but the
+// policy, which is plain data. A call takes it once per 4,096 entries, and
+// every step under it is O(1) for an entry, but for walks toward the root,
+// which end where protection does not change. Nothing is allocated per
+// entry, tables grow by pages and buckets, and the garbage collector finds a
+// pointer per 4,096 entries.
+//
+// # Buffers
+//
+// Slices that callers pass in are not kept. Nothing here holds payload bytes.
+package ledger

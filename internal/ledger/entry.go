@@ -1,0 +1,164 @@
+package ledger
+
+import (
+	"hash/maphash"
+	"math/bits"
+
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/policy"
+)
+
+// entry is all a ledger knows of one chunk: 72 bytes, no pointers.
+type entry struct {
+	hash  key.Hash
+	value Value
+
+	// held counts the owners that hold it, by class.
+	held [classes]uint16
+	life life
+	mark mark
+
+	space  uint32 // number in spaces
+	next   uint32 // chain of the index, or the free list
+	parent uint32 // entry of the chunk before it; 0 for none or unknown
+	kids   uint32 // filling or resident entries whose parent this is
+	shield uint32 // those of them that are protected
+	size   uint32 // payload bytes
+	fill   uint32 // while filling: its filler's record in holds
+}
+
+// life is what an entry is at present.
+type life uint8
+
+const (
+	unused   life = iota
+	hole          // no bytes: stands for the missing parent of its kids
+	filling       // being written by its filler
+	resident      // published
+	gone          // evicted or removed; its bytes still count until Free and the last Unhold
+)
+
+type mark uint8
+
+const (
+	dirty      mark = 1 << iota // differs from the tiers below
+	publishing                  // in the Publish under way, not yet in the policy
+	freed                       // gone, and Free was called
+
+	hit mark = 1 << 4 // the upper half counts touches
+)
+
+// MaxHits is where the count of touches ends.
+const MaxHits = 15
+
+// touch is a use of a resident entry.
+func (b *book) touch(id policy.ID) {
+	if e := b.entries.at(uint32(id)); e.mark/hit < MaxHits {
+		e.mark += hit
+	}
+	b.policy.Touch(id)
+}
+
+func (e *entry) isHeld() bool { return e.held != [classes]uint16{} }
+
+// protected says whether the entry's bytes count as protected. A hole has
+// no bytes; what is gone no longer carries its kids.
+func (e *entry) protected() bool {
+	switch e.life {
+	case filling:
+		return true
+	case resident:
+		return e.shield > 0 || e.isHeld()
+	case gone:
+		return e.isHeld()
+	}
+	return false
+}
+
+// evictable is what the policy's ok answers. Whatever turns it to true calls
+// Policy.Allow.
+func (e *entry) evictable() bool {
+	return e.life == resident && e.kids == 0 && !e.isHeld()
+}
+
+// find returns the number of k's entry in whatever life, or 0.
+func (b *book) find(k key.Key) uint32 {
+	sp := b.spaces.find(k.Space)
+	if sp == noSpace {
+		return 0
+	}
+	return b.findIn(sp, k.Hash)
+}
+
+func (b *book) findIn(sp uint32, h key.Hash) uint32 {
+	id := *b.index.head(b.hash(sp, h))
+	for id != 0 {
+		e := b.entries.at(id)
+		if e.hash == h && e.space == sp {
+			return id
+		}
+		id = e.next
+	}
+	return 0
+}
+
+// hash mixes all of a key with the ledger's seed: engines may hand over
+// hashes that are plain counters, or chosen to collide.
+func (b *book) hash(sp uint32, h key.Hash) uint64 {
+	hi, lo := bits.Mul64(maphash.Bytes(b.seed, h[:])^b.spaces.slots[sp].mix, 0x9e3779b97f4a7c15) // 2^64 / golden ratio
+	return hi ^ lo
+}
+
+// add makes a hole for k and indexes it.
+func (b *book) add(sp key.SpaceID, h key.Hash) uint32 {
+	id := b.freeEntry
+	if id != 0 {
+		b.freeEntry = b.entries.at(id).next
+	} else {
+		id = b.entries.grow()
+	}
+	n := b.spaces.ref(sp, b.seed)
+	*b.entries.at(id) = entry{hash: h, space: n, life: hole}
+	b.count.Holes++
+	b.index.insert(b.hash(n, h), id)
+	return id
+}
+
+// unindex makes the entry unfindable.
+func (b *book) unindex(id uint32) {
+	e := b.entries.at(id)
+	b.index.remove(b.hash(e.space, e.hash), id)
+}
+
+// recycle frees the number of an entry that nothing refers to any more.
+func (b *book) recycle(id uint32) {
+	e := b.entries.at(id)
+	b.spaces.unref(e.space)
+	*e = entry{next: b.freeEntry}
+	b.freeEntry = id
+}
+
+// vanish drops a hole that has lost its last kid.
+func (b *book) vanish(id uint32) {
+	b.unindex(id)
+	b.recycle(id)
+	b.count.Holes--
+}
+
+func (b *book) bytes(e *entry) int64 { return b.sizeOf(e.size) }
+
+func (b *book) key(e *entry) key.Key {
+	return key.Key{Space: b.spaces.slots[e.space].id, Hash: e.hash}
+}
+
+func (b *book) export(id uint32) Entry {
+	e := b.entries.at(id)
+	x := Entry{
+		ID: policy.ID(id), Key: b.key(e), Size: e.size, Value: e.value,
+		Dirty: e.mark&dirty != 0, Hits: uint8(e.mark / hit),
+	}
+	if e.parent != 0 {
+		x.Parent = b.entries.at(e.parent).hash
+	}
+	return x
+}

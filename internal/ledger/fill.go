@@ -1,0 +1,174 @@
+package ledger
+
+import (
+	"fmt"
+
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/policy"
+)
+
+// Begin announces a chunk of size payload bytes whose parent is the chunk
+// before it (the zero hash for the first). If the state is Absent the entry
+// is Filling now, charged to o in class c, and the caller is its filler: it
+// ends that with Publish, PublishHeld or Abort. Otherwise the state says what
+// the key is already, nothing is charged, and the ID is good only as long as
+// the caller knows from elsewhere that the entry stays.
+//
+// A filling entry protects its resident ancestors as a hold does.
+//
+// The error is ErrOverBudget, ErrBusy or ErrInconsistent. A chunk that was
+// removed is ErrBusy while it has both kids and somebody who still reads it.
+func (l *Ledger) Begin(o Owner, c Class, k key.Key, parent key.Hash, size uint32) (ID, State, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b := &l.mu.book
+	id := b.find(k)
+	if id != 0 {
+		switch b.entries.at(id).life {
+		case filling:
+			return ID(id), Filling, nil
+		case resident:
+			return ID(id), Resident, nil
+		case gone:
+			return 0, Absent, fmt.Errorf("ledger: the removed chunk %x is still in use: %w", k.Hash, ErrBusy)
+		}
+	}
+	up, err := b.parentOf(k, id, parent)
+	if err != nil {
+		return 0, Absent, err
+	}
+	n := b.sizeOf(size)
+	if err := b.fits(o, c, growth{n, n, n + b.exposed(up)}); err != nil {
+		return 0, Absent, err
+	}
+	id = b.begin(k, id, up, parent, size)
+	e := b.entries.at(id)
+	e.life = filling
+	e.fill = b.take(o, c, id)
+	b.count.Filling++
+	b.raise(id)
+	b.policy.Admit(b.hash(e.space, e.hash), n)
+	return ID(id), Absent, nil
+}
+
+// parentOf finds the entry of a new chunk's parent, or 0, and refuses a
+// cycle. Only a hole can have descendants before it is filled.
+func (b *book) parentOf(k key.Key, id uint32, parent key.Hash) (uint32, error) {
+	if parent == (key.Hash{}) {
+		return 0, nil
+	}
+	up := b.find(key.Key{Space: k.Space, Hash: parent})
+	bad := parent == k.Hash
+	if id != 0 {
+		for at := up; at != 0 && !bad; at = b.entries.at(at).parent {
+			bad = at == id
+		}
+	}
+	if bad {
+		return 0, fmt.Errorf("ledger: chunk %x under %x: %w", k.Hash, parent, ErrInconsistent)
+	}
+	return up, nil
+}
+
+// begin gives k an entry with bytes, linked to its parent; both may have to
+// be made. The caller sets its life, which is not hole any more.
+func (b *book) begin(k key.Key, id, up uint32, parent key.Hash, size uint32) uint32 {
+	if id == 0 {
+		id = b.add(k.Space, k.Hash)
+	}
+	if up == 0 && parent != (key.Hash{}) {
+		up = b.add(k.Space, parent)
+	}
+	b.count.Holes--
+	b.entries.at(id).size = size
+	b.count.UsedBytes += b.sizeOf(size)
+	b.link(id, up)
+	return id
+}
+
+// Restore makes an entry resident at once, without a filler, a budget or a
+// touch of its ancestors: for what an earlier process left. Call it in order
+// of last use, oldest first, in any order of parents and kids. It returns
+// false and changes nothing if the key is not Absent. e.ID is ignored.
+func (l *Ledger) Restore(e Entry, parent key.Hash) (ID, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b := &l.mu.book
+	id := b.find(e.Key)
+	if id != 0 && b.entries.at(id).life != hole {
+		return ID(id), false
+	}
+	up, err := b.parentOf(e.Key, id, parent)
+	if err != nil {
+		return 0, false
+	}
+	b.settle()
+	id = b.begin(e.Key, id, up, parent, e.Size)
+	r := b.entries.at(id)
+	r.life, r.value = resident, e.Value
+	if e.Dirty {
+		r.mark |= dirty
+	}
+	b.count.Entries++
+	b.policy.Add(policy.ID(id), b.meta(r))
+	if r.protected() {
+		b.raise(id)
+	}
+	return ID(id), true
+}
+
+// SetValue stores the tier's words. The caller is the filler or a holder.
+func (l *Ledger) SetValue(id ID, v Value) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mu.entries.at(uint32(id)).value = v
+}
+
+// SetDirty says whether the tiers below lack the entry. The caller holds it.
+func (l *Ledger) SetDirty(id ID, is bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e := l.mu.entries.at(uint32(id))
+	e.mark &^= dirty
+	if is {
+		e.mark |= dirty
+	}
+}
+
+// Abort ends a fill without an entry. The charge is given back and the ID is
+// free; the caller has let go of what the Value names.
+func (l *Ledger) Abort(id ID) {
+	l.mu.Lock()
+	defer l.unlock()
+	b := &l.mu.book
+	e := b.filler(uint32(id))
+	b.cut(uint32(id))
+	b.drop(e.fill)
+	b.count.Filling--
+	b.count.ProtectedBytes -= b.bytes(e)
+	b.count.UsedBytes -= b.bytes(e)
+	b.hollow(uint32(id))
+	if e.kids == 0 {
+		b.vanish(uint32(id))
+	}
+}
+
+// hollow turns an entry whose bytes are gone into a hole.
+func (b *book) hollow(id uint32) {
+	e := b.entries.at(id)
+	*e = entry{hash: e.hash, space: e.space, next: e.next, kids: e.kids, shield: e.shield, life: hole}
+	b.count.Holes++
+}
+
+// filler returns an entry that is being filled.
+func (b *book) filler(id uint32) *entry {
+	e := b.entries.at(id)
+	if e.life != filling || e.mark&publishing != 0 {
+		panic("ledger: the entry is not being filled")
+	}
+	return e
+}
+
+func (b *book) meta(e *entry) policy.Meta {
+	return policy.Meta{Hash: b.hash(e.space, e.hash), Size: b.bytes(e)}
+}

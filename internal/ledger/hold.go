@@ -1,0 +1,248 @@
+package ledger
+
+import (
+	"math/bits"
+
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/policy"
+)
+
+// hold is one owner's protection of one entry in one class.
+type hold struct {
+	entry uint32
+	who   uint32 // owner and class
+	n     uint32 // how many times
+	next  uint32 // chain of the index, or the free list
+}
+
+func who(o Owner, c Class) uint32 { return uint32(o)*classes + uint32(c) }
+
+// holds is a table of holds by entry, owner and class. A list per entry would
+// be shorter to write, and slow where hundreds of clients share one prompt.
+type holds struct {
+	index
+	recs pages[hold]
+	free uint32
+	seed uint64
+}
+
+func (t *holds) init(seed uint64) {
+	t.seed = seed
+	t.index = newIndex(
+		func(rec uint32) uint64 { r := t.recs.at(rec); return t.hash(r.entry, r.who) },
+		func(rec uint32) *uint32 { return &t.recs.at(rec).next },
+	)
+	t.recs.grow() // record 0 ends chains
+}
+
+func (t *holds) hash(entry, who uint32) uint64 {
+	hi, lo := bits.Mul64(uint64(entry)<<32|uint64(who)^t.seed, 0x9e3779b97f4a7c15)
+	return hi ^ lo
+}
+
+func (t *holds) find(entry, who uint32) uint32 {
+	rec := *t.head(t.hash(entry, who))
+	for rec != 0 {
+		r := t.recs.at(rec)
+		if r.entry == entry && r.who == who {
+			break
+		}
+		rec = r.next
+	}
+	return rec
+}
+
+func (t *holds) add(entry, who uint32) uint32 {
+	rec := t.free
+	if rec != 0 {
+		t.free = t.recs.at(rec).next
+	} else {
+		rec = t.recs.grow()
+	}
+	*t.recs.at(rec) = hold{entry: entry, who: who, n: 1}
+	t.insert(t.hash(entry, who), rec)
+	return rec
+}
+
+func (t *holds) delete(rec uint32) {
+	r := t.recs.at(rec)
+	t.remove(t.hash(r.entry, r.who), rec)
+	*r = hold{next: t.free}
+	t.free = rec
+}
+
+// take records o's first hold on id in class c and charges for it, without
+// asking the budgets. It leaves protection to the caller.
+func (b *book) take(o Owner, c Class, id uint32) (rec uint32) {
+	e := b.entries.at(id)
+	w, n := &b.owners[o], b.bytes(e)
+	if e.held[c]++; e.held[c] == 1 {
+		b.count.ClassBytes[c] += n
+	}
+	w.bytes[c] += n
+	w.holds++
+	return b.holds.add(id, who(o, c))
+}
+
+// drop takes back one hold, and reports whether that was o's last in c.
+func (b *book) drop(rec uint32) bool {
+	r := b.holds.recs.at(rec)
+	if r.n--; r.n > 0 {
+		return false
+	}
+	e, c := b.entries.at(r.entry), r.who%classes
+	w, n := &b.owners[r.who/classes], b.bytes(e)
+	if e.held[c]--; e.held[c] == 0 {
+		b.count.ClassBytes[c] -= n
+	}
+	w.bytes[c] -= n
+	w.holds--
+	b.released = true
+	b.holds.delete(rec)
+	return true
+}
+
+// hold protects a resident entry if the budgets admit it.
+func (b *book) hold(o Owner, c Class, id uint32) error {
+	if rec := b.holds.find(id, who(o, c)); rec != 0 {
+		b.holds.recs.at(rec).n++
+		return nil
+	}
+	e := b.entries.at(id)
+	was := e.protected()
+	g := growth{own: b.bytes(e)}
+	if e.held[c] == 0 {
+		g.class = g.own
+	}
+	if !was {
+		g.total = b.exposed(id)
+	}
+	if err := b.fits(o, c, g); err != nil {
+		return err
+	}
+	b.take(o, c, id)
+	if !was {
+		b.raise(id)
+	}
+	return nil
+}
+
+// unhold takes back one hold.
+func (b *book) unhold(o Owner, c Class, id uint32) {
+	rec := b.holds.find(id, who(o, c))
+	if rec == 0 {
+		panic("ledger: unhold of what is not held")
+	}
+	if !b.drop(rec) {
+		return
+	}
+	e := b.entries.at(id)
+	switch {
+	case e.protected():
+	case e.life == resident:
+		b.lower(id)
+	case e.life == gone:
+		b.count.ProtectedBytes -= b.bytes(e)
+		b.count.LeavingBytes += b.bytes(e)
+		b.bury(id)
+	}
+}
+
+// Hold protects, for o in class c, the longest leading run of ks that is
+// resident and that the budgets admit, and stores the run's entries in
+// out[:n]; out is at least as long as ks. With touch the run is marked as
+// used, tail first, so that a head is younger than its tail. err says why a
+// budget made the run shorter; a run that ends at a missing chunk has no
+// error. Each of out[:n] needs one Unhold.
+func (l *Ledger) Hold(o Owner, c Class, ks []key.Key, touch bool, out []Entry) (n int, err error) {
+	for err == nil && n < len(ks) {
+		round := ks[n:min(len(ks), n+maxRound)]
+		got, e := l.holdRound(o, c, round, touch && len(round) == len(ks), out[n:])
+		n, err = n+got, e
+		if got < len(round) {
+			break
+		}
+	}
+	if touch && len(ks) > maxRound {
+		l.Touch(ks[:n])
+	}
+	return n, err
+}
+
+// HoldID holds once more what o holds in class c already; it needs one Unhold
+// more.
+func (l *Ledger) HoldID(o Owner, c Class, id ID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	rec := l.mu.holds.find(uint32(id), who(o, c))
+	if rec == 0 {
+		panic("ledger: HoldID of what is not held")
+	}
+	l.mu.holds.recs.at(rec).n++
+}
+
+func (l *Ledger) holdRound(o Owner, c Class, ks []key.Key, touch bool, out []Entry) (n int, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b := &l.mu.book
+	for _, k := range ks {
+		id := b.find(k)
+		if id == 0 || b.entries.at(id).life != resident {
+			break
+		}
+		if err = b.hold(o, c, id); err != nil {
+			break
+		}
+		out[n] = b.export(id)
+		n++
+	}
+	if touch && n > 0 {
+		b.settle()
+		for i := n - 1; i >= 0; i-- {
+			b.touch(out[i].ID)
+		}
+		b.pending, b.tail = b.entries.at(uint32(out[0].ID)).parent, 0
+		b.settle() // nothing to do unless ks starts in the middle of its chain
+	}
+	return n, err
+}
+
+// Unhold gives back one hold of o in class c on each of ids. Giving back what
+// is not held is a broken invariant.
+func (l *Ledger) Unhold(o Owner, c Class, ids []ID) {
+	for len(ids) > 0 {
+		n := min(len(ids), maxRound)
+		l.unholdRound(o, c, ids[:n])
+		ids = ids[n:]
+	}
+}
+
+func (l *Ledger) unholdRound(o Owner, c Class, ids []ID) {
+	l.mu.Lock()
+	defer l.unlock()
+	for _, id := range ids {
+		l.mu.unhold(o, c, uint32(id))
+	}
+}
+
+// Touch marks the resident ones of ks (one chain, in prefix order) as used,
+// tail first.
+func (l *Ledger) Touch(ks []key.Key) {
+	for len(ks) > 0 {
+		cut := max(0, len(ks)-maxRound)
+		l.touchRound(ks[cut:])
+		ks = ks[:cut]
+	}
+}
+
+func (l *Ledger) touchRound(ks []key.Key) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b := &l.mu.book
+	b.settle()
+	for i := len(ks) - 1; i >= 0; i-- {
+		if id := b.find(ks[i]); id != 0 && b.entries.at(id).life == resident {
+			b.touch(policy.ID(id))
+		}
+	}
+}

@@ -1,0 +1,232 @@
+package ledger
+
+import (
+	"hash/maphash"
+	"math/rand/v2"
+	"sync"
+
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/policy"
+)
+
+// maxRound is how many entries one lock round handles at most. At some tens
+// of nanoseconds each it keeps the lock for about 100 µs.
+const maxRound = 4096
+
+// ID names an entry, from Begin to Abort, or from Begin to Free and the last
+// Unhold; then it names another one.
+type ID = policy.ID
+
+// Value is what the tier keeps with an entry, and the ledger never reads.
+type Value struct{ A, B uint64 }
+
+// Class says what a hold is for, and so which budget pays for it.
+type Class uint8
+
+const (
+	Lease     Class = iota // reads and fills of clients
+	Pin                    // named protection
+	Load                   // on its way up
+	Unwritten              // waiting to be written below
+	IO                     // under I/O: protects, and has no budget
+
+	classes = iota
+)
+
+func (c Class) String() string {
+	return [classes]string{"lease", "pin", "load", "unwritten", "io"}[c]
+}
+
+// State is what a key is in this tier.
+type State uint8
+
+const (
+	Absent   State = iota
+	Filling        // somebody is writing it; if they abort, it is Absent again
+	Resident       // complete
+)
+
+// Entry is a snapshot of one entry.
+type Entry struct {
+	ID    ID
+	Key    key.Key
+	Parent key.Hash // of the chunk before it; zero for the first
+	Size   uint32   // payload bytes
+	Value  Value
+	Dirty  bool  // the tiers below lack it
+	Hits   uint8 // touches since it was published, up to MaxHits
+}
+
+// Limits bound what may be protected, in occupied bytes; 0 is unlimited. An
+// owner may have half of a class, or all of it while no other is registered.
+type Limits struct{ Lease, Pin, Load, Unwritten, Total int64 }
+
+// Options configures a Ledger.
+type Options struct {
+	CapacityBytes int64
+	Policy        policy.Policy // the ledger is its only user from now on
+	Limits        Limits
+	SizeOf        func(size uint32) int64 // occupied bytes of a payload; nil rounds up to 4 KiB
+}
+
+// Ledger is the books of one bounded tier. It is safe for concurrent use.
+type Ledger struct {
+	capacity int64
+	mu       struct {
+		sync.Mutex
+		book
+	}
+}
+
+// book is everything the mutex guards. Its methods expect it locked.
+type book struct {
+	policy policy.Policy
+	ok     func(policy.ID) bool
+	sizeOf func(uint32) int64
+	limits Limits
+	seed   maphash.Seed
+
+	entries   pages[entry] // entry 0 is nobody
+	freeEntry uint32
+	index     index
+	spaces    spaces
+
+	holds  holds
+	owners []owner
+	open   int   // registered owners
+	extra  int64 // bytes by Charge, of all owners
+
+	// pending is the next ancestor to touch after a Publish that ended with
+	// tail; 0 for none.
+	pending, tail uint32
+
+	count    Stats
+	released bool          // something was let go in this lock round
+	wake     chan struct{} // made by Released, closed after such a round
+}
+
+// New returns an empty ledger.
+func New(opt Options) *Ledger {
+	l := &Ledger{capacity: opt.CapacityBytes}
+	b := &l.mu.book
+	b.policy, b.limits, b.sizeOf = opt.Policy, opt.Limits, opt.SizeOf
+	if b.sizeOf == nil {
+		b.sizeOf = func(n uint32) int64 { return (max(int64(n), 1) + 4095) &^ 4095 }
+	}
+	b.ok = b.acceptable
+	b.seed = maphash.MakeSeed()
+	b.entries.grow()
+	b.index = newIndex(
+		func(id uint32) uint64 { e := b.entries.at(id); return b.hash(e.space, e.hash) },
+		func(id uint32) *uint32 { return &b.entries.at(id).next },
+	)
+	b.spaces = spaces{number: make(map[key.SpaceID]uint32), slots: make([]space, 1)}
+	b.holds.init(rand.Uint64())
+	b.owners = make([]owner, 1)
+	return l
+}
+
+// unlock ends a lock round that may have let something go.
+func (l *Ledger) unlock() {
+	var wake chan struct{}
+	if b := &l.mu.book; b.released {
+		b.released = false
+		wake, b.wake = b.wake, nil
+	}
+	l.mu.Unlock()
+	if wake != nil {
+		close(wake)
+	}
+}
+
+// Released returns a channel that is closed when something is let go next: a
+// budget or the tier has more room, or an entry can be evicted that could
+// not. Take it before the call that fails, and nothing is missed.
+func (l *Ledger) Released() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b := &l.mu.book
+	if b.wake == nil {
+		b.wake = make(chan struct{})
+		b.released = false
+	}
+	return b.wake
+}
+
+// Get returns the entry that the caller fills or holds as id.
+func (l *Ledger) Get(id ID) Entry {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.mu.export(uint32(id))
+}
+
+// Find returns the entry of k, if it is filling or resident.
+func (l *Ledger) Find(k key.Key) (Entry, State) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b := &l.mu.book
+	id := b.find(k)
+	switch b.entries.at(id).life {
+	case filling:
+		return b.export(id), Filling
+	case resident:
+		return b.export(id), Resident
+	}
+	return Entry{}, Absent
+}
+
+// Lookup sets have[i] to whether ks[i] is resident. It touches nothing.
+func (l *Ledger) Lookup(ks []key.Key, have []bool) {
+	for len(ks) > 0 {
+		n := min(len(ks), maxRound)
+		l.lookupRound(ks[:n], have)
+		ks, have = ks[n:], have[n:]
+	}
+}
+
+func (l *Ledger) lookupRound(ks []key.Key, have []bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i, k := range ks {
+		have[i] = l.mu.entries.at(l.mu.find(k)).life == resident
+	}
+}
+
+// Stats is a snapshot of a ledger. At any moment
+// UsedBytes = ProtectedBytes + EvictableBytes + LeavingBytes.
+type Stats struct {
+	CapacityBytes  int64
+	UsedBytes      int64 // occupied by entries in any life, and charged
+	ProtectedBytes int64 // filling, held, ancestors of these, and charged; each chunk once
+	EvictableBytes int64 // resident and not protected: can be evicted, leaves first
+	LeavingBytes   int64 // evicted or removed, Free still to come
+	ClassBytes     [classes]int64
+	Entries        int // resident
+	Filling        int
+	Holes          int // missing parents of entries
+	Owners         int
+	Evictions      uint64
+	EvictedBytes   uint64
+	Steps          uint64 // of the policy: what it inspected to find victims
+}
+
+// Stats returns the present sums.
+func (l *Ledger) Stats() Stats {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b := &l.mu.book
+	s := b.count
+	s.CapacityBytes = l.capacity
+	s.EvictableBytes = s.UsedBytes - s.ProtectedBytes - s.LeavingBytes
+	s.Owners = b.open
+	s.Steps = b.policy.Steps()
+	return s
+}
+
+// Room is how many bytes of the capacity nothing occupies; it is negative
+// while more is in use than a lowered capacity allows.
+func (l *Ledger) Room() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.capacity - l.mu.count.UsedBytes
+}

@@ -1,0 +1,103 @@
+package ledger
+
+import "github.com/kvstored/kvstored/policy"
+
+// An entry is protected if it is filling, held, or has a protected kid. Each
+// protected entry counts once in its parent's shield, so that a change
+// travels toward the root only as far as it changes something: holding a
+// chain of n costs n steps, not n².
+
+// raise follows up on an entry that has just become protected.
+func (b *book) raise(id uint32) {
+	for {
+		e := b.entries.at(id)
+		b.count.ProtectedBytes += b.bytes(e)
+		id = e.parent
+		if id == 0 {
+			return
+		}
+		p := b.entries.at(id)
+		was := p.protected()
+		p.shield++
+		if was || !p.protected() {
+			return
+		}
+	}
+}
+
+// lower follows up on a resident entry that has just ceased to be protected.
+func (b *book) lower(id uint32) {
+	for {
+		e := b.entries.at(id)
+		b.count.ProtectedBytes -= b.bytes(e)
+		b.released = true
+		if e.evictable() {
+			b.policy.Allow(policy.ID(id))
+		}
+		id = e.parent
+		if id == 0 {
+			return
+		}
+		p := b.entries.at(id)
+		was := p.protected()
+		p.shield--
+		if !was || p.protected() {
+			return
+		}
+	}
+}
+
+// exposed is what raise would add if a kid of id became protected.
+func (b *book) exposed(id uint32) (sum int64) {
+	for id != 0 {
+		e := b.entries.at(id)
+		if e.life != resident || e.protected() {
+			break
+		}
+		sum += b.bytes(e)
+		id = e.parent
+	}
+	return sum
+}
+
+// link makes id a kid of parent. id is not protected yet.
+func (b *book) link(id, parent uint32) {
+	b.entries.at(id).parent = parent
+	if parent != 0 {
+		b.entries.at(parent).kids++
+	}
+}
+
+// cut takes id from its parent, which may become evictable or, as a hole,
+// pointless. It leaves id's own bytes to the caller.
+func (b *book) cut(id uint32) {
+	e := b.entries.at(id)
+	if b.pending == id {
+		b.pending = e.parent
+	}
+	if b.tail == id {
+		b.tail = 0
+	}
+	up, was := e.parent, e.protected()
+	if up == 0 {
+		return
+	}
+	e.parent = 0
+	p := b.entries.at(up)
+	before := p.protected()
+	p.kids--
+	if was {
+		p.shield--
+	}
+	switch {
+	case p.life == hole && p.kids == 0:
+		b.vanish(up)
+	case p.life == gone && p.kids == 0:
+		b.unindex(up)
+	case before && !p.protected():
+		b.lower(up)
+	case p.evictable():
+		b.released = true
+		b.policy.Allow(policy.ID(up))
+	}
+}

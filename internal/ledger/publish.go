@@ -1,0 +1,134 @@
+package ledger
+
+import "github.com/kvstored/kvstored/policy"
+
+// Publish makes filling entries resident and gives back their charges. ids is
+// one chain in prefix order, gaps allowed. The policy gets the new entries
+// tail first and then a touch of their resident ancestors toward the root, so
+// that a head is always younger than its tail.
+//
+// The touch of the ancestors is put off until somebody else uses the policy;
+// a Publish that goes on where the one before ended takes it over. So a long
+// chain published in many calls costs one step a chunk, not a walk to the
+// root each time. One lock round walks at most 4,096 ancestors.
+func (l *Ledger) Publish(ids []ID, dirty bool) {
+	for len(ids) > 0 {
+		n := min(len(ids), maxRound)
+		l.publishRound(ids[:n], dirty, nil)
+		ids = ids[n:]
+	}
+}
+
+// PublishHeld is Publish, and o holds the longest leading run of ids in class
+// c that the budgets admit, with no moment between fill and hold: n entries.
+// All of ids are resident afterwards; err says why n is smaller.
+func (l *Ledger) PublishHeld(o Owner, c Class, ids []ID, dirty bool) (n int, err error) {
+	for len(ids) > 0 {
+		k := min(len(ids), maxRound)
+		l.publishRound(ids[:k], dirty, func(b *book, id uint32) {
+			if err != nil {
+				return
+			}
+			if err = b.hold(o, c, id); err == nil {
+				n++
+			}
+		})
+		ids = ids[k:]
+	}
+	return n, err
+}
+
+// publishRound publishes ids under one lock. keep, if any, is called for each
+// in prefix order while the fill still protects it.
+func (l *Ledger) publishRound(ids []ID, isDirty bool, keep func(*book, uint32)) {
+	l.mu.Lock()
+	defer l.unlock()
+	b := &l.mu.book
+	for _, id := range ids {
+		e := b.filler(uint32(id))
+		e.mark = publishing
+		if isDirty {
+			e.mark |= dirty
+		}
+	}
+	b.enlist(ids)
+	for _, id := range ids {
+		e := b.entries.at(uint32(id))
+		fill := e.fill
+		e.fill = 0
+		b.convert(uint32(id), fill, keep)
+	}
+}
+
+// convert gives back the fill of a published entry, after keep had the chance
+// to hold it.
+func (b *book) convert(id, fill uint32, keep func(*book, uint32)) {
+	e := b.entries.at(id)
+	if keep != nil {
+		keep(b, id)
+	}
+	if b.drop(fill) && !e.protected() {
+		b.lower(id)
+	}
+}
+
+// enlist hands ids to the policy in the order Publish promises.
+func (b *book) enlist(ids []ID) {
+	first, last := uint32(ids[0]), uint32(ids[len(ids)-1])
+	if b.tail == 0 || b.entries.at(first).parent != b.tail {
+		b.settle()
+	}
+	b.pending, b.tail = 0, 0
+	steps := 2 * maxRound // a batch that is no chain must not walk to the root once per entry
+	for i := len(ids) - 1; i >= 0; i-- {
+		if b.entries.at(uint32(ids[i])).life != filling {
+			continue // a kid of it came by
+		}
+		whole := b.climb(uint32(ids[i]), first, &steps)
+		if i == len(ids)-1 && whole {
+			b.pending, b.tail = b.entries.at(first).parent, last
+		}
+	}
+}
+
+// climb adds or touches the entries from id to first, or toward the root if
+// first is not on the way, and reports whether it met first.
+func (b *book) climb(id, first uint32, steps *int) bool {
+	for id != 0 {
+		e := b.entries.at(id)
+		switch {
+		case e.mark&publishing != 0:
+			e.mark &^= publishing
+			e.life = resident
+			b.count.Filling--
+			b.count.Entries++
+			b.policy.Add(policy.ID(id), b.meta(e))
+		case e.life == resident && *steps > 0:
+			*steps--
+			b.policy.Touch(policy.ID(id))
+		default:
+			return false
+		}
+		if id == first {
+			return true
+		}
+		id = e.parent
+	}
+	return false
+}
+
+// settle makes up for ancestors that are still to be touched, 4,096 a call.
+func (b *book) settle() {
+	for range maxRound {
+		if b.pending == 0 {
+			return
+		}
+		e := b.entries.at(b.pending)
+		if e.life != resident {
+			b.pending = 0
+			return
+		}
+		b.policy.Touch(policy.ID(b.pending))
+		b.pending = e.parent
+	}
+}

@@ -1,0 +1,66 @@
+package ledger
+
+import (
+	"hash/maphash"
+
+	"github.com/kvstored/kvstored/key"
+)
+
+// spaces gives every space in use a small number, so that an entry stores 4
+// bytes instead of 16. A number is free again when no entry names it.
+type spaces struct {
+	number map[key.SpaceID]uint32 // few; no pointers in it
+	slots  []space
+	free   []uint32
+	last   uint32 // the one asked for last: chains are of one space
+}
+
+type space struct {
+	id   key.SpaceID
+	refs uint32
+	mix  uint64 // seeded hash of id, goes into the hash of every key in it
+}
+
+// noSpace is the slot nobody uses; an entry never names it.
+const noSpace = 0
+
+// find returns the number of id, or noSpace.
+func (s *spaces) find(id key.SpaceID) uint32 {
+	if s.last != noSpace && s.slots[s.last].id == id {
+		return s.last
+	}
+	n := s.number[id]
+	s.last = n
+	return n
+}
+
+// ref returns the number of id for one more entry.
+func (s *spaces) ref(id key.SpaceID, seed maphash.Seed) uint32 {
+	n := s.find(id)
+	if n == noSpace {
+		if k := len(s.free); k > 0 {
+			n, s.free = s.free[k-1], s.free[:k-1]
+		} else {
+			n = uint32(len(s.slots))
+			s.slots = append(s.slots, space{})
+		}
+		s.slots[n] = space{id: id, mix: maphash.Bytes(seed, id[:])}
+		s.number[id] = n
+		s.last = n
+	}
+	s.slots[n].refs++
+	return n
+}
+
+// unref gives back what ref counted.
+func (s *spaces) unref(n uint32) {
+	sp := &s.slots[n]
+	if sp.refs--; sp.refs > 0 {
+		return
+	}
+	delete(s.number, sp.id)
+	s.free = append(s.free, n)
+	if s.last == n {
+		s.last = noSpace
+	}
+}

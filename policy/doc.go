@@ -1,0 +1,29 @@
+// Package policy decides which entry of a bounded store goes next. A policy
+// is data structures only: no lock, clock, key, goroutine or I/O. Its owner
+// serialises the calls and gives entries small numbers.
+//
+// # One order, and entries outside of it
+//
+// A queue is a doubly linked list in the order in which entries would go. An
+// entry that the owner refuses leaves the list but keeps its rank, a counter
+// given when it was put there. When Allow names it, it comes back to the front
+// of the list if that is its rank, and else through a heap ordered by rank;
+// the next victim is the lower of the list's front and the heap's top. That is the cursor of the contract: the front of the
+// list is where the scan stands, and what is behind it is not looked at
+// again until something about it changes. So refusals cost one step each,
+// and victims are those of a scan that starts over every time. Package
+// policytest holds that slow scan and compares.
+//
+// # Memory
+//
+// Entries live in pages of 4,096 nodes without pointers, 24 bytes each, in
+// the order of their IDs. Growth adds a page and moves nothing, so ten
+// million entries never stall a call, and the garbage collector sees one
+// pointer a page.
+//
+// # Later
+//
+// Meta.Priority is ignored so far. A policy that wants to see whole requests,
+// or to refuse an entry, will implement a further interface that the owner
+// looks for; Policy stays as it is.
+package policy

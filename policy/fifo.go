@@ -1,0 +1,13 @@
+package policy
+
+// fifo evicts what was added longest ago, used or not.
+type fifo struct{ queue }
+
+func newFIFO(int64) Policy { return &fifo{} }
+
+func (p *fifo) Add(id ID, _ Meta) {
+	p.nodes.enter(id)
+	p.enqueue(id)
+}
+
+func (p *fifo) Touch(id ID) { p.nodes.resident(id) }

@@ -1,0 +1,181 @@
+package policy
+
+// lfu evicts what was used least often since it was added; among equals, what
+// reached that count first. A new entry counts as used once.
+//
+// Entries used equally often form a bucket, and the buckets form a list by
+// count, so that a hit moves an entry to the next bucket or to a new one
+// right behind its own: O(1). A bucket exists while it lists something.
+// Refused entries are in no bucket, only their count and rank remain; one that
+// came back through the heap stays there, where a hit costs O(log n).
+type lfu struct {
+	nodes   nodes // tag: the bucket while listed, else the count
+	buckets pages[bucket]
+	made    uint32 // buckets ever made; bucket 0 is before the first
+	free    uint32
+	back    heap
+	seq     int64
+	inspect uint64
+}
+
+type bucket struct {
+	list
+	count      uint32
+	prev, next uint32 // by count, in a ring through bucket 0
+}
+
+func newLFU(int64) Policy {
+	p := &lfu{made: 1}
+	p.buckets.reach(0)
+	return p
+}
+
+func (p *lfu) Admit(uint64, int64) {}
+
+func (p *lfu) Add(id ID, _ Meta) {
+	p.nodes.enter(id)
+	p.enqueue(id, 1, 0)
+}
+
+func (p *lfu) Touch(id ID) {
+	n := p.nodes.resident(id)
+	if n.place != listed {
+		count := p.count(n)
+		p.leave(id)
+		p.seq++
+		n.seq, n.tag = p.seq, p.more(count)
+		p.back.push(&p.nodes, id, rank{uint64(n.tag), n.seq})
+		return
+	}
+	from := n.tag
+	p.buckets.at(from).unlink(&p.nodes, id)
+	p.enqueue(id, p.more(p.buckets.at(from).count), from)
+	p.prune(from)
+}
+
+func (p *lfu) Remove(id ID) { p.leave(id) }
+
+// Allow puts a refused entry back into a bucket if it goes before all that is
+// listed, and else into the heap.
+func (p *lfu) Allow(id ID) {
+	n := p.nodes.resident(id)
+	if n.place != refused {
+		return
+	}
+	r := rank{uint64(n.tag), n.seq}
+	at := p.buckets.at(0).next
+	if at != 0 && !r.less(p.frontRank(at)) {
+		p.back.push(&p.nodes, id, r)
+		return
+	}
+	if at == 0 || p.buckets.at(at).count != n.tag {
+		at = p.insert(n.tag, 0)
+	}
+	n.tag = at
+	p.buckets.at(at).pushFront(&p.nodes, id)
+}
+
+func (p *lfu) Evict(ok func(ID) bool) (ID, bool) {
+	for {
+		id, found := p.first()
+		if !found {
+			return 0, false
+		}
+		n := p.nodes.at(uint32(id))
+		count := p.count(n)
+		p.leave(id)
+		p.inspect++
+		if ok(id) {
+			return id, true
+		}
+		n.place, n.tag = refused, count
+	}
+}
+
+func (p *lfu) Steps() uint64 { return p.inspect + p.back.steps }
+
+// first returns what goes next of the lowest bucket and the heap.
+func (p *lfu) first() (ID, bool) {
+	top, found := p.back.top()
+	lowest := p.buckets.at(0).next
+	if lowest == 0 {
+		return top.id, found
+	}
+	if found && top.less(p.frontRank(lowest)) {
+		return top.id, true
+	}
+	return ID(p.buckets.at(lowest).front - 1), true
+}
+
+// frontRank is the rank of what goes first in a bucket.
+func (p *lfu) frontRank(at uint32) rank {
+	b := p.buckets.at(at)
+	return rank{uint64(b.count), p.nodes.at(b.front - 1).seq}
+}
+
+func (p *lfu) count(n *node) uint32 {
+	if n.place == listed {
+		return p.buckets.at(n.tag).count
+	}
+	return n.tag
+}
+
+// more counts one more use, up to 2³²-1.
+func (p *lfu) more(count uint32) uint32 { return max(count, count+1) }
+
+// enqueue lists id last in the bucket of count, which is at or right behind
+// the bucket after.
+func (p *lfu) enqueue(id ID, count, after uint32) {
+	at := after
+	if after == 0 || p.buckets.at(after).count != count {
+		if at = p.buckets.at(after).next; at == 0 || p.buckets.at(at).count != count {
+			at = p.insert(count, after)
+		}
+	}
+	p.seq++
+	n := p.nodes.at(uint32(id))
+	n.seq, n.tag = p.seq, at
+	p.buckets.at(at).pushBack(&p.nodes, id)
+}
+
+// insert makes a bucket right behind after.
+func (p *lfu) insert(count, after uint32) uint32 {
+	at := p.free
+	if at != 0 {
+		p.free = p.buckets.at(at).next
+	} else {
+		at = p.made
+		p.made++
+		p.buckets.reach(at)
+	}
+	next := p.buckets.at(after).next
+	*p.buckets.at(at) = bucket{count: count, prev: after, next: next}
+	p.buckets.at(after).next = at
+	p.buckets.at(next).prev = at
+	return at
+}
+
+// prune drops a bucket that lists nothing.
+func (p *lfu) prune(at uint32) {
+	b := p.buckets.at(at)
+	if !b.empty() {
+		return
+	}
+	p.buckets.at(b.prev).next = b.next
+	p.buckets.at(b.next).prev = b.prev
+	*b = bucket{next: p.free}
+	p.free = at
+}
+
+// leave takes a resident id out of wherever it is.
+func (p *lfu) leave(id ID) {
+	n := p.nodes.resident(id)
+	switch n.place {
+	case listed:
+		p.buckets.at(n.tag).unlink(&p.nodes, id)
+		p.prune(n.tag)
+	case returned:
+		p.back.take(&p.nodes, id)
+	}
+	n.place = absent
+}

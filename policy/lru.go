@@ -1,0 +1,16 @@
+package policy
+
+// lru evicts what was used longest ago.
+type lru struct{ queue }
+
+func newLRU(int64) Policy { return &lru{} }
+
+func (p *lru) Add(id ID, _ Meta) {
+	p.nodes.enter(id)
+	p.enqueue(id)
+}
+
+func (p *lru) Touch(id ID) {
+	p.leave(id)
+	p.enqueue(id)
+}

@@ -1,0 +1,42 @@
+package policy
+
+// ID names an entry. IDs are dense: the caller hands out small numbers and
+// uses them again after Remove or Evict, so that a policy can keep its state
+// in slices indexed by ID, without a pointer or a map entry per chunk.
+type ID uint32
+
+// Meta is what a policy may know of an entry.
+type Meta struct {
+	Hash     uint64 // of the key; stable across evictions, so that ghosts recognise it
+	Size     int64  // in the unit of the capacity the policy was built with; > 0
+	Cost     int64  // of bringing the entry back; 0 counts as 1
+	Priority int8   // higher is evicted later; 0 is normal
+}
+
+// Policy decides which entry goes next. It is pure data: no lock, clock,
+// key, goroutine or I/O; the owner serialises all calls.
+//
+// The scan of Evict never starts over: an entry that ok refused is passed
+// over unchanged and is offered again only after Allow, Touch or Add named
+// it. ok must depend only on state whose every change to acceptable is
+// announced by Allow. M evictions over K refused entries inspect O(M+K)
+// nodes, also when every call evicts one.
+type Policy interface {
+	// Admit announces a miss before any Evict made for it: the policy looks
+	// into its ghosts, adapts, and remembers where the entry will go.
+	Admit(hash uint64, size int64)
+	// Add makes id resident. Adding a resident id is a broken invariant.
+	Add(id ID, m Meta)
+	// Touch is a hit on a resident id.
+	Touch(id ID)
+	// Remove forgets id without leaving a ghost.
+	Remove(id ID)
+	// Evict removes and returns the next victim that ok accepts, or false
+	// if ok refused every entry.
+	Evict(ok func(ID) bool) (ID, bool)
+	// Allow says that an id which ok refused would be accepted from now on.
+	// Naming an id that was never refused is harmless.
+	Allow(id ID)
+	// Steps counts nodes inspected plus heap pushes and pops since New.
+	Steps() uint64
+}

@@ -1,0 +1,125 @@
+package policy_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/kvstored/kvstored/policy"
+	"github.com/kvstored/kvstored/policy/policytest"
+)
+
+func TestConformance(t *testing.T) {
+	for _, name := range policy.Names() {
+		t.Run(name, func(t *testing.T) { policytest.Run(t, name) })
+	}
+}
+
+func TestNewRefusesUnknownNames(t *testing.T) {
+	if p, err := policy.New("lifo", 1); err == nil || p != nil {
+		t.Errorf("New(lifo) = %v, %v", p, err)
+	}
+}
+
+// order adds 0..5, touches 1, 1, 3, 0, and evicts all.
+func order(t *testing.T, name string) (victims []policy.ID) {
+	t.Helper()
+	p, err := policy.New(name, 6)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id := range policy.ID(6) {
+		p.Admit(uint64(id), 1)
+		p.Add(id, policy.Meta{Hash: uint64(id), Size: 1})
+	}
+	for _, id := range []policy.ID{1, 1, 3, 0} {
+		p.Touch(id)
+	}
+	for {
+		id, ok := p.Evict(func(policy.ID) bool { return true })
+		if !ok {
+			return victims
+		}
+		victims = append(victims, id)
+	}
+}
+
+// The models could be wrong the same way as the policies; this is by hand.
+func TestOrderByHand(t *testing.T) {
+	for name, want := range map[string][]policy.ID{
+		"lru":  {2, 4, 5, 1, 3, 0},
+		"fifo": {0, 1, 2, 3, 4, 5},
+		"mru":  {0, 3, 1, 5, 4, 2},
+		"lfu":  {2, 4, 5, 3, 0, 1},
+	} {
+		if got := order(t, name); !slices.Equal(got, want) {
+			t.Errorf("%s: victims %v, want %v", name, got, want)
+		}
+	}
+}
+
+func TestHotPathsDoNotAllocate(t *testing.T) {
+	for _, name := range policy.Names() {
+		p, _ := policy.New(name, 1024)
+		for id := range policy.ID(1024) {
+			p.Add(id, policy.Meta{Hash: uint64(id), Size: 1})
+		}
+		refuse := func(id policy.ID) bool { return id%2 == 0 }
+		id := policy.ID(0)
+		got := testing.AllocsPerRun(1000, func() {
+			id = (id + 2) % 1024
+			p.Touch(id)
+			p.Touch(id + 1)
+			p.Allow(id + 1)
+			victim, _ := p.Evict(refuse)
+			p.Add(victim, policy.Meta{Hash: uint64(victim), Size: 1})
+		})
+		if got > 0.1 { // a page now and then
+			t.Errorf("%s: %v allocations an operation", name, got)
+		}
+	}
+}
+
+func FuzzPolicies(f *testing.F) {
+	f.Add([]byte{0, 1, 0, 2, 10, 1, 14, 0, 12, 1, 14, 0})
+	f.Add([]byte("add, lock, touch, unlock, evict, in any order at all"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		for _, name := range policy.Names() {
+			policytest.Differ(t, name, policytest.Bytes(data))
+		}
+	})
+}
+
+func BenchmarkEvictPastRefused(b *testing.B) {
+	for _, name := range policy.Names() {
+		for _, refused := range []policy.ID{1e3, 1e4, 1e5} {
+			b.Run(name+"/"+map[policy.ID]string{1e3: "1e3", 1e4: "1e4", 1e5: "1e5"}[refused], func(b *testing.B) {
+				p, _ := policy.New(name, 1<<20)
+				for id := range refused + 1 {
+					p.Add(id, policy.Meta{Hash: uint64(id), Size: 1})
+				}
+				ok := func(id policy.ID) bool { return id == refused }
+				for b.Loop() {
+					id, _ := p.Evict(ok)
+					p.Add(id, policy.Meta{Hash: uint64(id), Size: 1})
+				}
+			})
+		}
+	}
+}
+
+func BenchmarkTouch(b *testing.B) {
+	for _, name := range policy.Names() {
+		b.Run(name, func(b *testing.B) {
+			const n = 1 << 20
+			p, _ := policy.New(name, n)
+			for id := range policy.ID(n) {
+				p.Add(id, policy.Meta{Hash: uint64(id), Size: 1})
+			}
+			id := policy.ID(0)
+			for b.Loop() {
+				id = (id*1664525 + 1013904223) % n // visits all, out of order
+				p.Touch(id)
+			}
+		})
+	}
+}

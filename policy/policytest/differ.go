@@ -1,0 +1,174 @@
+package policytest
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/kvstored/kvstored/policy"
+)
+
+// Capacity is what the policies under test are built with, in entries.
+const Capacity = 64
+
+// differ drives a policy and its model with the same calls and compares
+// their victims.
+type differ struct {
+	t         testing.TB
+	got, want policy.Policy
+	ids       [2 * Capacity]struct {
+		resident bool
+		locked   bool
+		passed   bool // got refused it, and nothing has named it since
+	}
+	residents int
+	victims   int
+}
+
+// Differ runs a policy against its model. source(n) chooses one of n, or is
+// negative at the end; then everything is unlocked and evicted.
+func Differ(t testing.TB, name string, source func(n int) int) {
+	d := newDiffer(t, name)
+	for {
+		op, id := source(16), source(len(d.ids))
+		if op < 0 || id < 0 {
+			break
+		}
+		d.step(op, policy.ID(id), source)
+	}
+	for id := range d.ids {
+		d.unlock(policy.ID(id))
+	}
+	for d.residents > 0 {
+		d.evict()
+	}
+	d.evict()
+}
+
+func newDiffer(t testing.TB, name string) *differ {
+	t.Helper()
+	got, err := policy.New(name, Capacity)
+	if err != nil {
+		t.Fatal(err)
+	}
+	model := models[name]
+	if model == nil {
+		t.Fatalf("policy %s has no reference model", name)
+	}
+	return &differ{t: t, got: got, want: model()}
+}
+
+func (d *differ) step(op int, id policy.ID, source func(n int) int) {
+	e := &d.ids[id]
+	switch {
+	case op < 4:
+		if !e.resident {
+			// Few hashes, so that ghosts are met again.
+			d.add(id, uint64(max(0, source(4*Capacity))))
+		}
+	case op < 9:
+		if e.resident { // refused or not
+			d.got.Touch(id)
+			d.want.Touch(id)
+			e.passed = false
+		}
+	case op < 10:
+		if e.resident {
+			d.got.Remove(id)
+			d.want.Remove(id)
+			d.forget(id)
+		}
+	case op < 12:
+		e.locked = true // without a word: only unlocking is announced
+	case op < 14:
+		d.unlock(id)
+	default:
+		d.evict()
+	}
+}
+
+func (d *differ) add(id policy.ID, hash uint64) {
+	m := policy.Meta{Hash: hash, Size: 1}
+	d.got.Admit(hash, m.Size)
+	d.want.Admit(hash, m.Size)
+	for d.residents >= Capacity {
+		if !d.evict() {
+			return
+		}
+	}
+	d.got.Add(id, m)
+	d.want.Add(id, m)
+	d.ids[id].resident, d.ids[id].passed = true, false
+	d.residents++
+}
+
+func (d *differ) unlock(id policy.ID) {
+	e := &d.ids[id]
+	e.locked = false
+	if e.resident {
+		d.got.Allow(id) // harmless if it was not refused
+		e.passed = false
+	}
+}
+
+func (d *differ) evict() bool {
+	d.t.Helper()
+	got, found := d.got.Evict(func(id policy.ID) bool {
+		e := &d.ids[id]
+		switch {
+		case !e.resident:
+			d.t.Fatalf("after %d victims: offered %d, which is not resident", d.victims, id)
+		case e.passed:
+			d.t.Fatalf("after %d victims: offered %d again, which was refused", d.victims, id)
+		}
+		e.passed = e.locked
+		return !e.locked
+	})
+	want, exists := d.want.Evict(func(id policy.ID) bool { return !d.ids[id].locked })
+	if got != want || found != exists {
+		d.t.Fatalf("after %d victims: evicted %d, %v; the model evicts %d, %v", d.victims, got, found, want, exists)
+	}
+	if found {
+		d.victims++
+		d.forget(got)
+	}
+	return found
+}
+
+func (d *differ) forget(id policy.ID) {
+	d.ids[id].resident, d.ids[id].passed = false, false
+	d.residents--
+}
+
+// Seeded is a source of n operations. It is of changing temper: there are
+// times of much locking, of much eviction, of many hits.
+func Seeded(seed uint64, n int) func(int) int {
+	r := rand.New(rand.NewPCG(seed, 0))
+	mood := 0
+	return func(k int) int {
+		if k != 16 { // an argument
+			return r.IntN(k)
+		}
+		if n--; n < 0 {
+			return -1
+		}
+		if n%1000 == 0 {
+			mood = r.IntN(16)
+		}
+		if r.IntN(4) == 0 {
+			return mood
+		}
+		return r.IntN(k)
+	}
+}
+
+// Bytes is a source that reads a fuzzer's input.
+func Bytes(data []byte) func(int) int {
+	return func(k int) int {
+		if len(data) == 0 {
+			return -1
+		}
+		b := data[0]
+		data = data[1:]
+		return int(b) % k
+	}
+}

@@ -1,0 +1,223 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
+)
+
+// origin is where a value was set; the zero origin is a default.
+type origin struct {
+	source       string
+	line, column int
+}
+
+// decoder walks the YAML tree beside the Go value it fills. It is our own
+// walk over the parser's tree, and not the library's decoder, because that
+// one stops at the first problem and forgets where values stood.
+type decoder struct {
+	source string // file or environment variable
+	env    bool   // source is a variable: lines and columns mean nothing
+	set    map[string]origin
+	errs   Errors
+}
+
+func (d *decoder) fail(tk *token.Token, path, format string, args ...any) {
+	o := d.origin(tk)
+	d.errs = append(d.errs, &Error{
+		Source: o.source, Line: o.line, Column: o.column,
+		Path: path, Text: fmt.Sprintf(format, args...),
+	})
+}
+
+func (d *decoder) origin(tk *token.Token) origin {
+	o := origin{source: d.source}
+	if !d.env && tk != nil && tk.Position != nil {
+		o.line, o.column = tk.Position.Line, tk.Position.Column
+	}
+	return o
+}
+
+// file fills c from a whole YAML file and reports whether it is one of keys
+// and values at all.
+func (d *decoder) file(data []byte, c *Config) bool {
+	body, ok := d.parse(data, "")
+	if !ok || body == nil {
+		return ok
+	}
+	d.value(body, reflect.ValueOf(c).Elem(), "")
+	_, isMap := body.(ast.MapNode)
+	return isMap || len(d.errs) == 0
+}
+
+// parse returns the one document in data; nil if that is empty.
+func (d *decoder) parse(data []byte, path string) (ast.Node, bool) {
+	// Duplicate keys are found by the walk, with their path.
+	f, err := parser.ParseBytes(data, 0, parser.AllowDuplicateMapKey())
+	if err != nil {
+		var ye yaml.Error
+		if errors.As(err, &ye) {
+			d.fail(ye.GetToken(), path, "not valid YAML: %s", ye.GetMessage())
+		} else {
+			d.fail(nil, path, "not valid YAML: %v", err)
+		}
+		return nil, false
+	}
+	var body ast.Node
+	for _, doc := range f.Docs {
+		if doc.Body == nil {
+			continue
+		}
+		if body != nil {
+			d.fail(doc.Start, path, "a second YAML document; keep everything in one")
+			return nil, false
+		}
+		body = doc.Body
+	}
+	return body, true
+}
+
+func (d *decoder) value(n ast.Node, v reflect.Value, path string) {
+	switch n := n.(type) {
+	case *ast.CommentGroupNode:
+		return // a file or section with nothing but comments
+	case *ast.NullNode:
+		if v.Kind() != reflect.Struct {
+			d.fail(n.GetToken(), path, "has no value; give it one or remove the line")
+		}
+		return
+	case *ast.AnchorNode, *ast.AliasNode, *ast.TagNode, *ast.DirectiveNode:
+		d.fail(n.GetToken(), path, "anchors, aliases, tags and directives are not supported; write the value itself")
+		return
+	}
+	switch v.Kind() {
+	case reflect.Struct:
+		d.mapping(n, v, path)
+	case reflect.Slice:
+		d.sequence(n, v, path)
+	default:
+		d.scalar(n, v, path)
+	}
+}
+
+func (d *decoder) mapping(n ast.Node, v reflect.Value, path string) {
+	m, ok := n.(ast.MapNode)
+	if !ok {
+		d.fail(n.GetToken(), path, "want a mapping of %s", keyNames(v.Type()))
+		return
+	}
+	seen := map[string]bool{}
+	for it := m.MapRange(); it.Next(); {
+		tk := it.Key().GetToken()
+		name := tk.Value
+		sub := join(path, name)
+		field, ok := fieldByName(v, name)
+		switch {
+		case !ok:
+			d.fail(tk, sub, "unknown key; known here: %s", keyNames(v.Type()))
+		case seen[name]:
+			d.fail(tk, sub, "is here twice; remove one")
+		default:
+			seen[name] = true
+			d.set[sub] = d.origin(tk)
+			d.value(it.Value(), field, sub)
+		}
+	}
+}
+
+func (d *decoder) sequence(n ast.Node, v reflect.Value, path string) {
+	s, ok := n.(*ast.SequenceNode)
+	if !ok {
+		d.fail(n.GetToken(), path, "want a list, such as [a, b]")
+		return
+	}
+	d.set[path] = d.origin(s.GetToken())
+	out := reflect.MakeSlice(v.Type(), len(s.Values), len(s.Values))
+	for i, e := range s.Values {
+		d.value(e, out.Index(i), fmt.Sprintf("%s[%d]", path, i))
+	}
+	if len(s.Values) == 0 {
+		out = reflect.Zero(v.Type()) // as in Default
+	}
+	v.Set(out)
+}
+
+func (d *decoder) scalar(n ast.Node, v reflect.Value, path string) {
+	text, isString := n.GetToken().Value, false
+	switch n := n.(type) {
+	case *ast.StringNode:
+		text, isString = n.Value, true
+	case *ast.LiteralNode:
+		text, isString = n.Value.Value, true
+	case ast.ScalarNode:
+	default:
+		d.fail(n.GetToken(), path, "want a single value, not a list or a mapping")
+		return
+	}
+	d.set[path] = d.origin(n.GetToken())
+	switch kind := v.Kind(); {
+	case kind == reflect.String && !isString:
+		d.fail(n.GetToken(), path, "want a string; put quotes around %s", text)
+	case isString && !writtenAsString(v):
+		d.fail(n.GetToken(), path, "want %s, not the string %q", kindName(v), text)
+	default:
+		if err := setText(v, text); err != nil {
+			d.fail(n.GetToken(), path, "%v", err)
+		}
+	}
+}
+
+// fieldByName finds the field whose key is name.
+func fieldByName(v reflect.Value, name string) (reflect.Value, bool) {
+	for i := range v.NumField() {
+		if keyName(v.Type().Field(i)) == name {
+			return v.Field(i), true
+		}
+	}
+	return reflect.Value{}, false
+}
+
+func keyName(f reflect.StructField) string {
+	name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+	return name
+}
+
+func keyNames(t reflect.Type) string {
+	names := make([]string, t.NumField())
+	for i := range names {
+		names[i] = keyName(t.Field(i))
+	}
+	return strings.Join(names, ", ")
+}
+
+func join(path, name string) string {
+	if path == "" {
+		return name
+	}
+	return path + "." + name
+}
+
+// leaves calls fn for every key that is not a section.
+func leaves(v reflect.Value, path string, fn func(path string, v reflect.Value)) {
+	if v.Kind() != reflect.Struct {
+		fn(path, v)
+		return
+	}
+	for i := range v.NumField() {
+		leaves(v.Field(i), join(path, keyName(v.Type().Field(i))), fn)
+	}
+}
+
+// section is the top-level key that path lies under.
+func section(path string) string {
+	if i := strings.IndexAny(path, ".["); i >= 0 {
+		return path[:i]
+	}
+	return path
+}

@@ -1,0 +1,79 @@
+package config
+
+import (
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	kib Bytes = 1 << 10
+	mib Bytes = 1 << 20
+	gib Bytes = 1 << 30
+)
+
+// Default is the configuration of an empty file.
+func Default() Config {
+	return Config{
+		Listen: Listen{Socket: "/run/kvstored/kvstored.sock", Mode: 0o660},
+		Admin:  Admin{Listen: "127.0.0.1:9464"},
+		Chunk:  Chunk{Tokens: 256, Hash: HashSHA256},
+		Arena:  Arena{Puts: PutsStaged, VerifyHits: 256, Spin: 25 * time.Microsecond},
+		CPU: CPU{
+			Capacity: 4 * gib, Policy: "lru", HighWatermark: 0.95, LowWatermark: 0.90,
+			HugePages: HugePagesAuto,
+		},
+		Disk: Disk{
+			Paths: []string{"/var/lib/kvstored"}, Capacity: 50 * gib,
+			Policy: "lru", HighWatermark: 0.95, LowWatermark: 0.90,
+			MinFree: 5 * gib, InlineMax: 4 * kib, SegmentSize: gib, IOTimeout: 10 * time.Second,
+		},
+		Remote: Remote{S3: S3{
+			Prefix: "kvstored", Region: "us-east-1", Concurrency: 32, Timeout: 10 * time.Second,
+		}},
+		Write:    Write{Mode: WriteThrough, MinHits: 2, Queue: gib},
+		Prefetch: Prefetch{Policy: PrefetchTimeout, Deadline: 2 * time.Second, Window: 256 * mib},
+		Lease:    Lease{MaxAge: 5 * time.Minute},
+		Pin:      Pin{MaxAge: 5 * time.Minute},
+		Budget:   Budget{Leases: 0.4, Pins: 0.2, Loads: 0.2, Unwritten: 0.2},
+		Log:      Log{Level: "info", Format: "auto"},
+	}
+}
+
+// DefaultFor is the configuration of a daemon that was given no file: that of
+// [Default], but with the paths of an ordinary user where uid is not root's.
+// env is in the form of os.Environ.
+func DefaultFor(uid int, env []string) Config {
+	c := Default()
+	if uid == 0 {
+		return c
+	}
+	temp := getenv(env, "TMPDIR", "/tmp")
+	own := "kvstored-" + strconv.Itoa(uid) // users share the temporary folder
+	c.Listen.Socket = filepath.Join(temp, own+".sock")
+	if dir := getenv(env, "XDG_RUNTIME_DIR", ""); dir != "" {
+		c.Listen.Socket = filepath.Join(dir, "kvstored.sock")
+	}
+	cache := filepath.Join(temp, own)
+	if home := getenv(env, "HOME", ""); home != "" {
+		cache = filepath.Join(home, ".cache", "kvstored")
+	}
+	if dir := getenv(env, "XDG_CACHE_HOME", ""); dir != "" {
+		cache = filepath.Join(dir, "kvstored")
+	}
+	c.Disk.Paths = []string{cache}
+	return c
+}
+
+// getenv returns the last value of name in env, and other if it is unset or
+// empty (which the XDG specification wants treated alike).
+func getenv(env []string, name, other string) string {
+	value := other
+	for _, kv := range env {
+		if v, ok := strings.CutPrefix(kv, name+"="); ok && v != "" {
+			value = v
+		}
+	}
+	return value
+}

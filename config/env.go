@@ -1,0 +1,62 @@
+package config
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// envPrefix starts the name of every variable that is ours. All of them must
+// mean something, or a misspelt override would be lost without a word.
+const envPrefix = "KVSTORED_"
+
+// clientVars are read by commands, not by the configuration.
+var clientVars = []string{"KVSTORED_SOCKET", "KVSTORED_CONFIG"}
+
+// environ applies the overrides among env: KVSTORED_CPU__CAPACITY is
+// cpu.capacity. Single values are taken as they are, lists are written as in
+// the file.
+func (d *decoder) environ(env []string, c *Config) {
+	d.env = true
+	env = slices.Clone(env)
+	slices.Sort(env) // so that errors have an order
+	for _, kv := range env {
+		name, text, _ := strings.Cut(kv, "=")
+		upper, ours := strings.CutPrefix(name, envPrefix)
+		if !ours || slices.Contains(clientVars, name) {
+			continue
+		}
+		d.source = name
+		path := strings.ToLower(strings.ReplaceAll(upper, "__", "."))
+		v, ok := reflect.ValueOf(c).Elem(), upper == strings.ToUpper(upper)
+		for _, key := range strings.Split(path, ".") {
+			if ok = ok && v.Kind() == reflect.Struct; ok {
+				v, ok = fieldByName(v, key)
+			}
+		}
+		switch {
+		case !ok:
+			d.fail(nil, "", "no such setting; unset it, or name a key by its path in capitals with __ between levels, such as KVSTORED_CPU__CAPACITY")
+		case v.Kind() == reflect.Struct:
+			d.fail(nil, path, "is a section; set its keys one by one, such as %s__%s", name, strings.ToUpper(keyName(v.Type().Field(0))))
+		default:
+			d.override(v, path, text)
+		}
+	}
+}
+
+func (d *decoder) override(v reflect.Value, path, text string) {
+	if v.Kind() != reflect.Slice {
+		d.set[path] = origin{source: d.source}
+		if err := setText(v, text); err != nil {
+			d.fail(nil, path, "%v", err)
+		}
+		return
+	}
+	switch n, ok := d.parse([]byte(text), path); {
+	case ok && n == nil:
+		d.fail(nil, path, "want a list, such as [a, b]; [] is the empty one")
+	case ok:
+		d.value(n, v, path)
+	}
+}

@@ -1,0 +1,83 @@
+package config
+
+import (
+	"fmt"
+	"io"
+	"os"
+)
+
+// maxFileBytes bounds what is parsed: the example with all its comments is
+// 7 KiB, and the parser takes quadratic time in the depth of nesting.
+const maxFileBytes = 64 << 10
+
+// Rules is what the checks must know and this package may not find out.
+type Rules struct {
+	Policies    []string // eviction policies there are; nil = do not check
+	MemoryBytes int64    // what this process may use; 0 = do not check
+	MemoryFrom  string   // where that limit comes from, for the message
+	UID         int      // of this process; 0 is root
+}
+
+// Load reads the file at path, applies the environment (in the form of
+// os.Environ) and checks the result. An empty path means that there is no
+// file: the defaults of [DefaultFor] are used then. Wrong content is reported
+// as [Errors]; any other error means that the file could not be read.
+func Load(path string, env []string, rules Rules) (Config, error) {
+	c := Default()
+	var data []byte
+	if path == "" {
+		c = DefaultFor(rules.UID, env)
+	} else {
+		var err error
+		if data, err = read(path); err != nil {
+			return Config{}, fmt.Errorf("read config: %w", err)
+		}
+	}
+	if err := load(&c, path, data, env, rules); err != nil {
+		return Config{}, err
+	}
+	return c, nil
+}
+
+// load is Load without the file system; c holds the defaults.
+func load(c *Config, name string, data []byte, env []string, rules Rules) error {
+	d := decoder{source: name, set: map[string]origin{}}
+	if !d.file(data, c) {
+		return d.errs
+	}
+	d.environ(env, c)
+	// A key that could not be read left its default behind, which nobody
+	// meant: what the checks say about its section would only mislead.
+	unread := map[string]bool{}
+	for _, e := range d.errs {
+		unread[section(e.Path)] = true
+	}
+	for _, e := range check(c, rules) {
+		if unread[section(e.Path)] {
+			continue
+		}
+		o, set := d.set[e.Path]
+		if !set {
+			o.source = name // a default that this file should override
+		}
+		e.Source, e.Line, e.Column = o.source, o.line, o.column
+		d.errs = append(d.errs, e)
+	}
+	return d.errs.sorted()
+}
+
+func read(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > maxFileBytes {
+		return nil, fmt.Errorf("%s is larger than %v: is it a config file?", path, Bytes(maxFileBytes))
+	}
+	return data, nil
+}

@@ -1,0 +1,294 @@
+package config
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// testRules is a machine with 8 GiB and two policies, run by root.
+var testRules = Rules{Policies: []string{"lru", "lfu"}, MemoryBytes: 8 << 30, MemoryFrom: "memory.max"}
+
+// loadText is Load of a file f.yaml with this content.
+func loadText(t *testing.T, text string, env ...string) (Config, error) {
+	t.Helper()
+	c := Default()
+	err := load(&c, "f.yaml", []byte(text), env, testRules)
+	return c, err
+}
+
+// errorText is err with its lines, or "" for none.
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+func TestErrors(t *testing.T) {
+	tests := []struct {
+		name, file string
+		env        []string
+		want       string // lines
+	}{
+		{name: "empty file"},
+		{name: "only comments", file: "# nothing\n"},
+		{name: "empty section", file: "cpu:\n  # capacity: 8GiB\n"},
+		{
+			name: "all problems at once, in the file's order, then the environment's",
+			file: "log: {level: loud}\ncpu:\n  capacity: 4gb\n  polcy: lru\nlease: {max_age: 0s}\n",
+			env:  []string{"KVSTORED_PIN__MAX_AGE=soon", "PATH=/bin"},
+			want: `
+f.yaml:1:14: log.level: want trace, debug, info, warn, error, not "loud"
+f.yaml:3:13: cpu.capacity: "4gb" is not a size; write a whole number with a unit, such as 512MiB, 4GiB or 64KB
+f.yaml:4:3: cpu.polcy: unknown key; known here: capacity, policy, high_watermark, low_watermark, hugepages, mlock
+f.yaml:5:18: lease.max_age: want a duration above 0s, not 0s
+KVSTORED_PIN__MAX_AGE: pin.max_age: "soon" is not a duration; write a number with a unit, such as 25us, 10s or 5m`,
+		},
+		{
+			name: "syntax", file: "cpu:\n  capacity: a: b\n",
+			want: `f.yaml:2:13: not valid YAML: mapping value is not allowed in this context`,
+		},
+		{
+			name: "a list for a file", file: "- cpu\n",
+			want: `f.yaml:1:1: want a mapping of listen, admin, chunk, arena, cpu, disk, remote, write, prefetch, lease, pin, budget, spaces, log`,
+		},
+		{
+			name: "duplicate keys", file: "pin: {max_age: 1m, max_age: 2m}\npin: {}\n",
+			want: `
+f.yaml:1:20: pin.max_age: is here twice; remove one
+f.yaml:2:1: pin: is here twice; remove one`,
+		},
+		{
+			name: "two documents", file: "pin: {}\n---\npin: {}\n",
+			want: `f.yaml:2:1: a second YAML document; keep everything in one`,
+		},
+		{
+			name: "aliases", file: "cpu: {policy: &p lfu}\ndisk: {policy: *p}\n",
+			want: `
+f.yaml:1:15: cpu.policy: anchors, aliases, tags and directives are not supported; write the value itself
+f.yaml:2:16: disk.policy: anchors, aliases, tags and directives are not supported; write the value itself`,
+		},
+		{
+			name: "wrong types",
+			file: "listen: {group: 12, allow_uids: 0}\nadmin: [a]\nchunk: {tokens: many, save_unfull: \"true\"}\ndisk: {paths: [{a: b}]}\nwrite: {queue: [1]}\nlog: {level:}\n",
+			want: `
+f.yaml:1:17: listen.group: want a string; put quotes around 12
+f.yaml:1:33: listen.allow_uids: want a list, such as [a, b]
+f.yaml:2:8: admin: want a mapping of listen
+f.yaml:3:17: chunk.tokens: want a whole number, not the string "many"
+f.yaml:3:36: chunk.save_unfull: want true or false, not the string "true"
+f.yaml:4:16: disk.paths[0]: want a single value, not a list or a mapping
+f.yaml:5:16: write.queue: want a single value, not a list or a mapping
+f.yaml:6:13: log.level: has no value; give it one or remove the line`,
+		},
+		{
+			name: "wrong numbers",
+			file: "listen: {mode: 0999, allow_uids: [0, -1, 4294967296]}\nchunk: {tokens: 1.5}\ncpu: {low_watermark: .nan}\nbudget: {pins: 1e999}\n",
+			want: `
+f.yaml:1:16: listen.mode: "0999" is not a file mode; write it in octal, such as "0660"
+f.yaml:1:38: listen.allow_uids[1]: want a whole number from 0 to 4294967295, not "-1"
+f.yaml:1:42: listen.allow_uids[2]: want a whole number from 0 to 4294967295, not "4294967296"
+f.yaml:2:17: chunk.tokens: want a whole number, not "1.5"
+f.yaml:3:22: cpu.low_watermark: want a number, not ".nan"
+f.yaml:4:16: budget.pins: want a number, not the string "1e999"`,
+		},
+		{
+			name: "values",
+			file: "chunk: {tokens: 0, hash: md5}\narena: {puts: fast, verify_hits: -1, spin: 1s}\nwrite: {mode: never, min_hits: 0, queue: 1KiB}\nprefetch: {policy: maybe, deadline: -1s, per_1024_tokens: -1ms, window: 0}\nlog: {format: xml}\n",
+			want: `
+f.yaml:1:17: chunk.tokens: want a number from 1 to 1048576, not 0
+f.yaml:1:26: chunk.hash: want sha256, xxh64, not "md5"
+f.yaml:2:15: arena.puts: want staged, direct, not "fast"
+f.yaml:2:34: arena.verify_hits: want a number from 0 to 1073741824, not -1
+f.yaml:2:44: arena.spin: want a duration from 0s to 1ms, not 1s; it is time spent busy
+f.yaml:3:15: write.mode: want through, selective, back, not "never"
+f.yaml:3:32: write.min_hits: want a number from 1 to 1048576, not 0
+f.yaml:3:42: write.queue: 1KiB is too small; the least is 1MiB
+f.yaml:4:20: prefetch.policy: want best_effort, wait_complete, timeout, not "maybe"
+f.yaml:4:37: prefetch.deadline: want a duration above 0s, not -1s
+f.yaml:4:59: prefetch.per_1024_tokens: want a duration of 0s or more, not -1ms
+f.yaml:4:73: prefetch.window: 0 is too small; the least is 1MiB
+f.yaml:5:15: log.format: want auto, console, json, not "xml"`,
+		},
+		{
+			name: "DRAM tier",
+			file: "cpu:\n  capacity: 9GiB\n  policy: best\n  high_watermark: 1.1\n  low_watermark: 0\n  hugepages: maybe\n",
+			want: `
+f.yaml:2:13: cpu.capacity: 9GiB is more than there is: memory.max allows 8.0 GiB; lower it (the process itself needs some too)
+f.yaml:3:11: cpu.policy: want lru, lfu, not "best"
+f.yaml:4:19: cpu.high_watermark: want a share above 0 and at most 1, not 1.1
+f.yaml:5:18: cpu.low_watermark: want a share above 0 and below cpu.high_watermark (1.1), not 0
+f.yaml:6:14: cpu.hugepages: want auto, on, off, not "maybe"`,
+		},
+		{
+			name: "watermarks cross with a default", file: "disk: {high_watermark: 0.5}\n",
+			want: `f.yaml: disk.low_watermark: want a share above 0 and below disk.high_watermark (0.5), not 0.9`,
+		},
+		{
+			name: "too small", file: "cpu: {capacity: 15MiB}\n",
+			want: `f.yaml:1:17: cpu.capacity: 15MiB is too small; the least is 16MiB`,
+		},
+		{
+			name: "disk tier",
+			file: "disk:\n  paths: []\n  meta: ./here\n  capacity: 1MiB\n  inline_max: 1MiB\n  segment_size: 65537KiB\n  io_timeout: 0s\n",
+			want: `
+f.yaml:2:10: disk.paths: is empty; give a folder, or set disk.capacity to 0 for no disk tier
+f.yaml:3:9: disk.meta: want an absolute path, not "./here"
+f.yaml:4:13: disk.capacity: 1MiB does not hold one segment (disk.segment_size is 65537KiB); raise it, lower that, or set it to 0 for no disk tier
+f.yaml:5:15: disk.inline_max: 1MiB is too large for a database value; the most is 64KiB
+f.yaml:6:17: disk.segment_size: want a multiple of 4KiB, not 65537KiB; extents are aligned to that
+f.yaml:7:15: disk.io_timeout: want a duration above 0s, not 0s`,
+		},
+		{name: "no disk tier", file: "disk: {capacity: 0}\n"},
+		{name: "no disk tier, no paths", file: "disk: {capacity: 0, paths: []}\n"},
+		{
+			name: "sockets",
+			file: "listen:\n  socket: /" + strings.Repeat("a", 107) + "\n  mode: \"0440\"\n  group: a:b\nadmin: {listen: \":9464\"}\n",
+			want: `
+f.yaml:2:11: listen.socket: 108 bytes are too long for a socket; use a path of at most 107
+f.yaml:3:9: listen.mode: 0440 lets nobody connect, which takes write permission; use 0660 or 0600
+f.yaml:4:10: listen.group: "a:b" is not a group; write its name or number
+f.yaml:5:17: admin.listen: names no host; write 127.0.0.1:9464 for this machine only, or 0.0.0.0:9464 for everybody who can reach it`,
+		},
+		{name: "longest socket", file: "listen: {socket: /" + strings.Repeat("a", 106) + "}\n"},
+		{name: "admin off", file: "admin: {listen: \"\"}\n"},
+		{name: "admin on IPv6", file: "admin: {listen: \"[::1]:0\"}\n"},
+		{
+			name: "relative socket, port that is none", file: "listen: {socket: \"@kvstored\"}\nadmin: {listen: \"localhost:http\"}\n",
+			want: `
+f.yaml:1:18: listen.socket: want an absolute path, not "@kvstored"
+f.yaml:2:17: admin.listen: port "http" is not a number from 0 to 65535`,
+		},
+		{
+			name: "no port", file: "admin: {listen: localhost}\n",
+			want: `f.yaml:1:17: admin.listen: "localhost" is not an address; write host:port such as 127.0.0.1:9464, or "" to turn it off`,
+		},
+		{name: "the whole budget", file: "budget: {leases: 0.3, pins: 0.3, loads: 0.2, unwritten: 0.8}\n"},
+		{
+			name: "budget over 0.8", file: "pin: {}\nbudget:\n  pins: 0.21\n",
+			want: `f.yaml:2:1: budget: leases, pins and loads add up to 0.81 of cpu.capacity; at most 0.8 may be protected, so that the rest can always be evicted: lower one`,
+		},
+		{
+			name: "budget shares", file: "budget: {leases: 0, unwritten: 0.9}\n",
+			want: `
+f.yaml:1:18: budget.leases: want a share above 0 and at most 0.8, not 0
+f.yaml:1:32: budget.unwritten: want a share above 0 and at most 0.8, not 0.9`,
+		},
+		{
+			name: "what is not built yet",
+			file: "listen: {resp: \"127.0.0.1:6379\"}\ndisk: {paths: [/a, /b], scrub_rate: 1MiB}\nremote: {s3: {bucket: b, endpoint: \"https://user:secret@host\", ttl: 0s}}\nspaces: [{match: \"m-*\", quota: 1GiB}]\n",
+			env:  []string{"KVSTORED_DISK__WRITE_BUDGET=1TB"},
+			want: `
+f.yaml:1:16: listen.resp: needs the Redis front end, which this version does not have; remove the line
+f.yaml:2:15: disk.paths: this version has one folder at most, not 2; give one
+f.yaml:2:37: disk.scrub_rate: needs background scrubbing, which this version does not have; remove the line
+f.yaml:3:23: remote.s3.bucket: needs the remote tier, which this version does not have; remove the line
+f.yaml:3:36: remote.s3.endpoint: needs the remote tier, which this version does not have; remove the line
+f.yaml:4:9: spaces: needs quotas and priorities of spaces, which this version does not have; remove the line
+KVSTORED_DISK__WRITE_BUDGET: disk.write_budget: needs the daily write budget, which this version does not have; remove the line`,
+		},
+		{
+			name: "environment",
+			env: []string{
+				"KVSTORED_SOCKET=/x", "KVSTORED_CONFIG=/y", // the client commands'
+				"KVSTORED_CPU__CAPCITY=1GiB", "KVSTORED_cpu__capacity=1GiB", "KVSTORED_SERVICE_HOST=10.0.0.1",
+				"KVSTORED_CPU={}", "KVSTORED_LISTEN__ALLOW_UIDS=1000", "KVSTORED_DISK__PATHS=", "KVSTORED_CPU__CAPACITY__X=1",
+			},
+			want: `
+KVSTORED_CPU: cpu: is a section; set its keys one by one, such as KVSTORED_CPU__CAPACITY
+KVSTORED_CPU__CAPACITY__X: no such setting; unset it, or name a key by its path in capitals with __ between levels, such as KVSTORED_CPU__CAPACITY
+KVSTORED_CPU__CAPCITY: no such setting; unset it, or name a key by its path in capitals with __ between levels, such as KVSTORED_CPU__CAPACITY
+KVSTORED_DISK__PATHS: disk.paths: want a list, such as [a, b]; [] is the empty one
+KVSTORED_LISTEN__ALLOW_UIDS: listen.allow_uids: want a list, such as [a, b]
+KVSTORED_SERVICE_HOST: no such setting; unset it, or name a key by its path in capitals with __ between levels, such as KVSTORED_CPU__CAPACITY
+KVSTORED_cpu__capacity: no such setting; unset it, or name a key by its path in capitals with __ between levels, such as KVSTORED_CPU__CAPACITY`,
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := loadText(t, tt.file, tt.env...)
+			if got, want := errorText(err), strings.TrimPrefix(tt.want, "\n"); got != want {
+				t.Errorf("got\n%s\nwant\n%s", got, want)
+			}
+		})
+	}
+}
+
+func TestEnvironmentOverridesFile(t *testing.T) {
+	c, err := loadText(t, "cpu: {capacity: 1GiB, policy: lfu}\nlisten: {allow_uids: [7]}\n",
+		"KVSTORED_CPU__CAPACITY=2GiB", "KVSTORED_LISTEN__ALLOW_UIDS=[1000, 1001]",
+		"KVSTORED_LISTEN__MODE=0600", "KVSTORED_LISTEN__GROUP=12", "KVSTORED_ADMIN__LISTEN=",
+		"KVSTORED_PREFETCH__PER_1024_TOKENS=3ms", "KVSTORED_CHUNK__SAVE_UNFULL=true")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.CPU.Capacity != 2*gib || c.CPU.Policy != "lfu" {
+		t.Errorf("cpu = %+v, want 2GiB from the environment and lfu from the file", c.CPU)
+	}
+	if l := c.Listen; len(l.AllowUIDs) != 2 || l.AllowUIDs[1] != 1001 || l.Mode != 0o600 || l.Group != "12" {
+		t.Errorf("listen = %+v", l)
+	}
+	if c.Admin.Listen != "" || c.Prefetch.Per1024Tokens != 3e6 || !c.Chunk.SaveUnfull {
+		t.Errorf("admin %q, per_1024_tokens %v, save_unfull %v", c.Admin.Listen, c.Prefetch.Per1024Tokens, c.Chunk.SaveUnfull)
+	}
+}
+
+func TestLoadFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "kvstored.yaml")
+	if _, err := Load(path, nil, testRules); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), path) {
+		t.Errorf("missing file: %v", err)
+	}
+	if err := os.WriteFile(path, []byte("cpu: {capacity: 1}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var all Errors
+	var one *Error
+	_, err := Load(path, nil, testRules)
+	if !errors.As(err, &all) || !errors.As(err, &one) || one.Source != path || one.Line != 1 || one.Path != "cpu.capacity" {
+		t.Errorf("bad file: %#v", err)
+	}
+	if err := os.WriteFile(path, make([]byte, maxFileBytes+1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load(path, nil, testRules); err == nil || !strings.Contains(err.Error(), "larger than 64KiB") {
+		t.Errorf("huge file: %v", err)
+	}
+}
+
+func TestDefaultsAreValid(t *testing.T) {
+	c := Default()
+	if err := c.Validate(testRules); err != nil {
+		t.Error(err)
+	}
+	c.Write.Mode = ""
+	if got := errorText(c.Validate(testRules)); got != `write.mode: want through, selective, back, not ""` {
+		t.Error(got)
+	}
+	_, err := Load("", nil, Rules{MemoryBytes: 1 << 30})
+	if got := errorText(err); got != "cpu.capacity: 4GiB is more than there is: this machine's memory allows 1.0 GiB; lower it (the process itself needs some too)" {
+		t.Error(got)
+	}
+}
+
+func TestDefaultForUser(t *testing.T) {
+	tests := []struct {
+		uid          int
+		env          []string
+		socket, disk string
+	}{
+		{0, []string{"XDG_RUNTIME_DIR=/run/user/0"}, "/run/kvstored/kvstored.sock", "/var/lib/kvstored"},
+		{7, []string{"XDG_RUNTIME_DIR=/run/user/7", "XDG_CACHE_HOME=/c", "HOME=/h"}, "/run/user/7/kvstored.sock", "/c/kvstored"},
+		{7, []string{"XDG_RUNTIME_DIR=", "TMPDIR=/t", "HOME=/h"}, "/t/kvstored-7.sock", "/h/.cache/kvstored"},
+		{7, nil, "/tmp/kvstored-7.sock", "/tmp/kvstored-7"},
+	}
+	for _, tt := range tests {
+		c, err := Load("", tt.env, Rules{UID: tt.uid})
+		if err != nil || c.Listen.Socket != tt.socket || c.Disk.Paths[0] != tt.disk {
+			t.Errorf("uid %d, %q: socket %s, disk %s, error %v; want %s, %s", tt.uid, tt.env, c.Listen.Socket, c.Disk.Paths[0], err, tt.socket, tt.disk)
+		}
+	}
+}

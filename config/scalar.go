@@ -1,0 +1,94 @@
+package config
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"reflect"
+	"strconv"
+	"time"
+)
+
+// The scalar types that are written in a form of their own.
+var (
+	bytesType    = reflect.TypeFor[Bytes]()
+	durationType = reflect.TypeFor[time.Duration]()
+	modeType     = reflect.TypeFor[os.FileMode]()
+)
+
+// writtenAsString reports whether v may stand in quotes.
+func writtenAsString(v reflect.Value) bool {
+	switch v.Type() {
+	case bytesType, durationType, modeType:
+		return true
+	}
+	return v.Kind() == reflect.String
+}
+
+func kindName(v reflect.Value) string {
+	switch v.Kind() {
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Float64:
+		return "a number"
+	}
+	return "a whole number"
+}
+
+// setText parses text by v's type and sets v.
+func setText(v reflect.Value, text string) error {
+	switch v.Type() {
+	case bytesType:
+		n, err := ParseBytes(text)
+		v.SetInt(int64(n))
+		return err
+	case durationType:
+		n, err := time.ParseDuration(text)
+		if err != nil {
+			return fmt.Errorf("%q is not a duration; write a number with a unit, such as 25us, 10s or 5m", text)
+		}
+		v.SetInt(int64(n))
+		return nil
+	case modeType:
+		n, err := strconv.ParseUint(text, 8, 32)
+		if err != nil || n > 0o777 {
+			return fmt.Errorf(`%q is not a file mode; write it in octal, such as "0660"`, text)
+		}
+		v.SetUint(n)
+		return nil
+	}
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString(text)
+		return nil
+	case reflect.Bool:
+		if text != "true" && text != "false" {
+			return fmt.Errorf("want true or false, not %q", text)
+		}
+		v.SetBool(text == "true")
+		return nil
+	case reflect.Int:
+		n, err := strconv.ParseInt(text, 10, 64)
+		v.SetInt(n)
+		return wrongNumber(err, "a whole number", text)
+	case reflect.Uint32:
+		n, err := strconv.ParseUint(text, 10, 32)
+		v.SetUint(n)
+		return wrongNumber(err, "a whole number from 0 to 4294967295", text)
+	case reflect.Float64:
+		n, err := strconv.ParseFloat(text, 64)
+		if err == nil && (math.IsNaN(n) || math.IsInf(n, 0)) {
+			err = strconv.ErrRange
+		}
+		v.SetFloat(n)
+		return wrongNumber(err, "a number", text)
+	}
+	panic("config: no text form for " + v.Type().String()) // a field of a new type: teach it here
+}
+
+func wrongNumber(err error, want, text string) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("want %s, not %q", want, text)
+}

@@ -1,0 +1,227 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	// maxSocketPath is sockaddr_un's sun_path less its final zero.
+	maxSocketPath = 107
+	// maxPayload is the largest chunk there may be; whatever must hold one
+	// chunk is at least as large.
+	maxPayload = 64 * mib
+	// maxSpin bounds what an idle client may cost in processor time.
+	maxSpin = time.Millisecond
+)
+
+// Validate checks c against rules and reports every problem, as [Errors].
+// Load has done so already.
+func (c *Config) Validate(rules Rules) error { return check(c, rules).sorted() }
+
+// checker collects the problems of one configuration.
+type checker struct {
+	*Config
+	rules Rules
+	errs  Errors
+}
+
+func check(c *Config, rules Rules) Errors {
+	k := checker{Config: c, rules: rules}
+	k.listen()
+	k.formats()
+	k.cpu()
+	k.disk()
+	k.flows()
+	k.budget()
+	k.unbuilt()
+	return k.errs
+}
+
+func (c *checker) fail(path, format string, args ...any) {
+	c.errs = append(c.errs, &Error{Path: path, Text: fmt.Sprintf(format, args...)})
+}
+
+func (c *checker) oneOf(path, value string, known ...string) {
+	if !slices.Contains(known, value) {
+		c.fail(path, "want %s, not %q", strings.Join(known, ", "), value)
+	}
+}
+
+func (c *checker) size(path string, value, least Bytes) {
+	if value < least {
+		c.fail(path, "%v is too small; the least is %v", value, least)
+	}
+}
+
+func (c *checker) positive(path string, value time.Duration) {
+	if value <= 0 {
+		c.fail(path, "want a duration above 0s, not %s", durationText(value))
+	}
+}
+
+func (c *checker) between(path string, value, least, most int) {
+	if value < least || value > most {
+		c.fail(path, "want a number from %d to %d, not %d", least, most, value)
+	}
+}
+
+// absolute wants an absolute path, because a relative one would depend on where
+// the daemon happened to be started.
+func (c *checker) absolute(path, value string) {
+	switch {
+	case strings.ContainsRune(value, 0):
+		c.fail(path, "contains a zero byte; remove it")
+	case !filepath.IsAbs(value):
+		c.fail(path, "want an absolute path, not %q", value)
+	}
+}
+
+func (c *checker) policy(path, value string) {
+	if c.rules.Policies != nil {
+		c.oneOf(path, value, c.rules.Policies...)
+	}
+}
+
+func (c *checker) listen() {
+	c.absolute("listen.socket", c.Listen.Socket)
+	if n := len(c.Listen.Socket); n > maxSocketPath {
+		c.fail("listen.socket", "%d bytes are too long for a socket; use a path of at most %d", n, maxSocketPath)
+	}
+	if c.Listen.Mode&0o222 == 0 || c.Listen.Mode > 0o777 {
+		c.fail("listen.mode", "%s lets nobody connect, which takes write permission; use 0660 or 0600", modeText(c.Listen.Mode))
+	}
+	if strings.ContainsAny(c.Listen.Group, ":/\x00") {
+		c.fail("listen.group", "%q is not a group; write its name or number", c.Listen.Group)
+	}
+	if c.Admin.Listen != "" {
+		c.adminListen()
+	}
+}
+
+func (c *checker) adminListen() {
+	const path = "admin.listen"
+	host, port, err := net.SplitHostPort(c.Admin.Listen)
+	if err != nil {
+		c.fail(path, `%q is not an address; write host:port such as 127.0.0.1:9464, or "" to turn it off`, c.Admin.Listen)
+		return
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil {
+		c.fail(path, "port %q is not a number from 0 to 65535", port)
+	} else if host == "" {
+		c.fail(path, "names no host; write 127.0.0.1:%d for this machine only, or 0.0.0.0:%d for everybody who can reach it", n, n)
+	}
+	if _, err := netip.ParseAddr(host); err != nil && strings.ContainsAny(host, "/@ \x00") {
+		c.fail(path, "%q is not a host name or an address", host)
+	}
+}
+
+// formats checks the keys whose values are words or small numbers.
+func (c *checker) formats() {
+	c.between("chunk.tokens", c.Chunk.Tokens, 1, 1<<20)
+	c.oneOf("chunk.hash", c.Chunk.Hash, HashSHA256, HashXXH64)
+	c.oneOf("arena.puts", c.Arena.Puts, PutsStaged, PutsDirect)
+	c.between("arena.verify_hits", c.Arena.VerifyHits, 0, 1<<30)
+	if c.Arena.Spin < 0 || c.Arena.Spin > maxSpin {
+		c.fail("arena.spin", "want a duration from 0s to %s, not %s; it is time spent busy", durationText(maxSpin), durationText(c.Arena.Spin))
+	}
+	c.oneOf("log.level", c.Log.Level, "trace", "debug", "info", "warn", "error")
+	c.oneOf("log.format", c.Log.Format, "auto", "console", "json")
+}
+
+func (c *checker) cpu() {
+	c.size("cpu.capacity", c.CPU.Capacity, 16*mib)
+	if most := c.rules.MemoryBytes; most > 0 && int64(c.CPU.Capacity) > most {
+		from := "this machine's memory"
+		if c.rules.MemoryFrom != "" {
+			from = c.rules.MemoryFrom
+		}
+		c.fail("cpu.capacity", "%v is more than there is: %s allows %.1f GiB; lower it (the process itself needs some too)",
+			c.CPU.Capacity, from, float64(most)/float64(gib))
+	}
+	c.policy("cpu.policy", c.CPU.Policy)
+	c.watermarks("cpu", c.CPU.LowWatermark, c.CPU.HighWatermark)
+	c.oneOf("cpu.hugepages", c.CPU.HugePages, HugePagesAuto, HugePagesOn, HugePagesOff)
+}
+
+func (c *checker) watermarks(tier string, low, high float64) {
+	if !(high > 0 && high <= 1) {
+		c.fail(tier+".high_watermark", "want a share above 0 and at most 1, not %v", high)
+	}
+	if !(low > 0 && low < high) {
+		c.fail(tier+".low_watermark", "want a share above 0 and below %s.high_watermark (%v), not %v", tier, high, low)
+	}
+}
+
+func (c *checker) disk() {
+	d := &c.Disk
+	for i, p := range d.Paths {
+		c.absolute(fmt.Sprintf("disk.paths[%d]", i), p)
+	}
+	if d.Meta != "" {
+		c.absolute("disk.meta", d.Meta)
+	}
+	c.policy("disk.policy", d.Policy)
+	c.watermarks("disk", d.LowWatermark, d.HighWatermark)
+	if d.InlineMax > 64*kib {
+		c.fail("disk.inline_max", "%v is too large for a database value; the most is 64KiB", d.InlineMax)
+	}
+	c.size("disk.segment_size", d.SegmentSize, maxPayload)
+	if d.SegmentSize%(4*kib) != 0 {
+		c.fail("disk.segment_size", "want a multiple of 4KiB, not %v; extents are aligned to that", d.SegmentSize)
+	}
+	c.positive("disk.io_timeout", d.IOTimeout)
+	if !d.Enabled() {
+		return
+	}
+	if len(d.Paths) == 0 {
+		c.fail("disk.paths", "is empty; give a folder, or set disk.capacity to 0 for no disk tier")
+	}
+	if d.Capacity < d.SegmentSize {
+		c.fail("disk.capacity", "%v does not hold one segment (disk.segment_size is %v); raise it, lower that, or set it to 0 for no disk tier", d.Capacity, d.SegmentSize)
+	}
+}
+
+// flows checks writing, prefetching, leases and pins.
+func (c *checker) flows() {
+	c.oneOf("write.mode", c.Write.Mode, WriteThrough, WriteSelective, WriteBack)
+	c.between("write.min_hits", c.Write.MinHits, 1, 1<<20)
+	c.size("write.queue", c.Write.Queue, mib)
+	c.oneOf("prefetch.policy", c.Prefetch.Policy, PrefetchBestEffort, PrefetchWaitComplete, PrefetchTimeout)
+	c.positive("prefetch.deadline", c.Prefetch.Deadline)
+	if c.Prefetch.Per1024Tokens < 0 {
+		c.fail("prefetch.per_1024_tokens", "want a duration of 0s or more, not %s", durationText(c.Prefetch.Per1024Tokens))
+	}
+	c.size("prefetch.window", c.Prefetch.Window, mib)
+	c.positive("lease.max_age", c.Lease.MaxAge)
+	c.positive("pin.max_age", c.Pin.MaxAge)
+}
+
+func (c *checker) budget() {
+	b := c.Budget
+	shares := []struct {
+		path  string
+		value float64
+	}{
+		{"budget.leases", b.Leases}, {"budget.pins", b.Pins},
+		{"budget.loads", b.Loads}, {"budget.unwritten", b.Unwritten},
+	}
+	sound := true
+	for _, s := range shares {
+		if !(s.value > 0 && s.value <= MaxProtected) {
+			c.fail(s.path, "want a share above 0 and at most %v, not %v", MaxProtected, s.value)
+			sound = false
+		}
+	}
+	// Shares are decimal fractions: 0.4+0.2+0.2 is a hair above 0.8 in binary.
+	const rounding = 1e-9
+	if sum := b.Leases + b.Pins + b.Loads; sound && sum > MaxProtected+rounding {
+		c.fail("budget", "leases, pins and loads add up to %.3g of cpu.capacity; at most %v may be protected, so that the rest can always be evicted: lower one", sum, MaxProtected)
+	}
+}

@@ -1,0 +1,115 @@
+package wire
+
+import (
+	"encoding/binary"
+
+	"github.com/kvstored/kvstored/key"
+)
+
+// ReserveAllOrNothing refuses a reservation that would be cut short.
+const ReserveAllOrNothing uint8 = 1 << 0
+
+// ReserveRequest asks for room for chunks First and following.
+type ReserveRequest struct {
+	Chain Chain
+	First uint32
+	Count uint32 // chunks; 0 means all that follow First
+	Flags uint8
+	Sizes U32s // payload bytes of each chunk, or one size for all
+}
+
+// Append implements Message.
+func (m *ReserveRequest) Append(dst []byte) []byte {
+	dst = m.Chain.append(dst)
+	dst = binary.LittleEndian.AppendUint32(dst, m.First)
+	dst = binary.LittleEndian.AppendUint32(dst, m.Count)
+	dst = append(dst, m.Flags)
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(m.Sizes.Len()))
+	return appendOptions(append(dst, m.Sizes...))
+}
+
+// Decode implements Message.
+func (m *ReserveRequest) Decode(body []byte) error {
+	c := cursor{b: body}
+	c.chain(&m.Chain)
+	m.First, m.Count = c.u32("first"), c.u32("count")
+	m.Flags = c.flags(ReserveAllOrNothing, "flags")
+	m.Sizes = c.list(c.u32("sizes"), 4, "sizes")
+	c.sizes(m.Sizes)
+	return c.endRequest("reserve")
+}
+
+// sizes checks what is true of every list of payload sizes.
+func (c *cursor) sizes(l U32s) {
+	if n := l.Len(); n > key.MaxChunks {
+		c.fail("sizes", "%d, use at most %d", n, key.MaxChunks)
+		return
+	}
+	for i := range l.Len() {
+		if l.At(i) == 0 {
+			c.fail("sizes", "chunk %d has no bytes", i)
+			return
+		}
+	}
+}
+
+// ReserveReply is the fill that was made.
+type ReserveReply struct {
+	Fill   uint64
+	Reason Reason // why Slots is shorter than what was asked for
+	Slots  Slots  // chunks First and following
+}
+
+// Append implements Message.
+func (m *ReserveReply) Append(dst []byte) []byte {
+	dst = binary.LittleEndian.AppendUint64(dst, m.Fill)
+	dst = append(dst, byte(m.Reason))
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(m.Slots.Len()))
+	return append(dst, m.Slots...)
+}
+
+// Decode implements Message.
+func (m *ReserveReply) Decode(body []byte) error {
+	c := cursor{b: body}
+	m.Fill = c.u64("fill")
+	m.Reason = Reason(c.u8("reason"))
+	m.Slots = c.list(c.u32("slots"), slotBytes, "slots")
+	return c.end("reserve reply")
+}
+
+// FillRequest names slots of a fill: the body of commit and abort.
+type FillRequest struct {
+	Fill  uint64
+	First uint32 // slot, not chunk: 0 is the first of the reserve reply
+	Count uint32 // slots; 0 means all that follow First
+}
+
+// Append implements Message.
+func (m *FillRequest) Append(dst []byte) []byte {
+	dst = binary.LittleEndian.AppendUint64(dst, m.Fill)
+	dst = binary.LittleEndian.AppendUint32(dst, m.First)
+	return appendOptions(binary.LittleEndian.AppendUint32(dst, m.Count))
+}
+
+// Decode implements Message.
+func (m *FillRequest) Decode(body []byte) error {
+	c := cursor{b: body}
+	*m = FillRequest{Fill: c.u64("fill"), First: c.u32("first"), Count: c.u32("count")}
+	return c.endRequest("fill")
+}
+
+// StoreReply is what became of the chunks of a commit or put, in their order.
+type StoreReply struct{ Results Results }
+
+// Append implements Message.
+func (m *StoreReply) Append(dst []byte) []byte {
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(m.Results.Len()))
+	return append(dst, m.Results...)
+}
+
+// Decode implements Message.
+func (m *StoreReply) Decode(body []byte) error {
+	c := cursor{b: body}
+	m.Results = c.list(c.u32("results"), storedBytes, "results")
+	return c.end("store reply")
+}

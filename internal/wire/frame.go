@@ -1,0 +1,133 @@
+package wire
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+const (
+	// HeaderBytes is the length of the header before every body.
+	HeaderBytes = 16
+	// MaxPayloadBytes is the largest payload of one chunk.
+	MaxPayloadBytes = 64 << 20
+	// MaxBodyBytes is the largest body of a frame after hello: one payload
+	// of the largest size sent inline, and 8 MiB for the chain before it,
+	// which is a prompt of 2 million tokens. A longer prompt is sent as hashes.
+	MaxBodyBytes = MaxPayloadBytes + 8<<20
+	// MaxHelloBytes is the largest body of a first frame: a space has at
+	// most 7 texts and 32 tags of 2 texts, each at most 1 KiB.
+	MaxHelloBytes = 128 << 10
+)
+
+// Kind says which way a frame goes and whether it answers another.
+type Kind uint8
+
+// The kinds of frames.
+const (
+	KindRequest Kind = 0 // client to daemon
+	KindReply   Kind = 1 // daemon to client, answers the request with the same id
+	KindPush    Kind = 2 // daemon to client, unasked; the id names the job
+)
+
+func (k Kind) String() string { return name(kindNames[:], uint16(k), "kind") }
+
+var kindNames = [...]string{"request", "reply", "push"}
+
+// Header is what precedes every body, in this order.
+type Header struct {
+	BodyBytes uint32
+	Kind      Kind
+	Op        Op
+	Status    Status // of a reply; otherwise 0
+	ID        uint64 // chosen by the client, echoed by the reply; in a push the job
+}
+
+// Append appends the 16 bytes of h.
+func (h Header) Append(dst []byte) []byte {
+	dst = binary.LittleEndian.AppendUint32(dst, h.BodyBytes)
+	dst = append(dst, byte(h.Kind), byte(h.Op))
+	dst = binary.LittleEndian.AppendUint16(dst, uint16(h.Status))
+	return binary.LittleEndian.AppendUint64(dst, h.ID)
+}
+
+// DecodeHeader reads a header from the first HeaderBytes bytes of b, which
+// must be there. It does not judge what it reads.
+func DecodeHeader(b []byte) Header {
+	_ = b[HeaderBytes-1]
+	return Header{
+		BodyBytes: binary.LittleEndian.Uint32(b),
+		Kind:      Kind(b[4]),
+		Op:        Op(b[5]),
+		Status:    Status(binary.LittleEndian.Uint16(b[6:])),
+		ID:        binary.LittleEndian.Uint64(b[8:]),
+	}
+}
+
+// Begin appends the header of a frame whose body is appended next; End, given
+// len(dst) before Begin, then sets the length:
+//
+//	start := len(dst)
+//	dst = wire.Begin(dst, wire.Header{Kind: wire.KindRequest, Op: wire.OpLookup, ID: id})
+//	dst = request.Append(dst)
+//	wire.End(dst, start)
+func Begin(dst []byte, h Header) []byte { return h.Append(dst) }
+
+// End sets the body length of the frame that starts at start.
+func End(dst []byte, start int) { SetBodyBytes(dst[start:], uint32(len(dst)-start-HeaderBytes)) }
+
+// SetBodyBytes sets the body length in the header that starts frame, for
+// writers that send part of the body from elsewhere.
+func SetBodyBytes(frame []byte, n uint32) { binary.LittleEndian.PutUint32(frame, n) }
+
+// AppendRequest appends a whole request frame.
+func AppendRequest(dst []byte, op Op, id uint64, m Message) []byte {
+	start := len(dst)
+	dst = m.Append(Begin(dst, Header{Kind: KindRequest, Op: op, ID: id}))
+	End(dst, start)
+	return dst
+}
+
+// AppendReply appends a whole reply frame that says ok.
+func AppendReply(dst []byte, op Op, id uint64, m Message) []byte {
+	start := len(dst)
+	dst = m.Append(Begin(dst, Header{Kind: KindReply, Op: op, ID: id}))
+	End(dst, start)
+	return dst
+}
+
+// AppendPush appends a whole push frame for a job.
+func AppendPush(dst []byte, op Op, job uint64, m Message) []byte {
+	start := len(dst)
+	dst = m.Append(Begin(dst, Header{Kind: KindPush, Op: op, ID: job}))
+	End(dst, start)
+	return dst
+}
+
+// AppendError appends a whole reply frame that refuses a request. The text
+// says what to do about it; it is cut to what fits a string.
+func AppendError(dst []byte, op Op, id uint64, code Status, text string) []byte {
+	start := len(dst)
+	dst = Begin(dst, Header{Kind: KindReply, Op: op, Status: code, ID: id})
+	dst = appendStr(dst, text)
+	End(dst, start)
+	return dst
+}
+
+// Message is a body: every request, reply and push of this package.
+type Message interface {
+	// Append appends the encoded body.
+	Append(dst []byte) []byte
+	// Decode reads the body, keeping views into it. The receiver may be
+	// used again for another body. On an error, which wraps ErrMalformed,
+	// its fields mean nothing.
+	Decode(body []byte) error
+}
+
+// name is the entry of a table of stable names, or the number itself for what
+// a newer peer sent.
+func name(names []string, n uint16, what string) string {
+	if int(n) < len(names) && names[n] != "" {
+		return names[n]
+	}
+	return fmt.Sprintf("%s(%d)", what, n)
+}

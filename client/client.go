@@ -1,0 +1,237 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/kvstored/kvstored/internal/wire"
+	"github.com/kvstored/kvstored/key"
+)
+
+// Options say what a connection is for. The zero value is a good start.
+type Options struct {
+	Name  string     // who this is, for the people who run the daemon
+	Space *key.Space // opened at once, and used by prompts that name none
+	// StagingBytes is how much memory puts may use on their way; 0 leaves it
+	// to the daemon. A Reserve grants no more than what is free of it.
+	StagingBytes int64
+	// Direct asks to put into the arena itself, which saves a copy and trusts
+	// this process not to write where it should not. The daemon may answer
+	// with a staging window instead.
+	Direct bool
+	// Inline asks for no shared memory at all: payloads cross the socket.
+	Inline bool
+	// Spin is how long to poll for a reply before sleeping, only after recent
+	// traffic; 0 means 25 us, negative never.
+	Spin time.Duration
+	// NoPush asks the daemon not to send the progress of jobs unasked. Then
+	// Wait asks for it.
+	NoPush bool
+}
+
+// Client is a connection to a daemon. It is safe for concurrent use.
+type Client struct {
+	link  *link
+	maps  mappings
+	hello wire.HelloReply
+	space *Space // of Dial, or nil
+
+	mu struct {
+		sync.Mutex
+		jobs map[uint64]*Job // live ones, for pushes
+	}
+}
+
+// Dial connects to the daemon that listens at socket.
+func Dial(ctx context.Context, socket string, o Options) (*Client, error) {
+	nc, err := new(net.Dialer).DialContext(ctx, "unix", socket)
+	if err != nil {
+		return nil, fmt.Errorf("kvstored: is the daemon running? %w", err)
+	}
+	c, err := handshake(ctx, nc.(*net.UnixConn), &o)
+	if err != nil {
+		nc.Close()
+		return nil, fmt.Errorf("kvstored: %s: %w", socket, err)
+	}
+	return c, nil
+}
+
+// handshake makes uc a Client. uc is the caller's to close beside an error.
+func handshake(ctx context.Context, uc *net.UnixConn, o *Options) (*Client, error) {
+	spin := o.Spin
+	if spin == 0 {
+		spin = wire.DefaultSpin
+	}
+	conn, err := wire.NewConn(uc, spin)
+	if err != nil {
+		return nil, err
+	}
+	stop := interrupt(ctx, uc.SetDeadline)
+	hello, files, err := exchangeHello(conn, o)
+	stop()
+	if err != nil {
+		closeFiles(files)
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		return nil, err
+	}
+	c := &Client{hello: *hello, link: newLink(conn, hello.MaxBodyBytes)}
+	c.link.push = c.push
+	c.mu.jobs = make(map[uint64]*Job)
+	conn.SetMaxBody(wire.MaxBodyBytes)
+	if hello.HasSpace {
+		c.space = &Space{hello.Space}
+	}
+	if err := c.maps.open(hello, files); err != nil {
+		c.maps.close()
+		return nil, err
+	}
+	return c, nil
+}
+
+func exchangeHello(conn *wire.Conn, o *Options) (*wire.HelloReply, []*os.File, error) {
+	req := wire.HelloRequest{
+		MinVersion: wire.Version, MaxVersion: wire.Version, Wants: o.wants(),
+		StagingBytes: uint64(max(0, o.StagingBytes)), Name: o.Name, HasSpace: o.Space != nil,
+	}
+	if o.Space != nil {
+		req.Space = *o.Space
+		if err := req.Space.Validate(); err != nil {
+			return nil, nil, refuse("hello", ErrBadRequest, "%v", err)
+		}
+	}
+	if _, err := conn.Write(wire.AppendRequest(nil, wire.OpHello, 0, &req)); err != nil {
+		return nil, nil, fmt.Errorf("%w: %w", ErrDisconnected, err)
+	}
+	h, body, files, err := conn.ReadFrameFiles()
+	switch {
+	case errors.Is(err, wire.ErrMalformed) || errors.Is(err, wire.ErrFrameTooLarge):
+		return nil, files, broken("%w", err)
+	case err != nil:
+		return nil, files, fmt.Errorf("%w: %w", ErrDisconnected, err)
+	case h.Kind != wire.KindReply || h.Op != wire.OpHello || h.ID != 0:
+		return nil, files, broken("it answered hello with a %s %s", h.Op, h.Kind)
+	case h.Status != wire.StatusOK:
+		var m wire.ErrorReply
+		if err := m.Decode(body); err != nil {
+			return nil, files, broken("%w", err)
+		}
+		return nil, files, &Error{Op: "hello", Code: h.Status, Text: m.Text}
+	}
+	hello := new(wire.HelloReply)
+	if err := hello.Decode(body); err != nil {
+		return nil, files, broken("%w", err)
+	}
+	if hello.Version != wire.Version {
+		return nil, files, broken("it chose version %d, which was not offered", hello.Version)
+	}
+	return hello, files, nil
+}
+
+func (o *Options) wants() (f wire.Features) {
+	if !o.Inline {
+		f |= wire.FeatureArena | wire.FeatureStaging
+		if o.Direct {
+			f |= wire.FeatureDirect
+		}
+	}
+	if !o.NoPush {
+		f |= wire.FeaturePushes
+	}
+	return f
+}
+
+// Close ends the connection: jobs, leases and fills go back to the daemon, and
+// the memory it shared disappears. Calls under way return ErrClosed. The error
+// is always nil.
+func (c *Client) Close() error {
+	c.link.fail(ErrClosed)
+	c.maps.close()
+	return nil
+}
+
+// Done is closed when the connection has ended, for whatever reason.
+func (c *Client) Done() <-chan struct{} { return c.link.down }
+
+// Space is the space given to Dial, nil if none was.
+func (c *Client) Space() *Space { return c.space }
+
+// Server is the version of the daemon, for people to read.
+func (c *Client) Server() string { return c.hello.Server }
+
+// Epoch is random for each start of the daemon: where it differs from that of
+// an earlier connection, what was only in DRAM then is gone.
+func (c *Client) Epoch() uint64 { return c.hello.Epoch }
+
+// Rights are what the daemon lets this process's user do.
+func (c *Client) Rights() Rights { return c.hello.Rights }
+
+// PutMode says how Reserve and Commit move payloads here.
+func (c *Client) PutMode() PutMode { return c.hello.Puts }
+
+// Mapped reports whether hits are read from shared memory.
+func (c *Client) Mapped() bool { return c.hello.Granted&wire.FeatureArena != 0 }
+
+// LeaseAge is the greatest age of a lease that is not renewed.
+func (c *Client) LeaseAge() time.Duration {
+	return time.Duration(c.hello.LeaseMillis) * time.Millisecond
+}
+
+// Ping asks for an empty answer.
+func (c *Client) Ping(ctx context.Context) error {
+	return c.link.do(ctx, wire.OpPing, wire.EmptyRequest{}, wire.EmptyReply{}.Decode, nil)
+}
+
+// OpenSpace opens a further space on the connection, for example one per rank.
+func (c *Client) OpenSpace(ctx context.Context, s key.Space) (*Space, error) {
+	if err := s.Validate(); err != nil {
+		return nil, refuse("open_space", ErrBadRequest, "%v", err)
+	}
+	var m wire.OpenSpaceReply
+	if err := c.link.do(ctx, wire.OpOpenSpace, &wire.OpenSpaceRequest{Space: s}, m.Decode, nil); err != nil {
+		return nil, err
+	}
+	return &Space{m.Space}, nil
+}
+
+// Lookup says how much of a prompt is there, in the given tiers (0 means all).
+// It takes no lease: the answer may be old when it arrives.
+func (c *Client) Lookup(ctx context.Context, p Prompt, search Tiers) (Match, error) {
+	ch, err := c.chain(wire.OpLookup, &p)
+	if err != nil {
+		return Match{}, err
+	}
+	var m wire.LookupReply
+	err = c.link.do(ctx, wire.OpLookup, &wire.LookupRequest{Chain: ch, Search: search}, m.Decode, nil)
+	return m.Match, err
+}
+
+// Stats returns the daemon's counters as a JSON object.
+func (c *Client) Stats(ctx context.Context) (json.RawMessage, error) {
+	var out json.RawMessage
+	err := c.link.do(ctx, wire.OpStats, wire.EmptyRequest{}, func(body []byte) error {
+		var m wire.StatsReply
+		err := m.Decode(body)
+		out = slices.Clone(m.JSON)
+		return err
+	}, nil)
+	return out, err
+}
+
+// millis is d on the wire, where 0 keeps its meaning: anything above it is at
+// least 1.
+func millis(d time.Duration) uint32 {
+	if d <= 0 {
+		return 0
+	}
+	return uint32(min((d+time.Millisecond-1)/time.Millisecond, math.MaxUint32))
+}

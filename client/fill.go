@@ -1,0 +1,208 @@
+package client
+
+import (
+	"context"
+	"sync"
+
+	"github.com/kvstored/kvstored/internal/wire"
+)
+
+// ReserveOptions say what is to be stored. Size or Sizes is required.
+type ReserveOptions struct {
+	First        int      // first chunk of the prompt
+	Count        int      // chunks; 0 means all that follow First
+	Size         int      // payload bytes of every chunk, or
+	Sizes        []uint32 // of each
+	AllOrNothing bool     // rather no chunk than fewer than asked for
+}
+
+// Fill is room for chunks to be stored. Slot i of it is chunk First+i of the
+// prompt. Fill the granted slots and Commit, or Abort. A Fill whose slots are
+// all committed or aborted is over.
+//
+// Without shared memory a Fill lends ordinary memory and Commit sends it; then
+// whether there is room shows at Commit only.
+type Fill struct {
+	c      *Client
+	id     uint64
+	prompt Prompt
+	first  int
+	reason Reason
+	slots  []wire.Slot
+
+	// inline only
+	mu struct {
+		sync.Mutex
+		local [][]byte // lent so far
+		over  []bool   // committed or aborted
+	}
+}
+
+// Reserve asks for room. The Fill covers the longest leading run that fits;
+// Reason says why it is shorter than what was asked for.
+func (c *Client) Reserve(ctx context.Context, p Prompt, o ReserveOptions) (*Fill, error) {
+	ch, err := c.chain(wire.OpReserve, &p)
+	if err != nil {
+		return nil, err
+	}
+	sizes, err := c.sizes(&o)
+	if err != nil {
+		return nil, err
+	}
+	f := &Fill{c: c, prompt: p, first: o.First}
+	if c.hello.Puts == wire.PutInline {
+		if err := f.lend(ctx, o, sizes); err != nil {
+			return nil, err
+		}
+		return f, nil
+	}
+	req := wire.ReserveRequest{Chain: ch, First: uint32(o.First), Count: uint32(o.Count), Sizes: wire.ViewU32s(sizes)}
+	if o.AllOrNothing {
+		req.Flags |= wire.ReserveAllOrNothing
+	}
+	err = c.link.do(ctx, wire.OpReserve, &req, f.begin, func(body []byte) (orphan, error) {
+		var m wire.ReserveReply
+		err := m.Decode(body)
+		return orphan{wire.OpAbort, &wire.FillRequest{Fill: m.Fill}}, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// sizes checks what cannot be said on the wire.
+func (c *Client) sizes(o *ReserveOptions) ([]uint32, error) {
+	if o.First < 0 || o.Count < 0 {
+		return nil, refuse("reserve", ErrBadRequest, "first %d, count %d: use numbers from 0", o.First, o.Count)
+	}
+	if len(o.Sizes) > 0 {
+		return o.Sizes, nil
+	}
+	if o.Size < 1 || int64(o.Size) > int64(c.hello.MaxPayloadBytes) {
+		return nil, refuse("reserve", ErrTooLarge, "payloads of %d bytes: use 1 to %d", o.Size, c.hello.MaxPayloadBytes)
+	}
+	return []uint32{uint32(o.Size)}, nil
+}
+
+func (f *Fill) begin(body []byte) error {
+	var m wire.ReserveReply
+	if err := m.Decode(body); err != nil {
+		return err
+	}
+	f.id, f.reason = m.Fill, m.Reason
+	f.slots = make([]wire.Slot, m.Slots.Len())
+	size := f.c.hello.StagingBytes
+	if f.c.hello.Puts == wire.PutDirect {
+		size = f.c.hello.ArenaBytes
+	}
+	for i := range f.slots {
+		s := m.Slots.At(i)
+		if s.Grant == Granted && (s.Offset > size || uint64(s.Length) > size-s.Offset) {
+			return broken("fill %d: slot %d lies outside the memory", f.id, i)
+		}
+		f.slots[i] = s
+	}
+	return nil
+}
+
+// Prompt is the prompt of the fill, by reference where the daemon knows it. It
+// is good until the fill is over.
+func (f *Fill) Prompt() Prompt {
+	if f.c.hello.Puts == wire.PutInline {
+		return f.prompt
+	}
+	return Prompt{form: wire.FormRef, ref: f.id}
+}
+
+// Len is the number of slots.
+func (f *Fill) Len() int { return len(f.slots) }
+
+// Reason says why there are fewer slots than chunks asked for; Complete if
+// there are not.
+func (f *Fill) Reason() Reason { return f.reason }
+
+// Status says what to do about slot i.
+func (f *Fill) Status(i int) Grant { return f.slots[i].Grant }
+
+// Bytes is the memory of slot i, to be written before Commit. It is nil unless
+// the slot was granted. After Commit or Abort it is somebody else's: writing
+// to it with Options.Direct ruins other payloads.
+func (f *Fill) Bytes(i int) []byte {
+	s := f.slots[i]
+	if s.Grant != Granted {
+		return nil
+	}
+	if f.c.hello.Puts == wire.PutInline {
+		return f.lent(i)
+	}
+	f.c.maps.mu.RLock()
+	defer f.c.maps.mu.RUnlock()
+	if f.c.hello.Puts == wire.PutDirect {
+		return view(f.c.maps.mu.arena, s.Offset, s.Length)
+	}
+	return view(f.c.maps.mu.staging, s.Offset, s.Length)
+}
+
+// Commit makes all slots visible that were granted and not committed or
+// aborted before. It returns a result for every slot.
+func (f *Fill) Commit(ctx context.Context) ([]Stored, error) {
+	return f.CommitRange(ctx, 0, len(f.slots), nil)
+}
+
+// CommitRange is Commit for n slots from first. It appends the results to out.
+// Commits of several ranges may run at the same time.
+func (f *Fill) CommitRange(ctx context.Context, first, n int, out []Stored) ([]Stored, error) {
+	if err := f.check("commit", first, n); err != nil || n == 0 {
+		return out, err
+	}
+	if f.c.hello.Puts == wire.PutInline {
+		return f.send(ctx, first, n, out)
+	}
+	req := wire.FillRequest{Fill: f.id, First: uint32(first), Count: uint32(n)}
+	err := f.c.link.do(ctx, wire.OpCommit, &req, takeResults(&out, n), nil)
+	return out, err
+}
+
+// Abort gives back every slot that was not committed.
+func (f *Fill) Abort(ctx context.Context) error { return f.AbortRange(ctx, 0, len(f.slots)) }
+
+// AbortRange is Abort for n slots from first.
+func (f *Fill) AbortRange(ctx context.Context, first, n int) error {
+	if err := f.check("abort", first, n); err != nil {
+		return err
+	}
+	if f.c.hello.Puts == wire.PutInline {
+		f.drop(first, n)
+		return nil
+	}
+	if n == 0 && len(f.slots) > 0 {
+		return nil // on the wire 0 means all
+	}
+	req := wire.FillRequest{Fill: f.id, First: uint32(first), Count: uint32(n)}
+	return f.c.link.do(ctx, wire.OpAbort, &req, wire.EmptyReply{}.Decode, nil)
+}
+
+func (f *Fill) check(op string, first, n int) error {
+	if first < 0 || n < 0 || first > len(f.slots) || n > len(f.slots)-first {
+		return refuse(op, ErrBadRequest, "slots %d to %d: the fill has %d", first, first+n, len(f.slots))
+	}
+	return nil
+}
+
+// takeResults appends exactly n results to out.
+func takeResults(out *[]Stored, n int) func([]byte) error {
+	return func(body []byte) error {
+		var m wire.StoreReply
+		if err := m.Decode(body); err != nil {
+			return err
+		}
+		if m.Results.Len() != n {
+			return broken("%d results for %d chunks", m.Results.Len(), n)
+		}
+		for i := range n {
+			*out = append(*out, m.Results.At(i))
+		}
+		return nil
+	}
+}

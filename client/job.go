@@ -1,0 +1,275 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/kvstored/kvstored/internal/wire"
+)
+
+// All, as the number of tokens to wait for, waits until a job is done.
+const All = math.MaxInt64
+
+// PrefetchOptions say how a job goes about it. The zero value searches all
+// tiers and leaves the rest to the daemon's configuration.
+type PrefetchOptions struct {
+	Search   Tiers
+	Pin      bool // protect what was matched under LookupID
+	Policy   WaitPolicy
+	Deadline time.Duration     // for loading; 0 means the configured one
+	LookupID string            // the engine's name for its request
+	Configs  map[string]string // the engine's request_configs
+}
+
+// Job is the prefix of one prompt, on its way into DRAM and leased as it
+// arrives. Its methods may be called concurrently. End it with Release or
+// Cancel; if neither is called its lease lasts until it is too old.
+type Job struct {
+	c      *Client
+	id     uint64
+	match  Match
+	policy WaitPolicy
+
+	mu struct {
+		sync.Mutex
+		state   State
+		refs    []wire.Ref
+		ended   bool          // Release or Cancel was called
+		changed chan struct{} // closed when state changes; nil while nobody waits
+	}
+}
+
+// Prefetch leases what is in DRAM of a prompt and starts to bring up the rest
+// of what is there. What came with the reply is ready at once.
+func (c *Client) Prefetch(ctx context.Context, p Prompt, o PrefetchOptions) (*Job, error) {
+	ch, err := c.chain(wire.OpPrefetch, &p)
+	if err != nil {
+		return nil, err
+	}
+	req := wire.PrefetchRequest{
+		Chain: ch, Search: o.Search, Policy: o.Policy, DeadlineMillis: millis(o.Deadline), LookupID: o.LookupID,
+	}
+	if o.Pin {
+		req.Flags |= wire.PrefetchPin
+	}
+	for name, value := range o.Configs {
+		req.Configs = req.Configs.Add(name, value)
+	}
+	j := &Job{c: c, policy: o.Policy}
+	err = c.link.do(ctx, wire.OpPrefetch, &req, j.begin, func(body []byte) (orphan, error) {
+		var m wire.PrefetchReply
+		err := m.Decode(body)
+		return orphan{wire.OpCancel, &wire.JobRequest{Job: m.Job}}, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return j, nil
+}
+
+// begin reads the reply that made the job. The job is known before the reader
+// comes to its first push.
+func (j *Job) begin(body []byte) error {
+	var m wire.PrefetchReply
+	if err := m.Decode(body); err != nil {
+		return err
+	}
+	j.id, j.match = m.Job, m.Match
+	if err := j.apply(&m.State); err != nil {
+		return err
+	}
+	j.c.mu.Lock()
+	defer j.c.mu.Unlock()
+	j.c.mu.jobs[j.id] = j
+	return nil
+}
+
+// ID names the job and its lease on this connection.
+func (j *Job) ID() uint64 { return j.id }
+
+// Match is what was found when the job was made.
+func (j *Job) Match() Match { return j.match }
+
+// Prompt is the prompt of the job by reference, so that its tokens or hashes
+// are not sent again. It is good until the job ends.
+func (j *Job) Prompt() Prompt { return Prompt{form: wire.FormRef, ref: j.id} }
+
+// State is the newest state that arrived. Nothing arrives while no call waits.
+func (j *Job) State() State {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.mu.state
+}
+
+// Ready is what can be read, of the newest state that arrived.
+func (j *Job) Ready() (chunks int, tokens int64) {
+	n := j.State().Ready
+	return int(n.Chunks), int64(n.Tokens)
+}
+
+// Wait returns when minTokens are ready (All: everything that will be), or
+// when the job is done. The state says what can be used, also beside an error:
+// a context that ends is a deadline of the caller's own.
+func (j *Job) Wait(ctx context.Context, minTokens int64) (State, error) {
+	pushed := j.c.hello.Granted&wire.FeaturePushes != 0 && j.policy != BestEffort
+	for {
+		j.mu.Lock()
+		s := j.mu.state
+		if s.Done || int64(s.Ready.Tokens) >= minTokens || j.mu.ended {
+			err := j.live("wait")
+			j.mu.Unlock()
+			return s, err
+		}
+		if j.mu.changed == nil {
+			j.mu.changed = make(chan struct{})
+		}
+		changed, from := j.mu.changed, len(j.mu.refs)
+		j.mu.Unlock()
+
+		var err error
+		if pushed {
+			err = j.c.link.await(ctx, changed)
+		} else {
+			err = j.ask(ctx, minTokens, from)
+		}
+		if err != nil {
+			return j.State(), err
+		}
+	}
+}
+
+// ask has the daemon answer when enough is ready.
+func (j *Job) ask(ctx context.Context, minTokens int64, from int) error {
+	timeout := uint32(math.MaxUint32)
+	if deadline, ok := ctx.Deadline(); ok {
+		timeout = millis(time.Until(deadline))
+	}
+	req := wire.WaitRequest{Job: j.id, MinTokens: uint64(max(0, minTokens)), TimeoutMillis: timeout, From: uint32(from)}
+	return j.c.link.do(ctx, wire.OpWait, &req, j.update, func(body []byte) (orphan, error) {
+		return orphan{}, j.update(body) // later states build on this one
+	})
+}
+
+// live refuses op on a job that was ended here. It is called with the lock.
+func (j *Job) live(op string) error {
+	if j.mu.ended {
+		return refuse(op, ErrUnknownJob, "job %d was released or cancelled: its lease is gone", j.id)
+	}
+	return nil
+}
+
+// ref is where chunk i lies.
+func (j *Job) ref(i int) (wire.Ref, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if err := j.live("chunk"); err != nil {
+		return wire.Ref{}, err
+	}
+	if i < 0 || i >= int(j.mu.state.Ready.Chunks) {
+		return wire.Ref{}, fmt.Errorf("kvstored: chunk %d of job %d: %w: %d are", i, j.id, ErrNotReady, j.mu.state.Ready.Chunks)
+	}
+	return j.mu.refs[i], nil
+}
+
+// Sum is the XXH3-64 (seed 0) of chunk i, which must be ready.
+func (j *Job) Sum(i int) (uint64, error) {
+	r, err := j.ref(i)
+	return r.Sum, err
+}
+
+// Size is the payload bytes and the tokens of chunk i, which must be ready.
+func (j *Job) Size(i int) (bytes, tokens int, err error) {
+	r, err := j.ref(i)
+	return int(r.Length), int(r.Tokens), err
+}
+
+// Chunk returns the payload of chunk i, which must be ready. With shared
+// memory it is a view of the daemon's own: read-only, and good only under the
+// lease. Without, it is a copy fetched over the socket.
+func (j *Job) Chunk(ctx context.Context, i int) ([]byte, error) {
+	r, err := j.ref(i)
+	if err != nil {
+		return nil, err
+	}
+	if !j.c.Mapped() {
+		p := make([]byte, r.Length)
+		return p, j.fetch(ctx, p, i, r)
+	}
+	j.c.maps.mu.RLock()
+	defer j.c.maps.mu.RUnlock()
+	p := view(j.c.maps.mu.arena, r.Offset, r.Length)
+	if p == nil {
+		return nil, ErrClosed
+	}
+	return p, nil
+}
+
+// Copy copies the payload of chunk i, which must be ready, into dst and
+// returns its length. The bytes are good if Release says so afterwards.
+func (j *Job) Copy(ctx context.Context, dst []byte, i int) (int, error) {
+	r, err := j.ref(i)
+	if err != nil {
+		return 0, err
+	}
+	if len(dst) < int(r.Length) {
+		return 0, fmt.Errorf("kvstored: chunk %d of job %d has %d bytes: %w", i, j.id, r.Length, io.ErrShortBuffer)
+	}
+	if !j.c.Mapped() {
+		return int(r.Length), j.fetch(ctx, dst[:r.Length], i, r)
+	}
+	j.c.maps.mu.RLock()
+	defer j.c.maps.mu.RUnlock()
+	p := view(j.c.maps.mu.arena, r.Offset, r.Length)
+	if p == nil {
+		return 0, ErrClosed
+	}
+	return copy(dst, p), nil
+}
+
+// Renew starts the age of the lease anew and returns how long it holds.
+func (j *Job) Renew(ctx context.Context) (time.Duration, error) {
+	var m wire.RenewReply
+	err := j.c.link.do(ctx, wire.OpRenew, &wire.JobRequest{Job: j.id}, m.Decode, nil)
+	return time.Duration(m.RemainingMillis) * time.Millisecond, err
+}
+
+// Release ends the job and gives the lease back. Only if it returns nil are
+// the bytes that were read good: an error that is ErrRevoked says that the
+// lease ended before, any other that nobody knows.
+func (j *Job) Release(ctx context.Context) error {
+	j.end()
+	var m wire.ReleaseReply
+	if err := j.c.link.do(ctx, wire.OpRelease, &wire.JobRequest{Job: j.id}, m.Decode, nil); err != nil {
+		return err
+	}
+	if m.Outcome != wire.OutcomeOK {
+		return refuse("release", ErrRevoked, "the lease of job %d did not hold: forget what was read, and renew in time or raise lease.max_age", j.id)
+	}
+	return nil
+}
+
+// Cancel ends the job, gives the lease back and returns the last state. Use it
+// where nothing was read.
+func (j *Job) Cancel(ctx context.Context) (State, error) {
+	j.end()
+	err := j.c.link.do(ctx, wire.OpCancel, &wire.JobRequest{Job: j.id}, j.update, nil)
+	return j.State(), err
+}
+
+// end makes the job unreadable and unknown here, and wakes who waits for it.
+func (j *Job) end() {
+	j.c.mu.Lock()
+	delete(j.c.mu.jobs, j.id)
+	j.c.mu.Unlock()
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.mu.ended = true
+	if j.mu.changed != nil {
+		close(j.mu.changed)
+		j.mu.changed = nil
+	}
+}

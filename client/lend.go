@@ -1,0 +1,135 @@
+package client
+
+import (
+	"context"
+
+	"github.com/kvstored/kvstored/internal/wire"
+	"github.com/kvstored/kvstored/key"
+)
+
+// lend makes f a fill without shared memory: what is stored already is asked
+// for, the rest is memory of our own.
+func (f *Fill) lend(ctx context.Context, o ReserveOptions, sizes []uint32) error {
+	n, err := f.count(o, sizes)
+	if err != nil {
+		return err
+	}
+	m, err := f.c.Lookup(ctx, f.prompt, 0)
+	if err != nil {
+		return err
+	}
+	f.slots = make([]wire.Slot, n)
+	f.mu.local = make([][]byte, n)
+	f.mu.over = make([]bool, n)
+	f.reason = Complete
+	for i := range f.slots {
+		s := wire.Slot{Grant: Granted, Length: sizes[0]}
+		if len(sizes) > 1 {
+			s.Length = sizes[i]
+		}
+		if uint64(o.First)+uint64(i) < uint64(m.Total.Chunks) {
+			s.Grant = Exists
+		}
+		if s.Length == 0 || s.Length > f.c.hello.MaxPayloadBytes {
+			return refuse("reserve", ErrTooLarge, "chunk %d has %d bytes: use 1 to %d", o.First+i, s.Length, f.c.hello.MaxPayloadBytes)
+		}
+		f.slots[i] = s
+	}
+	return nil
+}
+
+// count is the number of slots. The daemon knows how many chunks a prompt has;
+// here it has to follow from what was given.
+func (f *Fill) count(o ReserveOptions, sizes []uint32) (int, error) {
+	n := o.Count
+	if n == 0 && len(sizes) > 1 {
+		n = len(sizes)
+	}
+	if n == 0 {
+		chunks, err := f.c.chunks(&f.prompt)
+		if err != nil {
+			return 0, err
+		}
+		n = max(0, chunks-o.First)
+	}
+	if n > key.MaxChunks || len(sizes) > 1 && len(sizes) != n {
+		return 0, refuse("reserve", ErrBadRequest, "%d sizes for %d chunks: give one for all, or one each, for at most %d", len(sizes), n, key.MaxChunks)
+	}
+	return n, nil
+}
+
+// chunks is the number of chunks of p after the skipped ones.
+func (c *Client) chunks(p *Prompt) (int, error) {
+	switch p.form {
+	case wire.FormHashes:
+		return len(p.lengths) - p.SkipChunks, nil
+	case wire.FormRef:
+		return 0, refuse("reserve", ErrBadRequest, "the connection has no shared memory: say how many chunks with Count or Sizes")
+	}
+	space, err := c.spaceOr(wire.OpReserve, p.Space)
+	if err != nil {
+		return 0, err
+	}
+	size := max(1, space.ChunkTokens())
+	n := len(p.tokens) / size
+	if p.SaveUnfull && len(p.tokens)%size != 0 {
+		n++
+	}
+	return n - p.SkipChunks, nil
+}
+
+// lent is the memory of slot i, made when it is first asked for.
+func (f *Fill) lent(i int) []byte {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.mu.over[i] {
+		return nil
+	}
+	if f.mu.local[i] == nil {
+		f.mu.local[i] = make([]byte, f.slots[i].Length)
+	}
+	return f.mu.local[i]
+}
+
+// send commits n slots from first by putting them inline, run by run.
+func (f *Fill) send(ctx context.Context, first, n int, out []Stored) ([]Stored, error) {
+	for i := first; i < first+n; {
+		run := f.take(i, first+n)
+		if len(run) == 0 {
+			out = append(out, Stored{Result: ResultNotGranted})
+			i++
+			continue
+		}
+		var err error
+		if out, err = f.c.put(ctx, &f.prompt, f.first+i, run, out); err != nil {
+			return out, err
+		}
+		i += len(run)
+	}
+	return out, nil
+}
+
+// take ends the slots of the run of granted ones from i up to end and returns
+// their memory. A slot that was never written holds zeros.
+func (f *Fill) take(i, end int) [][]byte {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var run [][]byte
+	for ; i < end && f.slots[i].Grant == Granted && !f.mu.over[i]; i++ {
+		p := f.mu.local[i]
+		if p == nil {
+			p = make([]byte, f.slots[i].Length)
+		}
+		run = append(run, p)
+		f.mu.over[i], f.mu.local[i] = true, nil
+	}
+	return run
+}
+
+func (f *Fill) drop(first, n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := first; i < first+n; i++ {
+		f.mu.over[i], f.mu.local[i] = true, nil
+	}
+}

@@ -1,0 +1,251 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/kvstored/kvstored/internal/wire"
+)
+
+// keepWriteBytes is the largest encoding buffer kept between requests.
+const keepWriteBytes = 1 << 20
+
+// link is the connection as its callers share it: one at a time writes, one of
+// those that wait reads for all.
+type link struct {
+	conn    *wire.Conn
+	maxBody int64
+	push    func(h wire.Header, body []byte) error // called by the reader; an error ends the link
+
+	reader chan struct{} // holds one token; whoever took it reads
+	writer chan struct{} // holds one token; whoever took it writes, and owns out
+	out    []byte
+	down   chan struct{} // closed when the link has failed
+
+	mu struct {
+		sync.Mutex
+		calls   map[uint64]*call
+		next    uint64
+		orphans []orphan
+		err     error // why down is closed
+	}
+}
+
+// call is one request that waits for its reply.
+type call struct {
+	id   uint64
+	op   wire.Op
+	done chan struct{} // gets one token when err is final
+
+	// take is given the body of the reply by whoever reads it; the body is
+	// valid for that long. undo is asked instead if the caller has left, what
+	// would give back what the reply brought. Guarded by link.mu until the
+	// reader sets taken; from then on they are the reader's.
+	take  func(body []byte) error
+	undo  func(body []byte) (orphan, error)
+	left  bool
+	taken bool
+	err   error
+}
+
+var callPool = sync.Pool{New: func() any { return &call{done: make(chan struct{}, 1)} }}
+
+func newLink(conn *wire.Conn, maxBody uint32) *link {
+	l := &link{
+		conn:    conn,
+		maxBody: int64(maxBody),
+		reader:  make(chan struct{}, 1),
+		writer:  make(chan struct{}, 1),
+		down:    make(chan struct{}),
+	}
+	l.reader <- struct{}{}
+	l.writer <- struct{}{}
+	l.mu.calls = make(map[uint64]*call)
+	return l
+}
+
+// message is a request on its way: its body is head, payloads and tail, which
+// may be nil. take and undo are those of call.
+type message struct {
+	op       wire.Op
+	head     func(dst []byte) []byte
+	payloads [][]byte
+	tail     func(dst []byte) []byte
+	take     func(body []byte) error
+	undo     func(body []byte) (orphan, error)
+}
+
+// do sends a request and waits for its reply. An error of take is the error of
+// the call; if it says that the daemon broke the protocol, the link ends too.
+func (l *link) do(ctx context.Context, op wire.Op, req wire.Message, take func([]byte) error, undo func([]byte) (orphan, error)) error {
+	return l.exchange(ctx, &message{op: op, head: req.Append, take: take, undo: undo})
+}
+
+// exchange is do for any message.
+func (l *link) exchange(ctx context.Context, m *message) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	c := callPool.Get().(*call)
+	*c = call{op: m.op, done: c.done, take: m.take, undo: m.undo}
+	if err := l.register(c); err != nil {
+		return err
+	}
+	if err := l.send(ctx, c.id, m); err != nil {
+		l.forget(c)
+		return err
+	}
+	if err := l.await(ctx, c.done); err != nil {
+		if !l.leave(c) {
+			return err
+		}
+		<-c.done // it is just being delivered
+	}
+	err := c.err
+	c.take, c.undo = nil, nil
+	callPool.Put(c)
+	return err
+}
+
+func (l *link) register(c *call) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.err != nil {
+		return l.mu.err
+	}
+	l.mu.next++
+	c.id = l.mu.next
+	l.mu.calls[c.id] = c
+	return nil
+}
+
+// forget drops a call whose request was not sent.
+func (l *link) forget(c *call) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.mu.calls, c.id)
+}
+
+// leave lets a call go on without its caller. It reports false if that is
+// done, true if the reply is being delivered at this moment.
+func (l *link) leave(c *call) (delivered bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c.taken {
+		return true
+	}
+	c.take, c.left = nil, true
+	return false
+}
+
+// send writes one request frame.
+func (l *link) send(ctx context.Context, id uint64, m *message) error {
+	select {
+	case <-l.writer:
+	default:
+		select {
+		case <-l.writer:
+		case <-l.down:
+			return l.failure()
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	defer func() { l.writer <- struct{}{} }()
+	if cap(l.out) > keepWriteBytes {
+		l.out = nil
+	}
+	l.out = m.head(wire.Begin(l.out[:0], wire.Header{Kind: wire.KindRequest, Op: m.op, ID: id}))
+	headBytes := len(l.out)
+	if m.tail != nil {
+		l.out = m.tail(l.out)
+	}
+	body := int64(len(l.out) - wire.HeaderBytes)
+	for _, p := range m.payloads {
+		body += int64(len(p))
+	}
+	if body > l.maxBody {
+		return refuse(m.op.String(), ErrTooLarge, "the request has %d bytes, the daemon takes %d: send a shorter prompt, its hashes, or fewer chunks", body, l.maxBody)
+	}
+	wire.SetBodyBytes(l.out, uint32(body))
+	sent, err := l.write(ctx, false, l.out[:headBytes])
+	for _, p := range m.payloads {
+		if err == nil {
+			sent, err = l.write(ctx, sent, p)
+		}
+	}
+	if err == nil && headBytes < len(l.out) {
+		_, err = l.write(ctx, sent, l.out[headBytes:])
+	}
+	return err
+}
+
+// write writes p. A context that ends while the daemon does not read ends the
+// call if nothing of the frame was sent yet, and the link otherwise.
+func (l *link) write(ctx context.Context, sent bool, p []byte) (bool, error) {
+	n, err := l.conn.TryWrite(p)
+	sent = sent || n > 0
+	if err == nil && n < len(p) {
+		stop := interrupt(ctx, l.conn.SetWriteDeadline)
+		var m int
+		m, err = l.conn.Write(p[n:])
+		sent = sent || m > 0
+		stop()
+	}
+	if err == nil {
+		return sent, nil
+	}
+	if !sent && ctx.Err() != nil {
+		return false, ctx.Err()
+	}
+	return sent, l.fail(fmt.Errorf("%w: %w", ErrDisconnected, err))
+}
+
+// interrupt makes a blocking read or write return when ctx ends. The function
+// it returns undoes that.
+func interrupt(ctx context.Context, setDeadline func(time.Time) error) func() {
+	if ctx.Done() == nil {
+		return func() {}
+	}
+	fired := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		setDeadline(time.Unix(1, 0))
+		close(fired)
+	})
+	return func() {
+		if !stop() {
+			<-fired
+			setDeadline(time.Time{})
+		}
+	}
+}
+
+// fail ends the link; only the first reason counts, and is returned.
+func (l *link) fail(err error) error {
+	l.mu.Lock()
+	if l.mu.err != nil {
+		defer l.mu.Unlock()
+		return l.mu.err
+	}
+	l.mu.err = err
+	calls := l.mu.calls
+	l.mu.calls = nil
+	l.mu.Unlock()
+
+	l.conn.Close()
+	close(l.down)
+	for _, c := range calls {
+		c.err = err
+		c.done <- struct{}{}
+	}
+	return err
+}
+
+// failure is why the link has failed.
+func (l *link) failure() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.mu.err
+}

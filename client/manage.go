@@ -1,0 +1,102 @@
+package client
+
+import (
+	"context"
+	"time"
+
+	"github.com/kvstored/kvstored/internal/wire"
+	"github.com/kvstored/kvstored/key"
+)
+
+// Pin protects what is in DRAM or on disk of a prompt against eviction under a
+// name, for maxAge (0 means the configured age). It returns the leading run
+// that is pinned. A second pin of the same name adds to the first.
+func (c *Client) Pin(ctx context.Context, p Prompt, lookupID string, maxAge time.Duration) (Count, error) {
+	ch, err := c.chain(wire.OpPin, &p)
+	if err != nil {
+		return Count{}, err
+	}
+	var m wire.PinReply
+	req := wire.PinRequest{Chain: ch, LookupID: lookupID, MaxAgeMillis: millis(maxAge)}
+	err = c.link.do(ctx, wire.OpPin, &req, m.Decode, nil)
+	return m.Pinned, err
+}
+
+// Unpin ends all pins of that name and returns how many chunks they protected.
+func (c *Client) Unpin(ctx context.Context, lookupID string) (chunks uint64, err error) {
+	var m wire.ChunksReply
+	err = c.link.do(ctx, wire.OpUnpin, &wire.UnpinRequest{LookupID: lookupID}, m.Decode, nil)
+	return m.Chunks, err
+}
+
+// DeleteChunks forgets single chunks of a space (nil: that of Dial) in every
+// tier, and returns how many there were.
+func (c *Client) DeleteChunks(ctx context.Context, s *Space, hashes ...key.Hash) (uint64, error) {
+	s, err := c.spaceOr(wire.OpDelete, s)
+	if err != nil {
+		return 0, err
+	}
+	req := wire.DeleteRequest{What: wire.DeleteChunks, Space: s.info.Handle, Width: uint16(len(key.Hash{}))}
+	for i := range hashes {
+		req.Hashes = append(req.Hashes, hashes[i][:]...)
+	}
+	return c.delete(ctx, &req)
+}
+
+// DeletePrompt forgets the chunks of a prompt that follow the skipped ones in
+// every tier, and returns how many there were.
+func (c *Client) DeletePrompt(ctx context.Context, p Prompt) (uint64, error) {
+	ch, err := c.chain(wire.OpDelete, &p)
+	if err != nil {
+		return 0, err
+	}
+	return c.delete(ctx, &wire.DeleteRequest{What: wire.DeleteChain, Chain: ch})
+}
+
+// DeleteSpace forgets a whole space in every tier, and returns how many chunks
+// there were. It needs RightAdmin.
+func (c *Client) DeleteSpace(ctx context.Context, s *Space) (uint64, error) {
+	s, err := c.spaceOr(wire.OpDelete, s)
+	if err != nil {
+		return 0, err
+	}
+	return c.delete(ctx, &wire.DeleteRequest{What: wire.DeleteSpace, Space: s.info.Handle})
+}
+
+func (c *Client) delete(ctx context.Context, req *wire.DeleteRequest) (uint64, error) {
+	var m wire.ChunksReply
+	err := c.link.do(ctx, wire.OpDelete, req, m.Decode, nil)
+	return m.Chunks, err
+}
+
+// Leftover is what a flush did not write for one reason.
+type Leftover = wire.Leftover
+
+// Flushed is what a flush did.
+type Flushed struct {
+	Chunks, Bytes uint64
+	Left          []Leftover // empty: everything was written
+}
+
+// Flush waits until everything that is unwritten when it arrives is written
+// below DRAM or given up, at most until ctx ends. What it wrote survives the
+// end of the daemon; durable makes it survive a power failure too.
+func (c *Client) Flush(ctx context.Context, durable bool) (Flushed, error) {
+	req := wire.FlushRequest{Durable: durable}
+	if deadline, ok := ctx.Deadline(); ok {
+		req.TimeoutMillis = max(1, millis(time.Until(deadline)))
+	}
+	var f Flushed
+	err := c.link.do(ctx, wire.OpFlush, &req, func(body []byte) error {
+		var m wire.FlushReply
+		if err := m.Decode(body); err != nil {
+			return err
+		}
+		f = Flushed{Chunks: m.Chunks, Bytes: m.Bytes}
+		for l := range m.Left.All() {
+			f.Left = append(f.Left, l)
+		}
+		return nil
+	}, nil)
+	return f, err
+}

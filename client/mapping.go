@@ -1,0 +1,96 @@
+package client
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"sync"
+	"syscall"
+
+	"github.com/kvstored/kvstored/internal/wire"
+)
+
+// mappings are the daemon's memory as this process sees it. The lock keeps
+// them in place while somebody copies.
+type mappings struct {
+	mu struct {
+		sync.RWMutex
+		arena   []byte // nil: not mapped
+		staging []byte
+	}
+}
+
+// open maps what hello granted. It closes files in any case.
+func (m *mappings) open(h *wire.HelloReply, files []*os.File) error {
+	defer closeFiles(files)
+	want := 0
+	for _, f := range []wire.Features{wire.FeatureArena, wire.FeatureStaging} {
+		if h.Granted&f != 0 {
+			want++
+		}
+	}
+	if len(files) != want || int(h.Descriptors) != want {
+		return broken("it granted %d descriptors, announced %d and sent %d", want, h.Descriptors, len(files))
+	}
+	if h.Puts == wire.PutStaged && h.Granted&wire.FeatureStaging == 0 || h.Puts == wire.PutDirect && h.Granted&wire.FeatureArena == 0 {
+		return broken("it chose %s puts without the memory for them", h.Puts)
+	}
+	var err error
+	if h.Granted&wire.FeatureArena != 0 {
+		if m.mu.arena, err = mapFile(files[0], h.ArenaBytes, h.Puts == wire.PutDirect); err != nil {
+			return fmt.Errorf("map the arena: %w", err)
+		}
+		files = files[1:]
+	}
+	if h.Granted&wire.FeatureStaging != 0 {
+		if m.mu.staging, err = mapFile(files[0], h.StagingBytes, true); err != nil {
+			m.close()
+			return fmt.Errorf("map the staging window: %w", err)
+		}
+	}
+	return nil
+}
+
+// mapFile maps n bytes of f. A file shorter than that would fault on access,
+// so it is refused.
+func mapFile(f *os.File, n uint64, writable bool) ([]byte, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if n == 0 || n > math.MaxInt || info.Size() < int64(n) {
+		return nil, broken("memory of %d bytes was announced, the descriptor has %d", n, info.Size())
+	}
+	prot := syscall.PROT_READ
+	if writable {
+		prot |= syscall.PROT_WRITE
+	}
+	b, err := syscall.Mmap(int(f.Fd()), 0, int(n), prot, syscall.MAP_SHARED)
+	return b, os.NewSyscallError("mmap", err)
+}
+
+func closeFiles(files []*os.File) {
+	for _, f := range files {
+		f.Close()
+	}
+}
+
+// close unmaps; whoever still holds a view faults on it.
+func (m *mappings) close() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, p := range []*[]byte{&m.mu.arena, &m.mu.staging} {
+		if *p != nil {
+			syscall.Munmap(*p) // fails only on what Mmap did not return
+			*p = nil
+		}
+	}
+}
+
+// view is n bytes of b at off, or nil if that is not within b.
+func view(b []byte, off uint64, n uint32) []byte {
+	if off > uint64(len(b)) || uint64(n) > uint64(len(b))-off {
+		return nil
+	}
+	return b[off : off+uint64(n) : off+uint64(n)]
+}

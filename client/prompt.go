@@ -1,0 +1,91 @@
+package client
+
+import (
+	"github.com/kvstored/kvstored/internal/wire"
+	"github.com/kvstored/kvstored/key"
+)
+
+// Space is a space opened on a connection.
+type Space struct{ info wire.SpaceInfo }
+
+// ID is the digest that names the space everywhere.
+func (s *Space) ID() key.SpaceID { return s.info.ID }
+
+// ChunkTokens is the number of tokens in every chunk but a last one.
+func (s *Space) ChunkTokens() int { return int(s.info.ChunkTokens) }
+
+// Prompt says which chunks a call is about. Every chunk number and every count
+// in calls and results starts after SkipChunks. What it was made from is
+// borrowed, not copied: leave it alone while calls with the prompt run.
+type Prompt struct {
+	Space      *Space // nil: the one given to Dial
+	SaveUnfull bool   // a last chunk of fewer tokens counts too
+	SkipChunks int    // leading chunks left out; they only give the position
+
+	form    wire.Form
+	tokens  []uint32
+	width   int
+	hashes  []byte
+	lengths []uint32
+	ref     uint64
+}
+
+// Tokens is a prompt of token ids. The daemon computes the hashes.
+func Tokens(tokens []uint32) Prompt { return Prompt{form: wire.FormTokens, tokens: tokens} }
+
+// Hashes is a prompt whose chain hashes the engine computed: raw holds one of
+// width bytes (8, 16 or 32) for each chunk, lengths the tokens of each chunk.
+func Hashes(width int, raw []byte, lengths []uint32) Prompt {
+	return Prompt{form: wire.FormHashes, width: width, hashes: raw, lengths: lengths}
+}
+
+// Chain is a prompt whose chain was built with package key. Its hashes are copied.
+func Chain(c *key.Chain) Prompt {
+	raw := make([]byte, 0, len(c.Hashes)*len(key.Hash{}))
+	for i := range c.Hashes {
+		raw = append(raw, c.Hashes[i][:]...)
+	}
+	p := Hashes(len(key.Hash{}), raw, c.Tokens)
+	p.SkipChunks, p.SaveUnfull = c.Skip, true
+	return p
+}
+
+// chain is p on the wire.
+func (c *Client) chain(op wire.Op, p *Prompt) (wire.Chain, error) {
+	ch := wire.Chain{Form: p.form, SaveUnfull: p.SaveUnfull, Ref: p.ref, Skip: uint32(p.SkipChunks)}
+	if p.SkipChunks < 0 || p.SkipChunks > key.MaxChunks {
+		return ch, refuse(op.String(), ErrBadRequest, "skip of %d chunks: use 0 to %d", p.SkipChunks, key.MaxChunks)
+	}
+	if p.form == wire.FormRef {
+		return ch, nil
+	}
+	space, err := c.spaceOr(op, p.Space)
+	if err != nil {
+		return ch, err
+	}
+	ch.Space = space.info.Handle
+	if p.form == wire.FormTokens {
+		ch.Tokens = wire.ViewU32s(p.tokens)
+		return ch, nil
+	}
+	switch {
+	case p.width != 8 && p.width != 16 && p.width != 32:
+		return ch, refuse(op.String(), ErrBadRequest, "hashes of %d bytes: use 8, 16 or 32", p.width)
+	case len(p.hashes) != p.width*len(p.lengths):
+		return ch, refuse(op.String(), ErrBadRequest, "%d bytes of hashes for %d chunks of %d each", len(p.hashes), len(p.lengths), p.width)
+	case len(p.lengths) > key.MaxChunks:
+		return ch, refuse(op.String(), ErrTooLarge, "%d chunks: use at most %d", len(p.lengths), key.MaxChunks)
+	}
+	ch.Width, ch.Hashes, ch.Lengths = uint16(p.width), p.hashes, wire.ViewU32s(p.lengths)
+	return ch, nil
+}
+
+func (c *Client) spaceOr(op wire.Op, s *Space) (*Space, error) {
+	if s == nil {
+		s = c.space
+	}
+	if s == nil {
+		return nil, refuse(op.String(), ErrUnknownSpace, "no space: give one to Dial, or to OpenSpace and set it in the prompt")
+	}
+	return s, nil
+}

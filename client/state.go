@@ -1,0 +1,77 @@
+package client
+
+import (
+	"slices"
+
+	"github.com/kvstored/kvstored/internal/wire"
+)
+
+// State is how far a job is.
+type State struct {
+	Done       bool
+	Reason     Reason // why it is done, or Running
+	FailedTier string // with StoppedFailed
+	Ready      Count  // the leading run that Chunk and Copy can read; it only grows
+	Tiers      TierCounts
+}
+
+// push is called by the reader. Jobs that ended here may still be pushed.
+func (c *Client) push(h wire.Header, body []byte) error {
+	if h.Op != wire.OpPrefetch {
+		return nil // from a newer daemon
+	}
+	c.mu.Lock()
+	j := c.mu.jobs[h.ID]
+	c.mu.Unlock()
+	if j == nil {
+		return nil
+	}
+	return j.update(body)
+}
+
+// update reads a job state, from a push or a reply.
+func (j *Job) update(body []byte) error {
+	var m wire.JobState
+	if err := m.Decode(body); err != nil {
+		return broken("%w", err)
+	}
+	return j.apply(&m)
+}
+
+// apply takes in a state. Refs may repeat what is known, never leave a gap.
+func (j *Job) apply(m *wire.JobState) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if err := j.addRefs(int(m.First), m.Refs); err != nil {
+		return err
+	}
+	if int64(m.Ready.Chunks) > int64(len(j.mu.refs)) {
+		return broken("job %d: %d chunks are ready, %d refs came", j.id, m.Ready.Chunks, len(j.mu.refs))
+	}
+	j.mu.state = State{Done: m.Done, Reason: m.Reason, FailedTier: m.FailedTier, Ready: m.Ready, Tiers: m.Tiers}
+	if j.mu.changed != nil {
+		close(j.mu.changed)
+		j.mu.changed = nil
+	}
+	return nil
+}
+
+// addRefs appends those of refs, of which the first is chunk first, that are new.
+func (j *Job) addRefs(first int, refs wire.Refs) error {
+	have, n := len(j.mu.refs), refs.Len()
+	switch {
+	case first+n <= have || n == 0:
+		return nil
+	case first > have:
+		return broken("job %d: refs from chunk %d, but only %d came before", j.id, first, have)
+	}
+	j.mu.refs = slices.Grow(j.mu.refs, first+n-have)
+	for i := have - first; i < n; i++ {
+		r := refs.At(i)
+		if size := j.c.hello.ArenaBytes; j.c.Mapped() && (r.Offset > size || uint64(r.Length) > size-r.Offset) {
+			return broken("job %d: chunk %d lies outside the arena", j.id, first+i)
+		}
+		j.mu.refs = append(j.mu.refs, r)
+	}
+	return nil
+}

@@ -1,0 +1,98 @@
+package client
+
+import "github.com/kvstored/kvstored/internal/wire"
+
+// Count is a number of chunks and of the tokens in them.
+type Count = wire.Count
+
+// TierCounts is a Count for DRAM, disk and remote, in this order.
+type TierCounts = wire.TierCounts
+
+// Match is how much of a prompt is there: Total is the longest leading run,
+// Tiers where its chunks are nearest.
+type Match = wire.Match
+
+// Tiers is a set of tiers to search. The empty set means all.
+type Tiers = wire.Tiers
+
+// The tiers, nearest first.
+const (
+	CPU    = wire.TierCPU
+	Disk   = wire.TierDisk
+	Remote = wire.TierRemote
+)
+
+// WaitPolicy says when a job stops loading.
+type WaitPolicy = wire.WaitPolicy
+
+// The policies. The zero value leaves it to the daemon's configuration.
+const (
+	BestEffort   = wire.PolicyBestEffort   // the first Wait ends the job with what is ready
+	WaitComplete = wire.PolicyWaitComplete // when all that was matched is ready, or a chunk fails
+	Timeout      = wire.PolicyTimeout      // at the deadline
+)
+
+// Reason says why a job or a fill is as short as it is.
+type Reason = wire.Reason
+
+// The reasons.
+const (
+	Running           = wire.ReasonRunning
+	Complete          = wire.ReasonComplete
+	StoppedGap        = wire.ReasonGap
+	StoppedFailed     = wire.ReasonFailed
+	StoppedCorrupt    = wire.ReasonCorrupt
+	StoppedDeadline   = wire.ReasonDeadline
+	StoppedNoSpace    = wire.ReasonNoSpace
+	StoppedOverBudget = wire.ReasonOverBudget
+	StoppedCancelled  = wire.ReasonCancelled
+	StoppedRevoked    = wire.ReasonRevoked
+	StoppedClosed     = wire.ReasonClosed
+)
+
+// Grant is the answer to one chunk of a reservation.
+type Grant = wire.Grant
+
+// The grants.
+const (
+	Granted = wire.GrantGranted // fill it and commit
+	Exists  = wire.GrantExists  // already stored: nothing to do
+	Pending = wire.GrantPending // another client is filling it: nothing to do
+)
+
+// Stored is what became of one chunk that was committed or put.
+type Stored = wire.Stored
+
+// Result is the outcome in a Stored.
+type Result = wire.Result
+
+// The results.
+const (
+	ResultStored     = wire.ResultStored
+	ResultExists     = wire.ResultExists
+	ResultDiffers    = wire.ResultDiffers
+	ResultNotGranted = wire.ResultNotGranted
+	ResultNoSpace    = wire.ResultNoSpace
+	ResultOverBudget = wire.ResultOverBudget
+	ResultPending    = wire.ResultPending
+)
+
+// PutMode says how payloads reach the arena on a connection.
+type PutMode = wire.PutMode
+
+// The modes.
+const (
+	PutInline = wire.PutInline
+	PutStaged = wire.PutStaged
+	PutDirect = wire.PutDirect
+)
+
+// Rights are what the daemon lets this process's user do.
+type Rights = wire.Rights
+
+// The rights.
+const (
+	RightRead  = wire.RightRead
+	RightWrite = wire.RightWrite
+	RightAdmin = wire.RightAdmin
+)

@@ -46,8 +46,9 @@ type Options struct {
 // Arena is one shared mapping and the blocks in it. Create it with New. It is
 // safe for concurrent use.
 type Arena struct {
-	mapping mapping
-	states  []atomic.Pointer[statePage] // grown a page at a time, never moved
+	mapping  mapping // changed by Close only, when no block is left to use it
+	capacity int64
+	states   []atomic.Pointer[statePage] // grown a page at a time, never moved
 
 	mu struct {
 		sync.Mutex
@@ -82,8 +83,9 @@ func New(o Options) (*Arena, error) {
 		return nil, fmt.Errorf("arena: %w", err)
 	}
 	a := &Arena{
-		mapping: m,
-		states:  make([]atomic.Pointer[statePage], o.CapacityBytes/AlignBytes/statesPerPage+1),
+		mapping:  m,
+		capacity: o.CapacityBytes,
+		states:   make([]atomic.Pointer[statePage], o.CapacityBytes/AlignBytes/statesPerPage+1),
 	}
 	a.mu.space = extent.New(o.CapacityBytes)
 	return a, nil
@@ -134,7 +136,7 @@ func (a *Arena) Close() error {
 // caller. Its content is whatever was there before; only the padding behind n
 // is zero. Errors: ErrFull, ErrTooLarge (n below 1 too), ErrClosed.
 func (a *Arena) Alloc(n int) (Block, error) {
-	if n <= 0 || n > MaxPayload || n > len(a.mapping.mem) {
+	if n <= 0 || n > MaxPayload || int64(n) > a.capacity {
 		return Block{}, ErrTooLarge
 	}
 	id, off, err := a.take(int64(n))

@@ -22,8 +22,7 @@ func BenchmarkWrite(b *testing.B) {
 				}
 				blocks = append(blocks, blk)
 			}
-			b.SetBytes(int64(n))
-			b.Run("fused", func(b *testing.B) {
+			b.Run("write", func(b *testing.B) {
 				b.SetBytes(int64(n))
 				b.ReportAllocs()
 				for i := 0; b.Loop(); i = (i + 1) % len(blocks) {

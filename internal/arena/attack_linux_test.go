@@ -1,0 +1,296 @@
+package arena
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// attack tries everything a client could do to a staged arena of size bytes
+// and reports what was not refused.
+func attack(fd, size int, foreign bool) error {
+	errs := []error{attackDescriptor("passed", fd, size)}
+	ro, err := unix.Mmap(fd, 0, size, unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		return fmt.Errorf("read-only mapping: %w", err)
+	}
+	before := bytes.Clone(ro)
+	refused := func(what string, err error) {
+		if err == nil {
+			errs = append(errs, errors.New(what+" was not refused"))
+		}
+	}
+	refused("mprotect", unix.Mprotect(ro, unix.PROT_READ|unix.PROT_WRITE))
+	refused("MADV_REMOVE", unix.Madvise(ro[:AlignBytes], unix.MADV_REMOVE))
+	refused("write through /proc/self/mem", writeOwnMemory(ro))
+
+	// A second life through /proc: only the owner and root get a descriptor,
+	// and that is worth nothing.
+	name := fmt.Sprintf("/proc/self/fd/%d", fd)
+	if !foreign {
+		errs = append(errs, os.Chmod(name, 0o666))
+	}
+	again, err := unix.Open(name, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	switch {
+	case err == nil && foreign:
+		errs = append(errs, errors.New("another user reopened it for writing"))
+	case err == nil:
+		errs = append(errs, attackDescriptor("reopened", again, size))
+	case !foreign:
+		errs = append(errs, fmt.Errorf("reopen, to attack further: %w", err))
+	}
+
+	// A private mapping may be written: it is the client's own copy.
+	private, err := unix.Mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE)
+	if err == nil {
+		clear(private)
+	}
+	if !bytes.Equal(before, ro) {
+		errs = append(errs, errors.New("bytes changed"))
+	}
+	return errors.Join(errs...)
+}
+
+// attackDescriptor tries what needs no mapping, or makes a writable one.
+func attackDescriptor(kind string, fd, size int) error {
+	garbage := []byte("garbage")
+	_, write := unix.Write(fd, garbage)
+	_, pwrite := unix.Pwrite(fd, garbage, 0)
+	_, mmap := unix.Mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	_, seals := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_WRITE)
+	const punch = unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE
+	var errs []error
+	for what, err := range map[string]error{
+		"write":             write,
+		"pwrite":            pwrite,
+		"writable mmap":     mmap,
+		"another seal":      seals,
+		"ftruncate to 0":    unix.Ftruncate(fd, 0),
+		"ftruncate to more": unix.Ftruncate(fd, int64(size)*2),
+		"punch hole":        unix.Fallocate(fd, punch, 0, int64(size)),
+		"zero range":        unix.Fallocate(fd, unix.FALLOC_FL_ZERO_RANGE, 0, int64(size)),
+		"grow":              unix.Fallocate(fd, 0, int64(size), int64(size)),
+	} {
+		if err == nil {
+			errs = append(errs, fmt.Errorf("%s on the %s descriptor was not refused", what, kind))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// writeOwnMemory writes where mprotect is not asked, as a debugger would.
+func writeOwnMemory(p []byte) error {
+	f, err := os.OpenFile("/proc/self/mem", os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = f.WriteAt([]byte("garbage"), int64(addr(p)))
+	return err
+}
+
+// writeShared maps the descriptor writable, fills it with 1, and with 2 when
+// told; then it punches it away.
+func writeShared(fd, size int) error {
+	mem, err := unix.Mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return err
+	}
+	if unix.Ftruncate(fd, 0) == nil || unix.Ftruncate(fd, int64(size)*2) == nil {
+		return errors.New("ftruncate was not refused")
+	}
+	lines := bufio.NewReader(os.Stdin)
+	for _, v := range []byte{1, 2} {
+		for i := range mem {
+			mem[i] = v
+		}
+		fmt.Println("filled", v)
+		if _, err := lines.ReadString('\n'); err != nil {
+			return err
+		}
+	}
+	const punch = unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE
+	if err := unix.Fallocate(fd, punch, 0, int64(size)); err != nil {
+		return err
+	}
+	fmt.Println("punched")
+	return nil
+}
+
+func TestStagedArenaWithstandsClients(t *testing.T) {
+	for _, nobody := range []bool{false, true} {
+		t.Run(fmt.Sprintf("foreign user %t", nobody), func(t *testing.T) {
+			if nobody && os.Getuid() != 0 {
+				t.Skip("only root can start a client of another user")
+			}
+			const size = 1 << 20
+			a := newTest(t, Options{CapacityBytes: size})
+			b := mustAlloc(t, a, size)
+			want := pattern(size, 9)
+			b.SealSum(b.Write(want))
+
+			startClient(t, order{Play: "attack", Size: size, Nobody: nobody}, a.File()).wait()
+			if !b.Verify() || !bytes.Equal(b.Bytes(), want) {
+				t.Error("a client changed the arena")
+			}
+			b.Release()
+			// The daemon itself can still write.
+			b = mustAlloc(t, a, size)
+			if b.Write(pattern(size, 10)) != Checksum(b.Bytes()) {
+				t.Error("the daemon lost its mapping")
+			}
+			b.Release()
+		})
+	}
+}
+
+func TestFileModeAndSeals(t *testing.T) {
+	const common = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
+	w, err := NewWindow(1 << 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	for name, c := range map[string]struct {
+		file  *os.File
+		seals int
+		flags int
+	}{
+		"staged": {newTest(t, Options{CapacityBytes: 1 << 20}).File(), common | unix.F_SEAL_FUTURE_WRITE, unix.O_RDONLY},
+		"direct": {newTest(t, Options{CapacityBytes: 1 << 20, Direct: true}).File(), common, unix.O_RDWR},
+		"window": {w.File(), common, unix.O_RDWR},
+	} {
+		info, err := c.file.Stat()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.Mode() != 0o600 || info.Size() != 1<<20 {
+			t.Errorf("%s: mode %v, size %d", name, info.Mode(), info.Size())
+		}
+		seals, err := unix.FcntlInt(c.file.Fd(), unix.F_GET_SEALS, 0)
+		if err != nil || seals&^unix.F_SEAL_EXEC != c.seals {
+			t.Errorf("%s: seals %#x (%v), want %#x", name, seals, err, c.seals)
+		}
+		flags, err := unix.FcntlInt(c.file.Fd(), unix.F_GETFL, 0)
+		if err != nil || flags&unix.O_ACCMODE != c.flags {
+			t.Errorf("%s: flags %#x (%v)", name, flags, err)
+		}
+	}
+}
+
+// Direct mode trusts the client with the bytes, but not with the daemon's life.
+func TestDirectArenaIsCheckedNotProtected(t *testing.T) {
+	const size = 1 << 20
+	a := newTest(t, Options{CapacityBytes: size, Direct: true})
+	b := mustAlloc(t, a, size)
+	c := startClient(t, order{Play: "write", Size: size}, a.File())
+	c.await("filled 1")
+	if want := Checksum(bytes.Repeat([]byte{1}, size)); b.Seal() != want || !b.Verify() {
+		t.Error("the client's bytes did not arrive")
+	}
+	c.tell()
+	c.await("filled 2")
+	if b.Verify() {
+		t.Error("a write after commit went unnoticed")
+	}
+	c.tell()
+	c.await("punched")
+	if b.Verify() {
+		t.Error("a hole went unnoticed")
+	}
+	c.wait()
+	b.Release()
+}
+
+func TestWindow(t *testing.T) {
+	const size = 1 << 20
+	w, err := NewWindow(size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := newTest(t, Options{CapacityBytes: size})
+	b := mustAlloc(t, a, size)
+	c := startClient(t, order{Play: "write", Size: size}, w.File())
+	c.await("filled 1")
+	b.SealSum(b.Write(w.Bytes()))
+	if want := bytes.Repeat([]byte{1}, size); !bytes.Equal(b.Bytes(), want) {
+		t.Error("the client's bytes did not arrive")
+	}
+	c.tell()
+	c.await("filled 2")
+	c.tell()
+	c.await("punched")
+	if !bytes.Equal(w.Bytes(), make([]byte, size)) {
+		t.Error("the hole does not read as zeros")
+	}
+	if !b.Verify() {
+		t.Error("the client changed a block after commit")
+	}
+	c.wait()
+	b.Release()
+	for range 2 {
+		if err := w.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// The checksum describes what lies in the block, however the source changes
+// during the copy.
+func TestWriteFromChangingSource(t *testing.T) {
+	const size = 4 << 20
+	w, err := NewWindow(size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	a := newTest(t, Options{CapacityBytes: size})
+	c := startClient(t, order{Play: "scribble", Size: size}, w.File())
+	c.await("scribbling")
+	for range 20 {
+		b := mustAlloc(t, a, size)
+		b.SealSum(b.Write(w.Bytes()))
+		if !b.Verify() {
+			t.Error("the checksum is not that of the copy")
+		}
+		b.Release()
+	}
+	c.wait()
+}
+
+// scribble changes the shared bytes until its input ends.
+func scribble(fd, size int) error {
+	mem, err := unix.Mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return err
+	}
+	fmt.Println("scribbling")
+	ended := make(chan struct{})
+	go func() {
+		_, _ = os.Stdin.Read(make([]byte, 1))
+		close(ended)
+	}()
+	for v := byte(0); ; v++ {
+		select {
+		case <-ended:
+			return nil
+		default:
+		}
+		for i := 0; i < len(mem); i += 61 {
+			mem[i] = v
+		}
+	}
+}
+
+func TestWindowErrors(t *testing.T) {
+	for _, n := range []int64{-1, 0, MaxWindow + 1} {
+		if _, err := NewWindow(n); err == nil {
+			t.Errorf("NewWindow(%d) succeeded", n)
+		}
+	}
+}

@@ -78,12 +78,13 @@ func (t *Tree) checkRun(id, space uint32) error {
 }
 
 func (s *slots) check(owned int) error {
-	total, free, inBins := 0, 0, 0
+	total, free, inBins, leaving := 0, 0, 0, 0
 	for n, p := range s.pages {
 		if p == nil {
 			continue
 		}
 		total += pageSlots
+		before := free
 		for o := 0; o < pageSlots; {
 			slot := uint32(n<<pageBits + o)
 			if p.run[o] != 0 {
@@ -98,7 +99,13 @@ func (s *slots) check(owned int) error {
 				return fmt.Errorf("free stretch at %d did not join the next", slot)
 			}
 			free += size
+			if s.isLeaving(slot) {
+				leaving += size
+			}
 			o += size
+		}
+		if int(s.frees[n]) != free-before {
+			return fmt.Errorf("page %d has %d free slots, kept %d", n, free-before, s.frees[n])
 		}
 	}
 	for b, slot := range s.bins {
@@ -115,7 +122,7 @@ func (s *slots) check(owned int) error {
 	if total > 0 {
 		total-- // slot 0
 	}
-	if free != s.free || inBins != free || total != free+owned {
+	if free != s.free || inBins+leaving != free || total != free+owned {
 		return fmt.Errorf("slots: total %d, owned %d, free %d, in bins %d, kept %d", total, owned, free, inBins, s.free)
 	}
 	return nil

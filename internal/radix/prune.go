@@ -62,12 +62,14 @@ func (t *Tree) isPrunable(r *run) bool {
 	return r.len > 0 && r.child == 0 && *t.slots.loc(r.last()) == 0
 }
 
-// prune removes the placeholders a run ends in, if nothing is below.
+// prune ends every change of the tree: it removes the placeholders a run ends
+// in, if nothing is below, and moves a little of what is left.
 func (t *Tree) prune(id uint32) {
 	if t.isPrunable(t.runs.at(id)) {
 		t.prunable = append(t.prunable, id)
 	}
 	t.settle(pruneStep)
+	t.repack()
 }
 
 // settle removes at most budget placeholders that are due. The number of a

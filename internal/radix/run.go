@@ -160,7 +160,7 @@ func (t *Tree) merge(id uint32) {
 
 // makeRoom lets a run own at least front free slots before it and back
 // behind it. It takes free neighbours where it can, else moves the run to
-// where there is a quarter more, so that growth by single chunks at either end
+// where there is an eighth more, so that growth by single chunks at either end
 // moves each chunk a constant number of times.
 func (t *Tree) makeRoom(id uint32, front, back int) {
 	r := t.runs.at(id)
@@ -173,7 +173,7 @@ func (t *Tree) makeRoom(id uint32, front, back int) {
 	if int(r.head) >= front && int(r.tail) >= back {
 		return
 	}
-	slack := min(int(r.len)/4, t.maxRun-int(r.len)-front-back)
+	slack := min(int(r.len)/8, t.maxRun-int(r.len)-front-back)
 	if front > 0 {
 		front += slack
 	} else {

@@ -29,10 +29,14 @@ const pageBytes = int64(unsafe.Sizeof(page{}))
 // Slot 0 is never handed out. A stretch lies within one page.
 type slots struct {
 	pages  []*page
+	frees  []int32  // free slots by page
 	vacant []uint32 // numbers of pages given back to the collector
 	bins   [64]uint32
 	filled uint64 // bit b is set when bins[b] has a stretch
 	free   int
+
+	leaving uint32 // page being emptied, its stretches are in no bin; 0 is none
+	sweep   uint32 // page that left last
 }
 
 func (s *slots) at(slot uint32) (*page, uint32) {
@@ -94,7 +98,7 @@ func (s *slots) alloc(n int, run uint32) uint32 {
 
 // takeAfter makes the n slots from slot on run's own if they are free.
 func (s *slots) takeAfter(slot uint32, n int, run uint32) bool {
-	if slot&pageMask == 0 || s.owner(slot) != 0 || s.size(slot) < n {
+	if slot&pageMask == 0 || s.isLeaving(slot) || s.owner(slot) != 0 || s.size(slot) < n {
 		return false
 	}
 	s.cut(slot, n, run, false)
@@ -103,7 +107,7 @@ func (s *slots) takeAfter(slot uint32, n int, run uint32) bool {
 
 // takeBefore does the same for the n slots that end before slot.
 func (s *slots) takeBefore(slot uint32, n int, run uint32) bool {
-	if slot&pageMask == 0 || s.owner(slot-1) != 0 {
+	if slot&pageMask == 0 || s.isLeaving(slot) || s.owner(slot-1) != 0 {
 		return false
 	}
 	size := s.footer(slot - 1)
@@ -123,7 +127,7 @@ func (s *slots) cut(slot uint32, n int, run uint32, fromEnd bool) {
 		taken, rest = slot+uint32(size-n), slot
 	}
 	s.own(taken, n, run)
-	s.free -= n
+	s.count(taken, -n)
 	if size > n {
 		s.put(rest, size-n)
 	}
@@ -135,7 +139,7 @@ func (s *slots) release(slot uint32, n int) {
 		return
 	}
 	s.own(slot, n, 0)
-	s.free += n
+	s.count(slot, n)
 	if slot&pageMask != 0 && s.owner(slot-1) == 0 {
 		before := s.footer(slot - 1)
 		slot -= uint32(before)
@@ -148,37 +152,48 @@ func (s *slots) release(slot uint32, n int) {
 	}
 	// An empty page goes when there is another page's worth of room, so that
 	// a tree at a page's edge does not allocate and free it again and again.
-	if n == pageSlots && s.free >= 2*pageSlots {
-		s.pages[slot>>pageBits] = nil
-		s.vacant = append(s.vacant, slot>>pageBits)
-		s.free -= pageSlots
+	if n == pageSlots && (s.isLeaving(slot) || s.free >= 2*pageSlots) {
+		s.removePage(slot >> pageBits)
 		return
 	}
 	s.put(slot, n)
 }
 
+func (s *slots) count(slot uint32, n int) {
+	s.free += n
+	s.frees[slot>>pageBits] += int32(n)
+}
+
 func (s *slots) addPage() {
-	if len(s.pages) == 0 { // slot 0 means "none" everywhere
-		p := new(page)
-		p.run[0] = ^uint32(0)
-		s.pages = append(s.pages, p)
-		s.free += pageSlots - 1
-		s.put(1, pageSlots-1)
-		return
-	}
 	n := uint32(len(s.pages))
 	if k := len(s.vacant); k > 0 {
 		n, s.vacant = s.vacant[k-1], s.vacant[:k-1]
 		s.pages[n] = new(page)
 	} else {
 		s.pages = append(s.pages, new(page))
+		s.frees = append(s.frees, 0)
 	}
-	s.free += pageSlots
-	s.put(n<<pageBits, pageSlots)
+	first, size := n<<pageBits, pageSlots
+	if n == 0 { // slot 0 means "none" everywhere
+		s.pages[0].run[0] = ^uint32(0)
+		first, size = 1, pageSlots-1
+	}
+	s.count(first, size)
+	s.put(first, size)
+}
+
+// removePage gives back a page that is free and in no bin.
+func (s *slots) removePage(n uint32) {
+	s.count(n<<pageBits, -pageSlots)
+	s.pages[n] = nil
+	s.vacant = append(s.vacant, n)
+	if n == s.leaving {
+		s.leaving = 0
+	}
 }
 
 func (s *slots) bytes() int64 {
-	return int64(len(s.pages)-len(s.vacant))*pageBytes + int64(cap(s.pages)*8+cap(s.vacant)*4)
+	return int64(len(s.pages)-len(s.vacant))*pageBytes + int64(cap(s.pages)*8+cap(s.frees)*4+cap(s.vacant)*4)
 }
 
 // A free stretch: its first slot's hash holds size, next and previous of its
@@ -206,12 +221,15 @@ func (s *slots) footer(slot uint32) int { return int(s.load(slot, footerAt)) }
 
 // put files a free stretch in its bin.
 func (s *slots) put(slot uint32, n int) {
+	s.store(slot, sizeAt, uint32(n))
+	s.store(slot+uint32(n)-1, footerAt, uint32(n))
+	if s.isLeaving(slot) {
+		return
+	}
 	b := floorBin(n)
 	next := s.bins[b]
-	s.store(slot, sizeAt, uint32(n))
 	s.store(slot, nextAt, next)
 	s.store(slot, prevAt, 0)
-	s.store(slot+uint32(n)-1, footerAt, uint32(n))
 	if next != 0 {
 		s.store(next, prevAt, slot)
 	}
@@ -221,6 +239,9 @@ func (s *slots) put(slot uint32, n int) {
 
 // drop takes a free stretch out of its bin.
 func (s *slots) drop(slot uint32) {
+	if s.isLeaving(slot) {
+		return
+	}
 	next, prev := s.load(slot, nextAt), s.load(slot, prevAt)
 	if next != 0 {
 		s.store(next, prevAt, prev)

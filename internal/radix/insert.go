@@ -1,0 +1,81 @@
+package radix
+
+import "fmt"
+
+// Insert does what Add does for one chunk of which only the parent's hash is
+// known, as in recovery, in any order. A parent not yet known becomes a
+// detached placeholder, joined when its own parent is inserted or named by
+// an Add. On ErrInconsistent nothing has changed.
+//
+// Joining a piece that has branches walks from parent to the root, run by
+// run, to make sure that it is not below itself.
+func (t *Tree) Insert(space, parent, hash Hash, set Loc) error {
+	if hash == (Hash{}) || hash == parent {
+		return fmt.Errorf("radix: chunk %x cannot follow %x: %w", hash, parent, ErrInconsistent)
+	}
+	s := t.ids[space]
+	slot, above := t.find(s, hash), t.find(s, parent)
+	linked := false
+	if slot != 0 {
+		var have Hash
+		if have, linked = t.parentOf(slot); linked && have != parent {
+			return fmt.Errorf("radix: chunk %x is known below %x, not %x: %w", hash, have, parent, ErrInconsistent)
+		}
+		if !linked && above != 0 && t.isBelow(above, slot) {
+			return fmt.Errorf("radix: chunk %x would be below itself: %w", hash, ErrInconsistent)
+		}
+	}
+	if !linked {
+		t.linkOne(t.intern(space), parent, hash, above, slot)
+		s = t.ids[space]
+	}
+	slot = t.find(s, hash)
+	t.setLoc(slot, set, 0)
+	t.prune(t.slots.owner(slot))
+	return nil
+}
+
+// linkOne puts hash behind parent. above and slot are where they are now,
+// 0 if unknown; slot, if known, is detached.
+func (t *Tree) linkOne(s uint32, parent, hash Hash, above, slot uint32) {
+	var end uint32
+	switch {
+	case parent == Hash{}:
+		end = t.spaces[s].root
+	case above != 0:
+		end = t.endAt(above)
+	case slot != 0:
+		t.prepend(t.slots.owner(slot), parent)
+		return
+	default:
+		end = t.extend(t.spaces[s].limbo, []Hash{parent})
+	}
+	if slot == 0 {
+		t.extend(end, []Hash{hash})
+		return
+	}
+	head := t.slots.owner(slot)
+	t.runs.unlink(head)
+	t.runs.link(end, head)
+	t.merge(end)
+}
+
+// endAt makes slot the last of its run, which it returns.
+func (t *Tree) endAt(slot uint32) uint32 {
+	id := t.slots.owner(slot)
+	if r := t.runs.at(id); slot != r.last() {
+		return t.split(id, int(slot-r.start)+1)
+	}
+	return id
+}
+
+// isBelow tells whether slot is in the subtree of the detached chunk top.
+func (t *Tree) isBelow(slot, top uint32) bool {
+	head := t.slots.owner(top)
+	for id := t.slots.owner(slot); id != 0; id = t.runs.at(id).parent {
+		if id == head {
+			return true
+		}
+	}
+	return false
+}

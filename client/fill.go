@@ -24,7 +24,7 @@ type ReserveOptions struct {
 // whether there is room shows at Commit only.
 type Fill struct {
 	c      *Client
-	id     uint64
+	id     uint64 // 0: nothing was granted, so that the daemon keeps no fill
 	prompt Prompt
 	first  int
 	reason Reason
@@ -109,7 +109,7 @@ func (f *Fill) begin(body []byte) error {
 // Prompt is the prompt of the fill, by reference where the daemon knows it. It
 // is good until the fill is over.
 func (f *Fill) Prompt() Prompt {
-	if f.c.hello.Puts == wire.PutInline {
+	if f.c.hello.Puts == wire.PutInline || f.id == 0 {
 		return f.prompt
 	}
 	return Prompt{form: wire.FormRef, ref: f.id}
@@ -159,6 +159,12 @@ func (f *Fill) CommitRange(ctx context.Context, first, n int, out []Stored) ([]S
 	if f.c.hello.Puts == wire.PutInline {
 		return f.send(ctx, first, n, out)
 	}
+	if f.id == 0 { // nothing was granted
+		for range n {
+			out = append(out, Stored{Result: ResultNotGranted})
+		}
+		return out, nil
+	}
 	req := wire.FillRequest{Fill: f.id, First: uint32(first), Count: uint32(n)}
 	err := f.c.link.do(ctx, wire.OpCommit, &req, takeResults(&out, n), nil)
 	return out, err
@@ -176,8 +182,8 @@ func (f *Fill) AbortRange(ctx context.Context, first, n int) error {
 		f.drop(first, n)
 		return nil
 	}
-	if n == 0 && len(f.slots) > 0 {
-		return nil // on the wire 0 means all
+	if f.id == 0 || n == 0 { // nothing was granted; on the wire 0 means all
+		return nil
 	}
 	req := wire.FillRequest{Fill: f.id, First: uint32(first), Count: uint32(n)}
 	return f.c.link.do(ctx, wire.OpAbort, &req, wire.EmptyReply{}.Decode, nil)

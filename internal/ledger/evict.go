@@ -38,6 +38,7 @@ func (l *Ledger) Remove(k key.Key) (Entry, bool) {
 	if id == 0 || b.entries.at(id).life != resident {
 		return Entry{}, false
 	}
+	b.settle()
 	v := b.export(id)
 	b.policy.Remove(v.ID)
 	b.condemn(id)

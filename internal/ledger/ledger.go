@@ -48,7 +48,7 @@ const (
 
 // Entry is a snapshot of one entry.
 type Entry struct {
-	ID    ID
+	ID     ID
 	Key    key.Key
 	Parent key.Hash // of the chunk before it; zero for the first
 	Size   uint32   // payload bytes

@@ -78,17 +78,17 @@ func (b *book) enlist(ids []ID) {
 	if b.tail == 0 || b.entries.at(first).parent != b.tail {
 		b.settle()
 	}
-	b.pending, b.tail = 0, 0
+	b.tail = 0
 	steps := 2 * maxRound // a batch that is no chain must not walk to the root once per entry
 	for i := len(ids) - 1; i >= 0; i-- {
 		if b.entries.at(uint32(ids[i])).life != filling {
 			continue // a kid of it came by
 		}
-		whole := b.climb(uint32(ids[i]), first, &steps)
-		if i == len(ids)-1 && whole {
-			b.pending, b.tail = b.entries.at(first).parent, last
+		if b.climb(uint32(ids[i]), first, &steps) && i == len(ids)-1 {
+			b.tail = last
 		}
 	}
+	b.pending = b.entries.at(first).parent
 }
 
 // climb adds or touches the entries from id to first, or toward the root if

@@ -73,29 +73,12 @@ type uses struct {
 	count, reached int
 }
 
-func (m *counted) Admit(uint64, int64) {}
-
-func (m *counted) Add(id policy.ID, _ policy.Meta) {
-	m.now++
-	m.entries = append(m.entries, uses{id, 1, m.now})
-	m.sort()
-}
-
-func (m *counted) Touch(id policy.ID) {
-	m.now++
-	e := &m.entries[m.index(id)]
-	e.count++
-	e.reached = m.now
-	m.sort()
-}
-
-func (m *counted) Remove(id policy.ID) {
-	i := m.index(id)
-	m.entries = slices.Delete(m.entries, i, i+1)
-}
-
-func (m *counted) Allow(policy.ID) {}
-func (m *counted) Steps() uint64   { return m.steps }
+func (m *counted) Admit(uint64, int64)             {}
+func (m *counted) Add(id policy.ID, _ policy.Meta) { m.insert(id, 1) }
+func (m *counted) Touch(id policy.ID)              { m.insert(id, m.delete(id)+1) }
+func (m *counted) Remove(id policy.ID)             { m.delete(id) }
+func (m *counted) Allow(policy.ID)                 {}
+func (m *counted) Steps() uint64                   { return m.steps }
 
 func (m *counted) Evict(ok func(policy.ID) bool) (policy.ID, bool) {
 	for _, e := range m.entries {
@@ -108,12 +91,19 @@ func (m *counted) Evict(ok func(policy.ID) bool) (policy.ID, bool) {
 	return 0, false
 }
 
-func (m *counted) index(id policy.ID) int {
-	return slices.IndexFunc(m.entries, func(e uses) bool { return e.id == id })
-}
-
-func (m *counted) sort() {
-	slices.SortFunc(m.entries, func(a, b uses) int {
+// insert puts id behind all that were used count times or less.
+func (m *counted) insert(id policy.ID, count int) {
+	m.now++
+	e := uses{id, count, m.now}
+	i, _ := slices.BinarySearchFunc(m.entries, e, func(a, b uses) int {
 		return cmp.Or(cmp.Compare(a.count, b.count), cmp.Compare(a.reached, b.reached))
 	})
+	m.entries = slices.Insert(m.entries, i, e)
+}
+
+func (m *counted) delete(id policy.ID) (count int) {
+	i := slices.IndexFunc(m.entries, func(e uses) bool { return e.id == id })
+	count = m.entries[i].count
+	m.entries = slices.Delete(m.entries, i, i+1)
+	return count
 }

@@ -1,0 +1,129 @@
+package ledger
+
+import "fmt"
+
+// Check recomputes everything the ledger counts from its entries and holds,
+// and says what differs. It is for tests: it takes the lock for long.
+func (l *Ledger) Check() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b := &l.mu.book
+	sum := audit{book: b, kids: make(map[uint32]uint32), shields: make(map[uint32]uint32), held: make(map[uint32][classes]uint16)}
+	return sum.run()
+}
+
+// audit is what Check recomputes.
+type audit struct {
+	book    *book
+	kids    map[uint32]uint32
+	shields map[uint32]uint32
+	held    map[uint32][classes]uint16
+	count   Stats
+	indexed uint32
+}
+
+func (a *audit) run() error {
+	b := a.book
+	if err := a.holds(); err != nil {
+		return err
+	}
+	for id := uint32(1); id < b.entries.n; id++ {
+		if e := b.entries.at(id); e.parent != 0 {
+			a.kids[e.parent]++
+			if e.protected() {
+				a.shields[e.parent]++
+			}
+		}
+	}
+	for id := uint32(1); id < b.entries.n; id++ {
+		if err := a.entry(id); err != nil {
+			return fmt.Errorf("ledger: entry %d: %w", id, err)
+		}
+	}
+	got, want := b.count, a.count
+	got.Evictions, got.EvictedBytes = 0, 0
+	want.UsedBytes += b.extra
+	want.ProtectedBytes += b.extra
+	for c := range want.ClassBytes { // charges are in the owners' sums only
+		want.ClassBytes[c] = got.ClassBytes[c]
+	}
+	if got != want {
+		return fmt.Errorf("ledger: counted %+v, found %+v", got, want)
+	}
+	if a.indexed != b.index.n {
+		return fmt.Errorf("ledger: %d entries should be indexed, %d are", a.indexed, b.index.n)
+	}
+	return nil
+}
+
+// holds recounts the holds of owners and entries.
+func (a *audit) holds() error {
+	b := a.book
+	records := make([]uint32, len(b.owners))
+	live := uint32(0)
+	for rec := uint32(1); rec < b.holds.recs.n; rec++ {
+		r := b.holds.recs.at(rec)
+		if r.n == 0 {
+			continue
+		}
+		live++
+		if b.holds.find(r.entry, r.who) != rec {
+			return fmt.Errorf("ledger: hold %d cannot be found", rec)
+		}
+		h := a.held[r.entry]
+		h[r.who%classes]++
+		a.held[r.entry] = h
+		records[r.who/classes]++
+	}
+	if live != b.holds.n {
+		return fmt.Errorf("ledger: %d holds, %d indexed", live, b.holds.n)
+	}
+	for o := range b.owners {
+		if b.owners[o].holds != records[o] {
+			return fmt.Errorf("ledger: owner %d has %d holds, counted %d", o, records[o], b.owners[o].holds)
+		}
+	}
+	return nil
+}
+
+// entry recounts one entry.
+func (a *audit) entry(id uint32) error {
+	b, e := a.book, a.book.entries.at(id)
+	switch {
+	case e.kids != a.kids[id] || e.shield != a.shields[id]:
+		return fmt.Errorf("kids %d, shield %d; found %d and %d", e.kids, e.shield, a.kids[id], a.shields[id])
+	case e.held != a.held[id]:
+		return fmt.Errorf("held %v, found %v", e.held, a.held[id])
+	}
+	n := b.bytes(e)
+	switch e.life {
+	case unused:
+		return nil
+	case hole:
+		if e.kids == 0 || e.size != 0 || e.parent != 0 {
+			return fmt.Errorf("a hole with %d kids, %d bytes, parent %d", e.kids, e.size, e.parent)
+		}
+		a.count.Holes++
+		n = 0
+	case filling:
+		a.count.Filling++
+	case resident:
+		a.count.Entries++
+	case gone:
+		if !e.isHeld() {
+			a.count.LeavingBytes += n
+		}
+	}
+	a.count.UsedBytes += n
+	if e.protected() {
+		a.count.ProtectedBytes += n
+	}
+	if e.life == gone && e.kids == 0 {
+		return nil // must not be found
+	}
+	a.indexed++
+	if found := b.find(b.key(e)); found != id {
+		return fmt.Errorf("its key leads to entry %d", found)
+	}
+	return nil
+}

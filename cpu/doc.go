@@ -1,0 +1,16 @@
+// Package cpu is the DRAM tier: payloads lie in the shared arena, where
+// clients read them in place.
+//
+// It owns the pairing of one arena with one ledger: a fill is an entry of
+// the ledger and a block of the arena, and both go together. It never does
+// I/O, never knows the index, and never calls the tiers below; whoever asks
+// for room is handed the victims and says what becomes of them.
+//
+// Locks: the ledger's and the arena's own mutexes, never one inside the
+// other; and around the ledger's, Tier.deleting, which keeps a deletion from
+// taking a block away between its reader's hold and its reference.
+//
+// Buffers: the ledger's residency owns one reference of a block. A Ref holds
+// one more for as long as it is held, so that bytes under a reader outlive
+// the entry.
+package cpu

@@ -1,0 +1,48 @@
+package cpu
+
+import (
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier"
+)
+
+// batch is how many entries one lock round handles; the scratch for them
+// lies on the stack.
+const batch = 256
+
+// Hold implements tier.Hot.
+func (t *Tier) Hold(o ledger.Owner, c ledger.Class, ks []key.Key, refs []tier.Ref) (int, error) {
+	var scratch [batch]ledger.Entry
+	n := 0
+	for n < len(ks) {
+		part := ks[n:min(n+batch, len(ks))]
+		t.deleting.RLock()
+		got, err := t.ledger.Hold(o, c, part, false, scratch[:])
+		for i, e := range scratch[:got] {
+			refs[n+i] = tier.Ref{ID: e.ID, Block: t.block(e).Retain(), Dirty: e.Dirty, Hits: e.Hits}
+		}
+		t.deleting.RUnlock()
+		n += got
+		if got < len(part) {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+// Release implements tier.Hot.
+func (t *Tier) Release(o ledger.Owner, c ledger.Class, refs []tier.Ref) {
+	var ids [batch]ledger.ID
+	for len(refs) > 0 {
+		part := refs[:min(batch, len(refs))]
+		for i, r := range part {
+			ids[i] = r.ID
+		}
+		t.ledger.Unhold(o, c, ids[:len(part)])
+		for i := range part {
+			part[i].Block.Release()
+			part[i] = tier.Ref{}
+		}
+		refs = refs[len(part):]
+	}
+}

@@ -1,0 +1,197 @@
+package cpu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier"
+)
+
+// evictFactor bounds what one allocation may evict: past this many times its
+// own size the arena is too fragmented, or too protected, to be worth it.
+const evictFactor = 4
+
+// Reserve implements tier.Hot.
+func (t *Tier) Reserve(ctx context.Context, f tier.Fill) (tier.Ref, ledger.State, error) {
+	for {
+		var changed <-chan struct{}
+		if f.Wait {
+			changed = t.ledger.Released() // taken first, so that nothing is missed
+		}
+		id, st, err := t.ledger.Begin(f.Owner, f.Class, f.Key, f.Parent, f.Size)
+		if errors.Is(err, ledger.ErrBusy) && f.Wait {
+			if err := t.wait(ctx, changed, nil); err != nil {
+				return tier.Ref{}, ledger.Absent, err
+			}
+			continue
+		}
+		if err != nil {
+			t.refused.Add(1)
+			return tier.Ref{}, ledger.Absent, fmt.Errorf("cpu: reserve: %w", budgetError(err))
+		}
+		if st != ledger.Absent {
+			return tier.Ref{}, st, nil
+		}
+		b, err := t.alloc(ctx, f)
+		if err != nil {
+			t.ledger.Abort(id)
+			t.refused.Add(1)
+			return tier.Ref{}, ledger.Absent, fmt.Errorf("cpu: reserve %d bytes: %w", f.Size, err)
+		}
+		t.ledger.SetValue(id, tier.HotValue(b, f.Record))
+		return tier.Ref{ID: id, Block: b}, ledger.Absent, nil
+	}
+}
+
+// budgetError tells apart what this owner did from what others do.
+func budgetError(err error) error {
+	switch {
+	case errors.Is(err, ledger.ErrOverBudget):
+		return fmt.Errorf("%w: %w", tier.ErrOverBudget, err)
+	case errors.Is(err, ledger.ErrInconsistent):
+		return fmt.Errorf("%w: %w", tier.ErrInconsistent, err)
+	}
+	return fmt.Errorf("%w: %w", tier.ErrNoSpace, err)
+}
+
+// alloc tries, evicts one candidate, and tries again, until it fits, nothing
+// is left to evict, or evictFactor is reached; then it waits, if it may.
+func (t *Tier) alloc(ctx context.Context, f tier.Fill) (arena.Block, error) {
+	limit := evictFactor * occupied(f.Size)
+	var evicted int64
+	for {
+		var freed, changed <-chan struct{}
+		if f.Wait {
+			freed, changed = t.arena.Freed(), t.ledger.Released()
+		}
+		b, err := t.arena.Alloc(int(f.Size))
+		switch {
+		case err == nil:
+			return b, nil
+		case errors.Is(err, arena.ErrTooLarge):
+			return arena.Block{}, fmt.Errorf("%w: %w", tier.ErrTooLarge, err)
+		case !errors.Is(err, arena.ErrFull):
+			return arena.Block{}, err
+		}
+		if evicted < limit {
+			if v, ok := t.evict(); ok {
+				evicted += occupied(v.Size)
+				f.Drop(v)
+				continue
+			}
+		}
+		if !f.Wait {
+			return arena.Block{}, tier.ErrNoSpace
+		}
+		if err := t.wait(ctx, changed, freed); err != nil {
+			return arena.Block{}, err
+		}
+		evicted = 0
+	}
+}
+
+// wait ends at a change of what is held, at a free in the arena, or with ctx.
+func (t *Tier) wait(ctx context.Context, changed, freed <-chan struct{}) error {
+	select {
+	case <-changed:
+	case <-freed:
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", tier.ErrNoSpace, context.Cause(ctx))
+	}
+	return t.usable(ctx)
+}
+
+func (t *Tier) evict() (tier.Victim, bool) {
+	e, ok := t.ledger.Evict()
+	if !ok {
+		return tier.Victim{}, false
+	}
+	b := t.block(e) // the residency's reference passes to the victim
+	t.ledger.Free(e.ID)
+	t.payloadBytes.Add(-int64(e.Size))
+	t.evictions.Add(1)
+	t.evictedBytes.Add(uint64(e.Size))
+	return tier.Victim{Record: tier.HotRecord(e, b.Sum()), Block: b, Dirty: e.Dirty, Hits: e.Hits}, true
+}
+
+// Shrink implements tier.Hot. It counts what it evicts instead of watching
+// the arena: a victim on its way down frees its room only later.
+func (t *Tier) Shrink(ctx context.Context, leaving int64, drop func(tier.Victim)) {
+	used := t.arena.Stats().UsedBytes - leaving
+	if used <= t.high {
+		return
+	}
+	for ctx.Err() == nil && used > t.low {
+		v, ok := t.evict()
+		if !ok {
+			return
+		}
+		used -= occupied(v.Size)
+		drop(v)
+	}
+}
+
+// Trim implements tier.Resident. Dirty victims are lost: it is for a tier on
+// its own; the Stack uses Shrink and writes them down.
+func (t *Tier) Trim(ctx context.Context, n int64, out []key.Key) ([]key.Key, error) {
+	if t.arena.Stats().UsedBytes+n <= t.high {
+		return out, ctx.Err()
+	}
+	for ctx.Err() == nil && t.arena.Stats().UsedBytes+n > t.low {
+		v, ok := t.evict()
+		if !ok {
+			return out, fmt.Errorf("cpu: trim: everything left is protected: %w", tier.ErrNoSpace)
+		}
+		out = append(out, v.Key)
+		v.Block.Release()
+	}
+	return out, ctx.Err()
+}
+
+// Publish implements tier.Hot.
+func (t *Tier) Publish(refs []tier.Ref, dirty, held bool) {
+	var ids [batch]ledger.ID
+	for left := refs; len(left) > 0; {
+		part := left[:min(batch, len(left))]
+		for i, r := range part {
+			if !r.Block.Sealed() {
+				panic("cpu: a block is published before it is sealed")
+			}
+			ids[i] = r.ID
+			t.payloadBytes.Add(int64(r.Block.Len()))
+			t.putBytes.Add(uint64(r.Block.Len()))
+			if held {
+				r.Block.Retain()
+			}
+		}
+		t.publish(ids[:len(part)], dirty, held)
+		left = left[len(part):]
+	}
+	t.puts.Add(uint64(len(refs)))
+	if !held {
+		clear(refs)
+	}
+}
+
+func (t *Tier) publish(ids []ledger.ID, dirty, held bool) {
+	if !held {
+		t.ledger.Publish(ids, dirty)
+		return
+	}
+	if _, err := t.ledger.PublishHeld(ledger.Daemon, ledger.IO, ids, dirty); err != nil {
+		panic("cpu: holds for I/O have no budget, yet: " + err.Error())
+	}
+}
+
+// Abort implements tier.Hot.
+func (t *Tier) Abort(refs []tier.Ref) {
+	for i, r := range refs {
+		t.ledger.Abort(r.ID)
+		r.Block.Release()
+		refs[i] = tier.Ref{}
+	}
+}

@@ -1,0 +1,194 @@
+package cpu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier"
+)
+
+// Options of a Tier. The arena and the ledger belong to the tier from then on.
+type Options struct {
+	Arena  *arena.Arena
+	Ledger *ledger.Ledger
+	// Trim starts above HighWatermark and goes on down to LowWatermark,
+	// both shares of the arena.
+	HighWatermark, LowWatermark float64
+}
+
+// Tier is the DRAM tier. It implements tier.Hot and is safe for concurrent use.
+type Tier struct {
+	arena     *arena.Arena
+	ledger    *ledger.Ledger
+	high, low int64 // bytes
+	closed    atomic.Bool
+
+	// deleting is read-locked from before the ledger grants a hold until the
+	// holder has its reference of the block, because Delete, unlike an
+	// eviction, also takes what is held.
+	deleting sync.RWMutex
+
+	payloadBytes atomic.Int64
+
+	gets, getBytes, puts, putBytes, evictions, evictedBytes, refused atomic.Uint64
+}
+
+var _ tier.Hot = (*Tier)(nil)
+
+// New makes a tier over an arena and a ledger.
+func New(o Options) *Tier {
+	c := float64(o.Arena.Stats().CapacityBytes)
+	return &Tier{
+		arena:  o.Arena,
+		ledger: o.Ledger,
+		high:   int64(c * o.HighWatermark),
+		low:    int64(c * o.LowWatermark),
+	}
+}
+
+// Name returns "cpu".
+func (t *Tier) Name() string { return "cpu" }
+
+// Ledger is the tier's ledger.
+func (t *Tier) Ledger() *ledger.Ledger { return t.ledger }
+
+// Contains implements tier.Tier.
+func (t *Tier) Contains(ctx context.Context, ks []key.Key, have []bool) error {
+	if t.closed.Load() {
+		return fmt.Errorf("cpu: contains: %w", tier.ErrClosed)
+	}
+	t.ledger.Lookup(ks, have)
+	return ctx.Err()
+}
+
+// Has implements tier.Resident.
+func (t *Tier) Has(k key.Key) bool {
+	_, st := t.ledger.Find(k)
+	return st == ledger.Resident
+}
+
+// Touch implements tier.Resident.
+func (t *Tier) Touch(ks []key.Key) { t.ledger.Touch(ks) }
+
+// Get returns the resident block itself; nothing is copied and a is not used.
+func (t *Tier) Get(ctx context.Context, k key.Key, _ tier.Allocator) (arena.Block, error) {
+	if err := t.usable(ctx); err != nil {
+		return arena.Block{}, fmt.Errorf("cpu: get: %w", err)
+	}
+	var refs [1]tier.Ref
+	ks := [1]key.Key{k}
+	if n, _ := t.Hold(ledger.Daemon, ledger.IO, ks[:], refs[:]); n == 0 {
+		return arena.Block{}, fmt.Errorf("cpu: get: %w", tier.ErrNotFound)
+	}
+	b := refs[0].Block.Retain()
+	t.Release(ledger.Daemon, ledger.IO, refs[:])
+	t.gets.Add(1)
+	t.getBytes.Add(uint64(b.Len()))
+	return b, nil
+}
+
+// Put makes a sealed block of this tier's own arena resident. The block is
+// shared, not copied. It never evicts: the bytes are in the arena already.
+func (t *Tier) Put(ctx context.Context, e tier.Entry) error {
+	if err := t.usable(ctx); err != nil {
+		return fmt.Errorf("cpu: put: %w", err)
+	}
+	if !e.Block.Sealed() {
+		return errors.New("cpu: put: the block is not sealed; seal it before it is stored")
+	}
+	id, st, err := t.ledger.Begin(ledger.Daemon, ledger.IO, e.Key, e.Parent, e.Size)
+	if err != nil {
+		return fmt.Errorf("cpu: put: %w", err)
+	}
+	if st != ledger.Absent {
+		return nil
+	}
+	t.ledger.SetValue(id, tier.HotValue(e.Block, e.Record))
+	e.Block.Retain()
+	t.payloadBytes.Add(int64(e.Size))
+	t.ledger.Publish([]ledger.ID{id}, false)
+	t.puts.Add(1)
+	t.putBytes.Add(uint64(e.Size))
+	return nil
+}
+
+// Delete implements tier.Tier. Bytes under a reader live until it lets go.
+func (t *Tier) Delete(ctx context.Context, ks []key.Key) error {
+	if err := t.usable(ctx); err != nil {
+		return fmt.Errorf("cpu: delete: %w", err)
+	}
+	for len(ks) > 0 {
+		part := ks[:min(batch, len(ks))]
+		t.remove(part)
+		ks = ks[len(part):]
+	}
+	return nil
+}
+
+func (t *Tier) remove(ks []key.Key) {
+	var scratch [batch]ledger.Entry
+	removed := scratch[:0]
+	t.deleting.Lock()
+	for _, k := range ks {
+		if e, ok := t.ledger.Remove(k); ok {
+			removed = append(removed, e)
+		}
+	}
+	t.deleting.Unlock()
+	for _, e := range removed {
+		b := t.block(e)
+		t.ledger.Free(e.ID)
+		t.payloadBytes.Add(-int64(e.Size))
+		b.Release()
+	}
+}
+
+// Close implements tier.Tier. It empties the tier; what somebody still holds
+// stays. The arena belongs to whoever made it.
+func (t *Tier) Close() error {
+	t.closed.Store(true)
+	for v, ok := t.evict(); ok; v, ok = t.evict() {
+		v.Block.Release()
+	}
+	return nil
+}
+
+// Stats implements tier.Tier.
+func (t *Tier) Stats() tier.Stats {
+	l, a := t.ledger.Stats(), t.arena.Stats()
+	return tier.Stats{
+		Entries:          int64(l.Entries),
+		PayloadBytes:     t.payloadBytes.Load(),
+		UsedBytes:        a.UsedBytes,
+		CapacityBytes:    a.CapacityBytes,
+		LargestFreeBytes: a.LargestFreeBytes,
+		Gets:             t.gets.Load(), GetBytes: t.getBytes.Load(),
+		Puts: t.puts.Load(), PutBytes: t.putBytes.Load(),
+		Evictions: t.evictions.Load(), EvictedBytes: t.evictedBytes.Load(),
+		Counters: map[string]uint64{
+			"protected_bytes": uint64(l.ProtectedBytes),
+			"refused":         t.refused.Load(),
+			"steps":           l.Steps,
+		},
+	}
+}
+
+func (t *Tier) usable(ctx context.Context) error {
+	if t.closed.Load() {
+		return tier.ErrClosed
+	}
+	return ctx.Err()
+}
+
+func (t *Tier) block(e ledger.Entry) arena.Block { return t.arena.Block(uint32(e.Value.A)) }
+
+// occupied is what a payload of n bytes takes in the arena.
+func occupied(n uint32) int64 {
+	return (int64(n) + arena.AlignBytes - 1) &^ (arena.AlignBytes - 1)
+}

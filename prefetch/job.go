@@ -1,0 +1,286 @@
+package prefetch
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// Source brings chunk i up and returns it with its payload bytes. It ends
+// with ctx.
+type Source[T any] interface {
+	Load(ctx context.Context, i int) (T, int64, error)
+}
+
+// Errors a job ends with, besides its source's own.
+var (
+	ErrDeadline  = errors.New("deadline")
+	ErrCancelled = errors.New("cancelled")
+)
+
+// maxLoads bounds a job's loads in flight where chunks are small.
+const maxLoads = 64
+
+// firstLoads bounds them until the first chunk has told how large chunks are.
+const firstLoads = 4
+
+// Options of a Job.
+type Options[T any] struct {
+	From, To int       // chunks to bring up: From is first
+	Window   int64     // payload bytes in flight; at least one chunk always is
+	Deadline time.Time // zero = none
+	// Discard takes back a chunk that came up behind the end of the job, or
+	// too late for it. It must not block.
+	Discard func(T)
+	// Changed is called, without locks and from any goroutine, when the
+	// ready prefix grew or the job ended. It must not block. May be nil.
+	Changed func()
+}
+
+// Job is one running prefetch. It is safe for concurrent use.
+type Job[T any] struct {
+	o   Options[T]
+	src Source[T]
+
+	mu struct {
+		sync.Mutex
+		items  []item[T] // chunks From..To
+		ready  int       // leading items that are there
+		flying int       // loads under way
+		size   int64     // of the last chunk that came up; 0 = not known yet
+		done   bool
+		err    error // why it ended; nil = complete
+		change chan struct{}
+		stop   context.CancelFunc // ends the loads; nil until Run
+	}
+}
+
+type item[T any] struct {
+	value T
+	here  bool
+}
+
+// State is how far a job is.
+type State struct {
+	Ready int   // chunks from From on that are up, without a gap
+	Done  bool  // Ready will not grow any more
+	Err   error // why a job that is done is not complete
+}
+
+// New makes a job; Run starts it.
+func New[T any](o Options[T], src Source[T]) *Job[T] {
+	j := &Job[T]{o: o, src: src}
+	j.mu.items = make([]item[T], max(0, o.To-o.From))
+	j.mu.change = make(chan struct{})
+	return j
+}
+
+// Run loads until the job has ended and the last load has returned. The job
+// may end earlier, at its deadline or by Cancel or ctx: loads under way at
+// the deadline go on, into the cache, and are discarded; after a Cancel
+// their contexts end.
+func (j *Job[T]) Run(ctx context.Context) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	defer context.AfterFunc(ctx, func() { j.end(ErrCancelled) })()
+	j.mu.Lock()
+	j.mu.stop = stop
+	j.mu.Unlock()
+	if !j.o.Deadline.IsZero() {
+		t := time.AfterFunc(time.Until(j.o.Deadline), func() { j.end(ErrDeadline) })
+		defer t.Stop()
+	}
+	var g errgroup.Group
+	for i := range max(0, j.o.To-j.o.From) {
+		if !j.admit(ctx, i) {
+			break
+		}
+		g.Go(func() error {
+			j.load(ctx, i)
+			return nil
+		})
+	}
+	_ = g.Wait() // loads report to the job
+	j.end(nil)
+}
+
+// admit waits until load i fits the window; false once it is pointless.
+func (j *Job[T]) admit(ctx context.Context, i int) bool {
+	for {
+		j.mu.Lock()
+		change, over := j.mu.change, j.mu.done || i >= len(j.mu.items)
+		fits := j.mu.flying < j.limit()
+		if fits && !over {
+			j.mu.flying++
+		}
+		j.mu.Unlock()
+		if over || fits {
+			return !over
+		}
+		select {
+		case <-change:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// limit is how many loads may fly; called with the mutex held.
+func (j *Job[T]) limit() int {
+	if j.mu.size == 0 {
+		return firstLoads
+	}
+	return int(min(max(1, j.o.Window/j.mu.size), maxLoads))
+}
+
+func (j *Job[T]) load(ctx context.Context, i int) {
+	v, size, err := j.src.Load(ctx, j.o.From+i)
+	j.mu.Lock()
+	j.mu.flying--
+	keep := err == nil && !j.mu.done && i < len(j.mu.items)
+	before := j.mu.ready
+	if keep {
+		j.mu.items[i] = item[T]{v, true}
+		j.mu.size = size
+		for j.mu.ready < len(j.mu.items) && j.mu.items[j.mu.ready].here {
+			j.mu.ready++
+		}
+	}
+	grew := j.mu.ready > before
+	over := j.mu.ready == len(j.mu.items)
+	j.wake()
+	j.mu.Unlock()
+	switch {
+	case err != nil:
+		j.cut(i, err)
+	case !keep:
+		j.o.Discard(v)
+	case over:
+		j.end(nil)
+	case grew:
+		j.changed()
+	}
+}
+
+// cut shortens the job to what lies before chunk i: nothing behind it can
+// become part of the prefix. What comes before may still be on its way.
+func (j *Job[T]) cut(i int, err error) {
+	j.mu.Lock()
+	if j.mu.done || i >= len(j.mu.items) {
+		j.mu.Unlock()
+		return
+	}
+	late := here(j.mu.items[i:])
+	j.mu.items = j.mu.items[:i]
+	j.mu.err = err
+	over := j.mu.ready == i
+	j.wake()
+	j.mu.Unlock()
+	j.discard(late)
+	if over {
+		j.end(nil)
+	}
+}
+
+// end makes the ready prefix final. With a nil cause it is complete, or as
+// long as cut left it.
+func (j *Job[T]) end(cause error) {
+	j.mu.Lock()
+	if j.mu.done {
+		j.mu.Unlock()
+		return
+	}
+	j.mu.done = true
+	if cause != nil {
+		j.mu.err = cause
+	}
+	late := here(j.mu.items[j.mu.ready:])
+	j.mu.items = j.mu.items[:j.mu.ready]
+	j.wake()
+	j.mu.Unlock()
+	j.discard(late)
+	j.changed()
+}
+
+func here[T any](items []item[T]) []T {
+	var out []T
+	for _, it := range items {
+		if it.here {
+			out = append(out, it.value)
+		}
+	}
+	return out
+}
+
+func (j *Job[T]) discard(vs []T) {
+	for _, v := range vs {
+		j.o.Discard(v)
+	}
+}
+
+// wake is called with the mutex held.
+func (j *Job[T]) wake() {
+	close(j.mu.change)
+	j.mu.change = make(chan struct{})
+}
+
+func (j *Job[T]) changed() {
+	if j.o.Changed != nil {
+		j.o.Changed()
+	}
+}
+
+// Stop ends the job now, with what is ready, as its deadline would: loads
+// under way go on, into the cache.
+func (j *Job[T]) Stop() { j.end(ErrDeadline) }
+
+// Cancel ends the job now, with what is ready, and the contexts of its loads.
+func (j *Job[T]) Cancel() {
+	j.end(ErrCancelled)
+	j.mu.Lock()
+	stop := j.mu.stop
+	j.mu.Unlock()
+	if stop != nil {
+		stop()
+	}
+}
+
+// State is how far the job is now.
+func (j *Job[T]) State() State {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return State{Ready: j.mu.ready, Done: j.mu.done, Err: j.mu.err}
+}
+
+// Wait returns when at least min chunks are ready, the job has ended, or ctx
+// has; it never fails.
+func (j *Job[T]) Wait(ctx context.Context, min int) State {
+	for {
+		j.mu.Lock()
+		st := State{Ready: j.mu.ready, Done: j.mu.done, Err: j.mu.err}
+		change := j.mu.change
+		j.mu.Unlock()
+		if st.Done || st.Ready >= min {
+			return st
+		}
+		select {
+		case <-change:
+		case <-ctx.Done():
+			return st
+		}
+	}
+}
+
+// Ready appends the ready chunks from the i-th of the job on to out. They
+// belong to whoever runs the job: they are discarded by nobody else.
+func (j *Job[T]) Ready(i int, out []T) []T {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for ; i < j.mu.ready; i++ {
+		out = append(out, j.mu.items[i].value)
+	}
+	return out
+}

@@ -1,0 +1,23 @@
+// Package tier is the contract every tier fulfils and the Stack that makes
+// one store of them: index, lookup, promotion, write-behind and demotion.
+//
+// It never imports a tier. What it needs of the one in DRAM is Hot.
+//
+// # Locks
+//
+// In this order, each held for at most about 100 us and none of them over
+// I/O, hashing of payloads or a channel send:
+//
+//	index (Stack.mu)  ->  a tier's ledger
+//	writer (writer.mu) ->  a tier's ledger
+//
+// The index's and a writer's mutex are never held together. Tiers are the
+// truth about what they hold and never call back; the index is brought up to
+// date by Stack.settle.
+//
+// # Buffers
+//
+// A payload is an arena.Block. Get hands one reference to its caller, Put
+// borrows. A Ref is an entry of the hot tier that somebody holds, with one
+// reference of its block.
+package tier

@@ -1,0 +1,11 @@
+package tier
+
+import "github.com/kvstored/kvstored/key"
+
+// Where is what the index says of one chunk.
+func (s *Stack) Where(k key.Key) Set {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at, _ := s.mu.tree.Get(k.Space, k.Hash)
+	return Set(at)
+}

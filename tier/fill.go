@@ -1,0 +1,144 @@
+package tier
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/radix"
+	"github.com/kvstored/kvstored/key"
+)
+
+// GrantStatus is the answer to one chunk of a Reserve.
+type GrantStatus uint8
+
+// The answers.
+const (
+	Granted GrantStatus = iota // fill it
+	Exists                     // some tier has it: nothing to send
+	Pending                    // another client is filling it
+)
+
+// Grant is one chunk of a Reserve; Ref is valid if it was granted.
+type Grant struct {
+	Status GrantStatus
+	Ref    Ref
+}
+
+// ErrInconsistent is returned for a chain that contradicts what is known: a
+// hash that was stored before under another parent. Hashes must cover the
+// whole prompt up to the end of their chunk.
+var ErrInconsistent = errors.New("inconsistent chain")
+
+// Reserve asks for room for the chunks of c from `from` on, of the given
+// sizes. It fills grants for the longest leading run that could be answered
+// and returns its length; the error says why it is shorter. It evicts but
+// never waits.
+func (s *Stack) Reserve(ctx context.Context, o ledger.Owner, c *key.Chain, from int, sizes []uint32, grants []Grant) (int, error) {
+	sc := borrow(c.Len())
+	defer sc.give()
+	known := s.locate(c, sc.at)
+	f := Fill{Owner: o, Class: ledger.Lease, Drop: s.drop}
+	for n, size := range sizes {
+		i := from + n
+		if i < known && sc.at[i] != 0 {
+			grants[n] = Grant{Status: Exists}
+			continue
+		}
+		f.Record = Record{Key: c.Key(i), Parent: c.Parent(i), Depth: uint32(i), Tokens: c.Tokens[i], Size: size}
+		ref, st, err := s.hot.Reserve(ctx, f)
+		if err != nil {
+			return n, fmt.Errorf("reserve chunk %d: %w", i, err)
+		}
+		grants[n] = Grant{Status: statusOf(st), Ref: ref}
+	}
+	return len(sizes), nil
+}
+
+func statusOf(st ledger.State) GrantStatus {
+	switch st {
+	case ledger.Filling:
+		return Pending
+	case ledger.Resident:
+		return Exists
+	}
+	return Granted
+}
+
+// Commit makes filled and sealed chunks visible: refs are chunks from..
+// of c, without a gap. They are the caller's no more. From now on lookups
+// find them, and they are written behind as the mode says.
+func (s *Stack) Commit(c *key.Chain, from int, refs []Ref) error {
+	sc := borrow(0)
+	defer sc.give()
+	to := from + len(refs)
+	ks := sc.chain(c, from, to)
+	s.hot.Publish(refs, len(s.writers) > 0, false)
+	if err := s.learn(c, from, to, CPU); err != nil {
+		s.count.inconsistent.Add(uint64(len(ks)))
+		if derr := s.hot.Delete(context.Background(), ks); derr != nil {
+			return fmt.Errorf("commit: %w", derr)
+		}
+		s.settle(CPU, ks...)
+		if errors.Is(err, radix.ErrInconsistent) {
+			return fmt.Errorf("commit: %w: %w", ErrInconsistent, err)
+		}
+		return fmt.Errorf("commit: %w", err)
+	}
+	// What was evicted between the two steps must not stay in the index.
+	s.settle(CPU, ks...)
+	for _, w := range s.writers {
+		w.committed(ks)
+	}
+	s.filled()
+	return nil
+}
+
+// Abort gives up reserved chunks; their keys are free again.
+func (s *Stack) Abort(refs []Ref) { s.hot.Abort(refs) }
+
+// Delete forgets the keys in every tier and returns how many were known.
+func (s *Stack) Delete(ctx context.Context, ks []key.Key) (int, error) {
+	known := 0
+	s.mu.Lock()
+	for _, k := range ks {
+		if at, ok := s.mu.tree.Get(k.Space, k.Hash); ok && at != 0 {
+			known++
+		}
+	}
+	s.mu.Unlock()
+	var errs []error
+	for p := CPU; p < Places; p++ {
+		if s.tiers[p] == nil {
+			continue
+		}
+		if err := s.tiers[p].Delete(ctx, ks); err != nil {
+			errs = append(errs, fmt.Errorf("delete in %s: %w", p, err))
+			continue
+		}
+		for _, k := range ks {
+			s.forget(p, k)
+		}
+		if p == CPU { // what is on its way down counts as DRAM's
+			for _, w := range s.writers {
+				w.recall(ks)
+			}
+		}
+	}
+	return known, errors.Join(errs...)
+}
+
+// DeleteSpace forgets every chunk of a space and returns how many were known.
+func (s *Stack) DeleteSpace(ctx context.Context, id key.SpaceID) (int, error) {
+	var ks []key.Key
+	s.mu.Lock()
+	s.mu.tree.Walk(id, func(hash, _ key.Hash, _ int, at radix.Loc) bool {
+		if at != 0 {
+			ks = append(ks, key.Key{Space: id, Hash: hash})
+		}
+		return true
+	})
+	s.mu.Unlock()
+	return s.Delete(ctx, ks)
+}

@@ -1,0 +1,166 @@
+package tier
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+)
+
+// DropReason says why a chunk was not written below.
+type DropReason uint8
+
+// The reasons.
+const (
+	DropQueueFull DropReason = iota // DRAM needed the room before the queue had any
+	DropTierOff                     // the tier is switched off after failures
+	DropNoSpace                     // the tier had no room and could make none
+	DropCorrupt                     // the payload no longer had its checksum
+	DropFailed                      // any other error of the tier
+	DropStopped                     // the daemon stopped before
+	dropReasons
+)
+
+func (r DropReason) String() string {
+	return [...]string{"queue_full", "tier_off", "no_space", "corrupt", "failed", "stopped"}[r]
+}
+
+// MarshalText makes a reason a key of a JSON object.
+func (r DropReason) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
+func dropReason(err error) DropReason {
+	switch {
+	case errors.Is(err, ErrOff):
+		return DropTierOff
+	case errors.Is(err, ErrNoSpace), errors.Is(err, ErrTooLarge):
+		return DropNoSpace
+	case errors.Is(err, ErrCorrupt):
+		return DropCorrupt
+	}
+	return DropFailed
+}
+
+// Volume is a number of chunks and the bytes in them.
+type Volume struct {
+	Chunks uint64 `json:"chunks"`
+	Bytes  uint64 `json:"bytes"`
+}
+
+// Plus and Minus count both.
+func (v Volume) Plus(o Volume) Volume { return Volume{v.Chunks + o.Chunks, v.Bytes + o.Bytes} }
+
+// Minus is what v is above o.
+func (v Volume) Minus(o Volume) Volume { return Volume{v.Chunks - o.Chunks, v.Bytes - o.Bytes} }
+
+type volume struct{ chunks, bytes atomic.Uint64 }
+
+func (v *volume) load() Volume { return Volume{v.chunks.Load(), v.bytes.Load()} }
+
+type writeCounters struct {
+	written  volume
+	filtered volume // selective: evicted before it was used often enough
+	dropped  [dropReasons]volume
+}
+
+func (c *writeCounters) add(v *volume, n uint32) {
+	v.chunks.Add(1)
+	v.bytes.Add(uint64(n))
+}
+
+func (c *writeCounters) drop(r DropReason, n uint32) { c.add(&c.dropped[r], n) }
+
+// Written is what one tier below DRAM was given so far.
+type Written struct {
+	Written  Volume                `json:"written"`
+	Filtered Volume                `json:"filtered"` // never used often enough (write mode selective)
+	Dropped  map[DropReason]Volume `json:"dropped"`  // reasons that have occurred
+	Waiting  int                   `json:"waiting"`  // chunks not yet written
+}
+
+// Written returns the totals per tier since the start.
+func (s *Stack) Written() map[Place]Written {
+	out := make(map[Place]Written, len(s.writers))
+	for _, w := range s.writers {
+		wr := Written{
+			Written:  w.count.written.load(),
+			Filtered: w.count.filtered.load(),
+			Dropped:  make(map[DropReason]Volume),
+			Waiting:  w.waiting(),
+		}
+		for r := range dropReasons {
+			if v := w.count.dropped[r].load(); v.Chunks > 0 {
+				wr.Dropped[r] = v
+			}
+		}
+		out[w.place] = wr
+	}
+	return out
+}
+
+// Flush returns when everything committed before the call has been written
+// below or dropped: what is written then survives the end of the process.
+// With durable it survives a power failure too. What was dropped, and why,
+// is in Written. Write mode selective stays selective: what was not used often
+// enough is not written.
+func (s *Stack) Flush(ctx context.Context, durable bool) error {
+	for _, w := range s.writers {
+		if err := w.flush(ctx); err != nil {
+			return fmt.Errorf("flush to %s: %w", w.place, err)
+		}
+		r, ok := w.to.(Recoverer)
+		if !durable || !ok {
+			continue
+		}
+		if err := r.Sync(ctx); err != nil {
+			return fmt.Errorf("flush to %s: %w", w.place, err)
+		}
+	}
+	return nil
+}
+
+func (w *writer) flush(ctx context.Context) error {
+	w.mu.Lock()
+	w.mu.gen++
+	target := w.mu.gen
+	w.mu.forced = max(w.mu.forced, target)
+	w.wake()
+	w.mu.Unlock()
+	for {
+		change, err := w.unfinished(target)
+		if change == nil {
+			return err
+		}
+		select {
+		case <-change:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// unfinished returns what to wait for while something of the generations
+// before gen is not done, and nil once it is, or nobody does it any more.
+func (w *writer) unfinished(gen uint64) (<-chan struct{}, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for g, n := range w.mu.open {
+		switch {
+		case g >= gen || n == 0:
+		case w.mu.stopped:
+			return nil, fmt.Errorf("writing behind has stopped: %w", ErrClosed)
+		default:
+			return w.changed(), nil
+		}
+	}
+	return nil, nil
+}
+
+func (w *writer) waiting() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := 0
+	for _, open := range w.mu.open {
+		n += open
+	}
+	return n
+}

@@ -1,0 +1,82 @@
+package tier
+
+import (
+	"context"
+
+	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/key"
+)
+
+// Ref is one held entry of the hot tier: a fill being written or a chunk
+// being read. It owns a reference of its block.
+type Ref struct {
+	ID    ledger.ID
+	Block arena.Block
+	Dirty bool  // no tier below was known to have it when it was held
+	Hits  uint8 // uses so far, saturating
+}
+
+// Valid reports whether r names anything.
+func (r Ref) Valid() bool { return r.Block.Valid() }
+
+// Victim is an entry that the hot tier has evicted. Whoever receives it owns
+// the reference of its block.
+type Victim struct {
+	Record
+	Block arena.Block
+	Dirty bool  // no tier below is known to have it
+	Hits  uint8 // uses, saturating
+}
+
+// Fill is a request for room in the hot tier.
+type Fill struct {
+	Record // Sum is not known yet
+	Owner  ledger.Owner
+	Class  ledger.Class
+	Wait   bool         // wait for room until the context ends
+	Drop   func(Victim) // takes over every entry that had to go; called without locks
+}
+
+// Hot is the tier whose payloads lie in the arena: the Stack leases from it,
+// fills it, and takes its victims.
+type Hot interface {
+	Resident
+	// Reserve makes f's key a fill with a block of f.Size bytes. If the key
+	// is already filling or resident it says so and reserves nothing.
+	// ErrNoSpace, ErrOverBudget (this owner's own limit; waiting is
+	// pointless) or ErrTooLarge otherwise.
+	Reserve(ctx context.Context, f Fill) (Ref, ledger.State, error)
+	// Publish makes sealed fills of one chain (in prefix order) visible and
+	// takes the fillers' references over. If held, each entry is at the same
+	// moment held by the daemon for I/O, and refs stay valid until Release.
+	Publish(refs []Ref, dirty, held bool)
+	// Abort gives fills up; their keys are free again.
+	Abort(refs []Ref)
+	// Hold takes the longest leading run of ks that is resident and within
+	// budget, and returns its length. It is no use yet: see Touch. The error
+	// only says why a budget made it shorter.
+	Hold(o ledger.Owner, c ledger.Class, ks []key.Key, refs []Ref) (int, error)
+	// Release ends holds taken by Hold or Publish.
+	Release(o ledger.Owner, c ledger.Class, refs []Ref)
+	// Shrink evicts from above the high watermark down to the low one and
+	// hands each victim to drop, without locks. leaving is what earlier
+	// victims still occupy: it is on its way out and does not count.
+	Shrink(ctx context.Context, leaving int64, drop func(Victim))
+	// Ledger is for owners, charges and dirty marks.
+	Ledger() *ledger.Ledger
+}
+
+// HotValue packs what a hot tier's ledger keeps of an entry: its block, and
+// what of its record the ledger does not know anyway.
+func HotValue(b arena.Block, r Record) ledger.Value {
+	return ledger.Value{A: uint64(b.ID()), B: uint64(r.Depth)<<32 | uint64(r.Tokens)}
+}
+
+// HotRecord is the record of a hot tier's entry whose payload sums to sum.
+func HotRecord(e ledger.Entry, sum uint64) Record {
+	return Record{
+		Key: e.Key, Parent: e.Parent, Size: e.Size, Sum: sum,
+		Depth: uint32(e.Value.B >> 32), Tokens: uint32(e.Value.B),
+	}
+}

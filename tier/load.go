@@ -1,0 +1,182 @@
+package tier
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/key"
+)
+
+// loaded is a chunk that just came up, held by the daemon until everybody
+// who waited for it has taken their own hold.
+type loaded struct {
+	ref  Ref
+	from Place
+}
+
+// LoadError says which tier failed to bring a chunk up.
+type LoadError struct {
+	Place Place
+	Err   error
+}
+
+func (e *LoadError) Error() string { return fmt.Sprintf("load from %s: %v", e.Place, e.Err) }
+
+// Unwrap returns what the tier said.
+func (e *LoadError) Unwrap() error { return e.Err }
+
+// Load brings chunk i of c up to DRAM from the nearest tier of the search
+// range that has it, and leases it to o. However many want it, it is fetched
+// once. It ends with ctx; a fetch that others wait for goes on.
+func (s *Stack) Load(ctx context.Context, o ledger.Owner, c *key.Chain, i int, search Set) (Ref, Place, error) {
+	rec := Record{Key: c.Key(i), Parent: c.Parent(i), Depth: uint32(i), Tokens: c.Tokens[i]}
+	var refs [1]Ref
+	if n, err := s.Hold(o, ledger.Lease, c, i, i+1, refs[:]); n == 1 || err != nil {
+		return refs[0], CPU, budgetError("load", err)
+	}
+	l, _, err := s.flight.Do(ctx, rec.Key, func(ctx context.Context) (loaded, error) {
+		return s.bringUp(ctx, rec, search)
+	})
+	if err != nil {
+		return Ref{}, 0, err
+	}
+	defer s.discardLoaded(l)
+	n, err := s.Hold(o, ledger.Lease, c, i, i+1, refs[:])
+	if n == 0 && err == nil {
+		err = ErrNotFound // deleted this very moment
+	}
+	return refs[0], l.from, budgetError("load", err)
+}
+
+// budgetError gives the ledger's refusals the names tiers use.
+func budgetError(op string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, ledger.ErrOverBudget):
+		return fmt.Errorf("%s: %w: %w", op, ErrOverBudget, err)
+	case errors.Is(err, ledger.ErrBusy):
+		return fmt.Errorf("%s: %w: %w", op, ErrNoSpace, err)
+	}
+	return fmt.Errorf("%s: %w", op, err)
+}
+
+// bringUp fetches one chunk from below and publishes it. A tier that fails
+// passes the turn to the next; the last error is told.
+func (s *Stack) bringUp(ctx context.Context, r Record, search Set) (loaded, error) {
+	if l, ok := s.holdLoaded(r.Key, CPU); ok {
+		return l, nil // somebody else was faster
+	}
+	err := fmt.Errorf("load: %w", ErrNotFound)
+	s.mu.Lock()
+	at, _ := s.mu.tree.Get(r.Key.Space, r.Key.Hash)
+	s.mu.Unlock()
+	for p := Disk; p < Places; p++ {
+		if s.tiers[p] == nil || !search.Has(p) || !Set(at).Has(p) {
+			continue
+		}
+		var l loaded
+		if l, err = s.fetch(ctx, r, p); err == nil {
+			return l, nil
+		}
+		if errors.Is(err, ErrNotFound) || errors.Is(err, ErrCorrupt) {
+			s.forget(p, r.Key)
+		}
+		s.count.loadFailed[p].Add(1)
+	}
+	return loaded{}, err
+}
+
+// fetch brings one chunk up from tier p.
+func (s *Stack) fetch(ctx context.Context, r Record, p Place) (loaded, error) {
+	room := loadRoom{stack: s, rec: r}
+	b, err := s.tiers[p].Get(ctx, r.Key, &room)
+	if err != nil {
+		room.abort()
+		return loaded{}, &LoadError{Place: p, Err: err}
+	}
+	b.Release() // room.ref has its own reference
+	s.hot.Publish([]Ref{room.ref}, false, true)
+	r.Size = uint32(room.ref.Block.Len())
+	s.settleRecords(CPU, []Record{r})
+	if t, ok := s.tiers[p].(Resident); ok {
+		t.Touch([]key.Key{r.Key})
+	}
+	s.count.loads[p].Add(1)
+	s.count.loadBytes[p].Add(uint64(r.Size))
+	s.filled()
+	return loaded{ref: room.ref, from: p}, nil
+}
+
+// forget clears the bit of a tier that turned out not to have k.
+func (s *Stack) forget(p Place, k key.Key) {
+	if _, ok := s.tiers[p].(Resident); ok {
+		s.settle(p, k)
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.tree.Set(k.Space, k.Hash, 0, uint8(Of(p)))
+}
+
+// holdLoaded holds a resident chunk for the daemon.
+func (s *Stack) holdLoaded(k key.Key, from Place) (loaded, bool) {
+	var refs [1]Ref
+	ks := [1]key.Key{k}
+	n, _ := s.hot.Hold(ledger.Daemon, ledger.IO, ks[:], refs[:])
+	return loaded{ref: refs[0], from: from}, n == 1
+}
+
+func (s *Stack) cloneLoaded(l loaded) loaded {
+	s.hot.Ledger().HoldID(ledger.Daemon, ledger.IO, l.ref.ID)
+	return loaded{ref: Ref{ID: l.ref.ID, Block: l.ref.Block.Retain()}, from: l.from}
+}
+
+func (s *Stack) discardLoaded(l loaded) {
+	s.hot.Release(ledger.Daemon, ledger.IO, []Ref{l.ref})
+}
+
+// loadRoom is the Allocator of one load: the block it gives out is a fill of
+// the hot tier, so that what comes up is accounted from the start.
+type loadRoom struct {
+	stack *Stack
+	rec   Record
+	ref   Ref
+}
+
+// Alloc implements Allocator. A tier that asks again gets a new fill.
+func (l *loadRoom) Alloc(ctx context.Context, n int) (arena.Block, error) {
+	l.abort()
+	l.rec.Size = uint32(n)
+	ref, st, err := l.stack.hot.Reserve(ctx, Fill{
+		Record: l.rec, Owner: ledger.Daemon, Class: ledger.Load, Wait: true, Drop: l.stack.drop,
+	})
+	if err != nil {
+		return arena.Block{}, err
+	}
+	if st != ledger.Absent {
+		return arena.Block{}, fmt.Errorf("a client is filling this chunk: %w", ErrNoSpace)
+	}
+	l.ref = ref
+	return ref.Block.Retain(), nil
+}
+
+func (l *loadRoom) abort() {
+	if l.ref.Valid() {
+		l.stack.hot.Abort([]Ref{l.ref})
+		l.ref = Ref{}
+	}
+}
+
+// dropCorrupt forgets a chunk whose bytes in DRAM are wrong. Readers keep the
+// block until they let go.
+func (s *Stack) dropCorrupt(ctx context.Context, k key.Key) {
+	s.count.corrupt.Add(1)
+	if err := s.hot.Delete(ctx, []key.Key{k}); err != nil {
+		s.log.Error().Err(err).Msg("a chunk with a wrong checksum could not be dropped from DRAM")
+	}
+	s.settle(CPU, k)
+}

@@ -1,0 +1,262 @@
+package tier
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/key"
+)
+
+// settleBatch bounds how many entries are settled under one hold of the
+// index's lock (about 100 us).
+const settleBatch = 256
+
+// askBatch is how many keys a tier is asked about at a time while it is
+// still being scanned.
+const askBatch = 64
+
+// Count is chunks and the tokens in them.
+type Count struct {
+	Chunks int
+	Tokens uint64
+}
+
+func (c *Count) add(tokens uint32) {
+	c.Chunks++
+	c.Tokens += uint64(tokens)
+}
+
+// Match is the longest leading run of a chain, from its Skip on, of which
+// every chunk is in some tier of the search range.
+type Match struct {
+	Count
+	In  [Places]Count // each chunk at the nearest tier that has it
+	Hot int           // how many chunks at the start of the run are in DRAM
+}
+
+// scratch is what one call over a chain needs; calls borrow one so that they
+// allocate nothing per chunk.
+type scratch struct {
+	at   []uint8
+	keys []key.Key
+}
+
+var scratches = sync.Pool{New: func() any { return new(scratch) }}
+
+func borrow(n int) *scratch {
+	sc := scratches.Get().(*scratch)
+	if cap(sc.at) < n {
+		sc.at = make([]uint8, n)
+	}
+	sc.at = sc.at[:n]
+	sc.keys = sc.keys[:0]
+	return sc
+}
+
+func (sc *scratch) give() { scratches.Put(sc) }
+
+// chain fills keys with chunks from..to of c.
+func (sc *scratch) chain(c *key.Chain, from, to int) []key.Key {
+	sc.keys = sc.keys[:0]
+	for _, h := range c.Hashes[from:to] {
+		sc.keys = append(sc.keys, key.Key{Space: c.Space, Hash: h})
+	}
+	return sc.keys
+}
+
+// Match looks the chain up in the index, in memory only, except that while
+// the disk tier is still being scanned it is asked for what is not yet known.
+func (s *Stack) Match(ctx context.Context, c *key.Chain, search Set) (Match, error) {
+	sc := borrow(c.Len())
+	defer sc.give()
+	known := s.locate(c, sc.at)
+	if s.recovering.Load() {
+		if err := s.ask(ctx, c, sc, &known); err != nil {
+			return Match{}, err
+		}
+	}
+	return measure(c, sc.at[:known], search), nil
+}
+
+// locate copies the location bits of the known part of c into at.
+func (s *Stack) locate(c *key.Chain, at []uint8) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.tree.Match(c.Space, c.Hashes, c.Chained, at)
+}
+
+func measure(c *key.Chain, at []uint8, search Set) Match {
+	var m Match
+	hot := true
+	for i := c.Skip; i < len(at); i++ {
+		p, ok := (Set(at[i]) & search).nearest()
+		if !ok {
+			break
+		}
+		if hot = hot && p == CPU; hot {
+			m.Hot++
+		}
+		m.add(c.Tokens[i])
+		m.In[p].add(c.Tokens[i])
+	}
+	return m
+}
+
+// ask extends what is known of c by what the disk tier has but has not yet
+// handed over.
+func (s *Stack) ask(ctx context.Context, c *key.Chain, sc *scratch, known *int) error {
+	var have [askBatch]bool
+	for i := c.Skip; i < c.Len(); {
+		if i < *known && sc.at[i] != 0 {
+			i++
+			continue
+		}
+		ks := sc.chain(c, i, min(i+askBatch, c.Len()))
+		clear(have[:])
+		if err := s.tiers[Disk].Contains(ctx, ks, have[:len(ks)]); err != nil {
+			return fmt.Errorf("lookup: ask disk: %w", err)
+		}
+		n := 0
+		for n < len(ks) && have[n] {
+			n++
+		}
+		if n == 0 {
+			return nil
+		}
+		if err := s.learn(c, i, i+n, Disk); err != nil {
+			return nil // it contradicts what is known: the prefix ends here
+		}
+		*known = s.locate(c, sc.at)
+		i += n
+	}
+	return nil
+}
+
+// indexed reports whether p is known to have k.
+func (s *Stack) indexed(p Place, k key.Key) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at, _ := s.mu.tree.Get(k.Space, k.Hash)
+	return Set(at).Has(p)
+}
+
+// learn sets the bit of p for chunks from..to of c.
+func (s *Stack) learn(c *key.Chain, from, to int, p Place) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.tree.Add(c.Space, c.Hashes[:to], from, uint8(Of(p)))
+}
+
+// Hold takes chunks from..to of c as far as they are in DRAM and within
+// budget, and returns how many. The error only says why a budget made it
+// shorter.
+func (s *Stack) Hold(o ledger.Owner, cl ledger.Class, c *key.Chain, from, to int, refs []Ref) (int, error) {
+	sc := borrow(0)
+	defer sc.give()
+	ks := sc.chain(c, from, to)
+	n, err := s.hot.Hold(o, cl, ks, refs)
+	if n < len(ks) && err == nil {
+		s.settle(CPU, ks[n]) // the index believed it was there
+	}
+	if cl == ledger.Lease {
+		n = s.verified(o, cl, ks, refs[:n])
+		for _, w := range s.writers {
+			w.touched(ks[:n], refs[:n])
+		}
+	}
+	return n, err
+}
+
+// verified checks a sample of what was just held. At a chunk whose bytes are
+// wrong the run ends: it is dropped, and what was held behind it given back.
+func (s *Stack) verified(o ledger.Owner, cl ledger.Class, ks []key.Key, refs []Ref) int {
+	for i, ok := s.verify.next(0, len(refs)); ok; i, ok = s.verify.next(i+1, len(refs)) {
+		if refs[i].Block.Verify() {
+			continue
+		}
+		s.log.Error().Hex("hash", ks[i].Hash[:]).Msg("a chunk in DRAM no longer has its checksum; it is dropped and recomputed")
+		s.dropCorrupt(context.Background(), ks[i])
+		s.hot.Release(o, cl, refs[i:])
+		return i
+	}
+	return len(refs)
+}
+
+// sampler picks every so-manieth of a stream.
+type sampler struct {
+	every uint64 // 0 = none
+	seen  atomic.Uint64
+}
+
+// next returns the first pick in from..to.
+func (s *sampler) next(from, to int) (int, bool) {
+	if s.every == 0 || from >= to {
+		return 0, false
+	}
+	n := uint64(to - from)
+	before := s.seen.Add(n) - n
+	skip := (s.every - 1 - before%s.every)
+	if skip >= n {
+		return 0, false
+	}
+	s.seen.Add(-(n - skip - 1)) // what lies behind the pick is not seen yet
+	return from + int(skip), true
+}
+
+// Touch counts one use of chunks from..to of c, in every tier that has them:
+// what is hit in DRAM must not grow old on disk. Tail first, so that a head
+// is younger than its tail.
+func (s *Stack) Touch(c *key.Chain, from, to int) {
+	sc := borrow(0)
+	defer sc.give()
+	ks := sc.chain(c, from, to)
+	for _, t := range s.tiers {
+		if r, ok := t.(Resident); ok {
+			r.Touch(ks)
+		}
+	}
+}
+
+// Release gives back what Hold took.
+func (s *Stack) Release(o ledger.Owner, cl ledger.Class, refs []Ref) {
+	s.hot.Release(o, cl, refs)
+}
+
+// settle brings the index's bit of p for each key in line with what the tier
+// holds now.
+func (s *Stack) settle(p Place, ks ...key.Key) {
+	t, ok := s.tiers[p].(Resident)
+	for len(ks) > 0 {
+		part := ks[:min(settleBatch, len(ks))]
+		s.mu.Lock()
+		for _, k := range part {
+			if ok && t.Has(k) {
+				s.mu.tree.Set(k.Space, k.Hash, uint8(Of(p)), 0)
+			} else {
+				s.mu.tree.Set(k.Space, k.Hash, 0, uint8(Of(p)))
+			}
+		}
+		s.mu.Unlock()
+		ks = ks[len(part):]
+	}
+}
+
+// settleRecords is settle for entries the index may not know (any more).
+func (s *Stack) settleRecords(p Place, recs []Record) {
+	t, bounded := s.tiers[p].(Resident)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range recs {
+		r := &recs[i]
+		if bounded && !t.Has(r.Key) {
+			s.mu.tree.Set(r.Key.Space, r.Key.Hash, 0, uint8(Of(p)))
+			continue
+		}
+		if err := s.mu.tree.Insert(r.Key.Space, r.Parent, r.Key.Hash, uint8(Of(p))); err != nil {
+			s.count.inconsistent.Add(1)
+		}
+	}
+}

@@ -1,0 +1,134 @@
+package tier
+
+import (
+	"errors"
+
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/key"
+)
+
+// committed takes note of new chunks of one chain.
+func (w *writer) committed(ks []key.Key) {
+	if w.mode == WriteSelective {
+		return // touched will say when
+	}
+	w.enqueue(ks)
+}
+
+// touched takes up chunks that have been used often enough; Hits is without
+// the use that refs were taken for.
+func (w *writer) touched(ks []key.Key, refs []Ref) {
+	if w.mode != WriteSelective {
+		return
+	}
+	for i, r := range refs {
+		if r.Dirty && r.Hits+1 >= w.minHits {
+			w.enqueue(ks[i : i+1])
+		}
+	}
+}
+
+func (w *writer) enqueue(ks []key.Key) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, k := range ks {
+		if w.mode == WriteSelective {
+			if _, twice := w.mu.queued[k]; twice {
+				continue
+			}
+			w.mu.queued[k] = struct{}{}
+		}
+		w.mu.dirty.push(dirtyKey{k, w.mu.gen})
+		w.mu.open[w.mu.gen]++
+	}
+	w.forgetGone()
+	w.wake()
+}
+
+// changed returns a channel that is closed at the next change; called with
+// the mutex held.
+func (w *writer) changed() <-chan struct{} {
+	if w.mu.change == nil {
+		w.mu.change = make(chan struct{})
+	}
+	return w.mu.change
+}
+
+// wake is called with the mutex held.
+func (w *writer) wake() {
+	if w.mu.change != nil {
+		close(w.mu.change)
+		w.mu.change = nil
+	}
+}
+
+// forgetGone keeps the list of dirty keys from outgrowing DRAM when chunks
+// are evicted without ever having come to the front.
+func (w *writer) forgetGone() {
+	const slack = 4096
+	if w.mu.dirty.len() < 2*w.stack.hot.Ledger().Stats().Entries+slack {
+		return
+	}
+	w.mu.dirty.filter(func(d *dirtyKey) bool {
+		if w.stack.hot.Has(d.key) {
+			return true
+		}
+		delete(w.mu.queued, d.key)
+		w.finish(d.gen)
+		return false
+	})
+}
+
+// next returns the next chunk to write, or what to wait for.
+func (w *writer) next() (t writeTask, change, released <-chan struct{}) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.mu.ready.len() == 0 {
+		released = w.protectNext()
+	}
+	if w.mu.ready.len() > 0 {
+		return w.mu.ready.pop(), nil, nil
+	}
+	return writeTask{}, w.changed(), released
+}
+
+// protectNext moves dirty chunks to ready as far as the budget allows. If
+// that ends it, the result is closed when there may be more.
+func (w *writer) protectNext() (released <-chan struct{}) {
+	for w.mu.dirty.len() > 0 && w.mu.ready.len() < w.workers {
+		d := *w.mu.dirty.at(0)
+		if w.mode == WriteBack && d.gen >= w.mu.forced {
+			return nil
+		}
+		var refs [1]Ref
+		n, err := w.stack.hot.Hold(ledger.Daemon, ledger.Unwritten, []key.Key{d.key}, refs[:])
+		switch {
+		case errors.Is(err, ledger.ErrBusy) && released == nil:
+			released = w.stack.hot.Ledger().Released() // taken before the next try, to miss nothing
+			continue
+		case errors.Is(err, ledger.ErrBusy):
+			return released
+		}
+		released = nil
+		w.mu.dirty.pop()
+		delete(w.mu.queued, d.key)
+		if n == 1 {
+			w.mu.ready.push(writeTask{rec: Record{Key: d.key}, ref: refs[0], gen: d.gen})
+			continue
+		}
+		if err != nil { // larger than the queue can ever be
+			e, _ := w.stack.hot.Ledger().Find(d.key)
+			w.count.drop(DropQueueFull, e.Size)
+		}
+		w.finish(d.gen) // else evicted or deleted
+	}
+	return nil
+}
+
+// finish is called with the mutex held.
+func (w *writer) finish(gen uint64) {
+	if w.mu.open[gen]--; w.mu.open[gen] <= 0 && gen < w.mu.gen {
+		delete(w.mu.open, gen)
+	}
+	w.wake()
+}

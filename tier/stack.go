@@ -1,0 +1,163 @@
+package tier
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kvstored/kvstored/internal/flight"
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/radix"
+	"github.com/kvstored/kvstored/key"
+)
+
+// Options of a Stack.
+type Options struct {
+	Hot    Hot
+	Disk   Tier // nil: no such tier
+	Remote Tier // nil: no such tier
+	Write  WriteOptions
+	// VerifyHits is how many leased chunks there are to one whose checksum
+	// is computed again before it is leased; 0 = never.
+	VerifyHits int
+	Log        zerolog.Logger
+}
+
+// Stack is the tiers as one store, nearest first, under one index of every
+// known chunk. It is safe for concurrent use. The tiers stay their owner's
+// to close.
+//
+// Each tier is the truth about what it holds; the index follows. Whoever
+// changed what a tier holds calls settle, which asks the tier again under
+// the index's lock, so that the last one to settle always leaves the truth
+// behind, in whatever order changes and settles interleave.
+type Stack struct {
+	hot     Hot
+	tiers   [Places]Tier // nil where there is none
+	writers []*writer    // one per tier below DRAM
+	flight  flight.Group[key.Key, loaded]
+	log     zerolog.Logger
+
+	mu struct {
+		sync.Mutex
+		tree *radix.Tree
+	}
+	shrink     chan struct{} // capacity 1: DRAM may be above its high watermark
+	leaving    atomic.Int64  // bytes of DRAM's victims that are still to be written
+	recovering atomic.Bool   // the disk tier is still being scanned
+	verify     sampler
+	count      counters
+}
+
+// NewStack makes a stack over its tiers.
+func NewStack(o Options) *Stack {
+	s := &Stack{hot: o.Hot, log: o.Log, shrink: make(chan struct{}, 1)}
+	s.verify.every = uint64(o.VerifyHits)
+	s.tiers = [Places]Tier{CPU: o.Hot, Disk: o.Disk, Remote: o.Remote}
+	s.mu.tree = radix.New()
+	s.flight.Clone, s.flight.Discard = s.cloneLoaded, s.discardLoaded
+	for p := Disk; p < Places; p++ {
+		if s.tiers[p] != nil {
+			s.writers = append(s.writers, newWriter(s, p, o.Write))
+		}
+	}
+	if _, ok := o.Disk.(Recoverer); ok {
+		s.recovering.Store(true)
+	}
+	return s
+}
+
+// Run recovers what the tiers hold, writes behind and keeps watermarks until
+// ctx ends.
+func (s *Stack) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return s.recover(ctx) })
+	g.Go(func() error { return s.keepWatermark(ctx) })
+	for _, w := range s.writers {
+		g.Go(func() error { return w.run(ctx) })
+	}
+	err := g.Wait()
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// Ready reports whether everything an earlier process left has been found.
+func (s *Stack) Ready() bool { return !s.recovering.Load() }
+
+// NewOwner registers a client.
+func (s *Stack) NewOwner() ledger.Owner { return s.hot.Ledger().NewOwner() }
+
+// CloseOwner forgets a client that holds nothing any more.
+func (s *Stack) CloseOwner(o ledger.Owner) { s.hot.Ledger().CloseOwner(o) }
+
+// Charge makes o pay for bytes that are no entries any more but cannot be
+// used yet; Uncharge ends that.
+func (s *Stack) Charge(o ledger.Owner, c ledger.Class, n int64) error {
+	return s.hot.Ledger().Charge(o, c, n)
+}
+
+// Uncharge ends a Charge.
+func (s *Stack) Uncharge(o ledger.Owner, c ledger.Class, n int64) {
+	s.hot.Ledger().Uncharge(o, c, n)
+}
+
+// recover fills the index from the tiers that outlive the process.
+func (s *Stack) recover(ctx context.Context) error {
+	r, ok := s.tiers[Disk].(Recoverer)
+	if !ok {
+		return nil
+	}
+	n := 0
+	err := r.Recover(ctx, func(recs []Record) {
+		n += len(recs)
+		for len(recs) > 0 {
+			part := recs[:min(settleBatch, len(recs))]
+			s.settleRecords(Disk, part)
+			recs = recs[len(part):]
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("recover %s: %w", Disk, err)
+	}
+	s.recovering.Store(false)
+	s.log.Info().Int("chunks", n).Msg("disk tier recovered")
+	return nil
+}
+
+// keepWatermark keeps eviction off the path of a put: it runs ahead of it.
+func (s *Stack) keepWatermark(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.shrink:
+			s.hot.Shrink(ctx, s.leaving.Load(), s.drop)
+		}
+	}
+}
+
+// filled wakes keepWatermark.
+func (s *Stack) filled() {
+	select {
+	case s.shrink <- struct{}{}:
+	default:
+	}
+}
+
+// drop takes over what had to leave DRAM: it goes down first if nobody below
+// has it.
+func (s *Stack) drop(v Victim) {
+	taken := v.Dirty && slices.ContainsFunc(s.writers, func(w *writer) bool { return w.takeVictim(v) })
+	s.settle(CPU, v.Key)
+	if !taken {
+		v.Block.Release()
+	}
+}

@@ -1,0 +1,193 @@
+package tierfault
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier"
+)
+
+// Wrap returns t with hook asked before every call that can fail. The result
+// is a tier.Resident or a tier.Recoverer exactly if t is.
+func Wrap(t tier.Tier, hook Hook) tier.Tier {
+	f := &faulty{Tier: t, hook: hook}
+	f.mu.calls = make(map[Op]int)
+	res, bounded := t.(tier.Resident)
+	rec, lasting := t.(tier.Recoverer)
+	switch {
+	case bounded && lasting:
+		return struct {
+			*faulty
+			residency
+			recovery
+		}{f, residency{f, res}, recovery{f, rec}}
+	case bounded:
+		return struct {
+			*faulty
+			residency
+		}{f, residency{f, res}}
+	case lasting:
+		return struct {
+			*faulty
+			recovery
+		}{f, recovery{f, rec}}
+	}
+	return f
+}
+
+// faulty is the part that every tier has. Name, Stats and Close cannot fail.
+type faulty struct {
+	tier.Tier
+	hook Hook
+
+	mu struct {
+		sync.Mutex
+		calls map[Op]int
+	}
+}
+
+// ask counts the call, asks the hook, and lets the time pass that it wants.
+func (f *faulty) ask(ctx context.Context, op Op, ks []key.Key) (Fault, error) {
+	f.mu.Lock()
+	n := f.mu.calls[op]
+	f.mu.calls[op]++
+	f.mu.Unlock()
+	fault := f.hook(Call{Op: op, N: n, Keys: ks})
+	if err := fault.wait(ctx); err != nil {
+		return fault, fmt.Errorf("%s: %s: %w", f.Name(), op, err)
+	}
+	return fault, nil
+}
+
+// fail is the error a fault ends op with, nil for none.
+func (f *faulty) fail(op Op, fault Fault) error {
+	if fault.Err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %s: %w", f.Name(), op, fault.Err)
+}
+
+// served is the part of ks that still gets through.
+func served(fault Fault, ks []key.Key) []key.Key {
+	if fault.Err == nil {
+		return ks
+	}
+	return ks[:min(fault.Serve, len(ks))]
+}
+
+func (f *faulty) Contains(ctx context.Context, ks []key.Key, have []bool) error {
+	fault, err := f.ask(ctx, Contains, ks)
+	if err != nil {
+		return err
+	}
+	if part := served(fault, ks); len(part) > 0 || fault.Err == nil {
+		if err := f.Tier.Contains(ctx, part, have); err != nil {
+			return err
+		}
+	}
+	return f.fail(Contains, fault)
+}
+
+func (f *faulty) Get(ctx context.Context, k key.Key, a tier.Allocator) (arena.Block, error) {
+	fault, err := f.ask(ctx, Get, []key.Key{k})
+	if err == nil {
+		err = f.fail(Get, fault)
+	}
+	if err != nil {
+		return arena.Block{}, err
+	}
+	b, err := f.Tier.Get(ctx, k, a)
+	if err == nil && fault.Corrupt {
+		b.Bytes()[b.Len()/2] ^= 1
+	}
+	return b, err
+}
+
+func (f *faulty) Put(ctx context.Context, e tier.Entry) error {
+	fault, err := f.ask(ctx, Put, []key.Key{e.Key})
+	if err == nil {
+		err = f.fail(Put, fault)
+	}
+	if err != nil {
+		return err
+	}
+	return f.Tier.Put(ctx, e)
+}
+
+func (f *faulty) Delete(ctx context.Context, ks []key.Key) error {
+	fault, err := f.ask(ctx, Delete, ks)
+	if err != nil {
+		return err
+	}
+	if part := served(fault, ks); len(part) > 0 || fault.Err == nil {
+		if err := f.Tier.Delete(ctx, part); err != nil {
+			return err
+		}
+	}
+	return f.fail(Delete, fault)
+}
+
+// residency is what a bounded tier adds. Has and Touch are memory only and
+// cannot fail.
+type residency struct {
+	faults *faulty
+	to     tier.Resident
+}
+
+func (r residency) Has(k key.Key) bool { return r.to.Has(k) }
+
+func (r residency) Touch(ks []key.Key) { r.to.Touch(ks) }
+
+func (r residency) Trim(ctx context.Context, n int64, out []key.Key) ([]key.Key, error) {
+	fault, err := r.faults.ask(ctx, Trim, nil)
+	if err == nil {
+		err = r.faults.fail(Trim, fault)
+	}
+	if err != nil {
+		return out, err
+	}
+	return r.to.Trim(ctx, n, out)
+}
+
+// recovery is what a tier that outlives the process adds.
+type recovery struct {
+	faults *faulty
+	to     tier.Recoverer
+}
+
+func (r recovery) Recover(ctx context.Context, emit func([]tier.Record)) error {
+	fault, err := r.faults.ask(ctx, Recover, nil)
+	if err != nil {
+		return err
+	}
+	if fault.Err == nil {
+		return r.to.Recover(ctx, emit)
+	}
+	left := fault.Serve
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	_ = r.to.Recover(ctx, func(recs []tier.Record) { // its error is our stop, or comes second
+		recs = recs[:min(left, len(recs))]
+		if left -= len(recs); left == 0 {
+			stop()
+		}
+		if len(recs) > 0 {
+			emit(recs)
+		}
+	})
+	return r.faults.fail(Recover, fault)
+}
+
+func (r recovery) Sync(ctx context.Context) error {
+	fault, err := r.faults.ask(ctx, Sync, nil)
+	if err == nil {
+		err = r.faults.fail(Sync, fault)
+	}
+	if err != nil {
+		return err
+	}
+	return r.to.Sync(ctx)
+}

@@ -1,0 +1,72 @@
+package tier
+
+import (
+	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/key"
+)
+
+// takeVictim takes over a dirty chunk that DRAM evicted, if it is to be
+// written and fits the budget of unwritten bytes.
+func (w *writer) takeVictim(v Victim) bool {
+	if w.mode == WriteSelective && v.Hits < w.minHits {
+		w.count.add(&w.count.filtered, v.Size)
+		return false
+	}
+	n := occupied(v.Block)
+	if err := w.stack.hot.Ledger().Charge(ledger.Daemon, ledger.Unwritten, n); err != nil {
+		w.count.drop(DropQueueFull, v.Size)
+		return false
+	}
+	w.stack.leaving.Add(n)
+	if w.pushVictim(v) {
+		return true
+	}
+	w.uncharge(n)
+	w.count.drop(DropStopped, v.Size)
+	return false
+}
+
+// pushVictim is false if nobody writes any more. The victim belongs to the
+// oldest flush that waits: it may have been committed before that began.
+func (w *writer) pushVictim(v Victim) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.mu.stopped {
+		return false
+	}
+	gen := w.mu.gen
+	for g, n := range w.mu.open {
+		if n > 0 {
+			gen = min(gen, g)
+		}
+	}
+	w.mu.ready.push(writeTask{rec: v.Record, ref: Ref{Block: v.Block}, victim: true, gen: gen})
+	w.mu.victims[v.Key] = false
+	w.mu.open[gen]++
+	w.wake()
+	return true
+}
+
+// occupied is what a block takes in the arena.
+func occupied(b arena.Block) int64 { return int64(len(b.Padded())) }
+
+// uncharge gives back what a victim was charged.
+func (w *writer) uncharge(n int64) {
+	w.stack.hot.Ledger().Uncharge(ledger.Daemon, ledger.Unwritten, n)
+	w.stack.leaving.Add(-n)
+}
+
+// recall keeps victims that were deleted from being written.
+func (w *writer) recall(ks []key.Key) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.mu.victims) == 0 {
+		return
+	}
+	for _, k := range ks {
+		if _, ok := w.mu.victims[k]; ok {
+			w.mu.victims[k] = true
+		}
+	}
+}

@@ -1,0 +1,262 @@
+package tier
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/key"
+)
+
+// WriteMode says when a committed chunk goes down.
+type WriteMode uint8
+
+// The write modes.
+const (
+	WriteThrough   WriteMode = iota // right after commit
+	WriteSelective                  // after WriteOptions.MinHits uses
+	WriteBack                       // when DRAM evicts it
+)
+
+// ParseWriteMode reads the configuration's name of a mode.
+func ParseWriteMode(s string) (WriteMode, error) {
+	switch s {
+	case "through":
+		return WriteThrough, nil
+	case "selective":
+		return WriteSelective, nil
+	case "back":
+		return WriteBack, nil
+	}
+	return 0, fmt.Errorf("write mode %q: use through, selective or back", s)
+}
+
+// WriteOptions say what is written behind.
+type WriteOptions struct {
+	Mode    WriteMode
+	MinHits int // for WriteSelective
+	Workers int // writes at a time per tier; 0 = 4
+}
+
+// defaultWorkers keeps a disk busy while records are committed in groups.
+const defaultWorkers = 4
+
+// makeRoomTries bounds how often one write evicts below to get its room.
+const makeRoomTries = 4
+
+// writer writes committed chunks behind into one tier. Commits never wait
+// for it: what the queue has no room for stays in DRAM, unprotected, and is
+// taken up as room appears; if DRAM must evict it first it goes down as a
+// victim, and if there is no room for that either it is dropped and counted.
+//
+// Lock order: the writer's mutex is held around ledger calls, never the
+// other way round and never around the index's.
+type writer struct {
+	stack   *Stack
+	to      Tier
+	place   Place
+	mode    WriteMode
+	minHits uint8
+	workers int
+
+	mu struct {
+		sync.Mutex
+		ready   ring[writeTask]      // protected, in order of commit
+		dirty   ring[dirtyKey]       // resident, not protected, no room in ready yet
+		queued  map[key.Key]struct{} // selective: what is in dirty, to be there once
+		victims map[key.Key]recalled // what DRAM has evicted and is not yet written
+		gen     uint64               // what is enqueued now belongs to this flush generation
+		forced  uint64               // generations below are written whatever the mode says
+		open    map[uint64]int       // unfinished per generation
+		change  chan struct{}        // closed at the next change; nil while nobody waits
+		stopped bool                 // run has ended
+	}
+	count writeCounters
+}
+
+// writeTask is one chunk that is protected until it is written.
+type writeTask struct {
+	rec    Record // of an entry of DRAM only the key, until it is written
+	ref    Ref
+	victim bool // no entry of DRAM any more: only the block is left
+	gen    uint64
+}
+
+// recalled is whether a victim was deleted before it was written.
+type recalled bool
+
+type dirtyKey struct {
+	key key.Key
+	gen uint64
+}
+
+func newWriter(s *Stack, p Place, o WriteOptions) *writer {
+	w := &writer{stack: s, to: s.tiers[p], place: p, mode: o.Mode, workers: o.Workers}
+	w.minHits = uint8(min(o.MinHits, 255))
+	if w.workers == 0 {
+		w.workers = defaultWorkers
+	}
+	w.mu.open = make(map[uint64]int)
+	w.mu.queued = make(map[key.Key]struct{})
+	w.mu.victims = make(map[key.Key]recalled)
+	return w
+}
+
+// run writes until ctx ends; then it lets go of what it could not write.
+func (w *writer) run(ctx context.Context) error {
+	defer w.stop()
+	var g errgroup.Group
+	for range w.workers {
+		g.Go(func() error {
+			for {
+				t, err := w.take(ctx)
+				if err != nil {
+					return err
+				}
+				w.write(ctx, t)
+			}
+		})
+	}
+	return g.Wait()
+}
+
+// take returns the next chunk to write.
+func (w *writer) take(ctx context.Context) (writeTask, error) {
+	for {
+		if err := ctx.Err(); err != nil {
+			return writeTask{}, err
+		}
+		t, change, released := w.next()
+		if t.ref.Valid() {
+			return t, nil
+		}
+		select {
+		case <-change:
+		case <-released:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// write stores one chunk below and lets go of it.
+func (w *writer) write(ctx context.Context, t writeTask) {
+	defer w.letGo(t)
+	rec, ok := w.record(t)
+	if !ok {
+		return
+	}
+	if w.stack.indexed(w.place, rec.Key) {
+		w.clean(t)
+		return
+	}
+	if err := w.put(ctx, Entry{Record: rec, Block: t.ref.Block}); err != nil {
+		if errors.Is(err, errChanged) && !t.victim {
+			w.stack.dropCorrupt(ctx, rec.Key)
+		}
+		w.count.drop(dropReason(err), rec.Size)
+		w.stack.log.Debug().Err(err).Stringer("tier", w.place).Msg("write behind failed")
+		return
+	}
+	w.stack.settleRecords(w.place, []Record{rec})
+	w.count.add(&w.count.written, rec.Size)
+	w.clean(t)
+	if _, ok := w.record(t); !ok { // Delete came by before there was anything to delete
+		w.takeBack(ctx, rec.Key)
+	}
+}
+
+// clean notes that a tier below has the chunk.
+func (w *writer) clean(t writeTask) {
+	if !t.victim {
+		w.stack.hot.Ledger().SetDirty(t.ref.ID, false)
+	}
+}
+
+// record is what is to be written of a task; false if it was deleted.
+func (w *writer) record(t writeTask) (Record, bool) {
+	if !t.victim {
+		e, st := w.stack.hot.Ledger().Find(t.rec.Key)
+		return HotRecord(e, t.ref.Block.Sum()), st == ledger.Resident && e.ID == t.ref.ID
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return t.rec, !bool(w.mu.victims[t.rec.Key])
+}
+
+// takeBack deletes below what was deleted while it was being written.
+func (w *writer) takeBack(ctx context.Context, k key.Key) {
+	if err := w.to.Delete(ctx, []key.Key{k}); err != nil {
+		w.stack.log.Error().Err(err).Stringer("tier", w.place).Msg("a chunk that was deleted while it was written stays; delete it again")
+		return
+	}
+	w.stack.forget(w.place, k)
+}
+
+// letGo ends a task: its block, its budget and its part in a flush.
+func (w *writer) letGo(t writeTask) {
+	if t.victim {
+		n := occupied(t.ref.Block)
+		t.ref.Block.Release()
+		w.uncharge(n)
+	} else {
+		w.stack.hot.Release(ledger.Daemon, ledger.Unwritten, []Ref{t.ref})
+		w.stack.filled() // it may go now, and while it was held perhaps nothing could
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if t.victim {
+		delete(w.mu.victims, t.rec.Key)
+	}
+	w.finish(t.gen)
+}
+
+// stop lets go of what was not written before run ended.
+func (w *writer) stop() {
+	w.mu.Lock()
+	w.mu.stopped = true
+	left := w.mu.ready
+	w.mu.ready = ring[writeTask]{}
+	w.wake()
+	w.mu.Unlock()
+	for left.len() > 0 {
+		t := left.pop()
+		w.count.drop(DropStopped, uint32(t.ref.Block.Len()))
+		w.letGo(t)
+	}
+}
+
+// errChanged is a payload that no longer has the checksum of its commit.
+var errChanged = fmt.Errorf("the payload changed in memory: %w", ErrCorrupt)
+
+// put stores e, evicting below where there is no room.
+func (w *writer) put(ctx context.Context, e Entry) error {
+	if !e.Block.Verify() {
+		return fmt.Errorf("write to %s: %w", w.place, errChanged)
+	}
+	err := w.to.Put(ctx, e)
+	res, bounded := w.to.(Resident)
+	for range makeRoomTries {
+		if !bounded || !errors.Is(err, ErrNoSpace) {
+			break
+		}
+		if !w.trim(ctx, res, int64(e.Size)) {
+			break
+		}
+		err = w.to.Put(ctx, e)
+	}
+	return err
+}
+
+// trim makes room below and tells the index; false if none could be made.
+func (w *writer) trim(ctx context.Context, res Resident, n int64) bool {
+	gone, err := res.Trim(ctx, n, nil)
+	w.stack.settle(w.place, gone...)
+	if err != nil {
+		w.stack.log.Debug().Err(err).Stringer("tier", w.place).Msg("trim failed")
+	}
+	return len(gone) > 0 || err == nil
+}

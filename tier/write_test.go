@@ -1,0 +1,432 @@
+package tier_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier"
+	"github.com/kvstored/kvstored/tier/tierfault"
+	"github.com/kvstored/kvstored/tier/tiertest"
+)
+
+// wantWritten compares what the disk was given so far.
+func (r *rig) wantWritten(written, filtered uint64, dropped map[tier.DropReason]uint64) {
+	r.t.Helper()
+	w := r.Written()[tier.Disk]
+	if w.Written.Chunks != written || w.Filtered.Chunks != filtered {
+		r.t.Errorf("%d chunks written, %d filtered; want %d and %d", w.Written.Chunks, w.Filtered.Chunks, written, filtered)
+	}
+	for reason := range w.Dropped {
+		if w.Dropped[reason].Chunks != dropped[reason] {
+			r.t.Errorf("%d chunks dropped because of %s; want %d", w.Dropped[reason].Chunks, reason, dropped[reason])
+		}
+	}
+	for reason := range dropped {
+		if _, ok := w.Dropped[reason]; !ok {
+			r.t.Errorf("nothing was dropped because of %s; want %d", reason, dropped[reason])
+		}
+	}
+}
+
+// wantOnDisk checks the payload that the disk has of chunk i, and its record.
+func (r *rig) wantOnDisk(c *key.Chain, i int) {
+	r.t.Helper()
+	b, err := r.disk.Get(context.Background(), c.Key(i), tiertest.Allocator{Arena: r.arena})
+	if err != nil {
+		r.t.Errorf("chunk %d on disk: %v", i, err)
+		return
+	}
+	defer b.Release()
+	if err := tiertest.CheckPayload(c.Key(i), b.Bytes()); err != nil {
+		r.t.Error(err)
+	}
+}
+
+func TestWriteThrough(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, options{})
+		c := r.putChain(1, 8)
+		synctest.Wait() // nobody flushes
+		r.wantWritten(8, 0, nil)
+		for i := range c.Len() {
+			r.wantOnDisk(c, i)
+		}
+		err := r.disk.Recover(t.Context(), func(recs []tier.Record) {
+			for _, rec := range recs {
+				if want := tiertest.RecordOf(c, int(rec.Depth), size); rec != want {
+					t.Errorf("stored %+v; want %+v", rec, want)
+				}
+			}
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		r.evict()
+		r.wantIn(c, 0, 8)
+		r.wantWritten(8, 0, nil) // clean victims are not written again
+	})
+}
+
+func TestWriteSelective(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, options{write: tier.WriteOptions{Mode: tier.WriteSelective, MinHits: 2}})
+		used, unused := r.putChain(1, 3), r.putChain(2, 2)
+		use := func() {
+			refs := make([]tier.Ref, 3)
+			if n, err := r.Hold(ledger.Daemon, ledger.Lease, used, 0, 3, refs); n != 3 || err != nil {
+				t.Fatalf("held %d, error %v", n, err)
+			}
+			r.Touch(used, 0, 3)
+			r.Release(ledger.Daemon, ledger.Lease, refs)
+			synctest.Wait()
+		}
+		use()
+		r.wantWritten(0, 0, nil)
+		use()
+		r.wantWritten(3, 0, nil)
+		use()
+		r.wantWritten(3, 0, nil)
+		r.flush()
+		r.wantWritten(3, 0, nil)
+		r.evict()
+		r.wantWritten(3, 2, nil)
+		r.wantIn(used, 0, 3)
+		r.wantIn(unused, 0, 0)
+	})
+}
+
+// Two who use a chunk at the same time are two uses.
+func TestWriteSelectiveCountsConcurrentUses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, options{write: tier.WriteOptions{Mode: tier.WriteSelective, MinHits: 2}})
+		c := r.putChain(1, 1)
+		for range 2 {
+			refs := make([]tier.Ref, 2)
+			for i := range refs {
+				if n, err := r.Hold(ledger.Daemon, ledger.Lease, c, 0, 1, refs[i:i+1]); n != 1 {
+					t.Fatal(err)
+				}
+			}
+			r.Touch(c, 0, 1)
+			r.Touch(c, 0, 1)
+			r.Release(ledger.Daemon, ledger.Lease, refs)
+		}
+		synctest.Wait()
+		r.wantWritten(1, 0, nil)
+	})
+}
+
+func TestWriteBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, options{write: tier.WriteOptions{Mode: tier.WriteBack}})
+		first := r.putChain(1, 3)
+		synctest.Wait()
+		r.wantWritten(0, 0, nil)
+		r.flush()
+		r.wantWritten(3, 0, nil)
+		second := r.putChain(2, 3)
+		synctest.Wait()
+		r.wantWritten(3, 0, nil) // a flush forces only what was there
+		r.evict()
+		synctest.Wait()
+		r.wantWritten(6, 0, nil)
+		r.wantIn(first, 0, 3)
+		r.wantIn(second, 0, 3)
+		for i := range 3 {
+			r.wantOnDisk(second, i)
+		}
+	})
+}
+
+// The watermark must not throw DRAM out because victims free their room only
+// when they are written.
+func TestShrinkWaitsForVictims(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate := make(chan struct{})
+		r := newRig(t, options{
+			capacity: 2 * mib, // 32 chunks
+			write:    tier.WriteOptions{Mode: tier.WriteBack},
+			hook:     tierfault.On(tierfault.Put, tierfault.Fault{Until: gate}),
+		})
+		c := tiertest.Chain(1, 32)
+		for i := range 32 {
+			r.put(c, i, i+1, size)
+			synctest.Wait()
+		}
+		// 31 chunks are above the mark of 30.4; down to 28.8 that is 3, and
+		// the 32nd takes up one of them.
+		if n := r.hot.Ledger().Stats().Evictions; n > 4 {
+			t.Errorf("%d chunks were evicted to get from the high to the low watermark", n)
+		}
+		close(gate)
+		synctest.Wait()
+		m := r.match(c)
+		if m.Chunks != 32 {
+			t.Errorf("%d of 32 chunks are left", m.Chunks)
+		}
+	})
+}
+
+func TestWriteDropped(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		err    error
+		reason tier.DropReason
+	}{
+		{"off", tier.ErrOff, tier.DropTierOff},
+		{"failed", errors.New("the device is gone"), tier.DropFailed},
+		{"too large", tier.ErrTooLarge, tier.DropNoSpace},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, options{hook: tierfault.On(tierfault.Put, tierfault.Fault{Err: c.err})})
+				ch := r.putChain(1, 2)
+				r.flush()
+				r.wantWritten(0, 0, map[tier.DropReason]uint64{c.reason: 2})
+				r.wantIn(ch, 2, 0) // still good in DRAM
+				r.evict()          // dirty victims are tried once more
+				synctest.Wait()
+				r.wantWritten(0, 0, map[tier.DropReason]uint64{c.reason: 4})
+				r.wantIn(ch, 0, 0)
+			})
+		})
+	}
+}
+
+func TestWriteDropsCorrupt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate := make(chan struct{})
+		r := newRig(t, options{
+			write: tier.WriteOptions{Mode: tier.WriteBack},
+			hook:  tierfault.On(tierfault.Put, tierfault.Fault{Until: gate}),
+		})
+		close(gate)
+		c := r.putChain(1, 2)
+		r.flip(c, 1)
+		r.flush()
+		r.wantWritten(1, 0, map[tier.DropReason]uint64{tier.DropCorrupt: 1})
+		r.wantIn(c, 1, 0)
+		if n := r.Stack.Stats().Corrupt; n != 1 {
+			t.Errorf("%d chunks counted as corrupt; want 1", n)
+		}
+	})
+}
+
+// flip changes a bit of chunk i in DRAM.
+func (r *rig) flip(c *key.Chain, i int) {
+	r.t.Helper()
+	refs := make([]tier.Ref, 1)
+	if n, err := r.hot.Hold(ledger.Daemon, ledger.IO, tiertest.Keys(c, i, i+1), refs); n != 1 {
+		r.t.Fatalf("hold: %v", err)
+	}
+	refs[0].Block.Bytes()[size/3] ^= 4
+	r.hot.Release(ledger.Daemon, ledger.IO, refs)
+}
+
+// Two chunks may wait to be written. The disk hangs, so DRAM has to evict
+// more: those have no room in the queue and are lost.
+func TestWriteQueueFull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate := make(chan struct{})
+		r := newRig(t, options{
+			capacity: 8 * size,
+			limits:   ledger.Limits{Unwritten: 2 * size},
+			hook:     tierfault.On(tierfault.Put, tierfault.Fault{Until: gate}),
+		})
+		r.putChain(1, 2)
+		synctest.Wait() // both are being written
+		c := r.putChain(2, 4)
+		synctest.Wait()
+		r.evict()
+		r.wantWritten(0, 0, map[tier.DropReason]uint64{tier.DropQueueFull: 4})
+		r.wantIn(c, 0, 0)
+		close(gate)
+		synctest.Wait()
+		r.wantWritten(2, 0, map[tier.DropReason]uint64{tier.DropQueueFull: 4})
+	})
+}
+
+// What the queue has no room for is taken up when there is room, also when
+// it is others who make it.
+func TestWriteResumesWhenLeasesEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, options{limits: ledger.Limits{Total: 4 * size}})
+		o := r.NewOwner()
+		mine, err := r.reserve(o, tiertest.Chain(2, 4), 0, 4, size) // all there is
+		if err != nil {
+			t.Fatal(err)
+		}
+		ready := mine[:1]
+		if err := r.Commit(tiertest.Chain(2, 4), 0, fill(tiertest.Chain(2, 4), 0, ready)); err != nil {
+			t.Fatal(err)
+		}
+		more, err := r.reserve(o, tiertest.Chain(3, 1), 0, 1, size)
+		if err != nil && !errors.Is(err, tier.ErrNoSpace) && !errors.Is(err, tier.ErrOverBudget) {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		for _, g := range append(mine[1:], more...) {
+			r.Abort([]tier.Ref{g.Ref})
+		}
+		synctest.Wait()
+		r.wantWritten(1, 0, nil)
+		r.CloseOwner(o)
+	})
+}
+
+// A chunk that the queue can never protect must not block those behind it.
+func TestWriteLargerThanQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, options{limits: ledger.Limits{Unwritten: 2 * size}})
+		r.put(tiertest.Chain(1, 1), 0, 1, 3*size)
+		r.putChain(2, 2)
+		r.flush()
+		r.wantWritten(2, 0, map[tier.DropReason]uint64{tier.DropQueueFull: 1})
+	})
+}
+
+func TestWriteMakesRoomBelow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, options{disk: tiertest.NewMemory("disk", 10*size)})
+		first := r.putChain(1, 9)
+		r.flush()
+		second := r.putChain(2, 3)
+		r.flush()
+		r.wantWritten(12, 0, nil)
+		r.evict()
+		r.wantIn(second, 0, 3)
+		if m := r.match(first); m.Chunks >= 9 || m.Chunks < 5 {
+			t.Errorf("%d of 9 older chunks are left; want a shorter prefix", m.Chunks)
+		}
+	})
+}
+
+// Each tier below gets what was committed, however fast the other is.
+func TestWriteToBothTiers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		remote := tiertest.NewMemory("remote", 64*mib)
+		slow := tierfault.On(tierfault.Put, tierfault.Fault{Delay: time.Second})
+		r := newRig(t, options{remote: tierfault.Wrap(remote, slow)})
+		c := r.putChain(1, 20)
+		r.flush()
+		for i := range c.Len() {
+			if !remote.Has(c.Key(i)) || !r.disk.Has(c.Key(i)) {
+				t.Fatalf("chunk %d: on disk %t, in remote %t", i, r.disk.Has(c.Key(i)), remote.Has(c.Key(i)))
+			}
+		}
+	})
+}
+
+// A flush that began before a chunk was evicted waits for it on its way down.
+func TestFlushWaitsForVictims(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate := make(chan struct{})
+		r := newRig(t, options{
+			write:  tier.WriteOptions{Workers: 1},
+			limits: ledger.Limits{Unwritten: 4 * size},
+			hook:   tierfault.On(tierfault.Put, tierfault.Fault{Until: gate}),
+		})
+		r.putChain(1, 1)
+		synctest.Wait() // in the disk's hands
+		c := r.putChain(2, 2)
+		var flushed atomic.Bool
+		go func() {
+			r.flush()
+			flushed.Store(true)
+			for i := range 2 {
+				r.wantOnDisk(c, i)
+			}
+		}()
+		synctest.Wait()
+		r.evict()
+		synctest.Wait()
+		if flushed.Load() {
+			t.Error("flush returned before anything was written")
+		}
+		close(gate)
+		synctest.Wait()
+		if !flushed.Load() {
+			t.Error("flush did not return")
+		}
+		r.wantWritten(3, 0, nil)
+	})
+}
+
+func TestFlush(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, options{hook: tierfault.On(tierfault.Put, tierfault.Fault{Delay: time.Minute})})
+		r.putChain(1, 1)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := r.Flush(ctx, false); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a flush that may not wait: %v", err)
+		}
+		if err := r.Flush(t.Context(), true); err != nil {
+			t.Error(err)
+		}
+		r.wantWritten(1, 0, nil)
+		if n := r.disk.Syncs(); n != 1 {
+			t.Errorf("%d syncs by a durable flush; want 1", n)
+		}
+	})
+}
+
+// When Run ends, what it could not write is let go and counted.
+func TestStopWithWorkLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, options{hook: tierfault.On(tierfault.Put, tierfault.Fault{Hang: true})})
+		r.putChain(1, 10)
+		r.evict()
+		r.putChain(2, 6)
+		synctest.Wait()
+		r.end()
+		r.end = func() {}
+		w := r.Written()[tier.Disk]
+		if n := w.Dropped[tier.DropStopped].Chunks; n == 0 || w.Written.Chunks != 0 {
+			t.Errorf("written %d, stopped %d; want none and some", w.Written.Chunks, n)
+		}
+		if err := r.Flush(t.Context(), false); w.Waiting > 0 && !errors.Is(err, tier.ErrClosed) {
+			t.Errorf("a flush after the end: %v", err)
+		}
+		r.evict() // victims have nowhere to go
+	})
+}
+
+// What is deleted while it is on its way down does not come back.
+func TestDeleteDuringWrite(t *testing.T) {
+	for name, evicted := range map[string]bool{"entry": false, "victim": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				gate := make(chan struct{})
+				mode := tier.WriteThrough
+				if evicted {
+					mode = tier.WriteBack
+				}
+				r := newRig(t, options{
+					write: tier.WriteOptions{Mode: mode, Workers: 1},
+					hook:  tierfault.On(tierfault.Put, tierfault.Fault{Until: gate}),
+				})
+				c := r.putChain(1, 3)
+				if evicted {
+					r.evict()
+				}
+				synctest.Wait() // one is in the disk's hands, the others wait
+				if _, err := r.Delete(t.Context(), tiertest.Keys(c, 0, 3)); err != nil {
+					t.Fatal(err)
+				}
+				close(gate)
+				synctest.Wait()
+				if n := r.disk.Stats().Entries; n != 0 {
+					t.Errorf("%d deleted chunks are on disk", n)
+				}
+				r.wantIn(c, 0, 0)
+			})
+		})
+	}
+}

@@ -1,0 +1,137 @@
+package disk
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/dgraph-io/badger/v4"
+
+	"github.com/kvstored/kvstored/internal/record"
+	"github.com/kvstored/kvstored/tier"
+)
+
+var benchSizes = []int{256 << 10, mib, 4 * mib}
+
+func benchTier(b *testing.B) (*Tier, memory) {
+	o := testOptions(b.TempDir())
+	o.CapacityBytes, o.MetaReserveBytes, o.SegmentBytes = 1100*mib, 64*mib, 256*mib; o.IODepth=4
+	d, _ := start(b, o, nil)
+	return d, newMemory(b)
+}
+
+// BenchmarkPut stores from four callers, and evicts once the tier is full.
+func BenchmarkPut(b *testing.B) {
+	for _, size := range benchSizes {
+		b.Run(fmt.Sprintf("%dKiB", size>>10), func(b *testing.B) {
+			d, m := benchTier(b)
+			e := entryOf(b, m, 0, size)
+			b.SetBytes(int64(size))
+			b.ResetTimer()
+			next := make(chan int)
+			done := make(chan error)
+			for range 4 {
+				go func() {
+					for i := range next {
+						e := e
+						e.Key = keyOf(i)
+						err := d.Put(context.Background(), e)
+						if err != nil {
+							if _, err = d.Trim(context.Background(), int64(size), nil); err == nil {
+								err = d.Put(context.Background(), e)
+							}
+						}
+						if err != nil {
+							done <- err
+							return
+						}
+					}
+					done <- nil
+				}()
+			}
+			for i := range b.N {
+				next <- i
+			}
+			close(next)
+			for range 4 {
+				if err := <-done; err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkGet reads a chain in order with four Gets under way.
+func BenchmarkGet(b *testing.B) {
+	for _, size := range benchSizes {
+		b.Run(fmt.Sprintf("%dKiB", size>>10), func(b *testing.B) {
+			d, m := benchTier(b)
+			n := 512 * mib / size
+			for i := range n {
+				mustPut(b, d, m, i, size)
+			}
+			b.SetBytes(int64(size))
+			b.ResetTimer()
+			next := make(chan int)
+			done := make(chan error)
+			for range 4 {
+				go func() {
+					for i := range next {
+						block, err := d.Get(context.Background(), keyOf(i%n), m)
+						if err != nil {
+							done <- err
+							return
+						}
+						block.Release()
+					}
+					done <- nil
+				}()
+			}
+			for i := range b.N {
+				next <- i
+			}
+			close(next)
+			for range 4 {
+				if err := <-done; err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkRecover reads records of entries without reading a payload.
+func BenchmarkRecover(b *testing.B) {
+	const n = 200_000
+	o := testOptions(b.TempDir())
+	o.CapacityBytes, o.MetaReserveBytes, o.SegmentBytes = 1<<40, 256*mib, 1<<30
+	d, stop := start(b, o, nil)
+	wb := d.db.db.NewWriteBatch()
+	for i := range n {
+		e := record.Entry{Key: keyOf(i), Size: 4096, Seq: 1, Depth: uint32(i), Extent: record.Extent{Segment: 1, Offset: int64(i) * alignBytes, Bytes: alignBytes}}
+		if i > 0 {
+			e.Parent = keyOf(i - 1).Hash
+		}
+		k := record.EntryKey(e.Key)
+		if err := wb.SetEntry(badger.NewEntry(k[:], record.AppendEntry(nil, &e))); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if err := wb.Flush(); err != nil {
+		b.Fatal(err)
+	}
+	if err := d.segments.grow(n*alignBytes, 1<<30); err != nil {
+		b.Fatal(err)
+	}
+	stop()
+	for b.Loop() {
+		d, stop := start(b, o, nil)
+		got := 0
+		if err := d.Recover(context.Background(), func(rs []tier.Record) { got += len(rs) }); err != nil || got != n {
+			b.Fatalf("recovered %d: %v", got, err)
+		}
+		stop()
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/entry")
+}

@@ -1,0 +1,296 @@
+package disk
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier"
+)
+
+// faulty is a folder whose files fail or hang as the test says.
+type faulty struct {
+	folder
+	mu   sync.Mutex
+	fail error         // of every transfer
+	hang chan struct{} // every transfer waits for it
+}
+
+type faultyFile struct {
+	file
+	f *faulty
+}
+
+func newFaulty(t *testing.T, dir string) *faulty {
+	t.Helper()
+	f, err := newFolder(dir, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &faulty{folder: f}
+}
+
+func (f *faulty) set(fail error, hang chan struct{}) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.fail, f.hang = fail, hang
+}
+
+func (f *faulty) gate() error {
+	f.mu.Lock()
+	fail, hang := f.fail, f.hang
+	f.mu.Unlock()
+	if hang != nil {
+		<-hang
+	}
+	return fail
+}
+
+func (f *faulty) create(path string, size int64) (file, error) {
+	g, err := f.folder.create(path, size)
+	return faultyFile{g, f}, err
+}
+
+func (f faultyFile) ReadAt(p []byte, off int64) (int, error) {
+	if err := f.f.gate(); err != nil {
+		return 0, err
+	}
+	return f.file.ReadAt(p, off)
+}
+
+func (f faultyFile) WriteAt(p []byte, off int64) (int, error) {
+	if err := f.f.gate(); err != nil {
+		return 0, err
+	}
+	return f.file.WriteAt(p, off)
+}
+
+func TestDeviceErrors(t *testing.T) {
+	o := testOptions(t.TempDir())
+	f := newFaulty(t, o.Path)
+	d, _ := start(t, o, f)
+	m := newMemory(t)
+	mustPut(t, d, m, 1, 3*mib)
+	f.set(syscall.EIO, nil)
+	wantErr(t, put(t, d, m, 2, 3*mib), syscall.EIO)
+	wantErr(t, get(t, d, m, 1, 3*mib), syscall.EIO)
+	if d.Has(keyOf(2)) || !d.Has(keyOf(1)) {
+		t.Fatal("an error of the device says nothing about what is stored")
+	}
+	if d.Stats().Counters["io_errors"] == 0 {
+		t.Fatal("errors are not counted")
+	}
+	f.set(nil, nil)
+	mustPut(t, d, m, 2, 3*mib)
+	mustGet(t, d, m, 1, 3*mib)
+	mustGet(t, d, m, 2, 3*mib)
+	checkBooks(t, d)
+}
+
+func TestHungDevice(t *testing.T) {
+	o := testOptions(t.TempDir())
+	o.IOTimeout = 50 * time.Millisecond
+	f := newFaulty(t, o.Path)
+	d, _ := start(t, o, f)
+	m := newMemory(t)
+	mustPut(t, d, m, 1, 100_000)
+	hang := make(chan struct{})
+	f.set(nil, hang)
+
+	wantErr(t, put(t, d, m, 2, 100_000), os.ErrDeadlineExceeded)
+	wantErr(t, get(t, d, m, 1, 100_000), os.ErrDeadlineExceeded)
+	wantErr(t, get(t, d, m, 1, 100_000), os.ErrDeadlineExceeded) // never got to the device
+	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+	defer cancel()
+	_, err := d.Get(ctx, keyOf(1), m)
+	wantErr(t, err, context.DeadlineExceeded)
+	// The two that hang hold their memory, those that were still queued do not.
+	if blocks := m.Stats().Blocks; blocks != 2 {
+		t.Fatalf("%d blocks are held, want the 2 in the kernel", blocks)
+	}
+	if err := d.Delete(context.Background(), []key.Key{keyOf(1)}); err != nil {
+		t.Fatal(err)
+	}
+	if used := d.Stats().UsedBytes; used != 2*roundUp(100_000) {
+		t.Fatalf("%d bytes in use: an extent under I/O was freed", used)
+	}
+
+	f.set(nil, nil)
+	close(hang)
+	mustPut(t, d, m, 3, 100_000) // behind what hung
+	mustGet(t, d, m, 3, 100_000)
+	mustPut(t, d, m, 2, 100_000) // waits for the one given up, or finds it stored
+	mustGet(t, d, m, 2, 100_000)
+	if used, blocks := d.Stats().UsedBytes, m.Stats().Blocks; used != 2*roundUp(100_000) || blocks != 0 {
+		t.Fatalf("%d bytes and %d blocks in use", used, blocks)
+	}
+	checkBooks(t, d)
+}
+
+func TestCloseLeavesAHungDeviceBehind(t *testing.T) {
+	o := testOptions(t.TempDir())
+	o.IOTimeout = 50 * time.Millisecond
+	f := newFaulty(t, o.Path)
+	d, err := open(o, f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ran := make(chan error, 1)
+	go func() { ran <- d.Run(context.Background()) }()
+	hang := make(chan struct{})
+	f.set(nil, hang)
+	m := newMemory(t)
+	wantErr(t, put(t, d, m, 1, 5000), os.ErrDeadlineExceeded)
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ran; err == nil {
+		t.Fatal("run does not tell that the device hangs")
+	}
+	close(hang)
+	for m.Stats().Blocks != 0 { // the transfer ends by itself
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// recorder notes the order in which pieces arrive.
+type recorder struct {
+	file
+	mu     sync.Mutex
+	pieces []int64
+}
+
+func (r *recorder) note(off int64, n int) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.pieces = append(r.pieces, off)
+	return n, nil
+}
+
+func (r *recorder) ReadAt(p []byte, off int64) (int, error)  { return r.note(off, len(p)) }
+func (r *recorder) WriteAt(p []byte, off int64) (int, error) { return r.note(off, len(p)) }
+
+type told chan error
+
+func (c told) finish(err error) { c <- err }
+
+func TestPiecesGoInOrder(t *testing.T) {
+	d := newDevice(1, time.Second)
+	r := &recorder{}
+	var done []told
+	submit := func(at int64, n int, write bool) {
+		c := make(told, 1)
+		done = append(done, c)
+		if err := d.submit(&transfer{file: r, off: at * 100 * mib, buf: make([]byte, n), write: write, end: c}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	submit(1, 2*mib+5, false)
+	submit(2, 10, false)
+	submit(9, 2*mib, true)
+	submit(3, 3*mib, false)
+	ctx, cancel := context.WithCancel(context.Background())
+	ran := make(chan error, 1)
+	go func() { ran <- d.run(ctx) }()
+	for i, c := range done {
+		if err := <-c; err != nil {
+			t.Fatalf("transfer %d: %v", i, err)
+		}
+	}
+	cancel()
+	if err := <-ran; err != nil {
+		t.Fatal(err)
+	}
+	want := []int64{100 * mib, 101 * mib, 102 * mib, 200 * mib, 900 * mib, 300 * mib, 301 * mib, 302 * mib, 901 * mib}
+	if !slices.Equal(r.pieces, want) {
+		t.Fatalf("pieces at %v, want %v", r.pieces, want)
+	}
+	c := make(told, 1)
+	if err := d.submit(&transfer{end: c}); !errors.Is(err, tier.ErrClosed) {
+		t.Fatalf("submit after the end: %v", err)
+	}
+}
+
+// A transfer is finished exactly once, however its end and a cancel meet.
+func TestCancelRaces(t *testing.T) {
+	d := newDevice(2, time.Second)
+	ctx, cancel := context.WithCancel(context.Background())
+	ran := make(chan error, 1)
+	go func() { ran <- d.run(ctx) }()
+	r := &recorder{}
+	var all []told
+	for i := range 500 {
+		c := make(told, 2)
+		all = append(all, c)
+		x := &transfer{file: r, buf: make([]byte, 10), end: c, write: i%2 == 0}
+		if err := d.submit(x); err != nil {
+			t.Fatal(err)
+		}
+		if i%3 == 0 {
+			d.cancel(x, context.Canceled)
+			d.cancel(x, context.Canceled)
+		}
+	}
+	for i, c := range all {
+		if err := <-c; err != nil && (i%3 != 0 || !errors.Is(err, context.Canceled)) {
+			t.Fatalf("transfer %d: %v", i, err)
+		}
+	}
+	cancel()
+	<-ran
+	for i, c := range all {
+		if len(c) != 0 {
+			t.Fatalf("transfer %d was finished twice", i)
+		}
+	}
+}
+
+func TestSlowIsNotHung(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := &Tier{o: Options{IOTimeout: time.Second}, dev: newDevice(1, time.Second), commits: &committer{}, ended: make(chan struct{})}
+		done := make(chan error, 1)
+		go func() {
+			for range 5 { // others make progress
+				time.Sleep(900 * time.Millisecond)
+				tr.dev.progress.Add(1)
+			}
+			done <- nil
+		}()
+		if err := tr.wait(context.Background(), done, nil); err != nil {
+			t.Fatalf("a slow device is taken for a hung one: %v", err)
+		}
+		begun := time.Now()
+		wantErr(t, tr.wait(context.Background(), done, nil), os.ErrDeadlineExceeded)
+		if took := time.Since(begun); took != time.Second {
+			t.Fatalf("a hung device is noticed after %v", took)
+		}
+	})
+}
+
+func TestSharedMemoryFolder(t *testing.T) {
+	const shm = "/dev/shm"
+	if _, err := os.Stat(shm); err != nil {
+		t.Skip("no ", shm)
+	}
+	dir, err := os.MkdirTemp(shm, "kvstored-test")
+	if err != nil {
+		t.Skip(err)
+	}
+	defer os.RemoveAll(dir) //nolint:errcheck
+	o := testOptions(filepath.Join(dir, "new"))
+	d, stop := start(t, o, nil) // whether it takes direct I/O depends on the kernel
+	m := newMemory(t)
+	for i, n := range sizes {
+		mustPut(t, d, m, i, n)
+		mustGet(t, d, m, i, n)
+	}
+	stop()
+}

@@ -1,0 +1,49 @@
+// Package disk is the tier on a local disk: bounded, faster than recomputing,
+// and whole after any crash.
+//
+// It owns the directories of one tier. Payloads lie in segment files, whose
+// blocks are preallocated, in extents aligned to 4 KiB, and travel by direct
+// I/O straight between those and the blocks of the arena. One Badger record an
+// entry says where a payload lies and what its checksum is; payloads up to
+// InlineMax lie in Badger too. Memory holds the books of internal/ledger and
+// one internal/extent allocator a segment. Eviction frees an extent and
+// deletes a record; nothing is ever rewritten.
+//
+// It never serves a byte that does not match the checksum in its record,
+// never lets its files grow past the capacity, and never evicts on its own:
+// Put answers ErrNoSpace and Trim returns what it evicted, so that the index
+// above follows.
+//
+// # The order of things
+//
+// Put: extent, payload to the device, record to Badger, then visible. Delete
+// and Trim: out of the ledger, deletion to Badger, then the extent is free,
+// once its last reader has left. Both survive a kill at any moment without an
+// fsync: what Badger has committed lies in the page cache. A power failure may
+// lose or reorder any of it; then a record whose extent was reused fails its
+// checksum, and of two that claim the same bytes the one with the higher
+// sequence number is kept.
+//
+// # Who works
+//
+// Run owns all goroutines: a few workers that take pieces of transfers in the
+// order of submission (device), one that groups changes to the database
+// (committer), and one for maintenance. Whatever may hang with the device is
+// done by a worker, so every call ends with its context, and with an error
+// once the device has answered nobody for the I/O timeout. What a caller has
+// given up goes on to its end by itself, and only then lets go of memory and
+// extent.
+//
+// # Locks
+//
+// committer.mu, then segments.mu, scan.mu or fills, then the ledger's, then
+// none. device.mu and uses are leaves. No I/O, hashing or channel send that
+// can block happens under any of them. A key leaves the ledger under
+// committer.mu, so that its deletion is queued before a later Put of it.
+//
+// # Buffers
+//
+// Put borrows the caller's block and Get returns one that the caller owns.
+// While the device owns a transfer it holds one more reference, so that the
+// memory under a request in the kernel is never used for something else.
+package disk

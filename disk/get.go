@@ -1,0 +1,166 @@
+package disk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/dgraph-io/badger/v4"
+
+	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/record"
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier"
+)
+
+// found is where a payload lies and what it must be.
+type found struct {
+	loc  location
+	seg  *segment // nil when inline
+	size uint32
+	sum  uint64
+}
+
+// Get reads k's payload into a block of a, verifies and seals it; the caller
+// owns the one reference. Wrong bytes are read once more, then the entry is
+// deleted and the error is ErrCorrupt. After an expired ctx the device may go
+// on for a while; the block stays referenced until it has ended.
+func (t *Tier) Get(ctx context.Context, k key.Key, a tier.Allocator) (arena.Block, error) {
+	b, err := t.get(ctx, k, a)
+	if err != nil {
+		return arena.Block{}, fmt.Errorf("disk: get %x: %w", k.Hash, err)
+	}
+	return b, nil
+}
+
+func (t *Tier) get(ctx context.Context, k key.Key, a tier.Allocator) (arena.Block, error) {
+	if err := t.open(ctx); err != nil {
+		return arena.Block{}, err
+	}
+	f, err := t.find(ctx, k)
+	if err != nil {
+		return arena.Block{}, err
+	}
+	if f.seg != nil {
+		defer t.segments.leave(f.loc)
+	}
+	b, err := a.Alloc(ctx, int(f.size))
+	if err != nil {
+		return arena.Block{}, err
+	}
+	for range 2 { // a transfer can go wrong once; bytes at rest stay wrong
+		var good bool
+		if good, err = t.read(ctx, k, f, b); good {
+			b.SealSum(f.sum)
+			t.Touch([]key.Key{k})
+			t.count.gets.Add(1)
+			t.count.getBytes.Add(uint64(f.size))
+			return b, nil
+		}
+		if err != nil {
+			break
+		}
+	}
+	b.Release()
+	if err == nil {
+		t.drop(k, f)
+		t.count.corruptGet.Add(1)
+		t.log.Error().Hex("key", k.Hash[:]).Uint32("segment", f.loc.segment()).Int64("offset", f.loc.offset()).
+			Msg("payload does not match its checksum; entry deleted")
+		err = tier.ErrCorrupt
+	}
+	return arena.Block{}, err
+}
+
+// find looks k up and enters its extent as a reader.
+func (t *Tier) find(ctx context.Context, k key.Key) (f found, err error) {
+	var ok bool
+	scanning := t.scan.active.Load() // before the look-up: an entry is in the ledger before this ends
+	f.loc, f.seg, ok = t.segments.enter(func() (location, bool) {
+		e, state := t.ledger.Find(k)
+		f.size, f.sum = e.Size, e.Value.B
+		return location(e.Value.A), state == ledger.Resident
+	})
+	if ok {
+		return f, nil
+	}
+	if !scanning {
+		return f, tier.ErrNotFound
+	}
+	var e record.Entry
+	if ok, err = t.unscanned(ctx, k, &e); err != nil || !ok {
+		return f, errors.Join(err, tier.ErrNotFound)
+	}
+	f.size, f.sum = e.Size, e.Sum
+	f.loc, f.seg, ok = t.segments.enter(func() (location, bool) { return locate(e.Extent), e.Size > 0 })
+	if !ok || f.seg != nil && e.Extent.End() > f.seg.size {
+		if f.seg != nil {
+			t.segments.leave(f.loc)
+		}
+		return f, tier.ErrNotFound
+	}
+	return f, nil
+}
+
+// read fills b and reports whether the bytes are the right ones. An error is
+// one of the device, not of the bytes.
+func (t *Tier) read(ctx context.Context, k key.Key, f found, b arena.Block) (good bool, err error) {
+	if f.seg == nil {
+		err = t.readInline(ctx, k, b)
+	} else {
+		err = t.readExtent(ctx, f, b)
+	}
+	switch {
+	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, badger.ErrKeyNotFound):
+		return false, nil // cut off
+	case err != nil:
+		return false, err
+	}
+	return arena.Checksum(b.Bytes()) == f.sum, nil
+}
+
+// reading is one extent on its way up.
+type reading struct {
+	transfer
+	t    *Tier
+	loc  location
+	done chan error
+}
+
+func (t *Tier) readExtent(ctx context.Context, f found, b arena.Block) error {
+	r := &reading{t: t, loc: f.loc, done: make(chan error, 1)}
+	r.file, r.off, r.buf, r.block, r.end = f.seg.file, f.loc.offset(), b.Padded(), b, r
+	t.segments.again(f.loc)
+	if err := t.dev.submit(&r.transfer); err != nil {
+		t.segments.leave(f.loc)
+		return err
+	}
+	return t.wait(ctx, r.done, &r.transfer)
+}
+
+func (r *reading) finish(err error) {
+	r.t.segments.leave(r.loc)
+	r.done <- err
+}
+
+// readInline copies through the heap: Badger's memory may not outlive the
+// transaction, and the block may not be written after the call gave up.
+func (t *Tier) readInline(ctx context.Context, k key.Key, b arena.Block) error {
+	var payload []byte
+	err := t.call(ctx, func() error {
+		return t.db.payload(k, func(p []byte) error {
+			payload = append(payload, p...)
+			return nil
+		})
+	}, nil)
+	if err != nil {
+		return err
+	}
+	if len(payload) != b.Len() {
+		return io.ErrUnexpectedEOF
+	}
+	copy(b.Bytes(), payload)
+	return nil
+}

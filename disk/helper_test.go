@@ -1,0 +1,204 @@
+package disk
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier"
+)
+
+const mib = 1 << 20
+
+// memory is an Allocator that never waits.
+type memory struct{ *arena.Arena }
+
+func (m memory) Alloc(_ context.Context, n int) (arena.Block, error) {
+	b, err := m.Arena.Alloc(n)
+	if errors.Is(err, arena.ErrFull) {
+		err = tier.ErrNoSpace
+	}
+	return b, err
+}
+
+func newMemory(t testing.TB) memory {
+	t.Helper()
+	a, err := arena.New(arena.Options{CapacityBytes: 64 * mib})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = a.Close() })
+	return memory{a}
+}
+
+func testOptions(dir string) Options {
+	return Options{
+		Path: dir, CapacityBytes: 64 * mib, MetaReserveBytes: 16 * mib, SegmentBytes: 8 * mib, Policy: "lru",
+		InlineMax: 512, IOTimeout: 5 * time.Second, Log: zerolog.Nop(),
+	}
+}
+
+// start opens a tier and runs it until the test or stop ends it.
+func start(t testing.TB, o Options, f folder) (d *Tier, stop func()) {
+	t.Helper()
+	d, err := open(o, f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ran := make(chan error, 1)
+	go func() { ran <- d.Run(context.Background()) }()
+	stopped := false
+	stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		if err := d.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+		if err := <-ran; err != nil && !errors.Is(err, tier.ErrClosed) {
+			t.Errorf("run: %v", err)
+		}
+	}
+	t.Cleanup(stop)
+	return d, stop
+}
+
+func recoverAll(t testing.TB, d *Tier) map[key.Key]tier.Record {
+	t.Helper()
+	got := make(map[key.Key]tier.Record)
+	err := d.Recover(context.Background(), func(rs []tier.Record) {
+		for _, r := range rs {
+			got[r.Key] = r
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+func keyOf(n int) key.Key {
+	var k key.Key
+	k.Space[0] = 7
+	binary.LittleEndian.PutUint64(k.Hash[:], uint64(n)+1)
+	return k
+}
+
+// fill writes the payload of key n, which everybody can derive.
+func fill(p []byte, n int) {
+	r := rand.NewChaCha8([32]byte{byte(n), byte(n >> 8), byte(n >> 16)})
+	_, _ = r.Read(p)
+}
+
+func entryOf(t testing.TB, m memory, n, size int) tier.Entry {
+	t.Helper()
+	b, err := m.Alloc(context.Background(), size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fill(b.Bytes(), n)
+	sum := b.Seal()
+	return tier.Entry{Record: tier.Record{Key: keyOf(n), Tokens: 256, Size: uint32(size), Sum: sum}, Block: b}
+}
+
+func put(t testing.TB, d *Tier, m memory, n, size int) error {
+	t.Helper()
+	e := entryOf(t, m, n, size)
+	defer e.Block.Release()
+	return d.Put(context.Background(), e)
+}
+
+func mustPut(t testing.TB, d *Tier, m memory, n, size int) {
+	t.Helper()
+	if err := put(t, d, m, n, size); err != nil {
+		t.Fatalf("put %d: %v", n, err)
+	}
+}
+
+// get reads key n and checks every byte.
+func get(t testing.TB, d *Tier, m memory, n, size int) error {
+	t.Helper()
+	b, err := d.Get(context.Background(), keyOf(n), m)
+	if err != nil {
+		return err
+	}
+	defer b.Release()
+	want := make([]byte, size)
+	fill(want, n)
+	if string(b.Bytes()) != string(want) {
+		t.Fatalf("key %d: wrong bytes", n)
+	}
+	if !b.Verify() || b.Refs() != 1 {
+		t.Fatalf("key %d: sealed %t, %d references", n, b.Sealed(), b.Refs())
+	}
+	return nil
+}
+
+func mustGet(t testing.TB, d *Tier, m memory, n, size int) {
+	t.Helper()
+	if err := get(t, d, m, n, size); err != nil {
+		t.Fatalf("get %d: %v", n, err)
+	}
+}
+
+func wantErr(t testing.TB, err, want error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Fatalf("got %v, want %v", err, want)
+	}
+}
+
+// occupied is what the directory takes on its file system.
+func occupied(t testing.TB, dir string) (total int64) {
+	t.Helper()
+	_ = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
+		if err == nil {
+			if info, err := e.Info(); err == nil {
+				total += allocatedBytes(info)
+			}
+		}
+		return nil
+	})
+	return total
+}
+
+// checkBooks compares the ledger with the allocators.
+func checkBooks(t testing.TB, d *Tier) {
+	t.Helper()
+	_, used, _, _ := d.segments.usage()
+	if l := d.ledger.Stats(); used > l.UsedBytes || l.UsedBytes-used > int64(l.Entries)*alignBytes {
+		t.Fatalf("extents take %d bytes, the ledger knows of %d in %d entries", used, l.UsedBytes, l.Entries)
+	}
+	d.segments.mu.Lock()
+	defer d.segments.mu.Unlock()
+	if len(d.segments.mu.readers) != 0 || len(d.segments.mu.leaving) != 0 {
+		t.Fatalf("%d readers, %d extents leaving, and nobody at work", len(d.segments.mu.readers), len(d.segments.mu.leaving))
+	}
+}
+
+func segmentFiles(t testing.TB, dir string) []string {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(dir, segmentPrefix+"*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return names
+}
+
+func copyDir(t testing.TB, from, to string) {
+	t.Helper()
+	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,121 @@
+package disk
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/policy"
+)
+
+// alignBytes is the granularity of extents, and what direct I/O wants of
+// offsets, lengths and memory on every device in use (the largest logical
+// block size is 4 KiB).
+const alignBytes = arena.AlignBytes
+
+// Defaults for what Options leaves zero.
+const (
+	defaultSegmentBytes = 1 << 30
+	defaultIOTimeout    = 10 * time.Second
+	// defaultIODepth is how many pieces are under way at once. Two keep a
+	// device busy while one is being submitted; more make the first chunk of
+	// a prefix late without reading faster.
+	defaultIODepth = 2
+)
+
+// maxInlineBytes bounds Options.InlineMax: a value must stay far below the
+// 15 % of a memtable that Badger takes in one transaction.
+const maxInlineBytes = 64 << 10
+
+// Options configure a Tier. Path, CapacityBytes and Policy are required.
+type Options struct {
+	Path string // directory of the segment files; made if missing
+	Meta string // directory in which Badger's lives; default Path
+
+	// CapacityBytes bounds the blocks allocated under Path and Meta, Badger
+	// included through MetaReserveBytes.
+	CapacityBytes int64
+	// MetaReserveBytes is set aside for Badger. The default is 32 MiB plus
+	// 1/128 of the capacity (Badger takes about 300 bytes an entry while it
+	// compacts, so 64 KiB payloads need about 1/200), at most 1/8 of it.
+	MetaReserveBytes int64
+	// MinFreeBytes of the file system are left to others: nothing is
+	// preallocated below it.
+	MinFreeBytes int64
+
+	Policy        string  // a name of package policy
+	HighWatermark float64 // share of the room for extents at which Trim starts; default 0.95
+	LowWatermark  float64 // and to which it goes down; default 0.90
+
+	InlineMax    int64 // payloads up to this size lie in Badger; 0 = none
+	SegmentBytes int64 // size of a new segment file; default 1 GiB
+
+	// IOTimeout bounds how long an operation waits while the device ends
+	// nothing at all; default 10 s.
+	IOTimeout time.Duration
+	IODepth   int  // pieces of I/O under way at once; default 2
+	Buffered  bool // never use direct I/O
+
+	Log zerolog.Logger
+}
+
+// withDefaults fills what is zero and validates the rest.
+func (o Options) withDefaults() (Options, error) {
+	orInt := func(p *int64, v int64) {
+		if *p == 0 {
+			*p = v
+		}
+	}
+	if o.Meta == "" {
+		o.Meta = o.Path
+	}
+	orInt(&o.MetaReserveBytes, min(o.CapacityBytes/8, 32<<20+o.CapacityBytes/128))
+	orInt(&o.SegmentBytes, defaultSegmentBytes)
+	if o.HighWatermark == 0 {
+		o.HighWatermark = 0.95
+	}
+	if o.LowWatermark == 0 {
+		o.LowWatermark = min(0.90, o.HighWatermark)
+	}
+	if o.IOTimeout == 0 {
+		o.IOTimeout = defaultIOTimeout
+	}
+	if o.IODepth == 0 {
+		o.IODepth = defaultIODepth
+	}
+	// A segment is never larger than all the room for extents.
+	o.SegmentBytes = min(o.SegmentBytes, o.CapacityBytes-o.MetaReserveBytes) &^ (alignBytes - 1)
+	return o, o.check()
+}
+
+func (o *Options) check() error {
+	bad := func(what string, v any, want string) error {
+		return fmt.Errorf("disk: %s is %v, want %s", what, v, want)
+	}
+	switch {
+	case o.Path == "":
+		return bad("path", `""`, "a directory")
+	case o.CapacityBytes < minCapacityBytes:
+		return bad("capacity", o.CapacityBytes, fmt.Sprintf("at least %d bytes", int64(minCapacityBytes)))
+	case o.MetaReserveBytes < minReserveBytes || o.MetaReserveBytes > o.CapacityBytes/2:
+		return bad("meta reserve", o.MetaReserveBytes, fmt.Sprintf("%d bytes to half the capacity", int64(minReserveBytes)))
+	case o.MinFreeBytes < 0:
+		return bad("min free", o.MinFreeBytes, "0 or more")
+	case !slices.Contains(policy.Names(), o.Policy):
+		return bad("policy", o.Policy, fmt.Sprintf("one of %v", policy.Names()))
+	case !(o.LowWatermark > 0 && o.LowWatermark <= o.HighWatermark && o.HighWatermark <= 1):
+		return bad("watermarks", []float64{o.LowWatermark, o.HighWatermark}, "0 < low <= high <= 1")
+	case o.InlineMax < 0 || o.InlineMax > maxInlineBytes:
+		return bad("inline max", o.InlineMax, fmt.Sprintf("0 to %d", maxInlineBytes))
+	case o.SegmentBytes < alignBytes || o.SegmentBytes > maxSegmentBytes:
+		return bad("segment size", o.SegmentBytes, fmt.Sprintf("%d to %d", alignBytes, int64(maxSegmentBytes)))
+	case o.IOTimeout < 0:
+		return bad("io timeout", o.IOTimeout, "above 0")
+	case o.IODepth < 1 || o.IODepth > 64:
+		return bad("io depth", o.IODepth, "1 to 64")
+	}
+	return nil
+}

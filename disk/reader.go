@@ -1,0 +1,60 @@
+package disk
+
+// enter counts a reader of e, whose location find names. Under one lock with
+// the look-up that found it, so that no free comes between.
+func (s *segments) enter(find func() (location, bool)) (location, *segment, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	loc, ok := find()
+	if !ok || loc.inline() {
+		return loc, nil, ok
+	}
+	g := s.find(loc.segment())
+	if g == nil {
+		return loc, nil, false
+	}
+	s.mu.readers[uint64(loc)]++
+	return loc, g, true
+}
+
+// again counts the same reader once more.
+func (s *segments) again(loc location) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.readers[uint64(loc)]++
+}
+
+// leave ends one reader.
+func (s *segments) leave(loc location) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.readers[uint64(loc)]--; s.mu.readers[uint64(loc)] > 0 {
+		return
+	}
+	delete(s.mu.readers, uint64(loc))
+	if n, ok := s.mu.leaving[uint64(loc)]; ok {
+		delete(s.mu.leaving, uint64(loc))
+		s.giveBack(loc, n)
+	}
+}
+
+// free makes the extent of a payload of n bytes reusable, once nobody reads
+// it. The deletion is in Badger, or no record was.
+func (s *segments) free(loc location, n int64) {
+	if loc.inline() {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.readers[uint64(loc)] > 0 {
+		s.mu.leaving[uint64(loc)] = n
+		return
+	}
+	s.giveBack(loc, n)
+}
+
+func (s *segments) giveBack(loc location, n int64) {
+	if g := s.find(loc.segment()); g != nil && g.free != nil {
+		g.free.Free(loc.offset(), roundUp(n))
+	}
+}

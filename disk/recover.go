@@ -1,0 +1,238 @@
+package disk
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/kvstored/kvstored/internal/extent"
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/record"
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier"
+)
+
+// emitBatch is how many records Recover hands over at once.
+const emitBatch = 4096
+
+// scan is the state of the recovery.
+type scan struct {
+	active  atomic.Bool // there may be records that the ledger does not have yet
+	records atomic.Uint64
+	lost    atomic.Uint64 // records dropped: damaged, pointing nowhere, overwritten
+	evicted atomic.Uint64 // entries dropped because the capacity is smaller now
+	mu      struct {
+		sync.Mutex
+		deleted map[key.Key]struct{} // while active: the scan must not bring them back
+	}
+}
+
+func (s *scan) forget(k key.Key) {
+	if !s.active.Load() {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.deleted == nil {
+		s.mu.deleted = make(map[key.Key]struct{})
+	}
+	s.mu.deleted[k] = struct{}{}
+}
+
+func (s *scan) forgotten(k key.Key) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, is := s.mu.deleted[k]
+	return is
+}
+
+// unlessForgotten runs fn so that a deletion of k comes wholly before or after.
+func (s *scan) unlessForgotten(k key.Key, fn func() bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, is := s.mu.deleted[k]; is {
+		return false
+	}
+	return fn()
+}
+
+// Recover reads the records that an earlier process left, never a payload,
+// and hands the entries that are whole to emit, all of them resident by then.
+// It holds about 120 bytes an entry while it runs. Run must be running.
+//
+// Until it is over, Put writes to new segments only, and Get and Contains ask
+// the database for what the ledger does not know. A scan ended by ctx leaves
+// the tier in that state; call Recover again.
+func (t *Tier) Recover(ctx context.Context, emit func([]tier.Record)) error {
+	if err := t.open(ctx); err != nil {
+		return fmt.Errorf("disk: recover: %w", err)
+	}
+	if !t.scan.active.Load() {
+		t.db.tries.succeeded()
+		return nil
+	}
+	entries, lost, err := t.readRecords(ctx)
+	if err != nil {
+		return fmt.Errorf("disk: recover: %w", err)
+	}
+	entries, overlapped := resolve(entries, t.oldSegment)
+	entries, evicted := t.shrink(entries)
+	t.scan.lost.Store(uint64(len(lost) + len(overlapped)))
+	t.scan.evicted.Store(uint64(len(evicted)))
+	if err := t.dropRecords(ctx, slices.Concat(lost, overlapped, evicted)); err != nil {
+		return fmt.Errorf("disk: recover: %w", err)
+	}
+	orphans := t.reserve(entries)
+	t.restore(entries)
+	t.scan.active.Store(false)
+	t.scan.mu.Lock()
+	t.scan.mu.deleted = nil
+	t.scan.mu.Unlock()
+	t.db.tries.succeeded()
+	t.log.Info().Int("entries", len(entries)).Int("lost", len(lost)+len(overlapped)).Int("evicted", len(evicted)).
+		Int("orphan_segments", len(orphans)).Msg("recovered")
+	if err := t.call(ctx, func() error { return t.segments.unlink(orphans) }, nil); err != nil {
+		return fmt.Errorf("disk: recover: %w", err)
+	}
+	t.emit(entries, emit)
+	return nil
+}
+
+// readRecords collects the records of earlier processes, and the keys of those
+// that cannot be read.
+func (t *Tier) readRecords(ctx context.Context) (entries []record.Entry, lost []key.Key, err error) {
+	t.scan.records.Store(0)
+	first := t.commits.first
+	err = t.db.scan(ctx, func(k, v []byte) error {
+		t.scan.records.Add(1)
+		var e record.Entry
+		switch err := record.DecodeEntry(&e, k, v); {
+		case errors.Is(err, record.ErrNewer):
+			return err
+		case err != nil:
+			if k, ok := record.ParseEntryKey(k); ok {
+				lost = append(lost, k)
+			}
+		case e.Seq < first: // the others are in the ledger
+			entries = append(entries, e)
+		}
+		return nil
+	})
+	return entries, lost, err
+}
+
+// oldSegment is the size of a segment that an earlier process left, or 0.
+func (t *Tier) oldSegment(number uint32) int64 {
+	t.segments.mu.Lock()
+	defer t.segments.mu.Unlock()
+	if g := t.segments.find(number); g != nil && g.free == nil {
+		return g.size
+	}
+	return 0
+}
+
+// dropRecords deletes the records of keys that nobody has stored anew, and
+// returns when that is committed: only then may their segments go.
+func (t *Tier) dropRecords(ctx context.Context, ks []key.Key) error {
+	for len(ks) > 0 {
+		r := t.newRemoval()
+		n, done := min(len(ks), maxRemovals), r.done
+		err := t.commits.addWith(func() change {
+			for _, k := range ks[:n] {
+				if _, state := t.ledger.Find(k); state == ledger.Absent {
+					r.keys = append(r.keys, k)
+				}
+			}
+			return r.orNothing()
+		})
+		if err == nil && len(r.keys) > 0 {
+			err = t.wait(ctx, done, nil)
+		}
+		if err != nil {
+			return err
+		}
+		ks = ks[n:]
+	}
+	return nil
+}
+
+// reserve gives the old segments their allocators, with the extents of
+// entries, which are in order of place, taken. It removes segments without
+// entries from the list and returns them.
+func (t *Tier) reserve(entries []record.Entry) (orphans []*segment) {
+	for _, g := range t.segments.all() {
+		if t.oldSegment(g.number) == 0 && g.size > 0 {
+			continue // made by this process
+		}
+		from, _ := slices.BinarySearchFunc(entries, g.number, func(e record.Entry, n uint32) int {
+			return cmp.Compare(e.Extent.Segment, n)
+		})
+		free := extent.New(g.size)
+		for _, e := range entries[from:] {
+			if e.Extent.Segment != g.number {
+				break
+			}
+			if !free.Reserve(e.Extent.Offset, int64(e.Extent.Bytes)) {
+				panic(fmt.Sprintf("disk: entries of segment %d overlap after they were resolved", g.number))
+			}
+		}
+		t.segments.mu.Lock()
+		g.free = free
+		if free.UsedBytes() == 0 {
+			orphans = append(orphans, g)
+			t.segments.mu.list = slices.DeleteFunc(t.segments.mu.list, func(x *segment) bool { return x == g })
+		}
+		t.segments.mu.Unlock()
+	}
+	return orphans
+}
+
+// restore fills the ledger, least recently used first. Of those used in the
+// same second the tail of a chain is older than its head.
+func (t *Tier) restore(entries []record.Entry) {
+	slices.SortFunc(entries, func(a, b record.Entry) int {
+		return cmp.Or(cmp.Compare(a.Used, b.Used), cmp.Compare(b.Depth, a.Depth), cmp.Compare(a.Seq, b.Seq))
+	})
+	for i := range entries {
+		e := &entries[i]
+		restored := t.scan.unlessForgotten(e.Key, func() bool {
+			_, ok := t.ledger.Restore(ledger.Entry{Key: e.Key, Size: e.Size, Value: valueOf(e)}, e.Parent)
+			return ok
+		})
+		if restored {
+			t.count.payload.Add(int64(e.Size))
+		} else { // deleted, and perhaps stored anew, while the scan ran
+			t.segments.free(location(valueOf(e).A), int64(e.Size))
+		}
+	}
+}
+
+func (t *Tier) emit(entries []record.Entry, emit func([]tier.Record)) {
+	out := make([]tier.Record, 0, min(len(entries), emitBatch))
+	for i := range entries {
+		e := &entries[i]
+		if !t.Has(e.Key) {
+			continue
+		}
+		out = append(out, tier.Record{Key: e.Key, Parent: e.Parent, Depth: e.Depth, Tokens: e.Tokens, Size: e.Size, Sum: e.Sum})
+		if len(out) == emitBatch {
+			emit(out)
+			out = out[:0]
+		}
+	}
+	if len(out) > 0 {
+		emit(out)
+	}
+}
+
+// valueOf is what the ledger keeps of an entry.
+func valueOf(e *record.Entry) ledger.Value {
+	if e.Inline {
+		return ledger.Value{A: uint64(inlined), B: e.Sum}
+	}
+	return ledger.Value{A: uint64(locate(e.Extent)), B: e.Sum}
+}

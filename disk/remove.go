@@ -1,0 +1,203 @@
+package disk
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier"
+)
+
+// maxRemovals is how many entries leave in one change.
+const maxRemovals = 1024
+
+// removal deletes records, and frees their extents once that is committed.
+type removal struct {
+	t       *Tier
+	keys    []key.Key
+	entries []ledger.Entry // of those keys that were in the ledger
+	done    chan error     // nil once told
+}
+
+func (t *Tier) newRemoval() *removal { return &removal{t: t, done: make(chan error, 1)} }
+
+// take adds an entry that has just left the ledger.
+func (r *removal) take(e ledger.Entry) {
+	r.t.ledger.Free(e.ID) // what the value names waits for the commit here
+	r.t.count.payload.Add(-int64(e.Size))
+	r.keys = append(r.keys, e.Key)
+	r.entries = append(r.entries, e)
+}
+
+func (r *removal) apply(b *batch) error {
+	n := 0
+	for _, k := range r.keys {
+		inline := true // unknown: deleting a payload that is not there does no harm
+		if n < len(r.entries) && r.entries[n].Key == k {
+			inline = location(r.entries[n].Value.A).inline()
+			n++
+		}
+		if err := b.delete(k, inline); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// committed keeps the extents until the deletion has been committed after
+// all: until then a restart would bring the entries back.
+func (r *removal) committed(err error) {
+	if err != nil {
+		r.t.commits.again(r)
+	} else {
+		for _, e := range r.entries {
+			r.t.segments.free(location(e.Value.A), int64(e.Size))
+		}
+	}
+	if r.done != nil {
+		r.done <- err
+		r.done = nil
+	}
+}
+
+// Delete forgets ks; absent ones, and those a Put is still writing, are
+// passed over. It returns when the deletion survives a kill of the process.
+func (t *Tier) Delete(ctx context.Context, ks []key.Key) error {
+	for len(ks) > 0 {
+		n := min(len(ks), maxRemovals)
+		if err := t.delete(ctx, ks[:n]); err != nil {
+			return fmt.Errorf("disk: delete: %w", err)
+		}
+		ks = ks[n:]
+	}
+	return nil
+}
+
+func (t *Tier) delete(ctx context.Context, ks []key.Key) error {
+	if err := t.open(ctx); err != nil {
+		return err
+	}
+	r := t.newRemoval()
+	done := r.done
+	if err := t.commits.addWith(func() change { return t.forget(r, ks) }); err != nil || len(r.keys) == 0 {
+		return err
+	}
+	return t.wait(ctx, done, nil)
+}
+
+// forget takes ks out of the ledger and into r. During recovery it notes those
+// the scan has not brought yet.
+func (t *Tier) forget(r *removal, ks []key.Key) change {
+	for _, k := range ks {
+		t.scan.forget(k)
+		if e, ok := t.ledger.Remove(k); ok {
+			r.take(e)
+		} else if _, state := t.ledger.Find(k); state == ledger.Absent && t.scan.active.Load() {
+			r.keys = append(r.keys, k)
+		}
+	}
+	return r.orNothing()
+}
+
+// orNothing is r, or no change at all when nothing is left to remove.
+func (r *removal) orNothing() change {
+	if len(r.keys) == 0 {
+		return nil
+	}
+	return r
+}
+
+// drop deletes k if it still is what f says, without waiting.
+func (t *Tier) drop(k key.Key, f found) {
+	r := t.newRemoval()
+	_ = t.commits.addWith(func() change {
+		e, state := t.ledger.Find(k)
+		same := state == ledger.Resident && e.Value == ledger.Value{A: uint64(f.loc), B: f.sum}
+		if !same && (state != ledger.Absent || !t.scan.active.Load()) {
+			return nil
+		}
+		return t.forget(r, []key.Key{k})
+	}) // closed: the checksum will find it again
+}
+
+// Trim evicts by the tier's policy until a payload of n bytes fits under the
+// high watermark; when it has to start it goes on to the low one. It then
+// evicts one at a time until n bytes fit in one piece, up to four times n. It
+// appends the evicted keys to out, also when it fails. While recovery runs
+// nothing is evicted. One Trim runs at a time, the others wait for it.
+func (t *Tier) Trim(ctx context.Context, n int64, out []key.Key) ([]key.Key, error) {
+	out, err := t.trim(ctx, n, out)
+	if err != nil {
+		err = fmt.Errorf("disk: trim for %d bytes: %w", n, err)
+	}
+	return out, err
+}
+
+func (t *Tier) trim(ctx context.Context, n int64, out []key.Key) ([]key.Key, error) {
+	if err := t.open(ctx); err != nil {
+		return out, err
+	}
+	if n > t.o.SegmentBytes {
+		return out, tier.ErrTooLarge
+	}
+	select {
+	case t.trimming <- struct{}{}:
+		defer func() { <-t.trimming }()
+	case <-ctx.Done():
+		return out, ctx.Err()
+	}
+	n = roundUp(n)
+	extra := 4 * n // against fragmentation
+	for started := false; ; started = true {
+		want := t.excess(n, started)
+		scattered := want <= 0 // enough bytes, but perhaps in pieces
+		switch {
+		case scattered && t.fits(n):
+			return out, nil
+		case scattered && extra <= 0:
+			return out, tier.ErrNoSpace
+		case scattered:
+			want = 1 // one more victim may join two pieces
+		}
+		var freed int64
+		var err error
+		out, freed, err = t.evict(ctx, want, out)
+		if err == nil && freed == 0 {
+			err = tier.ErrNoSpace
+		}
+		if err != nil {
+			return out, err
+		}
+		if scattered {
+			extra -= freed
+		}
+	}
+}
+
+// evict removes victims of at least want bytes, one change full at most, and
+// returns when their extents are free.
+func (t *Tier) evict(ctx context.Context, want int64, out []key.Key) ([]key.Key, int64, error) {
+	if t.scan.active.Load() {
+		return out, 0, nil
+	}
+	var freed int64
+	r := t.newRemoval()
+	done := r.done
+	err := t.commits.addWith(func() change {
+		for freed < want && len(r.keys) < maxRemovals {
+			e, ok := t.ledger.Evict()
+			if !ok {
+				break
+			}
+			r.take(e)
+			freed += roundUp(int64(e.Size))
+		}
+		return r.orNothing()
+	})
+	if err != nil || len(r.keys) == 0 {
+		return out, 0, err
+	}
+	out = append(out, r.keys...)
+	return out, freed, t.wait(ctx, done, nil)
+}

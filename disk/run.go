@@ -1,0 +1,117 @@
+package disk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kvstored/kvstored/tier"
+)
+
+// errHung says that the device ended nothing for the whole I/O timeout.
+var errHung = fmt.Errorf("the device does not answer: %w", os.ErrDeadlineExceeded)
+
+// patience is how many I/O timeouts an operation waits while the device is
+// slow but ends requests of others.
+const patience = 8
+
+// Run moves the bytes until ctx ends or Close is called: the workers of the
+// device, the commits, and the maintenance. Operations begun before Run wait
+// for it (ended by their ctx, or the I/O timeout), those after it fail with
+// ErrClosed. What was submitted before the end is committed or failed before
+// Run returns. A device that hangs is left behind after the I/O timeout, with
+// an error.
+func (t *Tier) Run(ctx context.Context) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	t.life.Lock()
+	if t.life.running || t.life.closed {
+		t.life.Unlock()
+		return fmt.Errorf("disk: run: %w", tier.ErrClosed)
+	}
+	t.life.running, t.life.stop = true, stop
+	t.life.Unlock()
+	defer close(t.ended)
+
+	// Commits go on until the device has handed over its last transfers.
+	commits, stopCommits := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopCommits()
+	var g errgroup.Group
+	g.Go(func() error {
+		defer stopCommits()
+		return t.dev.run(ctx)
+	})
+	g.Go(func() error { return t.commits.run(commits) })
+	g.Go(func() error { return t.maintain(ctx) })
+	return g.Wait()
+}
+
+// wait returns what done says, or gives up with ctx or a device that hangs.
+// The transfer, if any, is then taken out of the queue; what is in the kernel
+// ends by itself.
+func (t *Tier) wait(ctx context.Context, done <-chan error, x *transfer) error {
+	timer := time.NewTimer(t.o.IOTimeout)
+	defer timer.Stop()
+	seen := t.progress()
+	var err error
+	for left := patience; err == nil; left-- {
+		select {
+		case err := <-done:
+			return err
+		case <-ctx.Done():
+			err = ctx.Err()
+		case <-t.ended:
+			select {
+			case err := <-done:
+				return err
+			default:
+				err = tier.ErrClosed
+			}
+		case <-timer.C:
+			if at := t.progress(); at == seen || left == 0 {
+				err = errHung
+			} else {
+				seen = at
+				timer.Reset(t.o.IOTimeout)
+			}
+		}
+	}
+	if errors.Is(err, errHung) {
+		t.count.timeouts.Add(1)
+	}
+	if x != nil {
+		t.dev.cancel(x, err)
+	}
+	return err
+}
+
+func (t *Tier) progress() uint64 { return t.dev.progress.Load() + t.commits.progress.Load() }
+
+// calling is work that may hang with the device.
+type calling struct {
+	transfer
+	done  chan error
+	after func()
+}
+
+func (c *calling) finish(err error) {
+	if c.after != nil {
+		c.after()
+	}
+	c.done <- err
+}
+
+// call runs fn as the device's work, so that it cannot hang the caller. after
+// runs once fn is over or will not run, however the caller fared.
+func (t *Tier) call(ctx context.Context, fn func() error, after func()) error {
+	c := &calling{done: make(chan error, 1), after: after}
+	c.transfer.call, c.end = fn, c
+	if err := t.dev.submit(&c.transfer); err != nil {
+		c.finish(err)
+	}
+	return t.wait(ctx, c.done, &c.transfer)
+}

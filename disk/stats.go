@@ -1,0 +1,66 @@
+package disk
+
+import (
+	"sync/atomic"
+
+	"github.com/kvstored/kvstored/tier"
+)
+
+// counters since Open.
+type counters struct {
+	payload                   atomic.Int64 // bytes resident
+	gets, getBytes            atomic.Uint64
+	puts, putBytes, putErrors atomic.Uint64
+	corruptGet, timeouts      atomic.Uint64
+}
+
+// Stats returns a snapshot. UsedBytes is what extents occupy; the counters
+// tell what the files and Badger take.
+func (t *Tier) Stats() tier.Stats {
+	l := t.ledger.Stats()
+	files, used, largest, segments := t.segments.usage()
+	reads, writes, flying := t.dev.depths()
+	n := func(v int64) uint64 { return uint64(max(v, 0)) }
+	flag := func(on bool) uint64 {
+		if on {
+			return 1
+		}
+		return 0
+	}
+	return tier.Stats{
+		Entries:          int64(l.Entries),
+		PayloadBytes:     t.count.payload.Load(),
+		UsedBytes:        used,
+		CapacityBytes:    t.o.CapacityBytes - t.meta(),
+		LargestFreeBytes: max(largest, min(t.o.SegmentBytes, t.growth(files))),
+		Gets:             t.count.gets.Load(),
+		GetBytes:         t.count.getBytes.Load(),
+		Puts:             t.count.puts.Load(),
+		PutBytes:         t.count.putBytes.Load(),
+		Evictions:        l.Evictions,
+		EvictedBytes:     l.EvictedBytes,
+		Corrupt:          t.count.corruptGet.Load(),
+		Counters: map[string]uint64{
+			"direct_io":            flag(t.segments.folder.direct()),
+			"segments":             uint64(segments),
+			"segment_bytes":        n(files),
+			"extent_bytes_written": n(t.segments.written.Load()),
+			"badger_bytes_written": n(t.commits.bytes.Load()),
+			"badger_file_bytes":    n(t.metaBytes.Load()),
+			"badger_reserve_bytes": n(t.o.MetaReserveBytes),
+			"commits":              t.commits.commits.Load(),
+			"commit_queue":         uint64(t.commits.queued()),
+			"read_queue":           uint64(reads),
+			"write_queue":          uint64(writes),
+			"io_in_flight":         uint64(flying),
+			"io_timeouts":          t.count.timeouts.Load(),
+			"io_errors":            t.dev.errors.Load(),
+			"put_errors":           t.count.putErrors.Load(),
+			"corrupt_get":          t.count.corruptGet.Load(),
+			"recovering":           flag(t.scan.active.Load()),
+			"recover_scanned":      t.scan.records.Load(),
+			"recover_lost":         t.scan.lost.Load(),
+			"recover_evicted":      t.scan.evicted.Load(),
+		},
+	}
+}

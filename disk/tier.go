@@ -1,0 +1,255 @@
+package disk
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+
+	"github.com/rs/zerolog"
+
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/record"
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/policy"
+	"github.com/kvstored/kvstored/tier"
+)
+
+var (
+	_ tier.Resident  = (*Tier)(nil)
+	_ tier.Recoverer = (*Tier)(nil)
+)
+
+// Tier is payloads on one disk. Create it with Open; it works while Run runs.
+// It is safe for concurrent use.
+type Tier struct {
+	o        Options
+	log      zerolog.Logger
+	locks    []*os.File
+	segments *segments
+	db       *store
+	dev      *device
+	commits  *committer
+	ledger   *ledger.Ledger
+	count    counters
+	scan     scan
+	uses     uses
+	trimming chan struct{} // held by the one Trim that works
+
+	available atomic.Int64 // on the file system of Path, at the last look
+	metaBytes atomic.Int64 // of Badger, at the last look
+	metaAdded atomic.Int64 // payload bytes put into Badger since
+
+	fills struct {
+		sync.Mutex
+		under map[key.Key]chan struct{} // closed when the Put of a key has ended
+	}
+	life struct {
+		sync.Mutex
+		running, closed bool
+		stop            context.CancelFunc
+	}
+	ended chan struct{} // closed when Run has, or Close without Run
+}
+
+// Open takes the directories and opens what an earlier process left in them.
+// It starts nothing: run Run, then Recover. Another process on the same
+// directories, a foreign directory and a newer format are errors; a damaged
+// database is moved aside, with an error in the log, and the tier starts empty.
+func Open(o Options) (*Tier, error) {
+	return open(o, nil)
+}
+
+// open is Open over another kind of folder, or the system's when f is nil.
+func open(o Options, f folder) (*Tier, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	t := &Tier{o: o, log: o.Log.With().Str("component", "disk").Logger(), trimming: make(chan struct{}, 1), ended: make(chan struct{})}
+	t.fills.under = make(map[key.Key]chan struct{})
+	if err := t.openAll(f); err != nil {
+		t.release()
+		return nil, err
+	}
+	return t, nil
+}
+
+func (t *Tier) openAll(f folder) error {
+	if err := t.claim(); err != nil {
+		return err
+	}
+	if f == nil {
+		own, err := newFolder(t.o.Path, t.o.Buffered)
+		if err != nil {
+			return err
+		}
+		if !own.isDirect && !t.o.Buffered {
+			t.log.Warn().Str("path", t.o.Path).Msg("the file system refuses direct I/O; using buffered I/O")
+		}
+		f = own
+	}
+	p, err := policy.New(t.o.Policy, t.o.CapacityBytes-t.o.MetaReserveBytes)
+	if err != nil {
+		return fmt.Errorf("disk: %w", err)
+	}
+	t.ledger = ledger.New(ledger.Options{CapacityBytes: t.o.CapacityBytes - t.o.MetaReserveBytes, Policy: p})
+	if t.segments, err = openSegments(t.o.Path, f, t.o.SegmentBytes); err != nil {
+		return err
+	}
+	if t.db, err = openStore(t.o.Meta, t.o.MetaReserveBytes, t.log); err != nil {
+		return err
+	}
+	t.dev = newDevice(t.o.IODepth, t.o.IOTimeout)
+	t.commits = newCommitter(t.db)
+	empty, err := t.db.isEmpty()
+	if err != nil {
+		return err
+	}
+	if empty {
+		t.db.tries.succeeded() // nothing to read that could end the process
+	}
+	t.scan.active.Store(!empty || len(t.segments.all()) > 0)
+	return t.look()
+}
+
+// claim locks and checks the directories.
+func (t *Tier) claim() error {
+	lock, set, err := claim(t.o.Path, "")
+	if err != nil {
+		return err
+	}
+	t.locks = append(t.locks, lock)
+	if sameDir(t.o.Path, t.o.Meta) {
+		return nil
+	}
+	if lock, _, err = claim(t.o.Meta, set); err != nil {
+		return err
+	}
+	t.locks = append(t.locks, lock)
+	return nil
+}
+
+func sameDir(a, b string) bool {
+	x, errX := os.Stat(a)
+	y, errY := os.Stat(b)
+	return errX == nil && errY == nil && os.SameFile(x, y)
+}
+
+// release lets go of what open took.
+func (t *Tier) release() error {
+	var err error
+	if t.db != nil {
+		err = t.db.close()
+	}
+	if t.segments != nil {
+		t.segments.close()
+	}
+	for _, lock := range t.locks {
+		_ = lock.Close() // ends the lock
+	}
+	return err
+}
+
+// Name is "disk".
+func (t *Tier) Name() string { return "disk" }
+
+// Close ends Run, waits for it, and closes the files. Calls after it return
+// ErrClosed.
+func (t *Tier) Close() error {
+	t.life.Lock()
+	if t.life.closed {
+		t.life.Unlock()
+		return nil
+	}
+	t.life.closed = true
+	running := t.life.running
+	if running {
+		t.life.stop()
+	}
+	t.life.Unlock()
+	if running {
+		<-t.ended
+	} else { // let go of what waited for Run
+		t.dev.stop()
+		for _, ch := range t.commits.take(true) {
+			ch.committed(tier.ErrClosed)
+		}
+		close(t.ended)
+	}
+	if err := t.release(); err != nil {
+		return fmt.Errorf("disk: close: %w", err)
+	}
+	return nil
+}
+
+// open fails when nothing can be done any more.
+func (t *Tier) open(ctx context.Context) error {
+	select {
+	case <-t.ended:
+		return tier.ErrClosed
+	default:
+		return ctx.Err()
+	}
+}
+
+// Contains sets have[i] for every key that is resident, or, while recovery
+// runs, that has a record.
+func (t *Tier) Contains(ctx context.Context, ks []key.Key, have []bool) error {
+	if err := t.open(ctx); err != nil {
+		return fmt.Errorf("disk: contains: %w", err)
+	}
+	scanning := t.scan.active.Load()
+	t.ledger.Lookup(ks, have)
+	if !scanning {
+		return nil
+	}
+	for i, k := range ks {
+		if have[i] {
+			continue
+		}
+		known, err := t.unscanned(ctx, k, nil)
+		if err != nil {
+			return fmt.Errorf("disk: contains: %w", err)
+		}
+		have[i] = known
+	}
+	return nil
+}
+
+// unscanned reports whether k has a record that recovery may not have come to,
+// and copies it into e. Without anything to recover it is false at once.
+func (t *Tier) unscanned(ctx context.Context, k key.Key, e *record.Entry) (bool, error) {
+	if !t.scan.active.Load() || t.scan.forgotten(k) {
+		return false, nil
+	}
+	// What the call fills is its own: it may go on after this has given up.
+	var got struct {
+		record.Entry
+		found bool
+	}
+	err := t.call(ctx, func() (err error) {
+		got.found, err = t.db.entry(k, &got.Entry)
+		return err
+	}, nil)
+	if err != nil {
+		return false, err
+	}
+	if e != nil {
+		*e = got.Entry
+	}
+	return got.found, nil
+}
+
+// Has reports whether k is resident.
+func (t *Tier) Has(k key.Key) bool {
+	_, state := t.ledger.Find(k)
+	return state == ledger.Resident
+}
+
+// Touch marks the keys of one chain as used, tail first.
+func (t *Tier) Touch(ks []key.Key) {
+	t.ledger.Touch(ks)
+	t.uses.note(ks)
+}

@@ -1,0 +1,80 @@
+package disk
+
+import (
+	"sync"
+
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/record"
+	"github.com/kvstored/kvstored/key"
+)
+
+const (
+	// maxUses a second are written down; more are let go. What is used often
+	// will be used again.
+	maxUses = 4096
+	// useGrain is how old a record's time of last use must be, in seconds,
+	// to be worth a write.
+	useGrain = 60
+)
+
+// uses collects keys whose last use is to be written down, so that recency
+// survives a restart roughly.
+type uses struct {
+	sync.Mutex
+	keys []key.Key
+}
+
+// note keeps the first keys of ks, as many as there is room for.
+func (u *uses) note(ks []key.Key) {
+	u.Lock()
+	defer u.Unlock()
+	n := min(len(ks), maxUses-len(u.keys))
+	u.keys = append(u.keys, ks[:n]...)
+}
+
+func (u *uses) take() []key.Key {
+	u.Lock()
+	defer u.Unlock()
+	ks := u.keys
+	u.keys = nil
+	return ks
+}
+
+// saveUses queues the collected uses.
+func (t *Tier) saveUses() {
+	if ks := t.uses.take(); len(ks) > 0 {
+		_ = t.commits.add(&useNotes{t: t, keys: ks}) // closed: the order suffers, no more
+	}
+}
+
+// useNotes rewrites the records of keys with the present time.
+type useNotes struct {
+	t    *Tier
+	keys []key.Key
+}
+
+// apply asks the ledger about each key: a deletion that is queued before this
+// has taken the key out of it already, and must not be undone.
+func (u *useNotes) apply(b *batch) error {
+	at := now()
+	for _, k := range u.keys {
+		known, state := u.t.ledger.Find(k)
+		if state != ledger.Resident {
+			continue
+		}
+		var e record.Entry
+		found, err := u.t.db.entry(k, &e)
+		if err != nil || !found || at-e.Used < useGrain || known.Value != valueOf(&e) {
+			continue
+		}
+		e.Used = at
+		e.Hits++
+		dbKey := record.EntryKey(k)
+		if err := b.rewrite(&e, dbKey[:]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (u *useNotes) committed(error) {}

@@ -1,0 +1,107 @@
+package server
+
+import (
+	"sync/atomic"
+
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier"
+)
+
+type counters struct {
+	connections, refused, requests, errors, malformed, pushes, revoked, differs atomic.Uint64
+
+	prefetches, askedChunks, askedTokens       atomic.Uint64
+	matchedChunks, matchedTokens               atomic.Uint64
+	hitChunks, hitTokens                       [tier.Places]atomic.Uint64
+	storedChunks, storedBytes, leases, gotBack atomic.Uint64
+}
+
+// asked counts a prefetch and what it found.
+func (c *counters) asked(chain *key.Chain, m *tier.Match) {
+	tokens := uint64(0)
+	for _, t := range chain.Tokens[chain.Skip:] {
+		tokens += uint64(t)
+	}
+	c.prefetches.Add(1)
+	c.leases.Add(1)
+	c.askedChunks.Add(uint64(chain.Len() - chain.Skip))
+	c.askedTokens.Add(tokens)
+	c.matchedChunks.Add(uint64(m.Chunks))
+	c.matchedTokens.Add(m.Tokens)
+}
+
+// hit counts the final prefix of a job.
+func (c *counters) hit(in [tier.Places]tier.Count) {
+	c.gotBack.Add(1)
+	for p, n := range in {
+		c.hitChunks[p].Add(uint64(n.Chunks))
+		c.hitTokens[p].Add(n.Tokens)
+	}
+}
+
+// got counts one chunk of an inline get.
+func (c *counters) got(p tier.Place, tokens uint32) {
+	c.hitChunks[p].Add(1)
+	c.hitTokens[p].Add(uint64(tokens))
+}
+
+func (c *counters) stored(refs []tier.Ref) {
+	c.storedChunks.Add(uint64(len(refs)))
+	for _, r := range refs {
+		c.storedBytes.Add(uint64(r.Block.Len()))
+	}
+}
+
+// Stats is a snapshot of a server's counters since the start.
+type Stats struct {
+	Connections      int                   `json:"connections"`
+	ConnectionsTotal uint64                `json:"connections_total"`
+	Refused          uint64                `json:"connections_refused"`
+	Requests         uint64                `json:"requests"`
+	Errors           uint64                `json:"errors"`
+	Malformed        uint64                `json:"malformed_frames"`
+	Pushes           uint64                `json:"pushes"`
+	LeasesLive       int64                 `json:"leases_live"`
+	Revoked          uint64                `json:"revoked"` // leases and fills that grew too old
+	Differs          uint64                `json:"put_differs"`
+	Prefetches       uint64                `json:"prefetches"`
+	AskedChunks      uint64                `json:"asked_chunks"`
+	AskedTokens      uint64                `json:"asked_tokens"`
+	MatchedChunks    uint64                `json:"matched_chunks"`
+	MatchedTokens    uint64                `json:"matched_tokens"`
+	HitChunks        map[tier.Place]uint64 `json:"hit_chunks"` // in final prefixes, by where they were found
+	HitTokens        map[tier.Place]uint64 `json:"hit_tokens"`
+	StoredChunks     uint64                `json:"stored_chunks"`
+	StoredBytes      uint64                `json:"stored_bytes"`
+}
+
+// Stats returns a snapshot. Hits are counted when a job's lease ends.
+func (s *Server) Stats() Stats {
+	c := &s.count
+	st := Stats{
+		Connections:      s.connections(),
+		ConnectionsTotal: c.connections.Load(),
+		Refused:          c.refused.Load(),
+		Requests:         c.requests.Load(),
+		Errors:           c.errors.Load(),
+		Malformed:        c.malformed.Load(),
+		Pushes:           c.pushes.Load(),
+		LeasesLive:       int64(c.leases.Load() - c.gotBack.Load()),
+		Revoked:          c.revoked.Load(),
+		Differs:          c.differs.Load(),
+		Prefetches:       c.prefetches.Load(),
+		AskedChunks:      c.askedChunks.Load(),
+		AskedTokens:      c.askedTokens.Load(),
+		MatchedChunks:    c.matchedChunks.Load(),
+		MatchedTokens:    c.matchedTokens.Load(),
+		HitChunks:        make(map[tier.Place]uint64),
+		HitTokens:        make(map[tier.Place]uint64),
+		StoredChunks:     c.storedChunks.Load(),
+		StoredBytes:      c.storedBytes.Load(),
+	}
+	for p := tier.CPU; p < tier.Places; p++ {
+		st.HitChunks[p] = c.hitChunks[p].Load()
+		st.HitTokens[p] = c.hitTokens[p].Load()
+	}
+	return st
+}

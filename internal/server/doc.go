@@ -1,0 +1,17 @@
+// Package server speaks the protocol of docs/protocol.md over a Unix socket:
+// it owns connections, their rights, leases, fills, pins and limits, and
+// turns frames into calls of a tier.Stack.
+//
+// It never knows which tiers there are or how they store anything.
+//
+// One goroutine a connection reads requests and answers whatever need not
+// wait; what waits (wait, flush, delete, a get from below, a running job)
+// has a goroutine of its own that the connection waits for when it ends.
+//
+// Locks: session.mu guards a connection's tables, job.mu one job's lease,
+// output.mu the queue of frames; none is held while another is taken, nor
+// over I/O, hashing or a call of the Stack.
+//
+// Buffers: a frame's body is valid until the next read; what outlives the
+// request is copied. Payloads are read and written where they lie.
+package server

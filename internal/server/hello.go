@@ -1,0 +1,180 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+
+	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/extent"
+	"github.com/kvstored/kvstored/internal/wire"
+	"github.com/kvstored/kvstored/key"
+)
+
+const (
+	// defaultStaging is the window of a client that names no size, and
+	// maxStaging the most one gets: what fills may hold is bounded by the
+	// budget anyway.
+	defaultStaging = 64 << 20
+	maxStaging     = 1 << 30
+)
+
+// hello reads the first frame and answers it. On an error the client has been
+// told, if it can be.
+func (c *session) hello(uc *net.UnixConn) error {
+	h, body, err := c.conn.ReadFrame()
+	if err != nil {
+		if errors.Is(err, wire.ErrFrameTooLarge) {
+			c.out.send(wire.AppendError(nil, wire.OpHello, 0, wire.StatusTooLarge, err.Error()))
+		}
+		return err
+	}
+	reply, files, err := c.greet(h, body, uc)
+	if err != nil {
+		c.server.count.malformed.Add(1)
+		c.out.send(wire.AppendError(nil, h.Op, h.ID, statusOf(err), err.Error()))
+		return err
+	}
+	return c.conn.WriteFiles(wire.AppendReply(nil, wire.OpHello, h.ID, reply), files...)
+}
+
+func (c *session) greet(h wire.Header, body []byte, uc *net.UnixConn) (*wire.HelloReply, []*os.File, error) {
+	if h.Kind != wire.KindRequest || h.Op != wire.OpHello {
+		return nil, nil, refuse(wire.StatusBadRequest, "the first frame is %s %s; start with hello", h.Op, h.Kind)
+	}
+	var req wire.HelloRequest
+	if err := req.Decode(body); err != nil {
+		return nil, nil, err
+	}
+	if !req.Speaks(wire.Version) {
+		return nil, nil, refuse(wire.StatusVersion, "the client speaks versions %d to %d, the daemon %d; update the older one", req.MinVersion, req.MaxVersion, wire.Version)
+	}
+	uid, err := peerUID(c.conn.SyscallConn())
+	if err != nil {
+		return nil, nil, fmt.Errorf("hello: %w", err)
+	}
+	o := &c.server.o
+	if c.rights = o.rights(uid); c.rights == 0 {
+		return nil, nil, refuse(wire.StatusDenied, "user %d may not connect; add it to listen.allow_uids", uid)
+	}
+	c.log = o.Log.With().Str("client", req.Name).Logger()
+	reply := &wire.HelloReply{
+		Version: wire.Version, Rights: c.rights, Epoch: o.Epoch,
+		MaxBodyBytes: wire.MaxBodyBytes, MaxPayloadBytes: wire.MaxPayloadBytes,
+		LeaseMillis: uint32(o.LeaseMaxAge.Milliseconds()), Server: o.Version,
+	}
+	if req.HasSpace {
+		if reply.Space, err = c.spaces.open(req.Space); err != nil {
+			return nil, nil, err
+		}
+		reply.HasSpace = true
+	}
+	files, err := c.grant(&req, reply, uc)
+	return reply, files, err
+}
+
+// grant gives the client what it wants and may have.
+func (c *session) grant(req *wire.HelloRequest, reply *wire.HelloReply, uc *net.UnixConn) ([]*os.File, error) {
+	o := &c.server.o
+	var files []*os.File
+	if req.Wants&wire.FeaturePushes != 0 {
+		c.pushes = true
+		reply.Granted |= wire.FeaturePushes
+	}
+	file := o.Arena.File()
+	if req.Wants&wire.FeatureArena == 0 || file == nil {
+		return nil, nil
+	}
+	files = append(files, file)
+	reply.Granted |= wire.FeatureArena
+	reply.ArenaBytes = uint64(o.Arena.Stats().CapacityBytes)
+	if c.rights&wire.RightWrite != 0 {
+		window, err := c.grantPuts(req, reply, uc)
+		if err != nil {
+			return nil, err
+		}
+		if window != nil {
+			files = append(files, window)
+		}
+	}
+	reply.Puts = c.puts
+	reply.Descriptors = uint8(len(files))
+	return files, nil
+}
+
+func (c *session) grantPuts(req *wire.HelloRequest, reply *wire.HelloReply, uc *net.UnixConn) (*os.File, error) {
+	o := &c.server.o
+	if o.Direct && req.Wants&wire.FeatureDirect != 0 {
+		peer, err := arena.PeerOf(uc)
+		if err != nil {
+			return nil, fmt.Errorf("hello: direct puts need to know when the client's process ends: %w", err)
+		}
+		c.peer, c.puts = peer, wire.PutDirect
+		reply.Granted |= wire.FeatureDirect
+		return nil, nil
+	}
+	if req.Wants&wire.FeatureStaging == 0 {
+		return nil, nil
+	}
+	n := req.StagingBytes
+	if n == 0 {
+		n = defaultStaging
+	}
+	n = min(n, maxStaging)
+	n = (n + extent.UnitBytes - 1) / extent.UnitBytes * extent.UnitBytes
+	st, err := newStaging(int64(n))
+	if errors.Is(err, errors.ErrUnsupported) {
+		return nil, nil // inline only
+	}
+	if err != nil {
+		return nil, fmt.Errorf("hello: %w", err)
+	}
+	c.staging, c.puts = st, wire.PutStaged
+	reply.Granted |= wire.FeatureStaging
+	reply.StagingBytes = n
+	return st.window.File(), nil
+}
+
+// spaces are the open spaces of a connection; handles are indices.
+type spaces struct {
+	defaults *Options
+	list     []openSpace
+}
+
+type openSpace struct {
+	builder *key.Builder
+	info    wire.SpaceInfo
+}
+
+// open returns the handle of a space.
+func (s *spaces) open(sp key.Space) (wire.SpaceInfo, error) {
+	if sp.ChunkTokens == 0 {
+		sp.ChunkTokens = s.defaults.ChunkTokens
+	}
+	if sp.Method == "" {
+		sp.Method = key.Method(s.defaults.Method)
+	}
+	b, err := key.NewBuilder(sp)
+	if err != nil {
+		return wire.SpaceInfo{}, refuse(wire.StatusBadRequest, "open space: %v", err)
+	}
+	for _, o := range s.list {
+		if o.info.ID == b.Space() {
+			return o.info, nil
+		}
+	}
+	if len(s.list) >= maxLive {
+		return wire.SpaceInfo{}, refuse(wire.StatusOverBudget, "open space: this connection has %d; use another connection", maxLive)
+	}
+	info := wire.SpaceInfo{Handle: uint32(len(s.list)), ID: b.Space(), ChunkTokens: uint32(sp.ChunkTokens)}
+	s.list = append(s.list, openSpace{b, info})
+	return info, nil
+}
+
+func (s *spaces) get(handle uint32) (openSpace, error) {
+	if int(handle) >= len(s.list) {
+		return openSpace{}, refuse(wire.StatusUnknownSpace, "space %d is not open on this connection; listspace first", handle)
+	}
+	return s.list[handle], nil
+}

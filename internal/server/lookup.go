@@ -1,0 +1,45 @@
+package server
+
+import (
+	"github.com/kvstored/kvstored/internal/wire"
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier"
+)
+
+func (c *session) lookup(h wire.Header, body []byte) error {
+	var req wire.LookupRequest
+	if err := req.Decode(body); err != nil {
+		return err
+	}
+	var chain key.Chain
+	if err := c.chain(&chain, &req.Chain); err != nil {
+		return err
+	}
+	m, err := c.server.o.Stack.Match(c.ctx, &chain, searchSet(req.Search))
+	if err != nil {
+		return err
+	}
+	c.reply(h, &wire.LookupReply{Match: matchOf(&m)})
+	return nil
+}
+
+// searchSet turns the protocol's tiers into the Stack's; both count nearest
+// first.
+func searchSet(t wire.Tiers) tier.Set {
+	if t == 0 {
+		return tier.All
+	}
+	return tier.Set(t)
+}
+
+func matchOf(m *tier.Match) (out wire.Match) {
+	out.Total = countOf(m.Count)
+	for p, n := range m.In {
+		out.Tiers[p] = countOf(n)
+	}
+	return out
+}
+
+func countOf(n tier.Count) wire.Count {
+	return wire.Count{Chunks: uint32(n.Chunks), Tokens: n.Tokens}
+}

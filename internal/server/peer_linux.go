@@ -1,0 +1,23 @@
+package server
+
+import (
+	"fmt"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// peerUID is the user on the other end of a socket, as the kernel knows it.
+func peerUID(raw syscall.RawConn) (uint32, error) {
+	var cred *unix.Ucred
+	var err error
+	if cerr := raw.Control(func(fd uintptr) {
+		cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); cerr != nil {
+		return 0, cerr
+	}
+	if err != nil {
+		return 0, fmt.Errorf("peer credentials: %w", err)
+	}
+	return cred.Uid, nil
+}

@@ -15,7 +15,7 @@ var benchSizes = []int{256 << 10, mib, 4 * mib}
 
 func benchTier(b *testing.B) (*Tier, memory) {
 	o := testOptions(b.TempDir())
-	o.CapacityBytes, o.MetaReserveBytes, o.SegmentBytes = 1100*mib, 64*mib, 256*mib; o.IODepth=4
+	o.CapacityBytes, o.MetaReserveBytes, o.SegmentBytes = 1100*mib, 64*mib, 256*mib
 	d, _ := start(b, o, nil)
 	return d, newMemory(b)
 }

@@ -36,7 +36,7 @@ func (t *Tier) Get(ctx context.Context, k key.Key, a tier.Allocator) (arena.Bloc
 }
 
 func (t *Tier) get(ctx context.Context, k key.Key, a tier.Allocator) (arena.Block, error) {
-	if err := t.open(ctx); err != nil {
+	if err := t.usable(ctx); err != nil {
 		return arena.Block{}, err
 	}
 	f, err := t.find(ctx, k)
@@ -67,7 +67,7 @@ func (t *Tier) get(ctx context.Context, k key.Key, a tier.Allocator) (arena.Bloc
 	if err == nil {
 		t.drop(k, f)
 		t.count.corruptGet.Add(1)
-		t.log.Error().Hex("key", k.Hash[:]).Uint32("segment", f.loc.segment()).Int64("offset", f.loc.offset()).
+		t.trouble.Error().Hex("key", k.Hash[:]).Uint32("segment", f.loc.segment()).Int64("offset", f.loc.offset()).
 			Msg("payload does not match its checksum; entry deleted")
 		err = tier.ErrCorrupt
 	}

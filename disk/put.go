@@ -25,7 +25,7 @@ func (t *Tier) Put(ctx context.Context, e tier.Entry) error {
 }
 
 func (t *Tier) put(ctx context.Context, e tier.Entry) error {
-	if err := t.open(ctx); err != nil {
+	if err := t.usable(ctx); err != nil {
 		return err
 	}
 	if n := e.Block.Len(); n == 0 || uint32(n) != e.Size || !e.Block.Sealed() {
@@ -74,9 +74,12 @@ func (t *Tier) begin(e tier.Entry) (id ledger.ID, others <-chan struct{}, err er
 	return id, nil, nil
 }
 
-func (t *Tier) endFill(k key.Key) {
+// endFill runs end, which publishes or aborts k in the ledger, and wakes who
+// waits for that. Both under the lock: a Put may begin as soon as end is over.
+func (t *Tier) endFill(k key.Key, end func()) {
 	t.fills.Lock()
 	defer t.fills.Unlock()
+	end()
 	close(t.fills.under[k])
 	delete(t.fills.under, k)
 }
@@ -180,8 +183,7 @@ func (w *writing) committed(err error) {
 		w.fail(err)
 		return
 	}
-	w.t.ledger.Publish([]ledger.ID{w.id}, false)
-	w.t.endFill(w.entry.Key)
+	w.t.endFill(w.entry.Key, func() { w.t.ledger.Publish([]ledger.ID{w.id}, false) })
 	w.t.count.puts.Add(1)
 	w.t.count.putBytes.Add(uint64(w.entry.Size))
 	w.t.count.payload.Add(int64(w.entry.Size))
@@ -198,9 +200,8 @@ func (w *writing) fail(err error) {
 
 // giveUp undoes begin and place.
 func (w *writing) giveUp() {
-	w.t.ledger.Abort(w.id)
 	if w.seg != nil {
 		w.t.segments.free(w.loc, int64(w.entry.Size))
 	}
-	w.t.endFill(w.entry.Key)
+	w.t.endFill(w.entry.Key, func() { w.t.ledger.Abort(w.id) })
 }

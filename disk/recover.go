@@ -68,7 +68,7 @@ func (s *scan) unlessForgotten(k key.Key, fn func() bool) bool {
 // the database for what the ledger does not know. A scan ended by ctx leaves
 // the tier in that state; call Recover again.
 func (t *Tier) Recover(ctx context.Context, emit func([]tier.Record)) error {
-	if err := t.open(ctx); err != nil {
+	if err := t.usable(ctx); err != nil {
 		return fmt.Errorf("disk: recover: %w", err)
 	}
 	if !t.scan.active.Load() {

@@ -1,16 +1,12 @@
 package disk
 
 import (
-	"bytes"
 	"context"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 
 	"github.com/dgraph-io/badger/v4"
-	"github.com/rs/zerolog"
 
 	"github.com/kvstored/kvstored/internal/record"
 	"github.com/kvstored/kvstored/key"
@@ -247,98 +243,6 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-func TestCorruptPayload(t *testing.T) {
-	o := testOptions(t.TempDir())
-	m := newMemory(t)
-	d, stop := start(t, o, nil)
-	for i := range 4 {
-		mustPut(t, d, m, i, 100_000)
-	}
-	mustPut(t, d, m, 9, 100) // inline
-	var e record.Entry
-	if _, err := d.db.entry(keyOf(2), &e); err != nil {
-		t.Fatal(err)
-	}
-	dbKey := record.PayloadKey(keyOf(9))
-	if err := d.db.db.Update(func(txn *badger.Txn) error { return txn.Set(dbKey[:], make([]byte, 100)) }); err != nil {
-		t.Fatal(err)
-	}
-	stop()
-	flip(t, segmentFiles(t, o.Path)[0], e.Extent.Offset+99_999)
-
-	d, _ = start(t, o, nil)
-	recoverAll(t, d)
-	for i := range 4 {
-		if i == 2 {
-			wantErr(t, get(t, d, m, i, 100_000), tier.ErrCorrupt)
-			wantErr(t, get(t, d, m, i, 100_000), tier.ErrNotFound)
-			mustPut(t, d, m, i, 100_000)
-		}
-		mustGet(t, d, m, i, 100_000)
-	}
-	wantErr(t, get(t, d, m, 9, 100), tier.ErrCorrupt)
-	wantErr(t, get(t, d, m, 9, 100), tier.ErrNotFound)
-	if s := d.Stats(); s.Corrupt != 2 || s.Counters["corrupt_get"] != 2 {
-		t.Fatalf("corrupt: %d", s.Corrupt)
-	}
-	if blocks := m.Stats().Blocks; blocks != 0 {
-		t.Fatalf("%d blocks leaked", blocks)
-	}
-}
-
-func flip(t *testing.T, path string, off int64) {
-	t.Helper()
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close() //nolint:errcheck
-	var b [1]byte
-	if _, err := f.ReadAt(b[:], off); err != nil {
-		t.Fatal(err)
-	}
-	b[0] ^= 0x40
-	if _, err := f.WriteAt(b[:], off); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func TestTruncatedAndOrphanSegments(t *testing.T) {
-	o := testOptions(t.TempDir())
-	m := newMemory(t)
-	d, stop := start(t, o, nil)
-	for i := range 12 {
-		mustPut(t, d, m, i, mib)
-	}
-	mustGet(t, d, m, 3, mib)
-	stop()
-	first := segmentFiles(t, o.Path)[0]
-	if err := os.Truncate(first, 2*mib+mib/2); err != nil {
-		t.Fatal(err)
-	}
-	orphan := filepath.Join(o.Path, segmentName(50))
-	if err := os.WriteFile(orphan, make([]byte, mib), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	d, _ = start(t, o, nil)
-	got := recoverAll(t, d)
-	if len(got) == 12 || len(got) < 4 {
-		t.Fatalf("recovered %d of 12 after the cut", len(got))
-	}
-	for i := range 12 {
-		if _, is := got[keyOf(i)]; is {
-			mustGet(t, d, m, i, mib)
-		} else {
-			wantErr(t, get(t, d, m, i, mib), tier.ErrNotFound)
-		}
-	}
-	if _, err := os.Stat(orphan); !os.IsNotExist(err) {
-		t.Fatalf("orphan segment is still there: %v", err)
-	}
-	mustPut(t, d, m, 99, 5000)
-	checkBooks(t, d)
-}
-
 func TestSmallerCapacityEvictsFirst(t *testing.T) {
 	o := testOptions(t.TempDir())
 	m := newMemory(t)
@@ -366,52 +270,5 @@ func TestSmallerCapacityEvictsFirst(t *testing.T) {
 		if _, is := got[keyOf(i)]; is {
 			mustGet(t, d, m, i, mib)
 		}
-	}
-}
-
-func TestDamagedDatabaseIsMovedAside(t *testing.T) {
-	o := testOptions(t.TempDir())
-	m := newMemory(t)
-	d, stop := start(t, o, nil)
-	mustPut(t, d, m, 1, mib)
-	stop()
-	path := filepath.Join(o.Path, storeName, "MANIFEST")
-	if err := os.WriteFile(path, []byte("garbage, and quite a lot of it"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	var log bytes.Buffer
-	o.Log = zerolog.New(&log)
-	d, _ = start(t, o, nil)
-	if !bytes.Contains(log.Bytes(), []byte("moved aside")) {
-		t.Fatalf("nothing in the log: %s", log.Bytes())
-	}
-	wantErr(t, get(t, d, m, 1, mib), tier.ErrNotFound)
-	if got := recoverAll(t, d); len(got) != 0 {
-		t.Fatalf("recovered %d entries from nothing", len(got))
-	}
-	if n := len(segmentFiles(t, o.Path)); n != 0 {
-		t.Fatalf("%d orphan segments", n)
-	}
-	mustPut(t, d, m, 1, mib)
-	mustGet(t, d, m, 1, mib)
-}
-
-func TestStartsThatNeverEndAreCounted(t *testing.T) {
-	o := testOptions(t.TempDir())
-	m := newMemory(t)
-	d, stop := start(t, o, nil)
-	mustPut(t, d, m, 1, mib)
-	stop()
-	a := attempts{filepath.Join(o.Path, startsName)}
-	for range maxFailedStarts {
-		if _, err := a.begin(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	d, _ = start(t, o, nil)
-	wantErr(t, get(t, d, m, 1, mib), tier.ErrNotFound)
-	recoverAll(t, d)
-	if _, err := os.Stat(a.path); !os.IsNotExist(err) {
-		t.Fatalf("starts are still counted: %v", err)
 	}
 }

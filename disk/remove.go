@@ -75,7 +75,7 @@ func (t *Tier) Delete(ctx context.Context, ks []key.Key) error {
 }
 
 func (t *Tier) delete(ctx context.Context, ks []key.Key) error {
-	if err := t.open(ctx); err != nil {
+	if err := t.usable(ctx); err != nil {
 		return err
 	}
 	r := t.newRemoval()
@@ -135,7 +135,7 @@ func (t *Tier) Trim(ctx context.Context, n int64, out []key.Key) ([]key.Key, err
 }
 
 func (t *Tier) trim(ctx context.Context, n int64, out []key.Key) ([]key.Key, error) {
-	if err := t.open(ctx); err != nil {
+	if err := t.usable(ctx); err != nil {
 		return out, err
 	}
 	if n > t.o.SegmentBytes {

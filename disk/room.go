@@ -85,7 +85,6 @@ func (t *Tier) grow(ctx context.Context, n int64) error {
 func (t *Tier) maintain(ctx context.Context) error {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
-	var last error
 	for {
 		select {
 		case <-ctx.Done():
@@ -98,10 +97,9 @@ func (t *Tier) maintain(ctx context.Context) error {
 			}
 			return t.look()
 		}, nil)
-		if err != nil && last == nil && ctx.Err() == nil { // said once, until it works again
-			t.log.Warn().Err(err).Msg("maintenance failed")
+		if err != nil && ctx.Err() == nil {
+			t.trouble.Warn().Err(err).Msg("maintenance failed")
 		}
-		last = err
 		t.saveUses()
 	}
 }
@@ -109,7 +107,7 @@ func (t *Tier) maintain(ctx context.Context) error {
 // Sync makes everything Put so far survive a power failure: the extents, then
 // the records.
 func (t *Tier) Sync(ctx context.Context) error {
-	if err := t.open(ctx); err != nil {
+	if err := t.usable(ctx); err != nil {
 		return err
 	}
 	return t.call(ctx, func() error {

@@ -1,6 +1,7 @@
 package disk
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -75,7 +76,7 @@ func openSegments(dir string, f folder, size int64) (*segments, error) {
 	}
 	for _, name := range names {
 		n, err := strconv.ParseUint(strings.TrimPrefix(name.Name(), segmentPrefix), 10, 32)
-		if err != nil || name.Name() != segmentName(uint32(n)) {
+		if err != nil || n == 0 || name.Name() != segmentName(uint32(n)) {
 			continue
 		}
 		if err := s.openOld(uint32(n)); err != nil {
@@ -214,8 +215,9 @@ func (s *segments) unlink(list []*segment) error {
 	var first error
 	for _, g := range list {
 		_ = g.file.Close()
-		if err := os.Remove(g.path); err != nil && !os.IsNotExist(err) && first == nil {
-			first = fmt.Errorf("disk: remove empty segment: %w", err)
+		if err := os.Remove(g.path); err != nil && !os.IsNotExist(err) {
+			first = cmp.Or(first, fmt.Errorf("disk: remove empty segment: %w", err))
+			continue // it still takes its room; the next start tries again
 		}
 		s.mu.Lock()
 		s.mu.bytes -= g.blocks

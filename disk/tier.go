@@ -6,6 +6,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/rs/zerolog"
 
@@ -26,6 +27,7 @@ var (
 type Tier struct {
 	o        Options
 	log      zerolog.Logger
+	trouble  zerolog.Logger // log for what may come in floods
 	locks    []*os.File
 	segments *segments
 	db       *store
@@ -68,6 +70,7 @@ func open(o Options, f folder) (*Tier, error) {
 		return nil, err
 	}
 	t := &Tier{o: o, log: o.Log.With().Str("component", "disk").Logger(), trimming: make(chan struct{}, 1), ended: make(chan struct{})}
+	t.trouble = t.log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})
 	t.fills.under = make(map[key.Key]chan struct{})
 	if err := t.openAll(f); err != nil {
 		t.release()
@@ -184,8 +187,8 @@ func (t *Tier) Close() error {
 	return nil
 }
 
-// open fails when nothing can be done any more.
-func (t *Tier) open(ctx context.Context) error {
+// usable fails when nothing can be done any more.
+func (t *Tier) usable(ctx context.Context) error {
 	select {
 	case <-t.ended:
 		return tier.ErrClosed
@@ -197,7 +200,7 @@ func (t *Tier) open(ctx context.Context) error {
 // Contains sets have[i] for every key that is resident, or, while recovery
 // runs, that has a record.
 func (t *Tier) Contains(ctx context.Context, ks []key.Key, have []bool) error {
-	if err := t.open(ctx); err != nil {
+	if err := t.usable(ctx); err != nil {
 		return fmt.Errorf("disk: contains: %w", err)
 	}
 	scanning := t.scan.active.Load()

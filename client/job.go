@@ -240,14 +240,32 @@ func (j *Job) Renew(ctx context.Context) (time.Duration, error) {
 // Release ends the job and gives the lease back. Only if it returns nil are
 // the bytes that were read good: an error that is ErrRevoked says that the
 // lease ended before, any other that nobody knows.
-func (j *Job) Release(ctx context.Context) error {
+func (j *Job) Release(ctx context.Context) error { return j.ReleaseSoon().Wait(ctx) }
+
+// ReleaseSoon is Release without a round trip of its own: the request goes out
+// with the next one on this connection, or with Wait.
+func (j *Job) ReleaseSoon() *Release {
 	j.end()
-	var m wire.ReleaseReply
-	if err := j.c.link.do(ctx, wire.OpRelease, &wire.JobRequest{Job: j.id}, m.Decode, nil); err != nil {
+	r := &Release{job: j}
+	r.call = j.c.link.later(wire.OpRelease, &wire.JobRequest{Job: j.id}, r.reply.Decode)
+	return r
+}
+
+// Release is the end of a lease on its way.
+type Release struct {
+	job   *Job
+	call  *call
+	reply wire.ReleaseReply
+}
+
+// Wait returns what Job.Release does. Call it once, before what was read is
+// trusted.
+func (r *Release) Wait(ctx context.Context) error {
+	if err := r.job.c.link.finish(ctx, r.call); err != nil {
 		return err
 	}
-	if m.Outcome != wire.OutcomeOK {
-		return refuse("release", ErrRevoked, "the lease of job %d did not hold: forget what was read, and renew in time or raise lease.max_age", j.id)
+	if r.reply.Outcome != wire.OutcomeOK {
+		return refuse("release", ErrRevoked, "the lease of job %d did not hold: forget what was read, and renew in time or raise lease.max_age", r.job.id)
 	}
 	return nil
 }

@@ -28,6 +28,7 @@ type link struct {
 		sync.Mutex
 		calls   map[uint64]*call
 		next    uint64
+		late    []byte // whole requests that go out with the next one
 		orphans []orphan
 		err     error // why down is closed
 	}
@@ -109,6 +110,51 @@ func (l *link) exchange(ctx context.Context, m *message) error {
 	return err
 }
 
+// later registers a request that goes out with the next one, or with finish.
+// On a link that is down the call has failed.
+func (l *link) later(op wire.Op, req wire.Message, take func([]byte) error) *call {
+	c := &call{op: op, done: make(chan struct{}, 1), take: take}
+	if err := l.register(c); err != nil {
+		c.err = err
+		c.done <- struct{}{}
+		return c
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mu.late = wire.AppendRequest(l.mu.late, op, c.id, req)
+	return c
+}
+
+// finish waits for the reply to a later request, sending it if nobody has.
+func (l *link) finish(ctx context.Context, c *call) error {
+	if err := l.send(ctx, 0, nil); err != nil {
+		return err
+	}
+	if err := l.await(ctx, c.done); err != nil {
+		if !l.leave(c) {
+			return err
+		}
+		<-c.done // it is just being delivered
+	}
+	return c.err
+}
+
+// takeLate appends the later requests to dst.
+func (l *link) takeLate(dst []byte) []byte {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	dst = append(dst, l.mu.late...)
+	l.mu.late = l.mu.late[:0]
+	return dst
+}
+
+// keepLate takes back later requests that were not sent.
+func (l *link) keepLate(frames []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mu.late = append(l.mu.late, frames...)
+}
+
 func (l *link) register(c *call) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -140,7 +186,7 @@ func (l *link) leave(c *call) (delivered bool) {
 	return false
 }
 
-// send writes one request frame.
+// send writes the later requests, and m unless it is nil.
 func (l *link) send(ctx context.Context, id uint64, m *message) error {
 	select {
 	case <-l.writer:
@@ -157,29 +203,52 @@ func (l *link) send(ctx context.Context, id uint64, m *message) error {
 	if cap(l.out) > keepWriteBytes {
 		l.out = nil
 	}
-	l.out = m.head(wire.Begin(l.out[:0], wire.Header{Kind: wire.KindRequest, Op: m.op, ID: id}))
-	headBytes := len(l.out)
+	l.out = l.takeLate(l.out[:0])
+	late := len(l.out)
+	if m == nil {
+		if late == 0 {
+			return nil
+		}
+		m = &message{}
+	} else if err := l.encode(id, m); err != nil {
+		l.keepLate(l.out[:late])
+		return err
+	}
+	head := len(l.out)
 	if m.tail != nil {
 		l.out = m.tail(l.out)
 	}
-	body := int64(len(l.out) - wire.HeaderBytes)
-	for _, p := range m.payloads {
-		body += int64(len(p))
+	sent, err := l.write(ctx, false, l.out[:head])
+	if !sent && err != nil {
+		l.keepLate(l.out[:late])
 	}
-	if body > l.maxBody {
-		return refuse(m.op.String(), ErrTooLarge, "the request has %d bytes, the daemon takes %d: send a shorter prompt, its hashes, or fewer chunks", body, l.maxBody)
-	}
-	wire.SetBodyBytes(l.out, uint32(body))
-	sent, err := l.write(ctx, false, l.out[:headBytes])
 	for _, p := range m.payloads {
 		if err == nil {
 			sent, err = l.write(ctx, sent, p)
 		}
 	}
-	if err == nil && headBytes < len(l.out) {
-		_, err = l.write(ctx, sent, l.out[headBytes:])
+	if err == nil && head < len(l.out) {
+		_, err = l.write(ctx, sent, l.out[head:])
 	}
 	return err
+}
+
+// encode appends the frame of m up to its payloads, with the length of all.
+func (l *link) encode(id uint64, m *message) error {
+	start := len(l.out)
+	l.out = m.head(wire.Begin(l.out, wire.Header{Kind: wire.KindRequest, Op: m.op, ID: id}))
+	body := int64(len(l.out) - start - wire.HeaderBytes)
+	for _, p := range m.payloads {
+		body += int64(len(p))
+	}
+	if m.tail != nil {
+		body += int64(len(m.tail(l.out)) - len(l.out))
+	}
+	if body > l.maxBody {
+		return refuse(m.op.String(), ErrTooLarge, "the request has %d bytes, the daemon takes %d: send a shorter prompt, its hashes, or fewer chunks", body, l.maxBody)
+	}
+	wire.SetBodyBytes(l.out[start:], uint32(body))
+	return nil
 }
 
 // write writes p. A context that ends while the daemon does not read ends the

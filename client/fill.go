@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/kvstored/kvstored/internal/wire"
 )
@@ -14,6 +15,10 @@ type ReserveOptions struct {
 	Size         int      // payload bytes of every chunk, or
 	Sizes        []uint32 // of each
 	AllOrNothing bool     // rather no chunk than fewer than asked for
+	// Wait is how long the answer may wait while there is no room for the
+	// first chunk, or while the tiers below are far behind. 0 answers at once,
+	// with less; what is stored then may be evicted before it is written below.
+	Wait time.Duration
 }
 
 // Fill is room for chunks to be stored. Slot i of it is chunk First+i of the
@@ -56,7 +61,7 @@ func (c *Client) Reserve(ctx context.Context, p Prompt, o ReserveOptions) (*Fill
 		}
 		return f, nil
 	}
-	req := wire.ReserveRequest{Chain: ch, First: uint32(o.First), Count: uint32(o.Count), Sizes: wire.ViewU32s(sizes)}
+	req := wire.ReserveRequest{Chain: ch, First: uint32(o.First), Count: uint32(o.Count), Sizes: wire.ViewU32s(sizes), WaitMillis: millis(o.Wait)}
 	if o.AllOrNothing {
 		req.Flags |= wire.ReserveAllOrNothing
 	}

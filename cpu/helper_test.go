@@ -28,7 +28,10 @@ func (d *drops) keys() (ks []key.Key) {
 
 // fillOf asks for room for chunk i of c.
 func fillOf(o ledger.Owner, c *key.Chain, i, n int, d *drops) tier.Fill {
-	return tier.Fill{Record: tiertest.RecordOf(c, i, n), Owner: o, Class: ledger.Lease, Drop: d.take}
+	return tier.Fill{
+		Record: tier.Record{Key: c.Key(i), Parent: c.Parent(i), Depth: uint32(i), Tokens: c.Tokens[i], Size: uint32(n)},
+		Owner:  o, Class: ledger.Lease, Drop: d.take,
+	}
 }
 
 // reserve fills chunk i of c and leaves it unpublished.

@@ -35,14 +35,14 @@ func (t *Tier) Release(o ledger.Owner, c ledger.Class, refs []tier.Ref) {
 	var ids [batch]ledger.ID
 	for len(refs) > 0 {
 		part := refs[:min(batch, len(refs))]
+		// The blocks first: who is woken by the ledger finds that an eviction
+		// frees room.
 		for i, r := range part {
 			ids[i] = r.ID
-		}
-		t.ledger.Unhold(o, c, ids[:len(part)])
-		for i := range part {
-			part[i].Block.Release()
+			r.Block.Release()
 			part[i] = tier.Ref{}
 		}
+		t.ledger.Unhold(o, c, ids[:len(part)])
 		refs = refs[len(part):]
 	}
 }

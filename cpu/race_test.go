@@ -14,19 +14,14 @@ import (
 // Between the ledger's hold of an entry and the reader's reference of its
 // block somebody may delete the entry.
 func TestHoldDuringDelete(t *testing.T) {
-	h, a := newTier(t, mib, ledger.Limits{})
+	h, _ := newTier(t, mib, ledger.Limits{})
 	c := tiertest.Chain(1, 2)
-	entries := []tier.Entry{tiertest.NewEntry(t, a, c, 0, 5000), tiertest.NewEntry(t, a, c, 1, 9000)}
 	ks := tiertest.Keys(c, 0, 2)
-	for i := range entries {
-		entries[i].Block.Release() // from now on only the tier keeps it
-		entries[i] = tier.Entry{}
-	}
 	var g errgroup.Group
 	stop := make(chan struct{})
 	g.Go(func() error {
 		defer close(stop)
-		for range 3000 {
+		for range 1000 {
 			for i := range 2 {
 				var d drops
 				ref, st, err := h.Reserve(t.Context(), fillOf(ledger.Daemon, c, i, 5000+4000*i, &d))

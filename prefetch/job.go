@@ -42,8 +42,9 @@ type Options[T any] struct {
 
 // Job is one running prefetch. It is safe for concurrent use.
 type Job[T any] struct {
-	o   Options[T]
-	src Source[T]
+	o     Options[T]
+	src   Source[T]
+	ended chan struct{} // closed when end has discarded what came too late
 
 	mu struct {
 		sync.Mutex
@@ -72,16 +73,16 @@ type State struct {
 
 // New makes a job; Run starts it.
 func New[T any](o Options[T], src Source[T]) *Job[T] {
-	j := &Job[T]{o: o, src: src}
+	j := &Job[T]{o: o, src: src, ended: make(chan struct{})}
 	j.mu.items = make([]item[T], max(0, o.To-o.From))
 	j.mu.change = make(chan struct{})
 	return j
 }
 
-// Run loads until the job has ended and the last load has returned. The job
-// may end earlier, at its deadline or by Cancel or ctx: loads under way at
-// the deadline go on, into the cache, and are discarded; after a Cancel
-// their contexts end.
+// Run loads until the job has ended, the last load has returned, and what is
+// to be discarded was. The job may end earlier, at its deadline or by Cancel
+// or ctx: loads under way at the deadline go on, into the cache, and are
+// discarded; after a Cancel their contexts end.
 func (j *Job[T]) Run(ctx context.Context) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -93,18 +94,24 @@ func (j *Job[T]) Run(ctx context.Context) {
 		t := time.AfterFunc(time.Until(j.o.Deadline), func() { j.end(ErrDeadline) })
 		defer t.Stop()
 	}
+	// The runtime likes to run the newest goroutine first. Each one says that
+	// it runs before the next is made, or the last chunk would be read first.
+	running := make(chan struct{})
 	var g errgroup.Group
 	for i := range max(0, j.o.To-j.o.From) {
 		if !j.admit(ctx, i) {
 			break
 		}
 		g.Go(func() error {
+			running <- struct{}{}
 			j.load(ctx, i)
 			return nil
 		})
+		<-running
 	}
 	_ = g.Wait() // loads report to the job
 	j.end(nil)
+	<-j.ended // the deadline, or Cancel, may be at it
 }
 
 // admit waits until load i fits the window; false once it is pointless.
@@ -154,6 +161,8 @@ func (j *Job[T]) load(ctx context.Context, i int) {
 	j.wake()
 	j.mu.Unlock()
 	switch {
+	case err != nil && ctx.Err() != nil:
+		j.end(ErrCancelled) // the load says what the context said
 	case err != nil:
 		j.cut(i, err)
 	case !keep:
@@ -185,8 +194,8 @@ func (j *Job[T]) cut(i int, err error) {
 	}
 }
 
-// end makes the ready prefix final. With a nil cause it is complete, or as
-// long as cut left it.
+// end makes the ready prefix final. If all is there it is complete, or as long
+// as cut left it, whatever the cause.
 func (j *Job[T]) end(cause error) {
 	j.mu.Lock()
 	if j.mu.done {
@@ -194,7 +203,7 @@ func (j *Job[T]) end(cause error) {
 		return
 	}
 	j.mu.done = true
-	if cause != nil {
+	if j.mu.ready < len(j.mu.items) {
 		j.mu.err = cause
 	}
 	late := here(j.mu.items[j.mu.ready:])
@@ -203,6 +212,7 @@ func (j *Job[T]) end(cause error) {
 	j.mu.Unlock()
 	j.discard(late)
 	j.changed()
+	close(j.ended)
 }
 
 func here[T any](items []item[T]) []T {

@@ -33,13 +33,23 @@ var ErrInconsistent = errors.New("inconsistent chain")
 
 // Reserve asks for room for the chunks of c from `from` on, of the given
 // sizes. It fills grants for the longest leading run that could be answered
-// and returns its length; the error says why it is shorter. It evicts but
-// never waits.
-func (s *Stack) Reserve(ctx context.Context, o ledger.Owner, c *key.Chain, from int, sizes []uint32, grants []Grant) (int, error) {
+// and returns its length; the error says why it is shorter.
+//
+// It evicts what it must. With wait it also lets the writers catch up first,
+// and waits for room for the first chunk, until ctx ends: never while it has
+// something granted, so that nobody waits for each other.
+func (s *Stack) Reserve(ctx context.Context, o ledger.Owner, c *key.Chain, from int, sizes []uint32, grants []Grant, wait bool) (int, error) {
+	if wait {
+		for _, w := range s.writers {
+			if err := w.caughtUp(ctx); err != nil {
+				return 0, fmt.Errorf("reserve: %s is behind: %w: %w", w.place, ErrNoSpace, err)
+			}
+		}
+	}
 	sc := borrow(c.Len())
 	defer sc.give()
 	known := s.locate(c, sc.at)
-	f := Fill{Owner: o, Class: ledger.Lease, Drop: s.drop}
+	f := Fill{Owner: o, Class: ledger.Lease, Wait: wait, Drop: s.drop}
 	for n, size := range sizes {
 		i := from + n
 		if i < known && sc.at[i] != 0 {
@@ -52,6 +62,7 @@ func (s *Stack) Reserve(ctx context.Context, o ledger.Owner, c *key.Chain, from 
 			return n, fmt.Errorf("reserve chunk %d: %w", i, err)
 		}
 		grants[n] = Grant{Status: statusOf(st), Ref: ref}
+		f.Wait = f.Wait && !ref.Valid()
 	}
 	return len(sizes), nil
 }
@@ -74,6 +85,9 @@ func (s *Stack) Commit(c *key.Chain, from int, refs []Ref) error {
 	defer sc.give()
 	to := from + len(refs)
 	ks := sc.chain(c, from, to)
+	for _, r := range refs {
+		sc.sizes = append(sc.sizes, uint32(r.Block.Len()))
+	}
 	s.hot.Publish(refs, len(s.writers) > 0, false)
 	if err := s.learn(c, from, to, CPU); err != nil {
 		s.count.inconsistent.Add(uint64(len(ks)))
@@ -89,7 +103,7 @@ func (s *Stack) Commit(c *key.Chain, from int, refs []Ref) error {
 	// What was evicted between the two steps must not stay in the index.
 	s.settle(CPU, ks...)
 	for _, w := range s.writers {
-		w.committed(ks)
+		w.committed(ks, sc.sizes)
 	}
 	s.filled()
 	return nil

@@ -36,6 +36,8 @@ func dropReason(err error) DropReason {
 		return DropNoSpace
 	case errors.Is(err, ErrCorrupt):
 		return DropCorrupt
+	case errors.Is(err, context.Canceled):
+		return DropStopped
 	}
 	return DropFailed
 }
@@ -123,7 +125,7 @@ func (w *writer) flush(ctx context.Context) error {
 	w.mu.gen++
 	target := w.mu.gen
 	w.mu.forced = max(w.mu.forced, target)
-	w.wake()
+	w.more()
 	w.mu.Unlock()
 	for {
 		change, err := w.unfinished(target)

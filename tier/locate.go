@@ -40,8 +40,9 @@ type Match struct {
 // scratch is what one call over a chain needs; calls borrow one so that they
 // allocate nothing per chunk.
 type scratch struct {
-	at   []uint8
-	keys []key.Key
+	at    []uint8
+	keys  []key.Key
+	sizes []uint32
 }
 
 var scratches = sync.Pool{New: func() any { return new(scratch) }}
@@ -52,7 +53,7 @@ func borrow(n int) *scratch {
 		sc.at = make([]uint8, n)
 	}
 	sc.at = sc.at[:n]
-	sc.keys = sc.keys[:0]
+	sc.keys, sc.sizes = sc.keys[:0], sc.sizes[:0]
 	return sc
 }
 

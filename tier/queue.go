@@ -1,18 +1,19 @@
 package tier
 
 import (
+	"context"
 	"errors"
 
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 )
 
-// committed takes note of new chunks of one chain.
-func (w *writer) committed(ks []key.Key) {
+// committed takes note of new chunks of one chain and of how large they are.
+func (w *writer) committed(ks []key.Key, sizes []uint32) {
 	if w.mode == WriteSelective {
 		return // touched will say when
 	}
-	w.enqueue(ks)
+	w.enqueue(ks, sizes)
 }
 
 // touched takes up chunks that have been used often enough; Hits is without
@@ -23,26 +24,56 @@ func (w *writer) touched(ks []key.Key, refs []Ref) {
 	}
 	for i, r := range refs {
 		if r.Dirty && r.Hits+1 >= w.minHits {
-			w.enqueue(ks[i : i+1])
+			w.enqueue(ks[i:i+1], []uint32{uint32(r.Block.Len())})
 		}
 	}
 }
 
-func (w *writer) enqueue(ks []key.Key) {
+func (w *writer) enqueue(ks []key.Key, sizes []uint32) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, k := range ks {
+	for i, k := range ks {
 		if w.mode == WriteSelective {
 			if _, twice := w.mu.queued[k]; twice {
 				continue
 			}
 			w.mu.queued[k] = struct{}{}
 		}
-		w.mu.dirty.push(dirtyKey{k, w.mu.gen})
+		w.mu.dirty.push(dirtyKey{k, w.mu.gen, sizes[i]})
+		w.mu.behind += int64(sizes[i])
 		w.mu.open[w.mu.gen]++
 	}
 	w.forgetGone()
-	w.wake()
+	w.more()
+}
+
+// more wakes one worker; that one wakes the next if there is work for both.
+func (w *writer) more() {
+	select {
+	case w.work <- struct{}{}:
+	default:
+	}
+}
+
+// caughtUp waits until the chunks that are neither written nor protected are
+// few enough that DRAM can do without evicting them. With write-back they are
+// meant to wait.
+func (w *writer) caughtUp(ctx context.Context) error {
+	for w.mode != WriteBack {
+		w.mu.Lock()
+		if w.mu.behind <= w.maxBehind || w.mu.stopped {
+			w.mu.Unlock()
+			return nil
+		}
+		change := w.changed()
+		w.mu.Unlock()
+		select {
+		case <-change:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
 }
 
 // changed returns a channel that is closed at the next change; called with
@@ -74,22 +105,33 @@ func (w *writer) forgetGone() {
 			return true
 		}
 		delete(w.mu.queued, d.key)
+		w.mu.behind -= int64(d.size)
 		w.finish(d.gen)
 		return false
 	})
 }
 
-// next returns the next chunk to write, or what to wait for.
-func (w *writer) next() (t writeTask, change, released <-chan struct{}) {
+// next returns the next chunk to write. If only a budget is in the way, and no
+// worker is busy that would look again when it is done, released is closed
+// when there is more room.
+func (w *writer) next() (t writeTask, released <-chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.mu.ready.len() == 0 {
 		released = w.protectNext()
 	}
-	if w.mu.ready.len() > 0 {
-		return w.mu.ready.pop(), nil, nil
+	if w.mu.ready.len() == 0 {
+		if w.mu.busy > 0 {
+			released = nil
+		}
+		return writeTask{}, released
 	}
-	return writeTask{}, w.changed(), released
+	t = w.mu.ready.pop()
+	w.mu.busy++
+	if w.mu.ready.len() > 0 || w.mu.dirty.len() > 0 {
+		w.more()
+	}
+	return t, nil
 }
 
 // protectNext moves dirty chunks to ready as far as the budget allows. If
@@ -111,11 +153,12 @@ func (w *writer) protectNext() (released <-chan struct{}) {
 		}
 		released = nil
 		w.mu.dirty.pop()
-		delete(w.mu.queued, d.key)
+		w.mu.behind -= int64(d.size)
 		if n == 1 {
 			w.mu.ready.push(writeTask{rec: Record{Key: d.key}, ref: refs[0], gen: d.gen})
 			continue
 		}
+		delete(w.mu.queued, d.key)
 		if err != nil { // larger than the queue can ever be
 			e, _ := w.stack.hot.Ledger().Find(d.key)
 			w.count.drop(DropQueueFull, e.Size)

@@ -174,7 +174,7 @@ func repeat(n, times int) []uint32 { return slices.Repeat([]uint32{uint32(n)}, t
 func (r *rig) reserve(o ledger.Owner, c *key.Chain, from, to, n int) ([]tier.Grant, error) {
 	r.see(c)
 	grants := make([]tier.Grant, to-from)
-	got, err := r.Reserve(context.Background(), o, c, from, repeat(n, to-from), grants)
+	got, err := r.Reserve(context.Background(), o, c, from, repeat(n, to-from), grants, false)
 	return grants[:got], err
 }
 

@@ -44,7 +44,7 @@ func (w *writer) pushVictim(v Victim) bool {
 	w.mu.ready.push(writeTask{rec: v.Record, ref: Ref{Block: v.Block}, victim: true, gen: gen})
 	w.mu.victims[v.Key] = false
 	w.mu.open[gen]++
-	w.wake()
+	w.more()
 	return true
 }
 

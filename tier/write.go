@@ -39,11 +39,18 @@ func ParseWriteMode(s string) (WriteMode, error) {
 type WriteOptions struct {
 	Mode    WriteMode
 	MinHits int // for WriteSelective
-	Workers int // writes at a time per tier; 0 = 4
+	Workers int // writes at a time per tier; 0 = 32
 }
 
-// defaultWorkers keeps a disk busy while records are committed in groups.
-const defaultWorkers = 4
+// defaultWorkers is enough small chunks at a time that their records are
+// committed in groups worth the name; how many are in the device at once is
+// the tier's own business.
+const defaultWorkers = 32
+
+// behindShare: a client that waits for room is held back while more than one
+// in so many bytes of DRAM are neither written nor protected. Above half, LRU
+// would soon come to chunks that no tier has.
+const behindShare = 2
 
 // makeRoomTries bounds how often one write evicts below to get its room.
 const makeRoomTries = 4
@@ -62,13 +69,19 @@ type writer struct {
 	mode    WriteMode
 	minHits uint8
 	workers int
+	work    chan struct{} // capacity 1: there may be work for one more worker
+	// maxBehind bounds, for those who wait for it, what is neither written
+	// nor protected.
+	maxBehind int64
 
 	mu struct {
 		sync.Mutex
 		ready   ring[writeTask]      // protected, in order of commit
 		dirty   ring[dirtyKey]       // resident, not protected, no room in ready yet
-		queued  map[key.Key]struct{} // selective: what is in dirty, to be there once
+		queued  map[key.Key]struct{} // selective: what is in dirty or being written, to be there once
 		victims map[key.Key]recalled // what DRAM has evicted and is not yet written
+		behind  int64                // bytes of dirty
+		busy    int                  // tasks being written
 		gen     uint64               // what is enqueued now belongs to this flush generation
 		forced  uint64               // generations below are written whatever the mode says
 		open    map[uint64]int       // unfinished per generation
@@ -90,8 +103,9 @@ type writeTask struct {
 type recalled bool
 
 type dirtyKey struct {
-	key key.Key
-	gen uint64
+	key  key.Key
+	gen  uint64
+	size uint32
 }
 
 func newWriter(s *Stack, p Place, o WriteOptions) *writer {
@@ -100,6 +114,8 @@ func newWriter(s *Stack, p Place, o WriteOptions) *writer {
 	if w.workers == 0 {
 		w.workers = defaultWorkers
 	}
+	w.work = make(chan struct{}, 1)
+	w.maxBehind = s.hot.Stats().CapacityBytes / behindShare
 	w.mu.open = make(map[uint64]int)
 	w.mu.queued = make(map[key.Key]struct{})
 	w.mu.victims = make(map[key.Key]recalled)
@@ -130,12 +146,12 @@ func (w *writer) take(ctx context.Context) (writeTask, error) {
 		if err := ctx.Err(); err != nil {
 			return writeTask{}, err
 		}
-		t, change, released := w.next()
+		t, released := w.next()
 		if t.ref.Valid() {
 			return t, nil
 		}
 		select {
-		case <-change:
+		case <-w.work:
 		case <-released:
 		case <-ctx.Done():
 		}
@@ -208,8 +224,11 @@ func (w *writer) letGo(t writeTask) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.mu.busy--
 	if t.victim {
 		delete(w.mu.victims, t.rec.Key)
+	} else {
+		delete(w.mu.queued, t.rec.Key)
 	}
 	w.finish(t.gen)
 }
@@ -219,6 +238,7 @@ func (w *writer) stop() {
 	w.mu.Lock()
 	w.mu.stopped = true
 	left := w.mu.ready
+	w.mu.busy += left.len()
 	w.mu.ready = ring[writeTask]{}
 	w.wake()
 	w.mu.Unlock()

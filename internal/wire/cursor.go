@@ -108,8 +108,11 @@ func (c *cursor) end(message string) error {
 }
 
 // endRequest is how a request ends: a list of options, and nothing behind it.
-func (c *cursor) endRequest(message string) error {
-	c.options()
+func (c *cursor) endRequest(message string) error { return c.endWith(message, nil) }
+
+// endWith is endRequest for a message that has options of its own.
+func (c *cursor) endWith(message string, known func(tag uint16, value cursor) bool) error {
+	c.options(known)
 	if c.err == nil && c.left() != 0 {
 		c.fail("end", "%d bytes too many", c.left())
 	}

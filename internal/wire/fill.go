@@ -16,6 +16,10 @@ type ReserveRequest struct {
 	Count uint32 // chunks; 0 means all that follow First
 	Flags uint8
 	Sizes U32s // payload bytes of each chunk, or one size for all
+	// WaitMillis is how long the answer may wait for room while there is none
+	// for the first chunk, and for the tiers below to catch up. An option:
+	// 0 leaves it out, and the answer comes at once.
+	WaitMillis uint32
 }
 
 // Append implements Message.
@@ -25,7 +29,7 @@ func (m *ReserveRequest) Append(dst []byte) []byte {
 	dst = binary.LittleEndian.AppendUint32(dst, m.Count)
 	dst = append(dst, m.Flags)
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(m.Sizes.Len()))
-	return appendOptions(append(dst, m.Sizes...))
+	return appendWait(append(dst, m.Sizes...), m.WaitMillis)
 }
 
 // Decode implements Message.
@@ -36,7 +40,17 @@ func (m *ReserveRequest) Decode(body []byte) error {
 	m.Flags = c.flags(ReserveAllOrNothing, "flags")
 	m.Sizes = c.list(c.u32("sizes"), 4, "sizes")
 	c.sizes(m.Sizes)
-	return c.endRequest("reserve")
+	m.WaitMillis = 0
+	return c.endWith("reserve", func(tag uint16, value cursor) bool {
+		if tag != optionWait {
+			return false
+		}
+		m.WaitMillis = value.u32("wait")
+		if value.err != nil || value.left() != 0 {
+			c.fail("wait", "%d bytes, a wait has 4", len(value.b))
+		}
+		return true
+	})
 }
 
 // sizes checks what is true of every list of payload sizes.

@@ -14,17 +14,25 @@ const optionIgnorable = 1 << 15
 // it with StatusUnknownOption.
 var ErrUnknownOption = fmt.Errorf("%w: unknown option", ErrMalformed)
 
+// optionWait, in a reserve, is a u32: how many milliseconds the answer may wait
+// for room.
+const optionWait = 1
+
 // options reads the list at the end of a request: u16 count, then for each
-// u16 tag, u16 length and the bytes. No tag is defined yet.
-func (c *cursor) options() {
+// u16 tag, u16 length and the bytes. known, unless nil, takes the value of a
+// tag and reports whether it is one of the message's.
+func (c *cursor) options(known func(tag uint16, value cursor) bool) {
 	n := c.u16("options")
 	for range n {
 		if c.err != nil {
 			return
 		}
 		tag := c.u16("option tag")
-		c.bytes(int64(c.u16("option length")), "option")
-		if c.err == nil && tag&optionIgnorable == 0 {
+		value := c.bytes(int64(c.u16("option length")), "option")
+		if c.err != nil || known != nil && known(tag, cursor{b: value}) {
+			continue
+		}
+		if tag&optionIgnorable == 0 {
 			c.err = fmt.Errorf("%w %d at byte %d", ErrUnknownOption, tag, c.off)
 		}
 	}
@@ -32,3 +40,14 @@ func (c *cursor) options() {
 
 // appendOptions appends the empty list.
 func appendOptions(dst []byte) []byte { return binary.LittleEndian.AppendUint16(dst, 0) }
+
+// appendWait appends a list with optionWait, or the empty one.
+func appendWait(dst []byte, millis uint32) []byte {
+	if millis == 0 {
+		return appendOptions(dst)
+	}
+	dst = binary.LittleEndian.AppendUint16(dst, 1)
+	dst = binary.LittleEndian.AppendUint16(dst, optionWait)
+	dst = binary.LittleEndian.AppendUint16(dst, 4)
+	return binary.LittleEndian.AppendUint32(dst, millis)
+}

@@ -40,9 +40,13 @@ func Keys(c *key.Chain, from, to int) []key.Key {
 // RecordOf is the record of chunk i of c with a payload of n bytes, as
 // Payload makes it.
 func RecordOf(c *key.Chain, i, n int) tier.Record {
+	return recordOf(c, i, n, arena.Checksum(Payload(c.Key(i), n)))
+}
+
+func recordOf(c *key.Chain, i, n int, sum uint64) tier.Record {
 	return tier.Record{
 		Key: c.Key(i), Parent: c.Parent(i), Depth: uint32(i), Tokens: c.Tokens[i],
-		Size: uint32(n), Sum: arena.Checksum(Payload(c.Key(i), n)),
+		Size: uint32(n), Sum: sum,
 	}
 }
 
@@ -73,11 +77,13 @@ func Payload(k key.Key, n int) []byte {
 func Fill(p []byte, k key.Key) {
 	seed := mix(binary.LittleEndian.Uint64(k.Hash[:8])) ^ binary.LittleEndian.Uint64(k.Hash[8:])
 	seed ^= mix(binary.LittleEndian.Uint64(k.Space[:8])) ^ binary.LittleEndian.Uint64(k.Space[8:])
-	var word [8]byte
-	for i := 0; i < len(p); i += len(word) {
-		binary.LittleEndian.PutUint64(word[:], mix(seed+uint64(i)))
-		copy(p[i:], word[:])
+	for ; len(p) >= 8; p = p[8:] {
+		seed++
+		binary.LittleEndian.PutUint64(p, mix(seed))
 	}
+	var last [8]byte
+	binary.LittleEndian.PutUint64(last[:], mix(seed+1))
+	copy(p, last[:])
 }
 
 // CheckPayload says whether p is what Payload would make for k.
@@ -97,9 +103,7 @@ func NewEntry(t testing.TB, a *arena.Arena, c *key.Chain, i, n int) tier.Entry {
 		t.Fatalf("allocate %d bytes for an entry: %v", n, err)
 	}
 	Fill(b.Bytes(), c.Key(i))
-	e := tier.Entry{Record: RecordOf(c, i, n), Block: b}
-	b.SealSum(e.Sum)
-	return e
+	return tier.Entry{Record: recordOf(c, i, n, b.Seal()), Block: b}
 }
 
 // Allocator gives out blocks of an arena. It never waits.

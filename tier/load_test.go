@@ -1,0 +1,279 @@
+package tier_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier"
+	"github.com/kvstored/kvstored/tier/tierfault"
+	"github.com/kvstored/kvstored/tier/tiertest"
+)
+
+// diskOnly makes a rig with a chain of n chunks that is only on disk.
+func diskOnly(t *testing.T, n int, o options) (*rig, *key.Chain) {
+	t.Helper()
+	r := newRig(t, o)
+	c := r.putChain(1, n)
+	r.flush()
+	r.evict()
+	r.wantIn(c, 0, n)
+	return r, c
+}
+
+func TestLoad(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, c := diskOnly(t, 4, options{})
+		for _, i := range []int{0, 2, 1, 3} {
+			ref, from, err := r.Load(t.Context(), ledger.Daemon, c, i, tier.All)
+			if err != nil || from != tier.Disk {
+				t.Fatalf("load chunk %d: from %s, error %v", i, from, err)
+			}
+			if err := tiertest.CheckPayload(c.Key(i), ref.Block.Bytes()); err != nil {
+				t.Error(err)
+			}
+			r.Release(ledger.Daemon, ledger.Lease, []tier.Ref{ref})
+		}
+		r.wantIn(c, 4, 0)
+		ref, from, err := r.Load(t.Context(), ledger.Daemon, c, 2, tier.All)
+		if err != nil || from != tier.CPU {
+			t.Fatalf("again: from %s, error %v; want cpu", from, err)
+		}
+		r.Release(ledger.Daemon, ledger.Lease, []tier.Ref{ref})
+		st := r.Stack.Stats()
+		if got, want := st.Loads[tier.Disk], (tier.Volume{Chunks: 4, Bytes: 4 * size}); got != want {
+			t.Errorf("loaded %+v; want %+v", got, want)
+		}
+		r.evict()
+		r.wantWritten(4, 0, nil) // what came from below is not written again
+		r.wantIn(c, 0, 4)
+	})
+}
+
+func TestLoadMiss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, c := diskOnly(t, 1, options{})
+		if err := r.load(tiertest.Chain(7, 1), 0); !errors.Is(err, tier.ErrNotFound) {
+			t.Errorf("what nobody has: %v", err)
+		}
+		_, _, err := r.Load(t.Context(), ledger.Daemon, c, 0, tier.Of(tier.CPU)|tier.Of(tier.Remote))
+		if !errors.Is(err, tier.ErrNotFound) {
+			t.Errorf("outside the search range: %v", err)
+		}
+	})
+}
+
+func TestLoadOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, c := diskOnly(t, 1, options{hook: tierfault.On(tierfault.Get, tierfault.Fault{Delay: time.Second})})
+		before := r.disk.Stats().Gets
+		var wg sync.WaitGroup
+		for i := range 50 {
+			wg.Go(func() {
+				o := r.NewOwner()
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				if i%5 == 1 { // some lose interest, the first one too
+					ctx, cancel = context.WithTimeout(ctx, 500*time.Millisecond)
+					defer cancel()
+				}
+				err := r.loadAs(ctx, o, c, 0)
+				if i%5 == 1 && !errors.Is(err, context.DeadlineExceeded) || i%5 != 1 && err != nil {
+					t.Errorf("load %d: %v", i, err)
+				}
+				r.CloseOwner(o)
+			})
+		}
+		wg.Wait()
+		if n := r.disk.Stats().Gets - before; n != 1 {
+			t.Errorf("the disk was read %d times; want once", n)
+		}
+	})
+}
+
+func TestLoadFallsThrough(t *testing.T) {
+	for name, err := range map[string]error{"failing": errors.New("device gone"), "off": tier.ErrOff, "lost": tier.ErrNotFound} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				remote := tiertest.NewMemory("remote", 64*mib)
+				r, c := diskOnly(t, 2, options{remote: remote, hook: tierfault.On(tierfault.Get, tierfault.Fault{Err: err})})
+				ref, from, lerr := r.Load(t.Context(), ledger.Daemon, c, 0, tier.All)
+				if lerr != nil || from != tier.Remote {
+					t.Fatalf("load: from %s, error %v; want it from remote", from, lerr)
+				}
+				r.Release(ledger.Daemon, ledger.Lease, []tier.Ref{ref})
+				_, _, lerr = r.Load(t.Context(), ledger.Daemon, c, 1, tier.Of(tier.Disk))
+				var le *tier.LoadError
+				if !errors.Is(lerr, err) || !errors.As(lerr, &le) || le.Place != tier.Disk {
+					t.Errorf("from disk only: %v; want what the disk said", lerr)
+				}
+				if n := r.Stack.Stats().LoadFailed[tier.Disk]; n != 2 {
+					t.Errorf("%d failed loads counted; want 2", n)
+				}
+			})
+		})
+	}
+}
+
+// Wrong bytes on disk end the prefix there, in the index too.
+func TestLoadCorrupt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, c := diskOnly(t, 3, options{})
+		r.disk.Damage(c.Key(1))
+		if err := r.load(c, 1); !errors.Is(err, tier.ErrCorrupt) {
+			t.Errorf("got %v; want that it is corrupt", err)
+		}
+		r.wantIn(c, 0, 1)
+		r.put(c, 1, 2, size) // rejoins what is below
+		if m := r.match(c); m.Chunks != 3 {
+			t.Errorf("after storing it again %d chunks are found; want 3", m.Chunks)
+		}
+		r.flush()
+	})
+}
+
+func TestLoadCancelled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, c := diskOnly(t, 2, options{hook: tierfault.On(tierfault.Get, tierfault.Fault{Hang: true})})
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := r.loadAs(ctx, ledger.Daemon, c, 0); !errors.Is(err, context.Canceled) {
+			t.Errorf("cancelled before: %v", err)
+		}
+		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := r.loadAs(ctx, ledger.Daemon, c, 0); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a tier that hangs: %v", err)
+		}
+		synctest.Wait()
+		r.checkRest() // the fetch nobody waits for has ended too
+	})
+}
+
+// A load waits for room while DRAM is leased, and is woken when it is not.
+func TestLoadWaitsForRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, c := diskOnly(t, 1, options{capacity: 4 * size})
+		o := r.NewOwner()
+		grants, err := r.reserve(o, tiertest.Chain(2, 4), 0, 4, size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := r.loadAs(ctx, ledger.Daemon, c, 0); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("without room: %v", err)
+		}
+		done := make(chan error)
+		go func() { done <- r.load(c, 0) }()
+		synctest.Wait()
+		r.Abort([]tier.Ref{grants[3].Ref})
+		if err := <-done; err != nil {
+			t.Errorf("with room again: %v", err)
+		}
+		for _, g := range grants[:3] {
+			r.Abort([]tier.Ref{g.Ref})
+		}
+		r.CloseOwner(o)
+	})
+}
+
+func TestLoadOverBudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, options{limits: ledger.Limits{Lease: size}})
+		c := tiertest.Chain(1, 2)
+		r.put(c, 0, 1, size)
+		r.put(c, 1, 2, size)
+		r.flush()
+		if err := r.hot.Delete(t.Context(), tiertest.Keys(c, 0, 2)); err != nil {
+			t.Fatal(err)
+		}
+		o := r.NewOwner()
+		ref, _, err := r.Load(t.Context(), o, c, 0, tier.All)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.loadAs(t.Context(), o, c, 1); !errors.Is(err, tier.ErrOverBudget) {
+			t.Errorf("above its own limit: %v", err)
+		}
+		r.Release(o, ledger.Lease, []tier.Ref{ref})
+		r.CloseOwner(o)
+		r.wantIn(c, 2, 0) // it came up, and stays cached
+	})
+}
+
+// Some chunk of what is leased is hashed again; a wrong one ends the run and
+// is dropped, and the copy below takes its place.
+func TestVerifyHits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, options{verify: 1})
+		c := r.putChain(1, 4)
+		r.flush()
+		r.flip(c, 2)
+		refs := make([]tier.Ref, 4)
+		n, err := r.Hold(ledger.Daemon, ledger.Lease, c, 0, 4, refs)
+		if n != 2 || err != nil {
+			t.Fatalf("held %d, error %v; want the 2 before the wrong one", n, err)
+		}
+		if slices.ContainsFunc(refs[2:], tier.Ref.Valid) {
+			t.Error("references behind the end of the run are not cleared")
+		}
+		r.Release(ledger.Daemon, ledger.Lease, refs[:2])
+		if m := r.match(c); m.Chunks != 4 || m.Hot != 2 {
+			t.Errorf("found %+v; want all 4, 2 of them ready", m)
+		}
+		if err := r.load(c, 2); err != nil {
+			t.Error(err)
+		}
+		if n := r.Stack.Stats().Corrupt; n != 1 {
+			t.Errorf("%d chunks counted as corrupt; want 1", n)
+		}
+	})
+}
+
+// A tier that lies is found out too.
+func TestVerifyLoaded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, c := diskOnly(t, 1, options{verify: 1, hook: tierfault.At(tierfault.Get, 0, tierfault.Fault{Corrupt: true})})
+		if err := r.load(c, 0); err == nil {
+			t.Error("wrong bytes were leased")
+		}
+		if err := r.load(c, 0); err != nil {
+			t.Errorf("second try: %v", err)
+		}
+	})
+}
+
+func TestLoadWhileClientFills(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, c := diskOnly(t, 2, options{})
+		if _, err := r.Delete(t.Context(), tiertest.Keys(c, 1, 2)); err != nil {
+			t.Fatal(err)
+		}
+		grants, err := r.reserve(ledger.Daemon, c, 1, 2, size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := tiertest.NewEntry(t, r.arena, c, 1, size)
+		if err := r.disk.Put(t.Context(), e); err != nil { // it turns up below meanwhile
+			t.Fatal(err)
+		}
+		e.Block.Release()
+		if err := r.load(c, 1); !errors.Is(err, tier.ErrNotFound) && !errors.Is(err, tier.ErrNoSpace) {
+			t.Errorf("got %v; want a miss or no space", err)
+		}
+		if err := r.Commit(c, 1, fill(c, 1, []tier.Grant{grants[0]})); err != nil {
+			t.Fatal(err)
+		}
+		r.flush()
+		if err := r.load(c, 1); err != nil {
+			t.Error(err)
+		}
+	})
+}

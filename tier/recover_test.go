@@ -1,0 +1,142 @@
+package tier_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier"
+	"github.com/kvstored/kvstored/tier/tierfault"
+	"github.com/kvstored/kvstored/tier/tiertest"
+)
+
+// left is a disk with a chain of n chunks and a branch of two that leaves it
+// after chunk 3.
+func left(t *testing.T, n int) (disk *tiertest.Memory, trunk, branch *key.Chain) {
+	t.Helper()
+	trunk, branch = tiertest.Chain(1, n), tiertest.Chain(1, 6)
+	copy(branch.Hashes[4:], tiertest.Chain(2, 2).Hashes)
+	disk = tiertest.NewMemory("disk", 64*mib)
+	a := newRig(t, options{lone: true}).arena
+	store := func(c *key.Chain, i int) {
+		e := tiertest.NewEntry(t, a, c, i, size)
+		defer e.Block.Release()
+		if err := disk.Put(t.Context(), e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range n {
+		store(trunk, i)
+	}
+	store(branch, 4)
+	store(branch, 5)
+	return disk.Reopen(), trunk, branch
+}
+
+func TestRecover(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk, trunk, branch := left(t, 100)
+		r := newRig(t, options{disk: disk})
+		r.see(trunk)
+		r.see(branch)
+		synctest.Wait()
+		if !r.Ready() {
+			t.Error("not ready after the scan")
+		}
+		r.wantIn(trunk, 0, 100)
+		r.wantIn(branch, 0, 6)
+		if err := r.load(branch, 5); err != nil {
+			t.Error(err)
+		}
+		if st := r.Stack.Stats(); st.Chunks != 102 || st.Placeholders != 0 {
+			t.Errorf("%d chunks and %d placeholders known; want 102 and 0", st.Chunks, st.Placeholders)
+		}
+	})
+}
+
+// While the scan has not begun, lookups, loads, puts and deletes work.
+func TestBeforeRecovery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk, trunk, branch := left(t, 100)
+		gate := make(chan struct{})
+		r := newRig(t, options{disk: disk, hook: tierfault.On(tierfault.Recover, tierfault.Fault{Until: gate})})
+		r.see(branch)
+		if r.Ready() {
+			t.Error("ready before the scan")
+		}
+		longer := tiertest.Chain(1, 101)
+		r.see(longer)
+		r.wantIn(longer, 0, 100)
+		r.wantIn(branch, 0, 6)
+		r.wantIn(tiertest.Chain(5, 3), 0, 0)
+		if err := r.load(trunk, 99); err != nil {
+			t.Error(err)
+		}
+		r.put(longer, 100, 101, size)
+		if _, err := r.Delete(t.Context(), tiertest.Keys(trunk, 50, 51)); err != nil {
+			t.Fatal(err)
+		}
+		close(gate)
+		r.flush()
+		synctest.Wait()
+		if m := r.match(longer); m.Chunks != 50 {
+			t.Errorf("%d chunks found; want the 50 before the deleted one", m.Chunks)
+		}
+		if n := disk.Stats().Entries; n != 102 {
+			t.Errorf("%d entries on disk; want 102", n)
+		}
+	})
+}
+
+// A lookup while the scan runs asks the tier; if that fails it says so.
+func TestAskFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk, trunk, branch := left(t, 10)
+		gate := make(chan struct{})
+		broken := errors.New("device gone")
+		r := newRig(t, options{disk: disk, hook: func(c tierfault.Call) tierfault.Fault {
+			switch c.Op {
+			case tierfault.Recover:
+				return tierfault.Fault{Until: gate}
+			case tierfault.Contains:
+				return tierfault.Fault{Err: broken}
+			}
+			return tierfault.Fault{}
+		}})
+		if _, err := r.Match(t.Context(), trunk, tier.All); !errors.Is(err, broken) {
+			t.Errorf("got %v; want what the disk said", err)
+		}
+		r.see(trunk)
+		r.see(branch)
+		close(gate)
+		synctest.Wait()
+	})
+}
+
+func TestRecoverFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk, trunk, branch := left(t, 40)
+		broken := errors.New("device gone")
+		r := newRig(t, options{disk: disk, idle: true, hook: tierfault.On(tierfault.Recover, tierfault.Fault{Err: broken, Serve: 10})})
+		r.see(trunk)
+		r.see(branch)
+		if err := r.Run(t.Context()); !errors.Is(err, broken) {
+			t.Errorf("run ended with %v; want what the disk said", err)
+		}
+		if n := r.Stack.Stats().Chunks; n != 10 || r.Ready() {
+			t.Errorf("%d chunks known, ready %t; want the 10 that were handed over, not ready", n, r.Ready())
+		}
+		for i := range trunk.Len() { // the rest was not scanned; the rig wants the index to be true
+			if r.Where(trunk.Key(i)) == 0 {
+				_ = disk.Delete(context.Background(), tiertest.Keys(trunk, i, i+1))
+			}
+		}
+		for i := range branch.Len() {
+			if r.Where(branch.Key(i)) == 0 {
+				_ = disk.Delete(context.Background(), tiertest.Keys(branch, i, i+1))
+			}
+		}
+	})
+}

@@ -17,9 +17,11 @@
 // One mutex, a leaf of the lock order: nothing is called under it but the
 // policy, which is plain data. A call takes it once per 4,096 entries, and
 // every step under it is O(1) for an entry, but for walks toward the root,
-// which end where protection does not change. Nothing is allocated per
-// entry, tables grow by pages and buckets, and the garbage collector finds a
-// pointer per 4,096 entries.
+// which end where protection does not change: whoever fills or holds a chain
+// chunk by chunk holds its prefix meanwhile, or each chunk walks to the root
+// to protect it and again to let it go. Nothing is allocated per entry, tables
+// grow by pages and buckets, and the garbage collector finds a pointer per
+// 4,096 entries.
 //
 // # Buffers
 //

@@ -118,16 +118,17 @@ func (b *book) add(sp key.SpaceID, h key.Hash) uint32 {
 		id = b.entries.grow()
 	}
 	n := b.spaces.ref(sp, b.seed)
-	*b.entries.at(id) = entry{hash: h, space: n, life: hole}
+	e := b.entries.at(id)
+	*e = entry{hash: h, space: n, life: hole}
 	b.count.Holes++
-	b.index.insert(b.hash(n, h), id)
+	b.index.insert(b.hash(n, h), id, &e.next)
 	return id
 }
 
 // unindex makes the entry unfindable.
 func (b *book) unindex(id uint32) {
 	e := b.entries.at(id)
-	b.index.remove(b.hash(e.space, e.hash), id)
+	b.index.remove(b.hash(e.space, e.hash), id, &e.next)
 }
 
 // recycle frees the number of an entry that nothing refers to any more.
@@ -151,14 +152,21 @@ func (b *book) key(e *entry) key.Key {
 	return key.Key{Space: b.spaces.slots[e.space].id, Hash: e.hash}
 }
 
-func (b *book) export(id uint32) Entry {
+// snapshot returns what callers may know of an entry.
+func (b *book) snapshot(id uint32) (x Entry) {
+	b.export(id, &x)
+	return x
+}
+
+// export is snapshot without a copy of the 96 bytes.
+func (b *book) export(id uint32, x *Entry) {
 	e := b.entries.at(id)
-	x := Entry{
-		ID: policy.ID(id), Key: b.key(e), Size: e.size, Value: e.value,
-		Dirty: e.mark&dirty != 0, Hits: uint8(e.mark / hit),
-	}
+	x.ID = policy.ID(id)
+	x.Key.Space, x.Key.Hash = b.spaces.slots[e.space].id, e.hash
+	x.Parent = key.Hash{}
 	if e.parent != 0 {
 		x.Parent = b.entries.at(e.parent).hash
 	}
-	return x
+	x.Size, x.Value = e.size, e.value
+	x.Dirty, x.Hits = e.mark&dirty != 0, uint8(e.mark/hit)
 }

@@ -19,7 +19,7 @@ func (l *Ledger) Evict() (Entry, bool) {
 	if !ok {
 		return Entry{}, false
 	}
-	v := b.export(uint32(id))
+	v := b.snapshot(uint32(id))
 	b.count.Evictions++
 	b.count.EvictedBytes += uint64(b.bytes(b.entries.at(uint32(id))))
 	b.condemn(uint32(id))
@@ -39,7 +39,7 @@ func (l *Ledger) Remove(k key.Key) (Entry, bool) {
 		return Entry{}, false
 	}
 	b.settle()
-	v := b.export(id)
+	v := b.snapshot(id)
 	b.policy.Remove(v.ID)
 	b.condemn(id)
 	return v, true

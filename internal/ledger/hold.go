@@ -59,14 +59,15 @@ func (t *holds) add(entry, who uint32) uint32 {
 	} else {
 		rec = t.recs.grow()
 	}
-	*t.recs.at(rec) = hold{entry: entry, who: who, n: 1}
-	t.insert(t.hash(entry, who), rec)
+	r := t.recs.at(rec)
+	*r = hold{entry: entry, who: who, n: 1}
+	t.insert(t.hash(entry, who), rec, &r.next)
 	return rec
 }
 
 func (t *holds) delete(rec uint32) {
 	r := t.recs.at(rec)
-	t.remove(t.hash(r.entry, r.who), rec)
+	t.remove(t.hash(r.entry, r.who), rec, &r.next)
 	*r = hold{next: t.free}
 	t.free = rec
 }
@@ -104,11 +105,13 @@ func (b *book) drop(rec uint32) bool {
 
 // hold protects a resident entry if the budgets admit it.
 func (b *book) hold(o Owner, c Class, id uint32) error {
-	if rec := b.holds.find(id, who(o, c)); rec != 0 {
-		b.holds.recs.at(rec).n++
-		return nil
-	}
 	e := b.entries.at(id)
+	if e.held[c] > 0 {
+		if rec := b.holds.find(id, who(o, c)); rec != 0 {
+			b.holds.recs.at(rec).n++
+			return nil
+		}
+	}
 	was := e.protected()
 	g := growth{own: b.bytes(e)}
 	if e.held[c] == 0 {
@@ -193,7 +196,7 @@ func (l *Ledger) holdRound(o Owner, c Class, ks []key.Key, touch bool, out []Ent
 		if err = b.hold(o, c, id); err != nil {
 			break
 		}
-		out[n] = b.export(id)
+		b.export(id, &out[n])
 		n++
 	}
 	if touch && n > 0 {

@@ -34,17 +34,18 @@ func (x *index) bucket(h uint64) uint32 {
 	return b
 }
 
-func (x *index) insert(h uint64, rec uint32) {
+// insert adds a record that is in no chain. next is its link.
+func (x *index) insert(h uint64, rec uint32, next *uint32) {
 	head := x.head(h)
-	*x.next(rec), *head = *head, rec
+	*next, *head = *head, rec
 	x.n++
 	if x.n > x.heads.n {
 		x.split()
 	}
 }
 
-// remove takes out a record that is in the chain of h.
-func (x *index) remove(h uint64, rec uint32) {
+// remove takes out a record that is in the chain of h. next is its link.
+func (x *index) remove(h uint64, rec uint32, next *uint32) {
 	at := x.head(h)
 	for *at != rec {
 		if *at == 0 {
@@ -52,8 +53,7 @@ func (x *index) remove(h uint64, rec uint32) {
 		}
 		at = x.next(*at)
 	}
-	*at = *x.next(rec)
-	*x.next(rec) = 0
+	*at, *next = *next, 0
 	x.n--
 }
 

@@ -157,7 +157,7 @@ func (l *Ledger) Released() <-chan struct{} {
 func (l *Ledger) Get(id ID) Entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.mu.export(uint32(id))
+	return l.mu.snapshot(uint32(id))
 }
 
 // Find returns the entry of k, if it is filling or resident.
@@ -168,9 +168,9 @@ func (l *Ledger) Find(k key.Key) (Entry, State) {
 	id := b.find(k)
 	switch b.entries.at(id).life {
 	case filling:
-		return b.export(id), Filling
+		return b.snapshot(id), Filling
 	case resident:
-		return b.export(id), Resident
+		return b.snapshot(id), Resident
 	}
 	return Entry{}, Absent
 }

@@ -237,7 +237,7 @@ func (m *model) begin(h holder, k key.Key, parent key.Hash, size uint32) (ledger
 	}
 	return ledger.Absent, m.try(h, func() {
 		m.live[k] = &body{
-			entry: ledger.Entry{Key: k, Size: size}, parent: parent,
+			entry: ledger.Entry{Key: k, Parent: parent, Size: size}, parent: parent,
 			state: ledger.Filling, filler: h, holds: map[holder]int{h: 1},
 		}
 	}, func() { delete(m.live, k) })
@@ -289,9 +289,10 @@ func (m *model) hold(h holder, e *body) error {
 	return m.try(h, func() { e.holds[h]++ }, func() { e.unhold(h) })
 }
 
-// touch marks a chain as used, and what is above it.
+// touch marks a chain as used.
 func (m *model) touch(es []*body) {
 	for i := len(es) - 1; i >= 0; i-- {
+		es[i].entry.Hits = min(es[i].entry.Hits+1, ledger.MaxHits)
 		m.policy.Touch(es[i].entry.ID)
 	}
 }

@@ -45,11 +45,9 @@ func (c *counters) got(p tier.Place, tokens uint32) {
 	c.hitTokens[p].Add(uint64(tokens))
 }
 
-func (c *counters) stored(refs []tier.Ref) {
-	c.storedChunks.Add(uint64(len(refs)))
-	for _, r := range refs {
-		c.storedBytes.Add(uint64(r.Block.Len()))
-	}
+func (c *counters) stored(chunks int, bytes uint64) {
+	c.storedChunks.Add(uint64(chunks))
+	c.storedBytes.Add(bytes)
 }
 
 // Stats is a snapshot of a server's counters since the start.

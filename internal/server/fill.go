@@ -4,7 +4,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
@@ -24,6 +23,7 @@ type fill struct {
 		slots []slot
 		live  int  // slots granted and not yet given up
 		aged  bool // given up because nobody ended it in time
+		told  bool // and the client knows
 	}
 }
 
@@ -32,112 +32,6 @@ type slot struct {
 	status tier.GrantStatus
 	ref    tier.Ref // valid while granted and not given up
 	window int64    // where its bytes lie in the staging window; with staged puts
-}
-
-func (c *session) reserve(h wire.Header, body []byte) error {
-	var req wire.ReserveRequest
-	if err := req.Decode(body); err != nil {
-		return err
-	}
-	if c.puts == wire.PutInline {
-		return refuse(wire.StatusUnsupported, "reserve: this connection has neither a staging window nor a writable arena; ask for one in hello, or use put")
-	}
-	f := &fill{session: c}
-	if err := c.chain(&f.chain, &req.Chain); err != nil {
-		return err
-	}
-	from, to, err := span(&f.chain, req.First, req.Count)
-	if err != nil {
-		return err
-	}
-	sizes, err := c.sizes(req.Sizes, to-from)
-	if err != nil {
-		return err
-	}
-	if err := c.roomFor(len(c.mu.fills), "fills"); err != nil { // only the reader adds
-		return err
-	}
-	f.id, f.first = c.server.ids.Add(1), from
-	err = f.grant(sizes, req.Flags&wire.ReserveAllOrNothing != 0)
-	reason, _ := reasonOf(err)
-	if len(f.mu.slots) == 0 && err != nil {
-		return err
-	}
-	reply := wire.ReserveReply{Reason: reason, Slots: f.describe()}
-	if f.mu.live > 0 { // otherwise there is nothing to commit, and no fill
-		reply.Fill = f.id
-		f.expiry = time.AfterFunc(c.server.o.LeaseMaxAge, f.expire)
-		c.mu.Lock()
-		c.mu.fills[f.id] = f
-		c.mu.Unlock()
-	}
-	c.reply(h, &reply)
-	return nil
-}
-
-// sizes returns one size a chunk.
-func (c *session) sizes(l wire.U32s, n int) ([]uint32, error) {
-	if l.Len() != 1 && l.Len() != n {
-		return nil, refuse(wire.StatusBadRequest, "%d sizes for %d chunks; give one for all, or one for each", l.Len(), n)
-	}
-	out := make([]uint32, n)
-	limit := min(int64(arena.MaxPayload), c.server.o.Arena.Stats().CapacityBytes)
-	for i := range out {
-		if out[i] = l.At(min(i, l.Len()-1)); int64(out[i]) > limit {
-			return nil, refuse(wire.StatusTooLarge, "chunk %d has %d bytes, the limit is %d", i, out[i], limit)
-		}
-	}
-	return out, nil
-}
-
-// grant takes room for the longest leading run that fits, or for all.
-func (f *fill) grant(sizes []uint32, all bool) error {
-	c := f.session
-	grants := make([]tier.Grant, len(sizes))
-	n, err := c.server.o.Stack.Reserve(c.ctx, c.owner, &f.chain, f.first, sizes, grants)
-	for i, g := range grants[:n] {
-		s := slot{status: g.Status, ref: g.Ref}
-		if g.Status == tier.Granted {
-			off, ok := c.staging.alloc(sizes[i])
-			if !ok {
-				err = refuse(wire.StatusOverBudget, "reserve: the staging window is full; commit or abort something, or ask for a larger one in hello")
-				abortGrants(c.server.o.Stack, grants[i:n])
-				break
-			}
-			s.window = off
-			f.mu.live++
-		}
-		f.mu.slots = append(f.mu.slots, s)
-	}
-	if err != nil && all {
-		f.give(0, len(f.mu.slots))
-		f.mu.slots = nil
-	}
-	return err
-}
-
-func abortGrants(s *tier.Stack, grants []tier.Grant) {
-	for _, g := range grants {
-		if g.Ref.Valid() {
-			s.Abort([]tier.Ref{g.Ref})
-		}
-	}
-}
-
-// describe tells the client where to put what.
-func (f *fill) describe() wire.Slots {
-	slots := make(wire.Slots, 0, 16*len(f.mu.slots))
-	for _, s := range f.mu.slots {
-		w := wire.Slot{Grant: wire.Grant(s.status)} // the same numbers
-		if s.status == tier.Granted {
-			w.Length, w.Offset = uint32(s.ref.Block.Len()), uint64(s.window)
-			if f.session.puts == wire.PutDirect {
-				w.Offset = uint64(s.ref.Block.Offset())
-			}
-		}
-		slots = slots.Add(w)
-	}
-	return slots
 }
 
 // slots finds the fill and the range of slots that a request names.
@@ -151,9 +45,6 @@ func (c *session) slots(body []byte) (*fill, int, int, error) {
 	c.mu.Unlock()
 	if f == nil {
 		return nil, 0, 0, refuse(wire.StatusUnknownFill, "fill %d is not live on this connection: all of it is committed or aborted, or never was", req.Fill)
-	}
-	if f.forgetIfRevoked() {
-		return nil, 0, 0, refuse(wire.StatusRevoked, "fill %d was given up: it was neither committed nor aborted within %v; reserve again", req.Fill, c.server.o.LeaseMaxAge)
 	}
 	n := int64(len(f.mu.slots)) // never changes once f is in the table
 	from, to := int64(req.First), int64(req.First)+int64(req.Count)
@@ -182,8 +73,12 @@ func (c *session) commit(h wire.Header, body []byte) error {
 
 // commit makes slots visible, run by run.
 func (f *fill) commit(from, to int) (wire.Results, error) {
+	taken, err := f.take(from, to)
+	if err != nil {
+		return nil, err
+	}
+	c := f.session
 	results := make(wire.Results, 0, 16*(to-from))
-	taken := f.take(from, to)
 	for i := 0; i < len(taken); {
 		if !taken[i].ref.Valid() {
 			results = results.Add(wire.Stored{Result: wire.ResultNotGranted})
@@ -192,17 +87,19 @@ func (f *fill) commit(from, to int) (wire.Results, error) {
 		}
 		run := i
 		var refs []tier.Ref
+		var bytes uint64
 		for ; run < len(taken) && taken[run].ref.Valid(); run++ {
 			s := taken[run]
 			sum := f.seal(s)
+			bytes += uint64(s.ref.Block.Len())
 			refs = append(refs, s.ref)
 			results = results.Add(wire.Stored{Result: wire.ResultStored, Sum: sum})
 		}
-		f.session.server.count.stored(refs)
-		if err := f.session.server.o.Stack.Commit(&f.chain, f.first+from+i, refs); err != nil {
-			f.giveBack(taken[run:])
+		if err := c.server.o.Stack.Commit(&f.chain, f.first+from+i, refs); err != nil {
+			f.abort(taken[run:])
 			return nil, err
 		}
+		c.server.count.stored(run-i, bytes)
 		i = run
 	}
 	return results, nil
@@ -212,20 +109,30 @@ func (f *fill) commit(from, to int) (wire.Results, error) {
 // is copied first and hashed where it lies then: the client can still write
 // to the window, not to the arena.
 func (f *fill) seal(s slot) uint64 {
-	c := f.session
-	if c.staging == nil {
-		return s.ref.Block.Seal()
+	staging, b := f.session.staging, s.ref.Block
+	if staging == nil {
+		return b.Seal()
 	}
-	sum := s.ref.Block.Write(c.staging.bytes(s.window, s.ref.Block.Len()))
-	s.ref.Block.SealSum(sum)
-	c.staging.free(s.window, s.ref.Block.Len())
+	sum := b.Write(staging.bytes(s.window, b.Len()))
+	b.SealSum(sum)
+	staging.free(s.window, b.Len())
 	return sum
 }
 
-// take takes the live slots of a range over; the others are zero.
-func (f *fill) take(from, to int) []slot {
+// take takes the live slots of a range over; the others are zero. An aged
+// fill has none.
+func (f *fill) take(from, to int) ([]slot, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.mu.aged {
+		f.mu.told = true
+		return nil, refuse(wire.StatusRevoked, "fill %d was given up: it was neither committed nor aborted within %v; reserve again", f.id, f.session.server.o.LeaseMaxAge)
+	}
+	return f.takeLive(from, to), nil
+}
+
+// takeLive is called with the mutex held.
+func (f *fill) takeLive(from, to int) []slot {
 	out := make([]slot, to-from)
 	for i := range out {
 		if s := &f.mu.slots[from+i]; s.ref.Valid() {
@@ -242,35 +149,47 @@ func (c *session) abort(h wire.Header, body []byte) error {
 	if err != nil {
 		return err
 	}
-	f.give(from, to)
+	taken, err := f.take(from, to)
+	if err == nil {
+		f.abort(taken)
+		c.reply(h, wire.EmptyReply{})
+	}
 	f.forgetIfDone()
-	c.reply(h, wire.EmptyReply{})
-	return nil
+	return err
 }
 
-// give gives up a range of slots.
-func (f *fill) give(from, to int) { f.giveBack(f.take(from, to)) }
-
-func (f *fill) giveBack(slots []slot) {
-	for _, s := range slots {
+// abort gives back slots that the client has promised not to write any more,
+// or was never told of.
+func (f *fill) abort(taken []slot) {
+	for _, s := range taken {
 		if s.ref.Valid() {
 			f.session.staging.free(s.window, s.ref.Block.Len())
-			f.session.giveUp(s.ref)
+			f.session.server.o.Stack.Abort([]tier.Ref{s.ref})
 		}
 	}
 }
 
-// giveUp ends one fill. A block that the client can write to is kept out of
-// use, at the client's expense, until its process has ended.
-func (c *session) giveUp(r tier.Ref) {
-	stack := c.server.o.Stack
-	if c.puts != wire.PutDirect {
-		stack.Abort([]tier.Ref{r})
+// abandon gives up slots that the client may still be writing: because it has
+// left, or has not ended the fill in time.
+func (f *fill) abandon(taken []slot) {
+	if f.session.puts != wire.PutDirect {
+		f.abort(taken) // what it can write is its window
 		return
 	}
+	for _, s := range taken {
+		if s.ref.Valid() {
+			f.session.quarantine(s.ref)
+		}
+	}
+}
+
+// quarantine ends a fill whose block the client can write to. The block is
+// kept out of use, at the client's expense, until its process has ended.
+func (c *session) quarantine(r tier.Ref) {
+	stack := c.server.o.Stack
 	b := r.Block.Retain()
 	stack.Abort([]tier.Ref{r})
-	n := int64(b.Len())
+	n := int64(len(b.Padded()))
 	charged := stack.Charge(c.owner, ledger.Lease, n) == nil
 	c.join()
 	c.server.o.Quarantine.AddFunc(c.peer, func() {
@@ -281,10 +200,13 @@ func (c *session) giveUp(r tier.Ref) {
 	}, b)
 }
 
-// abandon gives up whatever is left, when the connection has ended.
-func (f *fill) abandon() {
+// close gives up whatever is left, when the connection has ended.
+func (f *fill) close() {
 	f.expiry.Stop()
-	f.give(0, len(f.mu.slots))
+	f.mu.Lock()
+	taken := f.takeLive(0, len(f.mu.slots))
+	f.mu.Unlock()
+	f.abandon(taken)
 }
 
 // expire gives up a fill that was neither committed nor aborted in time. It
@@ -292,41 +214,28 @@ func (f *fill) abandon() {
 func (f *fill) expire() {
 	f.mu.Lock()
 	f.mu.aged = f.mu.live > 0
+	taken := f.takeLive(0, len(f.mu.slots))
 	aged := f.mu.aged
 	f.mu.Unlock()
 	if !aged {
 		return
 	}
-	f.give(0, len(f.mu.slots))
+	f.abandon(taken)
 	f.session.server.count.revoked.Add(1)
 	f.session.log.Warn().Uint64("fill", f.id).Msg("fill given up: it was neither committed nor aborted in time")
 }
 
-// forgetIfRevoked drops a fill that expired, and reports whether it did.
-func (f *fill) forgetIfRevoked() bool {
-	f.mu.Lock()
-	aged := f.mu.aged
-	f.mu.Unlock()
-	if aged {
-		f.session.forgetFill(f.id)
-	}
-	return aged
-}
-
-// forgetIfDone drops a fill of which nothing is left.
+// forgetIfDone drops a fill of which nothing is left to do or to tell.
 func (f *fill) forgetIfDone() {
 	f.mu.Lock()
-	live := f.mu.live
+	left := f.mu.live > 0 || f.mu.aged && !f.mu.told
 	f.mu.Unlock()
-	if live > 0 {
+	if left {
 		return
 	}
 	f.expiry.Stop()
-	f.session.forgetFill(f.id)
-}
-
-func (c *session) forgetFill(id uint64) {
+	c := f.session
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.mu.fills, id)
+	delete(c.mu.fills, f.id)
 }

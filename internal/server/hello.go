@@ -174,7 +174,7 @@ func (s *spaces) open(sp key.Space) (wire.SpaceInfo, error) {
 
 func (s *spaces) get(handle uint32) (openSpace, error) {
 	if int(handle) >= len(s.list) {
-		return openSpace{}, refuse(wire.StatusUnknownSpace, "space %d is not open on this connection; listspace first", handle)
+		return openSpace{}, refuse(wire.StatusUnknownSpace, "space %d is not open on this connection; open_space first", handle)
 	}
 	return s.list[handle], nil
 }

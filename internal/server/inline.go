@@ -50,7 +50,7 @@ func (c *session) put(h wire.Header, body []byte) error {
 func (c *session) putOne(chain *key.Chain, i int, payload []byte) (wire.Stored, error) {
 	var grants [1]tier.Grant
 	stack := c.server.o.Stack
-	_, err := stack.Reserve(c.ctx, c.owner, chain, i, []uint32{uint32(len(payload))}, grants[:])
+	_, err := stack.Reserve(c.ctx, c.owner, chain, i, []uint32{uint32(len(payload))}, grants[:], false)
 	switch statusOf(err) {
 	case wire.StatusOverBudget:
 		return wire.Stored{Result: wire.ResultOverBudget}, nil
@@ -69,8 +69,11 @@ func (c *session) putOne(chain *key.Chain, i int, payload []byte) (wire.Stored, 
 	ref := grants[0].Ref
 	sum := ref.Block.Write(payload)
 	ref.Block.SealSum(sum)
-	c.server.count.stored([]tier.Ref{ref})
-	return wire.Stored{Result: wire.ResultStored, Sum: sum}, stack.Commit(chain, i, []tier.Ref{ref})
+	if err := stack.Commit(chain, i, []tier.Ref{ref}); err != nil {
+		return wire.Stored{}, err
+	}
+	c.server.count.stored(1, uint64(len(payload)))
+	return wire.Stored{Result: wire.ResultStored, Sum: sum}, nil
 }
 
 // compare says whether a chunk that was there already has the same bytes, as
@@ -119,11 +122,11 @@ func (c *session) get(h wire.Header, body []byte) error {
 	}
 	to = min(to, from+m.Chunks)
 	if hot := min(to, from+m.Hot); hot == to || g.fits(from, hot) {
-		m, err := g.answer(c.ctx, from, to)
-		if err == nil {
-			c.reply(h, m)
-		}
-		return err
+		// What is evicted this very moment ends the run: the reader must not
+		// wait for it to come up.
+		g.gather(c.ctx, from, to, tier.Of(tier.CPU))
+		c.reply(h, &g.reply)
+		return nil
 	}
 	deadline := time.Duration(req.DeadlineMillis) * time.Millisecond
 	if deadline == 0 {
@@ -132,11 +135,18 @@ func (c *session) get(h wire.Header, body []byte) error {
 	return c.later(h, func(ctx context.Context) (wire.Message, error) {
 		ctx, cancel := context.WithTimeout(ctx, deadline)
 		defer cancel()
-		return g.answer(ctx, from, to)
+		if err := c.inline.Acquire(ctx, int64(g.limit)); err != nil {
+			return &g.reply, nil // too late: nothing is ready
+		}
+		defer c.inline.Release(int64(g.limit))
+		g.gather(ctx, from, to, tier.All)
+		c.awaitRoom(ctx)
+		return &g.reply, nil
 	})
 }
 
-// get is one inline get.
+// get is one inline get. Those that wait are bounded by session.inline: their
+// payloads are copies.
 type get struct {
 	session *session
 	chain   *key.Chain
@@ -144,11 +154,12 @@ type get struct {
 	reply   wire.GetReply
 }
 
-// answer gathers chunks from..to, as far as the limit and the deadline go.
-func (g *get) answer(ctx context.Context, from, to int) (wire.Message, error) {
+// gather takes chunks from..to into the reply, as far as the limit and the
+// context go.
+func (g *get) gather(ctx context.Context, from, to int, search tier.Set) {
 	stack, owner := g.session.server.o.Stack, g.session.owner
 	for i := from; i < to; i++ {
-		ref, place, err := stack.Load(ctx, owner, g.chain, i, tier.All)
+		ref, place, err := stack.Load(ctx, owner, g.chain, i, search)
 		if err != nil {
 			break // a shorter prefix
 		}
@@ -160,7 +171,6 @@ func (g *get) answer(ctx context.Context, from, to int) (wire.Message, error) {
 		g.session.server.count.got(place, g.chain.Tokens[i])
 	}
 	stack.Touch(g.chain, from, from+g.reply.Chunks.Len())
-	return &g.reply, nil
 }
 
 func (g *get) add(r tier.Ref, tokens uint32, first bool) bool {

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/internal/ledger"
-	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/prefetch"
 	"github.com/kvstored/kvstored/tier"
@@ -21,23 +20,26 @@ type job struct {
 	chain   key.Chain // nobody changes it
 	search  tier.Set
 	best    bool                 // the first wait ends it
-	pin     *pinName             // pin the prefix when it is final; nil: do not
+	pin     string               // pin the prefix under this name; empty: do not
 	hot     int                  // chunks leased before anything was fetched
 	fetch   *prefetch.Job[chunk] // brings up the rest; nil if there is none
-	expiry  *time.Timer
-	queued  bool // a push waits its turn; the output's mutex guards it
+	queued  bool                 // a push waits its turn; the output's mutex guards it
+	waits   sync.WaitGroup       // waits that are not answered yet; the reader adds
 
 	mu struct {
 		sync.Mutex
 		refs   []tier.Ref // the ready prefix, held
 		tokens uint64     // in it
 		in     [tier.Places]tier.Count
-		sent   int // chunks whose refs the client has been sent
+		sent   int // chunks whose refs the client was sent
 		done   bool
 		err    error // why a job that is done is short; nil = complete
-		ended  bool  // nothing is held any more
-		reason wire.Reason
-		until  time.Time
+
+		ended   bool // nothing is held any more
+		revoked bool // because the lease grew too old
+		silent  bool // the client has ended it: no more pushes
+		until   time.Time
+		expiry  *time.Timer
 	}
 }
 
@@ -74,22 +76,22 @@ func (j *job) add(ch chunk) {
 	j.mu.in[ch.from].Tokens += uint64(tokens)
 }
 
-// start fetches what the match promised and the lease does not have yet.
-func (j *job) start(matched int, deadline time.Time) {
-	c := j.session
+// fetchRest makes ready to fetch what the match promised and the lease does
+// not have yet; run does it.
+func (j *job) fetchRest(matched int, deadline time.Time) {
 	j.fetch = prefetch.New(prefetch.Options[chunk]{
 		From: j.chain.Skip + j.hot, To: j.chain.Skip + matched,
-		Window: c.server.o.Prefetch.WindowBytes, Deadline: deadline,
+		Window: j.session.server.o.Prefetch.WindowBytes, Deadline: deadline,
 		Discard: func(ch chunk) { j.letGo([]tier.Ref{ch.ref}) },
 		Changed: j.changed,
 	}, j)
-	c.join()
-	c.waiting.Go(func() {
-		defer c.leave()
-		// Not the connection's context: loads under way when it ends are
-		// cancelled by whoever ends the job.
-		j.fetch.Run(context.WithoutCancel(c.ctx))
-	})
+}
+
+func (j *job) run() {
+	// Not the connection's context: whoever ends the job, as the end of the
+	// connection does, cancels the loads under way.
+	ctx := context.WithoutCancel(j.session.ctx)
+	j.session.waiting.Go(func() { j.fetch.Run(ctx) })
 }
 
 // Load implements prefetch.Source.
@@ -131,34 +133,49 @@ func (j *job) collect() bool {
 		j.mu.done, j.mu.err = true, st.Err
 	}
 	now := len(j.mu.refs)
+	if now > before {
+		j.rejuvenate()
+	}
 	j.mu.Unlock()
+	j.pinReady(before, now)
 	if ends {
 		j.session.server.o.Stack.Touch(&j.chain, j.chain.Skip, j.chain.Skip+now)
-		if j.pin != nil {
-			j.pinReady(now)
-		}
 	}
 	return now > before || ends
 }
 
-// end gives the lease back, for a reason. It reports whether the job still
-// had it.
-func (j *job) end(reason wire.Reason) bool {
+// end gives the lease back, for good: no push follows. It reports whether the
+// job still had it.
+func (j *job) end() bool {
 	j.mu.Lock()
+	j.mu.silent = true
 	if j.mu.ended {
 		j.mu.Unlock()
 		return false
 	}
-	j.mu.ended, j.mu.reason = true, reason
+	refs := j.close()
+	j.mu.Unlock()
+	j.giveBack(refs)
+	return true
+}
+
+// close ends the lease and returns what it held; called with the mutex held.
+func (j *job) close() []tier.Ref {
+	j.mu.ended = true
 	if !j.mu.done {
 		j.mu.done, j.mu.err = true, prefetch.ErrCancelled
 	}
-	refs, in := j.mu.refs, j.mu.in
-	j.mu.refs = nil
-	j.mu.Unlock()
-	if j.expiry != nil {
-		j.expiry.Stop()
+	if j.mu.expiry != nil {
+		j.mu.expiry.Stop()
 	}
+	refs := j.mu.refs
+	j.mu.refs = nil
+	return refs
+}
+
+// giveBack lets go of what the lease held, and of what came up since.
+func (j *job) giveBack(refs []tier.Ref) {
+	j.session.server.count.hit(j.mu.in) // nobody changes it after the end
 	var late []tier.Ref
 	if j.fetch != nil {
 		j.fetch.Cancel()
@@ -166,10 +183,8 @@ func (j *job) end(reason wire.Reason) bool {
 			late = append(late, ch.ref)
 		}
 	}
-	j.session.server.count.hit(in)
 	j.letGo(refs)
 	j.letGo(late)
-	return true
 }
 
 func (j *job) letGo(refs []tier.Ref) {
@@ -178,31 +193,44 @@ func (j *job) letGo(refs []tier.Ref) {
 
 // age starts the age of the lease anew. It reports whether the job still has
 // its lease.
-func (j *job) age(limit time.Duration) bool {
+func (j *job) age() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.mu.ended {
 		return false
 	}
-	j.mu.until = time.Now().Add(limit)
-	if j.expiry == nil {
-		j.expiry = time.AfterFunc(limit, func() { j.expire(limit) })
-	} else {
-		j.expiry.Reset(limit)
+	if j.mu.expiry == nil {
+		j.mu.expiry = time.AfterFunc(j.session.server.o.LeaseMaxAge, func() { j.session.during(j.expire) })
 	}
+	j.rejuvenate()
 	return true
 }
 
-// expire revokes the lease unless it was renewed this very moment.
-func (j *job) expire(limit time.Duration) {
-	j.mu.Lock()
-	early := time.Now().Before(j.mu.until)
-	j.mu.Unlock()
-	if early {
-		return // Reset has set the timer again
+// rejuvenate is called with the mutex held.
+func (j *job) rejuvenate() {
+	if j.mu.expiry != nil {
+		limit := j.session.server.o.LeaseMaxAge
+		j.mu.until = time.Now().Add(limit)
+		j.mu.expiry.Reset(limit)
 	}
-	if j.end(wire.ReasonRevoked) {
-		j.session.server.count.revoked.Add(1)
-		j.session.log.Warn().Uint64("job", j.id).Dur("age", limit).Msg("lease revoked: it was neither released nor renewed in time")
+}
+
+// expire revokes the lease unless it was renewed this very moment.
+func (j *job) expire() {
+	j.mu.Lock()
+	if j.mu.ended || time.Now().Before(j.mu.until) {
+		j.mu.Unlock()
+		return // ended, or the timer is set again
+	}
+	running := !j.mu.done
+	j.mu.revoked = true
+	refs := j.close()
+	j.mu.Unlock()
+	j.giveBack(refs)
+	c := j.session
+	c.server.count.revoked.Add(1)
+	c.log.Warn().Uint64("job", j.id).Msg("lease revoked: it was neither released nor renewed in time")
+	if running && c.pushes {
+		c.out.push(j)
 	}
 }

@@ -12,31 +12,75 @@ import (
 	"time"
 )
 
-// probeTimeout is how long a live daemon has to take a connection.
-const probeTimeout = time.Second
+const (
+	// probeTimeout is how long a live daemon has to take a connection.
+	probeTimeout = time.Second
+	// lockTimeout is how long another daemon has to finish what it does with
+	// the socket: a probe, and some moments.
+	lockTimeout = 5 * time.Second
+	lockPause   = 10 * time.Millisecond
+)
 
 // Listen makes the socket at path with the given mode and, unless empty,
 // group. A socket on which a daemon answers is never taken over; one that
-// nobody serves is replaced. The socket is removed when the listener closes.
+// nobody serves is replaced. Unlisten removes it again.
+//
+// Probing, removing and making the socket are not one step. So daemons that
+// start or stop at the same moment take turns, by a lock on path.lock, which
+// stays behind: were it removed, two could hold it.
 func Listen(path string, mode fs.FileMode, group string) (*net.UnixListener, error) {
-	if err := clearStale(path); err != nil {
+	l, err := listen(path, mode, group)
+	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", path, err)
+	}
+	return l, nil
+}
+
+func listen(path string, mode fs.FileMode, group string) (*net.UnixListener, error) {
+	unlock, err := lockSocket(path)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if err := clearStale(path); err != nil {
+		return nil, err
 	}
 	// Bound under another name and moved into place, so that nobody connects
 	// before mode and group are right.
-	temp := fmt.Sprintf("%s.%d", path, os.Getpid())
+	temp := path + "~"
 	_ = os.Remove(temp)
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: temp, Net: "unix"})
+	if errors.Is(err, syscall.EINVAL) {
+		return nil, fmt.Errorf("%w: the path may be too long: choose one of at most 100 bytes in listen.socket", err)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("listen on %s: %w; create its folder, or choose another path in listen.socket", path, err)
+		return nil, err
 	}
 	l.SetUnlinkOnClose(false)
 	if err := place(temp, path, mode, group); err != nil {
 		_ = l.Close()
 		_ = os.Remove(temp)
-		return nil, fmt.Errorf("listen on %s: %w", path, err)
+		return nil, err
 	}
 	return l, nil
+}
+
+// lockSocket waits for the turn to change what is at path.
+func lockSocket(path string) (unlock func(), err error) {
+	f, err := os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("%w: create the folder, or choose another path in listen.socket", err)
+	}
+	for end := time.Now().Add(lockTimeout); ; time.Sleep(lockPause) {
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil {
+			return func() { _ = f.Close() }, nil // which unlocks
+		}
+		if !errors.Is(err, syscall.EWOULDBLOCK) || time.Now().After(end) {
+			_ = f.Close()
+			return nil, fmt.Errorf("lock %s, which another daemon that starts or stops may hold: %w", f.Name(), err)
+		}
+	}
 }
 
 func place(temp, path string, mode fs.FileMode, group string) error {
@@ -89,9 +133,17 @@ func clearStale(path string) error {
 	return os.Remove(path)
 }
 
-// Unlisten removes the socket of l at path, unless another daemon has put its
-// own there meanwhile.
+// Unlisten removes the socket at path if it is still own, as os.Lstat told
+// after Listen, and not one that another daemon has put there meanwhile.
 func Unlisten(path string, own os.FileInfo) error {
+	unlock, err := lockSocket(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // with its folder
+	}
+	if err != nil {
+		return fmt.Errorf("remove socket %s: %w", path, err)
+	}
+	defer unlock()
 	now, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -99,7 +151,8 @@ func Unlisten(path string, own os.FileInfo) error {
 	if err != nil {
 		return err
 	}
-	if own != nil && !os.SameFile(own, now) {
+	// The time too: the number of a removed file is soon used again.
+	if own == nil || !os.SameFile(own, now) || !own.ModTime().Equal(now.ModTime()) {
 		return nil
 	}
 	return os.Remove(path)

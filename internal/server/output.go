@@ -1,33 +1,32 @@
 package server
 
 import (
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/kvstored/kvstored/internal/wire"
 )
 
-const (
-	// maxQueued is how many bytes may wait for a client that does not read,
-	// and maxStalled for how long, before its connection is closed.
-	maxQueued  = 1 << 20
-	maxStalled = 5 * time.Second
-)
-
 // output is the frames on their way to one client. Whoever has a frame writes
 // it at once if nobody else is writing; what the socket does not take waits
-// in a queue that a goroutine of its own drains. Pushes are built when their
-// turn comes, so that at most one per job waits and the newest state wins.
+// in a queue that a goroutine of its own drains. There is one writer at a
+// time, so frames arrive in the order in which they were built.
+//
+// Pushes are built when their turn comes, so that at most one per job waits
+// and the newest state wins.
 type output struct {
-	conn  *wire.Conn
-	spawn func(func()) // runs drain
-	mu    struct {
+	conn   *wire.Conn
+	limits *Limits
+	spawn  func(func()) // runs drain
+	mu     struct {
 		sync.Mutex
 		busy   bool // somebody writes
 		queue  []byte
+		unsent int // bytes that drain has taken from the queue and not yet sent
 		pushes []*job
-		stall  *time.Timer   // running while the queue is too long
-		below  chan struct{} // closed when the queue is short again; nil if it is
+		stall  *time.Timer   // running while too much waits
+		below  chan struct{} // closed when little waits again; nil if it does
 	}
 	spare []byte // the writer's: the queue's other buffer
 	frame []byte // the writer's: the push being sent
@@ -37,7 +36,8 @@ type output struct {
 func (o *output) send(p []byte) {
 	o.mu.Lock()
 	if o.mu.busy {
-		o.enqueue(p)
+		o.mu.queue = append(o.mu.queue, p...)
+		o.watch()
 		o.mu.Unlock()
 		return
 	}
@@ -76,22 +76,19 @@ func (o *output) write(p []byte) {
 		if n == len(p) {
 			continue
 		}
-		rest := append([]byte(nil), p[n:]...)
+		rest := slices.Clone(p[n:])
 		o.spawn(func() { o.drain(rest) })
 		return
 	}
 }
 
-// drain waits for the socket. A client that takes less than maxQueued in
-// maxStalled while more than that is left loses its connection.
+// drain waits for the socket. A client that takes less than a QueueBytes in a
+// StallTimeout, while more than that waits, loses its connection.
 func (o *output) drain(p []byte) {
 	for ; p != nil; p = o.next(nil) {
 		for len(p) > 0 {
-			piece, limit := p[:min(len(p), maxQueued)], time.Time{}
-			if len(p) > maxQueued {
-				limit = time.Now().Add(maxStalled)
-			}
-			_ = o.conn.SetWriteDeadline(limit) // fails only on a closed socket, as the write will
+			o.progress(len(p))
+			piece := p[:min(len(p), o.limits.QueueBytes)]
 			if _, err := o.conn.Write(piece); err != nil {
 				_ = o.conn.Close()
 			}
@@ -108,40 +105,55 @@ func (o *output) next(p []byte) []byte {
 	}
 	for {
 		o.mu.Lock()
+		o.mu.unsent = 0
 		if len(o.mu.queue) > 0 {
-			p, o.mu.queue = o.mu.queue, o.spare[:0]
-			o.spare = p
-			o.relieved()
+			p, o.mu.queue, o.spare = o.mu.queue, o.spare, nil
+			if cap(p) <= o.limits.QueueBytes { // one large reply must not cost its size for ever
+				o.spare = p[:0]
+			}
+			o.watch()
 			o.mu.Unlock()
 			return p
 		}
+		o.watch()
 		if len(o.mu.pushes) == 0 {
 			o.mu.busy = false
 			o.mu.Unlock()
 			return nil
 		}
 		j := o.mu.pushes[0]
-		o.mu.pushes = o.mu.pushes[1:]
+		o.mu.pushes = slices.Delete(o.mu.pushes, 0, 1)
 		j.queued = false
 		o.mu.Unlock()
+		if cap(o.frame) > o.limits.QueueBytes {
+			o.frame = nil
+		}
 		if o.frame = j.appendPush(o.frame[:0]); len(o.frame) > 0 {
 			return o.frame
 		}
 	}
 }
 
-// enqueue is called with the mutex held.
-func (o *output) enqueue(p []byte) {
-	o.mu.queue = append(o.mu.queue, p...)
-	if len(o.mu.queue) > maxQueued && o.mu.stall == nil {
-		o.mu.below = make(chan struct{})
-		o.mu.stall = time.AfterFunc(maxStalled, func() { _ = o.conn.Close() })
+// progress notes that drain has n bytes left.
+func (o *output) progress(n int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.mu.unsent = n
+	if o.mu.stall != nil {
+		o.mu.stall.Reset(o.limits.StallTimeout)
 	}
+	o.watch()
 }
 
-// relieved is called with the mutex held when the queue became short.
-func (o *output) relieved() {
-	if o.mu.stall != nil {
+// watch starts and ends the stall as the amount that waits changes; called
+// with the mutex held.
+func (o *output) watch() {
+	much := len(o.mu.queue)+o.mu.unsent > o.limits.QueueBytes
+	switch {
+	case much && o.mu.stall == nil:
+		o.mu.below = make(chan struct{})
+		o.mu.stall = time.AfterFunc(o.limits.StallTimeout, func() { _ = o.conn.Close() })
+	case !much && o.mu.stall != nil:
 		o.mu.stall.Stop()
 		o.mu.stall = nil
 		close(o.mu.below)
@@ -149,8 +161,8 @@ func (o *output) relieved() {
 	}
 }
 
-// room returns a channel that is closed when the queue is short enough for
-// more, or nil if it is now. A connection that closes relieves its queue.
+// room returns a channel that is closed when little enough waits for more, or
+// nil if that is so now. A connection that closes gives room.
 func (o *output) room() <-chan struct{} {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -13,11 +13,15 @@ func (c *session) prefetch(h wire.Header, body []byte) error {
 	if err := req.Decode(body); err != nil {
 		return err
 	}
+	pinned := req.Flags&wire.PrefetchPin != 0
+	if pinned && req.LookupID == "" {
+		return refuse(wire.StatusBadRequest, "prefetch: a pin needs a lookup id, or nobody can end it")
+	}
 	var chain key.Chain
 	if err := c.chain(&chain, &req.Chain); err != nil {
 		return err
 	}
-	if err := c.roomFor(len(c.mu.jobs), "jobs"); err != nil { // only the reader adds
+	if err := c.roomFor(len(c.mu.jobs), "jobs"); err != nil { // only the reader adds and deletes
 		return err
 	}
 	s := c.server
@@ -27,27 +31,29 @@ func (c *session) prefetch(h wire.Header, body []byte) error {
 		return err
 	}
 	j := c.newJob(&chain, search, &m)
-	j.age(s.o.LeaseMaxAge)
-	c.mu.Lock()
-	c.mu.jobs[j.id] = j
-	c.mu.Unlock()
 	s.count.asked(&chain, &m)
-	if req.Flags&wire.PrefetchPin != 0 {
-		j.pin = &pinName{req.LookupID}
-		if j.mu.done { // nobody else knows j yet
-			j.pinReady(j.hot)
-		}
+	if pinned {
+		j.pin = req.LookupID
+		j.pinReady(0, j.hot)
 	}
-	c.reply(h, &wire.PrefetchReply{Job: j.id, Match: matchOf(&m), State: j.state(0)})
-	if !j.mu.done {
-		c.flush() // the client must know the job before its pushes
+	loads := !j.mu.done
+	if loads {
 		policy := req.Policy
 		if policy == wire.PolicyDefault {
 			policy = s.o.Prefetch.Policy
 		}
 		j.best = policy == wire.PolicyBestEffort
-		j.start(m.Chunks, c.deadline(policy, req.DeadlineMillis, m.Tokens-j.mu.tokens))
+		j.fetchRest(m.Chunks, c.deadline(policy, req.DeadlineMillis, m.Tokens-j.mu.tokens))
 	}
+	c.reply(h, &wire.PrefetchReply{Job: j.id, Match: matchOf(&m), State: j.firstState()})
+	c.mu.Lock()
+	c.mu.jobs[j.id] = j
+	c.mu.Unlock()
+	if loads {
+		c.flush() // the client must know the job before its pushes
+		j.run()
+	}
+	j.age()
 	return nil
 }
 
@@ -81,7 +87,8 @@ func (c *session) job(id uint64) (*job, error) {
 	return nil, refuse(wire.StatusUnknownJob, "job %d is not live on this connection: it was released or cancelled, or never was", id)
 }
 
-// takeJob finds a job and forgets it.
+// takeJob finds a job and forgets it. Whoever ends it also lets its waits be
+// answered before it answers itself, so that its reply is the last word.
 func (c *session) takeJob(body []byte) (*job, error) {
 	var req wire.JobRequest
 	if err := req.Decode(body); err != nil {
@@ -106,27 +113,40 @@ func (c *session) wait(h wire.Header, body []byte) error {
 	if err != nil {
 		return err
 	}
-	if j.best && j.fetch != nil {
-		j.fetch.Stop()
+	if j.fetch != nil {
+		if j.best {
+			j.fetch.Stop()
+		}
+		j.changed() // in case whoever loads has not come to it yet
 	}
-	enough := func() bool {
-		j.mu.Lock()
-		defer j.mu.Unlock()
-		return j.mu.done || j.mu.tokens >= req.MinTokens
-	}
-	if req.TimeoutMillis == 0 || j.fetch == nil || enough() {
+	if req.TimeoutMillis == 0 || j.has(req.MinTokens) {
 		st := j.state(req.From)
 		c.reply(h, &st)
 		return nil
 	}
-	return c.later(h, func(ctx context.Context) (wire.Message, error) {
+	start := time.Now()
+	j.waits.Add(1)
+	err = c.aside(func(ctx context.Context) {
+		defer j.waits.Done()
+		defer c.server.observe(h.Op, start)
 		ctx, cancel := context.WithTimeout(ctx, time.Duration(req.TimeoutMillis)*time.Millisecond)
 		defer cancel()
 		j.fetch.Wait(ctx, j.chunksFor(req.MinTokens)-j.hot)
-		j.collect()
+		j.changed()
 		st := j.state(req.From)
-		return &st, nil
+		c.answerLate(h, &st, nil)
 	})
+	if err != nil {
+		j.waits.Done()
+	}
+	return err
+}
+
+// has reports whether so many tokens are ready, or no more will be.
+func (j *job) has(tokens uint64) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.mu.done || j.mu.tokens >= tokens
 }
 
 // chunksFor is how many chunks hold at least tokens tokens.
@@ -150,12 +170,9 @@ func (c *session) cancel(h wire.Header, body []byte) error {
 	if err != nil {
 		return err
 	}
-	if j.fetch != nil {
-		j.fetch.Cancel()
-		j.collect()
-	}
+	j.end()
+	j.waits.Wait()
 	st := j.state(wire.FromUnsent)
-	j.end(wire.ReasonCancelled)
 	c.reply(h, &st)
 	return nil
 }
@@ -166,9 +183,10 @@ func (c *session) release(h wire.Header, body []byte) error {
 		return err
 	}
 	out := wire.ReleaseReply{Outcome: wire.OutcomeOK}
-	if !j.end(wire.ReasonCancelled) {
+	if !j.end() {
 		out.Outcome = wire.OutcomeRevoked
 	}
+	j.waits.Wait()
 	c.reply(h, &out)
 	return nil
 }
@@ -182,10 +200,9 @@ func (c *session) renew(h wire.Header, body []byte) error {
 	if err != nil {
 		return err
 	}
-	limit := c.server.o.LeaseMaxAge
-	if !j.age(limit) {
+	if !j.age() {
 		return refuse(wire.StatusRevoked, "the lease of job %d has expired; forget what was read under it and ask again", j.id)
 	}
-	c.reply(h, &wire.RenewReply{RemainingMillis: uint32(limit.Milliseconds())})
+	c.reply(h, &wire.RenewReply{RemainingMillis: uint32(c.server.o.LeaseMaxAge.Milliseconds())})
 	return nil
 }

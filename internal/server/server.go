@@ -1,12 +1,14 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -35,11 +37,13 @@ type Options struct {
 	Method      string // hash method of spaces that do not say
 	SaveUnfull  bool   // a last, shorter chunk counts even if the request does not ask
 
+	Limits Limits
+
 	Version string
 	Epoch   uint64 // random for each start of the daemon
 	// Stats returns the daemon's numbers as a JSON object.
 	Stats func() ([]byte, error)
-	// Observe is told how long a request took until its answer was handed to
+	// Observe is told how long a request took until its reply was handed to
 	// the socket; nil for nobody.
 	Observe func(op wire.Op, took time.Duration)
 	Log     zerolog.Logger
@@ -53,63 +57,158 @@ type Prefetch struct {
 	WindowBytes   int64         // in flight for one job
 }
 
+// Limits bound what a client can cost. A zero field means the default.
+type Limits struct {
+	// Connections is how many there may be, those of clients that have left
+	// memory in quarantine included: 4096.
+	Connections int
+	// HelloTimeout is how long a client has for its first frame: 10 s.
+	HelloTimeout time.Duration
+	// QueueBytes is how many bytes may wait for a client that does not read
+	// (1 MiB), and StallTimeout for how long (5 s), before its connection is
+	// closed.
+	QueueBytes   int
+	StallTimeout time.Duration
+}
+
+func (l Limits) orDefault() Limits {
+	return Limits{
+		Connections:  cmp.Or(l.Connections, 4096),
+		HelloTimeout: cmp.Or(l.HelloTimeout, 10*time.Second),
+		QueueBytes:   cmp.Or(l.QueueBytes, 1<<20),
+		StallTimeout: cmp.Or(l.StallTimeout, 5*time.Second),
+	}
+}
+
+// acceptPause is how long accepting rests when the process has no descriptor
+// or memory left for one more connection.
+const acceptPause = 50 * time.Millisecond
+
 // Server serves connections. It is safe for concurrent use.
 type Server struct {
-	o     Options
-	ids   atomic.Uint64 // of jobs and fills
-	count counters
-	mu    struct {
+	o          Options
+	maxPayload int64         // bytes of one chunk
+	ids        atomic.Uint64 // of jobs and fills
+	pins       pins
+	count      counters
+	mu         struct {
 		sync.Mutex
-		sessions map[*session]struct{}
+		taken    int // of Limits.Connections
+		sessions int // greeted and served
 	}
 }
 
 // New makes a server; Serve starts it.
 func New(o Options) *Server {
-	s := &Server{o: o}
-	s.mu.sessions = make(map[*session]struct{})
+	o.Limits = o.Limits.orDefault()
+	s := &Server{o: o, maxPayload: min(arena.MaxPayload, o.Arena.Stats().CapacityBytes)}
+	s.pins.mu.byName = make(map[string][]*pin)
+	s.pins.mu.bySession = make(map[*session]map[string]*pin)
 	return s
 }
 
-// Serve accepts connections until ctx ends, then closes them and returns when
-// everything they held has been given back. It closes l.
+// Serve accepts connections until ctx ends, then lets each finish the request
+// it is at, closes it, and returns when everything they held has been given
+// back. It closes l.
 func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
-	var sessions sync.WaitGroup
+	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
-	defer stop()
+	var sessions sync.WaitGroup
+	err := s.accept(ctx, l, func(uc *net.UnixConn) {
+		sessions.Go(func() { s.serveConn(ctx, uc) })
+	})
+	cancel()
+	sessions.Wait()
+	if stop() {
+		_ = l.Close() // fails only if it was closed before
+	}
+	return err
+}
+
+func (s *Server) accept(ctx context.Context, l *net.UnixListener, serve func(*net.UnixConn)) error {
 	for {
 		uc, err := l.AcceptUnix()
-		if err != nil {
-			sessions.Wait()
-			if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
-				return nil
+		switch {
+		case err == nil:
+			serve(uc)
+		case ctx.Err() != nil, errors.Is(err, net.ErrClosed):
+			return nil
+		case isShortage(err):
+			s.o.Log.Warn().Err(err).Msg("a client waits: no room for its connection; raise the limit on open files")
+			select {
+			case <-time.After(acceptPause):
+			case <-ctx.Done():
 			}
+		default:
 			return fmt.Errorf("server: accept: %w", err)
 		}
-		sessions.Go(func() { s.serveConn(ctx, uc) })
 	}
+}
+
+// isShortage reports whether accepting failed for want of something that comes
+// back when others let go.
+func isShortage(err error) bool {
+	for _, e := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
 }
 
 func (s *Server) serveConn(ctx context.Context, uc *net.UnixConn) {
 	defer uc.Close()
-	c, err := newSession(s, uc)
+	if !s.take() {
+		s.count.refused.Add(1)
+		// It fits an empty socket; who does not take it finds the socket closed.
+		_, _ = uc.Write(wire.AppendError(nil, wire.OpHello, 0, wire.StatusOverBudget, fmt.Sprintf("the daemon has its %d connections; use fewer", s.o.Limits.Connections)))
+		return
+	}
+	c, err := newSession(ctx, s, uc)
 	if err != nil {
+		s.release()
+		s.count.refused.Add(1)
 		s.o.Log.Debug().Err(err).Msg("connection refused")
 		return
 	}
-	s.mu.Lock()
-	s.mu.sessions[c] = struct{}{}
-	s.mu.Unlock()
 	s.count.connections.Add(1)
+	s.serving(1)
+	defer s.serving(-1)
 	c.serve(ctx)
-	s.mu.Lock()
-	delete(s.mu.sessions, c)
-	s.mu.Unlock()
 }
 
-// connections is how many there are now.
+// take takes one of the connections there may be; release gives it back.
+func (s *Server) take() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.taken >= s.o.Limits.Connections {
+		return false
+	}
+	s.mu.taken++
+	return true
+}
+
+func (s *Server) release() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.taken--
+}
+
+func (s *Server) serving(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.sessions += n
+}
+
+// connections is how many are served now.
 func (s *Server) connections() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.mu.sessions)
+	return s.mu.sessions
+}
+
+func (s *Server) observe(op wire.Op, start time.Time) {
+	if s.o.Observe != nil {
+		s.o.Observe(op, time.Since(start))
+	}
 }

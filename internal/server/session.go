@@ -6,28 +6,28 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/wire"
-	"github.com/kvstored/kvstored/tier"
 )
 
 const (
-	// helloTimeout is how long a client has for its first frame.
-	helloTimeout = 10 * time.Second
-	// maxLive is how many jobs and fills a connection may have, and how many
-	// requests unanswered.
+	// maxLive is how many jobs, fills and pins a connection may have, and how
+	// many requests unanswered.
 	maxLive = 1024
 	// flushBytes is how many bytes of replies are gathered, while requests
 	// are waiting in the receive buffer, before they are sent.
 	flushBytes = 64 << 10
+	// farewellTimeout is how long a client has, when the daemon stops, to
+	// take what it was sent.
+	farewellTimeout = time.Second
 )
 
 // session is one connection and everything it holds.
@@ -47,8 +47,10 @@ type session struct {
 	// The reader's alone.
 	spaces  spaces
 	replies []byte
+	late    bool // a goroutine answers the request at hand
 
-	flushed flushMark // as of this connection's last flush
+	flushed flushMark           // as of this connection's last flush
+	inline  *semaphore.Weighted // payload bytes of gets that are being built
 
 	waiting sync.WaitGroup // goroutines of this connection
 	open    atomic.Int64   // requests that such a goroutine will answer
@@ -56,49 +58,53 @@ type session struct {
 
 	mu struct {
 		sync.Mutex
-		jobs  map[uint64]*job
-		fills map[uint64]*fill
-		pins  map[string][]*pin
+		closed bool
+		jobs   map[uint64]*job // the reader adds and deletes
+		fills  map[uint64]*fill
 	}
 }
 
 // newSession greets a client. On an error the client has been told.
-func newSession(s *Server, uc *net.UnixConn) (*session, error) {
+func newSession(ctx context.Context, s *Server, uc *net.UnixConn) (*session, error) {
 	conn, err := wire.NewConn(uc, s.o.Spin)
 	if err != nil {
 		return nil, err
 	}
-	c := &session{server: s, conn: conn, log: s.o.Log}
-	c.out = output{conn: conn, spawn: func(f func()) { c.waiting.Go(f) }}
+	c := &session{server: s, conn: conn, log: s.o.Log, inline: semaphore.NewWeighted(2 * wire.MaxPayloadBytes)}
+	c.out = output{conn: conn, limits: &s.o.Limits, spawn: c.waiting.Go}
 	c.mu.jobs = make(map[uint64]*job)
 	c.mu.fills = make(map[uint64]*fill)
-	c.mu.pins = make(map[string][]*pin)
 	c.spaces.defaults = &s.o
-	c.owner = s.o.Stack.NewOwner()
-	c.join()
-	c.flushed.advance(s.o.Stack.Written())
-	_ = conn.SetReadDeadline(time.Now().Add(helloTimeout)) // fails only on a closed socket, as the read will
+	limit := time.Now().Add(s.o.Limits.HelloTimeout)
+	_ = conn.SetReadDeadline(limit) // these fail only on a closed socket, as the read will
+	_ = conn.SetWriteDeadline(limit)
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer stop()
 	if err := c.hello(uc); err != nil {
-		c.close()
-		s.count.refused.Add(1)
+		c.dismantle()
 		return nil, err
 	}
 	_ = conn.SetReadDeadline(time.Time{})
+	_ = conn.SetWriteDeadline(time.Time{})
 	conn.SetMaxBody(wire.MaxBodyBytes)
+	c.owner = s.o.Stack.NewOwner()
+	c.join()
+	c.flushed.advance(s.o.Stack.Written())
 	return c, nil
 }
 
-// serve answers requests until the connection ends, and gives back what it
-// held.
+// serve answers requests until the connection or ctx ends, and gives back what
+// the client held.
 func (c *session) serve(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	c.ctx = ctx
-	stop := context.AfterFunc(ctx, func() { _ = c.conn.Close() })
+	stop := context.AfterFunc(ctx, func() { _ = c.conn.SetReadDeadline(time.Unix(1, 0)) })
 	err := c.read()
 	stop()
+	_ = c.conn.SetWriteDeadline(time.Now().Add(farewellTimeout)) // fails only on a closed socket, as writes will
 	cancel()
-	_ = c.conn.Close()
 	c.close()
+	_ = c.conn.Close()
 	if err != nil && !errors.Is(err, io.EOF) {
 		c.log.Debug().Err(err).Msg("connection ended")
 	}
@@ -108,9 +114,10 @@ func (c *session) read() error {
 	for {
 		h, body, err := c.conn.ReadFrame()
 		if err != nil {
-			return c.farewell(err)
+			return c.farewell(h, err)
 		}
 		start := time.Now()
+		c.late = false
 		if err := c.answer(h, body); err != nil {
 			c.flush()
 			return err
@@ -118,20 +125,20 @@ func (c *session) read() error {
 		if !c.conn.Buffered() || len(c.replies) >= flushBytes {
 			c.flush()
 		}
-		if observe := c.server.o.Observe; observe != nil {
-			observe(h.Op, time.Since(start))
+		if !c.late {
+			c.server.observe(h.Op, start)
 		}
 	}
 }
 
 // farewell tells a client why its connection ends, where that is its doing.
-func (c *session) farewell(err error) error {
+func (c *session) farewell(h wire.Header, err error) error {
 	if errors.Is(err, wire.ErrFrameTooLarge) {
 		c.server.count.malformed.Add(1)
-		c.replies = wire.AppendError(c.replies, 0, 0, wire.StatusTooLarge, err.Error())
+		c.replies = wire.AppendError(c.replies, h.Op, h.ID, wire.StatusTooLarge, err.Error())
 	}
 	c.flush()
-	if c.ctx.Err() != nil || errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) {
+	if c.ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
 		return nil
 	}
 	return err
@@ -143,28 +150,21 @@ func (c *session) flush() {
 	if len(c.replies) > 0 {
 		c.out.send(c.replies)
 		c.replies = c.replies[:0]
-		if cap(c.replies) > maxQueued {
+		if cap(c.replies) > c.server.o.Limits.QueueBytes {
 			c.replies = nil
 		}
 	}
+	c.awaitRoom(c.ctx)
+}
+
+// awaitRoom waits while the client does not read.
+func (c *session) awaitRoom(ctx context.Context) {
 	if full := c.out.room(); full != nil {
 		select {
 		case <-full:
-		case <-c.ctx.Done():
+		case <-ctx.Done():
 		}
 	}
-}
-
-// refusal is an error that is answered with its status.
-type refusal struct {
-	status wire.Status
-	text   string
-}
-
-func (r *refusal) Error() string { return r.text }
-
-func refuse(status wire.Status, format string, args ...any) error {
-	return &refusal{status, fmt.Sprintf(format, args...)}
 }
 
 // answer handles one frame. An error ends the connection.
@@ -176,47 +176,22 @@ func (c *session) answer(h wire.Header, body []byte) error {
 	}
 	err := c.handle(h, body)
 	if err != nil {
-		c.refused(h, err)
+		c.replies = c.appendRefusal(c.replies, h, err)
+	}
+	if h.Op == wire.OpHello {
+		return err
 	}
 	return nil
 }
 
-func (c *session) refused(h wire.Header, err error) {
+// appendRefusal appends the reply for a request that failed.
+func (c *session) appendRefusal(dst []byte, h wire.Header, err error) []byte {
 	status := statusOf(err)
 	if status == wire.StatusInternal {
 		c.log.Error().Err(err).Stringer("op", h.Op).Msg("request failed")
 	}
 	c.server.count.errors.Add(1)
-	c.replies = wire.AppendError(c.replies, h.Op, h.ID, status, err.Error())
-}
-
-func statusOf(err error) wire.Status {
-	var r *refusal
-	switch {
-	case errors.As(err, &r):
-		return r.status
-	case errors.Is(err, wire.ErrUnknownOption):
-		return wire.StatusUnknownOption
-	case errors.Is(err, wire.ErrMalformed):
-		return wire.StatusBadRequest
-	case errors.Is(err, tier.ErrInconsistent), errors.Is(err, ledger.ErrInconsistent):
-		return wire.StatusInconsistentChain
-	case errors.Is(err, tier.ErrTooLarge):
-		return wire.StatusTooLarge
-	case errors.Is(err, tier.ErrOverBudget), errors.Is(err, ledger.ErrOverBudget):
-		return wire.StatusOverBudget
-	case errors.Is(err, tier.ErrNoSpace), errors.Is(err, ledger.ErrBusy):
-		return wire.StatusNoSpace
-	case errors.Is(err, tier.ErrNotFound):
-		return wire.StatusNotFound
-	case errors.Is(err, tier.ErrOff):
-		return wire.StatusTierOff
-	case errors.Is(err, context.DeadlineExceeded):
-		return wire.StatusTimeout
-	case errors.Is(err, context.Canceled), errors.Is(err, tier.ErrClosed):
-		return wire.StatusClosed
-	}
-	return wire.StatusInternal
+	return wire.AppendError(dst, h.Op, h.ID, status, err.Error())
 }
 
 // reply answers a request with ok.
@@ -224,43 +199,74 @@ func (c *session) reply(h wire.Header, m wire.Message) {
 	c.replies = wire.AppendReply(c.replies, h.Op, h.ID, m)
 }
 
-// later answers a request from a goroutine of its own. do must not touch what
-// is the reader's alone.
-func (c *session) later(h wire.Header, do func(ctx context.Context) (wire.Message, error)) error {
+// aside runs what answers the request at hand in a goroutine of its own. do
+// must not touch what is the reader's alone, and ends with answerLate.
+func (c *session) aside(do func(ctx context.Context)) error {
 	if c.open.Add(1) > maxLive {
 		c.open.Add(-1)
-		return refuse(wire.StatusOverBudget, "%s: %d requests of this connection are unanswered; wait for some", h.Op, maxLive)
+		return refuse(wire.StatusOverBudget, "%d requests of this connection are unanswered; wait for some", maxLive)
 	}
-	c.waiting.Go(func() {
-		defer c.open.Add(-1)
-		var frame []byte
-		if m, err := do(c.ctx); err != nil {
-			frame = wire.AppendError(nil, h.Op, h.ID, statusOf(err), err.Error())
-		} else {
-			frame = wire.AppendReply(nil, h.Op, h.ID, m)
-		}
-		c.out.send(frame)
-	})
+	c.late = true
+	c.waiting.Go(func() { do(c.ctx) })
 	return nil
 }
 
-// close gives back everything. Nobody reads any more.
+// later answers the request at hand with what do returns.
+func (c *session) later(h wire.Header, do func(ctx context.Context) (wire.Message, error)) error {
+	start := time.Now()
+	return c.aside(func(ctx context.Context) {
+		m, err := do(ctx)
+		c.answerLate(h, m, err)
+		c.server.observe(h.Op, start)
+	})
+}
+
+// answerLate sends the reply to a request that was set aside.
+func (c *session) answerLate(h wire.Header, m wire.Message, err error) {
+	var frame []byte
+	if err != nil {
+		frame = c.appendRefusal(nil, h, err)
+	} else {
+		frame = wire.AppendReply(nil, h.Op, h.ID, m)
+	}
+	c.open.Add(-1) // first: with the reply in hand the client may ask again
+	c.out.send(frame)
+}
+
+// during runs what a timer does, unless the connection is being closed: then
+// whoever closes it gives everything back, and waits for what has begun.
+func (c *session) during(f func()) {
+	c.mu.Lock()
+	if c.mu.closed {
+		c.mu.Unlock()
+		return
+	}
+	c.waiting.Add(1)
+	c.mu.Unlock()
+	defer c.waiting.Done()
+	f()
+}
+
+// close gives back everything. Nobody reads any more, and the connection's
+// context has ended.
 func (c *session) close() {
 	c.mu.Lock()
-	jobs, fills, pins := c.mu.jobs, c.mu.fills, c.mu.pins
-	c.mu.jobs, c.mu.fills, c.mu.pins = nil, nil, nil
+	c.mu.closed = true
 	c.mu.Unlock()
-	for _, j := range jobs {
-		j.end(wire.ReasonCancelled)
+	for _, j := range c.mu.jobs { // the reader's to change, and that is us
+		j.end()
 	}
-	for _, f := range fills {
-		f.abandon()
+	for _, f := range c.mu.fills {
+		f.close()
 	}
-	for _, ps := range pins {
-		for _, p := range ps {
-			p.release()
-		}
-	}
+	c.dismantle()
+	c.server.pins.drop(c) // a job may have pinned something until now
+	c.leave()
+}
+
+// dismantle waits for everybody who works for the connection, and takes down
+// what they used.
+func (c *session) dismantle() {
 	c.waiting.Wait()
 	if c.staging != nil {
 		_ = c.staging.window.Close() // fails only if it was closed before
@@ -268,14 +274,15 @@ func (c *session) close() {
 	if c.peer != nil {
 		_ = c.peer.Close()
 	}
-	c.leave()
 }
 
-// join and leave count who may still hold something as this owner.
+// join and leave count who may still hold something as this owner: the
+// connection, its pins, and what is quarantined.
 func (c *session) join() { c.users.Add(1) }
 
 func (c *session) leave() {
 	if c.users.Add(-1) == 0 {
 		c.server.o.Stack.CloseOwner(c.owner)
+		c.server.release()
 	}
 }

@@ -10,10 +10,25 @@ import (
 )
 
 // state describes the job, with the refs from chunk number from on, or with
-// those not yet sent. The refs returned count as sent.
+// those not yet sent. It is the body of an answer to wait or cancel.
+//
+// Where there are pushes, the refs count as sent only by them: an answer may
+// be overtaken by a push, which must not leave out what comes with the answer.
 func (j *job) state(from uint32) wire.JobState {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	return j.describe(from, !j.session.pushes)
+}
+
+// firstState is the state in the reply that makes the job.
+func (j *job) firstState() wire.JobState {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.describe(0, true)
+}
+
+// describe is called with the mutex held. It marks the refs as sent if told to.
+func (j *job) describe(from uint32, mark bool) wire.JobState {
 	s := wire.JobState{Done: j.mu.done}
 	s.Reason, s.FailedTier = j.reason()
 	for p, n := range j.mu.in {
@@ -36,7 +51,9 @@ func (j *job) state(from uint32) wire.JobState {
 			Length: uint32(r.Block.Len()), Tokens: j.chain.Tokens[j.chain.Skip+first+i],
 		})
 	}
-	j.mu.sent = len(j.mu.refs)
+	if mark {
+		j.mu.sent = len(j.mu.refs)
+	}
 	return s
 }
 
@@ -51,10 +68,10 @@ func (j *job) firstTokens(n int) wire.Count {
 
 // reason says why the job is as short as it is; called with the mutex held.
 func (j *job) reason() (wire.Reason, string) {
-	if j.mu.ended {
-		return j.mu.reason, ""
-	}
-	if !j.mu.done {
+	switch {
+	case j.mu.revoked:
+		return wire.ReasonRevoked, ""
+	case !j.mu.done:
 		return wire.ReasonRunning, ""
 	}
 	return reasonOf(j.mu.err)
@@ -86,15 +103,16 @@ func reasonOf(err error) (wire.Reason, string) {
 	return wire.ReasonFailed, ""
 }
 
-// appendPush appends a push of what the client does not know yet.
+// appendPush appends a push of what the client does not know yet, or nothing
+// if the client has ended the job: the reply to that was the last word.
 func (j *job) appendPush(dst []byte) []byte {
 	j.mu.Lock()
-	over := j.mu.ended
-	j.mu.Unlock()
-	if over {
-		return dst // the reply to cancel or release was the last word
+	if j.mu.silent {
+		j.mu.Unlock()
+		return dst
 	}
-	s := j.state(wire.FromUnsent)
+	s := j.describe(wire.FromUnsent, true)
+	j.mu.Unlock()
 	j.session.server.count.pushes.Add(1)
 	return wire.AppendPush(dst, wire.OpPrefetch, j.id, &s)
 }

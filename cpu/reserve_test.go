@@ -11,7 +11,6 @@ import (
 	"github.com/kvstored/kvstored/tier/tiertest"
 )
 
-
 const page = 4096
 
 // A full arena gives up one candidate, the tail of the oldest chain, and no

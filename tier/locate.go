@@ -2,7 +2,6 @@ package tier
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"sync/atomic"
 
@@ -118,7 +117,8 @@ func (s *Stack) ask(ctx context.Context, c *key.Chain, sc *scratch, known *int) 
 		ks := sc.chain(c, i, min(i+askBatch, c.Len()))
 		clear(have[:])
 		if err := s.tiers[Disk].Contains(ctx, ks, have[:len(ks)]); err != nil {
-			return fmt.Errorf("lookup: ask disk: %w", err)
+			s.log.Debug().Err(err).Msg("the disk tier does not say what it has")
+			return ctx.Err() // otherwise it has nothing: the prefix ends here
 		}
 		n := 0
 		for n < len(ks) && have[n] {

@@ -111,9 +111,8 @@ func (w *writer) forgetGone() {
 	})
 }
 
-// next returns the next chunk to write. If only a budget is in the way, and no
-// worker is busy that would look again when it is done, released is closed
-// when there is more room.
+// next returns the next chunk to write. If only a budget is in the way, one
+// worker is told to watch it: released is closed when there is more room.
 func (w *writer) next() (t writeTask, released <-chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -121,13 +120,13 @@ func (w *writer) next() (t writeTask, released <-chan struct{}) {
 		released = w.protectNext()
 	}
 	if w.mu.ready.len() == 0 {
-		if w.mu.busy > 0 {
-			released = nil
+		if w.mu.watched {
+			return writeTask{}, nil
 		}
+		w.mu.watched = released != nil
 		return writeTask{}, released
 	}
 	t = w.mu.ready.pop()
-	w.mu.busy++
 	if w.mu.ready.len() > 0 || w.mu.dirty.len() > 0 {
 		w.more()
 	}

@@ -81,7 +81,7 @@ type writer struct {
 		queued  map[key.Key]struct{} // selective: what is in dirty or being written, to be there once
 		victims map[key.Key]recalled // what DRAM has evicted and is not yet written
 		behind  int64                // bytes of dirty
-		busy    int                  // tasks being written
+		watched bool                 // a worker waits for the budget
 		gen     uint64               // what is enqueued now belongs to this flush generation
 		forced  uint64               // generations below are written whatever the mode says
 		open    map[uint64]int       // unfinished per generation
@@ -155,7 +155,17 @@ func (w *writer) take(ctx context.Context) (writeTask, error) {
 		case <-released:
 		case <-ctx.Done():
 		}
+		if released != nil {
+			w.unwatch()
+		}
 	}
+}
+
+// unwatch ends the watch over the budget of the worker that next gave it to.
+func (w *writer) unwatch() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.mu.watched = false
 }
 
 // write stores one chunk below and lets go of it.
@@ -224,7 +234,6 @@ func (w *writer) letGo(t writeTask) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.mu.busy--
 	if t.victim {
 		delete(w.mu.victims, t.rec.Key)
 	} else {
@@ -238,7 +247,6 @@ func (w *writer) stop() {
 	w.mu.Lock()
 	w.mu.stopped = true
 	left := w.mu.ready
-	w.mu.busy += left.len()
 	w.mu.ready = ring[writeTask]{}
 	w.wake()
 	w.mu.Unlock()

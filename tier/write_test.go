@@ -14,7 +14,6 @@ import (
 	"github.com/kvstored/kvstored/tier/tiertest"
 )
 
-
 // wantWritten compares what the disk was given so far.
 func (r *rig) wantWritten(written, filtered uint64, dropped map[tier.DropReason]uint64) {
 	r.t.Helper()
@@ -322,4 +321,3 @@ func TestWriteToBothTiers(t *testing.T) {
 		}
 	})
 }
-

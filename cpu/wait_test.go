@@ -1,0 +1,118 @@
+package cpu_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier"
+	"github.com/kvstored/kvstored/tier/tiertest"
+)
+
+// waiting starts a Reserve that may wait.
+func waiting(ctx context.Context, h tier.Hot, f tier.Fill) <-chan error {
+	done := make(chan error, 1)
+	f.Wait = true
+	go func() {
+		ref, _, err := h.Reserve(ctx, f)
+		if err == nil {
+			h.Abort([]tier.Ref{ref})
+		}
+		done <- err
+	}()
+	return done
+}
+
+// wantWaiting checks that nothing has come yet.
+func wantWaiting(t *testing.T, done <-chan error) {
+	t.Helper()
+	synctest.Wait()
+	select {
+	case err := <-done:
+		t.Fatalf("it did not wait: %v", err)
+	default:
+	}
+}
+
+// full makes a tier whose 4 pages are one chain, all leased by o.
+func full(t *testing.T) (h tier.Hot, o ledger.Owner, c *key.Chain, refs []tier.Ref) {
+	t.Helper()
+	hot, _ := newTier(t, 4*page, ledger.Limits{})
+	c, refs = store(t, hot, 1, 4, page), make([]tier.Ref, 4)
+	o = hot.Ledger().NewOwner()
+	if n, err := hot.Hold(o, ledger.Lease, tiertest.Keys(c, 0, 4), refs); n != 4 {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		hot.Ledger().CloseOwner(o)
+		clear(t, hot, c)
+	})
+	return hot, o, c, refs
+}
+
+func TestWaiterWokenByRelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, o, _, refs := full(t)
+		var d drops
+		done := waiting(t.Context(), h, fillOf(ledger.Daemon, tiertest.Chain(2, 1), 0, page, &d))
+		wantWaiting(t, done)
+		h.Release(o, ledger.Lease, refs[:2]) // the tail is still leased
+		wantWaiting(t, done)
+		h.Release(o, ledger.Lease, refs[2:])
+		if err := <-done; err != nil || len(d) != 1 {
+			t.Errorf("error %v after %d evictions; want one", err, len(d))
+		}
+	})
+}
+
+// A block that outlives its entry frees room only with its last reference.
+func TestWaiterWokenByFree(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, o, c, refs := full(t)
+		last := refs[3].Block.Retain()
+		h.Release(o, ledger.Lease, refs)
+		if err := h.Delete(t.Context(), tiertest.Keys(c, 0, 4)); err != nil {
+			t.Fatal(err)
+		}
+		var d drops
+		done := waiting(t.Context(), h, fillOf(ledger.Daemon, tiertest.Chain(2, 1), 0, 4*page, &d))
+		wantWaiting(t, done)
+		last.Release()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestWaiterWokenByBudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, _ := newTier(t, mib, ledger.Limits{Lease: 2 * page})
+		ref := reserve(t, h, ledger.Daemon, tiertest.Chain(1, 1), 0, 2*page)
+		var d drops
+		done := waiting(t.Context(), h, fillOf(ledger.Daemon, tiertest.Chain(2, 1), 0, page, &d))
+		wantWaiting(t, done)
+		h.Abort([]tier.Ref{ref})
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		clear(t, h)
+	})
+}
+
+func TestWaiterEndsWithContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, o, _, refs := full(t)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		var d drops
+		err := <-waiting(ctx, h, fillOf(ledger.Daemon, tiertest.Chain(2, 1), 0, page, &d))
+		if !errors.Is(err, tier.ErrNoSpace) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v; want no space, because of the deadline", err)
+		}
+		h.Release(o, ledger.Lease, refs)
+	})
+}

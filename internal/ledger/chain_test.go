@@ -1,0 +1,315 @@
+package ledger_test
+
+import (
+	"encoding/binary"
+	"errors"
+	"testing"
+
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/policy"
+)
+
+// chain is n keys of one prompt. They are counters, as some engines' are.
+func chain(prompt uint32, n int) []key.Key {
+	ks := make([]key.Key, n)
+	for i := range ks {
+		binary.LittleEndian.PutUint32(ks[i].Hash[:], uint32(i+1))
+		binary.LittleEndian.PutUint32(ks[i].Hash[4:], prompt)
+	}
+	return ks
+}
+
+func parent(ks []key.Key, i int) key.Hash {
+	if i == 0 {
+		return key.Hash{}
+	}
+	return ks[i-1].Hash
+}
+
+func newLedger(t testing.TB, name string, limits ledger.Limits) *ledger.Ledger {
+	t.Helper()
+	p, err := policy.New(name, 1<<40)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ledger.New(ledger.Options{CapacityBytes: 1 << 40, Policy: p, Limits: limits})
+}
+
+// fill begins ks[from:] for the daemon.
+func fill(t testing.TB, l *ledger.Ledger, ks []key.Key, from int) []ledger.ID {
+	t.Helper()
+	var ids []ledger.ID
+	for i := from; i < len(ks); i++ {
+		id, state, err := l.Begin(ledger.Daemon, ledger.Load, ks[i], parent(ks, i), page)
+		if err != nil || state != ledger.Absent {
+			t.Fatalf("Begin %d: %v, %v", i, state, err)
+		}
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+func ids(es []ledger.Entry) []ledger.ID {
+	out := make([]ledger.ID, len(es))
+	for i, e := range es {
+		out[i] = e.ID
+	}
+	return out
+}
+
+// evictAll returns the keys in the order in which they go.
+func evictAll(t testing.TB, l *ledger.Ledger) (ks []key.Key) {
+	t.Helper()
+	for {
+		e, ok := l.Evict()
+		if !ok {
+			return ks
+		}
+		l.Free(e.ID)
+		ks = append(ks, e.Key)
+	}
+}
+
+// counter counts what a ledger does to its policy.
+type counter struct {
+	policy.Policy
+	adds, touches int
+}
+
+func (c *counter) Add(id policy.ID, m policy.Meta) { c.adds++; c.Policy.Add(id, m) }
+func (c *counter) Touch(id policy.ID)              { c.touches++; c.Policy.Touch(id) }
+
+func TestChainPublishedInPiecesCostsOneStepAChunk(t *testing.T) {
+	const n = 20_000
+	lru, _ := policy.New("lru", 1)
+	c := &counter{Policy: lru}
+	l := ledger.New(ledger.Options{Policy: c})
+	ks := chain(1, n)
+	var all []ledger.ID
+	for i := range ks {
+		id := fill(t, l, ks[:i+1], i)
+		// As a job does: it holds the prefix while it goes on.
+		if held, err := l.PublishHeld(ledger.Daemon, ledger.Lease, id, false); held != 1 || err != nil {
+			t.Fatal(held, err)
+		}
+		all = append(all, id...)
+	}
+	l.Unhold(ledger.Daemon, ledger.Lease, all)
+	if c.adds != n || c.touches != 0 {
+		t.Errorf("%d adds, %d touches for %d chunks", c.adds, c.touches, n)
+	}
+	for i, k := range evictAll(t, l) {
+		if k != ks[n-1-i] {
+			t.Fatalf("victim %d is %v", i, k)
+		}
+	}
+	if c.touches > n {
+		t.Errorf("%d touches of ancestors for %d chunks", c.touches, n)
+	}
+}
+
+func TestHeadIsYoungerThanTail(t *testing.T) {
+	for _, name := range []string{"lru", "fifo", "lfu"} {
+		l := newLedger(t, name, ledger.Limits{})
+		a, b := chain(1, 20), chain(2, 20)
+		l.Publish(fill(t, l, a[:10], 0), false)
+		l.Publish(fill(t, l, b, 0), false)
+		l.Publish(fill(t, l, a, 10), false) // after b: a's head must not be older than b
+		l.Touch(b)
+		from := l.Stats().Steps
+		evictAll(t, l)
+		if steps := l.Stats().Steps - from; steps > 41*40/10 {
+			t.Errorf("%s: %d steps for 40 chunks", name, steps)
+		}
+	}
+}
+
+func TestLRUEvictsWholeTailsFirst(t *testing.T) {
+	l := newLedger(t, "lru", ledger.Limits{})
+	a, b := chain(1, 4), chain(2, 2)
+	l.Publish(fill(t, l, a[:2], 0), false)
+	l.Publish(fill(t, l, b, 0), false)
+	l.Publish(fill(t, l, a, 2), false)
+	want := []key.Key{b[1], b[0], a[3], a[2], a[1], a[0]}
+	for i, k := range evictAll(t, l) {
+		if k != want[i] {
+			t.Fatalf("victim %d is %v, want %v", i, k, want[i])
+		}
+	}
+}
+
+func TestHoldOfADeepChunkProtectsItsAncestors(t *testing.T) {
+	l := newLedger(t, "lru", ledger.Limits{})
+	ks := chain(1, 10)
+	l.Publish(fill(t, l, ks, 0), false)
+	out := make([]ledger.Entry, 1)
+	if n, err := l.Hold(ledger.Daemon, ledger.Pin, ks[6:7], false, out); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	if s := l.Stats(); s.ProtectedBytes != 7*page || s.ClassBytes[ledger.Pin] != page {
+		t.Errorf("protected %d, pinned %d", s.ProtectedBytes, s.ClassBytes[ledger.Pin])
+	}
+	if got := len(evictAll(t, l)); got != 3 {
+		t.Errorf("evicted %d of the 3 below the pin", got)
+	}
+	freed := l.Released()
+	l.Unhold(ledger.Daemon, ledger.Pin, ids(out))
+	select {
+	case <-freed:
+	default:
+		t.Error("Unhold did not wake who waits")
+	}
+	if got := len(evictAll(t, l)); got != 7 {
+		t.Errorf("evicted %d of the 7 left", got)
+	}
+}
+
+func TestLimitsOfOneClient(t *testing.T) {
+	l := newLedger(t, "lru", ledger.Limits{Lease: 10 * page, Total: 100 * page})
+	ks := chain(1, 20)
+	l.Publish(fill(t, l, ks, 0), false)
+	out := make([]ledger.Entry, len(ks))
+	one := l.NewOwner()
+	n, err := l.Hold(one, ledger.Lease, ks, true, out)
+	if n != 10 || !errors.Is(err, ledger.ErrOverBudget) {
+		t.Fatalf("alone: %d, %v", n, err)
+	}
+	two := l.NewOwner()
+	if n, err := l.Hold(two, ledger.Lease, ks, true, out[10:]); n != 5 || !errors.Is(err, ledger.ErrOverBudget) {
+		t.Fatalf("what another holds anyway costs only the own half: %d, %v", n, err)
+	}
+	l.Unhold(two, ledger.Lease, ids(out[10:15]))
+	if _, err := l.Hold(two, ledger.Lease, ks[15:], true, out[10:]); !errors.Is(err, ledger.ErrBusy) {
+		t.Fatalf("the class is full because of others: %v", err)
+	}
+	l.Unhold(one, ledger.Lease, ids(out[:10]))
+	if n, err := l.Hold(one, ledger.Lease, ks, true, out); n != 5 || !errors.Is(err, ledger.ErrOverBudget) {
+		t.Fatalf("not alone: %d, %v", n, err)
+	}
+	var refused *ledger.BudgetError
+	if !errors.As(err, &refused) {
+		t.Errorf("%v is not a BudgetError", err)
+	}
+	l.Unhold(one, ledger.Lease, ids(out[:5]))
+	l.CloseOwner(two)
+	if n, _ := l.Hold(one, ledger.Lease, ks, true, out); n != 10 {
+		t.Fatalf("alone again: %d", n)
+	}
+	if err := l.Check(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestCyclesAreRefused(t *testing.T) {
+	l := newLedger(t, "lru", ledger.Limits{})
+	a, b := key.Key{Hash: key.Hash{1}}, key.Key{Hash: key.Hash{2}}
+	if _, _, err := l.Begin(0, ledger.Load, a, a.Hash, 1); !errors.Is(err, ledger.ErrInconsistent) {
+		t.Errorf("its own parent: %v", err)
+	}
+	if _, _, err := l.Begin(0, ledger.Load, a, b.Hash, 1); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := l.Begin(0, ledger.Load, b, a.Hash, 1); !errors.Is(err, ledger.ErrInconsistent) {
+		t.Errorf("its own grandparent: %v", err)
+	}
+	if err := l.Check(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestBrokenInvariantsPanic(t *testing.T) {
+	l := newLedger(t, "lru", ledger.Limits{})
+	ks := chain(1, 2)
+	got := fill(t, l, ks, 0)
+	l.Publish(got, false)
+	for what, f := range map[string]func(){
+		"publishing twice":  func() { l.Publish(got, false) },
+		"aborting a result": func() { l.Abort(got[0]) },
+		"freeing a result":  func() { l.Free(got[0]) },
+		"unhold of nothing": func() { l.Unhold(0, ledger.Pin, got) },
+		"closing nobody":    func() { l.CloseOwner(ledger.Daemon) },
+		"closing a holder": func() {
+			o := l.NewOwner()
+			l.Hold(o, ledger.Pin, ks, false, make([]ledger.Entry, 2))
+			l.CloseOwner(o)
+		},
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s does not panic", what)
+				}
+			}()
+			f()
+		}()
+	}
+	if err := l.Check(); err != nil {
+		t.Errorf("a refused call changed something: %v", err)
+	}
+}
+
+// Long batches go in several lock rounds; the order must not show it.
+func TestBatchesBeyondOneRound(t *testing.T) {
+	const n = 10_000
+	l := newLedger(t, "lru", ledger.Limits{})
+	ks := chain(1, n)
+	held, err := l.PublishHeld(0, ledger.Pin, fill(t, l, ks, 0), true)
+	if held != n || err != nil {
+		t.Fatal(held, err)
+	}
+	out, have := make([]ledger.Entry, n), make([]bool, n)
+	if got, err := l.Hold(0, ledger.Lease, ks, true, out); got != n || err != nil {
+		t.Fatal(got, err)
+	}
+	l.Lookup(ks, have)
+	for i, ok := range have {
+		if !ok || out[i].Key != ks[i] || !out[i].Dirty {
+			t.Fatalf("chunk %d: %v, %+v", i, ok, out[i])
+		}
+	}
+	l.Unhold(0, ledger.Lease, ids(out))
+	l.Unhold(0, ledger.Pin, ids(out))
+	from := l.Stats().Steps
+	for i, k := range evictAll(t, l) {
+		if k != ks[n-1-i] {
+			t.Fatalf("victim %d is %v", i, k)
+		}
+	}
+	if steps := l.Stats().Steps - from; steps > n*21/10 {
+		t.Errorf("%d steps for %d chunks", steps, n)
+	}
+	if err := l.Check(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Nobody is told to wait for what will not come: for itself, or for more room
+// than there is.
+func TestBusyIsOnlyWhatOthersCanEnd(t *testing.T) {
+	l := newLedger(t, "lru", ledger.Limits{Total: 10 * page})
+	ks := chain(1, 20)
+	one := l.NewOwner()
+	hold := func(o ledger.Owner, k key.Key, size uint32) (ledger.ID, error) {
+		id, _, err := l.Begin(o, ledger.Lease, k, key.Hash{}, size)
+		return id, err
+	}
+	for i := range 10 {
+		if _, err := hold(one, ks[i], page); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := hold(one, ks[10], page); !errors.Is(err, ledger.ErrOverBudget) {
+		t.Errorf("the room is full of its own: %v", err)
+	}
+	if _, err := hold(ledger.Daemon, ks[10], page); !errors.Is(err, ledger.ErrBusy) {
+		t.Errorf("the daemon meets a client's holds: %v", err)
+	}
+	two := l.NewOwner()
+	if _, err := hold(two, ks[10], page); !errors.Is(err, ledger.ErrBusy) {
+		t.Errorf("another client's holds: %v", err)
+	}
+	if _, err := hold(two, ks[10], 11*page); !errors.Is(err, ledger.ErrOverBudget) {
+		t.Errorf("more than there ever is: %v", err)
+	}
+}

@@ -1,0 +1,305 @@
+package ledger_test
+
+import (
+	"slices"
+
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/policy"
+)
+
+func (r *rig) begin() {
+	ks, h := r.path(), r.holder()
+	k, parent := ks[len(ks)-1], key.Hash{}
+	if len(ks) > 1 {
+		parent = ks[len(ks)-2].Hash
+	}
+	if r.source(8) == 0 { // an engine that contradicts itself
+		parent = r.path()[0].Hash
+		if r.source(2) == 0 {
+			p := r.path()
+			parent = p[len(p)-1].Hash
+		}
+	}
+	size := uint32(1 + max(0, r.source(3*page)))
+	id, state, err := r.real.Begin(h.o, h.c, k, parent, size)
+	before := r.model.live[k]
+	want, wantErr := r.model.begin(h, k, parent, size)
+	r.same("Begin", err, wantErr)
+	if state != want {
+		r.t.Fatalf("Begin: state %v, want %v", state, want)
+	}
+	if e := r.model.live[k]; err == nil && before == nil {
+		e.entry.ID = id
+		e.entry.Value = ledger.Value{A: uint64(id), B: uint64(size)}
+		r.real.SetValue(id, e.entry.Value)
+	} else if before != nil && before.entry.ID != id {
+		r.t.Fatalf("Begin: ID %d, want %d", id, before.entry.ID)
+	}
+}
+
+// fills returns what is filling on a path.
+func (r *rig) fills() (es []*body, ids []ledger.ID) {
+	for _, k := range r.path() {
+		// A chain is what the parents say, whatever the path was.
+		e := r.model.live[k]
+		if e != nil && e.state == ledger.Filling && (len(es) == 0 || r.below(e, es[len(es)-1])) {
+			es, ids = append(es, e), append(ids, e.entry.ID)
+		}
+	}
+	return es, ids
+}
+
+func (r *rig) below(e, top *body) bool {
+	for n := 0; e != nil && n < 64; n, e = n+1, r.model.up(e) {
+		if e == top {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *rig) publish() {
+	es, ids := r.fills()
+	dirty, h := r.source(2) == 0, r.holder()
+	if len(es) == 0 {
+		return
+	}
+	if r.source(2) == 0 {
+		r.real.Publish(ids, dirty)
+		r.model.publish(es, dirty, nil)
+		return
+	}
+	n, err := r.real.PublishHeld(h.o, h.c, ids, dirty)
+	want, wantErr := r.model.publish(es, dirty, &h)
+	r.same("PublishHeld", err, wantErr)
+	if n != want {
+		r.t.Fatalf("PublishHeld: %d, want %d", n, want)
+	}
+	for _, e := range es[:n] {
+		r.held = append(r.held, held{h, e})
+	}
+}
+
+func (r *rig) abort() {
+	es, ids := r.fills()
+	if len(es) > 0 {
+		r.real.Abort(ids[0])
+		delete(r.model.live, es[0].entry.Key)
+	}
+}
+
+func (r *rig) hold() {
+	ks, h, touch := r.path(), r.holder(), r.source(2) == 0
+	out := make([]ledger.Entry, len(ks))
+	n, err := r.real.Hold(h.o, h.c, ks, touch, out)
+	var es []*body
+	var wantErr error
+	for _, k := range ks {
+		e := r.model.live[k]
+		if e == nil || e.state != ledger.Resident {
+			break
+		}
+		if wantErr = r.model.hold(h, e); wantErr != nil {
+			break
+		}
+		es = append(es, e)
+	}
+	r.same("Hold", err, wantErr)
+	if n != len(es) {
+		r.t.Fatalf("Hold: %d, want %d", n, len(es))
+	}
+	for i, e := range es {
+		if out[i] != e.entry {
+			r.t.Fatalf("Hold: entry %+v, want %+v", out[i], e.entry)
+		}
+		r.held = append(r.held, held{h, e})
+	}
+	if touch && n > 0 {
+		r.model.touch(es)
+		for e := r.model.up(es[0]); e != nil && e.state == ledger.Resident; e = r.model.up(e) {
+			r.model.policy.Touch(e.entry.ID)
+		}
+	}
+}
+
+func (r *rig) unhold() {
+	for range 4 {
+		if len(r.held) == 0 {
+			return
+		}
+		i := max(0, r.source(len(r.held)))
+		h := r.held[i]
+		r.held = slices.Delete(r.held, i, i+1)
+		r.real.Unhold(h.o, h.c, []ledger.ID{h.e.entry.ID})
+		h.e.unhold(h.holder)
+	}
+}
+
+func (r *rig) touch() {
+	ks := r.path()
+	r.real.Touch(ks)
+	var es []*body
+	for _, k := range ks {
+		if e := r.model.live[k]; e != nil && e.state == ledger.Resident {
+			es = append(es, e)
+		}
+	}
+	r.model.touch(es)
+}
+
+func (r *rig) evict() {
+	got, ok := r.real.Evict()
+	want := r.model.evict()
+	switch {
+	case ok != (want != nil):
+		r.t.Fatalf("Evict: %v, %v; want %v", got, ok, want)
+	case ok && got != want.entry:
+		r.t.Fatalf("Evict: %+v, want %+v", got, want.entry)
+	case ok:
+		r.evicts++
+	}
+}
+
+func (r *rig) remove() {
+	ks := r.path()
+	k := ks[len(ks)-1]
+	got, ok := r.real.Remove(k)
+	e := r.model.live[k]
+	if ok != (e != nil && e.state == ledger.Resident) || ok && got != e.entry {
+		r.t.Fatalf("Remove: %+v, %v; want %+v", got, ok, e)
+	}
+	if ok {
+		r.model.policy.Remove(e.entry.ID)
+		r.model.condemn(e)
+	}
+}
+
+func (r *rig) free() {
+	for _, e := range r.model.dead {
+		if !e.freed {
+			r.real.Free(e.entry.ID)
+			e.freed = true
+			return
+		}
+	}
+}
+
+func (r *rig) owner() {
+	if len(r.owners) < 4 {
+		o := r.real.NewOwner()
+		r.owners = append(r.owners, o)
+		r.model.owners[o] = map[ledger.Class]int64{}
+		return
+	}
+	for i, o := range r.owners[1:] {
+		if sum := r.model.owners[o]; sum[ledger.Pin]+sum[ledger.Lease] == 0 && !r.holds(o) {
+			r.real.CloseOwner(o)
+			r.owners = slices.Delete(r.owners, i+1, i+2)
+			delete(r.model.owners, o)
+			return
+		}
+	}
+}
+
+func (r *rig) holds(o ledger.Owner) bool {
+	for e := range r.model.bodies {
+		for h := range e.holds {
+			if h.o == o {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (r *rig) charge() {
+	h := r.holder()
+	h.c %= 2
+	sum := r.model.owners[h.o]
+	if n := sum[h.c]; n > 0 {
+		r.real.Uncharge(h.o, h.c, n)
+		sum[h.c] = 0
+		return
+	}
+	const n = 3 * page
+	err := r.real.Charge(h.o, h.c, n)
+	r.same("Charge", err, r.model.try(h, func() { sum[h.c] += n }, func() { sum[h.c] -= n }))
+}
+
+func (r *rig) restore() {
+	ks := r.path()
+	k, parent := ks[len(ks)-1], key.Hash{}
+	if len(ks) > 1 {
+		parent = ks[len(ks)-2].Hash
+	}
+	e := &body{entry: ledger.Entry{Key: k, Parent: parent, Size: 100, Dirty: true}, parent: parent, state: ledger.Resident, holds: map[holder]int{}}
+	id, ok := r.real.Restore(e.entry, parent)
+	want := r.model.live[k] == nil && !r.model.cyclic(k, parent) &&
+		!slices.ContainsFunc(r.model.dead, func(e *body) bool { return e.undead && e.entry.Key == k })
+	if ok != want {
+		r.t.Fatalf("Restore: %v, want %v", ok, want)
+	}
+	if ok {
+		e.entry.ID = id
+		r.model.live[k] = e
+		r.model.policy.Add(id, policy.Meta{Size: page})
+	}
+}
+
+func (r *rig) mark() {
+	if len(r.held) > 0 {
+		e := r.held[0].e
+		e.entry.Dirty = !e.entry.Dirty
+		r.real.SetDirty(e.entry.ID, e.entry.Dirty)
+	}
+}
+
+func (r *rig) look() {
+	ks := r.path()
+	have := make([]bool, len(ks))
+	r.real.Lookup(ks, have)
+	for i, k := range ks {
+		e := r.model.live[k]
+		got, state := r.real.Find(k)
+		switch {
+		case have[i] != (e != nil && e.state == ledger.Resident):
+			r.t.Fatalf("Lookup: %v of %+v", have[i], e)
+		case e == nil && state != ledger.Absent:
+			r.t.Fatalf("Find: %v of nothing", state)
+		case e != nil && (state != e.state || got != e.entry):
+			r.t.Fatalf("Find: %+v, %v; want %+v", got, state, e)
+		}
+	}
+}
+
+// drain gives everything back; nothing may remain.
+func (r *rig) drain() {
+	for len(r.held) > 0 {
+		r.unhold()
+	}
+	for _, e := range r.model.live {
+		if e.state == ledger.Filling {
+			r.real.Abort(e.entry.ID)
+			delete(r.model.live, e.entry.Key)
+		}
+	}
+	for _, o := range r.owners {
+		for c, n := range r.model.owners[o] {
+			if n > 0 {
+				r.real.Uncharge(o, c, n)
+			}
+		}
+		clear(r.model.owners[o])
+	}
+	for len(r.model.live) > 0 {
+		r.evict()
+	}
+	for range slices.Clone(r.model.dead) {
+		r.free()
+	}
+	r.compare()
+	if s := r.real.Stats(); s.UsedBytes != 0 || s.Holes != 0 || s.Filling != 0 {
+		r.t.Fatalf("something remains: %+v", s)
+	}
+}

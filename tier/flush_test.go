@@ -1,0 +1,123 @@
+package tier_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/tier"
+	"github.com/kvstored/kvstored/tier/tierfault"
+	"github.com/kvstored/kvstored/tier/tiertest"
+)
+
+// A flush that began before a chunk was evicted waits for it on its way down.
+func TestFlushWaitsForVictims(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate := make(chan struct{})
+		r := newRig(t, options{
+			write:  tier.WriteOptions{Workers: 1},
+			limits: ledger.Limits{Unwritten: 4 * size},
+			hook:   tierfault.On(tierfault.Put, tierfault.Fault{Until: gate}),
+		})
+		r.putChain(1, 1)
+		synctest.Wait() // in the disk's hands
+		c := r.putChain(2, 2)
+		var flushed atomic.Bool
+		go func() {
+			r.flush()
+			flushed.Store(true)
+			for i := range 2 {
+				r.wantOnDisk(c, i)
+			}
+		}()
+		synctest.Wait()
+		r.evict()
+		synctest.Wait()
+		if flushed.Load() {
+			t.Error("flush returned before anything was written")
+		}
+		close(gate)
+		synctest.Wait()
+		if !flushed.Load() {
+			t.Error("flush did not return")
+		}
+		r.wantWritten(3, 0, nil)
+	})
+}
+
+func TestFlush(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, options{hook: tierfault.On(tierfault.Put, tierfault.Fault{Delay: time.Minute})})
+		r.putChain(1, 1)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := r.Flush(ctx, false); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a flush that may not wait: %v", err)
+		}
+		if err := r.Flush(t.Context(), true); err != nil {
+			t.Error(err)
+		}
+		r.wantWritten(1, 0, nil)
+		if n := r.disk.Syncs(); n != 1 {
+			t.Errorf("%d syncs by a durable flush; want 1", n)
+		}
+	})
+}
+
+// When Run ends, what it could not write is let go and counted.
+func TestStopWithWorkLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, options{hook: tierfault.On(tierfault.Put, tierfault.Fault{Hang: true})})
+		r.putChain(1, 10)
+		r.evict()
+		r.putChain(2, 6)
+		synctest.Wait()
+		r.end()
+		r.end = func() {}
+		w := r.Written()[tier.Disk]
+		if n := w.Dropped[tier.DropStopped].Chunks; n == 0 || w.Written.Chunks != 0 {
+			t.Errorf("written %d, stopped %d; want none and some", w.Written.Chunks, n)
+		}
+		if err := r.Flush(t.Context(), false); w.Waiting > 0 && !errors.Is(err, tier.ErrClosed) {
+			t.Errorf("a flush after the end: %v", err)
+		}
+		r.evict() // victims have nowhere to go
+	})
+}
+
+// What is deleted while it is on its way down does not come back.
+func TestDeleteDuringWrite(t *testing.T) {
+	for name, evicted := range map[string]bool{"entry": false, "victim": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				gate := make(chan struct{})
+				mode := tier.WriteThrough
+				if evicted {
+					mode = tier.WriteBack
+				}
+				r := newRig(t, options{
+					write: tier.WriteOptions{Mode: mode, Workers: 1},
+					hook:  tierfault.On(tierfault.Put, tierfault.Fault{Until: gate}),
+				})
+				c := r.putChain(1, 3)
+				if evicted {
+					r.evict()
+				}
+				synctest.Wait() // one is in the disk's hands, the others wait
+				if _, err := r.Delete(t.Context(), tiertest.Keys(c, 0, 3)); err != nil {
+					t.Fatal(err)
+				}
+				close(gate)
+				synctest.Wait()
+				if n := r.disk.Stats().Entries; n != 0 {
+					t.Errorf("%d deleted chunks are on disk", n)
+				}
+				r.wantIn(c, 0, 0)
+			})
+		})
+	}
+}

@@ -42,11 +42,13 @@ func (j *Job) update(body []byte) error {
 func (j *Job) apply(m *wire.JobState) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if err := j.addRefs(int(m.First), m.Refs); err != nil {
-		return err
-	}
-	if int64(m.Ready.Chunks) > int64(len(j.mu.refs)) {
-		return broken("job %d: %d chunks are ready, %d refs came", j.id, m.Ready.Chunks, len(j.mu.refs))
+	if !j.mu.ended { // otherwise pushes were passed over, and nobody reads any more
+		if err := j.addRefs(int(m.First), m.Refs); err != nil {
+			return err
+		}
+		if int64(m.Ready.Chunks) > int64(len(j.mu.refs)) {
+			return broken("job %d: %d chunks are ready, %d refs came", j.id, m.Ready.Chunks, len(j.mu.refs))
+		}
 	}
 	j.mu.state = State{Done: m.Done, Reason: m.Reason, FailedTier: m.FailedTier, Ready: m.Ready, Tiers: m.Tiers}
 	if j.mu.changed != nil {

@@ -14,9 +14,10 @@ import (
 // drops collects victims, and gives their blocks back.
 type drops []tier.Victim
 
-func (d *drops) take(v tier.Victim) {
+func (d *drops) take(v tier.Victim) bool {
 	v.Block.Release()
 	*d = append(*d, v)
+	return false
 }
 
 func (d *drops) keys() (ks []key.Key) {

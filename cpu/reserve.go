@@ -59,10 +59,14 @@ func budgetError(err error) error {
 }
 
 // alloc tries, evicts one candidate, and tries again, until it fits, nothing
-// is left to evict, or evictFactor is reached; then it waits, if it may.
+// is left to evict, or evictFactor is reached. Then it waits, if it may and
+// there is something to wait for: memory that others hold, or victims that
+// are still being written. Once evictFactor is reached with all of that free,
+// what is free lies in pieces, and waiting would not end.
 func (t *Tier) alloc(ctx context.Context, f tier.Fill) (arena.Block, error) {
 	limit := evictFactor * occupied(f.Size)
 	var evicted int64
+	leaving := false
 	for {
 		var freed, changed <-chan struct{}
 		if f.Wait {
@@ -80,17 +84,17 @@ func (t *Tier) alloc(ctx context.Context, f tier.Fill) (arena.Block, error) {
 		if evicted < limit {
 			if v, ok := t.evict(); ok {
 				evicted += occupied(v.Size)
-				f.Drop(v)
+				leaving = f.Drop(v) || leaving
 				continue
 			}
 		}
-		if !f.Wait {
+		if !f.Wait || evicted >= limit && !leaving {
 			return arena.Block{}, tier.ErrNoSpace
 		}
 		if err := t.wait(ctx, changed, freed); err != nil {
 			return arena.Block{}, err
 		}
-		evicted = 0
+		evicted, leaving = 0, false
 	}
 }
 
@@ -120,7 +124,7 @@ func (t *Tier) evict() (tier.Victim, bool) {
 
 // Shrink implements tier.Hot. It counts what it evicts instead of watching
 // the arena: a victim on its way down frees its room only later.
-func (t *Tier) Shrink(ctx context.Context, leaving int64, drop func(tier.Victim)) {
+func (t *Tier) Shrink(ctx context.Context, leaving int64, drop func(tier.Victim) bool) {
 	used := t.arena.Stats().UsedBytes - leaving
 	if used <= t.high {
 		return

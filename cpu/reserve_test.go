@@ -58,7 +58,7 @@ func TestReserveEvictionIsBounded(t *testing.T) {
 	c := store(t, h, 1, 16, 1) // a byte each, in a page each
 	held := make([]tier.Victim, 0, 16)
 	f := fillOf(ledger.Daemon, tiertest.Chain(2, 1), 0, 2*page, nil)
-	f.Drop = func(v tier.Victim) { held = append(held, v) } // somebody still needs the bytes
+	f.Drop = func(v tier.Victim) bool { held = append(held, v); return true } // somebody still needs the bytes
 	_, _, err := h.Reserve(t.Context(), f)
 	if !errors.Is(err, tier.ErrNoSpace) {
 		t.Errorf("got %v; want no space", err)
@@ -186,7 +186,7 @@ func TestShrink(t *testing.T) {
 		t.Errorf("%d evicted; 2 of 97 are on their way out", len(d))
 	}
 	var held []tier.Victim
-	h.Shrink(t.Context(), 0, func(v tier.Victim) { held = append(held, v) })
+	h.Shrink(t.Context(), 0, func(v tier.Victim) bool { held = append(held, v); return true })
 	if len(held) != 7 {
 		t.Errorf("%d evicted of 97; want it to go down to 90", len(held))
 	}

@@ -34,8 +34,10 @@ type Fill struct {
 	Record // Sum is not known yet
 	Owner  ledger.Owner
 	Class  ledger.Class
-	Wait   bool         // wait for room until the context ends
-	Drop   func(Victim) // takes over every entry that had to go; called without locks
+	Wait   bool // wait for room until the context ends
+	// Drop takes over every entry that had to go, and reports whether its
+	// memory stays in use for now. Called without locks.
+	Drop func(Victim) bool
 }
 
 // Hot is the tier whose payloads lie in the arena: the Stack leases from it,
@@ -62,7 +64,7 @@ type Hot interface {
 	// Shrink evicts from above the high watermark down to the low one and
 	// hands each victim to drop, without locks. leaving is what earlier
 	// victims still occupy: it is on its way out and does not count.
-	Shrink(ctx context.Context, leaving int64, drop func(Victim))
+	Shrink(ctx context.Context, leaving int64, drop func(Victim) bool)
 	// Ledger is for owners, charges and dirty marks.
 	Ledger() *ledger.Ledger
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/ledger"
@@ -139,6 +140,12 @@ func (s *Stack) discardLoaded(l loaded) {
 	s.hot.Release(ledger.Daemon, ledger.IO, []Ref{l.ref})
 }
 
+// roomWait bounds how long a chunk that comes up waits for memory that others
+// hold. Recomputing it has long been faster then.
+const roomWait = 10 * time.Second
+
+var errNoRoom = fmt.Errorf("everything was held for %v", roomWait)
+
 // loadRoom is the Allocator of one load: the block it gives out is a fill of
 // the hot tier, so that what comes up is accounted from the start.
 type loadRoom struct {
@@ -151,6 +158,8 @@ type loadRoom struct {
 func (l *loadRoom) Alloc(ctx context.Context, n int) (arena.Block, error) {
 	l.abort()
 	l.rec.Size = uint32(n)
+	ctx, cancel := context.WithTimeoutCause(ctx, roomWait, errNoRoom)
+	defer cancel()
 	ref, st, err := l.stack.hot.Reserve(ctx, Fill{
 		Record: l.rec, Owner: ledger.Daemon, Class: ledger.Load, Wait: true, Drop: l.stack.drop,
 	})

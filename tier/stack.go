@@ -153,11 +153,12 @@ func (s *Stack) filled() {
 }
 
 // drop takes over what had to leave DRAM: it goes down first if nobody below
-// has it.
-func (s *Stack) drop(v Victim) {
+// has it, and true says that its memory stays in use until it has.
+func (s *Stack) drop(v Victim) bool {
 	taken := v.Dirty && slices.ContainsFunc(s.writers, func(w *writer) bool { return w.takeVictim(v) })
 	s.settle(CPU, v.Key)
 	if !taken {
 		v.Block.Release()
 	}
+	return taken
 }

@@ -5,12 +5,15 @@
 // It never knows which tiers there are or how they store anything.
 //
 // One goroutine a connection reads requests and answers whatever need not
-// wait; what waits (wait, flush, delete, a get from below, a running job)
-// has a goroutine of its own that the connection waits for when it ends.
+// wait; what waits (wait, flush, delete, a get from below, a reserve that may
+// wait, a running job) has a goroutine of its own. When the connection ends,
+// what it held is given back first and its goroutines are waited for then.
+// Timers that end leases and fills count among them (session.during).
 //
 // Locks: session.mu guards a connection's tables, job.mu one job's lease,
-// output.mu the queue of frames; none is held while another is taken, nor
-// over I/O, hashing or a call of the Stack.
+// fill.mu one fill's slots, output.mu the queue of frames, pins.mu all pins;
+// none is held while another is taken, nor over I/O, hashing or a call of
+// the Stack.
 //
 // Buffers: a frame's body is valid until the next read; what outlives the
 // request is copied. Payloads are read and written where they lie.

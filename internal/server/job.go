@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/prefetch"
@@ -115,8 +116,11 @@ func (j *job) changed() {
 func (j *job) collect() bool {
 	st := j.fetch.State()
 	j.mu.Lock()
-	have := len(j.mu.refs)
+	have, ended := len(j.mu.refs), j.mu.ended
 	j.mu.Unlock()
+	if ended {
+		return false
+	}
 	var scratch [16]chunk
 	ready := j.fetch.Ready(have-j.hot, scratch[:0])
 
@@ -142,6 +146,16 @@ func (j *job) collect() bool {
 		j.session.server.o.Stack.Touch(&j.chain, j.chain.Skip, j.chain.Skip+now)
 	}
 	return now > before || ends
+}
+
+// leased returns chunk i of the prefix, if it is held; the caller releases it.
+func (j *job) leased(i int) (arena.Block, bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if i < 0 || i >= len(j.mu.refs) {
+		return arena.Block{}, false
+	}
+	return j.mu.refs[i].Block.Retain(), true
 }
 
 // end gives the lease back, for good: no push follows. It reports whether the

@@ -50,7 +50,7 @@ type session struct {
 	late    bool // a goroutine answers the request at hand
 
 	flushed flushMark           // as of this connection's last flush
-	inline  *semaphore.Weighted // payload bytes of gets that are being built
+	inline  *semaphore.Weighted // room for the copies of gets that wait
 
 	waiting sync.WaitGroup // goroutines of this connection
 	open    atomic.Int64   // requests that such a goroutine will answer
@@ -70,7 +70,7 @@ func newSession(ctx context.Context, s *Server, uc *net.UnixConn) (*session, err
 	if err != nil {
 		return nil, err
 	}
-	c := &session{server: s, conn: conn, log: s.o.Log, inline: semaphore.NewWeighted(2 * wire.MaxPayloadBytes)}
+	c := &session{server: s, conn: conn, log: s.o.Log, inline: semaphore.NewWeighted(maxInline)}
 	c.out = output{conn: conn, limits: &s.o.Limits, spawn: c.waiting.Go}
 	c.mu.jobs = make(map[uint64]*job)
 	c.mu.fills = make(map[uint64]*fill)
@@ -251,12 +251,13 @@ func (c *session) during(f func()) {
 // context has ended.
 func (c *session) close() {
 	c.mu.Lock()
-	c.mu.closed = true
+	c.mu.closed = true // nothing is added from now on
+	jobs, fills := c.mu.jobs, c.mu.fills
 	c.mu.Unlock()
-	for _, j := range c.mu.jobs { // the reader's to change, and that is us
+	for _, j := range jobs {
 		j.end()
 	}
-	for _, f := range c.mu.fills {
+	for _, f := range fills {
 		f.close()
 	}
 	c.dismantle()

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kvstored/kvstored/tier"
+)
+
+// desc names one exported number.
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("kvstored_"+name, help, labels, nil)
+}
+
+var (
+	descUptime      = desc("uptime_seconds", "Time since the daemon started.")
+	descReady       = desc("ready", "1 once everything an earlier process left has been found.")
+	descConnections = desc("connections", "Clients connected now.")
+	descRequests    = desc("requests_total", "Requests answered.")
+	descErrors      = desc("request_errors_total", "Requests refused or failed.")
+	descMalformed   = desc("malformed_frames_total", "Frames that did not follow the protocol.")
+	descLeases      = desc("leases", "Read leases held now.")
+	descRevoked     = desc("revoked_total", "Leases and fills taken back because they grew too old.")
+	descAskedTok    = desc("asked_tokens_total", "Tokens of prompts asked for.")
+	descHitTok      = desc("hit_tokens_total", "Tokens in ready prefixes, by the tier they were found in.", "tier")
+	descHitChunks   = desc("hit_chunks_total", "Chunks in ready prefixes, by the tier they were found in.", "tier")
+	descStored      = desc("stored_chunks_total", "Chunks committed by clients.")
+	descStoredBytes = desc("stored_bytes_total", "Payload bytes committed by clients.")
+
+	descChunks       = desc("index_chunks", "Chunks known in some tier.")
+	descPlaceholders = desc("index_placeholders", "Nodes of the index whose chunk is in no tier.")
+	descIndexBytes   = desc("index_bytes", "Memory of the index.")
+	descProtected    = desc("protected_bytes", "Bytes in DRAM that may not be evicted now.")
+	descClass        = desc("budget_bytes", "Bytes in DRAM held, by what for.", "class")
+	descCorrupt      = desc("corrupt_total", "Chunks dropped because their bytes were wrong.", "tier")
+
+	descEntries     = desc("tier_entries", "Chunks in a tier.", "tier")
+	descUsed        = desc("tier_used_bytes", "Bytes a tier's chunks occupy.", "tier")
+	descCapacity    = desc("tier_capacity_bytes", "What a tier may occupy.", "tier")
+	descLargestFree = desc("tier_largest_free_bytes", "Largest free run of a tier.", "tier")
+	descEvictions   = desc("tier_evictions_total", "Chunks evicted.", "tier")
+	descEvicted     = desc("tier_evicted_bytes_total", "Bytes evicted.", "tier")
+	descGetBytes    = desc("tier_read_bytes_total", "Payload bytes read from a tier.", "tier")
+	descPutBytes    = desc("tier_written_bytes_total", "Payload bytes written to a tier.", "tier")
+	descTierOther   = desc("tier_counter", "Other numbers of a tier, by name.", "tier", "name")
+
+	descLoads      = desc("loads_total", "Chunks brought up to DRAM.", "tier")
+	descLoadFailed = desc("load_failures_total", "Loads that a tier failed.", "tier")
+	descWaiting    = desc("write_waiting_chunks", "Chunks not yet written below.", "tier")
+	descDropped    = desc("write_dropped_chunks_total", "Chunks not written below, by reason.", "tier", "reason")
+)
+
+// Describe implements prometheus.Collector. The set of label values grows, so
+// that nothing can be promised beforehand.
+func (m *metrics) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements prometheus.Collector.
+func (m *metrics) Collect(ch chan<- prometheus.Metric) {
+	st := m.daemon.stats()
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	counter := func(d *prometheus.Desc, v uint64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+	}
+	gauge(descUptime, st.UptimeSeconds)
+	ready := 1.0
+	if st.Store.Recovering {
+		ready = 0
+	}
+	gauge(descReady, ready)
+	collectServer(&st, gauge, counter)
+	collectStore(&st.Store, gauge, counter)
+	for p, t := range st.Store.Tiers {
+		collectTier(p.String(), t, gauge, counter)
+	}
+}
+
+type gaugeFunc = func(d *prometheus.Desc, v float64, labels ...string)
+type counterFunc = func(d *prometheus.Desc, v uint64, labels ...string)
+
+func collectServer(st *daemonStats, gauge gaugeFunc, counter counterFunc) {
+	s := &st.Server
+	gauge(descConnections, float64(s.Connections))
+	gauge(descLeases, float64(s.LeasesLive))
+	counter(descRequests, s.Requests)
+	counter(descErrors, s.Errors)
+	counter(descMalformed, s.Malformed)
+	counter(descRevoked, s.Revoked)
+	counter(descAskedTok, s.AskedTokens)
+	counter(descStored, s.StoredChunks)
+	counter(descStoredBytes, s.StoredBytes)
+	for p, n := range s.HitTokens {
+		counter(descHitTok, n, p.String())
+	}
+	for p, n := range s.HitChunks {
+		counter(descHitChunks, n, p.String())
+	}
+}
+
+func collectStore(s *storeStats, gauge gaugeFunc, counter counterFunc) {
+	gauge(descChunks, float64(s.Chunks))
+	gauge(descPlaceholders, float64(s.Placeholders))
+	gauge(descIndexBytes, float64(s.IndexBytes))
+	gauge(descProtected, float64(s.ProtectedBytes))
+	for class, n := range s.ClassBytes {
+		gauge(descClass, float64(n), class)
+	}
+	for p, n := range s.Loads {
+		counter(descLoads, n.Chunks, p.String())
+	}
+	for p, n := range s.LoadFailed {
+		counter(descLoadFailed, n, p.String())
+	}
+	for p, w := range s.Written {
+		gauge(descWaiting, float64(w.Waiting), p.String())
+		for r, v := range w.Dropped {
+			counter(descDropped, v.Chunks, p.String(), r.String())
+		}
+	}
+	counter(descCorrupt, s.Corrupt, tier.CPU.String())
+}
+
+func collectTier(name string, t tier.Stats, gauge gaugeFunc, counter counterFunc) {
+	gauge(descEntries, float64(t.Entries), name)
+	gauge(descUsed, float64(t.UsedBytes), name)
+	gauge(descCapacity, float64(t.CapacityBytes), name)
+	gauge(descLargestFree, float64(t.LargestFreeBytes), name)
+	counter(descEvictions, t.Evictions, name)
+	counter(descEvicted, t.EvictedBytes, name)
+	counter(descGetBytes, t.GetBytes, name)
+	counter(descPutBytes, t.PutBytes, name)
+	if name != tier.CPU.String() {
+		counter(descCorrupt, t.Corrupt, name)
+	}
+	for n, v := range t.Counters {
+		gauge(descTierOther, float64(v), name, n)
+	}
+}

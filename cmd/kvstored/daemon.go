@@ -1,0 +1,260 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"time"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/cpu"
+	"github.com/kvstored/kvstored/disk"
+	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/server"
+	"github.com/kvstored/kvstored/internal/wire"
+	"github.com/kvstored/kvstored/policy"
+	"github.com/kvstored/kvstored/tier"
+)
+
+// flushTimeout is how long a stopping daemon writes what is unwritten. What
+// is left then is recomputed some day.
+const flushTimeout = 60 * time.Second
+
+// daemon is everything one kvstored process runs, top to bottom.
+type daemon struct {
+	cfg        config.Config
+	log        zerolog.Logger
+	listener   *net.UnixListener
+	socket     os.FileInfo // of the listener, to remove no other's
+	arena      *arena.Arena
+	quarantine *arena.Quarantine // with direct puts; otherwise nil
+	cpu        *cpu.Tier
+	disk       *disk.Tier // nil: no disk tier
+	stack      *tier.Stack
+	server     *server.Server
+	metrics    *metrics
+	started    time.Time
+}
+
+// newDaemon makes everything and starts nothing. On an error nothing is left.
+func newDaemon(cfg config.Config, log zerolog.Logger) (d *daemon, err error) {
+	d = &daemon{cfg: cfg, log: log, started: time.Now()}
+	defer func() {
+		if err != nil {
+			d.close()
+		}
+	}()
+	// The socket first: whoever serves it already owns the disk as well.
+	d.listener, err = server.Listen(cfg.Listen.Socket, cfg.Listen.Mode, cfg.Listen.Group)
+	if err != nil {
+		return d, err
+	}
+	if d.socket, err = os.Lstat(cfg.Listen.Socket); err != nil {
+		return d, err
+	}
+	if err = d.makeArena(); err != nil {
+		return d, err
+	}
+	if err = d.makeCPU(); err != nil {
+		return d, err
+	}
+	if err = d.makeDisk(); err != nil {
+		return d, err
+	}
+	if err = d.makeStack(); err != nil {
+		return d, err
+	}
+	d.metrics = newMetrics(d)
+	return d, d.makeServer()
+}
+
+func (d *daemon) makeArena() (err error) {
+	c := &d.cfg
+	direct := c.Arena.Puts == config.PutsDirect
+	d.arena, err = arena.New(arena.Options{
+		CapacityBytes: int64(c.CPU.Capacity), Direct: direct,
+		HugePages: c.CPU.HugePages, Mlock: c.CPU.MLock, Touch: true,
+	})
+	if err != nil {
+		return fmt.Errorf("cpu.capacity: %w", err)
+	}
+	if direct {
+		d.quarantine, err = arena.NewQuarantine()
+	}
+	st := d.arena.Stats()
+	d.log.Info().Int64("bytes", st.CapacityBytes).Int64("huge_bytes", st.HugeBytes).Bool("locked", st.Locked).Msg("arena ready")
+	return err
+}
+
+func (d *daemon) makeCPU() error {
+	c, capacity := &d.cfg, d.arena.Stats().CapacityBytes
+	p, err := policy.New(c.CPU.Policy, capacity)
+	if err != nil {
+		return fmt.Errorf("cpu.policy: %w", err)
+	}
+	share := func(s float64) int64 { return int64(s * float64(capacity)) }
+	d.cpu = cpu.New(cpu.Options{
+		Arena: d.arena,
+		Ledger: ledger.New(ledger.Options{
+			CapacityBytes: capacity, Policy: p,
+			Limits: ledger.Limits{
+				Lease: share(c.Budget.Leases), Pin: share(c.Budget.Pins), Load: share(c.Budget.Loads),
+				Unwritten: min(share(c.Budget.Unwritten), int64(c.Write.Queue)),
+				Total:     share(config.MaxProtected),
+			},
+		}),
+		HighWatermark: c.CPU.HighWatermark, LowWatermark: c.CPU.LowWatermark,
+	})
+	return nil
+}
+
+func (d *daemon) makeDisk() (err error) {
+	c := &d.cfg.Disk
+	if !c.Enabled() {
+		return nil
+	}
+	d.disk, err = disk.Open(disk.Options{
+		Path: c.Paths[0], Meta: c.MetaPath(),
+		CapacityBytes: int64(c.Capacity), MinFreeBytes: int64(c.MinFree), Policy: c.Policy,
+		HighWatermark: c.HighWatermark, LowWatermark: c.LowWatermark,
+		InlineMax: int64(c.InlineMax), SegmentBytes: int64(c.SegmentSize), IOTimeout: c.IOTimeout,
+		Log: d.log.With().Str("component", "disk").Logger(),
+	})
+	if err != nil {
+		return fmt.Errorf("disk tier: %w", err)
+	}
+	return nil
+}
+
+func (d *daemon) makeStack() error {
+	mode, err := tier.ParseWriteMode(d.cfg.Write.Mode)
+	if err != nil {
+		return fmt.Errorf("write.mode: %w", err)
+	}
+	o := tier.Options{
+		Hot: d.cpu, Write: tier.WriteOptions{Mode: mode, MinHits: d.cfg.Write.MinHits},
+		VerifyHits: d.cfg.Arena.VerifyHits, Log: d.log.With().Str("component", "stack").Logger(),
+	}
+	if d.disk != nil { // a nil *disk.Tier would be a tier
+		o.Disk = d.disk
+	}
+	d.stack = tier.NewStack(o)
+	return nil
+}
+
+func (d *daemon) makeServer() error {
+	c := &d.cfg
+	var epoch [8]byte
+	if _, err := rand.Read(epoch[:]); err != nil {
+		return fmt.Errorf("epoch: %w", err)
+	}
+	policies := map[string]wire.WaitPolicy{
+		config.PrefetchBestEffort:   wire.PolicyBestEffort,
+		config.PrefetchWaitComplete: wire.PolicyWaitComplete,
+		config.PrefetchTimeout:      wire.PolicyTimeout,
+	}
+	d.server = server.New(server.Options{
+		Stack: d.stack, Arena: d.arena, Quarantine: d.quarantine, Direct: d.quarantine != nil,
+		AllowUIDs: c.Listen.AllowUIDs, AdminUIDs: c.Listen.AdminUIDs,
+		Spin: c.Arena.Spin, LeaseMaxAge: c.Lease.MaxAge, PinMaxAge: c.Pin.MaxAge,
+		Prefetch: server.Prefetch{
+			Policy: policies[c.Prefetch.Policy], Deadline: c.Prefetch.Deadline,
+			Per1024Tokens: c.Prefetch.Per1024Tokens, WindowBytes: int64(c.Prefetch.Window),
+		},
+		ChunkTokens: c.Chunk.Tokens, Method: c.Chunk.Hash, SaveUnfull: c.Chunk.SaveUnfull,
+		Version: version(), Epoch: binary.LittleEndian.Uint64(epoch[:]),
+		Stats:   func() ([]byte, error) { return json.Marshal(d.stats()) },
+		Observe: d.metrics.observe,
+		Log:     d.log.With().Str("component", "server").Logger(),
+	})
+	return nil
+}
+
+// run serves until ctx ends, then lets go of the clients, flushes, and closes
+// bottom-up.
+func (d *daemon) run(ctx context.Context) error {
+	defer d.close()
+	// What works below the clients goes on until they are gone and what they
+	// stored is written.
+	below, stopBelow := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer stopBelow(nil)
+	workers, below := errgroup.WithContext(below)
+	workers.Go(func() error { return d.stack.Run(below) })
+	if d.disk != nil {
+		workers.Go(func() error { return d.disk.Run(below) })
+	}
+	if d.quarantine != nil {
+		workers.Go(func() error { return d.quarantine.Run(below) })
+	}
+
+	clients, serving := errgroup.WithContext(ctx)
+	serving, stopServing := context.WithCancel(serving)
+	defer stopServing()
+	context.AfterFunc(below, stopServing) // a failed worker ends the daemon
+	clients.Go(func() error { return d.server.Serve(serving, d.listener) })
+	if d.cfg.Admin.Listen != "" {
+		clients.Go(func() error { return d.serveAdmin(serving) })
+	}
+	d.log.Info().Str("socket", d.cfg.Listen.Socket).Str("admin", d.cfg.Admin.Listen).Msg("serving")
+	err := clients.Wait()
+	if below.Err() == nil {
+		d.flush(below)
+	}
+	stopBelow(context.Canceled)
+	if werr := workers.Wait(); err == nil && !errors.Is(werr, context.Canceled) {
+		err = werr
+	}
+	return err
+}
+
+func (d *daemon) flush(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
+	defer cancel()
+	if err := d.stack.Flush(ctx, true); err != nil {
+		d.log.Warn().Err(err).Msg("not everything was written before the end; what is missing will be recomputed")
+		return
+	}
+	d.log.Info().Msg("flushed")
+}
+
+func (d *daemon) close() {
+	fail := func(what string, err error) {
+		if err != nil && !errors.Is(err, net.ErrClosed) {
+			d.log.Error().Err(err).Msg("close " + what)
+		}
+	}
+	if d.listener != nil {
+		fail("socket", d.listener.Close())
+		fail("socket", server.Unlisten(d.cfg.Listen.Socket, d.socket))
+	}
+	if d.disk != nil {
+		fail("disk tier", d.disk.Close())
+	}
+	if d.cpu != nil {
+		fail("cpu tier", d.cpu.Close())
+	}
+	if d.quarantine != nil {
+		fail("quarantine", d.quarantine.Close())
+	}
+	if d.arena != nil {
+		fail("arena", d.arena.Close())
+	}
+}
+
+// ready reports why the daemon does not know everything it has yet; nil when
+// it does. It serves meanwhile.
+func (d *daemon) ready() error {
+	if !d.stack.Ready() {
+		return errors.New("the disk tier is being scanned")
+	}
+	return nil
+}

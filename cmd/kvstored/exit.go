@@ -1,0 +1,76 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/config"
+)
+
+// The exit codes. Scripts depend on them.
+const (
+	exitOK          = 0
+	exitFailure     = 1
+	exitUsage       = 2
+	exitConfig      = 3
+	exitUnreachable = 4 // no daemon there, or it went away
+)
+
+// exitError is an error that says which code it means.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e *exitError) Error() string { return e.err.Error() }
+func (e *exitError) Unwrap() error { return e.err }
+
+// usage is an error about how the command was called.
+func usage(err error) error { return &exitError{exitUsage, err} }
+
+// failure is an error of a command that ran.
+type failure struct{ error }
+
+func (f failure) Unwrap() error { return f.error }
+
+// markFailures tells what a command returned from what cobra found wrong with
+// the command line before.
+func markFailures(cmd *cobra.Command) {
+	if run := cmd.RunE; run != nil {
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			if err := run(cmd, args); err != nil {
+				return failure{err}
+			}
+			return nil
+		}
+	}
+	for _, sub := range cmd.Commands() {
+		markFailures(sub)
+	}
+}
+
+func exitCode(err error) int {
+	var (
+		exit     *exitError
+		ran      failure
+		problems config.Errors
+		network  *net.OpError
+	)
+	switch {
+	case errors.As(err, &exit):
+		return exit.code
+	case errors.As(err, &problems):
+		return exitConfig
+	case !errors.As(err, &ran):
+		return exitUsage
+	case errors.Is(err, context.Canceled):
+		return exitFailure
+	case errors.Is(err, client.ErrDisconnected), errors.As(err, &network) && network.Op == "dial":
+		return exitUnreachable
+	}
+	return exitFailure
+}

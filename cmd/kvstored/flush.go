@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kvstored/kvstored/client"
+)
+
+type flushResult struct {
+	Chunks uint64               `json:"written_chunks"`
+	Bytes  uint64               `json:"written_bytes"`
+	Left   map[string]flushLeft `json:"left"` // by reason; empty: everything is written
+}
+
+type flushLeft struct {
+	Chunks uint64 `json:"chunks"`
+	Bytes  uint64 `json:"bytes"`
+}
+
+func flushCommand() *cobra.Command {
+	var (
+		socket          string
+		asJSON, durable bool
+		timeout         time.Duration
+	)
+	cmd := &cobra.Command{
+		Use:   "flush",
+		Short: "Wait until everything stored is on disk",
+		Long: `Wait until everything that is stored now is on disk, where it survives the end
+of the daemon; with --durable, a power failure too. What was given up is printed
+by reason, and the exit code is 1 then.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
+			defer cancel()
+			return withClient(ctx, socket, client.Options{Inline: true}, func(c *client.Client) error {
+				f, err := c.Flush(ctx, durable)
+				if err != nil {
+					return err
+				}
+				return printFlush(cmd, &f, asJSON)
+			})
+		},
+	}
+	socketFlag(cmd, &socket)
+	jsonFlag(cmd, &asJSON)
+	cmd.Flags().BoolVar(&durable, "durable", false, "survive a power failure too")
+	cmd.Flags().DurationVar(&timeout, "timeout", time.Minute, "how long to wait")
+	return cmd
+}
+
+func printFlush(cmd *cobra.Command, f *client.Flushed, asJSON bool) error {
+	w := cmd.OutOrStdout()
+	r := flushResult{Chunks: f.Chunks, Bytes: f.Bytes, Left: make(map[string]flushLeft)}
+	left := uint64(0)
+	for _, l := range f.Left {
+		r.Left[l.Reason] = flushLeft{l.Chunks, l.Bytes}
+		left += l.Chunks
+	}
+	if asJSON {
+		if err := printJSON(w, r); err != nil {
+			return err
+		}
+	} else {
+		if left == 0 {
+			fmt.Fprintf(w, "everything stored is on disk; %s (%s) went there just now\n", plural(f.Chunks, "chunk"), size(f.Bytes))
+		}
+		for _, l := range f.Left {
+			fmt.Fprintf(w, "not written, %s: %s, %s\n", l.Reason, plural(l.Chunks, "chunk"), size(l.Bytes))
+		}
+	}
+	if left > 0 {
+		return fmt.Errorf("%s not written; they stay in DRAM until they are evicted", plural(left, "chunk"))
+	}
+	return nil
+}

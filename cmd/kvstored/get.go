@@ -1,0 +1,84 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kvstored/kvstored/client"
+)
+
+func getCommand() *cobra.Command {
+	var (
+		socket, output string
+		flags          promptFlags
+	)
+	cmd := &cobra.Command{
+		Use:   "get",
+		Short: "Write out the stored KV of a prompt",
+		Long: `Write the payloads of the longest stored prefix of a prompt, one after the other,
+to standard output or a file. Nothing is written, and the exit code is 1, if
+not even the first chunk is there.
+` + promptHelp,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			prompt, tokens, err := flags.prompt(cmd.InOrStdin())
+			if err != nil {
+				return err
+			}
+			return withClient(cmd.Context(), socket, client.Options{Space: &flags.space}, func(c *client.Client) error {
+				payload, state, err := get(cmd.Context(), c, prompt)
+				if err != nil {
+					return err
+				}
+				if state.Ready.Chunks == 0 {
+					return errors.New("nothing is stored for this prompt; were model, dtype, chunk tokens and salt the same?")
+				}
+				if err := writePayload(cmd.OutOrStdout(), output, payload); err != nil {
+					return err
+				}
+				fmt.Fprintf(cmd.ErrOrStderr(), "%d of %s, %d of %s, %s\n", state.Ready.Chunks, plural(flags.chunks(tokens), "chunk"),
+					state.Ready.Tokens, plural(len(tokens), "token"), size(len(payload)))
+				return nil
+			})
+		},
+	}
+	socketFlag(cmd, &socket)
+	flags.add(cmd)
+	cmd.Flags().StringVarP(&output, "output", "o", "", "file to write; standard output without one")
+	return cmd
+}
+
+// get copies the ready prefix of a prompt. The bytes are good: the lease held
+// until they were copied.
+func get(ctx context.Context, c *client.Client, prompt client.Prompt) ([]byte, client.State, error) {
+	job, err := c.Prefetch(ctx, prompt, client.PrefetchOptions{Policy: client.WaitComplete})
+	if err != nil {
+		return nil, client.State{}, err
+	}
+	state, err := job.Wait(ctx, client.All)
+	if err != nil {
+		return nil, state, err
+	}
+	var out []byte
+	for i := range int(state.Ready.Chunks) {
+		p, err := job.Chunk(ctx, i)
+		if err != nil {
+			return nil, state, err
+		}
+		out = append(out, p...)
+	}
+	return out, state, job.Release(ctx)
+}
+
+func writePayload(stdout io.Writer, path string, p []byte) error {
+	if path != "" && path != "-" {
+		return os.WriteFile(path, p, 0o600)
+	}
+	_, err := stdout.Write(p)
+	return err
+}

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/internal/replay"
+)
+
+// tierTitles are the tiers, as people call them, in the order of
+// client.TierCounts.
+var tierTitles = [...]string{"DRAM", "disk", "remote"}
+
+type lookupResult struct {
+	PromptTokens  int                    `json:"prompt_tokens"`
+	PromptChunks  int                    `json:"prompt_chunks"`
+	MatchedTokens uint64                 `json:"matched_tokens"`
+	MatchedChunks uint32                 `json:"matched_chunks"`
+	Tiers         map[string]lookupCount `json:"tiers"`
+	LookupUS      float64                `json:"lookup_us"`
+}
+
+type lookupCount struct {
+	Chunks uint32 `json:"chunks"`
+	Tokens uint64 `json:"tokens"`
+}
+
+func lookupCommand() *cobra.Command {
+	var (
+		socket string
+		asJSON bool
+		flags  promptFlags
+	)
+	cmd := &cobra.Command{
+		Use:   "lookup",
+		Short: "Show how much of a prompt is stored, and where",
+		Long: `Show how long a prefix of a prompt is stored, and in which tier. Nothing is
+moved and nothing is kept from being evicted.
+` + promptHelp,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			prompt, tokens, err := flags.prompt(cmd.InOrStdin())
+			if err != nil {
+				return err
+			}
+			return withClient(cmd.Context(), socket, client.Options{Space: &flags.space, Inline: true}, func(c *client.Client) error {
+				start := time.Now()
+				m, err := c.Lookup(cmd.Context(), prompt, 0)
+				if err != nil {
+					return err
+				}
+				r := lookupResult{
+					PromptTokens: len(tokens), PromptChunks: flags.chunks(tokens),
+					MatchedTokens: m.Total.Tokens, MatchedChunks: m.Total.Chunks,
+					Tiers:    make(map[string]lookupCount),
+					LookupUS: float64(time.Since(start)) / float64(time.Microsecond),
+				}
+				for i, n := range m.Tiers {
+					r.Tiers[replay.TierNames[i]] = lookupCount{n.Chunks, n.Tokens}
+				}
+				if asJSON {
+					return printJSON(cmd.OutOrStdout(), r)
+				}
+				printLookup(cmd, &r, &m)
+				return nil
+			})
+		},
+	}
+	socketFlag(cmd, &socket)
+	jsonFlag(cmd, &asJSON)
+	flags.add(cmd)
+	return cmd
+}
+
+func printLookup(cmd *cobra.Command, r *lookupResult, m *client.Match) {
+	var t table
+	t.row("", "chunks", "tokens", "share")
+	for i, n := range m.Tiers {
+		if n.Chunks > 0 || i < 2 {
+			t.row(tierTitles[i], comma(n.Chunks), comma(n.Tokens), percent(float64(n.Tokens), float64(r.PromptTokens)))
+		}
+	}
+	t.row("stored", comma(r.MatchedChunks), comma(r.MatchedTokens), percent(float64(r.MatchedTokens), float64(r.PromptTokens)))
+	t.row("prompt", comma(r.PromptChunks), comma(r.PromptTokens), "")
+	t.print(cmd.OutOrStdout(), "")
+	fmt.Fprintf(cmd.OutOrStdout(), "answered in %s\n", micros(r.LookupUS))
+}

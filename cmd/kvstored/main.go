@@ -1,0 +1,78 @@
+// Command kvstored is the KV cache sidecar and its tools: the daemon itself
+// (serve), what an operator asks of it (check, stats, flush), hands-on access
+// (put, get, lookup), and two ways to see it work (demo, replay).
+//
+// It wires the packages of this module together and is imported by none. Only
+// main ends the process; every command returns an error, and exit.go says
+// which code it means.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kvstored/kvstored/config"
+)
+
+func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
+
+// run executes one command line and returns its exit code.
+func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	root := rootCommand()
+	root.SetArgs(args)
+	root.SetIn(stdin)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	cmd, err := root.ExecuteContextC(context.Background())
+	if err == nil {
+		return exitOK
+	}
+	code := exitCode(err)
+	explain(stderr, cmd, err, code)
+	return code
+}
+
+func rootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "kvstored",
+		Short: "A KV cache sidecar for LLM inference engines",
+		Long: `kvstored keeps the KV cache of an inference engine in DRAM and on disk, beside
+the engine, and tells it in microseconds how much of a new prompt it has.
+
+See it work:      kvstored demo
+Run the daemon:   kvstored serve --config kvstored.yaml`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args:          cobra.NoArgs,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.AddCommand(
+		serveCommand(), checkCommand(), demoCommand(), replayCommand(), statsCommand(),
+		putCommand(), getCommand(), lookupCommand(), flushCommand(), versionCommand(),
+	)
+	markFailures(root)
+	return root
+}
+
+// explain tells a person what went wrong.
+func explain(w io.Writer, cmd *cobra.Command, err error, code int) {
+	var problems config.Errors
+	switch {
+	case errors.As(err, &problems):
+		fmt.Fprintln(w, problems) // each line names its place; editors can follow
+	case code == exitUsage:
+		text, _, _ := strings.Cut(err.Error(), "\n")
+		fmt.Fprintf(w, "kvstored: %s\nRun '%s --help' for usage.\n", text, cmd.CommandPath())
+	default:
+		if code == exitUnreachable {
+			defer fmt.Fprintln(w, "Start it with 'kvstored serve', or say where it listens with --socket or KVSTORED_SOCKET.")
+		}
+		fmt.Fprintf(w, "kvstored: %s\n", strings.TrimPrefix(err.Error(), "kvstored: "))
+	}
+}

@@ -1,0 +1,293 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/internal/replay"
+	"github.com/kvstored/kvstored/key"
+)
+
+// TestMain lets tests start a daemon as the demo does: this program is then
+// the test's own.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "serve" {
+		os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	}
+	os.Exit(m.Run())
+}
+
+// kvstored runs one command line.
+func kvstored(t *testing.T, stdin string, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	code = run(args, strings.NewReader(stdin), &out, &errs)
+	return code, out.String(), errs.String()
+}
+
+// startDaemon runs a daemon for one test and returns its socket.
+func startDaemon(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "kvstored-test-") // t.TempDir can be too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	d, err := newDemoDaemon(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(d.kill)
+	return d.socket
+}
+
+func write(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestExitCodes(t *testing.T) {
+	nobody := filepath.Join(t.TempDir(), "nobody.sock")
+	for _, tt := range []struct {
+		args []string
+		code int
+		says string
+	}{
+		{[]string{"version"}, exitOK, ""},
+		{[]string{"check", write(t, "cpu: {capacity: 64MiB}\n")}, exitOK, ""},
+		{[]string{"nonsense"}, exitUsage, "nonsense"},
+		{[]string{"stats", "--nonsense"}, exitUsage, "stats --help"},
+		{[]string{"stats", "extra"}, exitUsage, "extra"},
+		{[]string{"replay"}, exitUsage, "trace"},
+		{[]string{"replay", "--trace", "x", "--payload-bytes", "64k"}, exitUsage, "--payload-bytes"},
+		{[]string{"lookup"}, exitUsage, "tokens"},
+		{[]string{"lookup", "--tokens", "1,x"}, exitUsage, `"x"`},
+		{[]string{"lookup", "--tokens", "4294967296"}, exitUsage, "4294967295"},
+		{[]string{"lookup", "--text", "a", "--chunk-tokens", "0"}, exitUsage, "chunk tokens"},
+		{[]string{"check", write(t, "cpu: {capacity: 1}\nfoo: 1\n")}, exitConfig, "file:2:1: foo: "},
+		{[]string{"check", nobody}, exitConfig, "nobody.sock"},
+		{[]string{"serve", "--config", write(t, "foo: 1\n")}, exitConfig, "file:1:1: foo: "},
+		{[]string{"stats", "--socket", nobody}, exitUnreachable, "kvstored serve"},
+		{[]string{"flush", "--socket", nobody}, exitUnreachable, "--socket"},
+		{[]string{"get", "--text", "a", "--socket", nobody}, exitUnreachable, nobody},
+		{[]string{"replay", "--trace", write(t, "{}\n")}, exitFailure, "file:1: "},
+		{[]string{"replay", "--trace", nobody}, exitFailure, nobody},
+	} {
+		code, _, stderr := kvstored(t, "", tt.args...)
+		if code != tt.code || !strings.Contains(stderr, tt.says) {
+			t.Errorf("%s: exit code %d, want %d; it says %q, want %q", strings.Join(tt.args, " "), code, tt.code, stderr, tt.says)
+		}
+	}
+}
+
+// TestHandsOn goes from put to get over a real daemon.
+func TestHandsOn(t *testing.T) {
+	t.Setenv("KVSTORED_SOCKET", startDaemon(t))
+	payload := strings.Repeat("0123456789", 1000)[:9999]
+	prompt := []string{"--text", "You are a helpful assistant.", "--chunk-tokens", "8"} // 3 chunks and a half
+	with := func(command string, more ...string) []string {
+		return append(append([]string{command}, prompt...), more...)
+	}
+
+	code, out, errs := kvstored(t, "", with("get")...)
+	if code != exitFailure || out != "" {
+		t.Errorf("get before put: exit code %d, %d bytes, %s", code, len(out), errs)
+	}
+	if code, out, errs = kvstored(t, payload, with("put")...); code != exitOK || !strings.Contains(out, "stored 4 of 4 chunks") {
+		t.Fatalf("put: exit code %d, %s%s", code, out, errs)
+	}
+	if code, out, errs = kvstored(t, payload, with("put", "--json")...); code != exitOK || !strings.Contains(out, `"present_chunks": 4`) {
+		t.Errorf("put again: exit code %d, %s%s", code, out, errs)
+	}
+	if code, out, errs = kvstored(t, "", with("get")...); code != exitOK || out != payload {
+		t.Errorf("get: exit code %d, %d bytes, %s", code, len(out), errs)
+	}
+	if code, out, errs = kvstored(t, "", with("get", "--salt", "tenant")...); code != exitFailure || out != "" {
+		t.Errorf("get of another tenant: exit code %d, %d bytes, %s", code, len(out), errs)
+	}
+	prompt[1] = "You are a helpful robot."
+	if code, out, errs = kvstored(t, "", with("get")...); code != exitOK || out != payload[:5000] {
+		t.Errorf("get of a prompt that shares two chunks: exit code %d, %d bytes, %s", code, len(out), errs)
+	}
+	code, out, _ = kvstored(t, "", with("lookup", "--json")...)
+	var r lookupResult
+	if err := json.Unmarshal([]byte(out), &r); code != exitOK || err != nil || r.MatchedChunks != 2 || r.MatchedTokens != 16 || r.Tiers["cpu"].Chunks != 2 {
+		t.Errorf("lookup: exit code %d, %s, %v", code, out, err)
+	}
+	if code, out, _ = kvstored(t, "", "flush", "--durable"); code != exitOK || !strings.Contains(out, "on disk") {
+		t.Errorf("flush: exit code %d, %s", code, out)
+	}
+	if code, out, _ = kvstored(t, "", "stats"); code != exitOK || !strings.Contains(out, "hit in DRAM") {
+		t.Errorf("stats: exit code %d, %s", code, out)
+	}
+	if code, out, _ = kvstored(t, "", "stats", "--json"); code != exitOK || !json.Valid([]byte(out)) {
+		t.Errorf("stats --json: exit code %d, %s", code, out)
+	}
+}
+
+// TestCut: payloads are equal but the last, none is empty, nothing is lost.
+func TestCut(t *testing.T) {
+	for n := 1; n < 20; n++ {
+		for size := range 60 {
+			p := bytes.Repeat([]byte{1}, size)
+			parts, err := cut(p, n)
+			if size < n {
+				if err == nil {
+					t.Errorf("%d bytes were cut into %d", size, n)
+				}
+				continue
+			}
+			if err != nil || len(parts) != n || !bytes.Equal(bytes.Join(parts, nil), p) {
+				t.Fatalf("%d bytes into %d: %v, %v", size, n, parts, err)
+			}
+			for i, part := range parts {
+				if len(part) == 0 || i < n-1 && len(part) != len(parts[0]) {
+					t.Fatalf("%d bytes into %d: part %d has %d, the first %d", size, n, i, len(part), len(parts[0]))
+				}
+			}
+		}
+	}
+}
+
+// smallTrace has 4 prompts: the second goes on from the first, the third
+// is the first again, the fourth shares one block.
+const smallTrace = `{"timestamp": 0, "input_length": 1100, "output_length": 5, "hash_ids": [0, 1, 2]}
+{"timestamp": 9, "input_length": 2000, "output_length": 5, "hash_ids": [0, 1, 3, 4]}
+{"timestamp": 9, "input_length": 1100, "output_length": 5, "hash_ids": [0, 1, 2]}
+{"timestamp": 9, "input_length": 600, "output_length": 5, "hash_ids": [0, 9]}
+`
+
+func TestReplay(t *testing.T) {
+	t.Setenv("KVSTORED_SOCKET", startDaemon(t))
+	trace := write(t, smallTrace)
+	play := func(args ...string) (int, replay.Result, string) {
+		args = append([]string{"replay", "--trace", trace, "--json", "--wait-complete", "--payload-bytes", "20KiB"}, args...)
+		code, out, errs := kvstored(t, "", args...)
+		var r replay.Result
+		if err := json.Unmarshal([]byte(out), &r); err != nil {
+			t.Fatalf("%s: %v: %q, %s", args, err, out, errs)
+		}
+		return code, r, errs
+	}
+	report := filepath.Join(t.TempDir(), "report.html")
+	code, r, errs := play("--save-unfull", "--report", report)
+	if hit := int64(1024 + 1100 + 512); code != exitOK || r.TotalHitTokens != hit || r.TotalPromptTokens != 4800 || r.BlockAccesses != 12 || r.BlockHits != 6 {
+		t.Errorf("exit code %d, hit %d of %d tokens, %d of %d blocks, want %d of 4800, 6 of 12; %s",
+			code, r.TotalHitTokens, r.TotalPromptTokens, r.BlockHits, r.BlockAccesses, hit, errs)
+	}
+	if !r.Complete || !r.DaemonAgrees || r.StoredBlocks != 6 || r.BytesWritten != 6*20<<10 || r.Mismatches != 0 {
+		t.Errorf("result %+v", r)
+	}
+	checkReport(t, report)
+	if code, r, _ = play("--save-unfull", "--limit", "2", "--concurrency", "2"); code != exitOK || r.Requests != 2 || r.TotalHitTokens != 3100 {
+		t.Errorf("again, two: exit code %d, %d requests, %d hit", code, r.Requests, r.TotalHitTokens)
+	}
+}
+
+// TestReplayFindsWrongBytes: one wrong byte in what the daemon returns is a
+// mismatch, the prefix ends there, and the exit code says so.
+func TestReplayFindsWrongBytes(t *testing.T) {
+	socket := startDaemon(t)
+	trace := write(t, smallTrace)
+	o := replay.Options{Name: trace, BlockTokens: 512, PayloadBytes: 20 << 10}
+	space := o.Space()
+	id, err := space.ID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	payloads := make([][]byte, 2)
+	for i := range payloads {
+		payloads[i] = make([]byte, o.PayloadBytes)
+		replay.Fill(payloads[i], key.Key{Space: id, Hash: key.Hash{0: byte(i + 1)}})
+	}
+	payloads[1][12_345] ^= 1
+	err = withClient(t.Context(), socket, client.Options{Space: &space}, func(c *client.Client) error {
+		prompt := client.Hashes(8, []byte{7: 0, 0: 1, 8: 2, 15: 0}, []uint32{512, 512})
+		_, err := c.Put(t.Context(), prompt, 0, payloads)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, out, _ := kvstored(t, "", "replay", "--trace", trace, "--json", "--payload-bytes", "20KiB", "--socket", socket, "--limit", "1")
+	var r replay.Result
+	if err := json.Unmarshal([]byte(out), &r); err != nil {
+		t.Fatal(err)
+	}
+	if code != exitFailure || r.Mismatches != 1 || r.TotalHitTokens != 512 || len(r.Wrong) != 1 || r.Wrong[0].Offset != 12_345 {
+		t.Errorf("exit code %d, %d hit, %+v", code, r.TotalHitTokens, r.Wrong)
+	}
+}
+
+// TestDemo plays a small demo, restart and all.
+func TestDemo(t *testing.T) {
+	dir := t.TempDir()
+	work, err := os.MkdirTemp("", "kvstored-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(work)
+	report := filepath.Join(dir, "demo.html")
+	code, out, errs := kvstored(t, "", "demo", "--users", "6", "--turns", "4", "--json", "--report", report, "--dir", work)
+	var r demoResult
+	if err := json.Unmarshal([]byte(out), &r); code != exitOK || err != nil {
+		t.Fatalf("exit code %d, %v: %s%s", code, err, out, errs)
+	}
+	if r.Total.Requests != 24 || r.Total.Mismatches != 0 || r.Total.TotalHitTokens != r.Before.TotalHitTokens+r.After.TotalHitTokens {
+		t.Errorf("total %+v", r.Total)
+	}
+	if r.Restart.ChunksBack != r.Before.StoredBlocks || r.After.HitTokens["disk"] == 0 {
+		t.Errorf("%d of %d chunks back, %d tokens hit on disk after the restart", r.Restart.ChunksBack, r.Before.StoredBlocks, r.After.HitTokens["disk"])
+	}
+	checkReport(t, report)
+	if left, err := os.ReadDir(work); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+// checkReport: the page is whole and asks nothing of the network.
+func checkReport(t *testing.T, path string) {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := string(b)
+	if !strings.HasSuffix(strings.TrimSpace(page), "</html>") || !strings.Contains(page, "every byte right") || strings.Count(page, "<svg") < 2 {
+		t.Errorf("the page is not whole: %.200s", page)
+	}
+	for _, no := range []string{"<script", "<link", "src=", "@import", "url("} {
+		if strings.Contains(page, no) {
+			t.Errorf("the page has %s", no)
+		}
+	}
+}
+
+func TestProgressWithoutTerminal(t *testing.T) {
+	var b bytes.Buffer
+	p := newProgress(&b, "playing", 10)
+	for range 10 {
+		p.step(func() string { return "well" })
+	}
+	p.end()
+	if b.Len() > 0 {
+		t.Errorf("quick work printed %q", b.String())
+	}
+	p.last = p.last.Add(-plainInterval)
+	p.step(func() string { return "well" })
+	if got := b.String(); got != "playing: 11 of 10, well\n" {
+		t.Errorf("slow work printed %q", got)
+	}
+}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/server"
+	"github.com/kvstored/kvstored/internal/wire"
+	"github.com/kvstored/kvstored/tier"
+)
+
+// daemonStats is what `kvstored stats` shows; field names are stable.
+type daemonStats struct {
+	Version       string       `json:"version"`
+	UptimeSeconds float64      `json:"uptime_seconds"`
+	Arena         arenaStats   `json:"arena"`
+	Server        server.Stats `json:"server"`
+	Store         storeStats   `json:"store"`
+}
+
+type arenaStats struct {
+	CapacityBytes    int64 `json:"capacity_bytes"`
+	UsedBytes        int64 `json:"used_bytes"`
+	LargestFreeBytes int64 `json:"largest_free_bytes"`
+	Blocks           int64 `json:"blocks"`
+	HugeBytes        int64 `json:"huge_bytes"`
+	Locked           bool  `json:"locked"`
+	QuarantineBytes  int64 `json:"quarantine_bytes"`
+}
+
+type storeStats struct {
+	Recovering     bool                        `json:"recovering"`
+	Chunks         int64                       `json:"chunks"`
+	Placeholders   int64                       `json:"placeholders"`
+	IndexBytes     int64                       `json:"index_bytes"`
+	ProtectedBytes int64                       `json:"protected_bytes"`
+	ClassBytes     map[string]int64            `json:"class_bytes"`
+	Inconsistent   uint64                      `json:"inconsistent_chunks"`
+	Corrupt        uint64                      `json:"corrupt_in_dram"`
+	Tiers          map[tier.Place]tier.Stats   `json:"tiers"`
+	Loads          map[tier.Place]tier.Volume  `json:"loads"`
+	LoadFailed     map[tier.Place]uint64       `json:"loads_failed"`
+	Written        map[tier.Place]tier.Written `json:"written"`
+}
+
+func (d *daemon) stats() daemonStats {
+	a, s := d.arena.Stats(), d.stack.Stats()
+	out := daemonStats{
+		Version: version(), UptimeSeconds: time.Since(d.started).Seconds(),
+		Arena: arenaStats{
+			CapacityBytes: a.CapacityBytes, UsedBytes: a.UsedBytes, LargestFreeBytes: a.LargestFreeBytes,
+			Blocks: a.Blocks, HugeBytes: a.HugeBytes, Locked: a.Locked,
+		},
+		Server: d.server.Stats(),
+		Store: storeStats{
+			Recovering: s.Recovering, Chunks: s.Chunks, Placeholders: s.Placeholders, IndexBytes: s.IndexBytes,
+			ProtectedBytes: s.Ledger.ProtectedBytes, ClassBytes: make(map[string]int64),
+			Inconsistent: s.Inconsistent, Corrupt: s.Corrupt,
+			Tiers: s.Tiers, Loads: s.Loads, LoadFailed: s.LoadFailed, Written: s.Written,
+		},
+	}
+	for c, n := range s.Ledger.ClassBytes {
+		out.Store.ClassBytes[ledger.Class(c).String()] = n
+	}
+	if d.quarantine != nil {
+		out.Arena.QuarantineBytes = d.quarantine.Stats().Bytes
+	}
+	return out
+}
+
+// metrics are the daemon's numbers for Prometheus. Counters live where they
+// are counted; this only reads them.
+type metrics struct {
+	daemon   *daemon
+	registry *prometheus.Registry
+	took     [256]prometheus.Observer // by operation
+}
+
+func newMetrics(d *daemon) *metrics {
+	m := &metrics{daemon: d, registry: prometheus.NewRegistry()}
+	h := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "kvstored_request_seconds",
+		Help: "Time from reading a request to handing its answer to the socket; what waits is answered later.",
+		// 1 us to 4 s in factors of 4.
+		Buckets: prometheus.ExponentialBuckets(1e-6, 4, 12),
+	}, []string{"op"})
+	for op := range m.took {
+		if wire.Op(op).Known() {
+			m.took[op] = h.WithLabelValues(wire.Op(op).String())
+		}
+	}
+	m.registry.MustRegister(h, m, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+func (m *metrics) observe(op wire.Op, took time.Duration) {
+	if o := m.took[op]; o != nil {
+		o.Observe(took.Seconds())
+	}
+}

@@ -1,0 +1,167 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kvstored/kvstored/client"
+)
+
+func putCommand() *cobra.Command {
+	var (
+		socket string
+		asJSON bool
+		flags  promptFlags
+	)
+	cmd := &cobra.Command{
+		Use:   "put [FILE]",
+		Short: "Store a file as the KV of a prompt",
+		Long: `Store a file (standard input without one) as the KV of a prompt: cut into as
+many equal payloads as the prompt has chunks, the last of which may be smaller.
+Chunks that are there already stay as they are.
+` + promptHelp,
+		Example: `  kvstored put --text "You are a helpful assistant." kv.bin
+  kvstored get --text "You are a helpful assistant." | cmp - kv.bin`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			prompt, tokens, err := flags.prompt(cmd.InOrStdin())
+			if err != nil {
+				return err
+			}
+			payload, err := readPayload(cmd.InOrStdin(), args, flags.file == "-")
+			if err != nil {
+				return err
+			}
+			payloads, err := cut(payload, flags.chunks(tokens))
+			if err != nil {
+				return err
+			}
+			return withClient(cmd.Context(), socket, client.Options{Space: &flags.space}, func(c *client.Client) error {
+				sum, err := put(cmd.Context(), c, prompt, payloads)
+				if err != nil {
+					return err
+				}
+				sum.Tokens = len(tokens)
+				return sum.print(cmd.OutOrStdout(), asJSON)
+			})
+		},
+	}
+	socketFlag(cmd, &socket)
+	jsonFlag(cmd, &asJSON)
+	flags.add(cmd)
+	return cmd
+}
+
+func readPayload(stdin io.Reader, args []string, taken bool) ([]byte, error) {
+	if len(args) == 1 && args[0] != "-" {
+		return os.ReadFile(args[0])
+	}
+	if taken {
+		return nil, usage(errors.New("standard input is the tokens already; name a file for the payload"))
+	}
+	return io.ReadAll(stdin)
+}
+
+// cut divides p into n payloads, all of the same length but the last.
+func cut(p []byte, n int) ([][]byte, error) {
+	if len(p) < n {
+		return nil, fmt.Errorf("%s for %s: a payload has at least one byte", plural(len(p), "byte"), plural(n, "chunk"))
+	}
+	each := (len(p) + n - 1) / n
+	if (n-1)*each >= len(p) { // the last would have nothing
+		each = len(p) / n
+	}
+	out := make([][]byte, n)
+	for i := range out {
+		out[i] = p[i*each:]
+		if i < n-1 {
+			out[i] = out[i][:each]
+		}
+	}
+	return out, nil
+}
+
+// putSum is what became of a put.
+type putSum struct {
+	Chunks int `json:"chunks"`
+	Tokens int `json:"tokens"`
+	Stored int `json:"stored_chunks"`
+	Bytes  int `json:"stored_bytes"`
+	There  int `json:"present_chunks"` // before, or being stored by another client
+	Left   int `json:"refused_chunks"`
+}
+
+// put stores payloads as the chunks of a prompt, as many at a time as there is
+// room for.
+func put(ctx context.Context, c *client.Client, prompt client.Prompt, payloads [][]byte) (putSum, error) {
+	sum := putSum{Chunks: len(payloads)}
+	sizes := make([]uint32, len(payloads))
+	for i, p := range payloads {
+		sizes[i] = uint32(len(p))
+	}
+	for next := 0; next < len(payloads); {
+		fill, err := c.Reserve(ctx, prompt, client.ReserveOptions{First: next, Sizes: sizes[next:]})
+		if errors.Is(err, client.ErrOverBudget) || errors.Is(err, client.ErrNoSpace) || err == nil && fill.Len() == 0 {
+			sum.Left = len(payloads) - next
+			return sum, nil
+		}
+		if err != nil {
+			return sum, err
+		}
+		granted := 0
+		for i := range fill.Len() {
+			if fill.Status(i) == client.Granted {
+				granted++
+				copy(fill.Bytes(i), payloads[next+i])
+			}
+		}
+		sum.There += fill.Len() - granted
+		if granted > 0 {
+			results, err := fill.Commit(ctx)
+			if err != nil {
+				return sum, err
+			}
+			sum.count(fill, results, payloads[next:])
+		}
+		next += fill.Len()
+	}
+	return sum, nil
+}
+
+func (s *putSum) count(fill *client.Fill, results []client.Stored, payloads [][]byte) {
+	for i, r := range results {
+		switch {
+		case fill.Status(i) != client.Granted:
+		case r.Result == client.ResultStored:
+			s.Stored++
+			s.Bytes += len(payloads[i])
+		case r.Result == client.ResultNoSpace || r.Result == client.ResultOverBudget:
+			s.Left++
+		default:
+			s.There++
+		}
+	}
+}
+
+func (s *putSum) print(w io.Writer, asJSON bool) error {
+	if asJSON {
+		if err := printJSON(w, s); err != nil {
+			return err
+		}
+	} else {
+		fmt.Fprintf(w, "stored %d of %s (%s)", s.Stored, plural(s.Chunks, "chunk"), size(s.Bytes))
+		if s.There > 0 {
+			fmt.Fprintf(w, ", %d there already", s.There)
+		}
+		fmt.Fprintln(w)
+	}
+	if s.Left > 0 {
+		return fmt.Errorf("no room for %s: they are in use by others, or DRAM is too small (cpu.capacity)", plural(s.Left, "chunk"))
+	}
+	return nil
+}

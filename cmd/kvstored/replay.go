@@ -1,0 +1,237 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/internal/replay"
+)
+
+// replayFlags are the command line of replay.
+type replayFlags struct {
+	trace, socket, config, payload, report string
+	blockTokens, limit, concurrency        int
+	saveUnfull, waitComplete, asJSON       bool
+}
+
+func replayCommand() *cobra.Command {
+	var f replayFlags
+	cmd := &cobra.Command{
+		Use:   "replay --trace FILE",
+		Short: "Play a trace against a running daemon and verify every byte",
+		Long: `Play a trace against a running daemon as an inference engine would: for each
+request ask for its prefix, wait for what is ready of it, compare every byte of
+that with what it must be, and store the blocks that are missing.
+
+A trace has one JSON object a line, as published with Mooncake: "timestamp",
+"input_length", "output_length", and "hash_ids" with one id for each block of
+--block-size tokens. Requests are played as fast as possible.
+
+The exit code is 1 if a single byte was wrong.`,
+		Example: `  kvstored replay --trace conversation_trace.jsonl --payload-bytes 64KiB --save-unfull`,
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
+	}
+	fl := cmd.Flags()
+	fl.StringVar(&f.trace, "trace", "", "trace to play")
+	fl.IntVar(&f.blockTokens, "block-size", 512, "tokens in a block of the trace")
+	fl.StringVar(&f.payload, "payload-bytes", "64KiB", "size of every payload")
+	fl.IntVar(&f.limit, "limit", 0, "play only so many requests; 0 = all")
+	fl.IntVar(&f.concurrency, "concurrency", 1, "clients that play at the same time")
+	fl.BoolVar(&f.saveUnfull, "save-unfull", false, "store the last, partial block of a prompt too")
+	fl.BoolVar(&f.waitComplete, "wait-complete", false, "always wait for the disk: until all that is stored is ready, and until what was stored is written")
+	fl.StringVar(&f.config, "config", "", "the daemon's configuration file, to find its socket in")
+	fl.StringVar(&f.report, "report", "", "also write a page with charts to this file")
+	socketFlag(cmd, &f.socket)
+	jsonFlag(cmd, &f.asJSON)
+	cmd.MarkFlagsMutuallyExclusive("socket", "config")
+	if err := cmd.MarkFlagRequired("trace"); err != nil {
+		panic(err) // the flag is defined above
+	}
+	return cmd
+}
+
+func (f *replayFlags) run(cmd *cobra.Command) error {
+	o, err := f.options()
+	if err != nil {
+		return err
+	}
+	summary, err := f.summarize()
+	if err != nil {
+		return err
+	}
+	trace, err := os.Open(f.trace)
+	if err != nil {
+		return fmt.Errorf("trace: %w", err)
+	}
+	defer trace.Close()
+	o.Trace = trace
+	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+
+	bar := newProgress(cmd.ErrOrStderr(), filepath.Base(f.trace), summary.Requests)
+	series := newSeries()
+	tokens, hits, wrong := int64(0), int64(0), 0
+	o.Observe = func(out *replay.Outcome) {
+		tokens += int64(out.Tokens)
+		hits += int64(out.Hit.Tokens)
+		wrong += len(out.Mismatches)
+		series.add(out, 0, beforeRestart)
+		bar.step(func() string {
+			return fmt.Sprintf("%s hit, %d wrong", percent(float64(hits), float64(tokens)), wrong)
+		})
+	}
+	r, err := replay.Run(ctx, o)
+	bar.end()
+	if perr := f.print(cmd.OutOrStdout(), &o, &r, series); perr != nil {
+		return perr
+	}
+	switch {
+	case ctx.Err() != nil:
+		return fmt.Errorf("interrupted after %s of %s requests", comma(r.Requests), comma(summary.Requests))
+	case err != nil:
+		return err
+	case !r.OK():
+		return fmt.Errorf("wrong bytes: %s differ from what was stored under their key", plural(r.Mismatches+int(r.DiffersBlocks), "chunk"))
+	}
+	return nil
+}
+
+func (f *replayFlags) options() (replay.Options, error) {
+	payload, err := config.ParseBytes(f.payload)
+	switch {
+	case err != nil:
+		return replay.Options{}, usage(fmt.Errorf("--payload-bytes: %w", err))
+	case payload < 1 || payload > 64<<20:
+		return replay.Options{}, usage(fmt.Errorf("--payload-bytes %s: use 1 to 64MiB", f.payload))
+	case f.blockTokens < 1 || f.concurrency < 1 || f.limit < 0:
+		return replay.Options{}, usage(errors.New("--block-size and --concurrency must be at least 1, --limit at least 0"))
+	}
+	if f.config != "" {
+		cfg, err := loadConfig(f.config)
+		if err != nil {
+			return replay.Options{}, err
+		}
+		f.socket = cfg.Listen.Socket
+	}
+	o := replay.Options{
+		Name: f.trace, Socket: f.socket, Concurrency: f.concurrency, BlockTokens: f.blockTokens,
+		PayloadBytes: int(payload), Limit: f.limit, SaveUnfull: f.saveUnfull,
+	}
+	if f.waitComplete {
+		o.Policy = client.WaitComplete
+	}
+	return o, nil
+}
+
+// summarize reads the whole trace, so that a bad line is known before minutes
+// have been spent on those before it.
+func (f *replayFlags) summarize() (replay.Summary, error) {
+	trace, err := os.Open(f.trace)
+	if err != nil {
+		return replay.Summary{}, fmt.Errorf("trace: %w", err)
+	}
+	defer trace.Close()
+	return replay.Summarize(trace, f.trace, f.blockTokens, f.limit)
+}
+
+func (f *replayFlags) print(w io.Writer, o *replay.Options, r *replay.Result, s *series) error {
+	if r.Requests == 0 {
+		return nil // the error says all there is to say
+	}
+	if f.report != "" {
+		if err := writeReport(f.report, replayReport(o, r, s)); err != nil {
+			return err
+		}
+	}
+	if f.asJSON {
+		return printJSON(w, r)
+	}
+	printReplay(w, o, r)
+	if f.report != "" {
+		fmt.Fprintf(w, "\nreport: %s\n", f.report)
+	}
+	return nil
+}
+
+func printReplay(w io.Writer, o *replay.Options, r *replay.Result) {
+	fmt.Fprintf(w, "%s: %s in %s, %s\n\n", filepath.Base(o.Name), plural(r.Requests, "request"),
+		span(time.Duration(r.Seconds*float64(time.Second))), plural(o.Concurrency, "client"))
+	printHits(w, r)
+	fmt.Fprintln(w)
+	var l list
+	verdict := "every byte right"
+	if !r.OK() {
+		verdict = fmt.Sprintf("WRONG BYTES in %s, other bytes already there for %s",
+			plural(r.Mismatches, "chunk"), plural(r.DiffersBlocks, "chunk"))
+	}
+	l.row("verified", "%s, %s", size(r.BytesRead), verdict)
+	l.row("stored", "%s in %s", size(r.BytesWritten), plural(r.StoredBlocks, "chunk"))
+	l.row("moved", "%s", rate(r.GBPerSecond))
+	l.row("lookup", "p50 %s, p99 %s", micros(r.LookupP50), micros(r.LookupP99))
+	l.row("prefix ready", "p50 %s, p99 %s", micros(r.ReadyP50), micros(r.ReadyP99))
+	if r.ColdReadyP50 > 0 {
+		l.row("  below DRAM", "p50 %s, p99 %s", micros(r.ColdReadyP50), micros(r.ColdReadyP99))
+	}
+	for _, e := range []struct {
+		name string
+		n    int64
+		what string
+	}{
+		{"shorter", int64(r.ShortRequests), "prefixes than matched at lookup"},
+		{"revoked", int64(r.RevokedRequests), "leases, whose hits do not count"},
+		{"refused", r.RefusedBlocks, "chunks without room"},
+		{"pending", r.PendingBlocks, "chunks left to another client that was storing them"},
+	} {
+		if e.n > 0 {
+			l.row(e.name, "%s %s", comma(e.n), e.what)
+		}
+	}
+	if d := r.Daemon; d != nil {
+		l.row("daemon", "%s", daemonVerdict(r))
+	}
+	l.print(w, "")
+	for _, m := range r.Wrong {
+		fmt.Fprintf(w, "wrong: %s at byte %s, from %s\n", m.Key, comma(m.Offset), m.Tier)
+	}
+}
+
+// printHits is the table of where the tokens came from.
+func printHits(w io.Writer, r *replay.Result) {
+	var t table
+	t.row("", "tokens", "share", "chunks")
+	whole := float64(r.TotalPromptTokens)
+	for i, name := range replay.TierNames {
+		if n := r.HitTokens[name]; n > 0 || i < 2 {
+			t.row("from "+tierTitles[i], comma(n), percent(float64(n), whole), comma(r.HitBlocks[name]))
+		}
+	}
+	t.row("computed", comma(r.TotalPromptTokens-r.TotalHitTokens), percent(whole-float64(r.TotalHitTokens), whole), comma(r.BlockAccesses-r.BlockHits))
+	t.row("prompts", comma(r.TotalPromptTokens), "", comma(r.BlockAccesses))
+	t.print(w, "")
+}
+
+func daemonVerdict(r *replay.Result) string {
+	dropped := int64(0)
+	for _, n := range r.Daemon.Dropped {
+		dropped += n
+	}
+	out := "its counters agree"
+	if !r.DaemonAgrees {
+		out = "its counters DIFFER (were other clients busy?)"
+	}
+	if dropped == 0 {
+		return out + "; nothing was dropped on the way to disk"
+	}
+	return fmt.Sprintf("%s; %s dropped on the way to disk", out, plural(dropped, "chunk"))
+}

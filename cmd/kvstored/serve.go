@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/policy"
+)
+
+func serveCommand() *cobra.Command {
+	var path string
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run the daemon",
+		Long: `Run the daemon until SIGTERM or SIGINT: then it lets go of its clients, writes
+what is unwritten to disk and ends. A second signal ends it at once.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := loadConfig(path)
+			if err != nil {
+				return err
+			}
+			return serve(cmd.Context(), cfg)
+		},
+	}
+	cmd.Flags().StringVarP(&path, "config", "c", os.Getenv("KVSTORED_CONFIG"), "configuration file; none = the defaults")
+	return cmd
+}
+
+// loadConfig reads and checks a configuration for this machine and user.
+func loadConfig(path string) (config.Config, error) {
+	limit, source, err := arena.MemoryLimit()
+	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		return config.Config{}, fmt.Errorf("how much memory there is: %w", err)
+	}
+	return config.Load(path, os.Environ(), config.Rules{
+		Policies: policy.Names(), MemoryBytes: limit, MemoryFrom: source, UID: os.Geteuid(),
+	})
+}
+
+// serve runs the daemon until a signal or a failure.
+func serve(ctx context.Context, cfg config.Config) error {
+	log, err := newLog(cfg.Log)
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal has its usual effect
+	d, err := newDaemon(cfg, log)
+	if err != nil {
+		return err
+	}
+	return d.run(ctx)
+}
+
+func newLog(c config.Log) (zerolog.Logger, error) {
+	level, err := zerolog.ParseLevel(c.Level)
+	if err != nil {
+		return zerolog.Logger{}, fmt.Errorf("log.level: %w", err)
+	}
+	zerolog.TimeFieldFormat = time.RFC3339Nano
+	console := c.Format == "console" || c.Format == "auto" && term.IsTerminal(int(os.Stderr.Fd()))
+	if console {
+		w := zerolog.ConsoleWriter{Out: os.Stderr, TimeFormat: time.TimeOnly}
+		return zerolog.New(w).Level(level).With().Timestamp().Logger(), nil
+	}
+	return zerolog.New(os.Stderr).Level(level).With().Timestamp().Logger(), nil
+}

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/internal/replay"
+	"github.com/kvstored/kvstored/internal/server"
+)
+
+// statsView is daemonStats as it is read back: its maps have names for keys.
+type statsView struct {
+	Version       string     `json:"version"`
+	UptimeSeconds float64    `json:"uptime_seconds"`
+	Arena         arenaStats `json:"arena"`
+	Server        struct {
+		server.Stats
+		HitChunks map[string]uint64 `json:"hit_chunks"`
+		HitTokens map[string]uint64 `json:"hit_tokens"`
+	} `json:"server"`
+	Store struct {
+		Recovering     bool                   `json:"recovering"`
+		Chunks         int64                  `json:"chunks"`
+		ProtectedBytes int64                  `json:"protected_bytes"`
+		ClassBytes     map[string]int64       `json:"class_bytes"`
+		Tiers          map[string]tierView    `json:"tiers"`
+		Written        map[string]writtenView `json:"written"`
+	} `json:"store"`
+}
+
+type tierView struct {
+	Entries       int64  `json:"entries"`
+	PayloadBytes  int64  `json:"payload_bytes"`
+	UsedBytes     int64  `json:"used_bytes"`
+	CapacityBytes int64  `json:"capacity_bytes"`
+	GetBytes      uint64 `json:"get_bytes"`
+	PutBytes      uint64 `json:"put_bytes"`
+	Evictions     uint64 `json:"evictions"`
+	Corrupt       uint64 `json:"corrupt"`
+}
+
+type writtenView struct {
+	Dropped map[string]struct {
+		Chunks uint64 `json:"chunks"`
+		Bytes  uint64 `json:"bytes"`
+	} `json:"dropped"`
+	Waiting int64 `json:"waiting"`
+}
+
+func statsCommand() *cobra.Command {
+	var (
+		socket string
+		asJSON bool
+	)
+	cmd := &cobra.Command{
+		Use:   "stats",
+		Short: "Show what the daemon holds and has done",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return withClient(cmd.Context(), socket, client.Options{Inline: true}, func(c *client.Client) error {
+				raw, err := c.Stats(cmd.Context())
+				if err != nil {
+					return err
+				}
+				if asJSON {
+					var b bytes.Buffer
+					if err := json.Indent(&b, raw, "", "  "); err != nil {
+						return fmt.Errorf("the daemon's statistics: %w", err)
+					}
+					_, err := fmt.Fprintln(cmd.OutOrStdout(), b.String())
+					return err
+				}
+				var v statsView
+				if err := json.Unmarshal(raw, &v); err != nil {
+					return fmt.Errorf("the daemon's statistics: %w", err)
+				}
+				v.print(cmd.OutOrStdout())
+				return nil
+			})
+		},
+	}
+	socketFlag(cmd, &socket)
+	jsonFlag(cmd, &asJSON)
+	return cmd
+}
+
+func (v *statsView) print(w io.Writer) {
+	state := "ready"
+	if v.Store.Recovering {
+		state = "still reading what is on disk"
+	}
+	fmt.Fprintf(w, "kvstored %s, up %s, %s\n\n", v.Version, span(time.Duration(v.UptimeSeconds*float64(time.Second))), state)
+	v.printTiers(w)
+	fmt.Fprintln(w)
+	v.printHits(w)
+	fmt.Fprintln(w)
+	v.printRest(w)
+}
+
+func (v *statsView) printTiers(w io.Writer) {
+	var t table
+	t.row("", "chunks", "used", "of", "", "read", "written", "evicted", "corrupt")
+	for i, name := range replay.TierNames {
+		s, ok := v.Store.Tiers[name]
+		if !ok {
+			continue
+		}
+		read := size(s.GetBytes)
+		if i == 0 {
+			read = "-" // by clients, where it lies
+		}
+		t.row(tierTitles[i], comma(s.Entries), size(s.UsedBytes), size(s.CapacityBytes), percent(float64(s.UsedBytes), float64(s.CapacityBytes)),
+			read, size(s.PutBytes), comma(s.Evictions), comma(s.Corrupt))
+	}
+	t.print(w, "")
+}
+
+func (v *statsView) printHits(w io.Writer) {
+	var t table
+	asked, hit := v.Server.AskedTokens, uint64(0)
+	t.row("", "tokens", "share")
+	for i, name := range replay.TierNames {
+		n := v.Server.HitTokens[name]
+		hit += n
+		if _, ok := v.Store.Tiers[name]; ok {
+			t.row("hit in "+tierTitles[i], comma(n), percent(float64(n), float64(asked)))
+		}
+	}
+	t.row("hit", comma(hit), percent(float64(hit), float64(asked)))
+	t.row("asked", comma(asked), "")
+	t.print(w, "")
+}
+
+func (v *statsView) printRest(w io.Writer) {
+	var l list
+	s := &v.Server
+	l.row("clients", "%d now, %s since the start", s.Connections, comma(s.ConnectionsTotal))
+	l.row("requests", "%s, of them %s refused; %s malformed", comma(s.Requests), comma(s.Errors), plural(s.Malformed, "frame"))
+	l.row("prefetches", "%s; %s live, %s revoked", comma(s.Prefetches), plural(s.LeasesLive, "lease"), comma(s.Revoked))
+	l.row("stored", "%s, %s; %s with other bytes than were there", plural(s.StoredChunks, "chunk"), size(s.StoredBytes), comma(s.Differs))
+	l.row("protected", "%s of DRAM%s", size(v.Store.ProtectedBytes), v.classes())
+	for i, name := range replay.TierNames {
+		wr, ok := v.Store.Written[name]
+		if !ok {
+			continue
+		}
+		l.row("to "+tierTitles[i], "%s waiting", plural(wr.Waiting, "chunk"))
+		for _, reason := range slices.Sorted(maps.Keys(wr.Dropped)) {
+			d := wr.Dropped[reason]
+			l.row("", "%s (%s) dropped: %s", plural(d.Chunks, "chunk"), size(d.Bytes), reason)
+		}
+	}
+	l.print(w, "")
+}
+
+// classes is what the protected memory is for, as far as there is any.
+func (v *statsView) classes() string {
+	out := ""
+	for _, c := range slices.Sorted(maps.Keys(v.Store.ClassBytes)) {
+		if n := v.Store.ClassBytes[c]; n > 0 {
+			out += fmt.Sprintf(", %s %s", c, size(n))
+		}
+	}
+	return out
+}

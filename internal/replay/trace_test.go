@@ -1,0 +1,98 @@
+package replay
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func read(t *testing.T, text string, block int) ([]Request, error) {
+	t.Helper()
+	var out []Request
+	for req, err := range Requests(strings.NewReader(text), "t.jsonl", block) {
+		if err != nil {
+			return out, err
+		}
+		out = append(out, req)
+	}
+	return out, nil
+}
+
+func TestRequests(t *testing.T) {
+	got, err := read(t, `{"timestamp": 0, "input_length": 1025, "output_length": 5, "hash_ids": [0, 1, 2]}
+{"timestamp": 27.5, "input_length": 512, "output_length": 0, "hash_ids": [7], "session": "passed over"}`, 512)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got) != 2 || got[0].Line != 1 || got[1].Line != 2 || got[0].InputTokens != 1025 ||
+		!slices.Equal(got[0].BlockIDs, []uint64{0, 1, 2}) || got[1].Millis != 27 {
+		t.Errorf("read %+v", got)
+	}
+}
+
+// TestBadLines: each bad line is refused with file and line, and what was
+// before it is still played.
+func TestBadLines(t *testing.T) {
+	const good = `{"timestamp": 0, "input_length": 512, "output_length": 5, "hash_ids": [0]}` + "\n"
+	for what, line := range map[string]string{
+		"not JSON":            `timestamp 0`,
+		"cut":                 `{"timestamp": 0, "input_length": 512, "output_`,
+		"two on a line":       strings.TrimSpace(good) + strings.TrimSpace(good),
+		"empty":               ``,
+		"no timestamp":        `{"input_length": 512, "output_length": 5, "hash_ids": [0]}`,
+		"no input length":     `{"timestamp": 0, "output_length": 5, "hash_ids": [0]}`,
+		"no output length":    `{"timestamp": 0, "input_length": 512, "hash_ids": [0]}`,
+		"no ids":              `{"timestamp": 0, "input_length": 512, "output_length": 5}`,
+		"null ids":            `{"timestamp": 0, "input_length": 512, "output_length": 5, "hash_ids": null}`,
+		"text for a number":   `{"timestamp": 0, "input_length": "512", "output_length": 5, "hash_ids": [0]}`,
+		"too few ids":         `{"timestamp": 0, "input_length": 513, "output_length": 5, "hash_ids": [0]}`,
+		"too many ids":        `{"timestamp": 0, "input_length": 512, "output_length": 5, "hash_ids": [0, 1]}`,
+		"negative id":         `{"timestamp": 0, "input_length": 512, "output_length": 5, "hash_ids": [-1]}`,
+		"the reserved id":     `{"timestamp": 0, "input_length": 512, "output_length": 5, "hash_ids": [18446744073709551615]}`,
+		"fraction of a token": `{"timestamp": 0, "input_length": 511.5, "output_length": 5, "hash_ids": [0]}`,
+		"no prompt":           `{"timestamp": 0, "input_length": 0, "output_length": 5, "hash_ids": []}`,
+		"negative time":       `{"timestamp": -1, "input_length": 512, "output_length": 5, "hash_ids": [0]}`,
+		"huge prompt":         `{"timestamp": 0, "input_length": 99999999999, "output_length": 5, "hash_ids": [0]}`,
+		"a list":              `[1]`,
+		"very long":           `{"timestamp": 0` + strings.Repeat(" ", maxLineBytes) + `}`,
+	} {
+		got, err := read(t, good+line+"\n"+good, 512)
+		if !errors.Is(err, ErrTrace) || !strings.Contains(err.Error(), "t.jsonl:2: ") {
+			t.Errorf("%s: error %v, want one about t.jsonl:2", what, err)
+		}
+		if len(got) != 1 {
+			t.Errorf("%s: %d requests before the error, want 1", what, len(got))
+		}
+	}
+}
+
+func TestSummarize(t *testing.T) {
+	text := strings.Repeat(`{"timestamp": 0, "input_length": 700, "output_length": 5, "hash_ids": [0, 1]}`+"\n", 3) + "bad\n"
+	s, err := Summarize(strings.NewReader(text), "t", 512, 2)
+	if want := (Summary{Requests: 2, Tokens: 1400, Blocks: 4}); err != nil || s != want {
+		t.Errorf("first two: %+v, %v, want %+v", s, err, want)
+	}
+	if _, err := Summarize(strings.NewReader(text), "t", 512, 0); !errors.Is(err, ErrTrace) {
+		t.Errorf("bad line: error %v", err)
+	}
+}
+
+func FuzzRequests(f *testing.F) {
+	f.Add([]byte(`{"timestamp": 0, "input_length": 700, "output_length": 5, "hash_ids": [0, 1]}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		for req, err := range Requests(bytes.NewReader(text), "f", 512) {
+			if err != nil {
+				if !errors.Is(err, ErrTrace) {
+					t.Fatal(err)
+				}
+				continue
+			}
+			if n := len(req.BlockIDs); n*512 < req.InputTokens || (n-1)*512 >= req.InputTokens {
+				t.Fatal(fmt.Sprint(n, " blocks for ", req.InputTokens))
+			}
+		}
+	})
+}

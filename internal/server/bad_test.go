@@ -1,0 +1,403 @@
+package server_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/kvstored/kvstored/internal/server"
+	"github.com/kvstored/kvstored/internal/wire"
+	"github.com/kvstored/kvstored/key"
+)
+
+// checkAlive checks that the daemon goes on as if nothing had happened.
+func (r *rig) checkAlive() {
+	r.t.Helper()
+	c := r.greet(wire.FeatureArena | wire.FeatureStaging)
+	c.ping()
+	c.uc.Close()
+	r.until("all connections are over", func() bool { return r.server.Stats().Connections == 0 })
+	if r.leased() != 0 {
+		r.t.Errorf("%d bytes are leased", r.leased())
+	}
+}
+
+func hello(change func(*wire.HelloRequest)) []byte {
+	m := wire.HelloRequest{MinVersion: 1, MaxVersion: 1, HasSpace: true, Space: space}
+	change(&m)
+	return wire.AppendRequest(nil, wire.OpHello, 7, &m)
+}
+
+// A first frame that is not a good hello is answered if that makes sense, and
+// ends the connection.
+func TestBadHello(t *testing.T) {
+	r := newRig(t, options{Options: server.Options{Limits: server.Limits{HelloTimeout: 50 * time.Millisecond}}})
+	huge := hello(func(*wire.HelloRequest) {})
+	binary.LittleEndian.PutUint32(huge, 1<<32-1)
+	magic := hello(func(*wire.HelloRequest) {})
+	magic[wire.HeaderBytes] ^= 1
+	push := hello(func(*wire.HelloRequest) {})
+	push[4] = byte(wire.KindPush)
+	for name, tc := range map[string]struct {
+		bytes []byte
+		want  wire.Status // 0: no answer
+	}{
+		"nothing":       {nil, 0},
+		"half a header": {make([]byte, 7), 0},
+		"half a body":   {hello(func(*wire.HelloRequest) {})[:40], 0},
+		"garbage":       {bytes.Repeat([]byte("GET / HTTP/1.1\r\n"), 100), wire.StatusTooLarge},
+		"zeros":         {make([]byte, 64), wire.StatusBadRequest},
+		"4 GiB":         {huge, wire.StatusTooLarge},
+		"magic":         {magic, wire.StatusBadRequest},
+		"a push":        {push, wire.StatusBadRequest},
+		"a ping":        {wire.AppendRequest(nil, wire.OpPing, 1, wire.EmptyRequest{}), wire.StatusBadRequest},
+		"too new":       {hello(func(m *wire.HelloRequest) { m.MinVersion, m.MaxVersion = 2, 9 }), wire.StatusVersion},
+		"too old":       {hello(func(m *wire.HelloRequest) { m.MinVersion, m.MaxVersion = 0, 0 }), wire.StatusVersion},
+		"no model":      {hello(func(m *wire.HelloRequest) { m.Space.Model = "" }), wire.StatusBadRequest},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := r.connect()
+			c.t = t
+			c.write(tc.bytes)
+			if tc.want != 0 {
+				f, err := c.read()
+				if err != nil || f.Kind != wire.KindReply || f.Status != tc.want || text(f) == "" {
+					t.Fatalf("answered %v %q, %v; want %s", f.Header, f.body, err, tc.want)
+				}
+			}
+			c.ended()
+		})
+	}
+	if n := r.server.Stats().Refused; n != 12 {
+		t.Errorf("%d connections refused", n)
+	}
+	r.checkAlive()
+}
+
+// What breaks the framing after hello is answered, and ends the connection.
+func TestBrokenFraming(t *testing.T) {
+	r := newRig(t, options{})
+	for name, tc := range map[string]struct {
+		header wire.Header
+		want   wire.Status
+	}{
+		"4 GiB":          {wire.Header{BodyBytes: 1<<32 - 1, Op: wire.OpPut, ID: 9}, wire.StatusTooLarge},
+		"one too many":   {wire.Header{BodyBytes: wire.MaxBodyBytes + 1, Op: wire.OpPut, ID: 9}, wire.StatusTooLarge},
+		"a reply":        {wire.Header{Kind: wire.KindReply, Op: wire.OpPing, ID: 9}, wire.StatusBadRequest},
+		"an unknown one": {wire.Header{Kind: 77, Op: wire.OpPing, ID: 9}, wire.StatusBadRequest},
+		"a status":       {wire.Header{Status: 1, Op: wire.OpPing, ID: 9}, wire.StatusBadRequest},
+		"hello again":    {wire.Header{Op: wire.OpHello, ID: 9}, wire.StatusBadRequest},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := r.greet(wire.FeatureArena | wire.FeatureStaging)
+			c.t = t
+			c.reserve(chain(1, 4))
+			c.write(tc.header.Append(nil))
+			f, err := c.read()
+			if err != nil || f.ID != 9 || f.Status != tc.want {
+				t.Fatalf("answered %v, %v; want %s", f.Header, err, tc.want)
+			}
+			c.ended()
+			r.until("the fill is given back", func() bool { return r.leased() == 0 })
+		})
+	}
+	r.checkAlive()
+}
+
+// Half a frame costs its sender its connection only, and others nothing.
+func TestTruncated(t *testing.T) {
+	r := newRig(t, options{})
+	whole := wire.AppendRequest(nil, wire.OpUnpin, 1, &wire.UnpinRequest{LookupID: "x"})
+	var hanging []*raw
+	for n := 1; n < len(whole); n++ {
+		c := r.greet(wire.FeatureArena | wire.FeatureStaging)
+		c.reserve(chain(uint64(n), 2))
+		c.write(whole[:n])
+		if n%2 == 0 {
+			hanging = append(hanging, c)
+		} else {
+			c.uc.Close()
+		}
+	}
+	r.until("those that left gave back what they had", func() bool { return r.leased() == int64(len(hanging))*2*size })
+	other := r.greet(0)
+	other.ping()
+	for _, c := range hanging {
+		c.write(append(whole[len(whole)-1:], whole...)[:1]) // alive: what it says is read on
+		c.uc.Close()
+	}
+	other.uc.Close()
+	r.checkAlive()
+}
+
+// Everything wrong inside a frame is refused with its code, and the connection
+// stays.
+func TestBadRequests(t *testing.T) {
+	r := newRig(t, options{})
+	r.store(chain(1, 2), 0, 2)
+	c := r.greet(wire.FeatureArena | wire.FeatureStaging)
+	one := wire.ViewU32s([]uint32{size})
+	given := c.chain(chain(9, 2))
+	var s wire.OpenSpaceReply
+	hashed := space
+	hashed.Method = key.SHA256
+	c.do(wire.OpOpenSpace, &wire.OpenSpaceRequest{Space: hashed}, &s)
+	with := func(change func(*wire.Chain)) wire.Chain {
+		ch := given
+		change(&ch)
+		return ch
+	}
+	lookup := func(ch wire.Chain) *wire.LookupRequest { return &wire.LookupRequest{Chain: ch} }
+	for name, tc := range map[string]struct {
+		want wire.Status
+		op   wire.Op
+		m    wire.Message
+	}{
+		"unknown op":         {wire.StatusUnknownOp, 200, wire.EmptyRequest{}},
+		"op 0":               {wire.StatusUnknownOp, 0, wire.EmptyRequest{}},
+		"a byte too many":    {wire.StatusBadRequest, wire.OpPing, bodyOf("\x00\x00\x00")},
+		"no body":            {wire.StatusBadRequest, wire.OpPrefetch, bodyOf("")},
+		"unknown option":     {wire.StatusUnknownOption, wire.OpPing, bodyOf("\x01\x00\x01\x00\x00\x00")},
+		"unknown form":       {wire.StatusBadRequest, wire.OpLookup, lookup(with(func(ch *wire.Chain) { ch.Form = 9 }))},
+		"unknown space":      {wire.StatusUnknownSpace, wire.OpLookup, lookup(with(func(ch *wire.Chain) { ch.Space = 1 << 31 }))},
+		"skip":               {wire.StatusBadRequest, wire.OpLookup, lookup(with(func(ch *wire.Chain) { ch.Skip = 3 }))},
+		"skip much":          {wire.StatusBadRequest, wire.OpLookup, lookup(with(func(ch *wire.Chain) { ch.Skip = 1<<32 - 1 }))},
+		"unknown job":        {wire.StatusUnknownJob, wire.OpLookup, lookup(refChain(77))},
+		"hash twice":         {wire.StatusBadRequest, wire.OpLookup, lookup(with(func(ch *wire.Chain) { ch.Hashes = bytes.Repeat(ch.Hashes[:16], 2) }))},
+		"zero hash":          {wire.StatusBadRequest, wire.OpLookup, lookup(with(func(ch *wire.Chain) { ch.Hashes = make([]byte, 32) }))},
+		"lengths":            {wire.StatusBadRequest, wire.OpLookup, lookup(with(func(ch *wire.Chain) { ch.Lengths = wire.ViewU32s([]uint32{1, tokens}) }))},
+		"width":              {wire.StatusBadRequest, wire.OpLookup, lookup(with(func(ch *wire.Chain) { ch.Width = 15 }))},
+		"tokens":             {wire.StatusBadRequest, wire.OpLookup, lookup(wire.Chain{Space: c.space, Tokens: one})},
+		"odd tokens":         {wire.StatusBadRequest, wire.OpLookup, bodyOf(string(oddTokens(s.Space.Handle)))},
+		"width of tokens":    {wire.StatusBadRequest, wire.OpLookup, lookup(with(func(ch *wire.Chain) { ch.Space, ch.Width, ch.Hashes = s.Space.Handle, 8, ch.Hashes[:16] }))},
+		"too long":           {wire.StatusBadRequest, wire.OpLookup, lookup(tooLong(c.space))},
+		"first":              {wire.StatusBadRequest, wire.OpReserve, &wire.ReserveRequest{Chain: given, First: 3, Sizes: one}},
+		"count":              {wire.StatusBadRequest, wire.OpReserve, &wire.ReserveRequest{Chain: given, First: 1, Count: 1<<32 - 1, Sizes: one}},
+		"sizes":              {wire.StatusBadRequest, wire.OpReserve, &wire.ReserveRequest{Chain: given, Sizes: wire.ViewU32s([]uint32{1, 2, 3})}},
+		"no sizes":           {wire.StatusBadRequest, wire.OpReserve, &wire.ReserveRequest{Chain: given}},
+		"size 0":             {wire.StatusBadRequest, wire.OpReserve, &wire.ReserveRequest{Chain: given, Sizes: wire.ViewU32s([]uint32{0})}},
+		"above the arena":    {wire.StatusTooLarge, wire.OpReserve, &wire.ReserveRequest{Chain: given, Sizes: wire.ViewU32s([]uint32{4*mib + 1})}},
+		"above a payload":    {wire.StatusTooLarge, wire.OpReserve, &wire.ReserveRequest{Chain: given, Sizes: wire.ViewU32s([]uint32{1<<32 - 1})}},
+		"never reserved":     {wire.StatusUnknownFill, wire.OpCommit, &wire.FillRequest{Fill: 1}},
+		"abort of nothing":   {wire.StatusUnknownFill, wire.OpAbort, &wire.FillRequest{Fill: 1 << 63}},
+		"never leased":       {wire.StatusUnknownJob, wire.OpRelease, &wire.JobRequest{Job: 1}},
+		"cancel":             {wire.StatusUnknownJob, wire.OpCancel, &wire.JobRequest{Job: 1}},
+		"renew":              {wire.StatusUnknownJob, wire.OpRenew, &wire.JobRequest{Job: 1}},
+		"wait":               {wire.StatusUnknownJob, wire.OpWait, &wire.WaitRequest{Job: 1}},
+		"put of nothing":     {wire.StatusBadRequest, wire.OpPut, &wire.PutRequest{Chain: given}},
+		"put of too many":    {wire.StatusBadRequest, wire.OpPut, &wire.PutRequest{Chain: given, Sizes: wire.ViewU32s([]uint32{1, 1, 1}), Payloads: []byte("abc")}},
+		"put of too little":  {wire.StatusBadRequest, wire.OpPut, &wire.PutRequest{Chain: given, Sizes: wire.ViewU32s([]uint32{1, 1}), Payloads: []byte("a")}},
+		"unknown policy":     {wire.StatusBadRequest, wire.OpPrefetch, &wire.PrefetchRequest{Chain: given, Policy: 9}},
+		"unknown flag":       {wire.StatusBadRequest, wire.OpPrefetch, &wire.PrefetchRequest{Chain: given, Flags: 128}},
+		"unknown tier":       {wire.StatusBadRequest, wire.OpPrefetch, &wire.PrefetchRequest{Chain: given, Search: 128}},
+		"delete what":        {wire.StatusBadRequest, wire.OpDelete, bodyOf("\x09\x00\x00\x00\x00\x00\x00")},
+		"delete of no space": {wire.StatusUnknownSpace, wire.OpDelete, &wire.DeleteRequest{What: wire.DeleteSpace, Space: 99}},
+		"bad space":          {wire.StatusBadRequest, wire.OpOpenSpace, &wire.OpenSpaceRequest{}},
+		"another parent":     {wire.StatusInconsistentChain, wire.OpPut, &wire.PutRequest{Chain: swapped(c), First: 2, Sizes: wire.ViewU32s([]uint32{1}), Payloads: []byte("a")}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.t = t
+			c.refused(tc.want, tc.op, tc.m)
+			c.ping()
+		})
+	}
+	c.t = t
+	if r.leased() != 0 {
+		t.Errorf("%d bytes are leased", r.leased())
+	}
+	bare := r.greet(0)
+	bare.refused(wire.StatusUnsupported, wire.OpReserve, &wire.ReserveRequest{Chain: given, Sizes: one})
+}
+
+// bodyOf is a body that no message would make.
+type bodyOf string
+
+func (b bodyOf) Append(dst []byte) []byte { return append(dst, b...) }
+func (bodyOf) Decode([]byte) error        { return nil }
+
+// oddTokens is a lookup with 7 bytes where 2 tokens are announced.
+func oddTokens(handle uint32) []byte {
+	m := wire.LookupRequest{Chain: wire.Chain{Space: handle, Tokens: wire.ViewU32s([]uint32{1, 2})}}
+	b := m.Append(nil)
+	at := len(b) - 4 // before search and options
+	return slices.Delete(b, at, at+1)
+}
+
+func tooLong(handle uint32) wire.Chain {
+	n := key.MaxChunks + 1
+	return wire.Chain{Space: handle, Form: wire.FormHashes, Width: 8, Lengths: make([]byte, 4*n), Hashes: make([]byte, 8*n)}
+}
+
+// swapped is a chain in which the second chunk of chain(1, 2), which is stored,
+// comes after another first one.
+func swapped(c *raw) wire.Chain {
+	p := chain(1, 3)
+	p.Hashes[0] = key.Hash{1, 2, 3}
+	return c.chain(p)
+}
+
+// Slots and leases can be given back once.
+func TestTwice(t *testing.T) {
+	r := newRig(t, options{})
+	c := r.greet(wire.FeatureArena | wire.FeatureStaging)
+	m := c.reserve(chain(1, 4))
+	var stored wire.StoreReply
+	part := wire.FillRequest{Fill: m.Fill, First: 1, Count: 2}
+	c.do(wire.OpCommit, &part, &stored)
+	c.do(wire.OpCommit, &part, &stored)
+	for i := range stored.Results.Len() {
+		if s := stored.Results.At(i); s.Result != wire.ResultNotGranted || s.Sum != 0 {
+			t.Errorf("committed twice: %+v", s)
+		}
+	}
+	c.do(wire.OpAbort, &part, wire.EmptyReply{})
+	c.refused(wire.StatusNotReserved, wire.OpCommit, &wire.FillRequest{Fill: m.Fill, First: 4})
+	c.refused(wire.StatusNotReserved, wire.OpCommit, &wire.FillRequest{Fill: m.Fill, First: 3, Count: 2})
+	c.refused(wire.StatusNotReserved, wire.OpAbort, &wire.FillRequest{Fill: m.Fill, First: 1<<32 - 1, Count: 1<<32 - 1})
+	c.do(wire.OpAbort, &wire.FillRequest{Fill: m.Fill}, wire.EmptyReply{})
+	c.refused(wire.StatusUnknownFill, wire.OpAbort, &wire.FillRequest{Fill: m.Fill})
+	c.refused(wire.StatusUnknownFill, wire.OpCommit, &wire.FillRequest{Fill: m.Fill})
+	j := c.prefetch(chain(1, 4)) // chunk 0 was aborted
+	if j.Match.Total.Chunks != 0 || !j.State.Done {
+		t.Errorf("matched %+v", j.Match)
+	}
+	c.do(wire.OpRelease, &wire.JobRequest{Job: j.Job}, &wire.ReleaseReply{})
+	c.refused(wire.StatusUnknownJob, wire.OpRelease, &wire.JobRequest{Job: j.Job})
+	c.refused(wire.StatusUnknownJob, wire.OpCancel, &wire.JobRequest{Job: j.Job})
+}
+
+// Nobody gets at what another connection holds.
+func TestForeign(t *testing.T) {
+	r := newRig(t, options{})
+	r.store(chain(1, 4), 0, 4)
+	wants := wire.FeatureArena | wire.FeatureStaging
+	a, b := r.greet(wants), r.greet(wants)
+	f, j := a.reserve(chain(2, 4)), a.prefetch(chain(1, 4))
+	for _, op := range []wire.Op{wire.OpRelease, wire.OpCancel, wire.OpRenew} {
+		b.refused(wire.StatusUnknownJob, op, &wire.JobRequest{Job: j.Job})
+	}
+	b.refused(wire.StatusUnknownJob, wire.OpWait, &wire.WaitRequest{Job: j.Job})
+	b.refused(wire.StatusUnknownJob, wire.OpGet, &wire.GetRequest{Chain: refChain(j.Job)})
+	for _, op := range []wire.Op{wire.OpCommit, wire.OpAbort} {
+		b.refused(wire.StatusUnknownFill, op, &wire.FillRequest{Fill: f.Fill})
+	}
+	if r.leased() != 8*size {
+		t.Errorf("%d bytes are leased", r.leased())
+	}
+}
+
+func TestLimits(t *testing.T) {
+	hook, open := gate()
+	r := newRig(t, options{hook: hook, capacity: 32 * mib, Options: server.Options{Limits: server.Limits{Connections: 3}}})
+	defer close(open)
+	r.store(chain(1, 1), 0, 1)
+	r.onDisk(chain(2, 1), 0, 1)
+	c := r.greet(wire.FeatureArena | wire.FeatureStaging)
+	one := wire.ViewU32s([]uint32{1})
+	for i := range 1024 {
+		c.prefetch(chain(1, 1))
+		c.do(wire.OpReserve, &wire.ReserveRequest{Chain: c.chain(chain(uint64(100+i), 1)), Sizes: one}, &wire.ReserveReply{})
+	}
+	c.refused(wire.StatusOverBudget, wire.OpPrefetch, &wire.PrefetchRequest{Chain: c.chain(chain(1, 1))})
+	c.refused(wire.StatusOverBudget, wire.OpReserve, &wire.ReserveRequest{Chain: c.chain(chain(3, 1)), Sizes: one})
+
+	d := r.greet(0)
+	j := d.prefetch(chain(2, 1))
+	var waits []uint64
+	for range 1024 {
+		waits = append(waits, d.send(wire.OpWait, &wire.WaitRequest{Job: j.Job, MinTokens: 1, TimeoutMillis: 1 << 30}))
+	}
+	d.refused(wire.StatusOverBudget, wire.OpWait, &wire.WaitRequest{Job: j.Job, MinTokens: 1, TimeoutMillis: 1 << 30})
+	d.do(wire.OpCancel, &wire.JobRequest{Job: j.Job}, &wire.JobState{})
+	for _, id := range waits {
+		d.await(id, &wire.JobState{})
+	}
+	for i := range 1023 {
+		s := space
+		s.Model = fmt.Sprint(i)
+		d.do(wire.OpOpenSpace, &wire.OpenSpaceRequest{Space: s}, &wire.OpenSpaceReply{})
+	}
+	s := space
+	s.Model = "one more"
+	d.refused(wire.StatusOverBudget, wire.OpOpenSpace, &wire.OpenSpaceRequest{Space: s})
+
+	third := r.greet(0)
+	fourth := r.connect()
+	if f, err := fourth.read(); err != nil || f.Status != wire.StatusOverBudget {
+		t.Errorf("one connection too many: %v, %v", f.Header, err)
+	}
+	fourth.ended()
+	third.uc.Close()
+	r.until("a connection is free", func() bool { return r.server.Stats().Connections == 2 })
+	r.until("it can be used", func() bool {
+		c := r.connect()
+		defer c.uc.Close()
+		_, _ = c.conn.Write(hello(func(*wire.HelloRequest) {}))
+		f, err := c.read()
+		return err == nil && f.Status == wire.StatusOK
+	})
+}
+
+// A client that asks and never reads loses its connection once too much
+// waits for it for too long.
+func TestNeverReads(t *testing.T) {
+	limits := server.Limits{QueueBytes: 256 * kib, StallTimeout: 100 * time.Millisecond}
+	r := newRig(t, options{Options: server.Options{Limits: limits}})
+	p := chain(1, 128)
+	r.store(p, 0, 128)
+	c := r.greet(wire.FeatureArena | wire.FeatureStaging)
+	c.reserve(chain(2, 4))
+	ask := wire.AppendRequest(nil, wire.OpGet, 1, &wire.GetRequest{Chain: c.chain(p)})
+	r.must(c.conn.SetWriteDeadline(time.Now().Add(patience)))
+	for range 100 {
+		if _, err := c.conn.Write(ask); err != nil {
+			break // closed already
+		}
+	}
+	r.until("the connection is closed", func() bool { return r.server.Stats().Connections == 0 })
+	if r.leased() != 0 {
+		t.Errorf("%d bytes are leased", r.leased())
+	}
+
+}
+
+// One that reads slowly keeps it, and gets every byte.
+func TestReadsSlowly(t *testing.T) {
+	limits := server.Limits{QueueBytes: 256 * kib, StallTimeout: 500 * time.Millisecond}
+	r := newRig(t, options{Options: server.Options{Limits: limits}})
+	p := chain(1, 128)
+	r.store(p, 0, 128)
+	slow := r.greet(0)
+	for id := range uint64(3) {
+		slow.write(wire.AppendRequest(nil, wire.OpGet, 100+id, &wire.GetRequest{Chain: slow.chain(p)}))
+	}
+	var all []byte
+	piece := make([]byte, 128*kib)
+	want := 3 * (wire.HeaderBytes + 4 + 128*(16+size))
+	for len(all) < want {
+		time.Sleep(15 * time.Millisecond) // in all longer than a stall
+		n, err := slow.uc.Read(piece)
+		r.must(err)
+		all = append(all, piece[:n]...)
+	}
+	if len(all) != want || binary.LittleEndian.Uint64(all[2*want/3+8:]) != 102 {
+		t.Errorf("%d bytes came, want %d", len(all), want)
+	}
+	slow.ping()
+}
+
+// Who has not said hello is no client yet: the others' shares stay as they
+// are, and a daemon that stops does not wait for it.
+func TestSilent(t *testing.T) {
+	r := newRig(t, options{Options: server.Options{Limits: server.Limits{HelloTimeout: time.Hour}}})
+	silent := r.connect()
+	r.checkAlive() // which was accepted later
+	if n := r.hot.Ledger().Stats().Owners; n != 0 {
+		t.Errorf("%d clients", n)
+	}
+	r.stop()
+	silent.ended()
+}

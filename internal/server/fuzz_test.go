@@ -1,0 +1,88 @@
+package server_test
+
+import (
+	"errors"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/kvstored/kvstored/internal/server"
+	"github.com/kvstored/kvstored/internal/wire"
+)
+
+// FuzzSession sends anything after a good hello. The session must end when the
+// client does, without a panic and with nothing held.
+func FuzzSession(f *testing.F) {
+	r := newRig(f, options{Options: server.Options{
+		LeaseMaxAge: time.Second, Stats: func() ([]byte, error) { return []byte("{}"), nil },
+		Prefetch: server.Prefetch{Deadline: 10 * time.Millisecond},
+	}})
+	r.goroutines++ // who fuzzes also waits for signals
+	p := chain(1, 3)
+	ch := wire.Chain{Form: wire.FormHashes, Width: 16, Lengths: wire.ViewU32s(p.Tokens)}
+	for _, h := range p.Hashes {
+		ch.Hashes = append(ch.Hashes, h[:]...)
+	}
+	r.store(p, 0, 2)
+	sizes := wire.ViewU32s([]uint32{100})
+	// Ids of jobs and fills count up over the whole server, so that a seed
+	// cannot know them; what refers to the last one is sent with all that are
+	// likely.
+	var all []byte
+	add := func(op wire.Op, m wire.Message) {
+		frame := wire.AppendRequest(nil, op, uint64(len(all)), m)
+		all = append(all, frame...)
+		f.Add(frame)
+	}
+	add(wire.OpPut, &wire.PutRequest{Chain: ch, Sizes: wire.ViewU32s([]uint32{1, 2}), Payloads: []byte("abc")})
+	add(wire.OpLookup, &wire.LookupRequest{Chain: ch})
+	add(wire.OpPrefetch, &wire.PrefetchRequest{Chain: ch, LookupID: "x", Flags: wire.PrefetchPin})
+	add(wire.OpReserve, &wire.ReserveRequest{Chain: ch, Sizes: sizes})
+	add(wire.OpReserve, &wire.ReserveRequest{Chain: ch, First: 2, Sizes: sizes, WaitMillis: 5})
+	for id := range uint64(8) {
+		add(wire.OpWait, &wire.WaitRequest{Job: id, MinTokens: 99, TimeoutMillis: 5, From: wire.FromUnsent})
+		add(wire.OpCommit, &wire.FillRequest{Fill: id, Count: 1})
+		add(wire.OpGet, &wire.GetRequest{Chain: refChain(id), DeadlineMillis: 5})
+		add(wire.OpRenew, &wire.JobRequest{Job: id})
+		add(wire.OpAbort, &wire.FillRequest{Fill: id})
+		add(wire.OpRelease, &wire.JobRequest{Job: id})
+		add(wire.OpCancel, &wire.JobRequest{Job: id})
+	}
+	add(wire.OpGet, &wire.GetRequest{Chain: ch, DeadlineMillis: 5})
+	add(wire.OpPin, &wire.PinRequest{Chain: ch, LookupID: "x"})
+	add(wire.OpUnpin, &wire.UnpinRequest{LookupID: "x"})
+	add(wire.OpOpenSpace, &wire.OpenSpaceRequest{Space: space})
+	add(wire.OpFlush, &wire.FlushRequest{Durable: true, TimeoutMillis: 5})
+	add(wire.OpDelete, &wire.DeleteRequest{What: wire.DeleteChain, Chain: ch})
+	add(wire.OpDelete, &wire.DeleteRequest{What: wire.DeleteSpace})
+	add(wire.OpStats, wire.EmptyRequest{})
+	add(wire.OpHello, &wire.HelloRequest{MinVersion: 1, MaxVersion: 1})
+	f.Add(all)
+	f.Add(all[:len(all)/2])
+
+	f.Fuzz(func(t *testing.T, b []byte) {
+		here := *r
+		here.t = t
+		c := here.greet(wire.FeatureArena | wire.FeatureStaging | wire.FeaturePushes)
+		defer c.uc.Close()
+		ended := make(chan error, 1)
+		go func() {
+			_, err := io.Copy(io.Discard, c.uc)
+			ended <- err
+		}()
+		if _, err := c.conn.Write(b); err == nil { // otherwise it was closed already
+			_ = c.uc.CloseWrite()
+		}
+		err := <-ended
+		var timeout interface{ Timeout() bool }
+		if errors.As(err, &timeout) && timeout.Timeout() {
+			t.Fatal("the connection stays")
+		}
+		if !poll(func() bool { return r.server.Stats().Connections == 0 }) {
+			t.Fatal("the session stays")
+		}
+		if r.leased() != 0 || r.pinned() != 0 || r.hot.Ledger().Stats().Filling != 0 {
+			t.Fatalf("left behind: %+v", r.hot.Ledger().Stats())
+		}
+	})
+}

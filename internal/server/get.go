@@ -1,0 +1,160 @@
+package server
+
+import (
+	"context"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/wire"
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier"
+)
+
+// maxInline is how many payload bytes a connection's gets that wait may copy
+// at a time; one of the largest chunks always fits.
+const maxInline = 2 * wire.MaxPayloadBytes
+
+// get answers payloads inline: at once if they are in DRAM, later if they
+// must come up.
+func (c *session) get(h wire.Header, body []byte) error {
+	var req wire.GetRequest
+	if err := req.Decode(body); err != nil {
+		return err
+	}
+	g := get{session: c, limit: int(req.MaxBytes)}
+	if g.limit == 0 || g.limit > wire.MaxPayloadBytes {
+		g.limit = wire.MaxPayloadBytes
+	}
+	if err := c.chain(&g.chain, &req.Chain); err != nil {
+		return err
+	}
+	from, to, err := span(&g.chain, req.First, 0)
+	if err != nil {
+		return err
+	}
+	if req.MaxChunks > 0 {
+		to = min(to, from+int(req.MaxChunks))
+	}
+	if req.Chain.Form == wire.FormRef {
+		from = g.underLease(req.Chain.Ref, from, to)
+	}
+	g.chain.Skip = from
+	m, err := c.server.o.Stack.Match(c.ctx, &g.chain, tier.All)
+	if err != nil {
+		return err
+	}
+	to = min(to, from+m.Chunks)
+	if hot := min(to, from+m.Hot); g.full || hot == to || g.fits(from, hot) {
+		// What is evicted this very moment ends the run: the reader must not
+		// wait for it to come up.
+		g.gather(c.ctx, from, to, tier.Of(tier.CPU))
+		c.reply(h, &g.reply)
+		return nil
+	}
+	deadline := time.Duration(req.DeadlineMillis) * time.Millisecond
+	if deadline == 0 {
+		deadline = c.server.o.Prefetch.Deadline
+	}
+	return c.later(h, func(ctx context.Context) (wire.Message, error) {
+		ctx, cancel := context.WithTimeout(ctx, deadline)
+		defer cancel()
+		g.room = c.inline
+		defer func() { g.room.Release(g.taken) }()
+		g.gather(ctx, from, to, tier.All)
+		c.awaitRoom(ctx)
+		return &g.reply, nil
+	})
+}
+
+// get is one inline get.
+type get struct {
+	session *session
+	chain   key.Chain
+	limit   int                 // payload bytes, but for the first chunk
+	full    bool                // what comes next does not fit
+	room    *semaphore.Weighted // for the copies; nil: no need to ask
+	taken   int64               // of room
+	reply   wire.GetReply
+}
+
+// underLease takes what a job of the connection holds, and returns the first
+// chunk that it does not. A chunk that was deleted meanwhile is still there
+// for those who have it leased.
+func (g *get) underLease(id uint64, from, to int) int {
+	j, err := g.session.job(id)
+	for err == nil && from < to {
+		b, ok := j.leased(from - j.chain.Skip)
+		if !ok {
+			break
+		}
+		ok = g.add(b, g.chain.Tokens[from])
+		b.Release()
+		if !ok {
+			break
+		}
+		from++
+	}
+	return from
+}
+
+// gather takes chunks from..to into the reply, as far as the limit and the
+// context go.
+func (g *get) gather(ctx context.Context, from, to int, search tier.Set) {
+	stack, owner := g.session.server.o.Stack, g.session.owner
+	i := from
+	for ; i < to && !g.full; i++ {
+		ref, place, err := stack.Load(ctx, owner, &g.chain, i, search)
+		if err != nil {
+			break // a shorter prefix
+		}
+		fits := g.fitsRoom(ctx, int64(ref.Block.Len())) && g.add(ref.Block, g.chain.Tokens[i])
+		stack.Release(owner, ledger.Lease, []tier.Ref{ref})
+		if !fits {
+			break
+		}
+		g.session.server.count.got(place, g.chain.Tokens[i])
+	}
+	stack.Touch(&g.chain, from, i)
+}
+
+// fitsRoom takes room for n bytes. It waits for the first chunk's only, so
+// that gets do not wait for each other.
+func (g *get) fitsRoom(ctx context.Context, n int64) bool {
+	switch {
+	case g.room == nil:
+		return true
+	case g.reply.Chunks.Len() == 0 && g.room.Acquire(ctx, n) != nil:
+		return false
+	case g.reply.Chunks.Len() > 0 && !g.room.TryAcquire(n):
+		return false
+	}
+	g.taken += n
+	return true
+}
+
+func (g *get) add(b arena.Block, tokens uint32) bool {
+	if g.reply.Chunks.Len() > 0 && len(g.reply.Payloads)+b.Len() > g.limit {
+		g.full = true
+		return false
+	}
+	g.reply.Chunks = g.reply.Chunks.Add(wire.Chunk{Length: uint32(b.Len()), Tokens: tokens, Sum: b.Sum()})
+	g.reply.Payloads = append(g.reply.Payloads, b.Bytes()...)
+	return true
+}
+
+// fits reports whether the limit ends the answer before chunk to, so that
+// nothing has to come up.
+func (g *get) fits(from, to int) bool {
+	refs := make([]tier.Ref, to-from)
+	stack, owner := g.session.server.o.Stack, g.session.owner
+	n, _ := stack.Hold(owner, ledger.IO, &g.chain, from, to, refs)
+	total := len(g.reply.Payloads)
+	for _, r := range refs[:n] {
+		total += r.Block.Len()
+	}
+	stack.Release(owner, ledger.IO, refs[:n])
+	return n > 0 && total > g.limit
+}

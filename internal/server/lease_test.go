@@ -1,0 +1,198 @@
+package server_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/internal/server"
+	"github.com/kvstored/kvstored/internal/wire"
+	"github.com/kvstored/kvstored/tier/tiertest"
+)
+
+const brief = 30 * time.Millisecond
+
+func TestLeaseExpires(t *testing.T) {
+	r := newRig(t, options{Options: server.Options{LeaseMaxAge: brief}})
+	p := chain(1, 4)
+	r.store(p, 0, 4)
+	c := r.greet(wire.FeatureArena | wire.FeatureStaging | wire.FeaturePushes)
+	m := c.prefetch(p)
+	r.until("the lease is revoked", func() bool { return r.leased() == 0 })
+	c.refused(wire.StatusRevoked, wire.OpRenew, &wire.JobRequest{Job: m.Job})
+	var st wire.JobState
+	c.do(wire.OpWait, &wire.WaitRequest{Job: m.Job, MinTokens: 1}, &st)
+	if !st.Done || st.Reason != wire.ReasonRevoked || st.Refs.Len() != 0 || st.Ready.Chunks != 4 {
+		t.Errorf("wait: %+v", st)
+	}
+	var out wire.ReleaseReply
+	c.do(wire.OpRelease, &wire.JobRequest{Job: m.Job}, &out)
+	if out.Outcome != wire.OutcomeRevoked {
+		t.Error("released: ", out.Outcome)
+	}
+	c.refused(wire.StatusUnknownJob, wire.OpRelease, &wire.JobRequest{Job: m.Job})
+
+	f := c.reserve(chain(2, 4))
+	r.until("the fill is revoked", func() bool { return r.leased() == 0 })
+	r.until("it is counted", func() bool { return r.server.Stats().Revoked == 2 })
+	c.refused(wire.StatusRevoked, wire.OpCommit, &wire.FillRequest{Fill: f.Fill})
+	c.refused(wire.StatusUnknownFill, wire.OpCommit, &wire.FillRequest{Fill: f.Fill})
+	f = c.reserve(chain(2, 4))
+	r.until("the fill is revoked", func() bool { return r.leased() == 0 })
+	c.refused(wire.StatusRevoked, wire.OpAbort, &wire.FillRequest{Fill: f.Fill})
+	c.refused(wire.StatusUnknownFill, wire.OpAbort, &wire.FillRequest{Fill: f.Fill})
+	if len(c.pushes) > 0 {
+		t.Error("a push, though no job was running")
+	}
+}
+
+// A job that is revoked while it loads tells those who wait for pushes.
+func TestRunningJobExpires(t *testing.T) {
+	hook, open := gate()
+	r := newRig(t, options{hook: hook, Options: server.Options{LeaseMaxAge: brief}})
+	defer close(open)
+	p := chain(1, 4)
+	r.onDisk(p, 2, 4)
+	r.store(p, 0, 2)
+	c := r.greet(wire.FeatureArena | wire.FeaturePushes)
+	m := c.prefetch(p)
+	wait := c.send(wire.OpWait, &wire.WaitRequest{Job: m.Job, MinTokens: 4 * tokens, TimeoutMillis: 1 << 30})
+	_, st := c.pushed()
+	if !st.Done || st.Reason != wire.ReasonRevoked || st.Ready.Chunks != 2 || st.Refs.Len() != 0 {
+		t.Errorf("pushed: %+v", st)
+	}
+	if c.await(wait, &st); !st.Done || st.Reason != wire.ReasonRevoked {
+		t.Errorf("waited: %+v", st)
+	}
+	if r.leased() != 0 {
+		t.Errorf("%d bytes are leased", r.leased())
+	}
+	c.do(wire.OpCancel, &wire.JobRequest{Job: m.Job}, &st)
+	if st.Reason != wire.ReasonRevoked {
+		t.Errorf("cancelled: %+v", st)
+	}
+}
+
+// Renewing starts the age of a lease anew.
+func TestRenew(t *testing.T) {
+	age := 500 * time.Millisecond
+	r := newRig(t, options{Options: server.Options{LeaseMaxAge: age}})
+	p := chain(1, 2)
+	r.store(p, 0, 2)
+	c := r.dial(client.Options{})
+	j, err := c.Prefetch(t.Context(), client.Chain(p), client.PrefetchOptions{})
+	r.must(err)
+	for end := time.Now().Add(age + age/4); time.Now().Before(end); time.Sleep(age / 10) {
+		left, err := j.Renew(t.Context())
+		r.must(err)
+		if left != age {
+			t.Errorf("it holds for %v", left)
+		}
+	}
+	b, err := j.Chunk(t.Context(), 1)
+	r.must(err)
+	r.must(tiertest.CheckPayload(p.Key(1), b))
+	r.must(j.Release(t.Context()))
+
+	j, err = c.Prefetch(t.Context(), client.Chain(p), client.PrefetchOptions{})
+	r.must(err)
+	r.until("the lease is revoked", func() bool { return r.leased() == 0 })
+	if err := j.Release(t.Context()); !errors.Is(err, client.ErrRevoked) {
+		t.Errorf("release: %v", err)
+	}
+}
+
+// Leases that expire at the very moment their clients commit, renew, release
+// and leave are given back once, whoever is first.
+func TestExpiryRaces(t *testing.T) {
+	r := newRig(t, options{Options: server.Options{LeaseMaxAge: time.Millisecond, PinMaxAge: time.Millisecond}})
+	p := chain(1, 8)
+	r.onDisk(p, 4, 8)
+	r.store(p, 0, 4)
+	for i := range 150 {
+		c := r.greet(wire.FeatureArena | wire.FeatureStaging | wire.FeaturePushes)
+		var jobs, fills []uint64
+		for k := range 4 {
+			jobs = append(jobs, c.prefetch(p).Job)
+			fills = append(fills, c.reserve(chain(uint64(10+8*i+k), 2)).Fill)
+			c.do(wire.OpPin, &wire.PinRequest{Chain: c.chain(p), LookupID: "x"}, &wire.PinReply{})
+		}
+		time.Sleep(time.Duration(i%10) * 100 * time.Microsecond) // about when all of it expires
+		for k := range 4 {
+			c.take(c.send(wire.OpRenew, &wire.JobRequest{Job: jobs[k]}))
+			if i%3 > 0 {
+				c.send(wire.OpCommit, &wire.FillRequest{Fill: fills[k], Count: 1})
+				c.send(wire.OpRelease, &wire.JobRequest{Job: jobs[k]})
+				c.send(wire.OpUnpin, &wire.UnpinRequest{LookupID: "x"})
+			}
+			if i%3 > 1 {
+				c.take(c.send(wire.OpAbort, &wire.FillRequest{Fill: fills[k]}))
+			}
+		}
+		c.uc.Close()
+	}
+	r.until("everybody has left", func() bool { return r.server.Stats().Connections == 0 })
+	if r.leased() != 0 || r.pinned() != 0 {
+		t.Errorf("%d bytes are leased, %d pinned", r.leased(), r.pinned())
+	}
+}
+
+// A connection that ends while its jobs load gives back what it has, at once,
+// and what was still under way as it arrives.
+func TestLeaveWhileLoading(t *testing.T) {
+	hook, open := gate()
+	r := newRig(t, options{hook: hook})
+	p := chain(1, 16)
+	r.onDisk(p, 2, 16)
+	r.store(p, 0, 2)
+	for i := range 20 {
+		c := r.greet(wire.FeatureArena | wire.FeaturePushes)
+		for range 8 {
+			m := c.prefetch(p)
+			c.send(wire.OpWait, &wire.WaitRequest{Job: m.Job, MinTokens: 1 << 40, TimeoutMillis: 1 << 30})
+			c.send(wire.OpGet, &wire.GetRequest{Chain: refChain(m.Job)})
+			c.send(wire.OpFlush, &wire.FlushRequest{})
+		}
+		if i == 10 {
+			close(open) // from now on with loads that succeed
+		}
+		c.uc.Close()
+	}
+	r.until("everybody has left", func() bool { return r.server.Stats().Connections == 0 })
+	if r.leased() != 0 {
+		t.Errorf("%d bytes are leased", r.leased())
+	}
+}
+
+// A reserve that waits for room gets it when somebody lets go, and is nobody's
+// when its client has left meanwhile.
+func TestReserveWaits(t *testing.T) {
+	r := newRig(t, options{capacity: 8 * size})
+	wants := wire.FeatureArena | wire.FeatureStaging
+	a, b, gone := r.greet(wants), r.greet(wants), r.greet(wants)
+	f := a.reserve(chain(1, 8))
+	if f.Slots.Len() != 8 {
+		t.Fatalf("%d slots", f.Slots.Len())
+	}
+	ask := wire.ReserveRequest{Chain: b.chain(chain(2, 2)), Sizes: wire.ViewU32s([]uint32{size}), WaitMillis: 1}
+	b.refused(wire.StatusNoSpace, wire.OpReserve, &ask)
+	ask.WaitMillis = 1 << 30
+	id := b.send(wire.OpReserve, &ask)
+	b.ping()
+	ask.Chain = gone.chain(chain(3, 1))
+	gone.send(wire.OpReserve, &ask)
+	gone.ping()
+	gone.uc.Close()
+	r.until("it has left", func() bool { return r.server.Stats().Connections == 2 })
+	a.do(wire.OpAbort, &wire.FillRequest{Fill: f.Fill}, wire.EmptyReply{})
+	var m wire.ReserveReply
+	b.await(id, &m)
+	if m.Slots.Len() != 2 || m.Fill == 0 {
+		t.Errorf("%d slots of fill %d", m.Slots.Len(), m.Fill)
+	}
+	b.do(wire.OpCommit, &wire.FillRequest{Fill: m.Fill}, &wire.StoreReply{})
+	if r.leased() != 0 {
+		t.Errorf("%d bytes are leased", r.leased())
+	}
+}

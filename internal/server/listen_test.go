@@ -1,0 +1,171 @@
+package server
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+)
+
+func TestListen(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	gid := os.Getgid()
+	l, err := Listen(path, 0o620, strconv.Itoa(gid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := os.Lstat(path)
+	if err != nil || own.Mode() != os.ModeSocket|0o620 {
+		t.Errorf("made %v, %v", own.Mode(), err)
+	}
+	// A live socket is never taken over.
+	if _, err := Listen(path, 0o600, ""); err == nil || !strings.Contains(err.Error(), "another daemon") {
+		t.Errorf("listening twice: %v", err)
+	}
+	if c, err := net.Dial("unix", path); err != nil {
+		t.Error("the live one is gone: ", err)
+	} else {
+		c.Close()
+	}
+	l.Close() // as a crash does: the file stays
+	second, err := Listen(path, 0o600, "")
+	if err != nil {
+		t.Fatal("a stale socket was not replaced: ", err)
+	}
+	defer second.Close()
+	if err := Unlisten(path, own); err != nil {
+		t.Error(err)
+	}
+	now, err := os.Lstat(path)
+	if err != nil {
+		t.Fatal("the first daemon removed the second's socket: ", err)
+	}
+	if err := Unlisten(path, now); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(path); !os.IsNotExist(err) {
+		t.Error("the socket stays: ", err)
+	}
+	if err := Unlisten(path, now); err != nil {
+		t.Error("removing it again: ", err)
+	}
+}
+
+func TestListenRefuses(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(dir, "link")
+	if err := os.Symlink(file, link); err != nil {
+		t.Fatal(err)
+	}
+	for what, tc := range map[string]struct{ path, group string }{
+		"a file":        {file, ""},
+		"a link":        {link, ""},
+		"a folder":      {dir, ""},
+		"no folder":     {filepath.Join(dir, "no", "s"), ""},
+		"a long path":   {filepath.Join(dir, strings.Repeat("x", 120)), ""},
+		"unknown group": {filepath.Join(dir, "s"), "no such group"},
+	} {
+		if l, err := Listen(tc.path, 0o600, tc.group); err == nil {
+			l.Close()
+			t.Errorf("%s: it listens", what)
+		}
+	}
+	if b, err := os.ReadFile(file); err != nil || string(b) != "precious" {
+		t.Errorf("the file is now %q, %v", b, err)
+	}
+	for _, left := range []string{"s", "s~"} {
+		if _, err := os.Lstat(filepath.Join(dir, left)); err == nil {
+			t.Errorf("%s was left behind", left)
+		}
+	}
+}
+
+// Of many daemons that find a stale socket at the same moment exactly one gets
+// it, and it stays that one's.
+func TestListenRace(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	for round := range 20 {
+		stale, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		stale.SetUnlinkOnClose(false)
+		stale.Close()
+		var mu sync.Mutex
+		var won []*net.UnixListener
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() {
+				l, err := Listen(path, 0o600, "")
+				if err == nil {
+					mu.Lock()
+					defer mu.Unlock()
+					won = append(won, l)
+				}
+			})
+		}
+		wg.Wait()
+		if len(won) != 1 {
+			t.Fatalf("round %d: %d daemons listen", round, len(won))
+		}
+		c, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal("the winner cannot be reached: ", err)
+		}
+		c.Close()
+		own, err := os.Lstat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		won[0].Close()
+		if err := Unlisten(path, own); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// While one daemon stops and another starts, the new one's socket stays.
+func TestUnlistenRace(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	old, err := Listen(path, 0o600, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for round := range 50 {
+		own, err := os.Lstat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		errs := make(chan error, 1)
+		wg.Go(func() {
+			old.Close()
+			errs <- Unlisten(path, own)
+		})
+		var next *net.UnixListener
+		for next == nil {
+			if next, err = Listen(path, 0o600, ""); err != nil && !strings.Contains(err.Error(), "another daemon") {
+				t.Fatal(err)
+			}
+		}
+		wg.Wait()
+		if err := <-errs; err != nil {
+			t.Fatal(err)
+		}
+		c, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(fmt.Errorf("round %d: the new daemon cannot be reached: %w", round, err))
+		}
+		c.Close()
+		old = next
+	}
+	old.Close()
+}

@@ -1,0 +1,149 @@
+package server
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/wire"
+	"github.com/kvstored/kvstored/tier"
+)
+
+// pins is all named protection. A name is good on every connection: whoever
+// knows it can end it. What it protects is charged to the connections that
+// pinned it, and ends with them.
+type pins struct {
+	mu struct {
+		sync.Mutex
+		byName    map[string][]*pin // one for each connection that pinned the name
+		bySession map[*session]map[string]*pin
+	}
+}
+
+// pin is what one connection protects under one name; the mutex of pins
+// guards it while it is in the table, and whoever took it out owns it.
+type pin struct {
+	session *session
+	name    string
+	refs    map[ledger.ID]tier.Ref
+	until   time.Time
+	expiry  *time.Timer
+}
+
+// add takes over refs, and starts the age of the pin anew.
+func (ps *pins) add(c *session, name string, refs []tier.Ref, age time.Duration) error {
+	ps.mu.Lock()
+	p, err := ps.open(c, name, age)
+	if err == nil {
+		refs = p.keep(refs)
+		p.until = time.Now().Add(age)
+		p.expiry.Reset(age)
+	}
+	ps.mu.Unlock()
+	c.server.o.Stack.Release(c.owner, ledger.Pin, refs)
+	return err
+}
+
+// open returns the pin of a connection and a name, a new one if need be;
+// called with the mutex held.
+func (ps *pins) open(c *session, name string, age time.Duration) (*pin, error) {
+	own := ps.mu.bySession[c]
+	if p := own[name]; p != nil {
+		return p, nil
+	}
+	if len(own) >= maxLive {
+		return nil, refuse(wire.StatusOverBudget, "pin: this connection has %d; unpin some first", maxLive)
+	}
+	p := &pin{session: c, name: name, refs: make(map[ledger.ID]tier.Ref)}
+	p.expiry = time.AfterFunc(age, func() { ps.expire(p) })
+	c.join()
+	ps.mu.byName[name] = append(ps.mu.byName[name], p)
+	if own == nil {
+		own = make(map[string]*pin)
+		ps.mu.bySession[c] = own
+	}
+	own[name] = p
+	return p, nil
+}
+
+// keep keeps what is not yet pinned and returns the rest.
+func (p *pin) keep(refs []tier.Ref) (rest []tier.Ref) {
+	for _, r := range refs {
+		if _, twice := p.refs[r.ID]; twice {
+			rest = append(rest, r)
+		} else {
+			p.refs[r.ID] = r
+		}
+	}
+	return rest
+}
+
+// remove takes p out of the table; called with the mutex held. It reports
+// whether p was there.
+func (ps *pins) remove(p *pin) bool {
+	own := ps.mu.bySession[p.session]
+	if own[p.name] != p {
+		return false
+	}
+	if delete(own, p.name); len(own) == 0 {
+		delete(ps.mu.bySession, p.session)
+	}
+	all := slices.DeleteFunc(ps.mu.byName[p.name], func(q *pin) bool { return q == p })
+	if ps.mu.byName[p.name] = all; len(all) == 0 {
+		delete(ps.mu.byName, p.name)
+	}
+	return true
+}
+
+// release gives back what p protected, and returns how many chunks that were.
+func (p *pin) release() int {
+	p.expiry.Stop()
+	refs := make([]tier.Ref, 0, len(p.refs))
+	for _, r := range p.refs {
+		refs = append(refs, r)
+	}
+	c := p.session
+	c.server.o.Stack.Release(c.owner, ledger.Pin, refs)
+	c.leave()
+	return len(refs)
+}
+
+// expire ends p unless it was pinned again this very moment.
+func (ps *pins) expire(p *pin) {
+	ps.mu.Lock()
+	ends := !time.Now().Before(p.until) && ps.remove(p)
+	ps.mu.Unlock()
+	if ends {
+		p.release()
+	}
+}
+
+// end ends all pins of a name, and returns how many chunks they protected.
+func (ps *pins) end(name string) int {
+	ps.mu.Lock()
+	all := slices.Clone(ps.mu.byName[name])
+	for _, p := range all {
+		ps.remove(p)
+	}
+	ps.mu.Unlock()
+	n := 0
+	for _, p := range all {
+		n += p.release()
+	}
+	return n
+}
+
+// drop ends all pins of a connection.
+func (ps *pins) drop(c *session) {
+	ps.mu.Lock()
+	all := slices.Collect(maps.Values(ps.mu.bySession[c]))
+	for _, p := range all {
+		ps.remove(p)
+	}
+	ps.mu.Unlock()
+	for _, p := range all {
+		p.release()
+	}
+}

@@ -1,0 +1,153 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/kvstored/kvstored/internal/wire"
+	"github.com/kvstored/kvstored/tier"
+)
+
+func (c *session) reserve(h wire.Header, body []byte) error {
+	var req wire.ReserveRequest
+	if err := req.Decode(body); err != nil {
+		return err
+	}
+	if c.puts == wire.PutInline {
+		return refuse(wire.StatusUnsupported, "reserve: this connection has neither a staging window nor a writable arena; ask for one in hello, or use put")
+	}
+	f := &fill{session: c}
+	if err := c.chain(&f.chain, &req.Chain); err != nil {
+		return err
+	}
+	from, to, err := span(&f.chain, req.First, req.Count)
+	if err != nil {
+		return err
+	}
+	sizes, err := c.sizes(req.Sizes, to-from)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	fills := len(c.mu.fills)
+	c.mu.Unlock()
+	if err := c.roomFor(fills, "fills"); err != nil {
+		return err
+	}
+	f.id, f.first = c.server.ids.Add(1), from
+	all := req.Flags&wire.ReserveAllOrNothing != 0
+	if req.WaitMillis > 0 {
+		return c.later(h, func(ctx context.Context) (wire.Message, error) {
+			ctx, cancel := context.WithTimeout(ctx, time.Duration(req.WaitMillis)*time.Millisecond)
+			defer cancel()
+			return f.open(ctx, sizes, all, true)
+		})
+	}
+	reply, err := f.open(c.ctx, sizes, all, false)
+	if err != nil {
+		return err
+	}
+	c.reply(h, reply)
+	return nil
+}
+
+// open takes room and makes the fill known.
+func (f *fill) open(ctx context.Context, sizes []uint32, all, wait bool) (*wire.ReserveReply, error) {
+	err := f.grant(ctx, sizes, all, wait)
+	if len(f.mu.slots) == 0 && err != nil {
+		return nil, err
+	}
+	reply := wire.ReserveReply{Slots: f.describe()}
+	reply.Reason, _ = reasonOf(err)
+	if f.mu.live == 0 { // nothing to commit, and no fill
+		return &reply, nil
+	}
+	reply.Fill = f.id
+	if err := f.session.adopt(f); err != nil {
+		f.abort(f.mu.slots)
+		return nil, err
+	}
+	return &reply, nil
+}
+
+// adopt makes a fill one of the connection's, and starts its age.
+func (c *session) adopt(f *fill) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mu.closed {
+		return tier.ErrClosed
+	}
+	if err := c.roomFor(len(c.mu.fills), "fills"); err != nil {
+		return err
+	}
+	f.expiry = time.AfterFunc(c.server.o.LeaseMaxAge, func() { c.during(f.expire) })
+	c.mu.fills[f.id] = f
+	return nil
+}
+
+// sizes returns one size a chunk.
+func (c *session) sizes(l wire.U32s, n int) ([]uint32, error) {
+	if l.Len() != 1 && l.Len() != n {
+		return nil, refuse(wire.StatusBadRequest, "%d sizes for %d chunks; give one for all, or one for each", l.Len(), n)
+	}
+	out := make([]uint32, n)
+	limit := c.server.maxPayload
+	for i := range out {
+		if out[i] = l.At(min(i, l.Len()-1)); int64(out[i]) > limit {
+			return nil, refuse(wire.StatusTooLarge, "chunk %d has %d bytes, the limit is %d", i, out[i], limit)
+		}
+	}
+	return out, nil
+}
+
+// grant takes room for the longest leading run that fits, or for all.
+func (f *fill) grant(ctx context.Context, sizes []uint32, all, wait bool) error {
+	c := f.session
+	grants := make([]tier.Grant, len(sizes))
+	n, err := c.server.o.Stack.Reserve(ctx, c.owner, &f.chain, f.first, sizes, grants, wait)
+	for i, g := range grants[:n] {
+		s := slot{status: g.Status, ref: g.Ref}
+		if g.Status == tier.Granted {
+			off, ok := c.staging.alloc(sizes[i])
+			if !ok {
+				err = fmt.Errorf("reserve: the staging window is full; commit or abort something, or ask for a larger one in hello: %w", tier.ErrOverBudget)
+				abortGrants(c.server.o.Stack, grants[i:n])
+				break
+			}
+			s.window = off
+			f.mu.live++
+		}
+		f.mu.slots = append(f.mu.slots, s)
+	}
+	if err != nil && all {
+		f.mu.live = 0
+		f.abort(f.mu.slots)
+		f.mu.slots = nil
+	}
+	return err
+}
+
+func abortGrants(s *tier.Stack, grants []tier.Grant) {
+	for _, g := range grants {
+		if g.Ref.Valid() {
+			s.Abort([]tier.Ref{g.Ref})
+		}
+	}
+}
+
+// describe tells the client where to put what.
+func (f *fill) describe() wire.Slots {
+	slots := make(wire.Slots, 0, 16*len(f.mu.slots))
+	for _, s := range f.mu.slots {
+		w := wire.Slot{Grant: wire.Grant(s.status)} // the same numbers
+		if s.status == tier.Granted {
+			w.Length, w.Offset = uint32(s.ref.Block.Len()), uint64(s.window)
+			if f.session.puts == wire.PutDirect {
+				w.Offset = uint64(s.ref.Block.Offset())
+			}
+		}
+		slots = slots.Add(w)
+	}
+	return slots
+}

@@ -1,0 +1,504 @@
+package server_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"path/filepath"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/cpu"
+	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/server"
+	"github.com/kvstored/kvstored/internal/wire"
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/policy"
+	"github.com/kvstored/kvstored/tier"
+	"github.com/kvstored/kvstored/tier/tierfault"
+	"github.com/kvstored/kvstored/tier/tiertest"
+)
+
+const (
+	kib = 1 << 10
+	mib = 1 << 20
+
+	size   = 16 * kib // of most payloads
+	tokens = 16       // of a chunk
+
+	// patience bounds what should take no time at all.
+	patience = 20 * time.Second
+)
+
+// space is the one that tests use; its hashes are given.
+var space = key.Space{Model: "m", World: 1, DType: "bf16", ChunkTokens: tokens, Method: key.Given}
+
+// rig is a server over a Stack over a DRAM tier and a disk in plain memory.
+// When its test ends everything must be at rest: nothing held, no goroutine
+// left, and no block without an entry.
+type rig struct {
+	t          testing.TB
+	socket     string
+	arena      *arena.Arena
+	hot        *cpu.Tier
+	disk       *tiertest.Memory
+	stack      *tier.Stack
+	quarantine *arena.Quarantine
+	server     *server.Server
+	listener   *net.UnixListener
+	goroutines int // before
+
+	cancel context.CancelFunc // ends the server
+	served chan error
+}
+
+// options of a rig, on top of those of the server.
+type options struct {
+	server.Options
+	capacity int64 // of DRAM; 0 = 4 MiB
+	limits   ledger.Limits
+	hook     tierfault.Hook // in front of the disk
+	write    tier.WriteOptions
+}
+
+func newRig(t testing.TB, o options) *rig {
+	t.Helper()
+	r := &rig{t: t, goroutines: runtime.NumGoroutine(), socket: filepath.Join(t.TempDir(), "s")}
+	capacity := cmp.Or(o.capacity, 4*mib)
+	var err error
+	r.arena, err = arena.New(arena.Options{CapacityBytes: capacity, Direct: o.Direct})
+	r.must(err)
+	lru, err := policy.New("lru", capacity)
+	r.must(err)
+	r.hot = cpu.New(cpu.Options{
+		Arena:         r.arena,
+		Ledger:        ledger.New(ledger.Options{CapacityBytes: capacity, Policy: lru, Limits: o.limits}),
+		HighWatermark: 0.95, LowWatermark: 0.90,
+	})
+	r.disk = tiertest.NewMemory("disk", 64*mib)
+	so := tier.Options{Hot: r.hot, Disk: r.disk, Write: o.write, Log: zerolog.Nop()}
+	if o.hook != nil {
+		so.Disk = tierfault.Wrap(r.disk, o.hook)
+	}
+	r.stack = tier.NewStack(so)
+	if o.Direct {
+		r.quarantine, err = arena.NewQuarantine()
+		r.must(err)
+	}
+	r.serve(o.Options)
+	return r
+}
+
+// serve starts everything, and stops it when the test ends.
+func (r *rig) serve(o server.Options) {
+	o.Stack, o.Arena, o.Quarantine = r.stack, r.arena, r.quarantine
+	o.LeaseMaxAge = cmp.Or(o.LeaseMaxAge, time.Minute)
+	o.PinMaxAge = cmp.Or(o.PinMaxAge, time.Minute)
+	o.Prefetch.Policy = cmp.Or(o.Prefetch.Policy, wire.PolicyTimeout)
+	o.Prefetch.Deadline = cmp.Or(o.Prefetch.Deadline, patience)
+	o.Prefetch.WindowBytes = cmp.Or(o.Prefetch.WindowBytes, mib)
+	o.ChunkTokens, o.Method, o.Version, o.Epoch = tokens, "sha256", "test", 42
+	o.Log = zerolog.Nop()
+	r.server = server.New(o)
+
+	below, stopBelow := context.WithCancel(context.Background())
+	ended := make(chan error, 2)
+	go func() { ended <- r.stack.Run(below) }()
+	if r.quarantine != nil {
+		go func() { ended <- r.quarantine.Run(below) }()
+	} else {
+		ended <- nil
+	}
+	var err error
+	r.listener, err = server.Listen(r.socket, 0o600, "")
+	r.must(err)
+	ctx, cancel := context.WithCancel(context.Background())
+	r.cancel, r.served = cancel, make(chan error, 1)
+	go func() { r.served <- r.server.Serve(ctx, r.listener) }()
+	r.t.Cleanup(func() {
+		r.stop()
+		stopBelow()
+		for range 2 {
+			if err := <-ended; err != nil {
+				r.t.Error(err)
+			}
+		}
+		r.checkRest()
+	})
+}
+
+// stop ends the server; everything that clients held has been given back then.
+func (r *rig) stop() {
+	r.cancel()
+	select {
+	case err := <-r.served:
+		if err != nil {
+			r.t.Error(err)
+		}
+		r.served <- nil
+	case <-time.After(patience):
+		buf := make([]byte, 1<<20)
+		r.t.Fatalf("the server does not stop:\n%s", buf[:runtime.Stack(buf, true)])
+	}
+}
+
+// checkRest checks that nothing is left of anything.
+func (r *rig) checkRest() {
+	r.t.Helper()
+	if r.quarantine != nil {
+		if err := r.quarantine.Close(); err != nil {
+			r.t.Error(err)
+		}
+	}
+	if r.t.Failed() {
+		return
+	}
+	l, a := r.hot.Ledger().Stats(), r.arena.Stats()
+	if l.ProtectedBytes != 0 || l.Filling != 0 || l.LeavingBytes != 0 || l.Owners != 0 || l.ClassBytes != [len(l.ClassBytes)]int64{} {
+		r.t.Errorf("something is still held: %+v", l)
+	}
+	if a.Blocks != int64(l.Entries) || a.UsedBytes != l.UsedBytes {
+		r.t.Errorf("%d blocks with %d bytes for %d entries with %d bytes", a.Blocks, a.UsedBytes, l.Entries, l.UsedBytes)
+	}
+	if err := r.hot.Close(); err != nil {
+		r.t.Error(err)
+	}
+	if err := r.arena.Close(); err != nil {
+		r.t.Error(err)
+	}
+	if !poll(func() bool { return runtime.NumGoroutine() <= r.goroutines }) {
+		buf := make([]byte, 1<<20)
+		r.t.Errorf("%d goroutines, %d before:\n%s", runtime.NumGoroutine(), r.goroutines, buf[:runtime.Stack(buf, true)])
+	}
+}
+
+func (r *rig) must(err error) {
+	r.t.Helper()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// poll waits until cond holds.
+func poll(cond func() bool) bool {
+	for end := time.Now().Add(patience); !cond(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			return false
+		}
+	}
+	return true
+}
+
+// until waits until cond holds.
+func (r *rig) until(what string, cond func() bool) {
+	r.t.Helper()
+	if !poll(cond) {
+		r.t.Fatalf("never: %s; ledger %+v, server %+v", what, r.hot.Ledger().Stats(), r.server.Stats())
+	}
+}
+
+// leased is how many bytes clients hold by leases and fills.
+func (r *rig) leased() int64 { return r.hot.Ledger().Stats().ClassBytes[ledger.Lease] }
+
+func (r *rig) pinned() int64 { return r.hot.Ledger().Stats().ClassBytes[ledger.Pin] }
+
+// dial connects with the Go client.
+func (r *rig) dial(o client.Options) *client.Client {
+	r.t.Helper()
+	if o.Space == nil {
+		o.Space = &space
+	}
+	c, err := client.Dial(r.t.Context(), r.socket, o)
+	r.must(err)
+	r.t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// chain is a prompt of n chunks; the same seed gives the same.
+func chain(seed uint64, n int) *key.Chain { return chainIn(space, seed, n) }
+
+func chainIn(s key.Space, seed uint64, n int) *key.Chain {
+	c := tiertest.Chain(seed, n)
+	id, err := s.ID()
+	if err != nil {
+		panic(err)
+	}
+	c.Space, c.Chained = id, false
+	return c
+}
+
+// onDisk puts chunks from..to of c on disk only.
+func (r *rig) onDisk(c *key.Chain, from, to int) {
+	r.t.Helper()
+	r.store(c, from, to)
+	r.must(r.stack.Flush(r.t.Context(), false))
+	r.must(r.hot.Delete(r.t.Context(), tiertest.Keys(c, from, to)))
+	for i := from; i < to; i++ { // what DRAM no longer has, the index learns by holding
+		o := r.stack.NewOwner()
+		r.stack.Hold(o, ledger.IO, c, i, i+1, make([]tier.Ref, 1))
+		r.stack.CloseOwner(o)
+	}
+}
+
+// store commits chunks from..to of c.
+func (r *rig) store(c *key.Chain, from, to int) {
+	r.t.Helper()
+	o := r.stack.NewOwner()
+	defer r.stack.CloseOwner(o)
+	for i := from; i < to; i++ {
+		var g [1]tier.Grant
+		_, err := r.stack.Reserve(r.t.Context(), o, c, i, []uint32{size}, g[:], false)
+		r.must(err)
+		g[0].Ref.Block.SealSum(g[0].Ref.Block.Write(tiertest.Payload(c.Key(i), size)))
+		r.must(r.stack.Commit(c, i, []tier.Ref{g[0].Ref}))
+	}
+}
+
+// raw is a client that says what it is told to.
+type raw struct {
+	t     testing.TB
+	uc    *net.UnixConn
+	conn  *wire.Conn
+	next  uint64
+	hello wire.HelloReply
+	space uint32
+	// what arrived and was not asked for yet
+	replies map[uint64]frame
+	pushes  []frame
+}
+
+type frame struct {
+	wire.Header
+	body []byte
+}
+
+// connect connects and says nothing.
+func (r *rig) connect() *raw {
+	r.t.Helper()
+	uc, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: r.socket, Net: "unix"})
+	r.must(err)
+	return newRaw(r.t, uc)
+}
+
+func newRaw(t testing.TB, uc *net.UnixConn) *raw {
+	t.Helper()
+	t.Cleanup(func() { uc.Close() })
+	conn, err := wire.NewConn(uc, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn.SetMaxBody(wire.MaxBodyBytes)
+	if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	return &raw{t: t, uc: uc, conn: conn, replies: make(map[uint64]frame)}
+}
+
+// greet connects, says hello and opens the space.
+func (r *rig) greet(wants wire.Features) *raw {
+	r.t.Helper()
+	c := r.connect()
+	c.greet(wants)
+	return c
+}
+
+func (c *raw) greet(wants wire.Features) {
+	c.t.Helper()
+	c.send(wire.OpHello, &wire.HelloRequest{MinVersion: 1, MaxVersion: 1, Wants: wants, Name: "raw", HasSpace: true, Space: space})
+	h, body, files, err := c.conn.ReadFrameFiles()
+	if err != nil || h.Status != wire.StatusOK {
+		c.t.Fatalf("hello: %v %v %s", h, err, body)
+	}
+	for _, f := range files {
+		f.Close()
+	}
+	if err := c.hello.Decode(body); err != nil || int(c.hello.Descriptors) != len(files) {
+		c.t.Fatalf("hello: %v, %d descriptors, %+v", err, len(files), c.hello)
+	}
+	c.space = c.hello.Space.Handle
+}
+
+// chain is p on this connection.
+func (c *raw) chain(p *key.Chain) wire.Chain {
+	ch := wire.Chain{Space: c.space, Form: wire.FormHashes, Width: 16, Skip: uint32(p.Skip), SaveUnfull: true, Lengths: wire.ViewU32s(p.Tokens)}
+	for _, h := range p.Hashes {
+		ch.Hashes = append(ch.Hashes, h[:]...)
+	}
+	return ch
+}
+
+func refChain(id uint64) wire.Chain { return wire.Chain{Form: wire.FormRef, Ref: id} }
+
+// write sends bytes.
+func (c *raw) write(p []byte) {
+	c.t.Helper()
+	if _, err := c.conn.Write(p); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// send sends a request and returns its id.
+func (c *raw) send(op wire.Op, m wire.Message) uint64 {
+	c.t.Helper()
+	c.next++
+	c.write(wire.AppendRequest(nil, op, c.next, m))
+	return c.next
+}
+
+// read reads one frame.
+func (c *raw) read() (frame, error) {
+	h, body, err := c.conn.ReadFrame()
+	return frame{h, append([]byte(nil), body...)}, err
+}
+
+// take reads until the reply with this id is there.
+func (c *raw) take(id uint64) frame {
+	c.t.Helper()
+	for {
+		if f, ok := c.replies[id]; ok {
+			delete(c.replies, id)
+			return f
+		}
+		f, err := c.read()
+		if err != nil {
+			c.t.Fatalf("waiting for reply %d: %v", id, err)
+		}
+		if f.Kind == wire.KindPush {
+			c.pushes = append(c.pushes, f)
+		} else {
+			c.replies[f.ID] = f
+		}
+	}
+}
+
+// await decodes the reply with this id, which must be ok.
+func (c *raw) await(id uint64, reply wire.Message) {
+	c.t.Helper()
+	f := c.take(id)
+	if f.Status != wire.StatusOK {
+		c.t.Fatalf("%s: %s: %s", f.Op, f.Status, text(f))
+	}
+	if err := reply.Decode(f.body); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func text(f frame) string {
+	var m wire.ErrorReply
+	if err := m.Decode(f.body); err != nil {
+		return err.Error()
+	}
+	return m.Text
+}
+
+// do asks and awaits the answer.
+func (c *raw) do(op wire.Op, m, reply wire.Message) {
+	c.t.Helper()
+	c.await(c.send(op, m), reply)
+}
+
+// refused asks for something that must be refused with a status and a text.
+func (c *raw) refused(want wire.Status, op wire.Op, m wire.Message) {
+	c.t.Helper()
+	f := c.take(c.send(op, m))
+	if f.Status != want || text(f) == "" {
+		c.t.Fatalf("%s: status %s (%q), want %s", op, f.Status, text(f), want)
+	}
+}
+
+// ended checks that the daemon closes the connection, after at most some
+// more frames.
+func (c *raw) ended() {
+	c.t.Helper()
+	for {
+		_, err := c.read()
+		var timeout net.Error
+		switch {
+		case err == nil:
+		case errors.As(err, &timeout) && timeout.Timeout():
+			c.t.Fatal("the connection stays")
+		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+			return
+		default: // reset, because it had not read everything
+			return
+		}
+	}
+}
+
+// pushed waits for the next push.
+func (c *raw) pushed() (job uint64, st wire.JobState) {
+	c.t.Helper()
+	for len(c.pushes) == 0 {
+		f, err := c.read()
+		if err != nil {
+			c.t.Fatalf("waiting for a push: %v", err)
+		}
+		if f.Kind == wire.KindPush {
+			c.pushes = append(c.pushes, f)
+		} else {
+			c.replies[f.ID] = f
+		}
+	}
+	f := c.pushes[0]
+	c.pushes = c.pushes[1:]
+	if err := st.Decode(f.body); err != nil {
+		c.t.Fatal(err)
+	}
+	return f.ID, st
+}
+
+// reserve reserves all of p.
+func (c *raw) reserve(p *key.Chain) wire.ReserveReply {
+	c.t.Helper()
+	var m wire.ReserveReply
+	c.do(wire.OpReserve, &wire.ReserveRequest{Chain: c.chain(p), Sizes: wire.ViewU32s([]uint32{size})}, &m)
+	return m
+}
+
+func (c *raw) prefetch(p *key.Chain) wire.PrefetchReply {
+	c.t.Helper()
+	var m wire.PrefetchReply
+	c.do(wire.OpPrefetch, &wire.PrefetchRequest{Chain: c.chain(p)}, &m)
+	return m
+}
+
+func (c *raw) ping() {
+	c.t.Helper()
+	c.do(wire.OpPing, wire.EmptyRequest{}, wire.EmptyReply{})
+}
+
+// put stores what there is room for of chunks from..to of p through the Go
+// client, whichever way it puts.
+func put(ctx context.Context, c *client.Client, p *key.Chain, from, to int) error {
+	f, err := c.Reserve(ctx, client.Chain(p), client.ReserveOptions{First: from - p.Skip, Count: to - from, Size: size})
+	if err != nil {
+		return err
+	}
+	for i := range f.Len() {
+		if f.Status(i) == client.Granted {
+			copy(f.Bytes(i), tiertest.Payload(p.Key(from+i), size))
+		}
+	}
+	results, err := f.Commit(ctx)
+	if err != nil {
+		return err
+	}
+	for i, s := range results {
+		if f.Status(i) != client.Granted {
+			continue
+		}
+		switch s.Result {
+		case client.ResultNotGranted, client.ResultDiffers:
+			return fmt.Errorf("chunk %d: %s", from+i, s.Result)
+		}
+	}
+	return nil
+}

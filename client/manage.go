@@ -8,7 +8,7 @@ import (
 	"github.com/kvstored/kvstored/key"
 )
 
-// Pin protects what is in DRAM or on disk of a prompt against eviction under a
+// Pin protects what is in DRAM of a prompt against eviction under a
 // name, for maxAge (0 means the configured age). It returns the leading run
 // that is pinned. A second pin of the same name adds to the first.
 func (c *Client) Pin(ctx context.Context, p Prompt, lookupID string, maxAge time.Duration) (Count, error) {

@@ -104,7 +104,7 @@ func TestTrimKeepsWatermarks(t *testing.T) {
 			t.Fatalf("victim %d is not the oldest", i)
 		}
 	}
-	_, err = d.Trim(ctx, 9*mib, nil)
+	_, err = d.Trim(ctx, o.CapacityBytes, nil)
 	wantErr(t, err, tier.ErrTooLarge)
 }
 

@@ -123,7 +123,8 @@ func (t *Tier) drop(k key.Key, f found) {
 
 // Trim evicts by the tier's policy until a payload of n bytes fits under the
 // high watermark; when it has to start it goes on to the low one. It then
-// evicts one at a time until n bytes fit in one piece, up to four times n. It
+// evicts one at a time until n bytes fit in one piece, if a payload can be that
+// large, up to four times n. It
 // appends the evicted keys to out, also when it fails. While recovery runs
 // nothing is evicted. One Trim runs at a time, the others wait for it.
 func (t *Tier) Trim(ctx context.Context, n int64, out []key.Key) ([]key.Key, error) {
@@ -138,9 +139,6 @@ func (t *Tier) trim(ctx context.Context, n int64, out []key.Key) ([]key.Key, err
 	if err := t.usable(ctx); err != nil {
 		return out, err
 	}
-	if n > t.o.SegmentBytes {
-		return out, tier.ErrTooLarge
-	}
 	select {
 	case t.trimming <- struct{}{}:
 		defer func() { <-t.trimming }()
@@ -148,12 +146,16 @@ func (t *Tier) trim(ctx context.Context, n int64, out []key.Key) ([]key.Key, err
 		return out, ctx.Err()
 	}
 	n = roundUp(n)
-	extra := 4 * n // against fragmentation
+	if n > t.o.CapacityBytes-t.o.MetaReserveBytes {
+		return out, tier.ErrTooLarge
+	}
+	onePiece := n <= t.o.SegmentBytes // no payload is larger
+	extra := 4 * n                    // against fragmentation
 	for started := false; ; started = true {
 		want := t.excess(n, started)
 		scattered := want <= 0 // enough bytes, but perhaps in pieces
 		switch {
-		case scattered && t.fits(n):
+		case scattered && (!onePiece || t.fits(n)):
 			return out, nil
 		case scattered && extra <= 0:
 			return out, tier.ErrNoSpace

@@ -1,0 +1,85 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/key"
+)
+
+// daemon is one kvstored of this run, without a disk tier, and a client.
+type daemon struct {
+	cmd *exec.Cmd
+	c   *client.Client
+	n   uint64 // prompts made so far
+}
+
+func startDaemon(ctx context.Context, binary, dir, name, puts string, arenaMiB int, spin time.Duration) (*daemon, error) {
+	socket := filepath.Join(dir, name+".sock")
+	file := filepath.Join(dir, name+".yaml")
+	text := fmt.Sprintf(`listen: {socket: %s}
+admin: {listen: ""}
+arena: {puts: %s, spin: %s}
+cpu: {capacity: %dMiB}
+disk: {capacity: 0}
+log: {level: warn}
+`, socket, puts, spin, arenaMiB)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		return nil, err
+	}
+	d := &daemon{cmd: exec.Command(binary, "serve", "--config", file)}
+	d.cmd.Stderr = os.Stderr
+	if err := d.cmd.Start(); err != nil {
+		return nil, err
+	}
+	probe, err := dialWhenUp(socket)
+	if err != nil {
+		return nil, fmt.Errorf("daemon %s: %w", name, err)
+	}
+	_ = probe.Close()
+	space := key.Space{Model: "bench", World: 1, DType: "none", ChunkTokens: 256, Method: "given:bench"}
+	d.c, err = client.Dial(ctx, socket, client.Options{Name: "bench", Space: &space, Spin: spin, Direct: puts == "direct", StagingBytes: 256 << 20})
+	return d, err
+}
+
+func (d *daemon) close() {
+	_ = d.c.Close()
+	_ = d.cmd.Process.Signal(syscall.SIGTERM)
+	_ = d.cmd.Wait()
+}
+
+// prompts makes n prompts of one chunk that nobody has seen.
+func (d *daemon) prompts(n int) []client.Prompt {
+	out := make([]client.Prompt, n)
+	for i := range out {
+		out[i] = d.prompt(1)
+	}
+	return out
+}
+
+// prompt makes a prompt of chunks that nobody has seen.
+func (d *daemon) prompt(chunks int) client.Prompt {
+	hashes := make([]byte, 0, 16*chunks)
+	lengths := make([]uint32, chunks)
+	for i := range chunks {
+		d.n++
+		hashes = appendHash(hashes, d.n)
+		lengths[i] = 256
+	}
+	return client.Hashes(16, hashes, lengths)
+}
+
+func appendHash(dst []byte, n uint64) []byte {
+	var h [16]byte
+	for i := range 8 {
+		h[i] = byte(n >> (8 * i))
+	}
+	h[15] = 1
+	return append(dst, h[:]...)
+}

@@ -1,0 +1,10 @@
+// Command hot measures the hot path of kvstored against what the machine can
+// do at best, in one run: every round times the floors and the daemon one
+// after the other, and ratios are taken within a round, so that a machine
+// that drifts drifts under both. Printed are medians over the rounds.
+//
+//	go run ./bench/hot
+//
+// Floors: C copies the same working set, H hashes it cold, R is an empty
+// round trip of a bare echo server in Go over the same kind of socket.
+package main

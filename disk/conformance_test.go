@@ -1,0 +1,39 @@
+package disk
+
+import (
+	"testing"
+
+	"github.com/kvstored/kvstored/tier"
+	"github.com/kvstored/kvstored/tier/tierfault"
+	"github.com/kvstored/kvstored/tier/tiertest"
+)
+
+// subject is a tier of its own folder for the conformance suite.
+func subject(t *testing.T, wrap func(tier.Tier) tier.Tier) tiertest.Subject {
+	m := newMemory(t)
+	o := testOptions(t.TempDir())
+	d, stop := start(t, o, nil)
+	recoverAll(t, d)
+	return tiertest.Subject{
+		Tier: wrap(d), Arena: m.Arena, Alloc: m,
+		Reopen: func() tier.Tier {
+			stop()
+			d, stop = start(t, o, nil)
+			return wrap(d)
+		},
+	}
+}
+
+func TestConformance(t *testing.T) {
+	tiertest.Run(t, func(t *testing.T) tiertest.Subject {
+		return subject(t, func(d tier.Tier) tier.Tier { return d })
+	})
+}
+
+func TestConformanceDecorated(t *testing.T) {
+	tiertest.Run(t, func(t *testing.T) tiertest.Subject {
+		return subject(t, func(d tier.Tier) tier.Tier {
+			return tierfault.Wrap(d, func(tierfault.Call) tierfault.Fault { return tierfault.Fault{} })
+		})
+	})
+}

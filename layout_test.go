@@ -1,0 +1,192 @@
+// Package kvstored_test enforces the layout of the module. Run it with
+// -count=1: it asks the go command, which the test cache does not see.
+package kvstored_test
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/kvstored/kvstored"
+
+// rows is the layout, lowest first. A package imports only from rows below
+// its own, never from its own, unless exceptions says so.
+var rows = [][]string{
+	{"key", "policy", "config", "internal/arena", "internal/extent", "internal/flight", "internal/radix"},
+	{"internal/ledger", "internal/record", "internal/wire"},
+	{"tier"},
+	{"policy/policytest", "tier/tierfault"}, // for tests
+	{"tier/tiertest"},                       // for tests
+	{"cpu", "disk", "remote", "prefetch", "client"},
+	{"internal/server", "internal/replay"},
+	{"cmd/kvstored", "bench/hot"},
+}
+
+// exceptions are the imports inside one row that are meant.
+var exceptions = map[string]string{
+	"internal/arena": "internal/extent", // one extent allocator serves the arena and the files
+}
+
+// forTests are packages that no code but tests may import.
+var forTests = []string{"policy/policytest", "tier/tierfault", "tier/tiertest"}
+
+// never lists what a package may not reach, not even through others. A path
+// covers what lies below it.
+var never = []struct{ pkg, what, why string }{
+	{"policy", module, "policies are data structures only"},
+	{"prefetch", module + "/tier", "prefetch sees a Source and does not know what a tier is"},
+	{"internal/server", "github.com/dgraph-io/badger", "the server knows tiers, not their databases"},
+	{"internal/server", "github.com/aws", "the server knows tiers, not their stores"},
+	{"client", "github.com/dgraph-io/badger", "engines link the client"},
+	{"client", "github.com/aws", "engines link the client"},
+}
+
+// only lists the packages that may import a library directly.
+var only = []struct {
+	library string
+	pkgs    []string
+}{
+	{"github.com/dgraph-io/badger", []string{"disk"}},
+	{"github.com/aws", []string{"remote"}},
+	{"github.com/goccy/go-yaml", []string{"config"}},
+	{"github.com/spf13/cobra", []string{"cmd/kvstored"}},
+}
+
+// goPackage is what this test reads of `go list -json`.
+type goPackage struct {
+	ImportPath string
+	GoFiles    []string
+	Imports    []string // of all but test files
+	Deps       []string // Imports and theirs, and so on
+}
+
+func list(t *testing.T, goos string) []goPackage {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-json=ImportPath,GoFiles,Imports,Deps", "./...")
+	cmd.Env = append(os.Environ(), "GOOS="+goos, "CGO_ENABLED=0")
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var pkgs []goPackage
+	for dec := json.NewDecoder(out); ; {
+		var p goPackage
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatalf("go list: %v", err)
+		}
+		pkgs = append(pkgs, p)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	if len(pkgs) == 0 {
+		t.Fatal("go list found no packages")
+	}
+	return pkgs
+}
+
+func TestImports(t *testing.T) {
+	for _, goos := range []string{"linux", "darwin"} {
+		t.Run(goos, func(t *testing.T) {
+			for _, p := range list(t, goos) {
+				if len(p.GoFiles) > 0 { // else only tests
+					checkRow(t, p)
+					checkNever(t, p)
+					checkOnly(t, p)
+				}
+			}
+		})
+	}
+}
+
+// row returns the row of a package, -1 if it is in none.
+func row(pkg string) int {
+	return slices.IndexFunc(rows, func(row []string) bool { return slices.Contains(row, pkg) })
+}
+
+func checkRow(t *testing.T, p goPackage) {
+	pkg, mine := local(p.ImportPath)
+	own := row(pkg)
+	if !mine || own < 0 {
+		t.Errorf("%s is in no row of the layout; add it to rows in layout_test.go", p.ImportPath)
+		return
+	}
+	for _, path := range p.Imports {
+		imported, ours := local(path)
+		if !ours {
+			continue
+		}
+		if exceptions[pkg] == imported {
+			continue
+		}
+		if below := row(imported); below >= own {
+			t.Errorf("%s (row %d) imports %s (row %d); imports go down only, never inside a row", pkg, own, imported, below)
+		}
+		if slices.Contains(forTests, imported) && !slices.Contains(forTests, pkg) {
+			t.Errorf("%s imports %s, which is for tests only", pkg, imported)
+		}
+	}
+}
+
+func checkNever(t *testing.T, p goPackage) {
+	pkg, _ := local(p.ImportPath)
+	for _, rule := range never {
+		if rule.pkg != pkg {
+			continue
+		}
+		for _, dep := range p.Deps {
+			if under(dep, rule.what) {
+				t.Errorf("%s reaches %s: %s (find the way with `go mod why` or `go list -deps`)", pkg, dep, rule.why)
+			}
+		}
+	}
+}
+
+func checkOnly(t *testing.T, p goPackage) {
+	pkg, _ := local(p.ImportPath)
+	for _, rule := range only {
+		for _, path := range p.Imports {
+			if under(path, rule.library) && !slices.Contains(rule.pkgs, pkg) {
+				t.Errorf("%s imports %s; only %s may", pkg, path, strings.Join(rule.pkgs, ", "))
+			}
+		}
+	}
+}
+
+// local cuts the module from an import path of ours.
+func local(path string) (pkg string, ours bool) { return strings.CutPrefix(path, module+"/") }
+
+// under reports whether path is root or lies below it.
+func under(path, root string) bool { return path == root || strings.HasPrefix(path, root+"/") }
+
+// The tables themselves must not name what does not exist, or a rule would be
+// lost in a renaming. Packages that are planned are named here until they are
+// there.
+func TestTablesNameRealPackages(t *testing.T) {
+	planned := []string{"remote"}
+	exists := map[string]bool{}
+	for _, p := range list(t, "linux") {
+		pkg, _ := local(p.ImportPath)
+		exists[pkg] = true
+	}
+	for _, pkg := range slices.Concat(rows...) {
+		if !exists[pkg] && !slices.Contains(planned, pkg) {
+			t.Errorf("the layout names %s, which is not there", pkg)
+		}
+		if exists[pkg] && slices.Contains(planned, pkg) {
+			t.Errorf("%s is there; strike it from planned", pkg)
+		}
+	}
+}

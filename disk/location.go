@@ -16,13 +16,6 @@ func (l location) inline() bool    { return l == inlined }
 func (l location) segment() uint32 { return uint32(l >> 32) }
 func (l location) offset() int64   { return int64(uint32(l)) * alignBytes }
 
-// extent undoes locate for a payload of n bytes.
-func (l location) extent(n uint32) record.Extent {
-	if l.inline() {
-		return record.Extent{}
-	}
-	return record.Extent{Segment: l.segment(), Offset: l.offset(), Bytes: uint32(roundUp(int64(n)))}
-}
 
 // roundUp rounds payload bytes up to what their extent takes.
 func roundUp(n int64) int64 { return (n + alignBytes - 1) &^ (alignBytes - 1) }

@@ -110,13 +110,6 @@ func (s *segments) openOld(n uint32) error {
 	return nil
 }
 
-// get returns the segment of a location, or nil.
-func (s *segments) get(number uint32) *segment {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.find(number)
-}
-
 func (s *segments) find(number uint32) *segment {
 	i, ok := slices.BinarySearchFunc(s.mu.list, number, func(g *segment, n uint32) int {
 		return int(int64(g.number) - int64(n))

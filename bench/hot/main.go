@@ -56,10 +56,10 @@ type bench struct {
 
 // row is one line of the table: what was measured and its floor, by round.
 type row struct {
-	name, floor, goal string
-	limit             float64
-	took, least       []time.Duration
-	bytes             int
+	name, floor string
+	limit       float64
+	took, least []time.Duration
+	bytes       int
 }
 
 func run(ctx context.Context, rounds int, binary string) error {

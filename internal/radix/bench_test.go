@@ -137,7 +137,7 @@ func markSeconds(keep *Tree) float64 {
 
 // BenchmarkMatchMap is what the tree stands against: a map entry per chunk.
 func BenchmarkMatchMap(b *testing.B) {
-	type key struct{ space, hash Hash }
+	type key struct{ hash Hash }
 	type entry struct {
 		parent Hash
 		loc    Loc

@@ -30,7 +30,7 @@ type Options struct {
 	// Inline asks for no shared memory at all: payloads cross the socket.
 	Inline bool
 	// Spin is how long to poll for a reply before sleeping, only after recent
-	// traffic; 0 means 25 us, negative never.
+	// traffic; 0 means 100 us, negative never.
 	Spin time.Duration
 	// NoPush asks the daemon not to send the progress of jobs unasked. Then
 	// Wait asks for it.

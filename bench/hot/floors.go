@@ -159,17 +159,14 @@ func dialWhenUp(path string) (*net.UnixConn, error) {
 	}
 }
 
-// roundTrip is R.
-func (c *echoClient) roundTrip() (time.Duration, error) {
+// trip is one R.
+func (c *echoClient) trip() error {
 	var buf [echoBytes]byte
-	trip := func() error {
-		if _, err := c.e.c.Write(buf[:]); err != nil {
-			return err
-		}
-		_, err := c.e.read(buf[:])
+	if _, err := c.e.c.Write(buf[:]); err != nil {
 		return err
 	}
-	return timed(trip)
+	_, err := c.e.read(buf[:])
+	return err
 }
 
 // timed is the mean time of a round trip after a warm-up.
@@ -186,6 +183,26 @@ func timed(trip func() error) (time.Duration, error) {
 		}
 	}
 	return time.Since(start) / echoTrips, nil
+}
+
+const (
+	idleTrips = 200
+	idleFor   = 2 * time.Millisecond // long enough that both sides sleep
+)
+
+// timedIdle is the median time of a round trip after a pause, as an engine
+// makes it: both sides and their CPUs have to be woken.
+func timedIdle(trip func() error) (time.Duration, error) {
+	took := make([]time.Duration, idleTrips)
+	for i := range took {
+		time.Sleep(idleFor)
+		start := time.Now()
+		if err := trip(); err != nil {
+			return 0, err
+		}
+		took[i] = time.Since(start)
+	}
+	return median(took), nil
 }
 
 func (c *echoClient) close() {

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	spin     = 25 * time.Microsecond
+	spin     = 100 * time.Microsecond
 	chainLen = 1000 // of the lookups
 	leaseLen = 32   // of lease and release, of 4 MiB each
 )
@@ -128,31 +128,33 @@ func (x *bench) close() {
 }
 
 func (x *bench) round(ctx context.Context) error {
-	rb, err := x.echoBlock.roundTrip()
+	if _, err := x.roundTrip(ctx, "round trip, blocking", timed, x.echoBlock, x.blocking); err != nil {
+		return err
+	}
+	if _, err := x.roundTrip(ctx, "round trip after 2 ms of silence", timedIdle, x.echoBlock, x.staged); err != nil {
+		return err
+	}
+	r, err := x.roundTrip(ctx, "round trip, spinning", timed, x.echoSpin, x.staged)
 	if err != nil {
 		return err
 	}
-	ping := func(d *daemon) func() error { return func() error { return d.c.Ping(ctx) } }
-	pb, err := timed(ping(x.blocking))
-	if err != nil {
-		return err
-	}
-	x.add("round trip, blocking", "R", 1.5, 0, pb, rb)
-	r, err := x.echoSpin.roundTrip()
-	if err != nil {
-		return err
-	}
-	ps, err := timed(ping(x.staged))
-	if err != nil {
-		return err
-	}
-	x.add("round trip, spinning", "R", 1.5, 0, ps, r)
 	for _, size := range sizes {
 		if err := x.transfers(ctx, size, r); err != nil {
 			return fmt.Errorf("%s: %w", mib(size), err)
 		}
 	}
 	return x.chains(ctx)
+}
+
+// roundTrip times an empty round trip beside its floor, which it returns.
+func (x *bench) roundTrip(ctx context.Context, name string, how func(func() error) (time.Duration, error), e *echoClient, d *daemon) (time.Duration, error) {
+	r, err := how(e.trip)
+	if err != nil {
+		return 0, err
+	}
+	took, err := how(func() error { return d.c.Ping(ctx) })
+	x.add(name, "R", 1.5, 0, took, r)
+	return r, err
 }
 
 func (x *bench) transfers(ctx context.Context, size int, r time.Duration) error {

@@ -18,13 +18,16 @@ const (
 	// that one large frame does not cost its size for ever.
 	keepBytes = 1 << 20
 	// warmSpins: the next wait spins if this one was at most this many times
-	// as long as a spin. A sleeper's wake-up takes 50 us and more, so traffic
-	// that a spin would have caught shows up here as a few times 25 us.
-	warmSpins = 10
+	// as long as a spin, so that spinning costs a connection at most a quarter
+	// of one CPU.
+	warmSpins = 4
 )
 
-// DefaultSpin is how long a connection polls before it sleeps.
-const DefaultSpin = 25 * time.Microsecond
+// DefaultSpin is how long a connection polls before it sleeps. It has to be
+// longer than a sleeper takes to wake (50 us and more on virtual machines):
+// where both sides poll for less, each has gone to sleep when the other's
+// frame arrives, and stays with it.
+const DefaultSpin = 100 * time.Microsecond
 
 // ErrFrameTooLarge says that a header claims a body larger than the limit.
 // Nothing can be read after it.

@@ -12,6 +12,8 @@ type counters struct {
 	loadFailed   [Places]atomic.Uint64
 	inconsistent atomic.Uint64
 	corrupt      atomic.Uint64 // found wrong in DRAM
+
+	recoverFailed atomic.Uint64
 }
 
 // StackStats is a snapshot of the whole store.
@@ -27,6 +29,8 @@ type StackStats struct {
 	Inconsistent uint64 // chunks refused because their chain contradicted what is known
 	Corrupt      uint64 // chunks found wrong in DRAM and dropped
 	Recovering   bool
+
+	RecoverFailed uint64 // scans of the disk tier that failed
 }
 
 // Stats returns a snapshot; the parts are each consistent in themselves.
@@ -40,6 +44,8 @@ func (s *Stack) Stats() StackStats {
 		Inconsistent: s.count.inconsistent.Load(),
 		Corrupt:      s.count.corrupt.Load(),
 		Recovering:   s.recovering.Load(),
+
+		RecoverFailed: s.count.recoverFailed.Load(),
 	}
 	for p := CPU; p < Places; p++ {
 		if s.tiers[p] == nil {

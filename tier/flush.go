@@ -99,6 +99,20 @@ func (s *Stack) Written() map[Place]Written {
 	return out
 }
 
+// Kept is what is in DRAM only and stays there, and why: a flush does not
+// write it. Empty if the mode writes everything.
+func (s *Stack) Kept() (reason string, v Volume) {
+	if len(s.writers) == 0 {
+		st := s.hot.Stats()
+		return "no_tier", Volume{uint64(st.Entries), uint64(st.PayloadBytes)}
+	}
+	if s.writers[0].mode != WriteSelective {
+		return "", Volume{}
+	}
+	l := s.hot.Ledger().Stats()
+	return "min_hits", Volume{uint64(l.DirtyEntries), uint64(l.DirtyBytes)}
+}
+
 // Flush returns when everything committed before the call has been written
 // below or dropped: what is written then survives the end of the process.
 // With durable it survives a power failure too. What was dropped, and why,

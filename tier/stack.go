@@ -3,7 +3,6 @@ package tier
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -50,7 +49,7 @@ type Stack struct {
 	}
 	shrink     chan struct{} // capacity 1: DRAM may be above its high watermark
 	leaving    atomic.Int64  // bytes of DRAM's victims that are still to be written
-	recovering atomic.Bool   // the disk tier is still being scanned
+	recovering atomic.Bool   // the disk tier is being scanned for the first time
 	verify     sampler
 	count      counters
 }
@@ -89,9 +88,6 @@ func (s *Stack) Run(ctx context.Context) error {
 	return err
 }
 
-// Ready reports whether everything an earlier process left has been found.
-func (s *Stack) Ready() bool { return !s.recovering.Load() }
-
 // NewOwner registers a client.
 func (s *Stack) NewOwner() ledger.Owner { return s.hot.Ledger().NewOwner() }
 
@@ -107,29 +103,6 @@ func (s *Stack) Charge(o ledger.Owner, c ledger.Class, n int64) error {
 // Uncharge ends a Charge.
 func (s *Stack) Uncharge(o ledger.Owner, c ledger.Class, n int64) {
 	s.hot.Ledger().Uncharge(o, c, n)
-}
-
-// recover fills the index from the tiers that outlive the process.
-func (s *Stack) recover(ctx context.Context) error {
-	r, ok := s.tiers[Disk].(Recoverer)
-	if !ok {
-		return nil
-	}
-	n := 0
-	err := r.Recover(ctx, func(recs []Record) {
-		n += len(recs)
-		for len(recs) > 0 {
-			part := recs[:min(settleBatch, len(recs))]
-			s.settleRecords(Disk, part)
-			recs = recs[len(part):]
-		}
-	})
-	if err != nil {
-		return fmt.Errorf("recover %s: %w", Disk, err)
-	}
-	s.recovering.Store(false)
-	s.log.Info().Int("chunks", n).Msg("disk tier recovered")
-	return nil
 }
 
 // keepWatermark keeps eviction off the path of a put: it runs ahead of it.

@@ -1,9 +1,6 @@
 package main
 
 import (
-	"errors"
-	"io/fs"
-
 	"github.com/spf13/cobra"
 )
 
@@ -22,9 +19,6 @@ file:line:column: key.path: what is wrong.`,
 				path = args[0]
 			}
 			cfg, err := loadConfig(path)
-			if errors.Is(err, fs.ErrNotExist) {
-				return &exitError{exitConfig, err}
-			}
 			if err != nil {
 				return err
 			}

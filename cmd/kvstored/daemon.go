@@ -127,7 +127,7 @@ func (d *daemon) makeDisk() (err error) {
 		CapacityBytes: int64(c.Capacity), MinFreeBytes: int64(c.MinFree), Policy: c.Policy,
 		HighWatermark: c.HighWatermark, LowWatermark: c.LowWatermark,
 		InlineMax: int64(c.InlineMax), SegmentBytes: int64(c.SegmentSize), IOTimeout: c.IOTimeout,
-		Log: d.log.With().Str("component", "disk").Logger(),
+		Log: d.log,
 	})
 	if err != nil {
 		return fmt.Errorf("disk tier: %w", err)

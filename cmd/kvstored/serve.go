@@ -44,9 +44,13 @@ func loadConfig(path string) (config.Config, error) {
 	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
 		return config.Config{}, fmt.Errorf("how much memory there is: %w", err)
 	}
-	return config.Load(path, os.Environ(), config.Rules{
+	cfg, err := config.Load(path, os.Environ(), config.Rules{
 		Policies: policy.Names(), MemoryBytes: limit, MemoryFrom: source, UID: os.Geteuid(),
 	})
+	if err != nil { // one that cannot be read is as invalid as one that is wrong
+		return cfg, &exitError{exitConfig, err}
+	}
+	return cfg, nil
 }
 
 // serve runs the daemon until a signal or a failure.

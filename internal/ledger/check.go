@@ -109,6 +109,10 @@ func (a *audit) entry(id uint32) error {
 		a.count.Filling++
 	case resident:
 		a.count.Entries++
+		if e.mark&dirty != 0 {
+			a.count.DirtyEntries++
+			a.count.DirtyBytes += int64(e.size)
+		}
 	case gone:
 		if !e.isHeld() {
 			a.count.LeavingBytes += n

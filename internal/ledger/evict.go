@@ -66,6 +66,10 @@ func (b *book) condemn(id uint32) {
 	b.cut(id)
 	e.life = gone
 	b.count.Entries--
+	if e.mark&dirty != 0 { // it stays so, for whoever takes the entry over
+		b.count.DirtyEntries--
+		b.count.DirtyBytes -= int64(e.size)
+	}
 	if !e.isHeld() {
 		b.count.LeavingBytes += n
 		if was {

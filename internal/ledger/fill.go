@@ -106,9 +106,7 @@ func (l *Ledger) Restore(e Entry, parent key.Hash) (ID, bool) {
 	id = b.begin(e.Key, id, up, parent, e.Size)
 	r := b.entries.at(id)
 	r.life, r.value = resident, e.Value
-	if e.Dirty {
-		r.mark |= dirty
-	}
+	b.setDirty(r, e.Dirty)
 	b.count.Entries++
 	b.policy.Add(policy.ID(id), b.meta(r))
 	if r.protected() {
@@ -129,9 +127,23 @@ func (l *Ledger) SetDirty(id ID, is bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e := l.mu.entries.at(uint32(id))
-	e.mark &^= dirty
+	if e.life == resident {
+		l.mu.setDirty(e, is)
+	}
+}
+
+// setDirty marks a resident entry, and keeps the count.
+func (b *book) setDirty(e *entry, is bool) {
+	if is == (e.mark&dirty != 0) {
+		return
+	}
+	e.mark ^= dirty
 	if is {
-		e.mark |= dirty
+		b.count.DirtyEntries++
+		b.count.DirtyBytes += int64(e.size)
+	} else {
+		b.count.DirtyEntries--
+		b.count.DirtyBytes -= int64(e.size)
 	}
 }
 

@@ -201,7 +201,9 @@ type Stats struct {
 	EvictableBytes int64 // resident and not protected: can be evicted, leaves first
 	LeavingBytes   int64 // evicted or removed, Free still to come
 	ClassBytes     [classes]int64
-	Entries        int // resident
+	Entries        int   // resident
+	DirtyEntries   int   // resident, and the tiers below lack them
+	DirtyBytes     int64 // payload bytes of these
 	Filling        int
 	Holes          int // missing parents of entries
 	Owners         int

@@ -342,6 +342,10 @@ func (m *model) stats() (s ledger.Stats) {
 			s.Filling++
 		} else {
 			s.Entries++
+			if e.entry.Dirty {
+				s.DirtyEntries++
+				s.DirtyBytes += int64(e.entry.Size)
+			}
 		}
 		parent := key.Key{Space: e.entry.Key.Space, Hash: e.parent}
 		if e.parent != (key.Hash{}) && m.live[parent] == nil {

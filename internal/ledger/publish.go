@@ -47,9 +47,7 @@ func (l *Ledger) publishRound(ids []ID, isDirty bool, keep func(*book, uint32)) 
 	for _, id := range ids {
 		e := b.filler(uint32(id))
 		e.mark = publishing
-		if isDirty {
-			e.mark |= dirty
-		}
+		b.setDirty(e, isDirty)
 	}
 	b.enlist(ids)
 	for _, id := range ids {

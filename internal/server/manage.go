@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -21,7 +22,16 @@ func (c *session) handle(h wire.Header, body []byte) error {
 		return refuse(wire.StatusDenied, "%s needs a right that this user lacks; see listen.allow_uids and listen.admin_uids", h.Op)
 	}
 	c.server.count.requests.Add(1)
+	if holds[h.Op] && c.owner == ledger.Daemon {
+		c.owner = c.server.o.Stack.NewOwner()
+	}
 	return do(c, h, body)
+}
+
+// holds is the operations that make a connection an owner: one that only asks
+// for statistics must not halve what the others may hold.
+var holds = map[wire.Op]bool{
+	wire.OpPrefetch: true, wire.OpReserve: true, wire.OpPut: true, wire.OpGet: true, wire.OpPin: true,
 }
 
 // handlers is every operation after hello.
@@ -151,7 +161,11 @@ func (c *session) flushTiers(h wire.Header, body []byte) error {
 		if err := c.server.o.Stack.Flush(ctx, req.Durable); err != nil {
 			return nil, err
 		}
-		return c.flushed.advance(c.server.o.Stack.Written()), nil
+		reply := c.flushed.advance(c.server.o.Stack.Written())
+		if reason, v := c.server.o.Stack.Kept(); v.Chunks > 0 {
+			reply.Left = reply.Left.Add(wire.Leftover{Reason: reason, Chunks: v.Chunks, Bytes: v.Bytes})
+		}
+		return reply, nil
 	})
 }
 

@@ -38,7 +38,7 @@ type session struct {
 	rights  wire.Rights
 	puts    wire.PutMode
 	pushes  bool
-	owner   ledger.Owner
+	owner   ledger.Owner // ledger.Daemon until it asks for something to hold; then never changed
 	users   atomic.Int64 // who may still hold something as owner; the last closes it
 	staging *staging     // with staged puts; otherwise nil
 	peer    *arena.Peer  // with direct puts; otherwise nil
@@ -87,7 +87,6 @@ func newSession(ctx context.Context, s *Server, uc *net.UnixConn) (*session, err
 	_ = conn.SetReadDeadline(time.Time{})
 	_ = conn.SetWriteDeadline(time.Time{})
 	conn.SetMaxBody(wire.MaxBodyBytes)
-	c.owner = s.o.Stack.NewOwner()
 	c.join()
 	c.flushed.advance(s.o.Stack.Written())
 	return c, nil
@@ -283,7 +282,9 @@ func (c *session) join() { c.users.Add(1) }
 
 func (c *session) leave() {
 	if c.users.Add(-1) == 0 {
-		c.server.o.Stack.CloseOwner(c.owner)
+		if c.owner != ledger.Daemon {
+			c.server.o.Stack.CloseOwner(c.owner)
+		}
 		c.server.release()
 	}
 }

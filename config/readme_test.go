@@ -1,0 +1,52 @@
+package config
+
+import (
+	"os"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// readmeRow is a line of the README's table of keys: key, default, meaning.
+var readmeRow = regexp.MustCompile("(?m)^\\| `([a-z0-9_.]+)` \\| `([^`]*)` \\| (.*) \\|$")
+
+// The README's table names every key once, with its default and a meaning.
+func TestReadmeHasEveryKey(t *testing.T) {
+	const path = "../README.md"
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, ok := strings.Cut(string(data), "\n## Configuration\n")
+	if !ok {
+		t.Fatalf("%s has no section Configuration", path)
+	}
+	section, _, _ = strings.Cut(section, "\n## ")
+
+	var c Config // zero, so that a missing or wrong default shows
+	rows := map[string]int{}
+	for _, row := range readmeRow.FindAllStringSubmatch(section, -1) {
+		key, value := row[1], row[2]
+		rows[key]++
+		if strings.TrimSpace(row[3]) == "" {
+			t.Errorf("%s has no meaning", key)
+		}
+		// a.b with value v is the file "a: {b: v}".
+		file := strings.ReplaceAll(key, ".", ": {") + ": " + value + strings.Repeat("}", strings.Count(key, "."))
+		d := decoder{source: path, set: map[string]origin{}}
+		if !d.file([]byte(file), &c) || len(d.errs) > 0 {
+			t.Errorf("%s: %v", file, d.errs)
+		}
+	}
+	got := map[string]any{}
+	leaves(reflect.ValueOf(c), "", func(key string, v reflect.Value) { got[key] = v.Interface() })
+	leaves(reflect.ValueOf(Default()), "", func(key string, want reflect.Value) {
+		switch {
+		case rows[key] != 1:
+			t.Errorf("%s has %d rows, want 1", key, rows[key])
+		case !reflect.DeepEqual(got[key], want.Interface()):
+			t.Errorf("%s is %v in the table; the default is %v", key, got[key], want)
+		}
+	})
+}

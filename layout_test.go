@@ -25,6 +25,7 @@ var rows = [][]string{
 	{"tier/tiertest"},                       // for tests
 	{"cpu", "disk", "remote", "prefetch", "client"},
 	{"internal/server", "internal/replay"},
+	{"internal/simulate"}, // reads the traces of replay
 	{"cmd/kvstored", "bench/hot"},
 }
 

@@ -8,18 +8,32 @@
 // entry that the owner refuses leaves the list but keeps its rank, a counter
 // given when it was put there. When Allow names it, it comes back to the front
 // of the list if that is its rank, and else through a heap ordered by rank;
-// the next victim is the lower of the list's front and the heap's top. That is the cursor of the contract: the front of the
-// list is where the scan stands, and what is behind it is not looked at
-// again until something about it changes. So refusals cost one step each,
-// and victims are those of a scan that starts over every time. Package
-// policytest holds that slow scan and compares.
+// the next victim is the lower of the list's front and the heap's top. That is
+// the cursor of the contract: the front of the list is where the scan stands,
+// and what is behind it is not looked at again until something about it
+// changes. So refusals cost one step each, and victims are those of a scan
+// that starts over every time. Package policytest holds that slow scan and
+// compares.
+//
+// lru, fifo and mru are one such queue; lfu has one for each frequency, arc
+// and s3fifo have two. sieve's hand goes around in one list and has a heap for
+// this round and one for the next. gdsf is a heap, whose refused entries wait
+// outside. Where a policy prefers one queue and all there is refused, it tries
+// the other.
+//
+// # Ghosts
+//
+// arc and s3fifo remember the hashes of what they evicted, weighed as the
+// entries were: arc as many as make two capacities with what is resident,
+// s3fifo 0.9 of one. Removing an entry leaves no ghost.
 //
 // # Memory
 //
 // Entries live in pages of 4,096 nodes without pointers, 24 bytes each, in
 // the order of their IDs. Growth adds a page and moves nothing, so ten
 // million entries never stall a call, and the garbage collector sees one
-// pointer a page.
+// pointer a page. With all that comes to a node, and one ghost for each
+// entry, no policy takes more than 64 bytes an entry.
 //
 // # Later
 //

@@ -15,7 +15,7 @@ func (r rank) less(s rank) bool {
 type heap struct {
 	slots pages[slot]
 	n     uint32
-	steps uint64 // pushes and pops
+	steps uint64 // pushes and takes; a pop is part of inspecting what it yields
 }
 
 type slot struct {
@@ -38,6 +38,14 @@ func (h *heap) top() (slot, bool) {
 		return slot{}, false
 	}
 	return *h.slots.at(0), true
+}
+
+// pop removes what goes first. The caller sets its place.
+func (h *heap) pop(t *nodes) {
+	h.n--
+	if h.n > 0 {
+		h.down(t, 0, *h.slots.at(h.n))
+	}
 }
 
 // take removes id. The caller sets its place.

@@ -83,7 +83,12 @@ func (p *lfu) Evict(ok func(ID) bool) (ID, bool) {
 		}
 		n := p.nodes.at(uint32(id))
 		count := p.count(n)
-		p.leave(id)
+		if n.place == returned {
+			p.back.pop(&p.nodes)
+			n.place = absent
+		} else {
+			p.leave(id)
+		}
 		p.inspect++
 		if ok(id) {
 			return id, true

@@ -4,8 +4,9 @@ package policy
 type node struct {
 	seq        int64  // rank within its list: what goes first is lower
 	prev, next uint32 // neighbours in the list; next is the slot while in a heap
-	tag        uint32 // for the policy: which list, or how often it was used
+	tag        uint32 // for the policy: which list, how often it was used, or its size
 	place      place
+	mark       uint8 // for the policy: bits about the entry
 }
 
 // place is where an entry is.

@@ -37,6 +37,7 @@ type Policy interface {
 	// Allow says that an id which ok refused would be accepted from now on.
 	// Naming an id that was never refused is harmless.
 	Allow(id ID)
-	// Steps counts nodes inspected plus heap pushes and pops since New.
+	// Steps counts nodes inspected plus heap pushes and removals since New.
+	// Taking out the node that is inspected is part of inspecting it.
 	Steps() uint64
 }

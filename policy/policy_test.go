@@ -50,11 +50,52 @@ func TestOrderByHand(t *testing.T) {
 		"fifo": {0, 1, 2, 3, 4, 5},
 		"mru":  {0, 3, 1, 5, 4, 2},
 		"lfu":  {2, 4, 5, 3, 0, 1},
+		// The hand forgives 0 and 1, takes 2, forgives 3, takes 4 and 5.
+		"sieve": {2, 4, 5, 0, 1, 3},
+		// Used once: 2, 4, 5; then used again, by last use.
+		"arc": {2, 4, 5, 1, 3, 0},
+		// Used once, priority 1; then twice, by last use; 1 was used three times.
+		"gdsf": {2, 4, 5, 3, 0, 1},
+		// The small queue promotes 1, used twice more, and gives the others up.
+		"s3fifo": {0, 2, 3, 4, 5, 1},
 	} {
 		if got := order(t, name); !slices.Equal(got, want) {
 			t.Errorf("%s: victims %v, want %v", name, got, want)
 		}
 	}
+}
+
+// TestARCByHand leads to where the target is exactly what t1 holds; then a
+// ghost of b2 takes from t1, and nothing else does.
+func TestARCByHand(t *testing.T) {
+	p, err := policy.New("arc", 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	add := func(id policy.ID) {
+		p.Add(id, policy.Meta{Hash: uint64(id), Size: 1})
+	}
+	replace := func(id, victim policy.ID) {
+		t.Helper()
+		p.Admit(uint64(id), 1)
+		if got, _ := p.Evict(func(policy.ID) bool { return true }); got != victim {
+			t.Fatalf("%d replaces %d, want %d", id, got, victim)
+		}
+		add(id)
+	}
+	const a, b, c, d, e, f = 1, 2, 3, 4, 5, 6
+	for _, id := range []policy.ID{a, b, c, d} {
+		p.Admit(uint64(id), 1)
+		add(id)
+	}
+	p.Touch(a)
+	p.Touch(b)    // t1: c d, t2: a b, target 0
+	replace(e, c) // t1: d e, b1: c
+	replace(c, d) // target 1, t1: e, t2: a b c, b1: d
+	replace(f, a) // t1 is not beyond 1: t1: e f, t2: b c, b2: a
+	replace(d, b) // target 2: t2: c d, b2: a b
+	p.Touch(e)    // t1: f, t2: c d e
+	replace(a, f) // target 1, which t1 holds; from b2, so from t1
 }
 
 func TestHotPathsDoNotAllocate(t *testing.T) {
@@ -84,7 +125,8 @@ func FuzzPolicies(f *testing.F) {
 	f.Add([]byte("add, lock, touch, unlock, evict, in any order at all"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		for _, name := range policy.Names() {
-			policytest.Differ(t, name, policytest.Bytes(data))
+			policytest.Differ(t, name, 1, policytest.Bytes(data))
+			policytest.Differ(t, name, 5, policytest.Bytes(data))
 		}
 	})
 }

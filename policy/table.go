@@ -15,6 +15,10 @@ var table = []struct {
 	{"lfu", newLFU},
 	{"fifo", newFIFO},
 	{"mru", newMRU},
+	{"sieve", newSieve},
+	{"arc", newARC},
+	{"gdsf", newGDSF},
+	{"s3fifo", newS3FIFO},
 }
 
 // New returns an empty policy by name. The capacity is in the unit of

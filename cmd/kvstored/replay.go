@@ -22,25 +22,40 @@ type replayFlags struct {
 	trace, socket, config, payload, report string
 	blockTokens, limit, concurrency        int
 	saveUnfull, waitComplete, asJSON       bool
+	simulate                               simulateFlags
 }
 
 func replayCommand() *cobra.Command {
 	var f replayFlags
 	cmd := &cobra.Command{
 		Use:   "replay --trace FILE",
-		Short: "Play a trace against a running daemon and verify every byte",
+		Short: "Play a trace against a running daemon, or simulate what a cache would keep of it",
 		Long: `Play a trace against a running daemon as an inference engine would: for each
 request ask for its prefix, wait for what is ready of it, compare every byte of
 that with what it must be, and store the blocks that are missing.
 
 A trace has one JSON object a line, as published with Mooncake: "timestamp",
 "input_length", "output_length", and "hash_ids" with one id for each block of
---block-size tokens. Requests are played as fast as possible.
+--block-size tokens. Requests are played as fast as possible. Names that end in
+.gz and .zst are unpacked.
 
-The exit code is 1 if a single byte was wrong.`,
-		Example: `  kvstored replay --trace conversation_trace.jsonl --payload-bytes 64KiB --save-unfull`,
-		Args:    cobra.NoArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
+The exit code is 1 if a single byte was wrong.
+
+With --simulate no daemon is needed and no byte moved: it counts what a cache of
+each policy and capacity would have hit, which tells how large a cache to buy.`,
+		Example: `  kvstored replay --trace conversation_trace.jsonl --payload-bytes 64KiB --save-unfull
+  kvstored replay --simulate --trace conversation_trace.jsonl --policy lru,s3fifo,belady --capacity-blocks 1000,10000
+  kvstored replay --simulate --trace conversation_trace.jsonl --bytes-per-block 64MiB --report sizes.html`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := oneMode(cmd, f.simulate.on); err != nil {
+				return err
+			}
+			if f.simulate.on {
+				return f.runSimulate(cmd)
+			}
+			return f.run(cmd)
+		},
 	}
 	fl := cmd.Flags()
 	fl.StringVar(&f.trace, "trace", "", "trace to play")
@@ -54,6 +69,7 @@ The exit code is 1 if a single byte was wrong.`,
 	fl.StringVar(&f.report, "report", "", "also write a page with charts to this file")
 	socketFlag(cmd, &f.socket)
 	jsonFlag(cmd, &f.asJSON)
+	f.simulate.define(fl)
 	cmd.MarkFlagsMutuallyExclusive("socket", "config")
 	if err := cmd.MarkFlagRequired("trace"); err != nil {
 		panic(err) // the flag is defined above
@@ -70,9 +86,9 @@ func (f *replayFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	trace, err := os.Open(f.trace)
+	trace, err := replay.Open(f.trace)
 	if err != nil {
-		return fmt.Errorf("trace: %w", err)
+		return err
 	}
 	defer trace.Close()
 	o.Trace = trace
@@ -137,9 +153,9 @@ func (f *replayFlags) options() (replay.Options, error) {
 // summarize reads the whole trace, so that a bad line is known before minutes
 // have been spent on those before it.
 func (f *replayFlags) summarize() (replay.Summary, error) {
-	trace, err := os.Open(f.trace)
+	trace, err := replay.Open(f.trace)
 	if err != nil {
-		return replay.Summary{}, fmt.Errorf("trace: %w", err)
+		return replay.Summary{}, err
 	}
 	defer trace.Close()
 	return replay.Summarize(trace, f.trace, f.blockTokens, f.limit)

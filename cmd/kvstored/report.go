@@ -20,7 +20,9 @@ type report struct {
 	Title, Subtitle string
 	Headlines       []headline
 	Charts          []chart
+	Tables          []reportTable
 	Facts           []fact
+	Simulated       bool // no bytes were moved that could be wrong
 	OK              bool // no byte was wrong
 	Footer          string
 }
@@ -28,6 +30,12 @@ type report struct {
 type headline struct{ Value, Label string }
 
 type fact struct{ Name, Value string }
+
+type reportTable struct {
+	Title, Note string
+	Head        []string
+	Rows        [][]string // the first cell names the row
+}
 
 type chart struct {
 	Title, Note string

@@ -40,26 +40,54 @@ type Request struct {
 // for the trace in errors.
 func Requests(r io.Reader, name string, blockTokens int) iter.Seq2[Request, error] {
 	return func(yield func(Request, error) bool) {
-		lines := bufio.NewScanner(r)
-		lines.Buffer(make([]byte, 0, 64<<10), maxLineBytes)
-		line := 0
-		for lines.Scan() {
-			line++
-			req, err := parse(lines.Bytes(), blockTokens)
-			if err != nil {
-				yield(Request{}, fmt.Errorf("%w: %s:%d: %w", ErrTrace, name, line, err))
-				return
-			}
-			req.Line = line
-			if !yield(req, nil) {
+		for req, err := range Lines(r, name, blockTokens) {
+			if !yield(req, err) || err != nil {
 				return
 			}
 		}
-		switch err := lines.Err(); {
-		case errors.Is(err, bufio.ErrTooLong):
-			yield(Request{}, fmt.Errorf("%w: %s:%d: the line has more than %d bytes", ErrTrace, name, line+1, maxLineBytes))
-		case err != nil:
-			yield(Request{}, fmt.Errorf("read trace: %w", err))
+	}
+}
+
+// Lines is like [Requests], but goes on after a line that is not a request,
+// and ends where reading fails.
+func Lines(r io.Reader, name string, blockTokens int) iter.Seq2[Request, error] {
+	return func(yield func(Request, error) bool) {
+		in := bufio.NewReaderSize(r, 64<<10)
+		var text []byte
+		for line := 1; ; line++ {
+			var err error
+			if text, err = readLine(in, text[:0]); err == io.EOF {
+				return
+			} else if err != nil {
+				yield(Request{}, fmt.Errorf("read trace: %s:%d: %w", name, line, err))
+				return
+			}
+			req, err := parse(text, blockTokens)
+			if err != nil {
+				req, err = Request{}, fmt.Errorf("%w: %s:%d: %w", ErrTrace, name, line, err)
+			}
+			req.Line = line
+			if !yield(req, err) {
+				return
+			}
+		}
+	}
+}
+
+// readLine appends a line to text, or as much of it as shows that it is too
+// long. io.EOF is the end of the trace.
+func readLine(in *bufio.Reader, text []byte) ([]byte, error) {
+	for {
+		part, err := in.ReadSlice('\n')
+		if len(text) <= maxLineBytes {
+			text = append(text, part...)
+		}
+		switch {
+		case err == bufio.ErrBufferFull:
+		case err == io.EOF && len(text) > 0:
+			return text, nil
+		default:
+			return text, err
 		}
 	}
 }
@@ -73,8 +101,11 @@ type wireRequest struct {
 }
 
 func parse(line []byte, blockTokens int) (Request, error) {
-	if len(bytes.TrimSpace(line)) == 0 {
+	switch {
+	case len(bytes.TrimSpace(line)) == 0:
 		return Request{}, errors.New("the line is empty")
+	case len(line) > maxLineBytes:
+		return Request{}, fmt.Errorf("the line has more than %d bytes", maxLineBytes)
 	}
 	var w wireRequest
 	if err := json.Unmarshal(line, &w); err != nil {

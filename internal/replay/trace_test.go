@@ -69,6 +69,24 @@ func TestBadLines(t *testing.T) {
 	}
 }
 
+// TestLinesGoOn: each bad line, however long, costs its error and nothing else.
+func TestLinesGoOn(t *testing.T) {
+	const good = `{"timestamp": 0, "input_length": 512, "output_length": 5, "hash_ids": [0]}` + "\n"
+	text := good + "bad\n\n" + strings.Repeat(" ", 2*maxLineBytes) + "\n" + good + `{"cut`
+	var lines, bad []int
+	for req, err := range Lines(strings.NewReader(text), "t", 512) {
+		lines = append(lines, req.Line)
+		if errors.Is(err, ErrTrace) {
+			bad = append(bad, req.Line)
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !slices.Equal(lines, []int{1, 2, 3, 4, 5, 6}) || !slices.Equal(bad, []int{2, 3, 4, 6}) {
+		t.Errorf("lines %v, bad %v", lines, bad)
+	}
+}
+
 func TestSummarize(t *testing.T) {
 	text := strings.Repeat(`{"timestamp": 0, "input_length": 700, "output_length": 5, "hash_ids": [0, 1]}`+"\n", 3) + "bad\n"
 	s, err := Summarize(strings.NewReader(text), "t", 512, 2)

@@ -7,7 +7,7 @@ import (
 	"github.com/kvstored/kvstored/policy"
 )
 
-// Capacity is what the policies under test are built with, in entries.
+// Capacity is what the policies under test are built with.
 const Capacity = 64
 
 // differ drives a policy and its model with the same calls and compares
@@ -18,16 +18,21 @@ type differ struct {
 	ids       [2 * Capacity]struct {
 		resident bool
 		locked   bool
+		size     int64
 		passed   bool // got refused it, and nothing has named it since
 	}
+	sizes     int64 // entries are of size 1 to sizes
 	residents int
+	weight    int64
 	victims   int
 }
 
-// Differ runs a policy against its model. source(n) chooses one of n, or is
-// negative at the end; then everything is unlocked and evicted.
-func Differ(t testing.TB, name string, source func(n int) int) {
+// Differ runs a policy against its model, with entries of size 1 to sizes.
+// source(n) chooses one of n, or is negative at the end; then everything is
+// unlocked and evicted.
+func Differ(t testing.TB, name string, sizes int64, source func(n int) int) {
 	d := newDiffer(t, name)
+	d.sizes = sizes
 	for {
 		op, id := source(16), source(len(d.ids))
 		if op < 0 || id < 0 {
@@ -54,7 +59,7 @@ func newDiffer(t testing.TB, name string) *differ {
 	if model == nil {
 		t.Fatalf("policy %s has no reference model", name)
 	}
-	return &differ{t: t, got: got, want: model()}
+	return &differ{t: t, got: got, want: model(Capacity)}
 }
 
 func (d *differ) step(op int, id policy.ID, source func(n int) int) {
@@ -87,18 +92,20 @@ func (d *differ) step(op int, id policy.ID, source func(n int) int) {
 }
 
 func (d *differ) add(id policy.ID, hash uint64) {
-	m := policy.Meta{Hash: hash, Size: 1}
+	m := policy.Meta{Hash: hash, Size: 1 + int64(hash)%d.sizes, Cost: int64(hash) % 3}
 	d.got.Admit(hash, m.Size)
 	d.want.Admit(hash, m.Size)
-	for d.residents >= Capacity {
+	for d.weight+m.Size > Capacity {
 		if !d.evict() {
 			return
 		}
 	}
 	d.got.Add(id, m)
 	d.want.Add(id, m)
-	d.ids[id].resident, d.ids[id].passed = true, false
+	e := &d.ids[id]
+	e.resident, e.passed, e.size = true, false, m.Size
 	d.residents++
+	d.weight += m.Size
 }
 
 func (d *differ) unlock(id policy.ID) {
@@ -135,8 +142,10 @@ func (d *differ) evict() bool {
 }
 
 func (d *differ) forget(id policy.ID) {
-	d.ids[id].resident, d.ids[id].passed = false, false
+	e := &d.ids[id]
+	e.resident, e.passed = false, false
 	d.residents--
+	d.weight -= e.size
 }
 
 // Seeded is a source of n operations. It is of changing temper: there are

@@ -10,12 +10,42 @@ import (
 // models are the policies as one would write them down: plain slices in the
 // order of eviction, scanned from the start every time. Allow does nothing,
 // because ok is asked afresh each time.
-var models = map[string]func() policy.Policy{
-	"lru":  func() policy.Policy { return &line{touch: toBack, add: toBack} },
-	"fifo": func() policy.Policy { return &line{touch: stay, add: toBack} },
-	"mru":  func() policy.Policy { return &line{touch: toFront, add: toFront} },
-	"lfu":  func() policy.Policy { return &counted{} },
+var models = map[string]func(capacity int64) policy.Policy{
+	"lru":    func(int64) policy.Policy { return &line{touch: toBack, add: toBack} },
+	"fifo":   func(int64) policy.Policy { return &line{touch: stay, add: toBack} },
+	"mru":    func(int64) policy.Policy { return &line{touch: toFront, add: toFront} },
+	"lfu":    func(int64) policy.Policy { return &counted{} },
+	"sieve":  func(int64) policy.Policy { return &sieve{used: make(map[policy.ID]bool)} },
+	"arc":    func(capacity int64) policy.Policy { return newARC(float64(capacity)) },
+	"gdsf":   func(int64) policy.Policy { return &gdsf{} },
+	"s3fifo": newS3FIFO,
 }
+
+// Model returns the reference model of a policy, for other packages to
+// compare with. It panics if there is none.
+func Model(name string, capacity int64) policy.Policy { return models[name](capacity) }
+
+// Events says how often a model went ways that a test may want to be sure of:
+// "tie" (lfu, gdsf), "wrap" (sieve), "b1" and "b2" (arc: ghosts met), "ghost"
+// (s3fifo: met) and "saturated" (s3fifo: an entry used more often than counts).
+func Events(model policy.Policy) map[string]int {
+	if m, ok := model.(interface{ happened() map[string]int }); ok {
+		return m.happened()
+	}
+	return nil
+}
+
+// events counts what happened in a model.
+type events map[string]int
+
+func (e *events) count(what string) {
+	if *e == nil {
+		*e = make(events)
+	}
+	(*e)[what]++
+}
+
+func (e *events) happened() map[string]int { return *e }
 
 // move puts id somewhere in ids, where it may be already.
 type move func(ids []policy.ID, id policy.ID) []policy.ID
@@ -63,6 +93,7 @@ func (m *line) Evict(ok func(policy.ID) bool) (policy.ID, bool) {
 // counted keeps entries by how often they were used, then by when they
 // reached that count.
 type counted struct {
+	events
 	entries []uses
 	now     int
 	steps   uint64
@@ -81,9 +112,12 @@ func (m *counted) Allow(policy.ID)                 {}
 func (m *counted) Steps() uint64                   { return m.steps }
 
 func (m *counted) Evict(ok func(policy.ID) bool) (policy.ID, bool) {
-	for _, e := range m.entries {
+	for i, e := range m.entries {
 		m.steps++
 		if ok(e.id) {
+			if i+1 < len(m.entries) && m.entries[i+1].count == e.count {
+				m.count("tie")
+			}
 			m.Remove(e.id)
 			return e.id, true
 		}

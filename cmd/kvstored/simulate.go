@@ -1,0 +1,182 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/internal/replay"
+	"github.com/kvstored/kvstored/internal/simulate"
+)
+
+// simulateFlags are the command line of replay --simulate, beside --trace,
+// --block-size, --json and --report.
+type simulateFlags struct {
+	on, tree, skipBad bool
+	policies          []string
+	capacities        []string
+	blockSize         string
+	blockBytes        int64 // blockSize parsed, 0 = not said
+}
+
+func (s *simulateFlags) define(fl *pflag.FlagSet) {
+	fl.BoolVar(&s.on, "simulate", false, "count what a cache would have hit, without a daemon")
+	fl.StringSliceVar(&s.policies, "policy", []string{"all"}, "simulate these policies: all, or some of "+strings.Join(simulate.Policies(), ","))
+	fl.StringSliceVar(&s.capacities, "capacity-blocks", []string{"auto"}, "simulate caches of so many blocks; auto = a sweep up to all blocks of the trace")
+	fl.BoolVar(&s.tree, "tree", false, "simulate as the daemon evicts: only blocks that no other one stands on")
+	fl.BoolVar(&s.skipBad, "skip-bad", false, "simulate without the lines that are not requests, and count them")
+	fl.StringVar(&s.blockSize, "bytes-per-block", "", "also show sizes in bytes, at so many for a block's KV")
+}
+
+// Each mode of replay has flags that mean nothing to the other.
+var (
+	simulateOnly = []string{"policy", "capacity-blocks", "tree", "skip-bad", "bytes-per-block"}
+	liveOnly     = []string{"payload-bytes", "limit", "concurrency", "save-unfull", "wait-complete", "config", "socket"}
+)
+
+// oneMode refuses flags of the other mode.
+func oneMode(cmd *cobra.Command, simulated bool) error {
+	others, format := simulateOnly, "--%s is for --simulate"
+	if simulated {
+		others, format = liveOnly, "--%s is for a live daemon, not for --simulate"
+	}
+	for _, name := range others {
+		if cmd.Flags().Changed(name) {
+			return usage(fmt.Errorf(format, name))
+		}
+	}
+	return nil
+}
+
+// runSimulate reads the trace once and simulates every policy at every
+// capacity, several at a time.
+func (f *replayFlags) runSimulate(cmd *cobra.Command) error {
+	o, err := f.simulateOptions()
+	if err != nil {
+		return err
+	}
+	trace, err := f.readTrace()
+	if err != nil {
+		return err
+	}
+	if trace.Skipped > 0 {
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s skipped, the first: %s\n", plural(trace.Skipped, "line"), trace.Bad)
+	}
+	if len(o.Capacities) == 0 {
+		o.Capacities = trace.Sweep()
+	}
+	asked := len(o.Policies)
+	if f.report != "" && !slices.Contains(o.Policies, simulate.Belady) {
+		o.Policies = append(o.Policies, simulate.Belady) // for the chart only
+	}
+	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	bar := newProgress(cmd.ErrOrStderr(), filepath.Base(f.trace), len(o.Policies)*len(o.Capacities))
+	o.Done = func(r simulate.Row) {
+		bar.step(func() string { return fmt.Sprintf("%s at %s", r.Policy, plural(r.CapacityBlocks, "block")) })
+	}
+	start := time.Now()
+	rows, err := simulate.Run(ctx, trace, o)
+	bar.end()
+	switch {
+	case ctx.Err() != nil:
+		return errors.New("interrupted; nothing is known before the end")
+	case err != nil:
+		return err
+	}
+	if f.report != "" {
+		page := simulation{f, &o, trace, rows, time.Since(start)}
+		if err := writeReport(f.report, page.report); err != nil {
+			return err
+		}
+	}
+	return f.printRows(cmd.OutOrStdout(), rows[:asked*len(o.Capacities)])
+}
+
+// simulateOptions has no capacities where a sweep is asked for.
+func (f *replayFlags) simulateOptions() (simulate.Options, error) {
+	s := &f.simulate
+	o := simulate.Options{Policies: s.policies, Tree: s.tree}
+	if slices.Equal(s.policies, []string{"all"}) {
+		o.Policies = simulate.Policies()
+		if s.tree {
+			o.Policies = slices.DeleteFunc(o.Policies, func(name string) bool { return name == simulate.Static })
+		}
+	}
+	if !slices.Equal(s.capacities, []string{"auto"}) {
+		for _, text := range s.capacities {
+			n, err := strconv.Atoi(text)
+			if err != nil {
+				return o, usage(fmt.Errorf("--capacity-blocks %q: want numbers of blocks, or auto", text))
+			}
+			o.Capacities = append(o.Capacities, n)
+		}
+	}
+	if s.blockSize != "" {
+		n, err := config.ParseBytes(s.blockSize)
+		if err != nil || n < 1 {
+			return o, usage(fmt.Errorf("--bytes-per-block %q: want a size, as 2MiB", s.blockSize))
+		}
+		s.blockBytes = int64(n)
+	}
+	if f.blockTokens < 1 {
+		return o, usage(errors.New("--block-size must be at least 1"))
+	}
+	if err := o.Check(); err != nil {
+		return o, usage(err)
+	}
+	return o, nil
+}
+
+func (f *replayFlags) readTrace() (*simulate.Trace, error) {
+	in, err := replay.Open(f.trace)
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	return simulate.Read(in, f.trace, f.blockTokens, f.simulate.skipBad)
+}
+
+// printRows prints the numbers as they are: people and scripts read both.
+func (f *replayFlags) printRows(w io.Writer, rows []simulate.Row) error {
+	if f.asJSON {
+		return printJSON(w, rows)
+	}
+	var t table
+	head := []string{
+		"policy", "capacity_blocks", "requests", "total_prompt_tokens", "total_hit_tokens",
+		"overall_hit_rate", "final_cache_blocks", "block_accesses", "block_hits", "block_misses",
+	}
+	if f.simulate.blockBytes > 0 {
+		head = append(head, "capacity")
+	}
+	t.row(head...)
+	for _, r := range rows {
+		cells := []string{r.Policy, strconv.Itoa(r.CapacityBlocks), strconv.Itoa(r.Requests)}
+		cells = append(cells, strconv.FormatInt(r.TotalPromptTokens, 10), strconv.FormatInt(r.TotalHitTokens, 10))
+		cells = append(cells, strconv.FormatFloat(r.OverallHitRate, 'g', -1, 64))
+		for _, n := range []int{r.FinalCacheBlocks, r.BlockAccesses, r.BlockHits, r.BlockMisses} {
+			cells = append(cells, strconv.Itoa(n))
+		}
+		if f.simulate.blockBytes > 0 {
+			cells = append(cells, size(int64(r.CapacityBlocks)*f.simulate.blockBytes))
+		}
+		t.row(cells...)
+	}
+	t.print(w, "")
+	if f.report != "" {
+		fmt.Fprintf(w, "\nreport: %s\n", f.report)
+	}
+	return nil
+}

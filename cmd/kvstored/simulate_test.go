@@ -1,0 +1,104 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/kvstored/kvstored/internal/simulate"
+)
+
+var madeUpTrace = filepath.Join("..", "..", "internal", "simulate", "testdata", "separating.jsonl")
+
+func TestSimulateJSON(t *testing.T) {
+	code, out, errs := kvstored(t, "", "replay", "--simulate", "--trace", madeUpTrace,
+		"--policy", "lru,belady", "--capacity-blocks", "10,20", "--json")
+	if code != exitOK || errs != "" {
+		t.Fatalf("exit code %d, %s", code, errs)
+	}
+	var rows []map[string]any
+	if err := json.Unmarshal([]byte(out), &rows); err != nil {
+		t.Fatal(err)
+	}
+	if len(rows) != 4 {
+		t.Fatalf("%d rows, want 4", len(rows))
+	}
+	for i, r := range rows {
+		if r["policy"] != []string{"lru", "lru", "belady", "belady"}[i] || r["capacity_blocks"] != []float64{10, 20, 10, 20}[i] {
+			t.Errorf("row %d: %v", i, r)
+		}
+		if r["overall_hit_rate"].(float64) != r["total_hit_tokens"].(float64)/r["total_prompt_tokens"].(float64) {
+			t.Errorf("row %d: a rate of %v for %v of %v", i, r["overall_hit_rate"], r["total_hit_tokens"], r["total_prompt_tokens"])
+		}
+		if r["block_hits"].(float64)+r["block_misses"].(float64) != r["block_accesses"].(float64) || len(r) != 10 {
+			t.Errorf("row %d: %v", i, r)
+		}
+	}
+}
+
+// TestSimulateReport: a sweep of all policies, drawn into a page that needs
+// nothing else.
+func TestSimulateReport(t *testing.T) {
+	page := filepath.Join(t.TempDir(), "page.html")
+	code, out, errs := kvstored(t, "", "replay", "--simulate", "--trace", madeUpTrace, "--tree", "--report", page, "--bytes-per-block", "2MiB")
+	if code != exitOK {
+		t.Fatalf("exit code %d, %s", code, errs)
+	}
+	if !strings.HasPrefix(out, "policy ") || !strings.Contains(out, "MiB") {
+		t.Errorf("printed %s", out)
+	}
+	html, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"<svg", "GiB", simulate.Belady, "gdsf"} {
+		if !strings.Contains(string(html), want) {
+			t.Errorf("the page has no %s", want)
+		}
+	}
+	for _, not := range []string{"every byte right", "wrong bytes", "<script", `href="http`, "NaN"} {
+		if strings.Contains(string(html), not) {
+			t.Errorf("the page has %s", not)
+		}
+	}
+	// Belady is in the chart also if nobody asked for its numbers.
+	code, out, errs = kvstored(t, "", "replay", "--simulate", "--trace", madeUpTrace, "--policy", "lru", "--capacity-blocks", "20", "--report", page)
+	if html, err = os.ReadFile(page); code != exitOK || err != nil || strings.Contains(out, simulate.Belady) || !strings.Contains(string(html), simulate.Belady) {
+		t.Errorf("exit code %d, %v, %s; printed %s", code, err, errs, out)
+	}
+}
+
+func TestSimulateErrors(t *testing.T) {
+	good, err := os.ReadFile(madeUpTrace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bad := write(t, string(good)+"bad\n")
+	simulated := func(more ...string) []string {
+		return append([]string{"replay", "--simulate", "--trace", bad}, more...)
+	}
+	for _, tt := range []struct {
+		args []string
+		code int
+		says string
+	}{
+		{simulated(), exitFailure, bad + ":91: "},
+		{simulated("--skip-bad", "--policy", "fifo"), exitOK, "1 line skipped, the first: invalid trace: " + bad + ":91: "},
+		{simulated("--block-size", "256"), exitFailure, bad + ":1: "},
+		{simulated("--policy", "clock"), exitUsage, `"clock"`},
+		{simulated("--policy", "s3fifo-static", "--tree"), exitUsage, "s3fifo-static"},
+		{simulated("--capacity-blocks", "10,x"), exitUsage, `"x"`},
+		{simulated("--capacity-blocks", "0"), exitUsage, "at least 1"},
+		{simulated("--bytes-per-block", "2m"), exitUsage, "--bytes-per-block"},
+		{simulated("--payload-bytes", "1MiB"), exitUsage, "--payload-bytes"},
+		{[]string{"replay", "--trace", bad, "--policy", "lru"}, exitUsage, "--simulate"},
+		{[]string{"replay", "--simulate", "--trace", bad + ".none"}, exitFailure, "no such file"},
+	} {
+		code, _, errs := kvstored(t, "", tt.args...)
+		if code != tt.code || !strings.Contains(errs, tt.says) {
+			t.Errorf("%v: exit code %d, %q; want %d and %q", tt.args, code, errs, tt.code, tt.says)
+		}
+	}
+}

@@ -1,0 +1,140 @@
+package simulate
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kvstored/kvstored/policy"
+)
+
+// The policies that only a simulation has.
+const (
+	Static   = "s3fifo-static" // S3-FIFO with queues of fixed size
+	Belady   = "belady"        // evicts what is used again last: no policy misses less
+	Infinite = "infinite"      // evicts nothing
+)
+
+// Policies lists the names that [Run] knows.
+func Policies() []string { return append(policy.Names(), Static, Belady, Infinite) }
+
+// Options say what Run simulates.
+type Options struct {
+	Policies   []string
+	Capacities []int // in blocks
+	Tree       bool  // evict leaves only
+	// Done is told of each row as it is ready, one at a time. nil for nobody.
+	Done func(Row)
+}
+
+// Check says what is wrong with the options.
+func (o *Options) Check() error {
+	known := Policies()
+	for _, name := range o.Policies {
+		switch {
+		case !slices.Contains(known, name):
+			return fmt.Errorf("no policy is called %q; there are %s", name, strings.Join(known, ", "))
+		case name == Static && o.Tree:
+			return fmt.Errorf("%s cannot evict leaves only: its queues have no room for what must stay", Static)
+		}
+	}
+	for _, c := range o.Capacities {
+		if c < 1 {
+			return fmt.Errorf("capacity of %d blocks: use at least 1", c)
+		}
+	}
+	return nil
+}
+
+// Run simulates every policy at every capacity, on all processors, and returns
+// the rows by policy, then capacity.
+func Run(ctx context.Context, t *Trace, o Options) ([]Row, error) {
+	if err := o.Check(); err != nil {
+		return nil, err
+	}
+	if o.Tree && t.notTree != nil {
+		return nil, t.notTree
+	}
+	rows := make([]Row, len(o.Policies)*len(o.Capacities))
+	var done sync.Mutex
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(runtime.GOMAXPROCS(0))
+	for i := range rows {
+		name, capacity := o.Policies[i/len(o.Capacities)], o.Capacities[i%len(o.Capacities)]
+		g.Go(func() error {
+			p, err := newPlayer(t, name, capacity, o.Tree)
+			if err != nil {
+				return err
+			}
+			if rows[i], err = t.play(ctx, p); err != nil {
+				return err
+			}
+			rows[i].Policy, rows[i].CapacityBlocks = name, capacity
+			if o.Done != nil {
+				done.Lock()
+				defer done.Unlock()
+				o.Done(rows[i])
+			}
+			return nil
+		})
+	}
+	return rows, g.Wait()
+}
+
+// player is a cache that is asked for whole requests.
+type player interface {
+	// request takes the blocks of one request, the first of which is access
+	// number at of the trace. It returns the length of the prefix that was
+	// resident before, and how many accesses found their block.
+	request(at int, blocks []uint32) (prefix, hits int)
+	len() int // resident blocks
+}
+
+func newPlayer(t *Trace, name string, capacity int, tree bool) (player, error) {
+	s := &store{capacity: capacity, resident: make([]bool, t.Distinct())}
+	switch name {
+	case Infinite:
+		s.capacity = len(t.blocks)
+		s.policy = unused{}
+	case Static:
+		return &flat{newStatic(t.Distinct(), capacity)}, nil
+	case Belady:
+		s.policy = &belady{next: t.nextUse(), uses: make([]uint32, t.Distinct()), now: &s.now}
+	default:
+		p, err := policy.New(name, int64(capacity))
+		if err != nil {
+			return nil, err
+		}
+		s.policy = p
+	}
+	if tree {
+		return newTree(s, t.parents), nil
+	}
+	return &flat{s}, nil
+}
+
+// askEvery is how many requests are played between two looks at the context.
+const askEvery = 1024
+
+func (t *Trace) play(ctx context.Context, p player) (Row, error) {
+	r := Row{Requests: len(t.requests), TotalPromptTokens: t.promptTokens, BlockAccesses: len(t.blocks)}
+	at := 0
+	for i, req := range t.requests {
+		if i%askEvery == 0 && ctx.Err() != nil {
+			return Row{}, ctx.Err()
+		}
+		prefix, hits := p.request(at, t.blocks[at:req.end])
+		r.TotalHitTokens += int64(min(prefix*t.blockTokens, req.tokens))
+		r.BlockHits += hits
+		at = req.end
+	}
+	r.BlockMisses = r.BlockAccesses - r.BlockHits
+	r.OverallHitRate = float64(r.TotalHitTokens) / float64(r.TotalPromptTokens)
+	r.FinalCacheBlocks = p.len()
+	return r, nil
+}

@@ -1,0 +1,72 @@
+package policy
+
+// arc keeps what was used once (t1) apart from what was used again (t2), and
+// moves the border p between them toward the one whose ghosts (b1, b2) are
+// asked for (Megiddo and Modha, ARC: A Self-Tuning, Low Overhead Replacement
+// Cache, FAST 2003, figure 4). Both are in the order of their last use.
+//
+// p is real-valued. A ghost of size s in b1 moves it up by
+// s × max(1, |b2|/|b1|), one in b2 down by s × max(1, |b1|/|b2|).
+// The paper drops ghosts before it evicts; dropping them when the new entry
+// is in comes to the same, and bounds them whatever the owner does.
+type arc struct {
+	pair
+	p      float64
+	fromB2 bool // the entry announced last is a ghost of b2
+}
+
+const (
+	t1, t2 = 0, 1
+	b1, b2 = 0, 1
+)
+
+func newARC(capacity int64) Policy { return &arc{pair: pair{capacity: capacity}} }
+
+func (a *arc) Admit(hash uint64, size int64) {
+	queue, found := a.ghosts.find(hash)
+	a.fromB2 = found && queue == b2
+	if !found {
+		return
+	}
+	ones, twos := float64(a.ghosts.weight(b1)), float64(a.ghosts.weight(b2))
+	step := float64(weigh(size))
+	switch queue {
+	case b1:
+		a.p = min(a.p+step*max(1, twos/ones), float64(a.capacity))
+	case b2:
+		a.p = max(a.p-step*max(1, ones/twos), 0)
+	}
+	a.promise(hash, size)
+}
+
+func (a *arc) Add(id ID, m Meta) {
+	a.enter(id, m)
+	if a.redeem(m.Hash) {
+		a.put(id, t2, 0)
+	} else {
+		a.put(id, t1, 0)
+	}
+	a.ghosts.trim(b1, max(0, a.capacity-a.weights[t1]))
+	a.ghosts.trim(b2, max(0, 2*a.capacity-a.weights[t1]-a.weights[t2]-a.ghosts.weight(b1)))
+}
+
+func (a *arc) Touch(id ID) {
+	a.leave(id)
+	a.put(id, t2, 0)
+}
+
+// Evict takes from t1 if that is beyond p, else from t2; where ok refuses all,
+// from the other.
+func (a *arc) Evict(ok func(ID) bool) (ID, bool) {
+	from := t2
+	if w := float64(a.weights[t1]); w > a.p || a.fromB2 && w == a.p {
+		from = t1
+	}
+	for _, i := range [2]int{from, 1 - from} {
+		if id, found := a.take(i, ok); found {
+			a.haunt(i, id)
+			return id, true
+		}
+	}
+	return 0, false
+}

@@ -1,0 +1,86 @@
+package policy
+
+import (
+	"math/rand/v2"
+	"testing"
+	"unsafe"
+)
+
+// TestGhosts compares with maps and slices, while the table grows and is
+// emptied again and again.
+func TestGhosts(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	var g ghosts
+	type entry struct {
+		queue int
+		size  uint32
+	}
+	model := make(map[uint64]entry)
+	var order [2][]uint64 // may hold what has gone elsewhere since
+	weights := [2]int64{}
+	forget := func(hash uint64) {
+		if e, ok := model[hash]; ok {
+			weights[e.queue] -= int64(e.size)
+			delete(model, hash)
+			for i, h := range order[e.queue] {
+				if h == hash {
+					order[e.queue] = append(order[e.queue][:i], order[e.queue][i+1:]...)
+					break
+				}
+			}
+		}
+	}
+	for step := range 50_000 {
+		hash := r.Uint64N(1500) // small numbers, as some owners' hashes are
+		if hash%2 == 0 {
+			hash <<= 48
+		}
+		switch op := r.IntN(8); {
+		case op < 5:
+			e := entry{r.IntN(2), 1 + r.Uint32N(9)}
+			g.put(e.queue, hash, e.size)
+			forget(hash)
+			model[hash] = e
+			weights[e.queue] += int64(e.size)
+			order[e.queue] = append(order[e.queue], hash)
+		case op < 7:
+			g.drop(hash)
+			forget(hash)
+		case step%100 == 0:
+			q, limit := r.IntN(2), r.Int64N(4000)
+			g.trim(q, limit)
+			for weights[q] > limit {
+				forget(order[q][0])
+			}
+		}
+		e, want := model[hash]
+		queue, got := g.find(hash)
+		if got != want || got && queue != e.queue || g.weight(0) != weights[0] || g.weight(1) != weights[1] || int(g.live) != len(model) {
+			t.Fatalf("step %d: hash %d in queue %d, %v, want %d, %v; weights %d, %d, want %d; %d ghosts, want %d",
+				step, hash, queue, got, e.queue, want, g.weight(0), g.weight(1), weights, g.live, len(model))
+		}
+	}
+	if g.made > 1500 || g.buckets > 1501 {
+		t.Errorf("%d records and %d buckets for 1,500 hashes", g.made, g.buckets)
+	}
+}
+
+// TestBytesAnEntry: what the package comment promises.
+func TestBytesAnEntry(t *testing.T) {
+	const (
+		perNode  = unsafe.Sizeof(node{})
+		perGhost = unsafe.Sizeof(ghost{}) + 4 // and a bucket
+	)
+	for name, bytes := range map[string]uintptr{
+		"lru, fifo, mru": perNode,
+		"lfu":            perNode + unsafe.Sizeof(bucket{}), // each has a frequency of its own
+		"sieve":          perNode + unsafe.Sizeof(age{}) + unsafe.Sizeof(slot{}),
+		"arc":            perNode + 8 + perGhost,
+		"s3fifo":         perNode + 8 + perGhost,
+		"gdsf":           perNode + unsafe.Sizeof(worth{}) + unsafe.Sizeof(slot{}),
+	} {
+		if bytes > 64 {
+			t.Errorf("%s: %d bytes an entry", name, bytes)
+		}
+	}
+}

@@ -1,0 +1,87 @@
+package policy
+
+// order is one line of entries in which the next victim is looked for. Those
+// that the owner refused stand outside of the line and keep their rank; the
+// package comment says how they come back.
+type order struct {
+	list   list
+	back   heap  // refused entries that came back
+	newest int64 // seq of what was put last at the list's back
+	oldest int64 // the same for its front
+}
+
+// enqueue puts id, in no list or heap, at the end that goes last.
+func (o *order) enqueue(t *nodes, id ID) {
+	o.newest++
+	t.at(uint32(id)).seq = o.newest
+	o.list.pushBack(t, id)
+}
+
+// jump puts id, in no list or heap, at the end that goes first.
+func (o *order) jump(t *nodes, id ID) {
+	o.oldest--
+	t.at(uint32(id)).seq = o.oldest
+	o.list.pushFront(t, id)
+}
+
+// leave takes a resident id out of wherever it is.
+func (o *order) leave(t *nodes, id ID) {
+	n := t.resident(id)
+	switch n.place {
+	case listed:
+		o.list.unlink(t, id)
+	case returned:
+		o.back.take(t, id)
+	}
+	n.place = absent
+}
+
+// allow puts a refused entry back where the scan stands if it goes before
+// all that is listed, as the parent of the victim just taken does in most
+// orders, and else into the heap.
+func (o *order) allow(t *nodes, id ID) {
+	n := t.resident(id)
+	switch {
+	case n.place != refused:
+	case o.list.empty() || n.seq < t.at(o.list.front-1).seq:
+		o.list.pushFront(t, id)
+	default:
+		o.back.push(t, id, rank{seq: n.seq})
+	}
+}
+
+// evict takes out the first entry that ok accepts and sets those before it
+// aside. It counts what it inspects.
+func (o *order) evict(t *nodes, ok func(ID) bool, inspected *uint64) (ID, bool) {
+	for {
+		id, found := o.first(t)
+		if !found {
+			return 0, false
+		}
+		n := t.at(uint32(id))
+		if n.place == listed {
+			o.list.unlink(t, id)
+		} else {
+			o.back.pop(t)
+		}
+		n.place = absent
+		*inspected++
+		if ok(id) {
+			return id, true
+		}
+		n.place = refused
+	}
+}
+
+// first returns what goes next of the list's front and the heap's top.
+func (o *order) first(t *nodes) (ID, bool) {
+	top, found := o.back.top()
+	if o.list.empty() {
+		return top.id, found
+	}
+	front := ID(o.list.front - 1)
+	if found && top.seq < t.at(uint32(front)).seq {
+		return top.id, true
+	}
+	return front, true
+}

@@ -1,0 +1,47 @@
+package policytest
+
+import (
+	"slices"
+
+	"github.com/kvstored/kvstored/policy"
+)
+
+// weighed is a queue of residents or ghosts, what goes first in front.
+type weighed []item
+
+type item struct {
+	id   policy.ID // of a resident
+	hash uint64
+	size int64
+	uses int
+}
+
+func (q weighed) weight() (sum float64) {
+	for _, e := range q {
+		sum += float64(e.size)
+	}
+	return sum
+}
+
+// cut removes what is has, if it is there.
+func (q *weighed) cut(is func(item) bool) (e item, found bool) {
+	for i, e := range *q {
+		if is(e) {
+			*q = slices.Delete(*q, i, i+1)
+			return e, true
+		}
+	}
+	return item{}, false
+}
+
+func (q *weighed) push(e item) { *q = append(*q, e) }
+
+// trim drops from the front what is more than limit.
+func (q *weighed) trim(limit float64) {
+	for len(*q) > 0 && q.weight() > limit {
+		*q = (*q)[1:]
+	}
+}
+
+func byID(id policy.ID) func(item) bool { return func(e item) bool { return e.id == id } }
+func byHash(h uint64) func(item) bool   { return func(e item) bool { return e.hash == h } }

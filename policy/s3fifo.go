@@ -1,0 +1,97 @@
+package policy
+
+// s3fifo lets new entries prove themselves in a small queue (Yang et al., FIFO
+// Queues are All You Need for Cache Eviction, SOSP 2023), as its authors
+// simulate it: the queues share one room, and nothing is evicted before that
+// is full. An entry used twice in the small queue moves to the main one, which
+// gives what is used there another round for each use, three at most. What
+// goes from the small queue leaves a ghost, and comes back to the main one.
+type s3fifo struct {
+	pair      // mark: uses, up to maxUses
+	mainShare int64
+	ghostRoom int64
+}
+
+const (
+	small, main = 0, 1
+	lost        = 0 // the ghosts
+
+	smallShare = 0.1 // of the capacity; section 4.2
+	ghostShare = 0.9
+	promoteAt  = 2 // uses
+	maxUses    = 3 // two bits
+)
+
+func newS3FIFO(capacity int64) Policy {
+	return &s3fifo{
+		pair:      pair{capacity: capacity},
+		mainShare: capacity - int64(smallShare*float64(capacity)),
+		ghostRoom: int64(ghostShare * float64(capacity)),
+	}
+}
+
+func (p *s3fifo) Admit(hash uint64, size int64) {
+	if _, found := p.ghosts.find(hash); found {
+		p.promise(hash, size)
+	}
+}
+
+func (p *s3fifo) Add(id ID, m Meta) {
+	p.enter(id, m)
+	if p.redeem(m.Hash) {
+		p.put(id, main, 0)
+	} else {
+		p.put(id, small, 0)
+	}
+}
+
+func (p *s3fifo) Touch(id ID) {
+	n := p.nodes.resident(id)
+	if n.mark&^upper < maxUses {
+		n.mark++
+	}
+}
+
+// Evict takes from the main queue if that is beyond its share, else from the
+// small one; where nothing there goes, as when it is empty, from the other.
+// What the small queue promotes can be next to go.
+func (p *s3fifo) Evict(ok func(ID) bool) (ID, bool) {
+	if p.weights[main] > p.mainShare {
+		if id, found := p.fromMain(ok); found {
+			return id, true
+		}
+	}
+	if id, found := p.fromSmall(ok); found {
+		return id, true
+	}
+	return p.fromMain(ok)
+}
+
+func (p *s3fifo) fromSmall(ok func(ID) bool) (ID, bool) {
+	for {
+		id, found := p.take(small, ok)
+		if !found {
+			return 0, false
+		}
+		if p.nodes.at(uint32(id)).mark < promoteAt {
+			p.haunt(lost, id)
+			p.ghosts.trim(lost, p.ghostRoom)
+			return id, true
+		}
+		p.put(id, main, 0)
+	}
+}
+
+func (p *s3fifo) fromMain(ok func(ID) bool) (ID, bool) {
+	for {
+		id, found := p.take(main, ok)
+		if !found {
+			return 0, false
+		}
+		uses := p.nodes.at(uint32(id)).mark &^ upper
+		if uses == 0 {
+			return id, true
+		}
+		p.put(id, main, uses-1)
+	}
+}

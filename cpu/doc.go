@@ -8,7 +8,8 @@
 //
 // Locks: the ledger's and the arena's own mutexes, never one inside the
 // other; and around the ledger's, Tier.deleting, which keeps a deletion from
-// taking a block away between its reader's hold and its reference.
+// taking a block away between its reader's hold and its reference, and
+// Tier.handing, which is held while a victim is handed over.
 //
 // Buffers: the ledger's residency owns one reference of a block. A Ref holds
 // one more for as long as it is held, so that bytes under a reader outlive

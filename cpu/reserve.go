@@ -82,9 +82,9 @@ func (t *Tier) alloc(ctx context.Context, f tier.Fill) (arena.Block, error) {
 			return arena.Block{}, err
 		}
 		if evicted < limit {
-			if v, ok := t.evict(); ok {
-				evicted += occupied(v.Size)
-				leaving = f.Drop(v) || leaving
+			if n, stays, ok := t.evictTo(f.Drop); ok {
+				evicted += n
+				leaving = leaving || stays
 				continue
 			}
 		}
@@ -109,6 +109,23 @@ func (t *Tier) wait(ctx context.Context, changed, freed <-chan struct{}) error {
 	return t.usable(ctx)
 }
 
+// evictTo hands one victim of n bytes over, whose memory perhaps stays in use.
+func (t *Tier) evictTo(drop func(tier.Victim) bool) (n int64, stays, ok bool) {
+	t.handing.RLock()
+	defer t.handing.RUnlock()
+	v, ok := t.evict()
+	if !ok {
+		return 0, false, false
+	}
+	return occupied(v.Size), drop(v), true
+}
+
+// handedOver waits for the victims that have left the ledger before the call.
+func (t *Tier) handedOver() {
+	t.handing.Lock()
+	defer t.handing.Unlock()
+}
+
 func (t *Tier) evict() (tier.Victim, bool) {
 	e, ok := t.ledger.Evict()
 	if !ok {
@@ -125,17 +142,17 @@ func (t *Tier) evict() (tier.Victim, bool) {
 // Shrink implements tier.Hot. It counts what it evicts instead of watching
 // the arena: a victim on its way down frees its room only later.
 func (t *Tier) Shrink(ctx context.Context, leaving int64, drop func(tier.Victim) bool) {
+	t.handedOver()
 	used := t.arena.Stats().UsedBytes - leaving
 	if used <= t.high {
 		return
 	}
 	for ctx.Err() == nil && used > t.low {
-		v, ok := t.evict()
+		n, _, ok := t.evictTo(drop)
 		if !ok {
 			return
 		}
-		used -= occupied(v.Size)
-		drop(v)
+		used -= n
 	}
 }
 

@@ -34,6 +34,10 @@ type Tier struct {
 	// eviction, also takes what is held.
 	deleting sync.RWMutex
 
+	// handing is read-locked from before a victim leaves the ledger until it
+	// was handed over, and locked by who waits for that.
+	handing sync.RWMutex
+
 	payloadBytes atomic.Int64
 
 	gets, getBytes, puts, putBytes, evictions, evictedBytes, refused atomic.Uint64

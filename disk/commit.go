@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/dgraph-io/badger/v4"
 
@@ -42,6 +43,10 @@ type committer struct {
 // maxChanges in one commit keeps its latency down.
 const maxChanges = 4096
 
+// retryEvery is how often what could not be committed is tried again while
+// nothing new comes up.
+const retryEvery = time.Second
+
 // newCommitter numbers records upward from all there are: a commit raises
 // Badger's version by one or more and numbers at most maxChanges records,
 // fewer than the 2^20 that one version leaves room for.
@@ -75,7 +80,8 @@ func (c *committer) addWith(make func() change) error {
 	return nil
 }
 
-// again queues a change whose commit failed, to go with the next one.
+// again queues a change whose commit failed, to go with the next one, or when
+// run tries again.
 func (c *committer) again(ch change) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -84,9 +90,14 @@ func (c *committer) again(ch change) {
 
 // run commits until ctx ends, and then what is queued.
 func (c *committer) run(ctx context.Context) error {
+	retry := time.NewTicker(retryEvery)
+	defer retry.Stop()
 	for {
 		select {
 		case <-c.wake:
+			for c.commit(c.take(false)) {
+			}
+		case <-retry.C:
 			for c.commit(c.take(false)) {
 			}
 		case <-ctx.Done():
@@ -117,7 +128,8 @@ func (c *committer) take(stop bool) []change {
 }
 
 // commit writes changes as one group and tells each what came of it. It
-// reports whether there may be more to do.
+// reports whether it got somewhere, so that there may be more to do: what it
+// could not apply is queued again, and is not to be tried over and over.
 func (c *committer) commit(changes []change) bool {
 	if len(changes) == 0 {
 		return false
@@ -142,7 +154,7 @@ func (c *committer) commit(changes []change) bool {
 	for _, ch := range applied {
 		ch.committed(err)
 	}
-	return err == nil
+	return err == nil && len(applied) > 0
 }
 
 // queued is how many changes wait.

@@ -178,6 +178,9 @@ func (d *device) take() (t *transfer, from, to int) {
 	if to == len(t.buf) {
 		q.remove(t)
 	}
+	if d.mu.reads.head != nil || d.mu.writes.head != nil {
+		d.mu.wake.Signal() // submit wakes one worker; the other pieces are for the others
+	}
 	return t, from, to
 }
 

@@ -16,6 +16,5 @@ func (l location) inline() bool    { return l == inlined }
 func (l location) segment() uint32 { return uint32(l >> 32) }
 func (l location) offset() int64   { return int64(uint32(l)) * alignBytes }
 
-
 // roundUp rounds payload bytes up to what their extent takes.
 func roundUp(n int64) int64 { return (n + alignBytes - 1) &^ (alignBytes - 1) }

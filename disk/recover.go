@@ -95,10 +95,11 @@ func (t *Tier) Recover(ctx context.Context, emit func([]tier.Record)) error {
 	t.db.tries.succeeded()
 	t.log.Info().Int("entries", len(entries)).Int("lost", len(lost)+len(overlapped)).Int("evicted", len(evicted)).
 		Int("orphan_segments", len(orphans)).Msg("recovered")
-	if err := t.call(ctx, func() error { return t.segments.unlink(orphans) }, nil); err != nil {
-		return fmt.Errorf("disk: recover: %w", err)
-	}
 	t.emit(entries, emit)
+	// The entries are all there whatever becomes of the empty files.
+	if err := t.call(ctx, func() error { return t.segments.unlink(orphans) }, nil); err != nil {
+		t.log.Warn().Err(err).Msg("empty segments stay; they count until the next start")
+	}
 	return nil
 }
 

@@ -3,6 +3,8 @@ package disk
 import (
 	"context"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 
@@ -271,4 +273,30 @@ func TestSmallerCapacityEvictsFirst(t *testing.T) {
 			mustGet(t, d, m, i, mib)
 		}
 	}
+}
+
+// An empty file that cannot be removed takes its room, and nothing else.
+func TestOrphanThatStays(t *testing.T) {
+	o := testOptions(t.TempDir())
+	m := newMemory(t)
+	d, stop := start(t, o, nil)
+	for i := range 5 {
+		mustPut(t, d, m, i, 100_000)
+	}
+	stop()
+	orphan := filepath.Join(o.Path, segmentName(77))
+	if err := os.WriteFile(orphan, make([]byte, mib), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d, _ = start(t, o, nil)
+	if err := os.Remove(orphan); err != nil { // and put something there that os.Remove refuses
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(orphan, "x"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if got := recoverAll(t, d); len(got) != 5 {
+		t.Errorf("%d entries were handed over, want 5", len(got))
+	}
+	mustGet(t, d, m, 3, 100_000)
 }

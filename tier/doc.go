@@ -8,6 +8,7 @@
 // In this order, each held for at most about 100 us and none of them over
 // I/O, hashing of payloads or a channel send:
 //
+//	a hand-over (cpu.Tier.handing) -> each of the following
 //	index (Stack.mu)  ->  a tier's ledger
 //	writer (writer.mu) ->  a tier's ledger
 //

@@ -9,3 +9,6 @@ func (s *Stack) Where(k key.Key) Set {
 	at, _ := s.mu.tree.Get(k.Space, k.Hash)
 	return Set(at)
 }
+
+// DropVictim is what the Stack does with what leaves DRAM.
+func (s *Stack) DropVictim(v Victim) bool { return s.drop(v) }

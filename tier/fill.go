@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/radix"
@@ -88,17 +89,19 @@ func (s *Stack) Commit(c *key.Chain, from int, refs []Ref) error {
 	for _, r := range refs {
 		sc.sizes = append(sc.sizes, uint32(r.Block.Len()))
 	}
+	// Before anybody can see them: who knows such a hash under its true parent
+	// must not be handed these bytes, not even for a moment.
+	if err := s.consistent(c, to); err != nil {
+		s.hot.Abort(refs)
+		return s.refused(err, len(ks))
+	}
 	s.hot.Publish(refs, len(s.writers) > 0, false)
-	if err := s.learn(c, from, to, CPU); err != nil {
-		s.count.inconsistent.Add(uint64(len(ks)))
+	if err := s.learn(c, from, to, CPU); err != nil { // somebody contradicted it just now
 		if derr := s.hot.Delete(context.Background(), ks); derr != nil {
 			return fmt.Errorf("commit: %w", derr)
 		}
 		s.settle(CPU, ks...)
-		if errors.Is(err, radix.ErrInconsistent) {
-			return fmt.Errorf("commit: %w: %w", ErrInconsistent, err)
-		}
-		return fmt.Errorf("commit: %w", err)
+		return s.refused(err, len(ks))
 	}
 	// What was evicted between the two steps must not stay in the index.
 	s.settle(CPU, ks...)
@@ -109,38 +112,67 @@ func (s *Stack) Commit(c *key.Chain, from int, refs []Ref) error {
 	return nil
 }
 
+// consistent says whether the first `to` chunks of c contradict what is known.
+func (s *Stack) consistent(c *key.Chain, to int) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.tree.Check(c.Space, c.Hashes[:to])
+}
+
+// refused counts n chunks that the index did not take.
+func (s *Stack) refused(err error, n int) error {
+	s.count.inconsistent.Add(uint64(n))
+	if errors.Is(err, radix.ErrInconsistent) {
+		return fmt.Errorf("commit: %w: %w", ErrInconsistent, err)
+	}
+	return fmt.Errorf("commit: %w", err)
+}
+
 // Abort gives up reserved chunks; their keys are free again.
 func (s *Stack) Abort(refs []Ref) { s.hot.Abort(refs) }
 
 // Delete forgets the keys in every tier and returns how many were known.
 func (s *Stack) Delete(ctx context.Context, ks []key.Key) (int, error) {
-	known := 0
-	s.mu.Lock()
-	for _, k := range ks {
-		if at, ok := s.mu.tree.Get(k.Space, k.Hash); ok && at != 0 {
-			known++
+	known := s.known(ks)
+	errs := []error{s.deleteIn(ctx, CPU, ks)}
+	s.handedOver(ctx) // what is on its way down counts as DRAM's
+	for _, w := range s.writers {
+		w.recall(ks)
+	}
+	for p := Disk; p < Places; p++ {
+		if s.tiers[p] != nil {
+			errs = append(errs, s.deleteIn(ctx, p, ks))
 		}
 	}
-	s.mu.Unlock()
-	var errs []error
-	for p := CPU; p < Places; p++ {
-		if s.tiers[p] == nil {
-			continue
-		}
-		if err := s.tiers[p].Delete(ctx, ks); err != nil {
-			errs = append(errs, fmt.Errorf("delete in %s: %w", p, err))
-			continue
-		}
-		for _, k := range ks {
-			s.forget(p, k)
-		}
-		if p == CPU { // what is on its way down counts as DRAM's
-			for _, w := range s.writers {
-				w.recall(ks)
+	// A load may have brought some of it up meanwhile; one that ends later
+	// sees for itself: see fetch.
+	errs = append(errs, s.deleteIn(ctx, CPU, ks))
+	return known, errors.Join(errs...)
+}
+
+// known counts the keys that are in some tier.
+func (s *Stack) known(ks []key.Key) (n int) {
+	for part := range slices.Chunk(ks, settleBatch) {
+		s.mu.Lock()
+		for _, k := range part {
+			if at, _ := s.mu.tree.Get(k.Space, k.Hash); at != 0 {
+				n++
 			}
 		}
+		s.mu.Unlock()
 	}
-	return known, errors.Join(errs...)
+	return n
+}
+
+// deleteIn forgets the keys in one tier.
+func (s *Stack) deleteIn(ctx context.Context, p Place, ks []key.Key) error {
+	if err := s.tiers[p].Delete(ctx, ks); err != nil {
+		return fmt.Errorf("delete in %s: %w", p, err)
+	}
+	for _, k := range ks {
+		s.forget(p, k)
+	}
+	return nil
 }
 
 // DeleteSpace forgets every chunk of a space and returns how many were known.

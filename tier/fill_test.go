@@ -139,6 +139,9 @@ func TestCommitInconsistent(t *testing.T) {
 	if r.hot.Has(liar.Key(1)) {
 		t.Error("the refused chunk stays in DRAM")
 	}
+	if n := r.hot.Stats().Puts; n != 3 {
+		t.Errorf("%d chunks were visible, the refused one for a moment; want 3", n)
+	}
 	if n := r.Stack.Stats().Inconsistent; n != 1 {
 		t.Errorf("%d chunks counted as inconsistent; want 1", n)
 	}

@@ -135,16 +135,19 @@ func (s *Stack) Flush(ctx context.Context, durable bool) error {
 }
 
 func (w *writer) flush(ctx context.Context) error {
-	w.mu.Lock()
-	w.mu.gen++
-	target := w.mu.gen
-	w.mu.forced = max(w.mu.forced, target)
-	w.more()
-	w.mu.Unlock()
+	target := w.beginFlush()
+	defer w.endFlush(target)
+	handed := false
 	for {
 		change, err := w.unfinished(target)
 		if change == nil {
-			return err
+			if err != nil || handed {
+				return err
+			}
+			// What has left DRAM and the queue may not be a victim here yet.
+			w.stack.handedOver(ctx)
+			handed = true
+			continue
 		}
 		select {
 		case <-change:
@@ -152,6 +155,23 @@ func (w *writer) flush(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// beginFlush ends a generation and returns the number of the next.
+func (w *writer) beginFlush() uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.mu.gen++
+	w.mu.forced = w.mu.gen
+	w.mu.flushes[w.mu.gen] = struct{}{}
+	w.more()
+	return w.mu.gen
+}
+
+func (w *writer) endFlush(target uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.mu.flushes, target)
 }
 
 // unfinished returns what to wait for while something of the generations

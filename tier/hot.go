@@ -36,7 +36,8 @@ type Fill struct {
 	Class  ledger.Class
 	Wait   bool // wait for room until the context ends
 	// Drop takes over every entry that had to go, and reports whether its
-	// memory stays in use for now. Called without locks.
+	// memory stays in use for now. It must not block or call the tier to
+	// evict; no lock of the ledger or the arena is held.
 	Drop func(Victim) bool
 }
 
@@ -62,8 +63,10 @@ type Hot interface {
 	// Release ends holds taken by Hold or Publish.
 	Release(o ledger.Owner, c ledger.Class, refs []Ref)
 	// Shrink evicts from above the high watermark down to the low one and
-	// hands each victim to drop, without locks. leaving is what earlier
-	// victims still occupy: it is on its way out and does not count.
+	// hands each victim to drop, as Fill.Drop says. leaving is what earlier
+	// victims still occupy: it is on its way out and does not count. Whatever
+	// had left the tier before the call has been handed over when it returns,
+	// by whomever.
 	Shrink(ctx context.Context, leaving int64, drop func(Victim) bool)
 	// Ledger is for owners, charges and dirty marks.
 	Ledger() *ledger.Ledger

@@ -104,6 +104,14 @@ func (s *Stack) fetch(ctx context.Context, r Record, p Place) (loaded, error) {
 	r.Size = uint32(room.ref.Block.Len())
 	s.settleRecords(CPU, []Record{r})
 	if t, ok := s.tiers[p].(Resident); ok {
+		if !t.Has(r.Key) && s.Ready() { // deleted on its way up: it must not come back
+			l := loaded{ref: room.ref}
+			defer s.discardLoaded(l)
+			if err := s.deleteIn(ctx, CPU, []key.Key{r.Key}); err != nil {
+				return loaded{}, err
+			}
+			return loaded{}, &LoadError{Place: p, Err: ErrNotFound}
+		}
 		t.Touch([]key.Key{r.Key})
 	}
 	s.count.loads[p].Add(1)

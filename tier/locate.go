@@ -13,8 +13,8 @@ import (
 // index's lock (about 100 us).
 const settleBatch = 256
 
-// askBatch is how many keys a tier is asked about at a time while it is
-// still being scanned.
+// askBatch is how many keys a tier is asked about at most at a time while it
+// is still being scanned.
 const askBatch = 64
 
 // Count is chunks and the tokens in them.
@@ -109,12 +109,14 @@ func measure(c *key.Chain, at []uint8, search Set) Match {
 // handed over.
 func (s *Stack) ask(ctx context.Context, c *key.Chain, sc *scratch, known *int) error {
 	var have [askBatch]bool
+	batch := 1 // most prompts that are not known are not there at all
 	for i := c.Skip; i < c.Len(); {
 		if i < *known && sc.at[i] != 0 {
 			i++
 			continue
 		}
-		ks := sc.chain(c, i, min(i+askBatch, c.Len()))
+		ks := sc.chain(c, i, min(i+batch, c.Len()))
+		batch = min(2*batch, askBatch)
 		clear(have[:])
 		if err := s.tiers[Disk].Contains(ctx, ks, have[:len(ks)]); err != nil {
 			s.log.Debug().Err(err).Msg("the disk tier does not say what it has")

@@ -94,14 +94,17 @@ func (w *writer) wake() {
 }
 
 // forgetGone keeps the list of dirty keys from outgrowing DRAM when chunks
-// are evicted without ever having come to the front.
+// are evicted, and perhaps stored again, without ever having come to the front.
 func (w *writer) forgetGone() {
 	const slack = 4096
-	if w.mu.dirty.len() < 2*w.stack.hot.Ledger().Stats().Entries+slack {
+	entries := w.stack.hot.Ledger().Stats().Entries
+	if w.mu.dirty.len() < 2*entries+slack {
 		return
 	}
+	seen := make(map[key.Key]struct{}, entries)
 	w.mu.dirty.filter(func(d *dirtyKey) bool {
-		if w.stack.hot.Has(d.key) {
+		if _, twice := seen[d.key]; !twice && w.stack.hot.Has(d.key) {
+			seen[d.key] = struct{}{}
 			return true
 		}
 		delete(w.mu.queued, d.key)

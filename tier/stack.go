@@ -88,6 +88,11 @@ func (s *Stack) Run(ctx context.Context) error {
 	return err
 }
 
+// Wait returns when no load is under way any more. Those that nobody waits
+// for end soon. Call it when nobody calls Load any more and before the tiers
+// are closed.
+func (s *Stack) Wait() { s.flight.Wait() }
+
 // NewOwner registers a client.
 func (s *Stack) NewOwner() ledger.Owner { return s.hot.Ledger().NewOwner() }
 
@@ -112,10 +117,14 @@ func (s *Stack) keepWatermark(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-s.shrink:
-			s.hot.Shrink(ctx, s.leaving.Load(), s.drop)
+			s.handedOver(ctx)
 		}
 	}
 }
+
+// handedOver returns when everything that had left DRAM before the call has
+// come to drop, and so to the writers. Until then it is nowhere to be found.
+func (s *Stack) handedOver(ctx context.Context) { s.hot.Shrink(ctx, s.leaving.Load(), s.drop) }
 
 // filled wakes keepWatermark.
 func (s *Stack) filled() {

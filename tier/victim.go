@@ -27,8 +27,8 @@ func (w *writer) takeVictim(v Victim) bool {
 	return false
 }
 
-// pushVictim is false if nobody writes any more. The victim belongs to the
-// oldest flush that waits: it may have been committed before that began.
+// pushVictim is false if nobody writes any more. All flushes that wait also
+// wait for the victim: it may have been committed before they began.
 func (w *writer) pushVictim(v Victim) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -36,10 +36,8 @@ func (w *writer) pushVictim(v Victim) bool {
 		return false
 	}
 	gen := w.mu.gen
-	for g, n := range w.mu.open {
-		if n > 0 {
-			gen = min(gen, g)
-		}
+	for target := range w.mu.flushes {
+		gen = min(gen, target-1)
 	}
 	w.mu.ready.push(writeTask{rec: v.Record, ref: Ref{Block: v.Block}, victim: true, gen: gen})
 	w.mu.victims[v.Key] = false

@@ -84,6 +84,7 @@ type writer struct {
 		watched bool                 // a worker waits for the budget
 		gen     uint64               // what is enqueued now belongs to this flush generation
 		forced  uint64               // generations below are written whatever the mode says
+		flushes map[uint64]struct{}  // that wait: each for the generations below its own
 		open    map[uint64]int       // unfinished per generation
 		change  chan struct{}        // closed at the next change; nil while nobody waits
 		stopped bool                 // run has ended
@@ -117,6 +118,7 @@ func newWriter(s *Stack, p Place, o WriteOptions) *writer {
 	w.work = make(chan struct{}, 1)
 	w.maxBehind = s.hot.Stats().CapacityBytes / behindShare
 	w.mu.open = make(map[uint64]int)
+	w.mu.flushes = make(map[uint64]struct{})
 	w.mu.queued = make(map[key.Key]struct{})
 	w.mu.victims = make(map[key.Key]recalled)
 	return w

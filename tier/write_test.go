@@ -143,6 +143,26 @@ func TestWriteBack(t *testing.T) {
 	})
 }
 
+// Chunks that come and go and come again do not pile up on the list of what is
+// still to be written.
+func TestListOfDirtyChunksStaysShort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, options{write: tier.WriteOptions{Mode: tier.WriteBack}})
+		const n = 32
+		most := 0
+		for range 400 {
+			c := r.putChain(1, n)
+			most = max(most, r.Written()[tier.Disk].Waiting)
+			if _, err := r.Delete(t.Context(), tiertest.Keys(c, 0, n)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if most > 2*n+4096+n {
+			t.Errorf("%d chunks waited where %d were there", most, n)
+		}
+	})
+}
+
 // The watermark must not throw DRAM out because victims free their room only
 // when they are written.
 func TestShrinkWaitsForVictims(t *testing.T) {

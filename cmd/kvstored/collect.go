@@ -26,6 +26,7 @@ var (
 	descStored      = desc("stored_chunks_total", "Chunks committed by clients.")
 	descStoredBytes = desc("stored_bytes_total", "Payload bytes committed by clients.")
 
+	descScanFailed   = desc("disk_scan_failures_total", "Scans of the disk tier that failed; it is served without its old contents.")
 	descChunks       = desc("index_chunks", "Chunks known in some tier.")
 	descPlaceholders = desc("index_placeholders", "Nodes of the index whose chunk is in no tier.")
 	descIndexBytes   = desc("index_bytes", "Memory of the index.")
@@ -98,6 +99,7 @@ func collectServer(st *daemonStats, gauge gaugeFunc, counter counterFunc) {
 }
 
 func collectStore(s *storeStats, gauge gaugeFunc, counter counterFunc) {
+	counter(descScanFailed, s.RecoverFailed)
 	gauge(descChunks, float64(s.Chunks))
 	gauge(descPlaceholders, float64(s.Placeholders))
 	gauge(descIndexBytes, float64(s.IndexBytes))

@@ -236,6 +236,9 @@ func (d *daemon) close() {
 		fail("socket", d.listener.Close())
 		fail("socket", server.Unlisten(d.cfg.Listen.Socket, d.socket))
 	}
+	if d.stack != nil {
+		d.stack.Wait() // nobody asks any more; what was asked for ends soon
+	}
 	if d.disk != nil {
 		fail("disk tier", d.disk.Close())
 	}

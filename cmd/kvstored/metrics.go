@@ -33,6 +33,7 @@ type arenaStats struct {
 
 type storeStats struct {
 	Recovering     bool                        `json:"recovering"`
+	RecoverFailed  uint64                      `json:"recover_failed"` // scans of the disk tier
 	Chunks         int64                       `json:"chunks"`
 	Placeholders   int64                       `json:"placeholders"`
 	IndexBytes     int64                       `json:"index_bytes"`
@@ -56,7 +57,7 @@ func (d *daemon) stats() daemonStats {
 		},
 		Server: d.server.Stats(),
 		Store: storeStats{
-			Recovering: s.Recovering, Chunks: s.Chunks, Placeholders: s.Placeholders, IndexBytes: s.IndexBytes,
+			Recovering: s.Recovering, RecoverFailed: s.RecoverFailed, Chunks: s.Chunks, Placeholders: s.Placeholders, IndexBytes: s.IndexBytes,
 			ProtectedBytes: s.Ledger.ProtectedBytes, ClassBytes: make(map[string]int64),
 			Inconsistent: s.Inconsistent, Corrupt: s.Corrupt,
 			Tiers: s.Tiers, Loads: s.Loads, LoadFailed: s.LoadFailed, Written: s.Written,

@@ -35,6 +35,20 @@ func (t *Tree) Add(space Hash, chain []Hash, from int, set Loc) error {
 	return nil
 }
 
+// Check says whether Add would take the chain, and changes nothing.
+func (t *Tree) Check(space Hash, chain []Hash) error {
+	if len(chain) == 0 {
+		return nil
+	}
+	s := t.ids[space]
+	var p place
+	if s != 0 {
+		p = t.follow(t.spaces[s].root, chain)
+	}
+	_, err := t.check(s, chain, p.depth)
+	return err
+}
+
 // place is how far a chain could be followed: depth chunks, the last n of
 // them in run. n is 0 at a virtual run only.
 type place struct {

@@ -245,11 +245,11 @@ func (w *world) operate(t *Tree, m model, src source) error {
 	case op < 12:
 		chain := w.chain(n)
 		from := src.IntN(len(chain) + 2)
-		return same(t.Add(space, chain, from, set), m.add(space, chain, from, set))
+		return same(checkAndAdd(t, space, chain, from, set), m.add(space, chain, from, set))
 	case op < 14 && !w.honest: // a chain that is wrong somewhere, mostly
 		chain := w.chain(n)
 		chain[src.IntN(len(chain))] = hash(src.IntN(len(w.parent)))
-		return same(t.Add(space, chain, 0, set), m.add(space, chain, 0, set))
+		return same(checkAndAdd(t, space, chain, 0, set), m.add(space, chain, 0, set))
 	case op < 38:
 		return same(t.Insert(space, hash(w.parent[n]), hash(n), set), m.insert(space, hash(w.parent[n]), hash(n), set))
 	case op < 40 && !w.honest:
@@ -286,6 +286,16 @@ func (w *world) operate(t *Tree, m model, src source) error {
 		}
 	}
 	return nil
+}
+
+// checkAndAdd is Add, unless Check foretold something else.
+func checkAndAdd(t *Tree, space Hash, chain []Hash, from int, set Loc) error {
+	said := t.Check(space, chain)
+	err := t.Add(space, chain, from, set)
+	if (said == nil) != (err == nil) {
+		return fmt.Errorf("check said %v, then add %v", said, err)
+	}
+	return err
 }
 
 func same(err error, ok bool) error {

@@ -57,7 +57,7 @@ func (ps *pins) open(c *session, name string, age time.Duration) (*pin, error) {
 		return nil, refuse(wire.StatusOverBudget, "pin: this connection has %d; unpin some first", maxLive)
 	}
 	p := &pin{session: c, name: name, refs: make(map[ledger.ID]tier.Ref)}
-	p.expiry = time.AfterFunc(age, func() { ps.expire(p) })
+	p.expiry = time.AfterFunc(age, func() { c.during(func() { ps.expire(p) }) })
 	c.join()
 	ps.mu.byName[name] = append(ps.mu.byName[name], p)
 	if own == nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/kvstored/kvstored/key"
 )
 
-// PinRequest protects what is in DRAM or on disk of a chain under a name.
+// PinRequest protects what is in DRAM of a chain under a name.
 type PinRequest struct {
 	Chain        Chain
 	LookupID     string

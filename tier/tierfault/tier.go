@@ -56,10 +56,18 @@ func (f *faulty) ask(ctx context.Context, op Op, ks []key.Key) (Fault, error) {
 	f.mu.calls[op]++
 	f.mu.Unlock()
 	fault := f.hook(Call{Op: op, N: n, Keys: ks})
-	if err := fault.wait(ctx); err != nil {
-		return fault, fmt.Errorf("%s: %s: %w", f.Name(), op, err)
+	if fault.Late {
+		return fault, nil
 	}
-	return fault, nil
+	return fault, f.wait(ctx, op, fault)
+}
+
+// wait lets the time pass that fault wants.
+func (f *faulty) wait(ctx context.Context, op Op, fault Fault) error {
+	if err := fault.wait(ctx); err != nil {
+		return fmt.Errorf("%s: %s: %w", f.Name(), op, err)
+	}
+	return nil
 }
 
 // fail is the error a fault ends op with, nil for none.
@@ -102,6 +110,12 @@ func (f *faulty) Get(ctx context.Context, k key.Key, a tier.Allocator) (arena.Bl
 	b, err := f.Tier.Get(ctx, k, a)
 	if err == nil && fault.Corrupt {
 		b.Bytes()[b.Len()/2] ^= 1
+	}
+	if err == nil && fault.Late {
+		if err = f.wait(ctx, Get, fault); err != nil {
+			b.Release()
+			return arena.Block{}, err
+		}
 	}
 	return b, err
 }

@@ -1,0 +1,140 @@
+package disk
+
+import (
+	"context"
+	"math"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier"
+)
+
+// Where the database may not even delete, a deletion fails and waits: it does
+// not keep the committer busy, and nothing waits for it, the end least of all.
+func TestDeleteWithoutRoom(t *testing.T) {
+	o := testOptions(t.TempDir())
+	m := newMemory(t)
+	d, stop := start(t, o, nil)
+	mustPut(t, d, m, 1, 100_000)
+	mustPut(t, d, m, 2, 100_000)
+	stop()
+
+	d, err := Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.db.floor = math.MaxInt64 // as if the file system were full
+	ran := make(chan error, 1)
+	go func() { ran <- d.Run(context.Background()) }()
+	recoverAll(t, d)
+	wantErr(t, d.Delete(context.Background(), []key.Key{keyOf(1)}), tier.ErrNoSpace)
+	before := d.commits.commits.Load()
+	time.Sleep(100 * time.Millisecond)
+	if n := d.commits.commits.Load() - before; n > 3 {
+		t.Errorf("%d commits while there was nothing new to commit", n)
+	}
+	wantErr(t, put(t, d, m, 3, 100_000), tier.ErrNoSpace)
+	mustGet(t, d, m, 2, 100_000)
+	ended := make(chan error, 1)
+	go func() { ended <- d.Close() }()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("the tier does not close")
+	}
+	if err := <-ran; err != nil {
+		t.Error(err)
+	}
+}
+
+// stubborn is a deletion that the database has no room for yet.
+type stubborn struct {
+	c    *committer
+	free atomic.Bool
+	done chan struct{}
+}
+
+func (s *stubborn) apply(*batch) error {
+	if !s.free.Load() {
+		return tier.ErrNoSpace
+	}
+	return nil
+}
+
+func (s *stubborn) committed(err error) {
+	if err != nil {
+		s.c.again(s)
+		return
+	}
+	close(s.done)
+}
+
+// What could not be committed is made up for once it can, though nothing else
+// is to be committed.
+func TestCommitAgain(t *testing.T) {
+	d, _ := start(t, testOptions(t.TempDir()), nil)
+	s := &stubborn{c: d.commits, done: make(chan struct{})}
+	if err := d.commits.add(s); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(10 * time.Millisecond)
+	s.free.Store(true)
+	select {
+	case <-s.done:
+	case <-time.After(10 * time.Second):
+		t.Fatal("it was never tried again")
+	}
+}
+
+// The pieces of a lone transfer are under way together.
+func TestPiecesOverlap(t *testing.T) {
+	d := newDevice(2, time.Second)
+	ctx, cancel := context.WithCancel(context.Background())
+	ran := make(chan error, 1)
+	go func() { ran <- d.run(ctx) }()
+	time.Sleep(10 * time.Millisecond) // both workers sleep
+	f := &meeting{met: make(chan struct{})}
+	done := make(chan error, 1)
+	x := &transfer{file: f, buf: make([]byte, 4*pieceBytes), end: told(done)}
+	if err := d.submit(x); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	cancel()
+	if err := <-ran; err != nil {
+		t.Error(err)
+	}
+	select {
+	case <-f.met:
+	default:
+		t.Error("never were two pieces of one transfer in the device at once")
+	}
+}
+
+// meeting is a file in which a read waits a while for a second one.
+type meeting struct {
+	file
+	in   atomic.Int64
+	once sync.Once
+	met  chan struct{}
+}
+
+func (f *meeting) ReadAt(p []byte, _ int64) (int, error) {
+	if f.in.Add(1) == 2 {
+		f.once.Do(func() { close(f.met) })
+	}
+	defer f.in.Add(-1)
+	select {
+	case <-f.met:
+	case <-time.After(500 * time.Millisecond):
+	}
+	return len(p), nil
+}

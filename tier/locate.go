@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
@@ -16,6 +17,10 @@ const settleBatch = 256
 // askBatch is how many keys a tier is asked about at most at a time while it
 // is still being scanned.
 const askBatch = 64
+
+// askFor bounds how long a lookup asks it: the connection waits meanwhile, and
+// a shorter prefix is always an answer.
+const askFor = 50 * time.Millisecond
 
 // Count is chunks and the tokens in them.
 type Count struct {
@@ -108,6 +113,8 @@ func measure(c *key.Chain, at []uint8, search Set) Match {
 // ask extends what is known of c by what the disk tier has but has not yet
 // handed over.
 func (s *Stack) ask(ctx context.Context, c *key.Chain, sc *scratch, known *int) error {
+	probe, cancel := context.WithTimeout(ctx, askFor)
+	defer cancel()
 	var have [askBatch]bool
 	batch := 1 // most prompts that are not known are not there at all
 	for i := c.Skip; i < c.Len(); {
@@ -118,7 +125,7 @@ func (s *Stack) ask(ctx context.Context, c *key.Chain, sc *scratch, known *int) 
 		ks := sc.chain(c, i, min(i+batch, c.Len()))
 		batch = min(2*batch, askBatch)
 		clear(have[:])
-		if err := s.tiers[Disk].Contains(ctx, ks, have[:len(ks)]); err != nil {
+		if err := s.tiers[Disk].Contains(probe, ks, have[:len(ks)]); err != nil {
 			s.log.Debug().Err(err).Msg("the disk tier does not say what it has")
 			return ctx.Err() // otherwise it has nothing: the prefix ends here
 		}

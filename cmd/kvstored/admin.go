@@ -11,6 +11,17 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
+// listenAdmin takes the admin address, before anything is served.
+func (d *daemon) listenAdmin() (err error) {
+	if d.cfg.Admin.Listen == "" {
+		return nil
+	}
+	if d.admin, err = net.Listen("tcp", d.cfg.Admin.Listen); err != nil {
+		return fmt.Errorf("admin.listen %s: %w; choose another address, or leave it empty to turn it off", d.cfg.Admin.Listen, err)
+	}
+	return nil
+}
+
 // serveAdmin answers metrics and health over HTTP until ctx ends.
 func (d *daemon) serveAdmin(ctx context.Context) error {
 	mux := http.NewServeMux()
@@ -23,13 +34,9 @@ func (d *daemon) serveAdmin(ctx context.Context) error {
 		}
 		fmt.Fprintln(w, "ready")
 	})
-	l, err := net.Listen("tcp", d.cfg.Admin.Listen)
-	if err != nil {
-		return fmt.Errorf("admin.listen %s: %w; choose another address, or leave it empty to turn it off", d.cfg.Admin.Listen, err)
-	}
 	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
 	defer context.AfterFunc(ctx, func() { _ = srv.Close() })()
-	if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+	if err := srv.Serve(d.admin); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("admin: %w", err)
 	}
 	return nil

@@ -34,7 +34,8 @@ type daemon struct {
 	cfg        config.Config
 	log        zerolog.Logger
 	listener   *net.UnixListener
-	socket     os.FileInfo // of the listener, to remove no other's
+	socket     os.FileInfo  // of the listener, to remove no other's
+	admin      net.Listener // nil: no admin listener
 	arena      *arena.Arena
 	quarantine *arena.Quarantine // with direct puts; otherwise nil
 	cpu        *cpu.Tier
@@ -59,6 +60,9 @@ func newDaemon(cfg config.Config, log zerolog.Logger) (d *daemon, err error) {
 		return d, err
 	}
 	if d.socket, err = os.Lstat(cfg.Listen.Socket); err != nil {
+		return d, err
+	}
+	if err = d.listenAdmin(); err != nil {
 		return d, err
 	}
 	if err = d.makeArena(); err != nil {
@@ -201,7 +205,7 @@ func (d *daemon) run(ctx context.Context) error {
 	defer stopServing()
 	context.AfterFunc(below, stopServing) // a failed worker ends the daemon
 	clients.Go(func() error { return d.server.Serve(serving, d.listener) })
-	if d.cfg.Admin.Listen != "" {
+	if d.admin != nil {
 		clients.Go(func() error { return d.serveAdmin(serving) })
 	}
 	d.log.Info().Str("socket", d.cfg.Listen.Socket).Str("admin", d.cfg.Admin.Listen).Msg("serving")
@@ -238,6 +242,9 @@ func (d *daemon) close() {
 	}
 	if d.stack != nil {
 		d.stack.Wait() // nobody asks any more; what was asked for ends soon
+	}
+	if d.admin != nil {
+		fail("admin listener", d.admin.Close())
 	}
 	if d.disk != nil {
 		fail("disk tier", d.disk.Close())

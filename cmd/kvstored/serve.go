@@ -21,12 +21,15 @@ import (
 func serveCommand() *cobra.Command {
 	var path string
 	cmd := &cobra.Command{
-		Use:   "serve",
+		Use:   "serve [FILE]",
 		Short: "Run the daemon",
 		Long: `Run the daemon until SIGTERM or SIGINT: then it lets go of its clients, writes
 what is unwritten to disk and ends. A second signal ends it at once.`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				path = args[0]
+			}
 			cfg, err := loadConfig(path)
 			if err != nil {
 				return err

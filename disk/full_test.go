@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/kvstored/kvstored/key"
@@ -94,29 +95,31 @@ func TestCommitAgain(t *testing.T) {
 
 // The pieces of a lone transfer are under way together.
 func TestPiecesOverlap(t *testing.T) {
-	d := newDevice(2, time.Second)
-	ctx, cancel := context.WithCancel(context.Background())
-	ran := make(chan error, 1)
-	go func() { ran <- d.run(ctx) }()
-	time.Sleep(10 * time.Millisecond) // both workers sleep
-	f := &meeting{met: make(chan struct{})}
-	done := make(chan error, 1)
-	x := &transfer{file: f, buf: make([]byte, 4*pieceBytes), end: told(done)}
-	if err := d.submit(x); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
-	cancel()
-	if err := <-ran; err != nil {
-		t.Error(err)
-	}
-	select {
-	case <-f.met:
-	default:
-		t.Error("never were two pieces of one transfer in the device at once")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		d := newDevice(2, time.Second)
+		ctx, cancel := context.WithCancel(context.Background())
+		ran := make(chan error, 1)
+		go func() { ran <- d.run(ctx) }()
+		synctest.Wait() // both workers sleep
+		f := &meeting{met: make(chan struct{})}
+		done := make(chan error, 1)
+		x := &transfer{file: f, buf: make([]byte, 4*pieceBytes), end: told(done)}
+		if err := d.submit(x); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		cancel()
+		if err := <-ran; err != nil {
+			t.Error(err)
+		}
+		select {
+		case <-f.met:
+		default:
+			t.Error("never were two pieces of one transfer in the device at once")
+		}
+	})
 }
 
 // meeting is a file in which a read waits a while for a second one.

@@ -122,3 +122,43 @@ func TestDeleteDuringLoad(t *testing.T) {
 		})
 	}
 }
+
+// What is deleted while it is written, and stored again meanwhile, ends up in
+// both tiers: the first write must not take the second one's chunk back.
+func TestStoreAgainWhileWritten(t *testing.T) {
+	for name, late := range map[string]bool{"before the write": false, "after the write": true} {
+		for kind, mode := range map[string]tier.WriteMode{"an entry": tier.WriteThrough, "a victim": tier.WriteBack} {
+			t.Run(kind+" "+name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					gate := make(chan struct{})
+					puts := 0
+					r := newRig(t, options{write: tier.WriteOptions{Mode: mode}, hook: func(c tierfault.Call) tierfault.Fault {
+						if c.Op != tierfault.Put {
+							return tierfault.Fault{}
+						}
+						if puts++; puts > 1 {
+							return tierfault.Fault{}
+						}
+						return tierfault.Fault{Until: gate, Late: late}
+					}})
+					c := r.putChain(1, 1)
+					if mode == tier.WriteBack {
+						r.evict()
+					}
+					synctest.Wait() // the first write waits at the gate
+					if _, err := r.Delete(t.Context(), tiertest.Keys(c, 0, 1)); err != nil {
+						t.Error(err)
+					}
+					r.put(c, 0, 1, size)
+					if mode == tier.WriteBack {
+						r.evict()
+					}
+					synctest.Wait()
+					close(gate)
+					r.flush()
+					r.wantOnDisk(c, 0)
+				})
+			})
+		}
+	}
+}

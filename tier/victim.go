@@ -39,8 +39,11 @@ func (w *writer) pushVictim(v Victim) bool {
 	for target := range w.mu.flushes {
 		gen = min(gen, target-1)
 	}
-	w.mu.ready.push(writeTask{rec: v.Record, ref: Ref{Block: v.Block}, victim: true, gen: gen})
-	w.mu.victims[v.Key] = false
+	w.mu.evicted++
+	w.mu.ready.push(writeTask{rec: v.Record, ref: Ref{Block: v.Block}, victim: w.mu.evicted, gen: gen})
+	vs := w.mu.victims[v.Key]
+	vs.unwritten++
+	w.mu.victims[v.Key] = vs
 	w.mu.open[gen]++
 	w.more()
 	return true
@@ -63,8 +66,19 @@ func (w *writer) recall(ks []key.Key) {
 		return
 	}
 	for _, k := range ks {
-		if _, ok := w.mu.victims[k]; ok {
-			w.mu.victims[k] = true
+		if vs, ok := w.mu.victims[k]; ok {
+			vs.recalled = w.mu.evicted
+			w.mu.victims[k] = vs
 		}
 	}
+}
+
+// written forgets one victim of a key; called with the mutex held.
+func (w *writer) written(k key.Key) {
+	vs := w.mu.victims[k]
+	if vs.unwritten--; vs.unwritten > 0 {
+		w.mu.victims[k] = vs
+		return
+	}
+	delete(w.mu.victims, k)
 }

@@ -79,7 +79,9 @@ type writer struct {
 		ready   ring[writeTask]      // protected, in order of commit
 		dirty   ring[dirtyKey]       // resident, not protected, no room in ready yet
 		queued  map[key.Key]struct{} // selective: what is in dirty or being written, to be there once
-		victims map[key.Key]recalled // what DRAM has evicted and is not yet written
+		writing map[key.Key]struct{} // one write a key at a time
+		victims map[key.Key]victims  // what DRAM has evicted and is not yet written
+		evicted uint64               // victims so far
 		behind  int64                // bytes of dirty
 		watched bool                 // a worker waits for the budget
 		gen     uint64               // what is enqueued now belongs to this flush generation
@@ -96,12 +98,16 @@ type writer struct {
 type writeTask struct {
 	rec    Record // of an entry of DRAM only the key, until it is written
 	ref    Ref
-	victim bool // no entry of DRAM any more: only the block is left
+	victim uint64 // which victim: only the block is left; 0 = an entry of DRAM
 	gen    uint64
 }
 
-// recalled is whether a victim was deleted before it was written.
-type recalled bool
+// victims are those of one key: a chunk that is deleted and stored again can
+// be evicted again before its first life is written.
+type victims struct {
+	unwritten int
+	recalled  uint64 // those up to this one were deleted
+}
 
 type dirtyKey struct {
 	key  key.Key
@@ -120,7 +126,8 @@ func newWriter(s *Stack, p Place, o WriteOptions) *writer {
 	w.mu.open = make(map[uint64]int)
 	w.mu.flushes = make(map[uint64]struct{})
 	w.mu.queued = make(map[key.Key]struct{})
-	w.mu.victims = make(map[key.Key]recalled)
+	w.mu.writing = make(map[key.Key]struct{})
+	w.mu.victims = make(map[key.Key]victims)
 	return w
 }
 
@@ -173,6 +180,11 @@ func (w *writer) unwatch() {
 // write stores one chunk below and lets go of it.
 func (w *writer) write(ctx context.Context, t writeTask) {
 	defer w.letGo(t)
+	if !w.alone(ctx, t.rec.Key) {
+		w.count.drop(DropStopped, uint32(t.ref.Block.Len()))
+		return
+	}
+	defer w.done(t.rec.Key)
 	rec, ok := w.record(t)
 	if !ok {
 		return
@@ -182,7 +194,7 @@ func (w *writer) write(ctx context.Context, t writeTask) {
 		return
 	}
 	if err := w.put(ctx, Entry{Record: rec, Block: t.ref.Block}); err != nil {
-		if errors.Is(err, errChanged) && !t.victim {
+		if errors.Is(err, errChanged) && t.victim == 0 {
 			w.stack.dropCorrupt(ctx, rec.Key)
 		}
 		w.count.drop(dropReason(err), rec.Size)
@@ -197,22 +209,52 @@ func (w *writer) write(ctx context.Context, t writeTask) {
 	}
 }
 
+// alone waits until nobody else writes a key; false if ctx ended first. Two
+// at a time are two lives of it, with a delete between them: the second would
+// take what the first has just written for its own, and the first then takes
+// it back.
+func (w *writer) alone(ctx context.Context, k key.Key) bool {
+	for {
+		w.mu.Lock()
+		if _, busy := w.mu.writing[k]; !busy {
+			w.mu.writing[k] = struct{}{}
+			w.mu.Unlock()
+			return true
+		}
+		change := w.changed()
+		w.mu.Unlock()
+		select {
+		case <-change:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// done lets the next one write a key.
+func (w *writer) done(k key.Key) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.mu.writing, k)
+	w.wake()
+}
+
 // clean notes that a tier below has the chunk.
 func (w *writer) clean(t writeTask) {
-	if !t.victim {
+	if t.victim == 0 {
 		w.stack.hot.Ledger().SetDirty(t.ref.ID, false)
 	}
 }
 
 // record is what is to be written of a task; false if it was deleted.
 func (w *writer) record(t writeTask) (Record, bool) {
-	if !t.victim {
+	if t.victim == 0 {
 		e, st := w.stack.hot.Ledger().Find(t.rec.Key)
 		return HotRecord(e, t.ref.Block.Sum()), st == ledger.Resident && e.ID == t.ref.ID
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return t.rec, !bool(w.mu.victims[t.rec.Key])
+	return t.rec, t.victim > w.mu.victims[t.rec.Key].recalled
 }
 
 // takeBack deletes below what was deleted while it was being written.
@@ -226,7 +268,7 @@ func (w *writer) takeBack(ctx context.Context, k key.Key) {
 
 // letGo ends a task: its block, its budget and its part in a flush.
 func (w *writer) letGo(t writeTask) {
-	if t.victim {
+	if t.victim > 0 {
 		n := occupied(t.ref.Block)
 		t.ref.Block.Release()
 		w.uncharge(n)
@@ -236,8 +278,8 @@ func (w *writer) letGo(t writeTask) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if t.victim {
-		delete(w.mu.victims, t.rec.Key)
+	if t.victim > 0 {
+		w.written(t.rec.Key)
 	} else {
 		delete(w.mu.queued, t.rec.Key)
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 // errHung says that the device ended nothing for the whole I/O timeout.
-var errHung = fmt.Errorf("the device does not answer: %w", os.ErrDeadlineExceeded)
+var errHung = fmt.Errorf("the device %w: %w", tier.ErrHung, os.ErrDeadlineExceeded)
 
 // patience is how many I/O timeouts an operation waits while the device is
 // slow but ends requests of others.

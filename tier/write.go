@@ -264,6 +264,9 @@ var errChanged = fmt.Errorf("the payload changed in memory: %w", ErrCorrupt)
 
 // put stores e, evicting below where there is no room.
 func (w *writer) put(ctx context.Context, e Entry) error {
+	if isOff(w.to) {
+		return fmt.Errorf("write to %s: %w", w.place, ErrOff)
+	}
 	if !e.Block.Verify() {
 		return fmt.Errorf("write to %s: %w", w.place, errChanged)
 	}

@@ -149,7 +149,7 @@ func (d *daemon) makeStack() error {
 		VerifyHits: d.cfg.Arena.VerifyHits, Log: d.log.With().Str("component", "stack").Logger(),
 	}
 	if d.disk != nil { // a nil *disk.Tier would be a tier
-		o.Disk = d.disk
+		o.Disk = tier.WithBreaker(d.disk, tier.BreakerOptions{Log: o.Log})
 	}
 	d.stack = tier.NewStack(o)
 	return nil

@@ -70,6 +70,7 @@ type writer struct {
 	minHits uint8
 	workers int
 	work    chan struct{} // capacity 1: there may be work for one more worker
+	grown   chan struct{} // capacity 1: the tier may be above its high watermark
 	// maxBehind bounds, for those who wait for it, what is neither written
 	// nor protected.
 	maxBehind int64
@@ -115,7 +116,7 @@ func newWriter(s *Stack, p Place, o WriteOptions) *writer {
 	if w.workers == 0 {
 		w.workers = defaultWorkers
 	}
-	w.work = make(chan struct{}, 1)
+	w.work, w.grown = make(chan struct{}, 1), make(chan struct{}, 1)
 	w.maxBehind = s.hot.Stats().CapacityBytes / behindShare
 	w.mu.open = make(map[uint64]int)
 	w.mu.flushes = make(map[uint64]struct{})
@@ -139,7 +140,32 @@ func (w *writer) run(ctx context.Context) error {
 			}
 		})
 	}
+	if res, bounded := w.to.(Resident); bounded {
+		g.Go(func() error { return w.keepWatermark(ctx, res) })
+	}
 	return g.Wait()
+}
+
+// keepWatermark evicts below ahead of the writes, so that they find room.
+func (w *writer) keepWatermark(ctx context.Context, res Resident) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-w.grown:
+			if !isOff(res) {
+				w.trim(ctx, res, 0)
+			}
+		}
+	}
+}
+
+// filled wakes keepWatermark.
+func (w *writer) filled() {
+	select {
+	case w.grown <- struct{}{}:
+	default:
+	}
 }
 
 // take returns the next chunk to write.
@@ -191,6 +217,7 @@ func (w *writer) write(ctx context.Context, t writeTask) {
 	}
 	w.stack.settleRecords(w.place, []Record{rec})
 	w.count.add(&w.count.written, rec.Size)
+	w.filled()
 	w.clean(t)
 	if _, ok := w.record(t); !ok { // Delete came by before there was anything to delete
 		w.takeBack(ctx, rec.Key)

@@ -341,3 +341,22 @@ func TestWriteToBothTiers(t *testing.T) {
 		}
 	})
 }
+
+// The disk is kept below its high watermark ahead of the writes: none of them
+// has to ask for room.
+func TestDiskIsTrimmedAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := tiertest.NewMemory("disk", 40*size)
+		r := newRig(t, options{disk: disk})
+		for i := range 30 {
+			r.putChain(uint64(i), 4)
+			synctest.Wait()
+			if used := disk.Stats().UsedBytes; used > 38*size {
+				t.Fatalf("%d chunks of 40 are in use", used/size)
+			}
+		}
+		if st := disk.Stats(); st.Evictions < 60 {
+			t.Errorf("%d evictions", st.Evictions)
+		}
+	})
+}

@@ -40,6 +40,9 @@ type WriteOptions struct {
 	Mode    WriteMode
 	MinHits int // for WriteSelective
 	Workers int // writes at a time per tier; 0 = 32
+	// DiskBytesPerDay bounds what is written to the disk, against wear, with
+	// bursts of up to an hour's share; 0 = unlimited.
+	DiskBytesPerDay int64
 }
 
 // defaultWorkers is enough small chunks at a time that their records are
@@ -69,6 +72,7 @@ type writer struct {
 	mode    WriteMode
 	minHits uint8
 	workers int
+	budget  *budget
 	work    chan struct{} // capacity 1: there may be work for one more worker
 	grown   chan struct{} // capacity 1: the tier may be above its high watermark
 	// maxBehind bounds, for those who wait for it, what is neither written
@@ -112,6 +116,10 @@ type dirtyKey struct {
 
 func newWriter(s *Stack, p Place, o WriteOptions) *writer {
 	w := &writer{stack: s, to: s.tiers[p], place: p, mode: o.Mode, workers: o.Workers}
+	w.budget = newBudget(0)
+	if p == Disk {
+		w.budget = newBudget(o.DiskBytesPerDay)
+	}
 	w.minHits = uint8(min(o.MinHits, 255))
 	if w.workers == 0 {
 		w.workers = defaultWorkers
@@ -207,7 +215,13 @@ func (w *writer) write(ctx context.Context, t writeTask) {
 		w.clean(t)
 		return
 	}
-	if err := w.put(ctx, Entry{Record: rec, Block: t.ref.Block}); err != nil {
+	err := errBudget
+	if w.budget.take(rec.Size) {
+		if err = w.put(ctx, Entry{Record: rec, Block: t.ref.Block}); err != nil {
+			w.budget.giveBack(rec.Size)
+		}
+	}
+	if err != nil {
 		if errors.Is(err, errChanged) && !t.victim {
 			w.stack.dropCorrupt(ctx, rec.Key)
 		}

@@ -73,6 +73,13 @@ func (f faultyFile) WriteAt(p []byte, off int64) (int, error) {
 	return f.file.WriteAt(p, off)
 }
 
+func (f faultyFile) Sync() error {
+	if err := f.f.gate(); err != nil {
+		return err
+	}
+	return f.file.Sync()
+}
+
 func TestDeviceErrors(t *testing.T) {
 	o := testOptions(t.TempDir())
 	f := newFaulty(t, o.Path)

@@ -44,7 +44,9 @@ func claim(dir, set string) (lock *os.File, gotSet string, err error) {
 			_, _ = rand.Read(id[:]) // never fails
 			gotSet = hex.EncodeToString(id[:])
 		}
-		err = writeMarker(dir, gotSet)
+		if err = writeMarker(dir, gotSet); err == nil {
+			err = errors.Join(syncPath(dir), syncPath(filepath.Dir(dir))) // the names
+		}
 	}
 	if err == nil && set != "" && set != gotSet {
 		err = fmt.Errorf("disk: %s belongs to the set %s, not to %s: it is another tier's; choose another path", dir, gotSet, set)
@@ -105,6 +107,12 @@ func (a attempts) begin() (failed int, err error) {
 	}
 	failed, _ = strconv.Atoi(string(bytes.TrimSpace(text)))
 	return failed, writeFile(a.path, strconv.AppendInt(nil, int64(failed+1), 10))
+}
+
+// exhaust makes the next start count as one too many. If that cannot be
+// written the next start tries once more.
+func (a attempts) exhaust() {
+	_ = writeFile(a.path, strconv.AppendInt(nil, maxFailedStarts, 10))
 }
 
 // succeeded forgets the failures.

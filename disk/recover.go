@@ -24,6 +24,7 @@ type scan struct {
 	active  atomic.Bool // there may be records that the ledger does not have yet
 	records atomic.Uint64
 	lost    atomic.Uint64 // records dropped: damaged, pointing nowhere, overwritten
+	newer   atomic.Uint64 // records of a newer program, passed over
 	evicted atomic.Uint64 // entries dropped because the capacity is smaller now
 	mu      struct {
 		sync.Mutex
@@ -65,19 +66,27 @@ func (s *scan) unlessForgotten(k key.Key, fn func() bool) bool {
 // It holds about 120 bytes an entry while it runs. Run must be running.
 //
 // Until it is over, Put writes to new segments only, and Get and Contains ask
-// the database for what the ledger does not know. A scan ended by ctx leaves
-// the tier in that state; call Recover again.
+// the database for what the ledger does not know. A scan ended by ctx or by a
+// device in trouble leaves the tier in that state; call Recover again. A
+// database that cannot be read to its end is another matter, since it never
+// will be: the tier makes do with what could be read, and the next Open moves
+// the database aside.
 func (t *Tier) Recover(ctx context.Context, emit func([]tier.Record)) error {
 	if err := t.usable(ctx); err != nil {
 		return fmt.Errorf("disk: recover: %w", err)
 	}
 	if !t.scan.active.Load() {
-		t.db.tries.succeeded()
+		t.db.succeeded()
 		return nil
 	}
 	entries, lost, err := t.readRecords(ctx)
-	if err != nil {
+	switch {
+	case ctx.Err() != nil || isEnvironment(err):
 		return fmt.Errorf("disk: recover: %w", err)
+	case err != nil:
+		t.db.giveUp()
+		t.log.Error().Err(err).Int("read", len(entries)).
+			Msg("the disk tier's database is damaged; what could not be read is lost, and the next start moves the database aside")
 	}
 	entries, overlapped := resolve(entries, t.oldSegment)
 	entries, evicted := t.shrink(entries)
@@ -92,9 +101,9 @@ func (t *Tier) Recover(ctx context.Context, emit func([]tier.Record)) error {
 	t.scan.mu.Lock()
 	t.scan.mu.deleted = nil
 	t.scan.mu.Unlock()
-	t.db.tries.succeeded()
+	t.db.succeeded()
 	t.log.Info().Int("entries", len(entries)).Int("lost", len(lost)+len(overlapped)).Int("evicted", len(evicted)).
-		Int("orphan_segments", len(orphans)).Msg("recovered")
+		Uint64("newer", t.scan.newer.Load()).Int("orphan_segments", len(orphans)).Msg("recovered")
 	t.emit(entries, emit)
 	// The entries are all there whatever becomes of the empty files.
 	if err := t.call(ctx, func() error { return t.segments.unlink(orphans) }, nil); err != nil {
@@ -104,16 +113,19 @@ func (t *Tier) Recover(ctx context.Context, emit func([]tier.Record)) error {
 }
 
 // readRecords collects the records of earlier processes, and the keys of those
-// that cannot be read.
+// that are damaged. Records of a newer program are passed over: Open refuses
+// what this one must not touch, so those are single ones, left for that
+// program to find. Their room is given to others.
 func (t *Tier) readRecords(ctx context.Context) (entries []record.Entry, lost []key.Key, err error) {
 	t.scan.records.Store(0)
+	t.scan.newer.Store(0)
 	first := t.commits.first
 	err = t.db.scan(ctx, func(k, v []byte) error {
 		t.scan.records.Add(1)
 		var e record.Entry
 		switch err := record.DecodeEntry(&e, k, v); {
 		case errors.Is(err, record.ErrNewer):
-			return err
+			t.scan.newer.Add(1)
 		case err != nil:
 			if k, ok := record.ParseEntryKey(k); ok {
 				lost = append(lost, k)

@@ -2,6 +2,7 @@ package disk
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/kvstored/kvstored/tier"
@@ -105,24 +106,42 @@ func (t *Tier) maintain(ctx context.Context) error {
 }
 
 // Sync makes everything Put so far survive a power failure: the extents, then
-// the records.
+// the records. A device may take its time for that and end nothing else
+// meanwhile, so only ctx bounds it.
 func (t *Tier) Sync(ctx context.Context) error {
 	if err := t.usable(ctx); err != nil {
-		return err
+		return fmt.Errorf("disk: sync: %w", err)
 	}
-	return t.call(ctx, func() error {
-		for _, g := range t.segments.all() {
-			if !g.dirty.Swap(false) {
-				continue
-			}
-			if err := g.file.Sync(); err != nil {
-				g.dirty.Store(true)
-				return err
-			}
+	c := t.start(t.sync, nil)
+	err := error(nil)
+	select {
+	case err = <-c.done:
+	case <-ctx.Done():
+		err = ctx.Err()
+	case <-t.ended:
+		err = tier.ErrClosed
+	}
+	if err != nil {
+		t.dev.cancel(&c.transfer, err)
+		return fmt.Errorf("disk: sync: %w", err)
+	}
+	return nil
+}
+
+func (t *Tier) sync() error {
+	for _, g := range t.segments.all() {
+		if !g.dirty.Swap(false) {
+			continue
 		}
-		if err := syncPath(t.o.Path); err != nil { // the files' names
+		if err := g.file.Sync(); err != nil {
+			g.dirty.Store(true)
 			return err
 		}
-		return t.db.sync()
-	}, nil)
+	}
+	for _, dir := range []string{t.o.Path, t.o.Meta} { // the files' names
+		if err := syncPath(dir); err != nil {
+			return err
+		}
+	}
+	return t.db.sync()
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // errHung says that the device ended nothing for the whole I/O timeout.
-var errHung = fmt.Errorf("the device does not answer: %w", os.ErrDeadlineExceeded)
+var errHung = fmt.Errorf("the device %w: %w", tier.ErrHung, os.ErrDeadlineExceeded)
 
 // patience is how many I/O timeouts an operation waits while the device is
 // slow but ends requests of others.
@@ -39,15 +39,14 @@ func (t *Tier) Run(ctx context.Context) error {
 
 	// Commits go on until the device has handed over its last transfers.
 	commits, stopCommits := context.WithCancel(context.WithoutCancel(ctx))
-	defer stopCommits()
+	committed := make(chan error, 1)
+	go func() { committed <- t.commits.run(commits) }()
 	var g errgroup.Group
-	g.Go(func() error {
-		defer stopCommits()
-		return t.dev.run(ctx)
-	})
-	g.Go(func() error { return t.commits.run(commits) })
+	g.Go(func() error { return t.dev.run(ctx) })
 	g.Go(func() error { return t.maintain(ctx) })
-	return g.Wait()
+	err := g.Wait()
+	stopCommits()
+	return errors.Join(err, t.wait(context.Background(), committed, nil))
 }
 
 // wait returns what done says, or gives up with ctx or a device that hangs.
@@ -91,6 +90,18 @@ func (t *Tier) wait(ctx context.Context, done <-chan error, x *transfer) error {
 
 func (t *Tier) progress() uint64 { return t.dev.progress.Load() + t.commits.progress.Load() }
 
+// within gives up on fn after d; fn goes on by itself.
+func within(d time.Duration, fn func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- fn() }()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(d):
+		return fmt.Errorf("after %v: %w", d, errHung)
+	}
+}
+
 // calling is work that may hang with the device.
 type calling struct {
 	transfer
@@ -108,10 +119,16 @@ func (c *calling) finish(err error) {
 // call runs fn as the device's work, so that it cannot hang the caller. after
 // runs once fn is over or will not run, however the caller fared.
 func (t *Tier) call(ctx context.Context, fn func() error, after func()) error {
+	c := t.start(fn, after)
+	return t.wait(ctx, c.done, &c.transfer)
+}
+
+// start is call without the waiting.
+func (t *Tier) start(fn func() error, after func()) *calling {
 	c := &calling{done: make(chan error, 1), after: after}
 	c.transfer.call, c.end = fn, c
 	if err := t.dev.submit(&c.transfer); err != nil {
 		c.finish(err)
 	}
-	return t.wait(ctx, c.done, &c.transfer)
+	return c
 }

@@ -60,6 +60,7 @@ func (t *Tier) Stats() tier.Stats {
 			"recovering":           flag(t.scan.active.Load()),
 			"recover_scanned":      t.scan.records.Load(),
 			"recover_lost":         t.scan.lost.Load(),
+			"recover_newer":        t.scan.newer.Load(),
 			"recover_evicted":      t.scan.evicted.Load(),
 		},
 	}

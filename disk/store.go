@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -35,6 +36,8 @@ type store struct {
 	db    *badger.DB
 	floor int64 // file system space below which nothing is written
 	tries attempts
+
+	unreadable atomic.Bool // the next start is to move it aside
 }
 
 // storeOptions sizes Badger for records of about 120 bytes: memtables as
@@ -263,8 +266,21 @@ func (s *store) bytes() (total int64) {
 }
 
 func (s *store) close() error {
-	s.tries.succeeded()
+	s.succeeded()
 	return s.db.Close()
+}
+
+// succeeded says that this start got through.
+func (s *store) succeeded() {
+	if !s.unreadable.Load() {
+		s.tries.succeeded()
+	}
+}
+
+// giveUp makes the next start begin with an empty database.
+func (s *store) giveUp() {
+	s.unreadable.Store(true)
+	s.tries.exhaust()
 }
 
 // storeLog passes Badger's messages on. What it calls information is detail here.

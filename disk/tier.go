@@ -2,6 +2,7 @@ package disk
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -111,7 +112,7 @@ func (t *Tier) openAll(f folder) error {
 		return err
 	}
 	if empty {
-		t.db.tries.succeeded() // nothing to read that could end the process
+		t.db.succeeded() // nothing to read that could end the process
 	}
 	t.scan.active.Store(!empty || len(t.segments.all()) > 0)
 	return t.look()
@@ -140,11 +141,16 @@ func sameDir(a, b string) bool {
 	return errX == nil && errY == nil && os.SameFile(x, y)
 }
 
-// release lets go of what open took.
+// release lets go of what open took. A database that hangs with its device is
+// left behind, and the locks with it: nobody else may open what this process
+// may still write.
 func (t *Tier) release() error {
 	var err error
 	if t.db != nil {
-		err = t.db.close()
+		if err = within(t.o.IOTimeout, t.db.close); errors.Is(err, errHung) {
+			t.log.Error().Err(err).Msg("the database does not close; it is left as a crash would leave it")
+			return err
+		}
 	}
 	if t.segments != nil {
 		t.segments.close()

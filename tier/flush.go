@@ -16,13 +16,14 @@ const (
 	DropTierOff                     // the tier is switched off after failures
 	DropNoSpace                     // the tier had no room and could make none
 	DropCorrupt                     // the payload no longer had its checksum
+	DropBudget                      // the daily write budget was spent
 	DropFailed                      // any other error of the tier
 	DropStopped                     // the daemon stopped before
 	dropReasons
 )
 
 func (r DropReason) String() string {
-	return [...]string{"queue_full", "tier_off", "no_space", "corrupt", "failed", "stopped"}[r]
+	return [...]string{"queue_full", "tier_off", "no_space", "corrupt", "write_budget", "failed", "stopped"}[r]
 }
 
 // MarshalText makes a reason a key of a JSON object.
@@ -34,6 +35,8 @@ func dropReason(err error) DropReason {
 		return DropTierOff
 	case errors.Is(err, ErrNoSpace), errors.Is(err, ErrTooLarge):
 		return DropNoSpace
+	case errors.Is(err, errBudget):
+		return DropBudget
 	case errors.Is(err, ErrCorrupt):
 		return DropCorrupt
 	case errors.Is(err, context.Canceled):

@@ -74,6 +74,7 @@ func (sc *scratch) chain(c *key.Chain, from, to int) []key.Key {
 
 // Match looks the chain up in the index, in memory only, except that while
 // the disk tier is still being scanned it is asked for what is not yet known.
+// What only a tier has that is switched off does not count.
 func (s *Stack) Match(ctx context.Context, c *key.Chain, search Set) (Match, error) {
 	sc := borrow(c.Len())
 	defer sc.give()
@@ -83,7 +84,7 @@ func (s *Stack) Match(ctx context.Context, c *key.Chain, search Set) (Match, err
 			return Match{}, err
 		}
 	}
-	return measure(c, sc.at[:known], search), nil
+	return measure(c, sc.at[:known], search&^s.off()), nil
 }
 
 // locate copies the location bits of the known part of c into at.

@@ -36,6 +36,9 @@ func (s *Stack) recover(ctx context.Context) error {
 		s.recovering.Store(false) // also if it failed: lookups must not wait for a tier in trouble
 		if err == nil {
 			s.log.Info().Int("chunks", n).Msg("disk tier recovered")
+			for _, w := range s.writers {
+				w.filled() // a smaller capacity, or other watermarks
+			}
 			return nil
 		}
 		s.count.recoverFailed.Add(1)

@@ -35,6 +35,7 @@ type options struct {
 	verify   int
 	disk     *tiertest.Memory // nil: a new one of 64 MiB
 	hook     tierfault.Hook   // in front of the disk
+	breaker  *tier.BreakerOptions
 	remote   tier.Tier
 	lone     bool // DRAM only
 	idle     bool // the test calls start
@@ -79,6 +80,9 @@ func newRig(t *testing.T, o options) *rig {
 		r.below = r.disk
 		if o.hook != nil {
 			r.below = tierfault.Wrap(r.disk, o.hook)
+		}
+		if o.breaker != nil {
+			r.below = tier.WithBreaker(r.below, *o.breaker)
 		}
 		so.Disk = r.below
 	}

@@ -103,5 +103,6 @@ type Stats struct {
 	Evictions        uint64            `json:"evictions"`
 	EvictedBytes     uint64            `json:"evicted_bytes"`
 	Corrupt          uint64            `json:"corrupt"`            // entries dropped because their bytes were wrong
+	Off              bool              `json:"off"`                // switched off after failures
 	Counters         map[string]uint64 `json:"counters,omitempty"` // whatever else the tier counts
 }

@@ -13,6 +13,10 @@ func (w *writer) takeVictim(v Victim) bool {
 		w.count.add(&w.count.filtered, v.Size)
 		return false
 	}
+	if isOff(w.to) {
+		w.count.drop(DropTierOff, v.Size)
+		return false
+	}
 	n := occupied(v.Block)
 	if err := w.stack.hot.Ledger().Charge(ledger.Daemon, ledger.Unwritten, n); err != nil {
 		w.count.drop(DropQueueFull, v.Size)

@@ -40,6 +40,9 @@ type WriteOptions struct {
 	Mode    WriteMode
 	MinHits int // for WriteSelective
 	Workers int // writes at a time per tier; 0 = 32
+	// DiskBytesPerDay bounds what is written to the disk, against wear, with
+	// bursts of up to an hour's share; 0 = unlimited.
+	DiskBytesPerDay int64
 }
 
 // defaultWorkers is enough small chunks at a time that their records are
@@ -69,7 +72,9 @@ type writer struct {
 	mode    WriteMode
 	minHits uint8
 	workers int
+	budget  *budget
 	work    chan struct{} // capacity 1: there may be work for one more worker
+	grown   chan struct{} // capacity 1: the tier may be above its high watermark
 	// maxBehind bounds, for those who wait for it, what is neither written
 	// nor protected.
 	maxBehind int64
@@ -117,11 +122,15 @@ type dirtyKey struct {
 
 func newWriter(s *Stack, p Place, o WriteOptions) *writer {
 	w := &writer{stack: s, to: s.tiers[p], place: p, mode: o.Mode, workers: o.Workers}
+	w.budget = newBudget(0)
+	if p == Disk {
+		w.budget = newBudget(o.DiskBytesPerDay)
+	}
 	w.minHits = uint8(min(o.MinHits, 255))
 	if w.workers == 0 {
 		w.workers = defaultWorkers
 	}
-	w.work = make(chan struct{}, 1)
+	w.work, w.grown = make(chan struct{}, 1), make(chan struct{}, 1)
 	w.maxBehind = s.hot.Stats().CapacityBytes / behindShare
 	w.mu.open = make(map[uint64]int)
 	w.mu.flushes = make(map[uint64]struct{})
@@ -146,7 +155,32 @@ func (w *writer) run(ctx context.Context) error {
 			}
 		})
 	}
+	if res, bounded := w.to.(Resident); bounded {
+		g.Go(func() error { return w.keepWatermark(ctx, res) })
+	}
 	return g.Wait()
+}
+
+// keepWatermark evicts below ahead of the writes, so that they find room.
+func (w *writer) keepWatermark(ctx context.Context, res Resident) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-w.grown:
+			if !isOff(res) {
+				w.trim(ctx, res, 0)
+			}
+		}
+	}
+}
+
+// filled wakes keepWatermark.
+func (w *writer) filled() {
+	select {
+	case w.grown <- struct{}{}:
+	default:
+	}
 }
 
 // take returns the next chunk to write.
@@ -193,7 +227,13 @@ func (w *writer) write(ctx context.Context, t writeTask) {
 		w.clean(t)
 		return
 	}
-	if err := w.put(ctx, Entry{Record: rec, Block: t.ref.Block}); err != nil {
+	err := errBudget
+	if w.budget.take(rec.Size) {
+		if err = w.put(ctx, Entry{Record: rec, Block: t.ref.Block}); err != nil {
+			w.budget.giveBack(rec.Size)
+		}
+	}
+	if err != nil {
 		if errors.Is(err, errChanged) && t.victim == 0 {
 			w.stack.dropCorrupt(ctx, rec.Key)
 		}
@@ -203,6 +243,7 @@ func (w *writer) write(ctx context.Context, t writeTask) {
 	}
 	w.stack.settleRecords(w.place, []Record{rec})
 	w.count.add(&w.count.written, rec.Size)
+	w.filled()
 	w.clean(t)
 	if _, ok := w.record(t); !ok { // Delete came by before there was anything to delete
 		w.takeBack(ctx, rec.Key)
@@ -306,6 +347,9 @@ var errChanged = fmt.Errorf("the payload changed in memory: %w", ErrCorrupt)
 
 // put stores e, evicting below where there is no room.
 func (w *writer) put(ctx context.Context, e Entry) error {
+	if isOff(w.to) {
+		return fmt.Errorf("write to %s: %w", w.place, ErrOff)
+	}
 	if !e.Block.Verify() {
 		return fmt.Errorf("write to %s: %w", w.place, errChanged)
 	}

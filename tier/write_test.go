@@ -341,3 +341,64 @@ func TestWriteToBothTiers(t *testing.T) {
 		}
 	})
 }
+
+// The disk is kept below its high watermark ahead of the writes: none of them
+// has to ask for room.
+func TestDiskIsTrimmedAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := tiertest.NewMemory("disk", 40*size)
+		r := newRig(t, options{disk: disk})
+		for i := range 30 {
+			r.putChain(uint64(i), 4)
+			synctest.Wait()
+			if used := disk.Stats().UsedBytes; used > 38*size {
+				t.Fatalf("%d chunks of 40 are in use", used/size)
+			}
+		}
+		if st := disk.Stats(); st.Evictions < 60 {
+			t.Errorf("%d evictions", st.Evictions)
+		}
+	})
+}
+
+// What the daily budget does not allow stays in DRAM, is counted, and has its
+// chance when it is evicted: by then there may be some budget again.
+func TestWriteBudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const hour = 8 * size
+		r := newRig(t, options{write: tier.WriteOptions{DiskBytesPerDay: 24 * hour}})
+		c := r.putChain(1, 12)
+		synctest.Wait()
+		r.wantWritten(8, 0, map[tier.DropReason]uint64{tier.DropBudget: 4})
+		r.wantIn(c, 12, 0)
+		time.Sleep(15 * time.Minute) // two more
+		r.putChain(2, 4)
+		synctest.Wait()
+		r.wantWritten(10, 0, map[tier.DropReason]uint64{tier.DropBudget: 6})
+		time.Sleep(24 * time.Hour) // an hour's share is saved up, no more
+		r.evict()
+		synctest.Wait()
+		r.wantWritten(16, 0, map[tier.DropReason]uint64{tier.DropBudget: 6})
+		r.flush()
+	})
+}
+
+// A write that fails costs no budget.
+func TestWriteBudgetOfFailures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, options{
+			write: tier.WriteOptions{DiskBytesPerDay: 24 * 4 * size, Workers: 1},
+			hook: func(c tierfault.Call) tierfault.Fault {
+				if c.Op == tierfault.Put && c.N < 20 {
+					return tierfault.Fault{Err: errors.New("no")}
+				}
+				return tierfault.Fault{}
+			},
+		})
+		r.putChain(1, 20)
+		synctest.Wait()
+		r.putChain(2, 4)
+		synctest.Wait()
+		r.wantWritten(4, 0, map[tier.DropReason]uint64{tier.DropFailed: 20})
+	})
+}

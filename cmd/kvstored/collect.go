@@ -42,6 +42,7 @@ var (
 	descEvicted     = desc("tier_evicted_bytes_total", "Bytes evicted.", "tier")
 	descGetBytes    = desc("tier_read_bytes_total", "Payload bytes read from a tier.", "tier")
 	descPutBytes    = desc("tier_written_bytes_total", "Payload bytes written to a tier.", "tier")
+	descOff         = desc("tier_off", "1 while a tier is switched off after failures.", "tier")
 	descTierOther   = desc("tier_counter", "Other numbers of a tier, by name.", "tier", "name")
 
 	descLoads      = desc("loads_total", "Chunks brought up to DRAM.", "tier")
@@ -127,6 +128,11 @@ func collectTier(name string, t tier.Stats, gauge gaugeFunc, counter counterFunc
 	gauge(descUsed, float64(t.UsedBytes), name)
 	gauge(descCapacity, float64(t.CapacityBytes), name)
 	gauge(descLargestFree, float64(t.LargestFreeBytes), name)
+	off := 0.0
+	if t.Off {
+		off = 1
+	}
+	gauge(descOff, off, name)
 	counter(descEvictions, t.Evictions, name)
 	counter(descEvicted, t.EvictedBytes, name)
 	counter(descGetBytes, t.GetBytes, name)

@@ -145,11 +145,11 @@ func (d *daemon) makeStack() error {
 		return fmt.Errorf("write.mode: %w", err)
 	}
 	o := tier.Options{
-		Hot: d.cpu, Write: tier.WriteOptions{Mode: mode, MinHits: d.cfg.Write.MinHits},
+		Hot: d.cpu, Write: tier.WriteOptions{Mode: mode, MinHits: d.cfg.Write.MinHits, DiskBytesPerDay: int64(d.cfg.Disk.WriteBudget)},
 		VerifyHits: d.cfg.Arena.VerifyHits, Log: d.log.With().Str("component", "stack").Logger(),
 	}
 	if d.disk != nil { // a nil *disk.Tier would be a tier
-		o.Disk = d.disk
+		o.Disk = tier.WithBreaker(d.disk, tier.BreakerOptions{Log: o.Log})
 	}
 	d.stack = tier.NewStack(o)
 	return nil

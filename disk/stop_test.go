@@ -1,0 +1,96 @@
+package disk
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/dgraph-io/badger/v4"
+
+	"github.com/kvstored/kvstored/internal/record"
+	"github.com/kvstored/kvstored/tier"
+)
+
+// A sync that takes longer than the I/O timeout while nothing else ends is
+// slow, not hung.
+func TestSlowSync(t *testing.T) {
+	o := testOptions(t.TempDir())
+	o.IOTimeout = 20 * time.Millisecond
+	f := newFaulty(t, o.Path)
+	d, _ := start(t, o, f)
+	m := newMemory(t)
+	mustPut(t, d, m, 1, 100_000)
+	hang := make(chan struct{})
+	f.set(nil, hang)
+	time.AfterFunc(10*o.IOTimeout, func() { close(hang) })
+	if err := d.Sync(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+
+	mustPut(t, d, m, 2, 100_000)
+	f.set(nil, make(chan struct{}))
+	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+	defer cancel()
+	wantErr(t, d.Sync(ctx), context.DeadlineExceeded)
+	f.mu.Lock()
+	close(f.hang)
+	f.mu.Unlock()
+}
+
+func TestWithin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		begun := time.Now()
+		wantErr(t, within(time.Second, func() error { <-release; return nil }), tier.ErrHung)
+		if took := time.Since(begun); took != time.Second {
+			t.Errorf("gave up after %v", took)
+		}
+		close(release)
+		no := errors.New("no")
+		wantErr(t, within(time.Second, func() error { return no }), no)
+	})
+}
+
+// A record of a newer program is passed over and counted: it keeps neither
+// the scan from ending nor the tier from evicting.
+func TestNewerRecordIsPassedOver(t *testing.T) {
+	o := testOptions(t.TempDir())
+	m := newMemory(t)
+	d, stop := start(t, o, nil)
+	for i := range 40 {
+		mustPut(t, d, m, i, mib)
+	}
+	var e record.Entry
+	if _, err := d.db.entry(keyOf(3), &e); err != nil {
+		t.Fatal(err)
+	}
+	dbKey := record.EntryKey(keyOf(3))
+	newer := record.AppendEntry(nil, &e)
+	newer[0] = record.EntryVersion + 1
+	body := newer[:record.EntryBytes-8]
+	newer = binary.LittleEndian.AppendUint64(body, xxhash.Sum64(slices.Concat(dbKey[:], body)))
+	if err := d.db.db.Update(func(txn *badger.Txn) error { return txn.Set(dbKey[:], newer) }); err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	d, _ = start(t, o, nil)
+	if got := recoverAll(t, d); len(got) != 39 {
+		t.Fatalf("recovered %d of 40", len(got))
+	}
+	if c := d.Stats().Counters; c["recover_newer"] != 1 || c["recover_lost"] != 0 {
+		t.Errorf("counters %v", c)
+	}
+	wantErr(t, get(t, d, m, 3, mib), tier.ErrNotFound)
+	out, err := d.Trim(context.Background(), 20*mib, nil)
+	if err != nil || len(out) == 0 {
+		t.Fatalf("evicted %d: %v", len(out), err)
+	}
+	mustPut(t, d, m, 3, mib)
+	mustGet(t, d, m, 3, mib)
+	checkBooks(t, d)
+}

@@ -1,0 +1,310 @@
+package tier
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/key"
+)
+
+// ErrHung is the failure of a tier that answers nobody: one opens a breaker.
+var ErrHung = errors.New("does not answer")
+
+// BreakerOptions say when a tier in trouble is left alone, and how long.
+type BreakerOptions struct {
+	Failures int           // in a row that open the breaker; 0 = 5
+	Pause    time.Duration // until the first probe; 0 = 1 s. Each probe that fails doubles it
+	PauseMax time.Duration // up to this; 0 = 30 s
+	// Timeout bounds each call of a tier that does not itself answer ErrHung
+	// in time; 0 = none. It covers what a Get waits for memory.
+	Timeout time.Duration
+	Log     zerolog.Logger
+}
+
+// WithBreaker returns t behind a breaker, which keeps a tier in trouble out of
+// everybody's way: after some failures in a row, or one ErrHung, calls fail
+// with ErrOff at once. After a pause one call at a time is let through as a
+// probe; the first that succeeds ends it.
+//
+// What a tier that works says as well is no failure: a miss, no room, wrong
+// bytes, or a context that ended. Of a bounded tier Contains is memory only
+// and always let through, and only Get, Put and Sync can probe: the others
+// may succeed without the device. Recover has pauses of its own.
+//
+// The result is a Resident or a Recoverer exactly if t is.
+func WithBreaker(t Tier, o BreakerOptions) Tier {
+	orDuration := func(p *time.Duration, d time.Duration) {
+		if *p == 0 {
+			*p = d
+		}
+	}
+	if o.Failures == 0 {
+		o.Failures = 5
+	}
+	orDuration(&o.Pause, time.Second)
+	orDuration(&o.PauseMax, 30*time.Second)
+	b := &breaker{Tier: t, o: o}
+	res, bounded := t.(Resident)
+	rec, lasting := t.(Recoverer)
+	b.bounded = bounded
+	switch {
+	case bounded && lasting:
+		return struct {
+			*breaker
+			breakerResidency
+			breakerRecovery
+		}{b, breakerResidency{b, res}, breakerRecovery{b, rec}}
+	case bounded:
+		return struct {
+			*breaker
+			breakerResidency
+		}{b, breakerResidency{b, res}}
+	case lasting:
+		return struct {
+			*breaker
+			breakerRecovery
+		}{b, breakerRecovery{b, rec}}
+	}
+	return b
+}
+
+// breaker is the part that every tier has. Its mutex is a leaf.
+type breaker struct {
+	Tier
+	o       BreakerOptions
+	bounded bool
+
+	mu struct {
+		sync.Mutex
+		open    bool
+		probing bool          // one call is through
+		turn    uint64        // counts openings and closings: verdicts of calls begun before are void
+		failed  int           // in a row, while closed
+		pause   time.Duration // of now, while open
+		since   time.Time
+		probeAt time.Time // when a probe may go
+		opened  uint64
+		refused uint64
+	}
+}
+
+// pass is the leave to make one call.
+type pass struct {
+	turn  uint64
+	probe bool
+}
+
+// Off reports whether a call would be refused now.
+func (b *breaker) Off() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.mu.open && (b.mu.probing || time.Now().Before(b.mu.probeAt))
+}
+
+// admit lets a call pass, or refuses it. canProbe says that its success
+// proves that the tier works.
+func (b *breaker) admit(op string, canProbe bool) (pass, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.mu.open {
+		return pass{turn: b.mu.turn}, nil
+	}
+	if !canProbe || b.mu.probing || time.Now().Before(b.mu.probeAt) {
+		b.mu.refused++
+		return pass{}, fmt.Errorf("%s: %s: %w", b.Name(), op, ErrOff)
+	}
+	b.mu.probing = true
+	return pass{turn: b.mu.turn, probe: true}, nil
+}
+
+// verdict is what a call proves about its tier.
+type verdict uint8
+
+const (
+	provesNothing verdict = iota
+	provesGood
+	provesBad
+	provesHung
+)
+
+func (b *breaker) judge(ctx context.Context, err error) verdict {
+	switch {
+	case err == nil:
+		return provesGood
+	case errors.Is(err, ErrHung):
+		return provesHung
+	case ctx.Err() != nil:
+		return provesNothing
+	case errors.Is(err, ErrNotFound) && !b.bounded:
+		return provesGood // somebody had to be asked
+	}
+	for _, fine := range []error{ErrNotFound, ErrNoSpace, ErrCorrupt, ErrTooLarge, ErrClosed, ErrOverBudget, ErrOff, context.Canceled} {
+		if errors.Is(err, fine) {
+			return provesNothing
+		}
+	}
+	return provesBad
+}
+
+// settle draws the conclusions from a call that was let pass.
+func (b *breaker) settle(p pass, v verdict, err error) {
+	switch was, open, changed := b.count(p, v); {
+	case changed && open:
+		b.o.Log.Error().Err(err).Str("tier", b.Name()).Dur("probe_in", b.o.Pause).
+			Msg("tier is switched off after failures; everything goes on without it until it works again")
+	case changed:
+		b.o.Log.Info().Str("tier", b.Name()).Dur("was_off", was).Msg("tier works again")
+	}
+}
+
+// count reports whether the breaker opened or closed, and for how long it was open.
+func (b *breaker) count(p pass, v verdict) (was time.Duration, open, changed bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if p.turn != b.mu.turn {
+		return 0, b.mu.open, false
+	}
+	if p.probe {
+		b.mu.probing = false
+	}
+	switch {
+	case v == provesNothing:
+	case v == provesGood:
+		b.mu.failed = 0
+		changed = p.probe
+	case p.probe:
+		b.mu.pause = min(2*b.mu.pause, b.o.PauseMax)
+		b.mu.probeAt = time.Now().Add(b.mu.pause)
+	default:
+		b.mu.failed++
+		changed = v == provesHung || b.mu.failed >= b.o.Failures
+	}
+	if !changed {
+		return 0, b.mu.open, false
+	}
+	b.mu.turn++
+	b.mu.open = !p.probe
+	if b.mu.open {
+		b.mu.opened++
+		b.mu.pause, b.mu.since = b.o.Pause, time.Now()
+		b.mu.probeAt = b.mu.since.Add(b.mu.pause)
+	}
+	return time.Since(b.mu.since), b.mu.open, true
+}
+
+// guard makes a call whose success proves something only if canProbe.
+func (b *breaker) guard(ctx context.Context, op string, canProbe bool, call func(context.Context) error) error {
+	p, err := b.admit(op, canProbe)
+	if err != nil {
+		return err
+	}
+	bounded, cancel := ctx, context.CancelFunc(func() {})
+	if b.o.Timeout > 0 {
+		bounded, cancel = context.WithTimeoutCause(ctx, b.o.Timeout, ErrHung)
+	}
+	defer cancel()
+	err = call(bounded)
+	if err != nil && ctx.Err() == nil && bounded.Err() != nil {
+		err = fmt.Errorf("%w within %v: %w", ErrHung, b.o.Timeout, err)
+	}
+	v := b.judge(ctx, err)
+	if v == provesGood && !canProbe {
+		v = provesNothing
+	}
+	b.settle(p, v, err)
+	return err
+}
+
+func (b *breaker) Contains(ctx context.Context, ks []key.Key, have []bool) error {
+	if b.bounded {
+		return b.Tier.Contains(ctx, ks, have)
+	}
+	return b.guard(ctx, "contains", true, func(ctx context.Context) error { return b.Tier.Contains(ctx, ks, have) })
+}
+
+func (b *breaker) Get(ctx context.Context, k key.Key, a Allocator) (block arena.Block, err error) {
+	err = b.guard(ctx, "get", true, func(ctx context.Context) (err error) {
+		block, err = b.Tier.Get(ctx, k, a)
+		return err
+	})
+	return block, err
+}
+
+func (b *breaker) Put(ctx context.Context, e Entry) error {
+	return b.guard(ctx, "put", true, func(ctx context.Context) error { return b.Tier.Put(ctx, e) })
+}
+
+func (b *breaker) Delete(ctx context.Context, ks []key.Key) error {
+	return b.guard(ctx, "delete", !b.bounded, func(ctx context.Context) error { return b.Tier.Delete(ctx, ks) })
+}
+
+// Stats adds what the breaker counts.
+func (b *breaker) Stats() Stats {
+	st := b.Tier.Stats()
+	if st.Counters == nil {
+		st.Counters = make(map[string]uint64)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	st.Off = b.mu.open
+	st.Counters["switched_off"] = b.mu.opened
+	st.Counters["refused_while_off"] = b.mu.refused
+	return st
+}
+
+// Unwrap returns the tier behind the breaker.
+func (b *breaker) Unwrap() Tier { return b.Tier }
+
+// breakerResidency is what a bounded tier adds.
+type breakerResidency struct {
+	b  *breaker
+	to Resident
+}
+
+func (r breakerResidency) Has(k key.Key) bool { return r.to.Has(k) }
+
+func (r breakerResidency) Touch(ks []key.Key) { r.to.Touch(ks) }
+
+func (r breakerResidency) Trim(ctx context.Context, n int64, out []key.Key) ([]key.Key, error) {
+	err := r.b.guard(ctx, "trim", false, func(ctx context.Context) (err error) {
+		out, err = r.to.Trim(ctx, n, out)
+		return err
+	})
+	return out, err
+}
+
+// breakerRecovery is what a tier that outlives the process adds.
+type breakerRecovery struct {
+	b  *breaker
+	to Recoverer
+}
+
+func (r breakerRecovery) Recover(ctx context.Context, emit func([]Record)) error {
+	return r.to.Recover(ctx, emit)
+}
+
+func (r breakerRecovery) Sync(ctx context.Context) error {
+	return r.b.guard(ctx, "sync", true, func(ctx context.Context) error { return r.to.Sync(ctx) })
+}
+
+// isOff reports whether a tier is switched off.
+func isOff(t Tier) bool {
+	b, ok := t.(interface{ Off() bool })
+	return ok && b.Off()
+}
+
+// off is the tiers that are switched off.
+func (s *Stack) off() (set Set) {
+	for p := Disk; p < Places; p++ {
+		if s.tiers[p] != nil && isOff(s.tiers[p]) {
+			set |= Of(p)
+		}
+	}
+	return set
+}

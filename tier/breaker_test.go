@@ -1,0 +1,242 @@
+package tier_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier"
+	"github.com/kvstored/kvstored/tier/tierfault"
+	"github.com/kvstored/kvstored/tier/tiertest"
+)
+
+var errIO = errors.New("input/output error")
+
+// switchable fails every call of some operations while it is on.
+type switchable struct {
+	on    atomic.Bool
+	fault tierfault.Fault
+	calls atomic.Int64
+}
+
+func (s *switchable) hook(c tierfault.Call) tierfault.Fault {
+	if c.Op != tierfault.Get && c.Op != tierfault.Put && c.Op != tierfault.Sync {
+		return tierfault.Fault{}
+	}
+	s.calls.Add(1)
+	if !s.on.Load() {
+		return tierfault.Fault{}
+	}
+	return s.fault
+}
+
+// broken is a memory tier behind a fault and a breaker, with one entry in it.
+func broken(t *testing.T, f *switchable, o tier.BreakerOptions) (tier.Tier, *arena.Arena, key.Key) {
+	t.Helper()
+	a, err := arena.New(arena.Options{CapacityBytes: 4 * mib})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = a.Close() })
+	b := tier.WithBreaker(tierfault.Wrap(tiertest.NewMemory("disk", 4*mib), f.hook), o)
+	e := tiertest.NewEntry(t, a, tiertest.Chain(1, 1), 0, size)
+	defer e.Block.Release()
+	if err := b.Put(t.Context(), e); err != nil {
+		t.Fatal(err)
+	}
+	return b, a, e.Key
+}
+
+func getOnce(b tier.Tier, a *arena.Arena, k key.Key) error {
+	block, err := b.Get(context.Background(), k, tiertest.Allocator{Arena: a})
+	if err == nil {
+		block.Release()
+	}
+	return err
+}
+
+func off(t *testing.T, b tier.Tier) bool {
+	t.Helper()
+	return b.Stats().Off
+}
+
+func TestBreakerOpensAndProbes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &switchable{fault: tierfault.Fault{Err: errIO}}
+		b, a, k := broken(t, f, tier.BreakerOptions{Failures: 3, Pause: time.Second, PauseMax: 3 * time.Second, Log: zerolog.Nop()})
+		f.on.Store(true)
+		for i := range 3 {
+			if off(t, b) {
+				t.Fatalf("off after %d failures", i)
+			}
+			if err := getOnce(b, a, k); !errors.Is(err, errIO) {
+				t.Fatal(err)
+			}
+		}
+		for _, pause := range []time.Duration{1, 2, 3, 3} { // seconds; it doubles up to the most
+			before := f.calls.Load()
+			time.Sleep(pause*time.Second - time.Millisecond)
+			if err := getOnce(b, a, k); !errors.Is(err, tier.ErrOff) {
+				t.Fatalf("before the pause is over: %v", err)
+			}
+			time.Sleep(time.Millisecond)
+			if err := getOnce(b, a, k); !errors.Is(err, errIO) {
+				t.Fatalf("probe: %v", err)
+			}
+			if err := getOnce(b, a, k); !errors.Is(err, tier.ErrOff) {
+				t.Fatalf("after a failed probe: %v", err)
+			}
+			if n := f.calls.Load() - before; n != 1 {
+				t.Fatalf("%d calls came through, want the probe", n)
+			}
+		}
+		f.on.Store(false)
+		time.Sleep(3 * time.Second)
+		if err := getOnce(b, a, k); err != nil || off(t, b) {
+			t.Fatalf("a tier that works: %v, off %t", err, off(t, b))
+		}
+		if st := b.Stats(); st.Counters["switched_off"] != 1 || st.Counters["refused_while_off"] != 8 {
+			t.Errorf("counters %v", st.Counters)
+		}
+	})
+}
+
+// What a tier that works says too must not switch it off.
+func TestBreakerKeepsToFailures(t *testing.T) {
+	for _, err := range []error{tier.ErrNotFound, tier.ErrNoSpace, tier.ErrCorrupt, tier.ErrTooLarge, tier.ErrOverBudget, context.Canceled} {
+		f := &switchable{fault: tierfault.Fault{Err: err}}
+		b, a, k := broken(t, f, tier.BreakerOptions{Failures: 1, Log: zerolog.Nop()})
+		f.on.Store(true)
+		if got := getOnce(b, a, k); !errors.Is(got, err) || off(t, b) {
+			t.Errorf("%v: got %v, off %t", err, got, off(t, b))
+		}
+	}
+}
+
+// A success between failures starts the count anew; a miss proves nothing.
+func TestBreakerCountsInARow(t *testing.T) {
+	f := &switchable{fault: tierfault.Fault{Err: errIO}}
+	b, a, k := broken(t, f, tier.BreakerOptions{Failures: 2, Log: zerolog.Nop()})
+	for range 5 {
+		f.on.Store(true)
+		_ = getOnce(b, a, k)
+		f.on.Store(false)
+		if err := getOnce(b, a, k); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.on.Store(true)
+	_ = getOnce(b, a, k)
+	f.on.Store(false)
+	_ = getOnce(b, a, key.Key{})
+	f.on.Store(true)
+	_ = getOnce(b, a, k)
+	if !off(t, b) {
+		t.Error("two failures with a miss between them did not switch it off")
+	}
+}
+
+// A tier that hangs is off after one timeout, whatever else is under way; the
+// calls that hang with it end, and a probe at a time finds out.
+func TestBreakerHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &switchable{fault: tierfault.Fault{Hang: true}}
+		b, a, k := broken(t, f, tier.BreakerOptions{Timeout: 2 * time.Second, Log: zerolog.Nop()})
+		f.on.Store(true)
+		ended := make(chan error)
+		for range 20 {
+			go func() { ended <- getOnce(b, a, k) }()
+		}
+		start := time.Now()
+		for range 20 {
+			if err := <-ended; !errors.Is(err, tier.ErrHung) {
+				t.Fatal(err)
+			}
+		}
+		if took := time.Since(start); took != 2*time.Second || !off(t, b) {
+			t.Fatalf("after %v off is %t", took, off(t, b))
+		}
+		time.Sleep(time.Second)
+		go func() { ended <- getOnce(b, a, k) }() // the probe
+		synctest.Wait()
+		if err := getOnce(b, a, k); !errors.Is(err, tier.ErrOff) {
+			t.Fatalf("beside the probe: %v", err)
+		}
+		f.on.Store(false)
+		<-ended
+		time.Sleep(time.Minute)
+		if err := getOnce(b, a, k); err != nil || off(t, b) {
+			t.Fatalf("a tier that works: %v, off %t", err, off(t, b))
+		}
+	})
+}
+
+// A store over a disk that hangs for a minute under full load goes on: no
+// commit waits, victims are dropped and counted, and the disk comes back.
+func TestStackOverAHangingDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &switchable{fault: tierfault.Fault{Hang: true}}
+		r := newRig(t, options{hook: f.hook, limits: ledger.Limits{Unwritten: mib}, breaker: &tier.BreakerOptions{Timeout: 10 * time.Second, Log: zerolog.Nop()}})
+		f.on.Store(true)
+		start := time.Now()
+		seed := uint64(100)
+		store := func() {
+			r.putChain(seed, 4)
+			seed++
+		}
+		for time.Since(start) < time.Minute {
+			before := time.Now()
+			store()
+			if took := time.Since(before); took > 0 {
+				t.Fatalf("a put waited %v", took)
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		w := r.Written()[tier.Disk]
+		if w.Dropped[tier.DropTierOff].Chunks == 0 {
+			t.Errorf("dropped %v; want some because the tier was off", w.Dropped)
+		}
+		if m, err := r.Match(t.Context(), tiertest.Chain(100, 4), tier.All); err != nil || m.Chunks != 0 {
+			t.Errorf("%d chunks of a chain that was dropped are matched: %v", m.Chunks, err)
+		}
+		f.on.Store(false)
+		time.Sleep(time.Minute)
+		for range 20 {
+			store()
+			time.Sleep(time.Second)
+		}
+		if after := r.Written()[tier.Disk]; after.Written.Chunks < w.Written.Chunks+60 {
+			t.Errorf("%d chunks were written before, %d after the disk came back", w.Written.Chunks, after.Written.Chunks)
+		}
+		if r.Stats().Tiers[tier.Disk].Off {
+			t.Error("the disk works, and is off")
+		}
+	})
+}
+
+func TestBreakerConformance(t *testing.T) {
+	tiertest.Run(t, func(t *testing.T) tiertest.Subject {
+		a, err := arena.New(arena.Options{CapacityBytes: 16 * mib})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = a.Close() })
+		wrap := func(m tier.Tier) tier.Tier { return tier.WithBreaker(m, tier.BreakerOptions{Log: zerolog.Nop()}) }
+		m := tiertest.NewMemory("disk", 16*mib)
+		return tiertest.Subject{
+			Tier: wrap(m), Arena: a, Alloc: tiertest.Allocator{Arena: a},
+			Reopen: func() tier.Tier {
+				m = m.Reopen()
+				return wrap(m)
+			},
+		}
+	})
+}

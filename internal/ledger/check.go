@@ -8,7 +8,7 @@ func (l *Ledger) Check() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	b := &l.mu.book
-	sum := audit{book: b, kids: make(map[uint32]uint32), shields: make(map[uint32]uint32), held: make(map[uint32][classes]uint16)}
+	sum := audit{book: b, kids: make(map[uint32]uint32), shields: make(map[uint32]uint32), held: make(map[uint32][classes]uint16), spaces: make(map[uint32]int64)}
 	return sum.run()
 }
 
@@ -19,6 +19,7 @@ type audit struct {
 	shields map[uint32]uint32
 	held    map[uint32][classes]uint16
 	count   Stats
+	spaces  map[uint32]int64 // bytes
 	indexed uint32
 }
 
@@ -39,6 +40,9 @@ func (a *audit) run() error {
 		if err := a.entry(id); err != nil {
 			return fmt.Errorf("ledger: entry %d: %w", id, err)
 		}
+	}
+	if err := a.quotas(); err != nil {
+		return err
 	}
 	got, want := b.count, a.count
 	got.Evictions, got.EvictedBytes = 0, 0
@@ -86,6 +90,27 @@ func (a *audit) holds() error {
 	return nil
 }
 
+// quotas compares what spaces, and the quotas they are under, occupy.
+func (a *audit) quotas() error {
+	b := a.book
+	under := make(map[uint32]int64)
+	for slot, sp := range b.spaces.slots {
+		if sp.refs == 0 {
+			continue
+		}
+		if n := a.spaces[uint32(slot)]; n != sp.bytes || sp.quota != b.spaces.quotas[sp.id] {
+			return fmt.Errorf("ledger: space %x has %d bytes under quota %d, found %d under %d", sp.id, sp.bytes, sp.quota, n, b.spaces.quotas[sp.id])
+		}
+		under[sp.quota] += sp.bytes
+	}
+	for q, r := range b.ranks {
+		if q != everything && r.quota.UsedBytes != under[uint32(q)] {
+			return fmt.Errorf("ledger: quota %d counts %d bytes, found %d", q, r.quota.UsedBytes, under[uint32(q)])
+		}
+	}
+	return nil
+}
+
 // entry recounts one entry.
 func (a *audit) entry(id uint32) error {
 	b, e := a.book, a.book.entries.at(id)
@@ -119,6 +144,10 @@ func (a *audit) entry(id uint32) error {
 		}
 	}
 	a.count.UsedBytes += n
+	a.spaces[e.space] += n
+	if quota := b.spaces.slots[e.space].quota; (e.mark&quoted != 0) != (quota != 0 && e.life == resident) {
+		return fmt.Errorf("in the rank of its quota: %v, life %d, quota %d", e.mark&quoted != 0, e.life, quota)
+	}
 	if e.protected() {
 		a.count.ProtectedBytes += n
 	}

@@ -12,6 +12,11 @@
 // all its ancestors. A chunk whose parent is absent hangs below a hole,
 // which has no bytes and disappears with its last kid.
 //
+// Quotas bound what groups of spaces occupy. The entries under one are, besides
+// the policy of all, in a second one of the same kind, from which it evicts
+// while it is exceeded. So a victim costs O(1) then too, and the policy of all
+// is never made to refuse what other spaces have.
+//
 // # Locks
 //
 // One mutex, a leaf of the lock order: nothing is called under it but the

@@ -44,6 +44,7 @@ const (
 	dirty      mark = 1 << iota // differs from the tiers below
 	publishing                  // in the Publish under way, not yet in the policy
 	freed                       // gone, and Free was called
+	quoted                      // in the rank of its space's quota
 
 	hit mark = 1 << 4 // the upper half counts touches
 )
@@ -56,7 +57,7 @@ func (b *book) touch(id policy.ID) {
 	if e := b.entries.at(uint32(id)); e.mark/hit < MaxHits {
 		e.mark += hit
 	}
-	b.policy.Touch(id)
+	b.rankTouch(uint32(id))
 }
 
 func (e *entry) isHeld() bool { return e.held != [classes]uint16{} }

@@ -15,14 +15,19 @@ func (l *Ledger) Evict() (Entry, bool) {
 	defer l.unlock()
 	b := &l.mu.book
 	b.settle()
-	id, ok := b.policy.Evict(b.ok)
+	return b.evict(everything)
+}
+
+// evict takes out the next victim of rank r.
+func (b *book) evict(r uint32) (Entry, bool) {
+	id, ok := b.rankEvict(r)
 	if !ok {
 		return Entry{}, false
 	}
-	v := b.snapshot(uint32(id))
+	v, n := b.snapshot(id), uint64(b.bytes(b.entries.at(id)))
 	b.count.Evictions++
-	b.count.EvictedBytes += uint64(b.bytes(b.entries.at(uint32(id))))
-	b.condemn(uint32(id))
+	b.count.EvictedBytes += n
+	b.condemn(id)
 	return v, true
 }
 
@@ -40,7 +45,7 @@ func (l *Ledger) Remove(k key.Key) (Entry, bool) {
 	}
 	b.settle()
 	v := b.snapshot(id)
-	b.policy.Remove(v.ID)
+	b.rankRemove(id)
 	b.condemn(id)
 	return v, true
 }
@@ -89,7 +94,7 @@ func (b *book) bury(id uint32) {
 		return
 	}
 	b.count.LeavingBytes -= b.bytes(e)
-	b.count.UsedBytes -= b.bytes(e)
+	b.occupy(e, -b.bytes(e))
 	b.released = true
 	if e.kids > 0 {
 		b.hollow(id)

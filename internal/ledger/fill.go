@@ -16,7 +16,7 @@ import (
 //
 // A filling entry protects its resident ancestors as a hold does.
 //
-// The error is ErrOverBudget, ErrBusy or ErrInconsistent. A chunk that was
+// The error is ErrOverBudget, ErrOverQuota, ErrBusy or ErrInconsistent. A chunk that was
 // removed is ErrBusy while it has both kids and somebody who still reads it.
 func (l *Ledger) Begin(o Owner, c Class, k key.Key, parent key.Hash, size uint32) (ID, State, error) {
 	l.mu.Lock()
@@ -38,6 +38,9 @@ func (l *Ledger) Begin(o Owner, c Class, k key.Key, parent key.Hash, size uint32
 		return 0, Absent, err
 	}
 	n := b.sizeOf(size)
+	if err := b.admits(k.Space, n); err != nil {
+		return 0, Absent, err
+	}
 	if err := b.fits(o, c, growth{n, n, n + b.exposed(up)}); err != nil {
 		return 0, Absent, err
 	}
@@ -47,7 +50,7 @@ func (l *Ledger) Begin(o Owner, c Class, k key.Key, parent key.Hash, size uint32
 	e.fill = b.take(o, c, id)
 	b.count.Filling++
 	b.raise(id)
-	b.policy.Admit(b.hash(e.space, e.hash), n)
+	b.rankAdmit(e)
 	return ID(id), Absent, nil
 }
 
@@ -81,7 +84,7 @@ func (b *book) begin(k key.Key, id, up uint32, parent key.Hash, size uint32) uin
 	}
 	b.count.Holes--
 	b.entries.at(id).size = size
-	b.count.UsedBytes += b.sizeOf(size)
+	b.occupy(b.entries.at(id), b.sizeOf(size))
 	b.link(id, up)
 	return id
 }
@@ -108,7 +111,7 @@ func (l *Ledger) Restore(e Entry, parent key.Hash) (ID, bool) {
 	r.life, r.value = resident, e.Value
 	b.setDirty(r, e.Dirty)
 	b.count.Entries++
-	b.policy.Add(policy.ID(id), b.meta(r))
+	b.rankAdd(id)
 	if r.protected() {
 		b.raise(id)
 	}
@@ -158,7 +161,7 @@ func (l *Ledger) Abort(id ID) {
 	b.drop(e.fill)
 	b.count.Filling--
 	b.count.ProtectedBytes -= b.bytes(e)
-	b.count.UsedBytes -= b.bytes(e)
+	b.occupy(e, -b.bytes(e))
 	b.hollow(uint32(id))
 	if e.kids == 0 {
 		b.vanish(uint32(id))

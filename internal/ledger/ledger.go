@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"hash/maphash"
 	"math/rand/v2"
 	"sync"
@@ -65,14 +66,17 @@ type Limits struct{ Lease, Pin, Load, Unwritten, Total int64 }
 type Options struct {
 	CapacityBytes int64
 	Policy        policy.Policy // the ledger is its only user from now on
+	PolicyName    string        // what package policy calls it; "" is lru
+	Quotas        []int64       // bytes that groups of spaces may occupy; see Assign
 	Limits        Limits
 	SizeOf        func(size uint32) int64 // occupied bytes of a payload; nil rounds up to 4 KiB
 }
 
 // Ledger is the books of one bounded tier. It is safe for concurrent use.
 type Ledger struct {
-	capacity int64
-	mu       struct {
+	capacity  int64
+	switching sync.Mutex // held by the SetPolicy at work, before mu
+	mu        struct {
 		sync.Mutex
 		book
 	}
@@ -80,11 +84,13 @@ type Ledger struct {
 
 // book is everything the mutex guards. Its methods expect it locked.
 type book struct {
-	policy policy.Policy
-	ok     func(policy.ID) bool
-	sizeOf func(uint32) int64
-	limits Limits
-	seed   maphash.Seed
+	ranks   []rank // what goes next: of everything, then of each quota
+	name    string // of their policies
+	ok      func(policy.ID) bool
+	retired uint64 // steps of policies that were replaced
+	sizeOf  func(uint32) int64
+	limits  Limits
+	seed    maphash.Seed
 
 	entries   pages[entry] // entry 0 is nobody
 	freeEntry uint32
@@ -109,18 +115,27 @@ type book struct {
 func New(opt Options) *Ledger {
 	l := &Ledger{capacity: opt.CapacityBytes}
 	b := &l.mu.book
-	b.policy, b.limits, b.sizeOf = opt.Policy, opt.Limits, opt.SizeOf
+	b.limits, b.sizeOf = opt.Limits, opt.SizeOf
 	if b.sizeOf == nil {
 		b.sizeOf = func(n uint32) int64 { return (max(int64(n), 1) + 4095) &^ 4095 }
 	}
 	b.ok = b.acceptable
+	b.name = cmp.Or(opt.PolicyName, "lru")
+	b.ranks = []rank{{policy: opt.Policy}}
+	for _, n := range opt.Quotas {
+		p, err := policy.New(b.name, n)
+		if err != nil {
+			panic("ledger: " + err.Error()) // it made opt.Policy
+		}
+		b.ranks = append(b.ranks, rank{policy: p, quota: QuotaStats{QuotaBytes: n}})
+	}
 	b.seed = maphash.MakeSeed()
 	b.entries.grow()
 	b.index = newIndex(
 		func(id uint32) uint64 { e := b.entries.at(id); return b.hash(e.space, e.hash) },
 		func(id uint32) *uint32 { return &b.entries.at(id).next },
 	)
-	b.spaces = spaces{number: make(map[key.SpaceID]uint32), slots: make([]space, 1)}
+	b.spaces = spaces{number: make(map[key.SpaceID]uint32), slots: make([]space, 1), quotas: make(map[key.SpaceID]uint32)}
 	b.holds.init(rand.Uint64())
 	b.owners = make([]owner, 1)
 	return l
@@ -221,7 +236,7 @@ func (l *Ledger) Stats() Stats {
 	s.CapacityBytes = l.capacity
 	s.EvictableBytes = s.UsedBytes - s.ProtectedBytes - s.LeavingBytes
 	s.Owners = b.open
-	s.Steps = b.policy.Steps()
+	s.Steps = b.steps()
 	return s
 }
 

@@ -18,6 +18,7 @@ var long = flag.Int("ledger.ops", 2_000, "operations of the model test, per poli
 // rig drives a ledger and its model with the same calls.
 type rig struct {
 	t      testing.TB
+	name   string          // of the policy
 	source func(n int) int // one of n; negative when it is all over
 	real   *ledger.Ledger
 	model  *model
@@ -45,12 +46,13 @@ func newRig(t testing.TB, name string, source func(int) int) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	shadow, _ := policy.New(name, 1<<20)
 	limits := tempers[max(0, source(len(tempers)))]
 	return &rig{
-		t: t, source: source,
-		real:   ledger.New(ledger.Options{CapacityBytes: 1 << 20, Policy: p, Limits: limits}),
-		model:  newModel(shadow, limits),
+		t: t, name: name, source: source,
+		real: ledger.New(ledger.Options{
+			CapacityBytes: 1 << 20, Policy: p, PolicyName: name, Limits: limits, Quotas: []int64{quotaPages * page},
+		}),
+		model:  newModel(name, limits),
 		owners: []ledger.Owner{ledger.Daemon},
 	}
 }
@@ -76,7 +78,8 @@ func (r *rig) run() {
 	steps := []func(){
 		r.begin, r.begin, r.begin, r.begin, r.publish, r.publish, r.abort, r.hold, r.hold,
 		r.unhold, r.unhold, r.touch, r.evict, r.evict, r.remove, r.free, r.free,
-		r.owner, r.charge, r.restore, r.mark, r.look,
+		r.owner, r.charge, r.restore, r.mark, r.look, r.evictOwn, r.evictOwn,
+		func() { r.seldom(r.assign) }, func() { r.seldom(r.turn) },
 	}
 	for {
 		i := r.source(len(steps))
@@ -98,6 +101,13 @@ func (r *rig) compare() {
 	if got.Evictions != r.evicts {
 		r.t.Fatalf("%d evictions, want %d", got.Evictions, r.evicts)
 	}
+	quota := r.real.Quotas()[0]
+	if quota.UsedBytes != r.model.quotaUsed() || quota.Evictions != r.model.evictions || quota.Refused != r.model.refused {
+		r.t.Fatalf("quota %+v, want %d bytes, %d evictions, %d refused", quota, r.model.quotaUsed(), r.model.evictions, r.model.refused)
+	}
+	if free := got.CapacityBytes - got.UsedBytes; free+got.EvictableBytes+got.ProtectedBytes+got.LeavingBytes != got.CapacityBytes {
+		r.t.Fatalf("free %d and the rest do not make the capacity: %+v", free, got)
+	}
 	want.CapacityBytes, want.Evictions, want.EvictedBytes, want.Steps = 1<<20, got.Evictions, got.EvictedBytes, got.Steps
 	if got != want {
 		r.t.Fatalf("stats %+v\nwant  %+v", got, want)
@@ -111,6 +121,13 @@ func (r *rig) compare() {
 	}
 }
 
+// seldom does it once in 8 times.
+func (r *rig) seldom(do func()) {
+	if r.source(8) == 0 {
+		do()
+	}
+}
+
 func (r *rig) same(what string, got, want error) {
 	r.t.Helper()
 	if !errors.Is(got, want) || (got == nil) != (want == nil) {
@@ -118,10 +135,8 @@ func (r *rig) same(what string, got, want error) {
 	}
 }
 
-// TestModel leaves out lfu: there the touches that a Publish puts off and
-// drops are worth a frequency.
 func TestModel(t *testing.T) {
-	for _, name := range []string{"lru", "fifo", "mru"} {
+	for _, name := range policy.Names() {
 		for seed := range uint64(4) {
 			t.Run(fmt.Sprint(name, " ", seed), func(t *testing.T) {
 				t.Parallel()

@@ -5,14 +5,12 @@ import (
 
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
-	"github.com/kvstored/kvstored/policy"
 )
 
 // model is a ledger as one would write it down: maps, every sum and every
-// question answered from scratch, and its own copy of the policy, which is
-// told of everything acceptable before every Evict.
+// question answered from scratch, and the reference models of the policies.
 type model struct {
-	policy policy.Policy
+	*ranking
 	limits ledger.Limits
 	live   map[key.Key]*body // filling and resident
 	dead   []*body           // gone
@@ -39,12 +37,12 @@ type holder struct {
 
 var classes = []ledger.Class{ledger.Lease, ledger.Pin, ledger.Load, ledger.Unwritten, ledger.IO}
 
-func newModel(p policy.Policy, limits ledger.Limits) *model {
+func newModel(name string, limits ledger.Limits) *model {
 	return &model{
-		policy: p,
-		limits: limits,
-		live:   make(map[key.Key]*body),
-		owners: map[ledger.Owner]map[ledger.Class]int64{ledger.Daemon: {}},
+		ranking: newRanking(name),
+		limits:  limits,
+		live:    make(map[key.Key]*body),
+		owners:  map[ledger.Owner]map[ledger.Class]int64{ledger.Daemon: {}},
 	}
 }
 
@@ -235,12 +233,20 @@ func (m *model) begin(h holder, k key.Key, parent key.Hash, size uint32) (ledger
 	if m.cyclic(k, parent) {
 		return ledger.Absent, ledger.ErrInconsistent
 	}
-	return ledger.Absent, m.try(h, func() {
+	if m.owns(k) && occupied(size) > quotaPages*page {
+		m.refused++
+		return ledger.Absent, ledger.ErrOverQuota
+	}
+	err := m.try(h, func() {
 		m.live[k] = &body{
 			entry: ledger.Entry{Key: k, Parent: parent, Size: size}, parent: parent,
 			state: ledger.Filling, filler: h, holds: map[holder]int{h: 1},
 		}
 	}, func() { delete(m.live, k) })
+	if err == nil {
+		m.admit(k, size)
+	}
+	return ledger.Absent, err
 }
 
 func (e *body) unhold(h holder) {
@@ -265,35 +271,16 @@ func (m *model) publish(es []*body, dirty bool, keep *holder) (held int, err err
 	return held, err
 }
 
-// enlist adds es to the policy tail first, with what is resident between
-// them, and then touches their ancestors.
-func (m *model) enlist(es []*body) {
-	fresh := make(map[*body]bool)
-	for _, e := range es {
-		fresh[e] = true
-	}
-	for i := len(es) - 1; i >= 0; i-- {
-		for e := es[i]; fresh[es[i]] || e != nil && e.state == ledger.Resident; e = m.up(e) {
-			if fresh[e] {
-				delete(fresh, e)
-				e.state = ledger.Resident
-				m.policy.Add(e.entry.ID, policy.Meta{Size: occupied(e.entry.Size)})
-			} else {
-				m.policy.Touch(e.entry.ID)
-			}
-		}
-	}
-}
-
 func (m *model) hold(h holder, e *body) error {
 	return m.try(h, func() { e.holds[h]++ }, func() { e.unhold(h) })
 }
 
 // touch marks a chain as used.
 func (m *model) touch(es []*body) {
+	m.settle()
 	for i := len(es) - 1; i >= 0; i-- {
 		es[i].entry.Hits = min(es[i].entry.Hits+1, ledger.MaxHits)
-		m.policy.Touch(es[i].entry.ID)
+		m.ranking.touch(es[i])
 	}
 }
 
@@ -301,25 +288,10 @@ func (m *model) evictable(e *body) bool {
 	return e.state == ledger.Resident && len(e.holds) == 0 && !m.hasKids(e.entry.Key)
 }
 
-func (m *model) evict() *body {
-	byID := make(map[policy.ID]*body)
-	for _, e := range m.live {
-		if e.state == ledger.Resident {
-			byID[e.entry.ID] = e
-			if m.evictable(e) {
-				m.policy.Allow(e.entry.ID)
-			}
-		}
-	}
-	id, ok := m.policy.Evict(func(id policy.ID) bool { return m.evictable(byID[id]) })
-	if !ok {
-		return nil
-	}
-	m.condemn(byID[id])
-	return byID[id]
-}
+func (m *model) evict() *body { return m.evictFrom(m.all) }
 
 func (m *model) condemn(e *body) {
+	m.cut(e)
 	delete(m.live, e.entry.Key)
 	m.dead = append(m.dead, e)
 	e.undead = m.hasKids(e.entry.Key)

@@ -1,7 +1,5 @@
 package ledger
 
-import "github.com/kvstored/kvstored/policy"
-
 // An entry is protected if it is filling, held, or has a protected kid. Each
 // protected entry counts once in its parent's shield, so that a change
 // travels toward the root only as far as it changes something: holding a
@@ -32,7 +30,7 @@ func (b *book) lower(id uint32) {
 		b.count.ProtectedBytes -= b.bytes(e)
 		b.released = true
 		if e.evictable() {
-			b.policy.Allow(policy.ID(id))
+			b.rankAllow(id)
 		}
 		id = e.parent
 		if id == 0 {
@@ -98,6 +96,6 @@ func (b *book) cut(id uint32) {
 		b.lower(up)
 	case p.evictable():
 		b.released = true
-		b.policy.Allow(policy.ID(up))
+		b.rankAllow(up)
 	}
 }

@@ -1,7 +1,5 @@
 package ledger
 
-import "github.com/kvstored/kvstored/policy"
-
 // Publish makes filling entries resident and gives back their charges. ids is
 // one chain in prefix order, gaps allowed. The policy gets the new entries
 // tail first and then a touch of their resident ancestors toward the root, so
@@ -100,10 +98,10 @@ func (b *book) climb(id, first uint32, steps *int) bool {
 			e.life = resident
 			b.count.Filling--
 			b.count.Entries++
-			b.policy.Add(policy.ID(id), b.meta(e))
+			b.rankAdd(id)
 		case e.life == resident && *steps > 0:
 			*steps--
-			b.policy.Touch(policy.ID(id))
+			b.rankTouch(id)
 		default:
 			return false
 		}
@@ -126,7 +124,7 @@ func (b *book) settle() {
 			b.pending = 0
 			return
 		}
-		b.policy.Touch(policy.ID(b.pending))
+		b.rankTouch(b.pending)
 		b.pending = e.parent
 	}
 }

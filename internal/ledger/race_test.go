@@ -3,10 +3,13 @@ package ledger_test
 import (
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 
 	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/policy"
 )
 
 // Greedy clients fill, hold and give back the same chains while the daemon
@@ -95,5 +98,104 @@ func sample(t *testing.T, l *ledger.Ledger, limits ledger.Limits, done chan stru
 			t.Errorf("over budget: %+v", s)
 			return
 		}
+	}
+}
+
+// Policies change while clients work and the daemon evicts: no entry is lost,
+// none goes twice, and what is held stays.
+func TestConcurrentSetPolicy(t *testing.T) {
+	l := newLedger(t, "lru", ledger.Limits{})
+	const clients, rounds = 4, 200
+	kept := chain(99, 3000)
+	l.Publish(fill(t, l, kept, 0), false)
+	out := make([]ledger.Entry, len(kept))
+	if n, err := l.Hold(ledger.Daemon, ledger.Pin, kept, true, out); n != len(kept) {
+		t.Fatalf("held %d: %v", n, err)
+	}
+	var wg, daemon sync.WaitGroup
+	done := make(chan struct{})
+	for c := range uint64(clients) {
+		wg.Go(func() {
+			r := rand.New(rand.NewPCG(c, 3))
+			o := l.NewOwner()
+			for range rounds {
+				client(t, l, o, r)
+			}
+			l.CloseOwner(o)
+		})
+	}
+	daemon.Go(func() { sample(t, l, ledger.Limits{Lease: 1 << 40, Pin: 1 << 40, Load: 1 << 40, Total: 1 << 40}, done) })
+	daemon.Go(func() {
+		names, steps := policy.Names(), uint64(0)
+		for i := 0; ; i++ {
+			select {
+			case <-done:
+				return
+			default:
+			}
+			if err := l.SetPolicy(names[i%len(names)]); err != nil {
+				t.Error(err)
+			}
+			s := l.Stats()
+			if s.Steps < steps {
+				t.Errorf("%d steps, %d before", s.Steps, steps)
+			}
+			steps = s.Steps
+		}
+	})
+	wg.Wait()
+	close(done)
+	daemon.Wait()
+	have := make([]bool, len(kept))
+	if l.Lookup(kept, have); slices.Contains(have, false) {
+		t.Error("a switch lost what is pinned")
+	}
+	if err := l.Check(); err != nil {
+		t.Error(err)
+	}
+	l.Unhold(ledger.Daemon, ledger.Pin, ids(out))
+	for left := l.Stats().Entries; left > 0; left-- {
+		e, ok := l.Evict()
+		if !ok {
+			t.Fatalf("%d entries cannot be evicted", left)
+		}
+		l.Free(e.ID)
+	}
+	if s := l.Stats(); s.UsedBytes != 0 {
+		t.Errorf("something remains: %+v", s)
+	}
+}
+
+// The order of eviction survives a switch between policies of one order.
+func TestSetPolicyKeepsTheOrder(t *testing.T) {
+	l := newLedger(t, "lru", ledger.Limits{})
+	var want []key.Key
+	for p := range uint32(40) {
+		ks := chain(p, 50)
+		l.Publish(fill(t, l, ks, 0), false)
+		slices.Reverse(ks)
+		want = append(want, ks...)
+	}
+	pinned := chain(0, 50) // the oldest: refused by an eviction, and back
+	out := make([]ledger.Entry, 50)
+	l.Hold(ledger.Daemon, ledger.Pin, pinned, false, out)
+	if e, ok := l.Evict(); !ok || e.Key != want[50] {
+		t.Fatalf("evicted %v, %v", e.Key, ok)
+	}
+	want = append(want[:50:50], want[51:]...)
+	for _, name := range []string{"fifo", "lru"} {
+		if err := l.SetPolicy(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.Unhold(ledger.Daemon, ledger.Pin, ids(out))
+	if got := evictAll(t, l); !slices.Equal(got, want) {
+		t.Error("another order")
+	}
+	if err := l.SetPolicy("lifo"); err == nil {
+		t.Error("a policy that there is not")
+	}
+	if got := l.PolicyName(); got != "lru" {
+		t.Errorf("the policy is %s", got)
 	}
 }

@@ -11,6 +11,7 @@ import (
 type spaces struct {
 	number map[key.SpaceID]uint32 // few; no pointers in it
 	slots  []space
+	quotas map[key.SpaceID]uint32 // of those that are under one, in use or not
 	free   []uint32
 	last   uint32 // the one asked for last: chains are of one space
 }
@@ -19,6 +20,9 @@ type space struct {
 	id   key.SpaceID
 	refs uint32
 	mix  uint64 // seeded hash of id, goes into the hash of every key in it
+
+	quota uint32 // the rank of its quota; 0 for none
+	bytes int64  // occupied by its entries
 }
 
 // noSpace is the slot nobody uses; an entry never names it.
@@ -44,7 +48,7 @@ func (s *spaces) ref(id key.SpaceID, seed maphash.Seed) uint32 {
 			n = uint32(len(s.slots))
 			s.slots = append(s.slots, space{})
 		}
-		s.slots[n] = space{id: id, mix: maphash.Bytes(seed, id[:])}
+		s.slots[n] = space{id: id, mix: maphash.Bytes(seed, id[:]), quota: s.quotas[id]}
 		s.number[id] = n
 		s.last = n
 	}

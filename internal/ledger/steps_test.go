@@ -85,6 +85,7 @@ func (r *rig) abort() {
 	es, ids := r.fills()
 	if len(es) > 0 {
 		r.real.Abort(ids[0])
+		r.model.cut(es[0])
 		delete(r.model.live, es[0].entry.Key)
 	}
 }
@@ -117,9 +118,8 @@ func (r *rig) hold() {
 	}
 	if touch && n > 0 {
 		r.model.touch(es)
-		for e := r.model.up(es[0]); e != nil && e.state == ledger.Resident; e = r.model.up(e) {
-			r.model.policy.Touch(e.entry.ID)
-		}
+		r.model.pending, r.model.tail = r.model.up(es[0]), nil
+		r.model.settle()
 	}
 }
 
@@ -161,6 +161,56 @@ func (r *rig) evict() {
 	}
 }
 
+// evictOwn does what a fill of the second space would.
+func (r *rig) evictOwn() {
+	for _, e := range r.model.live {
+		if e.state != ledger.Filling || e.entry.Key.Space[3] != 1 {
+			continue
+		}
+		got, over, ok := r.real.EvictOwn(e.entry.ID)
+		r.quotaVictim(got, over, ok)
+		return
+	}
+	got, ok := r.real.EvictOver()
+	over := r.model.quotaUsed() > quotaPages*page
+	r.model.refused -= map[bool]uint64{true: 1}[over && !ok] // this one does not count
+	r.quotaVictim(got, over, ok)
+}
+
+func (r *rig) quotaVictim(got ledger.Entry, over, ok bool) {
+	r.t.Helper()
+	if want := r.model.own != nil && r.model.quotaUsed() > quotaPages*page; over != want {
+		r.t.Fatalf("over quota: %v, want %v", over, want)
+	}
+	if !over {
+		return
+	}
+	want := r.model.evictFrom(r.model.own)
+	switch {
+	case ok != (want != nil), ok && got != want.entry:
+		r.t.Fatalf("EvictOwn: %+v, %v; want %v", got, ok, want)
+	case ok:
+		r.evicts++
+	default:
+		r.model.refused++
+	}
+}
+
+func (r *rig) assign() {
+	r.real.Assign(key.SpaceID{3: 1}, 0)
+	r.model.assign(r.name)
+}
+
+// turn replaces the policy.
+func (r *rig) turn() {
+	names := policy.Names()
+	r.name = names[max(0, r.source(len(names)))]
+	if err := r.real.SetPolicy(r.name); err != nil {
+		r.t.Fatal(err)
+	}
+	r.model.setPolicy(r.name)
+}
+
 func (r *rig) remove() {
 	ks := r.path()
 	k := ks[len(ks)-1]
@@ -170,7 +220,8 @@ func (r *rig) remove() {
 		r.t.Fatalf("Remove: %+v, %v; want %+v", got, ok, e)
 	}
 	if ok {
-		r.model.policy.Remove(e.entry.ID)
+		r.model.settle()
+		r.model.ranking.remove(e)
 		r.model.condemn(e)
 	}
 }
@@ -242,8 +293,9 @@ func (r *rig) restore() {
 	}
 	if ok {
 		e.entry.ID = id
+		r.model.settle()
 		r.model.live[k] = e
-		r.model.policy.Add(id, policy.Meta{Size: page})
+		r.model.add(e)
 	}
 }
 
@@ -281,6 +333,7 @@ func (r *rig) drain() {
 	for _, e := range r.model.live {
 		if e.state == ledger.Filling {
 			r.real.Abort(e.entry.ID)
+			r.model.cut(e)
 			delete(r.model.live, e.entry.Key)
 		}
 	}

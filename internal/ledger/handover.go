@@ -1,0 +1,187 @@
+package ledger
+
+import (
+	"github.com/kvstored/kvstored/policy"
+)
+
+// handOverRound is how many entries change policies under one lock. With up
+// to MaxHits touches each it takes about 100 µs.
+const handOverRound = 256
+
+// SetPolicy hands all entries over to another policy. What was to go first
+// goes first, as far as the new policy cares for order, and the touches an
+// entry had, up to MaxHits, are repeated. Ghosts stay behind.
+//
+// The ledger is usable meanwhile: entries move 256 a lock round, in the old
+// policy's own order, and each is in exactly one of the two. What has moved is
+// evicted before what has not. Holds and what they protect are not concerned.
+// Calls wait for each other.
+func (l *Ledger) SetPolicy(name string) error {
+	l.switching.Lock()
+	defer l.switching.Unlock()
+	fresh := make([]policy.Policy, len(l.mu.ranks)) // their number never changes
+	for r := range fresh {
+		room := l.capacity
+		if r != everything {
+			room = l.mu.ranks[r].quota.QuotaBytes // nor do these
+		}
+		var err error
+		if fresh[r], err = policy.New(name, room); err != nil {
+			return err
+		}
+	}
+	for r, p := range fresh {
+		l.handOver(uint32(r), p)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mu.name = name
+	return nil
+}
+
+// PolicyName is what package policy calls the present policy.
+func (l *Ledger) PolicyName() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.mu.name
+}
+
+// handOver replaces the policy of one rank. What the old one set aside as
+// refused is allowed first, because it would not say where it is otherwise;
+// what it is made to refuse again meanwhile is fetched by number at the end.
+func (l *Ledger) handOver(r uint32, to policy.Policy) {
+	h := &handover{to: to}
+	l.mu.Lock()
+	h.from = l.mu.ranks[r].policy
+	l.mu.ranks[r].policy = h
+	l.mu.Unlock()
+
+	l.eachIn(r, func(_ *book, id policy.ID) { h.Allow(id) })
+	for more := true; more; {
+		more = l.handOverRound(h)
+	}
+	l.eachIn(r, func(b *book, id policy.ID) {
+		if !h.has(id) {
+			h.from.Remove(id)
+			h.take(b, id)
+		}
+	})
+
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mu.retired += h.from.Steps()
+	l.mu.ranks[r].policy = to
+}
+
+// handOverRound moves the next entries, and reports whether there may be more.
+func (l *Ledger) handOverRound(h *handover) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for range handOverRound {
+		id, ok := h.from.Evict(func(policy.ID) bool { return true })
+		if !ok {
+			h.closed = true
+			return false
+		}
+		h.take(&l.mu.book, id)
+	}
+	return true
+}
+
+// eachIn calls do, with the lock held, for all resident entries of a rank.
+func (l *Ledger) eachIn(r uint32, do func(*book, policy.ID)) {
+	for id, more := uint32(1), true; more; {
+		l.mu.Lock()
+		b := &l.mu.book
+		end := min(id+handOverRound, b.entries.n)
+		for ; id < end; id++ {
+			e := b.entries.at(id)
+			if e.life == resident && (r == everything || e.mark&quoted != 0 && b.spaces.slots[e.space].quota == r) {
+				do(b, policy.ID(id))
+			}
+		}
+		more = id < b.entries.n
+		l.mu.Unlock()
+	}
+}
+
+// handover is a policy whose entries are on their way from one policy to
+// another.
+type handover struct {
+	from, to policy.Policy
+	moved    []uint64 // a bit for each ID that to has
+	closed   bool     // what is added goes to to
+}
+
+func (h *handover) has(id policy.ID) bool {
+	return int(id/64) < len(h.moved) && h.moved[id/64]&(1<<(id%64)) != 0
+}
+
+// set notes that to has id.
+func (h *handover) set(id policy.ID) {
+	for len(h.moved) <= int(id/64) {
+		h.moved = append(h.moved, 0)
+	}
+	h.moved[id/64] |= 1 << (id % 64)
+}
+
+// unset notes that to has not, if it had.
+func (h *handover) unset(id policy.ID) {
+	if h.has(id) {
+		h.moved[id/64] &^= 1 << (id % 64)
+	}
+}
+
+// take adds to to what from has given up.
+func (h *handover) take(b *book, id policy.ID) {
+	e := b.entries.at(uint32(id))
+	h.to.Add(id, b.meta(e))
+	for range e.mark / hit {
+		h.to.Touch(id)
+	}
+	h.set(id)
+}
+
+func (h *handover) of(id policy.ID) policy.Policy {
+	if h.has(id) {
+		return h.to
+	}
+	return h.from
+}
+
+// newcomers is where what is added goes: as long as from has older ones it
+// joins them, so that it moves after them.
+func (h *handover) newcomers() policy.Policy {
+	if h.closed {
+		return h.to
+	}
+	return h.from
+}
+
+func (h *handover) Admit(hash uint64, size int64) { h.newcomers().Admit(hash, size) }
+
+func (h *handover) Add(id policy.ID, m policy.Meta) {
+	h.newcomers().Add(id, m)
+	if h.closed {
+		h.set(id)
+	}
+}
+
+func (h *handover) Touch(id policy.ID) { h.of(id).Touch(id) }
+
+func (h *handover) Allow(id policy.ID) { h.of(id).Allow(id) }
+
+func (h *handover) Remove(id policy.ID) {
+	h.of(id).Remove(id)
+	h.unset(id)
+}
+
+func (h *handover) Evict(ok func(policy.ID) bool) (policy.ID, bool) {
+	if id, found := h.to.Evict(ok); found {
+		h.unset(id)
+		return id, true
+	}
+	return h.from.Evict(ok)
+}
+
+func (h *handover) Steps() uint64 { return h.from.Steps() + h.to.Steps() }

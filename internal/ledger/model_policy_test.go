@@ -1,0 +1,212 @@
+package ledger_test
+
+import (
+	"cmp"
+	"encoding/binary"
+	"slices"
+
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/policy"
+	"github.com/kvstored/kvstored/policy/policytest"
+)
+
+// quotaPages is what the second space may occupy, once it is under a quota.
+const quotaPages = 12
+
+// ranking is what a ledger does with its policies, over their reference
+// models.
+type ranking struct {
+	all policy.Policy
+	own policy.Policy // of the second space; nil while it is under no quota
+	in  map[*body]bool
+	// A publish leaves the touch of its ancestors to whoever uses the
+	// policies next: pending is the first of them. Only a publish that goes
+	// on below tail does not do it first, because it will have it done again.
+	pending, tail *body
+	evictions     uint64
+	refused       uint64
+}
+
+func newRanking(name string) *ranking {
+	return &ranking{all: policytest.Model(name, 1<<20), in: make(map[*body]bool)}
+}
+
+// hash need only be another for each key: the ledger's is seeded.
+func hash(k key.Key) uint64 { return binary.LittleEndian.Uint64(k.Hash[8:]) ^ uint64(k.Space[3]) }
+
+func meta(e *body) policy.Meta {
+	return policy.Meta{Hash: hash(e.entry.Key), Size: occupied(e.entry.Size)}
+}
+
+func (r *ranking) owns(k key.Key) bool { return r.own != nil && k.Space[3] == 1 }
+
+func (r *ranking) admit(k key.Key, size uint32) {
+	r.all.Admit(hash(k), occupied(size))
+	if r.owns(k) {
+		r.own.Admit(hash(k), occupied(size))
+	}
+}
+
+func (r *ranking) add(e *body) {
+	r.all.Add(e.entry.ID, meta(e))
+	if r.owns(e.entry.Key) {
+		r.quote(e)
+	}
+}
+
+func (r *ranking) quote(e *body) {
+	r.own.Add(e.entry.ID, meta(e))
+	r.in[e] = true
+}
+
+func (r *ranking) touch(e *body) {
+	r.all.Touch(e.entry.ID)
+	if r.in[e] {
+		r.own.Touch(e.entry.ID)
+	}
+}
+
+func (r *ranking) remove(e *body) {
+	r.all.Remove(e.entry.ID)
+	if r.in[e] {
+		r.own.Remove(e.entry.ID)
+		delete(r.in, e)
+	}
+}
+
+// assign puts the second space under its quota.
+func (m *model) assign(name string) {
+	if m.own != nil {
+		return
+	}
+	m.own = policytest.Model(name, quotaPages*page)
+	var es []*body
+	for _, e := range m.live {
+		if e.state == ledger.Resident && e.entry.Key.Space[3] == 1 {
+			es = append(es, e)
+		}
+	}
+	slices.SortFunc(es, func(a, b *body) int { return cmp.Compare(a.entry.ID, b.entry.ID) })
+	for _, e := range es {
+		m.quote(e)
+	}
+}
+
+// setPolicy moves everything in the order in which it would go.
+func (m *model) setPolicy(name string) {
+	byID := m.byID()
+	move := func(from policy.Policy, room int64) policy.Policy {
+		to := policytest.Model(name, room)
+		for {
+			id, ok := from.Evict(func(policy.ID) bool { return true })
+			if !ok {
+				return to
+			}
+			to.Add(id, meta(byID[id]))
+			for range byID[id].entry.Hits {
+				to.Touch(id)
+			}
+		}
+	}
+	m.all = move(m.all, 1<<20)
+	if m.own != nil {
+		m.own = move(m.own, quotaPages*page)
+	}
+}
+
+func (m *model) byID() map[policy.ID]*body {
+	ids := make(map[policy.ID]*body)
+	for _, e := range m.live {
+		if e.state == ledger.Resident {
+			ids[e.entry.ID] = e
+		}
+	}
+	return ids
+}
+
+// quotaUsed is what the second space occupies, if that is counted.
+func (m *model) quotaUsed() (n int64) {
+	if m.own == nil {
+		return 0
+	}
+	for e := range m.bodies {
+		if e.entry.Key.Space[3] == 1 {
+			n += occupied(e.entry.Size)
+		}
+	}
+	return n
+}
+
+// settle touches what a publish left.
+func (m *model) settle() {
+	for m.pending != nil && m.pending.state == ledger.Resident {
+		m.ranking.touch(m.pending)
+		m.pending = m.up(m.pending)
+	}
+	m.pending = nil
+}
+
+// cut is called for what is about to leave.
+func (m *model) cut(e *body) {
+	if m.pending == e {
+		m.pending = m.up(e)
+	}
+	if m.tail == e {
+		m.tail = nil
+	}
+}
+
+// enlist adds es to the policy tail first, and touches what is resident
+// between them; what is above them waits for settle.
+func (m *model) enlist(es []*body) {
+	if m.tail == nil || m.up(es[0]) != m.tail {
+		m.settle()
+	}
+	m.tail = nil
+	fresh := make(map[*body]bool)
+	for _, e := range es {
+		fresh[e] = true
+	}
+	for i := len(es) - 1; i >= 0; i-- {
+		if !fresh[es[i]] {
+			continue // on the way from a kid
+		}
+		for e := es[i]; e != nil && (fresh[e] || e.state == ledger.Resident); e = m.up(e) {
+			if fresh[e] {
+				delete(fresh, e)
+				e.state = ledger.Resident
+				m.add(e)
+			} else {
+				m.ranking.touch(e)
+			}
+			if e == es[0] {
+				if i == len(es)-1 {
+					m.tail = es[i]
+				}
+				break
+			}
+		}
+	}
+	m.pending = m.up(es[0])
+}
+
+// evictFrom takes the next victim of one of the policies.
+func (m *model) evictFrom(p policy.Policy) *body {
+	m.settle()
+	byID := m.byID()
+	id, ok := p.Evict(func(id policy.ID) bool { return m.evictable(byID[id]) })
+	if !ok {
+		return nil
+	}
+	e := byID[id]
+	if p == m.own {
+		m.all.Remove(id)
+		m.evictions++
+	} else if m.in[e] {
+		m.own.Remove(id)
+	}
+	delete(m.in, e)
+	m.condemn(e)
+	return e
+}

@@ -1,0 +1,158 @@
+package ledger
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/kvstored/kvstored/key"
+)
+
+// ErrOverQuota refuses a chunk that alone is larger than what its space may
+// occupy.
+var ErrOverQuota = errors.New("over quota")
+
+// QuotaStats is a snapshot of one quota.
+type QuotaStats struct {
+	QuotaBytes   int64
+	UsedBytes    int64 // occupied by the spaces under it; above the quota until they have evicted
+	Evictions    uint64
+	EvictedBytes uint64
+	Refused      uint64 // chunks with no room under it
+}
+
+// Quotas returns the present sums, in the order of Options.
+func (l *Ledger) Quotas() []QuotaStats {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var out []QuotaStats
+	for _, r := range l.mu.ranks[everything+1:] {
+		out = append(out, r.quota)
+	}
+	return out
+}
+
+// Assign puts a space under quota i of Options, for good: further calls for
+// the space change nothing. All spaces under one quota share it. What the
+// space has already counts from now on and joins the quota's own order of
+// eviction, in the order in which it came, 4,096 entries a lock round.
+func (l *Ledger) Assign(id key.SpaceID, i int) {
+	slot := l.assign(id, uint32(i+1))
+	if slot == noSpace {
+		return
+	}
+	for next := uint32(1); next != 0; {
+		next = l.quoteRound(id, slot, next)
+	}
+}
+
+// assign returns the slot of a space that has entries already.
+func (l *Ledger) assign(id key.SpaceID, rank uint32) (slot uint32) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b := &l.mu.book
+	if b.spaces.quotas[id] != 0 {
+		return noSpace
+	}
+	b.spaces.quotas[id] = rank
+	slot = b.spaces.find(id)
+	if slot != noSpace {
+		sp := &b.spaces.slots[slot]
+		sp.quota = rank
+		b.ranks[rank].quota.UsedBytes += sp.bytes
+	}
+	return slot
+}
+
+// quoteRound looks at the entries from number at on, and returns where to go
+// on, or 0.
+func (l *Ledger) quoteRound(id key.SpaceID, slot, at uint32) (next uint32) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b := &l.mu.book
+	if b.spaces.slots[slot].id != id {
+		return 0 // the space has lost all it had
+	}
+	end := min(at+maxRound, b.entries.n)
+	for ; at < end; at++ {
+		if e := b.entries.at(at); e.space == slot && e.life == resident && e.mark&quoted == 0 {
+			b.quote(at)
+		}
+	}
+	if at == b.entries.n {
+		return 0
+	}
+	return at
+}
+
+// admits refuses what no eviction would make room for.
+func (b *book) admits(id key.SpaceID, n int64) error {
+	if len(b.spaces.quotas) == 0 {
+		return nil
+	}
+	r := b.spaces.quotas[id]
+	if q := &b.ranks[r].quota; r != 0 && n > q.QuotaBytes {
+		q.Refused++
+		return fmt.Errorf("ledger: a chunk of %d bytes, and its space may have %d: %w", n, q.QuotaBytes, ErrOverQuota)
+	}
+	return nil
+}
+
+// occupy counts n bytes more, or less, of an entry.
+func (b *book) occupy(e *entry, n int64) {
+	b.count.UsedBytes += n
+	sp := &b.spaces.slots[e.space]
+	sp.bytes += n
+	if sp.quota != 0 {
+		b.ranks[sp.quota].quota.UsedBytes += n
+	}
+}
+
+// EvictOwn takes out a victim among the entries under the quota that the
+// entry id, which the caller fills, is under. over is false if the quota is
+// kept, and nothing to be done. If over is true and ok is false everything
+// under the quota is protected; the caller aborts, which counts as refused.
+func (l *Ledger) EvictOwn(id ID) (v Entry, over, ok bool) {
+	l.mu.Lock()
+	defer l.unlock()
+	b := &l.mu.book
+	r := b.spaces.slots[b.entries.at(uint32(id)).space].quota
+	if r == everything || !b.exceeded(r) {
+		return Entry{}, false, false
+	}
+	if v, ok = b.evictUnder(r); !ok {
+		b.ranks[r].quota.Refused++
+	}
+	return v, true, ok
+}
+
+// EvictOver takes out a victim of any quota that is exceeded; false if none
+// is, or its entries are all protected.
+func (l *Ledger) EvictOver() (Entry, bool) {
+	l.mu.Lock()
+	defer l.unlock()
+	b := &l.mu.book
+	for r := range b.ranks[everything+1:] {
+		if r := uint32(r + 1); b.exceeded(r) {
+			if v, ok := b.evictUnder(r); ok {
+				return v, true
+			}
+		}
+	}
+	return Entry{}, false
+}
+
+func (b *book) exceeded(r uint32) bool {
+	q := &b.ranks[r].quota
+	return q.UsedBytes > q.QuotaBytes
+}
+
+func (b *book) evictUnder(r uint32) (Entry, bool) {
+	b.settle()
+	v, ok := b.evict(r)
+	if ok {
+		q := &b.ranks[r].quota
+		q.Evictions++
+		q.EvictedBytes += uint64(b.sizeOf(v.Size))
+	}
+	return v, ok
+}

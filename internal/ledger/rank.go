@@ -1,0 +1,86 @@
+package ledger
+
+import "github.com/kvstored/kvstored/policy"
+
+// rank is one order in which entries go: that of all entries, or that of the
+// entries under one quota, which are in both.
+type rank struct {
+	policy policy.Policy
+	quota  QuotaStats // of the second kind
+}
+
+// everything is the rank of all entries; those of quotas follow.
+const everything = 0
+
+// inRanks calls do with each policy that has the resident entry e.
+func (b *book) inRanks(e *entry, do func(policy.Policy)) {
+	do(b.ranks[everything].policy)
+	if e.mark&quoted != 0 {
+		do(b.ranks[b.spaces.slots[e.space].quota].policy)
+	}
+}
+
+// rankAdmit announces the filling entry e, before any victim goes for it.
+func (b *book) rankAdmit(e *entry) {
+	h, n := b.hash(e.space, e.hash), b.bytes(e)
+	b.ranks[everything].policy.Admit(h, n)
+	if q := b.spaces.slots[e.space].quota; q != 0 {
+		b.ranks[q].policy.Admit(h, n)
+	}
+}
+
+// rankAdd makes the entry a candidate.
+func (b *book) rankAdd(id uint32) {
+	e := b.entries.at(id)
+	b.ranks[everything].policy.Add(policy.ID(id), b.meta(e))
+	if b.spaces.slots[e.space].quota != 0 {
+		b.quote(id)
+	}
+}
+
+// quote adds a resident entry to the rank of its quota.
+func (b *book) quote(id uint32) {
+	e := b.entries.at(id)
+	e.mark |= quoted
+	b.ranks[b.spaces.slots[e.space].quota].policy.Add(policy.ID(id), b.meta(e))
+}
+
+func (b *book) rankTouch(id uint32) {
+	b.inRanks(b.entries.at(id), func(p policy.Policy) { p.Touch(policy.ID(id)) })
+}
+
+func (b *book) rankAllow(id uint32) {
+	b.inRanks(b.entries.at(id), func(p policy.Policy) { p.Allow(policy.ID(id)) })
+}
+
+func (b *book) rankRemove(id uint32) {
+	e := b.entries.at(id)
+	b.inRanks(e, func(p policy.Policy) { p.Remove(policy.ID(id)) })
+	e.mark &^= quoted
+}
+
+// rankEvict takes out the next victim of rank r.
+func (b *book) rankEvict(r uint32) (id uint32, ok bool) {
+	victim, ok := b.ranks[r].policy.Evict(b.ok)
+	if !ok {
+		return 0, false
+	}
+	id = uint32(victim)
+	e := b.entries.at(id)
+	switch {
+	case r != everything:
+		b.ranks[everything].policy.Remove(victim)
+	case e.mark&quoted != 0:
+		b.ranks[b.spaces.slots[e.space].quota].policy.Remove(victim)
+	}
+	e.mark &^= quoted
+	return id, true
+}
+
+// steps is what all policies there have been inspected.
+func (b *book) steps() (n uint64) {
+	for i := range b.ranks {
+		n += b.ranks[i].policy.Steps()
+	}
+	return n + b.retired
+}

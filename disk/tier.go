@@ -141,13 +141,16 @@ func sameDir(a, b string) bool {
 	return errX == nil && errY == nil && os.SameFile(x, y)
 }
 
+// minClose is what the database gets to write what it has in memory.
+const minClose = 30 * time.Second
+
 // release lets go of what open took. A database that hangs with its device is
 // left behind, and the locks with it: nobody else may open what this process
 // may still write.
 func (t *Tier) release() error {
 	var err error
 	if t.db != nil {
-		if err = within(t.o.IOTimeout, t.db.close); errors.Is(err, errHung) {
+		if err = within(max(t.o.IOTimeout, minClose), t.db.close); errors.Is(err, errHung) {
 			t.log.Error().Err(err).Msg("the database does not close; it is left as a crash would leave it")
 			return err
 		}

@@ -134,7 +134,7 @@ func (d *daemon) makeDisk() (err error) {
 		Log: d.log,
 	})
 	if err != nil {
-		return fmt.Errorf("disk tier: %w", err)
+		return err // it says disk
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -31,18 +32,19 @@ not even the first chunk is there.
 				return err
 			}
 			return withClient(cmd.Context(), socket, client.Options{Space: &flags.space}, func(c *client.Client) error {
-				payload, state, err := get(cmd.Context(), c, prompt)
+				chunks, state, err := get(cmd.Context(), c, prompt)
 				if err != nil {
 					return err
 				}
 				if state.Ready.Chunks == 0 {
 					return errors.New("nothing is stored for this prompt; were model, dtype, chunk tokens and salt the same?")
 				}
+				payload := bytes.Join(chunks, nil)
 				if err := writePayload(cmd.OutOrStdout(), output, payload); err != nil {
 					return err
 				}
-				fmt.Fprintf(cmd.ErrOrStderr(), "%d of %s, %d of %s, %s\n", state.Ready.Chunks, plural(flags.chunks(tokens), "chunk"),
-					state.Ready.Tokens, plural(len(tokens), "token"), size(len(payload)))
+				fmt.Fprintf(cmd.ErrOrStderr(), "%d of %s, %d of %s, %s%s\n", state.Ready.Chunks, plural(flags.chunks(tokens), "chunk"),
+					state.Ready.Tokens, plural(len(tokens), "token"), size(len(payload)), why(state.Reason))
 				return nil
 			})
 		},
@@ -53,9 +55,17 @@ not even the first chunk is there.
 	return cmd
 }
 
+// why tells what ended a prefix before its prompt, if anything did.
+func why(r client.Reason) string {
+	if r == client.Complete {
+		return ""
+	}
+	return "; ended by " + r.String()
+}
+
 // get copies the ready prefix of a prompt. The bytes are good: the lease held
 // until they were copied.
-func get(ctx context.Context, c *client.Client, prompt client.Prompt) ([]byte, client.State, error) {
+func get(ctx context.Context, c *client.Client, prompt client.Prompt) ([][]byte, client.State, error) {
 	job, err := c.Prefetch(ctx, prompt, client.PrefetchOptions{Policy: client.WaitComplete})
 	if err != nil {
 		return nil, client.State{}, err
@@ -64,13 +74,13 @@ func get(ctx context.Context, c *client.Client, prompt client.Prompt) ([]byte, c
 	if err != nil {
 		return nil, state, err
 	}
-	var out []byte
+	var out [][]byte
 	for i := range int(state.Ready.Chunks) {
 		p, err := job.Chunk(ctx, i)
 		if err != nil {
 			return nil, state, err
 		}
-		out = append(out, p...)
+		out = append(out, bytes.Clone(p)) // a view, which ends with the lease
 	}
 	return out, state, job.Release(ctx)
 }

@@ -111,11 +111,24 @@ func TestHandsOn(t *testing.T) {
 	if code, out, errs = kvstored(t, payload, with("put", "--json")...); code != exitOK || !strings.Contains(out, `"present_chunks": 4`) {
 		t.Errorf("put again: exit code %d, %s%s", code, out, errs)
 	}
+	other := strings.Replace(payload, "5", "6", 1) // in the first chunk
+	if code, out, errs = kvstored(t, other, with("put")...); code != exitFailure || !strings.Contains(errs, "other bytes were stored before for 1 chunk") {
+		t.Errorf("put of other bytes: exit code %d, %s%s", code, out, errs)
+	}
 	if code, out, errs = kvstored(t, "", with("get")...); code != exitOK || out != payload {
 		t.Errorf("get: exit code %d, %d bytes, %s", code, len(out), errs)
 	}
 	if code, out, errs = kvstored(t, "", with("get", "--salt", "tenant")...); code != exitFailure || out != "" {
 		t.Errorf("get of another tenant: exit code %d, %d bytes, %s", code, len(out), errs)
+	}
+	if code, out, errs = kvstored(t, "", with("delete", "--salt", "tenant")...); code != exitOK || out != "deleted 0 chunks\n" {
+		t.Errorf("delete for another tenant: exit code %d, %s%s", code, out, errs)
+	}
+	if code, out, errs = kvstored(t, "", with("delete")...); code != exitOK || out != "deleted 4 chunks\n" {
+		t.Errorf("delete: exit code %d, %s%s", code, out, errs)
+	}
+	if code, out, errs = kvstored(t, payload, with("put")...); code != exitOK || !strings.Contains(out, "stored 4 of 4 chunks") {
+		t.Errorf("put after delete: exit code %d, %s%s", code, out, errs)
 	}
 	prompt[1] = "You are a helpful robot."
 	if code, out, errs = kvstored(t, "", with("get")...); code != exitOK || out != payload[:5000] {

@@ -17,10 +17,10 @@ import (
 // promptHelp explains the flags of promptFlags.
 const promptHelp = `
 A prompt is given as token ids (--tokens "1,2,3", or --tokens-file with ids
-separated by commas or white space, or a JSON list; - for standard input), or as --text, each byte
-of which stands for one token. Its last, partial chunk counts too. Put, get and
-lookup meet in a space: give all of them the same --model, --dtype,
---chunk-tokens and --salt.`
+separated by commas or white space, or a JSON list; - for standard input), or
+as --text, each byte of which stands for one token. Its last, partial chunk
+counts too. Put, get and lookup meet in a space: give all of them the same
+--model, --dtype, --chunk-tokens and --salt.`
 
 // promptFlags are a prompt and its space on the command line.
 type promptFlags struct {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -47,6 +48,11 @@ Chunks that are there already stay as they are.
 					return err
 				}
 				sum.Tokens = len(tokens)
+				if sum.There > 0 {
+					if sum.Different, err = different(cmd.Context(), c, prompt, payloads); err != nil {
+						return err
+					}
+				}
 				return sum.print(cmd.OutOrStdout(), asJSON)
 			})
 		},
@@ -94,6 +100,23 @@ type putSum struct {
 	Bytes  int `json:"stored_bytes"`
 	There  int `json:"present_chunks"` // before, or being stored by another client
 	Left   int `json:"refused_chunks"`
+	// Different of those that were there hold other bytes.
+	Different int `json:"different_chunks"`
+}
+
+// different counts the chunks that hold other bytes than payloads.
+func different(ctx context.Context, c *client.Client, prompt client.Prompt, payloads [][]byte) (int, error) {
+	stored, state, err := get(ctx, c, prompt)
+	if err != nil {
+		return 0, err
+	}
+	n := 0
+	for i := range min(int(state.Ready.Chunks), len(stored)) {
+		if !bytes.Equal(stored[i], payloads[i]) {
+			n++
+		}
+	}
+	return n, nil
 }
 
 // put stores payloads as the chunks of a prompt, as many at a time as there is
@@ -159,6 +182,9 @@ func (s *putSum) print(w io.Writer, asJSON bool) error {
 			fmt.Fprintf(w, ", %d there already", s.There)
 		}
 		fmt.Fprintln(w)
+	}
+	if s.Different > 0 {
+		return fmt.Errorf("other bytes were stored before for %s of this prompt, and stay; use delete first, or another --salt", plural(s.Different, "chunk"))
 	}
 	if s.Left > 0 {
 		return fmt.Errorf("no room for %s: they are in use by others, or DRAM is too small (cpu.capacity)", plural(s.Left, "chunk"))

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kvstored/kvstored/client"
+)
+
+func deleteCommand() *cobra.Command {
+	var (
+		socket string
+		asJSON bool
+		flags  promptFlags
+	)
+	cmd := &cobra.Command{
+		Use:   "delete",
+		Short: "Forget the stored KV of a prompt",
+		Long: `Forget all chunks of a prompt in every tier, also those that other prompts share
+with it. A prompt that goes on after it is cut short until they are stored again.
+` + promptHelp,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			prompt, _, err := flags.prompt(cmd.InOrStdin())
+			if err != nil {
+				return err
+			}
+			return withClient(cmd.Context(), socket, client.Options{Space: &flags.space, Inline: true}, func(c *client.Client) error {
+				n, err := c.DeletePrompt(cmd.Context(), prompt)
+				if err != nil {
+					return err
+				}
+				if asJSON {
+					return printJSON(cmd.OutOrStdout(), struct {
+						Chunks uint64 `json:"deleted_chunks"`
+					}{n})
+				}
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "deleted %s\n", plural(int(n), "chunk"))
+				return err
+			})
+		},
+	}
+	socketFlag(cmd, &socket)
+	jsonFlag(cmd, &asJSON)
+	flags.add(cmd)
+	return cmd
+}

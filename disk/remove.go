@@ -108,8 +108,9 @@ func (r *removal) orNothing() change {
 	return r
 }
 
-// drop deletes k if it still is what f says, without waiting.
-func (t *Tier) drop(k key.Key, f found) {
+// drop deletes k if it still is what f says, without waiting, and reports
+// whether it was.
+func (t *Tier) drop(k key.Key, f found) (dropped bool) {
 	r := t.newRemoval()
 	_ = t.commits.addWith(func() change {
 		e, state := t.ledger.Find(k)
@@ -117,8 +118,10 @@ func (t *Tier) drop(k key.Key, f found) {
 		if !same && (state != ledger.Absent || !t.scan.active.Load()) {
 			return nil
 		}
+		dropped = true
 		return t.forget(r, []key.Key{k})
 	}) // closed: the checksum will find it again
+	return dropped
 }
 
 // Trim evicts by the tier's policy until a payload of n bytes fits under the

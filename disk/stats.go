@@ -12,6 +12,8 @@ type counters struct {
 	gets, getBytes            atomic.Uint64
 	puts, putBytes, putErrors atomic.Uint64
 	corruptGet, timeouts      atomic.Uint64
+	corruptScrub              atomic.Uint64
+	scrubs, scrubBytes        atomic.Uint64 // passes; bytes read by them
 }
 
 // Stats returns a snapshot. UsedBytes is what extents occupy; the counters
@@ -39,7 +41,7 @@ func (t *Tier) Stats() tier.Stats {
 		PutBytes:         t.count.putBytes.Load(),
 		Evictions:        l.Evictions,
 		EvictedBytes:     l.EvictedBytes,
-		Corrupt:          t.count.corruptGet.Load(),
+		Corrupt:          t.count.corruptGet.Load() + t.count.corruptScrub.Load(),
 		Counters: map[string]uint64{
 			"direct_io":            flag(t.segments.folder.direct()),
 			"segments":             uint64(segments),
@@ -57,6 +59,9 @@ func (t *Tier) Stats() tier.Stats {
 			"io_errors":            t.dev.errors.Load(),
 			"put_errors":           t.count.putErrors.Load(),
 			"corrupt_get":          t.count.corruptGet.Load(),
+			"corrupt_scrub":        t.count.corruptScrub.Load(),
+			"scrub_passes":         t.count.scrubs.Load(),
+			"scrub_bytes":          t.count.scrubBytes.Load(),
 			"recovering":           flag(t.scan.active.Load()),
 			"recover_scanned":      t.scan.records.Load(),
 			"recover_lost":         t.scan.lost.Load(),

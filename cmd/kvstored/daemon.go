@@ -146,7 +146,7 @@ func (d *daemon) makeStack() error {
 	}
 	o := tier.Options{
 		Hot: d.cpu, Write: tier.WriteOptions{Mode: mode, MinHits: d.cfg.Write.MinHits, DiskBytesPerDay: int64(d.cfg.Disk.WriteBudget)},
-		VerifyHits: d.cfg.Arena.VerifyHits, Log: d.log.With().Str("component", "stack").Logger(),
+		VerifyHits: d.cfg.Arena.VerifyHits, ScrubBytesPerSecond: int64(d.cfg.Disk.ScrubRate), Log: d.log.With().Str("component", "stack").Logger(),
 	}
 	if d.disk != nil { // a nil *disk.Tier would be a tier
 		o.Disk = tier.WithBreaker(d.disk, tier.BreakerOptions{Log: o.Log})

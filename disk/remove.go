@@ -138,7 +138,7 @@ func (t *Tier) Trim(ctx context.Context, n int64, out []key.Key) ([]key.Key, err
 	return out, err
 }
 
-func (t *Tier) trim(ctx context.Context, n int64, out []key.Key) ([]key.Key, error) {
+func (t *Tier) trim(ctx context.Context, n int64, out []key.Key) (gone []key.Key, err error) {
 	if err := t.usable(ctx); err != nil {
 		return out, err
 	}
@@ -148,6 +148,14 @@ func (t *Tier) trim(ctx context.Context, n int64, out []key.Key) ([]key.Key, err
 	case <-ctx.Done():
 		return out, ctx.Err()
 	}
+	before := len(out)
+	defer func() {
+		count := &t.count.evictedRoom
+		if n == 0 {
+			count = &t.count.evictedAhead
+		}
+		count.Add(uint64(len(gone) - before))
+	}()
 	n = roundUp(n)
 	if n > t.o.CapacityBytes-t.o.MetaReserveBytes {
 		return out, tier.ErrTooLarge

@@ -13,6 +13,7 @@ type counters struct {
 	puts, putBytes, putErrors atomic.Uint64
 	corruptGet, timeouts      atomic.Uint64
 	corruptScrub              atomic.Uint64
+	evictedRoom, evictedAhead atomic.Uint64 // for a payload that had no room; above the watermark
 	scrubs, scrubBytes        atomic.Uint64 // passes; bytes read by them
 }
 
@@ -23,6 +24,7 @@ func (t *Tier) Stats() tier.Stats {
 	files, used, largest, segments := t.segments.usage()
 	reads, writes, flying := t.dev.depths()
 	n := func(v int64) uint64 { return uint64(max(v, 0)) }
+	read, written := processBytes()
 	flag := func(on bool) uint64 {
 		if on {
 			return 1
@@ -50,6 +52,10 @@ func (t *Tier) Stats() tier.Stats {
 			"badger_bytes_written": n(t.commits.bytes.Load()),
 			"badger_file_bytes":    n(t.metaBytes.Load()),
 			"badger_reserve_bytes": n(t.o.MetaReserveBytes),
+			"process_read_bytes":   read,
+			"process_write_bytes":  written,
+			"evicted_for_room":     t.count.evictedRoom.Load(),
+			"evicted_ahead":        t.count.evictedAhead.Load(),
 			"commits":              t.commits.commits.Load(),
 			"commit_queue":         uint64(t.commits.queued()),
 			"read_queue":           uint64(reads),
@@ -65,6 +71,7 @@ func (t *Tier) Stats() tier.Stats {
 			"recovering":           flag(t.scan.active.Load()),
 			"recover_scanned":      t.scan.records.Load(),
 			"recover_lost":         t.scan.lost.Load(),
+			"corrupt_recovery":     t.scan.damaged.Load(),
 			"recover_newer":        t.scan.newer.Load(),
 			"recover_evicted":      t.scan.evicted.Load(),
 		},

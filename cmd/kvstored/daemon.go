@@ -74,10 +74,10 @@ func newDaemon(cfg config.Config, log zerolog.Logger) (d *daemon, err error) {
 	if err = d.makeDisk(); err != nil {
 		return d, err
 	}
+	d.metrics = newMetrics(d)
 	if err = d.makeStack(); err != nil {
 		return d, err
 	}
-	d.metrics = newMetrics(d)
 	return d, d.makeServer()
 }
 
@@ -149,7 +149,7 @@ func (d *daemon) makeStack() error {
 		VerifyHits: d.cfg.Arena.VerifyHits, ScrubBytesPerSecond: int64(d.cfg.Disk.ScrubRate), Log: d.log.With().Str("component", "stack").Logger(),
 	}
 	if d.disk != nil { // a nil *disk.Tier would be a tier
-		o.Disk = tier.WithBreaker(d.disk, tier.BreakerOptions{Log: o.Log})
+		o.Disk = tier.WithBreaker(tier.WithObserver(d.disk, d.metrics.observer(tier.Disk)), tier.BreakerOptions{Log: o.Log})
 	}
 	d.stack = tier.NewStack(o)
 	return nil

@@ -180,12 +180,11 @@ f.yaml:1:32: budget.unwritten: want a share above 0 and at most 0.8, not 0.9`,
 		},
 		{
 			name: "what is not built yet",
-			file: "listen: {resp: \"127.0.0.1:6379\"}\ndisk: {paths: [/a, /b], scrub_rate: 1MiB}\nremote: {s3: {bucket: b, endpoint: \"https://user:secret@host\", ttl: 0s}}\nspaces: [{match: \"m-*\", quota: 1GiB}]\n",
+			file: "listen: {resp: \"127.0.0.1:6379\"}\ndisk: {paths: [/a, /b]}\nremote: {s3: {bucket: b, endpoint: \"https://user:secret@host\", ttl: 0s}}\nspaces: [{match: \"m-*\", quota: 1GiB}]\n",
 			env:  []string{"KVSTORED_LISTEN__LM=127.0.0.1:6555"},
 			want: `
 f.yaml:1:16: listen.resp: needs the Redis front end, which this version does not have; remove the line
 f.yaml:2:15: disk.paths: this version has one folder at most, not 2; give one
-f.yaml:2:37: disk.scrub_rate: needs background scrubbing, which this version does not have; remove the line
 f.yaml:3:23: remote.s3.bucket: needs the remote tier, which this version does not have; remove the line
 f.yaml:3:36: remote.s3.endpoint: needs the remote tier, which this version does not have; remove the line
 f.yaml:4:9: spaces: needs quotas and priorities of spaces, which this version does not have; remove the line

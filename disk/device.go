@@ -35,6 +35,7 @@ type device struct {
 		writes  queue
 		streak  int // read pieces since the last write piece
 		flying  int // pieces in the kernel
+		calls   int // of those, how many are other work than a transfer
 		stopped bool
 	}
 }
@@ -86,7 +87,7 @@ func (d *device) run(ctx context.Context) error {
 	case <-idle:
 		return nil
 	case <-time.After(d.timeout):
-		return fmt.Errorf("disk: the device hangs: %d requests did not return within %v", d.inKernel(), d.timeout)
+		return fmt.Errorf("disk: %d requests did not return within %v: %w", d.inKernel(), d.timeout, errHung)
 	}
 }
 
@@ -175,6 +176,9 @@ func (d *device) take() (t *transfer, from, to int) {
 	t.next = to
 	t.flying++
 	d.mu.flying++
+	if t.call != nil {
+		d.mu.calls++
+	}
 	if to == len(t.buf) {
 		q.remove(t)
 	}
@@ -191,6 +195,9 @@ func (d *device) ended(t *transfer, err error) {
 	}
 	d.mu.Lock()
 	d.mu.flying--
+	if t.call != nil {
+		d.mu.calls--
+	}
 	t.flying--
 	if err != nil && t.err == nil {
 		t.err = err
@@ -216,6 +223,13 @@ func (d *device) inKernel() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.mu.flying
+}
+
+// calling reports whether work other than a transfer is under way.
+func (d *device) calling() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.mu.calls > 0
 }
 
 // depths returns how many transfers wait, and how many pieces are under way.

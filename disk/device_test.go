@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -19,6 +20,8 @@ import (
 // faulty is a folder whose files fail or hang as the test says.
 type faulty struct {
 	folder
+	garble atomic.Bool // the next read comes wrong
+
 	mu   sync.Mutex
 	fail error         // of every transfer
 	hang chan struct{} // every transfer waits for it
@@ -63,7 +66,11 @@ func (f faultyFile) ReadAt(p []byte, off int64) (int, error) {
 	if err := f.f.gate(); err != nil {
 		return 0, err
 	}
-	return f.file.ReadAt(p, off)
+	n, err := f.file.ReadAt(p, off)
+	if f.f.garble.CompareAndSwap(true, false) {
+		p[n/2] ^= 1
+	}
+	return n, err
 }
 
 func (f faultyFile) WriteAt(p []byte, off int64) (int, error) {

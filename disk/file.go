@@ -49,7 +49,7 @@ func newFolder(dir string, buffered bool) (osFolder, error) {
 		_ = f.Close()
 		_ = os.Remove(path)
 	}()
-	page := alignedPage()
+	page := alignedBytes(alignBytes)
 	if _, err := f.WriteAt(page, 0); err != nil {
 		if isRefusal(err) {
 			return osFolder{}, nil
@@ -60,10 +60,11 @@ func newFolder(dir string, buffered bool) (osFolder, error) {
 	return osFolder{isDirect: err == nil}, nil
 }
 
-func alignedPage() []byte {
-	b := make([]byte, 2*alignBytes)
-	skip := -uintptr(unsafe.Pointer(&b[0])) & (alignBytes - 1)
-	return b[skip : skip+alignBytes]
+// alignedBytes is memory that direct I/O takes.
+func alignedBytes(n int) []byte {
+	b := make([]byte, n+alignBytes)
+	skip := int(-uintptr(unsafe.Pointer(&b[0])) & (alignBytes - 1))
+	return b[skip : skip+n]
 }
 
 func (d osFolder) direct() bool { return d.isDirect }

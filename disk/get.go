@@ -148,13 +148,7 @@ func (r *reading) finish(err error) {
 // readInline copies through the heap: Badger's memory may not outlive the
 // transaction, and the block may not be written after the call gave up.
 func (t *Tier) readInline(ctx context.Context, k key.Key, b arena.Block) error {
-	var payload []byte
-	err := t.call(ctx, func() error {
-		return t.db.payload(k, func(p []byte) error {
-			payload = append(payload, p...)
-			return nil
-		})
-	}, nil)
+	payload, err := t.inlinePayload(ctx, k)
 	if err != nil {
 		return err
 	}
@@ -163,4 +157,19 @@ func (t *Tier) readInline(ctx context.Context, k key.Key, b arena.Block) error {
 	}
 	copy(b.Bytes(), payload)
 	return nil
+}
+
+// inlinePayload is a copy of a payload that lies in Badger.
+func (t *Tier) inlinePayload(ctx context.Context, k key.Key) ([]byte, error) {
+	var payload []byte // the call's own until it has returned without error
+	err := t.call(ctx, func() error {
+		return t.db.payload(k, func(p []byte) error {
+			payload = append(payload, p...)
+			return nil
+		})
+	}, nil)
+	if err != nil {
+		return nil, err
+	}
+	return payload, nil
 }

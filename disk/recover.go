@@ -24,6 +24,7 @@ type scan struct {
 	active  atomic.Bool // there may be records that the ledger does not have yet
 	records atomic.Uint64
 	lost    atomic.Uint64 // records dropped: damaged, pointing nowhere, overwritten
+	damaged atomic.Uint64 // of those, how many were damaged
 	newer   atomic.Uint64 // records of a newer program, passed over
 	evicted atomic.Uint64 // entries dropped because the capacity is smaller now
 	mu      struct {
@@ -90,6 +91,7 @@ func (t *Tier) Recover(ctx context.Context, emit func([]tier.Record)) error {
 	}
 	entries, overlapped := resolve(entries, t.oldSegment)
 	entries, evicted := t.shrink(entries)
+	t.scan.damaged.Store(uint64(len(lost)))
 	t.scan.lost.Store(uint64(len(lost) + len(overlapped)))
 	t.scan.evicted.Store(uint64(len(evicted)))
 	if err := t.dropRecords(ctx, slices.Concat(lost, overlapped, evicted)); err != nil {

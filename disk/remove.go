@@ -108,8 +108,9 @@ func (r *removal) orNothing() change {
 	return r
 }
 
-// drop deletes k if it still is what f says, without waiting.
-func (t *Tier) drop(k key.Key, f found) {
+// drop deletes k if it still is what f says, without waiting, and reports
+// whether it was.
+func (t *Tier) drop(k key.Key, f found) (dropped bool) {
 	r := t.newRemoval()
 	_ = t.commits.addWith(func() change {
 		e, state := t.ledger.Find(k)
@@ -117,8 +118,10 @@ func (t *Tier) drop(k key.Key, f found) {
 		if !same && (state != ledger.Absent || !t.scan.active.Load()) {
 			return nil
 		}
+		dropped = true
 		return t.forget(r, []key.Key{k})
 	}) // closed: the checksum will find it again
+	return dropped
 }
 
 // Trim evicts by the tier's policy until a payload of n bytes fits under the
@@ -135,7 +138,7 @@ func (t *Tier) Trim(ctx context.Context, n int64, out []key.Key) ([]key.Key, err
 	return out, err
 }
 
-func (t *Tier) trim(ctx context.Context, n int64, out []key.Key) ([]key.Key, error) {
+func (t *Tier) trim(ctx context.Context, n int64, out []key.Key) (gone []key.Key, err error) {
 	if err := t.usable(ctx); err != nil {
 		return out, err
 	}
@@ -145,6 +148,14 @@ func (t *Tier) trim(ctx context.Context, n int64, out []key.Key) ([]key.Key, err
 	case <-ctx.Done():
 		return out, ctx.Err()
 	}
+	before := len(out)
+	defer func() {
+		count := &t.count.evictedRoom
+		if n == 0 {
+			count = &t.count.evictedAhead
+		}
+		count.Add(uint64(len(gone) - before))
+	}()
 	n = roundUp(n)
 	if n > t.o.CapacityBytes-t.o.MetaReserveBytes {
 		return out, tier.ErrTooLarge

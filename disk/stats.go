@@ -12,6 +12,9 @@ type counters struct {
 	gets, getBytes            atomic.Uint64
 	puts, putBytes, putErrors atomic.Uint64
 	corruptGet, timeouts      atomic.Uint64
+	corruptScrub              atomic.Uint64
+	evictedRoom, evictedAhead atomic.Uint64 // for a payload that had no room; above the watermark
+	scrubs, scrubBytes        atomic.Uint64 // passes; bytes read by them
 }
 
 // Stats returns a snapshot. UsedBytes is what extents occupy; the counters
@@ -21,6 +24,7 @@ func (t *Tier) Stats() tier.Stats {
 	files, used, largest, segments := t.segments.usage()
 	reads, writes, flying := t.dev.depths()
 	n := func(v int64) uint64 { return uint64(max(v, 0)) }
+	read, written := processBytes()
 	flag := func(on bool) uint64 {
 		if on {
 			return 1
@@ -39,7 +43,7 @@ func (t *Tier) Stats() tier.Stats {
 		PutBytes:         t.count.putBytes.Load(),
 		Evictions:        l.Evictions,
 		EvictedBytes:     l.EvictedBytes,
-		Corrupt:          t.count.corruptGet.Load(),
+		Corrupt:          t.count.corruptGet.Load() + t.count.corruptScrub.Load(),
 		Counters: map[string]uint64{
 			"direct_io":            flag(t.segments.folder.direct()),
 			"segments":             uint64(segments),
@@ -48,6 +52,10 @@ func (t *Tier) Stats() tier.Stats {
 			"badger_bytes_written": n(t.commits.bytes.Load()),
 			"badger_file_bytes":    n(t.metaBytes.Load()),
 			"badger_reserve_bytes": n(t.o.MetaReserveBytes),
+			"process_read_bytes":   read,
+			"process_write_bytes":  written,
+			"evicted_for_room":     t.count.evictedRoom.Load(),
+			"evicted_ahead":        t.count.evictedAhead.Load(),
 			"commits":              t.commits.commits.Load(),
 			"commit_queue":         uint64(t.commits.queued()),
 			"read_queue":           uint64(reads),
@@ -57,9 +65,13 @@ func (t *Tier) Stats() tier.Stats {
 			"io_errors":            t.dev.errors.Load(),
 			"put_errors":           t.count.putErrors.Load(),
 			"corrupt_get":          t.count.corruptGet.Load(),
+			"corrupt_scrub":        t.count.corruptScrub.Load(),
+			"scrub_passes":         t.count.scrubs.Load(),
+			"scrub_bytes":          t.count.scrubBytes.Load(),
 			"recovering":           flag(t.scan.active.Load()),
 			"recover_scanned":      t.scan.records.Load(),
 			"recover_lost":         t.scan.lost.Load(),
+			"corrupt_recovery":     t.scan.damaged.Load(),
 			"recover_newer":        t.scan.newer.Load(),
 			"recover_evicted":      t.scan.evicted.Load(),
 		},

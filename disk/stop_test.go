@@ -40,6 +40,44 @@ func TestSlowSync(t *testing.T) {
 	f.mu.Lock()
 	close(f.hang)
 	f.mu.Unlock()
+	for d.dev.inKernel() > 0 { // so that the end is an orderly one
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// What hangs at the end may use the database later: it is not closed then.
+func TestCloseWhileACallHangs(t *testing.T) {
+	o := testOptions(t.TempDir())
+	o.IOTimeout = 20 * time.Millisecond
+	d, err := open(o, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ran := make(chan error, 1)
+	go func() { ran <- d.Run(context.Background()) }()
+	hang, late := make(chan struct{}), make(chan error)
+	go func() {
+		_ = d.call(context.Background(), func() error {
+			<-hang
+			late <- d.db.sync()
+			return nil
+		}, nil)
+	}()
+	for !d.dev.calling() {
+		time.Sleep(time.Millisecond)
+	}
+	wantErr(t, d.Close(), tier.ErrHung)
+	wantErr(t, <-ran, tier.ErrHung)
+	if _, err := Open(o); err == nil {
+		t.Error("another tier may use what this one has not let go of")
+	}
+	close(hang)
+	if err := <-late; err != nil {
+		t.Error(err)
+	}
+	if err := d.db.close(); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestWithin(t *testing.T) {

@@ -21,6 +21,7 @@ import (
 var (
 	_ tier.Resident  = (*Tier)(nil)
 	_ tier.Recoverer = (*Tier)(nil)
+	_ tier.Scrubber  = (*Tier)(nil)
 )
 
 // Tier is payloads on one disk. Create it with Open; it works while Run runs.
@@ -141,8 +142,9 @@ func sameDir(a, b string) bool {
 	return errX == nil && errY == nil && os.SameFile(x, y)
 }
 
-// minClose is what the database gets to write what it has in memory.
-const minClose = 30 * time.Second
+// closeTimeout is the least that closing the database gets: it writes and
+// syncs a table first, however short the I/O timeout.
+const closeTimeout = 5 * time.Second
 
 // release lets go of what open took. A database that hangs with its device is
 // left behind, and the locks with it: nobody else may open what this process
@@ -150,7 +152,12 @@ const minClose = 30 * time.Second
 func (t *Tier) release() error {
 	var err error
 	if t.db != nil {
-		if err = within(max(t.o.IOTimeout, minClose), t.db.close); errors.Is(err, errHung) {
+		if t.dev != nil && t.dev.calling() {
+			err = errHung // what hangs may use it yet
+		} else {
+			err = within(max(t.o.IOTimeout, closeTimeout), t.db.close)
+		}
+		if errors.Is(err, errHung) {
 			t.log.Error().Err(err).Msg("the database does not close; it is left as a crash would leave it")
 			return err
 		}

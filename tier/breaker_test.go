@@ -222,14 +222,17 @@ func TestStackOverAHangingDisk(t *testing.T) {
 	})
 }
 
-func TestBreakerConformance(t *testing.T) {
+func TestDecoratorsConformance(t *testing.T) {
 	tiertest.Run(t, func(t *testing.T) tiertest.Subject {
 		a, err := arena.New(arena.Options{CapacityBytes: 16 * mib})
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = a.Close() })
-		wrap := func(m tier.Tier) tier.Tier { return tier.WithBreaker(m, tier.BreakerOptions{Log: zerolog.Nop()}) }
+		wrap := func(m tier.Tier) tier.Tier {
+			m = tier.WithObserver(m, func(string, time.Duration) {})
+			return tier.WithBreaker(m, tier.BreakerOptions{Log: zerolog.Nop()})
+		}
 		m := tiertest.NewMemory("disk", 16*mib)
 		return tiertest.Subject{
 			Tier: wrap(m), Arena: a, Alloc: tiertest.Allocator{Arena: a},
@@ -237,6 +240,37 @@ func TestBreakerConformance(t *testing.T) {
 				m = m.Reopen()
 				return wrap(m)
 			},
+		}
+	})
+}
+
+func TestObserver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := tierfault.Wrap(tiertest.NewMemory("disk", 4*mib), func(tierfault.Call) tierfault.Fault {
+			return tierfault.Fault{Delay: time.Second}
+		})
+		took := make(map[string]time.Duration)
+		d := tier.WithObserver(slow, func(op string, d time.Duration) { took[op] += d })
+		a, err := arena.New(arena.Options{CapacityBytes: 4 * mib})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer a.Close() //nolint:errcheck
+		e := tiertest.NewEntry(t, a, tiertest.Chain(1, 1), 0, size)
+		defer e.Block.Release()
+		if err := d.Put(t.Context(), e); err != nil {
+			t.Fatal(err)
+		}
+		for _, k := range []key.Key{e.Key, {}} { // a miss is not timed
+			_ = getOnce(d, a, k)
+		}
+		if err := d.Delete(t.Context(), []key.Key{e.Key}); err != nil {
+			t.Fatal(err)
+		}
+		for _, op := range []string{"get", "put", "delete"} {
+			if took[op] != time.Second {
+				t.Errorf("%s took %v", op, took[op])
+			}
 		}
 	})
 }

@@ -12,6 +12,7 @@ type counters struct {
 	loadFailed   [Places]atomic.Uint64
 	inconsistent atomic.Uint64
 	corrupt      atomic.Uint64 // found wrong in DRAM
+	corruptDown  atomic.Uint64 // of those, on their way down
 
 	recoverFailed atomic.Uint64
 }
@@ -28,6 +29,7 @@ type StackStats struct {
 	IndexBytes   int64
 	Inconsistent uint64 // chunks refused because their chain contradicted what is known
 	Corrupt      uint64 // chunks found wrong in DRAM and dropped
+	CorruptDown  uint64 // of those, the ones found on their way down
 	Recovering   bool
 
 	RecoverFailed uint64 // scans of the disk tier that failed
@@ -43,6 +45,7 @@ func (s *Stack) Stats() StackStats {
 		Ledger:       s.hot.Ledger().Stats(),
 		Inconsistent: s.count.inconsistent.Load(),
 		Corrupt:      s.count.corrupt.Load(),
+		CorruptDown:  s.count.corruptDown.Load(),
 		Recovering:   s.recovering.Load(),
 
 		RecoverFailed: s.count.recoverFailed.Load(),

@@ -25,7 +25,10 @@ type Options struct {
 	// VerifyHits is how many leased chunks there are to one whose checksum
 	// is computed again before it is leased; 0 = never.
 	VerifyHits int
-	Log        zerolog.Logger
+	// ScrubBytesPerSecond is how fast the disk is read in the background to
+	// find payloads that have gone bad; 0 = not at all.
+	ScrubBytesPerSecond int64
+	Log                 zerolog.Logger
 }
 
 // Stack is the tiers as one store, nearest first, under one index of every
@@ -51,13 +54,14 @@ type Stack struct {
 	leaving    atomic.Int64  // bytes of DRAM's victims that are still to be written
 	recovering atomic.Bool   // the disk tier is being scanned for the first time
 	verify     sampler
+	scrubRate  int64 // bytes per second; 0 = none in the background
 	count      counters
 }
 
 // NewStack makes a stack over its tiers.
 func NewStack(o Options) *Stack {
 	s := &Stack{hot: o.Hot, log: o.Log, shrink: make(chan struct{}, 1)}
-	s.verify.every = uint64(o.VerifyHits)
+	s.verify.every, s.scrubRate = uint64(o.VerifyHits), o.ScrubBytesPerSecond
 	s.tiers = [Places]Tier{CPU: o.Hot, Disk: o.Disk, Remote: o.Remote}
 	s.mu.tree = radix.New()
 	s.flight.Clone, s.flight.Discard = s.cloneLoaded, s.discardLoaded
@@ -78,6 +82,9 @@ func (s *Stack) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.recover(ctx) })
 	g.Go(func() error { return s.keepWatermark(ctx) })
+	if s.scrubRate > 0 && s.tiers[Disk] != nil {
+		g.Go(func() error { return s.keepScrubbing(ctx) })
+	}
 	for _, w := range s.writers {
 		g.Go(func() error { return w.run(ctx) })
 	}

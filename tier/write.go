@@ -234,8 +234,13 @@ func (w *writer) write(ctx context.Context, t writeTask) {
 		}
 	}
 	if err != nil {
-		if errors.Is(err, errChanged) && t.victim == 0 {
-			w.stack.dropCorrupt(ctx, rec.Key)
+		if errors.Is(err, errChanged) {
+			w.stack.count.corruptDown.Add(1)
+			if t.victim > 0 {
+				w.stack.count.corrupt.Add(1)
+			} else {
+				w.stack.dropCorrupt(ctx, rec.Key)
+			}
 		}
 		w.count.drop(dropReason(err), rec.Size)
 		w.stack.log.Debug().Err(err).Stringer("tier", w.place).Msg("write behind failed")

@@ -34,6 +34,8 @@ var (
 	descClass        = desc("budget_bytes", "Bytes in DRAM held, by what for.", "class")
 	descCorrupt      = desc("corrupt_total", "Chunks dropped because their bytes were wrong.", "tier")
 
+	descMismatches = desc("mismatches_total", "Payloads and records that were not what was stored, by where that was found.", "place")
+
 	descEntries     = desc("tier_entries", "Chunks in a tier.", "tier")
 	descUsed        = desc("tier_used_bytes", "Bytes a tier's chunks occupy.", "tier")
 	descCapacity    = desc("tier_capacity_bytes", "What a tier may occupy.", "tier")
@@ -119,8 +121,12 @@ func collectStore(s *storeStats, gauge gaugeFunc, counter counterFunc) {
 		for r, v := range w.Dropped {
 			counter(descDropped, v.Chunks, p.String(), r.String())
 		}
+		counter(descDropped, w.Filtered.Chunks, p.String(), "min_hits")
 	}
 	counter(descCorrupt, s.Corrupt, tier.CPU.String())
+	for place, n := range s.Mismatches {
+		counter(descMismatches, n, place)
+	}
 }
 
 func collectTier(name string, t tier.Stats, gauge gaugeFunc, counter counterFunc) {

@@ -74,10 +74,10 @@ func newDaemon(cfg config.Config, log zerolog.Logger) (d *daemon, err error) {
 	if err = d.makeDisk(); err != nil {
 		return d, err
 	}
+	d.metrics = newMetrics(d)
 	if err = d.makeStack(); err != nil {
 		return d, err
 	}
-	d.metrics = newMetrics(d)
 	return d, d.makeServer()
 }
 
@@ -146,10 +146,10 @@ func (d *daemon) makeStack() error {
 	}
 	o := tier.Options{
 		Hot: d.cpu, Write: tier.WriteOptions{Mode: mode, MinHits: d.cfg.Write.MinHits, DiskBytesPerDay: int64(d.cfg.Disk.WriteBudget)},
-		VerifyHits: d.cfg.Arena.VerifyHits, Log: d.log.With().Str("component", "stack").Logger(),
+		VerifyHits: d.cfg.Arena.VerifyHits, ScrubBytesPerSecond: int64(d.cfg.Disk.ScrubRate), Log: d.log.With().Str("component", "stack").Logger(),
 	}
 	if d.disk != nil { // a nil *disk.Tier would be a tier
-		o.Disk = tier.WithBreaker(d.disk, tier.BreakerOptions{Log: o.Log})
+		o.Disk = tier.WithBreaker(tier.WithObserver(d.disk, d.metrics.observer(tier.Disk)), tier.BreakerOptions{Log: o.Log})
 	}
 	d.stack = tier.NewStack(o)
 	return nil

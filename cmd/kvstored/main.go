@@ -54,7 +54,7 @@ Run the daemon:   kvstored serve --config kvstored.yaml`,
 	}
 	root.AddCommand(
 		serveCommand(), checkCommand(), demoCommand(), replayCommand(), statsCommand(),
-		putCommand(), getCommand(), lookupCommand(), deleteCommand(), flushCommand(), versionCommand(),
+		putCommand(), getCommand(), lookupCommand(), deleteCommand(), flushCommand(), scrubCommand(), versionCommand(),
 	)
 	markFailures(root)
 	return root

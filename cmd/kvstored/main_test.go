@@ -142,6 +142,9 @@ func TestHandsOn(t *testing.T) {
 	if code, out, _ = kvstored(t, "", "flush", "--durable"); code != exitOK || !strings.Contains(out, "on disk") {
 		t.Errorf("flush: exit code %d, %s", code, out)
 	}
+	if code, out, errs = kvstored(t, "", "scrub", "--rate", "1GiB", "--json"); code != exitOK || !strings.Contains(out, `"chunks": 4`) {
+		t.Errorf("scrub: exit code %d, %s%s", code, out, errs)
+	}
 	if code, out, _ = kvstored(t, "", "stats"); code != exitOK || !strings.Contains(out, "hit in DRAM") {
 		t.Errorf("stats: exit code %d, %s", code, out)
 	}

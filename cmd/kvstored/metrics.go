@@ -41,6 +41,7 @@ type storeStats struct {
 	ClassBytes     map[string]int64            `json:"class_bytes"`
 	Inconsistent   uint64                      `json:"inconsistent_chunks"`
 	Corrupt        uint64                      `json:"corrupt_in_dram"`
+	Mismatches     map[string]uint64           `json:"mismatches"` // by where they were found
 	Tiers          map[tier.Place]tier.Stats   `json:"tiers"`
 	Loads          map[tier.Place]tier.Volume  `json:"loads"`
 	LoadFailed     map[tier.Place]uint64       `json:"loads_failed"`
@@ -63,11 +64,27 @@ func (d *daemon) stats() daemonStats {
 			Tiers: s.Tiers, Loads: s.Loads, LoadFailed: s.LoadFailed, Written: s.Written,
 		},
 	}
+	out.Store.Mismatches = mismatches(&s)
 	for c, n := range s.Ledger.ClassBytes {
 		out.Store.ClassBytes[ledger.Class(c).String()] = n
 	}
 	if d.quarantine != nil {
 		out.Arena.QuarantineBytes = d.quarantine.Stats().Bytes
+	}
+	return out
+}
+
+// mismatches counts payloads and records that were not what they should be,
+// by where that was found.
+func mismatches(s *tier.StackStats) map[string]uint64 {
+	out := map[string]uint64{"get": s.Corrupt - s.CorruptDown, "demote": s.CorruptDown}
+	for p, t := range s.Tiers {
+		if p == tier.CPU {
+			continue
+		}
+		out["promote"] += t.Corrupt - t.Counters["corrupt_scrub"]
+		out["scrub"] += t.Counters["corrupt_scrub"]
+		out["recovery"] += t.Counters["corrupt_recovery"]
 	}
 	return out
 }
@@ -78,6 +95,7 @@ type metrics struct {
 	daemon   *daemon
 	registry *prometheus.Registry
 	took     [256]prometheus.Observer // by operation
+	tierTook *prometheus.HistogramVec
 }
 
 func newMetrics(d *daemon) *metrics {
@@ -88,13 +106,25 @@ func newMetrics(d *daemon) *metrics {
 		// 1 us to 4 s in factors of 4.
 		Buckets: prometheus.ExponentialBuckets(1e-6, 4, 12),
 	}, []string{"op"})
+	m.tierTook = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "kvstored_tier_seconds",
+		Help:    "Time of operations of a tier that succeeded, waiting in its queue included.",
+		Buckets: prometheus.ExponentialBuckets(1e-5, 4, 12), // 10 us to 42 s
+	}, []string{"tier", "op"})
 	for op := range m.took {
 		if wire.Op(op).Known() {
 			m.took[op] = h.WithLabelValues(wire.Op(op).String())
 		}
 	}
-	m.registry.MustRegister(h, m, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.registry.MustRegister(h, m.tierTook, m, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
+}
+
+// observer times a tier's operations.
+func (m *metrics) observer(p tier.Place) tier.Observer {
+	return func(op string, took time.Duration) {
+		m.tierTook.WithLabelValues(p.String(), op).Observe(took.Seconds())
+	}
 }
 
 func (m *metrics) observe(op wire.Op, took time.Duration) {

@@ -33,6 +33,7 @@ type statsView struct {
 		ClassBytes     map[string]int64       `json:"class_bytes"`
 		Tiers          map[string]tierView    `json:"tiers"`
 		Written        map[string]writtenView `json:"written"`
+		Mismatches     map[string]uint64      `json:"mismatches"`
 	} `json:"store"`
 }
 
@@ -45,6 +46,9 @@ type tierView struct {
 	PutBytes      uint64 `json:"put_bytes"`
 	Evictions     uint64 `json:"evictions"`
 	Corrupt       uint64 `json:"corrupt"`
+
+	Off      bool              `json:"off"`
+	Counters map[string]uint64 `json:"counters"`
 }
 
 type writtenView struct {
@@ -156,6 +160,18 @@ func (v *statsView) printRest(w io.Writer) {
 		for _, reason := range slices.Sorted(maps.Keys(wr.Dropped)) {
 			d := wr.Dropped[reason]
 			l.row("", "%s (%s) dropped: %s", plural(d.Chunks, "chunk"), size(d.Bytes), reason)
+		}
+		s := v.Store.Tiers[name]
+		if s.Off {
+			l.row("", "switched off after failures; probed until it works again")
+		}
+		if n := s.Counters["extent_bytes_written"] + s.Counters["badger_bytes_written"]; s.PutBytes > 0 && n > 0 {
+			l.row("", "%s written for %s of payload: x%.2f", size(n), size(s.PutBytes), float64(n)/float64(s.PutBytes))
+		}
+	}
+	for _, place := range slices.Sorted(maps.Keys(v.Store.Mismatches)) {
+		if n := v.Store.Mismatches[place]; n > 0 {
+			l.row("wrong bytes", "%s found by %s, and deleted", plural(n, "chunk"), place)
 		}
 	}
 	l.print(w, "")

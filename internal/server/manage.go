@@ -58,6 +58,7 @@ func init() { // a literal would refer to itself
 		wire.OpFlush:     (*session).flushTiers,
 		wire.OpStats:     (*session).stats,
 		wire.OpPing:      (*session).ping,
+		wire.OpScrub:     (*session).scrub,
 	}
 }
 

@@ -26,4 +26,5 @@ var needed = map[wire.Op]wire.Rights{
 	wire.OpPut:     wire.RightWrite,
 	wire.OpDelete:  wire.RightWrite,
 	wire.OpFlush:   wire.RightWrite,
+	wire.OpScrub:   wire.RightAdmin,
 }

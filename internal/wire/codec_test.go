@@ -32,6 +32,7 @@ var newRequest = map[Op]func() Message{
 	OpFlush:     func() Message { return new(FlushRequest) },
 	OpStats:     func() Message { return new(EmptyRequest) },
 	OpPing:      func() Message { return new(EmptyRequest) },
+	OpScrub:     func() Message { return new(ScrubRequest) },
 }
 
 // newReply returns an empty reply of each operation.
@@ -56,6 +57,7 @@ var newReply = map[Op]func() Message{
 	OpFlush:     func() Message { return new(FlushReply) },
 	OpStats:     func() Message { return new(StatsReply) },
 	OpPing:      func() Message { return new(EmptyReply) },
+	OpScrub:     func() Message { return new(ScrubReply) },
 }
 
 func TestEveryOpIsCovered(t *testing.T) {

@@ -167,6 +167,8 @@ var golden = []struct {
 	{"stats_reply", reply(OpStats), &StatsReply{[]byte(`{"uptime_seconds":1}`)}},
 	{"ping_request", request(OpPing), &EmptyRequest{}},
 	{"ping_reply", reply(OpPing), &EmptyReply{}},
+	{"scrub_request", request(OpScrub), &ScrubRequest{BytesPerSecond: 200 << 20}},
+	{"scrub_reply", reply(OpScrub), &ScrubReply{Chunks: 40, Bytes: 40 * 65536, Wrong: 1}},
 	{"error_reply", Header{Kind: KindReply, Op: OpRelease, Status: StatusUnknownJob, ID: 21}, &ErrorReply{
 		"job 9 is not live: it was released, cancelled or never made on this connection",
 	}},

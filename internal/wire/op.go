@@ -31,6 +31,7 @@ const (
 	OpFlush     Op = 17 // wait until what is unwritten is written
 	OpStats     Op = 18 // counters as JSON
 	OpPing      Op = 19 // nothing
+	OpScrub     Op = 25 // read everything on disk and delete what has gone bad
 )
 
 func (o Op) String() string { return name(opNames[:], uint16(o), "op") }
@@ -43,4 +44,5 @@ var opNames = [...]string{
 	OpWait: "wait", OpCancel: "cancel", OpReserve: "reserve", OpCommit: "commit", OpAbort: "abort",
 	OpPut: "put", OpGet: "get", OpRelease: "release", OpRenew: "renew", OpPin: "pin",
 	OpUnpin: "unpin", OpDelete: "delete", OpFlush: "flush", OpStats: "stats", OpPing: "ping",
+	OpScrub: "scrub",
 }

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/config"
+)
+
+type scrubResult struct {
+	Chunks uint64 `json:"chunks"`
+	Bytes  uint64 `json:"bytes"`
+	Wrong  uint64 `json:"wrong"`
+	Failed uint64 `json:"unreadable"`
+}
+
+func scrubCommand() *cobra.Command {
+	var (
+		socket, rate string
+		asJSON       bool
+	)
+	cmd := &cobra.Command{
+		Use:   "scrub",
+		Short: "Read everything on disk and delete what has gone bad",
+		Long: `Read every payload on disk and compare it with its checksum. What does not match
+is read once more and then deleted; it will be recomputed. What the device cannot
+read stays. The exit code is 1 if anything was wrong. It takes an admin.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			perSecond, err := config.ParseBytes(rate)
+			if err != nil {
+				return usage(fmt.Errorf("--rate: %w", err))
+			}
+			ctx := cmd.Context()
+			return withClient(ctx, socket, client.Options{Inline: true}, func(c *client.Client) error {
+				s, err := c.Scrub(ctx, uint64(perSecond))
+				if err != nil {
+					return err
+				}
+				return printScrub(cmd, &s, asJSON)
+			})
+		},
+	}
+	socketFlag(cmd, &socket)
+	jsonFlag(cmd, &asJSON)
+	cmd.Flags().StringVar(&rate, "rate", "0", "bytes a second at most, such as 200MiB; 0 = as fast as the disk allows")
+	return cmd
+}
+
+func printScrub(cmd *cobra.Command, s *client.Scrubbed, asJSON bool) error {
+	w := cmd.OutOrStdout()
+	if asJSON {
+		if err := printJSON(w, scrubResult{s.Chunks, s.Bytes, s.Wrong, s.Failed}); err != nil {
+			return err
+		}
+	} else {
+		fmt.Fprintf(w, "%s read, %s\n", plural(s.Chunks, "chunk"), size(s.Bytes))
+	}
+	if s.Wrong > 0 || s.Failed > 0 {
+		return fmt.Errorf("%s wrong and deleted, %d unreadable", plural(s.Wrong, "chunk"), s.Failed)
+	}
+	return nil
+}

@@ -1,0 +1,187 @@
+package disk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/dgraph-io/badger/v4"
+	"github.com/zeebo/xxh3"
+
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/record"
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier"
+)
+
+// scrubBatch is how many keys a scrub takes from the database at a time.
+const scrubBatch = 1024
+
+// Scrub implements tier.Scrubber: it reads every payload that was there when
+// it came by, in pieces that others' transfers go between, at most
+// bytesPerSecond (0 = as fast as the device allows). A payload that does not
+// have its checksum is read once more and then deleted. One that cannot be
+// read is counted and stays: that says more about the device than about it.
+func (t *Tier) Scrub(ctx context.Context, bytesPerSecond int64, gone func(key.Key)) (sum tier.Scrubbed, err error) {
+	if err := t.usable(ctx); err != nil {
+		return sum, fmt.Errorf("disk: scrub: %w", err)
+	}
+	s := &scrub{t: t, pace: pace{perSecond: bytesPerSecond}, buf: alignedBytes(pieceBytes)}
+	for from := (key.Key{}); ; {
+		ks, err := t.keysAfter(ctx, from)
+		if err != nil {
+			return sum, fmt.Errorf("disk: scrub: %w", err)
+		}
+		if len(ks) == 0 {
+			t.count.scrubs.Add(1)
+			return sum, nil
+		}
+		for _, k := range ks {
+			if err := s.check(ctx, k, &sum, gone); err != nil {
+				return sum, fmt.Errorf("disk: scrub: %w", err)
+			}
+		}
+		from = ks[len(ks)-1]
+	}
+}
+
+// keysAfter returns the next keys of the database, in its order.
+func (t *Tier) keysAfter(ctx context.Context, from key.Key) ([]key.Key, error) {
+	var ks []key.Key // the call's own until it has returned without error
+	err := t.call(ctx, func() (err error) {
+		ks, err = t.db.keysAfter(from, scrubBatch)
+		return err
+	}, nil)
+	if err != nil {
+		return nil, err
+	}
+	return ks, nil
+}
+
+// scrub is one pass.
+type scrub struct {
+	t    *Tier
+	pace pace
+	buf  []byte // lost when a read is given up, and the pass with it
+	hash xxh3.Hasher
+}
+
+// check verifies one payload. An error ends the pass.
+func (s *scrub) check(ctx context.Context, k key.Key, sum *tier.Scrubbed, gone func(key.Key)) error {
+	t := s.t
+	var f found
+	var ok bool
+	f.loc, f.seg, ok = t.segments.enter(func() (location, bool) {
+		e, state := t.ledger.Find(k)
+		f.size, f.sum = e.Size, e.Value.B
+		return location(e.Value.A), state == ledger.Resident
+	})
+	if !ok {
+		return nil // evicted meanwhile
+	}
+	if f.seg != nil {
+		defer t.segments.leave(f.loc)
+	}
+	good, err := s.read(ctx, k, f)
+	if err == nil && !good {
+		good, err = s.read(ctx, k, f)
+	}
+	switch {
+	case errors.Is(err, badger.ErrKeyNotFound), errors.Is(err, io.ErrUnexpectedEOF):
+		good = false
+	case ctx.Err() != nil || errors.Is(err, errHung) || errors.Is(err, tier.ErrClosed):
+		return err
+	case err != nil:
+		sum.Failed++
+		t.trouble.Warn().Err(err).Hex("key", k.Hash[:]).Msg("scrub: payload cannot be read")
+		return nil
+	}
+	sum.Chunks++
+	sum.Bytes += uint64(f.size)
+	t.count.scrubBytes.Add(uint64(f.size))
+	if !good && t.drop(k, f) { // else it was evicted meanwhile, or stored anew
+		sum.Wrong++
+		t.count.corruptScrub.Add(1)
+		t.trouble.Error().Hex("key", k.Hash[:]).Uint32("segment", f.loc.segment()).Int64("offset", f.loc.offset()).
+			Msg("scrub: payload does not match its checksum; entry deleted")
+		gone(k)
+	}
+	return nil
+}
+
+// read reports whether a payload has its checksum.
+func (s *scrub) read(ctx context.Context, k key.Key, f found) (good bool, err error) {
+	s.hash.Reset()
+	if f.seg == nil {
+		payload, err := s.t.inlinePayload(ctx, k)
+		if err == nil {
+			err = s.pace.wait(ctx, int64(len(payload)))
+		}
+		return xxh3.Hash(payload) == f.sum && len(payload) == int(f.size), err
+	}
+	for done := int64(0); done < int64(f.size); done += pieceBytes {
+		n := min(int64(f.size)-done, pieceBytes)
+		r := &reading{t: s.t, loc: f.loc, done: make(chan error, 1)}
+		r.file, r.off, r.buf, r.end = f.seg.file, f.loc.offset()+done, s.buf[:roundUp(n)], r
+		s.t.segments.again(f.loc)
+		if err := s.t.dev.submit(&r.transfer); err != nil {
+			s.t.segments.leave(f.loc)
+			return false, err
+		}
+		if err := s.t.wait(ctx, r.done, &r.transfer); err != nil {
+			return false, err
+		}
+		_, _ = s.hash.Write(s.buf[:n]) // never fails
+		if err := s.pace.wait(ctx, n); err != nil {
+			return false, err
+		}
+	}
+	return s.hash.Sum64() == f.sum, nil
+}
+
+// pace spreads bytes over time.
+type pace struct {
+	perSecond int64 // 0 = no limit
+	next      time.Time
+}
+
+// wait lets the time pass that n bytes may take.
+func (p *pace) wait(ctx context.Context, n int64) error {
+	if p.perSecond == 0 {
+		return ctx.Err()
+	}
+	now := time.Now()
+	if p.next.Before(now) {
+		p.next = now // time that was not used is not made up for
+	}
+	p.next = p.next.Add(time.Duration(float64(n) / float64(p.perSecond) * float64(time.Second)))
+	timer := time.NewTimer(time.Until(p.next))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// keysAfter returns up to n keys with an entry that follow from.
+func (s *store) keysAfter(from key.Key, n int) (ks []key.Key, err error) {
+	err = s.db.View(func(txn *badger.Txn) error {
+		o := badger.DefaultIteratorOptions
+		o.PrefetchValues = false
+		o.Prefix = record.EntryPrefix()
+		it := txn.NewIterator(o)
+		defer it.Close()
+		start := record.EntryKey(from)
+		for it.Seek(start[:]); it.Valid() && len(ks) < n; it.Next() {
+			if k, ok := record.ParseEntryKey(it.Item().Key()); ok && k != from {
+				ks = append(ks, k)
+			}
+		}
+		return nil
+	})
+	return ks, err
+}

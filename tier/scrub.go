@@ -1,0 +1,79 @@
+package tier
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/kvstored/kvstored/key"
+)
+
+// scrubPause is the least time between two passes of the background scrub.
+const scrubPause = time.Minute
+
+// Scrubbed is what one pass over a tier found.
+type Scrubbed struct {
+	Chunks uint64 // read to the end
+	Bytes  uint64 // of payload
+	Wrong  uint64 // of those, deleted because they did not have their checksum
+	Failed uint64 // could not be read; they stay
+}
+
+// Scrubber is a tier that can look for payloads that have gone bad.
+type Scrubber interface {
+	// Scrub reads every payload at most at the rate (0 = no limit) and
+	// deletes those that do not have their checksum, telling gone of each.
+	// After an error the result is what was done so far.
+	Scrub(ctx context.Context, bytesPerSecond int64, gone func(key.Key)) (Scrubbed, error)
+}
+
+// scrubber looks for one behind decorators; nil if there is none.
+func scrubber(t Tier) Scrubber {
+	for t != nil {
+		if s, ok := t.(Scrubber); ok {
+			return s
+		}
+		u, ok := t.(interface{ Unwrap() Tier })
+		if !ok {
+			return nil
+		}
+		t = u.Unwrap()
+	}
+	return nil
+}
+
+// Scrub makes one pass over the disk tier, in addition to those in the background.
+func (s *Stack) Scrub(ctx context.Context, bytesPerSecond int64) (Scrubbed, error) {
+	sc := scrubber(s.tiers[Disk])
+	switch {
+	case sc == nil:
+		return Scrubbed{}, fmt.Errorf("scrub: there is no disk tier: %w", ErrNotFound)
+	case isOff(s.tiers[Disk]):
+		return Scrubbed{}, fmt.Errorf("scrub: %w", ErrOff)
+	}
+	return sc.Scrub(ctx, bytesPerSecond, func(k key.Key) { s.settle(Disk, k) })
+}
+
+// keepScrubbing makes one pass after the other, at the configured rate.
+func (s *Stack) keepScrubbing(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(scrubPause):
+		}
+		if !s.Ready() {
+			continue
+		}
+		sum, err := s.Scrub(ctx, s.scrubRate)
+		switch {
+		case ctx.Err() != nil:
+		case errors.Is(err, ErrOff):
+		case err != nil:
+			s.log.Warn().Err(err).Msg("scrub did not come to its end")
+		case sum.Wrong > 0 || sum.Failed > 0:
+			s.log.Warn().Uint64("chunks", sum.Chunks).Uint64("wrong", sum.Wrong).Uint64("unreadable", sum.Failed).Msg("scrub found damage")
+		}
+	}
+}

@@ -37,7 +37,7 @@ type BreakerOptions struct {
 // and always let through, and only Get, Put and Sync can probe: the others
 // may succeed without the device. Recover has pauses of its own.
 //
-// The result is a Resident or a Recoverer exactly if t is.
+// The result is a Resident, a Recoverer or a Shared exactly if t is.
 func WithBreaker(t Tier, o BreakerOptions) Tier {
 	orDuration := func(p *time.Duration, d time.Duration) {
 		if *p == 0 {
@@ -53,6 +53,12 @@ func WithBreaker(t Tier, o BreakerOptions) Tier {
 	res, bounded := t.(Resident)
 	rec, lasting := t.(Recoverer)
 	b.bounded = bounded
+	if far, ok := t.(Shared); ok && !bounded && !lasting {
+		return struct {
+			*breaker
+			breakerSharing
+		}{b, breakerSharing{b, far}}
+	}
 	switch {
 	case bounded && lasting:
 		return struct {
@@ -102,6 +108,9 @@ type pass struct {
 
 // Off reports whether a call would be refused now.
 func (b *breaker) Off() bool {
+	if isOff(b.Tier) {
+		return true
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.mu.open && (b.mu.probing || time.Now().Before(b.mu.probeAt))
@@ -252,7 +261,7 @@ func (b *breaker) Stats() Stats {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	st.Off = b.mu.open
+	st.Off = st.Off || b.mu.open
 	st.Counters["switched_off"] = b.mu.opened
 	st.Counters["refused_while_off"] = b.mu.refused
 	return st
@@ -291,6 +300,30 @@ func (r breakerRecovery) Recover(ctx context.Context, emit func([]Record)) error
 
 func (r breakerRecovery) Sync(ctx context.Context) error {
 	return r.b.guard(ctx, "sync", true, func(ctx context.Context) error { return r.to.Sync(ctx) })
+}
+
+// breakerSharing is what a shared tier adds.
+type breakerSharing struct {
+	b  *breaker
+	to Shared
+}
+
+func (r breakerSharing) Absent(k key.Key) bool { return r.to.Absent(k) }
+
+func (r breakerSharing) Find(ctx context.Context, ks []key.Key, found func(int)) (n int, err error) {
+	err = r.b.guard(ctx, "find", true, func(ctx context.Context) (err error) {
+		n, err = r.to.Find(ctx, ks, found)
+		return err
+	})
+	return n, err
+}
+
+func (r breakerSharing) Purge(ctx context.Context, id key.SpaceID) (n int, err error) {
+	err = r.b.guard(ctx, "purge", true, func(ctx context.Context) (err error) {
+		n, err = r.to.Purge(ctx, id)
+		return err
+	})
+	return n, err
 }
 
 // isOff reports whether a tier is switched off.

@@ -89,6 +89,20 @@ type Recoverer interface {
 	Sync(ctx context.Context) error
 }
 
+// Shared is a tier that others use too, too far away to be asked key by key.
+type Shared interface {
+	Tier
+	// Absent reports whether k was not there a moment ago. Memory only.
+	Absent(k key.Key) bool
+	// Find returns how many of ks, a run of one chain in prefix order, lead
+	// in being there, in few round trips. It may be wrong where there is a
+	// hole. found, if not nil, is told whenever more is certain.
+	Find(ctx context.Context, ks []key.Key, found func(n int)) (int, error)
+	// Purge deletes everything of a space, whoever stored it, and returns how
+	// much that was.
+	Purge(ctx context.Context, id key.SpaceID) (int, error)
+}
+
 // Stats is a snapshot of one tier.
 type Stats struct {
 	Entries          int64             `json:"entries"`

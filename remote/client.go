@@ -1,0 +1,113 @@
+package remote
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/signer/v4"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+
+	"github.com/kvstored/kvstored/key"
+)
+
+const (
+	// ioBufferBytes is what one connection reads and writes at a time. Bodies
+	// are megabytes; the default of 4 KiB would be a system call each.
+	ioBufferBytes = 256 << 10
+	dialTimeout   = 3 * time.Second
+	// continueAbove is the body size from which a put asks before it sends:
+	// what is already there is then refused without its bytes.
+	continueAbove = 256 << 10
+)
+
+// newClient makes a client of the store. It reads files and variables and
+// may ask the machine's role for credentials, so it is not for constructors.
+// AWS_CA_BUNDLE names a file of further certificate authorities.
+func newClient(ctx context.Context, o Options) (*client, error) {
+	buildable := awshttp.NewBuildableClient().
+		WithTransportOptions(func(t *http.Transport) {
+			t.MaxIdleConns, t.MaxIdleConnsPerHost = 0, 2*o.Concurrency
+			t.ReadBufferSize, t.WriteBufferSize = ioBufferBytes, ioBufferBytes
+			t.DisableCompression = true
+			t.ForceAttemptHTTP2 = false // one connection per body: no shared flow control
+		}).
+		WithDialerOptions(func(d *net.Dialer) { d.Timeout = dialTimeout })
+	cfg, err := config.LoadDefaultConfig(ctx,
+		config.WithRegion(o.Region),
+		config.WithSharedConfigProfile(o.Profile),
+		config.WithHTTPClient(buildable),
+		config.WithRetryer(func() aws.Retryer { return aws.NopRetryer{} }), // ours has a budget
+	)
+	if err != nil {
+		return nil, &Error{Op: "connect", Err: errConfig} // err may quote the files
+	}
+	if cfg.Credentials == nil {
+		return nil, &Error{Op: "connect", Err: errCredentials}
+	}
+	cfg.Credentials = discreet{cfg.Credentials}
+	if b, ok := cfg.HTTPClient.(*awshttp.BuildableClient); ok { // with the authorities of AWS_CA_BUNDLE
+		buildable = b
+	}
+	transport := buildable.GetTransport()
+	cfg.HTTPClient = &http.Client{Transport: transport, CheckRedirect: stay}
+	api := s3.NewFromConfig(cfg, func(so *s3.Options) {
+		if o.Endpoint != "" {
+			so.BaseEndpoint = aws.String(o.Endpoint)
+		}
+		so.UsePathStyle = o.PathStyle
+		so.ContinueHeaderThresholdBytes = continueAbove
+		// Payloads carry a checksum of ours, compared at every read. The SDK's
+		// would go over each of them a second and a third time.
+		so.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired
+		so.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired
+	})
+	return &client{api, transport}, nil
+}
+
+// client is a client of the store and the connections it keeps.
+type client struct {
+	*s3.Client
+	transport *http.Transport
+}
+
+// stay follows no redirect: it would carry a signature that is not for it.
+func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+
+// discreet provides credentials, and says nothing about why there are none.
+type discreet struct{ aws.CredentialsProvider }
+
+func (d discreet) Retrieve(ctx context.Context) (aws.Credentials, error) {
+	c, err := d.CredentialsProvider.Retrieve(ctx)
+	if err != nil && ctx.Err() == nil {
+		err = errCredentials
+	}
+	return c, err
+}
+
+// unsigned leaves the body out of the signature, for the same reason.
+func unsigned(o *s3.Options) {
+	o.APIOptions = append(o.APIOptions, v4.SwapComputePayloadSHA256ForUnsignedPayloadMiddleware)
+}
+
+// head asks whether an object is there.
+func (t *Tier) head(ctx context.Context, k key.Key) (exists bool, err error) {
+	err = t.request(ctx, "head", &t.count.heads, func(ctx context.Context, api *client) error {
+		out, err := api.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &t.o.Bucket, Key: aws.String(t.names.object(k))})
+		exists = err == nil && !t.expired(out.LastModified)
+		return err
+	})
+	if isNotFound(err) {
+		return false, nil
+	}
+	return exists, err
+}
+
+// expired reports whether an object is older than the ttl.
+func (t *Tier) expired(modified *time.Time) bool {
+	return t.o.TTL > 0 && modified != nil && time.Since(*modified) > t.o.TTL
+}

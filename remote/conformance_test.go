@@ -1,0 +1,32 @@
+package remote
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/kvstored/kvstored/internal/s3test"
+	"github.com/kvstored/kvstored/tier"
+	"github.com/kvstored/kvstored/tier/tiertest"
+)
+
+// subject is a tier with a prefix of its own.
+func subject(t *testing.T, s *s3test.Server, wrap func(tier.Tier) tier.Tier) tiertest.Subject {
+	m := memory(t, 64*mib)
+	o := testOptions(s.Endpoint)
+	o.Prefix = strings.ReplaceAll(t.Name(), "/", "-")
+	return tiertest.Subject{Tier: wrap(connect(t, o)), Arena: m.Arena, Alloc: m}
+}
+
+func TestConformance(t *testing.T) {
+	s := s3test.Run(t)
+	tiertest.Run(t, func(t *testing.T) tiertest.Subject {
+		return subject(t, s, func(r tier.Tier) tier.Tier { return r })
+	})
+}
+
+func TestConformanceBehindBreaker(t *testing.T) {
+	s := s3test.Run(t)
+	tiertest.Run(t, func(t *testing.T) tiertest.Subject {
+		return subject(t, s, func(r tier.Tier) tier.Tier { return tier.WithBreaker(r, tier.BreakerOptions{}) })
+	})
+}

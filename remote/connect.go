@@ -1,0 +1,140 @@
+package remote
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+
+	"github.com/kvstored/kvstored/tier"
+)
+
+// A store that does not answer, or not to us, is asked again after
+// connectPause, then after twice as long, up to connectPauseMax.
+const (
+	connectPause    = time.Second
+	connectPauseMax = 30 * time.Second
+)
+
+// Run connects, trying until it succeeds, and then reads the names of all
+// objects if Options.List says so. It returns when ctx ends.
+func (t *Tier) Run(ctx context.Context) error {
+	for pause := connectPause; ; pause = min(2*pause, connectPauseMax) {
+		err := t.Connect(ctx)
+		if err == nil {
+			t.log.Info().Str("bucket", t.o.Bucket).Msg("remote tier ready")
+			break
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		t.log.Error().Err(err).Dur("again_in", pause).Msg("the remote tier cannot be used; the daemon serves without it")
+		if err := sleep(ctx, pause); err != nil {
+			return err
+		}
+	}
+	if t.o.List {
+		n, err := t.learn(ctx)
+		if err != nil && ctx.Err() == nil {
+			t.log.Warn().Err(err).Msg("the objects could not be listed to the end; what is there is found all the same, in more requests")
+		}
+		t.log.Info().Int("objects", n).Msg("remote tier listed")
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// Connect makes the client and asks the store for an object that is not
+// there. Only if it says just that are bucket and credentials right.
+func (t *Tier) Connect(ctx context.Context) error {
+	if t.closed.Load() {
+		return &Error{Op: "connect", Err: tier.ErrClosed}
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, t.o.Timeout, errTimeout)
+	defer cancel()
+	c, err := newClient(ctx, t.o)
+	if err == nil {
+		t.count.gets.Add(1)
+		var out *s3.GetObjectOutput
+		out, err = c.GetObject(ctx, &s3.GetObjectInput{Bucket: &t.o.Bucket, Key: aws.String(t.names.root + "nothing")})
+		if err == nil {
+			out.Body.Close()
+		}
+		err = t.judge(ctx, "connect", err)
+	}
+	if err != nil && !isNotFound(err) {
+		t.count.connectFailed.Add(1)
+		if c != nil {
+			c.transport.CloseIdleConnections()
+		}
+		return err
+	}
+	t.client.Store(c)
+	return nil
+}
+
+// learn reads the names of all objects into the Bloom filter.
+func (t *Tier) learn(ctx context.Context) (n int, err error) {
+	err = t.list(ctx, t.names.root, func(page []types.Object) error {
+		for i := range page {
+			if k, ok := t.names.key(aws.ToString(page[i].Key)); ok && !t.expired(page[i].LastModified) {
+				t.known.add(k)
+				n++
+			}
+		}
+		return nil
+	})
+	return n, err
+}
+
+// Check tries everything the tier needs with a small object of its own: put,
+// put again, get, list and delete. It returns what is good to know.
+func (t *Tier) Check(ctx context.Context) (notes []string, err error) {
+	if err := t.Connect(ctx); err != nil {
+		return nil, err
+	}
+	var random [16]byte
+	if _, err := rand.Read(random[:]); err != nil {
+		return nil, fmt.Errorf("remote: check: %w", err)
+	}
+	folder := t.names.root + "check/"
+	name := aws.String(folder + hex.EncodeToString(random[:]))
+	text := []byte("kvstored was here")
+	put := func(ctx context.Context, api *client) error {
+		_, err := api.PutObject(ctx, &s3.PutObjectInput{Bucket: &t.o.Bucket, Key: name, Body: bytes.NewReader(text), IfNoneMatch: aws.String("*")}, unsigned)
+		return err
+	}
+	err = t.request(ctx, "put", &t.count.puts, put)
+	switch {
+	case statusOf(err) == http.StatusNotImplemented:
+		return append(notes, "no conditional puts: each put asks first"), nil
+	case err != nil:
+		return nil, err
+	}
+	defer func() {
+		if derr := t.deleteNames(ctx, []types.ObjectIdentifier{{Key: name}}); err == nil {
+			err = derr
+		}
+	}()
+	if again := t.request(ctx, "put", &t.count.puts, put); statusOf(again) != http.StatusPreconditionFailed {
+		notes = append(notes, "conditional puts are not obeyed: of two machines that store the same chunk both send it")
+	}
+	err = t.request(ctx, "get", &t.count.gets, func(ctx context.Context, api *client) error {
+		out, err := api.GetObject(ctx, &s3.GetObjectInput{Bucket: &t.o.Bucket, Key: name})
+		if err == nil {
+			out.Body.Close()
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return notes, t.list(ctx, folder, func([]types.Object) error { return nil })
+}

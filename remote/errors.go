@@ -1,0 +1,159 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"syscall"
+
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/smithy-go"
+
+	"github.com/kvstored/kvstored/tier"
+)
+
+// Error is what a request failed with. Its text is made here alone: the
+// store's own words, and the SDK's, may repeat what they were sent, and so
+// credentials.
+type Error struct {
+	Op     string // "get", "put", ...
+	Status int    // of the answer; 0 = there was none
+	Code   string // the store's word for it; "" = none
+	Err    error  // a sentinel of tier, of context, or of the network; never the SDK's
+}
+
+func (e *Error) Error() string {
+	text := "remote: " + e.Op
+	if e.Status != 0 {
+		text += fmt.Sprintf(": the store answered %d", e.Status)
+		if e.Code != "" {
+			text += " " + e.Code
+		}
+	}
+	if e.Err != nil {
+		text += ": " + e.Err.Error()
+	}
+	if advice := advice[e.Code]; advice != "" {
+		text += " (" + advice + ")"
+	}
+	return text
+}
+
+// Unwrap returns what errors.Is is asked about.
+func (e *Error) Unwrap() error { return e.Err }
+
+// advice says what to do about what only the operator can mend.
+var advice = map[string]string{
+	"NoSuchBucket":          "check remote.s3.bucket and remote.s3.path_style",
+	"AccessDenied":          "the credentials lack a right; docs/s3-layout.md lists them",
+	"InvalidAccessKeyId":    "the store does not know these credentials",
+	"SignatureDoesNotMatch": "the secret key is wrong, or remote.s3.region is",
+	"PermanentRedirect":     "check remote.s3.region",
+	"RequestTimeTooSkewed":  "the clock of this machine is wrong",
+}
+
+// Errors that mean what an operator can mend before any request is made.
+var (
+	errConfig      = errors.New("the shared configuration cannot be used; check remote.s3.profile and the files and variables it stands in")
+	errCredentials = errors.New("no usable credentials in the environment, in the profile or from the machine's role")
+	errTimeout     = errors.New("no answer in time")
+	errBroken      = errors.New("the connection broke")
+)
+
+// failure makes the error of a request from what the SDK said.
+func failure(op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	e := &Error{Op: op}
+	var re *awshttp.ResponseError
+	if errors.As(err, &re) && re.Response != nil {
+		e.Status = re.HTTPStatusCode()
+	}
+	var api smithy.APIError
+	if errors.As(err, &api) {
+		e.Code = word(api.ErrorCode())
+	}
+	switch {
+	case e.Code == "NoSuchBucket":
+	case e.Status == http.StatusNotFound || e.Code == "NoSuchKey" || e.Code == "NotFound":
+		e.Err = tier.ErrNotFound
+	case e.Status == 0:
+		e.Err = transport(err)
+	}
+	return e
+}
+
+// transport names what went wrong before there was an answer.
+func transport(err error) error {
+	var opErr *net.OpError
+	var dns *net.DNSError
+	for _, known := range []error{context.Canceled, context.DeadlineExceeded, tier.ErrClosed, tier.ErrOff, errCredentials, errTimeout} {
+		if errors.Is(err, known) {
+			return known
+		}
+	}
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return errTimeout
+	case errors.As(err, &dns):
+		return errors.New("the host name of the store is not known; check remote.s3.endpoint")
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed),
+		errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		return errBroken
+	case errors.As(err, &opErr):
+		var errno syscall.Errno
+		if errors.As(err, &errno) {
+			return fmt.Errorf("the store cannot be reached: %w", errno)
+		}
+		return errors.New("the store cannot be reached")
+	}
+	return errBroken
+}
+
+// word keeps a code that looks like one.
+func word(s string) string {
+	if len(s) > 64 {
+		return ""
+	}
+	for _, c := range s {
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') {
+			return ""
+		}
+	}
+	return s
+}
+
+// statusOf is the status of an answer, 0 if there was none.
+func statusOf(err error) int {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Status
+	}
+	return 0
+}
+
+// retriable reports whether the same request may succeed a moment later.
+func retriable(err error) bool {
+	var e *Error
+	if !errors.As(err, &e) {
+		return false
+	}
+	switch {
+	case e.Status >= 500 && e.Status != http.StatusNotImplemented, e.Status == http.StatusTooManyRequests, e.Code == "SlowDown", e.Code == "RequestTimeout":
+		return true
+	case e.Status == http.StatusConflict: // two conditional writes of one object at a time
+		return true
+	}
+	return errors.Is(e.Err, errBroken) || errors.Is(e.Err, errTimeout)
+}
+
+// slowDown reports whether the store asks for fewer requests.
+func slowDown(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && (e.Code == "SlowDown" || e.Status == http.StatusServiceUnavailable || e.Status == http.StatusTooManyRequests)
+}

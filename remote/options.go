@@ -1,0 +1,72 @@
+package remote
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+// Defaults for what Options leaves zero.
+const (
+	defaultConcurrency = 32
+	defaultTimeout     = 10 * time.Second
+	// defaultFlightBytes is what 32 chunks of 8 MiB take.
+	defaultFlightBytes = 256 << 20
+)
+
+// Options configure a Tier. Bucket is required. Credentials are never among
+// them: they come from the environment, the profile or the machine's role.
+type Options struct {
+	Bucket    string
+	Prefix    string // of every object name; may be empty
+	Endpoint  string // URL of the store; "" = Amazon's
+	Region    string // requests are signed for it
+	PathStyle bool   // bucket in the path instead of the host name
+	Profile   string // of the shared configuration and credentials files
+
+	Concurrency int           // requests in flight; default 32. Puts take at most half
+	FlightBytes int64         // payload bytes in flight; default 256 MiB
+	Timeout     time.Duration // of one request; default 10 s
+	TTL         time.Duration // age at which objects count as absent; 0 = never
+	List        bool          // Run reads the names of all objects
+
+	Log zerolog.Logger
+}
+
+// withDefaults checks o.
+func (o Options) withDefaults() (Options, error) {
+	if o.Bucket == "" {
+		return o, errors.New("remote: no bucket")
+	}
+	if o.Endpoint != "" {
+		u, err := url.Parse(o.Endpoint)
+		switch {
+		case err != nil: // its text would repeat the URL
+			return o, errors.New("remote: the endpoint is not a URL")
+		case u.User != nil:
+			return o, errors.New("remote: the endpoint contains credentials; give them through the environment or a profile")
+		case u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
+			return o, errors.New("remote: the endpoint must start with http:// or https://")
+		}
+	}
+	if o.Prefix = strings.Trim(o.Prefix, "/"); o.Prefix != "" {
+		o.Prefix += "/"
+	}
+	if o.Concurrency == 0 {
+		o.Concurrency = defaultConcurrency
+	}
+	if o.FlightBytes == 0 {
+		o.FlightBytes = defaultFlightBytes
+	}
+	if o.Timeout == 0 {
+		o.Timeout = defaultTimeout
+	}
+	if o.Concurrency < 1 || o.FlightBytes < 1 || o.Timeout < 0 || o.TTL < 0 {
+		return o, fmt.Errorf("remote: %d requests, %d bytes, timeout %v, ttl %v: none may be negative", o.Concurrency, o.FlightBytes, o.Timeout, o.TTL)
+	}
+	return o, nil
+}

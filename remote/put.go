@@ -1,0 +1,157 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"sync"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+
+	"github.com/kvstored/kvstored/tier"
+)
+
+// Put implements tier.Tier. The store itself sees to it that the first of two
+// machines wins; where it cannot it is asked first. What is probably there is
+// asked for before it is sent, because asking is cheap. Payloads are at most
+// arena.MaxPayload, 64 MiB: one request each, never several parts.
+func (t *Tier) Put(ctx context.Context, e tier.Entry) error {
+	if err := t.usable(ctx, "put"); err != nil {
+		return err
+	}
+	if t.known.has(e.Key) && !t.absent.has(e.Key) {
+		exists, err := t.head(ctx, e.Key)
+		if err != nil {
+			return err
+		}
+		if exists {
+			t.stored(&e, false)
+			return nil
+		}
+	}
+	if err := t.putting.Acquire(ctx, 1); err != nil {
+		return &Error{Op: "put", Err: err}
+	}
+	defer t.putting.Release(1)
+	flying := t.occupied(int(e.Size))
+	if err := t.bytes.Acquire(ctx, flying); err != nil {
+		return &Error{Op: "put", Err: err}
+	}
+	defer t.bytes.Release(flying)
+	fresh, err := t.putNew(ctx, &e)
+	if err == nil {
+		t.stored(&e, fresh)
+	}
+	return err
+}
+
+// stored notes that e is there now; fresh if that was our doing.
+func (t *Tier) stored(e *tier.Entry, fresh bool) {
+	t.known.add(e.Key)
+	t.absent.remove(e.Key)
+	if !fresh {
+		t.count.present.Add(1)
+		return
+	}
+	t.count.stored.Add(1)
+	t.count.storedBytes.Add(uint64(e.Size))
+}
+
+// putNew stores e unless it is there.
+func (t *Tier) putNew(ctx context.Context, e *tier.Entry) (fresh bool, err error) {
+	if !t.unconditional.Load() {
+		err := t.send(ctx, e, true)
+		switch {
+		case statusOf(err) == http.StatusPreconditionFailed:
+			if t.o.TTL == 0 {
+				return false, nil
+			} // else what is there may be too old to be found
+		case statusOf(err) == http.StatusNotImplemented:
+			t.unconditional.Store(true)
+			t.log.Warn().Msg("the store knows no conditional puts; each put asks first whether the object is there")
+		default:
+			return err == nil, err
+		}
+	}
+	exists, err := t.head(ctx, e.Key)
+	if exists || err != nil {
+		return false, err
+	}
+	err = t.send(ctx, e, false)
+	return err == nil, err
+}
+
+// send makes the request, with a body that goes from the block to the socket.
+func (t *Tier) send(ctx context.Context, e *tier.Entry, ifNone bool) error {
+	return t.request(ctx, "put", &t.count.puts, func(ctx context.Context, api *client) error {
+		body := &body{p: e.Block.Bytes()}
+		in := &s3.PutObjectInput{
+			Bucket: &t.o.Bucket, Key: aws.String(t.names.object(e.Key)), Metadata: metadata(&e.Record),
+			Body: body, ContentLength: aws.Int64(int64(e.Size)), ContentType: aws.String("application/octet-stream"),
+		}
+		if ifNone {
+			in.IfNoneMatch = aws.String("*")
+		}
+		_, err := api.PutObject(ctx, in, unsigned)
+		n := body.detach()
+		t.count.sent.Add(n)
+		if err != nil {
+			t.count.wasted.Add(n)
+		}
+		return err
+	})
+}
+
+// errDetached is what reads of a body get when its block may be gone.
+var errDetached = errors.New("the request was given up")
+
+// body is a borrowed payload on its way out. The HTTP client may still read
+// for a moment after a request was given up: detach ends that.
+type body struct {
+	mu   sync.Mutex // guards all; held while a piece is copied
+	p    []byte     // nil: detached
+	at   int64
+	sent uint64
+}
+
+func (b *body) Read(dst []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.p == nil:
+		return 0, errDetached
+	case b.at >= int64(len(b.p)):
+		return 0, io.EOF
+	}
+	n := copy(dst, b.p[b.at:])
+	b.at += int64(n)
+	b.sent += uint64(n)
+	return n, nil
+}
+
+// Seek lets the SDK find out the length.
+func (b *body) Seek(offset int64, whence int) (int64, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch whence {
+	case io.SeekCurrent:
+		offset += b.at
+	case io.SeekEnd:
+		offset += int64(len(b.p))
+	}
+	if offset < 0 {
+		return 0, errors.New("seek before the start of a payload")
+	}
+	b.at = offset
+	return offset, nil
+}
+
+// detach makes further reads fail and returns how many bytes were read.
+func (b *body) detach() uint64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.p = nil
+	return b.sent
+}

@@ -1,0 +1,186 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/kvstored/kvstored/tier"
+)
+
+const (
+	// maxTries bounds one operation, first try included.
+	maxTries = 3
+	// retryPause is the mean pause before the first retry; it doubles.
+	retryPause = 50 * time.Millisecond
+	// retryShare is how many retries one request pays for, retrySaved how many
+	// can be saved up: a store in trouble sees a tenth more requests, not three
+	// times as many.
+	retryShare = 0.1
+	retrySaved = 10
+	// When the store says SlowDown nobody sends for slowPause, then twice as
+	// long, up to slowPauseMax; each request that succeeds halves it.
+	slowPause    = 100 * time.Millisecond
+	slowPauseMax = 5 * time.Second
+)
+
+// request makes one request, again where that may help and the budget allows.
+// Each try is counted and has its own deadline.
+func (t *Tier) request(ctx context.Context, op string, count *atomic.Uint64, send func(context.Context, *client) error) error {
+	for try := 1; ; try++ {
+		err := t.once(ctx, op, count, send)
+		if err == nil || ctx.Err() != nil || try == maxTries || !retriable(err) || !t.retries.take() {
+			return err
+		}
+		t.count.retries.Add(1)
+		pause := retryPause << (try - 1)
+		if err := sleep(ctx, pause/2+rand.N(pause)); err != nil {
+			return &Error{Op: op, Err: err}
+		}
+	}
+}
+
+// once makes one request.
+func (t *Tier) once(ctx context.Context, op string, count *atomic.Uint64, send func(context.Context, *client) error) error {
+	api, err := t.api(ctx)
+	if err == nil {
+		err = t.slow.wait(ctx)
+	}
+	if err == nil {
+		err = t.flying.Acquire(ctx, 1)
+	}
+	if err != nil {
+		return &Error{Op: op, Err: cause(ctx, err)}
+	}
+	defer t.flying.Release(1)
+	t.retries.earn()
+	count.Add(1)
+	limited, cancel := context.WithTimeoutCause(ctx, t.o.Timeout, errTimeout)
+	defer cancel()
+	err = t.judge(limited, op, send(limited, api))
+	if slowDown(err) {
+		t.count.slowDowns.Add(1)
+		t.slow.more()
+	} else if err == nil {
+		t.slow.less()
+	}
+	return err
+}
+
+// judge makes our error of the SDK's. A deadline of ours is no end of the
+// caller's patience.
+func (t *Tier) judge(limited context.Context, op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	var own *Error
+	if errors.As(err, &own) {
+		return err
+	}
+	out := failure(op, err)
+	var e *Error
+	if errors.As(out, &e) && e.Status == 0 && limited.Err() != nil {
+		e.Err = cause(limited, limited.Err())
+	}
+	return out
+}
+
+// cause is why ctx ended, if it has, else err.
+func cause(ctx context.Context, err error) error {
+	if ctx.Err() == nil {
+		return err
+	}
+	if c := context.Cause(ctx); errors.Is(c, errTimeout) {
+		return errTimeout
+	}
+	return ctx.Err()
+}
+
+func isNotFound(err error) bool { return errors.Is(err, tier.ErrNotFound) }
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// allowance lets extra requests be made in proportion to the others.
+type allowance struct {
+	share, most float64
+	mu          struct {
+		sync.Mutex
+		saved float64
+	}
+}
+
+func newAllowance(share, most float64) *allowance {
+	a := &allowance{share: share, most: most}
+	a.mu.saved = most
+	return a
+}
+
+// earn counts an ordinary request.
+func (a *allowance) earn() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.mu.saved = min(a.mu.saved+a.share, a.most)
+}
+
+// take pays for an extra one, if there is enough.
+func (a *allowance) take() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.mu.saved < 1 {
+		return false
+	}
+	a.mu.saved--
+	return true
+}
+
+// slowness is the pause that the store has asked for.
+type slowness struct {
+	mu struct {
+		sync.Mutex
+		pause time.Duration // 0 = none
+		until time.Time
+	}
+}
+
+// wait lets the pause pass.
+func (s *slowness) wait(ctx context.Context) error {
+	s.mu.Lock()
+	d := time.Until(s.mu.until)
+	s.mu.Unlock()
+	if d <= 0 {
+		return nil
+	}
+	return sleep(ctx, d)
+}
+
+// more follows one SlowDown; those of requests made before the pause began
+// count once.
+func (s *slowness) more() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if time.Now().Before(s.mu.until) {
+		return
+	}
+	s.mu.pause = min(max(2*s.mu.pause, slowPause), slowPauseMax)
+	s.mu.until = time.Now().Add(s.mu.pause)
+}
+
+func (s *slowness) less() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.pause /= 2; s.mu.pause < slowPause/2 {
+		s.mu.pause = 0
+	}
+}

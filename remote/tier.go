@@ -1,0 +1,133 @@
+package remote
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier"
+)
+
+// Tier is the remote tier. It is safe for concurrent use. Until Connect has
+// succeeded once every call fails with tier.ErrOff.
+type Tier struct {
+	o       Options
+	names   names
+	log     zerolog.Logger
+	flying  *semaphore.Weighted // requests
+	putting *semaphore.Weighted // puts, so that gets always find room
+	bytes   *semaphore.Weighted // of payloads
+
+	client        atomic.Pointer[client] // nil until connected
+	closed        atomic.Bool
+	unconditional atomic.Bool // the store knows no conditional puts
+
+	absent  *absences
+	known   *bloom
+	retries *allowance
+	hedges  *allowance
+	latency latencies
+	slow    slowness
+	count   counters
+}
+
+var _ tier.Shared = (*Tier)(nil)
+
+// New makes a tier. It does not touch the store: see Connect and Run.
+func New(o Options) (*Tier, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	t := &Tier{
+		o: o, log: o.Log, names: names{o.Prefix + layout},
+		flying:  semaphore.NewWeighted(int64(o.Concurrency)),
+		putting: semaphore.NewWeighted(int64(max(1, o.Concurrency/2))),
+		bytes:   semaphore.NewWeighted(o.FlightBytes),
+		absent:  newAbsences(), known: newBloom(),
+		retries: newAllowance(retryShare, retrySaved),
+		hedges:  newAllowance(hedgeShare, hedgeSaved),
+	}
+	return t, nil
+}
+
+// Name implements tier.Tier.
+func (t *Tier) Name() string { return "remote" }
+
+// api is the client of a tier that is connected and not closed.
+func (t *Tier) api(ctx context.Context) (*client, error) {
+	if t.closed.Load() {
+		return nil, tier.ErrClosed
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	api := t.client.Load()
+	if api == nil {
+		return nil, tier.ErrOff
+	}
+	return api, nil
+}
+
+// Off reports whether the store has not been reached yet.
+func (t *Tier) Off() bool { return t.client.Load() == nil }
+
+// usable fails if no request could be made.
+func (t *Tier) usable(ctx context.Context, op string) error {
+	if _, err := t.api(ctx); err != nil {
+		return &Error{Op: op, Err: err}
+	}
+	return nil
+}
+
+// Contains implements tier.Tier: one HEAD for each key that was not absent a
+// moment ago. Whole chains are cheaper to Find.
+func (t *Tier) Contains(ctx context.Context, ks []key.Key, have []bool) error {
+	if err := t.usable(ctx, "contains"); err != nil {
+		return err
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(t.o.Concurrency)
+	for i, k := range ks {
+		g.Go(func() (err error) {
+			have[i], err = t.exists(ctx, k)
+			return err
+		})
+	}
+	return g.Wait()
+}
+
+// exists asks about one key, itself first.
+func (t *Tier) exists(ctx context.Context, k key.Key) (bool, error) {
+	if t.absent.has(k) {
+		return false, nil
+	}
+	exists, err := t.head(ctx, k)
+	if err == nil && !exists {
+		t.absent.add(k)
+	}
+	return exists, err
+}
+
+// Absent implements tier.Shared.
+func (t *Tier) Absent(k key.Key) bool { return t.absent.has(k) }
+
+// Close implements tier.Tier. Requests under way go on.
+func (t *Tier) Close() error {
+	t.closed.Store(true)
+	if c := t.client.Load(); c != nil {
+		c.transport.CloseIdleConnections()
+	}
+	return nil
+}
+
+// occupied is how many bytes a payload takes of those that may fly; one that
+// is larger than all of them flies alone.
+func (t *Tier) occupied(n int) int64 { return min(int64(n), t.o.FlightBytes) }
+
+func (t *Tier) String() string { return fmt.Sprintf("bucket %s, prefix %q", t.o.Bucket, t.o.Prefix) }

@@ -97,7 +97,8 @@ func (j *job) run() {
 
 // Load implements prefetch.Source.
 func (j *job) Load(ctx context.Context, i int) (chunk, int64, error) {
-	ref, from, err := j.session.server.o.Stack.Load(ctx, j.session.owner, &j.chain, i, j.search)
+	by := tier.By{Owner: j.session.owner, Job: j.id}
+	ref, from, err := j.session.server.o.Stack.LoadBy(ctx, by, &j.chain, i, j.search)
 	if err != nil {
 		return chunk{}, 0, err
 	}

@@ -35,6 +35,10 @@ type Options[T any] struct {
 	// Discard takes back a chunk that came up behind the end of the job, or
 	// too late for it. It must not block.
 	Discard func(T)
+	// Yields reports whether a chunk may have failed only because chunks
+	// behind it came up first and hold what it needs: then they are
+	// discarded, the last first, and it is tried again. Nil: never.
+	Yields func(error) bool
 	// Changed is called, without locks and from any goroutine, when the
 	// ready prefix grew or the job ended. It must not block. May be nil.
 	Changed func()
@@ -60,8 +64,9 @@ type Job[T any] struct {
 }
 
 type item[T any] struct {
-	value T
-	here  bool
+	value  T
+	here   bool
+	flying bool
 }
 
 // State is how far a job is.
@@ -122,6 +127,7 @@ func (j *Job[T]) admit(ctx context.Context, i int) bool {
 		fits := j.mu.flying < j.limit()
 		if fits && !over {
 			j.mu.flying++
+			j.mu.items[i].flying = true
 		}
 		j.mu.Unlock()
 		if over || fits {
@@ -145,12 +151,22 @@ func (j *Job[T]) limit() int {
 
 func (j *Job[T]) load(ctx context.Context, i int) {
 	v, size, err := j.src.Load(ctx, j.o.From+i)
+	for err != nil && j.yield(ctx, i, err) {
+		v, size, err = j.src.Load(ctx, j.o.From+i)
+	}
 	j.mu.Lock()
-	j.mu.flying--
 	keep := err == nil && !j.mu.done && i < len(j.mu.items)
+	if err == nil && !keep {
+		j.drop([]T{v})
+		j.mu.Lock()
+	}
+	j.mu.flying--
+	if i < len(j.mu.items) {
+		j.mu.items[i].flying = false
+	}
 	before := j.mu.ready
 	if keep {
-		j.mu.items[i] = item[T]{v, true}
+		j.mu.items[i] = item[T]{value: v, here: true}
 		j.mu.size = size
 		for j.mu.ready < len(j.mu.items) && j.mu.items[j.mu.ready].here {
 			j.mu.ready++
@@ -166,11 +182,49 @@ func (j *Job[T]) load(ctx context.Context, i int) {
 	case err != nil:
 		j.cut(i, err)
 	case !keep:
-		j.o.Discard(v)
 	case over:
 		j.end(nil)
 	case grew:
 		j.changed()
+	}
+}
+
+// yield takes back what chunks behind chunk i hold, if that is why it failed:
+// the job ends before the last of them, and i may try again. It waits for
+// those on their way, which may hold it by now. False says that none does.
+func (j *Job[T]) yield(ctx context.Context, i int, err error) bool {
+	if j.o.Yields == nil || !j.o.Yields(err) {
+		return false
+	}
+	j.mu.Lock()
+	if j.mu.done || i >= len(j.mu.items) {
+		j.mu.Unlock()
+		return false
+	}
+	for k := len(j.mu.items) - 1; k > i; k-- {
+		if j.mu.items[k].here {
+			v := j.mu.items[k].value
+			j.mu.items, j.mu.err = j.mu.items[:k], err
+			j.drop([]T{v})
+			return true
+		}
+	}
+	behind := j.mu.flying
+	for _, it := range j.mu.items[:i+1] {
+		if it.flying {
+			behind--
+		}
+	}
+	change := j.mu.change
+	j.mu.Unlock()
+	if behind == 0 {
+		return false
+	}
+	select {
+	case <-change:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 
@@ -186,9 +240,7 @@ func (j *Job[T]) cut(i int, err error) {
 	j.mu.items = j.mu.items[:i]
 	j.mu.err = err
 	over := j.mu.ready == i
-	j.wake()
-	j.mu.Unlock()
-	j.discard(late)
+	j.drop(late)
 	if over {
 		j.end(nil)
 	}
@@ -223,6 +275,18 @@ func here[T any](items []item[T]) []T {
 		}
 	}
 	return out
+}
+
+// drop discards vs. Until that is done they count as flying, since what they
+// hold is not free. It is called with the mutex held and returns without.
+func (j *Job[T]) drop(vs []T) {
+	j.mu.flying++
+	j.mu.Unlock()
+	j.discard(vs)
+	j.mu.Lock()
+	j.mu.flying--
+	j.wake()
+	j.mu.Unlock()
 }
 
 func (j *Job[T]) discard(vs []T) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 )
@@ -29,18 +30,33 @@ func (e *LoadError) Error() string { return fmt.Sprintf("load from %s: %v", e.Pl
 // Unwrap returns what the tier said.
 func (e *LoadError) Unwrap() error { return e.Err }
 
+// By is for whom a chunk is brought up. Loads of a tier take turns over
+// clients, by bytes, and over the jobs of each client.
+type By struct {
+	Owner ledger.Owner // whose lease it becomes, and the client
+	Job   uint64       // of that client
+	Idle  bool         // in no hurry: only where nobody else waits
+}
+
+func (by By) turn() fair.By {
+	return fair.By{Client: uint64(by.Owner), Job: by.Job, Idle: by.Idle}
+}
+
 // Load brings chunk i of c up to DRAM from the nearest tier of the search
 // range that has it, and leases it to o. However many want it, it is fetched
 // once. It ends with ctx; a fetch that others wait for goes on.
 func (s *Stack) Load(ctx context.Context, o ledger.Owner, c *key.Chain, i int, search Set) (Ref, Place, error) {
-	rec := Record{Key: c.Key(i), Parent: c.Parent(i), Depth: uint32(i), Tokens: c.Tokens[i]}
+	return s.LoadBy(ctx, By{Owner: o}, c, i, search)
+}
+
+// LoadBy is Load for one of several jobs of a client.
+func (s *Stack) LoadBy(ctx context.Context, by By, c *key.Chain, i int, search Set) (Ref, Place, error) {
+	o := by.Owner
 	var refs [1]Ref
 	if n, err := s.Hold(o, ledger.Lease, c, i, i+1, refs[:]); n == 1 || err != nil {
 		return refs[0], CPU, budgetError("load", err)
 	}
-	l, _, err := s.flight.Do(ctx, rec.Key, func(ctx context.Context) (loaded, error) {
-		return s.bringUp(ctx, rec, search)
-	})
+	l, err := s.up(ctx, by, c, i, search)
 	if err != nil {
 		return Ref{}, 0, err
 	}
@@ -50,6 +66,15 @@ func (s *Stack) Load(ctx context.Context, o ledger.Owner, c *key.Chain, i int, s
 		err = ErrNotFound // deleted this very moment
 	}
 	return refs[0], l.from, budgetError("load", err)
+}
+
+// up brings chunk i of c up, held by the daemon.
+func (s *Stack) up(ctx context.Context, by By, c *key.Chain, i int, search Set) (loaded, error) {
+	rec := Record{Key: c.Key(i), Parent: c.Parent(i), Depth: uint32(i), Tokens: c.Tokens[i]}
+	l, _, err := s.flight.Do(ctx, rec.Key, func(ctx context.Context) (loaded, error) {
+		return s.bringUp(ctx, by, rec, search)
+	})
+	return l, err
 }
 
 // budgetError gives the ledger's refusals the names tiers use.
@@ -67,7 +92,7 @@ func budgetError(op string, err error) error {
 
 // bringUp fetches one chunk from below and publishes it. A tier that fails
 // passes the turn to the next; the last error is told.
-func (s *Stack) bringUp(ctx context.Context, r Record, search Set) (loaded, error) {
+func (s *Stack) bringUp(ctx context.Context, by By, r Record, search Set) (loaded, error) {
 	if l, ok := s.holdLoaded(r.Key, CPU); ok {
 		return l, nil // somebody else was faster
 	}
@@ -80,8 +105,14 @@ func (s *Stack) bringUp(ctx context.Context, r Record, search Set) (loaded, erro
 			continue
 		}
 		var l loaded
-		if l, err = s.fetch(ctx, r, p); err == nil {
+		if l, err = s.fetch(ctx, by, r, p); err == nil {
 			return l, nil
+		}
+		if errors.Is(err, errTaken) {
+			if l, ok := s.holdLoaded(r.Key, CPU); ok {
+				return l, nil // whoever had it was done in time
+			}
+			return loaded{}, err // no tier's fault, and none would fare better
 		}
 		if errors.Is(err, ErrNotFound) || errors.Is(err, ErrCorrupt) {
 			s.forget(p, r.Key)
@@ -91,15 +122,13 @@ func (s *Stack) bringUp(ctx context.Context, r Record, search Set) (loaded, erro
 	return loaded{}, err
 }
 
-// fetch brings one chunk up from tier p.
-func (s *Stack) fetch(ctx context.Context, r Record, p Place) (loaded, error) {
+// fetch brings one chunk up from tier p when its turn comes.
+func (s *Stack) fetch(ctx context.Context, by By, r Record, p Place) (loaded, error) {
 	room := loadRoom{stack: s, rec: r}
-	b, err := s.tiers[p].Get(ctx, r.Key, &room)
-	if err != nil {
+	if err := s.get(ctx, by, p, &room); err != nil {
 		room.abort()
 		return loaded{}, &LoadError{Place: p, Err: err}
 	}
-	b.Release() // room.ref has its own reference
 	s.hot.Publish([]Ref{room.ref}, false, true)
 	r.Size = uint32(room.ref.Block.Len())
 	s.settleRecords(CPU, []Record{r})
@@ -118,6 +147,24 @@ func (s *Stack) fetch(ctx context.Context, r Record, p Place) (loaded, error) {
 	s.count.loadBytes[p].Add(uint64(r.Size))
 	s.filled()
 	return loaded{ref: room.ref, from: p}, nil
+}
+
+// get reads a chunk of tier p into room when the turn of whoever asks comes.
+func (s *Stack) get(ctx context.Context, by By, p Place, room *loadRoom) error {
+	pass, err := s.turns[p].Enter(ctx, by.turn(), s.usual[p].Load())
+	if err != nil {
+		return err
+	}
+	had := int64(0)
+	defer func() { pass.Leave(had) }()
+	b, err := s.tiers[p].Get(ctx, room.rec.Key, room)
+	if err != nil {
+		return err
+	}
+	had = int64(b.Len())
+	s.usual[p].Store(had)
+	b.Release() // room.ref has its own reference
+	return nil
 }
 
 // forget clears the bit of a tier that turned out not to have k.
@@ -152,6 +199,11 @@ func (s *Stack) discardLoaded(l loaded) {
 // hold. Recomputing it has long been faster then.
 const roomWait = 10 * time.Second
 
+// errTaken is the answer to a load of a chunk that came to DRAM another way
+// meanwhile, or is being filled by a client: not there yet, then, although a
+// tier has it.
+var errTaken = fmt.Errorf("a client is filling this chunk: %w", ErrNotFound)
+
 var errNoRoom = fmt.Errorf("everything was held for %v", roomWait)
 
 // loadRoom is the Allocator of one load: the block it gives out is a fill of
@@ -175,7 +227,7 @@ func (l *loadRoom) Alloc(ctx context.Context, n int) (arena.Block, error) {
 		return arena.Block{}, err
 	}
 	if st != ledger.Absent {
-		return arena.Block{}, fmt.Errorf("a client is filling this chunk: %w", ErrNoSpace)
+		return arena.Block{}, errTaken
 	}
 	l.ref = ref
 	return ref.Block.Retain(), nil

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -275,5 +276,65 @@ func TestLoadWhileClientFills(t *testing.T) {
 		if err := r.load(c, 1); err != nil {
 			t.Error(err)
 		}
+	})
+}
+
+// A chunk that a client has stored while it was on its way up is there: the
+// load takes what it finds.
+func TestLoadMeetsResident(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate := make(chan struct{})
+		r, c := diskOnly(t, 1, options{hook: tierfault.On(tierfault.Get, tierfault.Fault{Until: gate})})
+		done := make(chan error)
+		go func() { done <- r.load(c, 0) }()
+		synctest.Wait()
+		e := tiertest.NewEntry(t, r.arena, c, 0, size)
+		if err := r.hot.Put(t.Context(), e); err != nil {
+			t.Fatal(err)
+		}
+		e.Block.Release()
+		close(gate)
+		if err := <-done; err != nil {
+			t.Errorf("load of what is in DRAM meanwhile: %v", err)
+		}
+		if n := r.Stack.Stats().LoadFailed[tier.Disk]; n != 0 {
+			t.Errorf("%d failed loads counted; want none", n)
+		}
+		if _, err := r.Delete(t.Context(), tiertest.Keys(c, 0, 1)); err != nil { // the index was not told of the Put
+			t.Error(err)
+		}
+	})
+}
+
+// A tier takes so many loads at a time; those of other clients do not wait
+// for all that one has asked for before.
+func TestLoadsTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := options{hook: tierfault.On(tierfault.Get, tierfault.Fault{Delay: time.Second})}
+		o.loads[tier.Disk] = fair.Limit{Loads: 2}
+		r, c := diskOnly(t, 41, o)
+		start := time.Now()
+		var wg sync.WaitGroup
+		greedy, modest := r.NewOwner(), r.NewOwner()
+		for i := range 40 {
+			wg.Go(func() {
+				if err := r.loadAs(t.Context(), greedy, c, i); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		if err := r.loadAs(t.Context(), modest, c, 40); err != nil {
+			t.Error(err)
+		}
+		if d := time.Since(start); d != 2*time.Second {
+			t.Errorf("one chunk beside 40 took %s; want to be next, after 2 s", d)
+		}
+		wg.Wait()
+		if d := time.Since(start); d != 21*time.Second {
+			t.Errorf("41 chunks, 2 at a time, took %s; want 21 s", d)
+		}
+		r.CloseOwner(greedy)
+		r.CloseOwner(modest)
 	})
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kvstored/kvstored/cpu"
 	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/policy"
@@ -39,6 +40,7 @@ type options struct {
 	remote   tier.Tier
 	lone     bool // DRAM only
 	idle     bool // the test calls start
+	loads    [tier.Places]fair.Limit
 }
 
 // rig is a Stack over a DRAM tier and tiers in plain memory. When its test
@@ -71,7 +73,7 @@ func newRig(t *testing.T, o options) *rig {
 	l := ledger.New(ledger.Options{CapacityBytes: capacity, Policy: lru, Limits: o.limits})
 	r := &rig{t: t, arena: a, seen: make(map[key.Key]bool), end: func() {}}
 	r.hot = cpu.New(cpu.Options{Arena: a, Ledger: l, HighWatermark: 0.95, LowWatermark: 0.90})
-	so := tier.Options{Hot: r.hot, Remote: o.remote, Write: o.write, VerifyHits: o.verify, Log: zerolog.Nop()}
+	so := tier.Options{Hot: r.hot, Remote: o.remote, Write: o.write, VerifyHits: o.verify, Loads: o.loads, Log: zerolog.Nop()}
 	if !o.lone {
 		r.disk = o.disk
 		if r.disk == nil {

@@ -1,6 +1,7 @@
 package tier
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/flight"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/radix"
@@ -28,8 +30,18 @@ type Options struct {
 	// ScrubBytesPerSecond is how fast the disk is read in the background to
 	// find payloads that have gone bad; 0 = not at all.
 	ScrubBytesPerSecond int64
-	Log                 zerolog.Logger
+	// Loads bounds what each tier below DRAM is asked for at a time; what is
+	// beyond takes turns. No loads means the default of usualLoads.
+	Loads [Places]fair.Limit
+	Log   zerolog.Logger
 }
+
+// usualLoads keeps a local disk busy, two pieces of 1 MiB at a time, and makes
+// whoever comes next wait for 32 MiB at most: some 15 ms.
+var usualLoads = fair.Limit{Loads: 32, Bytes: 32 << 20}
+
+// usualBytes is what a chunk is taken to have before a tier has told of one.
+const usualBytes = 1 << 20
 
 // Stack is the tiers as one store, nearest first, under one index of every
 // known chunk. It is safe for concurrent use. The tiers stay their owner's
@@ -44,6 +56,8 @@ type Stack struct {
 	tiers   [Places]Tier // nil where there is none
 	writers []*writer    // one per tier below DRAM
 	flight  flight.Group[key.Key, loaded]
+	turns   [Places]*fair.Queue  // who loads next; nil where there is no tier
+	usual   [Places]atomic.Int64 // bytes of the last chunk that came up
 	log     zerolog.Logger
 
 	mu struct {
@@ -67,6 +81,8 @@ func NewStack(o Options) *Stack {
 	s.flight.Clone, s.flight.Discard = s.cloneLoaded, s.discardLoaded
 	for p := Disk; p < Places; p++ {
 		if s.tiers[p] != nil {
+			s.turns[p] = fair.New(cmp.Or(o.Loads[p], usualLoads))
+			s.usual[p].Store(usualBytes)
 			s.writers = append(s.writers, newWriter(s, p, o.Write))
 		}
 	}

@@ -151,6 +151,7 @@ func (d *daemon) makeStack() error {
 	if d.disk != nil { // a nil *disk.Tier would be a tier
 		o.Disk = tier.WithBreaker(tier.WithObserver(d.disk, d.metrics.observer(tier.Disk)), tier.BreakerOptions{Log: o.Log})
 	}
+	o.Loads[tier.Remote].Loads = d.cfg.Remote.S3.Concurrency
 	d.stack = tier.NewStack(o)
 	return nil
 }

@@ -19,7 +19,8 @@ func (c *session) chain(dst *key.Chain, ch *wire.Chain) error {
 	if ch.Form == wire.FormTokens {
 		err = sp.builder.TokenBytes(dst, ch.Tokens, o)
 	} else {
-		err = sp.builder.Hashes(dst, int(ch.Width), ch.Hashes, ch.Lengths.Append(nil), o)
+		c.lengths = ch.Lengths.Append(c.lengths[:0])
+		err = sp.builder.Hashes(dst, int(ch.Width), ch.Hashes, c.lengths, o)
 	}
 	if err != nil {
 		return refuse(wire.StatusBadRequest, "chain: %v", err)

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -32,7 +33,8 @@ type job struct {
 		refs   []tier.Ref // the ready prefix, held
 		tokens uint64     // in it
 		in     [tier.Places]tier.Count
-		sent   int // chunks whose refs the client was sent
+		came   map[int]tier.Place // where chunks came from that could not be leased at once
+		sent   int                // chunks whose refs the client was sent
 		done   bool
 		err    error // why a job that is done is short; nil = complete
 
@@ -80,10 +82,12 @@ func (j *job) add(ch chunk) {
 // fetchRest makes ready to fetch what the match promised and the lease does
 // not have yet; run does it.
 func (j *job) fetchRest(matched int, deadline time.Time) {
+	j.mu.came = make(map[int]tier.Place)
 	j.fetch = prefetch.New(prefetch.Options[chunk]{
 		From: j.chain.Skip + j.hot, To: j.chain.Skip + matched,
 		Window: j.session.server.o.Prefetch.WindowBytes, Deadline: deadline,
 		Discard: func(ch chunk) { j.letGo([]tier.Ref{ch.ref}) },
+		Yields:  isBudget,
 		Changed: j.changed,
 	}, j)
 }
@@ -95,11 +99,26 @@ func (j *job) run() {
 	j.session.waiting.Go(func() { j.fetch.Run(ctx) })
 }
 
+// isBudget reports whether a lease was refused for want of a budget, which
+// chunks of the same job may have used up.
+func isBudget(err error) bool {
+	return errors.Is(err, ledger.ErrOverBudget) || errors.Is(err, ledger.ErrBusy)
+}
+
 // Load implements prefetch.Source.
 func (j *job) Load(ctx context.Context, i int) (chunk, int64, error) {
-	ref, from, err := j.session.server.o.Stack.Load(ctx, j.session.owner, &j.chain, i, j.search)
+	by := tier.By{Owner: j.session.owner, Job: j.id}
+	ref, from, err := j.session.server.o.Stack.LoadBy(ctx, by, &j.chain, i, j.search)
+	j.mu.Lock()
+	defer j.mu.Unlock()
 	if err != nil {
+		if isBudget(err) && from != tier.CPU { // it came up, and will be found in DRAM if it is tried again
+			j.mu.came[i] = from
+		}
 		return chunk{}, 0, err
+	}
+	if below, ok := j.mu.came[i]; ok {
+		from = below
 	}
 	return chunk{ref, from}, int64(ref.Block.Len()), nil
 }

@@ -11,16 +11,33 @@ func (c *session) lookup(h wire.Header, body []byte) error {
 	if err := req.Decode(body); err != nil {
 		return err
 	}
-	var chain key.Chain
-	if err := c.chain(&chain, &req.Chain); err != nil {
+	chain := c.scratch(&req.Chain)
+	if err := c.chain(chain, &req.Chain); err != nil {
 		return err
 	}
-	m, err := c.server.o.Stack.Match(c.ctx, &chain, searchSet(req.Search))
+	m, err := c.server.o.Stack.Match(c.ctx, chain, searchSet(req.Search))
 	if err != nil {
 		return err
 	}
 	c.reply(h, &wire.LookupReply{Match: matchOf(&m)})
 	return nil
+}
+
+// maxScratch is how many chunks a connection keeps room for between lookups:
+// a prompt of four million tokens in chunks of 256.
+const maxScratch = 16 << 10
+
+// scratch is room for the chain of a request that keeps nothing of it: it is
+// good until the next call. A reference shares a job's slices, which nobody
+// may write over.
+func (c *session) scratch(ch *wire.Chain) *key.Chain {
+	if cap(c.asked.Hashes) > maxScratch {
+		c.asked = key.Chain{}
+	}
+	if ch.Form == wire.FormRef {
+		return new(key.Chain)
+	}
+	return &c.asked
 }
 
 // searchSet turns the protocol's tiers into the Stack's; both count nearest

@@ -16,6 +16,7 @@ import (
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/wire"
+	"github.com/kvstored/kvstored/key"
 )
 
 const (
@@ -47,7 +48,9 @@ type session struct {
 	// The reader's alone.
 	spaces  spaces
 	replies []byte
-	late    bool // a goroutine answers the request at hand
+	asked   key.Chain // see scratch
+	lengths []uint32  // of the request at hand
+	late    bool      // a goroutine answers the request at hand
 
 	flushed flushMark           // as of this connection's last flush
 	inline  *semaphore.Weighted // room for the copies of gets that wait

@@ -1,0 +1,115 @@
+package fair
+
+import "container/heap"
+
+// flow is everything that takes turns at one level: the root has clients as
+// kids, a client has jobs, a job has passes. The queue's mutex guards it.
+type flow struct {
+	id    uint64
+	up    *flow
+	tag   int64 // virtual time, in bytes, at which its next turn starts among the kids of up
+	now   int64 // virtual time among its own kids: the tag of the last that was served
+	at    int   // its place in up.ready; -1 while nothing of it waits
+	alive int   // passes of it that wait or are out
+	kids  map[uint64]*flow
+	ready flows   // kids of which something waits, least tag first
+	queue []*Pass // of a job, in order of arrival
+}
+
+// kid returns the kid of that name, a new one if there is none. Who comes anew
+// starts now: to have been away earns nothing.
+func (f *flow) kid(id uint64) *flow {
+	k := f.kids[id]
+	if k == nil {
+		if f.kids == nil {
+			f.kids = make(map[uint64]*flow)
+		}
+		k = &flow{id: id, up: f, at: -1, tag: f.now}
+		f.kids[id] = k
+	}
+	return k
+}
+
+// join and quit count a pass of the job f, and forget who has none.
+func (f *flow) join() {
+	for ; f != nil; f = f.up {
+		f.alive++
+	}
+}
+
+func (f *flow) quit() {
+	for ; f != nil; f = f.up {
+		if f.alive--; f.alive == 0 && f.up != nil {
+			delete(f.up.kids, f.id)
+		}
+	}
+}
+
+// push queues p with its job f.
+func (f *flow) push(p *Pass) {
+	f.queue = append(f.queue, p)
+	for k := f; k.up != nil && k.at < 0; k = k.up {
+		k.tag = max(k.tag, k.up.now)
+		heap.Push(&k.up.ready, k)
+	}
+}
+
+// next is the job whose turn it is below the root f, or nil.
+func (f *flow) next() *flow {
+	for len(f.ready) > 0 {
+		f = f.ready[0]
+	}
+	if f.up == nil {
+		return nil
+	}
+	return f
+}
+
+// serve takes the first pass of the job f, whose turn it is, and charges for it.
+func (f *flow) serve() *Pass {
+	p := f.queue[0]
+	for k := f; k.up != nil; k = k.up {
+		k.up.now = k.tag
+	}
+	f.drop(0)
+	f.charge(p.bytes)
+	return p
+}
+
+// charge moves the next turn of the job f and of its client back by n bytes,
+// or forward where too much was charged before.
+func (f *flow) charge(n int64) {
+	for k := f; k.up != nil; k = k.up {
+		if k.tag += n; k.at >= 0 {
+			heap.Fix(&k.up.ready, k.at)
+		}
+	}
+}
+
+// drop takes pass i of the job f out of its queue.
+func (f *flow) drop(i int) {
+	copy(f.queue[i:], f.queue[i+1:])
+	last := len(f.queue) - 1
+	f.queue[last] = nil
+	f.queue = f.queue[:last]
+	for k := f; k.up != nil && len(k.queue) == 0 && len(k.ready) == 0; k = k.up {
+		heap.Remove(&k.up.ready, k.at)
+	}
+}
+
+// flows is a heap by tag.
+type flows []*flow
+
+func (h flows) Len() int           { return len(h) }
+func (h flows) Less(i, j int) bool { return h[i].tag < h[j].tag }
+func (h flows) Swap(i, j int)      { h[i], h[j] = h[j], h[i]; h[i].at, h[j].at = i, j }
+func (h *flows) Push(x any)        { k := x.(*flow); k.at = len(*h); *h = append(*h, k) }
+
+func (h *flows) Pop() any {
+	old := *h
+	last := len(old) - 1
+	k := old[last]
+	old[last] = nil
+	*h, k.at = old[:last], -1
+	return k
+}

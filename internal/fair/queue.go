@@ -1,0 +1,164 @@
+package fair
+
+import (
+	"context"
+	"slices"
+	"sync"
+)
+
+// Limit is what may be under way at a time. One load always may.
+type Limit struct {
+	Loads int
+	Bytes int64 // 0 = any number
+}
+
+// idleShare: of the loads that may be under way, those of idle work are one in
+// so many, but at least one. They are there when somebody in a hurry comes.
+const idleShare = 4
+
+// By is who asks.
+type By struct {
+	Client uint64
+	Job    uint64
+	Idle   bool // in no hurry: only while nobody else waits
+}
+
+// Queue lets loads in, each in its turn. It is safe for concurrent use.
+type Queue struct {
+	limit Limit
+	mu    struct {
+		sync.Mutex
+		loads, idle int
+		bytes       int64
+		busy, spare flow // roots: of those in a hurry, of idle work
+	}
+}
+
+// New returns a queue that nobody is in.
+func New(l Limit) *Queue {
+	q := &Queue{limit: l}
+	q.limit.Loads = max(1, l.Loads)
+	return q
+}
+
+// Pass is one load, waiting or under way.
+type Pass struct {
+	q     *Queue
+	job   *flow
+	bytes int64
+	idle  bool
+	let   bool          // it is in; the queue's mutex guards it
+	in    chan struct{} // closed when it is let in; nil if it was at once
+}
+
+// Enter waits for the turn of a load of about so many bytes, until ctx ends.
+// Who is let in must Leave.
+func (q *Queue) Enter(ctx context.Context, by By, bytes int64) (*Pass, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	p := q.join(by, bytes)
+	if p.in == nil {
+		return p, nil
+	}
+	select {
+	case <-p.in:
+		return p, nil
+	case <-ctx.Done():
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if p.let { // this very moment
+		q.leave(p, 0)
+	} else {
+		p.job.drop(slices.Index(p.job.queue, p))
+		p.job.quit()
+	}
+	q.admit()
+	return nil, ctx.Err()
+}
+
+func (q *Queue) join(by By, bytes int64) *Pass {
+	p := &Pass{q: q, bytes: bytes, idle: by.Idle}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	root := &q.mu.busy
+	if by.Idle {
+		root = &q.mu.spare
+	}
+	p.job = root.kid(by.Client).kid(by.Job)
+	p.job.join()
+	p.job.push(p)
+	q.admit()
+	if !p.let {
+		p.in = make(chan struct{})
+	}
+	return p
+}
+
+// Leave ends a load that brought so many bytes: they, not those announced, are
+// what its client and job have had.
+func (p *Pass) Leave(bytes int64) {
+	p.q.mu.Lock()
+	defer p.q.mu.Unlock()
+	p.q.leave(p, bytes)
+	p.q.admit()
+}
+
+// leave is called with the mutex held.
+func (q *Queue) leave(p *Pass, bytes int64) {
+	q.mu.loads--
+	q.mu.bytes -= p.bytes
+	if p.idle {
+		q.mu.idle--
+	}
+	p.job.charge(bytes - p.bytes)
+	p.job.quit()
+}
+
+// admit lets in who fits; called with the mutex held.
+func (q *Queue) admit() {
+	for {
+		job := q.mu.busy.next()
+		if job == nil && q.mu.idle < max(1, q.limit.Loads/idleShare) {
+			job = q.mu.spare.next()
+		}
+		if job == nil || !q.fits(job.queue[0].bytes) {
+			return
+		}
+		p := job.serve()
+		p.let = true
+		q.mu.loads++
+		q.mu.bytes += p.bytes
+		if p.idle {
+			q.mu.idle++
+		}
+		if p.in != nil {
+			close(p.in)
+		}
+	}
+}
+
+func (q *Queue) fits(bytes int64) bool {
+	switch {
+	case q.mu.loads == 0:
+		return true
+	case q.mu.loads >= q.limit.Loads:
+		return false
+	}
+	return q.limit.Bytes == 0 || q.mu.bytes+bytes <= q.limit.Bytes
+}
+
+// Stats is how busy a queue is.
+type Stats struct {
+	Loads   int   // under way
+	Bytes   int64 // of these
+	Waiting int
+}
+
+// Stats returns a snapshot.
+func (q *Queue) Stats() Stats {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return Stats{Loads: q.mu.loads, Bytes: q.mu.bytes, Waiting: q.mu.busy.alive + q.mu.spare.alive - q.mu.loads}
+}

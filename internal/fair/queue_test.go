@@ -1,0 +1,193 @@
+package fair_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kvstored/kvstored/internal/fair"
+)
+
+// world is loads that take a second each through one queue, and what each
+// client has had.
+type world struct {
+	q   *fair.Queue
+	mu  sync.Mutex
+	had map[uint64]int64
+	run sync.WaitGroup
+}
+
+func newWorld(l fair.Limit) *world { return &world{q: fair.New(l), had: make(map[uint64]int64)} }
+
+// job brings n chunks of so many bytes up, window at a time.
+func (w *world) job(t *testing.T, by fair.By, n, window int, bytes int64) {
+	work := make(chan struct{}, n)
+	for range n {
+		work <- struct{}{}
+	}
+	close(work)
+	for range window {
+		w.run.Go(func() {
+			for range work {
+				p, err := w.q.Enter(t.Context(), by, 1000) // a guess
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				time.Sleep(time.Second)
+				w.mu.Lock()
+				w.had[by.Client] += bytes
+				w.mu.Unlock()
+				p.Leave(bytes)
+			}
+		})
+	}
+}
+
+// jain is Jain's index of fairness: 1 if all have the same.
+func (w *world) jain() float64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	sum, squares := 0.0, 0.0
+	for _, n := range w.had {
+		sum += float64(n)
+		squares += float64(n) * float64(n)
+	}
+	return sum * sum / (float64(len(w.had)) * squares)
+}
+
+// One client with one job, one with fifty, one with large chunks: each gets as
+// many bytes as any other, for as long as all want some.
+func TestFairOverClients(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(fair.Limit{Loads: 8})
+		w.job(t, fair.By{Client: 1, Job: 1}, 2000, 64, 1000)
+		for j := range 50 {
+			w.job(t, fair.By{Client: 2, Job: uint64(j)}, 10+2*j, 16, 1000)
+		}
+		w.job(t, fair.By{Client: 3, Job: 1}, 500, 64, 4000)
+		for range 60 {
+			time.Sleep(5 * time.Second)
+			if j := w.jain(); j < 0.95 {
+				t.Errorf("Jain %.3f of %v; want 0.95", j, w.had)
+			}
+		}
+		w.run.Wait()
+		w.rest(t)
+	})
+}
+
+// rest checks that the queue is as if it were new.
+func (w *world) rest(t *testing.T) {
+	t.Helper()
+	if st := w.q.Stats(); st != (fair.Stats{}) {
+		t.Errorf("at the end: %+v", st)
+	}
+}
+
+// A short job is not kept waiting by a long one of the same client, nor by
+// another client's many.
+func TestShortAmongLong(t *testing.T) {
+	for name, by := range map[string]fair.By{"same client": {Client: 1, Job: 99}, "other client": {Client: 2, Job: 1}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(fair.Limit{Loads: 4})
+				w.job(t, fair.By{Client: 1, Job: 1}, 1000, 64, 1000)
+				time.Sleep(10 * time.Second)
+				start := time.Now()
+				short := world{q: w.q, had: make(map[uint64]int64)}
+				short.job(t, by, 4, 4, 1000)
+				short.run.Wait()
+				if d := time.Since(start); d > 4*time.Second {
+					t.Errorf("4 chunks took %s beside a long job; want at most 4 s", d)
+				}
+				w.run.Wait()
+				w.rest(t)
+			})
+		})
+	}
+}
+
+// Idle work leaves room, and yields.
+func TestIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(fair.Limit{Loads: 8})
+		w.job(t, fair.By{Client: 1, Idle: true}, 100, 20, 1000)
+		synctest.Wait()
+		if st := w.q.Stats(); st.Loads != 2 {
+			t.Errorf("%d idle loads under way; want 2 of 8", st.Loads)
+		}
+		w.job(t, fair.By{Client: 2}, 80, 20, 1000)
+		time.Sleep(10 * time.Second)
+		if n := w.had[1]; n > 4000 {
+			t.Errorf("idle work had %d bytes while others waited", n)
+		}
+		w.run.Wait()
+		w.rest(t)
+	})
+}
+
+func TestLimitBytes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := fair.New(fair.Limit{Loads: 100, Bytes: 10})
+		big, err := q.Enter(t.Context(), fair.By{}, 50) // one always may
+		if err != nil {
+			t.Fatal(err)
+		}
+		entered := make(chan *fair.Pass)
+		for range 3 {
+			go func() {
+				p, err := q.Enter(t.Context(), fair.By{}, 5)
+				if err != nil {
+					t.Error(err)
+				}
+				entered <- p
+			}()
+		}
+		synctest.Wait()
+		if st := q.Stats(); st.Loads != 1 || st.Waiting != 3 {
+			t.Errorf("behind a large one: %+v", st)
+		}
+		big.Leave(50)
+		a, b := <-entered, <-entered
+		synctest.Wait()
+		if st := q.Stats(); st.Loads != 2 || st.Bytes != 10 || st.Waiting != 1 {
+			t.Errorf("two that fit: %+v", st)
+		}
+		a.Leave(5)
+		(<-entered).Leave(5)
+		b.Leave(5)
+	})
+}
+
+// Who gives up while waiting leaves nothing behind, also when let in at the
+// same moment.
+func TestGiveUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := fair.New(fair.Limit{Loads: 3, Bytes: 100})
+		var wg sync.WaitGroup
+		for i := range 500 {
+			wg.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rand.IntN(20))*time.Second)
+				defer cancel()
+				p, err := q.Enter(ctx, fair.By{Client: uint64(i % 7), Job: uint64(i % 31), Idle: i%5 == 0}, int64(i%60))
+				if err != nil {
+					if !errors.Is(err, context.DeadlineExceeded) {
+						t.Error(err)
+					}
+					return
+				}
+				time.Sleep(time.Second)
+				p.Leave(int64(i % 50))
+			})
+		}
+		wg.Wait()
+		if st := q.Stats(); st != (fair.Stats{}) {
+			t.Errorf("at the end: %+v", st)
+		}
+	})
+}

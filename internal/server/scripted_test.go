@@ -1,0 +1,345 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/kvstored/kvstored/cpu"
+	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/wire"
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/policy"
+	"github.com/kvstored/kvstored/tier"
+	"github.com/kvstored/kvstored/tier/tierfault"
+	"github.com/kvstored/kvstored/tier/tiertest"
+)
+
+const (
+	scriptSize   = 16 << 10
+	scriptTokens = tiertest.ChunkTokens
+
+	diskTime   = 10 * time.Millisecond // of one read
+	remoteTime = 30 * time.Millisecond
+	slowTime   = time.Second
+)
+
+var scriptSpace = key.Space{Model: "m", World: 1, DType: "bf16", ChunkTokens: scriptTokens, Method: key.Given}
+
+// script is a chain and how the tiers behave about it, chunk by chunk.
+type script struct {
+	// at says where chunk i is: c DRAM, d disk, r remote, b disk and remote,
+	// . nowhere.
+	at string
+	// do says what the tiers below do when asked for chunk i (nothing special
+	// where it is short): x fail, l have lost it, z find it corrupt, o be off,
+	// n say there is no room, h hang until the context ends, s take slowTime.
+	// In capitals both tiers do so, else only the first that is asked.
+	do string
+
+	last   uint32 // tokens of the last chunk; 0 = all
+	limits ledger.Limits
+	o      Prefetch
+	// forget deletes chunk i from every tier after the match, before any load.
+	forget []int
+}
+
+// stage is a session over a Stack over scripted tiers, without a client: what
+// it sends ends in a socket that nobody reads.
+type stage struct {
+	*session
+	t     testing.TB
+	s     *script
+	chain *key.Chain
+	arena *arena.Arena
+	hot   *cpu.Tier
+	space uint32
+	end   func()
+}
+
+// hook makes one of the tiers below do as the script says.
+func (g *stage) hook(p tier.Place, took time.Duration) tierfault.Hook {
+	return func(c tierfault.Call) tierfault.Fault {
+		if c.Op != tierfault.Get && c.Op != tierfault.Put {
+			return tierfault.Fault{}
+		}
+		i := 0
+		for i < g.chain.Len() && g.chain.Hashes[i] != c.Keys[0].Hash {
+			i++
+		}
+		if c.Op == tierfault.Put {
+			if i < len(g.s.at) && !g.holds(p, i) {
+				return tierfault.Fault{Err: tier.ErrOff}
+			}
+			return tierfault.Fault{}
+		}
+		f := tierfault.Fault{Delay: took}
+		if i >= len(g.s.do) {
+			return f
+		}
+		do := g.s.do[i]
+		if p == tier.Remote && g.s.at[i] == 'b' && do >= 'a' {
+			return f // the disk was asked first
+		}
+		switch do | 0x20 {
+		case 'x':
+			f.Err = errors.New("broken")
+		case 'l':
+			f.Err = tier.ErrNotFound
+		case 'z':
+			f.Err = tier.ErrCorrupt
+		case 'o':
+			f.Err = tier.ErrOff
+		case 'n':
+			f.Err = tier.ErrNoSpace
+		case 'h':
+			f.Hang = true
+		case 's':
+			f.Delay = slowTime
+		}
+		return f
+	}
+}
+
+func (g *stage) holds(p tier.Place, i int) bool {
+	switch g.s.at[i] {
+	case 'd':
+		return p == tier.Disk
+	case 'r':
+		return p == tier.Remote
+	case 'b':
+		return p != tier.CPU
+	}
+	return false
+}
+
+// newStage sets the stage. Call strike when the play is over.
+func newStage(t testing.TB, s *script) *stage {
+	t.Helper()
+	g := &stage{t: t, s: s}
+	g.chain = tiertest.Chain(7, len(s.at))
+	g.chain.Chained = false
+	id, err := scriptSpace.ID()
+	g.must(err)
+	g.chain.Space = id
+	if s.last != 0 {
+		g.chain.Tokens[len(s.at)-1] = s.last
+	}
+	const capacity = 4 << 20
+	g.arena, err = arena.New(arena.Options{CapacityBytes: capacity})
+	g.must(err)
+	lru, err := policy.New("lru", capacity)
+	g.must(err)
+	g.hot = cpu.New(cpu.Options{
+		Arena:         g.arena,
+		Ledger:        ledger.New(ledger.Options{CapacityBytes: capacity, Policy: lru, Limits: s.limits}),
+		HighWatermark: 0.95, LowWatermark: 0.90,
+	})
+	stack := tier.NewStack(tier.Options{
+		Hot:    g.hot,
+		Disk:   tierfault.Wrap(tiertest.NewMemory("disk", 64<<20), g.hook(tier.Disk, diskTime)),
+		Remote: tierfault.Wrap(tiertest.NewMemory("remote", 64<<20), g.hook(tier.Remote, remoteTime)),
+		Log:    zerolog.Nop(),
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(cancel) // of a test that fails
+	ended := make(chan error, 1)
+	go func() { ended <- stack.Run(ctx) }()
+	g.end = func() {
+		stack.Wait()
+		cancel()
+		g.must(<-ended)
+	}
+	g.open(stack)
+	g.fill(stack)
+	return g
+}
+
+// open makes the session.
+func (g *stage) open(stack *tier.Stack) {
+	g.s.o.Policy = cmp.Or(g.s.o.Policy, wire.PolicyTimeout)
+	g.s.o.Deadline = cmp.Or(g.s.o.Deadline, time.Minute)
+	g.s.o.WindowBytes = cmp.Or(g.s.o.WindowBytes, 1<<20)
+	srv := New(Options{
+		Stack: stack, Arena: g.arena, LeaseMaxAge: time.Hour, PinMaxAge: time.Hour,
+		Prefetch: g.s.o, ChunkTokens: scriptTokens, Method: "sha256", Log: zerolog.Nop(),
+	})
+	conn, err := wire.NewConn(g.socket(), 0)
+	g.must(err)
+	c := &session{server: srv, conn: conn, log: zerolog.Nop(), inline: semaphore.NewWeighted(maxInline), rights: ^wire.Rights(0)}
+	c.out = output{conn: conn, limits: &srv.o.Limits, spawn: c.waiting.Go}
+	c.mu.jobs, c.mu.fills = make(map[uint64]*job), make(map[uint64]*fill)
+	c.spaces.defaults = &srv.o
+	c.ctx = context.Background()
+	info, err := c.spaces.open(scriptSpace)
+	g.must(err)
+	g.space = info.Handle
+	c.join()
+	srv.take()
+	g.session = c
+}
+
+// socket is one end of a connection whose other end takes a few frames.
+func (g *stage) socket() *net.UnixConn {
+	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
+	g.must(err)
+	var ends [2]net.Conn
+	for i, fd := range fds {
+		f := os.NewFile(uintptr(fd), "socket")
+		ends[i], err = net.FileConn(f)
+		g.must(err)
+		g.must(f.Close())
+	}
+	g.t.Cleanup(func() { ends[1].Close() })
+	return ends[0].(*net.UnixConn)
+}
+
+// fill puts every chunk where the script wants it.
+func (g *stage) fill(stack *tier.Stack) {
+	ctx := context.Background()
+	for i := range g.chain.Len() {
+		if g.s.at[i] == '.' {
+			continue
+		}
+		var grant [1]tier.Grant
+		_, err := stack.Reserve(ctx, ledger.Daemon, g.chain, i, []uint32{scriptSize}, grant[:], false)
+		g.must(err)
+		b := grant[0].Ref.Block
+		b.SealSum(b.Write(tiertest.Payload(g.chain.Key(i), scriptSize)))
+		g.must(stack.Commit(g.chain, i, []tier.Ref{grant[0].Ref}))
+	}
+	g.must(stack.Flush(ctx, false))
+	for i := range g.chain.Len() {
+		if g.s.at[i] == 'c' {
+			continue
+		}
+		g.must(g.hot.Delete(ctx, tiertest.Keys(g.chain, i, i+1)))
+		_, err := stack.Hold(ledger.Daemon, ledger.IO, g.chain, i, i+1, make([]tier.Ref, 1)) // the index learns it
+		g.must(err)
+	}
+}
+
+func (g *stage) must(err error) {
+	g.t.Helper()
+	if err != nil {
+		g.t.Fatal(err)
+	}
+}
+
+// spec is the chain as a client sends it.
+func (g *stage) spec() wire.Chain {
+	ch := wire.Chain{Space: g.space, Form: wire.FormHashes, SaveUnfull: true, Width: 16, Lengths: wire.ViewU32s(g.chain.Tokens)}
+	for i := range g.chain.Hashes {
+		ch.Hashes = append(ch.Hashes, g.chain.Hashes[i][:]...)
+	}
+	return ch
+}
+
+// send has the session handle one request, as its reader would, and returns
+// the body of the reply if it came at once and is still here.
+func (g *stage) send(op wire.Op, m wire.Message) []byte {
+	g.t.Helper()
+	start := len(g.replies)
+	g.must(g.handle(wire.Header{Op: op, ID: 1}, m.Append(nil)))
+	if len(g.replies) <= start {
+		return nil
+	}
+	return g.replies[start+wire.HeaderBytes:]
+}
+
+// prefetch asks for the chain and returns the job.
+func (g *stage) prefetch(req *wire.PrefetchRequest) *job {
+	g.t.Helper()
+	if req.Chain.Lengths == nil {
+		req.Chain = g.spec()
+	}
+	before := g.server.ids.Load()
+	g.send(wire.OpPrefetch, req)
+	j, err := g.job(before + 1)
+	g.must(err)
+	return j
+}
+
+// done waits until the job is.
+func (g *stage) done(j *job) {
+	if j.fetch != nil {
+		j.fetch.Wait(context.Background(), 1<<30)
+		j.changed()
+	}
+}
+
+// strike gives everything back and checks that nothing is left of anything.
+func (g *stage) strike() {
+	g.t.Helper()
+	g.close()
+	g.must(g.conn.Close())
+	g.end()
+	l, a := g.hot.Ledger().Stats(), g.arena.Stats()
+	if l.ProtectedBytes != 0 || l.Filling != 0 || l.LeavingBytes != 0 || l.Owners != 0 {
+		g.t.Errorf("something is still held: %+v", l)
+	}
+	if a.Blocks != int64(l.Entries) || a.UsedBytes != l.UsedBytes {
+		g.t.Errorf("%d blocks with %d bytes for %d entries with %d bytes", a.Blocks, a.UsedBytes, l.Entries, l.UsedBytes)
+	}
+	g.must(g.hot.Delete(context.Background(), tiertest.Keys(g.chain, 0, g.chain.Len())))
+	g.must(g.arena.Close())
+}
+
+// cached is where every chunk is in DRAM: 1 there, 0 not.
+func (g *stage) cached() string {
+	var s strings.Builder
+	for i := range g.chain.Len() {
+		if g.hot.Has(g.chain.Key(i)) {
+			s.WriteByte('1')
+		} else {
+			s.WriteByte('0')
+		}
+	}
+	return s.String()
+}
+
+// checkBytes checks every byte under the lease.
+func (g *stage) checkBytes(j *job) {
+	g.t.Helper()
+	j.mu.Lock()
+	refs := append([]tier.Ref(nil), j.mu.refs...)
+	j.mu.Unlock()
+	for i, r := range refs {
+		if err := tiertest.CheckPayload(g.chain.Key(i), r.Block.Bytes()); err != nil {
+			g.t.Error(err)
+		}
+	}
+}
+
+// play runs f on a stage, in a bubble of its own.
+func play(t *testing.T, s script, f func(*testing.T, *stage)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		g := newStage(t, &s)
+		f(t, g)
+		g.strike()
+	})
+}
+
+// deleteUnderWay deletes chunks as soon as a load has begun.
+func (g *stage) deleteUnderWay(chunks []int) {
+	go func() {
+		time.Sleep(diskTime / 2)
+		for _, i := range chunks {
+			if _, err := g.server.o.Stack.Delete(context.Background(), tiertest.Keys(g.chain, i, i+1)); err != nil {
+				g.t.Error(err)
+			}
+		}
+	}()
+}

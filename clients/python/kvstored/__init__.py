@@ -1,0 +1,34 @@
+"""kvstored from Python: KV-cache blocks of LLM prompts, read where they lie.
+
+    import kvstored
+
+    space = kvstored.Space(model="llama-3-8b", dtype="bf16")
+    with kvstored.Client(space=space) as kv:
+        prompt = kvstored.tokens(ids)
+        with kv.prefetch(prompt) as job:
+            job.wait(timeout=0.5)
+            mine = [bytes(block) for block in job]  # a memoryview each
+        have = len(mine) if job.good else 0
+        with kv.reserve(prompt, first=have, size=size) as fill:
+            for slot in fill:
+                slot.memory[:] = payload(have + slot.index)
+
+Whatever goes wrong, the answer is a shorter prefix: recompute what is not there.
+"""
+
+from .client import DEFAULT_SOCKET, Chunk, Client
+from .errors import Code, DeadlineExceeded, Disconnected, Error, ProtocolError, Refused
+from .fill import Fill, Grant, Result, Slot
+from .job import ALL, Job, Reason, State
+from .memory import Mapping, checksum
+from .prompt import Prompt, hashes, tokens
+from .views import as_numpy, as_torch
+from .wire import Count, Flushed, Match, Space, Stored
+
+__version__ = "1.0.0"
+
+__all__ = [
+    "ALL", "DEFAULT_SOCKET", "Chunk", "Client", "Code", "Count", "DeadlineExceeded", "Disconnected", "Error",
+    "Fill", "Flushed", "Grant", "Job", "Mapping", "Match", "Prompt", "ProtocolError", "Reason", "Refused",
+    "Result", "Slot", "Space", "State", "Stored", "as_numpy", "as_torch", "checksum", "hashes", "tokens",
+]  # fmt: skip

@@ -1,0 +1,461 @@
+"""The client: what an engine holds for as long as it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import random
+import threading
+import time
+import weakref
+from types import TracebackType
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Type
+
+from . import wire
+from .errors import MISTAKES, DeadlineExceeded, Disconnected, Error, Refused
+from .fill import Fill
+from .job import Job, _resolve
+from .link import Call, Link, Request
+from .memory import Mapping
+from .prompt import Prompt
+from .wire import Buffer, Count, Flushed, Match, Op, Space, Stored
+
+log = logging.getLogger("kvstored")
+
+DEFAULT_SOCKET = "/run/kvstored/kvstored.sock"
+_BACKOFF = (0.01, 0.25)  # seconds: first, longest
+_TEND = 0.2  # seconds between looks at an idle connection
+_STALL = 10.0  # seconds without a sign of life after which a connection is given up
+
+
+class Chunk(NamedTuple):
+    """A payload that came over the socket."""
+
+    payload: bytes
+    tokens: int
+    sum: int
+
+
+class Client:
+    """A daemon, as an engine sees it through all its restarts. Safe for threads.
+
+    Where the daemon is away, late, full or stopping, every call answers a miss:
+    an empty match, a job without chunks, a fill without slots. Leases of an
+    earlier connection are lost and say so when they are released. A thread
+    connects again by itself. What is raised is a mistake of the caller, a
+    :class:`kvstored.Refused`.
+
+    ``timeout`` (seconds) bounds every call that is given none.
+    """
+
+    def __init__(
+        self,
+        socket: str = DEFAULT_SOCKET,
+        *,
+        space: Optional[Space] = None,
+        name: str = "python",
+        timeout: float = 2.0,
+        staging_bytes: int = 0,
+        inline: bool = False,
+    ) -> None:
+        self.socket, self.space, self.name, self.timeout = socket, space, name, timeout
+        self._staging_bytes = staging_bytes
+        self._wants = 0 if inline else wire.WANT_ARENA | wire.WANT_STAGING
+        self._attached_callbacks: List[Callable[[Client], Any]] = []
+        self._closed = False
+        self._fresh()
+        try:
+            self._attach()
+        except Refused:
+            self._closed = True
+            raise
+        except Error as e:
+            log.warning("kvstored: %s: misses until the daemon is there", e)
+        _clients.add(self)
+        self._keep()
+
+    def _fresh(self) -> None:
+        self._process = os.getpid()
+        self._link: Optional[Link] = None
+        self._was: Optional[Link] = None
+        self._changed = threading.Condition()
+        self._wake = threading.Event()
+        self._keeper: Optional[threading.Thread] = None
+
+    def _pid(self) -> int:
+        return self._process
+
+    # ---- the connection ------------------------------------------------------
+
+    def _attach(self) -> None:
+        hello = wire.hello(self._wants, self.name, self._staging_bytes, self.space)
+        link = Link(self.socket, hello, self.timeout)
+        if self.space is not None and link.hello.space is not None:
+            link.handles[self.space] = link.hello.space.handle
+        link.on_background = self._wake.set
+        for callback in self._attached_callbacks:
+            self._notify(callback, link)
+        with self._changed:
+            self._link = link
+            self._changed.notify_all()
+        if self._closed:
+            link.close()
+
+    def _notify(self, callback: Callable[["Client"], Any], link: Link) -> None:
+        self._was = link
+        try:
+            callback(self)
+        except Exception:
+            log.exception("kvstored: a callback at attach failed")
+
+    def _keep(self) -> None:
+        self._keeper = threading.Thread(target=self._run, name="kvstored", daemon=True)
+        self._keeper.start()
+
+    def _run(self) -> None:
+        """Keeps the connection: connects again, and reads for calls with callbacks."""
+        backoff, warned = _BACKOFF[0], False
+        while not self._closed:
+            link = self._link
+            if link is not None and link.down is None:
+                self._tend(link)
+                continue
+            self._detach(link)
+            try:
+                self._attach()
+                log.info("kvstored: attached to %s", self.socket)
+                backoff, warned = _BACKOFF[0], False
+            except Error as e:
+                if not warned:
+                    log.warning("kvstored: %s: misses until the daemon is back", e)
+                warned = True
+                self._wake.wait(backoff * random.uniform(0.75, 1.25))
+                self._wake.clear()
+                backoff = min(2 * backoff, _BACKOFF[1])
+
+    def _tend(self, link: Link) -> None:
+        if not link.background:
+            self._wake.wait(_TEND)
+            self._wake.clear()
+        link.tend(_TEND)
+        if not link.stalled:
+            self._stalled_since = None
+        elif self._stalled_since is None:
+            self._stalled_since = time.monotonic()
+        elif time.monotonic() - self._stalled_since > _STALL:
+            link.fail(DeadlineExceeded(f"no sign of life for {_STALL:.0f} s"))
+
+    _stalled_since: Optional[float] = None
+
+    def _detach(self, link: Optional[Link]) -> None:
+        self._stalled_since = None
+        with self._changed:
+            self._link = None
+        if link is not None:
+            link.close()
+
+    @property
+    def attached(self) -> bool:
+        """Whether there is a connection that answers."""
+        link = self._link
+        return link is not None and link.down is None and not link.stalled
+
+    def wait_attached(self, timeout: Optional[float] = None) -> bool:
+        """Waits until there is a connection."""
+        deadline = self._deadline(timeout)
+        with self._changed:
+            while not self.attached and not self._closed:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return False
+                self._changed.wait(min(left, _TEND))
+        return self.attached
+
+    def on_attach(self, callback: Callable[["Client"], Any]) -> None:
+        """Calls back at every new connection, before it is used, and now if there is one."""
+        self._attached_callbacks.append(callback)
+        link = self._link
+        if link is not None:
+            self._notify(callback, link)
+
+    @property
+    def arena(self) -> Optional[Mapping]:
+        """The daemon's memory as it is mapped here. It changes with the connection."""
+        link = self._link or self._was
+        return None if link is None else link.arena
+
+    @property
+    def epoch(self) -> Optional[int]:
+        """Random for each start of the daemon; None while it is away."""
+        link = self._link
+        return None if link is None else link.hello.epoch
+
+    @property
+    def hello(self) -> Optional[wire.Hello]:
+        """What the daemon said about itself and its limits."""
+        link = self._link
+        return None if link is None else link.hello
+
+    def close(self) -> None:
+        """Ends the connection; jobs, leases and fills go back to the daemon."""
+        self._closed = True
+        _clients.discard(self)
+        self._wake.set()
+        link = self._link
+        if link is not None:
+            link.close()
+        if self._keeper is not None and self._keeper is not threading.current_thread():
+            self._keeper.join(self.timeout + 1)
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(
+        self, kind: Optional[Type[BaseException]], value: Optional[BaseException], trace: Optional[TracebackType]
+    ) -> None:
+        self.close()
+
+    def _forked(self) -> None:
+        for link in (self._link, self._was):
+            if link is not None and link.down is None:
+                link.forked()
+        self._fresh()
+        self._keep_lazily = True
+
+    _keep_lazily = False
+
+    # ---- calls ---------------------------------------------------------------
+
+    def _deadline(self, timeout: Optional[float]) -> float:
+        return time.monotonic() + (self.timeout if timeout is None else timeout)
+
+    def _ready(self) -> Optional[Link]:
+        """The connection, if there is one that answers."""
+        if self._keep_lazily:  # first use in a forked child
+            self._keep_lazily = False
+            self._keep()
+        link = self._link
+        if link is None or link.stalled:
+            return None
+        if link.down is not None:
+            self._wake.set()  # connect at once
+            return None
+        return link
+
+    def _chain(self, link: Link, prompt: Prompt, deadline: float) -> bytes:
+        return prompt.chain(self._handle(link, prompt.space, deadline))
+
+    def _handle(self, link: Link, space: Optional[Space], deadline: float) -> int:
+        space = self.space if space is None else space
+        if space is None:
+            raise ValueError("no space: give one to Client, or to the prompt")
+        handle = link.handles.get(space)
+        if handle is None:
+            info = link.call(Request(Op.OPEN_SPACE, wire.open_space(space), wire.open_space_reply), deadline)
+            handle = link.handles[space] = info.handle
+        return handle
+
+    def _ask(self, timeout: Optional[float], ask: Callable[[Link, float], Any], miss: Any) -> Any:
+        """ask() on the connection; miss where the daemon is away, late, full or stopping."""
+        link = self._ready()
+        if link is None:
+            return miss
+        try:
+            return ask(link, self._deadline(timeout))
+        except (Disconnected, DeadlineExceeded):
+            self._wake.set()
+            return miss
+        except Refused as e:
+            if e.code in MISTAKES:
+                raise
+            return miss
+
+    def ping(self, timeout: Optional[float] = None) -> bool:
+        """Whether the daemon answers."""
+
+        def ask(link: Link, deadline: float) -> bool:
+            link.call(Request(Op.PING, wire.empty(), wire.empty_reply), deadline)
+            return True
+
+        return self._ask(timeout, ask, False)
+
+    def lookup(self, prompt: Prompt, *, search: int = 0, timeout: Optional[float] = None) -> Match:
+        """How much of a prompt is there. It takes no lease."""
+
+        def ask(link: Link, deadline: float) -> Match:
+            body = wire.lookup(self._chain(link, prompt, deadline), search)
+            return link.call(Request(Op.LOOKUP, body, wire.lookup_reply), deadline)
+
+        return self._ask(timeout, ask, Match())
+
+    def _prefetch_request(
+        self, link: Link, prompt: Prompt, deadline: float, options: Dict[str, Any]
+    ) -> Tuple[Job, Request]:
+        job = Job(self, link)
+        body = wire.prefetch(self._chain(link, prompt, deadline), **options)
+        return job, Request(Op.PREFETCH, body, job._begin, Job._undo)
+
+    def prefetch(
+        self,
+        prompt: Prompt,
+        *,
+        search: int = 0,
+        policy: int = 0,
+        load_deadline: float = 0.0,
+        pin: bool = False,
+        lookup_id: str = "",
+        configs: Sequence[Tuple[str, str]] = (),
+        timeout: Optional[float] = None,
+    ) -> Job:
+        """Leases what is in DRAM of a prompt and starts to bring up the rest of
+        what is there. What came with the reply is ready at once."""
+        options = dict(
+            search=search, policy=policy, deadline_ms=int(load_deadline * 1000), pin=pin, lookup_id=lookup_id, configs=configs
+        )
+
+        def ask(link: Link, deadline: float) -> Job:
+            _, request = self._prefetch_request(link, prompt, deadline, options)
+            return link.call(request, deadline)
+
+        return self._ask(timeout, ask, Job(self, None))
+
+    async def prefetch_async(self, prompt: Prompt, *, timeout: Optional[float] = None, **options: Any) -> Job:
+        """:meth:`prefetch` for asyncio: awaits the reply. Then ``await job.wait_async()``."""
+        loop = asyncio.get_running_loop()
+        answered: "asyncio.Future[None]" = loop.create_future()
+        calls: List[Call] = []
+
+        def callback(call: Call) -> None:
+            calls.append(call)
+            loop.call_soon_threadsafe(_resolve, answered)
+
+        def ask(link: Link, deadline: float) -> bool:
+            _, request = self._prefetch_request(link, prompt, deadline, options)
+            link.start([request._replace(callback=callback)], deadline)
+            return True
+
+        if not self._ask(timeout, ask, False):
+            return Job(self, None)
+        try:
+            await asyncio.wait_for(answered, self.timeout if timeout is None else timeout)
+        except asyncio.TimeoutError:
+            return Job(self, None)
+        error = calls[0].error
+        if isinstance(error, Refused) and error.code in MISTAKES:
+            raise error
+        return Job(self, None) if error is not None else calls[0].value
+
+    def reserve(
+        self,
+        prompt: Prompt,
+        *,
+        size: int = 0,
+        sizes: Sequence[int] = (),
+        first: int = 0,
+        count: int = 0,
+        all_or_nothing: bool = False,
+        wait: float = 0.0,
+        timeout: Optional[float] = None,
+    ) -> Fill:
+        """Asks for room for chunks of ``size`` bytes, or of ``sizes``. ``wait``
+        lets the answer wait for room and for the tiers below to catch up."""
+
+        def ask(link: Link, deadline: float) -> Fill:
+            body = wire.reserve(
+                self._chain(link, prompt, deadline), sizes or [size], first, count, all_or_nothing, int(wait * 1000)
+            )
+            return link.call(Request(Op.RESERVE, body, Fill(self, link)._begin, Fill._undo), deadline)
+
+        return self._ask(timeout, ask, Fill(self, None))
+
+    def put(
+        self, prompt: Prompt, payloads: Sequence[Buffer], *, first: int = 0, timeout: Optional[float] = None
+    ) -> List[Stored]:
+        """Stores payloads over the socket, where memory cannot be shared. [] is a miss."""
+
+        def ask(link: Link, deadline: float) -> List[Stored]:
+            body = wire.put(self._chain(link, prompt, deadline), first, payloads)
+            return link.call(Request(Op.PUT, body, wire.store_reply), deadline)
+
+        return self._ask(timeout, ask, [])
+
+    def get(
+        self,
+        prompt: Prompt,
+        *,
+        first: int = 0,
+        max_chunks: int = 0,
+        max_bytes: int = 0,
+        timeout: Optional[float] = None,
+    ) -> List[Chunk]:
+        """Payloads over the socket: the longest leading run that can be had in time."""
+
+        def ask(link: Link, deadline: float) -> List[Chunk]:
+            chain = self._chain(link, prompt, deadline)
+            # The daemon gives up a little earlier than this side.
+            millis = max(1, int((deadline - time.monotonic()) * 900))
+            body = wire.get(chain, first, max_chunks, max_bytes, millis)
+            return [Chunk(*row) for row in link.call(Request(Op.GET, body, wire.get_reply), deadline)]
+
+        return self._ask(timeout, ask, [])
+
+    def pin(self, prompt: Prompt, lookup_id: str, *, max_age: float = 0.0, timeout: Optional[float] = None) -> Count:
+        """Protects what is in DRAM of a prompt under a name; the leading run that is."""
+
+        def ask(link: Link, deadline: float) -> Count:
+            body = wire.pin(self._chain(link, prompt, deadline), lookup_id, int(max_age * 1000))
+            return link.call(Request(Op.PIN, body, wire.pin_reply), deadline)
+
+        return self._ask(timeout, ask, Count())
+
+    def unpin(self, lookup_id: str, timeout: Optional[float] = None) -> int:
+        """Ends the pins of a name; the chunks that were pinned."""
+        request = Request(Op.UNPIN, wire.unpin(lookup_id), wire.number_reply)
+        return self._ask(timeout, lambda link, deadline: link.call(request, deadline), 0)
+
+    def delete(self, prompt: Prompt, timeout: Optional[float] = None) -> int:
+        """Forgets the chunks of a prompt in every tier; those that were there."""
+
+        def ask(link: Link, deadline: float) -> int:
+            body = wire.delete_chain(self._chain(link, prompt, deadline))
+            return link.call(Request(Op.DELETE, body, wire.number_reply), deadline)
+
+        return self._ask(timeout, ask, 0)
+
+    def delete_space(self, space: Optional[Space] = None, timeout: Optional[float] = None) -> int:
+        """Forgets a whole space. Needs the right admin."""
+
+        def ask(link: Link, deadline: float) -> int:
+            body = wire.delete_space(self._handle(link, space, deadline))
+            return link.call(Request(Op.DELETE, body, wire.number_reply), deadline)
+
+        return self._ask(timeout, ask, 0)
+
+    def flush(self, *, durable: bool = False, timeout: Optional[float] = None) -> Optional[Flushed]:
+        """Waits until what was committed is written below DRAM, or given up. None is too late."""
+
+        def ask(link: Link, deadline: float) -> Flushed:
+            millis = max(1, int((deadline - time.monotonic()) * 900))
+            return link.call(Request(Op.FLUSH, wire.flush(durable, millis), wire.flush_reply), deadline)
+
+        return self._ask(timeout, ask, None)
+
+    def stats(self, timeout: Optional[float] = None) -> Dict[str, Any]:
+        """The daemon's counters and sizes; empty while it is away."""
+        request = Request(Op.STATS, wire.empty(), wire.stats_reply)
+        raw = self._ask(timeout, lambda link, deadline: link.call(request, deadline), b"{}")
+        return json.loads(raw)
+
+
+_clients: "weakref.WeakSet[Client]" = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for client in list(_clients):
+        client._forked()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

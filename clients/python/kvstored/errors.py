@@ -1,0 +1,79 @@
+"""What can go wrong, and which of it a caller of :class:`kvstored.Client` sees.
+
+A client answers a miss where the daemon is away, late, full or stopping. What
+is raised is a mistake of the caller: a :class:`Refused` with a code that says
+so.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Code(IntEnum):
+    """The stable codes of an error reply; docs/protocol.md says what to do about each."""
+
+    OK = 0
+    BAD_REQUEST = 1
+    UNKNOWN_OP = 2
+    VERSION = 3
+    DENIED = 4
+    TOO_LARGE = 5
+    NO_SPACE = 6
+    OVER_BUDGET = 7
+    NOT_FOUND = 8
+    UNKNOWN_SPACE = 9
+    UNKNOWN_JOB = 10
+    UNKNOWN_FILL = 11
+    REVOKED = 12
+    NOT_RESERVED = 13
+    INCONSISTENT_CHAIN = 14
+    CLOSED = 15
+    TIER_OFF = 16
+    TIMEOUT = 17
+    INTERNAL = 18
+    UNKNOWN_OPTION = 19
+    UNSUPPORTED = 20
+
+
+#: Codes that mean "do it differently", not "not now".
+MISTAKES = frozenset(
+    {
+        Code.BAD_REQUEST,
+        Code.UNKNOWN_OP,
+        Code.VERSION,
+        Code.DENIED,
+        Code.TOO_LARGE,
+        Code.INCONSISTENT_CHAIN,
+        Code.UNKNOWN_OPTION,
+        Code.UNSUPPORTED,
+    }
+)
+
+
+class Error(Exception):
+    """Any error of this package."""
+
+
+class Disconnected(Error):
+    """The connection is gone, and with it every job, lease and fill."""
+
+
+class ProtocolError(Disconnected):
+    """The daemon sent something that makes no sense; the connection is closed."""
+
+
+class DeadlineExceeded(Error, TimeoutError):
+    """The daemon did not answer within the time given."""
+
+
+class Refused(Error):
+    """The daemon refused a request. ``text`` says what is wrong and what to do."""
+
+    def __init__(self, op: str, code: int, text: str) -> None:
+        try:
+            self.code: Code = Code(code)
+        except ValueError:  # from a newer daemon
+            self.code = Code.INTERNAL
+        self.op, self.text = op, text
+        super().__init__(f"{op}: {self.code.name.lower()}: {text}")

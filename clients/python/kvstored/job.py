@@ -1,0 +1,268 @@
+"""Jobs: the prefix of a prompt, on its way into DRAM and leased as it arrives."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from enum import IntEnum
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Callable, Iterator, List, NamedTuple, Optional, Tuple, Type
+
+from . import wire
+from .errors import DeadlineExceeded, Disconnected, Error, ProtocolError, Refused
+from .link import Call, Frame, Link, Request
+from .memory import checksum
+from .wire import Count, Match, Op, Ref
+
+if TYPE_CHECKING:
+    from .client import Client
+
+#: As the number of tokens to wait for: everything that will be.
+ALL = (1 << 63) - 1
+
+
+class Reason(IntEnum):
+    """Why a job or a fill is as short as it is."""
+
+    RUNNING = 0
+    COMPLETE = 1
+    GAP = 2
+    FAILED = 3
+    CORRUPT = 4
+    DEADLINE = 5
+    NO_SPACE = 6
+    OVER_BUDGET = 7
+    CANCELLED = 8
+    REVOKED = 9
+    CLOSED = 10
+
+
+class State(NamedTuple):
+    done: bool
+    reason: int  # a Reason, or a number of a newer daemon
+    ready: Count  # the leading run that can be read; it only grows
+
+
+_MISS = State(True, Reason.CLOSED, Count())
+
+
+class Job:
+    """Made by :meth:`Client.prefetch`. Leave its ``with`` block, or call
+    :meth:`release`, to give the lease back; only if ``good`` is true afterwards
+    are the bytes that were read the right ones."""
+
+    def __init__(self, client: "Client", link: Optional[Link]) -> None:
+        self._client, self._link = client, link
+        self._mu = threading.Lock()  # guards the two below
+        self._state = _MISS
+        self._refs: List[Ref] = []
+        self._views: List[memoryview] = []
+        self.id = 0
+        self.match = Match()
+        #: True after a release that the daemon confirmed, False after any other; None while leased.
+        self.good: Optional[bool] = None
+
+    # ---- state ---------------------------------------------------------------
+
+    def _begin(self, body: bytes) -> "Job":
+        self.id, self.match, state = wire.prefetch_reply(body)
+        self._apply(state)
+        return self
+
+    @staticmethod
+    def _undo(body: bytes) -> Optional[Frame]:
+        return Op.CANCEL, wire.job(wire.prefetch_reply(body)[0])
+
+    def _update(self, body: bytes) -> State:
+        return self._apply(wire.job_state(body))
+
+    def _apply(self, s: wire.JobState) -> State:
+        with self._mu:
+            have = len(self._refs)
+            if s.refs and s.first > have:
+                raise ProtocolError(f"job {self.id}: refs from chunk {s.first}, but {have} came before")
+            self._refs.extend(s.refs[max(0, have - s.first) :])
+            if s.ready.chunks > len(self._refs):
+                raise ProtocolError(f"job {self.id}: {s.ready.chunks} chunks are ready, {len(self._refs)} refs came")
+            self._state = State(s.done, s.reason, s.ready)
+            return self._state
+
+    @property
+    def state(self) -> State:
+        """The newest state that arrived."""
+        with self._mu:
+            return self._state
+
+    @property
+    def ready(self) -> Count:
+        return self.state.ready
+
+    def __len__(self) -> int:
+        return self.ready.chunks
+
+    # ---- waiting -------------------------------------------------------------
+
+    def _enough(self, min_tokens: int) -> bool:
+        s = self.state
+        return s.done or s.ready.tokens >= min_tokens or self.good is not None
+
+    def _wait_request(self, min_tokens: int, left: float, callback: Optional[Callable[[Call], None]] = None) -> Request:
+        millis = min(max(1, int(left * 1000)), wire.MAX_U32)
+        with self._mu:
+            first = len(self._refs)
+        return Request(Op.WAIT, wire.wait(self.id, min_tokens, millis, first), self._update, callback=callback)
+
+    def wait(self, min_tokens: int = ALL, timeout: Optional[float] = None) -> State:
+        """Returns when that much is ready, when the job is done, or at the
+        timeout; the state says what can be used."""
+        deadline = self._client._deadline(timeout)
+        while not self._enough(min_tokens) and self._link is not None:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                break
+            try:
+                # The daemon answers at the timeout; a little is left for its answer.
+                self._link.call(self._wait_request(min_tokens, left), deadline + 0.05)
+            except DeadlineExceeded:
+                break
+            except (Disconnected, Refused):
+                self._lose()
+        return self.state
+
+    def _lose(self) -> None:
+        with self._mu:
+            self._state = _MISS
+
+    def on_ready(self, callback: Callable[["Job"], Any], min_tokens: int = ALL, timeout: Optional[float] = None) -> None:
+        """Calls back, from a thread of the client, when that much is ready, the
+        job is done, or the timeout has come. At once if that is so already."""
+        deadline = self._client._deadline(timeout)
+
+        def answered(call: Optional[Call]) -> None:
+            left = deadline - time.monotonic()
+            if call is not None and call.error is not None:
+                self._lose()
+            if self._enough(min_tokens) or left <= 0 or self._link is None:
+                callback(self)
+                return
+            try:
+                self._link.start([self._wait_request(min_tokens, left, answered)], deadline)
+            except Error:
+                self._lose()
+                callback(self)
+
+        answered(None)
+
+    async def wait_async(self, min_tokens: int = ALL, timeout: Optional[float] = None) -> State:
+        """:meth:`wait` for asyncio."""
+        loop = asyncio.get_running_loop()
+        ready: "asyncio.Future[None]" = loop.create_future()
+        self.on_ready(lambda _: loop.call_soon_threadsafe(_resolve, ready), min_tokens, timeout)
+        await ready
+        return self.state
+
+    # ---- reading -------------------------------------------------------------
+
+    def ref(self, i: int) -> Ref:
+        """Where chunk i lies; IndexError if it is not ready under a live lease."""
+        with self._mu:
+            if self.good is not None or not 0 <= i < self._state.ready.chunks:
+                raise IndexError(f"chunk {i} of job {self.id} is not ready: {self._state.ready.chunks} are")
+            return self._refs[i]
+
+    def block(self, i: int) -> memoryview:
+        """The payload of chunk i where it lies in the daemon's memory: read-only,
+        and good only under the lease. Copies are good if ``good`` is true after
+        the release."""
+        r = self.ref(i)
+        if self._link is None or self._link.arena is None or self._link.pid != self._client._pid():
+            raise IndexError(f"chunk {i} of job {self.id}: its memory is gone")
+        view = self._link.arena.slice(r.offset, r.length)
+        self._views.append(view)
+        return view
+
+    def __iter__(self) -> Iterator[memoryview]:
+        for i in range(len(self)):
+            yield self.block(i)
+
+    def address(self, i: int) -> Tuple[int, int]:
+        """Address and bytes of chunk i, for copies that do not hold the interpreter."""
+        r = self.ref(i)
+        if self._link is None or self._link.arena is None:
+            raise IndexError(f"chunk {i} of job {self.id}: its memory is gone")
+        self._link.arena.slice(r.offset, r.length)  # checks the bounds
+        return self._link.arena.address + r.offset, r.length
+
+    def verify(self, i: int) -> bool:
+        """Whether chunk i matches its checksum; True where none can be computed."""
+        total = checksum(self.block(i))
+        return total is None or total == self.ref(i).sum
+
+    # ---- the end -------------------------------------------------------------
+
+    def renew(self, timeout: Optional[float] = None) -> float:
+        """Starts the age of the lease anew; seconds it holds from now, 0 if it does not."""
+        if self._link is None or self.good is not None:
+            return 0.0
+        try:
+            request = Request(Op.RENEW, wire.job(self.id), wire.renew_reply)
+            return self._link.call(request, self._client._deadline(timeout)) / 1000
+        except Error:
+            return 0.0
+
+    def release(self, timeout: Optional[float] = None) -> bool:
+        """Gives the lease back. What was read is good only if this returns True."""
+        if self.good is not None:
+            return self.good
+        link, self.good = self._link, False
+        self._drop_views()
+        if link is None:
+            return False
+        try:
+            request = Request(Op.RELEASE, wire.job(self.id), wire.release_reply)
+            self.good = link.call(request, self._client._deadline(timeout))
+        except Error:
+            self.good = False
+        return self.good
+
+    def release_soon(self) -> None:
+        """Gives the lease back with the next request, where nothing was read."""
+        if self.good is None:
+            self.good = False
+            self._drop_views()
+            if self._link is not None:
+                self._link.later(Op.RELEASE, wire.job(self.id))
+
+    def cancel(self, timeout: Optional[float] = None) -> State:
+        """Ends the loading and the lease, where nothing was read."""
+        if self.good is None and self._link is not None:
+            self.good = False
+            self._drop_views()
+            try:
+                request = Request(Op.CANCEL, wire.job(self.id), self._update)
+                self._link.call(request, self._client._deadline(timeout))
+            except Error:
+                self._lose()
+        return self.state
+
+    def _drop_views(self) -> None:
+        for view in self._views:
+            try:
+                view.release()
+            except BufferError:
+                pass  # an array still looks at it
+        self._views.clear()
+
+    def __enter__(self) -> "Job":
+        return self
+
+    def __exit__(
+        self, kind: Optional[Type[BaseException]], value: Optional[BaseException], trace: Optional[TracebackType]
+    ) -> None:
+        self.release()
+
+
+def _resolve(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)

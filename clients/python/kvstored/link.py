@@ -1,0 +1,414 @@
+"""One connection to a daemon, shared by many threads.
+
+Requests are pipelined and may be answered in any order. Of the threads that
+wait, one reads the socket and hands the others their replies; when it has its
+own it passes the role on. Calls with a callback are read for by whoever runs
+:meth:`Link.tend`. A link that has failed stays failed.
+"""
+
+from __future__ import annotations
+
+import collections
+import itertools
+import os
+import select
+import socket
+import threading
+import time
+from typing import Any, Callable, Deque, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+from . import wire
+from .errors import DeadlineExceeded, Disconnected, Error, ProtocolError, Refused
+from .memory import Mapping
+from .wire import HEADER, Op
+
+_READ_BYTES = 1 << 18
+#: A read or write that must wait looks up this often whether the link is closed.
+_TICK = 0.2
+
+Frame = Tuple[int, bytes]  # op and body of a request
+
+
+class Request(NamedTuple):
+    """A request to be sent: how its reply is read, and what gives back what the
+    reply brought when nobody waits for it any more."""
+
+    op: int
+    body: bytes
+    take: Callable[[bytes], Any]
+    undo: Optional[Callable[[bytes], Optional[Frame]]] = None
+    callback: Optional[Callable[["Call"], None]] = None
+
+
+class Call:
+    """A request on its way. ``value`` or ``error`` is set when it is ``done``."""
+
+    __slots__ = ("id", "request", "done", "value", "error", "parked", "left", "wake")
+
+    def __init__(self, id: int, request: Request) -> None:
+        self.id, self.request = id, request
+        self.done = self.parked = self.left = False
+        self.value: Any = None
+        self.error: Optional[Error] = None
+        self.wake = threading.Lock()  # held; released once to wake the thread that parked
+        self.wake.acquire()
+
+
+class Link:
+    """A connection after its hello. All methods are safe for threads."""
+
+    def __init__(self, path: str, hello: bytes, timeout: float) -> None:
+        """Connects and says hello. Raises Disconnected, DeadlineExceeded or Refused."""
+        self.pid = os.getpid()
+        self.down: Optional[Error] = None  # why the link has failed
+        self.stalled = False  # a call timed out, and nothing has arrived since
+        self.background = 0  # calls with a callback that are not answered
+        self.arena: Optional[Mapping] = None
+        self.staging: Optional[Mapping] = None
+        self.handles: Dict[wire.Space, int] = {}
+        self.on_background: Callable[[], None] = lambda: None
+        self._ids = itertools.count(1)
+        self._mu = threading.Lock()  # guards the fields below, never held over I/O
+        self._calls: Dict[int, Call] = {}
+        self._late: Deque[Tuple[Request, Call]] = collections.deque()  # go out with the next request
+        self._reading = False
+        self._writing = threading.Lock()  # whoever holds it writes
+        self._in = bytearray()  # the reader's
+        self._arrived = 0  # frames
+        self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self._sock.settimeout(timeout)
+            self.hello = self._greet(path, hello, time.monotonic() + timeout)
+            self._sock.setblocking(False)
+        except BaseException as e:
+            self._sock.close()
+            if isinstance(e, socket.timeout):
+                raise DeadlineExceeded(f"{path}: no answer to hello within {timeout:.3g} s") from None
+            if isinstance(e, OSError) and not isinstance(e, Error):
+                raise Disconnected(f"{path}: {e}") from e
+            raise
+        self._readable, self._writable = select.poll(), select.poll()
+        self._readable.register(self._sock, select.POLLIN)
+        self._writable.register(self._sock, select.POLLOUT)
+
+    # ---- hello ---------------------------------------------------------------
+
+    def _greet(self, path: str, hello: bytes, deadline: float) -> wire.Hello:
+        self._sock.connect(path)
+        self._sock.sendall(wire.frame(wire.REQUEST, Op.HELLO, 0, hello))
+        data, fds, _, _ = socket.recv_fds(self._sock, 1 << 16, 2)
+        try:
+            while not self._whole(data):
+                self._sock.settimeout(max(0.001, deadline - time.monotonic()))
+                more = self._sock.recv(1 << 16)
+                if not more:
+                    raise Disconnected("the daemon closed the connection during hello")
+                data += more
+            length, kind, op, status, _ = HEADER.unpack_from(data)
+            body = data[HEADER.size : HEADER.size + length]
+            if kind != wire.REPLY or op != Op.HELLO:
+                raise ProtocolError(f"a frame of kind {kind}, op {op} where the reply to hello belongs")
+            if status:
+                raise Refused("hello", status, wire.error_reply(body))
+            reply = wire.hello_reply(body)
+            self._map(reply, fds)
+            self._in += data[HEADER.size + length :]
+            return reply
+        except wire.Malformed as e:
+            raise ProtocolError(f"hello: {e}") from e
+        finally:
+            for fd in fds:
+                os.close(fd)
+
+    @staticmethod
+    def _whole(data: bytes) -> bool:
+        if not data:
+            raise Disconnected("the daemon closed the connection during hello")
+        if len(data) < HEADER.size:
+            return False
+        length = HEADER.unpack_from(data)[0]
+        if length > wire.MAX_BODY:
+            raise ProtocolError(f"a reply of {length} bytes")
+        return len(data) >= HEADER.size + length
+
+    def _map(self, reply: wire.Hello, fds: Sequence[int]) -> None:
+        left = list(fds)
+        if len(left) != reply.descriptors:
+            raise ProtocolError(f"{len(left)} descriptors came, {reply.descriptors} were announced")
+        try:
+            if reply.granted & wire.WANT_ARENA:
+                self.arena = Mapping(left.pop(0), reply.arena_bytes, writable=False)
+            if reply.granted & wire.WANT_STAGING:
+                self.staging = Mapping(left.pop(0), reply.staging_bytes, writable=True)
+        except (IndexError, OSError, ValueError) as e:
+            raise ProtocolError(f"the daemon's memory cannot be mapped: {e}") from e
+
+    # ---- calls ---------------------------------------------------------------
+
+    def call(self, request: Request, deadline: float) -> Any:
+        """Sends a request and returns what its reply says."""
+        (call,) = self.start([request], deadline)
+        return self.wait(call, deadline)
+
+    def start(self, requests: Sequence[Request], deadline: float) -> List[Call]:
+        """Sends requests together. Each of the calls must be waited for, unless it has a callback."""
+        calls = []
+        with self._mu:
+            if self.down is not None:
+                raise self.down
+            late = list(self._late)
+            self._late.clear()
+            for request in requests:
+                call = Call(next(self._ids), request)
+                self._calls[call.id] = call
+                calls.append(call)
+                if request.callback is not None:
+                    self.background += 1
+            for request, call in late:
+                self._calls[call.id] = call
+            out = b"".join(
+                wire.frame(wire.REQUEST, r.op, c.id, r.body)
+                for r, c in itertools.chain(late, zip(requests, calls))
+            )
+        if self.background:
+            self.on_background()
+        if out:
+            self._send(out, deadline, calls)
+        return calls
+
+    def later(self, op: int, body: bytes) -> None:
+        """Sends a request with the next one, or when the link is tended. Nobody hears of the reply."""
+        request = Request(op, body, wire.empty_reply)
+        call = Call(next(self._ids), request)
+        call.left = True
+        with self._mu:
+            self._late.append((request, call))
+
+    def wait(self, call: Call, deadline: float) -> Any:
+        """Returns the call's value, or raises its error. After DeadlineExceeded the call goes on alone."""
+        arrived = self._arrived
+        while True:
+            with self._mu:
+                if call.done:
+                    break
+                lead = not self._reading
+                if lead:
+                    self._reading = True
+                else:
+                    call.parked = True
+            left = deadline - time.monotonic()
+            if lead:
+                try:
+                    self._read_until(lambda: call.done, deadline)
+                finally:
+                    self._pass_on()
+                if call.done:
+                    break
+            elif call.wake.acquire(timeout=max(0.0, left)):
+                continue  # answered, or it is this thread's turn to read
+            if time.monotonic() >= deadline and self._leave(call):
+                self._suspect(arrived)
+                raise DeadlineExceeded(f"{Op(call.request.op).name.lower()}: no answer in time")
+        if call.error is not None:
+            raise call.error
+        return call.value
+
+    def _leave(self, call: Call) -> bool:
+        with self._mu:
+            if call.done:
+                return False
+            if not call.parked and call.wake.acquire(blocking=False):
+                return False  # it was just woken to read: look again first
+            call.parked, call.left = False, True
+            return True
+
+    def _suspect(self, arrived: int) -> None:
+        """After a timeout: if nothing came either, callers should not try until something does."""
+        if self._arrived == arrived and self.down is None:
+            self.stalled = True
+            self.later(Op.PING, wire.empty())
+
+    # ---- reading -------------------------------------------------------------
+
+    def tend(self, timeout: float) -> None:
+        """Reads for calls with callbacks, for at most timeout; without any, looks once."""
+        with self._mu:
+            late = bool(self._late)
+        try:
+            if late:
+                self.start([], time.monotonic() + timeout)
+            with self._mu:
+                if self._reading or self.down is not None:
+                    return
+                self._reading = True
+            try:
+                deadline = time.monotonic() + (timeout if self.background else 0.0)
+                self._read_until(lambda: not self.background, deadline)
+            finally:
+                self._pass_on()
+        except Error:
+            return  # the link is down: whoever holds it sees that
+
+    def _pass_on(self) -> None:
+        with self._mu:
+            self._reading = False
+            for call in self._calls.values():
+                if call.parked:
+                    call.parked = False
+                    call.wake.release()
+                    return
+
+    def _read_until(self, enough: Callable[[], bool], deadline: float) -> None:
+        first = True
+        while first or not enough():
+            first = False
+            try:
+                data = self._sock.recv(_READ_BYTES)
+            except BlockingIOError:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return
+                self._readable.poll(min(left, _TICK) * 1000)
+                if self.down is not None:
+                    return
+                continue
+            except OSError as e:
+                self.fail(Disconnected(str(e)))
+                return
+            if not data:
+                self.fail(Disconnected("the daemon closed the connection"))
+                return
+            self._in += data
+            try:
+                self._parse()
+            except (ProtocolError, wire.Malformed) as e:
+                self.fail(e if isinstance(e, ProtocolError) else ProtocolError(str(e)))
+                return
+
+    def _parse(self) -> None:
+        at, data = 0, self._in
+        while len(data) - at >= HEADER.size:
+            length, kind, op, status, id = HEADER.unpack_from(data, at)
+            if length > wire.MAX_BODY:
+                raise ProtocolError(f"a reply of {length} bytes")
+            end = at + HEADER.size + length
+            if len(data) < end:
+                break
+            body = bytes(memoryview(data)[at + HEADER.size : end])
+            at = end
+            self._arrived += 1
+            self.stalled = False
+            if kind == wire.REPLY:
+                self._deliver(op, status, id, body)
+            elif kind != wire.PUSH:
+                raise ProtocolError(f"a frame of kind {kind}")
+        if at:
+            del data[:at]
+
+    def _deliver(self, op: int, status: int, id: int, body: bytes) -> None:
+        with self._mu:
+            call = self._calls.pop(id, None)
+        if call is None or call.request.op != op:
+            raise ProtocolError(f"reply {id} to operation {op} answers nothing")
+        request = call.request
+        if status:
+            error = Refused(Op(op).name.lower(), status, wire.error_reply(body))
+            self._finish(call, None, error)
+            return
+        value, undo = None, None
+        with self._mu:
+            left = call.left
+        try:
+            if not left:
+                value = request.take(body)
+            elif request.undo is not None:
+                undo = request.undo(body)
+        except ProtocolError as e:
+            self._finish(call, None, e)
+            raise
+        if self._finish(call, value, None) and not left and request.undo is not None:
+            undo = request.undo(body)  # the caller left while the reply was read
+        if undo is not None:
+            self.later(*undo)
+
+    def _finish(self, call: Call, value: Any, error: Optional[Error]) -> bool:
+        """Ends a call; reports whether its caller had left."""
+        with self._mu:
+            call.value, call.error, call.done = value, error, True
+            if call.parked:
+                call.parked = False
+                call.wake.release()
+            if call.request.callback is not None:
+                self.background -= 1
+        if call.request.callback is not None:
+            call.request.callback(call)
+        return call.left
+
+    # ---- writing -------------------------------------------------------------
+
+    def _send(self, out: bytes, deadline: float, calls: Sequence[Call]) -> None:
+        if not self._writing.acquire(timeout=max(0.0, deadline - time.monotonic())):
+            self._forget(calls)
+            raise DeadlineExceeded("the daemon takes no requests")
+        sent = 0
+        try:
+            view = memoryview(out)
+            while sent < len(out):
+                if self.down is not None:
+                    raise self.down
+                try:
+                    sent += self._sock.send(view[sent:], socket.MSG_NOSIGNAL)
+                except BlockingIOError:
+                    left = deadline - time.monotonic()
+                    if left <= 0:
+                        raise DeadlineExceeded("the daemon takes no requests") from None
+                    self._writable.poll(min(left, _TICK) * 1000)
+        except DeadlineExceeded:
+            if sent:  # half a frame: nothing can follow it
+                self.fail(Disconnected("the daemon stopped taking a request"))
+            self._forget(calls)
+            raise
+        except OSError as e:
+            raise self.fail(Disconnected(str(e))) from e
+        finally:
+            self._writing.release()
+
+    def _forget(self, calls: Sequence[Call]) -> None:
+        with self._mu:
+            for call in calls:
+                if self._calls.pop(call.id, None) is not None and call.request.callback is not None:
+                    self.background -= 1
+        self.stalled = True
+
+    # ---- the end -------------------------------------------------------------
+
+    def fail(self, error: Error) -> Error:
+        """Ends the link; only the first reason counts, and is returned."""
+        with self._mu:
+            if self.down is not None:
+                return self.down
+            self.down = error
+            calls, self._calls = list(self._calls.values()), {}
+            self._late.clear()
+        if self.pid == os.getpid():
+            try:
+                self._sock.shutdown(socket.SHUT_RDWR)  # wakes whoever polls
+            except OSError:
+                pass
+        for call in calls:
+            self._finish(call, None, error)
+        return error
+
+    def close(self) -> None:
+        self.fail(Disconnected("the client was closed"))
+        with self._writing:
+            self._sock.close()
+
+    def forked(self) -> None:
+        """In a forked child: the connection and the memory are the parent's."""
+        self._mu = threading.Lock()
+        self.down = Disconnected("the process has forked: leases stay with the parent")
+        self._sock.close()
+        for mapping in (self.arena, self.staging):
+            if mapping is not None:
+                mapping.abandon()

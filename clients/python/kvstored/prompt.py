@@ -1,0 +1,47 @@
+"""Which chunks a call is about."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Optional, Sequence
+
+from . import wire
+from .wire import Buffer, Space
+
+
+class Prompt(NamedTuple):
+    """The chunks of one prompt, made by :func:`tokens` or :func:`hashes`.
+
+    Every chunk number and every count in calls and results starts after
+    ``skip``, which leaves leading chunks out that only give the position.
+    """
+
+    ids: Optional[Sequence[int]] = None
+    width: int = 0
+    raw: Buffer = b""
+    lengths: Sequence[int] = ()
+    skip: int = 0
+    save_unfull: bool = False
+    space: Optional[Space] = None  # None: the one of the client
+
+    def chain(self, handle: int) -> bytes:
+        if self.ids is not None:
+            return wire.chain_tokens(handle, self.ids, self.skip, self.save_unfull)
+        return wire.chain_hashes(handle, self.width, self.raw, self.lengths, self.skip, self.save_unfull)
+
+
+def tokens(
+    ids: Sequence[int], *, skip: int = 0, save_unfull: bool = False, space: Optional[Space] = None
+) -> Prompt:
+    """A prompt of token ids; the daemon computes the hashes. ``save_unfull``
+    takes a last chunk of fewer tokens too, which is otherwise left off."""
+    return Prompt(ids=ids, skip=skip, save_unfull=save_unfull, space=space)
+
+
+def hashes(
+    raw: Buffer, lengths: Sequence[int], *, width: int = 16, skip: int = 0, space: Optional[Space] = None
+) -> Prompt:
+    """A prompt whose chain hashes the engine computed: ``width`` bytes (8, 16 or
+    32) of ``raw`` for each chunk, ``lengths`` the tokens of each chunk."""
+    if len(raw) != width * len(lengths):
+        raise ValueError(f"{len(raw)} bytes of hashes for {len(lengths)} chunks of {width} bytes each")
+    return Prompt(width=width, raw=raw, lengths=lengths, skip=skip, save_unfull=True, space=space)

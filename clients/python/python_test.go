@@ -1,0 +1,33 @@
+// Package python_test runs the tests of the Python client with `go test ./...`.
+package python_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// TestPython runs the unittests against a daemon built from this tree. Without
+// python3 it is skipped, except in CI.
+func TestPython(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal("python3 is not installed, and CI skips nothing")
+		}
+		t.Skip("python3 is not installed: the Python client is not tested")
+	}
+	binary := filepath.Join(t.TempDir(), "kvstored")
+	build := exec.Command("go", "build", "-o", binary, "../../cmd/kvstored")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	tests := exec.Command(python, "-B", "-X", "faulthandler", "-m", "unittest", "discover", "-t", ".", "-s", "tests")
+	tests.Env = append(os.Environ(), "KVSTORED_BIN="+binary, "PYTHONPATH=.")
+	if out, err := tests.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	} else {
+		t.Logf("%s", out)
+	}
+}

@@ -1,0 +1,97 @@
+"""A daemon of its own for a test: KVSTORED_BIN, or ./cmd/kvstored built once."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Optional
+
+import kvstored
+from kvstored import wire
+from kvstored.link import Link
+
+ROOT = Path(__file__).resolve().parents[3]
+
+CONFIG = """\
+listen: {{socket: {dir}/s}}
+admin: {{listen: ""}}
+cpu: {{capacity: {dram}}}
+disk: {{paths: [{dir}/disk], capacity: {disk}, segment_size: 64MiB, min_free: 0}}
+log: {{level: warn}}
+"""
+
+
+@functools.lru_cache(maxsize=None)
+def binary() -> str:
+    given = os.environ.get("KVSTORED_BIN")
+    if given:
+        return given
+    folder = tempfile.mkdtemp(prefix="kvstored-test-")
+    atexit.register(shutil.rmtree, folder, True)
+    subprocess.run(["go", "build", "-o", f"{folder}/kvstored", "./cmd/kvstored"], cwd=ROOT, check=True)
+    return f"{folder}/kvstored"
+
+
+def environment() -> dict:
+    """Without what the daemon would take as its own settings."""
+    return {k: v for k, v in os.environ.items() if not k.startswith("KVSTORED_")}
+
+
+class Daemon:
+    """A running daemon in a folder that ends with it."""
+
+    def __init__(self, dram: str = "64MiB", disk: str = "0") -> None:
+        self.dir = tempfile.mkdtemp(prefix="kvs")  # short: a socket's path is
+        self.socket = f"{self.dir}/s"
+        os.mkdir(f"{self.dir}/disk")
+        Path(f"{self.dir}/c.yaml").write_text(CONFIG.format(dir=self.dir, dram=dram, disk=disk))
+        self.process: Optional[subprocess.Popen] = None
+        self.start()
+
+    def start(self) -> None:
+        with open(f"{self.dir}/log", "ab") as out:
+            self.process = subprocess.Popen(
+                [binary(), "serve", "--config", f"{self.dir}/c.yaml"], stdout=out, stderr=out, env=environment()
+            )
+
+    def wait(self) -> None:
+        """Returns when it answers."""
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            if self.process.poll() is not None:
+                break
+            try:
+                Link(self.socket, wire.hello(0, "probe"), 1).close()
+                return
+            except kvstored.Error:
+                pass
+            time.sleep(0.01)
+        raise AssertionError("the daemon does not serve:\n" + Path(f"{self.dir}/log").read_text())
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.terminate()
+            self.process.wait(30)
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+    def __enter__(self) -> "Daemon":
+        try:
+            self.wait()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

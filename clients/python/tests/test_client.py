@@ -1,0 +1,276 @@
+"""The client against a live daemon."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import threading
+import time
+import unittest
+
+import kvstored
+from kvstored import Result, Space, hashes, tokens
+
+from .daemon import Daemon
+
+SPACE = Space(model="m", dtype="u8", chunk_tokens=4)
+GIVEN = Space(model="m", dtype="u8", chunk_tokens=4, method="given:test")
+
+
+def payload(seed: object, size: int = 10_000) -> bytes:
+    return hashlib.shake_128(repr(seed).encode()).digest(size)
+
+
+def chain(name: object, n: int) -> kvstored.Prompt:
+    raw = b"".join(hashlib.sha256(repr((name, i)).encode()).digest()[:16] for i in range(n))
+    return hashes(raw, [4] * n, space=GIVEN)
+
+
+def store(kv: kvstored.Client, prompt: kvstored.Prompt, payloads: list) -> list:
+    with kv.reserve(prompt, sizes=[len(p) for p in payloads]) as fill:
+        for slot in fill:
+            slot.memory[:] = payloads[slot.index]
+    return fill.results
+
+
+class Live(unittest.TestCase):
+    daemon: Daemon
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.daemon = Daemon()
+        cls.addClassCleanup(cls.daemon.close)
+        cls.daemon.wait()
+        cls.kv = kvstored.Client(cls.daemon.socket, space=SPACE, timeout=10)
+        cls.addClassCleanup(cls.kv.close)
+
+    def test_store_and_read_back(self) -> None:
+        ids = list(range(100, 112))
+        prompt, want = tokens(ids), [payload(i) for i in range(3)]
+        self.assertEqual(self.kv.lookup(prompt).total.chunks, 0)
+        self.assertEqual([r.result for r in store(self.kv, prompt, want)], [Result.STORED] * 3)
+        self.assertEqual(self.kv.lookup(prompt).cpu, kvstored.Count(3, 12))
+        with self.kv.prefetch(prompt) as job:
+            self.assertEqual(len(job), 3)
+            self.assertTrue(job.wait().done)
+            self.assertTrue(all(block.readonly for block in job))
+            self.assertEqual([bytes(block) for block in job], want)
+            self.assertTrue(job.verify(1))
+            self.assertGreater(job.renew(), 0)
+        self.assertTrue(job.good)
+        with self.assertRaises(IndexError):
+            job.block(0)
+        again = store(self.kv, prompt, want)
+        self.assertEqual(again, [(Result.NOT_GRANTED, 0)] * 3)
+
+    def test_an_exception_aborts(self) -> None:
+        prompt = chain("aborted", 1)
+        with self.assertRaises(KeyError), self.kv.reserve(prompt, size=10) as fill:
+            self.assertEqual(len(list(fill)), 1)
+            raise KeyError
+        self.assertEqual(self.kv.lookup(prompt).total.chunks, 0)
+        self.assertEqual(len(list(self.kv.reserve(prompt, size=10))), 1)
+
+    def test_inline(self) -> None:
+        prompt, want = chain("inline", 2), [payload(i, 70_000) for i in range(2)]
+        with kvstored.Client(self.daemon.socket, inline=True, timeout=10) as kv:
+            self.assertEqual([r.result for r in kv.put(prompt, want)], [Result.STORED] * 2)
+            self.assertEqual([c.payload for c in kv.get(prompt)], want)
+
+    def test_mistakes_are_raised(self) -> None:
+        with self.assertRaises(kvstored.Refused) as caught:
+            self.kv.lookup(hashes(bytes(16), [4], space=GIVEN))
+        self.assertEqual(caught.exception.code, kvstored.Code.BAD_REQUEST)
+        with self.assertRaises(kvstored.Refused):
+            kvstored.Client(self.daemon.socket, space=SPACE._replace(model=""))
+
+    def test_pins_deletes_stats(self) -> None:
+        prompt = chain("pinned", 2)
+        store(self.kv, prompt, [payload(1), payload(2)])
+        self.assertEqual(self.kv.pin(prompt, "p").chunks, 2)
+        self.assertEqual(self.kv.unpin("p"), 2)
+        self.assertEqual(self.kv.unpin("p"), 0)
+        self.assertIsNotNone(self.kv.flush(timeout=5))
+        self.assertTrue(self.kv.stats())
+        self.assertEqual(self.kv.delete(prompt), 2)
+        self.assertEqual(self.kv.lookup(prompt).total.chunks, 0)
+
+    def test_callbacks(self) -> None:
+        prompt = chain("callback", 3)
+        store(self.kv, prompt, [payload(i) for i in range(3)])
+        job = self.kv.prefetch(prompt)
+        done = threading.Event()
+        job.on_ready(lambda j: done.set())
+        self.assertTrue(done.wait(5))
+        self.assertEqual(len(job), 3)
+        self.assertTrue(job.release())
+
+    def test_async(self) -> None:
+        prompt, want = chain("async", 3), [payload(i) for i in range(3)]
+        store(self.kv, prompt, want)
+
+        async def read(n: int) -> list:
+            async def one() -> list:
+                job = await self.kv.prefetch_async(prompt)
+                await job.wait_async()
+                with job:
+                    return [bytes(b) for b in job]
+
+            return await asyncio.gather(*(one() for _ in range(n)))
+
+        self.assertEqual(asyncio.run(read(20)), [want] * 20)
+
+    def test_arrays(self) -> None:
+        try:
+            import numpy
+        except ImportError:
+            self.skipTest("numpy is not installed")
+        want = numpy.arange(24, dtype=numpy.float32).reshape(4, 6)
+        prompt = chain("array", 1)
+        with self.kv.reserve(prompt, size=want.nbytes) as fill:
+            for slot in fill:
+                kvstored.as_numpy(slot.memory, numpy.float32, (4, 6))[:] = want
+        with self.kv.prefetch(prompt) as job:
+            got = kvstored.as_numpy(job.block(0), numpy.float32, (4, 6))
+            self.assertFalse(got.flags.writeable)
+            self.assertEqual(got.ctypes.data, job.address(0)[0])
+            copied = got.copy()
+        self.assertTrue(job.good)
+        numpy.testing.assert_array_equal(copied, want)
+
+    def test_sixteen_threads_on_one_connection(self) -> None:
+        wrong: list = []
+
+        def work(n: int) -> None:
+            try:
+                for i in range(30):
+                    prompt = chain((n % 8, i), 3)
+                    want = [payload((n % 8, i, k), 3000) for k in range(3)]
+                    store(self.kv, prompt, want)
+                    with self.kv.prefetch(prompt) as job:
+                        job.wait()
+                        got = [bytes(b) for b in job]
+                    if not job.good or got != want[: len(got)]:
+                        wrong.append((n, i, job.good))
+            except BaseException as e:
+                wrong.append(e)
+
+        threads = [threading.Thread(target=work, args=(n,)) for n in range(16)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        self.assertEqual(wrong, [])
+
+    def test_a_fork_leaves_the_parents_leases_alone(self) -> None:
+        prompt, want = chain("fork", 2), [payload(i) for i in range(2)]
+        store(self.kv, prompt, want)
+        job = self.kv.prefetch(prompt)
+        block = job.block(0)
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                assert bytes(block) == bytes(len(block)), "the child sees the parent's lease"
+                assert not job.release(), "the child released the parent's lease"
+                try:
+                    job.block(0)
+                    raise AssertionError("the child reads under the parent's lease")
+                except IndexError:
+                    pass
+                assert self.kv.lookup(prompt).total.chunks == 0  # a miss, and it connects
+                assert self.kv.wait_attached(5)
+                with self.kv.prefetch(prompt) as own:
+                    assert [bytes(b) for b in own] == want
+                assert own.good
+                code = 0
+            except BaseException as e:
+                os.write(2, f"child: {e!r}\n".encode())
+            finally:
+                os._exit(code)
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 0)
+        self.assertEqual(bytes(block), want[0])
+        self.assertEqual(bytes(job.block(1)), want[1])
+        self.assertTrue(job.release())
+
+
+class Restarts(unittest.TestCase):
+    def test_absent_daemon_is_a_miss(self) -> None:
+        with kvstored.Client("/nonexistent/s", space=SPACE) as kv:
+            began = time.monotonic()
+            self.assertFalse(kv.ping())
+            self.assertEqual(kv.lookup(tokens([1, 2, 3, 4])), kvstored.Match())
+            with kv.prefetch(tokens([1, 2, 3, 4])) as job:
+                self.assertEqual(len(job), 0)
+            self.assertFalse(job.good)
+            with kv.reserve(tokens([1, 2, 3, 4]), size=5) as fill:
+                self.assertEqual(list(fill), [])
+            self.assertEqual(fill.results, [])
+            self.assertLess(time.monotonic() - began, 1)
+
+    def test_kill_and_restart_under_load(self) -> None:
+        """No exception, no wrong byte, and attached again soon after the daemon serves."""
+        with Daemon() as daemon, kvstored.Client(daemon.socket, space=GIVEN, timeout=5) as kv:
+            wrong: list = []
+            hits = [0]
+            over = threading.Event()
+
+            def work(n: int) -> None:
+                i = 0
+                while not over.is_set():
+                    i += 1
+                    try:
+                        prompt = chain(i % 50, 2)
+                        want = [payload((i % 50, k), 50_000) for k in range(2)]
+                        with kv.prefetch(prompt) as job:
+                            job.wait()
+                            got = [bytes(b) for b in job]
+                        if job.good:
+                            hits[0] += len(got)
+                            if got != want[: len(got)]:
+                                wrong.append((n, i))
+                        if len(got) < 2:
+                            store(kv, prompt, want)
+                    except BaseException as e:
+                        wrong.append(e)
+
+            threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+            for t in threads:
+                t.start()
+            took = []
+            try:
+                for _ in range(3):
+                    time.sleep(0.3)
+                    epoch = kv.epoch
+                    daemon.kill()
+                    daemon.start()
+                    daemon.wait()
+                    began = time.monotonic()
+                    while kv.epoch in (None, epoch) and time.monotonic() - began < 10:
+                        time.sleep(0.005)
+                    took.append(time.monotonic() - began)
+                    before = hits[0]
+                    while hits[0] == before and time.monotonic() - began < 10:
+                        time.sleep(0.005)
+                    self.assertGreater(hits[0], before, "no hit after the restart")
+            finally:
+                over.set()
+                for t in threads:
+                    t.join()
+            self.assertEqual(wrong, [])
+            self.assertLess(max(took), 1)
+
+    def test_a_lease_does_not_outlive_the_daemon(self) -> None:
+        with Daemon() as daemon, kvstored.Client(daemon.socket, space=GIVEN, timeout=5) as kv:
+            prompt = chain("lost", 1)
+            store(kv, prompt, [payload(1)])
+            job = kv.prefetch(prompt)
+            block = job.block(0)
+            daemon.kill()
+            self.assertEqual(len(bytes(block)), 10_000)  # mapped still, but nobody's word for it
+            self.assertFalse(job.release())
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -130,6 +130,7 @@ func (w *writer) next() (t writeTask, released <-chan struct{}) {
 		return writeTask{}, released
 	}
 	t = w.mu.ready.pop()
+	w.mu.writing[t.rec.Key]++
 	if w.mu.ready.len() > 0 || w.mu.dirty.len() > 0 {
 		w.more()
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
@@ -80,6 +81,7 @@ type writer struct {
 		dirty   ring[dirtyKey]       // resident, not protected, no room in ready yet
 		queued  map[key.Key]struct{} // selective: what is in dirty or being written, to be there once
 		victims map[key.Key]recalled // what DRAM has evicted and is not yet written
+		writing map[key.Key]int      // what workers are at
 		behind  int64                // bytes of dirty
 		watched bool                 // a worker waits for the budget
 		gen     uint64               // what is enqueued now belongs to this flush generation
@@ -121,6 +123,7 @@ func newWriter(s *Stack, p Place, o WriteOptions) *writer {
 	w.mu.flushes = make(map[uint64]struct{})
 	w.mu.queued = make(map[key.Key]struct{})
 	w.mu.victims = make(map[key.Key]recalled)
+	w.mu.writing = make(map[key.Key]int)
 	return w
 }
 
@@ -136,6 +139,7 @@ func (w *writer) run(ctx context.Context) error {
 					return err
 				}
 				w.write(ctx, t)
+				w.written(t)
 			}
 		})
 	}
@@ -194,6 +198,36 @@ func (w *writer) write(ctx context.Context, t writeTask) {
 	w.clean(t)
 	if _, ok := w.record(t); !ok { // Delete came by before there was anything to delete
 		w.takeBack(ctx, rec.Key)
+	}
+}
+
+// written ends what next began.
+func (w *writer) written(t writeTask) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.mu.writing[t.rec.Key]--; w.mu.writing[t.rec.Key] == 0 {
+		delete(w.mu.writing, t.rec.Key)
+	}
+	w.wake()
+}
+
+// idle waits until no worker is at any of ks: what it found to write before
+// they were deleted is gone again then.
+func (w *writer) idle(ctx context.Context, ks []key.Key) error {
+	for {
+		w.mu.Lock()
+		busy := len(w.mu.writing) > 0 && slices.ContainsFunc(ks, func(k key.Key) bool { return w.mu.writing[k] > 0 })
+		if !busy {
+			w.mu.Unlock()
+			return nil
+		}
+		change := w.changed()
+		w.mu.Unlock()
+		select {
+		case <-change:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
 }
 

@@ -131,13 +131,26 @@ func (s *Stack) refused(err error, n int) error {
 // Abort gives up reserved chunks; their keys are free again.
 func (s *Stack) Abort(refs []Ref) { s.hot.Abort(refs) }
 
-// Delete forgets the keys in every tier and returns how many were known.
+// Delete forgets the keys in every tier and returns how many were known. What
+// is being written below right now is deleted there once it is.
 func (s *Stack) Delete(ctx context.Context, ks []key.Key) (int, error) {
+	return s.delete(ctx, ks, false)
+}
+
+// delete is Delete. If last, it waits for what is being written: after it,
+// nothing of the keys is on its way to a tier below.
+func (s *Stack) delete(ctx context.Context, ks []key.Key, last bool) (int, error) {
 	known := s.known(ks)
 	errs := []error{s.deleteIn(ctx, CPU, ks)}
 	s.handedOver(ctx) // what is on its way down counts as DRAM's
 	for _, w := range s.writers {
 		w.recall(ks)
+		if !last {
+			continue
+		}
+		if err := w.idle(ctx, ks); err != nil {
+			errs = append(errs, fmt.Errorf("delete in %s: it is still being written: %w", w.place, err))
+		}
 	}
 	for p := Disk; p < Places; p++ {
 		if s.tiers[p] != nil {

@@ -136,6 +136,9 @@ func (s *Stack) fetch(ctx context.Context, by By, r Record, p Place) (loaded, er
 		if !t.Has(r.Key) && s.Ready() { // deleted on its way up: it must not come back
 			l := loaded{ref: room.ref}
 			defer s.discardLoaded(l)
+			if e, _ := s.hot.Ledger().Find(r.Key); e.ID != room.ref.ID {
+				return loaded{}, &LoadError{Place: p, Err: ErrNotFound} // replaced already
+			}
 			if err := s.deleteIn(ctx, CPU, []key.Key{r.Key}); err != nil {
 				return loaded{}, err
 			}

@@ -130,6 +130,9 @@ func (w *writer) next() (t writeTask, released <-chan struct{}) {
 		return writeTask{}, released
 	}
 	t = w.mu.ready.pop()
+	at := w.mu.writing[t.rec.Key]
+	at.tasks++
+	w.mu.writing[t.rec.Key] = at
 	if w.mu.ready.len() > 0 || w.mu.dirty.len() > 0 {
 		w.more()
 	}

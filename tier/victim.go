@@ -77,8 +77,8 @@ func (w *writer) recall(ks []key.Key) {
 	}
 }
 
-// written forgets one victim of a key; called with the mutex held.
-func (w *writer) written(k key.Key) {
+// forgetVictim forgets one victim of a key; called with the mutex held.
+func (w *writer) forgetVictim(k key.Key) {
 	vs := w.mu.victims[k]
 	if vs.unwritten--; vs.unwritten > 0 {
 		w.mu.victims[k] = vs

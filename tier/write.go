@@ -84,7 +84,7 @@ type writer struct {
 		ready   ring[writeTask]      // protected, in order of commit
 		dirty   ring[dirtyKey]       // resident, not protected, no room in ready yet
 		queued  map[key.Key]struct{} // selective: what is in dirty or being written, to be there once
-		writing map[key.Key]struct{} // one write a key at a time
+		writing map[key.Key]atWork   // what workers are at
 		victims map[key.Key]victims  // what DRAM has evicted and is not yet written
 		evicted uint64               // victims so far
 		behind  int64                // bytes of dirty
@@ -135,7 +135,7 @@ func newWriter(s *Stack, p Place, o WriteOptions) *writer {
 	w.mu.open = make(map[uint64]int)
 	w.mu.flushes = make(map[uint64]struct{})
 	w.mu.queued = make(map[key.Key]struct{})
-	w.mu.writing = make(map[key.Key]struct{})
+	w.mu.writing = make(map[key.Key]atWork)
 	w.mu.victims = make(map[key.Key]victims)
 	return w
 }
@@ -152,6 +152,7 @@ func (w *writer) run(ctx context.Context) error {
 					return err
 				}
 				w.write(ctx, t)
+				w.written(t.rec.Key)
 			}
 		})
 	}
@@ -255,36 +256,6 @@ func (w *writer) write(ctx context.Context, t writeTask) {
 	}
 }
 
-// alone waits until nobody else writes a key; false if ctx ended first. Two
-// at a time are two lives of it, with a delete between them: the second would
-// take what the first has just written for its own, and the first then takes
-// it back.
-func (w *writer) alone(ctx context.Context, k key.Key) bool {
-	for {
-		w.mu.Lock()
-		if _, busy := w.mu.writing[k]; !busy {
-			w.mu.writing[k] = struct{}{}
-			w.mu.Unlock()
-			return true
-		}
-		change := w.changed()
-		w.mu.Unlock()
-		select {
-		case <-change:
-		case <-ctx.Done():
-			return false
-		}
-	}
-}
-
-// done lets the next one write a key.
-func (w *writer) done(k key.Key) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.mu.writing, k)
-	w.wake()
-}
-
 // clean notes that a tier below has the chunk.
 func (w *writer) clean(t writeTask) {
 	if t.victim == 0 {
@@ -325,7 +296,7 @@ func (w *writer) letGo(t writeTask) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if t.victim > 0 {
-		w.written(t.rec.Key)
+		w.forgetVictim(t.rec.Key)
 	} else {
 		delete(w.mu.queued, t.rec.Key)
 	}

@@ -73,6 +73,30 @@ func (b *book) parentOf(k key.Key, id uint32, parent key.Hash) (uint32, error) {
 	return up, nil
 }
 
+// Rekey gives a fill without a parent another key of its space, before it is
+// published. Absent means that it is done; any other state is what the new
+// key is already, and nothing has changed.
+func (l *Ledger) Rekey(id ID, to key.Key) State {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b := &l.mu.book
+	e := b.filler(uint32(id))
+	if e.parent != 0 || e.kids != 0 || b.spaces.slots[e.space].id != to.Space {
+		panic("ledger: a fill that is part of a chain, or of another space, gets another key")
+	}
+	if other := b.findIn(e.space, to.Hash); other != 0 {
+		if b.entries.at(other).life == filling {
+			return Filling
+		}
+		return Resident
+	}
+	b.unindex(uint32(id))
+	e.hash = to.Hash
+	b.index.insert(b.hash(e.space, e.hash), uint32(id), &e.next)
+	b.rankAdmit(e)
+	return Absent
+}
+
 // begin gives k an entry with bytes, linked to its parent; both may have to
 // be made. The caller sets its life, which is not hole any more.
 func (b *book) begin(k key.Key, id, up uint32, parent key.Hash, size uint32) uint32 {

@@ -35,9 +35,18 @@
 // pointer a page. With all that comes to a node, and one ghost for each
 // entry, no policy takes more than 64 bytes an entry.
 //
+// # Planners
+//
+// tenure wants to see whole requests and may refuse an entry: it implements
+// [Planner] beside Policy. Its victims are in cells, one list for each class
+// and age; the same counter-free rule holds there: what is refused leaves its
+// cell until Allow puts it back. It keeps the tree of what is resident itself
+// (Meta.Parent) and offers leaves only; Evict's ok has the last word.
+//
+// Learning anew happens within Request, every 256 requests in the long run,
+// and takes about a millisecond with 131,072 chunks watched.
+//
 // # Later
 //
-// Meta.Priority is ignored so far. A policy that wants to see whole requests,
-// or to refuse an entry, will implement a further interface that the owner
-// looks for; Policy stays as it is.
+// Meta.Priority is ignored so far.
 package policy

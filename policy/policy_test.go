@@ -9,7 +9,7 @@ import (
 )
 
 func TestConformance(t *testing.T) {
-	for _, name := range policy.Names() {
+	for _, name := range append(policy.Names(), policy.Planners()...) {
 		t.Run(name, func(t *testing.T) { policytest.Run(t, name) })
 	}
 }
@@ -99,7 +99,7 @@ func TestARCByHand(t *testing.T) {
 }
 
 func TestHotPathsDoNotAllocate(t *testing.T) {
-	for _, name := range policy.Names() {
+	for _, name := range append(policy.Names(), policy.Planners()...) {
 		p, _ := policy.New(name, 1024)
 		for id := range policy.ID(1024) {
 			p.Add(id, policy.Meta{Hash: uint64(id), Size: 1})
@@ -164,4 +164,21 @@ func BenchmarkTouch(b *testing.B) {
 			}
 		})
 	}
+}
+
+// TestPlanners: over trees, with requests announced, a planner does what its
+// model does, twice.
+func TestPlanners(t *testing.T) {
+	for seed := range uint64(2) {
+		first := policytest.Plan(t, "tenure", policytest.Seeded(seed, 2000))
+		again := policytest.Plan(t, "tenure", policytest.Seeded(seed, 2000))
+		if !slices.Equal(first, again) {
+			t.Errorf("seed %d: two runs evict differently", seed)
+		}
+	}
+}
+
+func FuzzPlanners(f *testing.F) {
+	f.Add([]byte("ask for prompts, lock, unlock, remove, evict, in any order"))
+	f.Fuzz(func(t *testing.T, data []byte) { policytest.Plan(t, "tenure", policytest.Bytes(data)) })
 }

@@ -21,6 +21,14 @@ var table = []struct {
 	{"s3fifo", newS3FIFO},
 }
 
+// planners are the policies that need requests announced to be of use.
+var planners = []struct {
+	name string
+	make func() Planner
+}{
+	{"tenure", func() Planner { return newTenure() }},
+}
+
 // New returns an empty policy by name. The capacity is in the unit of
 // Meta.Size; policies that divide their room use it.
 func New(name string, capacity int64) (Policy, error) {
@@ -29,10 +37,24 @@ func New(name string, capacity int64) (Policy, error) {
 			return t.make(capacity), nil
 		}
 	}
-	return nil, fmt.Errorf("policy: no policy is called %q; there are %s", name, strings.Join(Names(), ", "))
+	for _, t := range planners {
+		if t.name == name {
+			return t.make(), nil
+		}
+	}
+	return nil, fmt.Errorf("policy: no policy is called %q; there are %s", name, strings.Join(append(Names(), Planners()...), ", "))
 }
 
-// Names lists the policies there are.
+// Planners lists the policies that are a [Planner].
+func Planners() []string {
+	var names []string
+	for _, t := range planners {
+		names = append(names, t.name)
+	}
+	return names
+}
+
+// Names lists the policies that any owner can use.
 func Names() []string {
 	var names []string
 	for _, t := range table {

@@ -26,7 +26,8 @@ type simulateFlags struct {
 	on, tree, skipBad bool
 	policies          []string
 	capacities        []string
-	blockSize         string
+	blockSize, hints  string
+	resample          int
 	blockBytes        int64 // blockSize parsed, 0 = not said
 }
 
@@ -35,13 +36,15 @@ func (s *simulateFlags) define(fl *pflag.FlagSet) {
 	fl.StringSliceVar(&s.policies, "policy", []string{"all"}, "simulate these policies: all, or some of "+strings.Join(simulate.Policies(), ","))
 	fl.StringSliceVar(&s.capacities, "capacity-blocks", []string{"auto"}, "simulate caches of so many blocks; auto = a sweep up to all blocks of the trace")
 	fl.BoolVar(&s.tree, "tree", false, "simulate as the daemon evicts: only blocks that no other one stands on")
+	fl.StringVar(&s.hints, "hints", "none", "simulate clients that tell the policies which take it what is not used again: none or oracle")
+	fl.IntVar(&s.resample, "resample", 0, "simulate so many times without a random fifth of the sessions, and show mean and deviation")
 	fl.BoolVar(&s.skipBad, "skip-bad", false, "simulate without the lines that are not requests, and count them")
 	fl.StringVar(&s.blockSize, "bytes-per-block", "", "also show sizes in bytes, at so many for a block's KV")
 }
 
 // Each mode of replay has flags that mean nothing to the other.
 var (
-	simulateOnly = []string{"policy", "capacity-blocks", "tree", "skip-bad", "bytes-per-block"}
+	simulateOnly = []string{"policy", "capacity-blocks", "tree", "hints", "resample", "skip-bad", "bytes-per-block"}
 	liveOnly     = []string{"payload-bytes", "limit", "concurrency", "save-unfull", "wait-complete", "config", "socket"}
 )
 
@@ -76,6 +79,12 @@ func (f *replayFlags) runSimulate(cmd *cobra.Command) error {
 	if len(o.Capacities) == 0 {
 		o.Capacities = trace.Sweep()
 	}
+	if slices.Equal(f.simulate.policies, []string{"all"}) && trace.CheckTree() != nil {
+		o.Policies = slices.DeleteFunc(o.Policies, simulate.NeedsTree)
+	}
+	if f.simulate.resample > 0 {
+		return f.runResamples(cmd, trace, o)
+	}
 	asked := len(o.Policies)
 	if f.report != "" && !slices.Contains(o.Policies, simulate.Belady) {
 		o.Policies = append(o.Policies, simulate.Belady) // for the chart only
@@ -107,7 +116,7 @@ func (f *replayFlags) runSimulate(cmd *cobra.Command) error {
 // simulateOptions has no capacities where a sweep is asked for.
 func (f *replayFlags) simulateOptions() (simulate.Options, error) {
 	s := &f.simulate
-	o := simulate.Options{Policies: s.policies, Tree: s.tree}
+	o := simulate.Options{Policies: s.policies, Tree: s.tree, Oracle: s.hints == "oracle"}
 	if slices.Equal(s.policies, []string{"all"}) {
 		o.Policies = simulate.Policies()
 		if s.tree {
@@ -129,6 +138,15 @@ func (f *replayFlags) simulateOptions() (simulate.Options, error) {
 			return o, usage(fmt.Errorf("--bytes-per-block %q: want a size, as 2MiB", s.blockSize))
 		}
 		s.blockBytes = int64(n)
+	}
+	if s.hints != "none" && s.hints != "oracle" {
+		return o, usage(fmt.Errorf("--hints %q: use none or oracle", s.hints))
+	}
+	if s.resample < 0 || s.resample == 1 {
+		return o, usage(errors.New("--resample must be at least 2: one says nothing of a deviation"))
+	}
+	if s.resample > 0 && f.report != "" {
+		return o, usage(errors.New("--resample has no --report"))
 	}
 	if f.blockTokens < 1 {
 		return o, usage(errors.New("--block-size must be at least 1"))

@@ -70,6 +70,18 @@ func TestSimulateReport(t *testing.T) {
 	}
 }
 
+func TestSimulateResample(t *testing.T) {
+	code, out, errs := kvstored(t, "", "replay", "--simulate", "--trace", madeUpTrace, "--policy", "lru,tenure",
+		"--capacity-blocks", "20", "--resample", "2", "--hints", "oracle", "--json")
+	var spreads []simulate.Spread
+	if err := json.Unmarshal([]byte(out), &spreads); code != exitOK || err != nil {
+		t.Fatalf("exit code %d, %v, %s", code, err, errs)
+	}
+	if len(spreads) != 2 || spreads[1].Policy != "tenure" || spreads[1].Samples != 2 || spreads[1].Mean <= 0 {
+		t.Errorf("%+v", spreads)
+	}
+}
+
 func TestSimulateErrors(t *testing.T) {
 	good, err := os.ReadFile(madeUpTrace)
 	if err != nil {
@@ -89,6 +101,8 @@ func TestSimulateErrors(t *testing.T) {
 		{simulated("--block-size", "256"), exitFailure, bad + ":1: "},
 		{simulated("--policy", "clock"), exitUsage, `"clock"`},
 		{simulated("--policy", "s3fifo-static", "--tree"), exitUsage, "s3fifo-static"},
+		{simulated("--hints", "some"), exitUsage, "--hints"},
+		{simulated("--resample", "1"), exitUsage, "--resample"},
 		{simulated("--capacity-blocks", "10,x"), exitUsage, `"x"`},
 		{simulated("--capacity-blocks", "0"), exitUsage, "at least 1"},
 		{simulated("--bytes-per-block", "2m"), exitUsage, "--bytes-per-block"},

@@ -12,7 +12,7 @@ func BenchmarkConversation(b *testing.B) {
 		for _, capacity := range []int{1000, 10_000, 50_000} {
 			b.Run(fmt.Sprint(name, "/", capacity), func(b *testing.B) {
 				for b.Loop() {
-					p, err := newPlayer(trace, name, capacity, false)
+					p, err := newPlayer(trace, name, capacity, &Options{})
 					if err != nil {
 						b.Fatal(err)
 					}

@@ -20,7 +20,10 @@
 // child and the request at hand does not use it. A request touches what it
 // finds and adds what it misses, each from the tail, so that the head of a
 // prompt is younger than its tail. Where nothing can go, the rest of the
-// prompt is not stored.
+// prompt is not stored. "tenure" always plays so, sees each request whole, and
+// may leave the rest of a prompt out that is worth less than what would go.
+//
+// [Resample] says how much of a number is owed to the choice of sessions.
 //
 // # What it never does
 //

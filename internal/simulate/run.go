@@ -21,13 +21,20 @@ const (
 )
 
 // Policies lists the names that [Run] knows.
-func Policies() []string { return append(policy.Names(), Static, Belady, Infinite) }
+func Policies() []string {
+	return slices.Concat(policy.Names(), policy.Planners(), []string{Static, Belady, Infinite})
+}
+
+// NeedsTree reports whether a policy is of whole prefixes with or without
+// Options.Tree.
+func NeedsTree(name string) bool { return slices.Contains(policy.Planners(), name) }
 
 // Options say what Run simulates.
 type Options struct {
 	Policies   []string
 	Capacities []int // in blocks
 	Tree       bool  // evict leaves only
+	Oracle     bool  // tell the policies that take hints which blocks are not used again
 	// Done is told of each row as it is ready, one at a time. nil for nobody.
 	Done func(Row)
 }
@@ -57,8 +64,10 @@ func Run(ctx context.Context, t *Trace, o Options) ([]Row, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
 	}
-	if o.Tree && t.notTree != nil {
-		return nil, t.notTree
+	if o.Tree || slices.ContainsFunc(o.Policies, NeedsTree) {
+		if err := t.CheckTree(); err != nil {
+			return nil, err
+		}
 	}
 	rows := make([]Row, len(o.Policies)*len(o.Capacities))
 	var done sync.Mutex
@@ -67,7 +76,7 @@ func Run(ctx context.Context, t *Trace, o Options) ([]Row, error) {
 	for i := range rows {
 		name, capacity := o.Policies[i/len(o.Capacities)], o.Capacities[i%len(o.Capacities)]
 		g.Go(func() error {
-			p, err := newPlayer(t, name, capacity, o.Tree)
+			p, err := newPlayer(t, name, capacity, &o)
 			if err != nil {
 				return err
 			}
@@ -95,8 +104,8 @@ type player interface {
 	len() int // resident blocks
 }
 
-func newPlayer(t *Trace, name string, capacity int, tree bool) (player, error) {
-	s := &store{capacity: capacity, resident: make([]bool, t.Distinct())}
+func newPlayer(t *Trace, name string, capacity int, o *Options) (player, error) {
+	s := &store{capacity: capacity, resident: make([]bool, t.Distinct()), parents: t.parents}
 	switch name {
 	case Infinite:
 		s.capacity = len(t.blocks)
@@ -112,8 +121,11 @@ func newPlayer(t *Trace, name string, capacity int, tree bool) (player, error) {
 		}
 		s.policy = p
 	}
-	if tree {
-		return newTree(s, t.parents), nil
+	if p, ok := s.policy.(policy.Planner); ok {
+		return &planned{tree: newTree(s), planner: p, trace: t, hints: o.Oracle}, nil
+	}
+	if o.Tree {
+		return newTree(s), nil
 	}
 	return &flat{s}, nil
 }

@@ -30,6 +30,7 @@ type store struct {
 	policy   policy.Policy
 	capacity int
 	resident []bool
+	parents  []uint32 // of each block: number + 1, 0 = none
 	n        int
 	now      int // number of the access at hand
 }
@@ -44,7 +45,7 @@ func (s *store) access(at int, b uint32) (hit bool) {
 		s.policy.Touch(policy.ID(b))
 		return true
 	}
-	s.policy.Admit(uint64(b), 1)
+	s.policy.Admit(hashOf(b), 1)
 	for s.n >= s.capacity {
 		id, _ := s.policy.Evict(anything)
 		s.drop(uint32(id))
@@ -56,7 +57,7 @@ func (s *store) access(at int, b uint32) (hit bool) {
 func anything(policy.ID) bool { return true }
 
 func (s *store) add(b uint32) {
-	s.policy.Add(policy.ID(b), policy.Meta{Hash: uint64(b), Size: 1})
+	s.policy.Add(policy.ID(b), policy.Meta{Hash: hashOf(b), Parent: uint64(s.parents[b]), Size: 1})
 	s.resident[b] = true
 	s.n++
 }

@@ -73,6 +73,9 @@ func (t *Trace) add(req *replay.Request, name string, numbers map[uint64]uint32)
 	t.promptTokens += int64(req.InputTokens)
 }
 
+// CheckTree says where the ids of the trace stop standing for prefixes, or nil.
+func (t *Trace) CheckTree() error { return t.notTree }
+
 // Requests is how many requests there are.
 func (t *Trace) Requests() int { return len(t.requests) }
 

@@ -6,14 +6,13 @@ import "github.com/kvstored/kvstored/policy"
 // a set of whole prefixes.
 type tree struct {
 	*store
-	parents []uint32 // of each block: number + 1, 0 = none
-	kids    []uint32 // how many children of a block are resident
-	users   []int    // the last request that used a block
-	turn    int      // number of the request at hand
+	kids  []uint32 // how many children of a block are resident
+	users []int    // the last request that used a block
+	turn  int      // number of the request at hand
 }
 
-func newTree(s *store, parents []uint32) *tree {
-	return &tree{store: s, parents: parents, kids: make([]uint32, len(parents)), users: make([]int, len(parents))}
+func newTree(s *store) *tree {
+	return &tree{store: s, kids: make([]uint32, len(s.parents)), users: make([]int, len(s.parents))}
 }
 
 func (t *tree) request(at int, blocks []uint32) (prefix, hits int) {
@@ -47,7 +46,7 @@ func (t *tree) request(at int, blocks []uint32) (prefix, hits int) {
 
 // admit makes room for b beside what else is on its way in.
 func (t *tree) admit(b uint32, coming int) bool {
-	t.policy.Admit(uint64(b), 1)
+	t.policy.Admit(hashOf(b), 1)
 	for t.n+coming >= t.capacity {
 		id, found := t.policy.Evict(t.goes)
 		if !found {

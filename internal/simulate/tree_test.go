@@ -21,14 +21,15 @@ func TestTreeIsWholePrefixes(t *testing.T) {
 	for _, name := range policy.Names() {
 		for _, capacity := range []int{1, 3, 7, 20, 60} { // requests of up to 12 blocks
 			for i, trace := range traces {
-				p, err := newPlayer(trace, name, capacity, true)
+				p, err := newPlayer(trace, name, capacity, &Options{Tree: true})
 				if err != nil {
 					t.Fatal(err)
 				}
 				fast := p.(*tree)
 				slow := newTree(&store{
 					policy: policytest.Model(name, int64(capacity)), capacity: capacity, resident: make([]bool, trace.Distinct()),
-				}, trace.parents)
+					parents: trace.parents,
+				})
 				at := 0
 				for n, req := range trace.requests {
 					prefix, _ := fast.request(at, trace.blocks[at:req.end])

@@ -113,6 +113,7 @@ func (d *differ) unlock(id policy.ID) {
 	e.locked = false
 	if e.resident {
 		d.got.Allow(id) // harmless if it was not refused
+		d.want.Allow(id)
 		e.passed = false
 	}
 }

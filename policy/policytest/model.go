@@ -9,7 +9,8 @@ import (
 
 // models are the policies as one would write them down: plain slices in the
 // order of eviction, scanned from the start every time. Allow does nothing,
-// because ok is asked afresh each time.
+// because ok is asked afresh each time; but for tenure, where it decides what
+// goes first of the like.
 var models = map[string]func(capacity int64) policy.Policy{
 	"lru":    func(int64) policy.Policy { return &line{touch: toBack, add: toBack} },
 	"fifo":   func(int64) policy.Policy { return &line{touch: stay, add: toBack} },
@@ -19,6 +20,7 @@ var models = map[string]func(capacity int64) policy.Policy{
 	"arc":    func(capacity int64) policy.Policy { return newARC(float64(capacity)) },
 	"gdsf":   func(int64) policy.Policy { return &gdsf{} },
 	"s3fifo": newS3FIFO,
+	"tenure": newTenure,
 }
 
 // Model returns the reference model of a policy, for other packages to

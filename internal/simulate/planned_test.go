@@ -1,0 +1,114 @@
+package simulate
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/kvstored/kvstored/internal/replay"
+	"github.com/kvstored/kvstored/policy"
+)
+
+// TestTenureRates: the published trace has been simulated with tenure before.
+// Details of no consequence, such as the order among equals, move these rates
+// by a thousandth or so; above what the other policies reach they must stay.
+func TestTenureRates(t *testing.T) {
+	trace := conversation(t)
+	o := Options{
+		Policies:   append(policy.Names(), "tenure"),
+		Capacities: []int{1000, 2000, 4096, 5859, 10_000, 20_000, 50_000},
+	}
+	want := []float64{.0864, .1207, .1694, .1956, .2426, .3081, .3630}
+	rows, err := Run(t.Context(), trace, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tenure := rows[len(rows)-len(want):]
+	for i, r := range tenure {
+		if math.Abs(r.OverallHitRate-want[i]) > .002 {
+			t.Errorf("%d blocks: %.4f, want %.4f", r.CapacityBlocks, r.OverallHitRate, want[i])
+		}
+	}
+	for i, r := range rows[:len(rows)-len(want)] {
+		if best := tenure[i%len(want)]; r.OverallHitRate >= best.OverallHitRate {
+			t.Errorf("%d blocks: %s has %.4f, tenure %.4f", r.CapacityBlocks, r.Policy, r.OverallHitRate, best.OverallHitRate)
+		}
+	}
+}
+
+// TestPlannedIsWholePrefixes: as for the other policies, and a second run is
+// the same.
+func TestPlannedIsWholePrefixes(t *testing.T) {
+	for seed := range uint64(2) {
+		trace := randomTrace(t, seed)
+		for _, capacity := range []int{1, 3, 7, 20, 60} {
+			for _, oracle := range []bool{false, true} {
+				var prefixes [2][]int
+				for run := range prefixes {
+					p, err := newPlayer(trace, "tenure", capacity, &Options{Oracle: oracle})
+					if err != nil {
+						t.Fatal(err)
+					}
+					at := 0
+					for _, req := range trace.requests {
+						prefix, _ := p.request(at, trace.blocks[at:req.end])
+						prefixes[run] = append(prefixes[run], prefix)
+						at = req.end
+						p.(*planned).check(t, "tenure")
+					}
+				}
+				if !slices.Equal(prefixes[0], prefixes[1]) {
+					t.Fatalf("seed %d, %d blocks: two runs differ", seed, capacity)
+				}
+			}
+		}
+	}
+}
+
+func TestPlannedNeedsATree(t *testing.T) {
+	trace := parse(t, line("1, 2", "1024")+line("3, 2", "1024"))
+	if _, err := Run(t.Context(), trace, Options{Policies: []string{"tenure"}, Capacities: []int{9}}); !errors.Is(err, replay.ErrTrace) {
+		t.Errorf("two parents: error %v", err)
+	}
+}
+
+// TestOracle: to know what is not used again is worth more than any policy.
+func TestOracle(t *testing.T) {
+	trace := conversation(t)
+	o := Options{Policies: []string{"tenure"}, Capacities: []int{5859}}
+	plain, err := Run(t.Context(), trace, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Oracle = true
+	told, err := Run(t.Context(), trace, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if told[0].OverallHitRate < plain[0].OverallHitRate+.1 {
+		t.Errorf("%.4f with hints, %.4f without", told[0].OverallHitRate, plain[0].OverallHitRate)
+	}
+}
+
+func TestResample(t *testing.T) {
+	trace := randomTrace(t, 1)
+	o := Options{Policies: []string{"lru", "lfu", Belady}, Capacities: []int{10, 20}}
+	spreads, err := Resample(t.Context(), trace, o, 5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(spreads) != 6 || spreads[0].Policy != "lru" || spreads[5].CapacityBlocks != 20 {
+		t.Fatalf("%+v", spreads)
+	}
+	for i := range 2 {
+		lru, lfu, belady := spreads[i], spreads[2+i], spreads[4+i]
+		if math.Abs(lru.Lead+lfu.Lead) > 1e-9 || math.Abs(lru.Lead-(lru.Mean-lfu.Mean)) > 1e-9 || belady.Lead < 0 || lru.Deviation == 0 {
+			t.Errorf("%+v, %+v, %+v", lru, lfu, belady)
+		}
+	}
+	sample := trace.without(1)
+	if n := sample.Requests(); n == 0 || n >= trace.Requests() {
+		t.Errorf("%d of %d requests in a sample", n, trace.Requests())
+	}
+}

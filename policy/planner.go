@@ -1,0 +1,47 @@
+package policy
+
+// Planner is a policy that learns from whole requests and may refuse an
+// entry. An owner that finds its policy to be one announces every request and
+// then calls neither Touch nor Admit for what it announced; Add, Remove, Evict
+// and Allow stay as they are. One that announces nothing may drive a Planner
+// as any other Policy: each Admit and Touch is then a request of one chunk.
+type Planner interface {
+	Policy
+	// Request announces a prompt before anything is added for it. It keeps no
+	// reference to r.Chain. Work is proportional to the chain, but for the
+	// learning that every few hundred requests do.
+	Request(r Request)
+	// Worth reports whether a chunk that would have to displace another is
+	// worth more than that one. parent is the hash before it, which stays in
+	// any case; 0 for none. A chunk that nobody announced counts as new.
+	Worth(hash, parent uint64) bool
+	// MarshalBinary and UnmarshalBinary carry what was learned over a restart,
+	// but not which chunks there are. UnmarshalBinary changes nothing if it
+	// fails.
+	MarshalBinary() ([]byte, error)
+	UnmarshalBinary(data []byte) error
+}
+
+// Request is one prompt. How much of its chain is resident, and how much is
+// known from before, the policy sees for itself.
+type Request struct {
+	Chain       []uint64 // Meta.Hash of each chunk, first to last; cut where one repeats
+	ChunkTokens int      // tokens in a whole chunk; < 1 counts as 512
+	Tokens      int      // of the whole prompt; at least those of the chain are assumed
+	// Hint is what the client says about the chunks from HintFrom on.
+	Hint     Hint
+	HintFrom int
+}
+
+// Hint is advice about what becomes of a chunk. What it is worth is learned
+// like everything else: a client that is always wrong changes nothing in the
+// long run.
+type Hint uint8
+
+// The hints.
+const (
+	NoHint    Hint = iota
+	Done           // nobody is expected to ask for it again
+	Continues      // it will be asked for soon
+	hints
+)

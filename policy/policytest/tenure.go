@@ -1,0 +1,449 @@
+package policytest
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/kvstored/kvstored/policy"
+)
+
+// tenure is the algorithm over slices: every known chunk in one, each cell a
+// slice of its own, everything searched for, and the learner's counts made
+// afresh from all chunks each time.
+type tenure struct {
+	events
+	all                        []*chunk
+	cells                      [216][26][]*chunk
+	ghosts                     []*chunk
+	hits, gone                 [216][26]float64
+	value                      [216][26]float64
+	order                      [][2]int // class, bin
+	hinted                     bool
+	now, span                  int64
+	requests, unlearnt, ghostN int
+	steps                      uint64
+}
+
+type chunk struct {
+	hash                                 uint64
+	id                                   policy.ID
+	last                                 int64
+	count                                int
+	class, bin                           int
+	parent                               *chunk
+	resident, ghost, seated, aside, twin bool
+}
+
+func newTenure(int64) policy.Policy {
+	m := &tenure{ghostN: 32768}
+	m.learn()
+	return m
+}
+
+func (c *chunk) known() bool { return c.resident || c.ghost }
+
+func (m *tenure) kids(up *chunk) (n int) {
+	for _, c := range m.all {
+		if c.parent == up {
+			n++
+		}
+	}
+	return n
+}
+
+func (m *tenure) find(hash uint64) *chunk {
+	for _, c := range m.all {
+		if c.hash == hash && !c.twin {
+			return c
+		}
+	}
+	c := &chunk{hash: hash}
+	m.all = append(m.all, c)
+	return c
+}
+
+func (m *tenure) byID(id policy.ID) *chunk {
+	i := slices.IndexFunc(m.all, func(c *chunk) bool { return c.resident && c.id == id })
+	return m.all[i]
+}
+
+func (m *tenure) Admit(hash uint64, _ int64) {
+	m.count("miss")
+	m.request([]*chunk{m.find(hash)}, policy.Request{})
+}
+
+func (m *tenure) Touch(id policy.ID) { m.request([]*chunk{m.byID(id)}, policy.Request{}) }
+
+func (m *tenure) Request(r policy.Request) {
+	var chain []*chunk
+	for _, hash := range r.Chain {
+		c := m.find(hash)
+		if slices.Contains(chain, c) {
+			m.count("repeat")
+			break
+		}
+		chain = append(chain, c)
+	}
+	if len(chain) > 0 {
+		m.request(chain, r)
+	}
+}
+
+func (m *tenure) request(chain []*chunk, r policy.Request) {
+	size := r.ChunkTokens
+	if size < 1 {
+		size = 512
+	}
+	n := len(chain)
+	tokens := max(r.Tokens, (n-1)*size+1)
+	m.now += m.span
+	m.span = int64(n * size)
+	m.ghostN = 32768 * 512 / max(size, 16)
+	known := 0
+	for known < n && chain[known].known() {
+		known++
+	}
+	for j, c := range chain {
+		if c.known() {
+			m.hits[c.class][ageBin(m.now-c.last)]++
+		}
+		m.unseat(c)
+		m.ghosts = slices.DeleteFunc(m.ghosts, func(g *chunk) bool { return g == c })
+		c.ghost = false
+		if !c.resident {
+			c.ghost = true
+			m.ghosts = append(m.ghosts, c)
+		}
+		c.count = min(c.count+1, 4)
+		c.last = m.now
+		h := 0
+		if j >= r.HintFrom && r.Hint <= policy.Continues {
+			h = int(r.Hint)
+		}
+		c.class = classOf(c.count, j == n-1, tokens-known*size, tokens, h)
+	}
+	m.requests++
+	m.unlearnt++
+	first := !m.hinted && (r.Hint == policy.Done || r.Hint == policy.Continues)
+	m.hinted = m.hinted || first
+	if first || m.unlearnt >= max(4, min(256, m.requests/16)) {
+		m.unlearnt = 0
+		m.learn()
+	}
+	for class := range m.classes() {
+		for bin := 25; bin >= 0; bin-- {
+			for len(m.cells[class][bin]) > 0 && ageBin(m.now-m.cells[class][bin][0].last) != bin {
+				c := m.cells[class][bin][0]
+				m.unseat(c)
+				m.seat(c, false)
+			}
+		}
+	}
+	for _, c := range chain {
+		m.seat(c, false)
+	}
+	for most := 2*n + 16; most > 0 && len(m.ghosts) > 0; most-- {
+		nres := m.residents()
+		if nres+len(m.ghosts) <= nres+max(nres, m.ghostN) {
+			break
+		}
+		m.count("forgotten")
+		g := m.ghosts[0]
+		m.ghosts = m.ghosts[1:]
+		m.gone[g.class][ageBin(m.now-g.last)]++
+		m.forget(g)
+	}
+}
+
+func (m *tenure) residents() (n int) {
+	for _, c := range m.all {
+		if c.resident {
+			n++
+		}
+	}
+	return n
+}
+
+func (m *tenure) forget(c *chunk) {
+	c.ghost, c.count = false, 0
+	if m.kids(c) == 0 {
+		m.all = slices.DeleteFunc(m.all, func(x *chunk) bool { return x == c })
+	}
+}
+
+func (m *tenure) seat(c *chunk, front bool) {
+	if !c.resident || c.seated || c.aside || m.kids(c) > 0 {
+		return
+	}
+	c.bin, c.seated = ageBin(m.now-c.last), true
+	q := &m.cells[c.class][c.bin]
+	if front {
+		*q = slices.Insert(*q, 0, c)
+	} else {
+		*q = append(*q, c)
+	}
+}
+
+func (m *tenure) unseat(c *chunk) {
+	if c.seated {
+		c.seated = false
+		q := &m.cells[c.class][c.bin]
+		*q = slices.DeleteFunc(*q, func(x *chunk) bool { return x == c })
+	}
+}
+
+func (m *tenure) Add(id policy.ID, meta policy.Meta) {
+	c := m.find(meta.Hash)
+	if c.resident {
+		m.count("twin")
+		c = &chunk{hash: meta.Hash, twin: true}
+		m.all = append(m.all, c)
+	}
+	if !c.ghost {
+		c.count, c.last = 1, m.now
+		c.class = classOf(1, true, 512, 512, 0)
+	}
+	m.ghosts = slices.DeleteFunc(m.ghosts, func(g *chunk) bool { return g == c })
+	c.ghost, c.resident, c.id = false, true, id
+	if meta.Parent != 0 && meta.Parent != meta.Hash {
+		c.parent = m.find(meta.Parent)
+		c.parent.aside = false
+		m.unseat(c.parent)
+	}
+	m.seat(c, false)
+}
+
+func (m *tenure) leave(c *chunk) {
+	m.unseat(c)
+	up := c.parent
+	c.resident, c.aside, c.parent = false, false, nil
+	if up == nil || m.kids(up) > 0 {
+		return
+	}
+	m.seat(up, true)
+	if !up.known() {
+		m.all = slices.DeleteFunc(m.all, func(x *chunk) bool { return x == up })
+	}
+}
+
+func (m *tenure) Remove(id policy.ID) {
+	c := m.byID(id)
+	m.leave(c)
+	m.forget(c)
+}
+
+func (m *tenure) Evict(ok func(policy.ID) bool) (policy.ID, bool) {
+	for {
+		class, bin, found := m.lowest(nil)
+		if !found {
+			return 0, false
+		}
+		c := m.cells[class][bin][0]
+		m.unseat(c)
+		m.steps++
+		if !ok(c.id) {
+			c.aside = true
+			continue
+		}
+		m.leave(c)
+		if c.twin {
+			m.forget(c)
+		} else {
+			c.ghost = true
+			m.ghosts = append(m.ghosts, c)
+		}
+		return c.id, true
+	}
+}
+
+// lowest finds the cell of the next victim if that is not but.
+func (m *tenure) lowest(but *chunk) (class, bin int, found bool) {
+	for _, o := range m.order {
+		q := &m.cells[o[0]][o[1]]
+		if len(*q) > 1 || len(*q) == 1 && (*q)[0] != but {
+			return o[0], o[1], true
+		}
+	}
+	return 0, 0, false
+}
+
+func (m *tenure) Allow(id policy.ID) {
+	c := m.byID(id)
+	if !c.aside {
+		return
+	}
+	c.aside = false
+	q := m.cells[c.class][ageBin(m.now-c.last)]
+	m.seat(c, len(q) > 0 && c.last < q[len(q)-1].last)
+}
+
+func (m *tenure) Worth(hash, parent uint64) bool {
+	class, bin := classOf(1, true, 512, 512, 0), 0
+	var up *chunk
+	for _, c := range m.all {
+		if c.hash == hash && !c.twin && c.known() {
+			class, bin = c.class, ageBin(m.now-c.last)
+		}
+		if parent != 0 && c.hash == parent && !c.twin {
+			up = c
+		}
+	}
+	rank := func(class, bin int) int { return slices.Index(m.order, [2]int{class, bin}) }
+	lowClass, lowBin, found := m.lowest(up)
+	if found && rank(class, bin) >= rank(lowClass, lowBin) {
+		m.count("worth")
+		return true
+	}
+	m.count("refused")
+	if up != nil && up.seated {
+		m.unseat(up)
+		m.seat(up, true)
+	}
+	return false
+}
+
+func (m *tenure) Steps() uint64                     { return m.steps }
+func (m *tenure) MarshalBinary() ([]byte, error)    { return nil, nil }
+func (m *tenure) UnmarshalBinary(data []byte) error { return nil }
+
+// classOf is the class in the order count, tail, new, length.
+func classOf(count int, last bool, fresh, tokens, hint int) int {
+	third := func(n, low, high int) int {
+		if n <= low {
+			return 0
+		} else if n <= high {
+			return 1
+		}
+		return 2
+	}
+	tail := 0
+	if last {
+		tail = 1
+	}
+	return hint*72 + (count-1)*18 + tail*9 + third(fresh, 1024, 8192)*3 + third(tokens, 1536, 24576)
+}
+
+// binEnds are where the bins end, in units of the first.
+var binEnds = func() (ends [26]float64) {
+	for b := range ends {
+		ends[b] = math.Pow(2, float64(b)/2)
+	}
+	return ends
+}()
+
+// ageBin compares with the bounds one by one.
+func ageBin(age int64) int {
+	bin := 0
+	for bin < 25 && float64(age) >= 32768*binEnds[bin] {
+		bin++
+	}
+	return bin
+}
+
+// classes is how many there are: a third as many without hints.
+func (m *tenure) classes() int {
+	if m.hinted {
+		return 216
+	}
+	return 72
+}
+
+func (m *tenure) learn() {
+	classes := m.classes()
+	waiting := m.gone
+	for _, c := range m.all {
+		if c.known() {
+			waiting[c.class][ageBin(m.now-c.last)]++
+		}
+	}
+	var risk [216][26]float64
+	for c := range risk {
+		for b := range risk[c] {
+			risk[c][b] = m.hits[c][b] + waiting[c][b]/2
+			for later := b + 1; later < 26; later++ {
+				risk[c][b] += m.hits[c][later] + waiting[c][later]
+			}
+		}
+	}
+	// of counts what happened in bin b to n classes, and what was exposed to it.
+	of := func(from, n, b int) (hits, exposed float64) {
+		for c := from; c < from+n; c++ {
+			hits += m.hits[c][b]
+			exposed += risk[c][b]
+		}
+		return hits, exposed
+	}
+	m.order = m.order[:0]
+	for c := range classes {
+		var h [26]float64
+		for b := range h {
+			hits, risk := of(0, classes, b)
+			p := (hits + 20*0.03) / (risk + 20)
+			if m.hinted {
+				hits, risk = of(c/72*72, 72, b)
+				p = (hits + 256*p) / (risk + 256)
+			}
+			for _, n := range []int{18, 9, 3, 1} {
+				if n == 18 {
+					p = min(p*(1+3*float64(c/18%4)), 1)
+				}
+				hits, risk = of(c/n*n, n, b)
+				p = (hits + 256*p) / (risk + 256)
+			}
+			h[b] = p
+		}
+		var s [26]float64
+		for b := range s {
+			sum, weight := h[b], 1.0
+			for _, beside := range []int{b - 1, b + 1} {
+				if beside >= 0 && beside < 26 {
+					sum, weight = sum+h[beside]/2, weight+0.5
+				}
+			}
+			s[b] = sum / weight
+		}
+		for b := range s {
+			m.value[c][b] = worthKeeping(s[b:], b)
+			m.order = append(m.order, [2]int{c, b})
+		}
+	}
+	slices.SortStableFunc(m.order, func(a, b [2]int) int {
+		return cmp.Compare(m.value[a[0]][a[1]], m.value[b[0]][b[1]])
+	})
+	m.halve()
+}
+
+// worthKeeping is the index of a bin, whose hazard is h[0].
+func worthKeeping(h []float64, bin int) (best float64) {
+	alive, reused, kept := 1.0, 0.0, 0.0
+	for i, p := range h {
+		width := binEnds[bin+i]
+		if bin+i > 0 {
+			width -= binEnds[bin+i-1]
+		}
+		kept += alive * width * (1 - p/2)
+		reused += alive * p
+		alive *= 1 - p
+		best = max(best, reused/kept)
+	}
+	return best
+}
+
+func (m *tenure) halve() {
+	sum := 0.0
+	for c := range m.hits {
+		for b := range m.hits[c] {
+			sum += m.hits[c][b] + m.gone[c][b]
+		}
+	}
+	if sum <= 131072 {
+		return
+	}
+	for c := range m.hits {
+		for b := range m.hits[c] {
+			m.hits[c][b] /= 2
+			m.gone[c][b] /= 2
+		}
+	}
+}

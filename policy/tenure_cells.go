@@ -1,0 +1,123 @@
+package policy
+
+import mathbits "math/bits"
+
+// cells are the leaves that may go, by class and age: in each a row in the
+// order in which they were last asked for, near enough. Every seat is taken by
+// a resident without resident kids that the owner has not refused.
+type cells struct {
+	rows   [classes * bins]row
+	rank   [classes * bins]uint16 // of each cell, lowest first
+	ranked [classes * bins]uint16 // the cell of each rank
+	taken  bitmap                 // cells that are not empty
+	order  bitmap                 // the same by rank
+}
+
+type bitmap [(classes*bins + 63) / 64]uint64
+
+func (m *bitmap) set(i uint16)   { m[i/64] |= 1 << (i % 64) }
+func (m *bitmap) clear(i uint16) { m[i/64] &^= 1 << (i % 64) }
+
+func cell(class uint8, bin int) uint16 { return uint16(class)*bins + uint16(bin) }
+
+type end uint8
+
+const (
+	atFront end = iota // goes first in its cell
+	atBack
+	byAge // at the back, or at the front if it is older than what is there
+)
+
+// seat makes a leaf one of the candidates. What is none is left alone.
+func (p *tenure) seat(i uint32, where end) {
+	t := p.roll.at(i)
+	if t.mark&(resident|seated|aside) != resident || t.kids > 0 {
+		return
+	}
+	t.bin = uint8(bin(p.now - t.last))
+	t.mark |= seated
+	c := cell(t.class, int(t.bin))
+	r := &p.cells.rows[c]
+	if r.front == 0 {
+		p.cells.taken.set(c)
+		p.cells.order.set(p.cells.rank[c])
+	} else if where == byAge && t.last < p.roll.at(r.back).last {
+		where = atFront
+	}
+	if where == atFront {
+		p.roll.pushFront(r, i)
+	} else {
+		p.roll.pushBack(r, i)
+	}
+}
+
+// unseat takes a candidate out of its cell.
+func (p *tenure) unseat(i uint32) {
+	t := p.roll.at(i)
+	if !t.is(seated) {
+		return
+	}
+	t.mark &^= seated
+	c := cell(t.class, int(t.bin))
+	r := &p.cells.rows[c]
+	p.roll.unlink(r, i)
+	if r.front == 0 {
+		p.cells.taken.clear(c)
+		p.cells.order.clear(p.cells.rank[c])
+	}
+}
+
+// age moves those in front of each cell on that have outgrown it, the oldest
+// cells first, so that rows stay in order.
+func (p *tenure) age() {
+	for w := len(p.cells.taken) - 1; w >= 0; w-- {
+		for left := p.cells.taken[w]; left != 0; {
+			b := mathbits.Len64(left) - 1
+			left &^= 1 << b
+			c := w*64 + b
+			for {
+				i := p.cells.rows[c].front
+				if i == 0 || bin(p.now-p.roll.at(i).last) == c%bins {
+					break
+				}
+				p.unseat(i)
+				p.seat(i, atBack)
+			}
+		}
+	}
+}
+
+// lowest returns the next victim, or 0.
+func (c *cells) lowest() uint32 {
+	for w, left := range c.order {
+		if left != 0 {
+			return c.rows[c.ranked[w*64+mathbits.TrailingZeros64(left)]].front
+		}
+	}
+	return 0
+}
+
+// lowestRankBut returns the rank of the next victim if i is none, and what is
+// above all ranks if there is no other.
+func (c *cells) lowestRankBut(i uint32) int {
+	for w, left := range c.order {
+		for ; left != 0; left &= left - 1 {
+			rank := w*64 + mathbits.TrailingZeros64(left)
+			if r := c.rows[c.ranked[rank]]; r.front != i || r.back != i {
+				return rank
+			}
+		}
+	}
+	return len(c.ranked)
+}
+
+// rearrange takes over a new ranking.
+func (c *cells) rearrange(ranked []uint16) {
+	c.order = bitmap{}
+	for rank, cell := range ranked {
+		c.ranked[rank], c.rank[cell] = cell, uint16(rank)
+		if c.rows[cell].front != 0 {
+			c.order.set(uint16(rank))
+		}
+	}
+}

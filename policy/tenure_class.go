@@ -1,0 +1,131 @@
+package policy
+
+import "math/bits"
+
+// Classes and ages. The thresholds were found with blocks of 512 tokens; in
+// tokens they hold for any length of a chunk.
+const (
+	maxCount    = 4
+	lengths     = 3
+	news        = 3
+	plain       = maxCount * 2 * news * lengths // classes without a hint
+	classes     = plain * int(hints)
+	bins        = 26
+	firstBin    = 15 // bin 0 ends at an age of 2^firstBin tokens, each next one √2 later
+	shortNew    = 2 * 512
+	longNew     = 16 * 512
+	shortPrompt = 3 * 512
+	longPrompt  = 48 * 512
+)
+
+// class is how a chunk was last asked for: how often it has been by then, up
+// to four, whether it was the last of the prompt, how many tokens of the
+// prompt were new, how many it had, and what the client said.
+func class(count int, last bool, fresh, tokens int, h Hint) uint8 {
+	tail := 0
+	if last {
+		tail = 1
+	}
+	c := (count-1)*2 + tail
+	c = c*news + third(fresh, shortNew, longNew)
+	c = c*lengths + third(tokens, shortPrompt, longPrompt)
+	return uint8(int(h)*plain + c)
+}
+
+func third(n, low, high int) int {
+	switch {
+	case n <= low:
+		return 0
+	case n <= high:
+		return 1
+	}
+	return 2
+}
+
+// bin is the bin of an age in tokens: half octaves from 2^firstBin on, where
+// bin b ends at 2^(firstBin+b/2).
+func bin(age int64) int {
+	octave := bits.Len64(uint64(age)) - 1 - firstBin
+	switch {
+	case octave < 0:
+		return 0
+	case 2*octave+1 >= bins-1:
+		return bins - 1
+	case uint64(age)*uint64(age) >= 1<<(2*(firstBin+octave)+1):
+		return 2*octave + 2
+	}
+	return 2*octave + 1
+}
+
+// request learns from the tenants of one prompt and gives them their new
+// class. What was unknown is a ghost until it is added.
+func (p *tenure) request(r Request) {
+	n := len(p.chain)
+	chunk := r.ChunkTokens
+	if chunk < 1 {
+		chunk = defaultChunk
+	}
+	tokens := max(r.Tokens, (n-1)*chunk+1)
+	p.now += p.span
+	p.span = int64(n) * int64(chunk)
+	p.floor = ghostTokens / max(chunk, 16)
+	known := 0
+	for known < n && p.roll.at(p.chain[known]).known() {
+		known++
+	}
+	for j, i := range p.chain {
+		h := NoHint
+		if j >= r.HintFrom && r.Hint < hints {
+			h = r.Hint
+		}
+		p.use(i, j == n-1, tokens-known*chunk, tokens, h)
+	}
+	p.requests++
+	first := r.Hint != NoHint && r.Hint < hints && !p.learner.hinted
+	if first {
+		p.learner.hinted = true // the classes with hints need a rank
+	}
+	if p.unlearnt++; first || p.unlearnt >= max(4, min(256, p.requests/16)) {
+		p.unlearnt = 0
+		p.learn()
+	}
+	p.age()
+	for _, i := range p.chain {
+		p.seat(i, atBack)
+	}
+	p.bound(2*n + 16)
+}
+
+// use is one more use of a tenant. It is seated again after the learning.
+func (p *tenure) use(i uint32, last bool, fresh, tokens int, h Hint) {
+	t := p.roll.at(i)
+	if t.known() {
+		p.observe(&p.learner.hits, t)
+		p.unseat(i)
+		if t.is(ghostly) {
+			p.roll.exorcise(i)
+		}
+	} else {
+		t.count = 0
+		p.roll.known++
+		p.watch(i)
+	}
+	t.count = min(t.count+1, maxCount)
+	t.last = p.now
+	t.class = class(int(t.count), last, fresh, tokens, h)
+	if !t.is(resident) {
+		p.roll.haunt(i)
+	}
+}
+
+// bound forgets the oldest ghosts that are too many, but no more than most,
+// so that no call takes long.
+func (p *tenure) bound(most int) {
+	limit := p.resident + max(p.resident, p.floor)
+	for ; p.roll.known > limit && most > 0 && p.roll.ghosts.front != 0; most-- {
+		i := p.roll.ghosts.front
+		p.roll.exorcise(i)
+		p.observe(&p.learner.gone, p.roll.at(i))
+		p.forget(i)
+	}
+}

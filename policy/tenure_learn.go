@@ -1,0 +1,202 @@
+package policy
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+// What the learner believes before it has seen anything, and how fast that
+// yields and is forgotten. Between half and twice these values nothing changes
+// much; docs/eviction.md has the evidence.
+const (
+	priorHazard = 0.03 // of reuse in a bin
+	priorWeight = 20
+	shrink      = 256     // observations that outweigh what the coarser class says
+	countPrior  = 3       // each further use adds so many times the prior
+	memory      = 1 << 17 // observations, then all are halved; and tenants watched
+)
+
+// learner is what was observed: in which bin of its age a chunk of each class
+// was asked for again, or was forgotten without.
+type learner struct {
+	hits, gone [classes][bins]float64
+	seen       float64 // sum of both
+	hinted     bool    // some class has had a hint
+	watched    []uint32
+	thin       uint // one tenant in 2^thin is watched
+	risk       [classes][bins]float64
+	hazard     [2][classes][bins]float64 // of a level and the one above it
+	value      [classes * bins]float64
+	ranked     [classes * bins]uint16
+}
+
+// widths are how long each bin lasts, in units of bin 0, and the last as if
+// there were one more.
+var widths = func() (w [bins]float64) {
+	w[0] = 1
+	for b := 1; b < bins; b++ {
+		w[b] = math.Pow(2, float64(b)/2) - math.Pow(2, float64(b-1)/2)
+	}
+	return w
+}()
+
+// watch makes the learner observe a tenant that was not known, if its hash is
+// in the share that is watched. That share bounds how long learning takes.
+func (p *tenure) watch(i uint32) {
+	l := &p.learner
+	if !l.samples(p.roll.at(i).hash) {
+		return
+	}
+	l.watched = append(l.watched, i)
+	p.roll.at(i).watch = uint32(len(l.watched))
+	if len(l.watched) <= memory {
+		return
+	}
+	l.thin++
+	for at := len(l.watched) - 1; at >= 0; at-- {
+		if i := l.watched[at]; !l.samples(p.roll.at(i).hash) {
+			p.unwatch(i)
+		}
+	}
+}
+
+func (l *learner) samples(hash uint64) bool { return spread(hash)&(1<<l.thin-1) == 0 }
+
+func (p *tenure) unwatch(i uint32) {
+	l := &p.learner
+	t := p.roll.at(i)
+	if t.watch == 0 {
+		return
+	}
+	last := l.watched[len(l.watched)-1]
+	l.watched[t.watch-1] = last
+	l.watched = l.watched[:len(l.watched)-1]
+	p.roll.at(last).watch = t.watch
+	t.watch = 0
+}
+
+// observe notes in tally that the age of a tenant has come to an end.
+func (p *tenure) observe(tally *[classes][bins]float64, t *tenant) {
+	if t.watch != 0 {
+		tally[t.class][bin(p.now-t.last)]++
+		p.learner.seen++
+	}
+}
+
+// learn ranks all cells anew.
+func (p *tenure) learn() {
+	l := &p.learner
+	l.risk = l.gone
+	for _, i := range l.watched {
+		t := p.roll.at(i)
+		l.risk[t.class][bin(p.now-t.last)]++
+	}
+	groups := 1
+	if l.hinted {
+		groups = int(hints)
+	}
+	h := l.estimate(groups)
+	for c := range groups * plain {
+		rate(smooth(&h[c]), l.value[c*bins:][:bins])
+	}
+	ranked := l.ranked[:groups*plain*bins]
+	for c := range ranked {
+		ranked[c] = uint16(c)
+	}
+	slices.SortFunc(ranked, func(a, b uint16) int {
+		return cmp.Or(cmp.Compare(l.value[a], l.value[b]), cmp.Compare(a, b))
+	})
+	p.cells.rearrange(ranked)
+	if l.seen > memory {
+		l.seen /= 2
+		for c := range l.hits {
+			for b := range bins {
+				l.hits[c][b] /= 2
+				l.gone[c][b] /= 2
+			}
+		}
+	}
+}
+
+// estimate returns the hazard of each class in each bin: how likely a chunk
+// that got there is asked for before it leaves. risk comes in as those that
+// got no further than a bin, without being asked for; they count as half
+// exposed there. A class without observations is as the coarser one it
+// belongs to, from all chunks down to count, tail, new and length.
+func (l *learner) estimate(groups int) *[classes][bins]float64 {
+	for c := range l.risk {
+		reached := 0.0
+		for b := bins - 1; b >= 0; b-- {
+			hits, waiting := l.hits[c][b], l.risk[c][b]
+			l.risk[c][b] = reached + hits + waiting/2
+			reached += hits + waiting
+		}
+	}
+	up, own := &l.hazard[0], &l.hazard[1]
+	hits, risk := l.sum(0, groups*plain)
+	for b := range bins {
+		up[0][b] = (hits[b] + priorWeight*priorHazard) / (risk[b] + priorWeight)
+	}
+	above := groups * plain
+	for _, size := range [...]int{plain, 2 * news * lengths, news * lengths, lengths, 1} {
+		if size == above {
+			continue // no hints: all chunks are one group
+		}
+		for k := range groups * plain / size {
+			hits, risk := l.sum(k*size, size)
+			for b := range bins {
+				prior := up[k*size/above][b]
+				if size == 2*news*lengths {
+					prior = min(prior*(1+countPrior*float64(k%maxCount)), 1)
+				}
+				own[k][b] = (hits[b] + shrink*prior) / (risk[b] + shrink)
+			}
+		}
+		up, own, above = own, up, size
+	}
+	return up
+}
+
+// sum adds up n classes from c on.
+func (l *learner) sum(c, n int) (hits, risk [bins]float64) {
+	for ; n > 0; c, n = c+1, n-1 {
+		for b := range bins {
+			hits[b] += l.hits[c][b]
+			risk[b] += l.risk[c][b]
+		}
+	}
+	return hits, risk
+}
+
+// smooth averages each bin with half its neighbours.
+func smooth(h *[bins]float64) (out [bins]float64) {
+	for b := range h {
+		sum, weight := h[b], 1.0
+		if b > 0 {
+			sum, weight = sum+h[b-1]/2, weight+0.5
+		}
+		if b+1 < bins {
+			sum, weight = sum+h[b+1]/2, weight+0.5
+		}
+		out[b] = sum / weight
+	}
+	return out
+}
+
+// rate sets the value of each bin: the best ratio, over all times to give up,
+// of the chance of reuse until then to the time kept until then (Gittins,
+// Bandit Processes and Dynamic Allocation Indices, JRSS B 1979). Ranking by
+// the hazard alone would evict what is not asked for yet.
+func rate(h [bins]float64, value []float64) {
+	for b := range value {
+		alive, reused, kept, best := 1.0, 0.0, 0.0, 0.0
+		for e := b; e < bins; e++ {
+			kept += alive * widths[e] * (1 - h[e]/2)
+			reused += alive * h[e]
+			alive *= 1 - h[e]
+			best = max(best, reused/kept)
+		}
+		value[b] = best
+	}
+}

@@ -1,0 +1,253 @@
+package policy
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// check walks over all there is and compares with what is kept.
+func (p *tenure) check(t *testing.T) {
+	t.Helper()
+	known, seats, residents := 0, 0, 0
+	for i := uint32(1); i <= p.roll.made; i++ {
+		n := p.roll.at(i)
+		if n.known() {
+			known++
+		}
+		if n.is(resident) {
+			residents++
+		}
+		if n.is(seated) {
+			seats++
+			if !n.is(resident) || n.kids > 0 || n.is(aside) {
+				t.Fatalf("tenant %+v is a candidate", *n)
+			}
+		} else if n.is(resident) && n.kids == 0 && !n.is(aside) {
+			t.Fatalf("leaf %+v is no candidate", *n)
+		}
+		if n.watch != 0 && p.learner.watched[n.watch-1] != i {
+			t.Fatalf("tenant %d is watched in the place of %d", i, p.learner.watched[n.watch-1])
+		}
+	}
+	for c := range p.cells.rows {
+		full := p.cells.rows[c].front != 0
+		rank := p.cells.rank[c]
+		if full != (p.cells.taken[c/64]>>(c%64)&1 == 1) || full && p.cells.order[rank/64]>>(rank%64)&1 == 0 {
+			t.Fatalf("cell %d: its bits are wrong", c)
+		}
+		for i := p.cells.rows[c].front; i != 0; i = p.roll.at(i).next {
+			seats--
+		}
+	}
+	if known != p.roll.known || residents != p.resident || seats != 0 {
+		t.Fatalf("%d known, %d resident, %d seats too many; counted %d, %d", known, residents, seats, p.roll.known, p.resident)
+	}
+	if limit := p.resident + max(p.resident, p.floor); known > limit {
+		t.Fatalf("%d known, want at most %d", known, limit)
+	}
+}
+
+// play asks for random prompts of a growing tree and returns the victims.
+func (p *tenure) play(seed uint64, requests, capacity int, after func()) (victims []ID) {
+	r := rand.New(rand.NewPCG(seed, 0))
+	type node struct{ parent, depth int }
+	tree := []node{{}}
+	var free []ID
+	at := make(map[ID]int) // resident
+	for i := range capacity {
+		free = append(free, ID(i))
+	}
+	ids := make(map[int]ID)
+	for range requests {
+		leaf := len(tree) - 1 - int(r.ExpFloat64()*50)
+		leaf = max(0, leaf)
+		for range r.IntN(20) {
+			tree = append(tree, node{leaf, tree[leaf].depth + 1})
+			leaf = len(tree) - 1
+		}
+		chain := make([]uint64, tree[leaf].depth)
+		for n := leaf; n != 0; n = tree[n].parent {
+			chain[tree[n].depth-1] = uint64(n)
+		}
+		p.Request(Request{Chain: chain, ChunkTokens: 4096})
+		parent := uint64(0)
+		for _, hash := range chain {
+			up := parent
+			parent = hash
+			if _, there := ids[int(hash)]; there {
+				continue
+			}
+			if len(free) == 0 {
+				if !p.Worth(hash, up) {
+					break
+				}
+				id, ok := p.Evict(func(id ID) bool { return at[id] != int(up) })
+				if !ok {
+					break
+				}
+				victims = append(victims, id)
+				delete(ids, at[id])
+				free = append(free, id)
+			}
+			id := free[len(free)-1]
+			free = free[:len(free)-1]
+			ids[int(hash)], at[id] = id, int(hash)
+			p.Add(id, Meta{Hash: hash, Parent: up, Size: 1})
+			if up != 0 {
+				p.Allow(ids[int(up)])
+			}
+		}
+		after()
+	}
+	return victims
+}
+
+func TestTenureInvariants(t *testing.T) {
+	for seed := range uint64(2) {
+		p := newTenure()
+		n := 0
+		first := p.play(seed, 800, 300, func() {
+			if n++; n%50 == 0 {
+				p.check(t)
+			}
+		})
+		again := newTenure()
+		second := again.play(seed, 800, 300, func() {})
+		if fmt.Sprint(first) != fmt.Sprint(second) || len(first) == 0 {
+			t.Errorf("seed %d: two runs have other victims, or none", seed)
+		}
+		a, _ := p.MarshalBinary()
+		b, _ := again.MarshalBinary()
+		if !bytes.Equal(a, b) {
+			t.Errorf("seed %d: two runs have learned other things", seed)
+		}
+		if p.learner.seen == 0 || p.roll.known <= p.resident {
+			t.Errorf("seed %d: nothing was learned, or there are no ghosts", seed)
+		}
+	}
+}
+
+// TestTenureSamples: however many chunks there are, so many are watched.
+func TestTenureSamples(t *testing.T) {
+	p := newTenure()
+	chain := make([]uint64, 1000)
+	for id := range uint64(3 * memory) {
+		p.Add(ID(id), Meta{Hash: id + 1, Size: 1})
+	}
+	for i := range chain {
+		chain[i] = uint64(i) + 1
+	}
+	p.Request(Request{Chain: chain})
+	if n := len(p.learner.watched); n > memory || n < memory/2 {
+		t.Errorf("%d are watched", n)
+	}
+	if p.learner.seen == 0 || p.learner.seen > 500 {
+		t.Errorf("%v of 1000 hits were seen", p.learner.seen)
+	}
+	p.check(t)
+}
+
+func TestTenureTables(t *testing.T) {
+	p := newTenure()
+	p.play(1, 1000, 200, func() {})
+	p.Request(Request{Chain: []uint64{1}, Hint: Done})
+	data, err := p.MarshalBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	fresh := newTenure()
+	if err := fresh.UnmarshalBinary(data); err != nil {
+		t.Fatal(err)
+	}
+	again, _ := fresh.MarshalBinary()
+	if !bytes.Equal(data, again) || fresh.learner.seen != p.learner.seen {
+		t.Errorf("read back %v observations of %v", fresh.learner.seen, p.learner.seen)
+	}
+	for i := range data {
+		bad := bytes.Clone(data)
+		bad[i] ^= 4
+		if fresh.UnmarshalBinary(bad) == nil {
+			t.Fatalf("byte %d of %d damaged, and taken", i, len(data))
+		}
+		if i > 100 {
+			break
+		}
+	}
+	if fresh.UnmarshalBinary(data[:len(data)-1]) == nil || fresh.UnmarshalBinary(nil) == nil {
+		t.Error("cut tables are taken")
+	}
+	if again, _ := fresh.MarshalBinary(); !bytes.Equal(data, again) {
+		t.Error("bad tables have changed good ones")
+	}
+}
+
+func FuzzTenureTables(f *testing.F) {
+	p := newTenure()
+	data, _ := p.MarshalBinary()
+	f.Add(data)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		p := newTenure()
+		if p.UnmarshalBinary(data) == nil {
+			if again, _ := p.MarshalBinary(); !bytes.Equal(data, again) {
+				t.Error("tables change on the way")
+			}
+		}
+	})
+}
+
+// TestBinsByHand: half octaves from 32,768 tokens on.
+func TestBinsByHand(t *testing.T) {
+	for age, want := range map[int64]int{
+		0: 0, 32767: 0, 32768: 1, 46340: 1, 46341: 2, 65535: 2, 65536: 3, 92681: 3, 92682: 4,
+		1<<27 - 1: 24, 1 << 27: 25, 1 << 60: 25,
+	} {
+		if got := bin(age); got != want {
+			t.Errorf("age %d is in bin %d, want %d", age, got, want)
+		}
+	}
+}
+
+// BenchmarkTenureEvict reports the p99 of one eviction among a million.
+func BenchmarkTenureEvict(b *testing.B) {
+	const n = 1_000_000
+	p := newTenure()
+	chain := make([]uint64, 50)
+	next := uint64(1)
+	add := func(id ID) {
+		parent := uint64(0)
+		if next%50 != 1 {
+			parent = next - 1
+		} else {
+			for i := range chain {
+				chain[i] = next + uint64(i)
+			}
+			p.Request(Request{Chain: chain})
+		}
+		p.Add(id, Meta{Hash: next, Parent: parent, Size: 1})
+		next++
+	}
+	for id := range ID(n) {
+		add(id)
+	}
+	var buckets [100_001]int // by 10 ns
+	for b.Loop() {
+		start := time.Now()
+		id, ok := p.Evict(func(ID) bool { return true })
+		took := time.Since(start)
+		if !ok {
+			b.Fatal("nothing to evict")
+		}
+		buckets[min(int(took/10), len(buckets)-1)]++
+		add(id)
+	}
+	seen := 0
+	for i, count := range buckets {
+		if seen += count; seen*100 >= b.N*99 {
+			b.ReportMetric(float64(i*10), "ns/p99-evict")
+			break
+		}
+	}
+}

@@ -26,6 +26,7 @@ log = logging.getLogger("kvstored")
 
 DEFAULT_SOCKET = "/run/kvstored/kvstored.sock"
 _BACKOFF = (0.01, 0.25)  # seconds: first, longest
+_HELLO = 1.0  # seconds for the daemon to answer hello
 _TEND = 0.2  # seconds between looks at an idle connection
 _STALL = 10.0  # seconds without a sign of life after which a connection is given up
 
@@ -63,7 +64,7 @@ class Client:
         self.socket, self.space, self.name, self.timeout = socket, space, name, timeout
         self._staging_bytes = staging_bytes
         self._wants = 0 if inline else wire.WANT_ARENA | wire.WANT_STAGING
-        self._attached_callbacks: List[Callable[[Client], Any]] = []
+        self._attached_callbacks: List[Callable[[Optional[Mapping]], Any]] = []
         self._closed = False
         self._fresh()
         try:
@@ -79,7 +80,6 @@ class Client:
     def _fresh(self) -> None:
         self._process = os.getpid()
         self._link: Optional[Link] = None
-        self._was: Optional[Link] = None
         self._changed = threading.Condition()
         self._wake = threading.Event()
         self._keeper: Optional[threading.Thread] = None
@@ -91,11 +91,11 @@ class Client:
 
     def _attach(self) -> None:
         hello = wire.hello(self._wants, self.name, self._staging_bytes, self.space)
-        link = Link(self.socket, hello, self.timeout)
+        link = Link(self.socket, hello, min(self.timeout, _HELLO))
         if self.space is not None and link.hello.space is not None:
             link.handles[self.space] = link.hello.space.handle
         link.on_background = self._wake.set
-        for callback in self._attached_callbacks:
+        for callback in list(self._attached_callbacks):
             self._notify(callback, link)
         with self._changed:
             self._link = link
@@ -103,10 +103,10 @@ class Client:
         if self._closed:
             link.close()
 
-    def _notify(self, callback: Callable[["Client"], Any], link: Link) -> None:
-        self._was = link
+    @staticmethod
+    def _notify(callback: Callable[[Optional[Mapping]], Any], link: Link) -> None:
         try:
-            callback(self)
+            callback(link.arena)
         except Exception:
             log.exception("kvstored: a callback at attach failed")
 
@@ -173,8 +173,9 @@ class Client:
                 self._changed.wait(min(left, _TEND))
         return self.attached
 
-    def on_attach(self, callback: Callable[["Client"], Any]) -> None:
-        """Calls back at every new connection, before it is used, and now if there is one."""
+    def on_attach(self, callback: Callable[[Optional[Mapping]], Any]) -> None:
+        """Calls back with the daemon's memory as it is mapped here: now, if there is
+        a connection, and at every new one before it is used."""
         self._attached_callbacks.append(callback)
         link = self._link
         if link is not None:
@@ -183,7 +184,7 @@ class Client:
     @property
     def arena(self) -> Optional[Mapping]:
         """The daemon's memory as it is mapped here. It changes with the connection."""
-        link = self._link or self._was
+        link = self._link
         return None if link is None else link.arena
 
     @property
@@ -218,9 +219,8 @@ class Client:
         self.close()
 
     def _forked(self) -> None:
-        for link in (self._link, self._was):
-            if link is not None and link.down is None:
-                link.forked()
+        if self._link is not None:
+            self._link.forked()
         self._fresh()
         self._keep_lazily = True
 

@@ -213,6 +213,12 @@ class Link:
             raise call.error
         return call.value
 
+    def abandon(self, call: Call) -> bool:
+        """Leaves a call that will not be waited for; False if it is answered already."""
+        with self._mu:
+            call.left = call.left or not call.done
+            return not call.done
+
     def _leave(self, call: Call) -> bool:
         with self._mu:
             if call.done:

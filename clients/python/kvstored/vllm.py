@@ -1,0 +1,318 @@
+"""A secondary tier for vLLM's OffloadingConnector (TieringOffloadingSpec).
+
+    {"type": "KvstoredTier", "module_path": "kvstored.vllm"}
+
+in ``secondary_tiers`` is all it takes; docs/engines.md has the whole line and
+the further keys. vLLM copies between GPU and its host memory; this class moves
+rows of that host memory. Every method but ``drain_jobs`` returns at once: one
+thread of the tier talks to the daemon.
+"""
+
+from __future__ import annotations
+
+import collections
+import inspect
+import logging
+import os
+import threading
+import time
+from typing import Any, Collection, Deque, Dict, Iterable, List, NamedTuple, Optional, Tuple
+
+from .client import DEFAULT_SOCKET, Client
+from .memory import address
+from .pages import Pages, Place
+from .wire import Space
+
+try:
+    from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager
+except ImportError:  # without vLLM: enough of it for tests
+
+    class SecondaryTierManager:  # type: ignore[no-redef]
+        def __init__(self, spec: Any, primary_kv_view: memoryview, tier_type: str = "") -> None:
+            self._primary_kv_view, self.tier_type = primary_kv_view, tier_type
+
+    class JobResult(NamedTuple):  # type: ignore[no-redef]
+        job_id: int
+        success: bool
+
+
+try:
+    from vllm.v1.kv_offload.base import LookupResult
+except ImportError:  # older: True, False, None
+    LookupResult = None
+
+try:
+    from vllm.v1.kv_offload.base import RequestOffloadingContext
+except ImportError:
+    RequestOffloadingContext = None
+
+log = logging.getLogger("kvstored.vllm")
+
+_HIT_SECONDS = 4.0  # less than the lease that a hit takes
+_MISS_SECONDS = 1.0
+_CACHED = 1 << 17  # answers kept
+_STEP = 8  # blocks stored between looks at what is more urgent
+
+
+class KvstoredTier(SecondaryTierManager):
+    """The daemon as a tier below vLLM's host memory.
+
+    ``lookup_timeout``: seconds after which a lookup without an answer is a miss.
+    ``transfer_timeout``: seconds for one load or store job; a late one fails.
+    ``namespace``: further text that must be equal for blocks to be shared.
+    """
+
+    def __init__(
+        self,
+        spec: Any = None,
+        primary_kv_view: Optional[memoryview] = None,
+        tier_type: str = "KvstoredTier",
+        *,
+        offloading_spec: Any = None,
+        vllm_config: Any = None,
+        socket: str = DEFAULT_SOCKET,
+        lookup_timeout: float = 0.5,
+        transfer_timeout: float = 10.0,
+        verify: bool = True,
+        model: str = "",
+        namespace: str = "",
+    ) -> None:
+        spec = next((s for s in (spec, offloading_spec, vllm_config) if s is not None), None)
+        if primary_kv_view is None or primary_kv_view.ndim < 2:
+            raise ValueError("KvstoredTier needs primary_kv_view as rows of bytes, one for each block")
+        if "tier_type" in inspect.signature(SecondaryTierManager.__init__).parameters:
+            super().__init__(spec, primary_kv_view, tier_type)
+        else:
+            super().__init__(spec, primary_kv_view)  # type: ignore[call-arg]
+        self._row = primary_kv_view.nbytes // len(primary_kv_view)
+        self._rows, self._base = len(primary_kv_view), address(primary_kv_view)
+        self._lookup_timeout, self._transfer_timeout = lookup_timeout, transfer_timeout
+        self._client = Client(socket, name="vllm", timeout=transfer_timeout)
+        self._pages = Pages(self._client, fingerprint(spec, self._row, model, namespace), verify)
+        # Deques and dicts are shared without a lock: each operation on them is atomic.
+        self._answers: Dict[Any, Tuple[bool, float]] = {}  # until when
+        self._asked: Dict[Any, float] = {}  # since when
+        self._lookups: Deque[Any] = collections.deque()
+        self._loads: Deque[Any] = collections.deque()
+        self._stores: Deque[Any] = collections.deque()
+        self._finished: Deque[JobResult] = collections.deque()
+        self._idle = threading.Condition()
+        self._pending = 0  # jobs that are not finished; under _idle
+        self._wake = threading.Event()
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="kvstored-vllm", daemon=True)
+        self._thread.start()
+
+    # ---- called by vLLM's scheduler: nothing here waits ------------------------
+
+    @staticmethod
+    def get_tier_type() -> str:
+        return "KvstoredTier"
+
+    def lookup(self, key: Any, req_context: Any = None) -> Any:
+        """HIT, MISS, or RETRY while the daemon is being asked."""
+        now = time.monotonic()
+        answer = self._answers.get(key)
+        if answer is not None and answer[1] > now:
+            return _result(answer[0])
+        if not self._client.attached:
+            return _result(False)
+        since = self._asked.get(key)
+        if since is None:
+            self._asked[key] = now
+            self._lookups.append(key)
+            self._wake.set()
+            return _result(None)
+        return _result(None if now - since < self._lookup_timeout else False)
+
+    def submit_store(self, job_metadata: Any) -> None:
+        self._submit(self._stores, job_metadata)
+
+    def submit_load(self, job_metadata: Any) -> None:
+        self._submit(self._loads, job_metadata)
+
+    def _submit(self, queue: Deque[Any], job: Any) -> None:
+        with self._idle:
+            self._pending += 1
+        queue.append(_Job(job, time.monotonic() + self._transfer_timeout))
+        self._wake.set()
+
+    def get_finished_jobs(self) -> Iterable[JobResult]:
+        done: List[JobResult] = []
+        while self._finished:
+            done.append(self._finished.popleft())
+        return done
+
+    get_finished = get_finished_jobs  # its older name
+
+    def touch(self, keys: Collection[Any], req_context: Any = None) -> None:
+        """Nothing: the daemon counts a load as a use."""
+
+    def on_new_request(self, req_context: Any) -> Any:
+        return RequestOffloadingContext() if RequestOffloadingContext is not None else None
+
+    def on_request_finished(self, req_context: Any) -> None:
+        pass
+
+    def on_schedule_end(self, context: Any = None) -> None:
+        pass
+
+    def drain_jobs(self) -> None:
+        """Blocks until every job has finished or failed, as vLLM asks of it."""
+        with self._idle:
+            self._idle.wait_for(lambda: self._pending == 0)
+
+    def shutdown(self) -> None:
+        self._closed = True
+        self._wake.set()
+        self._thread.join(self._transfer_timeout + 1)
+        self._pages.close()
+        self._client.close()
+
+    # ---- the tier's thread -----------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._closed:
+            self._wake.clear()
+            try:
+                busy = self._ask() or self._load() or self._store()
+            except Exception:
+                log.exception("kvstored: the tier goes on")
+                busy = True
+            if not busy:
+                self._wake.wait(1.0)
+        for job in [*self._loads, *self._stores]:
+            self._finish(job, False)
+
+    def _ask(self) -> bool:
+        keys = []
+        while self._lookups and len(keys) < 1024:
+            keys.append(self._lookups.popleft())
+        if not keys:
+            return False
+        found: List[bool] = [False] * len(keys)
+        try:
+            found = self._pages.exists([_raw(k) for k in keys], self._lookup_timeout)
+            self._pages.hint([_raw(k) for k, there in zip(keys, found) if there])
+        finally:
+            self._answer(keys, found)
+            for key in keys:
+                self._asked.pop(key, None)
+        return True
+
+    def _answer(self, keys: Iterable[Any], found: Iterable[bool]) -> None:
+        now = time.monotonic()
+        if len(self._answers) > _CACHED:
+            self._answers.clear()
+        for key, there in zip(keys, found):
+            self._answers[key] = (there, now + (_HIT_SECONDS if there else _MISS_SECONDS))
+
+    def _load(self) -> bool:
+        if not self._loads:
+            return False
+        job = self._loads.popleft()
+        done = False
+        try:
+            loaded = self._pages.load(job.raw(), self._places(job), job.deadline - time.monotonic())
+            self._answer([k for k, ok in zip(job.keys, loaded) if not ok], [False] * len(loaded))
+            done = all(loaded)
+        finally:
+            self._finish(job, done)
+        return True
+
+    def _store(self) -> bool:
+        """Stores some blocks of the first job: lookups and loads are more urgent."""
+        if not self._stores:
+            return False
+        job, done = self._stores[0], False
+        try:
+            end = job.at + _STEP
+            part = self._places(job)[job.at : end]
+            stored = self._pages.store(job.raw()[job.at : end], part, job.deadline - time.monotonic())
+            self._answer([k for k, ok in zip(job.keys[job.at : end], stored) if ok], stored)
+            job.at, done = end, all(stored)
+        finally:
+            if not done or job.at >= len(job.keys):
+                self._stores.popleft()
+                self._finish(job, done)
+        return True
+
+    def _places(self, job: "_Job") -> List[Place]:
+        if not all(0 <= i < self._rows for i in job.ids) or len(job.ids) != len(job.keys):
+            raise ValueError(f"job {job.id}: {len(job.keys)} keys for blocks {job.ids} of {self._rows}")
+        return [((self._base + i * self._row, self._row),) for i in job.ids]
+
+    def _finish(self, job: "_Job", success: bool) -> None:
+        self._finished.append(JobResult(job.id, success))
+        with self._idle:
+            self._pending -= 1
+            self._idle.notify_all()
+
+
+class _Job:
+    """What is needed of vLLM's JobMetadata, and how much of it is done."""
+
+    def __init__(self, metadata: Any, deadline: float) -> None:
+        self.id, self.keys = metadata.job_id, list(metadata.keys)
+        ids = getattr(metadata, "block_ids", None)
+        self.ids = [int(i) for i in (metadata.chunk_ids if ids is None else ids)]
+        self.deadline, self.at = deadline, 0
+
+    def raw(self) -> List[bytes]:
+        return [_raw(k) for k in self.keys]
+
+
+def _raw(key: Any) -> bytes:
+    return bytes(key) if isinstance(key, (bytes, bytearray, memoryview)) else repr(key).encode()
+
+
+def _result(found: Optional[bool]) -> Any:
+    if LookupResult is None:
+        return found
+    if found is None:
+        return LookupResult.RETRY
+    return LookupResult.HIT if found else LookupResult.MISS
+
+
+def fingerprint(spec: Any, row_bytes: int, model: str = "", namespace: str = "") -> Space:
+    """The space of an engine's blocks: engines that differ in anything here never
+    see each other's."""
+    config = getattr(spec, "vllm_config", spec)
+
+    def find(path: str, default: Any = "") -> Any:
+        at = config
+        for name in path.split("."):
+            at = getattr(at, name, None)
+        return default if at is None else at
+
+    model = model or str(find("model_config.model"))
+    if not model:
+        raise ValueError('KvstoredTier finds no model name in the engine\'s config: add "model" to the tier\'s keys')
+    algorithm = str(find("cache_config.prefix_caching_hash_algo", "unknown"))
+    if algorithm != "sha256_cbor" or "PYTHONHASHSEED" not in os.environ:
+        log.warning(
+            "kvstored: blocks are reused across restarts and engines only if their hashes are equal: "
+            "set --prefix-caching-hash-algo sha256_cbor (it is %s) and PYTHONHASHSEED=0",
+            algorithm,
+        )
+    factor = getattr(spec, "blocks_per_chunk", None) or getattr(spec, "block_size_factor", None) or 1
+    parallel = [
+        (short, int(find(f"parallel_config.{name}", 1)))
+        for short, name in (
+            ("tp", "tensor_parallel_size"),
+            ("pp", "pipeline_parallel_size"),
+            ("pcp", "prefill_context_parallel_size"),
+            ("dcp", "decode_context_parallel_size"),
+        )
+    ]
+    block = int(find("cache_config.block_size", 1))
+    tags = [(name, str(size)) for name, size in parallel]
+    tags += [("block", str(block)), ("row", str(row_bytes)), ("layout", os.environ.get("VLLM_KV_CACHE_LAYOUT", "")), ("namespace", namespace)]
+    return Space(
+        model=model,
+        revision=str(find("model_config.revision")),
+        dtype=f"{find('model_config.dtype', 'unknown')}/{find('cache_config.cache_dtype', 'auto')}",
+        chunk_tokens=max(1, min(block * int(factor), 1 << 16)),
+        method=f"given:vllm-{algorithm}",
+        tags=tuple((name, value) for name, value in tags if value),
+    )

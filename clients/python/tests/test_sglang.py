@@ -1,0 +1,260 @@
+"""KvstoredHiCache against a live daemon, with stand-ins for SGLang's classes and
+for the layouts of its host pools."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import time
+import unittest
+from types import SimpleNamespace
+from typing import Any, List, Optional, Tuple
+from unittest import mock
+
+import kvstored.pages
+from kvstored.memory import address
+from kvstored.sglang import KvstoredHiCache
+
+from .daemon import Daemon
+from .stub import Hanging
+
+PAGE = 16  # tokens
+PAGES = 48
+
+
+class Pool:
+    """A host pool of some buffers, of which each page has a piece in every one."""
+
+    def __init__(self, layout: str, pieces: int, size: int) -> None:
+        self.layout, self.page_size, self.dtype = layout, PAGE, "bfloat16"
+        self.pieces, self.size = pieces, size
+        self.buffers = [bytearray(PAGES * size) for _ in range(pieces)]
+
+    def get_page_buffer_meta(self, indices: List[int]) -> Tuple[List[int], List[int]]:
+        pages = [indices[i] // PAGE for i in range(0, len(indices), PAGE)]
+        pointers = [address(b) + p * self.size for p in pages for b in self.buffers]
+        return pointers, [self.size] * len(pointers)
+
+    def page(self, p: int) -> bytes:
+        return b"".join(b[p * self.size : (p + 1) * self.size] for b in self.buffers)
+
+    def fill(self, p: int, value: bytes) -> None:
+        for i, b in enumerate(self.buffers):
+            b[p * self.size : (p + 1) * self.size] = value[i * self.size : (i + 1) * self.size]
+
+    def wipe(self) -> None:
+        for b in self.buffers:
+            b[:] = bytes(len(b))
+
+
+LAYOUTS = {
+    "page_first MHA": lambda: Pool("page_first", 2, 64 * 1024),
+    "MLA": lambda: Pool("page_first", 1, 100 * 1000),
+    "layer_first": lambda: Pool("layer_first", 2 * 6, 8 * 1024),
+}
+
+
+def slots(pages: List[int]) -> List[int]:
+    return [p * PAGE + t for p in pages for t in range(PAGE)]
+
+
+def config(name: str, rank: int = 0, **more: Any) -> Any:
+    return SimpleNamespace(
+        tp_rank=rank,
+        tp_size=2,
+        pp_rank=0,
+        pp_size=1,
+        attn_cp_rank=0,
+        attn_cp_size=1,
+        is_mla_model=False,
+        model_name=name,
+        **more,
+    )
+
+
+def chain(name: str, n: int) -> List[str]:
+    return [hashlib.sha256(f"{name}/{i}".encode()).hexdigest() for i in range(n)]
+
+
+def value(key: str, pool: Pool) -> bytes:
+    return hashlib.shake_128(key.encode()).digest(pool.pieces * pool.size)
+
+
+class HiCache(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.daemon = Daemon(dram="128MiB")
+        cls.addClassCleanup(cls.daemon.close)
+        cls.daemon.wait()
+
+    def backend(self, cfg: Any, pool: Optional[Pool] = None, **extra: Any) -> KvstoredHiCache:
+        cfg.extra_config = {"socket": self.daemon.socket, "timeout": 5, **extra}
+        backend = KvstoredHiCache(cfg, {})
+        self.addCleanup(backend.close)
+        if pool is not None:
+            backend.register_mem_pool_host(pool)
+        return backend
+
+    def filled(self, name: str, pool: Pool, n: int = PAGES, **extra: Any) -> Tuple[KvstoredHiCache, List[str]]:
+        """A backend with a chain of n pages stored."""
+        backend, keys = self.backend(config(name), pool, **extra), chain(name, n)
+        for p, key in enumerate(keys):
+            pool.fill(p, value(key, pool))
+        self.assertEqual(backend.batch_set_v1(keys, slots(list(range(n)))), [True] * n)
+        pool.wipe()
+        return backend, keys
+
+    def test_v1_in_each_layout(self) -> None:
+        for name, make in LAYOUTS.items():
+            with self.subTest(name):
+                pool = make()
+                backend, keys = self.filled(name, pool)
+                self.assertEqual(backend.batch_exists(keys), PAGES)
+                order = list(reversed(range(PAGES)))
+                self.assertEqual(backend.batch_get_v1(keys, slots(order)), [True] * PAGES)
+                for p, key in zip(order, keys):
+                    self.assertEqual(pool.page(p), value(key, pool))
+                again = backend.batch_set_v1(keys, slots(order))  # present already
+                self.assertEqual(again, [True] * PAGES)
+
+    def test_a_leading_run(self) -> None:
+        pool = LAYOUTS["MLA"]()
+        backend, keys = self.filled("run", pool, 10)
+        broken = keys[:4] + chain("absent", 1) + keys[4:]
+        self.assertEqual(backend.batch_exists(broken), 4)
+        self.assertEqual(backend.batch_get_v1(broken, slots(list(range(11)))), [True] * 4 + [False] * 7)
+        self.assertEqual(backend.batch_exists(chain("absent", 3)), 0)
+        self.assertTrue(backend.exists(keys[5]))
+        self.assertFalse(backend.exists(broken[4]))
+
+    def test_thousands_of_pages(self) -> None:
+        pool = LAYOUTS["MLA"]()
+        backend, keys = self.filled("many", pool, 40)
+        self.assertEqual(backend.batch_exists(keys + chain("more", 4000)), 40)
+
+    def test_a_short_value_is_false(self) -> None:
+        pool = LAYOUTS["MLA"]()
+        backend, keys = self.filled("short", pool, 3)
+        pool.size += 1
+        pool.buffers = [bytearray(PAGES * pool.size)]
+        self.assertEqual(backend.batch_get_v1(keys, slots([0, 1, 2])), [False] * 3)
+
+    def test_a_bad_checksum_is_false(self) -> None:
+        if kvstored.pages.checksum_at is None:
+            self.skipTest("libxxhash is not installed: nothing is verified")
+        pool = LAYOUTS["MLA"]()
+        backend, keys = self.filled("sum", pool, 3)
+        real, calls = kvstored.pages.checksum_at, []
+
+        def wrong(at: int, length: int) -> int:
+            calls.append(at)
+            return real(at, length) ^ (len(calls) == 2)  # of the second page
+
+        with mock.patch.object(kvstored.pages, "checksum_at", wrong):
+            self.assertEqual(backend.batch_get_v1(keys, slots([0, 1, 2])), [True, False, False])
+
+    def test_v0(self) -> None:
+        backend, keys = self.backend(config("v0"), LAYOUTS["MLA"]()), chain("v0", 3)
+        values = [os.urandom(5000) for _ in keys]
+        self.assertTrue(backend.set(keys[0], values[0]))
+        self.assertTrue(backend.batch_set(keys, values))
+        targets = [bytearray(5000) for _ in keys]
+        self.assertIs(backend.get(keys[0], targets[0]), targets[0])
+        self.assertEqual(backend.batch_get(keys, targets), values)
+        absent = [keys[0], *chain("none", 1), keys[1]]
+        self.assertEqual(backend.batch_get(absent, targets), [values[0], None, None])
+        self.assertIsNone(backend.get(absent[1], targets[0]))
+
+    def test_v2_pools(self) -> None:
+        kv, mamba, indexer = LAYOUTS["page_first MHA"](), Pool("page_first", 1, 3000), Pool("page_first", 1, 500)
+        backend, keys = self.filled("v2", kv, 12)
+        for name, pool in (("kv", kv), ("mamba", mamba), ("indexer", indexer)):
+            backend.register_mem_host_pool_v2(pool, name)
+
+        def transfer(name: str, pages: List[int], of: List[str], policy: str = "all_pages") -> Any:
+            return SimpleNamespace(name=name, keys=of, host_indices=slots(pages), hit_policy=policy)
+
+        for p in (6, 7):  # states of the middle of the chain only
+            mamba.fill(p, value(keys[p], mamba))
+        for p in range(10):
+            indexer.fill(p, value(keys[p], indexer))
+        stored = backend.batch_set_v2(
+            [transfer("mamba", [6, 7], keys[6:8]), transfer("indexer", list(range(10)), keys[:10])]
+        )
+        self.assertEqual(stored, {"mamba": [True] * 2, "indexer": [True] * 10})
+        mamba.wipe()
+
+        def hits(*transfers: Any) -> Any:
+            return backend.batch_exists_v2(keys, list(transfers)).kv_hit_pages
+
+        self.assertEqual(hits(), 12)
+        self.assertEqual(hits(transfer("indexer", [], keys)), 10)
+        self.assertEqual(hits(transfer("mamba", [], keys[:1], "trailing_pages")), 8)
+        self.assertEqual(hits(transfer("mamba", [], keys[:2], "trailing_pages")), 8)
+        self.assertEqual(hits(transfer("mamba", [], keys[:3], "trailing_pages")), 0)
+        got = backend.batch_get_v2(
+            [transfer("kv", list(range(8)), keys[:8]), transfer("mamba", [0], keys[7:8]), transfer("swa", [0], keys[:1])]
+        )
+        self.assertEqual(got, {"kv": [True] * 8, "mamba": [True], "swa": [False]})
+        self.assertEqual(mamba.page(0), value(keys[7], mamba))
+        self.assertEqual(kv.page(3), value(keys[3], kv))
+
+    def test_ranks_share_only_mla(self) -> None:
+        pool, keys = LAYOUTS["MLA"](), chain("ranks", 2)
+        for mla in (False, True):
+            cfgs = [config(f"ranks-{mla}", rank) for rank in (0, 1)]
+            for cfg in cfgs:
+                cfg.is_mla_model = mla
+            first, second = (self.backend(cfg, pool) for cfg in cfgs)
+            first.batch_set_v1(keys, slots([0, 1]))
+            self.assertEqual(second.batch_exists(keys), 2 if mla else 0)
+        other = self.backend(config("ranks-True"), pool, revision="new weights")
+        self.assertEqual(other.batch_exists(keys), 0)
+
+    def test_nothing_raises(self) -> None:
+        backend, keys = self.backend(config("wrong")), chain("wrong", 2)  # no pool registered
+        self.assertEqual(backend.batch_get_v1(keys, slots([0, 1])), [False] * 2)
+        self.assertEqual(backend.batch_set_v1(keys, slots([0, 1])), [False] * 2)
+        self.assertEqual(backend.batch_get(keys, None), [None] * 2)
+        self.assertFalse(backend.batch_set(keys, [object(), object()]))
+        self.assertEqual(backend.batch_exists(None), 0)
+        self.assertIsNone(backend.clear())
+        self.assertIsNone(backend.get_stats())
+        with self.assertRaises(ValueError):  # but the constructor, at once
+            KvstoredHiCache(config(""))
+
+    def test_a_stopped_daemon_is_a_miss_in_time(self) -> None:
+        pool = LAYOUTS["MLA"]()
+        backend, keys = self.filled("stopped", pool, 4, timeout=0.3)
+        os.kill(self.daemon.process.pid, signal.SIGSTOP)
+        try:
+            began = time.monotonic()
+            self.assertEqual(backend.batch_exists(keys), 0)
+            self.assertEqual(backend.batch_get_v1(keys, slots([0, 1, 2, 3])), [False] * 4)
+            self.assertEqual(backend.batch_set_v1(chain("new", 2), slots([0, 1])), [False] * 2)
+            self.assertLess(time.monotonic() - began, 3)
+        finally:
+            os.kill(self.daemon.process.pid, signal.SIGCONT)
+        deadline = time.monotonic() + 5
+        while backend.batch_exists(keys) < 4 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        self.assertEqual(backend.batch_get_v1(keys, slots([0, 1, 2, 3])), [True] * 4)
+
+
+class Absent(unittest.TestCase):
+    def test_a_hanging_daemon_is_a_miss(self) -> None:
+        with Hanging() as socket:
+            cfg = config("hang")
+            cfg.extra_config = {"socket": socket, "timeout": 0.2}
+            backend, keys = KvstoredHiCache(cfg, {}), chain("hang", 100)
+            self.addCleanup(backend.close)
+            backend.register_mem_pool_host(LAYOUTS["MLA"]())
+            began = time.monotonic()
+            self.assertEqual(backend.batch_exists(keys), 0)
+            self.assertEqual(backend.batch_get_v1(keys[:2], slots([0, 1])), [False] * 2)
+            self.assertLess(time.monotonic() - began, 2)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -18,13 +18,18 @@ import (
 	"github.com/kvstored/kvstored/key"
 )
 
-var crashRounds = flag.Int("crash-rounds", 4, "how often TestCrash kills the daemon; 500 for a long run")
+var crashRounds = flag.Int("crash-rounds", 12, "how often TestCrash kills the daemon; 500 for a long run")
 
 const (
 	crashClients = 3
 	crashSpan    = 400 * time.Millisecond // a round lasts up to this long
 	crashMinSize = 3 << 10                // some payloads lie in the database
-	crashMaxSize = 600 << 10
+	crashMaxSize = 250 << 10
+
+	// Each so-manieth round goes on long enough for some chunks to be
+	// crashSettled old at the end: nearly all of those must be on disk.
+	crashLongRound = 7
+	crashSettled   = time.Second
 )
 
 // chainOf is a chain that no other number makes.
@@ -63,6 +68,13 @@ type stored struct {
 	next      uint64
 	committed map[uint64]*key.Chain // perhaps there
 	flushed   map[uint64]*key.Chain // must be there
+	at        map[uint64]time.Time  // when the last chunk was committed
+}
+
+func newStored() *stored {
+	return &stored{
+		committed: make(map[uint64]*key.Chain), flushed: make(map[uint64]*key.Chain), at: make(map[uint64]time.Time),
+	}
 }
 
 // store puts chains until the daemon is gone, flushing now and then.
@@ -90,6 +102,9 @@ func (s *stored) store(t *testing.T, socket string, rng *rand.Rand) {
 			return
 		default:
 			mine[number] = chain
+			s.Lock()
+			s.at[number] = time.Now()
+			s.Unlock()
 		}
 		if rng.IntN(8) > 0 {
 			continue
@@ -139,9 +154,12 @@ func storeChain(ctx context.Context, c *client.Client, chain *key.Chain) error {
 	return nil
 }
 
-// check reads every chain. What is there must be right; what was flushed must
-// be there.
-func (s *stored) check(t *testing.T, socket string) {
+// every picks all chains.
+func every(uint64) bool { return true }
+
+// check reads the chains that pick names and returns how many chunks of each
+// are there. What is there must be right; what was flushed must be there.
+func (s *stored) check(t *testing.T, socket string, pick func(number uint64) bool) map[uint64]int {
 	ctx := t.Context()
 	c, err := client.Dial(ctx, socket, client.Options{Name: "check", Space: &crashSpace})
 	if err != nil {
@@ -149,8 +167,11 @@ func (s *stored) check(t *testing.T, socket string) {
 	}
 	defer c.Close()
 	buf := make([]byte, crashMaxSize)
-	present := 0
+	present, total := make(map[uint64]int), 0
 	for number, chain := range s.committed {
+		if !pick(number) {
+			continue
+		}
 		job, err := c.Prefetch(ctx, client.Chain(chain), client.PrefetchOptions{Policy: client.WaitComplete})
 		if err != nil {
 			t.Fatal(err)
@@ -171,13 +192,27 @@ func (s *stored) check(t *testing.T, socket string) {
 			if n != int(sizeOf(k)) || replay.Verify(buf[:n], k) >= 0 {
 				t.Errorf("chain %d chunk %d: wrong bytes", number, i)
 			}
-			present++
 		}
+		present[number] = int(st.Ready.Chunks)
+		total += int(st.Ready.Chunks)
 		if err := job.Release(ctx); err != nil {
 			t.Fatal(err)
 		}
 	}
-	t.Logf("%d chains, %d of them flushed; %d chunks present and right", len(s.committed), len(s.flushed), present)
+	t.Logf("%d chains read of %d, %d of them flushed; %d chunks present and right", len(present), len(s.committed), len(s.flushed), total)
+	return present
+}
+
+// settled counts the chunks of a round's chains that had been committed long
+// enough before the kill, and how many of them are there.
+func (s *stored) settled(first uint64, killed time.Time, present map[uint64]int) (there, all int) {
+	for number, at := range s.at {
+		if number >= first && killed.Sub(at) > crashSettled {
+			all += s.committed[number].Len()
+			there += present[number]
+		}
+	}
+	return there, all
 }
 
 // crashDaemon is a daemon small enough that DRAM and disk both evict.
@@ -212,21 +247,34 @@ func crashDaemon(t *testing.T, dram, disk int64) *demoDaemon {
 // afterwards, and what a flush had acknowledged is there.
 func TestCrash(t *testing.T) {
 	d := crashDaemon(t, 64<<20, 4<<30)
-	s := &stored{committed: make(map[uint64]*key.Chain), flushed: make(map[uint64]*key.Chain)}
+	s := newStored()
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
+	var first uint64 // chain of the last round
+	var killed time.Time
+	there, all := 0, 0
+	checkRound := func(pick func(uint64) bool) {
+		n, of := s.settled(first, killed, s.check(t, d.socket, pick))
+		there, all = there+n, all+of
+		first = s.next
+	}
 	for round := range *crashRounds {
 		if _, err := d.start(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		s.check(t, d.socket)
+		checkRound(func(n uint64) bool { return n >= first || rng.IntN(10) == 0 })
 		var clients sync.WaitGroup
 		for i := range crashClients {
 			r := rand.New(rand.NewPCG(seed, uint64(round*crashClients+i+1)))
 			clients.Go(func() { s.store(t, d.socket, r) })
 		}
-		time.Sleep(time.Duration(rng.Int64N(int64(crashSpan)))) // the moment of the crash, not a wait for anything
+		span := time.Duration(rng.Int64N(int64(crashSpan)))
+		if round%crashLongRound == crashLongRound-1 {
+			span += crashSettled
+		}
+		time.Sleep(span) // the moment of the crash, not a wait for anything
+		killed = time.Now()
 		d.kill()
 		clients.Wait()
 		if t.Failed() {
@@ -236,9 +284,13 @@ func TestCrash(t *testing.T) {
 	if _, err := d.start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	s.check(t, d.socket)
+	checkRound(every)
 	if len(s.flushed) == 0 {
 		t.Error("nothing was ever flushed: the rounds are too short to prove anything")
+	}
+	t.Logf("%d of %d chunks that were %v old are there", there, all, crashSettled)
+	if *crashRounds >= crashLongRound && (all == 0 || there < all*95/100) {
+		t.Errorf("%d of %d chunks that were %v old are there; want 95 %%", there, all, crashSettled)
 	}
 }
 
@@ -253,7 +305,7 @@ func TestStopFlushes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	s := &stored{committed: make(map[uint64]*key.Chain), flushed: make(map[uint64]*key.Chain)}
+	s := newStored()
 	for n := range uint64(40) {
 		chain := chainOf(t, crashSpace, n, 3)
 		if err := storeChain(t.Context(), c, chain); err != nil {
@@ -270,7 +322,7 @@ func TestStopFlushes(t *testing.T) {
 	if _, err := d.start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	s.check(t, d.socket)
+	s.check(t, d.socket, every)
 }
 
 // A second daemon must not take over the socket or the disk of a live one.

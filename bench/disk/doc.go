@@ -1,0 +1,10 @@
+// Command disk measures the disk tier against what fio gets out of the same
+// file system with the same sizes: every round takes all measurements once, in
+// random order with pauses between, because virtual disks throttle in bursts.
+// Printed are medians over the rounds with their spread, and the ratio to the
+// best of fio's depths (libaio, O_DIRECT). Without fio there are no ratios.
+//
+//	go run ./bench/disk -dir /var/lib/kvstored-bench
+//
+// A Get includes the checksum of every byte, a Put the record in the database.
+package main

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"text/tabwriter"
+	"time"
+)
+
+var sizes = []int{64 << 10, 256 << 10, 1 << 20, 4 << 20}
+
+func main() {
+	dir := flag.String("dir", os.TempDir(), "folder on the disk to measure; files of its own are made in it and removed")
+	rounds := flag.Int("rounds", 5, "how often everything is timed")
+	mib := flag.Int64("mib", 384, "MiB moved by each measurement")
+	pause := flag.Duration("pause", 200*time.Millisecond, "between measurements")
+	depth := flag.Int("depth", 0, "pieces the tier has under way; 0 = its default")
+	flag.Parse()
+	if err := run(context.Background(), *dir, *rounds, *mib<<20, *pause, *depth); err != nil {
+		fmt.Fprintln(os.Stderr, "disk:", err)
+		os.Exit(1)
+	}
+}
+
+// measurement is timed once a round; results are bytes a second, or a ratio.
+type measurement struct {
+	name  string
+	run   func() (float64, error)
+	times []float64
+}
+
+func run(ctx context.Context, parent string, rounds int, bytes int64, pause time.Duration, depth int) (err error) {
+	dir, err := os.MkdirTemp(parent, "kvstored-bench-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir) //nolint:errcheck // whoever runs this can see what is left
+	s, err := openSubject(dir, bytes, depth)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	f := newFio(dir, bytes)
+	if f.program != "" {
+		if _, err := f.run(ctx, "write", 1<<20, 4); err != nil { // so that reads find something
+			return err
+		}
+	} else {
+		fmt.Println("fio is not installed: no ratios")
+	}
+	t := newTable(ctx, s, f)
+	for range rounds {
+		for _, i := range rand.Perm(len(t.all)) {
+			time.Sleep(pause)
+			m := t.all[i]
+			v, err := m.run()
+			if err != nil {
+				return fmt.Errorf("%s: %w", m.name, err)
+			}
+			m.times = append(m.times, v)
+		}
+	}
+	t.print(s)
+	return nil
+}
+
+// table is all measurements, and which floors belong to which.
+type table struct {
+	all  []*measurement
+	rows []row
+	late []float64 // first chunk of a prefix over a chunk alone
+}
+
+type row struct {
+	*measurement
+	floors []*measurement // by depth
+}
+
+func newTable(ctx context.Context, s *subject, f *fio) *table {
+	t := new(table)
+	floors := make(map[string][]*measurement)
+	add := func(name, floor string, run func() (float64, error)) {
+		m := &measurement{name: name, run: run}
+		t.all = append(t.all, m)
+		t.rows = append(t.rows, row{m, floors[floor]})
+	}
+	for _, size := range sizes {
+		for _, rw := range []string{"read", "write"} {
+			of := fmt.Sprintf("%s %d KiB", rw, size>>10)
+			for _, depth := range depths {
+				if f.program != "" {
+					m := &measurement{name: "fio " + of, run: func() (float64, error) { return f.run(ctx, rw, size, depth) }}
+					t.all = append(t.all, m)
+					floors[of] = append(floors[of], m)
+				}
+			}
+		}
+		add(fmt.Sprintf("Get %d KiB", size>>10), fmt.Sprintf("read %d KiB", size>>10), func() (float64, error) {
+			ks := s.have[size]
+			_, took, err := s.get(ctx, ks)
+			return float64(len(ks)*size) / took.Seconds(), err
+		})
+		add(fmt.Sprintf("Put %d KiB", size>>10), fmt.Sprintf("write %d KiB", size>>10), func() (float64, error) { return s.put(ctx, size) })
+	}
+	add("prefix of 64 x 4096 KiB", "read 4096 KiB", func() (float64, error) {
+		rate, late, err := s.prefix(ctx)
+		t.late = append(t.late, late)
+		return rate, err
+	})
+	return t
+}
+
+func (t *table) print(s *subject) {
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "\tMB/s\tspread\tbest fio\tdepth\tratio")
+	for _, r := range t.rows {
+		m := median(r.times)
+		fmt.Fprintf(w, "%s\t%.0f\t%.0f-%.0f\t", r.name, m/1e6, slices.Min(r.times)/1e6, slices.Max(r.times)/1e6)
+		best, depth := 0.0, 0
+		for i, f := range r.floors {
+			if v := median(f.times); v > best {
+				best, depth = v, depths[i]
+			}
+		}
+		if best > 0 {
+			fmt.Fprintf(w, "%.0f\t%d\t%.2f", best/1e6, depth, m/best)
+		}
+		fmt.Fprintln(w)
+	}
+	_ = w.Flush()
+	c := s.Stats().Counters
+	fmt.Printf("\nfirst chunk of the prefix: after %.1f times what one alone takes\n", median(t.late))
+	fmt.Printf("written: x%.3f of the payload; direct I/O: %t\n",
+		float64(c["extent_bytes_written"]+c["badger_bytes_written"])/float64(s.Stats().PutBytes), c["direct_io"] == 1)
+}
+
+func median(v []float64) float64 {
+	v = slices.Sorted(slices.Values(v))
+	return v[len(v)/2]
+}

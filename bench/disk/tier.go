@@ -1,0 +1,144 @@
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"time"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kvstored/kvstored/disk"
+	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier"
+)
+
+const (
+	writers = 32 // as the daemon's
+	readers = 4
+)
+
+// subject is a disk tier of its own with payloads in it.
+type subject struct {
+	*disk.Tier
+	arena *arena.Arena
+	bytes int64
+	next  uint64             // number of the next key
+	have  map[int][]key.Key  // to read, by size
+	ran   chan error         // Run has ended
+	stop  context.CancelFunc // ends it
+}
+
+func openSubject(dir string, bytes int64, depth int) (*subject, error) {
+	a, err := arena.New(arena.Options{CapacityBytes: 512 << 20, HugePages: "auto", Touch: true})
+	if err != nil {
+		return nil, err
+	}
+	d, err := disk.Open(disk.Options{
+		Path: filepath.Join(dir, "tier"), CapacityBytes: bytes*int64(len(sizes)+2) + 1<<30,
+		Policy: "lru", IODepth: depth, InlineMax: 4 << 10, Log: zerolog.Nop(),
+	})
+	if err != nil {
+		return nil, errors.Join(err, a.Close())
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	s := &subject{Tier: d, arena: a, bytes: bytes, have: make(map[int][]key.Key), ran: make(chan error, 1), stop: stop}
+	go func() { s.ran <- d.Run(ctx) }()
+	for _, size := range sizes {
+		ks, _, err := s.store(ctx, size)
+		if err != nil {
+			return nil, errors.Join(err, s.close())
+		}
+		s.have[size] = ks
+	}
+	return s, nil
+}
+
+func (s *subject) close() error {
+	err := s.Close()
+	s.stop()
+	<-s.ran
+	return errors.Join(err, s.arena.Close())
+}
+
+// Alloc implements tier.Allocator.
+func (s *subject) Alloc(_ context.Context, n int) (arena.Block, error) { return s.arena.Alloc(n) }
+
+// store puts new keys of size bytes each and returns them.
+func (s *subject) store(ctx context.Context, size int) ([]key.Key, time.Duration, error) {
+	b, err := s.arena.Alloc(size)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer b.Release()
+	rng := rand.NewChaCha8([32]byte{1})
+	_, _ = rng.Read(b.Bytes()) // never fails
+	sum := b.Seal()
+	ks := make([]key.Key, s.bytes/int64(size))
+	for i := range ks {
+		s.next++
+		binary.LittleEndian.PutUint64(ks[i].Hash[:], s.next)
+	}
+	begun := time.Now()
+	var g errgroup.Group
+	g.SetLimit(writers)
+	for _, k := range ks {
+		g.Go(func() error {
+			return s.Put(ctx, tier.Entry{Record: tier.Record{Key: k, Tokens: 256, Size: uint32(size), Sum: sum}, Block: b})
+		})
+	}
+	err = g.Wait()
+	return ks, time.Since(begun), err
+}
+
+// put times stores of new keys, and removes them again.
+func (s *subject) put(ctx context.Context, size int) (float64, error) {
+	ks, took, err := s.store(ctx, size)
+	if err != nil {
+		return 0, err
+	}
+	return float64(len(ks)*size) / took.Seconds(), s.Delete(ctx, ks)
+}
+
+// get times reads in order, a few under way at a time. first is when the
+// first one was there.
+func (s *subject) get(ctx context.Context, ks []key.Key) (first, all time.Duration, err error) {
+	begun := time.Now()
+	var g errgroup.Group
+	g.SetLimit(readers)
+	for i, k := range ks {
+		g.Go(func() error {
+			b, err := s.Get(ctx, k, s)
+			if err != nil {
+				return err
+			}
+			b.Release()
+			if i == 0 {
+				first = time.Since(begun)
+			}
+			return nil
+		})
+	}
+	err = g.Wait()
+	return first, time.Since(begun), err
+}
+
+// prefix reads 64 chunks of 4 MiB as a prefetch does, and one alone.
+func (s *subject) prefix(ctx context.Context) (rate, late float64, err error) {
+	const chunks, size = 64, 4 << 20
+	ks := s.have[size]
+	if len(ks) < chunks+1 {
+		return 0, 0, fmt.Errorf("the prefix takes %d MiB; raise -mib", (chunks+1)*size>>20)
+	}
+	alone, _, err := s.get(ctx, ks[chunks:chunks+1])
+	if err != nil {
+		return 0, 0, err
+	}
+	first, all, err := s.get(ctx, ks[:chunks])
+	return chunks * size / all.Seconds(), first.Seconds() / alone.Seconds(), err
+}

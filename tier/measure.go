@@ -12,12 +12,18 @@ import (
 // may be called concurrently.
 type Observer func(op string, took time.Duration)
 
-// WithObserver returns t with every Get, Put, Delete, Trim and Sync timed. The
-// result is a Resident or a Recoverer exactly if t is.
+// WithObserver returns t with every Get, Put, Delete, Trim, Sync and Find
+// timed. The result is a Resident, a Recoverer or a Shared exactly if t is.
 func WithObserver(t Tier, observe Observer) Tier {
 	m := &measured{Tier: t, observe: observe}
 	res, bounded := t.(Resident)
 	rec, lasting := t.(Recoverer)
+	if far, ok := t.(Shared); ok && !bounded && !lasting {
+		return struct {
+			*measured
+			measuredSharing
+		}{m, measuredSharing{m, far}}
+	}
 	switch {
 	case bounded && lasting:
 		return struct {
@@ -109,4 +115,23 @@ func (r measuredRecovery) Sync(ctx context.Context) error {
 	err := r.to.Sync(ctx)
 	r.m.done("sync", begun, err)
 	return err
+}
+
+// measuredSharing is what a shared tier adds.
+type measuredSharing struct {
+	m  *measured
+	to Shared
+}
+
+func (r measuredSharing) Absent(k key.Key) bool { return r.to.Absent(k) }
+
+func (r measuredSharing) Find(ctx context.Context, ks []key.Key, found func(int)) (int, error) {
+	begun := time.Now()
+	n, err := r.to.Find(ctx, ks, found)
+	r.m.done("find", begun, err)
+	return n, err
+}
+
+func (r measuredSharing) Purge(ctx context.Context, id key.SpaceID) (int, error) {
+	return r.to.Purge(ctx, id)
 }

@@ -68,6 +68,7 @@ const makeRoomTries = 4
 type writer struct {
 	stack   *Stack
 	to      Tier
+	nearer  Resident // the tier between DRAM and this one; nil if there is none
 	place   Place
 	mode    WriteMode
 	minHits uint8
@@ -101,8 +102,9 @@ type writer struct {
 
 // writeTask is one chunk that is protected until it is written.
 type writeTask struct {
-	rec    Record // of an entry of DRAM only the key, until it is written
+	rec    Record // of an entry of DRAM without its checksum
 	ref    Ref
+	below  bool   // DRAM has evicted it, a nearer tier has it: see raise
 	victim uint64 // which victim: only the block is left; 0 = an entry of DRAM
 	gen    uint64
 }
@@ -115,9 +117,8 @@ type victims struct {
 }
 
 type dirtyKey struct {
-	key  key.Key
-	gen  uint64
-	size uint32
+	rec Record // without its checksum
+	gen uint64
 }
 
 func newWriter(s *Stack, p Place, o WriteOptions) *writer {
@@ -125,6 +126,9 @@ func newWriter(s *Stack, p Place, o WriteOptions) *writer {
 	w.budget = newBudget(0)
 	if p == Disk {
 		w.budget = newBudget(o.DiskBytesPerDay)
+	}
+	if res, ok := s.tiers[Disk].(Resident); ok && p > Disk {
+		w.nearer = res
 	}
 	w.minHits = uint8(min(o.MinHits, 255))
 	if w.workers == 0 {
@@ -151,7 +155,9 @@ func (w *writer) run(ctx context.Context) error {
 				if err != nil {
 					return err
 				}
-				w.write(ctx, t)
+				if w.raise(ctx, &t) {
+					w.write(ctx, t)
+				}
 				w.written(t.rec.Key)
 			}
 		})
@@ -191,7 +197,7 @@ func (w *writer) take(ctx context.Context) (writeTask, error) {
 			return writeTask{}, err
 		}
 		t, released := w.next()
-		if t.ref.Valid() {
+		if t.ref.Valid() || t.below {
 			return t, nil
 		}
 		select {
@@ -216,7 +222,7 @@ func (w *writer) unwatch() {
 func (w *writer) write(ctx context.Context, t writeTask) {
 	defer w.letGo(t)
 	if !w.alone(ctx, t.rec.Key) {
-		w.count.drop(DropStopped, uint32(t.ref.Block.Len()))
+		w.count.drop(DropStopped, t.rec.Size)
 		return
 	}
 	defer w.done(t.rec.Key)
@@ -256,6 +262,37 @@ func (w *writer) write(ctx context.Context, t writeTask) {
 	}
 }
 
+// isNearer reports whether a chunk is in the tier between DRAM and this one.
+func (w *writer) isNearer(k key.Key) bool { return w.nearer != nil && w.nearer.Has(k) }
+
+// raise brings a chunk up again that DRAM has evicted before it was written
+// here: the tier in between has it, so that nothing but a read is lost. If that
+// fails the task is over.
+func (w *writer) raise(ctx context.Context, t *writeTask) bool {
+	if !t.below {
+		return true
+	}
+	if w.stack.indexed(w.place, t.rec.Key) || isOff(w.to) {
+		if isOff(w.to) {
+			w.count.drop(DropTierOff, t.rec.Size)
+		}
+		w.letGo(*t)
+		return false
+	}
+	l, _, err := w.stack.flight.Do(ctx, t.rec.Key, func(ctx context.Context) (loaded, error) {
+		return w.stack.bringUp(ctx, By{Owner: ledger.Daemon}, t.rec, Of(Disk))
+	})
+	if err != nil {
+		if !errors.Is(err, ErrNotFound) { // else deleted
+			w.count.drop(dropReason(err), t.rec.Size)
+		}
+		w.letGo(*t)
+		return false
+	}
+	t.ref = l.ref
+	return true
+}
+
 // clean notes that a tier below has the chunk.
 func (w *writer) clean(t writeTask) {
 	if t.victim == 0 {
@@ -285,11 +322,16 @@ func (w *writer) takeBack(ctx context.Context, k key.Key) {
 
 // letGo ends a task: its block, its budget and its part in a flush.
 func (w *writer) letGo(t writeTask) {
-	if t.victim > 0 {
+	switch {
+	case t.victim > 0:
 		n := occupied(t.ref.Block)
 		t.ref.Block.Release()
 		w.uncharge(n)
-	} else {
+	case t.below:
+		if t.ref.Valid() {
+			w.stack.discardLoaded(loaded{ref: t.ref})
+		}
+	default:
 		w.stack.hot.Release(ledger.Daemon, ledger.Unwritten, []Ref{t.ref})
 		w.stack.filled() // it may go now, and while it was held perhaps nothing could
 	}
@@ -313,7 +355,7 @@ func (w *writer) stop() {
 	w.mu.Unlock()
 	for left.len() > 0 {
 		t := left.pop()
-		w.count.drop(DropStopped, uint32(t.ref.Block.Len()))
+		w.count.drop(DropStopped, t.rec.Size)
 		w.letGo(t)
 	}
 }

@@ -42,6 +42,7 @@ type daemon struct {
 	disk       *disk.Tier // nil: no disk tier
 	stack      *tier.Stack
 	server     *server.Server
+	fronts     fronts
 	metrics    *metrics
 	started    time.Time
 }
@@ -65,6 +66,9 @@ func newDaemon(cfg config.Config, log zerolog.Logger) (d *daemon, err error) {
 	if err = d.listenAdmin(); err != nil {
 		return d, err
 	}
+	if err = d.listenFronts(); err != nil {
+		return d, err
+	}
 	if err = d.makeArena(); err != nil {
 		return d, err
 	}
@@ -78,6 +82,7 @@ func newDaemon(cfg config.Config, log zerolog.Logger) (d *daemon, err error) {
 	if err = d.makeStack(); err != nil {
 		return d, err
 	}
+	d.makeFronts()
 	return d, d.makeServer()
 }
 
@@ -209,6 +214,7 @@ func (d *daemon) run(ctx context.Context) error {
 	if d.admin != nil {
 		clients.Go(func() error { return d.serveAdmin(serving) })
 	}
+	d.serveFronts(serving, clients)
 	d.log.Info().Str("socket", d.cfg.Listen.Socket).Str("admin", d.cfg.Admin.Listen).Msg("serving")
 	err := clients.Wait()
 	if below.Err() == nil {
@@ -241,6 +247,7 @@ func (d *daemon) close() {
 		fail("socket", d.listener.Close())
 		fail("socket", server.Unlisten(d.cfg.Listen.Socket, d.socket))
 	}
+	d.closeFronts(fail)
 	if d.stack != nil {
 		d.stack.Wait() // nobody asks any more; what was asked for ends soon
 	}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kvstored/kvstored/config"
 )
@@ -60,19 +61,22 @@ func startFronts(t *testing.T) (d *demoDaemon, socket, port string) {
 	return d, socket, loggedPort(t, d)
 }
 
-// loggedPort finds the TCP port in the daemon's log.
+// loggedPort waits for the TCP port in the daemon's log.
 func loggedPort(t *testing.T, d *demoDaemon) string {
 	t.Helper()
-	log, err := os.ReadFile(d.log)
-	if err != nil {
-		t.Fatal(err)
+	for end := time.Now().Add(demoStartTimeout); ; time.Sleep(demoStartPoll) {
+		log, err := os.ReadFile(d.log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, rest, _ := strings.Cut(string(log), "127.0.0.1:")
+		if port := rest[:len(rest)-len(strings.TrimLeft(rest, "0123456789"))]; port != "" && len(port) < len(rest) {
+			return port
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the log names no port:\n%s", log)
+		}
 	}
-	const before = "127.0.0.1:"
-	_, rest, ok := strings.Cut(string(log), before)
-	if !ok {
-		t.Fatalf("the log names no port:\n%s", log)
-	}
-	return rest[:len(rest)-len(strings.TrimLeft(rest, "0123456789"))]
 }
 
 // redisPy stores and reads through redis-py; "check" only reads.

@@ -57,6 +57,9 @@ const (
 	// closeAfter is how long a stopping server waits for clients that do not
 	// read their last replies.
 	closeAfter = 2 * time.Second
+	// sendBuffer is asked for on Unix sockets: each time a buffer is full, two
+	// processes must be woken to go on.
+	sendBuffer = 4 << 20
 )
 
 // Server serves connections. It is safe for concurrent use.
@@ -121,6 +124,9 @@ func (s *Server) serveConn(ctx context.Context, conn net.Conn) {
 		return
 	}
 	s.count.connections.Add(1)
+	if local, ok := conn.(*net.UnixConn); ok { // TCP sizes its buffers itself
+		_ = local.SetWriteBuffer(sendBuffer) // it gives less without harm
+	}
 	newSession(ctx, s, conn).serve()
 }
 

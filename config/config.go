@@ -31,8 +31,12 @@ type Listen struct {
 	Group     string      `yaml:"group"`           // owning group, name or number; "" = the daemon's own
 	AllowUIDs []uint32    `yaml:"allow_uids,flow"` // empty = whoever the mode admits
 	AdminUIDs []uint32    `yaml:"admin_uids,flow"` // besides root and the daemon's own user
-	RESP      string      `yaml:"resp"`            // address of the Redis front end; "" = off
-	LM        string      `yaml:"lm"`              // address of the LMCache front end; "" = off
+	RESP      []string    `yaml:"resp,flow"`       // where the Redis front end listens: socket paths and host:port; empty = off
+	// RESPPasswordFile holds, in its first line, the password that the Redis
+	// front end asks for over TCP; "" = none.
+	RESPPasswordFile string `yaml:"resp_password_file"`
+	RESPFlush        bool   `yaml:"resp_flush"` // FLUSHDB and FLUSHALL work
+	LM               string `yaml:"lm"`         // where the LMCache front end listens: socket path or host:port; "" = off
 }
 
 // Admin is the HTTP listener for metrics and health.

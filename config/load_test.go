@@ -179,15 +179,20 @@ f.yaml:1:18: budget.leases: want a share above 0 and at most 0.8, not 0
 f.yaml:1:32: budget.unwritten: want a share above 0 and at most 0.8, not 0.9`,
 		},
 		{
-			name: "what is not built yet",
-			file: "listen: {resp: \"127.0.0.1:6379\"}\ndisk: {paths: [/a, /b]}\nremote: {s3: {bucket: b, endpoint: \"https://user:secret@host\", ttl: 0s}}\nspaces: [{match: \"m-*\", quota: 1GiB}]\n",
-			env:  []string{"KVSTORED_LISTEN__LM=127.0.0.1:6555"},
+			name: "front ends",
+			file: "listen:\n  resp: [\"0.0.0.0:6379\", run/resp.sock, \"127.0.0.1:6380\", /run/resp.sock]\n  lm: \":65432\"\n",
 			want: `
-f.yaml:1:16: listen.resp: needs the Redis front end, which this version does not have; remove the line
-f.yaml:2:15: disk.paths: this version has one folder at most, not 2; give one
-f.yaml:3:36: remote.s3.endpoint: contains credentials; give them through the environment or remote.s3.profile
-f.yaml:4:9: spaces: needs quotas and priorities of spaces, which this version does not have; remove the line
-KVSTORED_LISTEN__LM: listen.lm: needs the LMCache front end, which this version does not have; remove the line`,
+f.yaml:2:10: listen.resp[0]: 0.0.0.0:6379 is open to other machines; set listen.resp_password_file, or use 127.0.0.1
+f.yaml:2:26: listen.resp[1]: "run/resp.sock" is no address; write the absolute path of a socket, or host:port such as 127.0.0.1:6380
+f.yaml:3:7: listen.lm: ":65432" is no address; write the absolute path of a socket, or host:port such as 127.0.0.1:6380`,
+		},
+		{
+			name: "what is not built yet",
+			file: "disk: {paths: [/a, /b]}\nremote: {s3: {bucket: b, endpoint: \"https://user:secret@host\", ttl: 0s}}\nspaces: [{match: \"m-*\", quota: 1GiB}]\n",
+			want: `
+f.yaml:1:15: disk.paths: this version has one folder at most, not 2; give one
+f.yaml:2:36: remote.s3.endpoint: contains credentials; give them through the environment or remote.s3.profile
+f.yaml:3:9: spaces: needs quotas and priorities of spaces, which this version does not have; remove the line`,
 		},
 		{
 			name: "environment",

@@ -10,8 +10,6 @@ import (
 // no effect must not be accepted in silence. Whoever builds a feature deletes
 // its line.
 var unbuilt = []struct{ path, feature string }{
-	{"listen.resp", "the Redis front end"},
-	{"listen.lm", "the LMCache front end"},
 	{"spaces", "quotas and priorities of spaces"},
 }
 

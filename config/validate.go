@@ -105,6 +105,37 @@ func (c *checker) listen() {
 	if c.Admin.Listen != "" {
 		c.adminListen()
 	}
+	for i, addr := range c.Listen.RESP {
+		path := fmt.Sprintf("listen.resp[%d]", i)
+		if !c.endpoint(path, addr) && c.Listen.RESPPasswordFile == "" {
+			c.fail(path, "%s is open to other machines; set listen.resp_password_file, or use 127.0.0.1", addr)
+		}
+	}
+	if f := c.Listen.RESPPasswordFile; f != "" {
+		c.absolute("listen.resp_password_file", f)
+	}
+	if c.Listen.LM != "" {
+		c.endpoint("listen.lm", c.Listen.LM)
+	}
+}
+
+// endpoint wants a socket's path or host:port, and reports whether only this
+// machine can reach it.
+func (c *checker) endpoint(path, addr string) (local bool) {
+	if strings.HasPrefix(addr, "/") {
+		c.absolute(path, addr)
+		if n := len(addr); n > maxSocketPath {
+			c.fail(path, "%d bytes are too long for a socket; use a path of at most %d", n, maxSocketPath)
+		}
+		return true
+	}
+	host, port, err := net.SplitHostPort(addr)
+	if _, perr := strconv.ParseUint(port, 10, 16); err != nil || perr != nil || host == "" {
+		c.fail(path, "%q is no address; write the absolute path of a socket, or host:port such as 127.0.0.1:6380", addr)
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.IsLoopback()
 }
 
 func (c *checker) adminListen() {

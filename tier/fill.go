@@ -138,6 +138,12 @@ func (s *Stack) Delete(ctx context.Context, ks []key.Key) (int, error) {
 	return s.delete(ctx, ks, false)
 }
 
+// Erase is Delete, but waits for what is being written below: once it has
+// returned without an error nobody will find the keys, not even for a moment.
+func (s *Stack) Erase(ctx context.Context, ks []key.Key) (int, error) {
+	return s.delete(ctx, ks, true)
+}
+
 // delete is Delete. If last, it waits for what is being written: after it,
 // nothing of the keys is on its way to a tier below.
 func (s *Stack) delete(ctx context.Context, ks []key.Key, last bool) (int, error) {
@@ -192,16 +198,7 @@ func (s *Stack) deleteIn(ctx context.Context, p Place, ks []key.Key) error {
 // DeleteSpace forgets every chunk of a space, in a shared tier also what others
 // stored there, and returns how many were known.
 func (s *Stack) DeleteSpace(ctx context.Context, id key.SpaceID) (int, error) {
-	var ks []key.Key
-	s.mu.Lock()
-	s.mu.tree.Walk(id, func(hash, _ key.Hash, _ int, at radix.Loc) bool {
-		if at != 0 {
-			ks = append(ks, key.Key{Space: id, Hash: hash})
-		}
-		return true
-	})
-	s.mu.Unlock()
-	n, err := s.Delete(ctx, ks)
+	n, err := s.Delete(ctx, s.Known(id))
 	if far, ok := s.tiers[Remote].(Shared); ok {
 		more, perr := far.Purge(ctx, id)
 		n += more
@@ -210,4 +207,18 @@ func (s *Stack) DeleteSpace(ctx context.Context, id key.SpaceID) (int, error) {
 		}
 	}
 	return n, err
+}
+
+// Known returns the keys of a space that are in some tier, in no order. It
+// holds the index for some 20 ns a key: it is for what somebody asks by hand.
+func (s *Stack) Known(id key.SpaceID) (ks []key.Key) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.tree.Walk(id, func(hash, _ key.Hash, _ int, at radix.Loc) bool {
+		if at != 0 {
+			ks = append(ks, key.Key{Space: id, Hash: hash})
+		}
+		return true
+	})
+	return ks
 }

@@ -32,13 +32,13 @@ func (s *Stack) Open(ctx context.Context, o ledger.Owner, k key.Key, n int, wait
 // old bytes keep them. The ref is the caller's no more, also after an error,
 // and then nothing is stored under the key or what was is still there.
 //
-// Two calls for one key must not overlap, nor one with a Delete of it: the
+// Two calls for one key must not overlap, nor one with an Erase of it: the
 // caller sees to that.
 func (s *Stack) Replace(ctx context.Context, c *key.Chain, ref Ref) error {
 	k := c.Key(0)
 	var released <-chan struct{}
 	for {
-		if _, err := s.delete(ctx, []key.Key{k}, true); err != nil {
+		if _, err := s.Erase(ctx, []key.Key{k}); err != nil {
 			s.hot.Abort([]Ref{ref})
 			return fmt.Errorf("replace: %w", err)
 		}

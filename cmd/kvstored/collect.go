@@ -73,6 +73,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 	gauge(descReady, ready)
 	collectServer(&st, gauge, counter)
+	collectFronts(&st, gauge, counter)
 	collectStore(&st.Store, gauge, counter)
 	for p, t := range st.Store.Tiers {
 		collectTier(p.String(), t, gauge, counter)

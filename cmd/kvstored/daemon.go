@@ -44,6 +44,7 @@ type daemon struct {
 	remote     *remote.Tier // nil: no remote tier
 	stack      *tier.Stack
 	server     *server.Server
+	fronts     fronts
 	metrics    *metrics
 	started    time.Time
 }
@@ -67,6 +68,9 @@ func newDaemon(cfg config.Config, log zerolog.Logger) (d *daemon, err error) {
 	if err = d.listenAdmin(); err != nil {
 		return d, err
 	}
+	if err = d.listenFronts(); err != nil {
+		return d, err
+	}
 	if err = d.makeArena(); err != nil {
 		return d, err
 	}
@@ -83,6 +87,7 @@ func newDaemon(cfg config.Config, log zerolog.Logger) (d *daemon, err error) {
 	if err = d.makeStack(); err != nil {
 		return d, err
 	}
+	d.makeFronts()
 	return d, d.makeServer()
 }
 
@@ -235,6 +240,7 @@ func (d *daemon) run(ctx context.Context) error {
 	if d.admin != nil {
 		clients.Go(func() error { return d.serveAdmin(serving) })
 	}
+	d.serveFronts(serving, clients)
 	d.log.Info().Str("socket", d.cfg.Listen.Socket).Str("admin", d.cfg.Admin.Listen).Msg("serving")
 	err := clients.Wait()
 	if below.Err() == nil {
@@ -267,6 +273,7 @@ func (d *daemon) close() {
 		fail("socket", d.listener.Close())
 		fail("socket", server.Unlisten(d.cfg.Listen.Socket, d.socket))
 	}
+	d.closeFronts(fail)
 	if d.stack != nil {
 		d.stack.Wait() // nobody asks any more; what was asked for ends soon
 	}

@@ -7,6 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/lm"
+	"github.com/kvstored/kvstored/internal/resp"
 	"github.com/kvstored/kvstored/internal/server"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/tier"
@@ -19,6 +21,8 @@ type daemonStats struct {
 	Arena         arenaStats   `json:"arena"`
 	Server        server.Stats `json:"server"`
 	Store         storeStats   `json:"store"`
+	RESP          *resp.Stats  `json:"resp,omitempty"` // of front ends that are on
+	LM            *lm.Stats    `json:"lm,omitempty"`
 }
 
 type arenaStats struct {
@@ -68,6 +72,7 @@ func (d *daemon) stats() daemonStats {
 	for c, n := range s.Ledger.ClassBytes {
 		out.Store.ClassBytes[ledger.Class(c).String()] = n
 	}
+	d.frontStats(&out)
 	if d.quarantine != nil {
 		out.Arena.QuarantineBytes = d.quarantine.Stats().Bytes
 	}

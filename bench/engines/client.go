@@ -1,0 +1,117 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+)
+
+// client speaks RESP as a good C client does: a value is written from where it
+// lies, and read to where it goes.
+type client struct {
+	conn net.Conn
+	in   *bufio.Reader
+	head []byte
+}
+
+func dial(socket string) (*client, error) {
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		conn, err := net.Dial("unix", socket)
+		if err == nil {
+			return &client{conn: conn, in: bufio.NewReaderSize(conn, 4096)}, nil
+		}
+		if time.Now().After(end) {
+			return nil, err
+		}
+	}
+}
+
+func (c *client) set(name string, value []byte) error {
+	c.head = fmt.Appendf(c.head[:0], "*3\r\n$3\r\nSET\r\n$%d\r\n%s\r\n$%d\r\n", len(name), name, len(value))
+	out := net.Buffers{c.head, value, []byte("\r\n")}
+	if _, err := out.WriteTo(c.conn); err != nil {
+		return err
+	}
+	return c.expect("+OK\r\n")
+}
+
+func (c *client) get(name string, into []byte) error {
+	c.head = fmt.Appendf(c.head[:0], "*2\r\n$3\r\nGET\r\n$%d\r\n%s\r\n", len(name), name)
+	if _, err := c.conn.Write(c.head); err != nil {
+		return err
+	}
+	if err := c.expect(fmt.Sprintf("$%d\r\n", len(into))); err != nil {
+		return err
+	}
+	if _, err := io.ReadFull(c.in, into); err != nil {
+		return err
+	}
+	return c.expect("\r\n")
+}
+
+func (c *client) expect(want string) error {
+	got, err := c.in.ReadString('\n')
+	if err == nil && got != want {
+		err = fmt.Errorf("got %q, want %q", got, want)
+	}
+	return err
+}
+
+const ours = `
+listen: {socket: %[1]s/k.sock, resp: [%[1]s/kvstored.sock]}
+admin: {listen: ""}
+cpu: {capacity: 1GiB}
+disk: {capacity: 0}
+log: {level: warn}
+`
+
+// start runs both servers, without a disk, and connects to them.
+func start(dir, binary string) (servers []*contender, stop func(), err error) {
+	var running []*exec.Cmd
+	stop = func() {
+		for _, cmd := range running {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		}
+	}
+	if binary == "" {
+		binary = filepath.Join(dir, "kvstored")
+		if out, err := exec.Command("go", "build", "-o", binary, "github.com/kvstored/kvstored/cmd/kvstored").CombinedOutput(); err != nil {
+			return nil, stop, fmt.Errorf("build: %w\n%s", err, out)
+		}
+	}
+	file := filepath.Join(dir, "kvstored.yaml")
+	if err := os.WriteFile(file, fmt.Appendf(nil, ours, dir), 0o600); err != nil {
+		return nil, stop, err
+	}
+	redis := filepath.Join(dir, "redis.sock")
+	commands := []*exec.Cmd{
+		exec.Command("redis-server", "--port", "0", "--unixsocket", redis, "--save", "", "--appendonly", "no", "--dir", dir),
+		exec.Command(binary, "serve", "--config", file),
+	}
+	for i, socket := range []string{redis, filepath.Join(dir, "kvstored.sock")} {
+		cmd := commands[i]
+		if i == 1 {
+			cmd.Stderr = os.Stderr
+		}
+		if err := cmd.Start(); err != nil {
+			if errors.Is(err, exec.ErrNotFound) {
+				err = fmt.Errorf("%w: install redis-server", err)
+			}
+			return nil, stop, err
+		}
+		running = append(running, cmd)
+		c, err := dial(socket)
+		if err != nil {
+			return nil, stop, err
+		}
+		servers = append(servers, &contender{filepath.Base(cmd.Path), c})
+	}
+	return servers, stop, nil
+}

@@ -1,0 +1,197 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kvstored/kvstored/internal/blob"
+	"github.com/kvstored/kvstored/internal/lm"
+	"github.com/kvstored/kvstored/internal/resp"
+	"github.com/kvstored/kvstored/internal/server"
+)
+
+// shelterShare is the part of the arena that keeps, for a moment, what a front
+// end's clients have only asked about.
+const shelterShare = 0.1
+
+// fronts are the front ends for clients of other stores.
+type fronts struct {
+	password string // of resp
+	respAt   []endpoint
+	lmAt     []endpoint
+	stores   []*blob.Store
+	resp     *resp.Server // nil: off
+	lm       *lm.Server   // nil: off
+}
+
+// endpoint is a listener, and for a Unix socket what was put where.
+type endpoint struct {
+	net.Listener
+	path   string
+	socket os.FileInfo
+}
+
+func (e *endpoint) String() string {
+	if e.path != "" {
+		return e.path
+	}
+	return e.Addr().String()
+}
+
+// listenAt takes an address of the configuration: a socket's path or host:port.
+func (d *daemon) listenAt(key, addr string) (e endpoint, err error) {
+	if !strings.HasPrefix(addr, "/") {
+		if e.Listener, err = net.Listen("tcp", addr); err != nil {
+			return e, fmt.Errorf("%s: listen on %s: %w; choose another address", key, addr, err)
+		}
+		return e, nil
+	}
+	l, err := server.Listen(addr, d.cfg.Listen.Mode, d.cfg.Listen.Group)
+	if err != nil {
+		return e, fmt.Errorf("%s: %w", key, err)
+	}
+	e = endpoint{Listener: l, path: addr}
+	if e.socket, err = os.Lstat(addr); err != nil {
+		_ = l.Close()
+	}
+	return e, err
+}
+
+// listenFronts takes the front ends' addresses, before anything is served.
+func (d *daemon) listenFronts() error {
+	c, f := &d.cfg.Listen, &d.fronts
+	if c.RESPPasswordFile != "" {
+		text, err := os.ReadFile(c.RESPPasswordFile)
+		if err != nil {
+			return fmt.Errorf("listen.resp_password_file: %w", err)
+		}
+		line, _, _ := bytes.Cut(text, []byte("\n"))
+		if f.password = strings.TrimSuffix(string(line), "\r"); f.password == "" {
+			return fmt.Errorf("listen.resp_password_file: the first line of %s is empty; write the password there", c.RESPPasswordFile)
+		}
+	}
+	for _, addr := range c.RESP {
+		e, err := d.listenAt("listen.resp", addr)
+		if err != nil {
+			return err
+		}
+		f.respAt = append(f.respAt, e)
+	}
+	if c.LM == "" {
+		return nil
+	}
+	e, err := d.listenAt("listen.lm", c.LM)
+	if err == nil {
+		f.lmAt = append(f.lmAt, e)
+	}
+	return err
+}
+
+func (d *daemon) makeFronts() {
+	f := &d.fronts
+	if len(f.respAt) > 0 {
+		f.resp = resp.New(resp.Options{
+			Store: d.makeStore("resp"), NewOwner: d.stack.NewOwner, CloseOwner: d.stack.CloseOwner,
+			Password: f.password, Flush: d.cfg.Listen.RESPFlush, Version: version(),
+			Log: d.log.With().Str("component", "resp").Logger(),
+		})
+	}
+	if len(f.lmAt) > 0 {
+		f.lm = lm.New(lm.Options{
+			Store: d.makeStore("lm"), NewOwner: d.stack.NewOwner, CloseOwner: d.stack.CloseOwner,
+			Log: d.log.With().Str("component", "lm").Logger(),
+		})
+	}
+}
+
+// makeStore makes the named values of one front end.
+func (d *daemon) makeStore(name string) *blob.Store {
+	s := blob.New(blob.Options{
+		Stack: d.stack, Space: name, LoadTimeout: d.cfg.Prefetch.Deadline,
+		ShelterBytes: int64(shelterShare * float64(d.arena.Stats().CapacityBytes)),
+	})
+	d.fronts.stores = append(d.fronts.stores, s)
+	return s
+}
+
+// serveFronts adds the front ends to what serves until ctx ends.
+func (d *daemon) serveFronts(ctx context.Context, g *errgroup.Group) {
+	f := &d.fronts
+	for _, s := range f.stores {
+		g.Go(func() error { return s.Run(ctx) })
+	}
+	for _, e := range f.respAt {
+		g.Go(func() error { return f.resp.Serve(ctx, e.Listener) })
+		d.log.Info().Str("address", e.String()).Msg("serving Redis clients")
+	}
+	for _, e := range f.lmAt {
+		g.Go(func() error { return f.lm.Serve(ctx, e.Listener) })
+		d.log.Info().Str("address", e.String()).Msg("serving lm:// clients")
+	}
+}
+
+func (d *daemon) closeFronts(fail func(string, error)) {
+	for _, e := range append(d.fronts.respAt, d.fronts.lmAt...) {
+		fail("front end", e.Close())
+		if e.path != "" {
+			fail("front end's socket", server.Unlisten(e.path, e.socket))
+		}
+	}
+}
+
+func (d *daemon) frontStats(out *daemonStats) {
+	if d.fronts.resp != nil {
+		st := d.fronts.resp.Stats()
+		out.RESP = &st
+	}
+	if d.fronts.lm != nil {
+		st := d.fronts.lm.Stats()
+		out.LM = &st
+	}
+}
+
+var (
+	descFrontConnections = desc("front_connections", "Connections of a front end now.", "front")
+	descFrontTotal       = desc("front_connections_total", "Connections a front end has served.", "front")
+	descFrontRefused     = desc("front_connections_refused_total", "Connections a front end had no room for.", "front")
+	descFrontRequests    = desc("front_requests_total", "Commands of a front end's clients.", "front")
+	descFrontErrors      = desc("front_errors_total", "Commands that a front end could not carry out.", "front")
+	descFrontMalformed   = desc("front_malformed_total", "Connections closed because of input that made no sense.", "front")
+	descFrontHits        = desc("front_hits_total", "Values read through a front end.", "front")
+	descFrontMisses      = desc("front_misses_total", "Values asked for and not found.", "front")
+	descFrontStored      = desc("front_stored_total", "Values stored through a front end.", "front")
+	descFrontRead        = desc("front_read_bytes_total", "Bytes read from a front end's clients.", "front")
+	descFrontWritten     = desc("front_written_bytes_total", "Bytes written to a front end's clients.", "front")
+)
+
+func collectFronts(st *daemonStats, gauge gaugeFunc, counter counterFunc) {
+	type row struct {
+		desc  *prometheus.Desc
+		value uint64
+	}
+	collect := func(front string, live int64, rows ...row) {
+		gauge(descFrontConnections, float64(live), front)
+		for _, r := range rows {
+			counter(r.desc, r.value, front)
+		}
+	}
+	if s := st.RESP; s != nil {
+		collect("resp", s.Connections, row{descFrontTotal, s.ConnectionsTotal}, row{descFrontRefused, s.Refused},
+			row{descFrontRequests, s.Commands}, row{descFrontErrors, s.Errors}, row{descFrontMalformed, s.Malformed},
+			row{descFrontHits, s.Hits}, row{descFrontMisses, s.Misses}, row{descFrontStored, s.Stored},
+			row{descFrontRead, s.BytesRead}, row{descFrontWritten, s.BytesWritten})
+	}
+	if s := st.LM; s != nil {
+		collect("lm", s.Connections, row{descFrontTotal, s.ConnectionsTotal}, row{descFrontRefused, s.Refused},
+			row{descFrontRequests, s.Requests}, row{descFrontErrors, s.Dropped}, row{descFrontMalformed, s.Malformed},
+			row{descFrontHits, s.Hits}, row{descFrontMisses, s.Misses}, row{descFrontStored, s.Stored},
+			row{descFrontRead, s.BytesRead}, row{descFrontWritten, s.BytesWritten})
+	}
+}

@@ -1,0 +1,94 @@
+// Package blobtest makes stores of named values for tests.
+package blobtest
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	"github.com/rs/zerolog"
+
+	"github.com/kvstored/kvstored/cpu"
+	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/blob"
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/policy"
+	"github.com/kvstored/kvstored/tier"
+	"github.com/kvstored/kvstored/tier/tiertest"
+)
+
+// Rig is a store over DRAM and a disk in plain memory. When its test ends
+// nothing may be held.
+type Rig struct {
+	*blob.Store
+	Stack *tier.Stack
+
+	t        testing.TB
+	capacity int64
+	arena    *arena.Arena
+	hot      *cpu.Tier
+	disk     *tiertest.Memory
+	stop     func()
+}
+
+// New makes a rig with so many bytes of DRAM; half of them may be leased.
+func New(t testing.TB, capacity int64) *Rig {
+	t.Helper()
+	r := &Rig{t: t, capacity: capacity, disk: tiertest.NewMemory("disk", 256<<20)}
+	r.start()
+	t.Cleanup(func() { r.stop() })
+	return r
+}
+
+func (r *Rig) start() {
+	r.t.Helper()
+	var err error
+	if r.arena, err = arena.New(arena.Options{CapacityBytes: r.capacity}); err != nil {
+		r.t.Fatal(err)
+	}
+	lru, err := policy.New("lru", r.capacity)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	l := ledger.New(ledger.Options{CapacityBytes: r.capacity, Policy: lru, Limits: ledger.Limits{Lease: r.capacity / 2, Unwritten: r.capacity / 4}})
+	r.hot = cpu.New(cpu.Options{Arena: r.arena, Ledger: l, HighWatermark: 0.95, LowWatermark: 0.90})
+	r.Stack = tier.NewStack(tier.Options{Hot: r.hot, Disk: r.disk, Log: zerolog.Nop()})
+	r.Store = blob.New(blob.Options{Stack: r.Stack, Space: "test", ShelterBytes: r.capacity / 10})
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { r.must(r.Stack.Run(ctx)) })
+	running.Go(func() { r.must(r.Store.Run(ctx)) })
+	r.stop = func() {
+		cancel()
+		running.Wait()
+		r.Stack.Wait()
+		st := l.Stats()
+		if st.ProtectedBytes != 0 || st.Filling != 0 || st.LeavingBytes != 0 {
+			r.t.Errorf("something is still held: %+v", st)
+		}
+		r.must(r.hot.Close())
+		r.must(r.arena.Close())
+	}
+}
+
+func (r *Rig) must(err error) {
+	r.t.Helper()
+	if err != nil {
+		r.t.Error(err)
+	}
+}
+
+// Flush writes everything to the disk.
+func (r *Rig) Flush() {
+	r.t.Helper()
+	r.must(r.Stack.Flush(context.Background(), true))
+}
+
+// Restart begins anew with what is on the disk, as a new process would.
+func (r *Rig) Restart() {
+	r.t.Helper()
+	r.Flush()
+	r.stop()
+	r.disk = r.disk.Reopen()
+	r.start()
+}

@@ -1,0 +1,21 @@
+// Package blob keeps values under names of any length over a tier.Stack: what
+// a front end needs whose clients know neither chains nor leases.
+//
+// A name is hashed to a key of the store's own space. Its value is one chunk
+// that stands alone, with a header in front of it that holds the name and the
+// time the value expires. So a value tells its own name, a collision of
+// hashes is a miss and not somebody else's bytes, and all of it survives a
+// restart with the disk tier.
+//
+// # Buffers
+//
+// A Fill is a block that is written by whoever began it, straight from the
+// socket, and becomes visible as a whole with Store or not at all. A Value is
+// a leased block; its bytes are good until Release.
+//
+// # Locks
+//
+// Changes of one name take turns by one of a fixed set of locks, the only ones
+// here that are held over work of the tiers: a deletion below may wait for the
+// disk. Readers take none of them.
+package blob

@@ -1,0 +1,132 @@
+package blob
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier"
+)
+
+// Fill is a value on its way in. It ends with Store or Abort.
+type Fill struct {
+	store *Store
+	name  []byte // in the block
+	ref   tier.Ref
+}
+
+// Begin reserves room for a value of n bytes, charged to o. It does not touch
+// what is stored under the name. Any number of fills of one name may be under
+// way; the last to be stored wins. The error is ErrNoRoom or ErrTooLarge.
+func (s *Store) Begin(ctx context.Context, o ledger.Owner, name []byte, n int) (*Fill, error) {
+	if len(name) > MaxName || n > MaxValue(len(name)) {
+		return nil, fmt.Errorf("%w: a name may have %d bytes and its value %d", ErrTooLarge, MaxName, MaxValue(min(len(name), MaxName)))
+	}
+	var h key.Hash
+	copy(h[:], s.nonce[:])
+	binary.BigEndian.PutUint64(h[8:], s.temps.Add(1))
+	k := key.Key{Space: s.space, Hash: h}
+	size := headerBytes(len(name)) + n
+	ref, err := s.o.Stack.Open(ctx, o, k, size, false)
+	if errors.Is(err, tier.ErrNoSpace) {
+		wait, cancel := context.WithTimeout(ctx, roomWait)
+		defer cancel()
+		ref, err = s.o.Stack.Open(wait, o, k, size, true)
+	}
+	switch {
+	case errors.Is(err, tier.ErrTooLarge):
+		return nil, fmt.Errorf("%w: %w", ErrTooLarge, err)
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", ErrNoRoom, err)
+	}
+	b := ref.Block.Bytes()
+	putHeader(b, name, 0)
+	return &Fill{store: s, name: b[fixedHeader : fixedHeader+len(name)], ref: ref}, nil
+}
+
+// Value is where the value goes: all of it must have been written before Store.
+func (f *Fill) Value() []byte { return f.ref.Block.Bytes()[headerBytes(len(f.name)):] }
+
+// When says which names a value is stored under.
+type When uint8
+
+// The conditions.
+const (
+	Always  When = iota
+	Absent       // only a name that has no value yet
+	Present      // only one that has
+)
+
+// Store makes the value visible in place of what the name had, unless `when`
+// forbids it: then stored is false, and nothing has changed. It expires then;
+// the zero time is never. The fill has ended also after an error.
+func (f *Fill) Store(ctx context.Context, when When, expires time.Time) (stored bool, err error) {
+	if !expires.IsZero() {
+		setExpiry(f.ref.Block.Bytes(), expires.UnixMilli())
+	}
+	f.ref.Block.Seal()
+	h := hashOf(f.name)
+	defer f.store.lock(h)()
+	if when != Always && f.store.has(ctx, f.name, false) != (when == Present) {
+		f.Abort()
+		return false, nil
+	}
+	return true, f.store.replace(ctx, h, f.ref)
+}
+
+// Abort gives up what has arrived.
+func (f *Fill) Abort() { f.store.o.Stack.Abort([]tier.Ref{f.ref}) }
+
+func (s *Store) replace(ctx context.Context, h key.Hash, ref tier.Ref) error {
+	var p place
+	if err := s.o.Stack.Replace(ctx, p.at(s.space, h), ref); err != nil {
+		return fmt.Errorf("store: %w", err)
+	}
+	return nil
+}
+
+// Expire sets when a value expires; the zero time is never. It writes the
+// value anew, because stored bytes never change. The error is ErrNotFound, or
+// that of Begin.
+func (s *Store) Expire(ctx context.Context, o ledger.Owner, name []byte, at time.Time) error {
+	for {
+		done, err := s.tryExpire(ctx, o, name, at)
+		if done || err != nil {
+			return err
+		}
+	}
+}
+
+// tryExpire is not done if the value was replaced meanwhile.
+func (s *Store) tryExpire(ctx context.Context, o ledger.Owner, name []byte, at time.Time) (done bool, err error) {
+	v, err := s.Get(ctx, o, name)
+	if err != nil {
+		return false, err
+	}
+	defer v.Release()
+	f, err := s.Begin(ctx, o, name, len(v.Bytes()))
+	if err != nil {
+		return false, err
+	}
+	copy(f.Value(), v.Bytes())
+	if !at.IsZero() {
+		setExpiry(f.ref.Block.Bytes(), at.UnixMilli())
+	}
+	f.ref.Block.Seal()
+	var p place
+	var refs [1]tier.Ref
+	c := p.at(s.space, hashOf(name))
+	defer s.lock(c.Hashes[0])()
+	n, _ := s.o.Stack.Hold(ledger.Daemon, ledger.IO, c, 0, 1, refs[:])
+	same := n == 1 && refs[0].ID == v.ref.ID
+	s.o.Stack.Release(ledger.Daemon, ledger.IO, refs[:n])
+	if !same {
+		f.Abort()
+		return false, nil
+	}
+	return true, s.replace(ctx, c.Hashes[0], f.ref)
+}

@@ -1,0 +1,155 @@
+package blob
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier"
+)
+
+const (
+	shelterFor = 2 * time.Second // from being asked for to being read
+	maxWanted  = 4096            // values that wait to be brought up
+	promoters  = 4               // that do so at a time
+)
+
+// shelter keeps what Has found for a moment, first in, first out.
+type shelter struct {
+	wanted chan key.Hash
+	mu     struct {
+		sync.Mutex
+		queue  []sheltered // oldest first
+		within map[ledger.ID]struct{}
+		bytes  int64
+		timer  *time.Timer
+		closed bool
+	}
+}
+
+type sheltered struct {
+	ref   tier.Ref
+	bytes int64
+	until time.Time
+}
+
+// Run brings up what Has was asked for and lay below, until ctx ends.
+func (s *Store) Run(ctx context.Context) error {
+	var workers sync.WaitGroup
+	for range promoters {
+		workers.Go(func() {
+			for {
+				select {
+				case h := <-s.shelter.wanted:
+					s.promote(ctx, h)
+				case <-ctx.Done():
+					return
+				}
+			}
+		})
+	}
+	workers.Wait()
+	s.closeShelter()
+	return nil
+}
+
+// want asks the promoters for a value; a full queue costs speed and no more.
+func (s *Store) want(h key.Hash) {
+	select {
+	case s.shelter.wanted <- h:
+	default:
+	}
+}
+
+func (s *Store) promote(ctx context.Context, h key.Hash) {
+	var p place
+	p.at(s.space, h)
+	if ref, err := s.load(ctx, ledger.Daemon, &p); err == nil {
+		s.take(ref)
+	}
+}
+
+// keep shelters a value that is in DRAM, if the budget of leases has room.
+func (s *Store) keep(c *key.Chain) {
+	var refs [1]tier.Ref
+	if n, _ := s.o.Stack.Hold(ledger.Daemon, ledger.Lease, c, 0, 1, refs[:]); n == 1 {
+		s.take(refs[0])
+	}
+}
+
+// take owns a lease of the daemon's from now on.
+func (s *Store) take(ref tier.Ref) {
+	sh, n := &s.shelter, int64(len(ref.Block.Padded()))
+	var out []tier.Ref
+	sh.mu.Lock()
+	if _, twice := sh.mu.within[ref.ID]; twice || sh.mu.closed || n > s.o.ShelterBytes {
+		out = append(out, ref)
+	} else {
+		for len(sh.mu.queue) > 0 && sh.mu.bytes+n > s.o.ShelterBytes {
+			out = append(out, sh.pop())
+		}
+		s.push(sheltered{ref: ref, bytes: n, until: time.Now().Add(shelterFor)})
+	}
+	sh.mu.Unlock()
+	s.o.Stack.Release(ledger.Daemon, ledger.Lease, out)
+}
+
+// push and pop are called with the mutex held.
+func (s *Store) push(v sheltered) {
+	sh := &s.shelter
+	if sh.mu.within == nil {
+		sh.mu.within = make(map[ledger.ID]struct{})
+	}
+	sh.mu.within[v.ref.ID] = struct{}{}
+	sh.mu.queue = append(sh.mu.queue, v)
+	sh.mu.bytes += v.bytes
+	if len(sh.mu.queue) > 1 {
+		return // the timer runs
+	}
+	if sh.mu.timer == nil {
+		sh.mu.timer = time.AfterFunc(shelterFor, s.expireShelter)
+		return
+	}
+	sh.mu.timer.Reset(shelterFor)
+}
+
+func (sh *shelter) pop() tier.Ref {
+	v := sh.mu.queue[0]
+	sh.mu.queue = sh.mu.queue[1:]
+	sh.mu.bytes -= v.bytes
+	delete(sh.mu.within, v.ref.ID)
+	return v.ref
+}
+
+// expireShelter lets go of what is old enough.
+func (s *Store) expireShelter() {
+	sh := &s.shelter
+	var out []tier.Ref
+	sh.mu.Lock()
+	for now := time.Now(); len(sh.mu.queue) > 0; {
+		if wait := sh.mu.queue[0].until.Sub(now); wait > 0 {
+			sh.mu.timer.Reset(wait)
+			break
+		}
+		out = append(out, sh.pop())
+	}
+	sh.mu.Unlock()
+	s.o.Stack.Release(ledger.Daemon, ledger.Lease, out)
+}
+
+func (s *Store) closeShelter() {
+	sh := &s.shelter
+	var out []tier.Ref
+	sh.mu.Lock()
+	sh.mu.closed = true
+	for len(sh.mu.queue) > 0 {
+		out = append(out, sh.pop())
+	}
+	if sh.mu.timer != nil {
+		sh.mu.timer.Stop()
+	}
+	sh.mu.Unlock()
+	s.o.Stack.Release(ledger.Daemon, ledger.Lease, out)
+}

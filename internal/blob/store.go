@@ -1,0 +1,144 @@
+package blob
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier"
+)
+
+// MaxName is the longest name in bytes.
+const MaxName = 16 << 10
+
+// MaxValue is the longest value with a name of so many bytes: name and value
+// share the largest payload there may be.
+func MaxValue(name int) int { return arena.MaxPayload - headerBytes(name) }
+
+// The errors of this package arrive wrapped with what failed.
+var (
+	ErrNotFound = errors.New("not found")
+	ErrNoRoom   = errors.New("no room") // for now, or within the client's share
+	ErrTooLarge = errors.New("too large")
+	ErrNotReady = errors.New("the disk tier is still being scanned")
+)
+
+// Stack is the part of tier.Stack that a store needs.
+type Stack interface {
+	Open(ctx context.Context, o ledger.Owner, k key.Key, n int, wait bool) (tier.Ref, error)
+	Replace(ctx context.Context, c *key.Chain, ref tier.Ref) error
+	Abort(refs []tier.Ref)
+	Match(ctx context.Context, c *key.Chain, search tier.Set) (tier.Match, error)
+	Hold(o ledger.Owner, cl ledger.Class, c *key.Chain, from, to int, refs []tier.Ref) (int, error)
+	Load(ctx context.Context, o ledger.Owner, c *key.Chain, i int, search tier.Set) (tier.Ref, tier.Place, error)
+	Touch(c *key.Chain, from, to int)
+	Release(o ledger.Owner, cl ledger.Class, refs []tier.Ref)
+	Erase(ctx context.Context, ks []key.Key) (int, error)
+	Known(id key.SpaceID) []key.Key
+	Ready() bool
+}
+
+var _ Stack = (*tier.Stack)(nil)
+
+// Options of a Store.
+type Options struct {
+	Stack Stack
+	Space string // the store's name: stores with different names share nothing
+	// LoadTimeout is how long a read waits for a value to come up; then it is
+	// a miss. 0 = 2 s.
+	LoadTimeout time.Duration
+	// ShelterBytes is how much Has may protect at a time; 0 = nothing.
+	ShelterBytes int64
+}
+
+// Store is named values. It is safe for concurrent use.
+type Store struct {
+	o       Options
+	space   key.SpaceID
+	nonce   [8]byte       // with temps, the key of a value that is on its way in
+	temps   atomic.Uint64 //
+	seed    maphash.Seed
+	names   [256]sync.Mutex // changes of one name take turns
+	shelter shelter
+	known   snapshot
+}
+
+// roomWait is how long a value that is on its way in waits for memory that
+// others hold.
+const roomWait = time.Second
+
+// New makes a store; Run protects and brings up what Has is asked for.
+func New(o Options) *Store {
+	if o.LoadTimeout == 0 {
+		o.LoadTimeout = 2 * time.Second
+	}
+	s := &Store{o: o, seed: maphash.MakeSeed()}
+	sum := sha256.Sum256([]byte("kvstored named values\x00" + o.Space))
+	s.space = key.SpaceID(sum[:16])
+	binary.LittleEndian.PutUint64(s.nonce[:], maphash.String(s.seed, o.Space))
+	s.shelter.wanted = make(chan key.Hash, maxWanted)
+	return s
+}
+
+// place is a name as the tiers know it: a chain of one chunk.
+type place struct {
+	chain  key.Chain
+	hashes [1]key.Hash
+	tokens [1]uint32
+}
+
+func (p *place) at(space key.SpaceID, h key.Hash) *key.Chain {
+	p.hashes[0], p.tokens[0] = h, 1
+	p.chain = key.Chain{Space: space, Hashes: p.hashes[:], Tokens: p.tokens[:]}
+	return &p.chain
+}
+
+// hashOf is SHA-256 truncated to a key's 128 bits.
+func hashOf(name []byte) key.Hash {
+	sum := sha256.Sum256(name)
+	return key.Hash(sum[:16])
+}
+
+// lock makes changes of the name with that hash take turns.
+func (s *Store) lock(h key.Hash) (unlock func()) {
+	mu := &s.names[maphash.Bytes(s.seed, h[:])%uint64(len(s.names))]
+	mu.Lock()
+	return mu.Unlock
+}
+
+// Delete forgets a name and reports whether it had a value.
+func (s *Store) Delete(ctx context.Context, name []byte) (bool, error) {
+	h := hashOf(name)
+	defer s.lock(h)()
+	had := s.has(ctx, name, false)
+	if _, err := s.o.Stack.Erase(ctx, []key.Key{{Space: s.space, Hash: h}}); err != nil {
+		return false, fmt.Errorf("delete: %w", err)
+	}
+	return had, nil
+}
+
+// Clear forgets every value and returns how many there were. While what an
+// earlier process left is not all known it is ErrNotReady.
+func (s *Store) Clear(ctx context.Context) (int, error) {
+	if !s.o.Stack.Ready() {
+		return 0, fmt.Errorf("clear: %w", ErrNotReady)
+	}
+	for i := range s.names {
+		s.names[i].Lock()
+		defer s.names[i].Unlock()
+	}
+	n, err := s.o.Stack.Erase(ctx, s.o.Stack.Known(s.space))
+	if err != nil {
+		return n, fmt.Errorf("clear: %w", err)
+	}
+	return n, nil
+}

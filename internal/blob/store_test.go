@@ -1,0 +1,233 @@
+package blob_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/kvstored/kvstored/internal/blob"
+	"github.com/kvstored/kvstored/internal/blob/blobtest"
+	"github.com/kvstored/kvstored/internal/ledger"
+)
+
+type rig struct {
+	*blobtest.Rig
+	t *testing.T
+	o ledger.Owner
+}
+
+func newRig(t *testing.T, capacity int64) *rig {
+	return &rig{Rig: blobtest.New(t, capacity), t: t}
+}
+
+func (r *rig) set(name string, value []byte, when blob.When, expires time.Time) bool {
+	r.t.Helper()
+	f, err := r.Begin(r.t.Context(), r.o, []byte(name), len(value))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	copy(f.Value(), value)
+	stored, err := f.Store(r.t.Context(), when, expires)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return stored
+}
+
+func (r *rig) want(name string, value []byte) {
+	r.t.Helper()
+	v, err := r.Get(r.t.Context(), r.o, []byte(name))
+	if value == nil {
+		if !errors.Is(err, blob.ErrNotFound) {
+			r.t.Errorf("get %q: %v; want a miss", name, err)
+		}
+		return
+	}
+	if err != nil {
+		r.t.Errorf("get %q: %v", name, err)
+		return
+	}
+	if !bytes.Equal(v.Bytes(), value) {
+		r.t.Errorf("get %q: %d bytes, and not those that were stored", name, len(v.Bytes()))
+	}
+	v.Release()
+}
+
+func TestStoreGetDelete(t *testing.T) {
+	r := newRig(t, 32<<20)
+	big := bytes.Repeat([]byte("0123456789abcde"), 100_000)
+	names := []string{"", "a", "12345678", string(make([]byte, blob.MaxName))}
+	for _, name := range names {
+		for _, value := range [][]byte{big, {}, []byte("x")} {
+			r.set(name, value, blob.Always, time.Time{})
+			r.want(name, value)
+		}
+	}
+	r.set("a", big, blob.Always, time.Time{})
+	r.Restart()
+	r.want("a", big)
+	r.want("12345678", []byte("x"))
+	if had, err := r.Delete(t.Context(), []byte("a")); !had || err != nil {
+		t.Errorf("delete: %v, %v", had, err)
+	}
+	if had, err := r.Delete(t.Context(), []byte("a")); had || err != nil {
+		t.Errorf("second delete: %v, %v", had, err)
+	}
+	r.want("a", nil)
+	r.Restart()
+	r.want("a", nil)
+	for !r.Stack.Ready() {
+		time.Sleep(time.Millisecond)
+	}
+	if n, err := r.Clear(t.Context()); n != len(names)-1 || err != nil {
+		t.Errorf("cleared %d, %v; want %d", n, err, len(names)-1)
+	}
+}
+
+func TestWhen(t *testing.T) {
+	r := newRig(t, 16<<20)
+	if r.set("a", []byte("1"), blob.Present, time.Time{}) {
+		t.Error("stored over nothing")
+	}
+	if !r.set("a", []byte("2"), blob.Absent, time.Time{}) || r.set("a", []byte("3"), blob.Absent, time.Time{}) {
+		t.Error("Absent is not what it says")
+	}
+	r.want("a", []byte("2"))
+	if !r.set("a", []byte("4"), blob.Present, time.Time{}) {
+		t.Error("not stored over a value")
+	}
+	r.want("a", []byte("4"))
+}
+
+func TestExpiry(t *testing.T) {
+	r := newRig(t, 16<<20)
+	r.set("old", []byte("1"), blob.Always, time.Now().Add(-time.Second))
+	r.want("old", nil)
+	if r.Has(t.Context(), []byte("old")) {
+		t.Error("an expired value is there")
+	}
+	r.set("a", []byte("1"), blob.Always, time.Time{})
+	at := time.Now().Add(time.Hour).Truncate(time.Millisecond)
+	if err := r.Expire(t.Context(), r.o, []byte("a"), at); err != nil {
+		t.Fatal(err)
+	}
+	r.Restart() // the time is stored with the value
+	v, err := r.Get(t.Context(), r.o, []byte("a"))
+	if err != nil || !v.Expires().Equal(at) || string(v.Bytes()) != "1" {
+		t.Fatalf("%v; expires %v, want %v", err, v.Expires(), at)
+	}
+	v.Release()
+	if err := r.Expire(t.Context(), r.o, []byte("none"), at); !errors.Is(err, blob.ErrNotFound) {
+		t.Errorf("expire of nothing: %v", err)
+	}
+}
+
+// A value that is given up, or did not get its room, leaves the old one alone.
+func TestOldValueStays(t *testing.T) {
+	r := newRig(t, 16<<20)
+	r.set("a", []byte("old"), blob.Always, time.Time{})
+	f, err := r.Begin(t.Context(), r.o, []byte("a"), 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.want("a", []byte("old"))
+	f.Abort()
+	r.want("a", []byte("old"))
+	if _, err := r.Begin(t.Context(), r.o, []byte("a"), blob.MaxValue(1)+1); !errors.Is(err, blob.ErrTooLarge) {
+		t.Errorf("begin: %v", err)
+	}
+	if _, err := r.Begin(t.Context(), r.o, []byte("a"), 60<<20); !errors.Is(err, blob.ErrNoRoom) && !errors.Is(err, blob.ErrTooLarge) {
+		t.Errorf("begin: %v", err)
+	}
+	r.want("a", []byte("old"))
+}
+
+// Whoever reads while others overwrite sees one value or another, whole.
+func TestNeverTorn(t *testing.T) {
+	r := newRig(t, 32<<20)
+	const size = 100_000
+	value := func(i int) []byte { return bytes.Repeat([]byte{byte(i)}, size) }
+	r.set("a", value(0), blob.Always, time.Time{})
+	var writers, readers sync.WaitGroup
+	done := make(chan struct{})
+	for w := range 3 {
+		writers.Go(func() {
+			for i := range 60 {
+				r.set("a", value(3*i+w), blob.Always, time.Time{})
+			}
+		})
+	}
+	for range 2 {
+		readers.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				v, err := r.Get(t.Context(), r.o, []byte("a"))
+				if err != nil {
+					continue // between the old one and the new one
+				}
+				if b := v.Bytes(); len(b) != size || bytes.Count(b, b[:1]) != size {
+					t.Error("a torn value")
+				}
+				v.Release()
+			}
+		})
+	}
+	writers.Wait()
+	close(done)
+	readers.Wait()
+	r.set("a", value(7), blob.Always, time.Time{})
+	r.Restart()
+	r.want("a", value(7))
+}
+
+func TestScan(t *testing.T) {
+	r := newRig(t, 16<<20)
+	var want []string
+	for i := range 500 {
+		want = append(want, fmt.Sprint("key", i))
+		r.set(want[i], []byte("x"), blob.Always, time.Time{})
+	}
+	var got []string
+	rounds := 0
+	for cursor := uint64(0); cursor != 0 || rounds == 0; rounds++ {
+		cursor = r.Scan(cursor, 10, func(name []byte) { got = append(got, string(name)) })
+		r.set(fmt.Sprint("new", rounds), []byte("x"), blob.Always, time.Time{}) // must not confuse it
+	}
+	if rounds < 50 {
+		t.Errorf("%d rounds of 10 for 500 names", rounds)
+	}
+	met := map[string]int{}
+	for _, name := range got {
+		met[name]++
+	}
+	if i := slices.IndexFunc(want, func(name string) bool { return met[name] != 1 }); i >= 0 {
+		t.Errorf("met %s %d times", want[i], met[want[i]])
+	}
+	if n := r.Count(); n != 500+rounds {
+		t.Errorf("%d names, want %d", n, 500+rounds)
+	}
+}
+
+// What Has finds below is brought up for the read that will follow.
+func TestHasPromotes(t *testing.T) {
+	r := newRig(t, 16<<20)
+	r.set("a", []byte("x"), blob.Always, time.Time{})
+	r.Restart()
+	for !r.Has(t.Context(), []byte("a")) { // the disk is being scanned
+		time.Sleep(time.Millisecond)
+	}
+	for deadline := time.Now().Add(20 * time.Second); r.Stack.Stats().Ledger.Entries == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it does not come up")
+		}
+	}
+	r.want("a", []byte("x"))
+}

@@ -1,0 +1,138 @@
+package blob
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier"
+)
+
+// Value is a stored value, leased until Release.
+type Value struct {
+	store *Store
+	owner ledger.Owner
+	class ledger.Class
+	ref   tier.Ref
+	header
+}
+
+// Bytes is the value where it lies; it is read only.
+func (v *Value) Bytes() []byte { return v.value }
+
+// Expires is when the value expires; the zero time is never.
+func (v *Value) Expires() time.Time {
+	if v.expires == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(v.expires)
+}
+
+// Release ends the lease.
+func (v *Value) Release() {
+	v.store.o.Stack.Release(v.owner, v.class, []tier.Ref{v.ref})
+	*v = Value{}
+}
+
+// Get leases the value of name to o. If it must come up first, that may take
+// the store's LoadTimeout. The error is ErrNotFound for everything that makes
+// it a miss, ErrNoRoom among it if that is why.
+func (s *Store) Get(ctx context.Context, o ledger.Owner, name []byte) (Value, error) {
+	var p place
+	c := p.at(s.space, hashOf(name))
+	v := Value{store: s, owner: o, class: ledger.Lease}
+	var refs [1]tier.Ref
+	n, err := s.o.Stack.Hold(o, ledger.Lease, c, 0, 1, refs[:])
+	switch {
+	case err != nil:
+		return Value{}, fmt.Errorf("%w: %w: %w", ErrNotFound, ErrNoRoom, err)
+	case n == 1:
+		v.ref = refs[0]
+	default:
+		if v.ref, err = s.load(ctx, o, &p); err != nil {
+			return Value{}, err
+		}
+	}
+	h, ok := parseHeader(v.ref.Block.Bytes())
+	if v.header = h; !ok || !h.of(name, time.Now()) {
+		v.Release()
+		if ok && h.expired(time.Now()) {
+			s.forgetExpired(ctx, hashOf(name))
+		}
+		return Value{}, ErrNotFound
+	}
+	s.o.Stack.Touch(c, 0, 1)
+	return v, nil
+}
+
+// load brings a value up. What is replaced on its way fails to come up and is
+// looked for once more.
+func (s *Store) load(ctx context.Context, o ledger.Owner, p *place) (tier.Ref, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.o.LoadTimeout)
+	defer cancel()
+	var err error
+	for range 2 {
+		m, merr := s.o.Stack.Match(ctx, &p.chain, tier.All)
+		if merr != nil || m.Chunks == 0 {
+			return tier.Ref{}, ErrNotFound
+		}
+		var ref tier.Ref
+		if ref, _, err = s.o.Stack.Load(ctx, o, &p.chain, 0, tier.All); err == nil {
+			return ref, nil
+		}
+	}
+	if errors.Is(err, tier.ErrNoSpace) || errors.Is(err, tier.ErrOverBudget) {
+		return tier.Ref{}, fmt.Errorf("%w: %w: %w", ErrNotFound, ErrNoRoom, err)
+	}
+	return tier.Ref{}, fmt.Errorf("%w: %w", ErrNotFound, err)
+}
+
+// Has reports whether name has a value, without waiting for one to come up.
+// What is there is kept, or brought up and kept, for a moment: who asks will
+// want it next. A value that has expired counts until it has come up.
+func (s *Store) Has(ctx context.Context, name []byte) bool { return s.has(ctx, name, true) }
+
+func (s *Store) has(ctx context.Context, name []byte, keep bool) bool {
+	var p place
+	c := p.at(s.space, hashOf(name))
+	var refs [1]tier.Ref
+	if n, _ := s.o.Stack.Hold(ledger.Daemon, ledger.IO, c, 0, 1, refs[:]); n == 1 {
+		h, ok := parseHeader(refs[0].Block.Bytes())
+		ok = ok && h.of(name, time.Now())
+		s.o.Stack.Release(ledger.Daemon, ledger.IO, refs[:])
+		switch {
+		case ok && keep:
+			s.keep(c)
+		case keep && h.expired(time.Now()):
+			s.forgetExpired(ctx, c.Hashes[0])
+		}
+		return ok
+	}
+	m, err := s.o.Stack.Match(ctx, c, tier.All)
+	if err != nil || m.Chunks == 0 {
+		return false
+	}
+	if keep {
+		s.want(c.Hashes[0])
+	}
+	return true
+}
+
+// forgetExpired deletes a value if it has expired; it may be another by now.
+func (s *Store) forgetExpired(ctx context.Context, h key.Hash) {
+	defer s.lock(h)()
+	var p place
+	var refs [1]tier.Ref
+	if n, _ := s.o.Stack.Hold(ledger.Daemon, ledger.IO, p.at(s.space, h), 0, 1, refs[:]); n == 0 {
+		return
+	}
+	hd, ok := parseHeader(refs[0].Block.Bytes())
+	old := ok && hd.expired(time.Now())
+	s.o.Stack.Release(ledger.Daemon, ledger.IO, refs[:])
+	if old { // if it stays, it stays expired
+		_, _ = s.o.Stack.Erase(ctx, []key.Key{{Space: s.space, Hash: h}})
+	}
+}

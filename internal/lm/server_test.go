@@ -1,0 +1,167 @@
+package lm_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"io"
+	"net"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/kvstored/kvstored/internal/blob/blobtest"
+	"github.com/kvstored/kvstored/internal/lm"
+)
+
+const patience = 20 * time.Second // bounds what should take no time at all
+
+const (
+	put = iota + 1
+	get
+	exist
+	list
+	health
+)
+
+// request is written from the table of the protocol, not from the code.
+func request(command, length int32, key string, meta ...int32) []byte {
+	var b []byte
+	for _, n := range append([]int32{command, length}, meta...) {
+		b = binary.LittleEndian.AppendUint32(b, uint32(n))
+	}
+	b = append(b, make([]byte, 36-len(b))...)
+	b = append(b, key...)
+	return append(b, bytes.Repeat([]byte{' '}, 186-len(b))...)
+}
+
+// client is one connection. If slow it writes byte by byte.
+type client struct {
+	net.Conn
+	t    *testing.T
+	slow bool
+}
+
+func newRig(t *testing.T) (r *blobtest.Rig, dial func(slow bool) *client) {
+	r = blobtest.New(t, 64<<20)
+	s := lm.New(lm.Options{Store: r.Store, NewOwner: r.Stack.NewOwner, CloseOwner: r.Stack.CloseOwner, Log: zerolog.Nop()})
+	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		if err := s.Serve(ctx, l); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() { cancel(); serving.Wait() })
+	return r, func(slow bool) *client {
+		c, err := net.Dial("unix", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		_ = c.SetDeadline(time.Now().Add(patience))
+		return &client{c, t, slow}
+	}
+}
+
+func (c *client) send(b []byte) {
+	c.t.Helper()
+	pieces := [][]byte{b}
+	if c.slow {
+		pieces = slices.Collect(slices.Chunk(b, 1))
+	}
+	for _, p := range pieces {
+		if _, err := c.Write(p); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+}
+
+// reply reads code, length, fmt, dtype, shape, location, and so many bytes.
+func (c *client) reply(payload string, want ...int32) {
+	c.t.Helper()
+	b := make([]byte, 36+len(payload))
+	if _, err := io.ReadFull(c, b); err != nil {
+		c.t.Fatal(err)
+	}
+	var got []int32
+	for i := range 9 {
+		got = append(got, int32(binary.LittleEndian.Uint32(b[4*i:])))
+	}
+	if !slices.Equal(got, want) {
+		c.t.Errorf("reply %d, want %d", got, want)
+	}
+	if string(b[36:]) != payload {
+		c.t.Error("the payload is not what was stored")
+	}
+}
+
+func TestProtocol(t *testing.T) {
+	_, dial := newRig(t)
+	for _, slow := range []bool{false, true} {
+		c := dial(slow)
+		key := "vllm@model@1@0@abc"
+		if slow {
+			key += "slow"
+		}
+		miss := []int32{400, 0, 1, 2, 0, 0, 0, 0, 0}
+		c.send(request(health, 0, ""))
+		c.reply("", 200, 0, 1, 2, 0, 0, 0, 0, 0)
+		c.send(request(get, 0, key))
+		c.reply("", miss...)
+		c.send(request(exist, 0, key))
+		c.reply("", miss...)
+		payload := string(bytes.Repeat([]byte("01234567"), 1000))
+		for _, p := range []string{payload, "", payload[:5]} {
+			c.send(append(request(put, int32(len(p)), key, 3, 5, 1, 2, 32, 256, 1024), p...))
+			c.send(request(exist, 0, key))
+			c.reply("", 200, 0, 1, 2, 0, 0, 0, 0, 0)
+			c.send(request(get, 0, key))
+			c.reply(p, 200, int32(len(p)), 3, 5, 2, 32, 256, 1024, 1)
+		}
+		c.send(request(list, 0, ""))
+		c.reply("", miss...)
+	}
+}
+
+func TestLargeAndRestart(t *testing.T) {
+	r, dial := newRig(t)
+	c := dial(false)
+	payload := string(bytes.Repeat([]byte("0123456789abcdef"), 1<<19)) // 8 MiB
+	long := string(bytes.Repeat([]byte("k"), 150))
+	c.send(append(request(put, int32(len(payload)), long, 1, 2), payload...))
+	c.send(request(get, 0, long))
+	c.reply(payload, 200, int32(len(payload)), 1, 2, 0, 0, 0, 0, 0)
+	// What there is no room for is passed over; it will be missed.
+	huge := make([]byte, 40<<20)
+	c.send(append(request(put, int32(len(huge)), "huge"), huge...))
+	c.send(request(get, 0, "huge"))
+	c.reply("", 400, 0, 1, 2, 0, 0, 0, 0, 0)
+	r.Flush()
+}
+
+func TestGarbage(t *testing.T) {
+	r, dial := newRig(t)
+	for _, b := range [][]byte{
+		request(0, 0, "a"), request(6, 0, "a"), request(-1, -1, "a"), request(put, -1, "a"),
+		bytes.Repeat([]byte{0xff}, 186), []byte("GET / HTTP/1.1\r\n\r\n"), append(request(put, 1000, "a"), "short"...),
+	} {
+		c := dial(false)
+		c.send(b)
+		_ = c.Conn.(*net.UnixConn).CloseWrite()
+		if got, _ := io.ReadAll(c); len(got) != 0 {
+			t.Errorf("%q was answered with %q", b[:8], got)
+		}
+	}
+	if n := r.Count(); n != 0 {
+		t.Errorf("garbage was stored: %d values", n)
+	}
+}

@@ -1,0 +1,171 @@
+package lm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"github.com/kvstored/kvstored/internal/blob"
+	"github.com/kvstored/kvstored/internal/ledger"
+)
+
+// requestTimeout bounds the work of one request below, whatever a device does.
+const requestTimeout = 10 * time.Second
+
+var errMalformed = errors.New("malformed request")
+
+// session is one connection.
+type session struct {
+	server  *Server
+	conn    net.Conn
+	ctx     context.Context
+	owner   ledger.Owner
+	inside  bool // in the middle of a request
+	closing atomic.Bool
+}
+
+// Read reads from the client. In the middle of a request it must not take for
+// ever.
+func (c *session) Read(p []byte) (int, error) {
+	if c.inside {
+		if err := c.conn.SetReadDeadline(time.Now().Add(c.server.o.StallTimeout)); err != nil {
+			return 0, err
+		}
+	}
+	if c.closing.Load() {
+		return 0, net.ErrClosed
+	}
+	n, err := c.conn.Read(p)
+	c.server.count.read.Add(uint64(n))
+	return n, err
+}
+
+// serve answers requests until the client goes, or the server stops.
+func (c *session) serve() {
+	defer context.AfterFunc(c.ctx, func() {
+		c.closing.Store(true)
+		_ = c.conn.SetReadDeadline(time.Now())
+		_ = time.AfterFunc(closeAfter, func() { _ = c.conn.Close() })
+	})()
+	for !c.closing.Load() {
+		if err := c.next(); err != nil {
+			if errors.Is(err, errMalformed) {
+				c.server.count.malformed.Add(1)
+				c.server.o.Log.Debug().Err(err).Msg("lm connection closed")
+			}
+			return
+		}
+	}
+}
+
+// next reads and answers one request. An error ends the connection.
+func (c *session) next() error {
+	var b [requestBytes]byte
+	c.inside = false
+	if err := c.conn.SetReadDeadline(time.Time{}); err != nil {
+		return err
+	}
+	n, err := c.Read(b[:])
+	if err != nil {
+		return err
+	}
+	c.inside = true
+	if _, err := io.ReadFull(c, b[n:]); err != nil {
+		return err
+	}
+	c.server.count.requests.Add(1)
+	req := parseRequest(&b)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), requestTimeout)
+	defer cancel()
+	switch req.command {
+	case cmdPut:
+		return c.put(ctx, &req)
+	case cmdGet:
+		return c.get(ctx, &req)
+	case cmdExist:
+		return c.code(c.server.o.Store.Has(ctx, req.key))
+	case cmdHealth:
+		return c.code(true)
+	case cmdList:
+		return c.code(false)
+	}
+	return fmt.Errorf("%w: command %d", errMalformed, req.command)
+}
+
+// put stores a payload. It is not answered: one there is no room for will be
+// missed.
+func (c *session) put(ctx context.Context, req *request) error {
+	if req.length < 0 {
+		return fmt.Errorf("%w: a payload of %d bytes", errMalformed, req.length)
+	}
+	f, err := c.server.o.Store.Begin(ctx, c.owner, req.key, metaBytes+int(req.length))
+	if err != nil {
+		c.server.count.dropped.Add(1)
+		_, err = io.CopyN(io.Discard, c, int64(req.length))
+		return err
+	}
+	copy(f.Value(), req.meta)
+	if _, err := io.ReadFull(c, f.Value()[metaBytes:]); err != nil {
+		f.Abort()
+		return err
+	}
+	if _, err := f.Store(ctx, blob.Always, time.Time{}); err != nil {
+		c.server.count.dropped.Add(1)
+		c.server.o.Log.Warn().Err(err).Msg("a payload of an lm:// client was not stored")
+		return nil
+	}
+	c.server.count.stored.Add(1)
+	return nil
+}
+
+func (c *session) get(ctx context.Context, req *request) error {
+	v, err := c.server.o.Store.Get(ctx, c.owner, req.key)
+	if err != nil || len(v.Bytes()) < metaBytes {
+		if err == nil {
+			v.Release()
+		}
+		c.server.count.misses.Add(1)
+		return c.code(false)
+	}
+	defer v.Release()
+	c.server.count.hits.Add(1)
+	var reply [replyBytes]byte
+	payload := v.Bytes()[metaBytes:]
+	putReply(&reply, codeOK, int32(len(payload)), v.Bytes()[:metaBytes])
+	return c.write(net.Buffers{reply[:], payload})
+}
+
+// code answers without a payload.
+func (c *session) code(ok bool) error {
+	var reply [replyBytes]byte
+	code := int32(codeFail)
+	if ok {
+		code = codeOK
+	}
+	putReply(&reply, code, 0, noMeta[:])
+	return c.write(net.Buffers{reply[:]})
+}
+
+// write sends a reply, in one piece as far as the socket takes it, to a client
+// that goes on reading.
+func (c *session) write(b net.Buffers) error {
+	for {
+		err := c.conn.SetWriteDeadline(time.Now().Add(c.server.o.StallTimeout))
+		if err != nil {
+			return err
+		}
+		n, err := b.WriteTo(c.conn)
+		c.server.count.written.Add(uint64(n))
+		if err == nil || n == 0 {
+			return err
+		}
+		var late net.Error
+		if !errors.As(err, &late) || !late.Timeout() {
+			return err
+		}
+	}
+}

@@ -1,0 +1,166 @@
+package resp
+
+import (
+	"context"
+	"crypto/subtle"
+	"fmt"
+	"strings"
+)
+
+func (c *session) ping(context.Context) {
+	if len(c.args) == 1 {
+		c.out.bulk(c.args[0])
+		return
+	}
+	c.out.simple("PONG")
+}
+
+func (c *session) echo(context.Context) { c.out.bulk(c.args[0]) }
+
+func (c *session) doQuit(context.Context) {
+	c.quit = true
+	c.out.simple("OK")
+}
+
+func (c *session) doReset(context.Context) {
+	c.name = ""
+	c.out.simple("RESET")
+}
+
+// auth answers AUTH [user] password.
+func (c *session) auth(context.Context) {
+	user := "default"
+	if len(c.args) == 2 {
+		user = string(c.args[0])
+	}
+	if c.login(user, c.args[len(c.args)-1]) {
+		c.out.simple("OK")
+	}
+}
+
+// login answers only if it fails.
+func (c *session) login(user string, password []byte) bool {
+	want := c.server.o.Password
+	switch {
+	case want == "":
+		c.fail("ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?")
+		return false
+	case user != "default" || subtle.ConstantTimeCompare([]byte(want), password) != 1:
+		c.fail("WRONGPASS invalid username-password pair or user is disabled.")
+		return false
+	}
+	c.known = true
+	return true
+}
+
+// hello answers HELLO [2 [AUTH user password] [SETNAME name]].
+func (c *session) hello(context.Context) {
+	rest := c.args
+	if len(rest) > 0 {
+		if v, ok := number(rest[0]); !ok || v != 2 {
+			c.fail("NOPROTO unsupported protocol version")
+			return
+		}
+		rest = rest[1:]
+	}
+	for len(rest) > 0 {
+		switch option := strings.ToLower(string(rest[0])); {
+		case option == "auth" && len(rest) >= 3:
+			if !c.login(string(rest[1]), rest[2]) {
+				return
+			}
+			rest = rest[3:]
+		case option == "setname" && len(rest) >= 2:
+			c.name, rest = string(rest[1]), rest[2:]
+		default:
+			c.fail(syntaxError)
+			return
+		}
+	}
+	if !c.known {
+		c.fail("NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time")
+		return
+	}
+	c.out.array(14)
+	for _, pair := range [][2]string{{"server", "redis"}, {"version", redisVersion}} {
+		c.out.text(pair[0])
+		c.out.text(pair[1])
+	}
+	c.out.text("proto")
+	c.out.integer(2)
+	c.out.text("id")
+	c.out.integer(c.id)
+	for _, pair := range [][2]string{{"mode", "standalone"}, {"role", "master"}} {
+		c.out.text(pair[0])
+		c.out.text(pair[1])
+	}
+	c.out.text("modules")
+	c.out.array(0)
+}
+
+func (c *session) selectDB(context.Context) {
+	if n, ok := number(c.args[0]); !ok {
+		c.fail(noInteger)
+	} else if n != 0 {
+		c.fail("ERR DB index is out of range")
+	} else {
+		c.out.simple("OK")
+	}
+}
+
+func (c *session) client(context.Context) {
+	switch sub := strings.ToLower(string(c.args[0])); {
+	case sub == "id":
+		c.out.integer(c.id)
+	case sub == "getname":
+		c.out.text(c.name)
+	case sub == "setname" && len(c.args) == 2:
+		c.name = string(c.args[1])
+		c.out.simple("OK")
+	case sub == "setinfo" && len(c.args) == 3, sub == "no-evict" && len(c.args) == 2, sub == "no-touch" && len(c.args) == 2:
+		c.out.simple("OK")
+	default:
+		c.fail("ERR unknown subcommand or wrong number of arguments for 'client'")
+	}
+}
+
+// commandCommand answers COMMAND, which clients ask for what they do not need.
+func (c *session) commandCommand(context.Context) {
+	if len(c.args) > 0 && strings.EqualFold(string(c.args[0]), "count") {
+		c.out.integer(int64(len(table)))
+		return
+	}
+	c.out.array(0)
+}
+
+// config answers CONFIG GET with nothing: redis-benchmark and others ask, and
+// go on.
+func (c *session) config(context.Context) {
+	if !strings.EqualFold(string(c.args[0]), "get") {
+		c.fail("ERR only CONFIG GET is known here; kvstored is configured by its file")
+		return
+	}
+	c.out.array(0)
+}
+
+// redisVersion is what clients are told that look at it to see what they may
+// use: RESP2 and the commands of that time.
+const redisVersion = "6.0.0"
+
+func (c *session) info(context.Context) {
+	st := c.server.Stats()
+	var b strings.Builder
+	section := func(name string, lines ...string) {
+		fmt.Fprintf(&b, "# %s\r\n%s\r\n\r\n", name, strings.Join(lines, "\r\n"))
+	}
+	section("Server", "redis_version:"+redisVersion, "redis_mode:standalone", "kvstored_version:"+c.server.o.Version)
+	section("Clients", fmt.Sprintf("connected_clients:%d", st.Connections))
+	section("Persistence", "loading:0")
+	section("Stats",
+		fmt.Sprintf("total_connections_received:%d", st.ConnectionsTotal), fmt.Sprintf("total_commands_processed:%d", st.Commands),
+		fmt.Sprintf("total_net_input_bytes:%d", st.BytesRead), fmt.Sprintf("total_net_output_bytes:%d", st.BytesWritten),
+		fmt.Sprintf("keyspace_hits:%d", st.Hits), fmt.Sprintf("keyspace_misses:%d", st.Misses))
+	section("Replication", "role:master")
+	section("Keyspace", fmt.Sprintf("db0:keys=%d,expires=0,avg_ttl=0", c.server.o.Store.Count()))
+	c.out.text(b.String())
+}

@@ -1,0 +1,25 @@
+// Package resp is the Redis front end: enough of RESP2 that LMCache's Redis
+// connectors, redis-cli, redis-py and redis-benchmark store their values in
+// kvstored. docs/resp.md says what is answered and how it differs from Redis.
+//
+// It owns its listeners' connections, parses and answers. What a value is and
+// where it lies is internal/blob's business.
+//
+// # Why a parser of its own
+//
+// A value of some MiB is the ordinary case here. The parsers there are hand
+// over a command once it is complete, in memory of their own: one more copy of
+// every byte. This one reads the header of each argument, so that a value's
+// room in the arena is there before the value is, and the socket is read
+// straight into it. Replies go out of the arena with writev.
+//
+// # Goroutines and locks
+//
+// One goroutine a connection reads, executes and writes. Only when a client
+// does not read its replies while it sends (a long pipeline) a second one
+// takes over the writing, with a bounded queue; output has the lock for that.
+// Nothing is held while the socket is waited for but what the client has asked
+// for: the room of a value it is sending, and leases of values it is reading.
+// Both are charged to the connection, have a share of DRAM as their limit, and
+// end when the client makes no progress for some time.
+package resp

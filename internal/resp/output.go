@@ -1,0 +1,271 @@
+package resp
+
+import (
+	"errors"
+	"net"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/kvstored/kvstored/internal/blob"
+)
+
+const (
+	// inPlace is the longest value that is copied into the replies; longer ones
+	// go out of the arena.
+	inPlace = 4 << 10
+	// flushBytes is how much is gathered while more commands are there already.
+	flushBytes = 16 << 10
+	// patience is how long the connection's own goroutine waits for a client
+	// that does not read. It may be sending: then both would wait for ever.
+	patience = 10 * time.Millisecond
+	// maxQueue is how much memory may wait for it then, before no more of its
+	// commands are executed. Values in the arena have the limit of leases.
+	maxQueue = 32 << 20
+	// pieceBytes is what a piece costs that lies in the arena.
+	pieceBytes = 128
+)
+
+// piece is a part of the replies: bytes, and the value they lie in if any.
+type piece struct {
+	b     []byte
+	value blob.Value
+	held  bool
+}
+
+// output writes replies, in order. All but the writer's own methods are for
+// the connection's goroutine.
+type output struct {
+	conn  net.Conn
+	stall time.Duration // without any progress, after which the client is given up
+	wrote func(n int64)
+
+	base   []byte  // room for buf
+	buf    []byte  // the end of the replies
+	pieces []piece // what comes before it
+	vec    net.Buffers
+
+	mu struct {
+		sync.Mutex
+		idle  sync.Cond // the writer has done something
+		busy  bool      // the writer runs
+		queue []piece   // its work
+		bytes int       // in queue
+		err   error     // of any write; there will be no more
+	}
+}
+
+func newOutput(conn net.Conn, stall time.Duration, wrote func(int64)) *output {
+	o := &output{conn: conn, stall: stall, wrote: wrote}
+	o.mu.idle.L = &o.mu.Mutex
+	o.renew()
+	return o
+}
+
+// renew makes new room for replies, because somebody has the old.
+func (o *output) renew() {
+	o.base = make([]byte, 0, flushBytes+inPlace+64)
+	o.buf, o.pieces = o.base, nil
+}
+
+func (o *output) simple(s string) { o.line('+', s) }
+func (o *output) error(s string)  { o.line('-', s) }
+func (o *output) null()           { o.buf = append(o.buf, "$-1\r\n"...) }
+func (o *output) integer(n int64) { o.header(':', n) }
+func (o *output) array(n int)     { o.header('*', int64(n)) }
+
+func (o *output) line(kind byte, s string) {
+	o.buf = append(append(append(o.buf, kind), s...), '\r', '\n')
+}
+
+func (o *output) header(kind byte, n int64) {
+	o.buf = append(strconv.AppendInt(append(o.buf, kind), n, 10), '\r', '\n')
+}
+
+func (o *output) bulk(b []byte) {
+	o.header('$', int64(len(b)))
+	o.buf = append(append(o.buf, b...), '\r', '\n')
+}
+
+func (o *output) text(s string) {
+	o.header('$', int64(len(s)))
+	o.buf = append(append(o.buf, s...), '\r', '\n')
+}
+
+// value answers a value, which it owns from then on.
+func (o *output) value(v blob.Value) {
+	b := v.Bytes()
+	if len(b) <= inPlace {
+		o.bulk(b)
+		v.Release()
+		return
+	}
+	o.header('$', int64(len(b)))
+	o.cut()
+	o.pieces = append(o.pieces, piece{b: b, value: v, held: true})
+	o.buf = append(o.buf, '\r', '\n')
+	o.flush()
+}
+
+// cut makes a piece of what was gathered.
+func (o *output) cut() {
+	if len(o.buf) > 0 {
+		o.pieces = append(o.pieces, piece{b: o.buf})
+		o.buf = o.buf[len(o.buf):] // what follows lies behind it
+	}
+}
+
+// pending is how much was gathered.
+func (o *output) pending() int { return len(o.buf) }
+
+// flush writes the replies, or hands them to the writer.
+func (o *output) flush() {
+	o.cut()
+	if len(o.pieces) == 0 {
+		return
+	}
+	if o.hand(o.pieces) {
+		o.renew()
+		return
+	}
+	n, _, err := o.write(&o.vec, o.pieces, patience)
+	release(o.pieces[:n])
+	if n < len(o.pieces) {
+		o.startWriter(o.pieces[n:], err)
+		o.renew()
+		return
+	}
+	clear(o.pieces)
+	o.pieces, o.buf = o.pieces[:0], o.base[:0]
+}
+
+// write returns how many pieces went out whole, and how many bytes; of the next
+// piece, what is left is in its place. With fewer than all comes an error.
+func (o *output) write(vec *net.Buffers, ps []piece, wait time.Duration) (n int, sent int64, err error) {
+	all := (*vec)[:0]
+	for i := range ps {
+		all = append(all, ps[i].b)
+	}
+	*vec = all
+	if err = o.conn.SetWriteDeadline(time.Now().Add(wait)); err == nil {
+		sent, err = vec.WriteTo(o.conn)
+		o.wrote(sent)
+	}
+	left := len(*vec)
+	if left > 0 {
+		ps[len(ps)-left].b = (*vec)[0]
+	}
+	*vec = all[:0]
+	clear(all)
+	return len(ps) - left, sent, err
+}
+
+func release(ps []piece) {
+	for i := range ps {
+		if ps[i].held {
+			ps[i].value.Release()
+		}
+	}
+}
+
+// hand gives pieces to the writer if it runs, and drops them if there is
+// nobody to write to any more.
+func (o *output) hand(ps []piece) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.mu.err != nil {
+		release(ps)
+		return true
+	}
+	if !o.mu.busy {
+		return false
+	}
+	o.push(ps)
+	for o.mu.busy && o.mu.bytes > maxQueue {
+		o.mu.idle.Wait()
+	}
+	return true
+}
+
+// push is called with the mutex held.
+func (o *output) push(ps []piece) {
+	o.mu.queue = append(o.mu.queue, ps...)
+	for i := range ps {
+		o.mu.bytes += pieceBytes
+		if !ps[i].held {
+			o.mu.bytes += len(ps[i].b)
+		}
+	}
+}
+
+// startWriter lets a goroutine write what a client did not take, unless it is
+// gone.
+func (o *output) startWriter(ps []piece, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		o.mu.err = err
+		release(ps)
+		return
+	}
+	o.push(ps)
+	o.mu.busy = true
+	go o.writer()
+}
+
+// writer ends when there is nothing left to write.
+func (o *output) writer() {
+	var vec net.Buffers
+	for ps := o.next(nil, nil); ps != nil; {
+		n, sent, err := o.write(&vec, ps, o.stall)
+		release(ps[:n])
+		if errors.Is(err, os.ErrDeadlineExceeded) && sent > 0 {
+			err = nil
+		}
+		if err != nil {
+			release(ps[n:])
+			_ = o.conn.Close() // ends the connection's own goroutine too
+			n = len(ps)
+		}
+		ps = o.next(ps[n:], err)
+	}
+}
+
+// next is what to write: what is left of the last pieces, then the queue.
+func (o *output) next(left []piece, err error) []piece {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.mu.idle.Broadcast()
+	if err != nil {
+		o.mu.err = err
+		release(o.mu.queue)
+		o.mu.queue = nil
+	}
+	if len(left) > 0 {
+		return left
+	}
+	ps := o.mu.queue
+	o.mu.queue, o.mu.bytes = nil, 0
+	o.mu.busy = len(ps) > 0
+	return ps
+}
+
+// drain waits until all that was flushed is written, or will not be, and
+// reports whether there was anything to wait for.
+func (o *output) drain() (waited bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for o.mu.busy {
+		waited = true
+		o.mu.idle.Wait()
+	}
+	return waited
+}
+
+// failed says why nothing can be written any more.
+func (o *output) failed() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.mu.err
+}

@@ -1,0 +1,208 @@
+package resp
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+)
+
+const (
+	inputBytes = 16 << 10  // buffered; longer arguments go past the buffer
+	maxLine    = 64 << 10  // an inline command
+	maxArgs    = 1 << 20   // of one command
+	maxBulk    = 512 << 20 // as in Redis; what is not stored is read and dropped
+)
+
+// protocolError is input after which the stream cannot be followed any more.
+type protocolError string
+
+func (e protocolError) Error() string { return "Protocol error: " + string(e) }
+
+// reader takes a RESP stream apart, one header at a time. What a client
+// announces costs nothing: memory is only used for what has arrived.
+type reader struct {
+	src  io.Reader
+	buf  []byte // buf[r:w] has been read and not used
+	r, w int
+	long []byte // a line that does not fit the buffer
+}
+
+func newReader(src io.Reader) *reader { return &reader{src: src, buf: make([]byte, inputBytes)} }
+
+// buffered is how much has arrived already, as far as that is known.
+func (r *reader) buffered() int { return r.w - r.r }
+
+// fill reads once more. The buffer must have been used up.
+func (r *reader) fill() error {
+	r.r, r.w = 0, 0
+	n, err := r.src.Read(r.buf)
+	r.w = n
+	if n > 0 {
+		return nil
+	}
+	if err == nil {
+		err = io.ErrNoProgress
+	}
+	return err
+}
+
+// line returns the bytes before the next line feed, without the carriage
+// return before it. They are good until the next call.
+func (r *reader) line() ([]byte, error) {
+	r.long = r.long[:0]
+	for {
+		if i := bytes.IndexByte(r.buf[r.r:r.w], '\n'); i >= 0 {
+			l := r.buf[r.r : r.r+i]
+			r.r += i + 1
+			if len(r.long) > 0 {
+				r.long = append(r.long, l...)
+				l = r.long
+			}
+			return bytes.TrimSuffix(l, []byte{'\r'}), nil
+		}
+		r.long = append(r.long, r.buf[r.r:r.w]...)
+		if len(r.long) > maxLine {
+			return nil, protocolError("too big inline request")
+		}
+		if err := r.fill(); err != nil {
+			return nil, unexpected(err, len(r.long) > 0)
+		}
+	}
+}
+
+// unexpected is err for an end in the middle of something.
+func unexpected(err error, inside bool) error {
+	if inside && errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// command reads the first line of a command: the number of its arguments,
+// the name included.
+func (r *reader) command() (int, error) {
+	for {
+		l, err := r.line()
+		if err != nil {
+			return 0, err
+		}
+		if len(l) == 0 || l[0] != '*' {
+			if n := r.inline(bytes.Fields(l)); n > 0 {
+				return n, nil
+			}
+			continue
+		}
+		n, ok := number(l[1:])
+		if !ok || n > maxArgs {
+			return 0, protocolError("invalid multibulk length")
+		}
+		if n > 0 {
+			return int(n), nil
+		}
+	}
+}
+
+// inline puts the words of a command typed by hand back as arguments.
+func (r *reader) inline(words [][]byte) int {
+	var b []byte
+	for _, word := range words {
+		b = fmt.Appendf(b, "$%d\r\n%s\r\n", len(word), word)
+	}
+	if len(b) == 0 {
+		return 0
+	}
+	b = append(b, r.buf[r.r:r.w]...)
+	r.r, r.w = 0, len(b)
+	r.buf = append(b, make([]byte, max(0, inputBytes-len(b)))...)
+	return len(words)
+}
+
+// bulk reads the header of an argument: how long it is.
+func (r *reader) bulk() (int, error) {
+	l, err := r.line()
+	if err != nil {
+		return 0, unexpected(err, true)
+	}
+	if len(l) == 0 || l[0] != '$' {
+		return 0, protocolError(fmt.Sprintf("expected '$', got '%.1s'", l))
+	}
+	n, ok := number(l[1:])
+	if !ok || n < 0 || n > maxBulk {
+		return 0, protocolError("invalid bulk length")
+	}
+	return int(n), nil
+}
+
+// full fills p, past the buffer as far as it is not there yet.
+func (r *reader) full(p []byte) error {
+	n := copy(p, r.buf[r.r:r.w])
+	r.r += n
+	_, err := io.ReadFull(r.src, p[n:])
+	return unexpected(err, true)
+}
+
+// end reads what closes an argument.
+func (r *reader) end() error {
+	for _, want := range [2]byte{'\r', '\n'} {
+		if r.r == r.w {
+			if err := r.fill(); err != nil {
+				return unexpected(err, true)
+			}
+		}
+		if r.buf[r.r] != want {
+			return protocolError("an argument is longer than its header says")
+		}
+		r.r++
+	}
+	return nil
+}
+
+// append reads an argument of n bytes behind dst.
+func (r *reader) append(dst []byte, n int) ([]byte, error) {
+	for n > 0 {
+		if r.r == r.w {
+			if err := r.fill(); err != nil {
+				return dst, unexpected(err, true)
+			}
+		}
+		part := r.buf[r.r:min(r.w, r.r+n)]
+		dst = append(dst, part...)
+		r.r += len(part)
+		n -= len(part)
+	}
+	return dst, r.end()
+}
+
+// discard drops an argument of n bytes.
+func (r *reader) discard(n int) error {
+	for n > 0 {
+		if r.r == r.w {
+			if err := r.fill(); err != nil {
+				return unexpected(err, true)
+			}
+		}
+		part := min(n, r.w-r.r)
+		r.r += part
+		n -= part
+	}
+	return r.end()
+}
+
+// number reads a decimal integer of at most 18 digits.
+func number(b []byte) (n int64, ok bool) {
+	digits := bytes.TrimPrefix(b, []byte{'-'})
+	if len(digits) == 0 || len(digits) > 18 {
+		return 0, false
+	}
+	for _, d := range digits {
+		if d < '0' || d > '9' {
+			return 0, false
+		}
+		n = 10*n + int64(d-'0')
+	}
+	if len(digits) < len(b) {
+		n = -n
+	}
+	return n, true
+}

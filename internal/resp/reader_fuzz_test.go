@@ -1,0 +1,63 @@
+package resp
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"testing"
+	"testing/iotest"
+)
+
+// Whatever arrives, in whatever pieces, is read the same way, never more of it
+// than there is, and costs no memory that was only announced.
+func FuzzReader(f *testing.F) {
+	for _, s := range []string{
+		"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$5\r\nhello\r\n", "PING\r\n*1\r\n$4\r\nPING\r\n", "*2\r\n$3\r\nGET\r\n$-1\r\n",
+		"*1048577\r\n", "*1\r\n$536870912\r\nx", "*-1\r\n*0\r\n\r\nset a b\r\n", "*1\r\n$2\r\nabc\r\n", "\n\n*\n$\n",
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, in []byte) {
+		whole, err := readAll(bytes.NewReader(in), len(in))
+		pieces, perr := readAll(iotest.OneByteReader(bytes.NewReader(in)), len(in))
+		if !bytes.Equal(whole, pieces) || err.Error() != perr.Error() {
+			t.Errorf("at once %q, %v; byte by byte %q, %v", whole, err, pieces, perr)
+		}
+		var bad protocolError
+		if !errors.As(err, &bad) && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Error(err)
+		}
+	})
+}
+
+// readAll returns the arguments of all commands, separated, and why it ended.
+func readAll(src io.Reader, size int) (all []byte, err error) {
+	r := newReader(src)
+	for {
+		n, err := r.command()
+		if err != nil {
+			return all, err
+		}
+		for i := range n {
+			size, err := r.bulk()
+			if err != nil {
+				return all, err
+			}
+			switch {
+			case i%3 == 1 && size < 1<<16:
+				p := make([]byte, size)
+				if err = r.full(p); err == nil {
+					all, err = append(all, p...), r.end()
+				}
+			case i%3 == 2:
+				err = r.discard(size)
+			default:
+				all, err = r.append(all, size)
+			}
+			if err != nil {
+				return all, err
+			}
+			all = append(all, '|')
+		}
+	}
+}

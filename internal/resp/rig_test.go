@@ -1,0 +1,132 @@
+package resp_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/kvstored/kvstored/internal/blob/blobtest"
+	"github.com/kvstored/kvstored/internal/resp"
+)
+
+const patience = 20 * time.Second // bounds what should take no time at all
+
+// rig is a server on both kinds of listener.
+type rig struct {
+	t      testing.TB
+	store  *blobtest.Rig
+	server *resp.Server
+	unix   net.Addr
+	tcp    net.Addr
+	stop   func()
+}
+
+func newRig(t testing.TB, o resp.Options) *rig {
+	t.Helper()
+	r := &rig{t: t, store: blobtest.New(t, 64<<20)}
+	o.Store, o.NewOwner, o.CloseOwner = r.store.Store, r.store.Stack.NewOwner, r.store.Stack.CloseOwner
+	o.Log = zerolog.Nop()
+	r.server = resp.New(o)
+	ctx, cancel := context.WithCancel(context.Background())
+	var serving sync.WaitGroup
+	listen := func(network, address string) net.Addr {
+		l, err := net.Listen(network, address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		serving.Go(func() {
+			if err := r.server.Serve(ctx, l); err != nil {
+				t.Error(err)
+			}
+		})
+		return l.Addr()
+	}
+	r.unix = listen("unix", filepath.Join(t.TempDir(), "s"))
+	r.tcp = listen("tcp", "127.0.0.1:0")
+	r.stop = func() { cancel(); serving.Wait() }
+	t.Cleanup(func() { r.stop() })
+	return r
+}
+
+// conn is a client that sees every byte.
+type conn struct {
+	net.Conn
+	t  testing.TB
+	in *bufio.Reader
+}
+
+func (r *rig) dial(addr net.Addr) *conn {
+	r.t.Helper()
+	c, err := net.Dial(addr.Network(), addr.String())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { _ = c.Close() })
+	_ = c.SetDeadline(time.Now().Add(patience))
+	return &conn{c, r.t, bufio.NewReader(c)}
+}
+
+// encode is a command as clients send it.
+func encode(args ...string) []byte {
+	b := fmt.Appendf(nil, "*%d\r\n", len(args))
+	for _, a := range args {
+		b = fmt.Appendf(b, "$%d\r\n%s\r\n", len(a), a)
+	}
+	return b
+}
+
+func (c *conn) send(b []byte) {
+	c.t.Helper()
+	if _, err := c.Write(b); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// expect reads exactly that.
+func (c *conn) expect(what string) {
+	c.t.Helper()
+	got := make([]byte, len(what))
+	n, err := io.ReadFull(c.in, got)
+	if err != nil || !bytes.Equal(got, []byte(what)) {
+		c.t.Fatalf("got %.200q, %v; want %.200q", got[:n], err, what)
+	}
+}
+
+// do sends a command and reads exactly that reply.
+func (c *conn) do(reply string, args ...string) {
+	c.t.Helper()
+	c.send(encode(args...))
+	c.expect(reply)
+}
+
+// fails sends a command and wants an error that starts so.
+func (c *conn) fails(prefix string, args ...string) {
+	c.t.Helper()
+	c.send(encode(args...))
+	line, err := c.in.ReadString('\n')
+	if err != nil || !strings.HasPrefix(line, "-"+prefix) {
+		c.t.Fatalf("%v: got %q, %v; want an error %s", args, line, err, prefix)
+	}
+}
+
+// closed wants the server to end the connection, after a protocol error if
+// that is said.
+func (c *conn) closed(says string) {
+	c.t.Helper()
+	rest, err := io.ReadAll(c.in)
+	if err != nil && !strings.Contains(err.Error(), "reset") || !strings.Contains(string(rest), says) {
+		c.t.Fatalf("got %.200q, %v; want %q and the end", rest, err, says)
+	}
+}
+
+func bulk(s string) string { return fmt.Sprintf("$%d\r\n%s\r\n", len(s), s) }

@@ -1,0 +1,162 @@
+package resp
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/kvstored/kvstored/internal/blob"
+	"github.com/kvstored/kvstored/internal/ledger"
+)
+
+// Options of a Server.
+type Options struct {
+	Store *blob.Store
+	// NewOwner and CloseOwner register who answers for what a connection holds.
+	NewOwner   func() ledger.Owner
+	CloseOwner func(ledger.Owner)
+
+	Password string // asked for on TCP; "" = none
+	Flush    bool   // FLUSHDB and FLUSHALL work
+	Version  string
+
+	Limits Limits
+	Log    zerolog.Logger
+}
+
+// Limits bound what a client can cost. A zero field means the default.
+type Limits struct {
+	Connections int // 1024
+	// StallTimeout is how long a client may make no progress in the middle of a
+	// command, or in reading its replies: 30 s. Between commands it may rest.
+	StallTimeout time.Duration
+	// ArgBytes is how much one command may carry besides values: 8 MiB.
+	ArgBytes int
+}
+
+func (l Limits) orDefault() Limits {
+	return Limits{
+		Connections:  cmp.Or(l.Connections, 1024),
+		StallTimeout: cmp.Or(l.StallTimeout, 30*time.Second),
+		ArgBytes:     cmp.Or(l.ArgBytes, 8<<20),
+	}
+}
+
+const (
+	// acceptPause is how long accepting rests when the process has no descriptor
+	// or memory left for one more connection.
+	acceptPause = 50 * time.Millisecond
+	// closeAfter is how long a stopping server waits for clients that do not
+	// read their last replies.
+	closeAfter = 2 * time.Second
+	// sendBuffer is asked for on Unix sockets: each time a buffer is full, two
+	// processes must be woken to go on.
+	sendBuffer = 4 << 20
+)
+
+// Server serves connections. It is safe for concurrent use.
+type Server struct {
+	o     Options
+	ids   atomic.Int64
+	live  atomic.Int64
+	count counters
+}
+
+// New makes a server; Serve starts it.
+func New(o Options) *Server {
+	o.Limits = o.Limits.orDefault()
+	return &Server{o: o}
+}
+
+// Serve accepts connections of l until ctx ends, then lets each finish the
+// command it is at and closes it. It closes l. It may be called for several
+// listeners at a time.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
+	var sessions sync.WaitGroup
+	err := s.accept(ctx, l, func(conn net.Conn) {
+		sessions.Go(func() { s.serveConn(ctx, conn) })
+	})
+	cancel()
+	sessions.Wait()
+	if stop() {
+		_ = l.Close() // fails only if it was closed before
+	}
+	return err
+}
+
+func (s *Server) accept(ctx context.Context, l net.Listener, serve func(net.Conn)) error {
+	for {
+		conn, err := l.Accept()
+		switch {
+		case err == nil:
+			serve(conn)
+		case ctx.Err() != nil, errors.Is(err, net.ErrClosed):
+			return nil
+		case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE), errors.Is(err, syscall.ENOBUFS), errors.Is(err, syscall.ENOMEM):
+			s.o.Log.Warn().Err(err).Msg("a Redis client waits: no room for its connection; raise the limit on open files")
+			select {
+			case <-time.After(acceptPause):
+			case <-ctx.Done():
+			}
+		default:
+			return fmt.Errorf("resp: accept: %w", err)
+		}
+	}
+}
+
+func (s *Server) serveConn(ctx context.Context, conn net.Conn) {
+	defer conn.Close()
+	defer s.live.Add(-1)
+	if s.live.Add(1) > int64(s.o.Limits.Connections) {
+		s.count.refused.Add(1)
+		_ = conn.SetWriteDeadline(time.Now().Add(time.Second))
+		_, _ = conn.Write([]byte("-ERR max number of clients reached\r\n"))
+		return
+	}
+	s.count.connections.Add(1)
+	if local, ok := conn.(*net.UnixConn); ok { // TCP sizes its buffers itself
+		_ = local.SetWriteBuffer(sendBuffer) // it gives less without harm
+	}
+	newSession(ctx, s, conn).serve()
+}
+
+type counters struct {
+	connections, refused, commands, errors, malformed atomic.Uint64
+	hits, misses, stored, read, written               atomic.Uint64
+}
+
+// Stats is a snapshot of a server's counters since the start.
+type Stats struct {
+	Connections      int64  `json:"connections"`
+	ConnectionsTotal uint64 `json:"connections_total"`
+	Refused          uint64 `json:"connections_refused"`
+	Commands         uint64 `json:"commands"`
+	Errors           uint64 `json:"errors"` // error replies
+	Malformed        uint64 `json:"malformed"`
+	Hits             uint64 `json:"hits"` // values read
+	Misses           uint64 `json:"misses"`
+	Stored           uint64 `json:"stored"`
+	BytesRead        uint64 `json:"bytes_read"` // from clients
+	BytesWritten     uint64 `json:"bytes_written"`
+}
+
+// Stats returns a snapshot.
+func (s *Server) Stats() Stats {
+	c := &s.count
+	return Stats{
+		Connections: s.live.Load(), ConnectionsTotal: c.connections.Load(), Refused: c.refused.Load(),
+		Commands: c.commands.Load(), Errors: c.errors.Load(), Malformed: c.malformed.Load(),
+		Hits: c.hits.Load(), Misses: c.misses.Load(), Stored: c.stored.Load(),
+		BytesRead: c.read.Load(), BytesWritten: c.written.Load(),
+	}
+}

@@ -1,0 +1,269 @@
+package resp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync/atomic"
+	"time"
+	"unicode/utf8"
+
+	"github.com/kvstored/kvstored/internal/blob"
+	"github.com/kvstored/kvstored/internal/ledger"
+)
+
+// commandTimeout bounds the work of one command below, whatever a device does.
+const commandTimeout = 10 * time.Second
+
+// maxShy is the longest argument of a client that has not given its password.
+const maxShy = 1 << 10
+
+// session is one connection.
+type session struct {
+	server  *Server
+	conn    net.Conn
+	ctx     context.Context
+	owner   ledger.Owner
+	in      *reader
+	out     *output
+	id      int64
+	name    string
+	known   bool // has given the password, or need not
+	quit    bool
+	inside  bool // in the middle of a command
+	closing atomic.Bool
+
+	args  [][]byte // of the command, without its name; empty where a value was
+	text  []byte   // what args lie in
+	ends  []int    // of each argument in text
+	fills []fill
+}
+
+// fill is a value that came with a command.
+type fill struct {
+	*blob.Fill // nil if there was no room, or once it was stored
+	err        error
+}
+
+func newSession(ctx context.Context, s *Server, conn net.Conn) *session {
+	c := &session{server: s, conn: conn, ctx: ctx, id: s.ids.Add(1), owner: s.o.NewOwner()}
+	_, local := conn.(*net.UnixConn)
+	c.known = local || s.o.Password == ""
+	c.in = newReader(c)
+	c.out = newOutput(conn, s.o.Limits.StallTimeout, func(n int64) { s.count.written.Add(uint64(n)) })
+	return c
+}
+
+// Read reads from the client. In the middle of a command it must not take for
+// ever.
+func (c *session) Read(p []byte) (int, error) {
+	if c.inside {
+		if err := c.conn.SetReadDeadline(time.Now().Add(c.server.o.Limits.StallTimeout)); err != nil {
+			return 0, err
+		}
+	}
+	if c.closing.Load() {
+		return 0, net.ErrClosed
+	}
+	n, err := c.conn.Read(p)
+	c.server.count.read.Add(uint64(n))
+	return n, err
+}
+
+// serve executes commands until the client goes, or the server stops.
+func (c *session) serve() {
+	defer context.AfterFunc(c.ctx, func() {
+		c.closing.Store(true)
+		_ = c.conn.SetReadDeadline(time.Now())
+		_ = time.AfterFunc(closeAfter, func() { _ = c.conn.Close() })
+	})()
+	err := c.commands()
+	var bad protocolError
+	if errors.As(err, &bad) {
+		c.server.count.malformed.Add(1)
+		c.out.error("ERR " + bad.Error())
+	}
+	c.out.flush()
+	c.out.drain()
+	c.server.o.CloseOwner(c.owner)
+}
+
+func (c *session) commands() error {
+	for !c.quit && !c.closing.Load() {
+		if c.in.buffered() == 0 || c.out.pending() > flushBytes {
+			c.out.flush()
+		}
+		if err := c.out.failed(); err != nil {
+			return err
+		}
+		if c.in.buffered() == 0 {
+			c.inside = false
+			if err := c.conn.SetReadDeadline(time.Time{}); err != nil {
+				return err
+			}
+			if err := c.in.fill(); err != nil {
+				return err
+			}
+		}
+		c.inside = true
+		n, err := c.in.command()
+		if err != nil {
+			return err
+		}
+		if err := c.command(n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// command reads the rest of a command of n arguments, its name included, and
+// executes it. An error ends the connection.
+func (c *session) command(n int) error {
+	defer c.reset()
+	if !c.known && n > 10 {
+		return protocolError("unauthenticated multibulk length")
+	}
+	name, err := c.commandName()
+	if err != nil {
+		return err
+	}
+	n--
+	cmd, ok := table[name]
+	switch {
+	case !ok:
+		return c.refuse(n, "ERR unknown command '%.64s'", name)
+	case n < cmd.least || cmd.most >= 0 && n > cmd.most:
+		return c.refuse(n, "ERR wrong number of arguments for '%s' command", name)
+	case !c.known && !cmd.open:
+		return c.refuse(n, "NOAUTH Authentication required.")
+	}
+	for i := range n {
+		if err := c.argument(cmd.value != nil && cmd.value(i)); err != nil {
+			return err
+		}
+	}
+	c.cutArgs()
+	c.server.count.commands.Add(1)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), commandTimeout)
+	defer cancel()
+	cmd.run(c, ctx)
+	return nil
+}
+
+// commandName reads the name of a command, in lower case.
+func (c *session) commandName() (string, error) {
+	n, err := c.in.bulk()
+	if err != nil {
+		return "", err
+	}
+	if n > maxShy {
+		return "", protocolError("the name of a command is too long")
+	}
+	c.text, err = c.in.append(c.text, n)
+	name := strings.Map(printable, strings.ToLower(string(c.text)))
+	c.text = c.text[:0]
+	return name, err
+}
+
+// printable keeps what a client sent from breaking an error reply.
+func printable(r rune) rune {
+	if r < ' ' || r == utf8.RuneError {
+		return '?'
+	}
+	return r
+}
+
+// refuse answers an error and passes over the n arguments left.
+func (c *session) refuse(n int, format string, args ...any) error {
+	c.fail(format, args...)
+	for range n {
+		size, err := c.size()
+		if err != nil {
+			return err
+		}
+		if err := c.in.discard(size); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// size reads how long the next argument is.
+func (c *session) size() (int, error) {
+	n, err := c.in.bulk()
+	if err == nil && !c.known && n > maxShy {
+		err = protocolError("unauthenticated bulk length")
+	}
+	return n, err
+}
+
+// argument reads one argument, a value into the arena. The name of a value is
+// the argument before it.
+func (c *session) argument(value bool) error {
+	n, err := c.size()
+	if err != nil {
+		return err
+	}
+	if value {
+		name := c.text
+		if i := len(c.ends) - 2; i >= 0 {
+			name = c.text[c.ends[i]:]
+		}
+		c.ends = append(c.ends, len(c.text))
+		return c.fill(name, n)
+	}
+	if len(c.text)+n > c.server.o.Limits.ArgBytes {
+		return protocolError("the arguments of a command are too long together")
+	}
+	c.text, err = c.in.append(c.text, n)
+	c.ends = append(c.ends, len(c.text))
+	return err
+}
+
+// fill reads a value of n bytes. If there is no room for it that is its error,
+// and the value is passed over.
+func (c *session) fill(name []byte, n int) error {
+	f, err := c.server.o.Store.Begin(c.ctx, c.owner, name, n)
+	if err != nil && c.ctx.Err() == nil && errors.Is(err, blob.ErrNoRoom) && c.out.drain() {
+		f, err = c.server.o.Store.Begin(c.ctx, c.owner, name, n)
+	}
+	c.fills = append(c.fills, fill{f, err})
+	if err != nil {
+		return c.in.discard(n)
+	}
+	if err := c.in.full(f.Value()); err != nil {
+		return err
+	}
+	return c.in.end()
+}
+
+// cutArgs makes arguments of the text.
+func (c *session) cutArgs() {
+	at := 0
+	for _, end := range c.ends {
+		c.args = append(c.args, c.text[at:end:end])
+		at = end
+	}
+}
+
+// reset ends a command: what of it was not stored is given up.
+func (c *session) reset() {
+	for _, f := range c.fills {
+		if f.Fill != nil {
+			f.Abort()
+		}
+	}
+	c.args, c.ends, c.fills = c.args[:0], c.ends[:0], c.fills[:0]
+	if c.text = c.text[:0]; cap(c.text) > inputBytes {
+		c.text = nil
+	}
+}
+
+// fail answers an error.
+func (c *session) fail(format string, args ...any) {
+	c.server.count.errors.Add(1)
+	c.out.error(fmt.Sprintf(format, args...))
+}

@@ -1,0 +1,278 @@
+package resp_test
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kvstored/kvstored/internal/resp"
+)
+
+func TestCommands(t *testing.T) {
+	r := newRig(t, resp.Options{Flush: true})
+	for _, addr := range []net.Addr{r.unix, r.tcp} {
+		c := r.dial(addr)
+		c.do("+PONG\r\n", "PING")
+		c.do(bulk("hi"), "ping", "hi")
+		c.do(bulk("hi"), "ECHO", "hi")
+		c.do("$-1\r\n", "GET", "a")
+		c.do(":0\r\n", "EXISTS", "a")
+		c.do("+OK\r\n", "SET", "a", "1")
+		c.do(bulk("1"), "GET", "a")
+		c.do("+OK\r\n", "SET", "a", "")
+		c.do("$0\r\n\r\n", "GET", "a")
+		c.do(":1\r\n", "EXISTS", "a")
+		c.do(":3\r\n", "EXISTS", "a", "a", "b", "a")
+		c.do(":0\r\n", "STRLEN", "b")
+		c.do("$-1\r\n", "SET", "a", "x", "NX")
+		c.do("$-1\r\n", "SET", "b", "x", "XX")
+		c.do("+OK\r\n", "SET", "b", "xyz", "nx", "ex", "100")
+		c.do(":3\r\n", "STRLEN", "b")
+		c.do(":100\r\n", "TTL", "b")
+		c.do(":-1\r\n", "TTL", "a")
+		c.do(":-2\r\n", "TTL", "c")
+		c.do(":1\r\n", "EXPIRE", "a", "50")
+		c.do(":50\r\n", "TTL", "a")
+		c.do(":1\r\n", "PERSIST", "a")
+		c.do(":0\r\n", "PERSIST", "a")
+		c.do(":-1\r\n", "PTTL", "a")
+		c.do(":0\r\n", "EXPIRE", "c", "50")
+		c.do(":1\r\n", "EXPIRE", "b", "-1")
+		c.do("$-1\r\n", "GET", "b")
+		c.do("+OK\r\n", "SET", "b", "x", "PX", "1")
+		time.Sleep(5 * time.Millisecond)
+		c.do("$-1\r\n", "GET", "b")
+		c.do(":0\r\n", "EXISTS", "b")
+		c.do("+OK\r\n", "MSET", "x", "1", "y", "")
+		c.do("*3\r\n"+bulk("1")+"$-1\r\n"+bulk(""), "MGET", "x", "z", "y")
+		c.do(":2\r\n", "DEL", "x", "y", "z")
+		c.do(":1\r\n", "UNLINK", "a")
+		c.do(":0\r\n", "DBSIZE")
+		c.do("+OK\r\n", "SET", "p/a", "1")
+		c.do("*2\r\n$1\r\n0\r\n*1\r\n"+bulk("p/a"), "SCAN", "0", "MATCH", "p*", "COUNT", "100")
+		c.do("*2\r\n$1\r\n0\r\n*0\r\n", "SCAN", "0", "MATCH", "q*")
+		c.do("+OK\r\n", "FLUSHDB")
+		c.do(":0\r\n", "DBSIZE")
+		c.do("+OK\r\n", "SELECT", "0")
+		c.fails("ERR DB index", "SELECT", "1")
+		c.do("+OK\r\n", "CLIENT", "SETINFO", "LIB-NAME", "redis-py")
+		c.fails("NOPROTO", "HELLO", "3")
+		c.fails("ERR unknown command 'nonsense'", "NONSENSE", "a", "b")
+		c.fails("ERR wrong number", "GET")
+		c.fails("ERR wrong number", "GET", "a", "b")
+		c.fails("ERR wrong number", "MSET", "a", "1", "b")
+		c.fails("ERR syntax error", "SET", "a", "1", "what")
+		c.fails("ERR syntax error", "SET", "a", "1", "EX")
+		c.fails("ERR value is not", "SET", "a", "1", "EX", "1x")
+		c.fails("ERR invalid expire", "SET", "a", "1", "EX", "0")
+		c.fails("ERR AUTH", "AUTH", "x")
+		c.do("$-1\r\n", "GET", "a") // what failed was not stored
+		c.send([]byte("set inline word\r\n\r\nget inline\r\n"))
+		c.expect("+OK\r\n" + bulk("word"))
+		c.do(":1\r\n", "DEL", "inline")
+		c.do("+OK\r\n", "QUIT")
+		c.closed("")
+	}
+}
+
+func TestFlushNeedsLeave(t *testing.T) {
+	r := newRig(t, resp.Options{})
+	r.dial(r.unix).fails("ERR flushing", "FLUSHDB")
+}
+
+func TestPassword(t *testing.T) {
+	r := newRig(t, resp.Options{Password: "secret"})
+	c := r.dial(r.tcp)
+	c.fails("NOAUTH", "PING")
+	c.fails("NOAUTH", "SET", "a", "1")
+	c.fails("NOAUTH", "HELLO")
+	c.fails("WRONGPASS", "AUTH", "wrong")
+	c.fails("WRONGPASS", "AUTH", "other", "secret")
+	c.fails("NOAUTH", "GET", "a")
+	c.do("+OK\r\n", "AUTH", "default", "secret")
+	c.do("$-1\r\n", "GET", "a")
+	c = r.dial(r.tcp)
+	c.send(encode("HELLO", "2", "AUTH", "default", "secret", "SETNAME", "x"))
+	c.expect("*14\r\n$6\r\nserver\r\n")
+	c = r.dial(r.tcp)
+	c.send([]byte("*2\r\n$3\r\nGET\r\n$1000000\r\n"))
+	c.closed("unauthenticated bulk length")
+	c = r.dial(r.tcp)
+	c.send([]byte("*1000\r\n"))
+	c.closed("unauthenticated multibulk length")
+	r.dial(r.unix).do("+PONG\r\n", "PING") // who may open the socket need not say more
+}
+
+func TestGarbage(t *testing.T) {
+	r := newRig(t, resp.Options{})
+	for _, tt := range []struct{ in, says string }{
+		{"*x\r\n", "invalid multibulk length"},
+		{"*99999999\r\n", "invalid multibulk length"},
+		{"*2\r\n:3\r\n", "expected '$'"},
+		{"*2\r\n$-1\r\n", "invalid bulk length"},
+		{"*2\r\n$99999999999\r\n", "invalid bulk length"},
+		{"*2\r\n$600000000\r\n", "invalid bulk length"},
+		{"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$-5\r\n", "invalid bulk length"},
+		{"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$2\r\nabc\r\n", "longer than its header"},
+		{"*1\r\n$2000\r\n", "too long"},
+		{"*2\r\n$3\r\nGET\r\n$100000000\r\n", "too long together"},
+		{strings.Repeat("x", 100_000), "too big inline"},
+	} {
+		c := r.dial(r.unix)
+		c.send([]byte(tt.in))
+		c.closed(tt.says)
+	}
+	c := r.dial(r.unix)
+	c.do("$-1\r\n", "GET", "a") // nothing of it was stored
+	c.send([]byte("*0\r\n*-1\r\n\r\n"))
+	c.do("+PONG\r\n", "PING")
+	if n := r.server.Stats().Malformed; n != 11 {
+		t.Errorf("%d malformed, want 11", n)
+	}
+}
+
+// Values of all sizes come back as they were, also when they are too large.
+func TestValues(t *testing.T) {
+	r := newRig(t, resp.Options{})
+	for _, addr := range []net.Addr{r.unix, r.tcp} {
+		c := r.dial(addr)
+		for _, n := range []int{1, 4096, 4097, 16 << 10, 300_000, 8 << 20} {
+			v := string(bytes.Repeat([]byte("0123456789abcdefg"), n/17+1)[:n])
+			c.do("+OK\r\n", "SET", "a", v)
+			c.do(bulk(v), "GET", "a")
+		}
+		c.fails("ERR the value is too large", "SET", "a", string(make([]byte, 64<<20)))
+		c.fails("OOM", "SET", "a", string(make([]byte, 40<<20)))
+		c.do(":8388608\r\n", "STRLEN", "a") // the old value is still there
+	}
+}
+
+// A client may send everything before it reads anything.
+func TestPipeline(t *testing.T) {
+	r := newRig(t, resp.Options{})
+	const n = 10_000
+	value := strings.Repeat("v", 5000)
+	c := r.dial(r.unix)
+	c.do("+OK\r\n", "SET", "a", value)
+	var in bytes.Buffer
+	for i := range n {
+		in.Write(encode("GET", "a"))
+		in.Write(encode("ECHO", fmt.Sprint(i)))
+	}
+	c.send(in.Bytes())
+	for i := range n {
+		c.expect(bulk(value) + bulk(fmt.Sprint(i)))
+	}
+}
+
+// A client that ends its side gets its replies.
+func TestHalfClosed(t *testing.T) {
+	r := newRig(t, resp.Options{})
+	for _, addr := range []net.Addr{r.unix, r.tcp} {
+		c := r.dial(addr)
+		value := strings.Repeat("v", 1<<20)
+		for range 8 {
+			c.send(append(encode("SET", "a", value), encode("GET", "a")...))
+		}
+		if err := c.Conn.(interface{ CloseWrite() error }).CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
+		for range 8 {
+			c.expect("+OK\r\n" + bulk(value))
+		}
+		c.closed("")
+	}
+}
+
+// Who stalls in the middle of a command, or does not read, is given up, and
+// what was there stays.
+func TestStalledClients(t *testing.T) {
+	r := newRig(t, resp.Options{Limits: resp.Limits{StallTimeout: 100 * time.Millisecond}})
+	c := r.dial(r.unix)
+	c.do("+OK\r\n", "SET", "a", "old")
+	slow := r.dial(r.unix)
+	slow.send([]byte("*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1000000\r\nabc"))
+	c.do(bulk("old"), "GET", "a")
+	slow.closed("")
+	time.Sleep(150 * time.Millisecond) // between commands there is time
+	c.do(bulk("old"), "GET", "a")
+
+	c.do("+OK\r\n", "SET", "big", strings.Repeat("v", 8<<20))
+	deaf := r.dial(r.unix)
+	for range 4 {
+		deaf.send(encode("GET", "big"))
+	}
+	for end := time.Now().Add(patience); r.server.Stats().Connections > 1; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("a client that does not read is still served")
+		}
+	}
+}
+
+func TestConnectionLimit(t *testing.T) {
+	r := newRig(t, resp.Options{Limits: resp.Limits{Connections: 1}})
+	c := r.dial(r.unix)
+	c.do("+PONG\r\n", "PING")
+	r.dial(r.unix).closed("max number of clients")
+}
+
+// A server that stops does not wait for clients that rest, and finishes what
+// it is at.
+func TestStop(t *testing.T) {
+	r := newRig(t, resp.Options{})
+	c := r.dial(r.unix)
+	c.do("+PONG\r\n", "PING")
+	half := r.dial(r.unix)
+	half.send([]byte("*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1000000\r\nabc"))
+	begun := time.Now()
+	r.stop()
+	if took := time.Since(begun); took > patience/2 {
+		t.Errorf("stopping took %v", took)
+	}
+	c.closed("")
+}
+
+// What LMCache's Redis connector sends for one chunk, and what it must get.
+func TestLMCacheConnector(t *testing.T) {
+	r := newRig(t, resp.Options{})
+	c := r.dial(r.unix)
+	c.do("+OK\r\n", "CLIENT", "SETINFO", "LIB-NAME", "redis-py")
+	c.do("+OK\r\n", "CLIENT", "SETINFO", "LIB-VER", "5.0.1")
+	const key = "vllm@meta-llama/Llama-3.1-8B@1@0@6f3c9a71d2e8b405@bfloat16"
+	kv := strings.Repeat("\x00\x01\xfe\xff\r\n$5\r\n", 200_000)
+	metadata := "\x80\x4f\x12\x00\x01\x00\x00\x00\x03\x00\x00\x00\x02\x00\x00\x00\x20\x00\x00\x00\x00\x01\x00\x00\x00\x04\x00\x00"
+	c.do(":0\r\n", "EXISTS", key+"metadata")
+	c.do("+OK\r\n", "SET", key+"kv_bytes", kv)
+	c.do(":0\r\n", "EXISTS", key+"metadata")
+	c.do("+OK\r\n", "SET", key+"metadata", metadata, "EX", "3600")
+	c.do(":1\r\n", "EXISTS", key+"metadata")
+	c.do(bulk(metadata), "GET", key+"metadata")
+	c.do(bulk(kv), "GET", key+"kv_bytes")
+	c.do(":1\r\n", "DEL", key+"kv_bytes")
+	c.do(bulk(metadata), "GET", key+"metadata")
+	c.do("$-1\r\n", "GET", key+"kv_bytes")
+	c.do(":1\r\n", "DEL", key+"metadata")
+	c.do(":0\r\n", "EXISTS", key+"metadata")
+}
+
+// What LMCache's multi-process adapter sends: TCP, a password, one key a
+// command, and replies to the byte.
+func TestLMCacheAdapter(t *testing.T) {
+	r := newRig(t, resp.Options{Password: "pw"})
+	const key = "obj-0123456789abcdef0123456789abcdef-0-1"
+	value := strings.Repeat("\xde\xad\xbe\xef", 1<<18)
+	for range 8 { // its sockets
+		c := r.dial(r.tcp)
+		c.do("+OK\r\n", "AUTH", "pw")
+		c.do(":0\r\n", "EXISTS", key)
+		c.do("$-1\r\n", "GET", key)
+		c.do("+OK\r\n", "SET", key, value)
+		c.do(":1\r\n", "EXISTS", key)
+		c.do(bulk(value), "GET", key)
+		c.do(":1\r\n", "DEL", key)
+		c.do(":0\r\n", "DEL", key)
+	}
+}

@@ -1,0 +1,162 @@
+package resp
+
+import (
+	"context"
+	"errors"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/kvstored/kvstored/internal/blob"
+)
+
+const (
+	syntaxError = "ERR syntax error"
+	noInteger   = "ERR value is not an integer or out of range"
+)
+
+// lookup leases a value. What the client has not read yet of earlier replies
+// counts against its share of the leases: then it is waited for.
+func (c *session) lookup(ctx context.Context, name []byte) (blob.Value, bool) {
+	v, err := c.server.o.Store.Get(ctx, c.owner, name)
+	if errors.Is(err, blob.ErrNoRoom) && c.out.drain() {
+		v, err = c.server.o.Store.Get(ctx, c.owner, name)
+	}
+	if err != nil {
+		c.server.count.misses.Add(1)
+		return v, false
+	}
+	c.server.count.hits.Add(1)
+	return v, true
+}
+
+func (c *session) get(ctx context.Context) { c.answer(ctx, c.args[0]) }
+
+func (c *session) answer(ctx context.Context, name []byte) {
+	if v, ok := c.lookup(ctx, name); ok {
+		c.out.value(v)
+		return
+	}
+	c.out.null()
+}
+
+func (c *session) mget(ctx context.Context) {
+	c.out.array(len(c.args))
+	for _, name := range c.args {
+		c.answer(ctx, name)
+	}
+}
+
+// set stores one value: SET key value [NX|XX] [EX s|PX ms|EXAT s|PXAT ms].
+func (c *session) set(ctx context.Context) {
+	var when blob.When
+	var expires time.Time
+	for i := 2; i < len(c.args); i++ {
+		switch option := strings.ToLower(string(c.args[i])); {
+		case option == "nx" && when == blob.Always:
+			when = blob.Absent
+		case option == "xx" && when == blob.Always:
+			when = blob.Present
+		case expiryUnit[option] != 0 && expires.IsZero() && i+1 < len(c.args):
+			i++
+			n, ok := number(c.args[i])
+			if !ok {
+				c.fail(noInteger)
+				return
+			}
+			if expires, ok = expiry(option, n); !ok {
+				c.fail("ERR invalid expire time in 'set' command")
+				return
+			}
+		default:
+			c.fail(syntaxError)
+			return
+		}
+	}
+	switch stored, ok := c.store(ctx, 0, when, expires); {
+	case !ok:
+	case stored:
+		c.out.simple("OK")
+	default:
+		c.out.null()
+	}
+}
+
+// expiryUnit has what one means in each option, in milliseconds.
+var expiryUnit = map[string]int64{"ex": 1000, "px": 1, "exat": 1000, "pxat": 1}
+
+// expiry is the time that an option names; false if there is none such.
+func expiry(option string, n int64) (time.Time, bool) {
+	unit := expiryUnit[option]
+	if n <= 0 || n > math.MaxInt64/4/unit {
+		return time.Time{}, false
+	}
+	if strings.HasSuffix(option, "at") {
+		return time.UnixMilli(n * unit), true
+	}
+	return time.UnixMilli(time.Now().UnixMilli() + n*unit), true
+}
+
+func (c *session) setNX(ctx context.Context) {
+	if stored, ok := c.store(ctx, 0, blob.Absent, time.Time{}); ok {
+		c.flag(stored)
+	}
+}
+
+func (c *session) mset(ctx context.Context) {
+	if len(c.args)%2 != 0 {
+		c.fail("ERR wrong number of arguments for 'mset' command")
+		return
+	}
+	for i := range c.fills {
+		if _, ok := c.store(ctx, i, blob.Always, time.Time{}); !ok {
+			return
+		}
+	}
+	c.out.simple("OK")
+}
+
+// store stores a value that came with the command. If it is not ok the client
+// has been told why.
+func (c *session) store(ctx context.Context, i int, when blob.When, expires time.Time) (stored, ok bool) {
+	f := &c.fills[i]
+	err := f.err
+	if err == nil {
+		stored, err = f.Store(ctx, when, expires)
+		f.Fill = nil
+	}
+	switch {
+	case err == nil:
+		if stored {
+			c.server.count.stored.Add(1)
+		}
+		return stored, true
+	case errors.Is(err, blob.ErrTooLarge):
+		c.fail("ERR the value is too large: name and value share 64 MiB, and must fit the DRAM of this daemon")
+	case errors.Is(err, blob.ErrNoRoom):
+		c.fail("OOM there is no room for this value now, or it exceeds the share of one connection")
+	default:
+		c.server.o.Log.Warn().Err(err).Msg("a Redis client's value was not stored")
+		c.fail("ERR the value was not stored: the tiers below do not answer")
+	}
+	return false, false
+}
+
+// flag answers 1 or 0.
+func (c *session) flag(is bool) {
+	if is {
+		c.out.integer(1)
+	} else {
+		c.out.integer(0)
+	}
+}
+
+func (c *session) strlen(ctx context.Context) {
+	v, ok := c.lookup(ctx, c.args[0])
+	if !ok {
+		c.out.integer(0)
+		return
+	}
+	c.out.integer(int64(len(v.Bytes())))
+	v.Release()
+}

@@ -1,0 +1,52 @@
+package resp
+
+import "context"
+
+// command is one row of the table.
+type command struct {
+	least, most int // arguments besides the name; most < 0: any number
+	open        bool
+	value       func(i int) bool // which arguments are values; nil: none
+	run         func(c *session, ctx context.Context)
+}
+
+// table is every command, by its name in lower case. It is filled in once,
+// because COMMAND COUNT looks at it.
+var table map[string]command
+
+func init() {
+	second := func(i int) bool { return i == 1 }
+	odd := func(i int) bool { return i%2 == 1 }
+	table = map[string]command{
+		"ping":     {0, 1, false, nil, (*session).ping},
+		"echo":     {1, 1, false, nil, (*session).echo},
+		"hello":    {0, -1, true, nil, (*session).hello},
+		"auth":     {1, 2, true, nil, (*session).auth},
+		"select":   {1, 1, false, nil, (*session).selectDB},
+		"client":   {1, -1, false, nil, (*session).client},
+		"info":     {0, -1, false, nil, (*session).info},
+		"command":  {0, -1, false, nil, (*session).commandCommand},
+		"config":   {1, -1, false, nil, (*session).config},
+		"quit":     {0, -1, true, nil, (*session).doQuit},
+		"reset":    {0, 0, true, nil, (*session).doReset},
+		"get":      {1, 1, false, nil, (*session).get},
+		"set":      {2, 8, false, second, (*session).set},
+		"setnx":    {2, 2, false, second, (*session).setNX},
+		"mget":     {1, -1, false, nil, (*session).mget},
+		"mset":     {2, -1, false, odd, (*session).mset},
+		"exists":   {1, -1, false, nil, (*session).exists},
+		"del":      {1, -1, false, nil, (*session).del},
+		"unlink":   {1, -1, false, nil, (*session).del},
+		"strlen":   {1, 1, false, nil, (*session).strlen},
+		"type":     {1, 1, false, nil, (*session).typeOf},
+		"ttl":      {1, 1, false, nil, (*session).ttl},
+		"pttl":     {1, 1, false, nil, (*session).pttl},
+		"expire":   {2, 2, false, nil, (*session).expire},
+		"pexpire":  {2, 2, false, nil, (*session).pexpire},
+		"persist":  {1, 1, false, nil, (*session).persist},
+		"scan":     {1, 7, false, nil, (*session).scan},
+		"dbsize":   {0, 0, false, nil, (*session).dbsize},
+		"flushdb":  {0, 1, false, nil, (*session).flush},
+		"flushall": {0, 1, false, nil, (*session).flush},
+	}
+}

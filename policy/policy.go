@@ -8,7 +8,7 @@ type ID uint32
 // Meta is what a policy may know of an entry.
 type Meta struct {
 	Hash     uint64 // of the key; stable across evictions, so that ghosts recognise it
-	Parent   uint64 // Hash of the chunk before it, 0 for none; resident or not
+	Parent   uint64 // Hash of the chunk before it, resident or not; 0 for none; only a Planner asks
 	Size     int64  // in the unit of the capacity the policy was built with; > 0
 	Cost     int64  // of bringing the entry back; 0 counts as 1
 	Priority int8   // higher is evicted later; 0 is normal

@@ -7,8 +7,8 @@ import (
 )
 
 // What the learner believes before it has seen anything, and how fast that
-// yields and is forgotten. Between half and twice these values nothing changes
-// much; docs/eviction.md has the evidence.
+// yields and is forgotten. Between half and twice these values little changes:
+// see docs/eviction.md.
 const (
 	priorHazard = 0.03 // of reuse in a bin
 	priorWeight = 20

@@ -43,7 +43,8 @@ type roll struct {
 	buckets uint32
 	half    uint32 // half <= buckets < 2 half
 	ghosts  row
-	known   int // residents and ghosts
+	known   int       // residents and ghosts
+	recent  [2]uint32 // found last: chunks are named with their parents, one after the other
 }
 
 // row is a list of tenants, what goes first in front.
@@ -70,10 +71,16 @@ func (r *roll) find(hash uint64) uint32 {
 	if r.filed == 0 {
 		return 0
 	}
+	for _, i := range r.recent {
+		if i != 0 && r.at(i).hash == hash {
+			return i
+		}
+	}
 	i := *r.heads.at(r.bucket(hash))
 	for i != 0 && r.at(i).hash != hash {
 		i = r.at(i).chain
 	}
+	r.recent = [2]uint32{i, r.recent[0]}
 	return i
 }
 
@@ -114,6 +121,11 @@ func (r *roll) take() uint32 {
 // strike ends a tenant that is in no row.
 func (r *roll) strike(i uint32) {
 	t := r.at(i)
+	for at := range r.recent {
+		if r.recent[at] == i {
+			r.recent[at] = 0
+		}
+	}
 	if !t.is(twin) {
 		r.filed--
 		link := r.heads.at(r.bucket(t.hash))

@@ -22,6 +22,8 @@ type replayFlags struct {
 	trace, socket, config, payload, report string
 	blockTokens, limit, concurrency        int
 	saveUnfull, waitComplete, asJSON       bool
+	timestamps                             bool
+	speed                                  float64
 	simulate                               simulateFlags
 }
 
@@ -36,8 +38,9 @@ that with what it must be, and store the blocks that are missing.
 
 A trace has one JSON object a line, as published with Mooncake: "timestamp",
 "input_length", "output_length", and "hash_ids" with one id for each block of
---block-size tokens. Requests are played as fast as possible. Names that end in
-.gz and .zst are unpacked.
+--block-size tokens. Requests are played as fast as possible, or with
+--honor-timestamps when their time has come, if a client is free then: give
+enough of them with --concurrency. Names that end in .gz and .zst are unpacked.
 
 The exit code is 1 if a single byte was wrong.
 
@@ -65,6 +68,8 @@ each policy and capacity would have hit, which tells how large a cache to buy.`,
 	fl.IntVar(&f.concurrency, "concurrency", 1, "clients that play at the same time")
 	fl.BoolVar(&f.saveUnfull, "save-unfull", false, "store the last, partial block of a prompt too")
 	fl.BoolVar(&f.waitComplete, "wait-complete", false, "always wait for the disk: until all that is stored is ready, and until what was stored is written")
+	fl.BoolVar(&f.timestamps, "honor-timestamps", false, "start requests when their timestamps say")
+	fl.Float64Var(&f.speed, "speed", 1, "with --honor-timestamps: so many times as fast as the trace")
 	fl.StringVar(&f.config, "config", "", "the daemon's configuration file, to find its socket in")
 	fl.StringVar(&f.report, "report", "", "also write a page with charts to this file")
 	socketFlag(cmd, &f.socket)
@@ -147,6 +152,12 @@ func (f *replayFlags) options() (replay.Options, error) {
 	if f.waitComplete {
 		o.Policy = client.WaitComplete
 	}
+	if f.speed <= 0 {
+		return replay.Options{}, usage(fmt.Errorf("--speed %v: use a number above 0", f.speed))
+	}
+	if f.timestamps {
+		o.Speed = f.speed
+	}
 	return o, nil
 }
 
@@ -198,6 +209,14 @@ func printReplay(w io.Writer, o *replay.Options, r *replay.Result) {
 	l.row("prefix ready", "p50 %s, p99 %s", micros(r.ReadyP50), micros(r.ReadyP99))
 	if r.ColdReadyP50 > 0 {
 		l.row("  below DRAM", "p50 %s, p99 %s", micros(r.ColdReadyP50), micros(r.ColdReadyP99))
+	}
+	for _, name := range append([]string{"none"}, replay.TierNames[:]...) {
+		if d := r.ReadyBy[name]; d.Requests > 0 {
+			l.row("  from "+name, "p50 %s, p90 %s, p99 %s, longest %s in %s", micros(d.P50), micros(d.P90), micros(d.P99), micros(d.Max), plural(d.Requests, "request"))
+		}
+	}
+	if o.Speed > 0 {
+		l.row("started", "p50 %s, p99 %s behind their time", micros(r.Behind.P50), micros(r.Behind.P99))
 	}
 	for _, e := range []struct {
 		name string

@@ -45,7 +45,7 @@ func (s *simulateFlags) define(fl *pflag.FlagSet) {
 // Each mode of replay has flags that mean nothing to the other.
 var (
 	simulateOnly = []string{"policy", "capacity-blocks", "tree", "hints", "resample", "skip-bad", "bytes-per-block"}
-	liveOnly     = []string{"payload-bytes", "limit", "concurrency", "save-unfull", "wait-complete", "config", "socket"}
+	liveOnly     = []string{"honor-timestamps", "speed", "payload-bytes", "limit", "concurrency", "save-unfull", "wait-complete", "config", "socket"}
 )
 
 // oneMode refuses flags of the other mode.

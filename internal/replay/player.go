@@ -48,6 +48,7 @@ type Outcome struct {
 
 	Lookup time.Duration // until the daemon had said what is there
 	Ready  time.Duration // until the prefix could be read; Lookup is part of it
+	Behind time.Duration // how late it started, where it had a time to start at
 
 	ReadBytes    int64 // verified
 	WrittenBytes int64 // committed

@@ -22,15 +22,19 @@ type Result struct {
 	BytesRead    int64 `json:"bytes_read"` // verified
 	BytesWritten int64 `json:"bytes_written"`
 
-	Seconds       float64 `json:"seconds"`
-	GBPerSecond   float64 `json:"gb_per_second"` // read and written, 10^9 bytes
-	LookupP50     float64 `json:"lookup_p50_us"` // until the daemon said what is there
-	LookupP99     float64 `json:"lookup_p99_us"`
-	ReadyP50      float64 `json:"ready_p50_us"` // until the prefix could be read
-	ReadyP99      float64 `json:"ready_p99_us"`
-	ColdReadyP50  float64 `json:"ready_from_below_p50_us"` // the same, where something came up from a lower tier
-	ColdReadyP99  float64 `json:"ready_from_below_p99_us"`
-	ShortRequests int     `json:"short_requests"` // ready prefix shorter than what was matched
+	Seconds      float64 `json:"seconds"`
+	GBPerSecond  float64 `json:"gb_per_second"` // read and written, 10^9 bytes
+	LookupP50    float64 `json:"lookup_p50_us"` // until the daemon said what is there
+	LookupP99    float64 `json:"lookup_p99_us"`
+	ReadyP50     float64 `json:"ready_p50_us"` // until the prefix could be read
+	ReadyP99     float64 `json:"ready_p99_us"`
+	ColdReadyP50 float64 `json:"ready_from_below_p50_us"` // the same, where something came up from a lower tier
+	ColdReadyP99 float64 `json:"ready_from_below_p99_us"`
+	// ReadyBy is the time from request to ready prefix, by the farthest tier
+	// that a part of it came from; "none" where nothing was found.
+	ReadyBy       map[string]Spread `json:"ready_by_tier"`
+	Behind        Spread            `json:"behind"`         // how late requests started, with Options.Speed
+	ShortRequests int               `json:"short_requests"` // ready prefix shorter than what was matched
 
 	StoredBlocks    int64 `json:"stored_blocks"`
 	ExistsBlocks    int64 `json:"exists_blocks"`    // missing at lookup, there at reserve
@@ -51,6 +55,20 @@ type Result struct {
 	DaemonAgrees bool `json:"daemon_agrees"`
 }
 
+// Spread is how a time is distributed.
+type Spread struct {
+	Requests int     `json:"requests"`
+	P50      float64 `json:"p50_us"`
+	P90      float64 `json:"p90_us"`
+	P99      float64 `json:"p99_us"`
+	Max      float64 `json:"max_us"`
+}
+
+func spread(l *Latencies) Spread {
+	us := func(p float64) float64 { return float64(l.Percentile(p)) / float64(time.Microsecond) }
+	return Spread{Requests: l.Len(), P50: us(50), P90: us(90), P99: us(99), Max: us(100)}
+}
+
 // OK reports whether every byte was right.
 func (r *Result) OK() bool { return r.Mismatches == 0 && r.DiffersBlocks == 0 }
 
@@ -60,11 +78,13 @@ type Tally struct {
 	lookup Latencies
 	ready  Latencies
 	cold   Latencies
+	behind Latencies
+	by     map[string]*Latencies // ready, by the farthest tier
 }
 
 // NewTally returns an empty Tally.
 func NewTally() *Tally {
-	return &Tally{r: Result{
+	return &Tally{by: make(map[string]*Latencies), r: Result{
 		HitTokens:    make(map[string]int64),
 		HitBlocks:    make(map[string]int64),
 		ShortReasons: make(map[string]int),
@@ -107,6 +127,23 @@ func (t *Tally) Add(o *Outcome) {
 	if o.Cold() {
 		t.cold.Add(o.Ready)
 	}
+	t.behind.Add(o.Behind)
+	far := o.farthest()
+	if t.by[far] == nil {
+		t.by[far] = new(Latencies)
+	}
+	t.by[far].Add(o.Ready)
+}
+
+// farthest names the farthest tier that a part of the prefix came from.
+func (o *Outcome) farthest() string {
+	far := "none"
+	for i, n := range o.Tiers {
+		if n.Chunks > 0 {
+			far = TierNames[i]
+		}
+	}
+	return far
 }
 
 // Cold reports whether part of the prefix was brought up from a lower tier.
@@ -121,6 +158,11 @@ func (t *Tally) Result(took time.Duration) Result {
 	r.LookupP50, r.LookupP99 = percentiles(&t.lookup)
 	r.ReadyP50, r.ReadyP99 = percentiles(&t.ready)
 	r.ColdReadyP50, r.ColdReadyP99 = percentiles(&t.cold)
+	r.Behind = spread(&t.behind)
+	r.ReadyBy = make(map[string]Spread, len(t.by))
+	for name, l := range t.by {
+		r.ReadyBy[name] = spread(l)
+	}
 	return r
 }
 

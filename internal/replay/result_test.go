@@ -96,3 +96,18 @@ func TestDaemonAgrees(t *testing.T) {
 		}
 	}
 }
+
+func TestReadyByTier(t *testing.T) {
+	tally := NewTally()
+	for i, ts := range []client.TierCounts{{}, {count(1, 16)}, {count(1, 16), count(1, 16)}, {{}, count(2, 32)}, {{}, {}, count(1, 16)}} {
+		tally.Add(&Outcome{Chunks: 3, Tiers: ts, Ready: time.Duration(i+1) * time.Microsecond})
+	}
+	r := tally.Result(time.Second)
+	for name, want := range map[string]Spread{
+		"none": {1, 1, 1, 1, 1}, "cpu": {1, 2, 2, 2, 2}, "disk": {2, 3, 4, 4, 4}, "remote": {1, 5, 5, 5, 5},
+	} {
+		if got := r.ReadyBy[name]; got != want {
+			t.Errorf("ready from %s: %+v; want %+v", name, got, want)
+		}
+	}
+}

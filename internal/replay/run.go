@@ -30,6 +30,10 @@ type Options struct {
 	Limit        int               // requests; 0 = all
 	SaveUnfull   bool              // also store the last, partial block of each prompt
 	Policy       client.WaitPolicy // when a client stops waiting for its prefix
+	// Speed makes requests start when their timestamps say, so many times as
+	// fast as time passed in the trace; 0 starts them as soon as a client is
+	// free.
+	Speed float64
 
 	// Observe is told of each outcome, one at a time, in the order in which
 	// they come. It may keep nothing of it. nil for nobody.
@@ -47,8 +51,8 @@ func (o *Options) Space() key.Space {
 }
 
 // Run plays a trace: requests start in its order, as fast as the clients are
-// done with those before, whatever its timestamps say. Beside an error, the
-// first one, the result counts what was played until then.
+// done with those before, and with Options.Speed not before their time. Beside
+// an error, the first one, the result counts what was played until then.
 func Run(ctx context.Context, o Options) (Result, error) {
 	space := o.Space()
 	control, err := client.Dial(ctx, o.Socket, client.Options{Name: "replay: counters", Inline: true})
@@ -81,11 +85,15 @@ func Run(ctx context.Context, o Options) (Result, error) {
 func (o *Options) play(ctx context.Context, space *key.Space, tally *shared) error {
 	g, ctx := errgroup.WithContext(ctx)
 	requests := make(chan Request)
+	pace := pace{speed: o.Speed}
 	g.Go(func() error {
 		defer close(requests)
 		n := 0
 		for req, err := range Requests(o.Trace, o.Name, o.BlockTokens) {
 			if err != nil {
+				return err
+			}
+			if err := pace.wait(ctx, &req); err != nil {
 				return err
 			}
 			select {
@@ -124,7 +132,9 @@ func (o *Options) worker(ctx context.Context, c *client.Client, space *key.Space
 		if err != nil {
 			return fmt.Errorf("%w: %s:%d: %w", ErrTrace, o.Name, req.Line, err)
 		}
+		behind := req.behind()
 		outcome, err := p.Play(ctx, prompt)
+		outcome.Behind = behind
 		if errors.Is(err, client.ErrInconsistentChain) {
 			err = fmt.Errorf("%w: an id of this line stands behind other ids elsewhere in the trace, or in another trace of that name played before", err)
 		}

@@ -9,6 +9,7 @@ import (
 	"io"
 	"iter"
 	"math"
+	"time"
 )
 
 // ErrTrace is wrapped by every error about the content of a trace.
@@ -27,6 +28,8 @@ type Request struct {
 	// BlockIDs has one id a block, from the start of the prompt. Equal ids
 	// mean equal blocks and equal blocks before them.
 	BlockIDs []uint64
+
+	due time.Time // when it is to start; zero = whenever a client is free
 }
 
 // Requests reads a trace: one JSON object a line, as

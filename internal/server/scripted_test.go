@@ -44,7 +44,8 @@ type script struct {
 	at string
 	// do says what the tiers below do when asked for chunk i (nothing special
 	// where it is short): x fail, l have lost it, z find it corrupt, o be off,
-	// n say there is no room, h hang until the context ends, s take slowTime.
+	// n say there is no room, h hang until the context ends, s take
+	// slowTime, g wait for the gate.
 	// In capitals both tiers do so, else only the first that is asked.
 	do string
 
@@ -53,6 +54,7 @@ type script struct {
 	o      Prefetch
 	// forget deletes chunk i from every tier after the match, before any load.
 	forget []int
+	gate   chan struct{} // g in do: wait until it is closed, whatever the context says
 }
 
 // stage is a session over a Stack over scripted tiers, without a client: what
@@ -65,6 +67,7 @@ type stage struct {
 	arena *arena.Arena
 	hot   *cpu.Tier
 	space uint32
+	peer  syscall.RawConn // the client's end
 	end   func()
 }
 
@@ -107,6 +110,8 @@ func (g *stage) hook(p tier.Place, took time.Duration) tierfault.Hook {
 			f.Hang = true
 		case 's':
 			f.Delay = slowTime
+		case 'g':
+			<-g.s.gate
 		}
 		return f
 	}
@@ -202,6 +207,8 @@ func (g *stage) socket() *net.UnixConn {
 		g.must(f.Close())
 	}
 	g.t.Cleanup(func() { ends[1].Close() })
+	g.peer, err = ends[1].(*net.UnixConn).SyscallConn()
+	g.must(err)
 	return ends[0].(*net.UnixConn)
 }
 
@@ -266,6 +273,11 @@ func (g *stage) prefetch(req *wire.PrefetchRequest) *job {
 	}
 	before := g.server.ids.Load()
 	g.send(wire.OpPrefetch, req)
+	g.must(g.peer.Read(func(fd uintptr) bool { // take what has come, and never wait: in a bubble that has no end
+		var frames [16 << 10]byte
+		_, _ = syscall.Read(int(fd), frames[:])
+		return true
+	}))
 	j, err := g.job(before + 1)
 	g.must(err)
 	return j

@@ -1,0 +1,169 @@
+package server
+
+import (
+	"flag"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/wire"
+	"github.com/kvstored/kvstored/tier"
+	"github.com/kvstored/kvstored/tier/tiertest"
+)
+
+var raceRounds = flag.Int("race-rounds", 20, "how often each race of TestRaces is run; 1000 with -race before a release")
+
+// races bring two events to the same moment. Which comes first is up to the
+// scheduler; whichever it is, the state must be one that may be, and nothing
+// may be left.
+var races = []struct {
+	name string
+	script
+	req  wire.PrefetchRequest
+	play func(*stage, *job)
+	may  []wire.Reason
+}{
+	{"deadline against completion", script{at: "dddd"}, wire.PrefetchRequest{DeadlineMillis: 10},
+		func(g *stage, j *job) { g.done(j) }, []wire.Reason{fine, late}},
+	{"deadline against failure", script{at: "dddd", do: ".x"}, wire.PrefetchRequest{DeadlineMillis: 10},
+		func(g *stage, j *job) { g.done(j) }, []wire.Reason{failed, late}},
+	{"cancel against completion", script{at: "dddd"}, wire.PrefetchRequest{},
+		func(g *stage, j *job) {
+			time.Sleep(diskTime)
+			g.send(wire.OpCancel, &wire.JobRequest{Job: j.id})
+		}, []wire.Reason{fine, cancelled}},
+	{"cancel against growth", script{at: "drdr"}, wire.PrefetchRequest{},
+		func(g *stage, j *job) {
+			time.Sleep(diskTime)
+			g.send(wire.OpCancel, &wire.JobRequest{Job: j.id})
+		}, []wire.Reason{cancelled}},
+	{"release against a push", script{at: "dddddddd"}, wire.PrefetchRequest{},
+		func(g *stage, j *job) {
+			g.pushes = true
+			time.Sleep(diskTime)
+			g.send(wire.OpRelease, &wire.JobRequest{Job: j.id})
+		}, []wire.Reason{fine, cancelled}},
+	{"disconnect against completion", script{at: "dddd"}, wire.PrefetchRequest{},
+		func(g *stage, j *job) {
+			time.Sleep(diskTime)
+			j.end() // as close does
+		}, []wire.Reason{fine, cancelled}},
+	{"deletion of a chunk about to load", script{at: "dddd"}, wire.PrefetchRequest{},
+		func(g *stage, j *job) {
+			time.Sleep(diskTime)
+			g.delete(2)
+			g.done(j)
+		}, []wire.Reason{fine, gap}},
+	{"deletion right after the match", script{at: "dddd"}, wire.PrefetchRequest{},
+		func(g *stage, j *job) {
+			g.delete(2)
+			g.done(j)
+		}, []wire.Reason{fine, gap}},
+	{"best effort", script{at: "dddd"}, wire.PrefetchRequest{Policy: wire.PolicyBestEffort},
+		func(g *stage, j *job) {
+			time.Sleep(diskTime)
+			g.send(wire.OpWait, &wire.WaitRequest{Job: j.id, MinTokens: 64, TimeoutMillis: 0, From: wire.FromUnsent})
+			g.done(j)
+		}, []wire.Reason{fine, late}},
+	{"one chunk wanted by 50 jobs", script{at: "d"}, wire.PrefetchRequest{},
+		func(g *stage, j *job) {
+			jobs := []*job{j}
+			for range 49 {
+				jobs = append(jobs, g.prefetch(&wire.PrefetchRequest{}))
+			}
+			for i, k := range jobs {
+				if i%3 == 1 {
+					time.Sleep(diskTime / 20)
+					g.send(wire.OpCancel, &wire.JobRequest{Job: k.id})
+					continue
+				}
+				g.done(k)
+				if s := k.state(0); s.Reason != fine || s.Ready.Chunks != 1 {
+					g.t.Errorf("job %d of 50: %+v", i, s)
+				}
+			}
+			if n := g.server.o.Stack.Stats().Loads[tier.Disk].Chunks; n != 1 {
+				g.t.Errorf("the disk was read %d times for one chunk", n)
+			}
+		}, []wire.Reason{fine}},
+}
+
+func (g *stage) delete(i int) {
+	if _, err := g.server.o.Stack.Delete(g.ctx, tiertest.Keys(g.chain, i, i+1)); err != nil {
+		g.t.Error(err)
+	}
+}
+
+func TestRaces(t *testing.T) {
+	for _, c := range races {
+		t.Run(c.name, func(t *testing.T) {
+			for range *raceRounds {
+				play(t, c.script, func(t *testing.T, g *stage) {
+					j := g.prefetch(&c.req)
+					c.play(g, j)
+					g.checkMay(j, c.may)
+				})
+				if t.Failed() {
+					return
+				}
+			}
+		})
+	}
+}
+
+func (g *stage) checkMay(j *job, may []wire.Reason) {
+	g.t.Helper()
+	s := j.state(0)
+	for _, r := range may {
+		if s.Done && s.Reason == r {
+			if whole := s.Ready.Chunks == uint32(g.chain.Len()); r == fine && !whole && s.Refs.Len() > 0 || r == gap && s.Ready.Chunks != 2 {
+				g.t.Errorf("%s with %d of %d chunks", r, s.Ready.Chunks, g.chain.Len())
+			}
+			return
+		}
+	}
+	g.t.Errorf("done %t, reason %s; want one of %v", s.Done, s.Reason, may)
+}
+
+// Tiers that answer nobody, not even a context that ends: ten thousand jobs
+// are answered at their deadlines, and once the tiers come back nothing of
+// them is left. The bubble fails if a goroutine is.
+func TestHungTiers(t *testing.T) {
+	const rounds, jobs = 10, 1000
+	s := script{at: "cbbbbbbb", do: "g" + strings.Repeat("G", 7), gate: nil}
+	synctest.Test(t, func(t *testing.T) {
+		s.gate = make(chan struct{})
+		g := newStage(t, &s)
+		for round := range rounds {
+			var live []*job
+			for range jobs {
+				live = append(live, g.prefetch(&wire.PrefetchRequest{DeadlineMillis: 100}))
+			}
+			start := time.Now()
+			for _, j := range live {
+				g.done(j)
+				if s := j.state(0); s.Reason != late || s.Ready.Chunks != 1 {
+					t.Fatalf("%+v; want one chunk at the deadline", s)
+				}
+			}
+			if d := time.Since(start); d != 100*ms {
+				t.Fatalf("answered after %s; want the deadline", d)
+			}
+			if round == rounds-1 {
+				break // the last are still there when the tiers come back
+			}
+			for _, j := range live {
+				g.send(wire.OpRelease, &wire.JobRequest{Job: j.id})
+			}
+			g.replies = g.replies[:0]
+		}
+		close(s.gate)
+		synctest.Wait()
+		g.strike()
+		if n := g.hot.Ledger().Stats().ClassBytes[ledger.Load]; n != 0 {
+			t.Errorf("%d bytes of loads are left", n)
+		}
+	})
+}

@@ -71,6 +71,7 @@ func TestCapacityHoldsUnderChurn(t *testing.T) {
 	for k, n := range size {
 		mustGet(t, d, m, number[k], n)
 	}
+	recount(t, d)
 	stop()
 	d, _ = start(t, o, nil)
 	if got := recoverAll(t, d); len(got) != len(size) {

@@ -77,7 +77,7 @@ func TestCrash(t *testing.T) {
 		if at := occupied(t, dir); at > testOptions(dir).CapacityBytes {
 			t.Fatalf("round %d: %d bytes on disk", round, at)
 		}
-		checkBooks(t, d)
+		recount(t, d)
 		stop()
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/record"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -184,6 +185,50 @@ func checkBooks(t testing.TB, d *Tier) {
 	defer d.segments.mu.Unlock()
 	if len(d.segments.mu.readers) != 0 || len(d.segments.mu.leaving) != 0 {
 		t.Fatalf("%d readers, %d extents leaving, and nobody at work", len(d.segments.mu.readers), len(d.segments.mu.leaving))
+	}
+}
+
+// recount reads every record and compares with the books: each entry of the
+// ledger has one record and each record an entry, extents lie within their
+// segments, none is owned twice, and together they are what is in use.
+func recount(t testing.TB, d *Tier) {
+	t.Helper()
+	checkBooks(t, d)
+	var entries []record.Entry
+	err := d.db.scan(context.Background(), func(k, v []byte) error {
+		var e record.Entry
+		if err := record.DecodeEntry(&e, k, v); err != nil {
+			return err
+		}
+		entries = append(entries, e)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := int(d.Stats().Entries); len(entries) != n {
+		t.Fatalf("%d records for %d entries", len(entries), n)
+	}
+	var used int64
+	for _, e := range entries {
+		used += int64(e.Extent.Bytes)
+		if known, _ := d.ledger.Find(e.Key); known.Value != valueOf(&e) || known.Size != e.Size {
+			t.Fatalf("the ledger has %+v of record %+v", known, e)
+		}
+	}
+	kept, lost := resolve(entries, func(n uint32) int64 {
+		d.segments.mu.Lock()
+		defer d.segments.mu.Unlock()
+		if g := d.segments.find(n); g != nil {
+			return g.size
+		}
+		return 0
+	})
+	if len(lost) > 0 {
+		t.Fatalf("%d of %d extents are owned twice or lie nowhere", len(lost), len(lost)+len(kept))
+	}
+	if _, taken, _, _ := d.segments.usage(); taken != used {
+		t.Fatalf("records name %d bytes, %d are in use", used, taken)
 	}
 }
 

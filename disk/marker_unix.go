@@ -15,6 +15,12 @@ func isNoSpace(err error) bool {
 	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) || errors.Is(err, unix.EFBIG)
 }
 
+// sameFileSystem is also true when that cannot be told.
+func sameFileSystem(a, b string) bool {
+	var x, y unix.Stat_t
+	return unix.Stat(a, &x) != nil || unix.Stat(b, &y) != nil || x.Dev == y.Dev
+}
+
 // availableBytes is what an unprivileged process may still allocate in dir.
 func availableBytes(dir string) (int64, error) {
 	var st unix.Statfs_t

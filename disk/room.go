@@ -39,7 +39,17 @@ func (t *Tier) inlineRoom() int64 {
 
 // growth is how many bytes new segments may take beside the present files.
 func (t *Tier) growth(files int64) int64 {
-	return max(0, min(t.o.CapacityBytes-t.meta()-files, t.available.Load()-t.o.MinFreeBytes))
+	return max(0, min(t.o.CapacityBytes-t.meta()-files, t.available.Load()-t.floor()))
+}
+
+// floor is what the file system of Path keeps free: what others are left, or
+// what Badger needs there if that is more. Segments that took it would leave
+// a tier that can neither store nor, being full of extents, shrink.
+func (t *Tier) floor() int64 {
+	if !t.shared {
+		return t.o.MinFreeBytes
+	}
+	return max(t.o.MinFreeBytes, t.db.floor+max(0, t.o.MetaReserveBytes-t.metaBytes.Load()))
 }
 
 // excess is how many bytes must be evicted before n more fit under the high

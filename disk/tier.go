@@ -40,6 +40,7 @@ type Tier struct {
 	scan     scan
 	uses     uses
 	trimming chan struct{} // held by the one Trim that works
+	shared   bool          // Path and Meta lie on one file system
 
 	available atomic.Int64 // on the file system of Path, at the last look
 	metaBytes atomic.Int64 // of Badger, at the last look
@@ -106,6 +107,7 @@ func (t *Tier) openAll(f folder) error {
 	if t.db, err = openStore(t.o.Meta, t.o.MetaReserveBytes, t.log); err != nil {
 		return err
 	}
+	t.shared = sameFileSystem(t.o.Path, t.o.Meta)
 	t.dev = newDevice(t.o.IODepth, t.o.IOTimeout)
 	t.commits = newCommitter(t.db)
 	empty, err := t.db.isEmpty()

@@ -1,0 +1,11 @@
+//go:build !linux
+
+package disk
+
+import "testing"
+
+func smallFileSystem(t *testing.T, _ int64) (dir string, unmount func()) {
+	t.Helper()
+	t.Skip("only on Linux")
+	return "", nil
+}

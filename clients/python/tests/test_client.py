@@ -12,7 +12,7 @@ import unittest
 import kvstored
 from kvstored import Result, Space, hashes, tokens
 
-from .daemon import Daemon
+from .daemon import Daemon, skip
 
 SPACE = Space(model="m", dtype="u8", chunk_tokens=4)
 GIVEN = Space(model="m", dtype="u8", chunk_tokens=4, method="given:test")
@@ -125,7 +125,7 @@ class Live(unittest.TestCase):
         try:
             import numpy
         except ImportError:
-            self.skipTest("numpy is not installed")
+            skip(self, "numpy is not installed")
         want = numpy.arange(24, dtype=numpy.float32).reshape(4, 6)
         prompt = chain("array", 1)
         with self.kv.reserve(prompt, size=want.nbytes) as fill:

@@ -16,7 +16,7 @@ import kvstored.pages
 from kvstored.memory import address
 from kvstored.sglang import KvstoredHiCache
 
-from .daemon import Daemon
+from .daemon import Daemon, skip
 from .stub import Hanging
 
 PAGE = 16  # tokens
@@ -142,7 +142,7 @@ class HiCache(unittest.TestCase):
 
     def test_a_bad_checksum_is_false(self) -> None:
         if kvstored.pages.checksum_at is None:
-            self.skipTest("libxxhash is not installed: nothing is verified")
+            skip(self, "libxxhash is not installed: nothing is verified")
         pool = LAYOUTS["MLA"]()
         backend, keys = self.filled("sum", pool, 3)
         real, calls = kvstored.pages.checksum_at, []

@@ -1,0 +1,144 @@
+"""The scripts of testdata/conformance, step by step. The Go client runs the same
+in cmd/kvstored."""
+
+from __future__ import annotations
+
+import unittest
+from typing import Any, Dict, List, Tuple
+
+import kvstored
+from kvstored import Grant, Result, Space
+
+from .daemon import ROOT, Daemon
+
+
+def numbers(text: str) -> List[int]:
+    return [] if text == "-" else [int(n) for n in text.split(",")]
+
+
+def words(items: Any, names: Any) -> str:
+    return ",".join(names(item).name.lower() for item in items) or "-"
+
+
+class Script:
+    """One run of a script. Each step is a method: words in, words out."""
+
+    def __init__(self, kv: kvstored.Client) -> None:
+        self.kv = kv
+        self.spaces: Dict[str, Space] = {}
+        self.prompts: Dict[str, kvstored.Prompt] = {}
+
+    def run(self, step: str) -> str:
+        name, *args = step.split()
+        return getattr(self, name)(*args) or ""
+
+    def space(self, name: str, method: str, tokens: str) -> None:
+        self.spaces[name] = Space(model="conformance", dtype="u8", method=method, chunk_tokens=int(tokens))
+
+    def tokens(self, p: str, space: str, first: str, n: str) -> None:
+        ids = list(range(int(first), int(first) + int(n)))
+        self.prompts[p] = kvstored.tokens(ids, space=self.spaces[space])
+
+    def hashes(self, p: str, space: str, seed: str, n: str) -> None:
+        s = self.spaces[space]
+        raw = b"".join(bytes([int(seed), i + 1]) + bytes(14) for i in range(int(n)))
+        self.prompts[p] = kvstored.hashes(raw, [s.chunk_tokens] * int(n), space=s)
+
+    def skip(self, p: str, q: str, n: str) -> None:
+        self.prompts[p] = self.prompts[q]._replace(skip=int(n))
+
+    def payloads(self, p: str, first: str, sizes: str) -> List[bytes]:
+        start = int(first) + self.prompts[p].skip
+        return [
+            bytes((31 * i + 7 * k) % 251 for k in range(size)) for i, size in enumerate(numbers(sizes), start)
+        ]
+
+    def _reserve(self, p: str, first: str, sizes: str) -> kvstored.Fill:
+        n = numbers(sizes)
+        return self.kv.reserve(self.prompts[p], first=int(first), count=len(n), sizes=n)
+
+    def store(self, p: str, first: str, sizes: str) -> str:
+        payloads = self.payloads(p, first, sizes)
+        with self._reserve(p, first, sizes) as fill:
+            for slot in fill:
+                slot.memory[:] = payloads[slot.index]
+        return words((s.grant for s in fill.slots), Grant) + " " + words((r.result for r in fill.results), Result)
+
+    def abandon(self, p: str, first: str, sizes: str) -> str:
+        fill = self._reserve(p, first, sizes)
+        fill.abort()
+        return words((s.grant for s in fill.slots), Grant)
+
+    def put(self, p: str, first: str, sizes: str) -> str:
+        results = self.kv.put(self.prompts[p], self.payloads(p, first, sizes), first=int(first))
+        return words((r.result for r in results), Result)
+
+    def lookup(self, p: str) -> str:
+        total = self.kv.lookup(self.prompts[p]).total
+        return f"{total.chunks} {total.tokens}"
+
+    def read(self, p: str, first: str, sizes: str) -> str:
+        with self.kv.prefetch(self.prompts[p]) as job:
+            job.wait()
+            got = [bytes(block) for block in job][int(first) :]
+            assert all(job.verify(i) for i in range(len(job))), "a checksum"
+        assert got == self.payloads(p, first, sizes), f"other bytes: {[len(g) for g in got]}"
+        return "ok" if job.good else "revoked"
+
+    def get(self, p: str, first: str, sizes: str) -> None:
+        got = [c.payload for c in self.kv.get(self.prompts[p], first=int(first))]
+        assert got == self.payloads(p, first, sizes), f"other bytes: {[len(g) for g in got]}"
+
+    def sum(self, p: str, i: str) -> str:
+        with self.kv.prefetch(self.prompts[p]) as job:
+            job.wait()
+            return f"{job.ref(int(i)).sum:016x}"
+
+    def pin(self, p: str, name: str) -> str:
+        count = self.kv.pin(self.prompts[p], name)
+        return f"{count.chunks} {count.tokens}"
+
+    def unpin(self, name: str) -> str:
+        return str(self.kv.unpin(name))
+
+    def delete(self, p: str) -> str:
+        return str(self.kv.delete(self.prompts[p]))
+
+    def flush(self) -> None:
+        assert self.kv.flush(timeout=10) is not None
+
+    def ping(self) -> None:
+        assert self.kv.ping()
+
+    def refused(self, *step: str) -> str:
+        try:
+            got = self.run(" ".join(step))
+        except kvstored.Refused as e:
+            return e.code.name.lower()
+        raise AssertionError(f"it was done: {got}")
+
+
+def steps(text: str) -> List[Tuple[int, str, str]]:
+    """Line number, step and expectation of each line."""
+    rows = []
+    for number, line in enumerate(text.splitlines(), 1):
+        step, _, want = line.partition("#")[0].partition(" = ")
+        if step.strip():
+            rows.append((number, step.strip(), want.strip()))
+    return rows
+
+
+class Conformance(unittest.TestCase):
+    def test_scripts(self) -> None:
+        scripts = sorted((ROOT / "testdata" / "conformance").glob("*.txt"))
+        self.assertTrue(scripts)
+        for path in scripts:
+            with Daemon() as daemon, kvstored.Client(daemon.socket, timeout=10) as kv:
+                script = Script(kv)
+                for number, step, want in steps(path.read_text()):
+                    with self.subTest(f"{path.name}:{number}: {step}"):
+                        self.assertEqual(script.run(step), want)
+
+
+if __name__ == "__main__":
+    unittest.main()

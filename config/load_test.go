@@ -179,15 +179,22 @@ f.yaml:1:18: budget.leases: want a share above 0 and at most 0.8, not 0
 f.yaml:1:32: budget.unwritten: want a share above 0 and at most 0.8, not 0.9`,
 		},
 		{
+			name: "spaces",
+			file: "spaces:\n- {match: \"\", quota: 1GiB}\n- {match: a, quota: 1MiB}\n- {match: b, quota: 1GiB, priority: 2}\n- {match: b, quota: 1GiB}\n",
+			want: `f.yaml:2:11: spaces[0].match: is empty and matches no model; write a name, or a pattern such as "llama-*"
+f.yaml:3:21: spaces[1].quota: 1MiB is too small; the least is 64MiB
+f.yaml:4:37: spaces[2].priority: needs priorities of spaces, which this version does not have; remove the line
+f.yaml:5:11: spaces[3].match: "b" is in an earlier rule, which counts; remove one`,
+		},
+		{
 			name: "what is not built yet",
-			file: "listen: {resp: \"127.0.0.1:6379\"}\ndisk: {paths: [/a, /b]}\nremote: {s3: {bucket: b, endpoint: \"https://user:secret@host\", ttl: 0s}}\nspaces: [{match: \"m-*\", quota: 1GiB}]\n",
+			file: "listen: {resp: \"127.0.0.1:6379\"}\ndisk: {paths: [/a, /b]}\nremote: {s3: {bucket: b, endpoint: \"https://user:secret@host\", ttl: 0s}}\n",
 			env:  []string{"KVSTORED_LISTEN__LM=127.0.0.1:6555"},
 			want: `
 f.yaml:1:16: listen.resp: needs the Redis front end, which this version does not have; remove the line
 f.yaml:2:15: disk.paths: this version has one folder at most, not 2; give one
 f.yaml:3:23: remote.s3.bucket: needs the remote tier, which this version does not have; remove the line
 f.yaml:3:36: remote.s3.endpoint: needs the remote tier, which this version does not have; remove the line
-f.yaml:4:9: spaces: needs quotas and priorities of spaces, which this version does not have; remove the line
 KVSTORED_LISTEN__LM: listen.lm: needs the LMCache front end, which this version does not have; remove the line`,
 		},
 		{

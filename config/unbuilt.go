@@ -13,7 +13,6 @@ var unbuilt = []struct{ path, feature string }{
 	{"listen.resp", "the Redis front end"},
 	{"listen.lm", "the LMCache front end"},
 	{"remote", "the remote tier"},
-	{"spaces", "quotas and priorities of spaces"},
 }
 
 func (c *checker) unbuilt() {

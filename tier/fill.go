@@ -141,9 +141,20 @@ func (s *Stack) Delete(ctx context.Context, ks []key.Key) (int, error) {
 // nothing of the keys is on its way to a tier below.
 func (s *Stack) delete(ctx context.Context, ks []key.Key, last bool) (int, error) {
 	known := s.known(ks)
-	errs := []error{s.deleteIn(ctx, CPU, ks)}
-	s.handedOver(ctx) // what is on its way down counts as DRAM's
+	return known, s.deleteFrom(ctx, All, ks, last)
+}
+
+// deleteFrom is delete for some tiers.
+func (s *Stack) deleteFrom(ctx context.Context, from Set, ks []key.Key, last bool) error {
+	var errs []error
+	if from.Has(CPU) {
+		errs = append(errs, s.deleteIn(ctx, CPU, ks))
+		s.handedOver(ctx) // what is on its way down counts as DRAM's
+	}
 	for _, w := range s.writers {
+		if !from.Has(w.place) {
+			continue
+		}
 		w.recall(ks)
 		if !last {
 			continue
@@ -153,14 +164,16 @@ func (s *Stack) delete(ctx context.Context, ks []key.Key, last bool) (int, error
 		}
 	}
 	for p := Disk; p < Places; p++ {
-		if s.tiers[p] != nil {
+		if from.Has(p) && s.tiers[p] != nil {
 			errs = append(errs, s.deleteIn(ctx, p, ks))
 		}
 	}
-	// A load may have brought some of it up meanwhile; one that ends later
-	// sees for itself: see fetch.
-	errs = append(errs, s.deleteIn(ctx, CPU, ks))
-	return known, errors.Join(errs...)
+	if from.Has(CPU) {
+		// A load may have brought some of it up meanwhile; one that ends later
+		// sees for itself: see fetch.
+		errs = append(errs, s.deleteIn(ctx, CPU, ks))
+	}
+	return errors.Join(errs...)
 }
 
 // known counts the keys that are in some tier.
@@ -190,14 +203,18 @@ func (s *Stack) deleteIn(ctx context.Context, p Place, ks []key.Key) error {
 
 // DeleteSpace forgets every chunk of a space and returns how many were known.
 func (s *Stack) DeleteSpace(ctx context.Context, id key.SpaceID) (int, error) {
-	var ks []key.Key
+	return s.Delete(ctx, s.keysOf(id, All))
+}
+
+// keysOf lists what some tier of a set has of a space.
+func (s *Stack) keysOf(id key.SpaceID, in Set) (ks []key.Key) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.mu.tree.Walk(id, func(hash, _ key.Hash, _ int, at radix.Loc) bool {
-		if at != 0 {
+		if Set(at)&in != 0 {
 			ks = append(ks, key.Key{Space: id, Hash: hash})
 		}
 		return true
 	})
-	s.mu.Unlock()
-	return s.Delete(ctx, ks)
+	return ks
 }

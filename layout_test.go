@@ -26,7 +26,7 @@ var rows = [][]string{
 	{"cpu", "disk", "remote", "prefetch", "client"},
 	{"internal/server", "internal/replay"},
 	{"internal/simulate"}, // reads the traces of replay
-	{"cmd/kvstored", "bench/disk", "bench/hot"},
+	{"cmd/kvstored", "bench/disk", "bench/evict", "bench/hot"},
 }
 
 // exceptions are the imports inside one row that are meant.

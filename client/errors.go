@@ -54,6 +54,7 @@ const (
 	ErrInternal          = wire.StatusInternal
 	ErrUnknownOption     = wire.StatusUnknownOption
 	ErrUnsupported       = wire.StatusUnsupported
+	ErrOverQuota         = wire.StatusOverQuota
 )
 
 // Error is a request that was refused, by the daemon or by this package before

@@ -48,6 +48,7 @@ const (
 	StoppedCancelled  = wire.ReasonCancelled
 	StoppedRevoked    = wire.ReasonRevoked
 	StoppedClosed     = wire.ReasonClosed
+	StoppedOverQuota  = wire.ReasonOverQuota
 )
 
 // Grant is the answer to one chunk of a reservation.
@@ -75,6 +76,7 @@ const (
 	ResultNoSpace    = wire.ResultNoSpace
 	ResultOverBudget = wire.ResultOverBudget
 	ResultPending    = wire.ResultPending
+	ResultOverQuota  = wire.ResultOverQuota
 )
 
 // PutMode says how payloads reach the arena on a connection.

@@ -190,9 +190,9 @@ const MaxProtected = 0.8
 
 // Space is a rule for the spaces whose name it matches.
 type Space struct {
-	Match    string `yaml:"match"` // glob over the model name
-	Quota    Bytes  `yaml:"quota"` // 0 = none
-	Priority int    `yaml:"priority"`
+	Match    string `yaml:"match"`    // the whole model name; * is any run of characters, ? any one
+	Quota    Bytes  `yaml:"quota"`    // of all spaces that match first here, in each of DRAM and disk
+	Priority int    `yaml:"priority"` // must be 0
 }
 
 // Log is the daemon's own log, on standard error.

@@ -179,6 +179,14 @@ f.yaml:1:18: budget.leases: want a share above 0 and at most 0.8, not 0
 f.yaml:1:32: budget.unwritten: want a share above 0 and at most 0.8, not 0.9`,
 		},
 		{
+			name: "spaces",
+			file: "spaces:\n- {match: \"\", quota: 1GiB}\n- {match: a, quota: 1MiB}\n- {match: b, quota: 1GiB, priority: 2}\n- {match: b, quota: 1GiB}\n",
+			want: `f.yaml:2:11: spaces[0].match: is empty and matches no model; write a name, or a pattern such as "llama-*"
+f.yaml:3:21: spaces[1].quota: 1MiB is too small; the least is 64MiB
+f.yaml:4:37: spaces[2].priority: needs priorities of spaces, which this version does not have; remove the line
+f.yaml:5:11: spaces[3].match: "b" is in an earlier rule, which counts; remove one`,
+		},
+		{
 			name: "front ends",
 			file: "listen:\n  resp: [\"0.0.0.0:6379\", run/resp.sock, \"127.0.0.1:6380\", /run/resp.sock]\n  lm: \":65432\"\n",
 			want: `
@@ -188,11 +196,10 @@ f.yaml:3:7: listen.lm: ":65432" is no address; write the absolute path of a sock
 		},
 		{
 			name: "what is not built yet",
-			file: "disk: {paths: [/a, /b]}\nremote: {s3: {bucket: b, endpoint: \"https://user:secret@host\", ttl: 0s}}\nspaces: [{match: \"m-*\", quota: 1GiB}]\n",
+			file: "disk: {paths: [/a, /b]}\nremote: {s3: {bucket: b, endpoint: \"https://user:secret@host\", ttl: 0s}}\n",
 			want: `
 f.yaml:1:15: disk.paths: this version has one folder at most, not 2; give one
-f.yaml:2:36: remote.s3.endpoint: contains credentials; give them through the environment or remote.s3.profile
-f.yaml:3:9: spaces: needs quotas and priorities of spaces, which this version does not have; remove the line`,
+f.yaml:2:36: remote.s3.endpoint: contains credentials; give them through the environment or remote.s3.profile`,
 		},
 		{
 			name: "environment",

@@ -42,6 +42,7 @@ func check(c *Config, rules Rules) Errors {
 	k.remote()
 	k.flows()
 	k.budget()
+	k.spaces()
 	k.unbuilt()
 	return k.errs
 }
@@ -259,6 +260,24 @@ func (c *checker) flows() {
 	c.size("prefetch.window", c.Prefetch.Window, mib)
 	c.positive("lease.max_age", c.Lease.MaxAge)
 	c.positive("pin.max_age", c.Pin.MaxAge)
+}
+
+func (c *checker) spaces() {
+	seen := map[string]bool{}
+	for i, s := range c.Spaces {
+		path := fmt.Sprintf("spaces[%d]", i)
+		switch {
+		case s.Match == "":
+			c.fail(path+".match", `is empty and matches no model; write a name, or a pattern such as "llama-*"`)
+		case seen[s.Match]:
+			c.fail(path+".match", "%q is in an earlier rule, which counts; remove one", s.Match)
+		}
+		seen[s.Match] = true
+		c.size(path+".quota", s.Quota, maxPayload)
+		if s.Priority != 0 {
+			c.fail(path+".priority", "needs priorities of spaces, which this version does not have; remove the line")
+		}
+	}
 }
 
 func (c *checker) budget() {

@@ -36,6 +36,11 @@ func (t *Tier) Reserve(ctx context.Context, f tier.Fill) (tier.Ref, ledger.State
 		if st != ledger.Absent {
 			return tier.Ref{}, st, nil
 		}
+		if err := t.keepQuota(id, f.Drop); err != nil {
+			t.ledger.Abort(id)
+			t.refused.Add(1)
+			return tier.Ref{}, ledger.Absent, fmt.Errorf("cpu: reserve %d bytes: %w", f.Size, err)
+		}
 		b, err := t.alloc(ctx, f)
 		if err != nil {
 			t.ledger.Abort(id)
@@ -52,11 +57,36 @@ func budgetError(err error) error {
 	switch {
 	case errors.Is(err, ledger.ErrOverBudget):
 		return fmt.Errorf("%w: %w", tier.ErrOverBudget, err)
+	case errors.Is(err, ledger.ErrOverQuota):
+		return fmt.Errorf("%w: %w", tier.ErrOverQuota, err)
 	case errors.Is(err, ledger.ErrInconsistent):
 		return fmt.Errorf("%w: %w", tier.ErrInconsistent, err)
 	}
 	return fmt.Errorf("%w: %w", tier.ErrNoSpace, err)
 }
+
+// keepQuota makes the space of a fill evict its own until it keeps its quota,
+// whether or not there is room otherwise.
+func (t *Tier) keepQuota(id ledger.ID, drop func(tier.Victim) bool) error {
+	t.handing.RLock()
+	defer t.handing.RUnlock()
+	for {
+		e, over, ok := t.ledger.EvictOwn(id)
+		if !over {
+			return nil
+		}
+		if !ok {
+			return fmt.Errorf("everything its space has is in use: %w", tier.ErrOverQuota)
+		}
+		drop(t.victim(e))
+	}
+}
+
+// OverQuota implements tier.Quoted.
+func (t *Tier) OverQuota() bool { return t.ledger.OverQuota() }
+
+// Assign implements tier.Quoted.
+func (t *Tier) Assign(space key.SpaceID, quota int) { t.ledger.Assign(space, quota) }
 
 // alloc tries, evicts one candidate, and tries again, until it fits, nothing
 // is left to evict, or evictFactor is reached. Then it waits, if it may and
@@ -120,6 +150,17 @@ func (t *Tier) evictTo(drop func(tier.Victim) bool) (n int64, stays, ok bool) {
 	return occupied(v.Size), drop(v), true
 }
 
+// shedTo hands over one victim of a quota that is exceeded, if there is one.
+func (t *Tier) shedTo(drop func(tier.Victim) bool) bool {
+	t.handing.RLock()
+	defer t.handing.RUnlock()
+	e, ok := t.ledger.EvictOver()
+	if ok {
+		drop(t.victim(e))
+	}
+	return ok
+}
+
 // handedOver waits for the victims that have left the ledger before the call.
 func (t *Tier) handedOver() {
 	t.handing.Lock()
@@ -131,18 +172,25 @@ func (t *Tier) evict() (tier.Victim, bool) {
 	if !ok {
 		return tier.Victim{}, false
 	}
+	return t.victim(e), true
+}
+
+// victim ends an entry that the ledger evicted.
+func (t *Tier) victim(e ledger.Entry) tier.Victim {
 	b := t.block(e) // the residency's reference passes to the victim
 	t.ledger.Free(e.ID)
 	t.payloadBytes.Add(-int64(e.Size))
 	t.evictions.Add(1)
 	t.evictedBytes.Add(uint64(e.Size))
-	return tier.Victim{Record: tier.HotRecord(e, b.Sum()), Block: b, Dirty: e.Dirty, Hits: e.Hits}, true
+	return tier.Victim{Record: tier.HotRecord(e, b.Sum()), Block: b, Dirty: e.Dirty, Hits: e.Hits}
 }
 
 // Shrink implements tier.Hot. It counts what it evicts instead of watching
 // the arena: a victim on its way down frees its room only later.
 func (t *Tier) Shrink(ctx context.Context, leaving int64, drop func(tier.Victim) bool) {
 	t.handedOver()
+	for t.shedTo(drop) {
+	}
 	used := t.arena.Stats().UsedBytes - leaving
 	if used <= t.high {
 		return
@@ -159,6 +207,11 @@ func (t *Tier) Shrink(ctx context.Context, leaving int64, drop func(tier.Victim)
 // Trim implements tier.Resident. Dirty victims are lost: it is for a tier on
 // its own; the Stack uses Shrink and writes them down.
 func (t *Tier) Trim(ctx context.Context, n int64, out []key.Key) ([]key.Key, error) {
+	for e, ok := t.ledger.EvictOver(); ok; e, ok = t.ledger.EvictOver() {
+		v := t.victim(e)
+		out = append(out, v.Key)
+		v.Block.Release()
+	}
 	if t.arena.Stats().UsedBytes+n <= t.high {
 		return out, ctx.Err()
 	}

@@ -43,7 +43,11 @@ type Tier struct {
 	gets, getBytes, puts, putBytes, evictions, evictedBytes, refused atomic.Uint64
 }
 
-var _ tier.Hot = (*Tier)(nil)
+var (
+	_ tier.Hot      = (*Tier)(nil)
+	_ tier.Quoted   = (*Tier)(nil)
+	_ tier.Switcher = (*Tier)(nil)
+)
 
 // New makes a tier over an arena and a ledger.
 func New(o Options) *Tier {
@@ -61,6 +65,12 @@ func (t *Tier) Name() string { return "cpu" }
 
 // Ledger is the tier's ledger.
 func (t *Tier) Ledger() *ledger.Ledger { return t.ledger }
+
+// PolicyName implements tier.Switcher.
+func (t *Tier) PolicyName() string { return t.ledger.PolicyName() }
+
+// SetPolicy implements tier.Switcher.
+func (t *Tier) SetPolicy(name string) error { return t.ledger.SetPolicy(name) }
 
 // Contains implements tier.Tier.
 func (t *Tier) Contains(ctx context.Context, ks []key.Key, have []bool) error {
@@ -175,10 +185,10 @@ func (t *Tier) Stats() tier.Stats {
 		Gets:             t.gets.Load(), GetBytes: t.getBytes.Load(),
 		Puts: t.puts.Load(), PutBytes: t.putBytes.Load(),
 		Evictions: t.evictions.Load(), EvictedBytes: t.evictedBytes.Load(),
+		Policy: t.ledger.PolicyName(), Steps: l.Steps, Quotas: tier.QuotasOf(t.ledger),
 		Counters: map[string]uint64{
 			"protected_bytes": uint64(l.ProtectedBytes),
 			"refused":         t.refused.Load(),
-			"steps":           l.Steps,
 		},
 	}
 }

@@ -3,6 +3,7 @@ package disk
 import (
 	"context"
 	"fmt"
+	"math"
 
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
@@ -124,7 +125,7 @@ func (t *Tier) drop(k key.Key, f found) (dropped bool) {
 	return dropped
 }
 
-// Trim evicts by the tier's policy until a payload of n bytes fits under the
+// Trim first evicts what is over a quota. Then it evicts by the tier's policy until a payload of n bytes fits under the
 // high watermark; when it has to start it goes on to the low one. It then
 // evicts one at a time until n bytes fit in one piece, if a payload can be that
 // large, up to four times n. It
@@ -160,6 +161,12 @@ func (t *Tier) trim(ctx context.Context, n int64, out []key.Key) (gone []key.Key
 	if n > t.o.CapacityBytes-t.o.MetaReserveBytes {
 		return out, tier.ErrTooLarge
 	}
+	for freed := int64(1); freed > 0 && t.ledger.OverQuota(); {
+		var err error
+		if out, freed, err = t.evict(ctx, math.MaxInt64, out, t.ledger.EvictOver); err != nil {
+			return out, err
+		}
+	}
 	onePiece := n <= t.o.SegmentBytes // no payload is larger
 	extra := 4 * n                    // against fragmentation
 	for started := false; ; started = true {
@@ -175,7 +182,7 @@ func (t *Tier) trim(ctx context.Context, n int64, out []key.Key) (gone []key.Key
 		}
 		var freed int64
 		var err error
-		out, freed, err = t.evict(ctx, want, out)
+		out, freed, err = t.evict(ctx, want, out, t.ledger.Evict)
 		if err == nil && freed == 0 {
 			err = tier.ErrNoSpace
 		}
@@ -190,7 +197,7 @@ func (t *Tier) trim(ctx context.Context, n int64, out []key.Key) (gone []key.Key
 
 // evict removes victims of at least want bytes, one change full at most, and
 // returns when their extents are free.
-func (t *Tier) evict(ctx context.Context, want int64, out []key.Key) ([]key.Key, int64, error) {
+func (t *Tier) evict(ctx context.Context, want int64, out []key.Key, victim func() (ledger.Entry, bool)) ([]key.Key, int64, error) {
 	if t.scan.active.Load() {
 		return out, 0, nil
 	}
@@ -199,7 +206,7 @@ func (t *Tier) evict(ctx context.Context, want int64, out []key.Key) ([]key.Key,
 	done := r.done
 	err := t.commits.addWith(func() change {
 		for freed < want && len(r.keys) < maxRemovals {
-			e, ok := t.ledger.Evict()
+			e, ok := victim()
 			if !ok {
 				break
 			}

@@ -44,6 +44,9 @@ func (t *Tier) Stats() tier.Stats {
 		Evictions:        l.Evictions,
 		EvictedBytes:     l.EvictedBytes,
 		Corrupt:          t.count.corruptGet.Load() + t.count.corruptScrub.Load(),
+		Policy:           t.ledger.PolicyName(),
+		Steps:            l.Steps,
+		Quotas:           tier.QuotasOf(t.ledger),
 		Counters: map[string]uint64{
 			"direct_io":            flag(t.segments.folder.direct()),
 			"segments":             uint64(segments),

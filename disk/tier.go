@@ -22,6 +22,8 @@ var (
 	_ tier.Resident  = (*Tier)(nil)
 	_ tier.Recoverer = (*Tier)(nil)
 	_ tier.Scrubber  = (*Tier)(nil)
+	_ tier.Quoted    = (*Tier)(nil)
+	_ tier.Switcher  = (*Tier)(nil)
 )
 
 // Tier is payloads on one disk. Create it with Open; it works while Run runs.
@@ -100,7 +102,9 @@ func (t *Tier) openAll(f folder) error {
 	if err != nil {
 		return fmt.Errorf("disk: %w", err)
 	}
-	t.ledger = ledger.New(ledger.Options{CapacityBytes: t.o.CapacityBytes - t.o.MetaReserveBytes, Policy: p})
+	t.ledger = ledger.New(ledger.Options{
+		CapacityBytes: t.o.CapacityBytes - t.o.MetaReserveBytes, Policy: p, PolicyName: t.o.Policy, Quotas: t.o.Quotas,
+	})
 	if t.segments, err = openSegments(t.o.Path, f, t.o.SegmentBytes); err != nil {
 		return err
 	}
@@ -175,6 +179,19 @@ func (t *Tier) release() error {
 
 // Name is "disk".
 func (t *Tier) Name() string { return "disk" }
+
+// PolicyName implements tier.Switcher.
+func (t *Tier) PolicyName() string { return t.ledger.PolicyName() }
+
+// SetPolicy implements tier.Switcher.
+func (t *Tier) SetPolicy(name string) error { return t.ledger.SetPolicy(name) }
+
+// Assign implements tier.Quoted.
+func (t *Tier) Assign(space key.SpaceID, quota int) { t.ledger.Assign(space, quota) }
+
+// OverQuota implements tier.Quoted: writes under way count, so that a quota is
+// exceeded by as much at most until the Trim that follows them.
+func (t *Tier) OverQuota() bool { return t.ledger.OverQuota() }
 
 // Close ends Run, waits for it, and closes the files. Calls after it return
 // ErrClosed.

@@ -54,7 +54,11 @@ func (s *Stack) Stats() StackStats {
 		if s.tiers[p] == nil {
 			continue
 		}
-		st.Tiers[p] = s.tiers[p].Stats()
+		t := s.tiers[p].Stats()
+		for i := range t.Quotas {
+			t.Quotas[i].Match = s.quotas[i].Match
+		}
+		st.Tiers[p] = t
 		if p != CPU {
 			st.Loads[p] = Volume{s.count.loads[p].Load(), s.count.loadBytes[p].Load()}
 			st.LoadFailed[p] = s.count.loadFailed[p].Load()

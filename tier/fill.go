@@ -148,9 +148,20 @@ func (s *Stack) Erase(ctx context.Context, ks []key.Key) (int, error) {
 // nothing of the keys is on its way to a tier below.
 func (s *Stack) delete(ctx context.Context, ks []key.Key, last bool) (int, error) {
 	known := s.known(ks)
-	errs := []error{s.deleteIn(ctx, CPU, ks)}
-	s.handedOver(ctx) // what is on its way down counts as DRAM's
+	return known, s.deleteFrom(ctx, All, ks, last)
+}
+
+// deleteFrom is delete for some tiers.
+func (s *Stack) deleteFrom(ctx context.Context, from Set, ks []key.Key, last bool) error {
+	var errs []error
+	if from.Has(CPU) {
+		errs = append(errs, s.deleteIn(ctx, CPU, ks))
+		s.handedOver(ctx) // what is on its way down counts as DRAM's
+	}
 	for _, w := range s.writers {
+		if !from.Has(w.place) {
+			continue
+		}
 		w.recall(ks)
 		if !last {
 			continue
@@ -160,14 +171,16 @@ func (s *Stack) delete(ctx context.Context, ks []key.Key, last bool) (int, error
 		}
 	}
 	for p := Disk; p < Places; p++ {
-		if s.tiers[p] != nil {
+		if from.Has(p) && s.tiers[p] != nil {
 			errs = append(errs, s.deleteIn(ctx, p, ks))
 		}
 	}
-	// A load may have brought some of it up meanwhile; one that ends later
-	// sees for itself: see fetch.
-	errs = append(errs, s.deleteIn(ctx, CPU, ks))
-	return known, errors.Join(errs...)
+	if from.Has(CPU) {
+		// A load may have brought some of it up meanwhile; one that ends later
+		// sees for itself: see fetch.
+		errs = append(errs, s.deleteIn(ctx, CPU, ks))
+	}
+	return errors.Join(errs...)
 }
 
 // known counts the keys that are in some tier.
@@ -211,11 +224,14 @@ func (s *Stack) DeleteSpace(ctx context.Context, id key.SpaceID) (int, error) {
 
 // Known returns the keys of a space that are in some tier, in no order. It
 // holds the index for some 20 ns a key: it is for what somebody asks by hand.
-func (s *Stack) Known(id key.SpaceID) (ks []key.Key) {
+func (s *Stack) Known(id key.SpaceID) []key.Key { return s.keysOf(id, All) }
+
+// keysOf lists what some tier of a set has of a space.
+func (s *Stack) keysOf(id key.SpaceID, in Set) (ks []key.Key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.tree.Walk(id, func(hash, _ key.Hash, _ int, at radix.Loc) bool {
-		if at != 0 {
+		if Set(at)&in != 0 {
 			ks = append(ks, key.Key{Space: id, Hash: hash})
 		}
 		return true

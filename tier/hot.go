@@ -48,7 +48,7 @@ type Hot interface {
 	// Reserve makes f's key a fill with a block of f.Size bytes. If the key
 	// is already filling or resident it says so and reserves nothing.
 	// ErrNoSpace, ErrOverBudget (this owner's own limit; waiting is
-	// pointless) or ErrTooLarge otherwise.
+	// pointless), ErrOverQuota (the same of a space) or ErrTooLarge otherwise.
 	Reserve(ctx context.Context, f Fill) (Ref, ledger.State, error)
 	// Publish makes sealed fills of one chain (in prefix order) visible and
 	// takes the fillers' references over. If held, each entry is at the same

@@ -28,26 +28,26 @@ type Scrubber interface {
 	Scrub(ctx context.Context, bytesPerSecond int64, gone func(key.Key)) (Scrubbed, error)
 }
 
-// scrubber looks for one behind decorators; nil if there is none.
-func scrubber(t Tier) Scrubber {
+// under returns what a tier, or the one below its decorators, is as a T.
+func under[T any](t Tier) (found T, ok bool) {
 	for t != nil {
-		if s, ok := t.(Scrubber); ok {
-			return s
+		if found, ok = t.(T); ok {
+			return found, true
 		}
-		u, ok := t.(interface{ Unwrap() Tier })
-		if !ok {
-			return nil
+		u, wrapped := t.(interface{ Unwrap() Tier })
+		if !wrapped {
+			break
 		}
 		t = u.Unwrap()
 	}
-	return nil
+	return found, false
 }
 
 // Scrub makes one pass over the disk tier, in addition to those in the background.
 func (s *Stack) Scrub(ctx context.Context, bytesPerSecond int64) (Scrubbed, error) {
-	sc := scrubber(s.tiers[Disk])
+	sc, ok := under[Scrubber](s.tiers[Disk])
 	switch {
-	case sc == nil:
+	case !ok:
 		return Scrubbed{}, fmt.Errorf("scrub: there is no disk tier: %w", ErrNotFound)
 	case isOff(s.tiers[Disk]):
 		return Scrubbed{}, fmt.Errorf("scrub: %w", ErrOff)

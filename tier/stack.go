@@ -23,6 +23,7 @@ type Options struct {
 	Disk   Tier // nil: no such tier
 	Remote Tier // nil: no such tier
 	Write  WriteOptions
+	Quotas []Quota // as the tiers were given them
 	// VerifyHits is how many leased chunks there are to one whose checksum
 	// is computed again before it is leased; 0 = never.
 	VerifyHits int
@@ -53,7 +54,8 @@ const usualBytes = 1 << 20
 type Stack struct {
 	hot     Hot
 	tiers   [Places]Tier // nil where there is none
-	writers []*writer    // one per tier below DRAM
+	quotas  []Quota
+	writers []*writer // one per tier below DRAM
 	flight  flight.Group[key.Key, loaded]
 	turns   [Places]*fair.Queue  // who loads next; nil where there is no tier
 	usual   [Places]atomic.Int64 // bytes of the last chunk that came up
@@ -73,7 +75,7 @@ type Stack struct {
 
 // NewStack makes a stack over its tiers.
 func NewStack(o Options) *Stack {
-	s := &Stack{hot: o.Hot, log: o.Log, shrink: make(chan struct{}, 1)}
+	s := &Stack{hot: o.Hot, quotas: o.Quotas, log: o.Log, shrink: make(chan struct{}, 1)}
 	s.verify.every, s.scrubRate = uint64(o.VerifyHits), o.ScrubBytesPerSecond
 	s.tiers = [Places]Tier{CPU: o.Hot, Disk: o.Disk, Remote: o.Remote}
 	s.mu.tree = radix.New()

@@ -16,6 +16,7 @@ var (
 	ErrTooLarge   = errors.New("too large")
 	ErrClosed     = errors.New("closed")
 	ErrOverBudget = errors.New("over budget")
+	ErrOverQuota  = errors.New("over quota") // everything its space has under its quota is in use
 	ErrOff        = errors.New("tier is off")
 )
 
@@ -116,7 +117,10 @@ type Stats struct {
 	PutBytes         uint64            `json:"put_bytes"`
 	Evictions        uint64            `json:"evictions"`
 	EvictedBytes     uint64            `json:"evicted_bytes"`
-	Corrupt          uint64            `json:"corrupt"`            // entries dropped because their bytes were wrong
-	Off              bool              `json:"off"`                // switched off after failures
+	Corrupt          uint64            `json:"corrupt"`          // entries dropped because their bytes were wrong
+	Off              bool              `json:"off"`              // switched off after failures
+	Policy           string            `json:"policy,omitempty"` // of eviction; "" where nothing is evicted
+	Steps            uint64            `json:"eviction_steps"`   // what the policies inspected to find victims
+	Quotas           []QuotaUse        `json:"quotas,omitempty"`
 	Counters         map[string]uint64 `json:"counters,omitempty"` // whatever else the tier counts
 }

@@ -382,6 +382,9 @@ func (w *writer) put(ctx context.Context, e Entry) error {
 		}
 		err = w.to.Put(ctx, e)
 	}
+	if q, ok := under[Quoted](w.to); ok && bounded && err == nil && q.OverQuota() {
+		w.trim(ctx, res, 0)
+	}
 	return err
 }
 

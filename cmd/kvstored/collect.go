@@ -40,6 +40,12 @@ var (
 	descUsed        = desc("tier_used_bytes", "Bytes a tier's chunks occupy.", "tier")
 	descCapacity    = desc("tier_capacity_bytes", "What a tier may occupy.", "tier")
 	descLargestFree = desc("tier_largest_free_bytes", "Largest free run of a tier.", "tier")
+	descLargestPart = desc("tier_largest_free_ratio", "Largest free run of a tier, of what is free; absent where nothing is.", "tier")
+	descSteps       = desc("tier_eviction_steps_total", "What the policies inspected to find victims.", "tier")
+	descQuotaUsed   = desc("quota_used_bytes", "Bytes of the spaces under a quota.", "tier", "match")
+	descQuota       = desc("quota_bytes", "What they may occupy.", "tier", "match")
+	descQuotaOut    = desc("quota_evictions_total", "Chunks evicted because their own space was over its quota.", "tier", "match")
+	descQuotaNo     = desc("quota_refused_total", "Chunks that had no room under their quota.", "tier", "match")
 	descEvictions   = desc("tier_evictions_total", "Chunks evicted.", "tier")
 	descEvicted     = desc("tier_evicted_bytes_total", "Bytes evicted.", "tier")
 	descGetBytes    = desc("tier_read_bytes_total", "Payload bytes read from a tier.", "tier")
@@ -140,6 +146,16 @@ func collectTier(name string, t tier.Stats, gauge gaugeFunc, counter counterFunc
 		off = 1
 	}
 	gauge(descOff, off, name)
+	if free := t.CapacityBytes - t.UsedBytes; free > 0 {
+		gauge(descLargestPart, min(1, float64(t.LargestFreeBytes)/float64(free)), name)
+	}
+	counter(descSteps, t.Steps, name)
+	for _, q := range t.Quotas {
+		gauge(descQuota, float64(q.QuotaBytes), name, q.Match)
+		gauge(descQuotaUsed, float64(q.UsedBytes), name, q.Match)
+		counter(descQuotaOut, q.Evictions, name, q.Match)
+		counter(descQuotaNo, q.Refused, name, q.Match)
+	}
 	counter(descEvictions, t.Evictions, name)
 	counter(descEvicted, t.EvictedBytes, name)
 	counter(descGetBytes, t.GetBytes, name)

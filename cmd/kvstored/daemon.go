@@ -119,7 +119,7 @@ func (d *daemon) makeCPU() error {
 	d.cpu = cpu.New(cpu.Options{
 		Arena: d.arena,
 		Ledger: ledger.New(ledger.Options{
-			CapacityBytes: capacity, Policy: p,
+			CapacityBytes: capacity, Policy: p, PolicyName: c.CPU.Policy, Quotas: d.quotas(),
 			Limits: ledger.Limits{
 				Lease: share(c.Budget.Leases), Pin: share(c.Budget.Pins), Load: share(c.Budget.Loads),
 				Unwritten: min(share(c.Budget.Unwritten), int64(c.Write.Queue)),
@@ -131,6 +131,14 @@ func (d *daemon) makeCPU() error {
 	return nil
 }
 
+// quotas are those of spaces, in their order.
+func (d *daemon) quotas() (bytes []int64) {
+	for _, s := range d.cfg.Spaces {
+		bytes = append(bytes, int64(s.Quota))
+	}
+	return bytes
+}
+
 func (d *daemon) makeDisk() (err error) {
 	c := &d.cfg.Disk
 	if !c.Enabled() {
@@ -138,7 +146,7 @@ func (d *daemon) makeDisk() (err error) {
 	}
 	d.disk, err = disk.Open(disk.Options{
 		Path: c.Paths[0], Meta: c.MetaPath(),
-		CapacityBytes: int64(c.Capacity), MinFreeBytes: int64(c.MinFree), Policy: c.Policy,
+		CapacityBytes: int64(c.Capacity), MinFreeBytes: int64(c.MinFree), Policy: c.Policy, Quotas: d.quotas(),
 		HighWatermark: c.HighWatermark, LowWatermark: c.LowWatermark,
 		InlineMax: int64(c.InlineMax), SegmentBytes: int64(c.SegmentSize), IOTimeout: c.IOTimeout,
 		Log: d.log,
@@ -172,6 +180,9 @@ func (d *daemon) makeStack() error {
 	o := tier.Options{
 		Hot: d.cpu, Write: tier.WriteOptions{Mode: mode, MinHits: d.cfg.Write.MinHits, DiskBytesPerDay: int64(d.cfg.Disk.WriteBudget)},
 		VerifyHits: d.cfg.Arena.VerifyHits, ScrubBytesPerSecond: int64(d.cfg.Disk.ScrubRate), Log: d.log.With().Str("component", "stack").Logger(),
+	}
+	for _, s := range d.cfg.Spaces {
+		o.Quotas = append(o.Quotas, tier.Quota{Match: s.Match, Bytes: int64(s.Quota)})
 	}
 	if d.disk != nil { // a nil *disk.Tier would be a tier
 		o.Disk = tier.WithBreaker(tier.WithObserver(d.disk, d.metrics.observer(tier.Disk)), tier.BreakerOptions{Log: o.Log})

@@ -1,6 +1,6 @@
 // Command kvstored is the KV cache sidecar and its tools: the daemon itself
-// (serve), what an operator asks of it (check, stats, flush), hands-on access
-// (put, get, lookup), and two ways to see it work (demo, replay).
+// (serve), what an operator asks of it (check, stats, flush, pins, revoke,
+// policy, clear), hands-on access (put, get, lookup), and two ways to see it work (demo, replay).
 //
 // It wires the packages of this module together and is imported by none. Only
 // main ends the process; every command returns an error, and exit.go says
@@ -55,6 +55,7 @@ Run the daemon:   kvstored serve --config kvstored.yaml`,
 	root.AddCommand(
 		serveCommand(), checkCommand(), demoCommand(), replayCommand(), statsCommand(),
 		putCommand(), getCommand(), lookupCommand(), deleteCommand(), flushCommand(), scrubCommand(), versionCommand(),
+		pinsCommand(), revokeCommand(), policyCommand(), clearCommand(),
 	)
 	markFailures(root)
 	return root

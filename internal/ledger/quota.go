@@ -141,6 +141,18 @@ func (l *Ledger) EvictOver() (Entry, bool) {
 	return Entry{}, false
 }
 
+// OverQuota reports whether any quota is exceeded.
+func (l *Ledger) OverQuota() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for r := range l.mu.ranks[everything+1:] {
+		if l.mu.exceeded(uint32(r + 1)) {
+			return true
+		}
+	}
+	return false
+}
+
 func (b *book) exceeded(r uint32) bool {
 	q := &b.ranks[r].quota
 	return q.UsedBytes > q.QuotaBytes

@@ -211,18 +211,23 @@ func (f *fill) close() {
 
 // expire gives up a fill that was neither committed nor aborted in time. It
 // stays in the table until the client has been told.
-func (f *fill) expire() {
+func (f *fill) expire() { f.revoke("it was neither committed nor aborted in time") }
+
+// revoke is expire for any reason. It returns how many slots were live.
+func (f *fill) revoke(why string) int {
 	f.mu.Lock()
-	f.mu.aged = f.mu.live > 0
-	taken := f.takeLive(0, len(f.mu.slots))
-	aged := f.mu.aged
-	f.mu.Unlock()
-	if !aged {
-		return
+	n := f.mu.live
+	if n == 0 {
+		f.mu.Unlock()
+		return 0
 	}
+	f.mu.aged = true
+	taken := f.takeLive(0, len(f.mu.slots))
+	f.mu.Unlock()
 	f.abandon(taken)
 	f.session.server.count.revoked.Add(1)
-	f.session.log.Warn().Uint64("fill", f.id).Msg("fill given up: it was neither committed nor aborted in time")
+	f.session.log.Warn().Uint64("fill", f.id).Msg("fill given up: " + why)
+	return n
 }
 
 // forgetIfDone drops a fill of which nothing is left to do or to tell.

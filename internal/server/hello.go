@@ -58,6 +58,7 @@ func (c *session) greet(h wire.Header, body []byte, uc *net.UnixConn) (*wire.Hel
 	if c.rights = o.rights(uid); c.rights == 0 {
 		return nil, nil, refuse(wire.StatusDenied, "user %d may not connect; add it to listen.allow_uids", uid)
 	}
+	c.uid, c.name = uid, req.Name
 	c.log = o.Log.With().Str("client", req.Name).Logger()
 	reply := &wire.HelloReply{
 		Version: wire.Version, Rights: c.rights, Epoch: o.Epoch,
@@ -138,8 +139,8 @@ func (c *session) grantPuts(req *wire.HelloRequest, reply *wire.HelloReply, uc *
 
 // spaces are the open spaces of a connection; handles are indices.
 type spaces struct {
-	defaults *Options
-	list     []openSpace
+	server *Server
+	list   []openSpace
 }
 
 type openSpace struct {
@@ -150,10 +151,10 @@ type openSpace struct {
 // open returns the handle of a space.
 func (s *spaces) open(sp key.Space) (wire.SpaceInfo, error) {
 	if sp.ChunkTokens == 0 {
-		sp.ChunkTokens = s.defaults.ChunkTokens
+		sp.ChunkTokens = s.server.o.ChunkTokens
 	}
 	if sp.Method == "" {
-		sp.Method = key.Method(s.defaults.Method)
+		sp.Method = key.Method(s.server.o.Method)
 	}
 	b, err := key.NewBuilder(sp)
 	if err != nil {
@@ -169,6 +170,7 @@ func (s *spaces) open(sp key.Space) (wire.SpaceInfo, error) {
 	}
 	info := wire.SpaceInfo{Handle: uint32(len(s.list)), ID: b.Space(), ChunkTokens: uint32(sp.ChunkTokens)}
 	s.list = append(s.list, openSpace{b, info})
+	s.server.o.Stack.OpenSpace(info.ID, sp.Model)
 	return info, nil
 }
 

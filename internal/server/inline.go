@@ -39,6 +39,12 @@ func (c *session) put(h wire.Header, body []byte) error {
 			return err
 		}
 		results = results.Add(stored)
+		if stored.Result == wire.ResultOverQuota { // what follows would push out what leads to it
+			for range sizes[i+1:] {
+				results = results.Add(stored)
+			}
+			break
+		}
 	}
 	c.reply(h, &wire.StoreReply{Results: results})
 	return nil
@@ -51,6 +57,8 @@ func (c *session) putOne(chain *key.Chain, i int, payload []byte) (wire.Stored, 
 	switch statusOf(err) {
 	case wire.StatusOverBudget:
 		return wire.Stored{Result: wire.ResultOverBudget}, nil
+	case wire.StatusOverQuota:
+		return wire.Stored{Result: wire.ResultOverQuota}, nil
 	case wire.StatusNoSpace:
 		return wire.Stored{Result: wire.ResultNoSpace}, nil
 	}

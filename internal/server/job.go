@@ -270,19 +270,31 @@ func (j *job) rejuvenate() {
 // expire revokes the lease unless it was renewed this very moment.
 func (j *job) expire() {
 	j.mu.Lock()
-	if j.mu.ended || time.Now().Before(j.mu.until) {
+	if time.Now().Before(j.mu.until) {
 		j.mu.Unlock()
-		return // ended, or the timer is set again
+		return // the timer is set again
+	}
+	j.revoke("it was neither released nor renewed in time")
+}
+
+// revoke ends a lease that its client has not ended, and returns how many
+// chunks it held. It is called with the mutex held, and unlocks it.
+func (j *job) revoke(why string) int {
+	if j.mu.ended {
+		j.mu.Unlock()
+		return 0
 	}
 	running := !j.mu.done
 	j.mu.revoked = true
 	refs := j.close()
 	j.mu.Unlock()
+	n := len(refs)
 	j.giveBack(refs)
 	c := j.session
 	c.server.count.revoked.Add(1)
-	c.log.Warn().Uint64("job", j.id).Msg("lease revoked: it was neither released nor renewed in time")
+	c.log.Warn().Uint64("job", j.id).Msg("lease revoked: " + why)
 	if running && c.pushes {
 		c.out.push(j)
 	}
+	return n
 }

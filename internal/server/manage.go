@@ -59,6 +59,10 @@ func init() { // a literal would refer to itself
 		wire.OpStats:     (*session).stats,
 		wire.OpPing:      (*session).ping,
 		wire.OpScrub:     (*session).scrub,
+		wire.OpPins:      (*session).listPins,
+		wire.OpRevoke:    (*session).revoke,
+		wire.OpPolicy:    (*session).policy,
+		wire.OpClear:     (*session).clear,
 	}
 }
 

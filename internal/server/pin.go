@@ -52,7 +52,7 @@ func (c *session) addPin(chain *key.Chain, from, to int, name string, age time.D
 	if n == 0 {
 		return pinned, err
 	}
-	if err := c.server.pins.add(c, name, refs[:n], age); err != nil {
+	if err := c.server.pins.add(c, chain.Space, name, refs[:n], age); err != nil {
 		return pinned, err
 	}
 	for _, t := range chain.Tokens[from : from+n] {

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"bytes"
+	"cmp"
 	"maps"
 	"slices"
 	"sync"
@@ -8,6 +10,7 @@ import (
 
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/wire"
+	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
 
@@ -28,16 +31,23 @@ type pin struct {
 	session *session
 	name    string
 	refs    map[ledger.ID]tier.Ref
+	of      map[key.SpaceID]pinned // what refs are, by space
 	until   time.Time
 	expiry  *time.Timer
 }
 
+// pinned is a number of chunks and their payload bytes.
+type pinned struct {
+	chunks int
+	bytes  uint64
+}
+
 // add takes over refs, and starts the age of the pin anew.
-func (ps *pins) add(c *session, name string, refs []tier.Ref, age time.Duration) error {
+func (ps *pins) add(c *session, space key.SpaceID, name string, refs []tier.Ref, age time.Duration) error {
 	ps.mu.Lock()
 	p, err := ps.open(c, name, age)
 	if err == nil {
-		refs = p.keep(refs)
+		refs = p.keep(space, refs)
 		p.until = time.Now().Add(age)
 		p.expiry.Reset(age)
 	}
@@ -56,7 +66,7 @@ func (ps *pins) open(c *session, name string, age time.Duration) (*pin, error) {
 	if len(own) >= maxLive {
 		return nil, refuse(wire.StatusOverBudget, "pin: this connection has %d; unpin some first", maxLive)
 	}
-	p := &pin{session: c, name: name, refs: make(map[ledger.ID]tier.Ref)}
+	p := &pin{session: c, name: name, refs: make(map[ledger.ID]tier.Ref), of: make(map[key.SpaceID]pinned)}
 	p.expiry = time.AfterFunc(age, func() { c.during(func() { ps.expire(p) }) })
 	c.join()
 	ps.mu.byName[name] = append(ps.mu.byName[name], p)
@@ -69,14 +79,18 @@ func (ps *pins) open(c *session, name string, age time.Duration) (*pin, error) {
 }
 
 // keep keeps what is not yet pinned and returns the rest.
-func (p *pin) keep(refs []tier.Ref) (rest []tier.Ref) {
+func (p *pin) keep(space key.SpaceID, refs []tier.Ref) (rest []tier.Ref) {
+	sum := p.of[space]
 	for _, r := range refs {
 		if _, twice := p.refs[r.ID]; twice {
 			rest = append(rest, r)
 		} else {
 			p.refs[r.ID] = r
+			sum.chunks++
+			sum.bytes += uint64(r.Block.Len())
 		}
 	}
+	p.of[space] = sum
 	return rest
 }
 
@@ -135,15 +149,46 @@ func (ps *pins) end(name string) int {
 	return n
 }
 
-// drop ends all pins of a connection.
-func (ps *pins) drop(c *session) {
+// drop ends all pins of a connection, and returns how many chunks they
+// protected.
+func (ps *pins) drop(c *session) int {
 	ps.mu.Lock()
 	all := slices.Collect(maps.Values(ps.mu.bySession[c]))
 	for _, p := range all {
 		ps.remove(p)
 	}
 	ps.mu.Unlock()
+	n := 0
 	for _, p := range all {
-		p.release()
+		n += p.release()
 	}
+	return n
+}
+
+// names lists the names there are.
+func (ps *pins) names() []string {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	return slices.Collect(maps.Keys(ps.mu.byName))
+}
+
+// list describes all pins, by name, connection and space.
+func (ps *pins) list() (out []wire.PinInfo) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	for name, all := range ps.mu.byName {
+		for _, p := range all {
+			left := max(0, time.Until(p.until).Milliseconds())
+			for space, n := range p.of {
+				out = append(out, wire.PinInfo{
+					LookupID: name, Space: space, Connection: p.session.id,
+					Bytes: n.bytes, Chunks: uint32(n.chunks), ExpiresMillis: uint32(left),
+				})
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b wire.PinInfo) int {
+		return cmp.Or(cmp.Compare(a.LookupID, b.LookupID), cmp.Compare(a.Connection, b.Connection), bytes.Compare(a.Space[:], b.Space[:]))
+	})
+	return out
 }

@@ -38,6 +38,8 @@ func statusOf(err error) wire.Status {
 		return wire.StatusTooLarge
 	case errors.Is(err, tier.ErrOverBudget), errors.Is(err, ledger.ErrOverBudget):
 		return wire.StatusOverBudget
+	case errors.Is(err, tier.ErrOverQuota):
+		return wire.StatusOverQuota
 	case errors.Is(err, tier.ErrNoSpace), errors.Is(err, ledger.ErrBusy):
 		return wire.StatusNoSpace
 	case errors.Is(err, tier.ErrNotFound):

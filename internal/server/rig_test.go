@@ -67,6 +67,7 @@ type options struct {
 	limits   ledger.Limits
 	hook     tierfault.Hook // in front of the disk
 	write    tier.WriteOptions
+	quotas   []tier.Quota
 }
 
 func newRig(t testing.TB, o options) *rig {
@@ -78,13 +79,17 @@ func newRig(t testing.TB, o options) *rig {
 	r.must(err)
 	lru, err := policy.New("lru", capacity)
 	r.must(err)
+	var quotas []int64
+	for _, q := range o.quotas {
+		quotas = append(quotas, q.Bytes)
+	}
 	r.hot = cpu.New(cpu.Options{
 		Arena:         r.arena,
-		Ledger:        ledger.New(ledger.Options{CapacityBytes: capacity, Policy: lru, Limits: o.limits}),
+		Ledger:        ledger.New(ledger.Options{CapacityBytes: capacity, Policy: lru, Limits: o.limits, Quotas: quotas}),
 		HighWatermark: 0.95, LowWatermark: 0.90,
 	})
 	r.disk = tiertest.NewMemory("disk", 64*mib)
-	so := tier.Options{Hot: r.hot, Disk: r.disk, Write: o.write, Log: zerolog.Nop()}
+	so := tier.Options{Hot: r.hot, Disk: r.disk, Write: o.write, Quotas: o.quotas, Log: zerolog.Nop()}
 	if o.hook != nil {
 		so.Disk = tierfault.Wrap(r.disk, o.hook)
 	}

@@ -27,4 +27,8 @@ var needed = map[wire.Op]wire.Rights{
 	wire.OpDelete:  wire.RightWrite,
 	wire.OpFlush:   wire.RightWrite,
 	wire.OpScrub:   wire.RightAdmin,
+	wire.OpPins:    wire.RightAdmin,
+	wire.OpRevoke:  wire.RightAdmin,
+	wire.OpPolicy:  wire.RightAdmin,
+	wire.OpClear:   wire.RightAdmin,
 }

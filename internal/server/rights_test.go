@@ -33,6 +33,16 @@ func TestRights(t *testing.T) {
 	}
 }
 
+// Who is no administrator frees, clears and switches nothing.
+func TestNeedsAdmin(t *testing.T) {
+	for _, op := range []wire.Op{wire.OpPins, wire.OpRevoke, wire.OpPolicy, wire.OpClear} {
+		c := session{server: new(Server), rights: wire.RightRead | wire.RightWrite}
+		if err := c.handle(wire.Header{Op: op}, nil); statusOf(err) != wire.StatusDenied {
+			t.Errorf("%s: %v", op, err)
+		}
+	}
+}
+
 // Every operation that changes what others see needs the right to write.
 func TestNeeded(t *testing.T) {
 	for op := range handlers {

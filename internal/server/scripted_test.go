@@ -185,7 +185,7 @@ func (g *stage) open(stack *tier.Stack) {
 	c := &session{server: srv, conn: conn, log: zerolog.Nop(), inline: semaphore.NewWeighted(maxInline), rights: ^wire.Rights(0)}
 	c.out = output{conn: conn, limits: &srv.o.Limits, spawn: c.waiting.Go}
 	c.mu.jobs, c.mu.fills = make(map[uint64]*job), make(map[uint64]*fill)
-	c.spaces.defaults = &srv.o
+	c.spaces.server = srv
 	c.ctx = context.Background()
 	info, err := c.spaces.open(scriptSpace)
 	g.must(err)

@@ -89,12 +89,13 @@ type Server struct {
 	o          Options
 	maxPayload int64         // bytes of one chunk
 	ids        atomic.Uint64 // of jobs and fills
+	sessionIDs atomic.Uint64
 	pins       pins
 	count      counters
 	mu         struct {
 		sync.Mutex
-		taken    int // of Limits.Connections
-		sessions int // greeted and served
+		taken    int                 // of Limits.Connections
+		sessions map[uint64]*session // greeted and served, by id
 	}
 }
 
@@ -102,6 +103,7 @@ type Server struct {
 func New(o Options) *Server {
 	o.Limits = o.Limits.orDefault()
 	s := &Server{o: o, maxPayload: min(arena.MaxPayload, o.Arena.Stats().CapacityBytes)}
+	s.mu.sessions = make(map[uint64]*session)
 	s.pins.mu.byName = make(map[string][]*pin)
 	s.pins.mu.bySession = make(map[*session]map[string]*pin)
 	return s
@@ -172,8 +174,8 @@ func (s *Server) serveConn(ctx context.Context, uc *net.UnixConn) {
 		return
 	}
 	s.count.connections.Add(1)
-	s.serving(1)
-	defer s.serving(-1)
+	s.serving(c)
+	defer s.served(c)
 	c.serve(ctx)
 }
 
@@ -194,17 +196,24 @@ func (s *Server) release() {
 	s.mu.taken--
 }
 
-func (s *Server) serving(n int) {
+// serving makes a connection known; served ends that.
+func (s *Server) serving(c *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.mu.sessions += n
+	s.mu.sessions[c.id] = c
+}
+
+func (s *Server) served(c *session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.mu.sessions, c.id)
 }
 
 // connections is how many are served now.
 func (s *Server) connections() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.mu.sessions
+	return len(s.mu.sessions)
 }
 
 func (s *Server) observe(op wire.Op, start time.Time) {

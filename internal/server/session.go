@@ -34,6 +34,9 @@ const (
 // session is one connection and everything it holds.
 type session struct {
 	server  *Server
+	id      uint64 // among all connections of the daemon's life
+	uid     uint32 // of the peer
+	name    string // as in its hello, for people
 	conn    *wire.Conn
 	out     output
 	rights  wire.Rights
@@ -73,11 +76,11 @@ func newSession(ctx context.Context, s *Server, uc *net.UnixConn) (*session, err
 	if err != nil {
 		return nil, err
 	}
-	c := &session{server: s, conn: conn, log: s.o.Log, inline: semaphore.NewWeighted(maxInline)}
+	c := &session{server: s, id: s.sessionIDs.Add(1), conn: conn, log: s.o.Log, inline: semaphore.NewWeighted(maxInline)}
 	c.out = output{conn: conn, limits: &s.o.Limits, spawn: c.waiting.Go}
 	c.mu.jobs = make(map[uint64]*job)
 	c.mu.fills = make(map[uint64]*fill)
-	c.spaces.defaults = &s.o
+	c.spaces.server = s
 	limit := time.Now().Add(s.o.Limits.HelloTimeout)
 	_ = conn.SetReadDeadline(limit) // these fail only on a closed socket, as the read will
 	_ = conn.SetWriteDeadline(limit)

@@ -89,6 +89,8 @@ func reasonOf(err error) (wire.Reason, string) {
 		return wire.ReasonCancelled, ""
 	case errors.Is(err, tier.ErrOverBudget), errors.Is(err, ledger.ErrOverBudget):
 		return wire.ReasonOverBudget, ""
+	case errors.Is(err, tier.ErrOverQuota):
+		return wire.ReasonOverQuota, ""
 	case errors.Is(err, tier.ErrNoSpace), errors.Is(err, ledger.ErrBusy):
 		return wire.ReasonNoSpace, ""
 	case errors.Is(err, tier.ErrCorrupt):

@@ -14,6 +14,8 @@ import (
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/server"
+	"github.com/kvstored/kvstored/policy"
+	"github.com/kvstored/kvstored/tier"
 	"github.com/kvstored/kvstored/tier/tiertest"
 )
 
@@ -24,9 +26,11 @@ var stressFor = flag.Duration("stress", 2*time.Second, "how long the stress test
 // stored, and at the end nothing is left.
 func TestStress(t *testing.T) {
 	const prompts, chunks = 24, 12
+	// The shares of a default configuration.
+	limits := ledger.Limits{Lease: 26 * size, Pin: 13 * size, Load: 13 * size, Unwritten: 13 * size, Total: 52 * size}
 	r := newRig(t, options{
 		capacity: 64 * size,
-		limits:   ledger.Limits{Lease: 26 * size, Pin: 13 * size, Load: 13 * size, Unwritten: 13 * size, Total: 52 * size},
+		limits:   limits,
 		Options: server.Options{
 			LeaseMaxAge: 20 * time.Millisecond, PinMaxAge: 20 * time.Millisecond,
 			Prefetch: server.Prefetch{Deadline: 20 * time.Millisecond, WindowBytes: 4 * size},
@@ -47,12 +51,36 @@ func TestStress(t *testing.T) {
 			}
 		})
 	}
+	wg.Go(func() { r.watch(ctx, limits) })
 	wg.Wait()
 	r.until("everybody has left", func() bool { return r.server.Stats().Connections == 0 })
 	if read.Load() == 0 {
 		t.Error("nothing was ever read under a lease that held")
 	}
 	t.Logf("%d chunks read, %d leases revoked, %+v", read.Load(), revoked.Load(), r.server.Stats())
+}
+
+// watch replaces the policy again and again, and samples the budgets: whatever
+// greedy clients do, they hold.
+func (r *rig) watch(ctx context.Context, limits ledger.Limits) {
+	l, names := r.hot.Ledger(), policy.Names()
+	for i := 0; ctx.Err() == nil; i++ {
+		if i%100 == 0 {
+			if err := r.stack.SetPolicy(tier.CPU, names[i/100%len(names)]); err != nil {
+				r.t.Error(err)
+			}
+		}
+		s := l.Stats()
+		for c, limit := range []int64{limits.Lease, limits.Pin, limits.Load, limits.Unwritten} {
+			if s.ClassBytes[c] > limit {
+				r.t.Errorf("%s: %d bytes, the budget is %d", ledger.Class(c), s.ClassBytes[c], limit)
+			}
+		}
+		if s.ProtectedBytes > limits.Total || s.EvictableBytes < 0 {
+			r.t.Errorf("%d bytes protected, the budget is %d; %d evictable", s.ProtectedBytes, limits.Total, s.EvictableBytes)
+		}
+		time.Sleep(50 * time.Microsecond) // the clients have two processors, too
+	}
 }
 
 // stress is one client after another.

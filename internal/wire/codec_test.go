@@ -33,6 +33,10 @@ var newRequest = map[Op]func() Message{
 	OpStats:     func() Message { return new(EmptyRequest) },
 	OpPing:      func() Message { return new(EmptyRequest) },
 	OpScrub:     func() Message { return new(ScrubRequest) },
+	OpPins:      func() Message { return new(EmptyRequest) },
+	OpRevoke:    func() Message { return new(RevokeRequest) },
+	OpPolicy:    func() Message { return new(PolicyRequest) },
+	OpClear:     func() Message { return new(ClearRequest) },
 }
 
 // newReply returns an empty reply of each operation.
@@ -58,6 +62,10 @@ var newReply = map[Op]func() Message{
 	OpStats:     func() Message { return new(StatsReply) },
 	OpPing:      func() Message { return new(EmptyReply) },
 	OpScrub:     func() Message { return new(ScrubReply) },
+	OpPins:      func() Message { return new(PinsReply) },
+	OpRevoke:    func() Message { return new(ChunksReply) },
+	OpPolicy:    func() Message { return new(PolicyReply) },
+	OpClear:     func() Message { return new(ChunksReply) },
 }
 
 func TestEveryOpIsCovered(t *testing.T) {
@@ -229,6 +237,8 @@ func TestNames(t *testing.T) {
 		ReasonClosed.String(): "closed", ResultPending.String(): "pending", GrantPending.String(): "pending",
 		OutcomeRevoked.String(): "revoked", PutDirect.String(): "direct", FormRef.String(): "ref",
 		Kind(9).String(): "kind(9)", PolicyTimeout.String(): "timeout", DeleteSpace.String(): "space",
+		StatusOverQuota.String(): "over_quota", ReasonOverQuota.String(): "over_quota", ResultOverQuota.String(): "over_quota",
+		RevokeConnection.String(): "connection", OpClear.String(): "clear",
 	} {
 		if got != want {
 			t.Errorf("got %q, want %q", got, want)

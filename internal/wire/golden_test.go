@@ -169,6 +169,23 @@ var golden = []struct {
 	{"ping_reply", reply(OpPing), &EmptyReply{}},
 	{"scrub_request", request(OpScrub), &ScrubRequest{BytesPerSecond: 200 << 20}},
 	{"scrub_reply", reply(OpScrub), &ScrubReply{Chunks: 40, Bytes: 40 * 65536, Wrong: 1}},
+	{"pins_request", request(OpPins), &EmptyRequest{}},
+	{"pins_reply", reply(OpPins), &PinsReply{
+		Pins: []PinInfo{{
+			LookupID: "req-42", Space: goldenInfo(1).ID, Connection: 5, Bytes: 3 * 65536, Chunks: 3, ExpiresMillis: 60_000,
+		}},
+		Holders: []Holder{{Connection: 5, UID: 1000, Name: "worker-1", LeaseBytes: 65536, PinBytes: 3 * 65536}},
+	}},
+	{"revoke_pin_request", request(OpRevoke), &RevokeRequest{What: RevokePin, LookupID: "req-42"}},
+	{"revoke_pins_request", request(OpRevoke), &RevokeRequest{What: RevokePins}},
+	{"revoke_connection_request", request(OpRevoke), &RevokeRequest{What: RevokeConnection, Connection: 5}},
+	{"revoke_reply", reply(OpRevoke), &ChunksReply{4}},
+	{"policy_request", request(OpPolicy), &PolicyRequest{TierCPU, "s3fifo"}},
+	{"policy_reply", reply(OpPolicy), &PolicyReply{
+		Tiers: []TierPolicy{{TierCPU, "s3fifo"}, {TierDisk, "lru"}}, Names: []string{"lru", "s3fifo"},
+	}},
+	{"clear_request", request(OpClear), &ClearRequest{TierCPU}},
+	{"clear_reply", reply(OpClear), &ChunksReply{1000}},
 	{"error_reply", Header{Kind: KindReply, Op: OpRelease, Status: StatusUnknownJob, ID: 21}, &ErrorReply{
 		"job 9 is not live: it was released, cancelled or never made on this connection",
 	}},

@@ -9,8 +9,8 @@ const Magic = "KVS1"
 // Op is an operation. Numbers are only ever added.
 type Op uint8
 
-// The operations. 20 to 39 are kept for warm, order, pins, revoke, policy,
-// scrub and clear.
+// The operations. 20, 21 and 27 to 39 are kept for warm, order and
+// what comes next.
 const (
 	OpHello     Op = 1  // open the conversation: version, rights, descriptors
 	OpOpenSpace Op = 2  // get a handle for a space
@@ -32,6 +32,10 @@ const (
 	OpStats     Op = 18 // counters as JSON
 	OpPing      Op = 19 // nothing
 	OpScrub     Op = 25 // read everything on disk and delete what has gone bad
+	OpPins      Op = 22 // list pins, and who holds something
+	OpRevoke    Op = 23 // free pins, or all that a connection holds
+	OpPolicy    Op = 24 // replace the policy of a tier
+	OpClear     Op = 26 // forget everything in some tiers
 )
 
 func (o Op) String() string { return name(opNames[:], uint16(o), "op") }
@@ -45,4 +49,5 @@ var opNames = [...]string{
 	OpPut: "put", OpGet: "get", OpRelease: "release", OpRenew: "renew", OpPin: "pin",
 	OpUnpin: "unpin", OpDelete: "delete", OpFlush: "flush", OpStats: "stats", OpPing: "ping",
 	OpScrub: "scrub",
+	OpPins:  "pins", OpRevoke: "revoke", OpPolicy: "policy", OpClear: "clear",
 }

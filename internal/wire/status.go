@@ -34,6 +34,7 @@ const (
 	StatusInternal          Status = 18 // a fault of the daemon: its log says more
 	StatusUnknownOption     Status = 19 // the daemon is older: leave the option out
 	StatusUnsupported       Status = 20 // not on this connection: the text says which mode does
+	StatusOverQuota         Status = 21 // all that the space may occupy is in use: release or unpin, or raise its quota
 )
 
 func (s Status) String() string { return name(statusNames[:], uint16(s), "status") }
@@ -45,6 +46,7 @@ var statusNames = [...]string{
 	"ok", "bad_request", "unknown_op", "version", "denied", "too_large", "no_space", "over_budget",
 	"not_found", "unknown_space", "unknown_job", "unknown_fill", "revoked", "not_reserved",
 	"inconsistent_chain", "closed", "tier_off", "timeout", "internal", "unknown_option", "unsupported",
+	"over_quota",
 }
 
 // Reason says why a job or a reservation is as short as it is.
@@ -63,13 +65,14 @@ const (
 	ReasonCancelled  Reason = 8 // cancelled or released
 	ReasonRevoked    Reason = 9 // the lease expired
 	ReasonClosed     Reason = 10
+	ReasonOverQuota  Reason = 11 // no room: all that the space may occupy is in use
 )
 
 func (r Reason) String() string { return name(reasonNames[:], uint16(r), "reason") }
 
 var reasonNames = [...]string{
 	"running", "complete", "gap", "failed", "corrupt", "deadline", "no_space", "over_budget",
-	"cancelled", "revoked", "closed",
+	"cancelled", "revoked", "closed", "over_quota",
 }
 
 // Grant is the answer to one chunk of a reservation.
@@ -98,6 +101,7 @@ const (
 	ResultNoSpace    Result = 4 // no room: others hold it
 	ResultOverBudget Result = 5 // no room: this client's own share is used up
 	ResultPending    Result = 6 // another client is filling it; these bytes are dropped
+	ResultOverQuota  Result = 7 // no room: all that the space may occupy is in use
 )
 
 func (r Result) String() string { return name(resultNames[:], uint16(r), "result") }
@@ -107,6 +111,7 @@ func (r Result) Present() bool { return r <= ResultDiffers }
 
 var resultNames = [...]string{
 	"stored", "exists", "differs", "not_granted", "no_space", "over_budget", "pending",
+	"over_quota",
 }
 
 // Outcome is the answer to release: whether the lease held to the end.

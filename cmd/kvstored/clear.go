@@ -1,0 +1,49 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kvstored/kvstored/client"
+)
+
+func clearCommand() *cobra.Command {
+	var (
+		socket      string
+		asJSON, yes bool
+	)
+	cmd := &cobra.Command{
+		Use:   "clear [TIER...] --yes",
+		Short: "Forget everything that is stored",
+		Long: `Forget everything in the tiers named (cpu, disk, remote), or in cpu and disk.
+What is in no other tier must be recomputed. Nothing is asked: --yes has to be
+given.`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			tiers, err := tiersOf(args...)
+			if err != nil {
+				return err
+			}
+			if !yes {
+				return usage(errors.New("this forgets what is stored, for good; add --yes if that is meant"))
+			}
+			return withClient(cmd.Context(), socket, client.Options{Inline: true}, func(c *client.Client) error {
+				n, err := c.Clear(cmd.Context(), tiers)
+				if err != nil {
+					return err
+				}
+				if asJSON {
+					return printJSON(cmd.OutOrStdout(), chunksResult{n})
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "%s forgotten\n", plural(n, "chunk"))
+				return nil
+			})
+		},
+	}
+	socketFlag(cmd, &socket)
+	jsonFlag(cmd, &asJSON)
+	cmd.Flags().BoolVar(&yes, "yes", false, "it is meant")
+	return cmd
+}

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kvstored/kvstored/client"
+)
+
+// chunksResult is the answer of commands that free or forget chunks.
+type chunksResult struct {
+	Chunks uint64 `json:"chunks"`
+}
+
+func revokeCommand() *cobra.Command {
+	var (
+		socket      string
+		asJSON, all bool
+		connection  uint64
+	)
+	cmd := &cobra.Command{
+		Use:   "revoke {NAME | --all | --connection N}",
+		Short: "Free what clients keep from eviction",
+		Long: `Free the pins of a name, all pins, or every lease, fill and pin of one
+connection. What was freed stays stored until it is evicted. Clients that read
+under a lease learn that it was revoked, and recompute. 'kvstored pins' shows
+names and connections.`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			byConnection := cmd.Flags().Changed("connection")
+			if len(args)+count(all)+count(byConnection) != 1 {
+				return usage(errors.New("give a name, --all or --connection, and one of them only"))
+			}
+			return withClient(cmd.Context(), socket, client.Options{Inline: true}, func(c *client.Client) (err error) {
+				var r chunksResult
+				switch {
+				case all:
+					r.Chunks, err = c.RevokePins(cmd.Context())
+				case byConnection:
+					r.Chunks, err = c.RevokeConnection(cmd.Context(), connection)
+				default:
+					r.Chunks, err = c.RevokePin(cmd.Context(), args[0])
+				}
+				if err != nil {
+					return err
+				}
+				if asJSON {
+					return printJSON(cmd.OutOrStdout(), r)
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "%s freed\n", plural(r.Chunks, "chunk"))
+				return nil
+			})
+		},
+	}
+	socketFlag(cmd, &socket)
+	jsonFlag(cmd, &asJSON)
+	cmd.Flags().BoolVar(&all, "all", false, "all pins")
+	cmd.Flags().Uint64Var(&connection, "connection", 0, "everything this connection holds")
+	return cmd
+}
+
+func count(is bool) int {
+	if is {
+		return 1
+	}
+	return 0
+}

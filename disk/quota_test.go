@@ -1,0 +1,57 @@
+package disk
+
+import (
+	"context"
+	"testing"
+
+	"github.com/kvstored/kvstored/key"
+)
+
+// What a quota is exceeded by goes with the next Trim, and nothing else does;
+// so does what an earlier process left.
+func TestQuota(t *testing.T) {
+	o := testOptions(t.TempDir())
+	o.Quotas = []int64{3 * mib}
+	d, stop := start(t, o, nil)
+	m := newMemory(t)
+	for i := range 6 {
+		mustPut(t, d, m, i, mib)
+	}
+	trim := func(d *Tier) []key.Key {
+		t.Helper()
+		out, err := d.Trim(context.Background(), 0, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	if out := trim(d); len(out) != 0 || d.OverQuota() {
+		t.Fatalf("%d evicted under no quota", len(out))
+	}
+	d.Assign(keyOf(0).Space, 0)
+	if !d.OverQuota() {
+		t.Fatal("6 MiB are within 3")
+	}
+	out := trim(d)
+	if q := d.Stats().Quotas[0]; len(out) != 3 || d.OverQuota() || q.UsedBytes != 3*mib || q.Evictions != 3 {
+		t.Fatalf("%d evicted, %+v", len(out), q)
+	}
+	for i, k := range out {
+		if k != keyOf(i) {
+			t.Errorf("victim %d is not the oldest", i)
+		}
+	}
+	checkBooks(t, d)
+	stop()
+
+	o.Quotas = []int64{mib}
+	d, _ = start(t, o, nil)
+	if got := recoverAll(t, d); len(got) != 3 {
+		t.Fatalf("recovered %d", len(got))
+	}
+	d.Assign(keyOf(0).Space, 0)
+	if out := trim(d); len(out) != 2 || d.Stats().Entries != 1 {
+		t.Errorf("%d evicted, %d left", len(out), d.Stats().Entries)
+	}
+	checkBooks(t, d)
+}

@@ -1,0 +1,177 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"math/bits"
+	"slices"
+	"strings"
+
+	"github.com/kvstored/kvstored/internal/wire"
+	"github.com/kvstored/kvstored/policy"
+	"github.com/kvstored/kvstored/tier"
+)
+
+func (c *session) listPins(h wire.Header, body []byte) error {
+	var req wire.EmptyRequest
+	if err := req.Decode(body); err != nil {
+		return err
+	}
+	reply := wire.PinsReply{Pins: c.server.pins.list()}
+	pinned := make(map[uint64]uint64)
+	for _, p := range reply.Pins {
+		pinned[p.Connection] += p.Bytes
+	}
+	for _, other := range c.server.all() {
+		holder := wire.Holder{
+			Connection: other.id, UID: other.uid, Name: other.name,
+			LeaseBytes: other.leasedBytes(), PinBytes: pinned[other.id],
+		}
+		if holder.LeaseBytes+holder.PinBytes > 0 {
+			reply.Holders = append(reply.Holders, holder)
+		}
+	}
+	c.reply(h, &reply)
+	return nil
+}
+
+// all lists the connections by age.
+func (s *Server) all() (list []*session) {
+	s.mu.Lock()
+	for _, c := range s.mu.sessions {
+		list = append(list, c)
+	}
+	s.mu.Unlock()
+	slices.SortFunc(list, func(a, b *session) int { return cmp.Compare(a.id, b.id) })
+	return list
+}
+
+// live lists the jobs and fills of a connection.
+func (c *session) live() (jobs []*job, fills []*fill) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, j := range c.mu.jobs {
+		jobs = append(jobs, j)
+	}
+	for _, f := range c.mu.fills {
+		fills = append(fills, f)
+	}
+	return jobs, fills
+}
+
+// leasedBytes sums the payloads of leases and fills.
+func (c *session) leasedBytes() (n uint64) {
+	jobs, fills := c.live()
+	for _, j := range jobs {
+		j.mu.Lock()
+		for _, r := range j.mu.refs {
+			n += uint64(r.Block.Len())
+		}
+		j.mu.Unlock()
+	}
+	for _, f := range fills {
+		f.mu.Lock()
+		for _, s := range f.mu.slots {
+			if s.ref.Valid() {
+				n += uint64(s.ref.Block.Len())
+			}
+		}
+		f.mu.Unlock()
+	}
+	return n
+}
+
+func (c *session) revoke(h wire.Header, body []byte) error {
+	var req wire.RevokeRequest
+	if err := req.Decode(body); err != nil {
+		return err
+	}
+	pins, n := &c.server.pins, 0
+	switch req.What {
+	case wire.RevokePin:
+		n = pins.end(req.LookupID)
+	case wire.RevokePins:
+		for _, name := range pins.names() {
+			n += pins.end(name)
+		}
+	case wire.RevokeConnection:
+		c.server.mu.Lock()
+		other := c.server.mu.sessions[req.Connection]
+		c.server.mu.Unlock()
+		if other == nil {
+			return refuse(wire.StatusNotFound, "revoke: there is no connection %d; `kvstored pins` lists those that hold something", req.Connection)
+		}
+		n = other.revokeAll()
+	}
+	c.log.Warn().Stringer("what", req.What).Str("lookup_id", req.LookupID).Uint64("connection", req.Connection).Int("chunks", n).Msg("revoked by an administrator")
+	c.reply(h, &wire.ChunksReply{Chunks: uint64(n)})
+	return nil
+}
+
+// revokeAll frees all that a connection holds, and returns how many chunks
+// that was. The connection stays and may hold something else.
+func (c *session) revokeAll() (n int) {
+	c.during(func() {
+		jobs, fills := c.live()
+		for _, j := range jobs {
+			j.mu.Lock()
+			n += j.revoke("an administrator wants its memory")
+		}
+		for _, f := range fills {
+			n += f.revoke("an administrator wants its memory")
+		}
+		n += c.server.pins.drop(c)
+	})
+	return n
+}
+
+func (c *session) policy(h wire.Header, body []byte) error {
+	var req wire.PolicyRequest
+	if err := req.Decode(body); err != nil {
+		return err
+	}
+	if req.Tier == 0 {
+		c.reply(h, c.policies())
+		return nil
+	}
+	if names := policy.Names(); !slices.Contains(names, req.Name) {
+		return refuse(wire.StatusBadRequest, "policy: there is none called %.64q; use %s", req.Name, strings.Join(names, ", "))
+	}
+	// Entries move a few hundred a lock round: not while others' requests
+	// wait on this connection.
+	return c.later(h, func(context.Context) (wire.Message, error) {
+		p := tier.Place(bits.TrailingZeros8(uint8(req.Tier)))
+		if err := c.server.o.Stack.SetPolicy(p, req.Name); err != nil {
+			return nil, err
+		}
+		return c.policies(), nil
+	})
+}
+
+// policies is the answer to a policy request.
+func (c *session) policies() *wire.PolicyReply {
+	reply := wire.PolicyReply{Names: policy.Names()}
+	for p := tier.CPU; p < tier.Places; p++ {
+		if name, ok := c.server.o.Stack.PolicyOf(p); ok {
+			reply.Tiers = append(reply.Tiers, wire.TierPolicy{Tier: wire.Tiers(tier.Of(p)), Name: name})
+		}
+	}
+	return &reply
+}
+
+// clear takes no tier to mean those of this machine: a remote one is shared
+// with others, and must be named.
+func (c *session) clear(h wire.Header, body []byte) error {
+	var req wire.ClearRequest
+	if err := req.Decode(body); err != nil {
+		return err
+	}
+	from := tier.Set(req.Tiers)
+	if from == 0 {
+		from = tier.Of(tier.CPU) | tier.Of(tier.Disk)
+	}
+	return c.later(h, func(ctx context.Context) (wire.Message, error) {
+		n, err := c.server.o.Stack.Clear(ctx, from)
+		return &wire.ChunksReply{Chunks: uint64(n)}, err
+	})
+}

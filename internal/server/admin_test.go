@@ -1,0 +1,184 @@
+package server_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/internal/wire"
+	"github.com/kvstored/kvstored/tier"
+)
+
+func TestPinsAreListedAndRevoked(t *testing.T) {
+	r := newRig(t, options{})
+	p, q := chain(1, 4), chain(2, 2)
+	r.store(p, 0, 4)
+	r.store(q, 0, 2)
+	ctx, a, b := t.Context(), r.dial(client.Options{Name: "a"}), r.dial(client.Options{Name: "b"})
+	for _, pin := range []struct {
+		c    *client.Client
+		of   client.Prompt
+		name string
+	}{{a, client.Chain(p), "x"}, {b, client.Chain(p), "x"}, {b, client.Chain(q), "y"}} {
+		_, err := pin.c.Pin(ctx, pin.of, pin.name, 0)
+		r.must(err)
+	}
+	pins, holders, err := a.Pins(ctx)
+	r.must(err)
+	if len(pins) != 3 || pins[0].LookupID != "x" || pins[0].Chunks != 4 || pins[0].Bytes != 4*size ||
+		pins[0].Connection == pins[1].Connection || pins[2].LookupID != "y" || pins[2].Space != p.Space || pins[2].ExpiresMillis == 0 {
+		t.Errorf("pins %+v", pins)
+	}
+	if len(holders) != 2 || holders[1].Name != "b" || holders[1].PinBytes != 6*size || holders[1].LeaseBytes != 0 {
+		t.Errorf("holders %+v", holders)
+	}
+	n, err := a.RevokePin(ctx, "x")
+	if r.must(err); n != 8 || r.pinned() != 2*size {
+		t.Errorf("%d chunks freed, %d bytes pinned", n, r.pinned())
+	}
+	n, err = a.RevokePins(ctx)
+	if r.must(err); n != 2 || r.pinned() != 0 {
+		t.Errorf("%d chunks freed, %d bytes pinned", n, r.pinned())
+	}
+	if n, err = a.RevokePin(ctx, "x"); err != nil || n != 0 {
+		t.Errorf("a name that is gone: %d, %v", n, err)
+	}
+}
+
+func TestConnectionIsRevoked(t *testing.T) {
+	r := newRig(t, options{})
+	p := chain(1, 4)
+	r.store(p, 0, 4)
+	admin := r.dial(client.Options{})
+	c := r.greet(wire.FeatureArena | wire.FeatureStaging)
+	job, f := c.prefetch(p), c.reserve(chain(2, 3))
+	c.do(wire.OpPin, &wire.PinRequest{Chain: c.chain(p), LookupID: "x"}, &wire.PinReply{})
+	_, holders, err := admin.Pins(t.Context())
+	r.must(err)
+	if len(holders) != 1 || holders[0].LeaseBytes != 7*size || holders[0].PinBytes != 4*size {
+		t.Fatalf("holders %+v", holders)
+	}
+	n, err := admin.RevokeConnection(t.Context(), holders[0].Connection)
+	r.must(err)
+	if n != 11 || r.leased() != 0 || r.pinned() != 0 {
+		t.Errorf("%d chunks freed; still leased %d, pinned %d", n, r.leased(), r.pinned())
+	}
+	if n, err = admin.RevokeConnection(t.Context(), holders[0].Connection); err != nil || n != 0 {
+		t.Errorf("again: %d, %v", n, err)
+	}
+	var out wire.ReleaseReply
+	if c.do(wire.OpRelease, &wire.JobRequest{Job: job.Job}, &out); out.Outcome != wire.OutcomeRevoked {
+		t.Errorf("released: %s", out.Outcome)
+	}
+	c.refused(wire.StatusRevoked, wire.OpCommit, &wire.FillRequest{Fill: f.Fill})
+	if _, err := admin.RevokeConnection(t.Context(), 1<<40); !errors.Is(err, client.ErrNotFound) {
+		t.Errorf("no such connection: %v", err)
+	}
+	c.prefetch(p) // it stays
+}
+
+func TestPolicyIsReplaced(t *testing.T) {
+	r := newRig(t, options{})
+	p := chain(1, 8)
+	r.store(p, 0, 8)
+	c := r.dial(client.Options{})
+	job, err := c.Prefetch(t.Context(), client.Chain(p), client.PrefetchOptions{})
+	r.must(err)
+	got, err := c.SetPolicy(t.Context(), client.CPU, "s3fifo")
+	r.must(err)
+	if got.Of[client.CPU] != "s3fifo" || r.stack.Stats().Tiers[tier.CPU].Policy != "s3fifo" {
+		t.Errorf("policies %+v", got)
+	}
+	if n, _ := job.Ready(); n != 8 || r.leased() != 8*size {
+		t.Errorf("%d chunks, %d bytes leased", n, r.leased())
+	}
+	r.must(job.Release(t.Context()))
+	if n := r.hot.Ledger().Stats().Entries; n != 8 {
+		t.Errorf("%d entries after the switch", n)
+	}
+	r.must(r.hot.Ledger().Check())
+	if _, err := c.SetPolicy(t.Context(), client.CPU, "lifo"); !errors.Is(err, client.ErrBadRequest) {
+		t.Errorf("no such policy: %v", err)
+	}
+	if _, err := c.SetPolicy(t.Context(), client.Remote, "lru"); !errors.Is(err, client.ErrNotFound) {
+		t.Errorf("no such tier: %v", err)
+	}
+}
+
+func TestClear(t *testing.T) {
+	r := newRig(t, options{})
+	p := chain(1, 4)
+	r.store(p, 0, 4)
+	r.must(r.stack.Flush(t.Context(), false))
+	r.until("the index knows the disk", func() bool { return r.disk.Stats().Entries == 4 })
+	c := r.dial(client.Options{})
+	match := func() client.Match {
+		m, err := c.Lookup(t.Context(), client.Chain(p), 0)
+		r.must(err)
+		return m
+	}
+	n, err := c.Clear(t.Context(), client.CPU)
+	if r.must(err); n != 4 || match().Tiers[0].Chunks != 0 || match().Tiers[1].Chunks != 4 {
+		t.Errorf("%d cleared in DRAM; left %+v", n, match())
+	}
+	n, err = c.Clear(t.Context(), 0)
+	if r.must(err); n != 4 || match().Total.Chunks != 0 || r.disk.Stats().Entries != 0 {
+		t.Errorf("%d cleared; left %+v", n, match())
+	}
+	if st := r.stack.Stats(); st.Chunks != 0 || st.Placeholders != 0 {
+		t.Errorf("the index keeps %d chunks, %d placeholders", st.Chunks, st.Placeholders)
+	}
+}
+
+// A space over its quota evicts its own; when nothing of it can go, the answer
+// says why.
+func TestQuota(t *testing.T) {
+	const quota = 4 * size
+	r := newRig(t, options{quotas: []tier.Quota{{Match: space.Model, Bytes: quota}}})
+	other := space
+	other.Model = "other"
+	c := r.dial(client.Options{})
+	foreign, err := c.OpenSpace(t.Context(), other)
+	r.must(err)
+	theirs := client.Chain(chainIn(other, 9, 8))
+	theirs.Space = foreign
+	store := func(p client.Prompt, n int) []client.Stored {
+		t.Helper()
+		payloads := make([][]byte, n)
+		for i := range payloads {
+			payloads[i] = make([]byte, size)
+		}
+		out, err := c.Put(t.Context(), p, 0, payloads)
+		r.must(err)
+		return out
+	}
+	store(theirs, 8)
+	store(client.Chain(chain(1, 4)), 4)
+	store(client.Chain(chain(2, 2)), 2)
+	use := r.stack.Stats().Tiers[tier.CPU].Quotas[0]
+	if use.Match != "m" || use.UsedBytes != quota || use.Evictions != 2 || use.Refused != 0 {
+		t.Errorf("quota %+v", use)
+	}
+	if m, err := c.Lookup(t.Context(), theirs, client.CPU); err != nil || m.Total.Chunks != 8 {
+		t.Errorf("the other space has %+v, %v", m, err)
+	}
+	if m, _ := c.Lookup(t.Context(), client.Chain(chain(1, 4)), client.CPU); m.Total.Chunks != 2 {
+		t.Errorf("%+v of the older chain; want its tail gone", m)
+	}
+	// A chain longer than the quota: its own head cannot go for its tail.
+	out := store(client.Chain(chain(3, 6)), 6)
+	for i, s := range out {
+		if want := i < 4; s.Result.Present() != want {
+			t.Errorf("chunk %d: %s", i, s.Result)
+		}
+	}
+	if out[4].Result != client.ResultOverQuota || out[5].Result != client.ResultOverQuota {
+		t.Errorf("chunk 4: %s, 5: %s", out[4].Result, out[5].Result)
+	}
+	raw := r.greet(wire.FeatureArena | wire.FeatureStaging)
+	raw.prefetch(chain(3, 4))
+	raw.refused(wire.StatusOverQuota, wire.OpReserve, &wire.ReserveRequest{
+		Chain: raw.chain(chain(4, 1)), Sizes: wire.ViewU32s([]uint32{size}),
+	})
+	r.must(r.hot.Ledger().Check())
+}

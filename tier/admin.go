@@ -1,0 +1,64 @@
+package tier
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/kvstored/kvstored/key"
+)
+
+// Switcher is a tier whose policy of eviction can be replaced while it runs.
+type Switcher interface {
+	// PolicyName is what package policy calls the present one.
+	PolicyName() string
+	// SetPolicy replaces it. Nothing is evicted or let go of by that.
+	SetPolicy(name string) error
+}
+
+// PolicyOf is the policy of a tier; false where there is none.
+func (s *Stack) PolicyOf(p Place) (name string, ok bool) {
+	t, ok := under[Switcher](s.tiers[p])
+	if !ok {
+		return "", false
+	}
+	return t.PolicyName(), true
+}
+
+// SetPolicy replaces the policy of a tier.
+func (s *Stack) SetPolicy(p Place, name string) error {
+	t, ok := under[Switcher](s.tiers[p])
+	if !ok {
+		return fmt.Errorf("set the policy of %s: there is no such tier, or it evicts nothing: %w", p, ErrNotFound)
+	}
+	if err := t.SetPolicy(name); err != nil {
+		return fmt.Errorf("set the policy of %s: %w", p, err)
+	}
+	s.log.Info().Stringer("tier", p).Str("policy", name).Msg("policy replaced")
+	return nil
+}
+
+// Clear forgets everything that some tiers have when it is called, and
+// returns how many chunks that was. What is cleared below stays in DRAM if it
+// is there, and is not written again.
+func (s *Stack) Clear(ctx context.Context, from Set) (int, error) {
+	if from.Has(Disk) && s.recovering.Load() {
+		return 0, fmt.Errorf("clear: the disk tier is still being scanned; try again when it is ready: %w", ErrOff)
+	}
+	var spaces []key.SpaceID
+	s.mu.Lock()
+	s.mu.tree.Spaces(func(id key.Hash) bool {
+		spaces = append(spaces, id)
+		return true
+	})
+	s.mu.Unlock()
+	n := 0
+	for _, id := range spaces { // one at a time: the index is locked for one space
+		ks := s.keysOf(id, from)
+		if err := s.deleteFrom(ctx, from, ks, false); err != nil {
+			return n, fmt.Errorf("clear: %w", err)
+		}
+		n += len(ks)
+	}
+	s.log.Info().Int("chunks", n).Msg("cleared")
+	return n, nil
+}

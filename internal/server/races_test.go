@@ -39,9 +39,8 @@ var races = []struct {
 			time.Sleep(diskTime)
 			g.send(wire.OpCancel, &wire.JobRequest{Job: j.id})
 		}, []wire.Reason{cancelled}},
-	{"release against a push", script{at: "dddddddd"}, wire.PrefetchRequest{},
+	{"release against a push", script{at: "dddddddd", pushes: true}, wire.PrefetchRequest{},
 		func(g *stage, j *job) {
-			g.pushes = true
 			time.Sleep(diskTime)
 			g.send(wire.OpRelease, &wire.JobRequest{Job: j.id})
 		}, []wire.Reason{fine, cancelled}},

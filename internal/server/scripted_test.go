@@ -54,6 +54,7 @@ type script struct {
 	o      Prefetch
 	// forget deletes chunk i from every tier after the match, before any load.
 	forget []int
+	pushes bool
 	gate   chan struct{} // g in do: wait until it is closed, whatever the context says
 }
 
@@ -186,6 +187,7 @@ func (g *stage) open(stack *tier.Stack) {
 	c.out = output{conn: conn, limits: &srv.o.Limits, spawn: c.waiting.Go}
 	c.mu.jobs, c.mu.fills = make(map[uint64]*job), make(map[uint64]*fill)
 	c.spaces.server = srv
+	c.pushes = g.s.pushes
 	c.ctx = context.Background()
 	info, err := c.spaces.open(scriptSpace)
 	g.must(err)

@@ -127,7 +127,11 @@ type S3 struct {
 	Concurrency int           `yaml:"concurrency"` // requests in flight
 	Timeout     time.Duration `yaml:"timeout"`     // of one request
 	TTL         time.Duration `yaml:"ttl"`         // age at which objects count as absent; 0 = never
+	List        bool          `yaml:"list"`        // read the names of all objects at start
 }
+
+// Enabled reports whether there is a remote tier at all.
+func (s *S3) Enabled() bool { return s.Bucket != "" }
 
 // Write says when chunks go down to the disk tier.
 type Write struct {

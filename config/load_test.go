@@ -185,8 +185,7 @@ f.yaml:1:32: budget.unwritten: want a share above 0 and at most 0.8, not 0.9`,
 			want: `
 f.yaml:1:16: listen.resp: needs the Redis front end, which this version does not have; remove the line
 f.yaml:2:15: disk.paths: this version has one folder at most, not 2; give one
-f.yaml:3:23: remote.s3.bucket: needs the remote tier, which this version does not have; remove the line
-f.yaml:3:36: remote.s3.endpoint: needs the remote tier, which this version does not have; remove the line
+f.yaml:3:36: remote.s3.endpoint: contains credentials; give them through the environment or remote.s3.profile
 f.yaml:4:9: spaces: needs quotas and priorities of spaces, which this version does not have; remove the line
 KVSTORED_LISTEN__LM: listen.lm: needs the LMCache front end, which this version does not have; remove the line`,
 		},

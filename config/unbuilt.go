@@ -12,7 +12,6 @@ import (
 var unbuilt = []struct{ path, feature string }{
 	{"listen.resp", "the Redis front end"},
 	{"listen.lm", "the LMCache front end"},
-	{"remote", "the remote tier"},
 	{"spaces", "quotas and priorities of spaces"},
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"net/url"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -38,6 +39,7 @@ func check(c *Config, rules Rules) Errors {
 	k.formats()
 	k.cpu()
 	k.disk()
+	k.remote()
 	k.flows()
 	k.budget()
 	k.unbuilt()
@@ -185,6 +187,31 @@ func (c *checker) disk() {
 	}
 	if d.Capacity < d.SegmentSize {
 		c.fail("disk.capacity", "%v does not hold one segment (disk.segment_size is %v); raise it, lower that, or set it to 0 for no disk tier", d.Capacity, d.SegmentSize)
+	}
+}
+
+func (c *checker) remote() {
+	s := &c.Remote.S3
+	c.between("remote.s3.concurrency", s.Concurrency, 1, 4096)
+	c.positive("remote.s3.timeout", s.Timeout)
+	if s.TTL < 0 {
+		c.fail("remote.s3.ttl", "want a duration of 0s or more, not %s", durationText(s.TTL))
+	}
+	if strings.ContainsAny(s.Bucket, "/ \x00") {
+		c.fail("remote.s3.bucket", "%q is not the name of a bucket; write it without a scheme or a path", s.Bucket)
+	}
+	if s.Enabled() && s.Region == "" {
+		c.fail("remote.s3.region", "is empty; requests are signed for a region, us-east-1 does for most stores")
+	}
+	if s.Endpoint == "" {
+		return
+	}
+	u, err := url.Parse(s.Endpoint)
+	switch { // what may hold a password is not repeated
+	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
+		c.fail("remote.s3.endpoint", "want a URL that starts with http:// or https:// and names a host")
+	case u.User != nil:
+		c.fail("remote.s3.endpoint", "contains credentials; give them through the environment or remote.s3.profile")
 	}
 }
 

@@ -21,6 +21,11 @@ var (
 	ErrCancelled = errors.New("cancelled")
 )
 
+// ErrEnd is what a Source answers for a chunk behind the end of what there is,
+// where that was not known when the job was made. A job that reaches it is
+// complete.
+var ErrEnd = errors.New("end of the prefix")
+
 // maxLoads bounds a job's loads in flight where chunks are small.
 const maxLoads = 64
 
@@ -177,6 +182,8 @@ func (j *Job[T]) load(ctx context.Context, i int) {
 	j.wake()
 	j.mu.Unlock()
 	switch {
+	case errors.Is(err, ErrEnd) && ctx.Err() == nil:
+		j.cut(i, nil)
 	case err != nil && ctx.Err() != nil:
 		j.end(ErrCancelled) // the load says what the context said
 	case err != nil:

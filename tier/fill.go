@@ -41,7 +41,8 @@ var ErrInconsistent = errors.New("inconsistent chain")
 // something granted, so that nobody waits for each other.
 func (s *Stack) Reserve(ctx context.Context, o ledger.Owner, c *key.Chain, from int, sizes []uint32, grants []Grant, wait bool) (int, error) {
 	if wait {
-		for _, w := range s.writers {
+		// The nearest only: what it has the others can still get from it.
+		for _, w := range s.writers[:min(1, len(s.writers))] {
 			if err := w.caughtUp(ctx); err != nil {
 				return 0, fmt.Errorf("reserve: %s is behind: %w: %w", w.place, ErrNoSpace, err)
 			}
@@ -106,7 +107,7 @@ func (s *Stack) Commit(c *key.Chain, from int, refs []Ref) error {
 	// What was evicted between the two steps must not stay in the index.
 	s.settle(CPU, ks...)
 	for _, w := range s.writers {
-		w.committed(ks, sc.sizes)
+		w.committed(c, from, sc.sizes)
 	}
 	s.filled()
 	return nil
@@ -188,7 +189,8 @@ func (s *Stack) deleteIn(ctx context.Context, p Place, ks []key.Key) error {
 	return nil
 }
 
-// DeleteSpace forgets every chunk of a space and returns how many were known.
+// DeleteSpace forgets every chunk of a space, in a shared tier also what others
+// stored there, and returns how many were known.
 func (s *Stack) DeleteSpace(ctx context.Context, id key.SpaceID) (int, error) {
 	var ks []key.Key
 	s.mu.Lock()
@@ -199,5 +201,13 @@ func (s *Stack) DeleteSpace(ctx context.Context, id key.SpaceID) (int, error) {
 		return true
 	})
 	s.mu.Unlock()
-	return s.Delete(ctx, ks)
+	n, err := s.Delete(ctx, ks)
+	if far, ok := s.tiers[Remote].(Shared); ok {
+		more, perr := far.Purge(ctx, id)
+		n += more
+		if perr != nil {
+			err = errors.Join(err, fmt.Errorf("delete in %s: %w", Remote, perr))
+		}
+	}
+	return n, err
 }

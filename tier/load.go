@@ -146,6 +146,11 @@ func (s *Stack) fetch(ctx context.Context, by By, r Record, p Place) (loaded, er
 		}
 		t.Touch([]key.Key{r.Key})
 	}
+	for _, w := range s.writers {
+		if w.place < p {
+			w.promoted(r)
+		}
+	}
 	s.count.loads[p].Add(1)
 	s.count.loadBytes[p].Add(uint64(r.Size))
 	s.filled()

@@ -175,7 +175,7 @@ func (s *Stack) Hold(o ledger.Owner, cl ledger.Class, c *key.Chain, from, to int
 	if cl == ledger.Lease {
 		n = s.verified(o, cl, ks, refs[:n])
 		for _, w := range s.writers {
-			w.touched(ks[:n], refs[:n])
+			w.touched(c, from, refs[:n])
 		}
 	}
 	return n, err

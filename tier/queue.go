@@ -8,41 +8,66 @@ import (
 	"github.com/kvstored/kvstored/key"
 )
 
-// committed takes note of new chunks of one chain and of how large they are.
-func (w *writer) committed(ks []key.Key, sizes []uint32) {
+// committed takes note of new chunks of one chain, from.. of c, and of how
+// large they are.
+func (w *writer) committed(c *key.Chain, from int, sizes []uint32) {
 	if w.mode == WriteSelective {
 		return // touched will say when
 	}
-	w.enqueue(ks, sizes)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for n, size := range sizes {
+		w.enqueue(recordAt(c, from+n, size))
+	}
+	w.enqueued()
 }
 
 // touched takes up chunks that have been used often enough; Hits is without
 // the use that refs were taken for.
-func (w *writer) touched(ks []key.Key, refs []Ref) {
+func (w *writer) touched(c *key.Chain, from int, refs []Ref) {
 	if w.mode != WriteSelective {
 		return
 	}
-	for i, r := range refs {
-		if r.Dirty && r.Hits+1 >= w.minHits {
-			w.enqueue(ks[i:i+1], []uint32{uint32(r.Block.Len())})
-		}
-	}
-}
-
-func (w *writer) enqueue(ks []key.Key, sizes []uint32) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for i, k := range ks {
-		if w.mode == WriteSelective {
-			if _, twice := w.mu.queued[k]; twice {
-				continue
-			}
-			w.mu.queued[k] = struct{}{}
+	for n, r := range refs {
+		if r.Dirty && r.Hits+1 >= w.minHits {
+			w.enqueue(recordAt(c, from+n, uint32(r.Block.Len())))
 		}
-		w.mu.dirty.push(dirtyKey{k, w.mu.gen, sizes[i]})
-		w.mu.behind += int64(sizes[i])
-		w.mu.open[w.mu.gen]++
 	}
+	w.enqueued()
+}
+
+// promoted takes up a chunk that came from a tier further away.
+func (w *writer) promoted(r Record) {
+	if w.mode != WriteThrough {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.enqueue(r)
+	w.enqueued()
+}
+
+// recordAt is what is known of chunk i of c before its checksum is.
+func recordAt(c *key.Chain, i int, size uint32) Record {
+	return Record{Key: c.Key(i), Parent: c.Parent(i), Depth: uint32(i), Tokens: c.Tokens[i], Size: size}
+}
+
+// enqueue is called with the mutex held, and enqueued after the last.
+func (w *writer) enqueue(r Record) {
+	if w.mode == WriteSelective {
+		if _, twice := w.mu.queued[r.Key]; twice {
+			return
+		}
+		w.mu.queued[r.Key] = struct{}{}
+	}
+	w.mu.dirty.push(dirtyKey{r, w.mu.gen})
+	w.mu.behind += int64(r.Size)
+	w.mu.open[w.mu.gen]++
+}
+
+func (w *writer) enqueued() {
 	w.forgetGone()
 	w.more()
 }
@@ -101,14 +126,20 @@ func (w *writer) forgetGone() {
 	if w.mu.dirty.len() < 2*entries+slack {
 		return
 	}
+	if w.nearer != nil {
+		entries += int(w.nearer.Stats().Entries)
+		if w.mu.dirty.len() < 2*entries+slack {
+			return
+		}
+	}
 	seen := make(map[key.Key]struct{}, entries)
 	w.mu.dirty.filter(func(d *dirtyKey) bool {
-		if _, twice := seen[d.key]; !twice && w.stack.hot.Has(d.key) {
-			seen[d.key] = struct{}{}
+		if _, twice := seen[d.rec.Key]; !twice && (w.stack.hot.Has(d.rec.Key) || w.isNearer(d.rec.Key)) {
+			seen[d.rec.Key] = struct{}{}
 			return true
 		}
-		delete(w.mu.queued, d.key)
-		w.mu.behind -= int64(d.size)
+		delete(w.mu.queued, d.rec.Key)
+		w.mu.behind -= int64(d.rec.Size)
 		w.finish(d.gen)
 		return false
 	})
@@ -147,8 +178,11 @@ func (w *writer) protectNext() (released <-chan struct{}) {
 		if w.mode == WriteBack && d.gen >= w.mu.forced {
 			return nil
 		}
+		if w.maxHeld > 0 && w.mu.held > 0 && w.mu.held+int64(d.rec.Size) > w.maxHeld {
+			return nil // letGo wakes a worker
+		}
 		var refs [1]Ref
-		n, err := w.stack.hot.Hold(ledger.Daemon, ledger.Unwritten, []key.Key{d.key}, refs[:])
+		n, err := w.stack.hot.Hold(ledger.Daemon, ledger.Unwritten, []key.Key{d.rec.Key}, refs[:])
 		switch {
 		case errors.Is(err, ledger.ErrBusy) && released == nil:
 			released = w.stack.hot.Ledger().Released() // taken before the next try, to miss nothing
@@ -158,15 +192,20 @@ func (w *writer) protectNext() (released <-chan struct{}) {
 		}
 		released = nil
 		w.mu.dirty.pop()
-		w.mu.behind -= int64(d.size)
+		w.mu.behind -= int64(d.rec.Size)
 		if n == 1 {
-			w.mu.ready.push(writeTask{rec: Record{Key: d.key}, ref: refs[0], gen: d.gen})
+			w.mu.held += int64(d.rec.Size)
+			w.mu.ready.push(writeTask{rec: d.rec, ref: refs[0], gen: d.gen})
 			continue
 		}
-		delete(w.mu.queued, d.key)
+		if err == nil && w.isNearer(d.rec.Key) {
+			w.mu.held += int64(d.rec.Size)
+			w.mu.ready.push(writeTask{rec: d.rec, below: true, gen: d.gen})
+			continue
+		}
+		delete(w.mu.queued, d.rec.Key)
 		if err != nil { // larger than the queue can ever be
-			e, _ := w.stack.hot.Ledger().Find(d.key)
-			w.count.drop(DropQueueFull, e.Size)
+			w.count.drop(DropQueueFull, d.rec.Size)
 		}
 		w.finish(d.gen) // else evicted or deleted
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -86,6 +85,9 @@ func NewStack(o Options) *Stack {
 			s.writers = append(s.writers, newWriter(s, p, o.Write))
 		}
 	}
+	if len(s.writers) > 1 { // what the far one holds takes room too, and its ancestors with it
+		s.writers[0].maxBehind /= 2
+	}
 	if _, ok := o.Disk.(Recoverer); ok {
 		s.recovering.Store(true)
 	}
@@ -160,10 +162,34 @@ func (s *Stack) filled() {
 // drop takes over what had to leave DRAM: it goes down first if nobody below
 // has it, and true says that its memory stays in use until it has.
 func (s *Stack) drop(v Victim) bool {
-	taken := v.Dirty && slices.ContainsFunc(s.writers, func(w *writer) bool { return w.takeVictim(v) })
+	taken := v.Dirty && s.handDown(v)
 	s.settle(CPU, v.Key)
 	if !taken {
 		v.Block.Release()
+	}
+	return taken
+}
+
+// handDown gives a victim to the nearest writer that takes it. With write-back
+// every other one takes it too, with a reference of its own: nobody will come
+// back to it. Otherwise they find it in the nearer tier.
+func (s *Stack) handDown(v Victim) (taken bool) {
+	mine := v.Block // the first to take it may be done with it at once
+	if len(s.writers) > 1 {
+		mine = v.Block.Retain()
+		defer mine.Release()
+	}
+	for _, w := range s.writers {
+		switch {
+		case !taken:
+			taken = w.takeVictim(v)
+		case w.mode == WriteBack:
+			more := v
+			more.Block = mine.Retain()
+			if !w.takeVictim(more) {
+				more.Block.Release()
+			}
+		}
 	}
 	return taken
 }

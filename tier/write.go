@@ -55,6 +55,11 @@ const defaultWorkers = 32
 // would soon come to chunks that no tier has.
 const behindShare = 2
 
+// farShare: a tier behind another one protects at most one in so many bytes of
+// DRAM while it writes, a quarter of what unwritten chunks may have by default.
+// It is the slower one, and what it has not written yet the nearer one has.
+const farShare = 20
+
 // makeRoomTries bounds how often one write evicts below to get its room.
 const makeRoomTries = 4
 
@@ -68,6 +73,7 @@ const makeRoomTries = 4
 type writer struct {
 	stack   *Stack
 	to      Tier
+	nearer  Resident // the tier between DRAM and this one; nil if there is none
 	place   Place
 	mode    WriteMode
 	minHits uint8
@@ -78,6 +84,8 @@ type writer struct {
 	// maxBehind bounds, for those who wait for it, what is neither written
 	// nor protected.
 	maxBehind int64
+	// maxHeld bounds what is held to be written; 0 = only the ledger does.
+	maxHeld int64
 
 	mu struct {
 		sync.Mutex
@@ -88,6 +96,7 @@ type writer struct {
 		victims map[key.Key]victims  // what DRAM has evicted and is not yet written
 		evicted uint64               // victims so far
 		behind  int64                // bytes of dirty
+		held    int64                // bytes held to be written, victims aside
 		watched bool                 // a worker waits for the budget
 		gen     uint64               // what is enqueued now belongs to this flush generation
 		forced  uint64               // generations below are written whatever the mode says
@@ -101,8 +110,9 @@ type writer struct {
 
 // writeTask is one chunk that is protected until it is written.
 type writeTask struct {
-	rec    Record // of an entry of DRAM only the key, until it is written
+	rec    Record // of an entry of DRAM without its checksum
 	ref    Ref
+	below  bool   // DRAM has evicted it, a nearer tier has it: see raise
 	victim uint64 // which victim: only the block is left; 0 = an entry of DRAM
 	gen    uint64
 }
@@ -115,9 +125,8 @@ type victims struct {
 }
 
 type dirtyKey struct {
-	key  key.Key
-	gen  uint64
-	size uint32
+	rec Record // without its checksum
+	gen uint64
 }
 
 func newWriter(s *Stack, p Place, o WriteOptions) *writer {
@@ -125,6 +134,9 @@ func newWriter(s *Stack, p Place, o WriteOptions) *writer {
 	w.budget = newBudget(0)
 	if p == Disk {
 		w.budget = newBudget(o.DiskBytesPerDay)
+	}
+	if res, ok := s.tiers[Disk].(Resident); ok && p > Disk {
+		w.nearer, w.maxHeld = res, s.hot.Stats().CapacityBytes/farShare
 	}
 	w.minHits = uint8(min(o.MinHits, 255))
 	if w.workers == 0 {
@@ -151,7 +163,9 @@ func (w *writer) run(ctx context.Context) error {
 				if err != nil {
 					return err
 				}
-				w.write(ctx, t)
+				if w.raise(ctx, &t) {
+					w.write(ctx, t)
+				}
 				w.written(t.rec.Key)
 			}
 		})
@@ -191,7 +205,7 @@ func (w *writer) take(ctx context.Context) (writeTask, error) {
 			return writeTask{}, err
 		}
 		t, released := w.next()
-		if t.ref.Valid() {
+		if t.ref.Valid() || t.below {
 			return t, nil
 		}
 		select {
@@ -216,7 +230,7 @@ func (w *writer) unwatch() {
 func (w *writer) write(ctx context.Context, t writeTask) {
 	defer w.letGo(t)
 	if !w.alone(ctx, t.rec.Key) {
-		w.count.drop(DropStopped, uint32(t.ref.Block.Len()))
+		w.count.drop(DropStopped, t.rec.Size)
 		return
 	}
 	defer w.done(t.rec.Key)
@@ -256,6 +270,56 @@ func (w *writer) write(ctx context.Context, t writeTask) {
 	}
 }
 
+// isNearer reports whether a chunk is in the tier between DRAM and this one.
+func (w *writer) isNearer(k key.Key) bool { return w.nearer != nil && w.nearer.Has(k) }
+
+// raise brings a chunk up again that DRAM has evicted before it was written
+// here: the tier in between has it, so that nothing but a read is lost. If that
+// fails the task is over.
+func (w *writer) raise(ctx context.Context, t *writeTask) bool {
+	if !t.below {
+		return true
+	}
+	if w.stack.indexed(w.place, t.rec.Key) || isOff(w.to) {
+		if isOff(w.to) {
+			w.count.drop(DropTierOff, t.rec.Size)
+		}
+		w.letGo(*t)
+		return false
+	}
+	l, err := w.fromNearer(ctx, t.rec)
+	if err != nil {
+		if !errors.Is(err, ErrNotFound) { // else deleted
+			w.count.drop(dropReason(err), t.rec.Size)
+			w.stack.log.Debug().Err(err).Stringer("tier", w.place).Msg("a chunk to be written could not be brought up")
+		}
+		w.letGo(*t)
+		return false
+	}
+	t.ref = l.ref
+	return true
+}
+
+// fromNearer brings a chunk up, if need be when there is room again.
+func (w *writer) fromNearer(ctx context.Context, r Record) (l loaded, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, roomWait, errNoRoom)
+	defer cancel()
+	for {
+		released := w.stack.hot.Ledger().Released() // taken before the try, to miss nothing
+		l, _, err = w.stack.flight.Do(ctx, r.Key, func(ctx context.Context) (loaded, error) {
+			return w.stack.bringUp(ctx, By{Owner: ledger.Daemon, Idle: true}, r, Of(Disk))
+		})
+		if !errors.Is(err, ErrNoSpace) {
+			return l, err
+		}
+		select {
+		case <-released:
+		case <-ctx.Done():
+			return l, err
+		}
+	}
+}
+
 // clean notes that a tier below has the chunk.
 func (w *writer) clean(t writeTask) {
 	if t.victim == 0 {
@@ -285,11 +349,16 @@ func (w *writer) takeBack(ctx context.Context, k key.Key) {
 
 // letGo ends a task: its block, its budget and its part in a flush.
 func (w *writer) letGo(t writeTask) {
-	if t.victim > 0 {
+	switch {
+	case t.victim > 0:
 		n := occupied(t.ref.Block)
 		t.ref.Block.Release()
 		w.uncharge(n)
-	} else {
+	case t.below:
+		if t.ref.Valid() {
+			w.stack.discardLoaded(loaded{ref: t.ref})
+		}
+	default:
 		w.stack.hot.Release(ledger.Daemon, ledger.Unwritten, []Ref{t.ref})
 		w.stack.filled() // it may go now, and while it was held perhaps nothing could
 	}
@@ -299,6 +368,8 @@ func (w *writer) letGo(t writeTask) {
 		w.forgetVictim(t.rec.Key)
 	} else {
 		delete(w.mu.queued, t.rec.Key)
+		w.mu.held -= int64(t.rec.Size)
+		w.more()
 	}
 	w.finish(t.gen)
 }
@@ -313,7 +384,7 @@ func (w *writer) stop() {
 	w.mu.Unlock()
 	for left.len() > 0 {
 		t := left.pop()
-		w.count.drop(DropStopped, uint32(t.ref.Block.Len()))
+		w.count.drop(DropStopped, t.rec.Size)
 		w.letGo(t)
 	}
 }

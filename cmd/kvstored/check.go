@@ -1,17 +1,30 @@
 package main
 
 import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
+
+	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/remote"
 )
 
 func checkCommand() *cobra.Command {
-	return &cobra.Command{
+	var connect bool
+	cmd := &cobra.Command{
 		Use:   "check [FILE]",
 		Short: "Check a configuration file and print what it means",
 		Long: `Check a configuration file and print the effective configuration, with every
 default and with the overrides of the environment; without a file, that of a
 daemon that was given none. What is wrong is printed one problem a line, as
-file:line:column: key.path: what is wrong.`,
+file:line:column: key.path: what is wrong.
+
+With --connect it also tries the remote tier, with everything the daemon needs
+there: it puts a small object, reads, lists and deletes it. Credentials are
+those this command finds, so run it as the daemon's user.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			path := ""
@@ -22,7 +35,35 @@ file:line:column: key.path: what is wrong.`,
 			if err != nil {
 				return err
 			}
-			return cfg.Print(cmd.OutOrStdout())
+			if err := cfg.Print(cmd.OutOrStdout()); err != nil || !connect {
+				return err
+			}
+			return checkRemote(cmd.Context(), cmd.OutOrStdout(), &cfg.Remote.S3)
 		},
 	}
+	cmd.Flags().BoolVar(&connect, "connect", false, "try the remote tier too")
+	return cmd
+}
+
+// checkRemote tries the remote tier. What it prints are comments of the file
+// printed before.
+func checkRemote(ctx context.Context, w io.Writer, c *config.S3) error {
+	if !c.Enabled() {
+		_, err := fmt.Fprintln(w, "# remote tier: none; remote.s3.bucket is empty")
+		return err
+	}
+	r, err := remote.New(remoteOptions(c, zerolog.Nop()))
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	notes, err := r.Check(ctx)
+	if err != nil {
+		return fmt.Errorf("bucket %s: %w", c.Bucket, err)
+	}
+	for _, n := range notes {
+		fmt.Fprintln(w, "# remote tier:", n)
+	}
+	_, err = fmt.Fprintf(w, "# remote tier: bucket %s can be read, written, listed and deleted from\n", c.Bucket)
+	return err
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/kvstored/kvstored/internal/server"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/policy"
+	"github.com/kvstored/kvstored/remote"
 	"github.com/kvstored/kvstored/tier"
 )
 
@@ -39,7 +40,8 @@ type daemon struct {
 	arena      *arena.Arena
 	quarantine *arena.Quarantine // with direct puts; otherwise nil
 	cpu        *cpu.Tier
-	disk       *disk.Tier // nil: no disk tier
+	disk       *disk.Tier   // nil: no disk tier
+	remote     *remote.Tier // nil: no remote tier
 	stack      *tier.Stack
 	server     *server.Server
 	metrics    *metrics
@@ -75,6 +77,9 @@ func newDaemon(cfg config.Config, log zerolog.Logger) (d *daemon, err error) {
 		return d, err
 	}
 	d.metrics = newMetrics(d)
+	if err = d.makeRemote(); err != nil {
+		return d, err
+	}
 	if err = d.makeStack(); err != nil {
 		return d, err
 	}
@@ -139,6 +144,21 @@ func (d *daemon) makeDisk() (err error) {
 	return nil
 }
 
+func (d *daemon) makeRemote() (err error) {
+	if d.cfg.Remote.S3.Enabled() {
+		d.remote, err = remote.New(remoteOptions(&d.cfg.Remote.S3, d.log))
+	}
+	return err
+}
+
+func remoteOptions(c *config.S3, log zerolog.Logger) remote.Options {
+	return remote.Options{
+		Bucket: c.Bucket, Prefix: c.Prefix, Endpoint: c.Endpoint, Region: c.Region, PathStyle: c.PathStyle, Profile: c.Profile,
+		Concurrency: c.Concurrency, Timeout: c.Timeout, TTL: c.TTL, List: c.List,
+		Log: log.With().Str("component", "remote").Logger(),
+	}
+}
+
 func (d *daemon) makeStack() error {
 	mode, err := tier.ParseWriteMode(d.cfg.Write.Mode)
 	if err != nil {
@@ -152,6 +172,9 @@ func (d *daemon) makeStack() error {
 		o.Disk = tier.WithBreaker(tier.WithObserver(d.disk, d.metrics.observer(tier.Disk)), tier.BreakerOptions{Log: o.Log})
 	}
 	o.Loads[tier.Remote].Loads = d.cfg.Remote.S3.Concurrency
+	if d.remote != nil {
+		o.Remote = tier.WithBreaker(d.remote, tier.BreakerOptions{Log: o.Log})
+	}
 	d.stack = tier.NewStack(o)
 	return nil
 }
@@ -196,6 +219,9 @@ func (d *daemon) run(ctx context.Context) error {
 	workers.Go(func() error { return d.stack.Run(below) })
 	if d.disk != nil {
 		workers.Go(func() error { return d.disk.Run(below) })
+	}
+	if d.remote != nil {
+		workers.Go(func() error { return d.remote.Run(below) })
 	}
 	if d.quarantine != nil {
 		workers.Go(func() error { return d.quarantine.Run(below) })
@@ -246,6 +272,9 @@ func (d *daemon) close() {
 	}
 	if d.admin != nil {
 		fail("admin listener", d.admin.Close())
+	}
+	if d.remote != nil {
+		fail("remote tier", d.remote.Close())
 	}
 	if d.disk != nil {
 		fail("disk tier", d.disk.Close())

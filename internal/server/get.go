@@ -46,8 +46,14 @@ func (c *session) get(h wire.Header, body []byte) error {
 	if err != nil {
 		return err
 	}
-	to = min(to, from+m.Chunks)
-	if hot := min(to, from+m.Hot); g.full || hot == to || g.fits(from, hot) {
+	rest := c.server.o.Stack.Rest(&g.chain, &m, tier.All)
+	if rest != nil && rest.Begin() >= to {
+		rest = nil
+	}
+	if rest == nil {
+		to = min(to, from+m.Chunks)
+	}
+	if hot := min(to, from+m.Hot); rest == nil && (g.full || hot == to || g.fits(from, hot)) {
 		// What is evicted this very moment ends the run: the reader must not
 		// wait for it to come up.
 		g.gather(c.ctx, from, to, tier.Of(tier.CPU))
@@ -61,6 +67,11 @@ func (c *session) get(h wire.Header, body []byte) error {
 	return c.later(h, func(ctx context.Context) (wire.Message, error) {
 		ctx, cancel := context.WithTimeout(ctx, deadline)
 		defer cancel()
+		to := to
+		if rest != nil {
+			rest.Find(ctx)
+			to = min(to, rest.Found())
+		}
 		g.room = c.inline
 		defer func() { g.room.Release(g.taken) }()
 		g.gather(ctx, from, to, tier.All)

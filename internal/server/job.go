@@ -25,6 +25,7 @@ type job struct {
 	pin     string               // pin the prefix under this name; empty: do not
 	hot     int                  // chunks leased before anything was fetched
 	fetch   *prefetch.Job[chunk] // brings up the rest; nil if there is none
+	rest    *tier.Rest           // finds out how much more there is; nil if nothing can be
 	queued  bool                 // a push waits its turn; the output's mutex guards it
 	waits   sync.WaitGroup       // waits that are not answered yet; the reader adds
 
@@ -63,7 +64,10 @@ func (c *session) newJob(chain *key.Chain, search tier.Set, m *tier.Match) *job 
 	for _, r := range refs[:n] {
 		j.add(chunk{r, tier.CPU})
 	}
-	if j.mu.done = n == m.Chunks || err != nil; j.mu.done {
+	if err == nil && n == m.Hot {
+		j.rest = c.server.o.Stack.Rest(&j.chain, m, search)
+	}
+	if j.mu.done = n == m.Chunks && j.rest == nil || err != nil; j.mu.done {
 		j.mu.err = err
 		c.server.o.Stack.Touch(&j.chain, from, from+n)
 	}
@@ -83,6 +87,9 @@ func (j *job) add(ch chunk) {
 // not have yet; run does it.
 func (j *job) fetchRest(matched int, deadline time.Time) {
 	j.mu.came = make(map[int]tier.Place)
+	if j.rest != nil {
+		matched = j.chain.Len() - j.chain.Skip // Load says where it ends
+	}
 	j.fetch = prefetch.New(prefetch.Options[chunk]{
 		From: j.chain.Skip + j.hot, To: j.chain.Skip + matched,
 		Window: j.session.server.o.Prefetch.WindowBytes, Deadline: deadline,
@@ -96,7 +103,16 @@ func (j *job) run() {
 	// Not the connection's context: whoever ends the job, as the end of the
 	// connection does, cancels the loads under way.
 	ctx := context.WithoutCancel(j.session.ctx)
-	j.session.waiting.Go(func() { j.fetch.Run(ctx) })
+	j.session.waiting.Go(func() {
+		var finding sync.WaitGroup
+		if j.rest != nil {
+			ctx, stop := context.WithCancel(ctx)
+			finding.Go(func() { j.rest.Find(ctx) })
+			defer finding.Wait()
+			defer stop() // nobody asks any more
+		}
+		j.fetch.Run(ctx)
+	})
 }
 
 // isBudget reports whether a lease was refused for want of a budget, which
@@ -107,6 +123,9 @@ func isBudget(err error) bool {
 
 // Load implements prefetch.Source.
 func (j *job) Load(ctx context.Context, i int) (chunk, int64, error) {
+	if j.rest != nil && i >= j.rest.Begin() && !j.rest.Reach(ctx, i) {
+		return chunk{}, 0, prefetch.ErrEnd
+	}
 	by := tier.By{Owner: j.session.owner, Job: j.id}
 	ref, from, err := j.session.server.o.Stack.LoadBy(ctx, by, &j.chain, i, j.search)
 	j.mu.Lock()

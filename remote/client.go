@@ -16,10 +16,11 @@ import (
 )
 
 const (
-	// ioBufferBytes is what one connection reads and writes at a time. Bodies
-	// are megabytes; the default of 4 KiB would be a system call each.
-	ioBufferBytes = 256 << 10
-	dialTimeout   = 3 * time.Second
+	// writeBufferBytes is what one connection sends at a time. Bodies are
+	// megabytes; the default of 4 KiB would be a system call each. What is
+	// received goes past the small buffer for it, straight into the block.
+	writeBufferBytes = 256 << 10
+	dialTimeout      = 3 * time.Second
 	// continueAbove is the body size from which a put asks before it sends:
 	// what is already there is then refused without its bytes.
 	continueAbove = 256 << 10
@@ -32,7 +33,7 @@ func newClient(ctx context.Context, o Options) (*client, error) {
 	buildable := awshttp.NewBuildableClient().
 		WithTransportOptions(func(t *http.Transport) {
 			t.MaxIdleConns, t.MaxIdleConnsPerHost = 0, 2*o.Concurrency
-			t.ReadBufferSize, t.WriteBufferSize = ioBufferBytes, ioBufferBytes
+			t.WriteBufferSize = writeBufferBytes
 			t.DisableCompression = true
 			t.ForceAttemptHTTP2 = false // one connection per body: no shared flow control
 		}).

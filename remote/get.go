@@ -16,7 +16,7 @@ import (
 	"github.com/kvstored/kvstored/tier"
 )
 
-// readBytes is read and hashed at a time, so that it is hashed while in cache.
+// readBytes is read at most and hashed at a time, so that it is in cache still.
 const readBytes = 256 << 10
 
 // corruptTries is how often an object is read whose bytes are wrong before it
@@ -98,15 +98,18 @@ func (t *Tier) fill(ctx context.Context, b arena.Block, body io.Reader, sum uint
 	h := xxh3.New()
 	for p := b.Bytes(); len(p) > 0 && err == nil; {
 		var n int
-		n, err = io.ReadFull(body, p[:min(len(p), readBytes)])
+		n, err = body.Read(p[:min(len(p), readBytes)])
 		_, _ = h.Write(p[:n])
 		p, got = p[n:], got+n
 	}
+	if errors.Is(err, io.EOF) {
+		err = nil // with the last bytes, or too early
+	}
 	t.count.received.Add(uint64(got))
 	switch {
-	case errors.Is(err, io.EOF): // where the next piece should begin
-		err = io.ErrUnexpectedEOF
 	case err != nil:
+	case got < b.Len():
+		err = io.ErrUnexpectedEOF
 	case !atEnd(body):
 		err = &Error{Op: "get", Err: errLength}
 	case h.Sum64() != sum:

@@ -178,6 +178,9 @@ func (w *writer) protectNext() (released <-chan struct{}) {
 		if w.mode == WriteBack && d.gen >= w.mu.forced {
 			return nil
 		}
+		if w.maxHeld > 0 && w.mu.held > 0 && w.mu.held+int64(d.rec.Size) > w.maxHeld {
+			return nil // letGo wakes a worker
+		}
 		var refs [1]Ref
 		n, err := w.stack.hot.Hold(ledger.Daemon, ledger.Unwritten, []key.Key{d.rec.Key}, refs[:])
 		switch {
@@ -191,10 +194,12 @@ func (w *writer) protectNext() (released <-chan struct{}) {
 		w.mu.dirty.pop()
 		w.mu.behind -= int64(d.rec.Size)
 		if n == 1 {
+			w.mu.held += int64(d.rec.Size)
 			w.mu.ready.push(writeTask{rec: d.rec, ref: refs[0], gen: d.gen})
 			continue
 		}
 		if err == nil && w.isNearer(d.rec.Key) {
+			w.mu.held += int64(d.rec.Size)
 			w.mu.ready.push(writeTask{rec: d.rec, below: true, gen: d.gen})
 			continue
 		}

@@ -87,6 +87,9 @@ func NewStack(o Options) *Stack {
 			s.writers = append(s.writers, newWriter(s, p, o.Write))
 		}
 	}
+	if len(s.writers) > 1 { // what the far one holds takes room too, and its ancestors with it
+		s.writers[0].maxBehind /= 2
+	}
 	if _, ok := o.Disk.(Recoverer); ok {
 		s.recovering.Store(true)
 	}

@@ -55,6 +55,11 @@ const defaultWorkers = 32
 // would soon come to chunks that no tier has.
 const behindShare = 2
 
+// farShare: a tier behind another one protects at most one in so many bytes of
+// DRAM while it writes, a quarter of what unwritten chunks may have by default.
+// It is the slower one, and what it has not written yet the nearer one has.
+const farShare = 20
+
 // makeRoomTries bounds how often one write evicts below to get its room.
 const makeRoomTries = 4
 
@@ -79,6 +84,8 @@ type writer struct {
 	// maxBehind bounds, for those who wait for it, what is neither written
 	// nor protected.
 	maxBehind int64
+	// maxHeld bounds what is held to be written; 0 = only the ledger does.
+	maxHeld int64
 
 	mu struct {
 		sync.Mutex
@@ -89,6 +96,7 @@ type writer struct {
 		victims map[key.Key]victims  // what DRAM has evicted and is not yet written
 		evicted uint64               // victims so far
 		behind  int64                // bytes of dirty
+		held    int64                // bytes held to be written, victims aside
 		watched bool                 // a worker waits for the budget
 		gen     uint64               // what is enqueued now belongs to this flush generation
 		forced  uint64               // generations below are written whatever the mode says
@@ -128,7 +136,7 @@ func newWriter(s *Stack, p Place, o WriteOptions) *writer {
 		w.budget = newBudget(o.DiskBytesPerDay)
 	}
 	if res, ok := s.tiers[Disk].(Resident); ok && p > Disk {
-		w.nearer = res
+		w.nearer, w.maxHeld = res, s.hot.Stats().CapacityBytes/farShare
 	}
 	w.minHits = uint8(min(o.MinHits, 255))
 	if w.workers == 0 {
@@ -279,18 +287,37 @@ func (w *writer) raise(ctx context.Context, t *writeTask) bool {
 		w.letGo(*t)
 		return false
 	}
-	l, _, err := w.stack.flight.Do(ctx, t.rec.Key, func(ctx context.Context) (loaded, error) {
-		return w.stack.bringUp(ctx, By{Owner: ledger.Daemon}, t.rec, Of(Disk))
-	})
+	l, err := w.fromNearer(ctx, t.rec)
 	if err != nil {
 		if !errors.Is(err, ErrNotFound) { // else deleted
 			w.count.drop(dropReason(err), t.rec.Size)
+			w.stack.log.Debug().Err(err).Stringer("tier", w.place).Msg("a chunk to be written could not be brought up")
 		}
 		w.letGo(*t)
 		return false
 	}
 	t.ref = l.ref
 	return true
+}
+
+// fromNearer brings a chunk up, if need be when there is room again.
+func (w *writer) fromNearer(ctx context.Context, r Record) (l loaded, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, roomWait, errNoRoom)
+	defer cancel()
+	for {
+		released := w.stack.hot.Ledger().Released() // taken before the try, to miss nothing
+		l, _, err = w.stack.flight.Do(ctx, r.Key, func(ctx context.Context) (loaded, error) {
+			return w.stack.bringUp(ctx, By{Owner: ledger.Daemon, Idle: true}, r, Of(Disk))
+		})
+		if !errors.Is(err, ErrNoSpace) {
+			return l, err
+		}
+		select {
+		case <-released:
+		case <-ctx.Done():
+			return l, err
+		}
+	}
 }
 
 // clean notes that a tier below has the chunk.
@@ -341,6 +368,8 @@ func (w *writer) letGo(t writeTask) {
 		w.forgetVictim(t.rec.Key)
 	} else {
 		delete(w.mu.queued, t.rec.Key)
+		w.mu.held -= int64(t.rec.Size)
+		w.more()
 	}
 	w.finish(t.gen)
 }

@@ -121,6 +121,10 @@ func (v *statsView) printTiers(w io.Writer) {
 		if i == 0 {
 			read = "-" // by clients, where it lies
 		}
+		if s.CapacityBytes == 0 { // shared: others store and delete too
+			t.row(tierTitles[i], "-", "-", "-", "", read, size(s.PutBytes), "-", comma(s.Corrupt))
+			continue
+		}
 		t.row(tierTitles[i], comma(s.Entries), size(s.UsedBytes), size(s.CapacityBytes), percent(float64(s.UsedBytes), float64(s.CapacityBytes)),
 			read, size(s.PutBytes), comma(s.Evictions), comma(s.Corrupt))
 	}
@@ -174,7 +178,25 @@ func (v *statsView) printRest(w io.Writer) {
 			l.row("wrong bytes", "%s found by %s, and deleted", plural(n, "chunk"), place)
 		}
 	}
+	v.remote(&l)
 	l.print(w, "")
+}
+
+// remote is what the remote tier's requests cost.
+func (v *statsView) remote(l *list) {
+	s, ok := v.Store.Tiers["remote"]
+	if !ok {
+		return
+	}
+	state := ""
+	if s.Off {
+		state = "; switched off, see the log"
+	}
+	n := s.Counters
+	l.row("S3 requests", "%s PUT, %s GET, %s HEAD, %s LIST, %s DELETE%s", comma(n["put_requests"]), comma(n["get_requests"]),
+		comma(n["head_requests"]), comma(n["list_requests"]), comma(n["delete_requests"]), state)
+	l.row("", "%s sent, %s received, %s of them wasted; %s retried, %s hedged", size(n["sent_bytes"]), size(n["received_bytes"]),
+		size(n["wasted_bytes"]), comma(n["retries"]), comma(n["hedges"]))
 }
 
 // classes is what the protected memory is for, as far as there is any.

@@ -1,0 +1,200 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/internal/s3test"
+	"github.com/kvstored/kvstored/key"
+)
+
+var sharedTrace = flag.String("shared-trace", "", "conversation trace for TestSharedTrace: two daemons, one bucket, 2,000 requests")
+
+// remoteDaemon starts a daemon with its own DRAM and disk over a bucket that
+// others use too.
+func remoteDaemon(t *testing.T, endpoint string, change func(*config.Config)) *demoDaemon {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "kvstored-remote-") // t.TempDir can be too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	d, err := newDemoDaemon(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := config.Default()
+	cfg.Listen.Socket, cfg.Admin.Listen = d.socket, ""
+	cfg.CPU.Capacity = 64 << 20
+	cfg.Disk.Paths = []string{filepath.Join(dir, "disk")}
+	cfg.Disk.Capacity, cfg.Disk.SegmentSize, cfg.Disk.MinFree = 4<<30, 64<<20, 0
+	cfg.Remote.S3.Bucket, cfg.Remote.S3.Endpoint, cfg.Remote.S3.PathStyle = s3test.Bucket, endpoint, true
+	if change != nil {
+		change(&cfg)
+	}
+	f, err := os.Create(d.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(cfg.Print(f), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(d.kill)
+	return d
+}
+
+// sharing returns d once it has reached the store.
+func sharing(t *testing.T, d *demoDaemon) *demoDaemon {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), demoStartTimeout)
+	defer cancel()
+	for {
+		st, err := d.stats(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !st.Store.Tiers["remote"].Off {
+			return d
+		}
+		time.Sleep(demoStartPoll)
+	}
+}
+
+// storeChains puts chains of many chunks, more than DRAM holds, and flushes.
+func storeChains(t *testing.T, socket string, n, chunks int) *stored {
+	t.Helper()
+	c, err := client.Dial(t.Context(), socket, client.Options{Name: "remote", Space: &crashSpace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	s := &stored{committed: make(map[uint64]*key.Chain), flushed: make(map[uint64]*key.Chain)}
+	for number := range uint64(n) {
+		chain := chainOf(t, crashSpace, number, chunks)
+		if err := storeChain(t.Context(), c, chain); err != nil {
+			t.Fatal(err)
+		}
+		s.committed[number], s.flushed[number] = chain, chain
+	}
+	if left, err := c.Flush(t.Context(), false); err != nil || len(left.Left) != 0 {
+		t.Fatalf("flush left %v, error %v", left.Left, err)
+	}
+	return s
+}
+
+// TestShared: what one daemon has computed another one finds, whole and right,
+// also when the first is gone.
+func TestShared(t *testing.T) {
+	s3 := s3test.Run(t)
+	a := sharing(t, remoteDaemon(t, s3.Endpoint, nil))
+	s := storeChains(t, a.socket, 16, 24)
+	s.check(t, sharing(t, remoteDaemon(t, s3.Endpoint, nil)).socket, every)
+	a.kill()
+	lone := sharing(t, remoteDaemon(t, s3.Endpoint, func(c *config.Config) { c.Disk.Capacity = 0 }))
+	s.check(t, lone.socket, every)
+	st, err := lone.stats(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := st.Store.Tiers["remote"].Counters["get_requests"]; n < 16*24 {
+		t.Errorf("%d chunks were read with %d requests", 16*24, n)
+	}
+	// What is deleted by one is gone for all who have not got it themselves.
+	c, err := client.Dial(t.Context(), lone.socket, client.Options{Name: "remote", Space: &crashSpace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if n, err := c.DeleteSpace(t.Context(), c.Space()); err != nil || n < 16*24 {
+		t.Errorf("deleted %d chunks of the space, error %v", n, err)
+	}
+	fresh := sharing(t, remoteDaemon(t, s3.Endpoint, nil))
+	clear(s.flushed)
+	s.check(t, fresh.socket, every)
+	if st, err = fresh.stats(t.Context()); err != nil || st.Store.Chunks != 0 {
+		t.Errorf("after the deletion there are %d chunks, error %v", st.Store.Chunks, err)
+	}
+}
+
+// TestRemoteTrouble: a daemon serves whatever is the matter with its store, and
+// says what it is without credentials.
+func TestRemoteTrouble(t *testing.T) {
+	s3 := s3test.Run(t)
+	proxy := s3test.RunProxy(t, s3)
+	proxy.Set(func(*http.Request) s3test.Fault { return s3test.Fault{Status: 403, Code: "AccessDenied"} })
+	d := remoteDaemon(t, proxy.Endpoint, nil)
+	c, err := client.Dial(t.Context(), d.socket, client.Options{Name: "remote", Space: &crashSpace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := storeChain(t.Context(), c, chainOf(t, crashSpace, 1, 4)); err != nil {
+		t.Fatal(err)
+	}
+	flushed, err := c.Flush(t.Context(), false)
+	if err != nil || len(flushed.Left) == 0 {
+		t.Errorf("a flush without the store left %v, error %v", flushed.Left, err)
+	}
+	_, stats, _ := kvstored(t, "", "stats", "--json", "--socket", d.socket)
+	code, checked, errs := kvstored(t, "", "check", "--connect", d.config)
+	if code != exitFailure || !strings.Contains(errs, "AccessDenied") {
+		t.Errorf("check: exit code %d, %s", code, errs)
+	}
+	log, err := os.ReadFile(d.log)
+	if err != nil || !strings.Contains(string(log), "the daemon serves without it") {
+		t.Errorf("the log does not say that the store is in trouble, error %v", err)
+	}
+	for _, text := range []string{stats, checked, errs, string(log)} {
+		if strings.Contains(text, s3test.AccessKey) || strings.Contains(text, s3test.SecretKey) {
+			t.Errorf("credentials are told:\n%s", text)
+		}
+	}
+	proxy.Set(nil)
+	if code, out, errs := kvstored(t, "", "check", "--connect", d.config); code != exitOK || !strings.Contains(out, "can be read, written") {
+		t.Errorf("check once it works: exit code %d, %s", code, errs)
+	}
+}
+
+// TestSharedTrace plays 2,000 requests of a real trace through one daemon, and
+// again through another that shares nothing but the bucket.
+func TestSharedTrace(t *testing.T) {
+	if *sharedTrace == "" {
+		t.Skip("-shared-trace is not given")
+	}
+	const everyToken = "27,441,774"
+	s3 := s3test.Run(t)
+	big := func(c *config.Config) {
+		c.CPU.Capacity, c.Disk.Capacity, c.Disk.SegmentSize = 512<<20, 8<<30, 256<<20
+		c.Write.Queue = 256 << 20
+	}
+	play := func(d *demoDaemon) string {
+		code, out, errs := kvstored(t, "", "replay", "--trace", *sharedTrace, "--limit", "2000", "--payload-bytes", "64KiB", "--save-unfull", "--socket", d.socket)
+		if code != exitOK {
+			t.Fatalf("replay: exit code %d\n%s%s", code, out, errs)
+		}
+		return out
+	}
+	a := sharing(t, remoteDaemon(t, s3.Endpoint, big))
+	play(a)
+	if code, out, errs := kvstored(t, "", "flush", "--socket", a.socket); code != exitOK {
+		t.Fatalf("flush: exit code %d\n%s%s", code, out, errs)
+	}
+	a.kill()
+	out := play(sharing(t, remoteDaemon(t, s3.Endpoint, big)))
+	t.Log(out)
+	if !strings.Contains(out, everyToken) {
+		t.Errorf("the second daemon did not hit %s tokens", everyToken)
+	}
+}

@@ -17,7 +17,7 @@ import (
 )
 
 // readBytes is read at most and hashed at a time, so that it is in cache still.
-const readBytes = 256 << 10
+const readBytes = 1 << 20
 
 // corruptTries is how often an object is read whose bytes are wrong before it
 // is deleted: one machine's bad cable must not empty everybody's store.

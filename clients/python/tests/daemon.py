@@ -87,6 +87,16 @@ class Daemon:
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
 
+    def pause(self) -> None:
+        """Returns when no thread of it runs any more."""
+        self.process.send_signal(signal.SIGSTOP)
+        _, status = os.waitpid(self.process.pid, os.WUNTRACED)
+        if not os.WIFSTOPPED(status):
+            raise RuntimeError(f"the daemon ended with status {status}")
+
+    def resume(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+
     def close(self) -> None:
         if self.process.poll() is None:
             self.process.terminate()

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import signal
 import time
 import unittest
 from types import SimpleNamespace
@@ -227,7 +226,7 @@ class HiCache(unittest.TestCase):
     def test_a_stopped_daemon_is_a_miss_in_time(self) -> None:
         pool = LAYOUTS["MLA"]()
         backend, keys = self.filled("stopped", pool, 4, timeout=0.3)
-        os.kill(self.daemon.process.pid, signal.SIGSTOP)
+        self.daemon.pause()
         try:
             began = time.monotonic()
             self.assertEqual(backend.batch_exists(keys), 0)
@@ -235,7 +234,7 @@ class HiCache(unittest.TestCase):
             self.assertEqual(backend.batch_set_v1(chain("new", 2), slots([0, 1])), [False] * 2)
             self.assertLess(time.monotonic() - began, 3)
         finally:
-            os.kill(self.daemon.process.pid, signal.SIGCONT)
+            self.daemon.resume()
         deadline = time.monotonic() + 5
         while backend.batch_exists(keys) < 4 and time.monotonic() < deadline:
             time.sleep(0.02)

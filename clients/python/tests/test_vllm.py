@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import signal
 import time
 import unittest
 from dataclasses import dataclass, field
@@ -150,12 +148,12 @@ class Tier(unittest.TestCase):
         wanted = keys("stopped", 8)
         tier.submit_store(JobMetadata(1, wanted, list(range(8))))
         self.assertTrue(finished(tier, 1))
-        os.kill(self.daemon.process.pid, signal.SIGSTOP)
+        self.daemon.pause()
         try:
             tier._answers.clear()
             slowest = calls(self, tier, wanted, 1.5)
         finally:
-            os.kill(self.daemon.process.pid, signal.SIGCONT)
+            self.daemon.resume()
         self.assertLess(slowest, 0.5)
         deadline = time.monotonic() + 5
         while time.monotonic() < deadline and lookups(tier, wanted) != [True] * 8:

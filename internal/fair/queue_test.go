@@ -3,6 +3,7 @@ package fair_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -48,8 +49,8 @@ func (w *world) job(t *testing.T, by fair.By, n, window int, bytes int64) {
 	}
 }
 
-// jain is Jain's index of fairness: 1 if all have the same.
-func (w *world) jain() float64 {
+// jain is Jain's index of fairness, 1 if all have the same, and what they have.
+func (w *world) jain() (index float64, had map[uint64]int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	sum, squares := 0.0, 0.0
@@ -57,7 +58,7 @@ func (w *world) jain() float64 {
 		sum += float64(n)
 		squares += float64(n) * float64(n)
 	}
-	return sum * sum / (float64(len(w.had)) * squares)
+	return sum * sum / (float64(len(w.had)) * squares), maps.Clone(w.had)
 }
 
 // One client with one job, one with fifty, one with large chunks: each gets as
@@ -72,8 +73,8 @@ func TestFairOverClients(t *testing.T) {
 		w.job(t, fair.By{Client: 3, Job: 1}, 500, 64, 4000)
 		for range 60 {
 			time.Sleep(5 * time.Second)
-			if j := w.jain(); j < 0.95 {
-				t.Errorf("Jain %.3f of %v; want 0.95", j, w.had)
+			if j, had := w.jain(); j < 0.95 {
+				t.Errorf("Jain %.3f of %v; want 0.95", j, had)
 			}
 		}
 		w.run.Wait()
@@ -123,7 +124,10 @@ func TestIdle(t *testing.T) {
 		}
 		w.job(t, fair.By{Client: 2}, 80, 20, 1000)
 		time.Sleep(10 * time.Second)
-		if n := w.had[1]; n > 4000 {
+		w.mu.Lock()
+		n := w.had[1]
+		w.mu.Unlock()
+		if n > 4000 {
 			t.Errorf("idle work had %d bytes while others waited", n)
 		}
 		w.run.Wait()

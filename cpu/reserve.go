@@ -31,7 +31,7 @@ func (t *Tier) Reserve(ctx context.Context, f tier.Fill) (tier.Ref, ledger.State
 		}
 		if err != nil {
 			t.refused.Add(1)
-			return tier.Ref{}, ledger.Absent, fmt.Errorf("cpu: reserve: %w", budgetError(err))
+			return tier.Ref{}, ledger.Absent, fmt.Errorf("cpu: reserve: %w", tier.Refusal(err))
 		}
 		if st != ledger.Absent {
 			return tier.Ref{}, st, nil
@@ -50,19 +50,6 @@ func (t *Tier) Reserve(ctx context.Context, f tier.Fill) (tier.Ref, ledger.State
 		t.ledger.SetValue(id, tier.HotValue(b, f.Record))
 		return tier.Ref{ID: id, Block: b}, ledger.Absent, nil
 	}
-}
-
-// budgetError tells apart what this owner did from what others do.
-func budgetError(err error) error {
-	switch {
-	case errors.Is(err, ledger.ErrOverBudget):
-		return fmt.Errorf("%w: %w", tier.ErrOverBudget, err)
-	case errors.Is(err, ledger.ErrOverQuota):
-		return fmt.Errorf("%w: %w", tier.ErrOverQuota, err)
-	case errors.Is(err, ledger.ErrInconsistent):
-		return fmt.Errorf("%w: %w", tier.ErrInconsistent, err)
-	}
-	return fmt.Errorf("%w: %w", tier.ErrNoSpace, err)
 }
 
 // keepQuota makes the space of a fill evict its own until it keeps its quota,

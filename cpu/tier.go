@@ -118,7 +118,7 @@ func (t *Tier) Put(ctx context.Context, e tier.Entry) error {
 	}
 	id, st, err := t.ledger.Begin(ledger.Daemon, ledger.IO, e.Key, e.Parent, e.Size)
 	if err != nil {
-		return fmt.Errorf("cpu: put: %w", budgetError(err))
+		return fmt.Errorf("cpu: put: %w", tier.Refusal(err))
 	}
 	if st != ledger.Absent {
 		return nil

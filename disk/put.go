@@ -66,7 +66,7 @@ func (t *Tier) begin(e tier.Entry) (id ledger.ID, others <-chan struct{}, err er
 	id, state, err := t.ledger.Begin(ledger.Daemon, ledger.IO, e.Key, e.Parent, e.Size)
 	switch {
 	case err != nil || state == ledger.Resident:
-		return 0, nil, err
+		return 0, nil, tier.Refusal(err)
 	case state == ledger.Filling:
 		return 0, t.fills.under[e.Key], nil
 	}

@@ -153,12 +153,19 @@ func (b *breaker) judge(ctx context.Context, err error) verdict {
 	case errors.Is(err, ErrNotFound) && !b.bounded:
 		return provesGood // somebody had to be asked
 	}
-	for _, fine := range []error{ErrNotFound, ErrNoSpace, ErrCorrupt, ErrTooLarge, ErrClosed, ErrOverBudget, ErrOff, context.Canceled} {
+	for _, fine := range noTrouble {
 		if errors.Is(err, fine) {
 			return provesNothing
 		}
 	}
 	return provesBad
+}
+
+// noTrouble is what a tier in good health says too, and what the memory says
+// that a payload was to be read into.
+var noTrouble = []error{
+	ErrNotFound, ErrNoSpace, ErrCorrupt, ErrTooLarge, ErrClosed, ErrOverBudget, ErrOverQuota, ErrInconsistent, ErrOff,
+	context.Canceled,
 }
 
 // settle draws the conclusions from a call that was let pass.

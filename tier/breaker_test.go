@@ -111,7 +111,7 @@ func TestBreakerOpensAndProbes(t *testing.T) {
 
 // What a tier that works says too must not switch it off.
 func TestBreakerKeepsToFailures(t *testing.T) {
-	for _, err := range []error{tier.ErrNotFound, tier.ErrNoSpace, tier.ErrCorrupt, tier.ErrTooLarge, tier.ErrOverBudget, context.Canceled} {
+	for _, err := range []error{tier.ErrNotFound, tier.ErrNoSpace, tier.ErrCorrupt, tier.ErrTooLarge, tier.ErrOverBudget, tier.ErrOverQuota, tier.ErrInconsistent, context.Canceled} {
 		f := &switchable{fault: tierfault.Fault{Err: err}}
 		b, a, k := broken(t, f, tier.BreakerOptions{Failures: 1, Log: zerolog.Nop()})
 		f.on.Store(true)

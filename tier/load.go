@@ -54,7 +54,7 @@ func (s *Stack) LoadBy(ctx context.Context, by By, c *key.Chain, i int, search S
 	o := by.Owner
 	var refs [1]Ref
 	if n, err := s.Hold(o, ledger.Lease, c, i, i+1, refs[:]); n == 1 || err != nil {
-		return refs[0], CPU, budgetError("load", err)
+		return refs[0], CPU, refusedLoad(err)
 	}
 	l, err := s.up(ctx, by, c, i, search)
 	if err != nil {
@@ -65,7 +65,7 @@ func (s *Stack) LoadBy(ctx context.Context, by By, c *key.Chain, i int, search S
 	if n == 0 && err == nil {
 		err = ErrNotFound // deleted this very moment
 	}
-	return refs[0], l.from, budgetError("load", err)
+	return refs[0], l.from, refusedLoad(err)
 }
 
 // up brings chunk i of c up, held by the daemon.
@@ -77,17 +77,12 @@ func (s *Stack) up(ctx context.Context, by By, c *key.Chain, i int, search Set) 
 	return l, err
 }
 
-// budgetError gives the ledger's refusals the names tiers use.
-func budgetError(op string, err error) error {
-	switch {
-	case err == nil:
+// refusedLoad says of what Hold refused what was to be done.
+func refusedLoad(err error) error {
+	if err == nil {
 		return nil
-	case errors.Is(err, ledger.ErrOverBudget):
-		return fmt.Errorf("%s: %w: %w", op, ErrOverBudget, err)
-	case errors.Is(err, ledger.ErrBusy):
-		return fmt.Errorf("%s: %w: %w", op, ErrNoSpace, err)
 	}
-	return fmt.Errorf("%s: %w", op, err)
+	return fmt.Errorf("load: %w", Refusal(err))
 }
 
 // bringUp fetches one chunk from below and publishes it. A tier that fails

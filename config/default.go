@@ -19,7 +19,7 @@ func Default() Config {
 		Listen: Listen{Socket: "/run/kvstored/kvstored.sock", Mode: 0o660},
 		Admin:  Admin{Listen: "127.0.0.1:9464"},
 		Chunk:  Chunk{Tokens: 256, Hash: HashSHA256},
-		Arena:  Arena{Puts: PutsStaged, VerifyHits: 256, Spin: 100 * time.Microsecond},
+		Arena:  Arena{Puts: PutsStaged, VerifyHits: 256, Spin: time.Millisecond},
 		CPU: CPU{
 			Capacity: 4 * gib, Policy: "lru", HighWatermark: 0.95, LowWatermark: 0.90,
 			HugePages: HugePagesAuto,

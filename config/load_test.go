@@ -104,7 +104,7 @@ f.yaml:1:17: chunk.tokens: want a number from 1 to 1048576, not 0
 f.yaml:1:26: chunk.hash: want sha256, xxh64, not "md5"
 f.yaml:2:15: arena.puts: want staged, direct, not "fast"
 f.yaml:2:34: arena.verify_hits: want a number from 0 to 1073741824, not -1
-f.yaml:2:44: arena.spin: want a duration from 0s to 1ms, not 1s; it is time spent busy
+f.yaml:2:44: arena.spin: want a duration from 0s to 10ms, not 1s; it is time spent busy
 f.yaml:3:15: write.mode: want through, selective, back, not "never"
 f.yaml:3:32: write.min_hits: want a number from 1 to 1048576, not 0
 f.yaml:3:42: write.queue: 1KiB is too small; the least is 1MiB

@@ -19,7 +19,7 @@ const (
 	// chunk is at least as large.
 	maxPayload = 64 * mib
 	// maxSpin bounds what an idle client may cost in processor time.
-	maxSpin = time.Millisecond
+	maxSpin = 10 * time.Millisecond
 )
 
 // Validate checks c against rules and reports every problem, as [Errors].

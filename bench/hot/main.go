@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	spin     = 100 * time.Microsecond
+	spin     = time.Millisecond
 	chainLen = 1000 // of the lookups
 	leaseLen = 32   // of lease and release, of 4 MiB each
 )

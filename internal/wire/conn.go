@@ -17,17 +17,13 @@ const (
 	// keepBytes is the largest receive buffer kept when it runs empty, so
 	// that one large frame does not cost its size for ever.
 	keepBytes = 1 << 20
-	// warmSpins: the next wait spins if this one was at most this many times
-	// as long as a spin, so that spinning costs a connection at most a quarter
-	// of one CPU.
-	warmSpins = 4
 )
 
-// DefaultSpin is how long a connection polls before it sleeps. It has to be
-// longer than a sleeper takes to wake (50 us and more on virtual machines):
-// where both sides poll for less, each has gone to sleep when the other's
-// frame arrives, and stays with it.
-const DefaultSpin = 100 * time.Microsecond
+// DefaultSpin is the longest a connection polls before it sleeps: about what
+// it takes to copy and hash a chunk of a few MiB, so that neither side sleeps
+// while the other works on one. Waking costs 50 us and more on virtual
+// machines.
+const DefaultSpin = time.Millisecond
 
 // ErrFrameTooLarge says that a header claims a body larger than the limit.
 // Nothing can be read after it.
@@ -50,8 +46,9 @@ type Conn struct {
 	tail int
 }
 
-// NewConn takes over uc. A spin of 0 never polls, and so does a machine with
-// one CPU, on which polling keeps the peer from running. The limit on bodies
+// NewConn takes over uc. Spin is the longest time to poll before sleeping; with
+// 0 it never polls, and so it is where the process has one CPU, on which polling
+// keeps others from running. The limit on bodies
 // is MaxHelloBytes until SetMaxBody raises it.
 func NewConn(uc *net.UnixConn, spin time.Duration) (*Conn, error) {
 	raw, err := uc.SyscallConn()

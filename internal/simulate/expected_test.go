@@ -45,18 +45,19 @@ func TestPublishedCounts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	type result struct {
+		Policy    string `json:"policy"`
+		Capacity  int    `json:"capacity_blocks"`
+		Misses    int    `json:"block_misses"`
+		HitTokens int64  `json:"total_hit_tokens"`
+		Final     int    `json:"final_cache_blocks"`
+	}
 	var want struct {
-		Requests     int   `json:"requests"`
-		Accesses     int   `json:"block_accesses"`
-		Distinct     int   `json:"unique_blocks"`
-		PromptTokens int64 `json:"total_prompt_tokens"`
-		Results      []struct {
-			Policy    string `json:"policy"`
-			Capacity  int    `json:"capacity_blocks"`
-			Misses    int    `json:"block_misses"`
-			HitTokens int64  `json:"total_hit_tokens"`
-			Final     int    `json:"final_cache_blocks"`
-		} `json:"results"`
+		Requests     int      `json:"requests"`
+		Accesses     int      `json:"block_accesses"`
+		Distinct     int      `json:"unique_blocks"`
+		PromptTokens int64    `json:"total_prompt_tokens"`
+		Results      []result `json:"results"`
 	}
 	if err := json.Unmarshal(text, &want); err != nil {
 		t.Fatal(err)
@@ -80,6 +81,10 @@ func TestPublishedCounts(t *testing.T) {
 		if !slices.Contains(o.Capacities, w.Capacity) {
 			o.Capacities = append(o.Capacities, w.Capacity)
 		}
+	}
+	if raced {
+		o.Capacities = o.Capacities[:1]
+		want.Results = slices.DeleteFunc(want.Results, func(w result) bool { return w.Capacity != o.Capacities[0] })
 	}
 	rows, err := Run(t.Context(), trace, o)
 	if err != nil {

@@ -112,10 +112,22 @@ func (s *Stack) known(ks []key.Key) (n int) {
 	return n
 }
 
-// deleteIn forgets the keys in one tier.
+// deleteIn forgets the keys in one tier. A disk that is scanned and has none of
+// them is not asked: it may be in trouble.
 func (s *Stack) deleteIn(ctx context.Context, p Place, ks []key.Key) error {
-	if err := s.tiers[p].Delete(ctx, ks); err != nil {
-		return fmt.Errorf("delete in %s: %w", p, err)
+	there := ks
+	if t, ok := s.tiers[p].(Resident); ok && p == Disk && s.scanned() == nil {
+		there = nil
+		for _, k := range ks {
+			if t.Has(k) {
+				there = append(there, k)
+			}
+		}
+	}
+	if len(there) > 0 {
+		if err := s.tiers[p].Delete(ctx, there); err != nil {
+			return fmt.Errorf("delete in %s: %w", p, err)
+		}
 	}
 	for _, k := range ks {
 		s.forget(p, k)

@@ -41,8 +41,8 @@ func (s *Stack) SetPolicy(p Place, name string) error {
 // returns how many chunks that was. What is cleared below stays in DRAM if it
 // is there, and is not written again.
 func (s *Stack) Clear(ctx context.Context, from Set) (int, error) {
-	if from.Has(Disk) && s.recovering.Load() {
-		return 0, fmt.Errorf("clear: the disk tier is still being scanned; try again when it is ready: %w", ErrOff)
+	if err := s.scanned(); from.Has(Disk) && err != nil {
+		return 0, fmt.Errorf("clear: %w", err)
 	}
 	var spaces []key.SpaceID
 	s.mu.Lock()
@@ -53,12 +53,20 @@ func (s *Stack) Clear(ctx context.Context, from Set) (int, error) {
 	s.mu.Unlock()
 	n := 0
 	for _, id := range spaces { // one at a time: the index is locked for one space
-		ks := s.keysOf(id, from)
-		if err := s.deleteFrom(ctx, from, ks, false); err != nil {
+		more, err := s.clear(ctx, from, id)
+		if err != nil {
 			return n, fmt.Errorf("clear: %w", err)
 		}
-		n += len(ks)
+		n += more
 	}
 	s.log.Info().Int("chunks", n).Msg("cleared")
 	return n, nil
+}
+
+// clear is Clear for one space.
+func (s *Stack) clear(ctx context.Context, from Set, id key.SpaceID) (int, error) {
+	d := &deletion{from: from, space: id}
+	defer s.coming.refuse(d)()
+	ks := s.keysOf(id, from)
+	return len(ks), s.delete(ctx, d, ks)
 }

@@ -2,7 +2,6 @@ package tier
 
 import (
 	"context"
-	"slices"
 
 	"github.com/kvstored/kvstored/key"
 )
@@ -59,12 +58,17 @@ func (w *writer) written(k key.Key) {
 	w.wake()
 }
 
-// idle waits until no worker is at any of ks: what it found to write before
-// they were deleted is gone again then.
-func (w *writer) idle(ctx context.Context, ks []key.Key) error {
+// idle waits until no worker is at anything that d deletes: what it found to
+// write before that is gone again then. Tasks no worker has taken yet need not
+// be waited for: they will find that their chunk was deleted, or recalled, or
+// cannot come up.
+func (w *writer) idle(ctx context.Context, d *deletion) error {
 	for {
 		w.mu.Lock()
-		busy := len(w.mu.writing) > 0 && slices.ContainsFunc(ks, func(k key.Key) bool { return w.mu.writing[k].tasks > 0 })
+		busy := false
+		for k := range w.mu.writing { // as many as there are workers
+			busy = busy || d.has(k)
+		}
 		if !busy {
 			w.mu.Unlock()
 			return nil

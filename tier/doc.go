@@ -11,8 +11,10 @@
 //	a hand-over (cpu.Tier.handing) -> each of the following
 //	index (Stack.mu)  ->  a tier's ledger
 //	writer (writer.mu) ->  a tier's ledger
+//	what comes up (Stack.coming) -> the hot tier's ledger
 //
-// The index's and a writer's mutex are never held together. Tiers are the
+// The mutexes of the index, a writer and what comes up are never held
+// together. Tiers are the
 // truth about what they hold and never call back; the index is brought up to
 // date by Stack.settle.
 //

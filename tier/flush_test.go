@@ -89,7 +89,8 @@ func TestStopWithWorkLeft(t *testing.T) {
 	})
 }
 
-// What is deleted while it is on its way down does not come back.
+// What is deleted while it is on its way down does not come back. The deletion
+// ends when it can no longer be found there.
 func TestDeleteDuringWrite(t *testing.T) {
 	for name, evicted := range map[string]bool{"entry": false, "victim": true} {
 		t.Run(name, func(t *testing.T) {
@@ -108,15 +109,29 @@ func TestDeleteDuringWrite(t *testing.T) {
 					r.evict()
 				}
 				synctest.Wait() // one is in the disk's hands, the others wait
-				if _, err := r.Delete(t.Context(), tiertest.Keys(c, 0, 3)); err != nil {
-					t.Fatal(err)
+				deleted := make(chan struct{})
+				go func() {
+					defer close(deleted)
+					if _, err := r.Delete(t.Context(), tiertest.Keys(c, 0, 3)); err != nil {
+						t.Error(err)
+					}
+					if n := r.disk.Stats().Entries; n != 0 {
+						t.Errorf("%d deleted chunks are on disk", n)
+					}
+					r.wantIn(c, 0, 0)
+				}()
+				synctest.Wait()
+				select {
+				case <-deleted:
+					t.Error("what was deleted can still appear on disk")
+				default:
 				}
 				close(gate)
+				<-deleted
 				synctest.Wait()
 				if n := r.disk.Stats().Entries; n != 0 {
 					t.Errorf("%d deleted chunks are on disk", n)
 				}
-				r.wantIn(c, 0, 0)
 			})
 		})
 	}

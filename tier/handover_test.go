@@ -1,11 +1,15 @@
 package tier_test
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 	"github.com/kvstored/kvstored/tier/tierfault"
 	"github.com/kvstored/kvstored/tier/tiertest"
@@ -84,18 +88,47 @@ func TestDeleteDuringHandover(t *testing.T) {
 	r.wantIn(c, 0, 0)
 }
 
-// What is deleted while it comes up does not come back.
+// late keeps what it has got from a remote tier until the gate opens, whatever
+// becomes of the call.
+type late struct {
+	tier.Tier
+	got  chan struct{}
+	gate chan struct{}
+}
+
+func (l late) Get(ctx context.Context, k key.Key, a tier.Allocator) (arena.Block, error) {
+	b, err := l.Tier.Get(ctx, k, a)
+	close(l.got)
+	<-l.gate
+	return b, err
+}
+
+// What is deleted while it comes up does not come back, neither to DRAM nor,
+// by way of it, to the disk.
 func TestDeleteDuringLoad(t *testing.T) {
-	for name, op := range map[string]tierfault.Op{"delete ends first": tierfault.Get, "load ends first": tierfault.Delete} {
+	for name, hook := range map[string]func(gate chan struct{}) tierfault.Hook{
+		"delete ends first": func(gate chan struct{}) tierfault.Hook {
+			return tierfault.On(tierfault.Get, tierfault.Fault{Until: gate, Late: true})
+		},
+		"load ends first": func(gate chan struct{}) tierfault.Hook {
+			return tierfault.On(tierfault.Delete, tierfault.Fault{Until: gate})
+		},
+		"delete ends first, scanning": func(gate chan struct{}) tierfault.Hook {
+			return func(c tierfault.Call) tierfault.Fault {
+				switch c.Op {
+				case tierfault.Get:
+					return tierfault.Fault{Until: gate, Late: true}
+				case tierfault.Recover:
+					return tierfault.Fault{Hang: true}
+				}
+				return tierfault.Fault{}
+			}
+		},
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				gate := make(chan struct{})
-				r := newRig(t, options{hook: func(c tierfault.Call) tierfault.Fault {
-					if c.Op == op {
-						return tierfault.Fault{Until: gate, Late: op == tierfault.Get}
-					}
-					return tierfault.Fault{}
-				}})
+				r := newRig(t, options{hook: hook(gate)})
 				c := r.putChain(1, 3)
 				r.flush()
 				r.evict()
@@ -107,7 +140,7 @@ func TestDeleteDuringLoad(t *testing.T) {
 					}
 				}
 				first, second := load, del
-				if op == tierfault.Delete {
+				if name == "load ends first" {
 					first, second = del, load
 				}
 				go first()
@@ -123,8 +156,69 @@ func TestDeleteDuringLoad(t *testing.T) {
 	}
 }
 
-// What is deleted while it is written, and stored again meanwhile, ends up in
-// both tiers: the first write must not take the second one's chunk back.
+// The same of a tier that does not say what it has, and does not heed that
+// nobody wants the bytes any more.
+func TestDeleteDuringLateLoad(t *testing.T) {
+	for name, again := range map[string]bool{"deleted": false, "stored again": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				far := late{tiertest.NewMemory("remote", 64*mib), make(chan struct{}), make(chan struct{})}
+				r := newRig(t, options{remote: far})
+				c := tiertest.Chain(1, 1)
+				o := r.NewOwner()
+				r.replace(o, c, 1, 7)
+				r.flush()
+				r.evict()
+				if err := r.disk.Delete(t.Context(), tiertest.Keys(c, 0, 1)); err != nil {
+					t.Fatal(err)
+				}
+				loaded := make(chan error)
+				go func() {
+					ref, _, err := r.Load(t.Context(), o, c, 0, tier.Of(tier.Remote))
+					if err == nil {
+						if b := ref.Block.Bytes()[0]; b == 7 {
+							err = errors.New("the old bytes")
+						}
+						r.Release(o, ledger.Lease, []tier.Ref{ref})
+					}
+					loaded <- err
+				}()
+				<-far.got
+				if _, err := r.Delete(t.Context(), tiertest.Keys(c, 0, 1)); err != nil {
+					t.Error(err)
+				}
+				replaced := make(chan struct{})
+				go func() {
+					defer close(replaced)
+					if again {
+						r.replace(o, c, 2, 8)
+					}
+				}()
+				synctest.Wait()
+				close(far.gate)
+				if err := <-loaded; !again && !errors.Is(err, tier.ErrNotFound) {
+					t.Errorf("a load of what was deleted: %v", err)
+				} else if err != nil && !errors.Is(err, tier.ErrNotFound) {
+					t.Error(err)
+				}
+				<-replaced
+				r.flush()
+				if again {
+					if got := r.value(o, c); got != 8 {
+						t.Errorf("read %d after 8 was stored", got)
+					}
+				} else if where := r.Where(c.Key(0)); where != 0 || r.hot.Has(c.Key(0)) || r.disk.Has(c.Key(0)) {
+					t.Errorf("a deleted chunk is in %b", where)
+				}
+				r.CloseOwner(o)
+			})
+		})
+	}
+}
+
+// What is deleted while it is written, by somebody who does not wait for that,
+// and stored again meanwhile, ends up in both tiers: the first write must not
+// take the second one's chunk back.
 func TestStoreAgainWhileWritten(t *testing.T) {
 	for name, late := range map[string]bool{"before the write": false, "after the write": true} {
 		for kind, mode := range map[string]tier.WriteMode{"an entry": tier.WriteThrough, "a victim": tier.WriteBack} {
@@ -146,8 +240,10 @@ func TestStoreAgainWhileWritten(t *testing.T) {
 						r.evict()
 					}
 					synctest.Wait() // the first write waits at the gate
-					if _, err := r.Delete(t.Context(), tiertest.Keys(c, 0, 1)); err != nil {
-						t.Error(err)
+					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+					defer cancel()
+					if _, err := r.Delete(ctx, tiertest.Keys(c, 0, 1)); !errors.Is(err, context.DeadlineExceeded) {
+						t.Errorf("a deletion of what is being written, within a second: %v", err)
 					}
 					r.put(c, 0, 1, size)
 					if mode == tier.WriteBack {

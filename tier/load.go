@@ -109,6 +109,9 @@ func (s *Stack) bringUp(ctx context.Context, by By, r Record, search Set) (loade
 			}
 			return loaded{}, err // no tier's fault, and none would fare better
 		}
+		if errors.Is(err, errDeleted) {
+			continue // whoever deletes it tells the index
+		}
 		if errors.Is(err, ErrNotFound) || errors.Is(err, ErrCorrupt) {
 			s.forget(p, r.Key)
 		}
@@ -120,25 +123,13 @@ func (s *Stack) bringUp(ctx context.Context, by By, r Record, search Set) (loade
 // fetch brings one chunk up from tier p when its turn comes.
 func (s *Stack) fetch(ctx context.Context, by By, r Record, p Place) (loaded, error) {
 	room := loadRoom{stack: s, rec: r}
-	if err := s.get(ctx, by, p, &room); err != nil {
+	if err := s.arrive(ctx, by, p, &room); err != nil {
 		room.abort()
 		return loaded{}, &LoadError{Place: p, Err: err}
 	}
-	s.hot.Publish([]Ref{room.ref}, false, true)
 	r.Size = uint32(room.ref.Block.Len())
 	s.settleRecords(CPU, []Record{r})
 	if t, ok := s.tiers[p].(Resident); ok {
-		if !t.Has(r.Key) && s.Ready() { // deleted on its way up: it must not come back
-			l := loaded{ref: room.ref}
-			defer s.discardLoaded(l)
-			if e, _ := s.hot.Ledger().Find(r.Key); e.ID != room.ref.ID {
-				return loaded{}, &LoadError{Place: p, Err: ErrNotFound} // replaced already
-			}
-			if err := s.deleteIn(ctx, CPU, []key.Key{r.Key}); err != nil {
-				return loaded{}, err
-			}
-			return loaded{}, &LoadError{Place: p, Err: ErrNotFound}
-		}
 		t.Touch([]key.Key{r.Key})
 	}
 	for _, w := range s.writers {
@@ -150,6 +141,25 @@ func (s *Stack) fetch(ctx context.Context, by By, r Record, p Place) (loaded, er
 	s.count.loadBytes[p].Add(uint64(r.Size))
 	s.filled()
 	return loaded{ref: room.ref, from: p}, nil
+}
+
+// arrive gets a chunk and publishes it, held by the daemon, unless it is
+// deleted on its way.
+func (s *Stack) arrive(ctx context.Context, by By, p Place, room *loadRoom) error {
+	ctx, a, err := s.coming.begin(ctx, room.rec.Key, p)
+	if err != nil {
+		return err
+	}
+	defer s.coming.end(a)
+	err = s.get(ctx, by, p, room)
+	if gone := s.coming.arrive(a, func() {
+		if err == nil {
+			s.hot.Publish([]Ref{room.ref}, false, true)
+		}
+	}); gone != nil {
+		return gone
+	}
+	return err
 }
 
 // get reads a chunk of tier p into room when the turn of whoever asks comes.

@@ -2,6 +2,7 @@ package tier
 
 import (
 	"context"
+	"fmt"
 	"time"
 )
 
@@ -15,6 +16,14 @@ const (
 // Ready reports whether what an earlier process left has been found, or could
 // not be: the store then serves without it.
 func (s *Stack) Ready() bool { return !s.recovering.Load() }
+
+// scanned is an error while the disk may have what nobody knows of.
+func (s *Stack) scanned() error {
+	if s.unscanned.Load() {
+		return fmt.Errorf("the disk tier is still being scanned; try again when it is ready: %w", ErrOff)
+	}
+	return nil
+}
 
 // recover fills the index from the tier that outlives the process. A tier
 // that cannot be scanned costs hits and no more: it is said loudly and tried
@@ -35,6 +44,7 @@ func (s *Stack) recover(ctx context.Context) error {
 		}
 		s.recovering.Store(false) // also if it failed: lookups must not wait for a tier in trouble
 		if err == nil {
+			s.unscanned.Store(false)
 			s.log.Info().Int("chunks", n).Msg("disk tier recovered")
 			for _, w := range s.writers {
 				w.filled() // a smaller capacity, or other watermarks

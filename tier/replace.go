@@ -32,20 +32,20 @@ func (s *Stack) Open(ctx context.Context, o ledger.Owner, k key.Key, n int, wait
 // old bytes keep them. The ref is the caller's no more, also after an error,
 // and then nothing is stored under the key or what was is still there.
 //
-// Two calls for one key must not overlap, nor one with an Erase of it: the
+// Two calls for one key must not overlap, nor one with a Delete of it: the
 // caller sees to that.
 func (s *Stack) Replace(ctx context.Context, c *key.Chain, ref Ref) error {
 	k := c.Key(0)
 	var released <-chan struct{}
 	for {
-		if _, err := s.Erase(ctx, []key.Key{k}); err != nil {
+		if _, err := s.Delete(ctx, []key.Key{k}); err != nil {
 			s.hot.Abort([]Ref{ref})
 			return fmt.Errorf("replace: %w", err)
 		}
 		switch st := s.hot.Ledger().Rekey(ref.ID, k); {
 		case st == ledger.Absent:
 			return s.Commit(c, 0, []Ref{ref})
-		case st == ledger.Resident: // a load has just brought the old bytes back
+		case st == ledger.Resident: // somebody has stored it just now
 			continue
 		case released == nil: // taken before the next try, to miss nothing
 			released = s.hot.Ledger().Released()

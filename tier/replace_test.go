@@ -3,8 +3,11 @@ package tier_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/kvstored/kvstored/internal/ledger"
@@ -99,4 +102,38 @@ func TestReplaceLeavesReaders(t *testing.T) {
 	if got := r.value(o, c); got != 2 {
 		t.Errorf("read %d after 2 was stored", got)
 	}
+}
+
+// What a tier in trouble does not have can be stored and deleted without it.
+func TestReplaceWithoutDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var off atomic.Bool
+		r := newRig(t, options{hook: func(c tierfault.Call) tierfault.Fault {
+			if off.Load() && c.Op != tierfault.Recover {
+				return tierfault.Fault{Err: tier.ErrOff}
+			}
+			return tierfault.Fault{}
+		}})
+		there, absent := tiertest.Chain(1, 1), tiertest.Chain(2, 1)
+		o := r.NewOwner()
+		r.replace(o, there, 1, 1)
+		r.flush()
+		off.Store(true)
+		r.replace(o, absent, 2, 2)
+		r.replace(o, absent, 3, 3)
+		if got := r.value(o, absent); got != 3 {
+			t.Errorf("read %d after 3 was stored", got)
+		}
+		if _, err := r.Delete(t.Context(), tiertest.Keys(absent, 0, 1)); err != nil {
+			t.Errorf("delete what the disk does not have: %v", err)
+		}
+		if _, err := r.Delete(t.Context(), tiertest.Keys(there, 0, 1)); !errors.Is(err, tier.ErrOff) {
+			t.Errorf("delete what the disk has: %v; want that it is off", err)
+		}
+		off.Store(false)
+		if _, err := r.Delete(t.Context(), tiertest.Keys(there, 0, 1)); err != nil {
+			t.Error(err)
+		}
+		r.CloseOwner(o)
+	})
 }

@@ -57,6 +57,7 @@ type Stack struct {
 	quotas  []Quota
 	writers []*writer // one per tier below DRAM
 	flight  flight.Group[key.Key, loaded]
+	coming  coming
 	turns   [Places]*fair.Queue  // who loads next; nil where there is no tier
 	usual   [Places]atomic.Int64 // bytes of the last chunk that came up
 	log     zerolog.Logger
@@ -68,6 +69,7 @@ type Stack struct {
 	shrink     chan struct{} // capacity 1: DRAM may be above its high watermark
 	leaving    atomic.Int64  // bytes of DRAM's victims that are still to be written
 	recovering atomic.Bool   // the disk tier is being scanned for the first time
+	unscanned  atomic.Bool   // no scan of it has come to its end yet
 	verify     sampler
 	scrubRate  int64 // bytes per second; 0 = none in the background
 	count      counters
@@ -92,6 +94,7 @@ func NewStack(o Options) *Stack {
 	}
 	if _, ok := o.Disk.(Recoverer); ok {
 		s.recovering.Store(true)
+		s.unscanned.Store(true)
 	}
 	return s
 }

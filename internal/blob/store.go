@@ -42,7 +42,7 @@ type Stack interface {
 	Load(ctx context.Context, o ledger.Owner, c *key.Chain, i int, search tier.Set) (tier.Ref, tier.Place, error)
 	Touch(c *key.Chain, from, to int)
 	Release(o ledger.Owner, cl ledger.Class, refs []tier.Ref)
-	Erase(ctx context.Context, ks []key.Key) (int, error)
+	Delete(ctx context.Context, ks []key.Key) (int, error)
 	Known(id key.SpaceID) []key.Key
 	Ready() bool
 }
@@ -120,7 +120,7 @@ func (s *Store) Delete(ctx context.Context, name []byte) (bool, error) {
 	h := hashOf(name)
 	defer s.lock(h)()
 	had := s.has(ctx, name, false)
-	if _, err := s.o.Stack.Erase(ctx, []key.Key{{Space: s.space, Hash: h}}); err != nil {
+	if _, err := s.o.Stack.Delete(ctx, []key.Key{{Space: s.space, Hash: h}}); err != nil {
 		return false, fmt.Errorf("delete: %w", err)
 	}
 	return had, nil
@@ -136,7 +136,7 @@ func (s *Store) Clear(ctx context.Context) (int, error) {
 		s.names[i].Lock()
 		defer s.names[i].Unlock()
 	}
-	n, err := s.o.Stack.Erase(ctx, s.o.Stack.Known(s.space))
+	n, err := s.o.Stack.Delete(ctx, s.o.Stack.Known(s.space))
 	if err != nil {
 		return n, fmt.Errorf("clear: %w", err)
 	}

@@ -133,6 +133,6 @@ func (s *Store) forgetExpired(ctx context.Context, h key.Hash) {
 	old := ok && hd.expired(time.Now())
 	s.o.Stack.Release(ledger.Daemon, ledger.IO, refs[:])
 	if old { // if it stays, it stays expired
-		_, _ = s.o.Stack.Erase(ctx, []key.Key{{Space: s.space, Hash: h}})
+		_, _ = s.o.Stack.Delete(ctx, []key.Key{{Space: s.space, Hash: h}})
 	}
 }

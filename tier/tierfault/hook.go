@@ -36,7 +36,7 @@ type Fault struct {
 	Hang    bool            // never return before the context ends
 	Err     error           // return this
 	Corrupt bool            // Get: flip a bit of the sealed block on its way
-	Late    bool            // Get: Until, Delay and Hang come once the block is there
+	Late    bool            // Get, Put: Until, Delay and Hang come once it is done
 	// Serve is how many keys of a Contains or Delete, or records of a
 	// Recover, are still served before Err is returned.
 	Serve int

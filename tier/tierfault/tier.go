@@ -128,7 +128,10 @@ func (f *faulty) Put(ctx context.Context, e tier.Entry) error {
 	if err != nil {
 		return err
 	}
-	return f.Tier.Put(ctx, e)
+	if err := f.Tier.Put(ctx, e); err != nil || !fault.Late {
+		return err
+	}
+	return f.wait(ctx, Put, fault)
 }
 
 func (f *faulty) Delete(ctx context.Context, ks []key.Key) error {

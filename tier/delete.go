@@ -1,0 +1,153 @@
+package tier
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/kvstored/kvstored/internal/radix"
+	"github.com/kvstored/kvstored/key"
+)
+
+// deletion is what one call deletes, while it runs.
+type deletion struct {
+	from  Set
+	keys  map[key.Key]struct{} // nil: all of the space
+	space key.SpaceID
+}
+
+func deletionOf(from Set, ks []key.Key) *deletion {
+	d := &deletion{from: from, keys: make(map[key.Key]struct{}, len(ks))}
+	for _, k := range ks {
+		d.keys[k] = struct{}{}
+	}
+	return d
+}
+
+// has reports whether k is deleted.
+func (d *deletion) has(k key.Key) bool {
+	if d.keys == nil {
+		return k.Space == d.space
+	}
+	_, ok := d.keys[k]
+	return ok
+}
+
+// Delete forgets the keys in every tier and returns how many were known. It
+// waits for what is being written below. Once it has returned without an error
+// nobody will find what was stored before the call, not even for a moment;
+// what others store meanwhile may go too. After an error some of it may still
+// be there, in the tiers that it names.
+func (s *Stack) Delete(ctx context.Context, ks []key.Key) (int, error) {
+	d := deletionOf(All, ks)
+	defer s.coming.refuse(d)()
+	known := s.known(ks)
+	return known, s.delete(ctx, d, ks)
+}
+
+// DeleteSpace forgets every chunk of a space, in a shared tier also what others
+// stored there, and returns how many were known. While what an earlier process
+// left on disk is not all known it is ErrOff.
+func (s *Stack) DeleteSpace(ctx context.Context, id key.SpaceID) (int, error) {
+	if err := s.scanned(); err != nil {
+		return 0, fmt.Errorf("delete a space: %w", err)
+	}
+	d := &deletion{from: All, space: id}
+	defer s.coming.refuse(d)()
+	ks := s.Known(id)
+	n, err := len(ks), s.delete(ctx, d, ks)
+	if far, ok := s.tiers[Remote].(Shared); ok {
+		more, perr := far.Purge(ctx, id)
+		n += more
+		if perr != nil {
+			err = errors.Join(err, fmt.Errorf("delete in %s: %w", Remote, perr))
+		}
+	}
+	return n, err
+}
+
+// delete deletes ks, which are all that is known of d, while nothing of it can
+// come up: first what could be written, then what is being written, and then
+// what was.
+func (s *Stack) delete(ctx context.Context, d *deletion, ks []key.Key) error {
+	var errs []error
+	if d.from.Has(CPU) {
+		errs = append(errs, s.deleteIn(ctx, CPU, ks))
+		s.handedOver(ctx) // what is on its way down counts as DRAM's
+	}
+	for _, w := range s.writers {
+		if !d.from.Has(w.place) {
+			continue
+		}
+		w.recall(ks)
+		if err := w.idle(ctx, d); err != nil {
+			errs = append(errs, fmt.Errorf("delete in %s: it is still being written: %w", w.place, err))
+		}
+	}
+	for p := Disk; p < Places; p++ {
+		if d.from.Has(p) && s.tiers[p] != nil {
+			errs = append(errs, s.deleteIn(ctx, p, ks))
+		}
+	}
+	if d.from.Has(CPU) {
+		// What was stored meanwhile and has reached a tier below before it was
+		// deleted there would be clean, and nowhere else.
+		errs = append(errs, s.deleteIn(ctx, CPU, ks))
+	}
+	return errors.Join(errs...)
+}
+
+// known counts the keys that are in some tier.
+func (s *Stack) known(ks []key.Key) (n int) {
+	for part := range slices.Chunk(ks, settleBatch) {
+		s.mu.Lock()
+		for _, k := range part {
+			if at, _ := s.mu.tree.Get(k.Space, k.Hash); at != 0 {
+				n++
+			}
+		}
+		s.mu.Unlock()
+	}
+	return n
+}
+
+// deleteIn forgets the keys in one tier. A disk that is scanned and has none of
+// them is not asked: it may be in trouble.
+func (s *Stack) deleteIn(ctx context.Context, p Place, ks []key.Key) error {
+	there := ks
+	if t, ok := s.tiers[p].(Resident); ok && p == Disk && s.scanned() == nil {
+		there = nil
+		for _, k := range ks {
+			if t.Has(k) {
+				there = append(there, k)
+			}
+		}
+	}
+	if len(there) > 0 {
+		if err := s.tiers[p].Delete(ctx, there); err != nil {
+			return fmt.Errorf("delete in %s: %w", p, err)
+		}
+	}
+	for _, k := range ks {
+		s.forget(p, k)
+	}
+	return nil
+}
+
+// Known returns the keys of a space that are in some tier, in no order. It
+// holds the index for some 20 ns a key: it is for what somebody asks by hand.
+func (s *Stack) Known(id key.SpaceID) []key.Key { return s.keysOf(id, All) }
+
+// keysOf lists what some tier of a set has of a space.
+func (s *Stack) keysOf(id key.SpaceID, in Set) (ks []key.Key) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.tree.Walk(id, func(hash, _ key.Hash, _ int, at radix.Loc) bool {
+		if Set(at)&in != 0 {
+			ks = append(ks, key.Key{Space: id, Hash: hash})
+		}
+		return true
+	})
+	return ks
+}

@@ -129,6 +129,7 @@ type S3 struct {
 	PathStyle   bool          `yaml:"path_style"`
 	Profile     string        `yaml:"profile"`
 	Concurrency int           `yaml:"concurrency"` // requests in flight
+	Flight      Bytes         `yaml:"flight"`      // payload bytes in flight
 	Timeout     time.Duration `yaml:"timeout"`     // of one request
 	TTL         time.Duration `yaml:"ttl"`         // age at which objects count as absent; 0 = never
 	List        bool          `yaml:"list"`        // read the names of all objects at start

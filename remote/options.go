@@ -3,6 +3,7 @@ package remote
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 	"strings"
 	"time"
@@ -28,13 +29,19 @@ type Options struct {
 	PathStyle bool   // bucket in the path instead of the host name
 	Profile   string // of the shared configuration and credentials files
 
-	Concurrency int           // requests in flight; default 32. Puts take at most half
-	FlightBytes int64         // payload bytes in flight; default 256 MiB
+	// Concurrency is how many requests are in flight, FlightBytes how many
+	// bytes of payloads; defaults 32 and 256 MiB. Writes take at most half of
+	// either; reads leave an eighth of the requests to them. At least 2. Hedged
+	// gets come on top.
+	Concurrency int
+	FlightBytes int64
 	Timeout     time.Duration // of one request; default 10 s
 	TTL         time.Duration // age at which objects count as absent; 0 = never
 	List        bool          // Run reads the names of all objects
 
 	Log zerolog.Logger
+
+	transport http.RoundTripper // of tests in virtual time; nil = the network
 }
 
 // withDefaults checks o.
@@ -65,8 +72,8 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Timeout == 0 {
 		o.Timeout = defaultTimeout
 	}
-	if o.Concurrency < 1 || o.FlightBytes < 1 || o.Timeout < 0 || o.TTL < 0 {
-		return o, fmt.Errorf("remote: %d requests, %d bytes, timeout %v, ttl %v: none may be negative", o.Concurrency, o.FlightBytes, o.Timeout, o.TTL)
+	if o.Concurrency < leastConcurrency || o.FlightBytes < 1 || o.Timeout < 0 || o.TTL < 0 {
+		return o, fmt.Errorf("remote: %d requests (at least %d), %d bytes, timeout %v, ttl %v: none may be negative", o.Concurrency, leastConcurrency, o.FlightBytes, o.Timeout, o.TTL)
 	}
 	return o, nil
 }

@@ -22,7 +22,7 @@ func (t *Tier) Put(ctx context.Context, e tier.Entry) error {
 		return err
 	}
 	if t.known.has(e.Key) && !t.absent.has(e.Key) {
-		exists, err := t.head(ctx, e.Key)
+		exists, err := t.head(ctx, &t.traffic.writes, e.Key)
 		if err != nil {
 			return err
 		}
@@ -31,15 +31,6 @@ func (t *Tier) Put(ctx context.Context, e tier.Entry) error {
 			return nil
 		}
 	}
-	if err := t.putting.Acquire(ctx, 1); err != nil {
-		return &Error{Op: "put", Err: err}
-	}
-	defer t.putting.Release(1)
-	flying := t.occupied(int(e.Size))
-	if err := t.bytes.Acquire(ctx, flying); err != nil {
-		return &Error{Op: "put", Err: err}
-	}
-	defer t.bytes.Release(flying)
 	fresh, err := t.putNew(ctx, &e)
 	if err == nil {
 		t.stored(&e, fresh)
@@ -75,7 +66,7 @@ func (t *Tier) putNew(ctx context.Context, e *tier.Entry) (fresh bool, err error
 			return err == nil, err
 		}
 	}
-	exists, err := t.head(ctx, e.Key)
+	exists, err := t.head(ctx, &t.traffic.writes, e.Key)
 	if exists || err != nil {
 		return false, err
 	}
@@ -85,7 +76,8 @@ func (t *Tier) putNew(ctx context.Context, e *tier.Entry) (fresh bool, err error
 
 // send makes the request, with a body that goes from the block to the socket.
 func (t *Tier) send(ctx context.Context, e *tier.Entry, ifNone bool) error {
-	return t.request(ctx, "put", &t.count.puts, func(ctx context.Context, api *client) error {
+	write := kind{op: "put", count: &t.count.puts, lane: &t.traffic.writes, bytes: int64(e.Size)}
+	return t.request(ctx, write, func(ctx context.Context, api *client) error {
 		body := &body{p: e.Block.Bytes()}
 		in := &s3.PutObjectInput{
 			Bucket: &t.o.Bucket, Key: aws.String(t.names.object(e.Key)), Metadata: metadata(&e.Record),

@@ -27,40 +27,48 @@ const (
 	slowPauseMax = 5 * time.Second
 )
 
+// kind is what is asked of the store.
+type kind struct {
+	op    string
+	count *atomic.Uint64
+	lane  *lane
+	bytes int64 // of payload to send
+}
+
 // request makes one request, again where that may help and the budget allows.
 // Each try is counted and has its own deadline.
-func (t *Tier) request(ctx context.Context, op string, count *atomic.Uint64, send func(context.Context, *client) error) error {
+func (t *Tier) request(ctx context.Context, k kind, send func(context.Context, *client) error) error {
 	for try := 1; ; try++ {
-		err := t.once(ctx, op, count, send)
+		err := t.once(ctx, k, send)
 		if err == nil || ctx.Err() != nil || try == maxTries || !retriable(err) || !t.retries.take() {
 			return err
 		}
 		t.count.retries.Add(1)
 		pause := retryPause << (try - 1)
 		if err := sleep(ctx, pause/2+rand.N(pause)); err != nil {
-			return &Error{Op: op, Err: err}
+			return &Error{Op: k.op, Err: err}
 		}
 	}
 }
 
 // once makes one request.
-func (t *Tier) once(ctx context.Context, op string, count *atomic.Uint64, send func(context.Context, *client) error) error {
+func (t *Tier) once(ctx context.Context, k kind, send func(context.Context, *client) error) error {
 	api, err := t.api(ctx)
 	if err == nil {
 		err = t.slow.wait(ctx)
 	}
 	if err == nil {
-		err = t.flying.Acquire(ctx, 1)
+		err = t.traffic.enter(ctx, k.lane, k.bytes)
 	}
 	if err != nil {
-		return &Error{Op: op, Err: cause(ctx, err)}
+		return &Error{Op: k.op, Err: cause(ctx, err)}
 	}
-	defer t.flying.Release(1)
+	defer t.traffic.leave(k.lane, k.bytes)
 	t.retries.earn()
-	count.Add(1)
+	k.count.Add(1)
 	limited, cancel := context.WithTimeoutCause(ctx, t.o.Timeout, errTimeout)
 	defer cancel()
-	err = t.judge(limited, op, send(limited, api))
+	err = t.judge(limited, k.op, send(limited, api))
 	if slowDown(err) {
 		t.count.slowDowns.Add(1)
 		t.slow.more()

@@ -35,11 +35,12 @@ func (t *Tier) Get(ctx context.Context, k key.Key, a tier.Allocator) (arena.Bloc
 			b, err = t.fetch(ctx, api, k, a)
 			return err
 		})
-		if !errors.Is(err, tier.ErrCorrupt) {
+		if isRoom(err) || !errors.Is(err, tier.ErrCorrupt) {
 			break
 		}
 	}
 	switch {
+	case isRoom(err):
 	case err == nil:
 		t.count.found.Add(1)
 		t.count.foundBytes.Add(uint64(b.Len()))
@@ -77,7 +78,7 @@ func (t *Tier) fetch(ctx context.Context, api *client, k key.Key, a tier.Allocat
 	}
 	b, err := a.Alloc(ctx, int(r.Size))
 	if err != nil {
-		return arena.Block{}, &Error{Op: "get", Err: err}
+		return arena.Block{}, &roomError{err}
 	}
 	if err := t.fill(ctx, b, out.Body, r.Sum); err != nil {
 		b.Release()

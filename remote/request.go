@@ -40,7 +40,7 @@ type kind struct {
 func (t *Tier) request(ctx context.Context, k kind, send func(context.Context, *client) error) error {
 	for try := 1; ; try++ {
 		err := t.once(ctx, k, send)
-		if err == nil || ctx.Err() != nil || try == maxTries || !retriable(err) || !t.retries.take() {
+		if err == nil || isRoom(err) || ctx.Err() != nil || try == maxTries || !retriable(err) || !t.retries.take() {
 			return err
 		}
 		t.count.retries.Add(1)
@@ -69,11 +69,12 @@ func (t *Tier) once(ctx context.Context, k kind, send func(context.Context, *cli
 	limited, cancel := context.WithTimeoutCause(ctx, t.o.Timeout, errTimeout)
 	defer cancel()
 	err = t.judge(limited, k.op, send(limited, api))
-	if slowDown(err) {
+	switch {
+	case err == nil, isRoom(err):
+		t.slow.less()
+	case slowDown(err):
 		t.count.slowDowns.Add(1)
 		t.slow.more()
-	} else if err == nil {
-		t.slow.less()
 	}
 	return err
 }
@@ -85,7 +86,7 @@ func (t *Tier) judge(limited context.Context, op string, err error) error {
 		return nil
 	}
 	var own *Error
-	if errors.As(err, &own) {
+	if isRoom(err) || errors.As(err, &own) {
 		return err
 	}
 	out := failure(op, err)

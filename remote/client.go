@@ -99,17 +99,21 @@ func unsigned(o *s3.Options) {
 	o.APIOptions = append(o.APIOptions, v4.SwapComputePayloadSHA256ForUnsignedPayloadMiddleware)
 }
 
-// head asks whether an object is there.
-func (t *Tier) head(ctx context.Context, l *lane, k key.Key) (exists bool, err error) {
-	err = t.request(ctx, kind{op: "head", count: &t.count.heads, lane: l}, func(ctx context.Context, api *client) error {
-		out, err := api.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &t.o.Bucket, Key: aws.String(t.names.object(k))})
-		exists = err == nil && !t.expired(out.LastModified)
+// head asks for an object without its bytes; nil if it is not there.
+func (t *Tier) head(ctx context.Context, l *lane, k key.Key) (out *s3.HeadObjectOutput, err error) {
+	err = t.request(ctx, kind{op: "head", count: &t.count.heads, lane: l}, func(ctx context.Context, api *client) (err error) {
+		out, err = api.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &t.o.Bucket, Key: aws.String(t.names.object(k))})
 		return err
 	})
-	if isNotFound(err) {
-		return false, nil
+	switch {
+	case isNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case t.expired(out.LastModified):
+		return nil, nil
 	}
-	return exists, err
+	return out, nil
 }
 
 // expired reports whether an object is older than the ttl.

@@ -102,11 +102,11 @@ func (t *Tier) exists(ctx context.Context, k key.Key) (bool, error) {
 	if t.absent.has(k) {
 		return false, nil
 	}
-	exists, err := t.head(ctx, &t.traffic.reads, k)
-	if err == nil && !exists {
+	out, err := t.head(ctx, &t.traffic.reads, k)
+	if err == nil && out == nil {
 		t.absent.add(k)
 	}
-	return exists, err
+	return out != nil, err
 }
 
 // Absent implements tier.Shared.

@@ -85,13 +85,35 @@ func (m *Memory) Objects() []string {
 	return slices.Sorted(maps.Keys(m.mu.objects))
 }
 
-// Change replaces the body of an object, and leaves its record as it is.
-func (m *Memory) Change(name string, body []byte) {
+// Store puts an object where there may be one already. Of the header only what
+// starts with X-Amz-Meta- comes back.
+func (m *Memory) Store(name string, header http.Header, body []byte) {
+	m.store(name, header, body, true)
+}
+
+// store reports whether it did: not if the object is there and replace is false.
+func (m *Memory) store(name string, header http.Header, body []byte, replace bool) bool {
+	o := object{header: make(http.Header), body: body, modified: time.Now()}
+	for field, values := range header {
+		if strings.HasPrefix(field, "X-Amz-Meta-") {
+			o.header[field] = values
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if _, there := m.mu.objects[name]; there && !replace {
+		return false
+	}
+	m.mu.objects[name] = o
+	return true
+}
+
+// Object returns what Store, or a request, has stored.
+func (m *Memory) Object(name string) (http.Header, []byte) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	o := m.mu.objects[name]
-	o.body = body
-	m.mu.objects[name] = o
+	return o.header.Clone(), o.body
 }
 
 // begin counts a request and decides what happens to it.
@@ -182,24 +204,16 @@ func ok(status int, text string) *http.Response {
 }
 
 func (m *Memory) put(r *http.Request, name string) (*http.Response, error) {
-	o := object{header: make(http.Header), modified: time.Now()}
-	for field, values := range r.Header {
-		if strings.HasPrefix(field, "X-Amz-Meta-") {
-			o.header[field] = values
-		}
-	}
+	var body []byte
 	if r.Body != nil {
 		var err error
-		if o.body, err = io.ReadAll(r.Body); err != nil {
+		if body, err = io.ReadAll(r.Body); err != nil {
 			return nil, err
 		}
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if _, there := m.mu.objects[name]; there && r.Header.Get("If-None-Match") == "*" {
+	if !m.store(name, r.Header, body, r.Header.Get("If-None-Match") != "*") {
 		return failed(http.StatusPreconditionFailed, "PreconditionFailed", ""), nil
 	}
-	m.mu.objects[name] = o
 	return ok(http.StatusOK, ""), nil
 }
 

@@ -224,7 +224,7 @@ func (c *checker) disk() {
 
 func (c *checker) remote() {
 	s := &c.Remote.S3
-	c.between("remote.s3.concurrency", s.Concurrency, 2, 4096)
+	c.between("remote.s3.concurrency", s.Concurrency, 1, 4096)
 	c.size("remote.s3.flight", s.Flight, mib)
 	c.positive("remote.s3.timeout", s.Timeout)
 	if s.TTL < 0 {

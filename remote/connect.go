@@ -111,7 +111,7 @@ func (t *Tier) Check(ctx context.Context) (notes []string, err error) {
 		_, err := api.PutObject(ctx, &s3.PutObjectInput{Bucket: &t.o.Bucket, Key: name, Body: bytes.NewReader(text), IfNoneMatch: aws.String("*")}, unsigned)
 		return err
 	}
-	write := kind{op: "put", count: &t.count.puts, lane: &t.traffic.writes}
+	write := kind{op: "put", count: &t.count.puts, lane: t.traffic.writes}
 	err = t.request(ctx, write, put)
 	switch {
 	case statusOf(err) == http.StatusNotImplemented:
@@ -127,7 +127,7 @@ func (t *Tier) Check(ctx context.Context) (notes []string, err error) {
 	if again := t.request(ctx, write, put); statusOf(again) != http.StatusPreconditionFailed {
 		notes = append(notes, "conditional puts are not obeyed: of two machines that store the same chunk both send it")
 	}
-	err = t.request(ctx, kind{op: "get", count: &t.count.gets, lane: &t.traffic.reads}, func(ctx context.Context, api *client) error {
+	err = t.request(ctx, kind{op: "get", count: &t.count.gets, lane: t.traffic.reads}, func(ctx context.Context, api *client) error {
 		out, err := api.GetObject(ctx, &s3.GetObjectInput{Bucket: &t.o.Bucket, Key: name})
 		if err == nil {
 			out.Body.Close()

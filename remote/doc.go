@@ -25,8 +25,8 @@
 // Each small structure has its own mutex, a leaf, held for a few memory
 // accesses. Nothing is sent or received under one.
 //
-// What is in flight is bounded by semaphores, taken in one order by all: see
-// [traffic].
+// What is in flight is bounded by semaphores, of its own for each direction:
+// see [traffic].
 //
 // # Buffers
 //

@@ -31,7 +31,7 @@ func (t *Tier) Get(ctx context.Context, k key.Key, a tier.Allocator) (arena.Bloc
 	var b arena.Block
 	var err error
 	for range corruptTries {
-		err = t.request(ctx, kind{op: "get", count: &t.count.gets, lane: &t.traffic.reads}, func(ctx context.Context, api *client) (err error) {
+		err = t.request(ctx, kind{op: "get", count: &t.count.gets, lane: t.traffic.reads}, func(ctx context.Context, api *client) (err error) {
 			b, err = t.fetch(ctx, api, k, a)
 			return err
 		})
@@ -89,10 +89,10 @@ func (t *Tier) fetch(ctx context.Context, api *client, k key.Key, a tier.Allocat
 
 // fill reads a body into b, which it must fill exactly, and seals it.
 func (t *Tier) fill(ctx context.Context, b arena.Block, body io.Reader, sum uint64) error {
-	if err := t.traffic.receive(ctx, b.Len()); err != nil {
+	if err := t.traffic.reads.carry(ctx, b.Len()); err != nil {
 		return err
 	}
-	defer t.traffic.received(b.Len())
+	defer t.traffic.reads.carried(b.Len())
 	var err error
 	got := 0
 	h := xxh3.New()

@@ -29,10 +29,9 @@ type Options struct {
 	PathStyle bool   // bucket in the path instead of the host name
 	Profile   string // of the shared configuration and credentials files
 
-	// Concurrency is how many requests are in flight, FlightBytes how many
-	// bytes of payloads; defaults 32 and 256 MiB. Writes take at most half of
-	// either; reads leave an eighth of the requests to them. At least 2. Hedged
-	// gets come on top.
+	// Concurrency is how many reads are in flight, FlightBytes how many bytes
+	// of their payloads; defaults 32 and 256 MiB. Writes may be half as many,
+	// with half as many bytes, on top of that, and so are hedged gets.
 	Concurrency int
 	FlightBytes int64
 	Timeout     time.Duration // of one request; default 10 s
@@ -72,8 +71,8 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Timeout == 0 {
 		o.Timeout = defaultTimeout
 	}
-	if o.Concurrency < leastConcurrency || o.FlightBytes < 1 || o.Timeout < 0 || o.TTL < 0 {
-		return o, fmt.Errorf("remote: %d requests (at least %d), %d bytes, timeout %v, ttl %v: none may be negative", o.Concurrency, leastConcurrency, o.FlightBytes, o.Timeout, o.TTL)
+	if o.Concurrency < 1 || o.FlightBytes < 1 || o.Timeout < 0 || o.TTL < 0 {
+		return o, fmt.Errorf("remote: %d requests, %d bytes, timeout %v, ttl %v: none may be negative", o.Concurrency, o.FlightBytes, o.Timeout, o.TTL)
 	}
 	return o, nil
 }

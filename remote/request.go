@@ -32,7 +32,7 @@ type kind struct {
 	op    string
 	count *atomic.Uint64
 	lane  *lane
-	bytes int64 // of payload to send
+	bytes int // of payload to send
 }
 
 // request makes one request, again where that may help and the budget allows.
@@ -58,12 +58,12 @@ func (t *Tier) once(ctx context.Context, k kind, send func(context.Context, *cli
 		err = t.slow.wait(ctx)
 	}
 	if err == nil {
-		err = t.traffic.enter(ctx, k.lane, k.bytes)
+		err = k.lane.enter(ctx, k.bytes)
 	}
 	if err != nil {
 		return &Error{Op: k.op, Err: cause(ctx, err)}
 	}
-	defer t.traffic.leave(k.lane, k.bytes)
+	defer k.lane.leave(k.bytes)
 	t.retries.earn()
 	k.count.Add(1)
 	limited, cancel := context.WithTimeoutCause(ctx, t.o.Timeout, errTimeout)

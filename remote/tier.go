@@ -18,7 +18,7 @@ type Tier struct {
 	o       Options
 	names   names
 	log     zerolog.Logger
-	traffic *traffic
+	traffic traffic
 
 	client        atomic.Pointer[client] // nil until connected
 	closed        atomic.Bool
@@ -102,7 +102,7 @@ func (t *Tier) exists(ctx context.Context, k key.Key) (bool, error) {
 	if t.absent.has(k) {
 		return false, nil
 	}
-	out, err := t.head(ctx, &t.traffic.reads, k)
+	out, err := t.head(ctx, t.traffic.reads, k)
 	if err == nil && out == nil {
 		t.absent.add(k)
 	}

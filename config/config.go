@@ -128,7 +128,8 @@ type S3 struct {
 	Region      string        `yaml:"region"`
 	PathStyle   bool          `yaml:"path_style"`
 	Profile     string        `yaml:"profile"`
-	Concurrency int           `yaml:"concurrency"` // requests in flight
+	Concurrency int           `yaml:"concurrency"` // reads in flight; half as many writes
+	Flight      Bytes         `yaml:"flight"`      // payload bytes of reads in flight; half as many of writes
 	Timeout     time.Duration `yaml:"timeout"`     // of one request
 	TTL         time.Duration `yaml:"ttl"`         // age at which objects count as absent; 0 = never
 	List        bool          `yaml:"list"`        // read the names of all objects at start

@@ -30,7 +30,7 @@ func Default() Config {
 			MinFree: 5 * gib, InlineMax: 4 * kib, SegmentSize: gib, IOTimeout: 10 * time.Second,
 		},
 		Remote: Remote{S3: S3{
-			Prefix: "kvstored", Region: "us-east-1", Concurrency: 32, Timeout: 10 * time.Second,
+			Prefix: "kvstored", Region: "us-east-1", Concurrency: 32, Flight: 256 * mib, Timeout: 10 * time.Second,
 		}},
 		Write:    Write{Mode: WriteThrough, MinHits: 2, Queue: gib},
 		Prefetch: Prefetch{Policy: PrefetchTimeout, Deadline: 2 * time.Second, Window: 256 * mib},

@@ -225,6 +225,7 @@ func (c *checker) disk() {
 func (c *checker) remote() {
 	s := &c.Remote.S3
 	c.between("remote.s3.concurrency", s.Concurrency, 1, 4096)
+	c.size("remote.s3.flight", s.Flight, mib)
 	c.positive("remote.s3.timeout", s.Timeout)
 	if s.TTL < 0 {
 		c.fail("remote.s3.ttl", "want a duration of 0s or more, not %s", durationText(s.TTL))

@@ -54,8 +54,12 @@ func newClient(ctx context.Context, o Options) (*client, error) {
 	if b, ok := cfg.HTTPClient.(*awshttp.BuildableClient); ok { // with the authorities of AWS_CA_BUNDLE
 		buildable = b
 	}
-	transport := buildable.GetTransport()
-	cfg.HTTPClient = &http.Client{Transport: transport, CheckRedirect: stay}
+	var transport http.RoundTripper = buildable.GetTransport()
+	if o.transport != nil {
+		transport = o.transport
+	}
+	connections := &http.Client{Transport: transport, CheckRedirect: stay}
+	cfg.HTTPClient = connections
 	api := s3.NewFromConfig(cfg, func(so *s3.Options) {
 		if o.Endpoint != "" {
 			so.BaseEndpoint = aws.String(o.Endpoint)
@@ -67,13 +71,13 @@ func newClient(ctx context.Context, o Options) (*client, error) {
 		so.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired
 		so.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired
 	})
-	return &client{api, transport}, nil
+	return &client{api, connections}, nil
 }
 
 // client is a client of the store and the connections it keeps.
 type client struct {
 	*s3.Client
-	transport *http.Transport
+	connections *http.Client
 }
 
 // stay follows no redirect: it would carry a signature that is not for it.
@@ -95,17 +99,21 @@ func unsigned(o *s3.Options) {
 	o.APIOptions = append(o.APIOptions, v4.SwapComputePayloadSHA256ForUnsignedPayloadMiddleware)
 }
 
-// head asks whether an object is there.
-func (t *Tier) head(ctx context.Context, k key.Key) (exists bool, err error) {
-	err = t.request(ctx, "head", &t.count.heads, func(ctx context.Context, api *client) error {
-		out, err := api.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &t.o.Bucket, Key: aws.String(t.names.object(k))})
-		exists = err == nil && !t.expired(out.LastModified)
+// head asks for an object without its bytes; nil if it is not there.
+func (t *Tier) head(ctx context.Context, l *lane, k key.Key) (out *s3.HeadObjectOutput, err error) {
+	err = t.request(ctx, kind{op: "head", count: &t.count.heads, lane: l}, func(ctx context.Context, api *client) (err error) {
+		out, err = api.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &t.o.Bucket, Key: aws.String(t.names.object(k))})
 		return err
 	})
-	if isNotFound(err) {
-		return false, nil
+	switch {
+	case isNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case t.expired(out.LastModified):
+		return nil, nil
 	}
-	return exists, err
+	return out, nil
 }
 
 // expired reports whether an object is older than the ttl.

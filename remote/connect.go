@@ -72,7 +72,7 @@ func (t *Tier) Connect(ctx context.Context) error {
 	if err != nil && !isNotFound(err) {
 		t.count.connectFailed.Add(1)
 		if c != nil {
-			c.transport.CloseIdleConnections()
+			c.connections.CloseIdleConnections()
 		}
 		return err
 	}
@@ -111,7 +111,8 @@ func (t *Tier) Check(ctx context.Context) (notes []string, err error) {
 		_, err := api.PutObject(ctx, &s3.PutObjectInput{Bucket: &t.o.Bucket, Key: name, Body: bytes.NewReader(text), IfNoneMatch: aws.String("*")}, unsigned)
 		return err
 	}
-	err = t.request(ctx, "put", &t.count.puts, put)
+	write := kind{op: "put", count: &t.count.puts, lane: t.traffic.writes}
+	err = t.request(ctx, write, put)
 	switch {
 	case statusOf(err) == http.StatusNotImplemented:
 		return append(notes, "no conditional puts: each put asks first"), nil
@@ -123,10 +124,10 @@ func (t *Tier) Check(ctx context.Context) (notes []string, err error) {
 			err = derr
 		}
 	}()
-	if again := t.request(ctx, "put", &t.count.puts, put); statusOf(again) != http.StatusPreconditionFailed {
+	if again := t.request(ctx, write, put); statusOf(again) != http.StatusPreconditionFailed {
 		notes = append(notes, "conditional puts are not obeyed: of two machines that store the same chunk both send it")
 	}
-	err = t.request(ctx, "get", &t.count.gets, func(ctx context.Context, api *client) error {
+	err = t.request(ctx, kind{op: "get", count: &t.count.gets, lane: t.traffic.reads}, func(ctx context.Context, api *client) error {
 		out, err := api.GetObject(ctx, &s3.GetObjectInput{Bucket: &t.o.Bucket, Key: name})
 		if err == nil {
 			out.Body.Close()

@@ -15,6 +15,8 @@ type counters struct {
 	gets, puts, heads, lists, deletes atomic.Uint64 // requests
 	received, sent, wasted            atomic.Uint64 // body bytes; wasted: moved for nothing
 	present                           atomic.Uint64 // puts of what was there
+	otherBytes                        atomic.Uint64 // of those, with another checksum
+	occupied                          atomic.Uint64 // puts whose name something else had
 	stale                             atomic.Uint64 // gets of what was thought to be there
 	retries, hedges, hedgesWon        atomic.Uint64
 	slowDowns                         atomic.Uint64
@@ -33,8 +35,9 @@ func (t *Tier) Stats() tier.Stats {
 			"get_requests": c.gets.Load(), "put_requests": c.puts.Load(), "head_requests": c.heads.Load(),
 			"list_requests": c.lists.Load(), "delete_requests": c.deletes.Load(),
 			"received_bytes": c.received.Load(), "sent_bytes": c.sent.Load(), "wasted_bytes": c.wasted.Load(),
-			"puts_present": c.present.Load(), "gets_stale": c.stale.Load(),
-			"retries": c.retries.Load(), "hedges": c.hedges.Load(), "hedges_won": c.hedgesWon.Load(),
+			"puts_present": c.present.Load(), "puts_other_bytes": c.otherBytes.Load(), "puts_occupied": c.occupied.Load(),
+			"gets_stale": c.stale.Load(),
+			"retries":    c.retries.Load(), "hedges": c.hedges.Load(), "hedges_won": c.hedgesWon.Load(),
 			"slow_downs": c.slowDowns.Load(), "connect_failures": c.connectFailed.Load(),
 		},
 	}

@@ -36,7 +36,7 @@ func (t *Tier) Delete(ctx context.Context, ks []key.Key) error {
 }
 
 func (t *Tier) deleteNames(ctx context.Context, objects []types.ObjectIdentifier) error {
-	return t.request(ctx, "delete", &t.count.deletes, func(ctx context.Context, api *client) error {
+	return t.request(ctx, kind{op: "delete", count: &t.count.deletes, lane: t.traffic.writes}, func(ctx context.Context, api *client) error {
 		out, err := api.DeleteObjects(ctx, &s3.DeleteObjectsInput{
 			Bucket: &t.o.Bucket, Delete: &types.Delete{Objects: objects, Quiet: aws.Bool(true)},
 		})
@@ -74,7 +74,7 @@ func (t *Tier) list(ctx context.Context, prefix string, page func([]types.Object
 	in := &s3.ListObjectsV2Input{Bucket: &t.o.Bucket, Prefix: &prefix}
 	for {
 		var out *s3.ListObjectsV2Output
-		err := t.request(ctx, "list", &t.count.lists, func(ctx context.Context, api *client) (err error) {
+		err := t.request(ctx, kind{op: "list", count: &t.count.lists, lane: t.traffic.reads}, func(ctx context.Context, api *client) (err error) {
 			out, err = api.ListObjectsV2(ctx, in)
 			return err
 		})

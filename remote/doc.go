@@ -25,6 +25,9 @@
 // Each small structure has its own mutex, a leaf, held for a few memory
 // accesses. Nothing is sent or received under one.
 //
+// What is in flight is bounded by semaphores, of its own for each direction:
+// see [traffic].
+//
 // # Buffers
 //
 // Bodies stream from the socket into a block that the caller's Allocator gave,

@@ -56,6 +56,20 @@ var advice = map[string]string{
 	"RequestTimeTooSkewed":  "the clock of this machine is wrong",
 }
 
+// roomError is an Allocator's refusal. It says nothing about the store, which
+// did answer, and so is never judged: whatever it wraps is for who asked.
+type roomError struct{ err error }
+
+func (e *roomError) Error() string { return "remote: get: memory: " + e.err.Error() }
+
+func (e *roomError) Unwrap() error { return e.err }
+
+// isRoom reports whether err is about memory and not about the store.
+func isRoom(err error) bool {
+	var r *roomError
+	return errors.As(err, &r)
+}
+
 // Errors that mean what an operator can mend before any request is made.
 var (
 	errConfig      = errors.New("the shared configuration cannot be used; check remote.s3.profile and the files and variables it stands in")

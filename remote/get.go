@@ -31,15 +31,16 @@ func (t *Tier) Get(ctx context.Context, k key.Key, a tier.Allocator) (arena.Bloc
 	var b arena.Block
 	var err error
 	for range corruptTries {
-		err = t.request(ctx, "get", &t.count.gets, func(ctx context.Context, api *client) (err error) {
+		err = t.request(ctx, kind{op: "get", count: &t.count.gets, lane: t.traffic.reads}, func(ctx context.Context, api *client) (err error) {
 			b, err = t.fetch(ctx, api, k, a)
 			return err
 		})
-		if !errors.Is(err, tier.ErrCorrupt) {
+		if isRoom(err) || !errors.Is(err, tier.ErrCorrupt) {
 			break
 		}
 	}
 	switch {
+	case isRoom(err):
 	case err == nil:
 		t.count.found.Add(1)
 		t.count.foundBytes.Add(uint64(b.Len()))
@@ -77,7 +78,7 @@ func (t *Tier) fetch(ctx context.Context, api *client, k key.Key, a tier.Allocat
 	}
 	b, err := a.Alloc(ctx, int(r.Size))
 	if err != nil {
-		return arena.Block{}, &Error{Op: "get", Err: err}
+		return arena.Block{}, &roomError{err}
 	}
 	if err := t.fill(ctx, b, out.Body, r.Sum); err != nil {
 		b.Release()
@@ -88,11 +89,10 @@ func (t *Tier) fetch(ctx context.Context, api *client, k key.Key, a tier.Allocat
 
 // fill reads a body into b, which it must fill exactly, and seals it.
 func (t *Tier) fill(ctx context.Context, b arena.Block, body io.Reader, sum uint64) error {
-	flying := t.occupied(b.Len())
-	if err := t.bytes.Acquire(ctx, flying); err != nil {
+	if err := t.traffic.reads.carry(ctx, b.Len()); err != nil {
 		return err
 	}
-	defer t.bytes.Release(flying)
+	defer t.traffic.reads.carried(b.Len())
 	var err error
 	got := 0
 	h := xxh3.New()

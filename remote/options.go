@@ -3,6 +3,7 @@ package remote
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 	"strings"
 	"time"
@@ -28,13 +29,18 @@ type Options struct {
 	PathStyle bool   // bucket in the path instead of the host name
 	Profile   string // of the shared configuration and credentials files
 
-	Concurrency int           // requests in flight; default 32. Puts take at most half
-	FlightBytes int64         // payload bytes in flight; default 256 MiB
+	// Concurrency is how many reads are in flight, FlightBytes how many bytes
+	// of their payloads; defaults 32 and 256 MiB. Writes may be half as many,
+	// with half as many bytes, on top of that, and so are hedged gets.
+	Concurrency int
+	FlightBytes int64
 	Timeout     time.Duration // of one request; default 10 s
 	TTL         time.Duration // age at which objects count as absent; 0 = never
 	List        bool          // Run reads the names of all objects
 
 	Log zerolog.Logger
+
+	transport http.RoundTripper // of tests in virtual time; nil = the network
 }
 
 // withDefaults checks o.

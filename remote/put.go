@@ -3,6 +3,7 @@ package remote
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"sync"
@@ -22,70 +23,78 @@ func (t *Tier) Put(ctx context.Context, e tier.Entry) error {
 		return err
 	}
 	if t.known.has(e.Key) && !t.absent.has(e.Key) {
-		exists, err := t.head(ctx, e.Key)
-		if err != nil {
+		there, err := t.present(ctx, &e)
+		if there || err != nil {
 			return err
 		}
-		if exists {
-			t.stored(&e, false)
-			return nil
-		}
 	}
-	if err := t.putting.Acquire(ctx, 1); err != nil {
-		return &Error{Op: "put", Err: err}
-	}
-	defer t.putting.Release(1)
-	flying := t.occupied(int(e.Size))
-	if err := t.bytes.Acquire(ctx, flying); err != nil {
-		return &Error{Op: "put", Err: err}
-	}
-	defer t.bytes.Release(flying)
-	fresh, err := t.putNew(ctx, &e)
-	if err == nil {
-		t.stored(&e, fresh)
-	}
-	return err
-}
-
-// stored notes that e is there now; fresh if that was our doing.
-func (t *Tier) stored(e *tier.Entry, fresh bool) {
-	t.known.add(e.Key)
-	t.absent.remove(e.Key)
-	if !fresh {
-		t.count.present.Add(1)
-		return
-	}
-	t.count.stored.Add(1)
-	t.count.storedBytes.Add(uint64(e.Size))
+	return t.putNew(ctx, &e)
 }
 
 // putNew stores e unless it is there.
-func (t *Tier) putNew(ctx context.Context, e *tier.Entry) (fresh bool, err error) {
+func (t *Tier) putNew(ctx context.Context, e *tier.Entry) error {
 	if !t.unconditional.Load() {
 		err := t.send(ctx, e, true)
-		switch {
-		case statusOf(err) == http.StatusPreconditionFailed:
-			if t.o.TTL == 0 {
-				return false, nil
-			} // else what is there may be too old to be found
-		case statusOf(err) == http.StatusNotImplemented:
+		switch statusOf(err) {
+		case http.StatusPreconditionFailed: // whatever is there may be too old, or no chunk
+		case http.StatusNotImplemented:
 			t.unconditional.Store(true)
 			t.log.Warn().Msg("the store knows no conditional puts; each put asks first whether the object is there")
 		default:
-			return err == nil, err
+			return err
 		}
 	}
-	exists, err := t.head(ctx, e.Key)
-	if exists || err != nil {
-		return false, err
+	if there, err := t.present(ctx, e); there || err != nil {
+		return err
 	}
-	err = t.send(ctx, e, false)
-	return err == nil, err
+	return t.send(ctx, e, false)
 }
 
-// send makes the request, with a body that goes from the block to the socket.
+// present reports whether e is there already. What has its name but cannot be
+// it is an error. Other bytes of the same length are not: KV tensors are not
+// bit-reproducible, and the first ones stay.
+func (t *Tier) present(ctx context.Context, e *tier.Entry) (bool, error) {
+	out, err := t.head(ctx, t.traffic.writes, e.Key)
+	if out == nil || err != nil {
+		return false, err
+	}
+	r, err := parseMetadata(out.Metadata)
+	length := int64(r.Size)
+	if out.ContentLength != nil {
+		length = *out.ContentLength
+	}
+	switch {
+	case err != nil || r.Key != e.Key:
+		return true, t.occupied(e, errForeign)
+	case r.Size != e.Size || length != int64(e.Size):
+		return true, t.occupied(e, fmt.Errorf("%d bytes, said to be %d, instead of %d", length, r.Size, e.Size))
+	case r.Sum != e.Sum:
+		t.count.otherBytes.Add(1)
+	}
+	t.count.present.Add(1)
+	t.note(e)
+	return true, nil
+}
+
+// occupied is the error of a put whose name something else has. Who put it
+// there may want it, so that it is left alone.
+func (t *Tier) occupied(e *tier.Entry, what error) error {
+	t.count.occupied.Add(1)
+	err := fmt.Errorf("%w: what has the chunk's name cannot be it: %w", tier.ErrCorrupt, what)
+	t.log.Error().Err(err).Str("object", t.names.object(e.Key)).Msg("a chunk cannot be stored; delete the object, or find out who uses the same prefix")
+	return &Error{Op: "put", Err: err}
+}
+
+// note remembers that e is there.
+func (t *Tier) note(e *tier.Entry) {
+	t.known.add(e.Key)
+	t.absent.remove(e.Key)
+}
+
+// send stores e, with a body that goes from the block to the socket.
 func (t *Tier) send(ctx context.Context, e *tier.Entry, ifNone bool) error {
-	return t.request(ctx, "put", &t.count.puts, func(ctx context.Context, api *client) error {
+	write := kind{op: "put", count: &t.count.puts, lane: t.traffic.writes, bytes: int(e.Size)}
+	err := t.request(ctx, write, func(ctx context.Context, api *client) error {
 		body := &body{p: e.Block.Bytes()}
 		in := &s3.PutObjectInput{
 			Bucket: &t.o.Bucket, Key: aws.String(t.names.object(e.Key)), Metadata: metadata(&e.Record),
@@ -102,6 +111,12 @@ func (t *Tier) send(ctx context.Context, e *tier.Entry, ifNone bool) error {
 		}
 		return err
 	})
+	if err == nil {
+		t.note(e)
+		t.count.stored.Add(1)
+		t.count.storedBytes.Add(uint64(e.Size))
+	}
+	return err
 }
 
 // errDetached is what reads of a body get when its block may be gone.

@@ -27,45 +27,54 @@ const (
 	slowPauseMax = 5 * time.Second
 )
 
+// kind is what is asked of the store.
+type kind struct {
+	op    string
+	count *atomic.Uint64
+	lane  *lane
+	bytes int // of payload to send
+}
+
 // request makes one request, again where that may help and the budget allows.
 // Each try is counted and has its own deadline.
-func (t *Tier) request(ctx context.Context, op string, count *atomic.Uint64, send func(context.Context, *client) error) error {
+func (t *Tier) request(ctx context.Context, k kind, send func(context.Context, *client) error) error {
 	for try := 1; ; try++ {
-		err := t.once(ctx, op, count, send)
-		if err == nil || ctx.Err() != nil || try == maxTries || !retriable(err) || !t.retries.take() {
+		err := t.once(ctx, k, send)
+		if err == nil || isRoom(err) || ctx.Err() != nil || try == maxTries || !retriable(err) || !t.retries.take() {
 			return err
 		}
 		t.count.retries.Add(1)
 		pause := retryPause << (try - 1)
 		if err := sleep(ctx, pause/2+rand.N(pause)); err != nil {
-			return &Error{Op: op, Err: err}
+			return &Error{Op: k.op, Err: err}
 		}
 	}
 }
 
 // once makes one request.
-func (t *Tier) once(ctx context.Context, op string, count *atomic.Uint64, send func(context.Context, *client) error) error {
+func (t *Tier) once(ctx context.Context, k kind, send func(context.Context, *client) error) error {
 	api, err := t.api(ctx)
 	if err == nil {
 		err = t.slow.wait(ctx)
 	}
 	if err == nil {
-		err = t.flying.Acquire(ctx, 1)
+		err = k.lane.enter(ctx, k.bytes)
 	}
 	if err != nil {
-		return &Error{Op: op, Err: cause(ctx, err)}
+		return &Error{Op: k.op, Err: cause(ctx, err)}
 	}
-	defer t.flying.Release(1)
+	defer k.lane.leave(k.bytes)
 	t.retries.earn()
-	count.Add(1)
+	k.count.Add(1)
 	limited, cancel := context.WithTimeoutCause(ctx, t.o.Timeout, errTimeout)
 	defer cancel()
-	err = t.judge(limited, op, send(limited, api))
-	if slowDown(err) {
+	err = t.judge(limited, k.op, send(limited, api))
+	switch {
+	case err == nil, isRoom(err):
+		t.slow.less()
+	case slowDown(err):
 		t.count.slowDowns.Add(1)
 		t.slow.more()
-	} else if err == nil {
-		t.slow.less()
 	}
 	return err
 }
@@ -77,7 +86,7 @@ func (t *Tier) judge(limited context.Context, op string, err error) error {
 		return nil
 	}
 	var own *Error
-	if errors.As(err, &own) {
+	if isRoom(err) || errors.As(err, &own) {
 		return err
 	}
 	out := failure(op, err)

@@ -7,7 +7,6 @@ import (
 
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sync/semaphore"
 
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -19,9 +18,7 @@ type Tier struct {
 	o       Options
 	names   names
 	log     zerolog.Logger
-	flying  *semaphore.Weighted // requests
-	putting *semaphore.Weighted // puts, so that gets always find room
-	bytes   *semaphore.Weighted // of payloads
+	traffic traffic
 
 	client        atomic.Pointer[client] // nil until connected
 	closed        atomic.Bool
@@ -46,9 +43,7 @@ func New(o Options) (*Tier, error) {
 	}
 	t := &Tier{
 		o: o, log: o.Log, names: names{o.Prefix + layout},
-		flying:  semaphore.NewWeighted(int64(o.Concurrency)),
-		putting: semaphore.NewWeighted(int64(max(1, o.Concurrency/2))),
-		bytes:   semaphore.NewWeighted(o.FlightBytes),
+		traffic: newTraffic(o.Concurrency, o.FlightBytes),
 		absent:  newAbsences(), known: newBloom(),
 		retries: newAllowance(retryShare, retrySaved),
 		hedges:  newAllowance(hedgeShare, hedgeSaved),
@@ -107,11 +102,11 @@ func (t *Tier) exists(ctx context.Context, k key.Key) (bool, error) {
 	if t.absent.has(k) {
 		return false, nil
 	}
-	exists, err := t.head(ctx, k)
-	if err == nil && !exists {
+	out, err := t.head(ctx, t.traffic.reads, k)
+	if err == nil && out == nil {
 		t.absent.add(k)
 	}
-	return exists, err
+	return out != nil, err
 }
 
 // Absent implements tier.Shared.
@@ -121,13 +116,9 @@ func (t *Tier) Absent(k key.Key) bool { return t.absent.has(k) }
 func (t *Tier) Close() error {
 	t.closed.Store(true)
 	if c := t.client.Load(); c != nil {
-		c.transport.CloseIdleConnections()
+		c.connections.CloseIdleConnections()
 	}
 	return nil
 }
-
-// occupied is how many bytes a payload takes of those that may fly; one that
-// is larger than all of them flies alone.
-func (t *Tier) occupied(n int) int64 { return min(int64(n), t.o.FlightBytes) }
 
 func (t *Tier) String() string { return fmt.Sprintf("bucket %s, prefix %q", t.o.Bucket, t.o.Prefix) }

@@ -18,6 +18,7 @@ import (
 	"github.com/kvstored/kvstored/cpu"
 	"github.com/kvstored/kvstored/disk"
 	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/server"
 	"github.com/kvstored/kvstored/internal/wire"
@@ -170,7 +171,7 @@ func (d *daemon) makeRemote() (err error) {
 func remoteOptions(c *config.S3, log zerolog.Logger) remote.Options {
 	return remote.Options{
 		Bucket: c.Bucket, Prefix: c.Prefix, Endpoint: c.Endpoint, Region: c.Region, PathStyle: c.PathStyle, Profile: c.Profile,
-		Concurrency: c.Concurrency, Timeout: c.Timeout, TTL: c.TTL, List: c.List,
+		Concurrency: c.Concurrency, FlightBytes: int64(c.Flight), Timeout: c.Timeout, TTL: c.TTL, List: c.List,
 		Log: log.With().Str("component", "remote").Logger(),
 	}
 }
@@ -192,7 +193,7 @@ func (d *daemon) makeStack() error {
 	}
 	if d.remote != nil {
 		o.Remote = tier.WithBreaker(tier.WithObserver(d.remote, d.metrics.observer(tier.Remote)), tier.BreakerOptions{Log: o.Log})
-		o.Loads[tier.Remote].Loads = d.cfg.Remote.S3.Concurrency
+		o.Loads[tier.Remote] = fair.Limit{Loads: d.cfg.Remote.S3.Concurrency, Bytes: int64(d.cfg.Remote.S3.Flight)}
 	}
 	d.stack = tier.NewStack(o)
 	return nil

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/internal/s3test"
@@ -196,5 +198,15 @@ func TestSharedTrace(t *testing.T) {
 	t.Log(out)
 	if !strings.Contains(out, everyToken) {
 		t.Errorf("the second daemon did not hit %s tokens", everyToken)
+	}
+}
+
+// TestRemoteLimits: what the configuration allows in flight is what the tier
+// keeps to.
+func TestRemoteLimits(t *testing.T) {
+	cfg := config.Default()
+	cfg.Remote.S3.Concurrency, cfg.Remote.S3.Flight = 7, 123<<20
+	if o := remoteOptions(&cfg.Remote.S3, zerolog.Nop()); o.Concurrency != 7 || o.FlightBytes != 123<<20 {
+		t.Errorf("%d requests and %d bytes in flight; want 7 and %d", o.Concurrency, o.FlightBytes, 123<<20)
 	}
 }

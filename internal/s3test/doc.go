@@ -7,5 +7,8 @@
 // user's cache folder. Where it cannot be built tests are skipped, except
 // where CI is set.
 //
-// Locks: one in Proxy, a leaf. Goroutines and processes end with the test.
+// [Memory] is a store in memory instead, for tests in virtual time.
+//
+// Locks: one in Proxy and one in Memory, leaves. Goroutines and processes end
+// with the test.
 package s3test

@@ -12,7 +12,10 @@ import (
 )
 
 // evictFactor bounds what one allocation may evict: past this many times its
-// own size the arena is too fragmented, or too protected, to be worth it.
+// own size the arena is too fragmented, or too protected, to be worth it. A
+// victim's size is known only when it is out, so another one is taken only if
+// with one of the allocation's own size it would stay within the bound; an
+// allocation smaller than its victims always has one.
 const evictFactor = 4
 
 // Reserve implements tier.Hot.
@@ -81,7 +84,7 @@ func (t *Tier) Assign(space key.SpaceID, quota int) { t.ledger.Assign(space, quo
 // are still being written. Once evictFactor is reached with all of that free,
 // what is free lies in pieces, and waiting would not end.
 func (t *Tier) alloc(ctx context.Context, f tier.Fill) (arena.Block, error) {
-	limit := evictFactor * occupied(f.Size)
+	limit := (evictFactor-1)*occupied(f.Size) + 1
 	var evicted int64
 	leaving := false
 	for {

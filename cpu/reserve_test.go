@@ -52,7 +52,8 @@ func TestReserveEvictsUntilItFits(t *testing.T) {
 	clear(t, h, young)
 }
 
-// Not more than four times what is asked for is evicted in vain.
+// Not more than four times what is asked for is evicted in vain, even if the
+// next victim is as large as that.
 func TestReserveEvictionIsBounded(t *testing.T) {
 	h, a := newTier(t, 16*page, ledger.Limits{})
 	c := store(t, h, 1, 16, 1) // a byte each, in a page each
@@ -63,14 +64,14 @@ func TestReserveEvictionIsBounded(t *testing.T) {
 	if !errors.Is(err, tier.ErrNoSpace) {
 		t.Errorf("got %v; want no space", err)
 	}
-	if len(held) != 8 {
-		t.Errorf("%d pages evicted for 2; want 4 times as much", len(held))
+	if len(held) != 7 {
+		t.Errorf("%d pages evicted for 2; want 7, with 2 more it would be over 4 times as much", len(held))
 	}
 	for _, v := range held {
 		v.Block.Release()
 	}
-	if st := a.Stats(); st.Blocks != 8 {
-		t.Errorf("%d blocks; want the 8 that were not evicted", st.Blocks)
+	if st := a.Stats(); st.Blocks != 9 {
+		t.Errorf("%d blocks; want the 9 that were not evicted", st.Blocks)
 	}
 	clear(t, h, c)
 }

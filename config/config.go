@@ -101,6 +101,7 @@ type Disk struct {
 	WriteBudget   Bytes         `yaml:"write_budget"`   // per day, against wear; 0 = unlimited
 	ScrubRate     Bytes         `yaml:"scrub_rate"`     // per second read to find bit rot; 0 = off
 	IOTimeout     time.Duration `yaml:"io_timeout"`     // after which a read counts as failed
+	IODepth       int           `yaml:"io_depth"`       // pieces of I/O under way at once in each path; 0 = found by a probe
 }
 
 // Enabled reports whether there is a disk tier at all.

@@ -195,10 +195,10 @@ f.yaml:2:26: listen.resp[1]: "run/resp.sock" is no address; write the absolute p
 f.yaml:3:7: listen.lm: ":65432" is no address; write the absolute path of a socket, or host:port such as 127.0.0.1:6380`,
 		},
 		{
-			name: "what is not built yet",
-			file: "disk: {paths: [/a, /b]}\nremote: {s3: {bucket: b, endpoint: \"https://user:secret@host\", ttl: 0s}}\n",
+			name: "a folder twice, a password",
+			file: "disk: {paths: [/a, /b, /a/]}\nremote: {s3: {bucket: b, endpoint: \"https://user:secret@host\", ttl: 0s}}\n",
 			want: `
-f.yaml:1:15: disk.paths: this version has one folder at most, not 2; give one
+f.yaml:1:24: disk.paths[2]: /a is in the list already; give each folder once
 f.yaml:2:36: remote.s3.endpoint: contains credentials; give them through the environment or remote.s3.profile`,
 		},
 		{

@@ -18,6 +18,8 @@ const (
 	// maxPayload is the largest chunk there may be; whatever must hold one
 	// chunk is at least as large.
 	maxPayload = 64 * mib
+	// maxIODepth is far beyond what any device gains from requests of 1 MiB.
+	maxIODepth = 64
 	// maxSpin bounds what an idle client may cost in processor time.
 	maxSpin = 10 * time.Millisecond
 )
@@ -43,7 +45,6 @@ func check(c *Config, rules Rules) Errors {
 	k.flows()
 	k.budget()
 	k.spaces()
-	k.unbuilt()
 	return k.errs
 }
 
@@ -195,8 +196,14 @@ func (c *checker) watermarks(tier string, low, high float64) {
 
 func (c *checker) disk() {
 	d := &c.Disk
+	seen := make(map[string]bool)
 	for i, p := range d.Paths {
-		c.absolute(fmt.Sprintf("disk.paths[%d]", i), p)
+		path := fmt.Sprintf("disk.paths[%d]", i)
+		c.absolute(path, p)
+		if p = filepath.Clean(p); seen[p] {
+			c.fail(path, "%s is in the list already; give each folder once", p)
+		}
+		seen[p] = true
 	}
 	if d.Meta != "" {
 		c.absolute("disk.meta", d.Meta)
@@ -211,6 +218,9 @@ func (c *checker) disk() {
 		c.fail("disk.segment_size", "want a multiple of 4KiB, not %v; extents are aligned to that", d.SegmentSize)
 	}
 	c.positive("disk.io_timeout", d.IOTimeout)
+	if d.IODepth < 0 || d.IODepth > maxIODepth {
+		c.fail("disk.io_depth", "want 1 to %d, or 0 to have it found, not %d", maxIODepth, d.IODepth)
+	}
 	if !d.Enabled() {
 		return
 	}

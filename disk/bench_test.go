@@ -121,7 +121,7 @@ func BenchmarkRecover(b *testing.B) {
 	if err := wb.Flush(); err != nil {
 		b.Fatal(err)
 	}
-	if err := d.segments.grow(n*alignBytes, 1<<30); err != nil {
+	if err := d.segments.grow(d.volumes[0], n*alignBytes, func(int64) int64 { return 1 << 30 }); err != nil {
 		b.Fatal(err)
 	}
 	stop()

@@ -55,7 +55,7 @@ func TestCapacityAtEverySample(t *testing.T) {
 	samples, most := 0, int64(0)
 	for ctx.Err() == nil {
 		samples++
-		most = max(most, occupied(t, o.Path))
+		most = max(most, occupied(t, o.Paths[0]))
 	}
 	g.Wait()
 	t.Logf("%d samples, at most %d MiB of %d; %d puts", samples, most/mib, o.CapacityBytes/mib, d.Stats().Puts)
@@ -99,7 +99,7 @@ func TestFullFileSystem(t *testing.T) {
 	if err := os.Remove(ballast); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.look(); err != nil { // the maintenance does so every second
+	if err := d.lookAll(); err != nil { // the maintenance does so every second
 		t.Fatal(err)
 	}
 	if stored := churn(); stored < 150 {

@@ -56,7 +56,7 @@ func TestCapacityHoldsUnderChurn(t *testing.T) {
 			size[k], number[k] = n, i
 		}
 		if i%20 == 0 {
-			if at := occupied(t, o.Path); at > o.CapacityBytes {
+			if at := occupied(t, o.Paths[0]); at > o.CapacityBytes {
 				t.Fatalf("after %d puts %d bytes are on disk, capacity %d", i, at, o.CapacityBytes)
 			}
 			checkBooks(t, d)
@@ -122,11 +122,11 @@ func TestEmptySegmentsAreRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := d.segments.removeIdle(); err != nil {
+		if err := d.segments.removeIdle(d.volumes[0]); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if n := len(segmentFiles(t, o.Path)); n != 0 {
+	if n := len(segmentFiles(t, o.Paths[0])); n != 0 {
 		t.Fatalf("%d empty segments are left", n)
 	}
 	if files, used, _, _ := d.segments.usage(); files != 0 || used != 0 {
@@ -144,7 +144,7 @@ func TestMinFreeIsKept(t *testing.T) {
 	wantErr(t, put(t, d, m, 1, mib), tier.ErrNoSpace)
 	_, err := d.Trim(context.Background(), mib, nil)
 	wantErr(t, err, tier.ErrNoSpace)
-	if n := len(segmentFiles(t, o.Path)); n != 0 {
+	if n := len(segmentFiles(t, o.Paths[0])); n != 0 {
 		t.Fatalf("%d segments", n)
 	}
 }

@@ -9,9 +9,10 @@ import (
 )
 
 // subject is a tier of its own folder for the conformance suite.
-func subject(t *testing.T, wrap func(tier.Tier) tier.Tier) tiertest.Subject {
+func subject(t *testing.T, wrap func(tier.Tier) tier.Tier, paths ...string) tiertest.Subject {
 	m := newMemory(t)
 	o := testOptions(t.TempDir())
+	o.Paths = append(o.Paths, paths...)
 	d, stop := start(t, o, nil)
 	recoverAll(t, d)
 	return tiertest.Subject{
@@ -35,5 +36,11 @@ func TestConformanceDecorated(t *testing.T) {
 		return subject(t, func(d tier.Tier) tier.Tier {
 			return tierfault.Wrap(d, func(tierfault.Call) tierfault.Fault { return tierfault.Fault{} })
 		})
+	})
+}
+
+func TestConformanceOfSeveralPaths(t *testing.T) {
+	tiertest.Run(t, func(t *testing.T) tiertest.Subject {
+		return subject(t, func(d tier.Tier) tier.Tier { return d }, t.TempDir(), t.TempDir())
 	})
 }

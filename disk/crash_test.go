@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"testing"
 	"time"
@@ -24,6 +25,13 @@ const crashDirEnv = "KVSTORED_TEST_CRASH_DIR"
 // crashSize makes the size of a payload from its number.
 func crashSize(n int) int { return 1 + n*104_729%600_000 }
 
+// crashOptions are those of a tier over two paths below dir.
+func crashOptions(dir string) Options {
+	o := testOptions(filepath.Join(dir, "a"))
+	o.Paths = append(o.Paths, filepath.Join(dir, "b"))
+	return o
+}
+
 // TestCrashChild is the process that is killed. It stores keys for ever, in
 // an order that depends on the round, and says which are acknowledged.
 func TestCrashChild(t *testing.T) {
@@ -33,7 +41,7 @@ func TestCrashChild(t *testing.T) {
 	}
 	round, _ := strconv.Atoi(os.Getenv(crashDirEnv + "_ROUND"))
 	m := newMemory(t)
-	d, err := Open(testOptions(dir))
+	d, err := Open(crashOptions(dir))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +64,7 @@ func TestCrash(t *testing.T) {
 	m := newMemory(t)
 	for round := range *crashRounds {
 		acked := killedChild(t, dir, round)
-		d, stop := start(t, testOptions(dir), nil)
+		d, stop := start(t, crashOptions(dir), nil)
 		got := recoverAll(t, d)
 		for k, r := range got {
 			n := int(uint64(k.Hash[0])|uint64(k.Hash[1])<<8|uint64(k.Hash[2])<<16|uint64(k.Hash[3])<<24) - 1
@@ -74,7 +82,7 @@ func TestCrash(t *testing.T) {
 		if s := d.Stats(); s.Corrupt != 0 || s.Counters["recover_lost"] != 0 {
 			t.Fatalf("round %d: corrupt %d, lost %d", round, s.Corrupt, s.Counters["recover_lost"])
 		}
-		if at := occupied(t, dir); at > testOptions(dir).CapacityBytes {
+		if at := occupied(t, dir); at > crashOptions(dir).CapacityBytes {
 			t.Fatalf("round %d: %d bytes on disk", round, at)
 		}
 		recount(t, d)
@@ -132,7 +140,7 @@ func TestTornCopy(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	torn := testOptions(t.TempDir())
-	copyDir(t, o.Path, torn.Path)
+	copyDir(t, o.Paths[0], torn.Paths[0])
 	cancel()
 	<-done
 

@@ -30,7 +30,7 @@ func TestCorruptPayload(t *testing.T) {
 		t.Fatal(err)
 	}
 	stop()
-	flip(t, segmentFiles(t, o.Path)[0], e.Extent.Offset+99_999)
+	flip(t, segmentFiles(t, o.Paths[0])[0], e.Extent.Offset+99_999)
 
 	d, _ = start(t, o, nil)
 	recoverAll(t, d)
@@ -78,11 +78,11 @@ func TestTruncatedAndOrphanSegments(t *testing.T) {
 	}
 	mustGet(t, d, m, 3, mib)
 	stop()
-	first := segmentFiles(t, o.Path)[0]
+	first := segmentFiles(t, o.Paths[0])[0]
 	if err := os.Truncate(first, 2*mib+mib/2); err != nil {
 		t.Fatal(err)
 	}
-	orphan := filepath.Join(o.Path, segmentName(50))
+	orphan := filepath.Join(o.Paths[0], segmentName(50))
 	if err := os.WriteFile(orphan, make([]byte, mib), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +111,7 @@ func TestDamagedDatabaseIsMovedAside(t *testing.T) {
 	d, stop := start(t, o, nil)
 	mustPut(t, d, m, 1, mib)
 	stop()
-	path := filepath.Join(o.Path, storeName, "MANIFEST")
+	path := filepath.Join(o.Paths[0], storeName, "MANIFEST")
 	if err := os.WriteFile(path, []byte("garbage, and quite a lot of it"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +125,7 @@ func TestDamagedDatabaseIsMovedAside(t *testing.T) {
 	if got := recoverAll(t, d); len(got) != 0 {
 		t.Fatalf("recovered %d entries from nothing", len(got))
 	}
-	if n := len(segmentFiles(t, o.Path)); n != 0 {
+	if n := len(segmentFiles(t, o.Paths[0])); n != 0 {
 		t.Fatalf("%d orphan segments", n)
 	}
 	mustPut(t, d, m, 1, mib)
@@ -138,7 +138,7 @@ func TestStartsThatNeverEndAreCounted(t *testing.T) {
 	d, stop := start(t, o, nil)
 	mustPut(t, d, m, 1, mib)
 	stop()
-	a := attempts{filepath.Join(o.Path, startsName)}
+	a := attempts{filepath.Join(o.Paths[0], startsName)}
 	for range maxFailedStarts {
 		if _, err := a.begin(); err != nil {
 			t.Fatal(err)

@@ -28,7 +28,11 @@ type device struct {
 	timeout  time.Duration
 	progress atomic.Uint64 // pieces ended, however
 	errors   atomic.Uint64 // pieces that failed
-	mu       struct {
+
+	// Whether transfers to or from it are worth a try; nil = always.
+	reading, writing *health
+
+	mu struct {
 		sync.Mutex
 		wake    sync.Cond
 		reads   queue
@@ -57,6 +61,9 @@ type transfer struct {
 	err        error
 	queued     bool
 	prev, succ *transfer
+
+	dev  *device     // it was submitted to
+	over atomic.Bool // finished
 }
 
 // finisher is told once, without a lock held, that no piece is or will be
@@ -101,6 +108,7 @@ func (d *device) submit(t *transfer) error {
 	if t.block.Valid() {
 		t.block.Retain()
 	}
+	t.dev = d
 	d.queueOf(t).push(t)
 	d.mu.wake.Signal()
 	return nil
@@ -190,8 +198,11 @@ func (d *device) take() (t *transfer, from, to int) {
 
 func (d *device) ended(t *transfer, err error) {
 	d.progress.Add(1)
-	if err != nil && t.call == nil {
-		d.errors.Add(1)
+	if t.call == nil {
+		d.healthOf(t).ended(err)
+		if err != nil {
+			d.errors.Add(1)
+		}
 	}
 	d.mu.Lock()
 	d.mu.flying--
@@ -217,6 +228,13 @@ func (d *device) queueOf(t *transfer) *queue {
 		return &d.mu.writes
 	}
 	return &d.mu.reads
+}
+
+func (d *device) healthOf(t *transfer) *health {
+	if t.write {
+		return d.writing
+	}
+	return d.reading
 }
 
 func (d *device) inKernel() int {
@@ -264,6 +282,7 @@ func (t *transfer) finish() {
 	if t.block.Valid() {
 		t.block.Release()
 	}
+	t.over.Store(true)
 	t.end.finish(t.err)
 }
 

@@ -89,7 +89,7 @@ func (f faultyFile) Sync() error {
 
 func TestDeviceErrors(t *testing.T) {
 	o := testOptions(t.TempDir())
-	f := newFaulty(t, o.Path)
+	f := newFaulty(t, o.Paths[0])
 	d, _ := start(t, o, f)
 	m := newMemory(t)
 	mustPut(t, d, m, 1, 3*mib)
@@ -112,7 +112,7 @@ func TestDeviceErrors(t *testing.T) {
 func TestHungDevice(t *testing.T) {
 	o := testOptions(t.TempDir())
 	o.IOTimeout = 50 * time.Millisecond
-	f := newFaulty(t, o.Path)
+	f := newFaulty(t, o.Paths[0])
 	d, _ := start(t, o, f)
 	m := newMemory(t)
 	mustPut(t, d, m, 1, 100_000)
@@ -152,7 +152,7 @@ func TestHungDevice(t *testing.T) {
 func TestCloseLeavesAHungDeviceBehind(t *testing.T) {
 	o := testOptions(t.TempDir())
 	o.IOTimeout = 50 * time.Millisecond
-	f := newFaulty(t, o.Path)
+	f := newFaulty(t, o.Paths[0])
 	d, err := open(o, f)
 	if err != nil {
 		t.Fatal(err)
@@ -269,12 +269,12 @@ func TestCancelRaces(t *testing.T) {
 
 func TestSlowIsNotHung(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tr := &Tier{o: Options{IOTimeout: time.Second}, dev: newDevice(1, time.Second), commits: &committer{}, ended: make(chan struct{})}
+		tr := &Tier{o: Options{IOTimeout: time.Second}, metaDev: newDevice(1, time.Second), commits: &committer{}, ended: make(chan struct{})}
 		done := make(chan error, 1)
 		go func() {
 			for range 5 { // others make progress
 				time.Sleep(900 * time.Millisecond)
-				tr.dev.progress.Add(1)
+				tr.metaDev.progress.Add(1)
 			}
 			done <- nil
 		}()

@@ -1,5 +1,5 @@
-// Package disk is the tier on a local disk: bounded, faster than recomputing,
-// and whole after any crash.
+// Package disk is the tier on one local disk or several: bounded, faster than
+// recomputing, and whole after any crash.
 //
 // It owns the directories of one tier. Payloads lie in segment files, whose
 // blocks are preallocated, in extents aligned to 4 KiB, and travel by direct
@@ -14,6 +14,26 @@
 // Put answers ErrNoSpace and Trim returns what it evicted, so that the index
 // above follows.
 //
+// # Several paths
+//
+// The paths of a tier and its database are a set: each has a marker with the
+// set's id and, from the second on, its index, which is also in the upper bits
+// of its segments' numbers. Beside the database a list tells which paths the
+// set has. A path of another set is refused, and so is a path whose database
+// is elsewhere. One that the list names and that has no marker is missing, as
+// when its disk is not mounted: nothing is written there, and its entries, and
+// no others, are forgotten. So whoever replaces a disk gives the path another
+// name. Each path has a queue and workers of its own; extents go to all in
+// proportion to their free room, and what others are left (MinFreeBytes)
+// counts for each file system.
+//
+// A path whose device fails five times in a row, or hangs, is left alone,
+// reads and writes each by itself: puts go to the others, what it has is
+// missed, and one transfer at a time probes it after 1 s, 2 s, up to 30 s. The
+// entries stay in the books meanwhile. All that is no trouble of the tier;
+// that begins with the last path that works, or with the database, which all
+// depend on.
+//
 // # The order of things
 //
 // Put: extent, payload to the device, record to Badger, then visible. Delete
@@ -26,9 +46,9 @@
 //
 // # Who works
 //
-// Run owns all goroutines: a few workers that take pieces of transfers in the
-// order of submission (device), one that groups changes to the database
-// (committer), and one for maintenance. Whatever may hang with the device is
+// Run owns all goroutines: of each path a few workers that take pieces of
+// transfers in the order of submission (device), one that groups changes to
+// the database (committer), and one for maintenance. Whatever may hang with the device is
 // done by a worker, so every call ends with its context, and with an error
 // once the device has answered nobody for the I/O timeout. What a caller has
 // given up goes on to its end by itself, and only then lets go of memory and
@@ -37,7 +57,7 @@
 // # Locks
 //
 // committer.mu, then segments.mu, scan.mu or fills, then the ledger's, then
-// none. device.mu and uses are leaves. No I/O, hashing or channel send that
+// none. device.mu, health.mu and uses are leaves. No I/O, hashing or channel send that
 // can block happens under any of them. A key leaves the ledger under
 // committer.mu, so that its deletion is queued before a later Put of it.
 //

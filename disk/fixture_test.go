@@ -45,8 +45,8 @@ func newMemory(t testing.TB) memory {
 
 func testOptions(dir string) Options {
 	return Options{
-		Path: dir, CapacityBytes: 64 * mib, MetaReserveBytes: 16 * mib, SegmentBytes: 8 * mib, Policy: "lru",
-		InlineMax: 512, IOTimeout: 5 * time.Second, Log: zerolog.Nop(),
+		Paths: []string{dir}, CapacityBytes: 64 * mib, MetaReserveBytes: 16 * mib, SegmentBytes: 8 * mib, Policy: "lru",
+		InlineMax: 512, IOTimeout: 5 * time.Second, IODepth: 2, Log: zerolog.Nop(),
 	}
 }
 

@@ -45,6 +45,9 @@ func (t *Tier) get(ctx context.Context, k key.Key, a tier.Allocator) (arena.Bloc
 	}
 	if f.seg != nil {
 		defer t.segments.leave(f.loc)
+		if v := f.seg.volume; !v.dev.reading.usable() && t.othersWork(v, false) {
+			return arena.Block{}, fmt.Errorf("%s does not work at present: %w", v.dir, tier.ErrOff)
+		}
 	}
 	b, err := a.Alloc(ctx, int(f.size))
 	if err != nil {
@@ -133,11 +136,11 @@ func (t *Tier) readExtent(ctx context.Context, f found, b arena.Block) error {
 	r := &reading{t: t, loc: f.loc, done: make(chan error, 1)}
 	r.file, r.off, r.buf, r.block, r.end = f.seg.file, f.loc.offset(), b.Padded(), b, r
 	t.segments.again(f.loc)
-	if err := t.dev.submit(&r.transfer); err != nil {
+	if err := f.seg.volume.dev.submit(&r.transfer); err != nil {
 		t.segments.leave(f.loc)
 		return err
 	}
-	return t.wait(ctx, r.done, &r.transfer)
+	return t.blame(f.seg.volume, false, t.wait(ctx, r.done, &r.transfer))
 }
 
 func (r *reading) finish(err error) {
@@ -162,7 +165,7 @@ func (t *Tier) readInline(ctx context.Context, k key.Key, b arena.Block) error {
 // inlinePayload is a copy of a payload that lies in Badger.
 func (t *Tier) inlinePayload(ctx context.Context, k key.Key) ([]byte, error) {
 	var payload []byte // the call's own until it has returned without error
-	err := t.call(ctx, func() error {
+	err := t.call(ctx, t.metaDev, func() error {
 		return t.db.payload(k, func(p []byte) error {
 			payload = append(payload, p...)
 			return nil

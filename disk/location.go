@@ -5,12 +5,23 @@ import "github.com/kvstored/kvstored/internal/record"
 // location packs where a payload lies into one word of the ledger.
 type location uint64
 
+// A segment's number says in its upper bits in which path of the set it lies,
+// so that a path that comes back brings no number that is taken.
+const (
+	maxPaths    = 256
+	segmentBits = 24 // of the rest
+	maxSegments = 1<<segmentBits - 1
+)
+
 // inlined is the location of a payload in Badger. No segment has number 0.
 const inlined location = 0
 
 func locate(e record.Extent) location {
 	return location(uint64(e.Segment)<<32 | uint64(e.Offset/alignBytes))
 }
+
+// pathOf is the index of the path in which a segment lies.
+func pathOf(segment uint32) int { return int(segment >> segmentBits) }
 
 func (l location) inline() bool    { return l == inlined }
 func (l location) segment() uint32 { return uint32(l >> 32) }

@@ -21,67 +21,86 @@ const (
 	formatName = "kvstored.format"
 )
 
-// claim takes dir for this process and reads or writes its marker, which
-// tells the layout's version and which set of directories it belongs to. The
-// lock ends with the returned file, also when the process is killed.
-func claim(dir, set string) (lock *os.File, gotSet string, err error) {
+// lockDir makes dir if need be and takes it for this process. The lock ends
+// with the returned file, also when the process is killed.
+func lockDir(dir string) (*os.File, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, "", fmt.Errorf("disk: %w", err)
+		return nil, fmt.Errorf("disk: %w", err)
 	}
 	path := filepath.Join(dir, lockName)
-	lock, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	lock, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return nil, "", fmt.Errorf("disk: %w", err)
+		return nil, fmt.Errorf("disk: %w", err)
 	}
 	if err := lockFile(lock); err != nil {
 		_ = lock.Close()
-		return nil, "", fmt.Errorf("disk: %s is in use by another process (lock %s: %w); stop it or choose another path", dir, path, err)
+		return nil, fmt.Errorf("disk: %s is in use by another process (lock %s: %w); stop it or choose another path", dir, path, err)
 	}
-	gotSet, err = readMarker(dir)
-	if errors.Is(err, os.ErrNotExist) {
-		if gotSet = set; gotSet == "" {
-			var id [16]byte
-			_, _ = rand.Read(id[:]) // never fails
-			gotSet = hex.EncodeToString(id[:])
-		}
-		if err = writeMarker(dir, gotSet); err == nil {
-			err = errors.Join(syncPath(dir), syncPath(filepath.Dir(dir))) // the names
-		}
-	}
-	if err == nil && set != "" && set != gotSet {
-		err = fmt.Errorf("disk: %s belongs to the set %s, not to %s: it is another tier's; choose another path", dir, gotSet, set)
-	}
-	if err != nil {
-		_ = lock.Close()
-		return nil, "", err
-	}
-	return lock, gotSet, nil
+	return lock, nil
 }
 
-func readMarker(dir string) (set string, err error) {
+// marker tells the layout's version, which set of directories one belongs to,
+// and which of its paths it is.
+type marker struct {
+	set   string
+	index int
+}
+
+// mark writes the marker of dir unless there is one. It returns the set, a new
+// one if m names none.
+func mark(dir string, m marker) (set string, err error) {
+	switch old, err := readMarker(dir); {
+	case err == nil:
+		return old.set, nil
+	case !errors.Is(err, os.ErrNotExist):
+		return "", err
+	}
+	if m.set == "" {
+		var id [16]byte
+		_, _ = rand.Read(id[:]) // never fails
+		m.set = hex.EncodeToString(id[:])
+	}
+	if err := writeMarker(dir, m); err != nil {
+		return "", err
+	}
+	return m.set, errors.Join(syncPath(dir), syncPath(filepath.Dir(dir))) // the names
+}
+
+func readMarker(dir string) (m marker, err error) {
 	path := filepath.Join(dir, formatName)
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return "", fmt.Errorf("disk: %w", err)
+		return m, fmt.Errorf("disk: %w", err)
 	}
 	words := strings.Fields(string(text))
-	if len(words) != 4 || words[0] != "kvstored-disk" || words[2] != "set" {
-		return "", fmt.Errorf("disk: %s is not a marker of ours; remove the directory's contents or choose another path", path)
+	plain := len(words) == 4
+	if !plain && (len(words) != 6 || words[4] != "path") || words[0] != "kvstored-disk" || words[2] != "set" {
+		return m, fmt.Errorf("disk: %s is not a marker of ours; remove the directory's contents or choose another path", path)
 	}
 	version, err := strconv.Atoi(words[1])
 	if err != nil || version < 1 {
-		return "", fmt.Errorf("disk: %s: version %q is not a number; remove the directory's contents or choose another path", path, words[1])
+		return m, fmt.Errorf("disk: %s: version %q is not a number; remove the directory's contents or choose another path", path, words[1])
 	}
 	if version > formatVersion {
-		return "", fmt.Errorf("disk: %s was written in format %d, this program reads up to %d; run a newer one or choose another path", dir, version, formatVersion)
+		return m, fmt.Errorf("disk: %s was written in format %d, this program reads up to %d; run a newer one or choose another path", dir, version, formatVersion)
 	}
-	return words[3], nil
+	m.set = words[3]
+	if !plain {
+		if m.index, err = strconv.Atoi(words[5]); err != nil || m.index < 1 || m.index >= maxPaths {
+			return m, fmt.Errorf("disk: %s: path %q is not a number from 1 to %d; remove the directory's contents or choose another path", path, words[5], maxPaths-1)
+		}
+	}
+	return m, nil
 }
 
-// writeMarker appears whole or not at all.
-func writeMarker(dir, set string) error {
-	path := filepath.Join(dir, formatName)
-	return writeFile(path, fmt.Appendf(nil, "kvstored-disk %d\nset %s\n", formatVersion, set))
+// writeMarker appears whole or not at all. The first path has no number: that
+// is what it looked like when there was only one.
+func writeMarker(dir string, m marker) error {
+	text := fmt.Appendf(nil, "kvstored-disk %d\nset %s\n", formatVersion, m.set)
+	if m.index > 0 {
+		text = fmt.Appendf(text, "path %d\n", m.index)
+	}
+	return writeFile(filepath.Join(dir, formatName), text)
 }
 
 func writeFile(path string, text []byte) error {

@@ -20,29 +20,27 @@ const alignBytes = arena.AlignBytes
 const (
 	defaultSegmentBytes = 1 << 30
 	defaultIOTimeout    = 10 * time.Second
-	// defaultIODepth is how many pieces are under way at once. Two keep a
-	// device busy while one is being submitted; more make the first chunk of
-	// a prefix late without reading faster.
-	defaultIODepth = 2
 )
 
 // maxInlineBytes bounds Options.InlineMax: a value must stay far below the
 // 15 % of a memtable that Badger takes in one transaction.
 const maxInlineBytes = 64 << 10
 
-// Options configure a Tier. Path, CapacityBytes and Policy are required.
+// Options configure a Tier. Paths, CapacityBytes and Policy are required.
 type Options struct {
-	Path string // directory of the segment files; made if missing
-	Meta string // directory in which Badger's lives; default Path
+	// Paths are the directories of the segment files, made if missing. New
+	// extents go to each in proportion to its free room.
+	Paths []string
+	Meta  string // directory in which Badger's lives; default the first path
 
-	// CapacityBytes bounds the blocks allocated under Path and Meta, Badger
+	// CapacityBytes bounds the blocks allocated under Paths and Meta, Badger
 	// included through MetaReserveBytes.
 	CapacityBytes int64
 	// MetaReserveBytes is set aside for Badger. The default is 32 MiB plus
 	// 1/128 of the capacity (Badger takes about 300 bytes an entry while it
 	// compacts, so 64 KiB payloads need about 1/200), at most 1/8 of it.
 	MetaReserveBytes int64
-	// MinFreeBytes of the file system are left to others: nothing is
+	// MinFreeBytes of each file system are left to others: nothing is
 	// preallocated below it.
 	MinFreeBytes int64
 
@@ -57,7 +55,7 @@ type Options struct {
 	// IOTimeout bounds how long an operation waits while the device ends
 	// nothing at all; default 10 s.
 	IOTimeout time.Duration
-	IODepth   int  // pieces of I/O under way at once; default 2
+	IODepth   int  // pieces of I/O under way at once in each path; default what a probe of it finds
 	Buffered  bool // never use direct I/O
 
 	Log zerolog.Logger
@@ -70,8 +68,8 @@ func (o Options) withDefaults() (Options, error) {
 			*p = v
 		}
 	}
-	if o.Meta == "" {
-		o.Meta = o.Path
+	if o.Meta == "" && len(o.Paths) > 0 {
+		o.Meta = o.Paths[0]
 	}
 	orInt(&o.MetaReserveBytes, min(o.CapacityBytes/8, 32<<20+o.CapacityBytes/128))
 	orInt(&o.SegmentBytes, defaultSegmentBytes)
@@ -84,9 +82,6 @@ func (o Options) withDefaults() (Options, error) {
 	if o.IOTimeout == 0 {
 		o.IOTimeout = defaultIOTimeout
 	}
-	if o.IODepth == 0 {
-		o.IODepth = defaultIODepth
-	}
 	// A segment is never larger than all the room for extents.
 	o.SegmentBytes = min(o.SegmentBytes, o.CapacityBytes-o.MetaReserveBytes) &^ (alignBytes - 1)
 	return o, o.check()
@@ -97,8 +92,8 @@ func (o *Options) check() error {
 		return fmt.Errorf("disk: %s is %v, want %s", what, v, want)
 	}
 	switch {
-	case o.Path == "":
-		return bad("path", `""`, "a directory")
+	case len(o.Paths) == 0 || len(o.Paths) > maxPaths || slices.Contains(o.Paths, ""):
+		return bad("paths", fmt.Sprintf("%q", o.Paths), fmt.Sprintf("1 to %d directories", maxPaths))
 	case o.CapacityBytes < minCapacityBytes:
 		return bad("capacity", o.CapacityBytes, fmt.Sprintf("at least %d bytes", int64(minCapacityBytes)))
 	case o.MetaReserveBytes < minReserveBytes || o.MetaReserveBytes > o.CapacityBytes/2:
@@ -115,8 +110,8 @@ func (o *Options) check() error {
 		return bad("segment size", o.SegmentBytes, fmt.Sprintf("%d to %d", alignBytes, int64(maxSegmentBytes)))
 	case o.IOTimeout < 0:
 		return bad("io timeout", o.IOTimeout, "above 0")
-	case o.IODepth < 1 || o.IODepth > 64:
-		return bad("io depth", o.IODepth, "1 to 64")
+	case o.IODepth < 0 || o.IODepth > 64:
+		return bad("io depth", o.IODepth, "1 to 64, or 0 to find it")
 	}
 	return nil
 }

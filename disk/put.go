@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/ledger"
@@ -37,6 +38,7 @@ func (t *Tier) put(ctx context.Context, e tier.Entry) error {
 	if known, err := t.unscanned(ctx, e.Key, nil); known || err != nil {
 		return err
 	}
+	var tried []*volume // and found in trouble
 	for {
 		id, others, err := t.begin(e)
 		if err != nil {
@@ -46,7 +48,14 @@ func (t *Tier) put(ctx context.Context, e tier.Entry) error {
 			return nil // there already
 		}
 		if others == nil {
-			return t.store(ctx, id, e)
+			v, err := t.store(ctx, id, e, tried)
+			if v == nil || !isTrouble(err) {
+				return err
+			}
+			if tried = append(tried, v); errors.Is(err, errHung) || len(tried) == len(t.volumes) {
+				return t.blame(v, true, err)
+			}
+			continue // elsewhere
 		}
 		select {
 		case <-others: // resident now, or the other one failed
@@ -100,7 +109,9 @@ type writing struct {
 	value           [record.EntryBytes]byte
 }
 
-func (t *Tier) store(ctx context.Context, id ledger.ID, e tier.Entry) error {
+// store returns the volume that it wrote to, if it came to that. Those that
+// were tried before are not tried again.
+func (t *Tier) store(ctx context.Context, id ledger.ID, e tier.Entry, tried []*volume) (*volume, error) {
 	at := now()
 	w := &writing{t: t, id: id, done: make(chan error, 1)}
 	w.entry = record.Entry{
@@ -110,22 +121,22 @@ func (t *Tier) store(ctx context.Context, id ledger.ID, e tier.Entry) error {
 	w.block = e.Block
 	w.key = record.EntryKey(e.Key)
 	if int64(e.Size) <= min(t.o.InlineMax, t.inlineRoom()) {
-		return t.storeInline(ctx, w)
+		return nil, t.storeInline(ctx, w)
 	}
-	seg, ext, err := t.place(ctx, e.Size)
+	seg, ext, err := t.place(ctx, e.Size, tried)
 	if err != nil {
 		w.giveUp()
-		return err
+		return nil, err
 	}
 	w.seg, w.loc, w.entry.Extent = seg, locate(ext), ext
 	w.file, w.off, w.buf = seg.file, ext.Offset, e.Block.Padded()
 	w.write, w.end = true, w
 	t.ledger.SetValue(id, ledger.Value{A: uint64(w.loc), B: w.entry.Sum})
-	if err := t.dev.submit(&w.transfer); err != nil {
+	if err := seg.volume.dev.submit(&w.transfer); err != nil {
 		w.giveUp()
-		return err
+		return nil, err
 	}
-	return t.wait(ctx, w.done, &w.transfer)
+	return seg.volume, t.wait(ctx, w.done, &w.transfer)
 }
 
 func (t *Tier) storeInline(ctx context.Context, w *writing) error {
@@ -141,16 +152,33 @@ func (t *Tier) storeInline(ctx context.Context, w *writing) error {
 	return t.wait(ctx, w.done, nil)
 }
 
-// place finds an extent, in a new segment if need be.
-func (t *Tier) place(ctx context.Context, n uint32) (*segment, record.Extent, error) {
-	for {
-		if seg, ext, ok := t.segments.alloc(n); ok {
-			return seg, ext, nil
+// place finds an extent, in a new segment if need be, in the first volume that
+// has one.
+func (t *Tier) place(ctx context.Context, n uint32, tried []*volume) (*segment, record.Extent, error) {
+	err := tier.ErrNoSpace
+	for _, v := range t.order() {
+		if slices.Contains(tried, v) {
+			continue
 		}
-		if err := t.grow(ctx, int64(n)); err != nil {
-			return nil, record.Extent{}, err
+		for {
+			if seg, ext, ok := t.segments.alloc(v, n); ok {
+				return seg, ext, nil
+			}
+			grown := t.grow(ctx, v, int64(n))
+			if grown == nil {
+				continue
+			}
+			if ctx.Err() != nil || errors.Is(grown, tier.ErrClosed) {
+				return nil, record.Extent{}, grown
+			}
+			if isTrouble(grown) {
+				v.dev.writing.ended(grown)
+				err = t.blame(v, true, grown)
+			}
+			break
 		}
 	}
+	return nil, record.Extent{}, err
 }
 
 // finish continues with the record, now that the payload is in its extent.

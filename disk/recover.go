@@ -108,8 +108,11 @@ func (t *Tier) Recover(ctx context.Context, emit func([]tier.Record)) error {
 		Uint64("newer", t.scan.newer.Load()).Int("orphan_segments", len(orphans)).Msg("recovered")
 	t.emit(entries, emit)
 	// The entries are all there whatever becomes of the empty files.
-	if err := t.call(ctx, func() error { return t.segments.unlink(orphans) }, nil); err != nil {
-		t.log.Warn().Err(err).Msg("empty segments stay; they count until the next start")
+	for _, v := range t.volumes {
+		mine := slices.DeleteFunc(slices.Clone(orphans), func(g *segment) bool { return g.volume != v })
+		if err := t.call(ctx, v.dev, func() error { return t.segments.unlink(mine) }, nil); err != nil {
+			t.log.Warn().Err(err).Str("path", v.dir).Msg("empty segments stay; they count until the next start")
+		}
 	}
 	return nil
 }
@@ -199,7 +202,7 @@ func (t *Tier) reserve(entries []record.Entry) (orphans []*segment) {
 		g.free = free
 		if free.UsedBytes() == 0 {
 			orphans = append(orphans, g)
-			t.segments.mu.list = slices.DeleteFunc(t.segments.mu.list, func(x *segment) bool { return x == g })
+			g.volume.list = slices.DeleteFunc(g.volume.list, func(x *segment) bool { return x == g })
 		}
 		t.segments.mu.Unlock()
 	}

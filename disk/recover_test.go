@@ -262,7 +262,7 @@ func TestSmallerCapacityEvictsFirst(t *testing.T) {
 	if len(got) == 0 || len(got) > 24 {
 		t.Fatalf("%d entries of 1 MiB in 24 MiB", len(got))
 	}
-	if at := occupied(t, o.Path); at > o.CapacityBytes {
+	if at := occupied(t, o.Paths[0]); at > o.CapacityBytes {
 		t.Fatalf("%d bytes on disk, capacity %d", at, o.CapacityBytes)
 	}
 	if _, is := got[keyOf(39)]; !is {
@@ -284,7 +284,7 @@ func TestOrphanThatStays(t *testing.T) {
 		mustPut(t, d, m, i, 100_000)
 	}
 	stop()
-	orphan := filepath.Join(o.Path, segmentName(77))
+	orphan := filepath.Join(o.Paths[0], segmentName(77))
 	if err := os.WriteFile(orphan, make([]byte, mib), 0o600); err != nil {
 		t.Fatal(err)
 	}

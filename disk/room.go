@@ -2,7 +2,9 @@ package disk
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/kvstored/kvstored/tier"
@@ -11,17 +13,30 @@ import (
 // lookEvery is how often the file system and Badger's files are measured.
 const lookEvery = time.Second
 
-// look measures what others change: the file system's free space and what
-// Badger occupies.
-func (t *Tier) look() error {
-	free, err := availableBytes(t.o.Path)
-	if err != nil {
-		return err
+// look measures what others change: the free space of a file system.
+func (f *fileSystem) look() error {
+	free, err := availableBytes(f.dir)
+	if err == nil {
+		f.available.Store(free)
 	}
-	t.available.Store(free)
+	return err
+}
+
+// lookAtMeta measures what Badger occupies.
+func (t *Tier) lookAtMeta() error {
 	t.metaBytes.Store(t.db.bytes())
 	t.metaAdded.Store(0)
 	return nil
+}
+
+// lookAll is both, before there is a device to hang.
+func (t *Tier) lookAll() error {
+	for _, f := range t.fileSystems() {
+		if err := f.look(); err != nil {
+			return err
+		}
+	}
+	return t.lookAtMeta()
 }
 
 // meta is what Badger counts for: what is set aside for it, or more if it
@@ -38,15 +53,25 @@ func (t *Tier) inlineRoom() int64 {
 }
 
 // growth is how many bytes new segments may take beside the present files.
-func (t *Tier) growth(files int64) int64 {
-	return max(0, min(t.o.CapacityBytes-t.meta()-files, t.available.Load()-t.floor()))
+func (t *Tier) growth(files int64) (room int64) {
+	for _, f := range t.fileSystems() {
+		room += max(0, f.available.Load()-t.floor(f))
+	}
+	return max(0, min(t.capacityLeft(files), room))
 }
 
-// floor is what the file system of Path keeps free: what others are left, or
-// what Badger needs there if that is more. Segments that took it would leave
-// a tier that can neither store nor, being full of extents, shrink.
-func (t *Tier) floor() int64 {
-	if !t.shared {
+// growthIn is how many of them v may take.
+func (t *Tier) growthIn(v *volume, files int64) int64 {
+	return max(0, min(t.capacityLeft(files), v.fs.available.Load()-t.floor(v.fs)))
+}
+
+func (t *Tier) capacityLeft(files int64) int64 { return t.o.CapacityBytes - t.meta() - files }
+
+// floor is what a file system keeps free: what others are left, or what
+// Badger needs there if that is more. Segments that took it would leave a tier
+// that can neither store nor, being full of extents, shrink.
+func (t *Tier) floor(f *fileSystem) int64 {
+	if !f.hasMeta {
 		return t.o.MinFreeBytes
 	}
 	return max(t.o.MinFreeBytes, t.db.floor+max(0, t.o.MetaReserveBytes-t.metaBytes.Load()))
@@ -67,29 +92,34 @@ func (t *Tier) excess(n int64, started bool) int64 {
 // fits reports whether n bytes have a place in one piece.
 func (t *Tier) fits(n int64) bool {
 	files, _, largest, _ := t.segments.usage()
-	return largest >= n || t.segments.canGrow(n, t.growth(files))
+	return largest >= n || slices.ContainsFunc(t.volumes, func(v *volume) bool {
+		return v.dev.writing.well() && t.segments.canGrow(n, t.growthIn(v, files))
+	})
 }
 
-// grow adds a segment that holds n bytes, unless somebody else just has.
-func (t *Tier) grow(ctx context.Context, n int64) error {
-	if err := t.segments.lockGrowth(ctx); err != nil {
-		return err
+// grow adds a segment to v that holds n bytes, unless somebody else just has.
+func (t *Tier) grow(ctx context.Context, v *volume, n int64) error {
+	select {
+	case v.fs.growing <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
 	}
-	files, _, largest, _ := t.segments.usage()
-	if largest >= n {
-		t.segments.unlockGrowth()
+	unlock := func() { <-v.fs.growing }
+	if t.segments.usageOf(v).largest >= n {
+		unlock()
 		return nil
 	}
-	if !t.segments.canGrow(n, t.growth(files)) {
-		t.segments.unlockGrowth()
+	files, _, _, _ := t.segments.usage()
+	if !t.segments.canGrow(n, t.growthIn(v, files)) {
+		unlock()
 		return tier.ErrNoSpace
 	}
-	return t.call(ctx, func() error {
-		if err := t.look(); err != nil {
+	return t.call(ctx, v.dev, func() error {
+		if err := v.fs.look(); err != nil {
 			return err
 		}
-		return t.segments.grow(n, t.growth(files))
-	}, t.segments.unlockGrowth)
+		return t.segments.grow(v, n, func(files int64) int64 { return t.growthIn(v, files) })
+	}, unlock)
 }
 
 // maintain does what is due from time to time, until ctx ends.
@@ -102,12 +132,12 @@ func (t *Tier) maintain(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
-		err := t.call(ctx, func() error {
-			if err := t.segments.removeIdle(); err != nil {
-				return err
-			}
-			return t.look()
-		}, nil)
+		err := t.call(ctx, t.metaDev, t.lookAtMeta, nil)
+		for _, v := range t.volumes {
+			err = errors.Join(err, t.call(ctx, v.dev, func() error {
+				return errors.Join(t.segments.removeIdle(v), v.fs.look())
+			}, nil))
+		}
 		if err != nil && ctx.Err() == nil {
 			t.trouble.Warn().Err(err).Msg("maintenance failed")
 		}
@@ -122,24 +152,43 @@ func (t *Tier) Sync(ctx context.Context) error {
 	if err := t.usable(ctx); err != nil {
 		return fmt.Errorf("disk: sync: %w", err)
 	}
-	c := t.start(t.sync, nil)
-	err := error(nil)
-	select {
-	case err = <-c.done:
-	case <-ctx.Done():
-		err = ctx.Err()
-	case <-t.ended:
-		err = tier.ErrClosed
+	syncs := make([]*calling, len(t.volumes))
+	for i, v := range t.volumes { // all at once
+		syncs[i] = startCall(v.dev, func() error { return t.segments.sync(v) }, nil)
+	}
+	var err error
+	for i, c := range syncs {
+		err = errors.Join(err, t.blame(t.volumes[i], true, t.await(ctx, c)))
+	}
+	if err == nil {
+		err = t.await(ctx, startCall(t.metaDev, t.syncMeta, nil))
 	}
 	if err != nil {
-		t.dev.cancel(&c.transfer, err)
 		return fmt.Errorf("disk: sync: %w", err)
 	}
 	return nil
 }
 
-func (t *Tier) sync() error {
-	for _, g := range t.segments.all() {
+// await waits for what takes its time.
+func (t *Tier) await(ctx context.Context, c *calling) (err error) {
+	select {
+	case err := <-c.done:
+		return err
+	case <-ctx.Done():
+		err = ctx.Err()
+	case <-t.ended:
+		err = tier.ErrClosed
+	}
+	c.dev.cancel(&c.transfer, err)
+	return err
+}
+
+// sync makes what v's files hold survive a power failure, and their names.
+func (s *segments) sync(v *volume) error {
+	s.mu.Lock()
+	list := slices.Clone(v.list)
+	s.mu.Unlock()
+	for _, g := range list {
 		if !g.dirty.Swap(false) {
 			continue
 		}
@@ -148,10 +197,12 @@ func (t *Tier) sync() error {
 			return err
 		}
 	}
-	for _, dir := range []string{t.o.Path, t.o.Meta} { // the files' names
-		if err := syncPath(dir); err != nil {
-			return err
-		}
+	return syncPath(v.dir)
+}
+
+func (t *Tier) syncMeta() error {
+	if err := syncPath(t.o.Meta); err != nil {
+		return err
 	}
 	return t.db.sync()
 }

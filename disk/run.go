@@ -42,7 +42,9 @@ func (t *Tier) Run(ctx context.Context) error {
 	committed := make(chan error, 1)
 	go func() { committed <- t.commits.run(commits) }()
 	var g errgroup.Group
-	g.Go(func() error { return t.dev.run(ctx) })
+	for _, d := range t.devices() {
+		g.Go(func() error { return d.run(ctx) })
+	}
 	g.Go(func() error { return t.maintain(ctx) })
 	err := g.Wait()
 	stopCommits()
@@ -55,7 +57,7 @@ func (t *Tier) Run(ctx context.Context) error {
 func (t *Tier) wait(ctx context.Context, done <-chan error, x *transfer) error {
 	timer := time.NewTimer(t.o.IOTimeout)
 	defer timer.Stop()
-	seen := t.progress()
+	seen := t.progress(x)
 	var err error
 	for left := patience; err == nil; left-- {
 		select {
@@ -71,7 +73,7 @@ func (t *Tier) wait(ctx context.Context, done <-chan error, x *transfer) error {
 				err = tier.ErrClosed
 			}
 		case <-timer.C:
-			if at := t.progress(); at == seen || left == 0 {
+			if at := t.progress(x); at == seen || left == 0 {
 				err = errHung
 			} else {
 				seen = at
@@ -83,12 +85,22 @@ func (t *Tier) wait(ctx context.Context, done <-chan error, x *transfer) error {
 		t.count.timeouts.Add(1)
 	}
 	if x != nil {
-		t.dev.cancel(x, err)
+		if errors.Is(err, errHung) && !x.over.Load() && x.call == nil {
+			x.dev.healthOf(x).hung()
+		}
+		x.dev.cancel(x, err)
 	}
 	return err
 }
 
-func (t *Tier) progress() uint64 { return t.dev.progress.Load() + t.commits.progress.Load() }
+// progress is what moves as long as whoever has x now does: its device, then
+// the database.
+func (t *Tier) progress(x *transfer) uint64 {
+	if x != nil && !x.over.Load() {
+		return x.dev.progress.Load()
+	}
+	return t.commits.progress.Load() + t.metaDev.progress.Load()
+}
 
 // within gives up on fn after d; fn goes on by itself.
 func within(d time.Duration, fn func() error) error {
@@ -116,18 +128,18 @@ func (c *calling) finish(err error) {
 	c.done <- err
 }
 
-// call runs fn as the device's work, so that it cannot hang the caller. after
+// call runs fn as the work of d, so that it cannot hang the caller. after
 // runs once fn is over or will not run, however the caller fared.
-func (t *Tier) call(ctx context.Context, fn func() error, after func()) error {
-	c := t.start(fn, after)
+func (t *Tier) call(ctx context.Context, d *device, fn func() error, after func()) error {
+	c := startCall(d, fn, after)
 	return t.wait(ctx, c.done, &c.transfer)
 }
 
-// start is call without the waiting.
-func (t *Tier) start(fn func() error, after func()) *calling {
+// startCall is call without the waiting.
+func startCall(d *device, fn func() error, after func()) *calling {
 	c := &calling{done: make(chan error, 1), after: after}
-	c.transfer.call, c.end = fn, c
-	if err := t.dev.submit(&c.transfer); err != nil {
+	c.transfer.call, c.end, c.dev = fn, c, d
+	if err := d.submit(&c.transfer); err != nil {
 		c.finish(err)
 	}
 	return c

@@ -50,7 +50,7 @@ func (t *Tier) Scrub(ctx context.Context, bytesPerSecond int64, gone func(key.Ke
 // keysAfter returns the next keys of the database, in its order.
 func (t *Tier) keysAfter(ctx context.Context, from key.Key) ([]key.Key, error) {
 	var ks []key.Key // the call's own until it has returned without error
-	err := t.call(ctx, func() (err error) {
+	err := t.call(ctx, t.metaDev, func() (err error) {
 		ks, err = t.db.keysAfter(from, scrubBatch)
 		return err
 	}, nil)
@@ -126,7 +126,7 @@ func (s *scrub) read(ctx context.Context, k key.Key, f found) (good bool, err er
 		r := &reading{t: s.t, loc: f.loc, done: make(chan error, 1)}
 		r.file, r.off, r.buf, r.end = f.seg.file, f.loc.offset()+done, s.buf[:roundUp(n)], r
 		s.t.segments.again(f.loc)
-		if err := s.t.dev.submit(&r.transfer); err != nil {
+		if err := f.seg.volume.dev.submit(&r.transfer); err != nil {
 			s.t.segments.leave(f.loc)
 			return false, err
 		}

@@ -63,7 +63,7 @@ func TestScrub(t *testing.T) {
 // Bytes that come wrong once are read again; what cannot be read stays.
 func TestScrubReadsAgain(t *testing.T) {
 	o := testOptions(t.TempDir())
-	f := newFaulty(t, o.Path)
+	f := newFaulty(t, o.Paths[0])
 	d, _ := start(t, o, f)
 	m := newMemory(t)
 	mustPut(t, d, m, 1, 100_000)
@@ -86,7 +86,7 @@ func TestScrubReadsAgain(t *testing.T) {
 func TestScrubEnds(t *testing.T) {
 	o := testOptions(t.TempDir())
 	o.IOTimeout = 50 * time.Millisecond
-	f := newFaulty(t, o.Path)
+	f := newFaulty(t, o.Paths[0])
 	d, _ := start(t, o, f)
 	m := newMemory(t)
 	mustPut(t, d, m, 1, 100_000)

@@ -2,7 +2,6 @@ package disk
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -22,10 +21,11 @@ const segmentPrefix = "seg-"
 // maxSegmentBytes is what a location can address: 2^32 units of 4 KiB.
 const maxSegmentBytes = alignBytes << 32
 
-// segment is one extent file. Its number is never used again, so that a stale
-// record cannot point into a younger file.
+// segment is one extent file. Its number is not used again while there are
+// others, so that a stale record does not point into a younger file.
 type segment struct {
 	number uint32
+	volume *volume
 	path   string
 	size   int64 // that can be addressed
 	blocks int64 // that it occupies
@@ -47,52 +47,55 @@ func (s *segment) used() int64 {
 
 // segments is the set of extent files and the space in them.
 type segments struct {
-	dir     string
-	folder  folder
+	volumes []*volume
 	size    int64        // of a new segment
 	written atomic.Int64 // bytes, by transfers
 	mu      struct {
-		sync.Mutex
-		list   []*segment // by number
-		next   uint32     // number of the next segment
-		cursor int        // where the last extent was found
-		bytes  int64      // of all files
+		sync.Mutex       // guards the volumes' lists too
+		bytes      int64 // of all files, those that are being made included
 		// readers counts who reads an extent, by its packed location. An
 		// extent freed meanwhile waits in leaving with its size.
 		readers map[uint64]int
 		leaving map[uint64]int64
 	}
-	growing chan struct{} // held by whoever makes a segment
 }
 
-// openSegments opens what an earlier process left in dir.
-func openSegments(dir string, f folder, size int64) (*segments, error) {
-	s := &segments{dir: dir, folder: f, size: size, growing: make(chan struct{}, 1)}
+// openSegments opens what an earlier process left in the volumes.
+func openSegments(volumes []*volume, size int64) (*segments, error) {
+	s := &segments{volumes: volumes, size: size}
 	s.mu.readers, s.mu.leaving = make(map[uint64]int), make(map[uint64]int64)
-	s.mu.next = 1
-	names, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, fmt.Errorf("disk: list segments: %w", err)
-	}
-	for _, name := range names {
-		n, err := strconv.ParseUint(strings.TrimPrefix(name.Name(), segmentPrefix), 10, 32)
-		if err != nil || n == 0 || name.Name() != segmentName(uint32(n)) {
-			continue
-		}
-		if err := s.openOld(uint32(n)); err != nil {
+	for _, v := range volumes {
+		if err := s.openVolume(v); err != nil {
 			s.close()
 			return nil, err
 		}
 	}
-	slices.SortFunc(s.mu.list, func(a, b *segment) int { return int(int64(a.number) - int64(b.number)) })
 	return s, nil
 }
 
-func segmentName(n uint32) string { return fmt.Sprintf("%s%08d", segmentPrefix, n) }
+func (s *segments) openVolume(v *volume) error {
+	names, err := os.ReadDir(v.dir)
+	if err != nil {
+		return fmt.Errorf("disk: list segments: %w", err)
+	}
+	for _, name := range names {
+		n, err := strconv.ParseUint(strings.TrimPrefix(name.Name(), segmentPrefix), 10, segmentBits)
+		if err != nil || n == 0 || name.Name() != segmentName(uint32(n)) {
+			continue
+		}
+		if err := s.openOld(v, uint32(n)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
-func (s *segments) openOld(n uint32) error {
-	path := filepath.Join(s.dir, segmentName(n))
-	f, err := s.folder.open(path)
+// segmentName is the name of the file; its folder tells the rest of the number.
+func segmentName(n uint32) string { return fmt.Sprintf("%s%08d", segmentPrefix, n&maxSegments) }
+
+func (s *segments) openOld(v *volume, n uint32) error {
+	path := filepath.Join(v.dir, segmentName(n))
+	f, err := v.folder.open(path)
 	if err != nil {
 		return fmt.Errorf("disk: open segment: %w", err)
 	}
@@ -104,65 +107,72 @@ func (s *segments) openOld(n uint32) error {
 	size := min(info.Size(), maxSegmentBytes) &^ (alignBytes - 1)
 	// A file with holes (somebody copied it) counts as what it may grow to.
 	blocks := max(info.Size(), allocatedBytes(info))
-	s.mu.list = append(s.mu.list, &segment{number: n, path: path, size: size, blocks: blocks, file: f})
+	v.insert(&segment{number: v.number(n), volume: v, path: path, size: size, blocks: blocks, file: f})
 	s.mu.bytes += blocks
-	s.mu.next = max(s.mu.next, n+1)
+	v.last = max(v.last, n)
 	return nil
 }
 
 func (s *segments) find(number uint32) *segment {
-	i, ok := slices.BinarySearchFunc(s.mu.list, number, func(g *segment, n uint32) int {
-		return int(int64(g.number) - int64(n))
-	})
-	if !ok {
-		return nil
+	for _, v := range s.volumes {
+		if v.index == pathOf(number) {
+			if i, ok := v.search(number); ok {
+				return v.list[i]
+			}
+		}
 	}
-	return s.mu.list[i]
+	return nil
 }
 
-// alloc takes an extent for a payload of n bytes out of the segments there are.
-func (s *segments) alloc(n uint32) (*segment, record.Extent, bool) {
+// alloc takes an extent for a payload of n bytes out of the segments that v has.
+func (s *segments) alloc(v *volume, n uint32) (*segment, record.Extent, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for i := range s.mu.list {
-		at := (s.mu.cursor + i) % len(s.mu.list)
-		g := s.mu.list[at]
+	for i := range v.list {
+		at := (v.cursor + i) % len(v.list)
+		g := v.list[at]
 		if g.free == nil {
 			continue
 		}
 		if off, ok := g.free.Alloc(int64(n)); ok {
-			s.mu.cursor, g.idle = at, false
+			v.cursor, g.idle = at, false
 			return g, record.Extent{Segment: g.number, Offset: off, Bytes: uint32(roundUp(int64(n)))}, true
 		}
 	}
 	return nil, record.Extent{}, false
 }
 
-// grow adds a segment of at most room bytes that holds n, or fails with
-// ErrNoSpace. It allocates the file's blocks: call it where waiting is allowed.
-func (s *segments) grow(n, room int64) error {
-	if !s.canGrow(n, room) {
+// grow adds a segment to v that holds n, or fails with ErrNoSpace. room says
+// how many bytes it may have at most beside what the files have, and may not
+// block. It allocates the file's blocks: call it where waiting is allowed.
+func (s *segments) grow(v *volume, n int64, room func(files int64) int64) error {
+	s.mu.Lock()
+	left := room(s.mu.bytes)
+	if !s.canGrow(n, left) {
+		s.mu.Unlock()
 		return tier.ErrNoSpace
 	}
-	size := min(s.size, room) &^ (alignBytes - 1)
-	s.mu.Lock()
-	number := s.mu.next
-	s.mu.next++
+	size := min(s.size, left) &^ (alignBytes - 1)
+	number, ok := v.newNumber()
+	if ok {
+		s.mu.bytes += size // taken, so that no other volume takes it
+	}
 	s.mu.Unlock()
-	path := filepath.Join(s.dir, segmentName(number))
-	f, err := s.folder.create(path, size)
+	if !ok {
+		return tier.ErrNoSpace
+	}
+	path := filepath.Join(v.dir, segmentName(number))
+	f, err := v.folder.create(path, size)
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if err != nil {
+		s.mu.bytes -= size
 		if isNoSpace(err) {
 			return fmt.Errorf("%w: %w", tier.ErrNoSpace, err)
 		}
 		return err
 	}
-	g := &segment{number: number, path: path, size: size, blocks: size, file: f, free: extent.New(size)}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.mu.list = append(s.mu.list, g) // grow runs alone, so numbers ascend
-	s.mu.cursor = len(s.mu.list) - 1
-	s.mu.bytes += size
+	v.cursor = v.insert(&segment{number: number, volume: v, path: path, size: size, blocks: size, file: f, free: extent.New(size)})
 	return nil
 }
 
@@ -172,24 +182,12 @@ func (s *segments) canGrow(n, room int64) bool {
 	return min(s.size, room)&^(alignBytes-1) >= max(roundUp(n), s.size/16)
 }
 
-// lockGrowth makes the caller the only one that may grow.
-func (s *segments) lockGrowth(ctx context.Context) error {
-	select {
-	case s.growing <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-func (s *segments) unlockGrowth() { <-s.growing }
-
-// removeIdle removes the files that were empty at the last call too, so that
-// a busy tier does not make and remove the same segment over and over.
-func (s *segments) removeIdle() error {
+// removeIdle removes the files of v that were empty at the last call too, so
+// that a busy tier does not make and remove the same segment over and over.
+func (s *segments) removeIdle(v *volume) error {
 	s.mu.Lock()
 	var idle []*segment
-	s.mu.list = slices.DeleteFunc(s.mu.list, func(g *segment) bool {
+	v.list = slices.DeleteFunc(v.list, func(g *segment) bool {
 		empty := g.free != nil && g.free.UsedBytes() == 0
 		if empty && g.idle {
 			idle = append(idle, g)
@@ -224,20 +222,32 @@ func (s *segments) unlink(list []*segment) error {
 func (s *segments) usage() (files, used, largest int64, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, g := range s.mu.list {
-		used += g.used()
-		if g.free != nil {
-			largest = max(largest, g.free.LargestFree())
+	for _, v := range s.volumes {
+		u := v.usage()
+		used += u.used
+		n += u.segments
+		if v.dev.writing.well() {
+			largest = max(largest, u.largest)
 		}
 	}
-	return s.mu.bytes, used, largest, len(s.mu.list)
+	return s.mu.bytes, used, largest, n
+}
+
+// usageOf is the same of one volume.
+func (s *segments) usageOf(v *volume) usage {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return v.usage()
 }
 
 // all returns the present segments.
-func (s *segments) all() []*segment {
+func (s *segments) all() (list []*segment) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Clone(s.mu.list)
+	for _, v := range s.volumes {
+		list = append(list, v.list...)
+	}
+	return list
 }
 
 func (s *segments) close() {

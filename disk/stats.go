@@ -1,6 +1,8 @@
 package disk
 
 import (
+	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"github.com/kvstored/kvstored/tier"
@@ -22,7 +24,13 @@ type counters struct {
 func (t *Tier) Stats() tier.Stats {
 	l := t.ledger.Stats()
 	files, used, largest, segments := t.segments.usage()
-	reads, writes, flying := t.dev.depths()
+	var reads, writes, flying int
+	var ioErrors uint64
+	for _, d := range t.devices() {
+		r, w, f := d.depths()
+		reads, writes, flying = reads+r, writes+w, flying+f
+		ioErrors += d.errors.Load()
+	}
 	n := func(v int64) uint64 { return uint64(max(v, 0)) }
 	read, written := processBytes()
 	flag := func(on bool) uint64 {
@@ -31,6 +39,38 @@ func (t *Tier) Stats() tier.Stats {
 		}
 		return 0
 	}
+	counters := map[string]uint64{
+		"direct_io":            flag(!slices.ContainsFunc(t.volumes, func(v *volume) bool { return !v.folder.direct() })),
+		"segments":             uint64(segments),
+		"segment_bytes":        n(files),
+		"extent_bytes_written": n(t.segments.written.Load()),
+		"badger_bytes_written": n(t.commits.bytes.Load()),
+		"badger_file_bytes":    n(t.metaBytes.Load()),
+		"badger_reserve_bytes": n(t.o.MetaReserveBytes),
+		"process_read_bytes":   read,
+		"process_write_bytes":  written,
+		"evicted_for_room":     t.count.evictedRoom.Load(),
+		"evicted_ahead":        t.count.evictedAhead.Load(),
+		"commits":              t.commits.commits.Load(),
+		"commit_queue":         uint64(t.commits.queued()),
+		"read_queue":           uint64(reads),
+		"write_queue":          uint64(writes),
+		"io_in_flight":         uint64(flying),
+		"io_timeouts":          t.count.timeouts.Load(),
+		"io_errors":            ioErrors,
+		"put_errors":           t.count.putErrors.Load(),
+		"corrupt_get":          t.count.corruptGet.Load(),
+		"corrupt_scrub":        t.count.corruptScrub.Load(),
+		"scrub_passes":         t.count.scrubs.Load(),
+		"scrub_bytes":          t.count.scrubBytes.Load(),
+		"recovering":           flag(t.scan.active.Load()),
+		"recover_scanned":      t.scan.records.Load(),
+		"recover_lost":         t.scan.lost.Load(),
+		"corrupt_recovery":     t.scan.damaged.Load(),
+		"recover_newer":        t.scan.newer.Load(),
+		"recover_evicted":      t.scan.evicted.Load(),
+	}
+	t.pathCounters(counters)
 	return tier.Stats{
 		Entries:          int64(l.Entries),
 		PayloadBytes:     t.count.payload.Load(),
@@ -47,36 +87,25 @@ func (t *Tier) Stats() tier.Stats {
 		Policy:           t.ledger.PolicyName(),
 		Steps:            l.Steps,
 		Quotas:           tier.QuotasOf(t.ledger),
-		Counters: map[string]uint64{
-			"direct_io":            flag(t.segments.folder.direct()),
-			"segments":             uint64(segments),
-			"segment_bytes":        n(files),
-			"extent_bytes_written": n(t.segments.written.Load()),
-			"badger_bytes_written": n(t.commits.bytes.Load()),
-			"badger_file_bytes":    n(t.metaBytes.Load()),
-			"badger_reserve_bytes": n(t.o.MetaReserveBytes),
-			"process_read_bytes":   read,
-			"process_write_bytes":  written,
-			"evicted_for_room":     t.count.evictedRoom.Load(),
-			"evicted_ahead":        t.count.evictedAhead.Load(),
-			"commits":              t.commits.commits.Load(),
-			"commit_queue":         uint64(t.commits.queued()),
-			"read_queue":           uint64(reads),
-			"write_queue":          uint64(writes),
-			"io_in_flight":         uint64(flying),
-			"io_timeouts":          t.count.timeouts.Load(),
-			"io_errors":            t.dev.errors.Load(),
-			"put_errors":           t.count.putErrors.Load(),
-			"corrupt_get":          t.count.corruptGet.Load(),
-			"corrupt_scrub":        t.count.corruptScrub.Load(),
-			"scrub_passes":         t.count.scrubs.Load(),
-			"scrub_bytes":          t.count.scrubBytes.Load(),
-			"recovering":           flag(t.scan.active.Load()),
-			"recover_scanned":      t.scan.records.Load(),
-			"recover_lost":         t.scan.lost.Load(),
-			"corrupt_recovery":     t.scan.damaged.Load(),
-			"recover_newer":        t.scan.newer.Load(),
-			"recover_evicted":      t.scan.evicted.Load(),
-		},
+		Counters:         counters,
 	}
+}
+
+// pathCounters adds what each path has, under its place in the configuration.
+func (t *Tier) pathCounters(to map[string]uint64) {
+	off := uint64(0)
+	for _, v := range t.volumes {
+		u := t.segments.usageOf(v)
+		name := fmt.Sprintf("path%d_", slices.Index(t.o.Paths, v.dir))
+		to[name+"io_depth"] = uint64(v.dev.depth)
+		to[name+"segment_bytes"] = uint64(u.files)
+		to[name+"used_bytes"] = uint64(u.used)
+		to[name+"available_bytes"] = uint64(max(0, v.fs.available.Load()))
+		if !v.dev.reading.well() || !v.dev.writing.well() {
+			off++
+		}
+	}
+	to["paths"] = uint64(len(t.volumes))
+	to["paths_missing"] = uint64(len(t.missing))
+	to["paths_off"] = off
 }

@@ -21,7 +21,7 @@ import (
 func TestSlowSync(t *testing.T) {
 	o := testOptions(t.TempDir())
 	o.IOTimeout = 20 * time.Millisecond
-	f := newFaulty(t, o.Path)
+	f := newFaulty(t, o.Paths[0])
 	d, _ := start(t, o, f)
 	m := newMemory(t)
 	mustPut(t, d, m, 1, 100_000)
@@ -40,7 +40,7 @@ func TestSlowSync(t *testing.T) {
 	f.mu.Lock()
 	close(f.hang)
 	f.mu.Unlock()
-	for d.dev.inKernel() > 0 { // so that the end is an orderly one
+	for d.metaDev.inKernel() > 0 { // so that the end is an orderly one
 		time.Sleep(time.Millisecond)
 	}
 }
@@ -57,13 +57,13 @@ func TestCloseWhileACallHangs(t *testing.T) {
 	go func() { ran <- d.Run(context.Background()) }()
 	hang, late := make(chan struct{}), make(chan error)
 	go func() {
-		_ = d.call(context.Background(), func() error {
+		_ = d.call(context.Background(), d.metaDev, func() error {
 			<-hang
 			late <- d.db.sync()
 			return nil
 		}, nil)
 	}()
-	for !d.dev.calling() {
+	for !d.metaDev.calling() {
 		time.Sleep(time.Millisecond)
 	}
 	wantErr(t, d.Close(), tier.ErrHung)

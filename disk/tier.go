@@ -33,18 +33,18 @@ type Tier struct {
 	log      zerolog.Logger
 	trouble  zerolog.Logger // log for what may come in floods
 	locks    []*os.File
+	volumes  []*volume // by index; those that are there
+	missing  []string  // the other paths
 	segments *segments
 	db       *store
-	dev      *device
+	metaDev  *device // what works for the database
 	commits  *committer
 	ledger   *ledger.Ledger
 	count    counters
 	scan     scan
 	uses     uses
 	trimming chan struct{} // held by the one Trim that works
-	shared   bool          // Path and Meta lie on one file system
 
-	available atomic.Int64 // on the file system of Path, at the last look
 	metaBytes atomic.Int64 // of Badger, at the last look
 	metaAdded atomic.Int64 // payload bytes put into Badger since
 
@@ -65,11 +65,11 @@ type Tier struct {
 // directories, a foreign directory and a newer format are errors; a damaged
 // database is moved aside, with an error in the log, and the tier starts empty.
 func Open(o Options) (*Tier, error) {
-	return open(o, nil)
+	return open(o)
 }
 
-// open is Open over another kind of folder, or the system's when f is nil.
-func open(o Options, f folder) (*Tier, error) {
+// open is Open with other kinds of folder under the first paths, where not nil.
+func open(o Options, folders ...folder) (*Tier, error) {
 	o, err := o.withDefaults()
 	if err != nil {
 		return nil, err
@@ -77,26 +77,25 @@ func open(o Options, f folder) (*Tier, error) {
 	t := &Tier{o: o, log: o.Log.With().Str("component", "disk").Logger(), trimming: make(chan struct{}, 1), ended: make(chan struct{})}
 	t.trouble = t.log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})
 	t.fills.under = make(map[key.Key]chan struct{})
-	if err := t.openAll(f); err != nil {
+	if err := t.openAll(folders); err != nil {
 		t.release()
 		return nil, err
 	}
 	return t, nil
 }
 
-func (t *Tier) openAll(f folder) error {
-	if err := t.claim(); err != nil {
+func (t *Tier) openAll(folders []folder) error {
+	dirs, missing, locks, err := claimSet(t.o.Paths, t.o.Meta)
+	t.locks, t.missing = locks, missing
+	if err != nil {
 		return err
 	}
-	if f == nil {
-		own, err := newFolder(t.o.Path, t.o.Buffered)
-		if err != nil {
-			return err
-		}
-		if !own.isDirect && !t.o.Buffered {
-			t.log.Warn().Str("path", t.o.Path).Msg("the file system refuses direct I/O; using buffered I/O")
-		}
-		f = own
+	for _, dir := range missing {
+		t.log.Error().Str("path", dir).
+			Msg("a path of the disk tier is missing; what it has is forgotten. If its disk was replaced, give the path another name")
+	}
+	if err := t.makeVolumes(dirs, folders); err != nil {
+		return err
 	}
 	p, err := policy.New(t.o.Policy, t.o.CapacityBytes-t.o.MetaReserveBytes)
 	if err != nil {
@@ -105,14 +104,12 @@ func (t *Tier) openAll(f folder) error {
 	t.ledger = ledger.New(ledger.Options{
 		CapacityBytes: t.o.CapacityBytes - t.o.MetaReserveBytes, Policy: p, PolicyName: t.o.Policy, Quotas: t.o.Quotas,
 	})
-	if t.segments, err = openSegments(t.o.Path, f, t.o.SegmentBytes); err != nil {
+	if t.segments, err = openSegments(t.volumes, t.o.SegmentBytes); err != nil {
 		return err
 	}
 	if t.db, err = openStore(t.o.Meta, t.o.MetaReserveBytes, t.log); err != nil {
 		return err
 	}
-	t.shared = sameFileSystem(t.o.Path, t.o.Meta)
-	t.dev = newDevice(t.o.IODepth, t.o.IOTimeout)
 	t.commits = newCommitter(t.db)
 	empty, err := t.db.isEmpty()
 	if err != nil {
@@ -122,24 +119,7 @@ func (t *Tier) openAll(f folder) error {
 		t.db.succeeded() // nothing to read that could end the process
 	}
 	t.scan.active.Store(!empty || len(t.segments.all()) > 0)
-	return t.look()
-}
-
-// claim locks and checks the directories.
-func (t *Tier) claim() error {
-	lock, set, err := claim(t.o.Path, "")
-	if err != nil {
-		return err
-	}
-	t.locks = append(t.locks, lock)
-	if sameDir(t.o.Path, t.o.Meta) {
-		return nil
-	}
-	if lock, _, err = claim(t.o.Meta, set); err != nil {
-		return err
-	}
-	t.locks = append(t.locks, lock)
-	return nil
+	return t.lookAll()
 }
 
 func sameDir(a, b string) bool {
@@ -158,7 +138,7 @@ const closeTimeout = 5 * time.Second
 func (t *Tier) release() error {
 	var err error
 	if t.db != nil {
-		if t.dev != nil && t.dev.calling() {
+		if t.metaDev != nil && t.metaDev.calling() {
 			err = errHung // what hangs may use it yet
 		} else {
 			err = within(max(t.o.IOTimeout, closeTimeout), t.db.close)
@@ -210,7 +190,9 @@ func (t *Tier) Close() error {
 	if running {
 		<-t.ended
 	} else { // let go of what waited for Run
-		t.dev.stop()
+		for _, d := range t.devices() {
+			d.stop()
+		}
 		for _, ch := range t.commits.take(true) {
 			ch.committed(tier.ErrClosed)
 		}
@@ -267,7 +249,7 @@ func (t *Tier) unscanned(ctx context.Context, k key.Key, e *record.Entry) (bool,
 		record.Entry
 		found bool
 	}
-	err := t.call(ctx, func() (err error) {
+	err := t.call(ctx, t.metaDev, func() (err error) {
 		got.found, err = t.db.entry(k, &got.Entry)
 		return err
 	}, nil)

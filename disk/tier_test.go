@@ -99,7 +99,7 @@ func TestCloseWithoutRun(t *testing.T) {
 	m := newMemory(t)
 	done := make(chan error)
 	go func() { done <- put(t, d, m, 1, 5000) }()
-	for r, w, _ := d.dev.depths(); r+w == 0; r, w, _ = d.dev.depths() {
+	for r, w, _ := d.metaDev.depths(); r+w == 0; r, w, _ = d.metaDev.depths() {
 		if err := context.Cause(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -160,8 +160,8 @@ func TestForeignMetaIsRefused(t *testing.T) {
 	o.Meta = t.TempDir()
 	_, stop := start(t, o, nil)
 	stop()
-	o.Path = t.TempDir()
-	_, stop = start(t, testOptions(o.Path), nil)
+	o.Paths = []string{t.TempDir()}
+	_, stop = start(t, testOptions(o.Paths[0]), nil)
 	stop()
 	if _, err := Open(o); err == nil || !strings.Contains(err.Error(), "belongs to the set") {
 		t.Fatalf("meta of another tier: %v", err)
@@ -170,7 +170,7 @@ func TestForeignMetaIsRefused(t *testing.T) {
 
 func TestOptionsAreChecked(t *testing.T) {
 	for name, breakIt := range map[string]func(*Options){
-		"path":       func(o *Options) { o.Path = "" },
+		"path":       func(o *Options) { o.Paths = nil },
 		"capacity":   func(o *Options) { o.CapacityBytes = 1 },
 		"reserve":    func(o *Options) { o.MetaReserveBytes = o.CapacityBytes },
 		"policy":     func(o *Options) { o.Policy = "magic" },

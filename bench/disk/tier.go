@@ -40,7 +40,7 @@ func openSubject(dir string, bytes int64, depth int) (*subject, error) {
 		return nil, err
 	}
 	d, err := disk.Open(disk.Options{
-		Path: filepath.Join(dir, "tier"), CapacityBytes: bytes*int64(len(sizes)+2) + 1<<30,
+		Paths: []string{filepath.Join(dir, "tier")}, CapacityBytes: bytes*int64(len(sizes)+2) + 1<<30,
 		Policy: "lru", IODepth: depth, InlineMax: 4 << 10, Log: zerolog.Nop(),
 	})
 	if err != nil {

@@ -30,6 +30,12 @@ const (
 	// crashSettled old at the end: nearly all of those must be on disk.
 	crashLongRound = 7
 	crashSettled   = time.Second
+
+	// What was flushed must be there as long as less than this share of the
+	// disk was stored or read since: then no eviction can have come to it. Far
+	// behind that nobody looks any more.
+	crashSafeShare  = 0.6
+	crashKnownShare = 2
 )
 
 // chainOf is a chain that no other number makes.
@@ -66,15 +72,41 @@ var crashSpace = key.Space{Model: "crash", World: 1, DType: "none", ChunkTokens:
 type stored struct {
 	sync.Mutex
 	next      uint64
+	moved     int64                 // bytes stored and read up to now
 	committed map[uint64]*key.Chain // perhaps there
 	flushed   map[uint64]*key.Chain // must be there
 	at        map[uint64]time.Time  // when the last chunk was committed
+	when      map[uint64]int64      // moved when it was begun
 }
 
 func newStored() *stored {
 	return &stored{
 		committed: make(map[uint64]*key.Chain), flushed: make(map[uint64]*key.Chain), at: make(map[uint64]time.Time),
+		when: make(map[uint64]int64),
 	}
+}
+
+// age takes out what may have been evicted from a disk of so many bytes.
+func (s *stored) age(disk int64) {
+	for number, when := range s.when {
+		behind := float64(s.moved-when) / float64(disk)
+		if behind > crashSafeShare {
+			delete(s.flushed, number)
+		}
+		if behind > crashKnownShare {
+			delete(s.committed, number)
+			delete(s.at, number)
+			delete(s.when, number)
+		}
+	}
+}
+
+// bytesOf is what the payloads of a chain take.
+func bytesOf(chain *key.Chain) (n int64) {
+	for i := range chain.Len() {
+		n += int64(sizeOf(chain.Key(i)))
+	}
+	return n
 }
 
 // store puts chains until the daemon is gone, flushing now and then.
@@ -94,6 +126,8 @@ func (s *stored) store(t *testing.T, socket string, rng *rand.Rand) {
 		chain := chainOf(t, crashSpace, number, 1+rng.IntN(6))
 		s.Lock()
 		s.committed[number] = chain
+		s.moved += bytesOf(chain)
+		s.when[number] = s.moved
 		s.Unlock()
 		switch err := storeChain(ctx, c, chain); {
 		case errors.Is(err, client.ErrNoSpace): // a small arena in pieces: the rest is not stored
@@ -192,6 +226,7 @@ func (s *stored) check(t *testing.T, socket string, pick func(number uint64) boo
 			if n != int(sizeOf(k)) || replay.Verify(buf[:n], k) >= 0 {
 				t.Errorf("chain %d chunk %d: wrong bytes", number, i)
 			}
+			s.moved += int64(n)
 		}
 		present[number] = int(st.Ready.Chunks)
 		total += int(st.Ready.Chunks)
@@ -215,7 +250,8 @@ func (s *stored) settled(first uint64, killed time.Time, present map[uint64]int)
 	return there, all
 }
 
-// crashDaemon is a daemon small enough that DRAM and disk both evict.
+// crashDaemon is a daemon small enough that DRAM and disk both evict, over two
+// paths.
 func crashDaemon(t *testing.T, dram, disk int64) *demoDaemon {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "kvstored-crash-")
@@ -230,7 +266,7 @@ func crashDaemon(t *testing.T, dram, disk int64) *demoDaemon {
 	cfg := config.Default()
 	cfg.Listen.Socket, cfg.Admin.Listen = d.socket, ""
 	cfg.CPU.Capacity = config.Bytes(dram)
-	cfg.Disk.Paths = []string{filepath.Join(dir, "disk")}
+	cfg.Disk.Paths = []string{filepath.Join(dir, "disk"), filepath.Join(dir, "disk2")}
 	cfg.Disk.Capacity, cfg.Disk.SegmentSize, cfg.Disk.MinFree = config.Bytes(disk), 64<<20, 0
 	f, err := os.Create(d.config)
 	if err != nil {
@@ -246,7 +282,8 @@ func crashDaemon(t *testing.T, dram, disk int64) *demoDaemon {
 // Whatever moment the daemon is killed at, every chunk is absent or exact
 // afterwards, and what a flush had acknowledged is there.
 func TestCrash(t *testing.T) {
-	d := crashDaemon(t, 64<<20, 4<<30)
+	const disk = 4 << 30
+	d := crashDaemon(t, 64<<20, disk)
 	s := newStored()
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -260,9 +297,20 @@ func TestCrash(t *testing.T) {
 		first = s.next
 	}
 	for round := range *crashRounds {
-		if _, err := d.start(t.Context()); err != nil {
+		var records recount
+		if round > 0 {
+			records = recountRecords(t, filepath.Join(filepath.Dir(d.socket), "disk"))
+		}
+		st, err := d.start(t.Context())
+		if err != nil {
 			t.Fatal(err)
 		}
+		// A disk above its watermark is trimmed at once.
+		got := st.Store.Tiers["disk"]
+		if round > 0 && (got.Entries+int64(got.Evictions) != records.entries || got.Evictions == 0 && got.UsedBytes != records.extentBytes) {
+			t.Errorf("round %d: the daemon counts %d entries and %d bytes, and %d evictions; there were %+v", round, got.Entries, got.UsedBytes, got.Evictions, records)
+		}
+		s.age(disk)
 		checkRound(func(n uint64) bool { return n >= first || rng.IntN(10) == 0 })
 		var clients sync.WaitGroup
 		for i := range crashClients {
@@ -284,6 +332,7 @@ func TestCrash(t *testing.T) {
 	if _, err := d.start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	s.age(disk)
 	checkRound(every)
 	if len(s.flushed) == 0 {
 		t.Error("nothing was ever flushed: the rounds are too short to prove anything")

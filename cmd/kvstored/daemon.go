@@ -149,10 +149,10 @@ func (d *daemon) makeDisk() (err error) {
 		return nil
 	}
 	d.disk, err = disk.Open(disk.Options{
-		Path: c.Paths[0], Meta: c.MetaPath(),
+		Paths: c.Paths, Meta: c.MetaPath(),
 		CapacityBytes: int64(c.Capacity), MinFreeBytes: int64(c.MinFree), Policy: c.Policy, Quotas: d.quotas(),
 		HighWatermark: c.HighWatermark, LowWatermark: c.LowWatermark,
-		InlineMax: int64(c.InlineMax), SegmentBytes: int64(c.SegmentSize), IOTimeout: c.IOTimeout,
+		InlineMax: int64(c.InlineMax), SegmentBytes: int64(c.SegmentSize), IOTimeout: c.IOTimeout, IODepth: c.IODepth,
 		Log: d.log,
 	})
 	if err != nil {

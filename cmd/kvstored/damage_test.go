@@ -106,7 +106,7 @@ func TestDamage(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				files, err := filepath.Glob(filepath.Join(filepath.Dir(d.config), "disk", kind.files))
+				files, err := filepath.Glob(filepath.Join(filepath.Dir(d.config), "disk*", kind.files))
 				if err != nil {
 					t.Fatal(err)
 				}

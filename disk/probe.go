@@ -1,0 +1,130 @@
+package disk
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// How many pieces are under way at once. Two keep a device busy while one is
+// being submitted; more make the first chunk of a prefix late, so they must
+// gain something.
+const (
+	defaultIODepth = 2
+	maxProbedDepth = 4
+	depthGain      = 1.10 // of the rate, that one more must bring
+
+	depthName = "kvstored.depth" // remembers what the probe found; remove it to have it find anew
+)
+
+// The probe's bounds: the file takes about 150 ms or this size, the reads 300 ms.
+const (
+	probeBytes     = 64 << 20
+	probeWriteTime = 150 * time.Millisecond
+	probeReadTime  = 50 * time.Millisecond // of each depth, twice
+)
+
+// depth is how many pieces are to be under way in v: what the options say, or
+// what was found when the path was new, or what is found now.
+func (t *Tier) depth(v *volume) (int, error) {
+	if t.o.IODepth > 0 {
+		return t.o.IODepth, nil
+	}
+	if !v.folder.direct() {
+		return defaultIODepth, nil // it would be the page cache that is measured
+	}
+	path := filepath.Join(v.dir, depthName)
+	if text, err := os.ReadFile(path); err == nil {
+		if n, err := strconv.Atoi(string(bytes.TrimSpace(text))); err == nil && n >= 1 && n <= maxProbedDepth {
+			return n, nil
+		}
+	}
+	if free, err := availableBytes(v.dir); err != nil || free-probeBytes < t.o.MinFreeBytes {
+		return defaultIODepth, nil //nolint:nilerr // who looks next will say so
+	}
+	rates, err := probe(filepath.Join(v.dir, "probe"), v.folder)
+	if err != nil {
+		t.log.Warn().Err(err).Str("path", v.dir).Msg("the device could not be probed")
+		return defaultIODepth, nil
+	}
+	depth := bestDepth(rates)
+	t.log.Info().Str("path", v.dir).Int("depth", depth).Ints("mb_per_second", rates[defaultIODepth:]).
+		Msg("probed how many reads are to be under way")
+	return depth, writeFile(path, strconv.AppendInt(nil, int64(depth), 10))
+}
+
+// bestDepth is the least that gains from each step up to it.
+func bestDepth(rates []int) int {
+	best := defaultIODepth
+	for d := best + 1; d < len(rates); d++ {
+		if float64(rates[d]) > depthGain*float64(rates[best]) {
+			best = d
+		}
+	}
+	return best
+}
+
+// probe measures random reads of pieces from a file that it writes before and
+// removes afterwards, by depth, in MB/s.
+func probe(path string, f folder) (rates []int, err error) {
+	_ = os.Remove(path) // of a process that was killed
+	file, err := f.create(path, probeBytes)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		_ = file.Close()
+		_ = os.Remove(path)
+	}()
+	piece := alignedBytes(pieceBytes)
+	rng := rand.NewChaCha8([32]byte{1})
+	_, _ = rng.Read(piece) // never fails
+	written := 0
+	for begun := time.Now(); written < probeBytes && (written == 0 || time.Since(begun) < probeWriteTime); written += pieceBytes {
+		if _, err := file.WriteAt(piece, int64(written)); err != nil {
+			return nil, fmt.Errorf("write to the probe: %w", err)
+		}
+	}
+	rates = make([]int, maxProbedDepth+1)
+	for range 2 { // devices have moods
+		for d := defaultIODepth; d <= maxProbedDepth; d++ {
+			rate, err := probeDepth(file, written/pieceBytes, d)
+			if err != nil {
+				return nil, fmt.Errorf("read from the probe: %w", err)
+			}
+			rates[d] = max(rates[d], rate)
+		}
+	}
+	return rates, nil
+}
+
+// probeDepth reads with d pieces under way, out of the first n pieces.
+func probeDepth(file file, n, d int) (rate int, err error) {
+	var read atomic.Int64
+	var failed atomic.Pointer[error]
+	var readers sync.WaitGroup
+	begun := time.Now()
+	for range d {
+		readers.Go(func() {
+			piece := alignedBytes(pieceBytes)
+			for time.Since(begun) < probeReadTime {
+				if _, err := file.ReadAt(piece, rand.Int64N(int64(n))*pieceBytes); err != nil {
+					failed.Store(&err)
+					return
+				}
+				read.Add(pieceBytes)
+			}
+		})
+	}
+	readers.Wait()
+	if err := failed.Load(); err != nil {
+		return 0, *err
+	}
+	return int(float64(read.Load()) / 1e6 / time.Since(begun).Seconds()), nil
+}

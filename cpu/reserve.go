@@ -194,6 +194,11 @@ func (t *Tier) Shrink(ctx context.Context, leaving int64, drop func(tier.Victim)
 	}
 }
 
+// Crowded implements tier.Hot.
+func (t *Tier) Crowded(leaving int64) bool {
+	return t.arena.Stats().UsedBytes-leaving > t.high || t.ledger.OverQuota()
+}
+
 // Trim implements tier.Resident. Dirty victims are lost: it is for a tier on
 // its own; the Stack uses Shrink and writes them down.
 func (t *Tier) Trim(ctx context.Context, n int64, out []key.Key) ([]key.Key, error) {

@@ -68,6 +68,8 @@ type Hot interface {
 	// had left the tier before the call has been handed over when it returns,
 	// by whomever.
 	Shrink(ctx context.Context, leaving int64, drop func(Victim) bool)
+	// Crowded reports whether Shrink would evict anything.
+	Crowded(leaving int64) bool
 	// Ledger is for owners, charges and dirty marks.
 	Ledger() *ledger.Ledger
 }

@@ -156,8 +156,12 @@ func (s *Stack) keepWatermark(ctx context.Context) error {
 // come to drop, and so to the writers. Until then it is nowhere to be found.
 func (s *Stack) handedOver(ctx context.Context) { s.hot.Shrink(ctx, s.leaving.Load(), s.drop) }
 
-// filled wakes keepWatermark.
+// filled wakes keepWatermark if there is something for it to do: waking a
+// goroutine costs more than most commits.
 func (s *Stack) filled() {
+	if !s.hot.Crowded(s.leaving.Load()) {
+		return
+	}
 	select {
 	case s.shrink <- struct{}{}:
 	default:

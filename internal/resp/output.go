@@ -6,7 +6,10 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/kvstored/kvstored/internal/blob"
 )
@@ -25,6 +28,8 @@ const (
 	maxQueue = 32 << 20
 	// pieceBytes is what a piece costs that lies in the arena.
 	pieceBytes = 128
+	// maxVec is how many pieces one system call takes.
+	maxVec = 1024
 )
 
 // piece is a part of the replies: bytes, and the value they lie in if any.
@@ -38,7 +43,8 @@ type piece struct {
 // the connection's goroutine.
 type output struct {
 	conn  net.Conn
-	stall time.Duration // without any progress, after which the client is given up
+	raw   syscall.RawConn // nil: conn is no socket
+	stall time.Duration   // without any progress, after which the client is given up
 	wrote func(n int64)
 
 	base   []byte  // room for buf
@@ -59,6 +65,9 @@ type output struct {
 func newOutput(conn net.Conn, stall time.Duration, wrote func(int64)) *output {
 	o := &output{conn: conn, stall: stall, wrote: wrote}
 	o.mu.idle.L = &o.mu.Mutex
+	if socket, ok := conn.(syscall.Conn); ok {
+		o.raw, _ = socket.SyscallConn()
+	}
 	o.renew()
 	return o
 }
@@ -148,10 +157,17 @@ func (o *output) write(vec *net.Buffers, ps []piece, wait time.Duration) (n int,
 		all = append(all, ps[i].b)
 	}
 	*vec = all
-	if err = o.conn.SetWriteDeadline(time.Now().Add(wait)); err == nil {
-		sent, err = vec.WriteTo(o.conn)
-		o.wrote(sent)
+	if sent = o.try(vec); len(*vec) > 0 {
+		var late int64
+		if err = o.conn.SetWriteDeadline(time.Now().Add(wait)); err == nil {
+			late, err = vec.WriteTo(o.conn)
+			sent += late
+		}
+		if err == nil {
+			err = o.conn.SetWriteDeadline(time.Time{})
+		}
 	}
+	o.wrote(sent)
 	left := len(*vec)
 	if left > 0 {
 		ps[len(ps)-left].b = (*vec)[0]
@@ -159,6 +175,29 @@ func (o *output) write(vec *net.Buffers, ps []piece, wait time.Duration) (n int,
 	*vec = all[:0]
 	clear(all)
 	return len(ps) - left, sent, err
+}
+
+// try writes what the socket takes at once, without the cost of a deadline.
+func (o *output) try(vec *net.Buffers) (sent int64) {
+	if o.raw == nil || len(*vec) > maxVec {
+		return 0
+	}
+	_ = o.raw.Write(func(fd uintptr) bool { // what fails will fail again
+		n, err := unix.Writev(int(fd), *vec)
+		if err == nil {
+			sent = int64(n)
+		}
+		return true
+	})
+	left := int(sent)
+	for len(*vec) > 0 && left >= len((*vec)[0]) {
+		left -= len((*vec)[0])
+		*vec = (*vec)[1:]
+	}
+	if left > 0 {
+		(*vec)[0] = (*vec)[0][left:]
+	}
+	return sent
 }
 
 func release(ps []piece) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -32,7 +33,8 @@ type session struct {
 	name    string
 	known   bool // has given the password, or need not
 	quit    bool
-	inside  bool // in the middle of a command
+	inside  bool      // in the middle of a command
+	until   time.Time // the read deadline
 	closing atomic.Bool
 
 	args  [][]byte // of the command, without its name; empty where a value was
@@ -57,19 +59,26 @@ func newSession(ctx context.Context, s *Server, conn net.Conn) *session {
 }
 
 // Read reads from the client. In the middle of a command it must not take for
-// ever.
+// ever; between commands the deadline is only put off. It is set for longer
+// than promised and put off late, because setting it costs more than a read.
 func (c *session) Read(p []byte) (int, error) {
-	if c.inside {
-		if err := c.conn.SetReadDeadline(time.Now().Add(c.server.o.Limits.StallTimeout)); err != nil {
-			return 0, err
+	for {
+		stall := c.server.o.Limits.StallTimeout
+		if now := time.Now(); c.until.Sub(now) < stall {
+			c.until = now.Add(stall + stall/2)
+			if err := c.conn.SetReadDeadline(c.until); err != nil {
+				return 0, err
+			}
+		}
+		if c.closing.Load() {
+			return 0, net.ErrClosed
+		}
+		n, err := c.conn.Read(p)
+		c.server.count.read.Add(uint64(n))
+		if n > 0 || c.inside || !errors.Is(err, os.ErrDeadlineExceeded) {
+			return n, err
 		}
 	}
-	if c.closing.Load() {
-		return 0, net.ErrClosed
-	}
-	n, err := c.conn.Read(p)
-	c.server.count.read.Add(uint64(n))
-	return n, err
 }
 
 // serve executes commands until the client goes, or the server stops.
@@ -100,9 +109,6 @@ func (c *session) commands() error {
 		}
 		if c.in.buffered() == 0 {
 			c.inside = false
-			if err := c.conn.SetReadDeadline(time.Time{}); err != nil {
-				return err
-			}
 			if err := c.in.fill(); err != nil {
 				return err
 			}

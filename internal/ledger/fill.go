@@ -209,5 +209,9 @@ func (b *book) filler(id uint32) *entry {
 }
 
 func (b *book) meta(e *entry) policy.Meta {
-	return policy.Meta{Hash: b.hash(e.space, e.hash), Size: b.bytes(e)}
+	m := policy.Meta{Hash: b.hash(e.space, e.hash), Size: b.bytes(e)}
+	if e.parent != 0 {
+		m.Parent = b.hash(e.space, b.entries.at(e.parent).hash)
+	}
+	return m
 }

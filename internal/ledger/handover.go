@@ -142,9 +142,8 @@ func (h *handover) unset(id policy.ID) {
 func (h *handover) take(b *book, id policy.ID) {
 	e := b.entries.at(uint32(id))
 	m := b.meta(e)
-	m.Uses = uint8(e.mark / hit)
 	h.to.Add(id, m)
-	if !h.toPlans { // those learn from touches
+	if !h.toPlans { // the others know uses from touches
 		for range m.Uses {
 			h.to.Touch(id)
 		}

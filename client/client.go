@@ -212,7 +212,7 @@ func (c *Client) Lookup(ctx context.Context, p Prompt, search Tiers) (Match, err
 	}
 	var m wire.LookupReply
 	err = c.link.do(ctx, wire.OpLookup, &wire.LookupRequest{Chain: ch, Search: search}, m.Decode, nil)
-	return m.Match, err
+	return matchOf(&m.Match, m.Worth), err
 }
 
 // Stats returns the daemon's counters as a JSON object.

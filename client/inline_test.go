@@ -15,7 +15,7 @@ import (
 // TestFillInline: the same code that fills shared memory works without.
 func TestFillInline(t *testing.T) {
 	c := mustDial(t, inlineSetup(), func(f *fake) {
-		f.reply(f.next(), &wire.LookupReply{Match: Match{Total: ready(1)}})
+		f.reply(f.next(), &wire.LookupReply{Match: wire.Match{Total: ready(1)}})
 		var m wire.PutRequest
 		r := f.expect(wire.OpPut, &m)
 		if m.First != 1 || string(m.Payloads) != "bbcc" || !slices.Equal(m.Sizes.Append(nil), []uint32{2, 2}) {

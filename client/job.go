@@ -78,7 +78,7 @@ func (j *Job) begin(body []byte) error {
 	if err := m.Decode(body); err != nil {
 		return err
 	}
-	j.id, j.match = m.Job, m.Match
+	j.id, j.match = m.Job, matchOf(&m.Match, m.Worth)
 	if err := j.apply(&m.State); err != nil {
 		return err
 	}

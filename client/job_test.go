@@ -21,7 +21,7 @@ func TestWaitForPushes(t *testing.T) {
 		if m.LookupID != "req" || m.DeadlineMillis != 1500 || m.Chain.Space != 1 || m.Chain.Tokens.Len() != 12 {
 			f.t.Errorf("request %+v", m)
 		}
-		f.reply(r, &wire.PrefetchReply{Job: 5, Match: Match{Total: ready(3)}, State: wire.JobState{
+		f.reply(r, &wire.PrefetchReply{Job: 5, Match: wire.Match{Total: ready(3)}, State: wire.JobState{
 			Ready: ready(1), Refs: refs(wire.Ref{Sum: 10}),
 		}})
 		<-step

@@ -9,8 +9,17 @@ type Count = wire.Count
 type TierCounts = wire.TierCounts
 
 // Match is how much of a prompt is there: Total is the longest leading run,
-// Tiers where its chunks are nearest.
-type Match = wire.Match
+// Tiers where its chunks are nearest. Worth is how many chunks, from the first
+// on, are there or worth storing; what is behind them would be refused.
+type Match struct {
+	Total Count
+	Tiers TierCounts
+	Worth int
+}
+
+func matchOf(m *wire.Match, worth uint32) Match {
+	return Match{Total: m.Total, Tiers: m.Tiers, Worth: int(worth)}
+}
 
 // Tiers is a set of tiers to search. The empty set means all.
 type Tiers = wire.Tiers

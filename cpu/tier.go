@@ -47,6 +47,7 @@ var (
 	_ tier.Hot      = (*Tier)(nil)
 	_ tier.Quoted   = (*Tier)(nil)
 	_ tier.Switcher = (*Tier)(nil)
+	_ tier.Planner  = (*Tier)(nil)
 )
 
 // New makes a tier over an arena and a ledger.

@@ -100,8 +100,8 @@ func (o *Options) check() error {
 		return bad("meta reserve", o.MetaReserveBytes, fmt.Sprintf("%d bytes to half the capacity", int64(minReserveBytes)))
 	case o.MinFreeBytes < 0:
 		return bad("min free", o.MinFreeBytes, "0 or more")
-	case !slices.Contains(policy.Names(), o.Policy):
-		return bad("policy", o.Policy, fmt.Sprintf("one of %v", policy.Names()))
+	case !slices.Contains(policy.All(), o.Policy):
+		return bad("policy", o.Policy, fmt.Sprintf("one of %v", policy.All()))
 	case !(o.LowWatermark > 0 && o.LowWatermark <= o.HighWatermark && o.HighWatermark <= 1):
 		return bad("watermarks", []float64{o.LowWatermark, o.HighWatermark}, "0 < low <= high <= 1")
 	case o.InlineMax < 0 || o.InlineMax > maxInlineBytes:

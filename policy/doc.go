@@ -43,8 +43,10 @@
 // cell until Allow puts it back. It keeps the tree of what is resident itself
 // (Meta.Parent) and offers leaves only; Evict's ok has the last word.
 //
-// Learning anew happens within Request, every 256 requests in the long run,
-// and takes about a millisecond with 131,072 chunks watched.
+// Learning anew is due every 256 requests in the long run, and takes about a
+// millisecond with 131,072 chunks watched. It happens within Request, so that
+// equal calls have equal victims, or, where the owner defers it, in steps of
+// which only the short ones need its lock.
 //
 // # Later
 //

@@ -9,8 +9,16 @@ type Planner interface {
 	Policy
 	// Request announces a prompt before anything is added for it. It keeps no
 	// reference to r.Chain. Work is proportional to the chain, but for the
-	// learning that every few hundred requests do.
+	// learning that every few hundred requests do, unless that is deferred.
 	Request(r Request)
+	// Defer leaves the learning to the owner, who takes a Lesson where one is
+	// due. It is for good. Without it equal calls have equal victims.
+	Defer()
+	// Due reports whether a Lesson is.
+	Due() bool
+	// Lesson returns the learning that is due, or nil. It is over before the
+	// next one is asked for.
+	Lesson() Lesson
 	// Worth reports whether a chunk that would have to displace another is
 	// worth more than that one. parent is the hash before it, which stays in
 	// any case; 0 for none. A chunk that nobody announced counts as new.
@@ -20,6 +28,17 @@ type Planner interface {
 	// fails.
 	MarshalBinary() ([]byte, error)
 	UnmarshalBinary(data []byte) error
+}
+
+// Lesson is learning in steps, so that nobody waits for all of it.
+type Lesson interface {
+	// Look takes in some of what there is to be seen, some 4,096 chunks, and
+	// reports whether there is more. It is a call like those of the policy.
+	Look() bool
+	// Think uses nothing of the policy: the owner need not keep others away.
+	Think()
+	// Apply is a call like those of the policy, and ends the lesson.
+	Apply()
 }
 
 // Request is one prompt. How much of its chain is resident, and how much is

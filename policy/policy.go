@@ -12,6 +12,7 @@ type Meta struct {
 	Size     int64  // in the unit of the capacity the policy was built with; > 0
 	Cost     int64  // of bringing the entry back; 0 counts as 1
 	Priority int8   // higher is evicted later; 0 is normal
+	Uses     uint8  // how often it was asked for under another policy; only a Planner asks
 }
 
 // Policy decides which entry goes next. It is pure data: no lock, clock,

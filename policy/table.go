@@ -54,6 +54,9 @@ func Planners() []string {
 	return names
 }
 
+// All lists all policies: those that any owner can use, and the planners.
+func All() []string { return append(Names(), Planners()...) }
+
 // Names lists the policies that any owner can use.
 func Names() []string {
 	var names []string

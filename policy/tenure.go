@@ -22,6 +22,7 @@ type tenure struct {
 	unlearnt int // requests since the last learning
 	resident int
 	chain    []uint32 // tenants of the request at hand
+	deferred *lesson  // nil: requests learn for themselves
 	inspect  uint64
 }
 
@@ -85,7 +86,7 @@ func (p *tenure) Add(id ID, m Meta) {
 	if t.is(ghostly) {
 		p.roll.exorcise(i)
 	} else {
-		p.introduce(i)
+		p.introduce(i, m.Uses)
 	}
 	t.mark |= resident
 	t.id = id
@@ -96,11 +97,11 @@ func (p *tenure) Add(id ID, m Meta) {
 }
 
 // introduce makes a tenant that no request announced known, as a short prompt
-// of one chunk would.
-func (p *tenure) introduce(i uint32) {
+// of one chunk would, after so many uses.
+func (p *tenure) introduce(i uint32, uses uint8) {
 	t := p.roll.at(i)
-	t.count, t.last = 1, p.now
-	t.class = unannounced
+	t.count, t.last = min(max(uses, 1), maxCount), p.now
+	t.class = class(int(t.count), true, defaultChunk, defaultChunk, NoHint)
 	p.roll.known++
 	p.watch(i)
 }

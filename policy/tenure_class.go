@@ -85,7 +85,7 @@ func (p *tenure) request(r Request) {
 	if first {
 		p.learner.hinted = true // the classes with hints need a rank
 	}
-	if p.unlearnt++; first || p.unlearnt >= max(4, min(256, p.requests/16)) {
+	if p.unlearnt++; first || p.deferred == nil && p.due() {
 		p.unlearnt = 0
 		p.learn()
 	}
@@ -95,6 +95,10 @@ func (p *tenure) request(r Request) {
 	}
 	p.bound(2*n + 16)
 }
+
+// due reports whether there were so many requests since the last learning that
+// more is worth its while.
+func (p *tenure) due() bool { return p.unlearnt >= max(4, min(256, p.requests/16)) }
 
 // use is one more use of a tenant. It is seated again after the learning.
 func (p *tenure) use(i uint32, last bool, fresh, tokens int, h Hint) {

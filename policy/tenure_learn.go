@@ -88,14 +88,31 @@ func (p *tenure) observe(tally *[classes][bins]float64, t *tenant) {
 func (p *tenure) learn() {
 	l := &p.learner
 	l.risk = l.gone
-	for _, i := range l.watched {
+	p.look(l, 0, len(l.watched))
+	l.think()
+	p.apply(l)
+}
+
+// look counts in l where those of the watched have got to that are numbered
+// from..to.
+func (p *tenure) look(l *learner, from, to int) {
+	for _, i := range p.learner.watched[from:to] {
 		t := p.roll.at(i)
 		l.risk[t.class][bin(p.now-t.last)]++
 	}
-	groups := 1
+}
+
+// groups is how many of the plain classes' number there are.
+func (l *learner) groups() int {
 	if l.hinted {
-		groups = int(hints)
+		return int(hints)
 	}
+	return 1
+}
+
+// think ranks all cells by what was counted.
+func (l *learner) think() {
+	groups := l.groups()
 	h := l.estimate(groups)
 	for c := range groups * plain {
 		rate(smooth(&h[c]), l.value[c*bins:][:bins])
@@ -107,8 +124,12 @@ func (p *tenure) learn() {
 	slices.SortFunc(ranked, func(a, b uint16) int {
 		return cmp.Or(cmp.Compare(l.value[a], l.value[b]), cmp.Compare(a, b))
 	})
-	p.cells.rearrange(ranked)
-	if l.seen > memory {
+}
+
+// apply takes over a ranking, and halves what was observed if that is much.
+func (p *tenure) apply(from *learner) {
+	p.cells.rearrange(from.ranked[:from.groups()*plain*bins])
+	if l := &p.learner; l.seen > memory {
 		l.seen /= 2
 		for c := range l.hits {
 			for b := range bins {

@@ -251,3 +251,37 @@ func BenchmarkTenureEvict(b *testing.B) {
 		}
 	}
 }
+
+// TestTenureLesson: learning in steps comes to what learning at once does.
+func TestTenureLesson(t *testing.T) {
+	p, later := newTenure(), newTenure()
+	later.Defer()
+	for id := range uint64(3 * lookRound) {
+		for _, p := range []*tenure{p, later} {
+			p.Request(Request{Chain: []uint64{id%3000 + 1}, Tokens: int(id%5) * 2000})
+		}
+		if id < 1000 && later.Lesson() != nil { // one is due, and there will be another
+			later.deferred.Apply()
+		}
+	}
+	lesson := later.Lesson()
+	if lesson == nil || later.Lesson() != nil {
+		t.Fatal("a lesson is due, once")
+	}
+	rounds := 1
+	for lesson.Look() {
+		rounds++
+	}
+	if want := (len(later.learner.watched) + lookRound - 1) / lookRound; rounds != want {
+		t.Errorf("%d rounds for %d chunks, want %d", rounds, len(later.learner.watched), want)
+	}
+	lesson.Think()
+	lesson.Apply()
+	p.learn()
+	if p.cells.ranked != later.cells.ranked {
+		t.Error("the ranking is another one")
+	}
+	if p.Due() || p.Lesson() != nil {
+		t.Error("what learns for itself has a lesson")
+	}
+}

@@ -10,6 +10,8 @@ import (
 type atWork struct {
 	tasks int  // taken and not ended
 	busy  bool // one of them is being written
+	// wanted is set where one of them was found worth writing.
+	wanted bool
 }
 
 // alone waits until nobody else writes a key; false if ctx ended first. Two

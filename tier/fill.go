@@ -38,8 +38,23 @@ var ErrInconsistent = errors.New("inconsistent chain")
 // It evicts what it must. With wait it also lets the writers catch up first,
 // and waits for room for the first chunk, until ctx ends: never while it has
 // something granted, so that nobody waits for each other.
+//
+// Where a policy plans it ends with ErrUnworthy at the first chunk that no
+// tier wants to have.
 func (s *Stack) Reserve(ctx context.Context, o ledger.Owner, c *key.Chain, from int, sizes []uint32, grants []Grant, wait bool) (int, error) {
-	if wait {
+	return s.ReserveFor(ctx, Store{Owner: o, Wait: wait}, c, from, sizes, grants)
+}
+
+// Store says how chunks are to be stored.
+type Store struct {
+	Owner   ledger.Owner
+	Wait    bool
+	Insists bool // whatever the policies think of it
+}
+
+// ReserveFor is Reserve for one who says more.
+func (s *Stack) ReserveFor(ctx context.Context, want Store, c *key.Chain, from int, sizes []uint32, grants []Grant) (int, error) {
+	if want.Wait {
 		// The nearest only: what it has the others can still get from it.
 		for _, w := range s.writers[:min(1, len(s.writers))] {
 			if err := w.caughtUp(ctx); err != nil {
@@ -50,14 +65,19 @@ func (s *Stack) Reserve(ctx context.Context, o ledger.Owner, c *key.Chain, from 
 	sc := borrow(c.Len())
 	defer sc.give()
 	known := s.locate(c, sc.at)
-	f := Fill{Owner: o, Class: ledger.Lease, Wait: wait, Drop: s.drop}
+	f := Fill{Owner: want.Owner, Class: ledger.Lease, Wait: want.Wait, Drop: s.drop}
 	for n, size := range sizes {
 		i := from + n
 		if i < known && sc.at[i] != 0 {
 			grants[n] = Grant{Status: Exists}
 			continue
 		}
-		f.Record = Record{Key: c.Key(i), Parent: c.Parent(i), Depth: uint32(i), Tokens: c.Tokens[i], Size: size}
+		if !want.Insists && s.worth(c, i, i+1, size) == 0 {
+			return n, fmt.Errorf("reserve chunk %d: %w", i, ErrUnworthy)
+		}
+		s.stored.Store(int64(size))
+		f.Record = recordAt(c, i, size)
+		f.Insists = want.Insists
 		ref, st, err := s.hot.Reserve(ctx, f)
 		if err != nil {
 			return n, fmt.Errorf("reserve chunk %d: %w", i, err)

@@ -19,11 +19,12 @@ const (
 	DropBudget                      // the daily write budget was spent
 	DropFailed                      // any other error of the tier
 	DropStopped                     // the daemon stopped before
+	DropNotWorth                    // the tier's policy has better use for the room
 	dropReasons
 )
 
 func (r DropReason) String() string {
-	return [...]string{"queue_full", "tier_off", "no_space", "corrupt", "write_budget", "failed", "stopped"}[r]
+	return [...]string{"queue_full", "tier_off", "no_space", "corrupt", "write_budget", "failed", "stopped", "not_worth"}[r]
 }
 
 // MarshalText makes a reason a key of a JSON object.

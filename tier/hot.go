@@ -77,13 +77,21 @@ type Hot interface {
 // HotValue packs what a hot tier's ledger keeps of an entry: its block, and
 // what of its record the ledger does not know anyway.
 func HotValue(b arena.Block, r Record) ledger.Value {
-	return ledger.Value{A: uint64(b.ID()), B: uint64(r.Depth)<<32 | uint64(r.Tokens)}
+	v := ledger.Value{A: uint64(b.ID()), B: uint64(r.Depth)<<32 | uint64(r.Tokens)}
+	if r.Insists {
+		v.B |= insists
+	}
+	return v
 }
+
+// insists is a bit of HotValue that no number of tokens has.
+const insists = 1 << 31
 
 // HotRecord is the record of a hot tier's entry whose payload sums to sum.
 func HotRecord(e ledger.Entry, sum uint64) Record {
 	return Record{
 		Key: e.Key, Parent: e.Parent, Size: e.Size, Sum: sum,
-		Depth: uint32(e.Value.B >> 32), Tokens: uint32(e.Value.B),
+		Depth: uint32(e.Value.B >> 32), Tokens: uint32(e.Value.B) &^ insists,
+		Insists: e.Value.B&insists != 0,
 	}
 }

@@ -23,15 +23,16 @@ func (w *writer) committed(c *key.Chain, from int, sizes []uint32) {
 }
 
 // touched takes up chunks that have been used often enough; Hits is without
-// the use that refs were taken for.
+// the use that refs were taken for. A policy that plans and did not find a
+// chunk worth writing has another look at it.
 func (w *writer) touched(c *key.Chain, from int, refs []Ref) {
-	if w.mode != WriteSelective {
+	if w.mode != WriteSelective && (w.planner == nil || w.mode == WriteBack || !w.planner.Plans()) {
 		return
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for n, r := range refs {
-		if r.Dirty && r.Hits+1 >= w.minHits {
+		if r.Dirty && (r.Hits+1 >= w.minHits || w.mode != WriteSelective) {
 			w.enqueue(recordAt(c, from+n, uint32(r.Block.Len())))
 		}
 	}
@@ -161,8 +162,10 @@ func (w *writer) next() (t writeTask, released <-chan struct{}) {
 		return writeTask{}, released
 	}
 	t = w.mu.ready.pop()
+	t.vain = !w.wants(&t)
 	at := w.mu.writing[t.rec.Key]
 	at.tasks++
+	at.wanted = at.wanted || !t.vain
 	w.mu.writing[t.rec.Key] = at
 	if w.mu.ready.len() > 0 || w.mu.dirty.len() > 0 {
 		w.more()

@@ -60,7 +60,12 @@ type Stack struct {
 	coming  coming
 	turns   [Places]*fair.Queue  // who loads next; nil where there is no tier
 	usual   [Places]atomic.Int64 // bytes of the last chunk that came up
-	log     zerolog.Logger
+	stored  atomic.Int64         // bytes of the last chunk that a client stored
+
+	planners []Planner     // the bounded tiers
+	takesAll bool          // there is a tier without bounds
+	lesson   chan struct{} // capacity 1: a policy may have something to learn
+	log      zerolog.Logger
 
 	mu struct {
 		sync.Mutex
@@ -81,7 +86,14 @@ func NewStack(o Options) *Stack {
 	s.verify.every, s.scrubRate = uint64(o.VerifyHits), o.ScrubBytesPerSecond
 	s.tiers = [Places]Tier{CPU: o.Hot, Disk: o.Disk, Remote: o.Remote}
 	s.mu.tree = radix.New()
+	s.lesson, s.takesAll = make(chan struct{}, 1), o.Remote != nil
+	s.stored.Store(usualBytes)
 	s.flight.Clone, s.flight.Discard = s.cloneLoaded, s.discardLoaded
+	for _, t := range s.tiers {
+		if p, ok := under[Planner](t); ok {
+			s.planners = append(s.planners, p)
+		}
+	}
 	for p := Disk; p < Places; p++ {
 		if s.tiers[p] != nil {
 			s.turns[p] = fair.New(cmp.Or(o.Loads[p], usualLoads))
@@ -105,6 +117,7 @@ func (s *Stack) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.recover(ctx) })
 	g.Go(func() error { return s.keepWatermark(ctx) })
+	g.Go(func() error { return s.keepLearning(ctx) })
 	if s.scrubRate > 0 && s.tiers[Disk] != nil {
 		g.Go(func() error { return s.keepScrubbing(ctx) })
 	}

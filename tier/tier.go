@@ -28,6 +28,9 @@ type Record struct {
 	Tokens uint32   // tokens in this chunk
 	Size   uint32   // payload bytes
 	Sum    uint64   // XXH3-64 of the payload
+	// Insists says that it is to be stored also where a policy finds it not
+	// worth its room. Tiers that outlive the process forget that.
+	Insists bool
 }
 
 // Entry is a payload on its way into a tier.

@@ -73,6 +73,7 @@ const makeRoomTries = 4
 type writer struct {
 	stack   *Stack
 	to      Tier
+	planner Planner  // the same, if its policies may plan; otherwise nil
 	nearer  Resident // the tier between DRAM and this one; nil if there is none
 	place   Place
 	mode    WriteMode
@@ -112,6 +113,7 @@ type writer struct {
 type writeTask struct {
 	rec    Record // of an entry of DRAM without its checksum
 	ref    Ref
+	vain   bool   // the tier does not want it
 	below  bool   // DRAM has evicted it, a nearer tier has it: see raise
 	victim uint64 // which victim: only the block is left; 0 = an entry of DRAM
 	gen    uint64
@@ -131,6 +133,7 @@ type dirtyKey struct {
 
 func newWriter(s *Stack, p Place, o WriteOptions) *writer {
 	w := &writer{stack: s, to: s.tiers[p], place: p, mode: o.Mode, workers: o.Workers}
+	w.planner, _ = under[Planner](w.to)
 	w.budget = newBudget(0)
 	if p == Disk {
 		w.budget = newBudget(o.DiskBytesPerDay)
@@ -163,7 +166,11 @@ func (w *writer) run(ctx context.Context) error {
 				if err != nil {
 					return err
 				}
-				if w.raise(ctx, &t) {
+				switch {
+				case t.vain:
+					w.count.drop(DropNotWorth, t.rec.Size)
+					w.letGo(t)
+				case w.raise(ctx, &t):
 					w.write(ctx, t)
 				}
 				w.written(t.rec.Key)

@@ -40,6 +40,7 @@ type Stack interface {
 	Match(ctx context.Context, c *key.Chain, search tier.Set) (tier.Match, error)
 	Hold(o ledger.Owner, cl ledger.Class, c *key.Chain, from, to int, refs []tier.Ref) (int, error)
 	Load(ctx context.Context, o ledger.Owner, c *key.Chain, i int, search tier.Set) (tier.Ref, tier.Place, error)
+	Announce(c *key.Chain, p tier.Prompt)
 	Touch(c *key.Chain, from, to int)
 	Release(o ledger.Owner, cl ledger.Class, refs []tier.Ref)
 	Delete(ctx context.Context, ks []key.Key) (int, error)

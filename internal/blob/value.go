@@ -64,6 +64,7 @@ func (s *Store) Get(ctx context.Context, o ledger.Owner, name []byte) (Value, er
 		}
 		return Value{}, ErrNotFound
 	}
+	s.o.Stack.Announce(c, tier.Prompt{})
 	s.o.Stack.Touch(c, 0, 1)
 	return v, nil
 }

@@ -17,6 +17,11 @@
 // while it is exceeded. So a victim costs O(1) then too, and the policy of all
 // is never made to refuse what other spaces have.
 //
+// A policy that plans (policy.Planner) is told of whole requests with Announce,
+// which for it is the use of their chunks: touches and new fills are then
+// nothing to it. It is asked with Worth before a chunk is stored. It may learn
+// in Learn, beside the calls.
+//
 // # Locks
 //
 // One mutex, a leaf of the lock order: nothing is called under it but the

@@ -106,7 +106,11 @@ func (b *book) findIn(sp uint32, h key.Hash) uint32 {
 // hash mixes all of a key with the ledger's seed: engines may hand over
 // hashes that are plain counters, or chosen to collide.
 func (b *book) hash(sp uint32, h key.Hash) uint64 {
-	hi, lo := bits.Mul64(maphash.Bytes(b.seed, h[:])^b.spaces.slots[sp].mix, 0x9e3779b97f4a7c15) // 2^64 / golden ratio
+	return mixed(b.seed, h, b.spaces.slots[sp].mix)
+}
+
+func mixed(seed maphash.Seed, h key.Hash, mix uint64) uint64 {
+	hi, lo := bits.Mul64(maphash.Bytes(seed, h[:])^mix, 0x9e3779b97f4a7c15) // 2^64 / golden ratio
 	return hi ^ lo
 }
 

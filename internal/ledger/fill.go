@@ -133,6 +133,7 @@ func (l *Ledger) Restore(e Entry, parent key.Hash) (ID, bool) {
 	id = b.begin(e.Key, id, up, parent, e.Size)
 	r := b.entries.at(id)
 	r.life, r.value = resident, e.Value
+	r.mark |= hit * mark(min(e.Hits, MaxHits))
 	b.setDirty(r, e.Dirty)
 	b.count.Entries++
 	b.rankAdd(id)
@@ -209,5 +210,9 @@ func (b *book) filler(id uint32) *entry {
 }
 
 func (b *book) meta(e *entry) policy.Meta {
-	return policy.Meta{Hash: b.hash(e.space, e.hash), Size: b.bytes(e)}
+	m := policy.Meta{Hash: b.hash(e.space, e.hash), Size: b.bytes(e), Uses: uint8(e.mark / hit)}
+	if e.parent != 0 {
+		m.Parent = b.hash(e.space, b.entries.at(e.parent).hash)
+	}
+	return m
 }

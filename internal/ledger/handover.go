@@ -53,7 +53,10 @@ func (l *Ledger) handOver(r uint32, to policy.Policy) {
 	h := &handover{to: to}
 	l.mu.Lock()
 	h.from = l.mu.ranks[r].policy
-	l.mu.ranks[r].policy = h
+	_, h.fromPlans = h.from.(policy.Planner)
+	_, h.toPlans = h.to.(policy.Planner)
+	l.mu.ranks[r].install(h, l.later)
+	l.notePlans()
 	l.mu.Unlock()
 
 	l.eachIn(r, func(_ *book, id policy.ID) { h.Allow(id) })
@@ -70,7 +73,8 @@ func (l *Ledger) handOver(r uint32, to policy.Policy) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.mu.retired += h.from.Steps()
-	l.mu.ranks[r].policy = to
+	l.mu.ranks[r].install(to, l.later)
+	l.notePlans()
 }
 
 // handOverRound moves the next entries, and reports whether there may be more.
@@ -111,6 +115,8 @@ type handover struct {
 	from, to policy.Policy
 	moved    []uint64 // a bit for each ID that to has
 	closed   bool     // what is added goes to to
+
+	fromPlans, toPlans bool
 }
 
 func (h *handover) has(id policy.ID) bool {
@@ -135,9 +141,12 @@ func (h *handover) unset(id policy.ID) {
 // take adds to to what from has given up.
 func (h *handover) take(b *book, id policy.ID) {
 	e := b.entries.at(uint32(id))
-	h.to.Add(id, b.meta(e))
-	for range e.mark / hit {
-		h.to.Touch(id)
+	m := b.meta(e)
+	h.to.Add(id, m)
+	if !h.toPlans { // the others know uses from touches
+		for range m.Uses {
+			h.to.Touch(id)
+		}
 	}
 	h.set(id)
 }
@@ -158,7 +167,34 @@ func (h *handover) newcomers() policy.Policy {
 	return h.from
 }
 
-func (h *handover) Admit(hash uint64, size int64) { h.newcomers().Admit(hash, size) }
+// plans reports whether either policy wants to be told of requests.
+func (h *handover) plans() bool { return h.fromPlans || h.toPlans }
+
+// silent reports whether a policy is told of requests, and so of nothing else.
+func (h *handover) silent(p policy.Policy) bool {
+	return p == h.to && h.toPlans || p == h.from && h.fromPlans
+}
+
+// Request tells those who want to know.
+func (h *handover) Request(r policy.Request) {
+	for _, p := range []policy.Policy{h.from, h.to} {
+		if h.silent(p) {
+			p.(policy.Planner).Request(r)
+		}
+	}
+}
+
+// Worth asks who will have the chunk, if that one cares.
+func (h *handover) Worth(hash, parent uint64) bool {
+	p, plans := h.newcomers().(policy.Planner)
+	return !plans || p.Worth(hash, parent)
+}
+
+func (h *handover) Admit(hash uint64, size int64) {
+	if p := h.newcomers(); !h.silent(p) {
+		p.Admit(hash, size)
+	}
+}
 
 func (h *handover) Add(id policy.ID, m policy.Meta) {
 	h.newcomers().Add(id, m)
@@ -167,7 +203,11 @@ func (h *handover) Add(id policy.ID, m policy.Meta) {
 	}
 }
 
-func (h *handover) Touch(id policy.ID) { h.of(id).Touch(id) }
+func (h *handover) Touch(id policy.ID) {
+	if p := h.of(id); !h.silent(p) {
+		p.Touch(id)
+	}
+}
 
 func (h *handover) Allow(id policy.ID) { h.of(id).Allow(id) }
 

@@ -5,6 +5,7 @@ import (
 	"hash/maphash"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/policy"
@@ -69,13 +70,19 @@ type Options struct {
 	PolicyName    string        // what package policy calls it; "" is lru
 	Quotas        []int64       // bytes that groups of spaces may occupy; see Assign
 	Limits        Limits
-	SizeOf        func(size uint32) int64 // occupied bytes of a payload; nil rounds up to 4 KiB
+	// LearnLater leaves a policy's learning to who calls Learn. Otherwise an
+	// Announce now and then learns for itself.
+	LearnLater bool
+	SizeOf     func(size uint32) int64 // occupied bytes of a payload; nil rounds up to 4 KiB
 }
 
 // Ledger is the books of one bounded tier. It is safe for concurrent use.
 type Ledger struct {
 	capacity  int64
-	switching sync.Mutex // held by the SetPolicy at work, before mu
+	later     bool        // see Options.LearnLater
+	planning  atomic.Bool // some rank has a planner
+	switching sync.Mutex  // held by the SetPolicy at work, before mu
+	learning  sync.Mutex  // held by the Learn at work, before mu
 	mu        struct {
 		sync.Mutex
 		book
@@ -106,6 +113,8 @@ type book struct {
 	// tail; 0 for none.
 	pending, tail uint32
 
+	chain []uint64 // of the request being announced
+
 	count    Stats
 	released bool          // something was let go in this lock round
 	wake     chan struct{} // made by Released, closed after such a round
@@ -113,7 +122,7 @@ type book struct {
 
 // New returns an empty ledger.
 func New(opt Options) *Ledger {
-	l := &Ledger{capacity: opt.CapacityBytes}
+	l := &Ledger{capacity: opt.CapacityBytes, later: opt.LearnLater}
 	b := &l.mu.book
 	b.limits, b.sizeOf = opt.Limits, opt.SizeOf
 	if b.sizeOf == nil {
@@ -121,13 +130,16 @@ func New(opt Options) *Ledger {
 	}
 	b.ok = b.acceptable
 	b.name = cmp.Or(opt.PolicyName, "lru")
-	b.ranks = []rank{{policy: opt.Policy}}
-	for _, n := range opt.Quotas {
+	b.ranks = make([]rank, 1+len(opt.Quotas))
+	b.ranks[everything].install(opt.Policy, l.later)
+	l.notePlans()
+	for i, n := range opt.Quotas {
 		p, err := policy.New(b.name, n)
 		if err != nil {
 			panic("ledger: " + err.Error()) // it made opt.Policy
 		}
-		b.ranks = append(b.ranks, rank{policy: p, quota: QuotaStats{QuotaBytes: n}})
+		b.ranks[1+i].install(p, l.later)
+		b.ranks[1+i].quota = QuotaStats{QuotaBytes: n}
 	}
 	b.seed = maphash.MakeSeed()
 	b.entries.grow()

@@ -79,7 +79,7 @@ func (r *rig) run() {
 		r.begin, r.begin, r.begin, r.begin, r.publish, r.publish, r.abort, r.hold, r.hold,
 		r.unhold, r.unhold, r.touch, r.evict, r.evict, r.remove, r.free, r.free,
 		r.owner, r.charge, r.restore, r.mark, r.look, r.evictOwn, r.evictOwn,
-		func() { r.seldom(r.assign) }, func() { r.seldom(r.turn) },
+		r.announce, r.announce, func() { r.seldom(r.assign) }, func() { r.seldom(r.turn) },
 	}
 	for {
 		i := r.source(len(steps))
@@ -136,7 +136,7 @@ func (r *rig) same(what string, got, want error) {
 }
 
 func TestModel(t *testing.T) {
-	for _, name := range policy.Names() {
+	for _, name := range policy.All() {
 		for seed := range uint64(4) {
 			t.Run(fmt.Sprint(name, " ", seed), func(t *testing.T) {
 				t.Parallel()
@@ -155,10 +155,13 @@ func TestModel(t *testing.T) {
 }
 
 func FuzzModel(f *testing.F) {
-	f.Add([]byte{0, 0, 5, 0, 0, 1, 1, 4, 0, 5, 1, 12})
-	f.Add([]byte("begin, publish, hold, evict, remove and free, in any order"))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		r := newRig(t, "lru", func(k int) int {
+	for _, name := range []uint8{0, 8} { // lru, tenure
+		f.Add(name, []byte{0, 0, 5, 0, 0, 1, 1, 4, 0, 5, 1, 12})
+		f.Add(name, []byte("begin, publish, hold, evict, remove and free, in any order"))
+	}
+	f.Fuzz(func(t *testing.T, name uint8, data []byte) {
+		names := policy.All()
+		r := newRig(t, names[int(name)%len(names)], func(k int) int {
 			if len(data) == 0 {
 				return -1
 			}

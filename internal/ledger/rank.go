@@ -5,27 +5,34 @@ import "github.com/kvstored/kvstored/policy"
 // rank is one order in which entries go: that of all entries, or that of the
 // entries under one quota, which are in both.
 type rank struct {
-	policy policy.Policy
-	quota  QuotaStats // of the second kind
+	policy  policy.Policy
+	planner planner    // the same, if it wants to be told of requests
+	silent  bool       // it is told of nothing else: neither of touches nor of what comes
+	quota   QuotaStats // of the second kind
 }
 
 // everything is the rank of all entries; those of quotas follow.
 const everything = 0
 
-// inRanks calls do with each policy that has the resident entry e.
-func (b *book) inRanks(e *entry, do func(policy.Policy)) {
-	do(b.ranks[everything].policy)
+// inRanks calls do with each rank that has the resident entry e.
+func (b *book) inRanks(e *entry, do func(*rank)) {
+	do(&b.ranks[everything])
 	if e.mark&quoted != 0 {
-		do(b.ranks[b.spaces.slots[e.space].quota].policy)
+		do(&b.ranks[b.spaces.slots[e.space].quota])
 	}
 }
 
 // rankAdmit announces the filling entry e, before any victim goes for it.
 func (b *book) rankAdmit(e *entry) {
-	h, n := b.hash(e.space, e.hash), b.bytes(e)
-	b.ranks[everything].policy.Admit(h, n)
+	b.ranks[everything].admit(b.hash(e.space, e.hash), b.bytes(e))
 	if q := b.spaces.slots[e.space].quota; q != 0 {
-		b.ranks[q].policy.Admit(h, n)
+		b.ranks[q].admit(b.hash(e.space, e.hash), b.bytes(e))
+	}
+}
+
+func (r *rank) admit(hash uint64, size int64) {
+	if !r.silent {
+		r.policy.Admit(hash, size)
 	}
 }
 
@@ -46,16 +53,20 @@ func (b *book) quote(id uint32) {
 }
 
 func (b *book) rankTouch(id uint32) {
-	b.inRanks(b.entries.at(id), func(p policy.Policy) { p.Touch(policy.ID(id)) })
+	b.inRanks(b.entries.at(id), func(r *rank) {
+		if !r.silent {
+			r.policy.Touch(policy.ID(id))
+		}
+	})
 }
 
 func (b *book) rankAllow(id uint32) {
-	b.inRanks(b.entries.at(id), func(p policy.Policy) { p.Allow(policy.ID(id)) })
+	b.inRanks(b.entries.at(id), func(r *rank) { r.policy.Allow(policy.ID(id)) })
 }
 
 func (b *book) rankRemove(id uint32) {
 	e := b.entries.at(id)
-	b.inRanks(e, func(p policy.Policy) { p.Remove(policy.ID(id)) })
+	b.inRanks(e, func(r *rank) { r.policy.Remove(policy.ID(id)) })
 	e.mark &^= quoted
 }
 

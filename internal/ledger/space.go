@@ -48,13 +48,16 @@ func (s *spaces) ref(id key.SpaceID, seed maphash.Seed) uint32 {
 			n = uint32(len(s.slots))
 			s.slots = append(s.slots, space{})
 		}
-		s.slots[n] = space{id: id, mix: maphash.Bytes(seed, id[:]), quota: s.quotas[id]}
+		s.slots[n] = space{id: id, mix: s.mix(seed, id), quota: s.quotas[id]}
 		s.number[id] = n
 		s.last = n
 	}
 	s.slots[n].refs++
 	return n
 }
+
+// mix is what id adds to the hashes of its keys.
+func (s *spaces) mix(seed maphash.Seed, id key.SpaceID) uint64 { return maphash.Bytes(seed, id[:]) }
 
 // unref gives back what ref counted.
 func (s *spaces) unref(n uint32) {

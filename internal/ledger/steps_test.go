@@ -150,6 +150,7 @@ func (r *rig) touch() {
 
 func (r *rig) evict() {
 	got, ok := r.real.Evict()
+	r.model.trust(got, ok)
 	want := r.model.evict()
 	switch {
 	case ok != (want != nil):
@@ -185,6 +186,7 @@ func (r *rig) quotaVictim(got ledger.Entry, over, ok bool) {
 	if !over {
 		return
 	}
+	r.model.trust(got, ok)
 	want := r.model.evictFrom(r.model.own)
 	switch {
 	case ok != (want != nil), ok && got != want.entry:
@@ -201,9 +203,34 @@ func (r *rig) assign() {
 	r.model.assign(r.name)
 }
 
+// announce tells of a request, which may have a chunk twice.
+func (r *rig) announce() {
+	ks := r.path()
+	if r.source(16) == 0 {
+		ks = append(ks, ks[max(0, r.source(len(ks)))])
+	}
+	x := ledger.Request{Space: ks[0].Space, ChunkTokens: 4096, Tokens: 4096 * len(ks)}
+	if r.source(4) == 0 {
+		x.Hint, x.HintFrom = policy.Hint(max(0, r.source(3))), max(0, r.source(len(ks)))
+	}
+	for _, k := range ks {
+		x.Hashes = append(x.Hashes, k.Hash)
+	}
+	r.real.Announce(&x)
+	room := max(0, r.source(4))
+	least := min(room, len(ks)-1)
+	if r.model.owns(ks[0]) {
+		least = max(0, min(least, int((quotaPages*page-r.model.quotaUsed())/page)))
+	}
+	got := r.real.Worth(x.Space, ks[0].Hash, x.Hashes[1:], page, room)
+	if got < least || got > len(ks)-1 || !r.real.Plans() && got < len(ks)-1 {
+		r.t.Fatalf("%d of %d chunks are worth storing, with room for %d", got, len(ks)-1, room)
+	}
+}
+
 // turn replaces the policy.
 func (r *rig) turn() {
-	names := policy.Names()
+	names := policy.All()
 	r.name = names[max(0, r.source(len(names)))]
 	if err := r.real.SetPolicy(r.name); err != nil {
 		r.t.Fatal(err)

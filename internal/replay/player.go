@@ -56,7 +56,7 @@ type Outcome struct {
 	Stored  int  // chunks that are new
 	Exists  int  // chunks to be stored that were there already
 	Pending int  // chunks that another client was storing
-	Refused int  // chunks there was no room for
+	Refused int  // chunks there was no room for, or nothing that they were worth it
 	Revoked bool // the lease did not hold, so nothing counts as a hit
 
 	Mismatches []Mismatch // chunks with a wrong byte
@@ -154,10 +154,12 @@ var TierNames = [...]string{"cpu", "disk", "remote"}
 // store reserves, fills and commits the chunks behind the prefix, as many at
 // a time as the daemon grants.
 func (p *Player) store(ctx context.Context, job *client.Job, chain *key.Chain, o *Outcome) error {
-	for next := int(o.Hit.Chunks); next < chain.Len(); {
+	worth := min(job.Match().Worth, chain.Len())
+	o.Refused += chain.Len() - max(worth, int(o.Hit.Chunks))
+	for next := int(o.Hit.Chunks); next < worth; {
 		fill, err := p.Client.Reserve(ctx, job.Prompt(), client.ReserveOptions{First: next, Size: p.PayloadBytes, Wait: storeWait})
 		if noRoom(err) || err == nil && fill.Len() == 0 {
-			o.Refused += chain.Len() - next
+			o.Refused += worth - next
 			return nil
 		}
 		if err != nil {

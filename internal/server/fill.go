@@ -17,6 +17,7 @@ type fill struct {
 	session *session
 	chain   key.Chain
 	first   int // chunk of slot 0
+	insists bool
 	expiry  *time.Timer
 	mu      struct {
 		sync.Mutex

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"errors"
+
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/wire"
@@ -30,16 +32,18 @@ func (c *session) put(h wire.Header, body []byte) error {
 	if err != nil {
 		return err
 	}
+	insists := c.insists(&chain)
 	results := make(wire.Results, 0, 16*n)
 	for i, size := range sizes {
 		payload := req.Payloads[:size]
 		req.Payloads = req.Payloads[size:]
-		stored, err := c.putOne(&chain, from+i, payload)
-		if err != nil {
+		stored, err := c.putOne(&chain, from+i, payload, insists)
+		unworthy := errors.Is(err, tier.ErrUnworthy)
+		if err != nil && !unworthy {
 			return err
 		}
 		results = results.Add(stored)
-		if stored.Result == wire.ResultOverQuota { // what follows would push out what leads to it
+		if unworthy || stored.Result == wire.ResultOverQuota { // what follows would push out what leads to it
 			for range sizes[i+1:] {
 				results = results.Add(stored)
 			}
@@ -50,17 +54,22 @@ func (c *session) put(h wire.Header, body []byte) error {
 	return nil
 }
 
-func (c *session) putOne(chain *key.Chain, i int, payload []byte) (wire.Stored, error) {
+// putOne stores one chunk. With tier.ErrUnworthy there is a result as well.
+func (c *session) putOne(chain *key.Chain, i int, payload []byte, insists bool) (wire.Stored, error) {
 	var grants [1]tier.Grant
 	stack := c.server.o.Stack
-	_, err := stack.Reserve(c.ctx, c.owner, chain, i, []uint32{uint32(len(payload))}, grants[:], false)
+	want := tier.Store{Owner: c.owner, Insists: insists}
+	_, err := stack.ReserveFor(c.ctx, want, chain, i, []uint32{uint32(len(payload))}, grants[:])
 	switch statusOf(err) {
 	case wire.StatusOverBudget:
 		return wire.Stored{Result: wire.ResultOverBudget}, nil
 	case wire.StatusOverQuota:
 		return wire.Stored{Result: wire.ResultOverQuota}, nil
 	case wire.StatusNoSpace:
-		return wire.Stored{Result: wire.ResultNoSpace}, nil
+		if !errors.Is(err, tier.ErrUnworthy) {
+			err = nil
+		}
+		return wire.Stored{Result: wire.ResultNoSpace}, err
 	}
 	if err != nil {
 		return wire.Stored{}, err

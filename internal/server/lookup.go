@@ -19,7 +19,10 @@ func (c *session) lookup(h wire.Header, body []byte) error {
 	if err != nil {
 		return err
 	}
-	c.reply(h, &wire.LookupReply{Match: matchOf(&m)})
+	if req.Chain.Form != wire.FormRef { // whoever made that has announced it
+		c.announce(chain, true)
+	}
+	c.reply(h, &wire.LookupReply{Match: matchOf(&m), Worth: c.worth(chain, &m)})
 	return nil
 }
 

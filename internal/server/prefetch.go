@@ -30,6 +30,10 @@ func (c *session) prefetch(h wire.Header, body []byte) error {
 	if err != nil {
 		return err
 	}
+	if req.Chain.Form != wire.FormRef {
+		c.announce(&chain, false)
+	}
+	worth := c.worth(&chain, &m)
 	j := c.newJob(&chain, search, &m)
 	s.count.asked(&chain, &m)
 	if pinned {
@@ -45,7 +49,7 @@ func (c *session) prefetch(h wire.Header, body []byte) error {
 		j.best = policy == wire.PolicyBestEffort
 		j.fetchRest(m.Chunks, c.deadline(policy, req.DeadlineMillis, m.Tokens-j.mu.tokens))
 	}
-	c.reply(h, &wire.PrefetchReply{Job: j.id, Match: matchOf(&m), State: j.firstState()})
+	c.reply(h, &wire.PrefetchReply{Job: j.id, Match: matchOf(&m), State: j.firstState(), Worth: worth})
 	c.mu.Lock()
 	c.mu.jobs[j.id] = j
 	c.mu.Unlock()

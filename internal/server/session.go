@@ -52,8 +52,9 @@ type session struct {
 	spaces  spaces
 	replies []byte
 	asked   key.Chain // see scratch
-	lengths []uint32  // of the request at hand
-	late    bool      // a goroutine answers the request at hand
+	notes   notes
+	lengths []uint32 // of the request at hand
+	late    bool     // a goroutine answers the request at hand
 
 	flushed flushMark           // as of this connection's last flush
 	inline  *semaphore.Weighted // room for the copies of gets that wait

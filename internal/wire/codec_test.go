@@ -6,6 +6,7 @@ import (
 	"errors"
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -76,6 +77,9 @@ func TestEveryOpIsCovered(t *testing.T) {
 	}
 }
 
+// grown is where replies may end, in bytes before their end: older daemons do.
+var grown = map[string][]int{"lookup_reply": {4}, "prefetch_reply": {4, 5}}
+
 // TestCutShort takes bytes off the end of every golden request and reply: each
 // must be refused, and name what is missing.
 func TestCutShort(t *testing.T) {
@@ -83,7 +87,7 @@ func TestCutShort(t *testing.T) {
 		body := readGolden(t, g.name)[HeaderBytes:]
 		for n := range body {
 			m := reflect.New(reflect.TypeOf(g.m).Elem()).Interface().(Message)
-			if err := m.Decode(body[:n]); !errors.Is(err, ErrMalformed) {
+			if err := m.Decode(body[:n]); !errors.Is(err, ErrMalformed) && !slices.Contains(grown[g.name], len(body)-n) {
 				t.Errorf("%s cut to %d bytes: %v", g.name, n, err)
 			}
 		}

@@ -106,7 +106,7 @@ var golden = []struct {
 		Space: 2, Form: FormHashes, SaveUnfull: true, Width: 8, Skip: 1,
 		Lengths: ViewU32s([]uint32{256, 256, 100}), Hashes: goldenHashes(3),
 	}}},
-	{"lookup_reply", reply(OpLookup), &LookupReply{goldenMatch}},
+	{"lookup_reply", reply(OpLookup), &LookupReply{goldenMatch, 4}},
 	{"prefetch_request", request(OpPrefetch), &PrefetchRequest{
 		Chain: Chain{Space: 1, SaveUnfull: true, Tokens: goldenTokens.Tokens},
 		Flags: PrefetchPin, Policy: PolicyTimeout, DeadlineMillis: 2000, LookupID: "req-42",
@@ -114,7 +114,7 @@ var golden = []struct {
 	}},
 	{"prefetch_reply", reply(OpPrefetch), &PrefetchReply{Job: 7, Match: goldenMatch, State: JobState{
 		Ready: Count{1, 256}, Tiers: TierCounts{{1, 256}}, Refs: goldenRefs.Slice(0, 1),
-	}}},
+	}, Worth: 4}},
 	{"prefetch_push", Header{Kind: KindPush, Op: OpPrefetch, ID: 7}, &JobState{
 		Done: true, Reason: ReasonComplete, Ready: Count{3, 768}, Tiers: TierCounts{{1, 256}, {2, 512}},
 		First: 1, Refs: goldenRefs.Slice(1, 3),

@@ -61,12 +61,15 @@ type PrefetchReply struct {
 	Job   uint64 // id of the job and of its lease
 	Match Match
 	State JobState
+	Worth uint32 // as in LookupReply
 }
 
-// Append implements Message.
+// Append implements Message. Between state and worth is a byte for an advice
+// that nobody gives yet.
 func (m *PrefetchReply) Append(dst []byte) []byte {
 	dst = binary.LittleEndian.AppendUint64(dst, m.Job)
-	return m.State.Append(appendMatch(dst, &m.Match))
+	dst = appendBool(m.State.Append(appendMatch(dst, &m.Match)), false)
+	return binary.LittleEndian.AppendUint32(dst, m.Worth)
 }
 
 // Decode implements Message.
@@ -75,6 +78,10 @@ func (m *PrefetchReply) Decode(body []byte) error {
 	m.Job = c.u64("job")
 	m.Match = c.match()
 	c.jobState(&m.State)
+	if m.Worth = worthAll; c.err == nil && c.left() > 0 {
+		c.bool("advised")
+		m.Worth = c.worth()
+	}
 	return c.end("prefetch reply")
 }
 

@@ -91,14 +91,34 @@ func (m *LookupRequest) Decode(body []byte) error {
 }
 
 // LookupReply is the answer.
-type LookupReply struct{ Match Match }
+type LookupReply struct {
+	Match Match
+	// Worth is how many chunks, from the first on, are there or worth storing:
+	// what is behind them would be refused. A daemon that does not say so
+	// takes everything.
+	Worth uint32
+}
+
+// worthAll stands in a LookupReply or PrefetchReply that does not say what is
+// worth storing.
+const worthAll = 1<<32 - 1
 
 // Append implements Message.
-func (m *LookupReply) Append(dst []byte) []byte { return appendMatch(dst, &m.Match) }
+func (m *LookupReply) Append(dst []byte) []byte {
+	return binary.LittleEndian.AppendUint32(appendMatch(dst, &m.Match), m.Worth)
+}
 
 // Decode implements Message.
 func (m *LookupReply) Decode(body []byte) error {
 	c := cursor{b: body}
 	m.Match = c.match()
+	m.Worth = c.worth()
 	return c.end("lookup reply")
+}
+
+func (c *cursor) worth() uint32 {
+	if c.err != nil || c.left() == 0 {
+		return worthAll
+	}
+	return c.u32("worth")
 }

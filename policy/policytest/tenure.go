@@ -201,8 +201,8 @@ func (m *tenure) Add(id policy.ID, meta policy.Meta) {
 		m.all = append(m.all, c)
 	}
 	if !c.ghost {
-		c.count, c.last = 1, m.now
-		c.class = classOf(1, true, 512, 512, 0)
+		c.count, c.last = min(max(int(meta.Uses), 1), 4), m.now
+		c.class = classOf(c.count, true, 512, 512, 0)
 	}
 	m.ghosts = slices.DeleteFunc(m.ghosts, func(g *chunk) bool { return g == c })
 	c.ghost, c.resident, c.id = false, true, id
@@ -303,6 +303,9 @@ func (m *tenure) Worth(hash, parent uint64) bool {
 	return false
 }
 
+func (m *tenure) Defer()                            {}
+func (m *tenure) Due() bool                         { return false }
+func (m *tenure) Lesson() policy.Lesson             { return nil }
 func (m *tenure) Steps() uint64                     { return m.steps }
 func (m *tenure) MarshalBinary() ([]byte, error)    { return nil, nil }
 func (m *tenure) UnmarshalBinary(data []byte) error { return nil }

@@ -78,12 +78,17 @@ class Count(NamedTuple):
 
 
 class Match(NamedTuple):
-    """The longest leading run that is there, and where its chunks are nearest."""
+    """The longest leading run that is there, and where its chunks are nearest.
+
+    Of the prompt's chunks, ``worth`` from the first on are there or worth
+    storing; None if nobody said so. What is behind them would be refused.
+    """
 
     total: Count = Count()
     cpu: Count = Count()
     disk: Count = Count()
     remote: Count = Count()
+    worth: Optional[int] = None
 
 
 class Ref(NamedTuple):
@@ -324,6 +329,9 @@ class _Cursor:
     def match(self) -> Match:
         return Match(self.count(), *self.tiers())
 
+    def worth(self) -> Optional[int]:
+        return self.read(_U32)[0] if self.at < len(self.data) else None
+
     def state(self) -> JobState:
         done, reason = self.read(_U8U8)
         failed = self.str()
@@ -366,12 +374,16 @@ def open_space_reply(body: Buffer) -> SpaceInfo:
 
 
 def lookup_reply(body: Buffer) -> Match:
-    return _Cursor(body).match()
+    c = _Cursor(body)
+    return c.match()._replace(worth=c.worth())
 
 
 def prefetch_reply(body: Buffer) -> Tuple[int, Match, JobState]:
     c = _Cursor(body)
-    return c.read(_U64)[0], c.match(), c.state()
+    id, match, state = c.read(_U64)[0], c.match(), c.state()
+    if c.at < len(c.data):
+        c.read(_U8)  # an advice would follow
+    return id, match._replace(worth=c.worth()), state
 
 
 def job_state(body: Buffer) -> JobState:

@@ -75,7 +75,7 @@ REQUESTS = {
     "ping_option": (Op.PING, 20, wire.empty(wire.options([(0x8001, bytes([1, 2, 3, 4]))]))),
 }
 
-MATCH = Match(Count(3, 768), Count(1, 256), Count(2, 512), Count())
+MATCH = Match(Count(3, 768), Count(1, 256), Count(2, 512), Count(), 4)
 HELLO_SUM = 0x9555E8555C62DCFD
 
 REPLIES = {
@@ -166,6 +166,9 @@ REPLIES = {
 def read(path: Path) -> bytes:
     return bytes.fromhex("".join(line.partition("#")[0] for line in path.read_text().splitlines()))
 
+#: Where replies may end, in bytes before their end: older daemons do.
+GROWN = {"lookup_reply": (4,), "prefetch_reply": (4, 5)}
+
 
 class Golden(unittest.TestCase):
     def test_every_frame_is_covered(self) -> None:
@@ -191,7 +194,7 @@ class Golden(unittest.TestCase):
     def test_a_reply_cut_short_is_malformed(self) -> None:
         for name, (decode, _) in REPLIES.items():
             body = read(GOLDEN / f"{name}.hex")[wire.HEADER.size :]
-            for end in range(len(body)):
+            for end in set(range(len(body))) - {len(body) - n for n in GROWN.get(name, ())}:
                 with self.subTest(name, end=end), self.assertRaises(wire.Malformed):
                     decode(body[:end])
 

@@ -1,0 +1,28 @@
+package cpu
+
+import (
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/key"
+)
+
+// Plans implements tier.Planner.
+func (t *Tier) Plans() bool { return t.ledger.Plans() }
+
+// Announce implements tier.Planner.
+func (t *Tier) Announce(r *ledger.Request) (learn bool) { return t.ledger.Announce(r) }
+
+// Worth implements tier.Planner. There is room up to the low watermark: what
+// is above it will have something evicted.
+func (t *Tier) Worth(space key.SpaceID, parent key.Hash, hs []key.Hash, size uint32) int {
+	room := (t.low - t.arena.Stats().UsedBytes) / max(occupied(size), 1)
+	return t.ledger.Worth(space, parent, hs, size, int(room))
+}
+
+// Learn implements tier.Planner.
+func (t *Tier) Learn() { t.ledger.Learn() }
+
+// Learned implements tier.Planner.
+func (t *Tier) Learned() ([]byte, error) { return t.ledger.Learned() }
+
+// Teach implements tier.Planner.
+func (t *Tier) Teach(data []byte) error { return t.ledger.Teach(data) }

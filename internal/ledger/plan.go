@@ -1,0 +1,184 @@
+package ledger
+
+import (
+	"errors"
+
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/policy"
+)
+
+// Request is a prompt as a policy that plans wants to know it.
+type Request struct {
+	Space       key.SpaceID
+	Hashes      []key.Hash // of its chunks, first to last; a policy sees the first 4,096
+	ChunkTokens int        // tokens in a whole chunk
+	Tokens      int        // of the prompt
+	Hint        policy.Hint
+	HintFrom    int // the hint is about the chunks from here on
+}
+
+// planner is what a rank asks of a policy that plans.
+type planner interface {
+	Request(policy.Request)
+	Worth(hash, parent uint64) bool
+}
+
+// install makes p the policy of the rank.
+func (r *rank) install(p policy.Policy, later bool) {
+	r.policy, r.planner, r.silent = p, nil, false
+	switch p := p.(type) {
+	case policy.Planner:
+		r.planner, r.silent = p, true
+		if later {
+			p.Defer()
+		}
+	case *handover:
+		if p.plans() {
+			r.planner = p
+		}
+	}
+}
+
+// Plans reports whether the policy wants to be told of requests.
+func (l *Ledger) Plans() bool { return l.planning.Load() }
+
+// notePlans is called with the lock held, when a policy has changed.
+func (l *Ledger) notePlans() { l.planning.Store(l.mu.ranks[everything].planner != nil) }
+
+// Announce tells a policy that plans of a prompt, before anything of it is
+// stored: under such a policy this is the use of its chunks, and neither a
+// touch nor a new chunk is another one. It reports whether there is something
+// to Learn. Other policies are not concerned.
+func (l *Ledger) Announce(r *Request) (learn bool) {
+	if !l.Plans() {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b := &l.mu.book
+	b.chain = b.chain[:0]
+	for _, h := range r.Hashes[:min(len(r.Hashes), maxRound)] {
+		b.chain = append(b.chain, b.hashIn(r.Space, h))
+	}
+	p := policy.Request{
+		Chain: b.chain, ChunkTokens: r.ChunkTokens, Tokens: r.Tokens, Hint: r.Hint, HintFrom: r.HintFrom,
+	}
+	learn = b.ranks[everything].announce(p)
+	if q := b.spaces.quotas[r.Space]; q != everything {
+		learn = b.ranks[q].announce(p) || learn
+	}
+	return learn
+}
+
+// announce reports whether there is something to learn.
+func (r *rank) announce(p policy.Request) bool {
+	if r.planner == nil {
+		return false
+	}
+	r.planner.Request(p)
+	learner, ok := r.policy.(policy.Planner)
+	return ok && learner.Due()
+}
+
+// Worth returns how many of the chunks hs of a space, one after the other
+// behind the chunk parent and size bytes each, are worth storing: as many as
+// there is room for in the tier, and then those that a policy that plans finds
+// worth more than what would have to go for them. That is never less than what
+// it will find when they are stored one by one, if nothing else happens.
+// Without such a policy it is all.
+func (l *Ledger) Worth(space key.SpaceID, parent key.Hash, hs []key.Hash, size uint32, room int) int {
+	if !l.Plans() {
+		return len(hs)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b := &l.mu.book
+	asked := []*rank{&b.ranks[everything]}
+	rooms := []int{room}
+	if q := b.spaces.quotas[space]; q != everything {
+		r := &b.ranks[q]
+		asked = append(asked, r)
+		rooms = append(rooms, int((r.quota.QuotaBytes-r.quota.UsedBytes)/b.sizeOf(size)))
+	}
+	up := uint64(0)
+	if parent != (key.Hash{}) {
+		up = b.hashIn(space, parent)
+	}
+	for n, h := range hs[:min(len(hs), maxRound)] {
+		hash := b.hashIn(space, h)
+		for i, r := range asked {
+			if n >= rooms[i] && r.planner != nil && !r.planner.Worth(hash, up) {
+				return n
+			}
+		}
+		up = hash
+	}
+	return len(hs)
+}
+
+// hashIn is what the policies know a chunk by, whether or not its space has
+// anything here.
+func (b *book) hashIn(space key.SpaceID, h key.Hash) uint64 {
+	sp := b.spaces.find(space)
+	if sp != noSpace {
+		return b.hash(sp, h)
+	}
+	return mixed(b.seed, h, b.spaces.mix(b.seed, space))
+}
+
+// Learn does what learning is due, if that was left to it. It keeps nobody
+// from the ledger for longer than a lock round.
+func (l *Ledger) Learn() {
+	l.learning.Lock()
+	defer l.learning.Unlock()
+	for r := range l.mu.ranks { // their number never changes
+		lesson := l.lesson(r)
+		if lesson == nil {
+			continue
+		}
+		for l.withLock(lesson.Look) {
+		}
+		lesson.Think()
+		l.withLock(func() bool { lesson.Apply(); return false })
+	}
+}
+
+func (l *Ledger) lesson(r int) policy.Lesson {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if p, ok := l.mu.ranks[r].policy.(policy.Planner); ok {
+		return p.Lesson()
+	}
+	return nil
+}
+
+func (l *Ledger) withLock(do func() bool) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return do()
+}
+
+// Learned returns what the policy has learned, to be kept over a restart; nil
+// if it does not learn.
+func (l *Ledger) Learned() ([]byte, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if p, ok := l.mu.ranks[everything].policy.(policy.Planner); ok {
+		return p.MarshalBinary()
+	}
+	return nil, nil
+}
+
+// ErrLearnsNothing is returned by Teach under a policy that does not learn.
+var ErrLearnsNothing = errors.New("ledger: the policy does not learn")
+
+// Teach gives the policy what an earlier Learned returned. After an error it
+// knows what it knew.
+func (l *Ledger) Teach(data []byte) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if p, ok := l.mu.ranks[everything].policy.(policy.Planner); ok {
+		return p.UnmarshalBinary(data)
+	}
+	return ErrLearnsNothing
+}

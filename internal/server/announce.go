@@ -1,0 +1,76 @@
+package server
+
+import (
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier"
+)
+
+// maxNotes is how many prompts a connection remembers having asked about.
+const maxNotes = 64
+
+// note is a prompt that a connection has asked about.
+type note struct {
+	space key.SpaceID
+	tail  key.Hash // of its last chunk
+	n     int      // chunks, with those skipped; 0: no prompt
+	// looked says that a lookup announced it, and nobody has asked for its
+	// chunks since: whoever does is the same request.
+	looked  bool
+	insists bool // its chunks are to be stored whatever the policies think
+}
+
+func (n *note) is(c *key.Chain) bool {
+	return n.n > 0 && n.n <= c.Len() && n.space == c.Space && n.tail == c.Hashes[n.n-1]
+}
+
+// notes are the last prompts of a connection; the reader's alone.
+type notes struct {
+	list [maxNotes]note
+	next int
+}
+
+// of finds the longest prompt that c is or goes on from, or nil.
+func (ns *notes) of(c *key.Chain) (found *note) {
+	for i := range ns.list {
+		if n := &ns.list[i]; n.is(c) && (found == nil || n.n > found.n) {
+			found = n
+		}
+	}
+	return found
+}
+
+// take returns the note of exactly c, which may be a new one.
+func (ns *notes) take(c *key.Chain) *note {
+	if n := ns.of(c); n != nil && n.n == c.Len() {
+		return n
+	}
+	n := &ns.list[ns.next]
+	ns.next = (ns.next + 1) % maxNotes
+	*n = note{space: c.Space, tail: c.Hashes[c.Len()-1], n: c.Len()}
+	return n
+}
+
+// announce tells the store of a request for a prompt. A lookup and the first
+// request after it for the same chunks are one, and so are several lookups.
+func (c *session) announce(chain *key.Chain, looks bool) {
+	if chain.Len() == 0 {
+		return
+	}
+	n := c.notes.take(chain)
+	if !n.looked {
+		c.server.o.Stack.Announce(chain, tier.Prompt{})
+	}
+	n.looked = looks
+}
+
+// worth is how many chunks behind the skipped ones are there or worth storing.
+func (c *session) worth(chain *key.Chain, m *tier.Match) uint32 {
+	return uint32(m.Chunks + c.server.o.Stack.Worth(chain, chain.Skip+m.Chunks))
+}
+
+// insists reports whether a client said of a prompt that c is or goes on from
+// that it is to be stored in any case.
+func (c *session) insists(chain *key.Chain) bool {
+	n := c.notes.of(chain)
+	return n != nil && n.insists
+}

@@ -1,0 +1,135 @@
+package tier
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/policy"
+)
+
+// Planner is a bounded tier whose policy may plan (see policy.Planner): it is
+// told of whole prompts, and may find a chunk not worth its room. All of it is
+// memory only.
+type Planner interface {
+	// Plans reports whether the present policy does. If not, Announce does
+	// nothing and everything is worth storing.
+	Plans() bool
+	// Announce tells the policy of a prompt and reports whether there is
+	// something to Learn.
+	Announce(r *ledger.Request) (learn bool)
+	// Worth returns how many of hs, chunks of size bytes one after the other
+	// behind the chunk parent, are worth storing.
+	Worth(space key.SpaceID, parent key.Hash, hs []key.Hash, size uint32) int
+	// Learn does what learning is due.
+	Learn()
+	// Learned is what the policy has learned, nil if it learns nothing, and
+	// Teach gives it what another process has.
+	Learned() ([]byte, error)
+	Teach(data []byte) error
+}
+
+// ErrUnworthy refuses a chunk because every tier has better use for its room.
+var ErrUnworthy = fmt.Errorf("not worth the room of what is there: %w", ErrNoSpace)
+
+// Prompt is what is known of a request besides its chain.
+type Prompt struct {
+	Hint     policy.Hint
+	HintFrom int // the hint is about the chunks of the chain from here on
+}
+
+// Announce tells the policies that plan of a request for the chain, once a
+// request and before anything of it is held or stored. To them it is the use
+// that Touch is to the others.
+func (s *Stack) Announce(c *key.Chain, p Prompt) {
+	if c.Len() == 0 || !slices.ContainsFunc(s.planners, Planner.Plans) {
+		return
+	}
+	r := ledger.Request{
+		Space: c.Space, Hashes: c.Hashes, ChunkTokens: int(c.Tokens[0]), Hint: p.Hint, HintFrom: p.HintFrom,
+	}
+	for _, n := range c.Tokens {
+		r.Tokens += int(n)
+	}
+	for _, t := range s.planners {
+		if t.Announce(&r) {
+			s.lessonDue()
+		}
+	}
+}
+
+// Worth returns how many of the chunks of c from `from` on are worth storing
+// now, at most. Without policies that plan it is all.
+func (s *Stack) Worth(c *key.Chain, from int) int {
+	return s.worth(c, from, c.Len(), uint32(s.stored.Load()))
+}
+
+// worth returns how many of the chunks from..to of c, of size bytes each, some
+// tier wants to have. One whose policy does not plan wants everything.
+func (s *Stack) worth(c *key.Chain, from, to int, size uint32) (most int) {
+	if from == to || s.takesAll || !s.allPlan() {
+		return to - from
+	}
+	for _, t := range s.planners {
+		most = max(most, t.Worth(c.Space, c.Parent(from), c.Hashes[from:to], size))
+	}
+	return most
+}
+
+func (s *Stack) allPlan() bool {
+	for _, t := range s.planners {
+		if !t.Plans() {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *Stack) lessonDue() {
+	select {
+	case s.lesson <- struct{}{}:
+	default:
+	}
+}
+
+// keepLearning has the policies learn beside the requests.
+func (s *Stack) keepLearning(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.lesson:
+			for _, t := range s.planners {
+				t.Learn()
+			}
+		}
+	}
+}
+
+// wants decides whether the tier is to have a chunk: its policy says so, or
+// whoever stored it insists; and what it hangs on is there, or has just been
+// taken to be written. It is called with the mutex held, for the chunks of a
+// prompt in their order.
+func (w *writer) wants(t *writeTask) bool {
+	if w.planner == nil || !w.planner.Plans() || w.stack.recovering.Load() {
+		return true
+	}
+	r := &t.rec
+	if up := (key.Key{Space: r.Key.Space, Hash: r.Parent}); r.Parent != (key.Hash{}) && !w.mu.writing[up].wanted {
+		// With write-back victims come tail first.
+		if res, ok := w.to.(Resident); ok && !res.Has(up) && !(w.mode == WriteBack && w.stack.hot.Has(up)) {
+			return false
+		}
+	}
+	return w.insists(t) || w.planner.Worth(r.Key.Space, r.Parent, []key.Hash{r.Key.Hash}, r.Size) > 0
+}
+
+// insists reports whether whoever stored a chunk wants it kept in any case.
+func (w *writer) insists(t *writeTask) bool {
+	if t.victim > 0 || t.below {
+		return t.rec.Insists
+	}
+	return HotRecord(w.stack.hot.Ledger().Get(t.ref.ID), 0).Insists
+}

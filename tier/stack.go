@@ -59,6 +59,8 @@ type Stack struct {
 	flight  flight.Group[key.Key, loaded]
 	turns   [Places]*fair.Queue  // who loads next; nil where there is no tier
 	usual   [Places]atomic.Int64 // bytes of the last chunk that came up
+	speed   [Places]speedometer
+	hurry   hurry
 	log     zerolog.Logger
 
 	mu struct {

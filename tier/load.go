@@ -71,6 +71,9 @@ func (s *Stack) LoadBy(ctx context.Context, by By, c *key.Chain, i int, search S
 // up brings chunk i of c up, held by the daemon.
 func (s *Stack) up(ctx context.Context, by By, c *key.Chain, i int, search Set) (loaded, error) {
 	rec := Record{Key: c.Key(i), Parent: c.Parent(i), Depth: uint32(i), Tokens: c.Tokens[i]}
+	if !by.Idle {
+		defer s.hurry.want(rec.Key, by.turn())()
+	}
 	l, _, err := s.flight.Do(ctx, rec.Key, func(ctx context.Context) (loaded, error) {
 		return s.bringUp(ctx, by, rec, search)
 	})
@@ -164,12 +167,16 @@ func (s *Stack) arrive(ctx context.Context, by By, p Place, room *loadRoom) erro
 
 // get reads a chunk of tier p into room when the turn of whoever asks comes.
 func (s *Stack) get(ctx context.Context, by By, p Place, room *loadRoom) error {
-	pass, err := s.turns[p].Enter(ctx, by.turn(), s.usual[p].Load())
+	pass, err := s.enter(ctx, by, room.rec.Key, p)
 	if err != nil {
 		return err
 	}
 	had := int64(0)
-	defer func() { pass.Leave(had) }()
+	done := s.speed[p].begin()
+	defer func() {
+		done(had)
+		pass.Leave(had)
+	}()
 	b, err := s.tiers[p].Get(ctx, room.rec.Key, room)
 	if err != nil {
 		return err

@@ -60,7 +60,9 @@ type Stack struct {
 	coming  coming
 	turns   [Places]*fair.Queue  // who loads next; nil where there is no tier
 	usual   [Places]atomic.Int64 // bytes of the last chunk that came up
-	stored  atomic.Int64         // bytes of the last chunk that a client stored
+	speed   [Places]speedometer
+	hurry   hurry
+	stored  atomic.Int64 // bytes of the last chunk that a client stored
 
 	planners []Planner     // the bounded tiers
 	takesAll bool          // there is a tier without bounds

@@ -154,11 +154,12 @@ type Stats struct {
 	Loads   int   // under way
 	Bytes   int64 // of these
 	Waiting int
+	Clients int // in a hurry, with loads under way or waiting
 }
 
 // Stats returns a snapshot.
 func (q *Queue) Stats() Stats {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return Stats{Loads: q.mu.loads, Bytes: q.mu.bytes, Waiting: q.mu.busy.alive + q.mu.spare.alive - q.mu.loads}
+	return Stats{Loads: q.mu.loads, Bytes: q.mu.bytes, Waiting: q.mu.busy.alive + q.mu.spare.alive - q.mu.loads, Clients: len(q.mu.busy.kids)}
 }

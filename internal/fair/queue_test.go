@@ -71,8 +71,8 @@ func TestFairOverClients(t *testing.T) {
 			w.job(t, fair.By{Client: 2, Job: uint64(j)}, 10+2*j, 16, 1000)
 		}
 		w.job(t, fair.By{Client: 3, Job: 1}, 500, 64, 4000)
-		time.Sleep(45 * time.Second) // a tenth of the work: what is under way weighs little by then
-		for range 50 {
+		time.Sleep(65 * time.Second) // a tenth of the work: before, one large chunk is much
+		for range 95 {
 			time.Sleep(5 * time.Second)
 			if j, had := w.jain(); j < 0.95 {
 				t.Errorf("Jain %.3f of %v; want 0.95", j, had)

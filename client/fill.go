@@ -175,6 +175,39 @@ func (f *Fill) CommitRange(ctx context.Context, first, n int, out []Stored) ([]S
 	return out, err
 }
 
+// StartCommit is CommitRange without waiting: while the daemon takes the slots
+// over, the caller can fill others. The request is on its way when it returns.
+func (f *Fill) StartCommit(ctx context.Context, first, n int) *Commit {
+	c := &Commit{fill: f}
+	if c.err = f.check("commit", first, n); c.err != nil {
+		return c
+	}
+	if f.id == 0 || n == 0 || f.c.hello.Puts == wire.PutInline {
+		c.results, c.err = f.CommitRange(ctx, first, n, nil)
+		return c
+	}
+	req := wire.FillRequest{Fill: f.id, First: uint32(first), Count: uint32(n)}
+	c.call = f.c.link.later(wire.OpCommit, &req, takeResults(&c.results, n))
+	c.err = f.c.link.send(ctx, 0, nil)
+	return c
+}
+
+// Commit is a commit under way.
+type Commit struct {
+	fill    *Fill
+	call    *call // nil if there is nothing to wait for
+	results []Stored
+	err     error
+}
+
+// Wait returns what CommitRange does. Call it once.
+func (c *Commit) Wait(ctx context.Context) ([]Stored, error) {
+	if c.call != nil {
+		c.err = c.fill.c.link.finish(ctx, c.call)
+	}
+	return c.results, c.err
+}
+
 // Abort gives back every slot that was not committed.
 func (f *Fill) Abort(ctx context.Context) error { return f.AbortRange(ctx, 0, len(f.slots)) }
 

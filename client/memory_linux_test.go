@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"os"
+	"slices"
 	"testing"
 
 	"github.com/kvstored/kvstored/internal/arena"
@@ -123,6 +124,45 @@ func TestDirect(t *testing.T) {
 	copy(fill.Bytes(0), "bytes")
 	if _, err := fill.Commit(testContext(t)); err != nil || !bytes.Equal(b.Bytes(), []byte("bytes")) {
 		t.Errorf("%q, %v", b.Bytes(), err)
+	}
+}
+
+// TestStartCommit: commits are on their way before anybody waits for them.
+func TestStartCommit(t *testing.T) {
+	a := newArena(t, true)
+	s := inlineSetup()
+	s.options.Direct = true
+	s.hello.Granted |= wire.FeatureArena | wire.FeatureDirect
+	s.hello.ArenaBytes, s.hello.Puts, s.files = 1<<20, wire.PutDirect, []*os.File{a.File()}
+	c := mustDial(t, s, func(f *fake) {
+		f.reply(f.next(), &wire.ReserveReply{Fill: 6, Slots: wire.Slots(nil).Add(wire.Slot{Length: 5}).Add(wire.Slot{Length: 5, Offset: 4096})})
+		var asked [2]request
+		for i := range asked {
+			var commit wire.FillRequest
+			asked[i] = f.expect(wire.OpCommit, &commit)
+			if commit != (wire.FillRequest{Fill: 6, First: uint32(i), Count: 1}) {
+				f.t.Errorf("commit %d: %+v", i, commit)
+			}
+		}
+		for i, r := range asked {
+			f.reply(r, &wire.StoreReply{Results: wire.Results(nil).Add(wire.Stored{Sum: uint64(i)})})
+		}
+		f.drain()
+	})
+	ctx := testContext(t)
+	fill, err := c.Reserve(ctx, Tokens([]uint32{1, 2, 3, 4, 5}), ReserveOptions{Size: 5})
+	if err != nil {
+		t.Fatal(err)
+	}
+	commits := []*Commit{fill.StartCommit(ctx, 0, 1), fill.StartCommit(ctx, 1, 1)}
+	for i, pending := range commits {
+		got, err := pending.Wait(ctx)
+		if err != nil || !slices.Equal(got, []Stored{{Sum: uint64(i)}}) {
+			t.Errorf("commit %d: %+v, %v", i, got, err)
+		}
+	}
+	if _, err := fill.StartCommit(ctx, 1, 2).Wait(ctx); !errors.Is(err, ErrBadRequest) {
+		t.Errorf("beyond the fill: %v", err)
 	}
 }
 

@@ -55,10 +55,13 @@ func (d *daemon) close() {
 }
 
 // prompts makes n prompts of one chunk that nobody has seen.
-func (d *daemon) prompts(n int) []client.Prompt {
+func (d *daemon) prompts(n int) []client.Prompt { return d.chains(n, 1) }
+
+// chains makes n prompts of so many chunks.
+func (d *daemon) chains(n, chunks int) []client.Prompt {
 	out := make([]client.Prompt, n)
 	for i := range out {
-		out[i] = d.prompt(1)
+		out[i] = d.prompt(chunks)
 	}
 	return out
 }

@@ -18,6 +18,8 @@ const (
 	spin     = time.Millisecond
 	chainLen = 1000 // of the lookups
 	leaseLen = 32   // of lease and release, of 4 MiB each
+
+	chunksTwo = 16 // of a prompt that is put with two commits in flight
 )
 
 var sizes = []int{256 << 10, 1 << 20, 4 << 20, 8 << 20}
@@ -187,8 +189,8 @@ func (x *bench) transfers(ctx context.Context, size int, r time.Duration) error 
 	if size != sizes[0] {
 		return nil
 	}
-	ps = x.direct.prompts(n)
-	if put, err = x.direct.putTwo(ctx, x.b, ps, size); err != nil {
+	ps = x.direct.chains(n/chunksTwo, chunksTwo)
+	if put, err = x.direct.putTwo(ctx, x.b, ps, chunksTwo, size); err != nil {
 		return err
 	}
 	x.add("direct put "+mib(size)+", two in flight", "6 GiB/s", 1, size, put, time.Duration(float64(size)/(6<<30)*1e9))

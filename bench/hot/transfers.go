@@ -40,65 +40,65 @@ func (d *daemon) get(ctx context.Context, b *buffers, ps []client.Prompt, size i
 func (d *daemon) put(ctx context.Context, b *buffers, ps []client.Prompt, size int) (time.Duration, error) {
 	start := time.Now()
 	for i, p := range ps {
-		f, err := d.reserve(ctx, p, size)
+		f, err := d.reserve(ctx, p, 1, size)
 		if err != nil {
 			return 0, err
 		}
 		copy(f.Bytes(0), part(b.src, i, size))
-		if err := commit(ctx, f); err != nil {
+		if err := stored(ctx, f.StartCommit(ctx, 0, 1)); err != nil {
 			return 0, err
 		}
 	}
 	return time.Since(start) / time.Duration(len(ps)), nil
 }
 
-// putTwo is put with two commits under way: while the daemon hashes one, the
-// client fills the next.
-func (d *daemon) putTwo(ctx context.Context, b *buffers, ps []client.Prompt, size int) (time.Duration, error) {
-	const ahead = 2
-	done := make(chan error, ahead)
-	under := 0
+// putTwo times one chunk of size bytes with two commits under way: while the
+// daemon hashes one, the client fills the next. Prompts have several chunks,
+// whose slots are reserved together.
+func (d *daemon) putTwo(ctx context.Context, b *buffers, ps []client.Prompt, chunks, size int) (time.Duration, error) {
 	start := time.Now()
+	var under *client.Commit
 	for i, p := range ps {
-		f, err := d.reserve(ctx, p, size)
+		f, err := d.reserve(ctx, p, chunks, size)
 		if err != nil {
 			return 0, err
 		}
-		copy(f.Bytes(0), part(b.src, i, size))
-		if under == ahead {
-			if err := <-done; err != nil {
+		for k := range chunks {
+			copy(f.Bytes(k), part(b.src, i*chunks+k, size))
+			last := under
+			under = f.StartCommit(ctx, k, 1)
+			if err := stored(ctx, last); err != nil {
 				return 0, err
 			}
-			under--
-		}
-		under++
-		go func() { done <- commit(ctx, f) }()
-	}
-	for range under {
-		if err := <-done; err != nil {
-			return 0, err
 		}
 	}
-	return time.Since(start) / time.Duration(len(ps)), nil
+	if err := stored(ctx, under); err != nil {
+		return 0, err
+	}
+	return time.Since(start) / time.Duration(chunks*len(ps)), nil
 }
 
-func (d *daemon) reserve(ctx context.Context, p client.Prompt, size int) (*client.Fill, error) {
-	f, err := d.c.Reserve(ctx, p, client.ReserveOptions{Size: size})
-	if err != nil {
-		return nil, err
+// stored waits for a commit of one chunk, if there is one.
+func stored(ctx context.Context, c *client.Commit) error {
+	if c == nil {
+		return nil
 	}
-	if f.Len() != 1 || f.Status(0) != client.Granted {
-		return nil, fmt.Errorf("reserve: %d slots, %v", f.Len(), f.Reason())
-	}
-	return f, nil
-}
-
-func commit(ctx context.Context, f *client.Fill) error {
-	rs, err := f.Commit(ctx)
+	rs, err := c.Wait(ctx)
 	if err == nil && rs[0].Result != client.ResultStored {
 		err = errors.New("commit: " + rs[0].Result.String())
 	}
 	return err
+}
+
+func (d *daemon) reserve(ctx context.Context, p client.Prompt, chunks, size int) (*client.Fill, error) {
+	f, err := d.c.Reserve(ctx, p, client.ReserveOptions{Size: size})
+	if err != nil {
+		return nil, err
+	}
+	if f.Len() != chunks || f.Status(0) != client.Granted {
+		return nil, fmt.Errorf("reserve: %d slots, %v", f.Len(), f.Reason())
+	}
+	return f, nil
 }
 
 // forget deletes what a round stored.

@@ -11,8 +11,8 @@ import (
 // committed takes note of new chunks of one chain, from.. of c, and of how
 // large they are.
 func (w *writer) committed(c *key.Chain, from int, sizes []uint32) {
-	if w.mode == WriteSelective {
-		return // touched will say when
+	if w.mode == WriteSelective || !w.takes(c.Space) {
+		return // selective: touched will say when
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -25,7 +25,7 @@ func (w *writer) committed(c *key.Chain, from int, sizes []uint32) {
 // touched takes up chunks that have been used often enough; Hits is without
 // the use that refs were taken for.
 func (w *writer) touched(c *key.Chain, from int, refs []Ref) {
-	if w.mode != WriteSelective {
+	if w.mode != WriteSelective || !w.takes(c.Space) {
 		return
 	}
 	w.mu.Lock()

@@ -58,6 +58,7 @@ type Stack struct {
 	writers []*writer // one per tier below DRAM
 	flight  flight.Group[key.Key, loaded]
 	coming  coming
+	local   locals
 	turns   [Places]*fair.Queue  // who loads next; nil where there is no tier
 	usual   [Places]atomic.Int64 // bytes of the last chunk that came up
 	log     zerolog.Logger
@@ -186,6 +187,7 @@ func (s *Stack) handDown(v Victim) (taken bool) {
 	}
 	for _, w := range s.writers {
 		switch {
+		case !w.takes(v.Key.Space):
 		case !taken:
 			taken = w.takeVictim(v)
 		case w.mode == WriteBack:

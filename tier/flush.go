@@ -19,11 +19,12 @@ const (
 	DropBudget                      // the daily write budget was spent
 	DropFailed                      // any other error of the tier
 	DropStopped                     // the daemon stopped before
+	DropGone                        // it had left the nearer tiers too, evicted or deleted, before it was its turn
 	dropReasons
 )
 
 func (r DropReason) String() string {
-	return [...]string{"queue_full", "tier_off", "no_space", "corrupt", "write_budget", "failed", "stopped"}[r]
+	return [...]string{"queue_full", "tier_off", "no_space", "corrupt", "write_budget", "failed", "stopped", "gone"}[r]
 }
 
 // MarshalText makes a reason a key of a JSON object.

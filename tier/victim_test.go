@@ -161,3 +161,48 @@ func TestDirtyUntilOnDisk(t *testing.T) {
 		})
 	}
 }
+
+// A deletion need not wait for what the writers have not begun: a chunk that
+// one was about to bring up from the disk does not come up any more.
+func TestDeleteBeforeItIsRaised(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		busy, last, below := make(chan struct{}), make(chan struct{}), make(chan struct{})
+		others, c := tiertest.Chain(1, 2), tiertest.Chain(2, 2)
+		far := tierfault.Wrap(tiertest.NewMemory("remote", 64*mib), func(call tierfault.Call) tierfault.Fault {
+			switch {
+			case call.Op != tierfault.Put:
+				return tierfault.Fault{}
+			case call.Keys[0] == others.Key(0):
+				return tierfault.Fault{Until: busy}
+			case call.Keys[0] == c.Key(1):
+				t.Error("a deleted chunk is written")
+			}
+			return tierfault.Fault{Until: last}
+		})
+		r := newRig(t, options{
+			remote: struct{ tier.Tier }{far}, write: tier.WriteOptions{Workers: 2},
+			hook: tierfault.On(tierfault.Delete, tierfault.Fault{Until: below}),
+		})
+		r.put(others, 0, 2, size)
+		synctest.Wait()
+		r.put(c, 0, 2, size)
+		synctest.Wait() // on disk, and behind others on the way to remote
+		r.evict()
+		r.wantIn(c, 0, 2)
+		close(busy)
+		synctest.Wait() // the first is on its way now, the second is next
+		deleted := make(chan struct{})
+		go func() {
+			defer close(deleted)
+			if _, err := r.Delete(t.Context(), tiertest.Keys(c, 1, 2)); err != nil {
+				t.Error(err)
+			}
+		}()
+		synctest.Wait() // the disk still has it
+		close(last)
+		synctest.Wait()
+		close(below)
+		<-deleted
+		r.flush()
+	})
+}

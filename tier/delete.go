@@ -57,7 +57,7 @@ func (s *Stack) DeleteSpace(ctx context.Context, id key.SpaceID) (int, error) {
 	defer s.coming.refuse(d)()
 	ks := s.Known(id)
 	n, err := len(ks), s.delete(ctx, d, ks)
-	if far, ok := s.tiers[Remote].(Shared); ok {
+	if far, ok := s.tiers[Remote].(Shared); ok && s.reach(id).Has(Remote) {
 		more, perr := far.Purge(ctx, id)
 		n += more
 		if perr != nil {
@@ -112,19 +112,9 @@ func (s *Stack) known(ks []key.Key) (n int) {
 	return n
 }
 
-// deleteIn forgets the keys in one tier. A disk that is scanned and has none of
-// them is not asked: it may be in trouble.
+// deleteIn forgets the keys in one tier.
 func (s *Stack) deleteIn(ctx context.Context, p Place, ks []key.Key) error {
-	there := ks
-	if t, ok := s.tiers[p].(Resident); ok && p == Disk && s.scanned() == nil {
-		there = nil
-		for _, k := range ks {
-			if t.Has(k) {
-				there = append(there, k)
-			}
-		}
-	}
-	if len(there) > 0 {
+	if there := s.maybeIn(p, ks); len(there) > 0 {
 		if err := s.tiers[p].Delete(ctx, there); err != nil {
 			return fmt.Errorf("delete in %s: %w", p, err)
 		}
@@ -133,6 +123,23 @@ func (s *Stack) deleteIn(ctx context.Context, p Place, ks []key.Key) error {
 		s.forget(p, k)
 	}
 	return nil
+}
+
+// maybeIn is the keys that a tier below DRAM has to be asked to delete: it may
+// be in trouble, or far away, so that it is not asked without need.
+func (s *Stack) maybeIn(p Place, ks []key.Key) []key.Key {
+	var absent func(key.Key) bool
+	t, bounded := s.tiers[p].(Resident)
+	switch {
+	case p == Disk && bounded && s.scanned() == nil:
+		absent = func(k key.Key) bool { return !t.Has(k) }
+	case p == Remote:
+		absent = func(k key.Key) bool { return s.local.has(k.Space) }
+	}
+	if absent == nil || !slices.ContainsFunc(ks, absent) {
+		return ks
+	}
+	return slices.DeleteFunc(slices.Clone(ks), absent)
 }
 
 // Known returns the keys of a space that are in some tier, in no order. It

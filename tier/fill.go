@@ -115,7 +115,7 @@ func (s *Stack) Commit(c *key.Chain, from int, refs []Ref) error {
 		s.hot.Abort(refs)
 		return s.refused(err, len(ks))
 	}
-	s.hot.Publish(refs, len(s.writers) > 0, false)
+	s.hot.Publish(refs, s.nearest(c.Space) != nil, false)
 	if err := s.learn(c, from, to, CPU); err != nil { // somebody contradicted it just now
 		if derr := s.hot.Delete(context.Background(), ks); derr != nil {
 			return fmt.Errorf("commit: %w", derr)

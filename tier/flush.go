@@ -20,11 +20,12 @@ const (
 	DropFailed                      // any other error of the tier
 	DropStopped                     // the daemon stopped before
 	DropNotWorth                    // the tier's policy has better use for the room
+	DropGone                        // it had left the nearer tiers too, evicted or deleted, before it was its turn
 	dropReasons
 )
 
 func (r DropReason) String() string {
-	return [...]string{"queue_full", "tier_off", "no_space", "corrupt", "write_budget", "failed", "stopped", "not_worth"}[r]
+	return [...]string{"queue_full", "tier_off", "no_space", "corrupt", "write_budget", "failed", "stopped", "not_worth", "gone"}[r]
 }
 
 // MarshalText makes a reason a key of a JSON object.

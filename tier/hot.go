@@ -13,7 +13,7 @@ import (
 type Ref struct {
 	ID    ledger.ID
 	Block arena.Block
-	Dirty bool  // no tier below was known to have it when it was held
+	Dirty bool  // it was stored here, and was not in the nearest tier below yet when it was held
 	Hits  uint8 // uses so far, saturating
 }
 
@@ -25,7 +25,7 @@ func (r Ref) Valid() bool { return r.Block.Valid() }
 type Victim struct {
 	Record
 	Block arena.Block
-	Dirty bool  // no tier below is known to have it
+	Dirty bool  // it was stored here, and is not in the nearest tier below
 	Hits  uint8 // uses, saturating
 }
 

@@ -98,6 +98,7 @@ func (s *Stack) bringUp(ctx context.Context, by By, r Record, search Set) (loade
 	s.mu.Lock()
 	at, _ := s.mu.tree.Get(r.Key.Space, r.Key.Hash)
 	s.mu.Unlock()
+	search &= s.reach(r.Key.Space)
 	for p := Disk; p < Places; p++ {
 		if s.tiers[p] == nil || !search.Has(p) || !Set(at).Has(p) {
 			continue

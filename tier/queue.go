@@ -11,32 +11,32 @@ import (
 // committed takes note of new chunks of one chain, from.. of c, and of how
 // large they are.
 func (w *writer) committed(c *key.Chain, from int, sizes []uint32) {
-	if w.mode == WriteSelective {
-		return // touched will say when
+	if w.mode == WriteSelective || !w.takes(c.Space) {
+		return // selective: touched will say when
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for n, size := range sizes {
-		w.enqueue(recordAt(c, from+n, size))
+		w.enqueue(recordAt(c, from+n, size), w.mu.gen)
 	}
-	w.enqueued()
+	w.more()
 }
 
 // touched takes up chunks that have been used often enough; Hits is without
 // the use that refs were taken for. A policy that plans and did not find a
 // chunk worth writing has another look at it.
 func (w *writer) touched(c *key.Chain, from int, refs []Ref) {
-	if w.mode != WriteSelective && (w.planner == nil || w.mode == WriteBack || !w.planner.Plans()) {
+	if w.mode != WriteSelective && (w.planner == nil || w.mode == WriteBack || !w.planner.Plans()) || !w.takes(c.Space) {
 		return
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for n, r := range refs {
 		if r.Dirty && (r.Hits+1 >= w.minHits || w.mode != WriteSelective) {
-			w.enqueue(recordAt(c, from+n, uint32(r.Block.Len())))
+			w.enqueue(recordAt(c, from+n, uint32(r.Block.Len())), w.mu.gen)
 		}
 	}
-	w.enqueued()
+	w.more()
 }
 
 // promoted takes up a chunk that came from a tier further away.
@@ -46,8 +46,8 @@ func (w *writer) promoted(r Record) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.enqueue(r)
-	w.enqueued()
+	w.enqueue(r, w.mu.gen)
+	w.more()
 }
 
 // recordAt is what is known of chunk i of c before its checksum is.
@@ -55,22 +55,17 @@ func recordAt(c *key.Chain, i int, size uint32) Record {
 	return Record{Key: c.Key(i), Parent: c.Parent(i), Depth: uint32(i), Tokens: c.Tokens[i], Size: size}
 }
 
-// enqueue is called with the mutex held, and enqueued after the last.
-func (w *writer) enqueue(r Record) {
+// enqueue is called with the mutex held, and more after the last.
+func (w *writer) enqueue(r Record, gen uint64) {
 	if w.mode == WriteSelective {
 		if _, twice := w.mu.queued[r.Key]; twice {
 			return
 		}
 		w.mu.queued[r.Key] = struct{}{}
 	}
-	w.mu.dirty.push(dirtyKey{r, w.mu.gen})
+	w.mu.dirty.push(dirtyKey{r, gen})
 	w.mu.behind += int64(r.Size)
-	w.mu.open[w.mu.gen]++
-}
-
-func (w *writer) enqueued() {
-	w.forgetGone()
-	w.more()
+	w.mu.open[gen]++
 }
 
 // more wakes one worker; that one wakes the next if there is work for both.
@@ -119,33 +114,6 @@ func (w *writer) wake() {
 	}
 }
 
-// forgetGone keeps the list of dirty keys from outgrowing DRAM when chunks
-// are evicted, and perhaps stored again, without ever having come to the front.
-func (w *writer) forgetGone() {
-	const slack = 4096
-	entries := w.stack.hot.Ledger().Stats().Entries
-	if w.mu.dirty.len() < 2*entries+slack {
-		return
-	}
-	if w.nearer != nil {
-		entries += int(w.nearer.Stats().Entries)
-		if w.mu.dirty.len() < 2*entries+slack {
-			return
-		}
-	}
-	seen := make(map[key.Key]struct{}, entries)
-	w.mu.dirty.filter(func(d *dirtyKey) bool {
-		if _, twice := seen[d.rec.Key]; !twice && (w.stack.hot.Has(d.rec.Key) || w.isNearer(d.rec.Key)) {
-			seen[d.rec.Key] = struct{}{}
-			return true
-		}
-		delete(w.mu.queued, d.rec.Key)
-		w.mu.behind -= int64(d.rec.Size)
-		w.finish(d.gen)
-		return false
-	})
-}
-
 // next returns the next chunk to write. If only a budget is in the way, one
 // worker is told to watch it: released is closed when there is more room.
 func (w *writer) next() (t writeTask, released <-chan struct{}) {
@@ -176,8 +144,8 @@ func (w *writer) next() (t writeTask, released <-chan struct{}) {
 // protectNext moves dirty chunks to ready as far as the budget allows. If
 // that ends it, the result is closed when there may be more.
 func (w *writer) protectNext() (released <-chan struct{}) {
-	for w.mu.dirty.len() > 0 && w.mu.ready.len() < w.workers {
-		d := *w.mu.dirty.at(0)
+	for !w.mu.sifting && w.mu.dirty.len() > 0 && w.mu.ready.len() < w.workers {
+		d := *w.mu.dirty.front()
 		if w.mode == WriteBack && d.gen >= w.mu.forced {
 			return nil
 		}
@@ -201,7 +169,7 @@ func (w *writer) protectNext() (released <-chan struct{}) {
 			w.mu.ready.push(writeTask{rec: d.rec, ref: refs[0], gen: d.gen})
 			continue
 		}
-		if err == nil && w.isNearer(d.rec.Key) {
+		if err == nil && w.nearer != nil { // or deleted: raise will tell
 			w.mu.held += int64(d.rec.Size)
 			w.mu.ready.push(writeTask{rec: d.rec, below: true, gen: d.gen})
 			continue

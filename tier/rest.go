@@ -31,7 +31,7 @@ type Rest struct {
 // have the next chunk.
 func (s *Stack) Rest(c *key.Chain, m *Match, search Set) *Rest {
 	far, ok := s.tiers[Remote].(Shared)
-	mask := search &^ s.off()
+	mask := search & s.reach(c.Space) &^ s.off()
 	next := c.Skip + m.Chunks
 	if !ok || !mask.Has(Remote) || next >= c.Len() || far.Absent(c.Key(next)) {
 		return nil

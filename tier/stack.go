@@ -58,6 +58,7 @@ type Stack struct {
 	writers []*writer // one per tier below DRAM
 	flight  flight.Group[key.Key, loaded]
 	coming  coming
+	local   locals
 	turns   [Places]*fair.Queue  // who loads next; nil where there is no tier
 	usual   [Places]atomic.Int64 // bytes of the last chunk that came up
 	speed   [Places]speedometer
@@ -190,30 +191,6 @@ func (s *Stack) drop(v Victim) bool {
 	s.settle(CPU, v.Key)
 	if !taken {
 		v.Block.Release()
-	}
-	return taken
-}
-
-// handDown gives a victim to the nearest writer that takes it. With write-back
-// every other one takes it too, with a reference of its own: nobody will come
-// back to it. Otherwise they find it in the nearer tier.
-func (s *Stack) handDown(v Victim) (taken bool) {
-	mine := v.Block // the first to take it may be done with it at once
-	if len(s.writers) > 1 {
-		mine = v.Block.Retain()
-		defer mine.Release()
-	}
-	for _, w := range s.writers {
-		switch {
-		case !taken:
-			taken = w.takeVictim(v)
-		case w.mode == WriteBack:
-			more := v
-			more.Block = mine.Retain()
-			if !w.takeVictim(more) {
-				more.Block.Release()
-			}
-		}
 	}
 	return taken
 }

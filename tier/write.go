@@ -68,6 +68,11 @@ const makeRoomTries = 4
 // taken up as room appears; if DRAM must evict it first it goes down as a
 // victim, and if there is no room for that either it is dropped and counted.
 //
+// An entry of DRAM is dirty from when it was stored here until the nearest tier
+// below that may have it does, and only dirty ones go down when DRAM evicts
+// them. Tiers behind that one find a chunk there, or are handed the victim when
+// that one is done with it, whether it took it or not.
+//
 // Lock order: the writer's mutex is held around ledger calls, never the
 // other way round and never around the index's.
 type writer struct {
@@ -75,6 +80,7 @@ type writer struct {
 	to      Tier
 	planner Planner  // the same, if its policies may plan; otherwise nil
 	nearer  Resident // the tier between DRAM and this one; nil if there is none
+	before  *writer  // into that
 	place   Place
 	mode    WriteMode
 	minHits uint8
@@ -90,13 +96,15 @@ type writer struct {
 
 	mu struct {
 		sync.Mutex
-		ready   ring[writeTask]      // protected, in order of commit
-		dirty   ring[dirtyKey]       // resident, not protected, no room in ready yet
+		ready   fifo[writeTask]      // protected, in order of commit
+		dirty   fifo[dirtyKey]       // resident, not protected, no room in ready yet
 		queued  map[key.Key]struct{} // selective: what is in dirty or being written, to be there once
 		writing map[key.Key]atWork   // what workers are at
 		victims map[key.Key]victims  // what DRAM has evicted and is not yet written
 		evicted uint64               // victims so far
 		behind  int64                // bytes of dirty
+		sifting bool                 // somebody has taken dirty away for a moment: see sift
+		sift    int                  // how long dirty may become
 		held    int64                // bytes held to be written, victims aside
 		watched bool                 // a worker waits for the budget
 		gen     uint64               // what is enqueued now belongs to this flush generation
@@ -139,7 +147,8 @@ func newWriter(s *Stack, p Place, o WriteOptions) *writer {
 		w.budget = newBudget(o.DiskBytesPerDay)
 	}
 	if res, ok := s.tiers[Disk].(Resident); ok && p > Disk {
-		w.nearer, w.maxHeld = res, s.hot.Stats().CapacityBytes/farShare
+		w.nearer, w.before = res, s.writers[0]
+		w.maxHeld = s.hot.Stats().CapacityBytes / farShare
 	}
 	w.minHits = uint8(min(o.MinHits, 255))
 	if w.workers == 0 {
@@ -147,6 +156,7 @@ func newWriter(s *Stack, p Place, o WriteOptions) *writer {
 	}
 	w.work, w.grown = make(chan struct{}, 1), make(chan struct{}, 1)
 	w.maxBehind = s.hot.Stats().CapacityBytes / behindShare
+	w.mu.sift = siftSlack
 	w.mu.open = make(map[uint64]int)
 	w.mu.flushes = make(map[uint64]struct{})
 	w.mu.queued = make(map[key.Key]struct{})
@@ -169,9 +179,9 @@ func (w *writer) run(ctx context.Context) error {
 				switch {
 				case t.vain:
 					w.count.drop(DropNotWorth, t.rec.Size)
-					w.letGo(t)
+					w.letGo(t, refused)
 				case w.raise(ctx, &t):
-					w.write(ctx, t)
+					w.letGo(t, w.write(ctx, t))
 				}
 				w.written(t.rec.Key)
 			}
@@ -211,6 +221,7 @@ func (w *writer) take(ctx context.Context) (writeTask, error) {
 		if err := ctx.Err(); err != nil {
 			return writeTask{}, err
 		}
+		w.sift()
 		t, released := w.next()
 		if t.ref.Valid() || t.below {
 			return t, nil
@@ -233,21 +244,29 @@ func (w *writer) unwatch() {
 	w.mu.watched = false
 }
 
-// write stores one chunk below and lets go of it.
-func (w *writer) write(ctx context.Context, t writeTask) {
-	defer w.letGo(t)
+// outcome is how a task ended.
+type outcome uint8
+
+const (
+	refused outcome = iota // the tier does not have it, and others may
+	stored
+	moot // deleted, or wrong: nobody should have it
+)
+
+// write stores one chunk below.
+func (w *writer) write(ctx context.Context, t writeTask) outcome {
 	if !w.alone(ctx, t.rec.Key) {
 		w.count.drop(DropStopped, t.rec.Size)
-		return
+		return refused
 	}
 	defer w.done(t.rec.Key)
 	rec, ok := w.record(t)
 	if !ok {
-		return
+		return moot
 	}
 	if w.stack.indexed(w.place, rec.Key) {
 		w.clean(t)
-		return
+		return stored
 	}
 	err := errBudget
 	if w.budget.take(rec.Size) {
@@ -256,17 +275,7 @@ func (w *writer) write(ctx context.Context, t writeTask) {
 		}
 	}
 	if err != nil {
-		if errors.Is(err, errChanged) {
-			w.stack.count.corruptDown.Add(1)
-			if t.victim > 0 {
-				w.stack.count.corrupt.Add(1)
-			} else {
-				w.stack.dropCorrupt(ctx, rec.Key)
-			}
-		}
-		w.count.drop(dropReason(err), rec.Size)
-		w.stack.log.Debug().Err(err).Stringer("tier", w.place).Msg("write behind failed")
-		return
+		return w.failed(ctx, t, err)
 	}
 	w.stack.settleRecords(w.place, []Record{rec})
 	w.count.add(&w.count.written, rec.Size)
@@ -274,62 +283,31 @@ func (w *writer) write(ctx context.Context, t writeTask) {
 	w.clean(t)
 	if _, ok := w.record(t); !ok { // Delete came by before there was anything to delete
 		w.takeBack(ctx, rec.Key)
+		return moot
 	}
+	return stored
 }
 
-// isNearer reports whether a chunk is in the tier between DRAM and this one.
-func (w *writer) isNearer(k key.Key) bool { return w.nearer != nil && w.nearer.Has(k) }
-
-// raise brings a chunk up again that DRAM has evicted before it was written
-// here: the tier in between has it, so that nothing but a read is lost. If that
-// fails the task is over.
-func (w *writer) raise(ctx context.Context, t *writeTask) bool {
-	if !t.below {
-		return true
+// failed counts a chunk that could not be written.
+func (w *writer) failed(ctx context.Context, t writeTask, err error) outcome {
+	w.count.drop(dropReason(err), t.rec.Size)
+	w.stack.log.Debug().Err(err).Stringer("tier", w.place).Msg("write behind failed")
+	if !errors.Is(err, errChanged) {
+		return refused
 	}
-	if w.stack.indexed(w.place, t.rec.Key) || isOff(w.to) {
-		if isOff(w.to) {
-			w.count.drop(DropTierOff, t.rec.Size)
-		}
-		w.letGo(*t)
-		return false
+	w.stack.count.corruptDown.Add(1)
+	if t.victim > 0 {
+		w.stack.count.corrupt.Add(1)
+	} else {
+		w.stack.dropCorrupt(ctx, t.rec.Key)
 	}
-	l, err := w.fromNearer(ctx, t.rec)
-	if err != nil {
-		if !errors.Is(err, ErrNotFound) { // else deleted
-			w.count.drop(dropReason(err), t.rec.Size)
-			w.stack.log.Debug().Err(err).Stringer("tier", w.place).Msg("a chunk to be written could not be brought up")
-		}
-		w.letGo(*t)
-		return false
-	}
-	t.ref = l.ref
-	return true
+	return moot
 }
 
-// fromNearer brings a chunk up, if need be when there is room again.
-func (w *writer) fromNearer(ctx context.Context, r Record) (l loaded, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, roomWait, errNoRoom)
-	defer cancel()
-	for {
-		released := w.stack.hot.Ledger().Released() // taken before the try, to miss nothing
-		l, _, err = w.stack.flight.Do(ctx, r.Key, func(ctx context.Context) (loaded, error) {
-			return w.stack.bringUp(ctx, By{Owner: ledger.Daemon, Idle: true}, r, Of(Disk))
-		})
-		if !errors.Is(err, ErrNoSpace) {
-			return l, err
-		}
-		select {
-		case <-released:
-		case <-ctx.Done():
-			return l, err
-		}
-	}
-}
-
-// clean notes that a tier below has the chunk.
+// clean notes that the chunk is where it would go first if DRAM evicted it. A
+// tier behind that one does not make up for it.
 func (w *writer) clean(t writeTask) {
-	if t.victim == 0 {
+	if t.victim == 0 && w == w.stack.nearest(t.rec.Key.Space) {
 		w.stack.hot.Ledger().SetDirty(t.ref.ID, false)
 	}
 }
@@ -355,12 +333,12 @@ func (w *writer) takeBack(ctx context.Context, k key.Key) {
 }
 
 // letGo ends a task: its block, its budget and its part in a flush.
-func (w *writer) letGo(t writeTask) {
+func (w *writer) letGo(t writeTask, how outcome) {
 	switch {
 	case t.victim > 0:
-		n := occupied(t.ref.Block)
-		t.ref.Block.Release()
-		w.uncharge(n)
+		if how == moot || !w.passOn(t, how) {
+			w.stack.bury(t.ref.Block)
+		}
 	case t.below:
 		if t.ref.Valid() {
 			w.stack.discardLoaded(loaded{ref: t.ref})
@@ -386,13 +364,13 @@ func (w *writer) stop() {
 	w.mu.Lock()
 	w.mu.stopped = true
 	left := w.mu.ready
-	w.mu.ready = ring[writeTask]{}
+	w.mu.ready = fifo[writeTask]{}
 	w.wake()
 	w.mu.Unlock()
 	for left.len() > 0 {
 		t := left.pop()
 		w.count.drop(DropStopped, t.rec.Size)
-		w.letGo(t)
+		w.letGo(t, refused)
 	}
 }
 

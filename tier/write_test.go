@@ -152,6 +152,7 @@ func TestListOfDirtyChunksStaysShort(t *testing.T) {
 		most := 0
 		for range 400 {
 			c := r.putChain(1, n)
+			synctest.Wait()
 			most = max(most, r.Written()[tier.Disk].Waiting)
 			if _, err := r.Delete(t.Context(), tiertest.Keys(c, 0, n)); err != nil {
 				t.Fatal(err)

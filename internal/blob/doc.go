@@ -5,7 +5,8 @@
 // that stands alone, with a header in front of it that holds the name and the
 // time the value expires. So a value tells its own name, a collision of
 // hashes is a miss and not somebody else's bytes, and all of it survives a
-// restart with the disk tier.
+// restart with the disk tier. The remote tier never has any of it: names belong
+// to one daemon, and their values change.
 //
 // # Buffers
 //

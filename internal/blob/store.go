@@ -46,6 +46,7 @@ type Stack interface {
 	Delete(ctx context.Context, ks []key.Key) (int, error)
 	Known(id key.SpaceID) []key.Key
 	Ready() bool
+	KeepLocal(id key.SpaceID)
 }
 
 var _ Stack = (*tier.Stack)(nil)
@@ -85,6 +86,7 @@ func New(o Options) *Store {
 	s := &Store{o: o, seed: maphash.MakeSeed()}
 	sum := sha256.Sum256([]byte("kvstored named values\x00" + o.Space))
 	s.space = key.SpaceID(sum[:16])
+	o.Stack.KeepLocal(s.space) // a name's value changes, and other daemons have names of their own
 	binary.LittleEndian.PutUint64(s.nonce[:], maphash.String(s.seed, o.Space))
 	s.shelter.wanted = make(chan key.Hash, maxWanted)
 	return s

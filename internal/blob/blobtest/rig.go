@@ -14,11 +14,12 @@ import (
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/policy"
 	"github.com/kvstored/kvstored/tier"
+	"github.com/kvstored/kvstored/tier/tierfault"
 	"github.com/kvstored/kvstored/tier/tiertest"
 )
 
-// Rig is a store over DRAM and a disk in plain memory. When its test ends
-// nothing may be held.
+// Rig is a store over DRAM and a disk in plain memory, and a remote tier that
+// fails the test if it is used. When its test ends nothing may be held.
 type Rig struct {
 	*blob.Store
 	Stack *tier.Stack
@@ -52,7 +53,7 @@ func (r *Rig) start() {
 	}
 	l := ledger.New(ledger.Options{CapacityBytes: r.capacity, Policy: lru, Limits: ledger.Limits{Lease: r.capacity / 2, Unwritten: r.capacity / 4}})
 	r.hot = cpu.New(cpu.Options{Arena: r.arena, Ledger: l, HighWatermark: 0.95, LowWatermark: 0.90})
-	r.Stack = tier.NewStack(tier.Options{Hot: r.hot, Disk: r.disk, Log: zerolog.Nop()})
+	r.Stack = tier.NewStack(tier.Options{Hot: r.hot, Disk: r.disk, Remote: r.remote(), Log: zerolog.Nop()})
 	r.Store = blob.New(blob.Options{Stack: r.Stack, Space: "test", ShelterBytes: r.capacity / 10})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -69,6 +70,14 @@ func (r *Rig) start() {
 		r.must(r.hot.Close())
 		r.must(r.arena.Close())
 	}
+}
+
+// remote is a shared tier that nobody may ask for anything.
+func (r *Rig) remote() tier.Tier {
+	return struct{ tier.Tier }{tierfault.Wrap(tiertest.NewMemory("remote", 0), func(c tierfault.Call) tierfault.Fault {
+		r.t.Errorf("the remote tier is asked: %s of %v", c.Op, c.Keys)
+		return tierfault.Fault{Err: tier.ErrOff}
+	})}
 }
 
 func (r *Rig) must(err error) {

@@ -167,6 +167,28 @@ func TestCorrupt(t *testing.T) {
 	}
 }
 
+// TestCutOff: an object that lacks bytes is deleted too, without being read.
+func TestCutOff(t *testing.T) {
+	virtual(t, func(t *testing.T, s *s3test.Memory, m tiertest.Allocator) {
+		r := connect(t, virtualOptions(s))
+		c := tiertest.Chain(1, 1)
+		put(t, r, m, c, 0, 1, 5000)
+		name := s.Objects()[0]
+		header, body := s.Object(name)
+		s.Store(name, header, body[:4999])
+		if err := get(t, r, m, c.Key(0)); !errors.Is(err, tier.ErrCorrupt) || len(s.Objects()) != 0 {
+			t.Errorf("got %v; want %v; %d objects are left", err, tier.ErrCorrupt, len(s.Objects()))
+		}
+		if n := r.Stats().Counters["received_bytes"]; n != 0 {
+			t.Errorf("%d bytes were read", n)
+		}
+		put(t, r, m, c, 0, 1, 5000)
+		if err := get(t, r, m, c.Key(0)); err != nil {
+			t.Errorf("stored anew: %v", err)
+		}
+	})
+}
+
 // TestHedge: one answer that is late is asked for again, and only so often.
 func TestHedge(t *testing.T) {
 	s := s3test.Run(t)

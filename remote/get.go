@@ -74,7 +74,7 @@ func (t *Tier) fetch(ctx context.Context, api *client, k key.Key, a tier.Allocat
 	case t.expired(out.LastModified):
 		return arena.Block{}, &Error{Op: "get", Err: tier.ErrNotFound}
 	case out.ContentLength != nil && *out.ContentLength != int64(r.Size):
-		return arena.Block{}, &Error{Op: "get", Err: errLength}
+		return arena.Block{}, &Error{Op: "get", Err: fmt.Errorf("%w: %w", tier.ErrCorrupt, errLength)}
 	}
 	b, err := a.Alloc(ctx, int(r.Size))
 	if err != nil {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"fmt"
+	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -12,6 +14,7 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/config"
@@ -90,10 +93,27 @@ func storeChains(t *testing.T, socket string, n, chunks int) *stored {
 		}
 		s.committed[number], s.flushed[number] = chain, chain
 	}
-	if left, err := c.Flush(t.Context(), false); err != nil || len(left.Left) != 0 {
-		t.Fatalf("flush left %v, error %v", left.Left, err)
-	}
+	flush(t, socket)
 	return s
+}
+
+// flush writes everything that the filter, if there is one, lets pass.
+func flush(t *testing.T, socket string) {
+	t.Helper()
+	c, err := client.Dial(t.Context(), socket, client.Options{Name: "remote", Inline: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	done, err := c.Flush(t.Context(), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range done.Left {
+		if l.Reason != "min_hits" {
+			t.Fatalf("the flush left %v", done.Left)
+		}
+	}
 }
 
 // TestShared: what one daemon has computed another one finds, whole and right,
@@ -169,36 +189,175 @@ func TestRemoteTrouble(t *testing.T) {
 	}
 }
 
+// objects counts the chunks in a bucket and their bytes.
+func objects(t *testing.T, s3 *s3test.Server) (n int, bytes uint64) {
+	t.Helper()
+	err := filepath.WalkDir(filepath.Join(s3.Dir, config.Default().Remote.S3.Prefix), func(_ string, e fs.DirEntry, err error) error {
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil // nothing was ever stored
+		case err != nil || !e.Type().IsRegular():
+			return err
+		}
+		info, err := e.Info()
+		if err != nil {
+			return err
+		}
+		n, bytes = n+1, bytes+uint64(info.Size())
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n, bytes
+}
+
+// TestBothStoreAtOnce: two daemons store the same chunks at the same time. There
+// is one object per key, and what was sent for nothing is counted.
+func TestBothStoreAtOnce(t *testing.T) {
+	const chains, chunks = 8, 24
+	s3 := s3test.Run(t)
+	daemons := []*demoDaemon{sharing(t, remoteDaemon(t, s3.Endpoint, nil)), sharing(t, remoteDaemon(t, s3.Endpoint, nil))}
+	g, ctx := errgroup.WithContext(t.Context())
+	for _, d := range daemons {
+		c, err := client.Dial(t.Context(), d.socket, client.Options{Name: "remote", Space: &crashSpace})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		g.Go(func() error {
+			for number := range uint64(chains) {
+				if err := storeChain(ctx, c, chainOf(t, crashSpace, number, chunks)); err != nil {
+					return err
+				}
+			}
+			left, err := c.Flush(ctx, false)
+			if err == nil && len(left.Left) > 0 {
+				err = fmt.Errorf("the flush left %v", left.Left)
+			}
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	n, size := objects(t, s3)
+	var sent, wasted, stored, present uint64
+	for _, d := range daemons {
+		st, err := d.stats(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		far := st.Store.Tiers["remote"]
+		sent, wasted = sent+far.Counters["sent_bytes"], wasted+far.Counters["wasted_bytes"]
+		stored, present = stored+far.PutBytes, present+far.Counters["puts_present"]
+	}
+	if n != chains*chunks || stored != size || present != chains*chunks {
+		t.Errorf("%d objects of %d bytes, %d bytes stored, %d puts of what was there; want %d objects, each stored once and met once", n, size, stored, present, chains*chunks)
+	}
+	if wasted != sent-stored || wasted == 0 {
+		t.Errorf("%d bytes are counted as wasted of %d sent; %d were stored", wasted, sent, stored)
+	}
+}
+
+// TestSharedFiltered: with write.mode selective another daemon hits exactly what
+// was used often enough.
+func TestSharedFiltered(t *testing.T) {
+	const chains, chunks = 10, 12
+	s3 := s3test.Run(t)
+	a := sharing(t, remoteDaemon(t, s3.Endpoint, func(c *config.Config) { c.Write.Mode = config.WriteSelective }))
+	s := storeChains(t, a.socket, chains, chunks)
+	if n, _ := objects(t, s3); n != 0 {
+		t.Errorf("%d objects of chunks that nobody has used", n)
+	}
+	often := func(number uint64) bool { return number%3 == 0 }
+	for range config.Default().Write.MinHits {
+		s.check(t, a.socket, often)
+	}
+	flush(t, a.socket)
+	a.kill()
+	clear(s.flushed)
+	there := s.check(t, sharing(t, remoteDaemon(t, s3.Endpoint, nil)).socket, every)
+	passed := 0
+	for number := range uint64(chains) {
+		want := 0
+		if often(number) {
+			want, passed = chunks, passed+chunks
+		}
+		if there[number] != want {
+			t.Errorf("the other daemon has %d chunks of chain %d; want %d", there[number], number, want)
+		}
+	}
+	if n, _ := objects(t, s3); n != passed {
+		t.Errorf("%d objects; want %d", n, passed)
+	}
+}
+
 // TestSharedTrace plays 2,000 requests of a real trace through one daemon, and
-// again through another that shares nothing but the bucket.
+// again through another that shares nothing but the bucket: with the first one
+// still there, and when it is gone. With the filter on the other one gets from
+// the bucket what the filter let pass, each chunk once.
 func TestSharedTrace(t *testing.T) {
 	if *sharedTrace == "" {
 		t.Skip("-shared-trace is not given")
 	}
 	const everyToken = "27,441,774"
-	s3 := s3test.Run(t)
 	big := func(c *config.Config) {
 		c.CPU.Capacity, c.Disk.Capacity, c.Disk.SegmentSize = 512<<20, 8<<30, 256<<20
 		c.Write.Queue = 256 << 20
 	}
-	play := func(d *demoDaemon) string {
+	filtered := func(c *config.Config) {
+		big(c)
+		c.Write.Mode = config.WriteSelective
+	}
+	play := func(t *testing.T, d *demoDaemon) string {
+		t.Helper()
 		code, out, errs := kvstored(t, "", "replay", "--trace", *sharedTrace, "--limit", "2000", "--payload-bytes", "64KiB", "--save-unfull", "--socket", d.socket)
 		if code != exitOK {
 			t.Fatalf("replay: exit code %d\n%s%s", code, out, errs)
 		}
 		return out
 	}
-	a := sharing(t, remoteDaemon(t, s3.Endpoint, big))
-	play(a)
-	if code, out, errs := kvstored(t, "", "flush", "--socket", a.socket); code != exitOK {
-		t.Fatalf("flush: exit code %d\n%s%s", code, out, errs)
+	store := func(t *testing.T, d *demoDaemon) {
+		t.Helper()
+		play(t, d)
+		flush(t, d.socket)
+		_, out, _ := kvstored(t, "", "stats", "--socket", d.socket)
+		t.Logf("the first daemon:\n%s", out)
 	}
-	a.kill()
-	out := play(sharing(t, remoteDaemon(t, s3.Endpoint, big)))
-	t.Log(out)
-	if !strings.Contains(out, everyToken) {
-		t.Errorf("the second daemon did not hit %s tokens", everyToken)
-	}
+	t.Run("through", func(t *testing.T) {
+		s3 := s3test.Run(t)
+		a := sharing(t, remoteDaemon(t, s3.Endpoint, big))
+		store(t, a)
+		for _, also := range []string{"with the first daemon there", "with the first daemon gone"} {
+			b := sharing(t, remoteDaemon(t, s3.Endpoint, big))
+			out := play(t, b)
+			t.Logf("%s:\n%s", also, out)
+			if !strings.Contains(out, everyToken) || !strings.Contains(out, "every byte right") {
+				t.Errorf("%s the other one did not hit %s tokens", also, everyToken)
+			}
+			b.kill()
+			a.kill()
+		}
+	})
+	t.Run("selective", func(t *testing.T) {
+		s3 := s3test.Run(t)
+		a := sharing(t, remoteDaemon(t, s3.Endpoint, filtered))
+		store(t, a)
+		a.kill()
+		passed, size := objects(t, s3)
+		b := sharing(t, remoteDaemon(t, s3.Endpoint, big))
+		t.Log(play(t, b))
+		st, err := b.stats(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		far := st.Store.Tiers["remote"]
+		t.Logf("the filter let %d chunks pass; %d bytes of %d were got", passed, far.GetBytes, size)
+		if far.GetBytes != size || passed == 0 {
+			t.Errorf("%d bytes were got of the %d that the filter let pass", far.GetBytes, size)
+		}
+	})
 }
 
 // TestRemoteLimits: what the configuration allows in flight is what the tier

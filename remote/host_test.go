@@ -1,0 +1,191 @@
+package remote
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/kvstored/kvstored/cpu"
+	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/fair"
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/policy"
+	"github.com/kvstored/kvstored/prefetch"
+	"github.com/kvstored/kvstored/tier"
+	"github.com/kvstored/kvstored/tier/tiertest"
+)
+
+// host is a machine with DRAM and the remote tier, put together as the daemon
+// does it. When its test ends nothing may be held, and no block may be in use
+// but for what is cached.
+type host struct {
+	*tier.Stack
+	t     *testing.T
+	far   *Tier
+	owner ledger.Owner
+}
+
+func newHost(t *testing.T, o Options, b tier.BreakerOptions) *host {
+	t.Helper()
+	const capacity = 64 * mib
+	a, err := arena.New(arena.Options{CapacityBytes: capacity})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lru, err := policy.New("lru", capacity)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := ledger.New(ledger.Options{CapacityBytes: capacity, Policy: lru})
+	hot := cpu.New(cpu.Options{Arena: a, Ledger: l, HighWatermark: 0.95, LowWatermark: 0.90})
+	h := &host{t: t, far: connect(t, o)}
+	h.Stack = tier.NewStack(tier.Options{
+		Hot: hot, Remote: tier.WithBreaker(h.far, b), Log: zerolog.Nop(),
+		Loads: [tier.Places]fair.Limit{tier.Remote: {Loads: h.far.o.Concurrency, Bytes: h.far.o.FlightBytes}},
+	})
+	h.owner = h.NewOwner()
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- h.Run(ctx) }()
+	t.Cleanup(func() {
+		h.CloseOwner(h.owner)
+		h.Wait()
+		stop()
+		if err := <-ended; err != nil {
+			t.Errorf("run: %v", err)
+		}
+		st := l.Stats()
+		if n := a.Stats().Blocks; st.ProtectedBytes != 0 || int(n) != st.Entries {
+			t.Errorf("%d bytes are held, and %d blocks for %d chunks", st.ProtectedBytes, n, st.Entries)
+		}
+		if _, err := h.Delete(context.Background(), nil); err != nil {
+			t.Error(err)
+		}
+		if err := hot.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := a.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return h
+}
+
+// put stores chunks from..to of c and writes them to the bucket.
+func (h *host) put(c *key.Chain, from, to, n int) {
+	h.t.Helper()
+	sizes, grants := make([]uint32, to-from), make([]tier.Grant, to-from)
+	for i := range sizes {
+		sizes[i] = uint32(n)
+	}
+	if _, err := h.Reserve(h.t.Context(), h.owner, c, from, sizes, grants, false); err != nil {
+		h.t.Fatal(err)
+	}
+	var refs []tier.Ref
+	for i, g := range grants {
+		g.Ref.Block.Write(tiertest.Payload(c.Key(from+i), n))
+		g.Ref.Block.Seal()
+		refs = append(refs, g.Ref)
+	}
+	if err := h.Commit(c, from, refs); err != nil {
+		h.t.Fatal(err)
+	}
+	if err := h.Flush(h.t.Context(), false); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// lookup is one prefetch of a chain and what came of it.
+type lookup struct {
+	ready []time.Duration // when each chunk of the prefix was, since the start
+	took  time.Duration   // until the answer
+	err   error           // why it is short
+}
+
+// prefetch brings up what there is of c, as the server does it, checks its
+// bytes and gives it back. The answer is there at the deadline; prefetch
+// returns when the loads under way have ended too.
+func (h *host) prefetch(c *key.Chain, deadline time.Duration) (l lookup) {
+	h.t.Helper()
+	m, err := h.Match(h.t.Context(), c, tier.All)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	if m.Hot > 0 {
+		h.t.Fatal("something is in DRAM already")
+	}
+	src := &source{host: h, chain: c, rest: h.Rest(c, &m, tier.All)}
+	to := c.Skip + m.Chunks
+	if src.rest != nil {
+		to = c.Len()
+	}
+	start := time.Now()
+	var mu sync.Mutex
+	var j *prefetch.Job[tier.Ref]
+	note := func() {
+		mu.Lock()
+		defer mu.Unlock()
+		st := j.State()
+		for len(l.ready) < st.Ready {
+			l.ready = append(l.ready, time.Since(start))
+		}
+		if st.Done && l.took == 0 {
+			l.took, l.err = time.Since(start), st.Err
+		}
+	}
+	j = prefetch.New(prefetch.Options[tier.Ref]{
+		From: c.Skip, To: to, Window: 256 * mib, Deadline: start.Add(deadline), Changed: note,
+		Discard: func(r tier.Ref) { h.Release(h.owner, ledger.Lease, []tier.Ref{r}) },
+	}, src)
+	ctx, stop := context.WithCancel(h.t.Context())
+	var finding sync.WaitGroup
+	if src.rest != nil {
+		finding.Go(func() { src.rest.Find(ctx) })
+	}
+	j.Run(h.t.Context())
+	stop()
+	finding.Wait()
+	note()
+	for i, r := range j.Ready(0, nil) {
+		if err := tiertest.CheckPayload(c.Key(c.Skip+i), r.Block.Bytes()); err != nil {
+			h.t.Errorf("chunk %d: %v", i, err)
+		}
+		h.Release(h.owner, ledger.Lease, []tier.Ref{r})
+	}
+	return l
+}
+
+// all brings up what is not in DRAM of c and returns how much there is.
+func (h *host) all(c *key.Chain) int {
+	h.t.Helper()
+	m, err := h.Match(h.t.Context(), c, tier.All)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	rest := *c
+	rest.Skip = m.Hot
+	return m.Hot + len(h.prefetch(&rest, time.Minute).ready)
+}
+
+// source is what a prefetch loads from, as in the server.
+type source struct {
+	*host
+	chain *key.Chain
+	rest  *tier.Rest
+}
+
+// Load implements prefetch.Source.
+func (s *source) Load(ctx context.Context, i int) (tier.Ref, int64, error) {
+	if s.rest != nil && i >= s.rest.Begin() && !s.rest.Reach(ctx, i) {
+		return tier.Ref{}, 0, prefetch.ErrEnd
+	}
+	ref, _, err := s.LoadBy(ctx, tier.By{Owner: s.owner, Job: 1}, s.chain, i, tier.All)
+	if err != nil {
+		return tier.Ref{}, 0, err
+	}
+	return ref, int64(ref.Block.Len()), nil
+}

@@ -1,0 +1,218 @@
+package remote
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kvstored/kvstored/internal/s3test"
+	"github.com/kvstored/kvstored/prefetch"
+	"github.com/kvstored/kvstored/tier"
+	"github.com/kvstored/kvstored/tier/tiertest"
+)
+
+// faults is every way a request for a chunk goes wrong.
+var faults = []struct {
+	name  string
+	fault s3test.Fault
+	count string // what counts it, besides failed loads; "" = nothing
+}{
+	{"latency", s3test.Fault{Delay: time.Hour}, "retries"},
+	{"500", s3test.Fault{Status: 500, Code: "InternalError"}, "retries"},
+	{"503", s3test.Fault{Status: 503, Code: "SlowDown"}, "slow_downs"},
+	{"403", s3test.Fault{Status: 403, Code: "AccessDenied"}, ""},
+	{"reset", s3test.Fault{Reset: true}, "retries"},
+	{"truncated", s3test.Fault{Truncate: true}, "wasted_bytes"},
+	{"overlong", s3test.Fault{Overlong: true}, "wasted_bytes"},
+	{"trickle", s3test.Fault{Trickle: time.Second}, "wasted_bytes"},
+	{"stale 404", s3test.Fault{Status: 404, Code: "NoSuchKey"}, ""},
+	{"flipped bit", s3test.Fault{Flip: true}, "wasted_bytes"},
+}
+
+// TestPrefixOfFaults: whatever happens to one chunk, a prefetch answers by its
+// deadline with exactly the chunks before it, and nothing of it is left.
+func TestPrefixOfFaults(t *testing.T) {
+	const chunks, bad, size = 16, 6, 64 * kib // 6 is among those asked about
+	const deadline = 2 * time.Second
+	for _, tt := range faults {
+		for _, from := range []struct {
+			name   string
+			method string // of the requests that fail; "" = all for this chunk
+			known  bool   // by the index, so that it is not asked about
+		}{
+			{"known", http.MethodGet, true},
+			{"found", http.MethodGet, false},
+			{"not found", "", false},
+		} {
+			t.Run(tt.name+"/"+from.name, func(t *testing.T) {
+				virtual(t, func(t *testing.T, s *s3test.Memory, m tiertest.Allocator) {
+					c := tiertest.Chain(1, chunks)
+					writer := newHost(t, virtualOptions(s), tier.BreakerOptions{})
+					writer.put(c, 0, chunks, size)
+					o := virtualOptions(s)
+					o.Timeout = 10 * time.Second // longer than anybody waits
+					h := newHost(t, o, tier.BreakerOptions{})
+					if from.known {
+						h.far.known.add(c.Key(0))
+						m := tier.Match{}
+						r := h.Rest(c, &m, tier.All)
+						r.Find(t.Context())
+					}
+					name := h.far.names.object(c.Key(bad))
+					s.Set(func(r *http.Request) s3test.Fault {
+						if strings.HasSuffix(r.URL.Path, name) && (from.method == "" || r.Method == from.method) {
+							return tt.fault
+						}
+						return s3test.Fault{}
+					})
+					l := h.prefetch(c, deadline)
+					if len(l.ready) != bad || l.took > deadline {
+						t.Errorf("%d chunks were ready after %v, error %v; want %d by %v", len(l.ready), l.took, l.err, bad, deadline)
+					}
+					if n := len(l.ready); n > 0 && l.ready[n-1] > 10*latency {
+						t.Errorf("the chunks before were ready only after %v", l.ready[n-1])
+					}
+					if late := tt.fault.Delay > 0 || tt.fault.Trickle > 0; late != errors.Is(l.err, prefetch.ErrDeadline) {
+						t.Errorf("it ended with %v", l.err)
+					}
+					st := h.Stats()
+					if n := st.Tiers[tier.Remote].Counters[tt.count]; tt.count != "" && from.method != "" && n == 0 {
+						t.Errorf("not counted: %+v", st.Tiers[tier.Remote])
+					}
+					if from.method != "" && st.LoadFailed[tier.Remote] == 0 {
+						t.Error("no load failed")
+					}
+					s.Set(nil)
+					time.Sleep(absenceAge)
+					switch n := h.all(c); {
+					case tt.fault.Flip: // wrong twice: deleted, so that it can be stored anew
+						if n != bad || len(s.Objects()) != chunks-1 {
+							t.Errorf("%d chunks are there, %d objects are left", n, len(s.Objects()))
+						}
+					case n != chunks:
+						t.Errorf("once the store works again there are %d chunks; want %d", n, chunks)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestBreakerThroughStack: a store that fails is left alone, asked by one call
+// at a time whether it works again, and used again once it does.
+func TestBreakerThroughStack(t *testing.T) {
+	const chunks = 16
+	virtual(t, func(t *testing.T, s *s3test.Memory, m tiertest.Allocator) {
+		c := tiertest.Chain(1, chunks)
+		put(t, connect(t, virtualOptions(s)), m, c, 0, chunks, kib)
+		h := newHost(t, virtualOptions(s), tier.BreakerOptions{Failures: 3})
+		s.Set(func(*http.Request) s3test.Fault { return s3test.Fault{Status: 500, Code: "InternalError"} })
+		for range 3 {
+			if l := h.prefetch(c, time.Second); len(l.ready) != 0 || l.took > time.Second {
+				t.Fatalf("%d chunks were ready after %v of a store that fails", len(l.ready), l.took)
+			}
+		}
+		far := func() tier.Stats { return h.Stats().Tiers[tier.Remote] }
+		if st := far(); !st.Off || st.Counters["switched_off"] != 1 {
+			t.Fatalf("after three failures: %+v", st)
+		}
+		before := s.Count("")
+		for range 10 {
+			if l := h.prefetch(c, time.Second); len(l.ready) != 0 || l.took != 0 {
+				t.Errorf("%d chunks were ready after %v of a tier that is switched off", len(l.ready), l.took)
+			}
+		}
+		if n := s.Count("") - before; n != 0 {
+			t.Errorf("a tier that is switched off got %d requests", n)
+		}
+		time.Sleep(time.Second)
+		if l := h.prefetch(c, time.Second); len(l.ready) != 0 || !far().Off {
+			t.Error("a probe that failed switched it on")
+		}
+		s.Set(nil)
+		time.Sleep(2 * time.Second)
+		h.prefetch(c, time.Second) // one call gets through
+		if l := h.all(c); l != chunks {
+			t.Errorf("once the store works again %d chunks were ready", l)
+		}
+		if st := far(); st.Off || st.Counters["switched_off"] != 1 {
+			t.Errorf("once the store works again: %+v", st)
+		}
+	})
+}
+
+// TestWritesOfFaults: chunks that cannot be written are counted as dropped, a
+// flush ends all the same, and they stay in DRAM.
+func TestWritesOfFaults(t *testing.T) {
+	const chunks, size = 4, 64 * kib
+	for _, tt := range faults {
+		if tt.fault.Delay == 0 && tt.fault.Status == 0 && !tt.fault.Reset || tt.fault.Status == 404 {
+			continue // of answers with a body
+		}
+		t.Run(tt.name, func(t *testing.T) {
+			virtual(t, func(t *testing.T, s *s3test.Memory, m tiertest.Allocator) {
+				h := newHost(t, virtualOptions(s), tier.BreakerOptions{})
+				s.Set(only(http.MethodPut, tt.fault))
+				c := tiertest.Chain(1, chunks)
+				start := time.Now()
+				h.put(c, 0, chunks, size)
+				if took := time.Since(start); took > maxTries*(h.far.o.Timeout+slowPauseMax) {
+					t.Errorf("the flush took %v", took)
+				}
+				w := h.Stats().Written[tier.Remote]
+				if w.Written.Chunks != 0 || w.Dropped[tier.DropFailed].Chunks != chunks || w.Waiting != 0 {
+					t.Errorf("written behind: %+v; want %d chunks dropped", w, chunks)
+				}
+				if m, err := h.Match(t.Context(), c, tier.All); m.In[tier.CPU].Chunks != chunks || err != nil {
+					t.Errorf("found %+v, error %v", m, err)
+				}
+			})
+		})
+	}
+}
+
+// TestHedging: a get that is later than nearly all others is made twice, so
+// that one slow answer costs one request time more, but of a store that is slow
+// altogether no more than a twentieth is asked twice.
+func TestHedging(t *testing.T) {
+	const gets = 400
+	virtual(t, func(t *testing.T, s *s3test.Memory, m tiertest.Allocator) {
+		r := connect(t, virtualOptions(s))
+		c := tiertest.Chain(1, 1)
+		put(t, r, m, c, 0, 1, kib)
+		each := func() time.Duration {
+			start := time.Now()
+			if err := get(t, r, m, c.Key(0)); err != nil {
+				t.Fatal(err)
+			}
+			return time.Since(start)
+		}
+		for range latencyWindow {
+			each()
+		}
+		r.hedges = newAllowance(hedgeShare, hedgeSaved)
+		slow := false
+		s.Set(func(*http.Request) s3test.Fault {
+			if slow = !slow; slow {
+				return s3test.Fault{Delay: time.Second}
+			}
+			return s3test.Fault{}
+		})
+		if took := each(); took != 2*latency {
+			t.Errorf("one slow answer took %v; want %v", took, 2*latency)
+		}
+		s.Set(func(*http.Request) s3test.Fault { return s3test.Fault{Delay: time.Second} })
+		before := s.Count(http.MethodGet)
+		for range gets {
+			each()
+		}
+		if extra := s.Count(http.MethodGet) - before - gets; extra > gets*hedgeShare+hedgeSaved {
+			t.Errorf("%d gets of a slow store made %d more requests", gets, extra)
+		}
+		if n := r.Stats().Counters["hedges_won"]; n == 0 {
+			t.Error("no hedge is counted as won")
+		}
+	})
+}

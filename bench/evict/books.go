@@ -57,7 +57,7 @@ func measureBooks(name string, chunks int) error {
 	runtime.KeepAlive(l)
 	runtime.KeepAlive(known)
 	l, known = nil, nil
-	runtime.GC()
+	keepMemory()
 	_, puts, err := fill(name, prompts)
 	if err != nil {
 		return err

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"os"
-	"runtime"
 	"strconv"
 	"time"
 
@@ -125,7 +124,7 @@ func measureIndex(name string, fresh func() index, chunks int) error {
 		}
 	}
 	x = nil
-	runtime.GC()
+	keepMemory()
 	adds, err := build(fresh(), prompts)
 	if err != nil {
 		return err

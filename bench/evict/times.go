@@ -3,6 +3,7 @@ package main
 import (
 	"math/bits"
 	"runtime"
+	"runtime/debug"
 	"runtime/metrics"
 	"time"
 )
@@ -69,4 +70,11 @@ func marking() time.Duration {
 		before = after
 	}
 	return round(least)
+}
+
+// keepMemory frees what is not in use any more, for this process alone: the
+// next cycle is far away, so the runtime gives nothing back to the kernel.
+func keepMemory() {
+	debug.SetGCPercent(10_000)
+	runtime.GC()
 }

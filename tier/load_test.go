@@ -139,6 +139,52 @@ func TestLoadCorrupt(t *testing.T) {
 	})
 }
 
+// unbounded hides what a bounded tier has more, as an object store is seen.
+type unbounded struct{ tier.Tier }
+
+// A chunk that others have deleted from the object store ends the prefix
+// there, and what is below it there counts again once it is stored again.
+func TestLoadGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var gone key.Key
+		remote := tierfault.Wrap(tiertest.NewMemory("remote", 64*mib), func(c tierfault.Call) tierfault.Fault {
+			if c.Op == tierfault.Get && c.Keys[0] == gone {
+				return tierfault.Fault{Err: tier.ErrNotFound}
+			}
+			return tierfault.Fault{}
+		})
+		r := newRig(t, options{lone: true, remote: unbounded{remote}})
+		c := r.putChain(1, 4)
+		r.flush()
+		r.evict()
+		if m := r.match(c); m.In[tier.Remote].Chunks != 4 || m.Hot != 0 {
+			t.Fatalf("matched %+v; want 4 in remote", m)
+		}
+		gone = c.Key(1)
+		if err := r.load(c, 0); err != nil {
+			t.Error(err)
+		}
+		if err := r.load(c, 1); !errors.Is(err, tier.ErrNotFound) {
+			t.Errorf("got %v; want that it is gone", err)
+		}
+		if m := r.match(c); m.Chunks != 1 {
+			t.Errorf("with a hole %d chunks are found; want 1", m.Chunks)
+		}
+		gone = key.Key{}
+		r.put(c, 1, 2, size) // rejoins what is below
+		if m := r.match(c); m.Hot != 2 || m.In[tier.Remote].Chunks != 2 {
+			t.Errorf("after storing it again: %+v; want 2 in DRAM, 2 in remote", m)
+		}
+		r.flush()
+		r.evict()
+		for i := range 4 {
+			if err := r.load(c, i); err != nil {
+				t.Errorf("load chunk %d: %v", i, err)
+			}
+		}
+	})
+}
+
 func TestLoadCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, c := diskOnly(t, 2, options{hook: tierfault.On(tierfault.Get, tierfault.Fault{Hang: true})})

@@ -5,8 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"os"
-	"runtime"
-	"slices"
 	"strconv"
 	"time"
 
@@ -17,7 +15,10 @@ import (
 // chainLen is the chunks of a prompt: 2 million tokens in chunks of 256.
 const chainLen = 8192
 
-const header = "        bytes/chunk  match warm  match cold   add of 256: 99.9 %   longest   least GC\n"
+// commit is how many chunks are added or put at a time.
+const commit = 16
+
+const indexHeader = "        bytes/chunk  match warm  match cold   add of 16: 99.99 %   longest    GC mark\n"
 
 // index is what both variants do.
 type index interface {
@@ -92,69 +93,62 @@ func prompt(chain []key.Hash, seed int) {
 	}
 }
 
-// measure builds an index of so many chunks in chains of chainLen and prints
-// a row.
-func measure(name string, x index, chunks int) error {
+// measureIndex builds an index of so many chunks in chains of chainLen and
+// prints a row. It builds it again in the memory that the first one had, for
+// the times of the adds: what fresh memory costs is the kernel's.
+func measureIndex(name string, fresh func() index, chunks int) error {
 	before, err := rss()
 	if err != nil {
 		return err
 	}
-	chain, locs := make([]key.Hash, chainLen), make([]radix.Loc, chainLen)
 	prompts := chunks / chainLen
-	adds := make([]time.Duration, 0, prompts*chainLen/256)
-	for p := range prompts {
-		prompt(chain, p)
-		for from := 0; from < chainLen; from += 256 { // as commits come
-			start := time.Now()
-			if err := x.add(chain[:from+256], from); err != nil {
-				return err
-			}
-			adds = append(adds, time.Since(start))
-		}
+	x := fresh()
+	if _, err := build(x, prompts); err != nil {
+		return err
 	}
-	runtime.GC()
+	mark := marking()
 	after, err := rss()
 	if err != nil {
 		return err
 	}
-	var cold, warm []time.Duration
+	chain, locs := make([]key.Hash, chainLen), make([]radix.Loc, chainLen)
+	var cold, warm times
 	for i := range min(200, prompts) { // not touched since it was built, then again
 		prompt(chain, i*(prompts/min(200, prompts)))
-		for _, out := range []*[]time.Duration{&cold, &warm} {
+		for _, out := range []*times{&cold, &warm} {
 			start := time.Now()
 			if n := x.match(chain, locs); n != chainLen {
 				return fmt.Errorf("%s: matched %d of %d", name, n, chainLen)
 			}
-			*out = append(*out, time.Since(start))
+			out.add(time.Since(start))
 		}
 	}
-	var gcs []time.Duration
-	for range 5 { // what the machine does besides only adds
-		start := time.Now()
-		runtime.GC()
-		gcs = append(gcs, time.Since(start))
+	x = nil
+	keepMemory()
+	adds, err := build(fresh(), prompts)
+	if err != nil {
+		return err
 	}
-	slices.Sort(adds)
 	fmt.Printf("%-8s%11.1f%12v%12v%20v%10v%11v\n", name, float64(after-before)/float64(prompts*chainLen),
-		median(warm), median(cold), round(adds[len(adds)*999/1000]), round(adds[len(adds)-1]), round(slices.Min(gcs)))
-	runtime.KeepAlive(x)
+		warm.at(0.5), cold.at(0.5), adds.at(0.9999), round(adds.longest), mark)
 	return nil
 }
 
-func median(ds []time.Duration) time.Duration {
-	slices.Sort(ds)
-	return round(ds[len(ds)/2])
-}
-
-// round keeps about three digits.
-func round(d time.Duration) time.Duration {
-	switch {
-	case d > time.Millisecond:
-		return d.Round(10 * time.Microsecond)
-	case d > 10*time.Microsecond:
-		return d.Round(100 * time.Nanosecond)
+// build adds so many prompts, as they come in commits.
+func build(x index, prompts int) (adds *times, err error) {
+	adds = new(times)
+	chain := make([]key.Hash, chainLen)
+	for p := range prompts {
+		prompt(chain, p)
+		for from := 0; from < chainLen; from += commit {
+			start := busy()
+			if err := x.add(chain[:from+commit], from); err != nil {
+				return nil, err
+			}
+			adds.add(busy() - start)
+		}
 	}
-	return d.Round(10 * time.Nanosecond)
+	return adds, nil
 }
 
 // rss is the memory the kernel counts for this process.

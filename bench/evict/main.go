@@ -1,13 +1,16 @@
 // Command evict measures what the counters of package policy cannot show: that
-// a victim costs the same however many entries were refused, and what an index
-// of many chunks costs in time, memory and garbage collection, next to a plain
-// map with an entry for each chunk.
+// a victim costs the same however many entries were refused; what an index of
+// many chunks costs in time, memory and garbage collection, next to a plain map
+// with an entry for each chunk; and the same of a tier's ledger under each
+// policy, alone and with the index.
 //
 //	go run ./bench/evict            # 10 million chunks: about 4 GiB of memory
 //	go run ./bench/evict -quick     # 1 million
 //
-// Each index is measured in a process of its own, so that memory is what the
-// kernel counts for it.
+// Each row is measured in a process of its own, so that memory is what the
+// kernel counts for it. Memory is that of the ledger turned over once, ghosts
+// included. How long an add or put takes, and the garbage collector for marking,
+// is processor time: on a busy machine a clock on the wall shows the others.
 package main
 
 import (
@@ -15,46 +18,65 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"strconv"
+
+	"github.com/kvstored/kvstored/policy"
 )
 
 func main() {
 	quick := flag.Bool("quick", false, "1 million chunks instead of 10, and fewer victims")
-	index := flag.String("index", "", "measure one index, tree or map, and nothing else")
+	row := flag.String("row", "", "measure one row, tree, map or a policy's name, and nothing else")
 	flag.Parse()
 	chunks, victims := 10_000_000, 200_000
 	if *quick {
 		chunks, victims = 1_000_000, 50_000
 	}
-	if err := run(*index, chunks, victims, *quick); err != nil {
+	do := func() error { return all(chunks, victims, *quick) }
+	if *row != "" {
+		do = func() error { return one(*row, chunks) }
+	}
+	if err := do(); err != nil {
 		fmt.Fprintln(os.Stderr, "evict:", err)
 		os.Exit(1)
 	}
 }
 
-func run(index string, chunks, victims int, quick bool) error {
-	switch index {
+// one prints a row, of what is measured in this process.
+func one(row string, chunks int) error {
+	runtime.LockOSThread()
+	switch row {
 	case "tree":
-		return measure("tree", newTree(), chunks)
+		return measureIndex(row, newTree, chunks)
 	case "map":
-		return measure("map", newPlain(), chunks)
-	case "":
-	default:
-		return fmt.Errorf("-index %s: use tree or map", index)
+		return measureIndex(row, newPlain, chunks)
 	}
+	return measureBooks(row, chunks)
+}
+
+func all(chunks, victims int, quick bool) error {
 	if err := evictions(victims); err != nil {
 		return err
 	}
+	fmt.Printf("\nindex of %d chunks\n%s", chunks, indexHeader)
+	if err := rows([]string{"tree", "map"}, quick); err != nil {
+		return err
+	}
+	fmt.Printf("\nledger of %d chunks\n%s", chunks, booksHeader)
+	return rows(policy.Names(), quick)
+}
+
+// rows has each row measured by another process.
+func rows(names []string, quick bool) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	fmt.Printf("\nindex of %d chunks\n%s", chunks, header)
-	for _, index := range []string{"tree", "map"} {
-		cmd := exec.Command(self, "-index", index, "-quick="+strconv.FormatBool(quick))
+	for _, name := range names {
+		cmd := exec.Command(self, "-row", name, "-quick="+strconv.FormatBool(quick))
 		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 		if err := cmd.Run(); err != nil {
-			return fmt.Errorf("measure %s: %w", index, err)
+			return fmt.Errorf("measure %s: %w", name, err)
 		}
 	}
 	return nil

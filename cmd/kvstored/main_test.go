@@ -3,12 +3,14 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/internal/replay"
 	"github.com/kvstored/kvstored/key"
 )
@@ -33,6 +35,12 @@ func kvstored(t *testing.T, stdin string, args ...string) (code int, stdout, std
 // startDaemon runs a daemon for one test and returns its socket.
 func startDaemon(t *testing.T) string {
 	t.Helper()
+	return startDaemonWith(t, func(*config.Config) {}).socket
+}
+
+// startDaemonWith runs a daemon with another configuration for one test.
+func startDaemonWith(t *testing.T, change func(*config.Config)) *demoDaemon {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "kvstored-test-") // t.TempDir can be too long for a socket
 	if err != nil {
 		t.Fatal(err)
@@ -42,11 +50,20 @@ func startDaemon(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	cfg, err := config.Load(d.config, nil, config.Rules{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	change(&cfg)
+	var text bytes.Buffer
+	if err := errors.Join(cfg.Print(&text), os.WriteFile(d.config, text.Bytes(), 0o600)); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := d.start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(d.kill)
-	return d.socket
+	return d
 }
 
 func write(t *testing.T, text string) string {

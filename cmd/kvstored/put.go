@@ -100,6 +100,8 @@ type putSum struct {
 	Bytes  int `json:"stored_bytes"`
 	There  int `json:"present_chunks"` // before, or being stored by another client
 	Left   int `json:"refused_chunks"`
+	// OverQuota says that the space, not the tier, has no room for what is left.
+	OverQuota bool `json:"over_quota"`
 	// Different of those that were there hold other bytes.
 	Different int `json:"different_chunks"`
 }
@@ -129,7 +131,8 @@ func put(ctx context.Context, c *client.Client, prompt client.Prompt, payloads [
 	}
 	for next := 0; next < len(payloads); {
 		fill, err := c.Reserve(ctx, prompt, client.ReserveOptions{First: next, Sizes: sizes[next:]})
-		if errors.Is(err, client.ErrOverBudget) || errors.Is(err, client.ErrNoSpace) || err == nil && fill.Len() == 0 {
+		sum.OverQuota = errors.Is(err, client.ErrOverQuota)
+		if sum.OverQuota || errors.Is(err, client.ErrOverBudget) || errors.Is(err, client.ErrNoSpace) || err == nil && fill.Len() == 0 {
 			sum.Left = len(payloads) - next
 			return sum, nil
 		}
@@ -163,8 +166,9 @@ func (s *putSum) count(fill *client.Fill, results []client.Stored, payloads [][]
 		case r.Result == client.ResultStored:
 			s.Stored++
 			s.Bytes += len(payloads[i])
-		case r.Result == client.ResultNoSpace || r.Result == client.ResultOverBudget:
+		case r.Result == client.ResultNoSpace || r.Result == client.ResultOverBudget || r.Result == client.ResultOverQuota:
 			s.Left++
+			s.OverQuota = r.Result == client.ResultOverQuota
 		default:
 			s.There++
 		}
@@ -185,6 +189,9 @@ func (s *putSum) print(w io.Writer, asJSON bool) error {
 	}
 	if s.Different > 0 {
 		return fmt.Errorf("other bytes were stored before for %s of this prompt, and stay; use delete first, or another --salt", plural(s.Different, "chunk"))
+	}
+	if s.Left > 0 && s.OverQuota {
+		return fmt.Errorf("no room for %s: all that the quota of its space allows is in use, or leads to it (spaces.quota)", plural(s.Left, "chunk"))
 	}
 	if s.Left > 0 {
 		return fmt.Errorf("no room for %s: they are in use by others, or DRAM is too small (cpu.capacity)", plural(s.Left, "chunk"))

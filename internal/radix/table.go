@@ -4,11 +4,11 @@ import "unsafe"
 
 const (
 	bucketPlaces   = 12 // what fits one cache line
-	segmentBuckets = 64
+	segmentBuckets = 32
 	// A full segment splits in two. Seven eighths keeps most entries in their
 	// home bucket.
 	segmentFull  = segmentBuckets * bucketPlaces * 7 / 8
-	pageSegments = 64 // 256 KiB
+	pageSegments = 64 // 128 KiB
 )
 
 // bucket is one cache line. A place is empty when its slot is 0. over counts
@@ -24,7 +24,7 @@ type segment [segmentBuckets]bucket
 
 // table maps 64-bit hashes to slots by extendible hashing: the top bits of a
 // hash choose an entry of dir, which names a segment; the low bits choose a
-// bucket in it and the tag. Growing splits one segment, at most 672 entries.
+// bucket in it and the tag. Growing splits one segment, at most 336 entries.
 type table struct {
 	hashOf func(slot uint32) uint64 // of an entry, when its segment splits
 	dir    []uint32                 // segment numbers, 1 << depth of them

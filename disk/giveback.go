@@ -145,7 +145,7 @@ func (t *Tier) evictFrom(ctx context.Context, g *segment, ks, out []key.Key) ([]
 // from, and the last key it came by: from at the end.
 func (s *store) inSegment(number uint32, from key.Key, n int) (ks []key.Key, last key.Key, err error) {
 	last = from
-	err = s.db.View(func(txn *badger.Txn) error {
+	err = s.view(func(txn *badger.Txn) error {
 		o := badger.DefaultIteratorOptions
 		o.PrefetchValues = false
 		o.Prefix = record.EntryPrefix()

@@ -134,6 +134,13 @@ func (c *committer) commit(changes []change) bool {
 	if len(changes) == 0 {
 		return false
 	}
+	if err := c.store.try(); err != nil {
+		c.progress.Add(1)
+		for _, ch := range changes {
+			ch.committed(err)
+		}
+		return false
+	}
 	b := &batch{wb: c.store.db.NewWriteBatch(), seq: c.seq, room: c.store.room()}
 	applied := changes[:0]
 	for _, ch := range changes {
@@ -147,6 +154,7 @@ func (c *committer) commit(changes []change) bool {
 	err := b.wb.Flush()
 	if err != nil {
 		err = fmt.Errorf("disk: commit of %d changes: %w", len(applied), err)
+		c.store.failed(err)
 	}
 	c.commits.Add(1)
 	c.bytes.Add(b.bytes)

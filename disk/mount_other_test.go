@@ -9,3 +9,9 @@ func smallFileSystem(t *testing.T, _ int64) (dir string, unmount func()) {
 	t.Skip("only on Linux")
 	return "", nil
 }
+
+func breakableFileSystem(t *testing.T, _ int64) (dir string, fail, unmount func()) {
+	t.Helper()
+	t.Skip("only on Linux")
+	return "", nil, nil
+}

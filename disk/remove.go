@@ -125,14 +125,21 @@ func (t *Tier) drop(k key.Key, f found) (dropped bool) {
 	return dropped
 }
 
-// Trim first evicts what is over a quota. Then it evicts by the tier's policy until a payload of n bytes fits under the
-// high watermark; when it has to start it goes on to the low one. It then
-// evicts one at a time until n bytes fit in one piece, if a payload can be that
-// large, up to four times n. It
+// Trim first evicts what is over a quota. Then it evicts by the tier's policy
+// until a payload of n bytes fits under the high watermark; when it has to
+// start it goes on to the low one. It then evicts one at a time until n bytes
+// fit in one piece, if a payload can be that large, up to four times n. With
+// n = 0 it also empties a segment where others have filled the file system. It
 // appends the evicted keys to out, also when it fails. While recovery runs
 // nothing is evicted. One Trim runs at a time, the others wait for it.
 func (t *Tier) Trim(ctx context.Context, n int64, out []key.Key) ([]key.Key, error) {
-	out, err := t.trim(ctx, n, out)
+	err := t.usable(ctx)
+	if n == 0 && err == nil {
+		out, err = t.giveBack(ctx, out)
+	}
+	if err == nil {
+		out, err = t.trim(ctx, n, out)
+	}
 	if err != nil {
 		err = fmt.Errorf("disk: trim for %d bytes: %w", n, err)
 	}
@@ -140,9 +147,6 @@ func (t *Tier) Trim(ctx context.Context, n int64, out []key.Key) ([]key.Key, err
 }
 
 func (t *Tier) trim(ctx context.Context, n int64, out []key.Key) (gone []key.Key, err error) {
-	if err := t.usable(ctx); err != nil {
-		return out, err
-	}
 	select {
 	case t.trimming <- struct{}{}:
 		defer func() { <-t.trimming }()

@@ -55,26 +55,27 @@ func (t *Tier) inlineRoom() int64 {
 // growth is how many bytes new segments may take beside the present files.
 func (t *Tier) growth(files int64) (room int64) {
 	for _, f := range t.fileSystems() {
-		room += max(0, f.available.Load()-t.floor(f))
+		room += max(0, f.available.Load()-t.floor(f)-f.slack.Load())
 	}
 	return max(0, min(t.capacityLeft(files), room))
 }
 
 // growthIn is how many of them v may take.
 func (t *Tier) growthIn(v *volume, files int64) int64 {
-	return max(0, min(t.capacityLeft(files), v.fs.available.Load()-t.floor(v.fs)))
+	return max(0, min(t.capacityLeft(files), v.fs.available.Load()-t.floor(v.fs)-v.fs.slack.Load()))
 }
 
 func (t *Tier) capacityLeft(files int64) int64 { return t.o.CapacityBytes - t.meta() - files }
 
-// floor is what a file system keeps free: what others are left, or what
-// Badger needs there if that is more. Segments that took it would leave a tier
-// that can neither store nor, being full of extents, shrink.
+// floor is what a file system keeps free: what others are left, or the air
+// that Badger needs if that is more, and what Badger may yet take of its
+// reserve. Segments that took it would leave a tier that can neither store
+// nor, being full of extents, shrink.
 func (t *Tier) floor(f *fileSystem) int64 {
 	if !f.hasMeta {
 		return t.o.MinFreeBytes
 	}
-	return max(t.o.MinFreeBytes, t.db.floor+max(0, t.o.MetaReserveBytes-t.metaBytes.Load()))
+	return max(t.o.MinFreeBytes, t.db.floor) + max(0, t.o.MetaReserveBytes-t.metaBytes.Load())
 }
 
 // excess is how many bytes must be evicted before n more fit under the high
@@ -138,10 +139,22 @@ func (t *Tier) maintain(ctx context.Context) error {
 				return errors.Join(t.segments.removeIdle(v), v.fs.look())
 			}, nil))
 		}
+		for _, f := range t.fileSystems() {
+			t.watch(f)
+		}
 		if err != nil && ctx.Err() == nil {
 			t.trouble.Warn().Err(err).Msg("maintenance failed")
 		}
 		t.saveUses()
+	}
+}
+
+// watch counts how long f has had less room than is to be left there.
+func (t *Tier) watch(f *fileSystem) {
+	if f.available.Load() < t.floor(f) {
+		f.short.Add(1)
+	} else if f.short.Swap(0) > 0 {
+		t.segments.reopen(f)
 	}
 }
 

@@ -169,7 +169,7 @@ func (p *pace) wait(ctx context.Context, n int64) error {
 
 // keysAfter returns up to n keys with an entry that follow from.
 func (s *store) keysAfter(from key.Key, n int) (ks []key.Key, err error) {
-	err = s.db.View(func(txn *badger.Txn) error {
+	err = s.view(func(txn *badger.Txn) error {
 		o := badger.DefaultIteratorOptions
 		o.PrefetchValues = false
 		o.Prefix = record.EntryPrefix()

@@ -35,6 +35,8 @@ type segment struct {
 	// Guarded by segments.mu.
 	free *extent.Allocator // nil until recovery has marked what is in use
 	idle bool              // was empty when the maintenance came by last
+	// leaving says that it takes no more extents and goes once it is empty.
+	leaving bool
 }
 
 // used is what cannot be handed out now. The owner holds segments.mu.
@@ -131,7 +133,7 @@ func (s *segments) alloc(v *volume, n uint32) (*segment, record.Extent, bool) {
 	for i := range v.list {
 		at := (v.cursor + i) % len(v.list)
 		g := v.list[at]
-		if g.free == nil {
+		if g.free == nil || g.leaving {
 			continue
 		}
 		if off, ok := g.free.Alloc(int64(n)); ok {
@@ -189,7 +191,7 @@ func (s *segments) removeIdle(v *volume) error {
 	var idle []*segment
 	v.list = slices.DeleteFunc(v.list, func(g *segment) bool {
 		empty := g.free != nil && g.free.UsedBytes() == 0
-		if empty && g.idle {
+		if empty && (g.idle || g.leaving) {
 			idle = append(idle, g)
 			return true
 		}

@@ -16,6 +16,7 @@ type counters struct {
 	corruptGet, timeouts      atomic.Uint64
 	corruptScrub              atomic.Uint64
 	evictedRoom, evictedAhead atomic.Uint64 // for a payload that had no room; above the watermark
+	evictedFree               atomic.Uint64 // for others on the file system
 	scrubs, scrubBytes        atomic.Uint64 // passes; bytes read by them
 }
 
@@ -51,6 +52,7 @@ func (t *Tier) Stats() tier.Stats {
 		"process_write_bytes":  written,
 		"evicted_for_room":     t.count.evictedRoom.Load(),
 		"evicted_ahead":        t.count.evictedAhead.Load(),
+		"evicted_for_min_free": t.count.evictedFree.Load(),
 		"commits":              t.commits.commits.Load(),
 		"commit_queue":         uint64(t.commits.queued()),
 		"read_queue":           uint64(reads),

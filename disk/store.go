@@ -36,8 +36,48 @@ type store struct {
 	db    *badger.DB
 	floor int64 // file system space below which nothing is written
 	tries attempts
+	log   zerolog.Logger
+	pulse *os.File // beside it; whether it can be written to is tried before each commit
 
 	unreadable atomic.Bool // the next start is to move it aside
+	broken     atomic.Bool // a commit failed; see failed
+}
+
+// errBroken says that the database is not asked any more.
+var errBroken = errors.New("the database failed to write; a restart opens it again")
+
+// failed ends the use of the database after a commit that failed: Badger is
+// then perhaps without a memtable, and would end the process over the next
+// write, or over a read. This is what try is to prevent.
+func (s *store) failed(err error) {
+	if !s.broken.Swap(true) {
+		s.log.Error().Err(err).Str("path", s.dir).Msg("the disk tier's database failed to write; the tier is off until the next start, which opens it again")
+	}
+}
+
+// try says whether the file system takes writes at all, which Badger, whose
+// logs are mapped, must not be the one to find out: EROFS, EIO.
+func (s *store) try() error {
+	if s.broken.Load() {
+		return errBroken
+	}
+	if _, err := s.pulse.WriteAt([]byte{'\n'}, 0); err != nil {
+		return fmt.Errorf("disk: the database's file system takes no writes: %w", err)
+	}
+	return nil
+}
+
+// view runs fn over the records; what Badger panics over in it is an error.
+func (s *store) view(fn func(*badger.Txn) error) (err error) {
+	if s.broken.Load() {
+		return errBroken
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("%w: badger: %v", errBroken, r)
+		}
+	}()
+	return s.db.View(fn)
 }
 
 // storeOptions sizes Badger for records of about 120 bytes: memtables as
@@ -90,15 +130,16 @@ func checkStoreOptions(o badger.Options) error {
 	return nil
 }
 
-// openStore opens the database under meta. One that is damaged is moved
+// openStore opens the database under meta, in which pulse is a file of any
+// content. One that is damaged is moved
 // aside, loudly, and replaced by an empty one.
-func openStore(meta string, reserve int64, log zerolog.Logger) (*store, error) {
+func openStore(meta string, pulse *os.File, reserve int64, log zerolog.Logger) (*store, error) {
 	dir := filepath.Join(meta, storeName)
 	o := storeOptions(dir, reserve, log)
 	if err := checkStoreOptions(o); err != nil {
 		return nil, err
 	}
-	s := &store{dir: dir, meta: meta, tries: attempts{filepath.Join(meta, startsName)}}
+	s := &store{dir: dir, meta: meta, log: log, pulse: pulse, tries: attempts{filepath.Join(meta, startsName)}}
 	s.floor = 4*o.MemTableSize + 16<<20
 	failed, err := s.tries.begin()
 	if err != nil {
@@ -163,7 +204,7 @@ func (s *store) room() roomLeft {
 // entry reads one record. found is false when there is none that can be read.
 func (s *store) entry(k key.Key, e *record.Entry) (found bool, err error) {
 	dbKey := record.EntryKey(k)
-	err = s.db.View(func(txn *badger.Txn) error {
+	err = s.view(func(txn *badger.Txn) error {
 		item, err := txn.Get(dbKey[:])
 		if err != nil {
 			return err
@@ -182,7 +223,7 @@ func (s *store) entry(k key.Key, e *record.Entry) (found bool, err error) {
 // payload hands an inline payload to fn, which must copy it.
 func (s *store) payload(k key.Key, fn func([]byte) error) error {
 	dbKey := record.PayloadKey(k)
-	return s.db.View(func(txn *badger.Txn) error {
+	return s.view(func(txn *badger.Txn) error {
 		item, err := txn.Get(dbKey[:])
 		if err != nil {
 			return err
@@ -193,7 +234,7 @@ func (s *store) payload(k key.Key, fn func([]byte) error) error {
 
 // scan calls fn for every entry record, damaged ones included, in key order.
 func (s *store) scan(ctx context.Context, fn func(k, v []byte) error) error {
-	return s.db.View(func(txn *badger.Txn) error {
+	return s.view(func(txn *badger.Txn) error {
 		o := badger.DefaultIteratorOptions
 		o.PrefetchValues = false // they lie beside the keys
 		o.Prefix = record.EntryPrefix()
@@ -234,6 +275,9 @@ func (s *store) sync() error {
 			return fmt.Errorf("disk: sync %s: %w", path, err)
 		}
 	}
+	if s.broken.Load() {
+		return errBroken
+	}
 	if err := s.db.Sync(); err != nil {
 		return fmt.Errorf("disk: sync badger: %w", err)
 	}
@@ -267,6 +311,9 @@ func (s *store) bytes() (total int64) {
 
 func (s *store) close() error {
 	s.succeeded()
+	if s.broken.Load() {
+		return fmt.Errorf("%w: it is left as a crash would leave it", errBroken)
+	}
 	return s.db.Close()
 }
 

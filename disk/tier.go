@@ -107,7 +107,7 @@ func (t *Tier) openAll(folders []folder) error {
 	if t.segments, err = openSegments(t.volumes, t.o.SegmentBytes); err != nil {
 		return err
 	}
-	if t.db, err = openStore(t.o.Meta, t.o.MetaReserveBytes, t.log); err != nil {
+	if t.db, err = openStore(t.o.Meta, t.locks[0], t.o.MetaReserveBytes, t.log); err != nil {
 		return err
 	}
 	t.commits = newCommitter(t.db)

@@ -30,6 +30,8 @@ type fileSystem struct {
 	dir       string        // somewhere on it
 	hasMeta   bool          // the database lies there
 	available atomic.Int64  // bytes, at the last look
+	short     atomic.Int64  // looks in a row that found less than is to be left
+	slack     atomic.Int64  // bytes that new segments leave beside that, after some were given back
 	growing   chan struct{} // held by whoever makes a segment there
 }
 
@@ -73,7 +75,7 @@ func (v *volume) usage() (u usage) {
 	for _, g := range v.list {
 		u.files += g.blocks
 		u.used += g.used()
-		if g.free != nil {
+		if g.free != nil && !g.leaving {
 			u.free += g.free.FreeBytes()
 			u.largest = max(u.largest, g.free.LargestFree())
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -193,16 +194,23 @@ func (w *writer) run(ctx context.Context) error {
 	return g.Wait()
 }
 
+// trimEvery is how often a bounded tier below may give room back though nothing
+// is written to it: others may fill its file system.
+const trimEvery = 2 * time.Second
+
 // keepWatermark evicts below ahead of the writes, so that they find room.
 func (w *writer) keepWatermark(ctx context.Context, res Resident) error {
+	tick := time.NewTicker(trimEvery)
+	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-w.grown:
-			if !isOff(res) {
-				w.trim(ctx, res, 0)
-			}
+		case <-tick.C:
+		}
+		if !isOff(res) {
+			w.trim(ctx, res, 0)
 		}
 	}
 }

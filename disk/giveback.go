@@ -1,0 +1,172 @@
+package disk
+
+import (
+	"context"
+
+	"github.com/dgraph-io/badger/v4"
+
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/record"
+	"github.com/kvstored/kvstored/key"
+)
+
+const (
+	// shortLooks in a row that find a file system below its floor mean that
+	// others need the room. One may come between a table that the database
+	// has just written and the one that it is about to remove.
+	shortLooks = 3
+	// giveBackBatch is how many records are read at a time.
+	giveBackBatch = 4096
+)
+
+// giveBack empties a segment of each file system that others have filled
+// below what is to be left to them, so that its file can go. It evicts whoever
+// is there: extents of one age lie everywhere, and nothing is ever moved. From
+// then on new segments leave one segment more, so that what was given back is
+// not taken again at once. It appends the evicted keys to out.
+func (t *Tier) giveBack(ctx context.Context, out []key.Key) ([]key.Key, error) {
+	if t.scan.active.Load() {
+		return out, nil
+	}
+	for _, f := range t.fileSystems() {
+		if f.short.Load() < shortLooks {
+			continue
+		}
+		g := t.segments.leastUsed(f)
+		if g == nil {
+			continue
+		}
+		before := len(out)
+		f.slack.Store(t.o.SegmentBytes)
+		var err error
+		out, err = t.empty(ctx, g, out)
+		t.count.evictedFree.Add(uint64(len(out) - before))
+		t.log.Warn().Err(err).Str("path", g.volume.dir).Int64("bytes", g.blocks).Int("evicted", len(out)-before).
+			Int64("free", f.available.Load()).Int64("min_free", t.floor(f)).
+			Msg("the file system is filled by others: a segment of the disk tier is given back")
+		if err != nil {
+			return out, err
+		}
+	}
+	return out, nil
+}
+
+// leastUsed closes the segment with the least in it to new extents and returns
+// it; one that is closed already comes before the others. nil if there is none,
+// or one is empty and about to be removed.
+func (s *segments) leastUsed(f *fileSystem) (least *segment) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, v := range s.volumes {
+		if v.fs != f {
+			continue
+		}
+		for _, g := range v.list {
+			if g.leaving && g.used() == 0 {
+				return nil
+			}
+			if g.leaving {
+				return g
+			}
+			if g.free != nil && (least == nil || g.used() < least.used()) {
+				least = g
+			}
+		}
+	}
+	if least != nil {
+		least.leaving = true
+	}
+	return least
+}
+
+// reopen takes the segments of a file system back that were closed and are not
+// empty yet.
+func (s *segments) reopen(f *fileSystem) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, v := range s.volumes {
+		for _, g := range v.list {
+			if v.fs == f && g.leaving && g.used() > 0 {
+				g.leaving = false
+			}
+		}
+	}
+}
+
+// empty evicts what lies in g. A Put that was under way when g was closed may
+// put one more there, which goes with the next call.
+func (t *Tier) empty(ctx context.Context, g *segment, out []key.Key) ([]key.Key, error) {
+	for from := (key.Key{}); ; {
+		var found []key.Key
+		var last key.Key // the call's own until it has returned without error
+		err := t.call(ctx, t.metaDev, func() (err error) {
+			found, last, err = t.db.inSegment(g.number, from, giveBackBatch)
+			return err
+		}, nil)
+		if err == nil {
+			out, err = t.evictFrom(ctx, g, found, out)
+		}
+		if err != nil || last == from {
+			return out, err
+		}
+		from = last
+	}
+}
+
+// evictFrom evicts those of ks that still lie in g, and returns when their
+// extents are free or read by somebody.
+func (t *Tier) evictFrom(ctx context.Context, g *segment, ks, out []key.Key) ([]key.Key, error) {
+	for len(ks) > 0 {
+		n := min(len(ks), maxRemovals)
+		r := t.newRemoval()
+		done := r.done
+		err := t.commits.addWith(func() change {
+			for _, k := range ks[:n] {
+				e, state := t.ledger.Find(k)
+				if state == ledger.Resident && location(e.Value.A).segment() == g.number {
+					t.forget(r, []key.Key{k})
+				}
+			}
+			return r.orNothing()
+		})
+		out = append(out, r.keys...)
+		if err == nil && len(r.keys) > 0 {
+			err = t.wait(ctx, done, nil)
+		}
+		if err != nil {
+			return out, err
+		}
+		ks = ks[n:]
+	}
+	return out, nil
+}
+
+// inSegment returns the keys of a segment among the n records that follow
+// from, and the last key it came by: from at the end.
+func (s *store) inSegment(number uint32, from key.Key, n int) (ks []key.Key, last key.Key, err error) {
+	last = from
+	err = s.view(func(txn *badger.Txn) error {
+		o := badger.DefaultIteratorOptions
+		o.PrefetchValues = false
+		o.Prefix = record.EntryPrefix()
+		it := txn.NewIterator(o)
+		defer it.Close()
+		start := record.EntryKey(from)
+		for it.Seek(start[:]); it.Valid() && n > 0; it.Next() {
+			item := it.Item()
+			k, ok := record.ParseEntryKey(item.Key())
+			if !ok || k == from {
+				continue
+			}
+			n--
+			last = k
+			var e record.Entry
+			err := item.Value(func(v []byte) error { return record.DecodeEntry(&e, item.Key(), v) })
+			if err == nil && !e.Inline && e.Extent.Segment == number {
+				ks = append(ks, k)
+			} // one that is damaged is not in the ledger either
+		}
+		return nil
+	})
+	return ks, last, err
+}

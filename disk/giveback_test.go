@@ -1,0 +1,103 @@
+package disk
+
+import (
+	"context"
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/kvstored/kvstored/key"
+)
+
+// Where others fill the file system segments are given back until what is to
+// be left to them is free again, and not taken again at once. The entries of
+// other segments stay, and Trim names those that went.
+func TestMinFreeIsGivenBack(t *testing.T) {
+	dir, unmount := smallFileSystem(t, 256*mib)
+	defer unmount()
+	o := testOptions(dir)
+	o.CapacityBytes, o.MinFreeBytes, o.SegmentBytes = 1<<30, 80*mib, 16*mib
+	d, stop := start(t, o, nil)
+	defer stop() // before the file system goes
+	m := newMemory(t)
+	number := make(map[key.Key]int)
+	drop := func(out []key.Key) {
+		for _, k := range out {
+			delete(number, k)
+		}
+	}
+	for i := range 200 {
+		if putOrTrim(t, d, m, i, mib, drop) {
+			number[keyOf(i)] = i
+		}
+	}
+	// tick is what happens every second or two.
+	tick := func() {
+		for _, v := range d.volumes {
+			if err := d.segments.removeIdle(v); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := d.lookAll(); err != nil {
+			t.Fatal(err)
+		}
+		d.watch(d.volumes[0].fs)
+		out, err := d.Trim(context.Background(), 0, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		drop(out)
+	}
+	free := func() int64 {
+		n, err := availableBytes(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	if at := free(); at < o.MinFreeBytes {
+		t.Fatalf("%d MiB are left, min free %d", at/mib, o.MinFreeBytes/mib)
+	}
+	before := len(number)
+	for range 10 {
+		tick()
+	}
+	if d.Stats().Counters["evicted_for_min_free"] > 0 {
+		t.Fatal("a segment was given back though nobody needs it")
+	}
+	if err := os.WriteFile(dir+"/others", make([]byte, 60*mib), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; free() < o.MinFreeBytes; i++ {
+		if tick(); i == 200 {
+			t.Fatalf("%d MiB are free, min free %d: %v", free()/mib, o.MinFreeBytes/mib, d.Stats().Counters)
+		}
+	}
+	t.Logf("%d entries before, %d now; %d MiB free", before, len(number), free()/mib)
+	if n := len(number); n >= before || n < before-80 {
+		t.Errorf("%d entries before, %d after 60 MiB were taken", before, n)
+	}
+	for i := range 50 { // what comes now finds its place by eviction
+		if putOrTrim(t, d, m, 1000+i, mib, drop) {
+			number[keyOf(1000+i)] = 1000 + i
+		}
+		if i%10 == 0 {
+			tick()
+		}
+	}
+	if at := free(); at < o.MinFreeBytes {
+		t.Errorf("%d MiB are left after more puts, min free %d", at/mib, o.MinFreeBytes/mib)
+	}
+	if n := d.Stats().Entries; int(n) != len(number) {
+		t.Errorf("%d entries; Trim has left %d", n, len(number))
+	}
+	var ks []int
+	for _, i := range number {
+		ks = append(ks, i)
+	}
+	slices.Sort(ks)
+	for _, i := range ks {
+		mustGet(t, d, m, i, mib)
+	}
+	recount(t, d)
+}

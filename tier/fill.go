@@ -58,7 +58,7 @@ func (s *Stack) Reserve(ctx context.Context, o ledger.Owner, c *key.Chain, from 
 			grants[n] = Grant{Status: Exists}
 			continue
 		}
-		f.Record = Record{Key: c.Key(i), Parent: c.Parent(i), Depth: uint32(i), Tokens: c.Tokens[i], Size: size}
+		f.Record = Record{Key: c.Key(i), Parent: c.Parent(i), Depth: c.Depth(i), Tokens: c.Tokens[i], Size: size}
 		ref, st, err := s.hot.Reserve(ctx, f)
 		if err != nil {
 			return n, fmt.Errorf("reserve chunk %d: %w", i, err)
@@ -92,7 +92,7 @@ func (s *Stack) Commit(c *key.Chain, from int, refs []Ref) error {
 	}
 	// Before anybody can see them: who knows such a hash under its true parent
 	// must not be handed these bytes, not even for a moment.
-	if err := s.consistent(c, to); err != nil {
+	if err := s.consistent(c, from, to); err != nil {
 		s.hot.Abort(refs)
 		return s.refused(err, len(ks))
 	}
@@ -113,8 +113,12 @@ func (s *Stack) Commit(c *key.Chain, from int, refs []Ref) error {
 	return nil
 }
 
-// consistent says whether the first `to` chunks of c contradict what is known.
-func (s *Stack) consistent(c *key.Chain, to int) error {
+// consistent says whether chunks from..to of c, and those before, contradict
+// what is known.
+func (s *Stack) consistent(c *key.Chain, from, to int) error {
+	if c.Alone {
+		return s.eachAlone(from, to, func(i int) error { return s.mu.tree.Check(c.Space, c.Hashes[i:i+1]) })
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.mu.tree.Check(c.Space, c.Hashes[:to])

@@ -118,8 +118,9 @@ func (w *writer) wants(t *writeTask) bool {
 	}
 	r := &t.rec
 	if up := (key.Key{Space: r.Key.Space, Hash: r.Parent}); r.Parent != (key.Hash{}) && !w.mu.writing[up].wanted {
-		// With write-back victims come tail first.
-		if res, ok := w.to.(Resident); ok && !res.Has(up) && !(w.mode == WriteBack && w.stack.hot.Has(up)) {
+		// With write-back it may still come: victims are written tail first.
+		comes := w.mode == WriteBack && (w.mu.victims[up].unwritten > 0 || w.stack.hot.Has(up))
+		if res, ok := w.to.(Resident); ok && !comes && !res.Has(up) {
 			return false
 		}
 	}

@@ -23,6 +23,9 @@ type Planner interface {
 	// worth more than that one. parent is the hash before it, which stays in
 	// any case; 0 for none. A chunk that nobody announced counts as new.
 	Worth(hash, parent uint64) bool
+	// Seen reports whether a chunk was asked for before the last request for
+	// it, as far as that is remembered.
+	Seen(hash uint64) bool
 	// MarshalBinary and UnmarshalBinary carry what was learned over a restart,
 	// but not which chunks there are. UnmarshalBinary changes nothing if it
 	// fails.

@@ -21,8 +21,10 @@ type Planner interface {
 	// something to Learn.
 	Announce(r *ledger.Request) (learn bool)
 	// Worth returns how many of hs, chunks of size bytes one after the other
-	// behind the chunk parent, are worth storing.
-	Worth(space key.SpaceID, parent key.Hash, hs []key.Hash, size uint32) int
+	// behind the chunk parent, are worth storing: there is room, or they are
+	// worth more than what would go for them and, with twice, have been asked
+	// for twice.
+	Worth(space key.SpaceID, parent key.Hash, hs []key.Hash, size uint32, twice bool) int
 	// Learn does what learning is due.
 	Learn()
 	// Learned is what the policy has learned, nil if it learns nothing, and
@@ -67,13 +69,15 @@ func (s *Stack) Worth(c *key.Chain, from int) int {
 }
 
 // worth returns how many of the chunks from..to of c, of size bytes each, some
-// tier wants to have. One whose policy does not plan wants everything.
+// tier wants to have. One whose policy does not plan wants everything. A chunk
+// that only a tier below has a use for comes to stay there if that has room;
+// otherwise it must have been asked for before, as most never are again.
 func (s *Stack) worth(c *key.Chain, from, to int, size uint32) (most int) {
 	if from == to || s.takesAll || !s.allPlan() {
 		return to - from
 	}
-	for _, t := range s.planners {
-		most = max(most, t.Worth(c.Space, c.Parent(from), c.Hashes[from:to], size))
+	for i, t := range s.planners {
+		most = max(most, t.Worth(c.Space, c.Parent(from), c.Hashes[from:to], size, i > 0))
 	}
 	return most
 }
@@ -124,7 +128,7 @@ func (w *writer) wants(t *writeTask) bool {
 			return false
 		}
 	}
-	return w.insists(t) || w.planner.Worth(r.Key.Space, r.Parent, []key.Hash{r.Key.Hash}, r.Size) > 0
+	return w.insists(t) || w.planner.Worth(r.Key.Space, r.Parent, []key.Hash{r.Key.Hash}, r.Size, false) > 0
 }
 
 // insists reports whether whoever stored a chunk wants it kept in any case.

@@ -49,7 +49,7 @@ func (p *picky) Announce(r *ledger.Request) bool {
 	return true
 }
 
-func (p *picky) Worth(_ key.SpaceID, _ key.Hash, hs []key.Hash, _ uint32) int {
+func (p *picky) Worth(_ key.SpaceID, _ key.Hash, hs []key.Hash, _ uint32, _ bool) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i, h := range hs {

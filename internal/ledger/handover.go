@@ -190,6 +190,12 @@ func (h *handover) Worth(hash, parent uint64) bool {
 	return !plans || p.Worth(hash, parent)
 }
 
+// Seen asks the same.
+func (h *handover) Seen(hash uint64) bool {
+	p, plans := h.newcomers().(policy.Planner)
+	return !plans || p.Seen(hash)
+}
+
 func (h *handover) Admit(hash uint64, size int64) {
 	if p := h.newcomers(); !h.silent(p) {
 		p.Admit(hash, size)

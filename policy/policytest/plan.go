@@ -112,6 +112,9 @@ func (p *plan) replace(node, up uint64) bool {
 	if worth != want {
 		p.t.Fatalf("after %d victims: chunk %d is worth storing: %v, the model says %v", len(p.victims), node, worth, want)
 	}
+	if seen, want := p.got.Seen(node), p.want.Seen(node); seen != want {
+		p.t.Fatalf("after %d victims: chunk %d was seen before: %v, the model says %v", len(p.victims), node, seen, want)
+	}
 	if !worth {
 		return false
 	}

@@ -24,6 +24,9 @@ func (t *Tier) Worth(space key.SpaceID, parent key.Hash, hs []key.Hash, size uin
 	return t.ledger.Worth(space, parent, hs, size, int(room), twice)
 }
 
+// Cool implements tier.Planner.
+func (t *Tier) Cool(space key.SpaceID, hs []key.Hash) { t.ledger.Cool(space, hs) }
+
 // Learn implements tier.Planner.
 func (t *Tier) Learn() { t.ledger.Learn() }
 

@@ -25,6 +25,9 @@ type Planner interface {
 	// worth more than what would go for them and, with twice, have been asked
 	// for twice.
 	Worth(space key.SpaceID, parent key.Hash, hs []key.Hash, size uint32, twice bool) int
+	// Cool makes the chunks that are the chain's alone the first to go, unless
+	// a policy plans: it was told with Announce.
+	Cool(space key.SpaceID, hs []key.Hash)
 	// Learn does what learning is due.
 	Learn()
 	// Learned is what the policy has learned, nil if it learns nothing, and
@@ -38,8 +41,9 @@ var ErrUnworthy = fmt.Errorf("not worth the room of what is there: %w", ErrNoSpa
 
 // Prompt is what is known of a request besides its chain.
 type Prompt struct {
-	Hint     policy.Hint
-	HintFrom int // the hint is about the chunks of the chain from here on
+	Hint policy.Hint // about the chunks that are this prompt's alone
+	// Advice says that the request was announced before: only the hint is new.
+	Advice bool
 }
 
 // Announce tells the policies that plan of a request for the chain, once a
@@ -50,7 +54,7 @@ func (s *Stack) Announce(c *key.Chain, p Prompt) {
 		return
 	}
 	r := ledger.Request{
-		Space: c.Space, Hashes: c.Hashes, ChunkTokens: int(c.Tokens[0]), Hint: p.Hint, HintFrom: p.HintFrom,
+		Space: c.Space, Hashes: c.Hashes, ChunkTokens: int(c.Tokens[0]), Hint: p.Hint, Advice: p.Advice,
 	}
 	for _, n := range c.Tokens {
 		r.Tokens += int(n)
@@ -59,6 +63,14 @@ func (s *Stack) Announce(c *key.Chain, p Prompt) {
 		if t.Announce(&r) {
 			s.lessonDue()
 		}
+	}
+}
+
+// Cool says that nobody is expected to ask for a chain again: in every tier
+// the chunks that are its alone are the first to go, until they are used.
+func (s *Stack) Cool(c *key.Chain) {
+	for _, t := range s.planners {
+		t.Cool(c.Space, c.Hashes)
 	}
 }
 

@@ -66,6 +66,8 @@ func (p *picky) Learn() {
 	p.lessons++
 }
 
+func (p *picky) Cool(key.SpaceID, []key.Hash) {}
+
 func (p *picky) Learned() ([]byte, error) { return nil, nil }
 func (p *picky) Teach([]byte) error       { return nil }
 
@@ -99,9 +101,9 @@ func TestOnlyWhatIsWanted(t *testing.T) {
 		c := tiertest.Chain(2, 6)
 		r.see(c)
 		p.want(true, c, 0, 4)
-		r.Announce(c, tier.Prompt{Hint: policy.Continues, HintFrom: 5})
+		r.Announce(c, tier.Prompt{Hint: policy.Continues})
 		if n := len(p.asked); n != 4 || p.asked[3].Tokens != 6*tiertest.ChunkTokens || p.asked[3].Hint != policy.Continues ||
-			p.asked[3].HintFrom != 5 || !slices.Equal(p.asked[3].Hashes, c.Hashes) {
+			!slices.Equal(p.asked[3].Hashes, c.Hashes) {
 			t.Fatalf("%d requests were announced, the last as %+v", n, p.asked[n-1])
 		}
 		if worth := r.Worth(c, 0); worth != 4 {

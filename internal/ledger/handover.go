@@ -184,6 +184,15 @@ func (h *handover) Request(r policy.Request) {
 	}
 }
 
+// Advise tells the same.
+func (h *handover) Advise(chain []uint64, hint policy.Hint, from int) {
+	for _, p := range []policy.Policy{h.from, h.to} {
+		if h.silent(p) {
+			p.(policy.Planner).Advise(chain, hint, from)
+		}
+	}
+}
+
 // Worth asks who will have the chunk, if that one cares.
 func (h *handover) Worth(hash, parent uint64) bool {
 	p, plans := h.newcomers().(policy.Planner)

@@ -17,11 +17,15 @@ type Request struct {
 	// from HintFrom on.
 	Hint     policy.Hint
 	HintFrom int
+	// Advice says that the request was announced before, and only its hint is
+	// new.
+	Advice bool
 }
 
 // planner is what a rank asks of a policy that plans.
 type planner interface {
 	Request(policy.Request)
+	Advise(chain []uint64, h policy.Hint, from int)
 	Worth(hash, parent uint64) bool
 	Seen(hash uint64) bool
 }
@@ -69,16 +73,20 @@ func (l *Ledger) Announce(r *Request) (learn bool) {
 	if r.Hint != policy.NoHint {
 		p.HintFrom = max(p.HintFrom, b.ownFrom(r.Space, r.Hashes[:len(b.chain)]))
 	}
-	learn = b.ranks[everything].announce(p)
+	learn = b.ranks[everything].announce(p, r.Advice)
 	if q := b.spaces.quotas[r.Space]; q != everything {
-		learn = b.ranks[q].announce(p) || learn
+		learn = b.ranks[q].announce(p, r.Advice) || learn
 	}
 	return learn
 }
 
 // announce reports whether there is something to learn.
-func (r *rank) announce(p policy.Request) bool {
+func (r *rank) announce(p policy.Request, advice bool) bool {
 	if r.planner == nil {
+		return false
+	}
+	if advice {
+		r.planner.Advise(p.Chain, p.Hint, p.HintFrom)
 		return false
 	}
 	r.planner.Request(p)

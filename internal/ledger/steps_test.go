@@ -211,6 +211,7 @@ func (r *rig) announce() {
 	}
 	x := ledger.Request{Space: ks[0].Space, ChunkTokens: 4096, Tokens: 4096 * len(ks)}
 	if r.source(4) == 0 {
+		x.Advice = r.source(2) == 0
 		x.Hint, x.HintFrom = policy.Hint(max(0, r.source(3))), max(0, r.source(len(ks)))
 	}
 	for _, k := range ks {

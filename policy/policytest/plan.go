@@ -90,6 +90,11 @@ func (p *plan) request(node uint64, pick func(int) int) {
 	}
 	p.got.Request(r)
 	p.want.Request(r)
+	if pick(16) == 0 {
+		h, from := policy.Hint(pick(4)), pick(len(chain))
+		p.got.Advise(chain, h, from)
+		p.want.Advise(chain, h, from)
+	}
 	for _, node := range chain {
 		if slices.Contains(p.resident, node) {
 			continue

@@ -303,6 +303,27 @@ func (m *tenure) Worth(hash, parent uint64) bool {
 	return false
 }
 
+func (m *tenure) Advise(chain []uint64, h policy.Hint, from int) {
+	if h > policy.Continues {
+		return
+	}
+	if h != policy.NoHint && !m.hinted {
+		m.hinted = true
+		m.learn()
+	}
+	for _, hash := range chain[from:] {
+		i := slices.IndexFunc(m.all, func(c *chunk) bool { return c.hash == hash && !c.twin && c.known() })
+		if i < 0 {
+			continue
+		}
+		c := m.all[i]
+		m.unseat(c)
+		c.class = int(h)*72 + c.class%72
+		q := m.cells[c.class][ageBin(m.now-c.last)]
+		m.seat(c, len(q) > 0 && c.last < q[len(q)-1].last)
+	}
+}
+
 func (m *tenure) Defer()                {}
 func (m *tenure) Due() bool             { return false }
 func (m *tenure) Lesson() policy.Lesson { return nil }

@@ -46,6 +46,7 @@ type Options struct {
 
 	Policy        string  // a name of package policy
 	Quotas        []int64 // bytes that groups of spaces may occupy; see Assign
+	LearnLater    bool    // see ledger.Options
 	HighWatermark float64 // share of the room for extents at which Trim starts; default 0.95
 	LowWatermark  float64 // and to which it goes down; default 0.90
 

@@ -16,13 +16,16 @@ func (t *Tier) Announce(r *ledger.Request) (learn bool) { return t.ledger.Announ
 
 // Worth implements tier.Planner. There is room up to the low watermark: what
 // is above it will have something evicted. While recovery runs nothing is.
-func (t *Tier) Worth(space key.SpaceID, parent key.Hash, hs []key.Hash, size uint32) int {
+func (t *Tier) Worth(space key.SpaceID, parent key.Hash, hs []key.Hash, size uint32, twice bool) int {
 	if t.scan.active.Load() {
 		return len(hs)
 	}
 	room := -t.excess(0, true) / max(roundUp(int64(size)), 1)
-	return t.ledger.Worth(space, parent, hs, size, int(room))
+	return t.ledger.Worth(space, parent, hs, size, int(room), twice)
 }
+
+// Cool implements tier.Planner.
+func (t *Tier) Cool(space key.SpaceID, hs []key.Hash) { t.ledger.Cool(space, hs) }
 
 // Learn implements tier.Planner.
 func (t *Tier) Learn() { t.ledger.Learn() }

@@ -102,7 +102,7 @@ func (t *Tier) openAll(folders []folder) error {
 		return fmt.Errorf("disk: %w", err)
 	}
 	t.ledger = ledger.New(ledger.Options{
-		CapacityBytes: t.o.CapacityBytes - t.o.MetaReserveBytes, Policy: p, PolicyName: t.o.Policy, Quotas: t.o.Quotas,
+		CapacityBytes: t.o.CapacityBytes - t.o.MetaReserveBytes, Policy: p, PolicyName: t.o.Policy, Quotas: t.o.Quotas, LearnLater: t.o.LearnLater,
 	})
 	if t.segments, err = openSegments(t.volumes, t.o.SegmentBytes); err != nil {
 		return err

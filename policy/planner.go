@@ -11,6 +11,9 @@ type Planner interface {
 	// reference to r.Chain. Work is proportional to the chain, but for the
 	// learning that every few hundred requests do, unless that is deferred.
 	Request(r Request)
+	// Advise changes the hint of what the last request for chain asked for,
+	// from the chunk `from` on. It is no use of the chunks.
+	Advise(chain []uint64, h Hint, from int)
 	// Defer leaves the learning to the owner, who takes a Lesson where one is
 	// due. It is for good. Without it equal calls have equal victims.
 	Defer()
@@ -23,6 +26,9 @@ type Planner interface {
 	// worth more than that one. parent is the hash before it, which stays in
 	// any case; 0 for none. A chunk that nobody announced counts as new.
 	Worth(hash, parent uint64) bool
+	// Seen reports whether a chunk was asked for before the last request for
+	// it, as far as that is remembered.
+	Seen(hash uint64) bool
 	// MarshalBinary and UnmarshalBinary carry what was learned over a restart,
 	// but not which chunks there are. UnmarshalBinary changes nothing if it
 	// fails.

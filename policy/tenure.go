@@ -212,6 +212,11 @@ func (p *tenure) Worth(hash, parent uint64) bool {
 	return false
 }
 
+func (p *tenure) Seen(hash uint64) bool {
+	i := p.roll.find(hash)
+	return i != 0 && p.roll.at(i).known() && p.roll.at(i).count > 1
+}
+
 func (p *tenure) Steps() uint64 { return p.inspect }
 
 func (p *tenure) tenantOf(id ID) uint32 {

@@ -96,6 +96,24 @@ func (p *tenure) request(r Request) {
 	p.bound(2*n + 16)
 }
 
+func (p *tenure) Advise(chain []uint64, h Hint, from int) {
+	if h >= hints {
+		return
+	}
+	if h != NoHint && !p.learner.hinted {
+		p.learner.hinted = true // the classes with hints need a rank
+		p.learn()
+	}
+	for _, hash := range chain[min(max(from, 0), len(chain)):] {
+		if i := p.roll.find(hash); i != 0 && p.roll.at(i).known() {
+			p.unseat(i)
+			t := p.roll.at(i)
+			t.class = uint8(h)*plain + t.class%plain
+			p.seat(i, byAge)
+		}
+	}
+}
+
 // due reports whether there were so many requests since the last learning that
 // more is worth its while.
 func (p *tenure) due() bool { return p.unlearnt >= max(4, min(256, p.requests/16)) }

@@ -17,6 +17,10 @@ const (
 	memory      = 1 << 17 // observations, then all are halved; and tenants watched
 )
 
+// hintPrior is how likely reuse is taken to be where there is a hint, next to
+// where there is none, until that has been observed.
+var hintPrior = [hints]float64{NoHint: 1, Done: 0.1, Continues: 1}
+
 // learner is what was observed: in which bin of its age a chunk of each class
 // was asked for again, or was forgotten without.
 type learner struct {
@@ -168,6 +172,9 @@ func (l *learner) estimate(groups int) *[classes][bins]float64 {
 			hits, risk := l.sum(k*size, size)
 			for b := range bins {
 				prior := up[k*size/above][b]
+				if size == plain {
+					prior *= hintPrior[k]
+				}
 				if size == 2*news*lengths {
 					prior = min(prior*(1+countPrior*float64(k%maxCount)), 1)
 				}

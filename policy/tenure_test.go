@@ -252,6 +252,32 @@ func BenchmarkTenureEvict(b *testing.B) {
 	}
 }
 
+// TestDoneGoesFirst: before anything was learned, too.
+func TestDoneGoesFirst(t *testing.T) {
+	p := newTenure()
+	id := ID(0)
+	ask := func(h Hint, chain ...uint64) {
+		p.Request(Request{Chain: chain, ChunkTokens: 512, Hint: h, HintFrom: 1})
+		for i, hash := range chain {
+			parent := uint64(0)
+			if i > 0 {
+				parent = chain[i-1]
+			}
+			p.Add(id, Meta{Hash: hash, Parent: parent, Size: 1})
+			id++
+		}
+	}
+	ask(NoHint, 1, 2, 3)
+	ask(Done, 10, 11, 12)
+	ask(Continues, 20, 21, 22)
+	ask(NoHint, 30, 31, 32)
+	for _, want := range []ID{5, 4} { // the tail first, and not what was not meant
+		if got, ok := p.Evict(func(ID) bool { return true }); !ok || got != want {
+			t.Errorf("evicted %d, want %d", got, want)
+		}
+	}
+}
+
 // TestTenureLesson: learning in steps comes to what learning at once does.
 func TestTenureLesson(t *testing.T) {
 	p, later := newTenure(), newTenure()

@@ -21,8 +21,13 @@ type Planner interface {
 	// something to Learn.
 	Announce(r *ledger.Request) (learn bool)
 	// Worth returns how many of hs, chunks of size bytes one after the other
-	// behind the chunk parent, are worth storing.
-	Worth(space key.SpaceID, parent key.Hash, hs []key.Hash, size uint32) int
+	// behind the chunk parent, are worth storing: there is room, or they are
+	// worth more than what would go for them and, with twice, have been asked
+	// for twice.
+	Worth(space key.SpaceID, parent key.Hash, hs []key.Hash, size uint32, twice bool) int
+	// Cool makes the chunks that are the chain's alone the first to go, unless
+	// a policy plans: it was told with Announce.
+	Cool(space key.SpaceID, hs []key.Hash)
 	// Learn does what learning is due.
 	Learn()
 	// Learned is what the policy has learned, nil if it learns nothing, and
@@ -36,8 +41,9 @@ var ErrUnworthy = fmt.Errorf("not worth the room of what is there: %w", ErrNoSpa
 
 // Prompt is what is known of a request besides its chain.
 type Prompt struct {
-	Hint     policy.Hint
-	HintFrom int // the hint is about the chunks of the chain from here on
+	Hint policy.Hint // about the chunks that are this prompt's alone
+	// Advice says that the request was announced before: only the hint is new.
+	Advice bool
 }
 
 // Announce tells the policies that plan of a request for the chain, once a
@@ -48,7 +54,7 @@ func (s *Stack) Announce(c *key.Chain, p Prompt) {
 		return
 	}
 	r := ledger.Request{
-		Space: c.Space, Hashes: c.Hashes, ChunkTokens: int(c.Tokens[0]), Hint: p.Hint, HintFrom: p.HintFrom,
+		Space: c.Space, Hashes: c.Hashes, ChunkTokens: int(c.Tokens[0]), Hint: p.Hint, Advice: p.Advice,
 	}
 	for _, n := range c.Tokens {
 		r.Tokens += int(n)
@@ -60,6 +66,14 @@ func (s *Stack) Announce(c *key.Chain, p Prompt) {
 	}
 }
 
+// Cool says that nobody is expected to ask for a chain again: in every tier
+// the chunks that are its alone are the first to go, until they are used.
+func (s *Stack) Cool(c *key.Chain) {
+	for _, t := range s.planners {
+		t.Cool(c.Space, c.Hashes)
+	}
+}
+
 // Worth returns how many of the chunks of c from `from` on are worth storing
 // now, at most. Without policies that plan it is all.
 func (s *Stack) Worth(c *key.Chain, from int) int {
@@ -67,13 +81,15 @@ func (s *Stack) Worth(c *key.Chain, from int) int {
 }
 
 // worth returns how many of the chunks from..to of c, of size bytes each, some
-// tier wants to have. One whose policy does not plan wants everything.
+// tier wants to have. One whose policy does not plan wants everything. A chunk
+// that only a tier below has a use for comes to stay there if that has room;
+// otherwise it must have been asked for before, as most never are again.
 func (s *Stack) worth(c *key.Chain, from, to int, size uint32) (most int) {
 	if from == to || s.takesAll || !s.allPlan() {
 		return to - from
 	}
-	for _, t := range s.planners {
-		most = max(most, t.Worth(c.Space, c.Parent(from), c.Hashes[from:to], size))
+	for i, t := range s.planners {
+		most = max(most, t.Worth(c.Space, c.Parent(from), c.Hashes[from:to], size, i > 0))
 	}
 	return most
 }
@@ -118,12 +134,13 @@ func (w *writer) wants(t *writeTask) bool {
 	}
 	r := &t.rec
 	if up := (key.Key{Space: r.Key.Space, Hash: r.Parent}); r.Parent != (key.Hash{}) && !w.mu.writing[up].wanted {
-		// With write-back victims come tail first.
-		if res, ok := w.to.(Resident); ok && !res.Has(up) && !(w.mode == WriteBack && w.stack.hot.Has(up)) {
+		// With write-back it may still come: victims are written tail first.
+		comes := w.mode == WriteBack && (w.mu.victims[up].unwritten > 0 || w.stack.hot.Has(up))
+		if res, ok := w.to.(Resident); ok && !comes && !res.Has(up) {
 			return false
 		}
 	}
-	return w.insists(t) || w.planner.Worth(r.Key.Space, r.Parent, []key.Hash{r.Key.Hash}, r.Size) > 0
+	return w.insists(t) || w.planner.Worth(r.Key.Space, r.Parent, []key.Hash{r.Key.Hash}, r.Size, false) > 0
 }
 
 // insists reports whether whoever stored a chunk wants it kept in any case.

@@ -35,6 +35,7 @@ type options struct {
 	write    tier.WriteOptions
 	verify   int
 	disk     *tiertest.Memory // nil: a new one of 64 MiB
+	planner  tier.Tier        // the same disk, with a policy that plans
 	hook     tierfault.Hook   // in front of the disk
 	breaker  *tier.BreakerOptions
 	remote   tier.Tier
@@ -80,6 +81,9 @@ func newRig(t *testing.T, o options) *rig {
 			r.disk = tiertest.NewMemory("disk", 64*mib)
 		}
 		r.below = r.disk
+		if o.planner != nil {
+			r.below = o.planner
+		}
 		if o.hook != nil {
 			r.below = tierfault.Wrap(r.disk, o.hook)
 		}

@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/kvstored/kvstored/internal/server"
 	"github.com/kvstored/kvstored/tier"
 )
 
@@ -25,6 +26,9 @@ var (
 	descHitChunks   = desc("hit_chunks_total", "Chunks in ready prefixes, by the tier they were found in.", "tier")
 	descStored      = desc("stored_chunks_total", "Chunks committed by clients.")
 	descStoredBytes = desc("stored_bytes_total", "Payload bytes committed by clients.")
+
+	descHints           = desc("hints_total", "What clients said of the future, by what came of it: what is neither right nor wrong is open.", "hint", "outcome")
+	descHintsOverBudget = desc("hints_over_budget_total", "Hints not heeded because their client has too many open.")
 
 	descScanFailed   = desc("disk_scan_failures_total", "Scans of the disk tier that failed; it is served without its old contents.")
 	descChunks       = desc("index_chunks", "Chunks known in some tier.")
@@ -100,6 +104,12 @@ func collectServer(st *daemonStats, gauge gaugeFunc, counter counterFunc) {
 	counter(descAskedTok, s.AskedTokens)
 	counter(descStored, s.StoredChunks)
 	counter(descStoredBytes, s.StoredBytes)
+	for kind, h := range map[string]server.HintStats{"done": s.Hints.Done, "continues": s.Hints.Continues} {
+		counter(descHints, h.Given, kind, "given")
+		counter(descHints, h.Right, kind, "right")
+		counter(descHints, h.Wrong, kind, "wrong")
+	}
+	counter(descHintsOverBudget, s.Hints.OverBudget)
 	for p, n := range s.HitTokens {
 		counter(descHitTok, n, p.String())
 	}

@@ -123,7 +123,7 @@ func (d *daemon) makeCPU() error {
 	d.cpu = cpu.New(cpu.Options{
 		Arena: d.arena,
 		Ledger: ledger.New(ledger.Options{
-			CapacityBytes: capacity, Policy: p, PolicyName: c.CPU.Policy, Quotas: d.quotas(),
+			CapacityBytes: capacity, Policy: p, PolicyName: c.CPU.Policy, Quotas: d.quotas(), LearnLater: true,
 			Limits: ledger.Limits{
 				Lease: share(c.Budget.Leases), Pin: share(c.Budget.Pins), Load: share(c.Budget.Loads),
 				Unwritten: min(share(c.Budget.Unwritten), int64(c.Write.Queue)),
@@ -150,7 +150,7 @@ func (d *daemon) makeDisk() (err error) {
 	}
 	d.disk, err = disk.Open(disk.Options{
 		Paths: c.Paths, Meta: c.MetaPath(),
-		CapacityBytes: int64(c.Capacity), MinFreeBytes: int64(c.MinFree), Policy: c.Policy, Quotas: d.quotas(),
+		CapacityBytes: int64(c.Capacity), MinFreeBytes: int64(c.MinFree), Policy: c.Policy, Quotas: d.quotas(), LearnLater: true,
 		HighWatermark: c.HighWatermark, LowWatermark: c.LowWatermark,
 		InlineMax: int64(c.InlineMax), SegmentBytes: int64(c.SegmentSize), IOTimeout: c.IOTimeout, IODepth: c.IODepth,
 		Log: d.log,

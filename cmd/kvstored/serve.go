@@ -48,7 +48,7 @@ func loadConfig(path string) (config.Config, error) {
 		return config.Config{}, fmt.Errorf("how much memory there is: %w", err)
 	}
 	cfg, err := config.Load(path, os.Environ(), config.Rules{
-		Policies: policy.Names(), MemoryBytes: limit, MemoryFrom: source, UID: os.Geteuid(),
+		Policies: policy.All(), MemoryBytes: limit, MemoryFrom: source, UID: os.Geteuid(),
 	})
 	if err != nil { // one that cannot be read is as invalid as one that is wrong
 		return cfg, &exitError{exitConfig, err}

@@ -313,3 +313,58 @@ func TestBusyIsOnlyWhatOthersCanEnd(t *testing.T) {
 		t.Errorf("more than there ever is: %v", err)
 	}
 }
+
+// TestCool: the end of a chain that nobody else shares goes first, tail first,
+// whatever the policy; what is used again is like any other, and what is held
+// waits for its turn.
+func TestCool(t *testing.T) {
+	for _, name := range policy.Names() {
+		p, err := policy.New(name, 1<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := ledger.New(ledger.Options{CapacityBytes: 1 << 20, Policy: p, PolicyName: name})
+		put := func(n byte, parent byte) key.Key {
+			k := key.Key{Hash: key.Hash{n}}
+			id, _, err := l.Begin(ledger.Daemon, ledger.IO, k, key.Hash{parent}, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			l.Publish([]ledger.ID{id}, false)
+			return k
+		}
+		put(9, 0)
+		put(1, 0) // 1-2-3-4, and 5 on 2
+		put(2, 1)
+		three := put(3, 2)
+		put(4, 3)
+		put(5, 2)
+		put(8, 0)
+		chain := []key.Hash{{1}, {2}, {3}, {4}}
+		l.Cool(key.SpaceID{}, chain)
+		var out [1]ledger.Entry
+		if n, err := l.Hold(ledger.Daemon, ledger.IO, []key.Key{three}, false, out[:]); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+		want := func(hash byte) {
+			t.Helper()
+			e, ok := l.Evict()
+			if !ok || e.Key.Hash[0] != hash {
+				t.Errorf("%s: evicted %x, %v; want %x", name, e.Key.Hash[0], ok, hash)
+			}
+			l.Free(e.ID)
+		}
+		want(4)
+		l.Unhold(ledger.Daemon, ledger.IO, []ledger.ID{out[0].ID})
+		want(3)
+		l.Cool(key.SpaceID{}, []key.Hash{{9}, {8}})
+		l.Touch([]key.Key{{Hash: key.Hash{8}}})
+		want(9)
+		if _, st := l.Find(key.Key{Hash: key.Hash{2}}); st != ledger.Resident {
+			t.Errorf("%s: what others hang on has gone", name)
+		}
+		if err := l.Check(); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -22,6 +22,9 @@
 // nothing to it. It is asked with Worth before a chunk is stored. It may learn
 // in Learn, beside the calls.
 //
+// Cool puts the end of a prompt that somebody is done with before all that the
+// policy of all would choose, whatever it is.
+//
 // # Locks
 //
 // One mutex, a leaf of the lock order: nothing is called under it but the

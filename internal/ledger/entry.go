@@ -57,6 +57,7 @@ func (b *book) touch(id policy.ID) {
 	if e := b.entries.at(uint32(id)); e.mark/hit < MaxHits {
 		e.mark += hit
 	}
+	b.cold.drop(uint32(id))
 	b.rankTouch(uint32(id))
 }
 

@@ -68,6 +68,7 @@ func (l *Ledger) Free(id ID) {
 func (b *book) condemn(id uint32) {
 	e := b.entries.at(id)
 	was, n := e.protected(), b.bytes(e)
+	b.cold.drop(id)
 	b.cut(id)
 	e.life = gone
 	b.count.Entries--

@@ -184,10 +184,25 @@ func (h *handover) Request(r policy.Request) {
 	}
 }
 
+// Advise tells the same.
+func (h *handover) Advise(chain []uint64, hint policy.Hint, from int) {
+	for _, p := range []policy.Policy{h.from, h.to} {
+		if h.silent(p) {
+			p.(policy.Planner).Advise(chain, hint, from)
+		}
+	}
+}
+
 // Worth asks who will have the chunk, if that one cares.
 func (h *handover) Worth(hash, parent uint64) bool {
 	p, plans := h.newcomers().(policy.Planner)
 	return !plans || p.Worth(hash, parent)
+}
+
+// Seen asks the same.
+func (h *handover) Seen(hash uint64) bool {
+	p, plans := h.newcomers().(policy.Planner)
+	return !plans || p.Seen(hash)
 }
 
 func (h *handover) Admit(hash uint64, size int64) {

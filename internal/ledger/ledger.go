@@ -114,6 +114,7 @@ type book struct {
 	pending, tail uint32
 
 	chain []uint64 // of the request being announced
+	cold  cold
 
 	count    Stats
 	released bool          // something was let go in this lock round

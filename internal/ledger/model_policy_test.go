@@ -79,6 +79,28 @@ func (r *ranking) trust(e ledger.Entry, found bool) {
 	}
 }
 
+// trustAll gives up knowing the order.
+func (r *ranking) trustAll() {
+	for _, p := range []*policy.Policy{&r.all, &r.own} {
+		if *p == nil {
+			continue
+		}
+		if _, already := (*p).(*trusting); already {
+			continue
+		}
+		known := &trusting{in: make(map[policy.ID]bool)}
+		for {
+			id, ok := (*p).Evict(func(policy.ID) bool { return true })
+			if !ok {
+				break
+			}
+			known.in[id] = true
+		}
+		*p = known
+	}
+	r.unknown = true
+}
+
 // reference is the model of a policy. What has been under one that is trusted
 // once is in an order that nobody knows.
 func (r *ranking) reference(name string, capacity int64) policy.Policy {

@@ -13,14 +13,21 @@ type Request struct {
 	Hashes      []key.Hash // of its chunks, first to last; a policy sees the first 4,096
 	ChunkTokens int        // tokens in a whole chunk
 	Tokens      int        // of the prompt
-	Hint        policy.Hint
-	HintFrom    int // the hint is about the chunks from here on
+	// Hint is about the chunks that no other prompt here goes on from, and
+	// from HintFrom on.
+	Hint     policy.Hint
+	HintFrom int
+	// Advice says that the request was announced before, and only its hint is
+	// new.
+	Advice bool
 }
 
 // planner is what a rank asks of a policy that plans.
 type planner interface {
 	Request(policy.Request)
+	Advise(chain []uint64, h policy.Hint, from int)
 	Worth(hash, parent uint64) bool
+	Seen(hash uint64) bool
 }
 
 // install makes p the policy of the rank.
@@ -63,16 +70,23 @@ func (l *Ledger) Announce(r *Request) (learn bool) {
 	p := policy.Request{
 		Chain: b.chain, ChunkTokens: r.ChunkTokens, Tokens: r.Tokens, Hint: r.Hint, HintFrom: r.HintFrom,
 	}
-	learn = b.ranks[everything].announce(p)
+	if r.Hint != policy.NoHint {
+		p.HintFrom = max(p.HintFrom, b.ownFrom(r.Space, r.Hashes[:len(b.chain)]))
+	}
+	learn = b.ranks[everything].announce(p, r.Advice)
 	if q := b.spaces.quotas[r.Space]; q != everything {
-		learn = b.ranks[q].announce(p) || learn
+		learn = b.ranks[q].announce(p, r.Advice) || learn
 	}
 	return learn
 }
 
 // announce reports whether there is something to learn.
-func (r *rank) announce(p policy.Request) bool {
+func (r *rank) announce(p policy.Request, advice bool) bool {
 	if r.planner == nil {
+		return false
+	}
+	if advice {
+		r.planner.Advise(p.Chain, p.Hint, p.HintFrom)
 		return false
 	}
 	r.planner.Request(p)
@@ -85,8 +99,9 @@ func (r *rank) announce(p policy.Request) bool {
 // there is room for in the tier, and then those that a policy that plans finds
 // worth more than what would have to go for them. That is never less than what
 // it will find when they are stored one by one, if nothing else happens.
-// Without such a policy it is all.
-func (l *Ledger) Worth(space key.SpaceID, parent key.Hash, hs []key.Hash, size uint32, room int) int {
+// Without such a policy it is all. With twice, what there is no room for must
+// also have been asked for twice.
+func (l *Ledger) Worth(space key.SpaceID, parent key.Hash, hs []key.Hash, size uint32, room int, twice bool) int {
 	if !l.Plans() {
 		return len(hs)
 	}
@@ -107,7 +122,7 @@ func (l *Ledger) Worth(space key.SpaceID, parent key.Hash, hs []key.Hash, size u
 	for n, h := range hs[:min(len(hs), maxRound)] {
 		hash := b.hashIn(space, h)
 		for i, r := range asked {
-			if n >= rooms[i] && r.planner != nil && !r.planner.Worth(hash, up) {
+			if n >= rooms[i] && r.planner != nil && !(r.planner.Worth(hash, up) && (!twice || r.planner.Seen(hash))) {
 				return n
 			}
 		}

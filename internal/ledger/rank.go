@@ -72,6 +72,12 @@ func (b *book) rankRemove(id uint32) {
 
 // rankEvict takes out the next victim of rank r.
 func (b *book) rankEvict(r uint32) (id uint32, ok bool) {
+	if r == everything {
+		if id, ok := b.cold.next(b.ok); ok {
+			b.rankRemove(id)
+			return id, true
+		}
+	}
 	victim, ok := b.ranks[r].policy.Evict(b.ok)
 	if !ok {
 		return 0, false

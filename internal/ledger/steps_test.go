@@ -211,6 +211,7 @@ func (r *rig) announce() {
 	}
 	x := ledger.Request{Space: ks[0].Space, ChunkTokens: 4096, Tokens: 4096 * len(ks)}
 	if r.source(4) == 0 {
+		x.Advice = r.source(2) == 0
 		x.Hint, x.HintFrom = policy.Hint(max(0, r.source(3))), max(0, r.source(len(ks)))
 	}
 	for _, k := range ks {
@@ -222,10 +223,21 @@ func (r *rig) announce() {
 	if r.model.owns(ks[0]) {
 		least = max(0, min(least, int((quotaPages*page-r.model.quotaUsed())/page)))
 	}
-	got := r.real.Worth(x.Space, ks[0].Hash, x.Hashes[1:], page, room)
+	got := r.real.Worth(x.Space, ks[0].Hash, x.Hashes[1:], page, room, r.source(2) == 0)
 	if got < least || got > len(ks)-1 || !r.real.Plans() && got < len(ks)-1 {
 		r.t.Fatalf("%d of %d chunks are worth storing, with room for %d", got, len(ks)-1, room)
 	}
+}
+
+// cool lets a path go first; the model follows from then on.
+func (r *rig) cool() {
+	ks := r.path()
+	var hs []key.Hash
+	for _, k := range ks {
+		hs = append(hs, k.Hash)
+	}
+	r.real.Cool(ks[0].Space, hs)
+	r.model.trustAll()
 }
 
 // turn replaces the policy.

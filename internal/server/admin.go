@@ -134,7 +134,7 @@ func (c *session) policy(h wire.Header, body []byte) error {
 		c.reply(h, c.policies())
 		return nil
 	}
-	if names := policy.Names(); !slices.Contains(names, req.Name) {
+	if names := policy.All(); !slices.Contains(names, req.Name) {
 		return refuse(wire.StatusBadRequest, "policy: there is none called %.64q; use %s", req.Name, strings.Join(names, ", "))
 	}
 	// Entries move a few hundred a lock round: not while others' requests
@@ -150,7 +150,7 @@ func (c *session) policy(h wire.Header, body []byte) error {
 
 // policies is the answer to a policy request.
 func (c *session) policies() *wire.PolicyReply {
-	reply := wire.PolicyReply{Names: policy.Names()}
+	reply := wire.PolicyReply{Names: policy.All()}
 	for p := tier.CPU; p < tier.Places; p++ {
 		if name, ok := c.server.o.Stack.PolicyOf(p); ok {
 			reply.Tiers = append(reply.Tiers, wire.TierPolicy{Tier: wire.Tiers(tier.Of(p)), Name: name})

@@ -2,6 +2,7 @@ package server
 
 import (
 	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/policy"
 	"github.com/kvstored/kvstored/tier"
 )
 
@@ -16,6 +17,7 @@ type note struct {
 	// looked says that a lookup announced it, and nobody has asked for its
 	// chunks since: whoever does is the same request.
 	looked  bool
+	done    bool // nobody is expected to ask for it again
 	insists bool // its chunks are to be stored whatever the policies think
 }
 
@@ -50,17 +52,26 @@ func (ns *notes) take(c *key.Chain) *note {
 	return n
 }
 
-// announce tells the store of a request for a prompt. A lookup and the first
-// request after it for the same chunks are one, and so are several lookups.
-func (c *session) announce(chain *key.Chain, looks bool) {
+// announce tells the store of a request for a prompt, and of what its client
+// says about it. A lookup and the first request after it for the same chunks
+// are one, and so are several lookups.
+func (c *session) announce(chain *key.Chain, looks bool, a advice) {
 	if chain.Len() == 0 {
 		return
 	}
 	n := c.notes.take(chain)
+	hints := &c.server.hints
+	hints.bad.Add(uint64(a.bad))
 	if !n.looked {
-		c.server.o.Stack.Announce(chain, tier.Prompt{})
+		hints.asked(chain, a.session)
 	}
-	n.looked = looks
+	if a.hint != policy.NoHint && !hints.give(c.id, chain, &a) {
+		a.hint = policy.NoHint
+	}
+	if !n.looked || a.hint != policy.NoHint {
+		c.server.o.Stack.Announce(chain, tier.Prompt{Hint: a.hint, Advice: n.looked})
+	}
+	n.looked, n.insists, n.done = looks, a.insists, a.hint == policy.Done
 }
 
 // worth is how many chunks behind the skipped ones are there or worth storing.
@@ -68,9 +79,10 @@ func (c *session) worth(chain *key.Chain, m *tier.Match) uint32 {
 	return uint32(m.Chunks + c.server.o.Stack.Worth(chain, chain.Skip+m.Chunks))
 }
 
-// insists reports whether a client said of a prompt that c is or goes on from
-// that it is to be stored in any case.
-func (c *session) insists(chain *key.Chain) bool {
-	n := c.notes.of(chain)
-	return n != nil && n.insists
+// said is what a client said of a prompt that c is or goes on from.
+func (c *session) said(chain *key.Chain) (n note) {
+	if found := c.notes.of(chain); found != nil {
+		n = *found
+	}
+	return n
 }

@@ -71,6 +71,7 @@ type Stats struct {
 	HitTokens        map[tier.Place]uint64 `json:"hit_tokens"`
 	StoredChunks     uint64                `json:"stored_chunks"`
 	StoredBytes      uint64                `json:"stored_bytes"`
+	Hints            HintsStats            `json:"hints"`
 }
 
 // Stats returns a snapshot. Hits are counted when a job's lease ends.
@@ -96,6 +97,7 @@ func (s *Server) Stats() Stats {
 		HitTokens:        make(map[tier.Place]uint64),
 		StoredChunks:     c.storedChunks.Load(),
 		StoredBytes:      c.storedBytes.Load(),
+		Hints:            s.hints.stats(),
 	}
 	for p := tier.CPU; p < tier.Places; p++ {
 		st.HitChunks[p] = c.hitChunks[p].Load()

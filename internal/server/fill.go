@@ -16,8 +16,8 @@ type fill struct {
 	id      uint64
 	session *session
 	chain   key.Chain
-	first   int // chunk of slot 0
-	insists bool
+	first   int  // chunk of slot 0
+	said    note // what the client said of the prompt
 	expiry  *time.Timer
 	mu      struct {
 		sync.Mutex
@@ -102,6 +102,9 @@ func (f *fill) commit(from, to int) (wire.Results, error) {
 		}
 		c.server.count.stored(run-i, bytes)
 		i = run
+	}
+	if f.said.done {
+		c.server.o.Stack.Cool(&f.chain)
 	}
 	return results, nil
 }

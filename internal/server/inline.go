@@ -32,12 +32,12 @@ func (c *session) put(h wire.Header, body []byte) error {
 	if err != nil {
 		return err
 	}
-	insists := c.insists(&chain)
+	said := c.said(&chain)
 	results := make(wire.Results, 0, 16*n)
 	for i, size := range sizes {
 		payload := req.Payloads[:size]
 		req.Payloads = req.Payloads[size:]
-		stored, err := c.putOne(&chain, from+i, payload, insists)
+		stored, err := c.putOne(&chain, from+i, payload, said.insists)
 		unworthy := errors.Is(err, tier.ErrUnworthy)
 		if err != nil && !unworthy {
 			return err
@@ -49,6 +49,9 @@ func (c *session) put(h wire.Header, body []byte) error {
 			}
 			break
 		}
+	}
+	if said.done {
+		c.server.o.Stack.Cool(&chain)
 	}
 	c.reply(h, &wire.StoreReply{Results: results})
 	return nil

@@ -26,6 +26,7 @@ type job struct {
 	hot     int                  // chunks leased before anything was fetched
 	fetch   *prefetch.Job[chunk] // brings up the rest; nil if there is none
 	rest    *tier.Rest           // finds out how much more there is; nil if nothing can be
+	over    bool                 // its client expects nobody to ask for the chain again
 	queued  bool                 // a push waits its turn; the output's mutex guards it
 	waits   sync.WaitGroup       // waits that are not answered yet; the reader adds
 
@@ -237,6 +238,9 @@ func (j *job) giveBack(refs []tier.Ref) {
 	}
 	j.letGo(refs)
 	j.letGo(late)
+	if j.over {
+		j.session.server.o.Stack.Cool(&j.chain)
+	}
 }
 
 func (j *job) letGo(refs []tier.Ref) {

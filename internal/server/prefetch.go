@@ -31,10 +31,11 @@ func (c *session) prefetch(h wire.Header, body []byte) error {
 		return err
 	}
 	if req.Chain.Form != wire.FormRef {
-		c.announce(&chain, false)
+		c.announce(&chain, false, readAdvice(req.Configs))
 	}
 	worth := c.worth(&chain, &m)
 	j := c.newJob(&chain, search, &m)
+	j.over = c.said(&chain).done
 	s.count.asked(&chain, &m)
 	if pinned {
 		j.pin = req.LookupID

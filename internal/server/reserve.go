@@ -35,7 +35,7 @@ func (c *session) reserve(h wire.Header, body []byte) error {
 	if err := c.roomFor(fills, "fills"); err != nil {
 		return err
 	}
-	f.id, f.first, f.insists = c.server.ids.Add(1), from, c.insists(&f.chain)
+	f.id, f.first, f.said = c.server.ids.Add(1), from, c.said(&f.chain)
 	all := req.Flags&wire.ReserveAllOrNothing != 0
 	if req.WaitMillis > 0 {
 		return c.later(h, func(ctx context.Context) (wire.Message, error) {
@@ -105,7 +105,7 @@ func (c *session) sizes(l wire.U32s, n int) ([]uint32, error) {
 func (f *fill) grant(ctx context.Context, sizes []uint32, all, wait bool) error {
 	c := f.session
 	grants := make([]tier.Grant, len(sizes))
-	want := tier.Store{Owner: c.owner, Wait: wait, Insists: f.insists}
+	want := tier.Store{Owner: c.owner, Wait: wait, Insists: f.said.insists}
 	n, err := c.server.o.Stack.ReserveFor(ctx, want, &f.chain, f.first, sizes, grants)
 	for i, g := range grants[:n] {
 		s := slot{status: g.Status, ref: g.Ref}

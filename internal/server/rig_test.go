@@ -68,6 +68,7 @@ type options struct {
 	hook     tierfault.Hook // in front of the disk
 	write    tier.WriteOptions
 	quotas   []tier.Quota
+	lone     bool // no disk
 }
 
 func newRig(t testing.TB, o options) *rig {
@@ -90,6 +91,9 @@ func newRig(t testing.TB, o options) *rig {
 	})
 	r.disk = tiertest.NewMemory("disk", 64*mib)
 	so := tier.Options{Hot: r.hot, Disk: r.disk, Write: o.write, Quotas: o.quotas, Log: zerolog.Nop()}
+	if o.lone {
+		so.Disk = nil
+	}
 	if o.hook != nil {
 		so.Disk = tierfault.Wrap(r.disk, o.hook)
 	}

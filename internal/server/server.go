@@ -91,6 +91,7 @@ type Server struct {
 	ids        atomic.Uint64 // of jobs and fills
 	sessionIDs atomic.Uint64
 	pins       pins
+	hints      hints
 	count      counters
 	mu         struct {
 		sync.Mutex
@@ -104,6 +105,7 @@ func New(o Options) *Server {
 	o.Limits = o.Limits.orDefault()
 	s := &Server{o: o, maxPayload: min(arena.MaxPayload, o.Arena.Stats().CapacityBytes)}
 	s.mu.sessions = make(map[uint64]*session)
+	s.hints.init()
 	s.pins.mu.byName = make(map[string][]*pin)
 	s.pins.mu.bySession = make(map[*session]map[string]*pin)
 	return s

@@ -63,7 +63,7 @@ func TestStress(t *testing.T) {
 // watch replaces the policy again and again, and samples the budgets: whatever
 // greedy clients do, they hold.
 func (r *rig) watch(ctx context.Context, limits ledger.Limits) {
-	l, names := r.hot.Ledger(), policy.Names()
+	l, names := r.hot.Ledger(), policy.All()
 	for i := 0; ctx.Err() == nil; i++ {
 		if i%100 == 0 {
 			if err := r.stack.SetPolicy(tier.CPU, names[i/100%len(names)]); err != nil {

@@ -90,6 +90,11 @@ func (p *plan) request(node uint64, pick func(int) int) {
 	}
 	p.got.Request(r)
 	p.want.Request(r)
+	if pick(16) == 0 {
+		h, from := policy.Hint(pick(4)), pick(len(chain))
+		p.got.Advise(chain, h, from)
+		p.want.Advise(chain, h, from)
+	}
 	for _, node := range chain {
 		if slices.Contains(p.resident, node) {
 			continue
@@ -111,6 +116,9 @@ func (p *plan) replace(node, up uint64) bool {
 	worth, want := p.got.Worth(node, up), p.want.Worth(node, up)
 	if worth != want {
 		p.t.Fatalf("after %d victims: chunk %d is worth storing: %v, the model says %v", len(p.victims), node, worth, want)
+	}
+	if seen, want := p.got.Seen(node), p.want.Seen(node); seen != want {
+		p.t.Fatalf("after %d victims: chunk %d was seen before: %v, the model says %v", len(p.victims), node, seen, want)
 	}
 	if !worth {
 		return false

@@ -303,9 +303,34 @@ func (m *tenure) Worth(hash, parent uint64) bool {
 	return false
 }
 
-func (m *tenure) Defer()                            {}
-func (m *tenure) Due() bool                         { return false }
-func (m *tenure) Lesson() policy.Lesson             { return nil }
+func (m *tenure) Advise(chain []uint64, h policy.Hint, from int) {
+	if h > policy.Continues {
+		return
+	}
+	if h != policy.NoHint && !m.hinted {
+		m.hinted = true
+		m.learn()
+	}
+	for _, hash := range chain[from:] {
+		i := slices.IndexFunc(m.all, func(c *chunk) bool { return c.hash == hash && !c.twin && c.known() })
+		if i < 0 {
+			continue
+		}
+		c := m.all[i]
+		m.unseat(c)
+		c.class = int(h)*72 + c.class%72
+		q := m.cells[c.class][ageBin(m.now-c.last)]
+		m.seat(c, len(q) > 0 && c.last < q[len(q)-1].last)
+	}
+}
+
+func (m *tenure) Defer()                {}
+func (m *tenure) Due() bool             { return false }
+func (m *tenure) Lesson() policy.Lesson { return nil }
+func (m *tenure) Seen(hash uint64) bool {
+	return slices.ContainsFunc(m.all, func(c *chunk) bool { return c.hash == hash && !c.twin && c.known() && c.count > 1 })
+}
+
 func (m *tenure) Steps() uint64                     { return m.steps }
 func (m *tenure) MarshalBinary() ([]byte, error)    { return nil, nil }
 func (m *tenure) UnmarshalBinary(data []byte) error { return nil }
@@ -385,6 +410,7 @@ func (m *tenure) learn() {
 			p := (hits + 20*0.03) / (risk + 20)
 			if m.hinted {
 				hits, risk = of(c/72*72, 72, b)
+				p *= []float64{1, 0.1, 1}[c/72]
 				p = (hits + 256*p) / (risk + 256)
 			}
 			for _, n := range []int{18, 9, 3, 1} {

@@ -1,0 +1,227 @@
+package server
+
+import (
+	"crypto/sha256"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/kvstored/kvstored/internal/wire"
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/policy"
+)
+
+// How much advice is taken, and how long it takes to show whether it was good.
+const (
+	// maxClientHints is how many hints of one connection may be open: neither
+	// come true nor false. What is beyond is not heeded.
+	maxClientHints = 1024
+	// maxHints of all connections; the oldest then counts as over.
+	maxHints = 64 << 10
+	// hintFor is how long a hint stays open.
+	hintFor = time.Hour
+)
+
+// advice is what request_configs say that the daemon understands. The names of
+// everything else are the engine's own.
+type advice struct {
+	hint     policy.Hint
+	measured bool   // the hint says what will happen, not only what is wished
+	session  string // several requests of one have the same; "" is none
+	insists  bool
+	bad      int // values that are none
+}
+
+// readAdvice reads session, turn_over, priority and store.
+func readAdvice(configs wire.Pairs) (a advice) {
+	for name, text := range configs.All() {
+		value := string(text)
+		switch string(name) {
+		case "session":
+			a.session = value
+		case "turn_over":
+			a.measured = true
+			a.pick(value, map[string]policy.Hint{"done": policy.Done, "continues": policy.Continues}, &a.hint)
+		case "priority":
+			wished := policy.NoHint
+			a.pick(value, map[string]policy.Hint{"low": policy.Done, "normal": policy.NoHint, "high": policy.Continues}, &wished)
+			if a.hint == policy.NoHint {
+				a.hint = wished
+			}
+		case "store":
+			if a.insists = value == "always"; !a.insists && value != "worth" {
+				a.bad++
+			}
+		}
+	}
+	a.measured = a.measured && a.hint != policy.NoHint
+	return a
+}
+
+func (a *advice) pick(value string, of map[string]policy.Hint, to *policy.Hint) {
+	h, ok := of[value]
+	if !ok {
+		a.bad++
+		return
+	}
+	*to = h
+}
+
+// hints follows what clients say will be asked for again, or not, until that
+// shows. A hint is open until a prompt comes that goes on from the one it was
+// given with, or one of the same session, or it is too old.
+type hints struct {
+	now func() time.Time
+	mu  struct {
+		sync.Mutex
+		open   map[key.Key]openHint
+		order  []givenHint // by age; some are not open any more
+		client map[uint64]int
+		serial uint64
+	}
+	given, right, wrong [policy.Continues + 1]atomic.Uint64
+	overBudget, bad     atomic.Uint64
+}
+
+type openHint struct {
+	kind   policy.Hint
+	client uint64
+	serial uint64
+}
+
+type givenHint struct {
+	key    key.Key
+	serial uint64
+	at     time.Time
+}
+
+func (h *hints) init() {
+	h.now = time.Now
+	h.mu.open, h.mu.client = make(map[key.Key]openHint), make(map[uint64]int)
+}
+
+// subject is what a hint is about: a session, or else a prompt by its last
+// whole chunk, which every prompt that goes on from it has as well.
+func subject(c *key.Chain, session string) (k key.Key, ok bool) {
+	if session != "" {
+		return sessionKey(c.Space, session), true
+	}
+	for i := c.Len() - 1; i >= 0; i-- {
+		if c.Tokens[i] == c.Tokens[0] {
+			return c.Key(i), true
+		}
+	}
+	return key.Key{}, false
+}
+
+// sessionKey stands for a session among the keys of a space.
+func sessionKey(space key.SpaceID, session string) (k key.Key) {
+	sum := sha256.Sum256([]byte("session " + session))
+	k.Space = space
+	copy(k.Hash[:], sum[:])
+	return k
+}
+
+// asked closes the hints that a prompt proves right or wrong.
+func (h *hints) asked(c *key.Chain, session string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.expire()
+	if len(h.mu.open) == 0 {
+		return
+	}
+	if session != "" {
+		h.close(sessionKey(c.Space, session), policy.Continues)
+	}
+	for i := range min(c.Len(), maxHintChunks) {
+		h.close(c.Key(i), policy.Continues)
+	}
+}
+
+// maxHintChunks bounds what a prompt is searched for.
+const maxHintChunks = 4096
+
+// give opens a hint and reports whether it is heeded.
+func (h *hints) give(client uint64, c *key.Chain, a *advice) bool {
+	k, ok := subject(c, a.session)
+	if !ok || !a.measured {
+		return ok
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.mu.client[client] >= maxClientHints {
+		h.overBudget.Add(1)
+		return false
+	}
+	h.given[a.hint].Add(1)
+	h.mu.serial++
+	if old, open := h.mu.open[k]; open { // the newest counts; it is the same prompt
+		h.leave(old.client)
+	}
+	h.mu.open[k] = openHint{a.hint, client, h.mu.serial}
+	h.mu.client[client]++
+	h.mu.order = append(h.mu.order, givenHint{k, h.mu.serial, h.now()})
+	return true
+}
+
+// expire closes what is too old, or too much. It is called with the mutex held.
+func (h *hints) expire() {
+	for len(h.mu.order) > 0 {
+		first := &h.mu.order[0]
+		o, open := h.mu.open[first.key]
+		if open = open && o.serial == first.serial; open && len(h.mu.order) <= maxHints && h.now().Sub(first.at) < hintFor {
+			return
+		}
+		if open {
+			h.close(first.key, policy.Done)
+		}
+		h.mu.order = h.mu.order[1:]
+	}
+}
+
+// close ends a hint, if there is one, that was right if it was as said.
+func (h *hints) close(k key.Key, as policy.Hint) {
+	o, open := h.mu.open[k]
+	if !open {
+		return
+	}
+	delete(h.mu.open, k)
+	h.leave(o.client)
+	if o.kind == as {
+		h.right[o.kind].Add(1)
+	} else {
+		h.wrong[o.kind].Add(1)
+	}
+}
+
+func (h *hints) leave(client uint64) {
+	if h.mu.client[client]--; h.mu.client[client] == 0 {
+		delete(h.mu.client, client)
+	}
+}
+
+// HintStats is what came of one kind of hint. What is neither right nor wrong
+// is still open, or was repeated.
+type HintStats struct {
+	Given uint64 `json:"given"`
+	Right uint64 `json:"right"`
+	Wrong uint64 `json:"wrong"`
+}
+
+// HintsStats is what clients have said about the future.
+type HintsStats struct {
+	Done       HintStats `json:"done"`
+	Continues  HintStats `json:"continues"`
+	OverBudget uint64    `json:"over_budget"` // not heeded: its connection has too many open
+	Bad        uint64    `json:"bad"`         // values that are none
+}
+
+func (h *hints) stats() HintsStats {
+	h.mu.Lock()
+	h.expire()
+	h.mu.Unlock()
+	of := func(k policy.Hint) HintStats {
+		return HintStats{h.given[k].Load(), h.right[k].Load(), h.wrong[k].Load()}
+	}
+	return HintsStats{of(policy.Done), of(policy.Continues), h.overBudget.Load(), h.bad.Load()}
+}

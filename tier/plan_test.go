@@ -1,0 +1,179 @@
+package tier_test
+
+import (
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/policy"
+	"github.com/kvstored/kvstored/tier"
+	"github.com/kvstored/kvstored/tier/tiertest"
+)
+
+// picky is a disk whose policy plans: it wants what it is told to want.
+type picky struct {
+	*tiertest.Memory
+
+	mu       sync.Mutex
+	wants    map[key.Hash]bool
+	asked    []ledger.Request
+	lessons  int
+	careless bool // its policy does not plan at present
+}
+
+func newPicky() *picky {
+	return &picky{Memory: tiertest.NewMemory("disk", 64*mib), wants: make(map[key.Hash]bool)}
+}
+
+// want makes it want, or not want, chunks from..to of c.
+func (p *picky) want(is bool, c *key.Chain, from, to int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, h := range c.Hashes[from:to] {
+		p.wants[h] = is
+	}
+}
+
+func (p *picky) Plans() bool { return !p.careless }
+
+func (p *picky) Announce(r *ledger.Request) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	q := *r
+	q.Hashes = slices.Clone(r.Hashes)
+	p.asked = append(p.asked, q)
+	return true
+}
+
+func (p *picky) Worth(_ key.SpaceID, _ key.Hash, hs []key.Hash, _ uint32, _ bool) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, h := range hs {
+		if !p.wants[h] {
+			return i
+		}
+	}
+	return len(hs)
+}
+
+func (p *picky) Learn() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lessons++
+}
+
+func (p *picky) Cool(key.SpaceID, []key.Hash) {}
+
+func (p *picky) Learned() ([]byte, error) { return nil, nil }
+func (p *picky) Teach([]byte) error       { return nil }
+
+// newPlanned is a rig over a picky disk, whose DRAM is full of a chain that its
+// policy knows to be used often.
+func newPlanned(t *testing.T, o options) (*rig, *picky) {
+	t.Helper()
+	p := newPicky()
+	o.disk, o.planner = p.Memory, p
+	r := newRig(t, o)
+	if err := r.SetPolicy(tier.CPU, "tenure"); err != nil {
+		t.Fatal(err)
+	}
+	return r, p
+}
+
+// TestOnlyWhatIsWanted: a chunk that no tier wants is refused, and with it the
+// rest of the prompt; the client is told beforehand.
+func TestOnlyWhatIsWanted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, p := newPlanned(t, options{})
+		// DRAM is full of what was asked for twice at once: the best there is.
+		old := tiertest.Chain(1, 60)
+		p.want(true, old, 0, 60)
+		for range 3 {
+			r.Announce(old, tier.Prompt{})
+		}
+		r.put(old, 0, 60, size)
+		synctest.Wait()
+
+		c := tiertest.Chain(2, 6)
+		r.see(c)
+		p.want(true, c, 0, 4)
+		r.Announce(c, tier.Prompt{Hint: policy.Continues})
+		if n := len(p.asked); n != 4 || p.asked[3].Tokens != 6*tiertest.ChunkTokens || p.asked[3].Hint != policy.Continues ||
+			!slices.Equal(p.asked[3].Hashes, c.Hashes) {
+			t.Fatalf("%d requests were announced, the last as %+v", n, p.asked[n-1])
+		}
+		if worth := r.Worth(c, 0); worth != 4 {
+			t.Errorf("%d chunks are worth storing, want the 4 that the disk wants", worth)
+		}
+		grants, err := r.reserve(ledger.Daemon, c, 0, 6, size)
+		if len(grants) != 4 || !errors.Is(err, tier.ErrUnworthy) || !errors.Is(err, tier.ErrNoSpace) {
+			t.Fatalf("%d chunks were granted, error %v; want 4 and one that says why", len(grants), err)
+		}
+		if err := r.Commit(c, 0, fill(c, 0, grants)); err != nil {
+			t.Fatal(err)
+		}
+		if p.lessons == 0 {
+			t.Error("the disk's policy never learned")
+		}
+
+		p.careless = true // and so takes everything
+		if worth := r.Worth(c, 4); worth != 2 {
+			t.Errorf("%d of 2 chunks are worth storing where the disk takes everything", worth)
+		}
+	})
+}
+
+// TestDiskDecidesForItself: what the disk does not want is not written, nor
+// what hangs on it, until it is used again and wanted then. What a client
+// insists on is.
+func TestDiskDecidesForItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, p := newPlanned(t, options{})
+		c := tiertest.Chain(1, 8)
+		p.want(true, c, 0, 8)
+		p.want(false, c, 3, 4)
+		r.put(c, 0, 8, size)
+		synctest.Wait()
+		r.wantWritten(3, 0, map[tier.DropReason]uint64{tier.DropNotWorth: 5})
+
+		p.want(true, c, 3, 4)
+		refs := make([]tier.Ref, 8)
+		if n, err := r.Hold(ledger.Daemon, ledger.Lease, c, 0, 8, refs); n != 8 || err != nil {
+			t.Fatal(n, err)
+		}
+		r.Release(ledger.Daemon, ledger.Lease, refs)
+		synctest.Wait()
+		r.wantWritten(8, 0, map[tier.DropReason]uint64{tier.DropNotWorth: 5})
+
+		own := tiertest.Chain(2, 2) // nobody wants it
+		r.see(own)
+		grants := make([]tier.Grant, 2)
+		want := tier.Store{Owner: ledger.Daemon, Insists: true}
+		if n, err := r.ReserveFor(t.Context(), want, own, 0, repeat(size, 2), grants); n != 2 || err != nil {
+			t.Fatal(n, err)
+		}
+		if err := r.Commit(own, 0, fill(own, 0, grants)); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		r.wantWritten(10, 0, map[tier.DropReason]uint64{tier.DropNotWorth: 5})
+		r.wantOnDisk(own, 1)
+	})
+}
+
+// TestWriteBackWants: victims come tail first, and still go down.
+func TestWriteBackWants(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, p := newPlanned(t, options{write: tier.WriteOptions{Mode: tier.WriteBack}})
+		c := tiertest.Chain(1, 8)
+		p.want(true, c, 0, 8)
+		r.put(c, 0, 8, size)
+		r.evict()
+		synctest.Wait()
+		r.wantWritten(8, 0, nil)
+	})
+}

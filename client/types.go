@@ -12,6 +12,10 @@ type TierCounts = wire.TierCounts
 // Tiers where its chunks are nearest.
 type Match = wire.Match
 
+// Advice says where loading stops to be faster than computing: bring Load up,
+// compute what follows, and all of it is there after about Micros.
+type Advice = wire.Advice
+
 // Tiers is a set of tiers to search. The empty set means all.
 type Tiers = wire.Tiers
 

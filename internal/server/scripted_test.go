@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -67,8 +68,10 @@ type stage struct {
 	chain *key.Chain
 	arena *arena.Arena
 	hot   *cpu.Tier
+	below [tier.Places]*tiertest.Memory
 	space uint32
 	peer  syscall.RawConn // the client's end
+	first []byte          // body of the newest reply to a prefetch
 	end   func()
 }
 
@@ -152,10 +155,13 @@ func newStage(t testing.TB, s *script) *stage {
 		Ledger:        ledger.New(ledger.Options{CapacityBytes: capacity, Policy: lru, Limits: s.limits}),
 		HighWatermark: 0.95, LowWatermark: 0.90,
 	})
+	for p := tier.Disk; p < tier.Places; p++ {
+		g.below[p] = tiertest.NewMemory(p.String(), 64<<20)
+	}
 	stack := tier.NewStack(tier.Options{
 		Hot:    g.hot,
-		Disk:   tierfault.Wrap(tiertest.NewMemory("disk", 64<<20), g.hook(tier.Disk, diskTime)),
-		Remote: tierfault.Wrap(tiertest.NewMemory("remote", 64<<20), g.hook(tier.Remote, remoteTime)),
+		Disk:   tierfault.Wrap(g.below[tier.Disk], g.hook(tier.Disk, diskTime)),
+		Remote: tierfault.Wrap(g.below[tier.Remote], g.hook(tier.Remote, remoteTime)),
 		Log:    zerolog.Nop(),
 	})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -230,11 +236,17 @@ func (g *stage) fill(stack *tier.Stack) {
 	}
 	g.must(stack.Flush(ctx, false))
 	for i := range g.chain.Len() {
-		if g.s.at[i] == 'c' {
-			continue
+		if g.s.at[i] != 'c' {
+			g.cool(i, i+1)
 		}
-		g.must(g.hot.Delete(ctx, tiertest.Keys(g.chain, i, i+1)))
-		_, err := stack.Hold(ledger.Daemon, ledger.IO, g.chain, i, i+1, make([]tier.Ref, 1)) // the index learns it
+	}
+}
+
+// cool takes chunks from..to out of DRAM.
+func (g *stage) cool(from, to int) {
+	for i := from; i < to; i++ {
+		g.must(g.hot.Delete(context.Background(), tiertest.Keys(g.chain, i, i+1)))
+		_, err := g.server.o.Stack.Hold(ledger.Daemon, ledger.IO, g.chain, i, i+1, make([]tier.Ref, 1)) // the index learns it
 		g.must(err)
 	}
 }
@@ -274,10 +286,13 @@ func (g *stage) prefetch(req *wire.PrefetchRequest) *job {
 		req.Chain = g.spec()
 	}
 	before := g.server.ids.Load()
-	g.send(wire.OpPrefetch, req)
+	g.first = bytes.Clone(g.send(wire.OpPrefetch, req))
 	g.must(g.peer.Read(func(fd uintptr) bool { // take what has come, and never wait: in a bubble that has no end
 		var frames [16 << 10]byte
-		_, _ = syscall.Read(int(fd), frames[:])
+		if n, _ := syscall.Read(int(fd), frames[:]); g.first == nil && n > wire.HeaderBytes {
+			h := wire.DecodeHeader(frames[:])
+			g.first = bytes.Clone(frames[wire.HeaderBytes:][:h.BodyBytes])
+		}
 		return true
 	}))
 	j, err := g.job(before + 1)

@@ -91,6 +91,7 @@ type Server struct {
 	ids        atomic.Uint64 // of jobs and fills
 	sessionIDs atomic.Uint64
 	pins       pins
+	recent     recent
 	count      counters
 	mu         struct {
 		sync.Mutex

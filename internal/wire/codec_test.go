@@ -32,6 +32,8 @@ var newRequest = map[Op]func() Message{
 	OpFlush:     func() Message { return new(FlushRequest) },
 	OpStats:     func() Message { return new(EmptyRequest) },
 	OpPing:      func() Message { return new(EmptyRequest) },
+	OpWarm:      func() Message { return new(WarmRequest) },
+	OpBatch:     func() Message { return new(BatchRequest) },
 	OpScrub:     func() Message { return new(ScrubRequest) },
 	OpPins:      func() Message { return new(EmptyRequest) },
 	OpRevoke:    func() Message { return new(RevokeRequest) },
@@ -61,6 +63,8 @@ var newReply = map[Op]func() Message{
 	OpFlush:     func() Message { return new(FlushReply) },
 	OpStats:     func() Message { return new(StatsReply) },
 	OpPing:      func() Message { return new(EmptyReply) },
+	OpWarm:      func() Message { return new(WarmReply) },
+	OpBatch:     func() Message { return new(BatchReply) },
 	OpScrub:     func() Message { return new(ScrubReply) },
 	OpPins:      func() Message { return new(PinsReply) },
 	OpRevoke:    func() Message { return new(ChunksReply) },
@@ -83,6 +87,9 @@ func TestCutShort(t *testing.T) {
 		body := readGolden(t, g.name)[HeaderBytes:]
 		for n := range body {
 			m := reflect.New(reflect.TypeOf(g.m).Elem()).Interface().(Message)
+			if g.name == "prefetch_advice_reply" && n == len(body)-21 {
+				continue // a reply without advice
+			}
 			if err := m.Decode(body[:n]); !errors.Is(err, ErrMalformed) {
 				t.Errorf("%s cut to %d bytes: %v", g.name, n, err)
 			}
@@ -124,6 +131,11 @@ func TestBadRequests(t *testing.T) {
 		{"no bytes", new(ReserveRequest), (&ReserveRequest{Sizes: make(U32s, 4)}).Append(nil), "has no bytes"},
 		{"what", new(DeleteRequest), []byte{7, 0, 0}, "what"},
 		{"bool", new(FlushRequest), []byte{2, 0, 0, 0, 0, 0, 0}, "durable"},
+		{"ranks", new(PrefetchRequest), withOption(OpPrefetch, 1, 6), "ranks"},
+		{"prefill rate", new(PrefetchRequest), withOption(OpPrefetch, 2, 4), "prefill rate"},
+		{"prefill rate of a lookup", new(LookupRequest), withOption(OpLookup, 2, 4), "unknown option"},
+		{"named", new(WarmRequest), []byte{2, 0, 0}, "named"},
+		{"batch", new(BatchRequest), append(make([]byte, 11), 1, 4), "at most 1024"},
 		{"utf8", new(UnpinRequest), []byte{1, 0, 0xff, 0, 0}, "UTF-8"},
 		{"magic", new(HelloRequest), []byte("GET / HTTP/1.1\r\n"), "not the kvstored protocol"},
 	}
@@ -135,6 +147,12 @@ func TestBadRequests(t *testing.T) {
 			}
 		})
 	}
+}
+
+// withOption is an empty request with one option of n zero bytes.
+func withOption(op Op, tag, n byte) []byte {
+	b := newRequest[op]().Append(nil)
+	return append(append(b[:len(b)-2], 1, 0, tag, 0, n, 0), make([]byte, n)...)
 }
 
 // TestUnknownOption tells options that must be understood from those that

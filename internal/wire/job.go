@@ -29,6 +29,8 @@ type PrefetchRequest struct {
 	DeadlineMillis uint32 // from receipt; 0 means the configured one
 	LookupID       string // the engine's name for its request: for pins and logs
 	Configs        Pairs  // the engine's request_configs, passed through
+	Ranks          U32s   // handles of further spaces that must have every chunk
+	PrefillRate    uint32 // tokens a second that the caller computes; 0 asks for no advice
 }
 
 // Append implements Message.
@@ -38,7 +40,7 @@ func (m *PrefetchRequest) Append(dst []byte) []byte {
 	dst = binary.LittleEndian.AppendUint32(dst, m.DeadlineMillis)
 	dst = appendStr(dst, m.LookupID)
 	dst = binary.LittleEndian.AppendUint16(dst, uint16(m.Configs.Len()))
-	return appendOptions(append(dst, m.Configs...))
+	return appendPrefetchOptions(append(dst, m.Configs...), m.Ranks, m.PrefillRate)
 }
 
 // Decode implements Message.
@@ -47,24 +49,40 @@ func (m *PrefetchRequest) Decode(body []byte) error {
 	c.chain(&m.Chain)
 	m.Search = Tiers(c.flags(uint8(tiersKnown), "search"))
 	m.Flags = c.flags(PrefetchPin, "flags")
-	if m.Policy = WaitPolicy(c.u8("policy")); int(m.Policy) >= len(policyNames) {
-		c.fail("policy", "%d is unknown", m.Policy)
-	}
+	m.Policy = c.policy()
 	m.DeadlineMillis = c.u32("deadline")
 	m.LookupID = c.str("lookup id")
 	m.Configs = c.pairs("request configs")
-	return c.endRequest("prefetch")
+	m.Ranks, m.PrefillRate = nil, 0
+	return c.endWith("prefetch", c.prefetchOptions(&m.Ranks, &m.PrefillRate))
+}
+
+func (c *cursor) policy() WaitPolicy {
+	p := WaitPolicy(c.u8("policy"))
+	if int(p) >= len(policyNames) {
+		c.fail("policy", "%d is unknown", p)
+	}
+	return p
 }
 
 // PrefetchReply is the job that was made, and its first state.
 type PrefetchReply struct {
-	Job   uint64 // id of the job and of its lease
-	Match Match
-	State JobState
+	Job    uint64 // id of the job and of its lease
+	Match  Match
+	State  JobState
+	Advice *Advice // nil unless it was asked for
 }
 
 // Append implements Message.
 func (m *PrefetchReply) Append(dst []byte) []byte {
+	dst = m.appendJob(dst)
+	if m.Advice != nil { // else the reply ends here, as it always did
+		dst = m.Advice.append(appendBool(dst, true))
+	}
+	return dst
+}
+
+func (m *PrefetchReply) appendJob(dst []byte) []byte {
 	dst = binary.LittleEndian.AppendUint64(dst, m.Job)
 	return m.State.Append(appendMatch(dst, &m.Match))
 }
@@ -72,10 +90,32 @@ func (m *PrefetchReply) Append(dst []byte) []byte {
 // Decode implements Message.
 func (m *PrefetchReply) Decode(body []byte) error {
 	c := cursor{b: body}
+	c.prefetchJob(m)
+	m.Advice = nil
+	if c.err == nil && c.left() > 0 && c.u8("advised") == 1 {
+		m.Advice = c.advice()
+	}
+	return c.end("prefetch reply")
+}
+
+func (c *cursor) prefetchJob(m *PrefetchReply) {
 	m.Job = c.u64("job")
 	m.Match = c.match()
 	c.jobState(&m.State)
-	return c.end("prefetch reply")
+}
+
+// Advice says where loading stops to be faster than computing.
+type Advice struct {
+	Load   Count  // of what was matched: bring so much up, and compute what follows
+	Micros uint64 // from now until all of the prompt is loaded or computed
+}
+
+func (a *Advice) append(dst []byte) []byte {
+	return binary.LittleEndian.AppendUint64(appendCount(dst, a.Load), a.Micros)
+}
+
+func (c *cursor) advice() *Advice {
+	return &Advice{Load: c.count("advised"), Micros: c.u64("advised time")}
 }
 
 // JobState is how far a job is. It is the end of the prefetch reply, and the

@@ -74,12 +74,13 @@ func (c *cursor) match() Match {
 type LookupRequest struct {
 	Chain  Chain
 	Search Tiers
+	Ranks  U32s // handles of further spaces that must have every chunk
 }
 
 // Append implements Message.
 func (m *LookupRequest) Append(dst []byte) []byte {
 	dst = m.Chain.append(dst)
-	return appendOptions(append(dst, byte(m.Search)))
+	return appendPrefetchOptions(append(dst, byte(m.Search)), m.Ranks, 0)
 }
 
 // Decode implements Message.
@@ -87,7 +88,8 @@ func (m *LookupRequest) Decode(body []byte) error {
 	c := cursor{b: body}
 	c.chain(&m.Chain)
 	m.Search = Tiers(c.flags(uint8(tiersKnown), "search"))
-	return c.endRequest("lookup")
+	m.Ranks = nil
+	return c.endWith("lookup", c.prefetchOptions(&m.Ranks, nil))
 }
 
 // LookupReply is the answer.

@@ -20,7 +20,7 @@ func TestAdvice(t *testing.T) {
 		{"not measured yet: load", false, 1, 10},
 		{"a slow engine loads all", true, 100, 10},
 		{"a fast engine computes", true, 1_000_000, 2},
-		{"between: what is on disk", true, 5_000, 6},
+		{"between: the last chunk takes longer to load", true, 2_000, 9},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			play(t, script{at: all}, func(t *testing.T, g *stage) {

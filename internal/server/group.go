@@ -85,6 +85,25 @@ func (g *group) more() int {
 	return most
 }
 
+// lanes says which pieces come from the remote tier, where others come from
+// disk: the slower of the two must not keep the other waiting. What is not
+// known yet can only be there.
+func (g *group) lanes(ctx context.Context, m *tier.Match) (n int, lane func(piece int) int) {
+	if m.In[tier.Disk].Chunks == 0 || m.In[tier.Remote].Chunks == 0 && g.rests == nil {
+		return 1, nil
+	}
+	places, err := g.stack.PlacesOf(ctx, g.chains, g.search, m.Chunks)
+	if err != nil {
+		return 1, nil
+	}
+	return 2, func(piece int) int {
+		if i := piece / g.ranks(); i < len(places) && places[i] != tier.Remote {
+			return 0
+		}
+		return 1
+	}
+}
+
 // find asks for what is not known until ctx ends.
 func (g *group) find(ctx context.Context) (done func()) {
 	ctx, stop := context.WithCancel(ctx)

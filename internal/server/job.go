@@ -87,26 +87,53 @@ func (j *job) lease(m *tier.Match) (int, error) {
 		}
 		return n, err
 	}
-	n, held := m.Hot, make([][]tier.Ref, j.ranks())
-	var err error
-	for r := range held {
-		held[r] = make([]tier.Ref, n)
-		var herr error
-		n, herr = stack.Hold(owner, ledger.Lease, &j.chains[r], from, from+n, held[r])
-		held[r] = held[r][:n]
-		if err == nil {
-			err = herr
+	held := make([][]tier.Ref, j.ranks())
+	n, err := j.leaseRanks(held, m.Hot)
+	if err != nil { // what the first ranks took, the others lack: once more with equal shares
+		all := 0
+		for _, h := range held {
+			all += len(h)
 		}
+		j.trim(held, all/len(held))
+		n, _ = j.leaseRanks(held, all/len(held))
 	}
-	for r := range held {
-		stack.Release(owner, ledger.Lease, held[r][n:])
-	}
+	j.trim(held, n)
 	for i := range n {
 		for r := range held {
 			j.add(chunk{held[r][i], tier.CPU})
 		}
 	}
 	return n, err
+}
+
+// leaseRanks holds the first n chunks for each rank as far as they are not
+// held, and returns how many are held for all.
+func (j *job) leaseRanks(held [][]tier.Ref, n int) (int, error) {
+	var err error
+	for r := range held {
+		have := len(held[r])
+		if have < n {
+			more := make([]tier.Ref, n-have)
+			from := j.skip() + have
+			got, herr := j.stack.Hold(j.session.owner, ledger.Lease, &j.chains[r], from, from+len(more), more)
+			held[r] = append(held[r], more[:got]...)
+			if err == nil {
+				err = herr
+			}
+		}
+		n = min(n, len(held[r]))
+	}
+	return n, err
+}
+
+// trim lets go of what is held beyond the first n chunks.
+func (j *job) trim(held [][]tier.Ref, n int) {
+	for r := range held {
+		if len(held[r]) > n {
+			j.letGo(held[r][n:])
+			held[r] = held[r][:n]
+		}
+	}
 }
 
 // ready is how many chunks are held whole; called with the mutex held.
@@ -131,9 +158,11 @@ func (j *job) add(ch chunk) {
 
 // fetchRest makes ready to fetch what the match promised and the lease does
 // not have yet; run does it.
-func (j *job) fetchRest(deadline time.Time) {
+func (j *job) fetchRest(m *tier.Match, deadline time.Time) {
 	j.mu.came = make(map[int]tier.Place)
+	lanes, lane := j.lanes(j.session.ctx, m)
 	j.fetch = prefetch.New(prefetch.Options[chunk]{
+		Lanes: lanes, Lane: lane,
 		From: j.ranks() * j.hot, To: j.ranks() * (j.limit - j.skip()), // Load says where it ends
 		Window: j.session.server.o.Prefetch.WindowBytes, Deadline: deadline,
 		Discard: func(ch chunk) { j.letGo([]tier.Ref{ch.ref}) },

@@ -85,7 +85,7 @@ func (c *session) begin(chain *key.Chain, a *ask) (*job, wire.PrefetchReply, err
 			policy = s.o.Prefetch.Policy
 		}
 		j.best = policy == wire.PolicyBestEffort
-		j.fetchRest(c.deadline(policy, a.deadlineMillis, m.Tokens-j.mu.tokens))
+		j.fetchRest(&m, c.deadline(policy, a.deadlineMillis, m.Tokens-j.mu.tokens))
 	}
 	reply.Job, reply.Match, reply.State = j.id, matchOf(&m), j.firstState()
 	c.mu.Lock()

@@ -143,7 +143,17 @@ func TestRanksOverBudget(t *testing.T) {
 		}
 	}
 	c, others := r.group(spaces)
-	for _, name := range []string{"from disk", "in DRAM"} {
+	for _, name := range []string{"from disk", "some in DRAM", "all in DRAM"} {
+		if name == "all in DRAM" {
+			for i := range cs {
+				p := client.Chain(cs[i])
+				if i > 0 {
+					p.Space = others[i-1]
+				}
+				_, _, err := c.Warm(t.Context(), p, 0, patience)
+				r.must(err)
+			}
+		}
 		j, err := c.Prefetch(t.Context(), client.Chain(cs[0]), client.PrefetchOptions{Ranks: others})
 		r.must(err)
 		st, err := j.Wait(t.Context(), client.All)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/kvstored/kvstored/cpu"
 	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
@@ -41,7 +42,7 @@ var scriptSpace = key.Space{Model: "m", World: 1, DType: "bf16", ChunkTokens: sc
 // script is a chain and how the tiers behave about it, chunk by chunk.
 type script struct {
 	// at says where chunk i is: c DRAM, d disk, r remote, b disk and remote,
-	// . nowhere.
+	// u remote but nobody here knows, . nowhere.
 	at string
 	// do says what the tiers below do when asked for chunk i (nothing special
 	// where it is short): x fail, l have lost it, z find it corrupt, o be off,
@@ -52,6 +53,7 @@ type script struct {
 
 	last   uint32 // tokens of the last chunk; 0 = all
 	limits ledger.Limits
+	loads  [tier.Places]fair.Limit
 	o      Prefetch
 	// forget deletes chunk i from every tier after the match, before any load.
 	forget []int
@@ -158,12 +160,17 @@ func newStage(t testing.TB, s *script) *stage {
 	for p := tier.Disk; p < tier.Places; p++ {
 		g.below[p] = tiertest.NewMemory(p.String(), 64<<20)
 	}
-	stack := tier.NewStack(tier.Options{
+	so := tier.Options{
 		Hot:    g.hot,
 		Disk:   tierfault.Wrap(g.below[tier.Disk], g.hook(tier.Disk, diskTime)),
 		Remote: tierfault.Wrap(g.below[tier.Remote], g.hook(tier.Remote, remoteTime)),
+		Loads:  s.loads,
 		Log:    zerolog.Nop(),
-	})
+	}
+	if strings.Contains(s.at, "u") {
+		so.Remote = &sharedTier{Tier: so.Remote, memory: g.below[tier.Remote]}
+	}
+	stack := tier.NewStack(so)
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel) // of a test that fails
 	ended := make(chan error, 1)
@@ -224,7 +231,13 @@ func (g *stage) socket() *net.UnixConn {
 func (g *stage) fill(stack *tier.Stack) {
 	ctx := context.Background()
 	for i := range g.chain.Len() {
-		if g.s.at[i] == '.' {
+		switch g.s.at[i] {
+		case 'u': // as another machine would
+			e := tiertest.NewEntry(g.t, g.arena, g.chain, i, scriptSize)
+			g.must(g.below[tier.Remote].Put(ctx, e))
+			e.Block.Release()
+			continue
+		case '.':
 			continue
 		}
 		var grant [1]tier.Grant
@@ -236,7 +249,7 @@ func (g *stage) fill(stack *tier.Stack) {
 	}
 	g.must(stack.Flush(ctx, false))
 	for i := range g.chain.Len() {
-		if g.s.at[i] != 'c' {
+		if !strings.ContainsRune("cu.", rune(g.s.at[i])) {
 			g.cool(i, i+1)
 		}
 	}

@@ -26,17 +26,19 @@ type warming struct {
 	hot   int // chunks that were in DRAM
 	limit int // chunks to bring up at most, the skipped ones included
 	fetch *prefetch.Job[tier.Place]
-	room  atomic.Int64 // bytes that may still come up
+	bytes int64        // that may come up
+	size  atomic.Int64 // of the last piece that came up
 	moved func(bytes int64)
 }
 
 // newWarming makes ready to bring up what was matched of a group, and what
 // turns up beyond that, as far as bytes go.
-func (s *Server) newWarming(g group, m *tier.Match, by tier.By, bytes int64) *warming {
-	w := &warming{group: g, by: by, hot: m.Hot, moved: s.count.warmed}
+func (s *Server) newWarming(ctx context.Context, g group, m *tier.Match, by tier.By, bytes int64) *warming {
+	w := &warming{group: g, by: by, hot: m.Hot, bytes: bytes, moved: s.count.warmed}
 	w.limit = w.more()
-	w.room.Store(bytes)
+	lanes, lane := w.lanes(ctx, m)
 	w.fetch = prefetch.New(prefetch.Options[tier.Place]{
+		Lanes: lanes, Lane: lane,
 		From: w.ranks() * w.hot, To: w.ranks() * (w.limit - w.skip()),
 		Window: s.o.Prefetch.WindowBytes, Discard: func(tier.Place) {},
 	}, w)
@@ -54,12 +56,13 @@ func (w *warming) Load(ctx context.Context, i int) (tier.Place, int64, error) {
 	if !w.exists(ctx, rank, at) {
 		return 0, 0, prefetch.ErrEnd
 	}
-	if w.room.Load() <= 0 {
+	// By its place, so that the bound ends the prefix: pieces start in any order.
+	if int64(i-w.ranks()*w.hot)*w.size.Load() >= w.bytes {
 		return 0, 0, fmt.Errorf("warm: it is more than may come up unasked: %w", tier.ErrNoSpace)
 	}
 	n, from, err := w.stack.Warm(ctx, w.by, &w.chains[rank], at, w.search)
 	if n > 0 {
-		w.room.Add(-n)
+		w.size.Store(n)
 		w.moved(n)
 	}
 	return from, n, err
@@ -118,7 +121,7 @@ func (c *session) warm(h wire.Header, body []byte) error {
 		return refuse(wire.StatusOverBudget, "warm: this connection has %d under way; wait for some", maxWarms)
 	}
 	s := c.server
-	w := s.newWarming(g, &m, tier.By{Owner: c.owner, Job: s.ids.Add(1)}, s.o.Arena.Stats().CapacityBytes/warmShare)
+	w := s.newWarming(c.ctx, g, &m, tier.By{Owner: c.owner, Job: s.ids.Add(1)}, s.o.Arena.Stats().CapacityBytes/warmShare)
 	c.waiting.Go(func() {
 		defer c.warms.Add(-1)
 		w.run(c.ctx)

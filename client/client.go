@@ -215,6 +215,31 @@ func (c *Client) Lookup(ctx context.Context, p Prompt, search Tiers) (Match, err
 	return matchOf(&m.Match, m.Worth), err
 }
 
+// LookupAll is Lookup for a prompt in several spaces, those of the ranks of a
+// tensor-parallel group: a chunk counts only if all have it, and where the
+// farthest of them is.
+func (c *Client) LookupAll(ctx context.Context, p Prompt, ranks []*Space, search Tiers) (Match, error) {
+	ch, err := c.chain(wire.OpLookup, &p)
+	if err != nil {
+		return Match{}, err
+	}
+	var m wire.LookupReply
+	err = c.link.do(ctx, wire.OpLookup, &wire.LookupRequest{Chain: ch, Search: search, Ranks: handles(ranks)}, m.Decode, nil)
+	return matchOf(&m.Match, m.Worth), err
+}
+
+// handles are spaces on the wire.
+func handles(spaces []*Space) wire.U32s {
+	if len(spaces) == 0 {
+		return nil
+	}
+	out := make([]uint32, len(spaces))
+	for i, s := range spaces {
+		out[i] = s.info.Handle
+	}
+	return wire.ViewU32s(out)
+}
+
 // Stats returns the daemon's counters as a JSON object.
 func (c *Client) Stats(ctx context.Context) (json.RawMessage, error) {
 	var out json.RawMessage

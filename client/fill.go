@@ -65,10 +65,10 @@ func (c *Client) Reserve(ctx context.Context, p Prompt, o ReserveOptions) (*Fill
 	if o.AllOrNothing {
 		req.Flags |= wire.ReserveAllOrNothing
 	}
-	err = c.link.do(ctx, wire.OpReserve, &req, f.begin, func(body []byte) (orphan, error) {
+	err = c.link.do(ctx, wire.OpReserve, &req, f.begin, func(body []byte) ([]orphan, error) {
 		var m wire.ReserveReply
 		err := m.Decode(body)
-		return orphan{wire.OpAbort, &wire.FillRequest{Fill: m.Fill}}, err
+		return []orphan{{wire.OpAbort, &wire.FillRequest{Fill: m.Fill}}}, err
 	})
 	if err != nil {
 		return nil, err

@@ -23,6 +23,13 @@ type PrefetchOptions struct {
 	Deadline time.Duration     // for loading; 0 means the configured one
 	LookupID string            // the engine's name for its request
 	Configs  map[string]string // the engine's request_configs
+	// Ranks are the spaces of the other ranks of a tensor-parallel group: a
+	// chunk counts only if they have it too. The prompt is hashed as in its
+	// own space, so method, chunk tokens and salt must be equal.
+	Ranks []*Space
+	// PrefillRate, in tokens a second, asks for advice: how much to load and
+	// how much to compute. The job loads no more than that.
+	PrefillRate uint32
 }
 
 // Job is the prefix of one prompt, on its way into DRAM and leased as it
@@ -33,11 +40,13 @@ type Job struct {
 	id     uint64
 	match  Match
 	policy WaitPolicy
+	ranks  int     // spaces it is about
+	advice *Advice // nil unless it was asked for
 
 	mu struct {
 		sync.Mutex
 		state   State
-		refs    []wire.Ref
+		refs    []wire.Ref    // of all ranks of chunk 0, then of chunk 1, ...
 		ended   bool          // Release or Cancel was called
 		changed chan struct{} // closed when state changes; nil while nobody waits
 	}
@@ -52,6 +61,7 @@ func (c *Client) Prefetch(ctx context.Context, p Prompt, o PrefetchOptions) (*Jo
 	}
 	req := wire.PrefetchRequest{
 		Chain: ch, Search: o.Search, Policy: o.Policy, DeadlineMillis: millis(o.Deadline), LookupID: o.LookupID,
+		Ranks: handles(o.Ranks), PrefillRate: o.PrefillRate,
 	}
 	if o.Pin {
 		req.Flags |= wire.PrefetchPin
@@ -59,11 +69,11 @@ func (c *Client) Prefetch(ctx context.Context, p Prompt, o PrefetchOptions) (*Jo
 	for name, value := range o.Configs {
 		req.Configs = req.Configs.Add(name, value)
 	}
-	j := &Job{c: c, policy: o.Policy}
-	err = c.link.do(ctx, wire.OpPrefetch, &req, j.begin, func(body []byte) (orphan, error) {
+	j := &Job{c: c, policy: o.Policy, ranks: 1 + len(o.Ranks)}
+	err = c.link.do(ctx, wire.OpPrefetch, &req, j.begin, func(body []byte) ([]orphan, error) {
 		var m wire.PrefetchReply
 		err := m.Decode(body)
-		return orphan{wire.OpCancel, &wire.JobRequest{Job: m.Job}}, err
+		return []orphan{{wire.OpCancel, &wire.JobRequest{Job: m.Job}}}, err
 	})
 	if err != nil {
 		return nil, err
@@ -78,7 +88,11 @@ func (j *Job) begin(body []byte) error {
 	if err := m.Decode(body); err != nil {
 		return err
 	}
-	j.id, j.match = m.Job, matchOf(&m.Match, m.Worth)
+	return j.accept(&m)
+}
+
+func (j *Job) accept(m *wire.PrefetchReply) error {
+	j.id, j.match, j.advice = m.Job, matchOf(&m.Match, m.Worth), m.Advice
 	if err := j.apply(&m.State); err != nil {
 		return err
 	}
@@ -93,6 +107,15 @@ func (j *Job) ID() uint64 { return j.id }
 
 // Match is what was found when the job was made.
 func (j *Job) Match() Match { return j.match }
+
+// Advice is how much of the match to load and how much to compute. It is false
+// unless the job was made with a PrefillRate.
+func (j *Job) Advice() (Advice, bool) {
+	if j.advice == nil {
+		return Advice{}, false
+	}
+	return *j.advice, true
+}
 
 // Prompt is the prompt of the job by reference, so that its tokens or hashes
 // are not sent again. It is good until the job ends.
@@ -127,7 +150,7 @@ func (j *Job) Wait(ctx context.Context, minTokens int64) (State, error) {
 		if j.mu.changed == nil {
 			j.mu.changed = make(chan struct{})
 		}
-		changed, from := j.mu.changed, len(j.mu.refs)
+		changed, from := j.mu.changed, len(j.mu.refs)/j.ranks
 		j.mu.Unlock()
 
 		var err error
@@ -149,8 +172,8 @@ func (j *Job) ask(ctx context.Context, minTokens int64, from int) error {
 		timeout = millis(time.Until(deadline))
 	}
 	req := wire.WaitRequest{Job: j.id, MinTokens: uint64(max(0, minTokens)), TimeoutMillis: timeout, From: uint32(from)}
-	return j.c.link.do(ctx, wire.OpWait, &req, j.update, func(body []byte) (orphan, error) {
-		return orphan{}, j.update(body) // later states build on this one
+	return j.c.link.do(ctx, wire.OpWait, &req, j.update, func(body []byte) ([]orphan, error) {
+		return nil, j.update(body) // later states build on this one
 	})
 }
 
@@ -162,8 +185,10 @@ func (j *Job) live(op string) error {
 	return nil
 }
 
-// ref is where chunk i lies.
-func (j *Job) ref(i int) (wire.Ref, error) {
+// ref is where chunk i of the first rank lies.
+func (j *Job) ref(i int) (wire.Ref, error) { return j.refOf(0, i) }
+
+func (j *Job) refOf(rank, i int) (wire.Ref, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if err := j.live("chunk"); err != nil {
@@ -172,7 +197,7 @@ func (j *Job) ref(i int) (wire.Ref, error) {
 	if i < 0 || i >= int(j.mu.state.Ready.Chunks) {
 		return wire.Ref{}, fmt.Errorf("kvstored: chunk %d of job %d: %w: %d are", i, j.id, ErrNotReady, j.mu.state.Ready.Chunks)
 	}
-	return j.mu.refs[i], nil
+	return j.mu.refs[i*j.ranks+rank], nil
 }
 
 // Sum is the XXH3-64 (seed 0) of chunk i, which must be ready.
@@ -198,6 +223,29 @@ func (j *Job) Chunk(ctx context.Context, i int) ([]byte, error) {
 	if !j.c.Mapped() {
 		p := make([]byte, r.Length)
 		return p, j.fetch(ctx, p, i, r)
+	}
+	j.c.maps.mu.RLock()
+	defer j.c.maps.mu.RUnlock()
+	p := view(j.c.maps.mu.arena, r.Offset, r.Length)
+	if p == nil {
+		return nil, ErrClosed
+	}
+	return p, nil
+}
+
+// ChunkOf is Chunk for one rank of a job about several: 0 is the prompt's own
+// space, the others follow as in PrefetchOptions.Ranks. It takes shared memory;
+// without, get the chunks of each rank by its space.
+func (j *Job) ChunkOf(rank, i int) ([]byte, error) {
+	if rank < 0 || rank >= j.ranks {
+		return nil, refuse("chunk", ErrBadRequest, "rank %d: job %d has %d", rank, j.id, j.ranks)
+	}
+	if !j.c.Mapped() {
+		return nil, refuse("chunk", ErrUnsupported, "the chunks of ranks take shared memory; use Get with the space of each")
+	}
+	r, err := j.refOf(rank, i)
+	if err != nil {
+		return nil, err
 	}
 	j.c.maps.mu.RLock()
 	defer j.c.maps.mu.RUnlock()

@@ -45,7 +45,7 @@ type call struct {
 	// would give back what the reply brought. Guarded by link.mu until the
 	// reader sets taken; from then on they are the reader's.
 	take  func(body []byte) error
-	undo  func(body []byte) (orphan, error)
+	undo  func(body []byte) ([]orphan, error)
 	left  bool
 	taken bool
 	err   error
@@ -75,12 +75,12 @@ type message struct {
 	payloads [][]byte
 	tail     func(dst []byte) []byte
 	take     func(body []byte) error
-	undo     func(body []byte) (orphan, error)
+	undo     func(body []byte) ([]orphan, error)
 }
 
 // do sends a request and waits for its reply. An error of take is the error of
 // the call; if it says that the daemon broke the protocol, the link ends too.
-func (l *link) do(ctx context.Context, op wire.Op, req wire.Message, take func([]byte) error, undo func([]byte) (orphan, error)) error {
+func (l *link) do(ctx context.Context, op wire.Op, req wire.Message, take func([]byte) error, undo func([]byte) ([]orphan, error)) error {
 	return l.exchange(ctx, &message{op: op, head: req.Append, take: take, undo: undo})
 }
 

@@ -63,8 +63,8 @@ func (l *link) post(o orphan) bool {
 	return err == nil
 }
 
-func (l *link) keep(o orphan) {
+func (l *link) keep(o ...orphan) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.mu.orphans = append(l.mu.orphans, o)
+	l.mu.orphans = append(l.mu.orphans, o...)
 }

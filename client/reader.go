@@ -108,9 +108,9 @@ func (l *link) deliver(c *call, h wire.Header, body []byte) error {
 	if !c.left {
 		err = c.take(body)
 	} else if c.undo != nil {
-		var o orphan
-		if o, err = c.undo(body); err == nil && o.req != nil {
-			l.keep(o)
+		var given []orphan
+		if given, err = c.undo(body); err == nil {
+			l.keep(given...)
 		}
 	}
 	if errors.Is(err, wire.ErrMalformed) {

@@ -46,7 +46,7 @@ func (j *Job) apply(m *wire.JobState) error {
 		if err := j.addRefs(int(m.First), m.Refs); err != nil {
 			return err
 		}
-		if int64(m.Ready.Chunks) > int64(len(j.mu.refs)) {
+		if int64(m.Ready.Chunks)*int64(j.ranks) > int64(len(j.mu.refs)) {
 			return broken("job %d: %d chunks are ready, %d refs came", j.id, m.Ready.Chunks, len(j.mu.refs))
 		}
 	}
@@ -60,18 +60,19 @@ func (j *Job) apply(m *wire.JobState) error {
 
 // addRefs appends those of refs, of which the first is chunk first, that are new.
 func (j *Job) addRefs(first int, refs wire.Refs) error {
+	first *= j.ranks // from now on in refs
 	have, n := len(j.mu.refs), refs.Len()
 	switch {
 	case first+n <= have || n == 0:
 		return nil
 	case first > have:
-		return broken("job %d: refs from chunk %d, but only %d came before", j.id, first, have)
+		return broken("job %d: refs from number %d on, but only %d came before", j.id, first, have)
 	}
 	j.mu.refs = slices.Grow(j.mu.refs, first+n-have)
 	for i := have - first; i < n; i++ {
 		r := refs.At(i)
 		if size := j.c.hello.ArenaBytes; j.c.Mapped() && (r.Offset > size || uint64(r.Length) > size-r.Offset) {
-			return broken("job %d: chunk %d lies outside the arena", j.id, first+i)
+			return broken("job %d: ref %d lies outside the arena", j.id, first+i)
 		}
 		j.mu.refs = append(j.mu.refs, r)
 	}

@@ -21,6 +21,10 @@ func matchOf(m *wire.Match, worth uint32) Match {
 	return Match{Total: m.Total, Tiers: m.Tiers, Worth: int(worth)}
 }
 
+// Advice says where loading stops to be faster than computing: bring Load up,
+// compute what follows, and all of it is there after about Micros.
+type Advice = wire.Advice
+
 // Tiers is a set of tiers to search. The empty set means all.
 type Tiers = wire.Tiers
 

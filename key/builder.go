@@ -49,6 +49,12 @@ func NewBuilder(s Space) (*Builder, error) {
 // Space returns the id of the builder's space.
 func (b *Builder) Space() SpaceID { return b.space }
 
+// SameChains reports whether a prompt has the same hashes in the space of o,
+// as in those of all ranks of a model.
+func (b *Builder) SameChains(o *Builder) bool {
+	return b.method == o.method && b.chunkTokens == o.chunkTokens && b.seed == o.seed
+}
+
 // Tokens makes dst the chain of a prompt of token ids, reusing dst's memory.
 // On an error, which wraps ErrChain, dst is empty.
 func (b *Builder) Tokens(dst *Chain, tokens []uint32, o Options) error {

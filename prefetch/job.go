@@ -34,8 +34,13 @@ const firstLoads = 4
 
 // Options of a Job.
 type Options[T any] struct {
-	From, To int       // chunks to bring up: From is first
-	Window   int64     // payload bytes in flight; at least one chunk always is
+	From, To int   // chunks to bring up: From is first
+	Window   int64 // payload bytes in flight; at least one chunk always is
+	// Lane says where chunk i comes from: from 0 to Lanes-1. Loads start in
+	// prefix order in each lane, with an equal share of the window, so that
+	// none waits for another. May be nil where there is one.
+	Lane     func(i int) int
+	Lanes    int
 	Deadline time.Time // zero = none
 	// Discard takes back a chunk that came up behind the end of the job, or
 	// too late for it. It must not block.
@@ -60,7 +65,8 @@ type Job[T any] struct {
 		items  []item[T] // chunks From..To
 		ready  int       // leading items that are there
 		flying int       // loads under way
-		size   int64     // of the last chunk that came up; 0 = not known yet
+		lanes  []lane
+		size   int64 // of the last chunk that came up; 0 = not known yet
 		done   bool
 		err    error // why it ended; nil = complete
 		change chan struct{}
@@ -72,6 +78,13 @@ type item[T any] struct {
 	value  T
 	here   bool
 	flying bool
+	lane   uint8
+}
+
+// lane is the chunks of one origin.
+type lane struct {
+	next   int // first item of it that was not started; or behind the last
+	flying int
 }
 
 // State is how far a job is.
@@ -86,7 +99,25 @@ func New[T any](o Options[T], src Source[T]) *Job[T] {
 	j := &Job[T]{o: o, src: src, ended: make(chan struct{})}
 	j.mu.items = make([]item[T], max(0, o.To-o.From))
 	j.mu.change = make(chan struct{})
+	j.mu.lanes = make([]lane, max(1, o.Lanes))
+	if o.Lane != nil {
+		for i := range j.mu.items {
+			j.mu.items[i].lane = uint8(o.Lane(o.From + i))
+		}
+	}
+	for l := range j.mu.lanes {
+		j.seek(l)
+	}
 	return j
+}
+
+// seek moves a lane on to its next item that was not started; called with the
+// mutex held, or before j is shared.
+func (j *Job[T]) seek(l int) {
+	next := &j.mu.lanes[l].next
+	for *next < len(j.mu.items) && int(j.mu.items[*next].lane) != l {
+		*next++
+	}
 }
 
 // Run loads until the job has ended, the last load has returned, and what is
@@ -108,13 +139,14 @@ func (j *Job[T]) Run(ctx context.Context) {
 	// it runs before the next is made, or the last chunk would be read first.
 	running := make(chan struct{})
 	var g errgroup.Group
-	for i := range max(0, j.o.To-j.o.From) {
-		if !j.admit(ctx, i) {
+	for {
+		i, l, ok := j.admit(ctx)
+		if !ok {
 			break
 		}
 		g.Go(func() error {
 			running <- struct{}{}
-			j.load(ctx, i)
+			j.load(ctx, i, l)
 			return nil
 		})
 		<-running
@@ -124,26 +156,51 @@ func (j *Job[T]) Run(ctx context.Context) {
 	<-j.ended // the deadline, or Cancel, may be at it
 }
 
-// admit waits until load i fits the window; false once it is pointless.
-func (j *Job[T]) admit(ctx context.Context, i int) bool {
+// admit waits until the next load fits the window, and returns its item and
+// lane; false once there is none.
+func (j *Job[T]) admit(ctx context.Context) (i, l int, ok bool) {
 	for {
 		j.mu.Lock()
-		change, over := j.mu.change, j.mu.done || i >= len(j.mu.items)
-		fits := j.mu.flying < j.limit()
-		if fits && !over {
-			j.mu.flying++
+		change := j.mu.change
+		var over bool
+		i, over = j.next()
+		if i >= 0 {
+			l = int(j.mu.items[i].lane)
 			j.mu.items[i].flying = true
+			j.mu.flying++
+			j.mu.lanes[l].flying++
+			j.mu.lanes[l].next++
+			j.seek(l)
 		}
 		j.mu.Unlock()
-		if over || fits {
-			return !over
+		if over || i >= 0 {
+			return i, l, !over
 		}
 		select {
 		case <-change:
 		case <-ctx.Done():
-			return false
+			return 0, 0, false
 		}
 	}
+}
+
+// next is the first item that may start now, or -1; over says that none ever
+// will. Called with the mutex held.
+func (j *Job[T]) next() (first int, over bool) {
+	first, over = -1, true
+	limit := j.limit()
+	for l := range j.mu.lanes {
+		lane := &j.mu.lanes[l]
+		if j.mu.done || lane.next >= len(j.mu.items) {
+			continue
+		}
+		over = false
+		fits := j.mu.flying < limit && lane.flying < max(1, limit/len(j.mu.lanes))
+		if fits && (first < 0 || lane.next < first) {
+			first = lane.next
+		}
+	}
+	return first, over
 }
 
 // limit is how many loads may fly; called with the mutex held.
@@ -154,7 +211,7 @@ func (j *Job[T]) limit() int {
 	return int(min(max(1, j.o.Window/j.mu.size), maxLoads))
 }
 
-func (j *Job[T]) load(ctx context.Context, i int) {
+func (j *Job[T]) load(ctx context.Context, i, l int) {
 	v, size, err := j.src.Load(ctx, j.o.From+i)
 	for err != nil && j.yield(ctx, i, err) {
 		v, size, err = j.src.Load(ctx, j.o.From+i)
@@ -166,12 +223,13 @@ func (j *Job[T]) load(ctx context.Context, i int) {
 		j.mu.Lock()
 	}
 	j.mu.flying--
+	j.mu.lanes[l].flying--
 	if i < len(j.mu.items) {
 		j.mu.items[i].flying = false
 	}
 	before := j.mu.ready
 	if keep {
-		j.mu.items[i] = item[T]{value: v, here: true}
+		j.mu.items[i].value, j.mu.items[i].here = v, true
 		j.mu.size = size
 		for j.mu.ready < len(j.mu.items) && j.mu.items[j.mu.ready].here {
 			j.mu.ready++

@@ -28,13 +28,16 @@ type promptFlags struct {
 	space              key.Space
 }
 
-func (p *promptFlags) add(cmd *cobra.Command) {
+// add defines the flags. One of those that give the prompt is required, or of
+// or, which is there already.
+func (p *promptFlags) add(cmd *cobra.Command, or ...string) {
 	f := cmd.Flags()
 	f.StringVarP(&p.tokens, "tokens", "t", "", "prompt as token ids, separated by commas")
 	f.StringVarP(&p.file, "tokens-file", "f", "", "prompt as token ids in a file, - for standard input")
 	f.StringVar(&p.text, "text", "", "prompt as text, one token a byte")
-	cmd.MarkFlagsMutuallyExclusive("tokens", "tokens-file", "text")
-	cmd.MarkFlagsOneRequired("tokens", "tokens-file", "text")
+	one := append([]string{"tokens", "tokens-file", "text"}, or...)
+	cmd.MarkFlagsMutuallyExclusive(one...)
+	cmd.MarkFlagsOneRequired(one...)
 
 	p.space = key.Space{World: 1, Method: key.SHA256}
 	f.StringVar(&p.space.Model, "model", "hands-on", "model of the space")

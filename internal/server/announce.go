@@ -1,6 +1,8 @@
 package server
 
 import (
+	"math"
+
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/policy"
 	"github.com/kvstored/kvstored/tier"
@@ -72,6 +74,23 @@ func (c *session) announce(chain *key.Chain, looks bool, a advice) {
 		c.server.o.Stack.Announce(chain, tier.Prompt{Hint: a.hint, Advice: n.looked})
 	}
 	n.looked, n.insists, n.done = looks, a.insists, a.hint == policy.Done
+}
+
+// announceAll is announce for all ranks of a prompt.
+func (c *session) announceAll(chains []key.Chain, looks bool, a advice) {
+	for r := range chains {
+		c.announce(&chains[r], looks, a)
+	}
+}
+
+// worthAll is worth for all ranks of a prompt: what one of them would not
+// store is of no use to the others.
+func (c *session) worthAll(chains []key.Chain, m *tier.Match) uint32 {
+	least := uint32(math.MaxUint32)
+	for r := range chains {
+		least = min(least, c.worth(&chains[r], m))
+	}
+	return least
 }
 
 // worth is how many chunks behind the skipped ones are there or worth storing.

@@ -36,7 +36,7 @@ func (c *session) chainOf(dst *key.Chain, ch *wire.Chain) error {
 	c.mu.Unlock()
 	switch {
 	case j != nil:
-		*dst = j.chain
+		*dst = *j.chain
 	case f != nil:
 		*dst = f.chain
 	default:

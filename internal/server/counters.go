@@ -14,6 +14,7 @@ type counters struct {
 	matchedChunks, matchedTokens               atomic.Uint64
 	hitChunks, hitTokens                       [tier.Places]atomic.Uint64
 	storedChunks, storedBytes, leases, gotBack atomic.Uint64
+	warmChunks, warmBytes                      atomic.Uint64
 }
 
 // asked counts a prefetch and what it found.
@@ -50,6 +51,12 @@ func (c *counters) stored(chunks int, bytes uint64) {
 	c.storedBytes.Add(bytes)
 }
 
+// warmed counts a chunk that a warm brought up.
+func (c *counters) warmed(bytes int64) {
+	c.warmChunks.Add(1)
+	c.warmBytes.Add(uint64(bytes))
+}
+
 // Stats is a snapshot of a server's counters since the start.
 type Stats struct {
 	Connections      int                   `json:"connections"`
@@ -72,6 +79,8 @@ type Stats struct {
 	StoredChunks     uint64                `json:"stored_chunks"`
 	StoredBytes      uint64                `json:"stored_bytes"`
 	Hints            HintsStats            `json:"hints"`
+	WarmChunks       uint64                `json:"warm_chunks"` // brought up by warms
+	WarmBytes        uint64                `json:"warm_bytes"`
 }
 
 // Stats returns a snapshot. Hits are counted when a job's lease ends.
@@ -98,6 +107,8 @@ func (s *Server) Stats() Stats {
 		StoredChunks:     c.storedChunks.Load(),
 		StoredBytes:      c.storedBytes.Load(),
 		Hints:            s.hints.stats(),
+		WarmChunks:       c.warmChunks.Load(),
+		WarmBytes:        c.warmBytes.Load(),
 	}
 	for p := tier.CPU; p < tier.Places; p++ {
 		st.HitChunks[p] = c.hitChunks[p].Load()

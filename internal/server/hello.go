@@ -180,3 +180,13 @@ func (s *spaces) get(handle uint32) (openSpace, error) {
 	}
 	return s.list[handle], nil
 }
+
+// of is the builder of an open space; nil if it is not open here.
+func (s *spaces) of(id key.SpaceID) *key.Builder {
+	for _, o := range s.list {
+		if o.info.ID == id {
+			return o.builder
+		}
+	}
+	return nil
+}

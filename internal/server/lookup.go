@@ -15,6 +15,9 @@ func (c *session) lookup(h wire.Header, body []byte) error {
 	if err := c.chain(chain, &req.Chain); err != nil {
 		return err
 	}
+	if req.Ranks.Len() > 0 {
+		return c.lookupRanks(h, chain, &req)
+	}
 	m, err := c.server.o.Stack.Match(c.ctx, chain, searchSet(req.Search))
 	if err != nil {
 		return err
@@ -23,6 +26,23 @@ func (c *session) lookup(h wire.Header, body []byte) error {
 		c.announce(chain, true, advice{})
 	}
 	c.reply(h, &wire.LookupReply{Match: matchOf(&m), Worth: c.worth(chain, &m)})
+	return nil
+}
+
+func (c *session) lookupRanks(h wire.Header, chain *key.Chain, req *wire.LookupRequest) error {
+	chains, err := c.ranked(chain, req.Ranks)
+	if err != nil {
+		return err
+	}
+	g := group{stack: c.server.o.Stack, search: searchSet(req.Search), chains: chains}
+	m, err := g.match(c.ctx)
+	if err != nil {
+		return err
+	}
+	if req.Chain.Form != wire.FormRef {
+		c.announceAll(chains, true, advice{})
+	}
+	c.reply(h, &wire.LookupReply{Match: matchOf(&m), Worth: c.worthAll(chains, &m)})
 	return nil
 }
 

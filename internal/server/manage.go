@@ -31,7 +31,7 @@ func (c *session) handle(h wire.Header, body []byte) error {
 // holds is the operations that make a connection an owner: one that only asks
 // for statistics must not halve what the others may hold.
 var holds = map[wire.Op]bool{
-	wire.OpPrefetch: true, wire.OpReserve: true, wire.OpPut: true, wire.OpGet: true, wire.OpPin: true,
+	wire.OpPrefetch: true, wire.OpBatch: true, wire.OpReserve: true, wire.OpPut: true, wire.OpGet: true, wire.OpPin: true,
 }
 
 // handlers is every operation after hello.
@@ -58,6 +58,8 @@ func init() { // a literal would refer to itself
 		wire.OpFlush:     (*session).flushTiers,
 		wire.OpStats:     (*session).stats,
 		wire.OpPing:      (*session).ping,
+		wire.OpWarm:      (*session).warm,
+		wire.OpBatch:     (*session).batch,
 		wire.OpScrub:     (*session).scrub,
 		wire.OpPins:      (*session).listPins,
 		wire.OpRevoke:    (*session).revoke,

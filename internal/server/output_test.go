@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/internal/wire"
+	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
 
@@ -89,7 +90,7 @@ func TestOutput(t *testing.T) {
 		})
 	}
 	for id := range uint64(jobs) {
-		j := &job{id: id, session: c}
+		j := &job{id: id, session: c, group: one()}
 		c.waiting.Go(func() {
 			for range growths {
 				j.mu.Lock()
@@ -169,7 +170,7 @@ func TestOnePushPerJob(t *testing.T) {
 	c.out = output{conn: conn, limits: &s.o.Limits, spawn: c.waiting.Go}
 	big := numbered(nil, 0, 0, 512<<10)
 	c.out.send(big) // more than the socket takes
-	jobs := [2]*job{{id: 1, session: c}, {id: 2, session: c}}
+	jobs := [2]*job{{id: 1, session: c, group: one()}, {id: 2, session: c, group: one()}}
 	for n := range 1000 {
 		j := jobs[n%2]
 		j.mu.Lock()
@@ -195,6 +196,9 @@ func TestOnePushPerJob(t *testing.T) {
 		t.Errorf("%d pushes", n)
 	}
 }
+
+// one is the group of a job of one rank.
+func one() group { return group{chains: make([]key.Chain, 1)} }
 
 // A connection that breaks lets everybody go on who waits for room in it.
 func TestOutputOfBrokenConnection(t *testing.T) {

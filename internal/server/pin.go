@@ -67,8 +67,10 @@ func (j *job) pinReady(from, to int) {
 	if j.pin == "" || from == to {
 		return
 	}
-	c, skip := j.session, j.chain.Skip
-	if _, err := c.addPin(&j.chain, skip+from, skip+to, j.pin, c.server.o.PinMaxAge); err != nil {
-		c.log.Debug().Err(err).Str("lookup_id", j.pin).Msg("pinned less than was matched")
+	c, skip := j.session, j.skip()
+	for r := range j.chains {
+		if _, err := c.addPin(&j.chains[r], skip+from, skip+to, j.pin, c.server.o.PinMaxAge); err != nil {
+			c.log.Debug().Err(err).Str("lookup_id", j.pin).Msg("pinned less than was matched")
+		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier"
 )
 
 func (c *session) prefetch(h wire.Header, body []byte) error {
@@ -13,53 +14,92 @@ func (c *session) prefetch(h wire.Header, body []byte) error {
 	if err := req.Decode(body); err != nil {
 		return err
 	}
-	pinned := req.Flags&wire.PrefetchPin != 0
-	if pinned && req.LookupID == "" {
-		return refuse(wire.StatusBadRequest, "prefetch: a pin needs a lookup id, or nobody can end it")
+	a := ask{
+		search: searchSet(req.Search), flags: req.Flags, policy: req.Policy, deadlineMillis: req.DeadlineMillis,
+		lookupID: req.LookupID, ranks: req.Ranks, prefillRate: req.PrefillRate,
+		advice: readAdvice(req.Configs), announced: req.Chain.Form == wire.FormRef,
 	}
 	var chain key.Chain
 	if err := c.chain(&chain, &req.Chain); err != nil {
 		return err
 	}
-	if err := c.roomFor(len(c.mu.jobs), "jobs"); err != nil { // only the reader adds and deletes
-		return err
-	}
-	s := c.server
-	search := searchSet(req.Search)
-	m, err := s.o.Stack.Match(c.ctx, &chain, search)
+	j, reply, err := c.begin(&chain, &a)
 	if err != nil {
 		return err
 	}
-	if req.Chain.Form != wire.FormRef {
-		c.announce(&chain, false, readAdvice(req.Configs))
-	}
-	worth := c.worth(&chain, &m)
-	j := c.newJob(&chain, search, &m)
-	j.over = c.said(&chain).done
-	s.count.asked(&chain, &m)
-	if pinned {
-		j.pin = req.LookupID
-		j.pinReady(0, j.hot)
-	}
-	loads := !j.mu.done
-	if loads {
-		policy := req.Policy
-		if policy == wire.PolicyDefault {
-			policy = s.o.Prefetch.Policy
-		}
-		j.best = policy == wire.PolicyBestEffort
-		j.fetchRest(m.Chunks, c.deadline(policy, req.DeadlineMillis, m.Tokens-j.mu.tokens))
-	}
-	c.reply(h, &wire.PrefetchReply{Job: j.id, Match: matchOf(&m), State: j.firstState(), Worth: worth})
-	c.mu.Lock()
-	c.mu.jobs[j.id] = j
-	c.mu.Unlock()
-	if loads {
+	c.reply(h, &reply)
+	if j.fetch != nil {
 		c.flush() // the client must know the job before its pushes
 		j.run()
 	}
 	j.age()
 	return nil
+}
+
+// ask is what a client wants of a prompt.
+type ask struct {
+	search         tier.Set
+	flags          uint8
+	policy         wire.WaitPolicy
+	deadlineMillis uint32
+	lookupID       string
+	ranks          wire.U32s
+	prefillRate    uint32
+	advice         advice
+	announced      bool // by whoever made the chain that the prompt refers to
+}
+
+// begin makes the job of one prompt, and what the client is told of it. Once
+// it has been told, whoever called begin lets the job run and age.
+func (c *session) begin(chain *key.Chain, a *ask) (*job, wire.PrefetchReply, error) {
+	var reply wire.PrefetchReply
+	pinned := a.flags&wire.PrefetchPin != 0
+	if pinned && a.lookupID == "" {
+		return nil, reply, refuse(wire.StatusBadRequest, "prefetch: a pin needs a lookup id, or nobody can end it")
+	}
+	if err := c.roomFor(len(c.mu.jobs), "jobs"); err != nil { // only the reader adds and deletes
+		return nil, reply, err
+	}
+	s := c.server
+	g := group{stack: s.o.Stack, search: a.search}
+	var err error
+	if g.chains, err = c.ranked(chain, a.ranks); err != nil {
+		return nil, reply, err
+	}
+	m, err := g.match(c.ctx)
+	if err != nil {
+		return nil, reply, err
+	}
+	if a.lookupID != "" {
+		s.recent.add(c.uid, a.lookupID, g.chains)
+	}
+	if !a.announced {
+		c.announceAll(g.chains, false, a.advice)
+	}
+	reply.Worth = c.worthAll(g.chains, &m)
+	j := c.newJob(g, &m)
+	j.over = c.said(chain).done
+	s.count.asked(chain, &m)
+	if pinned {
+		j.pin = a.lookupID
+		j.pinReady(0, j.hot)
+	}
+	if a.prefillRate > 0 {
+		reply.Advice = j.advise(&m, a.prefillRate)
+	}
+	if !j.mu.done {
+		policy := a.policy
+		if policy == wire.PolicyDefault {
+			policy = s.o.Prefetch.Policy
+		}
+		j.best = policy == wire.PolicyBestEffort
+		j.fetchRest(&m, c.deadline(policy, a.deadlineMillis, m.Tokens-j.mu.tokens))
+	}
+	reply.Job, reply.Match, reply.State = j.id, matchOf(&m), j.firstState()
+	c.mu.Lock()
+	c.mu.jobs[j.id] = j
+	c.mu.Unlock()
+	return j, reply, nil
 }
 
 // deadline is when a job that must bring tokens up is cut short; zero for never.
@@ -136,7 +176,7 @@ func (c *session) wait(h wire.Header, body []byte) error {
 		defer c.server.observe(h.Op, start)
 		ctx, cancel := context.WithTimeout(ctx, time.Duration(req.TimeoutMillis)*time.Millisecond)
 		defer cancel()
-		j.fetch.Wait(ctx, j.chunksFor(req.MinTokens)-j.hot)
+		j.fetch.Wait(ctx, j.ranks()*(j.chunksFor(req.MinTokens)-j.hot))
 		j.changed()
 		st := j.state(req.From)
 		c.answerLate(h, &st, nil)

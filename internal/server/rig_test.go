@@ -134,6 +134,7 @@ func (r *rig) serve(o server.Options) {
 	go func() { r.served <- r.server.Serve(ctx, r.listener) }()
 	r.t.Cleanup(func() {
 		r.stop()
+		r.stack.Wait()
 		stopBelow()
 		for range 2 {
 			if err := <-ended; err != nil {

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/kvstored/kvstored/cpu"
 	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
@@ -40,7 +42,7 @@ var scriptSpace = key.Space{Model: "m", World: 1, DType: "bf16", ChunkTokens: sc
 // script is a chain and how the tiers behave about it, chunk by chunk.
 type script struct {
 	// at says where chunk i is: c DRAM, d disk, r remote, b disk and remote,
-	// . nowhere.
+	// u remote but nobody here knows, . nowhere.
 	at string
 	// do says what the tiers below do when asked for chunk i (nothing special
 	// where it is short): x fail, l have lost it, z find it corrupt, o be off,
@@ -51,6 +53,7 @@ type script struct {
 
 	last   uint32 // tokens of the last chunk; 0 = all
 	limits ledger.Limits
+	loads  [tier.Places]fair.Limit
 	o      Prefetch
 	// forget deletes chunk i from every tier after the match, before any load.
 	forget []int
@@ -67,8 +70,10 @@ type stage struct {
 	chain *key.Chain
 	arena *arena.Arena
 	hot   *cpu.Tier
+	below [tier.Places]*tiertest.Memory
 	space uint32
 	peer  syscall.RawConn // the client's end
+	first []byte          // body of the newest reply to a prefetch
 	end   func()
 }
 
@@ -152,12 +157,20 @@ func newStage(t testing.TB, s *script) *stage {
 		Ledger:        ledger.New(ledger.Options{CapacityBytes: capacity, Policy: lru, Limits: s.limits}),
 		HighWatermark: 0.95, LowWatermark: 0.90,
 	})
-	stack := tier.NewStack(tier.Options{
+	for p := tier.Disk; p < tier.Places; p++ {
+		g.below[p] = tiertest.NewMemory(p.String(), 64<<20)
+	}
+	so := tier.Options{
 		Hot:    g.hot,
-		Disk:   tierfault.Wrap(tiertest.NewMemory("disk", 64<<20), g.hook(tier.Disk, diskTime)),
-		Remote: tierfault.Wrap(tiertest.NewMemory("remote", 64<<20), g.hook(tier.Remote, remoteTime)),
+		Disk:   tierfault.Wrap(g.below[tier.Disk], g.hook(tier.Disk, diskTime)),
+		Remote: tierfault.Wrap(g.below[tier.Remote], g.hook(tier.Remote, remoteTime)),
+		Loads:  s.loads,
 		Log:    zerolog.Nop(),
-	})
+	}
+	if strings.Contains(s.at, "u") {
+		so.Remote = &sharedTier{Tier: so.Remote, memory: g.below[tier.Remote]}
+	}
+	stack := tier.NewStack(so)
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel) // of a test that fails
 	ended := make(chan error, 1)
@@ -218,7 +231,13 @@ func (g *stage) socket() *net.UnixConn {
 func (g *stage) fill(stack *tier.Stack) {
 	ctx := context.Background()
 	for i := range g.chain.Len() {
-		if g.s.at[i] == '.' {
+		switch g.s.at[i] {
+		case 'u': // as another machine would
+			e := tiertest.NewEntry(g.t, g.arena, g.chain, i, scriptSize)
+			g.must(g.below[tier.Remote].Put(ctx, e))
+			e.Block.Release()
+			continue
+		case '.':
 			continue
 		}
 		var grant [1]tier.Grant
@@ -230,11 +249,17 @@ func (g *stage) fill(stack *tier.Stack) {
 	}
 	g.must(stack.Flush(ctx, false))
 	for i := range g.chain.Len() {
-		if g.s.at[i] == 'c' {
-			continue
+		if !strings.ContainsRune("cu.", rune(g.s.at[i])) {
+			g.cool(i, i+1)
 		}
-		g.must(g.hot.Delete(ctx, tiertest.Keys(g.chain, i, i+1)))
-		_, err := stack.Hold(ledger.Daemon, ledger.IO, g.chain, i, i+1, make([]tier.Ref, 1)) // the index learns it
+	}
+}
+
+// cool takes chunks from..to out of DRAM.
+func (g *stage) cool(from, to int) {
+	for i := from; i < to; i++ {
+		g.must(g.hot.Delete(context.Background(), tiertest.Keys(g.chain, i, i+1)))
+		_, err := g.server.o.Stack.Hold(ledger.Daemon, ledger.IO, g.chain, i, i+1, make([]tier.Ref, 1)) // the index learns it
 		g.must(err)
 	}
 }
@@ -274,10 +299,13 @@ func (g *stage) prefetch(req *wire.PrefetchRequest) *job {
 		req.Chain = g.spec()
 	}
 	before := g.server.ids.Load()
-	g.send(wire.OpPrefetch, req)
+	g.first = bytes.Clone(g.send(wire.OpPrefetch, req))
 	g.must(g.peer.Read(func(fd uintptr) bool { // take what has come, and never wait: in a bubble that has no end
 		var frames [16 << 10]byte
-		_, _ = syscall.Read(int(fd), frames[:])
+		if n, _ := syscall.Read(int(fd), frames[:]); g.first == nil && n > wire.HeaderBytes {
+			h := wire.DecodeHeader(frames[:])
+			g.first = bytes.Clone(frames[wire.HeaderBytes:][:h.BodyBytes])
+		}
 		return true
 	}))
 	j, err := g.job(before + 1)

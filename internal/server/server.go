@@ -92,6 +92,7 @@ type Server struct {
 	sessionIDs atomic.Uint64
 	pins       pins
 	hints      hints
+	recent     recent
 	count      counters
 	mu         struct {
 		sync.Mutex

@@ -61,6 +61,7 @@ type session struct {
 
 	waiting sync.WaitGroup // goroutines of this connection
 	open    atomic.Int64   // requests that such a goroutine will answer
+	warms   atomic.Int64   // warms under way
 	ctx     context.Context
 
 	mu struct {

@@ -38,21 +38,22 @@ func (j *job) describe(from uint32, mark bool) wire.JobState {
 		s.First, s.Ready = uint32(j.mu.sent), j.firstTokens(j.mu.sent)
 		return s
 	}
-	s.Ready = wire.Count{Chunks: uint32(len(j.mu.refs)), Tokens: j.mu.tokens}
-	first := int(min(from, uint32(len(j.mu.refs))))
+	s.Ready = wire.Count{Chunks: uint32(j.ready()), Tokens: j.mu.tokens}
+	first := int(min(from, uint32(j.ready())))
 	if from == wire.FromUnsent {
 		first = j.mu.sent
 	}
 	s.First = uint32(first)
-	s.Refs = make(wire.Refs, 0, 24*(len(j.mu.refs)-first))
-	for i, r := range j.mu.refs[first:] {
+	ready, ranks := j.ready(), j.ranks()
+	s.Refs = make(wire.Refs, 0, 24*ranks*(ready-first))
+	for i, r := range j.mu.refs[first*ranks : ready*ranks] {
 		s.Refs = s.Refs.Add(wire.Ref{
 			Offset: uint64(r.Block.Offset()), Sum: r.Block.Sum(),
-			Length: uint32(r.Block.Len()), Tokens: j.chain.Tokens[j.chain.Skip+first+i],
+			Length: uint32(r.Block.Len()), Tokens: j.chain.Tokens[j.chain.Skip+first+i/ranks],
 		})
 	}
 	if mark {
-		j.mu.sent = len(j.mu.refs)
+		j.mu.sent = ready
 	}
 	return s
 }

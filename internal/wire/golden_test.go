@@ -101,7 +101,7 @@ var golden = []struct {
 	}},
 	{"open_space_request", request(OpOpenSpace), &OpenSpaceRequest{goldenSpace}},
 	{"open_space_reply", reply(OpOpenSpace), &OpenSpaceReply{goldenInfo(2)}},
-	{"lookup_request", request(OpLookup), &LookupRequest{goldenTokens, TierCPU | TierDisk}},
+	{"lookup_request", request(OpLookup), &LookupRequest{Chain: goldenTokens, Search: TierCPU | TierDisk}},
 	{"lookup_hashes_request", request(OpLookup), &LookupRequest{Chain: Chain{
 		Space: 2, Form: FormHashes, SaveUnfull: true, Width: 8, Skip: 1,
 		Lengths: ViewU32s([]uint32{256, 256, 100}), Hashes: goldenHashes(3),
@@ -171,6 +171,30 @@ var golden = []struct {
 	{"stats_reply", reply(OpStats), &StatsReply{[]byte(`{"uptime_seconds":1}`)}},
 	{"ping_request", request(OpPing), &EmptyRequest{}},
 	{"ping_reply", reply(OpPing), &EmptyReply{}},
+	{"prefetch_ranks_request", request(OpPrefetch), &PrefetchRequest{
+		Chain: Chain{Space: 1, Tokens: goldenTokens.Tokens}, Configs: Pairs{},
+		Ranks: ViewU32s([]uint32{2, 3}), PrefillRate: 20_000,
+	}},
+	{"prefetch_advice_reply", reply(OpPrefetch), &PrefetchReply{Job: 7, Match: goldenMatch, State: JobState{
+		Ready: Count{1, 256}, Tiers: TierCounts{{1, 256}}, Refs: goldenRefs.Slice(0, 1),
+	}, Advice: &Advice{Load: Count{2, 512}, Micros: 1500}, Worth: 4}},
+	{"lookup_ranks_request", request(OpLookup), &LookupRequest{Chain: goldenRef, Ranks: ViewU32s([]uint32{2, 3})}},
+	{"warm_request", request(OpWarm), &WarmRequest{Chain: goldenTokens, Search: TierDisk, TimeoutMillis: 500}},
+	{"warm_named_request", request(OpWarm), &WarmRequest{Named: true, LookupID: "req-42"}},
+	{"warm_reply", reply(OpWarm), &WarmReply{Match: goldenMatch, State: JobState{
+		Done: true, Reason: ReasonComplete, Ready: Count{3, 768}, Tiers: TierCounts{{1, 256}, {2, 512}},
+	}}},
+	{"batch_request", request(OpBatch), &BatchRequest{
+		Policy: PolicyTimeout, DeadlineMillis: 2000, MaxOvertaken: 16, Prompts: []BatchPrompt{
+			{Chain: goldenTokens, LookupID: "req-42"}, {Chain: goldenRef, Overtaken: 3},
+		}, PrefillRate: 20_000,
+	}},
+	{"batch_reply", reply(OpBatch), &BatchReply{Jobs: []BatchJob{
+		{Prefetch: PrefetchReply{Job: 7, Match: goldenMatch, State: JobState{
+			Ready: Count{1, 256}, Tiers: TierCounts{{1, 256}}, Refs: goldenRefs.Slice(0, 1),
+		}, Advice: &Advice{Load: Count{2, 512}, Micros: 1500}, Worth: 4}},
+		{Status: StatusUnknownJob, Text: "no such job"},
+	}, Order: ViewU32s([]uint32{1, 0})}},
 	{"scrub_request", request(OpScrub), &ScrubRequest{BytesPerSecond: 200 << 20}},
 	{"scrub_reply", reply(OpScrub), &ScrubReply{Chunks: 40, Bytes: 40 * 65536, Wrong: 1}},
 	{"pins_request", request(OpPins), &EmptyRequest{}},

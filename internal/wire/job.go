@@ -29,6 +29,8 @@ type PrefetchRequest struct {
 	DeadlineMillis uint32 // from receipt; 0 means the configured one
 	LookupID       string // the engine's name for its request: for pins and logs
 	Configs        Pairs  // the engine's request_configs, passed through
+	Ranks          U32s   // handles of further spaces that must have every chunk
+	PrefillRate    uint32 // tokens a second that the caller computes; 0 asks for no advice
 }
 
 // Append implements Message.
@@ -38,7 +40,7 @@ func (m *PrefetchRequest) Append(dst []byte) []byte {
 	dst = binary.LittleEndian.AppendUint32(dst, m.DeadlineMillis)
 	dst = appendStr(dst, m.LookupID)
 	dst = binary.LittleEndian.AppendUint16(dst, uint16(m.Configs.Len()))
-	return appendOptions(append(dst, m.Configs...))
+	return appendPrefetchOptions(append(dst, m.Configs...), m.Ranks, m.PrefillRate)
 }
 
 // Decode implements Message.
@@ -47,45 +49,69 @@ func (m *PrefetchRequest) Decode(body []byte) error {
 	c.chain(&m.Chain)
 	m.Search = Tiers(c.flags(uint8(tiersKnown), "search"))
 	m.Flags = c.flags(PrefetchPin, "flags")
-	if m.Policy = WaitPolicy(c.u8("policy")); int(m.Policy) >= len(policyNames) {
-		c.fail("policy", "%d is unknown", m.Policy)
-	}
+	m.Policy = c.policy()
 	m.DeadlineMillis = c.u32("deadline")
 	m.LookupID = c.str("lookup id")
 	m.Configs = c.pairs("request configs")
-	return c.endRequest("prefetch")
+	m.Ranks, m.PrefillRate = nil, 0
+	return c.endWith("prefetch", c.prefetchOptions(&m.Ranks, &m.PrefillRate))
+}
+
+func (c *cursor) policy() WaitPolicy {
+	p := WaitPolicy(c.u8("policy"))
+	if int(p) >= len(policyNames) {
+		c.fail("policy", "%d is unknown", p)
+	}
+	return p
 }
 
 // PrefetchReply is the job that was made, and its first state.
 type PrefetchReply struct {
-	Job   uint64 // id of the job and of its lease
-	Match Match
-	State JobState
-	Worth uint32 // as in LookupReply
+	Job    uint64 // id of the job and of its lease
+	Match  Match
+	State  JobState
+	Advice *Advice // nil unless it was asked for
+	Worth  uint32  // as in LookupReply
 }
 
-// Append implements Message. Between state and worth is a byte for an advice
-// that nobody gives yet.
+// Append implements Message.
 func (m *PrefetchReply) Append(dst []byte) []byte {
 	dst = binary.LittleEndian.AppendUint64(dst, m.Job)
-	dst = appendBool(m.State.Append(appendMatch(dst, &m.Match)), false)
+	dst = m.State.Append(appendMatch(dst, &m.Match))
+	if dst = appendBool(dst, m.Advice != nil); m.Advice != nil {
+		dst = m.Advice.append(dst)
+	}
 	return binary.LittleEndian.AppendUint32(dst, m.Worth)
 }
 
 // Decode implements Message.
 func (m *PrefetchReply) Decode(body []byte) error {
 	c := cursor{b: body}
-	m.Job = c.u64("job")
-	m.Match = c.match()
-	c.jobState(&m.State)
-	if m.Worth = worthAll; c.err == nil && c.left() > 0 {
-		c.bool("advised")
-		m.Worth = c.worth()
-	}
+	c.prefetchJob(m)
 	return c.end("prefetch reply")
 }
 
-// JobState is how far a job is. It is the end of the prefetch reply, and the
+func (c *cursor) prefetchJob(m *PrefetchReply) {
+	m.Job = c.u64("job")
+	m.Match = c.match()
+	c.jobState(&m.State)
+	if m.Advice = nil; c.bool("advised") {
+		m.Advice = &Advice{Load: c.count("advised"), Micros: c.u64("advised time")}
+	}
+	m.Worth = c.u32("worth")
+}
+
+// Advice says where loading stops to be faster than computing.
+type Advice struct {
+	Load   Count  // of what was matched: bring so much up, and compute what follows
+	Micros uint64 // from now until all of the prompt is loaded or computed
+}
+
+func (a *Advice) append(dst []byte) []byte {
+	return binary.LittleEndian.AppendUint64(appendCount(dst, a.Load), a.Micros)
+}
+
+// JobState is how far a job is. It is part of the prefetch reply, and the
 // body of pushes and of the replies to wait and cancel.
 type JobState struct {
 	Done       bool

@@ -74,12 +74,13 @@ func (c *cursor) match() Match {
 type LookupRequest struct {
 	Chain  Chain
 	Search Tiers
+	Ranks  U32s // handles of further spaces that must have every chunk
 }
 
 // Append implements Message.
 func (m *LookupRequest) Append(dst []byte) []byte {
 	dst = m.Chain.append(dst)
-	return appendOptions(append(dst, byte(m.Search)))
+	return appendPrefetchOptions(append(dst, byte(m.Search)), m.Ranks, 0)
 }
 
 // Decode implements Message.
@@ -87,21 +88,17 @@ func (m *LookupRequest) Decode(body []byte) error {
 	c := cursor{b: body}
 	c.chain(&m.Chain)
 	m.Search = Tiers(c.flags(uint8(tiersKnown), "search"))
-	return c.endRequest("lookup")
+	m.Ranks = nil
+	return c.endWith("lookup", c.prefetchOptions(&m.Ranks, nil))
 }
 
 // LookupReply is the answer.
 type LookupReply struct {
 	Match Match
 	// Worth is how many chunks, from the first on, are there or worth storing:
-	// what is behind them would be refused. A daemon that does not say so
-	// takes everything.
+	// what is behind them would be refused.
 	Worth uint32
 }
-
-// worthAll stands in a LookupReply or PrefetchReply that does not say what is
-// worth storing.
-const worthAll = 1<<32 - 1
 
 // Append implements Message.
 func (m *LookupReply) Append(dst []byte) []byte {
@@ -112,13 +109,6 @@ func (m *LookupReply) Append(dst []byte) []byte {
 func (m *LookupReply) Decode(body []byte) error {
 	c := cursor{b: body}
 	m.Match = c.match()
-	m.Worth = c.worth()
+	m.Worth = c.u32("worth")
 	return c.end("lookup reply")
-}
-
-func (c *cursor) worth() uint32 {
-	if c.err != nil || c.left() == 0 {
-		return worthAll
-	}
-	return c.u32("worth")
 }

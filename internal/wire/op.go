@@ -9,8 +9,7 @@ const Magic = "KVS1"
 // Op is an operation. Numbers are only ever added.
 type Op uint8
 
-// The operations. 20, 21 and 27 to 39 are kept for warm, order and
-// what comes next.
+// The operations. 27 to 39 are kept for what comes next.
 const (
 	OpHello     Op = 1  // open the conversation: version, rights, descriptors
 	OpOpenSpace Op = 2  // get a handle for a space
@@ -31,6 +30,8 @@ const (
 	OpFlush     Op = 17 // wait until what is unwritten is written
 	OpStats     Op = 18 // counters as JSON
 	OpPing      Op = 19 // nothing
+	OpWarm      Op = 20 // bring a chain up to DRAM without leasing it, when nobody else loads
+	OpBatch     Op = 21 // a prefetch for each of many prompts, and the order to run them in
 	OpScrub     Op = 25 // read everything on disk and delete what has gone bad
 	OpPins      Op = 22 // list pins, and who holds something
 	OpRevoke    Op = 23 // free pins, or all that a connection holds
@@ -48,6 +49,6 @@ var opNames = [...]string{
 	OpWait: "wait", OpCancel: "cancel", OpReserve: "reserve", OpCommit: "commit", OpAbort: "abort",
 	OpPut: "put", OpGet: "get", OpRelease: "release", OpRenew: "renew", OpPin: "pin",
 	OpUnpin: "unpin", OpDelete: "delete", OpFlush: "flush", OpStats: "stats", OpPing: "ping",
-	OpScrub: "scrub",
-	OpPins:  "pins", OpRevoke: "revoke", OpPolicy: "policy", OpClear: "clear",
+	OpWarm: "warm", OpBatch: "batch", OpScrub: "scrub",
+	OpPins: "pins", OpRevoke: "revoke", OpPolicy: "policy", OpClear: "clear",
 }

@@ -18,6 +18,14 @@ var ErrUnknownOption = fmt.Errorf("%w: unknown option", ErrMalformed)
 // for room.
 const optionWait = 1
 
+// Of a lookup, a prefetch and a batch. A list of ranks is u32 handles of
+// spaces, at most maxRanks; a prefill rate is a u32, tokens a second.
+const (
+	optionRanks       = 1
+	optionPrefillRate = 2 // not of a lookup
+	maxRanks          = 1024
+)
+
 // options reads the list at the end of a request: u16 count, then for each
 // u16 tag, u16 length and the bytes. known, unless nil, takes the value of a
 // tag and reports whether it is one of the message's.
@@ -50,4 +58,43 @@ func appendWait(dst []byte, millis uint32) []byte {
 	dst = binary.LittleEndian.AppendUint16(dst, optionWait)
 	dst = binary.LittleEndian.AppendUint16(dst, 4)
 	return binary.LittleEndian.AppendUint32(dst, millis)
+}
+
+// appendPrefetchOptions appends a list with what there is of both.
+func appendPrefetchOptions(dst []byte, ranks U32s, rate uint32) []byte {
+	at, n := len(dst), uint16(0)
+	dst = appendOptions(dst)
+	if len(ranks) > 0 {
+		n++
+		dst = binary.LittleEndian.AppendUint16(dst, optionRanks)
+		dst = append(binary.LittleEndian.AppendUint16(dst, uint16(len(ranks))), ranks...)
+	}
+	if rate > 0 {
+		n++
+		dst = binary.LittleEndian.AppendUint16(dst, optionPrefillRate)
+		dst = binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint16(dst, 4), rate)
+	}
+	binary.LittleEndian.PutUint16(dst[at:], n)
+	return dst
+}
+
+// prefetchOptions reads the options of a prefetch or a batch; rate is nil for
+// those of a lookup.
+func (c *cursor) prefetchOptions(ranks *U32s, rate *uint32) func(uint16, cursor) bool {
+	return func(tag uint16, v cursor) bool {
+		switch {
+		case tag == optionRanks:
+			if len(v.b)%4 != 0 || len(v.b) > 4*maxRanks {
+				c.fail("ranks", "%d bytes, use 4 for each of at most %d", len(v.b), maxRanks)
+			}
+			*ranks = v.b
+		case tag == optionPrefillRate && rate != nil:
+			if *rate = v.u32("prefill rate"); v.err != nil || v.left() > 0 || *rate == 0 {
+				c.fail("prefill rate", "%x, send 4 bytes that are not 0", v.b)
+			}
+		default:
+			return false
+		}
+		return true
+	}
 }

@@ -387,8 +387,9 @@ def lookup_reply(body: Buffer) -> Match:
 def prefetch_reply(body: Buffer) -> Tuple[int, Match, JobState]:
     c = _Cursor(body)
     id, match, state = c.read(_U64)[0], c.match(), c.state()
-    if c.at < len(c.data):
-        c.read(_U8)  # an advice would follow
+    if c.read(_U8)[0]:  # advised
+        c.count()
+        c.read(_U64)
     return id, match._replace(worth=c.worth()), state
 
 

@@ -1,0 +1,103 @@
+package client
+
+import (
+	"context"
+
+	"github.com/kvstored/kvstored/internal/wire"
+)
+
+// BatchPrompt is one of several prompts that wait to be run.
+type BatchPrompt struct {
+	Prompt   Prompt
+	LookupID string
+	// Overtaken is how many prompts that came after this one were run before
+	// it already. Count it over the batches a prompt is part of, and no
+	// prompt starves.
+	Overtaken int
+}
+
+// BatchOptions are PrefetchOptions for all prompts of a batch.
+type BatchOptions struct {
+	PrefetchOptions // LookupID and Configs are passed over
+	// MaxOvertaken is how many later prompts may be run before one: 0 gives
+	// the order in which they came.
+	MaxOvertaken int
+}
+
+// Batch is a Prefetch for each of many prompts.
+type Batch struct {
+	Jobs   []*Job  // nil where there is none
+	Errors []error // why there is none
+	// Order is the numbers of the prompts in the order in which to run them,
+	// so that most of what they share is computed once.
+	Order []int
+}
+
+// Batch asks for many prompts at once, at most 1,024, given in the order in
+// which they came. What is wrong with one prompt is told in Errors; an error
+// of the call says that there are no jobs.
+func (c *Client) Batch(ctx context.Context, prompts []BatchPrompt, o BatchOptions) (*Batch, error) {
+	if len(prompts) > wire.MaxBatch {
+		return nil, refuse("batch", ErrTooLarge, "%d prompts: use at most %d", len(prompts), wire.MaxBatch)
+	}
+	req := wire.BatchRequest{
+		Search: o.Search, Policy: o.Policy, DeadlineMillis: millis(o.Deadline),
+		MaxOvertaken: uint32(max(0, o.MaxOvertaken)), Ranks: handles(o.Ranks), PrefillRate: o.PrefillRate,
+	}
+	if o.Pin {
+		req.Flags |= wire.PrefetchPin
+	}
+	for i := range prompts {
+		p := &prompts[i]
+		ch, err := c.chain(wire.OpBatch, &p.Prompt)
+		if err != nil {
+			return nil, err
+		}
+		req.Prompts = append(req.Prompts, wire.BatchPrompt{Chain: ch, LookupID: p.LookupID, Overtaken: uint32(max(0, p.Overtaken))})
+	}
+	b := &Batch{Jobs: make([]*Job, len(prompts)), Errors: make([]error, len(prompts))}
+	err := c.link.do(ctx, wire.OpBatch, &req, func(body []byte) error { return b.begin(c, &o, body) }, func(body []byte) ([]orphan, error) {
+		var m wire.BatchReply
+		err := m.Decode(body)
+		var given []orphan
+		for i := range m.Jobs {
+			if m.Jobs[i].Status == wire.StatusOK {
+				given = append(given, orphan{wire.OpCancel, &wire.JobRequest{Job: m.Jobs[i].Prefetch.Job}})
+			}
+		}
+		return given, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// begin reads the reply that made the jobs.
+func (b *Batch) begin(c *Client, o *BatchOptions, body []byte) error {
+	var m wire.BatchReply
+	if err := m.Decode(body); err != nil {
+		return err
+	}
+	if len(m.Jobs) != len(b.Jobs) {
+		return broken("%d prompts were answered of a batch of %d", len(m.Jobs), len(b.Jobs))
+	}
+	for i := range m.Order.Len() {
+		if n := int(m.Order.At(i)); n < len(b.Jobs) {
+			b.Order = append(b.Order, n)
+		}
+	}
+	for i := range m.Jobs {
+		a := &m.Jobs[i]
+		if a.Status != wire.StatusOK {
+			b.Errors[i] = &Error{Op: wire.OpBatch.String(), Code: a.Status, Text: a.Text}
+			continue
+		}
+		j := &Job{c: c, policy: o.Policy, ranks: 1 + len(o.Ranks)}
+		if err := j.accept(&a.Prefetch); err != nil {
+			return err
+		}
+		b.Jobs[i] = j
+	}
+	return nil
+}

@@ -1,0 +1,33 @@
+package client
+
+import (
+	"context"
+	"time"
+
+	"github.com/kvstored/kvstored/internal/wire"
+)
+
+// Warm brings what is there of a prompt up to DRAM and leases nothing of it.
+// It is idle work: it waits while anybody else loads. It returns when that is
+// done or wait has passed (0: at once) with what was found and how far it is;
+// the daemon goes on for as long as the connection lasts.
+func (c *Client) Warm(ctx context.Context, p Prompt, search Tiers, wait time.Duration) (Match, State, error) {
+	ch, err := c.chain(wire.OpWarm, &p)
+	if err != nil {
+		return Match{}, State{}, err
+	}
+	return c.warm(ctx, &wire.WarmRequest{Chain: ch, Search: search, TimeoutMillis: millis(wait)})
+}
+
+// WarmNamed is Warm for the prompt of an earlier Prefetch, of this user, by
+// its LookupID. ErrNotFound says that the daemon does not know it any more.
+func (c *Client) WarmNamed(ctx context.Context, lookupID string, search Tiers, wait time.Duration) (Match, State, error) {
+	return c.warm(ctx, &wire.WarmRequest{Named: true, LookupID: lookupID, Search: search, TimeoutMillis: millis(wait)})
+}
+
+func (c *Client) warm(ctx context.Context, req *wire.WarmRequest) (Match, State, error) {
+	var m wire.WarmReply
+	err := c.link.do(ctx, wire.OpWarm, req, m.Decode, nil)
+	s := &m.State
+	return matchOf(&m.Match, m.Match.Total.Chunks), State{Done: s.Done, Reason: s.Reason, FailedTier: s.FailedTier, Ready: s.Ready, Tiers: s.Tiers}, err
+}

@@ -1,0 +1,52 @@
+package server
+
+import (
+	"github.com/kvstored/kvstored/internal/wire"
+	"github.com/kvstored/kvstored/prefetch"
+	"github.com/kvstored/kvstored/tier"
+)
+
+// advise says how much of the match to bring up and how much to compute, by
+// what the tiers delivered lately and how many others they serve. The job
+// brings up no more than that.
+func (j *job) advise(m *tier.Match, prefillRate uint32) *wire.Advice {
+	n := m.Chunks
+	if j.mu.done {
+		n = j.hot // no more is to be had
+	}
+	places, err := j.stack.PlacesOf(j.session.ctx, j.chains, j.search, n)
+	if err != nil {
+		return nil
+	}
+	var links [tier.Places]prefetch.Link
+	var size [tier.Places]int64
+	for p := tier.Disk; p < tier.Places; p++ {
+		s := j.stack.Speed(p)
+		links[p] = prefetch.Link{First: s.First, BytesPerSecond: s.BytesPerSecond / float64(1+s.Others)}
+		size[p] = int64(j.ranks()) * s.ChunkBytes
+	}
+	steps := make([]prefetch.Step, len(places))
+	for i, p := range places {
+		steps[i] = prefetch.Step{Link: int(p), Bytes: size[p], Tokens: j.chain.Tokens[j.skip()+i]}
+		if i < j.hot {
+			steps[i].Link = -1
+		}
+	}
+	load, after := prefetch.Advise(steps, links[:], j.behind(len(steps)), float64(prefillRate))
+	if load < n {
+		j.limit, j.rests = j.skip()+load, nil
+	}
+	if !j.mu.done && load == j.hot && j.rests == nil {
+		j.mu.done = true
+		j.touch(0, j.hot)
+	}
+	return &wire.Advice{Load: j.firstTokens(load), Micros: uint64(after.Microseconds())}
+}
+
+// behind is how many tokens of the prompt lie behind its first n chunks.
+func (j *job) behind(n int) (tokens uint64) {
+	for _, t := range j.chain.Tokens[j.skip()+n:] {
+		tokens += uint64(t)
+	}
+	return tokens
+}

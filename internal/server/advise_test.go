@@ -1,0 +1,60 @@
+package server
+
+import (
+	"testing"
+	"time"
+
+	"github.com/kvstored/kvstored/internal/wire"
+)
+
+// Advice in virtual time: a disk that takes 10 ms for whatever it is asked
+// for at a time, a remote tier that takes 30 ms.
+func TestAdvice(t *testing.T) {
+	const all = "ccddddrrrr" // 16 tokens a chunk
+	for _, tc := range []struct {
+		name        string
+		measure     bool
+		prefillRate uint32
+		load        uint32
+	}{
+		{"not measured yet: load", false, 1, 10},
+		{"a slow engine loads all", true, 100, 10},
+		{"a fast engine computes", true, 1_000_000, 2},
+		{"between: the last chunk takes longer to load", true, 2_000, 9},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			play(t, script{at: all}, func(t *testing.T, g *stage) {
+				if tc.measure {
+					g.done(g.prefetch(&wire.PrefetchRequest{}))
+					j, err := g.job(g.server.ids.Load())
+					g.must(err)
+					g.send(wire.OpRelease, &wire.JobRequest{Job: j.id})
+					g.cool(2, len(all))
+				}
+				start := time.Now()
+				g.replies = g.replies[:0]
+				j := g.prefetch(&wire.PrefetchRequest{PrefillRate: tc.prefillRate})
+				var reply wire.PrefetchReply
+				g.must(reply.Decode(g.first))
+				a := reply.Advice
+				if a == nil {
+					t.Fatal("no advice")
+				}
+				if a.Load.Chunks != tc.load || a.Load.Tokens != uint64(tc.load)*scriptTokens {
+					t.Errorf("load %+v; want %d chunks", a.Load, tc.load)
+				}
+				if reply.Match.Total.Chunks != uint32(len(all)) {
+					t.Errorf("matched %+v", reply.Match)
+				}
+				g.done(j)
+				if s := j.state(0); s.Reason != fine || s.Ready.Chunks != a.Load.Chunks {
+					t.Errorf("the job has %+v; want what was advised", s)
+				}
+				took := time.Since(start) + time.Duration(uint64(len(all))*scriptTokens-a.Load.Tokens)*time.Second/time.Duration(tc.prefillRate)
+				if said := time.Duration(a.Micros) * time.Microsecond; tc.measure && (said < took*2/3 || said > took*3/2) {
+					t.Errorf("all is there after %v; advised %v", took, said)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,73 @@
+package server
+
+import (
+	"math"
+
+	"github.com/kvstored/kvstored/internal/wire"
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/prefetch"
+)
+
+// batch is a prefetch for each of many prompts. What is wrong with one is said
+// of that one only.
+func (c *session) batch(h wire.Header, body []byte) error {
+	var req wire.BatchRequest
+	if err := req.Decode(body); err != nil {
+		return err
+	}
+	prompts, errs, err := c.prompts(&req)
+	if err != nil {
+		return err
+	}
+	reply := wire.BatchReply{Jobs: make([]wire.BatchJob, len(prompts))}
+	var jobs []*job
+	for i := range prompts {
+		if errs[i] == nil {
+			var j *job
+			a := ask{
+				search: searchSet(req.Search), flags: req.Flags, policy: req.Policy, deadlineMillis: req.DeadlineMillis,
+				lookupID: req.Prompts[i].LookupID, ranks: req.Ranks, prefillRate: req.PrefillRate,
+				announced: req.Prompts[i].Chain.Form == wire.FormRef,
+			}
+			if j, reply.Jobs[i].Prefetch, errs[i] = c.begin(prompts[i].Chain, &a); errs[i] == nil {
+				jobs = append(jobs, j)
+				prompts[i].Cached = prompts[i].Chain.Skip + int(reply.Jobs[i].Prefetch.Match.Total.Chunks)
+				continue
+			}
+		}
+		c.server.count.errors.Add(1)
+		reply.Jobs[i].Status, reply.Jobs[i].Text = statusOf(errs[i]), errs[i].Error()
+	}
+	var order []uint32
+	for _, i := range prefetch.Order(prompts, int(min(req.MaxOvertaken, math.MaxInt32))) {
+		order = append(order, uint32(i))
+	}
+	reply.Order = wire.ViewU32s(order)
+	c.reply(h, &reply)
+	c.flush() // the client must know the jobs before their pushes
+	for _, j := range jobs {
+		if j.fetch != nil {
+			j.run()
+		}
+		j.age()
+	}
+	return nil
+}
+
+// prompts builds the chains of a batch. One that cannot be built has no chunks
+// and an error.
+func (c *session) prompts(req *wire.BatchRequest) ([]prefetch.Prompt, []error, error) {
+	prompts, errs := make([]prefetch.Prompt, len(req.Prompts)), make([]error, len(req.Prompts))
+	pieces := int64(0)
+	for i := range req.Prompts {
+		p := &req.Prompts[i]
+		prompts[i] = prefetch.Prompt{Chain: new(key.Chain), Overtaken: int(min(p.Overtaken, math.MaxInt32))}
+		if errs[i] = c.chain(prompts[i].Chain, &p.Chain); errs[i] != nil {
+			prompts[i].Chain.Reset()
+		}
+		if pieces += int64(prompts[i].Chain.Len()) * int64(1+req.Ranks.Len()); pieces > key.MaxChunks {
+			return nil, nil, refuse(wire.StatusTooLarge, "batch: its prompts have more than %d chunks in all; send fewer at a time", key.MaxChunks)
+		}
+	}
+	return prompts, errs, nil
+}

@@ -1,0 +1,86 @@
+package server
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/kvstored/kvstored/internal/fair"
+	"github.com/kvstored/kvstored/internal/wire"
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier"
+	"github.com/kvstored/kvstored/tier/tiertest"
+)
+
+// sharedTier makes a tier of plain memory one that others fill: what it has is
+// found by asking, which takes as long as a load.
+type sharedTier struct {
+	tier.Tier // hides that it is bounded
+	memory    *tiertest.Memory
+	asked     sync.Mutex
+}
+
+func (*sharedTier) Absent(key.Key) bool { return false }
+
+func (s *sharedTier) Find(ctx context.Context, ks []key.Key, found func(int)) (int, error) {
+	s.asked.Lock() // one question at a time
+	defer s.asked.Unlock()
+	n := 0
+	for have := make([]bool, 1); n < len(ks); n++ {
+		if n%64 == 0 {
+			select {
+			case <-time.After(remoteTime):
+			case <-ctx.Done():
+				return n, ctx.Err()
+			}
+		}
+		if err := s.memory.Contains(ctx, ks[n:n+1], have); err != nil || !have[0] {
+			return n, err
+		}
+		found(n + 1)
+	}
+	return n, nil
+}
+
+func (*sharedTier) Purge(context.Context, key.SpaceID) (int, error) { return 0, nil }
+
+// A chain of which one half is on disk and the other in the remote tier is
+// there when the slower half is, give or take 15 %: known to be there or not,
+// whichever half comes first, within the window or far beyond it.
+func TestHalfAndHalf(t *testing.T) {
+	const half = 64
+	times := func(t *testing.T, at string, window int64) (took time.Duration) {
+		s := script{at: at, o: Prefetch{WindowBytes: window}}
+		s.loads[tier.Disk] = fair.Limit{Loads: 2}   // 320 ms
+		s.loads[tier.Remote] = fair.Limit{Loads: 6} // 330 ms
+		play(t, s, func(t *testing.T, g *stage) {
+			start := time.Now()
+			j := g.prefetch(&wire.PrefetchRequest{})
+			g.done(j)
+			took = time.Since(start)
+			if st := j.state(0); st.Reason != fine || int(st.Ready.Chunks) != len(at) {
+				t.Errorf("%s: %+v", at, st)
+			}
+			g.checkBytes(j)
+		})
+		return took
+	}
+	d, r, u := strings.Repeat("d", half), strings.Repeat("r", half), strings.Repeat("u", half)
+	for name, tc := range map[string]struct{ first, second string }{
+		"disk, then remote":             {d, r},
+		"remote, then disk":             {r, d},
+		"disk, then nobody knows where": {d, u},
+	} {
+		for size, window := range map[string]int64{"all in the window": 2 * half * scriptSize, "an eighth in the window": half / 4 * scriptSize} {
+			t.Run(name+", "+size, func(t *testing.T) {
+				a, b, both := times(t, tc.first, window), times(t, tc.second, window), times(t, tc.first+tc.second, window)
+				t.Logf("alone %v and %v, together %v: %.2f", a, b, both, both.Seconds()/max(a, b).Seconds())
+				if both > max(a, b)*115/100 {
+					t.Errorf("together %v; alone %v and %v", both, a, b)
+				}
+			})
+		}
+	}
+}

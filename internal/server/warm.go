@@ -1,0 +1,140 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/kvstored/kvstored/internal/wire"
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/prefetch"
+	"github.com/kvstored/kvstored/tier"
+)
+
+// maxWarms is how many warms of a connection may be under way.
+const maxWarms = 64
+
+// warmShare: a warm brings up at most one part in so many of DRAM. More of one
+// prompt would evict its own start.
+const warmShare = 2
+
+// warming brings a prompt up as idle work, and leases nothing of it.
+type warming struct {
+	group
+	by    tier.By
+	hot   int // chunks that were in DRAM
+	limit int // chunks to bring up at most, the skipped ones included
+	fetch *prefetch.Job[tier.Place]
+	bytes int64        // that may come up
+	size  atomic.Int64 // of the last piece that came up
+	moved func(bytes int64)
+}
+
+// newWarming makes ready to bring up what was matched of a group, and what
+// turns up beyond that, as far as bytes go.
+func (s *Server) newWarming(ctx context.Context, g group, m *tier.Match, by tier.By, bytes int64) *warming {
+	w := &warming{group: g, by: by, hot: m.Hot, bytes: bytes, moved: s.count.warmed}
+	w.limit = w.more()
+	lanes, lane := w.lanes(ctx, m)
+	w.fetch = prefetch.New(prefetch.Options[tier.Place]{
+		Lanes: lanes, Lane: lane,
+		From: w.ranks() * w.hot, To: w.ranks() * (w.limit - w.skip()),
+		Window: s.o.Prefetch.WindowBytes, Discard: func(tier.Place) {},
+	}, w)
+	return w
+}
+
+func (w *warming) run(ctx context.Context) {
+	defer w.find(ctx)()
+	w.fetch.Run(ctx)
+}
+
+// Load implements prefetch.Source for a piece, numbered as a job's are.
+func (w *warming) Load(ctx context.Context, i int) (tier.Place, int64, error) {
+	rank, at := i%w.ranks(), w.skip()+i/w.ranks()
+	if !w.exists(ctx, rank, at) {
+		return 0, 0, prefetch.ErrEnd
+	}
+	// By its place, so that the bound ends the prefix: pieces start in any order.
+	if int64(i-w.ranks()*w.hot)*w.size.Load() >= w.bytes {
+		return 0, 0, fmt.Errorf("warm: it is more than may come up unasked: %w", tier.ErrNoSpace)
+	}
+	n, from, err := w.stack.Warm(ctx, w.by, &w.chains[rank], at, w.search)
+	if n > 0 {
+		w.size.Store(n)
+		w.moved(n)
+	}
+	return from, n, err
+}
+
+// state is how far it is, as of a job that holds nothing.
+func (w *warming) state() wire.JobState {
+	st := w.fetch.State()
+	s := wire.JobState{Done: st.Done}
+	if st.Done {
+		s.Reason, s.FailedTier = reasonOf(st.Err)
+	}
+	came := w.fetch.Ready(0, nil)
+	count := func(chunk int, p tier.Place) {
+		tokens := uint64(w.chains[0].Tokens[w.skip()+chunk])
+		for _, n := range []*wire.Count{&s.Ready, &s.Tiers[p]} {
+			n.Chunks++
+			n.Tokens += tokens
+		}
+	}
+	for i := range w.hot {
+		count(i, tier.CPU)
+	}
+	for i := range len(came) / w.ranks() {
+		far := tier.CPU
+		for _, p := range came[i*w.ranks() : (i+1)*w.ranks()] {
+			far = max(far, p)
+		}
+		count(w.hot+i, far)
+	}
+	return s
+}
+
+func (c *session) warm(h wire.Header, body []byte) error {
+	var req wire.WarmRequest
+	if err := req.Decode(body); err != nil {
+		return err
+	}
+	g := group{stack: c.server.o.Stack, search: searchSet(req.Search)}
+	if req.Named {
+		if g.chains = c.server.recent.get(c.uid, req.LookupID); g.chains == nil {
+			return refuse(wire.StatusNotFound, "warm: nothing was prefetched as %.80q, or too long ago; send the prompt", req.LookupID)
+		}
+	} else {
+		g.chains = make([]key.Chain, 1)
+		if err := c.chain(&g.chains[0], &req.Chain); err != nil {
+			return err
+		}
+	}
+	m, err := g.match(c.ctx)
+	if err != nil {
+		return err
+	}
+	if c.warms.Add(1) > maxWarms {
+		c.warms.Add(-1)
+		return refuse(wire.StatusOverBudget, "warm: this connection has %d under way; wait for some", maxWarms)
+	}
+	s := c.server
+	w := s.newWarming(c.ctx, g, &m, tier.By{Owner: c.owner, Job: s.ids.Add(1)}, s.o.Arena.Stats().CapacityBytes/warmShare)
+	c.waiting.Go(func() {
+		defer c.warms.Add(-1)
+		w.run(c.ctx)
+	})
+	answer := func() *wire.WarmReply { return &wire.WarmReply{Match: matchOf(&m), State: w.state()} }
+	if req.TimeoutMillis == 0 {
+		c.reply(h, answer())
+		return nil
+	}
+	return c.later(h, func(ctx context.Context) (wire.Message, error) {
+		ctx, cancel := context.WithTimeout(ctx, time.Duration(req.TimeoutMillis)*time.Millisecond)
+		defer cancel()
+		w.fetch.Wait(ctx, w.ranks()*w.chains[0].Len()+1) // until it is done
+		return answer(), nil
+	})
+}

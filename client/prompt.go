@@ -21,6 +21,10 @@ type Prompt struct {
 	Space      *Space // nil: the one given to Dial
 	SaveUnfull bool   // a last chunk of fewer tokens counts too
 	SkipChunks int    // leading chunks left out; they only give the position
+	// Alone says that the chunks, given as hashes, are no prompt: each is the
+	// first of its own, as pages are that an engine hands over without their
+	// order. They are only named together so that one call is about many.
+	Alone bool
 
 	form    wire.Form
 	tokens  []uint32
@@ -46,13 +50,13 @@ func Chain(c *key.Chain) Prompt {
 		raw = append(raw, c.Hashes[i][:]...)
 	}
 	p := Hashes(len(key.Hash{}), raw, c.Tokens)
-	p.SkipChunks, p.SaveUnfull = c.Skip, true
+	p.SkipChunks, p.SaveUnfull, p.Alone = c.Skip, true, c.Alone
 	return p
 }
 
 // chain is p on the wire.
 func (c *Client) chain(op wire.Op, p *Prompt) (wire.Chain, error) {
-	ch := wire.Chain{Form: p.form, SaveUnfull: p.SaveUnfull, Ref: p.ref, Skip: uint32(p.SkipChunks)}
+	ch := wire.Chain{Form: p.form, SaveUnfull: p.SaveUnfull, Alone: p.Alone, Ref: p.ref, Skip: uint32(p.SkipChunks)}
 	if p.SkipChunks < 0 || p.SkipChunks > key.MaxChunks {
 		return ch, refuse(op.String(), ErrBadRequest, "skip of %d chunks: use 0 to %d", p.SkipChunks, key.MaxChunks)
 	}

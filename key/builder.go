@@ -10,6 +10,7 @@ import (
 // full ones.
 type Options struct {
 	SaveUnfull bool // keep a last chunk of fewer than ChunkTokens tokens
+	Alone      bool // the chunks are no prompt: see Chain.Alone; for hashes only
 	SkipTokens int  // leading tokens that are not wanted: a multiple of ChunkTokens, at most the prompt
 }
 
@@ -189,6 +190,6 @@ func (b *Builder) finish(dst *Chain, o Options, chained bool) error {
 	}
 	dst.Space = b.space
 	dst.Skip = o.SkipTokens / b.chunkTokens
-	dst.Chained = chained
+	dst.Chained, dst.Alone = chained, o.Alone && !chained
 	return nil
 }

@@ -16,6 +16,9 @@ type Chain struct {
 	// equal hashes imply equal prefixes. Hashes given by an engine are
 	// compared one by one.
 	Chained bool
+	// Alone says that the chunks are no prompt: each is the first of its own,
+	// and they are named together only so as to be asked for together.
+	Alone bool
 }
 
 // Len is the number of chunks, skipped ones included.
@@ -24,12 +27,21 @@ func (c *Chain) Len() int { return len(c.Hashes) }
 // Key returns the key of chunk i.
 func (c *Chain) Key(i int) Key { return Key{Space: c.Space, Hash: c.Hashes[i]} }
 
-// Parent returns the hash of the chunk before i, and the zero Hash for the first.
+// Parent returns the hash of the chunk before i, and the zero Hash for the
+// first of a prompt.
 func (c *Chain) Parent(i int) Hash {
-	if i == 0 {
+	if i == 0 || c.Alone {
 		return Hash{}
 	}
 	return c.Hashes[i-1]
+}
+
+// Depth is how many chunks of its prompt lie before chunk i.
+func (c *Chain) Depth(i int) uint32 {
+	if c.Alone {
+		return 0
+	}
+	return uint32(i)
 }
 
 // Reset empties the chain and keeps its memory for the next one.

@@ -111,7 +111,7 @@ func (s *Stack) Commit(c *key.Chain, from int, refs []Ref) error {
 	}
 	// Before anybody can see them: who knows such a hash under its true parent
 	// must not be handed these bytes, not even for a moment.
-	if err := s.consistent(c, to); err != nil {
+	if err := s.consistent(c, from, to); err != nil {
 		s.hot.Abort(refs)
 		return s.refused(err, len(ks))
 	}
@@ -132,8 +132,12 @@ func (s *Stack) Commit(c *key.Chain, from int, refs []Ref) error {
 	return nil
 }
 
-// consistent says whether the first `to` chunks of c contradict what is known.
-func (s *Stack) consistent(c *key.Chain, to int) error {
+// consistent says whether chunks from..to of c, and those before, contradict
+// what is known.
+func (s *Stack) consistent(c *key.Chain, from, to int) error {
+	if c.Alone {
+		return s.eachAlone(from, to, func(i int) error { return s.mu.tree.Check(c.Space, c.Hashes[i:i+1]) })
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.mu.tree.Check(c.Space, c.Hashes[:to])

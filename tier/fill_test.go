@@ -48,6 +48,59 @@ func TestReserveCommitHoldRelease(t *testing.T) {
 	r.CloseOwner(o)
 }
 
+// Chunks that stand alone are found, stored and forgotten one by one, whatever
+// lies between them, more of them than are settled at a time.
+func TestAlone(t *testing.T) {
+	r := newRig(t, options{capacity: 32 * mib})
+	const n = 600
+	c := tiertest.Chain(1, n)
+	c.Chained, c.Alone = false, true
+	part := func(from, to int) *key.Chain {
+		return &key.Chain{Space: c.Space, Hashes: c.Hashes[from:to], Tokens: c.Tokens[from:to], Alone: true}
+	}
+	r.put(part(100, 300), 0, 200, 4*kib)
+	o := r.NewOwner()
+	grants, err := r.reserve(o, c, 0, n, 4*kib)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, g := range grants {
+		if want := i >= 100 && i < 300; (g.Status == tier.Exists) != want {
+			t.Fatalf("chunk %d is %d", i, g.Status)
+		}
+	}
+	if err := r.Commit(c, 0, fill(c, 0, grants[:100])); err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range grants[300:] {
+		r.Abort([]tier.Ref{g.Ref})
+	}
+	if m := r.match(c); m.Chunks != 300 {
+		t.Errorf("%d chunks match, want 300", m.Chunks)
+	}
+	back := part(0, 300)
+	slices.Reverse(back.Hashes) // shared with c: any order will do
+	if m := r.match(back); m.Chunks != 300 {
+		t.Errorf("%d chunks match in another order, want 300", m.Chunks)
+	}
+	if _, err := r.Delete(t.Context(), []key.Key{back.Key(0), back.Key(2)}); err != nil {
+		t.Fatal(err)
+	}
+	if m := r.match(part(1, 300)); m.Chunks != 1 {
+		t.Errorf("%d chunks match before one that was deleted, want 1", m.Chunks)
+	}
+	if m := r.match(part(3, 300)); m.Chunks != 297 {
+		t.Errorf("%d chunks match behind it, want 297", m.Chunks)
+	}
+	prompt := tiertest.Chain(2, 2)
+	r.put(prompt, 0, 2, size)
+	stray := &key.Chain{Space: prompt.Space, Hashes: prompt.Hashes[1:], Tokens: prompt.Tokens[1:], Alone: true}
+	if m := r.match(stray); m.Chunks != 1 {
+		t.Error("a chunk of a prompt is not found by itself")
+	}
+	r.CloseOwner(o)
+}
+
 func TestReserveSaysWhatIsThere(t *testing.T) {
 	r := newRig(t, options{lone: true})
 	one, two := r.NewOwner(), r.NewOwner()

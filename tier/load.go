@@ -70,7 +70,7 @@ func (s *Stack) LoadBy(ctx context.Context, by By, c *key.Chain, i int, search S
 
 // up brings chunk i of c up, held by the daemon.
 func (s *Stack) up(ctx context.Context, by By, c *key.Chain, i int, search Set) (loaded, error) {
-	rec := Record{Key: c.Key(i), Parent: c.Parent(i), Depth: uint32(i), Tokens: c.Tokens[i]}
+	rec := Record{Key: c.Key(i), Parent: c.Parent(i), Depth: c.Depth(i), Tokens: c.Tokens[i]}
 	if !by.Idle {
 		defer s.hurry.want(rec.Key, by.turn())()
 	}

@@ -87,11 +87,43 @@ func (s *Stack) Match(ctx context.Context, c *key.Chain, search Set) (Match, err
 	return measure(c, sc.at[:known], search&^s.off()), nil
 }
 
-// locate copies the location bits of the known part of c into at.
+// locate copies the location bits of the known part of c into at. Of chunks
+// that stand alone all are, and those that are not known have none.
 func (s *Stack) locate(c *key.Chain, at []uint8) int {
+	if c.Alone {
+		_ = s.eachAlone(0, c.Len(), func(i int) error {
+			at[i], _ = s.mu.tree.Get(c.Space, c.Hashes[i])
+			return nil
+		})
+		return c.Len()
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.mu.tree.Match(c.Space, c.Hashes, c.Chained, at)
+}
+
+// eachAlone calls fn for chunks from..to with the index's lock held, as
+// long as there is no error. It lets others have the lock in between.
+func (s *Stack) eachAlone(from, to int, fn func(i int) error) error {
+	for from < to {
+		end := min(from+settleBatch, to)
+		if err := s.someAlone(from, end, fn); err != nil {
+			return err
+		}
+		from = end
+	}
+	return nil
+}
+
+func (s *Stack) someAlone(from, to int, fn func(i int) error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := from; i < to; i++ {
+		if err := fn(i); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func measure(c *key.Chain, at []uint8, search Set) Match {
@@ -156,6 +188,11 @@ func (s *Stack) indexed(p Place, k key.Key) bool {
 
 // learn sets the bit of p for chunks from..to of c.
 func (s *Stack) learn(c *key.Chain, from, to int, p Place) error {
+	if c.Alone {
+		return s.eachAlone(from, to, func(i int) error {
+			return s.mu.tree.Add(c.Space, c.Hashes[i:i+1], 0, uint8(Of(p)))
+		})
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.mu.tree.Add(c.Space, c.Hashes[:to], from, uint8(Of(p)))

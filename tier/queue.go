@@ -52,7 +52,7 @@ func (w *writer) promoted(r Record) {
 
 // recordAt is what is known of chunk i of c before its checksum is.
 func recordAt(c *key.Chain, i int, size uint32) Record {
-	return Record{Key: c.Key(i), Parent: c.Parent(i), Depth: uint32(i), Tokens: c.Tokens[i], Size: size}
+	return Record{Key: c.Key(i), Parent: c.Parent(i), Depth: c.Depth(i), Tokens: c.Tokens[i], Size: size}
 }
 
 // enqueue is called with the mutex held, and enqueued after the last.

@@ -81,7 +81,11 @@ func (s *script) run(step []string) (string, error) {
 		p.Space = s.spaces[a[1]].Space
 		s.prompts[a[0]] = p
 	case "hashes":
-		s.prompts[a[0]] = s.hashes(a[1], byte(number(a[2])), number(a[3]))
+		s.prompts[a[0]] = s.hashes(a[1], byte(number(a[2])), 0, number(a[3]))
+	case "alone":
+		p = s.hashes(a[1], byte(number(a[2])), number(a[3]), number(a[4]))
+		p.Alone = true
+		s.prompts[a[0]] = p
 	case "skip":
 		p = s.prompts[a[1]]
 		p.SkipChunks = number(a[2])
@@ -134,10 +138,10 @@ func (s *script) space(name, method string, tokens int) error {
 	return err
 }
 
-func (s *script) hashes(space string, seed byte, n int) client.Prompt {
+func (s *script) hashes(space string, seed byte, first, n int) client.Prompt {
 	raw, lengths := make([]byte, 16*n), make([]uint32, n)
 	for i := range n {
-		raw[16*i], raw[16*i+1], lengths[i] = seed, byte(i+1), s.spaces[space].tokens
+		raw[16*i], raw[16*i+1], lengths[i] = seed, byte(first+i+1), s.spaces[space].tokens
 	}
 	p := client.Hashes(16, raw, lengths)
 	p.Space, p.SaveUnfull = s.spaces[space].Space, true
@@ -215,9 +219,12 @@ func (s *script) sum(p client.Prompt, i int) (string, error) {
 // payloads are what the script says its chunks hold.
 func payloads(p client.Prompt, first int, sizes string) (out [][]byte) {
 	for n, size := range numbers(sizes) {
-		payload := make([]byte, size)
+		payload, at := make([]byte, size), p.SkipChunks+first+n
+		if p.Alone {
+			at = 0
+		}
 		for k := range payload {
-			payload[k] = byte((31*(p.SkipChunks+first+n) + 7*k) % 251)
+			payload[k] = byte((31*at + 7*k) % 251)
 		}
 		out = append(out, payload)
 	}

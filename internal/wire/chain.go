@@ -20,7 +20,10 @@ func (f Form) String() string { return name(formNames[:], uint16(f), "form") }
 
 var formNames = [...]string{"tokens", "hashes", "ref"}
 
-const chainSaveUnfull = 1 << 0
+const (
+	chainSaveUnfull = 1 << 0
+	chainAlone      = 1 << 1
+)
 
 // Chain says which chunks a request is about. Whatever the form, every chunk
 // number and every count in the request and its reply starts after the first
@@ -29,6 +32,7 @@ type Chain struct {
 	Space      uint32 // handle; passed over in FormRef
 	Form       Form
 	SaveUnfull bool   // a last chunk of fewer tokens counts too; passed over in FormRef
+	Alone      bool   // FormHashes: the chunks are no prompt, each is the first of its own
 	Skip       uint32 // leading chunks left out; in FormRef on top of what that chain leaves out
 	Tokens     U32s   // FormTokens
 	Width      uint16 // FormHashes: bytes of each hash, 8, 16 or 32
@@ -41,6 +45,9 @@ func (ch *Chain) append(dst []byte) []byte {
 	flags := byte(0)
 	if ch.SaveUnfull {
 		flags |= chainSaveUnfull
+	}
+	if ch.Alone {
+		flags |= chainAlone
 	}
 	dst = binary.LittleEndian.AppendUint32(dst, ch.Space)
 	dst = append(dst, byte(ch.Form), flags)
@@ -62,7 +69,12 @@ func (ch *Chain) append(dst []byte) []byte {
 
 func (c *cursor) chain(ch *Chain) {
 	*ch = Chain{Space: c.u32("chain space"), Form: Form(c.u8("chain form"))}
-	ch.SaveUnfull = c.flags(chainSaveUnfull, "chain flags")&chainSaveUnfull != 0
+	known := uint8(chainSaveUnfull)
+	if ch.Form == FormHashes {
+		known |= chainAlone
+	}
+	flags := c.flags(known, "chain flags")
+	ch.SaveUnfull, ch.Alone = flags&chainSaveUnfull != 0, flags&chainAlone != 0
 	ch.Width = c.u16("chain hash width")
 	ch.Skip = c.u32("chain skip")
 	n := c.u32("chain count")

@@ -106,6 +106,10 @@ var golden = []struct {
 		Space: 2, Form: FormHashes, SaveUnfull: true, Width: 8, Skip: 1,
 		Lengths: ViewU32s([]uint32{256, 256, 100}), Hashes: goldenHashes(3),
 	}}},
+	{"lookup_alone_request", request(OpLookup), &LookupRequest{Chain: Chain{
+		Space: 2, Form: FormHashes, SaveUnfull: true, Alone: true, Width: 8,
+		Lengths: ViewU32s([]uint32{256, 256}), Hashes: goldenHashes(2),
+	}}},
 	{"lookup_reply", reply(OpLookup), &LookupReply{goldenMatch, 4}},
 	{"prefetch_request", request(OpPrefetch), &PrefetchRequest{
 		Chain: Chain{Space: 1, SaveUnfull: true, Tokens: goldenTokens.Tokens},

@@ -22,11 +22,12 @@ class Prompt(NamedTuple):
     skip: int = 0
     save_unfull: bool = False
     space: Optional[Space] = None  # None: the one of the client
+    alone: bool = False
 
     def chain(self, handle: int) -> bytes:
         if self.ids is not None:
             return wire.chain_tokens(handle, self.ids, self.skip, self.save_unfull)
-        return wire.chain_hashes(handle, self.width, self.raw, self.lengths, self.skip, self.save_unfull)
+        return wire.chain_hashes(handle, self.width, self.raw, self.lengths, self.skip, self.save_unfull, self.alone)
 
 
 def tokens(
@@ -38,10 +39,18 @@ def tokens(
 
 
 def hashes(
-    raw: Buffer, lengths: Sequence[int], *, width: int = 16, skip: int = 0, space: Optional[Space] = None
+    raw: Buffer,
+    lengths: Sequence[int],
+    *,
+    width: int = 16,
+    skip: int = 0,
+    alone: bool = False,
+    space: Optional[Space] = None,
 ) -> Prompt:
     """A prompt whose chain hashes the engine computed: ``width`` bytes (8, 16 or
-    32) of ``raw`` for each chunk, ``lengths`` the tokens of each chunk."""
+    32) of ``raw`` for each chunk, ``lengths`` the tokens of each chunk. With
+    ``alone`` the chunks are no prompt: each is the first of its own, and they
+    are only named together."""
     if len(raw) != width * len(lengths):
         raise ValueError(f"{len(raw)} bytes of hashes for {len(lengths)} chunks of {width} bytes each")
-    return Prompt(width=width, raw=raw, lengths=lengths, skip=skip, save_unfull=True, space=space)
+    return Prompt(width=width, raw=raw, lengths=lengths, skip=skip, save_unfull=True, space=space, alone=alone)

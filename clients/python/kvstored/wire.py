@@ -196,9 +196,15 @@ def chain_tokens(handle: int, tokens: Sequence[int], skip: int = 0, save_unfull:
 
 
 def chain_hashes(
-    handle: int, width: int, hashes: Buffer, lengths: Sequence[int], skip: int = 0, save_unfull: bool = False
+    handle: int,
+    width: int,
+    hashes: Buffer,
+    lengths: Sequence[int],
+    skip: int = 0,
+    save_unfull: bool = False,
+    alone: bool = False,
 ) -> bytes:
-    return _CHAIN.pack(handle, 1, save_unfull, width, skip, len(lengths)) + _u32s(lengths) + bytes(hashes)
+    return _CHAIN.pack(handle, 1, save_unfull | alone << 1, width, skip, len(lengths)) + _u32s(lengths) + bytes(hashes)
 
 
 def chain_ref(id: int, skip: int = 0) -> bytes:

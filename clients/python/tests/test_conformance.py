@@ -3,6 +3,7 @@ in cmd/kvstored."""
 
 from __future__ import annotations
 
+import itertools
 import unittest
 from typing import Any, Dict, List, Tuple
 
@@ -44,13 +45,19 @@ class Script:
         raw = b"".join(bytes([int(seed), i + 1]) + bytes(14) for i in range(int(n)))
         self.prompts[p] = kvstored.hashes(raw, [s.chunk_tokens] * int(n), space=s)
 
+    def alone(self, p: str, space: str, seed: str, first: str, n: str) -> None:
+        s = self.spaces[space]
+        raw = b"".join(bytes([int(seed), int(first) + i + 1]) + bytes(14) for i in range(int(n)))
+        self.prompts[p] = kvstored.hashes(raw, [s.chunk_tokens] * int(n), alone=True, space=s)
+
     def skip(self, p: str, q: str, n: str) -> None:
         self.prompts[p] = self.prompts[q]._replace(skip=int(n))
 
     def payloads(self, p: str, first: str, sizes: str) -> List[bytes]:
         start = int(first) + self.prompts[p].skip
         return [
-            bytes((31 * i + 7 * k) % 251 for k in range(size)) for i, size in enumerate(numbers(sizes), start)
+            bytes((31 * i + 7 * k) % 251 for k in range(size))
+            for i, size in zip(itertools.repeat(0) if self.prompts[p].alone else itertools.count(start), numbers(sizes))
         ]
 
     def _reserve(self, p: str, first: str, sizes: str) -> kvstored.Fill:

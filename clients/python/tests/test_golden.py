@@ -39,6 +39,11 @@ REQUESTS = {
         3,
         wire.lookup(wire.chain_hashes(2, 8, b"".join(H), [256, 256, 100], skip=1, save_unfull=True)),
     ),
+    "lookup_alone": (
+        Op.LOOKUP,
+        3,
+        wire.lookup(wire.chain_hashes(2, 8, b"".join(H[:2]), [256, 256], save_unfull=True, alone=True)),
+    ),
     "prefetch": (
         Op.PREFETCH,
         4,

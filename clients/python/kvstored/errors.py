@@ -34,6 +34,7 @@ class Code(IntEnum):
     INTERNAL = 18
     UNKNOWN_OPTION = 19
     UNSUPPORTED = 20
+    OVER_QUOTA = 21
 
 
 #: Codes that mean "do it differently", not "not now".

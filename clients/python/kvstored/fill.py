@@ -29,6 +29,7 @@ class Result(IntEnum):
     NO_SPACE = 4
     OVER_BUDGET = 5
     PENDING = 6
+    OVER_QUOTA = 7
 
 
 class Slot(NamedTuple):

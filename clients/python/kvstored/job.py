@@ -36,6 +36,7 @@ class Reason(IntEnum):
     CANCELLED = 8
     REVOKED = 9
     CLOSED = 10
+    OVER_QUOTA = 11
 
 
 class State(NamedTuple):
@@ -58,6 +59,7 @@ class Job:
         self._state = _MISS
         self._refs: List[Ref] = []
         self._views: List[memoryview] = []
+        self._given: Optional[Call] = None  # the release that release_soon began
         self.id = 0
         self.match = Match()
         #: True after a release that the daemon confirmed, False after any other; None while leased.
@@ -105,7 +107,7 @@ class Job:
 
     def _enough(self, min_tokens: int) -> bool:
         s = self.state
-        return s.done or s.ready.tokens >= min_tokens or self.good is not None
+        return s.done or s.ready.tokens >= min_tokens or not self._leased()
 
     def _wait_request(self, min_tokens: int, left: float, callback: Optional[Callable[[Call], None]] = None) -> Request:
         millis = min(max(1, int(left * 1000)), wire.MAX_U32)
@@ -167,7 +169,7 @@ class Job:
     def ref(self, i: int) -> Ref:
         """Where chunk i lies; IndexError if it is not ready under a live lease."""
         with self._mu:
-            if self.good is not None or not 0 <= i < self._state.ready.chunks:
+            if not self._leased() or not 0 <= i < self._state.ready.chunks:
                 raise IndexError(f"chunk {i} of job {self.id} is not ready: {self._state.ready.chunks} are")
             return self._refs[i]
 
@@ -203,7 +205,7 @@ class Job:
 
     def renew(self, timeout: Optional[float] = None) -> float:
         """Starts the age of the lease anew; seconds it holds from now, 0 if it does not."""
-        if self._link is None or self.good is not None:
+        if self._link is None or not self._leased():
             return 0.0
         try:
             request = Request(Op.RENEW, wire.job(self.id), wire.renew_reply)
@@ -213,6 +215,8 @@ class Job:
 
     def release(self, timeout: Optional[float] = None) -> bool:
         """Gives the lease back. What was read is good only if this returns True."""
+        if self._given is not None:
+            return self._confirm(self._given, timeout)
         if self.good is not None:
             return self.good
         link, self.good = self._link, False
@@ -227,16 +231,33 @@ class Job:
         return self.good
 
     def release_soon(self) -> None:
-        """Gives the lease back with the next request, where nothing was read."""
-        if self.good is None:
+        """Gives the lease back with the next request, which saves a round trip.
+        ``good`` is None until the answer has come; :meth:`release` waits for it."""
+        if self._link is None:
             self.good = False
+        if self._leased():
             self._drop_views()
-            if self._link is not None:
-                self._link.later(Op.RELEASE, wire.job(self.id))
+            self._given = self._link.later(Request(Op.RELEASE, wire.job(self.id), self._given_back))
+
+    def _given_back(self, body: bytes) -> None:
+        self.good = wire.release_reply(body)
+
+    def _confirm(self, given: Call, timeout: Optional[float]) -> bool:
+        deadline = self._client._deadline(timeout)
+        try:
+            if not given.done:
+                self._link.start([], deadline)
+            self._link.wait(given, deadline)
+        except Error:
+            self.good = False
+        return bool(self.good)
+
+    def _leased(self) -> bool:
+        return self.good is None and self._given is None
 
     def cancel(self, timeout: Optional[float] = None) -> State:
         """Ends the loading and the lease, where nothing was read."""
-        if self.good is None and self._link is not None:
+        if self._leased() and self._link is not None:
             self.good = False
             self._drop_views()
             try:

@@ -70,7 +70,7 @@ class Link:
         self._ids = itertools.count(1)
         self._mu = threading.Lock()  # guards the fields below, never held over I/O
         self._calls: Dict[int, Call] = {}
-        self._late: Deque[Tuple[Request, Call]] = collections.deque()  # go out with the next request
+        self._late: Deque[Call] = collections.deque()  # go out with the next request
         self._reading = False
         self._writing = threading.Lock()  # whoever holds it writes
         self._in = bytearray()  # the reader's
@@ -158,31 +158,45 @@ class Link:
                 raise self.down
             late = list(self._late)
             self._late.clear()
+            out = []
+            for call in late:
+                self._calls[call.id] = call
+                out.append(wire.frame(wire.REQUEST, call.request.op, call.id, call.request.body))
             for request in requests:
                 call = Call(next(self._ids), request)
                 self._calls[call.id] = call
                 calls.append(call)
+                out.append(wire.frame(wire.REQUEST, request.op, call.id, request.body))
                 if request.callback is not None:
                     self.background += 1
-            for request, call in late:
-                self._calls[call.id] = call
-            out = b"".join(
-                wire.frame(wire.REQUEST, r.op, c.id, r.body)
-                for r, c in itertools.chain(late, zip(requests, calls))
-            )
         if self.background:
             self.on_background()
         if out:
-            self._send(out, deadline, calls)
+            try:
+                self._send(b"".join(out), deadline, calls)
+            except DeadlineExceeded:
+                self._put_back(late)
+                raise
         return calls
 
-    def later(self, op: int, body: bytes) -> None:
-        """Sends a request with the next one, or when the link is tended. Nobody hears of the reply."""
-        request = Request(op, body, wire.empty_reply)
-        call = Call(next(self._ids), request)
-        call.left = True
+    def _put_back(self, late: Sequence[Call]) -> None:
+        """What was not sent goes out with a later request."""
         with self._mu:
-            self._late.append((request, call))
+            if self.down is None:
+                for call in late:
+                    del self._calls[call.id]
+                self._late.extendleft(reversed(late))
+
+    def later(self, request: Request) -> Call:
+        """Sends a request with the next one, or when the link is tended. Its
+        call may be waited for; its ``take`` hears of the reply in any case."""
+        call = Call(next(self._ids), request)
+        with self._mu:
+            if self.down is not None:
+                call.error, call.done = self.down, True
+            else:
+                self._late.append(call)
+        return call
 
     def wait(self, call: Call, deadline: float) -> Any:
         """Returns the call's value, or raises its error. After DeadlineExceeded the call goes on alone."""
@@ -232,7 +246,7 @@ class Link:
         """After a timeout: if nothing came either, callers should not try until something does."""
         if self._arrived == arrived and self.down is None:
             self.stalled = True
-            self.later(Op.PING, wire.empty())
+            self.later(Request(Op.PING, wire.empty(), wire.empty_reply))
 
     # ---- reading -------------------------------------------------------------
 
@@ -267,16 +281,18 @@ class Link:
     def _read_until(self, enough: Callable[[], bool], deadline: float) -> None:
         first = True
         while first or not enough():
+            left = deadline - time.monotonic()
+            ready = self._readable.poll(max(0.0, min(left, _TICK)) * 1000)
+            if self.down is not None:
+                return
+            if not ready:
+                if left <= 0:
+                    return
+                continue
             first = False
             try:
                 data = self._sock.recv(_READ_BYTES)
             except BlockingIOError:
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    return
-                self._readable.poll(min(left, _TICK) * 1000)
-                if self.down is not None:
-                    return
                 continue
             except OSError as e:
                 self.fail(Disconnected(str(e)))
@@ -335,7 +351,7 @@ class Link:
         if self._finish(call, value, None) and not left and request.undo is not None:
             undo = request.undo(body)  # the caller left while the reply was read
         if undo is not None:
-            self.later(*undo)
+            self.later(Request(*undo, wire.empty_reply))
 
     def _finish(self, call: Call, value: Any, error: Optional[Error]) -> bool:
         """Ends a call; reports whether its caller had left."""
@@ -394,7 +410,7 @@ class Link:
             if self.down is not None:
                 return self.down
             self.down = error
-            calls, self._calls = list(self._calls.values()), {}
+            calls, self._calls = [*self._calls.values(), *self._late], {}
             self._late.clear()
         if self.pid == os.getpid():
             try:

@@ -1,8 +1,8 @@
 """Values under single keys, for engines that hand over pages without their order.
 
-Each key is a prompt of one chunk. Many are asked for at once: their requests go
-out together and cost one round trip. Nothing here raises because of the daemon,
-and copies let other threads run.
+Each key is a chunk that stands alone; many are asked for, leased or stored in
+one round trip. Nothing here raises because of the daemon, and copies let other
+threads run.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from . import wire
 from .client import Client
-from .errors import DeadlineExceeded, Disconnected, Error
-from .fill import Fill, Grant, Result
-from .job import Job
+from .errors import Code, DeadlineExceeded, Disconnected, Error, Refused
+from .fill import Fill, Grant, Result, Slot
+from .job import Job, Reason
 from .link import Call, Link, Request
 from .memory import checksum_at, copy
 from .wire import Op, Space
@@ -24,11 +24,19 @@ from .wire import Op, Space
 #: Where a value is or goes: address and bytes of its pieces, in order.
 Place = Sequence[Tuple[int, int]]
 
-_WINDOW = 128  # requests on their way at once
-_LOADS = 32  # leases of one load at once
-_HINTS = 256  # leases taken ahead of their load
+_WINDOW = 512  # requests on their way at once
+_STORES = 256  # values of one reservation
 _HINT_SECONDS = 5.0
 _THERE = (Result.STORED, Result.EXISTS, Result.DIFFERS)
+_NO_ROOM = (Reason.NO_SPACE, Reason.OVER_BUDGET, Reason.OVER_QUOTA)
+_REFUSED = (Code.NO_SPACE, Code.OVER_BUDGET, Code.OVER_QUOTA)
+
+
+class _Hint(NamedTuple):
+    """A lease taken ahead of the load that it is for."""
+
+    job: Job
+    until: float
 
 
 class Pages:
@@ -37,20 +45,61 @@ class Pages:
     def __init__(self, client: Client, space: Space, verify: bool = True) -> None:
         self.client, self.space, self.verify = client, space, verify and checksum_at is not None
         self._mu = threading.Lock()  # guards the fields below
-        self._hints: Dict[bytes, Tuple[Job, float]] = {}  # until when
-        self._asked = 0  # hints on their way
+        self._hints: List[_Hint] = []  # oldest first
         self._timer: Optional[threading.Timer] = None
 
-    def _chain(self, link: Link, key: bytes, deadline: float) -> bytes:
+    def _chain(self, link: Link, keys: Sequence[bytes], deadline: float) -> bytes:
         handle = self.client._handle(link, self.space, deadline)
-        digest = hashlib.sha256(key).digest()[:16]
-        return wire.chain_hashes(handle, 16, digest, (self.space.chunk_tokens,))
+        digests = b"".join([hashlib.sha256(k).digest()[:16] for k in keys])
+        return wire.chain_hashes(handle, 16, digests, [self.space.chunk_tokens] * len(keys), alone=True)
 
-    def _ask(
-        self, link: Link, requests: Sequence[Request], deadline: float, drop: Callable[[Any], None] = lambda _: None
-    ) -> List[Any]:
-        """The values of the replies, None for those that were refused or are late;
-        drop gives back what came too late."""
+    def _prefetch(
+        self, link: Link, keys: Sequence[bytes], deadline: float, load_seconds: float, callback: Any = None
+    ) -> Request:
+        body = wire.prefetch(self._chain(link, keys, deadline), deadline_ms=max(1, int(load_seconds * 1000)))
+        return Request(Op.PREFETCH, body, Job(self.client, link)._begin, Job._undo, callback)
+
+    # ---- what is there -------------------------------------------------------
+
+    def find(self, keys: Sequence[bytes], timeout: float) -> int:
+        """How many values are there from the first on, in one round trip. They
+        start to come up to DRAM and are leased for some seconds, so that they
+        are still there when they are loaded."""
+        link, deadline = self.client._ready(), time.monotonic() + timeout
+        if link is None or not keys:
+            return 0
+        distinct = list(dict.fromkeys(keys))
+        try:
+            job = link.call(self._prefetch(link, distinct, deadline, _HINT_SECONDS), deadline)
+        except Error:
+            return 0
+        self._keep(job)
+        found = job.match.total.chunks
+        if len(distinct) == len(keys):
+            return found
+        there = set(distinct[:found])
+        return next((i for i, k in enumerate(keys) if k not in there), len(keys))
+
+    def exists(self, keys: Sequence[bytes], timeout: float) -> List[bool]:
+        """Which values are there, wherever they are in ``keys``."""
+        found: List[bool] = []
+        deadline = time.monotonic() + timeout
+        try:
+            while len(found) < len(keys):
+                link = self.client._ready()
+                if link is None:
+                    break
+                requests = [
+                    Request(Op.LOOKUP, wire.lookup(self._chain(link, (k,), deadline)), wire.lookup_reply)
+                    for k in keys[len(found) : len(found) + _WINDOW]
+                ]
+                found += [m is not None and m.total.chunks == 1 for m in self._ask(link, requests, deadline)]
+        except Error:
+            pass  # the space could not be opened
+        return found + [False] * (len(keys) - len(found))
+
+    def _ask(self, link: Link, requests: Sequence[Request], deadline: float) -> List[Any]:
+        """The values of the replies, None for those that were refused or are late."""
         values: List[Any] = []
         try:
             calls = link.start(requests, deadline)
@@ -62,197 +111,201 @@ class Pages:
             except (DeadlineExceeded, Disconnected):
                 values += [None] * (len(calls) - i)
                 for late in calls[i + 1 :]:
-                    if not link.abandon(late) and late.value is not None:
-                        drop(late.value)
+                    link.abandon(late)
                 break
             except Error:
                 values.append(None)
         return values
 
-    # ---- what is there -------------------------------------------------------
-
-    def exists(self, keys: Sequence[bytes], timeout: float, leading: bool = False) -> List[bool]:
-        """Which values are there. With leading, nothing is asked long after the first that is not."""
-        found: List[bool] = []
-        deadline = time.monotonic() + timeout
-        try:
-            while len(found) < len(keys):
-                link = self.client._ready()
-                if link is None or (leading and not all(found[-_WINDOW:])):
-                    break
-                window = keys[len(found) : len(found) + _WINDOW]
-                requests = [
-                    Request(Op.LOOKUP, wire.lookup(self._chain(link, k, deadline)), wire.lookup_reply) for k in window
-                ]
-                answers = self._ask(link, requests, deadline)
-                found += [m is not None and m.total.chunks == 1 for m in answers]
-        except Error:
-            pass  # the space could not be opened
-        return found + [False] * (len(keys) - len(found))
+    # ---- hints ---------------------------------------------------------------
 
     def hint(self, keys: Sequence[bytes]) -> None:
-        """Starts to bring values up to DRAM and leases them for some seconds, so
-        that they are still there when they are loaded. Returns at once."""
-        link = self.client._ready()
-        if link is None:
+        """Starts to bring values up to DRAM and leases them for some seconds.
+        Returns at once."""
+        link, deadline = self.client._ready(), time.monotonic() + 0.1
+        if link is None or not keys:
+            return
+        try:
+            distinct = list(dict.fromkeys(keys))
+            link.start([self._prefetch(link, distinct, deadline, _HINT_SECONDS, self._hinted)], deadline)
+        except Error:
+            pass  # it was only a hint
+
+    def _hinted(self, call: Call) -> None:
+        if call.value is not None:
+            self._keep(call.value)
+
+    def _keep(self, job: Job) -> None:
+        if not job.match.total.chunks:
+            job.release_soon()
             return
         with self._mu:
-            keys = [k for k in keys if k not in self._hints][: _HINTS - len(self._hints) - self._asked]
-            self._asked += len(keys)
-        deadline = time.monotonic() + 0.1
-        try:
-            requests = [self._prefetch(link, k, deadline, self._hinted(k)) for k in keys]
-            if requests:
-                link.start(requests, deadline)
-        except Error:
-            with self._mu:
-                self._asked -= len(keys)
+            self._hints.append(_Hint(job, time.monotonic() + _HINT_SECONDS))
+            self._wind(_HINT_SECONDS)
 
-    def _hinted(self, key: bytes) -> Callable[[Call], None]:
-        def answered(call: Call) -> None:
-            job: Optional[Job] = call.value
-            with self._mu:
-                self._asked = max(0, self._asked - 1)
-                if job is not None and key not in self._hints:
-                    self._hints[key], job = (job, time.monotonic() + _HINT_SECONDS), None
-                    if self._timer is None:
-                        self._timer = threading.Timer(_HINT_SECONDS, self._expire)
-                        self._timer.daemon = True
-                        self._timer.start()
-            if job is not None:
-                job.release_soon()
-
-        return answered
+    def _wind(self, seconds: float) -> None:
+        """Called with the lock held."""
+        if self._timer is None:
+            self._timer = threading.Timer(seconds, self._expire)
+            self._timer.daemon = True
+            self._timer.start()
 
     def _expire(self) -> None:
         now = time.monotonic()
         with self._mu:
-            old = [k for k, (_, until) in self._hints.items() if until <= now]
-            jobs = [self._hints.pop(k)[0] for k in old]
+            over = [h.job for h in self._hints if h.until <= now]
+            self._hints = [h for h in self._hints if h.until > now]
             self._timer = None
             if self._hints:
-                self._timer = threading.Timer(_HINT_SECONDS / 4, self._expire)
-                self._timer.daemon = True
-                self._timer.start()
-        for job in jobs:
+                self._wind(self._hints[0].until - now)
+        for job in over:
             job.release_soon()
 
-    def _prefetch(self, link: Link, key: bytes, deadline: float, callback: Any = None) -> Request:
-        job = Job(self.client, link)
-        return Request(Op.PREFETCH, wire.prefetch(self._chain(link, key, deadline)), job._begin, Job._undo, callback)
+    def _drop_hints(self) -> bool:
+        """Gives all hinted leases back, as there is no room for something that is
+        wanted now; whether there were any."""
+        with self._mu:
+            jobs = [h.job for h in self._hints]
+            self._hints.clear()
+        for job in jobs:
+            job.release_soon()
+        return bool(jobs)
 
     # ---- loading -------------------------------------------------------------
 
-    def load(self, keys: Sequence[bytes], places: Sequence[Place], timeout: float) -> List[bool]:
-        """Copies values to their places. False: it is not there, is not as long as
-        its place, does not match its checksum, or its lease did not hold; what
-        lies in its place then is undefined."""
-        loaded: List[bool] = []
-        deadline = time.monotonic() + timeout
-        for at in range(0, len(keys), _LOADS):
-            window = keys[at : at + _LOADS]
+    def load(self, keys: Sequence[bytes], places: Sequence[Place], timeout: float) -> int:
+        """Copies values to their places, and returns how many from the first on.
+        The next one is not there, is not as long as its place, does not match its
+        checksum, or its lease did not hold; what lies in its place and in those
+        behind it is undefined."""
+        loaded, deadline = 0, time.monotonic() + timeout
+        while loaded < len(keys) and time.monotonic() < deadline:
+            run = _distinct(keys[loaded:])
             try:
-                loaded += self._load(window, places[at : at + _LOADS], deadline)
+                n, crowded = self._load(run, places[loaded:], deadline)
             except Error:
-                loaded += [False] * len(window)
+                break
+            loaded += n
+            if n < len(run) and not (crowded and (n or self._drop_hints())):
+                break
         return loaded
 
-    def _load(self, keys: Sequence[bytes], places: Sequence[Place], deadline: float) -> List[bool]:
+    def _load(self, keys: Sequence[bytes], places: Sequence[Place], deadline: float) -> Tuple[int, bool]:
+        """Loads a leading run of keys; whether more room would have made it longer."""
         link = self.client._ready()
         if link is None:
-            return [False] * len(keys)
-        with self._mu:
-            jobs = {k: self._hints.pop(k)[0] for k in keys if k in self._hints}
-        for key in [k for k, job in jobs.items() if job._link is not link]:
-            jobs.pop(key).release_soon()
-        missing = [k for k in dict.fromkeys(keys) if k not in jobs]
-        requests = [self._prefetch(link, k, deadline) for k in missing]
-        for key, job in zip(missing, self._ask(link, requests, deadline, Job.release_soon)):
-            if job is not None:
-                jobs[key] = job
-        copied = {k: self._copy(job, place, deadline) for k, place in zip(keys, places) for job in [jobs.get(k)] if job}
-        held = self._release(link, jobs, deadline)
-        return [copied.get(k, False) and held.get(k, False) for k in keys]
+            return 0, False
+        job = link.call(self._prefetch(link, keys, deadline, deadline - time.monotonic()), deadline)
+        loaded = 0
+        try:
+            for i, place in enumerate(places[: job.match.total.chunks]):
+                if not self._copy(job, i, place, deadline):
+                    break
+                loaded += 1
+        finally:
+            good = job.release(max(0.05, deadline - time.monotonic()))
+        return (loaded if good else 0), job.state.reason in _NO_ROOM
 
-    def _copy(self, job: Job, place: Place, deadline: float) -> bool:
-        if not job.wait(1, deadline - time.monotonic()).ready.chunks:
+    def _copy(self, job: Job, i: int, place: Place, deadline: float) -> bool:
+        if len(job) <= i:
+            job.wait((i + 1) * self.space.chunk_tokens, deadline - time.monotonic())
+        if len(job) <= i:
             return False
-        address, length = job.address(0)
+        address, length = job.address(i)
         if length != sum(size for _, size in place):
             return False
-        if self.verify and checksum_at(address, length) != job.ref(0).sum:
+        if self.verify and checksum_at(address, length) != job.ref(i).sum:
             return False
         for to, size in place:
             copy(to, address, size)
             address += size
         return True
 
-    def _release(self, link: Link, jobs: Dict[bytes, Job], deadline: float) -> Dict[bytes, bool]:
-        requests = [Request(Op.RELEASE, wire.job(job.id), wire.release_reply) for job in jobs.values()]
-        answers = self._ask(link, requests, deadline)
-        for job, good in zip(jobs.values(), answers):
-            job.good = bool(good)
-        return {k: bool(good) for k, good in zip(jobs, answers)}
-
     # ---- storing -------------------------------------------------------------
 
     def store(self, keys: Sequence[bytes], places: Sequence[Place], timeout: float) -> List[bool]:
         """Copies values from their places. True: it is there, or somebody else is just storing it."""
-        stored: List[bool] = []
+        there: Dict[bytes, bool] = {}
         deadline = time.monotonic() + timeout
-        sizes = [sum(size for _, size in place) for place in places]
-        while len(stored) < len(keys):
+        todo = {k: p for k, p in zip(keys, places) if self._fits(p)}
+        while todo and time.monotonic() < deadline:
             link = self.client._ready()
-            if link is None or link.staging is None or time.monotonic() >= deadline:
+            if link is None or link.staging is None:
                 break
-            at = end = len(stored)
-            room = link.staging.size // 2  # two threads store at the same time
-            while end < len(keys) and end - at < _LOADS and (end == at or sum(sizes[at : end + 1]) <= room):
-                end += 1
+            window = self._window(todo, link.staging.size // 2)  # two threads store at the same time
             try:
-                stored += self._store(link, keys[at:end], places[at:end], sizes[at:end], deadline)
+                part, crowded = self._store(link, window, deadline)
             except Error:
-                stored += [False] * (end - at)
-        return stored + [False] * (len(keys) - len(stored))
+                break
+            if not part and not (crowded and self._drop_hints()):
+                break
+            there.update(part)
+            todo = {k: p for k, p in todo.items() if k not in part}
+        return [there.get(k, False) for k in keys]
+
+    def _fits(self, place: Place) -> bool:
+        hello = self.client.hello
+        return hello is not None and 0 < _size(place) <= hello.max_payload
+
+    @staticmethod
+    def _window(todo: Dict[bytes, Place], room: int) -> List[Tuple[bytes, Place]]:
+        """The first of todo that fit the room, and one at least."""
+        window: List[Tuple[bytes, Place]] = []
+        for key, place in todo.items():
+            room -= _size(place)
+            if len(window) == _STORES or (window and room < 0):
+                break
+            window.append((key, place))
+        return window
 
     def _store(
-        self, link: Link, keys: Sequence[bytes], places: Sequence[Place], sizes: Sequence[int], deadline: float
-    ) -> List[bool]:
-        fits = [0 < size <= link.hello.max_payload for size in sizes]
+        self, link: Link, window: Sequence[Tuple[bytes, Place]], deadline: float
+    ) -> Tuple[Dict[bytes, bool], bool]:
+        """Stores a leading run; which of it is there, and whether more room would
+        have made it longer."""
         wait_ms = max(1, int((deadline - time.monotonic()) * 500))  # half of what is left for the copies
-        requests = [
-            Request(
-                Op.RESERVE,
-                wire.reserve(self._chain(link, k, deadline), [size], wait_ms=wait_ms),
-                Fill(self.client, link)._begin,
-                Fill._undo,
-            )
-            for k, size, fit in zip(keys, sizes, fits)
-            if fit
-        ]
-        fills = iter(self._ask(link, requests, deadline, lambda f: f.id and link.later(Op.ABORT, wire.fill(f.id))))
-        answered: List[Optional[Fill]] = [next(fills) if fit else None for fit in fits]
-        there = [fill is not None and len(fill) == 1 for fill in answered]
-        commits, which = [], []
-        for i, fill in enumerate(answered):
-            if fill is not None and len(fill) == 1 and fill.slots[0].grant == Grant.GRANTED:
-                to = fill.slots[0].address
-                for address, size in places[i]:
-                    copy(to, address, size)
-                    to += size
-                commits.append(fill._commit_request())
-                which.append(i)
-        for i, results in zip(which, self._ask(link, commits, deadline)):
-            there[i] = bool(results) and results[0].result in _THERE
-        return there
+        body = wire.reserve(
+            self._chain(link, [k for k, _ in window], deadline), [_size(p) for _, p in window], wait_ms=wait_ms
+        )
+        try:
+            fill = link.call(Request(Op.RESERVE, body, Fill(self.client, link)._begin, Fill._undo), deadline)
+        except Refused as e:
+            return {}, e.code in _REFUSED
+        for slot, (_, place) in zip(fill.slots, window):
+            if slot.grant == Grant.GRANTED:
+                _gather(slot, place)
+        results = fill.commit(deadline - time.monotonic()) or [None] * len(fill)
+        part = {
+            key: slot.grant in (Grant.EXISTS, Grant.PENDING) or (r is not None and r.result in _THERE)
+            for (key, _), slot, r in zip(window, fill.slots, results)
+        }
+        return part, fill.reason in _NO_ROOM
 
     def close(self) -> None:
         """Gives hinted leases back."""
         with self._mu:
-            jobs = [job for job, _ in self._hints.values()]
-            self._hints.clear()
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
-        for job in jobs:
-            job.release_soon()
+        self._drop_hints()
+
+
+def _distinct(keys: Sequence[bytes]) -> Sequence[bytes]:
+    """The leading run of keys in which none comes twice."""
+    seen = set()
+    for i, key in enumerate(keys):
+        if key in seen:
+            return keys[:i]
+        seen.add(key)
+    return keys
+
+
+def _size(place: Place) -> int:
+    return sum(size for _, size in place)
+
+
+def _gather(slot: Slot, place: Place) -> None:
+    to = slot.address
+    for address, size in place:
+        copy(to, address, size)
+        to += size

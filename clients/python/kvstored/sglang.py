@@ -49,7 +49,6 @@ except ImportError:
 log = logging.getLogger("kvstored.sglang")
 
 _KV = "kv"
-_HINTED = 256  # pages of one query that are leased for the load that follows
 _LOG_SECONDS = 30.0
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -163,10 +162,7 @@ class KvstoredHiCache(HiCacheStorage):
     def batch_exists(self, keys: List[str], extra_info: Any = None) -> int:
         """How many pages are there from the first on. They are brought up to DRAM
         and leased for some seconds, for the load that follows."""
-        pages, raw = self._of(), _raw(keys)
-        run = _run(pages.exists(raw, self._timeout, leading=True))
-        pages.hint(raw[: min(run, _HINTED)])
-        return run
+        return self._of().find(_raw(keys), self._timeout)
 
     @_never_raises(lambda *_, **__: PoolTransferResult(0, {}))
     def batch_exists_v2(self, keys: List[str], pool_transfers: Any = None, extra_info: Any = None) -> Any:
@@ -217,7 +213,7 @@ class KvstoredHiCache(HiCacheStorage):
     def _get(self, name: str, keys: Sequence[str], places: Sequence[Place]) -> List[bool]:
         """Loads pages; what follows a page that failed counts as failed too."""
         began = time.monotonic()
-        run = _run(self._of(name).load(_raw(keys), places, self._timeout))
+        run = self._of(name).load(_raw(keys), places, self._timeout)
         self._count("prefetch", places[:run], began)
         return [True] * run + [False] * (len(keys) - run)
 
@@ -302,11 +298,6 @@ class KvstoredHiCache(HiCacheStorage):
 
 def _raw(keys: Sequence[str]) -> List[bytes]:
     return [k.encode() for k in keys]
-
-
-def _run(found: Sequence[bool]) -> int:
-    """How many are true from the first on."""
-    return next((i for i, there in enumerate(found) if not there), len(found))
 
 
 def _contiguous(value: Any) -> Any:

@@ -214,8 +214,9 @@ class KvstoredTier(SecondaryTierManager):
         done = False
         try:
             loaded = self._pages.load(job.raw(), self._places(job), job.deadline - time.monotonic())
-            self._answer([k for k, ok in zip(job.keys, loaded) if not ok], [False] * len(loaded))
-            done = all(loaded)
+            done = loaded == len(job.keys)
+            if not done:
+                self._answer([job.keys[loaded]], [False])
         finally:
             self._finish(job, done)
         return True

@@ -96,6 +96,39 @@ class Live(unittest.TestCase):
         self.assertEqual(self.kv.delete(prompt), 2)
         self.assertEqual(self.kv.lookup(prompt).total.chunks, 0)
 
+    def test_release_with_the_next_request(self) -> None:
+        prompt, want = chain("deferred", 2), [payload(i) for i in range(2)]
+        store(self.kv, prompt, want)
+        jobs = []
+        for _ in range(10):
+            job = self.kv.prefetch(prompt)
+            self.assertEqual([bytes(b) for b in job], want)
+            job.release_soon()
+            with self.assertRaises(IndexError):
+                job.block(0)
+            jobs.append(job)
+        self.assertEqual([job.release() for job in jobs], [True] * 10)
+        self.assertEqual([job.good for job in jobs], [True] * 10)
+        job = self.kv.prefetch(prompt)
+        job.release_soon()
+        deadline = time.monotonic() + 10
+        while job.good is None and time.monotonic() < deadline:  # without a next request too
+            time.sleep(0.01)
+        self.assertTrue(job.good)
+
+    def test_chunks_that_stand_alone(self) -> None:
+        raw = [hashlib.sha256(f"alone/{i}".encode()).digest()[:16] for i in range(5)]
+
+        def some(*which: int) -> kvstored.Prompt:
+            return hashes(b"".join(raw[i] for i in which), [4] * len(which), alone=True, space=GIVEN)
+
+        store(self.kv, some(0, 1, 3), [payload(i) for i in (0, 1, 3)])
+        self.assertEqual(self.kv.lookup(some(3, 0)).total.chunks, 2)
+        self.assertEqual(self.kv.lookup(some(0, 1, 2, 3)).total.chunks, 2)
+        with self.kv.prefetch(some(3, 1)) as job:
+            self.assertEqual([bytes(b) for b in job], [payload(3), payload(1)])
+        self.assertTrue(job.good)
+
     def test_callbacks(self) -> None:
         prompt = chain("callback", 3)
         store(self.kv, prompt, [payload(i) for i in range(3)])

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any, List, Optional, Tuple
 from unittest import mock
 
+import kvstored.link
 import kvstored.pages
 from kvstored.memory import address
 from kvstored.sglang import KvstoredHiCache
@@ -88,7 +89,7 @@ class HiCache(unittest.TestCase):
         cls.daemon.wait()
 
     def backend(self, cfg: Any, pool: Optional[Pool] = None, **extra: Any) -> KvstoredHiCache:
-        cfg.extra_config = {"socket": self.daemon.socket, "timeout": 5, **extra}
+        cfg.extra_config = {"socket": self.daemon.socket, "timeout": 20, **extra}
         backend = KvstoredHiCache(cfg, {})
         self.addCleanup(backend.close)
         if pool is not None:
@@ -130,7 +131,46 @@ class HiCache(unittest.TestCase):
     def test_thousands_of_pages(self) -> None:
         pool = LAYOUTS["MLA"]()
         backend, keys = self.filled("many", pool, 40)
-        self.assertEqual(backend.batch_exists(keys + chain("more", 4000)), 40)
+        sent: List[Any] = []
+        start = kvstored.link.Link.start
+
+        def counted(link: Any, requests: Any, deadline: float) -> Any:
+            sent.extend(r.op.name for r in requests)
+            return start(link, requests, deadline)
+
+        with mock.patch.object(kvstored.link.Link, "start", counted):
+            self.assertEqual(backend.batch_exists(keys + chain("more", 4000)), 40)
+            self.assertEqual(sent, ["PREFETCH"])  # one request, which is the hint too
+            self.assertEqual([len(h.job) for h in backend._of()._hints], [40])  # leased
+            sent.clear()
+            self.assertEqual(backend.batch_get_v1(keys, slots(list(range(40)))), [True] * 40)
+            self.assertEqual(sent, ["PREFETCH", "RELEASE"])
+        self.assertEqual(pool.page(39), value(keys[39], pool))
+
+    def test_hints_give_way(self) -> None:
+        """Leases that were only taken ahead never keep a load or store from its room."""
+        pool = LAYOUTS["layer_first"]()
+        with Daemon(dram="32MiB") as daemon:
+            backend = self.backend(config("room"), pool, socket=daemon.socket)
+            for part in range(6):  # 4.5 MiB each: two of them are more than this client may lease
+                keys = chain(f"room{part}", PAGES)
+                for p, key in enumerate(keys):
+                    pool.fill(p, value(key, pool))
+                self.assertEqual(backend.batch_set_v1(keys, slots(list(range(PAGES)))), [True] * PAGES)
+                self.assertEqual(backend.batch_exists(keys), PAGES)
+                pool.wipe()
+                self.assertEqual(backend.batch_get_v1(keys, slots(list(range(PAGES)))), [True] * PAGES)
+                self.assertEqual(pool.page(PAGES - 1), value(keys[-1], pool))
+
+    def test_pages_that_come_twice(self) -> None:
+        pool = LAYOUTS["MLA"]()
+        backend, keys = self.filled("twice", pool, 3)
+        twice = [keys[0], keys[1], keys[0], keys[2]]
+        self.assertEqual(backend.batch_exists(twice), 4)
+        self.assertEqual(backend.batch_exists([*twice, *chain("none", 1), keys[0]]), 4)
+        self.assertEqual(backend.batch_get_v1(twice, slots([0, 1, 2, 3])), [True] * 4)
+        self.assertEqual(pool.page(2), value(keys[0], pool))
+        self.assertEqual(backend.batch_set_v1(twice, slots([0, 1, 2, 3])), [True] * 4)
 
     def test_a_short_value_is_false(self) -> None:
         pool = LAYOUTS["MLA"]()

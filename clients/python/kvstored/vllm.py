@@ -87,8 +87,9 @@ class KvstoredTier(SecondaryTierManager):
         self._row = primary_kv_view.nbytes // len(primary_kv_view)
         self._rows, self._base = len(primary_kv_view), address(primary_kv_view)
         self._lookup_timeout, self._transfer_timeout = lookup_timeout, transfer_timeout
-        self._client = Client(socket, name="vllm", timeout=transfer_timeout)
-        self._pages = Pages(self._client, fingerprint(spec, self._row, model, namespace), verify)
+        space = fingerprint(spec, self._row, model, namespace)
+        self._client = Client(socket, space=space, name="vllm", timeout=transfer_timeout)  # it is checked there
+        self._pages = Pages(self._client, space, verify)
         # Deques and dicts are shared without a lock: each operation on them is atomic.
         self._answers: Dict[Any, Tuple[bool, float]] = {}  # until when
         self._asked: Dict[Any, float] = {}  # since when

@@ -16,7 +16,7 @@ import logging
 import os
 import threading
 import time
-from typing import Any, Collection, Deque, Dict, Iterable, List, NamedTuple, Optional, Tuple
+from typing import Any, Collection, Deque, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from .client import DEFAULT_SOCKET, Client
 from .memory import address
@@ -211,15 +211,13 @@ class KvstoredTier(SecondaryTierManager):
     def _load(self) -> bool:
         if not self._loads:
             return False
-        job = self._loads.popleft()
-        done = False
+        job, loaded = self._loads.popleft(), 0
         try:
             loaded = self._pages.load(job.raw(), self._places(job), job.deadline - time.monotonic())
-            done = loaded == len(job.keys)
-            if not done:
+            if loaded < len(job.keys):
                 self._answer([job.keys[loaded]], [False])
         finally:
-            self._finish(job, done)
+            self._finish(job, loaded == len(job.keys), job.keys[:loaded])
         return True
 
     def _store(self) -> bool:
@@ -244,8 +242,8 @@ class KvstoredTier(SecondaryTierManager):
             raise ValueError(f"job {job.id}: {len(job.keys)} keys for blocks {job.ids} of {self._rows}")
         return [((self._base + i * self._row, self._row),) for i in job.ids]
 
-    def _finish(self, job: "_Job", success: bool) -> None:
-        self._finished.append(JobResult(job.id, success))
+    def _finish(self, job: "_Job", success: bool, loaded: Sequence[Any] = ()) -> None:
+        self._finished.append(_job_result(job.id, success, loaded))
         with self._idle:
             self._pending -= 1
             self._idle.notify_all()
@@ -274,6 +272,13 @@ def _result(found: Optional[bool]) -> Any:
     if found is None:
         return LookupResult.RETRY
     return LookupResult.HIT if found else LookupResult.MISS
+
+
+def _job_result(id: int, success: bool, loaded: Sequence[Any]) -> JobResult:
+    """Newer versions take what was loaded before a job failed."""
+    if loaded and not success and "successful_keys" in inspect.signature(JobResult).parameters:
+        return JobResult(id, success, successful_keys=loaded)  # type: ignore[call-arg]
+    return JobResult(id, success)
 
 
 def fingerprint(spec: Any, row_bytes: int, model: str = "", namespace: str = "") -> Space:

@@ -1,10 +1,15 @@
 #!/usr/bin/env python3
 """Gets of the Python client against redis-py, in one run on one machine.
 
-Both servers listen on a Unix socket and hold the same values in memory. "view"
-leases a value, reads its first and last byte where it lies and gives the lease
-back; "copy" copies it into memory of its own besides; redis-py gets bytes.
-Last, the times of a vLLM scheduler's calls on KvstoredTier.
+Both servers listen on a Unix socket and hold the same values in memory. In the
+first four columns one value is read at a time. redis-py gets bytes. "view"
+leases a value, reads its first and last byte where it lies, and gives the lease
+back with the next request; at the end of every round of 16 it is made sure that
+all leases held, which is part of the time. "copy" is the same, with a copy into
+the reader's own memory, and "sure" waits for each release on its own. "mget"
+reads 16 values with one command of redis-py, "views" with one lease of 16 that
+stand alone, as the engines' classes do. The contenders take turns, round by
+round. Last, the times of a vLLM scheduler's calls on KvstoredTier.
 
     KVSTORED_BIN=/path/to/kvstored bench/engines/python_client.py
 """
@@ -32,56 +37,90 @@ from kvstored.vllm import KvstoredTier  # noqa: E402
 from tests.daemon import Daemon  # noqa: E402
 
 SIZES = (256 << 10, 1 << 20, 4 << 20, 8 << 20)
-SECONDS = 1.5  # for each number
+SECONDS = 1.0  # for each number
 VALUES = 16  # of each size
 SPACE = kvstored.Space(model="bench", dtype="u8", chunk_tokens=4, method="given:bench")
 
 
-def prompt(size: int, i: int) -> kvstored.Prompt:
-    return kvstored.hashes(hashlib.sha256(f"{size}/{i}".encode()).digest()[:16], [4])
+def prompt(size: int, *numbers: int) -> kvstored.Prompt:
+    """One value, or some that stand alone."""
+    raw = b"".join(hashlib.sha256(f"{size}/{i}".encode()).digest()[:16] for i in numbers)
+    return kvstored.hashes(raw, [4] * len(numbers), alone=True)
 
 
-def median(get: Callable[[int], None]) -> float:
-    """Seconds of the median call."""
-    times: List[float] = []
-    until = time.monotonic() + SECONDS
+def medians(rounds: List[Callable[[], None]]) -> List[float]:
+    """Seconds a value in the median round of each contender; they take turns."""
+    times: List[List[float]] = [[] for _ in rounds]
+    until = time.monotonic() + SECONDS * len(rounds)
     while time.monotonic() < until:
-        for i in range(VALUES):
+        for taken, one in zip(times, rounds):
             began = time.perf_counter()
-            get(i)
-            times.append(time.perf_counter() - began)
-    return statistics.median(times)
+            one()
+            taken.append((time.perf_counter() - began) / VALUES)
+    return [statistics.median(taken) for taken in times]
 
 
 def gets(kv: kvstored.Client, server: redis.Redis) -> None:
-    print(f"{'value':>10} {'redis-py':>11} {'copy':>11} {'view':>11} {'copy':>8} {'view':>8}")
+    names = ("redis-py", "sure", "copy", "view", "mget", "views")
+    print(f"{'value':>10}" + "".join(f"{n:>11}" for n in names) + "".join(f"{n:>8}" for n in (*names[1:4], "views")))
     for size in SIZES:
         value = hashlib.shake_128(str(size).encode()).digest(size)
-        for i in range(VALUES):
+        prompts = [prompt(size, i) for i in range(VALUES)]
+        for i, p in enumerate(prompts):
             server.set(f"{size}/{i}", value)
-            with kv.reserve(prompt(size, i), size=size) as fill:
+            with kv.reserve(p, size=size) as fill:
                 for slot in fill:
                     slot.memory[:] = value
         mine = bytearray(size)
         to = address(mine)
 
-        def view(i: int) -> None:
-            with kv.prefetch(prompt(size, i)) as job:
-                block = job.block(0)
-                assert block[0] == value[0] and block[-1] == value[-1]
+        def look(job: kvstored.Job) -> None:
+            block = job.block(0)
+            assert block[0] == value[0] and block[-1] == value[-1]
+
+        def take(job: kvstored.Job) -> None:
+            copy(to, *job.address(0))
+
+        def lease(read: Callable[[kvstored.Job], None]) -> None:
+            jobs = []
+            for p in prompts:
+                job = kv.prefetch(p)
+                read(job)
+                job.release_soon()
+                jobs.append(job)
+            assert all(job.release() for job in jobs)
+
+        def sure() -> None:
+            for p in prompts:
+                with kv.prefetch(p) as job:
+                    look(job)
+                assert job.good
+
+        def theirs() -> None:
+            for i in range(VALUES):
+                assert len(server.get(f"{size}/{i}")) == size
+
+        together = prompt(size, *range(VALUES))
+
+        def views() -> None:
+            with kv.prefetch(together) as job:
+                for block in job:
+                    assert block[0] == value[0] and block[-1] == value[-1]
+                assert len(job) == VALUES
             assert job.good
 
-        def copied(i: int) -> None:
-            with kv.prefetch(prompt(size, i)) as job:
-                copy(to, *job.address(0))
-            assert job.good
+        def mget() -> None:
+            got = server.mget([f"{size}/{i}" for i in range(VALUES)])
+            assert all(len(v) == size for v in got)
 
-        def theirs(i: int) -> None:
-            assert len(server.get(f"{size}/{i}")) == size
-
-        r, c, v = median(theirs), median(copied), median(view)
+        times = medians([theirs, sure, lambda: lease(take), lambda: lease(look), mget, views])
         assert mine == value
-        print(f"{size >> 10:>6} KiB {r * 1e6:>8.0f} us {c * 1e6:>8.0f} us {v * 1e6:>8.0f} us {r / c:>7.1f}x {r / v:>7.1f}x")
+        ratios = [times[0] / t for t in times[1:4]] + [times[4] / times[5]]
+        print(
+            f"{size >> 10:>6} KiB"
+            + "".join(f"{t * 1e6:>8.0f} us" for t in times)
+            + "".join(f"{r:>7.1f}x" for r in ratios)
+        )
 
 
 def scheduler(socket: str) -> None:

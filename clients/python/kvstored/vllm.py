@@ -16,7 +16,7 @@ import logging
 import os
 import threading
 import time
-from typing import Any, Collection, Deque, Dict, Iterable, List, NamedTuple, Optional, Tuple
+from typing import Any, Collection, Deque, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from .client import DEFAULT_SOCKET, Client
 from .memory import address
@@ -87,8 +87,9 @@ class KvstoredTier(SecondaryTierManager):
         self._row = primary_kv_view.nbytes // len(primary_kv_view)
         self._rows, self._base = len(primary_kv_view), address(primary_kv_view)
         self._lookup_timeout, self._transfer_timeout = lookup_timeout, transfer_timeout
-        self._client = Client(socket, name="vllm", timeout=transfer_timeout)
-        self._pages = Pages(self._client, fingerprint(spec, self._row, model, namespace), verify)
+        space = fingerprint(spec, self._row, model, namespace)
+        self._client = Client(socket, space=space, name="vllm", timeout=transfer_timeout)  # it is checked there
+        self._pages = Pages(self._client, space, verify)
         # Deques and dicts are shared without a lock: each operation on them is atomic.
         self._answers: Dict[Any, Tuple[bool, float]] = {}  # until when
         self._asked: Dict[Any, float] = {}  # since when
@@ -210,15 +211,13 @@ class KvstoredTier(SecondaryTierManager):
     def _load(self) -> bool:
         if not self._loads:
             return False
-        job = self._loads.popleft()
-        done = False
+        job, loaded = self._loads.popleft(), 0
         try:
             loaded = self._pages.load(job.raw(), self._places(job), job.deadline - time.monotonic())
-            done = loaded == len(job.keys)
-            if not done:
+            if loaded < len(job.keys):
                 self._answer([job.keys[loaded]], [False])
         finally:
-            self._finish(job, done)
+            self._finish(job, loaded == len(job.keys), job.keys[:loaded])
         return True
 
     def _store(self) -> bool:
@@ -243,8 +242,8 @@ class KvstoredTier(SecondaryTierManager):
             raise ValueError(f"job {job.id}: {len(job.keys)} keys for blocks {job.ids} of {self._rows}")
         return [((self._base + i * self._row, self._row),) for i in job.ids]
 
-    def _finish(self, job: "_Job", success: bool) -> None:
-        self._finished.append(JobResult(job.id, success))
+    def _finish(self, job: "_Job", success: bool, loaded: Sequence[Any] = ()) -> None:
+        self._finished.append(_job_result(job.id, success, loaded))
         with self._idle:
             self._pending -= 1
             self._idle.notify_all()
@@ -273,6 +272,13 @@ def _result(found: Optional[bool]) -> Any:
     if found is None:
         return LookupResult.RETRY
     return LookupResult.HIT if found else LookupResult.MISS
+
+
+def _job_result(id: int, success: bool, loaded: Sequence[Any]) -> JobResult:
+    """Newer versions take what was loaded before a job failed."""
+    if loaded and not success and "successful_keys" in inspect.signature(JobResult).parameters:
+        return JobResult(id, success, successful_keys=loaded)  # type: ignore[call-arg]
+    return JobResult(id, success)
 
 
 def fingerprint(spec: Any, row_bytes: int, model: str = "", namespace: str = "") -> Space:

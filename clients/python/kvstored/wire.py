@@ -335,8 +335,8 @@ class _Cursor:
     def match(self) -> Match:
         return Match(self.count(), *self.tiers())
 
-    def worth(self) -> Optional[int]:
-        return self.read(_U32)[0] if self.at < len(self.data) else None
+    def worth(self) -> int:
+        return self.read(_U32)[0]
 
     def state(self) -> JobState:
         done, reason = self.read(_U8U8)

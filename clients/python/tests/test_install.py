@@ -1,4 +1,4 @@
-"""The wheel has the whole package."""
+"""The wheel has the whole package, pip takes it, and the examples do what they say."""
 
 from __future__ import annotations
 
@@ -6,9 +6,14 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import textwrap
 from pathlib import Path
+from typing import Any, List
+from unittest import mock
 
 import kvstored
+
+from .daemon import Daemon, skip
 
 HERE = Path(__file__).resolve().parents[1]
 
@@ -29,6 +34,50 @@ class Install(unittest.TestCase):
                 text=True,
             )
             self.assertIn(str(wheel), got.stdout)
+
+    def test_pip(self) -> None:
+        """Without a network, and without anything but pip."""
+        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--no-index"]
+        if subprocess.run([*pip[:3], "--version"], capture_output=True).returncode:
+            skip(self, "pip is not installed")
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run([*pip, "--target", folder, str(HERE)], capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            code = "import kvstored; print(kvstored.__file__, kvstored.__version__)"
+            got = subprocess.run([sys.executable, "-c", code], cwd=folder, check=True, capture_output=True, text=True)
+            self.assertEqual(got.stdout.split(), [f"{folder}/kvstored/__init__.py", kvstored.__version__])
+
+
+class Examples(unittest.TestCase):
+    """What the README and the package show is run as it stands."""
+
+    def run_twice(self, code: str) -> None:
+        client, stored = kvstored.Client, []
+
+        def payload(i: int) -> bytes:
+            stored.append(i)
+            return bytes([i]) * 1000
+
+        with Daemon(dram="16MiB") as daemon:
+            here: Any = mock.patch.object(kvstored, "Client", lambda **kw: client(daemon.socket, timeout=10, **kw))
+            found: List[int] = []
+            for _ in range(2):
+                ids = list(range(4 * 256))
+                names = {"token_ids": ids, "ids": ids, "n": 1000, "size": 1000, "payload": payload}
+                with here:
+                    exec(compile(code, "example", "exec"), names)
+                found.append(names["have"])
+        self.assertEqual(found, [0, 4])
+        self.assertEqual(stored, [0, 1, 2, 3])
+        self.assertEqual(names["mine"], [bytes([i]) * 1000 for i in range(4)])
+
+    def test_readme(self) -> None:
+        _, _, rest = (HERE / "README.md").read_text().partition("```python\n")
+        self.run_twice(rest.partition("```")[0])
+
+    def test_package(self) -> None:
+        blocks = kvstored.__doc__.split("\n\n")
+        self.run_twice(textwrap.dedent("\n".join(b for b in blocks if b.startswith("    "))))
 
 
 if __name__ == "__main__":

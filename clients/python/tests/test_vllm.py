@@ -129,6 +129,34 @@ class Tier(unittest.TestCase):
                 time.sleep(0.002)
             self.assertEqual(tier.lookup(b"new", None), "miss")
 
+    def test_newer_jobs(self) -> None:
+        """chunk_ids in place of block_ids, and the keys that a failed load did bring."""
+
+        @dataclass
+        class TransferJob:
+            job_id: int
+            keys: List[bytes]
+            chunk_ids: Any
+
+        @dataclass
+        class Result:
+            job_id: int
+            success: bool
+            successful_keys: Any = None
+            transfer_time: Any = None
+
+        memory, stored = view(), keys("newer", 2)
+        flat = memory.cast("B")
+        with mock.patch.object(kvstored.vllm, "JobResult", Result):
+            tier = self.tier(memory)
+            flat[: 2 * ROW] = row(stored[0]) + row(stored[1])
+            tier.submit_store(TransferJob(1, stored, [0, 1]))
+            self.assertTrue(finished(tier, 1))
+            tier.submit_load(TransferJob(2, [*stored, *keys("absent", 1)], [4, 3, 2]))
+            tier.drain_jobs()
+            self.assertEqual(list(tier.get_finished_jobs()), [Result(2, False, stored)])
+        self.assertEqual(flat[3 * ROW : 5 * ROW], row(stored[1]) + row(stored[0]))
+
     def test_engines_that_differ_share_nothing(self) -> None:
         spaces = [
             fingerprint(vllm_config(), ROW),

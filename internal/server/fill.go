@@ -67,6 +67,7 @@ func (c *session) commit(h wire.Header, body []byte) error {
 	if err != nil {
 		return err
 	}
+	c.server.extended(&f.chain)
 	c.reply(h, &wire.StoreReply{Results: results})
 	return nil
 }

@@ -46,6 +46,7 @@ func (c *session) put(h wire.Header, body []byte) error {
 			break
 		}
 	}
+	c.server.extended(&chain)
 	c.reply(h, &wire.StoreReply{Results: results})
 	return nil
 }

@@ -27,7 +27,7 @@ var rows = [][]string{
 	{"internal/blob/blobtest"}, // for tests
 	{"internal/server", "internal/resp", "internal/lm", "internal/replay"},
 	{"internal/simulate"}, // reads the traces of replay
-	{"cmd/kvstored", "bench/disk", "bench/engines", "bench/evict", "bench/hot", "bench/remote"},
+	{"cmd/kvstored", "bench/disk", "bench/engines", "bench/evict", "bench/hot", "bench/prefetch", "bench/remote"},
 }
 
 // exceptions are the imports inside one row that are meant.

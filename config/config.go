@@ -159,6 +159,7 @@ type Prefetch struct {
 	Deadline      time.Duration `yaml:"deadline"`        // for Timeout
 	Per1024Tokens time.Duration `yaml:"per_1024_tokens"` // for Timeout: more time for longer prompts
 	Window        Bytes         `yaml:"window"`          // most bytes in flight per job
+	NextTurn      Bytes         `yaml:"next_turn"`       // most bytes of a prompt that has grown to bring up for its next turn; 0 = none
 }
 
 // The prefetch policies.

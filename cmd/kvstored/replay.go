@@ -24,6 +24,7 @@ type replayFlags struct {
 	saveUnfull, waitComplete, asJSON       bool
 	timestamps                             bool
 	speed                                  float64
+	deadline                               time.Duration
 	simulate                               simulateFlags
 }
 
@@ -70,6 +71,7 @@ each policy and capacity would have hit, which tells how large a cache to buy.`,
 	fl.BoolVar(&f.waitComplete, "wait-complete", false, "always wait for the disk: until all that is stored is ready, and until what was stored is written")
 	fl.BoolVar(&f.timestamps, "honor-timestamps", false, "start requests when their timestamps say")
 	fl.Float64Var(&f.speed, "speed", 1, "with --honor-timestamps: so many times as fast as the trace")
+	fl.DurationVar(&f.deadline, "deadline", 0, "answer each request by then, with what is ready, and count those that are late; 0 = as the daemon is configured")
 	fl.StringVar(&f.config, "config", "", "the daemon's configuration file, to find its socket in")
 	fl.StringVar(&f.report, "report", "", "also write a page with charts to this file")
 	socketFlag(cmd, &f.socket)
@@ -158,6 +160,9 @@ func (f *replayFlags) options() (replay.Options, error) {
 	if f.timestamps {
 		o.Speed = f.speed
 	}
+	if o.Deadline = f.deadline; o.Deadline < 0 {
+		return replay.Options{}, usage(fmt.Errorf("--deadline %v: use a time above 0", f.deadline))
+	}
 	return o, nil
 }
 
@@ -214,6 +219,9 @@ func printReplay(w io.Writer, o *replay.Options, r *replay.Result) {
 		if d := r.ReadyBy[name]; d.Requests > 0 {
 			l.row("  from "+name, "p50 %s, p90 %s, p99 %s, longest %s in %s", micros(d.P50), micros(d.P90), micros(d.P99), micros(d.Max), plural(d.Requests, "request"))
 		}
+	}
+	if o.Deadline > 0 {
+		l.row("late", "%s answered after the deadline of %v", plural(r.LateRequests, "request"), o.Deadline)
 	}
 	if o.Speed > 0 {
 		l.row("started", "p50 %s, p99 %s behind their time", micros(r.Behind.P50), micros(r.Behind.P99))

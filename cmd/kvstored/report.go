@@ -187,6 +187,29 @@ func resultFacts(r *replay.Result) []fact {
 	)
 }
 
+// readyTable is the distribution of the time from request to ready prefix, by
+// the farthest tier that a part of the prefix came from.
+func readyTable(o *replay.Options, r *replay.Result) reportTable {
+	t := reportTable{
+		Title: "Ready after the request, by tier", Note: "The farthest tier that a part of the prefix came from.",
+		Head: []string{"", "requests", "p50", "p90", "p99", "longest"},
+	}
+	if o.Deadline > 0 {
+		t.Note += fmt.Sprintf(" %s answered after the deadline of %v.", plural(r.LateRequests, "request"), o.Deadline)
+	}
+	us := func(v float64) string { return strings.Replace(micros(v), " us", " µs", 1) }
+	for i, name := range append([]string{"none"}, replay.TierNames[:]...) {
+		title := "nothing was found"
+		if i > 0 {
+			title = tierTitles[i-1]
+		}
+		if d := r.ReadyBy[name]; d.Requests > 0 {
+			t.Rows = append(t.Rows, []string{title, comma(d.Requests), us(d.P50), us(d.P90), us(d.P99), us(d.Max)})
+		}
+	}
+	return t
+}
+
 // replayParts is how many bars show a trace.
 const replayParts = 40
 
@@ -223,7 +246,8 @@ func replayReport(o *replay.Options, r *replay.Result, s *series) func() (*repor
 				{Title: "Where the tokens came from", SVG: drawing, Legend: tierLegend(parts), Wide: true, Note: fmt.Sprintf("In the order of the trace, about %s a bar.", plural(len(s.points)/len(parts), "request"))},
 				ready,
 			},
-			Facts: append(resultFacts(r), fact{"Clients", comma(o.Concurrency)}),
+			Tables: []reportTable{readyTable(o, r)},
+			Facts:  append(resultFacts(r), fact{"Clients", comma(o.Concurrency)}),
 		}, nil
 	}
 }

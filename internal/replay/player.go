@@ -22,7 +22,12 @@ type Player struct {
 	Client       *client.Client
 	PayloadBytes int               // of every chunk
 	Policy       client.WaitPolicy // when to stop loading
+	Deadline     time.Duration     // for loading; 0 = as the daemon is configured
 }
+
+// lateBy is how much later than its deadline an answer may be that counts as
+// in time: news travels, and waits its turn for a processor.
+const lateBy = 100 * time.Millisecond
 
 // storeWait is how long a reserve may wait for room, and for the disk to catch
 // up. An engine computes what it stores, which takes time; a player makes it
@@ -49,6 +54,7 @@ type Outcome struct {
 	Lookup time.Duration // until the daemon had said what is there
 	Ready  time.Duration // until the prefix could be read; Lookup is part of it
 	Behind time.Duration // how late it started, where it had a time to start at
+	Late   bool          // the answer came after the deadline, where that is known
 
 	ReadBytes    int64 // verified
 	WrittenBytes int64 // committed
@@ -73,7 +79,7 @@ func (p *Player) Play(ctx context.Context, prompt Prompt) (Outcome, error) {
 		return o, nil // shorter than a chunk: no engine would ask
 	}
 	start := time.Now()
-	job, err := p.Client.Prefetch(ctx, prompt.Client, client.PrefetchOptions{Policy: p.Policy})
+	job, err := p.Client.Prefetch(ctx, prompt.Client, client.PrefetchOptions{Policy: p.Policy, Deadline: p.Deadline})
 	o.Lookup = time.Since(start)
 	if err != nil {
 		return o, err
@@ -81,6 +87,7 @@ func (p *Player) Play(ctx context.Context, prompt Prompt) (Outcome, error) {
 	o.Matched = job.Match().Total
 	state, err := job.Wait(ctx, client.All)
 	o.Ready = time.Since(start)
+	o.Late = p.Deadline > 0 && o.Ready > p.Deadline+lateBy
 	if err != nil {
 		return o, err
 	}

@@ -34,6 +34,7 @@ type Result struct {
 	// that a part of it came from; "none" where nothing was found.
 	ReadyBy       map[string]Spread `json:"ready_by_tier"`
 	Behind        Spread            `json:"behind"`         // how late requests started, with Options.Speed
+	LateRequests  int               `json:"late_requests"`  // answered after Options.Deadline
 	ShortRequests int               `json:"short_requests"` // ready prefix shorter than what was matched
 
 	StoredBlocks    int64 `json:"stored_blocks"`
@@ -128,6 +129,9 @@ func (t *Tally) Add(o *Outcome) {
 		t.cold.Add(o.Ready)
 	}
 	t.behind.Add(o.Behind)
+	if o.Late {
+		r.LateRequests++
+	}
 	far := o.farthest()
 	if t.by[far] == nil {
 		t.by[far] = new(Latencies)

@@ -30,6 +30,7 @@ type Options struct {
 	Limit        int               // requests; 0 = all
 	SaveUnfull   bool              // also store the last, partial block of each prompt
 	Policy       client.WaitPolicy // when a client stops waiting for its prefix
+	Deadline     time.Duration     // for loading; 0 = as the daemon is configured, and nobody is late
 	// Speed makes requests start when their timestamps say, so many times as
 	// fast as time passed in the trace; 0 starts them as soon as a client is
 	// free.
@@ -125,7 +126,7 @@ func (o *Options) worker(ctx context.Context, c *client.Client, space *key.Space
 	if err != nil {
 		return err
 	}
-	p := Player{Client: c, PayloadBytes: o.PayloadBytes, Policy: o.Policy}
+	p := Player{Client: c, PayloadBytes: o.PayloadBytes, Policy: o.Policy, Deadline: o.Deadline}
 	var chain key.Chain
 	for req := range requests {
 		prompt, err := o.prompt(b, &chain, &req)

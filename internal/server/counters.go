@@ -15,6 +15,7 @@ type counters struct {
 	hitChunks, hitTokens                       [tier.Places]atomic.Uint64
 	storedChunks, storedBytes, leases, gotBack atomic.Uint64
 	warmChunks, warmBytes                      atomic.Uint64
+	nextTurnChunks, nextTurnBytes              atomic.Uint64
 }
 
 // asked counts a prefetch and what it found.
@@ -57,6 +58,12 @@ func (c *counters) warmed(bytes int64) {
 	c.warmBytes.Add(uint64(bytes))
 }
 
+// broughtUp counts a chunk that came up for a next turn.
+func (c *counters) broughtUp(bytes int64) {
+	c.nextTurnChunks.Add(1)
+	c.nextTurnBytes.Add(uint64(bytes))
+}
+
 // Stats is a snapshot of a server's counters since the start.
 type Stats struct {
 	Connections      int                   `json:"connections"`
@@ -81,6 +88,8 @@ type Stats struct {
 	Hints            HintsStats            `json:"hints"`
 	WarmChunks       uint64                `json:"warm_chunks"` // brought up by warms
 	WarmBytes        uint64                `json:"warm_bytes"`
+	NextTurnChunks   uint64                `json:"next_turn_chunks"` // brought up for the next turn of what had grown
+	NextTurnBytes    uint64                `json:"next_turn_bytes"`
 }
 
 // Stats returns a snapshot. Hits are counted when a job's lease ends.
@@ -109,6 +118,8 @@ func (s *Server) Stats() Stats {
 		Hints:            s.hints.stats(),
 		WarmChunks:       c.warmChunks.Load(),
 		WarmBytes:        c.warmBytes.Load(),
+		NextTurnChunks:   c.nextTurnChunks.Load(),
+		NextTurnBytes:    c.nextTurnBytes.Load(),
 	}
 	for p := tier.CPU; p < tier.Places; p++ {
 		st.HitChunks[p] = c.hitChunks[p].Load()

@@ -68,6 +68,9 @@ func (c *session) commit(h wire.Header, body []byte) error {
 	if err != nil {
 		return err
 	}
+	if !f.said.done {
+		c.server.extended(&f.chain)
+	}
 	c.reply(h, &wire.StoreReply{Results: results})
 	return nil
 }

@@ -52,6 +52,8 @@ func (c *session) put(h wire.Header, body []byte) error {
 	}
 	if said.done {
 		c.server.o.Stack.Cool(&chain)
+	} else {
+		c.server.extended(&chain)
 	}
 	c.reply(h, &wire.StoreReply{Results: results})
 	return nil

@@ -55,6 +55,9 @@ type Prefetch struct {
 	Deadline      time.Duration
 	Per1024Tokens time.Duration // added for each 1,024 tokens that must come up
 	WindowBytes   int64         // in flight for one job
+	// NextTurnBytes is how much of a prompt that has grown is brought up for
+	// its next turn; 0 = nothing.
+	NextTurnBytes int64
 }
 
 // Limits bound what a client can cost. A zero field means the default.
@@ -93,6 +96,7 @@ type Server struct {
 	pins       pins
 	hints      hints
 	recent     recent
+	next       nextTurns
 	count      counters
 	mu         struct {
 		sync.Mutex
@@ -105,6 +109,7 @@ type Server struct {
 func New(o Options) *Server {
 	o.Limits = o.Limits.orDefault()
 	s := &Server{o: o, maxPayload: min(arena.MaxPayload, o.Arena.Stats().CapacityBytes)}
+	s.next.grew = make(chan struct{}, 1)
 	s.mu.sessions = make(map[uint64]*session)
 	s.hints.init()
 	s.pins.mu.byName = make(map[string][]*pin)
@@ -119,6 +124,7 @@ func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
 	var sessions sync.WaitGroup
+	sessions.Go(func() { s.bringUpNextTurns(ctx) })
 	err := s.accept(ctx, l, func(uc *net.UnixConn) {
 		sessions.Go(func() { s.serveConn(ctx, uc) })
 	})

@@ -1,0 +1,177 @@
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/cpu"
+	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/server"
+	"github.com/kvstored/kvstored/internal/wire"
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/policy"
+	"github.com/kvstored/kvstored/tier"
+)
+
+const chunkTokens = 256
+
+var space = key.Space{Model: "bench", World: 1, DType: "bytes", ChunkTokens: chunkTokens, Method: key.Given}
+
+// store is DRAM over one tier, served at a socket.
+type store struct {
+	arena  *arena.Arena
+	hot    *cpu.Tier
+	stack  *tier.Stack
+	socket string
+	place  tier.Place
+	got    atomic.Int64 // when the last read of the tier returned, in ns
+	next   uint64       // number of the next chain
+	stop   context.CancelFunc
+	ended  chan error
+}
+
+// open serves a store whose prefetches have so many bytes in flight.
+func open(dir string, below tier.Tier, place tier.Place, o tier.Options, windowBytes int64) (*store, error) {
+	const capacity = 768 << 20
+	s := &store{socket: filepath.Join(dir, place.String()+".sock"), place: place, ended: make(chan error, 2)}
+	var err error
+	if s.arena, err = arena.New(arena.Options{CapacityBytes: capacity, HugePages: "auto", Touch: true}); err != nil {
+		return nil, err
+	}
+	lru, err := policy.New("lru", capacity)
+	if err != nil {
+		return nil, err
+	}
+	s.hot = cpu.New(cpu.Options{
+		Arena: s.arena, Ledger: ledger.New(ledger.Options{CapacityBytes: capacity, Policy: lru}),
+		HighWatermark: 0.95, LowWatermark: 0.90,
+	})
+	timed := tier.WithObserver(below, func(op string, _ time.Duration) {
+		if op == "get" {
+			s.got.Store(time.Now().UnixNano())
+		}
+	})
+	if o.Hot, o.Log = s.hot, zerolog.Nop(); place == tier.Disk {
+		o.Disk = timed
+	} else {
+		o.Remote = timed
+	}
+	s.stack = tier.NewStack(o)
+	srv := server.New(server.Options{
+		Stack: s.stack, Arena: s.arena, Spin: 100 * time.Microsecond, LeaseMaxAge: time.Hour, PinMaxAge: time.Hour,
+		Prefetch:    server.Prefetch{Policy: wire.PolicyWaitComplete, Deadline: time.Minute, WindowBytes: windowBytes},
+		ChunkTokens: chunkTokens, Method: string(key.SHA256), Log: zerolog.Nop(),
+	})
+	l, err := server.Listen(s.socket, os.FileMode(0o600), "")
+	if err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	s.stop = stop
+	go func() { s.ended <- s.stack.Run(ctx) }()
+	go func() { s.ended <- srv.Serve(ctx, l) }()
+	return s, nil
+}
+
+func (s *store) close() error {
+	s.stop()
+	err := errors.Join(<-s.ended, <-s.ended)
+	s.stack.Wait()
+	return errors.Join(err, s.hot.Close(), s.arena.Close())
+}
+
+// chain stores a new chain of n chunks in the tier below, and in it only.
+func (s *store) chain(ctx context.Context, n, size int) (*key.Chain, error) {
+	id, err := space.ID()
+	if err != nil {
+		return nil, err
+	}
+	s.next++
+	c := &key.Chain{Space: id}
+	for i := range n {
+		var h key.Hash
+		binary.LittleEndian.PutUint64(h[:], s.next<<32|uint64(i)+1)
+		h[15] = byte(s.place)
+		c.Hashes, c.Tokens = append(c.Hashes, h), append(c.Tokens, chunkTokens)
+	}
+	for i := range n {
+		var g [1]tier.Grant
+		if _, err := s.stack.Reserve(ctx, ledger.Daemon, c, i, []uint32{uint32(size)}, g[:], true); err != nil {
+			return nil, err
+		}
+		b := g[0].Ref.Block
+		for off := 0; off < size; off += 512 {
+			binary.LittleEndian.PutUint64(b.Bytes()[off:], s.next<<40^uint64(i)<<20^uint64(off))
+		}
+		b.Seal()
+		if err := s.stack.Commit(c, i, []tier.Ref{g[0].Ref}); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.stack.Flush(ctx, false); err != nil {
+		return nil, err
+	}
+	return c, s.cool(ctx, c)
+}
+
+// cool takes a chain out of DRAM.
+func (s *store) cool(ctx context.Context, c *key.Chain) error {
+	if err := s.hot.Delete(ctx, keys(c)); err != nil {
+		return err
+	}
+	for i := range c.Len() { // the index learns it
+		if _, err := s.stack.Hold(ledger.Daemon, ledger.IO, c, i, i+1, make([]tier.Ref, 1)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func keys(c *key.Chain) []key.Key {
+	ks := make([]key.Key, c.Len())
+	for i := range ks {
+		ks[i] = c.Key(i)
+	}
+	return ks
+}
+
+func (s *store) dial(ctx context.Context) (*client.Client, error) {
+	return client.Dial(ctx, s.socket, client.Options{Name: "bench", Space: &space})
+}
+
+// prefetch brings a chain up and returns how long that took; watch, unless
+// nil, is called now and then meanwhile.
+func (s *store) prefetch(ctx context.Context, c *client.Client, chain *key.Chain, watch func(*client.Job)) (time.Duration, error) {
+	begun := time.Now()
+	j, err := c.Prefetch(ctx, client.Chain(chain), client.PrefetchOptions{})
+	if err != nil {
+		return 0, err
+	}
+	var took time.Duration
+	for tokens := int64(chunkTokens); ; tokens += chunkTokens {
+		st, err := j.Wait(ctx, tokens)
+		if err != nil {
+			return 0, err
+		}
+		if took = time.Since(begun); st.Done {
+			if int(st.Ready.Chunks) != chain.Len() {
+				return 0, errors.New("a prefetch ended by " + st.Reason.String())
+			}
+			break
+		}
+		if watch != nil {
+			watch(j)
+		}
+		tokens = max(tokens, int64(st.Ready.Tokens))
+	}
+	return took, errors.Join(j.Release(ctx), s.cool(ctx, chain))
+}

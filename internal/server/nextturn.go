@@ -1,0 +1,92 @@
+package server
+
+import (
+	"context"
+	"sync"
+
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier"
+)
+
+// maxNextTurns bounds how many prompts wait to be brought up; who grew first is
+// forgotten first.
+const maxNextTurns = 64
+
+// nextTurns brings prompts that have grown up to DRAM, as idle work: a
+// conversation goes on with all that was said so far, of which some may have
+// been computed again because it did not come up from below in time.
+type nextTurns struct {
+	grew chan struct{} // capacity 1
+	mu   struct {
+		sync.Mutex
+		waiting []key.Chain // newest last; nobody changes them
+	}
+}
+
+// extended notes that chunks of a chain were stored.
+func (s *Server) extended(c *key.Chain) {
+	if s.o.Prefetch.NextTurnBytes == 0 || c.Len() == 0 {
+		return
+	}
+	whole := *c
+	whole.Skip = 0
+	n := &s.next
+	n.mu.Lock()
+	n.forget(whole.Key(whole.Len() - 1))
+	if n.mu.waiting = append(n.mu.waiting, whole); len(n.mu.waiting) > maxNextTurns {
+		n.mu.waiting = append(n.mu.waiting[:0], n.mu.waiting[1:]...)
+	}
+	n.mu.Unlock()
+	select {
+	case n.grew <- struct{}{}:
+	default:
+	}
+}
+
+// forget takes out the chain that ends with k; called with the mutex held.
+func (n *nextTurns) forget(k key.Key) {
+	for i, c := range n.mu.waiting {
+		if c.Key(c.Len()-1) == k {
+			n.mu.waiting = append(n.mu.waiting[:i], n.mu.waiting[i+1:]...)
+			return
+		}
+	}
+}
+
+// take is the chain that grew last.
+func (n *nextTurns) take() (c key.Chain, ok bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	last := len(n.mu.waiting) - 1
+	if last < 0 {
+		return c, false
+	}
+	c, n.mu.waiting[last] = n.mu.waiting[last], key.Chain{}
+	n.mu.waiting = n.mu.waiting[:last]
+	return c, true
+}
+
+// bringUpNextTurns works until ctx ends, on one prompt at a time.
+func (s *Server) bringUpNextTurns(ctx context.Context) {
+	for {
+		select {
+		case <-s.next.grew:
+		case <-ctx.Done():
+			return
+		}
+		for c, ok := s.next.take(); ok && ctx.Err() == nil; c, ok = s.next.take() {
+			s.bringUpNextTurn(ctx, c)
+		}
+	}
+}
+
+func (s *Server) bringUpNextTurn(ctx context.Context, c key.Chain) {
+	g := group{stack: s.o.Stack, search: tier.All, chains: []key.Chain{c}}
+	m, err := g.match(ctx)
+	if err != nil || m.In[tier.CPU].Chunks == m.Chunks {
+		return // whatever is known is there: what others may have is not asked for
+	}
+	w := s.newWarming(ctx, g, &m, tier.By{Job: s.ids.Add(1)}, s.o.Prefetch.NextTurnBytes)
+	w.moved = s.count.broughtUp
+	w.run(ctx)
+}

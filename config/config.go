@@ -78,6 +78,16 @@ type CPU struct {
 	LowWatermark  float64 `yaml:"low_watermark"`  // share of capacity it evicts down to
 	HugePages     string  `yaml:"hugepages"`      // HugePagesAuto, HugePagesOn or HugePagesOff
 	MLock         bool    `yaml:"mlock"`          // lock the arena into memory; failing to is an error
+	Learned       string  `yaml:"learned"`        // folder for what the policy has learned; "" = that of the disk's database
+}
+
+// LearnedPath is where what the policy of DRAM has learned is kept over a
+// restart; "" is nowhere.
+func (c *Config) LearnedPath() string {
+	if c.CPU.Learned != "" || !c.Disk.Enabled() {
+		return c.CPU.Learned
+	}
+	return c.Disk.MetaPath()
 }
 
 // Huge pages under the arena.

@@ -44,7 +44,7 @@ func TestErrors(t *testing.T) {
 			want: `
 f.yaml:1:14: log.level: want trace, debug, info, warn, error, not "loud"
 f.yaml:3:13: cpu.capacity: "4gb" is not a size; write a whole number with a unit, such as 512MiB, 4GiB or 64KB
-f.yaml:4:3: cpu.polcy: unknown key; known here: capacity, policy, high_watermark, low_watermark, hugepages, mlock
+f.yaml:4:3: cpu.polcy: unknown key; known here: capacity, policy, high_watermark, low_watermark, hugepages, mlock, learned
 f.yaml:5:18: lease.max_age: want a duration above 0s, not 0s
 KVSTORED_PIN__MAX_AGE: pin.max_age: "soon" is not a duration; write a number with a unit, such as 25us, 10s or 5m`,
 		},

@@ -181,6 +181,9 @@ func (c *checker) cpu() {
 			c.CPU.Capacity, from, float64(most)/float64(gib))
 	}
 	c.policy("cpu.policy", c.CPU.Policy)
+	if c.CPU.Learned != "" {
+		c.absolute("cpu.learned", c.CPU.Learned)
+	}
 	c.watermarks("cpu", c.CPU.LowWatermark, c.CPU.HighWatermark)
 	c.oneOf("cpu.hugepages", c.CPU.HugePages, HugePagesAuto, HugePagesOn, HugePagesOff)
 }

@@ -91,6 +91,7 @@ func newDaemon(cfg config.Config, log zerolog.Logger) (d *daemon, err error) {
 	if err = d.makeStack(); err != nil {
 		return d, err
 	}
+	d.recall()
 	d.makeFronts()
 	return d, d.makeServer()
 }
@@ -238,6 +239,7 @@ func (d *daemon) run(ctx context.Context) error {
 	defer stopBelow(nil)
 	workers, below := errgroup.WithContext(below)
 	workers.Go(func() error { return d.stack.Run(below) })
+	workers.Go(func() error { return d.keepLearned(below) })
 	if d.disk != nil {
 		workers.Go(func() error { return d.disk.Run(below) })
 	}

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/tier"
+)
+
+// saveEvery is how often what the policies have learned is written down. A
+// crash costs no more than that.
+const saveEvery = 10 * time.Minute
+
+// learned is where what the policy of one tier has learned is kept.
+type learned struct {
+	tier tier.Planner
+	path string // of the file
+}
+
+// learned lists the tiers whose policies may learn.
+func (d *daemon) learned() (list []learned) {
+	if dir := d.cfg.LearnedPath(); dir != "" {
+		list = append(list, learned{d.cpu, filepath.Join(dir, "learned.cpu")})
+	}
+	if d.disk != nil {
+		list = append(list, learned{d.disk, filepath.Join(d.cfg.Disk.MetaPath(), "learned.disk")})
+	}
+	return list
+}
+
+// recall gives the policies what an earlier process has learned. What cannot
+// be used costs some hits, and no more.
+func (d *daemon) recall() {
+	for _, l := range d.learned() {
+		data, err := os.ReadFile(l.path)
+		if err == nil {
+			err = l.tier.Teach(data)
+		}
+		switch {
+		case err == nil:
+			d.log.Info().Str("file", l.path).Msg("what the policy had learned is known again")
+		case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, ledger.ErrLearnsNothing):
+			d.log.Warn().Err(err).Str("file", l.path).Msg("what the policy had learned cannot be used; it learns anew")
+		}
+	}
+}
+
+// keepLearned writes down what the policies learn, until ctx ends and once
+// more then.
+func (d *daemon) keepLearned(ctx context.Context) error {
+	tick := time.NewTicker(saveEvery)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+		}
+		for _, l := range d.learned() {
+			if err := l.save(); err != nil {
+				d.log.Warn().Err(err).Msg("what the policy has learned is not saved")
+			}
+		}
+	}
+	return nil
+}
+
+// save replaces the file, or leaves the old one.
+func (l *learned) save() error {
+	data, err := l.tier.Learned()
+	if err != nil || data == nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(l.path), filepath.Base(l.path)+".")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Sync()
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), l.path)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+		return fmt.Errorf("save %s: %w", l.path, err)
+	}
+	return nil
+}

@@ -14,7 +14,7 @@ func (t *Tier) Announce(r *ledger.Request) (learn bool) { return t.ledger.Announ
 // Worth implements tier.Planner. There is room up to the low watermark: what
 // is above it will have something evicted.
 func (t *Tier) Worth(space key.SpaceID, parent key.Hash, hs []key.Hash, size uint32, twice bool) int {
-	room := (t.low - t.arena.Stats().UsedBytes) / max(occupied(size), 1)
+	room := (t.low - t.arena.Stats().UsedBytes) / occupied(max(size, 1))
 	return t.ledger.Worth(space, parent, hs, size, int(room), twice)
 }
 

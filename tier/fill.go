@@ -75,7 +75,6 @@ func (s *Stack) ReserveFor(ctx context.Context, want Store, c *key.Chain, from i
 		if !want.Insists && s.worth(c, i, i+1, size) == 0 {
 			return n, fmt.Errorf("reserve chunk %d: %w", i, ErrUnworthy)
 		}
-		s.stored.Store(int64(size))
 		f.Record = recordAt(c, i, size)
 		f.Insists = want.Insists
 		ref, st, err := s.hot.Reserve(ctx, f)

@@ -74,10 +74,11 @@ func (s *Stack) Cool(c *key.Chain) {
 	}
 }
 
-// Worth returns how many of the chunks of c from `from` on are worth storing
-// now, at most. Without policies that plan it is all.
-func (s *Stack) Worth(c *key.Chain, from int) int {
-	return s.worth(c, from, c.Len(), uint32(s.stored.Load()))
+// Worth returns how many of the chunks of c from `from` on, of size bytes each,
+// are worth storing now, at most. A size of 0 is not known, and so small.
+// Without policies that plan it is all.
+func (s *Stack) Worth(c *key.Chain, from int, size uint32) int {
+	return s.worth(c, from, c.Len(), size)
 }
 
 // worth returns how many of the chunks from..to of c, of size bytes each, some

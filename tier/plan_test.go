@@ -106,7 +106,7 @@ func TestOnlyWhatIsWanted(t *testing.T) {
 			!slices.Equal(p.asked[3].Hashes, c.Hashes) {
 			t.Fatalf("%d requests were announced, the last as %+v", n, p.asked[n-1])
 		}
-		if worth := r.Worth(c, 0); worth != 4 {
+		if worth := r.Worth(c, 0, size); worth != 4 {
 			t.Errorf("%d chunks are worth storing, want the 4 that the disk wants", worth)
 		}
 		grants, err := r.reserve(ledger.Daemon, c, 0, 6, size)
@@ -121,7 +121,7 @@ func TestOnlyWhatIsWanted(t *testing.T) {
 		}
 
 		p.careless = true // and so takes everything
-		if worth := r.Worth(c, 4); worth != 2 {
+		if worth := r.Worth(c, 4, size); worth != 2 {
 			t.Errorf("%d of 2 chunks are worth storing where the disk takes everything", worth)
 		}
 	})

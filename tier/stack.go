@@ -52,19 +52,17 @@ const usualBytes = 1 << 20
 // the index's lock, so that the last one to settle always leaves the truth
 // behind, in whatever order changes and settles interleave.
 type Stack struct {
-	hot     Hot
-	tiers   [Places]Tier // nil where there is none
-	quotas  []Quota
-	writers []*writer // one per tier below DRAM
-	flight  flight.Group[key.Key, loaded]
-	coming  coming
-	local   locals
-	turns   [Places]*fair.Queue  // who loads next; nil where there is no tier
-	usual   [Places]atomic.Int64 // bytes of the last chunk that came up
-	speed   [Places]speedometer
-	hurry   hurry
-	stored  atomic.Int64 // bytes of the last chunk that a client stored
-
+	hot      Hot
+	tiers    [Places]Tier // nil where there is none
+	quotas   []Quota
+	writers  []*writer // one per tier below DRAM
+	flight   flight.Group[key.Key, loaded]
+	coming   coming
+	local    locals
+	turns    [Places]*fair.Queue  // who loads next; nil where there is no tier
+	usual    [Places]atomic.Int64 // bytes of the last chunk that came up
+	speed    [Places]speedometer
+	hurry    hurry
 	planners []Planner     // the bounded tiers
 	takesAll bool          // there is a tier without bounds
 	lesson   chan struct{} // capacity 1: a policy may have something to learn
@@ -90,7 +88,6 @@ func NewStack(o Options) *Stack {
 	s.tiers = [Places]Tier{CPU: o.Hot, Disk: o.Disk, Remote: o.Remote}
 	s.mu.tree = radix.New()
 	s.lesson, s.takesAll = make(chan struct{}, 1), o.Remote != nil
-	s.stored.Store(usualBytes)
 	s.flight.Clone, s.flight.Discard = s.cloneLoaded, s.discardLoaded
 	for _, t := range s.tiers {
 		if p, ok := under[Planner](t); ok {

@@ -113,7 +113,7 @@ func (l *Ledger) Worth(space key.SpaceID, parent key.Hash, hs []key.Hash, size u
 	if q := b.spaces.quotas[space]; q != everything {
 		r := &b.ranks[q]
 		asked = append(asked, r)
-		rooms = append(rooms, int((r.quota.QuotaBytes-r.quota.UsedBytes)/b.sizeOf(size)))
+		rooms = append(rooms, int((r.quota.QuotaBytes-r.quota.UsedBytes)/b.sizeOf(max(size, 1))))
 	}
 	up := uint64(0)
 	if parent != (key.Hash{}) {

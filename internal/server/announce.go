@@ -95,7 +95,7 @@ func (c *session) worthAll(chains []key.Chain, m *tier.Match) uint32 {
 
 // worth is how many chunks behind the skipped ones are there or worth storing.
 func (c *session) worth(chain *key.Chain, m *tier.Match) uint32 {
-	return uint32(m.Chunks + c.server.o.Stack.Worth(chain, chain.Skip+m.Chunks))
+	return uint32(m.Chunks + c.server.o.Stack.Worth(chain, chain.Skip+m.Chunks, c.payload))
 }
 
 // said is what a client said of a prompt that c is or goes on from.

@@ -88,6 +88,8 @@ func TestWorthIsTold(t *testing.T) {
 	}
 	r.store(old, 0, 230)
 
+	_, err := c.Reserve(t.Context(), client.Chain(chain(1, 1)), client.ReserveOptions{Size: size}) // how large its chunks are
+	r.must(err)
 	ch := chain(2, 4)
 	if m := r.ask(c, ch, map[string]string{"turn_over": "done"}); m.Worth != 0 {
 		t.Errorf("%d chunks are worth storing, want none", m.Worth)

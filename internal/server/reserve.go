@@ -97,6 +97,7 @@ func (c *session) sizes(l wire.U32s, n int) ([]uint32, error) {
 		if out[i] = l.At(min(i, l.Len()-1)); int64(out[i]) > limit {
 			return nil, refuse(wire.StatusTooLarge, "chunk %d has %d bytes, the limit is %d", i, out[i], limit)
 		}
+		c.payload = out[i]
 	}
 	return out, nil
 }

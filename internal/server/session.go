@@ -53,6 +53,7 @@ type session struct {
 	replies []byte
 	asked   key.Chain // see scratch
 	notes   notes
+	payload uint32   // bytes of the last chunk it wanted to store
 	lengths []uint32 // of the request at hand
 	late    bool     // a goroutine answers the request at hand
 

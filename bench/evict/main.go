@@ -1,8 +1,9 @@
 // Command evict measures what the counters of package policy cannot show: that
-// a victim costs the same however many entries were refused; what an index of
-// many chunks costs in time, memory and garbage collection, next to a plain map
-// with an entry for each chunk; and the same of a tier's ledger under each
-// policy, alone and with the index.
+// a victim costs the same however many entries were refused, and how long the
+// slowest evictions among a million entries take; what an index of many chunks
+// costs in time, memory and garbage collection, next to a plain map with an
+// entry for each chunk; and the same of a tier's ledger under each policy, alone
+// and with the index.
 //
 //	go run ./bench/evict            # 10 million chunks: about 4 GiB of memory
 //	go run ./bench/evict -quick     # 1 million
@@ -56,6 +57,9 @@ func one(row string, chunks int) error {
 
 func all(chunks, victims int, quick bool) error {
 	if err := evictions(victims); err != nil {
+		return err
+	}
+	if err := tails(victims); err != nil {
 		return err
 	}
 	fmt.Printf("\nindex of %d chunks\n%s", chunks, indexHeader)

@@ -384,3 +384,54 @@ func TestLoadsTakeTurns(t *testing.T) {
 		r.CloseOwner(modest)
 	})
 }
+
+// A load in no hurry, that waits while others are in one, takes the turn of
+// whoever joins it in a hurry.
+func TestHurryJoinsIdle(t *testing.T) {
+	for name, hurriedFirst := range map[string]bool{"joins": false, "is there already": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o := options{hook: tierfault.On(tierfault.Get, tierfault.Fault{Delay: time.Second})}
+				o.loads[tier.Disk] = fair.Limit{Loads: 1}
+				r, c := diskOnly(t, 22, o)
+				greedy, modest := r.NewOwner(), r.NewOwner()
+				var wg sync.WaitGroup
+				loadBy := func(by tier.By, i int) {
+					ref, _, err := r.LoadBy(t.Context(), by, c, i, tier.All)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					r.Release(by.Owner, ledger.Lease, []tier.Ref{ref})
+				}
+				for i := range 20 {
+					wg.Go(func() { loadBy(tier.By{Owner: greedy}, i) })
+				}
+				synctest.Wait()
+				idle := func() { loadBy(tier.By{Owner: ledger.Daemon, Idle: true}, 20) }
+				start := time.Now()
+				if !hurriedFirst {
+					wg.Go(idle)
+					synctest.Wait()
+				}
+				done := make(chan struct{})
+				go func() { loadBy(tier.By{Owner: modest}, 20); close(done) }()
+				synctest.Wait()
+				if hurriedFirst {
+					wg.Go(idle)
+				}
+				<-done
+				if d := time.Since(start); d != 2*time.Second {
+					t.Errorf("one chunk beside 20 took %s; want to be next, after 2 s", d)
+				}
+				wg.Go(func() { loadBy(tier.By{Owner: ledger.Daemon, Idle: true}, 21) })
+				wg.Wait()
+				if d := time.Since(start); d != 22*time.Second {
+					t.Errorf("22 chunks, one at a time, took %s; want 22 s", d)
+				}
+				r.CloseOwner(greedy)
+				r.CloseOwner(modest)
+			})
+		})
+	}
+}

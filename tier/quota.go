@@ -60,6 +60,9 @@ func (s *Stack) OpenSpace(id key.SpaceID, model string) {
 			}
 		}
 		s.filled() // what is over it now goes
+		for _, w := range s.writers {
+			w.filled()
+		}
 		return
 	}
 }

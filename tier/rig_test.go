@@ -35,8 +35,9 @@ type options struct {
 	write    tier.WriteOptions
 	verify   int
 	disk     *tiertest.Memory // nil: a new one of 64 MiB
-	planner  tier.Tier        // the same disk, with a policy that plans
+	planner  tier.Tier        // the same disk, with a policy that plans, or quotas
 	hook     tierfault.Hook   // in front of the disk
+	quotas   []tier.Quota
 	breaker  *tier.BreakerOptions
 	remote   tier.Tier
 	lone     bool // DRAM only
@@ -74,7 +75,7 @@ func newRig(t *testing.T, o options) *rig {
 	l := ledger.New(ledger.Options{CapacityBytes: capacity, Policy: lru, Limits: o.limits})
 	r := &rig{t: t, arena: a, seen: make(map[key.Key]bool), end: func() {}}
 	r.hot = cpu.New(cpu.Options{Arena: a, Ledger: l, HighWatermark: 0.95, LowWatermark: 0.90})
-	so := tier.Options{Hot: r.hot, Remote: o.remote, Write: o.write, VerifyHits: o.verify, Loads: o.loads, Log: zerolog.Nop()}
+	so := tier.Options{Hot: r.hot, Remote: o.remote, Write: o.write, VerifyHits: o.verify, Loads: o.loads, Quotas: o.quotas, Log: zerolog.Nop()}
 	if !o.lone {
 		r.disk = o.disk
 		if r.disk == nil {
@@ -85,7 +86,7 @@ func newRig(t *testing.T, o options) *rig {
 			r.below = o.planner
 		}
 		if o.hook != nil {
-			r.below = tierfault.Wrap(r.disk, o.hook)
+			r.below = tierfault.Wrap(r.below, o.hook)
 		}
 		if o.breaker != nil {
 			r.below = tier.WithBreaker(r.below, *o.breaker)

@@ -31,8 +31,9 @@ func (l *Ledger) Quotas() []QuotaStats {
 	return out
 }
 
-// Assign puts a space under quota i of Options, for good: further calls for
-// the space change nothing. All spaces under one quota share it. What the
+// Assign puts a space under quota i of Options: further calls for the space
+// change nothing. That is forgotten only when the space has no entries, and
+// after many others were assigned. All spaces under one quota share it. What the
 // space has already counts from now on and joins the quota's own order of
 // eviction, in the order in which it came, 4,096 entries a lock round.
 func (l *Ledger) Assign(id key.SpaceID, i int) {
@@ -53,7 +54,7 @@ func (l *Ledger) assign(id key.SpaceID, rank uint32) (slot uint32) {
 	if b.spaces.quotas[id] != 0 {
 		return noSpace
 	}
-	b.spaces.quotas[id] = rank
+	b.spaces.assign(id, rank)
 	slot = b.spaces.find(id)
 	if slot != noSpace {
 		sp := &b.spaces.slots[slot]

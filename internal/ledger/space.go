@@ -12,6 +12,7 @@ type spaces struct {
 	number map[key.SpaceID]uint32 // few; no pointers in it
 	slots  []space
 	quotas map[key.SpaceID]uint32 // of those that are under one, in use or not
+	order  []key.SpaceID          // of assignment, as far as they are in quotas
 	free   []uint32
 	last   uint32 // the one asked for last: chains are of one space
 }
@@ -36,6 +37,29 @@ func (s *spaces) find(id key.SpaceID) uint32 {
 	n := s.number[id]
 	s.last = n
 	return n
+}
+
+// maxQuotas is how many spaces are remembered to be under a quota although they
+// may have no entries: far more than there are models, and a few MB.
+const maxQuotas = 1 << 16
+
+// assign puts a space under the quota of a rank. Others that have no entries
+// are forgotten in the order in which they came.
+func (s *spaces) assign(id key.SpaceID, rank uint32) {
+	s.quotas[id] = rank
+	s.order = append(s.order, id)
+	for range 8 { // those in use go to the end, and must not hold up the rest
+		if len(s.order) <= maxQuotas {
+			return
+		}
+		oldest := s.order[0]
+		s.order = s.order[1:]
+		if s.find(oldest) == noSpace {
+			delete(s.quotas, oldest)
+		} else {
+			s.order = append(s.order, oldest)
+		}
+	}
 }
 
 // ref returns the number of id for one more entry.

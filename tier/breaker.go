@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -33,7 +34,7 @@ type BreakerOptions struct {
 // probe; the first that succeeds ends it.
 //
 // What a tier that works says as well is no failure: a miss, no room, wrong
-// bytes, or a context that ended. Of a bounded tier Contains is memory only
+// bytes, or a context that ended; nor is what the Allocator of a Get says. Of a bounded tier Contains is memory only
 // and always let through, and only Get, Put and Sync can probe: the others
 // may succeed without the device. Recover has pauses of its own.
 //
@@ -146,6 +147,8 @@ func (b *breaker) judge(ctx context.Context, err error) verdict {
 	switch {
 	case err == nil:
 		return provesGood
+	case errors.Is(err, errMemory):
+		return provesNothing
 	case errors.Is(err, ErrHung):
 		return provesHung
 	case ctx.Err() != nil:
@@ -161,8 +164,7 @@ func (b *breaker) judge(ctx context.Context, err error) verdict {
 	return provesBad
 }
 
-// noTrouble is what a tier in good health says too, and what the memory says
-// that a payload was to be read into.
+// noTrouble is what a tier in good health says too.
 var noTrouble = []error{
 	ErrNotFound, ErrNoSpace, ErrCorrupt, ErrTooLarge, ErrClosed, ErrOverBudget, ErrOverQuota, ErrInconsistent, ErrOff,
 	context.Canceled,
@@ -226,7 +228,7 @@ func (b *breaker) guard(ctx context.Context, op string, canProbe bool, call func
 	}
 	defer cancel()
 	err = call(bounded)
-	if err != nil && ctx.Err() == nil && bounded.Err() != nil {
+	if err != nil && ctx.Err() == nil && bounded.Err() != nil && !errors.Is(err, errMemory) {
 		err = fmt.Errorf("%w within %v: %w", ErrHung, b.o.Timeout, err)
 	}
 	v := b.judge(ctx, err)
@@ -246,10 +248,28 @@ func (b *breaker) Contains(ctx context.Context, ks []key.Key, have []bool) error
 
 func (b *breaker) Get(ctx context.Context, k key.Key, a Allocator) (block arena.Block, err error) {
 	err = b.guard(ctx, "get", true, func(ctx context.Context) (err error) {
-		block, err = b.Tier.Get(ctx, k, a)
+		room := &room{Allocator: a}
+		if block, err = b.Tier.Get(ctx, k, room); err != nil && room.refused.Load() {
+			err = fmt.Errorf("%w: %w", errMemory, err)
+		}
 		return err
 	})
 	return block, err
+}
+
+// errMemory is a Get that failed for want of memory: no fault of the tier's.
+var errMemory = errors.New("no memory to read into")
+
+// room is an Allocator that remembers whether it refused.
+type room struct {
+	Allocator
+	refused atomic.Bool
+}
+
+func (r *room) Alloc(ctx context.Context, n int) (arena.Block, error) {
+	b, err := r.Allocator.Alloc(ctx, n)
+	r.refused.Store(err != nil)
+	return b, err
 }
 
 func (b *breaker) Put(ctx context.Context, e Entry) error {

@@ -274,3 +274,46 @@ func TestObserver(t *testing.T) {
 		}
 	})
 }
+
+// refusingRoom is an Allocator that has nothing to give, or gives it late.
+type refusingRoom struct{ err error }
+
+func (r refusingRoom) Alloc(ctx context.Context, _ int) (arena.Block, error) {
+	if r.err == nil {
+		<-ctx.Done()
+		return arena.Block{}, ctx.Err()
+	}
+	return arena.Block{}, r.err
+}
+
+// A tier is not blamed for the memory that its payloads are to be read into,
+// whatever that says and however long it takes.
+func TestBreakerIgnoresAllocator(t *testing.T) {
+	for name, err := range map[string]error{
+		"unknown": errIO, "no space": tier.ErrNoSpace, "busy": ledger.ErrBusy, "taken": tier.ErrNotFound, "late": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var f switchable
+				b, a, k := broken(t, &f, tier.BreakerOptions{Failures: 1, Timeout: time.Second, Log: zerolog.Nop()})
+				for range 3 {
+					_, got := b.Get(t.Context(), k, refusingRoom{err})
+					if got == nil || err != nil && !errors.Is(got, err) || errors.Is(got, tier.ErrOff) {
+						t.Errorf("get: %v", got)
+					}
+				}
+				if err := getOnce(b, a, k); err != nil {
+					t.Errorf("the tier works: %v", err)
+				}
+				f.fault = tierfault.Fault{Err: errIO}
+				f.on.Store(true)
+				if err := getOnce(b, a, k); !errors.Is(err, errIO) {
+					t.Error(err)
+				}
+				if err := getOnce(b, a, k); !errors.Is(err, tier.ErrOff) {
+					t.Errorf("after a failure of its own: %v", err)
+				}
+			})
+		})
+	}
+}

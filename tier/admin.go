@@ -67,6 +67,6 @@ func (s *Stack) Clear(ctx context.Context, from Set) (int, error) {
 func (s *Stack) clear(ctx context.Context, from Set, id key.SpaceID) (int, error) {
 	d := &deletion{from: from, space: id}
 	defer s.coming.refuse(d)()
-	ks := s.keysOf(id, from)
-	return len(ks), s.delete(ctx, d, ks)
+	n := len(d.list(s))
+	return n, s.delete(ctx, d)
 }

@@ -13,25 +13,35 @@ import (
 // deletion is what one call deletes, while it runs.
 type deletion struct {
 	from  Set
-	keys  map[key.Key]struct{} // nil: all of the space
+	keys  []key.Key
+	in    map[key.Key]struct{} // the same; nil: all of the space
 	space key.SpaceID
 }
 
 func deletionOf(from Set, ks []key.Key) *deletion {
-	d := &deletion{from: from, keys: make(map[key.Key]struct{}, len(ks))}
+	d := &deletion{from: from, keys: ks, in: make(map[key.Key]struct{}, len(ks))}
 	for _, k := range ks {
-		d.keys[k] = struct{}{}
+		d.in[k] = struct{}{}
 	}
 	return d
 }
 
 // has reports whether k is deleted.
 func (d *deletion) has(k key.Key) bool {
-	if d.keys == nil {
+	if d.in == nil {
 		return k.Space == d.space
 	}
-	_, ok := d.keys[k]
+	_, ok := d.in[k]
 	return ok
+}
+
+// list is the keys that are deleted, as far as they are known now: what is on
+// its way down to the nearest tier is not.
+func (d *deletion) list(s *Stack) []key.Key {
+	if d.in == nil {
+		return s.keysOf(d.space, d.from)
+	}
+	return d.keys
 }
 
 // Delete forgets the keys in every tier and returns how many were known. It
@@ -43,7 +53,7 @@ func (s *Stack) Delete(ctx context.Context, ks []key.Key) (int, error) {
 	d := deletionOf(All, ks)
 	defer s.coming.refuse(d)()
 	known := s.known(ks)
-	return known, s.delete(ctx, d, ks)
+	return known, s.delete(ctx, d)
 }
 
 // DeleteSpace forgets every chunk of a space, in a shared tier also what others
@@ -55,8 +65,8 @@ func (s *Stack) DeleteSpace(ctx context.Context, id key.SpaceID) (int, error) {
 	}
 	d := &deletion{from: All, space: id}
 	defer s.coming.refuse(d)()
-	ks := s.Known(id)
-	n, err := len(ks), s.delete(ctx, d, ks)
+	n := len(s.Known(id))
+	err := s.delete(ctx, d)
 	if far, ok := s.tiers[Remote].(Shared); ok && s.reach(id).Has(Remote) {
 		more, perr := far.Purge(ctx, id)
 		n += more
@@ -67,24 +77,24 @@ func (s *Stack) DeleteSpace(ctx context.Context, id key.SpaceID) (int, error) {
 	return n, err
 }
 
-// delete deletes ks, which are all that is known of d, while nothing of it can
-// come up: first what could be written, then what is being written, and then
-// what was.
-func (s *Stack) delete(ctx context.Context, d *deletion, ks []key.Key) error {
+// delete makes a deletion of which nothing can come up: first what could be
+// written goes, then what is being written, and then what was.
+func (s *Stack) delete(ctx context.Context, d *deletion) error {
 	var errs []error
 	if d.from.Has(CPU) {
-		errs = append(errs, s.deleteIn(ctx, CPU, ks))
+		errs = append(errs, s.deleteIn(ctx, CPU, d.list(s)))
 		s.handedOver(ctx) // what is on its way down counts as DRAM's
 	}
 	for _, w := range s.writers {
 		if !d.from.Has(w.place) {
 			continue
 		}
-		w.recall(ks)
+		w.recall(d)
 		if err := w.idle(ctx, d); err != nil {
 			errs = append(errs, fmt.Errorf("delete in %s: it is still being written: %w", w.place, err))
 		}
 	}
+	ks := d.list(s)
 	for p := Disk; p < Places; p++ {
 		if d.from.Has(p) && s.tiers[p] != nil {
 			errs = append(errs, s.deleteIn(ctx, p, ks))

@@ -89,6 +89,51 @@ func TestStopWithWorkLeft(t *testing.T) {
 	})
 }
 
+// A space is deleted with what has left DRAM and is in no tier yet.
+func TestDeleteSpaceDuringWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate := make(chan struct{})
+		r := newRig(t, options{
+			write: tier.WriteOptions{Mode: tier.WriteBack, Workers: 1},
+			hook:  tierfault.On(tierfault.Put, tierfault.Fault{Until: gate}),
+		})
+		c, other := r.putChain(1, 3), r.putChain(2, 1)
+		r.evict()
+		synctest.Wait() // one is in the disk's hands, the others wait
+		deleted := make(chan struct{})
+		go func() {
+			defer close(deleted)
+			if _, err := r.DeleteSpace(t.Context(), c.Space); err != nil {
+				t.Error(err)
+			}
+		}()
+		synctest.Wait()
+		close(gate)
+		<-deleted
+		r.flush()
+		r.wantIn(c, 0, 0)
+		r.wantIn(other, 0, 1)
+		if n := r.disk.Stats().Entries; n != 1 {
+			t.Errorf("%d chunks are on disk; want the other space's", n)
+		}
+	})
+}
+
+// A put that failed may have stored its chunk all the same: the index says so.
+func TestWriteFailsAfterAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, options{hook: tierfault.On(tierfault.Put, tierfault.Fault{Hang: true, Late: true})})
+		c := r.putChain(1, 1)
+		synctest.Wait()
+		r.end()
+		r.end = func() {}
+		if !r.disk.Has(c.Key(0)) {
+			t.Fatal("the disk does not have it")
+		}
+		r.checkIndex()
+	})
+}
+
 // What is deleted while it is on its way down does not come back. The deletion
 // ends when it can no longer be found there.
 func TestDeleteDuringWrite(t *testing.T) {

@@ -238,8 +238,8 @@ func (r *rig) evict() {
 	r.t.Helper()
 	huge := tiertest.Chain(1<<40, 1)
 	grants, err := r.reserve(ledger.Daemon, huge, 0, 1, int(r.arena.Stats().CapacityBytes))
-	if err != nil {
-		return // what is on its way down takes its time
+	if err != nil || grants[0].Status != tier.Granted {
+		return // what is on its way down takes its time; or others are at it
 	}
 	r.Abort([]tier.Ref{grants[0].Ref})
 }

@@ -162,18 +162,26 @@ func (s *Stack) uncharge(n int64) {
 }
 
 // recall keeps victims that were deleted from being written.
-func (w *writer) recall(ks []key.Key) {
-	for part := range slices.Chunk(ks, settleBatch) {
+func (w *writer) recall(d *deletion) {
+	if d.in == nil {
+		w.recallSpace(d.space)
+	}
+	for part := range slices.Chunk(d.keys, settleBatch) {
 		w.recallSome(part)
+	}
+}
+
+func (w *writer) recallSpace(id key.SpaceID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.mu.victims) > 0 {
+		w.mu.recalled[id] = w.mu.evicted
 	}
 }
 
 func (w *writer) recallSome(ks []key.Key) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.mu.victims) == 0 {
-		return
-	}
 	for _, k := range ks {
 		if vs, ok := w.mu.victims[k]; ok {
 			vs.recalled = w.mu.evicted
@@ -190,4 +198,7 @@ func (w *writer) forgetVictim(k key.Key) {
 		return
 	}
 	delete(w.mu.victims, k)
+	if len(w.mu.victims) == 0 {
+		clear(w.mu.recalled)
+	}
 }

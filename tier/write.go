@@ -97,23 +97,24 @@ type writer struct {
 
 	mu struct {
 		sync.Mutex
-		ready   fifo[writeTask]      // protected, in order of commit
-		dirty   fifo[dirtyKey]       // resident, not protected, no room in ready yet
-		queued  map[key.Key]struct{} // selective: what is in dirty or being written, to be there once
-		writing map[key.Key]atWork   // what workers are at
-		victims map[key.Key]victims  // what DRAM has evicted and is not yet written
-		evicted uint64               // victims so far
-		behind  int64                // bytes of dirty
-		sifting bool                 // somebody has taken dirty away for a moment: see sift
-		sift    int                  // how long dirty may become
-		held    int64                // bytes held to be written, victims aside
-		watched bool                 // a worker waits for the budget
-		gen     uint64               // what is enqueued now belongs to this flush generation
-		forced  uint64               // generations below are written whatever the mode says
-		flushes map[uint64]struct{}  // that wait: each for the generations below its own
-		open    map[uint64]int       // unfinished per generation
-		change  chan struct{}        // closed at the next change; nil while nobody waits
-		stopped bool                 // run has ended
+		ready    fifo[writeTask]        // protected, in order of commit
+		dirty    fifo[dirtyKey]         // resident, not protected, no room in ready yet
+		queued   map[key.Key]struct{}   // selective: what is in dirty or being written, to be there once
+		writing  map[key.Key]atWork     // what workers are at
+		victims  map[key.Key]victims    // what DRAM has evicted and is not yet written
+		evicted  uint64                 // victims so far
+		recalled map[key.SpaceID]uint64 // of those of a space, all up to this one were deleted
+		behind   int64                  // bytes of dirty
+		sifting  bool                   // somebody has taken dirty away for a moment: see sift
+		sift     int                    // how long dirty may become
+		held     int64                  // bytes held to be written, victims aside
+		watched  bool                   // a worker waits for the budget
+		gen      uint64                 // what is enqueued now belongs to this flush generation
+		forced   uint64                 // generations below are written whatever the mode says
+		flushes  map[uint64]struct{}    // that wait: each for the generations below its own
+		open     map[uint64]int         // unfinished per generation
+		change   chan struct{}          // closed at the next change; nil while nobody waits
+		stopped  bool                   // run has ended
 	}
 	count writeCounters
 }
@@ -163,6 +164,7 @@ func newWriter(s *Stack, p Place, o WriteOptions) *writer {
 	w.mu.queued = make(map[key.Key]struct{})
 	w.mu.writing = make(map[key.Key]atWork)
 	w.mu.victims = make(map[key.Key]victims)
+	w.mu.recalled = make(map[key.SpaceID]uint64)
 	return w
 }
 
@@ -283,6 +285,9 @@ func (w *writer) write(ctx context.Context, t writeTask) outcome {
 		}
 	}
 	if err != nil {
+		if _, bounded := w.to.(Resident); bounded {
+			w.stack.settleRecords(w.place, []Record{rec}) // it may be there all the same
+		}
 		return w.failed(ctx, t, err)
 	}
 	w.stack.settleRecords(w.place, []Record{rec})
@@ -328,7 +333,8 @@ func (w *writer) record(t writeTask) (Record, bool) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return t.rec, t.victim > w.mu.victims[t.rec.Key].recalled
+	k := t.rec.Key
+	return t.rec, t.victim > max(w.mu.victims[k].recalled, w.mu.recalled[k.Space])
 }
 
 // takeBack deletes below what was deleted while it was being written.

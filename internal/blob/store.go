@@ -44,6 +44,7 @@ type Stack interface {
 	Touch(c *key.Chain, from, to int)
 	Release(o ledger.Owner, cl ledger.Class, refs []tier.Ref)
 	Delete(ctx context.Context, ks []key.Key) (int, error)
+	DeleteSpace(ctx context.Context, id key.SpaceID) (int, error)
 	Known(id key.SpaceID) []key.Key
 	Ready() bool
 	KeepLocal(id key.SpaceID)
@@ -139,7 +140,7 @@ func (s *Store) Clear(ctx context.Context) (int, error) {
 		s.names[i].Lock()
 		defer s.names[i].Unlock()
 	}
-	n, err := s.o.Stack.Delete(ctx, s.o.Stack.Known(s.space))
+	n, err := s.o.Stack.DeleteSpace(ctx, s.space)
 	if err != nil {
 		return n, fmt.Errorf("clear: %w", err)
 	}

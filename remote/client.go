@@ -11,6 +11,7 @@ import (
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/smithy-go/logging"
 
 	"github.com/kvstored/kvstored/key"
 )
@@ -42,6 +43,7 @@ func newClient(ctx context.Context, o Options) (*client, error) {
 		config.WithRegion(o.Region),
 		config.WithSharedConfigProfile(o.Profile),
 		config.WithHTTPClient(buildable),
+		config.WithLogger(logging.Nop{}), // it would write to stderr, in words that are not ours
 		config.WithRetryer(func() aws.Retryer { return aws.NopRetryer{} }), // ours has a budget
 	)
 	if err != nil {

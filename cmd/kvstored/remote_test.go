@@ -5,7 +5,9 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"io/fs"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -68,7 +70,7 @@ func sharing(t *testing.T, d *demoDaemon) *demoDaemon {
 	for {
 		st, err := d.stats(ctx)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatal(d.failed(err))
 		}
 		if !st.Store.Tiers["remote"].Off {
 			return d
@@ -358,6 +360,102 @@ func TestSharedTrace(t *testing.T) {
 			t.Errorf("%d bytes were got of the %d that the filter let pass", far.GetBytes, size)
 		}
 	})
+}
+
+// TestNoCredentialsTold: whatever is the matter with a store, one that repeats
+// what it was sent included, nothing the daemon or the commands say has a part
+// of the credentials. With a session token, which the server refuses, the daemon
+// only tries to connect.
+func TestNoCredentialsTold(t *testing.T) {
+	s3 := s3test.Run(t)
+	for _, token := range []string{"", "kvstored-test-session-token-that-must-not-show"} {
+		t.Run(fmt.Sprint("token ", token != ""), func(t *testing.T) {
+			t.Setenv("AWS_SESSION_TOKEN", token)
+			text := everythingSaid(t, s3, token == "")
+			for _, secret := range []string{s3test.AccessKey, s3test.SecretKey, token, "Signature=", "AWS4-HMAC", "SDK 2"} {
+				if at := strings.Index(text, secret); secret != "" && at >= 0 {
+					t.Errorf("credentials are told: %s", text[max(0, at-200):min(len(text), at+len(secret)+100)])
+				}
+			}
+			for _, told := range []string{"SignatureDoesNotMatch", "ExpiredToken", "SlowDown", "kvstored_tier_counter", "S3 requests"} {
+				if !strings.Contains(text, told) {
+					t.Errorf("the test does not get to what says %s", told)
+				}
+			}
+		})
+	}
+}
+
+// everythingSaid is what a daemon and the commands say while the store fails in
+// every way: log, statistics, metrics, checks and errors.
+func everythingSaid(t *testing.T, s3 *s3test.Server, works bool) string {
+	t.Helper()
+	proxy := s3test.RunProxy(t, s3)
+	listen, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin := listen.Addr().String()
+	listen.Close()
+	d := remoteDaemon(t, proxy.Endpoint, func(c *config.Config) {
+		c.Log.Level, c.Admin.Listen = "trace", admin
+	})
+	if works {
+		sharing(t, d)
+	}
+	c, err := client.Dial(t.Context(), d.socket, client.Options{Name: "remote", Space: &crashSpace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+
+	var said strings.Builder
+	say := func(what string, err error) { fmt.Fprintln(&said, what, err) }
+	for i, f := range []s3test.Fault{
+		{}, // it works
+		{Status: 400, Code: "ExpiredToken"}, {Status: 403, Code: "InvalidAccessKeyId"}, {Status: 403, Code: "SignatureDoesNotMatch"},
+		{Status: 301, Code: "PermanentRedirect"}, {Status: 500, Code: "InternalError"}, {Status: 503, Code: "SlowDown"},
+		{Status: 404, Code: "NoSuchBucket"}, {Reset: true}, {Truncate: true}, {Overlong: true}, {Flip: true},
+	} {
+		proxy.Set(func(*http.Request) s3test.Fault { return f })
+		chain := chainOf(t, crashSpace, uint64(i), 2)
+		say("store", storeChain(t.Context(), c, chain))
+		flushed, err := c.Flush(t.Context(), true)
+		say(fmt.Sprint("flush ", flushed.Left), err)
+		unknown := chainOf(t, crashSpace, uint64(1000+i), 2)
+		job, err := c.Prefetch(t.Context(), client.Chain(unknown), client.PrefetchOptions{Policy: client.WaitComplete})
+		say("prefetch", err)
+		if err == nil {
+			st, err := job.Wait(t.Context(), client.All)
+			say(fmt.Sprint("wait ", st.Reason), err)
+			say("release", job.Release(t.Context()))
+		}
+		_, err = c.DeletePrompt(t.Context(), client.Chain(chain))
+		say("delete", err)
+		_, err = c.DeleteSpace(t.Context(), c.Space())
+		say("delete space", err)
+		for _, args := range [][]string{
+			{"check", "--connect", d.config}, {"stats", "--socket", d.socket}, {"stats", "--json", "--socket", d.socket},
+			{"flush", "--socket", d.socket}, {"clear", "remote", "--yes", "--socket", d.socket},
+		} {
+			_, out, errs := kvstored(t, "", args...)
+			say(out, errors.New(errs))
+		}
+		for _, page := range []string{"/metrics", "/healthz", "/readyz"} {
+			resp, err := http.Get("http://" + admin + page)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, err := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			say(string(text), err)
+		}
+	}
+	log, err := os.ReadFile(d.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return said.String() + string(log)
 }
 
 // TestRemoteLimits: what the configuration allows in flight is what the tier

@@ -43,7 +43,7 @@ func newClient(ctx context.Context, o Options) (*client, error) {
 		config.WithRegion(o.Region),
 		config.WithSharedConfigProfile(o.Profile),
 		config.WithHTTPClient(buildable),
-		config.WithLogger(logging.Nop{}), // it would write to stderr, in words that are not ours
+		config.WithLogger(logging.Nop{}),                                   // it would write to stderr, in words that are not ours
 		config.WithRetryer(func() aws.Retryer { return aws.NopRetryer{} }), // ours has a budget
 	)
 	if err != nil {

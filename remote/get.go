@@ -5,19 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync/atomic"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
-	"github.com/zeebo/xxh3"
 
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
-
-// readBytes is read at most and hashed at a time, so that it is in cache still.
-const readBytes = 1 << 20
 
 // corruptTries is how often an object is read whose bytes are wrong before it
 // is deleted: one machine's bad cable must not empty everybody's store.
@@ -93,26 +90,16 @@ func (t *Tier) fill(ctx context.Context, b arena.Block, body io.Reader, sum uint
 		return err
 	}
 	defer t.traffic.reads.carried(b.Len())
-	var err error
-	got := 0
-	h := xxh3.New()
-	for p := b.Bytes(); len(p) > 0 && err == nil; {
-		var n int
-		n, err = body.Read(p[:min(len(p), readBytes)])
-		_, _ = h.Write(p[:n])
-		p, got = p[n:], got+n
-	}
+	got, err := io.ReadFull(body, b.Bytes())
 	if errors.Is(err, io.EOF) {
-		err = nil // with the last bytes, or too early
+		err = io.ErrUnexpectedEOF
 	}
 	t.count.received.Add(uint64(got))
 	switch {
 	case err != nil:
-	case got < b.Len():
-		err = io.ErrUnexpectedEOF
 	case !atEnd(body):
 		err = &Error{Op: "get", Err: errLength}
-	case h.Sum64() != sum:
+	case arena.Checksum(b.Bytes()) != sum: // the streaming form of the hash copies what it is given
 		err = &Error{Op: "get", Err: tier.ErrCorrupt}
 	default:
 		b.SealSum(sum)
@@ -129,81 +116,82 @@ func atEnd(r io.Reader) bool {
 	return n == 0 && errors.Is(err, io.EOF)
 }
 
-// opened is the answer to a get before its body.
-type opened struct {
-	out   *s3.GetObjectOutput
-	err   error
-	hedge bool
-	end   context.CancelFunc
-}
-
 // open asks for k, and once more if the answer is late and the allowance is
-// there. done ends what open began; call it when the body is read.
+// there; the first answer counts. done ends what open began; call it when the
+// body is read. The first request is made by the caller's own goroutine: the
+// SDK needs a deep stack, and a new one grows by being copied.
 func (t *Tier) open(ctx context.Context, api *client, k key.Key) (out *s3.GetObjectOutput, done func(), err error) {
+	in := &s3.GetObjectInput{Bucket: &t.o.Bucket, Key: aws.String(t.names.object(k))}
+	ask := func(ctx context.Context) (*s3.GetObjectOutput, error) { return api.GetObject(ctx, in) }
 	start := time.Now()
-	answers := make(chan opened, 2)
-	var ends []context.CancelFunc // of both requests
-	ask := func(hedge bool) {
-		ctx, end := context.WithCancel(ctx)
-		ends = append(ends, end)
-		go func() {
-			out, err := api.GetObject(ctx, &s3.GetObjectInput{Bucket: &t.o.Bucket, Key: aws.String(t.names.object(k))})
-			answers <- opened{out, err, hedge, end}
-		}()
+	if after, known := t.latency.hedgeAfter(); known {
+		out, done, err = t.race(ctx, after, ask)
+	} else {
+		ctx, done = context.WithCancel(ctx)
+		out, err = ask(ctx)
 	}
-	ask(false)
-	late := t.lateness()
-	defer late.Stop()
-	var first opened
-	waiting := 1
-	for first.out == nil && waiting > 0 {
-		select {
-		case first = <-answers:
-			waiting--
-		case <-late.C:
-			if t.hedges.take() {
-				t.count.hedges.Add(1)
-				t.count.gets.Add(1)
-				waiting++
-				ask(true)
-			}
-		}
-	}
-	if first.err == nil {
-		t.latency.add(time.Since(start))
-		t.hedges.earn()
-	}
-	if first.hedge && first.err == nil {
-		t.count.hedgesWon.Add(1)
-	}
-	if waiting > 0 { // the other one is not wanted any more
-		for i, end := range ends {
-			if (i == 1) != first.hedge {
-				end()
-			}
-		}
-		loser := <-answers
-		if loser.out != nil {
-			loser.out.Body.Close()
-		}
-	}
-	done = func() {
-		for _, end := range ends {
-			end()
-		}
-	}
-	if first.err != nil {
+	if err != nil {
 		done()
+		return nil, nil, err
 	}
-	return first.out, done, first.err
+	t.latency.add(time.Since(start))
+	t.hedges.earn()
+	return out, done, nil
 }
 
-// lateness is a timer for when a get is late; stopped if none ever is.
-func (t *Tier) lateness() *time.Timer {
-	after, ok := t.latency.hedgeAfter()
-	timer := time.NewTimer(after)
-	if !ok {
-		timer.Stop()
+// The ways a race goes.
+const (
+	undecided int32 = iota
+	firstWon
+	secondWon
+)
+
+// race asks, and once more after a while if the allowance is there. It returns
+// the first answer, and what ends its request; the other one has ended then.
+func (t *Tier) race(ctx context.Context, after time.Duration, ask func(context.Context) (*s3.GetObjectOutput, error)) (*s3.GetObjectOutput, context.CancelFunc, error) {
+	var winner atomic.Int32
+	first, endFirst := context.WithCancel(ctx)
+	second, endSecond := context.WithCancel(ctx)
+	hedged := make(chan *s3.GetObjectOutput, 1) // nil: no answer
+	late := time.AfterFunc(after, func() {
+		if !t.hedges.take() {
+			hedged <- nil
+			return
+		}
+		t.count.hedges.Add(1)
+		t.count.gets.Add(1)
+		out, err := ask(second)
+		switch {
+		case err != nil:
+			out = nil
+		case winner.CompareAndSwap(undecided, secondWon):
+			t.count.hedgesWon.Add(1)
+			endFirst()
+		}
+		hedged <- out
+	})
+	out, err := ask(first)
+	if err == nil && winner.CompareAndSwap(undecided, firstWon) {
+		endSecond()
+		if !late.Stop() {
+			discard(<-hedged)
+		}
+		return out, endFirst, nil
 	}
-	return timer
+	endFirst()
+	discard(out)
+	if late.Stop() {
+		return nil, endSecond, err // before it was late
+	}
+	if out = <-hedged; out != nil {
+		err = nil
+	}
+	return out, endSecond, err
+}
+
+// discard ends an answer that nobody wants.
+func discard(out *s3.GetObjectOutput) {
+	if out != nil {
+		out.Body.Close()
+	}
 }

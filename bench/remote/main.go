@@ -10,6 +10,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"syscall"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -130,7 +131,8 @@ func (b *bench) compare(ctx context.Context, size int) error {
 	}
 	block.Seal()
 	n := *total * mib / size
-	best := map[string]float64{}
+	gib := float64(n) * float64(size) / (1 << 30)
+	best, cheapest := map[string]float64{}, map[string]float64{}
 	for range *rounds {
 		ours, theirs := b.chain(n), b.chain(n)
 		for _, step := range []struct {
@@ -142,11 +144,14 @@ func (b *bench) compare(ctx context.Context, size int) error {
 			{"get", func(ctx context.Context, i int) error { return b.get(ctx, ours[i]) }},
 			{"bare get", func(ctx context.Context, i int) error { return b.bare.get(ctx, theirs[i], size) }},
 		} {
-			start := time.Now()
+			start, used := time.Now(), cpuTime()
 			if err := parallel(ctx, n, step.do); err != nil {
 				return fmt.Errorf("%s: %w", step.name, err)
 			}
-			best[step.name] = max(best[step.name], float64(*total)/1024/time.Since(start).Seconds())
+			best[step.name] = max(best[step.name], gib/time.Since(start).Seconds())
+			if cost := (cpuTime() - used).Seconds() / gib; cheapest[step.name] == 0 || cost < cheapest[step.name] {
+				cheapest[step.name] = cost
+			}
 		}
 		for _, ks := range [][]key.Key{ours, theirs} {
 			if err := b.tier.Delete(ctx, ks); err != nil {
@@ -155,9 +160,20 @@ func (b *bench) compare(ctx context.Context, size int) error {
 		}
 	}
 	for _, op := range []string{"put", "get"} {
-		fmt.Printf("%s %d MiB: tier %.2f GiB/s, bare SDK %.2f GiB/s: %.0f %%\n", op, size/mib, best[op], best["bare "+op], 100*best[op]/best["bare "+op])
+		bare := "bare " + op
+		fmt.Printf("%s %d MiB: tier %.2f GiB/s, bare SDK %.2f GiB/s: %.0f %%; of this process's CPU %.2f and %.2f s/GiB\n",
+			op, size/mib, best[op], best[bare], 100*best[op]/best[bare], cheapest[op], cheapest[bare])
 	}
 	return nil
+}
+
+// cpuTime is what this process has used; the server is another one.
+func cpuTime() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // lookups prints what it costs to find out how much of 512 chunks is there.

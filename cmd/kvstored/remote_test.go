@@ -307,6 +307,7 @@ func TestSharedTrace(t *testing.T) {
 	big := func(c *config.Config) {
 		c.CPU.Capacity, c.Disk.Capacity, c.Disk.SegmentSize = 512<<20, 8<<30, 256<<20
 		c.Write.Queue = 256 << 20
+		c.Prefetch.Policy = config.PrefetchWaitComplete // however slow the machine is
 	}
 	filtered := func(c *config.Config) {
 		big(c)

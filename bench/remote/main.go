@@ -27,7 +27,7 @@ const mib = 1 << 20
 var (
 	concurrency = flag.Int("concurrency", 8, "requests at a time")
 	total       = flag.Int("mib", 512, "MiB put and got of each size in each round")
-	rounds      = flag.Int("rounds", 3, "rounds; the best of each counts")
+	rounds      = flag.Int("rounds", 3, "rounds")
 )
 
 func main() {
@@ -119,7 +119,35 @@ func (b *bench) get(ctx context.Context, k key.Key) error {
 	return err
 }
 
-// compare prints how fast both ways are; the ways take turns.
+// way is one of two ways to do the same, and what it took so far.
+type way struct {
+	do         func(ctx context.Context, i int) error
+	took, used time.Duration // of the clock, and of this process's CPU time
+}
+
+// run does from..to of them.
+func (w *way) run(ctx context.Context, from, to int) error {
+	start, used := time.Now(), cpuTime()
+	err := parallel(ctx, to-from, func(ctx context.Context, i int) error { return w.do(ctx, from+i) })
+	w.took, w.used = w.took+time.Since(start), w.used+cpuTime()-used
+	return err
+}
+
+// turns does 0..n both ways, a few at a time, so that both see the same machine
+// and the same store.
+func turns(ctx context.Context, n int, ways [2]*way) error {
+	few := 4 * *concurrency
+	for from := 0; from < n; from += few {
+		for j := range ways {
+			if err := ways[(from/few+j)%2].run(ctx, from, min(from+few, n)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// compare prints how fast both ways are.
 func (b *bench) compare(ctx context.Context, size int) error {
 	block, err := b.arena.Alloc(size)
 	if err != nil {
@@ -131,38 +159,30 @@ func (b *bench) compare(ctx context.Context, size int) error {
 	}
 	block.Seal()
 	n := *total * mib / size
-	gib := float64(n) * float64(size) / (1 << 30)
-	best, cheapest := map[string]float64{}, map[string]float64{}
+	var puts, gets [2]*way
+	for i := range 2 {
+		puts[i], gets[i] = new(way), new(way)
+	}
 	for range *rounds {
 		ours, theirs := b.chain(n), b.chain(n)
-		for _, step := range []struct {
-			name string
-			do   func(context.Context, int) error
-		}{
-			{"put", func(ctx context.Context, i int) error { return b.put(ctx, ours[i], i, block) }},
-			{"bare put", func(ctx context.Context, i int) error { return b.bare.put(ctx, theirs[i], block.Bytes()) }},
-			{"get", func(ctx context.Context, i int) error { return b.get(ctx, ours[i]) }},
-			{"bare get", func(ctx context.Context, i int) error { return b.bare.get(ctx, theirs[i], size) }},
-		} {
-			start, used := time.Now(), cpuTime()
-			if err := parallel(ctx, n, step.do); err != nil {
-				return fmt.Errorf("%s: %w", step.name, err)
-			}
-			best[step.name] = max(best[step.name], gib/time.Since(start).Seconds())
-			if cost := (cpuTime() - used).Seconds() / gib; cheapest[step.name] == 0 || cost < cheapest[step.name] {
-				cheapest[step.name] = cost
-			}
-		}
-		for _, ks := range [][]key.Key{ours, theirs} {
-			if err := b.tier.Delete(ctx, ks); err != nil {
-				return err
-			}
+		puts[0].do = func(ctx context.Context, i int) error { return b.put(ctx, ours[i], i, block) }
+		puts[1].do = func(ctx context.Context, i int) error { return b.bare.put(ctx, theirs[i], block.Bytes()) }
+		gets[0].do = func(ctx context.Context, i int) error { return b.get(ctx, ours[i]) }
+		gets[1].do = func(ctx context.Context, i int) error { return b.bare.get(ctx, theirs[i], size) }
+		err := errors.Join(turns(ctx, n, puts), turns(ctx, n, gets), b.tier.Delete(ctx, ours), b.tier.Delete(ctx, theirs))
+		if err != nil {
+			return err
 		}
 	}
-	for _, op := range []string{"put", "get"} {
-		bare := "bare " + op
-		fmt.Printf("%s %d MiB: tier %.2f GiB/s, bare SDK %.2f GiB/s: %.0f %%; of this process's CPU %.2f and %.2f s/GiB\n",
-			op, size/mib, best[op], best[bare], 100*best[op]/best[bare], cheapest[op], cheapest[bare])
+	gib := float64(*rounds) * float64(n) * float64(size) / (1 << 30)
+	for _, op := range []struct {
+		name string
+		ways [2]*way
+	}{{"put", puts}, {"get", gets}} {
+		ours, theirs := op.ways[0], op.ways[1]
+		fmt.Printf("%s %d MiB: tier %.2f GiB/s, bare SDK %.2f GiB/s: %.0f %%; of this process's CPU %.2f and %.2f s/GiB\n", op.name, size/mib,
+			gib/ours.took.Seconds(), gib/theirs.took.Seconds(), 100*theirs.took.Seconds()/ours.took.Seconds(),
+			ours.used.Seconds()/gib, theirs.used.Seconds()/gib)
 	}
 	return nil
 }

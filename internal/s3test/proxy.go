@@ -32,6 +32,7 @@ type Proxy struct {
 	Endpoint string
 	to       string
 	client   *http.Transport
+	server   *httptest.Server
 
 	mu struct {
 		sync.Mutex
@@ -43,16 +44,25 @@ type Proxy struct {
 // RunProxy starts a proxy for one test.
 func RunProxy(t testing.TB, s *Server) *Proxy {
 	t.Helper()
+	p := NewProxy(s)
+	t.Cleanup(p.Stop)
+	return p
+}
+
+// NewProxy starts a proxy. Stop it.
+func NewProxy(s *Server) *Proxy {
 	p := &Proxy{to: strings.TrimPrefix(s.Endpoint, "http://"), client: &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 64}}
 	p.mu.count = make(map[string]int)
-	srv := httptest.NewServer(p)
-	p.Endpoint = srv.URL
-	t.Cleanup(func() {
-		srv.CloseClientConnections()
-		srv.Close()
-		p.client.CloseIdleConnections()
-	})
+	p.server = httptest.NewServer(p)
+	p.Endpoint = p.server.URL
 	return p
+}
+
+// Stop ends the proxy and breaks its connections.
+func (p *Proxy) Stop() {
+	p.server.CloseClientConnections()
+	p.server.Close()
+	p.client.CloseIdleConnections()
 }
 
 // Set makes rule the one for requests from now on; nil lets all pass.

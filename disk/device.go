@@ -17,12 +17,17 @@ import (
 // of a single read; whole-chunk requests make it 15 times late.
 const pieceBytes = 1 << 20
 
+// smallPieces is how many smaller pieces may stand in for one of pieceBytes: a
+// device takes as long over the request as over its bytes when they are few.
+const smallPieces = 4
+
 // readShare is how many read pieces may pass while a write waits: somebody is
 // waiting for a read, nobody for a write-behind, but it must move.
 const readShare = 4
 
 // device is the queue before one disk: a few workers take pieces in the order
-// of submission, all pieces of one transfer before those of the next.
+// of submission, all pieces of one transfer before those of the next. Under
+// way are depth pieces of the largest size, or as many bytes in smaller ones.
 type device struct {
 	depth    int
 	timeout  time.Duration
@@ -39,6 +44,7 @@ type device struct {
 		writes  queue
 		streak  int // read pieces since the last write piece
 		flying  int // pieces in the kernel
+		weight  int // their bytes; of other work a whole piece
 		calls   int // of those, how many are other work than a transfer
 		stopped bool
 	}
@@ -80,7 +86,7 @@ func newDevice(depth int, timeout time.Duration) *device {
 // for what is in the kernel, but no longer than the timeout.
 func (d *device) run(ctx context.Context) error {
 	var workers sync.WaitGroup
-	for range d.depth {
+	for range smallPieces * d.depth {
 		workers.Go(d.work)
 	}
 	<-ctx.Done()
@@ -155,7 +161,7 @@ func (d *device) work() {
 		if t == nil {
 			return
 		}
-		d.ended(t, t.do(from, to))
+		d.ended(t, from, to, t.do(from, to))
 	}
 }
 
@@ -164,39 +170,65 @@ func (d *device) work() {
 func (d *device) take() (t *transfer, from, to int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for d.mu.reads.head == nil && d.mu.writes.head == nil && !d.mu.stopped {
+	q := d.ready()
+	for q == nil && !d.mu.stopped {
 		d.mu.wake.Wait()
+		q = d.ready()
 	}
-	q := &d.mu.reads
-	if q.head == nil || d.mu.writes.head != nil && d.mu.streak >= readShare {
-		q = &d.mu.writes
+	if q == nil {
+		return nil, 0, 0
 	}
 	if q == &d.mu.reads {
 		d.mu.streak++
 	} else {
 		d.mu.streak = 0
 	}
-	if t = q.head; t == nil {
-		return nil, 0, 0
-	}
-	from = t.next
-	to = min(from+pieceBytes, len(t.buf))
+	t = q.head
+	from, to = t.piece()
 	t.next = to
 	t.flying++
 	d.mu.flying++
+	d.mu.weight += t.weight(from, to)
 	if t.call != nil {
 		d.mu.calls++
 	}
 	if to == len(t.buf) {
 		q.remove(t)
 	}
-	if d.mu.reads.head != nil || d.mu.writes.head != nil {
+	if d.ready() != nil {
 		d.mu.wake.Signal() // submit wakes one worker; the other pieces are for the others
 	}
 	return t, from, to
 }
 
-func (d *device) ended(t *transfer, err error) {
+// ready is the queue to take the next piece from, nil when there is none or
+// enough is under way. The owner holds mu.
+func (d *device) ready() *queue {
+	q := &d.mu.reads
+	if q.head == nil || d.mu.writes.head != nil && d.mu.streak >= readShare {
+		q = &d.mu.writes
+	}
+	if q.head == nil {
+		return nil
+	}
+	if d.mu.flying > 0 && d.mu.weight+q.head.weight(q.head.piece()) > d.depth*pieceBytes {
+		return nil
+	}
+	return q
+}
+
+// piece is the next one.
+func (t *transfer) piece() (from, to int) { return t.next, min(t.next+pieceBytes, len(t.buf)) }
+
+// weight is what a piece counts for.
+func (t *transfer) weight(from, to int) int {
+	if t.call != nil {
+		return pieceBytes
+	}
+	return to - from
+}
+
+func (d *device) ended(t *transfer, from, to int, err error) {
 	d.progress.Add(1)
 	if t.call == nil {
 		d.healthOf(t).ended(err)
@@ -206,6 +238,7 @@ func (d *device) ended(t *transfer, err error) {
 	}
 	d.mu.Lock()
 	d.mu.flying--
+	d.mu.weight -= t.weight(from, to)
 	if t.call != nil {
 		d.mu.calls--
 	}

@@ -115,13 +115,13 @@ func TestHungDevice(t *testing.T) {
 	f := newFaulty(t, o.Paths[0])
 	d, _ := start(t, o, f)
 	m := newMemory(t)
-	mustPut(t, d, m, 1, 100_000)
+	mustPut(t, d, m, 1, mib)
 	hang := make(chan struct{})
 	f.set(nil, hang)
 
-	wantErr(t, put(t, d, m, 2, 100_000), os.ErrDeadlineExceeded)
-	wantErr(t, get(t, d, m, 1, 100_000), os.ErrDeadlineExceeded)
-	wantErr(t, get(t, d, m, 1, 100_000), os.ErrDeadlineExceeded) // never got to the device
+	wantErr(t, put(t, d, m, 2, mib), os.ErrDeadlineExceeded)
+	wantErr(t, get(t, d, m, 1, mib), os.ErrDeadlineExceeded)
+	wantErr(t, get(t, d, m, 1, mib), os.ErrDeadlineExceeded) // never got to the device
 	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 	defer cancel()
 	_, err := d.Get(ctx, keyOf(1), m)
@@ -133,17 +133,17 @@ func TestHungDevice(t *testing.T) {
 	if err := d.Delete(context.Background(), []key.Key{keyOf(1)}); err != nil {
 		t.Fatal(err)
 	}
-	if used := d.Stats().UsedBytes; used != 2*roundUp(100_000) {
+	if used := d.Stats().UsedBytes; used != 2*roundUp(mib) {
 		t.Fatalf("%d bytes in use: an extent under I/O was freed", used)
 	}
 
 	f.set(nil, nil)
 	close(hang)
-	mustPut(t, d, m, 3, 100_000) // behind what hung
-	mustGet(t, d, m, 3, 100_000)
-	mustPut(t, d, m, 2, 100_000) // waits for the one given up, or finds it stored
-	mustGet(t, d, m, 2, 100_000)
-	if used, blocks := d.Stats().UsedBytes, m.Stats().Blocks; used != 2*roundUp(100_000) || blocks != 0 {
+	mustPut(t, d, m, 3, mib) // behind what hung
+	mustGet(t, d, m, 3, mib)
+	mustPut(t, d, m, 2, mib) // waits for the one given up, or finds it stored
+	mustGet(t, d, m, 2, mib)
+	if used, blocks := d.Stats().UsedBytes, m.Stats().Blocks; used != 2*roundUp(mib) || blocks != 0 {
 		t.Fatalf("%d bytes and %d blocks in use", used, blocks)
 	}
 	checkBooks(t, d)
@@ -207,8 +207,8 @@ func TestPiecesGoInOrder(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	submit(1, 2*mib+5, false)
-	submit(2, 10, false)
+	submit(1, 3*mib, false)
+	submit(2, mib, false)
 	submit(9, 2*mib, true)
 	submit(3, 3*mib, false)
 	ctx, cancel := context.WithCancel(context.Background())

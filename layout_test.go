@@ -54,7 +54,7 @@ var only = []struct {
 	library string
 	pkgs    []string
 }{
-	{"github.com/dgraph-io/badger", []string{"disk"}},
+	{"github.com/dgraph-io/badger", []string{"disk", "bench/disk"}},
 	{"github.com/aws", []string{"remote", "bench/remote"}},
 	{"github.com/goccy/go-yaml", []string{"config"}},
 	{"github.com/spf13/cobra", []string{"cmd/kvstored"}},

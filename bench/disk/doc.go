@@ -6,5 +6,9 @@
 //
 //	go run ./bench/disk -dir /var/lib/kvstored-bench
 //
+// Beside it stands what the payloads take as values of a Badger that keeps them
+// in its value log (put until synced; get after a reopening that drops what the
+// page cache lets go of), and puts into a tier that is full, so that each evicts.
+//
 // A Get includes the checksum of every byte, a Put the record in the database.
 package main

@@ -7,12 +7,16 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"slices"
 	"text/tabwriter"
 	"time"
 )
 
 var sizes = []int{64 << 10, 256 << 10, 1 << 20, 4 << 20}
+
+// churnSize is what is put into a full tier.
+const churnSize = 1 << 20
 
 func main() {
 	dir := flag.String("dir", os.TempDir(), "folder on the disk to measure; files of its own are made in it and removed")
@@ -40,11 +44,24 @@ func run(ctx context.Context, parent string, rounds int, bytes int64, pause time
 		return err
 	}
 	defer os.RemoveAll(dir) //nolint:errcheck // whoever runs this can see what is left
-	s, err := openSubject(dir, bytes, depth)
+	s, err := openSubject(filepath.Join(dir, "tier"), bytes, bytes*int64(len(sizes)+2)+1<<30, depth)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
+	if err := s.fill(ctx); err != nil {
+		return err
+	}
+	churn, err := openFull(ctx, dir, bytes, depth, churnSize)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, churn.close()) }()
+	log, err := openValueLog(dir, bytes)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, log.close()) }()
 	f := newFio(dir, bytes)
 	if f.program != "" {
 		if _, err := f.run(ctx, "write", 1<<20, 4); err != nil { // so that reads find something
@@ -54,6 +71,8 @@ func run(ctx context.Context, parent string, rounds int, bytes int64, pause time
 		fmt.Println("fio is not installed: no ratios")
 	}
 	t := newTable(ctx, s, f)
+	t.addChurn(ctx, churn)
+	t.addValueLog(ctx, log)
 	for range rounds {
 		for _, i := range rand.Perm(len(t.all)) {
 			time.Sleep(pause)
@@ -65,7 +84,7 @@ func run(ctx context.Context, parent string, rounds int, bytes int64, pause time
 			m.times = append(m.times, v)
 		}
 	}
-	t.print(s)
+	t.print(s, churn)
 	return nil
 }
 
@@ -74,6 +93,10 @@ type table struct {
 	all  []*measurement
 	rows []row
 	late []float64 // first chunk of a prefix over a chunk alone
+
+	floors map[string][]*measurement // of fio by "read 64 KiB", by depth
+	empty  *measurement              // churnSize into a tier with room
+	churn  *measurement              // and without
 }
 
 type row struct {
@@ -82,13 +105,7 @@ type row struct {
 }
 
 func newTable(ctx context.Context, s *subject, f *fio) *table {
-	t := new(table)
-	floors := make(map[string][]*measurement)
-	add := func(name, floor string, run func() (float64, error)) {
-		m := &measurement{name: name, run: run}
-		t.all = append(t.all, m)
-		t.rows = append(t.rows, row{m, floors[floor]})
-	}
+	t := &table{floors: make(map[string][]*measurement)}
 	for _, size := range sizes {
 		for _, rw := range []string{"read", "write"} {
 			of := fmt.Sprintf("%s %d KiB", rw, size>>10)
@@ -96,18 +113,21 @@ func newTable(ctx context.Context, s *subject, f *fio) *table {
 				if f.program != "" {
 					m := &measurement{name: "fio " + of, run: func() (float64, error) { return f.run(ctx, rw, size, depth) }}
 					t.all = append(t.all, m)
-					floors[of] = append(floors[of], m)
+					t.floors[of] = append(t.floors[of], m)
 				}
 			}
 		}
-		add(fmt.Sprintf("Get %d KiB", size>>10), fmt.Sprintf("read %d KiB", size>>10), func() (float64, error) {
+		t.add(fmt.Sprintf("Get %d KiB", size>>10), fmt.Sprintf("read %d KiB", size>>10), func() (float64, error) {
 			ks := s.have[size]
 			_, took, err := s.get(ctx, ks)
 			return float64(len(ks)*size) / took.Seconds(), err
 		})
-		add(fmt.Sprintf("Put %d KiB", size>>10), fmt.Sprintf("write %d KiB", size>>10), func() (float64, error) { return s.put(ctx, size) })
+		put := t.add(fmt.Sprintf("Put %d KiB", size>>10), fmt.Sprintf("write %d KiB", size>>10), func() (float64, error) { return s.put(ctx, size) })
+		if size == churnSize {
+			t.empty = put
+		}
 	}
-	add("prefix of 64 x 4096 KiB", "read 4096 KiB", func() (float64, error) {
+	t.add("prefix of 64 x 4096 KiB", "read 4096 KiB", func() (float64, error) {
 		rate, late, err := s.prefix(ctx)
 		t.late = append(t.late, late)
 		return rate, err
@@ -115,7 +135,28 @@ func newTable(ctx context.Context, s *subject, f *fio) *table {
 	return t
 }
 
-func (t *table) print(s *subject) {
+// add makes a row, beside what fio gets for floor.
+func (t *table) add(name, floor string, run func() (float64, error)) *measurement {
+	m := &measurement{name: name, run: run}
+	t.all = append(t.all, m)
+	t.rows = append(t.rows, row{m, t.floors[floor]})
+	return m
+}
+
+func (t *table) addChurn(ctx context.Context, f *full) {
+	of := fmt.Sprintf("%d KiB", churnSize>>10)
+	t.churn = t.add("Put "+of+" when full", "write "+of, func() (float64, error) { return f.put(ctx) })
+}
+
+func (t *table) addValueLog(ctx context.Context, v *valueLog) {
+	for _, size := range sizes {
+		of := fmt.Sprintf("%d KiB", size>>10)
+		t.add("Badger get "+of, "read "+of, func() (float64, error) { return v.get(ctx, size) })
+		t.add("Badger put "+of, "write "+of, func() (float64, error) { return v.put(ctx, size) })
+	}
+}
+
+func (t *table) print(s *subject, f *full) {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "\tMB/s\tspread\tbest fio\tdepth\tratio")
 	for _, r := range t.rows {
@@ -133,10 +174,12 @@ func (t *table) print(s *subject) {
 		fmt.Fprintln(w)
 	}
 	_ = w.Flush()
+	fmt.Printf("\nfull: %.2f of the rate with room, written x%.3f of the payload\n",
+		median(t.churn.times)/median(t.empty.times), float64(f.written)/float64(f.payload))
 	c := s.Stats().Counters
-	fmt.Printf("\nfirst chunk of the prefix: after %.1f times what one alone takes\n", median(t.late))
+	fmt.Printf("first chunk of the prefix: after %.1f times what one alone takes\n", median(t.late))
 	fmt.Printf("written: x%.3f of the payload; direct I/O: %t\n",
-		float64(c["extent_bytes_written"]+c["badger_bytes_written"])/float64(s.Stats().PutBytes), c["direct_io"] == 1)
+		float64(writtenBytes(s.Stats()))/float64(s.Stats().PutBytes), c["direct_io"] == 1)
 }
 
 func median(v []float64) float64 {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"path/filepath"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -34,13 +33,14 @@ type subject struct {
 	stop  context.CancelFunc // ends it
 }
 
-func openSubject(dir string, bytes int64, depth int) (*subject, error) {
+// openSubject opens a tier in dir whose measurements move bytes each.
+func openSubject(dir string, bytes, capacity int64, depth int) (*subject, error) {
 	a, err := arena.New(arena.Options{CapacityBytes: 512 << 20, HugePages: "auto", Touch: true})
 	if err != nil {
 		return nil, err
 	}
 	d, err := disk.Open(disk.Options{
-		Paths: []string{filepath.Join(dir, "tier")}, CapacityBytes: bytes*int64(len(sizes)+2) + 1<<30,
+		Paths: []string{dir}, CapacityBytes: capacity, SegmentBytes: min(1<<30, capacity/4),
 		Policy: "lru", IODepth: depth, InlineMax: 4 << 10, Log: zerolog.Nop(),
 	})
 	if err != nil {
@@ -49,14 +49,19 @@ func openSubject(dir string, bytes int64, depth int) (*subject, error) {
 	ctx, stop := context.WithCancel(context.Background())
 	s := &subject{Tier: d, arena: a, bytes: bytes, have: make(map[int][]key.Key), ran: make(chan error, 1), stop: stop}
 	go func() { s.ran <- d.Run(ctx) }()
+	return s, nil
+}
+
+// fill stores what is read later.
+func (s *subject) fill(ctx context.Context) error {
 	for _, size := range sizes {
 		ks, _, err := s.store(ctx, size)
 		if err != nil {
-			return nil, errors.Join(err, s.close())
+			return err
 		}
 		s.have[size] = ks
 	}
-	return s, nil
+	return nil
 }
 
 func (s *subject) close() error {
@@ -71,13 +76,17 @@ func (s *subject) Alloc(_ context.Context, n int) (arena.Block, error) { return 
 
 // store puts new keys of size bytes each and returns them.
 func (s *subject) store(ctx context.Context, size int) ([]key.Key, time.Duration, error) {
+	return s.storeWith(size, func(e tier.Entry) error { return s.Put(ctx, e) })
+}
+
+// storeWith lets put do it.
+func (s *subject) storeWith(size int, put func(tier.Entry) error) ([]key.Key, time.Duration, error) {
 	b, err := s.arena.Alloc(size)
 	if err != nil {
 		return nil, 0, err
 	}
 	defer b.Release()
-	rng := rand.NewChaCha8([32]byte{1})
-	_, _ = rng.Read(b.Bytes()) // never fails
+	fillRandom(b.Bytes())
 	sum := b.Seal()
 	ks := make([]key.Key, s.bytes/int64(size))
 	for i := range ks {
@@ -89,11 +98,17 @@ func (s *subject) store(ctx context.Context, size int) ([]key.Key, time.Duration
 	g.SetLimit(writers)
 	for _, k := range ks {
 		g.Go(func() error {
-			return s.Put(ctx, tier.Entry{Record: tier.Record{Key: k, Tokens: 256, Size: uint32(size), Sum: sum}, Block: b})
+			return put(tier.Entry{Record: tier.Record{Key: k, Tokens: 256, Size: uint32(size), Sum: sum}, Block: b})
 		})
 	}
 	err = g.Wait()
 	return ks, time.Since(begun), err
+}
+
+// fillRandom makes bytes that no device compresses.
+func fillRandom(p []byte) {
+	rng := rand.NewChaCha8([32]byte{1})
+	_, _ = rng.Read(p) // never fails
 }
 
 // put times stores of new keys, and removes them again.

@@ -183,8 +183,35 @@ func (v *statsView) printRest(w io.Writer) {
 			l.row("wrong bytes", "%s found by %s, and deleted", plural(n, "chunk"), place)
 		}
 	}
+	v.disk(&l)
 	v.remote(&l)
 	l.print(w, "")
+}
+
+// disk is what the disk tier's devices do.
+func (v *statsView) disk(l *list) {
+	s, ok := v.Store.Tiers["disk"]
+	if !ok {
+		return
+	}
+	n := s.Counters
+	how := "direct I/O"
+	if n["direct_io"] == 0 {
+		how = "buffered I/O"
+	}
+	trouble := ""
+	if n["paths_missing"]+n["paths_off"] > 0 {
+		trouble = fmt.Sprintf("; %d missing, %d left alone after failures", n["paths_missing"], n["paths_off"])
+	}
+	l.row("disk", "%s, %s%s; %s recovered, %s lost", plural(n["paths"], "path"), how, trouble, plural(n["recover_scanned"], "record"), comma(n["recover_lost"]))
+	l.row("", "%d reads and %d writes queued, %d under way; %s, %s", n["read_queue"], n["write_queue"], n["io_in_flight"],
+		plural(n["io_errors"], "error"), plural(n["io_timeouts"], "timeout"))
+	if s.Evictions > 0 {
+		l.row("", "evicted: %s ahead of need, %s for lack of room, %s for min_free", comma(n["evicted_ahead"]), comma(n["evicted_for_room"]), comma(n["evicted_for_min_free"]))
+	}
+	if n["process_write_bytes"] > 0 {
+		l.row("", "%s written to devices, %s read, as the kernel counts for the process", size(n["process_write_bytes"]), size(n["process_read_bytes"]))
+	}
 }
 
 // remote is what the remote tier's requests cost.

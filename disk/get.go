@@ -93,7 +93,10 @@ func (t *Tier) find(ctx context.Context, k key.Key) (f found, err error) {
 		return f, tier.ErrNotFound
 	}
 	var e record.Entry
-	if ok, err = t.unscanned(ctx, k, &e); err != nil || !ok {
+	if ok, err = t.unscanned(ctx, k, &e); err == nil && !ok && !t.scan.active.Load() {
+		return t.find(ctx, k) // the scan has ended meanwhile, and may have brought it
+	}
+	if err != nil || !ok {
 		return f, errors.Join(err, tier.ErrNotFound)
 	}
 	f.size, f.sum = e.Size, e.Sum

@@ -233,7 +233,7 @@ func (t *Tier) Contains(ctx context.Context, ks []key.Key, have []bool) error {
 		if err != nil {
 			return fmt.Errorf("disk: contains: %w", err)
 		}
-		have[i] = known
+		have[i] = known || t.Has(k) // the scan may have brought it meanwhile, and ended
 	}
 	return nil
 }

@@ -1,0 +1,107 @@
+package disk
+
+import (
+	"context"
+	"flag"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/dgraph-io/badger/v4"
+
+	"github.com/kvstored/kvstored/internal/record"
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier"
+)
+
+var manyEntries = flag.Int("many-entries", 30_000, "how many entries TestRecoverMany brings back; 1000000 for the real thing, which takes 5 GiB of disk")
+
+// Many entries come back while the tier serves: what the scan has not come to
+// is found in the database, new payloads are stored, and how far it is can be
+// seen.
+func TestRecoverMany(t *testing.T) {
+	n := *manyEntries
+	o := testOptions(t.TempDir())
+	o.CapacityBytes, o.MetaReserveBytes, o.SegmentBytes = 64<<30, 512*mib, 1<<30
+	forgeMany(t, o, n)
+	m := newMemory(t)
+	opened := time.Now()
+	d, _ := start(t, o, nil)
+	t.Logf("opened after %v", time.Since(opened))
+	var got atomic.Int64
+	done := make(chan error, 1)
+	begun := time.Now()
+	go func() {
+		done <- d.Recover(context.Background(), func(rs []tier.Record) { got.Add(int64(len(rs))) })
+	}()
+	var slowest time.Duration
+	asked, seen := 0, uint64(0)
+	var err error
+	for running := true; running; asked++ {
+		select {
+		case err = <-done:
+			running = false
+		default:
+		}
+		was := time.Now()
+		have := make([]bool, 2)
+		ks := []key.Key{manyKey(asked * 7919 % n), keyOf(1 << 30)}
+		if err := d.Contains(context.Background(), ks, have); err != nil || !have[0] || have[1] {
+			t.Fatalf("contains: %v %v; %+v", have, err, d.Stats().Counters)
+		}
+		if asked%10 == 0 {
+			mustPut(t, d, m, 1<<22+asked, 10_000)
+			mustGet(t, d, m, 1<<22+asked, 10_000)
+		}
+		slowest = max(slowest, time.Since(was))
+		c := d.Stats().Counters
+		if at := c["recover_scanned"]; at < seen {
+			t.Fatalf("%d records scanned, and %d before", at, seen)
+		} else {
+			seen = at
+		}
+	}
+	took := time.Since(begun)
+	if err != nil || got.Load() != int64(n) {
+		t.Fatalf("%d of %d entries are back: %v", got.Load(), n, err)
+	}
+	t.Logf("%d entries in %v; %d times asked meanwhile, which took %v at most", n, took, asked, slowest)
+	checkBooks(t, d)
+}
+
+// manyKey spreads keys over the whole range.
+func manyKey(i int) key.Key { return keyOf(int(uint32(i) * 2654435761)) }
+
+// forgeMany writes the records of n entries of 4 KiB in chains of 100, and the
+// segments for them, but no payload.
+func forgeMany(t *testing.T, o Options, n int) {
+	t.Helper()
+	d, stop := start(t, o, nil)
+	defer stop()
+	perSegment := int(o.SegmentBytes / alignBytes)
+	begun := time.Now()
+	wb := d.db.db.NewWriteBatch()
+	for i := range n {
+		e := record.Entry{
+			Key: manyKey(i), Size: 4096, Seq: uint64(i), Depth: uint32(i % 100), Used: uint32(i / 1000),
+			Extent: record.Extent{Segment: uint32(1 + i/perSegment), Offset: int64(i%perSegment) * alignBytes, Bytes: alignBytes},
+		}
+		if e.Depth > 0 {
+			e.Parent = manyKey(i - 1).Hash
+		}
+		k := record.EntryKey(e.Key)
+		if err := wb.SetEntry(badger.NewEntry(k[:], record.AppendEntry(nil, &e))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := wb.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("records written in %v", time.Since(begun))
+	// At the end: empty segments are removed after a while.
+	for range (n + perSegment - 1) / perSegment {
+		if err := d.segments.grow(d.volumes[0], alignBytes, func(int64) int64 { return o.SegmentBytes }); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -57,7 +57,6 @@ func (t *Tier) get(ctx context.Context, k key.Key, a tier.Allocator) (arena.Bloc
 		var good bool
 		if good, err = t.read(ctx, k, f, b); good {
 			b.SealSum(f.sum)
-			t.Touch([]key.Key{k})
 			t.count.gets.Add(1)
 			t.count.getBytes.Add(uint64(f.size))
 			return b, nil

@@ -107,6 +107,7 @@ func TestRecencySurvives(t *testing.T) {
 	}
 	for i := range 5 {
 		mustGet(t, d, m, i, mib)
+		d.Touch([]key.Key{keyOf(i)})
 	}
 	d.saveUses()
 	stop()

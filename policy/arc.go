@@ -55,6 +55,16 @@ func (a *arc) Touch(id ID) {
 	a.put(id, t2, 0)
 }
 
+// Renew makes id the youngest of those it is among.
+func (a *arc) Renew(id ID) {
+	i := t1
+	if a.nodes.resident(id).mark&upper != 0 {
+		i = t2
+	}
+	a.leave(id)
+	a.put(id, i, 0)
+}
+
 // Evict takes from t1 if that is beyond p, else from t2; where ok refuses all,
 // from the other.
 func (a *arc) Evict(ok func(ID) bool) (ID, bool) {

@@ -43,3 +43,9 @@ type Policy interface {
 	// Taking out the node that is inspected is part of inspecting it.
 	Steps() uint64
 }
+
+// Renewer is a Policy in whose order recency has a part. Renew gives a
+// resident id the recency of one just used without counting a use: what leads
+// to a new entry is needed as long as that is, but nobody has asked for it
+// again. To the other policies that is nothing.
+type Renewer interface{ Renew(id ID) }

@@ -133,9 +133,6 @@ func (s *Stack) fetch(ctx context.Context, by By, r Record, p Place) (loaded, er
 	}
 	r.Size = uint32(room.ref.Block.Len())
 	s.settleRecords(CPU, []Record{r})
-	if t, ok := s.tiers[p].(Resident); ok {
-		t.Touch([]key.Key{r.Key})
-	}
 	for _, w := range s.writers {
 		if w.place < p {
 			w.promoted(r)

@@ -256,7 +256,8 @@ func (s *sampler) next(from, to int) (int, bool) {
 
 // Touch counts one use of chunks from..to of c, in every tier that has them:
 // what is hit in DRAM must not grow old on disk. Tail first, so that a head
-// is younger than its tail.
+// is younger than its tail. It is called once for each request, when that
+// knows what it got; loading and committing count no use.
 func (s *Stack) Touch(c *key.Chain, from, to int) {
 	sc := borrow(0)
 	defer sc.give()

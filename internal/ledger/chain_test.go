@@ -3,6 +3,7 @@ package ledger_test
 import (
 	"encoding/binary"
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/kvstored/kvstored/internal/ledger"
@@ -366,5 +367,45 @@ func TestCool(t *testing.T) {
 		if err := l.Check(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// A request counts one use of what it finds, whatever it stores behind that;
+// and none more of what was brought up for it.
+func TestARequestIsOneUse(t *testing.T) {
+	l := newLedger(t, "lfu", ledger.Limits{})
+	put := func(k key.Key, parent key.Hash, held bool) {
+		t.Helper()
+		id, _, err := l.Begin(ledger.Daemon, ledger.IO, k, parent, page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !held {
+			l.Publish([]ledger.ID{id}, false)
+			return
+		}
+		if _, err := l.PublishHeld(ledger.Daemon, ledger.IO, []ledger.ID{id}, false); err != nil {
+			t.Fatal(err)
+		}
+		l.Unhold(ledger.Daemon, ledger.IO, []ledger.ID{id})
+	}
+	loaded, head, other := chain(1, 1), chain(2, 4), chain(3, 1)
+	put(loaded[0], key.Hash{}, true)
+	l.Touch(loaded) // used once: what it came for
+	put(head[0], key.Hash{}, false)
+	l.Touch(head[:1]) // twice
+	put(other[0], key.Hash{}, false)
+	l.Touch(other)
+	l.Touch(other) // three times
+	for i := 1; i < len(head); i++ {
+		put(head[i], head[i-1].Hash, false)
+	}
+	var order []key.Key
+	for e, ok := l.Evict(); ok; e, ok = l.Evict() {
+		order = append(order, e.Key)
+		l.Free(e.ID)
+	}
+	if want := []key.Key{loaded[0], head[3], head[2], head[1], head[0], other[0]}; !slices.Equal(order, want) {
+		t.Errorf("evicted %v, want %v", order, want)
 	}
 }

@@ -46,15 +46,24 @@ const (
 	freed                       // gone, and Free was called
 	quoted                      // in the rank of its space's quota
 
+	fresh = publishing // resident: published to be used at once, and not yet used
+
 	hit mark = 1 << 4 // the upper half counts touches
 )
 
 // MaxHits is where the count of touches ends.
 const MaxHits = 15
 
-// touch is a use of a resident entry.
+// touch is a use of a resident entry. The first one of what came up to be used
+// was counted when it was added.
 func (b *book) touch(id policy.ID) {
-	if e := b.entries.at(uint32(id)); e.mark/hit < MaxHits {
+	e := b.entries.at(uint32(id))
+	if e.mark&fresh != 0 {
+		e.mark &^= fresh
+		b.rankRenew(uint32(id))
+		return
+	}
+	if e.mark/hit < MaxHits {
 		e.mark += hit
 	}
 	b.cold.drop(uint32(id))

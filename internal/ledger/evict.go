@@ -71,6 +71,7 @@ func (b *book) condemn(id uint32) {
 	b.cold.drop(id)
 	b.cut(id)
 	e.life = gone
+	e.mark &^= fresh
 	b.count.Entries--
 	if e.mark&dirty != 0 { // it stays so, for whoever takes the entry over
 		b.count.DirtyEntries--

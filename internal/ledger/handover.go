@@ -224,6 +224,13 @@ func (h *handover) Touch(id policy.ID) {
 	}
 }
 
+// Renew implements policy.Renewer, in case one of the two does.
+func (h *handover) Renew(id policy.ID) {
+	if p, ok := h.of(id).(policy.Renewer); ok {
+		p.Renew(id)
+	}
+}
+
 func (h *handover) Allow(id policy.ID) { h.of(id).Allow(id) }
 
 func (h *handover) Remove(id policy.ID) {

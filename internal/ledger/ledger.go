@@ -109,7 +109,7 @@ type book struct {
 	open   int   // registered owners
 	extra  int64 // bytes by Charge, of all owners
 
-	// pending is the next ancestor to touch after a Publish that ended with
+	// pending is the next ancestor to renew after a Publish that ended with
 	// tail; 0 for none.
 	pending, tail uint32
 

@@ -22,7 +22,7 @@ type ranking struct {
 	in  map[*body]bool
 	// unknown is set once entries are in an order that no model has.
 	unknown bool
-	// A publish leaves the touch of its ancestors to whoever uses the
+	// A publish leaves renewing its ancestors to whoever uses the
 	// policies next: pending is the first of them. Only a publish that goes
 	// on below tail does not do it first, because it will have it done again.
 	pending, tail *body
@@ -141,6 +141,19 @@ func (r *ranking) touch(e *body) {
 	}
 }
 
+// renew reports whether there is anything to it.
+func (r *ranking) renew(e *body) bool {
+	all, ok := r.all.(policy.Renewer)
+	if !ok {
+		return false
+	}
+	all.Renew(e.entry.ID)
+	if r.in[e] {
+		r.own.(policy.Renewer).Renew(e.entry.ID)
+	}
+	return true
+}
+
 func (r *ranking) remove(e *body) {
 	r.all.Remove(e.entry.ID)
 	if r.in[e] {
@@ -213,10 +226,9 @@ func (m *model) quotaUsed() (n int64) {
 	return n
 }
 
-// settle touches what a publish left.
+// settle renews what a publish left.
 func (m *model) settle() {
-	for m.pending != nil && m.pending.state == ledger.Resident {
-		m.ranking.touch(m.pending)
+	for m.pending != nil && m.pending.state == ledger.Resident && m.renew(m.pending) {
 		m.pending = m.up(m.pending)
 	}
 	m.pending = nil
@@ -232,7 +244,7 @@ func (m *model) cut(e *body) {
 	}
 }
 
-// enlist adds es to the policy tail first, and touches what is resident
+// enlist adds es to the policy tail first, and renews what is resident
 // between them; what is above them waits for settle.
 func (m *model) enlist(es []*body) {
 	if m.tail == nil || m.up(es[0]) != m.tail {
@@ -253,7 +265,7 @@ func (m *model) enlist(es []*body) {
 				e.state = ledger.Resident
 				m.add(e)
 			} else {
-				m.ranking.touch(e)
+				m.renew(e)
 			}
 			if e == es[0] {
 				if i == len(es)-1 {

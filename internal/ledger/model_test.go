@@ -25,6 +25,7 @@ type body struct {
 	holds  map[holder]int
 	filler holder
 	freed  bool
+	fresh  bool // published to be used, and not used yet
 	// undead is set while a removed body still stands for the missing
 	// parent of its kids, so that its key cannot be filled again.
 	undead bool
@@ -260,7 +261,7 @@ func (e *body) unhold(h holder) {
 func (m *model) publish(es []*body, dirty bool, keep *holder) (held int, err error) {
 	m.enlist(es)
 	for _, e := range es {
-		e.entry.Dirty = dirty
+		e.entry.Dirty, e.fresh = dirty, keep != nil
 		if keep != nil && err == nil {
 			if err = m.hold(*keep, e); err == nil {
 				held++
@@ -279,6 +280,11 @@ func (m *model) hold(h holder, e *body) error {
 func (m *model) touch(es []*body) {
 	m.settle()
 	for i := len(es) - 1; i >= 0; i-- {
+		if es[i].fresh {
+			es[i].fresh = false
+			m.renew(es[i])
+			continue
+		}
 		es[i].entry.Hits = min(es[i].entry.Hits+1, ledger.MaxHits)
 		m.ranking.touch(es[i])
 	}

@@ -2,13 +2,15 @@ package ledger
 
 // Publish makes filling entries resident and gives back their charges. ids is
 // one chain in prefix order, gaps allowed. The policy gets the new entries
-// tail first and then a touch of their resident ancestors toward the root, so
-// that a head is always younger than its tail.
+// tail first and then renews their resident ancestors toward the root, so that
+// a head is always younger than its tail; whoever asked for those has touched
+// them, and that counts once.
 //
-// The touch of the ancestors is put off until somebody else uses the policy;
-// a Publish that goes on where the one before ended takes it over. So a long
+// Renewing the ancestors is put off until somebody else uses the policy; a
+// Publish that goes on where the one before ended takes it over. So a long
 // chain published in many calls costs one step a chunk, not a walk to the
-// root each time. One lock round walks at most 4,096 ancestors.
+// root each time. One lock round walks at most 4,096 ancestors, and none for
+// policies in which recency has no part.
 func (l *Ledger) Publish(ids []ID, dirty bool) {
 	for len(ids) > 0 {
 		n := min(len(ids), maxRound)
@@ -19,7 +21,8 @@ func (l *Ledger) Publish(ids []ID, dirty bool) {
 
 // PublishHeld is Publish, and o holds the longest leading run of ids in class
 // c that the budgets admit, with no moment between fill and hold: n entries.
-// All of ids are resident afterwards; err says why n is smaller.
+// All of ids are resident afterwards; err says why n is smaller. They came to
+// be used at once: the next touch of each is that use and counts no other.
 func (l *Ledger) PublishHeld(o Owner, c Class, ids []ID, dirty bool) (n int, err error) {
 	for len(ids) > 0 {
 		k := min(len(ids), maxRound)
@@ -52,6 +55,9 @@ func (l *Ledger) publishRound(ids []ID, isDirty bool, keep func(*book, uint32)) 
 		e := b.entries.at(uint32(id))
 		fill := e.fill
 		e.fill = 0
+		if keep != nil {
+			e.mark |= fresh
+		}
 		b.convert(uint32(id), fill, keep)
 	}
 }
@@ -87,13 +93,13 @@ func (b *book) enlist(ids []ID) {
 	b.pending = b.entries.at(first).parent
 }
 
-// climb adds or touches the entries from id to first, or toward the root if
+// climb adds or renews the entries from id to first, or toward the root if
 // first is not on the way, and reports whether it met first.
 func (b *book) climb(id, first uint32, steps *int) bool {
 	for id != 0 {
 		e := b.entries.at(id)
 		switch {
-		case e.mark&publishing != 0:
+		case e.life == filling && e.mark&publishing != 0:
 			e.mark &^= publishing
 			e.life = resident
 			b.count.Filling--
@@ -101,7 +107,7 @@ func (b *book) climb(id, first uint32, steps *int) bool {
 			b.rankAdd(id)
 		case e.life == resident && *steps > 0:
 			*steps--
-			b.rankTouch(id)
+			b.rankRenew(id)
 		default:
 			return false
 		}
@@ -113,8 +119,11 @@ func (b *book) climb(id, first uint32, steps *int) bool {
 	return false
 }
 
-// settle makes up for ancestors that are still to be touched, 4,096 a call.
+// settle makes up for ancestors that are still to be renewed, 4,096 a call.
 func (b *book) settle() {
+	if b.pending != 0 && !b.renews() {
+		b.pending = 0
+	}
 	for range maxRound {
 		if b.pending == 0 {
 			return
@@ -124,7 +133,7 @@ func (b *book) settle() {
 			b.pending = 0
 			return
 		}
-		b.rankTouch(b.pending)
+		b.rankRenew(b.pending)
 		b.pending = e.parent
 	}
 }

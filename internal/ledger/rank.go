@@ -60,6 +60,21 @@ func (b *book) rankTouch(id uint32) {
 	})
 }
 
+// rankRenew makes the entry as young as one just used. It is no use.
+func (b *book) rankRenew(id uint32) {
+	b.inRanks(b.entries.at(id), func(r *rank) {
+		if p, ok := r.policy.(policy.Renewer); ok {
+			p.Renew(policy.ID(id))
+		}
+	})
+}
+
+// renews reports whether rankRenew does anything.
+func (b *book) renews() bool {
+	_, ok := b.ranks[everything].policy.(policy.Renewer)
+	return ok
+}
+
 func (b *book) rankAllow(id uint32) {
 	b.inRanks(b.entries.at(id), func(r *rank) { r.policy.Allow(policy.ID(id)) })
 }

@@ -51,6 +51,14 @@ func (m *arc) Add(id policy.ID, meta policy.Meta) {
 
 func (m *arc) Touch(id policy.ID) { m.t2.push(m.remove(id)) }
 
+func (m *arc) Renew(id policy.ID) {
+	if e, found := m.t1.cut(byID(id)); found {
+		m.t1.push(e)
+		return
+	}
+	m.Touch(id)
+}
+
 func (m *arc) Remove(id policy.ID) { m.remove(id) }
 
 func (m *arc) remove(id policy.ID) item {

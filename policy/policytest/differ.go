@@ -70,10 +70,21 @@ func (d *differ) step(op int, id policy.ID, source func(n int) int) {
 			// Few hashes, so that ghosts are met again.
 			d.add(id, uint64(max(0, source(4*Capacity))))
 		}
-	case op < 9:
+	case op < 8:
 		if e.resident { // refused or not
 			d.got.Touch(id)
 			d.want.Touch(id)
+			e.passed = false
+		}
+	case op < 9:
+		got, renews := d.got.(policy.Renewer)
+		want, should := d.want.(policy.Renewer)
+		if renews != should {
+			d.t.Fatalf("renews: %v; the model: %v", renews, should)
+		}
+		if renews && e.resident {
+			got.Renew(id)
+			want.Renew(id)
 			e.passed = false
 		}
 	case op < 10:

@@ -12,9 +12,9 @@ import (
 // because ok is asked afresh each time; but for tenure, where it decides what
 // goes first of the like.
 var models = map[string]func(capacity int64) policy.Policy{
-	"lru":    func(int64) policy.Policy { return &line{touch: toBack, add: toBack} },
+	"lru":    func(int64) policy.Policy { return &recent{line{touch: toBack, add: toBack}} },
 	"fifo":   func(int64) policy.Policy { return &line{touch: stay, add: toBack} },
-	"mru":    func(int64) policy.Policy { return &line{touch: toFront, add: toFront} },
+	"mru":    func(int64) policy.Policy { return &recent{line{touch: toFront, add: toFront}} },
 	"lfu":    func(int64) policy.Policy { return &counted{} },
 	"sieve":  func(int64) policy.Policy { return &sieve{used: make(map[policy.ID]bool)} },
 	"arc":    func(capacity int64) policy.Policy { return newARC(float64(capacity)) },
@@ -91,6 +91,11 @@ func (m *line) Evict(ok func(policy.ID) bool) (policy.ID, bool) {
 	}
 	return 0, false
 }
+
+// recent is a line in which recency is all there is.
+type recent struct{ line }
+
+func (m *recent) Renew(id policy.ID) { m.Touch(id) }
 
 // counted keeps entries by how often they were used, then by when they
 // reached that count.

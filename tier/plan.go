@@ -53,10 +53,21 @@ func (s *Stack) Announce(c *key.Chain, p Prompt) {
 	if c.Len() == 0 || !slices.ContainsFunc(s.planners, Planner.Plans) {
 		return
 	}
-	r := ledger.Request{
-		Space: c.Space, Hashes: c.Hashes, ChunkTokens: int(c.Tokens[0]), Hint: p.Hint, Advice: p.Advice,
+	if !c.Alone {
+		s.announce(c, 0, c.Len(), p)
+		return
 	}
-	for _, n := range c.Tokens {
+	for i := range c.Len() {
+		s.announce(c, i, i+1, p)
+	}
+}
+
+// announce tells of chunks from..to of c as of one prompt.
+func (s *Stack) announce(c *key.Chain, from, to int, p Prompt) {
+	r := ledger.Request{
+		Space: c.Space, Hashes: c.Hashes[from:to], ChunkTokens: int(c.Tokens[from]), Hint: p.Hint, Advice: p.Advice,
+	}
+	for _, n := range c.Tokens[from:to] {
 		r.Tokens += int(n)
 	}
 	for _, t := range s.planners {
@@ -69,8 +80,14 @@ func (s *Stack) Announce(c *key.Chain, p Prompt) {
 // Cool says that nobody is expected to ask for a chain again: in every tier
 // the chunks that are its alone are the first to go, until they are used.
 func (s *Stack) Cool(c *key.Chain) {
-	for _, t := range s.planners {
-		t.Cool(c.Space, c.Hashes)
+	step := c.Len()
+	if c.Alone {
+		step = 1
+	}
+	for hs := range slices.Chunk(c.Hashes, max(step, 1)) {
+		for _, t := range s.planners {
+			t.Cool(c.Space, hs)
+		}
 	}
 }
 
@@ -87,6 +104,14 @@ func (s *Stack) Worth(c *key.Chain, from int, size uint32) int {
 // otherwise it must have been asked for before, as most never are again.
 func (s *Stack) worth(c *key.Chain, from, to int, size uint32) (most int) {
 	if from == to || s.takesAll || !s.allPlan() {
+		return to - from
+	}
+	if c.Alone && to-from > 1 {
+		for i := from; i < to; i++ {
+			if s.worth(c, i, i+1, size) == 0 {
+				return i - from
+			}
+		}
 		return to - from
 	}
 	for i, t := range s.planners {

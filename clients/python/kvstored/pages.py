@@ -237,8 +237,11 @@ class Pages:
                 part, crowded = self._store(link, window, deadline)
             except Error:
                 break
-            if not part and not (crowded and self._drop_hints()):
-                break
+            if not part:
+                if not crowded:
+                    break
+                if not self._drop_hints():
+                    part = {window[0][0]: False}  # there is no room for this one, or better use
             there.update(part)
             todo = {k: p for k, p in todo.items() if k not in part}
         return [there.get(k, False) for k in keys]

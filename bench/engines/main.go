@@ -34,7 +34,7 @@ type contender struct {
 	*client
 }
 
-// row is one line of the table: seconds a value, by contender and round.
+// row is one line of the table: the seconds of each value, by contender.
 type row struct {
 	what  string
 	bytes int
@@ -67,8 +67,8 @@ func run(rounds int, binary string) error {
 					return fmt.Errorf("%s: %w", servers[which].name, err)
 				}
 				if round > 0 {
-					put.took[which] = append(put.took[which], p.Seconds())
-					get.took[which] = append(get.took[which], g.Seconds())
+					put.took[which] = append(put.took[which], p...)
+					get.took[which] = append(get.took[which], g...)
 				}
 			}
 		}
@@ -77,27 +77,27 @@ func run(rounds int, binary string) error {
 	return nil
 }
 
-// time is how long one value takes to store, over an old one, and to read.
-func (c *contender) time(value []byte) (put, get time.Duration, err error) {
+// time is how long values take to store, over old ones, and to read, one by one.
+func (c *client) time(value []byte) (put, get []float64, err error) {
 	n := max(keys, batch/len(value))
 	name := func(i int) string { return fmt.Sprintf("key:%d:%d", len(value), i%keys) }
-	begun := time.Now()
 	for i := range n {
+		begun := time.Now()
 		if err := c.set(name(i), value); err != nil {
-			return 0, 0, err
+			return nil, nil, err
 		}
+		put = append(put, time.Since(begun).Seconds())
 	}
-	put = time.Since(begun) / time.Duration(n)
 	into := make([]byte, len(value))
-	begun = time.Now()
 	for i := range n {
+		begun := time.Now()
 		if err := c.get(name(i), into); err != nil {
-			return 0, 0, err
+			return nil, nil, err
 		}
+		get = append(get, time.Since(begun).Seconds())
 	}
-	get = time.Since(begun) / time.Duration(n)
 	if !slices.Equal(into, value) {
-		return 0, 0, fmt.Errorf("read something else than was stored")
+		return nil, nil, fmt.Errorf("read something else than was stored")
 	}
 	return put, get, nil
 }

@@ -27,6 +27,7 @@ Place = Sequence[Tuple[int, int]]
 _WINDOW = 512  # requests on their way at once
 _STORES = 256  # values of one reservation
 _HINT_SECONDS = 5.0
+_HINTS = 128  # kept at a time: a connection may have only so many jobs
 _THERE = (Result.STORED, Result.EXISTS, Result.DIFFERS)
 _NO_ROOM = (Reason.NO_SPACE, Reason.OVER_BUDGET, Reason.OVER_QUOTA)
 _REFUSED = (Code.NO_SPACE, Code.OVER_BUDGET, Code.OVER_QUOTA)
@@ -141,7 +142,10 @@ class Pages:
             return
         with self._mu:
             self._hints.append(_Hint(job, time.monotonic() + _HINT_SECONDS))
+            over, self._hints = self._hints[:-_HINTS], self._hints[-_HINTS:]
             self._wind(_HINT_SECONDS)
+        for hint in over:
+            hint.job.release_soon()
 
     def _wind(self, seconds: float) -> None:
         """Called with the lock held."""

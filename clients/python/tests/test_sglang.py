@@ -162,6 +162,11 @@ class HiCache(unittest.TestCase):
                 self.assertEqual(backend.batch_get_v1(keys, slots(list(range(PAGES)))), [True] * PAGES)
                 self.assertEqual(pool.page(PAGES - 1), value(keys[-1], pool))
 
+    def test_more_queries_than_a_connection_has_jobs(self) -> None:
+        pool = LAYOUTS["MLA"]()
+        backend, keys = self.filled("often", pool, 2)
+        self.assertEqual({backend.batch_exists(keys) for _ in range(1200)}, {2})
+
     def test_pages_that_come_twice(self) -> None:
         pool = LAYOUTS["MLA"]()
         backend, keys = self.filled("twice", pool, 3)

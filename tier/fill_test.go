@@ -101,6 +101,26 @@ func TestAlone(t *testing.T) {
 	r.CloseOwner(o)
 }
 
+// To a policy that plans, each chunk that stands alone is a prompt.
+func TestAloneIsPlanned(t *testing.T) {
+	r := newRig(t, options{lone: true})
+	if err := r.SetPolicy(tier.CPU, "tenure"); err != nil {
+		t.Fatal(err)
+	}
+	c := tiertest.Chain(1, 40)
+	c.Chained, c.Alone = false, true
+	for range 3 {
+		r.Announce(c, tier.Prompt{})
+	}
+	if n := r.Worth(c, 0); n != c.Len() {
+		t.Errorf("%d of %d chunks are worth storing where there is room for all", n, c.Len())
+	}
+	r.put(c, 0, 40, 4*kib)
+	if m := r.match(c); m.Chunks != 40 {
+		t.Errorf("%d chunks match, want 40", m.Chunks)
+	}
+}
+
 func TestReserveSaysWhatIsThere(t *testing.T) {
 	r := newRig(t, options{lone: true})
 	one, two := r.NewOwner(), r.NewOwner()

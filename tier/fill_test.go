@@ -112,7 +112,7 @@ func TestAloneIsPlanned(t *testing.T) {
 	for range 3 {
 		r.Announce(c, tier.Prompt{})
 	}
-	if n := r.Worth(c, 0); n != c.Len() {
+	if n := r.Worth(c, 0, 4*kib); n != c.Len() {
 		t.Errorf("%d of %d chunks are worth storing where there is room for all", n, c.Len())
 	}
 	r.put(c, 0, 40, 4*kib)

@@ -72,9 +72,13 @@ func (r *rig) dial(addr net.Addr) *conn {
 		r.t.Fatal(err)
 	}
 	r.t.Cleanup(func() { _ = c.Close() })
-	_ = c.SetDeadline(time.Now().Add(patience))
-	return &conn{c, r.t, bufio.NewReader(c)}
+	out := &conn{c, r.t, bufio.NewReader(c)}
+	out.wait()
+	return out
 }
+
+// wait starts the patience with what comes next anew.
+func (c *conn) wait() { _ = c.SetDeadline(time.Now().Add(patience)) }
 
 // encode is a command as clients send it.
 func encode(args ...string) []byte {
@@ -87,6 +91,7 @@ func encode(args ...string) []byte {
 
 func (c *conn) send(b []byte) {
 	c.t.Helper()
+	c.wait()
 	if _, err := c.Write(b); err != nil {
 		c.t.Fatal(err)
 	}
@@ -95,6 +100,7 @@ func (c *conn) send(b []byte) {
 // expect reads exactly that.
 func (c *conn) expect(what string) {
 	c.t.Helper()
+	c.wait()
 	got := make([]byte, len(what))
 	n, err := io.ReadFull(c.in, got)
 	if err != nil || !bytes.Equal(got, []byte(what)) {

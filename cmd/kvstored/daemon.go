@@ -85,9 +85,6 @@ func newDaemon(cfg config.Config, log zerolog.Logger) (d *daemon, err error) {
 		return d, err
 	}
 	d.metrics = newMetrics(d)
-	if err = d.makeRemote(); err != nil {
-		return d, err
-	}
 	if err = d.makeStack(); err != nil {
 		return d, err
 	}

@@ -37,6 +37,13 @@ func FuzzSession(f *testing.F) {
 	add(wire.OpPut, &wire.PutRequest{Chain: ch, Sizes: wire.ViewU32s([]uint32{1, 2}), Payloads: []byte("abc")})
 	add(wire.OpLookup, &wire.LookupRequest{Chain: ch})
 	add(wire.OpPrefetch, &wire.PrefetchRequest{Chain: ch, LookupID: "x", Flags: wire.PrefetchPin})
+	other := space
+	other.World, other.Worker = 2, 1
+	add(wire.OpOpenSpace, &wire.OpenSpaceRequest{Space: other})
+	add(wire.OpPrefetch, &wire.PrefetchRequest{Chain: ch, Ranks: wire.ViewU32s([]uint32{1}), PrefillRate: 100})
+	add(wire.OpWarm, &wire.WarmRequest{Chain: ch, TimeoutMillis: 5})
+	add(wire.OpWarm, &wire.WarmRequest{Named: true, LookupID: "x"})
+	add(wire.OpBatch, &wire.BatchRequest{Prompts: []wire.BatchPrompt{{Chain: ch, LookupID: "y"}, {Chain: refChain(1)}}, PrefillRate: 9})
 	add(wire.OpReserve, &wire.ReserveRequest{Chain: ch, Sizes: sizes})
 	add(wire.OpReserve, &wire.ReserveRequest{Chain: ch, First: 2, Sizes: sizes, WaitMillis: 5})
 	for id := range uint64(8) {

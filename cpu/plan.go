@@ -11,10 +11,19 @@ func (t *Tier) Plans() bool { return t.ledger.Plans() }
 // Announce implements tier.Planner.
 func (t *Tier) Announce(r *ledger.Request) (learn bool) { return t.ledger.Announce(r) }
 
-// Worth implements tier.Planner. There is room up to the low watermark: what
+// goal is what is evicted down to. A policy that plans chooses between what
+// comes and what would go for it: one for the other, not some ahead of time.
+func (t *Tier) goal() int64 {
+	if t.ledger.Plans() {
+		return t.high
+	}
+	return t.low
+}
+
+// Worth implements tier.Planner. There is room up to the high watermark: what
 // is above it will have something evicted.
 func (t *Tier) Worth(space key.SpaceID, parent key.Hash, hs []key.Hash, size uint32, twice bool) int {
-	room := (t.low - t.arena.Stats().UsedBytes) / occupied(max(size, 1))
+	room := (t.high - t.arena.Stats().UsedBytes) / occupied(max(size, 1))
 	return t.ledger.Worth(space, parent, hs, size, int(room), twice)
 }
 

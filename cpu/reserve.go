@@ -185,7 +185,7 @@ func (t *Tier) Shrink(ctx context.Context, leaving int64, drop func(tier.Victim)
 	if used <= t.high {
 		return
 	}
-	for ctx.Err() == nil && used > t.low {
+	for ctx.Err() == nil && used > t.goal() {
 		n, _, ok := t.evictTo(drop)
 		if !ok {
 			return
@@ -210,7 +210,7 @@ func (t *Tier) Trim(ctx context.Context, n int64, out []key.Key) ([]key.Key, err
 	if t.arena.Stats().UsedBytes+n <= t.high {
 		return out, ctx.Err()
 	}
-	for ctx.Err() == nil && t.arena.Stats().UsedBytes+n > t.low {
+	for ctx.Err() == nil && t.arena.Stats().UsedBytes+n > t.goal() {
 		v, ok := t.evict()
 		if !ok {
 			return out, fmt.Errorf("cpu: trim: everything left is protected: %w", tier.ErrNoSpace)

@@ -14,13 +14,13 @@ func (t *Tier) Plans() bool { return t.ledger.Plans() }
 // Announce implements tier.Planner.
 func (t *Tier) Announce(r *ledger.Request) (learn bool) { return t.ledger.Announce(r) }
 
-// Worth implements tier.Planner. There is room up to the low watermark: what
+// Worth implements tier.Planner. There is room up to the high watermark: what
 // is above it will have something evicted. While recovery runs nothing is.
 func (t *Tier) Worth(space key.SpaceID, parent key.Hash, hs []key.Hash, size uint32, twice bool) int {
 	if t.scan.active.Load() {
 		return len(hs)
 	}
-	room := -t.excess(0, true) / roundUp(int64(max(size, 1)))
+	room := -t.excess(0, false) / roundUp(int64(max(size, 1)))
 	return t.ledger.Worth(space, parent, hs, size, int(room), twice)
 }
 

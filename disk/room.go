@@ -79,12 +79,14 @@ func (t *Tier) floor(f *fileSystem) int64 {
 }
 
 // excess is how many bytes must be evicted before n more fit under the high
-// watermark, or under the low one once an eviction has started.
+// watermark, or under the low one once an eviction has started. A policy that
+// plans chooses between what comes and what would go for it: it evicts one for
+// the other, not some ahead of time.
 func (t *Tier) excess(n int64, started bool) int64 {
 	files, used, _, _ := t.segments.usage()
 	limit := float64(files + t.growth(files))
 	mark := int64(limit * t.o.HighWatermark)
-	if started {
+	if started && !t.ledger.Plans() {
 		mark = int64(limit * t.o.LowWatermark)
 	}
 	return used + n - max(mark, n) // n alone may be above the mark

@@ -1,7 +1,7 @@
 package policy
 
 // tenant is what is kept of a known chunk: 48 bytes, no pointers. With 4 each
-// for its bucket, its ID and its being watched that is 60.
+// for two buckets, its ID and its being watched that is 64.
 type tenant struct {
 	hash       uint64
 	last       int64  // when it was asked for
@@ -90,7 +90,7 @@ func (r *roll) enrol(hash uint64) uint32 {
 		return i
 	}
 	r.filed++
-	if r.filed > r.buckets {
+	for 2*r.filed > r.buckets { // most chains are of one
 		r.split()
 	}
 	i := r.take()

@@ -84,14 +84,17 @@ func HotValue(b arena.Block, r Record) ledger.Value {
 	return v
 }
 
-// insists is a bit of HotValue that no number of tokens has.
-const insists = 1 << 31
+// Bits of HotValue that no number of tokens has.
+const (
+	insists = 1 << 31 // Record.Insists
+	vain    = 1 << 30 // the tier below did not want it when it was asked last
+)
 
 // HotRecord is the record of a hot tier's entry whose payload sums to sum.
 func HotRecord(e ledger.Entry, sum uint64) Record {
 	return Record{
 		Key: e.Key, Parent: e.Parent, Size: e.Size, Sum: sum,
-		Depth: uint32(e.Value.B >> 32), Tokens: uint32(e.Value.B) &^ insists,
+		Depth: uint32(e.Value.B >> 32), Tokens: uint32(e.Value.B) &^ (insists | vain),
 		Insists: e.Value.B&insists != 0,
 	}
 }

@@ -160,13 +160,32 @@ func (w *writer) wants(t *writeTask) bool {
 	}
 	r := &t.rec
 	if up := (key.Key{Space: r.Key.Space, Hash: r.Parent}); r.Parent != (key.Hash{}) && !w.mu.writing[up].wanted {
-		// With write-back it may still come: victims are written tail first.
-		comes := w.mode == WriteBack && (w.mu.victims[up].unwritten > 0 || w.stack.hot.Has(up))
-		if res, ok := w.to.(Resident); ok && !comes && !res.Has(up) {
+		if res, ok := w.to.(Resident); ok && !res.Has(up) && !(t.victim > 0 && w.mayCome(up)) {
 			return false
 		}
 	}
 	return w.insists(t) || w.planner.Worth(r.Key.Space, r.Parent, []key.Hash{r.Key.Hash}, r.Size, false) > 0
+}
+
+// mayCome reports whether a chunk is still to be asked about: victims are
+// written tail first, and before what waits in DRAM.
+func (w *writer) mayCome(k key.Key) bool {
+	if w.mu.victims[k].unwritten > 0 {
+		return true
+	}
+	e, st := w.stack.hot.Ledger().Find(k)
+	return st == ledger.Resident && e.Value.B&vain == 0
+}
+
+// markVain notes at an entry of DRAM that the tier did not want it.
+func (w *writer) markVain(t *writeTask) {
+	if t.victim > 0 || t.below {
+		return
+	}
+	l := w.stack.hot.Ledger()
+	v := l.Get(t.ref.ID).Value
+	v.B |= vain
+	l.SetValue(t.ref.ID, v)
 }
 
 // insists reports whether whoever stored a chunk wants it kept in any case.

@@ -130,7 +130,9 @@ func (w *writer) next() (t writeTask, released <-chan struct{}) {
 		return writeTask{}, released
 	}
 	t = w.mu.ready.pop()
-	t.vain = !w.wants(&t)
+	if t.vain = !w.wants(&t); t.vain {
+		w.markVain(&t)
+	}
 	at := w.mu.writing[t.rec.Key]
 	at.tasks++
 	at.wanted = at.wanted || !t.vain

@@ -82,11 +82,11 @@ func TestOneRequestIsOneUse(t *testing.T) {
 func TestWorthIsTold(t *testing.T) {
 	r := learning(t)
 	c := r.dial(client.Options{})
-	old := chain(1, 230)
+	old := chain(1, 243)
 	for range 3 { // asked for again and again: the best there is
 		r.ask(c, old, nil)
 	}
-	r.store(old, 0, 230)
+	r.store(old, 0, 243)
 
 	_, err := c.Reserve(t.Context(), client.Chain(chain(1, 1)), client.ReserveOptions{Size: size}) // how large its chunks are
 	r.must(err)
@@ -94,8 +94,8 @@ func TestWorthIsTold(t *testing.T) {
 	if m := r.ask(c, ch, map[string]string{"turn_over": "done"}); m.Worth != 0 {
 		t.Errorf("%d chunks are worth storing, want none", m.Worth)
 	}
-	if m := r.ask(c, chain(1, 230), nil); m.Worth != 230 {
-		t.Errorf("%d of 230 chunks that are there are worth storing", m.Worth)
+	if m := r.ask(c, chain(1, 243), nil); m.Worth != 243 {
+		t.Errorf("%d of 243 chunks that are there are worth storing", m.Worth)
 	}
 	if m, err := c.Lookup(t.Context(), client.Chain(ch), 0); err != nil || m.Worth != 0 {
 		t.Errorf("a lookup says that %d chunks are worth storing, error %v", m.Worth, err)

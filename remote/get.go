@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"github.com/kvstored/kvstored/internal/arena"
@@ -121,8 +120,10 @@ func atEnd(r io.Reader) bool {
 // body is read. The first request is made by the caller's own goroutine: the
 // SDK needs a deep stack, and a new one grows by being copied.
 func (t *Tier) open(ctx context.Context, api *client, k key.Key) (out *s3.GetObjectOutput, done func(), err error) {
-	in := &s3.GetObjectInput{Bucket: &t.o.Bucket, Key: aws.String(t.names.object(k))}
-	ask := func(ctx context.Context) (*s3.GetObjectOutput, error) { return api.GetObject(ctx, in) }
+	name := t.names.object(k)
+	ask := func(ctx context.Context) (*s3.GetObjectOutput, error) {
+		return api.GetObject(ctx, &s3.GetObjectInput{Bucket: &t.o.Bucket, Key: &name})
+	}
 	start := time.Now()
 	if after, known := t.latency.hedgeAfter(); known {
 		out, done, err = t.race(ctx, after, ask)

@@ -31,7 +31,7 @@ type host struct {
 
 func newHost(t *testing.T, o Options, b tier.BreakerOptions) *host {
 	t.Helper()
-	const capacity = 64 * mib
+	const capacity = 16 * mib
 	a, err := arena.New(arena.Options{CapacityBytes: capacity})
 	if err != nil {
 		t.Fatal(err)

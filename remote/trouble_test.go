@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -193,9 +194,9 @@ func TestHedging(t *testing.T) {
 			each()
 		}
 		r.hedges = newAllowance(hedgeShare, hedgeSaved)
-		slow := false
+		var asked atomic.Int32
 		s.Set(func(*http.Request) s3test.Fault {
-			if slow = !slow; slow {
+			if asked.Add(1) == 1 {
 				return s3test.Fault{Delay: time.Second}
 			}
 			return s3test.Fault{}

@@ -20,7 +20,7 @@ func virtual(t *testing.T, test func(t *testing.T, s *s3test.Memory, m tiertest.
 	s3test.Credentials(t)
 	synctest.Test(t, func(t *testing.T) {
 		s := s3test.NewMemory(latency)
-		test(t, s, memory(t, 64*mib))
+		test(t, s, memory(t, 16*mib))
 		synctest.Wait()
 		if n := s.Open(); n != 0 {
 			t.Errorf("%d answers were not closed", n)

@@ -20,7 +20,6 @@ const membersName = "kvstored.paths"
 type claimed struct {
 	dir   string
 	index int
-	lock  *os.File
 }
 
 // member is a line of that file.
@@ -94,16 +93,16 @@ type set struct {
 	locks   []*os.File
 }
 
-func (s *set) lock(dir string) (*os.File, error) {
+func (s *set) lock(dir string) error {
 	lock, err := lockDir(dir)
 	if err == nil {
 		s.locks = append(s.locks, lock)
 	}
-	return lock, err
+	return err
 }
 
 func (s *set) openMeta() error {
-	if _, err := s.lock(s.meta); err != nil {
+	if err := s.lock(s.meta); err != nil {
 		return err
 	}
 	m, err := readMarker(s.meta)
@@ -134,7 +133,7 @@ const (
 func (s *set) openPath(dir string) (c claimed, state pathState, err error) {
 	c.dir = dir
 	if sameDir(dir, s.meta) {
-		c.index, c.lock = s.index, s.locks[0]
+		c.index = s.index
 		return c, pathOurs, nil
 	}
 	m, err := readMarker(dir)
@@ -153,8 +152,7 @@ func (s *set) openPath(dir string) (c claimed, state pathState, err error) {
 		return c, 0, fmt.Errorf("disk: %s belongs to the set %s, not to %s: it is another tier's; choose another path, or empty it", dir, m.set, s.id)
 	}
 	c.index = m.index
-	c.lock, err = s.lock(dir)
-	return c, state, err
+	return c, state, s.lock(dir)
 }
 
 // isMissing tells a folder that is not there, or whose device does not work,

@@ -2,7 +2,6 @@ package disk
 
 import (
 	"cmp"
-	"os"
 	"slices"
 	"sync/atomic"
 
@@ -13,7 +12,6 @@ import (
 type volume struct {
 	index  int // in the set of paths that belong together, whatever their order
 	dir    string
-	lock   *os.File // ends the lock when closed
 	folder folder
 	dev    *device
 	fs     *fileSystem
@@ -87,7 +85,7 @@ func (v *volume) usage() (u usage) {
 // folders is shorter than dirs the system's are used.
 func (t *Tier) makeVolumes(dirs []claimed, folders []folder) error {
 	for i, c := range dirs {
-		v := &volume{index: c.index, dir: c.dir, lock: c.lock}
+		v := &volume{index: c.index, dir: c.dir}
 		if i < len(folders) {
 			v.folder = folders[i]
 		}

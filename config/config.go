@@ -205,7 +205,7 @@ const MaxProtected = 0.8
 type Space struct {
 	Match    string `yaml:"match"`    // the whole model name; * is any run of characters, ? any one
 	Quota    Bytes  `yaml:"quota"`    // of all spaces that match first here, in each of DRAM and disk
-	Priority int    `yaml:"priority"` // must be 0
+	Priority int    `yaml:"priority"` // how often a chunk is spared when it would go, 0 to 3
 }
 
 // Log is the daemon's own log, on standard error.

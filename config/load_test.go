@@ -180,10 +180,10 @@ f.yaml:1:32: budget.unwritten: want a share above 0 and at most 0.8, not 0.9`,
 		},
 		{
 			name: "spaces",
-			file: "spaces:\n- {match: \"\", quota: 1GiB}\n- {match: a, quota: 1MiB}\n- {match: b, quota: 1GiB, priority: 2}\n- {match: b, quota: 1GiB}\n",
+			file: "spaces:\n- {match: \"\", quota: 1GiB}\n- {match: a, quota: 1MiB}\n- {match: b, quota: 1GiB, priority: 4}\n- {match: b, quota: 1GiB}\n",
 			want: `f.yaml:2:11: spaces[0].match: is empty and matches no model; write a name, or a pattern such as "llama-*"
 f.yaml:3:21: spaces[1].quota: 1MiB is too small; the least is 64MiB
-f.yaml:4:37: spaces[2].priority: needs priorities of spaces, which this version does not have; remove the line
+f.yaml:4:37: spaces[2].priority: want 0 to 3, how often a chunk is spared when it would go, not 4
 f.yaml:5:11: spaces[3].match: "b" is in an earlier rule, which counts; remove one`,
 		},
 		{

@@ -18,6 +18,9 @@ const (
 	// maxPayload is the largest chunk there may be; whatever must hold one
 	// chunk is at least as large.
 	maxPayload = 64 * mib
+
+	// maxPriority is the most that spaces[].priority can be.
+	maxPriority = 3
 	// maxIODepth is far beyond what any device gains from requests of 1 MiB.
 	maxIODepth = 64
 	// maxSpin bounds what an idle client may cost in processor time.
@@ -288,8 +291,8 @@ func (c *checker) spaces() {
 		}
 		seen[s.Match] = true
 		c.size(path+".quota", s.Quota, maxPayload)
-		if s.Priority != 0 {
-			c.fail(path+".priority", "needs priorities of spaces, which this version does not have; remove the line")
+		if s.Priority < 0 || s.Priority > maxPriority {
+			c.fail(path+".priority", "want 0 to %d, how often a chunk is spared when it would go, not %d", maxPriority, s.Priority)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/policy"
 )
 
@@ -44,11 +45,11 @@ type Options struct {
 	// preallocated below it.
 	MinFreeBytes int64
 
-	Policy        string  // a name of package policy
-	Quotas        []int64 // bytes that groups of spaces may occupy; see Assign
-	LearnLater    bool    // see ledger.Options
-	HighWatermark float64 // share of the room for extents at which Trim starts; default 0.95
-	LowWatermark  float64 // and to which it goes down; default 0.90
+	Policy        string         // a name of package policy
+	Quotas        []ledger.Quota // of groups of spaces; see Assign
+	LearnLater    bool           // see ledger.Options
+	HighWatermark float64        // share of the room for extents at which Trim starts; default 0.95
+	LowWatermark  float64        // and to which it goes down; default 0.90
 
 	InlineMax    int64 // payloads up to this size lie in Badger; 0 = none
 	SegmentBytes int64 // size of a new segment file; default 1 GiB

@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 )
 
@@ -11,7 +12,7 @@ import (
 // so does what an earlier process left.
 func TestQuota(t *testing.T) {
 	o := testOptions(t.TempDir())
-	o.Quotas = []int64{3 * mib}
+	o.Quotas = []ledger.Quota{{Bytes: 3 * mib}}
 	d, stop := start(t, o, nil)
 	m := newMemory(t)
 	for i := range 6 {
@@ -44,7 +45,7 @@ func TestQuota(t *testing.T) {
 	checkBooks(t, d)
 	stop()
 
-	o.Quotas = []int64{mib}
+	o.Quotas = []ledger.Quota{{Bytes: mib}}
 	d, _ = start(t, o, nil)
 	if got := recoverAll(t, d); len(got) != 3 {
 		t.Fatalf("recovered %d", len(got))

@@ -47,8 +47,4 @@
 // millisecond with 131,072 chunks watched. It happens within Request, so that
 // equal calls have equal victims, or, where the owner defers it, in steps of
 // which only the short ones need its lock.
-//
-// # Later
-//
-// Meta.Priority is ignored so far.
 package policy

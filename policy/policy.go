@@ -7,12 +7,11 @@ type ID uint32
 
 // Meta is what a policy may know of an entry.
 type Meta struct {
-	Hash     uint64 // of the key; stable across evictions, so that ghosts recognise it
-	Parent   uint64 // Hash of the chunk before it, resident or not; 0 for none; only a Planner asks
-	Size     int64  // in the unit of the capacity the policy was built with; > 0
-	Cost     int64  // of bringing the entry back; 0 counts as 1
-	Priority int8   // higher is evicted later; 0 is normal
-	Uses     uint8  // how often it was asked for under another policy; only a Planner asks
+	Hash   uint64 // of the key; stable across evictions, so that ghosts recognise it
+	Parent uint64 // Hash of the chunk before it, resident or not; 0 for none; only a Planner asks
+	Size   int64  // in the unit of the capacity the policy was built with; > 0
+	Cost   int64  // of bringing the entry back; 0 counts as 1
+	Uses   uint8  // how often it was asked for under another policy; only a Planner asks
 }
 
 // Policy decides which entry goes next. It is pure data: no lock, clock,

@@ -134,11 +134,11 @@ func (d *daemon) makeCPU() error {
 }
 
 // quotas are those of spaces, in their order.
-func (d *daemon) quotas() (bytes []int64) {
+func (d *daemon) quotas() (qs []ledger.Quota) {
 	for _, s := range d.cfg.Spaces {
-		bytes = append(bytes, int64(s.Quota))
+		qs = append(qs, ledger.Quota{Bytes: int64(s.Quota), Priority: s.Priority})
 	}
-	return bytes
+	return qs
 }
 
 func (d *daemon) makeDisk() (err error) {

@@ -409,3 +409,52 @@ func TestARequestIsOneUse(t *testing.T) {
 		t.Errorf("evicted %v, want %v", order, want)
 	}
 }
+
+// What has a priority goes later, not never, and a victim stays cheap where
+// everything has one.
+func TestPriority(t *testing.T) {
+	lru, err := policy.New("lru", 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := ledger.New(ledger.Options{
+		CapacityBytes: 1 << 20, Policy: lru, Quotas: []ledger.Quota{{Bytes: 1 << 20, Priority: 2}},
+	})
+	high := key.SpaceID{1}
+	l.Assign(high, 0)
+	put := func(sp key.SpaceID, n byte) {
+		id, _, err := l.Begin(ledger.Daemon, ledger.IO, key.Key{Space: sp, Hash: key.Hash{n}}, key.Hash{}, page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Publish([]ledger.ID{id}, false)
+	}
+	want := func(sp key.SpaceID, n byte) {
+		t.Helper()
+		e, ok := l.Evict()
+		if !ok || e.Key.Space != sp || e.Key.Hash[0] != n {
+			t.Errorf("evicted %v, %v; want %x of %x", e.Key, ok, n, sp[0])
+		}
+		l.Free(e.ID)
+	}
+	put(high, 1)
+	put(high, 2)
+	put(key.SpaceID{}, 3)
+	want(key.SpaceID{}, 3) // 1 and 2 are behind it now, spared once
+	put(key.SpaceID{}, 4)
+	l.Touch([]key.Key{{Space: high, Hash: key.Hash{1}}}) // counts again from the start
+	want(key.SpaceID{}, 4)                               // 2 is spared again
+	want(high, 2)
+	want(high, 1)
+	for n := range byte(200) {
+		put(high, n)
+	}
+	before := l.Stats().Steps
+	want(high, 16) // as many as may be were spared for it
+	if n := l.Stats().Steps - before; n != 17 {
+		t.Errorf("a victim took %d steps", n)
+	}
+	if err := l.Check(); err != nil {
+		t.Error(err)
+	}
+}

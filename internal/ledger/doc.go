@@ -15,7 +15,8 @@
 // Quotas bound what groups of spaces occupy. The entries under one are, besides
 // the policy of all, in a second one of the same kind, from which it evicts
 // while it is exceeded. So a victim costs O(1) then too, and the policy of all
-// is never made to refuse what other spaces have.
+// is never made to refuse what other spaces have. A priority of such a group
+// puts victims of the policy of all back a few times; a quota spares nothing.
 //
 // A policy that plans (policy.Planner) is told of whole requests with Announce,
 // which for it is the use of their chunks: touches and new fills are then

@@ -24,7 +24,7 @@ type entry struct {
 	kids   uint32 // filling or resident entries whose parent this is
 	shield uint32 // those of them that are protected
 	size   uint32 // payload bytes
-	fill   uint32 // while filling: its filler's record in holds
+	fill   uint32 // while filling: its filler's record in holds; while resident: how often it was spared
 }
 
 // life is what an entry is at present.
@@ -58,6 +58,8 @@ const MaxHits = 15
 // was counted when it was added.
 func (b *book) touch(id policy.ID) {
 	e := b.entries.at(uint32(id))
+	e.fill = 0
+	b.cold.drop(uint32(id))
 	if e.mark&fresh != 0 {
 		e.mark &^= fresh
 		b.rankRenew(uint32(id))
@@ -66,7 +68,6 @@ func (b *book) touch(id policy.ID) {
 	if e.mark/hit < MaxHits {
 		e.mark += hit
 	}
-	b.cold.drop(uint32(id))
 	b.rankTouch(uint32(id))
 }
 

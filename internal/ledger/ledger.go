@@ -68,7 +68,7 @@ type Options struct {
 	CapacityBytes int64
 	Policy        policy.Policy // the ledger is its only user from now on
 	PolicyName    string        // what package policy calls it; "" is lru
-	Quotas        []int64       // bytes that groups of spaces may occupy; see Assign
+	Quotas        []Quota       // of groups of spaces; see Assign
 	Limits        Limits
 	// LearnLater leaves a policy's learning to who calls Learn. Otherwise an
 	// Announce now and then learns for itself.
@@ -134,13 +134,13 @@ func New(opt Options) *Ledger {
 	b.ranks = make([]rank, 1+len(opt.Quotas))
 	b.ranks[everything].install(opt.Policy, l.later)
 	l.notePlans()
-	for i, n := range opt.Quotas {
-		p, err := policy.New(b.name, n)
+	for i, q := range opt.Quotas {
+		p, err := policy.New(b.name, q.Bytes)
 		if err != nil {
 			panic("ledger: " + err.Error()) // it made opt.Policy
 		}
 		b.ranks[1+i].install(p, l.later)
-		b.ranks[1+i].quota = QuotaStats{QuotaBytes: n}
+		b.ranks[1+i].quota, b.ranks[1+i].priority = QuotaStats{QuotaBytes: q.Bytes}, uint32(min(max(q.Priority, 0), MaxPriority))
 	}
 	b.seed = maphash.MakeSeed()
 	b.entries.grow()

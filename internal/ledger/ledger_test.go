@@ -50,7 +50,7 @@ func newRig(t testing.TB, name string, source func(int) int) *rig {
 	return &rig{
 		t: t, name: name, source: source,
 		real: ledger.New(ledger.Options{
-			CapacityBytes: 1 << 20, Policy: p, PolicyName: name, Limits: limits, Quotas: []int64{quotaPages * page},
+			CapacityBytes: 1 << 20, Policy: p, PolicyName: name, Limits: limits, Quotas: []ledger.Quota{{Bytes: quotaPages * page, Priority: quotaPriority}},
 		}),
 		model:  newModel(name, limits),
 		owners: []ledger.Owner{ledger.Daemon},

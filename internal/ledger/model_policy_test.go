@@ -14,6 +14,9 @@ import (
 // quotaPages is what the second space may occupy, once it is under a quota.
 const quotaPages = 12
 
+// quotaPriority is how often a chunk of that space is spared then.
+const quotaPriority = 2
+
 // ranking is what a ledger does with its policies, over their reference
 // models.
 type ranking struct {
@@ -282,7 +285,15 @@ func (m *model) enlist(es []*body) {
 func (m *model) evictFrom(p policy.Policy) *body {
 	m.settle()
 	byID := m.byID()
-	id, ok := p.Evict(func(id policy.ID) bool { return m.evictable(byID[id]) })
+	next := func() (policy.ID, bool) {
+		return p.Evict(func(id policy.ID) bool { return m.evictable(byID[id]) })
+	}
+	id, ok := next()
+	for n := 0; ok && n < 16 && p == m.all && m.in[byID[id]] && byID[id].spared < quotaPriority; n++ {
+		byID[id].spared++
+		m.all.Add(id, meta(byID[id]))
+		id, ok = next()
+	}
 	if !ok {
 		return nil
 	}

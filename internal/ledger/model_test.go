@@ -26,6 +26,7 @@ type body struct {
 	filler holder
 	freed  bool
 	fresh  bool // published to be used, and not used yet
+	spared int
 	// undead is set while a removed body still stands for the missing
 	// parent of its kids, so that its key cannot be filled again.
 	undead bool
@@ -280,6 +281,7 @@ func (m *model) hold(h holder, e *body) error {
 func (m *model) touch(es []*body) {
 	m.settle()
 	for i := len(es) - 1; i >= 0; i-- {
+		es[i].spared = 0
 		if es[i].fresh {
 			es[i].fresh = false
 			m.renew(es[i])

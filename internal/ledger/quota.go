@@ -5,11 +5,39 @@ import (
 	"fmt"
 
 	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/policy"
 )
 
 // ErrOverQuota refuses a chunk that alone is larger than what its space may
 // occupy.
 var ErrOverQuota = errors.New("over quota")
+
+// Quota is what holds for a group of spaces.
+type Quota struct {
+	Bytes    int64 // that they may occupy
+	Priority int   // 0 to MaxPriority: how often a chunk is spared when it would go
+}
+
+const (
+	// MaxPriority is how often a chunk can be spared. It is later, not never,
+	// that such a chunk goes.
+	MaxPriority = 3
+	// maxSpared is how many chunks are spared for one victim, so that a
+	// victim costs O(1) also where everything is of a high priority.
+	maxSpared = 16
+)
+
+// spare puts an entry that is about to go back as if it had just come, unless
+// it had that as often as its priority says. A use starts the count again.
+func (b *book) spare(id uint32) bool {
+	e := b.entries.at(id)
+	if e.mark&quoted == 0 || e.fill >= b.ranks[b.spaces.slots[e.space].quota].priority {
+		return false
+	}
+	e.fill++
+	b.ranks[everything].policy.Add(policy.ID(id), b.meta(e))
+	return true
+}
 
 // QuotaStats is a snapshot of one quota.
 type QuotaStats struct {

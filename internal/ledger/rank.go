@@ -6,9 +6,11 @@ import "github.com/kvstored/kvstored/policy"
 // entries under one quota, which are in both.
 type rank struct {
 	policy  policy.Policy
-	planner planner    // the same, if it wants to be told of requests
-	silent  bool       // it is told of nothing else: neither of touches nor of what comes
-	quota   QuotaStats // of the second kind
+	planner planner // the same, if it wants to be told of requests
+	silent  bool    // it is told of nothing else: neither of touches nor of what comes
+
+	quota    QuotaStats // of the second kind
+	priority uint32     // the same
 }
 
 // everything is the rank of all entries; those of quotas follow.
@@ -85,7 +87,8 @@ func (b *book) rankRemove(id uint32) {
 	e.mark &^= quoted
 }
 
-// rankEvict takes out the next victim of rank r.
+// rankEvict takes out the next victim of rank r. That of everything spares
+// some of what has a priority; a quota is kept whatever that is.
 func (b *book) rankEvict(r uint32) (id uint32, ok bool) {
 	if r == everything {
 		if id, ok := b.cold.next(b.ok); ok {
@@ -94,6 +97,9 @@ func (b *book) rankEvict(r uint32) (id uint32, ok bool) {
 		}
 	}
 	victim, ok := b.ranks[r].policy.Evict(b.ok)
+	for n := 0; ok && n < maxSpared && r == everything && b.spare(uint32(victim)); n++ {
+		victim, ok = b.ranks[r].policy.Evict(b.ok)
+	}
 	if !ok {
 		return 0, false
 	}

@@ -15,7 +15,7 @@ func TestQuotasAreForgotten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := New(Options{CapacityBytes: 1 << 20, Policy: lru, PolicyName: "lru", Quotas: []int64{1 << 16}})
+	l := New(Options{CapacityBytes: 1 << 20, Policy: lru, PolicyName: "lru", Quotas: []Quota{{Bytes: 1 << 16}}})
 	space := func(i int) (id key.SpaceID) {
 		binary.LittleEndian.PutUint64(id[:], uint64(i))
 		return id

@@ -80,9 +80,9 @@ func newRig(t testing.TB, o options) *rig {
 	r.must(err)
 	lru, err := policy.New("lru", capacity)
 	r.must(err)
-	var quotas []int64
+	var quotas []ledger.Quota
 	for _, q := range o.quotas {
-		quotas = append(quotas, q.Bytes)
+		quotas = append(quotas, ledger.Quota{Bytes: q.Bytes})
 	}
 	r.hot = cpu.New(cpu.Options{
 		Arena:         r.arena,

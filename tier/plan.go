@@ -167,14 +167,12 @@ func (w *writer) wants(t *writeTask) bool {
 	return w.insists(t) || w.planner.Worth(r.Key.Space, r.Parent, []key.Hash{r.Key.Hash}, r.Size, false) > 0
 }
 
-// mayCome reports whether a chunk is still to be asked about: victims are
-// written tail first, and before what waits in DRAM.
+// mayCome reports whether what a victim hangs on is still to be asked about:
+// victims come tail first, so that it was in DRAM until now, or is on its way
+// here. If it is neither any more it was deleted.
 func (w *writer) mayCome(k key.Key) bool {
-	if w.mu.victims[k].unwritten > 0 {
-		return true
-	}
 	e, st := w.stack.hot.Ledger().Find(k)
-	return st == ledger.Resident && e.Value.B&vain == 0
+	return st != ledger.Resident || e.Value.B&vain == 0
 }
 
 // markVain notes at an entry of DRAM that the tier did not want it.

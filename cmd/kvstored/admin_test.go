@@ -145,9 +145,9 @@ func TestPolicySet(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	working := make(chan error, 1)
 	go func() { working <- work(ctx, socket, prompts, chunks) }() // ends with ctx
-	for _, name := range append(policy.Names(), "lru") {
+	for _, name := range append(policy.All(), "lru") {
 		for _, of := range []string{"cpu", "disk"} {
-			if r := read[policyResult](t, "policy", "set", of, name); r.Tiers[of] != name || !slices.Equal(r.Names, policy.Names()) {
+			if r := read[policyResult](t, "policy", "set", of, name); r.Tiers[of] != name || !slices.Equal(r.Names, policy.All()) {
 				t.Errorf("policy set %s %s: %+v", of, name, r)
 			}
 			for at, st := range tiersNow(t) {

@@ -17,8 +17,7 @@ import (
 
 // far is a shared tier of which a test says what it has. It keeps no bytes.
 type far struct {
-	tier.Tier // nil: what is not below is not called
-	end       int
+	tier.Tier               // nil: what is not below is not called
 	steps     []int         // what Find tells on its way
 	each      time.Duration // for each step
 	err       error

@@ -167,23 +167,29 @@ func (w *writer) wants(t *writeTask) bool {
 	return w.insists(t) || w.planner.Worth(r.Key.Space, r.Parent, []key.Hash{r.Key.Hash}, r.Size, false) > 0
 }
 
-// mayCome reports whether what a victim hangs on is still to be asked about:
-// victims come tail first, so that it was in DRAM until now, or is on its way
-// here. If it is neither any more it was deleted.
+// mayCome reports whether what a victim hangs on may still come: victims come
+// tail first, so that it was in DRAM until now, or is on its way here. What is
+// in neither place any more was deleted. It is called with the mutex held.
 func (w *writer) mayCome(k key.Key) bool {
 	e, st := w.stack.hot.Ledger().Find(k)
-	return st != ledger.Resident || e.Value.B&vain == 0
+	_, waits := w.mu.queued[k]
+	return st != ledger.Resident || e.Value.B&vain == 0 || waits
 }
 
-// markVain notes at an entry of DRAM that the tier did not want it.
-func (w *writer) markVain(t *writeTask) {
-	if t.victim > 0 || t.below {
-		return
+// markVain notes at an entry of DRAM whether the tier wants it. It reports
+// whether that did not want it before either.
+func (w *writer) markVain(t *writeTask) (again bool) {
+	if w.planner == nil || t.victim > 0 || t.below {
+		return false
 	}
 	l := w.stack.hot.Ledger()
 	v := l.Get(t.ref.ID).Value
-	v.B |= vain
+	again = t.vain && v.B&vain != 0
+	if v.B &^= vain; t.vain {
+		v.B |= vain
+	}
 	l.SetValue(t.ref.ID, v)
+	return again
 }
 
 // insists reports whether whoever stored a chunk wants it kept in any case.

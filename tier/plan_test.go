@@ -1,9 +1,11 @@
 package tier_test
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -175,5 +177,95 @@ func TestWriteBackWants(t *testing.T) {
 		r.evict()
 		synctest.Wait()
 		r.wantWritten(8, 0, nil)
+	})
+}
+
+// slowPicky is picky, and its first put, or each, waits for the gate.
+type slowPicky struct {
+	*picky
+	gate chan struct{}
+	all  bool
+	n    atomic.Int64
+}
+
+func (s *slowPicky) Put(ctx context.Context, e tier.Entry) error {
+	if s.n.Add(1) == 1 || s.all {
+		<-s.gate
+	}
+	return s.picky.Put(ctx, e)
+}
+
+func newSlow(t *testing.T, o options) (*rig, *slowPicky) {
+	p := &slowPicky{picky: newPicky(), gate: make(chan struct{})}
+	o.disk, o.planner = p.picky.Memory, p
+	r := newRig(t, o)
+	if err := r.SetPolicy(tier.CPU, "tenure"); err != nil {
+		t.Fatal(err)
+	}
+	return r, p
+}
+
+// TestUnwantedIsDeleted: a victim that the disk does not want is not passed on
+// once it was deleted.
+func TestUnwantedIsDeleted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		far := tiertest.NewMemory("remote", 64*mib)
+		r, p := newSlow(t, options{
+			write:  tier.WriteOptions{Mode: tier.WriteBack, Workers: 1},
+			remote: struct{ tier.Tier }{far},
+		})
+		a, b := tiertest.Chain(1, 1), tiertest.Chain(2, 1)
+		p.want(true, a, 0, 1) // b is not wanted
+		r.put(a, 0, 1, size)
+		r.evict()
+		synctest.Wait()
+		r.put(b, 0, 1, size)
+		r.evict()
+		synctest.Wait()
+		if _, err := r.Delete(t.Context(), []key.Key{b.Key(0)}); err != nil {
+			t.Fatal(err)
+		}
+		close(p.gate)
+		synctest.Wait()
+		if far.Has(b.Key(0)) || r.match(b).Chunks > 0 {
+			t.Errorf("deleted chunk is back: remote %v, match %d", far.Has(b.Key(0)), r.match(b).Chunks)
+		}
+	})
+}
+
+// TestUsedWhileItWaits: what waits to be written is not taken up again at each
+// use, and what is not wanted counts once.
+func TestUsedWhileItWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, p := newSlow(t, options{
+			write: tier.WriteOptions{Workers: 1},
+		})
+		p.all = true
+		c := tiertest.Chain(1, 20)
+		p.want(true, c, 0, 18)
+		r.put(c, 0, 20, size)
+		synctest.Wait()
+		use := func() {
+			refs := make([]tier.Ref, 20)
+			n, err := r.Hold(ledger.Daemon, ledger.Lease, c, 0, 20, refs)
+			if n != 20 || err != nil {
+				t.Fatal(n, err)
+			}
+			r.Release(ledger.Daemon, ledger.Lease, refs)
+		}
+		for range 10 {
+			use()
+		}
+		synctest.Wait()
+		if n := r.Written()[tier.Disk].Waiting; n > 20 {
+			t.Errorf("%d of 20 chunks wait", n)
+		}
+		close(p.gate)
+		synctest.Wait()
+		for range 3 {
+			use()
+			synctest.Wait()
+		}
+		r.wantWritten(18, 0, map[tier.DropReason]uint64{tier.DropNotWorth: 2})
 	})
 }

@@ -31,12 +31,20 @@ func (w *writer) touched(c *key.Chain, from int, refs []Ref) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	some := false
 	for n, r := range refs {
-		if r.Dirty && (r.Hits+1 >= w.minHits || w.mode != WriteSelective) {
-			w.enqueue(recordAt(c, from+n, uint32(r.Block.Len())), w.mu.gen)
+		if !r.Dirty || w.mode == WriteSelective && r.Hits+1 < w.minHits {
+			continue
+		}
+		rec := recordAt(c, from+n, uint32(r.Block.Len()))
+		if _, waits := w.mu.queued[rec.Key]; !waits {
+			w.enqueue(rec, w.mu.gen)
+			some = true
 		}
 	}
-	w.more()
+	if some {
+		w.more()
+	}
 }
 
 // promoted takes up a chunk that came from a tier further away.
@@ -57,8 +65,8 @@ func recordAt(c *key.Chain, i int, size uint32) Record {
 
 // enqueue is called with the mutex held, and more after the last.
 func (w *writer) enqueue(r Record, gen uint64) {
-	if w.mode == WriteSelective {
-		if _, twice := w.mu.queued[r.Key]; twice {
+	if w.mode == WriteSelective || w.planner != nil {
+		if _, twice := w.mu.queued[r.Key]; twice && w.mode == WriteSelective {
 			return
 		}
 		w.mu.queued[r.Key] = struct{}{}
@@ -130,9 +138,8 @@ func (w *writer) next() (t writeTask, released <-chan struct{}) {
 		return writeTask{}, released
 	}
 	t = w.mu.ready.pop()
-	if t.vain = !w.wants(&t); t.vain {
-		w.markVain(&t)
-	}
+	t.vain = !w.wants(&t)
+	t.again = w.markVain(&t)
 	at := w.mu.writing[t.rec.Key]
 	at.tasks++
 	at.wanted = at.wanted || !t.vain

@@ -99,7 +99,7 @@ type writer struct {
 		sync.Mutex
 		ready    fifo[writeTask]        // protected, in order of commit
 		dirty    fifo[dirtyKey]         // resident, not protected, no room in ready yet
-		queued   map[key.Key]struct{}   // selective: what is in dirty or being written, to be there once
+		queued   map[key.Key]struct{}   // selective, or for a planner: what is in dirty or being written
 		writing  map[key.Key]atWork     // what workers are at
 		victims  map[key.Key]victims    // what DRAM has evicted and is not yet written
 		evicted  uint64                 // victims so far
@@ -124,6 +124,7 @@ type writeTask struct {
 	rec    Record // of an entry of DRAM without its checksum
 	ref    Ref
 	vain   bool   // the tier does not want it
+	again  bool   // nor did it the time before
 	below  bool   // DRAM has evicted it, a nearer tier has it: see raise
 	victim uint64 // which victim: only the block is left; 0 = an entry of DRAM
 	gen    uint64
@@ -181,8 +182,7 @@ func (w *writer) run(ctx context.Context) error {
 				}
 				switch {
 				case t.vain:
-					w.count.drop(DropNotWorth, t.rec.Size)
-					w.letGo(t, refused)
+					w.letGo(t, w.refuse(&t))
 				case w.raise(ctx, &t):
 					w.letGo(t, w.write(ctx, t))
 				}
@@ -262,6 +262,18 @@ const (
 	stored
 	moot // deleted, or wrong: nobody should have it
 )
+
+// refuse counts a chunk that the tier does not want, once for each that DRAM
+// has.
+func (w *writer) refuse(t *writeTask) outcome {
+	if _, ok := w.record(*t); !ok {
+		return moot // deleted before anybody took it
+	}
+	if !t.again {
+		w.count.drop(DropNotWorth, t.rec.Size)
+	}
+	return refused
+}
 
 // write stores one chunk below.
 func (w *writer) write(ctx context.Context, t writeTask) outcome {

@@ -3,15 +3,15 @@ package server
 import (
 	"container/list"
 	"sync"
+	"unsafe"
 
 	"github.com/kvstored/kvstored/key"
 )
 
-// maxRecentBytes bounds what recent remembers, at so much for each chunk
-// besides its name.
+// maxRecentBytes bounds the memory of what recent remembers.
 const (
 	maxRecentBytes   = 8 << 20
-	recentChunkBytes = 20 // hash and tokens
+	recentEntryBytes = 256 // a name's share of the map, its place in the order and a recentChain
 )
 
 // recent is what was asked for under which lookup id, so that a warm can name
@@ -36,15 +36,26 @@ type recentChain struct {
 	chains []key.Chain // by rank; nobody changes them
 }
 
-func (r *recentChain) bytes() int { return len(r.lookupID) + recentChunkBytes*r.chains[0].Len() }
+// bytes is the memory that it takes; ranks share their chunks.
+func (r *recentChain) bytes() int {
+	c := &r.chains[0]
+	return recentEntryBytes + len(r.lookupID) +
+		cap(r.chains)*int(unsafe.Sizeof(*c)) +
+		cap(c.Hashes)*int(unsafe.Sizeof(key.Hash{})) +
+		cap(c.Tokens)*int(unsafe.Sizeof(uint32(0)))
+}
 
 // add remembers chains, which nobody may change, instead of what had the name.
+// Of a prompt without a whole chunk there is nothing to remember.
 func (r *recent) add(uid uint32, lookupID string, chains []key.Chain) {
 	c := &recentChain{asked{uid, lookupID}, chains}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if e := r.mu.byName[c.asked]; e != nil {
 		r.forget(e)
+	}
+	if chains[0].Len() == 0 {
+		return
 	}
 	if r.mu.byName == nil {
 		r.mu.byName = make(map[asked]*list.Element)

@@ -1,0 +1,53 @@
+package server
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+
+	"github.com/kvstored/kvstored/key"
+)
+
+// TestRecentIsBounded: what a client names stays within what is said of it,
+// whatever its prompts are.
+func TestRecentIsBounded(t *testing.T) {
+	heap := func() int64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	for _, tc := range []struct{ ranks, chunks, names int }{{1, 1, 80_000}, {8, 1, 40_000}, {1024, 2, 400}, {1, 1024, 2000}} {
+		t.Run(fmt.Sprint(tc), func(t *testing.T) {
+			var r recent
+			before := heap()
+			for i := range tc.names {
+				shared := key.Chain{Hashes: make([]key.Hash, tc.chunks), Tokens: make([]uint32, tc.chunks)}
+				chains := make([]key.Chain, tc.ranks)
+				for rank := range chains {
+					chains[rank] = shared
+				}
+				r.add(1, fmt.Sprint(i), chains)
+			}
+			if took := heap() - before; took > maxRecentBytes*3/2 {
+				t.Errorf("%d names take %d MiB, counted as %d", r.mu.order.Len(), took>>20, r.mu.bytes>>20)
+			}
+			if r.get(1, fmt.Sprint(tc.names-1)) == nil {
+				t.Error("the newest is forgotten")
+			}
+			runtime.KeepAlive(&r)
+		})
+	}
+}
+
+// TestRecentForgetsEmpty: a prompt without a chunk is not remembered, nor is
+// what had its name before.
+func TestRecentForgetsEmpty(t *testing.T) {
+	var r recent
+	one := []key.Chain{{Hashes: make([]key.Hash, 1), Tokens: make([]uint32, 1)}}
+	r.add(1, "a", one)
+	r.add(1, "a", make([]key.Chain, 1))
+	if r.get(1, "a") != nil || r.mu.order.Len() != 0 || r.mu.bytes != 0 {
+		t.Errorf("%d names with %d bytes are left", r.mu.order.Len(), r.mu.bytes)
+	}
+}

@@ -2,6 +2,7 @@ package server
 
 import (
 	"math"
+	"slices"
 
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/policy"
@@ -14,8 +15,9 @@ const maxNotes = 64
 // note is a prompt that a connection has asked about.
 type note struct {
 	space key.SpaceID
-	tail  key.Hash // of its last chunk
-	n     int      // chunks, with those skipped; 0: no prompt
+	ranks []key.SpaceID // in which it was asked about besides
+	tail  key.Hash      // of its last chunk
+	n     int           // chunks, with those skipped; 0: no prompt
 	// looked says that a lookup announced it, and nobody has asked for its
 	// chunks since: whoever does is the same request.
 	looked  bool
@@ -24,7 +26,11 @@ type note struct {
 }
 
 func (n *note) is(c *key.Chain) bool {
-	return n.n > 0 && n.n <= c.Len() && n.space == c.Space && n.tail == c.Hashes[n.n-1]
+	return n.n > 0 && n.n <= c.Len() && n.tail == c.Hashes[n.n-1] && n.in(c.Space)
+}
+
+func (n *note) in(space key.SpaceID) bool {
+	return n.space == space || slices.Contains(n.ranks, space)
 }
 
 // notes are the last prompts of a connection; the reader's alone.
@@ -55,31 +61,51 @@ func (ns *notes) take(c *key.Chain) *note {
 }
 
 // announce tells the store of a request for a prompt, and of what its client
-// says about it. A lookup and the first request after it for the same chunks
-// are one, and so are several lookups.
-func (c *session) announce(chain *key.Chain, looks bool, a advice) {
+// says about it; ranks are the prompt in the other spaces that were named. A
+// lookup and the first request after it for the same chunks are one, and so
+// are several lookups.
+func (c *session) announce(chain *key.Chain, ranks []key.Chain, looks bool, a advice) {
 	if chain.Len() == 0 {
 		return
 	}
 	n := c.notes.take(chain)
-	hints := &c.server.hints
-	hints.bad.Add(uint64(a.bad))
 	if !n.looked {
-		hints.asked(chain, a.session)
+		c.server.hints.asked(chain, a.session)
 	}
-	if a.hint != policy.NoHint && !hints.give(c.id, chain, &a) {
-		a.hint = policy.NoHint
+	c.heed(n, chain, &a)
+	c.tell(chain, tier.Prompt{Hint: a.hint, Advice: n.looked})
+	for r := range ranks {
+		space := ranks[r].Space
+		known := n.in(space)
+		c.tell(&ranks[r], tier.Prompt{Hint: a.hint, Advice: n.looked && known})
+		if !known {
+			n.ranks = append(n.ranks, space)
+		}
 	}
-	if !n.looked || a.hint != policy.NoHint {
-		c.server.o.Stack.Announce(chain, tier.Prompt{Hint: a.hint, Advice: n.looked})
-	}
-	n.looked, n.insists, n.done = looks, a.insists, a.hint == policy.Done
+	n.looked = looks
 }
 
-// announceAll is announce for all ranks of a prompt.
+// announceAll is announce for all ranks of a prompt: one request, whose hint
+// is one hint.
 func (c *session) announceAll(chains []key.Chain, looks bool, a advice) {
-	for r := range chains {
-		c.announce(&chains[r], looks, a)
+	c.announce(&chains[0], chains[1:], looks, a)
+}
+
+// heed notes what a client says about a prompt. A hint too many is none.
+func (c *session) heed(n *note, chain *key.Chain, a *advice) {
+	hints := &c.server.hints
+	hints.bad.Add(uint64(a.bad))
+	if a.hint != policy.NoHint && !hints.give(c.id, chain, a) {
+		a.hint = policy.NoHint
+	}
+	n.insists, n.done = a.insists, a.hint == policy.Done
+}
+
+// tell tells the store of a prompt; one that it knows of only if there is a
+// hint.
+func (c *session) tell(chain *key.Chain, p tier.Prompt) {
+	if !p.Advice || p.Hint != policy.NoHint {
+		c.server.o.Stack.Announce(chain, p)
 	}
 }
 

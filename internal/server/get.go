@@ -47,7 +47,7 @@ func (c *session) get(h wire.Header, body []byte) error {
 		return err
 	}
 	if req.Chain.Form != wire.FormRef && req.First == 0 { // else it goes on with what it has asked for
-		c.announce(&g.chain, false, advice{})
+		c.announce(&g.chain, nil, false, advice{})
 	}
 	rest := c.server.o.Stack.Rest(&g.chain, &m, tier.All)
 	if rest != nil && rest.Begin() >= to {

@@ -23,7 +23,7 @@ func (c *session) lookup(h wire.Header, body []byte) error {
 		return err
 	}
 	if req.Chain.Form != wire.FormRef { // whoever made that has announced it
-		c.announce(chain, true, advice{})
+		c.announce(chain, nil, true, advice{})
 	}
 	c.reply(h, &wire.LookupReply{Match: matchOf(&m), Worth: c.worth(chain, &m)})
 	return nil

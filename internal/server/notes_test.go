@@ -1,0 +1,51 @@
+package server
+
+import (
+	"testing"
+
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/policy"
+	"github.com/kvstored/kvstored/tier/tiertest"
+)
+
+// ranksOf is a prompt in so many spaces.
+func ranksOf(seed uint64, ranks int) []key.Chain {
+	chains := make([]key.Chain, ranks)
+	for r := range chains {
+		chains[r] = *tiertest.Chain(seed, 2)
+		chains[r].Space = key.SpaceID{byte(r + 1)}
+	}
+	return chains
+}
+
+// TestRanksAreOneRequest: what a client says of a prompt of several ranks is
+// said once, and a connection remembers as many such prompts as of one rank.
+func TestRanksAreOneRequest(t *testing.T) {
+	play(t, script{at: "c"}, func(t *testing.T, g *stage) {
+		const ranks = 8
+		says := advice{hint: policy.Done, measured: true, insists: true, bad: 1}
+		for i := range maxNotes {
+			g.announceAll(ranksOf(uint64(100+i), ranks), false, says)
+		}
+		first := ranksOf(100, ranks)
+		for r := range first {
+			if n := g.said(&first[r]); !n.insists || !n.done {
+				t.Errorf("rank %d of the first of %d prompts: %+v", r, maxNotes, n)
+			}
+		}
+		other := first[0]
+		other.Space = key.SpaceID{99}
+		if n := g.said(&other); n.insists || n.done {
+			t.Errorf("a space that was not named: %+v", n)
+		}
+		want := HintsStats{Done: HintStats{Given: maxNotes}, Bad: maxNotes}
+		if got := g.server.hints.stats(); got != want {
+			t.Errorf("hints %+v, want %+v", got, want)
+		}
+		g.announceAll(first, false, advice{})
+		want.Done.Wrong = 1
+		if got := g.server.hints.stats(); got != want {
+			t.Errorf("after it was asked for again: hints %+v, want %+v", got, want)
+		}
+	})
+}

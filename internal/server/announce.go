@@ -33,6 +33,16 @@ func (n *note) in(space key.SpaceID) bool {
 	return n.space == space || slices.Contains(n.ranks, space)
 }
 
+// join makes the note one of the prompt in a space as well, and reports whether
+// it was.
+func (n *note) join(space key.SpaceID) (was bool) {
+	if n.in(space) {
+		return true
+	}
+	n.ranks = append(n.ranks, space)
+	return false
+}
+
 // notes are the last prompts of a connection; the reader's alone.
 type notes struct {
 	list [maxNotes]note
@@ -75,12 +85,8 @@ func (c *session) announce(chain *key.Chain, ranks []key.Chain, looks bool, a ad
 	c.heed(n, chain, &a)
 	c.tell(chain, tier.Prompt{Hint: a.hint, Advice: n.looked})
 	for r := range ranks {
-		space := ranks[r].Space
-		known := n.in(space)
+		known := n.join(ranks[r].Space)
 		c.tell(&ranks[r], tier.Prompt{Hint: a.hint, Advice: n.looked && known})
-		if !known {
-			n.ranks = append(n.ranks, space)
-		}
 	}
 	n.looked = looks
 }
@@ -89,6 +95,20 @@ func (c *session) announce(chain *key.Chain, ranks []key.Chain, looks bool, a ad
 // is one hint.
 func (c *session) announceAll(chains []key.Chain, looks bool, a advice) {
 	c.announce(&chains[0], chains[1:], looks, a)
+}
+
+// advise takes what a client says about a prompt that was announced before.
+// The session alone is nothing new.
+func (c *session) advise(chains []key.Chain, a advice) {
+	if chains[0].Len() == 0 || a == (advice{session: a.session}) {
+		return
+	}
+	n := c.notes.take(&chains[0])
+	c.heed(n, &chains[0], &a)
+	for r := range chains {
+		n.join(chains[r].Space)
+		c.tell(&chains[r], tier.Prompt{Hint: a.hint, Advice: true})
+	}
 }
 
 // heed notes what a client says about a prompt. A hint too many is none.

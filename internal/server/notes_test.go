@@ -3,6 +3,7 @@ package server
 import (
 	"testing"
 
+	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/policy"
 	"github.com/kvstored/kvstored/tier/tiertest"
@@ -46,6 +47,35 @@ func TestRanksAreOneRequest(t *testing.T) {
 		want.Done.Wrong = 1
 		if got := g.server.hints.stats(); got != want {
 			t.Errorf("after it was asked for again: hints %+v, want %+v", got, want)
+		}
+	})
+}
+
+// TestAdviceByReference: what a client says with a reference to a job is
+// heeded, and is no other request.
+func TestAdviceByReference(t *testing.T) {
+	play(t, script{at: "cc"}, func(t *testing.T, g *stage) {
+		j := g.prefetch(&wire.PrefetchRequest{})
+		ref := func(configs wire.Pairs) *job {
+			return g.prefetch(&wire.PrefetchRequest{
+				Chain: wire.Chain{Form: wire.FormRef, Ref: j.id}, Configs: configs,
+			})
+		}
+		if over := ref(wire.Pairs(nil).Add("turn_over", "done").Add("store", "always").Add("priority", "?")).over; !over {
+			t.Error("the job does not know that the turn is over")
+		}
+		if n := g.said(g.chain); !n.done || !n.insists {
+			t.Errorf("the connection remembers %+v", n)
+		}
+		want := HintsStats{Done: HintStats{Given: 1}, Bad: 1}
+		if got := g.server.hints.stats(); got != want {
+			t.Errorf("hints %+v, want %+v", got, want)
+		}
+		if !ref(wire.Pairs(nil).Add("kv_transfer", "x")).over { // says nothing
+			t.Error("what was said is forgotten")
+		}
+		if got := g.server.hints.stats(); got != want {
+			t.Errorf("after another: hints %+v, want %+v", got, want)
 		}
 	})
 }

@@ -73,7 +73,9 @@ func (c *session) begin(chain *key.Chain, a *ask) (*job, wire.PrefetchReply, err
 	if a.lookupID != "" {
 		s.recent.add(c.uid, a.lookupID, g.chains)
 	}
-	if !a.announced {
+	if a.announced {
+		c.advise(g.chains, a.advice)
+	} else {
 		c.announceAll(g.chains, false, a.advice)
 	}
 	reply.Worth = c.worthAll(g.chains, &m)

@@ -295,7 +295,7 @@ func (g *stage) send(op wire.Op, m wire.Message) []byte {
 // prefetch asks for the chain and returns the job.
 func (g *stage) prefetch(req *wire.PrefetchRequest) *job {
 	g.t.Helper()
-	if req.Chain.Lengths == nil {
+	if req.Chain.Lengths == nil && req.Chain.Form != wire.FormRef {
 		req.Chain = g.spec()
 	}
 	before := g.server.ids.Load()

@@ -124,22 +124,38 @@ func sessionKey(space key.SpaceID, session string) (k key.Key) {
 
 // asked closes the hints that a prompt proves right or wrong.
 func (h *hints) asked(c *key.Chain, session string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.expire()
-	if len(h.mu.open) == 0 {
-		return
-	}
+	var said key.Key // of the session; nobody's if there is none
 	if session != "" {
-		h.close(sessionKey(c.Space, session), policy.Continues)
+		said = sessionKey(c.Space, session)
 	}
-	for i := range min(c.Len(), maxHintChunks) {
-		h.close(c.Key(i), policy.Continues)
+	h.mu.Lock()
+	h.expire()
+	h.close(said, policy.Continues)
+	h.mu.Unlock()
+	for from, n := 0, min(c.Len(), maxHintChunks); from < n; from += hintRound {
+		if !h.goOn(c, from, min(from+hintRound, n)) {
+			return
+		}
 	}
 }
 
-// maxHintChunks bounds what a prompt is searched for.
-const maxHintChunks = 4096
+// goOn closes what chunks from..to of a prompt go on from, and reports whether
+// any hint is left.
+func (h *hints) goOn(c *key.Chain, from, to int) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i := from; i < to && len(h.mu.open) > 0; i++ {
+		h.close(c.Key(i), policy.Continues)
+	}
+	return len(h.mu.open) > 0
+}
+
+const (
+	// maxHintChunks bounds what a prompt is searched for, hintRound how much
+	// of it while all other connections wait.
+	maxHintChunks = 4096
+	hintRound     = 256
+)
 
 // give opens a hint and reports whether it is heeded.
 func (h *hints) give(client uint64, c *key.Chain, a *advice) bool {

@@ -48,3 +48,22 @@ func TestHintsEnd(t *testing.T) {
 		t.Errorf("%d hints are open, %d in order", len(h.mu.open), len(h.mu.order))
 	}
 }
+
+// TestHintsAreFound: a long prompt is searched to its bound.
+func TestHintsAreFound(t *testing.T) {
+	var h hints
+	h.init()
+	goes := advice{hint: policy.Continues, measured: true}
+	long := tiertest.Chain(1, maxHintChunks+1)
+	for n, i := range []int{0, hintRound - 1, hintRound, 5*hintRound + 7, maxHintChunks - 1} {
+		part := *long
+		part.Hashes, part.Tokens = long.Hashes[:i+1], long.Tokens[:i+1]
+		h.give(1, &part, &goes)
+		h.give(1, tiertest.Chain(uint64(2+n), 3), &goes) // of others
+	}
+	h.give(1, long, &goes)
+	h.asked(long, "")
+	if got, want := h.stats().Continues, (HintStats{Given: 11, Right: 5}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}

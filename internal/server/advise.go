@@ -25,11 +25,13 @@ func (j *job) advise(m *tier.Match, prefillRate uint32) *wire.Advice {
 		links[p] = prefetch.Link{First: s.First, BytesPerSecond: s.BytesPerSecond / float64(1+s.Others)}
 		size[p] = int64(j.ranks()) * s.ChunkBytes
 	}
-	steps := make([]prefetch.Step, len(places))
-	for i, p := range places {
-		steps[i] = prefetch.Step{Link: int(p), Bytes: size[p], Tokens: j.chain.Tokens[j.skip()+i]}
-		if i < j.hot {
-			steps[i].Link = -1
+	// What is leased is there, whatever the index says by now.
+	steps := make([]prefetch.Step, max(j.hot, len(places)))
+	for i := range steps {
+		steps[i] = prefetch.Step{Link: -1, Tokens: j.chain.Tokens[j.skip()+i]}
+		if i >= j.hot {
+			p := places[i]
+			steps[i].Link, steps[i].Bytes = int(p), size[p]
 		}
 	}
 	load, after := prefetch.Advise(steps, links[:], j.behind(len(steps)), float64(prefillRate))

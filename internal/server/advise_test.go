@@ -1,10 +1,14 @@
 package server
 
 import (
+	"context"
 	"testing"
 	"time"
 
 	"github.com/kvstored/kvstored/internal/wire"
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier"
+	"github.com/kvstored/kvstored/tier/tiertest"
 )
 
 // Advice in virtual time: a disk that takes 10 ms for whatever it is asked
@@ -57,4 +61,25 @@ func TestAdvice(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestAdviceAfterADelete: what is leased is never advised against, even if the
+// index has lost it meanwhile.
+func TestAdviceAfterADelete(t *testing.T) {
+	play(t, script{at: "cccdd"}, func(t *testing.T, g *stage) {
+		stack := g.server.o.Stack
+		prompt := group{stack: stack, search: tier.All, chains: []key.Chain{*g.chain}}
+		m, err := prompt.match(g.ctx)
+		g.must(err)
+		j := g.newJob(prompt, &m)
+		_, err = stack.Delete(context.Background(), tiertest.Keys(g.chain, 1, 2))
+		g.must(err)
+		if a := j.advise(&m, 1_000_000); a == nil || a.Load.Chunks < 3 {
+			t.Errorf("3 chunks are leased; advised to load %+v", a)
+		}
+		if j.limit < 3 {
+			t.Errorf("the job ends at chunk %d", j.limit)
+		}
+		j.end()
+	})
 }

@@ -8,9 +8,15 @@ import (
 	"github.com/kvstored/kvstored/tier"
 )
 
-// maxNextTurns bounds how many prompts wait to be brought up; who grew first is
-// forgotten first.
-const maxNextTurns = 64
+const (
+	// maxNextTurns bounds how many prompts wait to be brought up; who grew
+	// first is forgotten first.
+	maxNextTurns = 64
+	// minChunkBytes of DRAM go for each chunk. A prompt that could not come up
+	// whole is passed over, so that what waits stays below a third of what may
+	// come up.
+	minChunkBytes = 4096
+)
 
 // nextTurns brings prompts that have grown up to DRAM, as idle work: a
 // conversation goes on with all that was said so far, of which some may have
@@ -25,7 +31,7 @@ type nextTurns struct {
 
 // extended notes that chunks of a chain were stored.
 func (s *Server) extended(c *key.Chain) {
-	if s.o.Prefetch.NextTurnBytes == 0 || c.Len() == 0 {
+	if c.Len() == 0 || int64(c.Len()) > s.o.Prefetch.NextTurnBytes/minChunkBytes {
 		return
 	}
 	whole := *c

@@ -56,7 +56,8 @@ type Prefetch struct {
 	Per1024Tokens time.Duration // added for each 1,024 tokens that must come up
 	WindowBytes   int64         // in flight for one job
 	// NextTurnBytes is how much of a prompt that has grown is brought up for
-	// its next turn; 0 = nothing.
+	// its next turn; 0 = nothing. A prompt with more chunks than fit is passed
+	// over, however small they are.
 	NextTurnBytes int64
 }
 

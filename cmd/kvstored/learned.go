@@ -56,18 +56,23 @@ func (d *daemon) recall() {
 func (d *daemon) keepLearned(ctx context.Context) error {
 	tick := time.NewTicker(saveEvery)
 	defer tick.Stop()
-	for ctx.Err() == nil {
+	for {
 		select {
 		case <-ctx.Done():
+			d.saveLearned()
+			return nil
 		case <-tick.C:
-		}
-		for _, l := range d.learned() {
-			if err := l.save(); err != nil {
-				d.log.Warn().Err(err).Msg("what the policy has learned is not saved")
-			}
+			d.saveLearned()
 		}
 	}
-	return nil
+}
+
+func (d *daemon) saveLearned() {
+	for _, l := range d.learned() {
+		if err := l.save(); err != nil {
+			d.log.Warn().Err(err).Msg("what the policy has learned is not saved")
+		}
+	}
 }
 
 // save replaces the file, or leaves the old one.
@@ -76,7 +81,8 @@ func (l *learned) save() error {
 	if err != nil || data == nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(l.path), filepath.Base(l.path)+".")
+	// One name, so that a crash leaves one file, which the next save replaces.
+	f, err := os.OpenFile(l.path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}

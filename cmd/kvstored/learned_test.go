@@ -49,6 +49,9 @@ func TestLearnedSurvives(t *testing.T) {
 		return data
 	}
 	var want []byte
+	if err := os.WriteFile(file+".new", make([]byte, 64<<10), 0o600); err != nil { // of a crash
+		t.Fatal(err)
+	}
 	restart(func(d *daemon) {
 		c := &key.Chain{Hashes: []key.Hash{{1}, {2}}, Tokens: []uint32{256, 256}}
 		d.stack.Announce(c, tier.Prompt{})
@@ -60,6 +63,9 @@ func TestLearnedSurvives(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(dir, "learned.disk")); err == nil {
 		t.Error("lru has learned something")
+	}
+	if left, err := filepath.Glob(file + "?*"); len(left) > 0 || err != nil {
+		t.Errorf("%v are left, error %v", left, err)
 	}
 	log := restart(func(d *daemon) {
 		if !bytes.Equal(tables(d), want) {

@@ -23,11 +23,13 @@ const (
 // below what is to be left to them, so that its file can go. It evicts whoever
 // is there: extents of one age lie everywhere, and nothing is ever moved. From
 // then on new segments leave one segment more, so that what was given back is
-// not taken again at once. It appends the evicted keys to out.
+// not taken again at once. It appends the evicted keys to out. It reads the
+// whole database, so that while one is at it the others do nothing.
 func (t *Tier) giveBack(ctx context.Context, out []key.Key) ([]key.Key, error) {
-	if t.scan.active.Load() {
+	if t.scan.active.Load() || !t.giving.CompareAndSwap(false, true) {
 		return out, nil
 	}
+	defer t.giving.Store(false)
 	for _, f := range t.fileSystems() {
 		if f.short.Load() < shortLooks {
 			continue

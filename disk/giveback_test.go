@@ -101,3 +101,33 @@ func TestMinFreeIsGivenBack(t *testing.T) {
 	}
 	recount(t, d)
 }
+
+// One Trim at a time empties a segment; whoever comes meanwhile passes that
+// over.
+func TestOneGivesBack(t *testing.T) {
+	d, stop := start(t, testOptions(t.TempDir()), nil)
+	defer stop()
+	m := newMemory(t)
+	for i := range 4 {
+		mustPut(t, d, m, i, mib)
+	}
+	trim := func() int {
+		d.volumes[0].fs.short.Store(shortLooks)
+		out, err := d.Trim(t.Context(), 0, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(out)
+	}
+	d.giving.Store(true)
+	if n := trim(); n > 0 {
+		t.Errorf("%d are evicted beside another", n)
+	}
+	d.giving.Store(false)
+	for range 1000 { // a look at the file system may find that nobody is short
+		if trim() > 0 {
+			return
+		}
+	}
+	t.Error("nothing is ever given back")
+}

@@ -129,9 +129,10 @@ func (t *Tier) drop(k key.Key, f found) (dropped bool) {
 // until a payload of n bytes fits under the high watermark; when it has to
 // start it goes on to the low one. It then evicts one at a time until n bytes
 // fit in one piece, if a payload can be that large, up to four times n. With
-// n = 0 it also empties a segment where others have filled the file system. It
-// appends the evicted keys to out, also when it fails. While recovery runs
-// nothing is evicted. One Trim runs at a time, the others wait for it.
+// n = 0 it also empties a segment where others have filled the file system,
+// unless another Trim is at that. It appends the evicted keys to out, also when
+// it fails. While recovery runs nothing is evicted. Room is made by one Trim at
+// a time, the others wait for it.
 func (t *Tier) Trim(ctx context.Context, n int64, out []key.Key) ([]key.Key, error) {
 	err := t.usable(ctx)
 	if n == 0 && err == nil {

@@ -44,6 +44,7 @@ type Tier struct {
 	scan     scan
 	uses     uses
 	trimming chan struct{} // held by the one Trim that works
+	giving   atomic.Bool   // set while one empties a segment
 
 	metaBytes atomic.Int64 // of Badger, at the last look
 	metaAdded atomic.Int64 // payload bytes put into Badger since

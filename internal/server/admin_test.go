@@ -150,6 +150,8 @@ func TestQuota(t *testing.T) {
 		}
 		out, err := c.Put(t.Context(), p, 0, payloads)
 		r.must(err)
+		_, err = c.Flush(t.Context(), false) // what waits for the disk cannot go
+		r.must(err)
 		return out
 	}
 	store(theirs, 8)

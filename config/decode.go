@@ -157,7 +157,7 @@ func (d *decoder) scalar(n ast.Node, v reflect.Value, path string) {
 		text, isString = n.Value.Value, true
 	case ast.ScalarNode:
 	default:
-		d.fail(n.GetToken(), path, "want a single value, not a list or a mapping")
+		d.fail(n.GetToken(), path, "want a single value, not a list or a mapping; within [...] text with a colon needs quotes")
 		return
 	}
 	d.set[path] = d.origin(n.GetToken())

@@ -81,8 +81,8 @@ f.yaml:1:33: listen.allow_uids: want a list, such as [a, b]
 f.yaml:2:8: admin: want a mapping of listen
 f.yaml:3:17: chunk.tokens: want a whole number, not the string "many"
 f.yaml:3:36: chunk.save_unfull: want true or false, not the string "true"
-f.yaml:4:16: disk.paths[0]: want a single value, not a list or a mapping
-f.yaml:5:16: write.queue: want a single value, not a list or a mapping
+f.yaml:4:16: disk.paths[0]: want a single value, not a list or a mapping; within [...] text with a colon needs quotes
+f.yaml:5:16: write.queue: want a single value, not a list or a mapping; within [...] text with a colon needs quotes
 f.yaml:6:13: log.level: has no value; give it one or remove the line`,
 		},
 		{

@@ -2,9 +2,11 @@
 package python_test
 
 import (
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 )
 
@@ -35,6 +37,8 @@ func TestPython(t *testing.T) {
 		}
 		t.Skip("python3 is not installed: the Python client is not tested")
 	}
+	dependOn(t, ".", ".py", ".md", ".toml")
+	dependOn(t, "../..", ".go", ".mod", ".txt", ".hex")
 	binary := filepath.Join(t.TempDir(), "kvstored")
 	build := exec.Command("go", "build", "-o", binary, "../../cmd/kvstored")
 	if out, err := build.CombinedOutput(); err != nil {
@@ -46,5 +50,19 @@ func TestPython(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	} else {
 		t.Logf("%s", out)
+	}
+}
+
+// dependOn looks at all files below root that end so, as a cached result of
+// this test stands for those that it looked at.
+func dependOn(t *testing.T, root string, suffixes ...string) {
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && slices.Contains(suffixes, filepath.Ext(path)) {
+			_, err = os.Stat(path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -435,7 +435,7 @@ func TestTrace(t *testing.T) {
 		if clients == 8 && r.TotalHitTokens < want {
 			t.Errorf("8 clients: %d hit tokens the second time; want at least %d", r.TotalHitTokens, want)
 		}
-		if !r.DaemonAgrees {
+		if !r.DaemonAgrees() {
 			t.Errorf("%d clients: the daemon counted otherwise: %+v", clients, r.Daemon)
 		}
 		t.Logf("%d clients: %d tokens hit of %d", clients, r.TotalHitTokens, r.TotalPromptTokens)

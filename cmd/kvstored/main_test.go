@@ -220,7 +220,7 @@ func TestReplay(t *testing.T) {
 		t.Errorf("exit code %d, hit %d of %d tokens, %d of %d blocks, want %d of 4800, 6 of 12; %s",
 			code, r.TotalHitTokens, r.TotalPromptTokens, r.BlockHits, r.BlockAccesses, hit, errs)
 	}
-	if !r.Complete || !r.DaemonAgrees || r.StoredBlocks != 6 || r.BytesWritten != 6*20<<10 || r.Mismatches != 0 {
+	if !r.Complete || !r.DaemonAgrees() || r.StoredBlocks != 6 || r.BytesWritten != 6*20<<10 || r.Mismatches != 0 {
 		t.Errorf("result %+v", r)
 	}
 	checkReport(t, report)

@@ -43,16 +43,15 @@ Chunks that are there already stay as they are.
 				return err
 			}
 			return withClient(cmd.Context(), socket, client.Options{Space: &flags.space}, func(c *client.Client) error {
-				sum, err := put(cmd.Context(), c, prompt, payloads)
+				n, err := different(cmd.Context(), c, prompt, payloads)
+				sum := putSum{Chunks: len(payloads), Different: n}
+				if err == nil && n == 0 { // else half of the prompt would be of another payload
+					sum, err = put(cmd.Context(), c, prompt, payloads)
+				}
 				if err != nil {
 					return err
 				}
 				sum.Tokens = len(tokens)
-				if sum.There > 0 {
-					if sum.Different, err = different(cmd.Context(), c, prompt, payloads); err != nil {
-						return err
-					}
-				}
 				return sum.print(cmd.OutOrStdout(), asJSON)
 			})
 		},
@@ -102,11 +101,11 @@ type putSum struct {
 	Left   int `json:"refused_chunks"`
 	// OverQuota says that the space, not the tier, has no room for what is left.
 	OverQuota bool `json:"over_quota"`
-	// Different of those that were there hold other bytes.
+	// Different of those that were there hold other bytes: nothing was stored.
 	Different int `json:"different_chunks"`
 }
 
-// different counts the chunks that hold other bytes than payloads.
+// different counts the chunks that are there and hold other bytes than payloads.
 func different(ctx context.Context, c *client.Client, prompt client.Prompt, payloads [][]byte) (int, error) {
 	stored, state, err := get(ctx, c, prompt)
 	if err != nil {
@@ -188,7 +187,7 @@ func (s *putSum) print(w io.Writer, asJSON bool) error {
 		fmt.Fprintln(w)
 	}
 	if s.Different > 0 {
-		return fmt.Errorf("other bytes were stored before for %s of this prompt, and stay; use delete first, or another --salt", plural(s.Different, "chunk"))
+		return fmt.Errorf("other bytes were stored before for %s of this prompt, and stay; nothing was stored: use delete first, or another --salt", plural(s.Different, "chunk"))
 	}
 	if s.Left > 0 && s.OverQuota {
 		return fmt.Errorf("no room for %s: all that the quota of its space allows is in use, or leads to it (spaces.quota)", plural(s.Left, "chunk"))

@@ -270,7 +270,7 @@ func daemonVerdict(r *replay.Result) string {
 		dropped += n
 	}
 	out := "its counters agree"
-	if !r.DaemonAgrees {
+	if !r.DaemonAgrees() {
 		out = "its counters DIFFER (were other clients busy?)"
 	}
 	if dropped == 0 {

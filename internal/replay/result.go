@@ -51,10 +51,13 @@ type Result struct {
 	Complete bool `json:"complete"`
 	// Daemon is by how much the daemon's own counters grew meanwhile.
 	Daemon *DaemonCounts `json:"daemon,omitempty"`
-	// DaemonAgrees says that the daemon counted what the clients counted. It
-	// cannot where other clients were busy meanwhile.
-	DaemonAgrees bool `json:"daemon_agrees"`
+	// Agrees says that the daemon counted what the clients counted. It cannot
+	// where other clients were busy meanwhile. Nil: nobody compared.
+	Agrees *bool `json:"daemon_agrees,omitempty"`
 }
+
+// DaemonAgrees reports whether the daemon is known to have counted the same.
+func (r *Result) DaemonAgrees() bool { return r.Agrees != nil && *r.Agrees }
 
 // Spread is how a time is distributed.
 type Spread struct {

@@ -78,7 +78,8 @@ func Run(ctx context.Context, o Options) (Result, error) {
 		return r, err
 	}
 	r.Daemon = after.since(before)
-	r.DaemonAgrees = r.Daemon.agrees(&r)
+	agrees := r.Daemon.agrees(&r)
+	r.Agrees = &agrees
 	return r, nil
 }
 

@@ -16,7 +16,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tu
 from . import wire
 from .errors import MISTAKES, DeadlineExceeded, Disconnected, Error, Refused
 from .fill import Fill
-from .job import Job, _resolve
+from .job import Job, Reason, State, _resolve
 from .link import Call, Link, Request
 from .memory import Mapping
 from .prompt import Prompt
@@ -320,6 +320,74 @@ class Client:
             return link.call(request, deadline)
 
         return self._ask(timeout, ask, Job(self, None))
+
+    def warm(
+        self,
+        prompt: Optional[Prompt] = None,
+        *,
+        lookup_id: str = "",
+        search: int = 0,
+        wait: float = 0.0,
+        timeout: Optional[float] = None,
+    ) -> Tuple[Match, State]:
+        """Brings what is there of a prompt, or of an earlier prefetch by its
+        lookup id, up to DRAM when nobody else loads, and leases nothing of it.
+        Returns after ``wait`` seconds or when it is done; it goes on for as
+        long as the connection lasts."""
+
+        def ask(link: Link, deadline: float) -> Tuple[Match, State]:
+            chain = None if prompt is None else self._chain(link, prompt, deadline)
+            body = wire.warm(chain, lookup_id, search, int(wait * 1000))
+            match, state = link.call(Request(Op.WARM, body, wire.warm_reply), deadline)
+            return match, State(state.done, state.reason, state.ready)
+
+        if timeout is None:
+            timeout = self.timeout + wait
+        return self._ask(timeout, ask, (Match(), State(True, Reason.CLOSED, Count())))
+
+    def batch(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        max_overtaken: int = 0,
+        overtaken: Sequence[int] = (),
+        lookup_ids: Sequence[str] = (),
+        search: int = 0,
+        policy: int = 0,
+        load_deadline: float = 0.0,
+        timeout: Optional[float] = None,
+    ) -> Tuple[List[Job], List[int]]:
+        """A :meth:`prefetch` for each of many prompts, given in the order in which
+        they came, and the order in which to run them so that most of what they
+        share is computed once. Nobody is overtaken more than ``max_overtaken``
+        times; ``overtaken`` is how often each was before. A prompt that the
+        daemon refuses has a job without chunks."""
+        names = list(lookup_ids) + [""] * (len(prompts) - len(lookup_ids))
+        counts = list(overtaken) + [0] * (len(prompts) - len(overtaken))
+        miss = [Job(self, None) for _ in prompts], list(range(len(prompts)))
+
+        def ask(link: Link, deadline: float) -> Tuple[List[Job], List[int]]:
+            chains = [self._chain(link, p, deadline) for p in prompts]
+            body = wire.batch(
+                list(zip(chains, names, counts)), max_overtaken, search, False, policy, int(load_deadline * 1000)
+            )
+
+            def take(reply: bytes) -> Tuple[List[Job], List[int]]:
+                answers, order = wire.batch_reply(reply)
+                jobs = [Job(self, link if a.prefetch else None) for a in answers]
+                for job, answer in zip(jobs, answers):
+                    if answer.prefetch:
+                        job._accept(*answer.prefetch[:3])
+                return jobs, order
+
+            def undo(reply: bytes) -> None:
+                for a in wire.batch_reply(reply)[0]:
+                    if a.prefetch:
+                        link.later(Op.CANCEL, wire.job(a.prefetch[0]))
+
+            return link.call(Request(Op.BATCH, body, take, undo), deadline)
+
+        return self._ask(timeout, ask, miss)
 
     async def prefetch_async(self, prompt: Prompt, *, timeout: Optional[float] = None, **options: Any) -> Job:
         """:meth:`prefetch` for asyncio: awaits the reply. Then ``await job.wait_async()``."""

@@ -68,7 +68,10 @@ class Job:
     # ---- state ---------------------------------------------------------------
 
     def _begin(self, body: bytes) -> "Job":
-        self.id, self.match, state = wire.prefetch_reply(body)
+        return self._accept(*wire.prefetch_reply(body))
+
+    def _accept(self, id: int, match: Match, state: wire.JobState) -> "Job":
+        self.id, self.match = id, match
         self._apply(state)
         return self
 

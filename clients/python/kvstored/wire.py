@@ -48,6 +48,8 @@ class Op(IntEnum):
     FLUSH = 17
     STATS = 18
     PING = 19
+    WARM = 20
+    BATCH = 21
 
 
 class Space(NamedTuple):
@@ -135,6 +137,19 @@ class Hello(NamedTuple):
     server: str
 
 
+class Advice(NamedTuple):
+    """What of the match to load so that all of a prompt is ready soonest; the rest is to be computed."""
+
+    load: Count
+    micros: int  # until all of it is loaded or computed
+
+
+class BatchJob(NamedTuple):
+    status: int  # 0, or why there is no job
+    text: str
+    prefetch: Optional[Tuple[int, "Match", "JobState", Optional[Advice]]]
+
+
 class Flushed(NamedTuple):
     chunks: int
     bytes: int
@@ -215,8 +230,13 @@ def _u32s(numbers: Sequence[int]) -> bytes:
     return struct.pack(f"<{len(numbers)}I", *numbers)
 
 
-def lookup(chain: bytes, search: int = 0) -> bytes:
-    return chain + bytes((search,)) + NO_OPTIONS
+def lookup(chain: bytes, search: int = 0, ranks: Sequence[int] = ()) -> bytes:
+    return chain + bytes((search,)) + _prefetch_options(ranks, 0)
+
+
+def _prefetch_options(ranks: Sequence[int], prefill_rate: int) -> bytes:
+    items = [(1, _u32s(ranks))] if ranks else []
+    return options(items + ([(2, struct.pack("<I", prefill_rate))] if prefill_rate else []))
 
 
 def prefetch(
@@ -227,6 +247,8 @@ def prefetch(
     deadline_ms: int = 0,
     lookup_id: str = "",
     configs: Sequence[Tuple[str, str]] = (),
+    ranks: Sequence[int] = (),
+    prefill_rate: int = 0,
 ) -> bytes:
     return b"".join(
         (
@@ -235,7 +257,31 @@ def prefetch(
             _str(lookup_id),
             struct.pack("<H", len(configs)),
             *(_str(name) + _str(value) for name, value in configs),
-            NO_OPTIONS,
+            _prefetch_options(ranks, prefill_rate),
+        )
+    )
+
+
+def warm(chain: Optional[bytes] = None, lookup_id: str = "", search: int = 0, timeout_ms: int = 0) -> bytes:
+    what = b"\1" + _str(lookup_id) if chain is None else b"\0" + chain
+    return what + struct.pack("<BI", search, timeout_ms) + NO_OPTIONS
+
+
+def batch(
+    prompts: Sequence[Tuple[bytes, str, int]],  # chain, lookup id, how often it was overtaken
+    max_overtaken: int,
+    search: int = 0,
+    pin: bool = False,
+    policy: int = 0,
+    deadline_ms: int = 0,
+    ranks: Sequence[int] = (),
+    prefill_rate: int = 0,
+) -> bytes:
+    return b"".join(
+        (
+            struct.pack("<BBBIIH", search, pin, policy, deadline_ms, max_overtaken, len(prompts)),
+            *(chain + _str(lookup_id) + struct.pack("<I", overtaken) for chain, lookup_id, overtaken in prompts),
+            _prefetch_options(ranks, prefill_rate),
         )
     )
 
@@ -335,6 +381,11 @@ class _Cursor:
     def match(self) -> Match:
         return Match(self.count(), *self.tiers())
 
+    def prefetch(self) -> Tuple[int, Match, JobState, Optional[Advice]]:
+        id, match, state = self.read(_U64)[0], self.match(), self.state()
+        advice = Advice(self.count(), self.read(_U64)[0]) if self.read(_U8)[0] else None
+        return id, match._replace(worth=self.worth()), state, advice
+
     def worth(self) -> int:
         return self.read(_U32)[0]
 
@@ -385,12 +436,26 @@ def lookup_reply(body: Buffer) -> Match:
 
 
 def prefetch_reply(body: Buffer) -> Tuple[int, Match, JobState]:
+    return _Cursor(body).prefetch()[:3]
+
+
+def prefetch_advised_reply(body: Buffer) -> Tuple[int, Match, JobState, Optional[Advice]]:
+    return _Cursor(body).prefetch()
+
+
+def warm_reply(body: Buffer) -> Tuple[Match, JobState]:
     c = _Cursor(body)
-    id, match, state = c.read(_U64)[0], c.match(), c.state()
-    if c.read(_U8)[0]:  # advised
-        c.count()
-        c.read(_U64)
-    return id, match._replace(worth=c.worth()), state
+    return c.match(), c.state()
+
+
+def batch_reply(body: Buffer) -> Tuple[List[BatchJob], List[int]]:
+    """An answer for each prompt, and the order in which to run them."""
+    c = _Cursor(body)
+    jobs = []
+    for _ in range(c.read(_U16)[0]):
+        status = c.read(_U16)[0]
+        jobs.append(BatchJob(status, c.str(), None) if status else BatchJob(0, "", c.prefetch()))
+    return jobs, [c.read(_U32)[0] for _ in jobs]
 
 
 def job_state(body: Buffer) -> JobState:

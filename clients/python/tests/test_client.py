@@ -129,6 +129,25 @@ class Live(unittest.TestCase):
             self.assertEqual([bytes(b) for b in job], [payload(3), payload(1)])
         self.assertTrue(job.good)
 
+    def test_warm(self) -> None:
+        prompt = chain("warm", 3)
+        store(self.kv, prompt, [payload(i) for i in range(3)])
+        match, state = self.kv.warm(prompt, wait=5)
+        self.assertEqual((match.total.chunks, state.ready.chunks, state.done), (3, 3, True))
+        self.kv.prefetch(prompt, lookup_id="warm-1").release()
+        self.assertEqual(self.kv.warm(lookup_id="warm-1", wait=5)[1].ready.chunks, 3)
+        self.assertTrue(self.kv.warm(lookup_id="nobody")[1].done)
+
+    def test_batch(self) -> None:
+        prompts = [chain("alone", 2), chain("shared", 4), chain("shared", 3)]
+        store(self.kv, prompts[1], [payload(i) for i in range(4)])
+        jobs, order = self.kv.batch(prompts, max_overtaken=5)
+        self.assertEqual(sorted(order[:2]), [1, 2])
+        self.assertEqual([job.wait().ready.chunks for job in jobs], [0, 4, 3])
+        self.assertEqual(bytes(jobs[2].block(2)), payload(2))
+        self.assertTrue(all(job.release() for job in jobs))
+        self.assertEqual(self.kv.batch(prompts)[1], [0, 1, 2])
+
     def test_callbacks(self) -> None:
         prompt = chain("callback", 3)
         store(self.kv, prompt, [payload(i) for i in range(3)])

@@ -91,8 +91,13 @@ func (t *Tier) judge(limited context.Context, op string, err error) error {
 	}
 	out := failure(op, err)
 	var e *Error
-	if errors.As(out, &e) && e.Status == 0 && limited.Err() != nil {
-		e.Err = cause(limited, limited.Err())
+	if errors.As(out, &e) && e.Status == 0 {
+		switch {
+		case limited.Err() != nil:
+			e.Err = cause(limited, limited.Err())
+		case errors.Is(e.Err, context.Canceled):
+			e.Err = errBroken // the connection went with the request before, which was cancelled
+		}
 	}
 	return out
 }

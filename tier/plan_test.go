@@ -23,8 +23,8 @@ type picky struct {
 	mu       sync.Mutex
 	wants    map[key.Hash]bool
 	asked    []ledger.Request
-	lessons  int
-	careless bool // its policy does not plan at present
+	lessons  atomic.Int64
+	careless atomic.Bool // its policy does not plan at present
 }
 
 func newPicky() *picky {
@@ -40,7 +40,7 @@ func (p *picky) want(is bool, c *key.Chain, from, to int) {
 	}
 }
 
-func (p *picky) Plans() bool { return !p.careless }
+func (p *picky) Plans() bool { return !p.careless.Load() }
 
 func (p *picky) Announce(r *ledger.Request) bool {
 	p.mu.Lock()
@@ -63,9 +63,7 @@ func (p *picky) Worth(_ key.SpaceID, _ key.Hash, hs []key.Hash, _ uint32, _ bool
 }
 
 func (p *picky) Learn() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.lessons++
+	p.lessons.Add(1)
 }
 
 func (p *picky) Cool(key.SpaceID, []key.Hash) {}
@@ -83,6 +81,7 @@ func newPlanned(t *testing.T, o options) (*rig, *picky) {
 	if err := r.SetPolicy(tier.CPU, "tenure"); err != nil {
 		t.Fatal(err)
 	}
+	synctest.Wait() // until the disk is known, everything is wanted
 	return r, p
 }
 
@@ -118,11 +117,12 @@ func TestOnlyWhatIsWanted(t *testing.T) {
 		if err := r.Commit(c, 0, fill(c, 0, grants)); err != nil {
 			t.Fatal(err)
 		}
-		if p.lessons == 0 {
+		synctest.Wait()
+		if p.lessons.Load() == 0 {
 			t.Error("the disk's policy never learned")
 		}
 
-		p.careless = true // and so takes everything
+		p.careless.Store(true) // and so takes everything
 		if worth := r.Worth(c, 4, size); worth != 2 {
 			t.Errorf("%d of 2 chunks are worth storing where the disk takes everything", worth)
 		}

@@ -31,10 +31,10 @@ const (
 // it had that as often as its priority says. A use starts the count again.
 func (b *book) spare(id uint32) bool {
 	e := b.entries.at(id)
-	if e.mark&quoted == 0 || e.fill >= b.ranks[b.spaces.slots[e.space].quota].priority {
+	if e.mark&quoted == 0 || e.spared >= b.ranks[b.spaces.slots[e.space].quota].priority {
 		return false
 	}
-	e.fill++
+	e.spared++
 	b.ranks[everything].policy.Add(policy.ID(id), b.meta(e))
 	return true
 }

@@ -10,7 +10,7 @@ type rank struct {
 	silent  bool    // it is told of nothing else: neither of touches nor of what comes
 
 	quota    QuotaStats // of the second kind
-	priority uint32     // the same
+	priority uint8      // the same
 }
 
 // everything is the rank of all entries; those of quotas follow.

@@ -107,11 +107,12 @@ func (a *audit) holds() error {
 func (a *audit) quotas() error {
 	b := a.book
 	under := make(map[uint32]int64)
-	for slot, sp := range b.spaces.slots {
+	for slot := range b.spaces.slots.n {
+		sp := b.spaces.slots.at(slot)
 		if sp.refs == 0 {
 			continue
 		}
-		if n := a.spaces[uint32(slot)]; n != sp.bytes || sp.quota != b.spaces.quotas[sp.id] {
+		if n := a.spaces[slot]; n != sp.bytes || sp.quota != b.spaces.quotas[sp.id] {
 			return fmt.Errorf("ledger: space %x has %d bytes under quota %d, found %d under %d", sp.id, sp.bytes, sp.quota, n, b.spaces.quotas[sp.id])
 		}
 		under[sp.quota] += sp.bytes
@@ -166,7 +167,7 @@ func (a *audit) entry(id uint32) error {
 	}
 	a.count.UsedBytes += n
 	a.spaces[e.space] += n
-	if quota := b.spaces.slots[e.space].quota; (e.mark&quoted != 0) != (quota != 0 && e.life == resident) {
+	if quota := b.spaces.slots.at(e.space).quota; (e.mark&quoted != 0) != (quota != 0 && e.life == resident) {
 		return fmt.Errorf("in the rank of its quota: %v, life %d, quota %d", e.mark&quoted != 0, e.life, quota)
 	}
 	if b.protected(e) {

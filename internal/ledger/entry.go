@@ -108,7 +108,7 @@ func (b *book) findIn(sp uint32, h key.Hash) uint32 {
 // hash mixes all of a key with the ledger's seed: engines may hand over
 // hashes that are plain counters, or chosen to collide.
 func (b *book) hash(sp uint32, h key.Hash) uint64 {
-	return mixed(b.seed, h, b.spaces.slots[sp].mix)
+	return mixed(b.seed, h, b.spaces.slots.at(sp).mix)
 }
 
 func mixed(seed maphash.Seed, h key.Hash, mix uint64) uint64 {
@@ -156,7 +156,7 @@ func (b *book) vanish(id uint32) {
 func (b *book) bytes(e *entry) int64 { return b.sizeOf(e.size) }
 
 func (b *book) key(e *entry) key.Key {
-	return key.Key{Space: b.spaces.slots[e.space].id, Hash: e.hash}
+	return key.Key{Space: b.spaces.slots.at(e.space).id, Hash: e.hash}
 }
 
 // snapshot returns what callers may know of an entry.
@@ -169,7 +169,7 @@ func (b *book) snapshot(id uint32) (x Entry) {
 func (b *book) export(id uint32, x *Entry) {
 	e := b.entries.at(id)
 	x.ID = policy.ID(id)
-	x.Key.Space, x.Key.Hash = b.spaces.slots[e.space].id, e.hash
+	x.Key.Space, x.Key.Hash = b.spaces.slots.at(e.space).id, e.hash
 	x.Parent = key.Hash{}
 	if e.parent != 0 {
 		x.Parent = b.entries.at(e.parent).hash

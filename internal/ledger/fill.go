@@ -82,7 +82,7 @@ func (l *Ledger) Rekey(id ID, to key.Key) State {
 	defer l.mu.Unlock()
 	b := &l.mu.book
 	e := b.filler(uint32(id))
-	if e.parent != 0 || e.kids != 0 || b.spaces.slots[e.space].id != to.Space {
+	if e.parent != 0 || e.kids != 0 || b.spaces.slots.at(e.space).id != to.Space {
 		panic("ledger: a fill that is part of a chain, or of another space, gets another key")
 	}
 	if other := b.findIn(e.space, to.Hash); other != 0 {

@@ -150,7 +150,8 @@ func New(opt Options) *Ledger {
 		func(id uint32) uint64 { e := b.entries.at(id); return b.hash(e.space, e.hash) },
 		func(id uint32) *uint32 { return &b.entries.at(id).next },
 	)
-	b.spaces = spaces{number: make(map[key.SpaceID]uint32), slots: make([]space, 1), quotas: make(map[key.SpaceID]uint32)}
+	b.spaces = spaces{number: make(map[key.SpaceID]uint32), quotas: make(map[key.SpaceID]uint32)}
+	b.spaces.slots.grow()
 	b.holds.init(rand.Uint64())
 	b.owners = make([]owner, 1)
 	return l

@@ -113,6 +113,9 @@ behind.`,
 }
 
 func (d *demo) run(ctx context.Context) error {
+	if err := canReport(d.report); err != nil {
+		return err
+	}
 	d.chat.SystemTokens = demoSystemTokens
 	d.series = newSeries()
 	d.result = demoResult{

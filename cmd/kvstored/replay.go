@@ -89,6 +89,9 @@ func (f *replayFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	if err := canReport(f.report); err != nil {
+		return err
+	}
 	summary, err := f.summarize()
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"html/template"
 	"image/color"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -34,7 +35,19 @@ type fact struct{ Name, Value string }
 type reportTable struct {
 	Title, Note string
 	Head        []string
-	Rows        [][]string // the first cell names the row
+	Rows        [][]cell // the first cell names the row
+}
+
+type cell struct {
+	Text  string
+	Class string // best or bound, for those that are
+}
+
+func cells(texts ...string) (row []cell) {
+	for _, text := range texts {
+		row = append(row, cell{Text: text})
+	}
+	return row
 }
 
 type chart struct {
@@ -53,6 +66,24 @@ type legend struct {
 var reportHTML string
 
 var reportPage = template.Must(template.New("report").Parse(reportHTML))
+
+// canReport says before the work that its report, if any, cannot be written.
+// It leaves what is there as it is.
+func canReport(path string) error {
+	if path == "" {
+		return nil
+	}
+	_, was := os.Stat(path)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o666)
+	if err != nil {
+		return fmt.Errorf("report: %w", err)
+	}
+	f.Close()
+	if errors.Is(was, fs.ErrNotExist) {
+		return os.Remove(path)
+	}
+	return nil
+}
 
 // writeReport writes the page that build makes.
 func writeReport(path string, build func() (*report, error)) (err error) {
@@ -204,7 +235,7 @@ func readyTable(o *replay.Options, r *replay.Result) reportTable {
 			title = tierTitles[i-1]
 		}
 		if d := r.ReadyBy[name]; d.Requests > 0 {
-			t.Rows = append(t.Rows, []string{title, comma(d.Requests), us(d.P50), us(d.P90), us(d.P99), us(d.Max)})
+			t.Rows = append(t.Rows, cells(title, comma(d.Requests), us(d.P50), us(d.P90), us(d.P99), us(d.Max)))
 		}
 	}
 	return t

@@ -69,6 +69,9 @@ func (f *replayFlags) runSimulate(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	if err := canReport(f.report); err != nil {
+		return err
+	}
 	trace, err := f.readTrace()
 	if err != nil {
 		return err

@@ -28,10 +28,11 @@ type simulation struct {
 	took    time.Duration
 }
 
-// curveColors are for the policies in the order of the rows; the bounds are gray.
+// curveColors are for the policies in the order of simulate.Policies, so that
+// each has its own in every report; the bounds are gray.
 var curveColors = []color.NRGBA{
-	rgb(0x1d4ed8), rgb(0xea580c), rgb(0x16a34a), rgb(0xa855f7), rgb(0x0891b2),
-	rgb(0xdc2626), rgb(0xca8a04), rgb(0xdb2777), rgb(0x4d7c0f),
+	rgb(0x1d4ed8), rgb(0xea580c), rgb(0x16a34a), rgb(0x94653f), rgb(0x06b6d4),
+	rgb(0xeab308), rgb(0x7c3aed), rgb(0xf472b6), rgb(0xdc2626), rgb(0x134e4a),
 }
 
 var boundColors = map[string]color.NRGBA{simulate.Belady: rgb(0x334155), simulate.Infinite: rgb(0x94a3b8)}
@@ -50,7 +51,7 @@ func (s *simulation) curves() (out []curve) {
 		c := curve{name: name, rows: slices.Clone(s.rows[i*n : (i+1)*n])}
 		slices.SortFunc(c.rows, func(a, b simulate.Row) int { return a.CapacityBlocks - b.CapacityBlocks })
 		if c.color, c.bound = boundColors[name]; !c.bound {
-			c.color = curveColors[i%len(curveColors)]
+			c.color = curveColors[slices.Index(simulate.Policies(), name)]
 		}
 		out = append(out, c)
 	}
@@ -97,13 +98,7 @@ func (s *simulation) headlines(curves []curve) []headline {
 	n := len(curves[0].rows)
 	var out []headline
 	for _, at := range slices.Compact([]int{n / 4, n / 2, 3 * n / 4, n - 1}) {
-		var best simulate.Row
-		for _, c := range curves {
-			if r := c.rows[at]; !c.bound && (best.Policy == "" || r.TotalHitTokens > best.TotalHitTokens) {
-				best = r
-			}
-		}
-		if best.Policy != "" {
+		if best := s.best(curves, at); best.Policy != "" {
 			out = append(out, headline{
 				percent(float64(best.TotalHitTokens), float64(best.TotalPromptTokens)),
 				fmt.Sprintf("hit by %s with %s", best.Policy, s.capacity(best.CapacityBlocks)),
@@ -113,15 +108,39 @@ func (s *simulation) headlines(curves []curve) []headline {
 	return out
 }
 
+// best is the row of the policy that hits most at one capacity. The bounds are
+// no policies.
+func (s *simulation) best(curves []curve, at int) (best simulate.Row) {
+	for _, c := range curves {
+		if r := c.rows[at]; !c.bound && (best.Policy == "" || r.TotalHitTokens > best.TotalHitTokens) {
+			best = r
+		}
+	}
+	return best
+}
+
+// table has a row for each capacity; the best of each stands out, and the
+// bounds do not.
 func (s *simulation) table(curves []curve) reportTable {
-	t := reportTable{Title: "All numbers", Note: "% of the prompt tokens", Head: []string{"capacity"}}
+	t := reportTable{
+		Title: "Hit rates", Note: "% of the prompt tokens. The best of each row is marked; --json has all digits.",
+		Head: []string{"capacity"},
+	}
 	for _, c := range curves {
 		t.Head = append(t.Head, c.name)
 	}
 	for i, r := range curves[0].rows {
-		row := []string{s.capacity(r.CapacityBlocks)}
+		row := cells(s.capacity(r.CapacityBlocks))
+		best := s.best(curves, i)
 		for _, c := range curves {
-			row = append(row, fmt.Sprintf("%.2f", 100*c.rows[i].OverallHitRate))
+			x := cell{Text: fmt.Sprintf("%.1f", 100*c.rows[i].OverallHitRate)}
+			switch {
+			case c.bound:
+				x.Class = "bound"
+			case c.rows[i].TotalHitTokens == best.TotalHitTokens:
+				x.Class = "best"
+			}
+			row = append(row, x)
 		}
 		t.Rows = append(t.Rows, row)
 	}

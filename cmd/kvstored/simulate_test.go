@@ -70,6 +70,55 @@ func TestSimulateReport(t *testing.T) {
 	}
 }
 
+// TestReportThatCannotBeWritten: that is said before any work is done, here
+// before anybody misses the trace, and what is there stays.
+func TestReportThatCannotBeWritten(t *testing.T) {
+	dir := t.TempDir()
+	for _, page := range []string{dir, filepath.Join(dir, "none", "page.html")} {
+		for _, mode := range [][]string{{"--simulate"}, nil} {
+			args := append([]string{"replay", "--trace", filepath.Join(dir, "no trace"), "--report", page}, mode...)
+			if code, out, errs := kvstored(t, "", args...); code != exitFailure || out != "" || !strings.Contains(errs, "report: ") {
+				t.Errorf("%v: exit code %d, %s%s", args, code, out, errs)
+			}
+		}
+	}
+	page := filepath.Join(dir, "page.html")
+	if err := canReport(page); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(page); err == nil {
+		t.Error("looking whether a page can be written left one")
+	}
+	if err := os.WriteFile(page, []byte("old"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := canReport(page); err != nil {
+		t.Error(err)
+	}
+	if b, err := os.ReadFile(page); string(b) != "old" {
+		t.Errorf("what was there is %q now, %v", b, err)
+	}
+}
+
+// TestCurvesDiffer: each policy has a color of its own, in any selection.
+func TestCurvesDiffer(t *testing.T) {
+	all := simulate.Policies()
+	s := simulation{options: &simulate.Options{Policies: all}}
+	color := make(map[string]any)
+	for i, c := range s.curves() {
+		for name, other := range color {
+			if c.color == other {
+				t.Errorf("%s and %s have one color", c.name, name)
+			}
+		}
+		color[c.name] = c.color
+		alone := simulation{options: &simulate.Options{Policies: all[i : i+1]}}
+		if got := alone.curves()[0].color; got != c.color {
+			t.Errorf("%s alone has another color", c.name)
+		}
+	}
+}
+
 func TestSimulateResample(t *testing.T) {
 	code, out, errs := kvstored(t, "", "replay", "--simulate", "--trace", madeUpTrace, "--policy", "lru,tenure",
 		"--capacity-blocks", "20", "--resample", "2", "--hints", "oracle", "--json")

@@ -1,5 +1,7 @@
 package policy
 
+import "math/bits"
+
 // ghosts remembers entries that are no longer resident, by their hash, in a
 // few queues with the oldest first. A hash is in one queue at most. A ghost is
 // 24 bytes and 4 of the hash table, without pointers.
@@ -105,12 +107,19 @@ func (g *ghosts) unlink(r uint32) {
 // bucket returns the bucket of a hash. Those that are split have twice as
 // many buckets to go to as those that are not.
 func (g *ghosts) bucket(hash uint64) uint32 {
-	const golden = 0x9e3779b97f4a7c15 // 2⁶⁴ over the golden ratio: hashes may be small numbers
-	h := uint32(hash * golden >> 32)
+	h := spread(hash)
 	if b := h & (2*g.half - 1); b < g.buckets {
 		return b
 	}
 	return h & (g.half - 1)
+}
+
+// spread mixes a hash, which may be a small number or a multiple of a large
+// one, into all bits of the result.
+func spread(hash uint64) uint32 {
+	const golden = 0x9e3779b97f4a7c15 // 2⁶⁴ over the golden ratio
+	hi, lo := bits.Mul64(hash, golden)
+	return uint32(hi ^ lo)
 }
 
 func (g *ghosts) lookup(hash uint64) uint32 {

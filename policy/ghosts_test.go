@@ -65,6 +65,33 @@ func TestGhosts(t *testing.T) {
 	}
 }
 
+// Chains stay short for hashes that are small numbers, in a row or not, as in a
+// replay, or multiples.
+func TestSpread(t *testing.T) {
+	const n = 40_000
+	for name, hash := range map[string]func(i uint64) uint64{
+		"in a row":  func(i uint64) uint64 { return i },
+		"in pieces": func(i uint64) uint64 { return i/10*40 + i%10 },
+		"multiples": func(i uint64) uint64 { return i << 12 },
+		"high":      func(i uint64) uint64 { return i << 40 },
+	} {
+		var g ghosts
+		met := make(map[uint32]int)
+		for i := range uint64(n) {
+			g.put(0, hash(i+1), 1)
+		}
+		looked := 0
+		for i := range uint64(n) {
+			b := g.bucket(hash(i + 1))
+			met[b]++
+			looked += met[b]
+		}
+		if looked > 2*n {
+			t.Errorf("%s: %.2f records looked at for each found", name, float64(looked)/n)
+		}
+	}
+}
+
 // TestBytesAnEntry: what the package comment promises.
 func TestBytesAnEntry(t *testing.T) {
 	const (
@@ -73,10 +100,10 @@ func TestBytesAnEntry(t *testing.T) {
 	)
 	for name, bytes := range map[string]uintptr{
 		"lru, fifo, mru": perNode,
-		"lfu":            perNode + unsafe.Sizeof(bucket{}), // each has a frequency of its own
+		"lfu":            perNode + 4 + unsafe.Sizeof(bucket{}), // a tag, and each has a frequency of its own
 		"sieve":          perNode + unsafe.Sizeof(age{}) + unsafe.Sizeof(slot{}),
-		"arc":            perNode + 8 + perGhost,
-		"s3fifo":         perNode + 8 + perGhost,
+		"arc":            perNode + unsafe.Sizeof(member{}) + perGhost,
+		"s3fifo":         perNode + unsafe.Sizeof(member{}) + perGhost,
 		"gdsf":           perNode + unsafe.Sizeof(worth{}) + unsafe.Sizeof(slot{}),
 	} {
 		if bytes > 64 {

@@ -60,12 +60,6 @@ func (r *roll) bucket(hash uint64) uint32 {
 	return h & (r.half - 1)
 }
 
-// spread mixes a hash, which may be a small number.
-func spread(hash uint64) uint32 {
-	const golden = 0x9e3779b97f4a7c15 // 2⁶⁴ over the golden ratio
-	return uint32(hash * golden >> 32)
-}
-
 // find returns the tenant of a hash, or 0.
 func (r *roll) find(hash uint64) uint32 {
 	if r.filed == 0 {

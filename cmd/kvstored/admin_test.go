@@ -113,7 +113,7 @@ func TestPinsAndRevoke(t *testing.T) {
 		args  []string
 		freed uint64
 	}{
-		{[]string{"revoke", "a"}, 4}, {[]string{"revoke", "a"}, 0}, {[]string{"revoke", "--all"}, 4},
+		{[]string{"revoke", "a"}, 4}, {[]string{"revoke", "--all"}, 4},
 		{[]string{"revoke", "--connection", fmt.Sprint(p.Holders[0].Connection)}, 4}, // its lease
 	} {
 		if r := read[chunksResult](t, tt.args...); r.Chunks != tt.freed {
@@ -128,7 +128,9 @@ func TestPinsAndRevoke(t *testing.T) {
 	}
 	fails(t, exitUsage, "one of them only", "revoke")
 	fails(t, exitUsage, "one of them only", "revoke", "a", "--all")
-	fails(t, exitFailure, "connection", "revoke", "--connection", "1000000")
+	fails(t, exitFailure, `kvstored: revoke: not_found: there is no connection 1000000;`, "revoke", "--connection", "1000000")
+	fails(t, exitFailure, `nothing is pinned as "a"`, "revoke", "a")
+	must(t, "", "revoke", "--all")
 }
 
 // TestPolicySet: while a client is at work every policy takes the tiers over

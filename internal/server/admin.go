@@ -100,7 +100,7 @@ func (c *session) revoke(h wire.Header, body []byte) error {
 		other := c.server.mu.sessions[req.Connection]
 		c.server.mu.Unlock()
 		if other == nil {
-			return refuse(wire.StatusNotFound, "revoke: there is no connection %d; `kvstored pins` lists those that hold something", req.Connection)
+			return refuse(wire.StatusNotFound, "there is no connection %d; `kvstored pins` lists those that hold something", req.Connection)
 		}
 		n = other.revokeAll()
 	}
@@ -136,7 +136,7 @@ func (c *session) policy(h wire.Header, body []byte) error {
 		return nil
 	}
 	if names := policy.All(); !slices.Contains(names, req.Name) {
-		return refuse(wire.StatusBadRequest, "policy: there is none called %.64q; use %s", req.Name, strings.Join(names, ", "))
+		return refuse(wire.StatusBadRequest, "there is no policy called %.64q; use %s", req.Name, strings.Join(names, ", "))
 	}
 	// Entries move a few hundred a lock round: not while others' requests
 	// wait on this connection.

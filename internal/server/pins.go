@@ -64,7 +64,7 @@ func (ps *pins) open(c *session, name string, age time.Duration) (*pin, error) {
 		return p, nil
 	}
 	if len(own) >= maxLive {
-		return nil, refuse(wire.StatusOverBudget, "pin: this connection has %d; unpin some first", maxLive)
+		return nil, refuse(wire.StatusOverBudget, "this connection has %d pins; unpin some first", maxLive)
 	}
 	p := &pin{session: c, name: name, refs: make(map[ledger.ID]tier.Ref), of: make(map[key.SpaceID]pinned)}
 	p.expiry = time.AfterFunc(age, func() { c.during(func() { ps.expire(p) }) })

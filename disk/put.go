@@ -215,6 +215,7 @@ func (w *writing) committed(err error) {
 		return
 	}
 	w.t.endFill(w.entry.Key, func() { w.t.ledger.Publish([]ledger.ID{w.id}, false) })
+	w.t.scan.note(w.entry.Key)
 	w.t.count.puts.Add(1)
 	w.t.count.putBytes.Add(uint64(w.entry.Size))
 	w.t.count.payload.Add(int64(w.entry.Size))

@@ -30,7 +30,28 @@ type scan struct {
 	mu      struct {
 		sync.Mutex
 		deleted map[key.Key]struct{} // while active: the scan must not bring them back
+		stored  []key.Key            // while active, in order: they are younger than what it brings
 	}
+}
+
+// note remembers that k was stored while the scan went on.
+func (s *scan) note(k key.Key) {
+	if !s.active.Load() {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.stored = append(s.mu.stored, k)
+}
+
+// end ends the scan, and returns what was stored while it went on.
+func (s *scan) end() (stored []key.Key) {
+	s.active.Store(false)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	stored = s.mu.stored
+	s.mu.deleted, s.mu.stored = nil, nil
+	return stored
 }
 
 func (s *scan) forget(k key.Key) {
@@ -99,11 +120,13 @@ func (t *Tier) Recover(ctx context.Context, emit func([]tier.Record)) error {
 	}
 	orphans := t.reserve(entries)
 	t.restore(entries)
-	t.scan.active.Store(false)
-	t.scan.mu.Lock()
-	t.scan.mu.deleted = nil
-	t.scan.mu.Unlock()
+	for _, k := range t.scan.end() {
+		t.ledger.Touch([]key.Key{k}) // one by one: the last of them is the youngest
+	}
 	t.db.succeeded()
+	if n := t.scan.newer.Load(); n > 0 {
+		t.log.Warn().Uint64("records", n).Msg("records of a newer program are passed over; their room is given to others")
+	}
 	t.log.Info().Int("entries", len(entries)).Int("lost", len(lost)+len(overlapped)).Int("evicted", len(evicted)).
 		Uint64("newer", t.scan.newer.Load()).Int("orphan_segments", len(orphans)).Msg("recovered")
 	t.emit(entries, emit)

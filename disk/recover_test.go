@@ -301,3 +301,18 @@ func TestOrphanThatStays(t *testing.T) {
 	}
 	mustGet(t, d, m, 3, 100_000)
 }
+
+// What is stored while the scan goes on is younger than what the scan brings.
+func TestStoredDuringScanIsYounger(t *testing.T) {
+	o := testOptions(t.TempDir())
+	m := newMemory(t)
+	d, stop := start(t, o, nil)
+	mustPut(t, d, m, 1, 100_000)
+	stop()
+	d, _ = start(t, o, nil)
+	mustPut(t, d, m, 2, 100_000)
+	recoverAll(t, d)
+	if e, ok := d.ledger.Evict(); !ok || e.Key != keyOf(1) {
+		t.Errorf("evicted first: %x (%t)", e.Key.Hash, ok)
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/disk"
 	"github.com/kvstored/kvstored/remote"
 )
 
@@ -35,7 +36,10 @@ those this command finds, so run it as the daemon's user.`,
 			if err != nil {
 				return err
 			}
-			if err := cfg.Print(cmd.OutOrStdout()); err != nil || !connect {
+			if err := cfg.Print(cmd.OutOrStdout()); err != nil {
+				return err
+			}
+			if err := checkDisk(cmd.OutOrStdout(), &cfg.Disk); err != nil || !connect {
 				return err
 			}
 			return checkRemote(cmd.Context(), cmd.OutOrStdout(), &cfg.Remote.S3)
@@ -43,6 +47,20 @@ those this command finds, so run it as the daemon's user.`,
 	}
 	cmd.Flags().BoolVar(&connect, "connect", false, "try the remote tier too")
 	return cmd
+}
+
+// checkDisk says, as a comment of the file printed before, if the disk tier can
+// never come to its capacity.
+func checkDisk(w io.Writer, c *config.Disk) error {
+	if !c.Enabled() {
+		return nil
+	}
+	total, err := disk.TotalBytes(c.Paths)
+	if err != nil || int64(c.Capacity) <= total {
+		return nil //nolint:nilerr // the daemon may be let in where this user is not
+	}
+	_, err = fmt.Fprintf(w, "# disk tier: disk.capacity is %v, but the file systems of disk.paths have %v: those will bound it\n", c.Capacity, config.Bytes(total))
+	return err
 }
 
 // checkRemote tries the remote tier. What it prints are comments of the file

@@ -70,6 +70,7 @@ var crashSpace = key.Space{Model: "crash", World: 1, DType: "none", ChunkTokens:
 
 // stored is what the clients of a crash test know.
 type stored struct {
+	trouble bool // the disk may fail, and a flush with it
 	sync.Mutex
 	next      uint64
 	moved     int64                 // bytes stored and read up to now
@@ -144,6 +145,10 @@ func (s *stored) store(t *testing.T, socket string, rng *rand.Rand) {
 			continue
 		}
 		flushed, err := c.Flush(ctx, rng.IntN(4) == 0)
+		if s.trouble && (errors.Is(err, client.ErrTierOff) || errors.Is(err, client.ErrInternal)) {
+			clear(mine) // nothing is promised
+			continue
+		}
 		if err != nil {
 			s.gone(t, err)
 			return

@@ -156,6 +156,10 @@ func (d *daemon) makeDisk() (err error) {
 	if err != nil {
 		return err // it says disk
 	}
+	if total, err := disk.TotalBytes(c.Paths); err == nil && int64(c.Capacity) > total {
+		d.log.Warn().Stringer("capacity", c.Capacity).Int64("file_system_bytes", total).
+			Msg("disk.capacity is more than the file systems of disk.paths have: those will bound it")
+	}
 	return nil
 }
 

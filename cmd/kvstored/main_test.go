@@ -75,6 +75,24 @@ func write(t *testing.T, text string) string {
 	return path
 }
 
+func TestCheckSaysThatTheDiskIsSmaller(t *testing.T) {
+	for text, want := range map[string]bool{
+		"disk: {paths: [" + t.TempDir() + "], capacity: 1000TiB}\n": true,
+		"disk: {paths: [" + t.TempDir() + "], capacity: 1GiB}\n":    false,
+	} {
+		var out bytes.Buffer
+		cmd := checkCommand()
+		cmd.SetArgs([]string{write(t, text)})
+		cmd.SetOut(&out)
+		if err := cmd.Execute(); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(out.String(), "# disk tier: disk.capacity is 1000TiB"); got != want {
+			t.Errorf("%s: says %q, want a warning: %t", text, out.String(), want)
+		}
+	}
+}
+
 func TestExitCodes(t *testing.T) {
 	nobody := filepath.Join(t.TempDir(), "nobody.sock")
 	for _, tt := range []struct {

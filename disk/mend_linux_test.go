@@ -1,0 +1,64 @@
+package disk
+
+import (
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A database that cannot have a new log breaks, and is open again soon after it
+// can: whatever was stored is there, and more can be.
+func TestMendAfterLimit(t *testing.T) {
+	const size = 4_000
+	o := testOptions(t.TempDir())
+	o.InlineMax = size
+	m := newMemory(t)
+	d, stop := start(t, o, nil)
+	mustPut(t, d, m, 0, 100_000) // makes the segment
+	lift := limitFiles(t, mib)   // a log has 2 MiB
+	stored, err := []int(nil), error(nil)
+	for n := 1; err == nil && n < 1000; n++ {
+		if err = put(t, d, m, n, size); err == nil {
+			stored = append(stored, n)
+		}
+	}
+	wantErr(t, err, errUncertain)
+	wantErr(t, put(t, d, m, 5000, size), errBroken)
+	lift()
+	for deadline := time.Now().Add(time.Minute); d.db.broken.Load(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the database is never opened again")
+		}
+	}
+	for _, n := range stored {
+		mustGet(t, d, m, n, size)
+	}
+	mustPut(t, d, m, 5000, size)
+	for d.commits.queued() > 0 {
+		time.Sleep(time.Millisecond)
+	}
+	recount(t, d)
+	stop()
+	d, _ = start(t, o, nil)
+	if got := recoverAll(t, d); len(got) != len(stored)+2 {
+		t.Errorf("%d entries after a restart, want %d", len(got), len(stored)+2)
+	}
+}
+
+// limitFiles bounds how large this process may make a file until lift is called.
+func limitFiles(t *testing.T, bytes uint64) (lift func()) {
+	t.Helper()
+	var was unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &was); err != nil {
+		t.Fatal(err)
+	}
+	set := func(cur uint64) {
+		if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: cur, Max: was.Max}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(bytes)
+	t.Cleanup(func() { set(was.Cur) })
+	return func() { set(was.Cur) }
+}

@@ -210,7 +210,8 @@ func TestHedge(t *testing.T) {
 	if err := get(t, r, m, c.Key(0)); err != nil {
 		t.Fatal(err)
 	}
-	if st := r.Stats().Counters; st["hedges_won"] != 1 || st["retries"] != 0 {
+	// Which of the two comes first to the store nobody knows.
+	if st := r.Stats().Counters; st["hedges"] != 1 || st["retries"] != 0 {
 		t.Errorf("counted %v; want one hedge, no retry", st)
 	}
 }

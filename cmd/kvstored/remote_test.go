@@ -476,6 +476,7 @@ func everythingSaid(t *testing.T, s3 *s3test.Server, works bool) string {
 		for _, args := range [][]string{
 			{"check", "--connect", d.config}, {"stats", "--socket", d.socket}, {"stats", "--json", "--socket", d.socket},
 			{"flush", "--socket", d.socket}, {"clear", "remote", "--yes", "--socket", d.socket},
+			{"purge", strings.Repeat("ab", 16), "--yes", "--socket", d.socket},
 		} {
 			_, out, errs := kvstored(t, "", args...)
 			say(out, errors.New(errs))

@@ -1,12 +1,12 @@
 package remote
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -106,17 +106,7 @@ func (t *Tier) Check(ctx context.Context) (notes []string, err error) {
 	}
 	folder := t.names.root + "check/"
 	name := aws.String(folder + hex.EncodeToString(random[:]))
-	text := []byte("kvstored was here")
-	put := func(ctx context.Context, api *client) error {
-		_, err := api.PutObject(ctx, &s3.PutObjectInput{Bucket: &t.o.Bucket, Key: name, Body: bytes.NewReader(text), IfNoneMatch: aws.String("*")}, unsigned)
-		return err
-	}
-	write := kind{op: "put", count: &t.count.puts, lane: t.traffic.writes}
-	err = t.request(ctx, write, put)
-	switch {
-	case statusOf(err) == http.StatusNotImplemented:
-		return append(notes, "no conditional puts: each put asks first"), nil
-	case err != nil:
+	if notes, err = t.checkPut(ctx, name); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -124,9 +114,6 @@ func (t *Tier) Check(ctx context.Context) (notes []string, err error) {
 			err = derr
 		}
 	}()
-	if again := t.request(ctx, write, put); statusOf(again) != http.StatusPreconditionFailed {
-		notes = append(notes, "conditional puts are not obeyed: of two machines that store the same chunk both send it")
-	}
 	err = t.request(ctx, kind{op: "get", count: &t.count.gets, lane: t.traffic.reads}, func(ctx context.Context, api *client) error {
 		out, err := api.GetObject(ctx, &s3.GetObjectInput{Bucket: &t.o.Bucket, Key: name})
 		if err == nil {
@@ -138,4 +125,28 @@ func (t *Tier) Check(ctx context.Context) (notes []string, err error) {
 		return nil, err
 	}
 	return notes, t.list(ctx, folder, func([]types.Object) error { return nil })
+}
+
+// checkPut puts a small object, twice if the store knows conditional puts.
+func (t *Tier) checkPut(ctx context.Context, name *string) (notes []string, err error) {
+	put := func(unless *string) error {
+		write := kind{op: "put", count: &t.count.puts, lane: t.traffic.writes}
+		return t.request(ctx, write, func(ctx context.Context, api *client) error {
+			_, err := api.PutObject(ctx, &s3.PutObjectInput{
+				Bucket: &t.o.Bucket, Key: name, Body: strings.NewReader("kvstored was here"), IfNoneMatch: unless,
+			}, unsigned)
+			return err
+		})
+	}
+	err = put(aws.String("*"))
+	switch {
+	case statusOf(err) == http.StatusNotImplemented:
+		return []string{"no conditional puts: each put asks first"}, put(nil)
+	case err != nil:
+		return nil, err
+	}
+	if again := put(aws.String("*")); statusOf(again) != http.StatusPreconditionFailed {
+		notes = append(notes, "conditional puts are not obeyed: of two machines that store the same chunk both send it")
+	}
+	return notes, nil
 }

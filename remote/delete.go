@@ -2,12 +2,14 @@ package remote
 
 import (
 	"context"
+	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 
 	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier"
 )
 
 // deleteBatch is how many objects one request may name.
@@ -52,43 +54,73 @@ func (t *Tier) deleteNames(ctx context.Context, objects []types.ObjectIdentifier
 	})
 }
 
-// Purge implements tier.Shared: it deletes every object of a space, whoever
-// stored it.
-func (t *Tier) Purge(ctx context.Context, id key.SpaceID) (n int, err error) {
-	err = t.list(ctx, t.names.space(id), func(page []types.Object) error {
-		objects := make([]types.ObjectIdentifier, len(page))
-		for i := range page {
-			objects[i].Key = page[i].Key
-			if k, ok := t.names.key(aws.ToString(page[i].Key)); ok {
-				t.absent.add(k)
-			}
+// Purge implements tier.Shared: it lists a page of a space and deletes it, a
+// thousand objects at most. Whatever has a name below the space goes, chunk or
+// not.
+func (t *Tier) Purge(ctx context.Context, id key.SpaceID, after string, dry bool, gone func(key.Key)) (p tier.Purged, err error) {
+	if err := t.usable(ctx, "purge"); err != nil {
+		return p, err
+	}
+	space := t.names.space(id)
+	in := &s3.ListObjectsV2Input{Bucket: &t.o.Bucket, Prefix: &space}
+	if after != "" {
+		in.StartAfter = aws.String(space + after)
+	}
+	page, err := t.page(ctx, in)
+	if err != nil || len(page.Contents) == 0 {
+		return p, err
+	}
+	objects := make([]types.ObjectIdentifier, len(page.Contents))
+	for i := range page.Contents {
+		objects[i].Key = page.Contents[i].Key
+		p.Bytes += uint64(aws.ToInt64(page.Contents[i].Size))
+	}
+	if !dry {
+		if err := t.deleteNames(ctx, objects); err != nil {
+			return tier.Purged{}, err
 		}
-		n += len(page)
-		return t.deleteNames(ctx, objects)
-	})
-	return n, err
+		t.forget(objects, gone)
+	}
+	p.Found = uint64(len(objects))
+	if aws.ToBool(page.IsTruncated) {
+		p.Next = strings.TrimPrefix(aws.ToString(objects[len(objects)-1].Key), space)
+	}
+	return p, nil
+}
+
+// forget notes that objects are gone, and tells gone of those that were chunks.
+func (t *Tier) forget(objects []types.ObjectIdentifier, gone func(key.Key)) {
+	for i := range objects {
+		if k, ok := t.names.key(aws.ToString(objects[i].Key)); ok {
+			t.absent.add(k)
+			gone(k)
+		}
+	}
 }
 
 // list hands over the objects whose names start with prefix, page by page.
 func (t *Tier) list(ctx context.Context, prefix string, page func([]types.Object) error) error {
 	in := &s3.ListObjectsV2Input{Bucket: &t.o.Bucket, Prefix: &prefix}
 	for {
-		var out *s3.ListObjectsV2Output
-		err := t.request(ctx, kind{op: "list", count: &t.count.lists, lane: t.traffic.reads}, func(ctx context.Context, api *client) (err error) {
-			out, err = api.ListObjectsV2(ctx, in)
-			return err
-		})
+		out, err := t.page(ctx, in)
 		if err != nil {
 			return err
 		}
-		if len(out.Contents) > 0 {
-			if err := page(out.Contents); err != nil {
-				return err
-			}
+		if err := page(out.Contents); err != nil {
+			return err
 		}
 		if !aws.ToBool(out.IsTruncated) || out.NextContinuationToken == nil {
 			return nil
 		}
 		in.ContinuationToken = out.NextContinuationToken
 	}
+}
+
+// page reads one page of a listing.
+func (t *Tier) page(ctx context.Context, in *s3.ListObjectsV2Input) (out *s3.ListObjectsV2Output, err error) {
+	err = t.request(ctx, kind{op: "list", count: &t.count.lists, lane: t.traffic.reads}, func(ctx context.Context, api *client) (err error) {
+		out, err = api.ListObjectsV2(ctx, in)
+		return err
+	})
+	return out, err
 }

@@ -27,15 +27,14 @@ func only(method string, f s3test.Fault) s3test.Rule {
 	}
 }
 
-// TestFaults lets every get fail in one way. Each must end by its deadline
-// with an error, leave no block behind, and work again afterwards.
+// TestFaults lets every get fail in one way. Each must end with an error, leave
+// no block behind, and work again afterwards. (When it ends TestPrefixOfFaults
+// says, in virtual time.)
 func TestFaults(t *testing.T) {
 	s := s3test.Run(t)
 	p := s3test.RunProxy(t, s)
 	m := memory(t, 4*mib)
-	o := testOptions(p.Endpoint)
-	o.Timeout = 300 * time.Millisecond
-	r := connect(t, o)
+	r := connect(t, testOptions(p.Endpoint))
 	c := tiertest.Chain(1, 2)
 	put(t, r, m, c, 0, 2, 64*kib)
 	for _, tt := range []struct {
@@ -53,15 +52,13 @@ func TestFaults(t *testing.T) {
 	} {
 		p.Set(only(http.MethodGet, tt.fault))
 		r.retries = newAllowance(retryShare, retrySaved)
-		start := time.Now()
+		r.o.Timeout = 300 * time.Millisecond
 		err := get(t, r, m, c.Key(0))
 		if err == nil || tt.want != nil && !errors.Is(err, tt.want) || errors.Is(err, tier.ErrNotFound) {
 			t.Errorf("%s: %v; want %v", tt.name, err, tt.want)
 		}
-		if took := time.Since(start); took > 5*time.Second {
-			t.Errorf("%s: the answer came after %v", tt.name, took)
-		}
 		p.Set(nil)
+		r.o.Timeout = time.Minute // however slow the machine is
 		if err := get(t, r, m, c.Key(0)); err != nil {
 			t.Errorf("after %s: %v", tt.name, err)
 		}
@@ -210,7 +207,8 @@ func TestHedge(t *testing.T) {
 	if err := get(t, r, m, c.Key(0)); err != nil {
 		t.Fatal(err)
 	}
-	if st := r.Stats().Counters; st["hedges_won"] != 1 || st["retries"] != 0 {
+	// Which of the two comes first to the store nobody knows.
+	if st := r.Stats().Counters; st["hedges"] != 1 || st["retries"] != 0 {
 		t.Errorf("counted %v; want one hedge, no retry", st)
 	}
 }

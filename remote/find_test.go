@@ -6,6 +6,8 @@ import (
 	"testing/quick"
 
 	"github.com/kvstored/kvstored/internal/s3test"
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier"
 	"github.com/kvstored/kvstored/tier/tiertest"
 )
 
@@ -110,8 +112,10 @@ func TestListing(t *testing.T) {
 	// Another space stays when one is purged.
 	other := tiertest.Chain(2, 1)
 	put(t, r, m, other, 0, 1, 100)
-	if n, err := r.Purge(t.Context(), c.Space); n != 40 || err != nil {
-		t.Errorf("purged %d, error %v; want 40", n, err)
+	var gone int
+	purged, err := r.Purge(t.Context(), c.Space, "", false, func(key.Key) { gone++ })
+	if want := (tier.Purged{Found: 40, Bytes: 40 * 100}); purged != want || gone != 40 || err != nil {
+		t.Errorf("purged %+v, told of %d, error %v; want %+v", purged, gone, err, want)
 	}
 	have := make([]bool, 2)
 	fresh := connect(t, testOptions(s.Endpoint))

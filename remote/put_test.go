@@ -96,3 +96,39 @@ func TestKnownIsNotSent(t *testing.T) {
 		}
 	})
 }
+
+// TestUnconditional: a store that knows no conditional puts is asked first, so
+// that what another machine has stored is neither sent nor replaced.
+func TestUnconditional(t *testing.T) {
+	virtual(t, func(t *testing.T, s *s3test.Memory, m tiertest.Allocator) {
+		s.Set(func(r *http.Request) s3test.Fault {
+			if r.Header.Get("If-None-Match") != "" {
+				return s3test.Fault{Status: http.StatusNotImplemented, Code: "NotImplemented"}
+			}
+			return s3test.Fault{}
+		})
+		a, b := connect(t, virtualOptions(s)), connect(t, virtualOptions(s))
+		c := tiertest.Chain(1, 2)
+		put(t, a, m, c, 0, 2, kib)
+		if puts, heads := s.Count(http.MethodPut), s.Count(http.MethodHead); puts != 3 || heads != 2 {
+			t.Errorf("two chunks took %d PUTs and %d HEADs; want one refused, and one of each for a chunk", puts, heads)
+		}
+		put(t, b, m, c, 0, 2, kib)
+		st := b.Stats()
+		if st.Puts != 0 || st.Counters["puts_present"] != 2 || s.Count(http.MethodPut) != 4 || s.Count(http.MethodHead) != 4 {
+			t.Errorf("what is there was stored again: %+v, %d PUTs, %d HEADs", st, s.Count(http.MethodPut), s.Count(http.MethodHead))
+		}
+		for i := range 2 {
+			if err := get(t, b, m, c.Key(i)); err != nil {
+				t.Errorf("chunk %d: %v", i, err)
+			}
+		}
+		notes, err := b.Check(t.Context())
+		if err != nil || len(notes) != 1 || !strings.Contains(notes[0], "no conditional puts") {
+			t.Errorf("check: %q, error %v", notes, err)
+		}
+		if n := len(s.Objects()); n != 2 {
+			t.Errorf("the check left %d objects; want the 2 chunks", n)
+		}
+	})
+}

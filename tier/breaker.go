@@ -345,12 +345,12 @@ func (r breakerSharing) Find(ctx context.Context, ks []key.Key, found func(int))
 	return n, err
 }
 
-func (r breakerSharing) Purge(ctx context.Context, id key.SpaceID) (n int, err error) {
+func (r breakerSharing) Purge(ctx context.Context, id key.SpaceID, after string, dry bool, gone func(key.Key)) (p Purged, err error) {
 	err = r.b.guard(ctx, "purge", true, func(ctx context.Context) (err error) {
-		n, err = r.to.Purge(ctx, id)
+		p, err = r.to.Purge(ctx, id, after, dry, gone)
 		return err
 	})
-	return n, err
+	return p, err
 }
 
 // isOff reports whether a tier is switched off.

@@ -56,27 +56,6 @@ func (s *Stack) Delete(ctx context.Context, ks []key.Key) (int, error) {
 	return known, s.delete(ctx, d)
 }
 
-// DeleteSpace forgets every chunk of a space, in a shared tier also what others
-// stored there, and returns how many were known. While what an earlier process
-// left on disk is not all known it is ErrOff.
-func (s *Stack) DeleteSpace(ctx context.Context, id key.SpaceID) (int, error) {
-	if err := s.scanned(); err != nil {
-		return 0, fmt.Errorf("delete a space: %w", err)
-	}
-	d := &deletion{from: All, space: id}
-	defer s.coming.refuse(d)()
-	n := len(s.Known(id))
-	err := s.delete(ctx, d)
-	if far, ok := s.tiers[Remote].(Shared); ok && s.reach(id).Has(Remote) {
-		more, perr := far.Purge(ctx, id)
-		n += more
-		if perr != nil {
-			err = errors.Join(err, fmt.Errorf("delete in %s: %w", Remote, perr))
-		}
-	}
-	return n, err
-}
-
 // delete makes a deletion of which nothing can come up: first what could be
 // written goes, then what is being written, and then what was.
 func (s *Stack) delete(ctx context.Context, d *deletion) error {

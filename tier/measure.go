@@ -132,6 +132,6 @@ func (r measuredSharing) Find(ctx context.Context, ks []key.Key, found func(int)
 	return n, err
 }
 
-func (r measuredSharing) Purge(ctx context.Context, id key.SpaceID) (int, error) {
-	return r.to.Purge(ctx, id)
+func (r measuredSharing) Purge(ctx context.Context, id key.SpaceID, after string, dry bool, gone func(key.Key)) (Purged, error) {
+	return r.to.Purge(ctx, id, after, dry, gone)
 }

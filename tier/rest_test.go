@@ -56,7 +56,9 @@ func (f *far) Absent(k key.Key) bool {
 	return f.absent[k]
 }
 
-func (f *far) Purge(context.Context, key.SpaceID) (int, error) { return 0, nil }
+func (f *far) Purge(context.Context, key.SpaceID, string, bool, func(key.Key)) (tier.Purged, error) {
+	return tier.Purged{}, nil
+}
 
 func (f *far) Find(ctx context.Context, ks []key.Key, found func(int)) (int, error) {
 	f.asked = append(f.asked, len(ks))

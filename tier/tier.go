@@ -108,9 +108,9 @@ type Shared interface {
 	// in being there, in few round trips. It may be wrong where there is a
 	// hole. found, if not nil, is told whenever more is certain.
 	Find(ctx context.Context, ks []key.Key, found func(n int)) (int, error)
-	// Purge deletes everything of a space, whoever stored it, and returns how
-	// much that was.
-	Purge(ctx context.Context, id key.SpaceID) (int, error)
+	// Purge deletes what follows after of a space, whoever stored it, or only
+	// counts it: as much as one request can name. It tells gone of each.
+	Purge(ctx context.Context, id key.SpaceID, after string, dry bool, gone func(key.Key)) (Purged, error)
 }
 
 // Stats is a snapshot of one tier.

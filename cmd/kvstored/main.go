@@ -56,7 +56,7 @@ Run the daemon:   kvstored serve --config kvstored.yaml`,
 	root.AddCommand(
 		serveCommand(), checkCommand(), demoCommand(), replayCommand(), statsCommand(),
 		putCommand(), getCommand(), lookupCommand(), deleteCommand(), flushCommand(), scrubCommand(), versionCommand(),
-		pinsCommand(), revokeCommand(), policyCommand(), clearCommand(), warmCommand(),
+		pinsCommand(), revokeCommand(), policyCommand(), clearCommand(), purgeCommand(), warmCommand(),
 	)
 	markFailures(root)
 	return root

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"flag"
 	"fmt"
@@ -65,7 +66,7 @@ func remoteDaemon(t *testing.T, endpoint string, change func(*config.Config)) *d
 // sharing returns d once it has reached the store.
 func sharing(t *testing.T, d *demoDaemon) *demoDaemon {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), demoStartTimeout)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*demoStartTimeout) // it tries every 30 s at least
 	defer cancel()
 	for {
 		st, err := d.stats(ctx)
@@ -152,6 +153,42 @@ func TestShared(t *testing.T) {
 	}
 }
 
+// TestPurge: a daemon that knows little of a space deletes all of it, on disk and
+// in the bucket, also what another one stored there.
+func TestPurge(t *testing.T) {
+	const chains, chunks = 4, 6
+	s3 := s3test.Run(t)
+	a := sharing(t, remoteDaemon(t, s3.Endpoint, nil))
+	s := storeChains(t, a.socket, chains, chunks)
+	a.kill()
+	b := sharing(t, remoteDaemon(t, s3.Endpoint, nil))
+	s.check(t, b.socket, func(number uint64) bool { return number == 0 })
+	t.Setenv("KVSTORED_SOCKET", b.socket)
+	space := hex.EncodeToString(s.committed[0].Space[:])
+	fails(t, exitUsage, "--yes", "purge", space)
+	fails(t, exitUsage, "32 hex digits", "purge", "model", "--yes")
+	want := purgeResult{Space: space, DryRun: true, Known: chunks, Found: chains * chunks}
+	_, want.Bytes = objects(t, s3)
+	if got := read[purgeResult](t, "purge", space, "--dry-run"); got != want {
+		t.Errorf("dry run: %+v; want %+v", got, want)
+	}
+	if n, _ := objects(t, s3); n != chains*chunks {
+		t.Fatalf("%d objects after a dry run", n)
+	}
+	if out := must(t, "", "purge", space, "--yes"); !strings.HasPrefix(out, "6 chunks known here deleted, and 18 chunks (") {
+		t.Errorf("purge: %s", out)
+	}
+	if n, _ := objects(t, s3); n != 0 {
+		t.Errorf("%d objects are left", n)
+	}
+	clear(s.flushed)
+	for number, n := range s.check(t, b.socket, every) {
+		if n != 0 {
+			t.Errorf("there are %d chunks of chain %d", n, number)
+		}
+	}
+}
+
 // TestRemoteTrouble: a daemon serves whatever is the matter with its store, and
 // says what it is without credentials.
 func TestRemoteTrouble(t *testing.T) {
@@ -186,6 +223,7 @@ func TestRemoteTrouble(t *testing.T) {
 		}
 	}
 	proxy.Set(nil)
+	sharing(t, d) // it has not stopped trying
 	if code, out, errs := kvstored(t, "", "check", "--connect", d.config); code != exitOK || !strings.Contains(out, "can be read, written") {
 		t.Errorf("check once it works: exit code %d, %s", code, errs)
 	}
@@ -438,6 +476,7 @@ func everythingSaid(t *testing.T, s3 *s3test.Server, works bool) string {
 		for _, args := range [][]string{
 			{"check", "--connect", d.config}, {"stats", "--socket", d.socket}, {"stats", "--json", "--socket", d.socket},
 			{"flush", "--socket", d.socket}, {"clear", "remote", "--yes", "--socket", d.socket},
+			{"purge", strings.Repeat("ab", 16), "--yes", "--socket", d.socket},
 		} {
 			_, out, errs := kvstored(t, "", args...)
 			say(out, errors.New(errs))

@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -19,7 +20,7 @@ import (
 // its transport. There is no network in between, so that it works in virtual
 // time (testing/synctest): what a test sees is exactly how many rounds of
 // requests something takes. It knows what the remote tier asks for, path style
-// only, and its lists have one page.
+// only.
 type Memory struct {
 	// Latency is how long each request takes to its answer.
 	Latency time.Duration
@@ -175,7 +176,7 @@ func (m *Memory) answer(r *http.Request, f Fault) (*http.Response, error) {
 	case r.Method == http.MethodPost:
 		return m.delete(r)
 	case r.URL.Query().Has("list-type"):
-		return m.list(r.URL.Query().Get("prefix")), nil
+		return m.list(r.URL.Query()), nil
 	}
 	return m.get(r, name, f), nil
 }
@@ -232,12 +233,25 @@ func (m *Memory) delete(r *http.Request) (*http.Response, error) {
 	return ok(http.StatusOK, "<DeleteResult></DeleteResult>"), nil
 }
 
-func (m *Memory) list(prefix string) *http.Response {
+// listPage is how many objects an answer names, as everywhere.
+const listPage = 1000
+
+func (m *Memory) list(q url.Values) *http.Response {
 	var text strings.Builder
-	for _, name := range m.Objects() {
-		if strings.HasPrefix(name, prefix) {
-			fmt.Fprintf(&text, "<Contents><Key>%s</Key></Contents>", name)
+	last := max(q.Get("start-after"), q.Get("continuation-token"))
+	n := 0
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(m.mu.objects)) {
+		if name <= last || !strings.HasPrefix(name, q.Get("prefix")) {
+			continue
 		}
+		if n++; n > listPage {
+			fmt.Fprintf(&text, "<IsTruncated>true</IsTruncated><NextContinuationToken>%s</NextContinuationToken>", last)
+			break
+		}
+		fmt.Fprintf(&text, "<Contents><Key>%s</Key><Size>%d</Size></Contents>", name, len(m.mu.objects[name].body))
+		last = name
 	}
 	return ok(http.StatusOK, "<ListBucketResult>"+text.String()+"</ListBucketResult>")
 }

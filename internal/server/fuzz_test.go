@@ -62,6 +62,7 @@ func FuzzSession(f *testing.F) {
 	add(wire.OpFlush, &wire.FlushRequest{Durable: true, TimeoutMillis: 5})
 	add(wire.OpDelete, &wire.DeleteRequest{What: wire.DeleteChain, Chain: ch})
 	add(wire.OpDelete, &wire.DeleteRequest{What: wire.DeleteSpace})
+	add(wire.OpPurge, &wire.PurgeRequest{After: "x", Dry: true})
 	add(wire.OpStats, wire.EmptyRequest{})
 	add(wire.OpHello, &wire.HelloRequest{MinVersion: 1, MaxVersion: 1})
 	f.Add(all)

@@ -44,7 +44,9 @@ func (s *sharedTier) Find(ctx context.Context, ks []key.Key, found func(int)) (i
 	return n, nil
 }
 
-func (*sharedTier) Purge(context.Context, key.SpaceID) (int, error) { return 0, nil }
+func (*sharedTier) Purge(context.Context, key.SpaceID, string, bool, func(key.Key)) (tier.Purged, error) {
+	return tier.Purged{}, nil
+}
 
 // A chain of which one half is on disk and the other in the remote tier is
 // there when the slower half is, give or take 15 %: known to be there or not,

@@ -65,6 +65,7 @@ func init() { // a literal would refer to itself
 		wire.OpRevoke:    (*session).revoke,
 		wire.OpPolicy:    (*session).policy,
 		wire.OpClear:     (*session).clear,
+		wire.OpPurge:     (*session).purge,
 	}
 }
 

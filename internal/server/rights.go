@@ -31,4 +31,5 @@ var needed = map[wire.Op]wire.Rights{
 	wire.OpRevoke:  wire.RightAdmin,
 	wire.OpPolicy:  wire.RightAdmin,
 	wire.OpClear:   wire.RightAdmin,
+	wire.OpPurge:   wire.RightAdmin,
 }

@@ -39,6 +39,7 @@ var newRequest = map[Op]func() Message{
 	OpRevoke:    func() Message { return new(RevokeRequest) },
 	OpPolicy:    func() Message { return new(PolicyRequest) },
 	OpClear:     func() Message { return new(ClearRequest) },
+	OpPurge:     func() Message { return new(PurgeRequest) },
 }
 
 // newReply returns an empty reply of each operation.
@@ -70,6 +71,7 @@ var newReply = map[Op]func() Message{
 	OpRevoke:    func() Message { return new(ChunksReply) },
 	OpPolicy:    func() Message { return new(PolicyReply) },
 	OpClear:     func() Message { return new(ChunksReply) },
+	OpPurge:     func() Message { return new(PurgeReply) },
 }
 
 func TestEveryOpIsCovered(t *testing.T) {

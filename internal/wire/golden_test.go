@@ -214,6 +214,8 @@ var golden = []struct {
 	}},
 	{"clear_request", request(OpClear), &ClearRequest{TierCPU}},
 	{"clear_reply", reply(OpClear), &ChunksReply{1000}},
+	{"purge_request", request(OpPurge), &PurgeRequest{Space: goldenInfo(1).ID, After: "7f/x", Dry: true}},
+	{"purge_reply", reply(OpPurge), &PurgeReply{Known: 40, Found: 1000, Bytes: 1000 * 65536, Next: "80/y"}},
 	{"error_reply", Header{Kind: KindReply, Op: OpRelease, Status: StatusUnknownJob, ID: 21}, &ErrorReply{
 		"job 9 is not live: it was released, cancelled or never made on this connection",
 	}},

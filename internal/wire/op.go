@@ -9,7 +9,7 @@ const Magic = "KVS1"
 // Op is an operation. Numbers are only ever added.
 type Op uint8
 
-// The operations. 27 to 39 are kept for what comes next.
+// The operations. 28 to 39 are kept for what comes next.
 const (
 	OpHello     Op = 1  // open the conversation: version, rights, descriptors
 	OpOpenSpace Op = 2  // get a handle for a space
@@ -37,6 +37,7 @@ const (
 	OpRevoke    Op = 23 // free pins, or all that a connection holds
 	OpPolicy    Op = 24 // replace the policy of a tier
 	OpClear     Op = 26 // forget everything in some tiers
+	OpPurge     Op = 27 // delete everything of a space, step by step
 )
 
 func (o Op) String() string { return name(opNames[:], uint16(o), "op") }
@@ -50,5 +51,5 @@ var opNames = [...]string{
 	OpPut: "put", OpGet: "get", OpRelease: "release", OpRenew: "renew", OpPin: "pin",
 	OpUnpin: "unpin", OpDelete: "delete", OpFlush: "flush", OpStats: "stats", OpPing: "ping",
 	OpWarm: "warm", OpBatch: "batch", OpScrub: "scrub",
-	OpPins: "pins", OpRevoke: "revoke", OpPolicy: "policy", OpClear: "clear",
+	OpPins: "pins", OpRevoke: "revoke", OpPolicy: "policy", OpClear: "clear", OpPurge: "purge",
 }

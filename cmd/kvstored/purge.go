@@ -1,0 +1,83 @@
+package main
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/key"
+)
+
+type purgeResult struct {
+	Space  string `json:"space"`
+	DryRun bool   `json:"dry_run"`
+	Known  uint64 `json:"known_chunks"`
+	Found  uint64 `json:"bucket_chunks"` // with dry_run those that are known too
+	Bytes  uint64 `json:"bucket_bytes"`
+}
+
+func purgeCommand() *cobra.Command {
+	var (
+		socket           string
+		asJSON, yes, dry bool
+	)
+	cmd := &cobra.Command{
+		Use:   "purge SPACE --yes",
+		Short: "Delete a space here and in the bucket, whoever stored it",
+		Long: `Delete everything of a space: in DRAM, on disk and in the bucket, there also what
+other machines have stored. SPACE is the 32 hex digits that follow the prefix and
+v1/ in the names of the objects. What other machines have in DRAM or on disk stays
+there. Nothing is asked: --yes has to be given, or --dry-run, which only counts.
+If it is interrupted, call it again. It takes an admin.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id, err := hex.DecodeString(args[0])
+			switch {
+			case err != nil || len(id) != len(key.SpaceID{}):
+				return usage(fmt.Errorf("%q is no space; give its 32 hex digits", args[0]))
+			case !yes && !dry:
+				return usage(errors.New("this deletes what is stored, for good and for all machines; add --yes if that is meant, or --dry-run"))
+			}
+			return withClient(cmd.Context(), socket, client.Options{Inline: true}, func(c *client.Client) error {
+				p, err := c.Purge(cmd.Context(), key.SpaceID(id), dry, purgeProgress(cmd.ErrOrStderr()))
+				if err != nil {
+					return fmt.Errorf("after %s in the bucket: %w; call it again", plural(p.Found, "chunk"), err)
+				}
+				return printPurge(cmd, &p, purgeResult{args[0], dry, p.Known, p.Found, p.Bytes}, asJSON)
+			})
+		},
+	}
+	socketFlag(cmd, &socket)
+	jsonFlag(cmd, &asJSON)
+	cmd.Flags().BoolVar(&yes, "yes", false, "it is meant")
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "delete nothing, only count")
+	return cmd
+}
+
+// purgeProgress tells now and then how far a purge is.
+func purgeProgress(w io.Writer) func(client.Purged) {
+	last := time.Now()
+	return func(p client.Purged) {
+		if time.Since(last) >= plainInterval {
+			last = time.Now()
+			fmt.Fprintf(w, "purge: %s in the bucket, %s so far\n", plural(p.Found, "chunk"), size(p.Bytes))
+		}
+	}
+}
+
+func printPurge(cmd *cobra.Command, p *client.Purged, r purgeResult, asJSON bool) error {
+	if asJSON {
+		return printJSON(cmd.OutOrStdout(), r)
+	}
+	text := "%s known here deleted, and %s (%s) that were in the bucket besides\n"
+	if r.DryRun {
+		text = "%s known here; %s (%s) in the bucket\n"
+	}
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), text, plural(p.Known, "chunk"), plural(p.Found, "chunk"), size(p.Bytes))
+	return err
+}

@@ -13,7 +13,7 @@ import threading
 import time
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
-from .client import DEFAULT_SOCKET, Client
+from .client import Client
 from .memory import address
 from .pages import Pages, Place
 from .wire import Space
@@ -92,7 +92,7 @@ class KvstoredHiCache(HiCacheStorage):
             raise ValueError('KvstoredHiCache: SGLang gives no model name: add "model" to the extra config')
         self._revision, self._namespace = str(extra.get("revision", "")), str(extra.get("namespace", ""))
         self._timeout, self._verify = float(extra.get("timeout", 2.0)), bool(extra.get("verify", True))
-        self._client = Client(str(extra.get("socket", DEFAULT_SOCKET)), name="sglang", timeout=self._timeout)
+        self._client = Client(extra.get("socket"), name="sglang", timeout=self._timeout)
         self._mu = threading.Lock()  # guards the fields below
         self._pages: Dict[str, Pages] = {}
         self._complained = -_LOG_SECONDS

@@ -8,6 +8,7 @@ raises: an exception would end a thread of SGLang, and with it the cache.
 from __future__ import annotations
 
 import functools
+import importlib
 import logging
 import threading
 import time
@@ -41,10 +42,18 @@ except ImportError:
         extra_pool_hit_pages: Dict[str, int]
 
 
-try:
-    from sglang.srt.metrics.collector import StorageMetrics
-except ImportError:
-    StorageMetrics = None
+
+def _storage_metrics() -> Any:
+    """SGLang's class, which has moved, or None."""
+    for module in ("sglang.srt.observability.metrics_collector", "sglang.srt.metrics.collector"):
+        try:
+            return importlib.import_module(module).StorageMetrics
+        except (ImportError, AttributeError):
+            pass
+    return None
+
+
+StorageMetrics = _storage_metrics()
 
 log = logging.getLogger("kvstored.sglang")
 

@@ -137,7 +137,7 @@ func TestRedisPy(t *testing.T) {
 
 func TestRedisTools(t *testing.T) {
 	cli, benchmark := tool(t, "redis-cli"), tool(t, "redis-benchmark")
-	_, socket, port := startFronts(t)
+	d, socket, port := startFronts(t)
 	for _, where := range [][]string{{"-s", socket}, {"-p", port, "-a", "secret"}} {
 		run := func(program string, args ...string) string {
 			t.Helper()
@@ -160,5 +160,8 @@ func TestRedisTools(t *testing.T) {
 		if strings.Count(out, "requests per second") != 2 || strings.Contains(out, "Error") {
 			t.Errorf("redis-benchmark: %s", out)
 		}
+	}
+	if _, out, _ := kvstored(t, "", "stats", "--socket", d.socket); !strings.Contains(out, "Redis clients") {
+		t.Errorf("stats says nothing of Redis clients:\n%s", out)
 	}
 }

@@ -13,7 +13,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/internal/lm"
 	"github.com/kvstored/kvstored/internal/replay"
+	"github.com/kvstored/kvstored/internal/resp"
 	"github.com/kvstored/kvstored/internal/server"
 )
 
@@ -36,6 +38,8 @@ type statsView struct {
 		Written        map[string]writtenView `json:"written"`
 		Mismatches     map[string]uint64      `json:"mismatches"`
 	} `json:"store"`
+	RESP *resp.Stats `json:"resp"` // nil: that front end is off
+	LM   *lm.Stats   `json:"lm"`
 }
 
 type tierView struct {
@@ -187,7 +191,22 @@ func (v *statsView) printRest(w io.Writer) {
 	}
 	v.disk(&l)
 	v.remote(&l)
+	v.fronts(&l)
 	l.print(w, "")
+}
+
+// fronts is what clients of other stores do.
+func (v *statsView) fronts(l *list) {
+	if s := v.RESP; s != nil {
+		l.row("Redis clients", "%d now, %s since the start, %s refused, %s malformed", s.Connections, comma(s.ConnectionsTotal), comma(s.Refused), comma(s.Malformed))
+		l.row("", "%s, %s; %s hit, %s missed, %s stored", plural(s.Commands, "command"), plural(s.Errors, "error"), comma(s.Hits), comma(s.Misses), comma(s.Stored))
+		l.row("", "%s received, %s sent", size(s.BytesRead), size(s.BytesWritten))
+	}
+	if s := v.LM; s != nil {
+		l.row("lm:// clients", "%d now, %s since the start, %s refused, %s malformed", s.Connections, comma(s.ConnectionsTotal), comma(s.Refused), comma(s.Malformed))
+		l.row("", "%s; %s hit, %s missed, %s stored, %s dropped", plural(s.Requests, "request"), comma(s.Hits), comma(s.Misses), comma(s.Stored), comma(s.Dropped))
+		l.row("", "%s received, %s sent", size(s.BytesRead), size(s.BytesWritten))
+	}
 }
 
 // disk is what the disk tier's devices do.

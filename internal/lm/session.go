@@ -1,7 +1,6 @@
 package lm
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -109,7 +108,8 @@ func (c *session) put(ctx context.Context, req *request) error {
 		_, err = io.CopyN(io.Discard, c, int64(req.length))
 		return err
 	}
-	if err := f.Receive(io.MultiReader(bytes.NewReader(req.meta), c)); err != nil {
+	copy(f.Value(), req.meta)
+	if _, err := io.ReadFull(c, f.Value()[metaBytes:]); err != nil {
 		f.Abort()
 		return err
 	}

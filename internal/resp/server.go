@@ -3,16 +3,13 @@ package resp
 import (
 	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"net"
-	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/rs/zerolog"
 
+	"github.com/kvstored/kvstored/internal/accept"
 	"github.com/kvstored/kvstored/internal/blob"
 	"github.com/kvstored/kvstored/internal/ledger"
 )
@@ -51,9 +48,6 @@ func (l Limits) orDefault() Limits {
 }
 
 const (
-	// acceptPause is how long accepting rests when the process has no descriptor
-	// or memory left for one more connection.
-	acceptPause = 50 * time.Millisecond
 	// closeAfter is how long a stopping server waits for clients that do not
 	// read their last replies.
 	closeAfter = 2 * time.Second
@@ -80,42 +74,10 @@ func New(o Options) *Server {
 // command it is at and closes it. It closes l. It may be called for several
 // listeners at a time.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
-	ctx, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
-	var sessions sync.WaitGroup
-	err := s.accept(ctx, l, func(conn net.Conn) {
-		sessions.Go(func() { s.serveConn(ctx, conn) })
-	})
-	cancel()
-	sessions.Wait()
-	if stop() {
-		_ = l.Close() // fails only if it was closed before
-	}
-	return err
-}
-
-func (s *Server) accept(ctx context.Context, l net.Listener, serve func(net.Conn)) error {
-	for {
-		conn, err := l.Accept()
-		switch {
-		case err == nil:
-			serve(conn)
-		case ctx.Err() != nil, errors.Is(err, net.ErrClosed):
-			return nil
-		case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE), errors.Is(err, syscall.ENOBUFS), errors.Is(err, syscall.ENOMEM):
-			s.o.Log.Warn().Err(err).Msg("a Redis client waits: no room for its connection; raise the limit on open files")
-			select {
-			case <-time.After(acceptPause):
-			case <-ctx.Done():
-			}
-		default:
-			return fmt.Errorf("resp: accept: %w", err)
-		}
-	}
+	return accept.Serve(ctx, l, s.o.Log, s.serveConn)
 }
 
 func (s *Server) serveConn(ctx context.Context, conn net.Conn) {
-	defer conn.Close()
 	defer s.live.Add(-1)
 	if s.live.Add(1) > int64(s.o.Limits.Connections) {
 		s.count.refused.Add(1)

@@ -3,16 +3,15 @@ package server
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/rs/zerolog"
 
+	"github.com/kvstored/kvstored/internal/accept"
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/tier"
@@ -84,10 +83,6 @@ func (l Limits) orDefault() Limits {
 	}
 }
 
-// acceptPause is how long accepting rests when the process has no descriptor
-// or memory left for one more connection.
-const acceptPause = 50 * time.Millisecond
-
 // Server serves connections. It is safe for concurrent use.
 type Server struct {
 	o          Options
@@ -123,53 +118,17 @@ func New(o Options) *Server {
 // back. It closes l.
 func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
 	ctx, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
-	var sessions sync.WaitGroup
-	sessions.Go(func() { s.bringUpNextTurns(ctx) })
-	err := s.accept(ctx, l, func(uc *net.UnixConn) {
-		sessions.Go(func() { s.serveConn(ctx, uc) })
+	var turns sync.WaitGroup
+	turns.Go(func() { s.bringUpNextTurns(ctx) })
+	err := accept.Serve(ctx, l, s.o.Log, func(ctx context.Context, conn net.Conn) {
+		s.serveConn(ctx, conn.(*net.UnixConn))
 	})
 	cancel()
-	sessions.Wait()
-	if stop() {
-		_ = l.Close() // fails only if it was closed before
-	}
+	turns.Wait()
 	return err
 }
 
-func (s *Server) accept(ctx context.Context, l *net.UnixListener, serve func(*net.UnixConn)) error {
-	for {
-		uc, err := l.AcceptUnix()
-		switch {
-		case err == nil:
-			serve(uc)
-		case ctx.Err() != nil, errors.Is(err, net.ErrClosed):
-			return nil
-		case isShortage(err):
-			s.o.Log.Warn().Err(err).Msg("a client waits: no room for its connection; raise the limit on open files")
-			select {
-			case <-time.After(acceptPause):
-			case <-ctx.Done():
-			}
-		default:
-			return fmt.Errorf("server: accept: %w", err)
-		}
-	}
-}
-
-// isShortage reports whether accepting failed for want of something that comes
-// back when others let go.
-func isShortage(err error) bool {
-	for _, e := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
-}
-
 func (s *Server) serveConn(ctx context.Context, uc *net.UnixConn) {
-	defer uc.Close()
 	if !s.take() {
 		s.count.refused.Add(1)
 		// It fits an empty socket; who does not take it finds the socket closed.

@@ -2,6 +2,7 @@
 
     import kvstored
 
+    ids, size = list(range(1024)), 64 << 10  # four chunks of 256 tokens
     space = kvstored.Space(model="llama-3-8b", dtype="bf16")
     with kvstored.Client(space=space) as kv:
         prompt = kvstored.tokens(ids)
@@ -11,12 +12,12 @@
         have = len(mine) if job.good else 0
         with kv.reserve(prompt, first=have, size=size) as fill:
             for slot in fill:
-                slot.memory[:] = payload(have + slot.index)
+                slot.memory[:] = bytes([have + slot.index]) * size
 
 Whatever goes wrong, the answer is a shorter prefix: recompute what is not there.
 """
 
-from .client import DEFAULT_SOCKET, Chunk, Client
+from .client import DEFAULT_SOCKET, Chunk, Client, default_socket
 from .errors import Code, DeadlineExceeded, Disconnected, Error, ProtocolError, Refused
 from .fill import Fill, Grant, Result, Slot
 from .job import ALL, Job, Reason, State
@@ -30,5 +31,5 @@ __version__ = "1.0.0"
 __all__ = [
     "ALL", "DEFAULT_SOCKET", "Chunk", "Client", "Code", "Count", "DeadlineExceeded", "Disconnected", "Error",
     "Fill", "Flushed", "Grant", "Job", "Mapping", "Match", "Prompt", "ProtocolError", "Reason", "Refused",
-    "Result", "Slot", "Space", "State", "Stored", "as_numpy", "as_torch", "checksum", "hashes", "tokens",
+    "Result", "Slot", "Space", "State", "Stored", "as_numpy", "as_torch", "checksum", "default_socket", "hashes", "tokens",
 ]  # fmt: skip

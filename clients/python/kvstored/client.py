@@ -31,6 +31,18 @@ _TEND = 0.2  # seconds between looks at an idle connection
 _STALL = 10.0  # seconds without a sign of life after which a connection is given up
 
 
+def default_socket() -> str:
+    """Where the daemon is that a client is not told of: ``$KVSTORED_SOCKET``,
+    else where one of this user listens that has no configuration, if it is
+    there, else the machine's."""
+    given = os.environ.get("KVSTORED_SOCKET")
+    if given:
+        return given
+    folder = os.environ.get("XDG_RUNTIME_DIR")
+    own = f"{folder}/kvstored.sock" if folder else f"{os.environ.get('TMPDIR') or '/tmp'}/kvstored-{os.geteuid()}.sock"
+    return own if os.geteuid() != 0 and os.path.exists(own) else DEFAULT_SOCKET
+
+
 class Chunk(NamedTuple):
     """A payload that came over the socket."""
 
@@ -48,12 +60,13 @@ class Client:
     connects again by itself. What is raised is a mistake of the caller, a
     :class:`kvstored.Refused`.
 
-    ``timeout`` (seconds) bounds every call that is given none.
+    ``socket``: the daemon's; without one, :func:`default_socket` at each attempt
+    to attach. ``timeout`` (seconds) bounds every call that is given none.
     """
 
     def __init__(
         self,
-        socket: str = DEFAULT_SOCKET,
+        socket: Optional[str] = None,
         *,
         space: Optional[Space] = None,
         name: str = "python",
@@ -61,7 +74,8 @@ class Client:
         staging_bytes: int = 0,
         inline: bool = False,
     ) -> None:
-        self.socket, self.space, self.name, self.timeout = socket, space, name, timeout
+        self._told, self.socket = socket, socket or default_socket()
+        self.space, self.name, self.timeout = space, name, timeout
         self._staging_bytes = staging_bytes
         self._wants = 0 if inline else wire.WANT_ARENA | wire.WANT_STAGING
         self._attached_callbacks: List[Callable[[Optional[Mapping]], Any]] = []
@@ -90,6 +104,7 @@ class Client:
     # ---- the connection ------------------------------------------------------
 
     def _attach(self) -> None:
+        self.socket = self._told or default_socket()
         hello = wire.hello(self._wants, self.name, self._staging_bytes, self.space)
         link = Link(self.socket, hello, min(self.timeout, _HELLO))
         if self.space is not None and link.hello.space is not None:

@@ -25,6 +25,7 @@ from .wire import Op, Space
 Place = Sequence[Tuple[int, int]]
 
 _WINDOW = 512  # requests on their way at once
+_RUN = 32  # values of one question
 _STORES = 256  # values of one reservation
 _HINT_SECONDS = 5.0
 _HINTS = 128  # kept at a time: a connection may have only so many jobs
@@ -83,21 +84,29 @@ class Pages:
 
     def exists(self, keys: Sequence[bytes], timeout: float) -> List[bool]:
         """Which values are there, wherever they are in ``keys``."""
-        found: List[bool] = []
-        deadline = time.monotonic() + timeout
+        found: Dict[bytes, bool] = dict.fromkeys(keys, False)
+        distinct, deadline = list(found), time.monotonic() + timeout
+        # An answer is how long a run is from its start, so what lies behind the
+        # first one that is not there is asked for again, each by itself.
+        runs = [distinct[i : i + _RUN] for i in range(0, len(distinct), _RUN)]
         try:
-            while len(found) < len(keys):
+            while runs:
                 link = self.client._ready()
                 if link is None:
                     break
+                now, runs = runs[:_WINDOW], runs[_WINDOW:]
                 requests = [
-                    Request(Op.LOOKUP, wire.lookup(self._chain(link, (k,), deadline)), wire.lookup_reply)
-                    for k in keys[len(found) : len(found) + _WINDOW]
+                    Request(Op.LOOKUP, wire.lookup(self._chain(link, run, deadline)), wire.lookup_reply) for run in now
                 ]
-                found += [m is not None and m.total.chunks == 1 for m in self._ask(link, requests, deadline)]
+                for run, match in zip(now, self._ask(link, requests, deadline)):
+                    if match is None:
+                        continue
+                    there = match.total.chunks
+                    found.update(dict.fromkeys(run[:there], True))
+                    runs += [[k] for k in run[there + 1 :]]
         except Error:
             pass  # the space could not be opened
-        return found + [False] * (len(keys) - len(found))
+        return [found[k] for k in keys]
 
     def _ask(self, link: Link, requests: Sequence[Request], deadline: float) -> List[Any]:
         """The values of the replies, None for those that were refused or are late."""

@@ -8,12 +8,13 @@ raises: an exception would end a thread of SGLang, and with it the cache.
 from __future__ import annotations
 
 import functools
+import importlib
 import logging
 import threading
 import time
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
-from .client import DEFAULT_SOCKET, Client
+from .client import Client
 from .memory import address
 from .pages import Pages, Place
 from .wire import Space
@@ -41,10 +42,18 @@ except ImportError:
         extra_pool_hit_pages: Dict[str, int]
 
 
-try:
-    from sglang.srt.metrics.collector import StorageMetrics
-except ImportError:
-    StorageMetrics = None
+
+def _storage_metrics() -> Any:
+    """SGLang's class, which has moved, or None."""
+    for module in ("sglang.srt.observability.metrics_collector", "sglang.srt.metrics.collector"):
+        try:
+            return importlib.import_module(module).StorageMetrics
+        except (ImportError, AttributeError):
+            pass
+    return None
+
+
+StorageMetrics = _storage_metrics()
 
 log = logging.getLogger("kvstored.sglang")
 
@@ -92,7 +101,7 @@ class KvstoredHiCache(HiCacheStorage):
             raise ValueError('KvstoredHiCache: SGLang gives no model name: add "model" to the extra config')
         self._revision, self._namespace = str(extra.get("revision", "")), str(extra.get("namespace", ""))
         self._timeout, self._verify = float(extra.get("timeout", 2.0)), bool(extra.get("verify", True))
-        self._client = Client(str(extra.get("socket", DEFAULT_SOCKET)), name="sglang", timeout=self._timeout)
+        self._client = Client(extra.get("socket"), name="sglang", timeout=self._timeout)
         self._mu = threading.Lock()  # guards the fields below
         self._pages: Dict[str, Pages] = {}
         self._complained = -_LOG_SECONDS

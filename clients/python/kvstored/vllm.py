@@ -18,7 +18,7 @@ import threading
 import time
 from typing import Any, Collection, Deque, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
-from .client import DEFAULT_SOCKET, Client
+from .client import Client
 from .memory import address
 from .pages import Pages, Place
 from .wire import Space
@@ -70,7 +70,7 @@ class KvstoredTier(SecondaryTierManager):
         *,
         offloading_spec: Any = None,
         vllm_config: Any = None,
-        socket: str = DEFAULT_SOCKET,
+        socket: Optional[str] = None,
         lookup_timeout: float = 0.5,
         transfer_timeout: float = 10.0,
         verify: bool = True,

@@ -5,12 +5,17 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import tempfile
 import threading
 import time
 import unittest
+from pathlib import Path
+from unittest import mock
 
 import kvstored
-from kvstored import Result, Space, hashes, tokens
+from kvstored import Result, Space, hashes, tokens, wire
+from kvstored.memory import address
+from kvstored.pages import Pages
 
 from .daemon import Daemon, skip
 
@@ -245,6 +250,39 @@ class Live(unittest.TestCase):
         self.assertEqual(bytes(block), want[0])
         self.assertEqual(bytes(job.block(1)), want[1])
         self.assertTrue(job.release())
+
+
+    def test_scattered_values(self) -> None:
+        """Runs are asked for as one; what lies behind a gap is found as well."""
+        pages = Pages(self.kv, GIVEN)
+        self.addCleanup(pages.close)
+        keys = [f"scattered/{i}".encode() for i in range(200)]
+        there = [i < 64 or i % 7 == 0 or 100 <= i < 130 for i in range(200)]
+        memory = bytearray(100)
+        stored = [k for k, is_there in zip(keys, there) if is_there]
+        self.assertTrue(all(pages.store(stored, [[(address(memory), 100)]] * len(stored), 10)))
+        self.assertEqual(pages.exists(keys, 10), there)
+        self.assertEqual(pages.exists([*keys, keys[0], keys[1]], 10), [*there, True, True])
+        with mock.patch.object(wire, "lookup", wraps=wire.lookup) as asked:
+            self.assertEqual(pages.exists(keys[:64], 10), [True] * 64)
+        self.assertEqual(asked.call_count, 2)
+        self.assertEqual(pages.exists([], 10), [])
+
+
+class Sockets(unittest.TestCase):
+    def test_default(self) -> None:
+        with tempfile.TemporaryDirectory() as folder, mock.patch("os.geteuid", return_value=12):
+            for env, there, want in [
+                ({"KVSTORED_SOCKET": "/x/s", "XDG_RUNTIME_DIR": folder}, "kvstored.sock", "/x/s"),
+                ({"XDG_RUNTIME_DIR": folder}, "kvstored.sock", f"{folder}/kvstored.sock"),
+                ({"TMPDIR": folder}, "kvstored-12.sock", f"{folder}/kvstored-12.sock"),
+                ({"XDG_RUNTIME_DIR": f"{folder}/none"}, "kvstored.sock", kvstored.DEFAULT_SOCKET),
+            ]:
+                Path(folder, there).touch()
+                with mock.patch.dict(os.environ, env, clear=True):
+                    self.assertEqual(kvstored.default_socket(), want)
+        with mock.patch("os.geteuid", return_value=0), mock.patch.dict(os.environ, {"XDG_RUNTIME_DIR": "/"}, clear=True):
+            self.assertEqual(kvstored.default_socket(), kvstored.DEFAULT_SOCKET)
 
 
 class Restarts(unittest.TestCase):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
 import unittest
 import textwrap
 from pathlib import Path
-from typing import Any, List
+from typing import Any
 from unittest import mock
 
 import kvstored
@@ -52,24 +53,17 @@ class Examples(unittest.TestCase):
     """What the README and the package show is run as it stands."""
 
     def run_twice(self, code: str) -> None:
-        client, stored = kvstored.Client, []
-
-        def payload(i: int) -> bytes:
-            stored.append(i)
-            return bytes([i]) * 1000
-
+        client, names, found = kvstored.Client, {}, []
         with Daemon(dram="16MiB") as daemon:
-            here: Any = mock.patch.object(kvstored, "Client", lambda **kw: client(daemon.socket, timeout=10, **kw))
-            found: List[int] = []
+            patient: Any = mock.patch.object(kvstored, "Client", lambda **kw: client(timeout=10, **kw))
+            there = mock.patch.dict(os.environ, KVSTORED_SOCKET=daemon.socket)
             for _ in range(2):
-                ids = list(range(4 * 256))
-                names = {"token_ids": ids, "ids": ids, "n": 1000, "size": 1000, "payload": payload}
-                with here:
+                names = {}
+                with patient, there:
                     exec(compile(code, "example", "exec"), names)
                 found.append(names["have"])
         self.assertEqual(found, [0, 4])
-        self.assertEqual(stored, [0, 1, 2, 3])
-        self.assertEqual(names["mine"], [bytes([i]) * 1000 for i in range(4)])
+        self.assertEqual(names["mine"], [bytes([i]) * names["size"] for i in range(4)])
 
     def test_readme(self) -> None:
         _, _, rest = (HERE / "README.md").read_text().partition("```python\n")

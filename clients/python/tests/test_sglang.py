@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 import time
 import unittest
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ from unittest import mock
 
 import kvstored.link
 import kvstored.pages
+import kvstored.sglang
 from kvstored.memory import address
 from kvstored.sglang import KvstoredHiCache
 
@@ -285,6 +287,23 @@ class HiCache(unittest.TestCase):
             time.sleep(0.02)
         self.assertEqual(backend.batch_get_v1(keys, slots([0, 1, 2, 3])), [True] * 4)
 
+    def test_stats(self) -> None:
+        class StorageMetrics:  # as SGLang's
+            def __init__(self) -> None:
+                self.prefetch_pgs, self.backup_pgs = [], []
+                self.prefetch_bandwidth, self.backup_bandwidth = [], []
+
+        with mock.patch.object(kvstored.sglang, "StorageMetrics", StorageMetrics):
+            pool, cfg = LAYOUTS["MLA"](), config("stats")
+            cfg.enable_storage_metrics = True
+            backend, keys = self.backend(cfg, pool), chain("stats", 4)
+            self.assertEqual(backend.batch_set_v1(keys, slots(list(range(4)))), [True] * 4)
+            self.assertEqual(backend.batch_get_v1(keys[:3], slots([0, 1, 2])), [True] * 3)
+            stats = backend.get_stats()
+            self.assertEqual((stats.prefetch_pgs, stats.backup_pgs), ([3], [4]))
+            self.assertEqual((len(stats.prefetch_bandwidth), len(stats.backup_bandwidth)), (1, 1))
+            self.assertEqual(backend.get_stats().backup_pgs, [])
+
 
 class Absent(unittest.TestCase):
     def test_a_hanging_daemon_is_a_miss(self) -> None:
@@ -298,6 +317,14 @@ class Absent(unittest.TestCase):
             self.assertEqual(backend.batch_exists(keys), 0)
             self.assertEqual(backend.batch_get_v1(keys[:2], slots([0, 1])), [False] * 2)
             self.assertLess(time.monotonic() - began, 2)
+
+    def test_where_the_metrics_are(self) -> None:
+        modules = ["sglang", "sglang.srt", "sglang.srt.metrics", "sglang.srt.observability"]
+        packages = {name: SimpleNamespace(__path__=[]) for name in modules}
+        for name in ("sglang.srt.metrics.collector", "sglang.srt.observability.metrics_collector"):
+            there = {**packages, name: SimpleNamespace(StorageMetrics=name)}
+            with mock.patch.dict(sys.modules, there):
+                self.assertEqual(kvstored.sglang._storage_metrics(), name)
 
 
 if __name__ == "__main__":

@@ -157,6 +157,13 @@ class Tier(unittest.TestCase):
             self.assertEqual(list(tier.get_finished_jobs()), [Result(2, False, stored)])
         self.assertEqual(flat[3 * ROW : 5 * ROW], row(stored[1]) + row(stored[0]))
 
+    def test_has_what_vllm_calls(self) -> None:
+        """The abstract methods of SecondaryTierManager, in all its forms so far."""
+        tier = self.tier(view())
+        calls = "lookup submit_store submit_load get_finished get_finished_jobs get_tier_type on_new_request drain_jobs"
+        for name in calls.split():
+            self.assertTrue(callable(getattr(tier, name)), name)
+
     def test_engines_that_differ_share_nothing(self) -> None:
         spaces = [
             fingerprint(vllm_config(), ROW),

@@ -1,0 +1,68 @@
+// Package accept takes the connections of a listener, for every server of the
+// daemon alike. It owns no goroutine but those of Serve, and never reads or
+// writes a connection.
+package accept
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+// pause is how long accepting rests when the process has no descriptor or
+// memory left for one more connection.
+const pause = 50 * time.Millisecond
+
+// Serve runs serve in a goroutine for each connection of l, which it closes in
+// the end, until ctx ends or accepting fails for good. Then it ends the context
+// that serve was given, and returns when every serve has.
+func Serve(ctx context.Context, l net.Listener, log zerolog.Logger, serve func(context.Context, net.Conn)) error {
+	ctx, cancel := context.WithCancel(ctx)
+	context.AfterFunc(ctx, func() { _ = l.Close() })
+	var connections sync.WaitGroup
+	err := loop(ctx, l, log, func(conn net.Conn) {
+		connections.Go(func() {
+			defer conn.Close()
+			serve(ctx, conn)
+		})
+	})
+	cancel()
+	connections.Wait()
+	_ = l.Close() // again, perhaps: it is closed when Serve returns
+	return err
+}
+
+func loop(ctx context.Context, l net.Listener, log zerolog.Logger, start func(net.Conn)) error {
+	for {
+		conn, err := l.Accept()
+		switch {
+		case err == nil:
+			start(conn)
+		case ctx.Err() != nil, errors.Is(err, net.ErrClosed):
+			return nil
+		case isShortage(err):
+			log.Warn().Err(err).Stringer("address", l.Addr()).Msg("a client waits: no room for its connection; raise the limit on open files")
+			select {
+			case <-time.After(pause):
+			case <-ctx.Done():
+			}
+		default:
+			return fmt.Errorf("accept on %v: %w", l.Addr(), err)
+		}
+	}
+}
+
+// isShortage reports whether accepting failed for want of something that comes
+// back when others let go.
+func isShortage(err error) bool {
+	return slices.ContainsFunc([]error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM}, func(e error) bool {
+		return errors.Is(err, e)
+	})
+}

@@ -1,0 +1,80 @@
+package accept
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+
+	"github.com/rs/zerolog"
+)
+
+// script is a listener whose accepts are written down; after the last it waits.
+type script struct {
+	results []any // net.Conn or error
+	closed  chan struct{}
+	closes  atomic.Int32
+}
+
+func (s *script) Accept() (net.Conn, error) {
+	if len(s.results) == 0 {
+		<-s.closed
+		return nil, net.ErrClosed
+	}
+	next := s.results[0]
+	s.results = s.results[1:]
+	if err, ok := next.(error); ok {
+		return nil, err
+	}
+	return next.(net.Conn), nil
+}
+
+func (s *script) Close() error {
+	if s.closes.Add(1) == 1 {
+		close(s.closed)
+	}
+	return nil
+}
+
+func (s *script) Addr() net.Addr { return &net.UnixAddr{Name: "test", Net: "unix"} }
+
+func TestShortageIsWaitedOutAndTheEndIsWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		mine, theirs := net.Pipe()
+		l := &script{results: []any{&net.OpError{Op: "accept", Err: syscall.EMFILE}, mine}, closed: make(chan struct{})}
+		served, over := make(chan struct{}), false
+		go func() {
+			<-served
+			cancel()
+		}()
+		err := Serve(ctx, l, zerolog.Nop(), func(ctx context.Context, conn net.Conn) {
+			close(served)
+			<-ctx.Done()
+			over = true
+		})
+		if err != nil || !over || l.closes.Load() == 0 {
+			t.Errorf("Serve: %v; the connection ended: %t; closed %d times", err, over, l.closes.Load())
+		}
+		if _, err := theirs.Write([]byte("x")); err == nil {
+			t.Error("the connection is still open")
+		}
+	})
+}
+
+// What does not come back ends the server, its connections first.
+func TestFailure(t *testing.T) {
+	mine, _ := net.Pipe()
+	l := &script{results: []any{mine, syscall.EINVAL}, closed: make(chan struct{})}
+	var over atomic.Bool
+	err := Serve(t.Context(), l, zerolog.Nop(), func(ctx context.Context, _ net.Conn) {
+		<-ctx.Done()
+		over.Store(true)
+	})
+	if !errors.Is(err, syscall.EINVAL) || !over.Load() || l.closes.Load() == 0 {
+		t.Errorf("Serve: %v; the connection ended: %t; closed %d times", err, over.Load(), l.closes.Load())
+	}
+}

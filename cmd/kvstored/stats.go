@@ -155,9 +155,9 @@ func (v *statsView) printRest(w io.Writer) {
 	l.row("prefetches", "%s; %s live, %s revoked", comma(s.Prefetches), plural(s.LeasesLive, "lease"), comma(s.Revoked))
 	l.row("stored", "%s, %s; %s with other bytes than were there", plural(s.StoredChunks, "chunk"), size(s.StoredBytes), comma(s.Differs))
 	l.row("protected", "%s of DRAM%s", size(v.Store.ProtectedBytes), v.classes())
-	for i, h := range []server.HintStats{s.Hints.Done, s.Hints.Continues} {
+	for i, h := range []server.HintStats{s.Hints.Done, s.Hints.Continues, s.Hints.Answer} {
 		if h.Given > 0 {
-			l.row("hints: "+[]string{"done", "continues"}[i], "%s; %s of those whose outcome is known were right", comma(h.Given), percent(float64(h.Right), float64(h.Right+h.Wrong)))
+			l.row("hints: "+[]string{"done", "continues", "answer"}[i], "%s; %s of those whose outcome is known were right", comma(h.Given), percent(float64(h.Right), float64(h.Right+h.Wrong)))
 		}
 	}
 	for i, name := range replay.TierNames {

@@ -65,8 +65,27 @@ type Hint uint8
 
 // The hints.
 const (
-	NoHint    Hint = iota
-	Done           // nobody is expected to ask for it again
-	Continues      // it will be asked for soon
+	NoHint       Hint = iota
+	Done              // nobody is expected to ask for it again
+	Continues         // it will be asked for soon
+	BriefAnswer       // the answer to its prompt will have 32 tokens at most
+	MiddleAnswer      // 256 at most
+	LongAnswer        // more
 	hints
+)
+
+// AnswerHint is the hint that the answer to a prompt will have so many tokens.
+func AnswerHint(tokens int) Hint {
+	switch {
+	case tokens <= briefAnswer:
+		return BriefAnswer
+	case tokens <= middleAnswer:
+		return MiddleAnswer
+	}
+	return LongAnswer
+}
+
+const (
+	briefAnswer  = 32
+	middleAnswer = 256
 )

@@ -97,8 +97,8 @@ func (p *tenure) Add(id ID, m Meta) {
 // of one chunk would, after so many uses.
 func (p *tenure) introduce(i uint32, uses uint8) {
 	t := p.roll.at(i)
-	t.count, t.last = min(max(uses, 1), maxCount), p.now
-	t.class = class(int(t.count), true, defaultChunk, defaultChunk, NoHint)
+	t.last = p.now
+	t.class = class(min(max(int(uses), 1), maxCount), true, defaultChunk, defaultChunk, NoHint)
 	p.roll.known++
 	p.watch(i)
 }
@@ -211,7 +211,7 @@ func (p *tenure) Worth(hash, parent uint64) bool {
 
 func (p *tenure) Seen(hash uint64) bool {
 	i := p.roll.find(hash)
-	return i != 0 && p.roll.at(i).known() && p.roll.at(i).count > 1
+	return i != 0 && p.roll.at(i).known() && p.roll.at(i).uses() > 1
 }
 
 func (p *tenure) Steps() uint64 { return p.inspect }

@@ -18,7 +18,7 @@ type bitmap [(classes*bins + 63) / 64]uint64
 func (m *bitmap) set(i uint16)   { m[i/64] |= 1 << (i % 64) }
 func (m *bitmap) clear(i uint16) { m[i/64] &^= 1 << (i % 64) }
 
-func cell(class uint8, bin int) uint16 { return uint16(class)*bins + uint16(bin) }
+func cell(class uint16, bin int) uint16 { return uint16(class)*bins + uint16(bin) }
 
 type end uint8
 

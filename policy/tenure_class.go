@@ -24,7 +24,7 @@ const (
 // class is how a chunk was last asked for: how often it has been by then, up
 // to four, whether it was the last of the prompt, how many tokens of the
 // prompt were new, how many it had, and what the client said.
-func class(count int, last bool, fresh, tokens int, h Hint) uint8 {
+func class(count int, last bool, fresh, tokens int, h Hint) uint16 {
 	tail := 0
 	if last {
 		tail = 1
@@ -32,7 +32,7 @@ func class(count int, last bool, fresh, tokens int, h Hint) uint8 {
 	c := (count-1)*2 + tail
 	c = c*news + third(fresh, shortNew, longNew)
 	c = c*lengths + third(tokens, shortPrompt, longPrompt)
-	return uint8(int(h)*plain + c)
+	return uint16(int(h)*plain + c)
 }
 
 func third(n, low, high int) int {
@@ -92,10 +92,7 @@ func (p *tenure) request(r Request) {
 		p.use(i, j == n-1, tokens-known*chunk, tokens, h)
 	}
 	p.requests++
-	first := r.Hint != NoHint && r.Hint < hints && !p.learner.hinted
-	if first {
-		p.learner.hinted = true // the classes with hints need a rank
-	}
+	first := p.heed(r.Hint)
 	if p.unlearnt++; first || p.deferred == nil && p.due() {
 		p.unlearnt = 0
 		p.learn()
@@ -111,18 +108,25 @@ func (p *tenure) Advise(chain []uint64, h Hint, from int) {
 	if h >= hints {
 		return
 	}
-	if h != NoHint && !p.learner.hinted {
-		p.learner.hinted = true // the classes with hints need a rank
+	if p.heed(h) {
 		p.learn()
 	}
 	for _, hash := range chain[min(max(from, 0), len(chain)):] {
 		if i := p.roll.find(hash); i != 0 && p.roll.at(i).known() {
 			p.unseat(i)
 			t := p.roll.at(i)
-			t.class = uint8(h)*plain + t.class%plain
+			t.class = uint16(h)*plain + t.class%plain
 			p.seat(i, byAge)
 		}
 	}
+}
+
+// heed reports whether a hint is the first of its kind: its classes need a rank.
+func (p *tenure) heed(h Hint) (first bool) {
+	if first = h < hints && h > p.learner.highest; first {
+		p.learner.highest = h
+	}
+	return first
 }
 
 // due reports whether there were so many requests since the last learning that
@@ -131,22 +135,21 @@ func (p *tenure) due() bool { return p.unlearnt >= max(4, min(256, p.requests/16
 
 // use is one more use of a tenant. It is seated again after the learning.
 func (p *tenure) use(i uint32, last bool, fresh, tokens int, h Hint) {
-	t := p.roll.at(i)
+	t, count := p.roll.at(i), 1
 	if t.known() {
+		count = min(t.uses()+1, maxCount)
 		p.observe(&p.learner.hits, t)
 		p.unseat(i)
 		if t.is(ghostly) {
 			p.roll.exorcise(i)
 		}
 	} else {
-		t.count = 0
 		p.roll.known++
 		p.watch(i)
 	}
 	t.mark &^= asked
-	t.count = min(t.count+1, maxCount)
 	t.last = p.now
-	t.class = class(int(t.count), last, fresh, tokens, h)
+	t.class = class(count, last, fresh, tokens, h)
 	if !t.is(resident) {
 		p.roll.haunt(i)
 	}

@@ -18,14 +18,14 @@ const (
 
 // hintPrior is how likely reuse is taken to be where there is a hint, next to
 // where there is none, until that has been observed.
-var hintPrior = [hints]float64{NoHint: 1, Done: 0.1, Continues: 1}
+var hintPrior = [hints]float64{NoHint: 1, Done: 0.1, Continues: 1, BriefAnswer: 1, MiddleAnswer: 1, LongAnswer: 1}
 
 // learner is what was observed: in which bin of its age a chunk of each class
 // was asked for again, or was forgotten without.
 type learner struct {
 	hits, gone [classes][bins]float64
 	seen       float64 // sum of both
-	hinted     bool    // some class has had a hint
+	highest    Hint    // that there has been
 	watched    []uint32
 	thin       uint // one tenant in 2^thin is watched
 	risk       [classes][bins]float64
@@ -37,7 +37,7 @@ type learner struct {
 
 // cellBits is how many bits a cell takes. Values that differ in no more than
 // so many of their last bits count as equal.
-const cellBits = 13
+const cellBits = 14
 
 // widths are how long each bin lasts, in units of bin 0, and the last as if
 // there were one more.
@@ -110,13 +110,8 @@ func (p *tenure) look(l *learner, from, to int) {
 	}
 }
 
-// groups is how many of the plain classes' number there are.
-func (l *learner) groups() int {
-	if l.hinted {
-		return int(hints)
-	}
-	return 1
-}
+// groups is how many of the plain classes' number have a rank.
+func (l *learner) groups() int { return int(l.highest) + 1 }
 
 // think ranks all cells by what was counted.
 func (l *learner) think() {
@@ -140,7 +135,7 @@ func (p *tenure) apply(from *learner) {
 	p.cells.rearrange(from.ranked[:from.groups()*plain*bins])
 	if l := &p.learner; l.seen > memory {
 		l.seen /= 2
-		for c := range l.hits {
+		for c := range l.groups() * plain {
 			for b := range bins {
 				l.hits[c][b] /= 2
 				l.gone[c][b] /= 2
@@ -155,7 +150,7 @@ func (p *tenure) apply(from *learner) {
 // exposed there. A class without observations is as the coarser one it
 // belongs to, from all chunks down to count, tail, new and length.
 func (l *learner) estimate(groups int) *[classes][bins]float64 {
-	for c := range l.risk {
+	for c := range groups * plain {
 		reached := 0.0
 		for b := bins - 1; b >= 0; b-- {
 			hits, waiting := l.hits[c][b], l.risk[c][b]

@@ -25,7 +25,7 @@ func (p *tenure) Lesson() Lesson {
 	}
 	p.unlearnt = 0
 	l, from := &p.deferred.learner, &p.learner
-	l.hits, l.gone, l.hinted = from.hits, from.gone, from.hinted
+	l.hits, l.gone, l.highest = from.hits, from.gone, from.highest
 	l.risk = l.gone
 	p.deferred.at = 0
 	return p.deferred
@@ -43,10 +43,10 @@ func (s *lesson) Look() bool {
 
 func (s *lesson) Think() { s.learner.think() }
 
-// Apply leaves a ranking alone that is newer, because the first hint came
-// meanwhile.
+// Apply leaves a ranking alone that is newer, because the first hint of a
+// kind came meanwhile.
 func (s *lesson) Apply() {
-	if s.learner.hinted == s.p.learner.hinted {
+	if s.learner.highest == s.p.learner.highest {
 		s.p.apply(&s.learner)
 	}
 }

@@ -11,9 +11,8 @@ type tenant struct {
 	kids       uint32 // residents whose parent it is
 	id         ID     // of a resident
 	watch      uint32 // 1 + its place among the watched, 0 = not watched
-	class      uint8
+	class      uint16
 	bin        uint8 // of its cell, while it is seated
-	count      uint8 // uses, up to maxCount
 	mark       uint8
 }
 
@@ -31,6 +30,9 @@ const (
 func (t *tenant) is(mark uint8) bool { return t.mark&mark != 0 }
 
 func (t *tenant) known() bool { return t.is(resident | ghostly) }
+
+// uses is how often a known one was asked for, up to maxCount.
+func (t *tenant) uses() int { return int(t.class)%plain/(plain/maxCount) + 1 }
 
 // roll is all tenants, by number and by hash. Number 0 is none. The table of
 // hashes grows one bucket at a time, as that of the ghosts does.

@@ -8,8 +8,8 @@ import (
 	"math"
 )
 
-// The tables at rest: tablesMagic, how many groups of classes follow (1, or 3
-// with hints), for each class the hits and then the gone of each bin as
+// The tables at rest: tablesMagic, how many groups of classes follow (1, and
+// one for each hint up to the highest that there was), for each class the hits and then the gone of each bin as
 // float64, and the CRC-32C of all that. Little endian; 30 KB without hints.
 const (
 	tablesMagic = "tenure\x00\x01"
@@ -19,10 +19,7 @@ const (
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 func (p *tenure) MarshalBinary() ([]byte, error) {
-	groups := 1
-	if p.learner.hinted {
-		groups = int(hints)
-	}
+	groups := p.learner.groups()
 	data := make([]byte, 0, len(tablesMagic)+1+groups*groupBytes+4)
 	data = append(data, tablesMagic...)
 	data = append(data, byte(groups))
@@ -43,7 +40,7 @@ func (p *tenure) UnmarshalBinary(data []byte) error {
 		return errors.New("policy: these are no tables of tenure")
 	}
 	groups := int(data[head-1])
-	if groups != 1 && groups != int(hints) || len(data) != head+groups*groupBytes+4 {
+	if groups < 1 || groups > int(hints) || len(data) != head+groups*groupBytes+4 {
 		return fmt.Errorf("policy: tables of tenure with %d groups in %d bytes", groups, len(data))
 	}
 	body, sum := data[:len(data)-4], binary.LittleEndian.Uint32(data[len(data)-4:])
@@ -67,7 +64,7 @@ func (p *tenure) UnmarshalBinary(data []byte) error {
 	}
 	l := &p.learner
 	l.hits, l.gone, l.seen = read.hits, read.gone, read.seen
-	l.hinted = l.hinted || groups > 1
+	l.highest = max(l.highest, Hint(groups-1))
 	p.learn()
 	return nil
 }

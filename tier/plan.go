@@ -41,7 +41,7 @@ var ErrUnworthy = fmt.Errorf("not worth the room of what is there: %w", ErrNoSpa
 
 // Prompt is what is known of a request besides its chain.
 type Prompt struct {
-	Hint policy.Hint // about the chunks that are this prompt's alone
+	Hint policy.Hint // see ledger.Request
 	// Advice says that the request was announced before: only the hint is new.
 	Advice bool
 }

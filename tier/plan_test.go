@@ -77,12 +77,18 @@ func newPlanned(t *testing.T, o options) (*rig, *picky) {
 	t.Helper()
 	p := newPicky()
 	o.disk, o.planner = p.Memory, p
+	return newLearned(t, o), p
+}
+
+// newLearned is a rig whose DRAM learns.
+func newLearned(t *testing.T, o options) *rig {
+	t.Helper()
 	r := newRig(t, o)
 	if err := r.SetPolicy(tier.CPU, "tenure"); err != nil {
 		t.Fatal(err)
 	}
 	synctest.Wait() // until the disk is known, everything is wanted
-	return r, p
+	return r
 }
 
 // TestOnlyWhatIsWanted: a chunk that no tier wants is refused, and with it the
@@ -196,13 +202,10 @@ func (s *slowPicky) Put(ctx context.Context, e tier.Entry) error {
 }
 
 func newSlow(t *testing.T, o options) (*rig, *slowPicky) {
+	t.Helper()
 	p := &slowPicky{picky: newPicky(), gate: make(chan struct{})}
 	o.disk, o.planner = p.picky.Memory, p
-	r := newRig(t, o)
-	if err := r.SetPolicy(tier.CPU, "tenure"); err != nil {
-		t.Fatal(err)
-	}
-	return r, p
+	return newLearned(t, o), p
 }
 
 // TestUnwantedIsDeleted: a victim that the disk does not want is not passed on

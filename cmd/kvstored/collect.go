@@ -104,7 +104,7 @@ func collectServer(st *daemonStats, gauge gaugeFunc, counter counterFunc) {
 	counter(descAskedTok, s.AskedTokens)
 	counter(descStored, s.StoredChunks)
 	counter(descStoredBytes, s.StoredBytes)
-	for kind, h := range map[string]server.HintStats{"done": s.Hints.Done, "continues": s.Hints.Continues} {
+	for kind, h := range map[string]server.HintStats{"done": s.Hints.Done, "continues": s.Hints.Continues, "answer": s.Hints.Answer} {
 		counter(descHints, h.Given, kind, "given")
 		counter(descHints, h.Right, kind, "right")
 		counter(descHints, h.Wrong, kind, "wrong")

@@ -36,7 +36,7 @@ func (s *simulateFlags) define(fl *pflag.FlagSet) {
 	fl.StringSliceVar(&s.policies, "policy", []string{"all"}, "simulate these policies: all, or some of "+strings.Join(simulate.Policies(), ","))
 	fl.StringSliceVar(&s.capacities, "capacity-blocks", []string{"auto"}, "simulate caches of so many blocks; auto = a sweep up to all blocks of the trace")
 	fl.BoolVar(&s.tree, "tree", false, "simulate as the daemon evicts: only blocks that no other one stands on")
-	fl.StringVar(&s.hints, "hints", "none", "simulate clients that tell the policies which take it what is not used again: none or oracle")
+	fl.StringVar(&s.hints, "hints", "none", "simulate clients that tell the policies which take hints what is not used again (oracle), or how long each answer will be (answers)")
 	fl.IntVar(&s.resample, "resample", 0, "simulate so many times without a random fifth of the sessions, and show mean and deviation")
 	fl.BoolVar(&s.skipBad, "skip-bad", false, "simulate without the lines that are not requests, and count them")
 	fl.StringVar(&s.blockSize, "bytes-per-block", "", "also show sizes in bytes, at so many for a block's KV")
@@ -119,7 +119,7 @@ func (f *replayFlags) runSimulate(cmd *cobra.Command) error {
 // simulateOptions has no capacities where a sweep is asked for.
 func (f *replayFlags) simulateOptions() (simulate.Options, error) {
 	s := &f.simulate
-	o := simulate.Options{Policies: s.policies, Tree: s.tree, Oracle: s.hints == "oracle"}
+	o := simulate.Options{Policies: s.policies, Tree: s.tree, Oracle: s.hints == "oracle", Answers: s.hints == "answers"}
 	if slices.Equal(s.policies, []string{"all"}) {
 		o.Policies = simulate.Policies()
 		if s.tree {
@@ -142,8 +142,8 @@ func (f *replayFlags) simulateOptions() (simulate.Options, error) {
 		}
 		s.blockBytes = int64(n)
 	}
-	if s.hints != "none" && s.hints != "oracle" {
-		return o, usage(fmt.Errorf("--hints %q: use none or oracle", s.hints))
+	if s.hints != "none" && !o.Oracle && !o.Answers {
+		return o, usage(fmt.Errorf("--hints %q: use none, oracle or answers", s.hints))
 	}
 	if s.resample < 0 || s.resample == 1 {
 		return o, usage(errors.New("--resample must be at least 2: one says nothing of a deviation"))

@@ -161,9 +161,9 @@ func (v *statsView) printRest(w io.Writer) {
 	l.row("stored", "%s, %s; %s with other bytes than were there", plural(s.StoredChunks, "chunk"), size(s.StoredBytes), comma(s.Differs))
 	l.row("DRAM", "%s cannot be evicted now%s", size(v.Store.ProtectedBytes), v.classes())
 	l.row("", "%s of it in huge pages, largest free run %s", size(v.Arena.HugeBytes), size(v.Arena.LargestFreeBytes))
-	for i, h := range []server.HintStats{s.Hints.Done, s.Hints.Continues} {
+	for i, h := range []server.HintStats{s.Hints.Done, s.Hints.Continues, s.Hints.Answer} {
 		if h.Given > 0 {
-			l.row("hints: "+[]string{"done", "continues"}[i], "%s; %s of those whose outcome is known were right", comma(h.Given), percent(float64(h.Right), float64(h.Right+h.Wrong)))
+			l.row("hints: "+[]string{"done", "continues", "answer"}[i], "%s; %s of those whose outcome is known were right", comma(h.Given), percent(float64(h.Right), float64(h.Right+h.Wrong)))
 		}
 	}
 	for i, name := range replay.TierNames {

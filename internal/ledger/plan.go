@@ -13,8 +13,8 @@ type Request struct {
 	Hashes      []key.Hash // of its chunks, first to last; a policy sees the first 4,096
 	ChunkTokens int        // tokens in a whole chunk
 	Tokens      int        // of the prompt
-	// Hint is about the chunks that no other prompt here goes on from, and
-	// from HintFrom on.
+	// Hint is about the chunks from HintFrom on; Done and Continues only about
+	// those that no other prompt here goes on from.
 	Hint     policy.Hint
 	HintFrom int
 	// Advice says that the request was announced before, and only its hint is
@@ -70,7 +70,7 @@ func (l *Ledger) Announce(r *Request) (learn bool) {
 	p := policy.Request{
 		Chain: b.chain, ChunkTokens: r.ChunkTokens, Tokens: r.Tokens, Hint: r.Hint, HintFrom: r.HintFrom,
 	}
-	if r.Hint != policy.NoHint {
+	if r.Hint == policy.Done || r.Hint == policy.Continues {
 		p.HintFrom = max(p.HintFrom, b.ownFrom(r.Space, r.Hashes[:len(b.chain)]))
 	}
 	learn = b.ranks[everything].announce(p, r.Advice)

@@ -119,6 +119,9 @@ func (c *session) heed(n *note, chain *key.Chain, a *advice) {
 		a.hint = policy.NoHint
 	}
 	n.insists, n.done = a.insists, a.hint == policy.Done
+	if a.answer > 0 && hints.expect(c.id, chain, a.answer) && a.hint == policy.NoHint {
+		a.hint = policy.AnswerHint(a.answer)
+	}
 }
 
 // tell tells the store of a prompt; one that it knows of only if there is a

@@ -147,8 +147,12 @@ func TestDone(t *testing.T) {
 	r.ask(c, chain(7, 2), map[string]string{"session": "a"}) // another prompt of it
 	r.ask(c, chain(4, 9), nil)                               // goes on
 	r.ask(c, chain(2, 3), map[string]string{"priority": "low"})
+	r.ask(c, chain(8, 2), map[string]string{"expected_output_tokens": "10"})
+	r.ask(c, chain(8, 3), map[string]string{"expected_output_tokens": "1000000", "turn_over": "continues"})
+	r.ask(c, chain(8, 4), nil)
 	want := server.HintsStats{
-		Done: server.HintStats{Given: 2, Wrong: 1}, Continues: server.HintStats{Given: 2, Right: 2}, Bad: 3,
+		Done: server.HintStats{Given: 2, Wrong: 1}, Continues: server.HintStats{Given: 3, Right: 3},
+		Answer: server.HintStats{Given: 2, Right: 1, Wrong: 1}, Bad: 3,
 	}
 	if got := r.server.Stats().Hints; got != want {
 		t.Errorf("hints %+v, want %+v", got, want)

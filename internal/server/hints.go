@@ -2,6 +2,7 @@ package server
 
 import (
 	"crypto/sha256"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,12 +28,14 @@ const (
 type advice struct {
 	hint     policy.Hint
 	measured bool   // the hint says what will happen, not only what is wished
+	answer   int    // tokens that the answer is expected to have; 0 = not said
 	session  string // several requests of one have the same; "" is none
 	insists  bool
 	bad      int // values that are none
 }
 
-// readAdvice reads session, turn_over, priority and store.
+// readAdvice reads session, turn_over, priority, expected_output_tokens and
+// store.
 func readAdvice(configs wire.Pairs) (a advice) {
 	for name, text := range configs.All() {
 		value := string(text)
@@ -48,6 +51,13 @@ func readAdvice(configs wire.Pairs) (a advice) {
 			if a.hint == policy.NoHint {
 				a.hint = wished
 			}
+		case "expected_output_tokens":
+			n, err := strconv.ParseUint(value, 10, 31)
+			if err != nil || n == 0 {
+				a.bad++
+				break
+			}
+			a.answer = int(n)
 		case "store":
 			if a.insists = value == "always"; !a.insists && value != "worth" {
 				a.bad++
@@ -67,37 +77,50 @@ func (a *advice) pick(value string, of map[string]policy.Hint, to *policy.Hint) 
 	*to = h
 }
 
-// hints follows what clients say will be asked for again, or not, until that
-// shows. A hint is open until a prompt comes that goes on from the one it was
-// given with, or one of the same session, or it is too old.
+// hints follows what clients say will be asked for again, or not, and how long
+// an answer will be, until that shows. A hint is open until a prompt comes
+// that goes on from the one it was given with, or one of the same session, or
+// it is too old.
 type hints struct {
 	now func() time.Time
 	mu  struct {
 		sync.Mutex
-		open   map[key.Key]openHint
+		open   map[topic]openHint
 		order  []givenHint // by age; some are not open any more
 		client map[uint64]int
 		serial uint64
 	}
-	given, right, wrong [policy.Continues + 1]atomic.Uint64
+	given, right, wrong [answer + 1]atomic.Uint64
 	overBudget, bad     atomic.Uint64
+}
+
+// answer is the kind of all hints that say how long an answer will be. The
+// other kinds are policy.Done and policy.Continues.
+const answer = policy.BriefAnswer
+
+// topic is what a hint is about.
+type topic struct {
+	key.Key
+	answer bool // to the prompt; else whether there will be another
 }
 
 type openHint struct {
 	kind   policy.Hint
 	client uint64
 	serial uint64
+	// Of an answer: how many tokens the prompt has, and with it.
+	before, after uint64
 }
 
 type givenHint struct {
-	key    key.Key
+	topic
 	serial uint64
 	at     time.Time
 }
 
 func (h *hints) init() {
 	h.now = time.Now
-	h.mu.open, h.mu.client = make(map[key.Key]openHint), make(map[uint64]int)
+	h.mu.open, h.mu.client = make(map[topic]openHint), make(map[uint64]int)
 }
 
 // subject is what a hint is about: a session, or else a prompt by its last
@@ -130,24 +153,42 @@ func (h *hints) asked(c *key.Chain, session string) {
 	}
 	h.mu.Lock()
 	h.expire()
-	h.close(said, policy.Continues)
+	h.close(topic{Key: said}, policy.Continues)
 	h.mu.Unlock()
+	tokens := tokensOf(c)
 	for from, n := 0, min(c.Len(), maxHintChunks); from < n; from += hintRound {
-		if !h.goOn(c, from, min(from+hintRound, n)) {
+		if !h.goOn(c, from, min(from+hintRound, n), tokens) {
 			return
 		}
 	}
 }
 
-// goOn closes what chunks from..to of a prompt go on from, and reports whether
-// any hint is left.
-func (h *hints) goOn(c *key.Chain, from, to int) bool {
+// goOn closes what chunks from..to of a prompt of so many tokens go on from,
+// and reports whether any hint is left.
+func (h *hints) goOn(c *key.Chain, from, to int, tokens uint64) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i := from; i < to && len(h.mu.open) > 0; i++ {
-		h.close(c.Key(i), policy.Continues)
+		h.close(topic{Key: c.Key(i)}, policy.Continues)
+		h.grown(topic{c.Key(i), true}, tokens, uint64(c.Tokens[0]))
 	}
 	return len(h.mu.open) > 0
+}
+
+// grown ends what was said about an answer if the prompt has come back longer:
+// by the answer and the next question. So it was right if there is room for
+// the answer; up to a chunk may be missing, as a chain has whole ones only.
+func (h *hints) grown(k topic, tokens, chunk uint64) {
+	if o, open := h.mu.open[k]; open && tokens > o.before {
+		h.end(k, &o, tokens+chunk > o.after)
+	}
+}
+
+func tokensOf(c *key.Chain) (n uint64) {
+	for _, t := range c.Tokens {
+		n += uint64(t)
+	}
+	return n
 }
 
 const (
@@ -157,53 +198,86 @@ const (
 	hintRound     = 256
 )
 
-// give opens a hint and reports whether it is heeded.
+// give opens a hint about what becomes of a prompt and reports whether it is
+// heeded.
 func (h *hints) give(client uint64, c *key.Chain, a *advice) bool {
 	k, ok := subject(c, a.session)
 	if !ok || !a.measured {
 		return ok
 	}
+	return h.add(topic{Key: k}, openHint{kind: a.hint, client: client})
+}
+
+// expect opens a hint about the answer to a prompt and reports whether it is
+// heeded.
+func (h *hints) expect(client uint64, c *key.Chain, tokens int) bool {
+	k, ok := subject(c, "")
+	if !ok {
+		return false
+	}
+	before := tokensOf(c)
+	return h.add(topic{k, true}, openHint{kind: answer, client: client, before: before, after: before + uint64(tokens)})
+}
+
+func (h *hints) add(k topic, o openHint) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.mu.client[client] >= maxClientHints {
+	h.expire()
+	if h.mu.client[o.client] >= maxClientHints {
 		h.overBudget.Add(1)
 		return false
 	}
-	h.given[a.hint].Add(1)
+	h.given[o.kind].Add(1)
 	h.mu.serial++
+	o.serial = h.mu.serial
 	if old, open := h.mu.open[k]; open { // the newest counts; it is the same prompt
 		h.leave(old.client)
 	}
-	h.mu.open[k] = openHint{a.hint, client, h.mu.serial}
-	h.mu.client[client]++
-	h.mu.order = append(h.mu.order, givenHint{k, h.mu.serial, h.now()})
+	h.mu.open[k] = o
+	h.mu.client[o.client]++
+	h.mu.order = append(h.mu.order, givenHint{k, o.serial, h.now()})
 	return true
 }
 
-// expire closes what is too old, or too much. It is called with the mutex held.
-func (h *hints) expire() {
-	for len(h.mu.order) > 0 {
+// expire closes some of what is too old, or too much, and reports whether there
+// may be more. It is called with the mutex held.
+func (h *hints) expire() (more bool) {
+	for range hintRound {
+		if len(h.mu.order) == 0 {
+			return false
+		}
 		first := &h.mu.order[0]
-		o, open := h.mu.open[first.key]
+		o, open := h.mu.open[first.topic]
 		if open = open && o.serial == first.serial; open && len(h.mu.order) <= maxHints && h.now().Sub(first.at) < hintFor {
-			return
+			return false
 		}
 		if open {
-			h.close(first.key, policy.Done)
+			h.close(first.topic, policy.Done)
 		}
 		h.mu.order = h.mu.order[1:]
 	}
+	return true
 }
 
-// close ends a hint, if there is one, that was right if it was as said.
-func (h *hints) close(k key.Key, as policy.Hint) {
+// close ends a hint, if there is one, that was right if it was as said. How
+// long an answer is does not show where nobody goes on from it.
+func (h *hints) close(k topic, as policy.Hint) {
 	o, open := h.mu.open[k]
-	if !open {
-		return
+	switch {
+	case !open:
+	case o.kind == answer:
+		delete(h.mu.open, k)
+		h.leave(o.client)
+	default:
+		h.end(k, &o, o.kind == as)
 	}
+}
+
+// end closes an open hint that was right or wrong.
+func (h *hints) end(k topic, o *openHint, right bool) {
 	delete(h.mu.open, k)
 	h.leave(o.client)
-	if o.kind == as {
+	if right {
 		h.right[o.kind].Add(1)
 	} else {
 		h.wrong[o.kind].Add(1)
@@ -217,7 +291,8 @@ func (h *hints) leave(client uint64) {
 }
 
 // HintStats is what came of one kind of hint. What is neither right nor wrong
-// is still open, or was repeated.
+// is still open, or was repeated, or says how long an answer is from which
+// nobody went on.
 type HintStats struct {
 	Given uint64 `json:"given"`
 	Right uint64 `json:"right"`
@@ -228,16 +303,19 @@ type HintStats struct {
 type HintsStats struct {
 	Done       HintStats `json:"done"`
 	Continues  HintStats `json:"continues"`
+	Answer     HintStats `json:"answer"`      // expected_output_tokens
 	OverBudget uint64    `json:"over_budget"` // not heeded: its connection has too many open
 	Bad        uint64    `json:"bad"`         // values that are none
 }
 
 func (h *hints) stats() HintsStats {
-	h.mu.Lock()
-	h.expire()
-	h.mu.Unlock()
+	for more := true; more; {
+		h.mu.Lock()
+		more = h.expire()
+		h.mu.Unlock()
+	}
 	of := func(k policy.Hint) HintStats {
 		return HintStats{h.given[k].Load(), h.right[k].Load(), h.wrong[k].Load()}
 	}
-	return HintsStats{of(policy.Done), of(policy.Continues), h.overBudget.Load(), h.bad.Load()}
+	return HintsStats{of(policy.Done), of(policy.Continues), of(answer), h.overBudget.Load(), h.bad.Load()}
 }

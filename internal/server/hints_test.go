@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/policy"
 	"github.com/kvstored/kvstored/tier/tiertest"
@@ -65,5 +66,67 @@ func TestHintsAreFound(t *testing.T) {
 	h.asked(long, "")
 	if got, want := h.stats().Continues, (HintStats{Given: 11, Right: 5}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+// TestAnswers: how long an answer was shows in the next prompt, as far as that
+// can be; a client that says too much is wrong, and all share one budget.
+func TestAnswers(t *testing.T) {
+	var h hints
+	h.init()
+	now := time.Unix(0, 0)
+	h.now = func() time.Time { return now }
+	const chunk = tiertest.ChunkTokens
+	prompt := func(n, chunks int) *key.Chain {
+		c := *tiertest.Chain(uint64(n), 10)
+		c.Hashes, c.Tokens = c.Hashes[:chunks], c.Tokens[:chunks]
+		return &c
+	}
+	want := HintStats{}
+	for n, x := range []struct{ tokens, comesBack int }{
+		{3 * chunk, 5}, {3*chunk + 1, 4}, {1, 3}, // right, wrong, right
+		{chunk, 2}, {chunk, 1}, // neither: the same again, and less
+	} {
+		c := prompt(n, 2)
+		if !h.expect(1, c, x.tokens) {
+			t.Fatalf("answer %d is not heeded", n)
+		}
+		h.asked(prompt(n, x.comesBack), "")
+		want.Given++
+	}
+	want.Right, want.Wrong = 2, 1
+	if got := h.stats().Answer; got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	both := prompt(9, 2)
+	goes := advice{hint: policy.Continues, measured: true}
+	if !h.give(1, both, &goes) || !h.expect(1, both, 9*chunk) {
+		t.Error("a prompt cannot have both hints")
+	}
+	h.asked(prompt(9, 3), "")
+	want.Given, want.Wrong = want.Given+1, want.Wrong+1
+	if got := h.stats(); got.Answer != want || got.Continues != (HintStats{Given: 1, Right: 1}) {
+		t.Errorf("both: %+v", got)
+	}
+	now = now.Add(hintFor)
+	if got := h.stats().Answer; got != want || len(h.mu.open)+len(h.mu.client) > 0 {
+		t.Errorf("after a while: %+v, want %+v; %d are open", got, want, len(h.mu.open))
+	}
+	for n := range maxClientHints + 3 {
+		h.expect(1, prompt(10+n, 1), 1)
+	}
+	if got := h.stats().OverBudget; got != 3 {
+		t.Errorf("%d over budget, want 3", got)
+	}
+}
+
+// TestReadAnswer: an answer is of a number of tokens, and nothing else.
+func TestReadAnswer(t *testing.T) {
+	for text, want := range map[string]advice{
+		"300": {answer: 300}, "0": {bad: 1}, "-1": {bad: 1}, "many": {bad: 1}, "": {bad: 1}, "99999999999": {bad: 1},
+	} {
+		if got := readAdvice(wire.Pairs(nil).Add("expected_output_tokens", text)); got != want {
+			t.Errorf("%q: %+v, want %+v", text, got, want)
+		}
 	}
 }

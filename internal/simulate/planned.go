@@ -8,7 +8,7 @@ type planned struct {
 	*tree
 	planner policy.Planner
 	trace   *Trace
-	hints   bool
+	o       *Options
 	hashes  []uint64
 }
 
@@ -39,7 +39,10 @@ func (p *planned) announce(at int, blocks []uint32) {
 		p.hashes = append(p.hashes, hashOf(b))
 	}
 	r := policy.Request{Chain: p.hashes, ChunkTokens: p.trace.blockTokens, Tokens: p.trace.requests[p.turn].tokens}
-	if p.hints {
+	switch {
+	case p.o.Answers:
+		r.Hint = policy.AnswerHint(p.trace.requests[p.turn].answer)
+	case p.o.Oracle:
 		r.Hint = policy.Done
 		for r.HintFrom < len(blocks) && p.trace.nextUse()[at+r.HintFrom] != never {
 			r.HintFrom++

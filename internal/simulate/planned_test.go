@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/kvstored/kvstored/internal/replay"
@@ -79,6 +80,25 @@ func TestPlannedNeedsATree(t *testing.T) {
 		t.Errorf("two parents: error %v", err)
 	}
 }
+
+// TestAnswers: how long the answers will be reaches the policy.
+func TestAnswers(t *testing.T) {
+	long, brief := strings.ReplaceAll(line("1, 2", "1024"), `"output_length": 1`, `"output_length": 300`), line("3, 4", "1024")
+	for text, want := range map[string]policy.Hint{long: policy.LongAnswer, brief: policy.BriefAnswer} {
+		told := &toldPlanner{}
+		p := &planned{tree: &tree{}, planner: told, trace: parse(t, text), o: &Options{Answers: true}}
+		if p.announce(0, []uint32{0, 1}); told.request.Hint != want || told.request.HintFrom != 0 {
+			t.Errorf("told %+v, want hint %d", told.request, want)
+		}
+	}
+}
+
+type toldPlanner struct {
+	policy.Planner
+	request policy.Request
+}
+
+func (p *toldPlanner) Request(r policy.Request) { p.request = r }
 
 // TestOracle: to know what is not used again is worth more than any policy.
 func TestOracle(t *testing.T) {

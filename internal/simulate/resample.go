@@ -104,7 +104,7 @@ func (t *Trace) without(seed uint64) *Trace {
 			continue
 		}
 		s.blocks = append(s.blocks, blocks...)
-		s.requests = append(s.requests, request{len(s.blocks), req.tokens})
+		s.requests = append(s.requests, request{len(s.blocks), req.tokens, req.answer})
 		s.promptTokens += int64(req.tokens)
 	}
 	s.nextUse = sync.OnceValue(s.findNextUse)

@@ -34,7 +34,9 @@ type Options struct {
 	Policies   []string
 	Capacities []int // in blocks
 	Tree       bool  // evict leaves only
-	Oracle     bool  // tell the policies that take hints which blocks are not used again
+	// The hints that policies which take any are told.
+	Oracle  bool // which blocks are not used again
+	Answers bool // how long the answer to each prompt will be
 	// Done is told of each row as it is ready, one at a time. nil for nobody.
 	Done func(Row)
 }
@@ -122,7 +124,7 @@ func newPlayer(t *Trace, name string, capacity int, o *Options) (player, error) 
 		s.policy = p
 	}
 	if p, ok := s.policy.(policy.Planner); ok {
-		return &planned{tree: newTree(s), planner: p, trace: t, hints: o.Oracle}, nil
+		return &planned{tree: newTree(s), planner: p, trace: t, o: o}, nil
 	}
 	if o.Tree {
 		return newTree(s), nil

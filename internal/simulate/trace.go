@@ -28,6 +28,7 @@ type Trace struct {
 type request struct {
 	end    int // of its blocks in Trace.blocks; they begin where the one before ends
 	tokens int
+	answer int // tokens of it
 }
 
 // Read reads a trace (see [replay.Requests]) to its end. It fails at the first
@@ -69,7 +70,7 @@ func (t *Trace) add(req *replay.Request, name string, numbers map[uint64]uint32)
 		t.blocks = append(t.blocks, b)
 		parent = b + 1
 	}
-	t.requests = append(t.requests, request{len(t.blocks), req.InputTokens})
+	t.requests = append(t.requests, request{len(t.blocks), req.InputTokens, req.OutputTokens})
 	t.promptTokens += int64(req.InputTokens)
 }
 

@@ -83,7 +83,7 @@ func (p *plan) request(node uint64, pick func(int) int) {
 	r := policy.Request{Chain: chain, ChunkTokens: 256 << pick(3)}
 	r.Tokens = len(chain)*r.ChunkTokens - pick(100)
 	if pick(8) == 0 {
-		r.Hint, r.HintFrom = policy.Hint(pick(4)), pick(len(chain))
+		r.Hint, r.HintFrom = policy.Hint(pick(7)), pick(len(chain))
 	}
 	if pick(16) == 0 {
 		r.Chain = append(r.Chain, chain[pick(len(chain))]) // malformed
@@ -91,7 +91,7 @@ func (p *plan) request(node uint64, pick func(int) int) {
 	p.got.Request(r)
 	p.want.Request(r)
 	if pick(16) == 0 {
-		h, from := policy.Hint(pick(4)), pick(len(chain))
+		h, from := policy.Hint(pick(7)), pick(len(chain))
 		p.got.Advise(chain, h, from)
 		p.want.Advise(chain, h, from)
 	}

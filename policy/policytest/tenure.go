@@ -14,12 +14,12 @@ import (
 type tenure struct {
 	events
 	all                        []*chunk
-	cells                      [216][26][]*chunk
+	cells                      [432][26][]*chunk
 	ghosts                     []*chunk
-	hits, gone                 [216][26]float64
-	value                      [216][26]float64
+	hits, gone                 [432][26]float64
+	value                      [432][26]float64
 	order                      [][2]int // class, bin
-	hinted                     bool
+	groups                     int      // of 72 classes
 	now, span                  int64
 	requests, unlearnt, ghostN int
 	steps                      uint64
@@ -36,7 +36,7 @@ type chunk struct {
 }
 
 func newTenure(int64) policy.Policy {
-	m := &tenure{ghostN: 32768}
+	m := &tenure{ghostN: 32768, groups: 1}
 	m.learn()
 	return m
 }
@@ -118,15 +118,17 @@ func (m *tenure) request(chain []*chunk, r policy.Request) {
 		c.count = min(c.count+1, 4)
 		c.last = m.now
 		h := 0
-		if j >= r.HintFrom && r.Hint <= policy.Continues {
+		if j >= r.HintFrom && r.Hint <= policy.LongAnswer {
 			h = int(r.Hint)
 		}
 		c.class = classOf(c.count, j == n-1, tokens-known*size, tokens, h)
 	}
 	m.requests++
 	m.unlearnt++
-	first := !m.hinted && (r.Hint == policy.Done || r.Hint == policy.Continues)
-	m.hinted = m.hinted || first
+	first := r.Hint <= policy.LongAnswer && int(r.Hint) >= m.groups
+	if first {
+		m.groups = int(r.Hint) + 1
+	}
 	if first || m.unlearnt >= max(4, min(256, m.requests/16)) {
 		m.unlearnt = 0
 		m.learn()
@@ -304,11 +306,11 @@ func (m *tenure) Worth(hash, parent uint64) bool {
 }
 
 func (m *tenure) Advise(chain []uint64, h policy.Hint, from int) {
-	if h > policy.Continues {
+	if h > policy.LongAnswer {
 		return
 	}
-	if h != policy.NoHint && !m.hinted {
-		m.hinted = true
+	if int(h) >= m.groups {
+		m.groups = int(h) + 1
 		m.learn()
 	}
 	for _, hash := range chain[from:] {
@@ -369,13 +371,8 @@ func ageBin(age int64) int {
 	return bin
 }
 
-// classes is how many there are: a third as many without hints.
-func (m *tenure) classes() int {
-	if m.hinted {
-		return 216
-	}
-	return 72
-}
+// classes is how many there are.
+func (m *tenure) classes() int { return 72 * m.groups }
 
 func (m *tenure) learn() {
 	classes := m.classes()
@@ -385,7 +382,7 @@ func (m *tenure) learn() {
 			waiting[c.class][ageBin(m.now-c.last)]++
 		}
 	}
-	var risk [216][26]float64
+	var risk [432][26]float64
 	for c := range risk {
 		for b := range risk[c] {
 			risk[c][b] = m.hits[c][b] + waiting[c][b]/2
@@ -408,9 +405,9 @@ func (m *tenure) learn() {
 		for b := range h {
 			hits, risk := of(0, classes, b)
 			p := (hits + 20*0.03) / (risk + 20)
-			if m.hinted {
+			if m.groups > 1 {
 				hits, risk = of(c/72*72, 72, b)
-				p *= []float64{1, 0.1, 1}[c/72]
+				p *= []float64{1, 0.1, 1, 1, 1, 1}[c/72]
 				p = (hits + 256*p) / (risk + 256)
 			}
 			for _, n := range []int{18, 9, 3, 1} {
@@ -438,7 +435,7 @@ func (m *tenure) learn() {
 		}
 	}
 	slices.SortStableFunc(m.order, func(a, b [2]int) int {
-		return cmp.Compare(math.Float64bits(m.value[a[0]][a[1]])>>13, math.Float64bits(m.value[b[0]][b[1]])>>13)
+		return cmp.Compare(math.Float64bits(m.value[a[0]][a[1]])>>14, math.Float64bits(m.value[b[0]][b[1]])>>14)
 	})
 	m.halve()
 }

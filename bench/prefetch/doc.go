@@ -8,7 +8,8 @@
 //	  - From a tier with a latency of 30 ms: against loads at a time x size / time.
 //	  - Usable: at every moment, chunks of the ready prefix against those that
 //	    came up.
-//	  - Push: from the return of a read to a client that waits for it.
+//	  - Push: from the return of a read to a client that waits for it; beside it,
+//	    to a goroutine that waits at a bare socket.
 //	  - Fairness: Jain's index over what clients with one and with fifty jobs of
 //	    unequal length have had, at every sample between 10 % and 90 % of the work.
 //

@@ -57,7 +57,7 @@ type bench struct {
 	farChain   *key.Chain
 	crowd      []member
 
-	diskRate, tierRate, sleepRate, pushMedian []float64
+	diskRate, tierRate, sleepRate, pushMedian, bareMedian, bareMost []float64
 }
 
 // member is one client of the fairness test.
@@ -122,7 +122,9 @@ func (b *bench) print(rows []*row) {
 		fmt.Fprintf(w, "%s\t%.3f\t%.3f-%.3f\t%s %v\t%s\n", r.name, m, slices.Min(r.results), slices.Max(r.results), sign, r.goal, verdict)
 	}
 	_ = w.Flush()
-	fmt.Printf("\nfrom disk %.0f MB/s, the tier alone %.0f MB/s; push p50 %.3f ms\n", median(b.diskRate)/1e6, median(b.tierRate)/1e6, median(b.pushMedian))
+	fmt.Printf("\nfrom disk %.0f MB/s, the tier alone %.0f MB/s\n", median(b.diskRate)/1e6, median(b.tierRate)/1e6)
+	fmt.Printf("push p50 %.3f ms; a byte over a bare socket p50 %.3f, p99 %.3f (%.3f-%.3f) ms\n",
+		median(b.pushMedian), median(b.bareMedian), median(b.bareMost), slices.Min(b.bareMost), slices.Max(b.bareMost))
 	fmt.Printf("from 30 ms away, of what goroutines get that only wait: %.3f\n", median(b.sleepRate))
 }
 

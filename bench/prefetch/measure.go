@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -97,11 +98,14 @@ func (b *bench) usable(ctx context.Context) (float64, error) {
 	return least, err
 }
 
+// pushes is how many a percentile is taken of.
+const pushes = 300
+
 // push is the time from the end of a read to the client that waits for it, of
 // many jobs of one chunk: the 99th percentile, in ms.
 func (b *bench) push(ctx context.Context) (float64, error) {
 	var took []time.Duration
-	for range 300 {
+	for range pushes {
 		begun := time.Now()
 		all, err := b.disk.prefetch(ctx, b.diskClient, b.short, nil)
 		if err != nil {
@@ -109,9 +113,47 @@ func (b *bench) push(ctx context.Context) (float64, error) {
 		}
 		took = append(took, begun.Add(all).Sub(time.Unix(0, b.disk.got.Load())))
 	}
+	b.pushMedian = append(b.pushMedian, millis(took, 50))
+	return millis(took, 99), b.bare(ctx)
+}
+
+// bare is what a push takes at least, on this machine and now: the time from the
+// end of a read to a goroutine that waits at a socket for a byte.
+func (b *bench) bare(ctx context.Context) error {
+	from, to, err := b.disk.sockets()
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	defer to.Close()
+	var took []time.Duration
+	for range pushes {
+		read := make(chan error, 1)
+		go func() {
+			block, err := b.files.Get(ctx, b.short.Key(0), allocator{b.disk.arena})
+			if err == nil {
+				block.Release()
+				b.disk.got.Store(time.Now().UnixNano())
+			}
+			_, werr := from.Write([]byte{0})
+			read <- errors.Join(err, werr)
+		}()
+		if _, err := to.Read(make([]byte, 1)); err != nil {
+			return err
+		}
+		took = append(took, time.Since(time.Unix(0, b.disk.got.Load())))
+		if err := <-read; err != nil {
+			return err
+		}
+	}
+	b.bareMedian, b.bareMost = append(b.bareMedian, millis(took, 50)), append(b.bareMost, millis(took, 99))
+	return nil
+}
+
+// millis is a percentile in ms.
+func millis(took []time.Duration, percent int) float64 {
 	slices.Sort(took)
-	b.pushMedian = append(b.pushMedian, took[len(took)/2].Seconds()*1e3)
-	return took[len(took)*99/100].Seconds() * 1e3, nil
+	return took[len(took)*percent/100].Seconds() * 1e3
 }
 
 // fairness is the least of Jain's index over the clients while between 10 %

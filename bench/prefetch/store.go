@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -142,6 +143,22 @@ func keys(c *key.Chain) []key.Key {
 		ks[i] = c.Key(i)
 	}
 	return ks
+}
+
+// sockets is a connection that nobody else uses.
+func (s *store) sockets() (from, to net.Conn, err error) {
+	l, err := net.Listen("unix", s.socket+".bare")
+	if err != nil {
+		return nil, nil, err
+	}
+	defer l.Close()
+	if from, err = net.Dial("unix", s.socket+".bare"); err != nil {
+		return nil, nil, err
+	}
+	if to, err = l.Accept(); err != nil {
+		return nil, nil, errors.Join(err, from.Close())
+	}
+	return from, to, nil
 }
 
 func (s *store) dial(ctx context.Context) (*client.Client, error) {

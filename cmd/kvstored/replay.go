@@ -215,13 +215,9 @@ func printReplay(w io.Writer, o *replay.Options, r *replay.Result) {
 	l.row("moved", "%s", rate(r.GBPerSecond))
 	l.row("lookup", "p50 %s, p99 %s", micros(r.LookupP50), micros(r.LookupP99))
 	l.row("prefix ready", "p50 %s, p99 %s", micros(r.ReadyP50), micros(r.ReadyP99))
-	if r.ColdReadyP50 > 0 {
-		l.row("  below DRAM", "p50 %s, p99 %s", micros(r.ColdReadyP50), micros(r.ColdReadyP99))
-	}
-	for _, name := range append([]string{"none"}, replay.TierNames[:]...) {
-		if d := r.ReadyBy[name]; d.Requests > 0 {
-			l.row("  from "+name, "p50 %s, p90 %s, p99 %s, longest %s in %s", micros(d.P50), micros(d.P90), micros(d.P99), micros(d.Max), plural(d.Requests, "request"))
-		}
+	printReady(&l, "  nothing found", r.ReadyBy["none"])
+	for i, name := range replay.TierNames {
+		printReady(&l, "  from "+tierTitles[i], r.ReadyBy[name]) // at least in part
 	}
 	if o.Deadline > 0 {
 		l.row("late", "%s answered after the deadline of %v", plural(r.LateRequests, "request"), o.Deadline)
@@ -253,6 +249,14 @@ func printReplay(w io.Writer, o *replay.Options, r *replay.Result) {
 }
 
 // printHits is the table of where the tokens came from.
+// printReady prints how long requests of one kind took until their prefix could
+// be read.
+func printReady(l *list, title string, d replay.Spread) {
+	if d.Requests > 0 {
+		l.row(title, "p50 %s, p90 %s, p99 %s, longest %s, of %s", micros(d.P50), micros(d.P90), micros(d.P99), micros(d.Max), plural(d.Requests, "request"))
+	}
+}
+
 func printHits(w io.Writer, r *replay.Result) {
 	var t table
 	t.row("", "tokens", "share", "chunks")

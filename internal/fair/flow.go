@@ -1,16 +1,24 @@
 package fair
 
-import "container/heap"
+import (
+	"cmp"
+	"container/heap"
+)
 
 // flow is everything that takes turns at one level: the root has clients as
 // kids, a client has jobs, a job has passes. The queue's mutex guards it.
 type flow struct {
-	id    uint64
-	up    *flow
-	tag   int64 // virtual time, in bytes, at which its next turn starts among the kids of up
-	now   int64 // virtual time among its own kids: the tag of the last that was served
+	id  uint64
+	up  *flow
+	tag int64 // virtual time, in bytes, at which its next turn starts among the kids of up
+	// now is the virtual time among its own kids: the tag that the last one served
+	// had but for what was out for it. What is charged for that is a guess, and
+	// time that follows a guess too high stays behind when it is taken back.
+	now   int64
 	at    int   // its place in up.ready; -1 while nothing of it waits
 	alive int   // passes of it that wait or are out
+	out   int64 // bytes charged for passes of it that are out
+	usual int64 // bytes of its last load that brought any; 0 = not known
 	kids  map[uint64]*flow
 	ready flows   // kids of which something waits, least tag first
 	queue []*Pass // of a job, in order of arrival
@@ -28,6 +36,12 @@ func (f *flow) kid(id uint64) *flow {
 		f.kids[id] = k
 	}
 	return k
+}
+
+// guess is how much the next load of the job f brings: as much as its last one,
+// or that of its client, or else so much.
+func (f *flow) guess(bytes int64) int64 {
+	return cmp.Or(f.usual, f.up.usual, bytes)
 }
 
 // join and quit count a pass of the job f, and forget who has none.
@@ -49,7 +63,7 @@ func (f *flow) quit() {
 func (f *flow) push(p *Pass) {
 	f.queue = append(f.queue, p)
 	for k := f; k.up != nil && k.at < 0; k = k.up {
-		k.tag = max(k.tag, k.up.now)
+		k.tag = max(k.tag, k.up.now+k.out)
 		heap.Push(&k.up.ready, k)
 	}
 }
@@ -65,15 +79,29 @@ func (f *flow) next() *flow {
 	return f
 }
 
-// serve takes the first pass of the job f, whose turn it is, and charges for it.
-func (f *flow) serve() *Pass {
+// serve takes the first pass of the job f, whose turn it is, and charges so
+// many bytes for it.
+func (f *flow) serve(bytes int64) *Pass {
 	p := f.queue[0]
+	p.bytes = bytes
 	for k := f; k.up != nil; k = k.up {
-		k.up.now = k.tag
+		k.up.now = k.tag - k.out
+		k.out += bytes
 	}
 	f.drop(0)
-	f.charge(p.bytes)
+	f.charge(bytes)
 	return p
+}
+
+// settle ends a pass of the job f for which so much was charged, and which has
+// brought so much.
+func (f *flow) settle(charged, brought int64) {
+	f.charge(brought - charged)
+	for k := f; k.up != nil; k = k.up {
+		if k.out -= charged; brought > 0 {
+			k.usual = brought
+		}
+	}
 }
 
 // charge moves the next turn of the job f and of its client back by n bytes,

@@ -45,14 +45,15 @@ func New(l Limit) *Queue {
 type Pass struct {
 	q     *Queue
 	job   *flow
-	bytes int64
+	bytes int64 // a guess at what it brings; what was charged for it once it is in
 	idle  bool
 	let   bool          // it is in; the queue's mutex guards it
 	in    chan struct{} // closed when it is let in; nil if it was at once
 }
 
-// Enter waits for the turn of a load of about so many bytes, until ctx ends.
-// Who is let in must Leave.
+// Enter waits for the turn of a load, until ctx ends. bytes is a guess at what
+// it brings, for a job and a client of which no load has brought any yet. Who is
+// let in must Leave.
 func (q *Queue) Enter(ctx context.Context, by By, bytes int64) (*Pass, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -112,7 +113,7 @@ func (q *Queue) leave(p *Pass, bytes int64) {
 	if p.idle {
 		q.mu.idle--
 	}
-	p.job.charge(bytes - p.bytes)
+	p.job.settle(p.bytes, bytes)
 	p.job.quit()
 }
 
@@ -123,10 +124,14 @@ func (q *Queue) admit() {
 		if job == nil && q.mu.idle < max(1, q.limit.Loads/idleShare) {
 			job = q.mu.spare.next()
 		}
-		if job == nil || !q.fits(job.queue[0].bytes) {
+		if job == nil {
 			return
 		}
-		p := job.serve()
+		bytes := job.guess(job.queue[0].bytes) // now: it may have waited for long
+		if !q.fits(bytes) {
+			return
+		}
+		p := job.serve(bytes)
 		p.let = true
 		q.mu.loads++
 		q.mu.bytes += p.bytes

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,16 +17,24 @@ import (
 // world is loads that take a second each through one queue, and what each
 // client has had.
 type world struct {
-	q   *fair.Queue
-	mu  sync.Mutex
-	had map[uint64]int64
-	run sync.WaitGroup
+	q    *fair.Queue
+	last atomic.Int64 // bytes that a load has brought: the guess at the next
+	mu   sync.Mutex
+	had  map[uint64]int64
+	run  sync.WaitGroup
 }
 
-func newWorld(l fair.Limit) *world { return &world{q: fair.New(l), had: make(map[uint64]int64)} }
+func newWorld(l fair.Limit) *world {
+	w := &world{q: fair.New(l), had: make(map[uint64]int64)}
+	w.last.Store(1000)
+	return w
+}
 
-// job brings n chunks of so many bytes up, window at a time.
-func (w *world) job(t *testing.T, by fair.By, n, window int, bytes int64) {
+// job brings n chunks of so many bytes up, window at a time. The channel it
+// returns is closed when the first is there.
+func (w *world) job(t *testing.T, by fair.By, n, window int, bytes int64) (first chan struct{}) {
+	first = make(chan struct{})
+	ended := sync.OnceFunc(func() { close(first) })
 	work := make(chan struct{}, n)
 	for range n {
 		work <- struct{}{}
@@ -34,7 +43,7 @@ func (w *world) job(t *testing.T, by fair.By, n, window int, bytes int64) {
 	for range window {
 		w.run.Go(func() {
 			for range work {
-				p, err := w.q.Enter(t.Context(), by, 1000) // a guess
+				p, err := w.q.Enter(t.Context(), by, w.last.Load())
 				if err != nil {
 					t.Error(err)
 					return
@@ -43,10 +52,13 @@ func (w *world) job(t *testing.T, by fair.By, n, window int, bytes int64) {
 				w.mu.Lock()
 				w.had[by.Client] += bytes
 				w.mu.Unlock()
+				w.last.Store(bytes)
 				p.Leave(bytes)
+				ended()
 			}
 		})
 	}
+	return first
 }
 
 // jain is Jain's index of fairness, 1 if all have the same, and what they have.
@@ -91,6 +103,61 @@ func (w *world) rest(t *testing.T) {
 	}
 }
 
+// The first loads are charged for much more than they bring, and clients come
+// back for more while those of others are out: nobody pays for that in the end.
+func TestGuessTooHigh(t *testing.T) {
+	for _, order := range [][]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(fair.Limit{Loads: 32})
+			w.last.Store(16_000)
+			for _, c := range order {
+				jobs := []int{1, 5, 50}[c]
+				for j := range jobs {
+					w.cautious(t, fair.By{Client: uint64(c), Job: uint64(j)}, 1000/jobs, 64, 1000)
+				}
+				time.Sleep(time.Second / 7)
+			}
+			w.checkFair(t, 9*time.Second, 80*time.Second)
+		})
+	}
+}
+
+// cautious is a job that has four loads at a time until the first one ends.
+func (w *world) cautious(t *testing.T, by fair.By, n, window int, bytes int64) {
+	first := min(n, 4)
+	ended := w.job(t, by, first, first, bytes)
+	w.run.Go(func() {
+		<-ended
+		w.job(t, by, n-first, window, bytes)
+	})
+}
+
+// A client with small chunks gets as many bytes as one with large ones, though
+// the only guess there is at what a load brings is what the last one brought.
+func TestMixedSizes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(fair.Limit{Loads: 32, Bytes: 256_000})
+		w.last.Store(64_000)
+		w.job(t, fair.By{Client: 1, Job: 1}, 1000, 64, 64_000)
+		w.job(t, fair.By{Client: 2, Job: 1}, 16_000, 64, 4_000)
+		w.checkFair(t, 20*time.Second, 300*time.Second)
+	})
+}
+
+// checkFair checks again and again, from one time on until another, that all
+// have had about the same, and then that nothing is left.
+func (w *world) checkFair(t *testing.T, from, to time.Duration) {
+	t.Helper()
+	for time.Sleep(from); from < to; from += 5 * time.Second {
+		if j, had := w.jain(); j < 0.95 {
+			t.Errorf("Jain %.3f of %v after %s; want 0.95", j, had, from)
+		}
+		time.Sleep(5 * time.Second)
+	}
+	w.run.Wait()
+	w.rest(t)
+}
+
 // A short job is not kept waiting by a long one of the same client, nor by
 // another client's many.
 func TestShortAmongLong(t *testing.T) {
@@ -101,7 +168,8 @@ func TestShortAmongLong(t *testing.T) {
 				w.job(t, fair.By{Client: 1, Job: 1}, 1000, 64, 1000)
 				time.Sleep(10 * time.Second)
 				start := time.Now()
-				short := world{q: w.q, had: make(map[uint64]int64)}
+				short := newWorld(fair.Limit{})
+				short.q = w.q
 				short.job(t, by, 4, 4, 1000)
 				short.run.Wait()
 				if d := time.Since(start); d > 4*time.Second {
@@ -139,7 +207,7 @@ func TestIdle(t *testing.T) {
 func TestLimitBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := fair.New(fair.Limit{Loads: 100, Bytes: 10})
-		big, err := q.Enter(t.Context(), fair.By{}, 50) // one always may
+		big, err := q.Enter(t.Context(), fair.By{Client: 1}, 50) // one always may
 		if err != nil {
 			t.Fatal(err)
 		}

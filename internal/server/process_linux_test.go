@@ -10,8 +10,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/internal/server"
@@ -91,13 +93,13 @@ func obey(text string) error {
 
 // child is a client in a process of its own.
 type child struct {
-	t     *testing.T
+	t     testing.TB
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
 	out   *bufio.Reader
 }
 
-func start(t *testing.T, o order) *child {
+func start(t testing.TB, o order) *child {
 	t.Helper()
 	text, err := json.Marshal(o)
 	if err != nil {
@@ -150,6 +152,36 @@ func TestKilledClient(t *testing.T) {
 			}
 			c.kill()
 			r.until("it is free", func() bool { return r.leased() == 0 && r.arena.Stats().Blocks == 4 })
+		})
+	}
+}
+
+// BenchmarkKilledClient measures how long after a kill -9 what a client held is
+// free again; that the kernel closes its socket is part of it.
+//
+//	go test ./internal/server -run - -bench KilledClient -benchtime 50x
+func BenchmarkKilledClient(b *testing.B) {
+	for _, direct := range []bool{false, true} {
+		b.Run(fmt.Sprintf("direct %t", direct), func(b *testing.B) {
+			r := newRig(b, options{Options: server.Options{Direct: direct}})
+			r.store(chain(1, 4), 0, 4)
+			var took []time.Duration
+			for b.Loop() {
+				c := start(b, order{Socket: r.socket, Direct: direct})
+				c.says("holding")
+				killed := time.Now()
+				if err := c.cmd.Process.Kill(); err != nil {
+					b.Fatal(err)
+				}
+				for r.leased() != 0 || r.arena.Stats().Blocks != 4 {
+					time.Sleep(20 * time.Microsecond)
+				}
+				took = append(took, time.Since(killed))
+				c.kill()
+			}
+			slices.Sort(took)
+			b.ReportMetric(took[len(took)/2].Seconds()*1e3, "ms-p50")
+			b.ReportMetric(took[len(took)-1].Seconds()*1e3, "ms-max")
 		})
 	}
 }

@@ -62,9 +62,6 @@ func (p *tenure) Request(r Request) {
 		t.mark |= asked
 		p.chain = append(p.chain, i)
 	}
-	for _, i := range p.chain {
-		p.roll.at(i).mark &^= asked
-	}
 	if len(p.chain) > 0 {
 		p.request(r)
 	}

@@ -75,11 +75,8 @@ func (p *tenure) age() {
 			b := mathbits.Len64(left) - 1
 			left &^= 1 << b
 			c := w*64 + b
-			for {
-				i := p.cells.rows[c].front
-				if i == 0 || bin(p.now-p.roll.at(i).last) == c%bins {
-					break
-				}
+			young := p.now - binEnds[c%bins] // asked for later
+			for i := p.cells.rows[c].front; i != 0 && p.roll.at(i).last <= young; i = p.cells.rows[c].front {
 				p.unseat(i)
 				p.seat(i, atBack)
 			}

@@ -1,6 +1,9 @@
 package policy
 
-import "math/bits"
+import (
+	"math"
+	"math/bits"
+)
 
 // Classes and ages. The thresholds were found with blocks of 512 tokens; in
 // tokens they hold for any length of a chunk.
@@ -42,19 +45,27 @@ func third(n, low, high int) int {
 	return 2
 }
 
-// bin is the bin of an age in tokens: half octaves from 2^firstBin on, where
-// bin b ends at 2^(firstBin+b/2).
-func bin(age int64) int {
-	octave := bits.Len64(uint64(age)) - 1 - firstBin
-	switch {
-	case octave < 0:
-		return 0
-	case 2*octave+1 >= bins-1:
-		return bins - 1
-	case uint64(age)*uint64(age) >= 1<<(2*(firstBin+octave)+1):
-		return 2*octave + 2
+// binEnds are the ages in tokens at which the bins end: half octaves from
+// 2^firstBin on. The last has no end.
+var binEnds = func() (ends [bins]int64) {
+	for b := range ends {
+		ends[b] = int64(math.Ceil(math.Pow(2, firstBin+float64(b)/2)))
 	}
-	return 2*octave + 1
+	ends[bins-1] = math.MaxInt64
+	return ends
+}()
+
+// bin is the bin of an age in tokens.
+func bin(age int64) int {
+	octave := bits.Len64(uint64(age) >> firstBin)
+	if octave == 0 {
+		return 0
+	}
+	b := min(2*octave-1, bins-1)
+	if age >= binEnds[b] {
+		b++
+	}
+	return b
 }
 
 // request learns from the tenants of one prompt and gives them their new
@@ -132,6 +143,7 @@ func (p *tenure) use(i uint32, last bool, fresh, tokens int, h Hint) {
 		p.roll.known++
 		p.watch(i)
 	}
+	t.mark &^= asked
 	t.count = min(t.count+1, maxCount)
 	t.last = p.now
 	t.class = class(int(t.count), last, fresh, tokens, h)

@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"cmp"
 	"math"
 	"slices"
 )
@@ -32,8 +31,13 @@ type learner struct {
 	risk       [classes][bins]float64
 	hazard     [2][classes][bins]float64 // of a level and the one above it
 	value      [classes * bins]float64
+	order      [classes * bins]uint64 // value and cell: no value is negative, so they sort as integers
 	ranked     [classes * bins]uint16
 }
+
+// cellBits is how many bits a cell takes. Values that differ in no more than
+// so many of their last bits count as equal.
+const cellBits = 13
 
 // widths are how long each bin lasts, in units of bin 0, and the last as if
 // there were one more.
@@ -121,13 +125,14 @@ func (l *learner) think() {
 	for c := range groups * plain {
 		rate(smooth(&h[c]), l.value[c*bins:][:bins])
 	}
-	ranked := l.ranked[:groups*plain*bins]
-	for c := range ranked {
-		ranked[c] = uint16(c)
+	order := l.order[:groups*plain*bins]
+	for c := range order {
+		order[c] = math.Float64bits(l.value[c])&^(1<<cellBits-1) | uint64(c)
 	}
-	slices.SortFunc(ranked, func(a, b uint16) int {
-		return cmp.Or(cmp.Compare(l.value[a], l.value[b]), cmp.Compare(a, b))
-	})
+	slices.Sort(order)
+	for rank, c := range order {
+		l.ranked[rank] = uint16(c & (1<<cellBits - 1))
+	}
 }
 
 // apply takes over a ranking, and halves what was observed if that is much.

@@ -166,6 +166,23 @@ func (ps *pins) names() []string {
 	return slices.Collect(maps.Keys(ps.mu.byName))
 }
 
+// bytes sums the payloads that a connection has pinned, each chunk once under
+// however many names.
+func (ps *pins) bytes(c *session) (n uint64) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	seen := make(map[ledger.ID]bool)
+	for _, p := range ps.mu.bySession[c] {
+		for id, r := range p.refs {
+			if !seen[id] {
+				seen[id] = true
+				n += uint64(r.Block.Len())
+			}
+		}
+	}
+	return n
+}
+
 // list describes all pins, by name, connection and space.
 func (ps *pins) list() (out []wire.PinInfo) {
 	ps.mu.Lock()

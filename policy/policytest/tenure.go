@@ -438,7 +438,7 @@ func (m *tenure) learn() {
 		}
 	}
 	slices.SortStableFunc(m.order, func(a, b [2]int) int {
-		return cmp.Compare(m.value[a[0]][a[1]], m.value[b[0]][b[1]])
+		return cmp.Compare(math.Float64bits(m.value[a[0]][a[1]])>>13, math.Float64bits(m.value[b[0]][b[1]])>>13)
 	})
 	m.halve()
 }

@@ -50,3 +50,22 @@ func TestReadmeHasEveryKey(t *testing.T) {
 		}
 	})
 }
+
+// What the pod in deploy sets are settings, with values that are good.
+func TestDeployedVariables(t *testing.T) {
+	const path = "../deploy/sidecar.yaml"
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var env []string
+	for _, m := range regexp.MustCompile(`\{name: (KVSTORED_\w+), value: "?([^}"]*)"?\}`).FindAllStringSubmatch(string(data), -1) {
+		env = append(env, m[1]+"="+m[2])
+	}
+	if len(env) == 0 {
+		t.Fatalf("%s sets no variables", path)
+	}
+	if _, err := Load("", env, Rules{}); err != nil {
+		t.Errorf("%s: %v", path, err)
+	}
+}

@@ -34,13 +34,13 @@ func (r *rig) evictSlowly(gate <-chan struct{}) {
 // moment is long enough for whoever does not wait.
 const moment = 20 * time.Millisecond
 
-// A flush also waits for what is just leaving DRAM: it is in no tier and in
-// no queue for a moment.
-func TestFlushWaitsForHandover(t *testing.T) {
-	gate := make(chan struct{})
-	r := newRig(t, options{write: tier.WriteOptions{Mode: tier.WriteBack, Workers: 1}})
-	c := r.putChain(1, 2)
-	evicted := make(chan struct{})
+// leaving is a rig with a chain of two chunks whose tail has just left DRAM: it
+// is handed over when the gate opens, a few moments later. evicted is closed
+// when both are.
+func leaving(t *testing.T) (r *rig, c *key.Chain, gate, evicted chan struct{}) {
+	gate, evicted = make(chan struct{}), make(chan struct{})
+	r = newRig(t, options{write: tier.WriteOptions{Mode: tier.WriteBack, Workers: 1}})
+	c = r.putChain(1, 2)
 	go func() {
 		defer close(evicted)
 		r.evictSlowly(gate)
@@ -49,6 +49,13 @@ func TestFlushWaitsForHandover(t *testing.T) {
 		time.Sleep(moment)
 	}
 	time.AfterFunc(5*moment, func() { close(gate) })
+	return r, c, gate, evicted
+}
+
+// A flush also waits for what is just leaving DRAM: it is in no tier and in
+// no queue for a moment.
+func TestFlushWaitsForHandover(t *testing.T) {
+	r, c, gate, evicted := leaving(t)
 	r.flush()
 	select {
 	case <-gate:
@@ -65,18 +72,7 @@ func TestFlushWaitsForHandover(t *testing.T) {
 
 // What is deleted while it leaves DRAM is not written.
 func TestDeleteDuringHandover(t *testing.T) {
-	gate := make(chan struct{})
-	r := newRig(t, options{write: tier.WriteOptions{Mode: tier.WriteBack, Workers: 1}})
-	c := r.putChain(1, 2)
-	evicted := make(chan struct{})
-	go func() {
-		defer close(evicted)
-		r.evictSlowly(gate)
-	}()
-	for r.hot.Has(c.Key(1)) {
-		time.Sleep(moment)
-	}
-	time.AfterFunc(5*moment, func() { close(gate) })
+	r, c, _, evicted := leaving(t)
 	if _, err := r.Delete(t.Context(), tiertest.Keys(c, 0, 2)); err != nil {
 		t.Error(err)
 	}

@@ -26,6 +26,8 @@ file:line:column: key.path: what is wrong.
 With --connect it also tries the remote tier, with everything the daemon needs
 there: it puts a small object, reads, lists and deletes it. Credentials are
 those this command finds, so run it as the daemon's user.`,
+		Example: `  kvstored check kvstored.yaml
+  kvstored check > kvstored.yaml   # all defaults, to edit`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			path := ""

@@ -19,6 +19,8 @@ func clearCommand() *cobra.Command {
 		Long: `Forget everything in the tiers named (cpu, disk, remote), or in cpu and disk.
 What is in no other tier must be recomputed. Nothing is asked: --yes has to be
 given.`,
+		Example: `  kvstored clear --yes
+  kvstored clear disk --yes`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			tiers, err := tiersOf(args...)

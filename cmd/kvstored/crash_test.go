@@ -259,27 +259,14 @@ func (s *stored) settled(first uint64, killed time.Time, present map[uint64]int)
 // paths.
 func crashDaemon(t *testing.T, dram, disk int64) *demoDaemon {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "kvstored-crash-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	d, err := newDemoDaemon(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := daemonFolder(t)
+	dir := filepath.Dir(d.config)
 	cfg := config.Default()
 	cfg.Listen.Socket, cfg.Admin.Listen = d.socket, ""
 	cfg.CPU.Capacity = config.Bytes(dram)
 	cfg.Disk.Paths = []string{filepath.Join(dir, "disk"), filepath.Join(dir, "disk2")}
 	cfg.Disk.Capacity, cfg.Disk.SegmentSize, cfg.Disk.MinFree = config.Bytes(disk), 64<<20, 0
-	f, err := os.Create(d.config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(cfg.Print(f), f.Close()); err != nil {
-		t.Fatal(err)
-	}
+	configure(t, d, &cfg)
 	t.Cleanup(d.kill)
 	return d
 }

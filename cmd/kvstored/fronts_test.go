@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bytes"
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -32,32 +30,16 @@ func tool(t *testing.T, name string, probe ...string) string {
 // startFronts runs a daemon with a Redis front end on a socket and on TCP.
 func startFronts(t *testing.T) (d *demoDaemon, socket, port string) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "kvstored-test-") // t.TempDir can be too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	if d, err = newDemoDaemon(dir); err != nil {
-		t.Fatal(err)
-	}
-	cfg, err := config.Load(d.config, nil, config.Rules{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	socket = filepath.Join(dir, "resp.sock")
-	cfg.Listen.RESP = []string{socket, "127.0.0.1:0"}
-	cfg.Listen.RESPPasswordFile = filepath.Join(dir, "password")
-	cfg.CPU.Capacity = 256 << 20
-	var text bytes.Buffer
-	err = errors.Join(cfg.Print(&text), os.WriteFile(d.config, text.Bytes(), 0o600),
-		os.WriteFile(cfg.Listen.RESPPasswordFile, []byte("secret\n"), 0o600))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := d.start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(d.kill)
+	d = startDaemonWith(t, func(cfg *config.Config) {
+		dir := filepath.Dir(cfg.Listen.Socket)
+		socket = filepath.Join(dir, "resp.sock")
+		cfg.Listen.RESP = []string{socket, "127.0.0.1:0"}
+		cfg.Listen.RESPPasswordFile = filepath.Join(dir, "password")
+		cfg.CPU.Capacity = 256 << 20
+		if err := os.WriteFile(cfg.Listen.RESPPasswordFile, []byte("secret\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	})
 	return d, socket, loggedPort(t, d)
 }
 

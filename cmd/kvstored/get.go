@@ -43,8 +43,8 @@ not even the first chunk is there.
 				if err := writePayload(cmd.OutOrStdout(), output, payload); err != nil {
 					return err
 				}
-				fmt.Fprintf(cmd.ErrOrStderr(), "%d of %s, %d of %s, %s%s\n", state.Ready.Chunks, plural(flags.chunks(tokens), "chunk"),
-					state.Ready.Tokens, plural(len(tokens), "token"), size(len(payload)), why(state.Reason))
+				fmt.Fprintf(cmd.ErrOrStderr(), "%s of %s, %s of %s, %s%s\n", comma(state.Ready.Chunks), plural(flags.chunks(tokens), "chunk"),
+					comma(state.Ready.Tokens), plural(len(tokens), "token"), size(len(payload)), why(state.Reason))
 				return nil
 			})
 		},

@@ -47,7 +47,10 @@ func rootCommand() *cobra.Command {
 the engine, and tells it in microseconds how much of a new prompt it has.
 
 See it work:      kvstored demo
-Run the daemon:   kvstored serve --config kvstored.yaml`,
+Run the daemon:   kvstored serve --config kvstored.yaml
+
+Exit codes: 0 done; 1 failed, or not all was done; 2 wrong usage; 3 wrong
+configuration; 4 no daemon there, or it went away.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          cobra.NoArgs,

@@ -38,8 +38,8 @@ func startDaemon(t *testing.T) string {
 	return startDaemonWith(t, func(*config.Config) {}).socket
 }
 
-// startDaemonWith runs a daemon with another configuration for one test.
-func startDaemonWith(t *testing.T, change func(*config.Config)) *demoDaemon {
+// daemonFolder makes a daemon in a folder of its own, which goes with the test.
+func daemonFolder(t *testing.T) *demoDaemon {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "kvstored-test-") // t.TempDir can be too long for a socket
 	if err != nil {
@@ -50,15 +50,28 @@ func startDaemonWith(t *testing.T, change func(*config.Config)) *demoDaemon {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return d
+}
+
+// configure has cfg count from the daemon's next start on.
+func configure(t *testing.T, d *demoDaemon, cfg *config.Config) {
+	t.Helper()
+	var text bytes.Buffer
+	if err := errors.Join(cfg.Print(&text), os.WriteFile(d.config, text.Bytes(), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// startDaemonWith runs a daemon with another configuration for one test.
+func startDaemonWith(t *testing.T, change func(*config.Config)) *demoDaemon {
+	t.Helper()
+	d := daemonFolder(t)
 	cfg, err := config.Load(d.config, nil, config.Rules{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	change(&cfg)
-	var text bytes.Buffer
-	if err := errors.Join(cfg.Print(&text), os.WriteFile(d.config, text.Bytes(), 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	configure(t, d, &cfg)
 	if _, err := d.start(t.Context()); err != nil {
 		t.Fatal(err)
 	}

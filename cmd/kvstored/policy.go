@@ -37,6 +37,7 @@ func policyCommand() *cobra.Command {
 	set.Long = `Change the policy of a tier (cpu or disk) while it runs. No chunk is lost by
 that, and what was to go first goes first, as far as the new policy cares.
 The configuration file counts again after a restart.`
+	set.Example = "  kvstored policy set cpu s3fifo"
 	cmd.AddCommand(show, set)
 	return cmd
 }

@@ -77,11 +77,7 @@ func TestReadmeMetrics(t *testing.T) {
 // diskCounters are the numbers of a disk tier that has just been made.
 func diskCounters(t *testing.T) map[string]uint64 {
 	t.Helper()
-	demo, err := newDemoDaemon(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg, err := config.Load(demo.config, nil, config.Rules{})
+	cfg, err := config.Load(daemonFolder(t).config, nil, config.Rules{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,31 +31,17 @@ var sharedTrace = flag.String("shared-trace", "", "conversation trace for TestSh
 // others use too.
 func remoteDaemon(t *testing.T, endpoint string, change func(*config.Config)) *demoDaemon {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "kvstored-remote-") // t.TempDir can be too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	d, err := newDemoDaemon(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := daemonFolder(t)
 	cfg := config.Default()
 	cfg.Listen.Socket, cfg.Admin.Listen = d.socket, ""
 	cfg.CPU.Capacity = 64 << 20
-	cfg.Disk.Paths = []string{filepath.Join(dir, "disk")}
+	cfg.Disk.Paths = []string{filepath.Join(filepath.Dir(d.config), "disk")}
 	cfg.Disk.Capacity, cfg.Disk.SegmentSize, cfg.Disk.MinFree = 4<<30, 64<<20, 0
 	cfg.Remote.S3.Bucket, cfg.Remote.S3.Endpoint, cfg.Remote.S3.PathStyle = s3test.Bucket, endpoint, true
 	if change != nil {
 		change(&cfg)
 	}
-	f, err := os.Create(d.config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(cfg.Print(f), f.Close()); err != nil {
-		t.Fatal(err)
-	}
+	configure(t, d, &cfg)
 	if _, err := d.start(t.Context()); err != nil {
 		t.Fatal(err)
 	}

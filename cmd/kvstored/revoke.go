@@ -37,6 +37,8 @@ func revokeCommand() *cobra.Command {
 connection. What was freed stays stored until it is evicted. Clients that read
 under a lease learn that it was revoked, and recompute. 'kvstored pins' shows
 names and connections.`,
+		Example: `  kvstored revoke system-prompt
+  kvstored revoke --connection 17`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			byConnection := cmd.Flags().Changed("connection")

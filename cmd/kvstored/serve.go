@@ -24,7 +24,12 @@ func serveCommand() *cobra.Command {
 		Use:   "serve [FILE]",
 		Short: "Run the daemon",
 		Long: `Run the daemon until SIGTERM or SIGINT: then it lets go of its clients, writes
-what is unwritten to disk and ends. A second signal ends it at once.`,
+what is unwritten to disk and ends. A second signal ends it at once. Without a
+file it has 4 GiB of DRAM and up to 50 GiB of disk; 'kvstored check' prints all
+settings. Each can be overridden by the environment, such as
+KVSTORED_CPU__CAPACITY=8GiB.`,
+		Example: `  kvstored serve --config kvstored.yaml
+  KVSTORED_CPU__CAPACITY=1GiB KVSTORED_DISK__CAPACITY=0 kvstored serve`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
@@ -37,7 +42,7 @@ what is unwritten to disk and ends. A second signal ends it at once.`,
 			return serve(cmd.Context(), cfg)
 		},
 	}
-	cmd.Flags().StringVarP(&path, "config", "c", os.Getenv("KVSTORED_CONFIG"), "configuration file; none = the defaults")
+	cmd.Flags().StringVarP(&path, "config", "c", os.Getenv("KVSTORED_CONFIG"), "configuration file; $KVSTORED_CONFIG sets the default; none = the defaults")
 	return cmd
 }
 

@@ -72,7 +72,10 @@ func statsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "stats",
 		Short: "Show what the daemon holds and has done",
-		Args:  cobra.NoArgs,
+		Long: `Show what the daemon holds now, and what it has done since it started. A hit is
+a token of a prefix that was ready when its client stopped waiting, counted by
+the tier that it was found in. --json has more numbers.`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return withClient(cmd.Context(), socket, client.Options{Inline: true}, func(c *client.Client) error {
 				raw, err := c.Stats(cmd.Context())
@@ -160,7 +163,7 @@ func (v *statsView) printRest(w io.Writer) {
 	l.row("prefetches", "%s; %s live, %s revoked", comma(s.Prefetches), plural(s.LeasesLive, "lease"), comma(s.Revoked))
 	l.row("stored", "%s, %s; %s with other bytes than were there", plural(s.StoredChunks, "chunk"), size(s.StoredBytes), comma(s.Differs))
 	l.row("DRAM", "%s cannot be evicted now%s", size(v.Store.ProtectedBytes), v.classes())
-	l.row("", "%s of it in huge pages, largest free run %s", size(v.Arena.HugeBytes), size(v.Arena.LargestFreeBytes))
+	l.row("", "%s in huge pages, of %s; largest free run %s", size(v.Arena.HugeBytes), size(v.Arena.CapacityBytes), size(v.Arena.LargestFreeBytes))
 	for i, h := range []server.HintStats{s.Hints.Done, s.Hints.Continues, s.Hints.Answer} {
 		if h.Given > 0 {
 			l.row("hints: "+[]string{"done", "continues", "answer"}[i], "%s; %s of those whose outcome is known were right", comma(h.Given), percent(float64(h.Right), float64(h.Right+h.Wrong)))

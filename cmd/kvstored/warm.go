@@ -34,7 +34,8 @@ func warmCommand() *cobra.Command {
 when nobody else loads. Nothing is kept from being evicted afterwards. The
 prompt is given as below, or by the --lookup-id of an earlier prefetch.
 ` + promptHelp,
-		Args: cobra.NoArgs,
+		Example: "  kvstored warm --tokens-file system-prompt.json --chunk-tokens 256",
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if wait < time.Millisecond {
 				return usage(fmt.Errorf("--wait %v: use 1ms or more; what is not done then is given up", wait))

@@ -190,14 +190,15 @@ func TestHalfClosed(t *testing.T) {
 // Who stalls in the middle of a command, or does not read, is given up, and
 // what was there stays.
 func TestStalledClients(t *testing.T) {
-	r := newRig(t, resp.Options{Limits: resp.Limits{StallTimeout: 100 * time.Millisecond}})
+	const stall = time.Second // in which one command of 8 MiB gets through, on a busy machine too
+	r := newRig(t, resp.Options{Limits: resp.Limits{StallTimeout: stall}})
 	c := r.dial(r.unix)
 	c.do("+OK\r\n", "SET", "a", "old")
 	slow := r.dial(r.unix)
 	slow.send([]byte("*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1000000\r\nabc"))
 	c.do(bulk("old"), "GET", "a")
 	slow.closed("")
-	time.Sleep(150 * time.Millisecond) // between commands there is time
+	time.Sleep(stall + stall/4) // between commands there is time
 	c.do(bulk("old"), "GET", "a")
 
 	c.do("+OK\r\n", "SET", "big", strings.Repeat("v", 8<<20))

@@ -293,13 +293,7 @@ func TestPolicies(t *testing.T) {
 
 func TestPrefetchEndsAtTheFirstFailure(t *testing.T) {
 	p := chain(1, 8)
-	bad := p.Key(5)
-	r := newRig(t, options{hook: func(c tierfault.Call) tierfault.Fault {
-		if c.Op == tierfault.Get && c.Keys[0] == bad {
-			return tierfault.Fault{Err: tier.ErrOff}
-		}
-		return tierfault.Fault{}
-	}})
+	r := newRig(t, options{hook: tierfault.OnKey(tierfault.Get, p.Key(5), tierfault.Fault{Err: tier.ErrOff})})
 	r.onDisk(p, 0, 8)
 	c := r.dial(client.Options{})
 	j, err := c.Prefetch(t.Context(), client.Chain(p), client.PrefetchOptions{Policy: client.WaitComplete})
@@ -424,13 +418,7 @@ func TestDelete(t *testing.T) {
 
 func TestFlush(t *testing.T) {
 	p := chain(1, 6)
-	bad := p.Key(3)
-	r := newRig(t, options{hook: func(c tierfault.Call) tierfault.Fault {
-		if c.Op == tierfault.Put && c.Keys[0] == bad {
-			return tierfault.Fault{Err: tier.ErrOff}
-		}
-		return tierfault.Fault{}
-	}})
+	r := newRig(t, options{hook: tierfault.OnKey(tierfault.Put, p.Key(3), tierfault.Fault{Err: tier.ErrOff})})
 	ctx := t.Context()
 	c := r.dial(client.Options{})
 	r.must(put(ctx, c, p, 0, 6))

@@ -136,33 +136,27 @@ func (ps *pins) expire(p *pin) {
 
 // end ends all pins of a name, and returns how many chunks they protected.
 func (ps *pins) end(name string) int {
-	ps.mu.Lock()
-	all := slices.Clone(ps.mu.byName[name])
-	for _, p := range all {
-		ps.remove(p)
-	}
-	ps.mu.Unlock()
-	n := 0
-	for _, p := range all {
-		n += p.release()
-	}
-	return n
+	return ps.endAll(func() []*pin { return slices.Clone(ps.mu.byName[name]) })
 }
 
 // drop ends all pins of a connection, and returns how many chunks they
 // protected.
 func (ps *pins) drop(c *session) int {
+	return ps.endAll(func() []*pin { return slices.Collect(maps.Values(ps.mu.bySession[c])) })
+}
+
+// endAll ends the pins that list, called with the mutex held, returns.
+func (ps *pins) endAll(list func() []*pin) (chunks int) {
 	ps.mu.Lock()
-	all := slices.Collect(maps.Values(ps.mu.bySession[c]))
+	all := list()
 	for _, p := range all {
 		ps.remove(p)
 	}
 	ps.mu.Unlock()
-	n := 0
 	for _, p := range all {
-		n += p.release()
+		chunks += p.release()
 	}
-	return n
+	return chunks
 }
 
 // names lists the names there are.

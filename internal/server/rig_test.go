@@ -35,7 +35,7 @@ const (
 	tokens = 16       // of a chunk
 
 	// patience bounds what should take no time at all.
-	patience = 20 * time.Second
+	patience = time.Minute
 )
 
 // space is the one that tests use; its hashes are given.

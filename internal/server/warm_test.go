@@ -81,13 +81,7 @@ func TestWarmEndsWithItsConnection(t *testing.T) {
 
 func TestWarmStopsAtTheFirstFailure(t *testing.T) {
 	p := chain(1, 8)
-	bad := p.Key(5)
-	r := newRig(t, options{hook: func(c tierfault.Call) tierfault.Fault {
-		if c.Op == tierfault.Get && c.Keys[0] == bad {
-			return tierfault.Fault{Err: tier.ErrOff}
-		}
-		return tierfault.Fault{}
-	}})
+	r := newRig(t, options{hook: tierfault.OnKey(tierfault.Get, p.Key(5), tierfault.Fault{Err: tier.ErrOff})})
 	r.onDisk(p, 0, 8)
 	_, st, err := r.dial(client.Options{}).Warm(t.Context(), client.Chain(p), 0, patience)
 	r.must(err)

@@ -95,7 +95,7 @@ type Result uint8
 // The results.
 const (
 	ResultStored     Result = 0 // visible from now on
-	ResultExists     Result = 1 // the same bytes were there already
+	ResultExists     Result = 1 // it was there already; the same bytes where Sum is not 0
 	ResultDiffers    Result = 2 // other bytes were there already; these are dropped and counted
 	ResultNotGranted Result = 3 // the reservation did not grant this chunk
 	ResultNoSpace    Result = 4 // no room: others hold it

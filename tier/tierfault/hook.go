@@ -55,6 +55,16 @@ func On(op Op, f Fault) Hook {
 	}
 }
 
+// OnKey applies f to every call of op whose first key is k.
+func OnKey(op Op, k key.Key, f Fault) Hook {
+	return func(c Call) Fault {
+		if c.Op == op && len(c.Keys) > 0 && c.Keys[0] == k {
+			return f
+		}
+		return Fault{}
+	}
+}
+
 // At applies f to the n-th call of op, counted from 0.
 func At(op Op, n int, f Fault) Hook {
 	return func(c Call) Fault {

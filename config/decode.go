@@ -214,6 +214,20 @@ func leaves(v reflect.Value, path string, fn func(path string, v reflect.Value))
 	}
 }
 
+// meant reports whether the value at path is one that somebody wants: it was
+// set and could be read, or it is a default of a section that has no problem.
+// Any other was left behind by what could not be read, perhaps under a
+// misspelt name, and what the checks would say about it only misleads.
+func (d *decoder) meant(path string) bool {
+	_, set := d.set[path]
+	for _, e := range d.errs {
+		if e.Path == path || strings.HasPrefix(e.Path, path+"[") || !set && section(e.Path) == section(path) {
+			return false
+		}
+	}
+	return true
+}
+
 // section is the top-level key that path lies under.
 func section(path string) string {
 	if i := strings.IndexAny(path, ".["); i >= 0 {

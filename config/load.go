@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 )
 
 // maxFileBytes bounds what is parsed: the example with all its comments is
@@ -46,24 +47,16 @@ func load(c *Config, name string, data []byte, env []string, rules Rules) error 
 		return d.errs
 	}
 	d.environ(env, c)
-	// A key that could not be read left its default behind, which nobody
-	// meant: what the checks say about its section would only mislead.
-	unread := map[string]bool{}
-	for _, e := range d.errs {
-		unread[section(e.Path)] = true
-	}
-	for _, e := range check(c, rules) {
-		if unread[section(e.Path)] {
-			continue
-		}
+	errs := slices.Clone(d.errs)
+	for _, e := range check(c, rules, d.meant) {
 		o, set := d.set[e.Path]
 		if !set {
 			o.source = name // a default that this file should override
 		}
 		e.Source, e.Line, e.Column = o.source, o.line, o.column
-		d.errs = append(d.errs, e)
+		errs = append(errs, e)
 	}
-	return d.errs.sorted()
+	return errs.sorted()
 }
 
 func read(path string) ([]byte, error) {

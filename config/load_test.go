@@ -49,6 +49,21 @@ f.yaml:5:18: lease.max_age: want a duration above 0s, not 0s
 KVSTORED_PIN__MAX_AGE: pin.max_age: "soon" is not a duration; write a number with a unit, such as 25us, 10s or 5m`,
 		},
 		{
+			name: "what is wrong with one key hides nothing about its neighbours",
+			file: "cpu: {capacity: 4gb, policy: best}\ndisk: {segment_size: 3MiB, paths: [x, 7]}\nwrite: {moed: back, queue: 1KiB}\nbudget: {leases: lots, pins: 0.7}\nlisten: {socket: x, resp_password_file: 7, resp: [\"0.0.0.0:1\"]}\n",
+			want: `
+f.yaml:1:17: cpu.capacity: "4gb" is not a size; write a whole number with a unit, such as 512MiB, 4GiB or 64KB
+f.yaml:1:30: cpu.policy: want lru, lfu, not "best"
+f.yaml:2:22: disk.segment_size: 3MiB is too small; the least is 64MiB
+f.yaml:2:36: disk.paths[0]: want an absolute path, not "x"
+f.yaml:2:39: disk.paths[1]: want a string; put quotes around 7
+f.yaml:3:9: write.moed: unknown key; known here: mode, min_hits, queue
+f.yaml:3:28: write.queue: 1KiB is too small; the least is 1MiB
+f.yaml:4:18: budget.leases: want a number, not the string "lots"
+f.yaml:5:18: listen.socket: want an absolute path, not "x"
+f.yaml:5:41: listen.resp_password_file: want a string; put quotes around 7`,
+		},
+		{
 			name: "syntax", file: "cpu:\n  capacity: a: b\n",
 			want: `f.yaml:2:13: not valid YAML: mapping value is not allowed in this context`,
 		},

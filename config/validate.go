@@ -29,17 +29,20 @@ const (
 
 // Validate checks c against rules and reports every problem, as [Errors].
 // Load has done so already.
-func (c *Config) Validate(rules Rules) error { return check(c, rules).sorted() }
+func (c *Config) Validate(rules Rules) error {
+	return check(c, rules, func(string) bool { return true }).sorted()
+}
 
 // checker collects the problems of one configuration.
 type checker struct {
 	*Config
 	rules Rules
+	meant func(path string) bool // false: the value there is not worth a word
 	errs  Errors
 }
 
-func check(c *Config, rules Rules) Errors {
-	k := checker{Config: c, rules: rules}
+func check(c *Config, rules Rules, meant func(path string) bool) Errors {
+	k := checker{Config: c, rules: rules, meant: meant}
 	k.listen()
 	k.formats()
 	k.cpu()
@@ -52,6 +55,9 @@ func check(c *Config, rules Rules) Errors {
 }
 
 func (c *checker) fail(path, format string, args ...any) {
+	if !c.meant(path) {
+		return
+	}
 	c.errs = append(c.errs, &Error{Path: path, Text: fmt.Sprintf(format, args...)})
 }
 
@@ -112,7 +118,7 @@ func (c *checker) listen() {
 	}
 	for i, addr := range c.Listen.RESP {
 		path := fmt.Sprintf("listen.resp[%d]", i)
-		if !c.endpoint(path, addr) && c.Listen.RESPPasswordFile == "" {
+		if !c.endpoint(path, addr) && c.Listen.RESPPasswordFile == "" && c.meant("listen.resp_password_file") {
 			c.fail(path, "%s is open to other machines; set listen.resp_password_file, or use 127.0.0.1", addr)
 		}
 	}
@@ -195,7 +201,7 @@ func (c *checker) watermarks(tier string, low, high float64) {
 	if !(high > 0 && high <= 1) {
 		c.fail(tier+".high_watermark", "want a share above 0 and at most 1, not %v", high)
 	}
-	if !(low > 0 && low < high) {
+	if !(low > 0 && low < high) && c.meant(tier+".high_watermark") {
 		c.fail(tier+".low_watermark", "want a share above 0 and below %s.high_watermark (%v), not %v", tier, high, low)
 	}
 }
@@ -227,13 +233,13 @@ func (c *checker) disk() {
 	if d.IODepth < 0 || d.IODepth > maxIODepth {
 		c.fail("disk.io_depth", "want 1 to %d, or 0 to have it found, not %d", maxIODepth, d.IODepth)
 	}
-	if !d.Enabled() {
+	if !d.Enabled() || !c.meant("disk.capacity") {
 		return
 	}
 	if len(d.Paths) == 0 {
 		c.fail("disk.paths", "is empty; give a folder, or set disk.capacity to 0 for no disk tier")
 	}
-	if d.Capacity < d.SegmentSize {
+	if d.Capacity < d.SegmentSize && c.meant("disk.segment_size") {
 		c.fail("disk.capacity", "%v does not hold one segment (disk.segment_size is %v); raise it, lower that, or set it to 0 for no disk tier", d.Capacity, d.SegmentSize)
 	}
 }
@@ -249,7 +255,7 @@ func (c *checker) remote() {
 	if strings.ContainsAny(s.Bucket, "/ \x00") {
 		c.fail("remote.s3.bucket", "%q is not the name of a bucket; write it without a scheme or a path", s.Bucket)
 	}
-	if s.Enabled() && s.Region == "" {
+	if s.Enabled() && s.Region == "" && c.meant("remote.s3.bucket") {
 		c.fail("remote.s3.region", "is empty; requests are signed for a region, us-east-1 does for most stores")
 	}
 	if s.Endpoint == "" {
@@ -308,10 +314,11 @@ func (c *checker) budget() {
 	}
 	sound := true
 	for _, s := range shares {
-		if !(s.value > 0 && s.value <= MaxProtected) {
+		inRange := s.value > 0 && s.value <= MaxProtected
+		if !inRange {
 			c.fail(s.path, "want a share above 0 and at most %v, not %v", MaxProtected, s.value)
-			sound = false
 		}
+		sound = sound && inRange && c.meant(s.path)
 	}
 	// Shares are decimal fractions: 0.4+0.2+0.2 is a hair above 0.8 in binary.
 	const rounding = 1e-9

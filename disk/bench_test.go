@@ -11,7 +11,7 @@ import (
 	"github.com/kvstored/kvstored/tier"
 )
 
-var benchSizes = []int{256 << 10, mib, 4 * mib}
+var benchSizes = []int{64 << 10, 256 << 10, mib, 4 * mib}
 
 func benchTier(b *testing.B) (*Tier, memory) {
 	o := testOptions(b.TempDir())
@@ -20,7 +20,10 @@ func benchTier(b *testing.B) (*Tier, memory) {
 	return d, newMemory(b)
 }
 
-// BenchmarkPut stores from four callers, and evicts once the tier is full.
+// benchWriters are as many as the daemon's.
+const benchWriters = 32
+
+// BenchmarkPut stores from many callers, and evicts once the tier is full.
 func BenchmarkPut(b *testing.B) {
 	for _, size := range benchSizes {
 		b.Run(fmt.Sprintf("%dKiB", size>>10), func(b *testing.B) {
@@ -30,7 +33,7 @@ func BenchmarkPut(b *testing.B) {
 			b.ResetTimer()
 			next := make(chan int)
 			done := make(chan error)
-			for range 4 {
+			for range benchWriters {
 				go func() {
 					for i := range next {
 						e := e
@@ -53,7 +56,7 @@ func BenchmarkPut(b *testing.B) {
 				next <- i
 			}
 			close(next)
-			for range 4 {
+			for range benchWriters {
 				if err := <-done; err != nil {
 					b.Fatal(err)
 				}

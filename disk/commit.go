@@ -2,6 +2,7 @@ package disk
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -39,6 +40,10 @@ type committer struct {
 	first uint64 // sequence number of this process's first record
 	seq   uint64 // of the next record; only the running goroutine uses it
 }
+
+// errUncertain says that a change may be in the database, or come to be there,
+// although its commit failed.
+var errUncertain = errors.New("not all of it was written")
 
 // maxChanges in one commit keeps its latency down.
 const maxChanges = 4096
@@ -134,14 +139,15 @@ func (c *committer) commit(changes []change) bool {
 	if len(changes) == 0 {
 		return false
 	}
-	if err := c.store.try(); err != nil {
+	db, err := c.store.try()
+	if err != nil {
 		c.progress.Add(1)
 		for _, ch := range changes {
 			ch.committed(err)
 		}
 		return false
 	}
-	b := &batch{wb: c.store.db.NewWriteBatch(), seq: c.seq, room: c.store.room()}
+	b := &batch{wb: db.NewWriteBatch(), seq: c.seq, room: c.store.room()}
 	applied := changes[:0]
 	for _, ch := range changes {
 		if err := ch.apply(b); err != nil {
@@ -151,11 +157,11 @@ func (c *committer) commit(changes []change) bool {
 		applied = append(applied, ch)
 	}
 	c.seq = b.seq
-	err := b.wb.Flush()
-	if err != nil {
-		err = fmt.Errorf("disk: commit of %d changes: %w", len(applied), err)
+	if err = b.wb.Flush(); err != nil {
+		err = fmt.Errorf("disk: commit of %d changes: %w: %w", len(applied), errUncertain, err)
 		c.store.failed(err)
 	}
+	c.store.leave()
 	c.commits.Add(1)
 	c.bytes.Add(b.bytes)
 	c.progress.Add(1)

@@ -3,12 +3,10 @@ package disk
 import (
 	"context"
 	"fmt"
-	"io"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/tier"
 )
 
@@ -49,32 +47,6 @@ type device struct {
 		stopped bool
 	}
 }
-
-// transfer is one payload on its way between a block and a file, or, with call
-// set, any other work that may hang with the device. The device owns it from
-// submit until it has called end.finish.
-type transfer struct {
-	file  file
-	off   int64
-	buf   []byte      // of block
-	block arena.Block // retained while the device owns the transfer
-	call  func() error
-	write bool
-	end   finisher
-
-	next       int // offset in buf of the first piece not taken
-	flying     int // pieces in the kernel
-	err        error
-	queued     bool
-	prev, succ *transfer
-
-	dev  *device     // it was submitted to
-	over atomic.Bool // finished
-}
-
-// finisher is told once, without a lock held, that no piece is or will be
-// under way: memory and extent may be reused.
-type finisher interface{ finish(err error) }
 
 func newDevice(depth int, timeout time.Duration) *device {
 	d := &device{depth: depth, timeout: timeout}
@@ -161,12 +133,34 @@ func (d *device) work() {
 		if t == nil {
 			return
 		}
-		d.ended(t, from, to, t.do(from, to))
+		if to < len(t.buf) || t.with == nil {
+			d.ended(t, from, to, t.do(from, to))
+		} else {
+			d.workTogether(t, from, to)
+		}
 	}
 }
 
-// take waits for the next piece: bytes [from, to) of t. It returns nil when
-// the device is stopped.
+// workTogether does t's last piece and the transfers that go with it. What the
+// device does not take as a whole it is asked for one by one, so that each has
+// its own answer.
+func (d *device) workTogether(t *transfer, from, to int) {
+	well := t.doTogether(from, to)
+	for x := t; x != nil; {
+		var err error
+		if !well {
+			err = x.do(from, to)
+		}
+		with := x.with // finish ends x
+		d.ended(x, from, to, err)
+		if x = with; x != nil {
+			from, to = 0, len(x.buf)
+		}
+	}
+}
+
+// take waits for the next piece: bytes [from, to) of t, and after its last one
+// the transfers chained to it. It returns nil when the device is stopped.
 func (d *device) take() (t *transfer, from, to int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -184,6 +178,20 @@ func (d *device) take() (t *transfer, from, to int) {
 		d.mu.streak = 0
 	}
 	t = q.head
+	last := t
+	t.neighbours(func(x *transfer) {
+		d.begin(q, x)
+		last.with, last = x, x
+	})
+	from, to = d.begin(q, t)
+	if d.ready() != nil {
+		d.mu.wake.Signal() // submit wakes one worker; the other pieces are for the others
+	}
+	return t, from, to
+}
+
+// begin takes t's next piece out of its queue. The owner holds mu.
+func (d *device) begin(q *queue, t *transfer) (from, to int) {
 	from, to = t.piece()
 	t.next = to
 	t.flying++
@@ -195,10 +203,7 @@ func (d *device) take() (t *transfer, from, to int) {
 	if to == len(t.buf) {
 		q.remove(t)
 	}
-	if d.ready() != nil {
-		d.mu.wake.Signal() // submit wakes one worker; the other pieces are for the others
-	}
-	return t, from, to
+	return from, to
 }
 
 // ready is the queue to take the next piece from, nil when there is none or
@@ -211,21 +216,10 @@ func (d *device) ready() *queue {
 	if q.head == nil {
 		return nil
 	}
-	if d.mu.flying > 0 && d.mu.weight+q.head.weight(q.head.piece()) > d.depth*pieceBytes {
+	if d.mu.flying > 0 && d.mu.weight+q.head.request() > d.depth*pieceBytes {
 		return nil
 	}
 	return q
-}
-
-// piece is the next one.
-func (t *transfer) piece() (from, to int) { return t.next, min(t.next+pieceBytes, len(t.buf)) }
-
-// weight is what a piece counts for.
-func (t *transfer) weight(from, to int) int {
-	if t.call != nil {
-		return pieceBytes
-	}
-	return to - from
 }
 
 func (d *device) ended(t *transfer, from, to int, err error) {
@@ -288,65 +282,4 @@ func (d *device) depths() (reads, writes, flying int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.mu.reads.n, d.mu.writes.n, d.mu.flying
-}
-
-func (t *transfer) do(from, to int) error {
-	if t.call != nil {
-		return t.call()
-	}
-	p, off := t.buf[from:to], t.off+int64(from)
-	var n int
-	var err error
-	if t.write {
-		n, err = t.file.WriteAt(p, off)
-	} else {
-		n, err = t.file.ReadAt(p, off)
-	}
-	switch {
-	case n == len(p):
-		return nil // ReadAt may say EOF with the last byte
-	case err == nil || err == io.EOF:
-		return io.ErrUnexpectedEOF
-	}
-	return err
-}
-
-func (t *transfer) finish() {
-	if t.block.Valid() {
-		t.block.Release()
-	}
-	t.over.Store(true)
-	t.end.finish(t.err)
-}
-
-// queue is a list of transfers with pieces left to take.
-type queue struct {
-	head, tail *transfer
-	n          int
-}
-
-func (q *queue) push(t *transfer) {
-	t.queued, t.prev, t.succ = true, q.tail, nil
-	if q.tail != nil {
-		q.tail.succ = t
-	} else {
-		q.head = t
-	}
-	q.tail = t
-	q.n++
-}
-
-func (q *queue) remove(t *transfer) {
-	if t.prev != nil {
-		t.prev.succ = t.succ
-	} else {
-		q.head = t.succ
-	}
-	if t.succ != nil {
-		t.succ.prev = t.prev
-	} else {
-		q.tail = t.prev
-	}
-	t.queued, t.prev, t.succ = false, nil, nil
-	q.n--
 }

@@ -35,6 +35,16 @@ func preallocate(f *os.File, size int64) error {
 	return err
 }
 
+// WriteVAt implements vectored. What it says of a failure may be any part of
+// it: nothing was written for certain.
+func (f directFile) WriteVAt(ps [][]byte, off int64) (n int, err error) {
+	err = control(f.File, func(fd int) (err error) {
+		n, err = unix.Pwritev(fd, ps, off)
+		return err
+	})
+	return n, err
+}
+
 func dropCache(f *os.File, off, n int64) {
 	_ = control(f, func(fd int) error { return unix.Fadvise(fd, off, n, unix.FADV_DONTNEED) })
 }

@@ -208,6 +208,9 @@ func (w *writing) committed(err error) {
 		w.t.metaAdded.Add(int64(w.entry.Size))
 	}
 	if err != nil {
+		if errors.Is(err, errUncertain) { // else a restart might bring it back, deleted or not
+			w.t.commits.again(&removal{t: w.t, keys: []key.Key{w.entry.Key}})
+		}
 		w.fail(err)
 		return
 	}

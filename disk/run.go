@@ -46,6 +46,7 @@ func (t *Tier) Run(ctx context.Context) error {
 		g.Go(func() error { return d.run(ctx) })
 	}
 	g.Go(func() error { return t.maintain(ctx) })
+	g.Go(func() error { return t.mend(ctx) })
 	err := g.Wait()
 	stopCommits()
 	return errors.Join(err, t.wait(context.Background(), committed, nil))

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -33,51 +34,20 @@ const (
 type store struct {
 	dir   string // of Badger itself
 	meta  string
-	db    *badger.DB
-	floor int64 // file system space below which nothing is written
+	o     badger.Options
+	db    *badger.DB // between enter and leave, once others may be using it
+	floor int64      // file system space below which nothing is written
 	tries attempts
 	log   zerolog.Logger
 	pulse *os.File // beside it; whether it can be written to is tried before each commit
 
 	unreadable atomic.Bool // the next start is to move it aside
 	broken     atomic.Bool // a commit failed; see failed
-}
 
-// errBroken says that the database is not asked any more.
-var errBroken = errors.New("the database failed to write; a restart opens it again")
-
-// failed ends the use of the database after a commit that failed: Badger is
-// then perhaps without a memtable, and would end the process over the next
-// write, or over a read. This is what try is to prevent.
-func (s *store) failed(err error) {
-	if !s.broken.Swap(true) {
-		s.log.Error().Err(err).Str("path", s.dir).Msg("the disk tier's database failed to write; the tier is off until the next start, which opens it again")
+	use struct {
+		sync.Mutex
+		n int // who is using db
 	}
-}
-
-// try says whether the file system takes writes at all, which Badger, whose
-// logs are mapped, must not be the one to find out: EROFS, EIO.
-func (s *store) try() error {
-	if s.broken.Load() {
-		return errBroken
-	}
-	if _, err := s.pulse.WriteAt([]byte{'\n'}, 0); err != nil {
-		return fmt.Errorf("disk: the database's file system takes no writes: %w", err)
-	}
-	return nil
-}
-
-// view runs fn over the records; what Badger panics over in it is an error.
-func (s *store) view(fn func(*badger.Txn) error) (err error) {
-	if s.broken.Load() {
-		return errBroken
-	}
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("%w: badger: %v", errBroken, r)
-		}
-	}()
-	return s.db.View(fn)
 }
 
 // storeOptions sizes Badger for records of about 120 bytes: memtables as
@@ -139,7 +109,7 @@ func openStore(meta string, pulse *os.File, reserve int64, log zerolog.Logger) (
 	if err := checkStoreOptions(o); err != nil {
 		return nil, err
 	}
-	s := &store{dir: dir, meta: meta, log: log, pulse: pulse, tries: attempts{filepath.Join(meta, startsName)}}
+	s := &store{dir: dir, meta: meta, o: o, log: log, pulse: pulse, tries: attempts{filepath.Join(meta, startsName)}}
 	s.floor = 4*o.MemTableSize + 16<<20
 	failed, err := s.tries.begin()
 	if err != nil {
@@ -275,10 +245,12 @@ func (s *store) sync() error {
 			return fmt.Errorf("disk: sync %s: %w", path, err)
 		}
 	}
-	if s.broken.Load() {
-		return errBroken
+	db, err := s.enter()
+	if err != nil {
+		return err
 	}
-	if err := s.db.Sync(); err != nil {
+	defer s.leave()
+	if err := db.Sync(); err != nil {
 		return fmt.Errorf("disk: sync badger: %w", err)
 	}
 	return syncPath(s.dir)

@@ -57,10 +57,7 @@ func (a *arc) Touch(id ID) {
 
 // Renew makes id the youngest of those it is among.
 func (a *arc) Renew(id ID) {
-	i := t1
-	if a.nodes.resident(id).mark&upper != 0 {
-		i = t2
-	}
+	i := a.in(id)
 	a.leave(id)
 	a.put(id, i, 0)
 }

@@ -29,7 +29,7 @@
 //
 // # Memory
 //
-// Entries live in pages of 4,096 nodes without pointers, 24 bytes each, in
+// Entries live in pages of 4,096 nodes without pointers, 16 bytes each, in
 // the order of their IDs. Growth adds a page and moves nothing, so ten
 // million entries never stall a call, and the garbage collector sees one
 // pointer a page. With all that comes to a node, and one ghost for each

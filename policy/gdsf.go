@@ -10,7 +10,7 @@ import "math"
 //
 // Refused entries leave the heap and come back with their priority.
 type gdsf struct {
-	nodes   nodes // seq: time of the last use; tag: how often it was used
+	nodes   nodes // seq: time of the last use
 	worth   pages[worth]
 	heap    heap
 	floor   float64 // L
@@ -19,17 +19,19 @@ type gdsf struct {
 }
 
 // worth is what one use of an entry is worth, and its priority.
-type worth struct{ perUse, priority float64 }
+type worth struct {
+	perUse, priority float64
+	uses             uint32
+}
 
 func newGDSF(int64) Policy { return &gdsf{} }
 
 func (p *gdsf) Admit(uint64, int64) {}
 
 func (p *gdsf) Add(id ID, m Meta) {
-	n := p.nodes.enter(id)
-	n.tag = 0
+	p.nodes.enter(id)
 	p.worth.reach(uint32(id))
-	p.worth.at(uint32(id)).perUse = float64(max(m.Cost, 1)) / float64(max(m.Size, 1))
+	*p.worth.at(uint32(id)) = worth{perUse: float64(max(m.Cost, 1)) / float64(max(m.Size, 1))}
 	p.use(id)
 }
 
@@ -40,14 +42,14 @@ func (p *gdsf) Touch(id ID) {
 
 func (p *gdsf) Remove(id ID) {
 	n := p.nodes.resident(id)
-	if n.place == returned {
+	if n.place() == returned {
 		p.heap.take(&p.nodes, id)
 	}
-	n.place = absent
+	n.setPlace(absent)
 }
 
 func (p *gdsf) Allow(id ID) {
-	if p.nodes.resident(id).place == refused {
+	if p.nodes.resident(id).place() == refused {
 		p.push(id)
 	}
 }
@@ -61,9 +63,9 @@ func (p *gdsf) Evict(ok func(ID) bool) (ID, bool) {
 		p.heap.pop(&p.nodes)
 		p.inspect++
 		n := p.nodes.at(uint32(top.id))
-		n.place = refused
+		n.setPlace(refused)
 		if ok(top.id) {
-			n.place = absent
+			n.setPlace(absent)
 			// One that was refused for long may be below L; L never falls.
 			p.floor = max(p.floor, p.worth.at(uint32(top.id)).priority)
 			return top.id, true
@@ -75,12 +77,11 @@ func (p *gdsf) Steps() uint64 { return p.inspect + p.heap.steps }
 
 // use counts a use of id, which is not in the heap.
 func (p *gdsf) use(id ID) {
-	n := p.nodes.at(uint32(id))
-	n.tag = max(n.tag, n.tag+1) // up to 2³²-1
 	p.now++
-	n.seq = p.now
+	p.nodes.at(uint32(id)).setSeq(p.now)
 	w := p.worth.at(uint32(id))
-	w.priority = p.floor + float64(n.tag)*w.perUse
+	w.uses = max(w.uses, w.uses+1) // up to 2³²-1
+	w.priority = p.floor + float64(w.uses)*w.perUse
 	p.push(id)
 }
 
@@ -88,5 +89,5 @@ func (p *gdsf) use(id ID) {
 // are in the order of their bits.
 func (p *gdsf) push(id ID) {
 	bits := math.Float64bits(p.worth.at(uint32(id)).priority)
-	p.heap.push(&p.nodes, id, rank{bits, p.nodes.at(uint32(id)).seq})
+	p.heap.push(&p.nodes, id, rank{bits, p.nodes.at(uint32(id)).seq()})
 }

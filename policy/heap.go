@@ -27,7 +27,7 @@ type slot struct {
 func (h *heap) push(t *nodes, id ID, r rank) {
 	h.steps++
 	h.slots.reach(h.n)
-	t.at(uint32(id)).place = returned
+	t.at(uint32(id)).setPlace(returned)
 	h.n++
 	h.up(t, h.n-1, slot{r, id})
 }

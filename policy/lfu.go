@@ -9,7 +9,8 @@ package policy
 // Refused entries are in no bucket, only their count and rank remain; one that
 // came back through the heap stays there, where a hit costs O(log n).
 type lfu struct {
-	nodes   nodes // tag: the bucket while listed, else the count
+	nodes   nodes
+	tags    pages[uint32] // of each entry: the bucket while listed, else the count
 	buckets pages[bucket]
 	made    uint32 // buckets ever made; bucket 0 is before the first
 	free    uint32
@@ -34,20 +35,22 @@ func (p *lfu) Admit(uint64, int64) {}
 
 func (p *lfu) Add(id ID, _ Meta) {
 	p.nodes.enter(id)
+	p.tags.reach(uint32(id))
 	p.enqueue(id, 1, 0)
 }
 
 func (p *lfu) Touch(id ID) {
 	n := p.nodes.resident(id)
-	if n.place != listed {
-		count := p.count(n)
+	if n.place() != listed {
+		count := p.more(p.count(id))
 		p.leave(id)
 		p.seq++
-		n.seq, n.tag = p.seq, p.more(count)
-		p.back.push(&p.nodes, id, rank{uint64(n.tag), n.seq})
+		*p.tags.at(uint32(id)) = count
+		n.setSeq(p.seq)
+		p.back.push(&p.nodes, id, rank{uint64(count), p.seq})
 		return
 	}
-	from := n.tag
+	from := *p.tags.at(uint32(id))
 	p.buckets.at(from).unlink(&p.nodes, id)
 	p.enqueue(id, p.more(p.buckets.at(from).count), from)
 	p.prune(from)
@@ -59,19 +62,20 @@ func (p *lfu) Remove(id ID) { p.leave(id) }
 // listed, and else into the heap.
 func (p *lfu) Allow(id ID) {
 	n := p.nodes.resident(id)
-	if n.place != refused {
+	if n.place() != refused {
 		return
 	}
-	r := rank{uint64(n.tag), n.seq}
+	tag := p.tags.at(uint32(id))
+	r := rank{uint64(*tag), n.seq()}
 	at := p.buckets.at(0).next
 	if at != 0 && !r.less(p.frontRank(at)) {
 		p.back.push(&p.nodes, id, r)
 		return
 	}
-	if at == 0 || p.buckets.at(at).count != n.tag {
-		at = p.insert(n.tag, 0)
+	if at == 0 || p.buckets.at(at).count != *tag {
+		at = p.insert(*tag, 0)
 	}
-	n.tag = at
+	*tag = at
 	p.buckets.at(at).pushFront(&p.nodes, id)
 }
 
@@ -82,10 +86,10 @@ func (p *lfu) Evict(ok func(ID) bool) (ID, bool) {
 			return 0, false
 		}
 		n := p.nodes.at(uint32(id))
-		count := p.count(n)
-		if n.place == returned {
+		count := p.count(id)
+		if n.place() == returned {
 			p.back.pop(&p.nodes)
-			n.place = absent
+			n.setPlace(absent)
 		} else {
 			p.leave(id)
 		}
@@ -93,7 +97,8 @@ func (p *lfu) Evict(ok func(ID) bool) (ID, bool) {
 		if ok(id) {
 			return id, true
 		}
-		n.place, n.tag = refused, count
+		n.setPlace(refused)
+		*p.tags.at(uint32(id)) = count
 	}
 }
 
@@ -115,14 +120,15 @@ func (p *lfu) first() (ID, bool) {
 // frontRank is the rank of what goes first in a bucket.
 func (p *lfu) frontRank(at uint32) rank {
 	b := p.buckets.at(at)
-	return rank{uint64(b.count), p.nodes.at(b.front - 1).seq}
+	return rank{uint64(b.count), p.nodes.at(b.front - 1).seq()}
 }
 
-func (p *lfu) count(n *node) uint32 {
-	if n.place == listed {
-		return p.buckets.at(n.tag).count
+func (p *lfu) count(id ID) uint32 {
+	tag := *p.tags.at(uint32(id))
+	if p.nodes.at(uint32(id)).place() == listed {
+		return p.buckets.at(tag).count
 	}
-	return n.tag
+	return tag
 }
 
 // more counts one more use, up to 2³²-1.
@@ -138,8 +144,8 @@ func (p *lfu) enqueue(id ID, count, after uint32) {
 		}
 	}
 	p.seq++
-	n := p.nodes.at(uint32(id))
-	n.seq, n.tag = p.seq, at
+	p.nodes.at(uint32(id)).setSeq(p.seq)
+	*p.tags.at(uint32(id)) = at
 	p.buckets.at(at).pushBack(&p.nodes, id)
 }
 
@@ -175,12 +181,13 @@ func (p *lfu) prune(at uint32) {
 // leave takes a resident id out of wherever it is.
 func (p *lfu) leave(id ID) {
 	n := p.nodes.resident(id)
-	switch n.place {
+	switch n.place() {
 	case listed:
-		p.buckets.at(n.tag).unlink(&p.nodes, id)
-		p.prune(n.tag)
+		from := *p.tags.at(uint32(id))
+		p.buckets.at(from).unlink(&p.nodes, id)
+		p.prune(from)
 	case returned:
 		p.back.take(&p.nodes, id)
 	}
-	n.place = absent
+	n.setPlace(absent)
 }

@@ -9,7 +9,8 @@ type list struct {
 // pushBack makes id the last to go.
 func (l *list) pushBack(t *nodes, id ID) {
 	n := t.at(uint32(id))
-	n.prev, n.next, n.place = l.back, 0, listed
+	n.prev, n.next = l.back, 0
+	n.setPlace(listed)
 	if l.back != 0 {
 		t.at(l.back - 1).next = uint32(id) + 1
 	} else {
@@ -21,7 +22,8 @@ func (l *list) pushBack(t *nodes, id ID) {
 // pushFront makes id the first to go.
 func (l *list) pushFront(t *nodes, id ID) {
 	n := t.at(uint32(id))
-	n.prev, n.next, n.place = 0, l.front, listed
+	n.prev, n.next = 0, l.front
+	n.setPlace(listed)
 	if l.front != 0 {
 		t.at(l.front - 1).prev = uint32(id) + 1
 	} else {
@@ -50,7 +52,8 @@ func (l *list) empty() bool { return l.front == 0 }
 // insert puts id between two neighbours, given as ID + 1 or 0 for the end.
 func (l *list) insert(t *nodes, id ID, before, after uint32) {
 	n := t.at(uint32(id))
-	n.prev, n.next, n.place = before, after, listed
+	n.prev, n.next = before, after
+	n.setPlace(listed)
 	if before != 0 {
 		t.at(before - 1).next = uint32(id) + 1
 	} else {

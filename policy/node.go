@@ -1,13 +1,18 @@
 package policy
 
-// node is what a policy keeps of one entry: 24 bytes, no pointers.
+// node is where one entry stands: 16 bytes, no pointers. What else a policy
+// keeps of an entry is in pages of its own.
 type node struct {
-	seq        int64  // rank within its list: what goes first is lower
+	seqPlace   int64  // seq << 2 | place
 	prev, next uint32 // neighbours in the list; next is the slot while in a heap
-	tag        uint32 // for the policy: which list, how often it was used, or its size
-	place      place
-	mark       uint8 // for the policy: bits about the entry
 }
+
+// seq is the rank within a list: what goes first is lower.
+func (n *node) seq() int64       { return n.seqPlace >> 2 }
+func (n *node) setSeq(seq int64) { n.seqPlace = seq<<2 | n.seqPlace&3 }
+
+func (n *node) place() place     { return place(n.seqPlace & 3) }
+func (n *node) setPlace(p place) { n.seqPlace = n.seqPlace&^3 | int64(p) }
 
 // place is where an entry is.
 type place uint8
@@ -28,7 +33,7 @@ type nodes struct {
 func (t *nodes) enter(id ID) *node {
 	t.reach(uint32(id))
 	n := t.at(uint32(id))
-	if n.place != absent {
+	if n.place() != absent {
 		panic("policy: adding an entry that is resident")
 	}
 	return n
@@ -37,7 +42,7 @@ func (t *nodes) enter(id ID) *node {
 // resident returns the node of a resident id.
 func (t *nodes) resident(id ID) *node {
 	n := t.at(uint32(id))
-	if n.place == absent {
+	if n.place() == absent {
 		panic("policy: the entry is not resident")
 	}
 	return n

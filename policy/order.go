@@ -13,27 +13,27 @@ type order struct {
 // enqueue puts id, in no list or heap, at the end that goes last.
 func (o *order) enqueue(t *nodes, id ID) {
 	o.newest++
-	t.at(uint32(id)).seq = o.newest
+	t.at(uint32(id)).setSeq(o.newest)
 	o.list.pushBack(t, id)
 }
 
 // jump puts id, in no list or heap, at the end that goes first.
 func (o *order) jump(t *nodes, id ID) {
 	o.oldest--
-	t.at(uint32(id)).seq = o.oldest
+	t.at(uint32(id)).setSeq(o.oldest)
 	o.list.pushFront(t, id)
 }
 
 // leave takes a resident id out of wherever it is.
 func (o *order) leave(t *nodes, id ID) {
 	n := t.resident(id)
-	switch n.place {
+	switch n.place() {
 	case listed:
 		o.list.unlink(t, id)
 	case returned:
 		o.back.take(t, id)
 	}
-	n.place = absent
+	n.setPlace(absent)
 }
 
 // allow puts a refused entry back where the scan stands if it goes before
@@ -42,11 +42,11 @@ func (o *order) leave(t *nodes, id ID) {
 func (o *order) allow(t *nodes, id ID) {
 	n := t.resident(id)
 	switch {
-	case n.place != refused:
-	case o.list.empty() || n.seq < t.at(o.list.front-1).seq:
+	case n.place() != refused:
+	case o.list.empty() || n.seq() < t.at(o.list.front-1).seq():
 		o.list.pushFront(t, id)
 	default:
-		o.back.push(t, id, rank{seq: n.seq})
+		o.back.push(t, id, rank{seq: n.seq()})
 	}
 }
 
@@ -59,17 +59,17 @@ func (o *order) evict(t *nodes, ok func(ID) bool, inspected *uint64) (ID, bool) 
 			return 0, false
 		}
 		n := t.at(uint32(id))
-		if n.place == listed {
+		if n.place() == listed {
 			o.list.unlink(t, id)
 		} else {
 			o.back.pop(t)
 		}
-		n.place = absent
+		n.setPlace(absent)
 		*inspected++
 		if ok(id) {
 			return id, true
 		}
-		n.place = refused
+		n.setPlace(refused)
 	}
 }
 
@@ -80,7 +80,7 @@ func (o *order) first(t *nodes) (ID, bool) {
 		return top.id, found
 	}
 	front := ID(o.list.front - 1)
-	if found && top.seq < t.at(uint32(front)).seq {
+	if found && top.seq < t.at(uint32(front)).seq() {
 		return top.id, true
 	}
 	return front, true

@@ -1,6 +1,6 @@
 package policy
 
-const pageBits = 12 // 4,096 records: a page of nodes is 96 KiB, zeroed in some 10 µs
+const pageBits = 12 // 4,096 records: a page of nodes is 64 KiB, zeroed in some 10 µs
 
 // pages is a slice of T that grows without moving what it holds.
 type pages[T any] struct {

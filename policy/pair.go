@@ -8,13 +8,20 @@ package policy
 // entry is to go. Promises weigh no more than the capacity, which is all that
 // can be on its way in; what is never added makes room in time.
 type pair struct {
-	nodes    nodes         // tag: size; mark: upper, and what the policy puts there
-	hashes   pages[uint64] // of the residents
+	nodes    nodes
+	members  pages[member]
 	orders   [2]order
 	weights  [2]int64
 	ghosts   ghosts
 	capacity int64
 	inspect  uint64
+}
+
+// member is what a pair knows of a resident.
+type member struct {
+	hash uint64
+	size uint32
+	mark uint8 // upper, and what the policy puts there
 }
 
 // upper marks what is in the second order.
@@ -43,45 +50,50 @@ func (p *pair) redeem(hash uint64) bool {
 
 // enter makes id known. It is in no order yet.
 func (p *pair) enter(id ID, m Meta) {
-	n := p.nodes.enter(id)
-	n.tag, n.mark = weigh(m.Size), 0
-	p.hashes.reach(uint32(id))
-	*p.hashes.at(uint32(id)) = m.Hash
+	p.nodes.enter(id)
+	p.members.reach(uint32(id))
+	*p.members.at(uint32(id)) = member{hash: m.Hash, size: weigh(m.Size)}
 }
 
 // put makes id, in no order, the last of order i, with a new mark.
 func (p *pair) put(id ID, i int, mark uint8) {
-	n := p.nodes.at(uint32(id))
-	n.mark = mark
+	m := p.members.at(uint32(id))
+	m.mark = mark
 	if i == 1 {
-		n.mark |= upper
+		m.mark |= upper
 	}
-	p.weights[i] += int64(n.tag)
+	p.weights[i] += int64(m.size)
 	p.orders[i].enqueue(&p.nodes, id)
 }
 
 // in returns which order a resident is in.
-func (p *pair) in(id ID) int { return int(p.nodes.resident(id).mark >> 7) }
+func (p *pair) in(id ID) int { return int(p.resident(id).mark >> 7) }
+
+func (p *pair) resident(id ID) *member {
+	p.nodes.resident(id)
+	return p.members.at(uint32(id))
+}
 
 // leave takes id out of its order.
 func (p *pair) leave(id ID) {
 	i := p.in(id)
 	p.orders[i].leave(&p.nodes, id)
-	p.weights[i] -= int64(p.nodes.at(uint32(id)).tag)
+	p.weights[i] -= int64(p.members.at(uint32(id)).size)
 }
 
 // take takes out the first entry of order i that ok accepts.
 func (p *pair) take(i int, ok func(ID) bool) (ID, bool) {
 	id, found := p.orders[i].evict(&p.nodes, ok, &p.inspect)
 	if found {
-		p.weights[i] -= int64(p.nodes.at(uint32(id)).tag)
+		p.weights[i] -= int64(p.members.at(uint32(id)).size)
 	}
 	return id, found
 }
 
 // haunt makes a ghost of id, which has left.
 func (p *pair) haunt(queue int, id ID) {
-	p.ghosts.put(queue, *p.hashes.at(uint32(id)), p.nodes.at(uint32(id)).tag)
+	m := p.members.at(uint32(id))
+	p.ghosts.put(queue, m.hash, m.size)
 }
 
 func (p *pair) Remove(id ID) { p.leave(id) }

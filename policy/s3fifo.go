@@ -46,9 +46,9 @@ func (p *s3fifo) Add(id ID, m Meta) {
 }
 
 func (p *s3fifo) Touch(id ID) {
-	n := p.nodes.resident(id)
-	if n.mark&^upper < maxUses {
-		n.mark++
+	m := p.resident(id)
+	if m.mark&^upper < maxUses {
+		m.mark++
 	}
 }
 
@@ -73,7 +73,7 @@ func (p *s3fifo) fromSmall(ok func(ID) bool) (ID, bool) {
 		if !found {
 			return 0, false
 		}
-		if p.nodes.at(uint32(id)).mark < promoteAt {
+		if p.members.at(uint32(id)).mark < promoteAt {
 			p.haunt(lost, id)
 			p.ghosts.trim(lost, p.ghostRoom)
 			return id, true
@@ -88,7 +88,7 @@ func (p *s3fifo) fromMain(ok func(ID) bool) (ID, bool) {
 		if !found {
 			return 0, false
 		}
-		uses := p.nodes.at(uint32(id)).mark &^ upper
+		uses := p.members.at(uint32(id)).mark &^ upper
 		if uses == 0 {
 			return id, true
 		}

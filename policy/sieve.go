@@ -10,7 +10,7 @@ package policy
 // of them it knows its neighbours in the list, so one that is forgiven is
 // listed again in O(1).
 type sieve struct {
-	nodes   nodes      // mark: used
+	nodes   nodes
 	ages    pages[age] // of all residents, refused or not
 	newest  uint32     // ID + 1
 	list    list
@@ -23,9 +23,10 @@ type sieve struct {
 }
 
 // age links the residents in the order in which they came, as ID + 1.
-type age struct{ older, newer uint32 }
-
-const used = 1
+type age struct {
+	older, newer uint32
+	used         bool // since the hand passed last
+}
 
 func newSieve(int64) Policy { return &sieve{} }
 
@@ -33,11 +34,11 @@ func (p *sieve) Admit(uint64, int64) {}
 
 func (p *sieve) Add(id ID, _ Meta) {
 	n := p.nodes.enter(id)
-	if p.newest == 0 || p.nodes.at(p.newest-1).seq < p.at {
+	if p.newest == 0 || p.nodes.at(p.newest-1).seq() < p.at {
 		p.wrap()
 	}
 	p.seq++
-	n.seq, n.mark = p.seq, 0
+	n.setSeq(p.seq)
 	p.ages.reach(uint32(id))
 	*p.ages.at(uint32(id)) = age{older: p.newest}
 	if p.newest != 0 {
@@ -50,15 +51,18 @@ func (p *sieve) Add(id ID, _ Meta) {
 	}
 }
 
-func (p *sieve) Touch(id ID) { p.nodes.resident(id).mark = used }
+func (p *sieve) Touch(id ID) {
+	p.nodes.resident(id)
+	p.ages.at(uint32(id)).used = true
+}
 
 func (p *sieve) Remove(id ID) {
 	n := p.nodes.resident(id)
-	switch n.place {
+	switch n.place() {
 	case listed:
 		p.unlist(id)
 	case returned:
-		p.side(n.seq).take(&p.nodes, id)
+		p.side(n.seq()).take(&p.nodes, id)
 	}
 	p.forget(id)
 }
@@ -67,17 +71,17 @@ func (p *sieve) Remove(id ID) {
 // of the victim's parent is in most orders, and else leaves it to a heap.
 func (p *sieve) Allow(id ID) {
 	n := p.nodes.resident(id)
-	if n.place != refused {
+	if n.place() != refused {
 		return
 	}
 	before, after := p.beside()
-	between := (before == 0 || p.nodes.at(before-1).seq < n.seq) && (after == 0 || n.seq < p.nodes.at(after-1).seq)
+	between := (before == 0 || p.nodes.at(before-1).seq() < n.seq()) && (after == 0 || n.seq() < p.nodes.at(after-1).seq())
 	if !between {
-		p.side(n.seq).push(&p.nodes, id, rank{seq: n.seq})
+		p.side(n.seq()).push(&p.nodes, id, rank{seq: n.seq()})
 		return
 	}
 	p.list.insert(&p.nodes, id, before, after)
-	if n.seq >= p.at {
+	if n.seq() >= p.at {
 		p.hand = uint32(id) + 1
 	}
 }
@@ -96,13 +100,13 @@ func (p *sieve) Evict(ok func(ID) bool) (ID, bool) {
 		}
 		n := p.nodes.at(uint32(id))
 		p.inspect++
-		p.at = n.seq + 1
+		p.at = n.seq() + 1
 		accepted := ok(id)
-		if accepted && n.mark == used {
+		if accepted && p.ages.at(uint32(id)).used {
 			p.forgive(id)
 			continue
 		}
-		if n.place == listed {
+		if n.place() == listed {
 			p.unlist(id)
 		} else {
 			p.ahead.pop(&p.nodes)
@@ -111,7 +115,7 @@ func (p *sieve) Evict(ok func(ID) bool) (ID, bool) {
 			p.forget(id)
 			return id, true
 		}
-		n.place = refused
+		n.setPlace(refused)
 	}
 }
 
@@ -120,7 +124,7 @@ func (p *sieve) Steps() uint64 { return p.inspect + p.ahead.steps + p.behind.ste
 // next returns what the hand meets next in this round.
 func (p *sieve) next() (ID, bool) {
 	top, found := p.ahead.top()
-	if p.hand == 0 || found && top.seq < p.nodes.at(p.hand-1).seq {
+	if p.hand == 0 || found && top.seq < p.nodes.at(p.hand-1).seq() {
 		return top.id, found
 	}
 	return ID(p.hand - 1), true
@@ -135,8 +139,8 @@ func (p *sieve) wrap() {
 // forgive moves the hand past id, which it has met.
 func (p *sieve) forgive(id ID) {
 	n := p.nodes.at(uint32(id))
-	n.mark = 0
-	if n.place == listed {
+	p.ages.at(uint32(id)).used = false
+	if n.place() == listed {
 		p.hand = n.next
 		return
 	}
@@ -170,7 +174,7 @@ func (p *sieve) unlist(id ID) {
 
 // forget ends the residency of id, which is in no list or heap.
 func (p *sieve) forget(id ID) {
-	p.nodes.at(uint32(id)).place = absent
+	p.nodes.at(uint32(id)).setPlace(absent)
 	a := *p.ages.at(uint32(id))
 	if a.older != 0 {
 		p.ages.at(a.older - 1).newer = a.newer

@@ -2,6 +2,7 @@ package remote
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -51,6 +52,7 @@ var advice = map[string]string{
 	"NoSuchBucket":          "check remote.s3.bucket and remote.s3.path_style",
 	"AccessDenied":          "the credentials lack a right; docs/s3-layout.md lists them",
 	"InvalidAccessKeyId":    "the store does not know these credentials",
+	"XAdminUserNotFound":    "the store does not know these credentials", // versitygw, with 404
 	"SignatureDoesNotMatch": "the secret key is wrong, or remote.s3.region is",
 	"PermanentRedirect":     "check remote.s3.region",
 	"RequestTimeTooSkewed":  "the clock of this machine is wrong",
@@ -93,8 +95,7 @@ func failure(op string, err error) error {
 		e.Code = word(api.ErrorCode())
 	}
 	switch {
-	case e.Code == "NoSuchBucket":
-	case e.Status == http.StatusNotFound || e.Code == "NoSuchKey" || e.Code == "NotFound":
+	case missing(e):
 		e.Err = tier.ErrNotFound
 	case e.Status == 0:
 		e.Err = transport(err)
@@ -102,10 +103,24 @@ func failure(op string, err error) error {
 	return e
 }
 
+// missing reports whether an answer says that the object is not there. Stores
+// say 404 too of a bucket, or of whom they do not know. A HEAD has no body, and
+// so no code of the store's.
+func missing(e *Error) bool {
+	switch e.Code {
+	case "NoSuchKey", "NotFound":
+		return true
+	case "", "UnknownError":
+		return e.Status == http.StatusNotFound
+	}
+	return false
+}
+
 // transport names what went wrong before there was an answer.
 func transport(err error) error {
 	var opErr *net.OpError
 	var dns *net.DNSError
+	var certificate *tls.CertificateVerificationError
 	for _, known := range []error{context.Canceled, context.DeadlineExceeded, tier.ErrClosed, tier.ErrOff, errCredentials, errTimeout} {
 		if errors.Is(err, known) {
 			return known
@@ -114,6 +129,8 @@ func transport(err error) error {
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return errTimeout
+	case errors.As(err, &certificate):
+		return errors.New("the store's certificate is not valid here; AWS_CA_BUNDLE can name a file with the authority that signed it")
 	case errors.As(err, &dns):
 		return errors.New("the host name of the store is not known; check remote.s3.endpoint")
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed),

@@ -294,7 +294,8 @@ func TestConnect(t *testing.T) {
 	}{
 		{"no such bucket", func(o *Options) { o.Bucket = "nothing" }, [2]string{}, "NoSuchBucket"},
 		{"wrong secret", func(*Options) {}, [2]string{"AWS_SECRET_ACCESS_KEY", "wrong-secret"}, "SignatureDoesNotMatch"},
-		{"unknown key", func(o *Options) { o.Endpoint = echo.Endpoint }, [2]string{}, "does not know these credentials"},
+		{"unknown key", func(*Options) {}, [2]string{"AWS_ACCESS_KEY_ID", "wrong-access"}, "does not know these credentials"},
+		{"unknown key, repeated", func(o *Options) { o.Endpoint = echo.Endpoint }, [2]string{}, "does not know these credentials"},
 		{"no credentials", func(*Options) {}, [2]string{"AWS_ACCESS_KEY_ID", ""}, "credentials"},
 		{"unknown profile", func(o *Options) { o.Profile = "nobody" }, [2]string{}, "profile"},
 		{"nobody there", func(o *Options) { o.Endpoint = "http://127.0.0.1:1" }, [2]string{}, "refused"},
@@ -321,7 +322,7 @@ func TestConnect(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 			defer cancel()
 			_ = r.Run(ctx)
-			for _, secret := range []string{s3test.AccessKey, s3test.SecretKey, "wrong-secret"} {
+			for _, secret := range []string{s3test.AccessKey, s3test.SecretKey, "wrong-secret", "wrong-access"} {
 				if strings.Contains(err.Error()+log.String(), secret) {
 					t.Errorf("credentials are told: %v", err)
 				}

@@ -162,12 +162,11 @@ func (t *Tier) race(ctx context.Context, after time.Duration, ask func(context.C
 		t.count.hedges.Add(1)
 		t.count.gets.Add(1)
 		out, err := ask(second)
-		switch {
-		case err != nil:
-			out = nil
-		case winner.CompareAndSwap(undecided, secondWon):
+		if err == nil && winner.CompareAndSwap(undecided, secondWon) {
 			t.count.hedgesWon.Add(1)
 			endFirst()
+		} else {
+			t.hedges.lose(hedgeLost)
 		}
 		hedged <- out
 	})

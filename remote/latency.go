@@ -10,6 +10,10 @@ const (
 	// hedgeShare is the most extra gets there are for each get.
 	hedgeShare = 0.05
 	hedgeSaved = 5
+	// hedgeLost is what one that the first request beats costs besides: where
+	// all answers are late alike, because the store or the network is full, a
+	// sixtieth is asked twice, and where one of many is late, a twentieth.
+	hedgeLost = 2
 	// latencyWindow is how many answers the quantile is taken over, and
 	// latencyLeast how many there must be before anything is hedged.
 	latencyWindow = 128
@@ -17,7 +21,7 @@ const (
 	latencyShare  = 0.95
 	// hedgeLeast keeps a store that is fast from being asked twice for the
 	// sake of a few milliseconds.
-	hedgeLeast = 10 * time.Millisecond
+	hedgeLeast = 20 * time.Millisecond
 )
 
 // latencies remembers how long the last gets took to their first byte

@@ -27,11 +27,14 @@ func (s *Stack) PolicyOf(p Place) (name string, ok bool) {
 // SetPolicy replaces the policy of a tier.
 func (s *Stack) SetPolicy(p Place, name string) error {
 	t, ok := under[Switcher](s.tiers[p])
-	if !ok {
-		return fmt.Errorf("set the policy of %s: there is no such tier, or it evicts nothing: %w", p, ErrNotFound)
+	switch {
+	case s.tiers[p] == nil:
+		return fmt.Errorf("policy: %w", missing("there is no "+p.String()+" tier"))
+	case !ok:
+		return fmt.Errorf("policy: %w", missing("the "+p.String()+" tier evicts nothing"))
 	}
 	if err := t.SetPolicy(name); err != nil {
-		return fmt.Errorf("set the policy of %s: %w", p, err)
+		return fmt.Errorf("policy: %w", err)
 	}
 	s.log.Info().Stringer("tier", p).Str("policy", name).Msg("policy replaced")
 	return nil

@@ -48,7 +48,7 @@ func (s *Stack) Scrub(ctx context.Context, bytesPerSecond int64) (Scrubbed, erro
 	sc, ok := under[Scrubber](s.tiers[Disk])
 	switch {
 	case !ok:
-		return Scrubbed{}, fmt.Errorf("scrub: there is no disk tier: %w", ErrNotFound)
+		return Scrubbed{}, fmt.Errorf("scrub: %w", missing("there is no disk tier; disk.capacity is 0"))
 	case isOff(s.tiers[Disk]):
 		return Scrubbed{}, fmt.Errorf("scrub: %w", ErrOff)
 	}

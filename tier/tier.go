@@ -20,6 +20,12 @@ var (
 	ErrOff        = errors.New("tier is off")
 )
 
+// missing is an ErrNotFound that says what there is not.
+type missing string
+
+func (m missing) Error() string { return string(m) }
+func (missing) Unwrap() error   { return ErrNotFound }
+
 // Record is what a tier knows of an entry besides its payload.
 type Record struct {
 	Key    key.Key

@@ -10,5 +10,8 @@
 // in its value log (put until synced; get after a reopening that drops what the
 // page cache lets go of), and puts into a tier that is full, so that each evicts.
 //
+// The prefix is 64 chunks of 4 MiB that a prefetch brings from the disk to leased
+// memory, as the daemon does; its first chunk stands against one that is alone.
+//
 // A Get includes the checksum of every byte, a Put the record in the database.
 package main

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"text/tabwriter"
 	"time"
@@ -23,9 +24,14 @@ func main() {
 	rounds := flag.Int("rounds", 5, "how often everything is timed")
 	mib := flag.Int64("mib", 384, "MiB moved by each measurement")
 	pause := flag.Duration("pause", 200*time.Millisecond, "between measurements")
+	only := flag.String("only", "", "measure the rows whose names this regular expression finds")
 	depth := flag.Int("depth", 0, "pieces the tier has under way; 0 = its default")
 	flag.Parse()
-	if err := run(context.Background(), *dir, *rounds, *mib<<20, *pause, *depth); err != nil {
+	rows, err := regexp.Compile(*only)
+	if err == nil {
+		err = run(context.Background(), *dir, *rounds, *mib<<20, *pause, *depth, rows)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "disk:", err)
 		os.Exit(1)
 	}
@@ -38,7 +44,7 @@ type measurement struct {
 	times []float64
 }
 
-func run(ctx context.Context, parent string, rounds int, bytes int64, pause time.Duration, depth int) (err error) {
+func run(ctx context.Context, parent string, rounds int, bytes int64, pause time.Duration, depth int, only *regexp.Regexp) (err error) {
 	dir, err := os.MkdirTemp(parent, "kvstored-bench-")
 	if err != nil {
 		return err
@@ -52,6 +58,11 @@ func run(ctx context.Context, parent string, rounds int, bytes int64, pause time
 	if err := s.fill(ctx); err != nil {
 		return err
 	}
+	prompt, err := openPrompt(ctx, s)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, prompt.close()) }()
 	churn, err := openFull(ctx, dir, bytes, depth, churnSize)
 	if err != nil {
 		return err
@@ -71,12 +82,14 @@ func run(ctx context.Context, parent string, rounds int, bytes int64, pause time
 		fmt.Println("fio is not installed: no ratios")
 	}
 	t := newTable(ctx, s, f)
+	t.addPrompt(ctx, prompt)
 	t.addChurn(ctx, churn)
 	t.addValueLog(ctx, log)
+	all := t.keep(only)
 	for range rounds {
-		for _, i := range rand.Perm(len(t.all)) {
+		for _, i := range rand.Perm(len(all)) {
 			time.Sleep(pause)
-			m := t.all[i]
+			m := all[i]
 			v, err := m.run()
 			if err != nil {
 				return fmt.Errorf("%s: %w", m.name, err)
@@ -88,11 +101,10 @@ func run(ctx context.Context, parent string, rounds int, bytes int64, pause time
 	return nil
 }
 
-// table is all measurements, and which floors belong to which.
+// table is all rows, and which floors belong to which.
 type table struct {
-	all  []*measurement
 	rows []row
-	late []float64 // first chunk of a prefix over a chunk alone
+	late []float64 // first chunk of a prefix over one alone
 
 	floors map[string][]*measurement // of fio by "read 64 KiB", by depth
 	empty  *measurement              // churnSize into a tier with room
@@ -112,40 +124,52 @@ func newTable(ctx context.Context, s *subject, f *fio) *table {
 			for _, depth := range depths {
 				if f.program != "" {
 					m := &measurement{name: "fio " + of, run: func() (float64, error) { return f.run(ctx, rw, size, depth) }}
-					t.all = append(t.all, m)
 					t.floors[of] = append(t.floors[of], m)
 				}
 			}
 		}
-		t.add(fmt.Sprintf("Get %d KiB", size>>10), fmt.Sprintf("read %d KiB", size>>10), func() (float64, error) {
-			ks := s.have[size]
-			_, took, err := s.get(ctx, ks)
-			return float64(len(ks)*size) / took.Seconds(), err
-		})
+		t.add(fmt.Sprintf("Get %d KiB", size>>10), fmt.Sprintf("read %d KiB", size>>10), func() (float64, error) { return s.get(ctx, size) })
 		put := t.add(fmt.Sprintf("Put %d KiB", size>>10), fmt.Sprintf("write %d KiB", size>>10), func() (float64, error) { return s.put(ctx, size) })
 		if size == churnSize {
 			t.empty = put
 		}
 	}
-	t.add("prefix of 64 x 4096 KiB", "read 4096 KiB", func() (float64, error) {
-		rate, late, err := s.prefix(ctx)
-		t.late = append(t.late, late)
-		return rate, err
-	})
 	return t
 }
 
 // add makes a row, beside what fio gets for floor.
 func (t *table) add(name, floor string, run func() (float64, error)) *measurement {
 	m := &measurement{name: name, run: run}
-	t.all = append(t.all, m)
 	t.rows = append(t.rows, row{m, t.floors[floor]})
 	return m
+}
+
+// keep drops the other rows, and returns what is to be measured for these.
+func (t *table) keep(only *regexp.Regexp) []*measurement {
+	t.rows = slices.DeleteFunc(t.rows, func(r row) bool { return !only.MatchString(r.name) })
+	var all []*measurement
+	for _, r := range t.rows {
+		for _, m := range append([]*measurement{r.measurement}, r.floors...) {
+			if !slices.Contains(all, m) { // rows share floors
+				all = append(all, m)
+			}
+		}
+	}
+	return all
 }
 
 func (t *table) addChurn(ctx context.Context, f *full) {
 	of := fmt.Sprintf("%d KiB", churnSize>>10)
 	t.churn = t.add("Put "+of+" when full", "write "+of, func() (float64, error) { return f.put(ctx) })
+}
+
+func (t *table) addPrompt(ctx context.Context, p *prompt) {
+	of := fmt.Sprintf("%d KiB", promptChunk>>10)
+	t.add(fmt.Sprintf("prefix of %d x %s", promptChunks, of), "read "+of, func() (float64, error) {
+		rate, late, err := p.measure(ctx)
+		t.late = append(t.late, late)
+		return rate, err
+	})
 }
 
 func (t *table) addValueLog(ctx context.Context, v *valueLog) {
@@ -174,10 +198,15 @@ func (t *table) print(s *subject, f *full) {
 		fmt.Fprintln(w)
 	}
 	_ = w.Flush()
-	fmt.Printf("\nfull: %.2f of the rate with room, written x%.3f of the payload\n",
-		median(t.churn.times)/median(t.empty.times), float64(f.written)/float64(f.payload))
+	fmt.Println()
+	if len(t.churn.times) > 0 && len(t.empty.times) > 0 {
+		fmt.Printf("full: %.2f of the rate with room, written x%.3f of the payload\n",
+			median(t.churn.times)/median(t.empty.times), float64(f.written)/float64(f.payload))
+	}
 	c := s.Stats().Counters
-	fmt.Printf("first chunk of the prefix: after %.1f times what one alone takes\n", median(t.late))
+	if len(t.late) > 0 {
+		fmt.Printf("first chunk of the prefix: after %.1f times what one alone takes (%.1f-%.1f)\n", median(t.late), slices.Min(t.late), slices.Max(t.late))
+	}
 	fmt.Printf("written: x%.3f of the payload; direct I/O: %t\n",
 		float64(writtenBytes(s.Stats()))/float64(s.Stats().PutBytes), c["direct_io"] == 1)
 }

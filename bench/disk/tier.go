@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -120,40 +119,22 @@ func (s *subject) put(ctx context.Context, size int) (float64, error) {
 	return float64(len(ks)*size) / took.Seconds(), s.Delete(ctx, ks)
 }
 
-// get times reads in order, a few under way at a time. first is when the
-// first one was there.
-func (s *subject) get(ctx context.Context, ks []key.Key) (first, all time.Duration, err error) {
+// get times reads, a few under way at a time, in bytes per second.
+func (s *subject) get(ctx context.Context, size int) (float64, error) {
+	ks := s.have[size]
 	begun := time.Now()
 	var g errgroup.Group
 	g.SetLimit(readers)
-	for i, k := range ks {
+	for _, k := range ks {
 		g.Go(func() error {
 			b, err := s.Get(ctx, k, s)
 			if err != nil {
 				return err
 			}
 			b.Release()
-			if i == 0 {
-				first = time.Since(begun)
-			}
 			return nil
 		})
 	}
-	err = g.Wait()
-	return first, time.Since(begun), err
-}
-
-// prefix reads 64 chunks of 4 MiB as a prefetch does, and one alone.
-func (s *subject) prefix(ctx context.Context) (rate, late float64, err error) {
-	const chunks, size = 64, 4 << 20
-	ks := s.have[size]
-	if len(ks) < chunks+1 {
-		return 0, 0, fmt.Errorf("the prefix takes %d MiB; raise -mib", (chunks+1)*size>>20)
-	}
-	alone, _, err := s.get(ctx, ks[chunks:chunks+1])
-	if err != nil {
-		return 0, 0, err
-	}
-	first, all, err := s.get(ctx, ks[:chunks])
-	return chunks * size / all.Seconds(), first.Seconds() / alone.Seconds(), err
+	err := g.Wait()
+	return float64(len(ks)*size) / time.Since(begun).Seconds(), err
 }

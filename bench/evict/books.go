@@ -11,7 +11,7 @@ import (
 	"github.com/kvstored/kvstored/policy"
 )
 
-const booksHeader = "        bytes/entry  with tree   hold, touch, let go  put of 16: 99.99 %   longest    GC mark\n"
+const booksHeader = "        bytes/entry  with tree  two tiers   hold, touch, let go  put of 16: 99.99 %   longest   slowest    GC mark\n"
 
 const (
 	promptLen = 512  // chunks: 131,072 tokens in chunks of 256
@@ -20,79 +20,113 @@ const (
 
 // measureBooks fills a ledger with so many chunks and turns it over once, so
 // that there are all the ghosts its policy keeps. Then it builds the tree
-// that knows the chunks beside it. It prints a row.
+// that knows the chunks beside it, and a second ledger, as of a disk that has
+// them too. It prints a row.
 func measureBooks(name string, chunks int) error {
-	before, err := rss()
-	if err != nil {
-		return err
-	}
 	prompts := chunks / promptLen
-	n := float64(prompts * promptLen)
-	l, _, err := fill(name, prompts)
+	var sizes sizes
+	sizes.look()
+	dram, err := turned(name, prompts)
 	if err != nil {
 		return err
 	}
 	mark := marking()
-	after, err := rss()
-	if err != nil {
-		return err
-	}
-	use, err := useOf(l, prompts)
+	sizes.look()
+	use, err := useOf(dram, prompts)
 	if err != nil {
 		return err
 	}
 	known := newTree()
 	chain := make([]key.Hash, promptLen)
 	for i := range prompts {
-		prompt(chain, i)
+		prompt(chain, prompts+i)
 		if err := known.add(chain, 0); err != nil {
 			return err
 		}
 	}
 	runtime.GC()
-	both, err := rss()
+	sizes.look()
+	disk, err := turned(name, prompts)
 	if err != nil {
 		return err
 	}
-	runtime.KeepAlive(l)
+	runtime.GC()
+	sizes.look()
+	if sizes.err != nil {
+		return sizes.err
+	}
+	runtime.KeepAlive(dram)
 	runtime.KeepAlive(known)
-	l, known = nil, nil
-	keepMemory()
-	_, puts, err := fill(name, prompts)
+	runtime.KeepAlive(disk)
+	dram, known, disk = nil, nil, nil
+	middle, all, err := timed(func(took func(time.Duration)) error {
+		l, err := newLedger(name, prompts)
+		if err != nil {
+			return err
+		}
+		return fill(l, prompts, took)
+	})
 	if err != nil {
 		return err
 	}
-	fmt.Printf("%-8s%11.1f%11.1f%13.0f ns a chunk%20v%10v%11v\n", name, float64(after-before)/n, float64(both-before)/n,
-		use, puts.at(0.9999), round(puts.longest), mark)
+	n := prompts * promptLen
+	fmt.Printf("%-8s%11.1f%11.1f%11.1f%13.0f ns a chunk%20v%10v%10v%11v\n", name, sizes.each(1, n), sizes.each(2, n), sizes.each(3, n),
+		use, middle.at(0.9999), round(middle.longest), round(all.longest), mark)
 	return nil
 }
 
-// fill puts twice as many prompts into a ledger as it has room for, in
-// commits. The times are those of the first half, while it grows.
-func fill(policyName string, prompts int) (*ledger.Ledger, *times, error) {
+// sizes are what the process had at some moments.
+type sizes struct {
+	seen []int64
+	err  error
+}
+
+func (s *sizes) look() {
+	n, err := rss()
+	s.seen, s.err = append(s.seen, n), errors.Join(s.err, err)
+}
+
+// each is what came between the first moment and another, for each of n.
+func (s *sizes) each(moment, n int) float64 {
+	return float64(s.seen[moment]-s.seen[0]) / float64(n)
+}
+
+// newLedger has room for so many prompts.
+func newLedger(policyName string, prompts int) (*ledger.Ledger, error) {
 	capacity := int64(prompts*promptLen) * payload
 	p, err := policy.New(policyName, capacity)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	l := ledger.New(ledger.Options{CapacityBytes: capacity, Policy: p, PolicyName: policyName})
-	chain, puts := make([]key.Hash, promptLen), new(times)
-	ids := make([]ledger.ID, 0, promptLen)
-	for i := range 2 * prompts {
+	return ledger.New(ledger.Options{CapacityBytes: capacity, Policy: p, PolicyName: policyName}), nil
+}
+
+// turned returns a ledger that twice as many prompts were put into as it has
+// room for.
+func turned(policyName string, prompts int) (*ledger.Ledger, error) {
+	l, err := newLedger(policyName, prompts)
+	if err != nil {
+		return nil, err
+	}
+	return l, fill(l, 2*prompts, func(time.Duration) {})
+}
+
+// fill puts so many prompts in, in commits, and says how long each took.
+func fill(l *ledger.Ledger, prompts int, took func(time.Duration)) (err error) {
+	chain, ids := make([]key.Hash, promptLen), make([]ledger.ID, 0, promptLen)
+	for i := range prompts {
 		prompt(chain, i)
 		ids = ids[:0]
 		for range promptLen / commit {
 			start := busy()
 			if ids, err = put(l, chain, ids); err != nil {
-				return nil, nil, err
+				return err
 			}
-			if took := busy() - start; i < prompts {
-				puts.add(took)
-			}
+			took(busy() - start)
 		}
 		l.Unhold(ledger.Daemon, ledger.Lease, ids)
 	}
-	return l, puts, nil
+	return nil
 }
 
 // put stores the next chunks of a prompt, each for a victim once there is no

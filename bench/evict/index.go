@@ -18,7 +18,7 @@ const chainLen = 8192
 // commit is how many chunks are added or put at a time.
 const commit = 16
 
-const indexHeader = "        bytes/chunk  match warm  match cold   add of 16: 99.99 %   longest    GC mark\n"
+const indexHeader = "        bytes/chunk  match warm  match cold   add of 16: 99.99 %   longest   slowest    GC mark\n"
 
 // index is what both variants do.
 type index interface {
@@ -94,8 +94,7 @@ func prompt(chain []key.Hash, seed int) {
 }
 
 // measureIndex builds an index of so many chunks in chains of chainLen and
-// prints a row. It builds it again in the memory that the first one had, for
-// the times of the adds: what fresh memory costs is the kernel's.
+// prints a row.
 func measureIndex(name string, fresh func() index, chunks int) error {
 	before, err := rss()
 	if err != nil {
@@ -103,7 +102,7 @@ func measureIndex(name string, fresh func() index, chunks int) error {
 	}
 	prompts := chunks / chainLen
 	x := fresh()
-	if _, err := build(x, prompts); err != nil {
+	if err := build(x, prompts, func(time.Duration) {}); err != nil {
 		return err
 	}
 	mark := marking()
@@ -124,31 +123,30 @@ func measureIndex(name string, fresh func() index, chunks int) error {
 		}
 	}
 	x = nil
-	keepMemory()
-	adds, err := build(fresh(), prompts)
+	middle, all, err := timed(func(took func(time.Duration)) error { return build(fresh(), prompts, took) })
 	if err != nil {
 		return err
 	}
-	fmt.Printf("%-8s%11.1f%12v%12v%20v%10v%11v\n", name, float64(after-before)/float64(prompts*chainLen),
-		warm.at(0.5), cold.at(0.5), adds.at(0.9999), round(adds.longest), mark)
+	fmt.Printf("%-8s%11.1f%12v%12v%20v%10v%10v%11v\n", name, float64(after-before)/float64(prompts*chainLen),
+		warm.at(0.5), cold.at(0.5), middle.at(0.9999), round(middle.longest), round(all.longest), mark)
 	return nil
 }
 
-// build adds so many prompts, as they come in commits.
-func build(x index, prompts int) (adds *times, err error) {
-	adds = new(times)
+// build adds so many prompts, as they come in commits, and says how long each
+// took.
+func build(x index, prompts int, took func(time.Duration)) error {
 	chain := make([]key.Hash, chainLen)
 	for p := range prompts {
 		prompt(chain, p)
 		for from := 0; from < chainLen; from += commit {
 			start := busy()
 			if err := x.add(chain[:from+commit], from); err != nil {
-				return nil, err
+				return err
 			}
-			adds.add(busy() - start)
+			took(busy() - start)
 		}
 	}
-	return adds, nil
+	return nil
 }
 
 // rss is the memory the kernel counts for this process.

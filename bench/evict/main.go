@@ -10,8 +10,12 @@
 //
 // Each row is measured in a process of its own, so that memory is what the
 // kernel counts for it. Memory is that of the ledger turned over once, ghosts
-// included. How long an add or put takes, and the garbage collector for marking,
-// is processor time: on a busy machine a clock on the wall shows the others.
+// included; with the index that knows its chunks; and with a second ledger, of
+// chunks that are in DRAM and on disk. How long an add or put takes, and the
+// garbage collector for marking, is processor time: on a busy machine a clock on
+// the wall shows the others. So does that one, a little: the longest add or put
+// is that of the middle of three builds, call by call, because what it is for a
+// table to grow is in all of them; the slowest is that of any.
 package main
 
 import (

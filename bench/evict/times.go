@@ -1,10 +1,12 @@
 package main
 
 import (
+	"math"
 	"math/bits"
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
+	"slices"
 	"time"
 )
 
@@ -34,6 +36,38 @@ func (t *times) at(q float64) time.Duration {
 		}
 	}
 	return round(t.longest)
+}
+
+// builds is how often the same thing is built to time it.
+const builds = 3
+
+// timed builds the same thing a few times. A call that makes it grow is the
+// same one in each, and what else the machine does comes at another: the middle
+// of the times of each call is its own, while all has what disturbed them, too.
+// It builds in the memory that the process has already: what fresh memory costs
+// is the kernel's.
+func timed(build func(took func(time.Duration)) error) (middle, all *times, err error) {
+	var took [builds][]uint32 // ns of each call
+	all, middle = new(times), new(times)
+	for i := range took {
+		keepMemory()
+		err := build(func(d time.Duration) {
+			all.add(d)
+			took[i] = append(took[i], uint32(min(d, math.MaxUint32)))
+		})
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+	for call := range took[0] {
+		var of [builds]uint32
+		for i := range of {
+			of[i] = took[i][call]
+		}
+		slices.Sort(of[:])
+		middle.add(time.Duration(of[builds/2]))
+	}
+	return middle, all, nil
 }
 
 // round keeps about three digits.

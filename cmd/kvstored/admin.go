@@ -22,9 +22,20 @@ func (d *daemon) listenAdmin() (err error) {
 	return nil
 }
 
+// adminIndex is what a person finds who opens the admin address in a browser.
+const adminIndex = `kvstored %s
+
+/metrics  numbers for Prometheus
+/healthz  200 while the process answers
+/readyz   200 once everything on disk has been found again
+
+More: kvstored stats
+`
+
 // serveAdmin answers metrics and health over HTTP until ctx ends.
 func (d *daemon) serveAdmin(ctx context.Context) error {
 	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintf(w, adminIndex, version()) })
 	mux.Handle("GET /metrics", promhttp.HandlerFor(d.metrics.registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -34,11 +33,7 @@ given.`,
 				if err != nil {
 					return err
 				}
-				if asJSON {
-					return printJSON(cmd.OutOrStdout(), chunksResult{n})
-				}
-				fmt.Fprintf(cmd.OutOrStdout(), "%s forgotten\n", plural(n, "chunk"))
-				return nil
+				return chunksResult{n}.print(cmd.OutOrStdout(), asJSON, "forgotten")
 			})
 		},
 	}

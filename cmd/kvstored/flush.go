@@ -35,6 +35,9 @@ of the daemon; with --durable, a power failure too. What was given up is printed
 by reason, and the exit code is 1 then.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if timeout < time.Millisecond {
+				return usage(fmt.Errorf("--timeout %v: use 1ms or more", timeout))
+			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 			defer cancel()
 			return withClient(ctx, socket, client.Options{Inline: true}, func(c *client.Client) error {

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
 
@@ -71,9 +72,13 @@ func explain(w io.Writer, cmd *cobra.Command, err error, code int) {
 		text, _, _ := strings.Cut(err.Error(), "\n")
 		fmt.Fprintf(w, "kvstored: %s\nRun '%s --help' for usage.\n", text, cmd.CommandPath())
 	default:
-		if code == exitUnreachable {
-			defer fmt.Fprintln(w, "Start it with 'kvstored serve', or say where it listens with --socket or KVSTORED_SOCKET.")
-		}
 		fmt.Fprintf(w, "kvstored: %s\n", strings.TrimPrefix(err.Error(), "kvstored: "))
+		switch {
+		case code != exitUnreachable:
+		case errors.Is(err, fs.ErrPermission):
+			fmt.Fprintln(w, "This user may not write to its socket: join the group that owns it, or see listen.group and listen.mode.")
+		default:
+			fmt.Fprintln(w, "Start it with 'kvstored serve', or say where it listens with --socket or KVSTORED_SOCKET.")
+		}
 	}
 }

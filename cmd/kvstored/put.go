@@ -101,8 +101,10 @@ type putSum struct {
 	Left   int `json:"refused_chunks"`
 	// OverQuota says that the space, not the tier, has no room for what is left.
 	OverQuota bool `json:"over_quota"`
-	// Different of those that were there hold other bytes: nothing was stored.
+	// Different of those that were there hold other bytes, and keep them.
 	Different int `json:"different_chunks"`
+
+	why client.Code // the chunks that are left have no room
 }
 
 // different counts the chunks that are there and hold other bytes than payloads.
@@ -130,13 +132,16 @@ func put(ctx context.Context, c *client.Client, prompt client.Prompt, payloads [
 	}
 	for next := 0; next < len(payloads); {
 		fill, err := c.Reserve(ctx, prompt, client.ReserveOptions{First: next, Sizes: sizes[next:]})
-		sum.OverQuota = errors.Is(err, client.ErrOverQuota)
-		if sum.OverQuota || errors.Is(err, client.ErrOverBudget) || errors.Is(err, client.ErrNoSpace) || err == nil && fill.Len() == 0 {
-			sum.Left = len(payloads) - next
+		var why client.Code
+		switch errors.As(err, &why); {
+		case refusals[why] != "":
+			sum.refuse(len(payloads)-next, why)
 			return sum, nil
-		}
-		if err != nil {
+		case err != nil:
 			return sum, err
+		case fill.Len() == 0:
+			sum.refuse(len(payloads)-next, client.ErrNoSpace)
+			return sum, nil
 		}
 		granted := 0
 		for i := range fill.Len() {
@@ -158,17 +163,39 @@ func put(ctx context.Context, c *client.Client, prompt client.Prompt, payloads [
 	return sum, nil
 }
 
+// refusals say why a chunk has no room, and what to do.
+var refusals = map[client.Code]string{
+	client.ErrNoSpace:    "all of DRAM is in use by others, or kept for what is worth more; try later, or raise cpu.capacity",
+	client.ErrOverBudget: "one client may fill budget.leases of DRAM at a time, half of that while others are connected; raise that or cpu.capacity",
+	client.ErrOverQuota:  "all that the quota of its space allows is in use, or leads to it; see spaces.quota",
+}
+
+// refuse notes that n chunks have no room.
+func (s *putSum) refuse(n int, why client.Code) {
+	s.Left += n
+	s.why = why
+	s.OverQuota = why == client.ErrOverQuota
+}
+
+// count adds the results of what was granted.
 func (s *putSum) count(fill *client.Fill, results []client.Stored, payloads [][]byte) {
 	for i, r := range results {
-		switch {
-		case fill.Status(i) != client.Granted:
-		case r.Result == client.ResultStored:
+		if fill.Status(i) != client.Granted {
+			continue
+		}
+		switch r.Result {
+		case client.ResultStored:
 			s.Stored++
 			s.Bytes += len(payloads[i])
-		case r.Result == client.ResultNoSpace || r.Result == client.ResultOverBudget || r.Result == client.ResultOverQuota:
-			s.Left++
-			s.OverQuota = r.Result == client.ResultOverQuota
-		default:
+		case client.ResultNoSpace:
+			s.refuse(1, client.ErrNoSpace)
+		case client.ResultOverBudget:
+			s.refuse(1, client.ErrOverBudget)
+		case client.ResultOverQuota:
+			s.refuse(1, client.ErrOverQuota)
+		case client.ResultDiffers:
+			s.Different++
+		default: // the same bytes, or another client is storing them
 			s.There++
 		}
 	}
@@ -187,13 +214,10 @@ func (s *putSum) print(w io.Writer, asJSON bool) error {
 		fmt.Fprintln(w)
 	}
 	if s.Different > 0 {
-		return fmt.Errorf("other bytes were stored before for %s of this prompt, and stay; nothing was stored: use delete first, or another --salt", plural(s.Different, "chunk"))
-	}
-	if s.Left > 0 && s.OverQuota {
-		return fmt.Errorf("no room for %s: all that the quota of its space allows is in use, or leads to it (spaces.quota)", plural(s.Left, "chunk"))
+		return fmt.Errorf("other bytes were stored before for %s of this prompt, and stay; delete them first, or use another --salt", plural(s.Different, "chunk"))
 	}
 	if s.Left > 0 {
-		return fmt.Errorf("no room for %s: they are in use by others, or DRAM is too small (cpu.capacity)", plural(s.Left, "chunk"))
+		return fmt.Errorf("no room for %s: %s", plural(s.Left, "chunk"), refusals[s.why])
 	}
 	return nil
 }

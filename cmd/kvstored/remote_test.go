@@ -442,7 +442,7 @@ func everythingSaid(t *testing.T, s3 *s3test.Server, works bool) string {
 			_, out, errs := kvstored(t, "", args...)
 			say(out, errors.New(errs))
 		}
-		for _, page := range []string{"/metrics", "/healthz", "/readyz"} {
+		for _, page := range []string{"/", "/metrics", "/healthz", "/readyz"} {
 			resp, err := http.Get("http://" + admin + page)
 			if err != nil {
 				t.Fatal(err)

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/spf13/cobra"
 
@@ -12,6 +13,15 @@ import (
 // chunksResult is the answer of commands that free or forget chunks.
 type chunksResult struct {
 	Chunks uint64 `json:"chunks"`
+}
+
+// print says what was done to them.
+func (r chunksResult) print(w io.Writer, asJSON bool, done string) error {
+	if asJSON {
+		return printJSON(w, r)
+	}
+	_, err := fmt.Fprintf(w, "%s %s\n", plural(r.Chunks, "chunk"), done)
+	return err
 }
 
 func revokeCommand() *cobra.Command {
@@ -46,10 +56,12 @@ names and connections.`,
 				if err != nil {
 					return err
 				}
-				if asJSON {
-					return printJSON(cmd.OutOrStdout(), r)
+				if err := r.print(cmd.OutOrStdout(), asJSON, "freed"); err != nil {
+					return err
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "%s freed\n", plural(r.Chunks, "chunk"))
+				if len(args) == 1 && r.Chunks == 0 {
+					return fmt.Errorf("nothing is pinned as %q; 'kvstored pins' lists the names", args[0])
+				}
 				return nil
 			})
 		},

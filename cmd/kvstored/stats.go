@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -154,7 +155,8 @@ func (v *statsView) printRest(w io.Writer) {
 	l.row("requests", "%s, of them %s refused; %s malformed", comma(s.Requests), comma(s.Errors), plural(s.Malformed, "frame"))
 	l.row("prefetches", "%s; %s live, %s revoked", comma(s.Prefetches), plural(s.LeasesLive, "lease"), comma(s.Revoked))
 	l.row("stored", "%s, %s; %s with other bytes than were there", plural(s.StoredChunks, "chunk"), size(s.StoredBytes), comma(s.Differs))
-	l.row("protected", "%s of DRAM%s", size(v.Store.ProtectedBytes), v.classes())
+	l.row("DRAM", "%s cannot be evicted now%s", size(v.Store.ProtectedBytes), v.classes())
+	l.row("", "%s of it in huge pages, largest free run %s", size(v.Arena.HugeBytes), size(v.Arena.LargestFreeBytes))
 	for i, h := range []server.HintStats{s.Hints.Done, s.Hints.Continues, s.Hints.Answer} {
 		if h.Given > 0 {
 			l.row("hints: "+[]string{"done", "continues", "answer"}[i], "%s; %s of those whose outcome is known were right", comma(h.Given), percent(float64(h.Right), float64(h.Right+h.Wrong)))
@@ -231,13 +233,22 @@ func (v *statsView) remote(l *list) {
 		size(n["wasted_bytes"]), comma(n["retries"]), comma(n["hedges"]))
 }
 
-// classes is what the protected memory is for, as far as there is any.
+// classNames are the classes of holds, as people call them.
+var classNames = map[string]string{
+	"lease": "leases and fills", "pin": "pins", "load": "on their way up", "unwritten": "not yet written below",
+}
+
+// classes is what the protected memory is for, as far as there is any. A
+// chunk may be there for several reasons.
 func (v *statsView) classes() string {
-	out := ""
+	var out []string
 	for _, c := range slices.Sorted(maps.Keys(v.Store.ClassBytes)) {
-		if n := v.Store.ClassBytes[c]; n > 0 {
-			out += fmt.Sprintf(", %s %s", c, size(n))
+		if n := v.Store.ClassBytes[c]; n > 0 && classNames[c] != "" {
+			out = append(out, classNames[c]+" "+size(n))
 		}
 	}
-	return out
+	if len(out) == 0 {
+		return ""
+	}
+	return ": " + strings.Join(out, ", ")
 }

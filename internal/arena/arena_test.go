@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 )
@@ -139,6 +140,13 @@ func TestSealAndVerify(t *testing.T) {
 		sum := b.Write(src)
 		if sum != Checksum(src) || !bytes.Equal(b.Bytes(), src) || b.Sealed() {
 			t.Fatalf("Write of %d bytes: sum %x, want %x", n, sum, Checksum(src))
+		}
+		var pieces Hasher
+		for p := range slices.Chunk(src, 7000) {
+			pieces.Add(p)
+		}
+		if pieces.Sum() != sum {
+			t.Errorf("%d bytes: in pieces %x, in one %x", n, pieces.Sum(), sum)
 		}
 		c := mustAlloc(t, a, n)
 		copy(c.Bytes(), src)

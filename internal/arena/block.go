@@ -160,3 +160,14 @@ func (b Block) Verify() bool {
 // Checksum is XXH3-64 of p, the checksum of every payload: against bit rot and
 // torn transfers, not against an attacker.
 func Checksum(p []byte) uint64 { return xxh3.Hash(p) }
+
+// Hasher computes the checksum of a payload that arrives in pieces. The zero
+// Hasher is ready for the first. Where the bytes are there already, one call of
+// Checksum is faster.
+type Hasher struct{ h xxh3.Hasher }
+
+// Add takes the next piece.
+func (h *Hasher) Add(p []byte) { _, _ = h.h.Write(p) } // which never fails
+
+// Sum is the checksum of the pieces so far.
+func (h *Hasher) Sum() uint64 { return h.h.Sum64() }

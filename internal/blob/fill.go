@@ -5,19 +5,28 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
+	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
 
-// Fill is a value on its way in. It ends with Store or Abort.
+// Fill is a value on its way in: Receive, then Store, or Abort at any time.
+// One goroutine at a time may use it.
 type Fill struct {
 	store *Store
 	name  []byte // in the block
 	ref   tier.Ref
+	at    int          // so much of the block is there
+	sum   arena.Hasher // of that
 }
+
+// pieceBytes is how much of a value is read at a time: what the processor's
+// nearer caches hold until it is hashed.
+const pieceBytes = 128 << 10
 
 // Begin reserves room for a value of n bytes, charged to o. It does not touch
 // what is stored under the name. Any number of fills of one name may be under
@@ -45,11 +54,30 @@ func (s *Store) Begin(ctx context.Context, o ledger.Owner, name []byte, n int) (
 	}
 	b := ref.Block.Bytes()
 	putHeader(b, name, 0)
-	return &Fill{store: s, name: b[fixedHeader : fixedHeader+len(name)], ref: ref}, nil
+	f := &Fill{store: s, name: b[fixedHeader : fixedHeader+len(name)], ref: ref, at: headerBytes(len(name))}
+	f.sum.Add(b[:f.at])
+	return f, nil
 }
 
-// Value is where the value goes: all of it must have been written before Store.
-func (f *Fill) Value() []byte { return f.ref.Block.Bytes()[headerBytes(len(f.name)):] }
+// Receive reads the value, all of it, from r to where it will lie. What has
+// arrived is hashed while the sender fills the socket again, so that next to
+// nothing is left to do when the last byte is there. The error is that of r,
+// io.ErrUnexpectedEOF if it ends too soon.
+func (f *Fill) Receive(r io.Reader) error {
+	for b := f.ref.Block.Bytes(); f.at < len(b); {
+		piece := b[f.at:min(f.at+pieceBytes, len(b))]
+		n, err := io.ReadAtLeast(r, piece, 1)
+		if errors.Is(err, io.EOF) {
+			return io.ErrUnexpectedEOF
+		}
+		if err != nil {
+			return err
+		}
+		f.sum.Add(piece[:n])
+		f.at += n
+	}
+	return nil
+}
 
 // When says which names a value is stored under.
 type When uint8
@@ -65,10 +93,15 @@ const (
 // forbids it: then stored is false, and nothing has changed. It expires then;
 // the zero time is never. The fill has ended also after an error.
 func (f *Fill) Store(ctx context.Context, when When, expires time.Time) (stored bool, err error) {
-	if !expires.IsZero() {
-		setExpiry(f.ref.Block.Bytes(), expires.UnixMilli())
+	if f.at < f.ref.Block.Len() {
+		panic(fmt.Sprintf("blob: %d of %d bytes were received before Store", f.at, f.ref.Block.Len()))
 	}
-	f.ref.Block.Seal()
+	if expires.IsZero() {
+		f.ref.Block.SealSum(f.sum.Sum())
+	} else { // it lies in the header, which was hashed first
+		setExpiry(f.ref.Block.Bytes(), expires.UnixMilli())
+		f.ref.Block.Seal()
+	}
 	h := hashOf(f.name)
 	defer f.store.lock(h)()
 	if when != Always && f.store.has(ctx, f.name, false) != (when == Present) {
@@ -112,7 +145,7 @@ func (s *Store) tryExpire(ctx context.Context, o ledger.Owner, name []byte, at t
 	if err != nil {
 		return false, err
 	}
-	copy(f.Value(), v.Bytes())
+	copy(f.ref.Block.Bytes()[f.at:], v.Bytes())
 	if !at.IsZero() {
 		setExpiry(f.ref.Block.Bytes(), at.UnixMilli())
 	}

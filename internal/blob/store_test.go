@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"sync"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/kvstored/kvstored/internal/blob"
@@ -30,7 +32,9 @@ func (r *rig) set(name string, value []byte, when blob.When, expires time.Time) 
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	copy(f.Value(), value)
+	if err := f.Receive(iotest.HalfReader(bytes.NewReader(value))); err != nil {
+		r.t.Fatal(err)
+	}
 	stored, err := f.Store(r.t.Context(), when, expires)
 	if err != nil {
 		r.t.Fatal(err)
@@ -230,4 +234,19 @@ func TestHasPromotes(t *testing.T) {
 		}
 	}
 	r.want("a", []byte("x"))
+}
+
+// What ends too soon is not stored, and what there was stays.
+func TestShortValue(t *testing.T) {
+	r := newRig(t, 32<<20)
+	r.set("a", []byte("old"), blob.Always, time.Time{})
+	f, err := r.Begin(t.Context(), r.o, []byte("a"), 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Receive(bytes.NewReader(make([]byte, 1<<20-1))); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("receive: %v", err)
+	}
+	f.Abort()
+	r.want("a", []byte("old"))
 }

@@ -21,6 +21,7 @@ type audit struct {
 	count   Stats
 	spaces  map[uint32]int64 // bytes
 	indexed uint32
+	guards  uint32
 }
 
 func (a *audit) run() error {
@@ -31,7 +32,7 @@ func (a *audit) run() error {
 	for id := uint32(1); id < b.entries.n; id++ {
 		if e := b.entries.at(id); e.parent != 0 {
 			a.kids[e.parent]++
-			if e.protected() {
+			if b.protected(e) {
 				a.shields[e.parent]++
 			}
 		}
@@ -56,6 +57,18 @@ func (a *audit) run() error {
 	}
 	if a.indexed != b.index.n {
 		return fmt.Errorf("ledger: %d entries should be indexed, %d are", a.indexed, b.index.n)
+	}
+	return a.freeGuards()
+}
+
+// freeGuards counts those that no entry has.
+func (a *audit) freeGuards() error {
+	t, free := &a.book.guards, uint32(0)
+	for g := t.free; g != 0; g = t.at(g).fill {
+		free++
+	}
+	if a.guards+free+1 != t.n {
+		return fmt.Errorf("ledger: %d guards in use and %d free, of %d", a.guards, free, t.n)
 	}
 	return nil
 }
@@ -94,11 +107,12 @@ func (a *audit) holds() error {
 func (a *audit) quotas() error {
 	b := a.book
 	under := make(map[uint32]int64)
-	for slot, sp := range b.spaces.slots {
+	for slot := range b.spaces.slots.n {
+		sp := b.spaces.slots.at(slot)
 		if sp.refs == 0 {
 			continue
 		}
-		if n := a.spaces[uint32(slot)]; n != sp.bytes || sp.quota != b.spaces.quotas[sp.id] {
+		if n := a.spaces[slot]; n != sp.bytes || sp.quota != b.spaces.quotas[sp.id] {
 			return fmt.Errorf("ledger: space %x has %d bytes under quota %d, found %d under %d", sp.id, sp.bytes, sp.quota, n, b.spaces.quotas[sp.id])
 		}
 		under[sp.quota] += sp.bytes
@@ -114,11 +128,19 @@ func (a *audit) quotas() error {
 // entry recounts one entry.
 func (a *audit) entry(id uint32) error {
 	b, e := a.book, a.book.entries.at(id)
+	g := b.guards.of(e)
 	switch {
-	case e.kids != a.kids[id] || e.shield != a.shields[id]:
-		return fmt.Errorf("kids %d, shield %d; found %d and %d", e.kids, e.shield, a.kids[id], a.shields[id])
-	case e.held != a.held[id]:
-		return fmt.Errorf("held %v, found %v", e.held, a.held[id])
+	case e.kids != a.kids[id] || g.shield != a.shields[id]:
+		return fmt.Errorf("kids %d, shield %d; found %d and %d", e.kids, g.shield, a.kids[id], a.shields[id])
+	case g.held != a.held[id]:
+		return fmt.Errorf("held %v, found %v", g.held, a.held[id])
+	case (g.fill != 0) != (e.life == filling):
+		return fmt.Errorf("filled by %d, life %d", g.fill, e.life)
+	case (e.guard != 0) != (*g != guard{}):
+		return fmt.Errorf("guard %d has %+v", e.guard, *g)
+	}
+	if e.guard != 0 {
+		a.guards++
 	}
 	n := b.bytes(e)
 	switch e.life {
@@ -139,16 +161,16 @@ func (a *audit) entry(id uint32) error {
 			a.count.DirtyBytes += int64(e.size)
 		}
 	case gone:
-		if !e.isHeld() {
+		if !b.isHeld(e) {
 			a.count.LeavingBytes += n
 		}
 	}
 	a.count.UsedBytes += n
 	a.spaces[e.space] += n
-	if quota := b.spaces.slots[e.space].quota; (e.mark&quoted != 0) != (quota != 0 && e.life == resident) {
+	if quota := b.spaces.slots.at(e.space).quota; (e.mark&quoted != 0) != (quota != 0 && e.life == resident) {
 		return fmt.Errorf("in the rank of its quota: %v, life %d, quota %d", e.mark&quoted != 0, e.life, quota)
 	}
-	if e.protected() {
+	if b.protected(e) {
 		a.count.ProtectedBytes += n
 	}
 	if e.life == gone && e.kids == 0 {

@@ -6,60 +6,90 @@ import (
 )
 
 // cold is what goes before anything that a policy would choose: the ends of
-// prompts of which somebody has said that nobody will ask for them again.
+// prompts of which somebody has said that nobody will ask for them again. They
+// are in a queue, in which some are not cold any more.
 type cold struct {
-	queue []uint32 // what goes first in front; some may not be in any more
-	in    []uint64 // a bit for each entry
+	first, last uint32 // of the queue
+	n           int    // in the queue
+	links       []*[1 << pageBits]coldLink
+}
+
+// coldLink is an entry's place in the queue. Pages of entries of which none
+// was ever cold have none.
+type coldLink struct {
+	next   uint32
+	queued bool
+	cold   bool
 }
 
 // coldLook is how many of the queue one victim looks at: what is held or has a
 // kid goes to its back.
 const coldLook = 8
 
+// link returns the link of id, or nil.
+func (c *cold) link(id uint32) *coldLink {
+	if page := int(id >> pageBits); page < len(c.links) && c.links[page] != nil {
+		return &c.links[page][id&(1<<pageBits-1)]
+	}
+	return nil
+}
+
 func (c *cold) has(id uint32) bool {
-	return int(id/64) < len(c.in) && c.in[id/64]&(1<<(id%64)) != 0
+	l := c.link(id)
+	return l != nil && l.cold
 }
 
+// drop makes id like any other; its place in the queue comes by.
 func (c *cold) drop(id uint32) {
-	if c.has(id) {
-		c.in[id/64] &^= 1 << (id % 64)
+	if l := c.link(id); l != nil {
+		l.cold = false
 	}
 }
 
+// push makes id cold, at the back of the queue unless it is in it.
 func (c *cold) push(id uint32) {
-	for len(c.in) <= int(id/64) {
-		c.in = append(c.in, 0)
+	page := int(id >> pageBits)
+	for len(c.links) <= page {
+		c.links = append(c.links, nil)
 	}
-	c.in[id/64] |= 1 << (id % 64)
-	c.queue = append(c.queue, id)
+	if c.links[page] == nil {
+		c.links[page] = new([1 << pageBits]coldLink)
+	}
+	l := c.link(id)
+	l.cold = true
+	if l.queued {
+		return
+	}
+	l.queued = true
+	if c.n == 0 {
+		c.first = id
+	} else {
+		c.link(c.last).next = id
+	}
+	c.last = id
+	c.n++
 }
 
-// compact forgets what is not in any more, and what is there twice.
-func (c *cold) compact() {
-	kept := c.queue[:0]
-	for _, id := range c.queue {
-		if c.has(id) {
-			c.drop(id)
-			kept = append(kept, id)
-		}
-	}
-	c.queue = nil
-	for _, id := range kept {
-		c.push(id)
-	}
+// pop takes out the first of the queue, and reports whether it is still cold.
+func (c *cold) pop() (id uint32, still bool) {
+	id = c.first
+	l := c.link(id)
+	still = l.cold
+	c.first = l.next
+	*l = coldLink{}
+	c.n--
+	return id, still
 }
 
 // next takes out the first that ok accepts.
 func (c *cold) next(ok func(policy.ID) bool) (id uint32, found bool) {
-	for range min(coldLook, len(c.queue)) {
-		id, c.queue = c.queue[0], c.queue[1:]
-		switch {
-		case !c.has(id):
+	for range min(coldLook, c.n) {
+		switch id, still := c.pop(); {
+		case !still:
 		case ok(policy.ID(id)):
-			c.drop(id)
 			return id, true
 		default:
-			c.queue = append(c.queue, id)
+			c.push(id)
 		}
 	}
 	return 0, false
@@ -82,9 +112,6 @@ func (l *Ledger) Cool(space key.SpaceID, hs []key.Hash) {
 		if id != 0 && b.entries.at(id).life == resident && !b.cold.has(id) {
 			b.cold.push(id)
 		}
-	}
-	if len(b.cold.queue) > 2*b.count.Entries+maxRound {
-		b.cold.compact()
 	}
 }
 

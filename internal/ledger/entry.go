@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"encoding/binary"
 	"hash/maphash"
 	"math/bits"
 
@@ -8,23 +9,35 @@ import (
 	"github.com/kvstored/kvstored/policy"
 )
 
-// entry is all a ledger knows of one chunk: 72 bytes, no pointers.
+// entry is all a ledger knows of one chunk, but for what protects it: 60
+// bytes, no pointers.
 type entry struct {
 	hash  key.Hash
-	value Value
-
-	// held counts the owners that hold it, by class.
-	held [classes]uint16
-	life life
-	mark mark
+	value packed
 
 	space  uint32 // number in spaces
 	next   uint32 // chain of the index, or the free list
 	parent uint32 // entry of the chunk before it; 0 for none or unknown
 	kids   uint32 // filling or resident entries whose parent this is
-	shield uint32 // those of them that are protected
 	size   uint32 // payload bytes
-	fill   uint32 // while filling: its filler's record in holds; while resident: how often it was spared
+	guard  uint32 // number in guards; 0 for an entry that nothing protects
+
+	life   life
+	mark   mark
+	spared uint8 // how often, since it was used
+}
+
+// packed is a Value in bytes: words would have every entry aligned to eight.
+type packed [16]byte
+
+func pack(v Value) (p packed) {
+	binary.NativeEndian.PutUint64(p[:], v.A)
+	binary.NativeEndian.PutUint64(p[8:], v.B)
+	return p
+}
+
+func (p *packed) unpack() Value {
+	return Value{binary.NativeEndian.Uint64(p[:]), binary.NativeEndian.Uint64(p[8:])}
 }
 
 // life is what an entry is at present.
@@ -58,7 +71,7 @@ const MaxHits = 15
 // was counted when it was added.
 func (b *book) touch(id policy.ID) {
 	e := b.entries.at(uint32(id))
-	e.fill = 0
+	e.spared = 0
 	b.cold.drop(uint32(id))
 	if e.mark&fresh != 0 {
 		e.mark &^= fresh
@@ -69,28 +82,6 @@ func (b *book) touch(id policy.ID) {
 		e.mark += hit
 	}
 	b.rankTouch(uint32(id))
-}
-
-func (e *entry) isHeld() bool { return e.held != [classes]uint16{} }
-
-// protected says whether the entry's bytes count as protected. A hole has
-// no bytes; what is gone no longer carries its kids.
-func (e *entry) protected() bool {
-	switch e.life {
-	case filling:
-		return true
-	case resident:
-		return e.shield > 0 || e.isHeld()
-	case gone:
-		return e.isHeld()
-	}
-	return false
-}
-
-// evictable is what the policy's ok answers. Whatever turns it to true calls
-// Policy.Allow.
-func (e *entry) evictable() bool {
-	return e.life == resident && e.kids == 0 && !e.isHeld()
 }
 
 // find returns the number of k's entry in whatever life, or 0.
@@ -117,7 +108,7 @@ func (b *book) findIn(sp uint32, h key.Hash) uint32 {
 // hash mixes all of a key with the ledger's seed: engines may hand over
 // hashes that are plain counters, or chosen to collide.
 func (b *book) hash(sp uint32, h key.Hash) uint64 {
-	return mixed(b.seed, h, b.spaces.slots[sp].mix)
+	return mixed(b.seed, h, b.spaces.slots.at(sp).mix)
 }
 
 func mixed(seed maphash.Seed, h key.Hash, mix uint64) uint64 {
@@ -165,7 +156,7 @@ func (b *book) vanish(id uint32) {
 func (b *book) bytes(e *entry) int64 { return b.sizeOf(e.size) }
 
 func (b *book) key(e *entry) key.Key {
-	return key.Key{Space: b.spaces.slots[e.space].id, Hash: e.hash}
+	return key.Key{Space: b.spaces.slots.at(e.space).id, Hash: e.hash}
 }
 
 // snapshot returns what callers may know of an entry.
@@ -178,11 +169,11 @@ func (b *book) snapshot(id uint32) (x Entry) {
 func (b *book) export(id uint32, x *Entry) {
 	e := b.entries.at(id)
 	x.ID = policy.ID(id)
-	x.Key.Space, x.Key.Hash = b.spaces.slots[e.space].id, e.hash
+	x.Key.Space, x.Key.Hash = b.spaces.slots.at(e.space).id, e.hash
 	x.Parent = key.Hash{}
 	if e.parent != 0 {
 		x.Parent = b.entries.at(e.parent).hash
 	}
-	x.Size, x.Value = e.size, e.value
+	x.Size, x.Value = e.size, e.value.unpack()
 	x.Dirty, x.Hits = e.mark&dirty != 0, uint8(e.mark/hit)
 }

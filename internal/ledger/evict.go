@@ -54,20 +54,21 @@ func (l *Ledger) Remove(k key.Key) (Entry, bool) {
 func (l *Ledger) Free(id ID) {
 	l.mu.Lock()
 	defer l.unlock()
-	e := l.mu.entries.at(uint32(id))
+	b := &l.mu.book
+	e := b.entries.at(uint32(id))
 	if e.life != gone || e.mark&freed != 0 {
 		panic("ledger: freeing an entry that was not evicted or removed")
 	}
 	e.mark |= freed
-	if !e.isHeld() {
-		l.mu.bury(uint32(id))
+	if !b.isHeld(e) {
+		b.bury(uint32(id))
 	}
 }
 
 // condemn ends the residency of an entry that the policy has forgotten.
 func (b *book) condemn(id uint32) {
 	e := b.entries.at(id)
-	was, n := e.protected(), b.bytes(e)
+	was, n := b.protected(e), b.bytes(e)
 	b.cold.drop(id)
 	b.cut(id)
 	e.life = gone
@@ -77,7 +78,7 @@ func (b *book) condemn(id uint32) {
 		b.count.DirtyEntries--
 		b.count.DirtyBytes -= int64(e.size)
 	}
-	if !e.isHeld() {
+	if !b.isHeld(e) {
 		b.count.LeavingBytes += n
 		if was {
 			b.count.ProtectedBytes -= n
@@ -106,4 +107,4 @@ func (b *book) bury(id uint32) {
 }
 
 // acceptable is ok for Policy.Evict.
-func (b *book) acceptable(id policy.ID) bool { return b.entries.at(uint32(id)).evictable() }
+func (b *book) acceptable(id policy.ID) bool { return b.evictable(b.entries.at(uint32(id))) }

@@ -47,7 +47,8 @@ func (l *Ledger) Begin(o Owner, c Class, k key.Key, parent key.Hash, size uint32
 	id = b.begin(k, id, up, parent, size)
 	e := b.entries.at(id)
 	e.life = filling
-	e.fill = b.take(o, c, id)
+	rec := b.take(o, c, id)
+	b.guards.of(e).fill = rec
 	b.count.Filling++
 	b.raise(id)
 	b.rankAdmit(e)
@@ -81,7 +82,7 @@ func (l *Ledger) Rekey(id ID, to key.Key) State {
 	defer l.mu.Unlock()
 	b := &l.mu.book
 	e := b.filler(uint32(id))
-	if e.parent != 0 || e.kids != 0 || b.spaces.slots[e.space].id != to.Space {
+	if e.parent != 0 || e.kids != 0 || b.spaces.slots.at(e.space).id != to.Space {
 		panic("ledger: a fill that is part of a chain, or of another space, gets another key")
 	}
 	if other := b.findIn(e.space, to.Hash); other != 0 {
@@ -132,12 +133,12 @@ func (l *Ledger) Restore(e Entry, parent key.Hash) (ID, bool) {
 	b.settle()
 	id = b.begin(e.Key, id, up, parent, e.Size)
 	r := b.entries.at(id)
-	r.life, r.value = resident, e.Value
+	r.life, r.value = resident, pack(e.Value)
 	r.mark |= hit * mark(min(e.Hits, MaxHits))
 	b.setDirty(r, e.Dirty)
 	b.count.Entries++
 	b.rankAdd(id)
-	if r.protected() {
+	if b.protected(r) {
 		b.raise(id)
 	}
 	return ID(id), true
@@ -147,7 +148,7 @@ func (l *Ledger) Restore(e Entry, parent key.Hash) (ID, bool) {
 func (l *Ledger) SetValue(id ID, v Value) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.mu.entries.at(uint32(id)).value = v
+	l.mu.entries.at(uint32(id)).value = pack(v)
 }
 
 // SetDirty says whether the tiers below lack the entry. The caller holds it.
@@ -183,7 +184,7 @@ func (l *Ledger) Abort(id ID) {
 	b := &l.mu.book
 	e := b.filler(uint32(id))
 	b.cut(uint32(id))
-	b.drop(e.fill)
+	b.drop(b.guards.filled(e))
 	b.count.Filling--
 	b.count.ProtectedBytes -= b.bytes(e)
 	b.occupy(e, -b.bytes(e))
@@ -196,7 +197,7 @@ func (l *Ledger) Abort(id ID) {
 // hollow turns an entry whose bytes are gone into a hole.
 func (b *book) hollow(id uint32) {
 	e := b.entries.at(id)
-	*e = entry{hash: e.hash, space: e.space, next: e.next, kids: e.kids, shield: e.shield, life: hole}
+	*e = entry{hash: e.hash, space: e.space, next: e.next, kids: e.kids, guard: e.guard, life: hole}
 	b.count.Holes++
 }
 

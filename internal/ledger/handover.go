@@ -100,7 +100,7 @@ func (l *Ledger) eachIn(r uint32, do func(*book, policy.ID)) {
 		end := min(id+handOverRound, b.entries.n)
 		for ; id < end; id++ {
 			e := b.entries.at(id)
-			if e.life == resident && (r == everything || e.mark&quoted != 0 && b.spaces.slots[e.space].quota == r) {
+			if e.life == resident && (r == everything || e.mark&quoted != 0 && b.spaces.slots.at(e.space).quota == r) {
 				do(b, policy.ID(id))
 			}
 		}

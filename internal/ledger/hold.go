@@ -77,7 +77,8 @@ func (t *holds) delete(rec uint32) {
 func (b *book) take(o Owner, c Class, id uint32) (rec uint32) {
 	e := b.entries.at(id)
 	w, n := &b.owners[o], b.bytes(e)
-	if e.held[c]++; e.held[c] == 1 {
+	g := b.guards.make(e)
+	if g.held[c]++; g.held[c] == 1 {
 		b.count.ClassBytes[c] += n
 	}
 	w.bytes[c] += n
@@ -93,9 +94,11 @@ func (b *book) drop(rec uint32) bool {
 	}
 	e, c := b.entries.at(r.entry), r.who%classes
 	w, n := &b.owners[r.who/classes], b.bytes(e)
-	if e.held[c]--; e.held[c] == 0 {
+	g := b.guards.of(e)
+	if g.held[c]--; g.held[c] == 0 {
 		b.count.ClassBytes[c] -= n
 	}
+	b.guards.tidy(e)
 	w.bytes[c] -= n
 	w.holds--
 	b.released = true
@@ -106,15 +109,16 @@ func (b *book) drop(rec uint32) bool {
 // hold protects a resident entry if the budgets admit it.
 func (b *book) hold(o Owner, c Class, id uint32) error {
 	e := b.entries.at(id)
-	if e.held[c] > 0 {
+	held := b.guards.of(e).held[c] > 0
+	if held {
 		if rec := b.holds.find(id, who(o, c)); rec != 0 {
 			b.holds.recs.at(rec).n++
 			return nil
 		}
 	}
-	was := e.protected()
+	was := b.protected(e)
 	g := growth{own: b.bytes(e)}
-	if e.held[c] == 0 {
+	if !held {
 		g.class = g.own
 	}
 	if !was {
@@ -141,7 +145,7 @@ func (b *book) unhold(o Owner, c Class, id uint32) {
 	}
 	e := b.entries.at(id)
 	switch {
-	case e.protected():
+	case b.protected(e):
 	case e.life == resident:
 		b.lower(id)
 	case e.life == gone:

@@ -101,6 +101,7 @@ type book struct {
 
 	entries   pages[entry] // entry 0 is nobody
 	freeEntry uint32
+	guards    guards
 	index     index
 	spaces    spaces
 
@@ -140,15 +141,17 @@ func New(opt Options) *Ledger {
 			panic("ledger: " + err.Error()) // it made opt.Policy
 		}
 		b.ranks[1+i].install(p, l.later)
-		b.ranks[1+i].quota, b.ranks[1+i].priority = QuotaStats{QuotaBytes: q.Bytes}, uint32(min(max(q.Priority, 0), MaxPriority))
+		b.ranks[1+i].quota, b.ranks[1+i].priority = QuotaStats{QuotaBytes: q.Bytes}, uint8(min(max(q.Priority, 0), MaxPriority))
 	}
 	b.seed = maphash.MakeSeed()
 	b.entries.grow()
+	b.guards.grow()
 	b.index = newIndex(
 		func(id uint32) uint64 { e := b.entries.at(id); return b.hash(e.space, e.hash) },
 		func(id uint32) *uint32 { return &b.entries.at(id).next },
 	)
-	b.spaces = spaces{number: make(map[key.SpaceID]uint32), slots: make([]space, 1), quotas: make(map[key.SpaceID]uint32)}
+	b.spaces = spaces{number: make(map[key.SpaceID]uint32), quotas: make(map[key.SpaceID]uint32)}
+	b.spaces.slots.grow()
 	b.holds.init(rand.Uint64())
 	b.owners = make([]owner, 1)
 	return l

@@ -15,9 +15,9 @@ func (b *book) raise(id uint32) {
 			return
 		}
 		p := b.entries.at(id)
-		was := p.protected()
-		p.shield++
-		if was || !p.protected() {
+		was := b.protected(p)
+		b.guards.make(p).shield++
+		if was || !b.protected(p) {
 			return
 		}
 	}
@@ -29,7 +29,7 @@ func (b *book) lower(id uint32) {
 		e := b.entries.at(id)
 		b.count.ProtectedBytes -= b.bytes(e)
 		b.released = true
-		if e.evictable() {
+		if b.evictable(e) {
 			b.rankAllow(id)
 		}
 		id = e.parent
@@ -37,19 +37,25 @@ func (b *book) lower(id uint32) {
 			return
 		}
 		p := b.entries.at(id)
-		was := p.protected()
-		p.shield--
-		if !was || p.protected() {
+		was := b.protected(p)
+		b.unshield(p)
+		if !was || b.protected(p) {
 			return
 		}
 	}
+}
+
+// unshield takes note that a protected kid is one no more.
+func (b *book) unshield(p *entry) {
+	b.guards.of(p).shield--
+	b.guards.tidy(p)
 }
 
 // exposed is what raise would add if a kid of id became protected.
 func (b *book) exposed(id uint32) (sum int64) {
 	for id != 0 {
 		e := b.entries.at(id)
-		if e.life != resident || e.protected() {
+		if e.life != resident || b.protected(e) {
 			break
 		}
 		sum += b.bytes(e)
@@ -76,25 +82,25 @@ func (b *book) cut(id uint32) {
 	if b.tail == id {
 		b.tail = 0
 	}
-	up, was := e.parent, e.protected()
+	up, was := e.parent, b.protected(e)
 	if up == 0 {
 		return
 	}
 	e.parent = 0
 	p := b.entries.at(up)
-	before := p.protected()
+	before := b.protected(p)
 	p.kids--
 	if was {
-		p.shield--
+		b.unshield(p)
 	}
 	switch {
 	case p.life == hole && p.kids == 0:
 		b.vanish(up)
 	case p.life == gone && p.kids == 0:
 		b.unindex(up)
-	case before && !p.protected():
+	case before && !b.protected(p):
 		b.lower(up)
-	case p.evictable():
+	case b.evictable(p):
 		b.released = true
 		b.rankAllow(up)
 	}

@@ -53,8 +53,7 @@ func (l *Ledger) publishRound(ids []ID, isDirty bool, keep func(*book, uint32)) 
 	b.enlist(ids)
 	for _, id := range ids {
 		e := b.entries.at(uint32(id))
-		fill := e.fill
-		e.fill = 0
+		fill := b.guards.filled(e)
 		if keep != nil {
 			e.mark |= fresh
 		}
@@ -69,7 +68,7 @@ func (b *book) convert(id, fill uint32, keep func(*book, uint32)) {
 	if keep != nil {
 		keep(b, id)
 	}
-	if b.drop(fill) && !e.protected() {
+	if b.drop(fill) && !b.protected(e) {
 		b.lower(id)
 	}
 }

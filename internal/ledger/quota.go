@@ -31,10 +31,10 @@ const (
 // it had that as often as its priority says. A use starts the count again.
 func (b *book) spare(id uint32) bool {
 	e := b.entries.at(id)
-	if e.mark&quoted == 0 || e.fill >= b.ranks[b.spaces.slots[e.space].quota].priority {
+	if e.mark&quoted == 0 || e.spared >= b.ranks[b.spaces.slots.at(e.space).quota].priority {
 		return false
 	}
-	e.fill++
+	e.spared++
 	b.ranks[everything].policy.Add(policy.ID(id), b.meta(e))
 	return true
 }
@@ -85,7 +85,7 @@ func (l *Ledger) assign(id key.SpaceID, rank uint32) (slot uint32) {
 	b.spaces.assign(id, rank)
 	slot = b.spaces.find(id)
 	if slot != noSpace {
-		sp := &b.spaces.slots[slot]
+		sp := b.spaces.slots.at(slot)
 		sp.quota = rank
 		b.ranks[rank].quota.UsedBytes += sp.bytes
 	}
@@ -98,7 +98,7 @@ func (l *Ledger) quoteRound(id key.SpaceID, slot, at uint32) (next uint32) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	b := &l.mu.book
-	if b.spaces.slots[slot].id != id {
+	if b.spaces.slots.at(slot).id != id {
 		return 0 // the space has lost all it had
 	}
 	end := min(at+maxRound, b.entries.n)
@@ -129,7 +129,7 @@ func (b *book) admits(id key.SpaceID, n int64) error {
 // occupy counts n bytes more, or less, of an entry.
 func (b *book) occupy(e *entry, n int64) {
 	b.count.UsedBytes += n
-	sp := &b.spaces.slots[e.space]
+	sp := b.spaces.slots.at(e.space)
 	sp.bytes += n
 	if sp.quota != 0 {
 		b.ranks[sp.quota].quota.UsedBytes += n
@@ -144,7 +144,7 @@ func (l *Ledger) EvictOwn(id ID) (v Entry, over, ok bool) {
 	l.mu.Lock()
 	defer l.unlock()
 	b := &l.mu.book
-	r := b.spaces.slots[b.entries.at(uint32(id)).space].quota
+	r := b.spaces.slots.at(b.entries.at(uint32(id)).space).quota
 	if r == everything || !b.exceeded(r) {
 		return Entry{}, false, false
 	}

@@ -10,7 +10,7 @@ type rank struct {
 	silent  bool    // it is told of nothing else: neither of touches nor of what comes
 
 	quota    QuotaStats // of the second kind
-	priority uint32     // the same
+	priority uint8      // the same
 }
 
 // everything is the rank of all entries; those of quotas follow.
@@ -20,14 +20,14 @@ const everything = 0
 func (b *book) inRanks(e *entry, do func(*rank)) {
 	do(&b.ranks[everything])
 	if e.mark&quoted != 0 {
-		do(&b.ranks[b.spaces.slots[e.space].quota])
+		do(&b.ranks[b.spaces.slots.at(e.space).quota])
 	}
 }
 
 // rankAdmit announces the filling entry e, before any victim goes for it.
 func (b *book) rankAdmit(e *entry) {
 	b.ranks[everything].admit(b.hash(e.space, e.hash), b.bytes(e))
-	if q := b.spaces.slots[e.space].quota; q != 0 {
+	if q := b.spaces.slots.at(e.space).quota; q != 0 {
 		b.ranks[q].admit(b.hash(e.space, e.hash), b.bytes(e))
 	}
 }
@@ -42,7 +42,7 @@ func (r *rank) admit(hash uint64, size int64) {
 func (b *book) rankAdd(id uint32) {
 	e := b.entries.at(id)
 	b.ranks[everything].policy.Add(policy.ID(id), b.meta(e))
-	if b.spaces.slots[e.space].quota != 0 {
+	if b.spaces.slots.at(e.space).quota != 0 {
 		b.quote(id)
 	}
 }
@@ -51,7 +51,7 @@ func (b *book) rankAdd(id uint32) {
 func (b *book) quote(id uint32) {
 	e := b.entries.at(id)
 	e.mark |= quoted
-	b.ranks[b.spaces.slots[e.space].quota].policy.Add(policy.ID(id), b.meta(e))
+	b.ranks[b.spaces.slots.at(e.space).quota].policy.Add(policy.ID(id), b.meta(e))
 }
 
 func (b *book) rankTouch(id uint32) {
@@ -109,7 +109,7 @@ func (b *book) rankEvict(r uint32) (id uint32, ok bool) {
 	case r != everything:
 		b.ranks[everything].policy.Remove(victim)
 	case e.mark&quoted != 0:
-		b.ranks[b.spaces.slots[e.space].quota].policy.Remove(victim)
+		b.ranks[b.spaces.slots.at(e.space).quota].policy.Remove(victim)
 	}
 	e.mark &^= quoted
 	return id, true

@@ -10,7 +10,7 @@ import (
 // bytes instead of 16. A number is free again when no entry names it.
 type spaces struct {
 	number map[key.SpaceID]uint32 // few; no pointers in it
-	slots  []space
+	slots  pages[space]
 	quotas map[key.SpaceID]uint32 // of those that are under one, in use or not
 	order  []key.SpaceID          // of assignment, as far as they are in quotas
 	free   []uint32
@@ -31,7 +31,7 @@ const noSpace = 0
 
 // find returns the number of id, or noSpace.
 func (s *spaces) find(id key.SpaceID) uint32 {
-	if s.last != noSpace && s.slots[s.last].id == id {
+	if s.last != noSpace && s.slots.at(s.last).id == id {
 		return s.last
 	}
 	n := s.number[id]
@@ -69,14 +69,13 @@ func (s *spaces) ref(id key.SpaceID, seed maphash.Seed) uint32 {
 		if k := len(s.free); k > 0 {
 			n, s.free = s.free[k-1], s.free[:k-1]
 		} else {
-			n = uint32(len(s.slots))
-			s.slots = append(s.slots, space{})
+			n = s.slots.grow()
 		}
-		s.slots[n] = space{id: id, mix: s.mix(seed, id), quota: s.quotas[id]}
+		*s.slots.at(n) = space{id: id, mix: s.mix(seed, id), quota: s.quotas[id]}
 		s.number[id] = n
 		s.last = n
 	}
-	s.slots[n].refs++
+	s.slots.at(n).refs++
 	return n
 }
 
@@ -85,7 +84,7 @@ func (s *spaces) mix(seed maphash.Seed, id key.SpaceID) uint64 { return maphash.
 
 // unref gives back what ref counted.
 func (s *spaces) unref(n uint32) {
-	sp := &s.slots[n]
+	sp := s.slots.at(n)
 	if sp.refs--; sp.refs > 0 {
 		return
 	}

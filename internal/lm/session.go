@@ -1,6 +1,7 @@
 package lm
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -108,8 +109,7 @@ func (c *session) put(ctx context.Context, req *request) error {
 		_, err = io.CopyN(io.Discard, c, int64(req.length))
 		return err
 	}
-	copy(f.Value(), req.meta)
-	if _, err := io.ReadFull(c, f.Value()[metaBytes:]); err != nil {
+	if err := f.Receive(io.MultiReader(bytes.NewReader(req.meta), c)); err != nil {
 		f.Abort()
 		return err
 	}

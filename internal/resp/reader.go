@@ -134,12 +134,15 @@ func (r *reader) bulk() (int, error) {
 	return int(n), nil
 }
 
-// full fills p, past the buffer as far as it is not there yet.
-func (r *reader) full(p []byte) error {
+// Read is for an argument that is read to where it belongs, past the buffer as
+// far as it is not there yet.
+func (r *reader) Read(p []byte) (int, error) {
+	if r.r == r.w {
+		return r.src.Read(p)
+	}
 	n := copy(p, r.buf[r.r:r.w])
 	r.r += n
-	_, err := io.ReadFull(r.src, p[n:])
-	return unexpected(err, true)
+	return n, nil
 }
 
 // end reads what closes an argument.

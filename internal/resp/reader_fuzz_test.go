@@ -46,7 +46,7 @@ func readAll(src io.Reader, size int) (all []byte, err error) {
 			switch {
 			case i%3 == 1 && size < 1<<16:
 				p := make([]byte, size)
-				if err = r.full(p); err == nil {
+				if _, err = io.ReadFull(r, p); err == nil {
 					all, err = append(all, p...), r.end()
 				}
 			case i%3 == 2:

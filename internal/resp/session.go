@@ -240,7 +240,7 @@ func (c *session) fill(name []byte, n int) error {
 	if err != nil {
 		return c.in.discard(n)
 	}
-	if err := c.in.full(f.Value()); err != nil {
+	if err := f.Receive(c.in); err != nil {
 		return err
 	}
 	return c.in.end()

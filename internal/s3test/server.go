@@ -108,6 +108,7 @@ func Credentials(t testing.TB) {
 		"AWS_ACCESS_KEY_ID": AccessKey, "AWS_SECRET_ACCESS_KEY": SecretKey, "AWS_SESSION_TOKEN": "",
 		"AWS_PROFILE": "", "AWS_CONFIG_FILE": nowhere, "AWS_SHARED_CREDENTIALS_FILE": nowhere,
 		"AWS_EC2_METADATA_DISABLED": "true", "AWS_CA_BUNDLE": "",
+		"AWS_WEB_IDENTITY_TOKEN_FILE": "", "AWS_ROLE_ARN": "", "AWS_ENDPOINT_URL_STS": "",
 	} {
 		t.Setenv(name, value)
 	}

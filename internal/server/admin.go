@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/policy"
 	"github.com/kvstored/kvstored/tier"
@@ -18,14 +19,10 @@ func (c *session) listPins(h wire.Header, body []byte) error {
 		return err
 	}
 	reply := wire.PinsReply{Pins: c.server.pins.list()}
-	pinned := make(map[uint64]uint64)
-	for _, p := range reply.Pins {
-		pinned[p.Connection] += p.Bytes
-	}
 	for _, other := range c.server.all() {
 		holder := wire.Holder{
 			Connection: other.id, UID: other.uid, Name: other.name,
-			LeaseBytes: other.leasedBytes(), PinBytes: pinned[other.id],
+			LeaseBytes: other.leasedBytes(), PinBytes: c.server.pins.bytes(other),
 		}
 		if holder.LeaseBytes+holder.PinBytes > 0 {
 			reply.Holders = append(reply.Holders, holder)
@@ -59,13 +56,17 @@ func (c *session) live() (jobs []*job, fills []*fill) {
 	return jobs, fills
 }
 
-// leasedBytes sums the payloads of leases and fills.
+// leasedBytes sums the payloads of leases and fills, each chunk once.
 func (c *session) leasedBytes() (n uint64) {
 	jobs, fills := c.live()
+	seen := make(map[ledger.ID]bool)
 	for _, j := range jobs {
 		j.mu.Lock()
 		for _, r := range j.mu.refs {
-			n += uint64(r.Block.Len())
+			if !seen[r.ID] {
+				seen[r.ID] = true
+				n += uint64(r.Block.Len())
+			}
 		}
 		j.mu.Unlock()
 	}
@@ -99,7 +100,7 @@ func (c *session) revoke(h wire.Header, body []byte) error {
 		other := c.server.mu.sessions[req.Connection]
 		c.server.mu.Unlock()
 		if other == nil {
-			return refuse(wire.StatusNotFound, "revoke: there is no connection %d; `kvstored pins` lists those that hold something", req.Connection)
+			return refuse(wire.StatusNotFound, "there is no connection %d; `kvstored pins` lists those that hold something", req.Connection)
 		}
 		n = other.revokeAll()
 	}
@@ -135,7 +136,7 @@ func (c *session) policy(h wire.Header, body []byte) error {
 		return nil
 	}
 	if names := policy.All(); !slices.Contains(names, req.Name) {
-		return refuse(wire.StatusBadRequest, "policy: there is none called %.64q; use %s", req.Name, strings.Join(names, ", "))
+		return refuse(wire.StatusBadRequest, "there is no policy called %.64q; use %s", req.Name, strings.Join(names, ", "))
 	}
 	// Entries move a few hundred a lock round: not while others' requests
 	// wait on this connection.

@@ -52,7 +52,9 @@ func TestConnectionIsRevoked(t *testing.T) {
 	admin := r.dial(client.Options{})
 	c := r.greet(wire.FeatureArena | wire.FeatureStaging)
 	job, f := c.prefetch(p), c.reserve(chain(2, 3))
-	c.do(wire.OpPin, &wire.PinRequest{Chain: c.chain(p), LookupID: "x"}, &wire.PinReply{})
+	for _, name := range []string{"x", "y"} { // the same chunks: no more bytes
+		c.do(wire.OpPin, &wire.PinRequest{Chain: c.chain(p), LookupID: name}, &wire.PinReply{})
+	}
 	_, holders, err := admin.Pins(t.Context())
 	r.must(err)
 	if len(holders) != 1 || holders[0].LeaseBytes != 7*size || holders[0].PinBytes != 4*size {
@@ -60,7 +62,7 @@ func TestConnectionIsRevoked(t *testing.T) {
 	}
 	n, err := admin.RevokeConnection(t.Context(), holders[0].Connection)
 	r.must(err)
-	if n != 11 || r.leased() != 0 || r.pinned() != 0 {
+	if n != 15 || r.leased() != 0 || r.pinned() != 0 {
 		t.Errorf("%d chunks freed; still leased %d, pinned %d", n, r.leased(), r.pinned())
 	}
 	if n, err = admin.RevokeConnection(t.Context(), holders[0].Connection); err != nil || n != 0 {

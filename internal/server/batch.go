@@ -66,7 +66,7 @@ func (c *session) prompts(req *wire.BatchRequest) ([]prefetch.Prompt, []error, e
 			prompts[i].Chain.Reset()
 		}
 		if pieces += int64(prompts[i].Chain.Len()) * int64(1+req.Ranks.Len()); pieces > key.MaxChunks {
-			return nil, nil, refuse(wire.StatusTooLarge, "batch: its prompts have more than %d chunks in all; send fewer at a time", key.MaxChunks)
+			return nil, nil, refuse(wire.StatusTooLarge, "the prompts have more than %d chunks in all; send fewer at a time", key.MaxChunks)
 		}
 	}
 	return prompts, errs, nil

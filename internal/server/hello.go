@@ -158,7 +158,7 @@ func (s *spaces) open(sp key.Space) (wire.SpaceInfo, error) {
 	}
 	b, err := key.NewBuilder(sp)
 	if err != nil {
-		return wire.SpaceInfo{}, refuse(wire.StatusBadRequest, "open space: %v", err)
+		return wire.SpaceInfo{}, refuse(wire.StatusBadRequest, "%v", err)
 	}
 	for _, o := range s.list {
 		if o.info.ID == b.Space() {
@@ -166,7 +166,7 @@ func (s *spaces) open(sp key.Space) (wire.SpaceInfo, error) {
 		}
 	}
 	if len(s.list) >= maxLive {
-		return wire.SpaceInfo{}, refuse(wire.StatusOverBudget, "open space: this connection has %d; use another connection", maxLive)
+		return wire.SpaceInfo{}, refuse(wire.StatusOverBudget, "this connection has %d spaces open; use another connection", maxLive)
 	}
 	info := wire.SpaceInfo{Handle: uint32(len(s.list)), ID: b.Space(), ChunkTokens: uint32(sp.ChunkTokens)}
 	s.list = append(s.list, openSpace{b, info})

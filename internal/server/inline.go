@@ -22,7 +22,7 @@ func (c *session) put(h wire.Header, body []byte) error {
 	}
 	n := req.Sizes.Len()
 	if n == 0 {
-		return refuse(wire.StatusBadRequest, "put: no chunks")
+		return refuse(wire.StatusBadRequest, "no chunks are given")
 	}
 	from, to, err := span(&chain, req.First, uint32(n))
 	if err != nil {

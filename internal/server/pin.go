@@ -15,7 +15,7 @@ func (c *session) pin(h wire.Header, body []byte) error {
 		return err
 	}
 	if req.LookupID == "" {
-		return refuse(wire.StatusBadRequest, "pin: it needs a lookup id, or nobody can end it")
+		return refuse(wire.StatusBadRequest, "a pin needs a lookup id, or nobody can end it")
 	}
 	var chain key.Chain
 	if err := c.chain(&chain, &req.Chain); err != nil {

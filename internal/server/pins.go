@@ -64,7 +64,7 @@ func (ps *pins) open(c *session, name string, age time.Duration) (*pin, error) {
 		return p, nil
 	}
 	if len(own) >= maxLive {
-		return nil, refuse(wire.StatusOverBudget, "pin: this connection has %d; unpin some first", maxLive)
+		return nil, refuse(wire.StatusOverBudget, "this connection has %d pins; unpin some first", maxLive)
 	}
 	p := &pin{session: c, name: name, refs: make(map[ledger.ID]tier.Ref), of: make(map[key.SpaceID]pinned)}
 	p.expiry = time.AfterFunc(age, func() { c.during(func() { ps.expire(p) }) })
@@ -170,6 +170,23 @@ func (ps *pins) names() []string {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	return slices.Collect(maps.Keys(ps.mu.byName))
+}
+
+// bytes sums the payloads that a connection has pinned, each chunk once under
+// however many names.
+func (ps *pins) bytes(c *session) (n uint64) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	seen := make(map[ledger.ID]bool)
+	for _, p := range ps.mu.bySession[c] {
+		for id, r := range p.refs {
+			if !seen[id] {
+				seen[id] = true
+				n += uint64(r.Block.Len())
+			}
+		}
+	}
+	return n
 }
 
 // list describes all pins, by name, connection and space.

@@ -55,7 +55,7 @@ func (c *session) begin(chain *key.Chain, a *ask) (*job, wire.PrefetchReply, err
 	var reply wire.PrefetchReply
 	pinned := a.flags&wire.PrefetchPin != 0
 	if pinned && a.lookupID == "" {
-		return nil, reply, refuse(wire.StatusBadRequest, "prefetch: a pin needs a lookup id, or nobody can end it")
+		return nil, reply, refuse(wire.StatusBadRequest, "a pin needs a lookup id, or nobody can end it")
 	}
 	if err := c.roomFor(len(c.mu.jobs), "jobs"); err != nil { // only the reader adds and deletes
 		return nil, reply, err

@@ -15,7 +15,7 @@ func (c *session) reserve(h wire.Header, body []byte) error {
 		return err
 	}
 	if c.puts == wire.PutInline {
-		return refuse(wire.StatusUnsupported, "reserve: this connection has neither a staging window nor a writable arena; ask for one in hello, or use put")
+		return refuse(wire.StatusUnsupported, "this connection has neither a staging window nor a writable arena; ask for one in hello, or use put")
 	}
 	f := &fill{session: c}
 	if err := c.chain(&f.chain, &req.Chain); err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -199,7 +200,9 @@ func (c *session) appendRefusal(dst []byte, h wire.Header, err error) []byte {
 		c.log.Error().Err(err).Stringer("op", h.Op).Msg("request failed")
 	}
 	c.server.count.errors.Add(1)
-	return wire.AppendError(dst, h.Op, h.ID, status, err.Error())
+	// What is below says which operation failed; the reply's header does too.
+	text := strings.TrimPrefix(err.Error(), h.Op.String()+": ")
+	return wire.AppendError(dst, h.Op, h.ID, status, text)
 }
 
 // reply answers a request with ok.

@@ -104,7 +104,7 @@ func (c *session) warm(h wire.Header, body []byte) error {
 	g := group{stack: c.server.o.Stack, search: searchSet(req.Search)}
 	if req.Named {
 		if g.chains = c.server.recent.get(c.uid, req.LookupID); g.chains == nil {
-			return refuse(wire.StatusNotFound, "warm: nothing was prefetched as %.80q, or too long ago; send the prompt", req.LookupID)
+			return refuse(wire.StatusNotFound, "nothing was prefetched as %.80q, or too long ago; send the prompt", req.LookupID)
 		}
 	} else {
 		g.chains = make([]key.Chain, 1)
@@ -118,7 +118,7 @@ func (c *session) warm(h wire.Header, body []byte) error {
 	}
 	if c.warms.Add(1) > maxWarms {
 		c.warms.Add(-1)
-		return refuse(wire.StatusOverBudget, "warm: this connection has %d under way; wait for some", maxWarms)
+		return refuse(wire.StatusOverBudget, "this connection has %d warms under way; wait for some", maxWarms)
 	}
 	s := c.server
 	w := s.newWarming(c.ctx, g, &m, tier.By{Owner: c.owner, Job: s.ids.Add(1)}, s.o.Arena.Stats().CapacityBytes/warmShare)

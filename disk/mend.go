@@ -1,0 +1,150 @@
+package disk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/dgraph-io/badger/v4"
+)
+
+// errBroken says that the database is not asked any more.
+var errBroken = errors.New("the database failed to write, and is not open again yet")
+
+// mendEvery is how often a database that failed is tried to be opened again.
+const mendEvery = time.Second
+
+// failed ends the use of the database after a commit that failed: Badger is
+// then perhaps without a memtable, and would end the process over the next
+// write, or over a read. This is what try is to prevent.
+func (s *store) failed(err error) {
+	if !s.broken.Swap(true) {
+		s.log.Error().Err(err).Str("path", s.dir).Msg("the disk tier's database failed to write; the tier is off until it is open again")
+	}
+}
+
+// enter is the database, for use until leave.
+func (s *store) enter() (*badger.DB, error) {
+	s.use.Lock()
+	defer s.use.Unlock()
+	if s.broken.Load() {
+		return nil, errBroken
+	}
+	s.use.n++
+	return s.db, nil
+}
+
+func (s *store) leave() {
+	s.use.Lock()
+	defer s.use.Unlock()
+	s.use.n--
+}
+
+// idle reports whether nobody uses a database that is broken, and so will not
+// before it is mended.
+func (s *store) idle() bool {
+	s.use.Lock()
+	defer s.use.Unlock()
+	return s.use.n == 0 && s.broken.Load()
+}
+
+// try is enter if the file system takes writes at all, which Badger, whose
+// logs are mapped, must not be the one to find out: EROFS, EIO.
+func (s *store) try() (*badger.DB, error) {
+	db, err := s.enter()
+	if err == nil {
+		if err = s.beat(); err != nil {
+			s.leave()
+		}
+	}
+	return db, err
+}
+
+func (s *store) beat() error {
+	if _, err := s.pulse.WriteAt([]byte{'\n'}, 0); err != nil {
+		return fmt.Errorf("disk: the database's file system takes no writes: %w", err)
+	}
+	return nil
+}
+
+// view runs fn over the records; what Badger panics over in it is an error.
+func (s *store) view(fn func(*badger.Txn) error) (err error) {
+	db, err := s.enter()
+	if err != nil {
+		return err
+	}
+	defer s.leave()
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("%w: badger: %v", errBroken, r)
+		}
+	}()
+	return db.View(fn)
+}
+
+// mend opens a broken database again once its file system takes writes and
+// has room. What Badger still has to write it writes first, however often that
+// fails, so this can last as long as the trouble does.
+func (s *store) mend() error {
+	if !s.idle() {
+		return nil
+	}
+	if err := s.beat(); err != nil {
+		return err
+	}
+	if s.room() < roomAll {
+		return nil
+	}
+	if s.db != nil {
+		if err := closeBadger(s.db); err != nil {
+			s.log.Warn().Err(err).Msg("the disk tier's database did not close well")
+		}
+		s.db = nil
+	}
+	db, err := openBadger(s.o)
+	if err != nil {
+		return fmt.Errorf("disk: open %s again: %w", s.dir, err)
+	}
+	s.db = db
+	s.broken.Store(false)
+	s.log.Info().Str("path", s.dir).Msg("the disk tier's database is open again")
+	return nil
+}
+
+// closeBadger turns what Badger panics over in this goroutine into an error.
+func closeBadger(db *badger.DB) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("badger: %v", r)
+		}
+	}()
+	return db.Close()
+}
+
+// mend keeps the database open until ctx ends. One that does not let go is
+// left behind then.
+func (t *Tier) mend(ctx context.Context) error {
+	tick := time.NewTicker(mendEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		if !t.db.broken.Load() {
+			continue
+		}
+		mended := make(chan error, 1)
+		go func() { mended <- t.db.mend() }()
+		select {
+		case err := <-mended:
+			if err != nil {
+				t.trouble.Warn().Err(err).Msg("the disk tier's database cannot be opened again yet")
+			}
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}

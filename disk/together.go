@@ -1,0 +1,66 @@
+package disk
+
+// Small payloads that lie side by side, as those of one prompt mostly do, are
+// written by one request: a device, and the way to it, take as long over a
+// request of 64 KiB as over one that is several times larger. Reads are not
+// joined; whoever waits for the first of them would wait for all.
+
+// lookBehind is how many waiting transfers are searched for a neighbour.
+// Concurrent puts do not queue quite in the order of their extents.
+const lookBehind = 32
+
+// vectored is a file that takes several payloads side by side in one request.
+type vectored interface {
+	// WriteVAt writes ps one after the other from off on.
+	WriteVAt(ps [][]byte, off int64) (n int, err error)
+}
+
+// neighbours calls with for queued transfers that lie behind t, each wholly,
+// as far as they make one request with t's next piece, and returns the bytes
+// of that request. with may take its argument out of the queue. The owner
+// holds mu.
+func (t *transfer) neighbours(with func(*transfer)) (bytes int) {
+	from, to := t.piece()
+	bytes = to - from
+	if _, ok := t.file.(vectored); !ok || !t.write || to < len(t.buf) {
+		return bytes
+	}
+	for end := t.off + int64(to); ; {
+		x := t.neighbour(end, pieceBytes-bytes)
+		if x == nil {
+			return bytes
+		}
+		bytes += len(x.buf)
+		end += int64(len(x.buf))
+		with(x)
+	}
+}
+
+// neighbour is the transfer of at most so many bytes that begins at off, if
+// it comes soon after t in the queue.
+func (t *transfer) neighbour(off int64, bytes int) *transfer {
+	x := t.succ
+	for range lookBehind {
+		if x == nil {
+			break
+		}
+		if x.off == off && x.next == 0 && len(x.buf) <= bytes && x.file == t.file {
+			return x
+		}
+		x = x.succ
+	}
+	return nil
+}
+
+// doTogether does t's piece [from, to) and the whole transfers chained to it
+// in one request, and reports whether that went well.
+func (t *transfer) doTogether(from, to int) bool {
+	ps := [][]byte{t.buf[from:to]}
+	bytes := to - from
+	for x := t.with; x != nil; x = x.with {
+		ps = append(ps, x.buf)
+		bytes += len(x.buf)
+	}
+	n, err := t.file.(vectored).WriteVAt(ps, t.off+int64(from))
+	return err == nil && n == bytes
+}

@@ -1,0 +1,70 @@
+package ledger
+
+// guard is what protects an entry. Few entries have one at a time, so it is
+// not in the entry: 20 bytes, no pointers.
+type guard struct {
+	held   [classes]uint16 // owners that hold the entry, by class
+	shield uint32          // kids that are protected
+	fill   uint32          // while filling: the filler's record in holds; or the free list
+}
+
+// guards gives an entry a guard as long as there is something in it. Guard 0
+// is that of all the others, and stays empty.
+type guards struct {
+	pages[guard]
+	free uint32
+}
+
+// of returns the guard of e, to be read.
+func (t *guards) of(e *entry) *guard { return t.at(e.guard) }
+
+// make returns the guard of e, for something to be put in.
+func (t *guards) make(e *entry) *guard {
+	if e.guard == 0 {
+		if e.guard = t.free; e.guard != 0 {
+			t.free = t.at(e.guard).fill
+		} else {
+			e.guard = t.grow()
+		}
+		*t.at(e.guard) = guard{}
+	}
+	return t.at(e.guard)
+}
+
+// tidy takes the guard of e back if nothing is in it any more.
+func (t *guards) tidy(e *entry) {
+	if g := t.at(e.guard); e.guard != 0 && *g == (guard{}) {
+		g.fill, t.free = t.free, e.guard
+		e.guard = 0
+	}
+}
+
+// filled ends the fill of e and returns its filler's record, which is to be
+// dropped next.
+func (t *guards) filled(e *entry) (rec uint32) {
+	g := t.of(e)
+	rec, g.fill = g.fill, 0
+	return rec
+}
+
+func (b *book) isHeld(e *entry) bool { return b.guards.of(e).held != [classes]uint16{} }
+
+// protected says whether the entry's bytes count as protected. A hole has
+// no bytes; what is gone no longer carries its kids.
+func (b *book) protected(e *entry) bool {
+	switch e.life {
+	case filling:
+		return true
+	case resident:
+		return e.guard != 0
+	case gone:
+		return b.isHeld(e)
+	}
+	return false
+}
+
+// evictable is what the policy's ok answers. Whatever turns it to true calls
+// Policy.Allow.
+func (b *book) evictable(e *entry) bool {
+	return e.life == resident && e.kids == 0 && e.guard == 0
+}

@@ -1,0 +1,147 @@
+package remote
+
+import (
+	"encoding/pem"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/kvstored/kvstored/internal/s3test"
+	"github.com/kvstored/kvstored/tier/tiertest"
+)
+
+// nobody takes the credentials out of the environment.
+func nobody(t *testing.T) {
+	t.Helper()
+	for _, name := range []string{"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"} {
+		t.Setenv(name, "")
+	}
+}
+
+// file writes a file for one test and returns its path.
+func file(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestProfile: credentials come from the profile that the options name, and
+// from no other.
+func TestProfile(t *testing.T) {
+	s := s3test.Run(t)
+	nobody(t)
+	t.Setenv("AWS_SHARED_CREDENTIALS_FILE", file(t, "credentials", fmt.Sprintf(
+		"[default]\naws_access_key_id = wrong\naws_secret_access_key = wrong-secret\n[chunks]\naws_access_key_id = %s\naws_secret_access_key = %s\n",
+		s3test.AccessKey, s3test.SecretKey)))
+	o := testOptions(s.Endpoint)
+	o.Profile = "chunks"
+	m := memory(t, mib)
+	c := tiertest.Chain(1, 1)
+	r := connect(t, o)
+	put(t, r, m, c, 0, 1, kib)
+	if err := get(t, r, m, c.Key(0)); err != nil {
+		t.Error(err)
+	}
+	o.Profile = ""
+	r, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if err := r.Connect(t.Context()); err == nil || strings.Contains(err.Error(), "wrong") {
+		t.Errorf("with the wrong credentials of another profile: %v", err)
+	}
+}
+
+// TestWebIdentity: a token that the platform has put into a file is exchanged
+// for credentials, as pods do it. When that fails nothing of the token is told.
+func TestWebIdentity(t *testing.T) {
+	const token, role = "web-identity-token-that-must-not-show", "arn:aws:iam::123456789012:role/chunks"
+	s := s3test.Run(t)
+	nobody(t)
+	var asked, refuse atomic.Int32
+	sts := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		w.Header().Set("Content-Type", "text/xml")
+		if refuse.Load() > 0 || r.FormValue("WebIdentityToken") != token || r.FormValue("RoleArn") != role {
+			w.WriteHeader(http.StatusForbidden)
+			fmt.Fprintf(w, "<ErrorResponse><Error><Code>AccessDenied</Code><Message>not with %s</Message></Error></ErrorResponse>", token)
+			return
+		}
+		fmt.Fprintf(w, `<AssumeRoleWithWebIdentityResponse><AssumeRoleWithWebIdentityResult><Credentials>
+<AccessKeyId>%s</AccessKeyId><SecretAccessKey>%s</SecretAccessKey><SessionToken></SessionToken><Expiration>%s</Expiration>
+</Credentials></AssumeRoleWithWebIdentityResult></AssumeRoleWithWebIdentityResponse>`,
+			s3test.AccessKey, s3test.SecretKey, time.Now().Add(time.Hour).UTC().Format(time.RFC3339))
+	}))
+	t.Cleanup(sts.Close)
+	t.Setenv("AWS_ENDPOINT_URL_STS", sts.URL)
+	t.Setenv("AWS_WEB_IDENTITY_TOKEN_FILE", file(t, "token", token))
+	t.Setenv("AWS_ROLE_ARN", role)
+	m := memory(t, mib)
+	c := tiertest.Chain(1, 1)
+	r := connect(t, testOptions(s.Endpoint))
+	put(t, r, m, c, 0, 1, kib)
+	if err := get(t, r, m, c.Key(0)); err != nil {
+		t.Error(err)
+	}
+	if n := asked.Load(); n != 1 {
+		t.Errorf("credentials were asked for %d times; want 1", n)
+	}
+	refuse.Store(1)
+	r, err := New(testOptions(s.Endpoint))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if err := r.Connect(t.Context()); err == nil || !strings.Contains(err.Error(), errCredentials.Error()) || strings.Contains(err.Error(), token) {
+		t.Errorf("a token that is refused: %v", err)
+	}
+}
+
+// TestOwnAuthority: a store whose certificate nobody knows is used once
+// AWS_CA_BUNDLE names who signed it, and not before.
+func TestOwnAuthority(t *testing.T) {
+	s := s3test.Run(t)
+	to, err := url.Parse(s.Endpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The name that was signed goes on to the store.
+	front := httptest.NewUnstartedServer(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+		r.Out.URL.Scheme, r.Out.URL.Host = to.Scheme, to.Host
+	}})
+	front.Config.ErrorLog = log.New(io.Discard, "", 0)
+	front.StartTLS()
+	t.Cleanup(front.Close)
+	o := testOptions(front.URL)
+	r, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if err := r.Connect(t.Context()); err == nil || !strings.Contains(err.Error(), "AWS_CA_BUNDLE") {
+		t.Errorf("a certificate of nobody's: %v", err)
+	}
+	authority := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: front.Certificate().Raw}))
+	t.Setenv("AWS_CA_BUNDLE", file(t, "authority.pem", authority))
+	m := memory(t, mib)
+	c := tiertest.Chain(1, 1)
+	r = connect(t, o)
+	put(t, r, m, c, 0, 1, 512*kib)
+	if err := get(t, r, m, c.Key(0)); err != nil {
+		t.Error(err)
+	}
+}

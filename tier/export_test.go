@@ -12,3 +12,6 @@ func (s *Stack) Where(k key.Key) Set {
 
 // DropVictim is what the Stack does with what leaves DRAM.
 func (s *Stack) DropVictim(v Victim) bool { return s.drop(v) }
+
+// Scanned reports whether all that an earlier process left is known.
+func (s *Stack) Scanned() bool { return s.scanned() == nil }

@@ -3,6 +3,7 @@ package tier_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -124,7 +125,7 @@ func TestDeleteDuringLoad(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				gate := make(chan struct{})
-				r := newRig(t, options{hook: hook(gate)})
+				r := newRig(t, options{hook: hook(gate), scanning: strings.HasSuffix(name, "scanning")})
 				c := r.putChain(1, 3)
 				r.flush()
 				r.evict()

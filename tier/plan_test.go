@@ -87,7 +87,6 @@ func newLearned(t *testing.T, o options) *rig {
 	if err := r.SetPolicy(tier.CPU, "tenure"); err != nil {
 		t.Fatal(err)
 	}
-	synctest.Wait() // until the disk is known, everything is wanted
 	return r
 }
 

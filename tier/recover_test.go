@@ -61,7 +61,7 @@ func TestBeforeRecovery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk, trunk, branch := left(t, 100)
 		gate := make(chan struct{})
-		r := newRig(t, options{disk: disk, hook: tierfault.On(tierfault.Recover, tierfault.Fault{Until: gate})})
+		r := newRig(t, options{disk: disk, scanning: true, hook: tierfault.On(tierfault.Recover, tierfault.Fault{Until: gate})})
 		r.see(branch)
 		if r.Ready() {
 			t.Error("ready before the scan")
@@ -96,7 +96,7 @@ func TestAskFails(t *testing.T) {
 		disk, trunk, branch := left(t, 10)
 		gate := make(chan struct{})
 		broken := errors.New("device gone")
-		r := newRig(t, options{disk: disk, hook: func(c tierfault.Call) tierfault.Fault {
+		r := newRig(t, options{disk: disk, scanning: true, hook: func(c tierfault.Call) tierfault.Fault {
 			switch c.Op {
 			case tierfault.Recover:
 				return tierfault.Fault{Until: gate}
@@ -121,7 +121,7 @@ func TestRecoverFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk, trunk, branch := left(t, 40)
 		broken := errors.New("device gone")
-		r := newRig(t, options{disk: disk, hook: func(c tierfault.Call) tierfault.Fault {
+		r := newRig(t, options{disk: disk, scanning: true, hook: func(c tierfault.Call) tierfault.Fault {
 			if c.Op == tierfault.Recover && c.N < 3 {
 				return tierfault.Fault{Err: broken, Serve: 10}
 			}

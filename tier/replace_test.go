@@ -118,7 +118,6 @@ func TestReplaceWithoutDisk(t *testing.T) {
 		o := r.NewOwner()
 		r.replace(o, there, 1, 1)
 		r.flush()
-		synctest.Wait() // the disk is known
 		off.Store(true)
 		r.replace(o, absent, 2, 2)
 		r.replace(o, absent, 3, 3)

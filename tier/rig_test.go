@@ -3,6 +3,7 @@ package tier_test
 import (
 	"cmp"
 	"context"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -41,7 +42,8 @@ type options struct {
 	breaker  *tier.BreakerOptions
 	remote   tier.Tier
 	lone     bool // DRAM only
-	idle     bool // the test calls start
+	idle     bool // the stack does not run
+	scanning bool // the test begins before the disk is known
 	loads    [tier.Places]fair.Limit
 }
 
@@ -96,6 +98,9 @@ func newRig(t *testing.T, o options) *rig {
 	r.Stack = tier.NewStack(so)
 	if !o.idle {
 		r.start()
+	}
+	for !o.idle && !o.scanning && !o.lone && !r.Scanned() {
+		runtime.Gosched() // the tier in memory takes no time
 	}
 	t.Cleanup(r.stop)
 	return r

@@ -64,9 +64,14 @@ func TestFlushWaitsForHandover(t *testing.T) {
 		t.Error("flush returned while a chunk was on its way out of DRAM")
 	}
 	for i := range 2 {
+		if !r.disk.Has(c.Key(i)) {
+			t.Errorf("chunk %d is not on disk after a flush", i)
+		}
+	}
+	<-evicted // until then there may be no room to read them
+	for i := range 2 {
 		r.wantOnDisk(c, i)
 	}
-	<-evicted
 	r.flush()
 	r.wantWritten(2, 0, nil)
 }

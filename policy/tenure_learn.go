@@ -39,6 +39,8 @@ type learner struct {
 // so many of their last bits count as equal.
 const cellBits = 14
 
+const _ = uint(1<<cellBits - classes*bins) // every cell fits
+
 // widths are how long each bin lasts, in units of bin 0, and the last as if
 // there were one more.
 var widths = func() (w [bins]float64) {

@@ -104,14 +104,14 @@ func failure(op string, err error) error {
 }
 
 // missing reports whether an answer says that the object is not there. Stores
-// say 404 too of a bucket, or of whom they do not know. A HEAD has no body, and
-// so no code of the store's.
+// say 404 too of a bucket, or of whom they do not know, and what stands before
+// them of an address. A HEAD has no body, and so no code of the store's.
 func missing(e *Error) bool {
 	switch e.Code {
-	case "NoSuchKey", "NotFound":
+	case "NoSuchKey":
 		return true
-	case "", "UnknownError":
-		return e.Status == http.StatusNotFound
+	case "NotFound", "", "UnknownError": // what the SDK makes of no code
+		return e.Op == "head" && e.Status == http.StatusNotFound
 	}
 	return false
 }

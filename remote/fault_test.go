@@ -135,6 +135,29 @@ func TestStaleIsHealed(t *testing.T) {
 	}
 }
 
+// TestOtherNotFound: a 404 that does not say what is missing is none of the
+// object's: a proxy that knows no such address would make every get a miss.
+func TestOtherNotFound(t *testing.T) {
+	s := s3test.Run(t)
+	p := s3test.RunProxy(t, s)
+	m := memory(t, 4*mib)
+	r := connect(t, testOptions(p.Endpoint))
+	c := tiertest.Chain(1, 1)
+	put(t, r, m, c, 0, 1, 1000)
+	for name, f := range map[string]s3test.Fault{
+		"no code":     {Status: 404},
+		"another one": {Status: 404, Code: "InvalidAccessKeyId"},
+	} {
+		p.Set(only(http.MethodGet, f))
+		if err := get(t, r, m, c.Key(0)); err == nil || errors.Is(err, tier.ErrNotFound) {
+			t.Errorf("%s: got %v; want an error of the store's", name, err)
+		}
+		if r.Absent(c.Key(0)) {
+			t.Errorf("%s: the object counts as absent", name)
+		}
+	}
+}
+
 // TestCorrupt: bytes that are wrong on the wire once are read again; those that
 // are wrong in the store are deleted there, so that the chunk can be stored anew.
 func TestCorrupt(t *testing.T) {

@@ -35,8 +35,8 @@ func revokeCommand() *cobra.Command {
 		Short: "Free what clients keep from eviction",
 		Long: `Free the pins of a name, all pins, or every lease, fill and pin of one
 connection. What was freed stays stored until it is evicted. Clients that read
-under a lease learn that it was revoked, and recompute. 'kvstored pins' shows
-names and connections.`,
+under a lease learn that it was revoked, and recompute. A name of which nothing
+is pinned is an error. 'kvstored pins' shows names and connections.`,
 		Example: `  kvstored revoke system-prompt
   kvstored revoke --connection 17`,
 		Args: cobra.MaximumNArgs(1),

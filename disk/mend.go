@@ -77,7 +77,7 @@ func (s *store) view(fn func(*badger.Txn) error) (err error) {
 	defer s.leave()
 	defer func() {
 		if r := recover(); r != nil {
-			err = fmt.Errorf("%w: badger: %v", errBroken, r)
+			err = fmt.Errorf("badger: %v", r)
 		}
 	}()
 	return db.View(fn)

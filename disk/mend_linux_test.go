@@ -26,11 +26,7 @@ func TestMendAfterLimit(t *testing.T) {
 	wantErr(t, err, errUncertain)
 	wantErr(t, put(t, d, m, 5000, size), errBroken)
 	lift()
-	for deadline := time.Now().Add(time.Minute); d.db.broken.Load(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the database is never opened again")
-		}
-	}
+	awaitMended(t, d)
 	for _, n := range stored {
 		mustGet(t, d, m, n, size)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/kvstored/kvstored/internal/record"
 	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier"
 )
 
 // A database that failed is opened again without a restart. What was there is,
@@ -106,11 +107,65 @@ func TestMendWaits(t *testing.T) {
 	}
 	wantErr(t, get(t, d, m, 1, 100), errBroken)
 	d.db.leave()
-	for d.db.broken.Load() {
-		time.Sleep(time.Millisecond)
-	}
+	awaitMended(t, d)
 	mustGet(t, d, m, 1, 100)
 	if err := d.Sync(context.Background()); err != nil {
 		t.Error(err)
+	}
+}
+
+// A database that is only waiting to be mended is not taken for damaged by a
+// recovery that comes meanwhile: nothing is lost.
+func TestRecoverWhileBroken(t *testing.T) {
+	o := testOptions(t.TempDir())
+	m := newMemory(t)
+	d, stop := start(t, o, nil)
+	for n := range 8 {
+		mustPut(t, d, m, n, 100_000)
+	}
+	stop()
+	d, _ = start(t, o, nil)
+	if _, err := d.db.enter(); err != nil { // so that it is not mended yet
+		t.Fatal(err)
+	}
+	d.db.failed(errors.New("a test says so"))
+	none := func([]tier.Record) { t.Error("something was recovered from a broken database") }
+	wantErr(t, d.Recover(t.Context(), none), errBroken)
+	if n := len(segmentFiles(t, o.Paths[0])); n == 0 {
+		t.Error("the segments are gone")
+	}
+	d.db.leave()
+	awaitMended(t, d)
+	if got := recoverAll(t, d); len(got) != 8 {
+		t.Errorf("%d entries are back, want 8", len(got))
+	}
+	for n := range 8 {
+		mustGet(t, d, m, n, 100_000)
+	}
+}
+
+// Whatever a scan falls over is damage only if commits go on.
+func TestDamageOrBroken(t *testing.T) {
+	d, _ := start(t, testOptions(t.TempDir()), nil)
+	if d.commitFails(t.Context()) {
+		t.Error("a database that works is taken for a broken one")
+	}
+	if _, err := d.db.enter(); err != nil {
+		t.Fatal(err)
+	}
+	d.db.failed(errors.New("a test says so"))
+	if !d.commitFails(t.Context()) {
+		t.Error("a broken database is taken for a damaged one")
+	}
+	d.db.leave()
+	awaitMended(t, d)
+}
+
+func awaitMended(t *testing.T, d *Tier) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); d.db.broken.Load(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the database is never opened again")
+		}
 	}
 }

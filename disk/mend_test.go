@@ -1,10 +1,17 @@
 package disk
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/rs/zerolog"
 
 	"github.com/kvstored/kvstored/internal/record"
 	"github.com/kvstored/kvstored/key"
@@ -159,6 +166,105 @@ func TestDamageOrBroken(t *testing.T) {
 	}
 	d.db.leave()
 	awaitMended(t, d)
+}
+
+// A database that does not open is not tried for ever: each attempt leaves
+// something behind.
+func TestMendGivesUp(t *testing.T) {
+	dir := t.TempDir()
+	pulse, err := os.Create(filepath.Join(dir, storeName)) // where a directory should be
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pulse.Close() //nolint:errcheck
+	var log bytes.Buffer
+	s := &store{dir: pulse.Name(), meta: dir, o: storeOptions(pulse.Name(), 16*mib, zerolog.Nop()), pulse: pulse, tries: attempts{filepath.Join(dir, startsName)}}
+	s.tries.set(1)
+	s.failed(errors.New("a test says so"))
+	d := &Tier{db: s, log: zerolog.New(&log), trouble: zerolog.Nop()}
+	synctest.Test(t, func(t *testing.T) {
+		begun := time.Now()
+		if err := d.mend(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(begun); took != 73*mendEvery {
+			t.Errorf("gave up after %v", took)
+		}
+	})
+	if n := bytes.Count(log.Bytes(), []byte(errNotOpened.Error())); n != maxMends || !bytes.Contains(log.Bytes(), []byte("until the next start")) {
+		t.Errorf("in the log: %s", log.Bytes())
+	}
+	if counted, err := s.tries.begin(); counted != 1 || err != nil {
+		t.Errorf("%d starts are counted (%v), want 1", counted, err)
+	}
+	wantErr(t, s.close(), errBroken)
+}
+
+// A mend waits for room, and says so.
+func TestMendWithoutRoom(t *testing.T) {
+	d, stop := start(t, testOptions(t.TempDir()), nil)
+	stop()
+	d.db.life.closed, d.db.floor = false, 1<<62
+	d.db.failed(errors.New("a test says so"))
+	pulse, err := os.Create(filepath.Join(t.TempDir(), "pulse"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pulse.Close() //nolint:errcheck
+	d.db.pulse = pulse
+	wantErr(t, d.db.mend(), tier.ErrNoSpace)
+}
+
+// Nobody can open a database that is being opened again, or moves it aside,
+// and nothing is opened after the end.
+func TestCloseDuringMend(t *testing.T) {
+	o := testOptions(t.TempDir())
+	o.IOTimeout = time.Minute
+	m := newMemory(t)
+	d, err := open(o, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ran := make(chan error, 1)
+	go func() { ran <- d.Run(context.Background()) }()
+	mustPut(t, d, m, 1, 100_000)
+
+	d.db.life.Lock() // as a mend does
+	closed := make(chan error, 1)
+	d.db.failed(errors.New("a test says so"))
+	go func() { closed <- d.Close() }()
+	if err := <-ran; err != nil {
+		t.Error(err)
+	}
+	if _, err := Open(o); err == nil {
+		t.Fatal("another tier may use what this one has not let go of")
+	}
+	d.db.life.Unlock()
+	if err := <-closed; err != nil && !errors.Is(err, errBroken) {
+		t.Error(err)
+	}
+	if err := d.db.mend(); err != nil || !d.db.life.closed {
+		t.Errorf("mended after the end: %v", err)
+	}
+
+	// Badger is still open here if nobody mended it in time.
+	for range maxFailedStarts + 1 {
+		if again, err := Open(o); err == nil {
+			_ = again.Close()
+		} else if !d.db.broken.Load() || !strings.Contains(err.Error(), lockRefused) {
+			t.Fatal(err)
+		}
+	}
+	if err := closeBadger(d.db.db); err != nil {
+		t.Fatal(err)
+	}
+	d, _ = start(t, o, nil)
+	if got := recoverAll(t, d); len(got) != 1 {
+		t.Errorf("%d entries are back, want 1", len(got))
+	}
+	if _, err := os.Stat(filepath.Join(o.Paths[0], damagedName)); err == nil {
+		t.Error("the database was moved aside")
+	}
 }
 
 func awaitMended(t *testing.T, d *Tier) {

@@ -34,12 +34,20 @@ func (s *store) failed(err error) {
 	}
 }
 
+// works is an error while the database is not asked.
+func (s *store) works() error {
+	if s.broken.Load() {
+		return errBroken
+	}
+	return nil
+}
+
 // enter is the database, for use until leave.
 func (s *store) enter() (*badger.DB, error) {
 	s.use.Lock()
 	defer s.use.Unlock()
-	if s.broken.Load() {
-		return nil, errBroken
+	if err := s.works(); err != nil {
+		return nil, err
 	}
 	s.use.n++
 	return s.db, nil

@@ -267,6 +267,38 @@ func TestCloseDuringMend(t *testing.T) {
 	}
 }
 
+// Nothing is evicted while that frees nothing.
+func TestTrimWhileBroken(t *testing.T) {
+	d, _ := start(t, testOptions(t.TempDir()), nil)
+	m := newMemory(t)
+	for n := range 8 {
+		mustPut(t, d, m, n, 100_000)
+	}
+	if _, err := d.db.enter(); err != nil { // so that it is not mended yet
+		t.Fatal(err)
+	}
+	d.db.failed(errors.New("a test says so"))
+	for _, n := range []int64{0, mib, 48 * mib} {
+		out, err := d.Trim(t.Context(), n, nil)
+		wantErr(t, err, errBroken)
+		if len(out) > 0 {
+			t.Errorf("for %d bytes %d entries were evicted", n, len(out))
+		}
+	}
+	if out, _, err := d.evict(t.Context(), mib, nil, d.ledger.Evict); !errors.Is(err, errBroken) || len(out) > 0 {
+		t.Errorf("%d entries were evicted: %v", len(out), err)
+	}
+	if out, err := d.evictFrom(t.Context(), d.segments.all()[0], []key.Key{keyOf(1)}, nil); !errors.Is(err, errBroken) || len(out) > 0 {
+		t.Errorf("%d entries were evicted: %v", len(out), err)
+	}
+	d.db.leave()
+	awaitMended(t, d)
+	for n := range 8 {
+		mustGet(t, d, m, n, 100_000)
+	}
+	recount(t, d)
+}
+
 func awaitMended(t *testing.T, d *Tier) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); d.db.broken.Load(); time.Sleep(time.Millisecond) {

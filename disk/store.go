@@ -143,13 +143,23 @@ func openStore(meta string, pulse *os.File, reserve int64, log zerolog.Logger) (
 	return s, nil
 }
 
-// openBadger turns what Badger panics over in this goroutine into an error.
+// openBadger turns what Badger panics over in this goroutine into an error. A
+// log that Badger had just made and could not size holds nothing, and would
+// keep it from opening.
 func openBadger(o badger.Options) (db *badger.DB, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			db, err = nil, fmt.Errorf("badger: %v", r)
 		}
 	}()
+	logs, _ := filepath.Glob(filepath.Join(o.Dir, "*.mem"))
+	for _, path := range logs {
+		if info, err := os.Stat(path); err == nil && info.Size() == 0 {
+			if err := os.Remove(path); err != nil {
+				return nil, err
+			}
+		}
+	}
 	return badger.Open(o)
 }
 

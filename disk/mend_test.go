@@ -299,6 +299,40 @@ func TestTrimWhileBroken(t *testing.T) {
 	recount(t, d)
 }
 
+// The record of a put that failed, and that is not removed yet, does not count
+// as stored while recovery is due.
+func TestGhostIsNotStored(t *testing.T) {
+	o := testOptions(t.TempDir())
+	m := newMemory(t)
+	d, stop := start(t, o, nil)
+	mustPut(t, d, m, 1, 100_000)
+	stop()
+	d, stop = start(t, o, nil)
+	hurt := make(chan error, 1)
+	if err := d.commits.add(&hurting{store: d.db, done: hurt}); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-hurt; err != nil {
+		t.Fatal(err)
+	}
+	awaitMended(t, d)
+	var have [2]bool
+	if err := d.Contains(t.Context(), []key.Key{keyOf(1), keyOf(9)}, have[:]); err != nil || have != [2]bool{true, false} {
+		t.Errorf("contained: %v (%v), want only the first", have, err)
+	}
+	wantErr(t, get(t, d, m, 9, 100_000), tier.ErrNotFound)
+	d.commits.again(&removal{t: d, keys: []key.Key{keyOf(9)}}) // as a put that failed does
+	mustPut(t, d, m, 9, 100_000)
+	mustGet(t, d, m, 9, 100_000)
+	recoverAll(t, d)
+	stop()
+	d, _ = start(t, o, nil)
+	if got := recoverAll(t, d); len(got) != 2 {
+		t.Errorf("%d entries are back, want 2", len(got))
+	}
+	mustGet(t, d, m, 9, 100_000)
+}
+
 func awaitMended(t *testing.T, d *Tier) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); d.db.broken.Load(); time.Sleep(time.Millisecond) {

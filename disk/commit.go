@@ -1,6 +1,7 @@
 package disk
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -53,8 +54,10 @@ const maxChanges = 4096
 const retryEvery = time.Second
 
 // newCommitter numbers records upward from all there are: a commit raises
-// Badger's version by one or more and numbers at most maxChanges records,
-// fewer than the 2^20 that one version leaves room for.
+// Badger's version by one or more and numbers at most maxChanges records, of
+// the 2^20 that one version leaves room for. One that fails may number as many
+// and leave the version as it was; 255 of those for each that succeeds, with a
+// database opened again after each, would still be too few to run out.
 func newCommitter(s *store) *committer {
 	first := (s.db.MaxVersion() + 1) << 20
 	return &committer{store: s, wake: make(chan struct{}, 1), first: first, seq: first}
@@ -148,27 +151,27 @@ func (c *committer) commit(changes []change) bool {
 		return false
 	}
 	b := &batch{wb: db.NewWriteBatch(), seq: c.seq, room: c.store.room()}
-	applied := changes[:0]
-	for _, ch := range changes {
-		if err := ch.apply(b); err != nil {
-			ch.committed(err)
-			continue
+	refused := make([]error, len(changes)) // told later: Badger may have a part of what they own
+	applied := len(changes)
+	for i, ch := range changes {
+		if refused[i] = ch.apply(b); refused[i] != nil {
+			applied--
 		}
-		applied = append(applied, ch)
 	}
 	c.seq = b.seq
 	if err = b.wb.Flush(); err != nil {
-		err = fmt.Errorf("disk: commit of %d changes: %w: %w", len(applied), errUncertain, err)
+		b.wb.Cancel() // waits for what Badger has begun, as a Flush that fails early does not
+		err = fmt.Errorf("disk: commit of %d changes: %w: %w", applied, errUncertain, err)
 		c.store.failed(err)
 	}
 	c.store.leave()
 	c.commits.Add(1)
 	c.bytes.Add(b.bytes)
 	c.progress.Add(1)
-	for _, ch := range applied {
-		ch.committed(err)
+	for i, ch := range changes {
+		ch.committed(cmp.Or(refused[i], err))
 	}
-	return err == nil && len(applied) > 0
+	return err == nil && applied > 0
 }
 
 // queued is how many changes wait.

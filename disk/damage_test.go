@@ -132,6 +132,22 @@ func TestDamagedDatabaseIsMovedAside(t *testing.T) {
 	mustGet(t, d, m, 1, mib)
 }
 
+// A log that could not be sized when the file system was full is no damage.
+func TestEmptyLogIsNoDamage(t *testing.T) {
+	o := testOptions(t.TempDir())
+	m := newMemory(t)
+	d, stop := start(t, o, nil)
+	mustPut(t, d, m, 1, mib)
+	stop()
+	if err := os.WriteFile(filepath.Join(o.Paths[0], storeName, "00099.mem"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d, _ = start(t, o, nil)
+	if got := recoverAll(t, d); len(got) != 1 {
+		t.Errorf("%d entries are back, want 1", len(got))
+	}
+}
+
 func TestStartsThatNeverEndAreCounted(t *testing.T) {
 	o := testOptions(t.TempDir())
 	m := newMemory(t)

@@ -31,6 +31,7 @@ type device struct {
 	timeout  time.Duration
 	progress atomic.Uint64 // pieces ended, however
 	errors   atomic.Uint64 // pieces that failed
+	refused  atomic.Uint64 // requests of several transfers, all of which went well alone
 
 	// Whether transfers to or from it are worth a try; nil = always.
 	reading, writing *health
@@ -146,16 +147,21 @@ func (d *device) work() {
 // its own answer.
 func (d *device) workTogether(t *transfer, from, to int) {
 	well := t.doTogether(from, to)
+	refused := !well
 	for x := t; x != nil; {
 		var err error
 		if !well {
 			err = x.do(from, to)
+			refused = refused && err == nil
 		}
 		with := x.with // finish ends x
 		d.ended(x, from, to, err)
 		if x = with; x != nil {
 			from, to = 0, len(x.buf)
 		}
+	}
+	if refused {
+		d.refused.Add(1)
 	}
 }
 

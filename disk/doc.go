@@ -48,18 +48,21 @@
 //
 // Run owns all goroutines: of each path a few workers that take pieces of
 // transfers in the order of submission (device), one that groups changes to
-// the database (committer), and one for maintenance. Whatever may hang with the device is
-// done by a worker, so every call ends with its context, and with an error
-// once the device has answered nobody for the I/O timeout. What a caller has
-// given up goes on to its end by itself, and only then lets go of memory and
-// extent.
+// the database (committer), one for maintenance, and one that opens a database
+// again that failed (mend). Whatever may hang with the device is done by a
+// worker, or by a goroutine that the end does not wait for, so every call ends
+// with its context, and with an error once the device has answered nobody for
+// the I/O timeout. What a caller has given up goes on to its end by itself, and
+// only then lets go of memory and extent.
 //
 // # Locks
 //
 // committer.mu, then segments.mu, scan.mu or fills, then the ledger's, then
-// none. device.mu, health.mu and uses are leaves. No I/O, hashing or channel send that
-// can block happens under any of them. A key leaves the ledger under
-// committer.mu, so that its deletion is queued before a later Put of it.
+// none. device.mu, health.mu, uses and store.use are leaves. No I/O, hashing or
+// channel send that can block happens under any of them. store.life is held
+// while the database is opened again or closed, and store.use is taken under
+// it; nobody else asks for it. A key leaves the ledger under committer.mu, so
+// that its deletion is queued before a later Put of it.
 //
 // # Buffers
 //

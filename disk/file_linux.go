@@ -39,8 +39,11 @@ func preallocate(f *os.File, size int64) error {
 // it: nothing was written for certain.
 func (f directFile) WriteVAt(ps [][]byte, off int64) (n int, err error) {
 	err = control(f.File, func(fd int) (err error) {
-		n, err = unix.Pwritev(fd, ps, off)
-		return err
+		for {
+			if n, err = unix.Pwritev(fd, ps, off); err != unix.EINTR {
+				return err
+			}
+		}
 	})
 	return n, err
 }

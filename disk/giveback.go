@@ -119,6 +119,9 @@ func (t *Tier) empty(ctx context.Context, g *segment, out []key.Key) ([]key.Key,
 // extents are free or read by somebody.
 func (t *Tier) evictFrom(ctx context.Context, g *segment, ks, out []key.Key) ([]key.Key, error) {
 	for len(ks) > 0 {
+		if err := t.db.works(); err != nil {
+			return out, err
+		}
 		n := min(len(ks), maxRemovals)
 		r := t.newRemoval()
 		done := r.done

@@ -128,10 +128,13 @@ func (a attempts) begin() (failed int, err error) {
 	return failed, writeFile(a.path, strconv.AppendInt(nil, int64(failed+1), 10))
 }
 
-// exhaust makes the next start count as one too many. If that cannot be
-// written the next start tries once more.
-func (a attempts) exhaust() {
-	_ = writeFile(a.path, strconv.AppendInt(nil, maxFailedStarts, 10))
+// set makes it so many.
+func (a attempts) set(failed int) {
+	if failed == 0 {
+		a.succeeded()
+		return
+	}
+	_ = writeFile(a.path, strconv.AppendInt(nil, int64(failed), 10))
 }
 
 // succeeded forgets the failures.

@@ -7,13 +7,23 @@ import (
 	"time"
 
 	"github.com/dgraph-io/badger/v4"
+
+	"github.com/kvstored/kvstored/tier"
 )
 
 // errBroken says that the database is not asked any more.
 var errBroken = errors.New("the database failed to write, and is not open again yet")
 
-// mendEvery is how often a database that failed is tried to be opened again.
-const mendEvery = time.Second
+// errNotOpened says that the database was tried, and may be damaged.
+var errNotOpened = errors.New("the database does not open again")
+
+const (
+	// mendEvery is how often it is looked whether a database that failed can
+	// be opened again. After one that did not open it is eight times as long.
+	mendEvery = time.Second
+	// maxMends is how many may fail: each leaves behind what Badger had opened.
+	maxMends = 3
+)
 
 // failed ends the use of the database after a commit that failed: Badger is
 // then perhaps without a memtable, and would end the process over the next
@@ -24,12 +34,20 @@ func (s *store) failed(err error) {
 	}
 }
 
+// works is an error while the database is not asked.
+func (s *store) works() error {
+	if s.broken.Load() {
+		return errBroken
+	}
+	return nil
+}
+
 // enter is the database, for use until leave.
 func (s *store) enter() (*badger.DB, error) {
 	s.use.Lock()
 	defer s.use.Unlock()
-	if s.broken.Load() {
-		return nil, errBroken
+	if err := s.works(); err != nil {
+		return nil, err
 	}
 	s.use.n++
 	return s.db, nil
@@ -77,7 +95,7 @@ func (s *store) view(fn func(*badger.Txn) error) (err error) {
 	defer s.leave()
 	defer func() {
 		if r := recover(); r != nil {
-			err = fmt.Errorf("%w: badger: %v", errBroken, r)
+			err = fmt.Errorf("badger: %v", r)
 		}
 	}()
 	return db.View(fn)
@@ -85,16 +103,21 @@ func (s *store) view(fn func(*badger.Txn) error) (err error) {
 
 // mend opens a broken database again once its file system takes writes and
 // has room. What Badger still has to write it writes first, however often that
-// fails, so this can last as long as the trouble does.
+// fails, so this can last as long as the trouble does. close waits for it.
 func (s *store) mend() error {
-	if !s.idle() {
+	s.life.Lock()
+	defer s.life.Unlock()
+	if s.life.closed || !s.idle() {
 		return nil
 	}
 	if err := s.beat(); err != nil {
 		return err
 	}
+	if err := s.pulse.Sync(); err != nil {
+		return fmt.Errorf("disk: the database's file system takes no writes: %w", err)
+	}
 	if s.room() < roomAll {
-		return nil
+		return fmt.Errorf("disk: the database needs %d bytes free on its file system: %w", s.floor, tier.ErrNoSpace)
 	}
 	if s.db != nil {
 		if err := closeBadger(s.db); err != nil {
@@ -102,9 +125,16 @@ func (s *store) mend() error {
 		}
 		s.db = nil
 	}
-	db, err := openBadger(s.o)
+	counted, err := s.tries.begin() // it may end the process, as at a start
 	if err != nil {
-		return fmt.Errorf("disk: open %s again: %w", s.dir, err)
+		return err
+	}
+	db, err := openBadger(s.o)
+	if !s.unreadable.Load() {
+		s.tries.set(counted)
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %s: %w", errNotOpened, s.dir, err)
 	}
 	s.db = db
 	s.broken.Store(false)
@@ -122,29 +152,33 @@ func closeBadger(db *badger.DB) (err error) {
 	return db.Close()
 }
 
-// mend keeps the database open until ctx ends. One that does not let go is
-// left behind then.
+// mend keeps the database open until ctx ends, or until it has not opened
+// maxMends times. One that does not let go is left behind then.
 func (t *Tier) mend(ctx context.Context) error {
-	tick := time.NewTicker(mendEvery)
-	defer tick.Stop()
-	for {
+	for failed := 0; failed < maxMends; {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-tick.C:
+		case <-time.After(mendEvery << (3 * failed)):
 		}
 		if !t.db.broken.Load() {
 			continue
 		}
 		mended := make(chan error, 1)
 		go func() { mended <- t.db.mend() }()
+		var err error
 		select {
-		case err := <-mended:
-			if err != nil {
-				t.trouble.Warn().Err(err).Msg("the disk tier's database cannot be opened again yet")
-			}
+		case err = <-mended:
 		case <-ctx.Done():
 			return nil
 		}
+		if errors.Is(err, errNotOpened) {
+			failed++
+			t.log.Error().Err(err).Int("failed", failed).Int("of", maxMends).Msg("the disk tier's database does not open again")
+		} else if err != nil {
+			t.trouble.Warn().Err(err).Msg("the disk tier's database is not opened again yet")
+		}
 	}
+	t.log.Error().Msg("the disk tier's database is not tried any more; the tier is off until the next start")
+	return nil
 }

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kvstored/kvstored/internal/record"
 )
 
 // A database that cannot have a new log breaks, and is open again soon after it
@@ -26,11 +28,7 @@ func TestMendAfterLimit(t *testing.T) {
 	wantErr(t, err, errUncertain)
 	wantErr(t, put(t, d, m, 5000, size), errBroken)
 	lift()
-	for deadline := time.Now().Add(time.Minute); d.db.broken.Load(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the database is never opened again")
-		}
-	}
+	awaitMended(t, d)
 	for _, n := range stored {
 		mustGet(t, d, m, n, size)
 	}
@@ -44,6 +42,43 @@ func TestMendAfterLimit(t *testing.T) {
 	if got := recoverAll(t, d); len(got) != len(stored)+2 {
 		t.Errorf("%d entries after a restart, want %d", len(got), len(stored)+2)
 	}
+}
+
+// A commit that fails ends when Badger is through with what it was given.
+func TestFailedCommitLetsGo(t *testing.T) {
+	d, _ := start(t, testOptions(t.TempDir()), nil)
+	lift := limitFiles(t, mib)
+	changes := make([]change, 2000) // several memtables
+	told := make(chan error, len(changes))
+	for n := range changes {
+		changes[n] = &lending{value: make([]byte, 4_000), key: record.PayloadKey(keyOf(n)), done: told}
+	}
+	if d.commits.commit(changes) {
+		t.Error("the commit did not fail")
+	}
+	for range changes {
+		if err := <-told; err == nil {
+			t.Error("a change of a failed commit was told that it is in the database")
+		}
+	}
+	lift()
+	awaitMended(t, d)
+}
+
+// lending is a payload whose memory is somebody else's once it is committed.
+type lending struct {
+	key   [record.KeyBytes]byte
+	value []byte
+	done  chan error
+}
+
+func (l *lending) apply(b *batch) error { return b.set(l.key[:], l.value) }
+
+func (l *lending) committed(err error) {
+	for i := range l.value { // a race, if Badger still reads it
+		l.value[i] = 1
+	}
+	l.done <- err
 }
 
 // limitFiles bounds how large this process may make a file until lift is called.

@@ -1,13 +1,21 @@
 package disk
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/rs/zerolog"
 
 	"github.com/kvstored/kvstored/internal/record"
 	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier"
 )
 
 // A database that failed is opened again without a restart. What was there is,
@@ -106,11 +114,230 @@ func TestMendWaits(t *testing.T) {
 	}
 	wantErr(t, get(t, d, m, 1, 100), errBroken)
 	d.db.leave()
-	for d.db.broken.Load() {
-		time.Sleep(time.Millisecond)
-	}
+	awaitMended(t, d)
 	mustGet(t, d, m, 1, 100)
 	if err := d.Sync(context.Background()); err != nil {
 		t.Error(err)
+	}
+}
+
+// A database that is only waiting to be mended is not taken for damaged by a
+// recovery that comes meanwhile: nothing is lost.
+func TestRecoverWhileBroken(t *testing.T) {
+	o := testOptions(t.TempDir())
+	m := newMemory(t)
+	d, stop := start(t, o, nil)
+	for n := range 8 {
+		mustPut(t, d, m, n, 100_000)
+	}
+	stop()
+	d, _ = start(t, o, nil)
+	if _, err := d.db.enter(); err != nil { // so that it is not mended yet
+		t.Fatal(err)
+	}
+	d.db.failed(errors.New("a test says so"))
+	none := func([]tier.Record) { t.Error("something was recovered from a broken database") }
+	wantErr(t, d.Recover(t.Context(), none), errBroken)
+	if n := len(segmentFiles(t, o.Paths[0])); n == 0 {
+		t.Error("the segments are gone")
+	}
+	d.db.leave()
+	awaitMended(t, d)
+	if got := recoverAll(t, d); len(got) != 8 {
+		t.Errorf("%d entries are back, want 8", len(got))
+	}
+	for n := range 8 {
+		mustGet(t, d, m, n, 100_000)
+	}
+}
+
+// Whatever a scan falls over is damage only if commits go on.
+func TestDamageOrBroken(t *testing.T) {
+	d, _ := start(t, testOptions(t.TempDir()), nil)
+	if d.commitFails(t.Context()) {
+		t.Error("a database that works is taken for a broken one")
+	}
+	if _, err := d.db.enter(); err != nil {
+		t.Fatal(err)
+	}
+	d.db.failed(errors.New("a test says so"))
+	if !d.commitFails(t.Context()) {
+		t.Error("a broken database is taken for a damaged one")
+	}
+	d.db.leave()
+	awaitMended(t, d)
+}
+
+// A database that does not open is not tried for ever: each attempt leaves
+// something behind.
+func TestMendGivesUp(t *testing.T) {
+	dir := t.TempDir()
+	pulse, err := os.Create(filepath.Join(dir, storeName)) // where a directory should be
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pulse.Close() //nolint:errcheck
+	var log bytes.Buffer
+	s := &store{dir: pulse.Name(), meta: dir, o: storeOptions(pulse.Name(), 16*mib, zerolog.Nop()), pulse: pulse, tries: attempts{filepath.Join(dir, startsName)}}
+	s.tries.set(1)
+	s.failed(errors.New("a test says so"))
+	d := &Tier{db: s, log: zerolog.New(&log), trouble: zerolog.Nop()}
+	synctest.Test(t, func(t *testing.T) {
+		begun := time.Now()
+		if err := d.mend(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(begun); took != 73*mendEvery {
+			t.Errorf("gave up after %v", took)
+		}
+	})
+	if n := bytes.Count(log.Bytes(), []byte(errNotOpened.Error())); n != maxMends || !bytes.Contains(log.Bytes(), []byte("until the next start")) {
+		t.Errorf("in the log: %s", log.Bytes())
+	}
+	if counted, err := s.tries.begin(); counted != 1 || err != nil {
+		t.Errorf("%d starts are counted (%v), want 1", counted, err)
+	}
+	wantErr(t, s.close(), errBroken)
+}
+
+// A mend waits for room, and says so.
+func TestMendWithoutRoom(t *testing.T) {
+	d, stop := start(t, testOptions(t.TempDir()), nil)
+	stop()
+	d.db.life.closed, d.db.floor = false, 1<<62
+	d.db.failed(errors.New("a test says so"))
+	pulse, err := os.Create(filepath.Join(t.TempDir(), "pulse"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pulse.Close() //nolint:errcheck
+	d.db.pulse = pulse
+	wantErr(t, d.db.mend(), tier.ErrNoSpace)
+}
+
+// Nobody can open a database that is being opened again, or moves it aside,
+// and nothing is opened after the end.
+func TestCloseDuringMend(t *testing.T) {
+	o := testOptions(t.TempDir())
+	o.IOTimeout = time.Minute
+	m := newMemory(t)
+	d, err := open(o, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ran := make(chan error, 1)
+	go func() { ran <- d.Run(context.Background()) }()
+	mustPut(t, d, m, 1, 100_000)
+
+	d.db.life.Lock() // as a mend does
+	closed := make(chan error, 1)
+	d.db.failed(errors.New("a test says so"))
+	go func() { closed <- d.Close() }()
+	if err := <-ran; err != nil {
+		t.Error(err)
+	}
+	if _, err := Open(o); err == nil {
+		t.Fatal("another tier may use what this one has not let go of")
+	}
+	d.db.life.Unlock()
+	if err := <-closed; err != nil && !errors.Is(err, errBroken) {
+		t.Error(err)
+	}
+	if err := d.db.mend(); err != nil || !d.db.life.closed {
+		t.Errorf("mended after the end: %v", err)
+	}
+
+	// Badger is still open here if nobody mended it in time.
+	for range maxFailedStarts + 1 {
+		if again, err := Open(o); err == nil {
+			_ = again.Close()
+		} else if !d.db.broken.Load() || !strings.Contains(err.Error(), lockRefused) {
+			t.Fatal(err)
+		}
+	}
+	if err := closeBadger(d.db.db); err != nil {
+		t.Fatal(err)
+	}
+	d, _ = start(t, o, nil)
+	if got := recoverAll(t, d); len(got) != 1 {
+		t.Errorf("%d entries are back, want 1", len(got))
+	}
+	if _, err := os.Stat(filepath.Join(o.Paths[0], damagedName)); err == nil {
+		t.Error("the database was moved aside")
+	}
+}
+
+// Nothing is evicted while that frees nothing.
+func TestTrimWhileBroken(t *testing.T) {
+	d, _ := start(t, testOptions(t.TempDir()), nil)
+	m := newMemory(t)
+	for n := range 8 {
+		mustPut(t, d, m, n, 100_000)
+	}
+	if _, err := d.db.enter(); err != nil { // so that it is not mended yet
+		t.Fatal(err)
+	}
+	d.db.failed(errors.New("a test says so"))
+	for _, n := range []int64{0, mib, 48 * mib} {
+		out, err := d.Trim(t.Context(), n, nil)
+		wantErr(t, err, errBroken)
+		if len(out) > 0 {
+			t.Errorf("for %d bytes %d entries were evicted", n, len(out))
+		}
+	}
+	if out, _, err := d.evict(t.Context(), mib, nil, d.ledger.Evict); !errors.Is(err, errBroken) || len(out) > 0 {
+		t.Errorf("%d entries were evicted: %v", len(out), err)
+	}
+	if out, err := d.evictFrom(t.Context(), d.segments.all()[0], []key.Key{keyOf(1)}, nil); !errors.Is(err, errBroken) || len(out) > 0 {
+		t.Errorf("%d entries were evicted: %v", len(out), err)
+	}
+	d.db.leave()
+	awaitMended(t, d)
+	for n := range 8 {
+		mustGet(t, d, m, n, 100_000)
+	}
+	recount(t, d)
+}
+
+// The record of a put that failed, and that is not removed yet, does not count
+// as stored while recovery is due.
+func TestGhostIsNotStored(t *testing.T) {
+	o := testOptions(t.TempDir())
+	m := newMemory(t)
+	d, stop := start(t, o, nil)
+	mustPut(t, d, m, 1, 100_000)
+	stop()
+	d, stop = start(t, o, nil)
+	hurt := make(chan error, 1)
+	if err := d.commits.add(&hurting{store: d.db, done: hurt}); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-hurt; err != nil {
+		t.Fatal(err)
+	}
+	awaitMended(t, d)
+	var have [2]bool
+	if err := d.Contains(t.Context(), []key.Key{keyOf(1), keyOf(9)}, have[:]); err != nil || have != [2]bool{true, false} {
+		t.Errorf("contained: %v (%v), want only the first", have, err)
+	}
+	wantErr(t, get(t, d, m, 9, 100_000), tier.ErrNotFound)
+	d.commits.again(&removal{t: d, keys: []key.Key{keyOf(9)}}) // as a put that failed does
+	mustPut(t, d, m, 9, 100_000)
+	mustGet(t, d, m, 9, 100_000)
+	recoverAll(t, d)
+	stop()
+	d, _ = start(t, o, nil)
+	if got := recoverAll(t, d); len(got) != 2 {
+		t.Errorf("%d entries are back, want 2", len(got))
+	}
+	mustGet(t, d, m, 9, 100_000)
+}
+
+func awaitMended(t *testing.T, d *Tier) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); d.db.broken.Load(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the database is never opened again")
+		}
 	}
 }

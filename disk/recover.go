@@ -88,11 +88,11 @@ func (s *scan) unlessForgotten(k key.Key, fn func() bool) bool {
 // It holds about 120 bytes an entry while it runs. Run must be running.
 //
 // Until it is over, Put writes to new segments only, and Get and Contains ask
-// the database for what the ledger does not know. A scan ended by ctx or by a
-// device in trouble leaves the tier in that state; call Recover again. A
-// database that cannot be read to its end is another matter, since it never
-// will be: the tier makes do with what could be read, and the next Open moves
-// the database aside.
+// the database for what the ledger does not know. A scan ended by ctx, by a
+// device in trouble or by a database that waits to be mended leaves the tier in
+// that state; call Recover again. A database that cannot be read to its end is
+// another matter, since it never will be: the tier makes do with what could be
+// read, and the next Open moves the database aside.
 func (t *Tier) Recover(ctx context.Context, emit func([]tier.Record)) error {
 	if err := t.usable(ctx); err != nil {
 		return fmt.Errorf("disk: recover: %w", err)
@@ -101,9 +101,14 @@ func (t *Tier) Recover(ctx context.Context, emit func([]tier.Record)) error {
 		t.db.succeeded()
 		return nil
 	}
+	if _, err := t.db.enter(); err != nil { // held until it is clear what an error means
+		return fmt.Errorf("disk: recover: %w", err)
+	}
 	entries, lost, err := t.readRecords(ctx)
+	passing := err != nil && (ctx.Err() != nil || isEnvironment(err) || t.commitFails(ctx))
+	t.db.leave()
 	switch {
-	case ctx.Err() != nil || isEnvironment(err):
+	case passing:
 		return fmt.Errorf("disk: recover: %w", err)
 	case err != nil:
 		t.db.giveUp()
@@ -138,6 +143,18 @@ func (t *Tier) Recover(ctx context.Context, emit func([]tier.Record)) error {
 		}
 	}
 	return nil
+}
+
+// commitFails reports whether what a reader of the database fell over may be a
+// commit that failed, rather than damage. One that is failing just now says so
+// later than the reader does, so a change is sent after it.
+func (t *Tier) commitFails(ctx context.Context) bool {
+	after := t.newRemoval() // of nothing
+	done := after.done
+	if err := t.commits.add(after); err != nil {
+		return true
+	}
+	return t.wait(ctx, done, nil) != nil
 }
 
 // readRecords collects the records of earlier processes, and the keys of those

@@ -131,10 +131,14 @@ func (t *Tier) drop(k key.Key, f found) (dropped bool) {
 // fit in one piece, if a payload can be that large, up to four times n. With
 // n = 0 it also empties a segment where others have filled the file system,
 // unless another Trim is at that. It appends the evicted keys to out, also when
-// it fails. While recovery runs nothing is evicted. Room is made by one Trim at
+// it fails. While recovery runs nothing is evicted, and while the database takes
+// no deletions Trim is an error: what left would be lost for no room. Room is made by one Trim at
 // a time, the others wait for it.
 func (t *Tier) Trim(ctx context.Context, n int64, out []key.Key) ([]key.Key, error) {
 	err := t.usable(ctx)
+	if err == nil {
+		err = t.db.works()
+	}
 	if n == 0 && err == nil {
 		out, err = t.giveBack(ctx, out)
 	}
@@ -205,6 +209,9 @@ func (t *Tier) trim(ctx context.Context, n int64, out []key.Key) (gone []key.Key
 func (t *Tier) evict(ctx context.Context, want int64, out []key.Key, victim func() (ledger.Entry, bool)) ([]key.Key, int64, error) {
 	if t.scan.active.Load() {
 		return out, 0, nil
+	}
+	if err := t.db.works(); err != nil {
+		return out, 0, err
 	}
 	var freed int64
 	r := t.newRemoval()

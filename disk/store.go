@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -28,6 +29,10 @@ const (
 	// maxFailedStarts in a row mean that the database ends the process while
 	// it is opened or read. A few are allowed, because a kill does the same.
 	maxFailedStarts = 3
+
+	// lockRefused is in what Badger says of a database that somebody has open;
+	// the errno is not.
+	lockRefused = "Cannot acquire directory lock"
 )
 
 // store is the database of records. All its methods but the commits are reads.
@@ -47,6 +52,10 @@ type store struct {
 	use struct {
 		sync.Mutex
 		n int // who is using db
+	}
+	life struct { // held while it is opened again or closed, however long
+		sync.Mutex
+		closed bool
 	}
 }
 
@@ -119,7 +128,8 @@ func openStore(meta string, pulse *os.File, reserve int64, log zerolog.Logger) (
 		err = fmt.Errorf("%d starts in a row did not get through it", failed)
 	} else if s.db, err = openBadger(o); err == nil {
 		return s, nil
-	} else if isEnvironment(err) {
+	} else if isEnvironment(err) || strings.Contains(err.Error(), lockRefused) {
+		s.tries.set(failed) // no fault of the database
 		return nil, fmt.Errorf("disk: open %s: %w", dir, err)
 	}
 	log.Error().Err(err).Str("path", dir).Str("moved_to", filepath.Join(meta, damagedName)).
@@ -133,13 +143,23 @@ func openStore(meta string, pulse *os.File, reserve int64, log zerolog.Logger) (
 	return s, nil
 }
 
-// openBadger turns what Badger panics over in this goroutine into an error.
+// openBadger turns what Badger panics over in this goroutine into an error. A
+// log that Badger had just made and could not size holds nothing, and would
+// keep it from opening.
 func openBadger(o badger.Options) (db *badger.DB, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			db, err = nil, fmt.Errorf("badger: %v", r)
 		}
 	}()
+	logs, _ := filepath.Glob(filepath.Join(o.Dir, "*.mem"))
+	for _, path := range logs {
+		if info, err := os.Stat(path); err == nil && info.Size() == 0 {
+			if err := os.Remove(path); err != nil {
+				return nil, err
+			}
+		}
+	}
 	return badger.Open(o)
 }
 
@@ -282,6 +302,9 @@ func (s *store) bytes() (total int64) {
 }
 
 func (s *store) close() error {
+	s.life.Lock()
+	defer s.life.Unlock()
+	s.life.closed = true
 	s.succeeded()
 	if s.broken.Load() {
 		return fmt.Errorf("%w: it is left as a crash would leave it", errBroken)
@@ -296,10 +319,11 @@ func (s *store) succeeded() {
 	}
 }
 
-// giveUp makes the next start begin with an empty database.
+// giveUp makes the next start begin with an empty database. If that cannot be
+// written the next start tries once more.
 func (s *store) giveUp() {
 	s.unreadable.Store(true)
-	s.tries.exhaust()
+	s.tries.set(maxFailedStarts)
 }
 
 // storeLog passes Badger's messages on. What it calls information is detail here.

@@ -240,7 +240,9 @@ func (t *Tier) Contains(ctx context.Context, ks []key.Key, have []bool) error {
 }
 
 // unscanned reports whether k has a record that recovery may not have come to,
-// and copies it into e. Without anything to recover it is false at once.
+// and copies it into e. Without anything to recover it is false at once. What
+// this process has stored is in the ledger; a record of its own that is not
+// there is one of a Put under way, or of one that failed and is to be removed.
 func (t *Tier) unscanned(ctx context.Context, k key.Key, e *record.Entry) (bool, error) {
 	if !t.scan.active.Load() || t.scan.forgotten(k) {
 		return false, nil
@@ -252,6 +254,7 @@ func (t *Tier) unscanned(ctx context.Context, k key.Key, e *record.Entry) (bool,
 	}
 	err := t.call(ctx, t.metaDev, func() (err error) {
 		got.found, err = t.db.entry(k, &got.Entry)
+		got.found = got.found && got.Seq < t.commits.first
 		return err
 	}, nil)
 	if err != nil {

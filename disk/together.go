@@ -9,6 +9,11 @@ package disk
 // Concurrent puts do not queue quite in the order of their extents.
 const lookBehind = 32
 
+// maxRefused requests of several transfers that failed although each of those
+// went well alone mean that the file system takes no such requests, or cuts
+// them short: no more are made.
+const maxRefused = 3
+
 // vectored is a file that takes several payloads side by side in one request.
 type vectored interface {
 	// WriteVAt writes ps one after the other from off on.
@@ -22,7 +27,7 @@ type vectored interface {
 func (t *transfer) neighbours(with func(*transfer)) (bytes int) {
 	from, to := t.piece()
 	bytes = to - from
-	if _, ok := t.file.(vectored); !ok || !t.write || to < len(t.buf) {
+	if _, ok := t.file.(vectored); !ok || !t.write || to < len(t.buf) || t.dev.refused.Load() >= maxRefused {
 		return bytes
 	}
 	for end := t.off + int64(to); ; {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -15,10 +16,11 @@ import (
 // first waits for go on; of what is not taken as a whole bad is the page that fails.
 type sheet struct {
 	file
-	goOn chan struct{}
-	bad  int64 // 0 = none
-	mu   sync.Mutex
-	seen []string
+	goOn    chan struct{}
+	bad     int64 // 0 = none
+	refuses bool  // several at once
+	mu      sync.Mutex
+	seen    []string
 }
 
 var errBadPage = errors.New("bad page")
@@ -45,6 +47,9 @@ func (s *sheet) WriteVAt(ps [][]byte, off int64) (n int, err error) {
 	}
 	if err := s.note(off, int64(n)); err != nil {
 		return 0, err
+	}
+	if s.refuses && len(ps) > 1 {
+		return 0, errors.ErrUnsupported
 	}
 	return n, nil
 }
@@ -128,8 +133,32 @@ func TestNeighboursFailAlone(t *testing.T) {
 	}
 }
 
-// What small puts write together is there byte for byte, on a file system.
-func TestSmallPutsTogether(t *testing.T) {
+// A file system that takes no joint requests is not asked for ever.
+func TestRefusedTogether(t *testing.T) {
+	s := &sheet{refuses: true}
+	var pages [][2]int64
+	for i := range int64(maxRefused + 20) { // a gap after each two
+		pages = append(pages, [2]int64{i * 100, 1}, [2]int64{i*100 + 1, 1})
+	}
+	for i, err := range writeAll(t, s, pages) {
+		if err != nil {
+			t.Errorf("transfer %d: %v", i, err)
+		}
+	}
+	joint := 0
+	for _, w := range s.seen {
+		if strings.HasSuffix(w, "+2") {
+			joint++
+		}
+	}
+	if singles := len(s.seen) - joint; singles != len(pages) || joint < maxRefused || joint >= maxRefused+smallPieces {
+		t.Errorf("%d joint requests and %d single ones: %v", joint, singles, s.seen)
+	}
+}
+
+// Many small puts at once, which may or may not go together, are there byte for
+// byte, on a file system.
+func TestManySmallPuts(t *testing.T) {
 	d, stop := start(t, testOptions(t.TempDir()), nil)
 	m := newMemory(t)
 	var g sync.WaitGroup

@@ -105,17 +105,22 @@ func (s *Stack) Written() map[Place]Written {
 }
 
 // Kept is what is in DRAM only and stays there, and why: a flush does not
-// write it. Empty if the mode writes everything.
-func (s *Stack) Kept() (reason string, v Volume) {
+// write it. told is what has been said of it already.
+func (s *Stack) Kept(told Volume) (reason string, v Volume) {
 	if len(s.writers) == 0 {
 		st := s.hot.Stats()
 		return "no_tier", Volume{uint64(st.Entries), uint64(st.PayloadBytes)}
 	}
-	if s.writers[0].mode != WriteSelective {
+	l := s.hot.Ledger().Stats()
+	v = Volume{uint64(l.DirtyEntries), uint64(l.DirtyBytes)}
+	if s.writers[0].mode == WriteSelective {
+		return "min_hits", v
+	}
+	told.Chunks += uint64(s.writers[0].waiting()) // what came meanwhile
+	if v.Chunks <= told.Chunks {
 		return "", Volume{}
 	}
-	l := s.hot.Ledger().Stats()
-	return "min_hits", Volume{uint64(l.DirtyEntries), uint64(l.DirtyBytes)}
+	return "dropped_before", Volume{v.Chunks - told.Chunks, v.Bytes - min(v.Bytes, told.Bytes)}
 }
 
 // Flush returns when everything committed before the call has been written

@@ -49,6 +49,33 @@ func TestFlushWaitsForVictims(t *testing.T) {
 	})
 }
 
+// What was dropped and is still in DRAM is not on disk, and a flush that comes
+// later has to say so.
+func TestKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		broken := errors.New("device gone")
+		r := newRig(t, options{hook: func(c tierfault.Call) tierfault.Fault {
+			if c.Op == tierfault.Put && c.N < 2 {
+				return tierfault.Fault{Err: broken}
+			}
+			return tierfault.Fault{}
+		}})
+		r.putChain(1, 3)
+		r.flush()
+		for told, want := range map[uint64]uint64{0: 2, 1: 1, 2: 0, 3: 0} {
+			reason, v := r.Kept(tier.Volume{Chunks: told, Bytes: told * size})
+			if v != (tier.Volume{Chunks: want, Bytes: want * size}) || want > 0 && reason != "dropped_before" {
+				t.Errorf("where %d were told of: %q, %v; want %d chunks", told, reason, v, want)
+			}
+		}
+		r.evict() // now they are written
+		r.flush()
+		if reason, v := r.Kept(tier.Volume{}); v.Chunks != 0 {
+			t.Errorf("with nothing in DRAM: %q, %v", reason, v)
+		}
+	})
+}
+
 func TestFlush(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, options{hook: tierfault.On(tierfault.Put, tierfault.Fault{Delay: time.Minute})})

@@ -169,8 +169,8 @@ func (c *session) flushTiers(h wire.Header, body []byte) error {
 		if err := c.server.o.Stack.Flush(ctx, req.Durable); err != nil {
 			return nil, err
 		}
-		reply := c.flushed.advance(c.server.o.Stack.Written())
-		if reason, v := c.server.o.Stack.Kept(); v.Chunks > 0 {
+		reply, dropped := c.flushed.advance(c.server.o.Stack.Written())
+		if reason, v := c.server.o.Stack.Kept(dropped); v.Chunks > 0 {
 			reply.Left = reply.Left.Add(wire.Leftover{Reason: reason, Chunks: v.Chunks, Bytes: v.Bytes})
 		}
 		return reply, nil
@@ -187,9 +187,10 @@ type flushMark struct {
 	}
 }
 
-// advance moves the mark to ws and returns what lies between.
-func (m *flushMark) advance(ws map[tier.Place]tier.Written) *wire.FlushReply {
-	var written tier.Volume
+// advance moves the mark to ws and returns what lies between, and how much of
+// that was dropped.
+func (m *flushMark) advance(ws map[tier.Place]tier.Written) (*wire.FlushReply, tier.Volume) {
+	var written, all tier.Volume
 	dropped := make(map[tier.DropReason]tier.Volume)
 	for _, w := range ws {
 		written = written.Plus(w.Written)
@@ -204,8 +205,9 @@ func (m *flushMark) advance(ws map[tier.Place]tier.Written) *wire.FlushReply {
 	for r, v := range dropped {
 		if d := v.Minus(m.mu.dropped[r]); d.Chunks > 0 {
 			reply.Left = reply.Left.Add(wire.Leftover{Reason: r.String(), Chunks: d.Chunks, Bytes: d.Bytes})
+			all = all.Plus(d)
 		}
 	}
 	m.mu.written, m.mu.dropped = written, dropped
-	return reply
+	return reply, all
 }

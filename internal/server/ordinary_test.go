@@ -430,7 +430,7 @@ func TestFlush(t *testing.T) {
 	if r.disk.Syncs() != 1 {
 		t.Error("durable, and not synced")
 	}
-	if f, err = c.Flush(ctx, false); err != nil || f.Chunks != 0 || len(f.Left) != 0 {
+	if f, err = c.Flush(ctx, false); err != nil || f.Chunks != 0 || len(f.Left) != 1 || f.Left[0].Reason != "dropped_before" || f.Left[0].Chunks != 1 || f.Left[0].Bytes != size {
 		t.Errorf("flushed again: %+v, %v", f, err)
 	}
 }

@@ -51,18 +51,29 @@ those this command finds, so run it as the daemon's user.`,
 	return cmd
 }
 
-// checkDisk says, as a comment of the file printed before, if the disk tier can
-// never come to its capacity.
+// checkDisk prints what the file systems do not allow of the disk tier.
 func checkDisk(w io.Writer, c *config.Disk) error {
+	for _, text := range diskLimits(c) {
+		if _, err := fmt.Fprintln(w, "# disk tier: "+text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// diskLimits says what the file systems do not allow of the disk tier. What
+// this user cannot see the daemon may.
+func diskLimits(c *config.Disk) (out []string) {
 	if !c.Enabled() {
 		return nil
 	}
-	total, err := disk.TotalBytes(c.Paths)
-	if err != nil || int64(c.Capacity) <= total {
-		return nil //nolint:nilerr // the daemon may be let in where this user is not
+	if total, err := disk.TotalBytes(c.Paths); err == nil && int64(c.Capacity) > total {
+		out = append(out, fmt.Sprintf("disk.capacity is %v, but the file systems of disk.paths have %v: those will bound it", c.Capacity, config.Bytes(total)))
 	}
-	_, err = fmt.Fprintf(w, "# disk tier: disk.capacity is %v, but the file systems of disk.paths have %v: those will bound it\n", c.Capacity, config.Bytes(total))
-	return err
+	if free, err := disk.FreeBytes(c.Paths); err == nil && free <= int64(c.MinFree) {
+		out = append(out, fmt.Sprintf("disk.min_free leaves %v to others, and no file system of disk.paths has more than %v free: the disk tier cannot grow", c.MinFree, config.Bytes(free)))
+	}
+	return out
 }
 
 // checkRemote tries the remote tier. What it prints are comments of the file

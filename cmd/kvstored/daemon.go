@@ -96,6 +96,7 @@ func newDaemon(cfg config.Config, log zerolog.Logger) (d *daemon, err error) {
 func (d *daemon) makeArena() (err error) {
 	c := &d.cfg
 	direct := c.Arena.Puts == config.PutsDirect
+	d.log.Info().Stringer("capacity", c.CPU.Capacity).Msg("taking the memory of the arena")
 	d.arena, err = arena.New(arena.Options{
 		CapacityBytes: int64(c.CPU.Capacity), Direct: direct,
 		HugePages: c.CPU.HugePages, Mlock: c.CPU.MLock, Touch: true,
@@ -156,9 +157,8 @@ func (d *daemon) makeDisk() (err error) {
 	if err != nil {
 		return err // it says disk
 	}
-	if total, err := disk.TotalBytes(c.Paths); err == nil && int64(c.Capacity) > total {
-		d.log.Warn().Stringer("capacity", c.Capacity).Int64("file_system_bytes", total).
-			Msg("disk.capacity is more than the file systems of disk.paths have: those will bound it")
+	for _, text := range diskLimits(c) {
+		d.log.Warn().Msg(text)
 	}
 	return nil
 }

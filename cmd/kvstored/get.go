@@ -23,7 +23,7 @@ func getCommand() *cobra.Command {
 		Short: "Write out the stored KV of a prompt",
 		Long: `Write the payloads of the longest stored prefix of a prompt, one after the other,
 to standard output or a file. Nothing is written, and the exit code is 1, if
-not even the first chunk is there.
+not even the first chunk is there; it is 1 too if less could be got than is stored.
 ` + promptHelp,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -45,6 +45,9 @@ not even the first chunk is there.
 				}
 				fmt.Fprintf(cmd.ErrOrStderr(), "%s of %s, %s of %s, %s%s\n", comma(state.Ready.Chunks), plural(flags.chunks(tokens), "chunk"),
 					comma(state.Ready.Tokens), plural(len(tokens), "token"), size(len(payload)), why(state.Reason))
+				if state.Reason != client.Complete && state.Reason != client.StoppedGap {
+					return fmt.Errorf("more is stored than was got: %s", state.Reason)
+				}
 				return nil
 			})
 		},

@@ -89,9 +89,11 @@ func write(t *testing.T, text string) string {
 }
 
 func TestCheckSaysThatTheDiskIsSmaller(t *testing.T) {
-	for text, want := range map[string]bool{
-		"disk: {paths: [" + t.TempDir() + "], capacity: 1000TiB}\n": true,
-		"disk: {paths: [" + t.TempDir() + "], capacity: 1GiB}\n":    false,
+	at := "disk: {paths: [" + t.TempDir() + "], "
+	for text, want := range map[string]string{
+		at + "capacity: 1000TiB}\n":                 "# disk tier: disk.capacity is 1000TiB",
+		at + "capacity: 1GiB, min_free: 1000TiB}\n": "# disk tier: disk.min_free leaves 1000TiB",
+		at + "capacity: 1GiB, min_free: 1MiB}\n":    "",
 	} {
 		var out bytes.Buffer
 		cmd := checkCommand()
@@ -100,8 +102,8 @@ func TestCheckSaysThatTheDiskIsSmaller(t *testing.T) {
 		if err := cmd.Execute(); err != nil {
 			t.Fatal(err)
 		}
-		if got := strings.Contains(out.String(), "# disk tier: disk.capacity is 1000TiB"); got != want {
-			t.Errorf("%s: says %q, want a warning: %t", text, out.String(), want)
+		if says := out.String(); !strings.Contains(says, want) || strings.Contains(says, "# disk tier:") != (want != "") {
+			t.Errorf("%s: says %q; want the warning %q", text, says, want)
 		}
 	}
 }

@@ -281,7 +281,7 @@ func daemonVerdict(r *replay.Result) string {
 		out = "its counters DIFFER (were other clients busy?)"
 	}
 	if dropped == 0 {
-		return out + "; nothing was dropped on the way to disk"
+		return out + "; nothing was dropped on the way down"
 	}
-	return fmt.Sprintf("%s; %s dropped on the way to disk", out, plural(dropped, "chunk"))
+	return fmt.Sprintf("%s; %s dropped on the way down", out, plural(dropped, "chunk"))
 }

@@ -82,7 +82,8 @@ func (t *Tier) Assign(space key.SpaceID, quota int) { t.ledger.Assign(space, quo
 // is left to evict, or evictFactor is reached. Then it waits, if it may and
 // there is something to wait for: memory that others hold, or victims that
 // are still being written. Once evictFactor is reached with all of that free,
-// what is free lies in pieces, and waiting would not end.
+// either what is free lies in pieces, and waiting would not end, or others
+// were faster, and it begins again.
 func (t *Tier) alloc(ctx context.Context, f tier.Fill) (arena.Block, error) {
 	limit := (evictFactor-1)*occupied(f.Size) + 1
 	var evicted int64
@@ -108,14 +109,25 @@ func (t *Tier) alloc(ctx context.Context, f tier.Fill) (arena.Block, error) {
 				continue
 			}
 		}
-		if !f.Wait || evicted >= limit && !leaving {
+		spent := evicted >= limit && !leaving
+		if !f.Wait || spent && t.inPieces(f.Size) {
 			return arena.Block{}, tier.ErrNoSpace
 		}
-		if err := t.wait(ctx, changed, freed); err != nil {
+		if spent { // others took what was freed
+			if err := t.usable(ctx); err != nil {
+				return arena.Block{}, err
+			}
+		} else if err := t.wait(ctx, changed, freed); err != nil {
 			return arena.Block{}, err
 		}
 		evicted, leaving = 0, false
 	}
+}
+
+// inPieces reports whether enough is free for n bytes, but nowhere at a stretch.
+func (t *Tier) inPieces(n uint32) bool {
+	st := t.arena.Stats()
+	return st.FreeBytes >= occupied(n) && st.LargestFreeBytes < occupied(n)
 }
 
 // wait ends at a change of what is held, at a free in the arena, or with ctx.

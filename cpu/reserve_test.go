@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/tier"
 	"github.com/kvstored/kvstored/tier/tiertest"
@@ -74,6 +75,43 @@ func TestReserveEvictionIsBounded(t *testing.T) {
 		t.Errorf("%d blocks; want the 9 that were not evicted", st.Blocks)
 	}
 	clear(t, h, c)
+}
+
+// Who may wait is not refused because others took the room it made; who may
+// not is, and has not evicted more for it.
+func TestReserveLosesItsRoom(t *testing.T) {
+	for wait, want := range map[bool]error{true: nil, false: tier.ErrNoSpace} {
+		h, a := newTier(t, 16*page, ledger.Limits{})
+		c := store(t, h, 1, 16, page)
+		var thief []arena.Block
+		f := fillOf(ledger.Daemon, tiertest.Chain(2, 1), 0, page, nil)
+		f.Wait = wait
+		f.Drop = func(v tier.Victim) bool {
+			v.Block.Release()
+			if len(thief) < 6 { // faster than the Reserve
+				b, err := a.Alloc(page)
+				if err != nil {
+					t.Fatal(err)
+				}
+				thief = append(thief, b)
+			}
+			return false
+		}
+		ref, _, err := h.Reserve(t.Context(), f)
+		if !errors.Is(err, want) {
+			t.Errorf("that may wait: %t; got %v; want %v", wait, err, want)
+		}
+		if n := map[bool]int{true: 6, false: 4}[wait]; len(thief) != n {
+			t.Errorf("that may wait: %t; %d victims were taken; want %d", wait, len(thief), n)
+		}
+		if err == nil {
+			h.Abort([]tier.Ref{ref})
+		}
+		for _, b := range thief {
+			b.Release()
+		}
+		clear(t, h, c)
+	}
 }
 
 func TestReserveRespectsLeases(t *testing.T) {

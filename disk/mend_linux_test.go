@@ -2,7 +2,6 @@ package disk
 
 import (
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -33,9 +32,7 @@ func TestMendAfterLimit(t *testing.T) {
 		mustGet(t, d, m, n, size)
 	}
 	mustPut(t, d, m, 5000, size)
-	for d.commits.queued() > 0 {
-		time.Sleep(time.Millisecond)
-	}
+	awaitCommitted(t, d)
 	recount(t, d)
 	stop()
 	d, _ = start(t, o, nil)

@@ -65,9 +65,7 @@ func TestMend(t *testing.T) {
 		mustGet(t, d, m, n, 100)
 	}
 	mustGet(t, d, m, 3, 100_100)
-	for d.commits.queued() > 0 {
-		time.Sleep(time.Millisecond)
-	}
+	awaitCommitted(t, d)
 	recount(t, d)
 	stop()
 
@@ -335,9 +333,19 @@ func TestGhostIsNotStored(t *testing.T) {
 
 func awaitMended(t *testing.T, d *Tier) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); d.db.broken.Load(); time.Sleep(time.Millisecond) {
+	await(t, "the database is never opened again", func() bool { return !d.db.broken.Load() })
+}
+
+func awaitCommitted(t *testing.T, d *Tier) {
+	t.Helper()
+	await(t, "what is queued is never committed", func() bool { return d.commits.queued() == 0 })
+}
+
+func await(t *testing.T, otherwise string, cond func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !cond(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatal("the database is never opened again")
+			t.Fatal(otherwise)
 		}
 	}
 }

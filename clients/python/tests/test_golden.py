@@ -94,18 +94,20 @@ REQUESTS = {
 MATCH = Match(Count(3, 768), Count(1, 256), Count(2, 512), Count(), 4)
 HELLO_SUM = 0x9555E8555C62DCFD
 
+STATE = JobState(
+    False,
+    0,
+    "",
+    Count(1, 256),
+    (Count(1, 256), Count(), Count()),
+    0,
+    [Ref(8192, 0x0102030405060708, 65536, 256)],
+)
+
 ADVISED = (
     7,
     MATCH,
-    JobState(
-        False,
-        0,
-        "",
-        Count(1, 256),
-        (Count(1, 256), Count(), Count()),
-        0,
-        [Ref(8192, 0x0102030405060708, 65536, 256)],
-    ),
+    STATE,
     wire.Advice(Count(2, 512), 1500),
 )
 
@@ -147,15 +149,7 @@ REPLIES = {
         (
             7,
             MATCH,
-            JobState(
-                False,
-                0,
-                "",
-                Count(1, 256),
-                (Count(1, 256), Count(), Count()),
-                0,
-                [Ref(8192, 0x0102030405060708, 65536, 256)],
-            ),
+            STATE,
         ),
     ),
     "prefetch_push": (

@@ -169,6 +169,9 @@ func (v *statsView) printRest(w io.Writer) {
 			l.row("hints: "+[]string{"done", "continues", "answer"}[i], "%s; %s of those whose outcome is known were right", comma(h.Given), percent(float64(h.Right), float64(h.Right+h.Wrong)))
 		}
 	}
+	if n := s.Hints.Priority; n > 0 {
+		l.row("hints: priority", "%s", comma(n))
+	}
 	for i, name := range replay.TierNames {
 		wr, ok := v.Store.Written[name]
 		if !ok {

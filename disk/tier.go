@@ -63,7 +63,8 @@ type Tier struct {
 
 // Open takes the directories and opens what an earlier process left in them.
 // It starts nothing: run Run, then Recover. Another process on the same
-// directories, a foreign directory and a newer format are errors; a damaged
+// directories, a foreign directory and a newer format are errors, and so is a
+// machine that lacks what it takes (files, memory, room, rights); a damaged
 // database is moved aside, with an error in the log, and the tier starts empty.
 func Open(o Options) (*Tier, error) {
 	return open(o)
@@ -80,7 +81,7 @@ func open(o Options, folders ...folder) (*Tier, error) {
 	t.fills.under = make(map[key.Key]chan struct{})
 	if err := t.openAll(folders); err != nil {
 		t.release()
-		return nil, err
+		return nil, advised(err)
 	}
 	return t, nil
 }

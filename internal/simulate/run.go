@@ -121,6 +121,9 @@ func newPlayer(t *Trace, name string, capacity int, o *Options) (player, error) 
 		if err != nil {
 			return nil, err
 		}
+		if p, ok := p.(policy.Asker); ok {
+			p.Ask(told)
+		}
 		s.policy = p
 	}
 	if p, ok := s.policy.(policy.Planner); ok {

@@ -24,6 +24,7 @@ var (
 	_ tier.Scrubber  = (*Tier)(nil)
 	_ tier.Quoted    = (*Tier)(nil)
 	_ tier.Switcher  = (*Tier)(nil)
+	_ tier.Summed    = (*Tier)(nil)
 )
 
 // Tier is payloads on one disk. Create it with Open; it works while Run runs.
@@ -271,6 +272,12 @@ func (t *Tier) unscanned(ctx context.Context, k key.Key, e *record.Entry) (bool,
 func (t *Tier) Has(k key.Key) bool {
 	_, state := t.ledger.Find(k)
 	return state == ledger.Resident
+}
+
+// Sum implements tier.Summed. What recovery has not come to is not known.
+func (t *Tier) Sum(k key.Key) (sum uint64, known bool) {
+	e, state := t.ledger.Find(k)
+	return e.Value.B, state == ledger.Resident
 }
 
 // Touch marks the keys of one chain as used, tail first.

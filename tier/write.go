@@ -315,8 +315,12 @@ func (w *writer) write(ctx context.Context, t writeTask) outcome {
 
 // failed counts a chunk that could not be written.
 func (w *writer) failed(ctx context.Context, t writeTask, err error) outcome {
-	w.count.drop(dropReason(err), t.rec.Size)
-	w.stack.log.Debug().Err(err).Stringer("tier", w.place).Msg("write behind failed")
+	reason := dropReason(err)
+	if n := w.count.drop(reason, t.rec.Size); n == 1 && reason == DropNoSpace {
+		w.stack.log.Warn().Err(err).Stringer("tier", w.place).Msg("no room for a chunk, which stays in DRAM only; further ones are counted as dropped: no_space")
+	} else {
+		w.stack.log.Debug().Err(err).Stringer("tier", w.place).Msg("write behind failed")
+	}
 	if !errors.Is(err, errChanged) {
 		return refused
 	}

@@ -23,10 +23,7 @@ func TestNewRefusesUnknownNames(t *testing.T) {
 // order adds 0..5, touches 1, 1, 3, 0, and evicts all.
 func order(t *testing.T, name string) (victims []policy.ID) {
 	t.Helper()
-	p, err := policy.New(name, 6)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := policytest.New(t, name, 6)
 	for id := range policy.ID(6) {
 		p.Admit(uint64(id), 1)
 		p.Add(id, policy.Meta{Hash: uint64(id), Size: 1})
@@ -68,10 +65,7 @@ func TestOrderByHand(t *testing.T) {
 // TestARCByHand leads to where the target is exactly what t1 holds; then a
 // ghost of b2 takes from t1, and nothing else does.
 func TestARCByHand(t *testing.T) {
-	p, err := policy.New("arc", 4)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := policytest.New(t, "arc", 4)
 	add := func(id policy.ID) {
 		p.Add(id, policy.Meta{Hash: uint64(id), Size: 1})
 	}
@@ -100,7 +94,7 @@ func TestARCByHand(t *testing.T) {
 
 func TestHotPathsDoNotAllocate(t *testing.T) {
 	for _, name := range append(policy.Names(), policy.Planners()...) {
-		p, _ := policy.New(name, 1024)
+		p := policytest.New(t, name, 1024)
 		for id := range policy.ID(1024) {
 			p.Add(id, policy.Meta{Hash: uint64(id), Size: 1})
 		}
@@ -135,7 +129,7 @@ func BenchmarkEvictPastRefused(b *testing.B) {
 	for _, name := range policy.Names() {
 		for _, refused := range []policy.ID{1e3, 1e4, 1e5} {
 			b.Run(name+"/"+map[policy.ID]string{1e3: "1e3", 1e4: "1e4", 1e5: "1e5"}[refused], func(b *testing.B) {
-				p, _ := policy.New(name, 1<<20)
+				p := policytest.New(b, name, 1<<20)
 				for id := range refused + 1 {
 					p.Add(id, policy.Meta{Hash: uint64(id), Size: 1})
 				}
@@ -153,7 +147,7 @@ func BenchmarkTouch(b *testing.B) {
 	for _, name := range policy.Names() {
 		b.Run(name, func(b *testing.B) {
 			const n = 1 << 20
-			p, _ := policy.New(name, n)
+			p := policytest.New(b, name, n)
 			for id := range policy.ID(n) {
 				p.Add(id, policy.Meta{Hash: uint64(id), Size: 1})
 			}

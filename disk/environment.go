@@ -3,13 +3,10 @@ package disk
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
-
-	"github.com/kvstored/kvstored/tier"
 )
 
 // remedies are the ways in which a machine says no, and what to do about each.
@@ -33,7 +30,7 @@ var remedies = []struct {
 // Badger hands most errors on as text.
 func isEnvironment(err error) bool {
 	var no syscall.Errno
-	return errors.As(err, &no) && no != syscall.ENOENT && no != syscall.EINVAL || errors.Is(err, tier.ErrNoSpace) || remedy(err) != ""
+	return errors.As(err, &no) && no != syscall.ENOENT && no != syscall.EINVAL || remedy(err) != ""
 }
 
 // remedy is what to do about an error, or "".
@@ -58,19 +55,20 @@ func advised(err error) error {
 // folder itself, a few times, and what it makes new.
 const spareFiles = 8
 
-// rehearse opens all that Badger will open in dir, all at once. Where it may
-// not, Badger ends the process, or says so in words that damage could have too.
+// rehearse opens all that Badger will open in dir, all at once, and tells what
+// the machine has against it: Badger would end the process, or say so when it
+// has opened a part, which it then leaves open. All else is left to Badger.
 func rehearse(dir string) (err error) {
-	names, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
 	var files []*os.File
 	defer func() {
 		for _, f := range files {
 			_ = f.Close() // nothing was written
 		}
+		if err != nil && remedy(err) == "" {
+			err = nil
+		}
 	}()
+	names, err := os.ReadDir(dir)
 	try := func(path string, flag int) {
 		var f *os.File
 		if f, err = os.OpenFile(path, flag, 0); err == nil {

@@ -44,7 +44,7 @@ var boundLabels = map[string]string{
 }
 
 // beladyNote is why a policy may be above the dashed curve.
-const beladyNote = "belady misses the fewest blocks of all that store each block; tokens are hit by whole prefixes, so a policy that keeps these together, or does not store all, as tenure, can be a little above it."
+const beladyNote = "Belady misses the fewest blocks of all that store each block; tokens are hit by whole prefixes, so a policy that keeps these together, or does not store all, as tenure, can be a little above it."
 
 // curve is one policy's rows, by capacity.
 type curve struct {
@@ -77,11 +77,11 @@ func (s *simulation) report() (*report, error) {
 	if s.options.Tree {
 		what = "Only blocks that no other one stands on are evicted, as in the daemon."
 	}
-	note := "Share of the prompt tokens that need not be computed, by the size of the cache. " + beladyNote
+	note := "Share of the prompt tokens that need not be computed, by the size of the cache."
 	if s.flags.simulate.blockBytes > 0 {
 		note += fmt.Sprintf(" A block is %s.", size(s.flags.simulate.blockBytes))
 	}
-	c := chart{Title: "Hit rate", Note: note, SVG: drawing, Wide: true}
+	c := chart{Title: "Hit rate", Note: note + " " + beladyNote, SVG: drawing, Wide: true}
 	for _, cv := range curves {
 		c.Legend = append(c.Legend, legend{css(cv.color), cmp.Or(boundLabels[cv.name], cv.name)})
 	}

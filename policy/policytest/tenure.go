@@ -177,27 +177,6 @@ func (m *tenure) forget(c *chunk) {
 	}
 }
 
-func (m *tenure) seat(c *chunk, front bool) {
-	if !c.resident || c.seated || c.aside || m.kids(c) > 0 {
-		return
-	}
-	c.bin, c.seated = ageBin(m.now-c.last), true
-	q := &m.cells[c.class][c.bin]
-	if front {
-		*q = slices.Insert(*q, 0, c)
-	} else {
-		*q = append(*q, c)
-	}
-}
-
-func (m *tenure) unseat(c *chunk) {
-	if c.seated {
-		c.seated = false
-		q := &m.cells[c.class][c.bin]
-		*q = slices.DeleteFunc(*q, func(x *chunk) bool { return x == c })
-	}
-}
-
 func (m *tenure) Add(id policy.ID, meta policy.Meta) {
 	c := m.find(meta.Hash)
 	if c.resident {
@@ -219,68 +198,10 @@ func (m *tenure) Add(id policy.ID, meta policy.Meta) {
 	m.seat(c, false)
 }
 
-func (m *tenure) leave(c *chunk) {
-	m.unseat(c)
-	up := c.parent
-	c.resident, c.aside, c.parent = false, false, nil
-	if up == nil || m.kids(up) > 0 {
-		return
-	}
-	m.seat(up, true)
-	if !up.known() {
-		m.all = slices.DeleteFunc(m.all, func(x *chunk) bool { return x == up })
-	}
-}
-
 func (m *tenure) Remove(id policy.ID) {
 	c := m.byID(id)
 	m.leave(c)
 	m.forget(c)
-}
-
-func (m *tenure) Evict(ok func(policy.ID) bool) (policy.ID, bool) {
-	for {
-		class, bin, found := m.lowest(nil)
-		if !found {
-			return 0, false
-		}
-		c := m.cells[class][bin][0]
-		m.unseat(c)
-		m.steps++
-		if !ok(c.id) {
-			c.aside = true
-			continue
-		}
-		m.leave(c)
-		if c.twin {
-			m.forget(c)
-		} else {
-			c.ghost = true
-			m.ghosts = append(m.ghosts, c)
-		}
-		return c.id, true
-	}
-}
-
-// lowest finds the cell of the next victim if that is not but.
-func (m *tenure) lowest(but *chunk) (class, bin int, found bool) {
-	for _, o := range m.order {
-		q := &m.cells[o[0]][o[1]]
-		if len(*q) > 1 || len(*q) == 1 && (*q)[0] != but {
-			return o[0], o[1], true
-		}
-	}
-	return 0, 0, false
-}
-
-func (m *tenure) Allow(id policy.ID) {
-	c := m.byID(id)
-	if !c.aside {
-		return
-	}
-	c.aside = false
-	q := m.cells[c.class][ageBin(m.now-c.last)]
-	m.seat(c, len(q) > 0 && c.last < q[len(q)-1].last)
 }
 
 func (m *tenure) Worth(hash, parent uint64) bool {
@@ -339,40 +260,6 @@ func (m *tenure) Seen(hash uint64) bool {
 func (m *tenure) Steps() uint64                     { return m.steps }
 func (m *tenure) MarshalBinary() ([]byte, error)    { return nil, nil }
 func (m *tenure) UnmarshalBinary(data []byte) error { return nil }
-
-// classOf is the class in the order count, tail, new, length.
-func classOf(count int, last bool, fresh, tokens, hint int) int {
-	third := func(n, low, high int) int {
-		if n <= low {
-			return 0
-		} else if n <= high {
-			return 1
-		}
-		return 2
-	}
-	tail := 0
-	if last {
-		tail = 1
-	}
-	return hint*72 + (count-1)*18 + tail*9 + third(fresh, 1024, 8192)*3 + third(tokens, 1536, 24576)
-}
-
-// binEnds are where the bins end, in units of the first.
-var binEnds = func() (ends [26]float64) {
-	for b := range ends {
-		ends[b] = math.Pow(2, float64(b)/2)
-	}
-	return ends
-}()
-
-// ageBin compares with the bounds one by one.
-func ageBin(age int64) int {
-	bin := 0
-	for bin < 25 && float64(age) >= 32768*binEnds[bin] {
-		bin++
-	}
-	return bin
-}
 
 // classes is how many there are.
 func (m *tenure) classes() int { return 72 * m.groups }

@@ -49,6 +49,9 @@
 // cell until Allow puts it back. It keeps the tree of what is resident itself
 // (Meta.Parent) and offers leaves only; Evict's ok has the last word.
 //
+// What it learned is a promise of how much will be asked for again. Where much
+// less is, it ranks by age until that changes: see trust.
+//
 // Learning anew is due every 256 requests in the long run, and takes about a
 // millisecond with 131,072 chunks watched. It happens within Request, so that
 // equal calls have equal victims, or, where the owner defers it, in steps of

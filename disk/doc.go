@@ -49,7 +49,8 @@
 // A database that does not open is moved aside, and so is one whose opening or
 // reading has ended the process several times in a row. What the machine
 // refuses (files, rights, memory, room) is no damage: Open says so, with what
-// to do, and everything stays as it is.
+// to do, and everything stays as it is. So a start fails where less is free
+// than Badger may need to open, which would end the process over a write.
 //
 // # Who works
 //

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"github.com/dgraph-io/badger/v4"
 )
 
 // remedies are the ways in which a machine says no, and what to do about each.
@@ -21,17 +23,33 @@ var remedies = []struct {
 	{syscall.EPERM, "give what lies there to the user that the daemon runs as"},
 	{syscall.ENOMEM, "raise the memory limit, or vm.max_map_count"},
 	{syscall.ENOSPC, "make room on its file system"},
+	{syscall.EFBIG, "raise the limit of the size of files (ulimit -f, or LimitFSIZE= of a systemd unit)"},
 	{syscall.EDQUOT, "raise the quota of the user that the daemon runs as"},
 	{syscall.EROFS, "mount its file system writable"},
 	{syscall.EIO, "its device fails; see the kernel's log"},
 }
 
+// lastErrno is that of the system with the most.
+const lastErrno syscall.Errno = 133
+
 // isEnvironment tells a machine that says no from a database that is wrong.
 // Badger hands most errors on as text.
 func isEnvironment(err error) bool {
 	var no syscall.Errno
-	return errors.As(err, &no) && no != syscall.ENOENT && no != syscall.EINVAL || remedy(err) != ""
+	if errors.As(err, &no) && isMachines(no) {
+		return true
+	}
+	for no := syscall.Errno(1); no <= lastErrno; no++ {
+		if isMachines(no) && strings.Contains(err.Error(), no.Error()) {
+			return true
+		}
+	}
+	return false
 }
+
+// isMachines reports whether an error is the machine's. What is not there, or
+// has a length that cannot be, may be damage.
+func isMachines(no syscall.Errno) bool { return no != syscall.ENOENT && no != syscall.EINVAL }
 
 // remedy is what to do about an error, or "".
 func remedy(err error) string {
@@ -46,7 +64,7 @@ func remedy(err error) string {
 // advised is err with what to do about it, where that is known.
 func advised(err error) error {
 	if do := remedy(err); do != "" {
-		return fmt.Errorf("%w; %s. What is stored stays as it is", err, do)
+		return fmt.Errorf("%w; %s, then start again", err, do)
 	}
 	return err
 }
@@ -64,7 +82,7 @@ func rehearse(dir string) (err error) {
 		for _, f := range files {
 			_ = f.Close() // nothing was written
 		}
-		if err != nil && remedy(err) == "" {
+		if err != nil && !isEnvironment(err) {
 			err = nil
 		}
 	}()
@@ -76,7 +94,7 @@ func rehearse(dir string) (err error) {
 		}
 	}
 	for _, name := range names {
-		if err == nil && name.Type().IsRegular() {
+		if err == nil && isBadgers(name) {
 			try(filepath.Join(dir, name.Name()), os.O_RDWR)
 		}
 	}
@@ -86,4 +104,13 @@ func rehearse(dir string) (err error) {
 		}
 	}
 	return err
+}
+
+// isBadgers tells a file of Badger's from what somebody else has put there.
+func isBadgers(f os.DirEntry) bool {
+	switch filepath.Ext(f.Name()) {
+	case ".sst", ".mem", ".vlog":
+		return f.Type().IsRegular()
+	}
+	return f.Name() == badger.ManifestFilename || f.Name() == badger.KeyRegistryFileName || f.Name() == "DISCARD"
 }

@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 )
 
@@ -70,6 +71,54 @@ func TestMendWithoutFiles(t *testing.T) {
 	if err := d.db.close(); err != nil {
 		t.Error(err)
 	}
+}
+
+// It takes the files that the database that failed has open.
+func TestMendWithFilesHeld(t *testing.T) {
+	meta := t.TempDir()
+	pulse, err := os.Create(filepath.Join(meta, "pulse"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pulse.Close() //nolint:errcheck
+	s, err := openStore(meta, pulse, testOptions(meta).MetaReserveBytes, zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.failed(errors.New("a test says so"))
+	lift := limitOpen(t, spareFiles)
+	err = s.mend()
+	lift()
+	if err != nil || s.works() != nil {
+		t.Errorf("opened again: %v, %v", err, s.works())
+	}
+	if err := s.close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A limit of the size of files is no damage either.
+func TestOpenWithoutLength(t *testing.T) {
+	o := testOptions(t.TempDir())
+	m := newMemory(t)
+	d, stop := start(t, o, nil)
+	mustPut(t, d, m, 0, 100_000)
+	stop()
+	var before unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &before); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: mib, Max: before.Max}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Open(o)
+	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &before); err != nil {
+		t.Fatal(err)
+	}
+	if err == nil || !strings.Contains(err.Error(), remedy(syscall.EFBIG)) {
+		t.Errorf("with files of a MiB at most: %v", err)
+	}
+	keepsAll(t, o, m, 1)
 }
 
 // limitOpen leaves room for n more open files, until it is lifted.

@@ -26,6 +26,11 @@ func TestIsEnvironment(t *testing.T) {
 			}
 		}
 	}
+	for _, no := range []syscall.Errno{syscall.ESTALE, syscall.ETIMEDOUT, syscall.ENODEV, syscall.ENOTCONN, syscall.EAGAIN} {
+		if !isEnvironment(at(no)) || !isEnvironment(text(at(no))) {
+			t.Errorf("%q counts as damage", no)
+		}
+	}
 	for _, err := range []error{
 		text(at(syscall.ENOENT)), at(syscall.EINVAL), text(io.ErrUnexpectedEOF), errors.New("file does not exist for table 3"),
 		badger.ErrTruncateNeeded, errors.New("manifest has bad magic"), errors.New("CHECKSUM_MISMATCH: actual: 1, expected: 2"),

@@ -92,6 +92,7 @@ func limit(t *testing.T, pid int, bytes uint64) {
 // A daemon that may open too few files for what lies on its disk says so and
 // ends; none takes that for damage, however often it is tried.
 func TestFileLimit(t *testing.T) {
+	const maxFiles = 200
 	d := crashDaemon(t, 16<<20, 64<<20)
 	t.Setenv("KVSTORED_SOCKET", d.socket)
 	if _, err := d.start(t.Context()); err != nil {
@@ -108,6 +109,9 @@ func TestFileLimit(t *testing.T) {
 	}
 	refused := 0
 	for files := 12; ; files++ {
+		if files > maxFiles {
+			t.Fatalf("%d files are not enough", maxFiles)
+		}
 		ctx, cancel := context.WithCancel(t.Context())
 		serve := exec.CommandContext(ctx, "sh", "-c", `ulimit -n "$1"; exec "$0" serve --config "$2"`, program, strconv.Itoa(files), d.config)
 		says, err := serve.StderrPipe()

@@ -81,7 +81,10 @@ func lockSocket(path string) (unlock func(), err error) {
 			}, nil
 		}
 		_ = f.Close()
-		if err != nil && !errors.Is(err, syscall.EWOULDBLOCK) || time.Now().After(end) {
+		if err == nil {
+			err = syscall.EWOULDBLOCK // whoever had the turn has just given it up
+		}
+		if !errors.Is(err, syscall.EWOULDBLOCK) || time.Now().After(end) {
 			return nil, fmt.Errorf("lock %s, which another daemon that starts or stops may hold: %w", path, err)
 		}
 	}

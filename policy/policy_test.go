@@ -211,8 +211,11 @@ func BenchmarkTouch(b *testing.B) {
 // model does, twice.
 func TestPlanners(t *testing.T) {
 	for seed := range uint64(2) {
-		first := policytest.Plan(t, "tenure", policytest.Seeded(seed, 2000))
-		again := policytest.Plan(t, "tenure", policytest.Seeded(seed, 2000))
+		first, events := policytest.Plan(t, "tenure", policytest.Seeded(seed, 2000))
+		again, _ := policytest.Plan(t, "tenure", policytest.Seeded(seed, 2000))
+		if events["turned"] < 4 {
+			t.Errorf("seed %d: the tables were believed, or not, all the time", seed)
+		}
 		if !slices.Equal(first, again) {
 			t.Errorf("seed %d: two runs evict differently", seed)
 		}

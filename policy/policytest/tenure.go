@@ -18,8 +18,9 @@ type tenure struct {
 	ghosts                     []*chunk
 	hits, gone                 [432][26]float64
 	value                      [432][26]float64
-	order                      [][2]int // class, bin
-	groups                     int      // of 72 classes
+	byValue, order             [][2]int // class, bin
+	trust                      tenureTrust
+	groups                     int // of 72 classes
 	now, span                  int64
 	requests, unlearnt, ghostN int
 	steps                      uint64
@@ -36,7 +37,7 @@ type chunk struct {
 }
 
 func newTenure(int64) policy.Policy {
-	m := &tenure{ghostN: 32768, groups: 1}
+	m := &tenure{ghostN: 32768, groups: 1, trust: tenureTrust{kept: 1}}
 	m.learn()
 	return m
 }
@@ -107,6 +108,7 @@ func (m *tenure) request(chain []*chunk, r policy.Request) {
 	for j, c := range chain {
 		if c.known() {
 			m.hits[c.class][ageBin(m.now-c.last)]++
+			m.trust.seen++
 		}
 		m.unseat(c)
 		m.ghosts = slices.DeleteFunc(m.ghosts, func(g *chunk) bool { return g == c })
@@ -125,6 +127,7 @@ func (m *tenure) request(chain []*chunk, r policy.Request) {
 	}
 	m.requests++
 	m.unlearnt++
+	m.judge(m.span)
 	first := r.Hint <= policy.LongAnswer && int(r.Hint) >= m.groups
 	if first {
 		m.groups = int(r.Hint) + 1
@@ -263,10 +266,12 @@ func (m *tenure) classes() int { return 72 * m.groups }
 
 func (m *tenure) learn() {
 	classes := m.classes()
+	var alive [432][26]float64
 	waiting := m.gone
 	for _, c := range m.all {
 		if c.known() {
 			waiting[c.class][ageBin(m.now-c.last)]++
+			alive[c.class][ageBin(m.now-c.last)]++
 		}
 	}
 	var risk [432][26]float64
@@ -286,7 +291,7 @@ func (m *tenure) learn() {
 		}
 		return hits, exposed
 	}
-	m.order = m.order[:0]
+	m.byValue, m.trust.rate = m.byValue[:0], 0
 	for c := range classes {
 		var h [26]float64
 		for b := range h {
@@ -305,6 +310,7 @@ func (m *tenure) learn() {
 				p = (hits + 256*p) / (risk + 256)
 			}
 			h[b] = p
+			m.trust.rate += alive[c][b] * p / (32768 * width(b))
 		}
 		var s [26]float64
 		for b := range s {
@@ -318,24 +324,29 @@ func (m *tenure) learn() {
 		}
 		for b := range s {
 			m.value[c][b] = worthKeeping(s[b:], b)
-			m.order = append(m.order, [2]int{c, b})
+			m.byValue = append(m.byValue, [2]int{c, b})
 		}
 	}
-	slices.SortStableFunc(m.order, func(a, b [2]int) int {
+	slices.SortStableFunc(m.byValue, func(a, b [2]int) int {
 		return cmp.Compare(math.Float64bits(m.value[a[0]][a[1]])>>14, math.Float64bits(m.value[b[0]][b[1]])>>14)
 	})
+	m.arrange()
 	m.halve()
+}
+
+// width is how long a bin lasts, in units of the first.
+func width(bin int) float64 {
+	if bin == 0 {
+		return binEnds[0]
+	}
+	return binEnds[bin] - binEnds[bin-1]
 }
 
 // worthKeeping is the index of a bin, whose hazard is h[0].
 func worthKeeping(h []float64, bin int) (best float64) {
 	alive, reused, kept := 1.0, 0.0, 0.0
 	for i, p := range h {
-		width := binEnds[bin+i]
-		if bin+i > 0 {
-			width -= binEnds[bin+i-1]
-		}
-		kept += alive * width * (1 - p/2)
+		kept += alive * width(bin+i) * (1 - p/2)
 		reused += alive * p
 		alive *= 1 - p
 		best = max(best, reused/kept)

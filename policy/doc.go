@@ -38,7 +38,7 @@
 // ([Asker]). With all that comes to a node, and one ghost for each entry, no
 // policy but tenure takes more than 40 bytes an entry: lru, fifo and mru 16
 // and, while the entry waits in a heap, 4 more; lfu 20, and 20 for each
-// frequency there is; sieve 24, arc and s3fifo 16 and 14 a ghost (up to twice
+// frequency there is; sieve 24, arc and s3fifo 16 and 16 a ghost (up to twice
 // that where most ghosts are asked for again), gdsf 28.
 //
 // # Planners

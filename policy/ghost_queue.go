@@ -85,7 +85,7 @@ func (g *ghosts) squeeze(q *ghostQueue) {
 		}
 		if q.write < q.read {
 			to := q.record(q.write)
-			*g.link(rec.hash, from) = to
+			*g.link(from) = to
 			*g.record(to), *rec = *rec, ghost{}
 		}
 		q.write++

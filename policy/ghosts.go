@@ -4,15 +4,14 @@ import "math/bits"
 
 // ghosts remembers entries that are no longer resident, by 32 bits of their
 // hash, in a few queues with the oldest first. A hash is in one queue at most.
-// A ghost is 12 bytes and 2 of the hash table, without pointers.
+// A ghost is 12 bytes and 4 of the hash table, without pointers.
 //
 // Among n ghosts a hash that is none of them is taken for one with a chance of
 // n/2³²: one miss in 400 among ten million. Hashes below 2³², as those of a
 // replay are, are never mistaken.
 //
-// The table grows by linear hashing: one bucket is split for every second
-// ghost that is more than ever before, so no call pays for a growth as a
-// whole.
+// The table grows by linear hashing: one bucket is split for each ghost that
+// is more than ever before, so no call pays for a growth as a whole.
 type ghosts struct {
 	records pages[ghost]
 	runs    uint32   // ever made
@@ -30,10 +29,6 @@ type ghost struct {
 	sizeQueue uint32 // size << 2 | queue; 0 for what is no ghost any more
 }
 
-// perBucket is how many ghosts there are for each bucket. Two cost half a look
-// more than one does, and half the memory.
-const perBucket = 2
-
 // maxSize is the largest size that a record holds; larger entries weigh so
 // much. Payloads are 64 MiB at most.
 const maxSize = 1<<30 - 1
@@ -47,32 +42,39 @@ func (g *ghost) dead() bool   { return g.sizeQueue == 0 }
 
 // find returns the queue that a ghost is in.
 func (g *ghosts) find(hash uint64) (queue int, found bool) {
-	if r := g.lookup(uint32(hash)); r != 0 {
-		return g.record(r).queue(), true
+	if g.live > 0 {
+		if at := g.find32(uint32(hash)); *at != 0 {
+			return g.record(*at).queue(), true
+		}
 	}
 	return 0, false
 }
 
 // put makes a ghost the newest of a queue, wherever it was.
 func (g *ghosts) put(queue int, hash uint64, size uint32) {
-	g.drop(hash)
-	g.live++
-	if g.live > perBucket*g.buckets {
+	if g.live >= g.buckets {
 		g.split()
 	}
+	at := g.find32(uint32(hash))
+	if *at != 0 {
+		g.bury(at)
+		at = g.find32(uint32(hash))
+	}
 	q := &g.queues[queue]
-	r := g.append(q)
-	head := g.heads.at(g.bucket(uint32(hash)))
-	*g.record(r) = ghost{hash: uint32(hash), chain: *head, sizeQueue: size<<2 | uint32(queue)}
-	*head = r
+	*at = g.append(q)
+	*g.record(*at) = ghost{hash: uint32(hash), sizeQueue: size<<2 | uint32(queue)}
+	g.live++
 	q.weight += int64(size)
 	g.squeeze(q)
 }
 
 // drop forgets a ghost, if there is one.
 func (g *ghosts) drop(hash uint64) {
-	if r := g.lookup(uint32(hash)); r != 0 {
-		g.bury(&g.queues[g.record(r).queue()], r)
+	if g.live == 0 {
+		return
+	}
+	if at := g.find32(uint32(hash)); *at != 0 {
+		g.bury(at)
 	}
 }
 
@@ -80,7 +82,7 @@ func (g *ghosts) drop(hash uint64) {
 func (g *ghosts) trim(queue int, limit int64) {
 	q := &g.queues[queue]
 	for q.weight > limit && q.from < q.to {
-		g.bury(q, q.record(q.from))
+		g.bury(g.link(q.record(q.from)))
 	}
 }
 
@@ -89,22 +91,39 @@ func (g *ghosts) weight(queue int) int64 { return g.queues[queue].weight }
 // record is that of a link.
 func (g *ghosts) record(r uint32) *ghost { return g.records.at(r - 1) }
 
-// bury ends a ghost of q, and leaves its place in the queue behind.
-func (g *ghosts) bury(q *ghostQueue, r uint32) {
+// bury ends the ghost that a link leads to, and leaves its place in the queue
+// behind.
+func (g *ghosts) bury(at *uint32) {
+	rec := g.record(*at)
+	q := &g.queues[rec.queue()]
 	g.live--
-	rec := g.record(r)
 	q.weight -= int64(rec.size())
-	*g.link(rec.hash, r) = rec.chain
+	*at = rec.chain
 	*rec = ghost{}
 	q.dead++
 	g.settle(q)
 }
 
-// link returns what leads to record r in the chain of its hash.
-func (g *ghosts) link(hash, r uint32) *uint32 {
-	at := g.heads.at(g.bucket(hash))
+// link returns what leads to record r. The oldest are in front of their
+// chains.
+func (g *ghosts) link(r uint32) *uint32 {
+	at := g.heads.at(g.bucket(g.record(r).hash))
 	for *at != r {
 		at = &g.record(*at).chain
+	}
+	return at
+}
+
+// find32 returns what leads to the ghost of a hash, or the end of its chain.
+// There are buckets.
+func (g *ghosts) find32(hash uint32) *uint32 {
+	at := g.heads.at(g.bucket(hash))
+	for *at != 0 {
+		rec := g.record(*at)
+		if rec.hash == hash {
+			break
+		}
+		at = &rec.chain
 	}
 	return at
 }
@@ -127,18 +146,6 @@ func spread(hash uint64) uint32 {
 	return uint32(hi ^ lo)
 }
 
-// lookup returns a link to the ghost of a hash, or 0.
-func (g *ghosts) lookup(hash uint32) uint32 {
-	if g.live == 0 {
-		return 0
-	}
-	r := *g.heads.at(g.bucket(hash))
-	for r != 0 && g.record(r).hash != hash {
-		r = g.record(r).chain
-	}
-	return r
-}
-
 // split adds a bucket and moves to it what belongs there.
 func (g *ghosts) split() {
 	g.heads.reach(g.buckets)
@@ -149,14 +156,16 @@ func (g *ghosts) split() {
 	if g.buckets == 2*g.half {
 		g.half *= 2
 	}
-	from := g.heads.at(g.buckets - g.half)
-	to := g.heads.at(g.buckets)
+	from, to := g.heads.at(g.buckets-g.half), g.heads.at(g.buckets)
+	fresh := g.buckets
 	g.buckets++
-	rest := *from
-	*from, *to = 0, 0
-	for rest != 0 {
-		rec := g.record(rest)
-		head := g.heads.at(g.bucket(rec.hash))
-		rest, rec.chain, *head = rec.chain, *head, rest
+	for *to = 0; *from != 0; {
+		rec := g.record(*from)
+		if g.bucket(rec.hash) != fresh {
+			from = &rec.chain
+			continue
+		}
+		*to, *from, rec.chain = *from, rec.chain, 0
+		to = &rec.chain
 	}
 }

@@ -119,7 +119,7 @@ func TestHotPathsDoNotAllocate(t *testing.T) {
 // two tiers takes 28 bytes of the tree of all chunks and 64 of each ledger;
 // with these it stays within 96 and 48 a tier for lru, 96 and 64 for others.
 func TestBytesWithGhosts(t *testing.T) {
-	const n = 1 << 18
+	const n = 1 << 16
 	hashes := make([]uint64, n) // by ID
 	heap := func() uint64 {
 		var m runtime.MemStats
@@ -136,7 +136,7 @@ func TestBytesWithGhosts(t *testing.T) {
 		if p, ok := p.(policy.Asker); ok {
 			p.Ask(func(id policy.ID) policy.Meta { return policy.Meta{Hash: hashes[id], Size: 1} })
 		}
-		for hash := range uint64(4 * n) {
+		for hash := range uint64(3 * n) {
 			id := policy.ID(hash)
 			p.Admit(hash, 1)
 			if hash >= n {
@@ -148,7 +148,7 @@ func TestBytesWithGhosts(t *testing.T) {
 				p.Touch(id) // arc has ghosts where some are used again
 			}
 		}
-		limit := 33.0
+		limit := 34.0
 		if slices.Contains([]string{"lru", "fifo", "mru"}, name) {
 			limit = 17
 		}

@@ -5,8 +5,9 @@
 // entry for each chunk; and the same of a tier's ledger under each policy, alone
 // and with the index.
 //
-//	go run ./bench/evict            # 10 million chunks: about 4 GiB of memory
-//	go run ./bench/evict -quick     # 1 million
+//	go run ./bench/evict                       # 10 million chunks: about 4 GiB of memory, an hour on two busy cores
+//	go run ./bench/evict -quick                # 1 million: some minutes
+//	go run ./bench/evict -quick -row s3fifo    # one row of that: seconds
 //
 // Each row is measured in a process of its own, so that memory is what the
 // kernel counts for it. Memory is that of the ledger turned over once, ghosts
@@ -31,7 +32,7 @@ import (
 )
 
 func main() {
-	quick := flag.Bool("quick", false, "1 million chunks instead of 10, and fewer victims")
+	quick := flag.Bool("quick", false, "some minutes instead of an hour: 1 million chunks instead of 10, and fewer victims")
 	row := flag.String("row", "", "measure one row and nothing else: refused, tails, tree, map, the name of a policy, or puts- and a name")
 	flag.Parse()
 	n := amounts{chunks: 10_000_000, victims: 200_000}

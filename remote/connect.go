@@ -63,7 +63,7 @@ func (t *Tier) Connect(ctx context.Context) error {
 	if err == nil {
 		t.count.gets.Add(1)
 		var out *s3.GetObjectOutput
-		out, err = c.GetObject(ctx, &s3.GetObjectInput{Bucket: &t.o.Bucket, Key: aws.String(t.names.root + "nothing")})
+		out, err = c.api[reads].GetObject(ctx, &s3.GetObjectInput{Bucket: &t.o.Bucket, Key: aws.String(t.names.root + "nothing")})
 		if err == nil {
 			out.Body.Close()
 		}
@@ -72,7 +72,7 @@ func (t *Tier) Connect(ctx context.Context) error {
 	if err != nil && !isNotFound(err) {
 		t.count.connectFailed.Add(1)
 		if c != nil {
-			c.connections.CloseIdleConnections()
+			c.closeIdle()
 		}
 		return err
 	}
@@ -114,7 +114,7 @@ func (t *Tier) Check(ctx context.Context) (notes []string, err error) {
 			err = derr
 		}
 	}()
-	err = t.request(ctx, kind{op: "get", count: &t.count.gets, lane: t.traffic.reads}, func(ctx context.Context, api *client) error {
+	err = t.request(ctx, kind{op: "get", count: &t.count.gets, direction: reads}, func(ctx context.Context, api *s3.Client) error {
 		out, err := api.GetObject(ctx, &s3.GetObjectInput{Bucket: &t.o.Bucket, Key: name})
 		if err == nil {
 			out.Body.Close()
@@ -130,8 +130,8 @@ func (t *Tier) Check(ctx context.Context) (notes []string, err error) {
 // checkPut puts a small object, twice if the store knows conditional puts.
 func (t *Tier) checkPut(ctx context.Context, name *string) (notes []string, err error) {
 	put := func(unless *string) error {
-		write := kind{op: "put", count: &t.count.puts, lane: t.traffic.writes}
-		return t.request(ctx, write, func(ctx context.Context, api *client) error {
+		write := kind{op: "put", count: &t.count.puts, direction: writes}
+		return t.request(ctx, write, func(ctx context.Context, api *s3.Client) error {
 			_, err := api.PutObject(ctx, &s3.PutObjectInput{
 				Bucket: &t.o.Bucket, Key: name, Body: strings.NewReader("kvstored was here"), IfNoneMatch: unless,
 			}, unsigned)

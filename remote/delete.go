@@ -38,7 +38,7 @@ func (t *Tier) Delete(ctx context.Context, ks []key.Key) error {
 }
 
 func (t *Tier) deleteNames(ctx context.Context, objects []types.ObjectIdentifier) error {
-	return t.request(ctx, kind{op: "delete", count: &t.count.deletes, lane: t.traffic.writes}, func(ctx context.Context, api *client) error {
+	return t.request(ctx, kind{op: "delete", count: &t.count.deletes, direction: writes}, func(ctx context.Context, api *s3.Client) error {
 		out, err := api.DeleteObjects(ctx, &s3.DeleteObjectsInput{
 			Bucket: &t.o.Bucket, Delete: &types.Delete{Objects: objects, Quiet: aws.Bool(true)},
 		})
@@ -118,7 +118,7 @@ func (t *Tier) list(ctx context.Context, prefix string, page func([]types.Object
 
 // page reads one page of a listing.
 func (t *Tier) page(ctx context.Context, in *s3.ListObjectsV2Input) (out *s3.ListObjectsV2Output, err error) {
-	err = t.request(ctx, kind{op: "list", count: &t.count.lists, lane: t.traffic.reads}, func(ctx context.Context, api *client) (err error) {
+	err = t.request(ctx, kind{op: "list", count: &t.count.lists, direction: reads}, func(ctx context.Context, api *s3.Client) (err error) {
 		out, err = api.ListObjectsV2(ctx, in)
 		return err
 	})

@@ -26,7 +26,7 @@
 // accesses. Nothing is sent or received under one.
 //
 // What is in flight is bounded by semaphores, of its own for each direction:
-// see [traffic].
+// see [traffic]. Each direction has connections of its own too: see [client].
 //
 // # Buffers
 //

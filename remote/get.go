@@ -27,7 +27,7 @@ func (t *Tier) Get(ctx context.Context, k key.Key, a tier.Allocator) (arena.Bloc
 	var b arena.Block
 	var err error
 	for range corruptTries {
-		err = t.request(ctx, kind{op: "get", count: &t.count.gets, lane: t.traffic.reads}, func(ctx context.Context, api *client) (err error) {
+		err = t.request(ctx, kind{op: "get", count: &t.count.gets, direction: reads}, func(ctx context.Context, api *s3.Client) (err error) {
 			b, err = t.fetch(ctx, api, k, a)
 			return err
 		})
@@ -55,7 +55,7 @@ func (t *Tier) Get(ctx context.Context, k key.Key, a tier.Allocator) (arena.Bloc
 }
 
 // fetch makes one request for k and reads its body.
-func (t *Tier) fetch(ctx context.Context, api *client, k key.Key, a tier.Allocator) (arena.Block, error) {
+func (t *Tier) fetch(ctx context.Context, api *s3.Client, k key.Key, a tier.Allocator) (arena.Block, error) {
 	out, done, err := t.open(ctx, api, k)
 	if err != nil {
 		return arena.Block{}, err
@@ -85,10 +85,10 @@ func (t *Tier) fetch(ctx context.Context, api *client, k key.Key, a tier.Allocat
 
 // fill reads a body into b, which it must fill exactly, and seals it.
 func (t *Tier) fill(ctx context.Context, b arena.Block, body io.Reader, sum uint64) error {
-	if err := t.traffic.reads.carry(ctx, b.Len()); err != nil {
+	if err := t.traffic[reads].carry(ctx, b.Len()); err != nil {
 		return err
 	}
-	defer t.traffic.reads.carried(b.Len())
+	defer t.traffic[reads].carried(b.Len())
 	got, err := io.ReadFull(body, b.Bytes())
 	if errors.Is(err, io.EOF) {
 		err = io.ErrUnexpectedEOF
@@ -119,7 +119,7 @@ func atEnd(r io.Reader) bool {
 // there; the first answer counts. done ends what open began; call it when the
 // body is read. The first request is made by the caller's own goroutine: the
 // SDK needs a deep stack, and a new one grows by being copied.
-func (t *Tier) open(ctx context.Context, api *client, k key.Key) (out *s3.GetObjectOutput, done func(), err error) {
+func (t *Tier) open(ctx context.Context, api *s3.Client, k key.Key) (out *s3.GetObjectOutput, done func(), err error) {
 	name := t.names.object(k)
 	ask := func(ctx context.Context) (*s3.GetObjectOutput, error) {
 		return api.GetObject(ctx, &s3.GetObjectInput{Bucket: &t.o.Bucket, Key: &name})

@@ -54,7 +54,7 @@ func (t *Tier) putNew(ctx context.Context, e *tier.Entry) error {
 // it is an error. Other bytes of the same length are not: KV tensors are not
 // bit-reproducible, and the first ones stay.
 func (t *Tier) present(ctx context.Context, e *tier.Entry) (bool, error) {
-	out, err := t.head(ctx, t.traffic.writes, e.Key)
+	out, err := t.head(ctx, writes, e.Key)
 	if out == nil || err != nil {
 		return false, err
 	}
@@ -93,8 +93,8 @@ func (t *Tier) note(e *tier.Entry) {
 
 // send stores e, with a body that goes from the block to the socket.
 func (t *Tier) send(ctx context.Context, e *tier.Entry, ifNone bool) error {
-	write := kind{op: "put", count: &t.count.puts, lane: t.traffic.writes, bytes: int(e.Size)}
-	err := t.request(ctx, write, func(ctx context.Context, api *client) error {
+	write := kind{op: "put", count: &t.count.puts, direction: writes, bytes: int(e.Size)}
+	err := t.request(ctx, write, func(ctx context.Context, api *s3.Client) error {
 		body := &body{p: e.Block.Bytes()}
 		in := &s3.PutObjectInput{
 			Bucket: &t.o.Bucket, Key: aws.String(t.names.object(e.Key)), Metadata: metadata(&e.Record),

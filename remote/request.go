@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+
 	"github.com/kvstored/kvstored/tier"
 )
 
@@ -29,15 +31,15 @@ const (
 
 // kind is what is asked of the store.
 type kind struct {
-	op    string
-	count *atomic.Uint64
-	lane  *lane
-	bytes int // of payload to send
+	op        string
+	count     *atomic.Uint64
+	direction direction
+	bytes     int // of payload to send
 }
 
 // request makes one request, again where that may help and the budget allows.
 // Each try is counted and has its own deadline.
-func (t *Tier) request(ctx context.Context, k kind, send func(context.Context, *client) error) error {
+func (t *Tier) request(ctx context.Context, k kind, send func(context.Context, *s3.Client) error) error {
 	for try := 1; ; try++ {
 		err := t.once(ctx, k, send)
 		if err == nil || isRoom(err) || ctx.Err() != nil || try == maxTries || !retriable(err) || !t.retries.take() {
@@ -52,23 +54,24 @@ func (t *Tier) request(ctx context.Context, k kind, send func(context.Context, *
 }
 
 // once makes one request.
-func (t *Tier) once(ctx context.Context, k kind, send func(context.Context, *client) error) error {
-	api, err := t.api(ctx)
+func (t *Tier) once(ctx context.Context, k kind, send func(context.Context, *s3.Client) error) error {
+	lane := t.traffic[k.direction]
+	c, err := t.api(ctx)
 	if err == nil {
 		err = t.slow.wait(ctx)
 	}
 	if err == nil {
-		err = k.lane.enter(ctx, k.bytes)
+		err = lane.enter(ctx, k.bytes)
 	}
 	if err != nil {
 		return &Error{Op: k.op, Err: cause(ctx, err)}
 	}
-	defer k.lane.leave(k.bytes)
+	defer lane.leave(k.bytes)
 	t.retries.earn()
 	k.count.Add(1)
 	limited, cancel := context.WithTimeoutCause(ctx, t.o.Timeout, errTimeout)
 	defer cancel()
-	err = t.judge(limited, k.op, send(limited, api))
+	err = t.judge(limited, k.op, send(limited, c.api[k.direction]))
 	switch {
 	case err == nil, isRoom(err):
 		t.slow.less()

@@ -102,7 +102,7 @@ func (t *Tier) exists(ctx context.Context, k key.Key) (bool, error) {
 	if t.absent.has(k) {
 		return false, nil
 	}
-	out, err := t.head(ctx, t.traffic.reads, k)
+	out, err := t.head(ctx, reads, k)
 	if err == nil && out == nil {
 		t.absent.add(k)
 	}
@@ -116,7 +116,7 @@ func (t *Tier) Absent(k key.Key) bool { return t.absent.has(k) }
 func (t *Tier) Close() error {
 	t.closed.Store(true)
 	if c := t.client.Load(); c != nil {
-		c.connections.CloseIdleConnections()
+		c.closeIdle()
 	}
 	return nil
 }

@@ -10,9 +10,18 @@ import (
 // no hurry.
 const writeShare = 2
 
+// direction is where payloads go.
+type direction uint8
+
+const (
+	reads direction = iota
+	writes
+	directions
+)
+
 // traffic bounds what is in flight. Reads and writes share nothing: a read may
 // wait for memory that only a write frees.
-type traffic struct{ reads, writes *lane }
+type traffic [directions]*lane
 
 // lane is what may be in flight of one direction. Requests are taken before
 // bytes, so that who has bytes waits for nobody but the store.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/hex"
 	"io"
-	"sync"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
@@ -18,16 +17,21 @@ import (
 // bare is the SDK's client as it comes, reading into memory it uses again.
 type bare struct {
 	api     *s3.Client
-	buffers sync.Pool
+	buffers chan []byte
 }
 
 func newBare(endpoint string) *bare {
-	return &bare{api: s3.New(s3.Options{
+	b := &bare{buffers: make(chan []byte, *concurrency)}
+	for range *concurrency {
+		b.buffers <- nil
+	}
+	b.api = s3.New(s3.Options{
 		BaseEndpoint: &endpoint, Region: s3test.Region, UsePathStyle: true,
 		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
 			return aws.Credentials{AccessKeyID: s3test.AccessKey, SecretAccessKey: s3test.SecretKey}, nil
 		}),
-	})}
+	})
+	return b
 }
 
 func name(k key.Key) *string {
@@ -45,13 +49,12 @@ func (b *bare) get(ctx context.Context, k key.Key, size int) error {
 		return err
 	}
 	defer out.Body.Close()
-	buf, ok := b.buffers.Get().(*[]byte)
-	if !ok || len(*buf) < size {
-		buf = new([]byte)
-		*buf = make([]byte, size)
+	buf := <-b.buffers
+	if len(buf) < size {
+		buf = make([]byte, size)
 	}
-	defer b.buffers.Put(buf)
-	_, err = io.ReadFull(out.Body, (*buf)[:size])
+	_, err = io.ReadFull(out.Body, buf[:size])
+	b.buffers <- buf
 	return err
 }
 

@@ -3,6 +3,8 @@
 // concurrency. It counts the requests of a lookup of 512 chunks, and says when a
 // prefix of 64 is there if each request takes 30 ms more. It starts a server of
 // its own.
+//
+//	go run ./bench/remote -only get -size 1 -cpuprofile cpu.out
 package main
 
 import (
@@ -11,7 +13,10 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"syscall"
+	"runtime/pprof"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -23,12 +28,18 @@ import (
 	"github.com/kvstored/kvstored/tier"
 )
 
-const mib = 1 << 20
+const (
+	mib     = 1 << 20
+	largest = 8 // MiB of a payload
+)
 
 var (
+	only        = flag.String("only", "put,get,lookup,prefix", "what to measure")
+	sizes       = flag.String("size", "1,4", "MiB of a payload that is put or got")
 	concurrency = flag.Int("concurrency", 8, "requests at a time")
-	total       = flag.Int("mib", 512, "MiB put and got of each size in each round")
-	rounds      = flag.Int("rounds", 3, "rounds")
+	total       = flag.Int("mib", 64, "MiB each way in each pair of turns")
+	pairs       = flag.Int("pairs", 40, "pairs of turns for each operation and size")
+	profile     = flag.String("cpuprofile", "", "file for a CPU profile of the turns")
 )
 
 func main() {
@@ -53,7 +64,7 @@ func run(ctx context.Context) error {
 	if err := errors.Join(os.Setenv("AWS_ACCESS_KEY_ID", s3test.AccessKey), os.Setenv("AWS_SECRET_ACCESS_KEY", s3test.SecretKey)); err != nil {
 		return err
 	}
-	a, err := arena.New(arena.Options{CapacityBytes: int64(*concurrency+1) * 8 * mib, Touch: true})
+	a, err := arena.New(arena.Options{CapacityBytes: int64(*concurrency+1) * largest * mib, Touch: true})
 	if err != nil {
 		return err
 	}
@@ -63,15 +74,45 @@ func run(ctx context.Context) error {
 		return err
 	}
 	defer b.tier.Close()
-	for _, size := range []int{mib, 4 * mib} {
-		if err := b.compare(ctx, size); err != nil {
+	if *profile != "" {
+		f, err := os.Create(*profile)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		if err := pprof.StartCPUProfile(f); err != nil {
+			return err
+		}
+		defer pprof.StopCPUProfile()
+	}
+	return b.measure(ctx, s)
+}
+
+// measure does what the flags say.
+func (b *bench) measure(ctx context.Context, s *s3test.Server) error {
+	parts := strings.Split(*only, ",")
+	puts, gets := slices.Contains(parts, "put"), slices.Contains(parts, "get")
+	for size := range strings.SplitSeq(*sizes, ",") {
+		n, err := strconv.Atoi(size)
+		if err != nil || n < 1 || n > largest {
+			return fmt.Errorf("-size %s: 1 to %d MiB", size, largest)
+		}
+		if puts || gets {
+			err = b.compare(ctx, n*mib, puts, gets)
+		}
+		if err != nil {
 			return err
 		}
 	}
-	if err := b.lookups(ctx); err != nil {
-		return err
+	if slices.Contains(parts, "lookup") {
+		if err := b.lookups(ctx); err != nil {
+			return err
+		}
 	}
-	return b.prefixes(ctx, s)
+	if slices.Contains(parts, "prefix") {
+		return b.prefixes(ctx, s)
+	}
+	return nil
 }
 
 // bench is a server and the two ways to it.
@@ -121,83 +162,6 @@ func (b *bench) get(ctx context.Context, r *remote.Tier, k key.Key) error {
 		block.Release()
 	}
 	return err
-}
-
-// way is one of two ways to do the same, and what it took so far.
-type way struct {
-	do         func(ctx context.Context, i int) error
-	took, used time.Duration // of the clock, and of this process's CPU time
-}
-
-// run does from..to of them.
-func (w *way) run(ctx context.Context, from, to int) error {
-	start, used := time.Now(), cpuTime()
-	err := parallel(ctx, to-from, func(ctx context.Context, i int) error { return w.do(ctx, from+i) })
-	w.took, w.used = w.took+time.Since(start), w.used+cpuTime()-used
-	return err
-}
-
-// turns does 0..n both ways, a few at a time, so that both see the same machine
-// and the same store.
-func turns(ctx context.Context, n int, ways [2]*way) error {
-	few := 4 * *concurrency
-	for from := 0; from < n; from += few {
-		for j := range ways {
-			if err := ways[(from/few+j)%2].run(ctx, from, min(from+few, n)); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// compare prints how fast both ways are.
-func (b *bench) compare(ctx context.Context, size int) error {
-	block, err := b.arena.Alloc(size)
-	if err != nil {
-		return err
-	}
-	defer block.Release()
-	for i := range block.Bytes() {
-		block.Bytes()[i] = byte(i * i >> 7)
-	}
-	block.Seal()
-	n := *total * mib / size
-	var puts, gets [2]*way
-	for i := range 2 {
-		puts[i], gets[i] = new(way), new(way)
-	}
-	for range *rounds {
-		ours, theirs := b.chain(n), b.chain(n)
-		puts[0].do = func(ctx context.Context, i int) error { return b.put(ctx, ours[i], i, block) }
-		puts[1].do = func(ctx context.Context, i int) error { return b.bare.put(ctx, theirs[i], block.Bytes()) }
-		gets[0].do = func(ctx context.Context, i int) error { return b.get(ctx, b.tier, ours[i]) }
-		gets[1].do = func(ctx context.Context, i int) error { return b.bare.get(ctx, theirs[i], size) }
-		err := errors.Join(turns(ctx, n, puts), turns(ctx, n, gets), b.tier.Delete(ctx, ours), b.tier.Delete(ctx, theirs))
-		if err != nil {
-			return err
-		}
-	}
-	gib := float64(*rounds) * float64(n) * float64(size) / (1 << 30)
-	for _, op := range []struct {
-		name string
-		ways [2]*way
-	}{{"put", puts}, {"get", gets}} {
-		ours, theirs := op.ways[0], op.ways[1]
-		fmt.Printf("%s %d MiB: tier %.2f GiB/s, bare SDK %.2f GiB/s: %.0f %%; of this process's CPU %.2f and %.2f s/GiB\n", op.name, size/mib,
-			gib/ours.took.Seconds(), gib/theirs.took.Seconds(), 100*theirs.took.Seconds()/ours.took.Seconds(),
-			ours.used.Seconds()/gib, theirs.used.Seconds()/gib)
-	}
-	return nil
-}
-
-// cpuTime is what this process has used; the server is another one.
-func cpuTime() time.Duration {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		return 0
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // lookups prints what it costs to find out how much of 512 chunks is there.

@@ -114,6 +114,8 @@ func exchangeHello(conn *wire.Conn, o *Options) (*wire.HelloReply, []*os.File, e
 	}
 	h, body, files, err := conn.ReadFrameFiles()
 	switch {
+	case errors.Is(err, wire.ErrFrameTooLarge) && h.BodyBytes == redisError:
+		return nil, files, refuse("hello", ErrBadRequest, "a Redis server listens there; use the daemon's listen.socket")
 	case errors.Is(err, wire.ErrMalformed) || errors.Is(err, wire.ErrFrameTooLarge):
 		return nil, files, broken("%w", err)
 	case err != nil:
@@ -136,6 +138,10 @@ func exchangeHello(conn *wire.Conn, o *Options) (*wire.HelloReply, []*os.File, e
 	}
 	return hello, files, nil
 }
+
+// redisError is how a reply of a Redis server that has not understood hello
+// begins, "-ERR", read as the start of a header.
+const redisError = '-' | 'E'<<8 | 'R'<<16 | 'R'<<24
 
 func (o *Options) wants() (f wire.Features) {
 	if !o.Inline {

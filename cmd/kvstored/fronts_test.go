@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -8,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/config"
 )
 
@@ -41,6 +43,15 @@ func startFronts(t *testing.T) (d *demoDaemon, socket, port string) {
 		}
 	})
 	return d, socket, loggedPort(t, d)
+}
+
+// A client that was given the wrong socket hears so, and does not wait.
+func TestClientOfRedisSocket(t *testing.T) {
+	_, socket, _ := startFronts(t)
+	_, err := client.Dial(t.Context(), socket, client.Options{})
+	if !errors.Is(err, client.ErrBadRequest) || !strings.Contains(err.Error(), "listen.socket") {
+		t.Error(err)
+	}
 }
 
 // loggedPort waits for the TCP port in the daemon's log.

@@ -2,6 +2,7 @@ package resp
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +14,11 @@ const (
 	maxArgs    = 1 << 20   // of one command
 	maxBulk    = 512 << 20 // as in Redis; what is not stored is read and dropped
 )
+
+// notRedis is told to whoever sends a line with a zero byte, as a client of
+// kvstored's own protocol does at once: it would wait for the rest of the line
+// to be answered.
+const notRedis = "this is no Redis client; kvstored's own clients belong to listen.socket"
 
 // protocolError is input after which the stream cannot be followed any more.
 type protocolError string
@@ -55,7 +61,11 @@ func (r *reader) fill() error {
 func (r *reader) line() ([]byte, error) {
 	r.long = r.long[:0]
 	for {
-		if i := bytes.IndexByte(r.buf[r.r:r.w], '\n'); i >= 0 {
+		i := bytes.IndexByte(r.buf[r.r:r.w], '\n')
+		if l := r.buf[r.r:r.w]; bytes.IndexByte(l[:cmp.Or(i+1, len(l))], 0) >= 0 {
+			return nil, protocolError(notRedis)
+		}
+		if i >= 0 {
 			l := r.buf[r.r : r.r+i]
 			r.r += i + 1
 			if len(r.long) > 0 {

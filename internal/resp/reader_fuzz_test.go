@@ -14,6 +14,7 @@ func FuzzReader(f *testing.F) {
 	for _, s := range []string{
 		"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$5\r\nhello\r\n", "PING\r\n*1\r\n$4\r\nPING\r\n", "*2\r\n$3\r\nGET\r\n$-1\r\n",
 		"*1048577\r\n", "*1\r\n$536870912\r\nx", "*-1\r\n*0\r\n\r\nset a b\r\n", "*1\r\n$2\r\nabc\r\n", "\n\n*\n$\n",
+		"\n\x00\n", "x\x00", "*1\r\n$\x00",
 	} {
 		f.Add([]byte(s))
 	}

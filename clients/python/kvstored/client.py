@@ -92,14 +92,10 @@ class Client:
         self._keep()
 
     def _fresh(self) -> None:
-        self._process = os.getpid()
         self._link: Optional[Link] = None
         self._changed = threading.Condition()
         self._wake = threading.Event()
         self._keeper: Optional[threading.Thread] = None
-
-    def _pid(self) -> int:
-        return self._process
 
     # ---- the connection ------------------------------------------------------
 
@@ -308,7 +304,7 @@ class Client:
     def _prefetch_request(
         self, link: Link, prompt: Prompt, deadline: float, options: Dict[str, Any]
     ) -> Tuple[Job, Request]:
-        job = Job(self, link)
+        job = Job(link, self.timeout)
         body = wire.prefetch(self._chain(link, prompt, deadline), **options)
         return job, Request(Op.PREFETCH, body, job._begin, Job._undo)
 
@@ -334,7 +330,7 @@ class Client:
             _, request = self._prefetch_request(link, prompt, deadline, options)
             return link.call(request, deadline)
 
-        return self._ask(timeout, ask, Job(self, None))
+        return self._ask(timeout, ask, Job(None, self.timeout))
 
     def warm(
         self,
@@ -379,7 +375,7 @@ class Client:
         daemon refuses has a job without chunks."""
         names = list(lookup_ids) + [""] * (len(prompts) - len(lookup_ids))
         counts = list(overtaken) + [0] * (len(prompts) - len(overtaken))
-        miss = [Job(self, None) for _ in prompts], list(range(len(prompts)))
+        miss = [Job(None, self.timeout) for _ in prompts], list(range(len(prompts)))
 
         def ask(link: Link, deadline: float) -> Tuple[List[Job], List[int]]:
             chains = [self._chain(link, p, deadline) for p in prompts]
@@ -389,7 +385,7 @@ class Client:
 
             def take(reply: bytes) -> Tuple[List[Job], List[int]]:
                 answers, order = wire.batch_reply(reply)
-                jobs = [Job(self, link if a.prefetch else None) for a in answers]
+                jobs = [Job(link if a.prefetch else None, self.timeout) for a in answers]
                 for job, answer in zip(jobs, answers):
                     if answer.prefetch:
                         job._accept(*answer.prefetch[:3])
@@ -398,7 +394,7 @@ class Client:
             def undo(reply: bytes) -> None:
                 for a in wire.batch_reply(reply)[0]:
                     if a.prefetch:
-                        link.later(Op.CANCEL, wire.job(a.prefetch[0]))
+                        link.later(Request(Op.CANCEL, wire.job(a.prefetch[0]), wire.empty_reply))
 
             return link.call(Request(Op.BATCH, body, take, undo), deadline)
 
@@ -420,15 +416,15 @@ class Client:
             return True
 
         if not self._ask(timeout, ask, False):
-            return Job(self, None)
+            return Job(None, self.timeout)
         try:
             await asyncio.wait_for(answered, self.timeout if timeout is None else timeout)
         except asyncio.TimeoutError:
-            return Job(self, None)
+            return Job(None, self.timeout)
         error = calls[0].error
         if isinstance(error, Refused) and error.code in MISTAKES:
             raise error
-        return Job(self, None) if error is not None else calls[0].value
+        return Job(None, self.timeout) if error is not None else calls[0].value
 
     def reserve(
         self,
@@ -449,9 +445,9 @@ class Client:
             body = wire.reserve(
                 self._chain(link, prompt, deadline), sizes or [size], first, count, all_or_nothing, int(wait * 1000)
             )
-            return link.call(Request(Op.RESERVE, body, Fill(self, link)._begin, Fill._undo), deadline)
+            return link.call(Request(Op.RESERVE, body, Fill(link, self.timeout)._begin, Fill._undo), deadline)
 
-        return self._ask(timeout, ask, Fill(self, None))
+        return self._ask(timeout, ask, Fill(None, self.timeout))
 
     def put(
         self, prompt: Prompt, payloads: Sequence[Buffer], *, first: int = 0, timeout: Optional[float] = None

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from enum import IntEnum
 from types import TracebackType
-from typing import TYPE_CHECKING, Iterator, List, NamedTuple, Optional, Type
+from typing import Iterator, List, NamedTuple, Optional, Type
 
 from . import wire
 from .errors import Error, ProtocolError
 from .link import Frame, Link, Request
 from .wire import Op, Stored
-
-if TYPE_CHECKING:
-    from .client import Client
 
 
 class Grant(IntEnum):
@@ -50,14 +48,19 @@ class Fill:
     from then on.
     """
 
-    def __init__(self, client: "Client", link: Optional[Link]) -> None:
-        self._client, self._link = client, link
+    def __init__(self, link: Optional[Link], timeout: float) -> None:
+        """A fill without slots, until a reply brings some. ``timeout`` is that of
+        calls that are given none."""
+        self._link, self._timeout = link, timeout
         self._over = link is None
         self.id = 0
         self.reason = 6 if link is None else 1
         self.slots: List[Slot] = []
         #: What became of each slot, after the commit; empty if that is not known.
         self.results: List[Stored] = []
+
+    def _deadline(self, timeout: Optional[float]) -> float:
+        return time.monotonic() + (self._timeout if timeout is None else timeout)
 
     def _begin(self, body: bytes) -> "Fill":
         self.id, self.reason, slots = wire.reserve_reply(body)
@@ -91,7 +94,7 @@ class Fill:
             self._over = True
             try:
                 request = self._commit_request()
-                self.results = self._link.call(request, self._client._deadline(timeout))
+                self.results = self._link.call(request, self._deadline(timeout))
             except Error:
                 self.results = []
         elif not self._over:
@@ -107,7 +110,7 @@ class Fill:
         if not self._over and self.id and self._link is not None:
             self._over = True
             try:
-                self._link.call(Request(Op.ABORT, wire.fill(self.id), wire.empty_reply), self._client._deadline(timeout))
+                self._link.call(Request(Op.ABORT, wire.fill(self.id), wire.empty_reply), self._deadline(timeout))
             except Error:
                 pass  # the daemon takes it back with the connection
         self._end()

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from enum import IntEnum
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Callable, Iterator, List, NamedTuple, Optional, Tuple, Type
+from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Tuple, Type
 
 from . import wire
 from .errors import DeadlineExceeded, Disconnected, Error, ProtocolError, Refused
 from .link import Call, Frame, Link, Request
 from .memory import checksum
 from .wire import Count, Match, Op, Ref
-
-if TYPE_CHECKING:
-    from .client import Client
 
 #: As the number of tokens to wait for: everything that will be.
 ALL = (1 << 63) - 1
@@ -53,8 +51,10 @@ class Job:
     :meth:`release`, to give the lease back; only if ``good`` is true afterwards
     are the bytes that were read the right ones."""
 
-    def __init__(self, client: "Client", link: Optional[Link]) -> None:
-        self._client, self._link = client, link
+    def __init__(self, link: Optional[Link], timeout: float) -> None:
+        """A job of nothing, on its way if there is a link. ``timeout`` is that of
+        calls that are given none."""
+        self._link, self._timeout = link, timeout
         self._mu = threading.Lock()  # guards the two below
         self._state = _MISS
         self._refs: List[Ref] = []
@@ -64,6 +64,9 @@ class Job:
         self.match = Match()
         #: True after a release that the daemon confirmed, False after any other; None while leased.
         self.good: Optional[bool] = None
+
+    def _deadline(self, timeout: Optional[float]) -> float:
+        return time.monotonic() + (self._timeout if timeout is None else timeout)
 
     # ---- state ---------------------------------------------------------------
 
@@ -121,7 +124,7 @@ class Job:
     def wait(self, min_tokens: int = ALL, timeout: Optional[float] = None) -> State:
         """Returns when that much is ready, when the job is done, or at the
         timeout; the state says what can be used."""
-        deadline = self._client._deadline(timeout)
+        deadline = self._deadline(timeout)
         while not self._enough(min_tokens) and self._link is not None:
             left = deadline - time.monotonic()
             if left <= 0:
@@ -142,7 +145,7 @@ class Job:
     def on_ready(self, callback: Callable[["Job"], Any], min_tokens: int = ALL, timeout: Optional[float] = None) -> None:
         """Calls back, from a thread of the client, when that much is ready, the
         job is done, or the timeout has come. At once if that is so already."""
-        deadline = self._client._deadline(timeout)
+        deadline = self._deadline(timeout)
 
         def answered(call: Optional[Call]) -> None:
             left = deadline - time.monotonic()
@@ -181,7 +184,7 @@ class Job:
         and good only under the lease. Copies are good if ``good`` is true after
         the release."""
         r = self.ref(i)
-        if self._link is None or self._link.arena is None or self._link.pid != self._client._pid():
+        if self._link is None or self._link.arena is None or self._link.pid != os.getpid():
             raise IndexError(f"chunk {i} of job {self.id}: its memory is gone")
         view = self._link.arena.slice(r.offset, r.length)
         self._views.append(view)
@@ -212,7 +215,7 @@ class Job:
             return 0.0
         try:
             request = Request(Op.RENEW, wire.job(self.id), wire.renew_reply)
-            return self._link.call(request, self._client._deadline(timeout)) / 1000
+            return self._link.call(request, self._deadline(timeout)) / 1000
         except Error:
             return 0.0
 
@@ -228,7 +231,7 @@ class Job:
             return False
         try:
             request = Request(Op.RELEASE, wire.job(self.id), wire.release_reply)
-            self.good = link.call(request, self._client._deadline(timeout))
+            self.good = link.call(request, self._deadline(timeout))
         except Error:
             self.good = False
         return self.good
@@ -246,7 +249,7 @@ class Job:
         self.good = wire.release_reply(body)
 
     def _confirm(self, given: Call, timeout: Optional[float]) -> bool:
-        deadline = self._client._deadline(timeout)
+        deadline = self._deadline(timeout)
         try:
             if not given.done:
                 self._link.start([], deadline)
@@ -265,7 +268,7 @@ class Job:
             self._drop_views()
             try:
                 request = Request(Op.CANCEL, wire.job(self.id), self._update)
-                self._link.call(request, self._client._deadline(timeout))
+                self._link.call(request, self._deadline(timeout))
             except Error:
                 self._lose()
         return self.state

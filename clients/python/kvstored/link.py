@@ -18,13 +18,16 @@ import time
 from typing import Any, Callable, Deque, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from . import wire
-from .errors import DeadlineExceeded, Disconnected, Error, ProtocolError, Refused
+from .errors import Code, DeadlineExceeded, Disconnected, Error, ProtocolError, Refused
 from .memory import Mapping
 from .wire import HEADER, Op
 
 _READ_BYTES = 1 << 18
 #: A read or write that must wait looks up this often whether the link is closed.
 _TICK = 0.2
+#: Seconds that a reader looks for an answer before it sleeps: many come sooner
+#: than a thread falls asleep and wakes.
+_GLANCE = 50e-6
 
 Frame = Tuple[int, bytes]  # op and body of a request
 
@@ -126,6 +129,8 @@ class Link:
             raise Disconnected("the daemon closed the connection during hello")
         if len(data) < HEADER.size:
             return False
+        if data.startswith(b"-ERR"):
+            raise Refused("hello", Code.BAD_REQUEST, "a Redis server listens there; use the daemon's listen.socket")
         length = HEADER.unpack_from(data)[0]
         if length > wire.MAX_BODY:
             raise ProtocolError(f"a reply of {length} bytes")
@@ -282,7 +287,7 @@ class Link:
         first = True
         while first or not enough():
             left = deadline - time.monotonic()
-            ready = self._readable.poll(max(0.0, min(left, _TICK)) * 1000)
+            ready = self._glance() or self._readable.poll(max(0.0, min(left, _TICK)) * 1000)
             if self.down is not None:
                 return
             if not ready:
@@ -306,6 +311,14 @@ class Link:
             except (ProtocolError, wire.Malformed) as e:
                 self.fail(e if isinstance(e, ProtocolError) else ProtocolError(str(e)))
                 return
+
+    def _glance(self) -> Any:
+        """Whether there is something to read within a moment."""
+        until = time.perf_counter() + _GLANCE
+        while True:
+            ready = self._readable.poll(0)
+            if ready or time.perf_counter() > until:
+                return ready
 
     def _parse(self) -> None:
         at, data = 0, self._in

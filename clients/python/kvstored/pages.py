@@ -59,7 +59,7 @@ class Pages:
         self, link: Link, keys: Sequence[bytes], deadline: float, load_seconds: float, callback: Any = None
     ) -> Request:
         body = wire.prefetch(self._chain(link, keys, deadline), deadline_ms=max(1, int(load_seconds * 1000)))
-        return Request(Op.PREFETCH, body, Job(self.client, link)._begin, Job._undo, callback)
+        return Request(Op.PREFETCH, body, Job(link, self.client.timeout)._begin, Job._undo, callback)
 
     # ---- what is there -------------------------------------------------------
 
@@ -284,7 +284,7 @@ class Pages:
             self._chain(link, [k for k, _ in window], deadline), [_size(p) for _, p in window], wait_ms=wait_ms
         )
         try:
-            fill = link.call(Request(Op.RESERVE, body, Fill(self.client, link)._begin, Fill._undo), deadline)
+            fill = link.call(Request(Op.RESERVE, body, Fill(link, self.client.timeout)._begin, Fill._undo), deadline)
         except Refused as e:
             return {}, e.code in _REFUSED
         for slot, (_, place) in zip(fill.slots, window):

@@ -146,6 +146,10 @@ class KvstoredTier(SecondaryTierManager):
 
     get_finished = get_finished_jobs  # its older name
 
+    def has_pending_work(self) -> bool:
+        """Whether a job is under way, or has ended and vLLM does not know yet."""
+        return self._pending > 0 or bool(self._finished)
+
     def touch(self, keys: Collection[Any], req_context: Any = None) -> None:
         """Nothing: the daemon counts a load as a use."""
 

@@ -374,12 +374,15 @@ class _Cursor:
     def count(self) -> Count:
         return Count(*self.read(_COUNT))
 
-    def tiers(self) -> List[Count]:
-        counts = [self.count() for _ in range(self.read(_U8)[0])]
-        return (counts + [Count()] * 3)[:3]
+    def counts(self) -> Tuple[Count, List[Count]]:
+        """A count, and how it is spread over the tiers."""
+        chunks, tokens, n = self.read(_COUNT_N)
+        tiers = self.table(n, _COUNT, Count)
+        return Count(chunks, tokens), tiers if n == 3 else (tiers + [Count()] * 3)[:3]
 
     def match(self) -> Match:
-        return Match(self.count(), *self.tiers())
+        total, tiers = self.counts()
+        return Match(total, *tiers)
 
     def prefetch(self) -> Tuple[int, Match, JobState, Optional[Advice]]:
         id, match, state = self.read(_U64)[0], self.match(), self.state()
@@ -392,13 +395,13 @@ class _Cursor:
     def state(self) -> JobState:
         done, reason = self.read(_U8U8)
         failed = self.str()
-        ready, ready_from = self.count(), tuple(self.tiers())
+        ready, ready_from = self.counts()
         first, n = self.read(_U32U32)
-        return JobState(bool(done), reason, failed, ready, ready_from, first, self.table(n, _REF, Ref))
+        return JobState(bool(done), reason, failed, ready, tuple(ready_from), first, self.table(n, _REF, Ref))
 
     def table(self, n: int, layout: struct.Struct, row: type) -> list:
         raw = self.bytes(n * layout.size)
-        return [row(*values) for values in layout.iter_unpack(raw)]
+        return list(map(row._make, layout.iter_unpack(raw)))  # type: ignore[attr-defined]
 
     def space_info(self) -> SpaceInfo:
         return SpaceInfo(*self.read(_SPACE_INFO))
@@ -406,7 +409,7 @@ class _Cursor:
 
 _U8, _U16, _U32, _U64 = (struct.Struct("<" + c) for c in "BHIQ")
 _U8U8, _U32U32, _U64U64 = struct.Struct("<BB"), struct.Struct("<II"), struct.Struct("<QQ")
-_COUNT = struct.Struct("<IQ")
+_COUNT, _COUNT_N = struct.Struct("<IQ"), struct.Struct("<IQB")
 _REF = struct.Struct("<QQII")
 _SLOT = struct.Struct("<B3xIQ")
 _RESULT = struct.Struct("<B7xQ")

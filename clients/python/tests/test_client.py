@@ -10,10 +10,12 @@ import threading
 import time
 import unittest
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import kvstored
 from kvstored import Result, Space, hashes, tokens, wire
+from kvstored.link import Link
 from kvstored.memory import address
 from kvstored.pages import Pages
 
@@ -89,6 +91,27 @@ class Live(unittest.TestCase):
         self.assertEqual(caught.exception.code, kvstored.Code.BAD_REQUEST)
         with self.assertRaises(kvstored.Refused):
             kvstored.Client(self.daemon.socket, space=SPACE._replace(model=""))
+
+    def test_the_socket_for_redis(self) -> None:
+        with self.assertRaisesRegex(kvstored.Refused, "listen.socket"):
+            kvstored.Client(f"{self.daemon.dir}/r", timeout=10)
+
+    def test_a_batch_too_late(self) -> None:
+        prompt = chain("late", 2)
+        store(self.kv, prompt, [payload(1), payload(2)])
+
+        def leave(link: Link, call: Any, deadline: float) -> None:
+            link.abandon(call)
+            raise kvstored.DeadlineExceeded("late")
+
+        with kvstored.Client(self.daemon.socket, space=GIVEN, timeout=10) as kv:
+            link = kv._link
+            with mock.patch.object(Link, "wait", leave):
+                jobs, order = kv.batch([prompt, prompt])
+            self.assertEqual(([len(j) for j in jobs], order), ([0, 0], [0, 1]))
+            self.assertTrue(kv.ping())  # its leases go back with the next requests
+            self.assertEqual(kv.lookup(prompt).total.chunks, 2)
+            self.assertIs(kv._link, link)
 
     def test_pins_deletes_stats(self) -> None:
         prompt = chain("pinned", 2)

@@ -116,8 +116,11 @@ class Tier(unittest.TestCase):
         tier = self.tier(view())
         for job in range(5):
             tier.submit_store(JobMetadata(job, keys(f"drain{job}", 10), list(range(10))))
+        self.assertTrue(tier.has_pending_work())
         tier.drain_jobs()
+        self.assertTrue(tier.has_pending_work())  # the results are not fetched yet
         self.assertEqual(sorted(r.job_id for r in tier.get_finished_jobs()), [0, 1, 2, 3, 4])
+        self.assertFalse(tier.has_pending_work())
 
     def test_newer_answers(self) -> None:
         results = SimpleNamespace(HIT="hit", MISS="miss", RETRY="retry")

@@ -210,12 +210,19 @@ func BenchmarkTouch(b *testing.B) {
 // TestPlanners: over trees, with requests announced, a planner does what its
 // model does, twice.
 func TestPlanners(t *testing.T) {
-	for seed := range uint64(2) {
+	seeds := uint64(2)
+	if policytest.Raced {
+		seeds = 1
+	}
+	for seed := range seeds {
 		first, events := policytest.Plan(t, "tenure", policytest.Seeded(seed, 2000))
-		again, _ := policytest.Plan(t, "tenure", policytest.Seeded(seed, 2000))
 		if events["turned"] < 4 {
 			t.Errorf("seed %d: the tables were believed, or not, all the time", seed)
 		}
+		if policytest.Raced {
+			continue
+		}
+		again, _ := policytest.Plan(t, "tenure", policytest.Seeded(seed, 2000))
 		if !slices.Equal(first, again) {
 			t.Errorf("seed %d: two runs evict differently", seed)
 		}

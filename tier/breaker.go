@@ -117,6 +117,13 @@ func (b *breaker) Off() bool {
 	return b.mu.open && (b.mu.probing || time.Now().Before(b.mu.probeAt))
 }
 
+// ProbeNow lets the next call probe, however long the pause still lasts.
+func (b *breaker) ProbeNow() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.mu.probeAt = time.Now()
+}
+
 // admit lets a call pass, or refuses it. canProbe says that its success
 // proves that the tier works.
 func (b *breaker) admit(op string, canProbe bool) (pass, error) {

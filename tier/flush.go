@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync/atomic"
 )
 
@@ -82,6 +83,7 @@ type Written struct {
 	Filtered Volume                `json:"filtered"` // never used often enough (write mode selective)
 	Dropped  map[DropReason]Volume `json:"dropped"`  // reasons that have occurred
 	Waiting  int                   `json:"waiting"`  // chunks not yet written
+	Missed   int                   `json:"missed"`   // of those dropped, chunks that will be offered again
 }
 
 // Written returns the totals per tier since the start.
@@ -93,6 +95,7 @@ func (s *Stack) Written() map[Place]Written {
 			Filtered: w.count.filtered.load(),
 			Dropped:  make(map[DropReason]Volume),
 			Waiting:  w.waiting(),
+			Missed:   w.missing(),
 		}
 		for r := range dropReasons {
 			if v := w.count.dropped[r].load(); v.Chunks > 0 {
@@ -145,18 +148,22 @@ func (s *Stack) Flush(ctx context.Context, durable bool) error {
 }
 
 func (w *writer) flush(ctx context.Context) error {
+	written := w.count.written.chunks.Load()
 	target := w.beginFlush()
 	defer w.endFlush(target)
 	handed := false
 	for {
 		change, err := w.unfinished(target)
 		if change == nil {
-			if err != nil || handed {
+			switch {
+			case err != nil:
 				return err
+			case !handed: // what has left DRAM and the queue may not be a victim here yet
+				w.stack.handedOver(ctx)
+				handed = true
+			case !w.offerRest(&written):
+				return nil
 			}
-			// What has left DRAM and the queue may not be a victim here yet.
-			w.stack.handedOver(ctx)
-			handed = true
 			continue
 		}
 		select {
@@ -167,10 +174,15 @@ func (w *writer) flush(ctx context.Context) error {
 	}
 }
 
-// beginFlush ends a generation and returns the number of the next.
+// beginFlush ends a generation and returns the number of the next. What was
+// missed is offered again, also to a tier that is off: somebody wants to know.
 func (w *writer) beginFlush() uint64 {
+	if b, ok := under[prober](w.to); ok && w.missing() > 0 {
+		b.ProbeNow()
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.offer(math.MaxInt)
 	w.mu.gen++
 	w.mu.forced = w.mu.gen
 	w.mu.flushes[w.mu.gen] = struct{}{}

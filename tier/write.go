@@ -105,6 +105,9 @@ type writer struct {
 		evicted  uint64                 // victims so far
 		recalled map[key.SpaceID]uint64 // of those of a space, all up to this one were deleted
 		behind   int64                  // bytes of dirty
+		missed   fifo[dirtyKey]         // what the tier was off for, or failed: see again
+		offered  fifo[dirtyKey]         // of that, what is to be written now; nobody is held back for it
+		off      bool                   // it was off when something was written last
 		sifting  bool                   // somebody has taken dirty away for a moment: see sift
 		sift     int                    // how long dirty may become
 		held     int64                  // bytes held to be written, victims aside
@@ -126,6 +129,7 @@ type writeTask struct {
 	vain   bool   // the tier does not want it
 	again  bool   // nor did it the time before
 	below  bool   // DRAM has evicted it, a nearer tier has it: see raise
+	failed uint8  // how often the tier failed it
 	victim uint64 // which victim: only the block is left; 0 = an entry of DRAM
 	gen    uint64
 }
@@ -138,8 +142,9 @@ type victims struct {
 }
 
 type dirtyKey struct {
-	rec Record // without its checksum
-	gen uint64
+	rec    Record // without its checksum
+	gen    uint64
+	failed uint8 // as in writeTask
 }
 
 func newWriter(s *Stack, p Place, o WriteOptions) *writer {
@@ -184,7 +189,8 @@ func (w *writer) run(ctx context.Context) error {
 				case t.vain:
 					w.letGo(t, w.refuse(&t))
 				case w.raise(ctx, &t):
-					w.letGo(t, w.write(ctx, t))
+					how := w.write(ctx, &t)
+					w.letGo(t, how)
 				}
 				w.written(t.rec.Key)
 			}
@@ -193,6 +199,7 @@ func (w *writer) run(ctx context.Context) error {
 	if res, bounded := w.to.(Resident); bounded {
 		g.Go(func() error { return w.keepWatermark(ctx, res) })
 	}
+	g.Go(func() error { return w.keepOffering(ctx) })
 	return g.Wait()
 }
 
@@ -260,7 +267,8 @@ type outcome uint8
 const (
 	refused outcome = iota // the tier does not have it, and others may
 	stored
-	moot // deleted, or wrong: nobody should have it
+	missed // as refused, but it will be offered again
+	moot   // deleted, or wrong: nobody should have it
 )
 
 // refuse counts a chunk that the tier does not want, once for each that DRAM
@@ -276,18 +284,18 @@ func (w *writer) refuse(t *writeTask) outcome {
 }
 
 // write stores one chunk below.
-func (w *writer) write(ctx context.Context, t writeTask) outcome {
+func (w *writer) write(ctx context.Context, t *writeTask) outcome {
 	if !w.alone(ctx, t.rec.Key) {
 		w.count.drop(DropStopped, t.rec.Size)
 		return refused
 	}
 	defer w.done(t.rec.Key)
-	rec, ok := w.record(t)
+	rec, ok := w.record(*t)
 	if !ok {
 		return moot
 	}
 	if w.stack.indexed(w.place, rec.Key) {
-		w.clean(t)
+		w.clean(*t)
 		return stored
 	}
 	err := errBudget
@@ -305,8 +313,9 @@ func (w *writer) write(ctx context.Context, t writeTask) outcome {
 	w.stack.settleRecords(w.place, []Record{rec})
 	w.count.add(&w.count.written, rec.Size)
 	w.filled()
-	w.clean(t)
-	if _, ok := w.record(t); !ok { // Delete came by before there was anything to delete
+	w.works()
+	w.clean(*t)
+	if _, ok := w.record(*t); !ok { // Delete came by before there was anything to delete
 		w.takeBack(ctx, rec.Key)
 		return moot
 	}
@@ -314,11 +323,12 @@ func (w *writer) write(ctx context.Context, t writeTask) outcome {
 }
 
 // failed counts a chunk that could not be written.
-func (w *writer) failed(ctx context.Context, t writeTask, err error) outcome {
-	w.count.drop(dropReason(err), t.rec.Size)
+func (w *writer) failed(ctx context.Context, t *writeTask, err error) outcome {
+	reason := dropReason(err)
+	w.count.drop(reason, t.rec.Size)
 	w.stack.log.Debug().Err(err).Stringer("tier", w.place).Msg("write behind failed")
 	if !errors.Is(err, errChanged) {
-		return refused
+		return w.again(t, reason)
 	}
 	w.stack.count.corruptDown.Add(1)
 	if t.victim > 0 {
@@ -378,7 +388,11 @@ func (w *writer) letGo(t writeTask, how outcome) {
 	if t.victim > 0 {
 		w.forgetVictim(t.rec.Key)
 	} else {
-		delete(w.mu.queued, t.rec.Key)
+		if how == missed {
+			w.miss(dirtyKey{rec: t.rec, failed: t.failed})
+		} else {
+			delete(w.mu.queued, t.rec.Key)
+		}
 		w.mu.held -= int64(t.rec.Size)
 		w.more()
 	}

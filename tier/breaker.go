@@ -181,10 +181,10 @@ var noTrouble = []error{
 func (b *breaker) settle(p pass, v verdict, err error) {
 	switch was, open, changed := b.count(p, v); {
 	case changed && open:
-		b.o.Log.Error().Err(err).Str("tier", b.Name()).Dur("probe_in", b.o.Pause).
+		b.o.Log.Error().Err(err).Str("tier", b.Name()).Stringer("probe_in", b.o.Pause).
 			Msg("tier is switched off after failures; everything goes on without it until it works again")
 	case changed:
-		b.o.Log.Info().Str("tier", b.Name()).Dur("was_off", was).Msg("tier works again")
+		b.o.Log.Info().Str("tier", b.Name()).Stringer("was_off", was.Round(time.Millisecond)).Msg("tier works again")
 	}
 }
 

@@ -95,7 +95,7 @@ func (s *Stack) Written() map[Place]Written {
 			Filtered: w.count.filtered.load(),
 			Dropped:  make(map[DropReason]Volume),
 			Waiting:  w.waiting(),
-			Missed:   w.missing(),
+			Missed:   int(w.missing().Chunks),
 		}
 		for r := range dropReasons {
 			if v := w.count.dropped[r].load(); v.Chunks > 0 {
@@ -107,8 +107,9 @@ func (s *Stack) Written() map[Place]Written {
 	return out
 }
 
-// Kept is what is in DRAM only and stays there, and why: a flush does not
-// write it. told is what has been said of it already.
+// Kept is what is in DRAM only and stays there, or not in a tier behind that
+// failed, and why: a flush does not write it. told is what has been said of it
+// already.
 func (s *Stack) Kept(told Volume) (reason string, v Volume) {
 	if len(s.writers) == 0 {
 		st := s.hot.Stats()
@@ -118,6 +119,9 @@ func (s *Stack) Kept(told Volume) (reason string, v Volume) {
 	v = Volume{uint64(l.DirtyEntries), uint64(l.DirtyBytes)}
 	if s.writers[0].mode == WriteSelective {
 		return "min_hits", v
+	}
+	for _, w := range s.writers[1:] {
+		v = v.Plus(w.missing())
 	}
 	told.Chunks += uint64(s.writers[0].waiting()) // what came meanwhile
 	if v.Chunks <= told.Chunks {
@@ -177,7 +181,7 @@ func (w *writer) flush(ctx context.Context) error {
 // beginFlush ends a generation and returns the number of the next. What was
 // missed is offered again, also to a tier that is off: somebody wants to know.
 func (w *writer) beginFlush() uint64 {
-	if b, ok := under[prober](w.to); ok && w.missing() > 0 {
+	if b, ok := under[prober](w.to); ok && w.missing().Chunks > 0 {
 		b.ProbeNow()
 	}
 	w.mu.Lock()

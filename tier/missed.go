@@ -40,9 +40,18 @@ func (w *writer) again(t *writeTask, r DropReason) outcome {
 // miss remembers a chunk; called with the mutex held.
 func (w *writer) miss(d dirtyKey) {
 	if w.mu.missed.len() == maxMissed {
-		delete(w.mu.queued, w.mu.missed.pop().rec.Key)
+		delete(w.mu.queued, w.unmiss().rec.Key)
 	}
+	d.missed = true
+	w.mu.lacks += int64(d.rec.Size)
 	w.mu.missed.push(d)
+}
+
+// unmiss takes the oldest out; called with the mutex held.
+func (w *writer) unmiss() dirtyKey {
+	d := w.mu.missed.pop()
+	w.mu.lacks -= int64(d.rec.Size)
+	return d
 }
 
 // missHere remembers a chunk that a nearer tier has.
@@ -57,7 +66,7 @@ func (w *writer) missHere(r Record) {
 // that too. Called with the mutex held.
 func (w *writer) offer(n int) {
 	for range min(n, w.mu.missed.len()) {
-		d := w.mu.missed.pop()
+		d := w.unmiss()
 		d.gen = w.awaited()
 		w.mu.offered.push(d)
 		w.mu.open[d.gen]++
@@ -80,11 +89,11 @@ func (w *writer) offerRest(since *uint64) bool {
 	return true
 }
 
-// missing is how many chunks will be offered again.
-func (w *writer) missing() int {
+// missing is what will be offered again.
+func (w *writer) missing() Volume {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.mu.missed.len()
+	return Volume{uint64(w.mu.missed.len()), uint64(w.mu.lacks)}
 }
 
 // prober is a tier that is probed now and then while it is off.

@@ -69,12 +69,14 @@ func TestFlushOffersMissed(t *testing.T) {
 		r.putChain(1, 20)
 		time.Sleep(time.Minute + time.Second) // it is offered every two
 		start := time.Now()
-		before := r.Written()[tier.Remote].Dropped
 		r.flush()
 		r.want(0, 20)
-		after := r.Written()[tier.Remote].Dropped
-		if n := after[tier.DropTierOff].Plus(after[tier.DropFailed]).Minus(before[tier.DropTierOff].Plus(before[tier.DropFailed])); n.Chunks != 20 {
-			t.Errorf("the flush says that %d chunks were not written; want 20", n.Chunks)
+		d := r.Written()[tier.Remote].Dropped
+		if n := d[tier.DropTierOff].Plus(d[tier.DropFailed]); n.Chunks != 20 {
+			t.Errorf("%d chunks were dropped; want 20, each once", n.Chunks)
+		}
+		if reason, v := r.Kept(tier.Volume{}); reason != "dropped_before" || v != (tier.Volume{Chunks: 20, Bytes: 20 * size}) {
+			t.Errorf("a flush says that %+v are lacking, because of %q", v, reason)
 		}
 		r.trouble.on.Store(false)
 		r.flush()
@@ -128,7 +130,7 @@ func TestMissedInVain(t *testing.T) {
 		r.put(c, 0, 4, size)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		r.wantWritten(3, 0, map[tier.DropReason]uint64{tier.DropFailed: 3})
+		r.wantWritten(3, 0, map[tier.DropReason]uint64{tier.DropFailed: 1})
 		if n := r.Written()[tier.Disk].Missed; n != 0 {
 			t.Errorf("%d chunks will be offered again", n)
 		}

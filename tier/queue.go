@@ -187,12 +187,12 @@ func (w *writer) protectNext() (released <-chan struct{}) {
 		}
 		if n == 1 {
 			w.mu.held += int64(d.rec.Size)
-			w.mu.ready.push(writeTask{rec: d.rec, ref: refs[0], failed: d.failed, gen: d.gen})
+			w.mu.ready.push(writeTask{rec: d.rec, ref: refs[0], missed: d.missed, failed: d.failed, gen: d.gen})
 			continue
 		}
 		if err == nil && w.nearer != nil { // or deleted: raise will tell
 			w.mu.held += int64(d.rec.Size)
-			w.mu.ready.push(writeTask{rec: d.rec, below: true, failed: d.failed, gen: d.gen})
+			w.mu.ready.push(writeTask{rec: d.rec, below: true, missed: d.missed, failed: d.failed, gen: d.gen})
 			continue
 		}
 		delete(w.mu.queued, d.rec.Key)

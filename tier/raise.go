@@ -18,7 +18,9 @@ func (w *writer) raise(ctx context.Context, t *writeTask) bool {
 	if has || isOff(w.to) {
 		how := refused
 		if !has {
-			w.count.drop(DropTierOff, t.rec.Size)
+			if !t.missed {
+				w.count.drop(DropTierOff, t.rec.Size)
+			}
 			how = w.again(t, DropTierOff)
 		}
 		w.letGo(*t, how)

@@ -106,6 +106,7 @@ type writer struct {
 		recalled map[key.SpaceID]uint64 // of those of a space, all up to this one were deleted
 		behind   int64                  // bytes of dirty
 		missed   fifo[dirtyKey]         // what the tier was off for, or failed: see again
+		lacks    int64                  // bytes of that
 		offered  fifo[dirtyKey]         // of that, what is to be written now; nobody is held back for it
 		off      bool                   // it was off when something was written last
 		sifting  bool                   // somebody has taken dirty away for a moment: see sift
@@ -129,6 +130,7 @@ type writeTask struct {
 	vain   bool   // the tier does not want it
 	again  bool   // nor did it the time before
 	below  bool   // DRAM has evicted it, a nearer tier has it: see raise
+	missed bool   // offered again: that it was dropped is counted
 	failed uint8  // how often the tier failed it
 	victim uint64 // which victim: only the block is left; 0 = an entry of DRAM
 	gen    uint64
@@ -144,7 +146,8 @@ type victims struct {
 type dirtyKey struct {
 	rec    Record // without its checksum
 	gen    uint64
-	failed uint8 // as in writeTask
+	missed bool  // as in writeTask
+	failed uint8 // so too
 }
 
 func newWriter(s *Stack, p Place, o WriteOptions) *writer {
@@ -325,7 +328,9 @@ func (w *writer) write(ctx context.Context, t *writeTask) outcome {
 // failed counts a chunk that could not be written.
 func (w *writer) failed(ctx context.Context, t *writeTask, err error) outcome {
 	reason := dropReason(err)
-	w.count.drop(reason, t.rec.Size)
+	if !t.missed {
+		w.count.drop(reason, t.rec.Size)
+	}
 	w.stack.log.Debug().Err(err).Stringer("tier", w.place).Msg("write behind failed")
 	if !errors.Is(err, errChanged) {
 		return w.again(t, reason)

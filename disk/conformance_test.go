@@ -2,6 +2,9 @@ package disk
 
 import (
 	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
 
 	"github.com/kvstored/kvstored/tier"
 	"github.com/kvstored/kvstored/tier/tierfault"
@@ -31,10 +34,12 @@ func TestConformance(t *testing.T) {
 	})
 }
 
+// As the daemon decorates it, and with faults that never come.
 func TestConformanceDecorated(t *testing.T) {
 	tiertest.Run(t, func(t *testing.T) tiertest.Subject {
 		return subject(t, func(d tier.Tier) tier.Tier {
-			return tierfault.Wrap(d, func(tierfault.Call) tierfault.Fault { return tierfault.Fault{} })
+			d = tierfault.Wrap(d, func(tierfault.Call) tierfault.Fault { return tierfault.Fault{} })
+			return tier.WithBreaker(tier.WithObserver(d, func(string, time.Duration) {}), tier.BreakerOptions{Log: zerolog.Nop()})
 		})
 	})
 }

@@ -44,6 +44,13 @@
 // checksum, and of two that claim the same bytes the one with the higher
 // sequence number is kept.
 //
+// # Damage
+//
+// A database that does not open is moved aside, and so is one whose opening or
+// reading has ended the process several times in a row. What the machine
+// refuses (files, rights, memory, room) is no damage: Open says so, with what
+// to do, and everything stays as it is.
+//
 // # Who works
 //
 // Run owns all goroutines: of each path a few workers that take pieces of

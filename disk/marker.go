@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 )
 
 // formatVersion is the layout of a disk tier's directory. It changes only
@@ -34,6 +35,9 @@ func lockDir(dir string) (*os.File, error) {
 	}
 	if err := lockFile(lock); err != nil {
 		_ = lock.Close()
+		if !errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, fmt.Errorf("disk: lock %s: %w", path, err)
+		}
 		return nil, fmt.Errorf("disk: %s is in use by another process (lock %s: %w); stop it or choose another path", dir, path, err)
 	}
 	return lock, nil

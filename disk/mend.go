@@ -119,6 +119,9 @@ func (s *store) mend() error {
 	if s.room() < roomAll {
 		return fmt.Errorf("disk: the database needs %d bytes free on its file system: %w", s.floor, tier.ErrNoSpace)
 	}
+	if err := rehearse(s.dir); err != nil {
+		return fmt.Errorf("disk: the database's files do not open: %w", err)
+	}
 	if s.db != nil {
 		if err := closeBadger(s.db); err != nil {
 			s.log.Warn().Err(err).Msg("the disk tier's database did not close well")

@@ -110,8 +110,9 @@ func checkStoreOptions(o badger.Options) error {
 }
 
 // openStore opens the database under meta, in which pulse is a file of any
-// content. One that is damaged is moved
-// aside, loudly, and replaced by an empty one.
+// content. One that is damaged is moved aside, loudly, and replaced by an empty
+// one. One that cannot be opened for want of files, rights, memory or room is
+// not damaged: that is an error, and nothing is lost.
 func openStore(meta string, pulse *os.File, reserve int64, log zerolog.Logger) (*store, error) {
 	dir := filepath.Join(meta, storeName)
 	o := storeOptions(dir, reserve, log)
@@ -120,6 +121,9 @@ func openStore(meta string, pulse *os.File, reserve int64, log zerolog.Logger) (
 	}
 	s := &store{dir: dir, meta: meta, o: o, log: log, pulse: pulse, tries: attempts{filepath.Join(meta, startsName)}}
 	s.floor = 4*o.MemTableSize + 16<<20
+	if err := s.ready(); err != nil {
+		return nil, fmt.Errorf("disk: open %s: %w", dir, err)
+	}
 	failed, err := s.tries.begin()
 	if err != nil {
 		return nil, err
@@ -143,6 +147,19 @@ func openStore(meta string, pulse *os.File, reserve int64, log zerolog.Logger) (
 	return s, nil
 }
 
+// ready is an error where Badger had better not be asked to open: its logs are
+// mapped, so that a full file system ends the process.
+func (s *store) ready() error {
+	free, err := availableBytes(s.meta)
+	switch {
+	case err != nil:
+		return err
+	case free < s.floor/2:
+		return fmt.Errorf("%d MiB are free on its file system, it needs %d: %w", free>>20, s.floor/2>>20, syscall.ENOSPC)
+	}
+	return rehearse(s.dir)
+}
+
 // openBadger turns what Badger panics over in this goroutine into an error. A
 // log that Badger had just made and could not size holds nothing, and would
 // keep it from opening.
@@ -161,12 +178,6 @@ func openBadger(o badger.Options) (db *badger.DB, err error) {
 		}
 	}
 	return badger.Open(o)
-}
-
-// isEnvironment tells a machine that says no from a database that is wrong.
-func isEnvironment(err error) bool {
-	var no syscall.Errno
-	return errors.As(err, &no) && no != syscall.ENOENT && no != syscall.EINVAL
 }
 
 func moveAside(meta string) error {

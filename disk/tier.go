@@ -24,6 +24,7 @@ var (
 	_ tier.Scrubber  = (*Tier)(nil)
 	_ tier.Quoted    = (*Tier)(nil)
 	_ tier.Switcher  = (*Tier)(nil)
+	_ tier.Summed    = (*Tier)(nil)
 )
 
 // Tier is payloads on one disk. Create it with Open; it works while Run runs.
@@ -63,7 +64,8 @@ type Tier struct {
 
 // Open takes the directories and opens what an earlier process left in them.
 // It starts nothing: run Run, then Recover. Another process on the same
-// directories, a foreign directory and a newer format are errors; a damaged
+// directories, a foreign directory and a newer format are errors, and so is a
+// machine that lacks what it takes (files, memory, room, rights); a damaged
 // database is moved aside, with an error in the log, and the tier starts empty.
 func Open(o Options) (*Tier, error) {
 	return open(o)
@@ -80,7 +82,7 @@ func open(o Options, folders ...folder) (*Tier, error) {
 	t.fills.under = make(map[key.Key]chan struct{})
 	if err := t.openAll(folders); err != nil {
 		t.release()
-		return nil, err
+		return nil, advised(err)
 	}
 	return t, nil
 }
@@ -270,6 +272,12 @@ func (t *Tier) unscanned(ctx context.Context, k key.Key, e *record.Entry) (bool,
 func (t *Tier) Has(k key.Key) bool {
 	_, state := t.ledger.Find(k)
 	return state == ledger.Resident
+}
+
+// Sum implements tier.Summed. What recovery has not come to is not known.
+func (t *Tier) Sum(k key.Key) (sum uint64, known bool) {
+	e, state := t.ledger.Find(k)
+	return e.Value.B, state == ledger.Resident
 }
 
 // Touch marks the keys of one chain as used, tail first.

@@ -40,26 +40,33 @@ func (a *arc) Admit(hash uint64, size int64) {
 }
 
 func (a *arc) Add(id ID, m Meta) {
-	a.enter(id, m)
+	to := t1
 	if a.redeem(m.Hash) {
-		a.put(id, t2, 0)
-	} else {
-		a.put(id, t1, 0)
+		to = t2
 	}
+	a.enter(id, to, m.Size)
 	a.ghosts.trim(b1, max(0, a.capacity-a.weights[t1]))
 	a.ghosts.trim(b2, max(0, 2*a.capacity-a.weights[t1]-a.weights[t2]-a.ghosts.weight(b1)))
 }
 
 func (a *arc) Touch(id ID) {
-	a.leave(id)
-	a.put(id, t2, 0)
+	from := a.in(id)
+	if from == t1 {
+		a.shift(id, t1, t2)
+	}
+	a.move(id, from, t2)
 }
 
 // Renew makes id the youngest of those it is among.
 func (a *arc) Renew(id ID) {
 	i := a.in(id)
-	a.leave(id)
-	a.put(id, i, 0)
+	a.move(id, i, i)
+}
+
+// move takes id out of t1 or t2 and makes it the youngest there or in the other.
+func (a *arc) move(id ID, from, to int) {
+	a.orders[from].leave(&a.nodes, id)
+	a.put(id, to, 0)
 }
 
 // Evict takes from t1 if that is beyond p, else from t2; where ok refuses all,
@@ -71,7 +78,7 @@ func (a *arc) Evict(ok func(ID) bool) (ID, bool) {
 	}
 	for _, i := range [2]int{from, 1 - from} {
 		if id, found := a.take(i, ok); found {
-			a.haunt(i, id)
+			a.haunt(id, i, i)
 			return id, true
 		}
 	}

@@ -10,38 +10,43 @@ func (r rank) less(s rank) bool {
 	return r.major < s.major || r.major == s.major && r.seq < s.seq
 }
 
-// heap is a binary min-heap of entries by rank. An entry's node knows its
-// slot, so that any entry can be taken out.
+// ranking knows the nodes and ranks of a heap's entries.
+type ranking interface {
+	at(i uint32) *node
+	rank(id ID) rank
+}
+
+// rank is that of policies which order by seq alone.
+func (t *nodes) rank(id ID) rank { return rank{seq: t.at(uint32(id)).seq()} }
+
+// heap is a binary min-heap of entries by rank: 4 bytes each. Their ranks must
+// not change while they are in it. An entry's node knows its slot, so that any
+// entry can be taken out.
 type heap struct {
-	slots pages[slot]
+	slots pages[ID]
 	n     uint32
 	steps uint64 // pushes and takes; a pop is part of inspecting what it yields
 }
 
-type slot struct {
-	rank
-	id ID
-}
-
 // push adds id, whose node is not in a list.
-func (h *heap) push(t *nodes, id ID, r rank) {
+func (h *heap) push(t ranking, id ID) {
 	h.steps++
 	h.slots.reach(h.n)
 	t.at(uint32(id)).setPlace(returned)
 	h.n++
-	h.up(t, h.n-1, slot{r, id})
+	h.up(t, h.n-1, id)
 }
 
 // top returns the entry that goes first.
-func (h *heap) top() (slot, bool) {
+func (h *heap) top() (ID, bool) {
 	if h.n == 0 {
-		return slot{}, false
+		return 0, false
 	}
 	return *h.slots.at(0), true
 }
 
 // pop removes what goes first. The caller sets its place.
-func (h *heap) pop(t *nodes) {
+func (h *heap) pop(t ranking) {
 	h.n--
 	if h.n > 0 {
 		h.down(t, 0, *h.slots.at(h.n))
@@ -49,7 +54,7 @@ func (h *heap) pop(t *nodes) {
 }
 
 // take removes id. The caller sets its place.
-func (h *heap) take(t *nodes, id ID) {
+func (h *heap) take(t ranking, id ID) {
 	h.steps++
 	at := t.at(uint32(id)).next
 	h.n--
@@ -57,46 +62,52 @@ func (h *heap) take(t *nodes, id ID) {
 	if at == h.n {
 		return
 	}
-	if at > 0 && last.less(h.slots.at((at-1)/2).rank) {
+	if at > 0 && t.rank(last).less(t.rank(*h.slots.at((at - 1) / 2))) {
 		h.up(t, at, last)
 	} else {
 		h.down(t, at, last)
 	}
 }
 
-// up puts s at i or above.
-func (h *heap) up(t *nodes, i uint32, s slot) {
+// up puts id at i or above.
+func (h *heap) up(t ranking, i uint32, id ID) {
+	r := t.rank(id)
 	for i > 0 {
 		above := *h.slots.at((i - 1) / 2)
-		if !s.less(above.rank) {
+		if !r.less(t.rank(above)) {
 			break
 		}
 		h.set(t, i, above)
 		i = (i - 1) / 2
 	}
-	h.set(t, i, s)
+	h.set(t, i, id)
 }
 
-// down puts s at i or below.
-func (h *heap) down(t *nodes, i uint32, s slot) {
+// down puts id at i or below.
+func (h *heap) down(t ranking, i uint32, id ID) {
+	r := t.rank(id)
 	for {
 		kid := 2*i + 1
 		if kid >= h.n {
 			break
 		}
-		if kid+1 < h.n && h.slots.at(kid+1).less(h.slots.at(kid).rank) {
-			kid++
+		first := *h.slots.at(kid)
+		lowest := t.rank(first)
+		if kid+1 < h.n {
+			if other := *h.slots.at(kid + 1); t.rank(other).less(lowest) {
+				kid, first, lowest = kid+1, other, t.rank(other)
+			}
 		}
-		if !h.slots.at(kid).less(s.rank) {
+		if !lowest.less(r) {
 			break
 		}
-		h.set(t, i, *h.slots.at(kid))
+		h.set(t, i, first)
 		i = kid
 	}
-	h.set(t, i, s)
+	h.set(t, i, id)
 }
 
-func (h *heap) set(t *nodes, i uint32, s slot) {
-	*h.slots.at(i) = s
-	t.at(uint32(s.id)).next = i
+func (h *heap) set(t ranking, i uint32, id ID) {
+	*h.slots.at(i) = id
+	t.at(uint32(id)).next = i
 }

@@ -9,7 +9,7 @@ package policy
 // Refused entries are in no bucket, only their count and rank remain; one that
 // came back through the heap stays there, where a hit costs O(log n).
 type lfu struct {
-	nodes   nodes
+	nodes
 	tags    pages[uint32] // of each entry: the bucket while listed, else the count
 	buckets pages[bucket]
 	made    uint32 // buckets ever made; bucket 0 is before the first
@@ -47,7 +47,7 @@ func (p *lfu) Touch(id ID) {
 		p.seq++
 		*p.tags.at(uint32(id)) = count
 		n.setSeq(p.seq)
-		p.back.push(&p.nodes, id, rank{uint64(count), p.seq})
+		p.back.push(p, id)
 		return
 	}
 	from := *p.tags.at(uint32(id))
@@ -66,10 +66,9 @@ func (p *lfu) Allow(id ID) {
 		return
 	}
 	tag := p.tags.at(uint32(id))
-	r := rank{uint64(*tag), n.seq()}
 	at := p.buckets.at(0).next
-	if at != 0 && !r.less(p.frontRank(at)) {
-		p.back.push(&p.nodes, id, r)
+	if at != 0 && !p.rank(id).less(p.frontRank(at)) {
+		p.back.push(p, id)
 		return
 	}
 	if at == 0 || p.buckets.at(at).count != *tag {
@@ -88,7 +87,7 @@ func (p *lfu) Evict(ok func(ID) bool) (ID, bool) {
 		n := p.nodes.at(uint32(id))
 		count := p.count(id)
 		if n.place() == returned {
-			p.back.pop(&p.nodes)
+			p.back.pop(p)
 			n.setPlace(absent)
 		} else {
 			p.leave(id)
@@ -109,12 +108,17 @@ func (p *lfu) first() (ID, bool) {
 	top, found := p.back.top()
 	lowest := p.buckets.at(0).next
 	if lowest == 0 {
-		return top.id, found
+		return top, found
 	}
-	if found && top.less(p.frontRank(lowest)) {
-		return top.id, true
+	if found && p.rank(top).less(p.frontRank(lowest)) {
+		return top, true
 	}
 	return ID(p.buckets.at(lowest).front - 1), true
+}
+
+// rank is that of an entry that is not listed.
+func (p *lfu) rank(id ID) rank {
+	return rank{uint64(*p.tags.at(uint32(id))), p.nodes.at(uint32(id)).seq()}
 }
 
 // frontRank is the rank of what goes first in a bucket.
@@ -187,7 +191,7 @@ func (p *lfu) leave(id ID) {
 		p.buckets.at(from).unlink(&p.nodes, id)
 		p.prune(from)
 	case returned:
-		p.back.take(&p.nodes, id)
+		p.back.take(p, id)
 	}
 	n.setPlace(absent)
 }

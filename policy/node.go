@@ -3,16 +3,31 @@ package policy
 // node is where one entry stands: 16 bytes, no pointers. What else a policy
 // keeps of an entry is in pages of its own.
 type node struct {
-	seqPlace   int64  // seq << 2 | place
+	seqMark    int64  // seq << 8 | mark << 2 | place
 	prev, next uint32 // neighbours in the list; next is the slot while in a heap
 }
 
-// seq is the rank within a list: what goes first is lower.
-func (n *node) seq() int64       { return n.seqPlace >> 2 }
-func (n *node) setSeq(seq int64) { n.seqPlace = seq<<2 | n.seqPlace&3 }
+const (
+	placeBits = 2
+	markBits  = 6
+)
 
-func (n *node) place() place     { return place(n.seqPlace & 3) }
-func (n *node) setPlace(p place) { n.seqPlace = n.seqPlace&^3 | int64(p) }
+// seq is the rank within a list: what goes first is lower.
+func (n *node) seq() int64 { return n.seqMark >> (markBits + placeBits) }
+func (n *node) setSeq(seq int64) {
+	const low = markBits + placeBits
+	n.seqMark = seq<<low | n.seqMark&(1<<low-1)
+}
+
+// mark is what a policy makes of it: six bits.
+func (n *node) mark() uint8 { return uint8(n.seqMark) >> placeBits }
+func (n *node) setMark(m uint8) {
+	const all = (1<<markBits - 1) << placeBits
+	n.seqMark = n.seqMark&^all | int64(m)<<placeBits&all
+}
+
+func (n *node) place() place     { return place(n.seqMark & (1<<placeBits - 1)) }
+func (n *node) setPlace(p place) { n.seqMark = n.seqMark&^(1<<placeBits-1) | int64(p) }
 
 // place is where an entry is.
 type place uint8
@@ -29,13 +44,14 @@ type nodes struct {
 	pages[node]
 }
 
-// enter makes room for id and returns its node.
+// enter makes room for id and returns its node, without a mark.
 func (t *nodes) enter(id ID) *node {
 	t.reach(uint32(id))
 	n := t.at(uint32(id))
 	if n.place() != absent {
 		panic("policy: adding an entry that is resident")
 	}
+	n.setMark(0)
 	return n
 }
 

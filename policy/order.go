@@ -46,7 +46,7 @@ func (o *order) allow(t *nodes, id ID) {
 	case o.list.empty() || n.seq() < t.at(o.list.front-1).seq():
 		o.list.pushFront(t, id)
 	default:
-		o.back.push(t, id, rank{seq: n.seq()})
+		o.back.push(t, id)
 	}
 }
 
@@ -77,11 +77,11 @@ func (o *order) evict(t *nodes, ok func(ID) bool, inspected *uint64) (ID, bool) 
 func (o *order) first(t *nodes) (ID, bool) {
 	top, found := o.back.top()
 	if o.list.empty() {
-		return top.id, found
+		return top, found
 	}
 	front := ID(o.list.front - 1)
-	if found && top.seq < t.at(uint32(front)).seq() {
-		return top.id, true
+	if found && t.rank(top).less(t.rank(front)) {
+		return top, true
 	}
 	return front, true
 }

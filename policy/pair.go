@@ -1,34 +1,29 @@
 package policy
 
 // pair is what arc and s3fifo have in common: two orders that weigh their
-// entries, and ghosts.
+// entries, and ghosts. It asks the owner for hashes and sizes.
 //
 // A ghost that Admit met is promised: until Add, it stands in a queue of its
 // own, so that no eviction in between can make the policy forget where the
 // entry is to go. Promises weigh no more than the capacity, which is all that
 // can be on its way in; what is never added makes room in time.
 type pair struct {
-	nodes    nodes
-	members  pages[member]
+	nodes    nodes // mark: upper, and what the policy puts there
 	orders   [2]order
 	weights  [2]int64
 	ghosts   ghosts
+	of       func(ID) Meta
 	capacity int64
 	inspect  uint64
 }
 
-// member is what a pair knows of a resident.
-type member struct {
-	hash uint64
-	size uint32
-	mark uint8 // upper, and what the policy puts there
-}
-
 // upper marks what is in the second order.
-const upper = 0x80
+const upper = 1 << (markBits - 1)
 
 // promised is the queue of ghosts for entries on their way in.
 const promised = 3
+
+func (p *pair) Ask(of func(ID) Meta) { p.of = of }
 
 // promise takes note that a ghost was met.
 func (p *pair) promise(hash uint64, size int64) {
@@ -48,55 +43,58 @@ func (p *pair) redeem(hash uint64) bool {
 	return true
 }
 
-// enter makes id known. It is in no order yet.
-func (p *pair) enter(id ID, m Meta) {
+// enter makes id known, as the last of order i.
+func (p *pair) enter(id ID, i int, size int64) {
 	p.nodes.enter(id)
-	p.members.reach(uint32(id))
-	*p.members.at(uint32(id)) = member{hash: m.Hash, size: weigh(m.Size)}
+	p.weights[i] += int64(weigh(size))
+	p.put(id, i, 0)
 }
 
-// put makes id, in no order, the last of order i, with a new mark.
+// put makes id, in no order, the last of order i, with a new mark. Weights are
+// the caller's.
 func (p *pair) put(id ID, i int, mark uint8) {
-	m := p.members.at(uint32(id))
-	m.mark = mark
 	if i == 1 {
-		m.mark |= upper
+		mark |= upper
 	}
-	p.weights[i] += int64(m.size)
+	p.nodes.at(uint32(id)).setMark(mark)
 	p.orders[i].enqueue(&p.nodes, id)
 }
 
 // in returns which order a resident is in.
-func (p *pair) in(id ID) int { return int(p.resident(id).mark >> 7) }
+func (p *pair) in(id ID) int { return int(p.nodes.resident(id).mark() / upper) }
 
-func (p *pair) resident(id ID) *member {
-	p.nodes.resident(id)
-	return p.members.at(uint32(id))
+// take takes out the first entry of order i that ok accepts. Weights are the
+// caller's.
+func (p *pair) take(i int, ok func(ID) bool) (ID, bool) {
+	return p.orders[i].evict(&p.nodes, ok, &p.inspect)
 }
 
-// leave takes id out of its order.
-func (p *pair) leave(id ID) {
+// shift moves the weight of id from one order to the other.
+func (p *pair) shift(id ID, from, to int) {
+	size := int64(weigh(p.of(id).Size))
+	p.weights[from] -= size
+	p.weights[to] += size
+}
+
+// end takes the weight of id, which has left, from order i.
+func (p *pair) end(id ID, i int) (hash uint64, size uint32) {
+	m := p.of(id)
+	size = weigh(m.Size)
+	p.weights[i] -= int64(size)
+	return m.Hash, size
+}
+
+// haunt is end, and makes a ghost of id.
+func (p *pair) haunt(id ID, i, queue int) {
+	hash, size := p.end(id, i)
+	p.ghosts.put(queue, hash, size)
+}
+
+func (p *pair) Remove(id ID) {
 	i := p.in(id)
 	p.orders[i].leave(&p.nodes, id)
-	p.weights[i] -= int64(p.members.at(uint32(id)).size)
+	p.end(id, i)
 }
-
-// take takes out the first entry of order i that ok accepts.
-func (p *pair) take(i int, ok func(ID) bool) (ID, bool) {
-	id, found := p.orders[i].evict(&p.nodes, ok, &p.inspect)
-	if found {
-		p.weights[i] -= int64(p.members.at(uint32(id)).size)
-	}
-	return id, found
-}
-
-// haunt makes a ghost of id, which has left.
-func (p *pair) haunt(queue int, id ID) {
-	m := p.members.at(uint32(id))
-	p.ghosts.put(queue, m.hash, m.size)
-}
-
-func (p *pair) Remove(id ID) { p.leave(id) }
 
 func (p *pair) Allow(id ID) { p.orders[p.in(id)].allow(&p.nodes, id) }
 

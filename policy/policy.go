@@ -7,7 +7,7 @@ type ID uint32
 
 // Meta is what a policy may know of an entry.
 type Meta struct {
-	Hash   uint64 // of the key; stable across evictions, so that ghosts recognise it
+	Hash   uint64 // of the key; stable across evictions, so that ghosts recognise it, by the lower half
 	Parent uint64 // Hash of the chunk before it, resident or not; 0 for none; only a Planner asks
 	Size   int64  // in the unit of the capacity the policy was built with; > 0
 	Cost   int64  // of bringing the entry back; 0 counts as 1
@@ -48,3 +48,9 @@ type Policy interface {
 // to a new entry is needed as long as that is, but nobody has asked for it
 // again. To the other policies that is nothing.
 type Renewer interface{ Renew(id ID) }
+
+// Asker is a Policy that keeps no copy of what its owner knows of a resident,
+// and asks. Ask is called once, before the first Add. of returns the Meta that
+// a resident was added with; Parent and Uses may be left out. It is called
+// within Touch, Remove and Evict, for the entry that is concerned.
+type Asker interface{ Ask(of func(ID) Meta) }

@@ -7,7 +7,7 @@ package policy
 // gives what is used there another round for each use, three at most. What
 // goes from the small queue leaves a ghost, and comes back to the main one.
 type s3fifo struct {
-	pair      // mark: uses, up to maxUses
+	pair      // mark: uses, up to maxUses, and upper
 	mainShare int64
 	ghostRoom int64
 }
@@ -37,18 +37,16 @@ func (p *s3fifo) Admit(hash uint64, size int64) {
 }
 
 func (p *s3fifo) Add(id ID, m Meta) {
-	p.enter(id, m)
+	to := small
 	if p.redeem(m.Hash) {
-		p.put(id, main, 0)
-	} else {
-		p.put(id, small, 0)
+		to = main
 	}
+	p.enter(id, to, m.Size)
 }
 
 func (p *s3fifo) Touch(id ID) {
-	m := p.resident(id)
-	if m.mark&^upper < maxUses {
-		m.mark++
+	if n := p.nodes.resident(id); n.mark()&^upper < maxUses {
+		n.setMark(n.mark() + 1)
 	}
 }
 
@@ -73,11 +71,12 @@ func (p *s3fifo) fromSmall(ok func(ID) bool) (ID, bool) {
 		if !found {
 			return 0, false
 		}
-		if p.members.at(uint32(id)).mark < promoteAt {
-			p.haunt(lost, id)
+		if p.nodes.at(uint32(id)).mark() < promoteAt {
+			p.haunt(id, small, lost)
 			p.ghosts.trim(lost, p.ghostRoom)
 			return id, true
 		}
+		p.shift(id, small, main)
 		p.put(id, main, 0)
 	}
 }
@@ -88,8 +87,9 @@ func (p *s3fifo) fromMain(ok func(ID) bool) (ID, bool) {
 		if !found {
 			return 0, false
 		}
-		uses := p.members.at(uint32(id)).mark &^ upper
+		uses := p.nodes.at(uint32(id)).mark() &^ upper
 		if uses == 0 {
+			p.end(id, main)
 			return id, true
 		}
 		p.put(id, main, uses-1)

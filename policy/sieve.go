@@ -23,10 +23,10 @@ type sieve struct {
 }
 
 // age links the residents in the order in which they came, as ID + 1.
-type age struct {
-	older, newer uint32
-	used         bool // since the hand passed last
-}
+type age struct{ older, newer uint32 }
+
+// used marks what was used since the hand passed last.
+const used = 1
 
 func newSieve(int64) Policy { return &sieve{} }
 
@@ -52,8 +52,7 @@ func (p *sieve) Add(id ID, _ Meta) {
 }
 
 func (p *sieve) Touch(id ID) {
-	p.nodes.resident(id)
-	p.ages.at(uint32(id)).used = true
+	p.nodes.resident(id).setMark(used)
 }
 
 func (p *sieve) Remove(id ID) {
@@ -77,7 +76,7 @@ func (p *sieve) Allow(id ID) {
 	before, after := p.beside()
 	between := (before == 0 || p.nodes.at(before-1).seq() < n.seq()) && (after == 0 || n.seq() < p.nodes.at(after-1).seq())
 	if !between {
-		p.side(n.seq()).push(&p.nodes, id, rank{seq: n.seq()})
+		p.side(n.seq()).push(&p.nodes, id)
 		return
 	}
 	p.list.insert(&p.nodes, id, before, after)
@@ -102,7 +101,7 @@ func (p *sieve) Evict(ok func(ID) bool) (ID, bool) {
 		p.inspect++
 		p.at = n.seq() + 1
 		accepted := ok(id)
-		if accepted && p.ages.at(uint32(id)).used {
+		if accepted && n.mark() == used {
 			p.forgive(id)
 			continue
 		}
@@ -124,8 +123,8 @@ func (p *sieve) Steps() uint64 { return p.inspect + p.ahead.steps + p.behind.ste
 // next returns what the hand meets next in this round.
 func (p *sieve) next() (ID, bool) {
 	top, found := p.ahead.top()
-	if p.hand == 0 || found && top.seq < p.nodes.at(p.hand-1).seq() {
-		return top.id, found
+	if p.hand == 0 || found && p.nodes.rank(top).less(p.nodes.rank(ID(p.hand-1))) {
+		return top, found
 	}
 	return ID(p.hand - 1), true
 }
@@ -139,7 +138,7 @@ func (p *sieve) wrap() {
 // forgive moves the hand past id, which it has met.
 func (p *sieve) forgive(id ID) {
 	n := p.nodes.at(uint32(id))
-	p.ages.at(uint32(id)).used = false
+	n.setMark(0)
 	if n.place() == listed {
 		p.hand = n.next
 		return

@@ -15,6 +15,7 @@ type tenure struct {
 	ids      pages[uint32] // for each ID, the tenant
 	cells    cells
 	learner  learner
+	trust    trust
 	now      int64 // tokens asked for before the request at hand
 	span     int64 // tokens of the request at hand
 	floor    int   // ghosts there may be however few are resident
@@ -36,7 +37,7 @@ const (
 )
 
 func newTenure() *tenure {
-	p := &tenure{floor: ghostTokens / defaultChunk}
+	p := &tenure{floor: ghostTokens / defaultChunk, trust: trust{kept: 1}}
 	p.learn()
 	return p
 }

@@ -92,10 +92,13 @@ func (p *tenure) request(r Request) {
 		p.use(i, j == n-1, tokens-known*chunk, tokens, h)
 	}
 	p.requests++
+	turned := p.trust.judge(p.span)
 	first := p.heed(r.Hint)
 	if p.unlearnt++; first || p.deferred == nil && p.due() {
 		p.unlearnt = 0
 		p.learn()
+	} else if turned {
+		p.arrange()
 	}
 	p.age()
 	for _, i := range p.chain {
@@ -139,6 +142,7 @@ func (p *tenure) use(i uint32, last bool, fresh, tokens int, h Hint) {
 	if t.known() {
 		count = min(t.uses()+1, maxCount)
 		p.observe(&p.learner.hits, t)
+		p.trust.note(t)
 		p.unseat(i)
 		if t.is(ghostly) {
 			p.roll.exorcise(i)

@@ -27,12 +27,15 @@ type learner struct {
 	seen       float64 // sum of both
 	highest    Hint    // that there has been
 	watched    []uint32
-	thin       uint // one tenant in 2^thin is watched
+	thin       uint                   // one tenant in 2^thin is watched
+	waiting    [classes][bins]float64 // watched, by where they have got to
 	risk       [classes][bins]float64
 	hazard     [2][classes][bins]float64 // of a level and the one above it
 	value      [classes * bins]float64
 	order      [classes * bins]uint64 // value and cell: no value is negative, so they sort as integers
-	ranked     [classes * bins]uint16
+	ranked     [classes * bins]uint16 // by value, lowest first
+	aged       [classes * bins]uint16 // by age, oldest first, and then by value
+	rate       float64                // reuses of watched tenants to be expected per token of time
 }
 
 // cellBits is how many bits a cell takes. Values that differ in no more than
@@ -64,6 +67,7 @@ func (p *tenure) watch(i uint32) {
 		return
 	}
 	l.thin++
+	p.trust.rate /= 2
 	for at := len(l.watched) - 1; at >= 0; at-- {
 		if i := l.watched[at]; !l.samples(p.roll.at(i).hash) {
 			p.unwatch(i)
@@ -97,7 +101,7 @@ func (p *tenure) observe(tally *[classes][bins]float64, t *tenant) {
 // learn ranks all cells anew.
 func (p *tenure) learn() {
 	l := &p.learner
-	l.risk = l.gone
+	l.waiting = [classes][bins]float64{}
 	p.look(l, 0, len(l.watched))
 	l.think()
 	p.apply(l)
@@ -108,7 +112,7 @@ func (p *tenure) learn() {
 func (p *tenure) look(l *learner, from, to int) {
 	for _, i := range p.learner.watched[from:to] {
 		t := p.roll.at(i)
-		l.risk[t.class][bin(p.now-t.last)]++
+		l.waiting[t.class][bin(p.now-t.last)]++
 	}
 }
 
@@ -119,6 +123,7 @@ func (l *learner) groups() int { return int(l.highest) + 1 }
 func (l *learner) think() {
 	groups := l.groups()
 	h := l.estimate(groups)
+	l.promise(groups, h)
 	for c := range groups * plain {
 		rate(smooth(&h[c]), l.value[c*bins:][:bins])
 	}
@@ -130,12 +135,52 @@ func (l *learner) think() {
 	for rank, c := range order {
 		l.ranked[rank] = uint16(c & (1<<cellBits - 1))
 	}
+	l.sortByAge(groups * plain)
+}
+
+// sortByAge makes the ranking for when the values are not to be trusted. What
+// a client is done with is old at any age.
+func (l *learner) sortByAge(n int) {
+	var at [bins + 1]int
+	for _, c := range l.ranked[:n*bins] {
+		at[seniority(c)]++
+	}
+	sum := 0
+	for s := bins; s >= 0; s-- {
+		at[s], sum = sum, sum+at[s]
+	}
+	for _, c := range l.ranked[:n*bins] {
+		s := seniority(c)
+		l.aged[at[s]] = c
+		at[s]++
+	}
+}
+
+// seniority is the bin of a cell, or one more than there are.
+func seniority(c uint16) int {
+	if Hint(c/(plain*bins)) == Done {
+		return bins
+	}
+	return int(c) % bins
+}
+
+// promise sets the rate at which those that wait now are to be asked for.
+func (l *learner) promise(groups int, h *[classes][bins]float64) {
+	l.rate = 0
+	for c := range groups * plain {
+		for b := range bins {
+			l.rate += l.waiting[c][b] * h[c][b] / (widths[b] * (1 << firstBin))
+		}
+	}
 }
 
 // apply takes over a ranking, and halves what was observed if that is much.
 func (p *tenure) apply(from *learner) {
-	p.cells.rearrange(from.ranked[:from.groups()*plain*bins])
-	if l := &p.learner; l.seen > memory {
+	l := &p.learner
+	l.ranked, l.aged = from.ranked, from.aged
+	p.trust.rate = from.rate
+	p.arrange()
+	if l.seen > memory {
 		l.seen /= 2
 		for c := range l.groups() * plain {
 			for b := range bins {
@@ -146,16 +191,25 @@ func (p *tenure) apply(from *learner) {
 	}
 }
 
+// arrange orders the cells as trust has it.
+func (p *tenure) arrange() {
+	l := &p.learner
+	ranked := &l.ranked
+	if p.trust.lost {
+		ranked = &l.aged
+	}
+	p.cells.rearrange(ranked[:l.groups()*plain*bins])
+}
+
 // estimate returns the hazard of each class in each bin: how likely a chunk
-// that got there is asked for before it leaves. risk comes in as those that
-// got no further than a bin, without being asked for; they count as half
-// exposed there. A class without observations is as the coarser one it
+// that got there is asked for before it leaves. Those that got no further than
+// a bin, without being asked for, count as half exposed there. A class without observations is as the coarser one it
 // belongs to, from all chunks down to count, tail, new and length.
 func (l *learner) estimate(groups int) *[classes][bins]float64 {
 	for c := range groups * plain {
 		reached := 0.0
 		for b := bins - 1; b >= 0; b-- {
-			hits, waiting := l.hits[c][b], l.risk[c][b]
+			hits, waiting := l.hits[c][b], l.gone[c][b]+l.waiting[c][b]
 			l.risk[c][b] = reached + hits + waiting/2
 			reached += hits + waiting
 		}

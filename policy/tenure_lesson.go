@@ -26,7 +26,7 @@ func (p *tenure) Lesson() Lesson {
 	p.unlearnt = 0
 	l, from := &p.deferred.learner, &p.learner
 	l.hits, l.gone, l.highest = from.hits, from.gone, from.highest
-	l.risk = l.gone
+	l.waiting = [classes][bins]float64{}
 	p.deferred.at = 0
 	return p.deferred
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"testing"
 	"time"
 )
@@ -148,6 +149,39 @@ func TestTenureSamples(t *testing.T) {
 		t.Errorf("%v of 1000 hits were seen", p.learner.seen)
 	}
 	p.check(t)
+}
+
+// TestTenureMemory: 64 bytes for each known chunk, residents and ghosts, all in.
+func TestTenureMemory(t *testing.T) {
+	const n = 200_000
+	heap := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	p := newTenure() // its tables are not per chunk
+	before := heap()
+	chain := make([]uint64, 1000)
+	for next := uint64(0); next < 3*n; next++ {
+		if at := next % 1000; at == 0 {
+			for i := range chain {
+				chain[i] = next + uint64(i) + 1
+			}
+			p.Request(Request{Chain: chain})
+		}
+		id := ID(next)
+		if next >= n {
+			id, _ = p.Evict(func(ID) bool { return true })
+		}
+		p.Add(id, Meta{Hash: next + 1, Size: 1})
+	}
+	each := float64(heap()-before) / float64(p.roll.known)
+	t.Logf("%d known chunks, %.1f bytes each", p.roll.known, each)
+	if p.roll.known < 2*n-1000 || each > 64 {
+		t.Errorf("%d known chunks, %.1f bytes each, want about %d and at most 64", p.roll.known, each, 2*n)
+	}
+	runtime.KeepAlive(p)
 }
 
 func TestTenureTables(t *testing.T) {

@@ -26,12 +26,6 @@ var (
 // complete.
 var ErrEnd = errors.New("end of the prefix")
 
-// maxLoads bounds a job's loads in flight where chunks are small.
-const maxLoads = 64
-
-// firstLoads bounds them until the first chunk has told how large chunks are.
-const firstLoads = 4
-
 // Options of a Job.
 type Options[T any] struct {
 	From, To int   // chunks to bring up: From is first
@@ -81,12 +75,6 @@ type item[T any] struct {
 	lane   uint8
 }
 
-// lane is the chunks of one origin.
-type lane struct {
-	next   int // first item of it that was not started; or behind the last
-	flying int
-}
-
 // State is how far a job is.
 type State struct {
 	Ready int   // chunks from From on that are up, without a gap
@@ -109,15 +97,6 @@ func New[T any](o Options[T], src Source[T]) *Job[T] {
 		j.seek(l)
 	}
 	return j
-}
-
-// seek moves a lane on to its next item that was not started; called with the
-// mutex held, or before j is shared.
-func (j *Job[T]) seek(l int) {
-	next := &j.mu.lanes[l].next
-	for *next < len(j.mu.items) && int(j.mu.items[*next].lane) != l {
-		*next++
-	}
 }
 
 // Run loads until the job has ended, the last load has returned, and what is
@@ -154,61 +133,6 @@ func (j *Job[T]) Run(ctx context.Context) {
 	_ = g.Wait() // loads report to the job
 	j.end(nil)
 	<-j.ended // the deadline, or Cancel, may be at it
-}
-
-// admit waits until the next load fits the window, and returns its item and
-// lane; false once there is none.
-func (j *Job[T]) admit(ctx context.Context) (i, l int, ok bool) {
-	for {
-		j.mu.Lock()
-		change := j.mu.change
-		var over bool
-		i, over = j.next()
-		if i >= 0 {
-			l = int(j.mu.items[i].lane)
-			j.mu.items[i].flying = true
-			j.mu.flying++
-			j.mu.lanes[l].flying++
-			j.mu.lanes[l].next++
-			j.seek(l)
-		}
-		j.mu.Unlock()
-		if over || i >= 0 {
-			return i, l, !over
-		}
-		select {
-		case <-change:
-		case <-ctx.Done():
-			return 0, 0, false
-		}
-	}
-}
-
-// next is the first item that may start now, or -1; over says that none ever
-// will. Called with the mutex held.
-func (j *Job[T]) next() (first int, over bool) {
-	first, over = -1, true
-	limit := j.limit()
-	for l := range j.mu.lanes {
-		lane := &j.mu.lanes[l]
-		if j.mu.done || lane.next >= len(j.mu.items) {
-			continue
-		}
-		over = false
-		fits := j.mu.flying < limit && lane.flying < max(1, limit/len(j.mu.lanes))
-		if fits && (first < 0 || lane.next < first) {
-			first = lane.next
-		}
-	}
-	return first, over
-}
-
-// limit is how many loads may fly; called with the mutex held.
-func (j *Job[T]) limit() int {
-	if j.mu.size == 0 {
-		return firstLoads
-	}
-	return int(min(max(1, j.o.Window/j.mu.size), maxLoads))
 }
 
 func (j *Job[T]) load(ctx context.Context, i, l int) {

@@ -70,12 +70,13 @@ type writeCounters struct {
 	dropped  [dropReasons]volume
 }
 
-func (c *writeCounters) add(v *volume, n uint32) {
-	v.chunks.Add(1)
+func (c *writeCounters) add(v *volume, n uint32) (chunks uint64) {
 	v.bytes.Add(uint64(n))
+	return v.chunks.Add(1)
 }
 
-func (c *writeCounters) drop(r DropReason, n uint32) { c.add(&c.dropped[r], n) }
+// drop returns how many chunks were dropped for that reason so far.
+func (c *writeCounters) drop(r DropReason, n uint32) uint64 { return c.add(&c.dropped[r], n) }
 
 // Written is what one tier below DRAM was given so far.
 type Written struct {

@@ -198,6 +198,22 @@ func (s *Stack) learn(c *key.Chain, from, to int, p Place) error {
 	return s.mu.tree.Add(c.Space, c.Hashes[:to], from, uint8(Of(p)))
 }
 
+// Sum is the checksum of chunk i of c, if DRAM has it or a tier below knows it
+// without I/O.
+func (s *Stack) Sum(o ledger.Owner, c *key.Chain, i int) (sum uint64, known bool) {
+	var refs [1]Ref
+	if n, _ := s.Hold(o, ledger.IO, c, i, i+1, refs[:]); n == 1 {
+		defer s.Release(o, ledger.IO, refs[:])
+		return refs[0].Block.Sum(), true
+	}
+	for _, t := range s.tiers {
+		if t, ok := under[Summed](t); ok && !known {
+			sum, known = t.Sum(key.Key{Space: c.Space, Hash: c.Hashes[i]})
+		}
+	}
+	return sum, known
+}
+
 // Hold takes chunks from..to of c as far as they are in DRAM and within
 // budget, and returns how many. The error only says why a budget made it
 // shorter.

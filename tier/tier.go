@@ -113,6 +113,13 @@ type Shared interface {
 	Purge(ctx context.Context, id key.SpaceID, after string, dry bool, gone func(key.Key)) (Purged, error)
 }
 
+// Summed is a tier that knows the checksums of what it has by heart.
+type Summed interface {
+	// Sum is the checksum of k's payload; false if k is not known here.
+	// Memory only.
+	Sum(k key.Key) (sum uint64, known bool)
+}
+
 // Stats is a snapshot of one tier.
 type Stats struct {
 	Entries          int64             `json:"entries"`

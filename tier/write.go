@@ -9,7 +9,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 )
 
@@ -121,19 +120,6 @@ type writer struct {
 		stopped  bool                   // run has ended
 	}
 	count writeCounters
-}
-
-// writeTask is one chunk that is protected until it is written.
-type writeTask struct {
-	rec    Record // of an entry of DRAM without its checksum
-	ref    Ref
-	vain   bool   // the tier does not want it
-	again  bool   // nor did it the time before
-	below  bool   // DRAM has evicted it, a nearer tier has it: see raise
-	missed bool   // offered again: that it was dropped is counted
-	failed uint8  // how often the tier failed it
-	victim uint64 // which victim: only the block is left; 0 = an entry of DRAM
-	gen    uint64
 }
 
 // victims are those of one key: a chunk that is deleted and stored again can
@@ -262,146 +248,6 @@ func (w *writer) unwatch() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.mu.watched = false
-}
-
-// outcome is how a task ended.
-type outcome uint8
-
-const (
-	refused outcome = iota // the tier does not have it, and others may
-	stored
-	missed // as refused, but it will be offered again
-	moot   // deleted, or wrong: nobody should have it
-)
-
-// refuse counts a chunk that the tier does not want, once for each that DRAM
-// has.
-func (w *writer) refuse(t *writeTask) outcome {
-	if _, ok := w.record(*t); !ok {
-		return moot // deleted before anybody took it
-	}
-	if !t.again {
-		w.count.drop(DropNotWorth, t.rec.Size)
-	}
-	return refused
-}
-
-// write stores one chunk below.
-func (w *writer) write(ctx context.Context, t *writeTask) outcome {
-	if !w.alone(ctx, t.rec.Key) {
-		w.count.drop(DropStopped, t.rec.Size)
-		return refused
-	}
-	defer w.done(t.rec.Key)
-	rec, ok := w.record(*t)
-	if !ok {
-		return moot
-	}
-	if w.stack.indexed(w.place, rec.Key) {
-		w.clean(*t)
-		return stored
-	}
-	err := errBudget
-	if w.budget.take(rec.Size) {
-		if err = w.put(ctx, Entry{Record: rec, Block: t.ref.Block}); err != nil {
-			w.budget.giveBack(rec.Size)
-		}
-	}
-	if err != nil {
-		if _, bounded := w.to.(Resident); bounded {
-			w.stack.settleRecords(w.place, []Record{rec}) // it may be there all the same
-		}
-		return w.failed(ctx, t, err)
-	}
-	w.stack.settleRecords(w.place, []Record{rec})
-	w.count.add(&w.count.written, rec.Size)
-	w.filled()
-	w.works()
-	w.clean(*t)
-	if _, ok := w.record(*t); !ok { // Delete came by before there was anything to delete
-		w.takeBack(ctx, rec.Key)
-		return moot
-	}
-	return stored
-}
-
-// failed counts a chunk that could not be written.
-func (w *writer) failed(ctx context.Context, t *writeTask, err error) outcome {
-	reason := dropReason(err)
-	if !t.missed {
-		w.count.drop(reason, t.rec.Size)
-	}
-	w.stack.log.Debug().Err(err).Stringer("tier", w.place).Msg("write behind failed")
-	if !errors.Is(err, errChanged) {
-		return w.again(t, reason)
-	}
-	w.stack.count.corruptDown.Add(1)
-	if t.victim > 0 {
-		w.stack.count.corrupt.Add(1)
-	} else {
-		w.stack.dropCorrupt(ctx, t.rec.Key)
-	}
-	return moot
-}
-
-// clean notes that the chunk is where it would go first if DRAM evicted it. A
-// tier behind that one does not make up for it.
-func (w *writer) clean(t writeTask) {
-	if t.victim == 0 && w == w.stack.nearest(t.rec.Key.Space) {
-		w.stack.hot.Ledger().SetDirty(t.ref.ID, false)
-	}
-}
-
-// record is what is to be written of a task; false if it was deleted.
-func (w *writer) record(t writeTask) (Record, bool) {
-	if t.victim == 0 {
-		e, st := w.stack.hot.Ledger().Find(t.rec.Key)
-		return HotRecord(e, t.ref.Block.Sum()), st == ledger.Resident && e.ID == t.ref.ID
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	k := t.rec.Key
-	return t.rec, t.victim > max(w.mu.victims[k].recalled, w.mu.recalled[k.Space])
-}
-
-// takeBack deletes below what was deleted while it was being written.
-func (w *writer) takeBack(ctx context.Context, k key.Key) {
-	if err := w.to.Delete(ctx, []key.Key{k}); err != nil {
-		w.stack.log.Error().Err(err).Stringer("tier", w.place).Msg("a chunk that was deleted while it was written stays; delete it again")
-		return
-	}
-	w.stack.forget(w.place, k)
-}
-
-// letGo ends a task: its block, its budget and its part in a flush.
-func (w *writer) letGo(t writeTask, how outcome) {
-	switch {
-	case t.victim > 0:
-		if how == moot || !w.passOn(t, how) {
-			w.stack.bury(t.ref.Block)
-		}
-	case t.below:
-		if t.ref.Valid() {
-			w.stack.discardLoaded(loaded{ref: t.ref})
-		}
-	default:
-		w.stack.hot.Release(ledger.Daemon, ledger.Unwritten, []Ref{t.ref})
-		w.stack.filled() // it may go now, and while it was held perhaps nothing could
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if t.victim > 0 {
-		w.forgetVictim(t.rec.Key)
-	} else {
-		if how == missed {
-			w.miss(dirtyKey{rec: t.rec, failed: t.failed})
-		} else {
-			delete(w.mu.queued, t.rec.Key)
-		}
-		w.mu.held -= int64(t.rec.Size)
-		w.more()
-	}
-	w.finish(t.gen)
 }
 
 // stop lets go of what was not written before run ended.

@@ -11,7 +11,10 @@ import (
 	"github.com/kvstored/kvstored/policy"
 )
 
-const booksHeader = "        bytes/entry  with tree  two tiers   hold, touch, let go  put of 16: 99.99 %   longest   slowest    GC mark\n"
+const (
+	booksHeader = "        bytes/entry  with tree  two tiers   hold, touch, let go    GC mark\n"
+	putsHeader  = "       put of 16: 99.99 %   longest   slowest\n"
+)
 
 const (
 	promptLen = 512  // chunks: 131,072 tokens in chunks of 256
@@ -58,7 +61,14 @@ func measureBooks(name string, chunks int) error {
 	runtime.KeepAlive(dram)
 	runtime.KeepAlive(known)
 	runtime.KeepAlive(disk)
-	dram, known, disk = nil, nil, nil
+	n := prompts * promptLen
+	fmt.Printf("%-8s%11.1f%11.1f%11.1f%13.0f ns a chunk%11v\n", name, sizes.each(1, n), sizes.each(2, n), sizes.each(3, n), use, mark)
+	return nil
+}
+
+// measurePuts fills a ledger with so many chunks, a few times, and prints a row.
+func measurePuts(name string, chunks int) error {
+	prompts := chunks / promptLen
 	middle, all, err := timed(func(took func(time.Duration)) error {
 		l, err := newLedger(name, prompts)
 		if err != nil {
@@ -69,9 +79,7 @@ func measureBooks(name string, chunks int) error {
 	if err != nil {
 		return err
 	}
-	n := prompts * promptLen
-	fmt.Printf("%-8s%11.1f%11.1f%11.1f%13.0f ns a chunk%20v%10v%10v%11v\n", name, sizes.each(1, n), sizes.each(2, n), sizes.each(3, n),
-		use, middle.at(0.9999), round(middle.longest), round(all.longest), mark)
+	fmt.Printf("%-8s%17v%10v%10v\n", name, middle.at(0.9999), round(middle.longest), round(all.longest))
 	return nil
 }
 
@@ -111,9 +119,11 @@ func turned(policyName string, prompts int) (*ledger.Ledger, error) {
 	return l, fill(l, 2*prompts, func(time.Duration) {})
 }
 
-// fill puts so many prompts in, in commits, and says how long each took.
+// fill puts so many prompts in, in commits, and says how long each took. Every
+// second prompt is used once more: that makes arc's second list and all the
+// ghosts it may have, and lets s3fifo have all of its own.
 func fill(l *ledger.Ledger, prompts int, took func(time.Duration)) (err error) {
-	chain, ids := make([]key.Hash, promptLen), make([]ledger.ID, 0, promptLen)
+	chain, ids, hit := make([]key.Hash, promptLen), make([]ledger.ID, 0, promptLen), newHit()
 	for i := range prompts {
 		prompt(chain, i)
 		ids = ids[:0]
@@ -125,6 +135,11 @@ func fill(l *ledger.Ledger, prompts int, took func(time.Duration)) (err error) {
 			took(busy() - start)
 		}
 		l.Unhold(ledger.Daemon, ledger.Lease, ids)
+		for range i % 2 * 2 { // the first is the use that it came up for
+			if _, err := hit.use(l, chain); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }
@@ -155,25 +170,44 @@ func put(l *ledger.Ledger, chain []key.Hash, ids []ledger.ID) ([]ledger.ID, erro
 	return ids, err
 }
 
+// hit is a request for a whole prompt that is there.
+type hit struct {
+	ks  []key.Key
+	out []ledger.Entry
+	ids []ledger.ID
+}
+
+func newHit() *hit {
+	return &hit{make([]key.Key, promptLen), make([]ledger.Entry, promptLen), make([]ledger.ID, promptLen)}
+}
+
+// use holds, touches and lets go of what is there of a prompt, and returns how
+// much that is.
+func (h *hit) use(l *ledger.Ledger, chain []key.Hash) (n int, err error) {
+	for i, hash := range chain {
+		h.ks[i].Hash = hash
+	}
+	if n, err = l.Hold(ledger.Daemon, ledger.Lease, h.ks, true, h.out); err != nil {
+		return 0, err
+	}
+	for i, e := range h.out[:n] {
+		h.ids[i] = e.ID
+	}
+	l.Unhold(ledger.Daemon, ledger.Lease, h.ids[:n])
+	return n, nil
+}
+
 // useOf is what one chunk of a hit costs in the ledger, in nanoseconds: to
 // hold, touch and let go of the prompts that are there.
 func useOf(l *ledger.Ledger, prompts int) (ns float64, err error) {
-	chain, ks := make([]key.Hash, promptLen), make([]key.Key, promptLen)
-	out, ids := make([]ledger.Entry, promptLen), make([]ledger.ID, promptLen)
+	chain, hit := make([]key.Hash, promptLen), newHit()
 	for seed, left := 2*prompts-1, 1000; left > 0 && seed >= 0; seed-- {
 		prompt(chain, seed)
-		for i, h := range chain {
-			ks[i].Hash = h
-		}
 		start := time.Now()
-		n, err := l.Hold(ledger.Daemon, ledger.Lease, ks, true, out)
+		n, err := hit.use(l, chain)
 		if err != nil {
 			return 0, err
 		}
-		for i, e := range out[:n] {
-			ids[i] = e.ID
-		}
-		l.Unhold(ledger.Daemon, ledger.Lease, ids[:n])
 		if n < promptLen {
 			continue // partly evicted
 		}

@@ -25,21 +25,22 @@ import (
 	"os/exec"
 	"runtime"
 	"strconv"
+	"strings"
 
 	"github.com/kvstored/kvstored/policy"
 )
 
 func main() {
 	quick := flag.Bool("quick", false, "1 million chunks instead of 10, and fewer victims")
-	row := flag.String("row", "", "measure one row, tree, map or a policy's name, and nothing else")
+	row := flag.String("row", "", "measure one row and nothing else: refused, tails, tree, map, the name of a policy, or puts- and a name")
 	flag.Parse()
-	chunks, victims := 10_000_000, 200_000
+	n := amounts{chunks: 10_000_000, victims: 200_000}
 	if *quick {
-		chunks, victims = 1_000_000, 50_000
+		n = amounts{chunks: 1_000_000, victims: 50_000}
 	}
-	do := func() error { return all(chunks, victims, *quick) }
+	do := func() error { return all(n, *quick) }
 	if *row != "" {
-		do = func() error { return one(*row, chunks) }
+		do = func() error { return one(*row, n) }
 	}
 	if err := do(); err != nil {
 		fmt.Fprintln(os.Stderr, "evict:", err)
@@ -47,31 +48,50 @@ func main() {
 	}
 }
 
-// one prints a row, of what is measured in this process.
-func one(row string, chunks int) error {
+// amounts are how much is measured.
+type amounts struct{ chunks, victims int }
+
+// one prints a row, or the few that are a table, of what is measured in this
+// process.
+func one(row string, n amounts) error {
 	runtime.LockOSThread()
 	switch row {
+	case "refused":
+		return evictions(n.victims)
+	case "tails":
+		return tails(n.victims)
 	case "tree":
-		return measureIndex(row, newTree, chunks)
+		return measureIndex(row, newTree, n.chunks)
 	case "map":
-		return measureIndex(row, newPlain, chunks)
+		return measureIndex(row, newPlain, n.chunks)
 	}
-	return measureBooks(row, chunks)
+	if name, puts := strings.CutPrefix(row, putsRow); puts {
+		return measurePuts(name, n.chunks)
+	}
+	return measureBooks(row, n.chunks)
 }
 
-func all(chunks, victims int, quick bool) error {
-	if err := evictions(victims); err != nil {
+// putsRow comes before the name of a policy, where its puts are meant.
+const putsRow = "puts-"
+
+func all(n amounts, quick bool) error {
+	if err := rows([]string{"refused", "tails"}, quick); err != nil {
 		return err
 	}
-	if err := tails(victims); err != nil {
-		return err
-	}
-	fmt.Printf("\nindex of %d chunks\n%s", chunks, indexHeader)
+	fmt.Printf("\nindex of %d chunks\n%s", n.chunks, indexHeader)
 	if err := rows([]string{"tree", "map"}, quick); err != nil {
 		return err
 	}
-	fmt.Printf("\nledger of %d chunks\n%s", chunks, booksHeader)
-	return rows(policy.Names(), quick)
+	fmt.Printf("\nledger of %d chunks\n%s", n.chunks, booksHeader)
+	if err := rows(policy.All(), quick); err != nil {
+		return err
+	}
+	fmt.Printf("\nputs while such a ledger fills\n%s", putsHeader)
+	var puts []string
+	for _, name := range policy.All() {
+		puts = append(puts, putsRow+name)
+	}
+	return rows(puts, quick)
 }
 
 // rows has each row measured by another process.

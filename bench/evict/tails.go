@@ -16,7 +16,7 @@ const million = 1_000_000
 func tails(victims int) error {
 	fmt.Printf("\nns of one eviction among a million\n%-8s%8s%8s%8s\n", "policy", "p50", "p99", "p99.9")
 	for _, name := range policy.All() {
-		p, err := policy.New(name, million)
+		p, err := newOwner(name, million, million)
 		if err != nil {
 			return err
 		}
@@ -32,12 +32,12 @@ func tails(victims int) error {
 }
 
 // spans evicts and adds in turn, and returns how long each eviction took.
-func spans(p policy.Policy, victims int) ([]time.Duration, error) {
+func spans(p *owner, victims int) ([]time.Duration, error) {
 	const length = 50 // of a chain
-	planner, _ := p.(policy.Planner)
+	planner, _ := p.Policy.(policy.Planner)
 	chain, hash := make([]uint64, length), uint64(0)
 	add := func(id policy.ID) {
-		m := policy.Meta{Hash: hash + 1, Size: 1}
+		m := policy.Meta{Hash: hash + 1}
 		if at := hash % length; at > 0 {
 			m.Parent = hash
 		} else if planner != nil {
@@ -50,7 +50,7 @@ func spans(p policy.Policy, victims int) ([]time.Duration, error) {
 		if planner == nil {
 			p.Admit(m.Hash, 1)
 		}
-		p.Add(id, m)
+		p.add(id, m)
 	}
 	for id := range policy.ID(million) {
 		add(id)

@@ -21,7 +21,8 @@ func checkCommand() *cobra.Command {
 		Long: `Check a configuration file and print the effective configuration, with every
 default and with the overrides of the environment; without a file, that of a
 daemon that was given none. What is wrong is printed one problem a line, as
-file:line:column: key.path: what is wrong.
+file:line:column: key.path: what is wrong. Comments below the configuration say
+what it comes to on this machine, and what the daemon would miss here.
 
 With --connect it also tries the remote tier, with everything the daemon needs
 there: it puts a small object, reads, lists and deletes it. Credentials are
@@ -40,6 +41,11 @@ those this command finds, so run it as the daemon's user.`,
 			}
 			if err := cfg.Print(cmd.OutOrStdout()); err != nil {
 				return err
+			}
+			fmt.Fprintln(cmd.OutOrStdout())
+			summarize(cmd.OutOrStdout(), &cfg)
+			for _, text := range missing(&cfg) {
+				fmt.Fprintln(cmd.OutOrStdout(), "# "+text)
 			}
 			if err := checkDisk(cmd.OutOrStdout(), &cfg.Disk); err != nil || !connect {
 				return err

@@ -110,6 +110,7 @@ func collectServer(st *daemonStats, gauge gaugeFunc, counter counterFunc) {
 		counter(descHints, h.Right, kind, "right")
 		counter(descHints, h.Wrong, kind, "wrong")
 	}
+	counter(descHints, s.Hints.Priority, "priority", "given")
 	counter(descHintsOverBudget, s.Hints.OverBudget)
 	for p, n := range s.HitTokens {
 		counter(descHitTok, n, p.String())

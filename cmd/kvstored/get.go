@@ -24,6 +24,7 @@ func getCommand() *cobra.Command {
 		Long: `Write the payloads of the longest stored prefix of a prompt, one after the other,
 to standard output or a file. Nothing is written, and the exit code is 1, if
 not even the first chunk is there; it is 1 too if less could be got than is stored.
+A prompt longer than what one client may lease is got in parts.
 ` + promptHelp,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -37,7 +38,7 @@ not even the first chunk is there; it is 1 too if less could be got than is stor
 					return err
 				}
 				if state.Ready.Chunks == 0 {
-					return errors.New("nothing is stored for this prompt; were model, dtype, chunk tokens and salt the same?")
+					return nothing(state.Reason)
 				}
 				payload := bytes.Join(chunks, nil)
 				if err := writePayload(cmd.OutOrStdout(), output, payload); err != nil {
@@ -45,10 +46,13 @@ not even the first chunk is there; it is 1 too if less could be got than is stor
 				}
 				fmt.Fprintf(cmd.ErrOrStderr(), "%s of %s, %s of %s, %s%s\n", comma(state.Ready.Chunks), plural(flags.chunks(tokens), "chunk"),
 					comma(state.Ready.Tokens), plural(len(tokens), "token"), size(len(payload)), why(state.Reason))
-				if state.Reason != client.Complete && state.Reason != client.StoppedGap {
-					return fmt.Errorf("more is stored than was got: %s", state.Reason)
+				switch state.Reason {
+				case client.Complete, client.StoppedGap:
+					return nil
+				case client.StoppedCorrupt:
+					return errors.New("the chunk after these was damaged, and is deleted; put the prompt again")
 				}
-				return nil
+				return fmt.Errorf("more is stored than was got: %s", state.Reason)
 			})
 		},
 	}
@@ -56,6 +60,17 @@ not even the first chunk is there; it is 1 too if less could be got than is stor
 	flags.add(cmd)
 	cmd.Flags().StringVarP(&output, "output", "o", "", "file to write; standard output without one")
 	return cmd
+}
+
+// nothing says why not even the first chunk could be got.
+func nothing(r client.Reason) error {
+	switch r {
+	case client.Complete, client.StoppedGap:
+		return errors.New("nothing is stored for this prompt; were model, dtype, chunk tokens and salt the same?")
+	case client.StoppedCorrupt:
+		return errors.New("what was stored for this prompt was damaged, and is deleted; put it again")
+	}
+	return fmt.Errorf("what is stored for this prompt could not be got: %s", r)
 }
 
 // why tells what ended a prefix before its prompt, if anything did.
@@ -66,9 +81,28 @@ func why(r client.Reason) string {
 	return "; ended by " + r.String()
 }
 
-// get copies the ready prefix of a prompt. The bytes are good: the lease held
+// get copies the ready prefix of a prompt, as much at a time as one client may
+// lease.
+func get(ctx context.Context, c *client.Client, prompt client.Prompt) (out [][]byte, all client.State, err error) {
+	for {
+		part, state, err := getLeased(ctx, c, prompt)
+		if err != nil {
+			return nil, client.State{}, err
+		}
+		out = append(out, part...)
+		all.Ready.Chunks += state.Ready.Chunks
+		all.Ready.Tokens += state.Ready.Tokens
+		all.Reason = state.Reason
+		if len(part) == 0 || state.Reason != client.StoppedOverBudget {
+			return out, all, nil
+		}
+		prompt.SkipChunks += len(part)
+	}
+}
+
+// getLeased copies what one lease holds. The bytes are good: the lease held
 // until they were copied.
-func get(ctx context.Context, c *client.Client, prompt client.Prompt) ([][]byte, client.State, error) {
+func getLeased(ctx context.Context, c *client.Client, prompt client.Prompt) ([][]byte, client.State, error) {
 	job, err := c.Prefetch(ctx, prompt, client.PrefetchOptions{Policy: client.WaitComplete})
 	if err != nil {
 		return nil, client.State{}, err

@@ -1,8 +1,15 @@
 package main
 
 import (
+	"bufio"
+	"context"
+	"fmt"
 	"math/rand/v2"
+	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -79,5 +86,68 @@ func limit(t *testing.T, pid int, bytes uint64) {
 	t.Helper()
 	if err := unix.Prlimit(pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: bytes, Max: unix.RLIM_INFINITY}, nil); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A daemon that may open too few files for what lies on its disk says so and
+// ends; none takes that for damage, however often it is tried.
+func TestFileLimit(t *testing.T) {
+	d := crashDaemon(t, 16<<20, 64<<20)
+	t.Setenv("KVSTORED_SOCKET", d.socket)
+	if _, err := d.start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	payload := kv(1, 4)
+	must(t, payload, prompt("put", 1, 4)...)
+	if err := d.stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := 0
+	for files := 12; ; files++ {
+		ctx, cancel := context.WithCancel(t.Context())
+		serve := exec.CommandContext(ctx, "sh", "-c", `ulimit -n "$1"; exec "$0" serve --config "$2"`, program, strconv.Itoa(files), d.config)
+		says, err := serve.StderrPipe()
+		if err == nil {
+			err = serve.Start()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		var text strings.Builder
+		serving := false
+		for lines := bufio.NewScanner(says); lines.Scan(); {
+			fmt.Fprintln(&text, lines.Text())
+			if strings.Contains(lines.Text(), "serving") {
+				serving = true
+				cancel() // that many are enough
+			}
+		}
+		err = serve.Wait()
+		cancel()
+		if serving {
+			break
+		}
+		if strings.Contains(text.String(), "damaged") || !strings.Contains(text.String(), "too many open files") {
+			t.Fatalf("with %d files: %v: %s", files, err, &text)
+		}
+		if strings.Contains(text.String(), "disk: ") {
+			refused++
+			if !strings.Contains(text.String(), "ulimit -n") {
+				t.Errorf("with %d files it does not say what to do: %s", files, &text)
+			}
+		}
+	}
+	if refused <= 3 { // as many starts that get stuck in a database end its use
+		t.Errorf("%d starts failed for want of files", refused)
+	}
+	if _, err := d.start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := must(t, "", prompt("get", 1, 4)...); got != payload {
+		t.Errorf("%d bytes are back, or others than were stored", len(got))
 	}
 }

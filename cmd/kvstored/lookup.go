@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/hex"
 	"fmt"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 var tierTitles = [...]string{"DRAM", "disk", "remote"}
 
 type lookupResult struct {
+	Space         string                 `json:"space"`
 	PromptTokens  int                    `json:"prompt_tokens"`
 	PromptChunks  int                    `json:"prompt_chunks"`
 	MatchedTokens uint64                 `json:"matched_tokens"`
@@ -52,7 +54,9 @@ moved and nothing is kept from being evicted.
 				if err != nil {
 					return err
 				}
+				id := c.Space().ID()
 				r := lookupResult{
+					Space:        hex.EncodeToString(id[:]),
 					PromptTokens: len(tokens), PromptChunks: flags.chunks(tokens),
 					MatchedTokens: m.Total.Tokens, MatchedChunks: m.Total.Chunks,
 					Tiers:    make(map[string]lookupCount),
@@ -86,5 +90,5 @@ func printLookup(cmd *cobra.Command, r *lookupResult, m *client.Match) {
 	t.row("stored", comma(r.MatchedChunks), comma(r.MatchedTokens), percent(float64(r.MatchedTokens), float64(r.PromptTokens)))
 	t.row("prompt", comma(r.PromptChunks), comma(r.PromptTokens), "")
 	t.print(cmd.OutOrStdout(), "")
-	fmt.Fprintf(cmd.OutOrStdout(), "answered in %s\n", micros(r.LookupUS))
+	fmt.Fprintf(cmd.OutOrStdout(), "answered in %s; space %s\n", micros(r.LookupUS), r.Space)
 }

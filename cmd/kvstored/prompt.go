@@ -39,11 +39,17 @@ func (p *promptFlags) add(cmd *cobra.Command, or ...string) {
 	cmd.MarkFlagsMutuallyExclusive(one...)
 	cmd.MarkFlagsOneRequired(one...)
 
-	p.space = key.Space{World: 1, Method: key.SHA256}
-	f.StringVar(&p.space.Model, "model", "hands-on", "model of the space")
-	f.StringVar(&p.space.DType, "dtype", "bytes", "element type and layout of the space")
-	f.IntVar(&p.space.ChunkTokens, "chunk-tokens", 256, "tokens in a chunk")
-	f.StringVar(&p.space.Salt, "salt", "", "secret that separates tenants")
+	spaceFlags(cmd, &p.space)
+}
+
+// spaceFlags give a command the flags that say which space.
+func spaceFlags(cmd *cobra.Command, s *key.Space) {
+	f := cmd.Flags()
+	*s = key.Space{World: 1, Method: key.SHA256}
+	f.StringVar(&s.Model, "model", "hands-on", "model of the space")
+	f.StringVar(&s.DType, "dtype", "bytes", "element type and layout of the space")
+	f.IntVar(&s.ChunkTokens, "chunk-tokens", 256, "tokens in a chunk")
+	f.StringVar(&s.Salt, "salt", "", "secret that separates tenants")
 }
 
 // prompt reads the prompt. It returns its tokens too, which it borrows.

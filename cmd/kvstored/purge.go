@@ -25,38 +25,67 @@ func purgeCommand() *cobra.Command {
 	var (
 		socket           string
 		asJSON, yes, dry bool
+		space            key.Space
 	)
 	cmd := &cobra.Command{
-		Use:   "purge SPACE --yes",
+		Use:   "purge [SPACE] --yes",
 		Short: "Delete a space here and in the bucket, whoever stored it",
 		Long: `Delete everything of a space: in DRAM, on disk and in the bucket, there also what
-other machines have stored. SPACE is the 32 hex digits that follow the prefix and
-v1/ in the names of the objects. What other machines have in DRAM or on disk stays
-there. Nothing is asked: --yes has to be given, or --dry-run, which only counts.
-If it is interrupted, call it again. It takes an admin.`,
-		Args: cobra.ExactArgs(1),
+other machines have stored. SPACE is the 32 hex digits that lookup and pins show,
+and that follow the prefix and v1/ in the names of the objects; without it, give
+--model and whatever else its prompts were put with. What other machines have in
+DRAM or on disk stays there. Nothing is asked: --yes has to be given, or --dry-run,
+which only counts. If it is interrupted, call it again. It takes an admin.`,
+		Example: `  kvstored purge --model my-model --dtype bf16 --dry-run`,
+		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			id, err := hex.DecodeString(args[0])
-			switch {
-			case err != nil || len(id) != len(key.SpaceID{}):
-				return usage(fmt.Errorf("%q is no space; give its 32 hex digits", args[0]))
-			case !yes && !dry:
+			id, err := meantSpace(cmd, args, &space)
+			if err != nil {
+				return err
+			}
+			if !yes && !dry {
 				return usage(errors.New("this deletes what is stored, for good and for all machines; add --yes if that is meant, or --dry-run"))
 			}
 			return withClient(cmd.Context(), socket, client.Options{Inline: true}, func(c *client.Client) error {
-				p, err := c.Purge(cmd.Context(), key.SpaceID(id), dry, purgeProgress(cmd.ErrOrStderr()))
+				p, err := c.Purge(cmd.Context(), id, dry, purgeProgress(cmd.ErrOrStderr()))
 				if err != nil {
 					return fmt.Errorf("after %s in the bucket: %w; call it again", plural(p.Found, "chunk"), err)
 				}
-				return printPurge(cmd, &p, purgeResult{args[0], dry, p.Known, p.Found, p.Bytes}, asJSON)
+				return printPurge(cmd, &p, purgeResult{hex.EncodeToString(id[:]), dry, p.Known, p.Found, p.Bytes}, asJSON)
 			})
 		},
 	}
 	socketFlag(cmd, &socket)
 	jsonFlag(cmd, &asJSON)
+	spaceFlags(cmd, &space)
 	cmd.Flags().BoolVar(&yes, "yes", false, "it is meant")
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "delete nothing, only count")
 	return cmd
+}
+
+// meantSpace is the one of args, or that of the flags. The flags' defaults
+// alone name none: that would be too easy to do by mistake.
+func meantSpace(cmd *cobra.Command, args []string, flags *key.Space) (id key.SpaceID, err error) {
+	given := false
+	for _, name := range []string{"model", "dtype", "chunk-tokens", "salt"} {
+		given = given || cmd.Flags().Changed(name)
+	}
+	switch {
+	case len(args) == 1 && given:
+		return id, usage(errors.New("give either the space or --model and its like"))
+	case len(args) == 1:
+		digits, err := hex.DecodeString(args[0])
+		if err != nil || len(digits) != len(id) {
+			return id, usage(fmt.Errorf("%q is no space; give its 32 hex digits", args[0]))
+		}
+		return key.SpaceID(digits), nil
+	case !cmd.Flags().Changed("model"):
+		return id, usage(errors.New("which space? give its 32 hex digits, as lookup shows them, or --model and whatever else its prompts were put with"))
+	}
+	if id, err = flags.ID(); err != nil {
+		return id, usage(err)
+	}
+	return id, nil
 }
 
 // purgeProgress tells now and then how far a purge is.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -122,6 +123,9 @@ func different(ctx context.Context, c *client.Client, prompt client.Prompt, payl
 	return n, nil
 }
 
+// putWait is how long put waits for room, or for the disk to come after.
+const putWait = 10 * time.Second
+
 // put stores payloads as the chunks of a prompt, as many at a time as there is
 // room for.
 func put(ctx context.Context, c *client.Client, prompt client.Prompt, payloads [][]byte) (putSum, error) {
@@ -131,7 +135,7 @@ func put(ctx context.Context, c *client.Client, prompt client.Prompt, payloads [
 		sizes[i] = uint32(len(p))
 	}
 	for next := 0; next < len(payloads); {
-		fill, err := c.Reserve(ctx, prompt, client.ReserveOptions{First: next, Sizes: sizes[next:]})
+		fill, err := c.Reserve(ctx, prompt, client.ReserveOptions{First: next, Sizes: sizes[next:], Wait: putWait})
 		var why client.Code
 		switch errors.As(err, &why); {
 		case refusals[why] != "":
@@ -165,8 +169,8 @@ func put(ctx context.Context, c *client.Client, prompt client.Prompt, payloads [
 
 // refusals say why a chunk has no room, and what to do.
 var refusals = map[client.Code]string{
-	client.ErrNoSpace:    "all of DRAM is in use by others, or kept for what is worth more; try later, or raise cpu.capacity",
-	client.ErrOverBudget: "one client may fill budget.leases of DRAM at a time, half of that while others are connected; raise that or cpu.capacity",
+	client.ErrNoSpace:    "all of DRAM is in use by others, leads to these, or is kept for what is worth more; try later, or raise cpu.capacity",
+	client.ErrOverBudget: "one client may fill budget.leases of DRAM at a time, half of that while others are connected, and what leads to these stays meanwhile: 0.8 of DRAM at most; raise cpu.capacity",
 	client.ErrOverQuota:  "all that the quota of its space allows is in use, or leads to it; see spaces.quota",
 }
 

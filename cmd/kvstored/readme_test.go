@@ -112,6 +112,19 @@ func TestReadmeCommands(t *testing.T) {
 	})
 }
 
+// TestReadmeTrace: the trace that the README plays is in the checkout.
+func TestReadmeTrace(t *testing.T) {
+	m := regexp.MustCompile("(?m)^\\./kvstored replay --trace (internal/.*\\.jsonl) (--[^#]*[^# ])").FindStringSubmatch(readmeSection(t, "Measuring it"))
+	if m == nil {
+		t.Fatal("the README has no trace to play")
+	}
+	t.Setenv("KVSTORED_SOCKET", startDaemon(t))
+	args := append([]string{"replay", "--trace", filepath.Join("..", "..", m[1])}, strings.Fields(m[2])...)
+	if out := must(t, "", args...); !strings.Contains(out, "every byte right") {
+		t.Errorf("%v:\n%s", args, out)
+	}
+}
+
 func eachCommand(cmd *cobra.Command, f func(*cobra.Command)) {
 	f(cmd)
 	for _, sub := range cmd.Commands() {

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os/signal"
 	"path/filepath"
 	"slices"
@@ -167,37 +166,4 @@ func (f *replayFlags) readTrace() (*simulate.Trace, error) {
 	}
 	defer in.Close()
 	return simulate.Read(in, f.trace, f.blockTokens, f.simulate.skipBad)
-}
-
-// printRows prints the numbers as they are: people and scripts read both.
-func (f *replayFlags) printRows(w io.Writer, rows []simulate.Row) error {
-	if f.asJSON {
-		return printJSON(w, rows)
-	}
-	var t table
-	head := []string{
-		"policy", "capacity_blocks", "requests", "total_prompt_tokens", "total_hit_tokens",
-		"overall_hit_rate", "final_cache_blocks", "block_accesses", "block_hits", "block_misses",
-	}
-	if f.simulate.blockBytes > 0 {
-		head = append(head, "capacity")
-	}
-	t.row(head...)
-	for _, r := range rows {
-		cells := []string{r.Policy, strconv.Itoa(r.CapacityBlocks), strconv.Itoa(r.Requests)}
-		cells = append(cells, strconv.FormatInt(r.TotalPromptTokens, 10), strconv.FormatInt(r.TotalHitTokens, 10))
-		cells = append(cells, strconv.FormatFloat(r.OverallHitRate, 'g', -1, 64))
-		for _, n := range []int{r.FinalCacheBlocks, r.BlockAccesses, r.BlockHits, r.BlockMisses} {
-			cells = append(cells, strconv.Itoa(n))
-		}
-		if f.simulate.blockBytes > 0 {
-			cells = append(cells, size(int64(r.CapacityBlocks)*f.simulate.blockBytes))
-		}
-		t.row(cells...)
-	}
-	t.print(w, "")
-	if f.report != "" {
-		fmt.Fprintf(w, "\nreport: %s\n", f.report)
-	}
-	return nil
 }

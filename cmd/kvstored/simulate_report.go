@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"html/template"
 	"image/color"
@@ -37,6 +38,14 @@ var curveColors = []color.NRGBA{
 
 var boundColors = map[string]color.NRGBA{simulate.Belady: rgb(0x334155), simulate.Infinite: rgb(0x94a3b8)}
 
+var boundLabels = map[string]string{
+	simulate.Belady:   "belady: fewest blocks missed, knowing the future",
+	simulate.Infinite: "infinite: everything kept",
+}
+
+// beladyNote is why a policy may be above the dashed curve.
+const beladyNote = "Belady misses the fewest blocks of all that store each block; tokens are hit by whole prefixes, so a policy that keeps these together, or does not store all, as tenure, can be a little above it."
+
 // curve is one policy's rows, by capacity.
 type curve struct {
 	name  string
@@ -72,9 +81,9 @@ func (s *simulation) report() (*report, error) {
 	if s.flags.simulate.blockBytes > 0 {
 		note += fmt.Sprintf(" A block is %s.", size(s.flags.simulate.blockBytes))
 	}
-	c := chart{Title: "Hit rate", Note: note, SVG: drawing, Wide: true}
+	c := chart{Title: "Hit rate", Note: note + " " + beladyNote, SVG: drawing, Wide: true}
 	for _, cv := range curves {
-		c.Legend = append(c.Legend, legend{css(cv.color), cv.name})
+		c.Legend = append(c.Legend, legend{css(cv.color), cmp.Or(boundLabels[cv.name], cv.name)})
 	}
 	first := s.rows[0]
 	return &report{

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -34,6 +35,50 @@ func TestSimulateJSON(t *testing.T) {
 		}
 		if r["block_hits"].(float64)+r["block_misses"].(float64) != r["block_accesses"].(float64) || len(r) != 10 {
 			t.Errorf("row %d: %v", i, r)
+		}
+	}
+}
+
+// TestSimulateRows: scripts get the columns of old, people the same ones in
+// blocks of one capacity each.
+func TestSimulateRows(t *testing.T) {
+	rows := []simulate.Row{
+		{Policy: "lru", CapacityBlocks: 1000, Requests: 7, TotalPromptTokens: 4000, TotalHitTokens: 1000, OverallHitRate: .25, BlockAccesses: 9, BlockHits: 2, BlockMisses: 7},
+		{Policy: "lru", CapacityBlocks: 2000, Requests: 7, TotalPromptTokens: 4000, TotalHitTokens: 1001, OverallHitRate: .25025},
+		{Policy: "arc", CapacityBlocks: 1000, Requests: 7, TotalPromptTokens: 4000, TotalHitTokens: 1002, OverallHitRate: .2505},
+		{Policy: "arc", CapacityBlocks: 2000, Requests: 7, TotalPromptTokens: 4000, TotalHitTokens: 1001, OverallHitRate: .25025},
+		{Policy: simulate.Belady, CapacityBlocks: 1000, Requests: 7, TotalPromptTokens: 4000, TotalHitTokens: 3000, OverallHitRate: .75},
+	}
+	var f replayFlags
+	var scripts, people, styled strings.Builder
+	if err := f.printRows(&scripts, rows); err != nil {
+		t.Fatal(err)
+	}
+	if head, _, _ := strings.Cut(scripts.String(), "\n"); strings.Join(strings.Fields(head), " ") != "policy capacity_blocks requests total_prompt_tokens "+
+		"total_hit_tokens overall_hit_rate final_cache_blocks block_accesses block_hits block_misses" {
+		t.Errorf("columns for scripts: %s", head)
+	}
+	if !strings.Contains(scripts.String(), " 0.25025 ") || strings.ContainsAny(scripts.String(), "%,\x1b") {
+		t.Errorf("for scripts: %s", scripts.String())
+	}
+	f.rowsForPeople(&people, rows, false)
+	lines := strings.Split(people.String(), "\n")
+	var seen []string
+	for _, line := range lines {
+		name, _, _ := strings.Cut(line, " ")
+		seen = append(seen, name)
+	}
+	if got := strings.Join(seen, " "); got != " policy  lru arc belady  lru arc " {
+		t.Errorf("for people: lines begin with %q\n%s", got, people.String())
+	}
+	if !strings.Contains(people.String(), "25.05 %") || !strings.Contains(people.String(), "4,000") || strings.Contains(people.String(), "\x1b") {
+		t.Errorf("for people: %s", people.String())
+	}
+	f.rowsForPeople(&styled, rows, true)
+	for i, line := range strings.Split(styled.String(), "\n") {
+		best := slices.Contains([]int{4, 7, 8}, i) // both at 2,000
+		if strings.HasPrefix(line, boldText) != best || strings.HasPrefix(line, faintText) != (i < 2 || i == 5) {
+			t.Errorf("line %d: %q", i, line)
 		}
 	}
 }

@@ -162,13 +162,20 @@ func (v *statsView) printRest(w io.Writer) {
 	l.row("clients", "%d now, %s since the start", s.Connections, comma(s.ConnectionsTotal))
 	l.row("requests", "%s, of them %s refused; %s malformed", comma(s.Requests), comma(s.Errors), plural(s.Malformed, "frame"))
 	l.row("prefetches", "%s; %s live, %s revoked", comma(s.Prefetches), plural(s.LeasesLive, "lease"), comma(s.Revoked))
-	l.row("stored", "%s, %s; %s with other bytes than were there", plural(s.StoredChunks, "chunk"), size(s.StoredBytes), comma(s.Differs))
+	differs := ""
+	if s.Differs > 0 {
+		differs = fmt.Sprintf("; %s more with other bytes than were there, which stay", comma(s.Differs))
+	}
+	l.row("stored", "%s, %s%s", plural(s.StoredChunks, "chunk"), size(s.StoredBytes), differs)
 	l.row("DRAM", "%s cannot be evicted now%s", size(v.Store.ProtectedBytes), v.classes())
 	l.row("", "%s in huge pages, of %s; largest free run %s", size(v.Arena.HugeBytes), size(v.Arena.CapacityBytes), size(v.Arena.LargestFreeBytes))
 	for i, h := range []server.HintStats{s.Hints.Done, s.Hints.Continues, s.Hints.Answer} {
 		if h.Given > 0 {
 			l.row("hints: "+[]string{"done", "continues", "answer"}[i], "%s; %s of those whose outcome is known were right", comma(h.Given), percent(float64(h.Right), float64(h.Right+h.Wrong)))
 		}
+	}
+	if n := s.Hints.Priority; n > 0 {
+		l.row("hints: priority", "%s", comma(n))
 	}
 	for i, name := range replay.TierNames {
 		wr, ok := v.Store.Written[name]

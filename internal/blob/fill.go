@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -17,6 +18,7 @@ type Fill struct {
 	store *Store
 	name  []byte // in the block
 	ref   tier.Ref
+	sum   *arena.Running // nil: Arrived was not called
 }
 
 // Begin reserves room for a value of n bytes, charged to o. It does not touch
@@ -51,6 +53,29 @@ func (s *Store) Begin(ctx context.Context, o ledger.Owner, name []byte, n int) (
 // Value is where the value goes: all of it must have been written before Store.
 func (f *Fill) Value() []byte { return f.ref.Block.Bytes()[headerBytes(len(f.name)):] }
 
+// Arrived tells that the first n bytes of the value are written and stay as they
+// are. It saves Store work, at a time when the client is still sending.
+func (f *Fill) Arrived(n int) {
+	if f.sum == nil {
+		f.sum = new(arena.Running)
+	}
+	f.sum.Add(f.ref.Block, headerBytes(len(f.name))+n)
+}
+
+// seal makes the block immutable. An expiry comes after the value but lies in
+// front of it: then all is hashed once more.
+func (f *Fill) seal(expires time.Time) {
+	if !expires.IsZero() {
+		setExpiry(f.ref.Block.Bytes(), expires.UnixMilli())
+		f.sum = nil
+	}
+	if f.sum == nil {
+		f.ref.Block.Seal()
+		return
+	}
+	f.sum.Seal(f.ref.Block)
+}
+
 // When says which names a value is stored under.
 type When uint8
 
@@ -65,10 +90,7 @@ const (
 // forbids it: then stored is false, and nothing has changed. It expires then;
 // the zero time is never. The fill has ended also after an error.
 func (f *Fill) Store(ctx context.Context, when When, expires time.Time) (stored bool, err error) {
-	if !expires.IsZero() {
-		setExpiry(f.ref.Block.Bytes(), expires.UnixMilli())
-	}
-	f.ref.Block.Seal()
+	f.seal(expires)
 	h := hashOf(f.name)
 	defer f.store.lock(h)()
 	if when != Always && f.store.has(ctx, f.name, false) != (when == Present) {
@@ -113,10 +135,7 @@ func (s *Store) tryExpire(ctx context.Context, o ledger.Owner, name []byte, at t
 		return false, err
 	}
 	copy(f.Value(), v.Bytes())
-	if !at.IsZero() {
-		setExpiry(f.ref.Block.Bytes(), at.UnixMilli())
-	}
-	f.ref.Block.Seal()
+	f.seal(at)
 	var p place
 	var refs [1]tier.Ref
 	c := p.at(s.space, hashOf(name))

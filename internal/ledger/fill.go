@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/kvstored/kvstored/key"
-	"github.com/kvstored/kvstored/policy"
 )
 
 // Begin announces a chunk of size payload bytes whose parent is the chunk
@@ -208,12 +207,4 @@ func (b *book) filler(id uint32) *entry {
 		panic("ledger: the entry is not being filled")
 	}
 	return e
-}
-
-func (b *book) meta(e *entry) policy.Meta {
-	m := policy.Meta{Hash: b.hash(e.space, e.hash), Size: b.bytes(e), Uses: uint8(e.mark / hit)}
-	if e.parent != 0 {
-		m.Parent = b.hash(e.space, b.entries.at(e.parent).hash)
-	}
-	return m
 }

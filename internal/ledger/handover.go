@@ -29,6 +29,7 @@ func (l *Ledger) SetPolicy(name string) error {
 		if fresh[r], err = policy.New(name, room); err != nil {
 			return err
 		}
+		l.mu.introduce(fresh[r])
 	}
 	for r, p := range fresh {
 		l.handOver(uint32(r), p)

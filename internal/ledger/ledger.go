@@ -133,6 +133,7 @@ func New(opt Options) *Ledger {
 	b.ok = b.acceptable
 	b.name = cmp.Or(opt.PolicyName, "lru")
 	b.ranks = make([]rank, 1+len(opt.Quotas))
+	b.introduce(opt.Policy)
 	b.ranks[everything].install(opt.Policy, l.later)
 	l.notePlans()
 	for i, q := range opt.Quotas {
@@ -140,6 +141,7 @@ func New(opt Options) *Ledger {
 		if err != nil {
 			panic("ledger: " + err.Error()) // it made opt.Policy
 		}
+		b.introduce(p)
 		b.ranks[1+i].install(p, l.later)
 		b.ranks[1+i].quota, b.ranks[1+i].priority = QuotaStats{QuotaBytes: q.Bytes}, uint8(min(max(q.Priority, 0), MaxPriority))
 	}

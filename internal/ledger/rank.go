@@ -16,6 +16,29 @@ type rank struct {
 // everything is the rank of all entries; those of quotas follow.
 const everything = 0
 
+// introduce tells a new policy whom to ask.
+func (b *book) introduce(p policy.Policy) {
+	if p, ok := p.(policy.Asker); ok {
+		p.Ask(func(id policy.ID) policy.Meta { return b.told(b.entries.at(uint32(id))) })
+	}
+}
+
+// told is what a policy is told of an entry, but for what only planners want
+// to know.
+func (b *book) told(e *entry) policy.Meta {
+	return policy.Meta{Hash: b.hash(e.space, e.hash), Size: b.bytes(e)}
+}
+
+// meta is told, with what planners want to know.
+func (b *book) meta(e *entry) policy.Meta {
+	m := b.told(e)
+	m.Uses = uint8(e.mark / hit)
+	if e.parent != 0 {
+		m.Parent = b.hash(e.space, b.entries.at(e.parent).hash)
+	}
+	return m
+}
+
 // inRanks calls do with each rank that has the resident entry e.
 func (b *book) inRanks(e *entry, do func(*rank)) {
 	do(&b.ranks[everything])

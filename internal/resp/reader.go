@@ -19,16 +19,22 @@ type protocolError string
 
 func (e protocolError) Error() string { return "Protocol error: " + string(e) }
 
+// source is where a stream comes from.
+type source interface {
+	// read reads into p, and what comes behind p into rest. It returns bytes or an error.
+	read(p, rest []byte) (int, error)
+}
+
 // reader takes a RESP stream apart, one header at a time. What a client
 // announces costs nothing: memory is only used for what has arrived.
 type reader struct {
-	src  io.Reader
+	src  source
 	buf  []byte // buf[r:w] has been read and not used
 	r, w int
 	long []byte // a line that does not fit the buffer
 }
 
-func newReader(src io.Reader) *reader { return &reader{src: src, buf: make([]byte, inputBytes)} }
+func newReader(src source) *reader { return &reader{src: src, buf: make([]byte, inputBytes)} }
 
 // buffered is how much has arrived already, as far as that is known.
 func (r *reader) buffered() int { return r.w - r.r }
@@ -36,13 +42,10 @@ func (r *reader) buffered() int { return r.w - r.r }
 // fill reads once more. The buffer must have been used up.
 func (r *reader) fill() error {
 	r.r, r.w = 0, 0
-	n, err := r.src.Read(r.buf)
+	n, err := r.src.read(r.buf, nil)
 	r.w = n
 	if n > 0 {
 		return nil
-	}
-	if err == nil {
-		err = io.ErrNoProgress
 	}
 	return err
 }
@@ -134,12 +137,24 @@ func (r *reader) bulk() (int, error) {
 	return int(n), nil
 }
 
-// full fills p, past the buffer as far as it is not there yet.
-func (r *reader) full(p []byte) error {
-	n := copy(p, r.buf[r.r:r.w])
-	r.r += n
-	_, err := io.ReadFull(r.src, p[n:])
-	return unexpected(err, true)
+// full fills p, past the buffer as far as it is not there yet. What has come
+// behind p goes into the buffer. After each read, arrived is told how much of p
+// is there.
+func (r *reader) full(p []byte, arrived func(n int)) error {
+	at := copy(p, r.buf[r.r:r.w])
+	r.r += at
+	for at < len(p) {
+		n, err := r.src.read(p[at:], r.buf)
+		if n == 0 {
+			return unexpected(err, true)
+		}
+		if at += n; at > len(p) {
+			r.r, r.w = 0, at-len(p)
+			at = len(p)
+		}
+		arrived(at)
+	}
+	return nil
 }
 
 // end reads what closes an argument.

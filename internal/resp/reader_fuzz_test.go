@@ -30,9 +30,21 @@ func FuzzReader(f *testing.F) {
 	})
 }
 
+// stream is a source that reads on into rest once p is full.
+type stream struct{ io.Reader }
+
+func (s stream) read(p, rest []byte) (int, error) {
+	n, err := s.Read(p)
+	if n == len(p) && n > 0 && len(rest) > 0 {
+		more, _ := s.Read(rest)
+		return n + more, nil
+	}
+	return n, err
+}
+
 // readAll returns the arguments of all commands, separated, and why it ended.
 func readAll(src io.Reader, size int) (all []byte, err error) {
-	r := newReader(src)
+	r := newReader(stream{src})
 	for {
 		n, err := r.command()
 		if err != nil {
@@ -46,7 +58,7 @@ func readAll(src io.Reader, size int) (all []byte, err error) {
 			switch {
 			case i%3 == 1 && size < 1<<16:
 				p := make([]byte, size)
-				if err = r.full(p); err == nil {
+				if err = r.full(p, func(int) {}); err == nil {
 					all, err = append(all, p...), r.end()
 				}
 			case i%3 == 2:

@@ -25,6 +25,7 @@ const maxShy = 1 << 10
 type session struct {
 	server  *Server
 	conn    net.Conn
+	socket  *socket
 	ctx     context.Context
 	owner   ledger.Owner
 	in      *reader
@@ -50,7 +51,7 @@ type fill struct {
 }
 
 func newSession(ctx context.Context, s *Server, conn net.Conn) *session {
-	c := &session{server: s, conn: conn, ctx: ctx, id: s.ids.Add(1), owner: s.o.NewOwner()}
+	c := &session{server: s, conn: conn, socket: newSocket(conn), ctx: ctx, id: s.ids.Add(1), owner: s.o.NewOwner()}
 	_, local := conn.(*net.UnixConn)
 	c.known = local || s.o.Password == ""
 	c.in = newReader(c)
@@ -58,10 +59,10 @@ func newSession(ctx context.Context, s *Server, conn net.Conn) *session {
 	return c
 }
 
-// Read reads from the client. In the middle of a command it must not take for
+// read reads from the client. In the middle of a command it must not take for
 // ever; between commands the deadline is only put off. It is set for longer
 // than promised and put off late, because setting it costs more than a read.
-func (c *session) Read(p []byte) (int, error) {
+func (c *session) read(p, rest []byte) (int, error) {
 	for {
 		stall := c.server.o.Limits.StallTimeout
 		if now := time.Now(); c.until.Sub(now) < stall {
@@ -73,7 +74,7 @@ func (c *session) Read(p []byte) (int, error) {
 		if c.closing.Load() {
 			return 0, net.ErrClosed
 		}
-		n, err := c.conn.Read(p)
+		n, err := c.socket.read(p, rest)
 		c.server.count.read.Add(uint64(n))
 		if n > 0 || c.inside || !errors.Is(err, os.ErrDeadlineExceeded) {
 			return n, err
@@ -240,7 +241,7 @@ func (c *session) fill(name []byte, n int) error {
 	if err != nil {
 		return c.in.discard(n)
 	}
-	if err := c.in.full(f.Value()); err != nil {
+	if err := c.in.full(f.Value(), f.Arrived); err != nil {
 		return err
 	}
 	return c.in.end()

@@ -152,7 +152,7 @@ func TestDone(t *testing.T) {
 	r.ask(c, chain(8, 4), nil)
 	want := server.HintsStats{
 		Done: server.HintStats{Given: 2, Wrong: 1}, Continues: server.HintStats{Given: 3, Right: 3},
-		Answer: server.HintStats{Given: 2, Right: 1, Wrong: 1}, Bad: 3,
+		Answer: server.HintStats{Given: 2, Right: 1, Wrong: 1}, Priority: 1, Bad: 3,
 	}
 	if got := r.server.Stats().Hints; got != want {
 		t.Errorf("hints %+v, want %+v", got, want)

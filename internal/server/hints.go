@@ -90,13 +90,17 @@ type hints struct {
 		client map[uint64]int
 		serial uint64
 	}
-	given, right, wrong [answer + 1]atomic.Uint64
+	given, right, wrong [wish + 1]atomic.Uint64
 	overBudget, bad     atomic.Uint64
 }
 
 // answer is the kind of all hints that say how long an answer will be. The
-// other kinds are policy.Done and policy.Continues.
-const answer = policy.BriefAnswer
+// other kinds that are judged are policy.Done and policy.Continues; a wish is
+// not: a priority, which claims nothing about the future.
+const (
+	answer = policy.BriefAnswer
+	wish   = policy.MiddleAnswer
+)
 
 // topic is what a hint is about.
 type topic struct {
@@ -202,10 +206,14 @@ const (
 // heeded.
 func (h *hints) give(client uint64, c *key.Chain, a *advice) bool {
 	k, ok := subject(c, a.session)
-	if !ok || !a.measured {
-		return ok
+	if !ok {
+		return false
 	}
-	return h.add(topic{Key: k}, openHint{kind: a.hint, client: client})
+	kind := a.hint
+	if !a.measured {
+		kind = wish
+	}
+	return h.add(topic{Key: k}, openHint{kind: kind, client: client})
 }
 
 // expect opens a hint about the answer to a prompt and reports whether it is
@@ -265,7 +273,7 @@ func (h *hints) close(k topic, as policy.Hint) {
 	o, open := h.mu.open[k]
 	switch {
 	case !open:
-	case o.kind == answer:
+	case o.kind == answer || o.kind == wish:
 		delete(h.mu.open, k)
 		h.leave(o.client)
 	default:
@@ -304,6 +312,7 @@ type HintsStats struct {
 	Done       HintStats `json:"done"`
 	Continues  HintStats `json:"continues"`
 	Answer     HintStats `json:"answer"`      // expected_output_tokens
+	Priority   uint64    `json:"priority"`    // priorities given; nobody judges them
 	OverBudget uint64    `json:"over_budget"` // not heeded: its connection has too many open
 	Bad        uint64    `json:"bad"`         // values that are none
 }
@@ -317,5 +326,8 @@ func (h *hints) stats() HintsStats {
 	of := func(k policy.Hint) HintStats {
 		return HintStats{h.given[k].Load(), h.right[k].Load(), h.wrong[k].Load()}
 	}
-	return HintsStats{of(policy.Done), of(policy.Continues), of(answer), h.overBudget.Load(), h.bad.Load()}
+	return HintsStats{
+		Done: of(policy.Done), Continues: of(policy.Continues), Answer: of(answer),
+		Priority: h.given[wish].Load(), OverBudget: h.overBudget.Load(), Bad: h.bad.Load(),
+	}
 }

@@ -50,6 +50,31 @@ func TestHintsEnd(t *testing.T) {
 	}
 }
 
+// TestPriorities: they are counted and share the budget, but nobody judges them.
+func TestPriorities(t *testing.T) {
+	var h hints
+	h.init()
+	now := time.Unix(0, 0)
+	h.now = func() time.Time { return now }
+	high := readAdvice(wire.Pairs(nil).Add("priority", "high"))
+	for n := range maxClientHints + 2 {
+		if heeded := h.give(1, tiertest.Chain(uint64(n), 2), &high); heeded != (n < maxClientHints) {
+			t.Fatalf("priority %d is heeded: %v", n, heeded)
+		}
+	}
+	h.asked(tiertest.Chain(3, 2), "")
+	if !h.give(1, tiertest.Chain(1<<20, 2), &high) {
+		t.Error("a prompt that came back still counts")
+	}
+	now = now.Add(hintFor)
+	if got, want := h.stats(), (HintsStats{Priority: maxClientHints + 1, OverBudget: 2}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	if len(h.mu.open)+len(h.mu.client) > 0 {
+		t.Errorf("%d are open", len(h.mu.open))
+	}
+}
+
 // TestHintsAreFound: a long prompt is searched to its bound.
 func TestHintsAreFound(t *testing.T) {
 	var h hints

@@ -4,7 +4,6 @@ import (
 	"errors"
 
 	"github.com/kvstored/kvstored/internal/arena"
-	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -98,13 +97,10 @@ func (c *session) putOne(chain *key.Chain, i int, payload []byte, insists bool) 
 // compare says whether a chunk that was there already has the same bytes, as
 // far as that can be told without I/O.
 func (c *session) compare(chain *key.Chain, i int, payload []byte) wire.Stored {
-	var refs [1]tier.Ref
-	stack := c.server.o.Stack
-	if n, _ := stack.Hold(c.owner, ledger.IO, chain, i, i+1, refs[:]); n == 0 {
+	sum, known := c.server.o.Stack.Sum(c.owner, chain, i)
+	if !known {
 		return wire.Stored{Result: wire.ResultExists}
 	}
-	sum := refs[0].Block.Sum()
-	stack.Release(c.owner, ledger.IO, refs[:])
 	if sum != arena.Checksum(payload) {
 		c.server.count.differs.Add(1)
 		return wire.Stored{Result: wire.ResultDiffers, Sum: sum}

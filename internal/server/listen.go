@@ -27,7 +27,7 @@ const (
 //
 // Probing, removing and making the socket are not one step. So daemons that
 // start or stop at the same moment take turns, by a lock on path.lock, which
-// stays behind: were it removed, two could hold it.
+// goes with the turn.
 func Listen(path string, mode fs.FileMode, group string) (*net.UnixListener, error) {
 	l, err := listen(path, mode, group)
 	if err != nil {
@@ -67,20 +67,35 @@ func listen(path string, mode fs.FileMode, group string) (*net.UnixListener, err
 
 // lockSocket waits for the turn to change what is at path.
 func lockSocket(path string) (unlock func(), err error) {
-	f, err := os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("%w: create the folder, or choose another path in listen.socket", err)
-	}
+	path += ".lock"
 	for end := time.Now().Add(lockTimeout); ; time.Sleep(lockPause) {
-		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		if err == nil {
-			return func() { _ = f.Close() }, nil // which unlocks
+		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+		if err != nil {
+			return nil, fmt.Errorf("%w: create the folder, or choose another path in listen.socket", err)
 		}
-		if !errors.Is(err, syscall.EWOULDBLOCK) || time.Now().After(end) {
-			_ = f.Close()
-			return nil, fmt.Errorf("lock %s, which another daemon that starts or stops may hold: %w", f.Name(), err)
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil && isAt(f, path) {
+			return func() {
+				_ = os.Remove(path)
+				_ = f.Close() // which unlocks
+			}, nil
+		}
+		_ = f.Close()
+		if err != nil && !errors.Is(err, syscall.EWOULDBLOCK) || time.Now().After(end) {
+			return nil, fmt.Errorf("lock %s, which another daemon that starts or stops may hold: %w", path, err)
 		}
 	}
+}
+
+// isAt reports whether f is what is at path. A lock that was removed by whoever
+// had the turn before is none.
+func isAt(f *os.File, path string) bool {
+	own, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	now, err := os.Stat(path)
+	return err == nil && os.SameFile(own, now)
 }
 
 func place(temp, path string, mode fs.FileMode, group string) error {
@@ -88,7 +103,7 @@ func place(temp, path string, mode fs.FileMode, group string) error {
 		return err
 	}
 	if group != "" {
-		gid, err := groupID(group)
+		gid, err := GroupID(group)
 		if err != nil {
 			return err
 		}
@@ -99,7 +114,8 @@ func place(temp, path string, mode fs.FileMode, group string) error {
 	return os.Rename(temp, path)
 }
 
-func groupID(group string) (int, error) {
+// GroupID is the number of a group given as name or number.
+func GroupID(group string) (int, error) {
 	if gid, err := strconv.Atoi(group); err == nil {
 		return gid, nil
 	}

@@ -50,6 +50,9 @@ func TestListen(t *testing.T) {
 	if _, err := os.Lstat(path); !os.IsNotExist(err) {
 		t.Error("the socket stays: ", err)
 	}
+	if _, err := os.Lstat(path + ".lock"); !os.IsNotExist(err) {
+		t.Error("the lock stays: ", err)
+	}
 	if err := Unlisten(path, now); err != nil {
 		t.Error("removing it again: ", err)
 	}
@@ -81,7 +84,7 @@ func TestListenRefuses(t *testing.T) {
 	if b, err := os.ReadFile(file); err != nil || string(b) != "precious" {
 		t.Errorf("the file is now %q, %v", b, err)
 	}
-	for _, left := range []string{"s", "s~"} {
+	for _, left := range []string{"s", "s~", "s.lock"} {
 		if _, err := os.Lstat(filepath.Join(dir, left)); err == nil {
 			t.Errorf("%s was left behind", left)
 		}

@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"testing"
@@ -550,4 +551,27 @@ func TestStagingWindowFull(t *testing.T) {
 	}
 	r.must(f.Abort(t.Context()))
 	r.must(put(t.Context(), c, chain(1, 3), 0, 3))
+}
+
+// What is only on disk is compared too, by its checksum.
+func TestPutAgainBelow(t *testing.T) {
+	r := newRig(t, options{})
+	p := chain(5, 2)
+	r.onDisk(p, 0, 2)
+	c := r.dial(client.Options{Inline: true})
+	other := bytes.Clone(tiertest.Payload(p.Key(1), size))
+	other[size/2] ^= 1
+	got, err := c.Put(t.Context(), client.Chain(p), 0, [][]byte{tiertest.Payload(p.Key(0), size), other})
+	r.must(err)
+	for i, want := range []client.Stored{
+		{Result: client.ResultExists, Sum: arena.Checksum(tiertest.Payload(p.Key(0), size))},
+		{Result: client.ResultDiffers, Sum: arena.Checksum(tiertest.Payload(p.Key(1), size))},
+	} {
+		if got[i] != want {
+			t.Errorf("chunk %d on disk: %+v, want %+v", i, got[i], want)
+		}
+	}
+	if n := r.server.Stats().Differs; n != 1 {
+		t.Errorf("%d are counted as different, want 1", n)
+	}
 }

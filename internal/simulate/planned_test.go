@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/kvstored/kvstored/internal/replay"
@@ -39,6 +40,62 @@ func TestTenureRates(t *testing.T) {
 			t.Errorf("%d blocks: %s has %.4f, tenure %.4f", r.CapacityBlocks, r.Policy, r.OverallHitRate, best.OverallHitRate)
 		}
 	}
+}
+
+// TestTenureAfterChange: when all sessions end at once, what was learned of
+// them costs little of what lru hits, and after a while nothing.
+func TestTenureAfterChange(t *testing.T) {
+	if raced {
+		t.Skip("one goroutine, and slow")
+	}
+	trace := conversation(t)
+	o := Options{Policies: []string{"lru", "tenure"}, Capacities: []int{5859, 10_000}, Tree: true}
+	before, err := Run(t.Context(), trace, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for accesses, least := range map[int]float64{20_000: .85, 60_000: 1} {
+		rows, err := Run(t.Context(), trace.thenAnew(accesses), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		hits := func(i int) float64 { return float64(rows[i].TotalHitTokens - before[i].TotalHitTokens) }
+		for i, capacity := range o.Capacities {
+			if lru, tenure := hits(i), hits(i+2); tenure < least*lru {
+				t.Errorf("%d blocks, %d accesses after the change: %.3f of lru's hits, want %.2f", capacity, accesses, tenure/lru, least)
+			}
+		}
+	}
+}
+
+// thenAnew returns the trace with so many accesses of its beginning behind it,
+// of sessions that have nothing to do with those before.
+func (t *Trace) thenAnew(accesses int) *Trace {
+	n := uint32(t.Distinct())
+	s := &Trace{
+		blockTokens: t.blockTokens, promptTokens: t.promptTokens, notTree: t.notTree,
+		blocks: slices.Clone(t.blocks), requests: slices.Clone(t.requests), parents: slices.Clone(t.parents),
+	}
+	for _, up := range t.parents {
+		if up != 0 {
+			up += n
+		}
+		s.parents = append(s.parents, up)
+	}
+	at := 0
+	for _, req := range t.requests {
+		if at >= accesses {
+			break
+		}
+		for _, b := range t.blocks[at:req.end] {
+			s.blocks = append(s.blocks, b+n)
+		}
+		at = req.end
+		s.requests = append(s.requests, request{len(s.blocks), req.tokens, req.answer})
+		s.promptTokens += int64(req.tokens)
+	}
+	s.nextUse = sync.OnceValue(s.findNextUse)
+	return s
 }
 
 // TestPlannedIsWholePrefixes: as for the other policies, and a second run is

@@ -13,10 +13,12 @@ import (
 	"github.com/kvstored/kvstored/policy"
 )
 
-// The policies that only a simulation has.
+// The policies that only a simulation has. Belady is the optimum of block
+// misses, not of hit tokens: these are counted by whole prefixes, so one that
+// keeps prefixes together, or leaves some out, can have a few more.
 const (
 	Static   = "s3fifo-static" // S3-FIFO with queues of fixed size
-	Belady   = "belady"        // evicts what is used again last: no policy misses less
+	Belady   = "belady"        // evicts what is used again last: none that stores every block misses fewer
 	Infinite = "infinite"      // evicts nothing
 )
 
@@ -120,6 +122,9 @@ func newPlayer(t *Trace, name string, capacity int, o *Options) (player, error) 
 		p, err := policy.New(name, int64(capacity))
 		if err != nil {
 			return nil, err
+		}
+		if p, ok := p.(policy.Asker); ok {
+			p.Ask(told)
 		}
 		s.policy = p
 	}

@@ -57,10 +57,15 @@ func (s *store) access(at int, b uint32) (hit bool) {
 func anything(policy.ID) bool { return true }
 
 func (s *store) add(b uint32) {
-	s.policy.Add(policy.ID(b), policy.Meta{Hash: hashOf(b), Parent: uint64(s.parents[b]), Size: 1})
+	m := told(policy.ID(b))
+	m.Parent = uint64(s.parents[b])
+	s.policy.Add(policy.ID(b), m)
 	s.resident[b] = true
 	s.n++
 }
+
+// told is what a policy may ask of a block.
+func told(id policy.ID) policy.Meta { return policy.Meta{Hash: hashOf(uint32(id)), Size: 1} }
 
 // drop ends the residency of what the policy has evicted.
 func (s *store) drop(b uint32) {

@@ -18,7 +18,7 @@ type differ struct {
 	ids       [2 * Capacity]struct {
 		resident bool
 		locked   bool
-		size     int64
+		meta     policy.Meta
 		passed   bool // got refused it, and nothing has named it since
 	}
 	sizes     int64 // entries are of size 1 to sizes
@@ -59,7 +59,14 @@ func newDiffer(t testing.TB, name string) *differ {
 	if model == nil {
 		t.Fatalf("policy %s has no reference model", name)
 	}
-	return &differ{t: t, got: got, want: model(Capacity)}
+	d := &differ{t: t, got: got, want: model(Capacity)}
+	ask(got, func(id policy.ID) policy.Meta {
+		if !d.ids[id].resident {
+			t.Fatalf("asked what %d is, which is not resident", id)
+		}
+		return d.ids[id].meta
+	})
+	return d
 }
 
 func (d *differ) step(op int, id policy.ID, source func(n int) int) {
@@ -111,10 +118,10 @@ func (d *differ) add(id policy.ID, hash uint64) {
 			return
 		}
 	}
+	e := &d.ids[id]
+	e.resident, e.passed, e.meta = true, false, m
 	d.got.Add(id, m)
 	d.want.Add(id, m)
-	e := &d.ids[id]
-	e.resident, e.passed, e.size = true, false, m.Size
 	d.residents++
 	d.weight += m.Size
 }
@@ -157,7 +164,7 @@ func (d *differ) forget(id policy.ID) {
 	e := &d.ids[id]
 	e.resident, e.passed = false, false
 	d.residents--
-	d.weight -= e.size
+	d.weight -= e.meta.Size
 }
 
 // Seeded is a source of n operations. It is of changing temper: there are

@@ -29,7 +29,8 @@ func Model(name string, capacity int64) policy.Policy { return models[name](capa
 
 // Events says how often a model went ways that a test may want to be sure of:
 // "tie" (lfu, gdsf), "wrap" (sieve), "b1" and "b2" (arc: ghosts met), "ghost"
-// (s3fifo: met) and "saturated" (s3fifo: an entry used more often than counts).
+// (s3fifo: met), "saturated" (s3fifo: an entry used more often than counts) and
+// "turned" (tenure: the tables are believed no more, or again).
 func Events(model policy.Policy) map[string]int {
 	if m, ok := model.(interface{ happened() map[string]int }); ok {
 		return m.happened()

@@ -11,8 +11,8 @@ import (
 // announces requests over a random tree, asks what is worth storing, and
 // evicts past locks. At every moment what is resident is a set of whole
 // prefixes within Capacity. It returns the victims, so that a rerun can be
-// compared. source is that of Differ.
-func Plan(t testing.TB, name string, source func(n int) int) []policy.ID {
+// compared, and what happened in the model. source is that of Differ.
+func Plan(t testing.TB, name string, source func(n int) int) ([]policy.ID, map[string]int) {
 	d := newDiffer(t, name)
 	p := &plan{t: t, got: d.got.(policy.Planner), want: d.want.(policy.Planner), parents: []uint64{0}}
 	for {
@@ -31,7 +31,7 @@ func Plan(t testing.TB, name string, source func(n int) int) []policy.ID {
 	if left := p.evict(); left {
 		t.Fatal("evicted from an empty store")
 	}
-	return p.victims
+	return p.victims, Events(p.want)
 }
 
 // plan is a tree of nodes, whose number is their hash and, of a resident,
@@ -82,6 +82,9 @@ func (p *plan) request(node uint64, pick func(int) int) {
 	slices.Reverse(chain)
 	r := policy.Request{Chain: chain, ChunkTokens: 256 << pick(3)}
 	r.Tokens = len(chain)*r.ChunkTokens - pick(100)
+	if pick(32) == 0 {
+		r.ChunkTokens <<= 12 // so much time passes that what was to come did not
+	}
 	if pick(8) == 0 {
 		r.Hint, r.HintFrom = policy.Hint(pick(7)), pick(len(chain))
 	}

@@ -3,7 +3,28 @@ package policytest
 import (
 	"fmt"
 	"testing"
+
+	"github.com/kvstored/kvstored/policy"
 )
+
+// New returns a policy by name, for entries of size 1 whose hashes are their
+// IDs.
+func New(t testing.TB, name string, capacity int64) policy.Policy {
+	t.Helper()
+	p, err := policy.New(name, capacity)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask(p, func(id policy.ID) policy.Meta { return policy.Meta{Hash: uint64(id), Size: 1} })
+	return p
+}
+
+// ask tells a policy whom to ask, if it does.
+func ask(p policy.Policy, of func(policy.ID) policy.Meta) {
+	if p, ok := p.(policy.Asker); ok {
+		p.Ask(of)
+	}
+}
 
 // Ops is how many operations Run compares: what the contract asks for. Under
 // the race detector they are fewer.

@@ -19,11 +19,7 @@ type tree struct {
 
 func newTree(t testing.TB, name string) *tree {
 	t.Helper()
-	p, err := policy.New(name, 1<<20)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &tree{t: t, policy: p}
+	return &tree{t: t, policy: New(t, name, 1<<20)}
 }
 
 // grow makes an entry below parent without adding it, and returns its ID.

@@ -18,8 +18,9 @@ type tenure struct {
 	ghosts                     []*chunk
 	hits, gone                 [432][26]float64
 	value                      [432][26]float64
-	order                      [][2]int // class, bin
-	groups                     int      // of 72 classes
+	byValue, order             [][2]int // class, bin
+	trust                      tenureTrust
+	groups                     int // of 72 classes
 	now, span                  int64
 	requests, unlearnt, ghostN int
 	steps                      uint64
@@ -36,7 +37,7 @@ type chunk struct {
 }
 
 func newTenure(int64) policy.Policy {
-	m := &tenure{ghostN: 32768, groups: 1}
+	m := &tenure{ghostN: 32768, groups: 1, trust: tenureTrust{kept: 1}}
 	m.learn()
 	return m
 }
@@ -107,6 +108,7 @@ func (m *tenure) request(chain []*chunk, r policy.Request) {
 	for j, c := range chain {
 		if c.known() {
 			m.hits[c.class][ageBin(m.now-c.last)]++
+			m.trust.seen++
 		}
 		m.unseat(c)
 		m.ghosts = slices.DeleteFunc(m.ghosts, func(g *chunk) bool { return g == c })
@@ -125,6 +127,7 @@ func (m *tenure) request(chain []*chunk, r policy.Request) {
 	}
 	m.requests++
 	m.unlearnt++
+	m.judge(m.span)
 	first := r.Hint <= policy.LongAnswer && int(r.Hint) >= m.groups
 	if first {
 		m.groups = int(r.Hint) + 1
@@ -174,27 +177,6 @@ func (m *tenure) forget(c *chunk) {
 	}
 }
 
-func (m *tenure) seat(c *chunk, front bool) {
-	if !c.resident || c.seated || c.aside || m.kids(c) > 0 {
-		return
-	}
-	c.bin, c.seated = ageBin(m.now-c.last), true
-	q := &m.cells[c.class][c.bin]
-	if front {
-		*q = slices.Insert(*q, 0, c)
-	} else {
-		*q = append(*q, c)
-	}
-}
-
-func (m *tenure) unseat(c *chunk) {
-	if c.seated {
-		c.seated = false
-		q := &m.cells[c.class][c.bin]
-		*q = slices.DeleteFunc(*q, func(x *chunk) bool { return x == c })
-	}
-}
-
 func (m *tenure) Add(id policy.ID, meta policy.Meta) {
 	c := m.find(meta.Hash)
 	if c.resident {
@@ -216,68 +198,10 @@ func (m *tenure) Add(id policy.ID, meta policy.Meta) {
 	m.seat(c, false)
 }
 
-func (m *tenure) leave(c *chunk) {
-	m.unseat(c)
-	up := c.parent
-	c.resident, c.aside, c.parent = false, false, nil
-	if up == nil || m.kids(up) > 0 {
-		return
-	}
-	m.seat(up, true)
-	if !up.known() {
-		m.all = slices.DeleteFunc(m.all, func(x *chunk) bool { return x == up })
-	}
-}
-
 func (m *tenure) Remove(id policy.ID) {
 	c := m.byID(id)
 	m.leave(c)
 	m.forget(c)
-}
-
-func (m *tenure) Evict(ok func(policy.ID) bool) (policy.ID, bool) {
-	for {
-		class, bin, found := m.lowest(nil)
-		if !found {
-			return 0, false
-		}
-		c := m.cells[class][bin][0]
-		m.unseat(c)
-		m.steps++
-		if !ok(c.id) {
-			c.aside = true
-			continue
-		}
-		m.leave(c)
-		if c.twin {
-			m.forget(c)
-		} else {
-			c.ghost = true
-			m.ghosts = append(m.ghosts, c)
-		}
-		return c.id, true
-	}
-}
-
-// lowest finds the cell of the next victim if that is not but.
-func (m *tenure) lowest(but *chunk) (class, bin int, found bool) {
-	for _, o := range m.order {
-		q := &m.cells[o[0]][o[1]]
-		if len(*q) > 1 || len(*q) == 1 && (*q)[0] != but {
-			return o[0], o[1], true
-		}
-	}
-	return 0, 0, false
-}
-
-func (m *tenure) Allow(id policy.ID) {
-	c := m.byID(id)
-	if !c.aside {
-		return
-	}
-	c.aside = false
-	q := m.cells[c.class][ageBin(m.now-c.last)]
-	m.seat(c, len(q) > 0 && c.last < q[len(q)-1].last)
 }
 
 func (m *tenure) Worth(hash, parent uint64) bool {
@@ -337,49 +261,17 @@ func (m *tenure) Steps() uint64                     { return m.steps }
 func (m *tenure) MarshalBinary() ([]byte, error)    { return nil, nil }
 func (m *tenure) UnmarshalBinary(data []byte) error { return nil }
 
-// classOf is the class in the order count, tail, new, length.
-func classOf(count int, last bool, fresh, tokens, hint int) int {
-	third := func(n, low, high int) int {
-		if n <= low {
-			return 0
-		} else if n <= high {
-			return 1
-		}
-		return 2
-	}
-	tail := 0
-	if last {
-		tail = 1
-	}
-	return hint*72 + (count-1)*18 + tail*9 + third(fresh, 1024, 8192)*3 + third(tokens, 1536, 24576)
-}
-
-// binEnds are where the bins end, in units of the first.
-var binEnds = func() (ends [26]float64) {
-	for b := range ends {
-		ends[b] = math.Pow(2, float64(b)/2)
-	}
-	return ends
-}()
-
-// ageBin compares with the bounds one by one.
-func ageBin(age int64) int {
-	bin := 0
-	for bin < 25 && float64(age) >= 32768*binEnds[bin] {
-		bin++
-	}
-	return bin
-}
-
 // classes is how many there are.
 func (m *tenure) classes() int { return 72 * m.groups }
 
 func (m *tenure) learn() {
 	classes := m.classes()
+	var alive [432][26]float64
 	waiting := m.gone
 	for _, c := range m.all {
 		if c.known() {
 			waiting[c.class][ageBin(m.now-c.last)]++
+			alive[c.class][ageBin(m.now-c.last)]++
 		}
 	}
 	var risk [432][26]float64
@@ -399,7 +291,7 @@ func (m *tenure) learn() {
 		}
 		return hits, exposed
 	}
-	m.order = m.order[:0]
+	m.byValue, m.trust.rate = m.byValue[:0], 0
 	for c := range classes {
 		var h [26]float64
 		for b := range h {
@@ -418,6 +310,7 @@ func (m *tenure) learn() {
 				p = (hits + 256*p) / (risk + 256)
 			}
 			h[b] = p
+			m.trust.rate += alive[c][b] * p / (32768 * width(b))
 		}
 		var s [26]float64
 		for b := range s {
@@ -431,24 +324,29 @@ func (m *tenure) learn() {
 		}
 		for b := range s {
 			m.value[c][b] = worthKeeping(s[b:], b)
-			m.order = append(m.order, [2]int{c, b})
+			m.byValue = append(m.byValue, [2]int{c, b})
 		}
 	}
-	slices.SortStableFunc(m.order, func(a, b [2]int) int {
+	slices.SortStableFunc(m.byValue, func(a, b [2]int) int {
 		return cmp.Compare(math.Float64bits(m.value[a[0]][a[1]])>>14, math.Float64bits(m.value[b[0]][b[1]])>>14)
 	})
+	m.arrange()
 	m.halve()
+}
+
+// width is how long a bin lasts, in units of the first.
+func width(bin int) float64 {
+	if bin == 0 {
+		return binEnds[0]
+	}
+	return binEnds[bin] - binEnds[bin-1]
 }
 
 // worthKeeping is the index of a bin, whose hazard is h[0].
 func worthKeeping(h []float64, bin int) (best float64) {
 	alive, reused, kept := 1.0, 0.0, 0.0
 	for i, p := range h {
-		width := binEnds[bin+i]
-		if bin+i > 0 {
-			width -= binEnds[bin+i-1]
-		}
-		kept += alive * width * (1 - p/2)
+		kept += alive * width(bin+i) * (1 - p/2)
 		reused += alive * p
 		alive *= 1 - p
 		best = max(best, reused/kept)

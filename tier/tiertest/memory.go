@@ -48,6 +48,7 @@ type memoryEntry struct {
 var (
 	_ tier.Resident  = (*Memory)(nil)
 	_ tier.Recoverer = (*Memory)(nil)
+	_ tier.Summed    = (*Memory)(nil)
 )
 
 // NewMemory makes an empty tier of that name and capacity in bytes.
@@ -202,6 +203,16 @@ func (m *Memory) Has(k key.Key) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.mu.entries[k] != nil
+}
+
+// Sum implements tier.Summed.
+func (m *Memory) Sum(k key.Key) (sum uint64, known bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if e := m.mu.entries[k]; e != nil {
+		return e.Sum, true
+	}
+	return 0, false
 }
 
 // Touch implements tier.Resident.

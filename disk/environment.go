@@ -1,0 +1,89 @@
+package disk
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// remedies are the ways in which a machine says no, and what to do about each.
+// None of them says anything about what lies on the disk.
+var remedies = []struct {
+	errno syscall.Errno
+	do    string
+}{
+	{syscall.ENFILE, "the machine has too many files open; raise fs.file-max"}, // whose text begins like the next
+	{syscall.EMFILE, "raise the limit of open files (ulimit -n, or LimitNOFILE= of a systemd unit)"},
+	{syscall.EACCES, "give what lies there to the user that the daemon runs as"},
+	{syscall.EPERM, "give what lies there to the user that the daemon runs as"},
+	{syscall.ENOMEM, "raise the memory limit, or vm.max_map_count"},
+	{syscall.ENOSPC, "make room on its file system"},
+	{syscall.EDQUOT, "raise the quota of the user that the daemon runs as"},
+	{syscall.EROFS, "mount its file system writable"},
+	{syscall.EIO, "its device fails; see the kernel's log"},
+}
+
+// isEnvironment tells a machine that says no from a database that is wrong.
+// Badger hands most errors on as text.
+func isEnvironment(err error) bool {
+	var no syscall.Errno
+	return errors.As(err, &no) && no != syscall.ENOENT && no != syscall.EINVAL || remedy(err) != ""
+}
+
+// remedy is what to do about an error, or "".
+func remedy(err error) string {
+	for _, r := range remedies {
+		if strings.Contains(err.Error(), r.errno.Error()) {
+			return r.do
+		}
+	}
+	return ""
+}
+
+// advised is err with what to do about it, where that is known.
+func advised(err error) error {
+	if do := remedy(err); do != "" {
+		return fmt.Errorf("%w; %s. What is stored stays as it is", err, do)
+	}
+	return err
+}
+
+// spareFiles are those that Badger opens besides what lies in its folder: the
+// folder itself, a few times, and what it makes new.
+const spareFiles = 8
+
+// rehearse opens all that Badger will open in dir, all at once, and tells what
+// the machine has against it: Badger would end the process, or say so when it
+// has opened a part, which it then leaves open. All else is left to Badger.
+func rehearse(dir string) (err error) {
+	var files []*os.File
+	defer func() {
+		for _, f := range files {
+			_ = f.Close() // nothing was written
+		}
+		if err != nil && remedy(err) == "" {
+			err = nil
+		}
+	}()
+	names, err := os.ReadDir(dir)
+	try := func(path string, flag int) {
+		var f *os.File
+		if f, err = os.OpenFile(path, flag, 0); err == nil {
+			files = append(files, f)
+		}
+	}
+	for _, name := range names {
+		if err == nil && name.Type().IsRegular() {
+			try(filepath.Join(dir, name.Name()), os.O_RDWR)
+		}
+	}
+	for range spareFiles {
+		if err == nil {
+			try(dir, os.O_RDONLY)
+		}
+	}
+	return err
+}

@@ -1,0 +1,94 @@
+package disk
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// However few files may be opened, a start that cannot do with them says so,
+// and takes nothing for damage.
+func TestOpenWithoutFiles(t *testing.T) {
+	o := testOptions(t.TempDir())
+	m := newMemory(t)
+	for i := range 3 { // a table each, and a log
+		d, stop := start(t, o, nil)
+		recoverAll(t, d)
+		mustPut(t, d, m, i, 100_000)
+		stop()
+	}
+	refused := 0
+	for {
+		lift := limitOpen(t, refused)
+		d, err := Open(o)
+		lift()
+		if err == nil {
+			if err := d.Close(); err != nil {
+				t.Error(err)
+			}
+			break
+		}
+		refused++
+		if !strings.Contains(err.Error(), syscall.EMFILE.Error()) || !strings.Contains(err.Error(), remedy(syscall.EMFILE)) {
+			t.Fatalf("with %d files: %v", refused, err)
+		}
+	}
+	t.Logf("refused with fewer than %d files", refused)
+	if refused < spareFiles {
+		t.Errorf("refused %d times", refused)
+	}
+	keepsAll(t, o, m, 3)
+}
+
+// A database that is to be opened again waits until there are files for it, and
+// that is no attempt that counts.
+func TestMendWithoutFiles(t *testing.T) {
+	d, stop := start(t, testOptions(t.TempDir()), nil)
+	stop()
+	d.db.life.closed = false
+	d.db.failed(errors.New("a test says so"))
+	pulse, err := os.Create(filepath.Join(t.TempDir(), "pulse"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pulse.Close() //nolint:errcheck
+	d.db.pulse = pulse
+	lift := limitOpen(t, 4)
+	err = d.db.mend()
+	lift()
+	if !errors.Is(err, syscall.EMFILE) || errors.Is(err, errNotOpened) {
+		t.Errorf("without files: %v", err)
+	}
+	if err := d.db.mend(); err != nil {
+		t.Errorf("with files: %v", err)
+	}
+	if err := d.db.close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// limitOpen leaves room for n more open files, until it is lifted.
+func limitOpen(t *testing.T, n int) (lift func()) {
+	t.Helper()
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lowest := uint64(null.Fd()) // that is free
+	var before unix.Rlimit
+	if err := errors.Join(null.Close(), unix.Getrlimit(unix.RLIMIT_NOFILE, &before)); err != nil {
+		t.Fatal(err)
+	}
+	set := func(to uint64) {
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: to, Max: before.Max}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(lowest + uint64(n))
+	return func() { set(before.Cur) }
+}

@@ -1,0 +1,110 @@
+package disk
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/dgraph-io/badger/v4"
+)
+
+// What a machine refuses is told from damage, also where Badger has made text
+// of it.
+func TestIsEnvironment(t *testing.T) {
+	text := func(err error) error { return fmt.Errorf("while opening memtables err: %+v", err) }
+	at := func(no syscall.Errno) error { return &fs.PathError{Op: "open", Path: "000001.sst", Err: no} }
+	for _, r := range remedies {
+		for _, err := range []error{at(r.errno), text(at(r.errno)), text(errors.Join(at(r.errno), errors.New("unable to open: 000001.sst")))} {
+			if !isEnvironment(err) || !strings.Contains(advised(err).Error(), r.do) {
+				t.Errorf("%q counts as damage, or comes without advice", err)
+			}
+		}
+	}
+	for _, err := range []error{
+		text(at(syscall.ENOENT)), at(syscall.EINVAL), text(io.ErrUnexpectedEOF), errors.New("file does not exist for table 3"),
+		badger.ErrTruncateNeeded, errors.New("manifest has bad magic"), errors.New("CHECKSUM_MISMATCH: actual: 1, expected: 2"),
+	} {
+		if isEnvironment(err) {
+			t.Errorf("%q does not count as damage", err)
+		}
+	}
+}
+
+// keepsAll checks that a refused start has changed nothing, and that the next
+// one finds what was stored.
+func keepsAll(t *testing.T, o Options, m memory, n int) {
+	t.Helper()
+	for _, name := range []string{damagedName, startsName} {
+		if _, err := os.Stat(filepath.Join(o.Paths[0], name)); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s is there: %v", name, err)
+		}
+	}
+	d, _ := start(t, o, nil)
+	if got := recoverAll(t, d); len(got) != n {
+		t.Errorf("%d of %d entries are back", len(got), n)
+	}
+	for i := range n {
+		mustGet(t, d, m, i, 100_000)
+	}
+}
+
+// A database that may not be opened is not damaged.
+func TestOpenWithoutRights(t *testing.T) {
+	if os.Geteuid() == 0 {
+		t.Skip("root may open everything")
+	}
+	o := testOptions(t.TempDir())
+	m := newMemory(t)
+	d, stop := start(t, o, nil)
+	mustPut(t, d, m, 0, 100_000)
+	stop()
+	files, err := os.ReadDir(filepath.Join(o.Paths[0], storeName))
+	if err != nil || len(files) < 3 {
+		t.Fatalf("%d files, %v", len(files), err)
+	}
+	for _, f := range files {
+		path := filepath.Join(o.Paths[0], storeName, f.Name())
+		if err := os.Chmod(path, 0); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Open(o); !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), remedy(syscall.EACCES)) {
+			t.Errorf("%s may not be opened: %v", f.Name(), err)
+		}
+		if err := os.Chmod(path, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	keepsAll(t, o, m, 1)
+}
+
+// Nor is one that has no room to be opened in.
+func TestOpenWithoutRoom(t *testing.T) {
+	dir, unmount := smallFileSystem(t, 128*mib)
+	t.Cleanup(unmount) // after the tiers are closed
+	o := testOptions(dir)
+	m := newMemory(t)
+	d, stop := start(t, o, nil)
+	mustPut(t, d, m, 0, 100_000)
+	stop()
+	free, err := availableBytes(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ballast := filepath.Join(dir, "ballast")
+	if err := os.WriteFile(ballast, make([]byte, free-mib), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(o); !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), filepath.Join(dir, storeName)) {
+		t.Errorf("without room: %v", err)
+	}
+	if err := os.Remove(ballast); err != nil {
+		t.Fatal(err)
+	}
+	keepsAll(t, o, m, 1)
+}

@@ -35,7 +35,7 @@ func (t *Tier) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		t.log.Error().Err(err).Dur("again_in", pause).Msg("the remote tier cannot be used; the daemon serves without it")
+		t.log.Error().Err(err).Stringer("again_in", pause).Msg("the remote tier cannot be used; the daemon serves without it")
 		if err := sleep(ctx, pause); err != nil {
 			return err
 		}

@@ -149,7 +149,7 @@ func TestBreakerThroughStack(t *testing.T) {
 }
 
 // TestWritesOfFaults: chunks that cannot be written are counted as dropped, a
-// flush ends all the same, and they stay in DRAM.
+// flush ends all the same, they stay in DRAM, and the next flush writes them.
 func TestWritesOfFaults(t *testing.T) {
 	const chunks, size = 4, 64 * kib
 	for _, tt := range faults {
@@ -172,6 +172,13 @@ func TestWritesOfFaults(t *testing.T) {
 				}
 				if m, err := h.Match(t.Context(), c, tier.All); m.In[tier.CPU].Chunks != chunks || err != nil {
 					t.Errorf("found %+v, error %v", m, err)
+				}
+				s.Set(nil)
+				if w.Missed != chunks {
+					t.Errorf("%d chunks will be offered again; want %d", w.Missed, chunks)
+				}
+				if err := h.Flush(t.Context(), false); err != nil || len(s.Objects()) != chunks {
+					t.Errorf("once the store works again: %d objects, error %v; want %d", len(s.Objects()), err, chunks)
 				}
 			})
 		})

@@ -41,9 +41,21 @@ func (s *Stack) SetPolicy(p Place, name string) error {
 }
 
 // Clear forgets everything that some tiers have when it is called, and
-// returns how many chunks that was. What is cleared below stays in DRAM if it
-// is there, and is not written again.
+// returns how many chunks that was. No tier means those of this machine: a
+// remote one is shared with others, and must be named. What is cleared below
+// stays in DRAM if it is there, and is not written again.
 func (s *Stack) Clear(ctx context.Context, from Set) (int, error) {
+	for p := CPU; p < Places; p++ {
+		if from.Has(p) && s.tiers[p] == nil {
+			return 0, fmt.Errorf("clear: %w", missing("there is no "+p.String()+" tier"))
+		}
+	}
+	if from == 0 {
+		from = Of(CPU)
+		if s.tiers[Disk] != nil {
+			from |= Of(Disk)
+		}
+	}
 	if err := s.scanned(); from.Has(Disk) && err != nil {
 		return 0, fmt.Errorf("clear: %w", err)
 	}

@@ -117,6 +117,13 @@ func (b *breaker) Off() bool {
 	return b.mu.open && (b.mu.probing || time.Now().Before(b.mu.probeAt))
 }
 
+// ProbeNow lets the next call probe, however long the pause still lasts.
+func (b *breaker) ProbeNow() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.mu.probeAt = time.Now()
+}
+
 // admit lets a call pass, or refuses it. canProbe says that its success
 // proves that the tier works.
 func (b *breaker) admit(op string, canProbe bool) (pass, error) {
@@ -174,10 +181,10 @@ var noTrouble = []error{
 func (b *breaker) settle(p pass, v verdict, err error) {
 	switch was, open, changed := b.count(p, v); {
 	case changed && open:
-		b.o.Log.Error().Err(err).Str("tier", b.Name()).Dur("probe_in", b.o.Pause).
+		b.o.Log.Error().Err(err).Str("tier", b.Name()).Stringer("probe_in", b.o.Pause).
 			Msg("tier is switched off after failures; everything goes on without it until it works again")
 	case changed:
-		b.o.Log.Info().Str("tier", b.Name()).Dur("was_off", was).Msg("tier works again")
+		b.o.Log.Info().Str("tier", b.Name()).Stringer("was_off", was.Round(time.Millisecond)).Msg("tier works again")
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync/atomic"
 )
 
@@ -83,6 +84,7 @@ type Written struct {
 	Filtered Volume                `json:"filtered"` // never used often enough (write mode selective)
 	Dropped  map[DropReason]Volume `json:"dropped"`  // reasons that have occurred
 	Waiting  int                   `json:"waiting"`  // chunks not yet written
+	Missed   int                   `json:"missed"`   // of those dropped, chunks that will be offered again
 }
 
 // Written returns the totals per tier since the start.
@@ -94,6 +96,7 @@ func (s *Stack) Written() map[Place]Written {
 			Filtered: w.count.filtered.load(),
 			Dropped:  make(map[DropReason]Volume),
 			Waiting:  w.waiting(),
+			Missed:   int(w.missing().Chunks),
 		}
 		for r := range dropReasons {
 			if v := w.count.dropped[r].load(); v.Chunks > 0 {
@@ -105,8 +108,9 @@ func (s *Stack) Written() map[Place]Written {
 	return out
 }
 
-// Kept is what is in DRAM only and stays there, and why: a flush does not
-// write it. told is what has been said of it already.
+// Kept is what is in DRAM only and stays there, or not in a tier behind that
+// failed, and why: a flush does not write it. told is what has been said of it
+// already.
 func (s *Stack) Kept(told Volume) (reason string, v Volume) {
 	if len(s.writers) == 0 {
 		st := s.hot.Stats()
@@ -116,6 +120,9 @@ func (s *Stack) Kept(told Volume) (reason string, v Volume) {
 	v = Volume{uint64(l.DirtyEntries), uint64(l.DirtyBytes)}
 	if s.writers[0].mode == WriteSelective {
 		return "min_hits", v
+	}
+	for _, w := range s.writers[1:] {
+		v = v.Plus(w.missing())
 	}
 	told.Chunks += uint64(s.writers[0].waiting()) // what came meanwhile
 	if v.Chunks <= told.Chunks {
@@ -146,18 +153,22 @@ func (s *Stack) Flush(ctx context.Context, durable bool) error {
 }
 
 func (w *writer) flush(ctx context.Context) error {
+	written := w.count.written.chunks.Load()
 	target := w.beginFlush()
 	defer w.endFlush(target)
 	handed := false
 	for {
 		change, err := w.unfinished(target)
 		if change == nil {
-			if err != nil || handed {
+			switch {
+			case err != nil:
 				return err
+			case !handed: // what has left DRAM and the queue may not be a victim here yet
+				w.stack.handedOver(ctx)
+				handed = true
+			case !w.offerRest(&written):
+				return nil
 			}
-			// What has left DRAM and the queue may not be a victim here yet.
-			w.stack.handedOver(ctx)
-			handed = true
 			continue
 		}
 		select {
@@ -168,10 +179,15 @@ func (w *writer) flush(ctx context.Context) error {
 	}
 }
 
-// beginFlush ends a generation and returns the number of the next.
+// beginFlush ends a generation and returns the number of the next. What was
+// missed is offered again, also to a tier that is off: somebody wants to know.
 func (w *writer) beginFlush() uint64 {
+	if b, ok := under[prober](w.to); ok && w.missing().Chunks > 0 {
+		b.ProbeNow()
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.offer(math.MaxInt)
 	w.mu.gen++
 	w.mu.forced = w.mu.gen
 	w.mu.flushes[w.mu.gen] = struct{}{}

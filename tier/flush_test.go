@@ -53,14 +53,16 @@ func TestFlushWaitsForVictims(t *testing.T) {
 // later has to say so.
 func TestKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		broken := errors.New("device gone")
-		r := newRig(t, options{hook: func(c tierfault.Call) tierfault.Fault {
-			if c.Op == tierfault.Put && c.N < 2 {
-				return tierfault.Fault{Err: broken}
+		c := tiertest.Chain(1, 3)
+		var broken atomic.Bool
+		broken.Store(true)
+		r := newRig(t, options{hook: func(call tierfault.Call) tierfault.Fault {
+			if call.Op == tierfault.Put && call.Keys[0] != c.Key(0) && broken.Load() {
+				return tierfault.Fault{Err: errIO}
 			}
 			return tierfault.Fault{}
 		}})
-		r.putChain(1, 3)
+		r.put(c, 0, 3, size)
 		r.flush()
 		for told, want := range map[uint64]uint64{0: 2, 1: 1, 2: 0, 3: 0} {
 			reason, v := r.Kept(tier.Volume{Chunks: told, Bytes: told * size})
@@ -68,10 +70,10 @@ func TestKept(t *testing.T) {
 				t.Errorf("where %d were told of: %q, %v; want %d chunks", told, reason, v, want)
 			}
 		}
-		r.evict() // now they are written
+		broken.Store(false)
 		r.flush()
 		if reason, v := r.Kept(tier.Volume{}); v.Chunks != 0 {
-			t.Errorf("with nothing in DRAM: %q, %v", reason, v)
+			t.Errorf("with everything on disk: %q, %v", reason, v)
 		}
 	})
 }

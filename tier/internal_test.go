@@ -123,3 +123,15 @@ func TestParseWriteMode(t *testing.T) {
 		t.Error("an unknown mode is accepted")
 	}
 }
+
+// What is remembered of a tier in trouble is bounded; the oldest goes first.
+func TestMissedBound(t *testing.T) {
+	const more = 10
+	w := new(writer)
+	for i := range maxMissed + more {
+		w.miss(dirtyKey{rec: Record{Depth: uint32(i)}})
+	}
+	if n, first := w.mu.missed.len(), w.mu.missed.front().rec.Depth; n != maxMissed || first != more {
+		t.Errorf("%d chunks from %d on; want %d from %d on", n, first, maxMissed, more)
+	}
+}

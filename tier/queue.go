@@ -71,7 +71,7 @@ func (w *writer) enqueue(r Record, gen uint64) {
 		}
 		w.mu.queued[r.Key] = struct{}{}
 	}
-	w.mu.dirty.push(dirtyKey{r, gen})
+	w.mu.dirty.push(dirtyKey{rec: r, gen: gen})
 	w.mu.behind += int64(r.Size)
 	w.mu.open[gen]++
 }
@@ -144,20 +144,30 @@ func (w *writer) next() (t writeTask, released <-chan struct{}) {
 	at.tasks++
 	at.wanted = at.wanted || !t.vain
 	w.mu.writing[t.rec.Key] = at
-	if w.mu.ready.len() > 0 || w.mu.dirty.len() > 0 {
+	if w.mu.ready.len() > 0 || w.mu.dirty.len() > 0 || w.mu.offered.len() > 0 {
 		w.more()
 	}
 	return t, nil
 }
 
+// source is the list whose front is to be written next; nil if there is none.
+func (w *writer) source() *fifo[dirtyKey] {
+	switch {
+	case w.mu.offered.len() > 0:
+		return &w.mu.offered
+	case w.mu.sifting || w.mu.dirty.len() == 0:
+		return nil
+	case w.mode == WriteBack && w.mu.dirty.front().gen >= w.mu.forced:
+		return nil
+	}
+	return &w.mu.dirty
+}
+
 // protectNext moves dirty chunks to ready as far as the budget allows. If
 // that ends it, the result is closed when there may be more.
 func (w *writer) protectNext() (released <-chan struct{}) {
-	for !w.mu.sifting && w.mu.dirty.len() > 0 && w.mu.ready.len() < w.workers {
-		d := *w.mu.dirty.front()
-		if w.mode == WriteBack && d.gen >= w.mu.forced {
-			return nil
-		}
+	for from := w.source(); from != nil && w.mu.ready.len() < w.workers; from = w.source() {
+		d := *from.front()
 		if w.maxHeld > 0 && w.mu.held > 0 && w.mu.held+int64(d.rec.Size) > w.maxHeld {
 			return nil // letGo wakes a worker
 		}
@@ -171,16 +181,18 @@ func (w *writer) protectNext() (released <-chan struct{}) {
 			return released
 		}
 		released = nil
-		w.mu.dirty.pop()
-		w.mu.behind -= int64(d.rec.Size)
+		from.pop()
+		if from == &w.mu.dirty {
+			w.mu.behind -= int64(d.rec.Size)
+		}
 		if n == 1 {
 			w.mu.held += int64(d.rec.Size)
-			w.mu.ready.push(writeTask{rec: d.rec, ref: refs[0], gen: d.gen})
+			w.mu.ready.push(writeTask{rec: d.rec, ref: refs[0], missed: d.missed, failed: d.failed, gen: d.gen})
 			continue
 		}
 		if err == nil && w.nearer != nil { // or deleted: raise will tell
 			w.mu.held += int64(d.rec.Size)
-			w.mu.ready.push(writeTask{rec: d.rec, below: true, gen: d.gen})
+			w.mu.ready.push(writeTask{rec: d.rec, below: true, missed: d.missed, failed: d.failed, gen: d.gen})
 			continue
 		}
 		delete(w.mu.queued, d.rec.Key)

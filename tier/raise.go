@@ -16,10 +16,14 @@ func (w *writer) raise(ctx context.Context, t *writeTask) bool {
 	}
 	has := w.stack.indexed(w.place, t.rec.Key)
 	if has || isOff(w.to) {
+		how := refused
 		if !has {
-			w.count.drop(DropTierOff, t.rec.Size)
+			if !t.missed {
+				w.count.drop(DropTierOff, t.rec.Size)
+			}
+			how = w.again(t, DropTierOff)
 		}
-		w.letGo(*t, refused)
+		w.letGo(*t, how)
 		return false
 	}
 	l, err := w.fromNearer(ctx, t.rec)

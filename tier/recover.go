@@ -52,7 +52,7 @@ func (s *Stack) recover(ctx context.Context) error {
 			return nil
 		}
 		s.count.recoverFailed.Add(1)
-		s.log.Error().Err(err).Dur("again_in", pause).Msg("the disk tier could not be scanned; the daemon serves without what is on it")
+		s.log.Error().Err(err).Stringer("again_in", pause).Msg("the disk tier could not be scanned; the daemon serves without what is on it")
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():

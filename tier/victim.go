@@ -94,6 +94,9 @@ func (w *writer) passOn(t writeTask, how outcome) bool {
 		}
 		if isOff(next.to) {
 			next.count.drop(DropTierOff, t.rec.Size)
+			if how == stored {
+				next.missHere(t.rec)
+			}
 			continue
 		}
 		if next.pushVictim(t.rec, t.ref.Block) {

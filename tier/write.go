@@ -104,6 +104,10 @@ type writer struct {
 		evicted  uint64                 // victims so far
 		recalled map[key.SpaceID]uint64 // of those of a space, all up to this one were deleted
 		behind   int64                  // bytes of dirty
+		missed   fifo[dirtyKey]         // what the tier was off for, or failed: see again
+		lacks    int64                  // bytes of that
+		offered  fifo[dirtyKey]         // of that, what is to be written now; nobody is held back for it
+		off      bool                   // it was off when something was written last
 		sifting  bool                   // somebody has taken dirty away for a moment: see sift
 		sift     int                    // how long dirty may become
 		held     int64                  // bytes held to be written, victims aside
@@ -126,8 +130,10 @@ type victims struct {
 }
 
 type dirtyKey struct {
-	rec Record // without its checksum
-	gen uint64
+	rec    Record // without its checksum
+	gen    uint64
+	missed bool  // as in writeTask
+	failed uint8 // so too
 }
 
 func newWriter(s *Stack, p Place, o WriteOptions) *writer {
@@ -172,7 +178,8 @@ func (w *writer) run(ctx context.Context) error {
 				case t.vain:
 					w.letGo(t, w.refuse(&t))
 				case w.raise(ctx, &t):
-					w.letGo(t, w.write(ctx, t))
+					how := w.write(ctx, &t)
+					w.letGo(t, how)
 				}
 				w.written(t.rec.Key)
 			}
@@ -181,6 +188,7 @@ func (w *writer) run(ctx context.Context) error {
 	if res, bounded := w.to.(Resident); bounded {
 		g.Go(func() error { return w.keepWatermark(ctx, res) })
 	}
+	g.Go(func() error { return w.keepOffering(ctx) })
 	return g.Wait()
 }
 

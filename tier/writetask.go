@@ -15,6 +15,8 @@ type writeTask struct {
 	vain   bool   // the tier does not want it
 	again  bool   // nor did it the time before
 	below  bool   // DRAM has evicted it, a nearer tier has it: see raise
+	missed bool   // offered again: that it was dropped is counted
+	failed uint8  // how often the tier failed it
 	victim uint64 // which victim: only the block is left; 0 = an entry of DRAM
 	gen    uint64
 }
@@ -25,7 +27,8 @@ type outcome uint8
 const (
 	refused outcome = iota // the tier does not have it, and others may
 	stored
-	moot // deleted, or wrong: nobody should have it
+	missed // as refused, but it will be offered again
+	moot   // deleted, or wrong: nobody should have it
 )
 
 // refuse counts a chunk that the tier does not want, once for each that DRAM
@@ -41,18 +44,18 @@ func (w *writer) refuse(t *writeTask) outcome {
 }
 
 // write stores one chunk below.
-func (w *writer) write(ctx context.Context, t writeTask) outcome {
+func (w *writer) write(ctx context.Context, t *writeTask) outcome {
 	if !w.alone(ctx, t.rec.Key) {
 		w.count.drop(DropStopped, t.rec.Size)
 		return refused
 	}
 	defer w.done(t.rec.Key)
-	rec, ok := w.record(t)
+	rec, ok := w.record(*t)
 	if !ok {
 		return moot
 	}
 	if w.stack.indexed(w.place, rec.Key) {
-		w.clean(t)
+		w.clean(*t)
 		return stored
 	}
 	err := errBudget
@@ -70,8 +73,9 @@ func (w *writer) write(ctx context.Context, t writeTask) outcome {
 	w.stack.settleRecords(w.place, []Record{rec})
 	w.count.add(&w.count.written, rec.Size)
 	w.filled()
-	w.clean(t)
-	if _, ok := w.record(t); !ok { // Delete came by before there was anything to delete
+	w.works()
+	w.clean(*t)
+	if _, ok := w.record(*t); !ok { // Delete came by before there was anything to delete
 		w.takeBack(ctx, rec.Key)
 		return moot
 	}
@@ -79,15 +83,18 @@ func (w *writer) write(ctx context.Context, t writeTask) outcome {
 }
 
 // failed counts a chunk that could not be written.
-func (w *writer) failed(ctx context.Context, t writeTask, err error) outcome {
-	reason := dropReason(err)
-	if n := w.count.drop(reason, t.rec.Size); n == 1 && reason == DropNoSpace {
+func (w *writer) failed(ctx context.Context, t *writeTask, err error) outcome {
+	reason, first := dropReason(err), false
+	if !t.missed {
+		first = w.count.drop(reason, t.rec.Size) == 1
+	}
+	if first && reason == DropNoSpace {
 		w.stack.log.Warn().Err(err).Stringer("tier", w.place).Msg("no room for a chunk, which stays in DRAM only; further ones are counted as dropped: no_space")
 	} else {
 		w.stack.log.Debug().Err(err).Stringer("tier", w.place).Msg("write behind failed")
 	}
 	if !errors.Is(err, errChanged) {
-		return refused
+		return w.again(t, reason)
 	}
 	w.stack.count.corruptDown.Add(1)
 	if t.victim > 0 {
@@ -147,7 +154,11 @@ func (w *writer) letGo(t writeTask, how outcome) {
 	if t.victim > 0 {
 		w.forgetVictim(t.rec.Key)
 	} else {
-		delete(w.mu.queued, t.rec.Key)
+		if how == missed {
+			w.miss(dirtyKey{rec: t.rec, failed: t.failed})
+		} else {
+			delete(w.mu.queued, t.rec.Key)
+		}
 		w.mu.held -= int64(t.rec.Size)
 		w.more()
 	}

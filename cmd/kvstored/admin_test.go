@@ -208,6 +208,7 @@ func TestClearAndScrub(t *testing.T) {
 	must(t, "", "flush")
 	fails(t, exitUsage, "--yes", "clear")
 	fails(t, exitUsage, "no tier", "clear", "tape", "--yes")
+	fails(t, exitFailure, "there is no remote tier", "clear", "remote", "--yes")
 	if r := read[chunksResult](t, "clear", "cpu", "--yes"); r.Chunks != chunks {
 		t.Errorf("clear cpu: %d chunks", r.Chunks)
 	}

@@ -60,6 +60,7 @@ var (
 	descLoads      = desc("loads_total", "Chunks brought up to DRAM.", "tier")
 	descLoadFailed = desc("load_failures_total", "Loads that a tier failed.", "tier")
 	descWaiting    = desc("write_waiting_chunks", "Chunks not yet written below.", "tier")
+	descMissed     = desc("write_missed_chunks", "Of the chunks that were dropped, those that are offered again when the tier works.", "tier")
 	descDropped    = desc("write_dropped_chunks_total", "Chunks not written below, by reason.", "tier", "reason")
 )
 
@@ -136,6 +137,7 @@ func collectStore(s *storeStats, gauge gaugeFunc, counter counterFunc) {
 	}
 	for p, w := range s.Written {
 		gauge(descWaiting, float64(w.Waiting), p.String())
+		gauge(descMissed, float64(w.Missed), p.String())
 		for r, v := range w.Dropped {
 			counter(descDropped, v.Chunks, p.String(), r.String())
 		}

@@ -62,6 +62,7 @@ type writtenView struct {
 		Bytes  uint64 `json:"bytes"`
 	} `json:"dropped"`
 	Waiting int64 `json:"waiting"`
+	Missed  int64 `json:"missed"`
 }
 
 func statsCommand() *cobra.Command {
@@ -185,6 +186,9 @@ func (v *statsView) printRest(w io.Writer) {
 		for _, reason := range slices.Sorted(maps.Keys(wr.Dropped)) {
 			d := wr.Dropped[reason]
 			l.row("", "%s (%s) dropped: %s", plural(d.Chunks, "chunk"), size(d.Bytes), reason)
+		}
+		if wr.Missed > 0 {
+			l.row("", "%s of them will be offered again when the tier works", plural(wr.Missed, "chunk"))
 		}
 		s := v.Store.Tiers[name]
 		if s.Off {

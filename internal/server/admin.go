@@ -160,19 +160,13 @@ func (c *session) policies() *wire.PolicyReply {
 	return &reply
 }
 
-// clear takes no tier to mean those of this machine: a remote one is shared
-// with others, and must be named.
 func (c *session) clear(h wire.Header, body []byte) error {
 	var req wire.ClearRequest
 	if err := req.Decode(body); err != nil {
 		return err
 	}
-	from := tier.Set(req.Tiers)
-	if from == 0 {
-		from = tier.Of(tier.CPU) | tier.Of(tier.Disk)
-	}
 	return c.later(h, func(ctx context.Context) (wire.Message, error) {
-		n, err := c.server.o.Stack.Clear(ctx, from)
+		n, err := c.server.o.Stack.Clear(ctx, tier.Set(req.Tiers))
 		return &wire.ChunksReply{Chunks: uint64(n)}, err
 	})
 }

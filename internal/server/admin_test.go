@@ -127,6 +127,9 @@ func TestClear(t *testing.T) {
 	if r.must(err); n != 4 || match().Total.Chunks != 0 || r.disk.Stats().Entries != 0 {
 		t.Errorf("%d cleared; left %+v", n, match())
 	}
+	if _, err := c.Clear(t.Context(), client.Remote); !errors.Is(err, client.ErrNotFound) {
+		t.Errorf("no such tier: %v", err)
+	}
 	if st := r.stack.Stats(); st.Chunks != 0 || st.Placeholders != 0 {
 		t.Errorf("the index keeps %d chunks, %d placeholders", st.Chunks, st.Placeholders)
 	}

@@ -89,7 +89,7 @@ func (g *stage) hook(p tier.Place, took time.Duration) tierfault.Hook {
 		}
 		if c.Op == tierfault.Put {
 			if i < len(g.s.at) && !g.holds(p, i) {
-				return tierfault.Fault{Err: tier.ErrOff}
+				return tierfault.Fault{Err: tier.ErrTooLarge} // it is not offered again
 			}
 			return tierfault.Fault{}
 		}

@@ -44,8 +44,8 @@ func (t *Tier) giveBack(ctx context.Context, out []key.Key) ([]key.Key, error) {
 		out, err = t.empty(ctx, g, out)
 		t.count.evictedFree.Add(uint64(len(out) - before))
 		t.log.Warn().Err(err).Str("path", g.volume.dir).Int64("bytes", g.blocks).Int("evicted", len(out)-before).
-			Int64("free", f.available.Load()).Int64("min_free", t.floor(f)).
-			Msg("the file system is filled by others: a segment of the disk tier is given back")
+			Int64("free", f.available.Load()).Int64("to_stay_free", t.floor(f)).
+			Msg("others fill the file system beyond disk.min_free or what the database needs: a segment of the disk tier is given back")
 		if err != nil {
 			return out, err
 		}

@@ -102,6 +102,46 @@ func TestMinFreeIsGivenBack(t *testing.T) {
 	recount(t, d)
 }
 
+// A tier that has filled its file system to the last segment does not take a
+// small file of its own for somebody who needs the room.
+func TestOwnFilesAreNotOthers(t *testing.T) {
+	dir, unmount := smallFileSystem(t, 200*mib)
+	defer unmount()
+	o := testOptions(dir)
+	o.CapacityBytes, o.SegmentBytes = 1<<30, 16*mib
+	d, stop := start(t, o, nil)
+	defer stop()
+	f := d.volumes[0].fs
+	if err := os.WriteFile(dir+"/ballast", make([]byte, (f.available.Load()-d.floor(f))%o.SegmentBytes), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.lookAll(); err != nil {
+		t.Fatal(err)
+	}
+	m := newMemory(t)
+	for i := range 220 {
+		putOrTrim(t, d, m, i, mib, func([]key.Key) {})
+	}
+	if n := d.Stats().Entries; n == 220 {
+		t.Fatal("the file system is not full")
+	}
+	if err := os.WriteFile(dir+"/learned", make([]byte, 64<<10), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 * shortLooks {
+		if err := d.lookAll(); err != nil {
+			t.Fatal(err)
+		}
+		d.watch(f)
+		if _, err := d.Trim(context.Background(), 0, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := d.Stats().Counters["evicted_for_min_free"]; n > 0 {
+		t.Errorf("%d entries were given up for a file of 64 KiB", n)
+	}
+}
+
 // One Trim at a time empties a segment; whoever comes meanwhile passes that
 // over.
 func TestOneGivesBack(t *testing.T) {

@@ -55,14 +55,24 @@ func (t *Tier) inlineRoom() int64 {
 // growth is how many bytes new segments may take beside the present files.
 func (t *Tier) growth(files int64) (room int64) {
 	for _, f := range t.fileSystems() {
-		room += max(0, f.available.Load()-t.floor(f)-f.slack.Load())
+		room += max(0, t.spare(f))
 	}
 	return max(0, min(t.capacityLeft(files), room))
 }
 
 // growthIn is how many of them v may take.
 func (t *Tier) growthIn(v *volume, files int64) int64 {
-	return max(0, min(t.capacityLeft(files), v.fs.available.Load()-t.floor(v.fs)-v.fs.slack.Load()))
+	return max(0, min(t.capacityLeft(files), t.spare(v.fs)))
+}
+
+// leastSlack is what segments leave for the tier's own small files and for
+// what is measured a moment too late: a file system that the tier itself has
+// filled to its floor would else soon seem to be filled by others.
+const leastSlack = 1 << 20
+
+// spare is how many bytes of f may become segments.
+func (t *Tier) spare(f *fileSystem) int64 {
+	return f.available.Load() - t.floor(f) - max(f.slack.Load(), leastSlack)
 }
 
 func (t *Tier) capacityLeft(files int64) int64 { return t.o.CapacityBytes - t.meta() - files }

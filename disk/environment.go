@@ -47,9 +47,15 @@ func isEnvironment(err error) bool {
 	return false
 }
 
-// isMachines reports whether an error is the machine's. What is not there, or
-// has a length that cannot be, may be damage.
-func isMachines(no syscall.Errno) bool { return no != syscall.ENOENT && no != syscall.EINVAL }
+// isMachines reports whether an error is the machine's. That something is not
+// there, is of another kind, or has a length that cannot be, may be damage.
+func isMachines(no syscall.Errno) bool {
+	switch no {
+	case syscall.ENOENT, syscall.EINVAL, syscall.ENOTDIR, syscall.EISDIR, syscall.EEXIST:
+		return false
+	}
+	return true
+}
 
 // remedy is what to do about an error, or "".
 func remedy(err error) string {

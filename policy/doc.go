@@ -35,11 +35,19 @@
 // the order of their IDs. Growth adds a page and moves nothing, so ten
 // million entries never stall a call, and the garbage collector sees one
 // pointer a page. What the owner knows anyway, hashes and sizes, is asked for
-// ([Asker]). With all that comes to a node, and one ghost for each entry, no
-// policy but tenure takes more than 40 bytes an entry: lru, fifo and mru 16
-// and, while the entry waits in a heap, 4 more; lfu 20, and 20 for each
-// frequency there is; sieve 24, arc and s3fifo 16 and 16 a ghost (up to twice
-// that where most ghosts are asked for again), gdsf 28.
+// ([Asker]). So an entry takes, and 4 bytes more while it waits in a heap:
+//
+//   - lru, fifo, mru: 16
+//   - lfu: 20, and 20 for each frequency that something listed has
+//   - sieve: 24
+//   - gdsf: 24, and it is in the heap unless it is refused
+//   - arc, s3fifo: 16, and 16 for each ghost
+//
+// With one ghost for each entry that is 40 at most. A ghost of arc and s3fifo
+// takes up to twice its 16 where most around it are asked for again before
+// their time, and an entry with such a one 52. Ghosts are kept in runs of 256
+// records; a call that drops one looks at three runs at most, and what becomes
+// free is used for other ghosts at once.
 //
 // # Planners
 //

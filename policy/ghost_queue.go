@@ -1,102 +1,138 @@
 package policy
 
 // ghostQueue is the records of one queue in their order, with no links among
-// them: they fill runs of records, oldest first. A ghost that is dropped from
-// the middle leaves its place behind; when these become many the queue is
-// squeezed, a few places for each ghost that comes.
-//
-// Places are numbered from the first there ever was. from is that of the
-// oldest ghost, or of a place left behind, and to that of the next.
+// them: they fill runs of records, and the runs are linked, oldest first. A
+// ghost that is dropped from the middle leaves its place in its run behind. A
+// run without ghosts goes at once, wherever it is; two neighbours with few
+// become one. So two neighbours hold more than mergeAt ghosts, but for the
+// oldest run, which will be empty soon anyway, and the newest, which is still
+// filled.
 type ghostQueue struct {
-	runs     []uint32 // run numbers
-	first    uint64   // place where runs begins
-	from, to uint64
-	dead     uint64 // places left behind from..to; from is none of them
-	weight   int64  // sum of sizes
+	front, back uint32 // runs; 0 is none
+	from        uint32 // place in front of the oldest ghost
+	to          uint32 // place in back of the next ghost
+	weight      int64  // sum of sizes
+}
 
-	// While it is squeezed, read is the next place to be looked at, and write,
-	// at or before it, where the ghost there goes. All between are left behind.
-	squeezing   bool
-	write, read uint64
+// run is runSize records in a row. It is known by its number + 1.
+type run struct {
+	prev, next uint32 // in its queue; next among those that are spare
+	live       uint32 // ghosts; all other places are zero
 }
 
 const (
-	runBits = 8 // 256 records: 3 KiB
-	// squeezeAt: a queue is squeezed when one place in so many is left behind.
-	squeezeAt = 4
-	// squeezeRound is how many places a ghost that comes squeezes.
-	squeezeRound = 8
+	runBits = 8
+	runSize = 1 << runBits // 3 KiB
+	// mergeAt is how many ghosts two runs may have to become one: so few that
+	// the one has room for a while, or a queue could merge with every call.
+	mergeAt = runSize - runSize/8
 )
 
-// record returns a link to the record of a place.
-func (q *ghostQueue) record(place uint64) uint32 {
-	at := place - q.first
-	return q.runs[at>>runBits]<<runBits + uint32(at&(1<<runBits-1)) + 1
-}
+func (g *ghosts) run(r uint32) *run { return g.runs.at(r - 1) }
+
+// runOf returns the run of the record that a link names.
+func runOf(rec uint32) uint32 { return (rec-1)>>runBits + 1 }
+
+// linkTo returns a link to the record of a place in a run.
+func linkTo(r, place uint32) uint32 { return (r-1)<<runBits + place + 1 }
+
+// oldest returns a link to the first record of q, which has one.
+func (q *ghostQueue) oldest() uint32 { return linkTo(q.front, q.from) }
 
 // append returns a link to a new last record of q.
 func (g *ghosts) append(q *ghostQueue) uint32 {
-	if q.to-q.first == uint64(len(q.runs))<<runBits {
-		run := g.runs
-		if n := len(g.spare); n > 0 {
-			run, g.spare = g.spare[n-1], g.spare[:n-1]
-		} else {
-			g.runs++
-			g.records.reach(run << runBits)
-		}
-		q.runs = append(q.runs, run)
+	if q.back == 0 || q.to == runSize {
+		g.extend(q)
 	}
+	g.run(q.back).live++
 	q.to++
-	return q.record(q.to - 1)
+	return linkTo(q.back, q.to-1)
 }
 
-// settle moves the oldest place on to a ghost. What is being squeezed out is
-// passed over whole.
-func (g *ghosts) settle(q *ghostQueue) {
-	for q.from < q.to && g.record(q.record(q.from)).dead() {
-		if q.squeezing && q.from == q.write {
-			q.squeezing = false
-			q.dead -= q.read - q.write
-			q.from = q.read
-		} else {
-			q.dead--
-			q.from++
-		}
+// extend gives q another run.
+func (g *ghosts) extend(q *ghostQueue) {
+	r := g.spare
+	if r != 0 {
+		g.spare = g.run(r).next
+	} else {
+		g.made++
+		r = g.made
+		g.runs.reach(r - 1)
+		g.records.reach(linkTo(r, 0) - 1)
 	}
-	for ; q.from-q.first >= 1<<runBits; q.first += 1 << runBits {
-		g.spare = append(g.spare, q.runs[0])
-		q.runs = q.runs[1:]
+	*g.run(r) = run{prev: q.back}
+	if q.back != 0 {
+		g.run(q.back).next = r
+	} else {
+		q.front, q.from = r, 0
+	}
+	q.back, q.to = r, 0
+}
+
+// release takes a run without ghosts out of q.
+func (g *ghosts) release(q *ghostQueue, r uint32) {
+	gone := g.run(r)
+	if gone.prev != 0 {
+		g.run(gone.prev).next = gone.next
+	} else {
+		q.front, q.from = gone.next, 0
+	}
+	if gone.next != 0 {
+		g.run(gone.next).prev = gone.prev
+	} else {
+		q.back, q.to = gone.prev, runSize // where its last ghost is nobody looks
+	}
+	*gone = run{next: g.spare}
+	g.spare = r
+}
+
+// settle takes note that a run of q has one ghost less. It looks at no more
+// than three runs.
+func (g *ghosts) settle(q *ghostQueue, r uint32) {
+	left := g.run(r)
+	left.live--
+	switch {
+	case left.live == 0:
+		g.release(q, r)
+	case r != q.front && !g.merge(q, left.prev, r) && left.next != 0:
+		g.merge(q, r, left.next)
+	}
+	for q.front != 0 && g.record(q.oldest()).dead() {
+		q.from++
+		g.looked++
 	}
 }
 
-// squeeze moves ghosts together, if many places were left behind.
-func (g *ghosts) squeeze(q *ghostQueue) {
-	if !q.squeezing {
-		if q.dead < max((q.to-q.from)/squeezeAt, 1<<runBits) {
-			return
-		}
-		q.squeezing, q.write, q.read = true, q.from, q.from
+// merge moves the ghosts of b, which follows a, to a, if they are few.
+func (g *ghosts) merge(q *ghostQueue, a, b uint32) bool {
+	into, gone := g.run(a), g.run(b)
+	if a == q.front || into.live+gone.live > mergeAt {
+		return false
 	}
-	for end := min(q.read+squeezeRound, q.to); q.read < end; q.read++ {
-		from := q.record(q.read)
+	into.live += gone.live
+	next := linkTo(a, 0)
+	for _, r := range [2]uint32{a, b} {
+		for place := range uint32(runSize) {
+			if from := linkTo(r, place); !g.record(from).dead() {
+				g.move(from, next)
+				next++
+			}
+		}
+	}
+	g.looked += 2 * runSize
+	last := b == q.back
+	g.release(q, b)
+	if last {
+		q.to = into.live
+	}
+	return true
+}
+
+// move gives a ghost another record.
+func (g *ghosts) move(from, to uint32) {
+	if from != to {
+		*g.link(from) = to
 		rec := g.record(from)
-		if rec.dead() {
-			continue
-		}
-		if q.write < q.read {
-			to := q.record(q.write)
-			*g.link(from) = to
-			*g.record(to), *rec = *rec, ghost{}
-		}
-		q.write++
-	}
-	if q.read == q.to {
-		q.squeezing = false
-		q.dead -= q.read - q.write
-		q.to = q.write
-		for last := len(q.runs) - 1; last >= 0 && q.to-q.first <= uint64(last)<<runBits; last-- {
-			g.spare = append(g.spare, q.runs[last])
-			q.runs = q.runs[:last]
-		}
+		*g.record(to), *rec = *rec, ghost{}
 	}
 }

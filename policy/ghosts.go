@@ -4,7 +4,8 @@ import "math/bits"
 
 // ghosts remembers entries that are no longer resident, by 32 bits of their
 // hash, in a few queues with the oldest first. A hash is in one queue at most.
-// A ghost is 12 bytes and 4 of the hash table, without pointers.
+// A ghost is 12 bytes and 4 of the hash table, without pointers. Room that was
+// made once is used again, by any queue.
 //
 // Among n ghosts a hash that is none of them is taken for one with a chance of
 // n/2³²: one miss in 400 among ten million. Hashes below 2³², as those of a
@@ -14,9 +15,11 @@ import "math/bits"
 // is more than ever before, so no call pays for a growth as a whole.
 type ghosts struct {
 	records pages[ghost]
-	runs    uint32   // ever made
-	spare   []uint32 // runs of no queue
+	runs    pages[run]
+	made    uint32 // runs, ever
+	spare   uint32 // list of the runs of no queue
 	live    uint32
+	looked  uint64        // places, in search of ghosts
 	heads   pages[uint32] // record + 1
 	buckets uint32        // in use
 	half    uint32        // buckets below buckets-half are split: half <= buckets < 2 half
@@ -65,7 +68,6 @@ func (g *ghosts) put(queue int, hash uint64, size uint32) {
 	*g.record(*at) = ghost{hash: uint32(hash), sizeQueue: size<<2 | uint32(queue)}
 	g.live++
 	q.weight += int64(size)
-	g.squeeze(q)
 }
 
 // drop forgets a ghost, if there is one.
@@ -81,8 +83,8 @@ func (g *ghosts) drop(hash uint64) {
 // trim forgets the oldest of a queue until it weighs no more than limit.
 func (g *ghosts) trim(queue int, limit int64) {
 	q := &g.queues[queue]
-	for q.weight > limit && q.from < q.to {
-		g.bury(g.link(q.record(q.from)))
+	for q.weight > limit && q.front != 0 {
+		g.bury(g.link(q.oldest()))
 	}
 }
 
@@ -92,16 +94,16 @@ func (g *ghosts) weight(queue int) int64 { return g.queues[queue].weight }
 func (g *ghosts) record(r uint32) *ghost { return g.records.at(r - 1) }
 
 // bury ends the ghost that a link leads to, and leaves its place in the queue
-// behind.
+// behind. Others may get another record, so that what leads to them changes.
 func (g *ghosts) bury(at *uint32) {
-	rec := g.record(*at)
+	r := *at
+	rec := g.record(r)
 	q := &g.queues[rec.queue()]
 	g.live--
 	q.weight -= int64(rec.size())
 	*at = rec.chain
 	*rec = ghost{}
-	q.dead++
-	g.settle(q)
+	g.settle(q, runOf(r))
 }
 
 // link returns what leads to record r. The oldest are in front of their

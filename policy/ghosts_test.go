@@ -92,44 +92,133 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// TestGhostQueueIsSqueezed: a queue has room for its ghosts and not for those
+// TestGhostQueueIsDense: a queue has room for its ghosts and not for those
 // that were asked for before their time, however many these are and wherever
-// they were.
-func TestGhostQueueIsSqueezed(t *testing.T) {
+// they were. No call looks at more than three runs for that, and most at a few
+// places.
+func TestGhostQueueIsDense(t *testing.T) {
 	const n = 20_000
-	for name, drops := range map[string]func(i uint64) uint64{ // after ghost i came, the one that goes
-		"nearly all":  func(i uint64) uint64 { return i - i%16 }, // all but the first of 16, at once
-		"the older":   func(i uint64) uint64 { return i / 2 },
-		"the younger": func(i uint64) uint64 { return i - 3*(i%3) },
+	r := rand.New(rand.NewPCG(1, 2))
+	shuffled := r.Perm(n)
+	for name, play := range map[string]func(w *watchedGhosts){
+		"nearly all": func(w *watchedGhosts) { // but the first of 16
+			w.fill(10*n, func(i uint64) {
+				if i -= min(i, 20); i%16 != 0 {
+					w.drop(i)
+				}
+			}, n)
+		},
+		"the older":   func(w *watchedGhosts) { w.fill(10*n, func(i uint64) { w.drop(i / 2) }, n) },
+		"the younger": func(w *watchedGhosts) { w.fill(10*n, func(i uint64) { w.drop(i - 3*(i%3)) }, n) },
+		"any":         func(w *watchedGhosts) { w.fill(10*n, func(i uint64) { w.drop(i - min(i, r.Uint64N(n))) }, n) },
+		"all but the oldest, and none comes": func(w *watchedGhosts) {
+			w.fill(n, nil, n)
+			for i := uint64(1); i < n-5; i++ {
+				w.drop(i)
+			}
+			w.trim(1)
+		},
+		"all but some, from the youngest": func(w *watchedGhosts) {
+			w.fill(n, nil, n)
+			for i := uint64(n - 1); i > 0; i-- {
+				if i%500 != 0 {
+					w.drop(i)
+				}
+			}
+		},
+		"a quarter behind the oldest, then that": func(w *watchedGhosts) {
+			w.fill(n, nil, n)
+			for i := uint64(1); i < n/4; i++ {
+				w.drop(i)
+			}
+			w.trim(1)
+		},
+		"many, in no order": func(w *watchedGhosts) {
+			w.fill(n, nil, n)
+			for _, i := range shuffled[:n-100] {
+				w.drop(uint64(i))
+			}
+		},
+		"two come, two go": func(w *watchedGhosts) { // about the room of two runs
+			w.fill(3*runSize, nil, n)
+			for i := uint64(3 * runSize); i < n; i += 2 {
+				w.put(i)
+				w.put(i + 1)
+				w.drop(i - 1 - mergeAt)
+				w.drop(i - mergeAt)
+			}
+		},
 	} {
-		var g ghosts
-		most := uint32(0)
-		for i := range uint64(10 * n) {
-			g.put(0, i, 1)
-			if d := drops(i); d%16 != 0 || name != "nearly all" {
-				g.drop(d)
-			} else if i%16 != 0 {
-				g.drop(i)
+		t.Run(name, func(t *testing.T) {
+			w := watchedGhosts{T: t}
+			play(&w)
+			if each := float64(w.g.looked) / float64(w.calls); each > 2*runSize/(runSize-mergeAt)+2 {
+				t.Errorf("%.1f places looked at a call", each)
 			}
-			g.trim(0, n)
-			most = max(most, g.live)
-		}
-		if limit := 2*most>>runBits + 4; g.runs > limit {
-			t.Errorf("%s: %d runs for %d ghosts at most, want no more than %d", name, g.runs, most, limit)
-		}
-		want := g.live
-		for oldest := int64(-1); g.live > 0; want-- {
-			r := g.queues[0].record(g.queues[0].from)
-			if at := int64(g.record(r).hash); at <= oldest {
-				t.Fatalf("%s: %d is older than %d", name, oldest, at)
-			} else {
+			for oldest := int64(-1); w.g.live > 0; {
+				left := w.g.live - 1
+				at := int64(w.g.record(w.g.queues[0].oldest()).hash)
+				if at <= oldest {
+					t.Fatalf("%d is older than %d", oldest, at)
+				}
 				oldest = at
+				w.trim(1)
+				if w.g.live != left {
+					t.Fatalf("%d ghosts, want %d", w.g.live, left)
+				}
 			}
-			g.trim(0, g.weight(0)-1)
-			if g.live != want-1 {
-				t.Fatalf("%s: %d ghosts, want %d", name, g.live, want-1)
-			}
+		})
+	}
+}
+
+// watchedGhosts counts what each call of a single queue looks at, and the
+// runs that it leaves.
+type watchedGhosts struct {
+	*testing.T
+	g     ghosts
+	calls uint64
+}
+
+func (w *watchedGhosts) put(hash uint64) { w.call(func() { w.g.put(0, hash, 1) }) }
+
+func (w *watchedGhosts) drop(hash uint64) { w.call(func() { w.g.drop(hash) }) }
+
+// trim forgets the n oldest.
+func (w *watchedGhosts) trim(n int64) {
+	for ; n > 0; n-- {
+		w.call(func() { w.g.trim(0, w.g.weight(0)-1) })
+	}
+}
+
+// fill puts hashes below n, no more than most at a time.
+func (w *watchedGhosts) fill(n uint64, after func(i uint64), most int64) {
+	for i := range n {
+		w.put(i)
+		if after != nil {
+			after(i)
 		}
+		w.trim(w.g.weight(0) - most)
+	}
+}
+
+func (w *watchedGhosts) call(do func()) {
+	w.Helper()
+	before := w.g.looked
+	do()
+	w.calls++
+	if looked := w.g.looked - before; looked > 3*runSize {
+		w.Fatalf("one call looked at %d places", looked)
+	}
+	if w.calls%100 != 0 && w.g.live > 10 {
+		return // walking the queue is slow
+	}
+	runs, live := uint32(0), uint32(0)
+	for r := w.g.queues[0].front; r != 0; r = w.g.run(r).next {
+		runs++
+		live += w.g.run(r).live
+	}
+	if limit := 2*w.g.live/mergeAt + 3; runs > limit || live != w.g.live {
+		w.Fatalf("%d runs for %d ghosts, want at most %d, for %d", runs, live, limit, w.g.live)
 	}
 }
 
@@ -152,7 +241,12 @@ func TestBytesAnEntry(t *testing.T) {
 		perNode  = unsafe.Sizeof(node{})
 		perSlot  = unsafe.Sizeof(ID(0))       // of a heap
 		perGhost = unsafe.Sizeof(ghost{}) + 4 // and a bucket
+		// Records and runs of one ghost where there are as many as there may be.
+		thin = float64(unsafe.Sizeof(ghost{})*runSize+unsafe.Sizeof(run{})) * 2 / mergeAt
 	)
+	if thin+4 > 2*float64(perGhost) {
+		t.Errorf("a ghost takes up to %.1f bytes", thin+4)
+	}
 	for name, bytes := range map[string]uintptr{
 		"lru, fifo, mru": perNode + perSlot,
 		"lfu":            perNode + 4 + unsafe.Sizeof(bucket{}), // a tag, and each has a frequency of its own

@@ -91,8 +91,8 @@ func write(t *testing.T, text string) string {
 func TestCheckSaysThatTheDiskIsSmaller(t *testing.T) {
 	at := "disk: {paths: [" + t.TempDir() + "], "
 	for text, want := range map[string]string{
-		at + "capacity: 1000TiB}\n":                 "# disk tier: disk.capacity is 1000TiB",
-		at + "capacity: 1GiB, min_free: 1000TiB}\n": "# disk tier: disk.min_free leaves 1000TiB",
+		at + "capacity: 1000TiB}\n":                 "# disk tier: disk.capacity is 1000 TiB",
+		at + "capacity: 1GiB, min_free: 1000TiB}\n": "too little for a segment and the database",
 		at + "capacity: 1GiB, min_free: 1MiB}\n":    "",
 	} {
 		var out bytes.Buffer

@@ -21,7 +21,7 @@ func TestDiskLimits(t *testing.T) {
 		return fileSystem{path: "/a", free: free, held: held, data: true, meta: true}
 	}
 	small := "too little for a segment and the database"
-	bound := "disk.capacity is 8.0 GiB, but disk.min_free (2.0 GiB) leaves "
+	bound := "disk.capacity is 8.0 GiB, but what is free, less disk.min_free (2.0 GiB), and what the tier holds come to "
 	for name, tt := range map[string]struct {
 		systems []fileSystem
 		want    []string

@@ -211,10 +211,22 @@ f.yaml:3:7: listen.lm: ":65432" is no address; write the absolute path of a sock
 		},
 		{
 			name: "a folder twice, a password",
-			file: "disk: {paths: [/a, /b, /a/]}\nremote: {s3: {bucket: b, endpoint: \"https://user:secret@host\", ttl: 0s}}\n",
+			file: "disk: {paths: [/a, /b, /a/]}\nremote: {s3: {bucket: kvcache, endpoint: \"https://user:secret@host\", ttl: 0s}}\n",
 			want: `
 f.yaml:1:24: disk.paths[2]: /a is in the list already; give each folder once
-f.yaml:2:36: remote.s3.endpoint: contains credentials; give them through the environment or remote.s3.profile`,
+f.yaml:2:42: remote.s3.endpoint: contains credentials; give them through the environment or remote.s3.profile`,
+		},
+		{
+			name: "a bucket whose name is too short",
+			file: "remote: {s3: {bucket: kv}}\n",
+			want: `
+f.yaml:1:23: remote.s3.bucket: "kv" has 2 characters; S3 wants 3 to 63 in the name of a bucket`,
+		},
+		{
+			name: "a bucket whose name is too long",
+			env:  []string{"KVSTORED_REMOTE__S3__BUCKET=" + strings.Repeat("k", 64)},
+			want: `
+KVSTORED_REMOTE__S3__BUCKET: remote.s3.bucket: "` + strings.Repeat("k", 64) + `" has 64 characters; S3 wants 3 to 63 in the name of a bucket`,
 		},
 		{
 			name: "environment",

@@ -252,8 +252,10 @@ func (c *checker) remote() {
 	if s.TTL < 0 {
 		c.fail("remote.s3.ttl", "want a duration of 0s or more, not %s", durationText(s.TTL))
 	}
-	if strings.ContainsAny(s.Bucket, "/ \x00") {
+	if n := len(s.Bucket); strings.ContainsAny(s.Bucket, "/ \x00") {
 		c.fail("remote.s3.bucket", "%q is not the name of a bucket; write it without a scheme or a path", s.Bucket)
+	} else if s.Enabled() && (n < 3 || n > 63) {
+		c.fail("remote.s3.bucket", "%q has %d characters; S3 wants 3 to 63 in the name of a bucket", s.Bucket, n)
 	}
 	if s.Enabled() && s.Region == "" && c.meant("remote.s3.bucket") {
 		c.fail("remote.s3.region", "is empty; requests are signed for a region, us-east-1 does for most stores")

@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kvstored/kvstored/config"
-	"github.com/kvstored/kvstored/disk"
 	"github.com/kvstored/kvstored/remote"
 )
 
@@ -65,21 +64,6 @@ func checkDisk(w io.Writer, c *config.Disk) error {
 		}
 	}
 	return nil
-}
-
-// diskLimits says what the file systems do not allow of the disk tier. What
-// this user cannot see the daemon may.
-func diskLimits(c *config.Disk) (out []string) {
-	if !c.Enabled() {
-		return nil
-	}
-	if total, err := disk.TotalBytes(c.Paths); err == nil && int64(c.Capacity) > total {
-		out = append(out, fmt.Sprintf("disk.capacity is %v, but the file systems of disk.paths have %v: those will bound it", c.Capacity, config.Bytes(total)))
-	}
-	if free, err := disk.FreeBytes(c.Paths); err == nil && free <= int64(c.MinFree) {
-		out = append(out, fmt.Sprintf("disk.min_free leaves %v to others, and no file system of disk.paths has more than %v free: the disk tier cannot grow", c.MinFree, config.Bytes(free)))
-	}
-	return out
 }
 
 // checkRemote tries the remote tier. What it prints are comments of the file

@@ -1,7 +1,7 @@
 package main
 
 import (
-	"errors"
+	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -17,8 +17,9 @@ func clearCommand() *cobra.Command {
 		Use:   "clear [TIER...] --yes",
 		Short: "Forget everything that is stored",
 		Long: `Forget everything in the tiers named (cpu, disk, remote), or in cpu and disk.
-What is in no other tier must be recomputed. Nothing is asked: --yes has to be
-given.`,
+What is in no other tier must be recomputed. remote deletes from the bucket, for
+all machines that share it, but only what this daemon knows of: purge deletes all
+of a space. Nothing is asked: --yes has to be given.`,
 		Example: `  kvstored clear --yes
   kvstored clear disk --yes`,
 		Args: cobra.ArbitraryArgs,
@@ -28,7 +29,11 @@ given.`,
 				return err
 			}
 			if !yes {
-				return usage(errors.New("this forgets what is stored, for good; add --yes if that is meant"))
+				whose := ""
+				if tiers&client.Remote != 0 {
+					whose = " and for all machines that share the bucket"
+				}
+				return usage(fmt.Errorf("this forgets what is stored, for good%s; add --yes if that is meant", whose))
 			}
 			return withClient(cmd.Context(), socket, client.Options{Inline: true}, func(c *client.Client) error {
 				n, err := c.Clear(cmd.Context(), tiers)

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -29,10 +30,11 @@ func flushCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "flush",
-		Short: "Wait until everything stored is on disk",
+		Short: "Wait until everything stored is on disk and in the bucket",
 		Long: `Wait until everything that is stored now is on disk, where it survives the end
-of the daemon; with --durable, a power failure too. What was given up is printed
-by reason, and the exit code is 1 then.`,
+of the daemon; with --durable, a power failure too. Where there is a bucket, wait
+until it is uploaded as well: give --timeout what that takes. What was given up is
+printed by reason, and the exit code is 1 then.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if timeout < time.Millisecond {
@@ -45,7 +47,11 @@ by reason, and the exit code is 1 then.`,
 				if err != nil {
 					return err
 				}
-				return printFlush(cmd, &f, asJSON)
+				tiers, err := tiersOfDaemon(ctx, c)
+				if err != nil {
+					return err
+				}
+				return printFlush(cmd.OutOrStdout(), &f, tiers, asJSON)
 			})
 		},
 	}
@@ -56,8 +62,23 @@ by reason, and the exit code is 1 then.`,
 	return cmd
 }
 
-func printFlush(cmd *cobra.Command, f *client.Flushed, asJSON bool) error {
-	w := cmd.OutOrStdout()
+// written says where everything stored is after a flush that left nothing.
+func written(f *client.Flushed, tiers map[string]tierView) string {
+	_, disk := tiers["disk"]
+	_, remote := tiers["remote"]
+	just := fmt.Sprintf("; %s (%s) went there just now", plural(f.Chunks, "chunk"), size(f.Bytes))
+	switch {
+	case disk && remote: // a chunk counts once for each
+		return "everything stored is on disk and in the bucket" + just + ", both counted"
+	case disk:
+		return "everything stored is on disk" + just
+	case remote:
+		return "everything stored is in the bucket" + just
+	}
+	return "nothing is stored, and there is no tier below DRAM to write to"
+}
+
+func printFlush(w io.Writer, f *client.Flushed, tiers map[string]tierView, asJSON bool) error {
 	r := flushResult{Chunks: f.Chunks, Bytes: f.Bytes, Left: make(map[string]flushLeft)}
 	left := uint64(0)
 	for _, l := range f.Left {
@@ -70,7 +91,7 @@ func printFlush(cmd *cobra.Command, f *client.Flushed, asJSON bool) error {
 		}
 	} else {
 		if left == 0 {
-			fmt.Fprintf(w, "everything stored is on disk; %s (%s) went there just now\n", plural(f.Chunks, "chunk"), size(f.Bytes))
+			fmt.Fprintln(w, written(f, tiers))
 		}
 		for _, l := range f.Left {
 			fmt.Fprintf(w, "not written, %s: %s, %s\n", l.Reason, plural(l.Chunks, "chunk"), size(l.Bytes))

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"context"
 	"encoding/hex"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -40,7 +42,9 @@ func lookupCommand() *cobra.Command {
 		Use:   "lookup",
 		Short: "Show how much of a prompt is stored, and where",
 		Long: `Show how long a prefix of a prompt is stored, and in which tier. Nothing is
-moved and nothing is kept from being evicted.
+moved and nothing is kept from being evicted. The bucket, if there is one, is not
+asked: of it only what this daemon knows already is counted. warm and get look
+there.
 ` + promptHelp,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -69,6 +73,9 @@ moved and nothing is kept from being evicted.
 					return printJSON(cmd.OutOrStdout(), r)
 				}
 				printLookup(cmd, &r, &m)
+				if r.MatchedTokens < uint64(r.PromptTokens) {
+					return mentionBucket(cmd.Context(), cmd.OutOrStdout(), c)
+				}
 				return nil
 			})
 		},
@@ -77,6 +84,19 @@ moved and nothing is kept from being evicted.
 	jsonFlag(cmd, &asJSON)
 	flags.add(cmd)
 	return cmd
+}
+
+// mentionBucket says that there may be more of a prompt than a lookup finds,
+// where there is a remote tier.
+func mentionBucket(ctx context.Context, w io.Writer, c *client.Client) error {
+	tiers, err := tiersOfDaemon(ctx, c)
+	if err != nil {
+		return err
+	}
+	if _, ok := tiers["remote"]; ok {
+		fmt.Fprintln(w, "the bucket is not asked; warm and get look there")
+	}
+	return nil
 }
 
 func printLookup(cmd *cobra.Command, r *lookupResult, m *client.Match) {

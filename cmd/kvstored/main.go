@@ -53,8 +53,11 @@ Exit codes: 0 done; 1 failed, or not all was done; 2 wrong usage; 3 wrong
 configuration; 4 no daemon there, or it went away.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args:          cobra.NoArgs,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+
+		SuggestionsMinimumDistance: 2, // letters that may differ
+
+		Args: noSuchCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.AddCommand(
 		serveCommand(), checkCommand(), demoCommand(), replayCommand(), statsCommand(),
@@ -63,6 +66,18 @@ configuration; 4 no daemon there, or it went away.`,
 	)
 	markFailures(root)
 	return root
+}
+
+// noSuchCommand refuses what no command is called, and says which one it is like.
+func noSuchCommand(root *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	text := fmt.Sprintf("unknown command %q", args[0])
+	if like := root.SuggestionsFor(args[0]); len(like) > 0 {
+		text += "; did you mean " + strings.Join(like, " or ") + "?"
+	}
+	return errors.New(text)
 }
 
 // explain tells a person what went wrong.
@@ -75,7 +90,8 @@ func explain(w io.Writer, cmd *cobra.Command, err error, code int) {
 		text, _, _ := strings.Cut(err.Error(), "\n")
 		fmt.Fprintf(w, "kvstored: %s\nRun '%s --help' for usage.\n", text, cmd.CommandPath())
 	default:
-		fmt.Fprintf(w, "kvstored: %s\n", strings.TrimPrefix(err.Error(), "kvstored: "))
+		text := strings.ReplaceAll(err.Error(), ": kvstored: ", ": ") // the client's errors say whose they are
+		fmt.Fprintf(w, "kvstored: %s\n", strings.TrimPrefix(text, "kvstored: "))
 		switch {
 		case code != exitUnreachable:
 		case errors.Is(err, fs.ErrPermission):

@@ -91,8 +91,8 @@ func write(t *testing.T, text string) string {
 func TestCheckSaysThatTheDiskIsSmaller(t *testing.T) {
 	at := "disk: {paths: [" + t.TempDir() + "], "
 	for text, want := range map[string]string{
-		at + "capacity: 1000TiB}\n":                 "# disk tier: disk.capacity is 1000TiB",
-		at + "capacity: 1GiB, min_free: 1000TiB}\n": "# disk tier: disk.min_free leaves 1000TiB",
+		at + "capacity: 1000TiB}\n":                 "# disk tier: disk.capacity is 1000 TiB",
+		at + "capacity: 1GiB, min_free: 1000TiB}\n": "too little for a segment and the database",
 		at + "capacity: 1GiB, min_free: 1MiB}\n":    "",
 	} {
 		var out bytes.Buffer
@@ -118,6 +118,7 @@ func TestExitCodes(t *testing.T) {
 		{[]string{"version"}, exitOK, ""},
 		{[]string{"check", write(t, "cpu: {capacity: 64MiB}\n")}, exitOK, ""},
 		{[]string{"nonsense"}, exitUsage, "nonsense"},
+		{[]string{"stat"}, exitUsage, "did you mean stats?"},
 		{[]string{"stats", "--nonsense"}, exitUsage, "stats --help"},
 		{[]string{"stats", "extra"}, exitUsage, "extra"},
 		{[]string{"replay"}, exitUsage, "trace"},
@@ -133,6 +134,9 @@ func TestExitCodes(t *testing.T) {
 		{[]string{"flush", "--socket", nobody}, exitUnreachable, "--socket"},
 		{[]string{"get", "--text", "a", "--socket", nobody}, exitUnreachable, nobody},
 		{[]string{"replay", "--trace", write(t, "{}\n")}, exitFailure, "file:1: "},
+		{[]string{"replay", "--simulate", "--trace", write(t, "17\n")}, exitFailure, "file:1: want a JSON object a line, not a number"},
+		{[]string{"replay", "--simulate", "--trace", write(t, `{"timestamp": "x"}`)}, exitFailure, `file:1: "timestamp": a string does not fit there`},
+		{[]string{"replay", "--simulate", "--trace", write(t, "hello\n")}, exitFailure, "file:1: not a JSON object: "},
 		{[]string{"replay", "--trace", nobody}, exitFailure, nobody},
 	} {
 		code, _, stderr := kvstored(t, "", tt.args...)

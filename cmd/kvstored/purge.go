@@ -48,8 +48,12 @@ which only counts. If it is interrupted, call it again. It takes an admin.`,
 			}
 			return withClient(cmd.Context(), socket, client.Options{Inline: true}, func(c *client.Client) error {
 				p, err := c.Purge(cmd.Context(), id, dry, purgeProgress(cmd.ErrOrStderr()))
-				if err != nil {
-					return fmt.Errorf("after %s in the bucket: %w; call it again", plural(p.Found, "chunk"), err)
+				switch {
+				case err == nil:
+				case p.Known+p.Found > 0:
+					return fmt.Errorf("%w; that was after %s known here and %s in the bucket: call it again", err, plural(p.Known, "chunk"), plural(p.Found, "chunk"))
+				default:
+					return err
 				}
 				return printPurge(cmd, &p, purgeResult{hex.EncodeToString(id[:]), dry, p.Known, p.Found, p.Bytes}, asJSON)
 			})
@@ -107,6 +111,10 @@ func printPurge(cmd *cobra.Command, p *client.Purged, r purgeResult, asJSON bool
 	if r.DryRun {
 		text = "%s known here; %s (%s) in the bucket\n"
 	}
-	_, err := fmt.Fprintf(cmd.OutOrStdout(), text, plural(p.Known, "chunk"), plural(p.Found, "chunk"), size(p.Bytes))
-	return err
+	w := cmd.OutOrStdout()
+	fmt.Fprintf(w, text, plural(p.Known, "chunk"), plural(p.Found, "chunk"), size(p.Bytes))
+	if p.Known+p.Found == 0 {
+		fmt.Fprintf(w, "nothing is stored for space %s; were model, dtype, chunk tokens and salt the same?\n", r.Space)
+	}
+	return nil
 }

@@ -114,7 +114,7 @@ func TestReadmeCommands(t *testing.T) {
 
 // TestReadmeTrace: the trace that the README plays is in the checkout.
 func TestReadmeTrace(t *testing.T) {
-	m := regexp.MustCompile("(?m)^\\./kvstored replay --trace (internal/.*\\.jsonl) (--[^#]*[^# ])").FindStringSubmatch(readmeSection(t, "Measuring it"))
+	m := regexp.MustCompile(`(?m)^\./kvstored replay --trace (internal/.*\.jsonl) (--[^#]*[^# ])`).FindStringSubmatch(readmeSection(t, "Measuring it"))
 	if m == nil {
 		t.Fatal("the README has no trace to play")
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -103,6 +104,19 @@ the tier that it was found in. --json has more numbers.`,
 	socketFlag(cmd, &socket)
 	jsonFlag(cmd, &asJSON)
 	return cmd
+}
+
+// tiersOfDaemon are the tiers that the daemon has, by name.
+func tiersOfDaemon(ctx context.Context, c *client.Client) (map[string]tierView, error) {
+	raw, err := c.Stats(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var v statsView
+	if err := json.Unmarshal(raw, &v); err != nil {
+		return nil, fmt.Errorf("the daemon's statistics: %w", err)
+	}
+	return v.Store.Tiers, nil
 }
 
 func (v *statsView) print(w io.Writer) {

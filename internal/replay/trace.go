@@ -112,7 +112,7 @@ func parse(line []byte, blockTokens int) (Request, error) {
 	}
 	var w wireRequest
 	if err := json.Unmarshal(line, &w); err != nil {
-		return Request{}, err
+		return Request{}, malformed(err)
 	}
 	switch {
 	case w.Timestamp == nil:
@@ -126,6 +126,18 @@ func parse(line []byte, blockTokens int) (Request, error) {
 	}
 	req := Request{Millis: int64(*w.Timestamp), InputTokens: *w.Input, OutputTokens: *w.Output, BlockIDs: *w.IDs}
 	return req, req.check(blockTokens)
+}
+
+// malformed says what is wrong with a line without the types it is read into.
+func malformed(err error) error {
+	var kind *json.UnmarshalTypeError
+	switch {
+	case !errors.As(err, &kind):
+		return fmt.Errorf("not a JSON object: %w", err)
+	case kind.Field == "":
+		return fmt.Errorf("want a JSON object a line, not a %s", kind.Value)
+	}
+	return fmt.Errorf("%q: a %s does not fit there", kind.Field, kind.Value)
 }
 
 func (r *Request) check(blockTokens int) error {

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/config"
+)
+
+// TestLookupMentionsTheBucket: who finds less than all of a prompt, and has a
+// bucket, learns that it was not asked.
+func TestLookupMentionsTheBucket(t *testing.T) {
+	const mention = "the bucket is not asked"
+	prompt := []string{"lookup", "--text", "a prompt"}
+	t.Setenv("KVSTORED_SOCKET", startDaemon(t))
+	if out := must(t, "", prompt...); strings.Contains(out, mention) {
+		t.Errorf("without a bucket:\n%s", out)
+	}
+	t.Setenv("KVSTORED_SOCKET", remoteDaemon(t, "http://127.0.0.1:1", nil).socket) // nobody is there
+	if out := must(t, "", prompt...); !strings.Contains(out, mention) {
+		t.Errorf("with a bucket:\n%s", out)
+	}
+	must(t, "payload", "put", "--text", "a prompt")
+	if out := must(t, "", prompt...); strings.Contains(out, mention) {
+		t.Errorf("all of it is stored:\n%s", out)
+	}
+	fails(t, exitUsage, "all machines that share the bucket", "clear", "remote")
+	fails(t, exitUsage, "for good; add --yes", "clear", "disk")
+}
+
+// TestWithoutLowerTiers: a daemon that has only DRAM does not speak of a disk,
+// nor of a bucket.
+func TestWithoutLowerTiers(t *testing.T) {
+	resp := ""
+	d := startDaemonWith(t, func(cfg *config.Config) {
+		cfg.Disk.Capacity = 0
+		resp = filepath.Join(filepath.Dir(cfg.Listen.Socket), "resp.sock")
+		cfg.Listen.RESP = []string{resp}
+	})
+	t.Setenv("KVSTORED_SOCKET", d.socket)
+	if out := must(t, "", "flush"); !strings.HasPrefix(out, "nothing is stored, and there is no tier below DRAM") {
+		t.Errorf("flush of nothing: %s", out)
+	}
+	must(t, "payload", "put", "--text", "a prompt")
+	fails(t, exitFailure, "1 chunk not written", "flush")
+	fails(t, exitFailure, "no remote tier", "clear", "remote", "--yes")
+	for _, action := range []string{"--dry-run", "--yes"} {
+		if out := must(t, "", "purge", "--model", "nobody", action); !strings.Contains(out, "were model, dtype, chunk tokens and salt the same?") {
+			t.Errorf("purge %s of nothing: %s", action, out)
+		}
+	}
+	code, _, errs := kvstored(t, "", "stats", "--socket", resp)
+	if code != exitFailure || !strings.Contains(errs, "use the daemon's listen.socket") || strings.Contains(errs, ": kvstored: ") || strings.Contains(errs, "EOF") {
+		t.Errorf("stats of a Redis front end: exit code %d, %s", code, errs)
+	}
+}
+
+func TestFlushNamesTheTiers(t *testing.T) {
+	for want, names := range map[string][]string{
+		"everything stored is on disk; 2 chunks (6 B) went there just now":                                 {"cpu", "disk"},
+		"everything stored is in the bucket; 2 chunks (6 B) went there just now":                           {"cpu", "remote"},
+		"everything stored is on disk and in the bucket; 2 chunks (6 B) went there just now, both counted": {"cpu", "disk", "remote"},
+	} {
+		tiers := make(map[string]tierView)
+		for _, name := range names {
+			tiers[name] = tierView{}
+		}
+		if got := written(&client.Flushed{Chunks: 2, Bytes: 6}, tiers); got != want {
+			t.Errorf("%v: %q; want %q", names, got, want)
+		}
+	}
+}

@@ -178,7 +178,7 @@ func (l *learner) promise(groups int, h *[classes][bins]float64) {
 func (p *tenure) apply(from *learner) {
 	l := &p.learner
 	l.ranked, l.aged = from.ranked, from.aged
-	p.trust.rate = from.rate
+	p.trust.rate = math.Ldexp(from.rate, -int(l.thin-from.thin)) // fewer may be watched by now
 	p.arrange()
 	if l.seen > memory {
 		l.seen /= 2

@@ -7,7 +7,7 @@ const lookRound = 4096
 // copy of what was observed.
 type lesson struct {
 	p       *tenure
-	learner learner // nothing is watched in it
+	learner learner // nothing is watched in it; thin is as it was when the rest was copied
 	at      int     // watched before it were looked at
 }
 
@@ -25,7 +25,7 @@ func (p *tenure) Lesson() Lesson {
 	}
 	p.unlearnt = 0
 	l, from := &p.deferred.learner, &p.learner
-	l.hits, l.gone, l.highest = from.hits, from.gone, from.highest
+	l.hits, l.gone, l.highest, l.thin = from.hits, from.gone, from.highest, from.thin
 	l.waiting = [classes][bins]float64{}
 	p.deferred.at = 0
 	return p.deferred

@@ -345,3 +345,42 @@ func TestTenureLesson(t *testing.T) {
 		t.Error("what learns for itself has a lesson")
 	}
 }
+
+// TestTenureLessonWhileThinning: when only half as many are watched as when a
+// lesson began, half of what it promises is to be expected.
+func TestTenureLessonWhileThinning(t *testing.T) {
+	var whole float64
+	for _, when := range []string{"never", "before looking", "in the midst", "before applying"} {
+		p := newTenure()
+		p.Defer()
+		for id := range uint64(memory) {
+			p.Add(ID(id), Meta{Hash: id + 1, Size: 1})
+		}
+		for !p.Due() {
+			p.Request(Request{Chain: []uint64{1}})
+		}
+		thin := func(now string) {
+			if when == now {
+				p.Add(memory, Meta{Hash: memory + 1, Size: 1})
+			}
+		}
+		lesson := p.Lesson()
+		thin("before looking")
+		for n := 0; lesson.Look(); n++ {
+			if n == 9 {
+				thin("in the midst")
+			}
+		}
+		lesson.Think()
+		thin("before applying")
+		lesson.Apply()
+		p.check(t)
+		if when == "never" {
+			whole = p.trust.rate
+			continue
+		}
+		if ratio := p.trust.rate / whole; p.learner.thin != 1 || !(ratio > 0.47 && ratio < 0.53) {
+			t.Errorf("one of 2^%d is watched since %s: it promises %.3f of what it did", p.learner.thin, when, ratio)
+		}
+	}
+}

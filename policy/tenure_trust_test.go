@@ -32,6 +32,26 @@ func TestTrust(t *testing.T) {
 	}
 }
 
+// TestTrustIsBounded: however much came that nobody promised, some 680 broken
+// promises lose it.
+func TestTrustIsBounded(t *testing.T) {
+	var trust trust
+	for _, trust.rate = range []float64{0, 1. / 1000} { // before the first learning nothing is promised
+		trust.lost = false
+		for range 10_000 {
+			trust.seen = 100
+			trust.judge(10_000)
+		}
+	}
+	n := 0
+	for ; !trust.lost && n < 1000; n++ {
+		trust.judge(10_000) // 10 are promised
+	}
+	if n < 67 || n > 70 { // 1.5/(1+10/512)^n < .4
+		t.Errorf("trust is lost after %d promises", 10*n)
+	}
+}
+
 // TestDistrustOrders: without trust what is oldest goes first whatever was
 // learned, but for what a client is done with.
 func TestDistrustOrders(t *testing.T) {

@@ -102,10 +102,11 @@ const (
 	wish   = policy.MiddleAnswer
 )
 
-// topic is what a hint is about.
+// topic is what a hint is about. Those of one topic replace each other; a wish
+// has a topic of its own, so that it takes no hint out of judgement.
 type topic struct {
 	key.Key
-	answer bool // to the prompt; else whether there will be another
+	apart policy.Hint // answer or wish; NoHint is whether there will be another prompt
 }
 
 type openHint struct {
@@ -157,7 +158,7 @@ func (h *hints) asked(c *key.Chain, session string) {
 	}
 	h.mu.Lock()
 	h.expire()
-	h.close(topic{Key: said}, policy.Continues)
+	h.followed(said)
 	h.mu.Unlock()
 	tokens := tokensOf(c)
 	for from, n := 0, min(c.Len(), maxHintChunks); from < n; from += hintRound {
@@ -173,10 +174,16 @@ func (h *hints) goOn(c *key.Chain, from, to int, tokens uint64) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i := from; i < to && len(h.mu.open) > 0; i++ {
-		h.close(topic{Key: c.Key(i)}, policy.Continues)
-		h.grown(topic{c.Key(i), true}, tokens, uint64(c.Tokens[0]))
+		h.followed(c.Key(i))
+		h.grown(topic{c.Key(i), answer}, tokens, uint64(c.Tokens[0]))
 	}
 	return len(h.mu.open) > 0
+}
+
+// followed ends what was said about a session or a prompt when another comes.
+func (h *hints) followed(k key.Key) {
+	h.close(topic{Key: k}, policy.Continues)
+	h.close(topic{k, wish}, policy.Continues)
 }
 
 // grown ends what was said about an answer if the prompt has come back longer:
@@ -209,11 +216,10 @@ func (h *hints) give(client uint64, c *key.Chain, a *advice) bool {
 	if !ok {
 		return false
 	}
-	kind := a.hint
 	if !a.measured {
-		kind = wish
+		return h.add(topic{k, wish}, openHint{kind: wish, client: client})
 	}
-	return h.add(topic{Key: k}, openHint{kind: kind, client: client})
+	return h.add(topic{Key: k}, openHint{kind: a.hint, client: client})
 }
 
 // expect opens a hint about the answer to a prompt and reports whether it is
@@ -224,7 +230,7 @@ func (h *hints) expect(client uint64, c *key.Chain, tokens int) bool {
 		return false
 	}
 	before := tokensOf(c)
-	return h.add(topic{k, true}, openHint{kind: answer, client: client, before: before, after: before + uint64(tokens)})
+	return h.add(topic{k, answer}, openHint{kind: answer, client: client, before: before, after: before + uint64(tokens)})
 }
 
 func (h *hints) add(k topic, o openHint) bool {

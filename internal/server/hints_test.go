@@ -75,6 +75,34 @@ func TestPriorities(t *testing.T) {
 	}
 }
 
+// TestPrioritiesJudgeNothing: what one client says of a prompt, or a session,
+// stays judged when another wishes something for it, and the other way round.
+func TestPrioritiesJudgeNothing(t *testing.T) {
+	high := readAdvice(wire.Pairs(nil).Add("priority", "high"))
+	done := advice{hint: policy.Done, measured: true}
+	for _, session := range []string{"", "s"} {
+		high.session, done.session = session, session
+		for order, given := range [][]*advice{{&done, &high}, {&high, &done}} {
+			var h hints
+			h.init()
+			prompt := tiertest.Chain(1, 2)
+			for client, a := range given {
+				if !h.give(uint64(client), prompt, a) {
+					t.Fatalf("session %q, order %d: client %d is not heeded", session, order, client)
+				}
+			}
+			h.asked(prompt, session)
+			want := HintsStats{Done: HintStats{Given: 1, Wrong: 1}, Priority: 1}
+			if got := h.stats(); got != want {
+				t.Errorf("session %q, order %d: %+v, want %+v", session, order, got, want)
+			}
+			if len(h.mu.open)+len(h.mu.client) > 0 {
+				t.Errorf("session %q, order %d: %d are open, of %d clients", session, order, len(h.mu.open), len(h.mu.client))
+			}
+		}
+	}
+}
+
 // TestHintsAreFound: a long prompt is searched to its bound.
 func TestHintsAreFound(t *testing.T) {
 	var h hints

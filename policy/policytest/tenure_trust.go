@@ -10,7 +10,7 @@ type tenureTrust struct {
 // learning led to expect.
 func (m *tenure) judge(tokens int64) {
 	t := &m.trust
-	t.kept = (512*t.kept + t.seen) / (512 + t.rate*float64(tokens))
+	t.kept = min(1.5, (512*t.kept+t.seen)/(512+t.rate*float64(tokens)))
 	t.seen = 0
 	was := t.lost
 	switch {

@@ -97,30 +97,6 @@ func TestMendWithFilesHeld(t *testing.T) {
 	}
 }
 
-// A limit of the size of files is no damage either.
-func TestOpenWithoutLength(t *testing.T) {
-	o := testOptions(t.TempDir())
-	m := newMemory(t)
-	d, stop := start(t, o, nil)
-	mustPut(t, d, m, 0, 100_000)
-	stop()
-	var before unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &before); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: mib, Max: before.Max}); err != nil {
-		t.Fatal(err)
-	}
-	_, err := Open(o)
-	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &before); err != nil {
-		t.Fatal(err)
-	}
-	if err == nil || !strings.Contains(err.Error(), remedy(syscall.EFBIG)) {
-		t.Errorf("with files of a MiB at most: %v", err)
-	}
-	keepsAll(t, o, m, 1)
-}
-
 // limitOpen leaves room for n more open files, until it is lifted.
 func limitOpen(t *testing.T, n int) (lift func()) {
 	t.Helper()

@@ -97,7 +97,7 @@ func TestSpread(t *testing.T) {
 // they were. No call looks at more than three runs for that, and most at a few
 // places.
 func TestGhostQueueIsDense(t *testing.T) {
-	const n = 20_000
+	const n = 6_000
 	r := rand.New(rand.NewPCG(1, 2))
 	shuffled := r.Perm(n)
 	for name, play := range map[string]func(w *watchedGhosts){

@@ -97,6 +97,25 @@ func TestMendWithFilesHeld(t *testing.T) {
 	}
 }
 
+// A limit of the size of files is no damage either.
+func TestOpenWithoutLength(t *testing.T) {
+	if inChild(t) {
+		return
+	}
+	o := testOptions(t.TempDir())
+	m := newMemory(t)
+	d, stop := start(t, o, nil)
+	mustPut(t, d, m, 0, 100_000)
+	stop()
+	lift := limitFiles(t, mib)
+	_, err := Open(o)
+	lift()
+	if err == nil || !strings.Contains(err.Error(), remedy(syscall.EFBIG)) {
+		t.Errorf("with files of a MiB at most: %v", err)
+	}
+	keepsAll(t, o, m, 1)
+}
+
 // limitOpen leaves room for n more open files, until it is lifted.
 func limitOpen(t *testing.T, n int) (lift func()) {
 	t.Helper()

@@ -63,6 +63,12 @@ type Options struct {
 	Log zerolog.Logger
 }
 
+// DefaultMetaReserve is how many bytes a tier of so many sets aside for Badger
+// where it is not told.
+func DefaultMetaReserve(capacityBytes int64) int64 {
+	return min(capacityBytes/8, 32<<20+capacityBytes/128)
+}
+
 // withDefaults fills what is zero and validates the rest.
 func (o Options) withDefaults() (Options, error) {
 	orInt := func(p *int64, v int64) {
@@ -73,7 +79,7 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Meta == "" && len(o.Paths) > 0 {
 		o.Meta = o.Paths[0]
 	}
-	orInt(&o.MetaReserveBytes, min(o.CapacityBytes/8, 32<<20+o.CapacityBytes/128))
+	orInt(&o.MetaReserveBytes, DefaultMetaReserve(o.CapacityBytes))
 	orInt(&o.SegmentBytes, defaultSegmentBytes)
 	if o.HighWatermark == 0 {
 		o.HighWatermark = 0.95

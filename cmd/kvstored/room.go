@@ -41,7 +41,7 @@ func diskLimits(c *config.Disk) []string {
 }
 
 func limitsOf(systems []fileSystem, c *config.Disk) (out []string) {
-	reserve := databaseRoom(int64(c.Capacity))
+	reserve := disk.DefaultMetaReserve(int64(c.Capacity))
 	segment := min(int64(c.SegmentSize), int64(c.Capacity)-reserve)
 	all := int64(0)
 	for _, f := range systems {
@@ -67,9 +67,6 @@ func limitsOf(systems []fileSystem, c *config.Disk) (out []string) {
 	}
 	return out
 }
-
-// databaseRoom is what the tier sets aside for its database, by default.
-func databaseRoom(capacity int64) int64 { return min(capacity/8, 32<<20+capacity/128) }
 
 // fileSystems are those of the tier's folders, each once.
 func fileSystems(c *config.Disk) (out []fileSystem, err error) {

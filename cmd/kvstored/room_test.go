@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/disk"
 )
 
 // TestDiskLimits: what is free, less disk.min_free, and what the tier holds
@@ -79,7 +80,7 @@ func TestDatabaseRoom(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := databaseRoom(int64(cfg.Disk.Capacity)), int64(diskCounters(t)["badger_reserve_bytes"]); got != want {
+	if got, want := disk.DefaultMetaReserve(int64(cfg.Disk.Capacity)), int64(diskCounters(t)["badger_reserve_bytes"]); got != want {
 		t.Errorf("%d bytes; the tier sets %d aside", got, want)
 	}
 }

@@ -17,6 +17,13 @@ import (
 	"github.com/kvstored/kvstored/tier/tiertest"
 )
 
+// throughProxy is a server behind a proxy, and a tier on it.
+func throughProxy(t *testing.T) (*s3test.Proxy, tiertest.Allocator, *Tier) {
+	t.Helper()
+	p := s3test.RunProxy(t, s3test.Run(t))
+	return p, memory(t, 4*mib), connect(t, testOptions(p.Endpoint))
+}
+
 // only applies f to requests of a method.
 func only(method string, f s3test.Fault) s3test.Rule {
 	return func(r *http.Request) s3test.Fault {
@@ -31,10 +38,7 @@ func only(method string, f s3test.Fault) s3test.Rule {
 // no block behind, and work again afterwards. (When it ends TestPrefixOfFaults
 // says, in virtual time.)
 func TestFaults(t *testing.T) {
-	s := s3test.Run(t)
-	p := s3test.RunProxy(t, s)
-	m := memory(t, 4*mib)
-	r := connect(t, testOptions(p.Endpoint))
+	p, m, r := throughProxy(t)
 	c := tiertest.Chain(1, 2)
 	put(t, r, m, c, 0, 2, 64*kib)
 	for _, tt := range []struct {
@@ -69,10 +73,7 @@ func TestFaults(t *testing.T) {
 }
 
 func TestSlowDown(t *testing.T) {
-	s := s3test.Run(t)
-	p := s3test.RunProxy(t, s)
-	m := memory(t, 4*mib)
-	r := connect(t, testOptions(p.Endpoint))
+	p, m, r := throughProxy(t)
 	c := tiertest.Chain(1, 1)
 	put(t, r, m, c, 0, 1, 1000)
 	var asked atomic.Int32
@@ -96,10 +97,7 @@ func TestSlowDown(t *testing.T) {
 
 // TestRetryBudget keeps a store in trouble from seeing three times as much.
 func TestRetryBudget(t *testing.T) {
-	s := s3test.Run(t)
-	p := s3test.RunProxy(t, s)
-	m := memory(t, 4*mib)
-	r := connect(t, testOptions(p.Endpoint))
+	p, m, r := throughProxy(t)
 	p.Set(func(*http.Request) s3test.Fault { return s3test.Fault{Status: 500, Code: "InternalError"} })
 	before := p.Count(http.MethodGet)
 	const calls = 50
@@ -115,10 +113,7 @@ func TestRetryBudget(t *testing.T) {
 }
 
 func TestStaleIsHealed(t *testing.T) {
-	s := s3test.Run(t)
-	p := s3test.RunProxy(t, s)
-	m := memory(t, 4*mib)
-	r := connect(t, testOptions(p.Endpoint))
+	p, m, r := throughProxy(t)
 	c := tiertest.Chain(1, 1)
 	put(t, r, m, c, 0, 1, 1000)
 	p.Set(only(http.MethodGet, s3test.Fault{Status: 404, Code: "NoSuchKey"}))
@@ -138,10 +133,7 @@ func TestStaleIsHealed(t *testing.T) {
 // TestOtherNotFound: a 404 that does not say what is missing is none of the
 // object's: a proxy that knows no such address would make every get a miss.
 func TestOtherNotFound(t *testing.T) {
-	s := s3test.Run(t)
-	p := s3test.RunProxy(t, s)
-	m := memory(t, 4*mib)
-	r := connect(t, testOptions(p.Endpoint))
+	p, m, r := throughProxy(t)
 	c := tiertest.Chain(1, 1)
 	put(t, r, m, c, 0, 1, 1000)
 	for name, f := range map[string]s3test.Fault{
@@ -211,10 +203,7 @@ func TestCutOff(t *testing.T) {
 
 // TestHedge: one answer that is late is asked for again, and only so often.
 func TestHedge(t *testing.T) {
-	s := s3test.Run(t)
-	p := s3test.RunProxy(t, s)
-	m := memory(t, 4*mib)
-	r := connect(t, testOptions(p.Endpoint))
+	p, m, r := throughProxy(t)
 	c := tiertest.Chain(1, 1)
 	put(t, r, m, c, 0, 1, 1000)
 	for range latencyLeast {

@@ -35,7 +35,7 @@ func newRig(t testing.TB, o resp.Options) *rig {
 	t.Helper()
 	r := &rig{t: t, store: blobtest.New(t, 64<<20)}
 	o.Store, o.NewOwner, o.CloseOwner = r.store.Store, r.store.Stack.NewOwner, r.store.Stack.CloseOwner
-	o.Log = zerolog.Nop()
+	o.Log, o.Spin = zerolog.Nop(), time.Millisecond
 	r.server = resp.New(o)
 	ctx, cancel := context.WithCancel(context.Background())
 	var serving sync.WaitGroup

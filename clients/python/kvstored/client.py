@@ -10,7 +10,7 @@ import threading
 import time
 import weakref
 from types import TracebackType
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Type
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Type, TypeVar
 
 from . import wire
 from .errors import MISTAKES, DeadlineExceeded, Disconnected, Error, Refused
@@ -22,6 +22,8 @@ from .prompt import Prompt
 from .wire import Buffer, Count, Flushed, Match, Op, Space, Stored
 
 log = logging.getLogger("kvstored")
+
+_Answer = TypeVar("_Answer")
 
 DEFAULT_SOCKET = "/run/kvstored/kvstored.sock"
 _BACKOFF = (0.01, 0.25)  # seconds: first, longest
@@ -276,7 +278,7 @@ class Client:
             handle = link.handles[space] = info.handle
         return handle
 
-    def _ask(self, timeout: Optional[float], ask: Callable[[Link, float], Any], miss: Any) -> Any:
+    def _ask(self, timeout: Optional[float], ask: Callable[[Link, float], _Answer], miss: _Answer) -> _Answer:
         """ask() on the connection; miss where the daemon is away, late, full or stopping."""
         link = self._ready()
         if link is None:

@@ -237,14 +237,14 @@ class Job:
             self.good = link.call(request, self._deadline(timeout))
         except Error:
             self.good = False
-        return self.good
+        return bool(self.good)
 
     def release_soon(self) -> None:
         """Gives the lease back with the next request, which saves a round trip.
         ``good`` is None until the answer has come; :meth:`release` waits for it."""
         if self._link is None:
             self.good = False
-        if self._leased():
+        elif self._leased():
             self._drop_views()
             self._given = self._link.later(Request(Op.RELEASE, wire.job(self.id), self._given_back))
 
@@ -252,11 +252,12 @@ class Job:
         self.good = wire.release_reply(body)
 
     def _confirm(self, given: Call, timeout: Optional[float]) -> bool:
-        deadline = self._deadline(timeout)
+        link, deadline = self._link, self._deadline(timeout)
+        assert link is not None  # given went out there
         try:
             if not given.done:
-                self._link.start([], deadline)
-            self._link.wait(given, deadline)
+                link.start([], deadline)
+            link.wait(given, deadline)
         except Error:
             self.good = False
         return bool(self.good)

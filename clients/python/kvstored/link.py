@@ -170,7 +170,8 @@ class Link:
     def start(self, requests: Sequence[Request], deadline: float) -> List[Call]:
         """Sends requests together. Each of the calls must be waited for, unless it
         has a callback: that is called by the deadline."""
-        calls, background, patient = [], [], deadline - time.monotonic() >= _DOUBT
+        calls, background = [], []
+        arrived, patient = self._arrived, deadline - time.monotonic() >= _DOUBT
         with self._mu:
             if self.down is not None:
                 raise self.down
@@ -187,7 +188,7 @@ class Link:
                 out.append(wire.frame(wire.REQUEST, request.op, call.id, request.body))
                 if request.callback is not None:
                     self.background += 1
-                    call.deadline, call.arrived = deadline, self._arrived if patient else -1
+                    call.deadline, call.arrived = deadline, arrived if patient else -1
                     background.append(call)
         if out:
             try:
@@ -195,8 +196,9 @@ class Link:
             except Error as e:
                 self._forget(calls)
                 if isinstance(e, DeadlineExceeded):
-                    self.stalled = True
                     self._put_back(late)
+                    if patient:
+                        self._suspect(arrived)
                 raise
         if background:
             self._sent(background)
@@ -281,7 +283,7 @@ class Link:
 
     def _suspect(self, arrived: int) -> None:
         """After a timeout: if nothing came either, callers should not try until something does."""
-        if self._arrived == arrived and self.down is None:
+        if self._arrived == arrived and self.down is None and not self.stalled:
             self.stalled = True
             self.later(Request(Op.PING, wire.empty(), wire.empty_reply))
 

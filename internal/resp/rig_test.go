@@ -31,11 +31,14 @@ type rig struct {
 	stop   func()
 }
 
-func newRig(t testing.TB, o resp.Options) *rig {
+func newRig(t testing.TB, o resp.Options) *rig { return newRigOf(t, 64<<20, o) }
+
+// newRigOf makes a rig with so many bytes of DRAM.
+func newRigOf(t testing.TB, capacity int64, o resp.Options) *rig {
 	t.Helper()
-	r := &rig{t: t, store: blobtest.New(t, 64<<20)}
+	r := &rig{t: t, store: blobtest.New(t, capacity)}
 	o.Store, o.NewOwner, o.CloseOwner = r.store.Store, r.store.Stack.NewOwner, r.store.Stack.CloseOwner
-	o.Log = zerolog.Nop()
+	o.Log, o.Spin = zerolog.Nop(), time.Millisecond
 	r.server = resp.New(o)
 	ctx, cancel := context.WithCancel(context.Background())
 	var serving sync.WaitGroup

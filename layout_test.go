@@ -18,7 +18,7 @@ const module = "github.com/kvstored/kvstored"
 // rows is the layout, lowest first. A package imports only from rows below
 // its own, never from its own, unless exceptions says so.
 var rows = [][]string{
-	{"key", "policy", "config", "internal/accept", "internal/arena", "internal/extent", "internal/fair", "internal/flight", "internal/radix"},
+	{"key", "policy", "config", "internal/accept", "internal/arena", "internal/extent", "internal/fair", "internal/flight", "internal/radix", "internal/spin"},
 	{"internal/ledger", "internal/record", "internal/wire"},
 	{"tier"},
 	{"policy/policytest", "tier/tierfault", "internal/s3test"}, // for tests

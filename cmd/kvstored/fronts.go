@@ -99,7 +99,7 @@ func (d *daemon) makeFronts() {
 	if len(f.respAt) > 0 {
 		f.resp = resp.New(resp.Options{
 			Store: d.makeStore("resp"), NewOwner: d.stack.NewOwner, CloseOwner: d.stack.CloseOwner,
-			Password: f.password, Flush: d.cfg.Listen.RESPFlush, Version: version(),
+			Password: f.password, Flush: d.cfg.Listen.RESPFlush, Version: version(), Spin: d.cfg.Arena.Spin,
 			Log: d.log.With().Str("component", "resp").Logger(),
 		})
 	}

@@ -157,26 +157,6 @@ func TestSealAndVerify(t *testing.T) {
 	}
 }
 
-// A checksum that runs along is the one of the whole, however it is cut.
-func TestRunning(t *testing.T) {
-	a := newTest(t, Options{CapacityBytes: 1 << 20})
-	r := rand.New(rand.NewPCG(1, 2))
-	for n := 1; n < 3000; n++ {
-		b := mustAlloc(t, a, n)
-		copy(b.Bytes(), pattern(n, byte(n)))
-		var sum Running
-		for at := 0; at < n && r.IntN(8) > 0; {
-			at += r.IntN(n - at + 1)
-			sum.Add(b, at)
-		}
-		sum.Seal(b)
-		if b.Sum() != Checksum(b.Bytes()) || !b.Verify() {
-			t.Fatalf("%d bytes in pieces have another checksum", n)
-		}
-		b.Release()
-	}
-}
-
 func TestReferences(t *testing.T) {
 	a := newTest(t, Options{CapacityBytes: 1 << 20})
 	b := mustAlloc(t, a, AlignBytes)

@@ -146,29 +146,6 @@ func (b Block) SealSum(sum uint64) {
 	s.sealed.Store(true)
 }
 
-// Running is the checksum of a block that arrives in pieces, front to back: each
-// is hashed while it is in the cache, and while the sender goes on sending. The
-// zero Running is ready. It belongs to one goroutine.
-type Running struct {
-	hash xxh3.Hasher
-	done int
-}
-
-// Add hashes the block up to n, less what was hashed before: that must not
-// change any more.
-func (r *Running) Add(b Block, n int) {
-	if n > r.done {
-		_, _ = r.hash.Write(b.Bytes()[r.done:n]) // never fails
-		r.done = n
-	}
-}
-
-// Seal hashes what is left of the block and makes it immutable.
-func (r *Running) Seal(b Block) {
-	r.Add(b, b.Len())
-	b.SealSum(r.hash.Sum64())
-}
-
 // Sealed reports whether the block is immutable.
 func (b Block) Sealed() bool { return b.live().sealed.Load() }
 

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -18,7 +17,6 @@ type Fill struct {
 	store *Store
 	name  []byte // in the block
 	ref   tier.Ref
-	sum   *arena.Running // nil: Arrived was not called
 }
 
 // Begin reserves room for a value of n bytes, charged to o. It does not touch
@@ -53,27 +51,13 @@ func (s *Store) Begin(ctx context.Context, o ledger.Owner, name []byte, n int) (
 // Value is where the value goes: all of it must have been written before Store.
 func (f *Fill) Value() []byte { return f.ref.Block.Bytes()[headerBytes(len(f.name)):] }
 
-// Arrived tells that the first n bytes of the value are written and stay as they
-// are. It saves Store work, at a time when the client is still sending.
-func (f *Fill) Arrived(n int) {
-	if f.sum == nil {
-		f.sum = new(arena.Running)
-	}
-	f.sum.Add(f.ref.Block, headerBytes(len(f.name))+n)
-}
-
 // seal makes the block immutable. An expiry comes after the value but lies in
-// front of it: then all is hashed once more.
+// front of it.
 func (f *Fill) seal(expires time.Time) {
 	if !expires.IsZero() {
 		setExpiry(f.ref.Block.Bytes(), expires.UnixMilli())
-		f.sum = nil
 	}
-	if f.sum == nil {
-		f.ref.Block.Seal()
-		return
-	}
-	f.sum.Seal(f.ref.Block)
+	f.ref.Block.Seal()
 }
 
 // When says which names a value is stored under.

@@ -148,9 +148,8 @@ func (r *reader) bulk() (int, error) {
 }
 
 // full fills p, past the buffer as far as it is not there yet. What has come
-// behind p goes into the buffer. After each read, arrived is told how much of p
-// is there.
-func (r *reader) full(p []byte, arrived func(n int)) error {
+// behind p goes into the buffer.
+func (r *reader) full(p []byte) error {
 	at := copy(p, r.buf[r.r:r.w])
 	r.r += at
 	for at < len(p) {
@@ -162,7 +161,6 @@ func (r *reader) full(p []byte, arrived func(n int)) error {
 			r.r, r.w = 0, at-len(p)
 			at = len(p)
 		}
-		arrived(at)
 	}
 	return nil
 }

@@ -31,8 +31,6 @@ func FuzzReader(f *testing.F) {
 	})
 }
 
-var errEarly = errors.New("bytes changed after they were said to have arrived")
-
 // stream is a source that reads on into rest once p is full.
 type stream struct{ io.Reader }
 
@@ -61,11 +59,7 @@ func readAll(src io.Reader, size int) (all []byte, err error) {
 			switch {
 			case i%3 == 1 && size < 1<<16:
 				p := make([]byte, size)
-				var final []byte // what was said to have arrived, as it was then
-				if err = r.full(p, func(n int) { final = append(final, p[len(final):n]...) }); err == nil {
-					if !bytes.HasPrefix(p, final) {
-						return all, errEarly
-					}
+				if err = r.full(p); err == nil {
 					all, err = append(all, p...), r.end()
 				}
 			case i%3 == 2:

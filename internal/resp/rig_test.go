@@ -39,7 +39,7 @@ func newRigOf(t testing.TB, capacity int64, o resp.Options) *rig {
 	t.Helper()
 	r := &rig{t: t, store: blobtest.New(t, capacity)}
 	o.Store, o.NewOwner, o.CloseOwner = r.store.Store, r.store.Stack.NewOwner, r.store.Stack.CloseOwner
-	o.Log = zerolog.Nop()
+	o.Log, o.Spin = zerolog.Nop(), time.Millisecond
 	r.server = resp.New(o)
 	ctx, cancel := context.WithCancel(context.Background())
 	var serving sync.WaitGroup

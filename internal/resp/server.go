@@ -24,6 +24,7 @@ type Options struct {
 	Password string // asked for on TCP; "" = none
 	Flush    bool   // FLUSHDB and FLUSHALL work
 	Version  string
+	Spin     time.Duration // the longest a connection polls before it sleeps; 0 = never
 
 	Limits Limits
 	Log    zerolog.Logger

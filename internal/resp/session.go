@@ -51,7 +51,7 @@ type fill struct {
 }
 
 func newSession(ctx context.Context, s *Server, conn net.Conn) *session {
-	c := &session{server: s, conn: conn, socket: newSocket(conn), ctx: ctx, id: s.ids.Add(1), owner: s.o.NewOwner()}
+	c := &session{server: s, conn: conn, socket: newSocket(conn, s.o.Spin), ctx: ctx, id: s.ids.Add(1), owner: s.o.NewOwner()}
 	_, local := conn.(*net.UnixConn)
 	c.known = local || s.o.Password == ""
 	c.in = newReader(c)
@@ -154,8 +154,8 @@ func (c *session) command(n int) error {
 	}
 	c.cutArgs()
 	c.server.count.commands.Add(1)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), commandTimeout)
-	defer cancel()
+	ctx := newBound(context.WithoutCancel(c.ctx), commandTimeout)
+	defer ctx.end()
 	cmd.run(c, ctx)
 	return nil
 }
@@ -241,7 +241,7 @@ func (c *session) fill(name []byte, n int) error {
 	if err != nil {
 		return c.in.discard(n)
 	}
-	if err := c.in.full(f.Value(), f.Arrived); err != nil {
+	if err := c.in.full(f.Value()); err != nil {
 		return err
 	}
 	return c.in.end()

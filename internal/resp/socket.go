@@ -1,27 +1,32 @@
 package resp
 
 import (
-	"errors"
 	"io"
 	"net"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kvstored/kvstored/internal/spin"
 )
 
-// socket reads from a connection: into two places with one system call, if it
-// is one of the system's. It belongs to one goroutine.
+// socket reads from a connection: into two places with one system call, and
+// polling for a while before it sleeps, if it is one of the system's. It belongs
+// to one goroutine.
 type socket struct {
 	conn net.Conn
 	raw  syscall.RawConn // nil: no socket
+	wait spin.Wait
 
 	vec [][]byte // what is being read into
 	n   int
 	err error
 }
 
-func newSocket(conn net.Conn) *socket {
+func newSocket(conn net.Conn, longest time.Duration) *socket {
 	s := &socket{conn: conn}
+	s.wait.Start(longest)
 	if c, ok := conn.(syscall.Conn); ok {
 		s.raw, _ = c.SyscallConn()
 	}
@@ -30,7 +35,7 @@ func newSocket(conn net.Conn) *socket {
 
 // read reads into p, and what comes behind p into rest. It returns bytes or an error.
 func (s *socket) read(p, rest []byte) (int, error) {
-	if s.raw == nil || len(rest) == 0 {
+	if s.raw == nil {
 		n, err := s.conn.Read(p)
 		if n > 0 {
 			err = nil // it comes again
@@ -44,6 +49,7 @@ func (s *socket) read(p, rest []byte) (int, error) {
 	clear(s.vec)
 	switch {
 	case err != nil:
+		s.wait.Forget()
 		return 0, err
 	case s.err != nil:
 		return 0, &net.OpError{Op: "readv", Net: s.conn.LocalAddr().Network(), Addr: s.conn.RemoteAddr(), Err: s.err}
@@ -57,8 +63,15 @@ func (s *socket) read(p, rest []byte) (int, error) {
 func (s *socket) try(fd uintptr) bool {
 	for {
 		s.n, s.err = unix.Readv(int(fd), s.vec)
-		if !errors.Is(s.err, unix.EINTR) {
-			return !errors.Is(s.err, unix.EAGAIN)
+		switch s.err {
+		case unix.EINTR:
+		case unix.EAGAIN:
+			if !s.wait.Again() {
+				return false
+			}
+		default:
+			s.wait.Over()
+			return true
 		}
 	}
 }

@@ -1,0 +1,67 @@
+package resp
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// bound is a context with a deadline that starts a timer only for who waits for
+// it. Commands are many and few of them wait, and a new timer wakes a thread of
+// the runtime that sleeps until the next one.
+type bound struct {
+	context.Context // what values it has; it does not end
+	at              time.Time
+
+	mu struct {
+		sync.Mutex
+		ended  bool
+		timed  context.Context // nil: nobody waits
+		cancel context.CancelFunc
+	}
+}
+
+func newBound(parent context.Context, d time.Duration) *bound {
+	return &bound{Context: parent, at: time.Now().Add(d)}
+}
+
+// Deadline is part of context.Context.
+func (b *bound) Deadline() (time.Time, bool) { return b.at, true }
+
+// Done is part of context.Context.
+func (b *bound) Done() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.mu.timed == nil {
+		b.mu.timed, b.mu.cancel = context.WithDeadline(b.Context, b.at)
+		if b.mu.ended {
+			b.mu.cancel()
+		}
+	}
+	return b.mu.timed.Done()
+}
+
+// Err is part of context.Context.
+func (b *bound) Err() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.mu.timed != nil:
+		return b.mu.timed.Err()
+	case b.mu.ended:
+		return context.Canceled
+	case !time.Now().Before(b.at):
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+// end cancels the context.
+func (b *bound) end() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.mu.ended = true
+	if b.mu.cancel != nil {
+		b.mu.cancel()
+	}
+}

@@ -1,0 +1,51 @@
+package resp
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// It ends as context.WithTimeout does, whoever asks first and how.
+func TestBound(t *testing.T) {
+	for name, c := range map[string]struct {
+		after time.Duration // what passes
+		end   bool
+		want  error
+	}{
+		"under way": {time.Second - 1, false, nil},
+		"late":      {time.Second, false, context.DeadlineExceeded},
+		"ended":     {time.Second - 1, true, context.Canceled},
+	} {
+		for _, waiting := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBound(t.Context(), time.Second)
+				defer b.end()
+				if waiting {
+					_ = b.Done()
+				}
+				derived, cancel := context.WithTimeout(b, time.Hour)
+				defer cancel()
+				time.Sleep(c.after)
+				if c.end {
+					b.end()
+				}
+				synctest.Wait()
+				if !errors.Is(b.Err(), c.want) || !errors.Is(derived.Err(), c.want) {
+					t.Errorf("%s, waiting %t: %v and below it %v, want %v", name, waiting, b.Err(), derived.Err(), c.want)
+				}
+				done := false
+				select {
+				case <-b.Done():
+					done = true
+				default:
+				}
+				if done != (c.want != nil) || !errors.Is(b.Err(), c.want) {
+					t.Errorf("%s, waiting %t: done is %t and the error %v, want %v", name, waiting, done, b.Err(), c.want)
+				}
+			})
+		}
+	}
+}

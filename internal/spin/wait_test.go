@@ -1,0 +1,127 @@
+package spin
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// The window follows what waits there are: it catches those it can, and costs
+// next to nothing where it cannot.
+func TestWindow(t *testing.T) {
+	const longest = time.Millisecond
+	for name, c := range map[string]struct {
+		start time.Duration
+		waits []time.Duration // repeated
+		want  time.Duration   // in the end, at least
+		most  time.Duration   // polled in vain, of a thousand waits
+	}{
+		"replies at once":    {0, []time.Duration{10 * time.Microsecond}, 10 * time.Microsecond, 0},
+		"copies of chunks":   {0, []time.Duration{350 * time.Microsecond, 20 * time.Microsecond}, 350 * time.Microsecond, longest},
+		"steps of an engine": {longest, []time.Duration{20 * time.Millisecond}, 0, 2 * longest},
+		"bursts": {longest, []time.Duration{20 * time.Millisecond, 90 * time.Microsecond, 90 * time.Microsecond, 90 * time.Microsecond},
+			90 * time.Microsecond, 250 * longest / 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			window, vain := c.start, time.Duration(0)
+			for i := range 1000 {
+				d := c.waits[i%len(c.waits)]
+				if d > window {
+					vain += window
+				}
+				window = nextWindow(window, longest, d)
+			}
+			if window < c.want || window > longest || vain > c.most {
+				t.Errorf("the window ends at %v, want at least %v; %v polled in vain, want at most %v", window, c.want, vain, c.most)
+			}
+		})
+	}
+	if w := nextWindow(0, 0, time.Second); w != 0 {
+		t.Errorf("a connection that never polls polls for %v", w)
+	}
+}
+
+// Only half of the processors poll, and whoever stops polling, in whatever way,
+// makes room for another.
+func TestSlots(t *testing.T) {
+	waits := make([]Wait, 2*maxPollers+1)
+	polling := func() (n int32) {
+		for i := range waits {
+			if waits[i].slot {
+				n++
+			}
+		}
+		if n != pollers.Load() {
+			t.Errorf("%d poll, %d are counted", n, pollers.Load())
+		}
+		return n
+	}
+	for i := range waits {
+		waits[i].Start(time.Hour)
+	}
+	for range 2 {
+		for i := range waits {
+			if waits[i].Again() != waits[i].slot {
+				t.Errorf("%d may poll without a place, or not with one", i)
+			}
+		}
+		if n := polling(); n != maxPollers {
+			t.Errorf("%d poll, want %d", n, maxPollers)
+		}
+	}
+	for i := range waits {
+		if i%2 == 0 {
+			waits[i].Over()
+		} else {
+			waits[i].Forget()
+		}
+	}
+	if n := polling(); n != 0 {
+		t.Errorf("%d poll after their waits", n)
+	}
+	var never Wait
+	never.Start(0)
+	if never.Again() || polling() != 0 {
+		t.Error("a wait polls that never should")
+	}
+	never.Over()
+}
+
+// A wait polls for its window, then sleeps, and goes on after that.
+func TestAgain(t *testing.T) {
+	if maxPollers == 0 {
+		t.Skip("one processor: nobody polls")
+	}
+	synctest.Test(t, func(t *testing.T) {
+		var w Wait
+		w.Start(16 * time.Second)
+		for range 3 { // the window starts at 1 s
+			if !w.Again() {
+				t.Fatal("it does not poll")
+			}
+		}
+		time.Sleep(time.Second + 1)
+		if w.Again() || w.Again() {
+			t.Error("it polls for longer than its window")
+		}
+		time.Sleep(time.Second)
+		w.Over() // after 2 s: a longer poll would have caught it
+		if !w.Again() {
+			t.Fatal("it does not poll in the next wait")
+		}
+		time.Sleep(3 * time.Second / 2)
+		if !w.Again() {
+			t.Error("the window has not grown")
+		}
+		w.Forget()
+		for range 10 { // nothing comes in time any more
+			_ = w.Again()
+			time.Sleep(time.Hour)
+			w.Over()
+		}
+		if w.Again() {
+			t.Error("it still polls where that was never worthwhile")
+		}
+		w.Forget()
+	})
+}

@@ -1,0 +1,101 @@
+package wire
+
+import (
+	"io"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/kvstored/kvstored/internal/spin"
+)
+
+// receiver reads from a socket, polling for a while before it sleeps. Its
+// function and what that needs are fields, so that a read allocates nothing.
+type receiver struct {
+	wait spin.Wait // may take two reads
+	step func(fd uintptr) bool
+
+	p     []byte
+	block bool
+	n     int
+	err   error
+}
+
+func (r *receiver) init(longest time.Duration) {
+	r.wait.Start(longest)
+	r.step = r.attempt
+}
+
+// read reads at least one byte into p. Without block it returns ErrWouldBlock
+// rather than sleep.
+func (r *receiver) read(raw syscall.RawConn, p []byte, block bool) (int, error) {
+	r.p, r.block, r.n, r.err = p, block, 0, nil
+	err := raw.Read(r.step)
+	r.p = nil
+	if err != nil {
+		r.wait.Forget()
+		return 0, err
+	}
+	return r.n, r.err
+}
+
+// attempt is what RawConn.Read calls: it reports whether the read is over, and
+// is called again after the socket became readable if not.
+func (r *receiver) attempt(fd uintptr) bool {
+	for {
+		r.n, r.err = syscall.Read(int(fd), r.p)
+		switch {
+		case r.err == syscall.EINTR:
+			continue
+		case r.err == syscall.EAGAIN:
+			if r.wait.Again() {
+				continue
+			}
+			r.n, r.err = 0, ErrWouldBlock
+			return !r.block
+		case r.err != nil:
+			r.n, r.err = 0, os.NewSyscallError("read", r.err)
+		case r.n == 0:
+			r.err = io.EOF
+		}
+		r.wait.Over()
+		return true
+	}
+}
+
+// sender writes to a socket without waiting.
+type sender struct {
+	step func(fd uintptr) bool
+	p    []byte
+	n    int
+	err  error
+}
+
+func (s *sender) init() { s.step = s.attempt }
+
+func (s *sender) write(raw syscall.RawConn, p []byte) (int, error) {
+	s.p, s.n, s.err = p, 0, nil
+	err := raw.Write(s.step)
+	s.p = nil
+	if err != nil {
+		return s.n, err
+	}
+	return s.n, s.err
+}
+
+func (s *sender) attempt(fd uintptr) bool {
+	for s.n < len(s.p) {
+		n, err := syscall.Write(int(fd), s.p[s.n:])
+		switch err {
+		case nil:
+			s.n += n
+		case syscall.EINTR:
+		case syscall.EAGAIN:
+			return true
+		default:
+			s.err = os.NewSyscallError("write", err)
+			return true
+		}
+	}
+	return true
+}

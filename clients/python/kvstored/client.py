@@ -184,12 +184,12 @@ class Client:
         deadline = self._deadline(timeout)
         self._use()
         with self._changed:
-            while not self.attached and not self._closed:
+            while not self.attached:
                 left = deadline - time.monotonic()
-                if left <= 0:
+                if left <= 0 or self._closed:
                     return False
                 self._changed.wait(min(left, _TEND))
-        return self.attached
+        return True
 
     def on_attach(self, callback: Callable[[Optional[Mapping]], Any]) -> None:
         """Calls back with the daemon's memory as it is mapped here: now, if there is

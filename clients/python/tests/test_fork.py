@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 import unittest
 from pathlib import Path
 from typing import Callable
@@ -122,6 +123,7 @@ class Fork(unittest.TestCase):
             daemon.start()
             while kv.epoch in (None, epoch):
                 self.assertTrue(kv.wait_attached(30))
+                time.sleep(0.005)  # the end of the earlier one may not be known yet
             self.assertEqual(bytes(block), payload(1))  # mapped still
 
             def look() -> None:

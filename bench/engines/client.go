@@ -72,7 +72,7 @@ log: {level: warn}
 `
 
 // start runs both servers, without a disk, and connects to them.
-func start(dir, binary string) (servers []*contender, stop func(), err error) {
+func start(dir, binary string, clients int) (servers []*contender, stop func(), err error) {
 	var running []*exec.Cmd
 	stop = func() {
 		for _, cmd := range running {
@@ -107,11 +107,15 @@ func start(dir, binary string) (servers []*contender, stop func(), err error) {
 			return nil, stop, err
 		}
 		running = append(running, cmd)
-		c, err := dial(socket)
-		if err != nil {
-			return nil, stop, err
+		server := &contender{name: filepath.Base(cmd.Path)}
+		for range clients {
+			c, err := dial(socket)
+			if err != nil {
+				return nil, stop, err
+			}
+			server.clients = append(server.clients, c)
 		}
-		servers = append(servers, &contender{filepath.Base(cmd.Path), c})
+		servers = append(servers, server)
 	}
 	return servers, stop, nil
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 var sizes = []int{256 << 10, 1 << 20, 4 << 20, 8 << 20}
@@ -21,8 +23,9 @@ const (
 func main() {
 	rounds := flag.Int("rounds", 7, "how often everything is timed")
 	binary := flag.String("kvstored", "", "daemon to measure; empty builds this tree's")
+	clients := flag.Int("clients", 1, "connections that store and read at a time; of several, a time is that of the whole divided by the values")
 	flag.Parse()
-	if err := run(*rounds, *binary); err != nil {
+	if err := run(*rounds, max(1, *clients), *binary); err != nil {
 		fmt.Fprintln(os.Stderr, "engines:", err)
 		os.Exit(1)
 	}
@@ -30,24 +33,24 @@ func main() {
 
 // contender is one server under test.
 type contender struct {
-	name string
-	*client
+	name    string
+	clients []*client
 }
 
-// row is one line of the table: the seconds of each value, by contender.
+// row is one line of the table: seconds of a value, by contender.
 type row struct {
 	what  string
 	bytes int
 	took  [2][]float64
 }
 
-func run(rounds int, binary string) error {
+func run(rounds, clients int, binary string) error {
 	dir, err := os.MkdirTemp("", "kvstored-bench-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	servers, stop, err := start(dir, binary)
+	servers, stop, err := start(dir, binary, clients)
 	defer stop()
 	if err != nil {
 		return err
@@ -77,29 +80,51 @@ func run(rounds int, binary string) error {
 	return nil
 }
 
-// time is how long values take to store, over old ones, and to read, one by one.
-func (c *client) time(value []byte) (put, get []float64, err error) {
-	n := max(keys, batch/len(value))
-	name := func(i int) string { return fmt.Sprintf("key:%d:%d", len(value), i%keys) }
-	for i := range n {
-		begun := time.Now()
-		if err := c.set(name(i), value); err != nil {
-			return nil, nil, err
+// time is how long values take to store, over old ones, and to read.
+func (c *contender) time(value []byte) (put, get []float64, err error) {
+	put, err = c.each(len(value), func(cl *client, name string, _ []byte) error { return cl.set(name, value) })
+	if err != nil {
+		return nil, nil, err
+	}
+	get, err = c.each(len(value), func(cl *client, name string, into []byte) error {
+		err := cl.get(name, into)
+		if err == nil && into[len(into)-1] != value[len(value)-1] {
+			err = fmt.Errorf("read something else than was stored")
 		}
-		put = append(put, time.Since(begun).Seconds())
+		return err
+	})
+	return put, get, err
+}
+
+// each calls f for every value, by all clients at a time. One client's times are
+// those of each value; several share one time, the whole divided by the values.
+func (c *contender) each(size int, f func(cl *client, name string, into []byte) error) ([]float64, error) {
+	n := max(1, max(keys, batch/size)/len(c.clients))
+	took := make([]float64, n)
+	var g errgroup.Group
+	begun := time.Now()
+	for at, cl := range c.clients {
+		g.Go(func() error {
+			into := make([]byte, size)
+			for i := range n {
+				begun := time.Now()
+				if err := f(cl, fmt.Sprintf("key:%d:%d:%d", size, at, i%max(1, keys/len(c.clients))), into); err != nil {
+					return err
+				}
+				if at == 0 {
+					took[i] = time.Since(begun).Seconds()
+				}
+			}
+			return nil
+		})
 	}
-	into := make([]byte, len(value))
-	for i := range n {
-		begun := time.Now()
-		if err := c.get(name(i), into); err != nil {
-			return nil, nil, err
-		}
-		get = append(get, time.Since(begun).Seconds())
+	if err := g.Wait(); err != nil {
+		return nil, err
 	}
-	if !slices.Equal(into, value) {
-		return nil, nil, fmt.Errorf("read something else than was stored")
+	if len(c.clients) > 1 {
+		took = []float64{time.Since(begun).Seconds() / float64(n*len(c.clients))}
 	}
-	return put, get, nil
+	return took, nil
 }
 
 func print(rows []*row) {

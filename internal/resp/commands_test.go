@@ -241,8 +241,8 @@ func TestHandshakes(t *testing.T) {
 // What goes wrong in the middle of a pipeline is answered in its place, and
 // what comes after it is carried out.
 func TestErrorsInAPipeline(t *testing.T) {
-	r := newRig(t, resp.Options{})
-	huge := strings.Repeat("h", 65<<20)
+	r := newRigOf(t, 8<<20, resp.Options{})
+	huge := strings.Repeat("h", 9<<20) // more than one connection may have
 	for _, addr := range []net.Addr{r.unix, r.tcp} {
 		c := r.dial(addr)
 		var in bytes.Buffer
@@ -256,10 +256,10 @@ func TestErrorsInAPipeline(t *testing.T) {
 		in.WriteString("PING\r\n")
 		go func() { _, _ = c.Write(in.Bytes()) }()
 		c.expect("+OK\r\n-ERR unknown command 'nonsense'\r\n-ERR wrong number of arguments for 'get' command\r\n" + bulk("1"))
-		c.expect("-ERR the value is too large: name and value share 64 MiB, and must fit the DRAM of this daemon\r\n" + bulk("1"))
+		c.expect("-OOM there is no room for this value now, or it exceeds the share of one connection\r\n" + bulk("1"))
 		c.expect("-ERR unknown command 'nonsense'\r\n-ERR syntax error\r\n-ERR wrong number of arguments for 'mset' command\r\n")
 		c.expect("*2\r\n" + bulk("1") + "$-1\r\n-ERR flushing is not allowed; set listen.resp_flush to true\r\n+OK\r\n")
-		c.expect("-ERR the value is too large: name and value share 64 MiB, and must fit the DRAM of this daemon\r\n")
+		c.expect("-OOM there is no room for this value now, or it exceeds the share of one connection\r\n")
 		c.expect("*3\r\n" + bulk("4") + bulk("") + "$-1\r\n+PONG\r\n") // MSET is not atomic
 		c.do(":2\r\n", "DEL", "a", "b")
 	}

@@ -26,6 +26,7 @@ Description-Content-Type: text/markdown
 
 """
 WHEEL = "Wheel-Version: 1.0\nGenerator: kvstored\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+ENTRY_POINTS = f"[vllm.general_plugins]\n{NAME} = {NAME}.vllm_plugin:register\n"
 
 
 def build_wheel(wheel_directory: str, config_settings: Any = None, metadata_directory: Any = None) -> str:
@@ -33,6 +34,7 @@ def build_wheel(wheel_directory: str, config_settings: Any = None, metadata_dire
     files = {f"{NAME}/{p.name}": p.read_bytes() for p in sorted((HERE / NAME).iterdir()) if p.is_file()}
     files[f"{INFO}/METADATA"] = METADATA.encode() + (HERE / "README.md").read_bytes()
     files[f"{INFO}/WHEEL"] = WHEEL.encode()
+    files[f"{INFO}/entry_points.txt"] = ENTRY_POINTS.encode()
     record: List[str] = []
     with zipfile.ZipFile(Path(wheel_directory) / name, "w", zipfile.ZIP_DEFLATED) as wheel:
         for path, data in files.items():

@@ -1,10 +1,16 @@
 package main
 
 import (
+	"bytes"
+	"encoding/binary"
 	"errors"
+	"fmt"
+	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -76,7 +82,8 @@ func loggedPort(t *testing.T, d *demoDaemon) string {
 const redisPy = `
 import sys, redis
 where, mode = sys.argv[1], sys.argv[2]
-r = redis.Redis(unix_socket_path=where) if where.startswith("/") else redis.Redis(port=int(where), password="secret")
+unix = where.startswith("/")
+r = redis.Redis(unix_socket_path=where) if unix else redis.Redis(port=int(where), password="secret", client_name="me")
 big = bytes(range(256)) * 16384
 if mode == "store":
     assert r.ping()
@@ -84,17 +91,36 @@ if mode == "store":
     assert r.set("kv", big) and r.set("meta", b"", ex=1000)
     assert not r.set("kv", b"x", nx=True)
     assert r.mset({"a": b"1", "b": b"2"}) and r.mget("a", "none", "b") == [b"1", None, b"2"]
+    assert r.exists("a", "b", "none", "a") == 3 and r.strlen("b") == 1 and r.type("a") == b"string"
+    assert r.ttl("a") == -1 and r.ttl("none") == -2 and r.expire("a", 100) and 90 < r.ttl("a") <= 100 and r.persist("a")
+    assert not r.expire("none", 100) and r.setnx("c", b"3") and not r.setnx("c", b"4") and not r.set("d", b"4", xx=True)
+    assert r.set("d", b"4", px=100000) and 90000 < r.pttl("d") <= 100000 and r.unlink("c", "d") == 2
+    assert r.echo("hi") == b"hi" and r.client_id() > 0 and r.command_count() > 20 and r.config_get("save") == {}
+    assert unix or r.client_getname() == "me"
+    assert r.info()["role"] == "master" and r.info("keyspace")["db0"]["keys"] == 4
+    assert sorted(r.scan_iter(match="m*", count=1)) == [b"meta"]
     assert r.delete("a", "b", "none") == 2
     assert sorted(r.scan_iter()) == [b"kv", b"meta"] and r.dbsize() == 2
     p = r.pipeline(transaction=False)
     for i in range(10000):
         p.exists("kv")
     assert p.execute() == [1] * 10000
-    try:
-        r.flushdb()
-        raise AssertionError("flushed")
-    except redis.ResponseError:
-        pass
+    def refused(error, ask):
+        try:
+            ask()
+        except error:
+            return
+        raise AssertionError("not refused")
+    refused(redis.ResponseError, r.flushdb)
+    refused(redis.ResponseError, lambda: r.set("huge", bytes(65 << 20)))
+    p = r.pipeline(transaction=False)
+    p.get("none").set("kv", big).lpush("kv", 1).get("kv").set("huge", bytes(65 << 20)).exists("kv", "huge")
+    got = p.execute(raise_on_error=False)
+    assert got[:2] == [None, True] and got[3] == big and got[5] == 1
+    assert isinstance(got[2], redis.ResponseError) and isinstance(got[4], redis.ResponseError)
+    if not unix:
+        refused(redis.AuthenticationError, redis.Redis(port=int(where)).ping)
+        refused((redis.AuthenticationError, redis.ResponseError), redis.Redis(port=int(where), password="wrong").ping)
 assert r.get("kv") == big and r.get("meta") == b"" and 900 < r.ttl("meta") <= 1000
 `
 
@@ -140,8 +166,13 @@ func TestRedisTools(t *testing.T) {
 			}
 			return string(out)
 		}
-		if out := run(cli, "set", "a", "b"); !strings.Contains(out, "OK") {
-			t.Errorf("redis-cli set: %s", out)
+		for _, tt := range []struct{ says, args string }{
+			{"OK\n", "set a b"}, {"b\n", "get a"}, {"\n", "get none"}, {"1\n", "exists a none"}, {"-1\n", "ttl a"}, {"ERR flushing", "flushdb"},
+			{"ERR unknown command", "lpush a b"}, {"PONG\n", "ping"}, {"1\n", "dbsize"},
+		} {
+			if out := run(cli, strings.Fields(tt.args)...); !strings.Contains("\n"+out, "\n"+tt.says) {
+				t.Errorf("redis-cli %s: %s", tt.args, out)
+			}
 		}
 		if out := run(cli, "--scan"); !strings.Contains(out, "a\n") {
 			t.Errorf("redis-cli --scan: %s", out)
@@ -153,8 +184,54 @@ func TestRedisTools(t *testing.T) {
 		if strings.Count(out, "requests per second") != 2 || strings.Contains(out, "Error") {
 			t.Errorf("redis-benchmark: %s", out)
 		}
+		const name = "key:__rand_int__" // of all its values
+		if out := run(cli, "strlen", name); !strings.Contains("\n"+out, "\n1048576\n") {
+			t.Errorf("redis-benchmark stored a value of %s", out)
+		}
+		run(cli, "del", name)
+	}
+	if out, err := exec.Command(cli, "-p", port, "get", "a").CombinedOutput(); !strings.Contains(string(out), "NOAUTH") {
+		t.Errorf("redis-cli without a password: %v, %s", err, out)
+	}
+	if st, err := d.stats(t.Context()); err != nil || st.RESP == nil || st.RESP.Hits < 2*400 || st.RESP.Stored < 2*400 || st.RESP.Malformed != 0 {
+		t.Errorf("stats: %+v, %v; redis-benchmark stored and read 400 values twice", st.RESP, err)
 	}
 	if _, out, _ := kvstored(t, "", "stats", "--socket", d.socket); !strings.Contains(out, "Redis clients") {
 		t.Errorf("stats says nothing of Redis clients:\n%s", out)
+	}
+}
+
+// The daemon's lm:// listener, as LMCache's client meets it.
+func TestLMClient(t *testing.T) {
+	d := startDaemonWith(t, func(cfg *config.Config) { cfg.Listen.LM = "127.0.0.1:0" })
+	c, err := net.Dial("tcp", net.JoinHostPort("127.0.0.1", loggedPort(t, d)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(demoStartTimeout))
+	payload := bytes.Repeat([]byte("0123456789abcdef"), 1<<16)
+	frame := func(command, length int32) []byte {
+		b := make([]byte, 186)
+		for i, n := range []int32{command, length, 3, 5, 1, 2, 32, 256, 1024} { // fmt, dtype, location, shape
+			binary.LittleEndian.PutUint32(b[4*i:], uint32(n))
+		}
+		copy(b[36:], fmt.Sprintf("%-150s", "vllm@model@1@0@abc"))
+		return b
+	}
+	want := make([]byte, 36, 36+len(payload))
+	for i, n := range []int32{200, int32(len(payload)), 3, 5, 2, 32, 256, 1024, 1} { // the location comes last
+		binary.LittleEndian.PutUint32(want[4*i:], uint32(n))
+	}
+	want = append(want, payload...)
+	got := make([]byte, len(want))
+	if _, err := c.Write(slices.Concat(frame(1, int32(len(payload))), payload, frame(2, 0))); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(c, got); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("got %x..., %v; want %x...", got[:36], err, want[:36])
+	}
+	if st, err := d.stats(t.Context()); err != nil || st.LM == nil || st.LM.Stored != 1 || st.LM.Hits != 1 {
+		t.Errorf("stats: %+v, %v", st.LM, err)
 	}
 }

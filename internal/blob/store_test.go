@@ -232,6 +232,32 @@ func TestHasPromotes(t *testing.T) {
 	r.want("a", []byte("x"))
 }
 
+// What Has finds in DRAM is leased for a moment, unless it is too large for that.
+func TestHasKeeps(t *testing.T) {
+	r := newRig(t, 16<<20) // of which a tenth may be kept
+	leased := func() int64 { return r.Stack.Stats().Ledger.ClassBytes[ledger.Lease] }
+	r.set("large", make([]byte, 2<<20), blob.Always, time.Time{})
+	r.set("a", make([]byte, 100_000), blob.Always, time.Time{})
+	if !r.Has(t.Context(), []byte("large")) || leased() != 0 {
+		t.Errorf("%d bytes are leased, more than may be", leased())
+	}
+	kept := false
+	for i := 0; i < 100 && !kept; i++ { // the moment may be over by the time it is looked at
+		if !r.Has(t.Context(), []byte("a")) {
+			t.Fatal("it is not there")
+		}
+		kept = leased() >= 100_000
+	}
+	if !kept {
+		t.Error("it is not leased")
+	}
+	for deadline := time.Now().Add(20 * time.Second); leased() != 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it stays leased")
+		}
+	}
+}
+
 // The checksum covers the header too, which changes after the value has come.
 func TestChecksum(t *testing.T) {
 	r := newRig(t, 32<<20)

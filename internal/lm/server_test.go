@@ -46,10 +46,14 @@ type client struct {
 	slow bool
 }
 
-func newRig(t *testing.T) (r *blobtest.Rig, dial func(slow bool) *client) {
+func newRig(t *testing.T, network string) (r *blobtest.Rig, dial func(slow bool) *client) {
 	r = blobtest.New(t, 64<<20)
 	s := lm.New(lm.Options{Store: r.Store, NewOwner: r.Stack.NewOwner, CloseOwner: r.Stack.CloseOwner, Log: zerolog.Nop()})
-	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+	address := "127.0.0.1:0"
+	if network == "unix" {
+		address = filepath.Join(t.TempDir(), "s")
+	}
+	l, err := net.Listen(network, address)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +66,7 @@ func newRig(t *testing.T) (r *blobtest.Rig, dial func(slow bool) *client) {
 	})
 	t.Cleanup(func() { cancel(); serving.Wait() })
 	return r, func(slow bool) *client {
-		c, err := net.Dial("unix", l.Addr().String())
+		c, err := net.Dial(network, l.Addr().String())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -105,7 +109,14 @@ func (c *client) reply(payload string, want ...int32) {
 }
 
 func TestProtocol(t *testing.T) {
-	_, dial := newRig(t)
+	for _, network := range []string{"unix", "tcp"} {
+		_, dial := newRig(t, network)
+		testProtocol(t, dial)
+	}
+}
+
+func testProtocol(t *testing.T, dial func(slow bool) *client) {
+	t.Helper()
 	for _, slow := range []bool{false, true} {
 		c := dial(slow)
 		key := "vllm@model@1@0@abc"
@@ -133,7 +144,7 @@ func TestProtocol(t *testing.T) {
 }
 
 func TestLargeAndRestart(t *testing.T) {
-	r, dial := newRig(t)
+	r, dial := newRig(t, "unix")
 	c := dial(false)
 	payload := string(bytes.Repeat([]byte("0123456789abcdef"), 1<<19)) // 8 MiB
 	long := string(bytes.Repeat([]byte("k"), 150))
@@ -149,7 +160,7 @@ func TestLargeAndRestart(t *testing.T) {
 }
 
 func TestGarbage(t *testing.T) {
-	r, dial := newRig(t)
+	r, dial := newRig(t, "unix")
 	for _, b := range [][]byte{
 		request(0, 0, "a"), request(6, 0, "a"), request(-1, -1, "a"), request(put, -1, "a"),
 		bytes.Repeat([]byte{0xff}, 186), []byte("GET / HTTP/1.1\r\n\r\n"), append(request(put, 1000, "a"), "short"...),

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -31,9 +32,12 @@ type rig struct {
 	stop   func()
 }
 
-func newRig(t testing.TB, o resp.Options) *rig {
+func newRig(t testing.TB, o resp.Options) *rig { return newRigOf(t, 64<<20, o) }
+
+// newRigOf makes a rig with so many bytes of DRAM.
+func newRigOf(t testing.TB, capacity int64, o resp.Options) *rig {
 	t.Helper()
-	r := &rig{t: t, store: blobtest.New(t, 64<<20)}
+	r := &rig{t: t, store: blobtest.New(t, capacity)}
 	o.Store, o.NewOwner, o.CloseOwner = r.store.Store, r.store.Stack.NewOwner, r.store.Stack.CloseOwner
 	o.Log, o.Spin = zerolog.Nop(), time.Millisecond
 	r.server = resp.New(o)
@@ -61,8 +65,9 @@ func newRig(t testing.TB, o resp.Options) *rig {
 // conn is a client that sees every byte.
 type conn struct {
 	net.Conn
-	t  testing.TB
-	in *bufio.Reader
+	t    testing.TB
+	in   *bufio.Reader
+	slow bool // it sends byte by byte
 }
 
 func (r *rig) dial(addr net.Addr) *conn {
@@ -72,7 +77,7 @@ func (r *rig) dial(addr net.Addr) *conn {
 		r.t.Fatal(err)
 	}
 	r.t.Cleanup(func() { _ = c.Close() })
-	out := &conn{c, r.t, bufio.NewReader(c)}
+	out := &conn{Conn: c, t: r.t, in: bufio.NewReader(c)}
 	out.wait()
 	return out
 }
@@ -92,8 +97,14 @@ func encode(args ...string) []byte {
 func (c *conn) send(b []byte) {
 	c.t.Helper()
 	c.wait()
-	if _, err := c.Write(b); err != nil {
-		c.t.Fatal(err)
+	step := len(b)
+	if c.slow {
+		step = 1
+	}
+	for piece := range slices.Chunk(b, max(1, step)) {
+		if _, err := c.Write(piece); err != nil {
+			c.t.Fatal(err)
+		}
 	}
 }
 

@@ -240,11 +240,20 @@ func TestStop(t *testing.T) {
 // What LMCache's Redis connector sends for one chunk, and what it must get.
 func TestLMCacheConnector(t *testing.T) {
 	r := newRig(t, resp.Options{})
-	c := r.dial(r.unix)
+	for _, addr := range []net.Addr{r.unix, r.tcp} {
+		lmcacheConnector(r.dial(addr), 200_000)
+		slow := r.dial(addr)
+		slow.slow = true
+		lmcacheConnector(slow, 2_000)
+	}
+}
+
+func lmcacheConnector(c *conn, size int) {
+	c.t.Helper()
 	c.do("+OK\r\n", "CLIENT", "SETINFO", "LIB-NAME", "redis-py")
 	c.do("+OK\r\n", "CLIENT", "SETINFO", "LIB-VER", "5.0.1")
 	const key = "vllm@meta-llama/Llama-3.1-8B@1@0@6f3c9a71d2e8b405@bfloat16"
-	kv := strings.Repeat("\x00\x01\xfe\xff\r\n$5\r\n", 200_000)
+	kv := strings.Repeat("\x00\x01\xfe\xff\r\n$5\r\n", size)
 	metadata := "\x80\x4f\x12\x00\x01\x00\x00\x00\x03\x00\x00\x00\x02\x00\x00\x00\x20\x00\x00\x00\x00\x01\x00\x00\x00\x04\x00\x00"
 	c.do(":0\r\n", "EXISTS", key+"metadata")
 	c.do("+OK\r\n", "SET", key+"kv_bytes", kv)
@@ -265,9 +274,13 @@ func TestLMCacheConnector(t *testing.T) {
 func TestLMCacheAdapter(t *testing.T) {
 	r := newRig(t, resp.Options{Password: "pw"})
 	const key = "obj-0123456789abcdef0123456789abcdef-0-1"
-	value := strings.Repeat("\xde\xad\xbe\xef", 1<<18)
-	for range 8 { // its sockets
+	whole := strings.Repeat("\xde\xad\xbe\xef", 1<<18)
+	for i := range 8 { // its sockets
 		c := r.dial(r.tcp)
+		value := whole
+		if c.slow = i == 0; c.slow {
+			value = whole[:20_000]
+		}
 		c.do("+OK\r\n", "AUTH", "pw")
 		c.do(":0\r\n", "EXISTS", key)
 		c.do("$-1\r\n", "GET", key)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import os
@@ -11,18 +10,20 @@ import threading
 import time
 import weakref
 from types import TracebackType
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Type
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Type, TypeVar
 
 from . import wire
 from .errors import MISTAKES, DeadlineExceeded, Disconnected, Error, Refused
 from .fill import Fill
-from .job import Job, Reason, State, _resolve
+from .job import Job, Reason, State, Wakeup
 from .link import Call, Link, Request
 from .memory import Mapping
 from .prompt import Prompt
 from .wire import Buffer, Count, Flushed, Match, Op, Space, Stored
 
 log = logging.getLogger("kvstored")
+
+_Answer = TypeVar("_Answer")
 
 DEFAULT_SOCKET = "/run/kvstored/kvstored.sock"
 _BACKOFF = (0.01, 0.25)  # seconds: first, longest
@@ -134,6 +135,8 @@ class Client:
                 self._tend(link)
                 continue
             self._detach(link)
+            if self._closed:
+                break
             try:
                 self._attach()
                 log.info("kvstored: attached to %s", self.socket)
@@ -145,10 +148,12 @@ class Client:
                 self._wake.wait(backoff * random.uniform(0.75, 1.25))
                 self._wake.clear()
                 backoff = min(2 * backoff, _BACKOFF[1])
+        if self._link is not None:
+            self._link.call_back()
 
     def _tend(self, link: Link) -> None:
-        if not link.background:
-            self._wake.wait(_TEND)
+        if link.idle:
+            self._wake.wait(link.due(_TEND))
             self._wake.clear()
         link.tend(_TEND)
         if not link.stalled:
@@ -166,6 +171,7 @@ class Client:
             self._link = None
         if link is not None:
             link.close()
+            link.call_back()
 
     @property
     def attached(self) -> bool:
@@ -176,13 +182,14 @@ class Client:
     def wait_attached(self, timeout: Optional[float] = None) -> bool:
         """Waits until there is a connection."""
         deadline = self._deadline(timeout)
+        self._use()
         with self._changed:
-            while not self.attached and not self._closed:
+            while not self.attached:
                 left = deadline - time.monotonic()
-                if left <= 0:
+                if left <= 0 or self._closed:
                     return False
                 self._changed.wait(min(left, _TEND))
-        return self.attached
+        return True
 
     def on_attach(self, callback: Callable[[Optional[Mapping]], Any]) -> None:
         """Calls back with the daemon's memory as it is mapped here: now, if there is
@@ -220,6 +227,8 @@ class Client:
             link.close()
         if self._keeper is not None and self._keeper is not threading.current_thread():
             self._keeper.join(self.timeout + 1)
+        if link is not None:
+            link.call_back()
 
     def __enter__(self) -> "Client":
         return self
@@ -230,12 +239,15 @@ class Client:
         self.close()
 
     def _forked(self) -> None:
-        if self._link is not None:
-            self._link.forked()
         self._fresh()
         self._keep_lazily = True
 
     _keep_lazily = False
+
+    def _use(self) -> None:
+        if self._keep_lazily:  # the first use in a forked child
+            self._keep_lazily = False
+            self._keep()
 
     # ---- calls ---------------------------------------------------------------
 
@@ -244,9 +256,7 @@ class Client:
 
     def _ready(self) -> Optional[Link]:
         """The connection, if there is one that answers."""
-        if self._keep_lazily:  # first use in a forked child
-            self._keep_lazily = False
-            self._keep()
+        self._use()
         link = self._link
         if link is None or link.stalled:
             return None
@@ -268,7 +278,7 @@ class Client:
             handle = link.handles[space] = info.handle
         return handle
 
-    def _ask(self, timeout: Optional[float], ask: Callable[[Link, float], Any], miss: Any) -> Any:
+    def _ask(self, timeout: Optional[float], ask: Callable[[Link, float], _Answer], miss: _Answer) -> _Answer:
         """ask() on the connection; miss where the daemon is away, late, full or stopping."""
         link = self._ready()
         if link is None:
@@ -402,29 +412,26 @@ class Client:
 
     async def prefetch_async(self, prompt: Prompt, *, timeout: Optional[float] = None, **options: Any) -> Job:
         """:meth:`prefetch` for asyncio: awaits the reply. Then ``await job.wait_async()``."""
-        loop = asyncio.get_running_loop()
-        answered: "asyncio.Future[None]" = loop.create_future()
-        calls: List[Call] = []
+        answered = Wakeup()
 
-        def callback(call: Call) -> None:
-            calls.append(call)
-            loop.call_soon_threadsafe(_resolve, answered)
-
-        def ask(link: Link, deadline: float) -> bool:
+        def ask(link: Link, deadline: float) -> Tuple[Link, Call]:
             _, request = self._prefetch_request(link, prompt, deadline, options)
-            link.start([request._replace(callback=callback)], deadline)
-            return True
+            (call,) = link.start([request._replace(callback=lambda _: answered.set())], deadline)
+            return link, call
 
-        if not self._ask(timeout, ask, False):
+        asked: Optional[Tuple[Link, Call]] = self._ask(timeout, ask, None)
+        if asked is None:
             return Job(None, self.timeout)
+        link, call = asked
         try:
-            await asyncio.wait_for(answered, self.timeout if timeout is None else timeout)
-        except asyncio.TimeoutError:
-            return Job(None, self.timeout)
-        error = calls[0].error
-        if isinstance(error, Refused) and error.code in MISTAKES:
-            raise error
-        return Job(None, self.timeout) if error is not None else calls[0].value
+            await answered
+        except BaseException:  # cancelled: nobody will have the job
+            if not link.abandon(call) and call.value is not None:
+                call.value.release_soon()
+            raise
+        if isinstance(call.error, Refused) and call.error.code in MISTAKES:
+            raise call.error
+        return Job(None, self.timeout) if call.error is not None else call.value
 
     def reserve(
         self,

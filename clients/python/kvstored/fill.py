@@ -33,7 +33,7 @@ class Result(IntEnum):
 class Slot(NamedTuple):
     """One chunk of a fill. ``memory`` is None unless it was granted."""
 
-    index: int
+    index: int  # type: ignore[assignment]  # not that of a tuple
     grant: int
     length: int
     memory: Optional[memoryview]

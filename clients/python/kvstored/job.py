@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
 import time
 from enum import IntEnum
 from types import TracebackType
-from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Tuple, Type
+from typing import Any, Callable, Generator, Iterator, List, NamedTuple, Optional, Tuple, Type
 
 from . import wire
 from .errors import DeadlineExceeded, Disconnected, Error, ProtocolError, Refused
 from .link import Call, Frame, Link, Request
-from .memory import checksum
+from .memory import Mapping, checksum
 from .wire import Count, Match, Op, Ref
 
+#: Seconds before the end of a wait at which the daemon answers, so that its
+#: answer comes in time.
+_ANSWER = 0.05
 #: As the number of tokens to wait for: everything that will be.
 ALL = (1 << 63) - 1
 
@@ -55,7 +57,8 @@ class Job:
         """A job of nothing, on its way if there is a link. ``timeout`` is that of
         calls that are given none."""
         self._link, self._timeout = link, timeout
-        self._mu = threading.Lock()  # guards the two below
+        # Only the thread that reads the socket changes these: first refs, then
+        # the state that says how many of them there are. So nobody needs a lock.
         self._state = _MISS
         self._refs: List[Ref] = []
         self._views: List[memoryview] = []
@@ -86,21 +89,19 @@ class Job:
         return self._apply(wire.job_state(body))
 
     def _apply(self, s: wire.JobState) -> State:
-        with self._mu:
-            have = len(self._refs)
-            if s.refs and s.first > have:
-                raise ProtocolError(f"job {self.id}: refs from chunk {s.first}, but {have} came before")
-            self._refs.extend(s.refs[max(0, have - s.first) :])
-            if s.ready.chunks > len(self._refs):
-                raise ProtocolError(f"job {self.id}: {s.ready.chunks} chunks are ready, {len(self._refs)} refs came")
-            self._state = State(s.done, s.reason, s.ready)
-            return self._state
+        have = len(self._refs)
+        if s.refs and s.first > have:
+            raise ProtocolError(f"job {self.id}: refs from chunk {s.first}, but {have} came before")
+        self._refs.extend(s.refs[max(0, have - s.first) :])
+        if s.ready.chunks > len(self._refs):
+            raise ProtocolError(f"job {self.id}: {s.ready.chunks} chunks are ready, {len(self._refs)} refs came")
+        self._state = State(s.done, s.reason, s.ready)
+        return self._state
 
     @property
     def state(self) -> State:
         """The newest state that arrived."""
-        with self._mu:
-            return self._state
+        return self._state
 
     @property
     def ready(self) -> Count:
@@ -116,41 +117,42 @@ class Job:
         return s.done or s.ready.tokens >= min_tokens or not self._leased()
 
     def _wait_request(self, min_tokens: int, left: float, callback: Optional[Callable[[Call], None]] = None) -> Request:
+        left -= min(_ANSWER, left / 2)
         millis = min(max(1, int(left * 1000)), wire.MAX_U32)
-        with self._mu:
-            first = len(self._refs)
-        return Request(Op.WAIT, wire.wait(self.id, min_tokens, millis, first), self._update, callback=callback)
+        return Request(Op.WAIT, wire.wait(self.id, min_tokens, millis, len(self._refs)), self._update, callback=callback)
 
     def wait(self, min_tokens: int = ALL, timeout: Optional[float] = None) -> State:
-        """Returns when that much is ready, when the job is done, or at the
-        timeout; the state says what can be used."""
+        """Returns when that much is ready, when the job is done, or just before
+        the timeout; the state says what can be used."""
         deadline = self._deadline(timeout)
-        while not self._enough(min_tokens) and self._link is not None:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                break
+        left = deadline - time.monotonic()
+        while not self._enough(min_tokens) and self._link is not None and left > 0:
             try:
-                # The daemon answers at the timeout; a little is left for its answer.
-                self._link.call(self._wait_request(min_tokens, left), deadline + 0.05)
+                self._link.call(self._wait_request(min_tokens, left), deadline)
             except DeadlineExceeded:
                 break
             except (Disconnected, Refused):
                 self._lose()
+            left = deadline - time.monotonic() - _ANSWER
         return self.state
 
     def _lose(self) -> None:
-        with self._mu:
-            self._state = _MISS
+        self._state = _MISS
 
     def on_ready(self, callback: Callable[["Job"], Any], min_tokens: int = ALL, timeout: Optional[float] = None) -> None:
         """Calls back, from a thread of the client, when that much is ready, the
-        job is done, or the timeout has come. At once if that is so already."""
+        job is done, or just before the timeout; at once if that is so already.
+        There is one such thread: while it is in a callback, others wait."""
         deadline = self._deadline(timeout)
 
         def answered(call: Optional[Call]) -> None:
             left = deadline - time.monotonic()
-            if call is not None and call.error is not None:
-                self._lose()
+            if call is not None:
+                left -= _ANSWER
+                if isinstance(call.error, DeadlineExceeded):
+                    left = 0.0
+                elif call.error is not None:
+                    self._lose()
             if self._enough(min_tokens) or left <= 0 or self._link is None:
                 callback(self)
                 return
@@ -164,9 +166,8 @@ class Job:
 
     async def wait_async(self, min_tokens: int = ALL, timeout: Optional[float] = None) -> State:
         """:meth:`wait` for asyncio."""
-        loop = asyncio.get_running_loop()
-        ready: "asyncio.Future[None]" = loop.create_future()
-        self.on_ready(lambda _: loop.call_soon_threadsafe(_resolve, ready), min_tokens, timeout)
+        ready = Wakeup()
+        self.on_ready(lambda _: ready.set(), min_tokens, timeout)
         await ready
         return self.state
 
@@ -174,21 +175,24 @@ class Job:
 
     def ref(self, i: int) -> Ref:
         """Where chunk i lies; IndexError if it is not ready under a live lease."""
-        with self._mu:
-            if not self._leased() or not 0 <= i < self._state.ready.chunks:
-                raise IndexError(f"chunk {i} of job {self.id} is not ready: {self._state.ready.chunks} are")
-            return self._refs[i]
+        ready = self._state.ready.chunks
+        if not self._leased() or not 0 <= i < ready:
+            raise IndexError(f"chunk {i} of job {self.id} is not ready: {ready} are")
+        return self._refs[i]
 
     def block(self, i: int) -> memoryview:
         """The payload of chunk i where it lies in the daemon's memory: read-only,
         and good only under the lease. Copies are good if ``good`` is true after
         the release."""
         r = self.ref(i)
-        if self._link is None or self._link.arena is None or self._link.pid != os.getpid():
-            raise IndexError(f"chunk {i} of job {self.id}: its memory is gone")
-        view = self._link.arena.slice(r.offset, r.length)
+        view = self._arena(i).slice(r.offset, r.length)
         self._views.append(view)
         return view
+
+    def _arena(self, i: int) -> Mapping:
+        if self._link is None or self._link.arena is None or self._link.pid != os.getpid():
+            raise IndexError(f"chunk {i} of job {self.id}: its memory is gone")
+        return self._link.arena
 
     def __iter__(self) -> Iterator[memoryview]:
         for i in range(len(self)):
@@ -197,10 +201,9 @@ class Job:
     def address(self, i: int) -> Tuple[int, int]:
         """Address and bytes of chunk i, for copies that do not hold the interpreter."""
         r = self.ref(i)
-        if self._link is None or self._link.arena is None:
-            raise IndexError(f"chunk {i} of job {self.id}: its memory is gone")
-        self._link.arena.slice(r.offset, r.length)  # checks the bounds
-        return self._link.arena.address + r.offset, r.length
+        arena = self._arena(i)
+        arena.slice(r.offset, r.length)  # checks the bounds
+        return arena.address + r.offset, r.length
 
     def verify(self, i: int) -> bool:
         """Whether chunk i matches its checksum; True where none can be computed."""
@@ -234,14 +237,14 @@ class Job:
             self.good = link.call(request, self._deadline(timeout))
         except Error:
             self.good = False
-        return self.good
+        return bool(self.good)
 
     def release_soon(self) -> None:
         """Gives the lease back with the next request, which saves a round trip.
         ``good`` is None until the answer has come; :meth:`release` waits for it."""
         if self._link is None:
             self.good = False
-        if self._leased():
+        elif self._leased():
             self._drop_views()
             self._given = self._link.later(Request(Op.RELEASE, wire.job(self.id), self._given_back))
 
@@ -249,11 +252,12 @@ class Job:
         self.good = wire.release_reply(body)
 
     def _confirm(self, given: Call, timeout: Optional[float]) -> bool:
-        deadline = self._deadline(timeout)
+        link, deadline = self._link, self._deadline(timeout)
+        assert link is not None  # given went out there
         try:
             if not given.done:
-                self._link.start([], deadline)
-            self._link.wait(given, deadline)
+                link.start([], deadline)
+            link.wait(given, deadline)
         except Error:
             self.good = False
         return bool(self.good)
@@ -290,6 +294,22 @@ class Job:
         self.release()
 
 
-def _resolve(future: "asyncio.Future[None]") -> None:
-    if not future.done():
-        future.set_result(None)
+class Wakeup:
+    """What a coroutine awaits and any thread sets."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._future: "asyncio.Future[None]" = self._loop.create_future()
+
+    def set(self) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._resolve)
+        except RuntimeError:
+            pass  # the loop is closed: nobody awaits it any more
+
+    def _resolve(self) -> None:
+        if not self._future.done():
+            self._future.set_result(None)
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return self._future.__await__()

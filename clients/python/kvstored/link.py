@@ -3,18 +3,21 @@
 Requests are pipelined and may be answered in any order. Of the threads that
 wait, one reads the socket and hands the others their replies; when it has its
 own it passes the role on. Calls with a callback are read for by whoever runs
-:meth:`Link.tend`. A link that has failed stays failed.
+:meth:`Link.tend`, and only it calls back: a callback may make calls itself. A
+link that has failed stays failed.
 """
 
 from __future__ import annotations
 
 import collections
 import itertools
+import logging
 import os
 import select
 import socket
 import threading
 import time
+import weakref
 from typing import Any, Callable, Deque, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from . import wire
@@ -22,19 +25,25 @@ from .errors import Code, DeadlineExceeded, Disconnected, Error, ProtocolError, 
 from .memory import Mapping
 from .wire import HEADER, Op
 
+log = logging.getLogger("kvstored")
+
 _READ_BYTES = 1 << 18
 #: A read or write that must wait looks up this often whether the link is closed.
 _TICK = 0.2
 #: Seconds that a reader looks for an answer before it sleeps: many come sooner
 #: than a thread falls asleep and wakes.
 _GLANCE = 50e-6
+#: A call that was given less time than this says nothing about the daemon when
+#: it is late.
+_DOUBT = 0.05
 
 Frame = Tuple[int, bytes]  # op and body of a request
 
 
 class Request(NamedTuple):
     """A request to be sent: how its reply is read, and what gives back what the
-    reply brought when nobody waits for it any more."""
+    reply brought when nobody waits for it any more. A callback is called once,
+    unless the request could not be sent or the call was abandoned."""
 
     op: int
     body: bytes
@@ -46,11 +55,12 @@ class Request(NamedTuple):
 class Call:
     """A request on its way. ``value`` or ``error`` is set when it is ``done``."""
 
-    __slots__ = ("id", "request", "done", "value", "error", "parked", "left", "wake")
+    __slots__ = ("id", "request", "done", "value", "error", "parked", "left", "sent", "deadline", "arrived", "wake")
 
     def __init__(self, id: int, request: Request) -> None:
         self.id, self.request = id, request
         self.done = self.parked = self.left = False
+        self.sent, self.deadline, self.arrived = False, 0.0, 0  # of a call with a callback
         self.value: Any = None
         self.error: Optional[Error] = None
         self.wake = threading.Lock()  # held; released once to wake the thread that parked
@@ -65,7 +75,7 @@ class Link:
         self.pid = os.getpid()
         self.down: Optional[Error] = None  # why the link has failed
         self.stalled = False  # a call timed out, and nothing has arrived since
-        self.background = 0  # calls with a callback that are not answered
+        self.background = 0  # calls with a callback that are neither answered nor left
         self.arena: Optional[Mapping] = None
         self.staging: Optional[Mapping] = None
         self.handles: Dict[wire.Space, int] = {}
@@ -74,6 +84,7 @@ class Link:
         self._mu = threading.Lock()  # guards the fields below, never held over I/O
         self._calls: Dict[int, Call] = {}
         self._late: Deque[Call] = collections.deque()  # go out with the next request
+        self._answered: Deque[Call] = collections.deque()  # with a callback, to be called
         self._reading = False
         self._writing = threading.Lock()  # whoever holds it writes
         self._in = bytearray()  # the reader's
@@ -93,13 +104,14 @@ class Link:
         self._readable, self._writable = select.poll(), select.poll()
         self._readable.register(self._sock, select.POLLIN)
         self._writable.register(self._sock, select.POLLOUT)
+        _links.add(self)
 
     # ---- hello ---------------------------------------------------------------
 
     def _greet(self, path: str, hello: bytes, deadline: float) -> wire.Hello:
         self._sock.connect(path)
         self._sock.sendall(wire.frame(wire.REQUEST, Op.HELLO, 0, hello))
-        data, fds, _, _ = socket.recv_fds(self._sock, 1 << 16, 2)
+        data, fds, _, _ = socket.recv_fds(self._sock, 1 << 16, 2, getattr(socket, "MSG_CMSG_CLOEXEC", 0))
         try:
             while not self._whole(data):
                 self._sock.settimeout(max(0.001, deadline - time.monotonic()))
@@ -156,8 +168,10 @@ class Link:
         return self.wait(call, deadline)
 
     def start(self, requests: Sequence[Request], deadline: float) -> List[Call]:
-        """Sends requests together. Each of the calls must be waited for, unless it has a callback."""
-        calls = []
+        """Sends requests together. Each of the calls must be waited for, unless it
+        has a callback: that is called by the deadline."""
+        calls, background = [], []
+        arrived, patient = self._arrived, deadline - time.monotonic() >= _DOUBT
         with self._mu:
             if self.down is not None:
                 raise self.down
@@ -174,15 +188,30 @@ class Link:
                 out.append(wire.frame(wire.REQUEST, request.op, call.id, request.body))
                 if request.callback is not None:
                     self.background += 1
-        if self.background:
-            self.on_background()
+                    call.deadline, call.arrived = deadline, arrived if patient else -1
+                    background.append(call)
         if out:
             try:
-                self._send(b"".join(out), deadline, calls)
-            except DeadlineExceeded:
-                self._put_back(late)
+                self._send(b"".join(out), deadline)
+            except Error as e:
+                self._forget(calls)
+                if isinstance(e, DeadlineExceeded):
+                    self._put_back(late)
+                    if patient:
+                        self._suspect(arrived)
                 raise
+        if background:
+            self._sent(background)
         return calls
+
+    def _sent(self, calls: Sequence[Call]) -> None:
+        """From now on callers hear of their calls through the callback, and only so."""
+        with self._mu:
+            for call in calls:
+                call.sent = True
+                if call.done:
+                    self._answered.append(call)
+        self.on_background()
 
     def _put_back(self, late: Sequence[Call]) -> None:
         """What was not sent goes out with a later request."""
@@ -205,7 +234,7 @@ class Link:
 
     def wait(self, call: Call, deadline: float) -> Any:
         """Returns the call's value, or raises its error. After DeadlineExceeded the call goes on alone."""
-        arrived = self._arrived
+        arrived, patient = self._arrived, deadline - time.monotonic() >= _DOUBT
         while True:
             with self._mu:
                 if call.done:
@@ -226,7 +255,8 @@ class Link:
             elif call.wake.acquire(timeout=max(0.0, left)):
                 continue  # answered, or it is this thread's turn to read
             if time.monotonic() >= deadline and self._leave(call):
-                self._suspect(arrived)
+                if patient:
+                    self._suspect(arrived)
                 raise DeadlineExceeded(f"{Op(call.request.op).name.lower()}: no answer in time")
         if call.error is not None:
             raise call.error
@@ -235,8 +265,12 @@ class Link:
     def abandon(self, call: Call) -> bool:
         """Leaves a call that will not be waited for; False if it is answered already."""
         with self._mu:
-            call.left = call.left or not call.done
-            return not call.done
+            if call.done:
+                return False
+            if call.request.callback is not None and not call.left:
+                self.background -= 1
+            call.left = True
+            return True
 
     def _leave(self, call: Call) -> bool:
         with self._mu:
@@ -249,30 +283,77 @@ class Link:
 
     def _suspect(self, arrived: int) -> None:
         """After a timeout: if nothing came either, callers should not try until something does."""
-        if self._arrived == arrived and self.down is None:
+        if self._arrived == arrived and self.down is None and not self.stalled:
             self.stalled = True
             self.later(Request(Op.PING, wire.empty(), wire.empty_reply))
 
     # ---- reading -------------------------------------------------------------
 
     def tend(self, timeout: float) -> None:
-        """Reads for calls with callbacks, for at most timeout; without any, looks once."""
+        """Reads for calls with callbacks, for at most timeout, and calls back;
+        without any, looks once."""
+        try:
+            self._read_for_callbacks(timeout)
+        except Error:
+            pass  # the link is down: whoever holds it sees that
+        self._expire()
+        self.call_back()
+
+    def _read_for_callbacks(self, timeout: float) -> None:
         with self._mu:
             late = bool(self._late)
+        if late:
+            self.start([], time.monotonic() + timeout)
+        with self._mu:
+            if self._reading or self.down is not None:
+                return
+            self._reading = True
         try:
-            if late:
-                self.start([], time.monotonic() + timeout)
-            with self._mu:
-                if self._reading or self.down is not None:
-                    return
-                self._reading = True
+            deadline = time.monotonic() + (self.due(timeout) if self.background else 0.0)
+            self._read_until(lambda: not self.background or bool(self._answered), deadline)
+        finally:
+            self._pass_on()
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to tend: no callbacks, or another thread reads."""
+        return not self._answered and (not self.background or self._reading)
+
+    def due(self, most: float) -> float:
+        """Seconds until the next call with a callback is late, at most so many."""
+        if not self.background:
+            return most
+        with self._mu:
+            ends = [c.deadline for c in self._calls.values() if c.request.callback is not None and not c.left]
+        return max(0.0, min([most, *(end - time.monotonic() for end in ends)]))
+
+    def _expire(self) -> None:
+        """Gives up the calls with callbacks that are late."""
+        if not self.background:
+            return
+        now, arrived = time.monotonic(), None
+        with self._mu:
+            for call in self._calls.values():
+                if call.sent and not call.left and call.deadline <= now:
+                    call.left, call.error = True, DeadlineExceeded(f"{Op(call.request.op).name.lower()}: no answer in time")
+                    self.background -= 1
+                    self._answered.append(call)
+                    arrived = call.arrived
+        if arrived is not None:
+            self._suspect(arrived)
+
+    def call_back(self) -> None:
+        """Calls the callbacks of what was answered. They may do anything, raise too."""
+        while True:
             try:
-                deadline = time.monotonic() + (timeout if self.background else 0.0)
-                self._read_until(lambda: not self.background, deadline)
-            finally:
-                self._pass_on()
-        except Error:
-            return  # the link is down: whoever holds it sees that
+                call = self._answered.popleft()
+            except IndexError:
+                return
+            try:
+                assert call.request.callback is not None
+                call.request.callback(call)
+            except Exception:
+                log.exception("kvstored: a callback failed")
 
     def _pass_on(self) -> None:
         with self._mu:
@@ -282,6 +363,8 @@ class Link:
                     call.parked = False
                     call.wake.release()
                     return
+        if self.background:
+            self.on_background()
 
     def _read_until(self, enough: Callable[[], bool], deadline: float) -> None:
         first = True
@@ -346,21 +429,22 @@ class Link:
         if call is None or call.request.op != op:
             raise ProtocolError(f"reply {id} to operation {op} answers nothing")
         request = call.request
-        if status:
-            error = Refused(Op(op).name.lower(), status, wire.error_reply(body))
-            self._finish(call, None, error)
-            return
         value, undo = None, None
         with self._mu:
             left = call.left
         try:
+            if status:
+                refused = Refused(Op(op).name.lower(), status, wire.error_reply(body))
+                self._finish(call, None, refused)
+                return
             if not left:
                 value = request.take(body)
             elif request.undo is not None:
                 undo = request.undo(body)
-        except ProtocolError as e:
-            self._finish(call, None, e)
-            raise
+        except Exception as e:  # whatever is wrong with it, only its caller hears
+            bad = e if isinstance(e, ProtocolError) else ProtocolError(f"reply to operation {op}: {e}")
+            self._finish(call, None, bad)
+            raise bad from e
         if self._finish(call, value, None) and not left and request.undo is not None:
             undo = request.undo(body)  # the caller left while the reply was read
         if undo is not None:
@@ -369,21 +453,29 @@ class Link:
     def _finish(self, call: Call, value: Any, error: Optional[Error]) -> bool:
         """Ends a call; reports whether its caller had left."""
         with self._mu:
-            call.value, call.error, call.done = value, error, True
-            if call.parked:
-                call.parked = False
-                call.wake.release()
-            if call.request.callback is not None:
-                self.background -= 1
-        if call.request.callback is not None:
-            call.request.callback(call)
+            self._settle(call, value, error)
+        if self._answered:
+            self.on_background()
         return call.left
+
+    def _settle(self, call: Call, value: Any, error: Optional[Error]) -> None:
+        """Ends a call, with the lock held."""
+        call.done = True
+        if call.left:
+            return
+        call.value, call.error = value, error
+        if call.parked:
+            call.parked = False
+            call.wake.release()
+        if call.request.callback is not None:
+            self.background -= 1
+            if call.sent:
+                self._answered.append(call)
 
     # ---- writing -------------------------------------------------------------
 
-    def _send(self, out: bytes, deadline: float, calls: Sequence[Call]) -> None:
+    def _send(self, out: bytes, deadline: float) -> None:
         if not self._writing.acquire(timeout=max(0.0, deadline - time.monotonic())):
-            self._forget(calls)
             raise DeadlineExceeded("the daemon takes no requests")
         sent = 0
         try:
@@ -401,7 +493,6 @@ class Link:
         except DeadlineExceeded:
             if sent:  # half a frame: nothing can follow it
                 self.fail(Disconnected("the daemon stopped taking a request"))
-            self._forget(calls)
             raise
         except OSError as e:
             raise self.fail(Disconnected(str(e))) from e
@@ -409,11 +500,11 @@ class Link:
             self._writing.release()
 
     def _forget(self, calls: Sequence[Call]) -> None:
+        """Calls that were not sent; their caller hears of that by an exception."""
         with self._mu:
             for call in calls:
                 if self._calls.pop(call.id, None) is not None and call.request.callback is not None:
                     self.background -= 1
-        self.stalled = True
 
     # ---- the end -------------------------------------------------------------
 
@@ -422,16 +513,18 @@ class Link:
         with self._mu:
             if self.down is not None:
                 return self.down
-            self.down = error
-            calls, self._calls = [*self._calls.values(), *self._late], {}
+            for call in [*self._calls.values(), *self._late]:
+                self._settle(call, None, error)
+            self._calls.clear()
             self._late.clear()
+            self.down = error
         if self.pid == os.getpid():
             try:
                 self._sock.shutdown(socket.SHUT_RDWR)  # wakes whoever polls
             except OSError:
                 pass
-        for call in calls:
-            self._finish(call, None, error)
+        if self._answered:
+            self.on_background()
         return error
 
     def close(self) -> None:
@@ -440,10 +533,19 @@ class Link:
             self._sock.close()
 
     def forked(self) -> None:
-        """In a forked child: the connection and the memory are the parent's."""
-        self._mu = threading.Lock()
+        """In a forked child: the connection is the parent's."""
+        self._mu, self._writing = threading.Lock(), threading.Lock()
         self.down = Disconnected("the process has forked: leases stay with the parent")
         self._sock.close()
-        for mapping in (self.arena, self.staging):
-            if mapping is not None:
-                mapping.abandon()
+
+
+_links: "weakref.WeakSet[Link]" = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for link in list(_links):
+        link.forked()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

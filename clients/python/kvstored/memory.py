@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import weakref
 from typing import Any, Callable, Optional
 
 from .errors import ProtocolError
@@ -48,41 +49,62 @@ def address(buffer: Any) -> int:
 copy = ctypes.memmove
 
 
+class _Shared(mmap.mmap):
+    """Pages that a forked child does not have."""
+
+    address = 0
+    prot = 0
+
+    def replace(self) -> None:
+        """In a forked child: puts pages of zeros where views still look."""
+        libc = ctypes.CDLL(None)
+        libc.mmap.restype = ctypes.c_void_p
+        fixed_noreplace, noreserve = 0x100000, 0x4000  # noreserve: pages that nobody touches
+        got = libc.mmap(
+            ctypes.c_void_p(self.address),
+            ctypes.c_size_t(len(self)),
+            self.prot,
+            mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | fixed_noreplace | noreserve,
+            -1,
+            ctypes.c_long(0),
+        )
+        if got != self.address:  # somebody else is there by now, and must not be unmapped
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
+
+
 class Mapping:
     """One shared mapping. ``view`` must not be used when the process has forked."""
 
     def __init__(self, fd: int, size: int, writable: bool) -> None:
         if os.fstat(fd).st_size < size:
             raise ProtocolError(f"a descriptor of {os.fstat(fd).st_size} bytes, {size} were announced")
-        self._prot = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
-        self._map = mmap.mmap(fd, size, flags=mmap.MAP_SHARED, prot=self._prot)
-        if hasattr(mmap, "MADV_DONTFORK"):
-            self._map.madvise(mmap.MADV_DONTFORK)
+        prot = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
+        pages = _Shared(fd, size, flags=mmap.MAP_SHARED, prot=prot)
         self.size = size
-        self.view = memoryview(self._map)
+        self.view = memoryview(pages)
         self.address = address(self.view)
+        if hasattr(mmap, "MADV_DONTFORK"):  # elsewhere they are inherited
+            pages.address, pages.prot = self.address, prot
+            _shared.add(pages)
+            pages.madvise(mmap.MADV_DONTFORK)
 
     def slice(self, offset: int, length: int) -> memoryview:
         if offset > self.size or length > self.size - offset:
             raise ProtocolError(f"bytes {offset} to {offset + length} of a mapping of {self.size}")
         return self.view[offset : offset + length]
 
-    def abandon(self) -> None:
-        """In a forked child: nothing is mapped here any more. Views read zeros."""
-        if not hasattr(mmap, "MADV_DONTFORK"):
-            return  # it was inherited after all
-        libc = ctypes.CDLL(None)
-        libc.mmap.restype = ctypes.c_void_p
-        fixed_noreplace = 0x100000
-        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | fixed_noreplace
-        libc.mmap(
-            ctypes.c_void_p(self.address),
-            ctypes.c_size_t(self.size),
-            self._prot,
-            flags | 0x4000,  # MAP_NORESERVE: pages that nobody touches
-            -1,
-            ctypes.c_long(0),
-        )
+
+# Not of mappings: a view outlives its mapping, and a lease its connection.
+_shared: "weakref.WeakSet[_Shared]" = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for pages in list(_shared):
+        pages.replace()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _find_checksum() -> Optional[Callable[[int, int], int]]:

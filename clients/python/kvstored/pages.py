@@ -227,7 +227,7 @@ class Pages:
         address, length = job.address(i)
         if length != sum(size for _, size in place):
             return False
-        if self.verify and checksum_at(address, length) != job.ref(i).sum:
+        if self.verify and checksum_at is not None and checksum_at(address, length) != job.ref(i).sum:
             return False
         for to, size in place:
             copy(to, address, size)

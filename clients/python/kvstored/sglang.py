@@ -116,7 +116,7 @@ class KvstoredHiCache(HiCacheStorage):
             self._pages.pop(_KV, None)
 
     def _pool(self, name: str) -> Any:
-        pools = {str(k): pool for k, pool in getattr(self, "registered_pools", {}).items()}
+        pools = {_name(k): pool for k, pool in getattr(self, "registered_pools", {}).items()}
         return pools.get(name) or (getattr(self, "mem_pool_host", None) if name == _KV else None)
 
     def _of(self, name: str = _KV) -> Pages:
@@ -180,7 +180,7 @@ class KvstoredHiCache(HiCacheStorage):
         found: Dict[str, List[bool]] = {}
         trailing: Dict[str, int] = {}
         for transfer in pool_transfers or ():
-            name = str(transfer.name)
+            name = _name(transfer.name)
             found[name] = self._of(name).exists(_raw(keys[:run]), self._timeout)
             if str(getattr(transfer.hit_policy, "value", transfer.hit_policy)) == "trailing_pages":
                 trailing[name] = max(1, len(transfer.keys or ()))
@@ -203,16 +203,16 @@ class KvstoredHiCache(HiCacheStorage):
     def batch_set_v1(self, keys: List[str], host_indices: Any, extra_info: Any = None) -> List[bool]:
         return self._set(_KV, keys, self._places(_KV, keys, host_indices))
 
-    @_never_raises(lambda transfers=(), *_, **__: {str(t.name): _no_pages(t.keys or ()) for t in transfers})
+    @_never_raises(lambda transfers=(), *_, **__: {_name(t.name): _no_pages(t.keys or ()) for t in transfers})
     def batch_get_v2(self, transfers: List[Any], extra_info: Any = None) -> Dict[str, List[bool]]:
-        return {str(t.name): self._transfer(self._get, t) for t in transfers}
+        return {_name(t.name): self._transfer(self._get, t) for t in transfers}
 
-    @_never_raises(lambda transfers=(), *_, **__: {str(t.name): _no_pages(t.keys or ()) for t in transfers})
+    @_never_raises(lambda transfers=(), *_, **__: {_name(t.name): _no_pages(t.keys or ()) for t in transfers})
     def batch_set_v2(self, transfers: List[Any], extra_info: Any = None) -> Dict[str, List[bool]]:
-        return {str(t.name): self._transfer(self._set, t) for t in transfers}
+        return {_name(t.name): self._transfer(self._set, t) for t in transfers}
 
     def _transfer(self, move: Callable[..., List[bool]], transfer: Any) -> List[bool]:
-        keys, name = list(transfer.keys or ()), str(transfer.name)
+        keys, name = list(transfer.keys or ()), _name(transfer.name)
         try:
             return move(name, keys, self._places(name, keys, transfer.host_indices))
         except Exception:
@@ -303,6 +303,11 @@ class KvstoredHiCache(HiCacheStorage):
             self._complained = self._complained if quiet else now
         if not quiet:
             log.exception("kvstored: %s failed and counts as a miss", what)
+
+
+def _name(pool: Any) -> str:
+    """Of a pool: a text, or a member of SGLang's PoolName, which equals it."""
+    return str(getattr(pool, "value", pool))
 
 
 def _raw(keys: Sequence[str]) -> List[bytes]:

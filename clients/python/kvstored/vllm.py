@@ -13,7 +13,6 @@ from __future__ import annotations
 import collections
 import inspect
 import logging
-import os
 import threading
 import time
 from typing import Any, Collection, Deque, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
@@ -21,7 +20,7 @@ from typing import Any, Collection, Deque, Dict, Iterable, List, NamedTuple, Opt
 from .client import Client
 from .memory import address
 from .pages import Pages, Place
-from .wire import Space
+from .vllm_space import fingerprint
 
 try:
     from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager
@@ -59,7 +58,9 @@ class KvstoredTier(SecondaryTierManager):
 
     ``lookup_timeout``: seconds after which a lookup without an answer is a miss.
     ``transfer_timeout``: seconds for one load or store job; a late one fails.
+    ``model``, ``revision``: of the weights, in place of what vLLM says.
     ``namespace``: further text that must be equal for blocks to be shared.
+    ``module_path``: the factory's; one that looks tiers up by name leaves it in.
     """
 
     def __init__(
@@ -75,7 +76,9 @@ class KvstoredTier(SecondaryTierManager):
         transfer_timeout: float = 10.0,
         verify: bool = True,
         model: str = "",
+        revision: str = "",
         namespace: str = "",
+        module_path: str = "",
     ) -> None:
         spec = next((s for s in (spec, offloading_spec, vllm_config) if s is not None), None)
         if primary_kv_view is None or primary_kv_view.ndim < 2:
@@ -87,7 +90,7 @@ class KvstoredTier(SecondaryTierManager):
         self._row = primary_kv_view.nbytes // len(primary_kv_view)
         self._rows, self._base = len(primary_kv_view), address(primary_kv_view)
         self._lookup_timeout, self._transfer_timeout = lookup_timeout, transfer_timeout
-        space = fingerprint(spec, self._row, model, namespace)
+        space = fingerprint(spec, self._row, model, revision, namespace)
         self._client = Client(socket, space=space, name="vllm", timeout=transfer_timeout)  # it is checked there
         self._pages = Pages(self._client, space, verify)
         # Deques and dicts are shared without a lock: each operation on them is atomic.
@@ -216,6 +219,7 @@ class KvstoredTier(SecondaryTierManager):
         if not self._loads:
             return False
         job, loaded = self._loads.popleft(), 0
+        job.start()
         try:
             loaded = self._pages.load(job.raw(), self._places(job), job.deadline - time.monotonic())
             if loaded < len(job.keys):
@@ -229,6 +233,7 @@ class KvstoredTier(SecondaryTierManager):
         if not self._stores:
             return False
         job, done = self._stores[0], False
+        job.start()
         try:
             end = job.at + _STEP
             part = self._places(job)[job.at : end]
@@ -247,7 +252,7 @@ class KvstoredTier(SecondaryTierManager):
         return [((self._base + i * self._row, self._row),) for i in job.ids]
 
     def _finish(self, job: "_Job", success: bool, loaded: Sequence[Any] = ()) -> None:
-        self._finished.append(_job_result(job.id, success, loaded))
+        self._finished.append(_job_result(job, success, loaded))
         with self._idle:
             self._pending -= 1
             self._idle.notify_all()
@@ -261,6 +266,11 @@ class _Job:
         ids = getattr(metadata, "block_ids", None)
         self.ids = [int(i) for i in (metadata.chunk_ids if ids is None else ids)]
         self.deadline, self.at = deadline, 0
+        self.began: Optional[float] = None
+
+    def start(self) -> None:
+        if self.began is None:
+            self.began = time.monotonic()
 
     def raw(self) -> List[bytes]:
         return [_raw(k) for k in self.keys]
@@ -278,52 +288,12 @@ def _result(found: Optional[bool]) -> Any:
     return LookupResult.HIT if found else LookupResult.MISS
 
 
-def _job_result(id: int, success: bool, loaded: Sequence[Any]) -> JobResult:
-    """Newer versions take what was loaded before a job failed."""
-    if loaded and not success and "successful_keys" in inspect.signature(JobResult).parameters:
-        return JobResult(id, success, successful_keys=loaded)  # type: ignore[call-arg]
-    return JobResult(id, success)
-
-
-def fingerprint(spec: Any, row_bytes: int, model: str = "", namespace: str = "") -> Space:
-    """The space of an engine's blocks: engines that differ in anything here never
-    see each other's."""
-    config = getattr(spec, "vllm_config", spec)
-
-    def find(path: str, default: Any = "") -> Any:
-        at = config
-        for name in path.split("."):
-            at = getattr(at, name, None)
-        return default if at is None else at
-
-    model = model or str(find("model_config.model"))
-    if not model:
-        raise ValueError('KvstoredTier finds no model name in the engine\'s config: add "model" to the tier\'s keys')
-    algorithm = str(find("cache_config.prefix_caching_hash_algo", "unknown"))
-    if algorithm != "sha256_cbor" or "PYTHONHASHSEED" not in os.environ:
-        log.warning(
-            "kvstored: blocks are reused across restarts and engines only if their hashes are equal: "
-            "set --prefix-caching-hash-algo sha256_cbor (it is %s) and PYTHONHASHSEED=0",
-            algorithm,
-        )
-    factor = getattr(spec, "blocks_per_chunk", None) or getattr(spec, "block_size_factor", None) or 1
-    parallel = [
-        (short, int(find(f"parallel_config.{name}", 1)))
-        for short, name in (
-            ("tp", "tensor_parallel_size"),
-            ("pp", "pipeline_parallel_size"),
-            ("pcp", "prefill_context_parallel_size"),
-            ("dcp", "decode_context_parallel_size"),
-        )
-    ]
-    block = int(find("cache_config.block_size", 1))
-    tags = [(name, str(size)) for name, size in parallel]
-    tags += [("block", str(block)), ("row", str(row_bytes)), ("layout", os.environ.get("VLLM_KV_CACHE_LAYOUT", "")), ("namespace", namespace)]
-    return Space(
-        model=model,
-        revision=str(find("model_config.revision")),
-        dtype=f"{find('model_config.dtype', 'unknown')}/{find('cache_config.cache_dtype', 'auto')}",
-        chunk_tokens=max(1, min(block * int(factor), 1 << 16)),
-        method=f"given:vllm-{algorithm}",
-        tags=tuple((name, value) for name, value in tags if value),
-    )
+def _job_result(job: _Job, success: bool, loaded: Sequence[Any]) -> JobResult:
+    """Newer versions take what was loaded before a job failed, and its seconds."""
+    takes = inspect.signature(JobResult).parameters
+    more: Dict[str, Any] = {}
+    if loaded and not success and "successful_keys" in takes:
+        more["successful_keys"] = loaded
+    if job.began is not None and "transfer_time" in takes:
+        more["transfer_time"] = time.monotonic() - job.began
+    return JobResult(job.id, success, **more)

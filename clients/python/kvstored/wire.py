@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from enum import IntEnum
-from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 Buffer = Union[bytes, bytearray, memoryview]
 
@@ -354,7 +354,7 @@ class _Cursor:
     def __init__(self, data: Buffer) -> None:
         self.data, self.at = data, 0
 
-    def read(self, layout: struct.Struct) -> Tuple[int, ...]:
+    def read(self, layout: struct.Struct) -> Tuple[Any, ...]:
         try:
             values = layout.unpack_from(self.data, self.at)
         except struct.error:
@@ -381,8 +381,8 @@ class _Cursor:
         return Count(chunks, tokens), tiers if n == 3 else (tiers + [Count()] * 3)[:3]
 
     def match(self) -> Match:
-        total, tiers = self.counts()
-        return Match(total, *tiers)
+        total, (cpu, disk, remote) = self.counts()
+        return Match(total, cpu, disk, remote)
 
     def prefetch(self) -> Tuple[int, Match, JobState, Optional[Advice]]:
         id, match, state = self.read(_U64)[0], self.match(), self.state()
@@ -399,9 +399,9 @@ class _Cursor:
         first, n = self.read(_U32U32)
         return JobState(bool(done), reason, failed, ready, tuple(ready_from), first, self.table(n, _REF, Ref))
 
-    def table(self, n: int, layout: struct.Struct, row: type) -> list:
+    def table(self, n: int, layout: struct.Struct, row: Any) -> List[Any]:
         raw = self.bytes(n * layout.size)
-        return list(map(row._make, layout.iter_unpack(raw)))  # type: ignore[attr-defined]
+        return list(map(row._make, layout.iter_unpack(raw)))
 
     def space_info(self) -> SpaceInfo:
         return SpaceInfo(*self.read(_SPACE_INFO))
@@ -426,7 +426,7 @@ def hello_reply(body: Buffer) -> Hello:
     c = _Cursor(body)
     *fixed, has_space = c.read(_HELLO)
     info = c.space_info() if has_space else None
-    return Hello(*fixed, info, c.str())
+    return Hello._make([*fixed, info, c.str()])
 
 
 def open_space_reply(body: Buffer) -> SpaceInfo:

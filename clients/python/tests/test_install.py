@@ -47,6 +47,12 @@ class Install(unittest.TestCase):
             code = "import kvstored; print(kvstored.__file__, kvstored.__version__)"
             got = subprocess.run([sys.executable, "-c", code], cwd=folder, check=True, capture_output=True, text=True)
             self.assertEqual(got.stdout.split(), [f"{folder}/kvstored/__init__.py", kvstored.__version__])
+            code = (  # as vLLM loads its plugins, here without a vLLM
+                "from importlib.metadata import distribution; (plugin,) = distribution('kvstored').entry_points; "
+                "plugin.load()(); print(plugin.group, plugin.name)"
+            )
+            got = subprocess.run([sys.executable, "-c", code], cwd=folder, check=True, capture_output=True, text=True)
+            self.assertEqual(got.stdout.split(), ["vllm.general_plugins", "kvstored"])
 
 
 class Examples(unittest.TestCase):

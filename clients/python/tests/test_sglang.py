@@ -1,15 +1,19 @@
-"""KvstoredHiCache against a live daemon, with stand-ins for SGLang's classes and
-for the layouts of its host pools."""
+"""KvstoredHiCache against a live daemon, with SGLang's classes where they can be
+imported and stand-ins otherwise, and stand-ins for the layouts of its host pools."""
 
 from __future__ import annotations
 
 import hashlib
+import inspect
+import json
 import os
+import re
 import sys
 import time
 import unittest
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 from unittest import mock
 
 import kvstored.link
@@ -18,8 +22,18 @@ import kvstored.sglang
 from kvstored.memory import address
 from kvstored.sglang import KvstoredHiCache
 
-from .daemon import Daemon, skip
+from .daemon import ROOT, Daemon, skip
 from .stub import Hanging
+
+try:
+    from sglang.srt.mem_cache import hicache_storage as own
+except ImportError:
+    own = None
+
+try:
+    import torch
+except ImportError:
+    torch = None
 
 PAGE = 16  # tokens
 PAGES = 48
@@ -33,7 +47,8 @@ class Pool:
         self.pieces, self.size = pieces, size
         self.buffers = [bytearray(PAGES * size) for _ in range(pieces)]
 
-    def get_page_buffer_meta(self, indices: List[int]) -> Tuple[List[int], List[int]]:
+    def get_page_buffer_meta(self, indices: Any) -> Tuple[List[int], List[int]]:
+        indices = indices.tolist() if hasattr(indices, "tolist") else indices
         pages = [indices[i] // PAGE for i in range(0, len(indices), PAGE)]
         pointers = [address(b) + p * self.size for p in pages for b in self.buffers]
         return pointers, [self.size] * len(pointers)
@@ -50,6 +65,22 @@ class Pool:
             b[:] = bytes(len(b))
 
 
+class Pages(Pool):
+    """One with the calls that copy whole pages as tensors."""
+
+    def __init__(self) -> None:
+        super().__init__("page_first", 1, 3000)
+
+    def get_data_page(self, index: Any, flat: bool = True) -> Any:
+        return torch.frombuffer(bytearray(self.page(int(index) // PAGE)), dtype=torch.uint8)
+
+    def get_dummy_flat_data_page(self) -> Any:
+        return torch.zeros(self.size, dtype=torch.uint8)
+
+    def set_from_flat_data_page(self, index: Any, page: Any) -> None:
+        self.fill(int(index) // PAGE, page.numpy().tobytes())
+
+
 LAYOUTS = {
     "page_first MHA": lambda: Pool("page_first", 2, 64 * 1024),
     "MLA": lambda: Pool("page_first", 1, 100 * 1000),
@@ -57,12 +88,13 @@ LAYOUTS = {
 }
 
 
-def slots(pages: List[int]) -> List[int]:
-    return [p * PAGE + t for p in pages for t in range(PAGE)]
+def slots(pages: List[int]) -> Any:
+    indices = [p * PAGE + t for p in pages for t in range(PAGE)]
+    return indices if torch is None else torch.tensor(indices, dtype=torch.int64)
 
 
 def config(name: str, rank: int = 0, **more: Any) -> Any:
-    return SimpleNamespace(
+    fields: Dict[str, Any] = dict(
         tp_rank=rank,
         tp_size=2,
         pp_rank=0,
@@ -70,8 +102,27 @@ def config(name: str, rank: int = 0, **more: Any) -> Any:
         attn_cp_rank=0,
         attn_cp_size=1,
         is_mla_model=False,
+        enable_storage_metrics=False,
+        is_page_first_layout=True,
         model_name=name,
         **more,
+    )
+    if own is None:
+        return SimpleNamespace(**fields)
+    known = inspect.signature(own.HiCacheStorageConfig).parameters
+    return own.HiCacheStorageConfig(**{k: v for k, v in fields.items() if k in known})
+
+
+def pool_name(name: str) -> Any:
+    """SGLang's name of a pool, if it knows the pool."""
+    return next((known for known in getattr(own, "PoolName", ()) if known.value == name), name)
+
+
+def transfer(name: str, pages: List[int], keys: List[str], policy: str = "all_pages") -> Any:
+    if not hasattr(own, "PoolTransfer"):
+        return SimpleNamespace(name=name, keys=keys, host_indices=slots(pages), hit_policy=policy)
+    return own.PoolTransfer(
+        name=pool_name(name), keys=keys, host_indices=slots(pages), hit_policy=own.PoolHitPolicy(policy)
     )
 
 
@@ -212,14 +263,67 @@ class HiCache(unittest.TestCase):
         self.assertEqual(backend.batch_get(absent, targets), [values[0], None, None])
         self.assertIsNone(backend.get(absent[1], targets[0]))
 
+    def test_tensors(self) -> None:
+        if torch is None:
+            self.skipTest("torch is not installed")
+        backend, keys = self.backend(config("tensors"), LAYOUTS["MLA"]()), chain("tensors", 3)
+        values = [torch.rand(2, 30, 7).to(torch.float16) for _ in keys]
+        self.assertTrue(backend.batch_set(keys[:2], values[:2]))
+        self.assertTrue(backend.set(keys[2], values[2].transpose(0, 1).contiguous().transpose(0, 1)))  # strided
+        targets = [torch.zeros(2, 30, 7, dtype=torch.float16) for _ in keys]
+        for want, got in zip(values, backend.batch_get(keys, targets)):
+            self.assertTrue(torch.equal(want, got))
+        self.assertIsNone(backend.get(keys[0], torch.zeros(7)))  # of another size
+
+    def test_as_sglang_makes_and_uses_it(self) -> None:
+        """With the documented configuration, by the factory, and under the storage
+        functions of the cache controller."""
+        if own is None:
+            self.skipTest("SGLang is not on the path: only stand-ins are tested")
+        from sglang.srt.managers import cache_controller
+        from sglang.srt.mem_cache.storage.backend_factory import StorageBackendFactory
+
+        line = re.search(r"--hicache-storage-backend-extra-config '(.*)'", Path(ROOT, "docs/engines.md").read_text())
+        for v1 in (True, False):
+            pool, cfg = Pages(), config(f"made {v1}")
+            cfg.extra_config = {**json.loads(line[1]), "socket": self.daemon.socket, "timeout": 20}
+            backend = StorageBackendFactory.create_backend("dynamic", cfg, pool)
+            self.addCleanup(backend.close)
+            backend.register_mem_pool_host(pool)
+            self.assertIsInstance(backend, KvstoredHiCache)
+            self.assertIsInstance(backend, own.HiCacheStorage)
+            controller = object.__new__(cache_controller.HiCacheController)
+            controller.storage_backend, controller.mem_pool_host, controller.page_size = backend, pool, PAGE
+            controller.has_draft, controller.storage_batch_size = False, 128
+            zero_copy = (controller._page_get_zero_copy, controller._page_set_zero_copy)
+            generic = (controller._generic_page_get, controller._generic_page_set)
+            controller.page_get_func, controller.page_set_func = zero_copy if v1 else generic
+            keys = chain(f"made {v1}", 5)
+            # Newer versions ask for all pages at once. A page's tokens are its number here.
+            controller.get_hash_str = lambda ids, *_, page_size=None: keys if page_size else keys[ids[0]]
+            for p, key in enumerate(keys):
+                pool.fill(p, value(key, pool))
+            backup = cache_controller.StorageOperation(slots([0, 1, 2, 3]), [], hash_value=keys[:4])
+            controller._page_backup(backup)
+            self.assertEqual(backup.completed_tokens, 4 * PAGE)
+            pool.wipe()
+            load = cache_controller.PrefetchOperation(
+                "request", slots([9, 8, 7, 6, 5]), [p for p in range(5) for _ in range(PAGE)]
+            )
+            load.hash_value, tokens = controller._storage_hit_query(load)
+            self.assertEqual((load.hash_value, tokens), (keys[:4], 4 * PAGE))
+            controller._page_transfer(load)
+            self.assertEqual(load.completed_tokens, 4 * PAGE)
+            for p, key in zip((9, 8, 7, 6), keys):
+                self.assertEqual(pool.page(p), value(key, pool))
+
     def test_v2_pools(self) -> None:
+        if not hasattr(kvstored.sglang.HiCacheStorage, "register_mem_host_pool_v2"):
+            self.skipTest("this SGLang has no v2")
         kv, mamba, indexer = LAYOUTS["page_first MHA"](), Pool("page_first", 1, 3000), Pool("page_first", 1, 500)
         backend, keys = self.filled("v2", kv, 12)
         for name, pool in (("kv", kv), ("mamba", mamba), ("indexer", indexer)):
-            backend.register_mem_host_pool_v2(pool, name)
-
-        def transfer(name: str, pages: List[int], of: List[str], policy: str = "all_pages") -> Any:
-            return SimpleNamespace(name=name, keys=of, host_indices=slots(pages), hit_policy=policy)
+            backend.register_mem_host_pool_v2(pool, pool_name(name))
 
         for p in (6, 7):  # states of the middle of the chain only
             mamba.fill(p, value(keys[p], mamba))
@@ -321,8 +425,9 @@ class Absent(unittest.TestCase):
     def test_where_the_metrics_are(self) -> None:
         modules = ["sglang", "sglang.srt", "sglang.srt.metrics", "sglang.srt.observability"]
         packages = {name: SimpleNamespace(__path__=[]) for name in modules}
-        for name in ("sglang.srt.metrics.collector", "sglang.srt.observability.metrics_collector"):
-            there = {**packages, name: SimpleNamespace(StorageMetrics=name)}
+        names = ("sglang.srt.metrics.collector", "sglang.srt.observability.metrics_collector")
+        for name in names:
+            there = {**packages, **dict.fromkeys(names), name: SimpleNamespace(StorageMetrics=name)}
             with mock.patch.dict(sys.modules, there):
                 self.assertEqual(kvstored.sglang._storage_metrics(), name)
 

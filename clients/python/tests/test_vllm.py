@@ -1,42 +1,29 @@
-"""KvstoredTier against a live daemon, with stand-ins for vLLM's classes."""
+"""KvstoredTier against a live daemon, with vLLM's classes where they can be
+imported, and stand-ins otherwise."""
 
 from __future__ import annotations
 
 import hashlib
+import inspect
+import threading
 import time
 import unittest
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, List
+from typing import Any, Callable, Dict, List, Optional
 from unittest import mock
 
 import kvstored.vllm
-from kvstored.vllm import KvstoredTier, fingerprint
+import kvstored.vllm_plugin
+from kvstored.vllm import KvstoredTier, SecondaryTierManager, fingerprint
 
+from . import engines
 from .daemon import Daemon
+from .engines import HIT, MISS, RETRY, context, needs_vllm, offloading_config, transfer, vllm_config
 from .stub import Hanging
 
 ROW = 96 * 1024
 BLOCKS = 64
-
-
-@dataclass
-class JobMetadata:  # as vLLM's
-    job_id: int
-    keys: List[bytes]
-    block_ids: Any
-    is_promotion: bool = False
-    req_context: Any = field(default_factory=SimpleNamespace)
-
-
-def vllm_config(**cache: Any) -> Any:
-    return SimpleNamespace(
-        model_config=SimpleNamespace(model="llama", revision="main", dtype="bfloat16"),
-        cache_config=SimpleNamespace(
-            **{"block_size": 16, "cache_dtype": "auto", "prefix_caching_hash_algo": "sha256_cbor", **cache}
-        ),
-        parallel_config=SimpleNamespace(tensor_parallel_size=2, pipeline_parallel_size=1),
-    )
 
 
 def view() -> memoryview:
@@ -55,8 +42,8 @@ def lookups(tier: KvstoredTier, wanted: List[bytes], within: float = 5.0) -> Lis
     """As the scheduler asks: again and again, until nothing is pending."""
     deadline = time.monotonic() + within
     while True:
-        answers = [tier.lookup(k, None) for k in wanted]
-        if None not in answers or time.monotonic() > deadline:
+        answers = [tier.lookup(k, context()) for k in wanted]
+        if RETRY not in answers or time.monotonic() > deadline:
             return answers
         time.sleep(0.002)
 
@@ -88,16 +75,16 @@ class Tier(unittest.TestCase):
         memory, wanted = view(), keys("roundtrip", 40)
         flat = memory.cast("B")
         tier = self.tier(memory)
-        self.assertEqual(set(lookups(tier, wanted)), {False})
+        self.assertEqual(set(lookups(tier, wanted)), {MISS})
         for i, key in enumerate(wanted):
             flat[i * ROW : (i + 1) * ROW] = row(key)
-        tier.submit_store(JobMetadata(1, wanted, list(range(40))))
+        tier.submit_store(transfer(1, wanted, list(range(40))))
         self.assertTrue(finished(tier, 1))
         flat[:] = bytes(len(flat))  # evicted here
-        self.assertEqual(set(lookups(tier, wanted)), {True})
+        self.assertEqual(set(lookups(tier, wanted)), {HIT})
         other = self.tier(memory, offloading_spec=None, vllm_config=vllm_config())  # another engine, the older form
-        self.assertEqual(set(lookups(other, wanted)), {True})
-        other.submit_load(JobMetadata(2, wanted, [63 - i for i in range(40)], is_promotion=True))
+        self.assertEqual(set(lookups(other, wanted)), {HIT})
+        other.submit_load(transfer(2, wanted, [63 - i for i in range(40)], load=True))
         self.assertTrue(finished(other, 2))
         for i, key in enumerate(wanted):
             self.assertEqual(flat[(63 - i) * ROW : (64 - i) * ROW], row(key))
@@ -105,17 +92,17 @@ class Tier(unittest.TestCase):
     def test_one_absent_block_fails_the_load(self) -> None:
         tier = self.tier(view())
         stored, absent = keys("half", 1), keys("absent", 1)
-        tier.submit_store(JobMetadata(1, stored, [0]))
+        tier.submit_store(transfer(1, stored, [0]))
         self.assertTrue(finished(tier, 1))
-        tier.submit_load(JobMetadata(2, stored + absent, [1, 2]))
+        tier.submit_load(transfer(2, stored + absent, [1, 2], load=True))
         self.assertFalse(finished(tier, 2))
-        tier.submit_load(JobMetadata(3, stored, [BLOCKS]))  # no such row
+        tier.submit_load(transfer(3, stored, [BLOCKS], load=True))  # no such row
         self.assertFalse(finished(tier, 3))
 
     def test_drain(self) -> None:
         tier = self.tier(view())
-        for job in range(5):
-            tier.submit_store(JobMetadata(job, keys(f"drain{job}", 10), list(range(10))))
+        for n in range(5):
+            tier.submit_store(transfer(n, keys(f"drain{n}", 10), list(range(10))))
         self.assertTrue(tier.has_pending_work())
         tier.drain_jobs()
         self.assertTrue(tier.has_pending_work())  # the results are not fetched yet
@@ -157,17 +144,51 @@ class Tier(unittest.TestCase):
             self.assertTrue(finished(tier, 1))
             tier.submit_load(TransferJob(2, [*stored, *keys("absent", 1)], [4, 3, 2]))
             tier.drain_jobs()
-            self.assertEqual(list(tier.get_finished_jobs()), [Result(2, False, stored)])
+            (result,) = tier.get_finished_jobs()
+            self.assertEqual((result.job_id, result.success, result.successful_keys), (2, False, stored))
+            self.assertGreater(result.transfer_time, 0)
         self.assertEqual(flat[3 * ROW : 5 * ROW], row(stored[1]) + row(stored[0]))
 
     def test_has_what_vllm_calls(self) -> None:
-        """The abstract methods of SecondaryTierManager, in all its forms so far."""
+        """All that a scheduler calls is in scheduler_calls, and has the abstract
+        methods of every form of SecondaryTierManager so far."""
         tier = self.tier(view())
-        calls = "lookup submit_store submit_load get_finished get_finished_jobs get_tier_type on_new_request drain_jobs"
-        for name in calls.split():
-            self.assertTrue(callable(getattr(tier, name)), name)
+        calls = set(scheduler_calls(tier, keys("calls", 1), 0))
+        public = {n for n, _ in inspect.getmembers(SecondaryTierManager, inspect.isfunction) if n[0] != "_"}
+        self.assertLessEqual(public - {"drain_jobs", "shutdown", "get_tier_type"}, calls)
+        forms = "lookup submit_store submit_load get_finished get_finished_jobs on_new_request"
+        self.assertLessEqual(set(forms.split()), calls)
+        self.assertTrue(callable(tier.get_tier_type) and callable(tier.drain_jobs))
+
+    def test_no_call_waits_for_the_daemon(self) -> None:
+        """However long the tier's thread is in a call: here until all others have returned."""
+        for doing in ("exists", "load", "store"):
+            with self.subTest(doing):
+                tier, wanted = self.tier(view()), keys(f"waits/{doing}", 4)
+                busy, go = threading.Event(), threading.Event()
+                real = getattr(tier._pages, doing)
+
+                def waits(*args: Any) -> Any:
+                    busy.set()
+                    go.wait(60)
+                    return real(*args)
+
+                with mock.patch.object(tier._pages, doing, waits):
+                    self.addCleanup(go.set)
+                    calls = scheduler_calls(tier, wanted, 100)
+                    calls[{"exists": "lookup", "load": "submit_load", "store": "submit_store"}[doing]]()
+                    self.assertTrue(busy.wait(30))
+                    self.assertEqual(not_returned(scheduler_calls(tier, wanted, 200)), [])
+                    self.assertFalse(go.is_set())
+                    go.set()
+                    tier.drain_jobs()
 
     def test_engines_that_differ_share_nothing(self) -> None:
+        def normalized(**other: Any) -> Any:
+            return SimpleNamespace(config=offloading_config(**other))
+
+        chunks = dict(tokens_per_hash=16, blocks_per_chunk=2)
+        group = dict(tokens_per_block=16, layer_names=("layer.0",))
         spaces = [
             fingerprint(vllm_config(), ROW),
             fingerprint(vllm_config(block_size=32), ROW),
@@ -175,53 +196,225 @@ class Tier(unittest.TestCase):
             fingerprint(vllm_config(prefix_caching_hash_algo="xxhash"), ROW),
             fingerprint(vllm_config(), ROW + 1),
             fingerprint(vllm_config(), ROW, namespace="other"),
+            fingerprint(vllm_config(), ROW, revision="other"),
             fingerprint(SimpleNamespace(vllm_config=vllm_config(), blocks_per_chunk=2), ROW),
+            fingerprint(normalized(), ROW),
+            fingerprint(normalized(), ROW + 1),
+            fingerprint(normalized(), ROW, revision="other"),
+            fingerprint(normalized(model=lambda make: make("OffloadingModelConfig", name="llama", dtype="fp8")), ROW),
+            fingerprint(normalized(parallel=lambda make: engines.parallel(make, tp=4)), ROW),
+            fingerprint(normalized(groups=lambda make: (make("OffloadingGroupConfig", **group),)), ROW),
+            fingerprint(normalized(cache=lambda make: make("OffloadingCacheConfig", **chunks)), ROW),
         ]
         self.assertEqual(len(set(spaces)), len(spaces))
+        self.assertEqual(fingerprint(normalized(), ROW), fingerprint(normalized(engine_id="restarted"), ROW))
+        self.assertEqual({s.model for s in spaces}, {"llama"})
         with self.assertRaises(ValueError):
             fingerprint(SimpleNamespace(), ROW)
 
     def test_a_stopped_daemon_blocks_nothing(self) -> None:
         tier = self.tier(view(), lookup_timeout=0.2, transfer_timeout=1.0)
         wanted = keys("stopped", 8)
-        tier.submit_store(JobMetadata(1, wanted, list(range(8))))
+        tier.submit_store(transfer(1, wanted, list(range(8))))
         self.assertTrue(finished(tier, 1))
+        done: List[int] = []
         self.daemon.pause()
         try:
             tier._answers.clear()
-            slowest = calls(self, tier, wanted, 1.5)
+            for job in range(100, 108, 2):
+                self.assertEqual(not_returned(scheduler_calls(tier, wanted, job, done)), [])
+            self.assertEqual(lookups(tier, wanted), [MISS] * 8)
         finally:
             self.daemon.resume()
-        self.assertLess(slowest, 0.5)
+        self.assertEqual(ended(tier, done, 8), list(range(100, 108)))  # each exactly once
         deadline = time.monotonic() + 5
-        while time.monotonic() < deadline and lookups(tier, wanted) != [True] * 8:
+        while time.monotonic() < deadline and lookups(tier, wanted) != [HIT] * 8:
             time.sleep(0.05)
-        self.assertEqual(lookups(tier, wanted), [True] * 8)
+        self.assertEqual(lookups(tier, wanted), [HIT] * 8)
 
 
-def calls(test: unittest.TestCase, tier: KvstoredTier, wanted: List[bytes], seconds: float) -> float:
-    """Makes all calls of a scheduler; the longest of them."""
-    slowest, job, done = 0.0, 100, []
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        for call in (
-            lambda: [tier.lookup(k, None) for k in wanted],
-            lambda: tier.submit_load(JobMetadata(job, wanted, list(range(len(wanted))))),
-            lambda: tier.submit_store(JobMetadata(job + 1, wanted, list(range(len(wanted))))),
-            lambda: done.extend(tier.get_finished_jobs()),
-            lambda: tier.touch(wanted, None),
-        ):
-            began = time.monotonic()
+def scheduler_calls(
+    tier: KvstoredTier, wanted: List[bytes], job: int, done: Optional[List[int]] = None
+) -> Dict[str, Callable[[], Any]]:
+    """The calls of vLLM's TieringOffloadingManager in a step, with two jobs, in
+    their order. Jobs that have ended are added to ``done``."""
+    rows, request, done = list(range(len(wanted))), context(), [] if done is None else done
+
+    def finished(ask: Callable[[], Any]) -> None:
+        done.extend(r.job_id for r in ask())
+
+    calls = {
+        "on_new_request": lambda: tier.on_new_request(request),
+        "get_finished_jobs": lambda: finished(tier.get_finished_jobs),
+        "get_finished": lambda: finished(tier.get_finished),
+        "lookup": lambda: [tier.lookup(k, request) for k in wanted],
+        "touch": lambda: tier.touch(wanted, request),
+        "submit_store": lambda: tier.submit_store(transfer(job, wanted, rows)),
+        "serve_external_requests": lambda: tier.serve_external_requests(SimpleNamespace()),
+        "submit_load": lambda: tier.submit_load(transfer(job + 1, wanted, rows, load=True)),
+        "on_schedule_end": lambda: tier.on_schedule_end(*engines.STEP_END),
+        "on_request_finished": lambda: tier.on_request_finished(request),
+        "has_pending_work": lambda: tier.has_pending_work(),
+        "take_events": lambda: list(tier.take_events()),
+        "get_stats": lambda: tier.get_stats(),
+    }
+    return {name: call for name, call in calls.items() if hasattr(tier, name)}
+
+
+def not_returned(calls: Dict[str, Callable[[], Any]]) -> List[str]:
+    """The calls that do not return, given more time than any machine needs."""
+    returned: List[str] = []
+
+    def run() -> None:
+        for name, call in calls.items():
             call()
-            slowest = max(slowest, time.monotonic() - began)
-        job += 2
-        time.sleep(0.01)
+            returned.append(name)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(30)
+    return [name for name in calls if name not in returned]
+
+
+def ended(tier: KvstoredTier, done: List[int], n: int) -> List[int]:
+    """The jobs that have ended, n of them at least, with those that are told of already."""
     deadline = time.monotonic() + 20
-    while len(done) < job - 100 and time.monotonic() < deadline:
-        done.extend(tier.get_finished_jobs())
+    while len(done) < n and time.monotonic() < deadline:
+        done.extend(r.job_id for r in tier.get_finished_jobs())
         time.sleep(0.01)
-    test.assertEqual(sorted(r.job_id for r in done), list(range(100, job)))  # each exactly once
-    return slowest
+    return sorted(done)
+
+
+class Engine:
+    """Makes the calls of vLLM's scheduler on its own TieringOffloadingManager,
+    with host memory of some rows in place of a GPU's copies."""
+
+    def __init__(self, socket: str, rows: int) -> None:
+        spec = engines.offloading_spec(socket, rows, ROW)
+        self.manager = spec.get_manager()
+        (self.tier,) = self.manager.secondary_tiers
+        self.memory = self.manager.primary_tier.get_kv_memoryview().cast("B")
+
+    def request(self, name: str) -> Any:
+        request = context(name)
+        if hasattr(self.manager, "on_new_request"):
+            self.manager.on_new_request(request)
+        return request
+
+    def step(self) -> None:
+        if hasattr(self.manager, "on_schedule_end"):
+            self.manager.on_schedule_end(*engines.STEP_END)
+        list(self.manager.take_events())
+
+    def store(self, wanted: List[bytes], request: Any) -> int:
+        """How many of them were not in host memory yet, and are now."""
+        output = self.manager.prepare_store(wanted, request)
+        for key, at in zip(output.keys_to_store, output.store_spec.block_ids):
+            self.memory[at * ROW : (at + 1) * ROW] = row(key)
+        self.manager.complete_store(output.keys_to_store, request)
+        return len(output.keys_to_store)
+
+    def load(self, wanted: List[bytes], request: Any) -> List[bytes]:
+        """The blocks of the longest run that is there."""
+        deadline, run = time.monotonic() + 20, 0
+        while run < len(wanted) and time.monotonic() < deadline:
+            answer = self.manager.lookup(wanted[run], request)
+            if answer == MISS:
+                break
+            if answer == HIT:
+                run += 1
+            else:
+                for key in wanted[run + 1 :]:
+                    self.manager.lookup(key, request)
+                self.step()
+                time.sleep(0.001)
+        rows = self.manager.prepare_load(wanted[:run], request).block_ids
+        blocks = [bytes(self.memory[at * ROW : (at + 1) * ROW]) for at in rows]
+        self.manager.complete_load(wanted[:run], request)
+        return blocks
+
+    def settle(self) -> None:
+        """Until no job is under way."""
+        deadline = time.monotonic() + 20
+        while self.manager._transfer_jobs and time.monotonic() < deadline:
+            self.step()
+            time.sleep(0.001)
+
+    def close(self) -> None:
+        self.memory.release()
+        self.manager.shutdown()
+
+
+@needs_vllm
+class Managed(unittest.TestCase):
+    """The tier as vLLM makes it of the documented configuration, under vLLM's manager."""
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.daemon = Daemon(dram="64MiB")
+        cls.addClassCleanup(cls.daemon.close)
+        cls.daemon.wait()
+        kvstored.vllm_plugin.register()
+        kvstored.vllm_plugin.register()  # in every process, and who knows how often
+
+    def engine(self) -> Engine:
+        engine = Engine(self.daemon.socket, rows=16)
+        self.addCleanup(engine.close)
+        return engine
+
+    def test_store_evict_load(self) -> None:
+        engine, wanted, other = self.engine(), keys("managed", 12), keys("managed too", 12)
+        self.assertIsInstance(engine.tier, KvstoredTier)
+        self.assertIsInstance(engine.tier, engines.tiering.SecondaryTierManager)
+        first = engine.request("first")
+        self.assertEqual(engine.load(wanted, first), [])
+        self.assertEqual(engine.store(wanted, first), 12)
+        engine.settle()
+        self.assertEqual(engine.store(other, first), 12)  # evicts most of the others from host memory
+        engine.settle()
+        if hasattr(engine.manager, "on_request_finished"):
+            engine.manager.on_request_finished(first)
+        second = engine.request("second")
+        for again in (wanted, other, [*wanted[:5], *other[:5]]):
+            self.assertEqual(engine.load(again, second), [row(k) for k in again])
+            engine.settle()
+        half = [*wanted[:3], *keys("managed by nobody", 1), *wanted[3:6]]
+        self.assertEqual(engine.load(half, second), [row(k) for k in half[:3]])
+        restarted = self.engine()
+        self.assertEqual(restarted.load(wanted, restarted.request("third")), [row(k) for k in wanted])
+
+    def test_found_by_its_module(self) -> None:
+        """Without the plugin, in versions that know module_path."""
+        from vllm.v1.kv_offload.tiering.factory import SecondaryTierFactory
+
+        if "module_path = tier_config" not in inspect.getsource(SecondaryTierFactory):
+            self.skipTest("this vLLM does not know module_path")
+        with mock.patch.dict(SecondaryTierFactory._registry, clear=True):
+            for line in engines.documented()["secondary_tiers"]:
+                self.assertIs(SecondaryTierFactory.get_tier_class(line), KvstoredTier)
+
+    def test_reset(self) -> None:
+        engine, wanted = self.engine(), keys("reset", 10)
+        if not hasattr(SecondaryTierManager, "drain_jobs"):
+            self.skipTest("this vLLM does not know drain_jobs")
+        request = engine.request("first")
+        self.assertEqual(engine.store(wanted, request), 10)
+        engine.manager.reset_cache()  # at once: it drains
+        self.assertEqual(engine.load(wanted, engine.request("second")), [row(k) for k in wanted])
+
+    def test_the_daemon_dies(self) -> None:
+        with Daemon(dram="16MiB") as daemon:
+            engine = Engine(daemon.socket, rows=16)
+            self.addCleanup(engine.close)
+            wanted, request = keys("dies", 8), engine.request("first")
+            self.assertEqual(engine.store(wanted, request), 8)
+            daemon.kill()
+            engine.settle()
+            self.assertEqual(engine.load(wanted, request), [row(k) for k in wanted])  # of host memory
+            self.assertEqual(engine.load(keys("dead", 2), request), [])
+            self.assertEqual(engine.store(keys("dead", 16), request), 16)
+            engine.settle()
+            self.assertEqual(dict(engine.manager._transfer_jobs), {})
 
 
 class Absent(unittest.TestCase):
@@ -232,8 +425,11 @@ class Absent(unittest.TestCase):
             tier = KvstoredTier(vllm_config(), view(), socket=socket)
             self.assertLess(time.monotonic() - began, 5)
             self.addCleanup(tier.shutdown)
-            self.assertLess(calls(self, tier, keys("hang", 8), 1.5), 0.5)
-            self.assertEqual(lookups(tier, keys("hang", 8)), [False] * 8)
+            done: List[int] = []
+            for job in range(100, 104, 2):
+                self.assertEqual(not_returned(scheduler_calls(tier, keys("hang", 8), job, done)), [])
+            self.assertEqual(ended(tier, done, 4), list(range(100, 104)))
+            self.assertEqual(lookups(tier, keys("hang", 8)), [MISS] * 8)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,115 @@
+"""The space of a vLLM engine's blocks, made from what vLLM tells a secondary tier."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+from typing import Any, NamedTuple, Tuple
+
+from .wire import Space
+
+log = logging.getLogger("kvstored.vllm")
+
+
+class _Engine(NamedTuple):
+    """What vLLM says of the blocks of an engine."""
+
+    model: str
+    revision: str
+    dtype: str
+    algorithm: str  # of the hashes; "" where vLLM does not say
+    tokens: int  # of a row
+    tags: Tuple[Tuple[str, str], ...]
+
+
+def fingerprint(spec: Any, row_bytes: int, model: str = "", revision: str = "", namespace: str = "") -> Space:
+    """The space of an engine's blocks: engines that differ in anything here never
+    see each other's."""
+    engine = _normalized(spec) if hasattr(getattr(spec, "config", None), "parallel") else _whole(spec)
+    model = model or engine.model
+    if not model:
+        raise ValueError('KvstoredTier finds no model name in the engine\'s config: add "model" to the tier\'s keys')
+    if engine.algorithm not in ("sha256_cbor", "") or "PYTHONHASHSEED" not in os.environ:
+        log.warning(
+            "kvstored: blocks are reused across restarts and engines only if their hashes are equal: "
+            "set --prefix-caching-hash-algo sha256_cbor (it is %s) and PYTHONHASHSEED=0",
+            engine.algorithm or "not known here",
+        )
+    tags = (
+        *engine.tags,
+        ("row", str(row_bytes)),
+        ("layout", os.environ.get("VLLM_KV_CACHE_LAYOUT", "")),
+        ("namespace", namespace),
+    )
+    return Space(
+        model=model,
+        revision=revision or engine.revision,
+        dtype=engine.dtype,
+        chunk_tokens=max(1, min(engine.tokens, 1 << 16)),
+        method=f"given:vllm-{engine.algorithm}" if engine.algorithm else "given:vllm",
+        tags=tuple((name, value) for name, value in tags if value),
+    )
+
+
+def _normalized(spec: Any) -> _Engine:
+    """Of a spec with an OffloadingConfig, as vLLM has it since July 2026: it names
+    neither the revision of the weights nor the algorithm of the hashes."""
+    config = spec.config
+    groups = [(group.tokens_per_block, *group.layer_names) for group in config.groups]
+    sizes = ((name, getattr(config.parallel, f"{name}_size")) for name in ("tp", "pp", "pcp", "dcp"))
+    return _Engine(
+        model=str(config.model.name),
+        revision="",
+        dtype=str(config.model.dtype),
+        algorithm="",
+        tokens=int(groups[0][0]) * int(config.cache.blocks_per_chunk) if groups else 1,
+        tags=(
+            *((name, str(size)) for name, size in sizes),
+            ("block", f"{config.cache.tokens_per_hash}x{config.cache.blocks_per_chunk}"),
+            ("groups", hashlib.sha256(repr(groups).encode()).hexdigest()[:16]),
+            # Rows of other bytes, in versions that know of them.
+            ("replicated", "1" if getattr(spec, "replicated_layout", False) else ""),
+            ("canonical", _canonical_format() if getattr(config, "canonical_layout", False) else ""),
+        ),
+    )
+
+
+def _canonical_format() -> str:
+    """Names the bytes of vLLM's canonical layout, which may change with its version."""
+    try:
+        from vllm.distributed.kv_transfer.kv_connector.v1.offloading.canonical_mapping import canonical_format_id
+    except ImportError:
+        return "unknown"
+    return str(canonical_format_id())
+
+
+def _whole(spec: Any) -> _Engine:
+    """Of a VllmConfig, or of a spec with one."""
+    config = getattr(spec, "vllm_config", spec)
+
+    def find(path: str, default: Any = "") -> Any:
+        at = config
+        for name in path.split("."):
+            at = getattr(at, name, None)
+        return default if at is None else at
+
+    block = int(find("cache_config.block_size", 1))
+    factor = getattr(spec, "blocks_per_chunk", None) or getattr(spec, "block_size_factor", None) or 1
+    parallel = (
+        ("tp", "tensor_parallel_size"),
+        ("pp", "pipeline_parallel_size"),
+        ("pcp", "prefill_context_parallel_size"),
+        ("dcp", "decode_context_parallel_size"),
+    )
+    return _Engine(
+        model=str(find("model_config.model")),
+        revision=str(find("model_config.revision")),
+        dtype=f"{find('model_config.dtype', 'unknown')}/{find('cache_config.cache_dtype', 'auto')}",
+        algorithm=str(find("cache_config.prefix_caching_hash_algo", "unknown")),
+        tokens=block * int(factor),
+        tags=(
+            *((short, str(int(find(f"parallel_config.{name}", 1)))) for short, name in parallel),
+            ("block", str(block)),
+        ),
+    )

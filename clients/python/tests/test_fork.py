@@ -1,0 +1,154 @@
+"""A forked child has nothing of its parent's, and takes nothing from it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+import unittest
+from pathlib import Path
+from typing import Callable
+
+import kvstored
+
+from .daemon import Daemon
+from .test_client import GIVEN, chain, payload, store
+
+# Run as a program of its own, so that the child can end as programs do.
+PROGRAM = """
+import gc, os, sys, threading
+import kvstored
+from tests.test_client import GIVEN, chain, payload, store
+
+kv = kvstored.Client(sys.argv[1], space=GIVEN, timeout=10)
+prompt, want = chain("fork", 2), [payload(0), payload(1)]
+store(kv, prompt, want)
+job, left = kv.prefetch(prompt), kv.prefetch(prompt)
+block = job.block(0)
+fill = kv.reserve(chain("fill", 1), size=100)
+(slot,) = fill
+slot.memory[:] = b"p" * 100
+deferred = kv.prefetch(prompt)
+deferred.release_soon()
+pid = os.fork()
+if pid == 0:
+    slot.memory[:] = b"c" * 100  # into nothing
+    assert fill.commit() == [], "the child committed the parent's fill"
+    with left:
+        pass
+    assert left.good is False, "the child released the parent's lease"
+    assert job.renew() == 0, "the child renewed the parent's lease"
+    assert not deferred.release()
+    if sys.argv[2] == "drop":
+        del block, slot, job, left, fill, deferred, kv
+        gc.collect()
+    elif sys.argv[2] == "close":
+        kv.close()
+    else:
+        assert kv.wait_attached(10), "the child does not attach"
+        assert store(kv, chain("child", 1), [payload("child")])[0].result == kvstored.Result.STORED
+    sys.exit(0)  # and all that is left is collected
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, "the child failed"
+assert bytes(block) == want[0] and bytes(job.block(1)) == want[1]
+assert job.release() and left.release() and deferred.release(), "the parent lost a lease"
+assert [r.result for r in fill.commit()] == [kvstored.Result.STORED], "the parent lost its fill"
+with kv.prefetch(chain("fill", 1)) as stored:
+    got = bytes(stored.block(0))
+assert stored.good and got == b"p" * 100
+there = kv.lookup(chain("child", 1)).total.chunks
+assert there == (sys.argv[2] == "use"), there
+"""
+
+
+def in_child(work: Callable[[], None]) -> int:
+    """How a forked child ends that does the work: 0, or it failed, or by which signal."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            work()
+            code = 0
+        except BaseException as e:
+            os.write(2, f"child: {e!r}\n".encode())
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+class Fork(unittest.TestCase):
+    def test_however_the_child_ends(self) -> None:
+        here = Path(__file__).resolve().parents[1]
+        with Daemon() as daemon:
+            for end in ("drop", "close", "use"):
+                with self.subTest(end):
+                    done = subprocess.run(
+                        [sys.executable, "-B", "-c", PROGRAM, daemon.socket, end],
+                        cwd=here,
+                        env={**os.environ, "PYTHONPATH": str(here)},
+                        capture_output=True,
+                        text=True,
+                    )
+                    self.assertEqual(done.returncode, 0, done.stderr)
+                    with kvstored.Client(daemon.socket, space=GIVEN, timeout=10) as kv:
+                        for name in ("fork", "fill", "child"):
+                            kv.delete(chain(name, 2))
+
+    def test_the_mappings_are_not_inherited(self) -> None:
+        with Daemon() as daemon, kvstored.Client(daemon.socket, space=GIVEN, timeout=10) as kv:
+            link = kv._link
+            assert link is not None and link.arena is not None and link.staging is not None
+            for mapping in (link.arena, link.staging):
+                self.assertIn("dc", flags(mapping.address), "not mapped with MADV_DONTFORK")
+                self.assertEqual(bool("wr" in flags(mapping.address)), mapping is link.staging)
+
+            def look() -> None:
+                for mapping in (link.arena, link.staging):
+                    assert "sh" not in flags(mapping.address), "the child shares the daemon's memory"
+
+            self.assertEqual(in_child(look), 0)
+
+    def test_memory_of_an_earlier_connection(self) -> None:
+        """Of a daemon that was killed, and of a client that was closed."""
+        with Daemon() as daemon:
+            kv = kvstored.Client(daemon.socket, space=GIVEN, timeout=10)
+            self.addCleanup(kv.close)
+            prompt = chain("earlier", 1)
+            store(kv, prompt, [payload(1)])
+            with kvstored.Client(daemon.socket, space=GIVEN, timeout=10) as closed:
+                ended = closed.prefetch(prompt).block(0)
+            old = kv.prefetch(prompt)
+            block, epoch = old.block(0), kv.epoch
+            daemon.kill()
+            daemon.start()
+            while kv.epoch in (None, epoch):
+                self.assertTrue(kv.wait_attached(30))
+                time.sleep(0.005)  # the end of the earlier one may not be known yet
+            self.assertEqual(bytes(block), payload(1))  # mapped still
+
+            def look() -> None:
+                assert bytes(block) == bytes(ended) == bytes(10_000), "the child sees what the parent leased"
+                try:
+                    old.address(0)
+                    raise AssertionError("the child reads under the parent's lease")
+                except IndexError:
+                    pass
+                assert not old.release()
+
+            self.assertEqual(in_child(look), 0)
+
+
+def flags(address: int) -> list:
+    """What the kernel says of the mapping that begins there; nothing if none does."""
+    found = False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        first = line.split()[0]
+        if "-" in first and not first.endswith(":"):
+            found = first.split("-")[0] == f"{address:x}".zfill(len(first.split("-")[0]))
+        elif found and first == "VmFlags:":
+            return line.split()[1:]
+    return []
+
+
+if __name__ == "__main__":
+    unittest.main()

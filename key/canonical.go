@@ -51,6 +51,13 @@ func (s Space) AppendCanonical(dst []byte) ([]byte, error) {
 	return dst, nil
 }
 
+// WithoutSalt returns s with the digest of its salt instead of the salt: what may
+// be shown and kept. It has the same id.
+func (s Space) WithoutSalt() Space {
+	s.Salt, s.SaltDigest = "", s.saltDigest()
+	return s
+}
+
 // saltDigest is zero without a salt.
 func (s Space) saltDigest() Hash {
 	if s.Salt == "" {

@@ -113,6 +113,9 @@ func TestSaltIsNotShown(t *testing.T) {
 	if strings.Contains(string(form), s.Salt) || strings.Contains(name, s.Salt) {
 		t.Errorf("the salt shows in %q or %q", form, name)
 	}
+	if shown := s.WithoutSalt(); shown.Salt != "" || id(t, shown) != id(t, s) || s.Salt == "" {
+		t.Errorf("without its salt it is %+v", shown)
+	}
 	parsed, _, err := key.Parse(name)
 	if err != nil {
 		t.Fatal(err)

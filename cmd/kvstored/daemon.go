@@ -221,7 +221,7 @@ func (d *daemon) makeServer() error {
 			Per1024Tokens: c.Prefetch.Per1024Tokens, WindowBytes: int64(c.Prefetch.Window),
 			NextTurnBytes: int64(c.Prefetch.NextTurn),
 		},
-		ChunkTokens: c.Chunk.Tokens, Method: c.Chunk.Hash, SaveUnfull: c.Chunk.SaveUnfull,
+		ChunkTokens: c.Chunk.Tokens, Method: c.Chunk.Hash, SaveUnfull: c.Chunk.SaveUnfull, Fronts: frontSpaces(),
 		Version: version(), Epoch: binary.LittleEndian.Uint64(epoch[:]),
 		Stats:   func() ([]byte, error) { return json.Marshal(d.stats()) },
 		Observe: d.metrics.observe,

@@ -15,6 +15,7 @@ import (
 	"github.com/kvstored/kvstored/internal/lm"
 	"github.com/kvstored/kvstored/internal/resp"
 	"github.com/kvstored/kvstored/internal/server"
+	"github.com/kvstored/kvstored/key"
 )
 
 // shelterShare is the part of the arena that keeps, for a moment, what a front
@@ -109,6 +110,16 @@ func (d *daemon) makeFronts() {
 			Log: d.log.With().Str("component", "lm").Logger(),
 		})
 	}
+}
+
+// frontSpaces names the spaces of all front ends, also of those that are off:
+// what they stored may still be there.
+func frontSpaces() map[key.SpaceID]string {
+	names := make(map[key.SpaceID]string)
+	for _, name := range []string{"resp", "lm"} {
+		names[blob.SpaceOf(name)] = name
+	}
+	return names
 }
 
 // makeStore makes the named values of one front end.

@@ -1,6 +1,6 @@
 // Command kvstored is the KV cache sidecar and its tools: the daemon itself
-// (serve), what an operator asks of it (check, stats, flush, pins, revoke,
-// policy, clear), hands-on access (put, get, lookup), and two ways to see it work (demo, replay).
+// (serve), what an operator asks of it (check, stats, flush, pins, spaces,
+// revoke, policy, clear, purge), hands-on access (put, get, lookup), and two ways to see it work (demo, replay).
 //
 // It wires the packages of this module together and is imported by none. Only
 // main ends the process; every command returns an error, and exit.go says
@@ -62,7 +62,7 @@ configuration; 4 no daemon there, or it went away.`,
 	root.AddCommand(
 		serveCommand(), checkCommand(), demoCommand(), replayCommand(), statsCommand(),
 		putCommand(), getCommand(), lookupCommand(), deleteCommand(), flushCommand(), scrubCommand(), versionCommand(),
-		pinsCommand(), revokeCommand(), policyCommand(), clearCommand(), purgeCommand(), warmCommand(),
+		pinsCommand(), revokeCommand(), policyCommand(), clearCommand(), purgeCommand(), spacesCommand(), warmCommand(),
 	)
 	markFailures(root)
 	return root

@@ -31,10 +31,10 @@ func purgeCommand() *cobra.Command {
 		Use:   "purge [SPACE] --yes",
 		Short: "Delete a space here and in the bucket, whoever stored it",
 		Long: `Delete everything of a space: in DRAM, on disk and in the bucket, there also what
-other machines have stored. SPACE is the 32 hex digits that lookup and pins show,
-and that follow the prefix and v1/ in the names of the objects; without it, give
---model and whatever else its prompts were put with. What other machines have in
-DRAM or on disk stays there. Nothing is asked: --yes has to be given, or --dry-run,
+other machines have stored. SPACE is the 32 hex digits that 'kvstored spaces'
+shows, and that follow the prefix and v1/ in the names of the objects; without it,
+give --model and whatever else its prompts were put with. What other machines have
+in DRAM or on disk stays there. Nothing is asked: --yes has to be given, or --dry-run,
 which only counts. If it is interrupted, call it again. It takes an admin.`,
 		Example: `  kvstored purge --model my-model --dtype bf16 --dry-run`,
 		Args:    cobra.MaximumNArgs(1),
@@ -84,7 +84,7 @@ func meantSpace(cmd *cobra.Command, args []string, flags *key.Space) (id key.Spa
 		}
 		return key.SpaceID(digits), nil
 	case !cmd.Flags().Changed("model"):
-		return id, usage(errors.New("which space? give its 32 hex digits, as lookup shows them, or --model and whatever else its prompts were put with"))
+		return id, usage(errors.New("which space? give its 32 hex digits, as 'kvstored spaces' shows them, or --model and whatever else its prompts were put with"))
 	}
 	if id, err = flags.ID(); err != nil {
 		return id, usage(err)

@@ -79,14 +79,19 @@ type Store struct {
 // others hold.
 const roomWait = time.Second
 
+// SpaceOf is the id of the space that a store of that name has.
+func SpaceOf(name string) key.SpaceID {
+	sum := sha256.Sum256([]byte("kvstored named values\x00" + name))
+	return key.SpaceID(sum[:16])
+}
+
 // New makes a store; Run protects and brings up what Has is asked for.
 func New(o Options) *Store {
 	if o.LoadTimeout == 0 {
 		o.LoadTimeout = 2 * time.Second
 	}
 	s := &Store{o: o, seed: maphash.MakeSeed()}
-	sum := sha256.Sum256([]byte("kvstored named values\x00" + o.Space))
-	s.space = key.SpaceID(sum[:16])
+	s.space = SpaceOf(o.Space)
 	o.Stack.KeepLocal(s.space) // a name's value changes, and other daemons have names of their own
 	binary.LittleEndian.PutUint64(s.nonce[:], maphash.String(s.seed, o.Space))
 	s.shelter.wanted = make(chan key.Hash, maxWanted)

@@ -126,6 +126,18 @@ func (b *book) admits(id key.SpaceID, n int64) error {
 	return nil
 }
 
+// SpaceBytes is what the entries of a space occupy, those that are being filled
+// or leaving included.
+func (l *Ledger) SpaceBytes(id key.SpaceID) int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := &l.mu.spaces
+	if n := s.find(id); n != noSpace {
+		return s.slots.at(n).bytes
+	}
+	return 0
+}
+
 // occupy counts n bytes more, or less, of an entry.
 func (b *book) occupy(e *entry, n int64) {
 	b.count.UsedBytes += n

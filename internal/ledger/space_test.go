@@ -42,3 +42,26 @@ func TestQuotasAreForgotten(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestSpaceBytes(t *testing.T) {
+	lru, err := policy.New("lru", 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := New(Options{CapacityBytes: 1 << 20, Policy: lru})
+	k := key.Key{Space: key.SpaceID{1}, Hash: key.Hash{1}}
+	id, _, err := l.Begin(Daemon, Lease, k, key.Hash{}, 5000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Publish([]ID{id}, false)
+	if n, other := l.SpaceBytes(k.Space), l.SpaceBytes(key.SpaceID{2}); n != 8192 || other != 0 {
+		t.Errorf("%d bytes, and %d of a space without entries; want 8192 and 0", n, other)
+	}
+	if e, ok := l.Remove(k); ok {
+		l.Free(e.ID)
+	}
+	if n := l.SpaceBytes(k.Space); n != 0 {
+		t.Errorf("%d bytes of a space that has lost all it had", n)
+	}
+}

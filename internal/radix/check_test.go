@@ -13,6 +13,7 @@ func (t *Tree) checkAll() error {
 			return fmt.Errorf("space %x is filed as %d, which is %x", id, s, t.spaces[s].id)
 		}
 		live += 2
+		before := chunks
 		if t.runs.at(t.spaces[s].root).child == 0 && t.runs.at(t.spaces[s].limbo).child == 0 {
 			return fmt.Errorf("space %x is empty and still there", id)
 		}
@@ -35,6 +36,9 @@ func (t *Tree) checkAll() error {
 					}
 				}
 			}
+		}
+		if got := int(t.spaces[s].chunks); got != chunks-before {
+			return fmt.Errorf("space %x has %d chunks, kept %d", id, chunks-before, got)
 		}
 	}
 	if chunks != t.chunks || holes != t.holes || live != t.runs.live {

@@ -30,7 +30,7 @@ func (t *Tree) Insert(space, parent, hash Hash, set Loc) error {
 		s = t.ids[space]
 	}
 	slot = t.find(s, hash)
-	t.setLoc(slot, set, 0)
+	t.setLoc(s, slot, set, 0)
 	t.prune(t.slots.owner(slot))
 	return nil
 }

@@ -223,15 +223,15 @@ func (t *Tree) mark(s uint32, chain []Hash, from int, set Loc) {
 		id, n := t.step(at, chain[i:], true)
 		r := t.runs.at(id)
 		for j := max(from-i, 0); j < n; j++ {
-			t.setLoc(r.start+uint32(j), set, 0)
+			t.setLoc(s, r.start+uint32(j), set, 0)
 		}
 		i += n
 		at = id
 	}
 }
 
-// setLoc changes one chunk's locations and keeps count.
-func (t *Tree) setLoc(slot uint32, set, clear Loc) Loc {
+// setLoc changes the locations of one chunk of space s and keeps count.
+func (t *Tree) setLoc(s, slot uint32, set, clear Loc) Loc {
 	loc := t.slots.loc(slot)
 	before := *loc
 	now := before&^clear | set
@@ -239,9 +239,11 @@ func (t *Tree) setLoc(slot uint32, set, clear Loc) Loc {
 	if before == 0 && now != 0 {
 		t.holes--
 		t.chunks++
+		t.spaces[s].chunks++
 	} else if before != 0 && now == 0 {
 		t.holes++
 		t.chunks--
+		t.spaces[s].chunks--
 	}
 	return now
 }

@@ -11,11 +11,12 @@ const pruneStep = 1024
 // below it; else it is removed, and with it the placeholders above up to one
 // that has something else below.
 func (t *Tree) Set(space, hash Hash, set, clear Loc) (now Loc, known bool) {
-	slot := t.find(t.ids[space], hash)
+	s := t.ids[space]
+	slot := t.find(s, hash)
 	if slot == 0 {
 		return 0, false
 	}
-	now = t.setLoc(slot, set, clear)
+	now = t.setLoc(s, slot, set, clear)
 	if now == 0 {
 		t.prune(t.slots.owner(slot))
 	}
@@ -47,7 +48,7 @@ func (t *Tree) dropRun(id uint32, bits Loc, limit int) (n int) {
 	for i := int(r.len) - 1; i >= 0 && n < limit; i-- {
 		slot := r.start + uint32(i)
 		if *t.slots.loc(slot)&bits != 0 {
-			t.setLoc(slot, 0, bits)
+			t.setLoc(r.space, slot, 0, bits)
 			n++
 		}
 	}

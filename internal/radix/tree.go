@@ -43,6 +43,7 @@ type Tree struct {
 type space struct {
 	id          Hash
 	root, limbo uint32
+	chunks      uint32 // with at least one location
 }
 
 // New returns an empty tree.
@@ -123,7 +124,7 @@ func (t *Tree) Stats() Stats {
 		Runs:         t.runs.live - 2*len(t.ids),
 		Spaces:       len(t.ids),
 		Bytes: t.slots.bytes() + t.runs.bytes() + t.table.bytes() +
-			int64(cap(t.spaces)*24+len(t.ids)*32+cap(t.prunable)*4+cap(t.scratch)*4),
+			int64(cap(t.spaces)*28+len(t.ids)*32+cap(t.prunable)*4+cap(t.scratch)*4),
 	}
 }
 

@@ -2,6 +2,7 @@ package radix
 
 import (
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -157,6 +158,35 @@ func TestSpacesShareNothing(t *testing.T) {
 	if st := tr.Stats(); st.Spaces != 1 || st.Chunks != 50 {
 		t.Errorf("%+v", st)
 	}
+}
+
+// TestCensus: all spaces are told of, in steps of any length, each with how
+// many chunks it has; one that is gone, and placeholders, are not counted.
+func TestCensus(t *testing.T) {
+	tr := New()
+	want := map[Hash]int{}
+	for i := range 10 {
+		space := Hash{byte(i + 1)}
+		mustAdd(t, tr, space, numbers(1, 20), i, 1) // the first i are placeholders
+		want[space] = 20 - i
+	}
+	for n := range 20 {
+		tr.Set(Hash{7}, numbers(1, 20)[n], 0, 1)
+	}
+	delete(want, Hash{7})
+	for _, limit := range []int{1, 3, 100} {
+		got := map[Hash]int{}
+		for next, first := 0, true; first || next != 0; first = false {
+			next = tr.Census(next, limit, func(space Hash, chunks int) { got[space] = chunks })
+		}
+		if !maps.Equal(got, want) {
+			t.Errorf("in steps of %d: %v, want %v", limit, got, want)
+		}
+	}
+	if next := New().Census(0, 1, func(Hash, int) { t.Error("an empty tree has a space") }); next != 0 {
+		t.Errorf("an empty tree goes on with %d", next)
+	}
+	mustCheck(t, tr)
 }
 
 func TestAnyOrderEndsCompressed(t *testing.T) {

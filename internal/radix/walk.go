@@ -10,6 +10,24 @@ func (t *Tree) Spaces(fn func(space Hash) bool) {
 	}
 }
 
+// Census calls fn for the spaces with the numbers from, from+1, ..., at most
+// limit of them, and how many chunks each has somewhere. It returns the number
+// to go on with, 0 after the last one: so whoever wants all can let others in
+// between. A space that comes or goes meanwhile may be missed, or told of twice.
+func (t *Tree) Census(from, limit int, fn func(space Hash, chunks int)) (next int) {
+	from = max(from, 1) // 0 is not used
+	end := min(from+max(limit, 1), len(t.spaces))
+	for _, s := range t.spaces[min(from, end):end] {
+		if s.root != 0 {
+			fn(s.id, int(s.chunks))
+		}
+	}
+	if end == len(t.spaces) {
+		return 0
+	}
+	return end
+}
+
 // Walk calls fn for every chunk of a space, parents before children, until it
 // returns false. depth counts the chunks before this one; where that is not
 // known, because the chunk is detached, depth is negative and the parent of

@@ -11,9 +11,9 @@
 // Timers that end leases and fills count among them (session.during).
 //
 // Locks: session.mu guards a connection's tables, job.mu one job's lease,
-// fill.mu one fill's slots, output.mu the queue of frames, pins.mu all pins;
-// none is held while another is taken, nor over I/O, hashing or a call of
-// the Stack.
+// fill.mu one fill's slots, output.mu the queue of frames, pins.mu all pins,
+// catalog.mu the identities of spaces; none is held while another is taken,
+// nor over I/O, hashing or a call of the Stack.
 //
 // Buffers: a frame's body is valid until the next read; what outlives the
 // request is copied. Payloads are read and written where they lie.

@@ -170,6 +170,7 @@ func (s *spaces) open(sp key.Space) (wire.SpaceInfo, error) {
 	}
 	info := wire.SpaceInfo{Handle: uint32(len(s.list)), ID: b.Space(), ChunkTokens: uint32(sp.ChunkTokens)}
 	s.list = append(s.list, openSpace{b, info})
+	s.server.catalog.open(info.ID, sp)
 	s.server.o.Stack.OpenSpace(info.ID, sp.Model)
 	return info, nil
 }
@@ -179,6 +180,13 @@ func (s *spaces) get(handle uint32) (openSpace, error) {
 		return openSpace{}, refuse(wire.StatusUnknownSpace, "space %d is not open on this connection; open_space first", handle)
 	}
 	return s.list[handle], nil
+}
+
+// close gives the open spaces up.
+func (s *spaces) close() {
+	for _, o := range s.list {
+		s.server.catalog.close(o.info.ID)
+	}
 }
 
 // of is the builder of an open space; nil if it is not open here.

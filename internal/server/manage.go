@@ -66,6 +66,7 @@ func init() { // a literal would refer to itself
 		wire.OpPolicy:    (*session).policy,
 		wire.OpClear:     (*session).clear,
 		wire.OpPurge:     (*session).purge,
+		wire.OpSpaces:    (*session).listSpaces,
 	}
 }
 

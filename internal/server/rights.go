@@ -32,4 +32,5 @@ var needed = map[wire.Op]wire.Rights{
 	wire.OpPolicy:  wire.RightAdmin,
 	wire.OpClear:   wire.RightAdmin,
 	wire.OpPurge:   wire.RightAdmin,
+	wire.OpSpaces:  wire.RightAdmin,
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/kvstored/kvstored/internal/accept"
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/wire"
+	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
 
@@ -35,6 +36,9 @@ type Options struct {
 	ChunkTokens int    // of spaces that do not say
 	Method      string // hash method of spaces that do not say
 	SaveUnfull  bool   // a last, shorter chunk counts even if the request does not ask
+
+	// Fronts names the spaces that are front ends', not clients'.
+	Fronts map[key.SpaceID]string
 
 	Limits Limits
 
@@ -90,6 +94,7 @@ type Server struct {
 	ids        atomic.Uint64 // of jobs and fills
 	sessionIDs atomic.Uint64
 	pins       pins
+	catalog    catalog
 	hints      hints
 	recent     recent
 	next       nextTurns
@@ -108,6 +113,7 @@ func New(o Options) *Server {
 	s.next.grew = make(chan struct{}, 1)
 	s.mu.sessions = make(map[uint64]*session)
 	s.hints.init()
+	s.catalog.mu.spaces = make(map[key.SpaceID]*openedSpace)
 	s.pins.mu.byName = make(map[string][]*pin)
 	s.pins.mu.bySession = make(map[*session]map[string]*pin)
 	return s

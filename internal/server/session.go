@@ -280,6 +280,7 @@ func (c *session) close() {
 // what they used.
 func (c *session) dismantle() {
 	c.waiting.Wait()
+	c.spaces.close()
 	if c.staging != nil {
 		_ = c.staging.window.Close() // fails only if it was closed before
 	}

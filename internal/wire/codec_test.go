@@ -40,6 +40,7 @@ var newRequest = map[Op]func() Message{
 	OpPolicy:    func() Message { return new(PolicyRequest) },
 	OpClear:     func() Message { return new(ClearRequest) },
 	OpPurge:     func() Message { return new(PurgeRequest) },
+	OpSpaces:    func() Message { return new(SpacesRequest) },
 }
 
 // newReply returns an empty reply of each operation.
@@ -72,6 +73,7 @@ var newReply = map[Op]func() Message{
 	OpPolicy:    func() Message { return new(PolicyReply) },
 	OpClear:     func() Message { return new(ChunksReply) },
 	OpPurge:     func() Message { return new(PurgeReply) },
+	OpSpaces:    func() Message { return new(SpacesReply) },
 }
 
 func TestEveryOpIsCovered(t *testing.T) {

@@ -66,6 +66,13 @@ func goldenHashes(n int) []byte {
 	return raw
 }
 
+// goldenShown is goldenSpace as the daemon tells of it.
+func goldenShown() key.Space {
+	s := goldenSpace
+	s.Salt, s.SaltDigest = "", key.Hash(sequence(0xb0, 0xc0))
+	return s
+}
+
 func goldenInfo(handle uint32) SpaceInfo {
 	info := SpaceInfo{Handle: handle, ChunkTokens: 256}
 	for i := range info.ID {
@@ -216,6 +223,12 @@ var golden = []struct {
 	{"clear_reply", reply(OpClear), &ChunksReply{1000}},
 	{"purge_request", request(OpPurge), &PurgeRequest{Space: goldenInfo(1).ID, After: "7f/x", Dry: true}},
 	{"purge_reply", reply(OpPurge), &PurgeReply{Known: 40, Found: 1000, Bytes: 1000 * 65536, Next: "80/y"}},
+	{"spaces_request", request(OpSpaces), &SpacesRequest{After: key.SpaceID(sequence(0x10, 0x20))}},
+	{"spaces_reply", reply(OpSpaces), &SpacesReply{Spaces: []SpaceUse{
+		{ID: key.SpaceID(sequence(0x20, 0x30)), Chunks: 7},
+		{ID: goldenInfo(1).ID, Chunks: 1000, HotBytes: 40 * 65536, Connections: 2, Kind: SpaceOpened, Space: goldenShown()},
+		{ID: key.SpaceID(sequence(0xc0, 0xd0)), Chunks: 3, Kind: SpaceFront, Front: "resp"},
+	}, More: true}},
 	{"error_reply", Header{Kind: KindReply, Op: OpRelease, Status: StatusUnknownJob, ID: 21}, &ErrorReply{
 		"job 9 is not live: it was released, cancelled or never made on this connection",
 	}},

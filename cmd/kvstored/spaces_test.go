@@ -1,0 +1,78 @@
+package main
+
+import (
+	"encoding/hex"
+	"strings"
+	"testing"
+
+	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/key"
+)
+
+// TestSpaces: an operator who knows only the model finds its space, and purges
+// it by the id that is shown.
+func TestSpaces(t *testing.T) {
+	d := startDaemonWith(t, func(cfg *config.Config) { cfg.Disk.Capacity = 0 })
+	t.Setenv("KVSTORED_SOCKET", d.socket)
+	if out := must(t, "", "spaces"); !strings.HasPrefix(out, "nothing is stored") {
+		t.Errorf("spaces of an empty daemon: %s", out)
+	}
+	must(t, kv(1, 4), prompt("put", 1, 4)...)
+	must(t, kv(2, 2), prompt("put", 2, 2, "--model", "other", "--salt", "secret")...)
+	ranked := key.Space{Model: "ranked\x1b[31m", DType: "bf16", World: 2, Worker: 1, ChunkTokens: 16, Method: "given:engine", LoRA: "law", Tags: []key.Tag{{Name: "layout", Value: "hnd"}}}
+	c, err := client.Dial(t.Context(), d.socket, client.Options{Space: &ranked})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+
+	rows := make(map[string]spaceRow)
+	for _, r := range read[spacesResult](t, "spaces").Spaces {
+		if r.Opened == nil {
+			t.Fatalf("not opened: %+v", r)
+		}
+		rows[r.Opened.Model] = r
+	}
+	id := c.Space().ID()
+	if r := rows[ranked.Model]; r.Space != hex.EncodeToString(id[:]) || r.Connections != 1 || r.Chunks != 0 || r.Opened.Worker != 1 || r.Opened.Tags["layout"] != "hnd" {
+		t.Errorf("%+v %+v", r, r.Opened)
+	}
+	if r := rows["other"]; r.Chunks != 2 || r.HotBytes != 2*adminChunk || !r.Opened.Salted || r.Opened.ChunkTokens != 1 {
+		t.Errorf("%+v %+v", r, r.Opened)
+	}
+	out := must(t, "", "spaces")
+	for _, want := range []string{
+		"hands-on", "other, salted", rows["other"].Space, "128 KiB",
+		`"ranked\x1b[31m", rank 1 of 2, LoRA law, given:engine, layout=hnd`,
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+	if strings.Contains(out+must(t, "", "spaces", "--json"), "secret") {
+		t.Errorf("the salt shows:\n%s", out)
+	}
+
+	must(t, "", "purge", rows["other"].Space, "--yes")
+	for _, r := range read[spacesResult](t, "spaces").Spaces {
+		if want := map[string]uint64{"hands-on": 4}[r.Opened.Model]; r.Chunks != want {
+			t.Errorf("after the purge %s has %d chunks, want %d", r.Opened.Model, r.Chunks, want)
+		}
+	}
+}
+
+// TestSpaceTitles: what a space is called that nobody has opened.
+func TestSpaceTitles(t *testing.T) {
+	for want, u := range map[string]client.SpaceUse{
+		"(not opened since the start)":            {Chunks: 3},
+		"(open, but one of too many to remember)": {Connections: 1},
+		"(values of the resp front end)":          {Kind: client.SpaceFront, Front: "resp"},
+		"m, revision main, group g, xxh64":        {Kind: client.SpaceOpened, Space: key.Space{Model: "m", Revision: "main", World: 1, Group: "g", Method: key.XXH64}},
+		strings.Repeat("é", 45) + "...":           {Kind: client.SpaceOpened, Space: key.Space{Model: strings.Repeat("é", 49), Method: key.SHA256}},
+	} {
+		if got := title(&u); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

@@ -1,0 +1,79 @@
+package server
+
+import (
+	"encoding/binary"
+	"strings"
+	"testing"
+
+	"github.com/kvstored/kvstored/internal/wire"
+	"github.com/kvstored/kvstored/key"
+)
+
+func newCatalog() *catalog {
+	c := new(catalog)
+	c.mu.spaces = make(map[key.SpaceID]*openedSpace)
+	return c
+}
+
+func spaceNumber(i int) (id key.SpaceID) {
+	binary.LittleEndian.PutUint32(id[:], uint32(i))
+	return id
+}
+
+func (c *catalog) look(id key.SpaceID) wire.SpaceUse {
+	u := wire.SpaceUse{ID: id}
+	c.describe(&u)
+	return u
+}
+
+// TestCatalogIsBounded: spaces that nobody has open make room, the longest
+// closed first; one that is open stays.
+func TestCatalogIsBounded(t *testing.T) {
+	c := newCatalog()
+	space := key.Space{Model: strings.Repeat("m", 1000), Salt: "secret"}
+	c.open(spaceNumber(1), space)
+	c.open(spaceNumber(1), space)
+	c.close(spaceNumber(1))
+	fit := maxCatalogBytes / (catalogEntryBytes + 1000)
+	for i := 2; i < 3*fit; i++ {
+		c.open(spaceNumber(i), space)
+		c.close(spaceNumber(i))
+		if i > 2 {
+			c.open(spaceNumber(2), space) // used all the time, though not open
+			c.close(spaceNumber(2))
+		}
+	}
+	if n := len(c.ids()); n != fit || c.mu.bytes != fit*(catalogEntryBytes+1000) || c.mu.closed.Len() != fit-1 {
+		t.Errorf("%d spaces with %d bytes, %d of them closed; %d fit", n, c.mu.bytes, c.mu.closed.Len(), fit)
+	}
+	for i, want := range map[int]wire.SpaceKind{1: wire.SpaceOpened, 2: wire.SpaceOpened, 3: wire.SpaceUnknown, 3*fit - 1: wire.SpaceOpened} {
+		if u := c.look(spaceNumber(i)); u.Kind != want || u.Space.Salt != "" {
+			t.Errorf("space %d: %s", i, u.Kind)
+		}
+	}
+	if u := c.look(spaceNumber(1)); u.Connections != 1 {
+		t.Errorf("%d connections have the first open, want 1", u.Connections)
+	}
+}
+
+// TestCatalogIsFull: what does not fit while everything is open is only
+// counted, and remembered once it is opened where there is room.
+func TestCatalogIsFull(t *testing.T) {
+	c := newCatalog()
+	space := key.Space{Model: strings.Repeat("m", maxCatalogBytes-catalogEntryBytes)}
+	c.open(spaceNumber(1), space)
+	c.open(spaceNumber(2), space)
+	if u := c.look(spaceNumber(2)); u.Kind != wire.SpaceUnknown || u.Connections != 1 {
+		t.Errorf("without room: %s, %d connections", u.Kind, u.Connections)
+	}
+	c.close(spaceNumber(1))
+	c.open(spaceNumber(2), space)
+	if u := c.look(spaceNumber(2)); u.Kind != wire.SpaceOpened || u.Connections != 2 {
+		t.Errorf("with room: %s, %d connections", u.Kind, u.Connections)
+	}
+	c.open(spaceNumber(1), space)
+	c.close(spaceNumber(1))
+	if ids := c.ids(); len(ids) != 1 || ids[0] != spaceNumber(2) {
+		t.Errorf("a space that was never remembered is listed: %x", ids)
+	}
+}

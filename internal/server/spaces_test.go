@@ -1,0 +1,129 @@
+package server_test
+
+import (
+	"encoding/binary"
+	"slices"
+	"testing"
+
+	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/server"
+	"github.com/kvstored/kvstored/internal/wire"
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier"
+)
+
+// uses lists the spaces by id.
+func (r *rig) uses(c *client.Client) map[key.SpaceID]client.SpaceUse {
+	r.t.Helper()
+	list, err := c.Spaces(r.t.Context())
+	r.must(err)
+	uses := make(map[key.SpaceID]client.SpaceUse)
+	for _, u := range list {
+		uses[u.ID] = u
+	}
+	if len(uses) != len(list) {
+		r.t.Errorf("a space is listed twice: %+v", list)
+	}
+	return uses
+}
+
+func (r *rig) idOf(s key.Space) key.SpaceID {
+	r.t.Helper()
+	id, err := s.ID()
+	r.must(err)
+	return id
+}
+
+// A space is listed when it is open, has been, or has something stored, as what
+// it was opened, but for the salt.
+func TestSpacesAreListed(t *testing.T) {
+	front := chain(7, 3)
+	front.Space = key.SpaceID{7}
+	r := newRig(t, options{Options: server.Options{Fronts: map[key.SpaceID]string{front.Space: "resp", {8}: "lm"}}})
+	admin := r.dial(client.Options{Inline: true})
+	tenant := key.Space{
+		Model: "other", Revision: "main", LoRA: "l", World: 2, Worker: 1, DType: "fp8", ChunkTokens: tokens,
+		Method: key.Given, Group: "g", Salt: "secret", Tags: []key.Tag{{Name: "layout", Value: "hnd"}},
+	}
+	stored, id := chain(1, 4), r.idOf(tenant)
+	never := chain(2, 2)
+	never.Space = key.SpaceID{2}
+	r.store(stored, 0, 4)
+	r.store(never, 0, 2)
+	r.store(front, 0, 3)
+	a, b := r.dial(client.Options{Space: &tenant}), r.dial(client.Options{Space: &tenant})
+	_, err := b.OpenSpace(t.Context(), tenant) // again: it is one connection all the same
+	r.must(err)
+
+	uses := r.uses(admin)
+	want := map[key.SpaceID]client.SpaceUse{
+		stored.Space: {Chunks: 4, HotBytes: 4 * size, Connections: 1, Kind: client.SpaceOpened, Space: space},
+		never.Space:  {Chunks: 2, HotBytes: 2 * size},
+		front.Space:  {Chunks: 3, HotBytes: 3 * size, Kind: client.SpaceFront, Front: "resp"},
+		id:           {Connections: 2, Kind: client.SpaceOpened, Space: tenant.WithoutSalt()},
+	}
+	for id, w := range want {
+		u := uses[id]
+		if u.Chunks != w.Chunks || u.HotBytes != w.HotBytes || u.Connections != w.Connections || u.Kind != w.Kind || u.Front != w.Front {
+			t.Errorf("%x: %+v, want %+v", id, u, w)
+		}
+		if w.Kind == client.SpaceOpened && (r.idOf(u.Space) != id || u.Space.Salt != "" || !slices.Equal(u.Space.Tags, w.Space.Tags)) {
+			t.Errorf("%x: %+v, want %+v", id, u.Space, w.Space)
+		}
+	}
+	if len(uses) != len(want) {
+		t.Errorf("%d spaces, want %d: %+v", len(uses), len(want), uses)
+	}
+
+	r.must(a.Close())
+	r.until("one connection has it open", func() bool { return r.uses(admin)[id].Connections == 1 })
+	r.must(b.Close())
+	r.until("none has it open", func() bool { return r.uses(admin)[id].Connections == 0 })
+	_, err = admin.Purge(t.Context(), never.Space, false, nil)
+	r.must(err)
+	_, err = admin.Purge(t.Context(), stored.Space, false, nil)
+	r.must(err)
+	uses = r.uses(admin)
+	if _, listed := uses[never.Space]; listed {
+		t.Error("a purged space that nobody has opened is listed")
+	}
+	if u := uses[stored.Space]; u.Chunks != 0 || u.HotBytes != 0 || u.Kind != client.SpaceOpened || u.Connections != 1 {
+		t.Errorf("a purged space that is open: %+v", u)
+	}
+	if u := uses[id]; u.Kind != client.SpaceOpened || u.Space.Model != "other" {
+		t.Errorf("a closed space: %+v", u)
+	}
+}
+
+// storeBytes is store for the only chunk of c, with so many bytes.
+func (r *rig) storeBytes(c *key.Chain, n uint32) {
+	r.t.Helper()
+	var g [1]tier.Grant
+	_, err := r.stack.Reserve(r.t.Context(), ledger.Daemon, c, 0, []uint32{n}, g[:], false)
+	r.must(err)
+	g[0].Ref.Block.Seal()
+	r.must(r.stack.Commit(c, 0, []tier.Ref{g[0].Ref}))
+}
+
+// TestSpacesInPages: more spaces than fit a page are all listed, by id.
+func TestSpacesInPages(t *testing.T) {
+	r := newRig(t, options{capacity: 16 * mib})
+	const n = 2500
+	p := chain(1, 1)
+	for i := range n {
+		binary.BigEndian.PutUint16(p.Space[:], uint16(i))
+		r.storeBytes(p, 100)
+	}
+	c := r.greet(0)
+	var first wire.SpacesReply
+	c.do(wire.OpSpaces, &wire.SpacesRequest{}, &first)
+	if !first.More || len(first.Spaces) == 0 {
+		t.Errorf("the first page has %d spaces, more: %v", len(first.Spaces), first.More)
+	}
+	list, err := r.dial(client.Options{}).Spaces(t.Context())
+	r.must(err)
+	if len(list) != n+1 || !slices.IsSortedFunc(list, func(a, b client.SpaceUse) int { return slices.Compare(a.ID[:], b.ID[:]) }) {
+		t.Errorf("%d spaces, want %d in order", len(list), n+1)
+	}
+}

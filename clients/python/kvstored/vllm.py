@@ -193,7 +193,7 @@ class KvstoredTier(SecondaryTierManager):
             self._finish(job, False)
 
     def _ask(self) -> bool:
-        keys = []
+        keys: List[Any] = []
         while self._lookups and len(keys) < 1024:
             keys.append(self._lookups.popleft())
         if not keys:

@@ -66,6 +66,9 @@ class Call:
         self.wake = threading.Lock()  # held; released once to wake the thread that parked
         self.wake.acquire()
 
+    def frame(self) -> bytes:
+        return wire.frame(wire.REQUEST, self.request.op, self.id, self.request.body)
+
 
 class Link:
     """A connection after its hello. All methods are safe for threads."""
@@ -170,36 +173,28 @@ class Link:
     def start(self, requests: Sequence[Request], deadline: float) -> List[Call]:
         """Sends requests together. Each of the calls must be waited for, unless it
         has a callback: that is called by the deadline."""
-        calls, background = [], []
         arrived, patient = self._arrived, deadline - time.monotonic() >= _DOUBT
-        with self._mu:
-            if self.down is not None:
-                raise self.down
-            late = list(self._late)
-            self._late.clear()
-            out = []
-            for call in late:
-                self._calls[call.id] = call
-                out.append(wire.frame(wire.REQUEST, call.request.op, call.id, call.request.body))
-            for request in requests:
-                call = Call(next(self._ids), request)
-                self._calls[call.id] = call
-                calls.append(call)
-                out.append(wire.frame(wire.REQUEST, request.op, call.id, request.body))
-                if request.callback is not None:
-                    self.background += 1
-                    call.deadline, call.arrived = deadline, arrived if patient else -1
-                    background.append(call)
-        if out:
-            try:
-                self._send(b"".join(out), deadline)
-            except Error as e:
-                self._forget(calls)
-                if isinstance(e, DeadlineExceeded):
-                    self._put_back(late)
-                    if patient:
-                        self._suspect(arrived)
-                raise
+        calls = [Call(next(self._ids), request) for request in requests]
+        background = [call for call in calls if call.request.callback is not None]
+        for call in background:
+            call.deadline, call.arrived = deadline, arrived if patient else -1
+        late: List[Call] = []
+        try:
+            with self._mu:
+                if self.down is not None:
+                    raise self.down
+                late, self._late = list(self._late), collections.deque()
+                going = [*late, *calls]
+                self._calls.update((call.id, call) for call in going)
+                self.background += len(background)
+            if going:
+                self._send(b"".join([call.frame() for call in going]), deadline)
+        except BaseException as e:  # a signal's handler may raise anything
+            self._forget(calls)
+            self._put_back(late)
+            if patient and isinstance(e, DeadlineExceeded):
+                self._suspect(arrived)
+            raise
         if background:
             self._sent(background)
         return calls
@@ -217,9 +212,7 @@ class Link:
         """What was not sent goes out with a later request."""
         with self._mu:
             if self.down is None:
-                for call in late:
-                    del self._calls[call.id]
-                self._late.extendleft(reversed(late))
+                self._late.extendleft(call for call in reversed(late) if self._calls.pop(call.id, None))
 
     def later(self, request: Request) -> Call:
         """Sends a request with the next one, or when the link is tended. Its
@@ -378,22 +371,29 @@ class Link:
                     return
                 continue
             first = False
-            try:
-                data = self._sock.recv(_READ_BYTES)
-            except BlockingIOError:
-                continue
-            except OSError as e:
-                self.fail(Disconnected(str(e)))
+            self._receive()
+            if self.down is not None:
                 return
+
+    def _receive(self) -> None:
+        """Reads once and delivers what is whole. Nothing follows input that may be lost."""
+        try:
+            data = self._sock.recv(_READ_BYTES)
             if not data:
-                self.fail(Disconnected("the daemon closed the connection"))
-                return
+                raise Disconnected("the daemon closed the connection")
             self._in += data
-            try:
-                self._parse()
-            except (ProtocolError, wire.Malformed) as e:
-                self.fail(e if isinstance(e, ProtocolError) else ProtocolError(str(e)))
-                return
+            self._parse()
+        except BlockingIOError:
+            pass
+        except Disconnected as e:
+            self.fail(e)
+        except wire.Malformed as e:
+            self.fail(ProtocolError(str(e)))
+        except OSError as e:
+            self.fail(Disconnected(str(e)))
+        except BaseException:
+            self.fail(Disconnected("interrupted in the middle of a reply"))
+            raise
 
     def _glance(self) -> Any:
         """Whether there is something to read within a moment."""
@@ -477,27 +477,33 @@ class Link:
     def _send(self, out: bytes, deadline: float) -> None:
         if not self._writing.acquire(timeout=max(0.0, deadline - time.monotonic())):
             raise DeadlineExceeded("the daemon takes no requests")
-        sent = 0
+        begun = False  # a part may be out: nothing but the rest can follow it
         try:
-            view = memoryview(out)
-            while sent < len(out):
+            rest = memoryview(out)
+            while rest:
                 if self.down is not None:
                     raise self.down
+                before, begun = begun, True  # an exception may come between any two steps
                 try:
-                    sent += self._sock.send(view[sent:], socket.MSG_NOSIGNAL)
+                    rest = rest[self._sock.send(rest, socket.MSG_NOSIGNAL) :]
                 except BlockingIOError:
-                    left = deadline - time.monotonic()
-                    if left <= 0:
-                        raise DeadlineExceeded("the daemon takes no requests") from None
-                    self._writable.poll(min(left, _TICK) * 1000)
-        except DeadlineExceeded:
-            if sent:  # half a frame: nothing can follow it
-                self.fail(Disconnected("the daemon stopped taking a request"))
+                    begun = before
+                    self._await_room(deadline)
+            begun = False
+        except Error:
             raise
         except OSError as e:
             raise self.fail(Disconnected(str(e))) from e
         finally:
+            if begun:
+                self.fail(Disconnected("a request went out in part"))
             self._writing.release()
+
+    def _await_room(self, deadline: float) -> None:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise DeadlineExceeded("the daemon takes no requests") from None
+        self._writable.poll(min(left, _TICK) * 1000)
 
     def _forget(self, calls: Sequence[Call]) -> None:
         """Calls that were not sent; their caller hears of that by an exception."""
@@ -513,11 +519,11 @@ class Link:
         with self._mu:
             if self.down is not None:
                 return self.down
+            self.down = error
             for call in [*self._calls.values(), *self._late]:
                 self._settle(call, None, error)
             self._calls.clear()
             self._late.clear()
-            self.down = error
         if self.pid == os.getpid():
             try:
                 self._sock.shutdown(socket.SHUT_RDWR)  # wakes whoever polls

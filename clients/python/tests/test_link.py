@@ -1,0 +1,118 @@
+"""A connection by itself: what ends it, and that nothing else does."""
+
+from __future__ import annotations
+
+import time
+import unittest
+from typing import Any, Callable
+from unittest import mock
+
+import kvstored
+from kvstored import wire
+from kvstored.link import Link, Request
+
+from .daemon import Daemon
+from .test_client import GIVEN, chain
+
+PATIENCE = 20.0  # seconds; bounds what should take none
+
+
+class Interrupt(BaseException):
+    """What the handler of a signal raises."""
+
+
+def ping(callback: Any = None) -> Request:
+    return Request(wire.Op.PING, wire.empty(), wire.empty_reply, callback=callback)
+
+
+class After:
+    """Something of which one method, after it has done its work, is interrupted."""
+
+    def __init__(self, of: Any, method: str) -> None:
+        self._of, self._method = of, method
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._of, name)
+        if name != self._method:
+            return method
+
+        def interrupted(*args: Any) -> None:
+            method(*args)
+            raise Interrupt
+
+        return interrupted
+
+
+class Interrupted(unittest.TestCase):
+    """The handler of a signal may raise between any two steps."""
+
+    daemon: Daemon
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.daemon = Daemon()
+        cls.addClassCleanup(cls.daemon.close)
+        cls.daemon.wait()
+
+    def link(self) -> Link:
+        link = Link(self.daemon.socket, wire.hello(0, "test"), PATIENCE)
+        self.addCleanup(link.close)
+        return link
+
+    def interrupted(self, work: Callable[[], Any]) -> None:
+        with self.assertRaises(Interrupt):
+            work()
+
+    def ended(self, link: Link) -> None:
+        self.assertIsInstance(link.down, kvstored.Disconnected)
+        with self.assertRaises(kvstored.Disconnected):
+            link.call(ping(), time.monotonic() + PATIENCE)
+
+    def test_half_a_request(self) -> None:
+        """What follows is not taken for the rest of it."""
+        with kvstored.Client(self.daemon.socket, space=GIVEN, timeout=PATIENCE) as kv:
+            link, prompt = kv._link, chain("half", 1)
+            assert link is not None
+            self.daemon.pause()
+            try:
+                with mock.patch.object(link, "_writable", After(link._writable, "poll")):
+                    self.interrupted(lambda: kv.put(prompt, [b"A" * (4 << 20)]))
+            finally:
+                self.daemon.resume()
+            self.ended(link)
+            while not kv.put(chain("other", 1), [bytes(8 << 20)]):
+                self.assertTrue(kv.wait_attached())
+            self.assertEqual(kv.get(prompt), [])
+
+    def test_between_sent_and_counted(self) -> None:
+        link = self.link()
+        with mock.patch.object(link, "_sock", After(link._sock, "send")):
+            self.interrupted(lambda: link.call(ping(), time.monotonic() + PATIENCE))
+        self.ended(link)
+
+    def test_before_anything_is_sent(self) -> None:
+        """Nobody waits for what was not sent, and the link goes on."""
+        link, undone = self.link(), []
+        given = link.later(Request(wire.Op.PING, wire.empty(), undone.append))
+        with mock.patch.object(link, "_send", side_effect=Interrupt):
+            self.interrupted(lambda: link.start([ping(), ping(lambda _: None)], time.monotonic() + PATIENCE))
+        self.assertEqual((link.background, list(link._calls), list(link._late)), (0, [], [given]))
+        link.call(ping(), time.monotonic() + PATIENCE)
+        link.wait(given, time.monotonic() + PATIENCE)
+        self.assertEqual(undone, [b""])
+
+    def test_between_received_and_kept(self) -> None:
+        link = self.link()
+        with mock.patch.object(link, "_sock", After(link._sock, "recv")):
+            self.interrupted(lambda: link.call(ping(), time.monotonic() + PATIENCE))
+        self.ended(link)
+
+    def test_while_a_reply_is_read(self) -> None:
+        link = self.link()
+        broken = ping()._replace(take=mock.Mock(side_effect=Interrupt))
+        self.interrupted(lambda: link.call(broken, time.monotonic() + PATIENCE))
+        self.ended(link)
+
+
+if __name__ == "__main__":
+    unittest.main()

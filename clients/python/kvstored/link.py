@@ -206,7 +206,10 @@ class Link:
                 call.sent = True
                 if call.done:
                     self._answered.append(call)
-        self.on_background()
+        if self.down is not None:
+            self.call_back()  # nobody may tend the link any more
+        else:
+            self.on_background()
 
     def _put_back(self, late: Sequence[Call]) -> None:
         """What was not sent goes out with a later request."""

@@ -120,6 +120,21 @@ class Callbacks(unittest.TestCase):
         kv.close()
         self.assertEqual((len(told), set(told.values())), (sent, {1}))
 
+    def test_the_connection_ends_just_after_a_request_is_sent(self) -> None:
+        """And is given up before the caller gets to say that it now waits."""
+        kv, sent, called = self.client(), Link._sent, []
+
+        def late(link: Link, calls: Any) -> None:
+            link.fail(kvstored.Disconnected("by the test"))
+            self.assertTrue(kv.wait_attached())  # again, so that nobody tends this one
+            sent(link, calls)
+
+        with mock.patch.object(Link, "_sent", late):
+            self.link(kv).start([ping(called.append)], time.monotonic() + PATIENCE)
+            self.assertIsInstance(called[0].error, kvstored.Disconnected)
+            asked = kv.prefetch_async(chain("late", 1))
+            self.assertEqual(len(asyncio.run(asyncio.wait_for(asked, PATIENCE))), 0)
+
     def test_a_reply_that_makes_no_sense(self) -> None:
         """Its caller has a miss at once, and the client connects again."""
         kv, link = self.client(), None

@@ -130,20 +130,21 @@ class Client:
         """Keeps the connection: connects again, and reads for calls with callbacks."""
         backoff, warned = _BACKOFF[0], False
         while not self._closed:
-            link = self._link
-            if link is not None and link.down is None:
-                self._tend(link)
-                continue
-            self._detach(link)
-            if self._closed:
-                break
             try:
-                self._attach()
-                log.info("kvstored: attached to %s", self.socket)
+                link = self._link
+                if link is not None and link.down is None:
+                    self._tend(link)
+                else:
+                    self._detach(link)
+                    if self._closed:
+                        break
+                    self._attach()
+                    log.info("kvstored: attached to %s", self.socket)
                 backoff, warned = _BACKOFF[0], False
-            except Error as e:
+            except Exception as e:  # whatever it is, this thread goes on
                 if not warned:
-                    log.warning("kvstored: %s: misses until the daemon is back", e)
+                    mistake = not isinstance(e, Error)
+                    log.warning("kvstored: %s: misses until the daemon is back", e, exc_info=mistake)
                 warned = True
                 self._wake.wait(backoff * random.uniform(0.75, 1.25))
                 self._wake.clear()

@@ -92,18 +92,19 @@ class Link:
         self._writing = threading.Lock()  # whoever holds it writes
         self._in = bytearray()  # the reader's
         self._arrived = 0  # frames
-        self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            self._sock.settimeout(timeout)
-            self.hello = self._greet(path, hello, time.monotonic() + timeout)
-            self._sock.setblocking(False)
-        except BaseException as e:
-            self._sock.close()
-            if isinstance(e, socket.timeout):
-                raise DeadlineExceeded(f"{path}: no answer to hello within {timeout:.3g} s") from None
-            if isinstance(e, OSError) and not isinstance(e, Error):
-                raise Disconnected(f"{path}: {e}") from e
-            raise
+            self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            try:
+                self._sock.settimeout(timeout)
+                self.hello = self._greet(path, hello, time.monotonic() + timeout)
+                self._sock.setblocking(False)
+            except BaseException:
+                self._sock.close()
+                raise
+        except socket.timeout:
+            raise DeadlineExceeded(f"{path}: no answer to hello within {timeout:.3g} s") from None
+        except OSError as e:
+            raise Disconnected(f"{path}: {e}") from e
         self._readable, self._writable = select.poll(), select.poll()
         self._readable.register(self._sock, select.POLLIN)
         self._writable.register(self._sock, select.POLLOUT)

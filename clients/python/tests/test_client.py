@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import os
 import tempfile
@@ -374,6 +375,33 @@ class Restarts(unittest.TestCase):
             self.assertEqual(wrong, [])
             # What is promised is within 1 s; a busy machine may be later.
             print("attached again", ", ".join(f"{1000 * t:.0f}" for t in took), "ms after the daemon served")
+
+    def test_without_descriptors(self) -> None:
+        """It is a miss where the engine has too many files open, until it has fewer."""
+        error = OSError(errno.EMFILE, "too many open files")
+        with Daemon() as daemon:
+            with mock.patch("socket.socket", side_effect=error) as asked:
+                kv = kvstored.Client(daemon.socket, space=GIVEN, timeout=10)
+                self.addCleanup(kv.close)
+                self.assertFalse(kv.ping())
+                while asked.call_count < 3 and kv._keeper.is_alive():
+                    kv._wake.set()
+            self.assertTrue(kv.wait_attached())
+
+    def test_the_thread_outlives_whatever_is_raised(self) -> None:
+        with Daemon() as daemon:
+            for broken in ("tend", "__init__"):
+                warned = threading.Event()
+                raises = mock.patch.object(Link, broken, side_effect=RuntimeError(broken))
+                log = mock.patch("kvstored.client.log.warning", lambda *_, **__: warned.set())
+                with self.subTest(broken), kvstored.Client(daemon.socket, space=GIVEN, timeout=10) as kv:
+                    with raises, log:
+                        if broken == "__init__":
+                            kv._link.fail(kvstored.Disconnected("by the test"))
+                        self.assertTrue(warned.wait(20))
+                    self.assertTrue(kv.wait_attached())
+                    self.assertTrue(kv._keeper.is_alive())
+                    self.assertTrue(kv.ping())
 
     def test_it_never_waits_long_to_attach(self) -> None:
         """However long the daemon has been away."""

@@ -431,7 +431,7 @@ class Client:
                 call.value.release_soon()
             raise
         if isinstance(call.error, Refused) and call.error.code in MISTAKES:
-            raise call.error
+            raise call.error.fresh()
         return Job(None, self.timeout) if call.error is not None else call.value
 
     def reserve(

@@ -55,6 +55,11 @@ MISTAKES = frozenset(
 class Error(Exception):
     """Any error of this package."""
 
+    def fresh(self) -> "Error":
+        """The same error, never raised yet. One that was raised refers to the
+        frames it passed, and so to all that they use: it must not be kept."""
+        return type(self)(*self.args)
+
 
 class Disconnected(Error):
     """The connection is gone, and with it every job, lease and fill."""
@@ -77,4 +82,7 @@ class Refused(Error):
         except ValueError:  # from a newer daemon
             self.code = Code.INTERNAL
         self.op, self.text = op, text
-        super().__init__(f"{op}: {self.code.name.lower()}: {text}")
+        super().__init__(op, code, text)
+
+    def __str__(self) -> str:
+        return f"{self.op}: {self.code.name.lower()}: {self.text}"

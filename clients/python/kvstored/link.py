@@ -53,7 +53,8 @@ class Request(NamedTuple):
 
 
 class Call:
-    """A request on its way. ``value`` or ``error`` is set when it is ``done``."""
+    """A request on its way. ``value`` or ``error``, which is never raised itself,
+    is set when it is ``done``."""
 
     __slots__ = ("id", "request", "done", "value", "error", "parked", "left", "sent", "deadline", "arrived", "wake")
 
@@ -76,7 +77,7 @@ class Link:
     def __init__(self, path: str, hello: bytes, timeout: float) -> None:
         """Connects and says hello. Raises Disconnected, DeadlineExceeded or Refused."""
         self.pid = os.getpid()
-        self.down: Optional[Error] = None  # why the link has failed
+        self.down: Optional[Error] = None  # why the link has failed; never raised itself
         self.stalled = False  # a call timed out, and nothing has arrived since
         self.background = 0  # calls with a callback that are neither answered nor left
         self.arena: Optional[Mapping] = None
@@ -183,7 +184,7 @@ class Link:
         try:
             with self._mu:
                 if self.down is not None:
-                    raise self.down
+                    raise self.down.fresh()
                 late, self._late = list(self._late), collections.deque()
                 going = [*late, *calls]
                 self._calls.update((call.id, call) for call in going)
@@ -256,7 +257,7 @@ class Link:
                     self._suspect(arrived)
                 raise DeadlineExceeded(f"{Op(call.request.op).name.lower()}: no answer in time")
         if call.error is not None:
-            raise call.error
+            raise call.error.fresh()
         return call.value
 
     def abandon(self, call: Call) -> bool:
@@ -448,7 +449,7 @@ class Link:
         except Exception as e:  # whatever is wrong with it, only its caller hears
             bad = e if isinstance(e, ProtocolError) else ProtocolError(f"reply to operation {op}: {e}")
             self._finish(call, None, bad)
-            raise bad from e
+            raise bad.fresh() from e
         if self._finish(call, value, None) and not left and request.undo is not None:
             undo = request.undo(body)  # the caller left while the reply was read
         if undo is not None:
@@ -486,7 +487,7 @@ class Link:
             rest = memoryview(out)
             while rest:
                 if self.down is not None:
-                    raise self.down
+                    raise self.down.fresh()
                 before, begun = begun, True  # an exception may come between any two steps
                 try:
                     rest = rest[self._sock.send(rest, socket.MSG_NOSIGNAL) :]
@@ -520,9 +521,10 @@ class Link:
 
     def fail(self, error: Error) -> Error:
         """Ends the link; only the first reason counts, and is returned."""
+        error = error.fresh()
         with self._mu:
             if self.down is not None:
-                return self.down
+                return self.down.fresh()
             self.down = error
             for call in [*self._calls.values(), *self._late]:
                 self._settle(call, None, error)
@@ -535,7 +537,7 @@ class Link:
                 pass
         if self._answered:
             self.on_background()
-        return error
+        return error.fresh()
 
     def close(self) -> None:
         self.fail(Disconnected("the client was closed"))

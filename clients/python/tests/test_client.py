@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import hashlib
 import os
 import tempfile
@@ -309,6 +310,11 @@ class Sockets(unittest.TestCase):
             self.assertEqual(kvstored.default_socket(), kvstored.DEFAULT_SOCKET)
 
 
+def shared_mappings() -> int:
+    """How many memories of daemons are mapped here."""
+    return Path("/proc/self/maps").read_text().count("/memfd:")
+
+
 class Restarts(unittest.TestCase):
     def test_absent_daemon_is_a_miss(self) -> None:
         with kvstored.Client("/nonexistent/s", space=SPACE) as kv:
@@ -375,6 +381,39 @@ class Restarts(unittest.TestCase):
             self.assertEqual(wrong, [])
             # What is promised is within 1 s; a busy machine may be later.
             print("attached again", ", ".join(f"{1000 * t:.0f}" for t in took), "ms after the daemon served")
+
+    def test_earlier_memory_is_unmapped(self) -> None:
+        """At once, without the collector, when nothing refers to it any more."""
+        with Daemon() as daemon, kvstored.Client(daemon.socket, space=GIVEN, timeout=20) as kv:
+            over = threading.Event()
+
+            def work() -> None:
+                while not over.is_set():
+                    kv.lookup(chain("memory", 1))
+
+            threads = [threading.Thread(target=work) for _ in range(4)]
+            gc.collect()
+            gc.disable()
+            self.addCleanup(gc.enable)
+            before = shared_mappings()
+            for t in threads:
+                t.start()
+            try:
+                for _ in range(3):
+                    epoch = kv.epoch
+                    daemon.kill()
+                    daemon.start()
+                    daemon.wait()
+                    while kv.epoch in (None, epoch):
+                        self.assertTrue(kv.wait_attached(20))
+            finally:
+                over.set()
+                for t in threads:
+                    t.join()
+            deadline = time.monotonic() + 20
+            while shared_mappings() > before and time.monotonic() < deadline:
+                time.sleep(0.01)  # the client's thread has yet to see the new connection
+            self.assertEqual(shared_mappings(), before)
 
     def test_without_descriptors(self) -> None:
         """It is a miss where the engine has too many files open, until it has fewer."""

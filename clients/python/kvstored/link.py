@@ -365,19 +365,13 @@ class Link:
             self.on_background()
 
     def _read_until(self, enough: Callable[[], bool], deadline: float) -> None:
-        first = True
-        while first or not enough():
+        """Reads what is there, and more until it is enough or the deadline has passed."""
+        while True:
             left = deadline - time.monotonic()
             ready = self._glance() or self._readable.poll(max(0.0, min(left, _TICK)) * 1000)
-            if self.down is not None:
-                return
-            if not ready:
-                if left <= 0:
-                    return
-                continue
-            first = False
-            self._receive()
-            if self.down is not None:
+            if ready and self.down is None:
+                self._receive()
+            if self.down is not None or enough() or time.monotonic() >= deadline:
                 return
 
     def _receive(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import unittest
+from types import SimpleNamespace
 from typing import Any, Callable
 from unittest import mock
 
@@ -112,6 +113,40 @@ class Interrupted(unittest.TestCase):
         broken = ping()._replace(take=mock.Mock(side_effect=Interrupt))
         self.interrupted(lambda: link.call(broken, time.monotonic() + PATIENCE))
         self.ended(link)
+
+
+class Flood:
+    """A socket on which there is always more, and half a push takes a second."""
+
+    stream = wire.frame(wire.PUSH, 5, 0, bytes(34)) * 50  # of 50 bytes each
+
+    def __init__(self) -> None:
+        self.now = 0  # seconds
+
+    def send(self, data: memoryview, _: int) -> int:
+        return len(data)
+
+    def poll(self, _: float) -> bool:
+        return True
+
+    def recv(self, _: int) -> bytes:
+        data = self.stream[25 * self.now :][:25]
+        self.now += 1
+        return data
+
+
+class Late(unittest.TestCase):
+    def test_a_daemon_that_never_stops_to_send(self) -> None:
+        """Frames that answer nobody keep nobody past the deadline, and what was read stays."""
+        with Daemon() as daemon:
+            link, flood = Link(daemon.socket, wire.hello(0, "test"), PATIENCE), Flood()
+            self.addCleanup(link.close)
+            clock = SimpleNamespace(monotonic=lambda: flood.now, perf_counter=lambda: flood.now)
+            with mock.patch.multiple(link, _sock=flood, _readable=flood), mock.patch("kvstored.link.time", clock):
+                with self.assertRaises(kvstored.DeadlineExceeded):
+                    link.call(ping(), 5)
+            self.assertEqual((flood.now, bytes(link._in)), (5, flood.stream[:25]))
+            self.assertIsNone(link.down)
 
 
 if __name__ == "__main__":

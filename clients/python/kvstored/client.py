@@ -80,6 +80,7 @@ class Client:
         self._staging_bytes = staging_bytes
         self._wants = 0 if inline else wire.WANT_ARENA | wire.WANT_STAGING
         self._attached_callbacks: List[Callable[[Optional[Mapping]], Any]] = []
+        self._chores: List[Callable[[], None]] = []  # what the thread does now and then
         self._closed = False
         self._fresh()
         try:
@@ -127,10 +128,13 @@ class Client:
         self._keeper.start()
 
     def _run(self) -> None:
-        """Keeps the connection: connects again, and reads for calls with callbacks."""
+        """Keeps the connection: connects again, reads for calls with callbacks,
+        and does the chores several times a second."""
         backoff, warned = _BACKOFF[0], False
         while not self._closed:
             try:
+                for chore in list(self._chores):
+                    chore()
                 link = self._link
                 if link is not None and link.down is None:
                     self._tend(link)

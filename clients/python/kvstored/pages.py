@@ -7,10 +7,10 @@ threads run.
 
 from __future__ import annotations
 
+import collections
 import hashlib
-import threading
 import time
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Deque, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from . import wire
 from .client import Client
@@ -46,9 +46,9 @@ class Pages:
 
     def __init__(self, client: Client, space: Space, verify: bool = True) -> None:
         self.client, self.space, self.verify = client, space, verify and checksum_at is not None
-        self._mu = threading.Lock()  # guards the fields below
-        self._hints: List[_Hint] = []  # oldest first
-        self._timer: Optional[threading.Timer] = None
+        # Oldest first. Without a lock, which somebody might hold when the process forks.
+        self._hints: Deque[_Hint] = collections.deque()
+        client._chores.append(self._expire)
 
     def _chain(self, link: Link, keys: Sequence[bytes], deadline: float) -> bytes:
         handle = self.client._handle(link, self.space, deadline)
@@ -149,40 +149,33 @@ class Pages:
         if not job.match.total.chunks:
             job.release_soon()
             return
-        with self._mu:
-            self._hints.append(_Hint(job, time.monotonic() + _HINT_SECONDS))
-            over, self._hints = self._hints[:-_HINTS], self._hints[-_HINTS:]
-            self._wind(_HINT_SECONDS)
-        for hint in over:
+        self._hints.append(_Hint(job, time.monotonic() + _HINT_SECONDS))
+        self._give_back(len(self._hints) - _HINTS)
+
+    def _give_back(self, n: int) -> None:
+        """Gives the n oldest leases back."""
+        for _ in range(n):
+            try:
+                hint = self._hints.popleft()
+            except IndexError:
+                return  # somebody else gave it back
             hint.job.release_soon()
 
-    def _wind(self, seconds: float) -> None:
-        """Called with the lock held."""
-        if self._timer is None:
-            self._timer = threading.Timer(seconds, self._expire)
-            self._timer.daemon = True
-            self._timer.start()
-
     def _expire(self) -> None:
+        """Called by the client now and then."""
         now = time.monotonic()
-        with self._mu:
-            over = [h.job for h in self._hints if h.until <= now]
-            self._hints = [h for h in self._hints if h.until > now]
-            self._timer = None
-            if self._hints:
-                self._wind(self._hints[0].until - now)
-        for job in over:
-            job.release_soon()
+        try:
+            while self._hints[0].until <= now:
+                self._give_back(1)
+        except IndexError:
+            pass  # there are no more
 
     def _drop_hints(self) -> bool:
         """Gives all hinted leases back, as there is no room for something that is
         wanted now; whether there were any."""
-        with self._mu:
-            jobs = [h.job for h in self._hints]
-            self._hints.clear()
-        for job in jobs:
-            job.release_soon()
-        return bool(jobs)
+        n = len(self._hints)
+        self._give_back(n)
+        return n > 0
 
     # ---- loading -------------------------------------------------------------
 
@@ -298,11 +291,9 @@ class Pages:
         return part, fill.reason in _NO_ROOM
 
     def close(self) -> None:
-        """Gives hinted leases back."""
-        with self._mu:
-            if self._timer is not None:
-                self._timer.cancel()
-                self._timer = None
+        """Gives hinted leases back. Nothing may be called afterwards."""
+        if self._expire in self.client._chores:
+            self.client._chores.remove(self._expire)
         self._drop_hints()
 
 

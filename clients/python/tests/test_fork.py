@@ -8,9 +8,13 @@ import sys
 import time
 import unittest
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Callable
+from unittest import mock
 
 import kvstored
+from kvstored.memory import address
+from kvstored.pages import Pages
 
 from .daemon import Daemon
 from .test_client import GIVEN, chain, payload, store
@@ -134,6 +138,26 @@ class Fork(unittest.TestCase):
                 except IndexError:
                     pass
                 assert not old.release()
+
+            self.assertEqual(in_child(look), 0)
+
+    def test_leases_taken_ahead_end_in_the_child_too(self) -> None:
+        with Daemon() as daemon, kvstored.Client(daemon.socket, space=GIVEN, timeout=10) as kv:
+            pages, keys, memory = Pages(kv, GIVEN), [b"ahead"], bytearray(100)
+            self.addCleanup(pages.close)
+            self.assertEqual(pages.store(keys, [[(address(memory), 100)]], 10), [True])
+            self.assertEqual(pages.find(keys, 10), 1)
+
+            def look() -> None:
+                assert kv.wait_attached(10), "the child does not attach"
+                with mock.patch("kvstored.pages._HINT_SECONDS", 100):
+                    assert pages.find(keys, 10) == 1
+                job, deadline = pages._hints[-1].job, time.monotonic() + 20
+                with mock.patch("kvstored.pages.time", SimpleNamespace(monotonic=lambda: time.monotonic() + 200)):
+                    while job.good is None:
+                        assert time.monotonic() < deadline, "it is leased still"
+                        time.sleep(0.01)
+                assert job.good and not pages._hints
 
             self.assertEqual(in_child(look), 0)
 

@@ -78,7 +78,7 @@ class Job:
 
     def _accept(self, id: int, match: Match, state: wire.JobState) -> "Job":
         self.id, self.match = id, match
-        self._apply(state)
+        self._state = self._take(state)
         return self
 
     @staticmethod
@@ -86,17 +86,22 @@ class Job:
         return Op.CANCEL, wire.job(wire.prefetch_reply(body)[0])
 
     def _update(self, body: bytes) -> State:
-        return self._apply(wire.job_state(body))
+        """Takes an answer. Those to several threads may come in any order, and
+        what was lost stays lost."""
+        old, new = self._state, self._take(wire.job_state(body))
+        if old is not _MISS and (new.done, new.ready.chunks) >= (old.done, old.ready.chunks):
+            self._state = new
+        return self._state
 
-    def _apply(self, s: wire.JobState) -> State:
+    def _take(self, s: wire.JobState) -> State:
+        """Keeps the refs of a state."""
         have = len(self._refs)
         if s.refs and s.first > have:
             raise ProtocolError(f"job {self.id}: refs from chunk {s.first}, but {have} came before")
         self._refs.extend(s.refs[max(0, have - s.first) :])
         if s.ready.chunks > len(self._refs):
             raise ProtocolError(f"job {self.id}: {s.ready.chunks} chunks are ready, {len(self._refs)} refs came")
-        self._state = State(s.done, s.reason, s.ready)
-        return self._state
+        return State(s.done, s.reason, s.ready)
 
     @property
     def state(self) -> State:

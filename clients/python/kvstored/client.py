@@ -108,9 +108,9 @@ class Client:
         if self.space is not None and link.hello.space is not None:
             link.handles[self.space] = link.hello.space.handle
         link.on_background = self._wake.set
-        for callback in list(self._attached_callbacks):
-            self._notify(callback, link)
         with self._changed:
+            for callback in self._attached_callbacks:
+                self._notify(callback, link)
             self._link = link
             self._changed.notify_all()
         if self._closed:
@@ -199,10 +199,10 @@ class Client:
     def on_attach(self, callback: Callable[[Optional[Mapping]], Any]) -> None:
         """Calls back with the daemon's memory as it is mapped here: now, if there is
         a connection, and at every new one before it is used."""
-        self._attached_callbacks.append(callback)
-        link = self._link
-        if link is not None:
-            self._notify(callback, link)
+        with self._changed:
+            self._attached_callbacks.append(callback)
+            if self._link is not None:
+                self._notify(callback, self._link)
 
     @property
     def arena(self) -> Optional[Mapping]:
@@ -251,8 +251,10 @@ class Client:
 
     def _use(self) -> None:
         if self._keep_lazily:  # the first use in a forked child
-            self._keep_lazily = False
-            self._keep()
+            with self._changed:
+                if self._keep_lazily:
+                    self._keep_lazily = False
+                    self._keep()
 
     # ---- calls ---------------------------------------------------------------
 

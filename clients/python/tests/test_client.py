@@ -415,6 +415,24 @@ class Restarts(unittest.TestCase):
                 time.sleep(0.01)  # the client's thread has yet to see the new connection
             self.assertEqual(shared_mappings(), before)
 
+    def test_a_callback_at_attach_is_called_once(self) -> None:
+        """Also one that is given while the client attaches."""
+        told = []
+        with Daemon() as daemon, kvstored.Client(daemon.socket, space=GIVEN, timeout=20) as kv:
+            late = threading.Thread(target=kv.on_attach, args=(told.append,))
+
+            def meanwhile(arena: Any) -> None:
+                if arena is not first and not late.ident:
+                    late.start()
+                    late.join(0.1)  # it may be called before this returns, or after
+
+            first = kv.arena
+            kv.on_attach(meanwhile)
+            kv._link.fail(kvstored.Disconnected("by the test"))
+            self.assertTrue(kv.wait_attached())
+            late.join()
+            self.assertEqual(told, [kv.arena])
+
     def test_without_descriptors(self) -> None:
         """It is a miss where the engine has too many files open, until it has fewer."""
         error = OSError(errno.EMFILE, "too many open files")

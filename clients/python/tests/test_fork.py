@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
 import unittest
 from pathlib import Path
@@ -160,6 +161,34 @@ class Fork(unittest.TestCase):
                 assert job.good and not pages._hints
 
             self.assertEqual(in_child(look), 0)
+
+    def test_threads_that_use_it_first(self) -> None:
+        """Two that do so in a child at once start one thread that connects."""
+        both, looked = threading.Barrier(2), threading.local()
+
+        class Child(kvstored.Client):
+            lazily = False
+
+            @property
+            def _keep_lazily(self) -> bool:
+                lazily = Child.lazily
+                if lazily and not hasattr(looked, "once"):
+                    looked.once = True
+                    both.wait(20)
+                return lazily
+
+            @_keep_lazily.setter
+            def _keep_lazily(self, lazily: bool) -> None:
+                Child.lazily = lazily
+
+        with Child("/nonexistent/s") as kv, mock.patch.object(kv, "_keep") as keep:
+            Child.lazily = True
+            threads = [threading.Thread(target=kv._use) for _ in range(2)]
+            for t in threads:
+                t.start()
+            for t in threads:
+                t.join()
+        keep.assert_called_once()
 
 
 def flags(address: int) -> list:

@@ -135,6 +135,9 @@ class KvstoredHiCache(HiCacheStorage):
             value = getattr(thing, field, None)
             return default if value is None else value
 
+        # Pools say how elements are stored; for fp8 of any kind that is as uint8.
+        stored = of(pool, "dtype", "unknown")
+        element = of(of(pool, "device_pool", None), "dtype", stored)
         rank, ranks = (0, 1) if of(c, "is_mla_model", False) else (of(c, "tp_rank", 0), of(c, "tp_size", 1))
         tags = [("namespace", self._namespace), ("layout", str(of(pool, "layout", "")))]
         for short, at, size in (("pp", "pp_rank", "pp_size"), ("cp", "attn_cp_rank", "attn_cp_size")):
@@ -143,7 +146,7 @@ class KvstoredHiCache(HiCacheStorage):
         return Space(
             model=self._model,
             revision=self._revision,
-            dtype=str(of(pool, "dtype", "unknown")),
+            dtype=str(stored) if element == stored else f"{element} as {stored}",
             chunk_tokens=max(1, min(int(of(pool, "page_size", 1)), 1 << 16)),
             method="given:sglang",
             world=int(ranks),

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
+import inspect
 import logging
 import os
+import sys
 from typing import Any, NamedTuple, Tuple
 
 from .wire import Space
@@ -70,18 +73,28 @@ def _normalized(spec: Any) -> _Engine:
             ("groups", hashlib.sha256(repr(groups).encode()).hexdigest()[:16]),
             # Rows of other bytes, in versions that know of them.
             ("replicated", "1" if getattr(spec, "replicated_layout", False) else ""),
-            ("canonical", _canonical_format() if getattr(config, "canonical_layout", False) else ""),
+            ("canonical", _canonical_format(config) if getattr(config, "canonical_layout", False) else ""),
         ),
     )
 
 
-def _canonical_format() -> str:
-    """Names the bytes of vLLM's canonical layout, which may change with its version."""
+def _canonical_format(config: Any) -> str:
+    """Names the bytes of vLLM's canonical layout. Where vLLM cannot say, they are
+    those of its version."""
+    named = getattr(config, "canonical_format", None)
+    if named:
+        return str(named)
+    module = "vllm.distributed.kv_transfer.kv_connector.v1.offloading.canonical_mapping"
     try:
-        from vllm.distributed.kv_transfer.kv_connector.v1.offloading.canonical_mapping import canonical_format_id
-    except ImportError:
-        return "unknown"
-    return str(canonical_format_id())
+        name = importlib.import_module(module).canonical_format_id
+        return str(name(config.kv_cache_layout) if inspect.signature(name).parameters else name())
+    except Exception:  # one of vLLM's own, which differ from version to version
+        log.warning("kvstored: vLLM does not name its canonical format: blocks are those of its version", exc_info=True)
+        return f"of vLLM {_version()}"
+
+
+def _version() -> str:
+    return str(getattr(sys.modules.get("vllm"), "__version__", ""))
 
 
 def _whole(spec: Any) -> _Engine:

@@ -212,6 +212,34 @@ class Tier(unittest.TestCase):
         with self.assertRaises(ValueError):
             fingerprint(SimpleNamespace(), ROW)
 
+    def test_canonical_formats(self) -> None:
+        """As each vLLM names them, and by its version where none is named."""
+        path = "vllm.distributed.kv_transfer.kv_connector.v1.offloading.canonical_mapping"
+
+        def tag(module: Any, version: str = "1.0", **config: Any) -> str:
+            there = mock.patch.dict("sys.modules", {path: module, "vllm": SimpleNamespace(__version__=version)})
+            with there:
+                spec = SimpleNamespace(config=SimpleNamespace(**{**vars(offloading_config()), **config}))
+                return dict(fingerprint(spec, ROW).tags).get("canonical", "")
+
+        def raises() -> str:
+            raise RuntimeError("there is no current config")
+
+        asked = SimpleNamespace(canonical_format_id=lambda: "v1-nhd")
+        told = SimpleNamespace(canonical_format_id=lambda kv_cache_layout: f"v2-{kv_cache_layout.lower()}")
+        wanted = dict(canonical_layout=True)
+        self.assertEqual(tag(asked), "")
+        self.assertEqual(tag(asked, **wanted), "v1-nhd")
+        self.assertEqual(tag(told, **wanted, kv_cache_layout="LBHNC"), "v2-lbhnc")
+        self.assertEqual(tag(None, **wanted, canonical_format="v3"), "v3")
+        with self.assertLogs("kvstored.vllm", "WARNING"):
+            unnamed = [
+                tag(module, version, **wanted)
+                for version in ("1.0", "1.1")
+                for module in (None, SimpleNamespace(), told, SimpleNamespace(canonical_format_id=raises))
+            ]
+        self.assertEqual(unnamed, ["of vLLM 1.0"] * 4 + ["of vLLM 1.1"] * 4)
+
     def test_a_stopped_daemon_blocks_nothing(self) -> None:
         tier = self.tier(view(), lookup_timeout=0.2, transfer_timeout=1.0)
         wanted = keys("stopped", 8)

@@ -7,6 +7,8 @@ import importlib
 import inspect
 import logging
 import os
+import pprint
+import re
 import sys
 from typing import Any, NamedTuple, Tuple
 
@@ -28,7 +30,8 @@ class _Engine(NamedTuple):
 
 def fingerprint(spec: Any, row_bytes: int, model: str = "", revision: str = "", namespace: str = "") -> Space:
     """The space of an engine's blocks: engines that differ in anything here never
-    see each other's."""
+    see each other's. What vLLM does not say is up to ``namespace``; docs/engines.md
+    has both lists."""
     engine = _normalized(spec) if hasattr(getattr(spec, "config", None), "parallel") else _whole(spec)
     model = model or engine.model
     if not model:
@@ -43,6 +46,7 @@ def fingerprint(spec: Any, row_bytes: int, model: str = "", revision: str = "", 
         *engine.tags,
         ("row", str(row_bytes)),
         ("layout", os.environ.get("VLLM_KV_CACHE_LAYOUT", "")),
+        ("vllm", _version()),  # another one may lay the same block out differently
         ("namespace", namespace),
     )
     return Space(
@@ -57,7 +61,8 @@ def fingerprint(spec: Any, row_bytes: int, model: str = "", revision: str = "", 
 
 def _normalized(spec: Any) -> _Engine:
     """Of a spec with an OffloadingConfig, as vLLM has it since July 2026: it names
-    neither the revision of the weights nor the algorithm of the hashes."""
+    neither the revision of the weights nor the algorithm of the hashes, and
+    nothing of quantization, overrides and the attention backend."""
     config = spec.config
     groups = [(group.tokens_per_block, *group.layer_names) for group in config.groups]
     sizes = ((name, getattr(config.parallel, f"{name}_size")) for name in ("tp", "pp", "pcp", "dcp"))
@@ -70,9 +75,11 @@ def _normalized(spec: Any) -> _Engine:
         tags=(
             *((name, str(size)) for name, size in sizes),
             ("block", f"{config.cache.tokens_per_hash}x{config.cache.blocks_per_chunk}"),
-            ("groups", hashlib.sha256(repr(groups).encode()).hexdigest()[:16]),
+            ("attention", os.environ.get("VLLM_ATTENTION_BACKEND", "")),
+            ("groups", _digest(groups)),
             # Rows of other bytes, in versions that know of them.
             ("replicated", "1" if getattr(spec, "replicated_layout", False) else ""),
+            ("kv_cache_layout", str(getattr(config, "kv_cache_layout", None) or "")),
             ("canonical", _canonical_format(config) if getattr(config, "canonical_layout", False) else ""),
         ),
     )
@@ -93,6 +100,14 @@ def _canonical_format(config: Any) -> str:
         return f"of vLLM {_version()}"
 
 
+def _digest(value: Any) -> str:
+    """Equal for equal values in every process: of what is shown as an address, the
+    address is left out. Empty for an empty value."""
+    # A narrow page: sets that take more than a line are sorted, and dicts always.
+    shown = re.sub(r" at 0x[0-9a-fA-F]+", "", pprint.pformat(value, width=1))
+    return hashlib.sha256(shown.encode()).hexdigest()[:16] if value else ""
+
+
 def _version() -> str:
     return str(getattr(sys.modules.get("vllm"), "__version__", ""))
 
@@ -108,6 +123,7 @@ def _whole(spec: Any) -> _Engine:
         return default if at is None else at
 
     block = int(find("cache_config.block_size", 1))
+    attention = find("attention_config.backend") or os.environ.get("VLLM_ATTENTION_BACKEND", "")
     factor = getattr(spec, "blocks_per_chunk", None) or getattr(spec, "block_size_factor", None) or 1
     parallel = (
         ("tp", "tensor_parallel_size"),
@@ -124,5 +140,10 @@ def _whole(spec: Any) -> _Engine:
         tags=(
             *((short, str(int(find(f"parallel_config.{name}", 1)))) for short, name in parallel),
             ("block", str(block)),
+            ("quantization", str(find("model_config.quantization"))),
+            ("quantization_config", _digest(find("model_config.quantization_config"))),
+            ("overrides", _digest(find("model_config.hf_overrides"))),
+            ("attention", str(getattr(attention, "name", attention))),
+            ("attention_kinds", _digest(find("attention_config.backend_per_kind"))),
         ),
     )

@@ -3,8 +3,12 @@ imported, and stand-ins otherwise."""
 
 from __future__ import annotations
 
+import enum
 import hashlib
 import inspect
+import os
+import subprocess
+import sys
 import threading
 import time
 import unittest
@@ -211,6 +215,64 @@ class Tier(unittest.TestCase):
         self.assertEqual({s.model for s in spaces}, {"llama"})
         with self.assertRaises(ValueError):
             fingerprint(SimpleNamespace(), ROW)
+
+    def test_what_changes_the_bytes_is_part_of_the_space(self) -> None:
+        class Backend(enum.Enum):
+            FLASH = "a.b.Flash"
+            TRITON = "a.b.Triton"
+
+        def whole(part: str = "", **fields: Any) -> Any:
+            config = vllm_config()
+            config.attention_config = SimpleNamespace(backend=None, backend_per_kind={})
+            for name, value in fields.items():
+                setattr(getattr(config, part), name, value)
+            return fingerprint(config, ROW)
+
+        def override(config: Any) -> Any:
+            return config
+
+        versions = [mock.patch.dict("sys.modules", vllm=SimpleNamespace(__version__=v)) for v in ("1.0", "1.1")]
+        environment = mock.patch.dict(os.environ, VLLM_ATTENTION_BACKEND="FLASH")
+        with environment:
+            spaces = [whole(), fingerprint(SimpleNamespace(config=offloading_config()), ROW)]
+        for version in versions:
+            with version:
+                spaces += [whole(), fingerprint(SimpleNamespace(config=offloading_config()), ROW)]
+        told = SimpleNamespace(**{**vars(offloading_config()), "kv_cache_layout": "LBHNC"})
+        spaces += [
+            fingerprint(SimpleNamespace(config=offloading_config()), ROW),
+            fingerprint(SimpleNamespace(config=told), ROW),
+            whole(),
+            whole("model_config", quantization="fp8"),
+            whole("model_config", quantization="awq"),
+            whole("model_config", quantization_config={"linear": "fp8"}),
+            whole("model_config", hf_overrides={"rope_theta": 1}),
+            whole("model_config", hf_overrides={"rope_theta": 2}),
+            whole("model_config", hf_overrides=override),
+            whole("attention_config", backend=Backend.TRITON),
+            whole("attention_config", backend_per_kind={"mla": Backend.FLASH}),
+        ]
+        self.assertEqual(len(set(spaces)), len(spaces))
+        self.assertEqual(spaces[0], whole("attention_config", backend=Backend.FLASH))  # said in another way
+        self.assertEqual(whole(), whole("model_config", hf_overrides={}))
+        one, other = {"a": object(), "b": [1, {"x": 1, "y": 2}]}, {"b": [1, {"y": 2, "x": 1}], "a": object()}
+        self.assertEqual(whole("model_config", hf_overrides=one), whole("model_config", hf_overrides=other))
+
+    def test_a_restart_does_not_change_the_space(self) -> None:
+        program = (
+            "import enum; from tests.engines import vllm_config; from kvstored.vllm_space import fingerprint\n"
+            "Kind = enum.Enum('Kind', 'A B')\n"
+            "def f(config): return config\n"
+            "c = vllm_config(); c.model_config.hf_overrides = {'f': f, 'o': object(), 's': {'a', 'b', 'c'}, 'k': Kind.A}\n"
+            "print(fingerprint(c, 1))"
+        )
+        seen = set()
+        for seed in "123":
+            run = [sys.executable, "-B", "-c", program]
+            ran = subprocess.run(run, env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, text=True)
+            self.assertEqual(ran.returncode, 0, ran.stderr)
+            seen.add(ran.stdout)
+        self.assertEqual(len(seen), 1, seen)
 
     def test_canonical_formats(self) -> None:
         """As each vLLM names them, and by its version where none is named."""

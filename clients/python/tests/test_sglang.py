@@ -186,6 +186,20 @@ class HiCache(unittest.TestCase):
             self.assertEqual(other.batch_get_v1(keys, slots([0, 1])), [False] * 2)
         self.assertEqual(other._of().space.dtype, "bfloat16")
 
+    def test_other_pools_and_versions_share_nothing(self) -> None:
+        class Latent(Pool):
+            """Of the same sizes, with other bytes in them."""
+
+        stored, keys = self.filled("versions", LAYOUTS["MLA"](), 2)
+        self.assertEqual(stored.batch_exists(keys), 2)
+        again = self.backend(config("versions"), LAYOUTS["MLA"]())
+        self.assertEqual(again.batch_exists(keys), 2)
+        latent = self.backend(config("versions"), Latent("page_first", 1, 100 * 1000))
+        self.assertEqual(latent.batch_exists(keys), 0)
+        with mock.patch.dict(sys.modules, sglang=SimpleNamespace(__version__="2.0")):
+            newer = self.backend(config("versions"), LAYOUTS["MLA"]())
+            self.assertEqual(newer.batch_exists(keys), 0)
+
     def test_a_leading_run(self) -> None:
         pool = LAYOUTS["MLA"]()
         backend, keys = self.filled("run", pool, 10)

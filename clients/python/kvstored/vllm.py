@@ -4,8 +4,8 @@
 
 in ``secondary_tiers`` is all it takes; docs/engines.md has the whole line and
 the further keys. vLLM copies between GPU and its host memory; this class moves
-rows of that host memory. Every method but ``drain_jobs`` returns at once: one
-thread of the tier talks to the daemon.
+rows of that host memory. Every method but ``drain_jobs`` and ``shutdown``
+returns at once: one thread of the tier talks to the daemon.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ _HIT_SECONDS = 4.0  # less than the lease that a hit takes
 _MISS_SECONDS = 1.0
 _CACHED = 1 << 17  # answers kept
 _STEP = 8  # blocks stored between looks at what is more urgent
+_LATE_SECONDS = 5.0  # for what is under way at its deadline to be copied
 
 
 class KvstoredTier(SecondaryTierManager):
@@ -101,9 +102,11 @@ class KvstoredTier(SecondaryTierManager):
         self._stores: Deque[Any] = collections.deque()
         self._finished: Deque[JobResult] = collections.deque()
         self._idle = threading.Condition()
-        self._pending = 0  # jobs that are not finished; under _idle
-        self._wake = threading.Event()
+        # Under _idle; no job is queued any more once _closed is set:
+        self._pending = 0  # jobs that are not finished
+        self._latest = 0.0  # deadline of all jobs
         self._closed = False
+        self._wake = threading.Event()
         self._thread = threading.Thread(target=self._run, name="kvstored-vllm", daemon=True)
         self._thread.start()
 
@@ -136,9 +139,15 @@ class KvstoredTier(SecondaryTierManager):
         self._submit(self._loads, job_metadata)
 
     def _submit(self, queue: Deque[Any], job: Any) -> None:
+        queued = _Job(job, time.monotonic() + self._transfer_timeout)
         with self._idle:
             self._pending += 1
-        queue.append(_Job(job, time.monotonic() + self._transfer_timeout))
+            self._latest = queued.deadline
+            closed = self._closed
+            if not closed:
+                queue.append(queued)
+        if closed:  # nobody would take it from its queue
+            self._finish(queued, False)
         self._wake.set()
 
     def get_finished_jobs(self) -> Iterable[JobResult]:
@@ -166,22 +175,28 @@ class KvstoredTier(SecondaryTierManager):
         pass
 
     def drain_jobs(self) -> None:
-        """Blocks until every job has finished or failed, as vLLM asks of it."""
+        """Blocks until every job has finished or failed, as vLLM asks of it; not
+        much longer than the last one has time."""
         with self._idle:
-            self._idle.wait_for(lambda: self._pending == 0)
+            seconds = self._latest + _LATE_SECONDS - time.monotonic()
+            if not self._idle.wait_for(lambda: self._pending == 0, max(0.0, seconds)):
+                log.error("kvstored: %d jobs are not finished long after their deadline", self._pending)
 
     def shutdown(self) -> None:
+        """Fails the jobs that are not finished. What is being copied is waited for."""
         self._closed = True
         self._wake.set()
-        self._thread.join(self._transfer_timeout + 1)
+        self._client.close()  # a call that is under way fails
+        self._thread.join(self._transfer_timeout + _LATE_SECONDS)
         self._pages.close()
-        self._client.close()
 
     # ---- the tier's thread -----------------------------------------------------
 
     def _run(self) -> None:
-        while not self._closed:
+        while True:
             self._wake.clear()
+            if self._closed:
+                break
             try:
                 busy = self._ask() or self._load() or self._store()
             except Exception:
@@ -189,7 +204,15 @@ class KvstoredTier(SecondaryTierManager):
                 busy = True
             if not busy:
                 self._wake.wait(1.0)
-        for job in [*self._loads, *self._stores]:
+        self._sweep()
+
+    def _sweep(self) -> None:
+        """Fails what is queued when there is no thread for it any more."""
+        with self._idle:
+            left = [*self._loads, *self._stores]
+            self._loads.clear()
+            self._stores.clear()
+        for job in left:
             self._finish(job, False)
 
     def _ask(self) -> bool:
@@ -252,10 +275,12 @@ class KvstoredTier(SecondaryTierManager):
         return [((self._base + i * self._row, self._row),) for i in job.ids]
 
     def _finish(self, job: "_Job", success: bool, loaded: Sequence[Any] = ()) -> None:
-        self._finished.append(_job_result(job, success, loaded))
-        with self._idle:
-            self._pending -= 1
-            self._idle.notify_all()
+        try:
+            self._finished.append(_job_result(job, success, loaded))
+        finally:
+            with self._idle:
+                self._pending -= 1
+                self._idle.notify_all()
 
 
 class _Job:

@@ -113,6 +113,54 @@ class Tier(unittest.TestCase):
         self.assertEqual(sorted(r.job_id for r in tier.get_finished_jobs()), [0, 1, 2, 3, 4])
         self.assertFalse(tier.has_pending_work())
 
+    def test_a_job_after_the_end_fails(self) -> None:
+        tier = self.tier(view())
+        tier.shutdown()
+        tier.submit_store(transfer(1, keys("late", 2), [0, 1]))
+        tier.submit_load(transfer(2, keys("late", 2), [0, 1], load=True))
+        self.assertTrue(tier.has_pending_work())  # the results are not fetched yet
+        self.assertEqual(not_returned({"drain_jobs": tier.drain_jobs}), [])
+        self.assertEqual([(r.job_id, r.success) for r in tier.get_finished_jobs()], [(1, False), (2, False)])
+        self.assertFalse(tier.has_pending_work())
+
+    def test_jobs_while_it_ends(self) -> None:
+        """Each ends once, whenever it comes."""
+        for _ in range(20):
+            tier = self.tier(view())
+            jobs, began = list(range(50)), threading.Event()
+
+            def submit() -> None:
+                for job in jobs:
+                    tier.submit_load(transfer(job, keys("ends", 1), [0], load=True))
+                    began.set()
+
+            thread = threading.Thread(target=submit)
+            thread.start()
+            began.wait(30)
+            tier.shutdown()
+            thread.join(30)
+            self.assertEqual(not_returned({"drain_jobs": tier.drain_jobs}), [])
+            self.assertEqual(sorted(r.job_id for r in tier.get_finished_jobs()), jobs)
+
+    def test_drain_gives_up(self) -> None:
+        """On a thread that does not come back in time, and on a result that cannot be made."""
+        tier, go = self.tier(view(), transfer_timeout=0.1), threading.Event()
+        self.addCleanup(go.set)
+        late = mock.patch.object(kvstored.vllm, "_LATE_SECONDS", 0.1)
+        with late, mock.patch.object(tier._pages, "load", lambda *_: go.wait(60) and 0):
+            tier.submit_load(transfer(1, keys("gives up", 1), [0], load=True))
+            with self.assertLogs("kvstored.vllm", "ERROR"):
+                self.assertEqual(not_returned({"drain_jobs": tier.drain_jobs}), [])
+            self.assertTrue(tier.has_pending_work())
+            go.set()
+            self.assertFalse(finished(tier, 1))
+        other = self.tier(view(), transfer_timeout=60)
+        broken = mock.patch.object(kvstored.vllm, "_job_result", mock.Mock(side_effect=TypeError("of a new vLLM")))
+        with broken, mock.patch.object(kvstored.vllm.log, "exception"):
+            other.submit_load(transfer(2, keys("gives up", 1), [0], load=True))
+            self.assertEqual(not_returned({"drain_jobs": other.drain_jobs}), [])
+        self.assertFalse(other.has_pending_work())
+
     def test_newer_answers(self) -> None:
         results = SimpleNamespace(HIT="hit", MISS="miss", RETRY="retry")
         with mock.patch.object(kvstored.vllm, "LookupResult", results):
@@ -321,6 +369,19 @@ class Tier(unittest.TestCase):
         while time.monotonic() < deadline and lookups(tier, wanted) != [HIT] * 8:
             time.sleep(0.05)
         self.assertEqual(lookups(tier, wanted), [HIT] * 8)
+
+
+    def test_shutdown_waits_for_no_daemon(self) -> None:
+        tier = self.tier(view(), transfer_timeout=3600)
+        self.daemon.pause()
+        try:
+            tier.submit_load(transfer(1, keys("stopped", 1), [0], load=True))
+            while tier._loads:
+                time.sleep(0.002)
+            self.assertEqual(not_returned({"shutdown": tier.shutdown}), [])
+        finally:
+            self.daemon.resume()
+        self.assertEqual([(r.job_id, r.success) for r in tier.get_finished_jobs()], [(1, False)])
 
 
 def scheduler_calls(

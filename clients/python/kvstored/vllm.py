@@ -13,9 +13,11 @@ from __future__ import annotations
 import collections
 import inspect
 import logging
+import os
 import threading
 import time
-from typing import Any, Collection, Deque, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+import weakref
+from typing import Any, Collection, Deque, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from .client import Client
 from .memory import address
@@ -103,10 +105,11 @@ class KvstoredTier(SecondaryTierManager):
         self._finished: Deque[JobResult] = collections.deque()
         self._idle = threading.Condition()
         # Under _idle; no job is queued any more once _closed is set:
-        self._pending = 0  # jobs that are not finished
+        self._pending: Set["_Job"] = set()  # jobs that are not finished
         self._latest = 0.0  # deadline of all jobs
         self._closed = False
         self._wake = threading.Event()
+        _tiers.add(self)
         self._thread = threading.Thread(target=self._run, name="kvstored-vllm", daemon=True)
         self._thread.start()
 
@@ -118,6 +121,8 @@ class KvstoredTier(SecondaryTierManager):
 
     def lookup(self, key: Any, req_context: Any = None) -> Any:
         """HIT, MISS, or RETRY while the daemon is being asked."""
+        if self._closed:
+            return _result(False)
         now = time.monotonic()
         answer = self._answers.get(key)
         if answer is not None and answer[1] > now:
@@ -141,7 +146,7 @@ class KvstoredTier(SecondaryTierManager):
     def _submit(self, queue: Deque[Any], job: Any) -> None:
         queued = _Job(job, time.monotonic() + self._transfer_timeout)
         with self._idle:
-            self._pending += 1
+            self._pending.add(queued)
             self._latest = queued.deadline
             closed = self._closed
             if not closed:
@@ -160,7 +165,7 @@ class KvstoredTier(SecondaryTierManager):
 
     def has_pending_work(self) -> bool:
         """Whether a job is under way, or has ended and vLLM does not know yet."""
-        return self._pending > 0 or bool(self._finished)
+        return bool(self._pending or self._finished)
 
     def touch(self, keys: Collection[Any], req_context: Any = None) -> None:
         """Nothing: the daemon counts a load as a use."""
@@ -179,8 +184,8 @@ class KvstoredTier(SecondaryTierManager):
         much longer than the last one has time."""
         with self._idle:
             seconds = self._latest + _LATE_SECONDS - time.monotonic()
-            if not self._idle.wait_for(lambda: self._pending == 0, max(0.0, seconds)):
-                log.error("kvstored: %d jobs are not finished long after their deadline", self._pending)
+            if not self._idle.wait_for(lambda: not self._pending, max(0.0, seconds)):
+                log.error("kvstored: %d jobs are not finished long after their deadline", len(self._pending))
 
     def shutdown(self) -> None:
         """Fails the jobs that are not finished. What is being copied is waited for."""
@@ -207,13 +212,17 @@ class KvstoredTier(SecondaryTierManager):
         self._sweep()
 
     def _sweep(self) -> None:
-        """Fails what is queued when there is no thread for it any more."""
+        """Fails all jobs, as there is no thread for them any more."""
         with self._idle:
-            left = [*self._loads, *self._stores]
-            self._loads.clear()
-            self._stores.clear()
+            left = list(self._pending)
         for job in left:
             self._finish(job, False)
+
+    def _forked(self) -> None:
+        """In a child there is no thread: everything is a miss, and jobs fail."""
+        self._closed = True
+        self._idle = threading.Condition()  # the other may be held by a thread that is not here
+        self._sweep()
 
     def _ask(self) -> bool:
         keys: List[Any] = []
@@ -279,8 +288,20 @@ class KvstoredTier(SecondaryTierManager):
             self._finished.append(_job_result(job, success, loaded))
         finally:
             with self._idle:
-                self._pending -= 1
+                self._pending.discard(job)
                 self._idle.notify_all()
+
+
+_tiers: "weakref.WeakSet[KvstoredTier]" = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for tier in list(_tiers):
+        tier._forked()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 class _Job:

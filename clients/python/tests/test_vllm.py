@@ -25,6 +25,7 @@ from . import engines
 from .daemon import Daemon
 from .engines import HIT, MISS, RETRY, context, needs_vllm, offloading_config, transfer, vllm_config
 from .stub import Hanging
+from .test_fork import in_child
 
 ROW = 96 * 1024
 BLOCKS = 64
@@ -160,6 +161,34 @@ class Tier(unittest.TestCase):
             other.submit_load(transfer(2, keys("gives up", 1), [0], load=True))
             self.assertEqual(not_returned({"drain_jobs": other.drain_jobs}), [])
         self.assertFalse(other.has_pending_work())
+
+    @unittest.skipUnless(hasattr(os, "fork"), "there is no fork here")
+    def test_a_forked_child_waits_for_nothing(self) -> None:
+        tier, stored = self.tier(view()), keys("forked", 2)
+        tier.submit_store(transfer(1, stored, [0, 1]))
+        self.assertTrue(finished(tier, 1))
+        self.assertEqual(lookups(tier, stored), [HIT] * 2)
+        self.daemon.pause()
+        try:
+            tier.submit_load(transfer(2, stored, [2, 3], load=True))  # under way
+            while tier._loads:
+                time.sleep(0.002)
+            tier.submit_load(transfer(3, stored, [4, 5], load=True))  # waits for it
+
+            def child() -> None:
+                assert [tier.lookup(k) for k in stored] == [MISS] * 2
+                tier.submit_store(transfer(4, stored, [0, 1]))
+                assert not_returned({"drain_jobs": tier.drain_jobs}) == []
+                ended = sorted((r.job_id, r.success) for r in tier.get_finished_jobs())
+                assert ended == [(2, False), (3, False), (4, False)], ended
+                assert not_returned({"shutdown": tier.shutdown}) == []
+
+            with tier._idle:  # as another thread may have it
+                self.assertEqual(in_child(child), 0)
+        finally:
+            self.daemon.resume()
+        tier.drain_jobs()
+        self.assertEqual([r.job_id for r in tier.get_finished_jobs()], [2, 3])  # the parent goes on
 
     def test_newer_answers(self) -> None:
         results = SimpleNamespace(HIT="hit", MISS="miss", RETRY="retry")

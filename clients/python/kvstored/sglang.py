@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import importlib
 import logging
+import sys
 import threading
 import time
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
@@ -135,15 +136,23 @@ class KvstoredHiCache(HiCacheStorage):
             value = getattr(thing, field, None)
             return default if value is None else value
 
+        # Pools say how elements are stored; for fp8 of any kind that is as uint8.
+        stored = of(pool, "dtype", "unknown")
+        element = of(of(pool, "device_pool", None), "dtype", stored)
         rank, ranks = (0, 1) if of(c, "is_mla_model", False) else (of(c, "tp_rank", 0), of(c, "tp_size", 1))
-        tags = [("namespace", self._namespace), ("layout", str(of(pool, "layout", "")))]
+        tags = [
+            ("namespace", self._namespace),
+            ("layout", str(of(pool, "layout", ""))),
+            ("pool", "" if pool is None else type(pool).__name__),
+            ("sglang", str(getattr(sys.modules.get("sglang"), "__version__", ""))),
+        ]
         for short, at, size in (("pp", "pp_rank", "pp_size"), ("cp", "attn_cp_rank", "attn_cp_size")):
             if of(c, size, 1) > 1:
                 tags.append((short, f"{of(c, at, 0)}/{of(c, size, 1)}"))
         return Space(
             model=self._model,
             revision=self._revision,
-            dtype=str(of(pool, "dtype", "unknown")),
+            dtype=str(stored) if element == stored else f"{element} as {stored}",
             chunk_tokens=max(1, min(int(of(pool, "page_size", 1)), 1 << 16)),
             method="given:sglang",
             world=int(ranks),

@@ -4,8 +4,8 @@
 
 in ``secondary_tiers`` is all it takes; docs/engines.md has the whole line and
 the further keys. vLLM copies between GPU and its host memory; this class moves
-rows of that host memory. Every method but ``drain_jobs`` returns at once: one
-thread of the tier talks to the daemon.
+rows of that host memory. Every method but ``drain_jobs`` and ``shutdown``
+returns at once: one thread of the tier talks to the daemon.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from __future__ import annotations
 import collections
 import inspect
 import logging
+import os
 import threading
 import time
-from typing import Any, Collection, Deque, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+import weakref
+from typing import Any, Collection, Deque, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from .client import Client
 from .memory import address
@@ -51,6 +53,7 @@ _HIT_SECONDS = 4.0  # less than the lease that a hit takes
 _MISS_SECONDS = 1.0
 _CACHED = 1 << 17  # answers kept
 _STEP = 8  # blocks stored between looks at what is more urgent
+_LATE_SECONDS = 5.0  # for what is under way at its deadline to be copied
 
 
 class KvstoredTier(SecondaryTierManager):
@@ -101,9 +104,12 @@ class KvstoredTier(SecondaryTierManager):
         self._stores: Deque[Any] = collections.deque()
         self._finished: Deque[JobResult] = collections.deque()
         self._idle = threading.Condition()
-        self._pending = 0  # jobs that are not finished; under _idle
-        self._wake = threading.Event()
+        # Under _idle; no job is queued any more once _closed is set:
+        self._pending: Set["_Job"] = set()  # jobs that are not finished
+        self._latest = 0.0  # deadline of all jobs
         self._closed = False
+        self._wake = threading.Event()
+        _tiers.add(self)
         self._thread = threading.Thread(target=self._run, name="kvstored-vllm", daemon=True)
         self._thread.start()
 
@@ -115,6 +121,8 @@ class KvstoredTier(SecondaryTierManager):
 
     def lookup(self, key: Any, req_context: Any = None) -> Any:
         """HIT, MISS, or RETRY while the daemon is being asked."""
+        if self._closed:
+            return _result(False)
         now = time.monotonic()
         answer = self._answers.get(key)
         if answer is not None and answer[1] > now:
@@ -136,9 +144,15 @@ class KvstoredTier(SecondaryTierManager):
         self._submit(self._loads, job_metadata)
 
     def _submit(self, queue: Deque[Any], job: Any) -> None:
+        queued = _Job(job, time.monotonic() + self._transfer_timeout)
         with self._idle:
-            self._pending += 1
-        queue.append(_Job(job, time.monotonic() + self._transfer_timeout))
+            self._pending.add(queued)
+            self._latest = queued.deadline
+            closed = self._closed
+            if not closed:
+                queue.append(queued)
+        if closed:  # nobody would take it from its queue
+            self._finish(queued, False)
         self._wake.set()
 
     def get_finished_jobs(self) -> Iterable[JobResult]:
@@ -151,7 +165,7 @@ class KvstoredTier(SecondaryTierManager):
 
     def has_pending_work(self) -> bool:
         """Whether a job is under way, or has ended and vLLM does not know yet."""
-        return self._pending > 0 or bool(self._finished)
+        return bool(self._pending or self._finished)
 
     def touch(self, keys: Collection[Any], req_context: Any = None) -> None:
         """Nothing: the daemon counts a load as a use."""
@@ -166,22 +180,28 @@ class KvstoredTier(SecondaryTierManager):
         pass
 
     def drain_jobs(self) -> None:
-        """Blocks until every job has finished or failed, as vLLM asks of it."""
+        """Blocks until every job has finished or failed, as vLLM asks of it; not
+        much longer than the last one has time."""
         with self._idle:
-            self._idle.wait_for(lambda: self._pending == 0)
+            seconds = self._latest + _LATE_SECONDS - time.monotonic()
+            if not self._idle.wait_for(lambda: not self._pending, max(0.0, seconds)):
+                log.error("kvstored: %d jobs are not finished long after their deadline", len(self._pending))
 
     def shutdown(self) -> None:
+        """Fails the jobs that are not finished. What is being copied is waited for."""
         self._closed = True
         self._wake.set()
-        self._thread.join(self._transfer_timeout + 1)
+        self._client.close()  # a call that is under way fails
+        self._thread.join(self._transfer_timeout + _LATE_SECONDS)
         self._pages.close()
-        self._client.close()
 
     # ---- the tier's thread -----------------------------------------------------
 
     def _run(self) -> None:
-        while not self._closed:
+        while True:
             self._wake.clear()
+            if self._closed:
+                break
             try:
                 busy = self._ask() or self._load() or self._store()
             except Exception:
@@ -189,8 +209,20 @@ class KvstoredTier(SecondaryTierManager):
                 busy = True
             if not busy:
                 self._wake.wait(1.0)
-        for job in [*self._loads, *self._stores]:
+        self._sweep()
+
+    def _sweep(self) -> None:
+        """Fails all jobs, as there is no thread for them any more."""
+        with self._idle:
+            left = list(self._pending)
+        for job in left:
             self._finish(job, False)
+
+    def _forked(self) -> None:
+        """In a child there is no thread: everything is a miss, and jobs fail."""
+        self._closed = True
+        self._idle = threading.Condition()  # the other may be held by a thread that is not here
+        self._sweep()
 
     def _ask(self) -> bool:
         keys: List[Any] = []
@@ -252,10 +284,24 @@ class KvstoredTier(SecondaryTierManager):
         return [((self._base + i * self._row, self._row),) for i in job.ids]
 
     def _finish(self, job: "_Job", success: bool, loaded: Sequence[Any] = ()) -> None:
-        self._finished.append(_job_result(job, success, loaded))
-        with self._idle:
-            self._pending -= 1
-            self._idle.notify_all()
+        try:
+            self._finished.append(_job_result(job, success, loaded))
+        finally:
+            with self._idle:
+                self._pending.discard(job)
+                self._idle.notify_all()
+
+
+_tiers: "weakref.WeakSet[KvstoredTier]" = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for tier in list(_tiers):
+        tier._forked()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 class _Job:

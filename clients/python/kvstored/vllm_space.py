@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
+import inspect
 import logging
 import os
+import pprint
+import re
+import sys
 from typing import Any, NamedTuple, Tuple
 
 from .wire import Space
@@ -25,7 +30,8 @@ class _Engine(NamedTuple):
 
 def fingerprint(spec: Any, row_bytes: int, model: str = "", revision: str = "", namespace: str = "") -> Space:
     """The space of an engine's blocks: engines that differ in anything here never
-    see each other's."""
+    see each other's. What vLLM does not say is up to ``namespace``; docs/engines.md
+    has both lists."""
     engine = _normalized(spec) if hasattr(getattr(spec, "config", None), "parallel") else _whole(spec)
     model = model or engine.model
     if not model:
@@ -40,6 +46,7 @@ def fingerprint(spec: Any, row_bytes: int, model: str = "", revision: str = "", 
         *engine.tags,
         ("row", str(row_bytes)),
         ("layout", os.environ.get("VLLM_KV_CACHE_LAYOUT", "")),
+        ("vllm", _version()),  # another one may lay the same block out differently
         ("namespace", namespace),
     )
     return Space(
@@ -54,7 +61,8 @@ def fingerprint(spec: Any, row_bytes: int, model: str = "", revision: str = "", 
 
 def _normalized(spec: Any) -> _Engine:
     """Of a spec with an OffloadingConfig, as vLLM has it since July 2026: it names
-    neither the revision of the weights nor the algorithm of the hashes."""
+    neither the revision of the weights nor the algorithm of the hashes, and
+    nothing of quantization, overrides and the attention backend."""
     config = spec.config
     groups = [(group.tokens_per_block, *group.layer_names) for group in config.groups]
     sizes = ((name, getattr(config.parallel, f"{name}_size")) for name in ("tp", "pp", "pcp", "dcp"))
@@ -67,21 +75,41 @@ def _normalized(spec: Any) -> _Engine:
         tags=(
             *((name, str(size)) for name, size in sizes),
             ("block", f"{config.cache.tokens_per_hash}x{config.cache.blocks_per_chunk}"),
-            ("groups", hashlib.sha256(repr(groups).encode()).hexdigest()[:16]),
+            ("attention", os.environ.get("VLLM_ATTENTION_BACKEND", "")),
+            ("groups", _digest(groups)),
             # Rows of other bytes, in versions that know of them.
             ("replicated", "1" if getattr(spec, "replicated_layout", False) else ""),
-            ("canonical", _canonical_format() if getattr(config, "canonical_layout", False) else ""),
+            ("kv_cache_layout", str(getattr(config, "kv_cache_layout", None) or "")),
+            ("canonical", _canonical_format(config) if getattr(config, "canonical_layout", False) else ""),
         ),
     )
 
 
-def _canonical_format() -> str:
-    """Names the bytes of vLLM's canonical layout, which may change with its version."""
+def _canonical_format(config: Any) -> str:
+    """Names the bytes of vLLM's canonical layout. Where vLLM cannot say, they are
+    those of its version."""
+    named = getattr(config, "canonical_format", None)
+    if named:
+        return str(named)
+    module = "vllm.distributed.kv_transfer.kv_connector.v1.offloading.canonical_mapping"
     try:
-        from vllm.distributed.kv_transfer.kv_connector.v1.offloading.canonical_mapping import canonical_format_id
-    except ImportError:
-        return "unknown"
-    return str(canonical_format_id())
+        name = importlib.import_module(module).canonical_format_id
+        return str(name(config.kv_cache_layout) if inspect.signature(name).parameters else name())
+    except Exception:  # one of vLLM's own, which differ from version to version
+        log.warning("kvstored: vLLM does not name its canonical format: blocks are those of its version", exc_info=True)
+        return f"of vLLM {_version()}"
+
+
+def _digest(value: Any) -> str:
+    """Equal for equal values in every process: of what is shown as an address, the
+    address is left out. Empty for an empty value."""
+    # A narrow page: sets that take more than a line are sorted, and dicts always.
+    shown = re.sub(r" at 0x[0-9a-fA-F]+", "", pprint.pformat(value, width=1))
+    return hashlib.sha256(shown.encode()).hexdigest()[:16] if value else ""
+
+
+def _version() -> str:
+    return str(getattr(sys.modules.get("vllm"), "__version__", ""))
 
 
 def _whole(spec: Any) -> _Engine:
@@ -95,6 +123,7 @@ def _whole(spec: Any) -> _Engine:
         return default if at is None else at
 
     block = int(find("cache_config.block_size", 1))
+    attention = find("attention_config.backend") or os.environ.get("VLLM_ATTENTION_BACKEND", "")
     factor = getattr(spec, "blocks_per_chunk", None) or getattr(spec, "block_size_factor", None) or 1
     parallel = (
         ("tp", "tensor_parallel_size"),
@@ -111,5 +140,10 @@ def _whole(spec: Any) -> _Engine:
         tags=(
             *((short, str(int(find(f"parallel_config.{name}", 1)))) for short, name in parallel),
             ("block", str(block)),
+            ("quantization", str(find("model_config.quantization"))),
+            ("quantization_config", _digest(find("model_config.quantization_config"))),
+            ("overrides", _digest(find("model_config.hf_overrides"))),
+            ("attention", str(getattr(attention, "name", attention))),
+            ("attention_kinds", _digest(find("attention_config.backend_per_kind"))),
         ),
     )

@@ -171,6 +171,35 @@ class HiCache(unittest.TestCase):
                 again = backend.batch_set_v1(keys, slots(order))  # present already
                 self.assertEqual(again, [True] * PAGES)
 
+    def test_elements_that_are_stored_alike(self) -> None:
+        """Host pools of SGLang say uint8 for every kind of fp8; what it is, the device's pool says."""
+        pools = [LAYOUTS["MLA"]() for _ in range(3)]
+        pools[0].dtype = pools[1].dtype = "torch.uint8"
+        pools[0].device_pool = SimpleNamespace(dtype="torch.float8_e5m2", store_dtype="torch.uint8")
+        pools[1].device_pool = SimpleNamespace(dtype="torch.float8_e4m3fn", store_dtype="torch.uint8")
+        pools[2].device_pool = SimpleNamespace(dtype="bfloat16", store_dtype="bfloat16")
+        stored, keys = self.filled("fp8", pools[0], 2)
+        self.assertEqual(stored.batch_exists(keys), 2)
+        for pool in pools[1:]:
+            other = self.backend(config("fp8"), pool)
+            self.assertEqual(other.batch_exists(keys), 0)
+            self.assertEqual(other.batch_get_v1(keys, slots([0, 1])), [False] * 2)
+        self.assertEqual(other._of().space.dtype, "bfloat16")
+
+    def test_other_pools_and_versions_share_nothing(self) -> None:
+        class Latent(Pool):
+            """Of the same sizes, with other bytes in them."""
+
+        stored, keys = self.filled("versions", LAYOUTS["MLA"](), 2)
+        self.assertEqual(stored.batch_exists(keys), 2)
+        again = self.backend(config("versions"), LAYOUTS["MLA"]())
+        self.assertEqual(again.batch_exists(keys), 2)
+        latent = self.backend(config("versions"), Latent("page_first", 1, 100 * 1000))
+        self.assertEqual(latent.batch_exists(keys), 0)
+        with mock.patch.dict(sys.modules, sglang=SimpleNamespace(__version__="2.0")):
+            newer = self.backend(config("versions"), LAYOUTS["MLA"]())
+            self.assertEqual(newer.batch_exists(keys), 0)
+
     def test_a_leading_run(self) -> None:
         pool = LAYOUTS["MLA"]()
         backend, keys = self.filled("run", pool, 10)

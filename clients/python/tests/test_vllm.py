@@ -3,8 +3,12 @@ imported, and stand-ins otherwise."""
 
 from __future__ import annotations
 
+import enum
 import hashlib
 import inspect
+import os
+import subprocess
+import sys
 import threading
 import time
 import unittest
@@ -21,6 +25,7 @@ from . import engines
 from .daemon import Daemon
 from .engines import HIT, MISS, RETRY, context, needs_vllm, offloading_config, transfer, vllm_config
 from .stub import Hanging
+from .test_fork import in_child
 
 ROW = 96 * 1024
 BLOCKS = 64
@@ -108,6 +113,82 @@ class Tier(unittest.TestCase):
         self.assertTrue(tier.has_pending_work())  # the results are not fetched yet
         self.assertEqual(sorted(r.job_id for r in tier.get_finished_jobs()), [0, 1, 2, 3, 4])
         self.assertFalse(tier.has_pending_work())
+
+    def test_a_job_after_the_end_fails(self) -> None:
+        tier = self.tier(view())
+        tier.shutdown()
+        tier.submit_store(transfer(1, keys("late", 2), [0, 1]))
+        tier.submit_load(transfer(2, keys("late", 2), [0, 1], load=True))
+        self.assertTrue(tier.has_pending_work())  # the results are not fetched yet
+        self.assertEqual(not_returned({"drain_jobs": tier.drain_jobs}), [])
+        self.assertEqual([(r.job_id, r.success) for r in tier.get_finished_jobs()], [(1, False), (2, False)])
+        self.assertFalse(tier.has_pending_work())
+
+    def test_jobs_while_it_ends(self) -> None:
+        """Each ends once, whenever it comes."""
+        for _ in range(20):
+            tier = self.tier(view())
+            jobs, began = list(range(50)), threading.Event()
+
+            def submit() -> None:
+                for job in jobs:
+                    tier.submit_load(transfer(job, keys("ends", 1), [0], load=True))
+                    began.set()
+
+            thread = threading.Thread(target=submit)
+            thread.start()
+            began.wait(30)
+            tier.shutdown()
+            thread.join(30)
+            self.assertEqual(not_returned({"drain_jobs": tier.drain_jobs}), [])
+            self.assertEqual(sorted(r.job_id for r in tier.get_finished_jobs()), jobs)
+
+    def test_drain_gives_up(self) -> None:
+        """On a thread that does not come back in time, and on a result that cannot be made."""
+        tier, go = self.tier(view(), transfer_timeout=0.1), threading.Event()
+        self.addCleanup(go.set)
+        late = mock.patch.object(kvstored.vllm, "_LATE_SECONDS", 0.1)
+        with late, mock.patch.object(tier._pages, "load", lambda *_: go.wait(60) and 0):
+            tier.submit_load(transfer(1, keys("gives up", 1), [0], load=True))
+            with self.assertLogs("kvstored.vllm", "ERROR"):
+                self.assertEqual(not_returned({"drain_jobs": tier.drain_jobs}), [])
+            self.assertTrue(tier.has_pending_work())
+            go.set()
+            self.assertFalse(finished(tier, 1))
+        other = self.tier(view(), transfer_timeout=60)
+        broken = mock.patch.object(kvstored.vllm, "_job_result", mock.Mock(side_effect=TypeError("of a new vLLM")))
+        with broken, mock.patch.object(kvstored.vllm.log, "exception"):
+            other.submit_load(transfer(2, keys("gives up", 1), [0], load=True))
+            self.assertEqual(not_returned({"drain_jobs": other.drain_jobs}), [])
+        self.assertFalse(other.has_pending_work())
+
+    @unittest.skipUnless(hasattr(os, "fork"), "there is no fork here")
+    def test_a_forked_child_waits_for_nothing(self) -> None:
+        tier, stored = self.tier(view()), keys("forked", 2)
+        tier.submit_store(transfer(1, stored, [0, 1]))
+        self.assertTrue(finished(tier, 1))
+        self.assertEqual(lookups(tier, stored), [HIT] * 2)
+        self.daemon.pause()
+        try:
+            tier.submit_load(transfer(2, stored, [2, 3], load=True))  # under way
+            while tier._loads:
+                time.sleep(0.002)
+            tier.submit_load(transfer(3, stored, [4, 5], load=True))  # waits for it
+
+            def child() -> None:
+                assert [tier.lookup(k) for k in stored] == [MISS] * 2
+                tier.submit_store(transfer(4, stored, [0, 1]))
+                assert not_returned({"drain_jobs": tier.drain_jobs}) == []
+                ended = sorted((r.job_id, r.success) for r in tier.get_finished_jobs())
+                assert ended == [(2, False), (3, False), (4, False)], ended
+                assert not_returned({"shutdown": tier.shutdown}) == []
+
+            with tier._idle:  # as another thread may have it
+                self.assertEqual(in_child(child), 0)
+        finally:
+            self.daemon.resume()
+        tier.drain_jobs()
+        self.assertEqual([r.job_id for r in tier.get_finished_jobs()], [2, 3])  # the parent goes on
 
     def test_newer_answers(self) -> None:
         results = SimpleNamespace(HIT="hit", MISS="miss", RETRY="retry")
@@ -212,6 +293,92 @@ class Tier(unittest.TestCase):
         with self.assertRaises(ValueError):
             fingerprint(SimpleNamespace(), ROW)
 
+    def test_what_changes_the_bytes_is_part_of_the_space(self) -> None:
+        class Backend(enum.Enum):
+            FLASH = "a.b.Flash"
+            TRITON = "a.b.Triton"
+
+        def whole(part: str = "", **fields: Any) -> Any:
+            config = vllm_config()
+            config.attention_config = SimpleNamespace(backend=None, backend_per_kind={})
+            for name, value in fields.items():
+                setattr(getattr(config, part), name, value)
+            return fingerprint(config, ROW)
+
+        def override(config: Any) -> Any:
+            return config
+
+        versions = [mock.patch.dict("sys.modules", vllm=SimpleNamespace(__version__=v)) for v in ("1.0", "1.1")]
+        environment = mock.patch.dict(os.environ, VLLM_ATTENTION_BACKEND="FLASH")
+        with environment:
+            spaces = [whole(), fingerprint(SimpleNamespace(config=offloading_config()), ROW)]
+        for version in versions:
+            with version:
+                spaces += [whole(), fingerprint(SimpleNamespace(config=offloading_config()), ROW)]
+        told = SimpleNamespace(**{**vars(offloading_config()), "kv_cache_layout": "LBHNC"})
+        spaces += [
+            fingerprint(SimpleNamespace(config=offloading_config()), ROW),
+            fingerprint(SimpleNamespace(config=told), ROW),
+            whole(),
+            whole("model_config", quantization="fp8"),
+            whole("model_config", quantization="awq"),
+            whole("model_config", quantization_config={"linear": "fp8"}),
+            whole("model_config", hf_overrides={"rope_theta": 1}),
+            whole("model_config", hf_overrides={"rope_theta": 2}),
+            whole("model_config", hf_overrides=override),
+            whole("attention_config", backend=Backend.TRITON),
+            whole("attention_config", backend_per_kind={"mla": Backend.FLASH}),
+        ]
+        self.assertEqual(len(set(spaces)), len(spaces))
+        self.assertEqual(spaces[0], whole("attention_config", backend=Backend.FLASH))  # said in another way
+        self.assertEqual(whole(), whole("model_config", hf_overrides={}))
+        one, other = {"a": object(), "b": [1, {"x": 1, "y": 2}]}, {"b": [1, {"y": 2, "x": 1}], "a": object()}
+        self.assertEqual(whole("model_config", hf_overrides=one), whole("model_config", hf_overrides=other))
+
+    def test_a_restart_does_not_change_the_space(self) -> None:
+        program = (
+            "import enum; from tests.engines import vllm_config; from kvstored.vllm_space import fingerprint\n"
+            "Kind = enum.Enum('Kind', 'A B')\n"
+            "def f(config): return config\n"
+            "c = vllm_config(); c.model_config.hf_overrides = {'f': f, 'o': object(), 's': {'a', 'b', 'c'}, 'k': Kind.A}\n"
+            "print(fingerprint(c, 1))"
+        )
+        seen = set()
+        for seed in "123":
+            run = [sys.executable, "-B", "-c", program]
+            ran = subprocess.run(run, env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, text=True)
+            self.assertEqual(ran.returncode, 0, ran.stderr)
+            seen.add(ran.stdout)
+        self.assertEqual(len(seen), 1, seen)
+
+    def test_canonical_formats(self) -> None:
+        """As each vLLM names them, and by its version where none is named."""
+        path = "vllm.distributed.kv_transfer.kv_connector.v1.offloading.canonical_mapping"
+
+        def tag(module: Any, version: str = "1.0", **config: Any) -> str:
+            there = mock.patch.dict("sys.modules", {path: module, "vllm": SimpleNamespace(__version__=version)})
+            with there:
+                spec = SimpleNamespace(config=SimpleNamespace(**{**vars(offloading_config()), **config}))
+                return dict(fingerprint(spec, ROW).tags).get("canonical", "")
+
+        def raises() -> str:
+            raise RuntimeError("there is no current config")
+
+        asked = SimpleNamespace(canonical_format_id=lambda: "v1-nhd")
+        told = SimpleNamespace(canonical_format_id=lambda kv_cache_layout: f"v2-{kv_cache_layout.lower()}")
+        wanted = dict(canonical_layout=True)
+        self.assertEqual(tag(asked), "")
+        self.assertEqual(tag(asked, **wanted), "v1-nhd")
+        self.assertEqual(tag(told, **wanted, kv_cache_layout="LBHNC"), "v2-lbhnc")
+        self.assertEqual(tag(None, **wanted, canonical_format="v3"), "v3")
+        with self.assertLogs("kvstored.vllm", "WARNING"):
+            unnamed = [
+                tag(module, version, **wanted)
+                for version in ("1.0", "1.1")
+                for module in (None, SimpleNamespace(), told, SimpleNamespace(canonical_format_id=raises))
+            ]
+        self.assertEqual(unnamed, ["of vLLM 1.0"] * 4 + ["of vLLM 1.1"] * 4)
+
     def test_a_stopped_daemon_blocks_nothing(self) -> None:
         tier = self.tier(view(), lookup_timeout=0.2, transfer_timeout=1.0)
         wanted = keys("stopped", 8)
@@ -231,6 +398,19 @@ class Tier(unittest.TestCase):
         while time.monotonic() < deadline and lookups(tier, wanted) != [HIT] * 8:
             time.sleep(0.05)
         self.assertEqual(lookups(tier, wanted), [HIT] * 8)
+
+
+    def test_shutdown_waits_for_no_daemon(self) -> None:
+        tier = self.tier(view(), transfer_timeout=3600)
+        self.daemon.pause()
+        try:
+            tier.submit_load(transfer(1, keys("stopped", 1), [0], load=True))
+            while tier._loads:
+                time.sleep(0.002)
+            self.assertEqual(not_returned({"shutdown": tier.shutdown}), [])
+        finally:
+            self.daemon.resume()
+        self.assertEqual([(r.job_id, r.success) for r in tier.get_finished_jobs()], [(1, False)])
 
 
 def scheduler_calls(

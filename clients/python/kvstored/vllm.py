@@ -124,11 +124,11 @@ class KvstoredTier(SecondaryTierManager):
         if self._closed:
             return _result(False)
         now = time.monotonic()
+        if not self._client.attached:
+            return _result(False)
         answer = self._answers.get(key)
         if answer is not None and answer[1] > now:
             return _result(answer[0])
-        if not self._client.attached:
-            return _result(False)
         since = self._asked.get(key)
         if since is None:
             self._asked[key] = now

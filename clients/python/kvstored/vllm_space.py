@@ -36,11 +36,15 @@ def fingerprint(spec: Any, row_bytes: int, model: str = "", revision: str = "", 
     model = model or engine.model
     if not model:
         raise ValueError('KvstoredTier finds no model name in the engine\'s config: add "model" to the tier\'s keys')
-    if engine.algorithm not in ("sha256_cbor", "") or "PYTHONHASHSEED" not in os.environ:
+    missing = []
+    if engine.algorithm not in ("sha256_cbor", ""):
+        missing.append(f"--prefix-caching-hash-algo sha256_cbor (it is {engine.algorithm})")
+    if "PYTHONHASHSEED" not in os.environ:
+        missing.append("PYTHONHASHSEED=0")
+    if missing:
         log.warning(
-            "kvstored: blocks are reused across restarts and engines only if their hashes are equal: "
-            "set --prefix-caching-hash-algo sha256_cbor (it is %s) and PYTHONHASHSEED=0",
-            engine.algorithm or "not known here",
+            "kvstored: blocks are reused across restarts and engines only if their hashes are equal: set %s",
+            " and ".join(missing),
         )
     tags = (
         *engine.tags,

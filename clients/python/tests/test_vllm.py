@@ -379,6 +379,36 @@ class Tier(unittest.TestCase):
             ]
         self.assertEqual(unnamed, ["of vLLM 1.0"] * 4 + ["of vLLM 1.1"] * 4)
 
+    def test_nothing_is_there_while_the_daemon_is_away(self) -> None:
+        with Daemon() as daemon:
+            spec = SimpleNamespace(vllm_config=vllm_config())
+            tier = KvstoredTier(primary_kv_view=view(), socket=daemon.socket, offloading_spec=spec)
+            self.addCleanup(tier.shutdown)
+            wanted = keys("away", 8)
+            tier.submit_store(transfer(1, wanted, list(range(8))))
+            self.assertTrue(finished(tier, 1))
+            self.assertEqual(lookups(tier, wanted), [HIT] * 8)
+            daemon.kill()
+            while tier._client.attached:
+                time.sleep(0.01)
+            for key, (_, until) in list(tier._answers.items()):
+                tier._answers[key] = (True, until + 3600)  # what was answered before counts no more
+            self.assertEqual([tier.lookup(key, None) for key in wanted], [MISS] * 8)
+
+    def test_what_is_wrong_with_the_hashes_is_said(self) -> None:
+        for algorithm, seed, want in (
+            ("sha256_cbor", "0", []),
+            ("sha256_cbor", None, ["PYTHONHASHSEED"]),
+            ("builtin", "0", ["hash-algo"]),
+            ("builtin", None, ["hash-algo", "PYTHONHASHSEED"]),
+        ):
+            others = {k: v for k, v in os.environ.items() if k != "PYTHONHASHSEED"}
+            env = others if seed is None else {**others, "PYTHONHASHSEED": seed}
+            with mock.patch.dict(os.environ, env, clear=True), mock.patch("kvstored.vllm_space.log.warning") as said:
+                fingerprint(SimpleNamespace(vllm_config=vllm_config(prefix_caching_hash_algo=algorithm)), ROW)
+            text = " ".join(str(arg) for call in said.call_args_list for arg in call.args)
+            self.assertEqual([w for w in ("hash-algo", "PYTHONHASHSEED") if w in text], want, text)
+
     def test_a_stopped_daemon_blocks_nothing(self) -> None:
         tier = self.tier(view(), lookup_timeout=0.2, transfer_timeout=1.0)
         wanted = keys("stopped", 8)

@@ -64,6 +64,13 @@ f.yaml:5:18: listen.socket: want an absolute path, not "x"
 f.yaml:5:41: listen.resp_password_file: want a string; put quotes around 7`,
 		},
 		{
+			name: "one address for two", file: "listen: {socket: /a, resp: [/b, /a, \"127.0.0.1:1\", /b], lm: \"127.0.0.1:1\"}\n",
+			want: `
+f.yaml:1:33: listen.resp[1]: /a is listened on already; use an address of its own
+f.yaml:1:52: listen.resp[3]: /b is listened on already; use an address of its own
+f.yaml:1:61: listen.lm: 127.0.0.1:1 is listened on already; use an address of its own`,
+		},
+		{
 			name: "syntax", file: "cpu:\n  capacity: a: b\n",
 			want: `f.yaml:2:13: not valid YAML: mapping value is not allowed in this context`,
 		},

@@ -121,12 +121,18 @@ func (c *checker) listen() {
 		if !c.endpoint(path, addr) && c.Listen.RESPPasswordFile == "" && c.meant("listen.resp_password_file") {
 			c.fail(path, "%s is open to other machines; set listen.resp_password_file, or use 127.0.0.1", addr)
 		}
+		if addr == c.Listen.Socket || slices.Contains(c.Listen.RESP[:i], addr) {
+			c.fail(path, "%s is listened on already; use an address of its own", addr)
+		}
 	}
 	if f := c.Listen.RESPPasswordFile; f != "" {
 		c.absolute("listen.resp_password_file", f)
 	}
 	if c.Listen.LM != "" {
 		c.endpoint("listen.lm", c.Listen.LM)
+		if addr := c.Listen.LM; addr == c.Listen.Socket || slices.Contains(c.Listen.RESP, addr) {
+			c.fail("listen.lm", "%s is listened on already; use an address of its own", addr)
+		}
 	}
 }
 

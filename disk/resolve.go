@@ -59,14 +59,16 @@ func inBounds(e *record.Entry, size int64) bool {
 }
 
 // shrink takes out whole segments, the ones used longest ago, until the files
-// fit into a capacity that is smaller than it was.
+// fit into a capacity that is smaller than it was. A database that is beyond its
+// reserve does not count: it costs nothing that is stored while the tier runs
+// either.
 func (t *Tier) shrink(entries []record.Entry) (kept []record.Entry, evicted []key.Key) {
 	type load struct {
 		*segment
 		used, n int64
 	}
 	files, _, _, _ := t.segments.usage()
-	over := files - (t.o.CapacityBytes - t.meta())
+	over := files - (t.o.CapacityBytes - t.o.MetaReserveBytes)
 	if over <= 0 {
 		return entries, nil
 	}

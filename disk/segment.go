@@ -107,10 +107,11 @@ func (s *segments) openOld(v *volume, n uint32) error {
 		return fmt.Errorf("disk: open segment: %w", err)
 	}
 	size := min(info.Size(), maxSegmentBytes) &^ (alignBytes - 1)
-	// A file with holes (somebody copied it) counts as what it may grow to.
-	blocks := max(info.Size(), allocatedBytes(info))
-	v.insert(&segment{number: v.number(n), volume: v, path: path, size: size, blocks: blocks, file: f})
-	s.mu.bytes += blocks
+	// A file with holes (somebody copied it) counts as what it may grow to. What
+	// a file system needs for its own notes on a file does not count, as it did
+	// not when the segment was made: a few KiB would else be a tier too large.
+	v.insert(&segment{number: v.number(n), volume: v, path: path, size: size, blocks: info.Size(), file: f})
+	s.mu.bytes += info.Size()
 	v.last = max(v.last, n)
 	return nil
 }

@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/dustin/go-humanize"
@@ -23,8 +25,16 @@ func printJSON(w io.Writer, v any) error {
 	return e.Encode(v)
 }
 
+// harmless is a text of a client's, quoted where a terminal might obey it.
+func harmless(s string) string {
+	if strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return strconv.Quote(s)
+	}
+	return s
+}
+
 // table prints rows with aligned columns: the first to the left, the others to
-// the right, unless they are the last and start with a letter.
+// the right.
 type table struct{ rows [][]string }
 
 func (t *table) row(cells ...string) { t.rows = append(t.rows, cells) }

@@ -65,12 +65,12 @@ func printPins(cmd *cobra.Command, pins []client.PinInfo, holders []client.Holde
 		left := time.Duration(p.ExpiresMillis) * time.Millisecond
 		space := hex.EncodeToString(p.Space[:])
 		r.Pins = append(r.Pins, pinRow{p.LookupID, space, p.Connection, p.Chunks, p.Bytes, left.Seconds()})
-		byName.row(p.LookupID, fmt.Sprint(p.Connection), comma(p.Chunks), size(p.Bytes), span(left), space)
+		byName.row(harmless(p.LookupID), fmt.Sprint(p.Connection), comma(p.Chunks), size(p.Bytes), span(left), space)
 	}
 	byConnection.row("client", "connection", "user", "leases, fills", "pins")
 	for _, h := range holders {
 		r.Holders = append(r.Holders, holderRow(h))
-		byConnection.row(h.Name, fmt.Sprint(h.Connection), fmt.Sprint(h.UID), size(h.LeaseBytes), size(h.PinBytes))
+		byConnection.row(harmless(h.Name), fmt.Sprint(h.Connection), fmt.Sprint(h.UID), size(h.LeaseBytes), size(h.PinBytes))
 	}
 	if asJSON {
 		return printJSON(w, r)

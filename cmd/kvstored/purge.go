@@ -114,7 +114,7 @@ func printPurge(cmd *cobra.Command, p *client.Purged, r purgeResult, asJSON bool
 	w := cmd.OutOrStdout()
 	fmt.Fprintf(w, text, plural(p.Known, "chunk"), plural(p.Found, "chunk"), size(p.Bytes))
 	if p.Known+p.Found == 0 {
-		fmt.Fprintf(w, "nothing is stored for space %s; were model, dtype, chunk tokens and salt the same?\n", r.Space)
+		fmt.Fprintf(w, "nothing is stored for space %s; 'kvstored spaces' lists those there are, also of engines, which --model does not find\n", r.Space)
 	}
 	return nil
 }

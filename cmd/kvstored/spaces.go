@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
-	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -163,15 +161,11 @@ func details(s *key.Space) (out []string) {
 	return out
 }
 
-// brief is a text of a client's, cut, and quoted where a terminal might take it
-// for something else.
+// brief is a text of a client's, cut and harmless.
 func brief(s string) string {
 	const most = 48
 	if r := []rune(s); len(r) > most {
 		s = string(r[:most-3]) + "..."
 	}
-	if strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
-		return strconv.Quote(s)
-	}
-	return s
+	return harmless(s)
 }

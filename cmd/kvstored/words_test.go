@@ -47,7 +47,7 @@ func TestWithoutLowerTiers(t *testing.T) {
 	fails(t, exitFailure, "1 chunk not written", "flush")
 	fails(t, exitFailure, "no remote tier", "clear", "remote", "--yes")
 	for _, action := range []string{"--dry-run", "--yes"} {
-		if out := must(t, "", "purge", "--model", "nobody", action); !strings.Contains(out, "were model, dtype, chunk tokens and salt the same?") {
+		if out := must(t, "", "purge", "--model", "nobody", action); !strings.Contains(out, "'kvstored spaces' lists those there are") {
 			t.Errorf("purge %s of nothing: %s", action, out)
 		}
 	}

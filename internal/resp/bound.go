@@ -15,7 +15,7 @@ type bound struct {
 
 	mu struct {
 		sync.Mutex
-		ended  bool
+		err    error           // once it has ended
 		timed  context.Context // nil: nobody waits
 		cancel context.CancelFunc
 	}
@@ -32,11 +32,13 @@ func (b *bound) Deadline() (time.Time, bool) { return b.at, true }
 func (b *bound) Done() <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.mu.timed == nil {
+	switch {
+	case b.mu.timed != nil:
+	case b.ended() != nil:
+		b.mu.timed, b.mu.cancel = context.WithCancel(b.Context)
+		b.mu.cancel()
+	default:
 		b.mu.timed, b.mu.cancel = context.WithDeadline(b.Context, b.at)
-		if b.mu.ended {
-			b.mu.cancel()
-		}
 	}
 	return b.mu.timed.Done()
 }
@@ -45,22 +47,28 @@ func (b *bound) Done() <-chan struct{} {
 func (b *bound) Err() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	return b.ended()
+}
+
+// ended is called with the mutex held.
+func (b *bound) ended() error {
 	switch {
+	case b.mu.err != nil:
 	case b.mu.timed != nil:
-		return b.mu.timed.Err()
-	case b.mu.ended:
-		return context.Canceled
+		b.mu.err = b.mu.timed.Err()
 	case !time.Now().Before(b.at):
-		return context.DeadlineExceeded
+		b.mu.err = context.DeadlineExceeded
 	}
-	return nil
+	return b.mu.err
 }
 
 // end cancels the context.
 func (b *bound) end() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.mu.ended = true
+	if b.ended() == nil {
+		b.mu.err = context.Canceled
+	}
 	if b.mu.cancel != nil {
 		b.mu.cancel()
 	}

@@ -1,6 +1,7 @@
 package resp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"testing"
@@ -42,8 +43,12 @@ func TestBound(t *testing.T) {
 					done = true
 				default:
 				}
-				if done != (c.want != nil) || !errors.Is(b.Err(), c.want) {
-					t.Errorf("%s, waiting %t: done is %t and the error %v, want %v", name, waiting, done, b.Err(), c.want)
+				b.end()
+				if after := cmp.Or(c.want, context.Canceled); !errors.Is(b.Err(), after) {
+					t.Errorf("%s, waiting %t: in the end %v, want %v", name, waiting, b.Err(), after)
+				}
+				if done != (c.want != nil) {
+					t.Errorf("%s, waiting %t: done is %t", name, waiting, done)
 				}
 			})
 		}

@@ -274,7 +274,7 @@ func TestLargestValue(t *testing.T) {
 		c.do("+OK\r\n", "SET", "a", value)
 		c.do(bulk(value), "GET", "a")
 		c.do(fmt.Sprintf(":%d\r\n", len(value)), "STRLEN", "a")
-		c.fails("ERR the value is too large", "SET", "a", value+"x")
+		c.fails("ERR the name or the value is too large", "SET", "a", value+"x")
 		c.do(fmt.Sprintf(":%d\r\n", len(value)), "STRLEN", "a")
 		c.do(":1\r\n", "DEL", "a")
 	}

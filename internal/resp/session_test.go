@@ -145,7 +145,7 @@ func TestValues(t *testing.T) {
 			c.do("+OK\r\n", "SET", "a", v)
 			c.do(bulk(v), "GET", "a")
 		}
-		c.fails("ERR the value is too large", "SET", "a", string(make([]byte, 64<<20)))
+		c.fails("ERR the name or the value is too large", "SET", "a", string(make([]byte, 64<<20)))
 		c.fails("OOM", "SET", "a", string(make([]byte, 40<<20)))
 		c.do(":8388608\r\n", "STRLEN", "a") // the old value is still there
 	}

@@ -132,7 +132,7 @@ func (c *session) store(ctx context.Context, i int, when blob.When, expires time
 		}
 		return stored, true
 	case errors.Is(err, blob.ErrTooLarge):
-		c.fail("ERR the value is too large: name and value share 64 MiB, and must fit the DRAM of this daemon")
+		c.fail("ERR the name or the value is too large: a name may have 16 KiB, both together 64 MiB, and they must fit the DRAM of this daemon")
 	case errors.Is(err, blob.ErrNoRoom):
 		c.fail("OOM there is no room for this value now, or it exceeds the share of one connection")
 	default:

@@ -51,7 +51,7 @@ func listen(path string, mode fs.FileMode, group string) (*net.UnixListener, err
 	_ = os.Remove(temp)
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: temp, Net: "unix"})
 	if errors.Is(err, syscall.EINVAL) {
-		return nil, fmt.Errorf("%w: the path may be too long: choose one of at most 100 bytes in listen.socket", err)
+		return nil, fmt.Errorf("%w: the path may be too long: choose one of at most 100 bytes ", err)
 	}
 	if err != nil {
 		return nil, err
@@ -71,7 +71,11 @@ func lockSocket(path string) (unlock func(), err error) {
 	for end := time.Now().Add(lockTimeout); ; time.Sleep(lockPause) {
 		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 		if err != nil {
-			return nil, fmt.Errorf("%w: create the folder, or choose another path in listen.socket", err)
+			var perr *fs.PathError // names the lock: the socket is what the caller asked for
+			if errors.As(err, &perr) {
+				err = perr.Err
+			}
+			return nil, fmt.Errorf("%w: create the folder, or choose another path", err)
 		}
 		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		if err == nil && isAt(f, path) {
@@ -139,12 +143,12 @@ func clearStale(path string) error {
 		return err
 	}
 	if st.Mode().Type() != fs.ModeSocket {
-		return errors.New("there is a file that is not a socket; move it away, or choose another path in listen.socket")
+		return errors.New("there is a file that is not a socket; move it away, or choose another path")
 	}
 	c, err := net.DialTimeout("unix", path, probeTimeout)
 	if err == nil {
 		_ = c.Close()
-		return errors.New("another daemon is serving this socket; stop it first, or choose another path in listen.socket")
+		return errors.New("another daemon is serving this socket; stop it first, or choose another path")
 	}
 	if !errors.Is(err, syscall.ECONNREFUSED) {
 		return fmt.Errorf("cannot tell whether a daemon serves this socket: %w", err)

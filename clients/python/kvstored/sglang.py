@@ -40,6 +40,7 @@ _STORAGE = "sglang.srt.mem_cache.hicache_storage"
 HiCacheStorage: Any = engine.find(_STORAGE, "HiCacheStorage") or _Storage
 PoolTransferResult: Any = engine.find(_STORAGE, "PoolTransferResult", newer=True) or _TransferResult
 
+
 def _storage_metrics() -> Any:
     """SGLang's class, which has moved, or None."""
     places = "sglang.srt.observability.metrics_collector", "sglang.srt.metrics.collector"

@@ -8,50 +8,44 @@ raises: an exception would end a thread of SGLang, and with it the cache.
 from __future__ import annotations
 
 import functools
-import importlib
 import logging
 import sys
 import threading
 import time
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
+from . import engine
 from .client import Client
 from .memory import address
 from .pages import Pages, Place
 from .wire import Space
 
-try:
-    from sglang.srt.mem_cache.hicache_storage import HiCacheStorage
-except ImportError:  # without SGLang: enough of it for tests
 
-    class HiCacheStorage:  # type: ignore[no-redef]
-        def register_mem_pool_host(self, mem_pool_host: Any) -> None:
-            self.mem_pool_host = mem_pool_host
+class _Storage:  # without SGLang: enough of it for tests
+    def register_mem_pool_host(self, mem_pool_host: Any) -> None:
+        self.mem_pool_host = mem_pool_host
 
-        def register_mem_host_pool_v2(self, host_pool: Any, host_pool_name: Any) -> None:
-            if not hasattr(self, "registered_pools"):
-                self.registered_pools: Dict[Any, Any] = {}
-            self.registered_pools[host_pool_name] = host_pool
+    def register_mem_host_pool_v2(self, host_pool: Any, host_pool_name: Any) -> None:
+        if not hasattr(self, "registered_pools"):
+            self.registered_pools: Dict[Any, Any] = {}
+        self.registered_pools[host_pool_name] = host_pool
 
 
-try:
-    from sglang.srt.mem_cache.hicache_storage import PoolTransferResult
-except ImportError:
+class _TransferResult(NamedTuple):
+    kv_hit_pages: int
+    extra_pool_hit_pages: Dict[str, int]
 
-    class PoolTransferResult(NamedTuple):  # type: ignore[no-redef]
-        kv_hit_pages: int
-        extra_pool_hit_pages: Dict[str, int]
 
+_STORAGE = "sglang.srt.mem_cache.hicache_storage"
+HiCacheStorage: Any = engine.find(_STORAGE, "HiCacheStorage") or _Storage
+PoolTransferResult: Any = engine.find(_STORAGE, "PoolTransferResult", newer=True) or _TransferResult
 
 
 def _storage_metrics() -> Any:
     """SGLang's class, which has moved, or None."""
-    for module in ("sglang.srt.observability.metrics_collector", "sglang.srt.metrics.collector"):
-        try:
-            return importlib.import_module(module).StorageMetrics
-        except (ImportError, AttributeError):
-            pass
-    return None
+    places = "sglang.srt.observability.metrics_collector", "sglang.srt.metrics.collector"
+    found = (engine.find(module, "StorageMetrics", newer=True) for module in places)
+    return next((metrics for metrics in found if metrics is not None), None)
 
 
 StorageMetrics = _storage_metrics()

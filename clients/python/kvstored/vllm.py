@@ -19,33 +19,27 @@ import time
 import weakref
 from typing import Any, Collection, Deque, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
 
+from . import engine
 from .client import Client
 from .memory import address
 from .pages import Pages, Place
 from .vllm_space import fingerprint
 
-try:
-    from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager
-except ImportError:  # without vLLM: enough of it for tests
 
-    class SecondaryTierManager:  # type: ignore[no-redef]
-        def __init__(self, spec: Any, primary_kv_view: memoryview, tier_type: str = "") -> None:
-            self._primary_kv_view, self.tier_type = primary_kv_view, tier_type
-
-    class JobResult(NamedTuple):  # type: ignore[no-redef]
-        job_id: int
-        success: bool
+class _Manager:  # without vLLM: enough of it for tests
+    def __init__(self, spec: Any, primary_kv_view: memoryview, tier_type: str = "") -> None:
+        self._primary_kv_view, self.tier_type = primary_kv_view, tier_type
 
 
-try:
-    from vllm.v1.kv_offload.base import LookupResult
-except ImportError:  # older: True, False, None
-    LookupResult = None
+class _Result(NamedTuple):
+    job_id: int
+    success: bool
 
-try:
-    from vllm.v1.kv_offload.base import RequestOffloadingContext
-except ImportError:
-    RequestOffloadingContext = None
+
+SecondaryTierManager: Any = engine.find("vllm.v1.kv_offload.tiering.base", "SecondaryTierManager") or _Manager
+JobResult: Any = engine.find("vllm.v1.kv_offload.tiering.base", "JobResult") or _Result
+LookupResult = engine.find("vllm.v1.kv_offload.base", "LookupResult", newer=True)  # older: True, False, None
+RequestOffloadingContext = engine.find("vllm.v1.kv_offload.base", "RequestOffloadingContext", newer=True)
 
 log = logging.getLogger("kvstored.vllm")
 
@@ -89,7 +83,7 @@ class KvstoredTier(SecondaryTierManager):
         if "tier_type" in inspect.signature(SecondaryTierManager.__init__).parameters:
             super().__init__(spec, primary_kv_view, tier_type)
         else:
-            super().__init__(spec, primary_kv_view)  # type: ignore[call-arg]
+            super().__init__(spec, primary_kv_view)
         self._row = primary_kv_view.nbytes // len(primary_kv_view)
         self._rows, self._base = len(primary_kv_view), address(primary_kv_view)
         self._lookup_timeout, self._transfer_timeout = lookup_timeout, transfer_timeout
@@ -102,7 +96,7 @@ class KvstoredTier(SecondaryTierManager):
         self._lookups: Deque[Any] = collections.deque()
         self._loads: Deque[Any] = collections.deque()
         self._stores: Deque[Any] = collections.deque()
-        self._finished: Deque[JobResult] = collections.deque()
+        self._finished: Deque[Any] = collections.deque()
         self._idle = threading.Condition()
         # Under _idle; no job is queued any more once _closed is set:
         self._pending: Set["_Job"] = set()  # jobs that are not finished
@@ -155,8 +149,8 @@ class KvstoredTier(SecondaryTierManager):
             self._finish(queued, False)
         self._wake.set()
 
-    def get_finished_jobs(self) -> Iterable[JobResult]:
-        done: List[JobResult] = []
+    def get_finished_jobs(self) -> Iterable[Any]:
+        done: List[Any] = []
         while self._finished:
             done.append(self._finished.popleft())
         return done
@@ -334,7 +328,7 @@ def _result(found: Optional[bool]) -> Any:
     return LookupResult.HIT if found else LookupResult.MISS
 
 
-def _job_result(job: _Job, success: bool, loaded: Sequence[Any]) -> JobResult:
+def _job_result(job: _Job, success: bool, loaded: Sequence[Any]) -> Any:
     """Newer versions take what was loaded before a job failed, and its seconds."""
     takes = inspect.signature(JobResult).parameters
     more: Dict[str, Any] = {}

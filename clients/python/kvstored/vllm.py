@@ -278,11 +278,13 @@ class KvstoredTier(SecondaryTierManager):
         return [((self._base + i * self._row, self._row),) for i in job.ids]
 
     def _finish(self, job: "_Job", success: bool, loaded: Sequence[Any] = ()) -> None:
-        try:
-            self._finished.append(_job_result(job, success, loaded))
-        finally:
-            with self._idle:
-                self._pending.discard(job)
+        with self._idle:
+            if job not in self._pending:
+                return  # while the tier ends two may come to it
+            try:
+                self._finished.append(_job_result(job, success, loaded))
+            finally:
+                self._pending.remove(job)
                 self._idle.notify_all()
 
 

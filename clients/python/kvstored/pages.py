@@ -183,7 +183,8 @@ class Pages:
         """Copies values to their places, and returns how many from the first on.
         The next one is not there, is not as long as its place, does not match its
         checksum, or its lease did not hold; what lies in its place and in those
-        behind it is undefined."""
+        behind it is undefined. No copy begins after the timeout: the places may
+        be somebody else's then."""
         loaded, deadline = 0, time.monotonic() + timeout
         while loaded < len(keys) and time.monotonic() < deadline:
             run = _distinct(keys[loaded:])
@@ -215,7 +216,7 @@ class Pages:
     def _copy(self, job: Job, i: int, place: Place, deadline: float) -> bool:
         if len(job) <= i:
             job.wait((i + 1) * self.space.chunk_tokens, deadline - time.monotonic())
-        if len(job) <= i:
+        if len(job) <= i or time.monotonic() >= deadline:
             return False
         address, length = job.address(i)
         if length != sum(size for _, size in place):

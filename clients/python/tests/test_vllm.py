@@ -104,6 +104,21 @@ class Tier(unittest.TestCase):
         tier.submit_load(transfer(3, stored, [BLOCKS], load=True))  # no such row
         self.assertFalse(finished(tier, 3))
 
+    def test_no_copy_begins_after_the_deadline(self) -> None:
+        tier, wanted = self.tier(view()), keys("late copies", 4)
+        tier.submit_store(transfer(1, wanted, list(range(4))))
+        self.assertTrue(finished(tier, 1))
+        late, copied = [0.0], []
+
+        def slow(to: int, address: int, size: int) -> None:
+            copied.append(to)
+            late[0] = 3600.0
+
+        clock = SimpleNamespace(monotonic=lambda: time.monotonic() + late[0])
+        with mock.patch("kvstored.pages.copy", slow), mock.patch("kvstored.pages.time", clock):
+            tier._pages.load([kvstored.vllm._raw(k) for k in wanted], [((0, ROW),)] * 4, 30.0)
+        self.assertEqual(len(copied), 1)
+
     def test_drain(self) -> None:
         tier = self.tier(view())
         for n in range(5):

@@ -113,3 +113,16 @@ class Daemon:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class Served(unittest.TestCase):
+    """Tests that share one daemon."""
+
+    dram = "64MiB"
+    daemon: Daemon
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.daemon = Daemon(cls.dram)
+        cls.addClassCleanup(cls.daemon.close)
+        cls.daemon.wait()

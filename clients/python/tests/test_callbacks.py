@@ -15,7 +15,7 @@ from kvstored import wire
 from kvstored.job import Job
 from kvstored.link import Call, Link, Request
 
-from .daemon import Daemon
+from .daemon import Daemon, Served
 from .test_client import GIVEN, chain, payload, store
 
 PATIENCE = 20.0  # seconds; bounds what should take none
@@ -25,15 +25,7 @@ def ping(callback: Any) -> Request:
     return Request(wire.Op.PING, wire.empty(), wire.empty_reply, callback=callback)
 
 
-class Callbacks(unittest.TestCase):
-    daemon: Daemon
-
-    @classmethod
-    def setUpClass(cls) -> None:
-        cls.daemon = Daemon()
-        cls.addClassCleanup(cls.daemon.close)
-        cls.daemon.wait()
-
+class Callbacks(Served):
     def client(self, timeout: float = PATIENCE) -> kvstored.Client:
         kv = kvstored.Client(self.daemon.socket, space=GIVEN, timeout=timeout)
         self.addCleanup(kv.close)

@@ -21,7 +21,7 @@ from kvstored.link import Link
 from kvstored.memory import address
 from kvstored.pages import Pages
 
-from .daemon import Daemon, skip
+from .daemon import Daemon, Served, skip
 
 SPACE = Space(model="m", dtype="u8", chunk_tokens=4)
 GIVEN = Space(model="m", dtype="u8", chunk_tokens=4, method="given:test")
@@ -43,14 +43,10 @@ def store(kv: kvstored.Client, prompt: kvstored.Prompt, payloads: list) -> list:
     return fill.results
 
 
-class Live(unittest.TestCase):
-    daemon: Daemon
-
+class Live(Served):
     @classmethod
     def setUpClass(cls) -> None:
-        cls.daemon = Daemon()
-        cls.addClassCleanup(cls.daemon.close)
-        cls.daemon.wait()
+        super().setUpClass()
         cls.kv = kvstored.Client(cls.daemon.socket, space=SPACE, timeout=10)
         cls.addClassCleanup(cls.kv.close)
 

@@ -12,7 +12,7 @@ import kvstored
 from kvstored import wire
 from kvstored.link import Link, Request
 
-from .daemon import Daemon
+from .daemon import Daemon, Served
 from .test_client import GIVEN, chain
 
 PATIENCE = 20.0  # seconds; bounds what should take none
@@ -44,16 +44,8 @@ class After:
         return interrupted
 
 
-class Interrupted(unittest.TestCase):
+class Interrupted(Served):
     """The handler of a signal may raise between any two steps."""
-
-    daemon: Daemon
-
-    @classmethod
-    def setUpClass(cls) -> None:
-        cls.daemon = Daemon()
-        cls.addClassCleanup(cls.daemon.close)
-        cls.daemon.wait()
 
     def link(self) -> Link:
         link = Link(self.daemon.socket, wire.hello(0, "test"), PATIENCE)

@@ -22,7 +22,7 @@ import kvstored.sglang
 from kvstored.memory import address
 from kvstored.sglang import KvstoredHiCache
 
-from .daemon import ROOT, Daemon, skip
+from .daemon import ROOT, Daemon, Served, skip
 from .stub import Hanging
 
 try:
@@ -134,12 +134,8 @@ def value(key: str, pool: Pool) -> bytes:
     return hashlib.shake_128(key.encode()).digest(pool.pieces * pool.size)
 
 
-class HiCache(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls) -> None:
-        cls.daemon = Daemon(dram="128MiB")
-        cls.addClassCleanup(cls.daemon.close)
-        cls.daemon.wait()
+class HiCache(Served):
+    dram = "128MiB"
 
     def backend(self, cfg: Any, pool: Optional[Pool] = None, **extra: Any) -> KvstoredHiCache:
         cfg.extra_config = {"socket": self.daemon.socket, "timeout": 20, **extra}

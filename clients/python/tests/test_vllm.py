@@ -22,7 +22,7 @@ import kvstored.vllm_plugin
 from kvstored.vllm import KvstoredTier, SecondaryTierManager, fingerprint
 
 from . import engines
-from .daemon import Daemon
+from .daemon import Daemon, Served
 from .engines import HIT, MISS, RETRY, context, needs_vllm, offloading_config, transfer, vllm_config
 from .stub import Hanging
 from .test_fork import in_child
@@ -63,13 +63,7 @@ def finished(tier: KvstoredTier, job: int) -> bool:
     raise AssertionError("the job does not finish")
 
 
-class Tier(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls) -> None:
-        cls.daemon = Daemon(dram="64MiB")
-        cls.addClassCleanup(cls.daemon.close)
-        cls.daemon.wait()
-
+class Tier(Served):
     def tier(self, memory: memoryview, **options: Any) -> KvstoredTier:
         options = {"offloading_spec": SimpleNamespace(vllm_config=vllm_config()), "tier_type": "KvstoredTier", **options}
         tier = KvstoredTier(primary_kv_view=memory, socket=self.daemon.socket, **options)
@@ -571,14 +565,12 @@ class Engine:
 
 
 @needs_vllm
-class Managed(unittest.TestCase):
+class Managed(Served):
     """The tier as vLLM makes it of the documented configuration, under vLLM's manager."""
 
     @classmethod
     def setUpClass(cls) -> None:
-        cls.daemon = Daemon(dram="64MiB")
-        cls.addClassCleanup(cls.daemon.close)
-        cls.daemon.wait()
+        super().setUpClass()
         kvstored.vllm_plugin.register()
         kvstored.vllm_plugin.register()  # in every process, and who knows how often
 

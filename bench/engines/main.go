@@ -82,23 +82,18 @@ func run(rounds, clients int, binary string) error {
 
 // time is how long values take to store, over old ones, and to read.
 func (c *contender) time(value []byte) (put, get []float64, err error) {
-	put, err = c.each(len(value), func(cl *client, name string, _ []byte) error { return cl.set(name, value) })
+	put, err = c.each(len(value), func(cl *client, name string, _ []byte) error { return cl.set(name, value) }, nil)
 	if err != nil {
 		return nil, nil, err
 	}
-	get, err = c.each(len(value), func(cl *client, name string, into []byte) error {
-		err := cl.get(name, into)
-		if err == nil && into[len(into)-1] != value[len(value)-1] {
-			err = fmt.Errorf("read something else than was stored")
-		}
-		return err
-	})
+	get, err = c.each(len(value), (*client).get, value)
 	return put, get, err
 }
 
 // each calls f for every value, by all clients at a time. One client's times are
 // those of each value; several share one time, the whole divided by the values.
-func (c *contender) each(size int, f func(cl *client, name string, into []byte) error) ([]float64, error) {
+// What was read last must be want, if there is any.
+func (c *contender) each(size int, f func(cl *client, name string, into []byte) error, want []byte) ([]float64, error) {
 	n := max(1, max(keys, batch/size)/len(c.clients))
 	took := make([]float64, n)
 	var g errgroup.Group
@@ -114,6 +109,9 @@ func (c *contender) each(size int, f func(cl *client, name string, into []byte) 
 				if at == 0 {
 					took[i] = time.Since(begun).Seconds()
 				}
+			}
+			if want != nil && !slices.Equal(into, want) {
+				return fmt.Errorf("read something else than was stored")
 			}
 			return nil
 		})

@@ -26,7 +26,7 @@ type socket struct {
 
 func newSocket(conn net.Conn, longest time.Duration) *socket {
 	s := &socket{conn: conn}
-	s.wait.Start(longest)
+	s.wait.Start(longest, false)
 	if c, ok := conn.(syscall.Conn); ok {
 		s.raw, _ = c.SyscallConn()
 	}

@@ -15,9 +15,12 @@ import (
 // caught halves it, down to none.
 type Wait struct {
 	longest time.Duration // window
+	mutual  bool          // the peer polls as well
 	window  time.Duration // for how long this wait polls
 	since   time.Time     // start of this wait; zero while there is none
+	polled  time.Duration // from then to the last poll
 	slot    bool          // it has one of the places in pollers
+	crowd   int           // above 0: somebody else wants this processor
 }
 
 // leastWindow: the shortest window is this part of the longest.
@@ -31,26 +34,33 @@ var (
 	maxPollers = int32(runtime.GOMAXPROCS(0) / 2)
 )
 
-// Start sets the longest window; 0 = never poll.
-func (w *Wait) Start(longest time.Duration) {
-	*w = Wait{longest: longest, window: longest / leastWindow}
+// Start sets the longest window, 0 = never poll, and whether the peer may poll
+// as well.
+func (w *Wait) Start(longest time.Duration, mutual bool) {
+	*w = Wait{longest: longest, mutual: mutual, window: longest / leastWindow}
 }
 
 // Again is called when there was nothing to read, and reports whether to look
 // once more at once rather than sleep. A wait may go on after a sleep. Before it
-// says yes it lets others run: the peer may be waiting for this very processor.
+// says yes it lets other goroutines run, and if need be other threads.
 func (w *Wait) Again() bool {
 	switch {
 	case w.longest <= 0:
 		return false
 	case w.since.IsZero():
-		w.since = time.Now()
+		w.since, w.polled = time.Now(), 0
 		w.slot = w.window > 0 && takeSlot()
-	case w.slot && time.Since(w.since) > w.window:
-		w.leaveSlot()
+	case w.slot:
+		if w.poll() > w.window {
+			w.leaveSlot()
+		}
 	}
-	if w.slot {
+	switch {
+	case !w.slot:
+	case w.crowd > 0:
 		yield()
+	default:
+		runtime.Gosched()
 	}
 	return w.slot
 }
@@ -60,8 +70,9 @@ func (w *Wait) Over() {
 	if w.since.IsZero() {
 		return
 	}
+	d := w.poll()
 	w.leaveSlot()
-	w.window = nextWindow(w.window, w.longest, time.Since(w.since))
+	w.window = nextWindow(w.window, w.longest, d)
 	w.since = time.Time{}
 }
 
@@ -84,6 +95,37 @@ func nextWindow(window, longest, d time.Duration) time.Duration {
 	}
 	return 0
 }
+
+// poll notes when a poll was over, and returns how long this wait has taken.
+func (w *Wait) poll() time.Duration {
+	d := time.Since(w.since)
+	if w.mutual && w.slot {
+		w.crowd = nextCrowd(w.crowd, d-w.polled)
+	}
+	w.polled = d
+	return d
+}
+
+// nextCrowd follows whether somebody else wants this processor, from how long a
+// poll took. Where both ends of a socket poll on one processor, each makes the
+// other wait for a whole time slice unless it yields. Alone it must not yield,
+// nor to a peer that sleeps, which gets the processor when it wakes: yielding
+// makes the scheduler keep both on one.
+func nextCrowd(crowd int, poll time.Duration) int {
+	switch {
+	case poll >= lostFor:
+		return crowded
+	case poll < aloneFor:
+		return max(0, crowd-1)
+	}
+	return crowd
+}
+
+const (
+	lostFor  = 100 * time.Microsecond // somebody else had the processor for a while
+	aloneFor = 2 * time.Microsecond   // nobody else had it
+	crowded  = 8                      // such polls until it counts as alone
+)
 
 func takeSlot() bool {
 	if pollers.Add(1) <= maxPollers {

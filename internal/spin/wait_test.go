@@ -57,7 +57,7 @@ func TestSlots(t *testing.T) {
 		return n
 	}
 	for i := range waits {
-		waits[i].Start(time.Hour)
+		waits[i].Start(time.Hour, true)
 	}
 	for range 2 {
 		for i := range waits {
@@ -80,7 +80,7 @@ func TestSlots(t *testing.T) {
 		t.Errorf("%d poll after their waits", n)
 	}
 	var never Wait
-	never.Start(0)
+	never.Start(0, true)
 	if never.Again() || polling() != 0 {
 		t.Error("a wait polls that never should")
 	}
@@ -94,7 +94,7 @@ func TestAgain(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		var w Wait
-		w.Start(16 * time.Second)
+		w.Start(16*time.Second, true)
 		for range 3 { // the window starts at 1 s
 			if !w.Again() {
 				t.Fatal("it does not poll")
@@ -126,4 +126,39 @@ func TestAgain(t *testing.T) {
 		}
 		w.Forget()
 	})
+}
+
+// Whoever lost the processor to somebody else yields it until it finds itself
+// alone again, but not to a peer that sleeps.
+func TestCrowd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, mutual := range []bool{true, false} {
+			for name, end := range map[string]func(w *Wait){
+				"in the middle": func(w *Wait) { _ = w.Again() },
+				"at the end":    (*Wait).Over,
+			} {
+				var w Wait
+				w.Start(time.Second, mutual)
+				if !w.Again() && maxPollers > 0 {
+					t.Fatal("it does not poll")
+				}
+				time.Sleep(lostFor)
+				if end(&w); (w.crowd > 0) != (mutual && maxPollers > 0) {
+					t.Errorf("%s, the peer polls %t: crowd is %d after losing the processor", name, mutual, w.crowd)
+				}
+				w.Over()
+				for range crowded {
+					_ = w.Again()
+					time.Sleep(aloneFor - 1)
+					w.Over()
+				}
+				if w.crowd > 0 {
+					t.Errorf("%s: it yields for ever", name)
+				}
+			}
+		}
+	})
+	if nextCrowd(crowded, aloneFor) != crowded || nextCrowd(0, lostFor-1) != 0 {
+		t.Error("a poll that shows nothing changes something")
+	}
 }

@@ -22,7 +22,7 @@ type receiver struct {
 }
 
 func (r *receiver) init(longest time.Duration) {
-	r.wait.Start(longest)
+	r.wait.Start(longest, true)
 	r.step = r.attempt
 }
 

@@ -10,21 +10,24 @@ import (
 	"os/exec"
 	"path/filepath"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // client speaks RESP as a good C client does: a value is written from where it
 // lies, and read to where it goes.
 type client struct {
-	conn net.Conn
+	out  io.Writer
 	in   *bufio.Reader
 	head []byte
 }
 
-func dial(socket string) (*client, error) {
+// dial connects as soon as somebody listens.
+func dial(socket string, loop bool) (*client, error) {
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		conn, err := net.Dial("unix", socket)
+		conn, err := connect(socket, loop)
 		if err == nil {
-			return &client{conn: conn, in: bufio.NewReaderSize(conn, 4096)}, nil
+			return &client{out: conn, in: bufio.NewReaderSize(conn, 4096)}, nil
 		}
 		if time.Now().After(end) {
 			return nil, err
@@ -32,10 +35,66 @@ func dial(socket string) (*client, error) {
 	}
 }
 
+// connect returns a connection that Go's event loop waits for, or one that
+// blocks its thread.
+func connect(socket string, loop bool) (io.ReadWriter, error) {
+	if loop {
+		return net.Dial("unix", socket)
+	}
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err == nil {
+		err = unix.Connect(fd, &unix.SockaddrUnix{Name: socket})
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return nil, fmt.Errorf("connect to %s: %w", socket, err)
+	}
+	return blocking(fd), nil
+}
+
+// blocking is a socket whose reads and writes block a thread. It is never closed.
+type blocking int
+
+func (fd blocking) Read(p []byte) (int, error) {
+	n, err := unix.Read(int(fd), p)
+	if n == 0 && err == nil {
+		err = io.EOF
+	}
+	return max(0, n), err
+}
+
+func (fd blocking) Write(p []byte) (n int, err error) {
+	for n < len(p) && err == nil {
+		var k int
+		k, err = unix.Write(int(fd), p[n:])
+		n += max(0, k)
+	}
+	return n, err
+}
+
+// send writes the head and what follows it, with one system call if it fits.
+func (c *client) send(more ...[]byte) error {
+	left := append(net.Buffers{c.head}, more...)
+	if fd, ok := c.out.(blocking); ok {
+		n, err := unix.Writev(int(fd), left)
+		if err != nil {
+			return err
+		}
+		for n > 0 {
+			k := min(n, len(left[0]))
+			if left[0] = left[0][k:]; len(left[0]) == 0 {
+				left = left[1:]
+			}
+			n -= k
+		}
+	}
+	_, err := left.WriteTo(c.out)
+	return err
+}
+
 func (c *client) set(name string, value []byte) error {
 	c.head = fmt.Appendf(c.head[:0], "*3\r\n$3\r\nSET\r\n$%d\r\n%s\r\n$%d\r\n", len(name), name, len(value))
-	out := net.Buffers{c.head, value, []byte("\r\n")}
-	if _, err := out.WriteTo(c.conn); err != nil {
+	if err := c.send(value, []byte("\r\n")); err != nil {
 		return err
 	}
 	return c.expect("+OK\r\n")
@@ -43,7 +102,7 @@ func (c *client) set(name string, value []byte) error {
 
 func (c *client) get(name string, into []byte) error {
 	c.head = fmt.Appendf(c.head[:0], "*2\r\n$3\r\nGET\r\n$%d\r\n%s\r\n", len(name), name)
-	if _, err := c.conn.Write(c.head); err != nil {
+	if err := c.send(); err != nil {
 		return err
 	}
 	if err := c.expect(fmt.Sprintf("$%d\r\n", len(into))); err != nil {
@@ -72,7 +131,7 @@ log: {level: warn}
 `
 
 // start runs both servers, without a disk, and connects to them.
-func start(dir, binary string, clients int) (servers []*contender, stop func(), err error) {
+func start(dir, binary string, clients int, loop bool) (servers []*contender, stop func(), err error) {
 	var running []*exec.Cmd
 	stop = func() {
 		for _, cmd := range running {
@@ -109,7 +168,7 @@ func start(dir, binary string, clients int) (servers []*contender, stop func(), 
 		running = append(running, cmd)
 		server := &contender{name: filepath.Base(cmd.Path)}
 		for range clients {
-			c, err := dial(socket)
+			c, err := dial(socket, loop)
 			if err != nil {
 				return nil, stop, err
 			}

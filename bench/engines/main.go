@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -24,8 +25,9 @@ func main() {
 	rounds := flag.Int("rounds", 7, "how often everything is timed")
 	binary := flag.String("kvstored", "", "daemon to measure; empty builds this tree's")
 	clients := flag.Int("clients", 1, "connections that store and read at a time; of several, a time is that of the whole divided by the values")
+	loop := flag.Bool("event-loop", false, "clients wait in Go's event loop; else each blocks a thread of its own, as redis-py and hiredis do")
 	flag.Parse()
-	if err := run(*rounds, max(1, *clients), *binary); err != nil {
+	if err := run(*rounds, max(1, *clients), *loop, *binary); err != nil {
 		fmt.Fprintln(os.Stderr, "engines:", err)
 		os.Exit(1)
 	}
@@ -44,13 +46,13 @@ type row struct {
 	took  [2][]float64
 }
 
-func run(rounds, clients int, binary string) error {
+func run(rounds, clients int, loop bool, binary string) error {
 	dir, err := os.MkdirTemp("", "kvstored-bench-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	servers, stop, err := start(dir, binary, clients)
+	servers, stop, err := start(dir, binary, clients, loop)
 	defer stop()
 	if err != nil {
 		return err
@@ -100,6 +102,10 @@ func (c *contender) each(size int, f func(cl *client, name string, into []byte) 
 	begun := time.Now()
 	for at, cl := range c.clients {
 		g.Go(func() error {
+			if _, ok := cl.out.(blocking); ok {
+				runtime.LockOSThread()
+				defer runtime.UnlockOSThread()
+			}
 			into := make([]byte, size)
 			for i := range n {
 				begun := time.Now()

@@ -77,8 +77,11 @@ class Call:
 class Link:
     """A connection after its hello. All methods are safe for threads."""
 
-    def __init__(self, path: str, hello: bytes, timeout: float) -> None:
-        """Connects and says hello. Raises Disconnected, DeadlineExceeded or Refused."""
+    def __init__(
+        self, path: str, hello: bytes, timeout: float, connected: Callable[[Callable[[], None]], None] = lambda _: None
+    ) -> None:
+        """Connects and says hello. Raises Disconnected, DeadlineExceeded or Refused.
+        ``connected`` is given what ends the wait for an answer, from any thread."""
         self.pid = os.getpid()
         self.down: Optional[Error] = None  # why the link has failed; never raised itself
         self.stalled = False  # a call timed out, and nothing has arrived since
@@ -100,7 +103,9 @@ class Link:
             self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             try:
                 self._sock.settimeout(timeout)
-                self.hello = self._greet(path, hello, time.monotonic() + timeout)
+                self._sock.connect(path)
+                connected(self._shut)
+                self.hello = self._greet(hello, time.monotonic() + timeout)
                 self._sock.setblocking(False)
             except BaseException:
                 self._sock.close()
@@ -116,8 +121,7 @@ class Link:
 
     # ---- hello ---------------------------------------------------------------
 
-    def _greet(self, path: str, hello: bytes, deadline: float) -> wire.Hello:
-        self._sock.connect(path)
+    def _greet(self, hello: bytes, deadline: float) -> wire.Hello:
         self._sock.sendall(wire.frame(wire.REQUEST, Op.HELLO, 0, hello))
         data, fds, _, _ = socket.recv_fds(self._sock, 1 << 16, 2, getattr(socket, "MSG_CMSG_CLOEXEC", 0))
         try:
@@ -556,13 +560,17 @@ class Link:
             self._calls.clear()
             self._late.clear()
         if self.pid == os.getpid():
-            try:
-                self._sock.shutdown(socket.SHUT_RDWR)  # wakes whoever polls
-            except OSError:
-                pass
+            self._shut()
         if self._answered:
             self.on_background()
         return error.fresh()
+
+    def _shut(self) -> None:
+        """Wakes whoever waits for the socket."""
+        try:
+            self._sock.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # it is closed
 
     def close(self) -> None:
         self.fail(Disconnected("the client was closed"))

@@ -60,6 +60,15 @@ func TestClientOfRedisSocket(t *testing.T) {
 	}
 }
 
+// And so does a Redis client that was given the daemon's own.
+func TestRedisClientOfOwnSocket(t *testing.T) {
+	cli := tool(t, "redis-cli")
+	d := startDaemonWith(t, func(*config.Config) {})
+	if out, err := exec.Command(cli, "-s", d.socket, "ping").CombinedOutput(); !strings.Contains(string(out), "Redis clients belong to listen.resp") {
+		t.Errorf("%v, %s", err, out)
+	}
+}
+
 // loggedPort waits for the TCP port in the daemon's log.
 func loggedPort(t *testing.T, d *demoDaemon) string {
 	t.Helper()

@@ -46,6 +46,9 @@ func (c *session) login(user string, password []byte) bool {
 		c.fail("ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?")
 		return false
 	case user != "default" || subtle.ConstantTimeCompare([]byte(want), password) != 1:
+		n := c.server.count.logins.Add(1)
+		c.server.logins.Warn().Stringer("client", c.conn.RemoteAddr()).Stringer("listener", c.conn.LocalAddr()).Uint64("refused", n).
+			Msg("a Redis client gave a wrong password or user")
 		c.fail("WRONGPASS invalid username-password pair or user is disabled.")
 		return false
 	}

@@ -100,6 +100,10 @@ func (d *daemon) makeFronts() {
 	if len(f.respAt) > 0 {
 		f.resp = resp.New(resp.Options{
 			Store: d.makeStore("resp"), NewOwner: d.stack.NewOwner, CloseOwner: d.stack.CloseOwner,
+			Memory: func() resp.Memory {
+				st := d.cpu.Stats()
+				return resp.Memory{UsedBytes: st.UsedBytes, CapacityBytes: st.CapacityBytes, Policy: st.Policy}
+			},
 			Password: f.password, Flush: d.cfg.Listen.RESPFlush, Version: version(), Spin: d.cfg.Arena.Spin,
 			Log: d.log.With().Str("component", "resp").Logger(),
 		})

@@ -3,7 +3,6 @@ package resp
 import (
 	"context"
 	"crypto/subtle"
-	"fmt"
 	"strings"
 )
 
@@ -144,26 +143,4 @@ func (c *session) config(context.Context) {
 		return
 	}
 	c.out.array(0)
-}
-
-// redisVersion is what clients are told that look at it to see what they may
-// use: RESP2 and the commands of that time.
-const redisVersion = "6.0.0"
-
-func (c *session) info(context.Context) {
-	st := c.server.Stats()
-	var b strings.Builder
-	section := func(name string, lines ...string) {
-		fmt.Fprintf(&b, "# %s\r\n%s\r\n\r\n", name, strings.Join(lines, "\r\n"))
-	}
-	section("Server", "redis_version:"+redisVersion, "redis_mode:standalone", "kvstored_version:"+c.server.o.Version)
-	section("Clients", fmt.Sprintf("connected_clients:%d", st.Connections))
-	section("Persistence", "loading:0")
-	section("Stats",
-		fmt.Sprintf("total_connections_received:%d", st.ConnectionsTotal), fmt.Sprintf("total_commands_processed:%d", st.Commands),
-		fmt.Sprintf("total_net_input_bytes:%d", st.BytesRead), fmt.Sprintf("total_net_output_bytes:%d", st.BytesWritten),
-		fmt.Sprintf("keyspace_hits:%d", st.Hits), fmt.Sprintf("keyspace_misses:%d", st.Misses))
-	section("Replication", "role:master")
-	section("Keyspace", fmt.Sprintf("db0:keys=%d,expires=0,avg_ttl=0", c.server.o.Store.Count()))
-	c.out.text(b.String())
 }

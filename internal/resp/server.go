@@ -21,8 +21,9 @@ type Options struct {
 	NewOwner   func() ledger.Owner
 	CloseOwner func(ledger.Owner)
 
-	Password string // asked for on TCP; "" = none
-	Flush    bool   // FLUSHDB and FLUSHALL work
+	Memory   func() Memory // for INFO
+	Password string        // asked for on TCP; "" = none
+	Flush    bool          // FLUSHDB and FLUSHALL work
 	Version  string
 	Spin     time.Duration // the longest a connection polls before it sleeps; 0 = never
 

@@ -60,6 +60,15 @@ func TestClientOfRedisSocket(t *testing.T) {
 	}
 }
 
+// And so does a Redis client that was given the daemon's own.
+func TestRedisClientOfOwnSocket(t *testing.T) {
+	cli := tool(t, "redis-cli")
+	d := startDaemonWith(t, func(*config.Config) {})
+	if out, err := exec.Command(cli, "-s", d.socket, "ping").CombinedOutput(); !strings.Contains(string(out), "Redis clients belong to listen.resp") {
+		t.Errorf("%v, %s", err, out)
+	}
+}
+
 // loggedPort waits for the TCP port in the daemon's log.
 func loggedPort(t *testing.T, d *demoDaemon) string {
 	t.Helper()
@@ -98,6 +107,9 @@ if mode == "store":
     assert r.echo("hi") == b"hi" and r.client_id() > 0 and r.command_count() > 20 and r.config_get("save") == {}
     assert unix or r.client_getname() == "me"
     assert r.info()["role"] == "master" and r.info("keyspace")["db0"]["keys"] == 4
+    memory = r.info("memory")
+    assert len(big) < memory["used_memory"] < memory["maxmemory"] == 256 << 20 and memory["maxmemory_human"] == "256.00M"
+    assert memory["maxmemory_policy"] == "lru"
     assert sorted(r.scan_iter(match="m*", count=1)) == [b"meta"]
     assert r.delete("a", "b", "none") == 2
     assert sorted(r.scan_iter()) == [b"kv", b"meta"] and r.dbsize() == 2

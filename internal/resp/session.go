@@ -102,7 +102,7 @@ func (c *session) serve() {
 
 func (c *session) commands() error {
 	for !c.quit && !c.closing.Load() {
-		if c.in.buffered() == 0 || c.out.pending() > flushBytes {
+		if c.out.relieve(); c.in.buffered() == 0 {
 			c.out.flush()
 		}
 		if err := c.out.failed(); err != nil {

@@ -130,6 +130,16 @@ if mode == "store":
     got = p.execute(raise_on_error=False)
     assert got[:2] == [None, True] and got[3] == big and got[5] == 1
     assert isinstance(got[2], redis.ResponseError) and isinstance(got[4], redis.ResponseError)
+    p = r.pipeline() # a transaction
+    p.set("tx", big).get("tx").set("ty", b"2", ex=100).ttl("ty").mget("tx", "none").delete("tx", "ty").get("tx")
+    got = p.execute()
+    assert got[:3] == [True, big, True] and 90 < got[3] <= 100 and got[4:] == [[big, None], 2, None]
+    p.lpush("tx", 1).set("tx", big)
+    refused(redis.ResponseError, p.execute)
+    p.set("tx", b"1").getset("tx", b"2").set("huge", bytes(65 << 20))
+    refused(redis.ResponseError, p.execute)
+    assert r.exists("tx") == 0
+    assert r.transaction(lambda p: p.set("tx", b"1")) == [True] and r.delete("tx") == 1
     if not unix:
         refused(redis.AuthenticationError, redis.Redis(port=int(where)).ping)
         refused((redis.AuthenticationError, redis.ResponseError), redis.Redis(port=int(where), password="wrong").ping)

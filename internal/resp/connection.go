@@ -22,6 +22,7 @@ func (c *session) doQuit(context.Context) {
 }
 
 func (c *session) doReset(context.Context) {
+	c.endTransaction()
 	c.name = ""
 	c.out.simple("RESET")
 }

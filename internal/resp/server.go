@@ -21,6 +21,8 @@ type Options struct {
 	NewOwner   func() ledger.Owner
 	CloseOwner func(ledger.Owner)
 
+	// Admit is an error where a client may not connect; nil for everybody.
+	Admit    func(net.Conn) error
 	Memory   func() Memory // for INFO
 	Password string        // asked for on TCP; "" = none
 	Flush    bool          // FLUSHDB and FLUSHALL work
@@ -86,16 +88,27 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 func (s *Server) serveConn(ctx context.Context, conn net.Conn) {
 	defer s.live.Add(-1)
 	if s.live.Add(1) > int64(s.o.Limits.Connections) {
-		s.count.refused.Add(1)
-		_ = conn.SetWriteDeadline(time.Now().Add(time.Second))
-		_, _ = conn.Write([]byte("-ERR max number of clients reached\r\n"))
+		s.turnAway(conn, "ERR max number of clients reached")
 		return
+	}
+	if s.o.Admit != nil {
+		if err := s.o.Admit(conn); err != nil {
+			s.turnAway(conn, "NOPERM "+err.Error())
+			return
+		}
 	}
 	s.count.connections.Add(1)
 	if local, ok := conn.(*net.UnixConn); ok { // TCP sizes its buffers itself
 		_ = local.SetWriteBuffer(sendBuffer) // it gives less without harm
 	}
 	newSession(ctx, s, conn).serve()
+}
+
+// turnAway tells a client why it is not served.
+func (s *Server) turnAway(conn net.Conn, text string) {
+	s.count.refused.Add(1)
+	_ = conn.SetWriteDeadline(time.Now().Add(time.Second))
+	_, _ = conn.Write([]byte("-" + text + "\r\n"))
 }
 
 type counters struct {

@@ -37,6 +37,7 @@ type Listen struct {
 	RESPPasswordFile string `yaml:"resp_password_file"`
 	RESPFlush        bool   `yaml:"resp_flush"` // FLUSHDB and FLUSHALL work
 	LM               string `yaml:"lm"`         // where the LMCache front end listens: socket path or host:port; "" = off
+	LMOpen           bool   `yaml:"lm_open"`    // LM may be an address that other machines reach, though its clients give no password
 }
 
 // Admin is the HTTP listener for metrics and health.

@@ -71,6 +71,17 @@ f.yaml:1:52: listen.resp[3]: /b is listened on already; use an address of its ow
 f.yaml:1:61: listen.lm: 127.0.0.1:1 is listened on already; use an address of its own`,
 		},
 		{
+			name: "one address for two, written differently", file: "listen: {socket: /a/s, resp: [/a/./s, \"127.0.0.1:9464\", \"127.0.0.1:0\"], lm: \"127.0.0.1:0\"}\n",
+			want: `
+f.yaml:1:31: listen.resp[0]: /a/s is listened on already; use an address of its own
+f.yaml:1:39: listen.resp[1]: 127.0.0.1:9464 is listened on already; use an address of its own`,
+		},
+		{
+			name: "open lm", file: "listen: {lm: \"0.0.0.0:65432\"}\n",
+			want: `
+f.yaml:1:14: listen.lm: 0.0.0.0:65432 is open to other machines, and lm:// has no password; use 127.0.0.1, or set listen.lm_open to true where only engines reach it`,
+		},
+		{
 			name: "syntax", file: "cpu:\n  capacity: a: b\n",
 			want: `f.yaml:2:13: not valid YAML: mapping value is not allowed in this context`,
 		},

@@ -38,6 +38,7 @@ type checker struct {
 	*Config
 	rules Rules
 	meant func(path string) bool // false: the value there is not worth a word
+	taken []string               // addresses
 	errs  Errors
 }
 
@@ -103,10 +104,7 @@ func (c *checker) policy(path, value string) {
 }
 
 func (c *checker) listen() {
-	c.absolute("listen.socket", c.Listen.Socket)
-	if n := len(c.Listen.Socket); n > maxSocketPath {
-		c.fail("listen.socket", "%d bytes are too long for a socket; use a path of at most %d", n, maxSocketPath)
-	}
+	c.socket("listen.socket", c.Listen.Socket)
 	if c.Listen.Mode&0o222 == 0 || c.Listen.Mode > 0o777 {
 		c.fail("listen.mode", "%s lets nobody connect, which takes write permission; use 0660 or 0600", modeText(c.Listen.Mode))
 	}
@@ -116,43 +114,49 @@ func (c *checker) listen() {
 	if c.Admin.Listen != "" {
 		c.adminListen()
 	}
+	c.taken = []string{filepath.Clean(c.Listen.Socket), c.Admin.Listen}
 	for i, addr := range c.Listen.RESP {
 		path := fmt.Sprintf("listen.resp[%d]", i)
 		if !c.endpoint(path, addr) && c.Listen.RESPPasswordFile == "" && c.meant("listen.resp_password_file") {
 			c.fail(path, "%s is open to other machines; set listen.resp_password_file, or use 127.0.0.1", addr)
 		}
-		if addr == c.Listen.Socket || slices.Contains(c.Listen.RESP[:i], addr) {
-			c.fail(path, "%s is listened on already; use an address of its own", addr)
-		}
 	}
 	if f := c.Listen.RESPPasswordFile; f != "" {
 		c.absolute("listen.resp_password_file", f)
 	}
-	if c.Listen.LM != "" {
-		c.endpoint("listen.lm", c.Listen.LM)
-		if addr := c.Listen.LM; addr == c.Listen.Socket || slices.Contains(c.Listen.RESP, addr) {
-			c.fail("listen.lm", "%s is listened on already; use an address of its own", addr)
-		}
+	if addr := c.Listen.LM; addr != "" && !c.endpoint("listen.lm", addr) && !c.Listen.LMOpen && c.meant("listen.lm_open") {
+		c.fail("listen.lm", "%s is open to other machines, and lm:// has no password; use 127.0.0.1, or set listen.lm_open to true where only engines reach it", addr)
 	}
 }
 
-// endpoint wants a socket's path or host:port, and reports whether only this
-// machine can reach it.
+// endpoint wants a socket's path or host:port that is not taken, takes it, and
+// reports whether only this machine can reach it.
 func (c *checker) endpoint(path, addr string) (local bool) {
-	if strings.HasPrefix(addr, "/") {
-		c.absolute(path, addr)
-		if n := len(addr); n > maxSocketPath {
-			c.fail(path, "%d bytes are too long for a socket; use a path of at most %d", n, maxSocketPath)
-		}
-		return true
-	}
 	host, port, err := net.SplitHostPort(addr)
-	if _, perr := strconv.ParseUint(port, 10, 16); err != nil || perr != nil || host == "" {
+	_, perr := strconv.ParseUint(port, 10, 16)
+	isSocket := strings.HasPrefix(addr, "/")
+	switch {
+	case isSocket:
+		c.socket(path, addr)
+		addr = filepath.Clean(addr)
+	case err != nil || perr != nil || host == "":
 		c.fail(path, "%q is no address; write the absolute path of a socket, or host:port such as 127.0.0.1:6380", addr)
 		return true
 	}
+	if slices.Contains(c.taken, addr) && (isSocket || port != "0") {
+		c.fail(path, "%s is listened on already; use an address of its own", addr)
+	}
+	c.taken = append(c.taken, addr)
 	ip, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && ip.IsLoopback()
+	return isSocket || host == "localhost" || err == nil && ip.IsLoopback()
+}
+
+// socket wants the absolute path of a socket.
+func (c *checker) socket(path, value string) {
+	c.absolute(path, value)
+	if n := len(value); n > maxSocketPath {
+		c.fail(path, "%d bytes are too long for a socket; use a path of at most %d", n, maxSocketPath)
+	}
 }
 
 func (c *checker) adminListen() {

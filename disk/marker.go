@@ -28,19 +28,44 @@ func lockDir(dir string) (*os.File, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("disk: %w", err)
 	}
-	path := filepath.Join(dir, lockName)
-	lock, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	lock, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("disk: %w", err)
 	}
-	if err := lockFile(lock); err != nil {
-		_ = lock.Close()
-		if !errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, fmt.Errorf("disk: lock %s: %w", path, err)
-		}
-		return nil, fmt.Errorf("disk: %s is in use by another process (lock %s: %w); stop it or choose another path", dir, path, err)
+	return takeLock(lock, dir)
+}
+
+// tryDir is lockDir without making anything. The lock is nil where there is no
+// file for it yet, but could be.
+func tryDir(dir string) (*os.File, error) {
+	lock, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR, 0)
+	switch {
+	case err == nil:
+		return takeLock(lock, dir)
+	case !errors.Is(err, os.ErrNotExist):
+		return nil, fmt.Errorf("disk: %w", err)
 	}
-	return lock, nil
+	there, err := existing(dir)
+	if err == nil {
+		err = canMake(there)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("disk: make %s: %w", dir, err)
+	}
+	return nil, nil
+}
+
+// takeLock owns the file.
+func takeLock(lock *os.File, dir string) (*os.File, error) {
+	err := lockFile(lock)
+	if err == nil {
+		return lock, nil
+	}
+	_ = lock.Close()
+	if !errors.Is(err, syscall.EWOULDBLOCK) {
+		return nil, fmt.Errorf("disk: lock %s: %w", lock.Name(), err)
+	}
+	return nil, fmt.Errorf("disk: %s is in use by another process (lock %s: %w); stop it or choose another path", dir, lock.Name(), err)
 }
 
 // marker tells the layout's version, which set of directories one belongs to,

@@ -11,6 +11,15 @@ import (
 
 func lockFile(f *os.File) error { return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) }
 
+// canMake is an error where this process could make nothing in dir.
+func canMake(dir string) error {
+	// Asked with a slash: a file is no place to make something in either.
+	if err := unix.Access(dir+"/", unix.W_OK|unix.X_OK); err != nil {
+		return &os.PathError{Op: "write to", Path: dir, Err: err}
+	}
+	return nil
+}
+
 func isNoSpace(err error) bool {
 	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) || errors.Is(err, unix.EFBIG)
 }

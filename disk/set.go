@@ -28,48 +28,65 @@ type member struct {
 	dir   string
 }
 
-// claimSet locks the folders and checks that they belong together: those of
-// the segments, and meta, where the database is. A path that has no marker
-// though the set knows it is missing (a disk that is not mounted looks like
-// that) and left out; nothing is written there. A path of another set is an
-// error, and so is a database that is missing where there are paths of its set.
-// After an error the locks it returns are held.
+// claimSet locks the folders, checks that they belong together (see claim), and
+// writes down that they do. After an error the locks it returns are held.
 func claimSet(paths []string, meta string) (dirs []claimed, missing []string, locks []*os.File, err error) {
-	s := &set{meta: meta}
-	defer func() { locks = s.locks }()
+	s := &set{meta: meta, take: lockDir}
+	if dirs, missing, err = s.claim(paths); err == nil {
+		err = s.join(dirs)
+	}
+	return dirs, missing, s.locks, err
+}
+
+// trySet tells what claimSet would fail over, and changes nothing.
+func trySet(paths []string, meta string) error {
+	s := &set{meta: meta, take: tryDir}
+	_, _, err := s.claim(paths)
+	for _, lock := range s.locks {
+		_ = lock.Close()
+	}
+	return err
+}
+
+// claim locks the folders and checks that they belong together: those of the
+// segments, and that of the database. A path that has no marker though the set
+// knows it is missing (a disk that is not mounted looks like that) and left
+// out; nothing is written there. A path of another set is an error, and so is a
+// database that is missing where there are paths of its set.
+func (s *set) claim(paths []string) (dirs []claimed, missing []string, err error) {
 	if err := distinct(paths); err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
 	if err := s.openMeta(); err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
 	var fresh []claimed
 	for _, dir := range paths {
 		c, state, err := s.openPath(dir)
 		switch {
 		case err != nil:
-			return nil, nil, nil, err
+			return nil, nil, err
 		case state == pathMissing:
 			missing = append(missing, dir)
 		case state == pathNew:
 			fresh = append(fresh, c)
 		case slices.ContainsFunc(dirs, func(o claimed) bool { return o.index == c.index }):
-			return nil, nil, nil, fmt.Errorf("disk: two paths are number %d of the set %s, one of them %s: it is a copy of the other; take one out of the configuration", c.index, s.id, dir)
+			return nil, nil, fmt.Errorf("disk: two paths are number %d of the set %s, one of them %s: it is a copy of the other; take one out of the configuration", c.index, s.id, dir)
 		default:
 			dirs = append(dirs, c)
 		}
 	}
 	for _, c := range fresh { // the others have theirs
 		if c.index, err = s.newIndex(dirs); err != nil {
-			return nil, nil, nil, err
+			return nil, nil, err
 		}
 		dirs = append(dirs, c)
 	}
 	if len(dirs) == 0 {
-		return nil, nil, nil, fmt.Errorf("disk: none of the paths %q is there; are their disks mounted?", paths)
+		return nil, nil, fmt.Errorf("disk: none of the paths %q is there; are their disks mounted?", paths)
 	}
 	slices.SortFunc(dirs, func(a, b claimed) int { return a.index - b.index })
-	return dirs, missing, nil, s.join(dirs)
+	return dirs, missing, nil
 }
 
 // distinct fails when a folder is named twice.
@@ -84,18 +101,19 @@ func distinct(paths []string) error {
 	return nil
 }
 
-// set is what claimSet knows so far.
+// set is what claim knows so far.
 type set struct {
 	meta    string
-	id      string // "" = there is none yet
-	index   int    // of meta, where it is a path too
+	take    func(dir string) (lock *os.File, err error) // the lock may be nil
+	id      string                                      // "" = there is none yet
+	index   int                                         // of meta, where it is a path too
 	members []member
 	locks   []*os.File
 }
 
 func (s *set) lock(dir string) error {
-	lock, err := lockDir(dir)
-	if err == nil {
+	lock, err := s.take(dir)
+	if lock != nil {
 		s.locks = append(s.locks, lock)
 	}
 	return err

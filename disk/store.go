@@ -120,9 +120,9 @@ func openStore(meta string, pulse *os.File, reserve int64, log zerolog.Logger) (
 		return nil, err
 	}
 	s := &store{dir: dir, meta: meta, o: o, log: log, pulse: pulse, tries: attempts{filepath.Join(meta, startsName)}}
-	s.floor = 4*o.MemTableSize + 16<<20
-	if err := s.ready(); err != nil {
-		return nil, fmt.Errorf("disk: open %s: %w", dir, err)
+	s.floor = storeFloor(reserve)
+	if err := canOpen(meta, s.floor); err != nil {
+		return nil, err
 	}
 	failed, err := s.tries.begin()
 	if err != nil {
@@ -147,17 +147,29 @@ func openStore(meta string, pulse *os.File, reserve int64, log zerolog.Logger) (
 	return s, nil
 }
 
-// ready is an error where Badger had better not be asked to open: its logs are
-// mapped, so that a full file system ends the process.
-func (s *store) ready() error {
-	free, err := availableBytes(s.meta)
-	switch {
-	case err != nil:
-		return err
-	case free < s.floor/2:
-		return fmt.Errorf("%d MiB are free on its file system, it needs %d: %w", free>>20, s.floor/2>>20, syscall.ENOSPC)
+// storeFloor is the file system space below which a database with so much set
+// aside for it writes nothing.
+func storeFloor(reserve int64) int64 { return 4*memtableBytes(reserve) + 16<<20 }
+
+// canOpen is an error where Badger had better not be asked to open its database
+// under meta, which may be yet to make: its logs are mapped, so that a full file
+// system ends the process.
+func canOpen(meta string, floor int64) error {
+	dir := filepath.Join(meta, storeName)
+	there, err := existing(meta)
+	if err != nil {
+		return fmt.Errorf("disk: open %s: %w", dir, err)
 	}
-	return rehearse(s.dir)
+	switch free, err := availableBytes(there); {
+	case err != nil:
+		return fmt.Errorf("disk: open %s: %w", dir, err)
+	case free < floor/2:
+		return fmt.Errorf("disk: open %s: %d MiB are free on its file system, it needs %d: %w", dir, free>>20, floor/2>>20, syscall.ENOSPC)
+	}
+	if err := rehearse(dir); err != nil {
+		return fmt.Errorf("disk: open %s: %w", dir, err)
+	}
+	return nil
 }
 
 // openBadger turns what Badger panics over in this goroutine into an error. A

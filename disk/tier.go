@@ -71,6 +71,23 @@ func Open(o Options) (*Tier, error) {
 	return open(o)
 }
 
+// Check tells why Open would fail, as far as that shows without a change: over
+// the options, over folders that cannot be made, are in use or belong to
+// another tier, and over a database that lacks room or rights.
+func Check(o Options) error {
+	o, err := o.withDefaults()
+	if err != nil {
+		return err
+	}
+	if err := trySet(o.Paths, o.Meta); err != nil {
+		return advised(err)
+	}
+	if err := canOpen(o.Meta, storeFloor(o.MetaReserveBytes)); err != nil {
+		return advised(err)
+	}
+	return nil
+}
+
 // open is Open with other kinds of folder under the first paths, where not nil.
 func open(o Options, folders ...folder) (*Tier, error) {
 	o, err := o.withDefaults()

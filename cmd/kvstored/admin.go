@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"time"
 
@@ -16,10 +15,8 @@ func (d *daemon) listenAdmin() (err error) {
 	if d.cfg.Admin.Listen == "" {
 		return nil
 	}
-	if d.admin, err = net.Listen("tcp", d.cfg.Admin.Listen); err != nil {
-		return fmt.Errorf("admin.listen %s: %w; choose another address, or leave it empty to turn it off", d.cfg.Admin.Listen, err)
-	}
-	return nil
+	d.admin, err = listenTCP("admin.listen", d.cfg.Admin.Listen)
+	return err
 }
 
 // adminIndex is what a person finds who opens the admin address in a browser.

@@ -13,28 +13,36 @@ import (
 )
 
 func checkCommand() *cobra.Command {
-	var connect bool
+	var connect, fileOnly bool
 	cmd := &cobra.Command{
 		Use:   "check [FILE]",
-		Short: "Check a configuration file and print what it means",
+		Short: "Check a configuration, and whether the daemon would start with it here",
 		Long: `Check a configuration file and print the effective configuration, with every
 default and with the overrides of the environment; without a file, that of a
 daemon that was given none. What is wrong is printed one problem a line, as
 file:line:column: key.path: what is wrong. Comments below the configuration say
-what it comes to on this machine, and what the daemon would miss here.
+what it comes to on this machine.
+
+It also tries what would keep serve from starting on this machine: addresses in
+use, folders that cannot be made or are another daemon's, a password file or a
+group that is not there. Each is an error, and the exit code is 1. What serve
+would start with, but hardly as it was meant, is a warning. Both are printed on
+standard error. Nothing is changed. What a user may do counts: run it as the
+daemon's. --file-only leaves the machine out: for the configuration of another
+machine, or of a daemon that runs.
 
 With --connect it also tries the remote tier, with everything the daemon needs
-there: it puts a small object, reads, lists and deletes it. Credentials are
-those this command finds, so run it as the daemon's user.`,
+there: it puts a small object, reads, lists and deletes it. While the daemon
+runs, that takes both flags.`,
 		Example: `  kvstored check kvstored.yaml
-  kvstored check > kvstored.yaml   # all defaults, to edit`,
+  kvstored check --file-only > kvstored.yaml   # all defaults, to edit`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			path := ""
 			if len(args) == 1 {
 				path = args[0]
 			}
-			cfg, err := loadConfig(path)
+			cfg, err := loadConfig(path, !fileOnly)
 			if err != nil {
 				return err
 			}
@@ -42,28 +50,29 @@ those this command finds, so run it as the daemon's user.`,
 				return err
 			}
 			fmt.Fprintln(cmd.OutOrStdout())
-			summarize(cmd.OutOrStdout(), &cfg)
-			for _, text := range missing(&cfg) {
-				fmt.Fprintln(cmd.OutOrStdout(), "# "+text)
+			summarize(cmd.OutOrStdout(), &cfg, !fileOnly)
+			for _, text := range doubts(&cfg, !fileOnly) {
+				fmt.Fprintln(cmd.ErrOrStderr(), "kvstored: warning:", text)
 			}
-			if err := checkDisk(cmd.OutOrStdout(), &cfg.Disk); err != nil || !connect {
+			if connect {
+				err = checkRemote(cmd.Context(), cmd.OutOrStdout(), &cfg.Remote.S3)
+			}
+			if fileOnly {
 				return err
 			}
-			return checkRemote(cmd.Context(), cmd.OutOrStdout(), &cfg.Remote.S3)
+			errs := obstacles(&cfg)
+			if len(errs) == 0 {
+				return err
+			}
+			if err != nil {
+				errs = append(errs, err)
+			}
+			return errs
 		},
 	}
 	cmd.Flags().BoolVar(&connect, "connect", false, "try the remote tier too")
+	cmd.Flags().BoolVar(&fileOnly, "file-only", false, "leave this machine out, and what would keep serve from starting here")
 	return cmd
-}
-
-// checkDisk prints what the file systems do not allow of the disk tier.
-func checkDisk(w io.Writer, c *config.Disk) error {
-	for _, text := range diskLimits(c) {
-		if _, err := fmt.Fprintln(w, "# disk tier: "+text); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // checkRemote tries the remote tier. What it prints are comments of the file
@@ -80,7 +89,7 @@ func checkRemote(ctx context.Context, w io.Writer, c *config.S3) error {
 	defer r.Close()
 	notes, err := r.Check(ctx)
 	if err != nil {
-		return fmt.Errorf("bucket %s: %w", c.Bucket, err)
+		return &exitError{exitFailure, fmt.Errorf("bucket %s: %w", c.Bucket, err)} // whatever could not be reached is no daemon
 	}
 	for _, n := range notes {
 		fmt.Fprintln(w, "# remote tier:", n)

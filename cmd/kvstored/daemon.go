@@ -89,8 +89,11 @@ func newDaemon(cfg config.Config, log zerolog.Logger) (d *daemon, err error) {
 		return d, err
 	}
 	d.recall()
+	if err = d.makeServer(); err != nil {
+		return d, err
+	}
 	d.makeFronts()
-	return d, d.makeServer()
+	return d, nil
 }
 
 func (d *daemon) makeArena() (err error) {
@@ -147,20 +150,20 @@ func (d *daemon) makeDisk() (err error) {
 	if !c.Enabled() {
 		return nil
 	}
-	d.disk, err = disk.Open(disk.Options{
+	o := diskOptions(c, d.log)
+	o.Quotas, o.LearnLater = d.quotas(), true
+	d.disk, err = disk.Open(o)
+	return err // it says disk
+}
+
+func diskOptions(c *config.Disk, log zerolog.Logger) disk.Options {
+	return disk.Options{
 		Paths: c.Paths, Meta: c.MetaPath(),
-		CapacityBytes: int64(c.Capacity), MinFreeBytes: int64(c.MinFree), Policy: c.Policy, Quotas: d.quotas(), LearnLater: true,
+		CapacityBytes: int64(c.Capacity), MinFreeBytes: int64(c.MinFree), Policy: c.Policy,
 		HighWatermark: c.HighWatermark, LowWatermark: c.LowWatermark,
 		InlineMax: int64(c.InlineMax), SegmentBytes: int64(c.SegmentSize), IOTimeout: c.IOTimeout, IODepth: c.IODepth,
-		Log: d.log,
-	})
-	if err != nil {
-		return err // it says disk
+		Log: log,
 	}
-	for _, text := range diskLimits(c) {
-		d.log.Warn().Msg(text)
-	}
-	return nil
 }
 
 func (d *daemon) makeRemote() (err error) {

@@ -7,8 +7,10 @@ import (
 	"net"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kvstored/kvstored/internal/blob"
@@ -46,13 +48,39 @@ func (e *endpoint) String() string {
 	return e.Addr().String()
 }
 
+// isSocket tells a socket's path from host:port.
+func isSocket(addr string) bool { return strings.HasPrefix(addr, "/") }
+
+func listenTCP(key, addr string) (net.Listener, error) {
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("%s: listen on %s: %w; choose another address", key, addr, err)
+	}
+	return l, nil
+}
+
+// readPassword is what a file names as the password: its first line. Without a
+// file there is none.
+func readPassword(path string) (string, error) {
+	if path == "" {
+		return "", nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return "", fmt.Errorf("listen.resp_password_file: %w", err)
+	}
+	line, _, _ := bytes.Cut(text, []byte("\n"))
+	if line = bytes.TrimSuffix(line, []byte("\r")); len(line) == 0 {
+		return "", fmt.Errorf("listen.resp_password_file: the first line of %s is empty; write the password there", path)
+	}
+	return string(line), nil
+}
+
 // listenAt takes an address of the configuration: a socket's path or host:port.
 func (d *daemon) listenAt(key, addr string) (e endpoint, err error) {
-	if !strings.HasPrefix(addr, "/") {
-		if e.Listener, err = net.Listen("tcp", addr); err != nil {
-			return e, fmt.Errorf("%s: listen on %s: %w; choose another address", key, addr, err)
-		}
-		return e, nil
+	if !isSocket(addr) {
+		e.Listener, err = listenTCP(key, addr)
+		return e, err
 	}
 	l, err := server.Listen(addr, d.cfg.Listen.Mode, d.cfg.Listen.Group)
 	if err != nil {
@@ -66,17 +94,10 @@ func (d *daemon) listenAt(key, addr string) (e endpoint, err error) {
 }
 
 // listenFronts takes the front ends' addresses, before anything is served.
-func (d *daemon) listenFronts() error {
+func (d *daemon) listenFronts() (err error) {
 	c, f := &d.cfg.Listen, &d.fronts
-	if c.RESPPasswordFile != "" {
-		text, err := os.ReadFile(c.RESPPasswordFile)
-		if err != nil {
-			return fmt.Errorf("listen.resp_password_file: %w", err)
-		}
-		line, _, _ := bytes.Cut(text, []byte("\n"))
-		if f.password = strings.TrimSuffix(string(line), "\r"); f.password == "" {
-			return fmt.Errorf("listen.resp_password_file: the first line of %s is empty; write the password there", c.RESPPasswordFile)
-		}
+	if f.password, err = readPassword(c.RESPPasswordFile); err != nil {
+		return err
 	}
 	for _, addr := range c.RESP {
 		e, err := d.listenAt("listen.resp", addr)
@@ -95,19 +116,40 @@ func (d *daemon) listenFronts() error {
 	return err
 }
 
+// admitter asks the server who may connect to a socket, and says in the log
+// whom it refused: not every front end can tell its client.
+func (d *daemon) admitter() func(net.Conn) error {
+	log := d.log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})
+	return func(conn net.Conn) error {
+		local, ok := conn.(*net.UnixConn)
+		if !ok {
+			return nil
+		}
+		err := d.server.Admit(local)
+		if err != nil {
+			log.Warn().Err(err).Stringer("address", conn.LocalAddr()).Msg("a client of a front end was refused")
+		}
+		return err
+	}
+}
+
 func (d *daemon) makeFronts() {
-	f := &d.fronts
+	f, admit := &d.fronts, d.admitter()
 	if len(f.respAt) > 0 {
 		f.resp = resp.New(resp.Options{
 			Store: d.makeStore("resp"), NewOwner: d.stack.NewOwner, CloseOwner: d.stack.CloseOwner,
-			Password: f.password, Flush: d.cfg.Listen.RESPFlush, Version: version(), Spin: d.cfg.Arena.Spin,
+			Memory: func() resp.Memory {
+				st := d.cpu.Stats()
+				return resp.Memory{UsedBytes: st.UsedBytes, CapacityBytes: st.CapacityBytes, Policy: st.Policy}
+			},
+			Admit: admit, Password: f.password, Flush: d.cfg.Listen.RESPFlush, Version: version(), Spin: d.cfg.Arena.Spin,
 			Log: d.log.With().Str("component", "resp").Logger(),
 		})
 	}
 	if len(f.lmAt) > 0 {
 		f.lm = lm.New(lm.Options{
 			Store: d.makeStore("lm"), NewOwner: d.stack.NewOwner, CloseOwner: d.stack.CloseOwner,
-			Log: d.log.With().Str("component", "lm").Logger(),
+			Admit: admit, Log: d.log.With().Str("component", "lm").Logger(),
 		})
 	}
 }
@@ -171,7 +213,8 @@ func (d *daemon) frontStats(out *daemonStats) {
 var (
 	descFrontConnections = desc("front_connections", "Connections of a front end now.", "front")
 	descFrontTotal       = desc("front_connections_total", "Connections a front end has served.", "front")
-	descFrontRefused     = desc("front_connections_refused_total", "Connections a front end had no room for.", "front")
+	descFrontRefused     = desc("front_connections_refused_total", "Connections a front end had no room for, or whose user may not connect.", "front")
+	descFrontLogins      = desc("front_logins_refused_total", "Logins of a front end's clients with a wrong password or user.", "front")
 	descFrontRequests    = desc("front_requests_total", "Commands of a front end's clients.", "front")
 	descFrontErrors      = desc("front_errors_total", "Commands that a front end could not carry out.", "front")
 	descFrontMalformed   = desc("front_malformed_total", "Connections closed because of input that made no sense.", "front")
@@ -195,7 +238,7 @@ func collectFronts(st *daemonStats, gauge gaugeFunc, counter counterFunc) {
 	}
 	if s := st.RESP; s != nil {
 		collect("resp", s.Connections, row{descFrontTotal, s.ConnectionsTotal}, row{descFrontRefused, s.Refused},
-			row{descFrontRequests, s.Commands}, row{descFrontErrors, s.Errors}, row{descFrontMalformed, s.Malformed},
+			row{descFrontLogins, s.LoginsRefused}, row{descFrontRequests, s.Commands}, row{descFrontErrors, s.Errors}, row{descFrontMalformed, s.Malformed},
 			row{descFrontHits, s.Hits}, row{descFrontMisses, s.Misses}, row{descFrontStored, s.Stored},
 			row{descFrontRead, s.BytesRead}, row{descFrontWritten, s.BytesWritten})
 	}

@@ -82,10 +82,18 @@ func noSuchCommand(root *cobra.Command, args []string) error {
 
 // explain tells a person what went wrong.
 func explain(w io.Writer, cmd *cobra.Command, err error, code int) {
-	var problems config.Errors
+	var (
+		problems config.Errors
+		faults   unfit
+	)
 	switch {
 	case errors.As(err, &problems):
 		fmt.Fprintln(w, problems) // each line names its place; editors can follow
+	case errors.As(err, &faults):
+		for _, err := range faults {
+			fmt.Fprintln(w, "kvstored:", err)
+		}
+		fmt.Fprintln(w, "serve would not start here. To check the configuration alone, add --file-only.")
 	case code == exitUsage:
 		text, _, _ := strings.Cut(err.Error(), "\n")
 		fmt.Fprintf(w, "kvstored: %s\nRun '%s --help' for usage.\n", text, cmd.CommandPath())

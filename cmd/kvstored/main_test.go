@@ -18,7 +18,7 @@ import (
 // TestMain lets tests start a daemon as the demo does: this program is then
 // the test's own.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == "serve" {
+	if len(os.Args) > 1 && (os.Args[1] == "serve" || os.Args[1] == "check") {
 		os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}
 	os.Exit(m.Run())
@@ -91,19 +91,14 @@ func write(t *testing.T, text string) string {
 func TestCheckSaysThatTheDiskIsSmaller(t *testing.T) {
 	at := "disk: {paths: [" + t.TempDir() + "], "
 	for text, want := range map[string]string{
-		at + "capacity: 1000TiB}\n":                 "# disk tier: disk.capacity is 1000 TiB",
+		at + "capacity: 1000TiB}\n":                 "kvstored: warning: disk tier: disk.capacity is 1000 TiB",
 		at + "capacity: 1GiB, min_free: 1000TiB}\n": "too little for a segment and the database",
 		at + "capacity: 1GiB, min_free: 1MiB}\n":    "",
 	} {
-		var out bytes.Buffer
-		cmd := checkCommand()
-		cmd.SetArgs([]string{write(t, text)})
-		cmd.SetOut(&out)
-		if err := cmd.Execute(); err != nil {
-			t.Fatal(err)
-		}
-		if says := out.String(); !strings.Contains(says, want) || strings.Contains(says, "# disk tier:") != (want != "") {
-			t.Errorf("%s: says %q; want the warning %q", text, says, want)
+		text += "listen: {socket: " + t.TempDir() + "/s}\nadmin: {listen: 127.0.0.1:0}\n"
+		code, _, says := kvstored(t, "", "check", write(t, text))
+		if code != exitOK || !strings.Contains(says, want) || strings.Contains(says, "disk tier:") != (want != "") {
+			t.Errorf("%s: exit code %d, %q; want the warning %q", text, code, says, want)
 		}
 	}
 }
@@ -116,7 +111,7 @@ func TestExitCodes(t *testing.T) {
 		says string
 	}{
 		{[]string{"version"}, exitOK, ""},
-		{[]string{"check", write(t, "cpu: {capacity: 64MiB}\n")}, exitOK, ""},
+		{[]string{"check", "--file-only", write(t, "cpu: {capacity: 1000TiB}\n")}, exitOK, ""},
 		{[]string{"nonsense"}, exitUsage, "nonsense"},
 		{[]string{"stat"}, exitUsage, "did you mean stats?"},
 		{[]string{"stats", "--nonsense"}, exitUsage, "stats --help"},

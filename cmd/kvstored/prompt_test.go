@@ -134,32 +134,18 @@ func TestFirstDropIsLogged(t *testing.T) {
 	}
 }
 
-// check says what a configuration comes to, and what is missing here.
+// check says what a configuration comes to.
 func TestCheckSummary(t *testing.T) {
 	dir := t.TempDir()
-	there := write(t, "listen: {socket: "+filepath.Join(dir, "s")+"}\ncpu: {capacity: 1GiB}\ndisk: {paths: ["+dir+", "+dir+"/new], capacity: 1GiB, min_free: 1MiB}\n")
+	there := write(t, "listen: {socket: "+filepath.Join(dir, "s")+"}\nadmin: {listen: \"\"}\ncpu: {capacity: 1GiB}\ndisk: {paths: ["+dir+", "+dir+"/new], capacity: 1GiB, min_free: 1MiB}\n")
 	out := must(t, "", "check", there)
 	for _, want := range []string{"# DRAM     1.0 GiB", "leases and fills 410 MiB", "unwritten 205 MiB", "819 MiB in all", dir + ": ", "; made at start", "# remote   none"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("check does not say %q:\n%s", want, out)
 		}
 	}
-	for _, not := range []string{"would fail", "no folder", "remote.s3.endpoint is set"} {
-		if strings.Contains(out, not) {
-			t.Errorf("check says %q of a configuration that is fine:\n%s", not, out)
-		}
-	}
 	if again := must(t, "", "check", write(t, out)); again != out {
 		t.Errorf("what check prints is not what it reads:\n%s", again)
-	}
-	bad := write(t, "listen: {socket: "+dir+"/no/s, resp: ["+dir+"/nor/r], group: no-such-group}\nremote: {s3: {endpoint: 'http://localhost:1'}}\n")
-	out = must(t, "", "check", bad)
-	for _, want := range []string{
-		"no-such-group", "listen.socket: there is no folder " + dir + "/no;", "listen.resp: there is no folder " + dir + "/nor;", "without remote.s3.bucket",
-	} {
-		if !strings.Contains(out, want) {
-			t.Errorf("check does not say %q:\n%s", want, out)
-		}
 	}
 }
 

@@ -195,7 +195,7 @@ func TestRemoteTrouble(t *testing.T) {
 		t.Errorf("a flush without the store left %v, error %v", flushed.Left, err)
 	}
 	_, stats, _ := kvstored(t, "", "stats", "--json", "--socket", d.socket)
-	code, checked, errs := kvstored(t, "", "check", "--connect", d.config)
+	code, checked, errs := kvstored(t, "", "check", "--file-only", "--connect", d.config)
 	if code != exitFailure || !strings.Contains(errs, "AccessDenied") {
 		t.Errorf("check: exit code %d, %s", code, errs)
 	}
@@ -210,7 +210,7 @@ func TestRemoteTrouble(t *testing.T) {
 	}
 	proxy.Set(nil)
 	sharing(t, d) // it has not stopped trying
-	if code, out, errs := kvstored(t, "", "check", "--connect", d.config); code != exitOK || !strings.Contains(out, "can be read, written") {
+	if code, out, errs := kvstored(t, "", "check", "--file-only", "--connect", d.config); code != exitOK || !strings.Contains(out, "can be read, written") {
 		t.Errorf("check once it works: exit code %d, %s", code, errs)
 	}
 }
@@ -460,7 +460,7 @@ func everythingSaid(t *testing.T, s3 *s3test.Server, works bool) string {
 		_, err = c.DeleteSpace(t.Context(), c.Space())
 		say("delete space", err)
 		for _, args := range [][]string{
-			{"check", "--connect", d.config}, {"stats", "--socket", d.socket}, {"stats", "--json", "--socket", d.socket},
+			{"check", "--file-only", "--connect", d.config}, {"stats", "--socket", d.socket}, {"stats", "--json", "--socket", d.socket},
 			{"flush", "--socket", d.socket}, {"clear", "remote", "--yes", "--socket", d.socket},
 			{"purge", strings.Repeat("ab", 16), "--yes", "--socket", d.socket},
 		} {

@@ -144,7 +144,7 @@ func (f *replayFlags) options() (replay.Options, error) {
 		return replay.Options{}, usage(errors.New("--block-size and --concurrency must be at least 1, --limit at least 0"))
 	}
 	if f.config != "" {
-		cfg, err := loadConfig(f.config)
+		cfg, err := loadConfig(f.config, true)
 		if err != nil {
 			return replay.Options{}, err
 		}

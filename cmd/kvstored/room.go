@@ -57,12 +57,12 @@ func limitsOf(systems []fileSystem, c *config.Disk) (out []string) {
 			all += room
 		}
 		if room < need {
-			out = append(out, fmt.Sprintf("the file system of %s has %s free, less disk.min_free (%s), and %s of the tier: too little for %s (%s)",
+			out = append(out, fmt.Sprintf("disk tier: the file system of %s has %s free, less disk.min_free (%s), and %s of the tier: too little for %s (%s)",
 				f.path, size(f.free), size(int64(c.MinFree)), size(f.held), what, size(need)))
 		}
 	}
 	if int64(c.Capacity) > all {
-		out = append(out, fmt.Sprintf("disk.capacity is %s, but what is free, less disk.min_free (%s), and what the tier holds come to %s: that will bound it",
+		out = append(out, fmt.Sprintf("disk tier: disk.capacity is %s, but what is free, less disk.min_free (%s), and what the tier holds come to %s: that will bound it",
 			size(int64(c.Capacity)), size(int64(c.MinFree)), size(all)))
 	}
 	return out

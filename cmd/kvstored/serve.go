@@ -35,7 +35,7 @@ KVSTORED_CPU__CAPACITY=8GiB.`,
 			if len(args) == 1 {
 				path = args[0]
 			}
-			cfg, err := loadConfig(path)
+			cfg, err := loadConfig(path, true)
 			if err != nil {
 				return err
 			}
@@ -46,15 +46,18 @@ KVSTORED_CPU__CAPACITY=8GiB.`,
 	return cmd
 }
 
-// loadConfig reads and checks a configuration for this machine and user.
-func loadConfig(path string) (config.Config, error) {
-	limit, source, err := arena.MemoryLimit()
-	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
-		return config.Config{}, fmt.Errorf("how much memory there is: %w", err)
+// loadConfig reads and checks a configuration for this user, and where it is to
+// be used here, for the memory there is.
+func loadConfig(path string, here bool) (config.Config, error) {
+	rules := config.Rules{Policies: policy.All(), UID: os.Geteuid()}
+	if here {
+		var err error
+		rules.MemoryBytes, rules.MemoryFrom, err = arena.MemoryLimit()
+		if err != nil && !errors.Is(err, errors.ErrUnsupported) {
+			return config.Config{}, fmt.Errorf("how much memory there is: %w", err)
+		}
 	}
-	cfg, err := config.Load(path, os.Environ(), config.Rules{
-		Policies: policy.All(), MemoryBytes: limit, MemoryFrom: source, UID: os.Geteuid(),
-	})
+	cfg, err := config.Load(path, os.Environ(), rules)
 	if err != nil { // one that cannot be read is as invalid as one that is wrong
 		return cfg, &exitError{exitConfig, err}
 	}
@@ -70,6 +73,9 @@ func serve(ctx context.Context, cfg config.Config) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal has its usual effect
+	for _, text := range doubts(&cfg, true) {
+		log.Warn().Msg(text)
+	}
 	d, err := newDaemon(cfg, log)
 	if err != nil {
 		return err

@@ -1,32 +1,34 @@
 package main
 
 import (
-	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/disk"
-	"github.com/kvstored/kvstored/internal/server"
 )
 
-// summarize prints what a configuration comes to on this machine, as comments.
-func summarize(w io.Writer, c *config.Config) {
+// summarize prints what a configuration comes to, as comments; if here, on this
+// machine.
+func summarize(w io.Writer, c *config.Config, here bool) {
 	var l list
 	l.row("clients", "%s, mode %04o", c.Listen.Socket, c.Listen.Mode)
 	if len(c.Listen.RESP) > 0 {
 		l.row("", "Redis: %s", strings.Join(c.Listen.RESP, ", "))
 	}
 	if c.Listen.LM != "" {
-		l.row("", "LMCache: %s", c.Listen.LM)
+		open := ""
+		if c.Listen.LMOpen {
+			open = "; no password, whoever reaches it can read and write"
+		}
+		l.row("", "LMCache: %s%s", c.Listen.LM, open)
 	}
 	if c.Admin.Listen != "" {
 		l.row("metrics", "http://%s/metrics", c.Admin.Listen)
 	}
 	summarizeDRAM(&l, c)
-	summarizeDisk(&l, &c.Disk)
+	summarizeDisk(&l, &c.Disk, here)
 	if s := &c.Remote.S3; s.Enabled() {
 		at := s.Endpoint
 		if at == "" {
@@ -49,13 +51,17 @@ func summarizeDRAM(l *list, c *config.Config) {
 }
 
 // summarizeDisk says what there is room for.
-func summarizeDisk(l *list, c *config.Disk) {
+func summarizeDisk(l *list, c *config.Disk, here bool) {
 	if !c.Enabled() {
 		l.row("disk", "none")
 		return
 	}
 	l.row("disk", "up to %s, %s left free for others; database in %s", size(int64(c.Capacity)), size(int64(c.MinFree)), c.MetaPath())
 	for _, path := range c.Paths {
+		if !here {
+			l.row("", "%s", path)
+			continue
+		}
 		free := "free space unknown"
 		if n, err := disk.FreeBytes([]string{path}); err == nil {
 			free = size(n) + " free"
@@ -65,31 +71,4 @@ func summarizeDisk(l *list, c *config.Disk) {
 		}
 		l.row("", "%s: %s", path, free)
 	}
-}
-
-// missing says what the daemon would not find on this machine, or not use.
-func missing(c *config.Config) (out []string) {
-	if g := c.Listen.Group; g != "" {
-		if _, err := server.GroupID(g); err != nil {
-			out = append(out, fmt.Sprintf("%v: serve would fail here", err))
-		}
-	}
-	sockets := append([]string{c.Listen.Socket, c.Listen.LM}, c.Listen.RESP...)
-	for i, path := range sockets {
-		if dir := filepath.Dir(path); strings.HasPrefix(path, "/") {
-			if st, err := os.Stat(dir); os.IsNotExist(err) || err == nil && !st.IsDir() {
-				key := []string{"listen.socket", "listen.lm", "listen.resp"}[min(i, 2)]
-				out = append(out, fmt.Sprintf("%s: there is no folder %s; make it before serve", key, dir))
-			}
-		}
-	}
-	if path := c.Listen.RESPPasswordFile; path != "" {
-		if _, err := os.Stat(path); os.IsNotExist(err) {
-			out = append(out, fmt.Sprintf("listen.resp_password_file: there is no %s; serve would fail here", path))
-		}
-	}
-	if s := &c.Remote.S3; s.Endpoint != "" && !s.Enabled() {
-		out = append(out, "remote.s3.endpoint is set, but there is no remote tier without remote.s3.bucket")
-	}
-	return out
 }

@@ -21,8 +21,9 @@ type Options struct {
 	NewOwner   func() ledger.Owner
 	CloseOwner func(ledger.Owner)
 
-	Connections  int           // there may be at a time; 0 = 1024
-	StallTimeout time.Duration // without progress in the middle of a frame or a reply; 0 = 30 s
+	Admit        func(net.Conn) error // is an error where a client may not connect; nil for everybody
+	Connections  int                  // there may be at a time; 0 = 1024
+	StallTimeout time.Duration        // without progress in the middle of a frame or a reply; 0 = 30 s
 	Log          zerolog.Logger
 }
 
@@ -61,6 +62,12 @@ func (s *Server) serveConn(ctx context.Context, conn net.Conn) {
 	if s.live.Add(1) > int64(s.o.Connections) {
 		s.count.refused.Add(1)
 		return
+	}
+	if s.o.Admit != nil {
+		if err := s.o.Admit(conn); err != nil { // the protocol has no words for it
+			s.count.refused.Add(1)
+			return
+		}
 	}
 	s.count.connections.Add(1)
 	c := &session{server: s, conn: conn, ctx: ctx, owner: s.o.NewOwner()}

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"io"
 	"net"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -47,8 +49,13 @@ type client struct {
 }
 
 func newRig(t *testing.T, network string) (r *blobtest.Rig, dial func(slow bool) *client) {
+	return newRigOf(t, network, lm.Options{})
+}
+
+func newRigOf(t *testing.T, network string, o lm.Options) (r *blobtest.Rig, dial func(slow bool) *client) {
 	r = blobtest.New(t, 64<<20)
-	s := lm.New(lm.Options{Store: r.Store, NewOwner: r.Stack.NewOwner, CloseOwner: r.Stack.CloseOwner, Log: zerolog.Nop()})
+	o.Store, o.NewOwner, o.CloseOwner, o.Log = r.Store, r.Stack.NewOwner, r.Stack.CloseOwner, zerolog.Nop()
+	s := lm.New(o)
 	address := "127.0.0.1:0"
 	if network == "unix" {
 		address = filepath.Join(t.TempDir(), "s")
@@ -174,5 +181,15 @@ func TestGarbage(t *testing.T) {
 	}
 	if n := r.Count(); n != 0 {
 		t.Errorf("garbage was stored: %d values", n)
+	}
+}
+
+// Who may not connect is not served.
+func TestAdmit(t *testing.T) {
+	_, dial := newRigOf(t, "unix", lm.Options{Admit: func(net.Conn) error { return errors.New("not you") }})
+	c := dial(false)
+	_, _ = c.Write(request(health, 0, "")) // it may be closed already
+	if b, err := io.ReadAll(c); len(b) > 0 || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("it is told %x, %v", b, err)
 	}
 }

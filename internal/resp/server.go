@@ -21,8 +21,11 @@ type Options struct {
 	NewOwner   func() ledger.Owner
 	CloseOwner func(ledger.Owner)
 
-	Password string // asked for on TCP; "" = none
-	Flush    bool   // FLUSHDB and FLUSHALL work
+	// Admit is an error where a client may not connect; nil for everybody.
+	Admit    func(net.Conn) error
+	Memory   func() Memory // for INFO
+	Password string        // asked for on TCP; "" = none
+	Flush    bool          // FLUSHDB and FLUSHALL work
 	Version  string
 	Spin     time.Duration // the longest a connection polls before it sleeps; 0 = never
 
@@ -55,20 +58,24 @@ const (
 	// sendBuffer is asked for on Unix sockets: each time a buffer is full, two
 	// processes must be woken to go on.
 	sendBuffer = 4 << 20
+	// refusedEvery is how often a refused login is logged at most, of all
+	// clients together; all are counted.
+	refusedEvery = time.Second
 )
 
 // Server serves connections. It is safe for concurrent use.
 type Server struct {
-	o     Options
-	ids   atomic.Int64
-	live  atomic.Int64
-	count counters
+	o      Options
+	ids    atomic.Int64
+	live   atomic.Int64
+	count  counters
+	logins zerolog.Logger // of refused logins: whoever tries many does not fill the log
 }
 
 // New makes a server; Serve starts it.
 func New(o Options) *Server {
 	o.Limits = o.Limits.orDefault()
-	return &Server{o: o}
+	return &Server{o: o, logins: o.Log.Sample(&zerolog.BurstSampler{Burst: 1, Period: refusedEvery})}
 }
 
 // Serve accepts connections of l until ctx ends, then lets each finish the
@@ -81,10 +88,14 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 func (s *Server) serveConn(ctx context.Context, conn net.Conn) {
 	defer s.live.Add(-1)
 	if s.live.Add(1) > int64(s.o.Limits.Connections) {
-		s.count.refused.Add(1)
-		_ = conn.SetWriteDeadline(time.Now().Add(time.Second))
-		_, _ = conn.Write([]byte("-ERR max number of clients reached\r\n"))
+		s.turnAway(conn, "ERR max number of clients reached")
 		return
+	}
+	if s.o.Admit != nil {
+		if err := s.o.Admit(conn); err != nil {
+			s.turnAway(conn, "NOPERM "+err.Error())
+			return
+		}
 	}
 	s.count.connections.Add(1)
 	if local, ok := conn.(*net.UnixConn); ok { // TCP sizes its buffers itself
@@ -93,9 +104,16 @@ func (s *Server) serveConn(ctx context.Context, conn net.Conn) {
 	newSession(ctx, s, conn).serve()
 }
 
+// turnAway tells a client why it is not served.
+func (s *Server) turnAway(conn net.Conn, text string) {
+	s.count.refused.Add(1)
+	_ = conn.SetWriteDeadline(time.Now().Add(time.Second))
+	_, _ = conn.Write([]byte("-" + text + "\r\n"))
+}
+
 type counters struct {
-	connections, refused, commands, errors, malformed atomic.Uint64
-	hits, misses, stored, read, written               atomic.Uint64
+	connections, refused, logins, commands, errors, malformed atomic.Uint64
+	hits, misses, stored, read, written                       atomic.Uint64
 }
 
 // Stats is a snapshot of a server's counters since the start.
@@ -103,6 +121,7 @@ type Stats struct {
 	Connections      int64  `json:"connections"`
 	ConnectionsTotal uint64 `json:"connections_total"`
 	Refused          uint64 `json:"connections_refused"`
+	LoginsRefused    uint64 `json:"logins_refused"` // for a wrong password or user
 	Commands         uint64 `json:"commands"`
 	Errors           uint64 `json:"errors"` // error replies
 	Malformed        uint64 `json:"malformed"`
@@ -118,7 +137,7 @@ func (s *Server) Stats() Stats {
 	c := &s.count
 	return Stats{
 		Connections: s.live.Load(), ConnectionsTotal: c.connections.Load(), Refused: c.refused.Load(),
-		Commands: c.commands.Load(), Errors: c.errors.Load(), Malformed: c.malformed.Load(),
+		LoginsRefused: c.logins.Load(), Commands: c.commands.Load(), Errors: c.errors.Load(), Malformed: c.malformed.Load(),
 		Hits: c.hits.Load(), Misses: c.misses.Load(), Stored: c.stored.Load(),
 		BytesRead: c.read.Load(), BytesWritten: c.written.Load(),
 	}

@@ -23,6 +23,9 @@ const (
 // hello reads the first frame and answers it. On an error the client has been
 // told, if it can be.
 func (c *session) hello(uc *net.UnixConn) error {
+	if err := c.turnAwayRedis(); err != nil {
+		return err
+	}
 	h, body, err := c.conn.ReadFrame()
 	if err != nil {
 		if errors.Is(err, wire.ErrFrameTooLarge) {
@@ -50,15 +53,12 @@ func (c *session) greet(h wire.Header, body []byte, uc *net.UnixConn) (*wire.Hel
 	if !req.Speaks(wire.Version) {
 		return nil, nil, refuse(wire.StatusVersion, "the client speaks versions %d to %d, the daemon %d; update the older one", req.MinVersion, req.MaxVersion, wire.Version)
 	}
-	uid, err := peerUID(c.conn.SyscallConn())
-	if err != nil {
-		return nil, nil, fmt.Errorf("hello: %w", err)
-	}
 	o := &c.server.o
-	if c.rights = o.rights(uid); c.rights == 0 {
-		return nil, nil, refuse(wire.StatusDenied, "user %d may not connect; add it to listen.allow_uids", uid)
+	var err error
+	if c.uid, c.rights, err = o.admit(c.conn.SyscallConn()); err != nil {
+		return nil, nil, err
 	}
-	c.uid, c.name = uid, req.Name
+	c.name = req.Name
 	c.log = o.Log.With().Str("client", req.Name).Logger()
 	reply := &wire.HelloReply{
 		Version: wire.Version, Rights: c.rights, Epoch: o.Epoch,

@@ -29,26 +29,61 @@ const (
 // start or stop at the same moment take turns, by a lock on path.lock, which
 // goes with the turn.
 func Listen(path string, mode fs.FileMode, group string) (*net.UnixListener, error) {
-	l, err := listen(path, mode, group)
+	var l *net.UnixListener
+	err := inTurn(path, func(temp string) (err error) {
+		// Bound under another name and moved into place, so that nobody connects
+		// before mode and group are right.
+		if l, err = bind(temp, mode, group); err != nil {
+			return err
+		}
+		if err = os.Rename(temp, path); err != nil {
+			_ = l.Close()
+		}
+		return err
+	})
 	if err != nil {
-		return nil, fmt.Errorf("listen on %s: %w", path, err)
+		return nil, err
 	}
 	return l, nil
 }
 
-func listen(path string, mode fs.FileMode, group string) (*net.UnixListener, error) {
-	unlock, err := lockSocket(path)
+// CanListen tells why Listen would fail. What is at path stays as it is, and a
+// daemon that starts meanwhile waits for its turn.
+func CanListen(path string, mode fs.FileMode, group string) error {
+	return inTurn(path, func(temp string) error {
+		l, err := bind(temp, mode, group)
+		if err != nil {
+			return err
+		}
+		return l.Close()
+	})
+}
+
+// inTurn has do run with a free name beside path, which is free itself or a
+// stale socket's, while no other daemon changes what is there.
+func inTurn(path string, do func(temp string) error) error {
+	err := func() error {
+		unlock, err := lockSocket(path)
+		if err != nil {
+			return err
+		}
+		defer unlock()
+		if err := vacant(path); err != nil {
+			return err
+		}
+		temp := path + "~"
+		_ = os.Remove(temp)
+		defer os.Remove(temp)
+		return do(temp)
+	}()
 	if err != nil {
-		return nil, err
+		return fmt.Errorf("listen on %s: %w", path, err)
 	}
-	defer unlock()
-	if err := clearStale(path); err != nil {
-		return nil, err
-	}
-	// Bound under another name and moved into place, so that nobody connects
-	// before mode and group are right.
-	temp := path + "~"
-	_ = os.Remove(temp)
+	return nil
+}
+
+// bind makes a socket with a mode and a group.
+func bind(temp string, mode fs.FileMode, group string) (*net.UnixListener, error) {
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: temp, Net: "unix"})
 	if errors.Is(err, syscall.EINVAL) {
 		return nil, fmt.Errorf("%w: the path may be too long: choose one of at most 100 bytes ", err)
@@ -57,9 +92,8 @@ func listen(path string, mode fs.FileMode, group string) (*net.UnixListener, err
 		return nil, err
 	}
 	l.SetUnlinkOnClose(false)
-	if err := place(temp, path, mode, group); err != nil {
+	if err := give(temp, mode, group); err != nil {
 		_ = l.Close()
-		_ = os.Remove(temp)
 		return nil, err
 	}
 	return l, nil
@@ -105,24 +139,23 @@ func isAt(f *os.File, path string) bool {
 	return err == nil && os.SameFile(own, now)
 }
 
-func place(temp, path string, mode fs.FileMode, group string) error {
-	if err := os.Chmod(temp, mode); err != nil {
+// give sets the mode of a socket and, unless empty, its group.
+func give(path string, mode fs.FileMode, group string) error {
+	if err := os.Chmod(path, mode); err != nil || group == "" {
 		return err
 	}
-	if group != "" {
-		gid, err := GroupID(group)
-		if err != nil {
-			return err
-		}
-		if err := os.Chown(temp, -1, gid); err != nil {
-			return fmt.Errorf("give the socket to group %s: %w; run as root or as a member, or leave listen.group empty", group, err)
-		}
+	gid, err := groupID(group)
+	if err != nil {
+		return err
 	}
-	return os.Rename(temp, path)
+	if err := os.Chown(path, -1, gid); err != nil {
+		return fmt.Errorf("give the socket to group %s: %w; run as root or as a member, or leave listen.group empty", group, err)
+	}
+	return nil
 }
 
-// GroupID is the number of a group given as name or number.
-func GroupID(group string) (int, error) {
+// groupID is the number of a group given as name or number.
+func groupID(group string) (int, error) {
 	if gid, err := strconv.Atoi(group); err == nil {
 		return gid, nil
 	}
@@ -133,8 +166,9 @@ func GroupID(group string) (int, error) {
 	return strconv.Atoi(g.Gid)
 }
 
-// clearStale removes a socket that nobody serves, and nothing else.
-func clearStale(path string) error {
+// vacant is an error unless there is nothing at path, or a socket that nobody
+// serves.
+func vacant(path string) error {
 	st, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -151,9 +185,9 @@ func clearStale(path string) error {
 		return errors.New("another daemon is serving this socket; stop it first, or choose another path")
 	}
 	if !errors.Is(err, syscall.ECONNREFUSED) {
-		return fmt.Errorf("cannot tell whether a daemon serves this socket: %w", err)
+		return fmt.Errorf("cannot tell whether a daemon serves this socket: %v", err) // not one that cannot be reached
 	}
-	return os.Remove(path)
+	return nil
 }
 
 // Unlisten removes the socket at path if it is still own, as os.Lstat told

@@ -91,6 +91,49 @@ func TestListenRefuses(t *testing.T) {
 	}
 }
 
+// CanListen fails where Listen does, and changes nothing.
+func TestCanListen(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "s")
+	files := func() (names []string) {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			names = append(names, e.Name())
+		}
+		return names
+	}
+	if err := CanListen(path, 0o600, ""); err != nil || len(files()) > 0 {
+		t.Errorf("in an empty folder: %v; now there is %q", err, files())
+	}
+	for _, tc := range []struct{ path, group string }{{path, "no such group"}, {filepath.Join(dir, "no", "s"), ""}, {dir, ""}} {
+		if err := CanListen(tc.path, 0o600, tc.group); err == nil || !strings.HasPrefix(err.Error(), "listen on "+tc.path) {
+			t.Errorf("%v: %v", tc, err)
+		}
+	}
+	l, err := Listen(path, 0o600, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := os.Lstat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := CanListen(path, 0o600, ""); err == nil || !strings.Contains(err.Error(), "another daemon") {
+		t.Errorf("where a daemon listens: %v", err)
+	}
+	l.Close()
+	if err := CanListen(path, 0o600, ""); err != nil {
+		t.Errorf("where one has crashed: %v", err)
+	}
+	now, err := os.Lstat(path)
+	if err != nil || !os.SameFile(own, now) || len(files()) != 1 {
+		t.Errorf("its socket is %v, %v, among %q", now, err, files())
+	}
+}
+
 // Of many daemons that find a stale socket at the same moment exactly one gets
 // it, and it stays that one's.
 func TestListenRace(t *testing.T) {

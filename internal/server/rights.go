@@ -1,8 +1,10 @@
 package server
 
 import (
+	"fmt"
 	"os"
 	"slices"
+	"syscall"
 
 	"github.com/kvstored/kvstored/internal/wire"
 )
@@ -16,6 +18,28 @@ func (o *Options) rights(uid uint32) wire.Rights {
 		return wire.RightRead | wire.RightWrite
 	}
 	return 0
+}
+
+// Admit is an error where the user at the other end of a Unix socket may not
+// connect, which front ends ask as hello does.
+func (s *Server) Admit(conn syscall.Conn) error {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	_, _, err = s.o.admit(raw)
+	return err
+}
+
+// admit tells who is at the other end of a socket and what they may do.
+func (o *Options) admit(raw syscall.RawConn) (uid uint32, rights wire.Rights, err error) {
+	if uid, err = peerUID(raw); err != nil {
+		return 0, 0, fmt.Errorf("hello: %w", err)
+	}
+	if rights = o.rights(uid); rights == 0 {
+		return 0, 0, refuse(wire.StatusDenied, "user %d may not connect; add it to listen.allow_uids", uid)
+	}
+	return uid, rights, nil
 }
 
 // needed is the right that each operation takes.

@@ -1,0 +1,181 @@
+package main
+
+import (
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/kvstored/kvstored/config"
+)
+
+// check runs the command in a process of its own, as serve is.
+func check(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out, errs strings.Builder
+	cmd := exec.Command(program, append([]string{"check"}, args...)...)
+	cmd.Stdout, cmd.Stderr, cmd.Env = &out, &errs, withoutOurs(os.Environ())
+	if err := cmd.Run(); cmd.ProcessState == nil {
+		t.Fatal(err)
+	}
+	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
+}
+
+// TestCheckAgreesWithServe: what keeps serve from starting here check refuses,
+// with the same words, and what serve starts with it accepts. The machine is
+// left as it was.
+func TestCheckAgreesWithServe(t *testing.T) {
+	other := startDaemonWith(t, func(cfg *config.Config) {
+		cfg.CPU.Capacity = 64 << 20
+		cfg.Listen.LM = filepath.Join(filepath.Dir(cfg.Listen.Socket), "lm.sock")
+	})
+	occupied, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer occupied.Close()
+	port := occupied.Addr().String()
+	file := write(t, "precious")
+	for what, tt := range map[string]struct {
+		change func(cfg *config.Config, dir string)
+		want   string // "" = it starts
+	}{
+		"nothing":               {func(*config.Config, string) {}, ""},
+		"a new folder":          {func(c *config.Config, dir string) { c.Disk.Paths = []string{dir + "/a/b"} }, ""},
+		"a stale socket":        {func(c *config.Config, _ string) { stale(t, c.Listen.Socket) }, ""},
+		"a password":            {func(c *config.Config, _ string) { c.Listen.RESPPasswordFile = file }, ""},
+		"no folder for sockets": {func(c *config.Config, dir string) { c.Listen.Socket = dir + "/no/s" }, "create the folder"},
+		"a socket in use":       {func(c *config.Config, _ string) { c.Listen.Socket = other.socket }, "another daemon is serving this socket"},
+		"a front end's in use":  {func(c *config.Config, _ string) { c.Listen.RESP = []string{filepath.Dir(other.socket) + "/lm.sock"} }, "listen.resp: "},
+		"a file as socket":      {func(c *config.Config, _ string) { c.Listen.Socket = file }, "not a socket"},
+		"a port in use":         {func(c *config.Config, _ string) { c.Admin.Listen = port }, "admin.listen: "},
+		"a front end's port":    {func(c *config.Config, _ string) { c.Listen.LM = port }, "listen.lm: "},
+		"a port twice": {func(c *config.Config, _ string) {
+			c.Listen.RESP, c.Listen.LM = []string{port}, strings.Replace(port, "127.0.0.1", "localhost", 1)
+		}, "address already in use"},
+		"no such group":       {func(c *config.Config, _ string) { c.Listen.Group = "no-such-group" }, "no-such-group"},
+		"no password file":    {func(c *config.Config, dir string) { c.Listen.RESPPasswordFile = dir + "/none" }, "listen.resp_password_file: "},
+		"no password":         {func(c *config.Config, _ string) { c.Listen.RESPPasswordFile = write(t, "\nsecret") }, "is empty"},
+		"no readable file":    {func(c *config.Config, dir string) { c.Listen.RESPPasswordFile = dir }, "listen.resp_password_file: "},
+		"a folder not to be":  {func(c *config.Config, _ string) { c.Disk.Paths = []string{file + "/disk"} }, "not a directory"},
+		"a folder in use":     {func(c *config.Config, _ string) { c.Disk.Paths = []string{filepath.Dir(other.socket) + "/disk"} }, "in use by another process"},
+		"a folder of others'": {func(c *config.Config, dir string) { c.Disk.Meta = dir + "/disk"; foreign(t, dir+"/disk") }, "not a marker of ours"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			d := daemonFolder(t)
+			dir := filepath.Dir(d.socket)
+			cfg, err := config.Load(d.config, nil, config.Rules{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			cfg.CPU.Capacity, cfg.Admin.Listen = 64<<20, "127.0.0.1:0"
+			tt.change(&cfg, dir)
+			configure(t, d, &cfg)
+
+			before := listing(t, dir)
+			code, _, says := check(t, d.config)
+			if after := listing(t, dir); after != before {
+				t.Errorf("check left %s where there was %s", after, before)
+			}
+			if code, _, says := check(t, "--file-only", d.config); code != exitOK || says != "" {
+				t.Errorf("check --file-only: exit code %d, %s", code, says)
+			}
+			_, serr := d.start(t.Context())
+			defer d.kill()
+			if tt.want == "" {
+				if code != exitOK || says != "" || serr != nil {
+					t.Errorf("check: exit code %d, %s; serve: %v", code, says, serr)
+				}
+				return
+			}
+			if code != exitFailure || !strings.Contains(says, tt.want) {
+				t.Errorf("check: exit code %d, %s; want %q", code, says, tt.want)
+			}
+			if serr == nil || !strings.Contains(serr.Error(), tt.want) {
+				t.Errorf("serve: %v; want %q", serr, tt.want)
+			}
+		})
+	}
+}
+
+// stale leaves a socket that nobody serves.
+func stale(t *testing.T, path string) {
+	t.Helper()
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	l.Close()
+}
+
+// foreign makes a folder look like somebody else's.
+func foreign(t *testing.T, dir string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, "kvstored.format"), []byte("something else"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// listing names everything below a folder.
+func listing(t *testing.T, dir string) string {
+	t.Helper()
+	var all []string
+	err := filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
+		all = append(all, path)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join(all, "\n")
+}
+
+// All that is wrong is told at once, and where to go from there.
+func TestCheckTellsAll(t *testing.T) {
+	dir := t.TempDir()
+	path := write(t, "listen: {socket: "+dir+"/no/s, resp: ["+dir+"/nor/r], resp_password_file: "+dir+"/password}\nadmin: {listen: \"\"}\ndisk: {paths: ["+write(t, "")+"]}\n")
+	code, out, says := kvstored(t, "", "check", path)
+	if code != exitFailure || !strings.Contains(out, "# DRAM") {
+		t.Errorf("exit code %d:\n%s", code, out)
+	}
+	for _, want := range []string{"kvstored: listen.socket: ", "kvstored: listen.resp: ", "kvstored: listen.resp_password_file: ", "kvstored: disk: ", "\nserve would not start here."} {
+		if !strings.Contains(says, want) {
+			t.Errorf("check does not say %q:\n%s", want, says)
+		}
+	}
+}
+
+// What is merely not as it was meant is a warning, of check and in the log.
+func TestDoubts(t *testing.T) {
+	d := startDaemonWith(t, func(c *config.Config) {
+		c.CPU.Capacity = 64 << 20
+		c.Remote.S3.Endpoint = "http://127.0.0.1:1"
+		c.Listen.AllowUIDs = []uint32{12345}
+		c.Listen.RESP = []string{"127.0.0.1:0", filepath.Join(filepath.Dir(c.Listen.Socket), "resp.sock")}
+		c.Listen.LM = "0.0.0.0:0"
+		c.Listen.LMOpen = true
+	})
+	log, err := os.ReadFile(d.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, out, says := kvstored(t, "", "check", "--file-only", d.config)
+	if code != exitOK || !strings.Contains(out, "0.0.0.0:0; no password") {
+		t.Errorf("exit code %d:\n%s", code, out)
+	}
+	for _, want := range []string{"without remote.s3.bucket", "and 127.0.0.1:0 asks for no password", "and 0.0.0.0:0 asks for no password"} {
+		if !strings.Contains(says, "kvstored: warning: ") || !strings.Contains(says, want) || !strings.Contains(string(log), want) {
+			t.Errorf("no warning %q in\n%s\nor in\n%s", want, says, log)
+		}
+	}
+	if strings.Contains(says, "resp.sock") {
+		t.Errorf("a warning about a socket:\n%s", says)
+	}
+}

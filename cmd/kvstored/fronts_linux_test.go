@@ -1,0 +1,107 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/config"
+)
+
+// as runs a function on a thread that belongs to another user.
+func as(t *testing.T, uid uintptr, do func()) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("to be somebody else takes root")
+	}
+	done := make(chan syscall.Errno)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		_, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, uid, uid, uid)
+		if errno == 0 {
+			do()
+		}
+		done <- errno
+	}()
+	if errno := <-done; errno != 0 {
+		t.Fatal(errno)
+	}
+}
+
+// TestAllowUIDs: who is not among the users that may connect is refused at
+// every socket, and who is gets in.
+func TestAllowUIDs(t *testing.T) {
+	const friend, stranger = 12345, 12346
+	var resp, lm string
+	d := startDaemonWith(t, func(c *config.Config) {
+		dir := filepath.Dir(c.Listen.Socket)
+		if err := os.Chmod(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		resp, lm = filepath.Join(dir, "resp.sock"), filepath.Join(dir, "lm.sock")
+		c.CPU.Capacity = 64 << 20
+		c.Listen.Mode, c.Listen.AllowUIDs, c.Listen.RESP, c.Listen.LM = 0o666, []uint32{friend}, []string{resp}, lm
+	})
+	dial := func(uid uintptr, path string) net.Conn {
+		var conn net.Conn
+		var err error
+		as(t, uid, func() { conn, err = net.Dial("unix", path) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		return conn
+	}
+	// The daemon's own protocol.
+	for uid, want := range map[uintptr]error{friend: nil, stranger: client.ErrDenied} {
+		as(t, uid, func() {
+			c, err := client.Dial(t.Context(), d.socket, client.Options{Inline: true})
+			if !errors.Is(err, want) {
+				t.Errorf("user %d: %v, want %v", uid, err, want)
+			}
+			if err == nil {
+				c.Close()
+			}
+		})
+	}
+	// Redis.
+	c := dial(friend, resp)
+	if _, err := c.Write([]byte("PING\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	if b := make([]byte, 7); !reads(c, b) || string(b) != "+PONG\r\n" {
+		t.Errorf("a friend is told %q", b)
+	}
+	if b, _ := io.ReadAll(dial(stranger, resp)); !strings.HasPrefix(string(b), "-NOPERM") || !strings.Contains(string(b), "user 12346 may not connect; add it to listen.allow_uids") {
+		t.Errorf("a stranger is told %q", b)
+	}
+	// lm://, which has no words for it.
+	ask := make([]byte, 186)
+	ask[0] = 5 // health
+	c = dial(friend, lm)
+	if _, err := c.Write(ask); err != nil {
+		t.Fatal(err)
+	}
+	if b := make([]byte, 36); !reads(c, b) || b[0] != 200 {
+		t.Errorf("a friend is told %x", b)
+	}
+	if b, _ := io.ReadAll(dial(stranger, lm)); len(b) > 0 {
+		t.Errorf("a stranger is told %x", b)
+	}
+	log, err := os.ReadFile(d.log)
+	if err != nil || strings.Count(string(log), "user 12346 may not connect") < 2 {
+		t.Errorf("the log does not tell of the stranger: %v\n%s", err, log)
+	}
+}
+
+func reads(r io.Reader, b []byte) bool {
+	_, err := io.ReadFull(r, b)
+	return err == nil
+}

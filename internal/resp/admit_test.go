@@ -1,0 +1,33 @@
+package resp_test
+
+import (
+	"errors"
+	"io"
+	"net"
+	"testing"
+
+	"github.com/kvstored/kvstored/internal/resp"
+)
+
+// Who may not connect hears why, and nothing else.
+func TestAdmit(t *testing.T) {
+	r := newRig(t, resp.Options{Admit: func(conn net.Conn) error {
+		if _, local := conn.(*net.UnixConn); local {
+			return errors.New("not you")
+		}
+		return nil
+	}})
+	if b, err := io.ReadAll(r.dial(r.unix)); string(b) != "-NOPERM not you\r\n" || err != nil {
+		t.Errorf("it is told %q, %v", b, err)
+	}
+	c := r.dial(r.tcp)
+	if _, err := c.Write([]byte("PING\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := c.in.ReadString('\n'); line != "+PONG\r\n" {
+		t.Errorf("over TCP it is told %q, %v", line, err)
+	}
+	if st := r.server.Stats(); st.Refused != 1 || st.ConnectionsTotal != 1 {
+		t.Errorf("counted: %+v", st)
+	}
+}

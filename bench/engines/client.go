@@ -41,11 +41,12 @@ func connect(socket string, loop bool) (io.ReadWriter, error) {
 	if loop {
 		return net.Dial("unix", socket)
 	}
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err == nil {
-		err = unix.Connect(fd, &unix.SockaddrUnix{Name: socket})
-	}
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	if err != nil {
+		return nil, fmt.Errorf("socket: %w", err)
+	}
+	unix.CloseOnExec(fd)
+	if err := unix.Connect(fd, &unix.SockaddrUnix{Name: socket}); err != nil {
 		_ = unix.Close(fd)
 		return nil, fmt.Errorf("connect to %s: %w", socket, err)
 	}

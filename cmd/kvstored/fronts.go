@@ -138,6 +138,10 @@ func (d *daemon) makeFronts() {
 	if len(f.respAt) > 0 {
 		f.resp = resp.New(resp.Options{
 			Store: d.makeStore("resp"), NewOwner: d.stack.NewOwner, CloseOwner: d.stack.CloseOwner,
+			Memory: func() resp.Memory {
+				st := d.cpu.Stats()
+				return resp.Memory{UsedBytes: st.UsedBytes, CapacityBytes: st.CapacityBytes, Policy: st.Policy}
+			},
 			Admit: admit, Password: f.password, Flush: d.cfg.Listen.RESPFlush, Version: version(), Spin: d.cfg.Arena.Spin,
 			Log: d.log.With().Str("component", "resp").Logger(),
 		})
@@ -210,6 +214,7 @@ var (
 	descFrontConnections = desc("front_connections", "Connections of a front end now.", "front")
 	descFrontTotal       = desc("front_connections_total", "Connections a front end has served.", "front")
 	descFrontRefused     = desc("front_connections_refused_total", "Connections a front end had no room for, or whose user may not connect.", "front")
+	descFrontLogins      = desc("front_logins_refused_total", "Logins of a front end's clients with a wrong password or user.", "front")
 	descFrontRequests    = desc("front_requests_total", "Commands of a front end's clients.", "front")
 	descFrontErrors      = desc("front_errors_total", "Commands that a front end could not carry out.", "front")
 	descFrontMalformed   = desc("front_malformed_total", "Connections closed because of input that made no sense.", "front")
@@ -233,7 +238,7 @@ func collectFronts(st *daemonStats, gauge gaugeFunc, counter counterFunc) {
 	}
 	if s := st.RESP; s != nil {
 		collect("resp", s.Connections, row{descFrontTotal, s.ConnectionsTotal}, row{descFrontRefused, s.Refused},
-			row{descFrontRequests, s.Commands}, row{descFrontErrors, s.Errors}, row{descFrontMalformed, s.Malformed},
+			row{descFrontLogins, s.LoginsRefused}, row{descFrontRequests, s.Commands}, row{descFrontErrors, s.Errors}, row{descFrontMalformed, s.Malformed},
 			row{descFrontHits, s.Hits}, row{descFrontMisses, s.Misses}, row{descFrontStored, s.Stored},
 			row{descFrontRead, s.BytesRead}, row{descFrontWritten, s.BytesWritten})
 	}

@@ -60,6 +60,15 @@ func TestClientOfRedisSocket(t *testing.T) {
 	}
 }
 
+// And so does a Redis client that was given the daemon's own.
+func TestRedisClientOfOwnSocket(t *testing.T) {
+	cli := tool(t, "redis-cli")
+	d := startDaemonWith(t, func(*config.Config) {})
+	if out, err := exec.Command(cli, "-s", d.socket, "ping").CombinedOutput(); !strings.Contains(string(out), "Redis clients belong to listen.resp") {
+		t.Errorf("%v, %s", err, out)
+	}
+}
+
 // loggedPort waits for the TCP port in the daemon's log.
 func loggedPort(t *testing.T, d *demoDaemon) string {
 	t.Helper()
@@ -98,6 +107,9 @@ if mode == "store":
     assert r.echo("hi") == b"hi" and r.client_id() > 0 and r.command_count() > 20 and r.config_get("save") == {}
     assert unix or r.client_getname() == "me"
     assert r.info()["role"] == "master" and r.info("keyspace")["db0"]["keys"] == 4
+    memory = r.info("memory")
+    assert len(big) < memory["used_memory"] < memory["maxmemory"] == 256 << 20 and memory["maxmemory_human"] == "256.00M"
+    assert memory["maxmemory_policy"] == "lru"
     assert sorted(r.scan_iter(match="m*", count=1)) == [b"meta"]
     assert r.delete("a", "b", "none") == 2
     assert sorted(r.scan_iter()) == [b"kv", b"meta"] and r.dbsize() == 2
@@ -118,6 +130,16 @@ if mode == "store":
     got = p.execute(raise_on_error=False)
     assert got[:2] == [None, True] and got[3] == big and got[5] == 1
     assert isinstance(got[2], redis.ResponseError) and isinstance(got[4], redis.ResponseError)
+    p = r.pipeline() # a transaction
+    p.set("tx", big).get("tx").set("ty", b"2", ex=100).ttl("ty").mget("tx", "none").delete("tx", "ty").get("tx")
+    got = p.execute()
+    assert got[:3] == [True, big, True] and 90 < got[3] <= 100 and got[4:] == [[big, None], 2, None]
+    p.lpush("tx", 1).set("tx", big)
+    refused(redis.ResponseError, p.execute)
+    p.set("tx", b"1").getset("tx", b"2").set("huge", bytes(65 << 20))
+    refused(redis.ResponseError, p.execute)
+    assert r.exists("tx") == 0
+    assert r.transaction(lambda p: p.set("tx", b"1")) == [True] and r.delete("tx") == 1
     if not unix:
         refused(redis.AuthenticationError, redis.Redis(port=int(where)).ping)
         refused((redis.AuthenticationError, redis.ResponseError), redis.Redis(port=int(where), password="wrong").ping)

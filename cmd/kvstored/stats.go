@@ -227,7 +227,7 @@ func (v *statsView) printRest(w io.Writer) {
 func (v *statsView) fronts(l *list) {
 	if s := v.RESP; s != nil {
 		l.row("Redis clients", "%d now, %s since the start, %s refused, %s malformed", s.Connections, comma(s.ConnectionsTotal), comma(s.Refused), comma(s.Malformed))
-		l.row("", "%s, %s; %s hit, %s missed, %s stored", plural(s.Commands, "command"), plural(s.Errors, "error"), comma(s.Hits), comma(s.Misses), comma(s.Stored))
+		l.row("", "%s, %s, %s refused; %s hit, %s missed, %s stored", plural(s.Commands, "command"), plural(s.Errors, "error"), plural(s.LoginsRefused, "login"), comma(s.Hits), comma(s.Misses), comma(s.Stored))
 		l.row("", "%s received, %s sent", size(s.BytesRead), size(s.BytesWritten))
 	}
 	if s := v.LM; s != nil {

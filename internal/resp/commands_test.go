@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -231,11 +232,31 @@ func TestHandshakes(t *testing.T) {
 				t.Errorf("INFO has no %q:\n%s", line, info)
 			}
 		}
+		const memory = "# Memory\r\nused_memory:1536\r\nused_memory_human:1.50K\r\nmaxmemory:67108864\r\nmaxmemory_human:64.00M\r\nmaxmemory_policy:lru\r\n\r\n"
+		if !strings.Contains(info, memory) || !sameSections(info, c.ask("INFO", "all").(string)) || !sameSections(info, c.ask("INFO", "memory", "Default").(string)) {
+			t.Errorf("INFO, without a section and with one that means all:\n%s", info)
+		}
+		c.do(bulk(memory), "INFO", "MEMORY")
+		c.do(bulk(memory+"# Replication\r\nrole:master\r\n\r\n"), "INFO", "replication", "none", "memory")
+		c.do(bulk(""), "INFO", "none")
 		c.do("+RESET\r\n", "RESET")
 		c.do(bulk(""), "CLIENT", "GETNAME")
 		c.do("+OK\r\n", "QUIT")
 		c.closed("")
 	}
+}
+
+// sameSections compares the headings of two answers to INFO.
+func sameSections(a, b string) bool {
+	headings := func(info string) (names []string) {
+		for line := range strings.Lines(info) {
+			if line[0] == '#' {
+				names = append(names, line)
+			}
+		}
+		return names
+	}
+	return slices.Equal(headings(a), headings(b))
 }
 
 // What goes wrong in the middle of a pipeline is answered in its place, and

@@ -3,7 +3,6 @@ package resp
 import (
 	"context"
 	"crypto/subtle"
-	"fmt"
 	"strings"
 )
 
@@ -23,6 +22,7 @@ func (c *session) doQuit(context.Context) {
 }
 
 func (c *session) doReset(context.Context) {
+	c.endTransaction()
 	c.name = ""
 	c.out.simple("RESET")
 }
@@ -46,6 +46,9 @@ func (c *session) login(user string, password []byte) bool {
 		c.fail("ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?")
 		return false
 	case user != "default" || subtle.ConstantTimeCompare([]byte(want), password) != 1:
+		n := c.server.count.logins.Add(1)
+		c.server.logins.Warn().Stringer("client", c.conn.RemoteAddr()).Stringer("listener", c.conn.LocalAddr()).Uint64("refused", n).
+			Msg("a Redis client gave a wrong password or user")
 		c.fail("WRONGPASS invalid username-password pair or user is disabled.")
 		return false
 	}
@@ -141,26 +144,4 @@ func (c *session) config(context.Context) {
 		return
 	}
 	c.out.array(0)
-}
-
-// redisVersion is what clients are told that look at it to see what they may
-// use: RESP2 and the commands of that time.
-const redisVersion = "6.0.0"
-
-func (c *session) info(context.Context) {
-	st := c.server.Stats()
-	var b strings.Builder
-	section := func(name string, lines ...string) {
-		fmt.Fprintf(&b, "# %s\r\n%s\r\n\r\n", name, strings.Join(lines, "\r\n"))
-	}
-	section("Server", "redis_version:"+redisVersion, "redis_mode:standalone", "kvstored_version:"+c.server.o.Version)
-	section("Clients", fmt.Sprintf("connected_clients:%d", st.Connections))
-	section("Persistence", "loading:0")
-	section("Stats",
-		fmt.Sprintf("total_connections_received:%d", st.ConnectionsTotal), fmt.Sprintf("total_commands_processed:%d", st.Commands),
-		fmt.Sprintf("total_net_input_bytes:%d", st.BytesRead), fmt.Sprintf("total_net_output_bytes:%d", st.BytesWritten),
-		fmt.Sprintf("keyspace_hits:%d", st.Hits), fmt.Sprintf("keyspace_misses:%d", st.Misses))
-	section("Replication", "role:master")
-	section("Keyspace", fmt.Sprintf("db0:keys=%d,expires=0,avg_ttl=0", c.server.o.Store.Count()))
-	c.out.text(b.String())
 }

@@ -19,7 +19,8 @@
 // does not read its replies while it sends (a long pipeline) a second one
 // takes over the writing, with a bounded queue; output has the lock for that.
 // Nothing is held while the socket is waited for but what the client has asked
-// for: the room of a value it is sending, and leases of values it is reading.
-// Both are charged to the connection, have a share of DRAM as their limit, and
-// end when the client makes no progress for some time.
+// for: the room of values it is sending, which between MULTI and EXEC are those
+// of many commands, and leases of values it is reading. Both are charged to the
+// connection, have a share of DRAM as their limit, and end when the client makes
+// no progress for some time.
 package resp

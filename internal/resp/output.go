@@ -95,11 +95,20 @@ func (o *output) header(kind byte, n int64) {
 func (o *output) bulk(b []byte) {
 	o.header('$', int64(len(b)))
 	o.buf = append(append(o.buf, b...), '\r', '\n')
+	o.relieve()
 }
 
 func (o *output) text(s string) {
 	o.header('$', int64(len(s)))
 	o.buf = append(append(o.buf, s...), '\r', '\n')
+	o.relieve()
+}
+
+// relieve keeps the many parts of one reply from being gathered without limit.
+func (o *output) relieve() {
+	if o.pending() > flushBytes {
+		o.flush()
+	}
 }
 
 // value answers a value, which it owns from then on.

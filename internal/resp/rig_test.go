@@ -14,8 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"github.com/kvstored/kvstored/internal/blob/blobtest"
 	"github.com/kvstored/kvstored/internal/resp"
 )
@@ -39,7 +37,7 @@ func newRigOf(t testing.TB, capacity int64, o resp.Options) *rig {
 	t.Helper()
 	r := &rig{t: t, store: blobtest.New(t, capacity)}
 	o.Store, o.NewOwner, o.CloseOwner = r.store.Store, r.store.Stack.NewOwner, r.store.Stack.CloseOwner
-	o.Log, o.Spin = zerolog.Nop(), time.Millisecond
+	o.Spin, o.Memory = time.Millisecond, func() resp.Memory { return resp.Memory{UsedBytes: 1536, CapacityBytes: capacity, Policy: "lru"} }
 	r.server = resp.New(o)
 	ctx, cancel := context.WithCancel(context.Background())
 	var serving sync.WaitGroup

@@ -23,8 +23,9 @@ type Options struct {
 
 	// Admit is an error where a client may not connect; nil for everybody.
 	Admit    func(net.Conn) error
-	Password string // asked for on TCP; "" = none
-	Flush    bool   // FLUSHDB and FLUSHALL work
+	Memory   func() Memory // for INFO
+	Password string        // asked for on TCP; "" = none
+	Flush    bool          // FLUSHDB and FLUSHALL work
 	Version  string
 	Spin     time.Duration // the longest a connection polls before it sleeps; 0 = never
 
@@ -57,20 +58,24 @@ const (
 	// sendBuffer is asked for on Unix sockets: each time a buffer is full, two
 	// processes must be woken to go on.
 	sendBuffer = 4 << 20
+	// refusedEvery is how often a refused login is logged at most, of all
+	// clients together; all are counted.
+	refusedEvery = time.Second
 )
 
 // Server serves connections. It is safe for concurrent use.
 type Server struct {
-	o     Options
-	ids   atomic.Int64
-	live  atomic.Int64
-	count counters
+	o      Options
+	ids    atomic.Int64
+	live   atomic.Int64
+	count  counters
+	logins zerolog.Logger // of refused logins: whoever tries many does not fill the log
 }
 
 // New makes a server; Serve starts it.
 func New(o Options) *Server {
 	o.Limits = o.Limits.orDefault()
-	return &Server{o: o}
+	return &Server{o: o, logins: o.Log.Sample(&zerolog.BurstSampler{Burst: 1, Period: refusedEvery})}
 }
 
 // Serve accepts connections of l until ctx ends, then lets each finish the
@@ -107,8 +112,8 @@ func (s *Server) turnAway(conn net.Conn, text string) {
 }
 
 type counters struct {
-	connections, refused, commands, errors, malformed atomic.Uint64
-	hits, misses, stored, read, written               atomic.Uint64
+	connections, refused, logins, commands, errors, malformed atomic.Uint64
+	hits, misses, stored, read, written                       atomic.Uint64
 }
 
 // Stats is a snapshot of a server's counters since the start.
@@ -116,6 +121,7 @@ type Stats struct {
 	Connections      int64  `json:"connections"`
 	ConnectionsTotal uint64 `json:"connections_total"`
 	Refused          uint64 `json:"connections_refused"`
+	LoginsRefused    uint64 `json:"logins_refused"` // for a wrong password or user
 	Commands         uint64 `json:"commands"`
 	Errors           uint64 `json:"errors"` // error replies
 	Malformed        uint64 `json:"malformed"`
@@ -131,7 +137,7 @@ func (s *Server) Stats() Stats {
 	c := &s.count
 	return Stats{
 		Connections: s.live.Load(), ConnectionsTotal: c.connections.Load(), Refused: c.refused.Load(),
-		Commands: c.commands.Load(), Errors: c.errors.Load(), Malformed: c.malformed.Load(),
+		LoginsRefused: c.logins.Load(), Commands: c.commands.Load(), Errors: c.errors.Load(), Malformed: c.malformed.Load(),
 		Hits: c.hits.Load(), Misses: c.misses.Load(), Stored: c.stored.Load(),
 		BytesRead: c.read.Load(), BytesWritten: c.written.Load(),
 	}

@@ -42,6 +42,8 @@ type session struct {
 	text  []byte   // what args lie in
 	ends  []int    // of each argument in text
 	fills []fill
+
+	tx *transaction // after MULTI
 }
 
 // fill is a value that came with a command.
@@ -95,6 +97,7 @@ func (c *session) serve() {
 		c.server.count.malformed.Add(1)
 		c.out.error("ERR " + bad.Error())
 	}
+	c.endTransaction()
 	c.out.flush()
 	c.out.drain()
 	c.server.o.CloseOwner(c.owner)
@@ -102,14 +105,14 @@ func (c *session) serve() {
 
 func (c *session) commands() error {
 	for !c.quit && !c.closing.Load() {
-		if c.in.buffered() == 0 || c.out.pending() > flushBytes {
+		if c.out.relieve(); c.in.buffered() == 0 {
 			c.out.flush()
 		}
 		if err := c.out.failed(); err != nil {
 			return err
 		}
 		if c.in.buffered() == 0 {
-			c.inside = false
+			c.inside = c.tx != nil
 			if err := c.in.fill(); err != nil {
 				return err
 			}
@@ -154,6 +157,10 @@ func (c *session) command(n int) error {
 	}
 	c.cutArgs()
 	c.server.count.commands.Add(1)
+	if c.tx != nil && !immediate[name] {
+		c.enqueue(cmd.run)
+		return nil
+	}
 	ctx := newBound(context.WithoutCancel(c.ctx), commandTimeout)
 	defer ctx.end()
 	cmd.run(c, ctx)
@@ -186,6 +193,7 @@ func printable(r rune) rune {
 // refuse answers an error and passes over the n arguments left.
 func (c *session) refuse(n int, format string, args ...any) error {
 	c.fail(format, args...)
+	c.breakTransaction()
 	for range n {
 		size, err := c.size()
 		if err != nil {
@@ -258,14 +266,19 @@ func (c *session) cutArgs() {
 
 // reset ends a command: what of it was not stored is given up.
 func (c *session) reset() {
-	for _, f := range c.fills {
-		if f.Fill != nil {
-			f.Abort()
-		}
-	}
+	abort(c.fills)
 	c.args, c.ends, c.fills = c.args[:0], c.ends[:0], c.fills[:0]
 	if c.text = c.text[:0]; cap(c.text) > inputBytes {
 		c.text = nil
+	}
+}
+
+// abort gives up what was not stored.
+func abort(fills []fill) {
+	for _, f := range fills {
+		if f.Fill != nil {
+			f.Abort()
+		}
 	}
 }
 

@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/rs/zerolog"
 
 	"github.com/kvstored/kvstored/internal/resp"
 )
@@ -104,6 +107,52 @@ func TestPassword(t *testing.T) {
 	c.send([]byte("*1000\r\n"))
 	c.closed("unauthenticated multibulk length")
 	r.dial(r.unix).do("+PONG\r\n", "PING") // who may open the socket need not say more
+}
+
+// Refused logins are all counted, and logged once in a while, without what was
+// tried.
+func TestRefusedLogins(t *testing.T) {
+	log := new(lines)
+	r := newRig(t, resp.Options{Password: "secret", Log: zerolog.New(log)})
+	begun := time.Now()
+	for range 20 {
+		c := r.dial(r.tcp)
+		c.fails("WRONGPASS", "AUTH", "a-guess")
+		c.fails("WRONGPASS", "HELLO", "2", "AUTH", "a-user", "secret")
+		c.fails("NOAUTH", "GET", "a") // is no login
+		c.do("+OK\r\n", "AUTH", "secret")
+	}
+	most := 1 + int(time.Since(begun)/time.Second)
+	if st := r.server.Stats(); st.LoginsRefused != 40 || st.Errors != 60 {
+		t.Errorf("%d logins refused, %d errors; want 40 and 60", st.LoginsRefused, st.Errors)
+	}
+	all := log.String()
+	if n := strings.Count(all, "\n"); n < 1 || n > most || !strings.Contains(all, "127.0.0.1:") || !strings.Contains(all, `"level":"warn"`) {
+		t.Errorf("%d lines in the log, at most %d expected:\n%s", n, most, all)
+	}
+	for _, secret := range []string{"guess", "a-user", "secret"} {
+		if strings.Contains(all, secret) {
+			t.Errorf("the log says %q:\n%s", secret, all)
+		}
+	}
+}
+
+// lines is what was logged.
+type lines struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
 }
 
 func TestGarbage(t *testing.T) {

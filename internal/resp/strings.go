@@ -125,12 +125,19 @@ func (c *session) store(ctx context.Context, i int, when blob.When, expires time
 		stored, err = f.Store(ctx, when, expires)
 		f.Fill = nil
 	}
+	if err != nil {
+		c.refuseValue(err)
+		return false, false
+	}
+	if stored {
+		c.server.count.stored.Add(1)
+	}
+	return stored, true
+}
+
+// refuseValue answers why a value is not stored.
+func (c *session) refuseValue(err error) {
 	switch {
-	case err == nil:
-		if stored {
-			c.server.count.stored.Add(1)
-		}
-		return stored, true
 	case errors.Is(err, blob.ErrTooLarge):
 		c.fail("ERR the name or the value is too large: a name may have 16 KiB, both together 64 MiB, and they must fit the DRAM of this daemon")
 	case errors.Is(err, blob.ErrNoRoom):
@@ -139,7 +146,6 @@ func (c *session) store(ctx context.Context, i int, when blob.When, expires time
 		c.server.o.Log.Warn().Err(err).Msg("a Redis client's value was not stored")
 		c.fail("ERR the value was not stored: the tiers below do not answer")
 	}
-	return false, false
 }
 
 // flag answers 1 or 0.

@@ -47,7 +47,7 @@ func TestBadHello(t *testing.T) {
 		"nothing":       {nil, 0},
 		"half a header": {make([]byte, 7), 0},
 		"half a body":   {hello(func(*wire.HelloRequest) {})[:40], 0},
-		"garbage":       {bytes.Repeat([]byte("GET / HTTP/1.1\r\n"), 100), wire.StatusTooLarge},
+		"garbage":       {bytes.Repeat([]byte{'{', '"', 0x80, 0xff}, 100), wire.StatusTooLarge},
 		"zeros":         {make([]byte, 64), wire.StatusBadRequest},
 		"4 GiB":         {huge, wire.StatusTooLarge},
 		"magic":         {magic, wire.StatusBadRequest},

@@ -23,6 +23,9 @@ const (
 // hello reads the first frame and answers it. On an error the client has been
 // told, if it can be.
 func (c *session) hello(uc *net.UnixConn) error {
+	if err := c.turnAwayRedis(); err != nil {
+		return err
+	}
 	h, body, err := c.conn.ReadFrame()
 	if err != nil {
 		if errors.Is(err, wire.ErrFrameTooLarge) {

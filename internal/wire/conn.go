@@ -103,13 +103,30 @@ func (c *Conn) read(block bool) (Header, []byte, error) {
 			c.head += HeaderBytes + len(body)
 			return h, body, nil
 		}
-		c.makeRoom(h)
-		n, err := c.rd.read(c.raw, c.buf[c.tail:], block)
-		c.tail += n
-		if err != nil {
-			return Header{}, nil, c.cutShort(err)
+		if err := c.receive(h, block); err != nil {
+			return Header{}, nil, err
 		}
 	}
+}
+
+// Peek waits for the next n bytes, at most HeaderBytes, and leaves them to be
+// read. They are valid until the next read. The end of the stream is as of
+// ReadFrame.
+func (c *Conn) Peek(n int) ([]byte, error) {
+	for c.tail-c.head < n {
+		if err := c.receive(Header{}, true); err != nil {
+			return nil, err
+		}
+	}
+	return c.buf[c.head : c.head+n : c.head+n], nil
+}
+
+// receive reads once, more of the frame that h starts.
+func (c *Conn) receive(h Header, block bool) error {
+	c.makeRoom(h)
+	n, err := c.rd.read(c.raw, c.buf[c.tail:], block)
+	c.tail += n
+	return c.cutShort(err)
 }
 
 // cutShort tells the end of the stream within a frame from that between two.

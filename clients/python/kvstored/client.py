@@ -12,7 +12,7 @@ import weakref
 from types import TracebackType
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Type, TypeVar
 
-from . import wire
+from . import options, wire
 from .errors import MISTAKES, DeadlineExceeded, Disconnected, Error, Refused
 from .fill import Fill
 from .job import Job, Reason, State, Wakeup
@@ -44,6 +44,16 @@ def default_socket() -> str:
     return own if os.geteuid() != 0 and os.path.exists(own) else DEFAULT_SOCKET
 
 
+_OPTIONS = {
+    "socket": options.socket(),
+    "space": options.Option(None, "a kvstored.Space", lambda v: v is None or isinstance(v, Space)),
+    "name": options.text(),
+    "timeout": options.seconds(2.0),
+    "staging_bytes": options.size(0),
+    "inline": options.flag(False),
+}
+
+
 class Chunk(NamedTuple):
     """A payload that came over the socket."""
 
@@ -59,7 +69,7 @@ class Client:
     an empty match, a job without chunks, a fill without slots. Leases of an
     earlier connection are lost and say so when they are released. A thread
     connects again by itself. What is raised is a mistake of the caller, a
-    :class:`kvstored.Refused`.
+    :class:`kvstored.Refused`, or here a ValueError.
 
     ``socket``: the daemon's; without one, :func:`default_socket` at each attempt
     to attach. ``timeout`` (seconds) bounds every call that is given none.
@@ -75,6 +85,10 @@ class Client:
         staging_bytes: int = 0,
         inline: bool = False,
     ) -> None:
+        given = dict(
+            socket=socket, space=space, name=name, timeout=timeout, staging_bytes=staging_bytes, inline=inline
+        )
+        options.check("Client", given, _OPTIONS)
         self._told, self.socket = socket, socket or default_socket()
         self.space, self.name, self.timeout = space, name, timeout
         self._staging_bytes = staging_bytes

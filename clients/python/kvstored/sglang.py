@@ -14,7 +14,7 @@ import threading
 import time
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
-from . import engine
+from . import engine, options
 from .client import Client
 from .memory import address
 from .pages import Pages, Place
@@ -55,6 +55,15 @@ log = logging.getLogger("kvstored.sglang")
 _KV = "kv"
 _LOG_SECONDS = 30.0
 
+KEYS = {
+    "socket": options.socket(),
+    "timeout": options.seconds(2.0),
+    "verify": options.flag(True),
+    "revision": options.text(),
+    "namespace": options.text(),
+    "model": options.text(),
+}
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -82,21 +91,23 @@ def _no_pages(keys: Sequence[str] = (), *_: Any, **__: Any) -> List[bool]:
 class KvstoredHiCache(HiCacheStorage):
     """The daemon as the storage below SGLang's host memory.
 
-    Keys of ``extra_config``: ``socket``; ``timeout``, seconds for one call, 2;
-    ``verify``, compare checksums of what is loaded, true; ``revision``, of the
+    Its ``KEYS`` in ``extra_config``: ``socket``; ``timeout``, seconds for one
+    call; ``verify``, compare checksums of what is loaded; ``revision``, of the
     weights; ``namespace``, further text that must be equal for pages to be
-    shared; ``model``, where SGLang gives no model name.
+    shared; ``model``, where SGLang gives no model name. The constructor raises a
+    ValueError that says what is wrong with them.
     """
 
     def __init__(self, storage_config: Any, kwargs: Optional[Dict[str, Any]] = None) -> None:
         self._config = storage_config
-        extra = dict(getattr(storage_config, "extra_config", None) or {})
-        self._model = str(extra.get("model") or getattr(storage_config, "model_name", None) or "")
+        extra = getattr(storage_config, "extra_config", None) or {}
+        o = options.check("KvstoredHiCache", {k: v for k, v in extra.items() if not _sglangs(k)}, KEYS)
+        self._model = o["model"] or str(getattr(storage_config, "model_name", None) or "")
         if not self._model:
             raise ValueError('KvstoredHiCache: SGLang gives no model name: add "model" to the extra config')
-        self._revision, self._namespace = str(extra.get("revision", "")), str(extra.get("namespace", ""))
-        self._timeout, self._verify = float(extra.get("timeout", 2.0)), bool(extra.get("verify", True))
-        self._client = Client(extra.get("socket"), name="sglang", timeout=self._timeout)
+        self._revision, self._namespace = o["revision"], o["namespace"]
+        self._timeout, self._verify = o["timeout"], o["verify"]
+        self._client = Client(o["socket"], name="sglang", timeout=self._timeout)
         self._mu = threading.Lock()  # guards the fields below
         self._pages: Dict[str, Pages] = {}
         self._complained = -_LOG_SECONDS
@@ -306,6 +317,13 @@ class KvstoredHiCache(HiCacheStorage):
             self._complained = self._complained if quiet else now
         if not quiet:
             log.exception("kvstored: %s failed and counts as a miss", what)
+
+
+def _sglangs(key: str) -> bool:
+    """Whether SGLang reads this key of ``extra_config`` itself. Some of them it
+    takes out, which ones depends on its version."""
+    known = "backend_name", "module_path", "class_name", "interface_v1", "tp_lcm_size"
+    return key in known or str(key).startswith(("prefetch_", "hicache_"))
 
 
 def _name(pool: Any) -> str:

@@ -19,7 +19,7 @@ import time
 import weakref
 from typing import Any, Collection, Deque, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from . import engine
+from . import engine, options
 from .client import Client
 from .memory import address
 from .pages import Pages, Place
@@ -49,12 +49,25 @@ _CACHED = 1 << 17  # answers kept
 _STEP = 8  # blocks stored between looks at what is more urgent
 _LATE_SECONDS = 5.0  # for what is under way at its deadline to be copied
 
+KEYS = {
+    "socket": options.socket(),
+    "lookup_timeout": options.seconds(0.5),
+    "transfer_timeout": options.seconds(10.0),
+    "verify": options.flag(True),
+    "model": options.text(),
+    "revision": options.text(),
+    "namespace": options.text(),
+    "module_path": options.text(),
+}
+
 
 class KvstoredTier(SecondaryTierManager):
-    """The daemon as a tier below vLLM's host memory.
+    """The daemon as a tier below vLLM's host memory. Its ``KEYS``:
 
+    ``socket``: the daemon's, if it is not where a client looks.
     ``lookup_timeout``: seconds after which a lookup without an answer is a miss.
     ``transfer_timeout``: seconds for one load or store job; a late one fails.
+    ``verify``: compare checksums of what is loaded.
     ``model``, ``revision``: of the weights, in place of what vLLM says.
     ``namespace``: further text that must be equal for blocks to be shared.
     ``module_path``: the factory's; one that looks tiers up by name leaves it in.
@@ -68,15 +81,10 @@ class KvstoredTier(SecondaryTierManager):
         *,
         offloading_spec: Any = None,
         vllm_config: Any = None,
-        socket: Optional[str] = None,
-        lookup_timeout: float = 0.5,
-        transfer_timeout: float = 10.0,
-        verify: bool = True,
-        model: str = "",
-        revision: str = "",
-        namespace: str = "",
-        module_path: str = "",
+        **keys: Any,
     ) -> None:
+        """``keys``: what the user gives; a ValueError says what is wrong with them."""
+        o = options.check("KvstoredTier", keys, KEYS)
         spec = next((s for s in (spec, offloading_spec, vllm_config) if s is not None), None)
         if primary_kv_view is None or primary_kv_view.ndim < 2:
             raise ValueError("KvstoredTier needs primary_kv_view as rows of bytes, one for each block")
@@ -86,10 +94,10 @@ class KvstoredTier(SecondaryTierManager):
             super().__init__(spec, primary_kv_view)
         self._row = primary_kv_view.nbytes // len(primary_kv_view)
         self._rows, self._base = len(primary_kv_view), address(primary_kv_view)
-        self._lookup_timeout, self._transfer_timeout = lookup_timeout, transfer_timeout
-        space = fingerprint(spec, self._row, model, revision, namespace)
-        self._client = Client(socket, space=space, name="vllm", timeout=transfer_timeout)  # it is checked there
-        self._pages = Pages(self._client, space, verify)
+        self._lookup_timeout, self._transfer_timeout = o["lookup_timeout"], o["transfer_timeout"]
+        space = fingerprint(spec, self._row, o["model"], o["revision"], o["namespace"])
+        self._client = Client(o["socket"], space=space, name="vllm", timeout=self._transfer_timeout)  # it is checked there
+        self._pages = Pages(self._client, space, o["verify"])
         # Deques and dicts are shared without a lock: each operation on them is atomic.
         self._answers: Dict[Any, Tuple[bool, float]] = {}  # until when
         self._asked: Dict[Any, float] = {}  # since when

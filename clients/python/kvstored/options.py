@@ -1,0 +1,58 @@
+"""What users write about a client or a class of an engine, checked when it is made."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Callable, Dict, Mapping, NamedTuple
+
+_DAY = 86400
+_TEXT_BYTES = 1024  # of a text of the protocol
+_PATH_BYTES = 107  # of the path of a socket
+
+
+class Option(NamedTuple):
+    default: Any
+    allowed: str  # as the user reads it
+    fits: Callable[[Any], bool]
+
+
+def check(owner: str, given: Mapping[str, Any], known: Mapping[str, Option]) -> Dict[str, Any]:
+    """All options: those given, and the defaults of the others. A ValueError names
+    what is not known or does not fit. Nothing is converted: a number is no text."""
+    for key, value in given.items():
+        if key not in known:
+            raise ValueError(f"{owner} knows no {key!r} (given as {value!r}): it knows {', '.join(sorted(known))}")
+        if not known[key].fits(value):
+            raise ValueError(f"{owner}: {key!r} is {value!r}: it must be {known[key].allowed}")
+    return {**{key: option.default for key, option in known.items()}, **given}
+
+
+def seconds(default: float) -> Option:
+    return Option(default, f"a number of seconds above 0, at most {_DAY}", lambda v: _number(v) and 0 < v <= _DAY)
+
+
+def size(default: int) -> Option:
+    return Option(default, "a number of bytes from 0 on", lambda v: _number(v) and isinstance(v, int) and 0 <= v < 1 << 63)
+
+
+def flag(default: bool) -> Option:
+    return Option(default, "true or false", lambda v: isinstance(v, bool))
+
+
+def text(default: str = "") -> Option:
+    return Option(default, f"a text of at most {_TEXT_BYTES} bytes", lambda v: _text(v, _TEXT_BYTES))
+
+
+def socket() -> Option:
+    """Of a daemon; None to look where it may be."""
+    return Option(
+        None, f"the path of a socket, at most {_PATH_BYTES} bytes", lambda v: v is None or (bool(v) and _text(v, _PATH_BYTES))
+    )
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _text(value: Any, most: int) -> bool:
+    return isinstance(value, str) and len(os.fsencode(value)) <= most

@@ -1,0 +1,111 @@
+"""What users write is checked once, where it is used, and what is wrong is said."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import unittest
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Dict, List, Tuple
+
+import kvstored
+import kvstored.sglang
+import kvstored.vllm
+from kvstored.sglang import KvstoredHiCache
+from kvstored.vllm import KvstoredTier
+
+from . import engines
+from .daemon import ROOT
+from .test_vllm import view
+
+DOCS = Path(ROOT, "docs/engines.md").read_text()
+ABSENT = "/nonexistent/s"
+SECONDS: List[Any] = ["0.5", True, None, 0, -1, math.nan, math.inf, 1e9, 10**400, [1]]
+TEXT: List[Any] = [None, 1, True, ["a"], "\u00e4" * 513]
+FLAG: List[Any] = ["false", "true", 0, 1, None]
+SOCKET: List[Any] = ["", 5, b"/s", "/" + "s" * 107]
+
+
+def tier(**keys: Any) -> Any:
+    return KvstoredTier(vllm_config=engines.vllm_config(), primary_kv_view=view(), **{"socket": ABSENT, **keys})
+
+
+def pages(**keys: Any) -> Any:
+    return KvstoredHiCache(SimpleNamespace(model_name="m", extra_config={"socket": ABSENT, **keys}))
+
+
+def client(**options: Any) -> Any:
+    return kvstored.Client(**{"socket": ABSENT, **options})
+
+
+def documented(heading: str) -> Dict[str, str]:
+    """The table of keys of an engine, with the defaults."""
+    section = DOCS.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    table = section.partition("| key | default | |\n|---|---|---|\n")[2].partition("\n\n")[0]
+    return dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", table, re.M))
+
+
+class Options(unittest.TestCase):
+    def refused(self, make: Any, wrong: List[Tuple[str, List[Any]]]) -> None:
+        for key, values in wrong:
+            for value in values:
+                with self.subTest(key, value=value), self.assertRaises(ValueError) as caught:
+                    make(**{key: value}).close()
+                said = str(caught.exception)
+                self.assertIn(f"{key!r} is {value!r}: it must be ", said)
+
+    def test_vllm(self) -> None:
+        seconds, text = ("lookup_timeout", "transfer_timeout"), ("model", "revision", "namespace", "module_path")
+        wrong = [(k, SECONDS) for k in seconds] + [(k, TEXT) for k in text] + [("verify", FLAG), ("socket", SOCKET)]
+        self.assertEqual({k for k, _ in wrong}, set(kvstored.vllm.KEYS))
+        self.refused(tier, wrong)
+        with self.assertRaisesRegex(ValueError, "KvstoredTier knows no 'lookup_timout' .* lookup_timeout, "):
+            tier(lookup_timout=1)
+        tier(lookup_timeout=1, transfer_timeout=0.1, verify=False, socket=None).shutdown()
+
+    def test_sglang(self) -> None:
+        wrong = [(k, TEXT) for k in ("model", "revision", "namespace")]
+        wrong += [("timeout", SECONDS), ("verify", FLAG), ("socket", SOCKET)]
+        self.assertEqual({k for k, _ in wrong}, set(kvstored.sglang.KEYS))
+        self.refused(pages, wrong)
+        with self.assertRaisesRegex(ValueError, "KvstoredHiCache knows no 'time_out' .* timeout, "):
+            pages(time_out=1)
+        pages(timeout=1, socket=None, prefetch_timeout_base=1, hicache_storage_pass_prefix_keys=True, tp_lcm_size=8).close()
+
+    def test_client(self) -> None:
+        size: List[Any] = ["1MiB", -1, 1.5, True, None, 1 << 63]
+        self.refused(
+            client,
+            [
+                ("timeout", SECONDS),
+                ("name", TEXT),
+                ("inline", FLAG),
+                ("socket", SOCKET),
+                ("staging_bytes", size),
+                ("space", ["llama", ("llama", "bf16")]),
+            ],
+        )
+        client(timeout=1, staging_bytes=1 << 20, name="x", inline=True).close()
+
+    def test_the_documented_keys(self) -> None:
+        """And their defaults, where they are the classes' own."""
+        for heading, keys in (("vLLM", kvstored.vllm.KEYS), ("SGLang", kvstored.sglang.KEYS)):
+            told = documented(heading)
+            self.assertEqual(set(told), set(keys) - {"module_path"})
+            for key, default in told.items():
+                if isinstance(keys[key].default, (bool, float)):
+                    self.assertEqual(json.loads(default), keys[key].default, key)
+
+    def test_the_documented_lines(self) -> None:
+        (given,) = engines.documented()["secondary_tiers"]
+        self.assertEqual(given.pop("type"), KvstoredTier.get_tier_type())
+        tier(**given).shutdown()
+        line = re.search(r"--hicache-storage-backend-extra-config '(.*)'", DOCS)
+        assert line is not None
+        pages(**json.loads(line[1])).close()
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,70 @@
+package resp
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// redisVersion is what clients are told that look at it to see what they may
+// use: RESP2 and the commands of that time.
+const redisVersion = "6.0.0"
+
+// Memory is what INFO says of the memory that values lie in.
+type Memory struct {
+	UsedBytes, CapacityBytes int64
+	Policy                   string // of eviction
+}
+
+// info answers INFO [section ...].
+func (c *session) info(context.Context) {
+	var asked []string
+	for _, arg := range c.args {
+		asked = append(asked, strings.ToLower(string(arg)))
+	}
+	all := len(asked) == 0 || slices.ContainsFunc(asked, func(s string) bool { return s == "default" || s == "all" || s == "everything" })
+	var b strings.Builder
+	for _, s := range c.server.sections() {
+		if name, lines := s[0], s[1:]; all || slices.Contains(asked, strings.ToLower(name)) {
+			fmt.Fprintf(&b, "# %s\r\n%s\r\n\r\n", name, strings.Join(lines, "\r\n"))
+		}
+	}
+	c.out.text(b.String())
+}
+
+// sections is what INFO knows: of each section the name, then its lines.
+func (s *Server) sections() [][]string {
+	st, mem := s.Stats(), s.o.Memory()
+	line := func(name string, value any) string { return fmt.Sprint(name, ":", value) }
+	return [][]string{
+		{"Server", line("redis_version", redisVersion), line("redis_mode", "standalone"), line("kvstored_version", s.o.Version)},
+		{"Clients", line("connected_clients", st.Connections)},
+		{
+			"Memory",
+			line("used_memory", mem.UsedBytes), line("used_memory_human", human(mem.UsedBytes)),
+			line("maxmemory", mem.CapacityBytes), line("maxmemory_human", human(mem.CapacityBytes)), line("maxmemory_policy", mem.Policy),
+		},
+		{"Persistence", line("loading", 0)},
+		{
+			"Stats",
+			line("total_connections_received", st.ConnectionsTotal), line("total_commands_processed", st.Commands),
+			line("total_net_input_bytes", st.BytesRead), line("total_net_output_bytes", st.BytesWritten),
+			line("keyspace_hits", st.Hits), line("keyspace_misses", st.Misses),
+		},
+		{"Replication", line("role", "master")},
+		{"Keyspace", fmt.Sprintf("db0:keys=%d,expires=0,avg_ttl=0", s.o.Store.Count())},
+	}
+}
+
+// human is a number of bytes as Redis writes it for people.
+func human(n int64) string {
+	if n < 1<<10 {
+		return fmt.Sprint(n, "B")
+	}
+	f, unit := float64(n)/(1<<10), 0
+	for f >= 1<<10 && unit < 3 {
+		f, unit = f/(1<<10), unit+1
+	}
+	return fmt.Sprintf("%.2f%c", f, "KMGT"[unit])
+}

@@ -1,0 +1,107 @@
+package resp
+
+import "context"
+
+// transaction is the commands between MULTI and EXEC. They run one after
+// another, and those of other clients may come between. Their values wait in
+// the arena, charged to the connection as all that are under way; so to whoever
+// stalls it is one command.
+type transaction struct {
+	queue  []queued
+	bytes  int  // what the queue costs besides values
+	broken bool // a command was refused, and so will EXEC be
+}
+
+// queued is a command with all that came with it.
+type queued struct {
+	run   func(c *session, ctx context.Context)
+	args  [][]byte
+	fills []fill
+}
+
+// What a queued command costs, and each of its arguments, besides their bytes.
+const (
+	queuedBytes = 256
+	argBytes    = 32
+)
+
+// immediate are the commands that a transaction does not queue.
+var immediate = map[string]bool{"multi": true, "exec": true, "discard": true, "reset": true, "quit": true}
+
+func (c *session) multi(context.Context) {
+	if c.tx != nil {
+		c.fail("ERR MULTI calls can not be nested")
+		return
+	}
+	c.tx = new(transaction)
+	c.out.simple("OK")
+}
+
+func (c *session) exec(ctx context.Context) {
+	t := c.tx
+	c.tx = nil
+	switch {
+	case t == nil:
+		c.fail("ERR EXEC without MULTI")
+		return
+	case t.broken:
+		c.fail("EXECABORT Transaction discarded because of previous errors.")
+		return
+	}
+	c.out.array(len(t.queue))
+	for _, q := range t.queue {
+		c.args, c.fills = q.args, q.fills
+		q.run(c, ctx)
+		c.reset()
+		c.out.relieve()
+	}
+}
+
+func (c *session) discard(context.Context) {
+	if c.tx == nil {
+		c.fail("ERR DISCARD without MULTI")
+		return
+	}
+	c.endTransaction()
+	c.out.simple("OK")
+}
+
+// endTransaction forgets the transaction if there is one.
+func (c *session) endTransaction() {
+	c.breakTransaction()
+	c.tx = nil
+}
+
+// breakTransaction gives up what is queued, if there is a transaction, and
+// refuses its EXEC.
+func (c *session) breakTransaction() {
+	if c.tx == nil {
+		return
+	}
+	for _, q := range c.tx.queue {
+		abort(q.fills)
+	}
+	*c.tx = transaction{broken: true}
+}
+
+// enqueue keeps the command that was just read for EXEC.
+func (c *session) enqueue(run func(*session, context.Context)) {
+	for _, f := range c.fills {
+		if f.err != nil {
+			c.refuseValue(f.err)
+			c.breakTransaction()
+			return
+		}
+	}
+	t := c.tx
+	if t.bytes += queuedBytes + len(c.text) + argBytes*len(c.args); t.bytes > c.server.o.Limits.ArgBytes {
+		c.fail("ERR the commands of a transaction are too long together")
+		c.breakTransaction()
+		return
+	}
+	if !t.broken {
+		t.queue = append(t.queue, queued{run, c.args, c.fills})
+		c.args, c.text, c.fills = nil, nil, nil // they are the queue's now
+	}
+	c.out.simple("QUEUED")
+}

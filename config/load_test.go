@@ -180,14 +180,14 @@ f.yaml:7:15: disk.io_timeout: want a duration above 0s, not 0s`,
 		{name: "no disk tier, no paths", file: "disk: {capacity: 0, paths: []}\n"},
 		{
 			name: "sockets",
-			file: "listen:\n  socket: /" + strings.Repeat("a", 107) + "\n  mode: \"0440\"\n  group: a:b\nadmin: {listen: \":9464\"}\n",
+			file: "listen:\n  socket: /" + strings.Repeat("a", 106) + "\n  mode: \"0440\"\n  group: a:b\nadmin: {listen: \":9464\"}\n",
 			want: `
-f.yaml:2:11: listen.socket: 108 bytes are too long for a socket; use a path of at most 107
+f.yaml:2:11: listen.socket: 107 bytes are too long for a socket; use a path of at most 106
 f.yaml:3:9: listen.mode: 0440 lets nobody connect, which takes write permission; use 0660 or 0600
 f.yaml:4:10: listen.group: "a:b" is not a group; write its name or number
 f.yaml:5:17: admin.listen: names no host; write 127.0.0.1:9464 for this machine only, or 0.0.0.0:9464 for everybody who can reach it`,
 		},
-		{name: "longest socket", file: "listen: {socket: /" + strings.Repeat("a", 106) + "}\n"},
+		{name: "longest socket", file: "listen: {socket: /" + strings.Repeat("a", 105) + "}\n"},
 		{name: "admin off", file: "admin: {listen: \"\"}\n"},
 		{name: "admin on IPv6", file: "admin: {listen: \"[::1]:0\"}\n"},
 		{

@@ -13,8 +13,9 @@ import (
 )
 
 const (
-	// maxSocketPath is sockaddr_un's sun_path less its final zero.
-	maxSocketPath = 107
+	// maxSocketPath is sockaddr_un's sun_path less its final zero, and less the
+	// byte more of the name that a socket has until it is moved into place.
+	maxSocketPath = 106
 	// maxPayload is the largest chunk there may be; whatever must hold one
 	// chunk is at least as large.
 	maxPayload = 64 * mib

@@ -21,6 +21,9 @@ const commandTimeout = 10 * time.Second
 // maxShy is the longest argument of a client that has not given its password.
 const maxShy = 1 << 10
 
+// keptArgs is for how many arguments a connection keeps room between commands.
+const keptArgs = 1 << 10
+
 // session is one connection.
 type session struct {
 	server  *Server
@@ -161,10 +164,15 @@ func (c *session) command(n int) error {
 		c.enqueue(cmd.run)
 		return nil
 	}
+	c.run(cmd.run)
+	return nil
+}
+
+// run executes a command that was read.
+func (c *session) run(run func(*session, context.Context)) {
 	ctx := newBound(context.WithoutCancel(c.ctx), commandTimeout)
 	defer ctx.end()
-	cmd.run(c, ctx)
-	return nil
+	run(c, ctx)
 }
 
 // commandName reads the name of a command, in lower case.
@@ -267,7 +275,12 @@ func (c *session) cutArgs() {
 // reset ends a command: what of it was not stored is given up.
 func (c *session) reset() {
 	abort(c.fills)
+	clear(c.args) // they lie in text, which may be long
+	clear(c.fills)
 	c.args, c.ends, c.fills = c.args[:0], c.ends[:0], c.fills[:0]
+	if max(cap(c.args), cap(c.ends)) > keptArgs {
+		c.args, c.ends, c.fills = nil, nil, nil
+	}
 	if c.text = c.text[:0]; cap(c.text) > inputBytes {
 		c.text = nil
 	}

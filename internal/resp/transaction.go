@@ -37,7 +37,7 @@ func (c *session) multi(context.Context) {
 	c.out.simple("OK")
 }
 
-func (c *session) exec(ctx context.Context) {
+func (c *session) exec(context.Context) {
 	t := c.tx
 	c.tx = nil
 	switch {
@@ -51,7 +51,7 @@ func (c *session) exec(ctx context.Context) {
 	c.out.array(len(t.queue))
 	for _, q := range t.queue {
 		c.args, c.fills = q.args, q.fills
-		q.run(c, ctx)
+		c.run(q.run) // each has its own time
 		c.reset()
 		c.out.relieve()
 	}

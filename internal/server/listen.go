@@ -72,8 +72,8 @@ func inTurn(path string, do func(temp string) error) error {
 			return err
 		}
 		temp := path + "~"
-		_ = os.Remove(temp)
-		defer os.Remove(temp)
+		removeSocket(temp)
+		defer removeSocket(temp)
 		return do(temp)
 	}()
 	if err != nil {
@@ -82,11 +82,19 @@ func inTurn(path string, do func(temp string) error) error {
 	return nil
 }
 
+// removeSocket removes what is at path if it is a socket, such as a killed daemon
+// leaves behind. A file there is somebody's.
+func removeSocket(path string) {
+	if st, err := os.Lstat(path); err == nil && st.Mode().Type() == fs.ModeSocket {
+		_ = os.Remove(path)
+	}
+}
+
 // bind makes a socket with a mode and a group.
 func bind(temp string, mode fs.FileMode, group string) (*net.UnixListener, error) {
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: temp, Net: "unix"})
 	if errors.Is(err, syscall.EINVAL) {
-		return nil, fmt.Errorf("%w: the path may be too long: choose one of at most 100 bytes ", err)
+		return nil, fmt.Errorf("%w: the path may be too long: choose one of at most 106 bytes", err)
 	}
 	if err != nil {
 		return nil, err

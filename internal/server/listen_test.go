@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -131,6 +132,62 @@ func TestCanListen(t *testing.T) {
 	now, err := os.Lstat(path)
 	if err != nil || !os.SameFile(own, now) || len(files()) != 1 {
 		t.Errorf("its socket is %v, %v, among %q", now, err, files())
+	}
+}
+
+// A file that happens to have the name a socket is first bound under is kept.
+func TestListenKeepsFiles(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	if err := os.WriteFile(path+"~", []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := CanListen(path, 0o600, ""); err == nil {
+		t.Error("it could listen in place of a file")
+	}
+	if l, err := Listen(path, 0o600, ""); err == nil {
+		l.Close()
+		t.Error("it listens in place of a file")
+	}
+	if text, err := os.ReadFile(path + "~"); string(text) != "precious" {
+		t.Errorf("the file has %q, %v", text, err)
+	}
+	if err := os.Remove(path + "~"); err != nil {
+		t.Fatal(err)
+	}
+	stale, err := net.ListenUnix("unix", &net.UnixAddr{Name: path + "~", Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stale.SetUnlinkOnClose(false)
+	stale.Close()
+	if err := CanListen(path, 0o600, ""); err != nil {
+		t.Errorf("beside a socket that nobody serves: %v", err)
+	}
+}
+
+// The longest path that a configuration may have can be listened at.
+func TestListenLongPath(t *testing.T) {
+	const longest = 106
+	if runtime.GOOS != "linux" {
+		t.Skip("the limit is Linux's")
+	}
+	dir, err := os.MkdirTemp("", "s") // that of the test may be too long
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir += "/"
+	if len(dir) >= longest {
+		t.Skipf("%s is too long", dir)
+	}
+	path := dir + strings.Repeat("s", longest-len(dir))
+	l, err := Listen(path, 0o600, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	if err := CanListen(path+"s", 0o600, ""); err == nil || !strings.Contains(err.Error(), "at most 106 bytes") {
+		t.Errorf("a longer one: %v", err)
 	}
 }
 

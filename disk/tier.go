@@ -23,6 +23,7 @@ var (
 	_ tier.Recoverer = (*Tier)(nil)
 	_ tier.Scrubber  = (*Tier)(nil)
 	_ tier.Quoted    = (*Tier)(nil)
+	_ tier.Spaced    = (*Tier)(nil)
 	_ tier.Switcher  = (*Tier)(nil)
 	_ tier.Summed    = (*Tier)(nil)
 )
@@ -192,6 +193,9 @@ func (t *Tier) Assign(space key.SpaceID, quota int) { t.ledger.Assign(space, quo
 // OverQuota implements tier.Quoted: writes under way count, so that a quota is
 // exceeded by as much at most until the Trim that follows them.
 func (t *Tier) OverQuota() bool { return t.ledger.OverQuota() }
+
+// SpaceBytes implements tier.Spaced.
+func (t *Tier) SpaceBytes(space key.SpaceID) int64 { return t.ledger.SpaceBytes(space) }
 
 // Close ends Run, waits for it, and closes the files. Calls after it return
 // ErrClosed.

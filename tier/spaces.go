@@ -25,5 +25,18 @@ func (s *Stack) census(from int, chunks map[key.SpaceID]int) (next int) {
 	})
 }
 
+// Spaced is a bounded tier that knows what each space occupies.
+type Spaced interface {
+	SpaceBytes(id key.SpaceID) int64
+}
+
 // HotBytes is how much of DRAM the chunks of a space occupy.
 func (s *Stack) HotBytes(id key.SpaceID) int64 { return s.hot.Ledger().SpaceBytes(id) }
+
+// DiskBytes is how much of the disk tier they occupy.
+func (s *Stack) DiskBytes(id key.SpaceID) int64 {
+	if d, ok := under[Spaced](s.tiers[Disk]); ok {
+		return d.SpaceBytes(id)
+	}
+	return 0
+}

@@ -3,29 +3,12 @@ package main
 import (
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/kvstored/kvstored/config"
 )
-
-// check runs the command in a process of its own, as serve is.
-func check(t *testing.T, args ...string) (code int, stdout, stderr string) {
-	t.Helper()
-	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out, errs strings.Builder
-	cmd := exec.Command(program, append([]string{"check"}, args...)...)
-	cmd.Stdout, cmd.Stderr, cmd.Env = &out, &errs, withoutOurs(os.Environ())
-	if err := cmd.Run(); cmd.ProcessState == nil {
-		t.Fatal(err)
-	}
-	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
-}
 
 // TestCheckAgreesWithServe: what keeps serve from starting here check refuses,
 // with the same words, and what serve starts with it accepts. The machine is
@@ -41,6 +24,11 @@ func TestCheckAgreesWithServe(t *testing.T) {
 	}
 	defer occupied.Close()
 	port := occupied.Addr().String()
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	free.Close()
 	file := write(t, "precious")
 	for what, tt := range map[string]struct {
 		change func(cfg *config.Config, dir string)
@@ -57,7 +45,8 @@ func TestCheckAgreesWithServe(t *testing.T) {
 		"a port in use":         {func(c *config.Config, _ string) { c.Admin.Listen = port }, "admin.listen: "},
 		"a front end's port":    {func(c *config.Config, _ string) { c.Listen.LM = port }, "listen.lm: "},
 		"a port twice": {func(c *config.Config, _ string) {
-			c.Listen.RESP, c.Listen.LM = []string{port}, strings.Replace(port, "127.0.0.1", "localhost", 1)
+			c.Listen.RESP = []string{free.Addr().String()}
+			c.Listen.LM = strings.Replace(free.Addr().String(), "127.0.0.1", "localhost", 1)
 		}, "address already in use"},
 		"no such group":       {func(c *config.Config, _ string) { c.Listen.Group = "no-such-group" }, "no-such-group"},
 		"no password file":    {func(c *config.Config, dir string) { c.Listen.RESPPasswordFile = dir + "/none" }, "listen.resp_password_file: "},
@@ -79,11 +68,11 @@ func TestCheckAgreesWithServe(t *testing.T) {
 			configure(t, d, &cfg)
 
 			before := listing(t, dir)
-			code, _, says := check(t, d.config)
+			code, _, says := kvstored(t, "", "check", d.config)
 			if after := listing(t, dir); after != before {
 				t.Errorf("check left %s where there was %s", after, before)
 			}
-			if code, _, says := check(t, "--file-only", d.config); code != exitOK || says != "" {
+			if code, _, says := kvstored(t, "", "check", "--file-only", d.config); code != exitOK || says != "" {
 				t.Errorf("check --file-only: exit code %d, %s", code, says)
 			}
 			_, serr := d.start(t.Context())

@@ -34,7 +34,7 @@ func harmless(s string) string {
 }
 
 // table prints rows with aligned columns: the first to the left, the others to
-// the right.
+// the right. A row of one cell belongs to the one above it, and to no column.
 type table struct{ rows [][]string }
 
 func (t *table) row(cells ...string) { t.rows = append(t.rows, cells) }
@@ -42,6 +42,9 @@ func (t *table) row(cells ...string) { t.rows = append(t.rows, cells) }
 func (t *table) print(w io.Writer, indent string) {
 	var widths []int
 	for _, r := range t.rows {
+		if len(r) == 1 {
+			continue
+		}
 		for i, c := range r {
 			if i == len(widths) {
 				widths = append(widths, 0)
@@ -50,6 +53,10 @@ func (t *table) print(w io.Writer, indent string) {
 		}
 	}
 	for _, r := range t.rows {
+		if len(r) == 1 {
+			fmt.Fprintln(w, indent+r[0])
+			continue
+		}
 		line := indent
 		for i, c := range r {
 			pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(c))

@@ -10,8 +10,9 @@ import (
 	"golang.org/x/term"
 )
 
-// plainInterval is how often progress is a line where there is no terminal.
-const plainInterval = 5 * time.Second
+// plainInterval is how often progress is a line where there is no terminal:
+// seldom, so that it is in nobody's way in a file.
+const plainInterval = 30 * time.Second
 
 // progress shows how far long work is: a bar on a terminal, otherwise a line
 // now and then. It belongs to one goroutine.

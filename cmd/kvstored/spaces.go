@@ -22,6 +22,7 @@ type spaceRow struct {
 	Space       string        `json:"space"`
 	Chunks      uint64        `json:"chunks"` // known, in any tier
 	HotBytes    uint64        `json:"dram_bytes"`
+	DiskBytes   uint64        `json:"disk_bytes"`
 	Connections uint32        `json:"connections"`     // that have it open
 	Front       string        `json:"front,omitempty"` // the front end whose values these are
 	Opened      *spaceDetails `json:"opened"`          // null: not since the daemon started
@@ -89,14 +90,11 @@ func printSpaces(w io.Writer, uses []client.SpaceUse, asJSON bool) error {
 		return cmp.Or(cmp.Compare(place(a.Kind), place(b.Kind)), cmp.Compare(a.Space.Model, b.Space.Model), cmp.Compare(a.Space.Worker, b.Space.Worker))
 	})
 	var t table
-	t.row("model", "dtype", "chunk tokens", "open", "chunks", "in DRAM", "space")
+	t.row("model", "open", "chunks", "in DRAM", "on disk")
 	for i := range uses {
 		u := &uses[i]
-		dtype, tokens := "-", "-"
-		if u.Kind == client.SpaceOpened {
-			dtype, tokens = brief(u.Space.DType), fmt.Sprint(u.Space.ChunkTokens)
-		}
-		t.row(title(u), dtype, tokens, comma(u.Connections), comma(u.Chunks), size(u.HotBytes), hex.EncodeToString(u.ID[:]))
+		t.row(title(u), comma(u.Connections), comma(u.Chunks), size(u.HotBytes), size(u.DiskBytes))
+		t.row("  " + strings.Join(append([]string{hex.EncodeToString(u.ID[:])}, details(u)...), ", "))
 	}
 	t.print(w, "")
 	return nil
@@ -114,7 +112,7 @@ func place(k client.SpaceKind) int {
 }
 
 func rowOf(u *client.SpaceUse) spaceRow {
-	r := spaceRow{Space: hex.EncodeToString(u.ID[:]), Chunks: u.Chunks, HotBytes: u.HotBytes, Connections: u.Connections, Front: u.Front}
+	r := spaceRow{Space: hex.EncodeToString(u.ID[:]), Chunks: u.Chunks, HotBytes: u.HotBytes, DiskBytes: u.DiskBytes, Connections: u.Connections, Front: u.Front}
 	if s := &u.Space; u.Kind == client.SpaceOpened {
 		r.Opened = &spaceDetails{
 			Model: s.Model, Revision: s.Revision, LoRA: s.LoRA, World: s.World, Worker: s.Worker, DType: s.DType,
@@ -128,29 +126,38 @@ func rowOf(u *client.SpaceUse) spaceRow {
 	return r
 }
 
-// title is what a space is, in a line.
+// title is what a space is of.
 func title(u *client.SpaceUse) string {
 	switch {
 	case u.Kind == client.SpaceFront:
 		return fmt.Sprintf("(values of the %s front end)", brief(u.Front))
 	case u.Kind == client.SpaceOpened:
-		return strings.Join(append([]string{brief(u.Space.Model)}, details(&u.Space)...), ", ")
+		return brief(u.Space.Model)
 	case u.Connections > 0:
 		return "(open, but one of too many to remember)"
 	}
 	return "(not opened since the start)"
 }
 
-// details is what tells a space from others of its model, dtype and chunk
-// tokens.
-func details(s *key.Space) (out []string) {
+// details is what tells a space from others of its model.
+func details(u *client.SpaceUse) (out []string) {
+	s := &u.Space
+	if u.Kind != client.SpaceOpened {
+		return nil
+	}
 	add := func(when bool, what string) {
 		if when {
 			out = append(out, what)
 		}
 	}
+	add(s.DType != "", brief(s.DType))
+	add(true, plural(s.ChunkTokens, "token")+" a chunk")
 	add(s.World > 1, fmt.Sprintf("rank %d of %d", s.Worker, s.World))
-	add(s.Revision != "", "revision "+brief(s.Revision))
+	revision := s.Revision
+	if len(revision) == 40 { // a commit's; its beginning will do
+		revision = revision[:12]
+	}
+	add(revision != "", "revision "+brief(revision))
 	add(s.LoRA != "", "LoRA "+brief(s.LoRA))
 	add(s.Group != "", "group "+brief(s.Group))
 	add(s.Method != key.SHA256, brief(string(s.Method)))

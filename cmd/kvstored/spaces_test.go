@@ -13,13 +13,14 @@ import (
 // TestSpaces: an operator who knows only the model finds its space, and purges
 // it by the id that is shown.
 func TestSpaces(t *testing.T) {
-	d := startDaemonWith(t, func(cfg *config.Config) { cfg.Disk.Capacity = 0 })
+	d := startDaemonWith(t, func(cfg *config.Config) { cfg.CPU.Capacity = 64 << 20 })
 	t.Setenv("KVSTORED_SOCKET", d.socket)
 	if out := must(t, "", "spaces"); !strings.HasPrefix(out, "nothing is stored") {
 		t.Errorf("spaces of an empty daemon: %s", out)
 	}
 	must(t, kv(1, 4), prompt("put", 1, 4)...)
 	must(t, kv(2, 2), prompt("put", 2, 2, "--model", "other", "--salt", "secret")...)
+	must(t, "", "flush")
 	ranked := key.Space{Model: "ranked\x1b[31m", DType: "bf16", World: 2, Worker: 1, ChunkTokens: 16, Method: "given:engine", LoRA: "law", Tags: []key.Tag{{Name: "layout", Value: "hnd"}}}
 	c, err := client.Dial(t.Context(), d.socket, client.Options{Space: &ranked})
 	if err != nil {
@@ -38,13 +39,13 @@ func TestSpaces(t *testing.T) {
 	if r := rows[ranked.Model]; r.Space != hex.EncodeToString(id[:]) || r.Connections != 1 || r.Chunks != 0 || r.Opened.Worker != 1 || r.Opened.Tags["layout"] != "hnd" {
 		t.Errorf("%+v %+v", r, r.Opened)
 	}
-	if r := rows["other"]; r.Chunks != 2 || r.HotBytes != 2*adminChunk || !r.Opened.Salted || r.Opened.ChunkTokens != 1 {
+	if r := rows["other"]; r.Chunks != 2 || r.HotBytes != 2*adminChunk || r.DiskBytes != 2*adminChunk || !r.Opened.Salted || r.Opened.ChunkTokens != 1 {
 		t.Errorf("%+v %+v", r, r.Opened)
 	}
 	out := must(t, "", "spaces")
 	for _, want := range []string{
-		"hands-on", "other, salted", rows["other"].Space, "128 KiB",
-		`"ranked\x1b[31m", rank 1 of 2, LoRA law, given:engine, layout=hnd`,
+		"hands-on", "\nother ", "\n  " + rows["other"].Space + ", bytes, 1 token a chunk, salted\n", "128 KiB",
+		`"ranked\x1b[31m" `, hex.EncodeToString(id[:]) + ", bf16, 16 tokens a chunk, rank 1 of 2, LoRA law, given:engine, layout=hnd\n",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)
@@ -62,13 +63,38 @@ func TestSpaces(t *testing.T) {
 	}
 }
 
+// TestSpacesFit: with names as they are, the table fits a terminal, and tells
+// what is where.
+func TestSpacesFit(t *testing.T) {
+	for _, model := range []string{"m", "Qwen/Qwen3-235B-A22B-Instruct-2507-FP8", strings.Repeat("x", 100)} {
+		var out strings.Builder
+		use := client.SpaceUse{
+			Kind: client.SpaceOpened, Chunks: 123_456_789, Connections: 1024, HotBytes: 1000 << 30, DiskBytes: 12 << 30,
+			Space: key.Space{
+				Model: model, Revision: strings.Repeat("c", 40), DType: "bfloat16", World: 16, Worker: 15, ChunkTokens: 1024, Method: key.SHA256,
+			},
+		}
+		if err := printSpaces(&out, []client.SpaceUse{use, {}}, false); err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(out.String()) {
+			if len(line) > 120 {
+				t.Errorf("%d columns: %s", len(line), line)
+			}
+		}
+		if row := strings.Split(out.String(), "\n")[1]; !strings.HasSuffix(row, " 1,024  123,456,789  1000 GiB   12 GiB") {
+			t.Errorf("%q", row)
+		}
+	}
+}
+
 // TestSpaceTitles: what a space is called that nobody has opened.
 func TestSpaceTitles(t *testing.T) {
 	for want, u := range map[string]client.SpaceUse{
 		"(not opened since the start)":            {Chunks: 3},
 		"(open, but one of too many to remember)": {Connections: 1},
 		"(values of the resp front end)":          {Kind: client.SpaceFront, Front: "resp"},
-		"m, revision main, group g, xxh64":        {Kind: client.SpaceOpened, Space: key.Space{Model: "m", Revision: "main", World: 1, Group: "g", Method: key.XXH64}},
+		"m":                                       {Kind: client.SpaceOpened, Space: key.Space{Model: "m", Revision: "main", World: 1, Group: "g", Method: key.XXH64}},
 		strings.Repeat("é", 45) + "...":           {Kind: client.SpaceOpened, Space: key.Space{Model: strings.Repeat("é", 49), Method: key.SHA256}},
 	} {
 		if got := title(&u); got != want {

@@ -37,7 +37,10 @@ func (s *Server) spacesAfter(after key.SpaceID) *wire.SpacesReply {
 	ids = slices.Compact(ids)
 	var reply wire.SpacesReply
 	for filled := 0; len(ids) > 0 && filled < spacesPageBytes; ids = ids[1:] {
-		use := wire.SpaceUse{ID: ids[0], Chunks: uint64(chunks[ids[0]]), HotBytes: uint64(s.o.Stack.HotBytes(ids[0]))}
+		use := wire.SpaceUse{
+			ID: ids[0], Chunks: uint64(chunks[ids[0]]),
+			HotBytes: uint64(s.o.Stack.HotBytes(ids[0])), DiskBytes: uint64(s.o.Stack.DiskBytes(ids[0])),
+		}
 		filled += spaceUseBytes + s.catalog.describe(&use)
 		if name, ok := s.o.Fronts[use.ID]; ok {
 			use.Kind, use.Front = wire.SpaceFront, name

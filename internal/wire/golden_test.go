@@ -226,7 +226,7 @@ var golden = []struct {
 	{"spaces_request", request(OpSpaces), &SpacesRequest{After: key.SpaceID(sequence(0x10, 0x20))}},
 	{"spaces_reply", reply(OpSpaces), &SpacesReply{Spaces: []SpaceUse{
 		{ID: key.SpaceID(sequence(0x20, 0x30)), Chunks: 7},
-		{ID: goldenInfo(1).ID, Chunks: 1000, HotBytes: 40 * 65536, Connections: 2, Kind: SpaceOpened, Space: goldenShown()},
+		{ID: goldenInfo(1).ID, Chunks: 1000, HotBytes: 40 * 65536, DiskBytes: 1000 * 65536, Connections: 2, Kind: SpaceOpened, Space: goldenShown()},
 		{ID: key.SpaceID(sequence(0xc0, 0xd0)), Chunks: 3, Kind: SpaceFront, Front: "resp"},
 	}, More: true}},
 	{"error_reply", Header{Kind: KindReply, Op: OpRelease, Status: StatusUnknownJob, ID: 21}, &ErrorReply{

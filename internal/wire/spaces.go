@@ -42,6 +42,7 @@ type SpaceUse struct {
 	ID          key.SpaceID
 	Chunks      uint64 // known, in any tier
 	HotBytes    uint64 // that they occupy in DRAM
+	DiskBytes   uint64 // and on disk
 	Connections uint32 // that have it open
 	Kind        SpaceKind
 	Space       key.Space // SpaceOpened; with its SaltDigest, never its Salt
@@ -61,7 +62,11 @@ func (m *SpacesReply) Append(dst []byte) []byte {
 	for i := range m.Spaces {
 		dst = m.Spaces[i].append(dst)
 	}
-	return appendBool(dst, m.More)
+	dst = appendBool(dst, m.More)
+	for i := range m.Spaces {
+		dst = binary.LittleEndian.AppendUint64(dst, m.Spaces[i].DiskBytes)
+	}
+	return dst
 }
 
 func (s *SpaceUse) append(dst []byte) []byte {
@@ -87,6 +92,9 @@ func (m *SpacesReply) Decode(body []byte) error {
 		m.Spaces = append(m.Spaces, c.spaceUse())
 	}
 	m.More = c.bool("more")
+	for i := range m.Spaces { // behind the others, as what came later
+		m.Spaces[i].DiskBytes = c.u64("disk bytes")
+	}
 	return c.end("spaces reply")
 }
 

@@ -18,6 +18,7 @@ from .fill import Fill
 from .job import Job, Reason, State, Wakeup
 from .link import Call, Link, Request
 from .memory import Mapping
+from .outage import Outage
 from .prompt import Prompt
 from .wire import Buffer, Count, Flushed, Match, Op, Space, Stored
 
@@ -103,13 +104,16 @@ class Client:
             self._closed = True
             raise
         except Error as e:
-            log.warning("kvstored: %s: misses until the daemon is there", e)
+            self._outage.goes_on(e)
         _clients.add(self)
         self._keep()
 
     def _fresh(self) -> None:
         self._link: Optional[Link] = None
-        self._changed = threading.Condition()
+        self._changed = threading.Condition()  # of _link
+        self._telling = threading.RLock()  # held while callbacks at attach are called, each once for a connection
+        self._give_up: Optional[Callable[[], None]] = None  # while an answer to hello is waited for
+        self._outage = Outage()
         self._wake = threading.Event()
         self._keeper: Optional[threading.Thread] = None
 
@@ -118,17 +122,27 @@ class Client:
     def _attach(self) -> None:
         self.socket = self._told or default_socket()
         hello = wire.hello(self._wants, self.name, self._staging_bytes, self.space)
-        link = Link(self.socket, hello, min(self.timeout, _HELLO))
+        try:
+            link = Link(self.socket, hello, min(self.timeout, _HELLO), self._connected)
+        finally:
+            self._give_up = None
         if self.space is not None and link.hello.space is not None:
             link.handles[self.space] = link.hello.space.handle
         link.on_background = self._wake.set
-        with self._changed:
+        with self._telling:
             for callback in self._attached_callbacks:
                 self._notify(callback, link)
-            self._link = link
-            self._changed.notify_all()
+            with self._changed:
+                self._link = link
+                self._changed.notify_all()
         if self._closed:
             link.close()
+            raise Disconnected("the client was closed")
+
+    def _connected(self, give_up: Callable[[], None]) -> None:
+        self._give_up = give_up
+        if self._closed:  # whoever closed it may not have seen that
+            give_up()
 
     @staticmethod
     def _notify(callback: Callable[[Optional[Mapping]], Any], link: Link) -> None:
@@ -144,7 +158,7 @@ class Client:
     def _run(self) -> None:
         """Keeps the connection: connects again, reads for calls with callbacks,
         and does the chores several times a second."""
-        backoff, warned = _BACKOFF[0], False
+        backoff = _BACKOFF[0]
         while not self._closed:
             try:
                 for chore in list(self._chores):
@@ -157,13 +171,12 @@ class Client:
                     if self._closed:
                         break
                     self._attach()
-                    log.info("kvstored: attached to %s", self.socket)
-                backoff, warned = _BACKOFF[0], False
+                self._outage.is_over(self.socket)
+                backoff = _BACKOFF[0]
             except Exception as e:  # whatever it is, this thread goes on
-                if not warned:
-                    mistake = not isinstance(e, Error)
-                    log.warning("kvstored: %s: misses until the daemon is back", e, exc_info=mistake)
-                warned = True
+                if self._closed:
+                    break
+                self._outage.goes_on(e)
                 self._wake.wait(backoff * random.uniform(0.75, 1.25))
                 self._wake.clear()
                 backoff = min(2 * backoff, _BACKOFF[1])
@@ -189,6 +202,8 @@ class Client:
         with self._changed:
             self._link = None
         if link is not None:
+            if not self._closed:
+                self._outage.goes_on(Disconnected(f"{self.socket}: {link.down}"))
             link.close()
             link.call_back()
 
@@ -213,10 +228,11 @@ class Client:
     def on_attach(self, callback: Callable[[Optional[Mapping]], Any]) -> None:
         """Calls back with the daemon's memory as it is mapped here: now, if there is
         a connection, and at every new one before it is used."""
-        with self._changed:
+        with self._telling:
             self._attached_callbacks.append(callback)
-            if self._link is not None:
-                self._notify(callback, self._link)
+            link = self._link
+            if link is not None:
+                self._notify(callback, link)
 
     @property
     def arena(self) -> Optional[Mapping]:
@@ -237,13 +253,16 @@ class Client:
         return None if link is None else link.hello
 
     def close(self) -> None:
-        """Ends the connection; jobs, leases and fills go back to the daemon."""
+        """Ends the connection; jobs, leases and fills go back to the daemon. Waits
+        for no daemon, but for a callback that is under way."""
         self._closed = True
         _clients.discard(self)
         self._wake.set()
-        link = self._link
+        link, give_up = self._link, self._give_up
         if link is not None:
             link.close()
+        if give_up is not None:
+            give_up()
         if self._keeper is not None and self._keeper is not threading.current_thread():
             self._keeper.join(self.timeout + 1)
         if link is not None:

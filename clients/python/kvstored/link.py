@@ -56,7 +56,9 @@ class Call:
     """A request on its way. ``value`` or ``error``, which is never raised itself,
     is set when it is ``done``."""
 
-    __slots__ = ("id", "request", "done", "value", "error", "parked", "left", "sent", "deadline", "arrived", "wake")
+    __slots__ = (
+        "id", "request", "done", "value", "error", "reply", "parked", "left", "sent", "deadline", "arrived", "wake"
+    )  # fmt: skip
 
     def __init__(self, id: int, request: Request) -> None:
         self.id, self.request = id, request
@@ -64,6 +66,7 @@ class Call:
         self.sent, self.deadline, self.arrived = False, 0.0, 0  # of a call with a callback
         self.value: Any = None
         self.error: Optional[Error] = None
+        self.reply: Optional[bytes] = None
         self.wake = threading.Lock()  # held; released once to wake the thread that parked
         self.wake.acquire()
 
@@ -74,8 +77,11 @@ class Call:
 class Link:
     """A connection after its hello. All methods are safe for threads."""
 
-    def __init__(self, path: str, hello: bytes, timeout: float) -> None:
-        """Connects and says hello. Raises Disconnected, DeadlineExceeded or Refused."""
+    def __init__(
+        self, path: str, hello: bytes, timeout: float, connected: Callable[[Callable[[], None]], None] = lambda _: None
+    ) -> None:
+        """Connects and says hello. Raises Disconnected, DeadlineExceeded or Refused.
+        ``connected`` is given what ends the wait for an answer, from any thread."""
         self.pid = os.getpid()
         self.down: Optional[Error] = None  # why the link has failed; never raised itself
         self.stalled = False  # a call timed out, and nothing has arrived since
@@ -89,7 +95,7 @@ class Link:
         self._calls: Dict[int, Call] = {}
         self._late: Deque[Call] = collections.deque()  # go out with the next request
         self._answered: Deque[Call] = collections.deque()  # with a callback, to be called
-        self._reading = False
+        self._reader: Any = None  # a call that is waited for, or this link while it is tended
         self._writing = threading.Lock()  # whoever holds it writes
         self._in = bytearray()  # the reader's
         self._arrived = 0  # frames
@@ -97,7 +103,9 @@ class Link:
             self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             try:
                 self._sock.settimeout(timeout)
-                self.hello = self._greet(path, hello, time.monotonic() + timeout)
+                self._sock.connect(path)
+                connected(self._shut)
+                self.hello = self._greet(hello, time.monotonic() + timeout)
                 self._sock.setblocking(False)
             except BaseException:
                 self._sock.close()
@@ -113,8 +121,7 @@ class Link:
 
     # ---- hello ---------------------------------------------------------------
 
-    def _greet(self, path: str, hello: bytes, deadline: float) -> wire.Hello:
-        self._sock.connect(path)
+    def _greet(self, hello: bytes, deadline: float) -> wire.Hello:
         self._sock.sendall(wire.frame(wire.REQUEST, Op.HELLO, 0, hello))
         data, fds, _, _ = socket.recv_fds(self._sock, 1 << 16, 2, getattr(socket, "MSG_CMSG_CLOEXEC", 0))
         try:
@@ -169,14 +176,25 @@ class Link:
 
     def call(self, request: Request, deadline: float) -> Any:
         """Sends a request and returns what its reply says."""
-        (call,) = self.start([request], deadline)
-        return self.wait(call, deadline)
+        call = Call(next(self._ids), request)
+        try:
+            self._start([call], deadline)
+            return self.wait(call, deadline)
+        except Error:
+            raise
+        except BaseException:  # a signal's handler may raise anything
+            self._disown(call)
+            raise
 
     def start(self, requests: Sequence[Request], deadline: float) -> List[Call]:
         """Sends requests together. Each of the calls must be waited for, unless it
         has a callback: that is called by the deadline."""
-        arrived, patient = self._arrived, deadline - time.monotonic() >= _DOUBT
         calls = [Call(next(self._ids), request) for request in requests]
+        self._start(calls, deadline)
+        return calls
+
+    def _start(self, calls: Sequence[Call], deadline: float) -> None:
+        arrived, patient = self._arrived, deadline - time.monotonic() >= _DOUBT
         background = [call for call in calls if call.request.callback is not None]
         for call in background:
             call.deadline, call.arrived = deadline, arrived if patient else -1
@@ -199,7 +217,6 @@ class Link:
             raise
         if background:
             self._sent(background)
-        return calls
 
     def _sent(self, calls: Sequence[Call]) -> None:
         """From now on callers hear of their calls through the callback, and only so."""
@@ -233,29 +250,27 @@ class Link:
     def wait(self, call: Call, deadline: float) -> Any:
         """Returns the call's value, or raises its error. After DeadlineExceeded the call goes on alone."""
         arrived, patient = self._arrived, deadline - time.monotonic() >= _DOUBT
-        while True:
-            with self._mu:
-                if call.done:
-                    break
-                lead = not self._reading
+        try:
+            while True:
+                with self._mu:
+                    if call.done:
+                        break
+                    if self._reader is None:
+                        self._reader = call
+                    lead = self._reader is call
+                    call.parked = not lead
+                left = deadline - time.monotonic()
                 if lead:
-                    self._reading = True
-                else:
-                    call.parked = True
-            left = deadline - time.monotonic()
-            if lead:
-                try:
                     self._read_until(lambda: call.done, deadline)
-                finally:
-                    self._pass_on()
-                if call.done:
-                    break
-            elif call.wake.acquire(timeout=max(0.0, left)):
-                continue  # answered, or it is this thread's turn to read
-            if time.monotonic() >= deadline and self._leave(call):
-                if patient:
-                    self._suspect(arrived)
-                raise DeadlineExceeded(f"{Op(call.request.op).name.lower()}: no answer in time")
+                elif call.wake.acquire(timeout=max(0.0, left)):
+                    continue  # answered, or it is this thread's turn to read
+                if time.monotonic() >= deadline and self._leave(call):
+                    if patient:
+                        self._suspect(arrived)
+                    raise DeadlineExceeded(f"{Op(call.request.op).name.lower()}: no answer in time")
+        finally:
+            call.parked = False  # also where a signal's handler raises
+            self._pass_on(call)
         if call.error is not None:
             raise call.error.fresh()
         return call.value
@@ -269,6 +284,21 @@ class Link:
                 self.background -= 1
             call.left = True
             return True
+
+    def _disown(self, call: Call) -> None:
+        """Leaves a call whose caller was interrupted, even if it is answered
+        already: what the reply brings goes back."""
+        with self._mu:
+            if call.left:
+                return
+            call.left = True
+            reply = call.reply if call.done and call.error is None else None
+        if reply is not None and call.request.undo is not None:
+            self._undo(call.request.undo(reply))
+
+    def _undo(self, frame: Optional[Frame]) -> None:
+        if frame is not None:
+            self.later(Request(*frame, wire.empty_reply))
 
     def _leave(self, call: Call) -> bool:
         with self._mu:
@@ -303,19 +333,19 @@ class Link:
         if late:
             self.start([], time.monotonic() + timeout)
         with self._mu:
-            if self._reading or self.down is not None:
+            if self._reader is not None or self.down is not None:
                 return
-            self._reading = True
+            self._reader = self
         try:
             deadline = time.monotonic() + (self.due(timeout) if self.background else 0.0)
             self._read_until(lambda: not self.background or bool(self._answered), deadline)
         finally:
-            self._pass_on()
+            self._pass_on(self)
 
     @property
     def idle(self) -> bool:
         """Whether there is nothing to tend: no callbacks, or another thread reads."""
-        return not self._answered and (not self.background or self._reading)
+        return not self._answered and (not self.background or self._reader is not None)
 
     def due(self, most: float) -> float:
         """Seconds until the next call with a callback is late, at most so many."""
@@ -353,9 +383,13 @@ class Link:
             except Exception:
                 log.exception("kvstored: a callback failed")
 
-    def _pass_on(self) -> None:
+    def _pass_on(self, reader: Any) -> None:
+        """One who reads no more; of those who wait another begins to, if nobody does."""
         with self._mu:
-            self._reading = False
+            if self._reader is reader:
+                self._reader = None
+            if self._reader is not None:
+                return
             for call in self._calls.values():
                 if call.parked:
                     call.parked = False
@@ -431,6 +465,7 @@ class Link:
         value, undo = None, None
         with self._mu:
             left = call.left
+        call.reply = body
         try:
             if status:
                 refused = Refused(Op(op).name.lower(), status, wire.error_reply(body))
@@ -446,16 +481,16 @@ class Link:
             raise bad.fresh() from e
         if self._finish(call, value, None) and not left and request.undo is not None:
             undo = request.undo(body)  # the caller left while the reply was read
-        if undo is not None:
-            self.later(Request(*undo, wire.empty_reply))
+        self._undo(undo)
 
     def _finish(self, call: Call, value: Any, error: Optional[Error]) -> bool:
         """Ends a call; reports whether its caller had left."""
         with self._mu:
+            left = call.left
             self._settle(call, value, error)
         if self._answered:
             self.on_background()
-        return call.left
+        return left
 
     def _settle(self, call: Call, value: Any, error: Optional[Error]) -> None:
         """Ends a call, with the lock held."""
@@ -525,13 +560,17 @@ class Link:
             self._calls.clear()
             self._late.clear()
         if self.pid == os.getpid():
-            try:
-                self._sock.shutdown(socket.SHUT_RDWR)  # wakes whoever polls
-            except OSError:
-                pass
+            self._shut()
         if self._answered:
             self.on_background()
         return error.fresh()
+
+    def _shut(self) -> None:
+        """Wakes whoever waits for the socket."""
+        try:
+            self._sock.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # it is closed
 
     def close(self) -> None:
         self.fail(Disconnected("the client was closed"))

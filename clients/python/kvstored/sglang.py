@@ -101,7 +101,10 @@ class KvstoredHiCache(HiCacheStorage):
     def __init__(self, storage_config: Any, kwargs: Optional[Dict[str, Any]] = None) -> None:
         self._config = storage_config
         extra = getattr(storage_config, "extra_config", None) or {}
-        o = options.check("KvstoredHiCache", {k: v for k, v in extra.items() if not _sglangs(k)}, KEYS)
+        o = options.check("KvstoredHiCache", {k: v for k, v in extra.items() if k in KEYS}, KEYS)
+        others = sorted(str(k) for k in extra if k not in KEYS and not _sglangs(k))
+        if others:  # perhaps a newer SGLang's, so that is no reason to stop it
+            log.warning("KvstoredHiCache passes over %s in the extra config: it knows %s", ", ".join(others), ", ".join(KEYS))
         self._model = o["model"] or str(getattr(storage_config, "model_name", None) or "")
         if not self._model:
             raise ValueError('KvstoredHiCache: SGLang gives no model name: add "model" to the extra config')

@@ -22,6 +22,7 @@ from kvstored.memory import address
 from kvstored.pages import Pages
 
 from .daemon import Daemon, Served, skip
+from .stub import Hanging
 
 SPACE = Space(model="m", dtype="u8", chunk_tokens=4)
 GIVEN = Space(model="m", dtype="u8", chunk_tokens=4, method="given:test")
@@ -428,6 +429,41 @@ class Restarts(unittest.TestCase):
             self.assertTrue(kv.wait_attached())
             late.join()
             self.assertEqual(told, [kv.arena])
+
+    def test_a_slow_callback_at_attach(self) -> None:
+        """Who waits for the connection does so no longer than told."""
+        entered, done, goes_on = threading.Event(), threading.Event(), threading.Event()
+        with Daemon() as daemon, kvstored.Client(daemon.socket, space=GIVEN, timeout=20) as kv:
+            first = kv.arena
+
+            def slow(arena: Any) -> None:
+                if arena is not first:
+                    entered.set()
+                    goes_on.wait(20)
+                    done.set()
+
+            kv.on_attach(slow)
+            kv._link.fail(kvstored.Disconnected("by the test"))
+            self.assertTrue(entered.wait(20))
+            self.assertFalse(kv.wait_attached(0.05))
+            self.assertFalse(kv.ping())
+            self.assertFalse(done.is_set())
+            goes_on.set()
+            self.assertTrue(kv.wait_attached())
+            self.assertTrue(done.is_set())
+
+    def test_close_waits_for_no_hello(self) -> None:
+        with Hanging() as path, mock.patch("kvstored.client._HELLO", 600), mock.patch(
+            "kvstored.client.Link", wraps=Link
+        ) as attached:
+            kv = kvstored.Client(path, space=GIVEN, timeout=0.05)
+            kv.timeout = 600
+            while attached.call_args.args[2] != 600 or kv._give_up is None:
+                self.assertTrue(kv._keeper.is_alive())
+                time.sleep(0.01)
+            kv.timeout = 20
+            kv.close()
+            self.assertFalse(kv._keeper.is_alive())
 
     def test_without_descriptors(self) -> None:
         """It is a miss where the engine has too many files open, until it has fewer."""

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
 import unittest
 from types import SimpleNamespace
-from typing import Any, Callable
+from typing import Any, Callable, List
 from unittest import mock
 
 import kvstored
 from kvstored import wire
-from kvstored.link import Link, Request
+from kvstored.link import Call, Link, Request
 
 from .daemon import Daemon, Served
-from .test_client import GIVEN, chain
+from .test_client import GIVEN, chain, payload, store
 
 PATIENCE = 20.0  # seconds; bounds what should take none
 
@@ -105,6 +107,140 @@ class Interrupted(Served):
         broken = ping()._replace(take=mock.Mock(side_effect=Interrupt))
         self.interrupted(lambda: link.call(broken, time.monotonic() + PATIENCE))
         self.ended(link)
+
+
+class Waiting(Served):
+    """The handler of a signal raises in a thread that waits: what the answer brings goes back."""
+
+    def setUp(self) -> None:
+        self.kv = kvstored.Client(self.daemon.socket, space=GIVEN, timeout=PATIENCE)
+        self.addCleanup(self.kv.close)
+        assert self.kv._link is not None
+        self.link: Link = self.kv._link
+        self.prompt = chain("waiting", 2)
+        store(self.kv, self.prompt, [payload(0), payload(1)])
+        self.undone: List[Any] = []
+        undo = self.link._undo
+
+        def noted(frame: Any) -> None:
+            undo(frame)
+            if frame is not None:
+                self.undone.append(frame)
+
+        patch = mock.patch.object(self.link, "_undo", noted)
+        patch.start()
+        self.addCleanup(patch.stop)
+
+    def calls(self, op: int) -> List[Call]:
+        with self.link._mu:
+            return [call for call in self.link._calls.values() if call.request.op == op]
+
+    def reads(self, op: int) -> bool:
+        return any(self.link._reader is call for call in self.calls(op))
+
+    def parked(self, op: int) -> bool:
+        return any(call.parked for call in self.calls(op))
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while not condition() and time.monotonic() < deadline:
+            time.sleep(0.001)
+
+    def signalled(self, when: Callable[[], bool], work: Callable[[], Any]) -> None:
+        """Sends this thread a signal during work, and its handler raises."""
+
+        def handler(*_: Any) -> None:
+            raise Interrupt
+
+        def send() -> None:
+            self.until(when)
+            signal.pthread_kill(me, signal.SIGUSR1)
+
+        me, sender = threading.get_ident(), threading.Thread(target=send)
+        self.addCleanup(signal.signal, signal.SIGUSR1, signal.signal(signal.SIGUSR1, handler))
+        with self.assertRaises(Interrupt):
+            sender.start()
+            work()
+            sender.join()
+        sender.join()
+
+    def nothing_is_held(self, op: int) -> None:
+        """After what came with the answer went back, by a request of this kind."""
+        self.until(lambda: bool(self.undone))
+        self.assertEqual([frame[0] for frame in self.undone], [op])
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            stats = self.kv.stats()
+            held = {k: v for k, v in stats["store"]["class_bytes"].items() if v and k != "unwritten"}
+            if not held and not stats["server"]["leases_live"]:
+                break
+            self.assertLess(time.monotonic(), deadline, f"still held: {held}")
+            time.sleep(0.01)
+        self.assertIs(self.kv._link, self.link)
+        self.assertIsNone(self.link.down)
+        self.undone.clear()
+
+    def test_one_that_reads(self) -> None:
+        kv, Op = self.kv, wire.Op
+        for op, work, undo in (
+            (Op.PREFETCH, lambda: kv.prefetch(self.prompt), Op.CANCEL),
+            (Op.RESERVE, lambda: kv.reserve(chain("reserved", 1), size=100), Op.ABORT),
+        ):
+            with self.subTest(op):
+                self.daemon.pause()
+                try:
+                    self.signalled(lambda: self.reads(op), work)
+                finally:
+                    self.daemon.resume()
+                self.nothing_is_held(undo)
+
+    def test_one_that_waits_for_a_reader(self) -> None:
+        others: List[bool] = []
+        other = threading.Thread(target=lambda: others.append(self.kv.ping()))
+        self.daemon.pause()
+        try:
+            other.start()
+            self.until(lambda: self.reads(wire.Op.PING))
+            self.signalled(lambda: self.parked(wire.Op.PREFETCH), lambda: self.kv.prefetch(self.prompt))
+        finally:
+            self.daemon.resume()
+        other.join()
+        self.assertEqual(others, [True])
+        self.nothing_is_held(wire.Op.CANCEL)
+
+    def test_a_reader_others_wait_for(self) -> None:
+        """Another one reads then, long before it would be too late."""
+        others: List[bool] = []
+
+        def waits() -> None:
+            self.until(lambda: self.reads(wire.Op.PREFETCH))
+            others.append(self.kv.ping())
+
+        other = threading.Thread(target=waits)
+        self.daemon.pause()
+        try:
+            other.start()
+            self.signalled(lambda: self.parked(wire.Op.PING), lambda: self.kv.prefetch(self.prompt))
+            self.until(lambda: self.reads(wire.Op.PING))
+            self.assertTrue(self.reads(wire.Op.PING))
+        finally:
+            self.daemon.resume()
+            other.join()
+        self.assertEqual(others, [True])
+        self.nothing_is_held(wire.Op.CANCEL)
+
+    def test_one_that_has_its_answer(self) -> None:
+        """But its caller has not yet."""
+
+        def interrupted(reader: Any) -> None:
+            Link._pass_on(self.link, reader)
+            if isinstance(reader, Call) and reader.request.op == wire.Op.PREFETCH:
+                self.assertTrue(reader.done)
+                raise Interrupt
+
+        with mock.patch.object(self.link, "_pass_on", interrupted), self.assertRaises(Interrupt):
+            self.kv.prefetch(self.prompt)
+        self.nothing_is_held(wire.Op.CANCEL)
 
 
 class Flood:

@@ -210,13 +210,13 @@ class HiCache(Served):
         pool = LAYOUTS["MLA"]()
         backend, keys = self.filled("many", pool, 40)
         sent: List[Any] = []
-        start = kvstored.link.Link.start
+        start = kvstored.link.Link._start
 
-        def counted(link: Any, requests: Any, deadline: float) -> Any:
-            sent.extend(r.op.name for r in requests)
-            return start(link, requests, deadline)
+        def counted(link: Any, calls: Any, deadline: float) -> None:
+            sent.extend(call.request.op.name for call in calls)
+            start(link, calls, deadline)
 
-        with mock.patch.object(kvstored.link.Link, "start", counted):
+        with mock.patch.object(kvstored.link.Link, "_start", counted):
             self.assertEqual(backend.batch_exists(keys + chain("more", 4000)), 40)
             self.assertEqual(sent, ["PREFETCH"])  # one request, which is the hint too
             self.assertEqual([len(h.job) for h in backend._of()._hints], [40])  # leased

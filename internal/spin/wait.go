@@ -19,6 +19,7 @@ type Wait struct {
 	window  time.Duration // for how long this wait polls
 	since   time.Time     // start of this wait; zero while there is none
 	polled  time.Duration // from then to the last poll
+	yielded time.Duration // from then to when another thread could last have run
 	slot    bool          // it has one of the places in pollers
 	crowd   int           // above 0: somebody else wants this processor
 }
@@ -48,7 +49,7 @@ func (w *Wait) Again() bool {
 	case w.longest <= 0:
 		return false
 	case w.since.IsZero():
-		w.since, w.polled = time.Now(), 0
+		w.since, w.polled, w.yielded = time.Now(), 0, 0
 		w.slot = w.window > 0 && takeSlot()
 	case w.slot:
 		if w.poll() > w.window {
@@ -57,8 +58,9 @@ func (w *Wait) Again() bool {
 	}
 	switch {
 	case !w.slot:
-	case w.crowd > 0:
+	case w.crowd > 0, w.polled-w.yielded >= yieldAfter:
 		yield()
+		w.yielded = w.polled
 	default:
 		runtime.Gosched()
 	}
@@ -108,9 +110,8 @@ func (w *Wait) poll() time.Duration {
 
 // nextCrowd follows whether somebody else wants this processor, from how long a
 // poll took. Where both ends of a socket poll on one processor, each makes the
-// other wait for a whole time slice unless it yields. Alone it must not yield,
-// nor to a peer that sleeps, which gets the processor when it wakes: yielding
-// makes the scheduler keep both on one.
+// other wait for a whole time slice unless it yields. Alone it yields only now
+// and then (see yieldAfter): yielding makes the scheduler keep both on one.
 func nextCrowd(crowd int, poll time.Duration) int {
 	switch {
 	case poll >= lostFor:
@@ -125,6 +126,9 @@ const (
 	lostFor  = 100 * time.Microsecond // somebody else had the processor for a while
 	aloneFor = 2 * time.Microsecond   // nobody else had it
 	crowded  = 8                      // such polls until it counts as alone
+	// yieldAfter is how long a peer that has slept may have to wait for the
+	// processor: not every scheduler lets it interrupt who polls there.
+	yieldAfter = 100 * time.Microsecond
 )
 
 func takeSlot() bool {

@@ -1,6 +1,7 @@
 package spin
 
 import (
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -129,7 +130,7 @@ func TestAgain(t *testing.T) {
 }
 
 // Whoever lost the processor to somebody else yields it until it finds itself
-// alone again, but not to a peer that sleeps.
+// alone again.
 func TestCrowd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, mutual := range []bool{true, false} {
@@ -161,4 +162,30 @@ func TestCrowd(t *testing.T) {
 	if nextCrowd(crowded, aloneFor) != crowded || nextCrowd(0, lostFor-1) != 0 {
 		t.Error("a poll that shows nothing changes something")
 	}
+}
+
+// Whoever polls for long yields now and then, also to a peer that sleeps.
+func TestYields(t *testing.T) {
+	if maxPollers == 0 {
+		t.Skip("with one processor nobody polls")
+	}
+	synctest.Test(t, func(t *testing.T) {
+		for _, mutual := range []bool{true, false} {
+			var w Wait
+			w.Start(16*time.Second, mutual)
+			var at []time.Duration
+			for last := time.Duration(0); last < 3*yieldAfter; time.Sleep(yieldAfter / 4) {
+				if !w.Again() {
+					t.Fatal("it does not poll")
+				}
+				if last = w.polled; w.yielded == last && last > 0 {
+					at = append(at, last)
+				}
+			}
+			if want := []time.Duration{yieldAfter, 2 * yieldAfter, 3 * yieldAfter}; !slices.Equal(at, want) {
+				t.Errorf("the peer polls %t: it yields after %v, want %v", mutual, at, want)
+			}
+			w.Forget()
+		}
+	})
 }

@@ -128,7 +128,7 @@ const (
 	crowded  = 8                      // such polls until it counts as alone
 	// yieldAfter is how long a peer that has slept may have to wait for the
 	// processor: not every scheduler lets it interrupt who polls there.
-	yieldAfter = 100 * time.Microsecond
+	yieldAfter = 200 * time.Microsecond
 )
 
 func takeSlot() bool {

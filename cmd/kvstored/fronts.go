@@ -127,7 +127,8 @@ func (d *daemon) admitter() func(net.Conn) error {
 		}
 		err := d.server.Admit(local)
 		if err != nil {
-			log.Warn().Err(err).Stringer("address", conn.LocalAddr()).Msg("a client of a front end was refused")
+			at := strings.TrimSuffix(conn.LocalAddr().String(), "~") // as before it was moved into place
+			log.Warn().Err(err).Str("address", at).Msg("a client of a front end was refused")
 		}
 		return err
 	}

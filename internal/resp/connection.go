@@ -3,6 +3,7 @@ package resp
 import (
 	"context"
 	"crypto/subtle"
+	"net"
 	"strings"
 )
 
@@ -47,7 +48,7 @@ func (c *session) login(user string, password []byte) bool {
 		return false
 	case user != "default" || subtle.ConstantTimeCompare([]byte(want), password) != 1:
 		n := c.server.count.logins.Add(1)
-		c.server.logins.Warn().Stringer("client", c.conn.RemoteAddr()).Stringer("listener", c.conn.LocalAddr()).Uint64("refused", n).
+		c.server.logins.Warn().Stringer("client", c.conn.RemoteAddr()).Str("listener", listener(c.conn)).Uint64("refused", n).
 			Msg("a Redis client gave a wrong password or user")
 		c.fail("WRONGPASS invalid username-password pair or user is disabled.")
 		return false
@@ -55,6 +56,10 @@ func (c *session) login(user string, password []byte) bool {
 	c.known = true
 	return true
 }
+
+// listener is where a client connected: the name of a socket ends in "~" until it
+// is moved into place.
+func listener(conn net.Conn) string { return strings.TrimSuffix(conn.LocalAddr().String(), "~") }
 
 // hello answers HELLO [2 [AUTH user password] [SETNAME name]].
 func (c *session) hello(context.Context) {

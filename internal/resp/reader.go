@@ -93,27 +93,20 @@ func unexpected(err error, inside bool) error {
 }
 
 // command reads the first line of a command: the number of its arguments,
-// the name included.
+// the name included. An empty one has none.
 func (r *reader) command() (int, error) {
-	for {
-		l, err := r.line()
-		if err != nil {
-			return 0, err
-		}
-		if len(l) == 0 || l[0] != '*' {
-			if n := r.inline(bytes.Fields(l)); n > 0 {
-				return n, nil
-			}
-			continue
-		}
-		n, ok := number(l[1:])
-		if !ok || n > maxArgs {
-			return 0, protocolError("invalid multibulk length")
-		}
-		if n > 0 {
-			return int(n), nil
-		}
+	l, err := r.line()
+	if err != nil {
+		return 0, err
 	}
+	if len(l) == 0 || l[0] != '*' {
+		return r.inline(bytes.Fields(l)), nil
+	}
+	n, ok := number(l[1:])
+	if !ok || n > maxArgs {
+		return 0, protocolError("invalid multibulk length")
+	}
+	return int(max(0, n)), nil
 }
 
 // inline puts the words of a command typed by hand back as arguments.

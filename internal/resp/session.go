@@ -56,11 +56,12 @@ type fill struct {
 }
 
 func newSession(ctx context.Context, s *Server, conn net.Conn) *session {
-	c := &session{server: s, conn: conn, socket: newSocket(conn, s.o.Spin), ctx: ctx, id: s.ids.Add(1), owner: s.o.NewOwner()}
+	c := &session{server: s, conn: conn, ctx: ctx, id: s.ids.Add(1), owner: s.o.NewOwner()}
 	_, local := conn.(*net.UnixConn)
 	c.known = local || s.o.Password == ""
 	c.in = newReader(c)
 	c.out = newOutput(conn, s.o.Limits.StallTimeout, func(n int64) { s.count.written.Add(uint64(n)) })
+	c.socket = newSocket(conn, s.o.Spin, c.out.flush) // half a command may come, and no more before its client reads
 	return c
 }
 
@@ -122,10 +123,10 @@ func (c *session) commands() error {
 		}
 		c.inside = true
 		n, err := c.in.command()
-		if err != nil {
-			return err
+		if err == nil && n > 0 {
+			err = c.command(n)
 		}
-		if err := c.command(n); err != nil {
+		if err != nil {
 			return err
 		}
 	}

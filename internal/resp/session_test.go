@@ -340,3 +340,32 @@ func TestLMCacheAdapter(t *testing.T) {
 		c.do(":0\r\n", "DEL", key)
 	}
 }
+
+// What is answered goes out before anything is waited for, also for the rest of a
+// command; and a client that sends an empty line is at rest.
+func TestRepliesBeforeWaiting(t *testing.T) {
+	const stall = 50 * time.Millisecond
+	r, hasty := newRig(t, resp.Options{}), newRig(t, resp.Options{Limits: resp.Limits{StallTimeout: stall}})
+	for _, addr := range []net.Addr{r.unix, r.tcp} {
+		for first, then := range map[string]string{"PING\r\n*1\r\n$4\r\nPI": "NG\r\n", "PING\r\nPI": "NG\r\n", "PING\r\n*2\r\n$4\r\nECHO\r\n$2\r": "\nhi\r\n"} {
+			c := r.dial(addr)
+			c.send([]byte(first))
+			c.expect("+PONG\r\n")
+			c.send([]byte(then))
+			if strings.HasSuffix(then, "hi\r\n") {
+				c.expect(bulk("hi"))
+			} else {
+				c.expect("+PONG\r\n")
+			}
+		}
+	}
+	for _, addr := range []net.Addr{hasty.unix, hasty.tcp} {
+		for _, line := range []string{"\r\n", "*0\r\n", "*-1\r\n"} {
+			c := hasty.dial(addr)
+			c.send([]byte("PING\r\n" + line))
+			c.expect("+PONG\r\n")
+			time.Sleep(2 * stall)
+			c.do("+PONG\r\n", "PING")
+		}
+	}
+}

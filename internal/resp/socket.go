@@ -18,14 +18,15 @@ type socket struct {
 	conn net.Conn
 	raw  syscall.RawConn // nil: no socket
 	wait spin.Wait
+	rest func() // called before it waits
 
 	vec [][]byte // what is being read into
 	n   int
 	err error
 }
 
-func newSocket(conn net.Conn, longest time.Duration) *socket {
-	s := &socket{conn: conn}
+func newSocket(conn net.Conn, longest time.Duration, rest func()) *socket {
+	s := &socket{conn: conn, rest: rest}
 	s.wait.Start(longest, false)
 	if c, ok := conn.(syscall.Conn); ok {
 		s.raw, _ = c.SyscallConn()
@@ -36,6 +37,7 @@ func newSocket(conn net.Conn, longest time.Duration) *socket {
 // read reads into p, and what comes behind p into rest. It returns bytes or an error.
 func (s *socket) read(p, rest []byte) (int, error) {
 	if s.raw == nil {
+		s.rest()
 		n, err := s.conn.Read(p)
 		if n > 0 {
 			err = nil // it comes again
@@ -66,6 +68,7 @@ func (s *socket) try(fd uintptr) bool {
 		switch s.err {
 		case unix.EINTR:
 		case unix.EAGAIN:
+			s.rest()
 			if !s.wait.Again() {
 				return false
 			}

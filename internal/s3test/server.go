@@ -9,6 +9,14 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/kvstored/kvstored/internal/nested"
+)
+
+// The server's module, below the one of this package, and its program.
+const (
+	folder = "internal/s3test/versitygw"
+	theirs = "github.com/versity/versitygw/cmd/versitygw"
 )
 
 // What a Server is asked with.
@@ -33,7 +41,7 @@ type Server struct {
 
 // Start runs a server over dir. Stop it.
 func Start(ctx context.Context, dir string) (*Server, error) {
-	program, err := Build(ctx)
+	program, err := nested.Build(ctx, folder, theirs)
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +92,7 @@ func Run(t testing.TB) *Server {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
-	if _, err := Build(ctx); err != nil {
+	if _, err := nested.Build(ctx, folder, theirs); err != nil {
 		if os.Getenv("CI") != "" {
 			t.Fatal(err)
 		}

@@ -110,6 +110,19 @@ func (a *Allocator) Reserve(off, n int64) bool {
 	return true
 }
 
+// FreeFrom is how many bytes from off on are free in one run; 0 if off is not.
+func (a *Allocator) FreeFrom(off int64) int64 {
+	unit := off >> unitShift
+	if off < 0 || unit >= a.units {
+		return 0
+	}
+	r := a.records.at(a.index.covering(&a.records, unit))
+	if !r.isFree() {
+		return 0
+	}
+	return (r.start + r.units - unit) << unitShift
+}
+
 // Capacity is the size of the space in bytes.
 func (a *Allocator) Capacity() int64 { return a.units << unitShift }
 

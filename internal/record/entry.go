@@ -17,8 +17,8 @@ var (
 	ErrNewer = errors.New("record written by a newer version")
 )
 
-// EntryVersion is the layout that AppendEntry writes.
-const EntryVersion = 1
+// EntryVersion is the layout that AppendEntry writes. Version 1 knew no headers.
+const EntryVersion = 2
 
 // EntryBytes is the size of an encoded entry, without its key.
 const EntryBytes = 88
@@ -39,6 +39,7 @@ type Entry struct {
 	Hits    uint32
 	Extent  Extent // zero when Inline
 	Inline  bool   // the payload lies under PayloadKey
+	Headed  bool   // the extent begins with a header, and the payload behind that
 }
 
 // Extent is where a payload lies: Bytes (a multiple of 4 KiB) of segment file
@@ -52,7 +53,10 @@ type Extent struct {
 // End is the offset behind the extent.
 func (e Extent) End() int64 { return e.Offset + int64(e.Bytes) }
 
-const flagInline = 1 << 0
+const (
+	flagInline = 1 << 0
+	flagHeaded = 1 << 1 // from version 2 on
+)
 
 // AppendEntry appends e's value to dst. Its key is EntryKey(e.Key).
 //
@@ -68,6 +72,9 @@ func AppendEntry(dst []byte, e *Entry) []byte {
 	var flags byte
 	if e.Inline {
 		flags |= flagInline
+	}
+	if e.Headed {
+		flags |= flagHeaded
 	}
 	le := binary.LittleEndian
 	dst = append(dst, EntryVersion, flags, 0, 0)
@@ -104,6 +111,7 @@ func DecodeEntry(e *Entry, k, v []byte) error {
 	le := binary.LittleEndian
 	e.Key = name
 	e.Inline = v[1]&flagInline != 0
+	e.Headed = v[0] > 1 && v[1]&flagHeaded != 0
 	e.Depth = le.Uint32(v[4:])
 	e.Tokens = le.Uint32(v[8:])
 	e.Size = le.Uint32(v[12:])

@@ -6,6 +6,8 @@ import "github.com/kvstored/kvstored/key"
 const (
 	prefixEntry   = 'e'
 	prefixPayload = 'p'
+	prefixGrave   = 'g'
+	prefixCommits = 'c'
 )
 
 // KeyBytes is the size of entry and payload keys: prefix, space, hash.
@@ -38,3 +40,23 @@ func chunkKey(prefix byte, k key.Key) [KeyBytes]byte {
 	copy(b[17:], k.Hash[:])
 	return b
 }
+
+// GraveKey is the database key of the note that k was deleted before it was
+// known what there is of it. The value is GraveBytes.
+func GraveKey(k key.Key) [KeyBytes]byte { return chunkKey(prefixGrave, k) }
+
+// GravePrefix begins every grave's key and nothing else.
+func GravePrefix() []byte { return []byte{prefixGrave} }
+
+// ParseGraveKey undoes GraveKey. It reports false for any other key.
+func ParseGraveKey(b []byte) (k key.Key, ok bool) {
+	if len(b) != KeyBytes || b[0] != prefixGrave {
+		return key.Key{}, false
+	}
+	copy(k.Space[:], b[1:17])
+	copy(k.Hash[:], b[17:])
+	return k, true
+}
+
+// CommitsKey is the database key of the number of the last commit.
+func CommitsKey() []byte { return []byte{prefixCommits} }

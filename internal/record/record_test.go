@@ -19,11 +19,11 @@ func sample() Entry {
 	}
 }
 
-// The bytes of version 1, which every later program must go on reading, and
-// the checksum behind them.
-const goldenSum uint64 = 0xe2b072338e363200
+// The bytes of version 2, and of version 1, which every later program must go
+// on reading; the checksum lies behind them.
+const goldenEntry = "02" + goldenRest
 
-const goldenEntry = "010000000700000000010000000010" +
+const goldenRest = "0000000700000000010000000010" +
 	"00c30000000000000000000000000000d4" +
 	"8877665544332211" + "00ffeeddccbbaa99" +
 	"00f15365" + "58f35365" + "2a000000" + "03000000" +
@@ -37,6 +37,49 @@ func TestEntryGolden(t *testing.T) {
 	}
 	if got, want := binary.LittleEndian.Uint64(v[80:]), goldenSum; got != want {
 		t.Fatalf("checksum changed: got %#x, want %#x", got, want)
+	}
+	old, _ := hex.DecodeString("01" + goldenRest)
+	old = binary.LittleEndian.AppendUint64(old, goldenSum1)
+	k := EntryKey(e.Key)
+	var got Entry
+	if err := DecodeEntry(&got, k[:], old); err != nil || got != e {
+		t.Fatalf("version 1: got %+v, %v; want %+v", got, err, e)
+	}
+}
+
+const (
+	goldenSum1 uint64 = 0xe2b072338e363200
+	goldenSum  uint64 = 0x6bfc046ac0984b53
+)
+
+// A header is read where it was written, with the secret it was written with,
+// also when one copy of it is damaged, and nowhere else.
+func TestHeader(t *testing.T) {
+	e := sample()
+	e.Headed, e.Used, e.Hits = true, e.Created, 0
+	want := Header{Entry: e, Void: 1 << 30}
+	s, page := NewSealer(make([]byte, SecretBytes)), make([]byte, HeaderBytes)
+	s.Seal(page, &want)
+	var got Header
+	if !s.Open(page, 3, 5<<20, &got) || got != want {
+		t.Fatalf("got %+v, want %+v", got, want)
+	}
+	if s.Open(page, 3, 4<<20, &got) || s.Open(page, 4, 5<<20, &got) || NewSealer([]byte("another secret")).Open(page, 3, 5<<20, &got) {
+		t.Fatal("it is taken elsewhere, or by another set")
+	}
+	for i := range 8 * HeaderBytes {
+		page[i/8] ^= 1 << (i % 8)
+		if i%37 == 0 && !s.Open(page, 3, 5<<20, &got) {
+			t.Fatalf("bit %d flipped: the other copy is not read", i)
+		}
+		page[i/8] ^= 1 << (i % 8)
+	}
+	for i := range 8 * headerCopy {
+		page[i/8] ^= 1 << (i % 8)
+		if s.open(page[:headerCopy], 3, 5<<20, &got) {
+			t.Fatalf("bit %d flipped: it is read", i)
+		}
+		page[i/8] ^= 1 << (i % 8)
 	}
 }
 

@@ -1,0 +1,126 @@
+package database
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/dgraph-io/badger/v4"
+	"github.com/dgraph-io/badger/v4/options"
+)
+
+// badgerOptions suit records of about 120 bytes: memtables as small as they are
+// asked to be, no caches (uncompressed tables are read through their mapping),
+// and values in the tree, where compaction reclaims them.
+//
+// SyncWrites is off: what is committed lies in the page cache of a mapped log
+// and survives a kill; Sync makes it survive a power failure.
+func badgerOptions(o *Options) badger.Options {
+	b := badger.DefaultOptions(o.Dir)
+	b.MemTableSize = o.MemTableBytes
+	b.NumMemtables = 2
+	b.NumLevelZeroTables = 3
+	b.NumLevelZeroTablesStall = 8
+	b.NumCompactors = 2 // the least it takes
+	b.ValueThreshold = o.MaxValueBytes + 1
+	b.ValueLogFileSize = 1 << 20 // stays empty
+	b.NumVersionsToKeep = 1
+	b.Compression = options.None // keys are hashes
+	b.BlockCacheSize = 0
+	b.IndexCacheSize = 0
+	b.MetricsEnabled = false // process-wide expvars
+	b.DetectConflicts = false
+	b.ChecksumVerificationMode = options.OnTableAndBlockRead
+	b.SyncWrites = false
+	b.Logger = badgerLog{}
+	return b
+}
+
+// checkOptions refuses what Badger would end the process over.
+func checkOptions(o badger.Options) error {
+	switch {
+	case o.NumCompactors == 1,
+		o.NumLevelZeroTablesStall <= o.NumLevelZeroTables,
+		o.MemTableSize*15/100 <= o.ValueThreshold,
+		o.ValueThreshold > 1<<20,
+		o.ValueLogFileSize < 1<<20 || o.ValueLogFileSize >= 2<<30,
+		o.BlockCacheSize == 0 && o.Compression != options.None:
+		return fmt.Errorf("the options do not fit together: %+v", o)
+	}
+	return nil
+}
+
+// openBadger turns what Badger panics over in this goroutine into an error. A
+// log that Badger had just made and could not size holds nothing, and would
+// keep it from opening.
+func openBadger(o *Options) (db *badger.DB, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			db, err = nil, fmt.Errorf("%v", r)
+		}
+	}()
+	b := badgerOptions(o)
+	if err := checkOptions(b); err != nil {
+		return nil, err
+	}
+	for _, path := range logs(o.Dir) {
+		if info, err := os.Stat(path); err == nil && info.Size() == 0 {
+			if err := os.Remove(path); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if err := checkManifest(o.Dir); err != nil {
+		return nil, err
+	}
+	return badger.Open(b)
+}
+
+// logs are those of the memtables.
+func logs(dir string) []string {
+	paths, _ := filepath.Glob(filepath.Join(dir, "*.mem")) // the pattern is a good one
+	return paths
+}
+
+// sync makes what is committed survive a power failure. Badger's own Sync
+// leaves out the logs of memtables that are just being flushed.
+func (s *server) sync() error {
+	for _, path := range logs(s.dir) {
+		if err := syncPath(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("sync %s: %w", path, err)
+		}
+	}
+	if err := s.db.Sync(); err != nil {
+		return err
+	}
+	if err := syncPath(filepath.Join(s.dir, badger.ManifestFilename)); err != nil {
+		return err
+	}
+	return syncPath(s.dir)
+}
+
+func syncPath(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close() //nolint:errcheck // nothing was written through it
+	return f.Sync()
+}
+
+// badgerLog writes Badger's messages where listen reads them.
+type badgerLog struct{}
+
+func (badgerLog) Errorf(f string, a ...any)   { say(logWarn, f, a) }
+func (badgerLog) Warningf(f string, a ...any) { say(logWarn, f, a) }
+func (badgerLog) Infof(f string, a ...any)    { say(logInfo, f, a) }
+func (badgerLog) Debugf(string, ...any)       {} // several lines a commit
+
+func say(level, f string, a []any) {
+	text := bytes.TrimSpace(fmt.Appendf(nil, f, a...))
+	text = bytes.ReplaceAll(text, []byte("\n"), []byte("; "))
+	_, _ = fmt.Fprintf(os.Stderr, "%s%s%s\n", logMark, level, text) // whoever is gone does not miss it
+}

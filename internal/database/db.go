@@ -1,0 +1,231 @@
+package database
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os/exec"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+// readers is how many requests beside the commits can be under way.
+const readers = 8
+
+// Options of a database.
+type Options struct {
+	Dir           string // of Badger; made if missing
+	MemTableBytes int64
+	MaxValueBytes int64          // of one value
+	Log           zerolog.Logger `json:"-"` // told what Badger has to say
+}
+
+// DB is a database in a process of its own. Its methods are safe for concurrent
+// use, but for those of the Batch. Each waits for its answer as long as that
+// takes, or until the process has ended: an error is then what it ended over.
+type DB struct {
+	version uint64
+	commits *conn
+	reads   chan *conn // those that nobody uses
+	conns   []*conn
+	cmd     *exec.Cmd
+	log     zerolog.Logger
+	batch   Batch
+	ended   chan struct{} // closed when the process has
+
+	mu struct {
+		sync.Mutex
+		killed error // why, by Kill
+		death  error // what it ended over; set before ended is closed
+	}
+}
+
+// MaxVersion is that of the youngest commit when the database was opened.
+func (d *DB) MaxVersion() uint64 { return d.version }
+
+// Ended is closed when the process has ended.
+func (d *DB) Ended() <-chan struct{} { return d.ended }
+
+// Err is what the process ended over; nil before Ended.
+func (d *DB) Err() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.mu.death
+}
+
+// Ends reports whether an error is one after which the database is of no more
+// use: its process has ended, or does not answer.
+func Ends(err error) bool {
+	var no Refused
+	return err != nil && !errors.As(err, &no)
+}
+
+// Pid is the process's id.
+func (d *DB) Pid() int { return d.cmd.Process.Pid }
+
+// open is the first request.
+func (d *DB) open(o *Options) error {
+	text, err := json.Marshal(o)
+	if err != nil {
+		return err
+	}
+	d.commits.out = append(d.commits.out, text...)
+	body, err := d.commits.ask(opOpen, false)
+	if err == nil && len(body) != 8 {
+		err = errShort
+	}
+	if err != nil {
+		return d.cause(err)
+	}
+	d.version = binary.LittleEndian.Uint64(body)
+	return nil
+}
+
+// ask sends what fill makes and hands the answer to use.
+func (d *DB) ask(what byte, watch bool, fill func(to []byte) []byte, use func(*fields)) error {
+	c := <-d.reads
+	defer func() { d.reads <- c }()
+	if fill != nil {
+		c.out = fill(c.out)
+	}
+	body, err := c.ask(what, watch)
+	if err != nil {
+		return d.cause(err)
+	}
+	f := fields{rest: body}
+	if use != nil {
+		use(&f)
+	}
+	return f.err
+}
+
+// Get hands the values of keys to each: nil for one that is not there. The
+// value is the callee's to keep.
+func (d *DB) Get(keys [][]byte, each func(i int, value []byte)) error {
+	fill := func(to []byte) []byte {
+		for _, k := range keys {
+			to = appendBytes(to, k)
+		}
+		return to
+	}
+	return d.ask(opGet, true, fill, func(f *fields) {
+		for i := range keys {
+			var value []byte
+			if f.byte() == 1 {
+				value = f.bytes()
+			}
+			if f.err == nil {
+				each(i, value)
+			}
+		}
+	})
+}
+
+// Page hands up to n pairs that follow the key after, and have the prefix, to
+// each, in order; it may stop before, and more says that it did. Commits may
+// come between two pages. What each is given is its to keep.
+func (d *DB) Page(prefix, after []byte, n int, each func(k, v []byte) error) (more bool, err error) {
+	fill := func(to []byte) []byte {
+		to = binary.LittleEndian.AppendUint32(to, uint32(n))
+		return appendBytes(appendBytes(to, prefix), after)
+	}
+	var failed error
+	err = d.ask(opPage, true, fill, func(f *fields) {
+		more = f.byte() == 1
+		for len(f.rest) > 0 && failed == nil {
+			k, v := f.bytes(), f.bytes()
+			if f.err == nil {
+				failed = each(k, v)
+			}
+		}
+	})
+	return more, errors.Join(err, failed)
+}
+
+// Sync makes what is committed survive a power failure.
+func (d *DB) Sync() error { return d.ask(opSync, false, nil, nil) }
+
+// Close closes the database and ends its process, and returns when that has
+// ended. The DB is of no more use.
+func (d *DB) Close() error {
+	err := d.ask(opClose, false, nil, nil)
+	d.hangUp()
+	d.await()
+	return err
+}
+
+// Hangs reports whether a request other than a Sync has had no answer for so
+// long.
+func (d *DB) Hangs(long time.Duration) bool {
+	for _, c := range d.conns {
+		if since := c.since.Load(); since > 0 && time.Since(time.Unix(0, since)) > long {
+			return true
+		}
+	}
+	return false
+}
+
+// Batch is the commit that is being made. There is one; it is used by one
+// caller at a time.
+func (d *DB) Batch() *Batch { return &d.batch }
+
+// Batch collects the writes of one commit and sends them ahead in parts.
+// Nothing that it is given is kept.
+type Batch struct {
+	d   *DB
+	err error
+}
+
+// Set writes a pair.
+func (b *Batch) Set(key, value []byte) { b.add(writeSet, key, value) }
+
+// Delete deletes a key, which may be missing.
+func (b *Batch) Delete(key []byte) { b.add(writeDelete, key, nil) }
+
+func (b *Batch) add(what byte, key, value []byte) {
+	c := b.d.commits
+	if len(c.out) > headBytes && len(c.out)+len(key)+len(value) > partBytes && b.err == nil {
+		c.since.Store(time.Now().UnixNano())
+		b.err = c.send(opPart)
+		c.since.Store(0)
+	}
+	if b.err != nil {
+		return
+	}
+	c.out = appendBytes(appendBytes(append(c.out, what), key), value)
+}
+
+// Flush commits, and returns when that survives a kill of both processes. After
+// an error a part may be committed; the database is to be closed then.
+func (b *Batch) Flush() error {
+	err := b.err
+	if err == nil {
+		_, err = b.d.commits.ask(opCommit, true)
+	}
+	b.err, b.d.commits.out = nil, b.d.commits.out[:headBytes]
+	if err != nil {
+		return b.d.cause(err)
+	}
+	return nil
+}
+
+// cause is what an error of a pair comes from.
+func (d *DB) cause(err error) error {
+	var no Refused
+	if errors.As(err, &no) {
+		return fmt.Errorf("badger: %w", err)
+	}
+	d.await()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case d.mu.killed != nil:
+		return d.mu.killed
+	case d.mu.death != nil:
+		return d.mu.death
+	}
+	return fmt.Errorf("database: the process does not answer: %w", err)
+}

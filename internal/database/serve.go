@@ -1,0 +1,239 @@
+package database
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+
+	"github.com/dgraph-io/badger/v4"
+)
+
+// Main serves a database and ends the process, if this one was started for
+// that. A program that uses Open calls it before it does anything else.
+func Main() {
+	if os.Args[0] == processName {
+		os.Exit(serve())
+	}
+}
+
+// firstPair is the descriptor of the first pair.
+const firstPair = 3
+
+// serve returns the exit code. It mostly ends otherwise: with its parent.
+func serve() int {
+	signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGPIPE) // for the daemon, which still needs it
+	goFirst()
+	var conns []*conn
+	for i := range 1 + readers {
+		f := os.NewFile(uintptr(firstPair+i), "pair")
+		c, err := net.FileConn(f)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "the database is no command: the daemon starts it:", err)
+			return 1
+		}
+		_ = f.Close() // the connection has its own
+		conns = append(conns, newConn(c))
+	}
+	s := new(server)
+	if err := s.open(conns[0]); err != nil {
+		return 1
+	}
+	var work sync.WaitGroup
+	for _, c := range conns[1:] {
+		work.Go(func() { s.read(c) })
+	}
+	s.commit(conns[0])
+	work.Wait()
+	return 0
+}
+
+// server is the database on the other side of the pairs.
+type server struct {
+	db  *badger.DB
+	dir string
+}
+
+func (s *server) open(c *conn) error {
+	_, body, err := c.receive()
+	if err != nil {
+		return err
+	}
+	var o Options
+	err = json.Unmarshal(body, &o)
+	if err == nil {
+		s.dir = o.Dir
+		s.db, err = openBadger(&o)
+	}
+	if err == nil {
+		c.out = binary.LittleEndian.AppendUint64(c.out, s.db.MaxVersion())
+	}
+	return errors.Join(err, answer(c, err))
+}
+
+// answer sends what is in out, or the error.
+func answer(c *conn, err error) error {
+	if err == nil {
+		return c.send(ansDone)
+	}
+	c.out = append(c.out[:headBytes], err.Error()...)
+	return c.send(ansError)
+}
+
+// read answers requests until the other end is gone.
+func (s *server) read(c *conn) {
+	for {
+		what, body, err := c.receive()
+		if err == nil {
+			err = answer(c, s.do(c, what, body))
+		}
+		if err != nil {
+			os.Exit(0) // what is committed lies in the page cache
+		}
+	}
+}
+
+// do appends the answer to out. What Badger panics over is an error, for it may
+// be one record; a fault cannot be caught.
+func (s *server) do(c *conn, what byte, body []byte) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("%v", r)
+		}
+	}()
+	f := &fields{rest: body}
+	switch what {
+	case opGet:
+		return s.db.View(func(txn *badger.Txn) error { return get(c, txn, f) })
+	case opPage:
+		return s.db.View(func(txn *badger.Txn) error { return page(c, txn, f) })
+	case opSync:
+		return s.sync()
+	case opClose:
+		return s.db.Close()
+	}
+	return fmt.Errorf("there is no request %d", what)
+}
+
+func get(c *conn, txn *badger.Txn, f *fields) error {
+	for len(f.rest) > 0 {
+		k := f.bytes()
+		if f.err != nil {
+			return f.err
+		}
+		item, err := txn.Get(k)
+		if errors.Is(err, badger.ErrKeyNotFound) {
+			c.out = append(c.out, 0)
+			continue
+		}
+		if err == nil {
+			err = item.Value(func(v []byte) error {
+				c.out = appendBytes(append(c.out, 1), v)
+				return nil
+			})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// page says first whether there is more.
+func page(c *conn, txn *badger.Txn, f *fields) error {
+	n, prefix, after := f.number(), f.bytes(), f.bytes()
+	if f.err != nil {
+		return f.err
+	}
+	c.out = append(c.out, 0)
+	o := badger.DefaultIteratorOptions
+	o.PrefetchValues = false // they lie beside the keys
+	o.Prefix = prefix
+	it := txn.NewIterator(o)
+	defer it.Close()
+	for it.Seek(later(prefix, after)); it.Valid(); it.Next() {
+		item := it.Item()
+		if string(item.Key()) == string(after) {
+			continue
+		}
+		if n == 0 || len(c.out) > pageBytes {
+			c.out[headBytes] = 1
+			return nil
+		}
+		n--
+		c.out = appendBytes(c.out, item.Key())
+		err := item.Value(func(v []byte) error {
+			c.out = appendBytes(c.out, v)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// commit writes until the other end is gone. Badger keeps the bodies of a
+// commit's parts until that is over.
+func (s *server) commit(c *conn) {
+	var wb *badger.WriteBatch
+	var failed error
+	for {
+		what, body, err := c.receive()
+		if err != nil {
+			os.Exit(0)
+		}
+		if wb == nil {
+			wb = s.db.NewWriteBatch()
+		}
+		if failed == nil {
+			failed = apply(wb, body)
+		}
+		if what == opPart {
+			continue
+		}
+		if failed == nil {
+			failed = wb.Flush()
+		}
+		if failed != nil {
+			wb.Cancel() // waits for what Badger has begun, as a Flush that fails early does not
+		}
+		if answer(c, failed) != nil {
+			os.Exit(0)
+		}
+		wb, failed = nil, nil
+	}
+}
+
+func apply(wb *badger.WriteBatch, body []byte) error {
+	f := &fields{rest: body}
+	for len(f.rest) > 0 {
+		what, k, v := f.byte(), f.bytes(), f.bytes()
+		if f.err != nil {
+			return f.err
+		}
+		var err error
+		if what == writeDelete {
+			err = wb.Delete(k)
+		} else {
+			err = wb.SetEntry(badger.NewEntry(k, v))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func later(a, b []byte) []byte {
+	if bytes.Compare(a, b) < 0 {
+		return b
+	}
+	return a
+}

@@ -16,6 +16,7 @@ type BatchRequest struct {
 	Prompts        []BatchPrompt
 	Ranks          U32s   // as of a prefetch
 	PrefillRate    uint32 // as of a prefetch
+	Configs        Pairs  // as of a prefetch, for all; an option
 }
 
 // BatchPrompt is one prompt of a batch.
@@ -36,7 +37,13 @@ func (m *BatchRequest) Append(dst []byte) []byte {
 		dst = appendStr(p.Chain.append(dst), p.LookupID)
 		dst = binary.LittleEndian.AppendUint32(dst, p.Overtaken)
 	}
-	return appendPrefetchOptions(dst, m.Ranks, m.PrefillRate)
+	l := beginOptions(dst)
+	l.add(optionRanks, m.Ranks)
+	l.add32(optionPrefillRate, m.PrefillRate)
+	if n := m.Configs.Len(); n > 0 {
+		l.add(optionConfigs, append(binary.LittleEndian.AppendUint16(nil, uint16(n)), m.Configs...))
+	}
+	return l.end()
 }
 
 // Decode implements Message.
@@ -58,7 +65,16 @@ func (m *BatchRequest) Decode(body []byte) error {
 		p.LookupID, p.Overtaken = c.str("lookup id"), c.u32("overtaken")
 		m.Prompts = append(m.Prompts, p)
 	}
-	return c.endWith("batch", c.prefetchOptions(&m.Ranks, &m.PrefillRate))
+	shared := c.prefetchOptions(&m.Ranks, &m.PrefillRate)
+	return c.endWith("batch", func(tag uint16, value cursor) bool {
+		if tag != optionConfigs {
+			return shared(tag, value)
+		}
+		if m.Configs = value.pairs("request configs"); value.err != nil || value.left() > 0 {
+			c.fail("request configs", "an option of %d bytes does not hold what it counts", len(value.b))
+		}
+		return true
+	})
 }
 
 // BatchReply is an answer for each prompt, and the order in which to run them

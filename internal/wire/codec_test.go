@@ -84,6 +84,14 @@ func TestEveryOpIsCovered(t *testing.T) {
 	}
 }
 
+// olderEnd is where a reply ended before it grew, or -1.
+func olderEnd(m Message) int {
+	if r, ok := m.(*ReserveReply); ok {
+		return 8 + 1 + 4 + len(r.Slots)
+	}
+	return -1
+}
+
 // TestCutShort takes bytes off the end of every golden request and reply: each
 // must be refused, and name what is missing.
 func TestCutShort(t *testing.T) {
@@ -91,6 +99,12 @@ func TestCutShort(t *testing.T) {
 		body := readGolden(t, g.name)[HeaderBytes:]
 		for n := range body {
 			m := reflect.New(reflect.TypeOf(g.m).Elem()).Interface().(Message)
+			if n == olderEnd(g.m) {
+				if err := m.Decode(body[:n]); err != nil {
+					t.Errorf("%s of an older daemon: %v", g.name, err)
+				}
+				continue
+			}
 			if err := m.Decode(body[:n]); !errors.Is(err, ErrMalformed) {
 				t.Errorf("%s cut to %d bytes: %v", g.name, n, err)
 			}

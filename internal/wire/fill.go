@@ -20,6 +20,10 @@ type ReserveRequest struct {
 	// for the first chunk, and for the tiers below to catch up. An option:
 	// 0 leaves it out, and the answer comes at once.
 	WaitMillis uint32
+	// Sums are checksums of what the client would store in some slots, to be
+	// compared with what exists there. An option that an older daemon passes
+	// over; nil leaves it out.
+	Sums Sums
 }
 
 // Append implements Message.
@@ -29,7 +33,7 @@ func (m *ReserveRequest) Append(dst []byte) []byte {
 	dst = binary.LittleEndian.AppendUint32(dst, m.Count)
 	dst = append(dst, m.Flags)
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(m.Sizes.Len()))
-	return appendWait(append(dst, m.Sizes...), m.WaitMillis)
+	return appendReserveOptions(append(dst, m.Sizes...), m.WaitMillis, m.Sums)
 }
 
 // Decode implements Message.
@@ -40,14 +44,21 @@ func (m *ReserveRequest) Decode(body []byte) error {
 	m.Flags = c.flags(ReserveAllOrNothing, "flags")
 	m.Sizes = c.list(c.u32("sizes"), 4, "sizes")
 	c.sizes(m.Sizes)
-	m.WaitMillis = 0
+	m.WaitMillis, m.Sums = 0, nil
 	return c.endWith("reserve", func(tag uint16, value cursor) bool {
-		if tag != optionWait {
+		switch tag {
+		case optionWait:
+			m.WaitMillis = value.u32("wait")
+			if value.err != nil || value.left() != 0 {
+				c.fail("wait", "%d bytes, a wait has 4", len(value.b))
+			}
+		case optionSums:
+			if len(value.b)%sumBytes != 0 || len(value.b) > maxSums*sumBytes {
+				c.fail("sums", "%d bytes, use %d for each of at most %d", len(value.b), sumBytes, maxSums)
+			}
+			m.Sums = value.b
+		default:
 			return false
-		}
-		m.WaitMillis = value.u32("wait")
-		if value.err != nil || value.left() != 0 {
-			c.fail("wait", "%d bytes, a wait has 4", len(value.b))
 		}
 		return true
 	})
@@ -72,6 +83,9 @@ type ReserveReply struct {
 	Fill   uint64
 	Reason Reason // why Slots is shorter than what was asked for
 	Slots  Slots  // chunks First and following
+	// Differ are the slots that exist with another checksum than the one the
+	// request gave.
+	Differ U32s
 }
 
 // Append implements Message.
@@ -79,7 +93,9 @@ func (m *ReserveReply) Append(dst []byte) []byte {
 	dst = binary.LittleEndian.AppendUint64(dst, m.Fill)
 	dst = append(dst, byte(m.Reason))
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(m.Slots.Len()))
-	return append(dst, m.Slots...)
+	dst = append(dst, m.Slots...)
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(m.Differ.Len()))
+	return append(dst, m.Differ...)
 }
 
 // Decode implements Message.
@@ -88,6 +104,9 @@ func (m *ReserveReply) Decode(body []byte) error {
 	m.Fill = c.u64("fill")
 	m.Reason = Reason(c.u8("reason"))
 	m.Slots = c.list(c.u32("slots"), slotBytes, "slots")
+	if m.Differ = nil; c.left() > 0 { // an older daemon says nothing of it
+		m.Differ = c.list(c.u32("differ"), 4, "differ")
+	}
 	return c.end("reserve reply")
 }
 

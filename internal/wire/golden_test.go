@@ -144,6 +144,11 @@ var golden = []struct {
 	}},
 	{"reserve_reply", reply(OpReserve), &ReserveReply{Fill: 8, Reason: ReasonNoSpace, Slots: Slots(nil).
 		Add(Slot{GrantGranted, 65536, 4096}).Add(Slot{GrantExists, 65536, 0})}},
+	{"reserve_sums_request", request(OpReserve), &ReserveRequest{
+		Chain: goldenRef, First: 1, Count: 3, Sizes: ViewU32s([]uint32{65536}), Sums: Sums(nil).Add(Sum{1, 0x0102030405060708}),
+	}},
+	{"reserve_sums_reply", reply(OpReserve), &ReserveReply{Fill: 8, Reason: ReasonNoSpace, Slots: Slots(nil).
+		Add(Slot{GrantGranted, 65536, 4096}).Add(Slot{GrantExists, 65536, 0}), Differ: ViewU32s([]uint32{1})}},
 	{"commit_request", request(OpCommit), &FillRequest{Fill: 8}},
 	{"commit_reply", reply(OpCommit), &StoreReply{Results(nil).
 		Add(Stored{ResultStored, 0x0102030405060708}).Add(Stored{ResultNotGranted, 0})}},
@@ -195,6 +200,11 @@ var golden = []struct {
 		Policy: PolicyTimeout, DeadlineMillis: 2000, MaxOvertaken: 16, Prompts: []BatchPrompt{
 			{Chain: goldenTokens, LookupID: "req-42"}, {Chain: goldenRef, Overtaken: 3},
 		}, PrefillRate: 20_000,
+	}},
+	{"batch_configs_request", request(OpBatch), &BatchRequest{
+		Policy: PolicyTimeout, DeadlineMillis: 2000, MaxOvertaken: 16, Prompts: []BatchPrompt{
+			{Chain: goldenTokens, LookupID: "req-42"}, {Chain: goldenRef, Overtaken: 3},
+		}, PrefillRate: 20_000, Configs: Pairs(nil).Add("priority", "high"),
 	}},
 	{"batch_reply", reply(OpBatch), &BatchReply{Jobs: []BatchJob{
 		{Prefetch: PrefetchReply{Job: 7, Match: goldenMatch, State: JobState{

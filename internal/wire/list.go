@@ -81,10 +81,38 @@ func (l Refs) At(i int) Ref {
 // Slice is the elements from i up to j.
 func (l Refs) Slice(i, j int) Refs { return l[i*refBytes : j*refBytes] }
 
+// Sum is the checksum of what a client would store in a slot.
+type Sum struct {
+	Slot uint32 // 0 is the first of the reservation
+	Sum  uint64 // XXH3-64 of the payload
+}
+
+const sumBytes = 12
+
+// Sums is a list of Sum as it lies in an option.
+type Sums []byte
+
+// Add appends one element.
+func (l Sums) Add(s Sum) Sums {
+	l = binary.LittleEndian.AppendUint32(l, s.Slot)
+	return binary.LittleEndian.AppendUint64(l, s.Sum)
+}
+
+// Len is the number of elements.
+func (l Sums) Len() int { return len(l) / sumBytes }
+
+// At returns element i.
+func (l Sums) At(i int) Sum {
+	b := l[i*sumBytes:][:sumBytes]
+	return Sum{Slot: binary.LittleEndian.Uint32(b), Sum: binary.LittleEndian.Uint64(b[4:])}
+}
+
 // Slot is the answer to one chunk of a reservation.
 type Slot struct {
-	Grant  Grant
-	Length uint32 // bytes asked for
+	Grant Grant
+	// Length is the bytes asked for, if granted; of what exists its own, or 0
+	// where the daemon does not know them without reading.
+	Length uint32
 	Offset uint64 // of the room, if granted: in the staging window, or in the arena (direct)
 }
 

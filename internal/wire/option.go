@@ -18,11 +18,18 @@ var ErrUnknownOption = fmt.Errorf("%w: unknown option", ErrMalformed)
 // for room.
 const optionWait = 1
 
+// optionSums, in a reserve, is a list of Sum, at most maxSums.
+const (
+	optionSums = optionIgnorable | 2
+	maxSums    = 4096
+)
+
 // Of a lookup, a prefetch and a batch. A list of ranks is u32 handles of
 // spaces, at most maxRanks; a prefill rate is a u32, tokens a second.
 const (
 	optionRanks       = 1
 	optionPrefillRate = 2 // not of a lookup
+	optionConfigs     = 3 // of a batch only
 	maxRanks          = 1024
 )
 
@@ -49,33 +56,51 @@ func (c *cursor) options(known func(tag uint16, value cursor) bool) {
 // appendOptions appends the empty list.
 func appendOptions(dst []byte) []byte { return binary.LittleEndian.AppendUint16(dst, 0) }
 
-// appendWait appends a list with optionWait, or the empty one.
-func appendWait(dst []byte, millis uint32) []byte {
-	if millis == 0 {
-		return appendOptions(dst)
-	}
-	dst = binary.LittleEndian.AppendUint16(dst, 1)
-	dst = binary.LittleEndian.AppendUint16(dst, optionWait)
-	dst = binary.LittleEndian.AppendUint16(dst, 4)
-	return binary.LittleEndian.AppendUint32(dst, millis)
+// optionList is a list being appended.
+type optionList struct {
+	dst []byte
+	at  int // where its count lies
+	n   uint16
 }
 
-// appendPrefetchOptions appends a list with what there is of both.
+func beginOptions(dst []byte) optionList { return optionList{dst: appendOptions(dst), at: len(dst)} }
+
+// add appends an option unless its value is empty.
+func (l *optionList) add(tag uint16, value []byte) {
+	if len(value) == 0 {
+		return
+	}
+	l.n++
+	l.dst = binary.LittleEndian.AppendUint16(l.dst, tag)
+	l.dst = append(binary.LittleEndian.AppendUint16(l.dst, uint16(len(value))), value...)
+}
+
+// add32 appends an option of one number, unless that is 0.
+func (l *optionList) add32(tag uint16, v uint32) {
+	var value [4]byte
+	if binary.LittleEndian.PutUint32(value[:], v); v != 0 {
+		l.add(tag, value[:])
+	}
+}
+
+func (l *optionList) end() []byte {
+	binary.LittleEndian.PutUint16(l.dst[l.at:], l.n)
+	return l.dst
+}
+
+func appendReserveOptions(dst []byte, millis uint32, sums Sums) []byte {
+	l := beginOptions(dst)
+	l.add32(optionWait, millis)
+	l.add(optionSums, sums)
+	return l.end()
+}
+
+// appendPrefetchOptions appends a list with what there is of a prefetch's options.
 func appendPrefetchOptions(dst []byte, ranks U32s, rate uint32) []byte {
-	at, n := len(dst), uint16(0)
-	dst = appendOptions(dst)
-	if len(ranks) > 0 {
-		n++
-		dst = binary.LittleEndian.AppendUint16(dst, optionRanks)
-		dst = append(binary.LittleEndian.AppendUint16(dst, uint16(len(ranks))), ranks...)
-	}
-	if rate > 0 {
-		n++
-		dst = binary.LittleEndian.AppendUint16(dst, optionPrefillRate)
-		dst = binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint16(dst, 4), rate)
-	}
-	binary.LittleEndian.PutUint16(dst[at:], n)
-	return dst
+	l := beginOptions(dst)
+	l.add(optionRanks, ranks)
+	l.add32(optionPrefillRate, rate)
+	return l.end()
 }
 
 // prefetchOptions reads the options of a prefetch or a batch; rate is nil for

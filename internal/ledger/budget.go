@@ -10,6 +10,9 @@ var (
 	// ErrOverBudget is a refusal for good: the request exceeds what its
 	// owner may hold whatever the others do. Waiting does not help.
 	ErrOverBudget = errors.New("over budget")
+	// ErrOwn is an ErrOverBudget that ends when its owner lets something go, or
+	// when what is dirty is written below.
+	ErrOwn = fmt.Errorf("only its own is in the way: %w", ErrOverBudget)
 	// ErrBusy is a refusal for now: others hold the room. See Released.
 	ErrBusy = errors.New("busy")
 	// ErrInconsistent refuses a parent that is a descendant of its kid.
@@ -52,21 +55,43 @@ func (b *book) fits(o Owner, c Class, g growth) error {
 			return &BudgetError{c.String() + " budget", g.class, has, limit, b.full(o, g.class, limit)}
 		}
 	}
+	if c == Unwritten && b.count.ClassBytes[c] == 0 {
+		return nil // one at a time is always written, or what protects the rest would never end
+	}
 	if limit, has := b.limits.Total, b.count.ProtectedBytes; limit > 0 && g.total > 0 && has+g.total > limit {
-		return &BudgetError{"total budget", g.total, has, limit, b.full(o, g.total, limit)}
+		return &BudgetError{"total budget", g.total, has, limit, b.full(o, g.own, limit)}
 	}
 	return nil
 }
 
-// full says whether waiting helps: not if the request is too large in
-// itself, and not if a client would wait for what only it can give back.
+// full says whether waiting helps: not if the request is too large in itself,
+// what leads to it aside, and not if a client would wait for what only it can
+// give back.
 func (b *book) full(o Owner, need, limit int64) error {
-	w := &b.owners[o]
-	alone := o != Daemon && w.holds == b.holds.n && w.extra == b.extra
-	if need > limit || alone {
+	switch {
+	case need > limit:
 		return ErrOverBudget
+	case o != Daemon && !b.othersHold(o, 0):
+		return ErrOwn
 	}
 	return ErrBusy
+}
+
+// othersHold reports whether an owner other than o holds anything, apart from so many
+// holds.
+func (b *book) othersHold(o Owner, apart uint32) bool {
+	w := &b.owners[o]
+	return b.holds.n-w.holds > apart || b.extra != w.extra
+}
+
+// OthersHold reports whether an owner other than o can make room: by letting go
+// of what is held, or of what is leaving. So many holds of others are apart,
+// because they wait for room themselves.
+func (l *Ledger) OthersHold(o Owner, apart int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b := &l.mu.book
+	return b.count.LeavingBytes > 0 || b.othersHold(o, uint32(apart))
 }
 
 func (l *Limits) of(c Class) int64 {

@@ -30,11 +30,16 @@ func parent(ks []key.Key, i int) key.Hash {
 
 func newLedger(t testing.TB, name string, limits ledger.Limits) *ledger.Ledger {
 	t.Helper()
+	return ledger.New(ledger.Options{CapacityBytes: 1 << 40, Policy: policyOf(t, name), Limits: limits})
+}
+
+func policyOf(t testing.TB, name string) policy.Policy {
+	t.Helper()
 	p, err := policy.New(name, 1<<40)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return ledger.New(ledger.Options{CapacityBytes: 1 << 40, Policy: p, Limits: limits})
+	return p
 }
 
 // fill begins ks[from:] for the daemon.

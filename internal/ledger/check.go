@@ -55,10 +55,30 @@ func (a *audit) run() error {
 	if got != want {
 		return fmt.Errorf("ledger: counted %+v, found %+v", got, want)
 	}
+	if err := a.lines(); err != nil {
+		return err
+	}
 	if a.indexed != b.index.n {
 		return fmt.Errorf("ledger: %d entries should be indexed, %d are", a.indexed, b.index.n)
 	}
 	return a.freeGuards()
+}
+
+// lines looks for what may go and is not in line.
+func (a *audit) lines() error {
+	b := a.book
+	for id := uint32(1); id < b.entries.n; id++ {
+		e := b.entries.at(id)
+		if !b.underneath(e) {
+			continue
+		}
+		missing := false
+		b.inRanks(e, func(r *rank) { missing = missing || *r.under.link(id) == 0 })
+		if missing {
+			return fmt.Errorf("ledger: entry %d may go although it has kids, and is not in line", id)
+		}
+	}
+	return nil
 }
 
 // freeGuards counts those that no entry has.

@@ -12,6 +12,13 @@
 // all its ancestors. A chunk whose parent is absent hangs below a hole,
 // which has no bytes and disappears with its last kid.
 //
+// Where tiers stand on each other (StandOn) the prefixes need be whole only in
+// all of them together. What a tier below has (SetBelow) is not protected by
+// what stands on it, is not charged for that, and may be evicted under its
+// kids: if there is nothing else, in the order in which it was let go of, which
+// is from the root on. A tier below that is off, or has lost the chunk since,
+// costs hits, as far as the chunk has left this one, and nothing else.
+//
 // Quotas bound what groups of spaces occupy. The entries under one are, besides
 // the policy of all, in a second one of the same kind, from which it evicts
 // while it is exceeded. So a victim costs O(1) then too, and the policy of all

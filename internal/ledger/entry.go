@@ -23,8 +23,8 @@ type entry struct {
 	guard  uint32 // number in guards; 0 for an entry that nothing protects
 
 	life   life
-	mark   mark
 	spared uint8 // how often, since it was used
+	mark   mark
 }
 
 // packed is a Value in bytes: words would have every entry aligned to eight.
@@ -51,17 +51,20 @@ const (
 	gone          // evicted or removed; its bytes still count until Free and the last Unhold
 )
 
-type mark uint8
+type mark uint16
 
 const (
 	dirty      mark = 1 << iota // differs from the tiers below
 	publishing                  // in the Publish under way, not yet in the policy
 	freed                       // gone, and Free was called
 	quoted                      // in the rank of its space's quota
+	cooled                      // see cold
+	used                        // touched since it was queued; see under.go
 
 	fresh = publishing // resident: published to be used at once, and not yet used
 
-	hit mark = 1 << 4 // the upper half counts touches
+	below mark = 1 << 6  // the first of maxBelow tiers that may have it
+	hit   mark = 1 << 12 // the upper four bits count touches
 )
 
 // MaxHits is where the count of touches ends.
@@ -72,7 +75,7 @@ const MaxHits = 15
 func (b *book) touch(id policy.ID) {
 	e := b.entries.at(uint32(id))
 	e.spared = 0
-	b.cold.drop(uint32(id))
+	e.mark = e.mark&^cooled | used
 	if e.mark&fresh != 0 {
 		e.mark &^= fresh
 		b.rankRenew(uint32(id))
@@ -175,5 +178,5 @@ func (b *book) export(id uint32, x *Entry) {
 		x.Parent = b.entries.at(e.parent).hash
 	}
 	x.Size, x.Value = e.size, e.value.unpack()
-	x.Dirty, x.Hits = e.mark&dirty != 0, uint8(e.mark/hit)
+	x.Dirty, x.Hits, x.Below = e.mark&dirty != 0, uint8(e.mark/hit), Below(e.mark&anyBelow/below)
 }

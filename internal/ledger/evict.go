@@ -1,34 +1,92 @@
 package ledger
 
-import (
-	"github.com/kvstored/kvstored/key"
-	"github.com/kvstored/kvstored/policy"
-)
+import "github.com/kvstored/kvstored/key"
 
 // Evict takes out the policy's next victim: a resident entry that nobody
-// holds and that has no kid, resident or filling, in this ledger. It cannot
-// be found any more; its bytes count as used until the caller, having let go
-// of what the Value names, calls Free. False means that everything is
-// protected.
+// holds and that has no kid, resident or filling, in this ledger. If there is
+// none it is one that only stands underneath others, and that a working tier
+// below has; see StandOn. It cannot be found any more; its bytes count as used
+// until the caller, having let go of what the Value names, calls Free. False
+// means that everything is protected.
 func (l *Ledger) Evict() (Entry, bool) {
+	return l.evictFirst((*book).evictAny)
+}
+
+// EvictSafely is Evict for one who can wait: it rather takes nothing than what
+// would be lost because those who write to the tiers below, of which one works,
+// have no room for more yet. See Released. A victim that they are to write is
+// Charged already: between two calls others would take the room. Who writes it,
+// or does not, ends that with Uncharge.
+func (l *Ledger) EvictSafely() (Entry, bool) {
+	return l.evictFirst(func(b *book, works mark) (Entry, bool) {
+		b.settle()
+		return b.evict(everything, works, true)
+	})
+}
+
+// evictFirst asks whether the tiers below work without the lock.
+func (l *Ledger) evictFirst(evict func(*book, mark) (Entry, bool)) (Entry, bool) {
+	works := mark(0)
+	if l.works != nil {
+		works = l.works().mark()
+	}
 	l.mu.Lock()
 	defer l.unlock()
-	b := &l.mu.book
+	return evict(&l.mu.book, works)
+}
+
+func (b *book) evictAny(works mark) (Entry, bool) {
 	b.settle()
-	return b.evict(everything)
+	return b.evict(everything, works, false)
 }
 
 // evict takes out the next victim of rank r.
-func (b *book) evict(r uint32) (Entry, bool) {
-	id, ok := b.rankEvict(r)
+func (b *book) evict(r uint32, works mark, safely bool) (Entry, bool) {
+	id, ok := b.choose(r, works, safely)
 	if !ok {
 		return Entry{}, false
 	}
-	v, n := b.snapshot(id), uint64(b.bytes(b.entries.at(id)))
+	e := b.entries.at(id)
+	v, n := b.snapshot(id), b.bytes(e)
 	b.count.Evictions++
-	b.count.EvictedBytes += n
+	b.count.EvictedBytes += uint64(n)
+	v.Charged = safely && works != 0 && v.Dirty && !b.isLost(e)
 	b.condemn(id)
+	if v.Charged {
+		b.charge(Daemon, Unwritten, n)
+	}
 	return v, true
+}
+
+// choose takes a victim out of its ranks. A leaf that would be lost is put back
+// as if it had just come if something may go from underneath others, or safely
+// while a tier below works; then others have their turn, maxSpared at most.
+func (b *book) choose(r uint32, works mark, safely bool) (id uint32, ok bool) {
+	keep := safely && works != 0
+	for range maxSpared {
+		id, ok = b.rankEvict(r)
+		if ok && !b.isLost(b.entries.at(id)) {
+			return id, true
+		}
+		other, found := b.rankUnder(r, works)
+		if ok && (found || keep) {
+			b.rankAdd(id)
+		}
+		switch {
+		case found:
+			return other, true
+		case !ok || !keep:
+			return id, ok
+		}
+	}
+	return 0, false
+}
+
+// isLost says whether an entry that goes is lost: the tiers below lack it, and
+// those who would write it have no room for more.
+func (b *book) isLost(e *entry) bool {
+	n := b.bytes(e)
+	return e.mark&dirty != 0 && b.fits(Daemon, Unwritten, growth{0, n, n}) != nil
 }
 
 // Remove takes out a resident key whether or not it has kids or is held. Kids
@@ -69,10 +127,9 @@ func (l *Ledger) Free(id ID) {
 func (b *book) condemn(id uint32) {
 	e := b.entries.at(id)
 	was, n := b.protected(e), b.bytes(e)
-	b.cold.drop(id)
 	b.cut(id)
 	e.life = gone
-	e.mark &^= fresh
+	e.mark &^= fresh | cooled
 	b.count.Entries--
 	if e.mark&dirty != 0 { // it stays so, for whoever takes the entry over
 		b.count.DirtyEntries--
@@ -105,6 +162,3 @@ func (b *book) bury(id uint32) {
 		b.recycle(id)
 	}
 }
-
-// acceptable is ok for Policy.Evict.
-func (b *book) acceptable(id policy.ID) bool { return b.evictable(b.entries.at(uint32(id))) }

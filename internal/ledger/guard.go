@@ -1,5 +1,7 @@
 package ledger
 
+import "github.com/kvstored/kvstored/policy"
+
 // guard is what protects an entry. Few entries have one at a time, so it is
 // not in the entry: 20 bytes, no pointers.
 type guard struct {
@@ -50,13 +52,14 @@ func (t *guards) filled(e *entry) (rec uint32) {
 func (b *book) isHeld(e *entry) bool { return b.guards.of(e).held != [classes]uint16{} }
 
 // protected says whether the entry's bytes count as protected. A hole has
-// no bytes; what is gone no longer carries its kids.
+// no bytes; what is gone no longer carries its kids; and what a tier below has
+// need not be here to carry them.
 func (b *book) protected(e *entry) bool {
 	switch e.life {
 	case filling:
 		return true
 	case resident:
-		return e.guard != 0
+		return e.guard != 0 && (e.mark&anyBelow == 0 || b.isHeld(e))
 	case gone:
 		return b.isHeld(e)
 	}
@@ -68,3 +71,6 @@ func (b *book) protected(e *entry) bool {
 func (b *book) evictable(e *entry) bool {
 	return e.life == resident && e.kids == 0 && e.guard == 0
 }
+
+// acceptable is ok for Policy.Evict.
+func (b *book) acceptable(id policy.ID) bool { return b.evictable(b.entries.at(uint32(id))) }

@@ -122,7 +122,7 @@ func (b *book) hold(o Owner, c Class, id uint32) error {
 		g.class = g.own
 	}
 	if !was {
-		g.total = b.exposed(id)
+		g.total = g.own + b.exposed(e.parent)
 	}
 	if err := b.fits(o, c, g); err != nil {
 		return err

@@ -57,10 +57,15 @@ type Entry struct {
 	Value  Value
 	Dirty  bool  // the tiers below lack it
 	Hits   uint8 // touches since it was published, up to MaxHits
+	Below  Below // tiers below that have it, as SetBelow said
+	// Charged says that EvictSafely has charged its bytes to the daemon as
+	// Unwritten, for the writer below.
+	Charged bool
 }
 
 // Limits bound what may be protected, in occupied bytes; 0 is unlimited. An
-// owner may have half of a class, or all of it while no other is registered.
+// owner may have half of a class, or all of it while no other is registered. One
+// entry at a time may be Unwritten whatever Total says.
 type Limits struct{ Lease, Pin, Load, Unwritten, Total int64 }
 
 // Options configures a Ledger.
@@ -79,10 +84,11 @@ type Options struct {
 // Ledger is the books of one bounded tier. It is safe for concurrent use.
 type Ledger struct {
 	capacity  int64
-	later     bool        // see Options.LearnLater
-	planning  atomic.Bool // some rank has a planner
-	switching sync.Mutex  // held by the SetPolicy at work, before mu
-	learning  sync.Mutex  // held by the Learn at work, before mu
+	later     bool         // see Options.LearnLater
+	planning  atomic.Bool  // some rank has a planner
+	switching sync.Mutex   // held by the SetPolicy at work, before mu
+	learning  sync.Mutex   // held by the Learn at work, before mu
+	works     func() Below // see StandOn; nil for a tier that stands on none
 	mu        struct {
 		sync.Mutex
 		book
@@ -115,7 +121,7 @@ type book struct {
 	pending, tail uint32
 
 	chain []uint64 // of the request being announced
-	cold  cold
+	cold  line
 
 	count    Stats
 	released bool          // something was let go in this lock round
@@ -230,7 +236,7 @@ func (l *Ledger) lookupRound(ks []key.Key, have []bool) {
 type Stats struct {
 	CapacityBytes  int64
 	UsedBytes      int64 // occupied by entries in any life, and charged
-	ProtectedBytes int64 // filling, held, ancestors of these, and charged; each chunk once
+	ProtectedBytes int64 // filling, held, ancestors of these that no tier below has, and charged; each chunk once
 	EvictableBytes int64 // resident and not protected: can be evicted, leaves first
 	LeavingBytes   int64 // evicted or removed, Free still to come
 	ClassBytes     [classes]int64

@@ -47,7 +47,7 @@ func newRig(t testing.TB, name string, source func(int) int) *rig {
 		t.Fatal(err)
 	}
 	limits := tempers[max(0, source(len(tempers)))]
-	return &rig{
+	r := &rig{
 		t: t, name: name, source: source,
 		real: ledger.New(ledger.Options{
 			CapacityBytes: 1 << 20, Policy: p, PolicyName: name, Limits: limits, Quotas: []ledger.Quota{{Bytes: quotaPages * page, Priority: quotaPriority}},
@@ -55,6 +55,8 @@ func newRig(t testing.TB, name string, source func(int) int) *rig {
 		model:  newModel(name, limits),
 		owners: []ledger.Owner{ledger.Daemon},
 	}
+	r.real.StandOn(func() ledger.Below { return r.model.works })
+	return r
 }
 
 // path is the keys from the root to a node of a binary tree of 63.
@@ -78,7 +80,7 @@ func (r *rig) run() {
 	steps := []func(){
 		r.begin, r.begin, r.begin, r.begin, r.publish, r.publish, r.abort, r.hold, r.hold,
 		r.unhold, r.unhold, r.touch, r.evict, r.evict, r.remove, r.free, r.free,
-		r.owner, r.charge, r.restore, r.mark, r.look, r.evictOwn, r.evictOwn,
+		r.owner, r.charge, r.restore, r.mark, r.look, r.store, r.store, r.store, r.evictOwn, r.evictOwn,
 		r.announce, r.announce, func() { r.seldom(func() { r.seldom(r.cool) }) }, func() { r.seldom(r.assign) }, func() { r.seldom(r.turn) },
 	}
 	for {

@@ -281,9 +281,68 @@ func (m *model) enlist(es []*body) {
 	m.pending = m.up(es[0])
 }
 
-// evictFrom takes the next victim of one of the policies.
-func (m *model) evictFrom(p policy.Policy) *body {
+// evict takes the next victim of one of the policies. Where there is no leaf,
+// or one that would be lost, it takes what the ledger evicted of those that
+// stand underneath, if that could go; and something if something could.
+func (m *model) evict(p policy.Policy, got ledger.Entry, safely bool) *body {
 	m.settle()
+	e := m.choose(p, got, safely)
+	if e == nil {
+		return nil
+	}
+	if p == m.own {
+		m.evictions++
+	}
+	m.condemn(e)
+	return e
+}
+
+func (m *model) choose(p policy.Policy, got ledger.Entry, safely bool) *body {
+	if _, trusted := p.(*trusting); trusted && safely && got.Key == (key.Key{}) && m.under(p, got) == nil {
+		for _, e := range m.live {
+			if m.works != 0 && m.isLost(e) && m.evictable(e) {
+				return nil // it had come to those only
+			}
+		}
+	}
+	for range 16 {
+		e := m.leaf(p)
+		if e != nil && !m.isLost(e) {
+			return e
+		}
+		under := m.under(p, got)
+		if e != nil && (under != nil || safely && m.works != 0) {
+			m.add(e)
+		}
+		switch {
+		case under != nil:
+			m.remove(under)
+			return under
+		case e == nil || !(safely && m.works != 0):
+			return e
+		}
+	}
+	return nil
+}
+
+// isLost says whether no writer would take a victim.
+func (m *model) isLost(e *body) bool {
+	n, l, held := occupied(e.entry.Size), m.limits, m.class(ledger.Unwritten)
+	return e.entry.Dirty && (l.Unwritten > 0 && held+n > l.Unwritten || held > 0 && l.Total > 0 && m.protectedBytes()+n > l.Total)
+}
+
+// under is what the ledger evicted of a policy, if it stands underneath.
+func (m *model) under(p policy.Policy, got ledger.Entry) *body {
+	for _, e := range m.live {
+		if m.underneath(e) && (p == m.all || m.in[e]) && (got.Key == key.Key{} || e.entry == got) {
+			return e
+		}
+	}
+	return nil
+}
+
+// leaf takes the next of one of the policies out of all.
+func (m *model) leaf(p policy.Policy) *body {
 	byID := m.byID()
 	next := func() (policy.ID, bool) {
 		return p.Evict(func(id policy.ID) bool { return m.evictable(byID[id]) })
@@ -300,11 +359,9 @@ func (m *model) evictFrom(p policy.Policy) *body {
 	e := byID[id]
 	if p == m.own {
 		m.all.Remove(id)
-		m.evictions++
 	} else if m.in[e] {
 		m.own.Remove(id)
 	}
 	delete(m.in, e)
-	m.condemn(e)
 	return e
 }

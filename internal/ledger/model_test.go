@@ -12,6 +12,7 @@ import (
 type model struct {
 	*ranking
 	limits ledger.Limits
+	works  ledger.Below      // tiers below
 	live   map[key.Key]*body // filling and resident
 	dead   []*body           // gone
 	owners map[ledger.Owner]map[ledger.Class]int64
@@ -68,7 +69,8 @@ func (m *model) protectedLive() map[*body]bool {
 	set := make(map[*body]bool)
 	for _, e := range m.live {
 		if e.state == ledger.Filling || len(e.holds) > 0 {
-			for ; e != nil; e = m.up(e) {
+			set[e] = true
+			for e = m.up(e); e != nil && e.entry.Below == 0; e = m.up(e) { // where a tier below stands in, it ends
 				set[e] = true
 			}
 		}
@@ -182,8 +184,9 @@ func (m *model) refusal(h holder, before, after sums) error {
 		return ledger.ErrOverBudget
 	case over(before.class, after.class, limit):
 		return wait(after.class-before.class, limit)
+	case h.c == ledger.Unwritten && before.class == 0:
 	case over(before.total, after.total, m.limits.Total):
-		return wait(after.total-before.total, m.limits.Total)
+		return wait(after.own-before.own, m.limits.Total)
 	}
 	return nil
 }
@@ -296,7 +299,10 @@ func (m *model) evictable(e *body) bool {
 	return e.state == ledger.Resident && len(e.holds) == 0 && !m.hasKids(e.entry.Key)
 }
 
-func (m *model) evict() *body { return m.evictFrom(m.all) }
+// underneath says whether e may go where nothing else may.
+func (m *model) underneath(e *body) bool {
+	return e.state == ledger.Resident && len(e.holds) == 0 && m.hasKids(e.entry.Key) && e.entry.Below&m.works != 0
+}
 
 func (m *model) condemn(e *body) {
 	m.cut(e)

@@ -1,9 +1,9 @@
 package ledger
 
-// An entry is protected if it is filling, held, or has a protected kid. Each
-// protected entry counts once in its parent's shield, so that a change
-// travels toward the root only as far as it changes something: holding a
-// chain of n costs n steps, not n².
+// An entry is protected if it is filling, held, or has a protected kid and no
+// tier below has it. Each protected entry counts once in its parent's shield,
+// so that a change travels toward the root only as far as it changes something:
+// holding a chain of n costs n steps, not n².
 
 // raise follows up on an entry that has just become protected.
 func (b *book) raise(id uint32) {
@@ -32,6 +32,7 @@ func (b *book) lower(id uint32) {
 		if b.evictable(e) {
 			b.rankAllow(id)
 		}
+		b.offer(id)
 		id = e.parent
 		if id == 0 {
 			return
@@ -51,11 +52,11 @@ func (b *book) unshield(p *entry) {
 	b.guards.tidy(p)
 }
 
-// exposed is what raise would add if a kid of id became protected.
+// exposed is what would be protected besides a kid of id if that became it.
 func (b *book) exposed(id uint32) (sum int64) {
 	for id != 0 {
 		e := b.entries.at(id)
-		if e.life != resident || b.protected(e) {
+		if e.life != resident || b.protected(e) || e.mark&anyBelow != 0 {
 			break
 		}
 		sum += b.bytes(e)
@@ -69,6 +70,7 @@ func (b *book) link(id, parent uint32) {
 	b.entries.at(id).parent = parent
 	if parent != 0 {
 		b.entries.at(parent).kids++
+		b.offer(parent)
 	}
 }
 

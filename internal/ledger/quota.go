@@ -153,33 +153,40 @@ func (b *book) occupy(e *entry, n int64) {
 // kept, and nothing to be done. If over is true and ok is false everything
 // under the quota is protected; the caller aborts, which counts as refused.
 func (l *Ledger) EvictOwn(id ID) (v Entry, over, ok bool) {
+	v, ok = l.evictFirst(func(b *book, works mark) (Entry, bool) {
+		r := b.spaces.slots.at(b.entries.at(uint32(id)).space).quota
+		if over = r != everything && b.exceeded(r); !over {
+			return Entry{}, false
+		}
+		return b.evictUnder(r, works)
+	})
+	if over && !ok {
+		l.refuseUnder(id)
+	}
+	return v, over, ok
+}
+
+// refuseUnder counts a fill that its quota has no room for.
+func (l *Ledger) refuseUnder(id ID) {
 	l.mu.Lock()
-	defer l.unlock()
+	defer l.mu.Unlock()
 	b := &l.mu.book
-	r := b.spaces.slots.at(b.entries.at(uint32(id)).space).quota
-	if r == everything || !b.exceeded(r) {
-		return Entry{}, false, false
-	}
-	if v, ok = b.evictUnder(r); !ok {
-		b.ranks[r].quota.Refused++
-	}
-	return v, true, ok
+	b.ranks[b.spaces.slots.at(b.entries.at(uint32(id)).space).quota].quota.Refused++
 }
 
 // EvictOver takes out a victim of any quota that is exceeded; false if none
 // is, or its entries are all protected.
 func (l *Ledger) EvictOver() (Entry, bool) {
-	l.mu.Lock()
-	defer l.unlock()
-	b := &l.mu.book
-	for r := range b.ranks[everything+1:] {
-		if r := uint32(r + 1); b.exceeded(r) {
-			if v, ok := b.evictUnder(r); ok {
-				return v, true
+	return l.evictFirst(func(b *book, works mark) (Entry, bool) {
+		for r := range b.ranks[everything+1:] {
+			if r := uint32(r + 1); b.exceeded(r) {
+				if v, ok := b.evictUnder(r, works); ok {
+					return v, true
+				}
 			}
 		}
-	}
-	return Entry{}, false
+		return Entry{}, false
+	})
 }
 
 // OverQuota reports whether any quota is exceeded.
@@ -199,9 +206,9 @@ func (b *book) exceeded(r uint32) bool {
 	return q.UsedBytes > q.QuotaBytes
 }
 
-func (b *book) evictUnder(r uint32) (Entry, bool) {
+func (b *book) evictUnder(r uint32, works mark) (Entry, bool) {
 	b.settle()
-	v, ok := b.evict(r)
+	v, ok := b.evict(r, works, false)
 	if ok {
 		q := &b.ranks[r].quota
 		q.Evictions++

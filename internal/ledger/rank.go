@@ -8,6 +8,7 @@ type rank struct {
 	policy  policy.Policy
 	planner planner // the same, if it wants to be told of requests
 	silent  bool    // it is told of nothing else: neither of touches nor of what comes
+	under   line    // what may go though others stand on it
 
 	quota    QuotaStats // of the second kind
 	priority uint8      // the same
@@ -75,6 +76,7 @@ func (b *book) quote(id uint32) {
 	e := b.entries.at(id)
 	e.mark |= quoted
 	b.ranks[b.spaces.slots.at(e.space).quota].policy.Add(policy.ID(id), b.meta(e))
+	b.offer(id)
 }
 
 func (b *book) rankTouch(id uint32) {
@@ -114,7 +116,7 @@ func (b *book) rankRemove(id uint32) {
 // some of what has a priority; a quota is kept whatever that is.
 func (b *book) rankEvict(r uint32) (id uint32, ok bool) {
 	if r == everything {
-		if id, ok := b.cold.next(b.ok); ok {
+		if id, ok := b.nextCold(); ok {
 			b.rankRemove(id)
 			return id, true
 		}

@@ -65,3 +65,46 @@ func TestSpaceBytes(t *testing.T) {
 		t.Errorf("%d bytes of a space that has lost all it had", n)
 	}
 }
+
+// Keys names what is there of a space and what is on its way in, over however
+// many rounds, and nothing of others or what has left.
+func TestKeys(t *testing.T) {
+	lru, err := policy.New("lru", 1<<30)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := New(Options{CapacityBytes: 1 << 30, Policy: lru})
+	keyOf := func(space, n int) key.Key {
+		k := key.Key{Space: key.SpaceID{byte(space)}}
+		binary.LittleEndian.PutUint64(k.Hash[:], uint64(n))
+		return k
+	}
+	want := make(map[key.Key]bool)
+	for n := range 3 * handOverRound {
+		for space := range 2 {
+			id, _, err := l.Begin(Daemon, Lease, keyOf(space, n), key.Hash{}, 4096)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n%3 != 0 { // else it is being filled
+				l.Publish([]ID{id}, false)
+			}
+			if n%3 == 1 {
+				e, _ := l.Remove(keyOf(space, n))
+				l.Free(e.ID)
+			}
+		}
+		if n%3 != 1 {
+			want[keyOf(1, n)] = true
+		}
+	}
+	ks := l.Keys(key.SpaceID{1})
+	for _, k := range ks {
+		if !want[k] {
+			t.Fatalf("%v is named", k)
+		}
+	}
+	if len(ks) != len(want) || len(l.Keys(key.SpaceID{7})) != 0 {
+		t.Errorf("%d are named, want %d", len(ks), len(want))
+	}
+}

@@ -149,12 +149,23 @@ func (r *rig) touch() {
 }
 
 func (r *rig) evict() {
-	got, ok := r.real.Evict()
+	evict, safely := r.real.Evict, r.source(2) == 0
+	if safely {
+		evict = r.real.EvictSafely
+	}
+	got, ok := evict()
+	if got.Charged { // as one who has written it at once
+		if !safely || !got.Dirty {
+			r.t.Fatalf("charged: %+v", got)
+		}
+		r.real.Uncharge(ledger.Daemon, ledger.Unwritten, occupied(got.Size))
+		got.Charged = false
+	}
 	r.model.trust(got, ok)
-	want := r.model.evict()
+	want := r.model.evict(r.model.all, got, safely)
 	switch {
 	case ok != (want != nil):
-		r.t.Fatalf("Evict: %v, %v; want %v", got, ok, want)
+		r.t.Fatalf("Evict: %+v, %v; want %+v", got, ok, want)
 	case ok && got != want.entry:
 		r.t.Fatalf("Evict: %+v, want %+v", got, want.entry)
 	case ok:
@@ -187,7 +198,7 @@ func (r *rig) quotaVictim(got ledger.Entry, over, ok bool) {
 		return
 	}
 	r.model.trust(got, ok)
-	want := r.model.evictFrom(r.model.own)
+	want := r.model.evict(r.model.own, got, false)
 	switch {
 	case ok != (want != nil), ok && got != want.entry:
 		r.t.Fatalf("EvictOwn: %+v, %v; want %v", got, ok, want)
@@ -344,6 +355,19 @@ func (r *rig) mark() {
 		e.entry.Dirty = !e.entry.Dirty
 		r.real.SetDirty(e.entry.ID, e.entry.Dirty)
 	}
+}
+
+// store says which tiers below have a key, and which of them work.
+func (r *rig) store() {
+	ks := r.path()
+	k, tiers, have := ks[len(ks)-1], ledger.Below(1+max(0, r.source(3))), r.source(4) > 0
+	r.real.SetBelow(k, tiers, have)
+	if e := r.model.live[k]; e != nil && e.state == ledger.Resident {
+		if e.entry.Below &^= tiers; have {
+			e.entry.Below |= tiers
+		}
+	}
+	r.seldom(func() { r.model.works = ledger.Below(max(0, r.source(4))) })
 }
 
 func (r *rig) look() {

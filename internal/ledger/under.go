@@ -1,0 +1,113 @@
+package ledger
+
+import "github.com/kvstored/kvstored/key"
+
+// Below is a set of tiers below a ledger's: a bit for each, maxBelow at most.
+type Below uint8
+
+const (
+	maxBelow = 4
+	anyBelow = below<<maxBelow - below
+)
+
+func (s Below) mark() mark { return mark(s) * below & anyBelow }
+
+// StandOn lets the ledger evict what has kids, where it finds nothing else: what
+// SetBelow said a tier has, of those that works returns. Call it before any
+// other method; works is called without locks.
+//
+// It keeps prompts whole as far as the tiers together are concerned, and so
+// lets one be longer than this tier.
+func (l *Ledger) StandOn(works func() Below) { l.works = works }
+
+// SetBelow says whether the tiers of a set have k. That is forgotten with the
+// entry. A k that is not resident is passed over.
+//
+// What a tier below has is protected only while it is held, not because
+// something stands on it, whether that tier works or not; and it is evicted
+// for want of anything else only if it does.
+func (l *Ledger) SetBelow(k key.Key, tiers Below, have bool) {
+	l.mu.Lock()
+	defer l.unlock()
+	b := &l.mu.book
+	id := b.find(k)
+	e := b.entries.at(id)
+	if e.life != resident {
+		return
+	}
+	was := b.protected(e)
+	e.mark &^= tiers.mark()
+	if have {
+		e.mark |= tiers.mark()
+	}
+	switch now := b.protected(e); {
+	case was && !now:
+		b.lower(id)
+	case !was && now:
+		b.raise(id)
+	default:
+		b.offer(id)
+	}
+}
+
+// underneath says whether e may go although it has kids.
+func (b *book) underneath(e *entry) bool {
+	return e.life == resident && e.kids > 0 && e.mark&anyBelow != 0 && !b.isHeld(e)
+}
+
+// offer puts an entry that may go although it has kids into the lines of its
+// ranks, unless it is there. Whatever makes underneath true calls it. Clients
+// let go of a prompt from its root on, so that is the order in which it goes:
+// first what was read first.
+func (b *book) offer(id uint32) {
+	e := b.entries.at(id)
+	if !b.underneath(e) {
+		return
+	}
+	b.inRanks(e, func(r *rank) {
+		if r.under.push(id) {
+			e.mark &^= used
+		}
+	})
+}
+
+// underLook is how many entries a victim puts back that might go: used since
+// they were let go of, spared, or in a tier that does not work.
+const underLook = 64
+
+// rankUnder takes out what may go although it has kids. What may not any more
+// is dropped on the way: it was put there once for that.
+func (b *book) rankUnder(r uint32, works mark) (id uint32, found bool) {
+	if works == 0 {
+		return 0, false
+	}
+	q := &b.ranks[r].under
+	for looked := 0; q.n > 0 && looked < 2*underLook; {
+		id := q.pop()
+		e := b.entries.at(id)
+		switch {
+		case !b.underneath(e):
+			continue
+		case e.mark&works != 0 && (looked >= underLook || !b.again(r, e)):
+			b.rankRemove(id)
+			return id, true
+		}
+		looked++
+		q.push(id)
+	}
+	return 0, false
+}
+
+// again reports whether an entry that might go deserves another round: one for
+// having been used, and what its priority gives it.
+func (b *book) again(r uint32, e *entry) bool {
+	if e.mark&used != 0 {
+		e.mark &^= used
+		return true
+	}
+	if r != everything || e.mark&quoted == 0 || e.spared >= b.ranks[b.spaces.slots.at(e.space).quota].priority {
+		return false
+	}
+	e.spared++
+	return true
+}

@@ -141,3 +141,23 @@ func TestCancelMeetsCompletion(t *testing.T) {
 		}
 	}
 }
+
+// The first failure of the prefix ends the job, once what lies before it is
+// there, and with it the loads behind, which no job waits for any more.
+func TestFailureEndsTheLoadsBehindIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScript(1, evenly(8, time.Second)...)
+		s.steps[2].after = time.Minute
+		s.steps[3] = step{after: 2 * time.Second, err: errBroken}
+		for i := 4; i < 8; i++ {
+			s.steps[i].hang = true
+		}
+		j := prefetch.New(s.options(), s)
+		start := time.Now()
+		j.Run(t.Context())
+		if d := time.Since(start); d != time.Minute {
+			t.Errorf("the job ran for %v; want a minute, until what lies before the failure was there", d)
+		}
+		s.check(t, j, 3, errBroken)
+	})
+}

@@ -102,7 +102,8 @@ func New[T any](o Options[T], src Source[T]) *Job[T] {
 // Run loads until the job has ended, the last load has returned, and what is
 // to be discarded was. The job may end earlier, at its deadline or by Cancel
 // or ctx: loads under way at the deadline go on, into the cache, and are
-// discarded; after a Cancel their contexts end.
+// discarded; after a Cancel their contexts end, and so they do when the job is
+// ended by a load that failed.
 func (j *Job[T]) Run(ctx context.Context) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -117,7 +118,7 @@ func (j *Job[T]) Run(ctx context.Context) {
 	// The runtime likes to run the newest goroutine first. Each one says that
 	// it runs before the next is made, or the last chunk would be read first.
 	running := make(chan struct{})
-	var g errgroup.Group
+	g, ctx := errgroup.WithContext(ctx)
 	for {
 		i, l, ok := j.admit(ctx)
 		if !ok {
@@ -126,13 +127,23 @@ func (j *Job[T]) Run(ctx context.Context) {
 		g.Go(func() error {
 			running <- struct{}{}
 			j.load(ctx, i, l)
-			return nil
+			return j.failure()
 		})
 		<-running
 	}
-	_ = g.Wait() // loads report to the job
-	j.end(nil)
+	j.end(g.Wait())
 	<-j.ended // the deadline, or Cancel, may be at it
+}
+
+// failure is the error of the load that has ended the job: nothing that is
+// under way can become part of the prefix any more. While what lies before
+// that load is on its way there is none.
+func (j *Job[T]) failure() error {
+	st := j.State()
+	if !st.Done || errors.Is(st.Err, ErrDeadline) || errors.Is(st.Err, ErrCancelled) {
+		return nil
+	}
+	return st.Err
 }
 
 func (j *Job[T]) load(ctx context.Context, i, l int) {

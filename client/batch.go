@@ -18,7 +18,7 @@ type BatchPrompt struct {
 
 // BatchOptions are PrefetchOptions for all prompts of a batch.
 type BatchOptions struct {
-	PrefetchOptions // LookupID and Configs are passed over
+	PrefetchOptions // LookupID is passed over; Configs are said of every prompt
 	// MaxOvertaken is how many later prompts may be run before one: 0 gives
 	// the order in which they came.
 	MaxOvertaken int
@@ -46,6 +46,9 @@ func (c *Client) Batch(ctx context.Context, prompts []BatchPrompt, o BatchOption
 	}
 	if o.Pin {
 		req.Flags |= wire.PrefetchPin
+	}
+	for name, value := range o.Configs {
+		req.Configs = req.Configs.Add(name, value)
 	}
 	for i := range prompts {
 		p := &prompts[i]

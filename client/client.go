@@ -35,6 +35,12 @@ type Options struct {
 	// NoPush asks the daemon not to send the progress of jobs unasked. Then
 	// Wait asks for it.
 	NoPush bool
+	// Timeout bounds Dial and every call whose context has no deadline: the
+	// daemon is given up, with ErrNoAnswer, when nothing came for so long. A
+	// call that waits for more than the daemon (Job.Wait, Flush, Scrub and
+	// their like) goes on for as long as it answers pings. 0 means
+	// DefaultTimeout, negative no bound.
+	Timeout time.Duration
 }
 
 // Client is a connection to a daemon. It is safe for concurrent use.
@@ -52,11 +58,14 @@ type Client struct {
 
 // Dial connects to the daemon that listens at socket.
 func Dial(ctx context.Context, socket string, o Options) (*Client, error) {
+	patience := newPatience(o.Timeout)
+	ctx, cancel := patience.bound(ctx)
+	defer cancel()
 	nc, err := new(net.Dialer).DialContext(ctx, "unix", socket)
 	if err != nil {
 		return nil, fmt.Errorf("kvstored: is the daemon running? %w", err)
 	}
-	c, err := handshake(ctx, nc.(*net.UnixConn), &o)
+	c, err := handshake(ctx, nc.(*net.UnixConn), &o, patience)
 	if err != nil {
 		nc.Close()
 		return nil, fmt.Errorf("kvstored: %s: %w", socket, err)
@@ -65,7 +74,7 @@ func Dial(ctx context.Context, socket string, o Options) (*Client, error) {
 }
 
 // handshake makes uc a Client. uc is the caller's to close beside an error.
-func handshake(ctx context.Context, uc *net.UnixConn, o *Options) (*Client, error) {
+func handshake(ctx context.Context, uc *net.UnixConn, o *Options, p patience) (*Client, error) {
 	spin := o.Spin
 	if spin == 0 {
 		spin = wire.DefaultSpin
@@ -80,11 +89,11 @@ func handshake(ctx context.Context, uc *net.UnixConn, o *Options) (*Client, erro
 	if err != nil {
 		closeFiles(files)
 		if ctx.Err() != nil {
-			return nil, ctx.Err()
+			return nil, ended(ctx)
 		}
 		return nil, err
 	}
-	c := &Client{hello: *hello, link: newLink(conn, hello.MaxBodyBytes)}
+	c := &Client{hello: *hello, link: newLink(conn, hello.MaxBodyBytes, p)}
 	c.link.push = c.push
 	c.mu.jobs = make(map[uint64]*Job)
 	conn.SetMaxBody(wire.MaxBodyBytes)
@@ -194,7 +203,7 @@ func (c *Client) LeaseAge() time.Duration {
 
 // Ping asks for an empty answer.
 func (c *Client) Ping(ctx context.Context) error {
-	return c.link.do(ctx, wire.OpPing, wire.EmptyRequest{}, wire.EmptyReply{}.Decode, nil)
+	return c.link.ping(ctx)
 }
 
 // OpenSpace opens a further space on the connection, for example one per rank.

@@ -19,6 +19,10 @@ type ReserveOptions struct {
 	// first chunk, or while the tiers below are far behind. 0 answers at once,
 	// with less; what is stored then may be evicted before it is written below.
 	Wait time.Duration
+	// Sums are checksums (XXH3-64) of what would be stored in some slots, at
+	// most 4,096. The daemon compares them with what exists there: see
+	// Fill.Differ. Not without shared memory.
+	Sums map[int]uint64
 }
 
 // Fill is room for chunks to be stored. Slot i of it is chunk First+i of the
@@ -34,6 +38,7 @@ type Fill struct {
 	first  int
 	reason Reason
 	slots  []wire.Slot
+	differ []int
 
 	// inline only
 	mu struct {
@@ -62,6 +67,9 @@ func (c *Client) Reserve(ctx context.Context, p Prompt, o ReserveOptions) (*Fill
 		return f, nil
 	}
 	req := wire.ReserveRequest{Chain: ch, First: uint32(o.First), Count: uint32(o.Count), Sizes: wire.ViewU32s(sizes), WaitMillis: millis(o.Wait)}
+	for slot, sum := range o.Sums {
+		req.Sums = req.Sums.Add(wire.Sum{Slot: uint32(slot), Sum: sum})
+	}
 	if o.AllOrNothing {
 		req.Flags |= wire.ReserveAllOrNothing
 	}
@@ -108,8 +116,19 @@ func (f *Fill) begin(body []byte) error {
 		}
 		f.slots[i] = s
 	}
+	for i := range m.Differ.Len() {
+		f.differ = append(f.differ, int(m.Differ.At(i)))
+	}
 	return nil
 }
+
+// Differ is the slots that exist with other bytes than those whose sums were
+// given to Reserve. The bytes that are there stay.
+func (f *Fill) Differ() []int { return f.differ }
+
+// Length is the payload bytes of slot i: as asked for, or where it exists those
+// that are there, 0 if the daemon does not know them without reading.
+func (f *Fill) Length(i int) int { return int(f.slots[i].Length) }
 
 // Prompt is the prompt of the fill, by reference where the daemon knows it. It
 // is good until the fill is over.

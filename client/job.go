@@ -155,7 +155,7 @@ func (j *Job) Wait(ctx context.Context, minTokens int64) (State, error) {
 
 		var err error
 		if pushed {
-			err = j.c.link.await(ctx, changed)
+			err = j.c.link.answered(ctx, wire.OpWait, changed)
 		} else {
 			err = j.ask(ctx, minTokens, from)
 		}

@@ -17,7 +17,8 @@ const keepWriteBytes = 1 << 20
 type link struct {
 	conn    *wire.Conn
 	maxBody int64
-	push    func(h wire.Header, body []byte) error // called by the reader; an error ends the link
+	patience
+	push func(h wire.Header, body []byte) error // called by the reader; an error ends the link
 
 	reader chan struct{} // holds one token; whoever took it reads
 	writer chan struct{} // holds one token; whoever took it writes, and owns out
@@ -53,13 +54,14 @@ type call struct {
 
 var callPool = sync.Pool{New: func() any { return &call{done: make(chan struct{}, 1)} }}
 
-func newLink(conn *wire.Conn, maxBody uint32) *link {
+func newLink(conn *wire.Conn, maxBody uint32, p patience) *link {
 	l := &link{
-		conn:    conn,
-		maxBody: int64(maxBody),
-		reader:  make(chan struct{}, 1),
-		writer:  make(chan struct{}, 1),
-		down:    make(chan struct{}),
+		conn:     conn,
+		maxBody:  int64(maxBody),
+		patience: p,
+		reader:   make(chan struct{}, 1),
+		writer:   make(chan struct{}, 1),
+		down:     make(chan struct{}),
 	}
 	l.reader <- struct{}{}
 	l.writer <- struct{}{}
@@ -98,7 +100,7 @@ func (l *link) exchange(ctx context.Context, m *message) error {
 		l.forget(c)
 		return err
 	}
-	if err := l.await(ctx, c.done); err != nil {
+	if err := l.answered(ctx, c.op, c.done); err != nil {
 		if !l.leave(c) {
 			return err
 		}
@@ -130,7 +132,7 @@ func (l *link) finish(ctx context.Context, c *call) error {
 	if err := l.send(ctx, 0, nil); err != nil {
 		return err
 	}
-	if err := l.await(ctx, c.done); err != nil {
+	if err := l.answered(ctx, c.op, c.done); err != nil {
 		if !l.leave(c) {
 			return err
 		}
@@ -191,12 +193,14 @@ func (l *link) send(ctx context.Context, id uint64, m *message) error {
 	select {
 	case <-l.writer:
 	default:
+		ctx, cancel := l.bound(ctx)
+		defer cancel()
 		select {
 		case <-l.writer:
 		case <-l.down:
 			return l.failure()
 		case <-ctx.Done():
-			return ctx.Err()
+			return ended(ctx)
 		}
 	}
 	defer func() { l.writer <- struct{}{} }()
@@ -257,6 +261,9 @@ func (l *link) write(ctx context.Context, sent bool, p []byte) (bool, error) {
 	n, err := l.conn.TryWrite(p)
 	sent = sent || n > 0
 	if err == nil && n < len(p) {
+		var cancel context.CancelFunc
+		ctx, cancel = l.bound(ctx)
+		defer cancel()
 		stop := interrupt(ctx, l.conn.SetWriteDeadline)
 		var m int
 		m, err = l.conn.Write(p[n:])
@@ -266,8 +273,11 @@ func (l *link) write(ctx context.Context, sent bool, p []byte) (bool, error) {
 	if err == nil {
 		return sent, nil
 	}
+	if ctx.Err() != nil {
+		err = ended(ctx)
+	}
 	if !sent && ctx.Err() != nil {
-		return false, ctx.Err()
+		return false, err
 	}
 	return sent, l.fail(fmt.Errorf("%w: %w", ErrDisconnected, err))
 }

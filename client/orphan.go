@@ -1,6 +1,7 @@
 package client
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/kvstored/kvstored/internal/wire"
@@ -55,9 +56,8 @@ func (l *link) post(o orphan) bool {
 		l.keep(o)
 		return false
 	case err == nil && n < len(l.out):
-		_, err = l.conn.Write(l.out[n:])
-	}
-	if err != nil {
+		_, err = l.write(context.Background(), true, l.out[n:])
+	case err != nil:
 		l.fail(fmt.Errorf("%w: %w", ErrDisconnected, err))
 	}
 	return err == nil

@@ -16,13 +16,16 @@ func (l *link) await(ctx context.Context, done <-chan struct{}) error {
 		return nil
 	case <-l.reader:
 	default:
+		var cancel context.CancelFunc
+		ctx, cancel = l.bound(ctx)
+		defer cancel()
 		select {
 		case <-done:
 			return nil
 		case <-l.down:
 			return l.failure()
 		case <-ctx.Done():
-			return ctx.Err()
+			return ended(ctx)
 		case <-l.reader:
 		}
 	}
@@ -34,6 +37,8 @@ func (l *link) await(ctx context.Context, done <-chan struct{}) error {
 
 // readUntil reads and dispatches frames until done yields.
 func (l *link) readUntil(ctx context.Context, done <-chan struct{}) error {
+	cancel, bounded := context.CancelFunc(func() {}), false
+	defer func() { cancel() }()
 	for {
 		select {
 		case <-done:
@@ -44,6 +49,10 @@ func (l *link) readUntil(ctx context.Context, done <-chan struct{}) error {
 		}
 		h, body, err := l.conn.TryReadFrame()
 		if errors.Is(err, wire.ErrWouldBlock) {
+			if !bounded {
+				ctx, cancel = l.bound(ctx)
+				bounded = true
+			}
 			stop := interrupt(ctx, l.conn.SetReadDeadline)
 			h, body, err = l.conn.ReadFrame()
 			stop()
@@ -52,7 +61,7 @@ func (l *link) readUntil(ctx context.Context, done <-chan struct{}) error {
 		case err == nil:
 			err = l.dispatch(h, body)
 		case ctx.Err() != nil:
-			return ctx.Err()
+			return ended(ctx)
 		case errors.Is(err, wire.ErrFrameTooLarge):
 			err = broken("%w", err)
 		default:

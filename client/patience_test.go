@@ -1,0 +1,133 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/kvstored/kvstored/internal/wire"
+)
+
+const impatient = 50 * time.Millisecond
+
+func impatientSetup() setup {
+	s := inlineSetup()
+	s.options.Timeout = impatient
+	return s
+}
+
+// TestSilentDaemon: no call without a deadline waits for ever, however it is made.
+func TestSilentDaemon(t *testing.T) {
+	ctx, prompt := context.Background(), Tokens([]uint32{1, 2, 3, 4})
+	calls := map[string]func(*Client) error{
+		"ping":     func(c *Client) error { return c.Ping(ctx) },
+		"lookup":   func(c *Client) error { _, err := c.Lookup(ctx, prompt, 0); return err },
+		"prefetch": func(c *Client) error { _, err := c.Prefetch(ctx, prompt, PrefetchOptions{}); return err },
+		"get":      func(c *Client) error { _, err := c.Get(ctx, prompt, GetOptions{}); return err },
+		"flush":    func(c *Client) error { _, err := c.Flush(ctx, true); return err },
+		"scrub":    func(c *Client) error { _, err := c.Scrub(ctx, 0); return err },
+		"purge":    func(c *Client) error { _, err := c.Purge(ctx, c.Space().ID(), false, nil); return err },
+	}
+	for name, call := range calls {
+		t.Run(name, func(t *testing.T) {
+			c := mustDial(t, impatientSetup(), (*fake).drain)
+			if err := call(c); !errors.Is(err, ErrNoAnswer) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+// TestSilentDaemonThatDoesNotRead: nor does a call that cannot be sent.
+func TestSilentDaemonThatDoesNotRead(t *testing.T) {
+	hold := make(chan struct{})
+	c := mustDial(t, impatientSetup(), func(*fake) { <-hold })
+	defer close(hold)
+	done := make(chan error)
+	for range 2 { // one writes, one waits to write
+		go func() {
+			_, err := c.Put(context.Background(), Tokens([]uint32{1, 2, 3, 4}), 0, [][]byte{make([]byte, 8<<20)})
+			done <- err
+		}()
+	}
+	for range 2 {
+		if err := <-done; !errors.Is(err, ErrNoAnswer) {
+			t.Error(err)
+		}
+	}
+}
+
+// TestSilentHello: nor does Dial.
+func TestSilentHello(t *testing.T) {
+	dir, err := os.MkdirTemp("", "kvs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: dir + "/s", Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if _, err := Dial(context.Background(), dir+"/s", Options{Timeout: impatient}); !errors.Is(err, ErrNoAnswer) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestSlowAnswer: a call that takes its time is waited for while the daemon
+// answers pings; and a job while it loads.
+func TestSlowAnswer(t *testing.T) {
+	c := mustDial(t, impatientSetup(), func(f *fake) {
+		r := f.next()
+		var m wire.FlushRequest
+		if err := m.Decode(r.body); r.Op != wire.OpFlush || err != nil {
+			f.t.Errorf("the client sent %s, %v", r.Op, err)
+		}
+		for range 3 {
+			f.reply(f.expect(wire.OpPing, wire.EmptyRequest{}), wire.EmptyReply{})
+		}
+		f.reply(r, &wire.FlushReply{Chunks: 7})
+		f.reply(f.next(), &wire.PrefetchReply{Job: 1})
+		for range 3 {
+			f.reply(f.expect(wire.OpPing, wire.EmptyRequest{}), wire.EmptyReply{})
+		}
+		f.push(1, &wire.JobState{Done: true, Reason: wire.ReasonGap})
+		f.drain()
+	})
+	ctx := context.Background()
+	if flushed, err := c.Flush(ctx, false); err != nil || flushed.Chunks != 7 {
+		t.Errorf("flush: %+v, %v", flushed, err)
+	}
+	job, err := c.Prefetch(ctx, Tokens([]uint32{1, 2, 3, 4}), PrefetchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st, err := job.Wait(ctx, All); err != nil || st.Reason != wire.ReasonGap {
+		t.Errorf("wait: %+v, %v", st, err)
+	}
+	start := time.Now()
+	if err := c.Ping(ctx); !errors.Is(err, ErrNoAnswer) || time.Since(start) < impatient {
+		t.Errorf("a ping: %v after %v", err, time.Since(start))
+	}
+}
+
+// TestOwnDeadline: a context's own deadline counts alone, also a longer one.
+func TestOwnDeadline(t *testing.T) {
+	c := mustDial(t, impatientSetup(), func(f *fake) {
+		r := f.next()
+		time.Sleep(3 * impatient)
+		f.reply(r, wire.EmptyReply{})
+		f.drain()
+	})
+	if err := c.Ping(testContext(t)); err != nil {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), impatient)
+	defer cancel()
+	if err := c.Ping(ctx); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrNoAnswer) {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,176 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"iter"
+)
+
+// Piece is a run of chunks of a prompt.
+type Piece struct {
+	First  int      // number of its first chunk in the prompt, after SkipChunks
+	Chunks [][]byte // their payloads; good until the next piece
+	Tokens int64    // in them
+	// Reason says what ended the piece. Behind one with StoppedOverBudget the
+	// prompt goes on in the next.
+	Reason Reason
+}
+
+// Pieces reads the stored prefix of a prompt, however much longer than DRAM it
+// is: as much at a time as one client may lease. The lease of a piece has
+// ended when it is yielded, and held until it was copied, so that its bytes
+// are good. What failed ends the pieces; so does a piece shorter than what is
+// stored, and its Reason says why. There is always a last piece, which may be
+// empty.
+//
+// A prompt by reference (Job.Prompt, Fill.Prompt) must live as long.
+func (c *Client) Pieces(ctx context.Context, p Prompt, o PrefetchOptions) iter.Seq2[Piece, error] {
+	return func(yield func(Piece, error) bool) {
+		var memory [][]byte
+		for first := 0; ; {
+			piece, err := c.piece(ctx, p, o, memory)
+			if err != nil {
+				yield(Piece{}, fmt.Errorf("chunks from %d on: %w", first, err))
+				return
+			}
+			piece.First = first
+			if !yield(piece, nil) || piece.Reason != StoppedOverBudget || len(piece.Chunks) == 0 {
+				return
+			}
+			first += len(piece.Chunks)
+			p.SkipChunks += len(piece.Chunks)
+			memory = piece.Chunks
+		}
+	}
+}
+
+// piece copies what one lease holds, as it comes up.
+func (c *Client) piece(ctx context.Context, p Prompt, o PrefetchOptions, memory [][]byte) (Piece, error) {
+	job, err := c.Prefetch(ctx, p, o)
+	if err != nil {
+		return Piece{}, err
+	}
+	var out Piece
+	for done := false; !done && err == nil; {
+		var s State
+		if s, err = job.Wait(ctx, out.Tokens+1); err == nil {
+			done, out.Reason = s.Done, s.Reason
+			err = out.take(ctx, job, int(s.Ready.Chunks), memory)
+		}
+	}
+	if gone := job.Release(ctx); err == nil {
+		err = gone
+	}
+	return out, err
+}
+
+// take copies chunks up to the n-th, into memory as far as there is some.
+func (out *Piece) take(ctx context.Context, job *Job, n int, memory [][]byte) error {
+	for i := len(out.Chunks); i < n; i++ {
+		bytes, tokens, err := job.Size(i)
+		if err != nil {
+			return err
+		}
+		var dst []byte
+		if i < len(memory) && cap(memory[i]) >= bytes {
+			dst = memory[i][:bytes]
+		} else {
+			dst = make([]byte, bytes)
+		}
+		if _, err := job.Copy(ctx, dst, i); err != nil {
+			return err
+		}
+		out.Chunks = append(out.Chunks, dst)
+		out.Tokens += int64(tokens)
+	}
+	return nil
+}
+
+// Store stores chunks of a prompt, however much longer than DRAM they are: as
+// many at a time as there is room for. The chunks are those that o says; write
+// fills chunk First+i of the prompt. It appends a result for every chunk to
+// out, up to the first that has no room: the error that says why is ErrNoSpace,
+// ErrOverBudget or ErrOverQuota then. o.Wait is for each part of it.
+func (c *Client) Store(ctx context.Context, p Prompt, o ReserveOptions, out []Stored, write func(i int, dst []byte) error) ([]Stored, error) {
+	sizes, err := c.sizes(&o)
+	if err != nil {
+		return out, err
+	}
+	n := len(sizes)
+	if len(o.Sizes) == 0 {
+		if n = o.Count; n == 0 {
+			return out, refuse("store", ErrBadRequest, "how many chunks? Say Count or Sizes")
+		}
+	}
+	for i := 0; i < n; {
+		part := o
+		part.First, part.Count = o.First+i, n-i
+		if len(o.Sizes) > 0 {
+			part.Sizes = o.Sizes[i:]
+		}
+		more, err := c.storePart(ctx, p, part, func(slot int, dst []byte) error { return write(i+slot, dst) })
+		out = append(out, more...)
+		if err != nil {
+			return out, err
+		}
+		i += len(more)
+	}
+	return out, nil
+}
+
+// storePart stores as many chunks as there is room for, at least one.
+func (c *Client) storePart(ctx context.Context, p Prompt, o ReserveOptions, write func(i int, dst []byte) error) ([]Stored, error) {
+	fill, err := c.Reserve(ctx, p, o)
+	if err != nil {
+		return nil, err
+	}
+	if fill.Len() == 0 {
+		return nil, refuse("store", codeOf(fill.Reason()), "no room for chunk %d", o.First)
+	}
+	for i := range fill.Len() {
+		if fill.Status(i) != Granted {
+			continue
+		}
+		if err := write(i, fill.Bytes(i)); err != nil {
+			_ = fill.Abort(ctx) // the first error tells
+			return nil, err
+		}
+	}
+	results, err := fill.Commit(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i := range results {
+		switch r := results[i].Result; {
+		case fill.Status(i) != Granted:
+			results[i].Result = resultOf(fill.Status(i))
+		case noRoom[r] == 0:
+		case i == 0:
+			return nil, refuse("store", noRoom[r], "no room for chunk %d", o.First)
+		default: // without shared memory that shows only now
+			return results[:i], nil
+		}
+	}
+	return results, nil
+}
+
+var noRoom = map[Result]Code{ResultNoSpace: ErrNoSpace, ResultOverBudget: ErrOverBudget, ResultOverQuota: ErrOverQuota}
+
+// resultOf is what became of a chunk that was not granted.
+func resultOf(g Grant) Result {
+	if g == Pending {
+		return ResultPending
+	}
+	return ResultExists
+}
+
+// codeOf is the error of a fill without slots.
+func codeOf(r Reason) Code {
+	switch r {
+	case StoppedOverBudget:
+		return ErrOverBudget
+	case StoppedOverQuota:
+		return ErrOverQuota
+	}
+	return ErrNoSpace
+}

@@ -26,11 +26,14 @@ func (t *Tier) Reserve(ctx context.Context, f tier.Fill) (tier.Ref, ledger.State
 			changed = t.ledger.Released() // taken first, so that nothing is missed
 		}
 		id, st, err := t.ledger.Begin(f.Owner, f.Class, f.Key, f.Parent, f.Size)
-		if errors.Is(err, ledger.ErrBusy) && f.Wait {
-			if err := t.wait(ctx, changed, nil); err != nil {
-				return tier.Ref{}, ledger.Absent, err
+		busy := errors.Is(err, ledger.ErrBusy) || errors.Is(err, ledger.ErrOwn)
+		if busy && f.Wait {
+			if err = t.mayWait(&f, changed, nil); err == nil {
+				err = t.wait(ctx, changed, nil)
 			}
-			continue
+			if err == nil {
+				continue
+			}
 		}
 		if err != nil {
 			t.refused.Add(1)
@@ -39,12 +42,7 @@ func (t *Tier) Reserve(ctx context.Context, f tier.Fill) (tier.Ref, ledger.State
 		if st != ledger.Absent {
 			return tier.Ref{}, st, nil
 		}
-		if err := t.keepQuota(id, f.Drop); err != nil {
-			t.ledger.Abort(id)
-			t.refused.Add(1)
-			return tier.Ref{}, ledger.Absent, fmt.Errorf("cpu: reserve %d bytes: %w", f.Size, err)
-		}
-		b, err := t.alloc(ctx, f)
+		b, err := t.room(ctx, id, f)
 		if err != nil {
 			t.ledger.Abort(id)
 			t.refused.Add(1)
@@ -53,6 +51,17 @@ func (t *Tier) Reserve(ctx context.Context, f tier.Fill) (tier.Ref, ledger.State
 		t.ledger.SetValue(id, tier.HotValue(b, f.Record))
 		return tier.Ref{ID: id, Block: b}, ledger.Absent, nil
 	}
+}
+
+// room returns the block of a fill.
+func (t *Tier) room(ctx context.Context, id ledger.ID, f tier.Fill) (arena.Block, error) {
+	if f.Block.Valid() {
+		return f.Block.Retain(), nil
+	}
+	if err := t.keepQuota(id, f.Drop); err != nil {
+		return arena.Block{}, err
+	}
+	return t.alloc(ctx, f)
 }
 
 // keepQuota makes the space of a fill evict its own until it keeps its quota,
@@ -78,12 +87,31 @@ func (t *Tier) OverQuota() bool { return t.ledger.OverQuota() }
 // Assign implements tier.Quoted.
 func (t *Tier) Assign(space key.SpaceID, quota int) { t.ledger.Assign(space, quota) }
 
+// mayWait is an error if only the client of a fill can let something go,
+// so that waiting would not end, and nothing was let go of since the channels
+// were taken. What the daemon fills and has no room for yet does not count.
+func (t *Tier) mayWait(f *tier.Fill, changed, freed <-chan struct{}) error {
+	client := max(f.Owner, f.For) // the daemon is 0
+	if client == ledger.Daemon || t.ledger.OthersHold(client, int(t.waiting.Load())) || f.Writing != nil && f.Writing() {
+		return nil
+	}
+	t.HandedOver() // a victim leaves the ledger before the arena
+	select {
+	case <-changed:
+		return nil
+	case <-freed:
+		return nil
+	default:
+		return ledger.ErrOwn
+	}
+}
+
 // alloc tries, evicts one candidate, and tries again, until it fits, nothing
 // is left to evict, or evictFactor is reached. Then it waits, if it may and
 // there is something to wait for: memory that others hold, or victims that
 // are still being written. Once evictFactor is reached with all of that free,
-// either what is free lies in pieces, and waiting would not end, or others
-// were faster, and it begins again.
+// either what is free lies in pieces, and it waits for a change of that, or
+// others were faster, and it begins again.
 func (t *Tier) alloc(ctx context.Context, f tier.Fill) (arena.Block, error) {
 	limit := (evictFactor-1)*occupied(f.Size) + 1
 	var evicted int64
@@ -103,25 +131,37 @@ func (t *Tier) alloc(ctx context.Context, f tier.Fill) (arena.Block, error) {
 			return arena.Block{}, err
 		}
 		if evicted < limit {
-			if n, stays, ok := t.evictTo(f.Drop); ok {
+			if n, stays, ok := t.evictTo(f.Drop, f.Wait || f.Patient); ok {
 				evicted += n
 				leaving = leaving || stays
 				continue
 			}
 		}
-		spent := evicted >= limit && !leaving
-		if !f.Wait || spent && t.inPieces(f.Size) {
+		if !f.Wait {
 			return arena.Block{}, tier.ErrNoSpace
 		}
-		if spent { // others took what was freed
-			if err := t.usable(ctx); err != nil {
-				return arena.Block{}, err
-			}
-		} else if err := t.wait(ctx, changed, freed); err != nil {
+		if evicted < limit || leaving || t.inPieces(f.Size) {
+			err = t.await(ctx, &f, changed, freed)
+		} else { // others took what was freed
+			err = t.usable(ctx)
+		}
+		if err != nil {
 			return arena.Block{}, err
 		}
 		evicted, leaving = 0, false
 	}
+}
+
+// await is wait for a fill that has begun, unless that does not help.
+func (t *Tier) await(ctx context.Context, f *tier.Fill, changed, freed <-chan struct{}) error {
+	if f.Owner == ledger.Daemon {
+		t.waiting.Add(1)
+		defer t.waiting.Add(-1)
+	}
+	if err := t.mayWait(f, changed, freed); err != nil {
+		return tier.Refusal(err)
+	}
+	return t.wait(ctx, changed, freed)
 }
 
 // inPieces reports whether enough is free for n bytes, but nowhere at a stretch.
@@ -141,14 +181,20 @@ func (t *Tier) wait(ctx context.Context, changed, freed <-chan struct{}) error {
 	return t.usable(ctx)
 }
 
-// evictTo hands one victim of n bytes over, whose memory perhaps stays in use.
-func (t *Tier) evictTo(drop func(tier.Victim) bool) (n int64, stays, ok bool) {
+// evictTo hands one victim of n bytes over, whose memory perhaps stays in use;
+// if safely, none that would be lost for want of patience.
+func (t *Tier) evictTo(drop func(tier.Victim) bool, safely bool) (n int64, stays, ok bool) {
 	t.handing.RLock()
 	defer t.handing.RUnlock()
-	v, ok := t.evict()
+	evict := t.ledger.Evict
+	if safely {
+		evict = t.ledger.EvictSafely
+	}
+	e, ok := evict()
 	if !ok {
 		return 0, false, false
 	}
+	v := t.victim(e)
 	return occupied(v.Size), drop(v), true
 }
 
@@ -163,8 +209,8 @@ func (t *Tier) shedTo(drop func(tier.Victim) bool) bool {
 	return ok
 }
 
-// handedOver waits for the victims that have left the ledger before the call.
-func (t *Tier) handedOver() {
+// HandedOver implements tier.Hot.
+func (t *Tier) HandedOver() {
 	t.handing.Lock()
 	defer t.handing.Unlock()
 }
@@ -184,13 +230,12 @@ func (t *Tier) victim(e ledger.Entry) tier.Victim {
 	t.payloadBytes.Add(-int64(e.Size))
 	t.evictions.Add(1)
 	t.evictedBytes.Add(uint64(e.Size))
-	return tier.Victim{Record: tier.HotRecord(e, b.Sum()), Block: b, Dirty: e.Dirty, Hits: e.Hits}
+	return tier.Victim{Record: tier.HotRecord(e, b.Sum()), Block: b, Dirty: e.Dirty, Hits: e.Hits, Charged: e.Charged}
 }
 
 // Shrink implements tier.Hot. It counts what it evicts instead of watching
 // the arena: a victim on its way down frees its room only later.
 func (t *Tier) Shrink(ctx context.Context, leaving int64, drop func(tier.Victim) bool) {
-	t.handedOver()
 	for t.shedTo(drop) {
 	}
 	used := t.arena.Stats().UsedBytes - leaving
@@ -198,7 +243,7 @@ func (t *Tier) Shrink(ctx context.Context, leaving int64, drop func(tier.Victim)
 		return
 	}
 	for ctx.Err() == nil && used > t.goal() {
-		n, _, ok := t.evictTo(drop)
+		n, _, ok := t.evictTo(drop, true)
 		if !ok {
 			return
 		}
@@ -268,11 +313,12 @@ func (t *Tier) publish(ids []ledger.ID, dirty, held bool) {
 	}
 }
 
-// Abort implements tier.Hot.
+// Abort implements tier.Hot. The memory is free before the ledger says so: see
+// mayWait.
 func (t *Tier) Abort(refs []tier.Ref) {
 	for i, r := range refs {
-		t.ledger.Abort(r.ID)
 		r.Block.Release()
+		t.ledger.Abort(r.ID)
 		refs[i] = tier.Ref{}
 	}
 }

@@ -38,6 +38,8 @@ type Tier struct {
 	// was handed over, and locked by who waits for that.
 	handing sync.RWMutex
 
+	waiting atomic.Int64 // fills of the daemon that wait for room
+
 	payloadBytes atomic.Int64
 
 	gets, getBytes, puts, putBytes, evictions, evictedBytes, refused atomic.Uint64

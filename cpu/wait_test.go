@@ -116,3 +116,79 @@ func TestWaiterEndsWithContext(t *testing.T) {
 		h.Release(o, ledger.Lease, refs)
 	})
 }
+
+// Nobody waits for what only the own client can let go of, whoever fills; but
+// for others, or for what is being written, everybody does.
+func TestNobodyWaitsForTheOwnClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, o, c, refs := full(t)
+		var d drops
+		own := fillOf(o, tiertest.Chain(2, 1), 0, page, &d)
+		brought := fillOf(ledger.Daemon, tiertest.Chain(3, 1), 0, page, &d)
+		brought.For = o
+		for _, f := range []tier.Fill{own, brought} {
+			start := time.Now()
+			if err := <-waiting(t.Context(), h, f); !errors.Is(err, tier.ErrOverBudget) || time.Since(start) > 0 {
+				t.Errorf("filled by %d: %v, after %v; want over budget, at once", f.Owner, err, time.Since(start))
+			}
+		}
+		writing := own
+		writing.Writing = func() bool { return true }
+		other := h.Ledger().NewOwner()
+		var held [1]tier.Ref
+		if n, err := h.Hold(other, ledger.Lease, tiertest.Keys(c, 3, 4), held[:]); n != 1 {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		for _, f := range []tier.Fill{own, brought, writing} {
+			if err := <-waiting(ctx, h, f); !errors.Is(err, tier.ErrNoSpace) || !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("filled by %d, and another holds something: %v; want no space, after a second", f.Owner, err)
+			}
+		}
+		h.Release(other, ledger.Lease, held[:])
+		h.Ledger().CloseOwner(other)
+		h.Release(o, ledger.Lease, refs)
+	})
+}
+
+// Two loads of one client that both wait do not wait for each other.
+func TestLoadsDoNotWaitForEachOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, o, _, refs := full(t)
+		var d drops
+		start := time.Now()
+		var ends []<-chan error
+		for seed := range uint64(3) {
+			f := fillOf(ledger.Daemon, tiertest.Chain(5+seed, 1), 0, page, &d)
+			f.For = o
+			ends = append(ends, waiting(t.Context(), h, f))
+		}
+		for _, end := range ends {
+			if err := <-end; !errors.Is(err, tier.ErrOverBudget) {
+				t.Errorf("got %v; want over budget", err)
+			}
+		}
+		if d := time.Since(start); d > 0 {
+			t.Errorf("they waited %v", d)
+		}
+		h.Release(o, ledger.Lease, refs)
+	})
+}
+
+// What is let go of while a fill finds out whether it may wait counts.
+func TestWaiterSeesWhatJustCame(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, o, _, refs := full(t)
+		var d drops
+		f := fillOf(o, tiertest.Chain(2, 1), 0, page, &d)
+		f.Writing = func() bool { // a write has ended just now
+			h.Release(o, ledger.Lease, refs)
+			refs = nil
+			return false
+		}
+		if err := <-waiting(t.Context(), h, f); err != nil {
+			t.Error(err)
+		}
+	})
+}

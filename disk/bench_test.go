@@ -5,13 +5,11 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/dgraph-io/badger/v4"
-
 	"github.com/kvstored/kvstored/internal/record"
 	"github.com/kvstored/kvstored/tier"
 )
 
-var benchSizes = []int{64 << 10, 256 << 10, mib, 4 * mib}
+var benchSizes = []int{512, 4 << 10, 64 << 10, 256 << 10, mib, 4 * mib}
 
 func benchTier(b *testing.B) (*Tier, memory) {
 	o := testOptions(b.TempDir())
@@ -26,7 +24,7 @@ const benchWriters = 32
 // BenchmarkPut stores from many callers, and evicts once the tier is full.
 func BenchmarkPut(b *testing.B) {
 	for _, size := range benchSizes {
-		b.Run(fmt.Sprintf("%dKiB", size>>10), func(b *testing.B) {
+		b.Run(fmt.Sprintf("%dB", size), func(b *testing.B) {
 			d, m := benchTier(b)
 			e := entryOf(b, m, 0, size)
 			b.SetBytes(int64(size))
@@ -68,9 +66,9 @@ func BenchmarkPut(b *testing.B) {
 // BenchmarkGet reads a chain in order with four Gets under way.
 func BenchmarkGet(b *testing.B) {
 	for _, size := range benchSizes {
-		b.Run(fmt.Sprintf("%dKiB", size>>10), func(b *testing.B) {
+		b.Run(fmt.Sprintf("%dB", size), func(b *testing.B) {
 			d, m := benchTier(b)
-			n := 512 * mib / size
+			n := min(512*mib/size, 20_000)
 			for i := range n {
 				mustPut(b, d, m, i, size)
 			}
@@ -110,20 +108,7 @@ func BenchmarkRecover(b *testing.B) {
 	o := testOptions(b.TempDir())
 	o.CapacityBytes, o.MetaReserveBytes, o.SegmentBytes = 1<<40, 256*mib, 1<<30
 	d, stop := start(b, o, nil)
-	wb := d.db.db.NewWriteBatch()
-	for i := range n {
-		e := record.Entry{Key: keyOf(i), Size: 4096, Seq: 1, Depth: uint32(i), Extent: record.Extent{Segment: 1, Offset: int64(i) * alignBytes, Bytes: alignBytes}}
-		if i > 0 {
-			e.Parent = keyOf(i - 1).Hash
-		}
-		k := record.EntryKey(e.Key)
-		if err := wb.SetEntry(badger.NewEntry(k[:], record.AppendEntry(nil, &e))); err != nil {
-			b.Fatal(err)
-		}
-	}
-	if err := wb.Flush(); err != nil {
-		b.Fatal(err)
-	}
+	write(b, d, func(to *batch) { writeMany(to, n) })
 	if err := d.segments.grow(d.volumes[0], n*alignBytes, func(int64) int64 { return 1 << 30 }); err != nil {
 		b.Fatal(err)
 	}
@@ -137,4 +122,16 @@ func BenchmarkRecover(b *testing.B) {
 		stop()
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/entry")
+}
+
+// writeMany writes the records of a chain of n small entries.
+func writeMany(to *batch, n int) {
+	for i := range n {
+		e := record.Entry{Key: keyOf(i), Size: 4096, Seq: 1, Depth: uint32(i), Extent: record.Extent{Segment: 1, Offset: int64(i) * alignBytes, Bytes: alignBytes}}
+		if i > 0 {
+			e.Parent = keyOf(i - 1).Hash
+		}
+		k := record.EntryKey(e.Key)
+		to.set(k[:], record.AppendEntry(nil, &e))
+	}
 }

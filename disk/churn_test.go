@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/kvstored/kvstored/internal/record"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -87,13 +88,13 @@ func TestTrimKeepsWatermarks(t *testing.T) {
 	m := newMemory(t)
 	ctx := context.Background()
 	for i := range 36 { // exactly the high watermark of 48 MiB
-		mustPut(t, d, m, i, mib)
+		mustPut(t, d, m, i, mib-record.HeaderBytes)
 		out, err := d.Trim(ctx, 0, nil)
 		if err != nil || len(out) != 0 {
 			t.Fatalf("evicted %d with %d MiB of 48 in use: %v", len(out), i+1, err)
 		}
 	}
-	out, err := d.Trim(ctx, mib, nil)
+	out, err := d.Trim(ctx, mib-record.HeaderBytes, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

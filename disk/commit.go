@@ -3,14 +3,14 @@ package disk
 import (
 	"cmp"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/dgraph-io/badger/v4"
-
+	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/internal/record"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -38,8 +38,7 @@ type committer struct {
 		stopped bool
 	}
 	wake  chan struct{}
-	first uint64 // sequence number of this process's first record
-	seq   uint64 // of the next record; only the running goroutine uses it
+	first uint64 // sequence numbers of earlier processes are below it
 }
 
 // errUncertain says that a change may be in the database, or come to be there,
@@ -53,14 +52,9 @@ const maxChanges = 4096
 // nothing new comes up.
 const retryEvery = time.Second
 
-// newCommitter numbers records upward from all there are: a commit raises
-// Badger's version by one or more and numbers at most maxChanges records, of
-// the 2^20 that one version leaves room for. One that fails may number as many
-// and leave the version as it was; 255 of those for each that succeeds, with a
-// database opened again after each, would still be too few to run out.
-func newCommitter(s *store) *committer {
-	first := (s.db.MaxVersion() + 1) << 20
-	return &committer{store: s, wake: make(chan struct{}, 1), first: first, seq: first}
+// newCommitter is that of an epoch, whose numbers are higher than all before.
+func newCommitter(s *store, epoch uint64) *committer {
+	return &committer{store: s, wake: make(chan struct{}, 1), first: epoch << epochShift}
 }
 
 // add queues a change.
@@ -150,21 +144,22 @@ func (c *committer) commit(changes []change) bool {
 		}
 		return false
 	}
-	b := &batch{wb: db.NewWriteBatch(), seq: c.seq, room: c.store.room()}
-	refused := make([]error, len(changes)) // told later: Badger may have a part of what they own
+	b := &batch{wb: db.Batch(), room: c.store.room()}
+	refused := make([]error, len(changes))
 	applied := len(changes)
 	for i, ch := range changes {
 		if refused[i] = ch.apply(b); refused[i] != nil {
 			applied--
 		}
 	}
-	c.seq = b.seq
+	number := c.store.witness.next()
+	b.number(number)
 	if err = b.wb.Flush(); err != nil {
-		b.wb.Cancel() // waits for what Badger has begun, as a Flush that fails early does not
 		err = fmt.Errorf("disk: commit of %d changes: %w: %w", applied, errUncertain, err)
-		c.store.failed(err)
+		c.store.failed(db, err)
+	} else {
+		c.store.witness.saw(number)
 	}
-	c.store.leave()
 	c.commits.Add(1)
 	c.bytes.Add(b.bytes)
 	c.progress.Add(1)
@@ -183,8 +178,7 @@ func (c *committer) queued() int {
 
 // batch collects the writes of one commit.
 type batch struct {
-	wb    *badger.WriteBatch
-	seq   uint64
+	wb    *database.Batch
 	room  roomLeft
 	bytes int64
 }
@@ -199,27 +193,43 @@ const (
 	roomAll
 )
 
-// put numbers and adds a record.
+// put adds a record.
 func (b *batch) put(e *record.Entry, dbKey, value []byte) error {
 	if b.room < roomAll {
 		return fmt.Errorf("disk: the database's file system is nearly full: %w", tier.ErrNoSpace)
 	}
-	e.Seq = b.seq
-	b.seq++
-	return b.set(dbKey, record.AppendEntry(value[:0], e))
+	b.set(dbKey, record.AppendEntry(value[:0], e))
+	return nil
 }
 
 // rewrite replaces a record; it keeps its number, which orders payloads.
-func (b *batch) rewrite(e *record.Entry, dbKey []byte) error {
-	if b.room < roomAll {
-		return nil
+func (b *batch) rewrite(e *record.Entry, dbKey []byte) {
+	if b.room == roomAll {
+		b.set(dbKey, record.AppendEntry(make([]byte, 0, record.EntryBytes), e))
 	}
-	return b.set(dbKey, record.AppendEntry(make([]byte, 0, record.EntryBytes), e))
 }
 
-func (b *batch) set(dbKey, value []byte) error {
+func (b *batch) set(dbKey, value []byte) {
 	b.bytes += int64(len(dbKey) + len(value))
-	return b.wb.SetEntry(badger.NewEntry(dbKey, value))
+	b.wb.Set(dbKey, value)
+}
+
+// number says which commit this is; see witness.
+func (b *batch) number(n uint64) {
+	b.set(record.CommitsKey(), binary.LittleEndian.AppendUint64(nil, n))
+}
+
+// bury notes that k was deleted, under the number seq; see Tier.forget.
+func (b *batch) bury(k key.Key, seq uint64) {
+	dbKey := record.GraveKey(k)
+	b.set(dbKey[:], binary.LittleEndian.AppendUint64(nil, seq))
+}
+
+// unbury drops that note.
+func (b *batch) unbury(k key.Key) {
+	dbKey := record.GraveKey(k)
+	b.bytes += int64(len(dbKey))
+	b.wb.Delete(dbKey[:])
 }
 
 // delete drops k's record, and its payload if that is inline.
@@ -227,11 +237,13 @@ func (b *batch) delete(k key.Key, inline bool) error {
 	if b.room < roomDeletes {
 		return fmt.Errorf("disk: the database's file system is full: %w", tier.ErrNoSpace)
 	}
-	entry, payload := record.EntryKey(k), record.PayloadKey(k) // the batch keeps both
+	entry := record.EntryKey(k)
 	b.bytes += int64(len(entry))
-	if err := b.wb.Delete(entry[:]); err != nil || !inline {
-		return err
+	b.wb.Delete(entry[:])
+	if inline {
+		payload := record.PayloadKey(k)
+		b.bytes += int64(len(payload))
+		b.wb.Delete(payload[:])
 	}
-	b.bytes += int64(len(payload))
-	return b.wb.Delete(payload[:])
+	return nil
 }

@@ -36,28 +36,64 @@
 //
 // # The order of things
 //
-// Put: extent, payload to the device, record to Badger, then visible. Delete
-// and Trim: out of the ledger, deletion to Badger, then the extent is free,
-// once its last reader has left. Both survive a kill at any moment without an
-// fsync: what Badger has committed lies in the page cache. A power failure may
-// lose or reorder any of it; then a record whose extent was reused fails its
-// checksum, and of two that claim the same bytes the one with the higher
-// sequence number is kept.
+// Put: extent, header and payload to the device, record to Badger, then visible.
+// Delete and Trim: out of the ledger, deletion to Badger, tombstone over the
+// header, then the extent is free, once its last reader has left. Both survive a
+// kill at any moment without an fsync: what Badger has committed lies in the
+// page cache. A power failure may lose or reorder any of it; then a record whose
+// extent was reused fails its checksum, and of two that claim the same bytes the
+// one with the higher sequence number is kept. Numbers are given when an extent
+// is, and start above all earlier ones with each process (epoch, in the marker).
+//
+// # Headers
+//
+// A header (internal/record) is the record once more, in front of the payload,
+// so that a database that is lost can be made anew (survey). It is authenticated
+// with the set's secret and for its place, and it speaks for the free run behind
+// its extent: an extent is always the front of a run, so whatever is older there
+// is covered by it, and no payload can pass for a header. Where the database was
+// not lost, but the process not closed, survey frees what headers say and no
+// record does. witness tells a database that has lost commits, or tables from its
+// manifest, from one that has not. Where it cannot tell, since its file is gone
+// too, no header is freed on the database's word: what it does not know is adopted.
 //
 // # Damage
 //
-// A database that does not open is moved aside, and so is one whose opening or
-// reading has ended the process several times in a row. What the machine
-// refuses (files, rights, memory, room) is no damage: Open says so, with what
-// to do, and everything stays as it is. So a start fails where less is free
-// than Badger may need to open, which would end the process over a write.
+// A database that Badger refuses is moved aside, and so is one over which its
+// process has ended several times in a row. What the machine refuses (files,
+// rights, memory, room), and a device that fails (SIGBUS), is no damage: Open
+// says so, with what to do, and everything stays as it is.
+//
+// # The database's process
+//
+// Badger runs in a process of its own (internal/database says why), so that no
+// page that cannot be read, and no log.Fatal, ends the tier's. When that
+// process ends, or a commit fails, or it has not answered for eight I/O
+// timeouts and is killed, the database is broken: nothing asks it, calls fail,
+// and mend starts another process once the file system takes writes and has
+// room, for ever, with pauses of up to half a minute. The entries stay in the
+// books meanwhile. Only a database that is damaged ends Run, with an error: the
+// next Open moves it aside. What Badger says of a file that it cannot read is
+// not always what the device said (of a manifest, that it is none), so before
+// anything counts as damage all files are read once more.
+//
+// # The Keeper
+//
+// A Keeper is a Tier that need not be open. A start in trouble, and a tier that
+// is lost (its database is damaged, its folder has gone or is another one now),
+// leave it off, with the reason; it opens the tier anew, as a start does, after
+// pauses of up to half a minute. IsTrouble tells what is worth that from what
+// only a person can mend: another process on the folders, a foreign set, a newer
+// format. A folder that has gone must come back with its marker: an empty mount
+// point is not filled. What was said to the tier before (policy, quotas, what it
+// learned) is handed over; what it had is recovered again.
 //
 // # Who works
 //
 // Run owns all goroutines: of each path a few workers that take pieces of
 // transfers in the order of submission (device), one that groups changes to
-// the database (committer), one for maintenance, and one that opens a database
-// again that failed (mend). Whatever may hang with the device is done by a
+// the database (committer), one for maintenance, and one that watches over the
+// database and opens one again that failed (mend). Whatever may hang with the device is done by a
 // worker, or by a goroutine that the end does not wait for, so every call ends
 // with its context, and with an error once the device has answered nobody for
 // the I/O timeout. What a caller has given up goes on to its end by itself, and
@@ -66,7 +102,7 @@
 // # Locks
 //
 // committer.mu, then segments.mu, scan.mu or fills, then the ledger's, then
-// none. device.mu, health.mu, uses and store.use are leaves. No I/O, hashing or
+// none. device.mu, health.mu, uses, leaving and store.use are leaves. No I/O, hashing or
 // channel send that can block happens under any of them. store.life is held
 // while the database is opened again or closed, and store.use is taken under
 // it; nobody else asks for it. A key leaves the ledger under committer.mu, so

@@ -3,12 +3,14 @@ package disk
 import (
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 
-	"github.com/dgraph-io/badger/v4"
+	"github.com/kvstored/kvstored/tier"
 )
 
 // remedies are the ways in which a machine says no, and what to do about each.
@@ -33,8 +35,14 @@ var remedies = []struct {
 const lastErrno syscall.Errno = 133
 
 // isEnvironment tells a machine that says no from a database that is wrong.
-// Badger hands most errors on as text.
+// Badger hands most errors on as text, and of the end of a process there is
+// nothing else. SIGBUS is a page of a mapping that its device cannot read, or
+// has no room for; a kill is that of the kernel where memory is short, or of an
+// operator.
 func isEnvironment(err error) bool {
+	if text := err.Error(); strings.Contains(text, "signal SIGBUS") || strings.Contains(text, "(signal: ") {
+		return true
+	}
 	var no syscall.Errno
 	if errors.As(err, &no) && isMachines(no) {
 		return true
@@ -46,6 +54,24 @@ func isEnvironment(err error) bool {
 	}
 	return false
 }
+
+// IsTrouble tells an error of Open, Keep or Check that may pass, so that a
+// daemon serves without the tier meanwhile, from one of the configuration: what
+// the machine has against it, and a database that ends its process.
+func IsTrouble(err error) bool {
+	if errors.Is(err, errInUse) {
+		return false
+	}
+	for _, passing := range []error{fs.ErrNotExist, tier.ErrNoSpace, errHung, errDamaged, errAbsent, errGone} {
+		if errors.Is(err, passing) {
+			return true
+		}
+	}
+	return isItself(err) || strings.Contains(err.Error(), lockRefused) || isEnvironment(err)
+}
+
+// errAbsent says that what should be in a folder is not.
+var errAbsent = errors.New("is its disk mounted?")
 
 // isMachines reports whether an error is the machine's. That something is not
 // there, is of another kind, or has a length that cannot be, may be damage.
@@ -70,7 +96,7 @@ func remedy(err error) string {
 // advised is err with what to do about it, where that is known.
 func advised(err error) error {
 	if do := remedy(err); do != "" {
-		return fmt.Errorf("%w; %s, then start again", err, do)
+		return fmt.Errorf("%w; %s", err, do)
 	}
 	return err
 }
@@ -118,5 +144,35 @@ func isBadgers(f os.DirEntry) bool {
 	case ".sst", ".mem", ".vlog":
 		return f.Type().IsRegular()
 	}
-	return f.Name() == badger.ManifestFilename || f.Name() == badger.KeyRegistryFileName || f.Name() == "DISCARD"
+	switch f.Name() {
+	case "MANIFEST", "KEYREGISTRY", "DISCARD":
+		return true
+	}
+	return false
+}
+
+// readAll reads all files of a database, and tells what the machine has against
+// that.
+func readAll(dir string) error {
+	names, err := os.ReadDir(dir)
+	piece := make([]byte, pieceBytes)
+	for _, name := range names {
+		if err == nil && isBadgers(name) {
+			err = readFile(filepath.Join(dir, name.Name()), piece)
+		}
+	}
+	if err != nil && !isEnvironment(err) {
+		return nil // files come and go
+	}
+	return err
+}
+
+func readFile(path string, piece []byte) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close() //nolint:errcheck // nothing was written
+	_, err = io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{f}, piece)
+	return err
 }

@@ -3,12 +3,10 @@ package disk
 import (
 	"errors"
 	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 
-	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 )
 
@@ -49,50 +47,21 @@ func TestOpenWithoutFiles(t *testing.T) {
 // A database that is to be opened again waits until there are files for it, and
 // that is no attempt that counts.
 func TestMendWithoutFiles(t *testing.T) {
-	d, stop := start(t, testOptions(t.TempDir()), nil)
-	stop()
-	d.db.life.closed = false
-	d.db.failed(errors.New("a test says so"))
-	pulse, err := os.Create(filepath.Join(t.TempDir(), "pulse"))
+	d, err := open(testOptions(t.TempDir()), nil) // without Run nobody else mends
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer pulse.Close() //nolint:errcheck
-	d.db.pulse = pulse
+	breakStore(d)()
 	lift := limitOpen(t, 4)
 	err = d.db.mend()
 	lift()
-	if !errors.Is(err, syscall.EMFILE) || errors.Is(err, errNotOpened) {
+	if !errors.Is(err, syscall.EMFILE) || errors.Is(err, errDamaged) {
 		t.Errorf("without files: %v", err)
 	}
 	if err := d.db.mend(); err != nil {
 		t.Errorf("with files: %v", err)
 	}
-	if err := d.db.close(); err != nil {
-		t.Error(err)
-	}
-}
-
-// It takes the files that the database that failed has open.
-func TestMendWithFilesHeld(t *testing.T) {
-	meta := t.TempDir()
-	pulse, err := os.Create(filepath.Join(meta, "pulse"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer pulse.Close() //nolint:errcheck
-	s, err := openStore(meta, pulse, testOptions(meta).MetaReserveBytes, zerolog.Nop())
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.failed(errors.New("a test says so"))
-	lift := limitOpen(t, spareFiles)
-	err = s.mend()
-	lift()
-	if err != nil || s.works() != nil {
-		t.Errorf("opened again: %v, %v", err, s.works())
-	}
-	if err := s.close(); err != nil {
+	if err := d.Close(); err != nil {
 		t.Error(err)
 	}
 }
@@ -107,7 +76,7 @@ func TestOpenWithoutLength(t *testing.T) {
 	d, stop := start(t, o, nil)
 	mustPut(t, d, m, 0, 100_000)
 	stop()
-	lift := limitFiles(t, mib)
+	lift := limitFiles(t, 0, mib)
 	_, err := Open(o)
 	lift()
 	if err == nil || !strings.Contains(err.Error(), remedy(syscall.EFBIG)) {

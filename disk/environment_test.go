@@ -10,8 +10,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-
-	"github.com/dgraph-io/badger/v4"
 )
 
 // What a machine refuses is told from damage, also where Badger has made text
@@ -33,7 +31,7 @@ func TestIsEnvironment(t *testing.T) {
 	}
 	for _, err := range []error{
 		text(at(syscall.ENOENT)), at(syscall.EINVAL), text(io.ErrUnexpectedEOF), errors.New("file does not exist for table 3"),
-		badger.ErrTruncateNeeded, errors.New("manifest has bad magic"), errors.New("CHECKSUM_MISMATCH: actual: 1, expected: 2"),
+		errors.New("Log truncate required to run DB"), errors.New("manifest has bad magic"), errors.New("CHECKSUM_MISMATCH: actual: 1, expected: 2"),
 	} {
 		if isEnvironment(err) {
 			t.Errorf("%q does not count as damage", err)

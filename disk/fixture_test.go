@@ -191,13 +191,18 @@ func checkBooks(t testing.TB, d *Tier) {
 
 func booksError(d *Tier) error {
 	_, used, _, _ := d.segments.usage()
-	if l := d.ledger.Stats(); used > l.UsedBytes || l.UsedBytes-used > int64(l.Entries)*alignBytes {
+	if l := d.ledger.Stats(); used > l.UsedBytes+int64(l.Entries)*record.HeaderBytes || l.UsedBytes-used > int64(l.Entries)*alignBytes {
 		return fmt.Errorf("extents take %d bytes, the ledger knows of %d in %d entries", used, l.UsedBytes, l.Entries)
 	}
 	d.segments.mu.Lock()
 	defer d.segments.mu.Unlock()
 	if len(d.segments.mu.readers) != 0 || len(d.segments.mu.leaving) != 0 {
 		return fmt.Errorf("%d readers, %d extents leaving, and nobody at work", len(d.segments.mu.readers), len(d.segments.mu.leaving))
+	}
+	d.leaving.Lock()
+	defer d.leaving.Unlock()
+	if n := len(d.leaving.keys); n != 0 {
+		return fmt.Errorf("%d keys are still to be deleted, and nobody is at it", n)
 	}
 	return nil
 }
@@ -260,4 +265,39 @@ func copyDir(t testing.TB, from, to string) {
 	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// writes is a change of a test's own.
+type writes struct {
+	fn   func(b *batch)
+	done chan error
+}
+
+func (w *writes) apply(b *batch) error {
+	w.fn(b)
+	return nil
+}
+
+func (w *writes) committed(err error) { w.done <- err }
+
+// write commits what fn writes.
+func write(t testing.TB, d *Tier, fn func(b *batch)) {
+	t.Helper()
+	w := &writes{fn, make(chan error, 1)}
+	if err := d.commits.add(w); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-w.done; err != nil {
+		t.Fatal(err)
+	}
+}
+
+var errTest = errors.New("a test says so")
+
+// breakStore breaks the database, and keeps it from being opened before mend is
+// called.
+func breakStore(d *Tier) (mend func()) {
+	d.db.life.Lock()
+	d.db.failed(d.db.use.db, errTest)
+	return d.db.life.Unlock
 }

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/dgraph-io/badger/v4"
-
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/record"
@@ -69,8 +67,7 @@ func (t *Tier) get(ctx context.Context, k key.Key, a tier.Allocator) (arena.Bloc
 	if err == nil {
 		t.drop(k, f)
 		t.count.corruptGet.Add(1)
-		t.trouble.Error().Hex("key", k.Hash[:]).Uint32("segment", f.loc.segment()).Int64("offset", f.loc.offset()).
-			Msg("payload does not match its checksum; entry deleted")
+		t.mismatch(k, f)
 		err = tier.ErrCorrupt
 	}
 	return arena.Block{}, err
@@ -99,7 +96,7 @@ func (t *Tier) find(ctx context.Context, k key.Key) (f found, err error) {
 		return f, errors.Join(err, tier.ErrNotFound)
 	}
 	f.size, f.sum = e.Size, e.Sum
-	f.loc, f.seg, ok = t.segments.enter(func() (location, bool) { return locate(e.Extent), e.Size > 0 })
+	f.loc, f.seg, ok = t.segments.enter(func() (location, bool) { return locate(e.Extent, e.Headed), e.Size > 0 })
 	if !ok || f.seg != nil && e.Extent.End() > f.seg.size {
 		if f.seg != nil {
 			t.segments.leave(f.loc)
@@ -118,7 +115,7 @@ func (t *Tier) read(ctx context.Context, k key.Key, f found, b arena.Block) (goo
 		err = t.readExtent(ctx, f, b)
 	}
 	switch {
-	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, badger.ErrKeyNotFound):
+	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, errNoPayload):
 		return false, nil // cut off
 	case err != nil:
 		return false, err
@@ -136,7 +133,7 @@ type reading struct {
 
 func (t *Tier) readExtent(ctx context.Context, f found, b arena.Block) error {
 	r := &reading{t: t, loc: f.loc, done: make(chan error, 1)}
-	r.file, r.off, r.buf, r.block, r.end = f.seg.file, f.loc.offset(), b.Padded(), b, r
+	r.file, r.off, r.buf, r.block, r.end = f.seg.file, f.loc.payload(), b.Padded(), b, r
 	t.segments.again(f.loc)
 	if err := f.seg.volume.dev.submit(&r.transfer); err != nil {
 		t.segments.leave(f.loc)
@@ -150,8 +147,8 @@ func (r *reading) finish(err error) {
 	r.done <- err
 }
 
-// readInline copies through the heap: Badger's memory may not outlive the
-// transaction, and the block may not be written after the call gave up.
+// readInline copies through the heap: the block may not be written after the
+// call gave up.
 func (t *Tier) readInline(ctx context.Context, k key.Key, b arena.Block) error {
 	payload, err := t.inlinePayload(ctx, k)
 	if err != nil {
@@ -167,11 +164,9 @@ func (t *Tier) readInline(ctx context.Context, k key.Key, b arena.Block) error {
 // inlinePayload is a copy of a payload that lies in Badger.
 func (t *Tier) inlinePayload(ctx context.Context, k key.Key) ([]byte, error) {
 	var payload []byte // the call's own until it has returned without error
-	err := t.call(ctx, t.metaDev, func() error {
-		return t.db.payload(k, func(p []byte) error {
-			payload = append(payload, p...)
-			return nil
-		})
+	err := t.call(ctx, t.metaDev, func() (err error) {
+		payload, err = t.db.payload(k)
+		return err
 	}, nil)
 	if err != nil {
 		return nil, err

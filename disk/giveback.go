@@ -3,8 +3,6 @@ package disk
 import (
 	"context"
 
-	"github.com/dgraph-io/badger/v4"
-
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/record"
 	"github.com/kvstored/kvstored/key"
@@ -138,6 +136,9 @@ func (t *Tier) evictFrom(ctx context.Context, g *segment, ks, out []key.Key) ([]
 		if err == nil && len(r.keys) > 0 {
 			err = t.wait(ctx, done, nil)
 		}
+		if err == nil {
+			err = t.bury(ctx)
+		}
 		if err != nil {
 			return out, err
 		}
@@ -150,27 +151,17 @@ func (t *Tier) evictFrom(ctx context.Context, g *segment, ks, out []key.Key) ([]
 // from, and the last key it came by: from at the end.
 func (s *store) inSegment(number uint32, from key.Key, n int) (ks []key.Key, last key.Key, err error) {
 	last = from
-	err = s.view(func(txn *badger.Txn) error {
-		o := badger.DefaultIteratorOptions
-		o.PrefetchValues = false
-		o.Prefix = record.EntryPrefix()
-		it := txn.NewIterator(o)
-		defer it.Close()
-		start := record.EntryKey(from)
-		for it.Seek(start[:]); it.Valid() && n > 0; it.Next() {
-			item := it.Item()
-			k, ok := record.ParseEntryKey(item.Key())
-			if !ok || k == from {
-				continue
-			}
-			n--
-			last = k
-			var e record.Entry
-			err := item.Value(func(v []byte) error { return record.DecodeEntry(&e, item.Key(), v) })
-			if err == nil && !e.Inline && e.Extent.Segment == number {
-				ks = append(ks, k)
-			} // one that is damaged is not in the ledger either
+	start := record.EntryKey(from)
+	err = s.scanAfter(context.Background(), start[:], n, func(dbKey, v []byte) error {
+		k, ok := record.ParseEntryKey(dbKey)
+		if !ok {
+			return nil
 		}
+		last = k
+		var e record.Entry
+		if record.DecodeEntry(&e, dbKey, v) == nil && !e.Inline && e.Extent.Segment == number {
+			ks = append(ks, k)
+		} // one that is damaged is not in the ledger either
 		return nil
 	})
 	return ks, last, err

@@ -2,7 +2,8 @@ package disk
 
 import "github.com/kvstored/kvstored/internal/record"
 
-// location packs where a payload lies into one word of the ledger.
+// location packs where a payload lies into one word of the ledger: the segment,
+// whether its extent begins with a header, and the extent's first page.
 type location uint64
 
 // A segment's number says in its upper bits in which path of the set it lies,
@@ -13,19 +14,43 @@ const (
 	maxSegments = 1<<segmentBits - 1
 )
 
+// headedBit is the one between the segment and the page.
+const headedBit = 1 << 31
+
 // inlined is the location of a payload in Badger. No segment has number 0.
 const inlined location = 0
 
-func locate(e record.Extent) location {
-	return location(uint64(e.Segment)<<32 | uint64(e.Offset/alignBytes))
+func locate(e record.Extent, headed bool) location {
+	l := location(uint64(e.Segment)<<32 | uint64(e.Offset/alignBytes))
+	if headed {
+		l |= headedBit
+	}
+	return l
 }
 
 // pathOf is the index of the path in which a segment lies.
 func pathOf(segment uint32) int { return int(segment >> segmentBits) }
 
 func (l location) inline() bool    { return l == inlined }
+func (l location) headed() bool    { return l&headedBit != 0 }
 func (l location) segment() uint32 { return uint32(l >> 32) }
-func (l location) offset() int64   { return int64(uint32(l)) * alignBytes }
 
-// roundUp rounds payload bytes up to what their extent takes.
+// offset is where the extent begins, payload where the payload does.
+func (l location) offset() int64  { return int64(uint32(l)&^headedBit) * alignBytes }
+func (l location) payload() int64 { return l.offset() + l.header() }
+
+func (l location) header() int64 {
+	if l.headed() {
+		return record.HeaderBytes
+	}
+	return 0
+}
+
+// extent is what the extent of a payload of n bytes takes.
+func (l location) extent(n int64) int64 { return l.header() + roundUp(n) }
+
+// extentBytes is what a new extent for a payload of n bytes takes.
+func extentBytes(n int64) int64 { return record.HeaderBytes + roundUp(n) }
+
+// roundUp rounds payload bytes up to whole pages.
 func roundUp(n int64) int64 { return (n + alignBytes - 1) &^ (alignBytes - 1) }

@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dgraph-io/badger/v4"
-
 	"github.com/kvstored/kvstored/internal/record"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -80,7 +78,17 @@ func forgeMany(t *testing.T, o Options, n int) {
 	defer stop()
 	perSegment := int(o.SegmentBytes / alignBytes)
 	begun := time.Now()
-	wb := d.db.db.NewWriteBatch()
+	write(t, d, func(b *batch) { forgeRecords(b, n, perSegment) })
+	t.Logf("records written in %v", time.Since(begun))
+	// At the end: empty segments are removed after a while.
+	for range (n + perSegment - 1) / perSegment {
+		if err := d.segments.grow(d.volumes[0], alignBytes, func(int64) int64 { return o.SegmentBytes }); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func forgeRecords(b *batch, n, perSegment int) {
 	for i := range n {
 		e := record.Entry{
 			Key: manyKey(i), Size: 4096, Seq: uint64(i), Depth: uint32(i % 100), Used: uint32(i / 1000),
@@ -90,18 +98,6 @@ func forgeMany(t *testing.T, o Options, n int) {
 			e.Parent = manyKey(i - 1).Hash
 		}
 		k := record.EntryKey(e.Key)
-		if err := wb.SetEntry(badger.NewEntry(k[:], record.AppendEntry(nil, &e))); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := wb.Flush(); err != nil {
-		t.Fatal(err)
-	}
-	t.Logf("records written in %v", time.Since(begun))
-	// At the end: empty segments are removed after a while.
-	for range (n + perSegment - 1) / perSegment {
-		if err := d.segments.grow(d.volumes[0], alignBytes, func(int64) int64 { return o.SegmentBytes }); err != nil {
-			t.Fatal(err)
-		}
+		b.set(k[:], record.AppendEntry(nil, &e))
 	}
 }

@@ -6,75 +6,72 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/dgraph-io/badger/v4"
-
+	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/tier"
 )
 
 // errBroken says that the database is not asked any more.
-var errBroken = errors.New("the database failed to write, and is not open again yet")
-
-// errNotOpened says that the database was tried, and may be damaged.
-var errNotOpened = errors.New("the database does not open again")
+var errBroken = errors.New("the database has failed, and is not open again yet")
 
 const (
 	// mendEvery is how often it is looked whether a database that failed can
-	// be opened again. After one that did not open it is eight times as long.
-	mendEvery = time.Second
-	// maxMends is how many may fail: each leaves behind what Badger had opened.
-	maxMends = 3
+	// be opened again. After each that did not open it is twice as long, up to
+	// mendEveryMax.
+	mendEvery    = time.Second
+	mendEveryMax = 30 * time.Second
+	// steadyAfter is how long a database must be open for what ends its process
+	// then to count as the first failure, not as one more.
+	steadyAfter = 10 * time.Minute
 )
 
-// failed ends the use of the database after a commit that failed: Badger is
-// then perhaps without a memtable, and would end the process over the next
-// write, or over a read. This is what try is to prevent.
-func (s *store) failed(err error) {
-	if !s.broken.Swap(true) {
-		s.log.Error().Err(err).Str("path", s.dir).Msg("the disk tier's database failed to write; the tier is off until it is open again")
+// failed ends the use of a database after a commit that failed, and after the
+// end of its process: Badger is then perhaps without a memtable, and would end
+// the process over the next write, or over a read.
+func (s *store) failed(db *database.DB, err error) {
+	s.use.Lock()
+	defer s.use.Unlock()
+	if s.use.db != db || s.use.broken != nil {
+		return
 	}
+	s.use.broken = err
+	s.log.Error().Err(err).Str("path", s.dir).Msg("the disk tier's database failed; the tier is off until it is open again")
 }
 
 // works is an error while the database is not asked.
 func (s *store) works() error {
-	if s.broken.Load() {
-		return errBroken
+	_, err := s.enter()
+	return err
+}
+
+// enter is the database.
+func (s *store) enter() (*database.DB, error) {
+	s.use.Lock()
+	defer s.use.Unlock()
+	if s.use.broken != nil {
+		return nil, fmt.Errorf("%w: %w", errBroken, s.use.broken)
 	}
-	return nil
+	return s.use.db, nil
 }
 
-// enter is the database, for use until leave.
-func (s *store) enter() (*badger.DB, error) {
-	s.use.Lock()
-	defer s.use.Unlock()
-	if err := s.works(); err != nil {
-		return nil, err
+// ask has fn read. Where that fails over the process the database is broken.
+func (s *store) ask(fn func(*database.DB) error) error {
+	db, err := s.enter()
+	if err != nil {
+		return err
 	}
-	s.use.n++
-	return s.db, nil
-}
-
-func (s *store) leave() {
-	s.use.Lock()
-	defer s.use.Unlock()
-	s.use.n--
-}
-
-// idle reports whether nobody uses a database that is broken, and so will not
-// before it is mended.
-func (s *store) idle() bool {
-	s.use.Lock()
-	defer s.use.Unlock()
-	return s.use.n == 0 && s.broken.Load()
+	if err = fn(db); err != nil && database.Ends(err) {
+		s.failed(db, err)
+		err = fmt.Errorf("%w: %w", errBroken, err)
+	}
+	return err
 }
 
 // try is enter if the file system takes writes at all, which Badger, whose
 // logs are mapped, must not be the one to find out: EROFS, EIO.
-func (s *store) try() (*badger.DB, error) {
+func (s *store) try() (*database.DB, error) {
 	db, err := s.enter()
 	if err == nil {
-		if err = s.beat(); err != nil {
-			s.leave()
-		}
+		err = s.beat()
 	}
 	return db, err
 }
@@ -86,28 +83,33 @@ func (s *store) beat() error {
 	return nil
 }
 
-// view runs fn over the records; what Badger panics over in it is an error.
-func (s *store) view(fn func(*badger.Txn) error) (err error) {
+// watch finds a database whose process has ended, or has not answered for so
+// long that it is ended here.
+func (s *store) watch(patience time.Duration) {
 	db, err := s.enter()
 	if err != nil {
-		return err
+		return
 	}
-	defer s.leave()
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("badger: %v", r)
-		}
-	}()
-	return db.View(fn)
+	select {
+	case <-db.Ended():
+		s.failed(db, db.Err())
+		return
+	default:
+	}
+	s.witness.sawTables()
+	if db.Hangs(patience) {
+		err := fmt.Errorf("its process did not answer for %v: %w", patience, errHung)
+		s.failed(db, err)
+		db.Kill(err)
+	}
 }
 
 // mend opens a broken database again once its file system takes writes and
-// has room. What Badger still has to write it writes first, however often that
-// fails, so this can last as long as the trouble does. close waits for it.
+// has room. close waits for it.
 func (s *store) mend() error {
 	s.life.Lock()
 	defer s.life.Unlock()
-	if s.life.closed || !s.idle() {
+	if s.life.closed || s.works() == nil {
 		return nil
 	}
 	if err := s.beat(); err != nil {
@@ -119,52 +121,54 @@ func (s *store) mend() error {
 	if s.room() < roomAll {
 		return fmt.Errorf("disk: the database needs %d bytes free on its file system: %w", s.floor, tier.ErrNoSpace)
 	}
-	if s.db != nil {
-		if err := closeBadger(s.db); err != nil {
-			s.log.Warn().Err(err).Msg("the disk tier's database did not close well")
-		}
-		s.db = nil
+	if err := s.bury(); err != nil {
+		return err
 	}
 	if err := rehearse(s.dir); err != nil {
 		return fmt.Errorf("disk: the database's files do not open: %w", err)
 	}
-	counted, err := s.tries.begin() // it may end the process, as at a start
-	if err != nil {
-		return err
+	if err := s.open(); err != nil {
+		return fmt.Errorf("the database does not open again: %s: %w", s.dir, err)
 	}
-	db, err := openBadger(s.o)
-	if !s.unreadable.Load() {
-		s.tries.set(counted)
-	}
-	if err != nil {
-		return fmt.Errorf("%w: %s: %w", errNotOpened, s.dir, err)
-	}
-	s.db = db
-	s.broken.Store(false)
 	s.log.Info().Str("path", s.dir).Msg("the disk tier's database is open again")
 	return nil
 }
 
-// closeBadger turns what Badger panics over in this goroutine into an error.
-func closeBadger(db *badger.DB) (err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("badger: %v", r)
-		}
-	}()
-	return db.Close()
+// bury ends the process of a broken database, and tells its openings that were
+// its own fault from the others.
+func (s *store) bury() error {
+	s.use.Lock()
+	db, why := s.use.db, s.use.broken
+	s.use.Unlock()
+	db.Kill(why)
+	why = s.diagnose(why)
+	select {
+	case <-db.Ended():
+	case <-s.alive.Done():
+		return s.alive.Err()
+	case <-time.After(time.Second):
+		return errors.New("the database's last process has not ended yet: it hangs in the kernel")
+	}
+	if !isItself(why) {
+		s.uncount()
+	} else if time.Since(s.life.since) > steadyAfter {
+		s.tries.set(1)
+	}
+	return nil
 }
 
-// mend keeps the database open until ctx ends, or until it has not opened
-// maxMends times. One that does not let go is left behind then.
+// mend keeps the database open until ctx ends. One that is damaged ends the
+// tier.
 func (t *Tier) mend(ctx context.Context) error {
-	for failed := 0; failed < maxMends; {
+	for pause := mendEvery; ; {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(mendEvery << (3 * failed)):
+		case <-time.After(pause):
 		}
-		if !t.db.broken.Load() {
+		t.db.watch(patience * t.o.IOTimeout)
+		if t.db.works() == nil {
+			pause = mendEvery
 			continue
 		}
 		mended := make(chan error, 1)
@@ -175,13 +179,14 @@ func (t *Tier) mend(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		}
-		if errors.Is(err, errNotOpened) {
-			failed++
-			t.log.Error().Err(err).Int("failed", failed).Int("of", maxMends).Msg("the disk tier's database does not open again")
-		} else if err != nil {
-			t.trouble.Warn().Err(err).Msg("the disk tier's database is not opened again yet")
+		switch {
+		case errors.Is(err, errDamaged):
+			return fmt.Errorf("disk: %w", err)
+		case err == nil:
+			pause = mendEvery
+		default:
+			pause = min(2*pause, mendEveryMax)
+			t.trouble.Warn().Err(err).Stringer("again_in", pause).Msg("the disk tier's database is not opened again yet")
 		}
 	}
-	t.log.Error().Msg("the disk tier's database is not tried any more; the tier is off until the next start")
-	return nil
 }

@@ -2,6 +2,7 @@ package disk
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"os/exec"
 	"testing"
@@ -14,16 +15,13 @@ import (
 // A database that cannot have a new log breaks, and is open again soon after it
 // can: whatever was stored is there, and more can be.
 func TestMendAfterLimit(t *testing.T) {
-	if inChild(t) {
-		return
-	}
 	const size = 4_000
 	o := testOptions(t.TempDir())
 	o.InlineMax = size
 	m := newMemory(t)
 	d, stop := start(t, o, nil)
-	mustPut(t, d, m, 0, 100_000) // makes the segment
-	lift := limitFiles(t, mib)   // a log has 2 MiB
+	mustPut(t, d, m, 0, 100_000)                  // makes the segment
+	lift := limitFiles(t, d.db.use.db.Pid(), mib) // a log has 2 MiB
 	stored, err := []int(nil), error(nil)
 	for n := 1; err == nil && n < 1000; n++ {
 		if err = put(t, d, m, n, size); err == nil {
@@ -49,11 +47,8 @@ func TestMendAfterLimit(t *testing.T) {
 
 // A commit that fails ends when Badger is through with what it was given.
 func TestFailedCommitLetsGo(t *testing.T) {
-	if inChild(t) {
-		return
-	}
 	d, _ := start(t, testOptions(t.TempDir()), nil)
-	lift := limitFiles(t, mib)
+	lift := limitFiles(t, d.db.use.db.Pid(), mib)
 	changes := make([]change, 2000) // several memtables
 	told := make(chan error, len(changes))
 	for n := range changes {
@@ -78,7 +73,10 @@ type lending struct {
 	done  chan error
 }
 
-func (l *lending) apply(b *batch) error { return b.set(l.key[:], l.value) }
+func (l *lending) apply(b *batch) error {
+	b.set(l.key[:], l.value)
+	return nil
+}
 
 func (l *lending) committed(err error) {
 	for i := range l.value { // a race, if Badger still reads it
@@ -109,19 +107,23 @@ func inChild(t *testing.T) bool {
 	return true
 }
 
-// limitFiles bounds how large this process may make a file until lift is called.
-func limitFiles(t *testing.T, bytes uint64) (lift func()) {
+// limitFiles bounds how large a process, 0 for this one, may make a file until
+// lift is called.
+func limitFiles(t *testing.T, pid int, bytes uint64) (lift func()) {
 	t.Helper()
 	var was unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &was); err != nil {
+	if err := unix.Prlimit(pid, unix.RLIMIT_FSIZE, nil, &was); err != nil {
 		t.Fatal(err)
 	}
 	set := func(cur uint64) {
-		if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: cur, Max: was.Max}); err != nil {
+		err := unix.Prlimit(pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: cur, Max: was.Max}, nil)
+		if err != nil && !errors.Is(err, unix.ESRCH) { // it has been replaced
 			t.Fatal(err)
 		}
 	}
 	set(bytes)
-	t.Cleanup(func() { set(was.Cur) })
+	if pid == 0 {
+		t.Cleanup(func() { set(was.Cur) })
+	}
 	return func() { set(was.Cur) }
 }

@@ -1,17 +1,12 @@
 package disk
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
-
-	"github.com/rs/zerolog"
 
 	"github.com/kvstored/kvstored/internal/record"
 	"github.com/kvstored/kvstored/key"
@@ -88,31 +83,31 @@ type hurting struct {
 
 func (h *hurting) apply(b *batch) error {
 	w := writing{}
-	w.entry.Key, w.entry.Size = keyOf(9), 100_000
+	w.entry.Key, w.entry.Size, w.entry.Seq = keyOf(9), 100_000, 1<<63
 	w.key = record.EntryKey(keyOf(9))
 	return b.put(&w.entry, w.key[:], w.value[:])
 }
 
 func (h *hurting) committed(err error) {
-	h.store.failed(errors.New("a test says so"))
+	h.store.failed(h.store.use.db, errTest)
 	h.done <- err
 }
 
-// A broken database is left alone while somebody uses it.
-func TestMendWaits(t *testing.T) {
+// A broken database is not asked until it is open again, in a new process.
+func TestMendReplacesProcess(t *testing.T) {
 	d, _ := start(t, testOptions(t.TempDir()), nil)
 	m := newMemory(t)
 	mustPut(t, d, m, 1, 100)
-	if _, err := d.db.enter(); err != nil {
-		t.Fatal(err)
-	}
-	d.db.failed(errors.New("a test says so"))
-	if err := d.db.mend(); err != nil || !d.db.broken.Load() {
-		t.Fatalf("closed under who uses it: %v", err)
-	}
+	was := d.db.use.db
+	mend := breakStore(d)
 	wantErr(t, get(t, d, m, 1, 100), errBroken)
-	d.db.leave()
+	mend()
 	awaitMended(t, d)
+	select {
+	case <-was.Ended():
+	default:
+		t.Error("the process before is still there")
+	}
 	mustGet(t, d, m, 1, 100)
 	if err := d.Sync(context.Background()); err != nil {
 		t.Error(err)
@@ -130,16 +125,13 @@ func TestRecoverWhileBroken(t *testing.T) {
 	}
 	stop()
 	d, _ = start(t, o, nil)
-	if _, err := d.db.enter(); err != nil { // so that it is not mended yet
-		t.Fatal(err)
-	}
-	d.db.failed(errors.New("a test says so"))
+	mend := breakStore(d)
 	none := func([]tier.Record) { t.Error("something was recovered from a broken database") }
 	wantErr(t, d.Recover(t.Context(), none), errBroken)
 	if n := len(segmentFiles(t, o.Paths[0])); n == 0 {
 		t.Error("the segments are gone")
 	}
-	d.db.leave()
+	mend()
 	awaitMended(t, d)
 	if got := recoverAll(t, d); len(got) != 8 {
 		t.Errorf("%d entries are back, want 8", len(got))
@@ -155,69 +147,55 @@ func TestDamageOrBroken(t *testing.T) {
 	if d.commitFails(t.Context()) {
 		t.Error("a database that works is taken for a broken one")
 	}
-	if _, err := d.db.enter(); err != nil {
-		t.Fatal(err)
-	}
-	d.db.failed(errors.New("a test says so"))
+	mend := breakStore(d)
 	if !d.commitFails(t.Context()) {
 		t.Error("a broken database is taken for a damaged one")
 	}
-	d.db.leave()
+	mend()
 	awaitMended(t, d)
 }
 
-// A database that does not open is not tried for ever: each attempt leaves
-// something behind.
+// A database that does not open, and that is its own fault, ends the tier; the
+// next one moves it aside.
 func TestMendGivesUp(t *testing.T) {
-	dir := t.TempDir()
-	pulse, err := os.Create(filepath.Join(dir, storeName)) // where a directory should be
+	o := testOptions(t.TempDir())
+	d, err := open(o, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer pulse.Close() //nolint:errcheck
-	var log bytes.Buffer
-	s := &store{dir: pulse.Name(), meta: dir, o: storeOptions(pulse.Name(), 16*mib, zerolog.Nop()), pulse: pulse, tries: attempts{filepath.Join(dir, startsName)}}
-	s.tries.set(1)
-	s.failed(errors.New("a test says so"))
-	d := &Tier{db: s, log: zerolog.New(&log), trouble: zerolog.Nop()}
-	synctest.Test(t, func(t *testing.T) {
-		begun := time.Now()
-		if err := d.mend(t.Context()); err != nil {
-			t.Error(err)
-		}
-		if took := time.Since(begun); took != 73*mendEvery {
-			t.Errorf("gave up after %v", took)
-		}
-	})
-	if n := bytes.Count(log.Bytes(), []byte(errNotOpened.Error())); n != maxMends || !bytes.Contains(log.Bytes(), []byte("until the next start")) {
-		t.Errorf("in the log: %s", log.Bytes())
+	mend := breakStore(d)
+	dir := filepath.Join(o.Paths[0], storeName)
+	manifest := filepath.Join(dir, "MANIFEST")
+	if err := os.WriteFile(manifest, []byte("this is none of Badger's"), 0o600); err != nil {
+		t.Fatal(err)
 	}
-	if counted, err := s.tries.begin(); counted != 1 || err != nil {
-		t.Errorf("%d starts are counted (%v), want 1", counted, err)
+	mend()
+	wantErr(t, d.Run(t.Context()), errDamaged)
+	wantErr(t, d.Close(), errTest)
+	d, _ = start(t, o, nil)
+	recoverAll(t, d)
+	if _, err := os.Stat(filepath.Join(o.Paths[0], damagedName)); err != nil {
+		t.Error(err)
 	}
-	wantErr(t, s.close(), errBroken)
 }
 
 // A mend waits for room, and says so.
 func TestMendWithoutRoom(t *testing.T) {
-	d, stop := start(t, testOptions(t.TempDir()), nil)
-	stop()
-	d.db.life.closed, d.db.floor = false, 1<<62
-	d.db.failed(errors.New("a test says so"))
-	pulse, err := os.Create(filepath.Join(t.TempDir(), "pulse"))
+	d, err := open(testOptions(t.TempDir()), nil) // without Run nobody else mends
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer pulse.Close() //nolint:errcheck
-	d.db.pulse = pulse
+	mend := breakStore(d)
+	d.db.floor = 1 << 62
+	mend()
 	wantErr(t, d.db.mend(), tier.ErrNoSpace)
+	wantErr(t, d.Close(), errBroken)
 }
 
-// Nobody can open a database that is being opened again, or moves it aside,
-// and nothing is opened after the end.
+// A tier that is closed while its database is opened again opens nothing
+// afterwards, and lets go of everything.
 func TestCloseDuringMend(t *testing.T) {
 	o := testOptions(t.TempDir())
-	o.IOTimeout = time.Minute
 	m := newMemory(t)
 	d, err := open(o, nil)
 	if err != nil {
@@ -226,35 +204,18 @@ func TestCloseDuringMend(t *testing.T) {
 	ran := make(chan error, 1)
 	go func() { ran <- d.Run(context.Background()) }()
 	mustPut(t, d, m, 1, 100_000)
-
-	d.db.life.Lock() // as a mend does
+	mend := breakStore(d)
 	closed := make(chan error, 1)
-	d.db.failed(errors.New("a test says so"))
 	go func() { closed <- d.Close() }()
 	if err := <-ran; err != nil {
 		t.Error(err)
 	}
-	if _, err := Open(o); err == nil {
-		t.Fatal("another tier may use what this one has not let go of")
-	}
-	d.db.life.Unlock()
+	mend()
 	if err := <-closed; err != nil && !errors.Is(err, errBroken) {
 		t.Error(err)
 	}
 	if err := d.db.mend(); err != nil || !d.db.life.closed {
 		t.Errorf("mended after the end: %v", err)
-	}
-
-	// Badger is still open here if nobody mended it in time.
-	for range maxFailedStarts + 1 {
-		if again, err := Open(o); err == nil {
-			_ = again.Close()
-		} else if !d.db.broken.Load() || !strings.Contains(err.Error(), lockRefused) {
-			t.Fatal(err)
-		}
-	}
-	if err := closeBadger(d.db.db); err != nil {
-		t.Fatal(err)
 	}
 	d, _ = start(t, o, nil)
 	if got := recoverAll(t, d); len(got) != 1 {
@@ -272,10 +233,7 @@ func TestTrimWhileBroken(t *testing.T) {
 	for n := range 8 {
 		mustPut(t, d, m, n, 100_000)
 	}
-	if _, err := d.db.enter(); err != nil { // so that it is not mended yet
-		t.Fatal(err)
-	}
-	d.db.failed(errors.New("a test says so"))
+	mend := breakStore(d)
 	for _, n := range []int64{0, mib, 48 * mib} {
 		out, err := d.Trim(t.Context(), n, nil)
 		wantErr(t, err, errBroken)
@@ -289,7 +247,7 @@ func TestTrimWhileBroken(t *testing.T) {
 	if out, err := d.evictFrom(t.Context(), d.segments.all()[0], []key.Key{keyOf(1)}, nil); !errors.Is(err, errBroken) || len(out) > 0 {
 		t.Errorf("%d entries were evicted: %v", len(out), err)
 	}
-	d.db.leave()
+	mend()
 	awaitMended(t, d)
 	for n := range 8 {
 		mustGet(t, d, m, n, 100_000)
@@ -319,7 +277,7 @@ func TestGhostIsNotStored(t *testing.T) {
 		t.Errorf("contained: %v (%v), want only the first", have, err)
 	}
 	wantErr(t, get(t, d, m, 9, 100_000), tier.ErrNotFound)
-	d.commits.again(&removal{t: d, keys: []key.Key{keyOf(9)}}) // as a put that failed does
+	d.commits.again((&removal{t: d, keys: []key.Key{keyOf(9)}}).orNothing()) // as a put that failed does
 	mustPut(t, d, m, 9, 100_000)
 	mustGet(t, d, m, 9, 100_000)
 	recoverAll(t, d)
@@ -333,7 +291,7 @@ func TestGhostIsNotStored(t *testing.T) {
 
 func awaitMended(t *testing.T, d *Tier) {
 	t.Helper()
-	await(t, "the database is never opened again", func() bool { return !d.db.broken.Load() })
+	await(t, "the database is never opened again", func() bool { return d.db.works() == nil })
 }
 
 func awaitCommitted(t *testing.T, d *Tier) {

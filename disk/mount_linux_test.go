@@ -64,3 +64,17 @@ func breakableFileSystem(t *testing.T, n int64) (dir string, fail, unmount func(
 		}
 	}, unmount
 }
+
+// readOnlyMount is a file system that cannot be written to until remount.
+func readOnlyMount(t *testing.T) (dir string, remount func()) {
+	t.Helper()
+	dir, unmount := smallFileSystem(t, 128*mib)
+	t.Cleanup(unmount)
+	set := func(flags uintptr) {
+		if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_REMOUNT|flags, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(unix.MS_RDONLY)
+	return dir, func() { set(0) }
+}

@@ -15,3 +15,9 @@ func breakableFileSystem(t *testing.T, _ int64) (dir string, fail, unmount func(
 	t.Skip("only on Linux")
 	return "", nil, nil
 }
+
+func readOnlyMount(t *testing.T) (dir string, remount func()) {
+	t.Helper()
+	t.Skip("only on Linux")
+	return "", nil
+}

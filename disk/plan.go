@@ -20,7 +20,7 @@ func (t *Tier) Worth(space key.SpaceID, parent key.Hash, hs []key.Hash, size uin
 	if t.scan.active.Load() {
 		return len(hs)
 	}
-	room := -t.excess(0, false) / roundUp(int64(max(size, 1)))
+	room := -t.excess(0, false) / extentBytes(int64(max(size, 1)))
 	return t.ledger.Worth(space, parent, hs, size, int(room), twice)
 }
 

@@ -32,7 +32,7 @@ func (t *Tier) put(ctx context.Context, e tier.Entry) error {
 	if n := e.Block.Len(); n == 0 || uint32(n) != e.Size || !e.Block.Sealed() {
 		return fmt.Errorf("block of %d bytes (sealed: %t) for a payload of %d", n, e.Block.Sealed(), e.Size)
 	}
-	if e.Size > arena.MaxPayload || int64(e.Size) > t.o.SegmentBytes {
+	if e.Size > arena.MaxPayload || extentBytes(int64(e.Size)) > t.o.SegmentBytes {
 		return fmt.Errorf("%d bytes in segments of %d: %w", e.Size, t.o.SegmentBytes, tier.ErrTooLarge)
 	}
 	if known, err := t.unscanned(ctx, e.Key, nil); known || err != nil {
@@ -123,16 +123,21 @@ func (t *Tier) store(ctx context.Context, id ledger.ID, e tier.Entry, tried []*v
 	if int64(e.Size) <= min(t.o.InlineMax, t.inlineRoom()) {
 		return nil, t.storeInline(ctx, w)
 	}
-	seg, ext, err := t.place(ctx, e.Size, tried)
+	g, err := t.place(ctx, extentBytes(int64(e.Size)), tried)
 	if err != nil {
 		w.giveUp()
 		return nil, err
 	}
-	w.seg, w.loc, w.entry.Extent = seg, locate(ext), ext
-	w.file, w.off, w.buf = seg.file, ext.Offset, e.Block.Padded()
+	seg := g.seg
+	w.seg, w.loc = seg, locate(g.extent, true)
+	w.entry.Extent, w.entry.Headed, w.entry.Seq = g.extent, true, g.seq
+	w.head = t.newPage()
+	t.seal.Seal(w.head, &record.Header{Entry: w.entry, Void: g.void})
+	w.file, w.off, w.buf = seg.file, w.loc.payload(), e.Block.Padded()
 	w.write, w.end = true, w
 	t.ledger.SetValue(id, ledger.Value{A: uint64(w.loc), B: w.entry.Sum})
 	if err := seg.volume.dev.submit(&w.transfer); err != nil {
+		t.freePage(w.head)
 		w.giveUp()
 		return nil, err
 	}
@@ -140,7 +145,7 @@ func (t *Tier) store(ctx context.Context, id ledger.ID, e tier.Entry, tried []*v
 }
 
 func (t *Tier) storeInline(ctx context.Context, w *writing) error {
-	w.entry.Inline, w.loc = true, inlined
+	w.entry.Inline, w.loc, w.entry.Seq = true, inlined, t.segments.seq.Add(1)
 	w.payloadKey = record.PayloadKey(w.entry.Key)
 	t.ledger.SetValue(w.id, ledger.Value{A: uint64(inlined), B: w.entry.Sum})
 	w.block.Retain() // until committed
@@ -152,24 +157,24 @@ func (t *Tier) storeInline(ctx context.Context, w *writing) error {
 	return t.wait(ctx, w.done, nil)
 }
 
-// place finds an extent, in a new segment if need be, in the first volume that
+// place finds an extent of n bytes, in a new segment if need be, in the first volume that
 // has one.
-func (t *Tier) place(ctx context.Context, n uint32, tried []*volume) (*segment, record.Extent, error) {
+func (t *Tier) place(ctx context.Context, n int64, tried []*volume) (grant, error) {
 	err := tier.ErrNoSpace
 	for _, v := range t.order() {
 		if slices.Contains(tried, v) {
 			continue
 		}
 		for {
-			if seg, ext, ok := t.segments.alloc(v, n); ok {
-				return seg, ext, nil
+			if g, ok := t.segments.alloc(v, n); ok {
+				return g, nil
 			}
-			grown := t.grow(ctx, v, int64(n))
+			grown := t.grow(ctx, v, n)
 			if grown == nil {
 				continue
 			}
 			if ctx.Err() != nil || errors.Is(grown, tier.ErrClosed) {
-				return nil, record.Extent{}, grown
+				return grant{}, grown
 			}
 			if isTrouble(grown) {
 				v.dev.writing.ended(grown)
@@ -178,14 +183,15 @@ func (t *Tier) place(ctx context.Context, n uint32, tried []*volume) (*segment, 
 			break
 		}
 	}
-	return nil, record.Extent{}, err
+	return grant{}, err
 }
 
 // finish continues with the record, now that the payload is in its extent.
 func (w *writing) finish(err error) {
+	w.t.freePage(w.head)
 	if err == nil {
 		w.seg.dirty.Store(true)
-		w.t.segments.written.Add(int64(len(w.buf)))
+		w.t.segments.written.Add(w.loc.extent(int64(w.entry.Size)))
 		err = w.t.commits.add(w)
 	}
 	if err != nil {
@@ -195,9 +201,7 @@ func (w *writing) finish(err error) {
 
 func (w *writing) apply(b *batch) error {
 	if w.entry.Inline {
-		if err := b.set(w.payloadKey[:], w.block.Bytes()); err != nil {
-			return err
-		}
+		b.set(w.payloadKey[:], w.block.Bytes())
 	}
 	return b.put(&w.entry, w.key[:], w.value[:])
 }
@@ -209,7 +213,7 @@ func (w *writing) committed(err error) {
 	}
 	if err != nil {
 		if errors.Is(err, errUncertain) { // else a restart might bring it back, deleted or not
-			w.t.commits.again(&removal{t: w.t, keys: []key.Key{w.entry.Key}})
+			w.t.commits.again((&removal{t: w.t, keys: []key.Key{w.entry.Key}}).orNothing())
 		}
 		w.fail(err)
 		return

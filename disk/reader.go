@@ -38,14 +38,22 @@ func (s *segments) leave(loc location) {
 	}
 }
 
-// free makes the extent of a payload of n bytes reusable, once nobody reads
-// it. The deletion is in Badger, or no record was.
+// free makes the extent of a payload of n bytes reusable, once nobody reads it
+// and its header says so (see bury). The deletion is in Badger, or no record was.
 func (s *segments) free(loc location, n int64) {
 	if loc.inline() {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if loc.headed() {
+		s.mu.tombs = append(s.mu.tombs, s.tombstone(loc, n))
+		s.mu.readers[uint64(loc)]++ // until it is written
+		select {
+		case s.freed <- struct{}{}:
+		default:
+		}
+	}
 	if s.mu.readers[uint64(loc)] > 0 {
 		s.mu.leaving[uint64(loc)] = n
 		return
@@ -55,6 +63,6 @@ func (s *segments) free(loc location, n int64) {
 
 func (s *segments) giveBack(loc location, n int64) {
 	if g := s.find(loc.segment()); g != nil && g.free != nil {
-		g.free.Free(loc.offset(), roundUp(n))
+		g.free.Free(loc.offset(), loc.extent(n))
 	}
 }

@@ -73,6 +73,13 @@ func (s *scan) forgotten(k key.Key) bool {
 	return is
 }
 
+// deletions is how many keys were deleted since it began.
+func (s *scan) deletions() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.mu.deleted)
+}
+
 // unlessForgotten runs fn so that a deletion of k comes wholly before or after.
 func (s *scan) unlessForgotten(k key.Key, fn func() bool) bool {
 	s.mu.Lock()
@@ -98,15 +105,12 @@ func (t *Tier) Recover(ctx context.Context, emit func([]tier.Record)) error {
 		return fmt.Errorf("disk: recover: %w", err)
 	}
 	if !t.scan.active.Load() {
+		t.surveyed.Store(true) // there are none
 		t.db.succeeded()
 		return nil
 	}
-	if _, err := t.db.enter(); err != nil { // held until it is clear what an error means
-		return fmt.Errorf("disk: recover: %w", err)
-	}
 	entries, lost, err := t.readRecords(ctx)
-	passing := err != nil && (ctx.Err() != nil || isEnvironment(err) || t.commitFails(ctx))
-	t.db.leave()
+	passing := err != nil && (ctx.Err() != nil || errors.Is(err, errBroken) || isEnvironment(err) || t.commitFails(ctx))
 	switch {
 	case passing:
 		return fmt.Errorf("disk: recover: %w", err)
@@ -116,6 +120,14 @@ func (t *Tier) Recover(ctx context.Context, emit func([]tier.Record)) error {
 			Msg("the disk tier's database is damaged; what could not be read is lost, and the next start moves the database aside")
 	}
 	entries, overlapped := resolve(entries, t.oldSegment)
+	rebuild := t.rebuilds || len(lost) > 0
+	if rebuild || t.unclean || t.scan.deletions() > 0 {
+		if entries, err = t.compare(ctx, entries, rebuild); err != nil {
+			return fmt.Errorf("disk: recover: %w", err)
+		}
+	} else {
+		t.surveyed.Store(true)
+	}
 	entries, evicted := t.shrink(entries)
 	t.scan.damaged.Store(uint64(len(lost)))
 	t.scan.lost.Store(uint64(len(lost) + len(overlapped)))
@@ -125,6 +137,14 @@ func (t *Tier) Recover(ctx context.Context, emit func([]tier.Record)) error {
 	}
 	orphans := t.reserve(entries)
 	t.restore(entries)
+	err = t.bury(ctx)
+	if err == nil {
+		err = t.unbury(ctx)
+	}
+	if err != nil {
+		t.surveyed.Store(false)
+		t.log.Warn().Err(err).Msg("headers are not all in order; the next start sees to it")
+	}
 	for _, k := range t.scan.end() {
 		t.ledger.Touch([]key.Key{k}) // one by one: the last of them is the youngest
 	}
@@ -292,5 +312,5 @@ func valueOf(e *record.Entry) ledger.Value {
 	if e.Inline {
 		return ledger.Value{A: uint64(inlined), B: e.Sum}
 	}
-	return ledger.Value{A: uint64(locate(e.Extent)), B: e.Sum}
+	return ledger.Value{A: uint64(locate(e.Extent, e.Headed)), B: e.Sum}
 }

@@ -8,8 +8,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/dgraph-io/badger/v4"
-
 	"github.com/kvstored/kvstored/internal/record"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -58,7 +56,7 @@ func TestRestartBringsEverythingBack(t *testing.T) {
 	}
 	mustGet(t, d, m, 100, 70_000)
 	s := d.Stats()
-	if s.Entries != 61 || s.UsedBytes != used+roundUp(70_000) || s.Counters["recovering"] != 0 {
+	if s.Entries != 61 || s.UsedBytes != used+extentBytes(70_000) || s.Counters["recovering"] != 0 {
 		t.Fatalf("stats after recovery: %+v", s)
 	}
 	checkBooks(t, d)
@@ -146,10 +144,7 @@ func ageRecord(t *testing.T, d *Tier, k key.Key, used uint32) {
 func forge(t *testing.T, d *Tier, e record.Entry) {
 	t.Helper()
 	dbKey := record.EntryKey(e.Key)
-	err := d.db.db.Update(func(txn *badger.Txn) error { return txn.Set(dbKey[:], record.AppendEntry(nil, &e)) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	write(t, d, func(b *batch) { b.set(dbKey[:], record.AppendEntry(nil, &e)) })
 }
 
 func TestForgedRecords(t *testing.T) {

@@ -2,6 +2,7 @@ package disk
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 
@@ -18,6 +19,7 @@ type removal struct {
 	t       *Tier
 	keys    []key.Key
 	entries []ledger.Entry // of those keys that were in the ledger
+	graves  []uint64       // numbers of the deletions, by key, while there may be headers of them that are not known
 	done    chan error     // nil once told
 }
 
@@ -33,7 +35,7 @@ func (r *removal) take(e ledger.Entry) {
 
 func (r *removal) apply(b *batch) error {
 	n := 0
-	for _, k := range r.keys {
+	for i, k := range r.keys {
 		inline := true // unknown: deleting a payload that is not there does no harm
 		if n < len(r.entries) && r.entries[n].Key == k {
 			inline = location(r.entries[n].Value.A).inline()
@@ -41,6 +43,9 @@ func (r *removal) apply(b *batch) error {
 		}
 		if err := b.delete(k, inline); err != nil {
 			return err
+		}
+		if i < len(r.graves) {
+			b.bury(k, r.graves[i])
 		}
 	}
 	return nil
@@ -52,6 +57,7 @@ func (r *removal) committed(err error) {
 	if err != nil {
 		r.t.commits.again(r)
 	} else {
+		r.t.leaving.done(r.keys)
 		for _, e := range r.entries {
 			r.t.segments.free(location(e.Value.A), int64(e.Size))
 		}
@@ -62,8 +68,9 @@ func (r *removal) committed(err error) {
 	}
 }
 
-// Delete forgets ks; absent ones, and those a Put is still writing, are
-// passed over. It returns when the deletion survives a kill of the process.
+// Delete forgets ks; absent ones are passed over. It returns when the deletion
+// survives a kill of the process, whoever began it. What a Put is still writing,
+// perhaps for nobody any more, is waited for.
 func (t *Tier) Delete(ctx context.Context, ks []key.Key) error {
 	for len(ks) > 0 {
 		n := min(len(ks), maxRemovals)
@@ -79,33 +86,53 @@ func (t *Tier) delete(ctx context.Context, ks []key.Key) error {
 	if err := t.usable(ctx); err != nil {
 		return err
 	}
-	r := t.newRemoval()
-	done := r.done
-	if err := t.commits.addWith(func() change { return t.forget(r, ks) }); err != nil || len(r.keys) == 0 {
+	if err := t.landed(ctx, ks); err != nil {
 		return err
 	}
-	return t.wait(ctx, done, nil)
+	r := t.newRemoval()
+	done := r.done
+	if err := t.commits.addWith(func() change { return t.forget(r, ks).orNothing() }); err != nil {
+		return err
+	}
+	if len(r.keys) > 0 {
+		if err := t.wait(ctx, done, nil); err != nil {
+			return err
+		}
+	}
+	if err := t.left(ctx, ks); err != nil {
+		return err
+	}
+	if err := t.bury(ctx); err != nil && !isTrouble(err) && !errors.Is(err, tier.ErrOff) { // else it is tried again, and a flush says so
+		return err
+	}
+	return nil
 }
 
 // forget takes ks out of the ledger and into r. During recovery it notes those
-// the scan has not brought yet.
-func (t *Tier) forget(r *removal, ks []key.Key) change {
+// the scan has not brought yet. It returns r.
+func (t *Tier) forget(r *removal, ks []key.Key) *removal {
 	for _, k := range ks {
 		t.scan.forget(k)
+		before := len(r.keys)
 		if e, ok := t.ledger.Remove(k); ok {
 			r.take(e)
 		} else if _, state := t.ledger.Find(k); state == ledger.Absent && t.scan.active.Load() {
 			r.keys = append(r.keys, k)
 		}
+		if len(r.keys) > before && t.scan.active.Load() {
+			r.graves = append(r.graves, t.segments.seq.Add(1))
+		}
 	}
-	return r.orNothing()
+	return r
 }
 
-// orNothing is r, or no change at all when nothing is left to remove.
+// orNothing is r, about to be queued, or no change at all when nothing is left
+// to remove. It is called once, at the end: what leaves is counted then.
 func (r *removal) orNothing() change {
 	if len(r.keys) == 0 {
 		return nil
 	}
+	r.t.leaving.add(r.keys)
 	return r
 }
 
@@ -120,7 +147,7 @@ func (t *Tier) drop(k key.Key, f found) (dropped bool) {
 			return nil
 		}
 		dropped = true
-		return t.forget(r, []key.Key{k})
+		return t.forget(r, []key.Key{k}).orNothing()
 	}) // closed: the checksum will find it again
 	return dropped
 }
@@ -166,7 +193,9 @@ func (t *Tier) trim(ctx context.Context, n int64, out []key.Key) (gone []key.Key
 		}
 		count.Add(uint64(len(gone) - before))
 	}()
-	n = roundUp(n)
+	if n > 0 {
+		n = extentBytes(n)
+	}
 	if n > t.o.CapacityBytes-t.o.MetaReserveBytes {
 		return out, tier.ErrTooLarge
 	}
@@ -176,7 +205,7 @@ func (t *Tier) trim(ctx context.Context, n int64, out []key.Key) (gone []key.Key
 			return out, err
 		}
 	}
-	onePiece := n <= t.o.SegmentBytes // no payload is larger
+	onePiece := n <= t.o.SegmentBytes // no extent is larger
 	extra := 4 * n                    // against fragmentation
 	for started := false; ; started = true {
 		want := t.excess(n, started)
@@ -223,7 +252,7 @@ func (t *Tier) evict(ctx context.Context, want int64, out []key.Key, victim func
 				break
 			}
 			r.take(e)
-			freed += roundUp(int64(e.Size))
+			freed += location(e.Value.A).extent(int64(e.Size))
 		}
 		return r.orNothing()
 	})
@@ -231,5 +260,8 @@ func (t *Tier) evict(ctx context.Context, want int64, out []key.Key, victim func
 		return out, 0, err
 	}
 	out = append(out, r.keys...)
-	return out, freed, t.wait(ctx, done, nil)
+	if err = t.wait(ctx, done, nil); err == nil {
+		err = t.bury(ctx)
+	}
+	return out, freed, err
 }

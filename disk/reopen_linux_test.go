@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kvstored/kvstored/internal/record"
 )
 
 // A tier whose segments take all the room there is keeps them at a restart, also
@@ -15,7 +17,7 @@ func TestFullTierKeepsAll(t *testing.T) {
 	m := newMemory(t)
 	d, stop := start(t, o, nil)
 	for i := range 44 {
-		mustPut(t, d, m, i, mib)
+		mustPut(t, d, m, i, mib-record.HeaderBytes)
 	}
 	if files, _, _, _ := d.segments.usage(); files != o.CapacityBytes-o.MetaReserveBytes {
 		t.Fatalf("segments of %d bytes, want all the room there is", files)

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -26,6 +29,29 @@ func (f *fileSystem) look() error {
 func (t *Tier) lookAtMeta() error {
 	t.metaBytes.Store(t.db.bytes())
 	t.metaAdded.Store(0)
+	return nil
+}
+
+// errGone says that a folder is not the one any more that was opened.
+var errGone = errors.New("it is not the folder any more that was opened; is its disk mounted?")
+
+// lookAtFolders finds folders that were moved, removed, or mounted anew under
+// the tier. One that is missing is the trouble of its path, unless the tier
+// depends on it; one that is there, but not the one that was opened, has to be
+// opened.
+func (t *Tier) lookAtFolders() error {
+	for i, lock := range t.locks {
+		was, err := lock.Stat()
+		if err != nil {
+			return err
+		}
+		is, err := os.Stat(lock.Name())
+		switch {
+		case err == nil && !os.SameFile(was, is),
+			errors.Is(err, fs.ErrNotExist) && (i == 0 || len(t.volumes) == 1):
+			return fmt.Errorf("disk: %s: %w", filepath.Dir(lock.Name()), errGone)
+		}
+	}
 	return nil
 }
 
@@ -145,7 +171,10 @@ func (t *Tier) maintain(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
-		err := t.call(ctx, t.metaDev, t.lookAtMeta, nil)
+		err := t.call(ctx, t.metaDev, func() error { return errors.Join(t.lookAtFolders(), t.lookAtMeta()) }, nil)
+		if errors.Is(err, errGone) {
+			return err
+		}
 		for _, v := range t.volumes {
 			err = errors.Join(err, t.call(ctx, v.dev, func() error {
 				return errors.Join(t.segments.removeIdle(v), v.fs.look())
@@ -158,6 +187,7 @@ func (t *Tier) maintain(ctx context.Context) error {
 			t.trouble.Warn().Err(err).Msg("maintenance failed")
 		}
 		t.saveUses()
+		t.tellMismatches()
 	}
 }
 
@@ -174,9 +204,20 @@ func (t *Tier) watch(f *fileSystem) {
 // the records. A device may take its time for that and end nothing else
 // meanwhile, so only ctx bounds it.
 func (t *Tier) Sync(ctx context.Context) error {
-	if err := t.usable(ctx); err != nil {
+	err := t.usable(ctx)
+	if err == nil {
+		err = t.bury(ctx)
+	}
+	if err == nil {
+		err = t.syncAll(ctx)
+	}
+	if err != nil {
 		return fmt.Errorf("disk: sync: %w", err)
 	}
+	return nil
+}
+
+func (t *Tier) syncAll(ctx context.Context) error {
 	syncs := make([]*calling, len(t.volumes))
 	for i, v := range t.volumes { // all at once
 		syncs[i] = startCall(v.dev, func() error { return t.segments.sync(v) }, nil)
@@ -188,10 +229,7 @@ func (t *Tier) Sync(ctx context.Context) error {
 	if err == nil {
 		err = t.await(ctx, startCall(t.metaDev, t.syncMeta, nil))
 	}
-	if err != nil {
-		return fmt.Errorf("disk: sync: %w", err)
-	}
-	return nil
+	return err
 }
 
 // await waits for what takes its time.

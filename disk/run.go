@@ -24,7 +24,7 @@ const patience = 8
 // for it (ended by their ctx, or the I/O timeout), those after it fail with
 // ErrClosed. What was submitted before the end is committed or failed before
 // Run returns. A device that hangs is left behind after the I/O timeout, with
-// an error.
+// an error. A database that turns out to be damaged ends Run too.
 func (t *Tier) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -41,11 +41,12 @@ func (t *Tier) Run(ctx context.Context) error {
 	commits, stopCommits := context.WithCancel(context.WithoutCancel(ctx))
 	committed := make(chan error, 1)
 	go func() { committed <- t.commits.run(commits) }()
-	var g errgroup.Group
+	g, ctx := errgroup.WithContext(ctx)
 	for _, d := range t.devices() {
 		g.Go(func() error { return d.run(ctx) })
 	}
 	g.Go(func() error { return t.maintain(ctx) })
+	g.Go(func() error { return t.keepBurying(ctx) })
 	g.Go(func() error { return t.mend(ctx) })
 	err := g.Wait()
 	stopCommits()

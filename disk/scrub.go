@@ -7,7 +7,6 @@ import (
 	"io"
 	"time"
 
-	"github.com/dgraph-io/badger/v4"
 	"github.com/zeebo/xxh3"
 
 	"github.com/kvstored/kvstored/internal/ledger"
@@ -89,7 +88,7 @@ func (s *scrub) check(ctx context.Context, k key.Key, sum *tier.Scrubbed, gone f
 		good, err = s.read(ctx, k, f)
 	}
 	switch {
-	case errors.Is(err, badger.ErrKeyNotFound), errors.Is(err, io.ErrUnexpectedEOF):
+	case errors.Is(err, errNoPayload), errors.Is(err, io.ErrUnexpectedEOF):
 		good = false
 	case ctx.Err() != nil || errors.Is(err, errHung) || errors.Is(err, tier.ErrClosed):
 		return err
@@ -104,8 +103,7 @@ func (s *scrub) check(ctx context.Context, k key.Key, sum *tier.Scrubbed, gone f
 	if !good && t.drop(k, f) { // else it was evicted meanwhile, or stored anew
 		sum.Wrong++
 		t.count.corruptScrub.Add(1)
-		t.trouble.Error().Hex("key", k.Hash[:]).Uint32("segment", f.loc.segment()).Int64("offset", f.loc.offset()).
-			Msg("scrub: payload does not match its checksum; entry deleted")
+		t.mismatch(k, f)
 		gone(k)
 	}
 	return nil
@@ -124,7 +122,7 @@ func (s *scrub) read(ctx context.Context, k key.Key, f found) (good bool, err er
 	for done := int64(0); done < int64(f.size); done += pieceBytes {
 		n := min(int64(f.size)-done, pieceBytes)
 		r := &reading{t: s.t, loc: f.loc, done: make(chan error, 1)}
-		r.file, r.off, r.buf, r.end = f.seg.file, f.loc.offset()+done, s.buf[:roundUp(n)], r
+		r.file, r.off, r.buf, r.end = f.seg.file, f.loc.payload()+done, s.buf[:roundUp(n)], r
 		s.t.segments.again(f.loc)
 		if err := f.seg.volume.dev.submit(&r.transfer); err != nil {
 			s.t.segments.leave(f.loc)
@@ -169,17 +167,10 @@ func (p *pace) wait(ctx context.Context, n int64) error {
 
 // keysAfter returns up to n keys with an entry that follow from.
 func (s *store) keysAfter(from key.Key, n int) (ks []key.Key, err error) {
-	err = s.view(func(txn *badger.Txn) error {
-		o := badger.DefaultIteratorOptions
-		o.PrefetchValues = false
-		o.Prefix = record.EntryPrefix()
-		it := txn.NewIterator(o)
-		defer it.Close()
-		start := record.EntryKey(from)
-		for it.Seek(start[:]); it.Valid() && len(ks) < n; it.Next() {
-			if k, ok := record.ParseEntryKey(it.Item().Key()); ok && k != from {
-				ks = append(ks, k)
-			}
+	start := record.EntryKey(from)
+	err = s.scanAfter(context.Background(), start[:], n, func(k, _ []byte) error {
+		if k, ok := record.ParseEntryKey(k); ok {
+			ks = append(ks, k)
 		}
 		return nil
 	})

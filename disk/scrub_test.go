@@ -8,8 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/dgraph-io/badger/v4"
-
 	"github.com/kvstored/kvstored/internal/record"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -37,9 +35,7 @@ func TestScrub(t *testing.T) {
 	}
 	path := d.segments.find(e.Extent.Segment).path
 	dbKey := record.PayloadKey(keyOf(0))
-	if err := d.db.db.Update(func(txn *badger.Txn) error { return txn.Set(dbKey[:], []byte("x")) }); err != nil {
-		t.Fatal(err)
-	}
+	write(t, d, func(b *batch) { b.set(dbKey[:], []byte("x")) })
 	stop()
 	flip(t, path, e.Extent.Offset+int64(size(7))-1)
 	d, _ = start(t, o, nil)

@@ -18,8 +18,8 @@ import (
 
 const segmentPrefix = "seg-"
 
-// maxSegmentBytes is what a location can address: 2^32 units of 4 KiB.
-const maxSegmentBytes = alignBytes << 32
+// maxSegmentBytes is what a location can address: 2^31 units of 4 KiB.
+const maxSegmentBytes = alignBytes << 31
 
 // segment is one extent file. Its number is not used again while there are
 // others, so that a stale record does not point into a younger file.
@@ -50,8 +50,10 @@ func (s *segment) used() int64 {
 // segments is the set of extent files and the space in them.
 type segments struct {
 	volumes []*volume
-	size    int64        // of a new segment
-	written atomic.Int64 // bytes, by transfers
+	size    int64         // of a new segment
+	written atomic.Int64  // bytes, by transfers
+	freed   chan struct{} // told when a tombstone waits
+	seq     atomic.Uint64 // last number given; higher than all of earlier epochs
 	mu      struct {
 		sync.Mutex       // guards the volumes' lists too
 		bytes      int64 // of all files, those that are being made included
@@ -59,12 +61,14 @@ type segments struct {
 		// extent freed meanwhile waits in leaving with its size.
 		readers map[uint64]int
 		leaving map[uint64]int64
+		tombs   []tombstone // of extents that wait for it
 	}
 }
 
 // openSegments opens what an earlier process left in the volumes.
-func openSegments(volumes []*volume, size int64) (*segments, error) {
-	s := &segments{volumes: volumes, size: size}
+func openSegments(volumes []*volume, size int64, epoch uint64) (*segments, error) {
+	s := &segments{volumes: volumes, size: size, freed: make(chan struct{}, 1)}
+	s.seq.Store(epoch << epochShift)
 	s.mu.readers, s.mu.leaving = make(map[uint64]int), make(map[uint64]int64)
 	for _, v := range volumes {
 		if err := s.openVolume(v); err != nil {
@@ -127,8 +131,16 @@ func (s *segments) find(number uint32) *segment {
 	return nil
 }
 
-// alloc takes an extent for a payload of n bytes out of the segments that v has.
-func (s *segments) alloc(v *volume, n uint32) (*segment, record.Extent, bool) {
+// grant is an extent for a payload, and what its header says of it.
+type grant struct {
+	seg    *segment
+	extent record.Extent
+	void   int64
+	seq    uint64
+}
+
+// alloc takes an extent of n bytes out of the segments that v has.
+func (s *segments) alloc(v *volume, n int64) (grant, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range v.list {
@@ -137,12 +149,13 @@ func (s *segments) alloc(v *volume, n uint32) (*segment, record.Extent, bool) {
 		if g.free == nil || g.leaving {
 			continue
 		}
-		if off, ok := g.free.Alloc(int64(n)); ok {
+		if off, ok := g.free.Alloc(n); ok {
 			v.cursor, g.idle = at, false
-			return g, record.Extent{Segment: g.number, Offset: off, Bytes: uint32(roundUp(int64(n)))}, true
+			x := record.Extent{Segment: g.number, Offset: off, Bytes: uint32(n)}
+			return grant{g, x, g.free.FreeFrom(x.End()), s.seq.Add(1)}, true
 		}
 	}
-	return nil, record.Extent{}, false
+	return grant{}, false
 }
 
 // grow adds a segment to v that holds n, or fails with ErrNoSpace. room says
@@ -251,6 +264,13 @@ func (s *segments) all() (list []*segment) {
 		list = append(list, v.list...)
 	}
 	return list
+}
+
+// listOf returns the present segments of v.
+func (s *segments) listOf(v *volume) []*segment {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(v.list)
 }
 
 func (s *segments) close() {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,10 +14,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/dgraph-io/badger/v4"
-	"github.com/dgraph-io/badger/v4/options"
 	"github.com/rs/zerolog"
 
+	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/internal/record"
 	"github.com/kvstored/kvstored/key"
 )
@@ -25,6 +25,7 @@ const (
 	storeName   = "badger"
 	damagedName = "badger.damaged" // what did not open; one is kept for whoever wants to look
 	startsName  = "kvstored.starts"
+	rebuildName = "kvstored.rebuild" // while not all of a lost database has been made anew from the headers
 
 	// maxFailedStarts in a row mean that the database ends the process while
 	// it is opened or read. A few are allowed, because a kill does the same.
@@ -35,55 +36,39 @@ const (
 	lockRefused = "Cannot acquire directory lock"
 )
 
-// store is the database of records. All its methods but the commits are reads.
+// store is the database of records, which runs in a process of its own. All its
+// methods but the commits are reads.
 type store struct {
 	dir   string // of Badger itself
 	meta  string
-	o     badger.Options
-	db    *badger.DB // between enter and leave, once others may be using it
-	floor int64      // file system space below which nothing is written
+	o     database.Options
+	floor int64 // file system space below which nothing is written
 	tries attempts
 	log   zerolog.Logger
 	pulse *os.File // beside it; whether it can be written to is tried before each commit
+	alive context.Context
+	stop  context.CancelFunc // ends what is being opened
+
+	witness *witness
 
 	unreadable atomic.Bool // the next start is to move it aside
-	broken     atomic.Bool // a commit failed; see failed
 
 	use struct {
 		sync.Mutex
-		n int // who is using db
+		db     *database.DB
+		broken error // why db is not asked any more; see failed
 	}
 	life struct { // held while it is opened again or closed, however long
 		sync.Mutex
 		closed bool
+		failed int       // openings in a row before this one that did not get through
+		since  time.Time // when it was opened
 	}
 }
 
-// storeOptions sizes Badger for records of about 120 bytes: memtables as
-// small as the reserve wants, no caches (uncompressed tables are read through
-// their mapping), and values in the tree, where compaction reclaims them.
-//
-// SyncWrites is off: what is committed lies in the page cache of a mapped
-// log and survives a kill; Sync makes it survive a power failure.
-func storeOptions(dir string, reserve int64, log zerolog.Logger) badger.Options {
-	o := badger.DefaultOptions(dir)
-	o.MemTableSize = memtableBytes(reserve)
-	o.NumMemtables = 2
-	o.NumLevelZeroTables = 3
-	o.NumLevelZeroTablesStall = 8
-	o.NumCompactors = 2 // the least it takes
-	o.ValueThreshold = maxInlineBytes + 1
-	o.ValueLogFileSize = 1 << 20 // stays empty
-	o.NumVersionsToKeep = 1
-	o.Compression = options.None // keys are hashes
-	o.BlockCacheSize = 0
-	o.IndexCacheSize = 0
-	o.MetricsEnabled = false // process-wide expvars
-	o.DetectConflicts = false
-	o.ChecksumVerificationMode = options.OnTableAndBlockRead
-	o.SyncWrites = false
-	o.Logger = storeLog{log}
-	return o
+// storeOptions are those of a database with so much set aside for it.
+func storeOptions(dir string, reserve int64, log zerolog.Logger) database.Options {
+	return database.Options{Dir: dir, MemTableBytes: memtableBytes(reserve), MaxValueBytes: maxInlineBytes, Log: log}
 }
 
 // memtableBytes keeps two memtables, their logs and eight level-zero tables
@@ -95,56 +80,119 @@ const (
 	minCapacityBytes = 16 << 20
 )
 
-// checkStoreOptions refuses what Badger would end the process over.
-func checkStoreOptions(o badger.Options) error {
-	switch {
-	case o.NumCompactors == 1,
-		o.NumLevelZeroTablesStall <= o.NumLevelZeroTables,
-		o.MemTableSize*15/100 <= o.ValueThreshold,
-		o.ValueThreshold > 1<<20,
-		o.ValueLogFileSize < 1<<20 || o.ValueLogFileSize >= 2<<30,
-		o.BlockCacheSize == 0 && o.Compression != options.None:
-		return fmt.Errorf("disk: Badger options do not fit together: %+v", o)
-	}
-	return nil
-}
-
 // openStore opens the database under meta, in which pulse is a file of any
 // content. One that is damaged is moved aside, loudly, and replaced by an empty
-// one. One that cannot be opened for want of files, rights, memory or room is
-// not damaged: that is an error, and nothing is lost.
+// one. One that cannot be opened for want of files, rights, memory or room, or
+// because its device fails, is not damaged: that is an error, and nothing is
+// lost.
 func openStore(meta string, pulse *os.File, reserve int64, log zerolog.Logger) (*store, error) {
 	dir := filepath.Join(meta, storeName)
-	o := storeOptions(dir, reserve, log)
-	if err := checkStoreOptions(o); err != nil {
-		return nil, err
-	}
-	s := &store{dir: dir, meta: meta, o: o, log: log, pulse: pulse, tries: attempts{filepath.Join(meta, startsName)}}
+	s := &store{dir: dir, meta: meta, o: storeOptions(dir, reserve, log), log: log, pulse: pulse, tries: attempts{filepath.Join(meta, startsName)}}
 	s.floor = storeFloor(reserve)
+	s.alive, s.stop = context.WithCancel(context.Background())
 	if err := canOpen(meta, s.floor); err != nil {
 		return nil, err
 	}
-	failed, err := s.tries.begin()
+	for fresh := false; ; fresh = true {
+		var err error
+		s.witness.close()
+		if s.witness, err = openWitness(meta); err != nil {
+			s.stop()
+			return nil, err
+		}
+		err = s.open()
+		for isItself(err) && !errors.Is(err, errDamaged) { // the process ended; it is counted
+			err = s.open()
+		}
+		if err == nil {
+			return s, nil
+		}
+		if fresh || !errors.Is(err, errDamaged) {
+			s.stop()
+			return nil, fmt.Errorf("disk: open %s: %w", dir, err)
+		}
+		log.Error().Err(err).Str("path", dir).Str("moved_to", filepath.Join(meta, damagedName)).
+			Msg("the disk tier's database is damaged; it is moved aside and made anew from the headers of the segments, without small payloads, which lay in it")
+		if err := moveAside(meta); err != nil {
+			return nil, err
+		}
+		s.tries.succeeded()
+	}
+}
+
+// errDamaged says that a database is to be moved aside.
+var errDamaged = errors.New("the database is damaged")
+
+// open starts the process of the database, and counts that. A database that
+// Badger refuses, or over which the process has ended too often in a row, is
+// damaged.
+func (s *store) open() (err error) {
+	if s.life.failed, err = s.tries.begin(); err != nil {
+		return err
+	}
+	if s.life.failed >= maxFailedStarts {
+		return fmt.Errorf("%w: %d starts in a row did not get through it", errDamaged, s.life.failed)
+	}
+	db, err := s.start()
+	if err == nil {
+		s.use.Lock()
+		s.use.db, s.use.broken = db, nil
+		s.use.Unlock()
+		s.life.since = time.Now()
+		return nil
+	}
+	var no database.Refused
+	if err = s.diagnose(err); !isItself(err) {
+		s.uncount()
+	} else if errors.As(err, &no) || errors.Is(err, errLost) {
+		err = fmt.Errorf("%w: %w", errDamaged, err)
+	}
+	return err
+}
+
+// start is a database that has all it had.
+func (s *store) start() (*database.DB, error) {
+	if err := s.witness.checkTables(); err != nil {
+		return nil, err
+	}
+	db, err := database.Open(s.alive, s.o)
 	if err != nil {
 		return nil, err
 	}
-	if failed >= maxFailedStarts {
-		err = fmt.Errorf("%d starts in a row did not get through it", failed)
-	} else if s.db, err = openBadger(o); err == nil {
-		return s, nil
-	} else if isEnvironment(err) || strings.Contains(err.Error(), lockRefused) {
-		s.tries.set(failed) // no fault of the database
-		return nil, fmt.Errorf("disk: open %s: %w", dir, err)
-	}
-	log.Error().Err(err).Str("path", dir).Str("moved_to", filepath.Join(meta, damagedName)).
-		Msg("the disk tier's database is damaged; it is moved aside and the tier starts empty")
-	if err := moveAside(meta); err != nil {
+	if err := s.look(db); err != nil {
+		_ = db.Close()
 		return nil, err
 	}
-	if s.db, err = openBadger(o); err != nil {
-		return nil, fmt.Errorf("disk: open new %s: %w", dir, err)
+	s.witness.sawTables()
+	return db, nil
+}
+
+// diagnose is what an error of the database comes from: its files are read, and
+// what a device says that cannot is the reason for whatever Badger made of it
+// (of a manifest that cannot be read, one that is no manifest).
+func (s *store) diagnose(err error) error {
+	if !isItself(err) {
+		return err
 	}
-	return s, nil
+	if device := readAll(s.dir); device != nil {
+		return fmt.Errorf("%w: %s", device, err.Error())
+	}
+	return err
+}
+
+// isItself tells an error that is the fault of the database from one that is
+// the machine's, or of another process that has it open.
+func isItself(err error) bool {
+	var no database.Refused
+	var end *database.Death
+	return (errors.As(err, &no) || errors.As(err, &end) || errors.Is(err, errLost)) && !isEnvironment(err) && !strings.Contains(err.Error(), lockRefused)
+}
+
+// uncount takes the last opening back: it was no fault of the database.
+func (s *store) uncount() {
+	if !s.unreadable.Load() {
+		s.tries.set(s.life.failed)
+	}
 }
 
 // storeFloor is the file system space below which a database with so much set
@@ -172,27 +220,14 @@ func canOpen(meta string, floor int64) error {
 	return nil
 }
 
-// openBadger turns what Badger panics over in this goroutine into an error. A
-// log that Badger had just made and could not size holds nothing, and would
-// keep it from opening.
-func openBadger(o badger.Options) (db *badger.DB, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			db, err = nil, fmt.Errorf("badger: %v", r)
-		}
-	}()
-	logs, _ := filepath.Glob(filepath.Join(o.Dir, "*.mem"))
-	for _, path := range logs {
-		if info, err := os.Stat(path); err == nil && info.Size() == 0 {
-			if err := os.Remove(path); err != nil {
-				return nil, err
-			}
-		}
-	}
-	return badger.Open(o)
-}
-
+// moveAside makes room for a new database, which begins without a commit.
 func moveAside(meta string) error {
+	if err := writeFile(filepath.Join(meta, rebuildName), nil); err != nil {
+		return err
+	}
+	if err := os.Remove(filepath.Join(meta, witnessName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("disk: %w", err)
+	}
 	to := filepath.Join(meta, damagedName)
 	if err := os.RemoveAll(to); err != nil {
 		return fmt.Errorf("disk: remove the last damaged database: %w", err)
@@ -200,7 +235,7 @@ func moveAside(meta string) error {
 	if err := os.Rename(filepath.Join(meta, storeName), to); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("disk: move the damaged database aside: %w", err)
 	}
-	return nil
+	return syncPath(meta)
 }
 
 // room looks how much may be written.
@@ -216,87 +251,91 @@ func (s *store) room() roomLeft {
 
 // entry reads one record. found is false when there is none that can be read.
 func (s *store) entry(k key.Key, e *record.Entry) (found bool, err error) {
-	dbKey := record.EntryKey(k)
-	err = s.view(func(txn *badger.Txn) error {
-		item, err := txn.Get(dbKey[:])
-		if err != nil {
-			return err
-		}
-		return item.Value(func(v []byte) error { return record.DecodeEntry(e, dbKey[:], v) })
-	})
-	switch {
-	case err == nil:
-		return true, nil
-	case errors.Is(err, badger.ErrKeyNotFound), errors.Is(err, record.ErrDamaged), errors.Is(err, record.ErrNewer):
-		return false, nil
-	}
-	return false, fmt.Errorf("disk: read record: %w", err)
+	err = s.entries([]key.Key{k}, func(_ int, got *record.Entry) { *e, found = *got, true })
+	return found, err
 }
 
-// payload hands an inline payload to fn, which must copy it.
-func (s *store) payload(k key.Key, fn func([]byte) error) error {
-	dbKey := record.PayloadKey(k)
-	return s.view(func(txn *badger.Txn) error {
-		item, err := txn.Get(dbKey[:])
-		if err != nil {
-			return err
-		}
-		return item.Value(fn)
+// entries hands the records of ks that can be read to each.
+func (s *store) entries(ks []key.Key, each func(i int, e *record.Entry)) error {
+	dbKeys := make([][]byte, len(ks))
+	for i, k := range ks {
+		dbKey := record.EntryKey(k)
+		dbKeys[i] = dbKey[:]
+	}
+	err := s.ask(func(db *database.DB) error {
+		return db.Get(dbKeys, func(i int, v []byte) {
+			var e record.Entry
+			if v != nil && record.DecodeEntry(&e, dbKeys[i], v) == nil {
+				each(i, &e)
+			}
+		})
 	})
+	if err != nil {
+		return fmt.Errorf("disk: read record: %w", err)
+	}
+	return nil
 }
+
+// payload is a copy of an inline payload: errNoPayload if there is none.
+func (s *store) payload(k key.Key) (p []byte, err error) {
+	dbKey := record.PayloadKey(k)
+	err = s.ask(func(db *database.DB) error {
+		return db.Get([][]byte{dbKey[:]}, func(_ int, v []byte) { p = v })
+	})
+	if err == nil && p == nil {
+		err = errNoPayload
+	}
+	return p, err
+}
+
+// errNoPayload says that the payload of a record is missing.
+var errNoPayload = errors.New("the payload is not in the database")
 
 // scan calls fn for every entry record, damaged ones included, in key order.
+// What is committed meanwhile may be among them or not.
 func (s *store) scan(ctx context.Context, fn func(k, v []byte) error) error {
-	return s.view(func(txn *badger.Txn) error {
-		o := badger.DefaultIteratorOptions
-		o.PrefetchValues = false // they lie beside the keys
-		o.Prefix = record.EntryPrefix()
-		it := txn.NewIterator(o)
-		defer it.Close()
-		for it.Rewind(); it.Valid(); it.Next() {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-			item := it.Item()
-			if err := item.Value(func(v []byte) error { return fn(item.Key(), v) }); err != nil {
-				return err
-			}
+	return s.scanAfter(ctx, nil, math.MaxInt, fn)
+}
+
+// scanAfter calls fn for the first n entry records behind a key of the database.
+func (s *store) scanAfter(ctx context.Context, after []byte, n int, fn func(k, v []byte) error) error {
+	for more := true; more && n > 0; {
+		if err := ctx.Err(); err != nil {
+			return err
 		}
-		return nil
-	})
+		err := s.ask(func(db *database.DB) (err error) {
+			more, err = db.Page(record.EntryPrefix(), after, min(n, math.MaxInt32), func(k, v []byte) error {
+				after = k
+				n--
+				return fn(k, v)
+			})
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // isEmpty reports whether there is no entry record.
 func (s *store) isEmpty() (empty bool, err error) {
-	stop := errors.New("stop")
-	err = s.scan(context.Background(), func(_, _ []byte) error { return stop })
-	if err == stop {
-		return false, nil
-	}
-	return err == nil, err
+	empty = true
+	err = s.scanAfter(context.Background(), nil, 1, func(_, _ []byte) error {
+		empty = false
+		return nil
+	})
+	return empty && err == nil, err
 }
 
-// sync makes what is committed survive a power failure. Badger's own Sync
-// leaves out the logs of memtables that are just being flushed.
+// sync makes what is committed survive a power failure.
 func (s *store) sync() error {
-	logs, err := filepath.Glob(filepath.Join(s.dir, "*.mem"))
-	if err != nil {
-		return err
+	s.witness.sawTables()
+	number, tables := s.witness.last(), s.witness.tables()
+	if err := s.ask((*database.DB).Sync); err != nil {
+		return fmt.Errorf("disk: sync the database: %w", err)
 	}
-	for _, path := range logs {
-		if err := syncPath(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("disk: sync %s: %w", path, err)
-		}
-	}
-	db, err := s.enter()
-	if err != nil {
-		return err
-	}
-	defer s.leave()
-	if err := db.Sync(); err != nil {
-		return fmt.Errorf("disk: sync badger: %w", err)
-	}
-	return syncPath(s.dir)
+	return s.witness.synced(number, tables)
 }
 
 func syncPath(path string) error {
@@ -325,14 +364,30 @@ func (s *store) bytes() (total int64) {
 }
 
 func (s *store) close() error {
+	s.stop()
 	s.life.Lock()
 	defer s.life.Unlock()
 	s.life.closed = true
+	defer s.witness.close()
 	s.succeeded()
-	if s.broken.Load() {
-		return fmt.Errorf("%w: it is left as a crash would leave it", errBroken)
+	db, err := s.enter()
+	if err != nil {
+		s.kill(err)
+		return fmt.Errorf("%w: it is left as a crash would leave it", err)
 	}
-	return s.db.Close()
+	err = db.Close()
+	s.witness.sawTables()
+	return err
+}
+
+// kill ends the process of the database, which may take until the kernel lets
+// go of it.
+func (s *store) kill(why error) {
+	s.use.Lock()
+	defer s.use.Unlock()
+	if s.use.db != nil {
+		s.use.db.Kill(why)
+	}
 }
 
 // succeeded says that this start got through.
@@ -348,14 +403,6 @@ func (s *store) giveUp() {
 	s.unreadable.Store(true)
 	s.tries.set(maxFailedStarts)
 }
-
-// storeLog passes Badger's messages on. What it calls information is detail here.
-type storeLog struct{ log zerolog.Logger }
-
-func (l storeLog) Errorf(f string, a ...any)   { l.log.Warn().Msgf("badger: "+f, a...) }
-func (l storeLog) Warningf(f string, a ...any) { l.log.Warn().Msgf("badger: "+f, a...) }
-func (l storeLog) Infof(f string, a ...any)    { l.log.Debug().Msgf("badger: "+f, a...) }
-func (l storeLog) Debugf(string, ...any)       {} // several lines a commit
 
 // now is the time as records keep it.
 func now() uint32 { return uint32(time.Now().Unix()) }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,6 +27,7 @@ var (
 	_ tier.Spaced    = (*Tier)(nil)
 	_ tier.Switcher  = (*Tier)(nil)
 	_ tier.Summed    = (*Tier)(nil)
+	_ tier.Unsettled = (*Tier)(nil)
 )
 
 // Tier is payloads on one disk. Create it with Open; it works while Run runs.
@@ -35,6 +37,8 @@ type Tier struct {
 	log      zerolog.Logger
 	trouble  zerolog.Logger // log for what may come in floods
 	locks    []*os.File
+	set      string // id of that of the folders
+	wrong    mismatches
 	volumes  []*volume // by index; those that are there
 	missing  []string  // the other paths
 	segments *segments
@@ -45,6 +49,12 @@ type Tier struct {
 	count    counters
 	scan     scan
 	uses     uses
+	seal     *record.Sealer
+	pages    sync.Pool     // of headers, aligned
+	burying  chan struct{} // held by the one bury that works
+	rebuilds bool          // the database was lost, and not all of it is back; Recover's own
+	surveyed atomic.Bool   // all headers say what the database says
+	unclean  bool          // the last process did not end well
 	trimming chan struct{} // held by the one Trim that works
 	giving   atomic.Bool   // set while one empties a segment
 
@@ -55,7 +65,8 @@ type Tier struct {
 		sync.Mutex
 		under map[key.Key]chan struct{} // closed when the Put of a key has ended
 	}
-	life struct {
+	leaving leaving
+	life    struct {
 		sync.Mutex
 		running, closed bool
 		stop            context.CancelFunc
@@ -95,9 +106,10 @@ func open(o Options, folders ...folder) (*Tier, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Tier{o: o, log: o.Log.With().Str("component", "disk").Logger(), trimming: make(chan struct{}, 1), ended: make(chan struct{})}
-	t.trouble = t.log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})
-	t.fills.under = make(map[key.Key]chan struct{})
+	t, err := newTier(o)
+	if err != nil {
+		return nil, err
+	}
 	if err := t.openAll(folders); err != nil {
 		t.release()
 		return nil, advised(err)
@@ -105,11 +117,31 @@ func open(o Options, folders ...folder) (*Tier, error) {
 	return t, nil
 }
 
+// newTier has nothing open.
+func newTier(o Options) (*Tier, error) {
+	t := &Tier{o: o, log: o.Log.With().Str("component", "disk").Logger(), trimming: make(chan struct{}, 1), burying: make(chan struct{}, 1), ended: make(chan struct{})}
+	t.pages.New = func() any { return headerPage(alignedBytes(record.HeaderBytes)) }
+	t.trouble = t.log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})
+	t.fills.under = make(map[key.Key]chan struct{})
+	p, err := policy.New(o.Policy, o.CapacityBytes-o.MetaReserveBytes)
+	if err != nil {
+		return nil, fmt.Errorf("disk: %w", err)
+	}
+	t.ledger = ledger.New(ledger.Options{
+		CapacityBytes: o.CapacityBytes - o.MetaReserveBytes, Policy: p, PolicyName: o.Policy, Quotas: o.Quotas, LearnLater: o.LearnLater,
+	})
+	return t, nil
+}
+
 func (t *Tier) openAll(folders []folder) error {
-	dirs, missing, locks, err := claimSet(t.o.Paths, t.o.Meta)
-	t.locks, t.missing = locks, missing
+	set, dirs, missing, err := claimSet(t.o.Paths, t.o.Meta)
+	t.locks, t.missing, t.set = set.locks, missing, set.id
 	if err != nil {
 		return err
+	}
+	for _, path := range set.damaged {
+		t.log.Error().Str("path", path).
+			Msg("a file of the disk tier was gone or did not hold what it should; it is written anew, and what was there lies beside it as .damaged")
 	}
 	for _, dir := range missing {
 		t.log.Error().Str("path", dir).
@@ -118,20 +150,25 @@ func (t *Tier) openAll(folders []folder) error {
 	if err := t.makeVolumes(dirs, folders); err != nil {
 		return err
 	}
-	p, err := policy.New(t.o.Policy, t.o.CapacityBytes-t.o.MetaReserveBytes)
-	if err != nil {
-		return fmt.Errorf("disk: %w", err)
-	}
-	t.ledger = ledger.New(ledger.Options{
-		CapacityBytes: t.o.CapacityBytes - t.o.MetaReserveBytes, Policy: p, PolicyName: t.o.Policy, Quotas: t.o.Quotas, LearnLater: t.o.LearnLater,
-	})
-	if t.segments, err = openSegments(t.volumes, t.o.SegmentBytes); err != nil {
+	if t.segments, err = openSegments(t.volumes, t.o.SegmentBytes, set.epoch); err != nil {
 		return err
 	}
 	if t.db, err = openStore(t.o.Meta, t.locks[0], t.o.MetaReserveBytes, t.log); err != nil {
 		return err
 	}
-	t.commits = newCommitter(t.db)
+	t.commits = newCommitter(t.db, set.epoch)
+	t.seal = record.NewSealer(set.secret)
+	if t.db.witness.blank && len(t.segments.all()) > 0 { // nothing says that the database has all it had
+		if err := writeFile(filepath.Join(t.o.Meta, rebuildName), nil); err != nil {
+			return err
+		}
+	}
+	if t.rebuilds, err = exists(filepath.Join(t.o.Meta, rebuildName)); err != nil {
+		return err
+	}
+	if t.unclean, err = t.beginUnclean(); err != nil {
+		return err
+	}
 	empty, err := t.db.isEmpty()
 	if err != nil {
 		return err
@@ -139,7 +176,7 @@ func (t *Tier) openAll(folders []folder) error {
 	if empty {
 		t.db.succeeded() // nothing to read that could end the process
 	}
-	t.scan.active.Store(!empty || len(t.segments.all()) > 0)
+	t.scan.active.Store(!empty || t.rebuilds || len(t.segments.all()) > 0)
 	return t.lookAll()
 }
 
@@ -153,23 +190,19 @@ func sameDir(a, b string) bool {
 // syncs a table first, however short the I/O timeout.
 const closeTimeout = 5 * time.Second
 
-// release lets go of what open took. A database that hangs with its device is
-// left behind, and the locks with it: nobody else may open what this process
-// may still write.
+// release lets go of what open took. The process of a database that hangs with
+// its device is killed; as long as it has not ended, Badger's own lock keeps
+// others out.
 func (t *Tier) release() error {
 	var err error
 	if t.db != nil {
-		if t.metaDev != nil && t.metaDev.calling() {
-			err = errHung // what hangs may use it yet
-		} else {
-			err = within(max(t.o.IOTimeout, closeTimeout), t.db.close)
-		}
-		if errors.Is(err, errHung) {
-			t.log.Error().Err(err).Msg("the database does not close; it is left as a crash would leave it")
-			return err
+		if err = within(max(t.o.IOTimeout, closeTimeout), t.db.close); errors.Is(err, errHung) {
+			t.log.Error().Err(err).Msg("the database does not close; its process is killed, and it is left as a crash would leave it")
+			t.db.kill(err)
 		}
 	}
 	if t.segments != nil {
+		t.endClean(err)
 		t.segments.close()
 	}
 	for _, lock := range t.locks {
@@ -296,9 +329,9 @@ func (t *Tier) Has(k key.Key) bool {
 }
 
 // Sum implements tier.Summed. What recovery has not come to is not known.
-func (t *Tier) Sum(k key.Key) (sum uint64, known bool) {
+func (t *Tier) Sum(k key.Key) (sum uint64, size uint32, known bool) {
 	e, state := t.ledger.Find(k)
-	return e.Value.B, state == ledger.Resident
+	return e.Value.B, e.Size, state == ledger.Resident
 }
 
 // Touch marks the keys of one chain as used, tail first.

@@ -35,21 +35,21 @@ func (t *transfer) neighbours(with func(*transfer)) (bytes int) {
 		if x == nil {
 			return bytes
 		}
-		bytes += len(x.buf)
-		end += int64(len(x.buf))
+		bytes += len(x.head) + len(x.buf)
+		end += int64(len(x.head) + len(x.buf))
 		with(x)
 	}
 }
 
-// neighbour is the transfer of at most so many bytes that begins at off, if
+// neighbour is the transfer of at most so many bytes that begins at end, if
 // it comes soon after t in the queue.
-func (t *transfer) neighbour(off int64, bytes int) *transfer {
+func (t *transfer) neighbour(end int64, bytes int) *transfer {
 	x := t.succ
 	for range lookBehind {
 		if x == nil {
 			break
 		}
-		if x.off == off && x.next == 0 && len(x.buf) <= bytes && x.file == t.file {
+		if x.begins() == end && x.next == 0 && len(x.head)+len(x.buf) <= bytes && x.file == t.file {
 			return x
 		}
 		x = x.succ
@@ -60,12 +60,22 @@ func (t *transfer) neighbour(off int64, bytes int) *transfer {
 // doTogether does t's piece [from, to) and the whole transfers chained to it
 // in one request, and reports whether that went well.
 func (t *transfer) doTogether(from, to int) bool {
-	ps := [][]byte{t.buf[from:to]}
-	bytes := to - from
-	for x := t.with; x != nil; x = x.with {
-		ps = append(ps, x.buf)
-		bytes += len(x.buf)
+	var ps [][]byte
+	off := t.off + int64(from)
+	if from == 0 && t.head != nil {
+		ps, off = append(ps, t.head), t.begins()
 	}
-	n, err := t.file.(vectored).WriteVAt(ps, t.off+int64(from))
+	ps = append(ps, t.buf[from:to])
+	for x := t.with; x != nil; x = x.with {
+		if x.head != nil {
+			ps = append(ps, x.head)
+		}
+		ps = append(ps, x.buf)
+	}
+	bytes := 0
+	for _, p := range ps {
+		bytes += len(p)
+	}
+	n, err := t.file.(vectored).WriteVAt(ps, off)
 	return err == nil && n == bytes
 }

@@ -14,6 +14,7 @@ type transfer struct {
 	file  file
 	off   int64
 	buf   []byte      // of block
+	head  []byte      // goes to the file before buf, in one request with its first piece; or nil
 	block arena.Block // retained while the device owns the transfer
 	call  func() error
 	write bool
@@ -60,7 +61,9 @@ func (t *transfer) do(from, to int) error {
 	p, off := t.buf[from:to], t.off+int64(from)
 	var n int
 	var err error
-	if t.write {
+	if t.write && from == 0 && t.head != nil {
+		n, err = t.writeHeaded(p)
+	} else if t.write {
 		n, err = t.file.WriteAt(p, off)
 	} else {
 		n, err = t.file.ReadAt(p, off)
@@ -73,6 +76,24 @@ func (t *transfer) do(from, to int) error {
 	}
 	return err
 }
+
+// writeHeaded writes the header and the first piece. It returns the bytes of
+// the piece that were written.
+func (t *transfer) writeHeaded(p []byte) (n int, err error) {
+	if f, ok := t.file.(vectored); ok && t.dev.refused.Load() < maxRefused {
+		if n, _ = f.WriteVAt([][]byte{t.head, p}, t.begins()); n == len(t.head)+len(p) {
+			return len(p), nil
+		}
+	}
+	// One by one, so that each has its own answer.
+	if n, err = t.file.WriteAt(t.head, t.begins()); n < len(t.head) {
+		return 0, err
+	}
+	return t.file.WriteAt(p, t.off)
+}
+
+// begins is where in the file the transfer does, with its header.
+func (t *transfer) begins() int64 { return t.off - int64(len(t.head)) }
 
 func (t *transfer) finish() {
 	if t.block.Valid() {

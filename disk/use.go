@@ -1,6 +1,7 @@
 package disk
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/kvstored/kvstored/internal/ledger"
@@ -57,24 +58,27 @@ type useNotes struct {
 // has taken the key out of it already, and must not be undone.
 func (u *useNotes) apply(b *batch) error {
 	at := now()
-	for _, k := range u.keys {
-		known, state := u.t.ledger.Find(k)
-		if state != ledger.Resident {
-			continue
-		}
-		var e record.Entry
-		found, err := u.t.db.entry(k, &e)
-		if err != nil || !found || at-e.Used < useGrain || known.Value != valueOf(&e) {
-			continue
-		}
-		e.Used = at
-		e.Hits++
-		dbKey := record.EntryKey(k)
-		if err := b.rewrite(&e, dbKey[:]); err != nil {
+	for ks := range slices.Chunk(u.keys, usesAtOnce) {
+		err := u.t.db.entries(ks, func(i int, e *record.Entry) { u.rewrite(b, ks[i], e, at) })
+		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// usesAtOnce is how many records are asked for at once.
+const usesAtOnce = 512
+
+func (u *useNotes) rewrite(b *batch, k key.Key, e *record.Entry, at uint32) {
+	known, state := u.t.ledger.Find(k)
+	if state != ledger.Resident || at-e.Used < useGrain || known.Value != valueOf(e) {
+		return
+	}
+	e.Used = at
+	e.Hits++
+	dbKey := record.EntryKey(k)
+	b.rewrite(e, dbKey[:])
 }
 
 func (u *useNotes) committed(error) {}

@@ -15,6 +15,7 @@ type volume struct {
 	folder folder
 	dev    *device
 	fs     *fileSystem
+	stale  bool // it was not there at the last start: what lies here is not to come back
 
 	// Guarded by segments.mu.
 	list   []*segment // by number
@@ -85,7 +86,7 @@ func (v *volume) usage() (u usage) {
 // folders is shorter than dirs the system's are used.
 func (t *Tier) makeVolumes(dirs []claimed, folders []folder) error {
 	for i, c := range dirs {
-		v := &volume{index: c.index, dir: c.dir}
+		v := &volume{index: c.index, dir: c.dir, stale: c.stale}
 		if i < len(folders) {
 			v.folder = folders[i]
 		}

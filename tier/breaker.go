@@ -33,8 +33,8 @@ type BreakerOptions struct {
 // with ErrOff at once. After a pause one call at a time is let through as a
 // probe; the first that succeeds ends it.
 //
-// What a tier that works says as well is no failure: a miss, no room, wrong
-// bytes, or a context that ended; nor is what the Allocator of a Get says. Of a bounded tier Contains is memory only
+// What a tier that works says as well is no failure: a miss, no room, or a
+// context that ended; nor are wrong bytes, unless they come again and again; nor is what the Allocator of a Get says. Of a bounded tier Contains is memory only
 // and always let through, and only Get, Put and Sync can probe: the others
 // may succeed without the device. Recover has pauses of its own.
 //
@@ -93,9 +93,11 @@ type breaker struct {
 		probing bool          // one call is through
 		turn    uint64        // counts openings and closings: verdicts of calls begun before are void
 		failed  int           // in a row, while closed
+		wrong   int           // see tally
 		pause   time.Duration // of now, while open
 		since   time.Time
 		probeAt time.Time // when a probe may go
+		why     error     // what opened it, or failed a probe
 		opened  uint64
 		refused uint64
 	}
@@ -140,12 +142,39 @@ func (b *breaker) admit(op string, canProbe bool) (pass, error) {
 	return pass{turn: b.mu.turn, probe: true}, nil
 }
 
+// A tier that returns wrong bytes now and then has lost an entry; one that does
+// so again and again is in trouble. Each wrong payload counts as much as
+// wrongWeight right ones, and wrongMost of them, less the right ones, open the
+// breaker: from one in nine on, sooner or later.
+const (
+	wrongWeight = 8
+	wrongMost   = 16
+)
+
+// tally counts wrong payloads, and reports whether there are too many. Called
+// with the mutex held.
+func (b *breaker) tally(v verdict) bool {
+	switch v {
+	case provesRight:
+		b.mu.wrong = max(0, b.mu.wrong-1)
+	case provesWrong:
+		b.mu.wrong += wrongWeight
+	}
+	if v != provesWrong || b.mu.wrong < wrongMost*wrongWeight {
+		return false
+	}
+	b.mu.wrong /= 2 // the next time it takes less
+	return true
+}
+
 // verdict is what a call proves about its tier.
 type verdict uint8
 
 const (
 	provesNothing verdict = iota
 	provesGood
+	provesRight // good, and of the bytes that were read too
+	provesWrong // the bytes
 	provesBad
 	provesHung
 )
@@ -158,6 +187,8 @@ func (b *breaker) judge(ctx context.Context, err error) verdict {
 		return provesNothing
 	case errors.Is(err, ErrHung):
 		return provesHung
+	case errors.Is(err, ErrCorrupt):
+		return provesWrong
 	case ctx.Err() != nil:
 		return provesNothing
 	case errors.Is(err, ErrNotFound) && !b.bounded:
@@ -173,13 +204,13 @@ func (b *breaker) judge(ctx context.Context, err error) verdict {
 
 // noTrouble is what a tier in good health says too.
 var noTrouble = []error{
-	ErrNotFound, ErrNoSpace, ErrCorrupt, ErrTooLarge, ErrClosed, ErrOverBudget, ErrOverQuota, ErrInconsistent, ErrOff,
+	ErrNotFound, ErrNoSpace, ErrTooLarge, ErrClosed, ErrOverBudget, ErrOverQuota, ErrInconsistent, ErrOff,
 	context.Canceled,
 }
 
 // settle draws the conclusions from a call that was let pass.
 func (b *breaker) settle(p pass, v verdict, err error) {
-	switch was, open, changed := b.count(p, v); {
+	switch was, open, changed := b.count(p, v, err); {
 	case changed && open:
 		b.o.Log.Error().Err(err).Str("tier", b.Name()).Stringer("probe_in", b.o.Pause).
 			Msg("tier is switched off after failures; everything goes on without it until it works again")
@@ -189,7 +220,7 @@ func (b *breaker) settle(p pass, v verdict, err error) {
 }
 
 // count reports whether the breaker opened or closed, and for how long it was open.
-func (b *breaker) count(p pass, v verdict) (was time.Duration, open, changed bool) {
+func (b *breaker) count(p pass, v verdict, err error) (was time.Duration, open, changed bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if p.turn != b.mu.turn {
@@ -199,11 +230,15 @@ func (b *breaker) count(p pass, v verdict) (was time.Duration, open, changed boo
 		b.mu.probing = false
 	}
 	switch {
+	case v == provesWrong && !p.probe:
+		changed = b.tally(v)
 	case v == provesNothing:
-	case v == provesGood:
+	case v == provesGood || v == provesRight:
+		b.tally(v)
 		b.mu.failed = 0
 		changed = p.probe
 	case p.probe:
+		b.mu.why = err
 		b.mu.pause = min(2*b.mu.pause, b.o.PauseMax)
 		b.mu.probeAt = time.Now().Add(b.mu.pause)
 	default:
@@ -215,7 +250,7 @@ func (b *breaker) count(p pass, v verdict) (was time.Duration, open, changed boo
 	}
 	b.mu.turn++
 	b.mu.open = !p.probe
-	if b.mu.open {
+	if b.mu.why = err; b.mu.open {
 		b.mu.opened++
 		b.mu.pause, b.mu.since = b.o.Pause, time.Now()
 		b.mu.probeAt = b.mu.since.Add(b.mu.pause)
@@ -239,8 +274,11 @@ func (b *breaker) guard(ctx context.Context, op string, canProbe bool, call func
 		err = fmt.Errorf("%w within %v: %w", ErrHung, b.o.Timeout, err)
 	}
 	v := b.judge(ctx, err)
-	if v == provesGood && !canProbe {
+	switch {
+	case v == provesGood && !canProbe:
 		v = provesNothing
+	case v == provesGood && op == "get":
+		v = provesRight
 	}
 	b.settle(p, v, err)
 	return err
@@ -362,7 +400,7 @@ func (r breakerSharing) Purge(ctx context.Context, id key.SpaceID, after string,
 
 // isOff reports whether a tier is switched off.
 func isOff(t Tier) bool {
-	b, ok := t.(interface{ Off() bool })
+	b, ok := under[interface{ Off() bool }](t)
 	return ok && b.Off()
 }
 

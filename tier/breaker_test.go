@@ -317,3 +317,42 @@ func TestBreakerIgnoresAllocator(t *testing.T) {
 		})
 	}
 }
+
+// Wrong bytes now and then cost their entries; again and again they switch the
+// tier off, and a tier that goes on like that is off again sooner.
+func TestBreakerWrongBytes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &switchable{fault: tierfault.Fault{Err: tier.ErrCorrupt}}
+		b, a, k := broken(t, f, tier.BreakerOptions{Failures: 3, Pause: time.Second, Log: zerolog.Nop()})
+		gets := func(n int, wrong bool) (until int) {
+			f.on.Store(wrong)
+			for i := range n {
+				if _ = getOnce(b, a, k); off(t, b) {
+					return i + 1
+				}
+			}
+			return 0
+		}
+		for range 100 { // one in eleven
+			if gets(1, true) > 0 || gets(10, false) > 0 {
+				t.Fatal("off over wrong bytes now and then")
+			}
+		}
+		first := gets(1000, true)
+		if first == 0 || first > 16 {
+			t.Errorf("off after %d wrong payloads in a row, want up to 16", first)
+		}
+		if err := tierTrouble(b); !errors.Is(err, tier.ErrCorrupt) {
+			t.Errorf("it is off for %v", err)
+		}
+		time.Sleep(time.Minute)
+		if gets(1, false) > 0 || off(t, b) || tierTrouble(b) != nil {
+			t.Error("a probe that finds the right bytes does not end it")
+		}
+		if again := gets(1000, true); again == 0 || again >= first {
+			t.Errorf("off again after %d, the first time after %d", again, first)
+		}
+	})
+}
+
+func tierTrouble(t tier.Tier) error { return t.(tier.Troubled).Trouble() }

@@ -71,6 +71,20 @@ func (c *coming) arrive(a *ascent, publish func()) error {
 	return nil
 }
 
+// readmit publishes what comes back on its way down, unless it is being
+// deleted.
+func (c *coming) readmit(k key.Key, publish func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a := ascent{key: k, from: CPU}
+	for d := range c.mu.deletions {
+		if a.hit(d) {
+			return
+		}
+	}
+	publish()
+}
+
 // refuse keeps what d deletes from coming up, what is on its way included,
 // until the call of the result.
 func (c *coming) refuse(d *deletion) (end func()) {

@@ -14,6 +14,7 @@ type counters struct {
 	corrupt      atomic.Uint64 // found wrong in DRAM
 	corruptDown  atomic.Uint64 // of those, on their way down
 
+	replaced      atomic.Uint64 // below, because they came after what was stored
 	recoverFailed atomic.Uint64
 }
 
@@ -32,6 +33,7 @@ type StackStats struct {
 	CorruptDown  uint64 // of those, the ones found on their way down
 	Recovering   bool
 
+	Replaced      uint64 // older bytes below that gave way to what was stored under their key
 	RecoverFailed uint64 // scans of the disk tier that failed
 }
 
@@ -48,6 +50,7 @@ func (s *Stack) Stats() StackStats {
 		CorruptDown:  s.count.corruptDown.Load(),
 		Recovering:   s.recovering.Load(),
 
+		Replaced:      s.count.replaced.Load(),
 		RecoverFailed: s.count.recoverFailed.Load(),
 	}
 	for p := CPU; p < Places; p++ {

@@ -62,13 +62,13 @@ func (s *Stack) delete(ctx context.Context, d *deletion) error {
 	var errs []error
 	if d.from.Has(CPU) {
 		errs = append(errs, s.deleteIn(ctx, CPU, d.list(s)))
-		s.handedOver(ctx) // what is on its way down counts as DRAM's
+		s.hot.HandedOver() // what is on its way down counts as DRAM's
 	}
 	for _, w := range s.writers {
 		if !d.from.Has(w.place) {
 			continue
 		}
-		w.recall(d)
+		s.settle(CPU, s.departing.recall(d, w)...)
 		if err := w.idle(ctx, d); err != nil {
 			errs = append(errs, fmt.Errorf("delete in %s: it is still being written: %w", w.place, err))
 		}
@@ -76,7 +76,7 @@ func (s *Stack) delete(ctx context.Context, d *deletion) error {
 	ks := d.list(s)
 	for p := Disk; p < Places; p++ {
 		if d.from.Has(p) && s.tiers[p] != nil {
-			errs = append(errs, s.deleteIn(ctx, p, ks))
+			errs = append(errs, s.deleteIn(ctx, p, ks), s.deleteLeft(ctx, p, d))
 		}
 	}
 	if d.from.Has(CPU) {
@@ -114,6 +114,16 @@ func (s *Stack) deleteIn(ctx context.Context, p Place, ks []key.Key) error {
 	return nil
 }
 
+// deleteLeft forgets what the index does not know of a space that is deleted,
+// because its write was given up before it landed, or its deletion is under way.
+func (s *Stack) deleteLeft(ctx context.Context, p Place, d *deletion) error {
+	t, lasting := under[Unsettled](s.tiers[p])
+	if d.in != nil || !lasting {
+		return nil
+	}
+	return s.deleteIn(ctx, p, t.Left(d.space))
+}
+
 // maybeIn is the keys that a tier below DRAM has to be asked to delete: it may
 // be in trouble, or far away, so that it is not asked without need.
 func (s *Stack) maybeIn(p Place, ks []key.Key) []key.Key {
@@ -121,7 +131,10 @@ func (s *Stack) maybeIn(p Place, ks []key.Key) []key.Key {
 	t, bounded := s.tiers[p].(Resident)
 	switch {
 	case p == Disk && bounded && s.scanned() == nil:
-		absent = func(k key.Key) bool { return !t.Has(k) }
+		u, lasting := under[Unsettled](s.tiers[p])
+		moving := func(k key.Key) bool { return lasting && u.Unsettled(k) }
+		// A write may land before the look, and an eviction begin behind it.
+		absent = func(k key.Key) bool { return !moving(k) && !t.Has(k) && !moving(k) }
 	case p == Remote:
 		absent = func(k key.Key) bool { return s.local.has(k.Space) }
 	}

@@ -9,14 +9,14 @@
 // I/O, hashing of payloads or a channel send:
 //
 //	a hand-over (cpu.Tier.handing) -> each of the following
-//	index (Stack.mu)  ->  a tier's ledger
-//	writer (writer.mu) ->  a tier's ledger
+//	index (Stack.mu)  ->  a tier's ledger, what goes down (Stack.departing)
+//	writer (writer.mu) ->  a tier's ledger, what goes down
 //	what comes up (Stack.coming) -> the hot tier's ledger
 //
 // The mutexes of the index, a writer and what comes up are never held
-// together. Tiers are the
-// truth about what they hold and never call back; the index is brought up to
-// date by Stack.settle.
+// together; that of what goes down is a leaf. Tiers are the truth about what
+// they hold and never call back; the index is brought up to date by
+// Stack.settle.
 //
 // # Buffers
 //

@@ -10,8 +10,25 @@ func (s *Stack) Where(k key.Key) Set {
 	return Set(at)
 }
 
+// Settle has the index ask a tier.
+func (s *Stack) Settle(p Place, k key.Key) { s.settle(p, k) }
+
 // DropVictim is what the Stack does with what leaves DRAM.
 func (s *Stack) DropVictim(v Victim) bool { return s.drop(v) }
 
 // Scanned reports whether all that an earlier process left is known.
 func (s *Stack) Scanned() bool { return s.scanned() == nil }
+
+// HoldUp calls do while nothing can come up to DRAM, or back.
+func (s *Stack) HoldUp(do func()) {
+	s.coming.mu.Lock()
+	defer s.coming.mu.Unlock()
+	do()
+}
+
+// Recall is what a deletion does about keys on their way down.
+func (s *Stack) Recall(ks []key.Key) {
+	for _, w := range s.writers {
+		s.departing.recall(deletionOf(All, ks), w)
+	}
+}

@@ -1,9 +1,11 @@
 package tier
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/radix"
@@ -64,11 +66,20 @@ func (s *Stack) ReserveFor(ctx context.Context, want Store, c *key.Chain, from i
 	}
 	sc := borrow(c.Len())
 	defer sc.give()
-	known := s.locate(c, sc.at)
-	f := Fill{Owner: want.Owner, Class: ledger.Lease, Wait: want.Wait, Drop: s.drop}
+	if err := s.locateEach(c, max(from, s.locate(c, sc.at)), from+len(sizes), sc.at); err != nil {
+		return 0, err
+	}
+	n, err := s.reserve(ctx, want, c, from, sizes, sc.at, grants)
+	sure, unsure := s.reject(ctx, want.Wait, c, from, grants[:n])
+	return sure, cmp.Or(unsure, err)
+}
+
+// reserve is ReserveFor for chunks of which at says where they are.
+func (s *Stack) reserve(ctx context.Context, want Store, c *key.Chain, from int, sizes []uint32, at []uint8, grants []Grant) (int, error) {
+	f := Fill{Owner: want.Owner, Class: ledger.Lease, Wait: want.Wait, Patient: want.Wait, Writing: s.writing, Drop: s.drop}
 	for n, size := range sizes {
 		i := from + n
-		if i < known && sc.at[i] != 0 {
+		if at[i] != 0 {
 			grants[n] = Grant{Status: Exists}
 			continue
 		}
@@ -100,7 +111,28 @@ func statusOf(st ledger.State) GrantStatus {
 // Commit makes filled and sealed chunks visible: refs are chunks from..
 // of c, without a gap. They are the caller's no more. From now on lookups
 // find them, and they are written behind as the mode says.
+//
+// A key has one value until it is deleted: where a tier below has come to have
+// a chunk since it was reserved, that one stays and the new bytes are dropped.
 func (s *Stack) Commit(c *key.Chain, from int, refs []Ref) error {
+	return s.CommitEach(c, from, refs, make([]bool, len(refs)))
+}
+
+// CommitEach is Commit, and sets stored[i] where the bytes of refs[i] are the
+// chunk's now.
+func (s *Stack) CommitEach(c *key.Chain, from int, refs []Ref, stored []bool) error {
+	for i, r := range refs {
+		if stored[i] = !s.isBelow(c.Key(from + i)); !stored[i] {
+			s.reveal(recordAt(c, from+i, uint32(r.Block.Len())))
+		} else if s.unscanned.Load() {
+			s.untold.add(c.Key(from+i), r.Block.Sum())
+		}
+	}
+	return s.commit(c, from, refs, stored)
+}
+
+// commit is CommitEach for those of refs that are to be stored.
+func (s *Stack) commit(c *key.Chain, from int, refs []Ref, stored []bool) error {
 	sc := borrow(0)
 	defer sc.give()
 	to := from + len(refs)
@@ -114,7 +146,15 @@ func (s *Stack) Commit(c *key.Chain, from int, refs []Ref) error {
 		s.hot.Abort(refs)
 		return s.refused(err, len(ks))
 	}
-	s.hot.Publish(refs, s.nearest(c.Space) != nil, false)
+	for i := 0; i < len(refs); {
+		n := runOf(stored[i:])
+		if stored[i] {
+			s.hot.Publish(refs[i:i+n], s.nearest(c.Space) != nil, false)
+		} else {
+			s.hot.Abort(refs[i : i+n])
+		}
+		i += n
+	}
 	if err := s.learn(c, from, to, CPU); err != nil { // somebody contradicted it just now
 		if derr := s.hot.Delete(context.Background(), ks); derr != nil {
 			return fmt.Errorf("commit: %w", derr)
@@ -129,6 +169,15 @@ func (s *Stack) Commit(c *key.Chain, from int, refs []Ref) error {
 	}
 	s.filled()
 	return nil
+}
+
+// runOf is how many of the first values are equal.
+func runOf(v []bool) int {
+	n := slices.Index(v, !v[0])
+	if n < 0 {
+		return len(v)
+	}
+	return n
 }
 
 // consistent says whether chunks from..to of c, and those before, contradict

@@ -152,6 +152,19 @@ func (s *Stack) Flush(ctx context.Context, durable bool) error {
 	return nil
 }
 
+// SyncDisk makes what is on disk survive a power failure. To a disk that is
+// switched off it is a probe. Without a disk it does nothing.
+func (s *Stack) SyncDisk(ctx context.Context) error {
+	r, ok := s.tiers[Disk].(Recoverer)
+	if !ok {
+		return nil
+	}
+	if err := r.Sync(ctx); err != nil {
+		return fmt.Errorf("sync %s: %w", Disk, err)
+	}
+	return nil
+}
+
 func (w *writer) flush(ctx context.Context) error {
 	written := w.count.written.chunks.Load()
 	target := w.beginFlush()
@@ -164,7 +177,7 @@ func (w *writer) flush(ctx context.Context) error {
 			case err != nil:
 				return err
 			case !handed: // what has left DRAM and the queue may not be a victim here yet
-				w.stack.handedOver(ctx)
+				w.stack.hot.HandedOver()
 				handed = true
 			case !w.offerRest(&written):
 				return nil

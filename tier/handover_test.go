@@ -247,6 +247,15 @@ func TestStoreAgainWhileWritten(t *testing.T) {
 					if _, err := r.Delete(ctx, tiertest.Keys(c, 0, 1)); !errors.Is(err, context.DeadlineExceeded) {
 						t.Errorf("a deletion of what is being written, within a second: %v", err)
 					}
+					if late { // it is on disk until the deletion is made up for
+						if g, err := r.reserve(ledger.Daemon, c, 0, 1, size); err != nil || g[0].Status != tier.Exists {
+							t.Errorf("what is still there: %v, %v", g, err)
+						}
+						close(gate)
+						r.flush()
+						r.wantIn(c, 0, 0)
+						return
+					}
 					r.put(c, 0, 1, size)
 					if mode == tier.WriteBack {
 						r.evict()

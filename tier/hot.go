@@ -27,6 +27,9 @@ type Victim struct {
 	Block arena.Block
 	Dirty bool  // it was stored here, and is not in the nearest tier below
 	Hits  uint8 // uses, saturating
+	// Charged says that what it occupies counts as unwritten already; see
+	// ledger.EvictSafely.
+	Charged bool
 }
 
 // Fill is a request for room in the hot tier.
@@ -34,7 +37,19 @@ type Fill struct {
 	Record // Sum is not known yet
 	Owner  ledger.Owner
 	Class  ledger.Class
-	Wait   bool // wait for room until the context ends
+	Wait   bool // wait for room until the context ends, as long as others can make some
+	// Patient says that there is rather no room than that something is lost which
+	// others are about to write below. Who waits is.
+	Patient bool
+	// For is the client whose chunk it will be, if the daemon fills it:
+	// no fill waits for what only that client can let go of.
+	For ledger.Owner
+	// Writing reports whether chunks are being written to the tiers below,
+	// after which they need not be protected any more. Nil: never.
+	Writing func() bool
+	// Block, if valid, is what a victim of this tier still has, sealed: the fill
+	// takes a reference of it instead of a new one, and evicts nothing.
+	Block arena.Block
 	// Drop takes over every entry that had to go, and reports whether its
 	// memory stays in use for now. It must not block or call the tier to
 	// evict; no lock of the ledger or the arena is held.
@@ -64,10 +79,11 @@ type Hot interface {
 	Release(o ledger.Owner, c ledger.Class, refs []Ref)
 	// Shrink evicts from above the high watermark down to the low one and
 	// hands each victim to drop, as Fill.Drop says. leaving is what earlier
-	// victims still occupy: it is on its way out and does not count. Whatever
-	// had left the tier before the call has been handed over when it returns,
-	// by whomever.
+	// victims still occupy: it is on its way out and does not count.
 	Shrink(ctx context.Context, leaving int64, drop func(Victim) bool)
+	// HandedOver returns when whatever had left the tier before the call has
+	// been handed to its Drop, by any caller. It waits for no I/O.
+	HandedOver()
 	// Crowded reports whether Shrink would evict anything.
 	Crowded(leaving int64) bool
 	// Ledger is for owners, charges and dirty marks.

@@ -135,3 +135,21 @@ func TestMissedBound(t *testing.T) {
 		t.Errorf("%d chunks from %d on; want %d from %d on", n, first, maxMissed, more)
 	}
 }
+
+// What is being deleted does not come back from its way down.
+func TestReadmitOrDelete(t *testing.T) {
+	var c coming
+	ks := []key.Key{{Hash: key.Hash{1}}}
+	back := func(k key.Key) (back bool) {
+		c.readmit(k, func() { back = true })
+		return back
+	}
+	end := c.refuse(deletionOf(All, ks))
+	if back(ks[0]) || !back(key.Key{Hash: key.Hash{2}}) {
+		t.Error("a chunk comes back that is being deleted, or another does not")
+	}
+	end()
+	if !back(ks[0]) {
+		t.Error("a chunk does not come back after a deletion")
+	}
+}

@@ -126,7 +126,7 @@ func (s *Stack) bringUp(ctx context.Context, by By, r Record, search Set) (loade
 
 // fetch brings one chunk up from tier p when its turn comes.
 func (s *Stack) fetch(ctx context.Context, by By, r Record, p Place) (loaded, error) {
-	room := loadRoom{stack: s, rec: r}
+	room := loadRoom{stack: s, rec: r, by: by.Owner}
 	if err := s.arrive(ctx, by, p, &room); err != nil {
 		room.abort()
 		return loaded{}, &LoadError{Place: p, Err: err}
@@ -193,7 +193,7 @@ func (s *Stack) forget(p Place, k key.Key) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.mu.tree.Set(k.Space, k.Hash, 0, uint8(Of(p)))
+	s.mark(k, p, false)
 }
 
 // holdLoaded holds a resident chunk for the daemon.
@@ -201,6 +201,9 @@ func (s *Stack) holdLoaded(k key.Key, from Place) (loaded, bool) {
 	var refs [1]Ref
 	ks := [1]key.Key{k}
 	n, _ := s.hot.Hold(ledger.Daemon, ledger.IO, ks[:], refs[:])
+	if n == 0 && s.readmit(k) {
+		n, _ = s.hot.Hold(ledger.Daemon, ledger.IO, ks[:], refs[:])
+	}
 	return loaded{ref: refs[0], from: from}, n == 1
 }
 
@@ -229,6 +232,7 @@ var errNoRoom = fmt.Errorf("everything was held for %v", roomWait)
 type loadRoom struct {
 	stack *Stack
 	rec   Record
+	by    ledger.Owner // who asked first
 	ref   Ref
 }
 
@@ -240,6 +244,7 @@ func (l *loadRoom) Alloc(ctx context.Context, n int) (arena.Block, error) {
 	defer cancel()
 	ref, st, err := l.stack.hot.Reserve(ctx, Fill{
 		Record: l.rec, Owner: ledger.Daemon, Class: ledger.Load, Wait: true, Drop: l.stack.drop,
+		For: l.by, Writing: l.stack.writing,
 	})
 	if err != nil {
 		return arena.Block{}, err
@@ -265,5 +270,6 @@ func (s *Stack) dropCorrupt(ctx context.Context, k key.Key) {
 	if err := s.hot.Delete(ctx, []key.Key{k}); err != nil {
 		s.log.Error().Err(err).Msg("a chunk with a wrong checksum could not be dropped from DRAM")
 	}
+	s.departing.drop(k)
 	s.settle(CPU, k)
 }

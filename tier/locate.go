@@ -190,28 +190,40 @@ func (s *Stack) indexed(p Place, k key.Key) bool {
 func (s *Stack) learn(c *key.Chain, from, to int, p Place) error {
 	if c.Alone {
 		return s.eachAlone(from, to, func(i int) error {
-			return s.mu.tree.Add(c.Space, c.Hashes[i:i+1], 0, uint8(Of(p)))
+			return s.add(c, c.Hashes[i:i+1], 0, p)
 		})
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.mu.tree.Add(c.Space, c.Hashes[:to], from, uint8(Of(p)))
+	return s.add(c, c.Hashes[:to], from, p)
 }
 
-// Sum is the checksum of chunk i of c, if DRAM has it or a tier below knows it
-// without I/O.
-func (s *Stack) Sum(o ledger.Owner, c *key.Chain, i int) (sum uint64, known bool) {
+// add is learn for a chain of hashes, with the index's lock held. DRAM is
+// settled anyway.
+func (s *Stack) add(c *key.Chain, hashes []key.Hash, from int, p Place) error {
+	if err := s.mu.tree.Add(c.Space, hashes, from, uint8(Of(p))); err != nil || p == CPU {
+		return err
+	}
+	for _, h := range hashes[from:] {
+		s.stood(p, key.Key{Space: c.Space, Hash: h}, Of(p))
+	}
+	return nil
+}
+
+// Sum is the checksum of chunk i of c and its bytes, if DRAM has it or a tier
+// below knows it without I/O.
+func (s *Stack) Sum(o ledger.Owner, c *key.Chain, i int) (sum uint64, size uint32, known bool) {
 	var refs [1]Ref
 	if n, _ := s.Hold(o, ledger.IO, c, i, i+1, refs[:]); n == 1 {
 		defer s.Release(o, ledger.IO, refs[:])
-		return refs[0].Block.Sum(), true
+		return refs[0].Block.Sum(), uint32(refs[0].Block.Len()), true
 	}
 	for _, t := range s.tiers {
 		if t, ok := under[Summed](t); ok && !known {
-			sum, known = t.Sum(key.Key{Space: c.Space, Hash: c.Hashes[i]})
+			sum, size, known = t.Sum(key.Key{Space: c.Space, Hash: c.Hashes[i]})
 		}
 	}
-	return sum, known
+	return sum, size, known
 }
 
 // Hold takes chunks from..to of c as far as they are in DRAM and within
@@ -222,6 +234,13 @@ func (s *Stack) Hold(o ledger.Owner, cl ledger.Class, c *key.Chain, from, to int
 	defer sc.give()
 	ks := sc.chain(c, from, to)
 	n, err := s.hot.Hold(o, cl, ks, refs)
+	for n < len(ks) && err == nil && s.readmit(ks[n]) {
+		var more int
+		if more, err = s.hot.Hold(o, cl, ks[n:], refs[n:]); more == 0 {
+			break
+		}
+		n += more
+	}
 	if n < len(ks) && err == nil {
 		s.settle(CPU, ks[n]) // the index believed it was there
 	}
@@ -290,38 +309,72 @@ func (s *Stack) Release(o ledger.Owner, cl ledger.Class, refs []Ref) {
 	s.hot.Release(o, cl, refs)
 }
 
+// holds reports whether a bounded tier has k, or DRAM's writers have it still.
+func (s *Stack) holds(p Place, k key.Key) bool {
+	if p == CPU {
+		return s.inHot(k)
+	}
+	t, bounded := s.tiers[p].(Resident)
+	return bounded && t.Has(k)
+}
+
 // settle brings the index's bit of p for each key in line with what the tier
 // holds now.
 func (s *Stack) settle(p Place, ks ...key.Key) {
-	t, ok := s.tiers[p].(Resident)
 	for len(ks) > 0 {
 		part := ks[:min(settleBatch, len(ks))]
 		s.mu.Lock()
 		for _, k := range part {
-			if ok && t.Has(k) {
-				s.mu.tree.Set(k.Space, k.Hash, uint8(Of(p)), 0)
-			} else {
-				s.mu.tree.Set(k.Space, k.Hash, 0, uint8(Of(p)))
-			}
+			s.mark(k, p, s.holds(p, k))
 		}
 		s.mu.Unlock()
 		ks = ks[len(part):]
 	}
 }
 
-// settleRecords is settle for entries the index may not know (any more).
-func (s *Stack) settleRecords(p Place, recs []Record) {
-	t, bounded := s.tiers[p].(Resident)
+// settleRecords is settle for entries the index may not know (any more). It
+// returns those that contradict what is known, which no lookup will find.
+func (s *Stack) settleRecords(p Place, recs []Record) (lost []key.Key) {
+	_, bounded := s.tiers[p].(Resident)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range recs {
 		r := &recs[i]
-		if bounded && !t.Has(r.Key) {
-			s.mu.tree.Set(r.Key.Space, r.Key.Hash, 0, uint8(Of(p)))
+		if bounded && !s.holds(p, r.Key) {
+			s.mark(r.Key, p, false)
 			continue
 		}
 		if err := s.mu.tree.Insert(r.Key.Space, r.Parent, r.Key.Hash, uint8(Of(p))); err != nil {
-			s.count.inconsistent.Add(1)
+			lost = append(lost, r.Key)
+			continue
 		}
+		at, _ := s.mu.tree.Get(r.Key.Space, r.Key.Hash)
+		s.stood(p, r.Key, Set(at))
 	}
+	s.count.inconsistent.Add(uint64(len(lost)))
+	return lost
+}
+
+// attach is settleRecords for what a tier below has; what has no place in the
+// index is deleted there: no lookup finds it, and it would be in the way of
+// what is stored under its key.
+func (s *Stack) attach(ctx context.Context, p Place, recs []Record) {
+	lost := s.settleRecords(p, recs)
+	if len(lost) == 0 {
+		return
+	}
+	s.log.Warn().Int("chunks", len(lost)).Stringer("tier", p).Msg("chunks contradict the prompts that are known and are deleted")
+	if err := s.tiers[p].Delete(ctx, lost); err != nil {
+		s.log.Error().Err(err).Stringer("tier", p).Msg("chunks that contradict the prompts that are known stay")
+	}
+}
+
+// mark notes whether p has k, if the index knows k; called with its lock held.
+func (s *Stack) mark(k key.Key, p Place, has bool) {
+	set, clear := uint8(0), uint8(Of(p))
+	if has {
+		set, clear = clear, set
+	}
+	at, _ := s.mu.tree.Set(k.Space, k.Hash, set, clear)
+	s.stood(p, k, Set(at))
 }

@@ -20,7 +20,7 @@ type Purged struct {
 // there, step by step: the first one, with after "", deletes what is known here,
 // and each at most a page of what the shared tier has. The next one begins after
 // Next. A step that failed can be made again, and so can all of them: what is
-// gone is not found again. A dry one only counts; what is known here and in the
+// gone is not found again, nor after a power failure. A dry one only counts; what is known here and in the
 // shared tier counts twice then. While what an earlier process left on disk is
 // not all known it is ErrOff.
 func (s *Stack) Purge(ctx context.Context, id key.SpaceID, after string, dry bool) (p Purged, err error) {
@@ -52,7 +52,22 @@ func (s *Stack) purgeKnown(ctx context.Context, id key.SpaceID, dry bool) (uint6
 	}
 	defer s.coming.refuse(d)()
 	known := uint64(len(d.list(s)))
-	return known, s.delete(ctx, d)
+	if err := s.delete(ctx, d); err != nil {
+		return known, err
+	}
+	return known, s.sync(ctx)
+}
+
+// sync has what every tier below has done up to now survive a power failure.
+func (s *Stack) sync(ctx context.Context) error {
+	for _, w := range s.writers {
+		if r, ok := w.to.(Recoverer); ok {
+			if err := r.Sync(ctx); err != nil {
+				return fmt.Errorf("sync %s: %w", w.place, err)
+			}
+		}
+	}
+	return nil
 }
 
 // DeleteSpace is a purge in one call. It returns how many chunks there were.

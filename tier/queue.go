@@ -211,3 +211,28 @@ func (w *writer) finish(gen uint64) {
 	}
 	w.wake()
 }
+
+// writing reports whether chunks are on their way to the tiers below. Chunks
+// that wait until DRAM evicts them set out now: whoever asks needs the room
+// that they take by what stands on them.
+func (s *Stack) writing() (busy bool) {
+	for _, w := range s.writers {
+		busy = w.setOut() || busy
+	}
+	return busy
+}
+
+// setOut reports whether the writer is at work, or will be now.
+func (w *writer) setOut() bool {
+	if isOff(w.to) {
+		return false
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.mode == WriteBack && w.mu.dirty.len() > 0 && w.source() == nil && !w.mu.sifting {
+		w.mu.gen++
+		w.mu.forced = w.mu.gen
+		w.more()
+	}
+	return w.mu.ready.len() > 0 || w.mu.held > 0 || len(w.mu.writing) > 0 || w.mu.sifting || w.source() != nil
+}

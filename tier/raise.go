@@ -26,6 +26,11 @@ func (w *writer) raise(ctx context.Context, t *writeTask) bool {
 		w.letGo(*t, how)
 		return false
 	}
+	if w.stack.departing.isWith(t.rec.Key, w.before) {
+		w.before.landed(ctx, t.rec.Key)
+		w.letGo(*t, refused) // it is passed on from there
+		return false
+	}
 	l, err := w.fromNearer(ctx, t.rec)
 	if err != nil {
 		w.notRaised(ctx, t.rec, err)

@@ -16,7 +16,7 @@ import (
 func (s *Stack) Open(ctx context.Context, o ledger.Owner, k key.Key, n int, wait bool) (Ref, error) {
 	ref, st, err := s.hot.Reserve(ctx, Fill{
 		Record: Record{Key: k, Tokens: 1, Size: uint32(n)},
-		Owner:  o, Class: ledger.Lease, Wait: wait, Drop: s.drop,
+		Owner:  o, Class: ledger.Lease, Wait: wait, Writing: s.writing, Drop: s.drop,
 	})
 	if err != nil {
 		return Ref{}, fmt.Errorf("open: %w", err)
@@ -44,7 +44,7 @@ func (s *Stack) Replace(ctx context.Context, c *key.Chain, ref Ref) error {
 		}
 		switch st := s.hot.Ledger().Rekey(ref.ID, k); {
 		case st == ledger.Absent:
-			return s.Commit(c, 0, []Ref{ref})
+			return s.commit(c, 0, []Ref{ref}, []bool{true})
 		case st == ledger.Resident: // somebody has stored it just now
 			continue
 		case released == nil: // taken before the next try, to miss nothing

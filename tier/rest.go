@@ -22,6 +22,7 @@ type Rest struct {
 	mu    struct {
 		sync.Mutex
 		done   bool
+		err    error         // why the tier did not say all
 		change chan struct{} // closed at the next change
 	}
 }
@@ -42,6 +43,17 @@ func (s *Stack) Rest(c *key.Chain, m *Match, search Set) *Rest {
 	return r
 }
 
+// Unasked is why nobody knows whether a chain goes on beyond m: the shared tier
+// in the search range is switched off. Nil if that is known, or Rest finds out.
+func (s *Stack) Unasked(c *key.Chain, m *Match, search Set) error {
+	next := c.Skip + m.Chunks
+	far, ok := s.tiers[Remote].(Shared)
+	if !ok || !(search & s.reach(c.Space)).Has(Remote) || !s.off().Has(Remote) || next >= c.Len() || far.Absent(c.Key(next)) {
+		return nil
+	}
+	return &LoadError{Place: Remote, Err: ErrOff}
+}
+
 // Begin is how many chunks of the chain were known before, its Skip included.
 func (r *Rest) Begin() int { return r.begin }
 
@@ -58,6 +70,7 @@ func (r *Rest) Find(ctx context.Context) {
 		n, err := r.far.Find(ctx, ks, func(n int) { r.learn(from, from+n) })
 		if err != nil {
 			r.stack.log.Debug().Err(err).Msg("the remote tier does not say what it has")
+			r.fail(err)
 			return
 		}
 		if n == 0 || !r.learn(from, from+n) {
@@ -101,6 +114,20 @@ func (r *Rest) reach(n int) {
 		close(r.mu.change)
 		r.mu.change = make(chan struct{})
 	}
+}
+
+func (r *Rest) fail(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mu.err = &LoadError{Place: Remote, Err: err}
+}
+
+// Err is why the tier did not say whether the prefix goes on, where Reach has
+// reported that it does not; nil if it is certain.
+func (r *Rest) Err() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.mu.err
 }
 
 func (r *Rest) end() {

@@ -163,6 +163,9 @@ func (r *rig) checkIndex() {
 		if r.disk != nil && r.disk.Has(k) {
 			want |= tier.Of(tier.Disk)
 		}
+		if e, st := r.hot.Ledger().Find(k); st == ledger.Resident && tier.Set(e.Below) != r.Where(k)&^tier.Of(tier.CPU) {
+			r.t.Errorf("%s: DRAM was told that %b have it, the index says %b", k, e.Below, r.Where(k))
+		}
 		got := r.Where(k) &^ tier.Of(tier.Remote)
 		if got != want {
 			r.t.Errorf("%s: the index says %b, the tiers %b", k, got, want)

@@ -52,21 +52,24 @@ const usualBytes = 1 << 20
 // the index's lock, so that the last one to settle always leaves the truth
 // behind, in whatever order changes and settles interleave.
 type Stack struct {
-	hot      Hot
-	tiers    [Places]Tier // nil where there is none
-	quotas   []Quota
-	writers  []*writer // one per tier below DRAM
-	flight   flight.Group[key.Key, loaded]
-	coming   coming
-	local    locals
-	turns    [Places]*fair.Queue  // who loads next; nil where there is no tier
-	usual    [Places]atomic.Int64 // bytes of the last chunk that came up
-	speed    [Places]speedometer
-	hurry    hurry
-	planners []Planner     // the bounded tiers
-	takesAll bool          // there is a tier without bounds
-	lesson   chan struct{} // capacity 1: a policy may have something to learn
-	log      zerolog.Logger
+	hot       Hot
+	tiers     [Places]Tier // nil where there is none
+	quotas    []Quota
+	writers   []*writer // one per tier below DRAM
+	flight    flight.Group[key.Key, loaded]
+	coming    coming
+	departing departing
+	untold    untold
+	local     locals
+	turns     [Places]*fair.Queue  // who loads next; nil where there is no tier
+	usual     [Places]atomic.Int64 // bytes of the last chunk that came up
+	speed     [Places]speedometer
+	hurry     hurry
+	planners  []Planner     // the bounded tiers
+	uppers    [Places]Upper // of them, those that stand on a tier below
+	takesAll  bool          // there is a tier without bounds
+	lesson    chan struct{} // capacity 1: a policy may have something to learn
+	log       zerolog.Logger
 
 	mu struct {
 		sync.Mutex
@@ -101,6 +104,7 @@ func NewStack(o Options) *Stack {
 			s.writers = append(s.writers, newWriter(s, p, o.Write))
 		}
 	}
+	s.stand()
 	if len(s.writers) > 1 { // what the far one holds takes room too, and its ancestors with it
 		s.writers[0].maxBehind /= 2
 	}
@@ -160,14 +164,10 @@ func (s *Stack) keepWatermark(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-s.shrink:
-			s.handedOver(ctx)
+			s.hot.Shrink(ctx, s.leaving.Load(), s.drop)
 		}
 	}
 }
-
-// handedOver returns when everything that had left DRAM before the call has
-// come to drop, and so to the writers. Until then it is nowhere to be found.
-func (s *Stack) handedOver(ctx context.Context) { s.hot.Shrink(ctx, s.leaving.Load(), s.drop) }
 
 // filled wakes keepWatermark if there is something for it to do: waking a
 // goroutine costs more than most commits.
@@ -181,12 +181,15 @@ func (s *Stack) filled() {
 	}
 }
 
-// drop takes over what had to leave DRAM: it goes down first if nobody below
+// drop takes over what had to leave DRAM: it goes down first if no tier below
 // has it, and true says that its memory stays in use until it has.
 func (s *Stack) drop(v Victim) bool {
 	taken := v.Dirty && s.handDown(v)
-	s.settle(CPU, v.Key)
-	if !taken {
+	if taken {
+		s.settleRecords(CPU, []Record{v.Record}) // the index may have been told that it is gone
+	} else {
+		s.settle(CPU, v.Key)
+		s.refund(v)
 		v.Block.Release()
 	}
 	return taken

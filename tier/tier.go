@@ -115,9 +115,21 @@ type Shared interface {
 
 // Summed is a tier that knows the checksums of what it has by heart.
 type Summed interface {
-	// Sum is the checksum of k's payload; false if k is not known here.
-	// Memory only.
-	Sum(k key.Key) (sum uint64, known bool)
+	// Sum is the checksum of k's payload and its bytes; false if k is not
+	// known here. Memory only.
+	Sum(k key.Key) (sum uint64, size uint32, known bool)
+}
+
+// Unsettled is a tier whose calls may go on after their callers gave them up,
+// as with a device that hangs.
+type Unsettled interface {
+	// Unsettled reports whether a Put or a deletion of k is under way, or a
+	// scan of what there is, so that k may come to be there, also after a kill
+	// of the process. A Delete of k settles it, or fails. Memory only.
+	Unsettled(k key.Key) bool
+	// Left lists what is there of a space, or may come to be there in that way,
+	// whatever its caller was told. Memory only.
+	Left(id key.SpaceID) []key.Key
 }
 
 // Stats is a snapshot of one tier.

@@ -2,7 +2,6 @@ package tier
 
 import (
 	"context"
-	"slices"
 
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/ledger"
@@ -13,7 +12,7 @@ import (
 // passed on. It is charged once, however many tiers it goes to.
 func (s *Stack) handDown(v Victim) bool {
 	for _, w := range s.writers {
-		if w.lacks(v.Key) && w.takeVictim(v) {
+		if w.takes(v.Key.Space) && !w.has(v.Key, v.Sum) && w.takeVictim(v) {
 			return true
 		}
 	}
@@ -37,21 +36,41 @@ func (w *writer) takeVictim(v Victim) bool {
 		w.count.drop(DropTierOff, v.Size)
 		return false
 	}
-	n := occupied(v.Block)
-	if err := w.stack.hot.Ledger().Charge(ledger.Daemon, ledger.Unwritten, n); err != nil {
-		w.count.drop(DropQueueFull, v.Size)
-		return false
-	}
-	w.stack.leaving.Add(n)
-	if w.pushVictim(v.Record, v.Block) {
+	life, again := w.stack.departing.begin(v.Record, v.Block, w)
+	if again {
+		w.stack.refund(v)
+		v.Block.Release()
 		return true
 	}
-	w.stack.uncharge(n)
+	if w.takeNew(v, life) {
+		return true
+	}
+	w.stack.departing.end(v.Key, life)
 	return false
 }
 
-// pushVictim is false if nobody writes any more.
-func (w *writer) pushVictim(r Record, b arena.Block) bool {
+// takeNew is takeVictim for one that is not on its way down already.
+func (w *writer) takeNew(v Victim, life uint64) bool {
+	n := occupied(v.Block)
+	if !v.Charged {
+		if err := w.stack.hot.Ledger().Charge(ledger.Daemon, ledger.Unwritten, n); err != nil {
+			w.count.drop(DropQueueFull, v.Size)
+			return false
+		}
+	}
+	w.stack.leaving.Add(n)
+	if w.pushVictim(v.Record, v.Block, life) {
+		return true
+	}
+	w.stack.leaving.Add(-n)
+	if !v.Charged {
+		w.stack.hot.Ledger().Uncharge(ledger.Daemon, ledger.Unwritten, n)
+	}
+	return false
+}
+
+// pushVictim is false if the writer has stopped.
+func (w *writer) pushVictim(r Record, b arena.Block, life uint64) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.mu.stopped {
@@ -59,11 +78,7 @@ func (w *writer) pushVictim(r Record, b arena.Block) bool {
 		return false
 	}
 	gen := w.awaited()
-	w.mu.evicted++
-	w.mu.ready.push(writeTask{rec: r, ref: Ref{Block: b}, victim: w.mu.evicted, gen: gen})
-	vs := w.mu.victims[r.Key]
-	vs.unwritten++
-	w.mu.victims[r.Key] = vs
+	w.mu.ready.push(writeTask{rec: r, ref: Ref{Block: b}, victim: life, gen: gen})
 	w.mu.open[gen]++
 	w.more()
 	return true
@@ -99,7 +114,8 @@ func (w *writer) passOn(t writeTask, how outcome) bool {
 			}
 			continue
 		}
-		if next.pushVictim(t.rec, t.ref.Block) {
+		w.stack.departing.pass(t.rec.Key, t.victim, next)
+		if next.pushVictim(t.rec, t.ref.Block, t.victim) {
 			return true
 		}
 	}
@@ -143,65 +159,32 @@ func (w *writer) isAt(k key.Key) bool {
 
 // at is isAt with the mutex held.
 func (w *writer) at(k key.Key) bool {
-	_, victim := w.mu.victims[k]
 	_, writing := w.mu.writing[k]
-	return victim || writing
+	return writing || w.stack.departing.isWith(k, w)
 }
 
 // occupied is what a block takes in the arena.
 func occupied(b arena.Block) int64 { return int64(len(b.Padded())) }
 
-// bury frees the memory of a victim.
-func (s *Stack) bury(b arena.Block) {
-	n := occupied(b)
-	b.Release()
+// bury ends a departure and lets go of its memory.
+func (s *Stack) bury(t writeTask) {
+	s.departing.end(t.rec.Key, t.victim)
+	s.settle(CPU, t.rec.Key)
+	n := occupied(t.ref.Block)
+	t.ref.Block.Release()
 	s.uncharge(n)
+	s.filled() // it may have come back, so that its room is not free
+}
+
+// refund gives back what was charged for a victim that no writer took.
+func (s *Stack) refund(v Victim) {
+	if v.Charged {
+		s.hot.Ledger().Uncharge(ledger.Daemon, ledger.Unwritten, occupied(v.Block))
+	}
 }
 
 // uncharge gives back what a victim was charged.
 func (s *Stack) uncharge(n int64) {
 	s.hot.Ledger().Uncharge(ledger.Daemon, ledger.Unwritten, n)
 	s.leaving.Add(-n)
-}
-
-// recall keeps victims that were deleted from being written.
-func (w *writer) recall(d *deletion) {
-	if d.in == nil {
-		w.recallSpace(d.space)
-	}
-	for part := range slices.Chunk(d.keys, settleBatch) {
-		w.recallSome(part)
-	}
-}
-
-func (w *writer) recallSpace(id key.SpaceID) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if len(w.mu.victims) > 0 {
-		w.mu.recalled[id] = w.mu.evicted
-	}
-}
-
-func (w *writer) recallSome(ks []key.Key) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, k := range ks {
-		if vs, ok := w.mu.victims[k]; ok {
-			vs.recalled = w.mu.evicted
-			w.mu.victims[k] = vs
-		}
-	}
-}
-
-// forgetVictim forgets one victim of a key; called with the mutex held.
-func (w *writer) forgetVictim(k key.Key) {
-	vs := w.mu.victims[k]
-	if vs.unwritten--; vs.unwritten > 0 {
-		w.mu.victims[k] = vs
-		return
-	}
-	delete(w.mu.victims, k)
-	if len(w.mu.victims) == 0 {
-		clear(w.mu.recalled)
-	}
 }

@@ -41,7 +41,7 @@ func (b *twoBelow) behind() *key.Chain {
 	synctest.Wait() // it is in everybody's hands
 	c := b.putChain(2, 1)
 	b.evict()
-	b.wantIn(c, 0, 0)
+	b.wantIn(c, 1, 0) // in the hands of a writer
 	return c
 }
 

@@ -96,37 +96,27 @@ type writer struct {
 
 	mu struct {
 		sync.Mutex
-		ready    fifo[writeTask]        // protected, in order of commit
-		dirty    fifo[dirtyKey]         // resident, not protected, no room in ready yet
-		queued   map[key.Key]struct{}   // selective, or for a planner: what is in dirty or being written
-		writing  map[key.Key]atWork     // what workers are at
-		victims  map[key.Key]victims    // what DRAM has evicted and is not yet written
-		evicted  uint64                 // victims so far
-		recalled map[key.SpaceID]uint64 // of those of a space, all up to this one were deleted
-		behind   int64                  // bytes of dirty
-		missed   fifo[dirtyKey]         // what the tier was off for, or failed: see again
-		lacks    int64                  // bytes of that
-		offered  fifo[dirtyKey]         // of that, what is to be written now; nobody is held back for it
-		off      bool                   // it was off when something was written last
-		sifting  bool                   // somebody has taken dirty away for a moment: see sift
-		sift     int                    // how long dirty may become
-		held     int64                  // bytes held to be written, victims aside
-		watched  bool                   // a worker waits for the budget
-		gen      uint64                 // what is enqueued now belongs to this flush generation
-		forced   uint64                 // generations below are written whatever the mode says
-		flushes  map[uint64]struct{}    // that wait: each for the generations below its own
-		open     map[uint64]int         // unfinished per generation
-		change   chan struct{}          // closed at the next change; nil while nobody waits
-		stopped  bool                   // run has ended
+		ready   fifo[writeTask]      // protected, in order of commit
+		dirty   fifo[dirtyKey]       // resident, not protected, no room in ready yet
+		queued  map[key.Key]struct{} // selective, or for a planner: what is in dirty or being written
+		writing map[key.Key]atWork   // what workers are at
+		behind  int64                // bytes of dirty
+		missed  fifo[dirtyKey]       // what the tier was off for, or failed: see again
+		lacks   int64                // bytes of that
+		offered fifo[dirtyKey]       // of that, what is to be written now; nobody is held back for it
+		off     bool                 // it was off when something was written last
+		sifting bool                 // somebody has taken dirty away for a moment: see sift
+		sift    int                  // how long dirty may become
+		held    int64                // bytes held to be written, victims aside
+		watched bool                 // a worker waits for the budget
+		gen     uint64               // what is enqueued now belongs to this flush generation
+		forced  uint64               // generations below are written whatever the mode says
+		flushes map[uint64]struct{}  // that wait: each for the generations below its own
+		open    map[uint64]int       // unfinished per generation
+		change  chan struct{}        // closed at the next change; nil while nobody waits
+		stopped bool                 // run has ended
 	}
 	count writeCounters
-}
-
-// victims are those of one key: a chunk that is deleted and stored again can
-// be evicted again before its first life is written.
-type victims struct {
-	unwritten int
-	recalled  uint64 // those up to this one were deleted
 }
 
 type dirtyKey struct {
@@ -158,8 +148,6 @@ func newWriter(s *Stack, p Place, o WriteOptions) *writer {
 	w.mu.flushes = make(map[uint64]struct{})
 	w.mu.queued = make(map[key.Key]struct{})
 	w.mu.writing = make(map[key.Key]atWork)
-	w.mu.victims = make(map[key.Key]victims)
-	w.mu.recalled = make(map[key.SpaceID]uint64)
 	return w
 }
 
@@ -276,7 +264,7 @@ func (w *writer) put(ctx context.Context, e Entry) error {
 	if !e.Block.Verify() {
 		return fmt.Errorf("write to %s: %w", w.place, errChanged)
 	}
-	err := w.to.Put(ctx, e)
+	err := w.putNew(ctx, e)
 	res, bounded := w.to.(Resident)
 	for range makeRoomTries {
 		if !bounded || !errors.Is(err, ErrNoSpace) {
@@ -285,12 +273,43 @@ func (w *writer) put(ctx context.Context, e Entry) error {
 		if !w.trim(ctx, res, int64(e.Size)) {
 			break
 		}
-		err = w.to.Put(ctx, e)
+		err = w.putNew(ctx, e)
 	}
 	if q, ok := under[Quoted](w.to); ok && bounded && err == nil && q.OverQuota() {
 		w.trim(ctx, res, 0)
 	}
 	return err
+}
+
+// putNew stores e in place of other bytes that the tier has under its key: they
+// were out of reach when e was committed, for the tier was not scanned or did
+// not answer, and must not come after it now.
+func (w *writer) putNew(ctx context.Context, e Entry) error {
+	err := w.to.Put(ctx, e)
+	if err != nil || !w.hasOther(e.Key, e.Block.Sum()) {
+		return err
+	}
+	if err := w.to.Delete(ctx, []key.Key{e.Key}); err != nil {
+		return fmt.Errorf("write to %s: other bytes under the key stay: %w", w.place, err)
+	}
+	w.stack.count.replaced.Add(1)
+	return w.to.Put(ctx, e)
+}
+
+// hasOther reports whether the tier, if it knows the sums of what it has, has
+// other bytes under k than those that sum to sum, or may have.
+func (w *writer) hasOther(k key.Key, sum uint64) bool {
+	t, ok := under[Summed](w.to)
+	if !ok {
+		return false
+	}
+	have, _, known := t.Sum(k)
+	return !known || have != sum
+}
+
+// has reports whether the tier is known to have a chunk with these bytes.
+func (w *writer) has(k key.Key, sum uint64) bool {
+	return w.stack.indexed(w.place, k) && !w.hasOther(k, sum)
 }
 
 // trim makes room below and tells the index; false if none could be made.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 )
@@ -17,7 +18,7 @@ type writeTask struct {
 	below  bool   // DRAM has evicted it, a nearer tier has it: see raise
 	missed bool   // offered again: that it was dropped is counted
 	failed uint8  // how often the tier failed it
-	victim uint64 // which victim: only the block is left; 0 = an entry of DRAM
+	victim uint64 // the life of a departure: only the block is left; 0 = an entry of DRAM
 	gen    uint64
 }
 
@@ -54,7 +55,7 @@ func (w *writer) write(ctx context.Context, t *writeTask) outcome {
 	if !ok {
 		return moot
 	}
-	if w.stack.indexed(w.place, rec.Key) {
+	if w.has(rec.Key, rec.Sum) {
 		w.clean(*t)
 		return stored
 	}
@@ -66,11 +67,11 @@ func (w *writer) write(ctx context.Context, t *writeTask) outcome {
 	}
 	if err != nil {
 		if _, bounded := w.to.(Resident); bounded {
-			w.stack.settleRecords(w.place, []Record{rec}) // it may be there all the same
+			w.stack.attach(ctx, w.place, []Record{rec}) // it may be there all the same
 		}
 		return w.failed(ctx, t, err)
 	}
-	w.stack.settleRecords(w.place, []Record{rec})
+	w.stack.attach(ctx, w.place, []Record{rec})
 	w.count.add(&w.count.written, rec.Size)
 	w.filled()
 	w.works()
@@ -97,20 +98,33 @@ func (w *writer) failed(ctx context.Context, t *writeTask, err error) outcome {
 		return w.again(t, reason)
 	}
 	w.stack.count.corruptDown.Add(1)
-	if t.victim > 0 {
-		w.stack.count.corrupt.Add(1)
-	} else {
-		w.stack.dropCorrupt(ctx, t.rec.Key)
-	}
+	w.stack.dropCorrupt(ctx, t.rec.Key)
 	return moot
 }
 
 // clean notes that the chunk is where it would go first if DRAM evicted it. A
 // tier behind that one does not make up for it.
 func (w *writer) clean(t writeTask) {
-	if t.victim == 0 && w == w.stack.nearest(t.rec.Key.Space) {
+	switch {
+	case w != w.stack.nearest(t.rec.Key.Space):
+	case t.victim == 0:
 		w.stack.hot.Ledger().SetDirty(t.ref.ID, false)
+	default:
+		w.stack.cleanAgain(t.rec.Key, t.ref.Block)
 	}
+}
+
+// cleanAgain is clean for a victim that has come back to DRAM.
+func (s *Stack) cleanAgain(k key.Key, b arena.Block) {
+	var refs [1]Ref
+	ks := [1]key.Key{k}
+	if n, _ := s.hot.Hold(ledger.Daemon, ledger.IO, ks[:], refs[:]); n == 0 {
+		return
+	}
+	if refs[0].Block == b {
+		s.hot.Ledger().SetDirty(refs[0].ID, false)
+	}
+	s.hot.Release(ledger.Daemon, ledger.IO, refs[:])
 }
 
 // record is what is to be written of a task; false if it was deleted.
@@ -119,10 +133,7 @@ func (w *writer) record(t writeTask) (Record, bool) {
 		e, st := w.stack.hot.Ledger().Find(t.rec.Key)
 		return HotRecord(e, t.ref.Block.Sum()), st == ledger.Resident && e.ID == t.ref.ID
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	k := t.rec.Key
-	return t.rec, t.victim > max(w.mu.victims[k].recalled, w.mu.recalled[k.Space])
+	return t.rec, w.stack.departing.lives(t.rec.Key, t.victim)
 }
 
 // takeBack deletes below what was deleted while it was being written.
@@ -139,7 +150,7 @@ func (w *writer) letGo(t writeTask, how outcome) {
 	switch {
 	case t.victim > 0:
 		if how == moot || !w.passOn(t, how) {
-			w.stack.bury(t.ref.Block)
+			w.stack.bury(t)
 		}
 	case t.below:
 		if t.ref.Valid() {
@@ -151,9 +162,7 @@ func (w *writer) letGo(t writeTask, how outcome) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if t.victim > 0 {
-		w.forgetVictim(t.rec.Key)
-	} else {
+	if t.victim == 0 {
 		if how == missed {
 			w.miss(dirtyKey{rec: t.rec, failed: t.failed})
 		} else {

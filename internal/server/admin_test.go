@@ -172,7 +172,10 @@ func TestQuota(t *testing.T) {
 	if m, _ := c.Lookup(t.Context(), client.Chain(chain(1, 4)), client.CPU); m.Total.Chunks != 2 {
 		t.Errorf("%+v of the older chain; want its tail gone", m)
 	}
-	// A chain longer than the quota: its own head cannot go for its tail.
+	// A chain longer than the quota: a head that is leased cannot go for its tail.
+	store(client.Chain(chain(3, 4)), 4)
+	raw := r.greet(wire.FeatureArena | wire.FeatureStaging)
+	raw.prefetch(chain(3, 4))
 	out := store(client.Chain(chain(3, 6)), 6)
 	for i, s := range out {
 		if want := i < 4; s.Result.Present() != want {
@@ -182,8 +185,6 @@ func TestQuota(t *testing.T) {
 	if out[4].Result != client.ResultOverQuota || out[5].Result != client.ResultOverQuota {
 		t.Errorf("chunk 4: %s, 5: %s", out[4].Result, out[5].Result)
 	}
-	raw := r.greet(wire.FeatureArena | wire.FeatureStaging)
-	raw.prefetch(chain(3, 4))
 	raw.refused(wire.StatusOverQuota, wire.OpReserve, &wire.ReserveRequest{
 		Chain: raw.chain(chain(4, 1)), Sizes: wire.ViewU32s([]uint32{size}),
 	})

@@ -36,7 +36,7 @@ func (j *job) advise(m *tier.Match, prefillRate uint32) *wire.Advice {
 	}
 	load, after := prefetch.Advise(steps, links[:], j.behind(len(steps)), float64(prefillRate))
 	if load < n {
-		j.limit, j.rests = j.skip()+load, nil
+		j.limit, j.rests, j.unasked = j.skip()+load, nil, nil
 	}
 	if !j.mu.done && load == j.hot && j.rests == nil {
 		j.mu.done = true

@@ -19,6 +19,7 @@ func (c *session) batch(h wire.Header, body []byte) error {
 	if err != nil {
 		return err
 	}
+	said := readAdvice(req.Configs)
 	reply := wire.BatchReply{Jobs: make([]wire.BatchJob, len(prompts))}
 	var jobs []*job
 	for i := range prompts {
@@ -27,7 +28,7 @@ func (c *session) batch(h wire.Header, body []byte) error {
 			a := ask{
 				search: searchSet(req.Search), flags: req.Flags, policy: req.Policy, deadlineMillis: req.DeadlineMillis,
 				lookupID: req.Prompts[i].LookupID, ranks: req.Ranks, prefillRate: req.PrefillRate,
-				announced: req.Prompts[i].Chain.Form == wire.FormRef,
+				advice: said, announced: req.Prompts[i].Chain.Form == wire.FormRef,
 			}
 			if j, reply.Jobs[i].Prefetch, errs[i] = c.begin(prompts[i].Chain, &a); errs[i] == nil {
 				jobs = append(jobs, j)

@@ -94,6 +94,16 @@ func (c *catalog) close(id key.SpaceID) {
 	o.place = c.mu.closed.PushFront(o)
 }
 
+// space is what is known of a space; the zero Space if that is nothing.
+func (c *catalog) space(id key.SpaceID) key.Space {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if o := c.mu.spaces[id]; o != nil {
+		return o.space
+	}
+	return key.Space{}
+}
+
 // ids lists the spaces.
 func (c *catalog) ids() []key.SpaceID {
 	c.mu.Lock()

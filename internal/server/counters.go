@@ -76,6 +76,7 @@ type Stats struct {
 	LeasesLive       int64                 `json:"leases_live"`
 	Revoked          uint64                `json:"revoked"` // leases and fills that grew too old
 	Differs          uint64                `json:"put_differs"`
+	DiffersBySpace   map[string]uint64     `json:"puts_differ"` // the same, by space
 	Prefetches       uint64                `json:"prefetches"`
 	AskedChunks      uint64                `json:"asked_chunks"`
 	AskedTokens      uint64                `json:"asked_tokens"`
@@ -106,6 +107,7 @@ func (s *Server) Stats() Stats {
 		LeasesLive:       int64(c.leases.Load() - c.gotBack.Load()),
 		Revoked:          c.revoked.Load(),
 		Differs:          c.differs.Load(),
+		DiffersBySpace:   s.differing.counts(),
 		Prefetches:       c.prefetches.Load(),
 		AskedChunks:      c.askedChunks.Load(),
 		AskedTokens:      c.askedTokens.Load(),

@@ -33,6 +33,7 @@ type slot struct {
 	status tier.GrantStatus
 	ref    tier.Ref // valid while granted and not given up
 	window int64    // where its bytes lie in the staging window; with staged puts
+	there  uint32   // bytes of what exists already; 0: not known
 }
 
 // slots finds the fill and the range of slots that a request names.
@@ -90,26 +91,50 @@ func (f *fill) commit(from, to int) (wire.Results, error) {
 			continue
 		}
 		run := i
-		var refs []tier.Ref
-		var bytes uint64
-		for ; run < len(taken) && taken[run].ref.Valid(); run++ {
-			s := taken[run]
-			sum := f.seal(s)
-			bytes += uint64(s.ref.Block.Len())
-			refs = append(refs, s.ref)
-			results = results.Add(wire.Stored{Result: wire.ResultStored, Sum: sum})
+		for run < len(taken) && taken[run].ref.Valid() {
+			run++
 		}
-		if err := c.server.o.Stack.Commit(&f.chain, f.first+from+i, refs); err != nil {
+		results, err = f.store(results, from+i, taken[i:run])
+		if err != nil {
 			f.abort(taken[run:])
 			return nil, err
 		}
-		c.server.count.stored(run-i, bytes)
 		i = run
 	}
 	if f.said.done {
 		c.server.o.Stack.Cool(&f.chain)
 	}
 	return results, nil
+}
+
+// store makes a run of slots from slot n on visible, and adds their results.
+func (f *fill) store(results wire.Results, n int, run []slot) (wire.Results, error) {
+	c, first := f.session, f.first+n
+	refs, sums, stored := make([]tier.Ref, len(run)), make([]uint64, len(run)), make([]bool, len(run))
+	for i, s := range run {
+		sums[i], refs[i] = f.seal(s), s.ref
+	}
+	sizes := sizesOf(refs)
+	if err := c.server.o.Stack.CommitEach(&f.chain, first, refs, stored); err != nil {
+		return nil, err
+	}
+	for i, sum := range sums {
+		if !stored[i] {
+			results = results.Add(c.compare(&f.chain, first+i, sum))
+			continue
+		}
+		c.server.count.stored(1, sizes[i])
+		results = results.Add(wire.Stored{Result: wire.ResultStored, Sum: sum})
+	}
+	return results, nil
+}
+
+func sizesOf(refs []tier.Ref) []uint64 {
+	sizes := make([]uint64, len(refs))
+	for i, r := range refs {
+		sizes[i] = uint64(r.Block.Len())
+	}
+	return sizes
 }
 
 // seal makes a slot's bytes final and returns their checksum. What was staged

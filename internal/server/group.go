@@ -1,11 +1,13 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"sync"
 
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/prefetch"
 	"github.com/kvstored/kvstored/tier"
 )
 
@@ -17,6 +19,9 @@ type group struct {
 	chains []key.Chain // equal but for their spaces; nobody changes them
 	known  []int       // by rank: chunks of the chain that are known to be there, its Skip included
 	rests  []*tier.Rest
+	// unasked is why it is not known whether there is more: a shared tier is
+	// switched off.
+	unasked error
 }
 
 // ranked returns the chain in its own space and in those of the ranks that
@@ -76,6 +81,9 @@ func (g *group) more() int {
 		m := tier.Match{Count: tier.Count{Chunks: g.known[r] - g.skip()}}
 		if rests[r] = g.stack.Rest(&g.chains[r], &m, g.search); rests[r] == nil {
 			most = min(most, g.known[r])
+			if err := g.stack.Unasked(&g.chains[r], &m, g.search); err != nil {
+				g.unasked = err
+			}
 		}
 		short = min(short, g.known[r])
 	}
@@ -119,12 +127,18 @@ func (g *group) find(ctx context.Context) (done func()) {
 	}
 }
 
-// exists waits until it is certain whether a rank has chunk i.
-func (g *group) exists(ctx context.Context, rank, i int) bool {
-	if i < g.known[rank] {
-		return true
+// exists waits until it is certain whether a rank has chunk i: nil if it does,
+// prefetch.ErrEnd if not, another error where a tier does not say.
+func (g *group) exists(ctx context.Context, rank, i int) error {
+	switch {
+	case i < g.known[rank]:
+		return nil
+	case g.rests == nil || g.rests[rank] == nil:
+		return cmp.Or(g.unasked, prefetch.ErrEnd)
+	case g.rests[rank].Reach(ctx, i):
+		return nil
 	}
-	return g.rests != nil && g.rests[rank] != nil && g.rests[rank].Reach(ctx, i)
+	return cmp.Or(g.rests[rank].Err(), prefetch.ErrEnd)
 }
 
 // touch counts one use of chunks from..to behind the skipped ones.

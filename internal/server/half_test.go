@@ -20,13 +20,22 @@ type sharedTier struct {
 	tier.Tier // hides that it is bounded
 	memory    *tiertest.Memory
 	asked     sync.Mutex
+	find      error // what Find says instead
+	off       bool
 }
+
+// Off is what a breaker says.
+func (s *sharedTier) Off() bool { return s.off }
 
 func (*sharedTier) Absent(key.Key) bool { return false }
 
 func (s *sharedTier) Find(ctx context.Context, ks []key.Key, found func(int)) (int, error) {
 	s.asked.Lock() // one question at a time
 	defer s.asked.Unlock()
+	if s.find != nil {
+		time.Sleep(remoteTime)
+		return 0, s.find
+	}
 	n := 0
 	for have := make([]bool, 1); n < len(ks); n++ {
 		if n%64 == 0 {

@@ -82,27 +82,31 @@ func (c *session) putOne(chain *key.Chain, i int, payload []byte, insists bool) 
 	case tier.Pending:
 		return wire.Stored{Result: wire.ResultPending}, nil
 	case tier.Exists:
-		return c.compare(chain, i, payload), nil
+		return c.compare(chain, i, arena.Checksum(payload)), nil
 	}
 	ref := grants[0].Ref
 	sum := ref.Block.Write(payload)
 	ref.Block.SealSum(sum)
-	if err := stack.Commit(chain, i, []tier.Ref{ref}); err != nil {
+	var stored [1]bool
+	if err := stack.CommitEach(chain, i, []tier.Ref{ref}, stored[:]); err != nil {
 		return wire.Stored{}, err
+	}
+	if !stored[0] {
+		return c.compare(chain, i, sum), nil
 	}
 	c.server.count.stored(1, uint64(len(payload)))
 	return wire.Stored{Result: wire.ResultStored, Sum: sum}, nil
 }
 
-// compare says whether a chunk that was there already has the same bytes, as
-// far as that can be told without I/O.
-func (c *session) compare(chain *key.Chain, i int, payload []byte) wire.Stored {
-	sum, known := c.server.o.Stack.Sum(c.owner, chain, i)
+// compare says whether a chunk that was there already has the bytes that sum to
+// ours, as far as that can be told without I/O.
+func (c *session) compare(chain *key.Chain, i int, ours uint64) wire.Stored {
+	sum, _, known := c.server.o.Stack.Sum(c.owner, chain, i)
 	if !known {
 		return wire.Stored{Result: wire.ResultExists}
 	}
-	if sum != arena.Checksum(payload) {
-		c.server.count.differs.Add(1)
+	if sum != ours {
+		c.differ(chain, i, "stored again")
 		return wire.Stored{Result: wire.ResultDiffers, Sum: sum}
 	}
 	return wire.Stored{Result: wire.ResultExists, Sum: sum}

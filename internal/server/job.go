@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -70,7 +71,7 @@ func (c *session) newJob(g group, m *tier.Match) *job {
 		j.limit = j.more()
 	}
 	if j.mu.done = n == m.Chunks && j.rests == nil || err != nil; j.mu.done {
-		j.mu.err = err
+		j.mu.err = cmp.Or(err, j.unasked)
 		j.touch(0, n)
 	}
 	return j
@@ -191,8 +192,8 @@ func isBudget(err error) bool {
 // Load implements prefetch.Source for piece i.
 func (j *job) Load(ctx context.Context, i int) (chunk, int64, error) {
 	rank, at := i%j.ranks(), j.skip()+i/j.ranks()
-	if !j.exists(ctx, rank, at) {
-		return chunk{}, 0, prefetch.ErrEnd
+	if err := j.exists(ctx, rank, at); err != nil {
+		return chunk{}, 0, err
 	}
 	by := tier.By{Owner: j.session.owner, Job: j.id}
 	ref, from, err := j.stack.LoadBy(ctx, by, &j.chains[rank], at, j.search)
@@ -243,7 +244,7 @@ func (j *job) collect() bool {
 	now := j.ready()
 	var pieces []tier.Ref
 	if ends {
-		j.mu.done, j.mu.err = true, st.Err
+		j.mu.done, j.mu.err = true, cmp.Or(st.Err, j.unasked)
 		pieces = j.mu.refs[now*j.ranks():] // of a chunk that is not whole
 		j.mu.refs = j.mu.refs[:now*j.ranks()]
 	}

@@ -3,8 +3,10 @@ package server
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
+	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -38,13 +40,14 @@ func (c *session) reserve(h wire.Header, body []byte) error {
 	f.id, f.first, f.said = c.server.ids.Add(1), from, c.said(&f.chain)
 	all := req.Flags&wire.ReserveAllOrNothing != 0
 	if req.WaitMillis > 0 {
+		sums := slices.Clone(req.Sums) // the body is not the request's any more then
 		return c.later(h, func(ctx context.Context) (wire.Message, error) {
 			ctx, cancel := context.WithTimeout(ctx, time.Duration(req.WaitMillis)*time.Millisecond)
 			defer cancel()
-			return f.open(ctx, sizes, all, true)
+			return f.open(ctx, sizes, sums, all, true)
 		})
 	}
-	reply, err := f.open(c.ctx, sizes, all, false)
+	reply, err := f.open(c.ctx, sizes, req.Sums, all, false)
 	if err != nil {
 		return err
 	}
@@ -53,12 +56,13 @@ func (c *session) reserve(h wire.Header, body []byte) error {
 }
 
 // open takes room and makes the fill known.
-func (f *fill) open(ctx context.Context, sizes []uint32, all, wait bool) (*wire.ReserveReply, error) {
+func (f *fill) open(ctx context.Context, sizes []uint32, sums wire.Sums, all, wait bool) (*wire.ReserveReply, error) {
 	err := f.grant(ctx, sizes, all, wait)
 	if len(f.mu.slots) == 0 && err != nil {
 		return nil, err
 	}
-	reply := wire.ReserveReply{Slots: f.describe()}
+	differ := f.compare(sizes, sums)
+	reply := wire.ReserveReply{Slots: f.describe(), Differ: differ}
 	reply.Reason, _ = reasonOf(err)
 	if f.mu.live == 0 { // nothing to commit, and no fill
 		return &reply, nil
@@ -138,11 +142,48 @@ func abortGrants(s *tier.Stack, grants []tier.Grant) {
 	}
 }
 
+// compare finds out how long the chunks are that exist already, and which of
+// them are not what the client would have stored: other sums than those it
+// gave, or another length. It returns the slots of other sums.
+func (f *fill) compare(sizes []uint32, sums wire.Sums) wire.U32s {
+	c := f.session
+	ours := make(map[uint32]uint64, sums.Len())
+	for i := range sums.Len() {
+		s := sums.At(i)
+		ours[s.Slot] = s.Sum
+	}
+	// At once as far as DRAM has them: each by itself would be a walk to the root.
+	held := make([]tier.Ref, len(f.mu.slots))
+	n, _ := c.server.o.Stack.Hold(c.owner, ledger.IO, &f.chain, f.first, f.first+len(held), held)
+	defer c.server.o.Stack.Release(c.owner, ledger.IO, held[:n])
+	var differ []uint32
+	for i := range f.mu.slots {
+		s := &f.mu.slots[i]
+		if s.status != tier.Exists {
+			continue
+		}
+		sum, size, known := uint64(0), uint32(0), i < n
+		if known {
+			sum, size = held[i].Block.Sum(), uint32(held[i].Block.Len())
+		} else if sum, size, known = c.server.o.Stack.Sum(c.owner, &f.chain, f.first+i); !known {
+			continue
+		}
+		s.there = size
+		if own, ok := ours[uint32(i)]; ok && own != sum {
+			differ = append(differ, uint32(i))
+			c.differ(&f.chain, f.first+i, "checksums compared")
+		} else if size != sizes[i] {
+			c.differ(&f.chain, f.first+i, "another length")
+		}
+	}
+	return wire.ViewU32s(differ)
+}
+
 // describe tells the client where to put what.
 func (f *fill) describe() wire.Slots {
 	slots := make(wire.Slots, 0, 16*len(f.mu.slots))
 	for _, s := range f.mu.slots {
-		w := wire.Slot{Grant: wire.Grant(s.status)} // the same numbers
+		w := wire.Slot{Grant: wire.Grant(s.status), Length: s.there} // the same numbers
 		if s.status == tier.Granted {
 			w.Length, w.Offset = uint32(s.ref.Block.Len()), uint64(s.window)
 			if f.session.puts == wire.PutDirect {

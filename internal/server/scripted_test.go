@@ -51,6 +51,9 @@ type script struct {
 	// In capitals both tiers do so, else only the first that is asked.
 	do string
 
+	find error // the remote tier says this when it is asked what else it has
+	off  bool  // the remote tier is switched off
+
 	last   uint32 // tokens of the last chunk; 0 = all
 	limits ledger.Limits
 	loads  [tier.Places]fair.Limit
@@ -167,8 +170,8 @@ func newStage(t testing.TB, s *script) *stage {
 		Loads:  s.loads,
 		Log:    zerolog.Nop(),
 	}
-	if strings.Contains(s.at, "u") {
-		so.Remote = &sharedTier{Tier: so.Remote, memory: g.below[tier.Remote]}
+	if strings.Contains(s.at, "u") || s.find != nil || s.off {
+		so.Remote = &sharedTier{Tier: so.Remote, memory: g.below[tier.Remote], find: s.find, off: s.off}
 	}
 	stack := tier.NewStack(so)
 	ctx, cancel := context.WithCancel(context.Background())

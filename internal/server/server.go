@@ -95,6 +95,7 @@ type Server struct {
 	sessionIDs atomic.Uint64
 	pins       pins
 	catalog    catalog
+	differing  differing
 	hints      hints
 	recent     recent
 	next       nextTurns

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync/atomic"
@@ -53,8 +54,8 @@ func (w *warming) run(ctx context.Context) {
 // Load implements prefetch.Source for a piece, numbered as a job's are.
 func (w *warming) Load(ctx context.Context, i int) (tier.Place, int64, error) {
 	rank, at := i%w.ranks(), w.skip()+i/w.ranks()
-	if !w.exists(ctx, rank, at) {
-		return 0, 0, prefetch.ErrEnd
+	if err := w.exists(ctx, rank, at); err != nil {
+		return 0, 0, err
 	}
 	// By its place, so that the bound ends the prefix: pieces start in any order.
 	if int64(i-w.ranks()*w.hot)*w.size.Load() >= w.bytes {
@@ -73,7 +74,7 @@ func (w *warming) state() wire.JobState {
 	st := w.fetch.State()
 	s := wire.JobState{Done: st.Done}
 	if st.Done {
-		s.Reason, s.FailedTier = reasonOf(st.Err)
+		s.Reason, s.FailedTier = reasonOf(cmp.Or(st.Err, w.unasked))
 	}
 	came := w.fetch.Ready(0, nil)
 	count := func(chunk int, p tier.Place) {

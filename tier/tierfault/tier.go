@@ -49,6 +49,9 @@ type faulty struct {
 	}
 }
 
+// Unwrap returns the tier that is made to fail.
+func (f *faulty) Unwrap() tier.Tier { return f.Tier }
+
 // ask counts the call, asks the hook, and lets the time pass that it wants.
 func (f *faulty) ask(ctx context.Context, op Op, ks []key.Key) (Fault, error) {
 	f.mu.Lock()

@@ -206,13 +206,13 @@ func (m *Memory) Has(k key.Key) bool {
 }
 
 // Sum implements tier.Summed.
-func (m *Memory) Sum(k key.Key) (sum uint64, known bool) {
+func (m *Memory) Sum(k key.Key) (sum uint64, size uint32, known bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if e := m.mu.entries[k]; e != nil {
-		return e.Sum, true
+		return e.Sum, e.Size, true
 	}
-	return 0, false
+	return 0, 0, false
 }
 
 // Touch implements tier.Resident.

@@ -1,0 +1,278 @@
+package disk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier"
+)
+
+// keepEvery is how long a Keeper waits after an opening that failed, or a tier
+// that was lost; each time twice as long, up to keepEveryMax.
+const (
+	keepEvery    = time.Second
+	keepEveryMax = 30 * time.Second
+)
+
+// Keeper is a Tier that need not be open: one that cannot be opened, or is lost
+// later, is off until it can, and says why. It opens what was lost anew, as a
+// start does. Create it with Keep; it works while Run runs. It is safe for
+// concurrent use.
+type Keeper struct {
+	o        Options
+	log      zerolog.Logger
+	now      atomic.Pointer[Tier] // the last that was open, or a blank one; all calls go there
+	reopened chan struct{}        // capacity 1
+	pending  chan opened          // what is being opened; nil: nothing
+
+	mu struct {
+		sync.Mutex
+		why    error // it is not open; nil: it is
+		closed bool
+		stop   context.CancelFunc // of Run
+		set    string             // that of the folders, once they were open
+		spaces map[key.SpaceID]int
+		works  func() tier.Set
+	}
+}
+
+// opened is what came of an opening.
+type opened struct {
+	tier *Tier
+	err  error
+}
+
+// Keep opens a tier, for as long as the I/O timeout. What the machine has
+// against that (files, memory, rights, room, a device, a folder that is not
+// there) is no error: see IsTrouble. A wrong configuration is one.
+func Keep(o Options) (*Keeper, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	k := &Keeper{o: o, log: o.Log.With().Str("component", "disk").Logger(), reopened: make(chan struct{}, 1)}
+	k.mu.spaces = make(map[key.SpaceID]int)
+	blank, err := newTier(o)
+	if err != nil {
+		return nil, err
+	}
+	blank.scan.active.Store(true) // nothing is known of what there is
+	close(blank.ended)
+	k.now.Store(blank)
+	k.begin("")
+	select {
+	case got := <-k.pending:
+		k.pending = nil
+		if got.err != nil && !IsTrouble(got.err) {
+			return nil, got.err
+		}
+		k.settle(got)
+	case <-time.After(o.IOTimeout):
+		k.settle(opened{err: fmt.Errorf("disk: open: %w", errHung)})
+	}
+	return k, nil
+}
+
+// begin opens a tier in the background, whose folders are those of a set; any,
+// and also none, where that is "".
+func (k *Keeper) begin(set string) {
+	k.pending = make(chan opened, 1)
+	go func(to chan<- opened) {
+		err := isOfSet(k.o.Meta, set)
+		var t *Tier
+		if err == nil {
+			t, err = Open(k.o)
+		}
+		to <- opened{t, err}
+	}(k.pending)
+}
+
+// isOfSet is an error unless a folder is one of a set's. One that was there and
+// is empty now, as when its disk is not mounted, is not to be filled.
+func isOfSet(dir, set string) error {
+	if set == "" {
+		return nil
+	}
+	m, _, err := readMarker(dir)
+	switch {
+	case errors.Is(err, errGarbled):
+		return nil // Open sets it aside
+	case err != nil:
+		return fmt.Errorf("%w: is its disk mounted? To begin with an empty folder start the daemon again", err)
+	case m.set != set:
+		return fmt.Errorf("disk: %s belongs to the set %s, and did to %s: is another disk mounted there?", dir, m.set, set)
+	}
+	return nil
+}
+
+// settle takes what came of an opening into use.
+func (k *Keeper) settle(got opened) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.mu.why = got.err
+	switch {
+	case got.err != nil:
+		k.log.Error().Err(got.err).Msg("the disk tier cannot be opened; everything goes on without it until it can")
+		return
+	case k.mu.closed:
+		_ = got.tier.Close() // nobody has used it
+		return
+	}
+	k.handOver(got.tier)
+	again := k.mu.set != ""
+	k.mu.set = got.tier.set
+	k.now.Store(got.tier)
+	if again {
+		select {
+		case k.reopened <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// handOver gives a new tier what was said to the one before. Called with the
+// mutex held.
+func (k *Keeper) handOver(to *Tier) {
+	from := k.now.Load()
+	if name := from.PolicyName(); name != to.PolicyName() {
+		if err := to.SetPolicy(name); err != nil {
+			k.log.Warn().Err(err).Msg("the policy of the disk tier is that of the configuration again")
+		}
+	}
+	if data, err := from.Learned(); err == nil && data != nil {
+		if err := to.Teach(data); err != nil {
+			k.log.Warn().Err(err).Msg("what the policy had learned cannot be used; it learns anew")
+		}
+	}
+	for space, quota := range k.mu.spaces {
+		to.Assign(space, quota)
+	}
+	if k.mu.works != nil {
+		to.StandOn(k.mu.works)
+	}
+}
+
+// Run keeps the tier open and working until ctx ends or Close is called.
+func (k *Keeper) Run(ctx context.Context) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	k.mu.Lock()
+	k.mu.stop = stop
+	if k.mu.closed {
+		stop()
+	}
+	k.mu.Unlock()
+	for pause := keepEvery; ; {
+		if k.Trouble() == nil {
+			begun := time.Now()
+			err := k.now.Load().Run(ctx)
+			if ctx.Err() != nil || k.isClosed() {
+				return err
+			}
+			k.lose(err)
+			if time.Since(begun) > steadyAfter {
+				pause = keepEvery
+			}
+		}
+		if !k.reopen(ctx, pause) {
+			return nil
+		}
+		pause = min(2*pause, keepEveryMax)
+	}
+}
+
+// lose ends the use of a tier whose Run has ended by itself.
+func (k *Keeper) lose(err error) {
+	k.mu.Lock()
+	k.mu.why = err
+	k.mu.Unlock()
+	k.log.Error().Err(err).Msg("the disk tier is lost; everything goes on without it until it is open again")
+	if err := k.now.Load().Close(); err != nil {
+		k.log.Warn().Err(err).Msg("the disk tier did not close well")
+	}
+}
+
+// reopen tries once, after a pause. It is false when ctx has ended.
+func (k *Keeper) reopen(ctx context.Context, pause time.Duration) bool {
+	if k.pending == nil {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(pause):
+		}
+		k.mu.Lock()
+		set := k.mu.set
+		k.mu.Unlock()
+		k.begin(set)
+	}
+	select {
+	case <-ctx.Done():
+		pending := k.pending
+		go func() { // what hangs may end some day
+			if got := <-pending; got.tier != nil {
+				_ = got.tier.Close()
+			}
+		}()
+		return false
+	case got := <-k.pending:
+		k.pending = nil
+		k.settle(got)
+		if got.err == nil {
+			k.log.Info().Msg("the disk tier is open")
+		}
+		return true
+	}
+}
+
+func (k *Keeper) isClosed() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.mu.closed
+}
+
+// Close ends Run, and closes the tier.
+func (k *Keeper) Close() error {
+	k.mu.Lock()
+	was := k.mu.closed
+	k.mu.closed = true
+	if k.mu.stop != nil {
+		k.mu.stop()
+	}
+	t := k.now.Load()
+	k.mu.Unlock()
+	if was || t.segments == nil { // a blank one
+		return nil
+	}
+	return t.Close()
+}
+
+// Trouble says why the tier is off; nil where it is open.
+func (k *Keeper) Trouble() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.mu.why
+}
+
+// Off reports whether it is not open.
+func (k *Keeper) Off() bool { return k.Trouble() != nil }
+
+// Reopened implements tier.Reopener.
+func (k *Keeper) Reopened() <-chan struct{} { return k.reopened }
+
+// says makes of the end of a tier that it is off.
+func (k *Keeper) says(err error) error {
+	if !errors.Is(err, tier.ErrClosed) || k.isClosed() {
+		return err
+	}
+	if why := k.Trouble(); why != nil {
+		return fmt.Errorf("disk: %w: %v", tier.ErrOff, why) //nolint:errorlint // what it was is no business of the caller's
+	}
+	return fmt.Errorf("disk: %w: it is being closed", tier.ErrOff)
+}

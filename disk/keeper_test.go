@@ -1,0 +1,259 @@
+package disk
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/rs/zerolog"
+
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier"
+)
+
+// keep starts a Keeper, which ends with the test.
+func keep(t *testing.T, o Options) *Keeper {
+	t.Helper()
+	k, err := Keep(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ran := make(chan error, 1)
+	go func() { ran <- k.Run(context.Background()) }()
+	t.Cleanup(func() {
+		if err := errors.Join(k.Close(), <-ran); err != nil {
+			t.Error(err)
+		}
+	})
+	return k
+}
+
+func awaitOpen(t *testing.T, k *Keeper) {
+	t.Helper()
+	await(t, "the tier does not come back", func() bool { return k.Trouble() == nil })
+}
+
+// works checks that a tier stores and reads.
+func works(t *testing.T, k *Keeper, m memory, n int) {
+	t.Helper()
+	e := entryOf(t, m, n, 100_000)
+	defer e.Block.Release()
+	if err := k.Put(t.Context(), e); err != nil {
+		t.Fatal(err)
+	}
+	mustGetKept(t, k, m, n)
+}
+
+func mustGetKept(t *testing.T, k *Keeper, m memory, n int) {
+	t.Helper()
+	b, err := k.Get(t.Context(), keyOf(n), m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Release()
+	want := make([]byte, 100_000)
+	fill(want, n)
+	if !bytes.Equal(b.Bytes(), want) {
+		t.Errorf("key %d: wrong bytes", n)
+	}
+}
+
+// isOff checks what a tier says to each call that is off for a reason.
+func isOff(t *testing.T, k *Keeper, m memory, why string) {
+	t.Helper()
+	if err := k.Trouble(); err == nil || !strings.Contains(err.Error(), why) || !k.Off() || !k.Stats().Off {
+		t.Errorf("off: %t, for %v, want %s", k.Off(), err, why)
+	}
+	e := entryOf(t, m, 77, 1000)
+	defer e.Block.Release()
+	_, get := k.Get(t.Context(), keyOf(1), m)
+	_, trim := k.Trim(t.Context(), mib, nil)
+	_, scrub := k.Scrub(t.Context(), 0, nil)
+	for what, err := range map[string]error{
+		"get": get, "put": k.Put(t.Context(), e), "trim": trim, "scrub": scrub, "sync": k.Sync(t.Context()),
+		"contains": k.Contains(t.Context(), keysUpTo(1), make([]bool, 1)), "delete": k.Delete(t.Context(), keysUpTo(1)),
+		"recover": k.Recover(t.Context(), func([]tier.Record) {}),
+	} {
+		if !errors.Is(err, tier.ErrOff) || !strings.Contains(err.Error(), why) {
+			t.Errorf("%s: %v, want that it is off, and %s", what, err, why)
+		}
+	}
+}
+
+// What keeps a tier from being opened is no end of the start: it is off, says
+// why, and is opened when that has passed.
+func TestKeeperStartsInTrouble(t *testing.T) {
+	for name, hurt := range map[string]func(t *testing.T, o *Options) (heal func(), why string){
+		"read-only": func(t *testing.T, o *Options) (func(), string) {
+			dir, remount := readOnlyMount(t)
+			o.Paths = []string{filepath.Join(dir, "disk")}
+			return remount, remedy(syscall.EROFS)
+		},
+		"full": func(t *testing.T, o *Options) (func(), string) {
+			dir, unmount := smallFileSystem(t, 128*mib)
+			t.Cleanup(unmount)
+			o.Paths = []string{dir}
+			ballast := filepath.Join(dir, "ballast")
+			if err := os.WriteFile(ballast, make([]byte, 127*mib), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			return func() { _ = os.Remove(ballast) }, remedy(syscall.ENOSPC)
+		},
+		"locked database": func(t *testing.T, o *Options) (func(), string) {
+			d, err := Open(*o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, lock := range d.locks {
+				_ = lock.Close() // its daemon is gone, its database's process is not
+			}
+			return func() { _ = d.db.close() }, lockRefused
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := testOptions(t.TempDir())
+			m := newMemory(t)
+			heal, why := hurt(t, &o)
+			k := keep(t, o)
+			isOff(t, k, m, why)
+			if n := k.Worth(keyOf(1).Space, keyOf(1).Hash, nil, 4096, false); n != 0 || k.Has(keyOf(1)) {
+				t.Error("it has something")
+			}
+			heal()
+			awaitOpen(t, k)
+			if err := k.Recover(t.Context(), func([]tier.Record) {}); err != nil {
+				t.Fatal(err)
+			}
+			works(t, k, m, 1)
+		})
+	}
+}
+
+// A wrong configuration is an error, and so is a folder that is another's.
+func TestKeeperRefuses(t *testing.T) {
+	o := testOptions(t.TempDir())
+	d, err := Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close() //nolint:errcheck
+	if _, err := Keep(o); err == nil || IsTrouble(err) || !strings.Contains(err.Error(), "in use by another process") {
+		t.Errorf("a folder in use: %v", err)
+	}
+	newer := testOptions(t.TempDir())
+	text := "kvstored-disk 999\nset 1\n"
+	if err := os.WriteFile(filepath.Join(newer.Paths[0], formatName), []byte(text+sumLine([]byte(text))), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Keep(newer); err == nil || IsTrouble(err) || !strings.Contains(err.Error(), "newer") {
+		t.Errorf("a newer format: %v", err)
+	}
+	file := testOptions(filepath.Join(newer.Paths[0], formatName, "disk"))
+	if _, err := Keep(file); err == nil || IsTrouble(err) {
+		t.Errorf("a file for a folder: %v", err)
+	}
+	small := testOptions(t.TempDir())
+	small.CapacityBytes = 1
+	if _, err := Keep(small); err == nil {
+		t.Error("a capacity of a byte")
+	}
+}
+
+// A folder that goes while the tier works is not made anew: the tier is off
+// until it is back, with all it had, and what was said to it.
+func TestKeeperFolderGoes(t *testing.T) {
+	o := testOptions(filepath.Join(t.TempDir(), "disk"))
+	o.Quotas = []ledger.Quota{{Bytes: 40 * mib}}
+	var log logbook
+	o.Log = zerolog.New(&log)
+	m := newMemory(t)
+	k := keep(t, o)
+	awaitOpen(t, k)
+	if err := k.SetPolicy("sieve"); err != nil {
+		t.Fatal(err)
+	}
+	k.Assign(keyOf(1).Space, 0)
+	works(t, k, m, 1)
+	away := o.Paths[0] + ".away"
+	if err := os.Rename(o.Paths[0], away); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "it is not noticed", k.Off)
+	isOff(t, k, m, "mounted")
+	if !k.Has(keyOf(1)) {
+		t.Error("what it has is forgotten while it is off")
+	}
+	if err := os.Mkdir(o.Paths[0], 0o700); err != nil { // as a mount point is
+		t.Fatal(err)
+	}
+	await(t, "it is not tried", func() bool { return strings.Contains(k.Trouble().Error(), "start the daemon again") })
+	if files, err := os.ReadDir(o.Paths[0]); err != nil || len(files) > 0 {
+		t.Errorf("an empty folder was filled: %v %v", files, err)
+	}
+	if err := errors.Join(os.Remove(o.Paths[0]), os.Rename(away, o.Paths[0])); err != nil {
+		t.Fatal(err)
+	}
+	awaitOpen(t, k)
+	<-k.Reopened()
+	got := 0
+	if err := k.Recover(t.Context(), func(rs []tier.Record) { got += len(rs) }); err != nil || got != 1 {
+		t.Errorf("%d entries are back: %v", got, err)
+	}
+	mustGetKept(t, k, m, 1)
+	works(t, k, m, 2)
+	if name := k.PolicyName(); name != "sieve" {
+		t.Errorf("the policy is %s", name)
+	}
+	if use := k.Stats().Quotas; len(use) != 1 || use[0].UsedBytes == 0 {
+		t.Errorf("quotas %+v", use)
+	}
+}
+
+// A database that is damaged while the tier works is opened anew, which moves
+// it aside.
+func TestKeeperDamagedDatabase(t *testing.T) {
+	o := testOptions(t.TempDir())
+	m := newMemory(t)
+	k := keep(t, o)
+	works(t, k, m, 1)
+	mend := breakStore(k.now.Load())
+	if err := os.WriteFile(filepath.Join(o.Paths[0], storeName, "MANIFEST"), []byte("this is none of Badger's"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	was := k.now.Load()
+	mend()
+	await(t, "it is not opened anew", func() bool { return k.now.Load() != was && k.Trouble() == nil })
+	if err := k.Recover(t.Context(), func([]tier.Record) {}); err != nil {
+		t.Fatal(err)
+	}
+	works(t, k, m, 2)
+}
+
+// Close ends a Keeper in any state.
+func TestKeeperCloses(t *testing.T) {
+	o := testOptions(t.TempDir())
+	k, err := Keep(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(k.Close(), k.Close()); err != nil {
+		t.Error(err)
+	}
+	wantErr(t, k.Sync(t.Context()), tier.ErrClosed)
+	if err := k.Run(t.Context()); err != nil && !errors.Is(err, tier.ErrClosed) {
+		t.Error(err)
+	}
+}
+
+func keysUpTo(n int) (ks []key.Key) {
+	for i := range n {
+		ks = append(ks, keyOf(i))
+	}
+	return ks
+}

@@ -1,0 +1,153 @@
+package disk
+
+import (
+	"context"
+
+	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier"
+)
+
+var (
+	_ tier.Resident  = (*Keeper)(nil)
+	_ tier.Recoverer = (*Keeper)(nil)
+	_ tier.Reopener  = (*Keeper)(nil)
+	_ tier.Troubled  = (*Keeper)(nil)
+	_ tier.Scrubber  = (*Keeper)(nil)
+	_ tier.Quoted    = (*Keeper)(nil)
+	_ tier.Spaced    = (*Keeper)(nil)
+	_ tier.Switcher  = (*Keeper)(nil)
+	_ tier.Summed    = (*Keeper)(nil)
+	_ tier.Unsettled = (*Keeper)(nil)
+	_ tier.Upper     = (*Keeper)(nil)
+	_ tier.Planner   = (*Keeper)(nil)
+)
+
+// Name is "disk".
+func (k *Keeper) Name() string { return "disk" }
+
+// Contains is Tier.Contains.
+func (k *Keeper) Contains(ctx context.Context, ks []key.Key, have []bool) error {
+	return k.says(k.now.Load().Contains(ctx, ks, have))
+}
+
+// Get is Tier.Get.
+func (k *Keeper) Get(ctx context.Context, key key.Key, a tier.Allocator) (arena.Block, error) {
+	b, err := k.now.Load().Get(ctx, key, a)
+	return b, k.says(err)
+}
+
+// Put is Tier.Put.
+func (k *Keeper) Put(ctx context.Context, e tier.Entry) error {
+	return k.says(k.now.Load().Put(ctx, e))
+}
+
+// Delete is Tier.Delete.
+func (k *Keeper) Delete(ctx context.Context, ks []key.Key) error {
+	return k.says(k.now.Load().Delete(ctx, ks))
+}
+
+// Trim is Tier.Trim.
+func (k *Keeper) Trim(ctx context.Context, n int64, out []key.Key) ([]key.Key, error) {
+	out, err := k.now.Load().Trim(ctx, n, out)
+	return out, k.says(err)
+}
+
+// Recover is Tier.Recover.
+func (k *Keeper) Recover(ctx context.Context, emit func([]tier.Record)) error {
+	return k.says(k.now.Load().Recover(ctx, emit))
+}
+
+// Sync is Tier.Sync.
+func (k *Keeper) Sync(ctx context.Context) error { return k.says(k.now.Load().Sync(ctx)) }
+
+// Scrub is Tier.Scrub.
+func (k *Keeper) Scrub(ctx context.Context, bytesPerSecond int64, gone func(key.Key)) (tier.Scrubbed, error) {
+	sum, err := k.now.Load().Scrub(ctx, bytesPerSecond, gone)
+	return sum, k.says(err)
+}
+
+// Stats is Tier.Stats; of one that has never been open it is little.
+func (k *Keeper) Stats() tier.Stats {
+	t := k.now.Load()
+	if t.segments == nil {
+		return tier.Stats{CapacityBytes: k.o.CapacityBytes, Policy: t.PolicyName(), Quotas: tier.QuotasOf(t.ledger), Off: true}
+	}
+	st := t.Stats()
+	st.Off = k.Off()
+	return st
+}
+
+// Has is Tier.Has; it goes by what the tier had when it was open.
+func (k *Keeper) Has(key key.Key) bool { return k.now.Load().Has(key) }
+
+// Sum implements tier.Summed.
+func (k *Keeper) Sum(key key.Key) (sum uint64, size uint32, known bool) { return k.now.Load().Sum(key) }
+
+// Touch is Tier.Touch.
+func (k *Keeper) Touch(ks []key.Key) { k.now.Load().Touch(ks) }
+
+// Unsettled implements tier.Unsettled.
+func (k *Keeper) Unsettled(key key.Key) bool { return k.now.Load().Unsettled(key) }
+
+// Left implements tier.Unsettled.
+func (k *Keeper) Left(id key.SpaceID) []key.Key { return k.now.Load().Left(id) }
+
+// StandOn implements tier.Upper.
+func (k *Keeper) StandOn(works func() tier.Set) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.mu.works = works
+	k.now.Load().StandOn(works)
+}
+
+// Below implements tier.Upper.
+func (k *Keeper) Below(key key.Key, tiers tier.Set, have bool) { k.now.Load().Below(key, tiers, have) }
+
+// PolicyName implements tier.Switcher.
+func (k *Keeper) PolicyName() string { return k.now.Load().PolicyName() }
+
+// SetPolicy implements tier.Switcher.
+func (k *Keeper) SetPolicy(name string) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.now.Load().SetPolicy(name)
+}
+
+// Assign implements tier.Quoted.
+func (k *Keeper) Assign(space key.SpaceID, quota int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.mu.spaces[space] = quota
+	k.now.Load().Assign(space, quota)
+}
+
+// OverQuota implements tier.Quoted.
+func (k *Keeper) OverQuota() bool { return k.now.Load().OverQuota() }
+
+// SpaceBytes implements tier.Spaced.
+func (k *Keeper) SpaceBytes(space key.SpaceID) int64 { return k.now.Load().SpaceBytes(space) }
+
+// Plans implements tier.Planner.
+func (k *Keeper) Plans() bool { return k.now.Load().Plans() }
+
+// Announce implements tier.Planner.
+func (k *Keeper) Announce(r *ledger.Request) (learn bool) { return k.now.Load().Announce(r) }
+
+// Worth implements tier.Planner.
+func (k *Keeper) Worth(space key.SpaceID, parent key.Hash, hs []key.Hash, size uint32, twice bool) int {
+	return k.now.Load().Worth(space, parent, hs, size, twice)
+}
+
+// Cool implements tier.Planner.
+func (k *Keeper) Cool(space key.SpaceID, hs []key.Hash) { k.now.Load().Cool(space, hs) }
+
+// Learn implements tier.Planner.
+func (k *Keeper) Learn() { k.now.Load().Learn() }
+
+// Learned implements tier.Planner.
+func (k *Keeper) Learned() ([]byte, error) { return k.now.Load().Learned() }
+
+// Teach implements tier.Planner.
+func (k *Keeper) Teach(data []byte) error { return k.now.Load().Teach(data) }

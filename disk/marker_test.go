@@ -1,0 +1,110 @@
+package disk
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rs/zerolog"
+)
+
+// A marker, or the list of the paths, that is empty, garbled or gone costs
+// nothing that is stored: it is set aside, said, and written anew.
+func TestDamagedMarkers(t *testing.T) {
+	garbage := map[string][]byte{
+		"empty": {}, "other words": []byte("something else"), "cut off": []byte("kvstored-disk 1\nse"),
+		"of a newer program, it seems": []byte("kvstored-disk 9\nset abc\n"), "zeros": make([]byte, 60), "gone": nil,
+	}
+	for name, text := range garbage {
+		t.Run(name, func(t *testing.T) {
+			o := pathOptions(t, 2)
+			fillPaths(t, o, 40)
+			for _, path := range []string{
+				filepath.Join(o.Paths[0], formatName), filepath.Join(o.Paths[1], formatName), filepath.Join(o.Paths[0], membersName),
+			} {
+				damageMarker(t, path, text)
+				wantAll(t, o, path, text != nil, 40)
+				wantAll(t, o, "", false, 40) // and the second start finds nothing to say
+			}
+		})
+	}
+}
+
+// Markers that were exchanged between two paths, or one with the copy of the
+// other: which path is which is taken from the list.
+func TestExchangedMarkers(t *testing.T) {
+	for _, names := range [][2]string{
+		{formatName, formatName}, {formatName, formatCopy}, {formatCopy, formatName}, {formatCopy, formatCopy},
+	} {
+		t.Run(names[0]+" "+names[1], func(t *testing.T) {
+			o := pathOptions(t, 2)
+			fillPaths(t, o, 40)
+			a, b := filepath.Join(o.Paths[0], names[0]), filepath.Join(o.Paths[1], names[1])
+			for _, move := range [][2]string{{a, a + "~"}, {b, a}, {a + "~", b}} {
+				if err := os.Rename(move[0], move[1]); err != nil {
+					t.Fatal(err)
+				}
+			}
+			wantAll(t, o, a, true, 40)
+			wantAll(t, o, "", false, 40)
+		})
+	}
+}
+
+func damageMarker(t *testing.T, path string, text []byte) {
+	t.Helper()
+	err := os.Remove(path)
+	if text != nil {
+		err = os.WriteFile(path, text, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wantAll starts a tier with n entries, which says of a file, if it is not "",
+// that it is damaged, and nothing of any other.
+func wantAll(t *testing.T, o Options, damaged string, aside bool, n int) {
+	t.Helper()
+	if err := Check(o); err != nil {
+		t.Fatalf("check: %v", err)
+	}
+	var log logbook
+	o.Log = zerolog.New(&log)
+	d, stop := start(t, o, nil)
+	defer stop()
+	if got := recoverAll(t, d); len(got) != n {
+		t.Fatalf("%d entries of %d are back", len(got), n)
+	}
+	m := newMemory(t)
+	for i := range n {
+		mustGet(t, d, m, i, 300_000)
+	}
+	if said := strings.Contains(log.String(), "did not hold what it should"); said != (damaged != "" && (aside || filepath.Base(damaged) == formatName)) {
+		t.Fatalf("damage of %q, said: %t", damaged, said)
+	}
+	if _, err := os.Stat(damaged + ".damaged"); aside && err != nil && damaged != "" {
+		t.Errorf("what was damaged is not set aside: %v", err)
+	}
+}
+
+// Files that are replaced are on the device, under their name, before anything
+// relies on them: TestPowerFailure of cmd/kvstored tries it on a real file
+// system.
+func TestStartsAreCountedInLetters(t *testing.T) {
+	a := attempts{filepath.Join(t.TempDir(), startsName)}
+	for want := range 3 {
+		if failed, err := a.begin(); err != nil || failed != want {
+			t.Fatalf("%d starts failed, want %d: %v", failed, want, err)
+		}
+	}
+	for _, text := range []string{"9", "xxh", "\x00\x00\x00\x00", "kvstored-disk 1\n"} {
+		if err := os.WriteFile(a.path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if failed, err := a.begin(); err != nil || failed != 0 {
+			t.Errorf("%q counts for %d failed starts: %v", text, failed, err)
+		}
+	}
+}

@@ -1,0 +1,47 @@
+package disk
+
+import (
+	"sync"
+	"time"
+
+	"github.com/kvstored/kvstored/key"
+)
+
+// mismatchEvery is how often payloads that do not have their checksum are told
+// of: a device that returns wrong bytes does so again and again.
+const mismatchEvery = time.Minute
+
+// mismatches are the payloads that did not have their checksum since the log
+// was told. Its mutex is a leaf.
+type mismatches struct {
+	sync.Mutex
+	n    int
+	told time.Time
+}
+
+// due takes the number when the log may be told.
+func (m *mismatches) due(more int) (n int) {
+	m.Lock()
+	defer m.Unlock()
+	m.n += more
+	if m.n == 0 || time.Since(m.told) < mismatchEvery {
+		return 0
+	}
+	n, m.n, m.told = m.n, 0, time.Now()
+	return n
+}
+
+// mismatch tells of the payload of k, and of the payloads before it.
+func (t *Tier) mismatch(k key.Key, f found) {
+	if n := t.wrong.due(1); n > 0 {
+		t.log.Error().Int("payloads", n).Hex("last_key", k.Hash[:]).Uint32("segment", f.loc.segment()).Int64("offset", f.loc.offset()).
+			Msg("payloads do not match their checksums; their entries are deleted")
+	}
+}
+
+// tellMismatches tells of the payloads that mismatch did not.
+func (t *Tier) tellMismatches() {
+	if n := t.wrong.due(0); n > 0 {
+		t.log.Error().Int("payloads", n).Msg("more payloads did not match their checksums; their entries are deleted")
+	}
+}

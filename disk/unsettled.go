@@ -1,0 +1,138 @@
+package disk
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier"
+)
+
+// leaving counts, by key, the records that are gone from the ledger and still
+// to be deleted from the database. Its mutex is a leaf.
+type leaving struct {
+	sync.Mutex
+	keys map[key.Key]int
+}
+
+func (l *leaving) add(ks []key.Key) {
+	l.Lock()
+	defer l.Unlock()
+	if l.keys == nil {
+		l.keys = make(map[key.Key]int)
+	}
+	for _, k := range ks {
+		l.keys[k]++
+	}
+}
+
+func (l *leaving) done(ks []key.Key) {
+	l.Lock()
+	defer l.Unlock()
+	for _, k := range ks {
+		if l.keys[k]--; l.keys[k] <= 0 {
+			delete(l.keys, k)
+		}
+	}
+}
+
+// in appends the keys of a space.
+func (l *leaving) in(id key.SpaceID, ks []key.Key) []key.Key {
+	l.Lock()
+	defer l.Unlock()
+	for k := range l.keys {
+		if k.Space == id {
+			ks = append(ks, k)
+		}
+	}
+	return ks
+}
+
+func (l *leaving) any(ks []key.Key) bool {
+	l.Lock()
+	defer l.Unlock()
+	for _, k := range ks {
+		if l.keys[k] > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// Unsettled implements tier.Unsettled.
+func (t *Tier) Unsettled(k key.Key) bool {
+	if t.scan.active.Load() { // one that was opened again says so before the stack knows
+		return true
+	}
+	t.fills.Lock()
+	_, filling := t.fills.under[k]
+	t.fills.Unlock()
+	return filling || t.goes(k)
+}
+
+// goes reports whether k has left the ledger, and is still to be deleted.
+func (t *Tier) goes(k key.Key) (is bool) {
+	t.still(func() { is = t.leaving.any([]key.Key{k}) })
+	return is
+}
+
+// still calls look while no key is on its way out of the ledger.
+func (t *Tier) still(look func()) {
+	if t.commits != nil { // else it was never open
+		t.commits.mu.Lock()
+		defer t.commits.mu.Unlock()
+	}
+	look()
+}
+
+// Left implements tier.Unsettled.
+func (t *Tier) Left(id key.SpaceID) []key.Key {
+	ks := t.ledger.Keys(id)
+	t.still(func() { ks = t.leaving.in(id, ks) })
+	return ks
+}
+
+// landed waits for the Puts of ks that are under way: one that its caller has
+// given up becomes resident when the device has woken up.
+func (t *Tier) landed(ctx context.Context, ks []key.Key) error {
+	for _, k := range ks {
+		t.fills.Lock()
+		under := t.fills.under[k]
+		t.fills.Unlock()
+		if under == nil {
+			continue
+		}
+		select {
+		case <-under:
+		case <-ctx.Done():
+			return fmt.Errorf("it is still being written: %w", ctx.Err())
+		case <-t.ended:
+			return tier.ErrClosed
+		}
+	}
+	return nil
+}
+
+// leftRounds bounds how often left waits: other clients may store and delete
+// the same keys again and again meanwhile.
+const leftRounds = 16
+
+// left waits for the deletions of ks that others have begun, which a kill of
+// the process would undo before they are committed.
+func (t *Tier) left(ctx context.Context, ks []key.Key) error {
+	for range leftRounds {
+		if !t.leaving.any(ks) {
+			return nil
+		}
+		after := t.newRemoval() // of nothing, but behind theirs
+		done := after.done
+		if err := t.commits.add(after); err != nil {
+			return err
+		}
+		if err := t.wait(ctx, done, nil); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("the database did not take an earlier deletion yet: %w", tier.ErrOff)
+}

@@ -1,0 +1,242 @@
+package disk
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/kvstored/kvstored/internal/database"
+	"github.com/kvstored/kvstored/internal/record"
+)
+
+const (
+	witnessName  = "kvstored.commits"
+	witnessBytes = 8 + 8 + bootBytes + 2*manifestBytes + 8
+	bootBytes    = 40
+)
+
+// errLost says that a database opens and is not what it was.
+var errLost = errors.New("the database has lost commits")
+
+// witness counts the commits outside the database, which cuts off a damaged
+// log, or forgets tables that a damaged list leaves out, without a word. What a
+// power failure takes is no damage: it cannot take what was synced, and the
+// machine has another boot since.
+//
+// The count alone does not do: the newest commits are in a log, which is there
+// when older tables are not. So it also notes the manifest, the list of tables,
+// which only grows; one that does not begin as it did has lost tables.
+//
+// The file is 112 bytes, written in place after each commit: the number of the
+// last one, of the last one that was synced, the boot of the machine, the
+// manifest as it is and as it was synced, and an XXH3-64 of that. One that does
+// not match says nothing.
+type witness struct {
+	file  *os.File
+	dir   string // of the database
+	boot  string // of the process that wrote it, then of this one
+	blank bool   // the file said nothing when it was opened
+
+	mu struct {
+		sync.Mutex
+		number, synced           uint64
+		manifest, syncedManifest manifest
+		seen                     os.FileInfo // of that manifest
+	}
+}
+
+func openWitness(meta string) (*witness, error) {
+	f, err := os.OpenFile(filepath.Join(meta, witnessName), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("disk: %w", err)
+	}
+	w := &witness{file: f, dir: filepath.Join(meta, storeName), blank: true}
+	var b [witnessBytes]byte
+	n, _ := f.ReadAt(b[:], 0)
+	le := binary.LittleEndian
+	if n == len(b) && le.Uint64(b[witnessBytes-8:]) == xxh3.Hash(b[:witnessBytes-8]) {
+		w.mu.number, w.mu.synced = le.Uint64(b[:]), le.Uint64(b[8:])
+		w.boot = strings.TrimRight(string(b[16:16+bootBytes]), "\x00")
+		w.mu.manifest = parseManifest(b[16+bootBytes:])
+		w.mu.syncedManifest = parseManifest(b[16+bootBytes+manifestBytes:])
+		w.blank = false
+	}
+	return w, nil
+}
+
+// look is an error when the database has lost what it was told, or cannot be
+// read from its first record on.
+func (s *store) look(db *database.DB) error {
+	var number uint64
+	err := db.Get([][]byte{record.CommitsKey()}, func(_ int, v []byte) {
+		if len(v) == 8 {
+			number = binary.LittleEndian.Uint64(v)
+		}
+	})
+	if err == nil {
+		err = s.witness.check(number)
+	}
+	if err == nil {
+		_, err = db.Page(record.EntryPrefix(), nil, 1, func(_, _ []byte) error { return nil })
+	}
+	return err
+}
+
+// checkTables is an error when the database's list of tables has lost some. It
+// is asked before Badger opens the database, which removes what is not listed.
+func (w *witness) checkTables() error {
+	w.mu.Lock()
+	want := w.mu.syncedManifest
+	if w.boot == bootID() {
+		want = w.mu.manifest
+	}
+	w.mu.Unlock()
+	if want.size == 0 {
+		return nil
+	}
+	have, err := readManifest(w.dir, int64(want.size))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%w: its manifest is gone", errLost)
+	case err != nil && isEnvironment(err):
+		return fmt.Errorf("disk: %w", err)
+	case err != nil:
+		return fmt.Errorf("%w: its manifest: %w", errLost, err)
+	case have != want && !have.rewritten(want):
+		return fmt.Errorf("%w: its manifest does not begin with the %d bytes that it had", errLost, want.size)
+	}
+	return nil
+}
+
+// check is an error when a database whose last commit has this number has lost
+// some. From then on it is this boot's.
+func (w *witness) check(number uint64) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	boot := bootID()
+	if number < w.mu.synced || number < w.mu.number && w.boot == boot {
+		return fmt.Errorf("%w: it knows of %d, there were %d", errLost, number, w.mu.number)
+	}
+	w.boot = boot
+	w.mu.number = number
+	return nil
+}
+
+// noteTables notes the manifest where it has changed, and reports whether that
+// is to be written.
+func (w *witness) noteTables() (changed bool) {
+	info, err := os.Stat(filepath.Join(w.dir, manifestName))
+	if err != nil {
+		return false // checkTables says so
+	}
+	w.mu.Lock()
+	seen := w.mu.seen
+	w.mu.Unlock()
+	if seen != nil && seen.Size() == info.Size() && os.SameFile(seen, info) {
+		return false
+	}
+	m, err := readManifest(w.dir, math.MaxInt64)
+	if err != nil {
+		return false
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.mu.manifest, w.mu.seen = m, info
+	return true
+}
+
+// sawTables is noteTables, written down.
+func (w *witness) sawTables() {
+	if !w.noteTables() {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_ = w.write() // one that is behind says less
+}
+
+// next is the number of the next commit.
+func (w *witness) next() uint64 { return w.last() + 1 }
+
+// tables is the manifest as it was noted last.
+func (w *witness) tables() manifest {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.mu.manifest
+}
+
+func (w *witness) last() uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.mu.number
+}
+
+// saw notes that a commit is in the database.
+func (w *witness) saw(number uint64) {
+	w.noteTables()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.mu.number = number
+	_ = w.write() // one that is behind says less
+}
+
+// synced notes that all up to a commit, and the manifest as it was then, survive
+// a power failure.
+func (w *witness) synced(number uint64, m manifest) error {
+	w.mu.Lock()
+	w.mu.synced, w.mu.syncedManifest = number, m
+	err := w.write()
+	w.mu.Unlock()
+	if err == nil {
+		err = w.file.Sync()
+	}
+	return err
+}
+
+// write is called with the mutex held: the page cache takes it.
+func (w *witness) write() error {
+	if w.boot == "" {
+		w.boot = bootID()
+	}
+	var b [witnessBytes]byte
+	le := binary.LittleEndian
+	le.PutUint64(b[:], w.mu.number)
+	le.PutUint64(b[8:], w.mu.synced)
+	copy(b[16:16+bootBytes], w.boot)
+	w.mu.manifest.put(b[16+bootBytes:])
+	w.mu.syncedManifest.put(b[16+bootBytes+manifestBytes:])
+	le.PutUint64(b[witnessBytes-8:], xxh3.Hash(b[:witnessBytes-8]))
+	_, err := w.file.WriteAt(b[:], 0)
+	return err
+}
+
+func (w *witness) close() {
+	if w != nil {
+		_ = w.file.Close()
+	}
+}
+
+// bootID changes with each start of the machine; "?" where that is not known.
+func bootID() string {
+	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "?"
+	}
+	return strings.TrimSpace(string(text))
+}
+
+func exists(path string) (bool, error) {
+	_, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}

@@ -36,9 +36,16 @@ type Listen struct {
 	// front end asks for over TCP; "" = none.
 	RESPPasswordFile string `yaml:"resp_password_file"`
 	RESPFlush        bool   `yaml:"resp_flush"` // FLUSHDB and FLUSHALL work
+	RESPFull         string `yaml:"resp_full"`  // RESPFullDrop or RESPFullError
 	LM               string `yaml:"lm"`         // where the LMCache front end listens: socket path or host:port; "" = off
 	LMOpen           bool   `yaml:"lm_open"`    // LM may be an address that other machines reach, though its clients give no password
 }
+
+// What becomes of a Redis client's value that cannot be kept.
+const (
+	RESPFullDrop  = "drop"  // it is dropped, and the old one with it; only clients that sent HELLO or CLIENT are told
+	RESPFullError = "error" // an error, and the old one stays
+)
 
 // Admin is the HTTP listener for metrics and health.
 type Admin struct {

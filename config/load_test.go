@@ -42,7 +42,7 @@ func TestErrors(t *testing.T) {
 			file: "log: {level: loud}\ncpu:\n  capacity: 4gb\n  polcy: lru\nlease: {max_age: 0s}\n",
 			env:  []string{"KVSTORED_PIN__MAX_AGE=soon", "PATH=/bin"},
 			want: `
-f.yaml:1:14: log.level: want trace, debug, info, warn, error, not "loud"
+f.yaml:1:14: log.level: want trace, debug, info, warn or error, not "loud"
 f.yaml:3:13: cpu.capacity: "4gb" is not a size; write a whole number with a unit, such as 512MiB, 4GiB or 64KB
 f.yaml:4:3: cpu.polcy: unknown key; known here: capacity, policy, high_watermark, low_watermark, hugepages, mlock, learned
 f.yaml:5:18: lease.max_age: want a duration above 0s, not 0s
@@ -53,7 +53,7 @@ KVSTORED_PIN__MAX_AGE: pin.max_age: "soon" is not a duration; write a number wit
 			file: "cpu: {capacity: 4gb, policy: best}\ndisk: {segment_size: 3MiB, paths: [x, 7]}\nwrite: {moed: back, queue: 1KiB}\nbudget: {leases: lots, pins: 0.7}\nlisten: {socket: x, resp_password_file: 7, resp: [\"0.0.0.0:1\"]}\n",
 			want: `
 f.yaml:1:17: cpu.capacity: "4gb" is not a size; write a whole number with a unit, such as 512MiB, 4GiB or 64KB
-f.yaml:1:30: cpu.policy: want lru, lfu, not "best"
+f.yaml:1:30: cpu.policy: want lru or lfu, not "best"
 f.yaml:2:22: disk.segment_size: 3MiB is too small; the least is 64MiB
 f.yaml:2:36: disk.paths[0]: want an absolute path, not "x"
 f.yaml:2:39: disk.paths[1]: want a string; put quotes around 7
@@ -80,6 +80,28 @@ f.yaml:1:39: listen.resp[1]: 127.0.0.1:9464 is listened on already; use an addre
 			name: "open lm", file: "listen: {lm: \"0.0.0.0:65432\"}\n",
 			want: `
 f.yaml:1:14: listen.lm: 0.0.0.0:65432 is open to other machines, and lm:// has no password; use 127.0.0.1, or set listen.lm_open to true where only engines reach it`,
+		},
+		{
+			name: "resp_full that is no word of ours",
+			file: "listen: {resp_full: errors}\n", env: []string{"KVSTORED_LISTEN__RESP_FULL=Drop"},
+			want: `
+KVSTORED_LISTEN__RESP_FULL: listen.resp_full: want drop or error, not "Drop"`,
+		},
+		{
+			name: "resp_full that Redis has", file: "listen: {resp_full: allkeys-lru}\n",
+			want: `f.yaml:1:21: listen.resp_full: want drop or error, not "allkeys-lru"`,
+		},
+		{
+			name: "resp_full empty", file: "listen: {resp_full: \"\"}\n",
+			want: `f.yaml:1:21: listen.resp_full: want drop or error, not ""`,
+		},
+		{
+			name: "resp_full as a switch", file: "listen: {resp_full: false}\n",
+			want: `f.yaml:1:21: listen.resp_full: want a string; put quotes around false`,
+		},
+		{
+			name: "resp_full as a list", file: "listen: {resp_full: [drop, error]}\n",
+			want: `f.yaml:1:21: listen.resp_full: want a single value, not a list or a mapping; within [...] text with a colon needs quotes`,
 		},
 		{
 			name: "syntax", file: "cpu:\n  capacity: a: b\n",
@@ -134,28 +156,28 @@ f.yaml:4:16: budget.pins: want a number, not the string "1e999"`,
 			file: "chunk: {tokens: 0, hash: md5}\narena: {puts: fast, verify_hits: -1, spin: 1s}\nwrite: {mode: never, min_hits: 0, queue: 1KiB}\nprefetch: {policy: maybe, deadline: -1s, per_1024_tokens: -1ms, window: 0}\nlog: {format: xml}\n",
 			want: `
 f.yaml:1:17: chunk.tokens: want a number from 1 to 1048576, not 0
-f.yaml:1:26: chunk.hash: want sha256, xxh64, not "md5"
-f.yaml:2:15: arena.puts: want staged, direct, not "fast"
+f.yaml:1:26: chunk.hash: want sha256 or xxh64, not "md5"
+f.yaml:2:15: arena.puts: want staged or direct, not "fast"
 f.yaml:2:34: arena.verify_hits: want a number from 0 to 1073741824, not -1
 f.yaml:2:44: arena.spin: want a duration from 0s to 10ms, not 1s; it is time spent busy
-f.yaml:3:15: write.mode: want through, selective, back, not "never"
+f.yaml:3:15: write.mode: want through, selective or back, not "never"
 f.yaml:3:32: write.min_hits: want a number from 1 to 1048576, not 0
 f.yaml:3:42: write.queue: 1KiB is too small; the least is 1MiB
-f.yaml:4:20: prefetch.policy: want best_effort, wait_complete, timeout, not "maybe"
+f.yaml:4:20: prefetch.policy: want best_effort, wait_complete or timeout, not "maybe"
 f.yaml:4:37: prefetch.deadline: want a duration above 0s, not -1s
 f.yaml:4:59: prefetch.per_1024_tokens: want a duration of 0s or more, not -1ms
 f.yaml:4:73: prefetch.window: 0 is too small; the least is 1MiB
-f.yaml:5:15: log.format: want auto, console, json, not "xml"`,
+f.yaml:5:15: log.format: want auto, console or json, not "xml"`,
 		},
 		{
 			name: "DRAM tier",
 			file: "cpu:\n  capacity: 9GiB\n  policy: best\n  high_watermark: 1.1\n  low_watermark: 0\n  hugepages: maybe\n",
 			want: `
 f.yaml:2:13: cpu.capacity: 9GiB is more than there is: memory.max allows 8.0 GiB; lower it (the process itself needs some too)
-f.yaml:3:11: cpu.policy: want lru, lfu, not "best"
+f.yaml:3:11: cpu.policy: want lru or lfu, not "best"
 f.yaml:4:19: cpu.high_watermark: want a share above 0 and at most 1, not 1.1
 f.yaml:5:18: cpu.low_watermark: want a share above 0 and below cpu.high_watermark (1.1), not 0
-f.yaml:6:14: cpu.hugepages: want auto, on, off, not "maybe"`,
+f.yaml:6:14: cpu.hugepages: want auto, on or off, not "maybe"`,
 		},
 		{
 			name: "watermarks cross with a default", file: "disk: {high_watermark: 0.5}\n",
@@ -320,7 +342,7 @@ func TestDefaultsAreValid(t *testing.T) {
 		t.Error(err)
 	}
 	c.Write.Mode = ""
-	if got := errorText(c.Validate(testRules)); got != `write.mode: want through, selective, back, not ""` {
+	if got := errorText(c.Validate(testRules)); got != `write.mode: want through, selective or back, not ""` {
 		t.Error(got)
 	}
 	_, err := Load("", nil, Rules{MemoryBytes: 1 << 30})

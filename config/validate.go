@@ -65,7 +65,11 @@ func (c *checker) fail(path, format string, args ...any) {
 
 func (c *checker) oneOf(path, value string, known ...string) {
 	if !slices.Contains(known, value) {
-		c.fail(path, "want %s, not %q", strings.Join(known, ", "), value)
+		want := strings.Join(known, ", ")
+		if i := strings.LastIndex(want, ", "); i >= 0 {
+			want = want[:i] + " or " + want[i+2:]
+		}
+		c.fail(path, "want %s, not %q", want, value)
 	}
 }
 
@@ -125,6 +129,7 @@ func (c *checker) listen() {
 	if f := c.Listen.RESPPasswordFile; f != "" {
 		c.absolute("listen.resp_password_file", f)
 	}
+	c.oneOf("listen.resp_full", c.Listen.RESPFull, RESPFullDrop, RESPFullError)
 	if addr := c.Listen.LM; addr != "" && !c.endpoint("listen.lm", addr) && !c.Listen.LMOpen && c.meant("listen.lm_open") {
 		c.fail("listen.lm", "%s is open to other machines, and lm:// has no password; use 127.0.0.1, or set listen.lm_open to true where only engines reach it", addr)
 	}

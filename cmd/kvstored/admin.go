@@ -24,7 +24,7 @@ const adminIndex = `kvstored %s
 
 /metrics  numbers for Prometheus
 /healthz  200 while the process answers
-/readyz   200 once everything on disk has been found again
+/readyz   200 once everything on disk has been found again, and then which tier is off and why
 
 More: kvstored stats
 `
@@ -41,6 +41,9 @@ func (d *daemon) serveAdmin(ctx context.Context) error {
 			return
 		}
 		fmt.Fprintln(w, "ready")
+		if err := d.stack.Trouble(); err != nil { // whoever asks is served from DRAM
+			fmt.Fprintln(w, err)
+		}
 	})
 	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
 	defer context.AfterFunc(ctx, func() { _ = srv.Close() })()

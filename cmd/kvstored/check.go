@@ -24,8 +24,10 @@ file:line:column: key.path: what is wrong. Comments below the configuration say
 what it comes to on this machine.
 
 It also tries what would keep serve from starting on this machine: addresses in
-use, folders that cannot be made or are another daemon's, a password file or a
-group that is not there. Each is an error, and the exit code is 1. What serve
+use, folders that are another daemon's, a password file or a group that is not
+there. Each is an error, and the exit code is 1. So is what keeps the disk tier
+from being opened (a full disk, missing rights), without which serve would start
+and go on trying. What serve
 would start with, but hardly as it was meant, is a warning. Both are printed on
 standard error. Nothing is changed. What a user may do counts: run it as the
 daemon's. --file-only leaves the machine out: for the configuration of another

@@ -54,7 +54,7 @@ func TestCheckAgreesWithServe(t *testing.T) {
 		"no readable file":    {func(c *config.Config, dir string) { c.Listen.RESPPasswordFile = dir }, "listen.resp_password_file: "},
 		"a folder not to be":  {func(c *config.Config, _ string) { c.Disk.Paths = []string{file + "/disk"} }, "not a directory"},
 		"a folder in use":     {func(c *config.Config, _ string) { c.Disk.Paths = []string{filepath.Dir(other.socket) + "/disk"} }, "in use by another process"},
-		"a folder of others'": {func(c *config.Config, dir string) { c.Disk.Meta = dir + "/disk"; foreign(t, dir+"/disk") }, "not a marker of ours"},
+		"a folder of others'": {func(c *config.Config, dir string) { c.Disk.Meta = dir + "/disk"; foreign(t, dir+"/disk") }, "name the folder of the database first"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			d := daemonFolder(t)
@@ -104,10 +104,10 @@ func stale(t *testing.T, path string) {
 	l.Close()
 }
 
-// foreign makes a folder look like somebody else's.
+// foreign makes a folder look like a path of another set.
 func foreign(t *testing.T, dir string) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(dir, "kvstored.format"), []byte("something else"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "kvstored.format"), []byte("kvstored-disk 1\nset abc\npath 2\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -24,6 +24,7 @@ var (
 	descAskedTok    = desc("asked_tokens_total", "Tokens of prompts asked for.")
 	descHitTok      = desc("hit_tokens_total", "Tokens in ready prefixes, by the tier they were found in.", "tier")
 	descHitChunks   = desc("hit_chunks_total", "Chunks in ready prefixes, by the tier they were found in.", "tier")
+	descDiffer      = desc("puts_differ_total", "Chunks that a client had other bytes for, or another length, than are stored under their key, which stay; by space.", "space")
 	descStored      = desc("stored_chunks_total", "Chunks committed by clients.")
 	descStoredBytes = desc("stored_bytes_total", "Payload bytes committed by clients.")
 
@@ -103,6 +104,9 @@ func collectServer(st *daemonStats, gauge gaugeFunc, counter counterFunc) {
 	counter(descMalformed, s.Malformed)
 	counter(descRevoked, s.Revoked)
 	counter(descAskedTok, s.AskedTokens)
+	for space, n := range s.DiffersBySpace {
+		counter(descDiffer, n, space)
+	}
 	counter(descStored, s.StoredChunks)
 	counter(descStoredBytes, s.StoredBytes)
 	for kind, h := range map[string]server.HintStats{"done": s.Hints.Done, "continues": s.Hints.Continues, "answer": s.Hints.Answer} {

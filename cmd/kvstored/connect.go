@@ -23,7 +23,8 @@ func defaultSocket() string {
 	return config.DefaultFor(os.Geteuid(), os.Environ()).Listen.Socket
 }
 
-// withClient connects, runs f and disconnects.
+// withClient connects, runs f and disconnects. Where ctx has no deadline the
+// client's own bounds each call, so that a stopped daemon holds up no command.
 func withClient(ctx context.Context, socket string, o client.Options, f func(*client.Client) error) error {
 	o.Name = "kvstored command"
 	c, err := client.Dial(ctx, socket, o)

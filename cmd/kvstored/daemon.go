@@ -41,7 +41,7 @@ type daemon struct {
 	arena      *arena.Arena
 	quarantine *arena.Quarantine // with direct puts; otherwise nil
 	cpu        *cpu.Tier
-	disk       *disk.Tier   // nil: no disk tier
+	disk       *disk.Keeper // nil: no disk tier
 	remote     *remote.Tier // nil: no remote tier
 	stack      *tier.Stack
 	server     *server.Server
@@ -92,8 +92,7 @@ func newDaemon(cfg config.Config, log zerolog.Logger) (d *daemon, err error) {
 	if err = d.makeServer(); err != nil {
 		return d, err
 	}
-	d.makeFronts()
-	return d, nil
+	return d, d.makeFronts()
 }
 
 func (d *daemon) makeArena() (err error) {
@@ -152,7 +151,7 @@ func (d *daemon) makeDisk() (err error) {
 	}
 	o := diskOptions(c, d.log)
 	o.Quotas, o.LearnLater = d.quotas(), true
-	d.disk, err = disk.Open(o)
+	d.disk, err = disk.Keep(o)
 	return err // it says disk
 }
 
@@ -193,7 +192,7 @@ func (d *daemon) makeStack() error {
 	for _, s := range d.cfg.Spaces {
 		o.Quotas = append(o.Quotas, tier.Quota{Match: s.Match, Bytes: int64(s.Quota)})
 	}
-	if d.disk != nil { // a nil *disk.Tier would be a tier
+	if d.disk != nil { // a nil *disk.Keeper would be a tier
 		o.Disk = tier.WithBreaker(tier.WithObserver(d.disk, d.metrics.observer(tier.Disk)), tier.BreakerOptions{Log: o.Log})
 	}
 	if d.remote != nil {
@@ -259,11 +258,13 @@ func (d *daemon) run(ctx context.Context) error {
 	defer stopServing()
 	context.AfterFunc(below, stopServing) // a failed worker ends the daemon
 	clients.Go(func() error { return d.server.Serve(serving, d.listener) })
+	admin := ""
 	if d.admin != nil {
+		admin = d.admin.Addr().String() // with the port that the kernel chose for 0
 		clients.Go(func() error { return d.serveAdmin(serving) })
 	}
 	d.serveFronts(serving, clients)
-	d.log.Info().Str("socket", d.cfg.Listen.Socket).Str("admin", d.cfg.Admin.Listen).Msg("serving")
+	d.log.Info().Str("socket", d.cfg.Listen.Socket).Str("admin", admin).Msg("serving")
 	err := clients.Wait()
 	if below.Err() == nil {
 		d.flush(below)

@@ -56,13 +56,21 @@ func newDemoDaemon(dir string) (*demoDaemon, error) {
 // start runs the daemon and returns its statistics once it knows everything it
 // has on disk.
 func (d *demoDaemon) start(ctx context.Context) (*statsView, error) {
+	if err := d.launch(); err != nil {
+		return nil, err
+	}
+	return d.ready(ctx)
+}
+
+// launch starts the process.
+func (d *demoDaemon) launch() error {
 	program, err := os.Executable()
 	if err != nil {
-		return nil, fmt.Errorf("demo: which program is this: %w", err)
+		return fmt.Errorf("demo: which program is this: %w", err)
 	}
 	log, err := os.OpenFile(d.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("demo: %w", err)
+		return fmt.Errorf("demo: %w", err)
 	}
 	defer log.Close()
 	cmd := exec.Command(program, "serve", "--config", d.config)
@@ -70,11 +78,15 @@ func (d *demoDaemon) start(ctx context.Context) (*statsView, error) {
 	cmd.Env = withoutOurs(os.Environ())
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for the demo, which then ends the daemon
 	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("demo: start the daemon: %w", err)
+		return fmt.Errorf("demo: start the daemon: %w", err)
 	}
 	d.cmd, d.ended = cmd, make(chan error, 1)
 	go func() { d.ended <- cmd.Wait() }() // ends with the process
+	return nil
+}
 
+// ready waits until the daemon knows everything it has on disk.
+func (d *demoDaemon) ready(ctx context.Context) (*statsView, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, demoStartTimeout, errors.New("it took too long"))
 	defer cancel()
 	for {

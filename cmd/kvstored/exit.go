@@ -17,7 +17,7 @@ const (
 	exitFailure     = 1
 	exitUsage       = 2
 	exitConfig      = 3
-	exitUnreachable = 4 // no daemon there, or it went away
+	exitUnreachable = 4 // no daemon there, it went away, or does not answer
 )
 
 // exitError is an error that says which code it means.
@@ -69,7 +69,7 @@ func exitCode(err error) int {
 		return exitUsage
 	case errors.Is(err, context.Canceled):
 		return exitFailure
-	case errors.Is(err, client.ErrDisconnected), errors.As(err, &network) && network.Op == "dial":
+	case errors.Is(err, client.ErrDisconnected), errors.Is(err, client.ErrNoAnswer), errors.As(err, &network) && network.Op == "dial":
 		return exitUnreachable
 	}
 	return exitFailure

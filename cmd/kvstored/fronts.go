@@ -13,6 +13,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/internal/blob"
 	"github.com/kvstored/kvstored/internal/lm"
 	"github.com/kvstored/kvstored/internal/resp"
@@ -134,25 +135,34 @@ func (d *daemon) admitter() func(net.Conn) error {
 	}
 }
 
-func (d *daemon) makeFronts() {
+func (d *daemon) makeFronts() error {
 	f, admit := &d.fronts, d.admitter()
 	if len(f.respAt) > 0 {
+		s, err := d.makeStore("resp")
+		if err != nil {
+			return fmt.Errorf("listen.resp: %w", err)
+		}
 		f.resp = resp.New(resp.Options{
-			Store: d.makeStore("resp"), NewOwner: d.stack.NewOwner, CloseOwner: d.stack.CloseOwner,
+			Store: s, NewOwner: d.stack.NewOwner, CloseOwner: d.stack.CloseOwner,
 			Memory: func() resp.Memory {
 				st := d.cpu.Stats()
 				return resp.Memory{UsedBytes: st.UsedBytes, CapacityBytes: st.CapacityBytes, Policy: st.Policy}
 			},
-			Admit: admit, Password: f.password, Flush: d.cfg.Listen.RESPFlush, Version: version(), Spin: d.cfg.Arena.Spin,
+			Admit: admit, Password: f.password, Flush: d.cfg.Listen.RESPFlush, Errors: d.cfg.Listen.RESPFull == config.RESPFullError, Version: version(), Spin: d.cfg.Arena.Spin,
 			Log: d.log.With().Str("component", "resp").Logger(),
 		})
 	}
 	if len(f.lmAt) > 0 {
+		s, err := d.makeStore("lm")
+		if err != nil {
+			return fmt.Errorf("listen.lm: %w", err)
+		}
 		f.lm = lm.New(lm.Options{
-			Store: d.makeStore("lm"), NewOwner: d.stack.NewOwner, CloseOwner: d.stack.CloseOwner,
+			Store: s, NewOwner: d.stack.NewOwner, CloseOwner: d.stack.CloseOwner,
 			Admit: admit, Log: d.log.With().Str("component", "lm").Logger(),
 		})
 	}
+	return nil
 }
 
 // frontSpaces names the spaces of all front ends, also of those that are off:
@@ -165,14 +175,21 @@ func frontSpaces() map[key.SpaceID]string {
 	return names
 }
 
-// makeStore makes the named values of one front end.
-func (d *daemon) makeStore(name string) *blob.Store {
-	s := blob.New(blob.Options{
-		Stack: d.stack, Space: name, LoadTimeout: d.cfg.Prefetch.Deadline,
+// makeStore makes the named values of one front end. What the disk owes it is
+// noted beside the daemon's socket: the disk may be what fails.
+func (d *daemon) makeStore(name string) (*blob.Store, error) {
+	o := blob.Options{
+		Stack: d.stack, Space: name, LoadTimeout: d.cfg.Prefetch.Deadline, Log: d.log,
 		ShelterBytes: int64(shelterShare * float64(d.arena.Stats().CapacityBytes)),
-	})
-	d.fronts.stores = append(d.fronts.stores, s)
-	return s
+	}
+	if d.cfg.Disk.Enabled() { // else nothing is owed, and what was still is
+		o.OwedFile = d.cfg.Listen.Socket + "." + name + "-owed"
+	}
+	s, err := blob.New(o)
+	if err == nil {
+		d.fronts.stores = append(d.fronts.stores, s)
+	}
+	return s, err
 }
 
 // serveFronts adds the front ends to what serves until ctx ends.
@@ -221,31 +238,46 @@ var (
 	descFrontMalformed   = desc("front_malformed_total", "Connections closed because of input that made no sense.", "front")
 	descFrontHits        = desc("front_hits_total", "Values read through a front end.", "front")
 	descFrontMisses      = desc("front_misses_total", "Values asked for and not found.", "front")
+	descFrontDropped     = desc("front_dropped_total", "Values that a front end took and did not keep; it made sure that their names have none.", "front", "reason")
+	descFrontOwed        = desc("front_owed_deletions", "Old values that could not be deleted from the disk yet; their names read as absent.", "front")
+	descFrontHungUp      = desc("front_hung_up_total", "Connections closed because the client might not understand an error.", "front")
 	descFrontStored      = desc("front_stored_total", "Values stored through a front end.", "front")
 	descFrontRead        = desc("front_read_bytes_total", "Bytes read from a front end's clients.", "front")
 	descFrontWritten     = desc("front_written_bytes_total", "Bytes written to a front end's clients.", "front")
 )
+
+// total is of all reasons.
+func total(dropped map[string]uint64) (n uint64) {
+	for _, of := range dropped {
+		n += of
+	}
+	return n
+}
 
 func collectFronts(st *daemonStats, gauge gaugeFunc, counter counterFunc) {
 	type row struct {
 		desc  *prometheus.Desc
 		value uint64
 	}
-	collect := func(front string, live int64, rows ...row) {
+	collect := func(front string, live, owed int64, dropped map[string]uint64, rows ...row) {
 		gauge(descFrontConnections, float64(live), front)
+		gauge(descFrontOwed, float64(owed), front)
+		for reason, n := range dropped {
+			counter(descFrontDropped, n, front, reason)
+		}
 		for _, r := range rows {
 			counter(r.desc, r.value, front)
 		}
 	}
 	if s := st.RESP; s != nil {
-		collect("resp", s.Connections, row{descFrontTotal, s.ConnectionsTotal}, row{descFrontRefused, s.Refused},
+		collect("resp", s.Connections, s.Owed, s.Dropped, row{descFrontTotal, s.ConnectionsTotal}, row{descFrontRefused, s.Refused},
 			row{descFrontLogins, s.LoginsRefused}, row{descFrontRequests, s.Commands}, row{descFrontErrors, s.Errors}, row{descFrontMalformed, s.Malformed},
-			row{descFrontHits, s.Hits}, row{descFrontMisses, s.Misses}, row{descFrontStored, s.Stored},
+			row{descFrontHits, s.Hits}, row{descFrontMisses, s.Misses}, row{descFrontStored, s.Stored}, row{descFrontHungUp, s.HungUp},
 			row{descFrontRead, s.BytesRead}, row{descFrontWritten, s.BytesWritten})
 	}
 	if s := st.LM; s != nil {
-		collect("lm", s.Connections, row{descFrontTotal, s.ConnectionsTotal}, row{descFrontRefused, s.Refused},
-			row{descFrontRequests, s.Requests}, row{descFrontErrors, s.Dropped}, row{descFrontMalformed, s.Malformed},
+		collect("lm", s.Connections, s.Owed, s.Dropped, row{descFrontTotal, s.ConnectionsTotal}, row{descFrontRefused, s.Refused},
+			row{descFrontRequests, s.Requests}, row{descFrontErrors, total(s.Dropped)}, row{descFrontMalformed, s.Malformed},
 			row{descFrontHits, s.Hits}, row{descFrontMisses, s.Misses}, row{descFrontStored, s.Stored},
 			row{descFrontRead, s.BytesRead}, row{descFrontWritten, s.BytesWritten})
 	}

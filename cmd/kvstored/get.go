@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -33,26 +32,23 @@ A prompt longer than what one client may lease is got in parts.
 				return err
 			}
 			return withClient(cmd.Context(), socket, client.Options{Space: &flags.space}, func(c *client.Client) error {
-				chunks, state, err := get(cmd.Context(), c, prompt)
-				if err != nil {
+				to := &payloadFile{stdout: cmd.OutOrStdout(), path: output}
+				all, err := get(cmd.Context(), c, prompt, to.write)
+				if err := errors.Join(err, to.close()); err != nil {
 					return err
 				}
-				if state.Ready.Chunks == 0 {
-					return nothing(state.Reason)
+				if all.Ready.Chunks == 0 {
+					return nothing(all.Reason)
 				}
-				payload := bytes.Join(chunks, nil)
-				if err := writePayload(cmd.OutOrStdout(), output, payload); err != nil {
-					return err
-				}
-				fmt.Fprintf(cmd.ErrOrStderr(), "%s of %s, %s of %s, %s%s\n", comma(state.Ready.Chunks), plural(flags.chunks(tokens), "chunk"),
-					comma(state.Ready.Tokens), plural(len(tokens), "token"), size(len(payload)), why(state.Reason))
-				switch state.Reason {
+				fmt.Fprintf(cmd.ErrOrStderr(), "%s of %s, %s of %s, %s%s\n", comma(all.Ready.Chunks), plural(flags.chunks(tokens), "chunk"),
+					comma(all.Ready.Tokens), plural(len(tokens), "token"), size(to.written), why(all.Reason))
+				switch all.Reason {
 				case client.Complete, client.StoppedGap:
 					return nil
 				case client.StoppedCorrupt:
 					return errors.New("the chunk after these was damaged, and is deleted; put the prompt again")
 				}
-				return fmt.Errorf("more is stored than was got: %s", state.Reason)
+				return fmt.Errorf("more is stored than was got: %s", all.Reason)
 			})
 		},
 	}
@@ -81,51 +77,54 @@ func why(r client.Reason) string {
 	return "; ended by " + r.String()
 }
 
-// get copies the ready prefix of a prompt, as much at a time as one client may
-// lease.
-func get(ctx context.Context, c *client.Client, prompt client.Prompt) (out [][]byte, all client.State, err error) {
-	for {
-		part, state, err := getLeased(ctx, c, prompt)
+// get hands the stored prefix of a prompt over, piece by piece, as much at a
+// time as one client may lease.
+func get(ctx context.Context, c *client.Client, prompt client.Prompt, take func(client.Piece) error) (all client.State, err error) {
+	for piece, err := range c.Pieces(ctx, prompt, client.PrefetchOptions{Policy: client.WaitComplete}) {
+		if err == nil && len(piece.Chunks) > 0 {
+			err = take(piece)
+		}
 		if err != nil {
-			return nil, client.State{}, err
+			return all, err
 		}
-		out = append(out, part...)
-		all.Ready.Chunks += state.Ready.Chunks
-		all.Ready.Tokens += state.Ready.Tokens
-		all.Reason = state.Reason
-		if len(part) == 0 || state.Reason != client.StoppedOverBudget {
-			return out, all, nil
-		}
-		prompt.SkipChunks += len(part)
+		all.Ready.Chunks += uint32(len(piece.Chunks))
+		all.Ready.Tokens += uint64(piece.Tokens)
+		all.Reason = piece.Reason
 	}
+	return all, nil
 }
 
-// getLeased copies what one lease holds. The bytes are good: the lease held
-// until they were copied.
-func getLeased(ctx context.Context, c *client.Client, prompt client.Prompt) ([][]byte, client.State, error) {
-	job, err := c.Prefetch(ctx, prompt, client.PrefetchOptions{Policy: client.WaitComplete})
-	if err != nil {
-		return nil, client.State{}, err
-	}
-	state, err := job.Wait(ctx, client.All)
-	if err != nil {
-		return nil, state, err
-	}
-	var out [][]byte
-	for i := range int(state.Ready.Chunks) {
-		p, err := job.Chunk(ctx, i)
-		if err != nil {
-			return nil, state, err
-		}
-		out = append(out, bytes.Clone(p)) // a view, which ends with the lease
-	}
-	return out, state, job.Release(ctx)
+// payloadFile is where payloads go: a file that is made for the first, or
+// standard output.
+type payloadFile struct {
+	stdout  io.Writer
+	path    string
+	file    *os.File
+	written int
 }
 
-func writePayload(stdout io.Writer, path string, p []byte) error {
-	if path != "" && path != "-" {
-		return os.WriteFile(path, p, 0o600)
+func (f *payloadFile) write(p client.Piece) (err error) {
+	to := f.stdout
+	if f.path != "" && f.path != "-" {
+		if f.file == nil {
+			if f.file, err = os.OpenFile(f.path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600); err != nil {
+				return err
+			}
+		}
+		to = f.file
 	}
-	_, err := stdout.Write(p)
-	return err
+	for _, b := range p.Chunks {
+		n, err := to.Write(b)
+		if f.written += n; err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *payloadFile) close() error {
+	if f.file == nil {
+		return nil
+	}
+	return f.file.Close()
 }

@@ -27,7 +27,7 @@ func TestLearnedSurvives(t *testing.T) {
 	// restart runs a daemon for as long as do takes, and returns what it logged.
 	restart := func(do func(*daemon)) string {
 		t.Helper()
-		var log bytes.Buffer
+		var log logbook
 		d, err := newDaemon(cfg, zerolog.New(&log))
 		if err != nil {
 			t.Fatal(err)

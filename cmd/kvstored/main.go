@@ -14,14 +14,21 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/disk"
+	"github.com/kvstored/kvstored/internal/database"
 )
 
-func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
+func main() {
+	database.Main() // in the process of a database; it does not return there
+	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
 
 // run executes one command line and returns its exit code.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
@@ -50,7 +57,7 @@ See it work:      kvstored demo
 Run the daemon:   kvstored serve --config kvstored.yaml
 
 Exit codes: 0 done; 1 failed, or not all was done; 2 wrong usage; 3 wrong
-configuration; 4 no daemon there, or it went away.`,
+configuration; 4 no daemon there, it went away, or it does not answer.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 
@@ -93,7 +100,11 @@ func explain(w io.Writer, cmd *cobra.Command, err error, code int) {
 		for _, err := range faults {
 			fmt.Fprintln(w, "kvstored:", err)
 		}
-		fmt.Fprintln(w, "serve would not start here. To check the configuration alone, add --file-only.")
+		what := "not start here"
+		if !slices.ContainsFunc(faults, func(err error) bool { return !disk.IsTrouble(err) }) {
+			what = "start here without the disk tier, and try to open it again and again"
+		}
+		fmt.Fprintf(w, "serve would %s. To check the configuration alone, add --file-only.\n", what)
 	case code == exitUsage:
 		text, _, _ := strings.Cut(err.Error(), "\n")
 		fmt.Fprintf(w, "kvstored: %s\nRun '%s --help' for usage.\n", text, cmd.CommandPath())
@@ -101,7 +112,7 @@ func explain(w io.Writer, cmd *cobra.Command, err error, code int) {
 		text := strings.ReplaceAll(err.Error(), ": kvstored: ", ": ") // the client's errors say whose they are
 		fmt.Fprintf(w, "kvstored: %s\n", strings.TrimPrefix(text, "kvstored: "))
 		switch {
-		case code != exitUnreachable:
+		case code != exitUnreachable, errors.Is(err, client.ErrNoAnswer):
 		case errors.Is(err, fs.ErrPermission):
 			fmt.Fprintln(w, "This user may not write to its socket: join the group that owns it, or see listen.group and listen.mode.")
 		default:

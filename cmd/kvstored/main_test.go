@@ -11,6 +11,7 @@ import (
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/internal/replay"
 	"github.com/kvstored/kvstored/key"
 )
@@ -18,6 +19,7 @@ import (
 // TestMain lets tests start a daemon as the demo does: this program is then
 // the test's own.
 func TestMain(m *testing.M) {
+	database.Main()
 	if len(os.Args) > 1 && os.Args[1] == "serve" {
 		os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}

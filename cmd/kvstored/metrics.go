@@ -45,7 +45,8 @@ type storeStats struct {
 	ClassBytes     map[string]int64            `json:"class_bytes"`
 	Inconsistent   uint64                      `json:"inconsistent_chunks"`
 	Corrupt        uint64                      `json:"corrupt_in_dram"`
-	Mismatches     map[string]uint64           `json:"mismatches"` // by where they were found
+	Replaced       uint64                      `json:"replaced_below"` // older bytes under a key that gave way
+	Mismatches     map[string]uint64           `json:"mismatches"`     // by where they were found
 	Tiers          map[tier.Place]tier.Stats   `json:"tiers"`
 	Loads          map[tier.Place]tier.Volume  `json:"loads"`
 	LoadFailed     map[tier.Place]uint64       `json:"loads_failed"`
@@ -64,7 +65,7 @@ func (d *daemon) stats() daemonStats {
 		Store: storeStats{
 			Recovering: s.Recovering, RecoverFailed: s.RecoverFailed, Chunks: s.Chunks, Placeholders: s.Placeholders, IndexBytes: s.IndexBytes,
 			ProtectedBytes: s.Ledger.ProtectedBytes, ClassBytes: make(map[string]int64),
-			Inconsistent: s.Inconsistent, Corrupt: s.Corrupt,
+			Inconsistent: s.Inconsistent, Corrupt: s.Corrupt, Replaced: s.Replaced,
 			Tiers: s.Tiers, Loads: s.Loads, LoadFailed: s.LoadFailed, Written: s.Written,
 		},
 	}

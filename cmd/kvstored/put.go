@@ -109,18 +109,16 @@ type putSum struct {
 }
 
 // different counts the chunks that are there and hold other bytes than payloads.
-func different(ctx context.Context, c *client.Client, prompt client.Prompt, payloads [][]byte) (int, error) {
-	stored, state, err := get(ctx, c, prompt)
-	if err != nil {
-		return 0, err
-	}
-	n := 0
-	for i := range min(int(state.Ready.Chunks), len(stored)) {
-		if !bytes.Equal(stored[i], payloads[i]) {
-			n++
+func different(ctx context.Context, c *client.Client, prompt client.Prompt, payloads [][]byte) (n int, err error) {
+	_, err = get(ctx, c, prompt, func(p client.Piece) error {
+		for i, b := range p.Chunks {
+			if p.First+i < len(payloads) && !bytes.Equal(b, payloads[p.First+i]) {
+				n++
+			}
 		}
-	}
-	return n, nil
+		return nil
+	})
+	return n, err
 }
 
 // putWait is how long put waits for room, or for the disk to come after.
@@ -134,43 +132,23 @@ func put(ctx context.Context, c *client.Client, prompt client.Prompt, payloads [
 	for i, p := range payloads {
 		sizes[i] = uint32(len(p))
 	}
-	for next := 0; next < len(payloads); {
-		fill, err := c.Reserve(ctx, prompt, client.ReserveOptions{First: next, Sizes: sizes[next:], Wait: putWait})
-		var why client.Code
-		switch errors.As(err, &why); {
-		case refusals[why] != "":
-			sum.refuse(len(payloads)-next, why)
-			return sum, nil
-		case err != nil:
-			return sum, err
-		case fill.Len() == 0:
-			sum.refuse(len(payloads)-next, client.ErrNoSpace)
-			return sum, nil
-		}
-		granted := 0
-		for i := range fill.Len() {
-			if fill.Status(i) == client.Granted {
-				granted++
-				copy(fill.Bytes(i), payloads[next+i])
-			}
-		}
-		sum.There += fill.Len() - granted
-		if granted > 0 {
-			results, err := fill.Commit(ctx)
-			if err != nil {
-				return sum, err
-			}
-			sum.count(fill, results, payloads[next:])
-		}
-		next += fill.Len()
+	results, err := c.Store(ctx, prompt, client.ReserveOptions{Sizes: sizes, Wait: putWait}, nil, func(i int, dst []byte) error {
+		copy(dst, payloads[i])
+		return nil
+	})
+	sum.count(results, payloads)
+	var why client.Code
+	if errors.As(err, &why) && refusals[why] != "" {
+		sum.refuse(len(payloads)-len(results), why)
+		err = nil
 	}
-	return sum, nil
+	return sum, err
 }
 
 // refusals say why a chunk has no room, and what to do.
 var refusals = map[client.Code]string{
 	client.ErrNoSpace:    "all of DRAM is in use by others, leads to these, or is kept for what is worth more; try later, or raise cpu.capacity",
-	client.ErrOverBudget: "one client may fill budget.leases of DRAM at a time, half of that while others are connected, and what leads to these stays meanwhile: 0.8 of DRAM at most; raise cpu.capacity",
+	client.ErrOverBudget: "one client may fill budget.leases of DRAM at a time, half of that while others are connected, and what leads to these stays in DRAM until a tier below has it: 0.8 of DRAM at most; raise cpu.capacity",
 	client.ErrOverQuota:  "all that the quota of its space allows is in use, or leads to it; see spaces.quota",
 }
 
@@ -181,22 +159,13 @@ func (s *putSum) refuse(n int, why client.Code) {
 	s.OverQuota = why == client.ErrOverQuota
 }
 
-// count adds the results of what was granted.
-func (s *putSum) count(fill *client.Fill, results []client.Stored, payloads [][]byte) {
+// count adds the results of the first payloads.
+func (s *putSum) count(results []client.Stored, payloads [][]byte) {
 	for i, r := range results {
-		if fill.Status(i) != client.Granted {
-			continue
-		}
 		switch r.Result {
 		case client.ResultStored:
 			s.Stored++
 			s.Bytes += len(payloads[i])
-		case client.ResultNoSpace:
-			s.refuse(1, client.ErrNoSpace)
-		case client.ResultOverBudget:
-			s.refuse(1, client.ErrOverBudget)
-		case client.ResultOverQuota:
-			s.refuse(1, client.ErrOverQuota)
 		case client.ResultDiffers:
 			s.Different++
 		default: // the same bytes, or another client is storing them

@@ -229,11 +229,28 @@ func (v *statsView) fronts(l *list) {
 		l.row("Redis clients", "%d now, %s since the start, %s refused, %s malformed", s.Connections, comma(s.ConnectionsTotal), comma(s.Refused), comma(s.Malformed))
 		l.row("", "%s, %s, %s refused; %s hit, %s missed, %s stored", plural(s.Commands, "command"), plural(s.Errors, "error"), plural(s.LoginsRefused, "login"), comma(s.Hits), comma(s.Misses), comma(s.Stored))
 		l.row("", "%s received, %s sent", size(s.BytesRead), size(s.BytesWritten))
+		l.dropped(s.Dropped, s.Owed)
+		if s.HungUp > 0 {
+			l.row("", "%s disconnected instead of being told an error", plural(s.HungUp, "client"))
+		}
 	}
 	if s := v.LM; s != nil {
 		l.row("lm:// clients", "%d now, %s since the start, %s refused, %s malformed", s.Connections, comma(s.ConnectionsTotal), comma(s.Refused), comma(s.Malformed))
-		l.row("", "%s; %s hit, %s missed, %s stored, %s dropped", plural(s.Requests, "request"), comma(s.Hits), comma(s.Misses), comma(s.Stored), comma(s.Dropped))
+		l.row("", "%s; %s hit, %s missed, %s stored", plural(s.Requests, "request"), comma(s.Hits), comma(s.Misses), comma(s.Stored))
 		l.row("", "%s received, %s sent", size(s.BytesRead), size(s.BytesWritten))
+		l.dropped(s.Dropped, s.Owed)
+	}
+}
+
+// dropped is what a front end took and did not keep.
+func (l *list) dropped(by map[string]uint64, owed int64) {
+	for _, reason := range slices.Sorted(maps.Keys(by)) {
+		if n := by[reason]; n > 0 {
+			l.row("", "%s dropped: %s", plural(n, "value"), reason)
+		}
+	}
+	if owed > 0 {
+		l.row("", "%s still to be deleted below, and not readable", plural(owed, "old value"))
 	}
 }
 

@@ -14,9 +14,19 @@
 // socket, and becomes visible as a whole with Store or not at all. A Value is
 // a leased block; its bytes are good until Release.
 //
+// # Owed deletions
+//
+// A change of a name deletes its old value first. Where a tier in trouble may
+// still have that, the deletion is owed: the name reads as absent, and takes no
+// value, until it is made. Which names those are stands in a file too, so that a
+// killed process does not bring old values back. They are bounded; what cannot be
+// remembered is ErrUncertain, and then a front end must not tell its client that
+// the old value is gone.
+//
 // # Locks
 //
-// Changes of one name take turns by one of a fixed set of locks, the only ones
-// here that are held over work of the tiers: a deletion below may wait for the
-// disk. Readers take none of them.
+// Changes of one name take turns by one of a fixed set of locks, which are held
+// over work of the tiers: a deletion below may wait for the disk. Readers take
+// none of them. That of the journal is held over the file's I/O, and under it the
+// one of the debts, a leaf.
 package blob

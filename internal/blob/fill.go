@@ -1,6 +1,7 @@
 package blob
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -72,7 +73,8 @@ const (
 
 // Store makes the value visible in place of what the name had, unless `when`
 // forbids it: then stored is false, and nothing has changed. It expires then;
-// the zero time is never. The fill has ended also after an error.
+// the zero time is never. The fill has ended also after an error. Then the name
+// has no value, neither this one nor an older one, unless it is ErrUncertain.
 func (f *Fill) Store(ctx context.Context, when When, expires time.Time) (stored bool, err error) {
 	f.seal(expires)
 	h := hashOf(f.name)
@@ -88,9 +90,13 @@ func (f *Fill) Store(ctx context.Context, when When, expires time.Time) (stored 
 func (f *Fill) Abort() { f.store.o.Stack.Abort([]tier.Ref{f.ref}) }
 
 func (s *Store) replace(ctx context.Context, h key.Hash, ref tier.Ref) error {
+	if s.debts.owes(h) {
+		s.o.Stack.Abort([]tier.Ref{ref})
+		return fmt.Errorf("store: %w", cmp.Or(s.owe(h, nil), ErrOwed))
+	}
 	var p place
 	if err := s.o.Stack.Replace(ctx, p.at(s.space, h), ref); err != nil {
-		return fmt.Errorf("store: %w", err)
+		return fmt.Errorf("store: %w", errors.Join(err, s.owe(h, err)))
 	}
 	return nil
 }

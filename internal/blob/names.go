@@ -26,7 +26,14 @@ const snapshotFor = 10 * time.Second
 
 // Count is how many names are known, those included whose value has expired
 // and was not looked at since.
-func (s *Store) Count() int { return len(s.o.Stack.Known(s.space)) }
+func (s *Store) Count() (n int) {
+	for _, k := range s.o.Stack.Known(s.space) {
+		if !s.debts.owes(k.Hash) {
+			n++
+		}
+	}
+	return n
+}
 
 // Scan calls fn with about n names behind cursor and returns the next cursor,
 // 0 at the end; start with 0. A name that is there all the time is met once.
@@ -88,6 +95,9 @@ func (s *Store) forgetSnapshot() {
 
 // name calls fn with the name of a value in DRAM that has not expired.
 func (s *Store) name(h key.Hash, fn func([]byte)) {
+	if s.debts.owes(h) {
+		return
+	}
 	var p place
 	var refs [1]tier.Ref
 	c := p.at(s.space, h)

@@ -35,9 +35,11 @@ type sheltered struct {
 	until time.Time
 }
 
-// Run brings up what Has was asked for and lay below, until ctx ends.
+// Run brings up what Has was asked for and lay below, and deletes what is owed,
+// until ctx ends.
 func (s *Store) Run(ctx context.Context) error {
 	var workers sync.WaitGroup
+	workers.Go(func() { s.keepPaying(ctx) })
 	for range promoters {
 		workers.Go(func() {
 			for {

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
@@ -46,6 +48,7 @@ type Stack interface {
 	Delete(ctx context.Context, ks []key.Key) (int, error)
 	DeleteSpace(ctx context.Context, id key.SpaceID) (int, error)
 	Known(id key.SpaceID) []key.Key
+	SyncDisk(ctx context.Context) error
 	Ready() bool
 	KeepLocal(id key.SpaceID)
 }
@@ -61,6 +64,11 @@ type Options struct {
 	LoadTimeout time.Duration
 	// ShelterBytes is how much Has may protect at a time; 0 = nothing.
 	ShelterBytes int64
+	// OwedFile keeps, while there are any, the deletions that the tiers below
+	// owe; see ErrOwed. It must outlive a kill of the process. "" = none: then an
+	// old value may come back behind a kill.
+	OwedFile string
+	Log      zerolog.Logger
 }
 
 // Store is named values. It is safe for concurrent use.
@@ -73,6 +81,7 @@ type Store struct {
 	names   [256]sync.Mutex // changes of one name take turns
 	shelter shelter
 	known   snapshot
+	debts   *debts
 }
 
 // roomWait is how long a value that is on its way in waits for memory that
@@ -85,17 +94,22 @@ func SpaceOf(name string) key.SpaceID {
 	return key.SpaceID(sum[:16])
 }
 
-// New makes a store; Run protects and brings up what Has is asked for.
-func New(o Options) *Store {
+// New makes a store; Run protects and brings up what Has is asked for, and makes
+// the deletions that are owed. The error is one of OwedFile.
+func New(o Options) (*Store, error) {
 	if o.LoadTimeout == 0 {
 		o.LoadTimeout = 2 * time.Second
 	}
-	s := &Store{o: o, seed: maphash.MakeSeed()}
+	owed, err := openDebts(o.OwedFile)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{o: o, seed: maphash.MakeSeed(), debts: owed}
 	s.space = SpaceOf(o.Space)
 	o.Stack.KeepLocal(s.space) // a name's value changes, and other daemons have names of their own
 	binary.LittleEndian.PutUint64(s.nonce[:], maphash.String(s.seed, o.Space))
 	s.shelter.wanted = make(chan key.Hash, maxWanted)
-	return s
+	return s, nil
 }
 
 // place is a name as the tiers know it: a chain of one chunk.
@@ -124,12 +138,19 @@ func (s *Store) lock(h key.Hash) (unlock func()) {
 	return mu.Unlock
 }
 
-// Delete forgets a name and reports whether it had a value.
-func (s *Store) Delete(ctx context.Context, name []byte) (bool, error) {
+// Delete forgets a name and reports whether it had a value. Where a tier below
+// may still have one and does not answer, the deletion is owed: the name reads as
+// absent from now on all the same. The error is ErrUncertain.
+func (s *Store) Delete(ctx context.Context, name []byte) (had bool, err error) {
 	h := hashOf(name)
 	defer s.lock(h)()
-	had := s.has(ctx, name, false)
-	if _, err := s.o.Stack.Delete(ctx, []key.Key{{Space: s.space, Hash: h}}); err != nil {
+	if had = s.has(ctx, name, false); !s.debts.owes(h) {
+		_, err = s.o.Stack.Delete(ctx, []key.Key{{Space: s.space, Hash: h}})
+	}
+	if err != nil || s.debts.owes(h) {
+		err = s.owe(h, err)
+	}
+	if err != nil {
 		return false, fmt.Errorf("delete: %w", err)
 	}
 	return had, nil

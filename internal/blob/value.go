@@ -43,6 +43,9 @@ func (v *Value) Release() {
 func (s *Store) Get(ctx context.Context, o ledger.Owner, name []byte) (Value, error) {
 	var p place
 	c := p.at(s.space, hashOf(name))
+	if s.debts.owes(c.Hashes[0]) {
+		return Value{}, fmt.Errorf("%w: %w", ErrNotFound, ErrOwed)
+	}
 	v := Value{store: s, owner: o, class: ledger.Lease}
 	var refs [1]tier.Ref
 	n, err := s.o.Stack.Hold(o, ledger.Lease, c, 0, 1, refs[:])
@@ -99,6 +102,9 @@ func (s *Store) Has(ctx context.Context, name []byte) bool { return s.has(ctx, n
 func (s *Store) has(ctx context.Context, name []byte, keep bool) bool {
 	var p place
 	c := p.at(s.space, hashOf(name))
+	if s.debts.owes(c.Hashes[0]) {
+		return false
+	}
 	var refs [1]tier.Ref
 	if n, _ := s.o.Stack.Hold(ledger.Daemon, ledger.IO, c, 0, 1, refs[:]); n == 1 {
 		h, ok := parseHeader(refs[0].Block.Bytes())

@@ -31,24 +31,29 @@ const (
 	// closeAfter is how long a stopping server waits for clients that do not
 	// read their last reply.
 	closeAfter = 2 * time.Second
+	// troubles are how many lines a minute the log gets of payloads that are not
+	// stored, of all clients together; all are counted.
+	troubles = 10
 )
 
 // Server serves connections. It is safe for concurrent use.
 type Server struct {
-	o     Options
-	live  atomic.Int64
-	count counters
+	o       Options
+	live    atomic.Int64
+	count   counters
+	trouble zerolog.Logger // of what may come in floods
 }
 
 type counters struct {
-	connections, refused, requests, malformed, hits, misses, stored, dropped, read, written atomic.Uint64
+	connections, refused, requests, malformed, hits, misses, stored, read, written atomic.Uint64
+	dropped                                                                        blob.Drops
 }
 
 // New makes a server; Serve starts it.
 func New(o Options) *Server {
 	o.Connections = cmp.Or(o.Connections, 1024)
 	o.StallTimeout = cmp.Or(o.StallTimeout, 30*time.Second)
-	return &Server{o: o}
+	return &Server{o: o, trouble: o.Log.Sample(&zerolog.BurstSampler{Burst: troubles, Period: time.Minute})}
 }
 
 // Serve accepts connections of l until ctx ends, then lets each finish the
@@ -85,9 +90,11 @@ type Stats struct {
 	Hits             uint64 `json:"hits"`
 	Misses           uint64 `json:"misses"`
 	Stored           uint64 `json:"stored"`
-	Dropped          uint64 `json:"dropped"` // puts there was no room for
-	BytesRead        uint64 `json:"bytes_read"`
-	BytesWritten     uint64 `json:"bytes_written"`
+	// Dropped counts puts that were not kept, by reason.
+	Dropped      map[string]uint64 `json:"dropped"`
+	Owed         int64             `json:"owed"` // old payloads still to be deleted below
+	BytesRead    uint64            `json:"bytes_read"`
+	BytesWritten uint64            `json:"bytes_written"`
 }
 
 // Stats returns a snapshot.
@@ -96,6 +103,6 @@ func (s *Server) Stats() Stats {
 	return Stats{
 		Connections: s.live.Load(), ConnectionsTotal: c.connections.Load(), Refused: c.refused.Load(),
 		Requests: c.requests.Load(), Malformed: c.malformed.Load(), Hits: c.hits.Load(), Misses: c.misses.Load(),
-		Stored: c.stored.Load(), Dropped: c.dropped.Load(), BytesRead: c.read.Load(), BytesWritten: c.written.Load(),
+		Stored: c.stored.Load(), Dropped: c.dropped.Counts(), Owed: s.o.Store.Owed(), BytesRead: c.read.Load(), BytesWritten: c.written.Load(),
 	}
 }

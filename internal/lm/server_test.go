@@ -18,6 +18,7 @@ import (
 
 	"github.com/kvstored/kvstored/internal/blob/blobtest"
 	"github.com/kvstored/kvstored/internal/lm"
+	"github.com/kvstored/kvstored/tier/tierfault"
 )
 
 const patience = 20 * time.Second // bounds what should take no time at all
@@ -164,6 +165,68 @@ func TestLargeAndRestart(t *testing.T) {
 	c.send(request(get, 0, "huge"))
 	c.reply("", 400, 0, 1, 2, 0, 0, 0, 0, 0)
 	r.Flush()
+}
+
+// A put that cannot be kept takes the old payload with it, also where that lies
+// on a disk in trouble. Where this is not certain the connection ends.
+func TestDroppedPut(t *testing.T) {
+	r, dial := newRig(t, "unix")
+	miss := []int32{400, 0, 1, 2, 0, 0, 0, 0, 0}
+	put := func(c *client, key, payload string) {
+		t.Helper()
+		c.send(append(request(put, int32(len(payload)), key, 1, 2), payload...))
+	}
+	gone := func(c *client, key string) {
+		t.Helper()
+		for _, command := range []int32{get, exist} {
+			c.send(request(command, 0, key))
+			c.reply("", miss...)
+		}
+	}
+	c := dial(false)
+	put(c, "full", "old")
+	put(c, "full", string(make([]byte, 40<<20)))
+	gone(c, "full")
+	put(c, "full", "new")
+	c.send(request(get, 0, "full"))
+	c.reply("new", 200, 3, 1, 2, 0, 0, 0, 0, 0)
+	put(c, "disk", "old")
+	c.send(request(health, 0, ""))
+	c.reply("", 200, 0, 1, 2, 0, 0, 0, 0, 0)
+	r.Flush()
+	r.Fault(func(tierfault.Call) tierfault.Fault { return tierfault.Fault{Err: errors.New("broken")} })
+	put(c, "disk", "new")
+	gone(c, "disk")
+	if r.Owed() != 1 {
+		t.Errorf("%d deletions are owed", r.Owed())
+	}
+	r.Fault(nil)
+	for end := time.Now().Add(patience); r.Owed() > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the old payload stays owed")
+		}
+	}
+}
+
+func TestUncertainPut(t *testing.T) {
+	r, dial := newRig(t, "unix")
+	c := dial(false)
+	c.send(append(request(put, 3, "a", 1, 2), "old"...))
+	c.send(request(health, 0, ""))
+	c.reply("", 200, 0, 1, 2, 0, 0, 0, 0, 0)
+	r.Flush()
+	r.Fault(func(tierfault.Call) tierfault.Fault { return tierfault.Fault{Err: errors.New("broken")} })
+	if err := os.RemoveAll(filepath.Dir(r.OwedFile)); err != nil {
+		t.Fatal(err)
+	}
+	c.send(append(request(put, 3, "a", 1, 2), "new"...))
+	if b, err := io.ReadAll(c); len(b) > 0 || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("it is told %x, %v", b, err)
+	}
+	c = dial(false)
+	c.send(request(get, 0, "a"))
+	c.reply("", 400, 0, 1, 2, 0, 0, 0, 0, 0)
+	r.Fault(nil)
 }
 
 func TestGarbage(t *testing.T) {

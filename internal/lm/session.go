@@ -96,17 +96,19 @@ func (c *session) next() error {
 	return fmt.Errorf("%w: command %d", errMalformed, req.command)
 }
 
-// put stores a payload. It is not answered: one there is no room for will be
-// missed.
+// put stores a payload. It is not answered: one that cannot be kept will be
+// missed, and so will be what was stored under its key before. Where that is not
+// certain the connection ends.
 func (c *session) put(ctx context.Context, req *request) error {
 	if req.length < 0 {
 		return fmt.Errorf("%w: a payload of %d bytes", errMalformed, req.length)
 	}
 	f, err := c.server.o.Store.Begin(ctx, c.owner, req.key, metaBytes+int(req.length))
 	if err != nil {
-		c.server.count.dropped.Add(1)
-		_, err = io.CopyN(io.Discard, c, int64(req.length))
-		return err
+		if _, cerr := io.CopyN(io.Discard, c, int64(req.length)); cerr != nil {
+			return cerr
+		}
+		return c.drop(ctx, req, err)
 	}
 	copy(f.Value(), req.meta)
 	if _, err := io.ReadFull(c, f.Value()[metaBytes:]); err != nil {
@@ -114,12 +116,21 @@ func (c *session) put(ctx context.Context, req *request) error {
 		return err
 	}
 	if _, err := f.Store(ctx, blob.Always, time.Time{}); err != nil {
-		c.server.count.dropped.Add(1)
-		c.server.o.Log.Warn().Err(err).Msg("a payload of an lm:// client was not stored")
-		return nil
+		return c.drop(ctx, req, err)
 	}
 	c.server.count.stored.Add(1)
 	return nil
+}
+
+// drop forgets what was stored under the key of a payload that is not kept.
+func (c *session) drop(ctx context.Context, req *request, why error) error {
+	c.server.count.dropped.Add(why)
+	c.server.trouble.Warn().Err(why).Stringer("reason", blob.ReasonOf(why)).Msg("a payload of an lm:// client is dropped; it will be missed")
+	_, err := c.server.o.Store.Delete(ctx, req.key)
+	if err != nil {
+		c.server.trouble.Warn().Err(err).Msg("an lm:// client is disconnected: what it stored before under that key may be there yet")
+	}
+	return err
 }
 
 func (c *session) get(ctx context.Context, req *request) error {

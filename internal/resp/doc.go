@@ -13,6 +13,13 @@
 // room in the arena is there before the value is, and the socket is read
 // straight into it. Replies go out of the arena with writev.
 //
+// # Clients that know no errors
+//
+// Some read so many bytes and never look: GET, SET, EXISTS and DEL answer no
+// error to a connection that has not shown, with HELLO or CLIENT, that it can
+// take one (session.mute). A value that cannot be kept is dropped then, once it is
+// certain that its name has none; what has no such answer ends the connection.
+//
 // # Goroutines and locks
 //
 // One goroutine a connection reads, executes and writes. Only when a client

@@ -27,8 +27,8 @@ func (c *session) del(ctx context.Context) {
 	for _, name := range c.args {
 		had, err := c.server.o.Store.Delete(ctx, name)
 		if err != nil {
-			c.server.o.Log.Warn().Err(err).Msg("a Redis client's key was not deleted")
-			c.fail("ERR not deleted: the tiers below do not answer")
+			c.server.trouble.Warn().Err(err).Msg("a Redis client's key was not deleted")
+			c.fail("ERR not deleted: the tiers below do not answer, and it could not be noted")
 			return
 		}
 		if had {

@@ -23,6 +23,7 @@ const patience = 20 * time.Second // bounds what should take no time at all
 // rig is a server on both kinds of listener.
 type rig struct {
 	t      testing.TB
+	o      resp.Options
 	store  *blobtest.Rig
 	server *resp.Server
 	unix   net.Addr
@@ -32,32 +33,54 @@ type rig struct {
 
 func newRig(t testing.TB, o resp.Options) *rig { return newRigOf(t, 64<<20, o) }
 
-// newRigOf makes a rig with so many bytes of DRAM.
+// newRigOf makes a rig with so many bytes of DRAM, which answers errors to all.
 func newRigOf(t testing.TB, capacity int64, o resp.Options) *rig {
 	t.Helper()
+	o.Errors = true
+	return makeRig(t, capacity, o)
+}
+
+func makeRig(t testing.TB, capacity int64, o resp.Options) *rig {
+	t.Helper()
 	r := &rig{t: t, store: blobtest.New(t, capacity)}
-	o.Store, o.NewOwner, o.CloseOwner = r.store.Store, r.store.Stack.NewOwner, r.store.Stack.CloseOwner
 	o.Spin, o.Memory = time.Millisecond, func() resp.Memory { return resp.Memory{UsedBytes: 1536, CapacityBytes: capacity, Policy: "lru"} }
-	r.server = resp.New(o)
+	r.o = o
+	r.start()
+	t.Cleanup(func() { r.stop() })
+	return r
+}
+
+// start serves what the store is now.
+func (r *rig) start() {
+	r.o.Store, r.o.NewOwner, r.o.CloseOwner = r.store.Store, r.store.Stack.NewOwner, r.store.Stack.CloseOwner
+	r.server = resp.New(r.o)
 	ctx, cancel := context.WithCancel(context.Background())
 	var serving sync.WaitGroup
 	listen := func(network, address string) net.Addr {
 		l, err := net.Listen(network, address)
 		if err != nil {
-			t.Fatal(err)
+			r.t.Fatal(err)
 		}
 		serving.Go(func() {
 			if err := r.server.Serve(ctx, l); err != nil {
-				t.Error(err)
+				r.t.Error(err)
 			}
 		})
 		return l.Addr()
 	}
-	r.unix = listen("unix", filepath.Join(t.TempDir(), "s"))
+	r.unix = listen("unix", filepath.Join(r.t.TempDir(), "s"))
 	r.tcp = listen("tcp", "127.0.0.1:0")
 	r.stop = func() { cancel(); serving.Wait() }
-	t.Cleanup(func() { r.stop() })
-	return r
+}
+
+// restart begins anew with the store begun anew.
+func (r *rig) restart() {
+	r.stop()
+	r.store.Restart()
+	for !r.store.Stack.Ready() {
+		time.Sleep(time.Millisecond)
+	}
+	r.start()
 }
 
 // conn is a client that sees every byte.

@@ -26,8 +26,12 @@ type Options struct {
 	Memory   func() Memory // for INFO
 	Password string        // asked for on TCP; "" = none
 	Flush    bool          // FLUSHDB and FLUSHALL work
-	Version  string
-	Spin     time.Duration // the longest a connection polls before it sleeps; 0 = never
+	// Errors answers errors to every client, as Redis does. Otherwise GET, SET,
+	// EXISTS and DEL answer none to a connection that has sent neither HELLO nor
+	// CLIENT: a value that cannot be kept is dropped, and the old one with it.
+	Errors  bool
+	Version string
+	Spin    time.Duration // the longest a connection polls before it sleeps; 0 = never
 
 	Limits Limits
 	Log    zerolog.Logger
@@ -61,21 +65,28 @@ const (
 	// refusedEvery is how often a refused login is logged at most, of all
 	// clients together; all are counted.
 	refusedEvery = time.Second
+	// troubles are how many lines a minute the log gets of values that are not
+	// stored, of all clients together; all are counted.
+	troubles = 10
 )
 
 // Server serves connections. It is safe for concurrent use.
 type Server struct {
-	o      Options
-	ids    atomic.Int64
-	live   atomic.Int64
-	count  counters
-	logins zerolog.Logger // of refused logins: whoever tries many does not fill the log
+	o       Options
+	ids     atomic.Int64
+	live    atomic.Int64
+	count   counters
+	logins  zerolog.Logger // of refused logins: whoever tries many does not fill the log
+	trouble zerolog.Logger // of what may come in floods
 }
 
 // New makes a server; Serve starts it.
 func New(o Options) *Server {
 	o.Limits = o.Limits.orDefault()
-	return &Server{o: o, logins: o.Log.Sample(&zerolog.BurstSampler{Burst: 1, Period: refusedEvery})}
+	return &Server{
+		o: o, logins: o.Log.Sample(&zerolog.BurstSampler{Burst: 1, Period: refusedEvery}),
+		trouble: o.Log.Sample(&zerolog.BurstSampler{Burst: troubles, Period: time.Minute}),
+	}
 }
 
 // Serve accepts connections of l until ctx ends, then lets each finish the
@@ -113,7 +124,8 @@ func (s *Server) turnAway(conn net.Conn, text string) {
 
 type counters struct {
 	connections, refused, logins, commands, errors, malformed atomic.Uint64
-	hits, misses, stored, read, written                       atomic.Uint64
+	hits, misses, stored, hungUp, read, written               atomic.Uint64
+	dropped                                                   blob.Drops
 }
 
 // Stats is a snapshot of a server's counters since the start.
@@ -128,8 +140,13 @@ type Stats struct {
 	Hits             uint64 `json:"hits"` // values read
 	Misses           uint64 `json:"misses"`
 	Stored           uint64 `json:"stored"`
-	BytesRead        uint64 `json:"bytes_read"` // from clients
-	BytesWritten     uint64 `json:"bytes_written"`
+	// Dropped counts values that were not kept, and whose clients were not told,
+	// by reason.
+	Dropped      map[string]uint64 `json:"dropped"`
+	Owed         int64             `json:"owed"`       // old values still to be deleted below
+	HungUp       uint64            `json:"hung_up"`    // connections closed where an error must not be answered
+	BytesRead    uint64            `json:"bytes_read"` // from clients
+	BytesWritten uint64            `json:"bytes_written"`
 }
 
 // Stats returns a snapshot.
@@ -139,6 +156,7 @@ func (s *Server) Stats() Stats {
 		Connections: s.live.Load(), ConnectionsTotal: c.connections.Load(), Refused: c.refused.Load(),
 		LoginsRefused: c.logins.Load(), Commands: c.commands.Load(), Errors: c.errors.Load(), Malformed: c.malformed.Load(),
 		Hits: c.hits.Load(), Misses: c.misses.Load(), Stored: c.stored.Load(),
+		Dropped: c.dropped.Counts(), Owed: s.o.Store.Owed(), HungUp: c.hungUp.Load(),
 		BytesRead: c.read.Load(), BytesWritten: c.written.Load(),
 	}
 }

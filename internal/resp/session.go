@@ -36,6 +36,8 @@ type session struct {
 	id      int64
 	name    string
 	known   bool // has given the password, or need not
+	parses  bool // can take an error for an answer to anything
+	mute    bool // and the command at hand must not answer one
 	quit    bool
 	inside  bool      // in the middle of a command
 	until   time.Time // the read deadline
@@ -59,6 +61,7 @@ func newSession(ctx context.Context, s *Server, conn net.Conn) *session {
 	c := &session{server: s, conn: conn, ctx: ctx, id: s.ids.Add(1), owner: s.o.NewOwner()}
 	_, local := conn.(*net.UnixConn)
 	c.known = local || s.o.Password == ""
+	c.parses = s.o.Errors
 	c.in = newReader(c)
 	c.out = newOutput(conn, s.o.Limits.StallTimeout, func(n int64) { s.count.written.Add(uint64(n)) })
 	c.socket = newSocket(conn, s.o.Spin, c.out.flush) // half a command may come, and no more before its client reads
@@ -99,7 +102,7 @@ func (c *session) serve() {
 	var bad protocolError
 	if errors.As(err, &bad) {
 		c.server.count.malformed.Add(1)
-		c.out.error("ERR " + bad.Error())
+		c.fail("ERR %s", bad.Error())
 	}
 	c.endTransaction()
 	c.out.flush()
@@ -121,7 +124,7 @@ func (c *session) commands() error {
 				return err
 			}
 		}
-		c.inside = true
+		c.inside, c.mute = true, false
 		n, err := c.in.command()
 		if err == nil && n > 0 {
 			err = c.command(n)
@@ -146,12 +149,15 @@ func (c *session) command(n int) error {
 	}
 	n--
 	cmd, ok := table[name]
+	c.parses = c.parses || parsers[name]
+	c.mute = exact[name] && !c.parses
 	switch {
 	case !ok:
 		return c.refuse(n, "ERR unknown command '%.64s'", name)
 	case n < cmd.least || cmd.most >= 0 && n > cmd.most:
 		return c.refuse(n, "ERR wrong number of arguments for '%s' command", name)
 	case !c.known && !cmd.open:
+		c.mute, c.quit = false, c.mute // whatever it makes of that, nothing comes behind it
 		return c.refuse(n, "NOAUTH Authentication required.")
 	}
 	for i := range n {
@@ -296,8 +302,16 @@ func abort(fills []fill) {
 	}
 }
 
-// fail answers an error.
+// fail answers an error, or ends the connection where the command must not.
 func (c *session) fail(format string, args ...any) {
 	c.server.count.errors.Add(1)
-	c.out.error(fmt.Sprintf(format, args...))
+	text := fmt.Sprintf(format, args...)
+	if !c.mute {
+		c.out.error(text)
+		return
+	}
+	c.quit = true
+	c.server.count.hungUp.Add(1)
+	c.server.trouble.Warn().Str("answer", text).Str("listener", listener(c.conn)).
+		Msg("a Redis client is disconnected instead of being told an error: it has sent neither HELLO nor CLIENT, and might not understand")
 }

@@ -73,13 +73,33 @@ func (c *session) set(ctx context.Context) {
 			return
 		}
 	}
-	switch stored, ok := c.store(ctx, 0, when, expires); {
-	case !ok:
+	switch stored, err := c.store(ctx, 0, when, expires); {
+	case err != nil && c.mute:
+		c.drop(ctx, when, err)
+	case err != nil:
+		c.refuseValue(err)
 	case stored:
 		c.out.simple("OK")
 	default:
 		c.out.null()
 	}
+}
+
+// drop answers for a value that is not kept where no error may be answered: OK
+// when it is certain that the name has no value, as if it had been evicted at
+// once. A condition was not met as far as its client can tell, and null says so.
+func (c *session) drop(ctx context.Context, when blob.When, why error) {
+	c.server.count.dropped.Add(why)
+	c.server.trouble.Warn().Err(why).Stringer("reason", blob.ReasonOf(why)).Msg("a Redis client's value is dropped; it will be missed")
+	if when != blob.Always {
+		c.out.null()
+		return
+	}
+	if _, err := c.server.o.Store.Delete(ctx, c.args[0]); err != nil {
+		c.fail("ERR %v", err)
+		return
+	}
+	c.out.simple("OK")
 }
 
 // expiryUnit has what one means in each option, in milliseconds.
@@ -98,9 +118,12 @@ func expiry(option string, n int64) (time.Time, bool) {
 }
 
 func (c *session) setNX(ctx context.Context) {
-	if stored, ok := c.store(ctx, 0, blob.Absent, time.Time{}); ok {
-		c.flag(stored)
+	stored, err := c.store(ctx, 0, blob.Absent, time.Time{})
+	if err != nil {
+		c.refuseValue(err)
+		return
 	}
+	c.flag(stored)
 }
 
 func (c *session) mset(ctx context.Context) {
@@ -109,30 +132,26 @@ func (c *session) mset(ctx context.Context) {
 		return
 	}
 	for i := range c.fills {
-		if _, ok := c.store(ctx, i, blob.Always, time.Time{}); !ok {
+		if _, err := c.store(ctx, i, blob.Always, time.Time{}); err != nil {
+			c.refuseValue(err)
 			return
 		}
 	}
 	c.out.simple("OK")
 }
 
-// store stores a value that came with the command. If it is not ok the client
-// has been told why.
-func (c *session) store(ctx context.Context, i int, when blob.When, expires time.Time) (stored, ok bool) {
+// store stores a value that came with the command.
+func (c *session) store(ctx context.Context, i int, when blob.When, expires time.Time) (stored bool, err error) {
 	f := &c.fills[i]
-	err := f.err
-	if err == nil {
-		stored, err = f.Store(ctx, when, expires)
-		f.Fill = nil
+	if f.err != nil {
+		return false, f.err
 	}
-	if err != nil {
-		c.refuseValue(err)
-		return false, false
-	}
-	if stored {
+	stored, err = f.Store(ctx, when, expires)
+	f.Fill = nil
+	if stored && err == nil {
 		c.server.count.stored.Add(1)
 	}
-	return stored, true
+	return stored, err
 }
 
 // refuseValue answers why a value is not stored.
@@ -143,7 +162,7 @@ func (c *session) refuseValue(err error) {
 	case errors.Is(err, blob.ErrNoRoom):
 		c.fail("OOM there is no room for this value now, or all that this connection has under way exceeds its share (budget.leases of DRAM, half of it while others are connected)")
 	default:
-		c.server.o.Log.Warn().Err(err).Msg("a Redis client's value was not stored")
+		c.server.trouble.Warn().Err(err).Msg("a Redis client's value was not stored")
 		c.fail("ERR the value was not stored: the tiers below do not answer")
 	}
 }

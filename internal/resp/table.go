@@ -10,6 +10,16 @@ type command struct {
 	run         func(c *session, ctx context.Context)
 }
 
+// exact are the commands whose replies some clients read as so many bytes,
+// without a look at what they say: LMCache's multi-process client. An error
+// would leave its rest in the stream, and each later reply would be taken for
+// that of the next command. parsers are the commands that such a client does not
+// send.
+var (
+	exact   = map[string]bool{"get": true, "set": true, "exists": true, "del": true}
+	parsers = map[string]bool{"hello": true, "client": true}
+)
+
 // table is every command, by its name in lower case. It is filled in once,
 // because COMMAND COUNT looks at it.
 var table map[string]command

@@ -15,6 +15,7 @@ type transaction struct {
 // queued is a command with all that came with it.
 type queued struct {
 	run   func(c *session, ctx context.Context)
+	mute  bool // as of the session
 	args  [][]byte
 	fills []fill
 }
@@ -50,7 +51,11 @@ func (c *session) exec(context.Context) {
 	}
 	c.out.array(len(t.queue))
 	for _, q := range t.queue {
-		c.args, c.fills = q.args, q.fills
+		if c.quit { // hung up on: the rest is not done
+			abort(q.fills)
+			continue
+		}
+		c.args, c.fills, c.mute = q.args, q.fills, q.mute
 		c.run(q.run) // each has its own time
 		c.reset()
 		c.out.relieve()
@@ -87,7 +92,7 @@ func (c *session) breakTransaction() {
 // enqueue keeps the command that was just read for EXEC.
 func (c *session) enqueue(run func(*session, context.Context)) {
 	for _, f := range c.fills {
-		if f.err != nil {
+		if f.err != nil && !c.mute { // else it is dropped when its turn comes
 			c.refuseValue(f.err)
 			c.breakTransaction()
 			return
@@ -100,7 +105,7 @@ func (c *session) enqueue(run func(*session, context.Context)) {
 		return
 	}
 	if !t.broken {
-		t.queue = append(t.queue, queued{run, c.args, c.fills})
+		t.queue = append(t.queue, queued{run, c.mute, c.args, c.fills})
 		c.args, c.text, c.fills = nil, nil, nil // they are the queue's now
 	}
 	c.out.simple("QUEUED")

@@ -3,8 +3,11 @@ package blobtest
 
 import (
 	"context"
+	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/rs/zerolog"
 
@@ -22,7 +25,10 @@ import (
 // fails the test if it is used. When its test ends nothing may be held.
 type Rig struct {
 	*blob.Store
-	Stack *tier.Stack
+	Stack    *tier.Stack
+	OwedFile string // of the store, from the next start on
+
+	fault atomic.Pointer[tierfault.Hook]
 
 	t        testing.TB
 	capacity int64
@@ -35,7 +41,7 @@ type Rig struct {
 // New makes a rig with so many bytes of DRAM; half of them may be leased.
 func New(t testing.TB, capacity int64) *Rig {
 	t.Helper()
-	r := &Rig{t: t, capacity: capacity, disk: tiertest.NewMemory("disk", 256<<20)}
+	r := &Rig{t: t, capacity: capacity, disk: tiertest.NewMemory("disk", 256<<20), OwedFile: filepath.Join(t.TempDir(), "owed")}
 	r.start()
 	t.Cleanup(func() { r.stop() })
 	return r
@@ -53,8 +59,12 @@ func (r *Rig) start() {
 	}
 	l := ledger.New(ledger.Options{CapacityBytes: r.capacity, Policy: lru, Limits: ledger.Limits{Lease: r.capacity / 2, Unwritten: r.capacity / 4}})
 	r.hot = cpu.New(cpu.Options{Arena: r.arena, Ledger: l, HighWatermark: 0.95, LowWatermark: 0.90})
-	r.Stack = tier.NewStack(tier.Options{Hot: r.hot, Disk: r.disk, Remote: r.remote(), Log: zerolog.Nop()})
-	r.Store = blob.New(blob.Options{Stack: r.Stack, Space: "test", ShelterBytes: r.capacity / 10})
+	r.Stack = tier.NewStack(tier.Options{Hot: r.hot, Disk: r.faulty(), Remote: r.remote(), Log: zerolog.Nop()})
+	if r.Store, err = blob.New(blob.Options{
+		Stack: r.Stack, Space: "test", ShelterBytes: r.capacity / 10, OwedFile: r.OwedFile, LoadTimeout: time.Second, Log: zerolog.Nop(),
+	}); err != nil {
+		r.t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { r.must(r.Stack.Run(ctx)) })
@@ -70,6 +80,28 @@ func (r *Rig) start() {
 		r.must(r.hot.Close())
 		r.must(r.arena.Close())
 	}
+}
+
+// Fault decides from now on what happens to calls of the disk; nil lets all pass.
+func (r *Rig) Fault(hook tierfault.Hook) { r.fault.Store(&hook) }
+
+// faulty is the disk behind Fault and a breaker that soon probes.
+func (r *Rig) faulty() tier.Tier {
+	disk := tierfault.Wrap(r.disk, func(c tierfault.Call) tierfault.Fault {
+		if hook := r.fault.Load(); hook != nil && *hook != nil {
+			return (*hook)(c)
+		}
+		return tierfault.Fault{}
+	})
+	return tier.WithBreaker(disk, tier.BreakerOptions{Timeout: time.Second, Pause: 10 * time.Millisecond, PauseMax: 50 * time.Millisecond, Log: zerolog.Nop()})
+}
+
+// Kill begins anew as after a kill: with what is on the disk, and what is owed.
+func (r *Rig) Kill() {
+	r.t.Helper()
+	r.stop()
+	r.disk = r.disk.Reopen()
+	r.start()
 }
 
 // remote is a shared tier that nobody may ask for anything.
@@ -97,7 +129,5 @@ func (r *Rig) Flush() {
 func (r *Rig) Restart() {
 	r.t.Helper()
 	r.Flush()
-	r.stop()
-	r.disk = r.disk.Reopen()
-	r.start()
+	r.Kill()
 }

@@ -1,0 +1,303 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/internal/faultfs"
+	"github.com/kvstored/kvstored/internal/replay"
+	"github.com/kvstored/kvstored/key"
+)
+
+var eioRounds = flag.Int("eio-rounds", 8, "how often TestDatabaseEIO fails pages of the database; 200 for a long run")
+
+const (
+	eioPage = 4096
+	eioSpan = 300 * time.Millisecond // until a fault that nobody has met is brought about by an opening; and how long trouble lasts at most
+	// eioPatience is how long a fault waits then to be met.
+	eioPatience = 2500 * time.Millisecond
+)
+
+// eioRun is one daemon whose disk fails.
+type eioRun struct {
+	d    *demoDaemon
+	fs   *faultfs.FS
+	dir  string // of the database
+	rng  *rand.Rand
+	hot  *key.Chain // pinned in DRAM
+	kept *key.Chain // flushed, by the end of the round before
+	n    uint64     // rounds
+	s    *stored
+	conn *client.Client
+}
+
+// Pages of the database's files cannot be read for a while, at any moment, in a
+// compaction or an opening as well: the daemon lives, DRAM answers, the tier is
+// off and comes back, with everything that was flushed.
+func TestDatabaseEIO(t *testing.T) {
+	r := newEIORun(t)
+	s := r.s
+	const disk = 2 << 30
+	var clients sync.WaitGroup
+	for i := range 2 {
+		clients.Go(func() { s.store(t, r.d.socket, rand.New(rand.NewPCG(uint64(i), 0))) })
+	}
+	files := map[string]int{}
+	for range *eioRounds {
+		name := r.round(t)
+		files[name]++
+		if t.Failed() {
+			break
+		}
+	}
+	r.conn.Close()
+	log, err := os.ReadFile(r.d.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	failed := strings.Count(string(log), "the disk tier's database failed")
+	t.Logf("%d rounds, met by files of: %v; the database failed %d times (%d lines name a SIGBUS), was open again %d times, did not open %d times; it was moved aside %d times",
+		*eioRounds, files, failed, strings.Count(string(log), "SIGBUS"), strings.Count(string(log), "database is open again"),
+		strings.Count(string(log), "is not opened again yet"), strings.Count(string(log), "is moved aside"))
+	if failed == 0 && !t.Failed() {
+		t.Error("no fault ever ended the database: nothing was tried")
+	}
+	if strings.Contains(string(log), "is moved aside") {
+		t.Error("what could not be read was taken for damage")
+	}
+	s.Lock()
+	s.age(disk)
+	s.Unlock()
+	r.d.kill()
+	clients.Wait()
+	if _, err := r.d.start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.check(t, r.d.socket, every)
+}
+
+func newEIORun(t *testing.T) *eioRun {
+	r := &eioRun{fs: faultfs.Mount(t), d: daemonFolder(t), s: newStored()}
+	r.s.trouble = true
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	r.rng = rand.New(rand.NewPCG(seed, 0))
+	cfg := config.Default()
+	cfg.Listen.Socket, cfg.Admin.Listen = r.d.socket, "127.0.0.1:0"
+	cfg.CPU.Capacity = 64 << 20
+	cfg.Disk.Paths = []string{filepath.Join(r.fs.Dir, "disk")}
+	cfg.Disk.Capacity, cfg.Disk.SegmentSize, cfg.Disk.MinFree = 2<<30, 64<<20, 0
+	cfg.Disk.InlineMax, cfg.Disk.IODepth = 64<<10, 2 // much goes into the database
+	r.dir = filepath.Join(cfg.Disk.Paths[0], "badger")
+	configure(t, r.d, &cfg)
+	t.Cleanup(r.d.kill)
+	t.Cleanup(func() {
+		if log, err := os.ReadFile(r.d.log); t.Failed() && err == nil {
+			t.Logf("the log ends in: %s", log[max(0, len(log)-4000):])
+		}
+	})
+	if _, err := r.d.start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	if r.conn, err = client.Dial(t.Context(), r.d.socket, client.Options{Name: "eio", Space: &crashSpace}); err != nil {
+		t.Fatal(err)
+	}
+	r.hot = chainOf(t, crashSpace, 1<<40, 4)
+	if err := storeChain(t.Context(), r.conn, r.hot); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// round fails a page, or all of a file, until the database has met it, and returns
+// the kind of file if so.
+func (r *eioRun) round(t *testing.T) string {
+	t.Helper()
+	if _, err := r.conn.Pin(t.Context(), client.Chain(r.hot), "hot", 0); err != nil {
+		t.Errorf("pin what is in DRAM: %v", err)
+	}
+	name, from, to := r.pick(t)
+	if name == "" {
+		return "none"
+	}
+	if err := r.fs.Fail(name, from, to); err != nil {
+		t.Fatal(err)
+	}
+	met, restarted := 0, false
+	calm := time.Now().Add(eioSpan)
+	for end := calm.Add(eioPatience); met == 0 && time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		r.readHot(t)
+		r.readCold(t)
+		if time.Now().After(calm) && !restarted { // an opening meets what nobody has
+			restarted = true
+			killDatabase(t, r.d.cmd.Process.Pid)
+		}
+		var err error
+		if met, err = r.fs.Met(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	time.Sleep(time.Duration(r.rng.Int64N(int64(eioSpan)))) // a while of trouble
+	r.readHot(t)
+	if err := r.fs.Heal(); err != nil {
+		t.Fatal(err)
+	}
+	r.awaitWorks(t)
+	r.keepPromise(t)
+	if met == 0 {
+		return "nobody"
+	}
+	when := "running"
+	if restarted {
+		when = "opening"
+	}
+	return strings.TrimLeft(name, "0123456789") + " " + when
+}
+
+// begun is how many chains were begun.
+func (r *eioRun) begun() uint64 {
+	r.s.Lock()
+	defer r.s.Unlock()
+	return r.s.next
+}
+
+// keepPromise reads what was flushed in the round before, which has left DRAM
+// since, and flushes something new.
+func (r *eioRun) keepPromise(t *testing.T) {
+	t.Helper()
+	if r.kept != nil {
+		r.readAll(t, r.kept, client.WaitComplete)
+	}
+	r.n++
+	r.kept = chainOf(t, crashSpace, 1<<41+r.n, 6)
+	for tries := 20; ; tries-- { // what was given up in the trouble is left of the next flushes
+		if err := storeChain(t.Context(), r.conn, r.kept); err != nil {
+			t.Fatal(err)
+		}
+		flushed, err := r.conn.Flush(t.Context(), true)
+		if err == nil && len(flushed.Left) == 0 {
+			return
+		}
+		if tries == 0 {
+			t.Fatalf("flushes after the trouble: %v, left %v", err, flushed.Left)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// pick is a file of the database and bytes of it.
+func (r *eioRun) pick(t *testing.T) (name string, from, to int64) {
+	entries, err := os.ReadDir(r.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.rng.Shuffle(len(entries), func(i, j int) { entries[i], entries[j] = entries[j], entries[i] })
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil || info.Size() == 0 || e.Name() == "LOCK" {
+			continue // gone meanwhile
+		}
+		if r.rng.IntN(3) == 0 {
+			return e.Name(), 0, 1 << 40
+		}
+		page := r.rng.Int64N((info.Size()+eioPage-1)/eioPage) * eioPage
+		return e.Name(), page, page + eioPage
+	}
+	return "", 0, 0
+}
+
+// readHot reads what is in DRAM, as if nothing had happened.
+func (r *eioRun) readHot(t *testing.T) { r.readAll(t, r.hot, client.BestEffort) }
+
+// readAll reads a chain that is there to the last chunk.
+func (r *eioRun) readAll(t *testing.T, chain *key.Chain, how client.WaitPolicy) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	job, err := r.conn.Prefetch(ctx, client.Chain(chain), client.PrefetchOptions{Policy: how})
+	if err != nil {
+		t.Fatalf("the daemon does not answer: %v", err)
+	}
+	st, err := job.Wait(ctx, client.All)
+	if err != nil || int(st.Ready.Chunks) != chain.Len() {
+		t.Fatalf("%d of %d chunks are ready (%v): %v", st.Ready.Chunks, chain.Len(), st.Reason, err)
+	}
+	buf := make([]byte, crashMaxSize)
+	for i := range chain.Len() {
+		n, err := job.Copy(ctx, buf, i)
+		if err != nil || replay.Verify(buf[:n], chain.Key(i)) >= 0 {
+			t.Fatalf("chunk %d: wrong bytes, or %v", i, err)
+		}
+	}
+	if err := job.Release(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// readCold asks for a few chains that are on disk only, if anything is.
+func (r *eioRun) readCold(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	for range 10 {
+		chain := chainOf(t, crashSpace, r.rng.Uint64N(r.begun()+1), 6)
+		job, err := r.conn.Prefetch(ctx, client.Chain(chain), client.PrefetchOptions{Policy: client.WaitComplete})
+		if err != nil {
+			t.Fatalf("a prefetch fails: %v", err)
+		}
+		if _, err := job.Wait(ctx, client.All); err != nil {
+			t.Fatalf("a prefetch fails: %v", err)
+		}
+		if err := job.Release(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// killDatabase ends the database's process of a daemon, if there is one now.
+func killDatabase(t *testing.T, daemon int) {
+	t.Helper()
+	paths, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range paths {
+		text, _ := os.ReadFile(path) // of one that has ended
+		status, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "status"))
+		if strings.HasPrefix(string(text), "kvstored-database\x00") && strings.Contains(string(status), fmt.Sprintf("\nPPid:\t%d\n", daemon)) {
+			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+			if err == nil {
+				_ = unix.Kill(pid, unix.SIGKILL)
+			}
+		}
+	}
+}
+
+// awaitWorks waits until the tier is used again.
+func (r *eioRun) awaitWorks(t *testing.T) {
+	t.Helper()
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		if _, err := r.conn.Flush(t.Context(), true); err == nil {
+			if st, err := r.d.stats(t.Context()); err == nil && !st.Store.Tiers["disk"].Off {
+				return
+			}
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the tier does not come back")
+		}
+	}
+}

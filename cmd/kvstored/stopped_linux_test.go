@@ -1,0 +1,89 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/key"
+)
+
+// pause stops the daemon, and returns when no thread of it runs any more.
+func pause(t *testing.T, d *demoDaemon) {
+	t.Helper()
+	if err := d.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	for running := true; running; time.Sleep(time.Millisecond) {
+		stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", d.cmd.Process.Pid))
+		if err != nil || len(stats) == 0 || t.Context().Err() != nil {
+			t.Fatal("the daemon does not stop", err)
+		}
+		running = slices.ContainsFunc(stats, func(path string) bool {
+			stat, _ := os.ReadFile(path) // a thread that has ended runs no more
+			return len(stat) > 0 && !strings.Contains(string(stat), ") T ")
+		})
+	}
+}
+
+// A daemon that is stopped (SIGSTOP) keeps neither a client's call nor a
+// command for ever, and works on when it goes on.
+func TestStoppedDaemon(t *testing.T) {
+	d := daemonFolder(t)
+	if _, err := d.start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(d.kill)
+	space := key.Space{Model: "m", DType: "u8", World: 1, ChunkTokens: 4, Method: key.SHA256}
+	prompt, ctx := client.Tokens([]uint32{1, 2, 3, 4}), t.Context()
+	c, err := client.Dial(ctx, d.socket, client.Options{Space: &space, Timeout: 200 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	job, err := c.Prefetch(ctx, prompt, client.PrefetchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pause(t, d)
+	goOn := sync.OnceFunc(func() { _ = d.cmd.Process.Signal(syscall.SIGCONT) })
+	defer goOn()
+
+	var commands sync.WaitGroup
+	for _, args := range [][]string{{"stats"}, {"lookup", "--text", "a"}, {"put", "--text", "a"}, {"spaces"}} {
+		commands.Go(func() {
+			code, _, says := kvstored(t, "payload", append(args, "--socket", d.socket)...)
+			if code != exitUnreachable || !strings.Contains(says, "does not answer") {
+				t.Errorf("%s: exit code %d, %s", args, code, says)
+			}
+		})
+	}
+	for name, call := range map[string]func() error{
+		"ping":     func() error { return c.Ping(ctx) },
+		"lookup":   func() error { _, err := c.Lookup(ctx, prompt, 0); return err },
+		"prefetch": func() error { _, err := c.Prefetch(ctx, prompt, client.PrefetchOptions{}); return err },
+		"reserve":  func() error { _, err := c.Reserve(ctx, prompt, client.ReserveOptions{Size: 1}); return err },
+		"put":      func() error { _, err := c.Put(ctx, prompt, 0, [][]byte{{1}}); return err },
+		"get":      func() error { _, err := c.Get(ctx, prompt, client.GetOptions{}); return err },
+		"release":  func() error { return job.Release(ctx) },
+		"flush":    func() error { _, err := c.Flush(ctx, false); return err },
+		"stats":    func() error { _, err := c.Stats(ctx); return err },
+	} {
+		if err := call(); !errors.Is(err, client.ErrNoAnswer) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	commands.Wait()
+	goOn()
+	if err := c.Ping(t.Context()); err != nil {
+		t.Errorf("after it went on: %v", err)
+	}
+}

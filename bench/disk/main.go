@@ -12,6 +12,8 @@ import (
 	"slices"
 	"text/tabwriter"
 	"time"
+
+	"github.com/kvstored/kvstored/internal/database"
 )
 
 var sizes = []int{64 << 10, 256 << 10, 1 << 20, 4 << 20}
@@ -20,6 +22,7 @@ var sizes = []int{64 << 10, 256 << 10, 1 << 20, 4 << 20}
 const churnSize = 1 << 20
 
 func main() {
+	database.Main()
 	dir := flag.String("dir", os.TempDir(), "folder on the disk to measure; files of its own are made in it and removed")
 	rounds := flag.Int("rounds", 5, "how often everything is timed")
 	mib := flag.Int64("mib", 384, "MiB moved by each measurement")

@@ -16,6 +16,7 @@ import (
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/disk"
+	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -35,6 +36,7 @@ const (
 )
 
 func main() {
+	database.Main()
 	dir := flag.String("dir", os.TempDir(), "folder on the disk to measure; files of its own are made in it and removed")
 	rounds := flag.Int("rounds", 5, "how often everything is timed")
 	chunks := flag.Int("mib", 256, "chunks of 1 MiB in the prompt that comes from disk")

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/kvstored/kvstored/key"
+)
+
+// scene is what happens to one key, moment by moment.
+type scene struct{ *history }
+
+var scened = key.Hash{1}
+
+func (s scene) put(v version, begin, end moment, how outcome) {
+	_ = s.writing(scened, v, begin)
+	_ = s.wrote(scened, v, end, how)
+}
+
+func (s scene) delete(begin, end moment, ok bool) {
+	s.deleting([]key.Hash{scened}, begin)
+	s.deleted([]key.Hash{scened}, begin, end, ok)
+}
+
+func (s scene) see(v version, begin, end moment) {
+	b := make([]byte, 100)
+	fill(b, scened, v)
+	s.read(scened, b, begin, end)
+}
+
+// lookup finds the key or not.
+func (s scene) lookup(n int) {
+	s.missing([]key.Hash{scened}, s.musts([]key.Hash{scened}), n, "lookup")
+}
+
+// Every rule has a scene that breaks it, and one beside it that only looks so.
+func TestRules(t *testing.T) {
+	for name, tc := range map[string]struct {
+		play func(scene)
+		want []promise
+	}{
+		"a value is read": {func(s scene) { s.put(1, 1, 2, stored); s.see(1, 3, 4) }, nil},
+		"while it is stored": {func(s scene) {
+			_ = s.writing(scened, 1, 1)
+			s.see(1, 2, 3)
+			_ = s.wrote(scened, 1, 4, stored)
+		}, nil},
+		"nobody knows whether it was stored": {func(s scene) { s.put(1, 1, never, unknown); s.see(1, 3, 4) }, nil},
+		"never written":                      {func(s scene) { s.see(1, 3, 4) }, []promise{wrongBytes}},
+		"written later":                      {func(s scene) { s.put(1, 5, 6, stored); s.see(1, 3, 4) }, []promise{wrongBytes}},
+		"refused":                            {func(s scene) { s.put(1, 1, 2, refused); s.see(1, 3, 4) }, []promise{wrongBytes}},
+		"another key's": {func(s scene) {
+			b := make([]byte, 100)
+			fill(b, key.Hash{2}, 1)
+			s.put(1, 1, 2, stored)
+			s.read(scened, b, 3, 4)
+		}, []promise{wrongBytes}},
+		"torn": {func(s scene) {
+			b := make([]byte, 100)
+			fill(b, scened, 1)
+			b[99] ^= 1
+			s.put(1, 1, 2, stored)
+			s.read(scened, b, 3, 4)
+		}, []promise{wrongBytes}},
+
+		"deleted":                       {func(s scene) { s.put(1, 1, 2, stored); s.delete(3, 4, true); s.see(1, 5, 6) }, []promise{undeleted}},
+		"deleted, with an error":        {func(s scene) { s.put(1, 1, 2, stored); s.delete(3, 4, false); s.see(1, 5, 6) }, nil},
+		"deleted while it is read":      {func(s scene) { s.put(1, 1, 2, stored); s.delete(3, 5, true); s.see(1, 4, 6) }, nil},
+		"deleted while it was stored":   {func(s scene) { s.put(1, 1, 4, stored); s.delete(3, 5, true); s.see(1, 6, 7) }, nil},
+		"deleted, and may come yet":     {func(s scene) { s.put(1, 1, never, unknown); s.delete(3, 4, true); s.see(1, 5, 6) }, nil},
+		"deleted after the daemon died": {func(s scene) { s.put(1, 1, never, unknown); s.restarted(2); s.delete(3, 4, true); s.see(1, 5, 6) }, []promise{undeleted}},
+
+		"an older one after a newer one was stored": {func(s scene) { s.put(1, 1, 2, stored); s.put(2, 3, 4, stored); s.see(1, 5, 6) }, []promise{twoValues}},
+		"the newer one":              {func(s scene) { s.put(1, 1, 2, stored); s.put(2, 3, 4, stored); s.see(2, 5, 6) }, nil},
+		"either of two side by side": {func(s scene) { s.put(1, 1, 4, stored); s.put(2, 2, 3, stored); s.see(1, 5, 6) }, nil},
+		"both of two side by side": {func(s scene) {
+			s.put(1, 1, 4, stored)
+			s.put(2, 2, 3, stored)
+			s.see(1, 5, 6)
+			s.see(2, 7, 8)
+		}, []promise{twoValues}},
+		"an older one after nobody knows": {func(s scene) { s.put(1, 1, 2, stored); s.put(2, 3, 4, unknown); s.see(1, 5, 6) }, nil},
+
+		"flushed and there":   {func(s scene) { s.put(1, 1, 2, stored); s.promised(3); s.lookup(1) }, nil},
+		"flushed and missing": {func(s scene) { s.put(1, 1, 2, stored); s.promised(3); s.restarted(5); s.lookup(0) }, []promise{unflushed}},
+		"flushed and deleted": {func(s scene) { s.put(1, 1, 2, stored); s.promised(3); s.delete(4, 5, false); s.lookup(0) }, nil},
+		"deleted and flushed": {func(s scene) { s.put(1, 1, 2, stored); s.delete(3, 4, true); s.promised(5); s.lookup(0) }, nil},
+		"stored while deleted": {func(s scene) {
+			s.deleting([]key.Hash{scened}, 1)
+			s.put(1, 2, 3, stored)
+			s.deleted([]key.Hash{scened}, 1, 4, false)
+			s.promised(5)
+			s.lookup(0)
+		}, nil},
+		"stored while flushed":  {func(s scene) { s.put(1, 1, 4, stored); s.promised(3); s.lookup(0) }, nil},
+		"lost before the flush": {func(s scene) { s.put(1, 1, 2, stored); s.restarted(3); s.promised(4); s.lookup(0) }, nil},
+		"found on disk": {func(s scene) {
+			at := s.stamp([]key.Hash{scened})
+			s.put(1, 1, 2, stored)
+			s.found([]key.Hash{scened}, at)
+			s.lookup(0)
+		}, []promise{unflushed}},
+		"found on disk, and deleted": {func(s scene) {
+			at := s.stamp([]key.Hash{scened})
+			s.put(1, 1, 2, stored)
+			s.delete(3, 4, false)
+			s.found([]key.Hash{scened}, at)
+			s.lookup(0)
+		}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := scene{newHistory()}
+			tc.play(s)
+			var got []promise
+			for _, v := range s.violations() {
+				got = append(got, v.promise)
+			}
+			if !slices.Equal(got, tc.want) {
+				t.Errorf("found %q; want %q", got, tc.want)
+			}
+		})
+	}
+}

@@ -37,7 +37,7 @@ func TestPython(t *testing.T) {
 		}
 		t.Skip("python3 is not installed: the Python client is not tested")
 	}
-	dependOn(t, ".", ".py", ".md", ".toml")
+	dependOn(t, ".", ".py", ".json", ".md", ".toml")
 	dependOn(t, "../..", ".go", ".mod", ".txt", ".hex")
 	binary := filepath.Join(t.TempDir(), "kvstored")
 	build := exec.Command("go", "build", "-o", binary, "../../cmd/kvstored")

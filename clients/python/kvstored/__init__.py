@@ -17,19 +17,21 @@
 Whatever goes wrong, the answer is a shorter prefix: recompute what is not there.
 """
 
+from .aio import AsyncClient, AsyncFill, AsyncJob
 from .client import DEFAULT_SOCKET, Chunk, Client, default_socket
 from .errors import Code, DeadlineExceeded, Disconnected, Error, ProtocolError, Refused
-from .fill import Fill, Grant, Result, Slot
+from .fill import Fill, Grant, GrantedSlot, Result, Slot
 from .job import ALL, Job, Reason, State
 from .memory import Mapping, checksum
+from .pieces import Piece
 from .prompt import Prompt, hashes, tokens
 from .views import as_numpy, as_torch
-from .wire import Count, Flushed, Match, Space, Stored
+from .wire import Advice, Count, Flushed, Match, Space, Stored
 
 __version__ = "1.0.0"
 
 __all__ = [
-    "ALL", "DEFAULT_SOCKET", "Chunk", "Client", "Code", "Count", "DeadlineExceeded", "Disconnected", "Error",
-    "Fill", "Flushed", "Grant", "Job", "Mapping", "Match", "Prompt", "ProtocolError", "Reason", "Refused",
+    "ALL", "Advice", "AsyncClient", "AsyncFill", "AsyncJob", "DEFAULT_SOCKET", "Chunk", "Client", "Code", "Count", "DeadlineExceeded", "Disconnected", "Error",
+    "Fill", "Flushed", "Grant", "GrantedSlot", "Job", "Mapping", "Match", "Piece", "Prompt", "ProtocolError", "Reason", "Refused",
     "Result", "Slot", "Space", "State", "Stored", "as_numpy", "as_torch", "checksum", "default_socket", "hashes", "tokens",
 ]  # fmt: skip

@@ -49,7 +49,7 @@ class Registration:
 def _runtime() -> Optional[Tuple[Callable[..., int], Callable[..., int]]]:
     """cudaHostRegister and cudaHostUnregister, of torch or of the runtime library."""
     try:
-        import torch
+        import torch  # pyright: ignore[reportMissingImports]
 
         if torch.cuda.is_available():
             cudart = torch.cuda.cudart()

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from enum import IntEnum
 from types import TracebackType
 from typing import Iterator, List, NamedTuple, Optional, Type
 
 from . import wire
-from .errors import Error, ProtocolError
-from .link import Frame, Link, Request
+from .ask import Ask, Asker, Going, Steps, call, or_later
+from .call import Frame, Request
+from .errors import Disconnected, Error, ProtocolError
+from .link import Link
+from .state import Reason, reason_name, reason_of
 from .wire import Op, Stored
 
 
@@ -35,35 +37,66 @@ class Slot(NamedTuple):
 
     index: int  # type: ignore[assignment]  # not that of a tuple
     grant: int
-    length: int
+    length: int  # of what is there already, where it EXISTS; 0 if the daemon does not know
     memory: Optional[memoryview]
     address: int  # of memory; 0 if there is none
 
+    def __repr__(self) -> str:
+        return _slot(self.index, self.grant, self.length)
 
-class Fill:
-    """Made by :meth:`Client.reserve`. Slot i is chunk first + i of the prompt.
 
-    Write the granted slots, then leave the ``with`` block, which commits, or
-    aborts if it is left by an exception. The memory belongs to somebody else
-    from then on.
-    """
+class GrantedSlot(NamedTuple):
+    """A slot to be written."""
 
-    def __init__(self, link: Optional[Link], timeout: float) -> None:
+    index: int  # type: ignore[assignment]
+    grant: int
+    length: int
+    memory: memoryview
+    address: int
+
+    def __repr__(self) -> str:
+        return _slot(self.index, self.grant, self.length)
+
+
+def _slot(index: int, grant: int, length: int) -> str:
+    name = {g.value: g.name.lower() for g in Grant}.get(grant, str(grant))
+    return f"<Slot {index}: {name}, {length} bytes>"
+
+
+class FillCalls(Asker):
+    """What can be asked of a fill. Slot i is chunk first + i of the prompt."""
+
+    def __init__(self, link: Optional[Link], timeout: float, error: Optional[Error] = None) -> None:
         """A fill without slots, until a reply brings some. ``timeout`` is that of
         calls that are given none."""
         self._link, self._timeout = link, timeout
         self._over = link is None
         self.id = 0
-        self.reason = 6 if link is None else 1
+        #: Why there are fewer slots than chunks asked for: a :class:`Reason`. Also
+        #: where there is no fill; ``error`` has the words.
+        self.reason = int(Reason.COMPLETE)
+        #: Why there is no fill, where that was not the daemon's word.
+        self.error: Optional[Error] = None
+        if link is None:
+            self.error = error or Disconnected("there is no connection to the daemon")
+            self.reason = int(reason_of(self.error))
         self.slots: List[Slot] = []
+        #: Numbers of slots whose chunk is there with another checksum than the one given with ``sums``.
+        self.differ: List[int] = []
         #: What became of each slot, after the commit; empty if that is not known.
         self.results: List[Stored] = []
 
-    def _deadline(self, timeout: Optional[float]) -> float:
-        return time.monotonic() + (self._timeout if timeout is None else timeout)
+    @property
+    def timeout(self) -> float:  # type: ignore[override]
+        return self._timeout
 
-    def _begin(self, body: bytes) -> "Fill":
-        self.id, self.reason, slots = wire.reserve_reply(body)
+    def _attached(self) -> Link:
+        if self._link is None:
+            raise Disconnected("there is no connection to the daemon")
+        return self._link
+
+    def _begin(self, body: bytes) -> "FillCalls":
+        self.id, self.reason, slots, self.differ = wire.reserve_reply(body)
         assert self._link is not None
         staging = self._link.staging
         for i, s in enumerate(slots):
@@ -77,43 +110,59 @@ class Fill:
 
     @staticmethod
     def _undo(body: bytes) -> Optional[Frame]:
-        id, _, _ = wire.reserve_reply(body)
+        id = wire.reserve_reply(body)[0]
         return (Op.ABORT, wire.fill(id)) if id else None
 
     def __len__(self) -> int:
         return len(self.slots)
 
-    def __iter__(self) -> Iterator[Slot]:
+    def __iter__(self) -> Iterator[GrantedSlot]:
         """The slots to be written."""
-        return (s for s in self.slots if s.memory is not None)
+        return (GrantedSlot(s.index, s.grant, s.length, s.memory, s.address) for s in self.slots if s.memory is not None)
 
-    def commit(self, timeout: Optional[float] = None) -> List[Stored]:
+    def __repr__(self) -> str:
+        granted = sum(s.memory is not None for s in self.slots)
+        state = "over" if self._over else "open"
+        why = f", {self.error}" if self.error else ""
+        return f"<{type(self).__name__} {self.id}: {granted} of {len(self)} slots granted, {reason_name(self.reason).lower()}, {state}{why}>"
+
+    def _commit(self, timeout: Optional[float] = None) -> Ask[List[Stored]]:
         """Makes the granted slots visible. A result for every slot; none if the
         daemon went away or was late, and then nobody knows."""
-        if not self._over and self.id and self._link is not None:
-            self._over = True
-            try:
-                request = self._commit_request()
-                self.results = self._link.call(request, self._deadline(timeout))
-            except Error:
-                self.results = []
-        elif not self._over:
-            self.results = [Stored(Result.NOT_GRANTED, 0)] * len(self.slots)
-        self._end()
-        return self.results
+
+        def steps(going: Going) -> Steps[List[Stored]]:
+            if not self._over and self.id:
+                self._over = True
+                self.results = yield from or_later(going.link, self._commit_request(), self._abort_request())
+            elif not self._over:
+                self.results = [Stored(Result.NOT_GRANTED, 0)] * len(self.slots)
+            self._end()
+            return self.results
+
+        def miss(_: Error) -> List[Stored]:
+            self._end()
+            self.results = []
+            return self.results
+
+        return Ask(steps, miss, timeout, raises=False)
 
     def _commit_request(self) -> Request:
         return Request(Op.COMMIT, wire.fill(self.id), wire.store_reply)
 
-    def abort(self, timeout: Optional[float] = None) -> None:
+    def _abort_request(self) -> Request:
+        return Request(Op.ABORT, wire.fill(self.id), wire.empty_reply)
+
+    def _abort(self, timeout: Optional[float] = None) -> Ask[None]:
         """Gives back what was not committed."""
-        if not self._over and self.id and self._link is not None:
-            self._over = True
-            try:
-                self._link.call(Request(Op.ABORT, wire.fill(self.id), wire.empty_reply), self._deadline(timeout))
-            except Error:
-                pass  # the daemon takes it back with the connection
-        self._end()
+
+        def steps(going: Going) -> Steps[None]:
+            over, self._over = self._over, True
+            self._end()
+            if not over and self.id:
+                yield from or_later(going.link, self._abort_request(), self._abort_request())
+
+        # What is not given back now, the daemon takes back with the connection.
+        return Ask(steps, lambda _: self._end(), timeout, raises=False)
 
     def _end(self) -> None:
         self._over = True
@@ -123,6 +172,18 @@ class Fill:
                     s.memory.release()
                 except BufferError:
                     pass  # an array still looks at it
+
+
+class Fill(FillCalls):
+    """Made by :meth:`Client.reserve`. Slot i is chunk first + i of the prompt.
+
+    Write the granted slots, then leave the ``with`` block, which commits, or
+    aborts if it is left by an exception. The memory belongs to somebody else
+    from then on.
+    """
+
+    commit = call(FillCalls._commit)
+    abort = call(FillCalls._abort)
 
     def __enter__(self) -> "Fill":
         return self

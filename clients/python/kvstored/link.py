@@ -2,9 +2,11 @@
 
 Requests are pipelined and may be answered in any order. Of the threads that
 wait, one reads the socket and hands the others their replies; when it has its
-own it passes the role on. Calls with a callback are read for by whoever runs
-:meth:`Link.tend`, and only it calls back: a callback may make calls itself. A
-link that has failed stays failed.
+own it passes the role on. Calls with a callback are read for by the thread that
+runs :meth:`Link.tend`, and only it calls back: a callback may make calls
+itself. A link that has failed stays failed.
+
+A watch is a call without a request: it is answered by what the daemon pushes.
 """
 
 from __future__ import annotations
@@ -18,12 +20,16 @@ import socket
 import threading
 import time
 import weakref
-from typing import Any, Callable, Deque, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, List, Optional, Sequence, Tuple
 
-from . import wire
-from .errors import Code, DeadlineExceeded, Disconnected, Error, ProtocolError, Refused
-from .memory import Mapping
+from . import greeting, wire
+from .call import Call, Frame, Request, Watch
+from .errors import DeadlineExceeded, Disconnected, Error, ProtocolError, Refused
+from .turns import Queued, Turns
 from .wire import HEADER, Op
+
+if TYPE_CHECKING:
+    from .lease import Lease
 
 log = logging.getLogger("kvstored")
 
@@ -36,43 +42,8 @@ _GLANCE = 50e-6
 #: A call that was given less time than this says nothing about the daemon when
 #: it is late.
 _DOUBT = 0.05
-
-Frame = Tuple[int, bytes]  # op and body of a request
-
-
-class Request(NamedTuple):
-    """A request to be sent: how its reply is read, and what gives back what the
-    reply brought when nobody waits for it any more. A callback is called once,
-    unless the request could not be sent or the call was abandoned."""
-
-    op: int
-    body: bytes
-    take: Callable[[bytes], Any]
-    undo: Optional[Callable[[bytes], Optional[Frame]]] = None
-    callback: Optional[Callable[["Call"], None]] = None
-
-
-class Call:
-    """A request on its way. ``value`` or ``error``, which is never raised itself,
-    is set when it is ``done``."""
-
-    __slots__ = (
-        "id", "request", "done", "value", "error", "reply", "parked", "left", "sent", "deadline", "arrived", "wake"
-    )  # fmt: skip
-
-    def __init__(self, id: int, request: Request) -> None:
-        self.id, self.request = id, request
-        self.done = self.parked = self.left = False
-        self.sent, self.deadline, self.arrived = False, 0.0, 0  # of a call with a callback
-        self.value: Any = None
-        self.error: Optional[Error] = None
-        self.reply: Optional[bytes] = None
-        self.wake = threading.Lock()  # held; released once to wake the thread that parked
-        self.wake.acquire()
-
-    def frame(self) -> bytes:
-        return wire.frame(wire.REQUEST, self.request.op, self.id, self.request.body)
-
+#: Seconds that a late call has while there is something to read.
+_OVERDUE = 1.0
 
 class Link:
     """A connection after its hello. All methods are safe for threads."""
@@ -86,97 +57,55 @@ class Link:
         self.down: Optional[Error] = None  # why the link has failed; never raised itself
         self.stalled = False  # a call timed out, and nothing has arrived since
         self.background = 0  # calls with a callback that are neither answered nor left
-        self.arena: Optional[Mapping] = None
-        self.staging: Optional[Mapping] = None
         self.handles: Dict[wire.Space, int] = {}
+        self.jobs: Dict[int, "Lease"] = {}  # those that pushes may come for; the reader's
         self.on_background: Callable[[], None] = lambda: None
         self._ids = itertools.count(1)
         self._mu = threading.Lock()  # guards the fields below, never held over I/O
         self._calls: Dict[int, Call] = {}
-        self._late: Deque[Call] = collections.deque()  # go out with the next request
+        self._late: Deque[Call] = collections.deque()  # of _calls: go out with the next request
+        self._turns = Turns()
+        self._expiry = float("inf")  # no call with a callback is late before
+        self._waiting = 0  # threads in wait
         self._answered: Deque[Call] = collections.deque()  # with a callback, to be called
         self._reader: Any = None  # a call that is waited for, or this link while it is tended
         self._writing = threading.Lock()  # whoever holds it writes
         self._in = bytearray()  # the reader's
         self._arrived = 0  # frames
+
+        def opened(sock: socket.socket) -> None:
+            self._sock = sock
+            connected(self._shut)
+
         try:
-            self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            try:
-                self._sock.settimeout(timeout)
-                self._sock.connect(path)
-                connected(self._shut)
-                self.hello = self._greet(hello, time.monotonic() + timeout)
-                self._sock.setblocking(False)
-            except BaseException:
-                self._sock.close()
-                raise
-        except socket.timeout:
-            raise DeadlineExceeded(f"{path}: no answer to hello within {timeout:.3g} s") from None
+            self._waker = os.pipe()
         except OSError as e:
             raise Disconnected(f"{path}: {e}") from e
+        os.set_blocking(self._waker[0], False)
+        self._roused = False
+        self._rest = b""  # of what was sent in part; whoever writes next begins with it
+        self._sock, greeted = greeting.connect(path, hello, timeout, opened)
+        self.hello, self.arena, self.staging, rest = greeted
+        self._in += rest
         self._readable, self._writable = select.poll(), select.poll()
         self._readable.register(self._sock, select.POLLIN)
+        self._readable.register(self._waker[0], select.POLLIN)
         self._writable.register(self._sock, select.POLLOUT)
         _links.add(self)
 
-    # ---- hello ---------------------------------------------------------------
-
-    def _greet(self, hello: bytes, deadline: float) -> wire.Hello:
-        self._sock.sendall(wire.frame(wire.REQUEST, Op.HELLO, 0, hello))
-        data, fds, _, _ = socket.recv_fds(self._sock, 1 << 16, 2, getattr(socket, "MSG_CMSG_CLOEXEC", 0))
-        try:
-            while not self._whole(data):
-                self._sock.settimeout(max(0.001, deadline - time.monotonic()))
-                more = self._sock.recv(1 << 16)
-                if not more:
-                    raise Disconnected("the daemon closed the connection during hello")
-                data += more
-            length, kind, op, status, _ = HEADER.unpack_from(data)
-            body = data[HEADER.size : HEADER.size + length]
-            if kind != wire.REPLY or op != Op.HELLO:
-                raise ProtocolError(f"a frame of kind {kind}, op {op} where the reply to hello belongs")
-            if status:
-                raise Refused("hello", status, wire.error_reply(body))
-            reply = wire.hello_reply(body)
-            self._map(reply, fds)
-            self._in += data[HEADER.size + length :]
-            return reply
-        except wire.Malformed as e:
-            raise ProtocolError(f"hello: {e}") from e
-        finally:
-            for fd in fds:
-                os.close(fd)
-
-    @staticmethod
-    def _whole(data: bytes) -> bool:
-        if not data:
-            raise Disconnected("the daemon closed the connection during hello")
-        if len(data) < HEADER.size:
-            return False
-        if data.startswith(b"-ERR"):
-            raise Refused("hello", Code.BAD_REQUEST, "a Redis server listens there; use the daemon's listen.socket")
-        length = HEADER.unpack_from(data)[0]
-        if length > wire.MAX_BODY:
-            raise ProtocolError(f"a reply of {length} bytes")
-        return len(data) >= HEADER.size + length
-
-    def _map(self, reply: wire.Hello, fds: Sequence[int]) -> None:
-        left = list(fds)
-        if len(left) != reply.descriptors:
-            raise ProtocolError(f"{len(left)} descriptors came, {reply.descriptors} were announced")
-        try:
-            if reply.granted & wire.WANT_ARENA:
-                self.arena = Mapping(left.pop(0), reply.arena_bytes, writable=False)
-            if reply.granted & wire.WANT_STAGING:
-                self.staging = Mapping(left.pop(0), reply.staging_bytes, writable=True)
-        except (IndexError, OSError, ValueError) as e:
-            raise ProtocolError(f"the daemon's memory cannot be mapped: {e}") from e
+    @property
+    def pushes(self) -> bool:
+        """Whether the daemon sends the progress of jobs unasked."""
+        return bool(self.hello.granted & wire.WANT_PUSHES)
 
     # ---- calls ---------------------------------------------------------------
 
-    def call(self, request: Request, deadline: float) -> Any:
-        """Sends a request and returns what its reply says."""
-        call = Call(next(self._ids), request)
+    def call(self, request: Request, deadline: float, grace: Optional[float] = None) -> Any:
+        """Sends a request and returns what its reply says. Where it has to wait
+        for its turn: Queued at the deadline if it has a ``lost``. ``grace`` gives
+        it so many seconds from its turn on, and waits for that while the queue
+        has moved within so many."""
+        call = self._new(request, deadline, grace)
         try:
             self._start([call], deadline)
             return self.wait(call, deadline)
@@ -189,25 +118,29 @@ class Link:
     def start(self, requests: Sequence[Request], deadline: float) -> List[Call]:
         """Sends requests together. Each of the calls must be waited for, unless it
         has a callback: that is called by the deadline."""
-        calls = [Call(next(self._ids), request) for request in requests]
+        calls = [self._new(request, deadline) for request in requests]
         self._start(calls, deadline)
         return calls
+
+    def _new(self, request: Request, deadline: float, grace: Optional[float] = None) -> Call:
+        call = Call(next(self._ids), request)
+        call.deadline, call.grace = deadline, grace if call.jobs else None
+        call.arrived = self._arrived if deadline - time.monotonic() >= _DOUBT else -1
+        return call
 
     def _start(self, calls: Sequence[Call], deadline: float) -> None:
         arrived, patient = self._arrived, deadline - time.monotonic() >= _DOUBT
         background = [call for call in calls if call.request.callback is not None]
-        for call in background:
-            call.deadline, call.arrived = deadline, arrived if patient else -1
         late: List[Call] = []
         try:
             with self._mu:
                 if self.down is not None:
                     raise self.down.fresh()
-                late, self._late = list(self._late), collections.deque()
-                going = [*late, *calls]
-                self._calls.update((call.id, call) for call in going)
-                self.background += len(background)
-            if going:
+                late = self._due()
+                going = late + [call for call in calls if self._turns.enter(call)]
+                self._calls.update((call.id, call) for call in calls)
+                self._count(background)
+            if going or self._rest:
                 self._send(b"".join([call.frame() for call in going]), deadline)
         except BaseException as e:  # a signal's handler may raise anything
             self._forget(calls)
@@ -217,6 +150,25 @@ class Link:
             raise
         if background:
             self._sent(background)
+
+    def _count(self, background: Sequence[Call]) -> None:
+        """Counts calls with callbacks, with the lock held."""
+        self.background += len(background)
+        self._expiry = min([self._expiry, *(call.deadline for call in background)])
+
+    def _due(self) -> List[Call]:
+        """What goes out before anything else, but not for callers that have left
+        meanwhile. Called with the lock held."""
+        due: List[Call] = []
+        while self._late:
+            call = self._late.popleft()
+            if call.left and call.request.callback is not None:
+                del self._calls[call.id]
+                self._turns.unsent(call)
+                self._late.extend(self._turns.next())
+            else:
+                due.append(call)
+        return due
 
     def _sent(self, calls: Sequence[Call]) -> None:
         """From now on callers hear of their calls through the callback, and only so."""
@@ -233,8 +185,29 @@ class Link:
     def _put_back(self, late: Sequence[Call]) -> None:
         """What was not sent goes out with a later request."""
         with self._mu:
-            if self.down is None:
-                self._late.extendleft(call for call in reversed(late) if self._calls.pop(call.id, None))
+            self._late.extendleft(call for call in reversed(late) if call.id in self._calls)
+
+    def submit(self, request: Request, deadline: float, grace: Optional[float] = None) -> Call:
+        """:meth:`start` for a request with a callback, by a thread that must not
+        wait: the one that tends the link sends it."""
+        call = self._new(request, deadline, grace)
+        with self._mu:
+            if self.down is not None:
+                raise self.down.fresh()
+            call.sent = True
+            self._calls[call.id] = call
+            self._count([call])
+            if self._turns.enter(call):
+                self._late.append(call)
+        self.rouse()
+        return call
+
+    def rouse(self) -> None:
+        """Has the thread that tends the link look for what is to be done."""
+        self.on_background()
+        if not self._roused:
+            self._roused = True  # first: while it is true a byte is there, or will be
+            os.write(self._waker[1], b"\0")
 
     def later(self, request: Request) -> Call:
         """Sends a request with the next one, or when the link is tended. Its
@@ -244,12 +217,42 @@ class Link:
             if self.down is not None:
                 call.error, call.done = self.down, True
             else:
+                self._calls[call.id] = call
+                self._turns.enter(call)
                 self._late.append(call)
         return call
+
+    def watch(self, step: Watch, deadline: float, callback: Optional[Callable[[Call], None]] = None) -> Call:
+        """A call that ends when it is enough, or is late."""
+        call = Call(next(self._ids), Request(Op.WAIT, b"", lambda _: None, callback=callback))
+        call.deadline, call.enough, call.arrived, call.sent = deadline, step.enough, -1, True
+        with self._mu:
+            if self.down is not None:
+                raise self.down.fresh()
+            self._calls[call.id] = call
+            step.among.append(call)
+            self._count([call] if callback is not None else [])
+        self.look(step.among)
+        if callback is not None:
+            self.rouse()
+        return call
+
+    def look(self, watches: List[Call]) -> None:
+        """Ends the watches for which it is enough."""
+        with self._mu:
+            for call in watches:
+                if call.enough is not None and call.enough() and self._calls.pop(call.id, None):
+                    self._settle(call, None, None)
+            watches[:] = [call for call in watches if call.id in self._calls]
+        if self._answered:
+            self.on_background()
 
     def wait(self, call: Call, deadline: float) -> Any:
         """Returns the call's value, or raises its error. After DeadlineExceeded the call goes on alone."""
         arrived, patient = self._arrived, deadline - time.monotonic() >= _DOUBT
+        call.deadline = deadline
+        with self._mu:
+            self._waiting += 1
         try:
             while True:
                 with self._mu:
@@ -259,29 +262,41 @@ class Link:
                         self._reader = call
                     lead = self._reader is call
                     call.parked = not lead
-                left = deadline - time.monotonic()
+                    ends = self._ends(call)
                 if lead:
-                    self._read_until(lambda: call.done, deadline)
-                elif call.wake.acquire(timeout=max(0.0, left)):
+                    self._read_until(lambda: call.done, ends)
+                elif call.wake.acquire(timeout=max(0.0, ends - time.monotonic())):
                     continue  # answered, or it is this thread's turn to read
-                if time.monotonic() >= deadline and self._leave(call):
-                    if patient:
+                late = self._leave(call)
+                if late is not None:
+                    if patient and type(late) is DeadlineExceeded and call.enough is None:
                         self._suspect(arrived)
-                    raise DeadlineExceeded(f"{Op(call.request.op).name.lower()}: no answer in time")
+                    raise late
         finally:
-            call.parked = False  # also where a signal's handler raises
+            with self._mu:
+                call.parked = False  # also where a signal's handler raises
+                self._waiting -= 1
             self._pass_on(call)
         if call.error is not None:
             raise call.error.fresh()
         return call.value
+
+    def _ends(self, call: Call) -> float:
+        """When the call is too late, with the lock held."""
+        if call.grace is None:
+            return call.deadline
+        if call.waits:
+            return self._turns.moved + call.grace
+        return max(call.deadline, call.turned + call.grace)
 
     def abandon(self, call: Call) -> bool:
         """Leaves a call that will not be waited for; False if it is answered already."""
         with self._mu:
             if call.done:
                 return False
-            if call.request.callback is not None and not call.left:
+            if call.request.callback is not None and not call.left and not call.ahead:
                 self.background -= 1
+            self._unhook(call)
             call.left = True
             return True
 
@@ -291,23 +306,45 @@ class Link:
         with self._mu:
             if call.left:
                 return
+            if call.request.callback is not None and call.sent and not call.done and not call.ahead:
+                self.background -= 1
+            self._unhook(call)
             call.left = True
             reply = call.reply if call.done and call.error is None else None
         if reply is not None and call.request.undo is not None:
             self._undo(call.request.undo(reply))
 
+    def _unhook(self, call: Call) -> None:
+        """Forgets a call that no reply will come for, with the lock held."""
+        if self._turns.drop(call) or call.enough is not None:
+            self._calls.pop(call.id, None)
+
     def _undo(self, frame: Optional[Frame]) -> None:
         if frame is not None:
             self.later(Request(*frame, wire.empty_reply))
 
-    def _leave(self, call: Call) -> bool:
+    def _leave(self, call: Call) -> Optional[Error]:
+        """Why the caller has to go, if it is too late."""
         with self._mu:
-            if call.done:
-                return False
+            if call.done or time.monotonic() < self._ends(call):
+                return None
             if not call.parked and call.wake.acquire(blocking=False):
-                return False  # it was just woken to read: look again first
-            call.parked, call.left = False, True
-            return True
+                return None  # it was just woken to read: look again first
+            call.parked = False
+            return self._give_up(call)
+
+    def stuck(self, seconds: float) -> bool:
+        """Whether nobody's turn has come for so long, and no job was given back."""
+        return time.monotonic() - self._turns.moved > seconds
+
+    def _give_up(self, call: Call) -> Error:
+        """Lets a call go on without its caller, with the lock held."""
+        if call.waits and call.request.lost is not None:
+            call.ahead = True
+            return Queued(call)
+        self._unhook(call)
+        call.left = True
+        return DeadlineExceeded(f"{call.name}: no answer in time")
 
     def _suspect(self, arrived: int) -> None:
         """After a timeout: if nothing came either, callers should not try until something does."""
@@ -328,9 +365,7 @@ class Link:
         self.call_back()
 
     def _read_for_callbacks(self, timeout: float) -> None:
-        with self._mu:
-            late = bool(self._late)
-        if late:
+        if self._late or self._rest:
             self.start([], time.monotonic() + timeout)
         with self._mu:
             if self._reader is not None or self.down is not None:
@@ -338,36 +373,41 @@ class Link:
             self._reader = self
         try:
             deadline = time.monotonic() + (self.due(timeout) if self.background else 0.0)
-            self._read_until(lambda: not self.background or bool(self._answered), deadline)
+            self._read_until(lambda: not self.background or bool(self._answered) or bool(self._late), deadline)
         finally:
             self._pass_on(self)
 
     @property
     def idle(self) -> bool:
         """Whether there is nothing to tend: no callbacks, or another thread reads."""
-        return not self._answered and (not self.background or self._reader is not None)
+        return not self._answered and not self._late and (not self.background or self._reader is not None)
 
     def due(self, most: float) -> float:
         """Seconds until the next call with a callback is late, at most so many."""
-        if not self.background:
-            return most
-        with self._mu:
-            ends = [c.deadline for c in self._calls.values() if c.request.callback is not None and not c.left]
-        return max(0.0, min([most, *(end - time.monotonic() for end in ends)]))
+        return max(0.0, min(most, self._expiry - time.monotonic())) if self.background else most
 
     def _expire(self) -> None:
-        """Gives up the calls with callbacks that are late."""
-        if not self.background:
+        """Gives up the calls with callbacks that are late, but reads first what is
+        there already."""
+        now, arrived = time.monotonic(), -1
+        late = now - self._expiry
+        if not self.background or late < 0 or (late < _OVERDUE and self._readable.poll(0)):
             return
-        now, arrived = time.monotonic(), None
         with self._mu:
-            for call in self._calls.values():
-                if call.sent and not call.left and call.deadline <= now:
-                    call.left, call.error = True, DeadlineExceeded(f"{Op(call.request.op).name.lower()}: no answer in time")
-                    self.background -= 1
-                    self._answered.append(call)
-                    arrived = call.arrived
-        if arrived is not None:
+            self._expiry = float("inf")
+            for call in list(self._calls.values()):
+                if call.request.callback is None or not call.sent or call.left or call.ahead:
+                    continue
+                ends = self._ends(call)
+                if ends > now:
+                    self._expiry = min(self._expiry, ends)
+                    continue
+                call.error = self._give_up(call)
+                self.background -= 1
+                self._answered.append(call)
+                if type(call.error) is DeadlineExceeded:
+                    arrived = max(arrived, call.arrived)
+        if arrived >= 0:
             self._suspect(arrived)
 
     def call_back(self) -> None:
@@ -390,7 +430,7 @@ class Link:
                 self._reader = None
             if self._reader is not None:
                 return
-            for call in self._calls.values():
+            for call in self._calls.values() if self._waiting else ():
                 if call.parked:
                     call.parked = False
                     call.wake.release()
@@ -403,10 +443,19 @@ class Link:
         while True:
             left = deadline - time.monotonic()
             ready = self._glance() or self._readable.poll(max(0.0, min(left, _TICK)) * 1000)
+            if any(fd == self._waker[0] for fd, _ in ready):
+                self._drain()
             if ready and self.down is None:
                 self._receive()
             if self.down is not None or enough() or time.monotonic() >= deadline:
                 return
+
+    def _drain(self) -> None:
+        try:
+            os.read(self._waker[0], 64)
+        except BlockingIOError:
+            pass
+        self._roused = False
 
     def _receive(self) -> None:
         """Reads once and delivers what is whole. Nothing follows input that may be lost."""
@@ -451,43 +500,55 @@ class Link:
             self.stalled = False
             if kind == wire.REPLY:
                 self._deliver(op, status, id, body)
-            elif kind != wire.PUSH:
+            elif kind == wire.PUSH:
+                self._pushed(op, id, body)
+            else:
                 raise ProtocolError(f"a frame of kind {kind}")
         if at:
             del data[:at]
+
+    def _pushed(self, op: int, id: int, body: bytes) -> None:
+        job = self.jobs.get(id) if op == Op.PREFETCH else None
+        if job is not None:
+            job._update(body)
 
     def _deliver(self, op: int, status: int, id: int, body: bytes) -> None:
         with self._mu:
             call = self._calls.pop(id, None)
         if call is None or call.request.op != op:
             raise ProtocolError(f"reply {id} to operation {op} answers nothing")
-        request = call.request
-        value, undo = None, None
-        with self._mu:
-            left = call.left
-        call.reply = body
         try:
-            if status:
-                refused = Refused(Op(op).name.lower(), status, wire.error_reply(body))
-                self._finish(call, None, refused)
-                return
-            if not left:
-                value = request.take(body)
-            elif request.undo is not None:
-                undo = request.undo(body)
+            self._take(call, status, body)
+            with self._mu:
+                self._turns.answered(call, status, body)
+                self._late.extend(self._turns.next())
         except Exception as e:  # whatever is wrong with it, only its caller hears
             bad = e if isinstance(e, ProtocolError) else ProtocolError(f"reply to operation {op}: {e}")
             self._finish(call, None, bad)
             raise bad.fresh() from e
-        if self._finish(call, value, None) and not left and request.undo is not None:
-            undo = request.undo(body)  # the caller left while the reply was read
-        self._undo(undo)
+        if self._late:
+            self.on_background()
+
+    def _take(self, call: Call, status: int, body: bytes) -> None:
+        """Hands a call its reply, or what went wrong."""
+        request, value = call.request, None
+        call.reply = body
+        if status:
+            self._finish(call, None, Refused(call.name, status, wire.error_reply(body)))
+            return
+        left = call.left
+        if not left:
+            value = request.take(body)
+        if self._finish(call, value, None) and request.undo is not None:
+            self._undo(request.undo(body))  # the caller has left, perhaps while the reply was read
 
     def _finish(self, call: Call, value: Any, error: Optional[Error]) -> bool:
         """Ends a call; reports whether its caller had left."""
         with self._mu:
             left = call.left
             self._settle(call, value, error)
+        if call.ahead and not left and error is not None and call.request.lost is not None:
+            call.request.lost(error)
         if self._answered:
             self.on_background()
         return left
@@ -498,6 +559,8 @@ class Link:
         if call.left:
             return
         call.value, call.error = value, error
+        if call.ahead:
+            return
         if call.parked:
             call.parked = False
             call.wake.release()
@@ -509,11 +572,14 @@ class Link:
     # ---- writing -------------------------------------------------------------
 
     def _send(self, out: bytes, deadline: float) -> None:
+        """Sends frames, and before them the rest of what was sent in part. After
+        DeadlineExceeded nothing of them is sent; where a part is, the rest of
+        it stays to be sent."""
         if not self._writing.acquire(timeout=max(0.0, deadline - time.monotonic())):
             raise DeadlineExceeded("the daemon takes no requests")
         begun = False  # a part may be out: nothing but the rest can follow it
         try:
-            rest = memoryview(out)
+            rest = memoryview(self._rest + out if self._rest else out)
             while rest:
                 if self.down is not None:
                     raise self.down.fresh()
@@ -522,7 +588,11 @@ class Link:
                     rest = rest[self._sock.send(rest, socket.MSG_NOSIGNAL) :]
                 except BlockingIOError:
                     begun = before
-                    self._await_room(deadline)
+                    if not self._await_room(deadline):
+                        if not begun:
+                            raise DeadlineExceeded("the daemon takes no requests") from None
+                        break
+            self._rest = bytes(rest)
             begun = False
         except Error:
             raise
@@ -533,18 +603,37 @@ class Link:
                 self.fail(Disconnected("a request went out in part"))
             self._writing.release()
 
-    def _await_room(self, deadline: float) -> None:
+    def _await_room(self, deadline: float) -> bool:
+        """Waits a while for room to write; False at the deadline. Reads if nobody
+        else does: the daemon may wait for that."""
         left = deadline - time.monotonic()
         if left <= 0:
-            raise DeadlineExceeded("the daemon takes no requests") from None
-        self._writable.poll(min(left, _TICK) * 1000)
+            return False
+        with self._mu:
+            lead = self._reader is None
+            if lead:
+                self._reader = self._writing
+        try:
+            self._writable.modify(self._sock, select.POLLOUT | (select.POLLIN if lead else 0))
+            ready = self._writable.poll(min(left, _TICK) * 1000)
+            if lead and any(event & select.POLLIN for _, event in ready) and self.down is None:
+                self._receive()
+        finally:
+            if lead:
+                self._pass_on(self._writing)
+        return True
 
     def _forget(self, calls: Sequence[Call]) -> None:
         """Calls that were not sent; their caller hears of that by an exception."""
         with self._mu:
             for call in calls:
-                if self._calls.pop(call.id, None) is not None and call.request.callback is not None:
+                if self._calls.pop(call.id, None) is None:
+                    continue
+                if not self._turns.drop(call):
+                    self._turns.unsent(call)
+                if call.request.callback is not None:
                     self.background -= 1
+            self._late.extend(self._turns.next())
 
     # ---- the end -------------------------------------------------------------
 
@@ -555,10 +644,16 @@ class Link:
             if self.down is not None:
                 return self.down.fresh()
             self.down = error
-            for call in [*self._calls.values(), *self._late]:
+            calls = list(self._calls.values())
+            for call in calls:
                 self._settle(call, None, error)
             self._calls.clear()
             self._late.clear()
+            self._turns.clear()
+            self.jobs.clear()
+        for call in calls:
+            if call.ahead and not call.left and call.request.lost is not None:
+                call.request.lost(error)
         if self.pid == os.getpid():
             self._shut()
         if self._answered:
@@ -576,6 +671,14 @@ class Link:
         self.fail(Disconnected("the client was closed"))
         with self._writing:
             self._sock.close()
+
+    def __repr__(self) -> str:
+        state = f"down: {self.down}" if self.down is not None else "stalled" if self.stalled else "up"
+        return f"<Link {state}, {len(self._calls)} calls under way, {self._turns.taken} jobs>"
+
+    def __del__(self) -> None:
+        for fd in getattr(self, "_waker", ()):
+            os.close(fd)
 
     def forked(self) -> None:
         """In a forked child: the connection is the parent's."""

@@ -127,7 +127,7 @@ def checksum(payload: Buffer) -> Optional[int]:
     if checksum_at is not None:
         return checksum_at(address(payload), len(payload))
     try:
-        import xxhash
+        import xxhash  # pyright: ignore[reportMissingImports]
     except ImportError:
         return None
     return xxhash.xxh3_64_intdigest(payload)

@@ -35,12 +35,33 @@ def size(default: int) -> Option:
     return Option(default, "a number of bytes from 0 on", lambda v: _number(v) and isinstance(v, int) and 0 <= v < 1 << 63)
 
 
+#: Of values that are to be stored, one in so many is compared with what exists.
+CHECK_EXISTING = 256
+
+
+def check_existing() -> Option:
+    return Option(
+        CHECK_EXISTING,
+        "a whole number from 0 on: one value in so many is compared with what exists, 0 for none",
+        lambda v: isinstance(v, int) and not isinstance(v, bool) and 0 <= v < 1 << 31,
+    )
+
+
 def flag(default: bool) -> Option:
     return Option(default, "true or false", lambda v: isinstance(v, bool))
 
 
 def text(default: str = "") -> Option:
     return Option(default, f"a text of at most {_TEXT_BYTES} bytes", lambda v: _text(v, _TEXT_BYTES))
+
+
+def choice(default: str, *allowed: str) -> Option:
+    return Option(default, f"one of {', '.join(allowed)}", lambda v: isinstance(v, str) and v in allowed)
+
+
+def table() -> Option:
+    """What another program reads; None where it is left out."""
+    return Option(None, "an object", lambda v: v is None or isinstance(v, dict))
 
 
 def socket() -> Option:

@@ -7,48 +7,49 @@ threads run.
 
 from __future__ import annotations
 
-import collections
 import hashlib
 import time
-from typing import Any, Deque, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from . import wire
+from . import hints, options, wire
 from .client import Client
-from .errors import Code, DeadlineExceeded, Disconnected, Error, Refused
+from .errors import Code, Error, Refused
+from .existing import Existing, Place
 from .fill import Fill, Grant, Result, Slot
+from .hints import Hints
 from .job import Job, Reason
-from .link import Call, Link, Request
+from .call import Call, Request
+from .link import Link
 from .memory import checksum_at, copy
+from .questions import WINDOW, answers
 from .wire import Op, Space
 
-#: Where a value is or goes: address and bytes of its pieces, in order.
-Place = Sequence[Tuple[int, int]]
-
-_WINDOW = 512  # requests on their way at once
 _RUN = 32  # values of one question
 _STORES = 256  # values of one reservation
-_HINT_SECONDS = 5.0
-_HINTS = 128  # kept at a time: a connection may have only so many jobs
+_LOADS = 64  # runs that one load is made of, where values are missing between
+_LATE_ABORT = 0.05  # seconds to give back what is too late to be stored
 _THERE = (Result.STORED, Result.EXISTS, Result.DIFFERS)
 _NO_ROOM = (Reason.NO_SPACE, Reason.OVER_BUDGET, Reason.OVER_QUOTA)
 _REFUSED = (Code.NO_SPACE, Code.OVER_BUDGET, Code.OVER_QUOTA)
 
 
-class _Hint(NamedTuple):
-    """A lease taken ahead of the load that it is for."""
-
-    job: Job
-    until: float
-
-
 class Pages:
     """The values of one space. Safe for threads."""
 
-    def __init__(self, client: Client, space: Space, verify: bool = True) -> None:
+    def __init__(
+        self,
+        client: Client,
+        space: Space,
+        verify: bool = True,
+        hints: Optional[Hints] = None,
+        check_existing: int = options.CHECK_EXISTING,
+    ) -> None:
+        """``hints``: those of an engine with several spaces, which closes them itself.
+        ``check_existing``: see :class:`Existing`."""
+        self._existing = Existing(space, check_existing)
         self.client, self.space, self.verify = client, space, verify and checksum_at is not None
-        # Oldest first. Without a lock, which somebody might hold when the process forks.
-        self._hints: Deque[_Hint] = collections.deque()
-        client._chores.append(self._expire)
+        self._shares_hints = hints is not None
+        self._hints = Hints(client) if hints is None else hints
 
     def _chain(self, link: Link, keys: Sequence[bytes], deadline: float) -> bytes:
         handle = self.client._handle(link, self.space, deadline)
@@ -61,22 +62,19 @@ class Pages:
         body = wire.prefetch(self._chain(link, keys, deadline), deadline_ms=max(1, int(load_seconds * 1000)))
         return Request(Op.PREFETCH, body, Job(link, self.client.timeout)._begin, Job._undo, callback)
 
+    def lookup(self, link: Link, keys: Sequence[bytes], deadline: float) -> Request:
+        """How long the run of values is that are there."""
+        return Request(Op.LOOKUP, wire.lookup(self._chain(link, keys, deadline)), wire.lookup_reply)
+
     # ---- what is there -------------------------------------------------------
 
     def find(self, keys: Sequence[bytes], timeout: float) -> int:
         """How many values are there from the first on, in one round trip. They
         start to come up to DRAM and are leased for some seconds, so that they
         are still there when they are loaded."""
-        link, deadline = self.client._ready(), time.monotonic() + timeout
-        if link is None or not keys:
-            return 0
         distinct = list(dict.fromkeys(keys))
-        try:
-            job = link.call(self._prefetch(link, distinct, deadline, _HINT_SECONDS), deadline)
-        except Error:
-            return 0
-        self._keep(job)
-        found = job.match.total.chunks
+        job = self.lease(distinct, timeout)
+        found = 0 if job is None else job.match.total.chunks
         if len(distinct) == len(keys):
             return found
         there = set(distinct[:found])
@@ -94,11 +92,9 @@ class Pages:
                 link = self.client._ready()
                 if link is None:
                     break
-                now, runs = runs[:_WINDOW], runs[_WINDOW:]
-                requests = [
-                    Request(Op.LOOKUP, wire.lookup(self._chain(link, run, deadline)), wire.lookup_reply) for run in now
-                ]
-                for run, match in zip(now, self._ask(link, requests, deadline)):
+                now, runs = runs[:WINDOW], runs[WINDOW:]
+                requests = [self.lookup(link, run, deadline) for run in now]
+                for run, match in zip(now, answers(link, requests, deadline)):
                     if match is None:
                         continue
                     there = match.total.chunks
@@ -108,74 +104,38 @@ class Pages:
             pass  # the space could not be opened
         return [found[k] for k in keys]
 
-    def _ask(self, link: Link, requests: Sequence[Request], deadline: float) -> List[Any]:
-        """The values of the replies, None for those that were refused or are late."""
-        values: List[Any] = []
-        try:
-            calls = link.start(requests, deadline)
-        except Error:
-            return [None] * len(requests)
-        for i, call in enumerate(calls):
-            try:
-                values.append(link.wait(call, deadline))
-            except (DeadlineExceeded, Disconnected):
-                values += [None] * (len(calls) - i)
-                for late in calls[i + 1 :]:
-                    link.abandon(late)
-                break
-            except Error:
-                values.append(None)
-        return values
-
     # ---- hints ---------------------------------------------------------------
 
+    def lease(self, keys: Sequence[bytes], timeout: float) -> Optional[Job]:
+        """Leases a run of values for some seconds, as :meth:`find` does. Until the
+        job is done the daemon may still be asking its remote tier for more than it
+        has matched. None if there is no answer."""
+        link, deadline = self.client._ready(), time.monotonic() + timeout
+        if link is None or not keys:
+            return None
+        try:
+            job = link.call(self._prefetch(link, keys, deadline, hints.SECONDS), deadline)
+        except Error:
+            return None
+        self._hints.keep(job)
+        return job
+
     def hint(self, keys: Sequence[bytes]) -> None:
-        """Starts to bring values up to DRAM and leases them for some seconds.
-        Returns at once."""
-        link, deadline = self.client._ready(), time.monotonic() + 0.1
+        """:meth:`lease` of distinct values for a caller that wants no answer. Returns
+        at once. The answer may take the client's timeout: to all calls the daemon
+        looks stalled when one is late."""
+        link, deadline = self.client._ready(), time.monotonic() + self.client.timeout
         if link is None or not keys:
             return
         try:
             distinct = list(dict.fromkeys(keys))
-            link.start([self._prefetch(link, distinct, deadline, _HINT_SECONDS, self._hinted)], deadline)
+            link.start([self._prefetch(link, distinct, deadline, hints.SECONDS, self._hinted)], deadline)
         except Error:
             pass  # it was only a hint
 
     def _hinted(self, call: Call) -> None:
         if call.value is not None:
-            self._keep(call.value)
-
-    def _keep(self, job: Job) -> None:
-        if not job.match.total.chunks:
-            job.release_soon()
-            return
-        self._hints.append(_Hint(job, time.monotonic() + _HINT_SECONDS))
-        self._give_back(len(self._hints) - _HINTS)
-
-    def _give_back(self, n: int) -> None:
-        """Gives the n oldest leases back."""
-        for _ in range(n):
-            try:
-                hint = self._hints.popleft()
-            except IndexError:
-                return  # somebody else gave it back
-            hint.job.release_soon()
-
-    def _expire(self) -> None:
-        """Called by the client now and then."""
-        now = time.monotonic()
-        try:
-            while self._hints[0].until <= now:
-                self._give_back(1)
-        except IndexError:
-            pass  # there are no more
-
-    def _drop_hints(self) -> bool:
-        """Gives all hinted leases back, as there is no room for something that is
-        wanted now; whether there were any."""
-        n = len(self._hints)
-        self._give_back(n)
-        return n > 0
+            self._hints.keep(call.value)
 
     # ---- loading -------------------------------------------------------------
 
@@ -193,8 +153,25 @@ class Pages:
             except Error:
                 break
             loaded += n
-            if n < len(run) and not (crowded and (n or self._drop_hints())):
+            if n < len(run) and not (crowded and (n or self._hints.drop())):
                 break
+        return loaded
+
+    def load_each(self, keys: Sequence[bytes], places: Sequence[Place], timeout: float) -> List[bool]:
+        """Which values were copied to their places: as :meth:`load`, but goes on
+        behind one that cannot be had."""
+        loaded, deadline = [False] * len(keys), time.monotonic() + timeout
+        todo = list(range(len(keys)))
+        for _ in range(_LOADS):
+            n = self.load([keys[i] for i in todo], [places[i] for i in todo], deadline - time.monotonic())
+            for i in todo[:n]:
+                loaded[i] = True
+            rest = todo[n + 1 :]
+            left = deadline - time.monotonic()
+            if not rest or left <= 0:
+                break
+            there = self.exists([keys[i] for i in rest], left)
+            todo = [i for i, yes in zip(rest, there) if yes]
         return loaded
 
     def _load(self, keys: Sequence[bytes], places: Sequence[Place], deadline: float) -> Tuple[int, bool]:
@@ -230,8 +207,13 @@ class Pages:
 
     # ---- storing -------------------------------------------------------------
 
-    def store(self, keys: Sequence[bytes], places: Sequence[Place], timeout: float) -> List[bool]:
-        """Copies values from their places. True: it is there, or somebody else is just storing it."""
+    def store(
+        self, keys: Sequence[bytes], places: Sequence[Place], timeout: float, patient: bool = True
+    ) -> List[bool]:
+        """Copies values from their places. True: it is there, perhaps with other
+        bytes but of this length, or another client is just storing it. Where room
+        is short it waits for the tiers below to catch up, if ``patient``, which
+        takes up to half of the time. No copy begins after the timeout."""
         there: Dict[bytes, bool] = {}
         deadline = time.monotonic() + timeout
         todo = {k: p for k, p in zip(keys, places) if self._fits(p)}
@@ -241,13 +223,13 @@ class Pages:
                 break
             window = self._window(todo, link.staging.size // 2)  # two threads store at the same time
             try:
-                part, crowded = self._store(link, window, deadline)
+                part, crowded = self._store(link, window, deadline, patient)
             except Error:
                 break
             if not part:
                 if not crowded:
                     break
-                if not self._drop_hints():
+                if not self._hints.drop():
                     part = {window[0][0]: False}  # there is no room for this one, or better use
             there.update(part)
             todo = {k: p for k, p in todo.items() if k not in part}
@@ -269,33 +251,34 @@ class Pages:
         return window
 
     def _store(
-        self, link: Link, window: Sequence[Tuple[bytes, Place]], deadline: float
+        self, link: Link, window: Sequence[Tuple[bytes, Place]], deadline: float, patient: bool
     ) -> Tuple[Dict[bytes, bool], bool]:
         """Stores a leading run; which of it is there, and whether more room would
         have made it longer."""
-        wait_ms = max(1, int((deadline - time.monotonic()) * 500))  # half of what is left for the copies
-        body = wire.reserve(
-            self._chain(link, [k for k, _ in window], deadline), [_size(p) for _, p in window], wait_ms=wait_ms
-        )
+        wait_ms = max(1, int((deadline - time.monotonic()) * 500)) if patient else 0  # half is left for the copies
+        sizes, sums = [_size(p) for _, p in window], self._existing.sums([p for _, p in window])
+        body = wire.reserve(self._chain(link, [k for k, _ in window], deadline), sizes, wait_ms=wait_ms, sums=sums)
         try:
             fill = link.call(Request(Op.RESERVE, body, Fill(link, self.client.timeout)._begin, Fill._undo), deadline)
         except Refused as e:
             return {}, e.code in _REFUSED
         for slot, (_, place) in zip(fill.slots, window):
+            if time.monotonic() >= deadline:  # the places, and the slots in the end, may be somebody else's
+                fill.abort(_LATE_ABORT)
+                return {}, False
             if slot.grant == Grant.GRANTED:
                 _gather(slot, place)
         results = fill.commit(deadline - time.monotonic()) or [None] * len(fill)
         part = {
-            key: slot.grant in (Grant.EXISTS, Grant.PENDING) or (r is not None and r.result in _THERE)
-            for (key, _), slot, r in zip(window, fill.slots, results)
+            key: exists or slot.grant == Grant.PENDING or (r is not None and r.result in _THERE)
+            for (key, _), exists, slot, r in zip(window, self._existing.stored(fill, sizes), fill.slots, results)
         }
         return part, fill.reason in _NO_ROOM
 
     def close(self) -> None:
-        """Gives hinted leases back. Nothing may be called afterwards."""
-        if self._expire in self.client._chores:
-            self.client._chores.remove(self._expire)
-        self._drop_hints()
+        """Gives hinted leases back, unless they are shared. Nothing may be called afterwards."""
+        if not self._shares_hints:
+            self._hints.close()
 
 
 def _distinct(keys: Sequence[bytes]) -> Sequence[bytes]:

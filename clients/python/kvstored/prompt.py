@@ -23,11 +23,19 @@ class Prompt(NamedTuple):
     save_unfull: bool = False
     space: Optional[Space] = None  # None: the one of the client
     alone: bool = False
+    ref: int = 0  # of a live job of the connection, whose prompt it is
 
     def chain(self, handle: int) -> bytes:
+        if self.ref:
+            return wire.chain_ref(self.ref, self.skip)
         if self.ids is not None:
             return wire.chain_tokens(handle, self.ids, self.skip, self.save_unfull)
         return wire.chain_hashes(handle, self.width, self.raw, self.lengths, self.skip, self.save_unfull, self.alone)
+
+    def __repr__(self) -> str:
+        what = f"of job {self.ref}" if self.ref else f"{len(self.ids)} tokens" if self.ids is not None else f"{len(self.lengths)} hashes"
+        skip = f", {self.skip} chunks skipped" if self.skip else ""
+        return f"<Prompt {what}{skip}{', each alone' if self.alone else ''}{f', {self.space}' if self.space else ''}>"
 
 
 def tokens(

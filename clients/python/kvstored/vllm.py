@@ -5,25 +5,29 @@
 in ``secondary_tiers`` is all it takes; docs/engines.md has the whole line and
 the further keys. vLLM copies between GPU and its host memory; this class moves
 rows of that host memory. Every method but ``drain_jobs`` and ``shutdown``
-returns at once: one thread of the tier talks to the daemon.
+returns at once, and none raises: three threads of the tier talk to the daemon,
+for lookups, loads and stores.
 """
 
 from __future__ import annotations
 
 import collections
+import functools
 import inspect
 import logging
 import os
-import threading
 import time
 import weakref
-from typing import Any, Collection, Deque, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Collection, Deque, Dict, Iterable, List, Optional, Set
 
-from . import engine, options
+from . import engine, options, vllm_stats
 from .client import Client
 from .memory import address
 from .pages import Pages, Place
+from .vllm_jobs import Jobs, Transfer, Worker
+from .vllm_lookup import Lookups, raw
 from .vllm_space import fingerprint
+from .vllm_stats import Counters, Events
 
 
 class _Manager:  # without vLLM: enough of it for tests
@@ -31,34 +35,60 @@ class _Manager:  # without vLLM: enough of it for tests
         self._primary_kv_view, self.tier_type = primary_kv_view, tier_type
 
 
-class _Result(NamedTuple):
-    job_id: int
-    success: bool
-
-
+_BASE = "vllm.v1.kv_offload.base"
 SecondaryTierManager: Any = engine.find("vllm.v1.kv_offload.tiering.base", "SecondaryTierManager") or _Manager
-JobResult: Any = engine.find("vllm.v1.kv_offload.tiering.base", "JobResult") or _Result
-LookupResult = engine.find("vllm.v1.kv_offload.base", "LookupResult", newer=True)  # older: True, False, None
-RequestOffloadingContext = engine.find("vllm.v1.kv_offload.base", "RequestOffloadingContext", newer=True)
+LookupResult = engine.find(_BASE, "LookupResult", newer=True)  # older: True, False, None
+RequestOffloadingContext = engine.find(_BASE, "RequestOffloadingContext", newer=True)
+Medium = engine.find(_BASE, "Medium", newer=True)
+Locality = engine.find(_BASE, "Locality", newer=True)
 
 log = logging.getLogger("kvstored.vllm")
 
-_HIT_SECONDS = 4.0  # less than the lease that a hit takes
-_MISS_SECONDS = 1.0
-_CACHED = 1 << 17  # answers kept
-_STEP = 8  # blocks stored between looks at what is more urgent
 _LATE_SECONDS = 5.0  # for what is under way at its deadline to be copied
+_QUIET_SECONDS = 60.0  # from one failure of a method that is said to the next
 
 KEYS = {
     "socket": options.socket(),
     "lookup_timeout": options.seconds(0.5),
     "transfer_timeout": options.seconds(10.0),
     "verify": options.flag(True),
+    "check_existing": options.check_existing(),
     "model": options.text(),
     "revision": options.text(),
     "namespace": options.text(),
+    "enable_kv_events": options.flag(False),
+    "locality": options.choice("LOCAL", "LOCAL", "REMOTE"),
+    "backpressure": options.table(),
     "module_path": options.text(),
 }
+
+
+_quiet_until: Dict[str, float] = {}  # by method
+
+
+def _harmless(answer: Callable[[], Any]) -> Callable[[Any], Any]:
+    """For a method that vLLM calls: what goes wrong is in the log, and vLLM goes on
+    with another answer. An exception there ends the engine."""
+
+    def harmless(method: Any) -> Any:
+        @functools.wraps(method)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return method(*args, **kwargs)
+            except Exception:
+                now = time.monotonic()
+                if now >= _quiet_until.get(method.__name__, now):
+                    _quiet_until[method.__name__] = now + _QUIET_SECONDS
+                    log.exception("kvstored: %s failed, and vLLM goes on without its answer", method.__name__)
+                return answer()
+
+        return call
+
+    return harmless
+
+
+def _nothing() -> None:
+    return None
 
 
 class KvstoredTier(SecondaryTierManager):
@@ -68,10 +98,17 @@ class KvstoredTier(SecondaryTierManager):
     ``lookup_timeout``: seconds after which a lookup without an answer is a miss.
     ``transfer_timeout``: seconds for one load or store job; a late one fails.
     ``verify``: compare checksums of what is loaded.
+    ``check_existing``: one page in so many that is to be stored is compared
+    with what is stored already; 0 for none.
     ``model``, ``revision``: of the weights, in place of what vLLM says.
     ``namespace``: further text that must be equal for blocks to be shared.
-    ``module_path``: the factory's; one that looks tiers up by name leaves it in.
+    ``enable_kv_events``: tell vLLM's KV events what was stored, if those are on.
+    ``locality``: LOCAL or REMOTE, for vLLM's filters and events.
+    ``backpressure``, ``module_path``: the factory's; older ones leave them in.
     """
+
+    medium: Any = "STORAGE" if Medium is None else Medium.STORAGE
+    locality: Any = None
 
     def __init__(
         self,
@@ -83,37 +120,30 @@ class KvstoredTier(SecondaryTierManager):
         vllm_config: Any = None,
         **keys: Any,
     ) -> None:
-        """``keys``: what the user gives; a ValueError says what is wrong with them."""
-        o = options.check("KvstoredTier", keys, KEYS)
+        """``keys``: what the user gives, and what vLLM hands over to every tier. A
+        ValueError says what is wrong with the former."""
         spec = next((s for s in (spec, offloading_spec, vllm_config) if s is not None), None)
+        o = options.check("KvstoredTier", _of_user(keys, spec, tier_type), KEYS)
         if primary_kv_view is None or primary_kv_view.ndim < 2:
             raise ValueError("KvstoredTier needs primary_kv_view as rows of bytes, one for each block")
-        if "tier_type" in inspect.signature(SecondaryTierManager.__init__).parameters:
-            super().__init__(spec, primary_kv_view, tier_type)
-        else:
-            super().__init__(spec, primary_kv_view)
+        super().__init__(spec, primary_kv_view, **_of_base({"tier_type": tier_type, **keys}))
+        self.tier_type = tier_type
+        self.locality = o["locality"] if Locality is None else Locality[o["locality"]]
         self._row = primary_kv_view.nbytes // len(primary_kv_view)
         self._rows, self._base = len(primary_kv_view), address(primary_kv_view)
-        self._lookup_timeout, self._transfer_timeout = o["lookup_timeout"], o["transfer_timeout"]
+        self._transfer_timeout = o["transfer_timeout"]
+        self._counters, self._events = Counters(), Events(self, o["enable_kv_events"], spec)
         space = fingerprint(spec, self._row, o["model"], o["revision"], o["namespace"])
         self._client = Client(o["socket"], space=space, name="vllm", timeout=self._transfer_timeout)  # it is checked there
-        self._pages = Pages(self._client, space, o["verify"])
-        # Deques and dicts are shared without a lock: each operation on them is atomic.
-        self._answers: Dict[Any, Tuple[bool, float]] = {}  # until when
-        self._asked: Dict[Any, float] = {}  # since when
-        self._lookups: Deque[Any] = collections.deque()
-        self._loads: Deque[Any] = collections.deque()
-        self._stores: Deque[Any] = collections.deque()
-        self._finished: Deque[Any] = collections.deque()
-        self._idle = threading.Condition()
-        # Under _idle; no job is queued any more once _closed is set:
-        self._pending: Set["_Job"] = set()  # jobs that are not finished
-        self._latest = 0.0  # deadline of all jobs
-        self._closed = False
-        self._wake = threading.Event()
+        self._pages = Pages(self._client, space, o["verify"], check_existing=o["check_existing"])
+        self._client.on_attach(self._attached)
+        self._jobs = Jobs()
+        self._loads: Deque[Transfer] = collections.deque()
+        self._stores: Deque[Transfer] = collections.deque()
+        self._lookups = Lookups(self._pages, o["lookup_timeout"], self._counters)
+        self._loader = Worker("load", functools.partial(self._turn, self._loads, self._load))
+        self._storer = Worker("store", functools.partial(self._turn, self._stores, self._store))
         _tiers.add(self)
-        self._thread = threading.Thread(target=self._run, name="kvstored-vllm", daemon=True)
-        self._thread.start()
 
     # ---- called by vLLM's scheduler: nothing here waits ------------------------
 
@@ -121,59 +151,48 @@ class KvstoredTier(SecondaryTierManager):
     def get_tier_type() -> str:
         return "KvstoredTier"
 
+    @_harmless(lambda: _result(False))
     def lookup(self, key: Any, req_context: Any = None) -> Any:
-        """HIT, MISS, or RETRY while the daemon is being asked."""
-        if self._closed:
-            return _result(False)
-        now = time.monotonic()
-        if not self._client.attached:
-            return _result(False)
-        answer = self._answers.get(key)
-        if answer is not None and answer[1] > now:
-            return _result(answer[0])
-        since = self._asked.get(key)
-        if since is None:
-            self._asked[key] = now
-            self._lookups.append(key)
-            self._wake.set()
-            return _result(None)
-        return _result(None if now - since < self._lookup_timeout else False)
+        """HIT for a block that is in any tier of the daemon's, MISS, or RETRY while the
+        daemon is being asked. A HIT is leased for some seconds."""
+        there = not self._jobs.closed and self._client.attached and self._lookups.get(key)
+        return _result(there)
 
     def submit_store(self, job_metadata: Any) -> None:
-        self._submit(self._stores, job_metadata)
+        """Its result comes as soon as the daemon has the bytes in DRAM."""
+        self._submit(job_metadata, self._stores, self._storer)
 
     def submit_load(self, job_metadata: Any) -> None:
-        self._submit(self._loads, job_metadata)
+        self._submit(job_metadata, self._loads, self._loader)
 
-    def _submit(self, queue: Deque[Any], job: Any) -> None:
-        queued = _Job(job, time.monotonic() + self._transfer_timeout)
-        with self._idle:
-            self._pending.add(queued)
-            self._latest = queued.deadline
-            closed = self._closed
-            if not closed:
-                queue.append(queued)
-        if closed:  # nobody would take it from its queue
-            self._finish(queued, False)
-        self._wake.set()
+    @_harmless(_nothing)
+    def _submit(self, metadata: Any, queue: Deque[Transfer], worker: Worker) -> None:
+        try:
+            job = Transfer(metadata, self._transfer_timeout)
+        except Exception:
+            self._jobs.refuse(metadata.job_id)
+            raise
+        self._jobs.add(job, queue)
+        worker.wake()
 
+    @_harmless(list)
     def get_finished_jobs(self) -> Iterable[Any]:
-        done: List[Any] = []
-        while self._finished:
-            done.append(self._finished.popleft())
-        return done
+        return self._jobs.take()
 
     get_finished = get_finished_jobs  # its older name
 
     def has_pending_work(self) -> bool:
         """Whether a job is under way, or has ended and vLLM does not know yet."""
-        return bool(self._pending or self._finished)
+        return bool(self._jobs)
 
     def touch(self, keys: Collection[Any], req_context: Any = None) -> None:
         """Nothing: the daemon counts a load as a use."""
 
+    @_harmless(_nothing)
     def on_new_request(self, req_context: Any) -> Any:
         return RequestOffloadingContext() if RequestOffloadingContext is not None else None
+
+    get_request_offloading_context = on_new_request  # its older name
 
     def on_request_finished(self, req_context: Any) -> None:
         pass
@@ -181,119 +200,130 @@ class KvstoredTier(SecondaryTierManager):
     def on_schedule_end(self, context: Any = None) -> None:
         pass
 
+    @_harmless(list)
+    def take_events(self) -> Iterable[Any]:
+        """What was stored since the last call."""
+        return self._events.take()
+
+    @classmethod
+    @_harmless(dict)
+    def build_metric_definitions(cls, extra_config: Dict[str, Any]) -> Dict[str, Any]:
+        return vllm_stats.definitions()
+
+    @_harmless(_nothing)
+    def get_stats(self) -> Any:
+        """What was counted since the last call, None if nothing was."""
+        return self._counters.stats()
+
+    @_harmless(_nothing)
     def drain_jobs(self) -> None:
         """Blocks until every job has finished or failed, as vLLM asks of it; not
         much longer than the last one has time."""
-        with self._idle:
-            seconds = self._latest + _LATE_SECONDS - time.monotonic()
-            if not self._idle.wait_for(lambda: not self._pending, max(0.0, seconds)):
-                log.error("kvstored: %d jobs are not finished long after their deadline", len(self._pending))
+        left = self._jobs.drain(_LATE_SECONDS)
+        if left:
+            log.error("kvstored: %d jobs are not finished long after their deadline", left)
 
+    @_harmless(_nothing)
     def shutdown(self) -> None:
         """Fails the jobs that are not finished. What is being copied is waited for."""
-        self._closed = True
-        self._wake.set()
+        self._jobs.closed = True
+        workers = (self._lookups.worker, self._loader, self._storer)
+        for worker in workers:
+            worker.stop()
         self._client.close()  # a call that is under way fails
-        self._thread.join(self._transfer_timeout + _LATE_SECONDS)
+        for worker in workers:
+            worker.join(self._transfer_timeout + _LATE_SECONDS)
+        self._jobs.sweep()
         self._pages.close()
 
-    # ---- the tier's thread -----------------------------------------------------
+    # ---- the tier's threads ----------------------------------------------------
 
-    def _run(self) -> None:
-        while True:
-            self._wake.clear()
-            if self._closed:
-                break
-            try:
-                busy = self._ask() or self._load() or self._store()
-            except Exception:
-                log.exception("kvstored: the tier goes on")
-                busy = True
-            if not busy:
-                self._wake.wait(1.0)
-        self._sweep()
+    def _turn(self, queue: Deque[Transfer], do: Callable[[Transfer], None]) -> Optional[float]:
+        if not queue:
+            return None
+        job = queue.popleft()
+        try:
+            do(job)
+        finally:
+            self._jobs.finish(job, False)  # if it raised
+        return 0
 
-    def _sweep(self) -> None:
-        """Fails all jobs, as there is no thread for them any more."""
-        with self._idle:
-            left = list(self._pending)
-        for job in left:
-            self._finish(job, False)
+    def _load(self, job: Transfer) -> None:
+        loaded = self._pages.load_each([raw(k) for k in job.keys], self._places(job), job.left)
+        brought = [key for key, ok in zip(job.keys, loaded) if ok]
+        for key, ok in zip(job.keys, loaded):
+            if not ok:
+                self._lookups.absent(key)
+        self._count("load", job, len(brought))
+        self._jobs.finish(job, len(brought) == len(job.keys), brought, len(brought) * self._row)
+
+    def _store(self, job: Transfer) -> None:
+        stored = self._pages.store([raw(k) for k in job.keys], self._places(job), job.left, patient=False)
+        there = [key for key, ok in zip(job.keys, stored) if ok]
+        self._lookups.forget(there)
+        self._events.stored(there)
+        self._count("store", job, len(there))
+        self._jobs.finish(job, len(there) == len(job.keys), size=len(there) * self._row)
+
+    def _count(self, direction: str, job: Transfer, done: int) -> None:
+        self._counters.add("bytes", done * self._row, direction)
+        self._counters.add("failed_blocks", len(job.keys) - done, direction)
+
+    def _places(self, job: Transfer) -> List[Place]:
+        if not all(0 <= i < self._rows for i in job.rows):
+            raise ValueError(f"job {job.id}: rows {job.rows} of {self._rows}")
+        return [((self._base + i * self._row, self._row),) for i in job.rows]
+
+    def _attached(self, arena: Any) -> None:
+        self._counters.add("reconnects", 1 if self._was_attached else 0)
+        self._was_attached = True
+
+    _was_attached = False
 
     def _forked(self) -> None:
         """In a child there is no thread: everything is a miss, and jobs fail."""
-        self._closed = True
-        self._idle = threading.Condition()  # the other may be held by a thread that is not here
-        self._sweep()
+        self._counters.forked()
+        self._jobs.forked()
 
-    def _ask(self) -> bool:
-        keys: List[Any] = []
-        while self._lookups and len(keys) < 1024:
-            keys.append(self._lookups.popleft())
-        if not keys:
-            return False
-        found: List[bool] = [False] * len(keys)
-        try:
-            found = self._pages.exists([_raw(k) for k in keys], self._lookup_timeout)
-            self._pages.hint([_raw(k) for k, there in zip(keys, found) if there])
-        finally:
-            self._answer(keys, found)
-            for key in keys:
-                self._asked.pop(key, None)
-        return True
 
-    def _answer(self, keys: Iterable[Any], found: Iterable[bool]) -> None:
-        now = time.monotonic()
-        if len(self._answers) > _CACHED:
-            self._answers.clear()
-        for key, there in zip(keys, found):
-            self._answers[key] = (there, now + (_HIT_SECONDS if there else _MISS_SECONDS))
+def _of_user(keys: Dict[str, Any], spec: Any, tier_type: str) -> Dict[str, Any]:
+    """Of a tier's keywords, those that the user wrote. What vLLM hands over and this
+    package does not know is said once; a mistake of the user's stays in."""
+    written = _written(spec, tier_type)
+    base = inspect.signature(SecondaryTierManager.__init__).parameters
+    of_user = {k: v for k, v in keys.items() if k in KEYS or (k in written if written is not None else k not in base)}
+    strange = keys.keys() - of_user.keys() - base.keys() - _noted
+    if strange:
+        _noted.update(strange)
+        log.info("kvstored: vLLM gives its tiers %s, which this package does not know", ", ".join(sorted(strange)))
+    return of_user
 
-    def _load(self) -> bool:
-        if not self._loads:
-            return False
-        job, loaded = self._loads.popleft(), 0
-        job.start()
-        try:
-            loaded = self._pages.load(job.raw(), self._places(job), job.deadline - time.monotonic())
-            if loaded < len(job.keys):
-                self._answer([job.keys[loaded]], [False])
-        finally:
-            self._finish(job, loaded == len(job.keys), job.keys[:loaded])
-        return True
 
-    def _store(self) -> bool:
-        """Stores some blocks of the first job: lookups and loads are more urgent."""
-        if not self._stores:
-            return False
-        job, done = self._stores[0], False
-        job.start()
-        try:
-            end = job.at + _STEP
-            part = self._places(job)[job.at : end]
-            stored = self._pages.store(job.raw()[job.at : end], part, job.deadline - time.monotonic())
-            self._answer([k for k, ok in zip(job.keys[job.at : end], stored) if ok], stored)
-            job.at, done = end, all(stored)
-        finally:
-            if not done or job.at >= len(job.keys):
-                self._stores.popleft()
-                self._finish(job, done)
-        return True
+_noted: Set[str] = set()  # keywords that were said
 
-    def _places(self, job: "_Job") -> List[Place]:
-        if not all(0 <= i < self._rows for i in job.ids) or len(job.ids) != len(job.keys):
-            raise ValueError(f"job {job.id}: {len(job.keys)} keys for blocks {job.ids} of {self._rows}")
-        return [((self._base + i * self._row, self._row),) for i in job.ids]
 
-    def _finish(self, job: "_Job", success: bool, loaded: Sequence[Any] = ()) -> None:
-        with self._idle:
-            if job not in self._pending:
-                return  # while the tier ends two may come to it
-            try:
-                self._finished.append(_job_result(job, success, loaded))
-            finally:
-                self._pending.remove(job)
-                self._idle.notify_all()
+def _written(spec: Any, tier_type: str) -> Optional[Set[str]]:
+    """The keys of this kind of tier in vLLM's configuration, None where that is not found."""
+    config = getattr(spec, "vllm_config", spec)
+    transfer = getattr(config, "kv_transfer_config", None)
+    for extra in (getattr(spec, "extra_config", None), getattr(transfer, "kv_connector_extra_config", None)):
+        if isinstance(extra, dict) and isinstance(extra.get("secondary_tiers"), list):
+            tiers = [t for t in extra["secondary_tiers"] if isinstance(t, dict) and t.get("type") == tier_type]
+            return {key for tier in tiers for key in tier}
+    return None
+
+
+def _of_base(keys: Dict[str, Any]) -> Dict[str, Any]:
+    """What the class above takes of it."""
+    return {k: keys[k] for k in inspect.signature(SecondaryTierManager.__init__).parameters if k in keys}
+
+
+def _result(found: Optional[bool]) -> Any:
+    if LookupResult is None:
+        return found
+    if found is None:
+        return LookupResult.RETRY
+    return LookupResult.HIT if found else LookupResult.MISS
 
 
 _tiers: "weakref.WeakSet[KvstoredTier]" = weakref.WeakSet()
@@ -306,44 +336,3 @@ def _after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
-
-
-class _Job:
-    """What is needed of vLLM's JobMetadata, and how much of it is done."""
-
-    def __init__(self, metadata: Any, deadline: float) -> None:
-        self.id, self.keys = metadata.job_id, list(metadata.keys)
-        ids = getattr(metadata, "block_ids", None)
-        self.ids = [int(i) for i in (metadata.chunk_ids if ids is None else ids)]
-        self.deadline, self.at = deadline, 0
-        self.began: Optional[float] = None
-
-    def start(self) -> None:
-        if self.began is None:
-            self.began = time.monotonic()
-
-    def raw(self) -> List[bytes]:
-        return [_raw(k) for k in self.keys]
-
-
-def _raw(key: Any) -> bytes:
-    return bytes(key) if isinstance(key, (bytes, bytearray, memoryview)) else repr(key).encode()
-
-
-def _result(found: Optional[bool]) -> Any:
-    if LookupResult is None:
-        return found
-    if found is None:
-        return LookupResult.RETRY
-    return LookupResult.HIT if found else LookupResult.MISS
-
-
-def _job_result(job: _Job, success: bool, loaded: Sequence[Any]) -> Any:
-    """Newer versions take what was loaded before a job failed, and its seconds."""
-    takes = inspect.signature(JobResult).parameters
-    more: Dict[str, Any] = {}
-    if loaded and not success and "successful_keys" in takes:
-        more["successful_keys"] = loaded
-    if job.began is not None and "transfer_time" in takes:
-        more["transfer_time"] = time.monotonic() - job.began
-    return JobResult(job.id, success, **more)

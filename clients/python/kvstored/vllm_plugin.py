@@ -16,7 +16,7 @@ log = logging.getLogger("kvstored.vllm")
 def register() -> None:
     """May be called again. Does nothing for a vLLM that has no secondary tiers."""
     try:
-        from vllm.v1.kv_offload.tiering.factory import SecondaryTierFactory
+        from vllm.v1.kv_offload.tiering.factory import SecondaryTierFactory  # pyright: ignore[reportMissingImports]
 
         SecondaryTierFactory.register_tier("KvstoredTier", "kvstored.vllm", "KvstoredTier")
     except ValueError:

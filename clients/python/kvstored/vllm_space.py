@@ -10,7 +10,7 @@ import os
 import pprint
 import re
 import sys
-from typing import Any, NamedTuple, Tuple
+from typing import Any, List, NamedTuple, Tuple
 
 from .wire import Space
 
@@ -36,11 +36,7 @@ def fingerprint(spec: Any, row_bytes: int, model: str = "", revision: str = "", 
     model = model or engine.model
     if not model:
         raise ValueError('KvstoredTier finds no model name in the engine\'s config: add "model" to the tier\'s keys')
-    missing = []
-    if engine.algorithm not in ("sha256_cbor", ""):
-        missing.append(f"--prefix-caching-hash-algo sha256_cbor (it is {engine.algorithm})")
-    if "PYTHONHASHSEED" not in os.environ:
-        missing.append("PYTHONHASHSEED=0")
+    missing = _unstable(engine.algorithm)
     if missing:
         log.warning(
             "kvstored: blocks are reused across restarts and engines only if their hashes are equal: set %s",
@@ -61,6 +57,24 @@ def fingerprint(spec: Any, row_bytes: int, model: str = "", revision: str = "", 
         method=f"given:vllm-{engine.algorithm}" if engine.algorithm else "given:vllm",
         tags=tuple((name, value) for name, value in tags if value),
     )
+
+
+#: Hashes that are equal in every process, if they start from an equal seed.
+_STABLE = ("sha256", "sha256_cbor", "xxhash", "xxhash_cbor", "")  # the last: vLLM does not say
+
+
+def _unstable(algorithm: str) -> List[str]:
+    """What the user should set so that vLLM's block hashes are the same in every
+    process. The seed of a chain is fixed since August 2026, except for xxhash;
+    before, and for that always, it is random unless PYTHONHASHSEED is set."""
+    missing = []
+    if algorithm not in _STABLE:
+        missing.append(f"--prefix-caching-hash-algo sha256_cbor (it is {algorithm})")
+    utils = sys.modules.get("vllm.v1.core.kv_cache_utils")
+    fixed = hasattr(utils, "DEFAULT_NONE_HASH_SEED") or hasattr(utils, "resolve_none_hash_seed")
+    if "PYTHONHASHSEED" not in os.environ and (not fixed or algorithm.startswith("xxhash")):
+        missing.append("PYTHONHASHSEED=0 before vLLM starts")
+    return missing
 
 
 def _normalized(spec: Any) -> _Engine:

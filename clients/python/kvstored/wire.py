@@ -22,6 +22,8 @@ REQUEST, REPLY, PUSH = 0, 1, 2
 WANT_ARENA, WANT_STAGING, WANT_DIRECT, WANT_PUSHES = 1, 2, 4, 8
 NO_OPTIONS = b"\0\0"
 MAX_U32 = 0xFFFFFFFF
+RESERVE_SUMS = 0x8002  # an option of reserve; a daemon that does not know it passes over it
+MAX_SUMS = 4096  # in one reserve
 
 
 class Malformed(ValueError):
@@ -53,7 +55,7 @@ class Op(IntEnum):
 
 
 class Space(NamedTuple):
-    """All that must be equal for payloads to be exchangeable."""
+    """All that must be equal for payloads to be exchangeable. Its ``repr`` does not show the salt."""
 
     model: str
     dtype: str  # fingerprint of element type and layout
@@ -66,6 +68,12 @@ class Space(NamedTuple):
     group: str = ""
     salt: str = ""
     tags: Tuple[Tuple[str, str], ...] = ()
+
+    def __repr__(self) -> str:
+        rank = f", rank {self.worker} of {self.world}" if self.world > 1 else ""
+        more = [f"{name}={getattr(self, name)}" for name in ("revision", "lora", "group") if getattr(self, name)]
+        more += [f"{name}={value}" for name, value in self.tags] + (["salted"] if self.salt else [])
+        return f"<Space {self.model} {self.dtype}, {self.chunk_tokens} tokens, {self.method}{rank}{''.join(', ' + m for m in more)}>"
 
 
 class SpaceInfo(NamedTuple):
@@ -163,7 +171,18 @@ def frame(kind: int, op: int, id: int, body: Buffer, status: int = 0) -> bytes:
 # ---- requests ----------------------------------------------------------------
 
 
+def _pack(layout: str, *numbers: Any) -> bytes:
+    """``struct.pack`` of what a caller gave; a ValueError names what does not fit."""
+    try:
+        return struct.pack(layout, *numbers)
+    except struct.error:
+        wrong = [n for n in numbers if not hasattr(n, "__index__") or not 0 <= n <= MAX_U32] or [max(numbers)]
+        raise ValueError(f"{wrong[0]!r} does not fit: want a whole number of 32 bits from 0 on (checksums: 64, search and policy: 8)") from None
+
+
 def _str(text: str) -> bytes:
+    if not isinstance(text, str):
+        raise TypeError(f"{text!r} is no text")
     raw = text.encode()
     if len(raw) > 0xFFFF:
         raise ValueError(f"a text of {len(raw)} bytes: at most 65535 go into a frame")
@@ -203,11 +222,11 @@ def open_space(s: Space) -> bytes:
     return space(s) + NO_OPTIONS
 
 
-_CHAIN = struct.Struct("<IBBHII")  # space, form, flags, width, skip, count
+_CHAIN = "<IBBHII"  # space, form, flags, width, skip, count
 
 
 def chain_tokens(handle: int, tokens: Sequence[int], skip: int = 0, save_unfull: bool = False) -> bytes:
-    return _CHAIN.pack(handle, 0, save_unfull, 0, skip, len(tokens)) + _u32s(tokens)
+    return _pack(_CHAIN, handle, 0, save_unfull, 0, skip, len(tokens)) + _u32s(tokens)
 
 
 def chain_hashes(
@@ -219,24 +238,29 @@ def chain_hashes(
     save_unfull: bool = False,
     alone: bool = False,
 ) -> bytes:
-    return _CHAIN.pack(handle, 1, save_unfull | alone << 1, width, skip, len(lengths)) + _u32s(lengths) + bytes(hashes)
+    return _pack(_CHAIN, handle, 1, save_unfull | alone << 1, width, skip, len(lengths)) + _u32s(lengths) + bytes(hashes)
 
 
 def chain_ref(id: int, skip: int = 0) -> bytes:
-    return _CHAIN.pack(0, 2, 0, 0, skip, 1) + struct.pack("<Q", id)
+    return _pack(_CHAIN, 0, 2, 0, 0, skip, 1) + struct.pack("<Q", id)
 
 
 def _u32s(numbers: Sequence[int]) -> bytes:
-    return struct.pack(f"<{len(numbers)}I", *numbers)
+    return _pack(f"<{len(numbers)}I", *numbers)
 
 
 def lookup(chain: bytes, search: int = 0, ranks: Sequence[int] = ()) -> bytes:
     return chain + bytes((search,)) + _prefetch_options(ranks, 0)
 
 
-def _prefetch_options(ranks: Sequence[int], prefill_rate: int) -> bytes:
+def _prefetch_options(ranks: Sequence[int], prefill_rate: int, configs: Sequence[Tuple[str, str]] = ()) -> bytes:
     items = [(1, _u32s(ranks))] if ranks else []
-    return options(items + ([(2, struct.pack("<I", prefill_rate))] if prefill_rate else []))
+    items += [(2, _pack("<I", prefill_rate))] if prefill_rate else []
+    return options(items + ([(3, _configs(configs))] if configs else []))
+
+
+def _configs(configs: Sequence[Tuple[str, str]]) -> bytes:
+    return struct.pack("<H", len(configs)) + b"".join(_str(name) + _str(value) for name, value in configs)
 
 
 def prefetch(
@@ -253,10 +277,9 @@ def prefetch(
     return b"".join(
         (
             chain,
-            struct.pack("<BBBI", search, pin, policy, deadline_ms),
+            _pack("<BBBI", search, pin, policy, deadline_ms),
             _str(lookup_id),
-            struct.pack("<H", len(configs)),
-            *(_str(name) + _str(value) for name, value in configs),
+            _configs(configs),
             _prefetch_options(ranks, prefill_rate),
         )
     )
@@ -264,7 +287,7 @@ def prefetch(
 
 def warm(chain: Optional[bytes] = None, lookup_id: str = "", search: int = 0, timeout_ms: int = 0) -> bytes:
     what = b"\1" + _str(lookup_id) if chain is None else b"\0" + chain
-    return what + struct.pack("<BI", search, timeout_ms) + NO_OPTIONS
+    return what + _pack("<BI", search, timeout_ms) + NO_OPTIONS
 
 
 def batch(
@@ -276,12 +299,13 @@ def batch(
     deadline_ms: int = 0,
     ranks: Sequence[int] = (),
     prefill_rate: int = 0,
+    configs: Sequence[Tuple[str, str]] = (),
 ) -> bytes:
     return b"".join(
         (
-            struct.pack("<BBBIIH", search, pin, policy, deadline_ms, max_overtaken, len(prompts)),
-            *(chain + _str(lookup_id) + struct.pack("<I", overtaken) for chain, lookup_id, overtaken in prompts),
-            _prefetch_options(ranks, prefill_rate),
+            _pack("<BBBIIH", search, pin, policy, deadline_ms, max_overtaken, len(prompts)),
+            *(chain + _str(lookup_id) + _pack("<I", overtaken) for chain, lookup_id, overtaken in prompts),
+            _prefetch_options(ranks, prefill_rate, configs),
         )
     )
 
@@ -296,10 +320,18 @@ def job(id: int) -> bytes:
 
 
 def reserve(
-    chain: bytes, sizes: Sequence[int], first: int = 0, count: int = 0, all_or_nothing: bool = False, wait_ms: int = 0
+    chain: bytes,
+    sizes: Sequence[int],
+    first: int = 0,
+    count: int = 0,
+    all_or_nothing: bool = False,
+    wait_ms: int = 0,
+    sums: Sequence[Tuple[int, int]] = (),
 ) -> bytes:
-    opts = options([(1, struct.pack("<I", wait_ms))]) if wait_ms else NO_OPTIONS
-    return chain + struct.pack("<IIBI", first, count, all_or_nothing, len(sizes)) + _u32s(sizes) + opts
+    items = [(1, _pack("<I", wait_ms))] if wait_ms else []
+    if sums:
+        items.append((RESERVE_SUMS, b"".join(_pack("<IQ", slot, total) for slot, total in sums[:MAX_SUMS])))
+    return chain + _pack("<IIBI", first, count, all_or_nothing, len(sizes)) + _u32s(sizes) + options(items)
 
 
 def fill(id: int, first: int = 0, count: int = 0) -> bytes:
@@ -309,15 +341,15 @@ def fill(id: int, first: int = 0, count: int = 0) -> bytes:
 
 def put(chain: bytes, first: int, payloads: Sequence[Buffer]) -> bytes:
     sizes = [len(p) for p in payloads]
-    return b"".join((chain, struct.pack("<II", first, len(sizes)), _u32s(sizes), *payloads, NO_OPTIONS))
+    return b"".join((chain, _pack("<II", first, len(sizes)), _u32s(sizes), *payloads, NO_OPTIONS))
 
 
 def get(chain: bytes, first: int = 0, max_chunks: int = 0, max_bytes: int = 0, deadline_ms: int = 0) -> bytes:
-    return chain + struct.pack("<IIII", first, max_chunks, max_bytes, deadline_ms) + NO_OPTIONS
+    return chain + _pack("<IIII", first, max_chunks, max_bytes, deadline_ms) + NO_OPTIONS
 
 
 def pin(chain: bytes, lookup_id: str, max_age_ms: int = 0) -> bytes:
-    return chain + _str(lookup_id) + struct.pack("<I", max_age_ms) + NO_OPTIONS
+    return chain + _str(lookup_id) + _pack("<I", max_age_ms) + NO_OPTIONS
 
 
 def unpin(lookup_id: str) -> bytes:
@@ -367,6 +399,9 @@ class _Cursor:
             raise Malformed(f"{len(self.data)} bytes, {self.at + n} are needed")
         self.at += n
         return bytes(self.data[self.at - n : self.at])
+
+    def more(self) -> bool:
+        return self.at < len(self.data)
 
     def str(self) -> str:
         return self.bytes(self.read(_U16)[0]).decode(errors="replace")
@@ -439,7 +474,8 @@ def lookup_reply(body: Buffer) -> Match:
 
 
 def prefetch_reply(body: Buffer) -> Tuple[int, Match, JobState]:
-    return _Cursor(body).prefetch()[:3]
+    id, match, state, _ = _Cursor(body).prefetch()
+    return id, match, state
 
 
 def prefetch_advised_reply(body: Buffer) -> Tuple[int, Match, JobState, Optional[Advice]]:
@@ -466,10 +502,13 @@ def job_state(body: Buffer) -> JobState:
     return _Cursor(body).state()
 
 
-def reserve_reply(body: Buffer) -> Tuple[int, int, List[Slot]]:
+def reserve_reply(body: Buffer) -> Tuple[int, int, List[Slot], List[int]]:
+    """Fill, reason, slots, and the numbers of those that are there with other bytes."""
     c = _Cursor(body)
     (id,), (reason,), (n,) = c.read(_U64), c.read(_U8), c.read(_U32)
-    return id, reason, c.table(n, _SLOT, Slot)
+    slots = c.table(n, _SLOT, Slot)
+    differ = c.read(_U32)[0] if c.more() else 0  # an older daemon does not say
+    return id, reason, slots, [c.read(_U32)[0] for _ in range(differ)]
 
 
 def store_reply(body: Buffer) -> List[Stored]:

@@ -47,8 +47,9 @@ class StandInJob:
 
 
 _Job = getattr(tiering, "TransferJob", None) or getattr(tiering, "JobMetadata", StandInJob)
-_results = kvstored.vllm.LookupResult
-HIT, MISS, RETRY = (True, False, None) if _results is None else (_results.HIT, _results.MISS, _results.RETRY)
+OLD_RESULTS = SimpleNamespace(HIT=True, MISS=False, RETRY=None)
+RESULTS: Any = kvstored.vllm.LookupResult or OLD_RESULTS
+HIT, MISS, RETRY = RESULTS.HIT, RESULTS.MISS, RESULTS.RETRY
 STEP_END = () if ScheduleEndContext is None else (ScheduleEndContext((), ()),)
 needs_vllm = unittest.skipIf(tiering is None, "vLLM is not on the path: only stand-ins are tested")
 
@@ -128,6 +129,19 @@ def documented() -> Dict[str, Any]:
     return json.loads(line[1])["kv_connector_extra_config"]
 
 
+def spec_of(form: Any, tier: Dict[str, Any]) -> Any:
+    """What a tier is given in a form of contracts/vllm.json, with its line of the configuration."""
+    extra = {**documented(), "secondary_tiers": [tier]}
+    events = SimpleNamespace(enable_kv_cache_events=True, self_describing_kv_events=False)
+    if form.data["spec"] == "spec.config":
+        config = SimpleNamespace(**{**vars(offloading_config()), "extra_config": extra})
+        return SimpleNamespace(config=config, extra_config=extra, kv_events_config=events, blocks_per_chunk=1)
+    config = vllm_config()
+    config.kv_transfer_config = SimpleNamespace(kv_connector_extra_config=extra)
+    whole = SimpleNamespace(vllm_config=config, extra_config=extra, kv_events_config=events)
+    return config if form.data["spec"] == "vllm_config" else whole
+
+
 _engines = itertools.count()
 
 
@@ -136,10 +150,12 @@ def offloading_spec(socket: str, rows: int, row: int) -> Any:
     from vllm.v1.kv_offload.tiering.spec import TieringOffloadingSpec
 
     extra = {**documented(), "cpu_bytes_to_use": rows * row}
-    extra["secondary_tiers"] = [{**extra["secondary_tiers"][0], "socket": socket, "lookup_timeout": 20}]
+    line = {**extra["secondary_tiers"][0], "socket": socket, "lookup_timeout": 20, "enable_kv_events": True}
+    extra["secondary_tiers"] = [line]
     engine = f"kvstored-test-{os.getpid()}-{next(_engines)}"
     if "config" in inspect.signature(TieringOffloadingSpec.__init__).parameters:
-        config = offloading_config(extra_config=extra, engine_id=engine, worker_kv_bytes_per_block=row // 2)
+        events = dict(enable_kv_cache_events=True)
+        config = offloading_config(extra_config=extra, engine_id=engine, worker_kv_bytes_per_block=row // 2, **events)
         return TieringOffloadingSpec(config)
     config = vllm_config()
     config.kv_transfer_config = SimpleNamespace(kv_connector_extra_config=extra, engine_id=engine)

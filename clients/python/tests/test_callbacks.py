@@ -13,7 +13,8 @@ from unittest import mock
 import kvstored
 from kvstored import wire
 from kvstored.job import Job
-from kvstored.link import Call, Link, Request
+from kvstored.call import Call, Request
+from kvstored.link import Link
 
 from .daemon import Daemon, Served
 from .test_client import GIVEN, chain, payload, store
@@ -189,12 +190,13 @@ class Callbacks(Served):
             kv = self.client()
             job, ends = self.unanswered(kv), []
 
-            def answer(link: Link, request: Request, deadline: float) -> Any:
+            def answer(link: Link, request: Request, deadline: float, grace: Any) -> Any:
                 ends.append(deadline)
-                job._lose()
+                job._lose(kvstored.Disconnected("by the test"))
 
-            clock = mock.patch("kvstored.job.time", SimpleNamespace(monotonic=lambda: 1000.0))
-            with clock, mock.patch.object(Link, "call", answer), mock.patch.object(wire, "wait", wraps=wire.wait) as wait:
+            clock = mock.patch("kvstored.ask.time", SimpleNamespace(monotonic=lambda: 1000.0))
+            unpushed = mock.patch.object(Link, "pushes", False)
+            with clock, unpushed, mock.patch.object(Link, "call", answer), mock.patch.object(wire, "wait", wraps=wire.wait) as wait:
                 job.wait(timeout=timeout)
             self.assertEqual(ends, [1000.0 + timeout])
             self.assertLess(wait.call_args.args[2], 1000 * timeout)

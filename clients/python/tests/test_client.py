@@ -91,6 +91,36 @@ class Live(Served):
         with self.assertRaises(kvstored.Refused):
             kvstored.Client(self.daemon.socket, space=SPACE._replace(model=""))
 
+    def test_a_wrong_argument_is_named(self) -> None:
+        prompt: Any = tokens(list(range(8)))
+        wrong: Any
+        for wrong, said, ask in (
+            ([1, 2], "a list is no prompt", self.kv.prefetch),
+            (tokens([1, -7, 2, 3]), "-7 does not fit", self.kv.lookup),
+            (tokens([1.5] * 4), "1.5 does not fit", self.kv.delete),  # type: ignore[list-item]
+            (tokens([1, 2], skip=-1), "-1 does not fit", self.kv.pieces),
+            ("rank", "'r' is no space", lambda w: self.kv.prefetch(prompt, ranks=w)),
+            (-2, "-2 does not fit", lambda w: self.kv.reserve(prompt, size=w)),
+            (1 << 40, "1099511627776 does not fit", lambda w: self.kv.reserve(prompt, size=w)),
+            (None, "None does not fit", lambda w: self.kv.reserve(prompt, size=1, sums=[(0, w)])),
+            (-3, "-3 does not fit", lambda w: self.kv.prefetch(prompt, prefill_rate=w)),
+            (300, "300 does not fit", lambda w: self.kv.prefetch(prompt, policy=w)),
+            (None, "None is no text", lambda w: self.kv.pin(prompt, w)),
+        ):
+            with self.subTest(said), self.assertRaisesRegex((TypeError, ValueError), said):
+                list(ask(wrong))
+        self.assertTrue(self.kv.ping())
+
+    def test_repr_says_whether_there_is_a_lease(self) -> None:
+        prompt = tokens(list(range(200, 208)))
+        store(self.kv, prompt, [payload(0), payload(1)])
+        job = self.kv.prefetch(prompt)
+        self.assertIn("leased", repr(job))
+        job.release()
+        with self.assertRaisesRegex(IndexError, "not leased any more"):
+            job.block(0)
+        self.assertIn("without a lease", repr(kvstored.Job(None, 1.0)))
+
     def test_the_socket_for_redis(self) -> None:
         with self.assertRaisesRegex(kvstored.Refused, "listen.socket"):
             kvstored.Client(f"{self.daemon.dir}/r", timeout=10)
@@ -453,8 +483,8 @@ class Restarts(unittest.TestCase):
             self.assertTrue(done.is_set())
 
     def test_close_waits_for_no_hello(self) -> None:
-        with Hanging() as path, mock.patch("kvstored.client._HELLO", 600), mock.patch(
-            "kvstored.client.Link", wraps=Link
+        with Hanging() as path, mock.patch("kvstored.connection._HELLO", 600), mock.patch(
+            "kvstored.connection.Link", wraps=Link
         ) as attached:
             kv = kvstored.Client(path, space=GIVEN, timeout=0.05)
             kv.timeout = 600
@@ -482,7 +512,7 @@ class Restarts(unittest.TestCase):
             for broken in ("tend", "__init__"):
                 warned = threading.Event()
                 raises = mock.patch.object(Link, broken, side_effect=RuntimeError(broken))
-                log = mock.patch("kvstored.client.log.warning", lambda *_, **__: warned.set())
+                log = mock.patch("kvstored.connection.log.warning", lambda *_, **__: warned.set())
                 with self.subTest(broken), kvstored.Client(daemon.socket, space=GIVEN, timeout=10) as kv:
                     with raises, log:
                         if broken == "__init__":

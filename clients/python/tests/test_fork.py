@@ -151,14 +151,14 @@ class Fork(unittest.TestCase):
 
             def look() -> None:
                 assert kv.wait_attached(10), "the child does not attach"
-                with mock.patch("kvstored.pages._HINT_SECONDS", 100):
+                with mock.patch("kvstored.hints.SECONDS", 100):
                     assert pages.find(keys, 10) == 1
-                job, deadline = pages._hints[-1].job, time.monotonic() + 20
-                with mock.patch("kvstored.pages.time", SimpleNamespace(monotonic=lambda: time.monotonic() + 200)):
+                job, deadline = pages._hints.held[-1].job, time.monotonic() + 20
+                with mock.patch("kvstored.hints.time", SimpleNamespace(monotonic=lambda: time.monotonic() + 200)):
                     while job.good is None:
                         assert time.monotonic() < deadline, "it is leased still"
                         time.sleep(0.01)
-                assert job.good and not pages._hints
+                assert job.good and not pages._hints.held
 
             self.assertEqual(in_child(look), 0)
 

@@ -75,6 +75,16 @@ class Examples(unittest.TestCase):
         _, _, rest = (HERE / "README.md").read_text().partition("```python\n")
         self.run_twice(rest.partition("```")[0])
 
+    def test_readme_asyncio(self) -> None:
+        code = (HERE / "README.md").read_text().split("```python\n")[2].partition("```")[0]
+        client: Any = kvstored.AsyncClient
+        with Daemon(dram="16MiB") as daemon, mock.patch.dict(os.environ, KVSTORED_SOCKET=daemon.socket):
+            with mock.patch.object(kvstored, "AsyncClient", lambda **kw: client(timeout=10, **kw)):
+                for want in (0, 4):
+                    with mock.patch("builtins.print") as said:
+                        exec(compile(code, "example", "exec"), {})
+                    said.assert_called_once_with(want, "chunks were there")
+
     def test_package(self) -> None:
         blocks = kvstored.__doc__.split("\n\n")
         self.run_twice(textwrap.dedent("\n".join(b for b in blocks if b.startswith("    "))))

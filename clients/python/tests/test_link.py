@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
@@ -12,7 +13,8 @@ from unittest import mock
 
 import kvstored
 from kvstored import wire
-from kvstored.link import Call, Link, Request
+from kvstored.call import Call, Request
+from kvstored.link import Link
 
 from .daemon import Daemon, Served
 from .test_client import GIVEN, chain, payload, store
@@ -91,10 +93,23 @@ class Interrupted(Served):
         given = link.later(Request(wire.Op.PING, wire.empty(), undone.append))
         with mock.patch.object(link, "_send", side_effect=Interrupt):
             self.interrupted(lambda: link.start([ping(), ping(lambda _: None)], time.monotonic() + PATIENCE))
-        self.assertEqual((link.background, list(link._calls), list(link._late)), (0, [], [given]))
+        self.assertEqual((link.background, list(link._calls), list(link._late)), (0, [given.id], [given]))
         link.call(ping(), time.monotonic() + PATIENCE)
         link.wait(given, time.monotonic() + PATIENCE)
         self.assertEqual(undone, [b""])
+
+    def test_roused_by_two(self) -> None:
+        """A thread that reads may take the byte before the one that wrote it goes on."""
+        link, write = self.link(), os.write
+
+        def taken(*args: Any) -> None:
+            write(*args)
+            link._drain()
+
+        with mock.patch("kvstored.link.os.write", taken):
+            link.rouse()
+        link.rouse()
+        self.assertEqual(os.read(link._waker[0], 9), b"\0")
 
     def test_between_received_and_kept(self) -> None:
         link = self.link()
@@ -254,8 +269,8 @@ class Flood:
     def send(self, data: memoryview, _: int) -> int:
         return len(data)
 
-    def poll(self, _: float) -> bool:
-        return True
+    def poll(self, _: float) -> Any:
+        return [(0, 1)]
 
     def recv(self, _: int) -> bytes:
         data = self.stream[25 * self.now :][:25]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import re
@@ -19,13 +18,16 @@ from kvstored.vllm import KvstoredTier
 
 from . import engines
 from .daemon import ROOT
-from .test_vllm import view
+from .vllm_tier import view
 
 DOCS = Path(ROOT, "docs/engines.md").read_text()
 ABSENT = "/nonexistent/s"
 SECONDS: List[Any] = ["0.5", True, None, 0, -1, math.nan, math.inf, 1e9, 10**400, [1]]
 TEXT: List[Any] = [None, 1, True, ["a"], "\u00e4" * 513]
 FLAG: List[Any] = ["false", "true", 0, 1, None]
+NUMBER: List[Any] = ["256", -1, 1.5, True, None, 1 << 40]
+CHOICE: List[Any] = ["local", "", None, 1, ["LOCAL"]]
+TABLE: List[Any] = ["{}", "EMABackpressureDetector", 1, True, [{}]]
 SOCKET: List[Any] = ["", 5, b"/s", "/" + "s" * 107]
 
 
@@ -60,6 +62,7 @@ class Options(unittest.TestCase):
     def test_vllm(self) -> None:
         seconds, text = ("lookup_timeout", "transfer_timeout"), ("model", "revision", "namespace", "module_path")
         wrong = [(k, SECONDS) for k in seconds] + [(k, TEXT) for k in text] + [("verify", FLAG), ("socket", SOCKET)]
+        wrong += [("check_existing", NUMBER), ("enable_kv_events", FLAG), ("locality", CHOICE), ("backpressure", TABLE)]
         self.assertEqual({k for k, _ in wrong}, set(kvstored.vllm.KEYS))
         self.refused(tier, wrong)
         with self.assertRaisesRegex(ValueError, "KvstoredTier knows no 'lookup_timout' .* lookup_timeout, "):
@@ -68,14 +71,14 @@ class Options(unittest.TestCase):
 
     def test_sglang(self) -> None:
         wrong = [(k, TEXT) for k in ("model", "revision", "namespace")]
-        wrong += [("timeout", SECONDS), ("verify", FLAG), ("socket", SOCKET)]
+        wrong += [("timeout", SECONDS), ("verify", FLAG), ("check_existing", NUMBER), ("socket", SOCKET)]
         self.assertEqual({k for k, _ in wrong}, set(kvstored.sglang.KEYS))
         self.refused(pages, wrong)
-        with self.assertLogs("kvstored.sglang", "WARNING") as logged:  # it may be SGLang's
-            pages(time_out=1).close()
-        self.assertRegex(logged.output[0], "passes over time_out .* timeout, ")
-        with self.assertNoLogs("kvstored.sglang", "WARNING") if hasattr(self, "assertNoLogs") else contextlib.nullcontext():
-            pages(timeout=1, socket=None, prefetch_timeout_base=1, hicache_storage_pass_prefix_keys=True, tp_lcm_size=8).close()
+        for key in ("time_out", "sockets", "Namespace", "lookup_timeout", "secondary_tiers"):
+            with self.subTest(key), self.assertRaisesRegex(ValueError, f"KvstoredHiCache knows no '{key}' .* timeout, "):
+                pages(**{key: 1})
+        sglangs = dict(prefetch_timeout_base=1, prefetch_threshold=1, hicache_storage_pass_prefix_keys=True, tp_lcm_size=8)
+        pages(timeout=1, socket=None, **sglangs).close()
 
     def test_client(self) -> None:
         size: List[Any] = ["1MiB", -1, 1.5, True, None, 1 << 63]

@@ -104,7 +104,7 @@ class Lines(Said):
     def test_close_is_no_outage(self) -> None:
         with Daemon() as daemon, self.assertLogs("kvstored", "DEBUG") as said:
             kvstored.Client(daemon.socket, space=GIVEN, timeout=PATIENCE).close()
-            kvstored.client.log.debug("nothing else")
+            kvstored.connection.log.debug("nothing else")
         self.assertEqual(said.output, ["DEBUG:kvstored:nothing else"])
 
 

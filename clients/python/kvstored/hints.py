@@ -1,0 +1,68 @@
+"""Leases taken ahead of the loads that they are for."""
+
+from __future__ import annotations
+
+import collections
+import time
+from typing import Deque, NamedTuple
+
+from .client import Client
+from .job import Job
+
+SECONDS = 5.0  # that a lease is kept for its load
+_MOST = 512  # kept at a time: a connection may have 1,024 jobs
+
+
+class Hint(NamedTuple):
+    job: Job
+    until: float
+
+
+class Hints:
+    """The hinted leases of one engine, all its spaces together. They give way to
+    whatever wants their room. Safe for threads, and for forks."""
+
+    def __init__(self, client: Client) -> None:
+        # Oldest first. Without a lock, which another thread might hold when the process forks.
+        self.held: Deque[Hint] = collections.deque()
+        self._chores = client._chores
+        self._chores.append(self._expire)
+
+    def keep(self, job: Job) -> None:
+        """Takes a job over: gives its lease back after some seconds, or when there are many."""
+        if job.state.done and not job.match.total.chunks:
+            job.release_soon()
+            return
+        self.held.append(Hint(job, time.monotonic() + SECONDS))
+        self._give_back(len(self.held) - _MOST)
+
+    def _give_back(self, n: int) -> None:
+        """Gives the n oldest leases back."""
+        for _ in range(n):
+            try:
+                hint = self.held.popleft()
+            except IndexError:
+                return  # another thread gave it back
+            hint.job.release_soon()
+
+    def _expire(self) -> None:
+        """Called by the client now and then."""
+        now = time.monotonic()
+        try:
+            while self.held[0].until <= now:
+                self._give_back(1)
+        except IndexError:
+            pass  # there are no more
+
+    def drop(self) -> bool:
+        """Gives all leases back, as there is no room for something that is wanted
+        now; whether there were any."""
+        n = len(self.held)
+        self._give_back(n)
+        return n > 0
+
+    def close(self) -> None:
+        """Gives all leases back. Nothing may be called afterwards."""
+        if self._expire in self._chores:
+            self._chores.remove(self._expire)
+        self.drop()

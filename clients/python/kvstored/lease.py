@@ -1,0 +1,228 @@
+"""A lease: the prefix of a prompt, readable for as long as it is held."""
+
+from __future__ import annotations
+
+import os
+from typing import Iterator, List, Optional, Sequence, Tuple
+
+from . import wire
+from .call import Call, Frame, Request
+from .errors import Disconnected, Error, ProtocolError
+from .link import Link
+from .memory import Mapping, checksum
+from .prompt import Prompt
+from .state import Reason, State, lost, reason_name
+from .wire import Advice, Count, Match, Op, Ref
+
+_QUEUED = State(False, Reason.RUNNING, Count())
+
+
+class Lease:
+    """What a job has, however it is waited for: its chunks lie in the daemon's
+    memory until the lease is given back, and are good if ``good`` is true
+    afterwards."""
+
+    def __init__(self, link: Optional[Link], timeout: float, error: Optional[Error] = None, ranks: int = 1) -> None:
+        """A job of nothing: for good, because of an error, or on its way."""
+        self._link, self._timeout, self.ranks = link, timeout, ranks
+        # Only the thread that reads the socket changes these: first refs, then
+        # the state that says how many of them there are. So nobody needs a lock.
+        self._state = _QUEUED
+        self._refs: List[Ref] = []  # of all ranks of chunk 0, then of chunk 1, ...
+        self._views: List[memoryview] = []
+        self._given: Optional[Call] = None  # the release that release_soon began
+        self._asked = False  # a wait was sent, which a policy may ask for
+        self._watches: List[Call] = []
+        self.id = 0
+        self.match = Match()
+        #: What of the match to load and what to compute, where it was asked for.
+        self.advice: Optional[Advice] = None
+        #: Why there is no job, or no more of it, where that was not the daemon's word.
+        self.error: Optional[Error] = None
+        #: True after a release that the daemon confirmed, False after any other; None while leased.
+        self.good: Optional[bool] = None
+        if link is None:
+            self._lose(error or Disconnected("there is no connection to the daemon"))
+
+    # ---- state ---------------------------------------------------------------
+
+    def _begin(self, body: bytes) -> "Lease":
+        return self._accept(*wire.prefetch_advised_reply(body))
+
+    def _accept(self, id: int, match: Match, state: wire.JobState, advice: Optional[Advice] = None) -> "Lease":
+        self.id, self.match, self.advice = id, match, advice
+        self._state = self._take(state)
+        if not state.done and self._link is not None:
+            self._link.jobs[id] = self
+        self._changed()
+        return self
+
+    @staticmethod
+    def _undo(body: bytes) -> Optional[Frame]:
+        return Op.CANCEL, wire.job(wire.prefetch_reply(body)[0])
+
+    def _update(self, body: bytes) -> State:
+        """Takes an answer or a push. Those to several threads may come in any
+        order, and what was lost stays lost."""
+        old, new = self._state, self._take(wire.job_state(body))
+        if self.error is None and (new.done, new.ready.chunks) >= (old.done, old.ready.chunks):
+            self._state = new
+            self._changed()
+        return self._state
+
+    def _take(self, s: wire.JobState) -> State:
+        """Keeps the refs of a state."""
+        have = len(self._refs)
+        if s.refs and s.first * self.ranks > have:
+            raise ProtocolError(f"job {self.id}: refs from chunk {s.first}, but {have // self.ranks} came before")
+        self._refs.extend(s.refs[max(0, have - s.first * self.ranks) :])
+        if s.ready.chunks * self.ranks > len(self._refs):
+            raise ProtocolError(f"job {self.id}: {s.ready.chunks} chunks are ready, {len(self._refs)} refs came")
+        return State(s.done, s.reason, s.ready, s.failed_tier)
+
+    def _lose(self, error: Error) -> None:
+        if self.error is None:
+            self.error = error.fresh()
+            self._state = lost(error)
+            self._changed()
+
+    def _changed(self) -> None:
+        """Tells those who wait."""
+        link = self._link
+        if link is not None:
+            if self._state.done:
+                link.jobs.pop(self.id, None)
+            if self._watches:
+                link.look(self._watches)
+
+    @property
+    def state(self) -> State:
+        """The newest state that arrived."""
+        if not self._state.done and self._link is not None and self._link.down is not None:
+            self._lose(self._link.down)
+        return self._state
+
+    @property
+    def reason(self) -> int:
+        """Why the job is as short as it is: a :class:`Reason`. Also where there is
+        none: it was late (DEADLINE), it was refused (OVER_BUDGET and others), or
+        the connection was closed (CLOSED); ``error`` has the words."""
+        return self.state.reason
+
+    @property
+    def ready(self) -> Count:
+        return self.state.ready
+
+    @property
+    def waits_for_its_turn(self) -> bool:
+        """Whether the connection has as many jobs as it may, and this one is not
+        one of them yet. :meth:`wait` waits for that too."""
+        return not self.id and not self._state.done
+
+    @property
+    def prompt(self) -> Prompt:
+        """The prompt of the job by reference, so that it is not sent again. It is
+        good on the same connection, until the job ends."""
+        if not self.id:
+            raise ValueError(f"{self!r} has no prompt to refer to")
+        return Prompt(ref=self.id)
+
+    def __len__(self) -> int:
+        return self.ready.chunks
+
+    def __repr__(self) -> str:
+        if self.good is None and self._given is None:
+            held = "leased" if self.id and not self.error else "without a lease"
+        else:
+            held = "given back" if self.good is None else f"good={self.good}"
+        what = "waits for its turn" if self.waits_for_its_turn else f"{self.state}, {self.match.total.chunks} matched"
+        return f"<{type(self).__name__} {self.id}: {what}, {held}{f', {self.error}' if self.error else ''}>"
+
+    # ---- reading -------------------------------------------------------------
+
+    def ref(self, i: int, rank: int = 0) -> Ref:
+        """Where chunk i lies; IndexError if it is not ready under a live lease.
+        Of a job of several ranks, ``rank`` counts them as they were named."""
+        ready = self._state.ready.chunks
+        if not self._leased():
+            raise IndexError(f"chunk {i} of job {self.id} is not leased any more: the job was given back")
+        if not 0 <= i < ready:
+            raise IndexError(f"chunk {i} of job {self.id} is not ready: {ready} are")
+        if not 0 <= rank < self.ranks:
+            raise IndexError(f"rank {rank} of job {self.id}: it has {self.ranks}")
+        return self._refs[i * self.ranks + rank]
+
+    def block(self, i: int, rank: int = 0) -> memoryview:
+        """The payload of chunk i where it lies in the daemon's memory: read-only,
+        and good only under the lease. Copies are good if ``good`` is true after
+        the release."""
+        r = self.ref(i, rank)
+        view = self._arena(i).slice(r.offset, r.length)
+        self._views.append(view)
+        return view
+
+    def blocks(self, rank: int = 0) -> Sequence[memoryview]:
+        """The payloads of all chunks that are ready, of one rank."""
+        return [self.block(i, rank) for i in range(len(self))]
+
+    def _arena(self, i: int) -> Mapping:
+        if self._link is None or self._link.arena is None or self._link.pid != os.getpid():
+            raise IndexError(f"chunk {i} of job {self.id}: its memory is gone")
+        return self._link.arena
+
+    def __iter__(self) -> Iterator[memoryview]:
+        for i in range(len(self)):
+            yield self.block(i)
+
+    def address(self, i: int, rank: int = 0) -> Tuple[int, int]:
+        """Address and bytes of chunk i, for copies that do not hold the interpreter."""
+        r = self.ref(i, rank)
+        arena = self._arena(i)
+        arena.slice(r.offset, r.length)  # checks the bounds
+        return arena.address + r.offset, r.length
+
+    def verify(self, i: int, rank: int = 0) -> bool:
+        """Whether chunk i matches its checksum; True where none can be computed."""
+        total = checksum(self.block(i, rank))
+        return total is None or total == self.ref(i, rank).sum
+
+    # ---- the end -------------------------------------------------------------
+
+    def release_soon(self) -> None:
+        """Gives the lease back with the next request, which saves a round trip.
+        ``good`` is None until the answer has come; ``release`` waits for it."""
+        if self._link is None or not self.id:
+            self._drop()
+        elif self._leased():
+            self._let_go()
+            self._given = self._link.later(Request(Op.RELEASE, wire.job(self.id), self._given_back))
+
+    def _given_back(self, body: bytes) -> None:
+        self.good = wire.release_reply(body)
+        self._changed()
+
+    def _drop(self) -> None:
+        """Ends what has no lease: nothing is given back but a place in the queue."""
+        self._let_go()
+        if self.good is None:
+            self.good = False
+            if self._pending is not None and self._link is not None:
+                self._link._disown(self._pending)
+                self._state = State(True, Reason.CANCELLED, Count())
+                self._changed()
+
+    _pending: Optional[Call] = None  # the call that waits for its turn
+
+    def _leased(self) -> bool:
+        return self.good is None and self._given is None
+
+    def _let_go(self) -> None:
+        """Nothing is read any more, and no push is waited for."""
+        if self._link is not None:
+            self._link.jobs.pop(self.id, None)
+        for view in self._views:
+            try:
+                view.release()
+            except BufferError:
+                pass  # an array still looks at it
+        self._views.clear()

@@ -1,0 +1,86 @@
+"""Prompts of any length, piece by piece."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Callable, Iterator, List, NamedTuple, Optional, Sequence
+
+from .fill import Grant, Result
+from .prompt import Prompt
+from .state import Reason
+from .wire import Stored
+
+if TYPE_CHECKING:
+    from .client import Client
+
+#: Loads until all that was matched is there, or a chunk fails.
+_WAIT_COMPLETE = 2
+_NO_ROOM = (Result.NO_SPACE, Result.OVER_BUDGET, Result.OVER_QUOTA)
+
+
+class Piece(NamedTuple):
+    """A run of chunks of a prompt, copied under a lease that held."""
+
+    first: int  # number of its first chunk
+    chunks: List[bytes]
+    reason: int  # what ended it; behind OVER_BUDGET the prompt goes on in the next piece
+
+
+def read(kv: "Client", prompt: Prompt, timeout: Optional[float] = None, **options: Any) -> Iterator[Piece]:
+    """See :meth:`Client.pieces`."""
+    options.setdefault("policy", _WAIT_COMPLETE)
+    first = 0
+    while True:
+        piece = _piece(kv, prompt, first, timeout, options)
+        yield piece
+        if piece.reason != Reason.OVER_BUDGET or not piece.chunks:
+            return
+        first += len(piece.chunks)
+        prompt = prompt._replace(skip=prompt.skip + len(piece.chunks))
+
+
+def _piece(kv: "Client", prompt: Prompt, first: int, timeout: Optional[float], options: Any) -> Piece:
+    """Copies what one lease holds, as it comes up."""
+    chunks: List[bytes] = []
+    with kv.prefetch(prompt, timeout=timeout, **options) as job:
+        while True:
+            tokens = job.ready.tokens
+            state = job.wait(tokens + 1, timeout)
+            chunks.extend(bytes(job.block(i)) for i in range(len(chunks), state.ready.chunks))
+            if state.done or state.ready.tokens == tokens:
+                break
+        reason = state.reason if state.done else Reason.DEADLINE
+    if job.good:
+        return Piece(first, chunks, reason)
+    return Piece(first, [], job.reason if not chunks else Reason.REVOKED)
+
+
+def store(
+    kv: "Client",
+    prompt: Prompt,
+    sizes: Sequence[int],
+    write: Callable[[int, memoryview], Any],
+    first: int = 0,
+    wait: float = 10.0,
+    timeout: Optional[float] = None,
+) -> List[Stored]:
+    """See :meth:`Client.store`."""
+    results: List[Stored] = []
+    limit = kv.timeout + wait if timeout is None else timeout
+    while len(results) < len(sizes):
+        at = len(results)
+        with kv.reserve(prompt, sizes=sizes[at:], first=first + at, count=len(sizes) - at, wait=wait, timeout=limit) as fill:
+            for slot in fill:
+                write(first + at + slot.index, slot.memory)
+        part = [_result(slot.grant, r) for slot, r in zip(fill.slots, fill.results)]
+        lacking = next((i for i, r in enumerate(part) if r.result in _NO_ROOM), len(part))
+        if not lacking:
+            break
+        results.extend(part[:lacking])
+    return results
+
+
+def _result(grant: int, r: Stored) -> Stored:
+    """What was not granted is there, or somebody else is writing it."""
+    if grant == Grant.GRANTED:
+        return r
+    return r._replace(result=Result.PENDING if grant == Grant.PENDING else Result.EXISTS)

@@ -1,0 +1,152 @@
+"""What must be equal for pages of SGLang to be exchangeable."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from typing import Any, Dict, List, NamedTuple, Tuple
+
+from .wire import Space
+
+KV = "kv"
+_DRAFTS = ("draft", "draft_indexer", "draft_swa")
+_OF_THE_MODEL = (KV, "indexer", "swa")
+_REPLICATED = ("MLA", "DSA", "NSA", "DeepSeekV4", "Logical")  # in the names of classes of pools
+
+# What the server was told beyond its model's name that changes the bytes.
+_TOLD = (
+    "revision",
+    "kv_cache_dtype",
+    "quantization",
+    "quantization_param_path",
+    "json_model_override_args",
+    "speculative_draft_model_path",
+    "speculative_draft_model_revision",
+)
+_SAYS_NOTHING = (None, "", "auto", "{}")
+_TAG_BYTES = 512
+
+
+class Names(NamedTuple):
+    """What the user gave for a backend's pages."""
+
+    model: str
+    revision: str = ""
+    namespace: str = ""
+
+
+def replicated(name: str, config: Any, pool: Any) -> bool:
+    """Whether the tensor parallel ranks all have the same bytes in this pool.
+    A pool that is not known counts as not, and so does recurrent state."""
+    if _is_a(pool, ("MHA",)):
+        return False
+    if name.startswith("deepseek_v4_"):
+        return True
+    if name in _DRAFTS:  # the main model says nothing about the draft's
+        return _is_a(pool, _REPLICATED)
+    return name in _OF_THE_MODEL and bool(get(config, "is_mla_model", False))
+
+
+def _is_a(pool: Any, marks: Tuple[str, ...]) -> bool:
+    """By the names of its classes: their modules move."""
+    return any(mark in cls.__name__ for cls in type(pool).__mro__ for mark in marks)
+
+
+def space(name: str, config: Any, pool: Any, names: Names, flat: bool) -> Space:
+    """The space of one pool of one rank. ``flat``: of pages that SGLang has
+    gathered into a tensor, which orders the parts of some in another way."""
+    rank, ranks = get(config, "tp_rank", 0), get(config, "tp_size", 1)
+    if replicated(name, config, pool):
+        rank, ranks = 0, 1
+    form = "flat" if flat and _order_differs(pool) else ""
+    tags = [*_computed(config), *_held(pool), ("namespace", names.namespace), ("form", form)]
+    return Space(
+        model=names.model,
+        revision=names.revision,
+        dtype=_element(pool),
+        chunk_tokens=max(1, min(int(get(pool, "page_size", 1)), 1 << 16)),
+        method="given:sglang",
+        world=int(ranks),
+        worker=int(rank),
+        group="" if name == KV else name,
+        tags=tuple((k, _short(v)) for k, v in tags if v),
+    )
+
+
+def _computed(config: Any) -> List[Tuple[str, str]]:
+    """Who computed the pages, and how."""
+    tags = [("sglang", str(getattr(sys.modules.get("sglang"), "__version__", ""))), ("server", _told())]
+    for tag, at, size in (
+        ("pp", "pp_rank", "pp_size"),
+        ("cp", "attn_cp_rank", "attn_cp_size"),
+        ("dp", "dp_rank", "dp_size"),
+    ):
+        tags.append((tag, _part(config, at, size)))
+    described = get(config, "format_spec", None)
+    return tags + [("format", _canonical(described) if described else "")]
+
+
+def _held(pool: Any) -> List[Tuple[str, str]]:
+    """What of the model the pages hold, and in which order."""
+    device = get(pool, "device_pool", None)
+    layers = (get(pool, "start_layer", None), get(pool, "end_layer", None))
+    sharded = bool(get(device, "layer_shard_enabled", False))
+    return [
+        ("layout", str(get(pool, "layout", ""))),
+        ("pool", _class(pool)),
+        ("device", _class(device)),
+        ("layers", "" if None in layers else f"{layers[0]}-{layers[1]}"),
+        ("shard", _part(device, "layer_shard_rank", "layer_shard_size") if sharded else ""),
+        ("dcp", _part(pool, "dcp_rank", "dcp_size")),
+    ]
+
+
+def _part(of: Any, at: str, size: str) -> str:
+    """Which of several; empty where there is one."""
+    rank, ranks = int(get(of, at, 0)), int(get(of, size, 1))
+    return f"{rank}/{ranks}" if ranks > 1 or rank else ""
+
+
+def _element(pool: Any) -> str:
+    """Host pools say how elements are stored; for fp8 of any kind that is as uint8."""
+    stored = get(pool, "dtype", "unknown")
+    element = get(get(pool, "device_pool", None), "dtype", stored)
+    return str(stored) if element == stored else f"{element} as {stored}"
+
+
+def _order_differs(pool: Any) -> bool:
+    """Between a page's tensor and its buffers: keys and values by layer, or the
+    layers by keys and values."""
+    return get(pool, "layout", "") == "layer_first" and not _is_a(pool, _REPLICATED)
+
+
+def _told() -> str:
+    """What the server's arguments say, where they can be read."""
+    for module, name in (("runtime_context", "get_server_args"), ("server_args", "get_global_server_args")):
+        try:
+            args = getattr(sys.modules.get(f"sglang.srt.{module}"), name)()
+        except Exception:
+            continue  # another version, or not told yet
+        said = {k: getattr(args, k, None) for k in _TOLD}
+        return _canonical({k: v for k, v in said.items() if v not in _SAYS_NOTHING})
+    return ""
+
+
+def _canonical(said: Dict[str, Any]) -> str:
+    return json.dumps(said, sort_keys=True, separators=(",", ":"), default=str) if said else ""
+
+
+def _short(text: str) -> str:
+    raw = text.encode()
+    return text if len(raw) <= _TAG_BYTES else hashlib.sha256(raw).hexdigest()
+
+
+def _class(thing: Any) -> str:
+    return "" if thing is None else type(thing).__name__
+
+
+def get(thing: Any, field: str, default: Any) -> Any:
+    """A field that may be missing or None."""
+    value = getattr(thing, field, None)
+    return default if value is None else value

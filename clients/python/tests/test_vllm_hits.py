@@ -1,0 +1,158 @@
+"""What a HIT of KvstoredTier promises, with the newest form of vLLM: it is leased,
+may lie on disk or in a bucket, gives way, and ends by itself."""
+
+from __future__ import annotations
+
+import time
+import unittest
+from types import SimpleNamespace
+from typing import Any, Callable, Dict, List
+from unittest import mock
+
+import kvstored
+from kvstored.vllm_lookup import Lookups
+from kvstored.vllm_stats import Counters
+
+from .daemon import Daemon
+from .test_vllm_steps import FORMS, stand_in
+from .vllm_engine import ROW, Engine, keys, row
+
+
+def until(test: unittest.TestCase, met: Callable[[], bool], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not met() and time.monotonic() < deadline:
+        time.sleep(0.005)
+    test.assertTrue(met())
+
+
+class Hits(unittest.TestCase):
+    def daemon(self, **sizes: str) -> Daemon:
+        daemon = Daemon(**sizes)
+        self.addCleanup(daemon.close)
+        daemon.wait()
+        return daemon
+
+    def engine(self, daemon: Daemon) -> Engine:
+        return stand_in(self, FORMS[-1], daemon.socket)
+
+    def stats(self, daemon: Daemon) -> Dict[str, Any]:
+        with kvstored.Client(daemon.socket, space=kvstored.Space(model="m", dtype="x")) as client:
+            return client.stats()
+
+    def leased(self, daemon: Daemon) -> int:
+        return self.stats(daemon)["store"]["class_bytes"]["lease"]
+
+    def store(self, engine: Engine, wanted: List[bytes]) -> Any:
+        """Through host memory, which has room for 16 rows."""
+        request = engine.request("stores")
+        for at in range(0, len(wanted), 16):
+            engine.store(wanted[at : at + 16], request)
+            engine.settle()
+        return request
+
+    def hit(self, engine: Engine, wanted: List[bytes], request: Any) -> None:
+        """vLLM has no row for them: only the tier is asked."""
+        until(self, lambda: {engine.tier.lookup(k, request) for k in wanted} == {engine.results.HIT})
+
+    def test_an_unused_hit_is_leased_and_ends(self) -> None:
+        daemon = self.daemon(dram="32MiB")
+        engine, wanted = self.engine(daemon), keys("unused", 6)
+        request = self.store(engine, wanted)
+        self.assertEqual(self.leased(daemon), 0)
+        self.hit(engine, wanted, request)
+        self.assertEqual(self.leased(daemon), 6 * ROW)
+        until(self, lambda: self.leased(daemon) == 0)
+
+    def test_hits_give_way(self) -> None:
+        """Leases that nobody uses take no more than their share of DRAM, and stores get their room."""
+        daemon = self.daemon(dram="16MiB")
+        engine, wanted = self.engine(daemon), keys("in the way", 96)
+        request = self.store(engine, wanted)
+        self.hit(engine, wanted, request)
+        self.assertLessEqual(self.leased(daemon), 0.4 * (16 << 20))
+        self.store(engine, keys("wants room", 160))  # fails in settle if a job has no result
+        self.assertNotIn(("failed_blocks", "store"), engine.tier._counters.take())
+
+    def test_on_disk_is_a_hit(self) -> None:
+        daemon = self.daemon(dram="16MiB", disk="256MiB")
+        engine, wanted = self.engine(daemon), keys("on disk", 320)  # 30 MiB
+        self.store(engine, wanted)
+        with kvstored.Client(daemon.socket, space=kvstored.Space(model="m", dtype="x")) as client:
+            self.assertIsNotNone(client.flush(timeout=30))
+        second = self.engine(daemon)
+        request = second.request("second")
+        self.hit(second, wanted[:160], request)
+        self.assertEqual(second.load(wanted[:12], request), [row(k) for k in wanted[:12]])
+        self.assertEqual(second.load(wanted[-12:], request), [row(k) for k in wanted[-12:]])
+
+    def test_a_store_waits_for_no_disk(self) -> None:
+        """The daemon is not asked to wait until it has caught up."""
+        waits: List[int] = []
+        real = kvstored.wire.reserve
+
+        def reserve(*args: Any, wait_ms: int = 0, **more: Any) -> bytes:
+            waits.append(wait_ms)
+            return real(*args, wait_ms=wait_ms, **more)
+
+        daemon = self.daemon(dram="16MiB", disk="256MiB")
+        engine = self.engine(daemon)
+        with mock.patch("kvstored.wire.reserve", reserve):
+            self.store(engine, keys("much", 400))  # more than twice what DRAM holds
+        self.assertEqual(set(waits), {0})
+        self.assertNotIn(("failed_blocks", "store"), engine.tier._counters.take())
+
+
+class Bucket(unittest.TestCase):
+    """What only a remote tier has, with a stand-in for Pages: the daemon learns of it while it looks."""
+
+    def lookups(self) -> Any:
+        self.known: List[bytes] = []
+        self.state = SimpleNamespace(done=False)
+        asked = SimpleNamespace(state=self.state, on_ready=lambda *_, **__: None)
+        self.leases: List[List[bytes]] = []
+
+        def lease(wanted: List[bytes], timeout: float) -> Any:
+            self.leases.append(wanted)
+            return asked
+
+        pages: Any = SimpleNamespace(
+            exists=lambda wanted, timeout: [k in self.known for k in wanted],
+            find=lambda wanted, timeout: len(wanted),
+            lease=lease,
+        )
+        lookups = Lookups(pages, 20.0, Counters())
+        self.addCleanup(lookups.worker.stop)
+        return lookups
+
+    def test_a_hit_before_it_is_in_dram(self) -> None:
+        wanted = keys("bucket", 4)
+        lookups = self.lookups()
+        self.assertEqual([lookups.get(k) for k in wanted], [None] * 4)
+        until(self, lambda: bool(self.leases))
+        self.assertEqual([lookups.get(k) for k in wanted], [None] * 4)
+        self.known = wanted[:3]  # found, and not up yet: the job is not done
+        until(self, lambda: [lookups.get(k) for k in wanted] == [True, True, True, None])
+        self.state.done = True
+        lookups.worker.wake()
+        until(self, lambda: lookups.get(wanted[3]) is False)
+
+    def test_each_group_is_a_run(self) -> None:
+        wanted = [*keys("full", 3), *keys("window", 2, group=1)]
+        lookups = self.lookups()
+        for key in wanted:
+            lookups._queue.append(key)
+        lookups.worker.wake()
+        until(self, lambda: sum(map(len, self.leases)) == 5)
+        self.assertEqual({k[-4:] for run in self.leases for k in run[:1]}, {b"\0\0\0\0", b"\0\0\0\1"})
+        self.assertTrue(all(len({k[-4:] for k in run}) == 1 for run in self.leases))
+
+    def test_nothing_below(self) -> None:
+        """A daemon without a bucket is done at once: a miss."""
+        wanted = keys("nowhere", 3)
+        lookups = self.lookups()
+        self.state.done = True
+        until(self, lambda: [lookups.get(k) for k in wanted] == [False] * 3)
+
+
+if __name__ == "__main__":
+    unittest.main()

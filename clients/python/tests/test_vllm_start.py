@@ -1,0 +1,96 @@
+"""KvstoredTier is made as every form of vLLM makes it, with every key of the
+user's and of vLLM's; a mistake of the user's is one clear error."""
+
+from __future__ import annotations
+
+import unittest
+from types import SimpleNamespace
+from typing import Any
+
+from . import contracts, engines
+from .contracts import Form
+from .test_vllm_steps import FORMS, MODULES
+from .vllm_manager import Manager
+
+ROWS, SIZE = 4, 4096
+LINE = {"type": "KvstoredTier", "module_path": "kvstored.vllm", "socket": "/nonexistent/s"}
+EVERY = dict(
+    lookup_timeout=1, transfer_timeout=2.5, verify=False, model="m", revision="r", namespace="n",
+    enable_kv_events=True, locality="REMOTE", backpressure={"backpressure_cls": "EMABackpressureDetector"},
+)  # fmt: skip
+
+
+class Starts(unittest.TestCase):
+    def make(self, form: Form, **more: Any) -> Any:
+        """The tier, as the form's factory makes it of a line of the configuration."""
+        context = form.installed(*MODULES)
+        modules = context.__enter__()
+        self.addCleanup(context.__exit__, None, None, None)
+        line = {**LINE, **more}
+        manager = Manager(form, modules[0].KvstoredTier, line, engines.spec_of(form, line), ROWS, SIZE)
+        self.addCleanup(manager.shutdown)
+        return manager.tier
+
+    def test_with_every_key(self) -> None:
+        for form in FORMS:
+            with self.subTest(repr(form)):
+                self.make(form)
+                tier = self.make(form, **EVERY)
+                localities, media = form.stand_in("Locality"), form.stand_in("Medium")
+                self.assertEqual(tier.locality, localities.REMOTE if localities else "REMOTE")
+                self.assertEqual(tier.medium, media.STORAGE if media else "STORAGE")
+                self.assertEqual(tier.tier_type, "KvstoredTier")
+                if "backpressure" in form.data["takes_out"]:
+                    self.assertIsNotNone(tier.bp_detector)
+                    self.assertIsNone(self.make(form).bp_detector)
+
+    def test_a_wrong_key_of_the_users(self) -> None:
+        for form in FORMS:
+            for key, value, want in (
+                ("lookup_timout", 1, "KvstoredTier knows no 'lookup_timout' .* lookup_timeout, "),
+                ("root_dir", "/tmp", "KvstoredTier knows no 'root_dir'"),
+                ("locality", "local", "'locality' is 'local': it must be one of LOCAL, REMOTE"),
+                ("enable_kv_events", "true", "'enable_kv_events' is 'true': it must be true or false"),
+                ("lookup_timeout", -1, "'lookup_timeout' is -1: it must be "),
+            ):
+                with self.subTest(repr(form), key=key), self.assertRaisesRegex(ValueError, want):
+                    self.make(form, **{key: value})
+
+    def test_what_a_newer_vllm_hands_over(self) -> None:
+        """A keyword that its base class takes goes there; another is said once, and no more."""
+        newest = FORMS[-1].data
+        path = "vllm.v1.kv_offload.tiering.base.SecondaryTierManager"
+        call = newest["calls"]["construct"][0].replace("**config", "admission=spec, io_uring=True, **config")
+        init = newest["classes"][path]["methods"]["__init__"].replace("=None)", "=None, admission=None)")
+        patch = {
+            "name": "next",
+            "classes": {path: {"methods": {"__init__": init}, "sets": {"admission": "admission"}}},
+            "calls": {"construct": [call]},
+        }
+        form = Form("vllm", contracts._patched(newest, patch))
+        with self.assertLogs("kvstored.vllm", "INFO") as logged:
+            tier = self.make(form)
+        self.assertIsNotNone(tier.admission)
+        self.assertEqual(len([line for line in logged.output if "io_uring" in line]), 1, logged.output)
+        self.assertFalse([line for line in logged.output if "admission" in line])
+        with self.assertRaisesRegex(ValueError, "knows no 'io_urings'"):
+            self.make(form, io_urings=True)
+
+    def test_events_need_vllms_own(self) -> None:
+        form = FORMS[-1]
+        context = form.installed(*MODULES)
+        modules = context.__enter__()
+        self.addCleanup(context.__exit__, None, None, None)
+        line = {**LINE, "enable_kv_events": True}
+        spec = engines.spec_of(form, line)
+        spec.kv_events_config = SimpleNamespace(enable_kv_cache_events=False)
+        with self.assertLogs("kvstored.vllm", "WARNING") as logged:
+            manager = Manager(form, modules[0].KvstoredTier, line, spec, ROWS, SIZE)
+        self.addCleanup(manager.shutdown)
+        self.assertIn("KV cache events are off", " ".join(logged.output))
+        manager.tier._events.stored([b"k"])
+        self.assertEqual(list(manager.tier.take_events()), [])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,251 @@
+"""Whole steps of vLLM's scheduler on KvstoredTier under a live daemon: with the
+stand-ins of every form of contracts/vllm.json, and with vLLM's own classes where
+they can be imported."""
+
+from __future__ import annotations
+
+import inspect
+import random
+import re
+import time
+import unittest
+from typing import Any, Callable, Dict, List
+from unittest import mock
+
+import kvstored.vllm
+import kvstored.vllm_plugin
+
+from . import contracts, engines
+from .daemon import Daemon, Served
+from .engines import needs_vllm
+from .vllm_engine import ROW, Engine, keys, row
+
+FORMS = contracts.load("vllm")
+MODULES = ("kvstored.vllm", "kvstored.vllm_jobs", "kvstored.vllm_lookup", "kvstored.vllm_stats", "kvstored.vllm_space")
+
+
+class Scripts:
+    """Each is run with one engine after the other."""
+
+    daemon: Daemon
+    engine: Callable[..., Engine]
+    assertEqual: Any
+    assertTrue: Any
+    assertLess: Any
+
+    def name(self) -> str:
+        """Of blocks that no other test has."""
+        return f"{self}/{random.random()}"
+
+    def test_store_evict_load(self) -> None:
+        engine, wanted, other = self.engine(), keys(self.name(), 12), keys(self.name(), 12)
+        first = engine.request("first")
+        self.assertEqual(engine.load(wanted, first), [])
+        self.assertEqual(engine.store(wanted, first), 12)
+        engine.settle()
+        self.assertEqual(engine.store(other, first), 12)  # evicts most of the others from host memory
+        engine.settle()
+        engine.finish(first)
+        second = engine.request("second")
+        for again in (wanted, other, [*wanted[:5], *other[:5]]):
+            self.assertEqual(engine.load(again, second), [row(k) for k in again])
+            engine.settle()
+        half = [*wanted[:3], *keys(self.name(), 1), *wanted[3:6]]
+        self.assertEqual(engine.load(half, second), [row(k) for k in half[:3]])
+        engine.finish(second)
+        restarted = self.engine()
+        self.assertEqual(restarted.load(wanted, restarted.request("third")), [row(k) for k in wanted])
+
+    def test_groups_and_windows(self) -> None:
+        """As hybrid models ask: a group from its start, another from its end on, both
+        again and again. Each block is loaded once."""
+        engine, name = self.engine(), self.name()
+        full, window = keys(name, 5), keys(name, 5, group=1)
+        first = engine.request("first")
+        engine.store(full + window, first)
+        engine.settle()
+        engine.store(keys(self.name(), 14), first)
+        engine.settle()
+        second = engine.request("second")
+        for _ in range(3):
+            engine.ask([*full, *window[::-1], *full[::-1]], second)
+        engine.settle()
+        self.assertEqual(engine.load([*window[::-1], *full], second), [row(k) for k in [*window[::-1], *full]])
+        if hasattr(engine.manager, "loads"):
+            loaded = [k for job in engine.manager.loads for k in job.keys]
+            self.assertEqual(len(loaded), len(set(loaded)))
+
+    def test_a_preempted_request(self) -> None:
+        """Its promotions go on; it ends, and others have its blocks."""
+        engine, wanted = self.engine(), keys(self.name(), 6)
+        first = engine.request("first")
+        engine.store(wanted, first)
+        engine.settle()
+        engine.store(keys(self.name(), 15), first)
+        engine.settle()
+        preempted = engine.request("preempted")
+        engine.ask(wanted, preempted)
+        engine.finish(preempted)
+        engine.finish(first)
+        engine.settle()
+        self.assertEqual(engine.load(wanted, engine.request("third")), [row(k) for k in wanted])
+
+    def test_a_hit_that_cannot_be_loaded(self) -> None:
+        """Its block is a miss then; what else the job was to bring is there, where vLLM lets it say so."""
+        engine, wanted = self.engine(), keys(self.name(), 6)
+        first = engine.request("first")
+        engine.store(wanted, first)
+        engine.settle()
+        engine.store(keys(self.name(), 15), first)
+        engine.settle()
+        second = engine.request("second")
+        real = engine.tier._pages.load_each
+        lost = wanted[2]
+
+        def loses(asked: List[bytes], places: Any, timeout: float) -> List[bool]:
+            return [ok and k != lost for k, ok in zip(asked, real(asked, places, timeout))]
+
+        with mock.patch.object(engine.tier._pages, "load_each", loses):
+            engine.ask(wanted, second)
+            engine.settle()
+            self.assertEqual(engine.ask([lost], second), {lost: engine.results.MISS})
+        self.assertEqual(engine.load(wanted[:2], second), [row(k) for k in wanted[:2]])
+        self.assertEqual(engine.load(wanted[3:], second), [row(k) for k in wanted[3:]])
+
+    def test_reset(self) -> None:
+        engine, wanted = self.engine(), keys(self.name(), 10)
+        if not hasattr(engine.tier, "on_schedule_end"):
+            return
+        request = engine.request("first")
+        self.assertEqual(engine.store(wanted, request), 10)
+        engine.manager.reset_cache()  # at once: it drains
+        self.assertEqual(engine.load(wanted, engine.request("second")), [row(k) for k in wanted])
+
+    def test_shutdown_in_the_middle(self) -> None:
+        engine, wanted = self.engine(), keys(self.name(), 8)
+        request = engine.request("first")
+        engine.store(wanted, request)
+        engine.ask(keys(self.name(), 3), request)
+        began = time.monotonic()
+        engine.close()
+        self.assertLess(time.monotonic() - began, 30)
+
+    def test_the_daemon_dies(self) -> None:
+        with Daemon(dram="16MiB") as daemon:
+            engine = self.engine(daemon.socket)
+            wanted, request = keys(self.name(), 8), engine.request("first")
+            self.assertEqual(engine.store(wanted, request), 8)
+            daemon.kill()
+            engine.settle()
+            self.assertEqual(engine.load(wanted, request), [row(k) for k in wanted])  # of host memory
+            self.assertEqual(engine.load(keys(self.name(), 2), request), [])
+            self.assertEqual(engine.store(keys(self.name(), 16), request), 16)
+            engine.settle()
+            self.assertEqual(dict(engine.jobs), {})
+
+    def test_events_and_metrics(self) -> None:
+        """What the form has of them."""
+        engine, wanted = self.engine(), keys(self.name(), 5)
+        request = engine.request("first")
+        engine.load(wanted, request)
+        engine.store(wanted, request)
+        engine.settle()
+        engine.step()
+        if getattr(engine.tier, "_events", None) is not None and engine.tier._events.enabled:
+            events = [event for event in engine.events if event.medium == engine.tier.medium]  # not of host memory
+            self.assertEqual(sorted(key for event in events for key in event.keys), sorted(wanted))
+            self.assertTrue(not any(event.removed for event in events))
+        stats = engine.manager.get_stats() if hasattr(engine.manager, "get_stats") else None
+        if engine.tier.build_metric_definitions({}):
+            counts = dict(stats.reduce())
+            self.assertEqual(counts["vllm:kvstored_bytes:('store',)"], 5 * ROW)
+            self.assertEqual(counts["vllm:kvstored_lookups:('miss',)"], 5)
+
+
+def stand_in(test: unittest.TestCase, form: contracts.Form, socket: str, **tier: Any) -> Engine:
+    """On the stand-ins of a form, which are there for as long as the test."""
+    context = form.installed(*MODULES)
+    modules = context.__enter__()
+    test.addCleanup(context.__exit__, None, None, None)
+    stats = modules[MODULES.index("kvstored.vllm_stats")]
+    if stats.ConnectorStats is not None:
+        stats.ConnectorStats = recording(stats.ConnectorStats)
+    engine = Engine.of(form, modules[0], socket, 16, **tier)
+    test.addCleanup(engine.manager.shutdown)
+    return engine
+
+
+def recording(base: Any) -> Any:
+    """A stand-in for vLLM's stats that keeps what it is told, as vLLM's does."""
+
+    class Stats(base):
+        def __init__(self) -> None:
+            self.counts: Dict[str, int] = {}
+
+        def increase_counter(self, counter_name: str, counter_increase_value: int = 1, labelvalues: Any = ()) -> None:
+            name = f"{counter_name}:{labelvalues}" if labelvalues else counter_name
+            self.counts[name] = self.counts.get(name, 0) + counter_increase_value
+
+        def reduce(self) -> Dict[str, int]:
+            return self.counts
+
+    return Stats
+
+
+def of_form(form: contracts.Form) -> type:
+    class OfForm(Scripts, Served):
+        def engine(self, socket: str = "") -> Engine:  # type: ignore[override]
+            return stand_in(self, form, socket or self.daemon.socket, enable_kv_events=True)
+
+        def test_nothing_is_refused(self) -> None:
+            tier = self.engine().tier
+            self.assertEqual(form.refused(type(tier)), [])
+            self.assertEqual(tier._events.enabled, form.stand_in("OffloadingEvent") is not None)
+            self.assertEqual(bool(tier.build_metric_definitions({})), form.stand_in("OffloadingConnectorStats") is not None)
+
+    return type(f"Form{form.name.title()}".replace(" ", "").replace(".", "_").replace("-", "_"), (OfForm,), {})
+
+
+for _form in FORMS:
+    _test = of_form(_form)
+    globals()[_test.__name__] = _test
+del _test, _form
+
+
+@needs_vllm
+class Managed(Scripts, Served):
+    """With vLLM's own."""
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        super().setUpClass()
+        kvstored.vllm_plugin.register()
+        kvstored.vllm_plugin.register()  # in every process, and who knows how often
+
+    def engine(self, socket: str = "") -> Engine:  # type: ignore[override]
+        engine = Engine.real(socket or self.daemon.socket, 16)
+        self.addCleanup(engine.manager.shutdown)
+        return engine
+
+    def test_its_interface_is_in_the_data(self) -> None:
+        form, differences = contracts.nearest(FORMS)
+        self.assertEqual(differences, [], f"vLLM's interface is nearest to {form}, and differs from it")
+
+    def test_it_is_made_of_the_documented_line(self) -> None:
+        engine = self.engine()
+        self.assertTrue(isinstance(engine.tier, kvstored.vllm.KvstoredTier))
+        self.assertTrue(isinstance(engine.tier, engines.tiering.SecondaryTierManager))
+
+    def test_found_by_its_module(self) -> None:
+        """Without the plugin, in versions that know module_path."""
+        from vllm.v1.kv_offload.tiering.factory import SecondaryTierFactory
+
+        if not re.search("tier_config.*module_path", inspect.getsource(SecondaryTierFactory)):
+            self.skipTest("this vLLM does not know module_path")
+        with mock.patch.dict(SecondaryTierFactory._registry, clear=True):
+            for line in engines.documented()["secondary_tiers"]:
+                self.assertIs(SecondaryTierFactory.get_tier_class(line), kvstored.vllm.KvstoredTier)
+
+
+if __name__ == "__main__":
+    unittest.main()

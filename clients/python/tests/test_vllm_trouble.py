@@ -1,0 +1,151 @@
+"""KvstoredTier where the daemon is slow, stopped, away, back again, or hangs."""
+
+from __future__ import annotations
+
+import threading
+import time
+import unittest
+from types import SimpleNamespace
+from typing import Any, List
+from unittest import mock
+
+from kvstored import memory
+from kvstored.vllm import KvstoredTier
+
+from .daemon import Daemon
+from .engines import HIT, MISS, transfer, vllm_config
+from .stub import Hanging
+from .vllm_engine import keys
+from .vllm_tier import Tiers, ended, finished, lookups, not_returned, scheduler_calls, view
+
+
+class Trouble(Tiers):
+    def test_no_call_waits_for_the_daemon(self) -> None:
+        """However long the tier's thread is in a call: here until all others have returned."""
+        for doing in ("exists", "load_each", "store"):
+            with self.subTest(doing):
+                tier, wanted = self.tier(view()), keys(f"waits/{doing}", 4)
+                busy, go = threading.Event(), threading.Event()
+                real = getattr(tier._pages, doing)
+
+                def waits(*args: Any, **more: Any) -> Any:
+                    busy.set()
+                    go.wait(60)
+                    return real(*args, **more)
+
+                with mock.patch.object(tier._pages, doing, waits):
+                    self.addCleanup(go.set)
+                    calls = scheduler_calls(tier, wanted, 100)
+                    calls[{"exists": "lookup", "load_each": "submit_load", "store": "submit_store"}[doing]]()
+                    self.assertTrue(busy.wait(30))
+                    self.assertEqual(not_returned(scheduler_calls(tier, wanted, 200)), [])
+                    self.assertFalse(go.is_set())
+                    go.set()
+                    tier.drain_jobs()
+
+    def test_nothing_is_there_while_the_daemon_is_away(self) -> None:
+        with Daemon() as daemon:
+            spec = SimpleNamespace(vllm_config=vllm_config())
+            tier = KvstoredTier(primary_kv_view=view(), socket=daemon.socket, offloading_spec=spec)
+            self.addCleanup(tier.shutdown)
+            wanted = keys("away", 8)
+            tier.submit_store(transfer(1, wanted, list(range(8))))
+            self.assertTrue(finished(tier, 1))
+            self.assertEqual(lookups(tier, wanted), [HIT] * 8)
+            daemon.kill()
+            while tier._client.attached:
+                time.sleep(0.01)
+            for key, (_, until) in list(tier._lookups._answers.items()):
+                tier._lookups._answers[key] = (True, until + 3600)  # what was answered before counts no more
+            self.assertEqual([tier.lookup(key, None) for key in wanted], [MISS] * 8)
+
+    def test_a_lease_that_does_not_hold(self) -> None:
+        """What was copied under it may be anything: nothing of it counts as loaded."""
+        with Daemon() as daemon:
+            spec = SimpleNamespace(vllm_config=vllm_config())
+            tier = KvstoredTier(primary_kv_view=view(), socket=daemon.socket, offloading_spec=spec)
+            self.addCleanup(tier.shutdown)
+            wanted = keys("does not hold", 4)
+            tier.submit_store(transfer(1, wanted, list(range(4))))
+            self.assertTrue(finished(tier, 1))
+            tier._counters.take()
+            copied: List[int] = []
+
+            def kills(to: int, address: int, size: int) -> None:
+                memory.copy(to, address, size)
+                copied.append(to)
+                if len(copied) == 4:
+                    daemon.kill()
+
+            with mock.patch("kvstored.pages.copy", kills):
+                tier.submit_load(transfer(2, wanted, list(range(4, 8)), load=True))
+                self.assertFalse(finished(tier, 2))
+            self.assertEqual((len(copied), tier._counters.take()[("failed_blocks", "load")]), (4, 4))
+
+    def test_a_stopped_daemon_blocks_nothing(self) -> None:
+        tier = self.tier(view(), lookup_timeout=0.2, transfer_timeout=1.0)
+        wanted = keys("stopped", 8)
+        tier.submit_store(transfer(1, wanted, list(range(8))))
+        self.assertTrue(finished(tier, 1))
+        done: List[int] = []
+        self.daemon.pause()
+        try:
+            tier._lookups._answers.clear()
+            for job in range(100, 108, 2):
+                self.assertEqual(not_returned(scheduler_calls(tier, wanted, job, done)), [])
+            self.assertEqual(lookups(tier, wanted), [MISS] * 8)
+        finally:
+            self.daemon.resume()
+        self.assertEqual(ended(tier, done, 8), list(range(100, 108)))  # each exactly once
+        deadline = time.monotonic() + 5
+        while time.monotonic() < deadline and lookups(tier, wanted) != [HIT] * 8:
+            time.sleep(0.05)
+        self.assertEqual(lookups(tier, wanted), [HIT] * 8)
+
+    def test_shutdown_waits_for_no_daemon(self) -> None:
+        tier = self.tier(view(), transfer_timeout=3600)
+        self.daemon.pause()
+        try:
+            tier.submit_load(transfer(1, keys("stopped", 1), [0], load=True))
+            while tier._loads:
+                time.sleep(0.002)
+            self.assertEqual(not_returned({"shutdown": tier.shutdown}), [])
+        finally:
+            self.daemon.resume()
+        self.assertEqual([(r.job_id, r.success) for r in tier.get_finished_jobs()], [(1, False)])
+
+    def test_reconnects_are_counted(self) -> None:
+        with Daemon() as daemon:
+            spec = SimpleNamespace(vllm_config=vllm_config())
+            tier = KvstoredTier(primary_kv_view=view(), socket=daemon.socket, offloading_spec=spec)
+            self.addCleanup(tier.shutdown)
+            self.assertNotIn(("reconnects", ""), tier._counters.take())
+            first = tier._client.epoch
+            daemon.kill()
+            daemon.start()
+            daemon.wait()
+            deadline = time.monotonic() + 20
+            while tier._client.epoch in (None, first) and time.monotonic() < deadline:
+                time.sleep(0.01)
+            self.assertEqual(tier._counters.take().get(("reconnects", "")), 1)
+            tier.submit_store(transfer(1, keys("reconnected", 4), list(range(4))))
+            self.assertTrue(finished(tier, 1))
+
+
+class Absent(unittest.TestCase):
+    def test_a_hanging_daemon_blocks_nothing(self) -> None:
+        """Not the calls of the scheduler; the constructor waits for a second at most."""
+        with Hanging() as socket:
+            began = time.monotonic()
+            tier = KvstoredTier(vllm_config(), view(), socket=socket)
+            self.assertLess(time.monotonic() - began, 5)
+            self.addCleanup(tier.shutdown)
+            done: List[int] = []
+            for job in range(100, 104, 2):
+                self.assertEqual(not_returned(scheduler_calls(tier, keys("hang", 8), job, done)), [])
+            self.assertEqual(ended(tier, done, 4), list(range(100, 104)))
+            self.assertEqual(lookups(tier, keys("hang", 8)), [MISS] * 8)
+
+
+if __name__ == "__main__":
+    unittest.main()

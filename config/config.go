@@ -20,6 +20,7 @@ type Config struct {
 	Lease    Lease    `yaml:"lease"`
 	Pin      Pin      `yaml:"pin"`
 	Budget   Budget   `yaml:"budget"`
+	Limits   Limits   `yaml:"limits"`
 	Spaces   []Space  `yaml:"spaces"`
 	Log      Log      `yaml:"log"`
 }

@@ -52,6 +52,7 @@ func check(c *Config, rules Rules, meant func(path string) bool) Errors {
 	k.remote()
 	k.flows()
 	k.budget()
+	k.limits()
 	k.spaces()
 	return k.errs
 }

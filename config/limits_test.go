@@ -1,0 +1,38 @@
+package config
+
+import (
+	"strings"
+	"testing"
+)
+
+// The wrong values that each key of limits is likeliest to be given, and what
+// Load says of them.
+func TestWrongLimits(t *testing.T) {
+	for _, tt := range []struct{ key, value, want string }{
+		{"memory", "512", "512 is too small; the least is 256MiB"}, // the unit forgotten
+		{"memory", "64MiB", "64MiB is too small; the least is 256MiB"},
+		{"memory", "0.5GiB", `"0.5GiB" is not a size; write a whole number with a unit, such as 512MiB, 4GiB or 64KB`},
+		{"memory", "-1", `"-1" is not a size; write a whole number with a unit, such as 512MiB, 4GiB or 64KB`},
+		{"memory", "auto", `"auto" is not a size; write a whole number with a unit, such as 512MiB, 4GiB or 64KB`},
+		{"uid_memory", "75", "want a share from 0.5 to 1, not 75"},
+		{"uid_memory", "0", "want a share from 0.5 to 1, not 0"},
+		{"uid_memory", "-0.5", "want a share from 0.5 to 1, not -0.5"},
+		{"uid_memory", "75%", `want a number, not the string "75%"`},
+		{"uid_memory", "512MiB", `want a number, not the string "512MiB"`},
+		{"stall", "30", `"30" is not a duration; write a number with a unit, such as 25us, 10s or 5m`},
+		{"stall", "0s", "want a duration from 1s to 1h, not 0s"},
+		{"stall", "30ms", "want a duration from 1s to 1h, not 30ms"},
+		{"stall", "-30s", "want a duration from 1s to 1h, not -30s"},
+		{"stall", "24h", "want a duration from 1s to 1h, not 24h"},
+	} {
+		t.Run(tt.key+" "+tt.value, func(t *testing.T) {
+			_, err := loadText(t, "limits: {"+tt.key+": "+tt.value+"}\n")
+			if got := errorText(err); !strings.HasSuffix(got, " limits."+tt.key+": "+tt.want) {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
+	if _, err := loadText(t, "limits: {memory: 256MiB, uid_memory: 1, stall: 1s}\n"); err != nil {
+		t.Error(err)
+	}
+}

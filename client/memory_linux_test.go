@@ -59,7 +59,8 @@ func TestSharedMemory(t *testing.T) {
 			Add(wire.Slot{Grant: Exists, Length: 5}).Add(wire.Slot{Grant: Granted, Length: 5, Offset: 4096})})
 		var commit wire.FillRequest
 		r = f.expect(wire.OpCommit, &commit)
-		if got := w.Bytes()[4096:][:5]; string(got) != "third" || commit != (wire.FillRequest{Fill: 6, Count: 2}) {
+		got := make([]byte, 5)
+		if _, err := w.File().ReadAt(got, 4096); err != nil || string(got) != "third" || commit != (wire.FillRequest{Fill: 6, Count: 2}) {
 			f.t.Errorf("request %+v, the window holds %q", commit, got)
 		}
 		f.reply(r, &wire.StoreReply{Results: wire.Results(nil).

@@ -217,7 +217,11 @@ func TestWindow(t *testing.T) {
 	b := mustAlloc(t, a, size)
 	c := startClient(t, order{Play: "write", Size: size}, w.File())
 	c.await("filled 1")
-	b.SealSum(b.Write(w.Bytes()))
+	sum, err := b.WriteFrom(w, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.SealSum(sum)
 	if want := bytes.Repeat([]byte{1}, size); !bytes.Equal(b.Bytes(), want) {
 		t.Error("the client's bytes did not arrive")
 	}
@@ -225,8 +229,12 @@ func TestWindow(t *testing.T) {
 	c.await("filled 2")
 	c.tell()
 	c.await("punched")
-	if !bytes.Equal(w.Bytes(), make([]byte, size)) {
-		t.Error("the hole does not read as zeros")
+	hole := bytes.Repeat([]byte{1}, size)
+	if err := w.read(hole, 0); err != nil || !bytes.Equal(hole, make([]byte, size)) {
+		t.Errorf("the hole does not read as zeros (%v)", err)
+	}
+	if n := takenBytes(t, w.File()); n != 0 {
+		t.Errorf("reading a hole took %d bytes of memory", n)
 	}
 	if !b.Verify() {
 		t.Error("the client changed a block after commit")
@@ -237,6 +245,61 @@ func TestWindow(t *testing.T) {
 		if err := w.Close(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// takenBytes is the memory that a file of memory has.
+func takenBytes(t *testing.T, f *os.File) int64 {
+	t.Helper()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		t.Fatal(err)
+	}
+	return st.Blocks * 512
+}
+
+// A window that its client has filled here and there takes no more memory when
+// it is read, and none when it is closed while the client has it mapped.
+func TestWindowTakesNoPages(t *testing.T) {
+	const size = 3 * pieceBytes
+	w, err := NewWindow(size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := unix.Mmap(int(w.File().Fd()), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Munmap(client) //nolint:errcheck // a test's
+	want := make([]byte, size)
+	for off := 0; off < size; off += 5 * pageBytes { // the whole first piece, then every fifth page
+		n := 1
+		if off < pieceBytes {
+			n = 5 * pageBytes
+		}
+		copy(client[off:], pattern(n, byte(off/pageBytes)))
+		copy(want[off:], pattern(n, byte(off/pageBytes)))
+	}
+	before := takenBytes(t, w.File())
+	for range 2 {
+		got := pattern(size, 1)
+		if err := w.read(got, 0); err != nil || !bytes.Equal(got, want) {
+			t.Fatalf("the window reads as something else (%v)", err)
+		}
+	}
+	if after := takenBytes(t, w.File()); after != before {
+		t.Errorf("the client had touched %d bytes; after they were read there were %d", before, after)
+	}
+	f, err := os.Open(fmt.Sprintf("/proc/self/fd/%d", w.File().Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n := takenBytes(t, f); n != 0 {
+		t.Errorf("%d bytes are left of a closed window", n)
 	}
 }
 
@@ -254,7 +317,11 @@ func TestWriteFromChangingSource(t *testing.T) {
 	c.await("scribbling")
 	for range 20 {
 		b := mustAlloc(t, a, size)
-		b.SealSum(b.Write(w.Bytes()))
+		sum, err := b.WriteFrom(w, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.SealSum(sum)
 		if !b.Verify() {
 			t.Error("the checksum is not that of the copy")
 		}

@@ -127,6 +127,19 @@ func (b Block) Write(src []byte) uint64 {
 	return Checksum(dst)
 }
 
+// WriteFrom is Write of what the client has put into the window at off. After
+// an error the block holds anything, and is not to be sealed.
+func (b Block) WriteFrom(w *Window, off int64) (sum uint64, err error) {
+	dst := b.Bytes()
+	if b.Sealed() {
+		panic(fmt.Sprintf("arena: write into block %d, which is sealed", b.id))
+	}
+	if err := w.read(dst, off); err != nil {
+		return 0, fmt.Errorf("arena: read %d bytes of a window at %d: %w", len(dst), off, err)
+	}
+	return Checksum(dst), nil
+}
+
 // Seal makes the block immutable and returns the checksum of its payload,
 // which it computes.
 func (b Block) Seal() uint64 {

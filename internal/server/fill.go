@@ -112,7 +112,13 @@ func (f *fill) store(results wire.Results, n int, run []slot) (wire.Results, err
 	c, first := f.session, f.first+n
 	refs, sums, stored := make([]tier.Ref, len(run)), make([]uint64, len(run)), make([]bool, len(run))
 	for i, s := range run {
-		sums[i], refs[i] = f.seal(s), s.ref
+		var err error
+		if sums[i], err = f.seal(s); err != nil {
+			c.server.o.Stack.Abort(refs[:i])
+			f.abort(run[i:])
+			return nil, err
+		}
+		refs[i] = s.ref
 	}
 	sizes := sizesOf(refs)
 	if err := c.server.o.Stack.CommitEach(&f.chain, first, refs, stored); err != nil {
@@ -140,15 +146,17 @@ func sizesOf(refs []tier.Ref) []uint64 {
 // seal makes a slot's bytes final and returns their checksum. What was staged
 // is copied first and hashed where it lies then: the client can still write
 // to the window, not to the arena.
-func (f *fill) seal(s slot) uint64 {
+func (f *fill) seal(s slot) (sum uint64, err error) {
 	staging, b := f.session.staging, s.ref.Block
 	if staging == nil {
-		return b.Seal()
+		return b.Seal(), nil
 	}
-	sum := b.Write(staging.bytes(s.window, b.Len()))
+	if sum, err = b.WriteFrom(staging.window, s.window); err != nil {
+		return 0, err
+	}
 	b.SealSum(sum)
 	staging.free(s.window, b.Len())
-	return sum
+	return sum, nil
 }
 
 // take takes the live slots of a range over; the others are zero. An aged

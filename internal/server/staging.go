@@ -44,6 +44,3 @@ func (s *staging) free(off int64, n int) {
 	defer s.mu.Unlock()
 	s.mu.room.Free(off, int64(n))
 }
-
-// bytes may change while they are read: the client has them mapped.
-func (s *staging) bytes(off int64, n int) []byte { return s.window.Bytes()[off : off+int64(n)] }

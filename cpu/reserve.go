@@ -48,7 +48,7 @@ func (t *Tier) Reserve(ctx context.Context, f tier.Fill) (tier.Ref, ledger.State
 			t.refused.Add(1)
 			return tier.Ref{}, ledger.Absent, fmt.Errorf("cpu: reserve %d bytes: %w", f.Size, err)
 		}
-		t.ledger.SetValue(id, tier.HotValue(b, f.Record))
+		t.keep(id, b, f.Record)
 		return tier.Ref{ID: id, Block: b}, ledger.Absent, nil
 	}
 }
@@ -107,7 +107,9 @@ func (t *Tier) mayWait(f *tier.Fill, changed, freed <-chan struct{}) error {
 }
 
 // alloc tries, evicts one candidate, and tries again, until it fits, nothing
-// is left to evict, or evictFactor is reached. Then it waits, if it may and
+// is left to evict, or evictFactor is reached. Where enough is free, but in
+// pieces, blocks are moved: what goes is what the policy chooses, wherever it
+// lies. Then it waits, if it may and
 // there is something to wait for: memory that others hold, or victims that
 // are still being written. Once evictFactor is reached with all of that free,
 // either what is free lies in pieces, and it waits for a change of that, or
@@ -116,6 +118,7 @@ func (t *Tier) alloc(ctx context.Context, f tier.Fill) (arena.Block, error) {
 	limit := (evictFactor-1)*occupied(f.Size) + 1
 	var evicted int64
 	leaving := false
+	enough := occupied(f.Size) // what is to be free before blocks are moved
 	for {
 		var freed, changed <-chan struct{}
 		if f.Wait {
@@ -129,6 +132,12 @@ func (t *Tier) alloc(ctx context.Context, f tier.Fill) (arena.Block, error) {
 			return arena.Block{}, fmt.Errorf("%w: %w", tier.ErrTooLarge, err)
 		case !errors.Is(err, arena.ErrFull):
 			return arena.Block{}, err
+		}
+		if free := t.arena.Stats().FreeBytes; free >= enough {
+			if b, err := t.arena.Compact(ctx, int(f.Size), t.move); !errors.Is(err, arena.ErrFull) {
+				return b, err
+			}
+			enough = free + occupied(f.Size)/2
 		}
 		if evicted < limit {
 			if n, stays, ok := t.evictTo(f.Drop, f.Wait || f.Patient); ok {
@@ -148,7 +157,7 @@ func (t *Tier) alloc(ctx context.Context, f tier.Fill) (arena.Block, error) {
 		if err != nil {
 			return arena.Block{}, err
 		}
-		evicted, leaving = 0, false
+		evicted, leaving, enough = 0, false, occupied(f.Size)
 	}
 }
 

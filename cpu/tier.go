@@ -42,7 +42,7 @@ type Tier struct {
 
 	payloadBytes atomic.Int64
 
-	gets, getBytes, puts, putBytes, evictions, evictedBytes, refused atomic.Uint64
+	gets, getBytes, puts, putBytes, evictions, evictedBytes, refused, moved, movedBytes atomic.Uint64
 }
 
 var (
@@ -126,7 +126,7 @@ func (t *Tier) Put(ctx context.Context, e tier.Entry) error {
 	if st != ledger.Absent {
 		return nil
 	}
-	t.ledger.SetValue(id, tier.HotValue(e.Block, e.Record))
+	t.keep(id, e.Block, e.Record)
 	e.Block.Retain()
 	t.payloadBytes.Add(int64(e.Size))
 	t.ledger.Publish([]ledger.ID{id}, false)
@@ -192,6 +192,8 @@ func (t *Tier) Stats() tier.Stats {
 		Counters: map[string]uint64{
 			"protected_bytes": uint64(l.ProtectedBytes),
 			"refused":         t.refused.Load(),
+			"moved":           t.moved.Load(),
+			"moved_bytes":     t.movedBytes.Load(),
 		},
 	}
 }

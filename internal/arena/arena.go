@@ -58,6 +58,9 @@ type Arena struct {
 		freed  chan struct{}
 		closed bool
 	}
+
+	compacting chan struct{} // has one element while a Compact is at work
+	clearing   clearing      // of the Compact at work
 }
 
 // Stats is a snapshot of an arena.
@@ -86,7 +89,10 @@ func New(o Options) (*Arena, error) {
 		mapping:  m,
 		capacity: o.CapacityBytes,
 		states:   make([]atomic.Pointer[statePage], o.CapacityBytes/AlignBytes/statesPerPage+1),
+
+		compacting: make(chan struct{}, 1),
 	}
+	a.clearing.arena = a
 	a.mu.space = extent.New(o.CapacityBytes)
 	return a, nil
 }
@@ -143,15 +149,20 @@ func (a *Arena) Alloc(n int) (Block, error) {
 	if err != nil {
 		return Block{}, err
 	}
+	return a.begin(id, off, n), nil
+}
+
+// begin makes a block of an id and an extent that were taken for it.
+func (a *Arena) begin(id uint32, off int64, n int) Block {
 	s := a.state(id)
 	s.off, s.n = off, int32(n)
 	s.sum.Store(0)
-	s.sealed.Store(false)
+	s.flags.Store(0)
 	b := Block{a: a, id: id, gen: s.gen.Load()}
 	// The refs make the id live, so they come last.
 	s.refs.Store(1)
 	clear(b.Padded()[n:])
-	return b, nil
+	return b
 }
 
 // take reserves an extent and an id for a block of n bytes.
@@ -161,21 +172,33 @@ func (a *Arena) take(n int64) (id uint32, off int64, err error) {
 	if a.mu.closed {
 		return 0, 0, ErrClosed
 	}
-	off, ok := a.mu.space.Alloc(n)
+	off, ok := a.mu.space.AllocTag(n, a.nextID())
 	if !ok {
 		return 0, 0, ErrFull
 	}
+	return a.takeID(), off, nil
+}
+
+// nextID is what takeID returns next; the mutex is held.
+func (a *Arena) nextID() uint32 {
 	if k := len(a.mu.spare); k > 0 {
-		id = a.mu.spare[k-1]
-		a.mu.spare = a.mu.spare[:k-1]
-		return id, off, nil
+		return a.mu.spare[k-1]
 	}
-	a.mu.used++
-	id = a.mu.used
+	return a.mu.used + 1
+}
+
+// takeID returns the id of a new block; the mutex is held.
+func (a *Arena) takeID() uint32 {
+	id := a.nextID()
+	if k := len(a.mu.spare); k > 0 {
+		a.mu.spare = a.mu.spare[:k-1]
+		return id
+	}
+	a.mu.used = id
 	if p := &a.states[id/statesPerPage]; p.Load() == nil {
 		p.Store(new(statePage))
 	}
-	return id, off, nil
+	return id
 }
 
 // free takes back the memory and the id of a block without references.

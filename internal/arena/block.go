@@ -21,13 +21,21 @@ type Block struct {
 // state is what the arena keeps of a block. It holds no pointer, so a million
 // blocks cost the garbage collector nothing.
 type state struct {
-	off    int64 // off and n change only while there is no reference
-	sum    atomic.Uint64
-	n      int32
-	refs   atomic.Int32
-	gen    atomic.Uint32 // counts the frees of this id
-	sealed atomic.Bool
+	off   int64 // off and n change only while there is no reference
+	sum   atomic.Uint64
+	n     int32
+	refs  atomic.Int32
+	gen   atomic.Uint32 // counts the frees of this id
+	flags atomic.Uint32 // sealed, and the tag in the bits above it
 }
+
+const (
+	sealed   = 1
+	tagShift = 1
+)
+
+// MaxTag is the largest tag of a block.
+const MaxTag = 1<<(32-tagShift) - 1
 
 const statesPerPage = 4096
 
@@ -152,15 +160,36 @@ func (b Block) Seal() uint64 {
 // from Write, or verified. Sealing twice is a broken invariant and panics.
 func (b Block) SealSum(sum uint64) {
 	s := b.live()
-	if s.sealed.Load() {
+	if s.isSealed() {
 		panic(fmt.Sprintf("arena: block %d was sealed twice", b.id))
 	}
 	s.sum.Store(sum)
-	s.sealed.Store(true)
+	s.flags.Or(sealed)
 }
 
+func (s *state) isSealed() bool { return s.flags.Load()&sealed != 0 }
+
+// SetTag keeps a number of the owner's, MaxTag at most, with the block, for
+// Compact to hand back. The caller holds a reference, and is the only one to
+// set it now.
+func (b Block) SetTag(tag uint32) {
+	s := b.live()
+	if tag > MaxTag {
+		panic(fmt.Sprintf("arena: tag %d of block %d is above %d", tag, b.id, uint32(MaxTag)))
+	}
+	for {
+		old := s.flags.Load()
+		if s.flags.CompareAndSwap(old, old&sealed|tag<<tagShift) {
+			return
+		}
+	}
+}
+
+// Tag is what SetTag was called with, 0 before.
+func (b Block) Tag() uint32 { return b.live().flags.Load() >> tagShift }
+
 // Sealed reports whether the block is immutable.
-func (b Block) Sealed() bool { return b.live().sealed.Load() }
+func (b Block) Sealed() bool { return b.live().isSealed() }
 
 // Sum is the checksum the block was sealed with, 0 before.
 func (b Block) Sum() uint64 { return b.live().sum.Load() }

@@ -5,8 +5,8 @@
 // It owns the arena's memfd and its seals, the mapping, the state of every
 // block, the clients' staging windows, and the quarantine of blocks that a
 // dying client may still write. It never knows keys, tiers or the protocol,
-// and it never evicts: Alloc answers ErrFull, and Freed tells when to try
-// again.
+// and it never evicts: Alloc answers ErrFull, Compact moves blocks if their owner
+// lets it, and Freed tells when to try again.
 //
 // # Buffer rule
 //
@@ -30,7 +30,8 @@
 // # Locks
 //
 // One mutex in Arena guards the extent allocator and the spare ids; it is held
-// for well under a microsecond, never while payload bytes are touched. Block
+// for about a microsecond at most, never while payload bytes are touched; but
+// the end of a Compact frees what it has moved at once. Block
 // state is read without it. The quarantine has its own mutex, and never holds
 // it while it releases blocks.
 package arena

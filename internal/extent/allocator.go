@@ -41,6 +41,11 @@ func New(capacityBytes int64) *Allocator {
 // takes constant time and prefers the extent freed last, whose memory is
 // likely still in the caches.
 func (a *Allocator) Alloc(n int64) (off int64, ok bool) {
+	return a.AllocTag(n, 0)
+}
+
+// AllocTag is Alloc with a number to keep with the extent; see Walk.
+func (a *Allocator) AllocTag(n int64, tag uint32) (off int64, ok bool) {
 	if n <= 0 || n > a.free<<unitShift {
 		return 0, false
 	}
@@ -53,7 +58,7 @@ func (a *Allocator) Alloc(n int64) (off int64, ok bool) {
 	if a.records.at(i).units > units {
 		a.bins.push(&a.records, a.split(i, units))
 	}
-	a.occupy(i)
+	a.occupy(i, tag)
 	return a.records.at(i).start << unitShift, true
 }
 
@@ -87,7 +92,10 @@ func (a *Allocator) Free(off, n int64) {
 // multiple of UnitBytes, n is rounded up to whole units. It reports false, and
 // changes nothing, when the range is malformed, out of bounds or not wholly
 // free. The order of calls does not matter for its cost.
-func (a *Allocator) Reserve(off, n int64) bool {
+func (a *Allocator) Reserve(off, n int64) bool { return a.ReserveTag(off, n, 0) }
+
+// ReserveTag is Reserve with a number to keep with the extent; see Walk.
+func (a *Allocator) ReserveTag(off, n int64, tag uint32) bool {
 	if off < 0 || off&(UnitBytes-1) != 0 || n <= 0 || n > a.Capacity() || off > a.Capacity()-n {
 		return false
 	}
@@ -106,7 +114,7 @@ func (a *Allocator) Reserve(off, n int64) bool {
 	if a.records.at(i).units > units {
 		a.bins.push(&a.records, a.split(i, units))
 	}
-	a.occupy(i)
+	a.occupy(i, tag)
 	return true
 }
 
@@ -161,9 +169,9 @@ func (a *Allocator) join(i, j uint32) {
 }
 
 // occupy marks extent i, which is on no list, as handed out.
-func (a *Allocator) occupy(i uint32) {
+func (a *Allocator) occupy(i, tag uint32) {
 	r := a.records.at(i)
-	r.prevFree = live
+	r.prevFree, r.nextFree = live, tag
 	a.free -= r.units
 	a.live++
 }

@@ -4,9 +4,9 @@
 // Systems", ECRTS 2004) over units of 4 KiB, with its records outside the
 // space it manages.
 //
-// It owns one 32-byte record per live or free extent, in address order, the
-// size-classed lists of the free ones, and an index from addresses to records.
-// A free extent is joined with its free neighbours at once, so there are never
+// It owns one 32-byte record per live or free extent, in address order, with a
+// tag of the caller's, the size-classed lists of the free ones, and an index
+// from addresses to records. A free extent is joined with its free neighbours at once, so there are never
 // two in a row.
 //
 // Where TLSF finds a block's neighbours through tags inside the memory, a file

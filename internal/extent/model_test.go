@@ -3,13 +3,15 @@ package extent
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 )
 
 // model is the slow reference: one bool for each unit.
 type model struct {
 	used []bool
-	live []span // what is handed out, in no order
+	tags map[int64]uint32 // by offset, of what was given one
+	live []span           // what is handed out, in no order
 }
 
 type span struct{ off, n int64 }
@@ -71,13 +73,14 @@ type pair struct {
 }
 
 func newPair(t testing.TB, units int) *pair {
-	return &pair{t: t, a: New(int64(units) * UnitBytes), m: model{used: make([]bool, units)}}
+	return &pair{t: t, a: New(int64(units) * UnitBytes), m: model{used: make([]bool, units), tags: map[int64]uint32{}}}
 }
 
 func (p *pair) alloc(n int64) {
 	p.t.Helper()
 	largest := p.a.LargestFree()
-	off, ok := p.a.Alloc(n)
+	tag := uint32(n)
+	off, ok := p.a.AllocTag(n, tag)
 	if ok != (n > 0 && n <= largest) {
 		p.t.Fatalf("Alloc(%d) = %t with LargestFree %d", n, ok, largest)
 	}
@@ -88,6 +91,7 @@ func (p *pair) alloc(n int64) {
 		p.t.Fatalf("Alloc(%d) = %d, which is not free", n, off)
 	}
 	p.m.take(span{off, n})
+	p.m.tags[off] = tag
 }
 
 func (p *pair) free(i int) {
@@ -103,6 +107,40 @@ func (p *pair) reserve(s span) {
 	}
 	if want {
 		p.m.take(s)
+		p.m.tags[s.off] = 0
+	}
+}
+
+// walk compares what Walk tells, in both directions, and Largest.
+func (p *pair) walk() {
+	p.t.Helper()
+	var ahead, back, free []Piece
+	p.a.Walk(0, false, func(x Piece) bool { ahead = append(ahead, x); return true })
+	p.a.Walk(p.a.Capacity()-1, true, func(x Piece) bool { back = append(back, x); return true })
+	slices.Reverse(back)
+	if !slices.Equal(ahead, back) {
+		p.t.Fatalf("pieces %v, and from the end %v", ahead, back)
+	}
+	pos, live := int64(0), 0
+	for _, x := range ahead {
+		if x.Off != pos || x.Free != p.m.isFree(span{x.Off, x.Bytes}) || !x.Free && x.Tag != p.m.tags[x.Off] {
+			p.t.Fatalf("piece %+v at %d, want tag %d", x, pos, p.m.tags[pos])
+		}
+		if pos += x.Bytes; x.Free {
+			free = append(free, x)
+		} else {
+			live++
+		}
+	}
+	if pos != p.a.Capacity() || live != len(p.m.live) {
+		p.t.Fatalf("%d pieces are handed out, want %d; they end at %d", live, len(p.m.live), pos)
+	}
+	out := make([]Piece, len(free)+1)
+	if n := p.a.Largest(out); n != len(free) || n > 0 && out[0].Bytes < p.a.LargestFree()-p.a.LargestFree()/slots {
+		p.t.Fatalf("Largest has %d pieces, of %d bytes first; want %d and %d", n, out[0].Bytes, len(free), p.a.LargestFree())
+	}
+	if n := p.a.Largest(out[:min(2, len(free))]); n != min(2, len(free)) {
+		p.t.Fatalf("Largest fills %d", n)
 	}
 }
 
@@ -126,6 +164,7 @@ func (p *pair) check() {
 	if err := p.a.audit(); err != nil {
 		p.t.Fatal(err)
 	}
+	p.walk()
 }
 
 // audit checks the invariants that tie records, lists and index together.

@@ -17,7 +17,7 @@ const (
 type record struct {
 	start, units       int64
 	prev, next         uint32 // neighbours in address order
-	prevFree, nextFree uint32 // neighbours in the free list; prevFree == live: handed out
+	prevFree, nextFree uint32 // neighbours in the free list; prevFree == live: handed out, and nextFree is the tag
 }
 
 func (r *record) isFree() bool { return r.prevFree != live }

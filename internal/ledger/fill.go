@@ -150,6 +150,26 @@ func (l *Ledger) SetValue(id ID, v Value) {
 	l.mu.entries.at(uint32(id)).value = pack(v)
 }
 
+// Exchange puts another word A in the place of one, if the entry is resident and
+// nobody holds it: for a tier that moves a payload. False changes nothing; the
+// entry may also be another one by now, or none.
+func (l *Ledger) Exchange(id ID, from, to uint64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b := &l.mu.book
+	if uint32(id) >= b.entries.n {
+		return false
+	}
+	e := b.entries.at(uint32(id))
+	v := e.value.unpack()
+	if e.life != resident || b.isHeld(e) || v.A != from {
+		return false
+	}
+	v.A = to
+	e.value = pack(v)
+	return true
+}
+
 // SetDirty says whether the tiers below lack the entry. The caller holds it.
 func (l *Ledger) SetDirty(id ID, is bool) {
 	l.mu.Lock()

@@ -1,0 +1,25 @@
+package cpu
+
+import (
+	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/tier"
+)
+
+// keep notes in both books that a block is the payload of a fill.
+func (t *Tier) keep(id ledger.ID, b arena.Block, r tier.Record) {
+	b.SetTag(uint32(id))
+	t.ledger.SetValue(id, tier.HotValue(b, r))
+}
+
+// move puts a copy in the place of a block whose entry nobody holds; see
+// arena.Compact. Who takes hold of the entry from then on gets the copy; who has
+// the block itself by now, such as Get, keeps it as long as it has a reference.
+func (t *Tier) move(from, to arena.Block) bool {
+	if !t.ledger.Exchange(ledger.ID(from.Tag()), uint64(from.ID()), uint64(to.ID())) {
+		return false
+	}
+	t.moved.Add(1)
+	t.movedBytes.Add(uint64(to.Len()))
+	return true
+}

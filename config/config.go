@@ -27,19 +27,19 @@ type Config struct {
 
 // Listen is where clients connect and who may.
 type Listen struct {
-	Socket    string      `yaml:"socket"`          // absolute path of the Unix socket
-	Mode      os.FileMode `yaml:"mode"`            // of the socket; permission bits only
-	Group     string      `yaml:"group"`           // owning group, name or number; "" = the daemon's own
-	AllowUIDs []uint32    `yaml:"allow_uids,flow"` // empty = whoever the mode admits
-	AdminUIDs []uint32    `yaml:"admin_uids,flow"` // besides root and the daemon's own user
-	RESP      []string    `yaml:"resp,flow"`       // where the Redis front end listens: socket paths and host:port; empty = off
+	Socket    string      `yaml:"socket"`                        // absolute path of the Unix socket
+	Mode      os.FileMode `yaml:"mode"`                          // of the socket; permission bits only
+	Group     string      `yaml:"group"`                         // owning group, name or number; "" = the daemon's own
+	AllowUIDs []uint32    `yaml:"allow_uids,flow" reload:"live"` // empty = whoever the mode admits
+	AdminUIDs []uint32    `yaml:"admin_uids,flow" reload:"live"` // besides root and the daemon's own user
+	RESP      []string    `yaml:"resp,flow"`                     // where the Redis front end listens: socket paths and host:port; empty = off
 	// RESPPasswordFile holds, in its first line, the password that the Redis
 	// front end asks for over TCP; "" = none.
-	RESPPasswordFile string `yaml:"resp_password_file"`
-	RESPFlush        bool   `yaml:"resp_flush"` // FLUSHDB and FLUSHALL work
-	RESPFull         string `yaml:"resp_full"`  // RESPFullDrop or RESPFullError
-	LM               string `yaml:"lm"`         // where the LMCache front end listens: socket path or host:port; "" = off
-	LMOpen           bool   `yaml:"lm_open"`    // LM may be an address that other machines reach, though its clients give no password
+	RESPPasswordFile string `yaml:"resp_password_file" reload:"live"`
+	RESPFlush        bool   `yaml:"resp_flush" reload:"live"` // FLUSHDB and FLUSHALL work
+	RESPFull         string `yaml:"resp_full" reload:"live"`  // RESPFullDrop or RESPFullError
+	LM               string `yaml:"lm"`                       // where the LMCache front end listens: socket path or host:port; "" = off
+	LMOpen           bool   `yaml:"lm_open"`                  // LM may be an address that other machines reach, though its clients give no password
 }
 
 // What becomes of a Redis client's value that cannot be kept.
@@ -55,9 +55,9 @@ type Admin struct {
 
 // Chunk holds what counts where a client's hello says nothing.
 type Chunk struct {
-	Tokens     int    `yaml:"tokens"`      // per chunk
-	Hash       string `yaml:"hash"`        // HashSHA256 or HashXXH64
-	SaveUnfull bool   `yaml:"save_unfull"` // store a prompt's last, shorter chunk too
+	Tokens     int    `yaml:"tokens" reload:"live"`      // per chunk
+	Hash       string `yaml:"hash" reload:"live"`        // HashSHA256 or HashXXH64
+	SaveUnfull bool   `yaml:"save_unfull" reload:"live"` // store a prompt's last, shorter chunk too
 }
 
 // The chunk hash methods.
@@ -68,9 +68,9 @@ const (
 
 // Arena is the shared memory that payloads lie in.
 type Arena struct {
-	Puts       string        `yaml:"puts"`        // PutsStaged or PutsDirect
-	VerifyHits int           `yaml:"verify_hits"` // one in so many DRAM hits is hashed again before it is leased; 0 = none
-	Spin       time.Duration `yaml:"spin"`        // longest busy wait for a client's next frame; 0 = none
+	Puts       string        `yaml:"puts"`                      // PutsStaged or PutsDirect
+	VerifyHits int           `yaml:"verify_hits" reload:"live"` // one in so many DRAM hits is hashed again before it is leased; 0 = none
+	Spin       time.Duration `yaml:"spin"`                      // longest busy wait for a client's next frame; 0 = none
 }
 
 // How clients write payloads.
@@ -82,12 +82,12 @@ const (
 // CPU is the DRAM tier.
 type CPU struct {
 	Capacity      Bytes   `yaml:"capacity"` // of the arena; touched at start
-	Policy        string  `yaml:"policy"`
-	HighWatermark float64 `yaml:"high_watermark"` // share of capacity above which eviction starts
-	LowWatermark  float64 `yaml:"low_watermark"`  // share of capacity it evicts down to
-	HugePages     string  `yaml:"hugepages"`      // HugePagesAuto, HugePagesOn or HugePagesOff
-	MLock         bool    `yaml:"mlock"`          // lock the arena into memory; failing to is an error
-	Learned       string  `yaml:"learned"`        // folder for what the policy has learned; "" = that of the disk's database
+	Policy        string  `yaml:"policy" reload:"live"`
+	HighWatermark float64 `yaml:"high_watermark" reload:"live"` // share of capacity above which eviction starts
+	LowWatermark  float64 `yaml:"low_watermark" reload:"live"`  // share of capacity it evicts down to
+	HugePages     string  `yaml:"hugepages"`                    // HugePagesAuto, HugePagesOn or HugePagesOff
+	MLock         bool    `yaml:"mlock"`                        // lock the arena into memory; failing to is an error
+	Learned       string  `yaml:"learned"`                      // folder for what the policy has learned; "" = that of the disk's database
 }
 
 // LearnedPath is where what the policy of DRAM has learned is kept over a
@@ -108,19 +108,19 @@ const (
 
 // Disk is the local disk tier.
 type Disk struct {
-	Paths         []string      `yaml:"paths,flow"`     // absolute folders
-	Meta          string        `yaml:"meta"`           // folder of the database; "" = the first path
-	Capacity      Bytes         `yaml:"capacity"`       // over all paths, database included; 0 = no disk tier
-	Policy        string        `yaml:"policy"`         //
-	HighWatermark float64       `yaml:"high_watermark"` // share of capacity above which eviction starts
-	LowWatermark  float64       `yaml:"low_watermark"`  // share of capacity it evicts down to
-	MinFree       Bytes         `yaml:"min_free"`       // left free on the file system for others
-	InlineMax     Bytes         `yaml:"inline_max"`     // payloads up to this size live in the database
-	SegmentSize   Bytes         `yaml:"segment_size"`   // of one extent file
-	WriteBudget   Bytes         `yaml:"write_budget"`   // per day, against wear; 0 = unlimited
-	ScrubRate     Bytes         `yaml:"scrub_rate"`     // per second read to find bit rot; 0 = off
-	IOTimeout     time.Duration `yaml:"io_timeout"`     // after which a read counts as failed
-	IODepth       int           `yaml:"io_depth"`       // pieces of I/O under way at once in each path; 0 = found by a probe
+	Paths         []string      `yaml:"paths,flow"`                   // absolute folders
+	Meta          string        `yaml:"meta"`                         // folder of the database; "" = the first path
+	Capacity      Bytes         `yaml:"capacity"`                     // over all paths, database included; 0 = no disk tier
+	Policy        string        `yaml:"policy" reload:"live"`         //
+	HighWatermark float64       `yaml:"high_watermark" reload:"live"` // share of capacity above which eviction starts
+	LowWatermark  float64       `yaml:"low_watermark" reload:"live"`  // share of capacity it evicts down to
+	MinFree       Bytes         `yaml:"min_free" reload:"live"`       // left free on the file system for others
+	InlineMax     Bytes         `yaml:"inline_max"`                   // payloads up to this size live in the database
+	SegmentSize   Bytes         `yaml:"segment_size"`                 // of one extent file
+	WriteBudget   Bytes         `yaml:"write_budget" reload:"live"`   // per day, against wear; 0 = unlimited
+	ScrubRate     Bytes         `yaml:"scrub_rate" reload:"live"`     // per second read to find bit rot; 0 = off
+	IOTimeout     time.Duration `yaml:"io_timeout"`                   // after which a read counts as failed
+	IODepth       int           `yaml:"io_depth"`                     // pieces of I/O under way at once in each path; 0 = found by a probe
 }
 
 // Enabled reports whether there is a disk tier at all.
@@ -160,9 +160,9 @@ func (s *S3) Enabled() bool { return s.Bucket != "" }
 
 // Write says when chunks go down to the disk tier.
 type Write struct {
-	Mode    string `yaml:"mode"`     // WriteThrough, WriteSelective or WriteBack
-	MinHits int    `yaml:"min_hits"` // for WriteSelective
-	Queue   Bytes  `yaml:"queue"`    // most bytes waiting to be written
+	Mode    string `yaml:"mode"`                // WriteThrough, WriteSelective or WriteBack
+	MinHits int    `yaml:"min_hits"`            // for WriteSelective
+	Queue   Bytes  `yaml:"queue" reload:"live"` // most bytes waiting to be written
 }
 
 // The write modes.
@@ -174,11 +174,11 @@ const (
 
 // Prefetch says how long a prefetch may keep its client waiting.
 type Prefetch struct {
-	Policy        string        `yaml:"policy"`          // BestEffort, WaitComplete or Timeout
-	Deadline      time.Duration `yaml:"deadline"`        // for Timeout
-	Per1024Tokens time.Duration `yaml:"per_1024_tokens"` // for Timeout: more time for longer prompts
-	Window        Bytes         `yaml:"window"`          // most bytes in flight per job
-	NextTurn      Bytes         `yaml:"next_turn"`       // most bytes of a prompt that has grown to bring up for its next turn; 0 = none
+	Policy        string        `yaml:"policy" reload:"live"`          // BestEffort, WaitComplete or Timeout
+	Deadline      time.Duration `yaml:"deadline" reload:"live"`        // for Timeout
+	Per1024Tokens time.Duration `yaml:"per_1024_tokens" reload:"live"` // for Timeout: more time for longer prompts
+	Window        Bytes         `yaml:"window" reload:"live"`          // most bytes in flight per job
+	NextTurn      Bytes         `yaml:"next_turn" reload:"live"`       // most bytes of a prompt that has grown to bring up for its next turn; 0 = none
 }
 
 // The prefetch policies.
@@ -190,20 +190,20 @@ const (
 
 // Lease bounds how long a client may read what it was given.
 type Lease struct {
-	MaxAge time.Duration `yaml:"max_age"` // from grant or renewal to revocation
+	MaxAge time.Duration `yaml:"max_age" reload:"live"` // from grant or renewal to revocation
 }
 
 // Pin bounds named protection.
 type Pin struct {
-	MaxAge time.Duration `yaml:"max_age"`
+	MaxAge time.Duration `yaml:"max_age" reload:"live"`
 }
 
 // Budget holds shares of cpu.capacity that may be protected from eviction.
 type Budget struct {
-	Leases    float64 `yaml:"leases"` // read leases and fills
-	Pins      float64 `yaml:"pins"`
-	Loads     float64 `yaml:"loads"`     // prefetches coming up
-	Unwritten float64 `yaml:"unwritten"` // waiting for the disk
+	Leases    float64 `yaml:"leases" reload:"live"` // read leases and fills
+	Pins      float64 `yaml:"pins" reload:"live"`
+	Loads     float64 `yaml:"loads" reload:"live"`     // prefetches coming up
+	Unwritten float64 `yaml:"unwritten" reload:"live"` // waiting for the disk
 }
 
 // MaxProtected is the largest share of cpu.capacity that all of Budget may
@@ -219,6 +219,6 @@ type Space struct {
 
 // Log is the daemon's own log, on standard error.
 type Log struct {
-	Level  string `yaml:"level"`  // trace, debug, info, warn or error
-	Format string `yaml:"format"` // auto, console or json
+	Level  string `yaml:"level" reload:"live"` // trace, debug, info, warn or error
+	Format string `yaml:"format"`              // auto, console or json
 }

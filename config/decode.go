@@ -22,6 +22,7 @@ type origin struct {
 // walk over the parser's tree, and not the library's decoder, because that
 // one stops at the first problem and forgets where values stood.
 type decoder struct {
+	file   string // name of the file; "" = there is none
 	source string // file or environment variable
 	env    bool   // source is a variable: lines and columns mean nothing
 	set    map[string]origin
@@ -44,9 +45,9 @@ func (d *decoder) origin(tk *token.Token) origin {
 	return o
 }
 
-// file fills c from a whole YAML file and reports whether it is one of keys
+// decode fills c from a whole YAML file and reports whether it is one of keys
 // and values at all.
-func (d *decoder) file(data []byte, c *Config) bool {
+func (d *decoder) decode(data []byte, c *Config) bool {
 	body, ok := d.parse(data, "")
 	if !ok || body == nil {
 		return ok

@@ -13,7 +13,8 @@
 // data that its owner may copy.
 //
 // A key is one struct field: its yaml tag is its name, its Go type decides
-// how it is written, its line in [Default] is its default. Whoever adds one
-// also adds it to kvstored.example.yaml, which a test compares with the
+// how it is written, its line in [Default] is its default. The tag
+// `reload:"live"` is on the keys that [Reload] applies to a running daemon; all
+// others take a restart. Whoever adds one also adds it to kvstored.example.yaml, which a test compares with the
 // defaults, and, where values can be wrong, to validate.go.
 package config

@@ -34,29 +34,40 @@ func Load(path string, env []string, rules Rules) (Config, error) {
 			return Config{}, fmt.Errorf("read config: %w", err)
 		}
 	}
-	if err := load(&c, path, data, env, rules); err != nil {
+	if _, err := load(&c, path, data, env, rules); err != nil {
 		return Config{}, err
 	}
 	return c, nil
 }
 
-// load is Load without the file system; c holds the defaults.
-func load(c *Config, name string, data []byte, env []string, rules Rules) error {
-	d := decoder{source: name, set: map[string]origin{}}
-	if !d.file(data, c) {
-		return d.errs
+// load is Load without the file system; c holds the defaults. The decoder knows
+// where the values were set.
+func load(c *Config, name string, data []byte, env []string, rules Rules) (*decoder, error) {
+	d := &decoder{file: name, source: name, set: map[string]origin{}}
+	if !d.decode(data, c) {
+		return d, d.errs
 	}
 	d.environ(env, c)
+	return d, d.checked(c, rules).sorted()
+}
+
+// checked is the problems of decoding, and those of the values in c.
+func (d *decoder) checked(c *Config, rules Rules) Errors {
 	errs := slices.Clone(d.errs)
 	for _, e := range check(c, rules, d.meant) {
-		o, set := d.set[e.Path]
-		if !set {
-			o.source = name // a default that this file should override
-		}
-		e.Source, e.Line, e.Column = o.source, o.line, o.column
+		d.place(e)
 		errs = append(errs, e)
 	}
-	return errs.sorted()
+	return errs
+}
+
+// place says where the key of e was set.
+func (d *decoder) place(e *Error) {
+	o, set := d.set[e.Path]
+	if !set {
+		o.source = d.file // a default that the file should override
+	}
+	e.Source, e.Line, e.Column = o.source, o.line, o.column
 }
 
 func read(path string) ([]byte, error) {

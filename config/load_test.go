@@ -16,7 +16,7 @@ var testRules = Rules{Policies: []string{"lru", "lfu"}, MemoryBytes: 8 << 30, Me
 func loadText(t *testing.T, text string, env ...string) (Config, error) {
 	t.Helper()
 	c := Default()
-	err := load(&c, "f.yaml", []byte(text), env, testRules)
+	_, err := load(&c, "f.yaml", []byte(text), env, testRules)
 	return c, err
 }
 

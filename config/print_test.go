@@ -8,15 +8,15 @@ import (
 	"testing"
 )
 
-// reload prints c and reads it back.
-func reload(t *testing.T, c Config) Config {
+// readBack prints c and reads it back.
+func readBack(t *testing.T, c Config) Config {
 	t.Helper()
 	var out bytes.Buffer
 	if err := c.Print(&out); err != nil {
 		t.Fatal(err)
 	}
 	again := Default()
-	if err := load(&again, "printed.yaml", out.Bytes(), nil, Rules{}); err != nil {
+	if _, err := load(&again, "printed.yaml", out.Bytes(), nil, Rules{}); err != nil {
 		t.Fatalf("%v\nin\n%s", err, out.Bytes())
 	}
 	return again
@@ -24,7 +24,7 @@ func reload(t *testing.T, c Config) Config {
 
 func TestPrintReadsBack(t *testing.T) {
 	c := Default()
-	if got := reload(t, c); !reflect.DeepEqual(got, c) {
+	if got := readBack(t, c); !reflect.DeepEqual(got, c) {
 		t.Errorf("got %+v, want %+v", got, c)
 	}
 	c.Listen = Listen{Socket: "/tmp/ a: #'\"\\ é", Mode: 0o6, Group: "12", AllowUIDs: []uint32{0, 1<<32 - 1}, RESPFull: RESPFullError}
@@ -33,7 +33,7 @@ func TestPrintReadsBack(t *testing.T) {
 	c.Disk.Capacity = 0
 	c.Lease.MaxAge = 3_600_000_000_001
 	c.Pin.MaxAge = 3_600_000_000_000
-	if got := reload(t, c); !reflect.DeepEqual(got, c) {
+	if got := readBack(t, c); !reflect.DeepEqual(got, c) {
 		t.Errorf("got %+v, want %+v", got, c)
 	}
 }
@@ -47,7 +47,7 @@ func TestExampleIsTheDefault(t *testing.T) {
 	}
 	var c Config // zero, so that a missing key shows
 	d := decoder{source: path, set: map[string]origin{}}
-	if !d.file(data, &c) || len(d.errs) > 0 {
+	if !d.decode(data, &c) || len(d.errs) > 0 {
 		t.Fatal(d.errs)
 	}
 	if want := Default(); !reflect.DeepEqual(c, want) {
@@ -103,7 +103,7 @@ func FuzzLoad(f *testing.F) {
 			return
 		}
 		c := Default()
-		if err := load(&c, "f.yaml", data, []string{env}, testRules); err != nil {
+		if _, err := load(&c, "f.yaml", data, []string{env}, testRules); err != nil {
 			for _, e := range err.(Errors) {
 				if e.Source == "" || e.Text == "" {
 					t.Errorf("%#v says not where or what", e)
@@ -111,7 +111,7 @@ func FuzzLoad(f *testing.F) {
 			}
 			return
 		}
-		if got := reload(t, c); !reflect.DeepEqual(got, c) {
+		if got := readBack(t, c); !reflect.DeepEqual(got, c) {
 			t.Errorf("got %+v, want %+v", got, c)
 		}
 	})

@@ -4,6 +4,7 @@ import (
 	"os"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -35,7 +36,7 @@ func TestReadmeHasEveryKey(t *testing.T) {
 		// a.b with value v is the file "a: {b: v}".
 		file := strings.ReplaceAll(key, ".", ": {") + ": " + value + strings.Repeat("}", strings.Count(key, "."))
 		d := decoder{source: path, set: map[string]origin{}}
-		if !d.file([]byte(file), &c) || len(d.errs) > 0 {
+		if !d.decode([]byte(file), &c) || len(d.errs) > 0 {
 			t.Errorf("%s: %v", file, d.errs)
 		}
 	}
@@ -49,6 +50,37 @@ func TestReadmeHasEveryKey(t *testing.T) {
 			t.Errorf("%s is %v in the table; the default is %v", key, got[key], want)
 		}
 	})
+}
+
+// The table of keys that a reload applies has exactly those, each once.
+func TestOperationsHaveEveryLiveKey(t *testing.T) {
+	const path = "../docs/operations.md"
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(data), "\n## Reload\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	var got, want []string
+	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z0-9_.]+)` \\| .+ \\|$").FindAllStringSubmatch(section, -1) {
+		got = append(got, row[1])
+	}
+	var walk func(s reflect.Type, path string)
+	walk = func(s reflect.Type, path string) {
+		for i := range s.NumField() {
+			f := s.Field(i)
+			switch key := join(path, keyName(f)); {
+			case f.Type.Kind() == reflect.Struct:
+				walk(f.Type, key)
+			case isLive(f):
+				want = append(want, key)
+			}
+		}
+	}
+	walk(reflect.TypeFor[Config](), "")
+	if !slices.Equal(got, want) {
+		t.Errorf("%s names\n%q, want, in this order,\n%q", path, got, want)
+	}
 }
 
 // What the pod in deploy sets are settings, with values that are good.

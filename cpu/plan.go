@@ -15,15 +15,15 @@ func (t *Tier) Announce(r *ledger.Request) (learn bool) { return t.ledger.Announ
 // comes and what would go for it: one for the other, not some ahead of time.
 func (t *Tier) goal() int64 {
 	if t.ledger.Plans() {
-		return t.high
+		return t.high.Load()
 	}
-	return t.low
+	return t.low.Load()
 }
 
 // Worth implements tier.Planner. There is room up to the high watermark: what
 // is above it will have something evicted.
 func (t *Tier) Worth(space key.SpaceID, parent key.Hash, hs []key.Hash, size uint32, twice bool) int {
-	room := (t.high - t.arena.Stats().UsedBytes) / occupied(max(size, 1))
+	room := (t.high.Load() - t.arena.Stats().UsedBytes) / occupied(max(size, 1))
 	return t.ledger.Worth(space, parent, hs, size, int(room), twice)
 }
 

@@ -248,7 +248,7 @@ func (t *Tier) Shrink(ctx context.Context, leaving int64, drop func(tier.Victim)
 	for t.shedTo(drop) {
 	}
 	used := t.arena.Stats().UsedBytes - leaving
-	if used <= t.high {
+	if used <= t.high.Load() {
 		return
 	}
 	for ctx.Err() == nil && used > t.goal() {
@@ -262,7 +262,7 @@ func (t *Tier) Shrink(ctx context.Context, leaving int64, drop func(tier.Victim)
 
 // Crowded implements tier.Hot.
 func (t *Tier) Crowded(leaving int64) bool {
-	return t.arena.Stats().UsedBytes-leaving > t.high || t.ledger.OverQuota()
+	return t.arena.Stats().UsedBytes-leaving > t.high.Load() || t.ledger.OverQuota()
 }
 
 // Trim implements tier.Resident. Dirty victims are lost: it is for a tier on
@@ -273,7 +273,7 @@ func (t *Tier) Trim(ctx context.Context, n int64, out []key.Key) ([]key.Key, err
 		out = append(out, v.Key)
 		v.Block.Release()
 	}
-	if t.arena.Stats().UsedBytes+n <= t.high {
+	if t.arena.Stats().UsedBytes+n <= t.high.Load() {
 		return out, ctx.Err()
 	}
 	for ctx.Err() == nil && t.arena.Stats().UsedBytes+n > t.goal() {

@@ -26,7 +26,7 @@ type Options struct {
 type Tier struct {
 	arena     *arena.Arena
 	ledger    *ledger.Ledger
-	high, low int64 // bytes
+	high, low atomic.Int64 // bytes; see SetWatermarks
 	closed    atomic.Bool
 
 	// deleting is read-locked from before the ledger grants a hold until the
@@ -54,13 +54,16 @@ var (
 
 // New makes a tier over an arena and a ledger.
 func New(o Options) *Tier {
-	c := float64(o.Arena.Stats().CapacityBytes)
-	return &Tier{
-		arena:  o.Arena,
-		ledger: o.Ledger,
-		high:   int64(c * o.HighWatermark),
-		low:    int64(c * o.LowWatermark),
-	}
+	t := &Tier{arena: o.Arena, ledger: o.Ledger}
+	t.SetWatermarks(o.HighWatermark, o.LowWatermark)
+	return t
+}
+
+// SetWatermarks replaces those of the options, from the next Shrink on.
+func (t *Tier) SetWatermarks(high, low float64) {
+	c := float64(t.arena.Stats().CapacityBytes)
+	t.low.Store(int64(c * low))
+	t.high.Store(int64(c * high))
 }
 
 // Name returns "cpu".

@@ -40,6 +40,8 @@ type Keeper struct {
 		set    string             // that of the folders, once they were open
 		spaces map[key.SpaceID]int
 		works  func() tier.Set
+
+		settings Settings
 	}
 }
 
@@ -59,6 +61,7 @@ func Keep(o Options) (*Keeper, error) {
 	}
 	k := &Keeper{o: o, log: o.Log.With().Str("component", "disk").Logger(), reopened: make(chan struct{}, 1)}
 	k.mu.spaces = make(map[key.SpaceID]int)
+	k.mu.settings = o.settings()
 	blank, err := newTier(o)
 	if err != nil {
 		return nil, err
@@ -141,6 +144,7 @@ func (k *Keeper) settle(got opened) {
 // mutex held.
 func (k *Keeper) handOver(to *Tier) {
 	from := k.now.Load()
+	to.Set(k.mu.settings)
 	if name := from.PolicyName(); name != to.PolicyName() {
 		if err := to.SetPolicy(name); err != nil {
 			k.log.Warn().Err(err).Msg("the policy of the disk tier is that of the configuration again")

@@ -45,7 +45,7 @@ func (t *Tier) depth(v *volume) (int, error) {
 			return n, nil
 		}
 	}
-	if free, err := availableBytes(v.dir); err != nil || free-probeBytes < t.o.MinFreeBytes {
+	if free, err := availableBytes(v.dir); err != nil || free-probeBytes < t.now.Load().MinFreeBytes {
 		return defaultIODepth, nil //nolint:nilerr // who looks next will say so
 	}
 	rates, err := probe(filepath.Join(v.dir, "probe"), v.folder)

@@ -109,9 +109,9 @@ func (t *Tier) capacityLeft(files int64) int64 { return t.o.CapacityBytes - t.me
 // nor, being full of extents, shrink.
 func (t *Tier) floor(f *fileSystem) int64 {
 	if !f.hasMeta {
-		return t.o.MinFreeBytes
+		return t.now.Load().MinFreeBytes
 	}
-	return max(t.o.MinFreeBytes, t.db.floor) + max(0, t.o.MetaReserveBytes-t.metaBytes.Load())
+	return max(t.now.Load().MinFreeBytes, t.db.floor) + max(0, t.o.MetaReserveBytes-t.metaBytes.Load())
 }
 
 // excess is how many bytes must be evicted before n more fit under the high
@@ -121,9 +121,9 @@ func (t *Tier) floor(f *fileSystem) int64 {
 func (t *Tier) excess(n int64, started bool) int64 {
 	files, used, _, _ := t.segments.usage()
 	limit := float64(files + t.growth(files))
-	mark := int64(limit * t.o.HighWatermark)
+	mark := int64(limit * t.now.Load().HighWatermark)
 	if started && !t.ledger.Plans() {
-		mark = int64(limit * t.o.LowWatermark)
+		mark = int64(limit * t.now.Load().LowWatermark)
 	}
 	return used + n - max(mark, n) // n alone may be above the mark
 }

@@ -34,6 +34,7 @@ var (
 // It is safe for concurrent use.
 type Tier struct {
 	o        Options
+	now      atomic.Pointer[Settings] // in place of those in o
 	log      zerolog.Logger
 	trouble  zerolog.Logger // log for what may come in floods
 	locks    []*os.File
@@ -123,6 +124,7 @@ func newTier(o Options) (*Tier, error) {
 	t.pages.New = func() any { return headerPage(alignedBytes(record.HeaderBytes)) }
 	t.trouble = t.log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})
 	t.fills.under = make(map[key.Key]chan struct{})
+	t.Set(o.settings())
 	p, err := policy.New(o.Policy, o.CapacityBytes-o.MetaReserveBytes)
 	if err != nil {
 		return nil, fmt.Errorf("disk: %w", err)

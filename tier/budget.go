@@ -15,31 +15,43 @@ const budgetBurst = time.Hour
 
 // budget is a token bucket of bytes. It begins full, also after a restart.
 type budget struct {
-	perDay int64 // 0 = unlimited
-	mu     struct {
+	mu struct {
 		sync.Mutex
-		left float64 // below 0 after a payload larger than what was left
-		at   time.Time
+		perDay int64   // 0 = unlimited
+		left   float64 // below 0 after a payload larger than what was left
+		at     time.Time
 	}
 }
 
 func newBudget(perDay int64) *budget {
-	b := &budget{perDay: perDay}
-	b.mu.left, b.mu.at = b.most(), time.Now()
+	b := new(budget)
+	b.set(perDay)
 	return b
 }
 
-func (b *budget) most() float64 { return float64(b.perDay) * budgetBurst.Hours() / 24 }
+// set changes the bytes a day; the bucket is full then, unless they are the
+// same.
+func (b *budget) set(perDay int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if perDay != b.mu.perDay {
+		b.mu.perDay = perDay
+		b.mu.left, b.mu.at = b.most(), time.Now()
+	}
+}
+
+// most is what can be saved up. Called with the mutex held.
+func (b *budget) most() float64 { return float64(b.mu.perDay) * budgetBurst.Hours() / 24 }
 
 // take spends n bytes if anything is left, so that no payload is too large.
 func (b *budget) take(n uint32) bool {
-	if b.perDay == 0 {
-		return true
-	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.mu.perDay == 0 {
+		return true
+	}
 	now := time.Now()
-	earned := float64(b.perDay) * now.Sub(b.mu.at).Hours() / 24
+	earned := float64(b.mu.perDay) * now.Sub(b.mu.at).Hours() / 24
 	b.mu.left, b.mu.at = min(b.most(), b.mu.left+earned), now
 	if b.mu.left <= 0 {
 		return false

@@ -88,7 +88,8 @@ func FuzzFifo(f *testing.F) {
 func TestSampler(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 1))
 	for _, every := range []int{1, 2, 3, 7, 256} {
-		s := sampler{every: uint64(every)}
+		var s sampler
+		s.every.Store(uint64(every))
 		var picks []int
 		seen := 0
 		for seen < 20*every {

@@ -270,18 +270,19 @@ func (s *Stack) verified(o ledger.Owner, cl ledger.Class, ks []key.Key, refs []R
 
 // sampler picks every so-manieth of a stream.
 type sampler struct {
-	every uint64 // 0 = none
+	every atomic.Uint64 // 0 = none
 	seen  atomic.Uint64
 }
 
 // next returns the first pick in from..to.
 func (s *sampler) next(from, to int) (int, bool) {
-	if s.every == 0 || from >= to {
+	every := s.every.Load()
+	if every == 0 || from >= to {
 		return 0, false
 	}
 	n := uint64(to - from)
 	before := s.seen.Add(n) - n
-	skip := (s.every - 1 - before%s.every)
+	skip := (every - 1 - before%every)
 	if skip >= n {
 		return 0, false
 	}

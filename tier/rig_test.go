@@ -35,6 +35,7 @@ type options struct {
 	limits   ledger.Limits
 	write    tier.WriteOptions
 	verify   int
+	perDay   int64            // written to the disk
 	disk     *tiertest.Memory // nil: a new one of 64 MiB
 	planner  tier.Tier        // the same disk, with a policy that plans, or quotas
 	hook     tierfault.Hook   // in front of the disk
@@ -77,7 +78,7 @@ func newRig(t *testing.T, o options) *rig {
 	l := ledger.New(ledger.Options{CapacityBytes: capacity, Policy: lru, Limits: o.limits})
 	r := &rig{t: t, arena: a, seen: make(map[key.Key]bool), end: func() {}}
 	r.hot = cpu.New(cpu.Options{Arena: a, Ledger: l, HighWatermark: 0.95, LowWatermark: 0.90})
-	so := tier.Options{Hot: r.hot, Remote: o.remote, Write: o.write, VerifyHits: o.verify, Loads: o.loads, Quotas: o.quotas, Log: zerolog.Nop()}
+	so := tier.Options{Hot: r.hot, Remote: o.remote, Write: o.write, Settings: tier.Settings{VerifyHits: o.verify, DiskBytesPerDay: o.perDay}, Loads: o.loads, Quotas: o.quotas, Log: zerolog.Nop()}
 	if !o.lone {
 		r.disk = o.disk
 		if r.disk == nil {

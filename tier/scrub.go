@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/kvstored/kvstored/key"
@@ -55,25 +56,55 @@ func (s *Stack) Scrub(ctx context.Context, bytesPerSecond int64) (Scrubbed, erro
 	return sc.Scrub(ctx, bytesPerSecond, func(k key.Key) { s.settle(Disk, k) })
 }
 
+// scrubs is how fast the background scrub is to read.
+type scrubs struct {
+	rate    atomic.Int64  // bytes per second; 0 = it rests
+	changed chan struct{} // capacity 1
+}
+
+func (s *scrubs) setRate(bytesPerSecond int64) {
+	if s.rate.Swap(bytesPerSecond) != bytesPerSecond {
+		select {
+		case s.changed <- struct{}{}:
+		default:
+		}
+	}
+}
+
 // keepScrubbing makes one pass after the other, at the configured rate.
 func (s *Stack) keepScrubbing(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
+		case <-s.scrubs.changed: // and a pause
+			continue
 		case <-time.After(scrubPause):
 		}
-		if !s.Ready() {
-			continue
+		if rate := s.scrubs.rate.Load(); rate > 0 && s.Ready() {
+			s.scrubOnce(ctx, rate)
 		}
-		sum, err := s.Scrub(ctx, s.scrubRate)
-		switch {
-		case ctx.Err() != nil:
-		case errors.Is(err, ErrOff):
-		case err != nil:
-			s.log.Warn().Err(err).Msg("scrub did not come to its end")
-		case sum.Wrong > 0 || sum.Failed > 0:
-			s.log.Warn().Uint64("chunks", sum.Chunks).Uint64("wrong", sum.Wrong).Uint64("unreadable", sum.Failed).Msg("scrub found damage")
+	}
+}
+
+// scrubOnce makes one pass, unless the rate changes.
+func (s *Stack) scrubOnce(ctx context.Context, rate int64) {
+	pass, end := context.WithCancel(ctx)
+	defer end()
+	go func() {
+		select {
+		case <-s.scrubs.changed:
+			end()
+		case <-pass.Done():
 		}
+	}()
+	sum, err := s.Scrub(pass, rate)
+	switch {
+	case pass.Err() != nil:
+	case errors.Is(err, ErrOff):
+	case err != nil:
+		s.log.Warn().Err(err).Msg("scrub did not come to its end")
+	case sum.Wrong > 0 || sum.Failed > 0:
+		s.log.Warn().Uint64("chunks", sum.Chunks).Uint64("wrong", sum.Wrong).Uint64("unreadable", sum.Failed).Msg("scrub found damage")
 	}
 }

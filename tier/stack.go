@@ -19,17 +19,12 @@ import (
 
 // Options of a Stack.
 type Options struct {
-	Hot    Hot
-	Disk   Tier // nil: no such tier
-	Remote Tier // nil: no such tier
-	Write  WriteOptions
-	Quotas []Quota // as the tiers were given them
-	// VerifyHits is how many leased chunks there are to one whose checksum
-	// is computed again before it is leased; 0 = never.
-	VerifyHits int
-	// ScrubBytesPerSecond is how fast the disk is read in the background to
-	// find payloads that have gone bad; 0 = not at all.
-	ScrubBytesPerSecond int64
+	Hot      Hot
+	Disk     Tier // nil: no such tier
+	Remote   Tier // nil: no such tier
+	Write    WriteOptions
+	Quotas   []Quota // as the tiers were given them
+	Settings         // the first ones; see Stack.Set
 	// Loads bounds what each tier below DRAM is asked for at a time; what is
 	// beyond takes turns. No loads means the default of usualLoads.
 	Loads [Places]fair.Limit
@@ -80,14 +75,14 @@ type Stack struct {
 	recovering atomic.Bool   // the disk tier is being scanned for the first time
 	unscanned  atomic.Bool   // no scan of it has come to its end yet
 	verify     sampler
-	scrubRate  int64 // bytes per second; 0 = none in the background
+	scrubs     scrubs
 	count      counters
 }
 
 // NewStack makes a stack over its tiers.
 func NewStack(o Options) *Stack {
 	s := &Stack{hot: o.Hot, quotas: o.Quotas, log: o.Log, shrink: make(chan struct{}, 1)}
-	s.verify.every, s.scrubRate = uint64(o.VerifyHits), o.ScrubBytesPerSecond
+	s.scrubs.changed = make(chan struct{}, 1)
 	s.tiers = [Places]Tier{CPU: o.Hot, Disk: o.Disk, Remote: o.Remote}
 	s.mu.tree = radix.New()
 	s.lesson, s.takesAll = make(chan struct{}, 1), o.Remote != nil
@@ -104,6 +99,7 @@ func NewStack(o Options) *Stack {
 			s.writers = append(s.writers, newWriter(s, p, o.Write))
 		}
 	}
+	s.Set(o.Settings)
 	s.stand()
 	if len(s.writers) > 1 { // what the far one holds takes room too, and its ancestors with it
 		s.writers[0].maxBehind /= 2
@@ -122,7 +118,7 @@ func (s *Stack) Run(ctx context.Context) error {
 	g.Go(func() error { return s.recover(ctx) })
 	g.Go(func() error { return s.keepWatermark(ctx) })
 	g.Go(func() error { return s.keepLearning(ctx) })
-	if s.scrubRate > 0 && s.tiers[Disk] != nil {
+	if s.tiers[Disk] != nil {
 		g.Go(func() error { return s.keepScrubbing(ctx) })
 	}
 	for _, w := range s.writers {

@@ -40,9 +40,6 @@ type WriteOptions struct {
 	Mode    WriteMode
 	MinHits int // for WriteSelective
 	Workers int // writes at a time per tier; 0 = 32
-	// DiskBytesPerDay bounds what is written to the disk, against wear, with
-	// bursts of up to an hour's share; 0 = unlimited.
-	DiskBytesPerDay int64
 }
 
 // defaultWorkers is enough small chunks at a time that their records are
@@ -129,10 +126,7 @@ type dirtyKey struct {
 func newWriter(s *Stack, p Place, o WriteOptions) *writer {
 	w := &writer{stack: s, to: s.tiers[p], place: p, mode: o.Mode, workers: o.Workers}
 	w.planner, _ = under[Planner](w.to)
-	w.budget = newBudget(0)
-	if p == Disk {
-		w.budget = newBudget(o.DiskBytesPerDay)
-	}
+	w.budget = newBudget(0) // see Stack.Set
 	if res, ok := s.tiers[Disk].(Resident); ok && p > Disk {
 		w.nearer, w.before = res, s.writers[0]
 		w.maxHeld = s.hot.Stats().CapacityBytes / farShare

@@ -367,7 +367,7 @@ func TestDiskIsTrimmedAhead(t *testing.T) {
 func TestWriteBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const hour = 8 * size
-		r := newRig(t, options{write: tier.WriteOptions{DiskBytesPerDay: 24 * hour}})
+		r := newRig(t, options{perDay: 24 * hour})
 		c := r.putChain(1, 12)
 		synctest.Wait()
 		r.wantWritten(8, 0, map[tier.DropReason]uint64{tier.DropBudget: 4})
@@ -388,7 +388,7 @@ func TestWriteBudget(t *testing.T) {
 func TestWriteBudgetOfFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, options{
-			write: tier.WriteOptions{DiskBytesPerDay: 24 * 4 * size, Workers: 1},
+			write: tier.WriteOptions{Workers: 1}, perDay: 24 * 4 * size,
 			hook: func(c tierfault.Call) tierfault.Fault {
 				if c.Op == tierfault.Put && c.N < 20 {
 					return tierfault.Fault{Err: errors.New("no")}

@@ -68,9 +68,12 @@ func open(dir string, below tier.Tier, place tier.Place, o tier.Options, windowB
 	}
 	s.stack = tier.NewStack(o)
 	srv := server.New(server.Options{
-		Stack: s.stack, Arena: s.arena, Spin: 100 * time.Microsecond, LeaseMaxAge: time.Hour, PinMaxAge: time.Hour,
-		Prefetch:    server.Prefetch{Policy: wire.PolicyWaitComplete, Deadline: time.Minute, WindowBytes: windowBytes},
-		ChunkTokens: chunkTokens, Method: string(key.SHA256), Log: zerolog.Nop(),
+		Stack: s.stack, Arena: s.arena, Spin: 100 * time.Microsecond, Log: zerolog.Nop(),
+		Settings: server.Settings{
+			LeaseMaxAge: time.Hour, PinMaxAge: time.Hour,
+			Prefetch:    server.Prefetch{Policy: wire.PolicyWaitComplete, Deadline: time.Minute, WindowBytes: windowBytes},
+			ChunkTokens: chunkTokens, Method: string(key.SHA256),
+		},
 	})
 	l, err := server.Listen(s.socket, os.FileMode(0o600), "")
 	if err != nil {

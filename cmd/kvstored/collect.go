@@ -14,6 +14,9 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 
 var (
 	descUptime      = desc("uptime_seconds", "Time since the daemon started.")
+	descReloads     = desc("config_reloads_total", "Reloads of the configuration file that were asked for, by what came of them.", "result")
+	descReloadOK    = desc("config_last_reload_successful", "1 if the last reload of the configuration was applied, or there was none.")
+	descReloadedAt  = desc("config_last_reload_success_timestamp_seconds", "When the running configuration was loaded, at the start or by a reload.")
 	descReady       = desc("ready", "1 once everything an earlier process left has been found.")
 	descConnections = desc("connections", "Clients connected now.")
 	descRequests    = desc("requests_total", "Requests answered.")
@@ -84,12 +87,24 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		ready = 0
 	}
 	gauge(descReady, ready)
+	collectConfig(&st.Config, gauge, counter)
 	collectServer(&st, gauge, counter)
 	collectFronts(&st, gauge, counter)
 	collectStore(&st.Store, gauge, counter)
 	for p, t := range st.Store.Tiers {
 		collectTier(p.String(), t, gauge, counter)
 	}
+}
+
+func collectConfig(c *configStats, gauge gaugeFunc, counter counterFunc) {
+	counter(descReloads, c.Reloads, "ok")
+	counter(descReloads, c.ReloadsBad, "failed")
+	ok := 0.0
+	if c.LastReloadOK {
+		ok = 1
+	}
+	gauge(descReloadOK, ok)
+	gauge(descReloadedAt, float64(c.Loaded.UnixMilli())/1000)
 }
 
 type gaugeFunc = func(d *prometheus.Desc, v float64, labels ...string)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -21,7 +20,6 @@ import (
 	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/server"
-	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/policy"
 	"github.com/kvstored/kvstored/remote"
 	"github.com/kvstored/kvstored/tier"
@@ -48,11 +46,13 @@ type daemon struct {
 	fronts     fronts
 	metrics    *metrics
 	started    time.Time
+	reloads    *reloads
 }
 
 // newDaemon makes everything and starts nothing. On an error nothing is left.
 func newDaemon(cfg config.Config, log zerolog.Logger) (d *daemon, err error) {
 	d = &daemon{cfg: cfg, log: log, started: time.Now()}
+	d.reloads = newReloads(d)
 	defer func() {
 		if err != nil {
 			d.close()
@@ -120,16 +120,11 @@ func (d *daemon) makeCPU() error {
 	if err != nil {
 		return fmt.Errorf("cpu.policy: %w", err)
 	}
-	share := func(s float64) int64 { return int64(s * float64(capacity)) }
 	d.cpu = cpu.New(cpu.Options{
 		Arena: d.arena,
 		Ledger: ledger.New(ledger.Options{
 			CapacityBytes: capacity, Policy: p, PolicyName: c.CPU.Policy, Quotas: d.quotas(), LearnLater: true,
-			Limits: ledger.Limits{
-				Lease: share(c.Budget.Leases), Pin: share(c.Budget.Pins), Load: share(c.Budget.Loads),
-				Unwritten: min(share(c.Budget.Unwritten), int64(c.Write.Queue)),
-				Total:     share(config.MaxProtected),
-			},
+			Limits: d.limits(c),
 		}),
 		HighWatermark: c.CPU.HighWatermark, LowWatermark: c.CPU.LowWatermark,
 	})
@@ -186,8 +181,8 @@ func (d *daemon) makeStack() error {
 		return fmt.Errorf("write.mode: %w", err)
 	}
 	o := tier.Options{
-		Hot: d.cpu, Write: tier.WriteOptions{Mode: mode, MinHits: d.cfg.Write.MinHits, DiskBytesPerDay: int64(d.cfg.Disk.WriteBudget)},
-		VerifyHits: d.cfg.Arena.VerifyHits, ScrubBytesPerSecond: int64(d.cfg.Disk.ScrubRate), Log: d.log.With().Str("component", "stack").Logger(),
+		Hot: d.cpu, Write: tier.WriteOptions{Mode: mode, MinHits: d.cfg.Write.MinHits},
+		Settings: stackSettings(&d.cfg), Log: d.log.With().Str("component", "stack").Logger(),
 	}
 	for _, s := range d.cfg.Spaces {
 		o.Quotas = append(o.Quotas, tier.Quota{Match: s.Match, Bytes: int64(s.Quota)})
@@ -209,23 +204,11 @@ func (d *daemon) makeServer() error {
 	if _, err := rand.Read(epoch[:]); err != nil {
 		return fmt.Errorf("epoch: %w", err)
 	}
-	policies := map[string]wire.WaitPolicy{
-		config.PrefetchBestEffort:   wire.PolicyBestEffort,
-		config.PrefetchWaitComplete: wire.PolicyWaitComplete,
-		config.PrefetchTimeout:      wire.PolicyTimeout,
-	}
 	d.server = server.New(server.Options{
 		Stack: d.stack, Arena: d.arena, Quarantine: d.quarantine, Direct: d.quarantine != nil,
-		AllowUIDs: c.Listen.AllowUIDs, AdminUIDs: c.Listen.AdminUIDs,
-		Spin: c.Arena.Spin, LeaseMaxAge: c.Lease.MaxAge, PinMaxAge: c.Pin.MaxAge,
-		Prefetch: server.Prefetch{
-			Policy: policies[c.Prefetch.Policy], Deadline: c.Prefetch.Deadline,
-			Per1024Tokens: c.Prefetch.Per1024Tokens, WindowBytes: int64(c.Prefetch.Window),
-			NextTurnBytes: int64(c.Prefetch.NextTurn),
-		},
-		ChunkTokens: c.Chunk.Tokens, Method: c.Chunk.Hash, SaveUnfull: c.Chunk.SaveUnfull, Fronts: frontSpaces(),
+		Settings: serverSettings(c), Spin: c.Arena.Spin, Fronts: frontSpaces(),
 		Version: version(), Epoch: binary.LittleEndian.Uint64(epoch[:]),
-		Stats:   func() ([]byte, error) { return json.Marshal(d.stats()) },
+		Stats:   d.statsJSON,
 		Observe: d.metrics.observe,
 		Log:     d.log.With().Str("component", "server").Logger(),
 	})
@@ -264,6 +247,7 @@ func (d *daemon) run(ctx context.Context) error {
 		clients.Go(func() error { return d.serveAdmin(serving) })
 	}
 	d.serveFronts(serving, clients)
+	clients.Go(func() error { return d.reloads.run(serving) })
 	d.log.Info().Str("socket", d.cfg.Listen.Socket).Str("admin", admin).Msg("serving")
 	err := clients.Wait()
 	if below.Err() == nil {

@@ -13,7 +13,6 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/internal/blob"
 	"github.com/kvstored/kvstored/internal/lm"
 	"github.com/kvstored/kvstored/internal/resp"
@@ -148,7 +147,7 @@ func (d *daemon) makeFronts() error {
 				st := d.cpu.Stats()
 				return resp.Memory{UsedBytes: st.UsedBytes, CapacityBytes: st.CapacityBytes, Policy: st.Policy}
 			},
-			Admit: admit, Password: f.password, Flush: d.cfg.Listen.RESPFlush, Errors: d.cfg.Listen.RESPFull == config.RESPFullError, Version: version(), Spin: d.cfg.Arena.Spin,
+			Admit: admit, Settings: respSettings(&d.cfg.Listen, f.password), Version: version(), Spin: d.cfg.Arena.Spin,
 			Log: d.log.With().Str("component", "resp").Logger(),
 		})
 	}

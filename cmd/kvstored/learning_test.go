@@ -79,10 +79,13 @@ func playChats(t *testing.T, name, trace string) replay.Result {
 	defer hot.Close()
 	stack := tier.NewStack(tier.Options{Hot: hot, Log: zerolog.Nop()})
 	s := server.New(server.Options{
-		Stack: stack, Arena: a, LeaseMaxAge: time.Minute, PinMaxAge: time.Minute,
-		Prefetch:    server.Prefetch{Policy: wire.PolicyWaitComplete, WindowBytes: 1 << 20},
-		ChunkTokens: 512, Method: "sha256", Log: zerolog.Nop(),
-		Stats: func() ([]byte, error) { return []byte("{}"), nil },
+		Stack: stack, Arena: a, Log: zerolog.Nop(),
+		Settings: server.Settings{
+			LeaseMaxAge: time.Minute, PinMaxAge: time.Minute,
+			Prefetch:    server.Prefetch{Policy: wire.PolicyWaitComplete, WindowBytes: 1 << 20},
+			ChunkTokens: 512, Method: "sha256",
+		},
+		Stats: func(wire.Rights) ([]byte, error) { return []byte("{}"), nil },
 	})
 	socket := filepath.Join(t.TempDir(), "s")
 	l, err := server.Listen(socket, 0o600, "")

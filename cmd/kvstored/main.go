@@ -1,5 +1,5 @@
 // Command kvstored is the KV cache sidecar and its tools: the daemon itself
-// (serve), what an operator asks of it (check, stats, flush, pins, spaces,
+// (serve), what an operator asks of it (check, config, stats, flush, pins, spaces,
 // revoke, policy, clear, purge), hands-on access (put, get, lookup), and two ways to see it work (demo, replay).
 //
 // It wires the packages of this module together and is imported by none. Only
@@ -67,7 +67,7 @@ configuration; 4 no daemon there, it went away, or it does not answer.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.AddCommand(
-		serveCommand(), checkCommand(), demoCommand(), replayCommand(), statsCommand(),
+		serveCommand(), checkCommand(), configCommand(), demoCommand(), replayCommand(), statsCommand(),
 		putCommand(), getCommand(), lookupCommand(), deleteCommand(), flushCommand(), scrubCommand(), versionCommand(),
 		pinsCommand(), revokeCommand(), policyCommand(), clearCommand(), purgeCommand(), spacesCommand(), warmCommand(),
 	)

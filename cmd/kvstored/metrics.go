@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -18,6 +19,7 @@ import (
 type daemonStats struct {
 	Version       string       `json:"version"`
 	UptimeSeconds float64      `json:"uptime_seconds"`
+	Config        configStats  `json:"config"`
 	Arena         arenaStats   `json:"arena"`
 	Server        server.Stats `json:"server"`
 	Store         storeStats   `json:"store"`
@@ -53,6 +55,18 @@ type storeStats struct {
 	Written        map[tier.Place]tier.Written `json:"written"`
 }
 
+// statsJSON is what a client gets; an administrator's has the configuration.
+func (d *daemon) statsJSON(r wire.Rights) ([]byte, error) {
+	st := d.stats()
+	if r&wire.RightAdmin != 0 {
+		var err error
+		if st.Config, err = d.reloads.stats(true); err != nil {
+			return nil, err
+		}
+	}
+	return json.Marshal(st)
+}
+
 func (d *daemon) stats() daemonStats {
 	a, s := d.arena.Stats(), d.stack.Stats()
 	out := daemonStats{
@@ -69,6 +83,7 @@ func (d *daemon) stats() daemonStats {
 			Tiers: s.Tiers, Loads: s.Loads, LoadFailed: s.LoadFailed, Written: s.Written,
 		},
 	}
+	out.Config, _ = d.reloads.stats(false) // which prints nothing that could fail
 	out.Store.Mismatches = mismatches(&s)
 	for c, n := range s.Ledger.ClassBytes {
 		out.Store.ClassBytes[ledger.Class(c).String()] = n

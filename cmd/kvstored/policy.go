@@ -36,7 +36,7 @@ func policyCommand() *cobra.Command {
 	set.Short = "Change the policy of a tier while it runs"
 	set.Long = `Change the policy of a tier (cpu or disk) while it runs. No chunk is lost by
 that, and what was to go first goes first, as far as the new policy cares.
-The configuration file counts again after a restart.`
+The configuration file counts again after a restart or a reload.`
 	set.Example = "  kvstored policy set cpu s3fifo"
 	cmd.AddCommand(show, set)
 	return cmd

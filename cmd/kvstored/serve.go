@@ -24,7 +24,9 @@ func serveCommand() *cobra.Command {
 		Use:   "serve [FILE]",
 		Short: "Run the daemon",
 		Long: `Run the daemon until SIGTERM or SIGINT: then it lets go of its clients, writes
-what is unwritten to disk and ends. A second signal ends it at once. Without a
+what is unwritten to disk and ends. A second signal ends it at once. SIGHUP has
+it read its configuration file again and apply what can change meanwhile; the
+log says what was applied, what takes a restart, and what is wrong. Without a
 file it has 4 GiB of DRAM and up to 50 GiB of disk; 'kvstored check' prints all
 settings. Each can be overridden by the environment, such as
 KVSTORED_CPU__CAPACITY=8GiB.`,
@@ -35,11 +37,12 @@ KVSTORED_CPU__CAPACITY=8GiB.`,
 			if len(args) == 1 {
 				path = args[0]
 			}
+			hup := hangups() // before anything that takes time
 			cfg, err := loadConfig(path, true)
 			if err != nil {
 				return err
 			}
-			return serve(cmd.Context(), cfg)
+			return serve(cmd.Context(), cfg, path, hup)
 		},
 	}
 	cmd.Flags().StringVarP(&path, "config", "c", os.Getenv("KVSTORED_CONFIG"), "configuration file; $KVSTORED_CONFIG sets the default; none = the defaults")
@@ -49,12 +52,11 @@ KVSTORED_CPU__CAPACITY=8GiB.`,
 // loadConfig reads and checks a configuration for this user, and where it is to
 // be used here, for the memory there is.
 func loadConfig(path string, here bool) (config.Config, error) {
-	rules := config.Rules{Policies: policy.All(), UID: os.Geteuid()}
+	rules := anywhere()
 	if here {
 		var err error
-		rules.MemoryBytes, rules.MemoryFrom, err = arena.MemoryLimit()
-		if err != nil && !errors.Is(err, errors.ErrUnsupported) {
-			return config.Config{}, fmt.Errorf("how much memory there is: %w", err)
+		if rules, err = rulesHere(); err != nil {
+			return config.Config{}, err
 		}
 	}
 	cfg, err := config.Load(path, os.Environ(), rules)
@@ -64,12 +66,23 @@ func loadConfig(path string, here bool) (config.Config, error) {
 	return cfg, nil
 }
 
-// serve runs the daemon until a signal or a failure.
-func serve(ctx context.Context, cfg config.Config) error {
-	log, err := newLog(cfg.Log)
-	if err != nil {
-		return err
+// anywhere is what the checks must know apart from the machine.
+func anywhere() config.Rules { return config.Rules{Policies: policy.All(), UID: os.Geteuid()} }
+
+// rulesHere is what the checks must know on this machine.
+func rulesHere() (rules config.Rules, err error) {
+	rules = anywhere()
+	rules.MemoryBytes, rules.MemoryFrom, err = arena.MemoryLimit()
+	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		return rules, fmt.Errorf("how much memory there is: %w", err)
 	}
+	return rules, nil
+}
+
+// serve runs the daemon until a signal or a failure. path is where cfg is from,
+// and is read again when hup says so.
+func serve(ctx context.Context, cfg config.Config, path string, hup <-chan os.Signal) error {
+	log := newLog(cfg.Log)
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal has its usual effect
@@ -80,19 +93,17 @@ func serve(ctx context.Context, cfg config.Config) error {
 	if err != nil {
 		return err
 	}
+	d.reloads.path, d.reloads.hup = path, hup
 	return d.run(ctx)
 }
 
-func newLog(c config.Log) (zerolog.Logger, error) {
-	level, err := zerolog.ParseLevel(c.Level)
-	if err != nil {
-		return zerolog.Logger{}, fmt.Errorf("log.level: %w", err)
-	}
+func newLog(c config.Log) zerolog.Logger {
+	setLevel(c.Level) // of all loggers, so that it can change
 	zerolog.TimeFieldFormat = time.RFC3339Nano
 	console := c.Format == "console" || c.Format == "auto" && term.IsTerminal(int(os.Stderr.Fd()))
 	if console {
 		w := zerolog.ConsoleWriter{Out: os.Stderr, TimeFormat: time.TimeOnly}
-		return zerolog.New(w).Level(level).With().Timestamp().Logger(), nil
+		return zerolog.New(w).With().Timestamp().Logger()
 	}
-	return zerolog.New(os.Stderr).Level(level).With().Timestamp().Logger(), nil
+	return zerolog.New(os.Stderr).With().Timestamp().Logger()
 }

@@ -73,15 +73,16 @@ type Options struct {
 
 // Store is named values. It is safe for concurrent use.
 type Store struct {
-	o       Options
-	space   key.SpaceID
-	nonce   [8]byte       // with temps, the key of a value that is on its way in
-	temps   atomic.Uint64 //
-	seed    maphash.Seed
-	names   [256]sync.Mutex // changes of one name take turns
-	shelter shelter
-	known   snapshot
-	debts   *debts
+	o        Options
+	patience atomic.Int64 // Options.LoadTimeout, as SetLoadTimeout has it
+	space    key.SpaceID
+	nonce    [8]byte       // with temps, the key of a value that is on its way in
+	temps    atomic.Uint64 //
+	seed     maphash.Seed
+	names    [256]sync.Mutex // changes of one name take turns
+	shelter  shelter
+	known    snapshot
+	debts    *debts
 }
 
 // roomWait is how long a value that is on its way in waits for memory that
@@ -94,6 +95,9 @@ func SpaceOf(name string) key.SpaceID {
 	return key.SpaceID(sum[:16])
 }
 
+// SetLoadTimeout replaces that of the options, for the reads that follow.
+func (s *Store) SetLoadTimeout(d time.Duration) { s.patience.Store(int64(d)) }
+
 // New makes a store; Run protects and brings up what Has is asked for, and makes
 // the deletions that are owed. The error is one of OwedFile.
 func New(o Options) (*Store, error) {
@@ -105,6 +109,7 @@ func New(o Options) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{o: o, seed: maphash.MakeSeed(), debts: owed}
+	s.SetLoadTimeout(o.LoadTimeout)
 	s.space = SpaceOf(o.Space)
 	o.Stack.KeepLocal(s.space) // a name's value changes, and other daemons have names of their own
 	binary.LittleEndian.PutUint64(s.nonce[:], maphash.String(s.seed, o.Space))

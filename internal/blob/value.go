@@ -75,7 +75,7 @@ func (s *Store) Get(ctx context.Context, o ledger.Owner, name []byte) (Value, er
 // load brings a value up. What is replaced on its way fails to come up and is
 // looked for once more.
 func (s *Store) load(ctx context.Context, o ledger.Owner, p *place) (tier.Ref, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.o.LoadTimeout)
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(s.patience.Load()))
 	defer cancel()
 	var err error
 	for range 2 {

@@ -34,6 +34,15 @@ func (e *BudgetError) Error() string {
 
 func (e *BudgetError) Unwrap() error { return e.Err }
 
+// SetLimits replaces the limits. What is protected stays, also above a lower
+// limit; more is granted once there is room under it.
+func (l *Ledger) SetLimits(to Limits) {
+	l.mu.Lock()
+	defer l.unlock()
+	l.mu.limits = to
+	l.mu.released = true // there may be more room
+}
+
 // growth is what a request adds to the three sums that have a limit.
 type growth struct{ own, class, total int64 }
 

@@ -40,6 +40,7 @@ const (
 type Server struct {
 	o       Options
 	live    atomic.Int64
+	conns   accept.Live
 	count   counters
 	trouble zerolog.Logger // of what may come in floods
 }
@@ -56,6 +57,13 @@ func New(o Options) *Server {
 	return &Server{o: o, trouble: o.Log.Sample(&zerolog.BurstSampler{Burst: troubles, Period: time.Minute})}
 }
 
+// Recheck closes the connections that Options.Admit refuses by now.
+func (s *Server) Recheck() {
+	if s.o.Admit != nil {
+		s.conns.Recheck(s.o.Admit)
+	}
+}
+
 // Serve accepts connections of l until ctx ends, then lets each finish the
 // request it is at and closes it. It closes l.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
@@ -68,6 +76,7 @@ func (s *Server) serveConn(ctx context.Context, conn net.Conn) {
 		s.count.refused.Add(1)
 		return
 	}
+	defer s.conns.Add(conn)()
 	if s.o.Admit != nil {
 		if err := s.o.Admit(conn); err != nil { // the protocol has no words for it
 			s.count.refused.Add(1)

@@ -41,7 +41,7 @@ func (c *session) auth(context.Context) {
 
 // login answers only if it fails.
 func (c *session) login(user string, password []byte) bool {
-	want := c.server.o.Password
+	want := c.server.now.Load().Password
 	switch {
 	case want == "":
 		c.fail("ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?")

@@ -205,7 +205,7 @@ func TestWhoIsTold(t *testing.T) {
 	for name, hello := range map[string][]string{
 		"HELLO": {"HELLO", "2"}, "HELLO 3": {"HELLO", "3"}, "CLIENT": {"CLIENT", "SETINFO", "LIB-NAME", "x"}, "none": nil, "error": nil,
 	} {
-		r := makeRig(t, 64<<20, resp.Options{Errors: name == "error"})
+		r := makeRig(t, 64<<20, resp.Options{Settings: resp.Settings{Errors: name == "error"}})
 		c := r.dial(r.tcp)
 		if hello != nil {
 			c.ask(hello...)
@@ -276,7 +276,7 @@ func TestExactTransaction(t *testing.T) {
 // A client that has not given the password is told so, whatever it makes of
 // that: the stream ends there. AUTH itself is answered by a line.
 func TestExactClientWithoutPassword(t *testing.T) {
-	r := newDropRig(t, resp.Options{Password: "secret"})
+	r := newDropRig(t, resp.Options{Settings: resp.Settings{Password: "secret"}})
 	for _, ask := range [][]string{{"SET", "a", "1"}, {"GET", "a"}, {"EXISTS", "a"}, {"DEL", "a"}} {
 		c := r.dial(r.tcp)
 		c.send(encode(ask...))

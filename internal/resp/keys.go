@@ -168,7 +168,7 @@ func matches(pattern string, name []byte) bool {
 func (c *session) dbsize(context.Context) { c.out.integer(int64(c.server.o.Store.Count())) }
 
 func (c *session) flush(ctx context.Context) {
-	if !c.server.o.Flush {
+	if !c.server.now.Load().Flush {
 		c.fail("ERR flushing is not allowed; set listen.resp_flush to true")
 		return
 	}

@@ -22,19 +22,26 @@ type Options struct {
 	CloseOwner func(ledger.Owner)
 
 	// Admit is an error where a client may not connect; nil for everybody.
-	Admit    func(net.Conn) error
-	Memory   func() Memory // for INFO
-	Password string        // asked for on TCP; "" = none
-	Flush    bool          // FLUSHDB and FLUSHALL work
-	// Errors answers errors to every client, as Redis does. Otherwise GET, SET,
-	// EXISTS and DEL answer none to a connection that has sent neither HELLO nor
-	// CLIENT: a value that cannot be kept is dropped, and the old one with it.
-	Errors  bool
+	Admit   func(net.Conn) error
+	Memory  func() Memory // for INFO
 	Version string
 	Spin    time.Duration // the longest a connection polls before it sleeps; 0 = never
 
+	Settings // the first ones; see Server.Set
+
 	Limits Limits
 	Log    zerolog.Logger
+}
+
+// Settings are the options that can change while a Server runs.
+type Settings struct {
+	Password string // asked for on TCP; "" = none. Who has logged in stays so
+	Flush    bool   // FLUSHDB and FLUSHALL work
+	// Errors answers errors to every client, as Redis does. Otherwise GET, SET,
+	// EXISTS and DEL answer none to a connection that has sent neither HELLO nor
+	// CLIENT: a value that cannot be kept is dropped, and the old one with it.
+	// A connection keeps what it began with.
+	Errors bool
 }
 
 // Limits bound what a client can cost. A zero field means the default.
@@ -75,6 +82,8 @@ type Server struct {
 	o       Options
 	ids     atomic.Int64
 	live    atomic.Int64
+	conns   accept.Live
+	now     atomic.Pointer[Settings]
 	count   counters
 	logins  zerolog.Logger // of refused logins: whoever tries many does not fill the log
 	trouble zerolog.Logger // of what may come in floods
@@ -83,9 +92,21 @@ type Server struct {
 // New makes a server; Serve starts it.
 func New(o Options) *Server {
 	o.Limits = o.Limits.orDefault()
-	return &Server{
+	s := &Server{
 		o: o, logins: o.Log.Sample(&zerolog.BurstSampler{Burst: 1, Period: refusedEvery}),
 		trouble: o.Log.Sample(&zerolog.BurstSampler{Burst: troubles, Period: time.Minute}),
+	}
+	s.now.Store(&o.Settings)
+	return s
+}
+
+// Set replaces the settings. It is safe for concurrent use.
+func (s *Server) Set(to Settings) { s.now.Store(&to) }
+
+// Recheck closes the connections that Options.Admit refuses by now.
+func (s *Server) Recheck() {
+	if s.o.Admit != nil {
+		s.conns.Recheck(s.o.Admit)
 	}
 }
 
@@ -102,6 +123,7 @@ func (s *Server) serveConn(ctx context.Context, conn net.Conn) {
 		s.turnAway(conn, "ERR max number of clients reached")
 		return
 	}
+	defer s.conns.Add(conn)()
 	if s.o.Admit != nil {
 		if err := s.o.Admit(conn); err != nil {
 			s.turnAway(conn, "NOPERM "+err.Error())

@@ -60,8 +60,8 @@ type fill struct {
 func newSession(ctx context.Context, s *Server, conn net.Conn) *session {
 	c := &session{server: s, conn: conn, ctx: ctx, id: s.ids.Add(1), owner: s.o.NewOwner()}
 	_, local := conn.(*net.UnixConn)
-	c.known = local || s.o.Password == ""
-	c.parses = s.o.Errors
+	c.known = local || s.now.Load().Password == ""
+	c.parses = s.now.Load().Errors
 	c.in = newReader(c)
 	c.out = newOutput(conn, s.o.Limits.StallTimeout, func(n int64) { s.count.written.Add(uint64(n)) })
 	c.socket = newSocket(conn, s.o.Spin, c.out.flush) // half a command may come, and no more before its client reads

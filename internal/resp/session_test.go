@@ -15,7 +15,7 @@ import (
 )
 
 func TestCommands(t *testing.T) {
-	r := newRig(t, resp.Options{Flush: true})
+	r := newRig(t, resp.Options{Settings: resp.Settings{Flush: true}})
 	for _, addr := range []net.Addr{r.unix, r.tcp} {
 		c := r.dial(addr)
 		c.do("+PONG\r\n", "PING")
@@ -87,7 +87,7 @@ func TestFlushNeedsLeave(t *testing.T) {
 }
 
 func TestPassword(t *testing.T) {
-	r := newRig(t, resp.Options{Password: "secret"})
+	r := newRig(t, resp.Options{Settings: resp.Settings{Password: "secret"}})
 	c := r.dial(r.tcp)
 	c.fails("NOAUTH", "PING")
 	c.fails("NOAUTH", "SET", "a", "1")
@@ -113,7 +113,7 @@ func TestPassword(t *testing.T) {
 // tried.
 func TestRefusedLogins(t *testing.T) {
 	log := new(lines)
-	r := newRig(t, resp.Options{Password: "secret", Log: zerolog.New(log)})
+	r := newRig(t, resp.Options{Settings: resp.Settings{Password: "secret"}, Log: zerolog.New(log)})
 	begun := time.Now()
 	for range 20 {
 		c := r.dial(r.tcp)
@@ -321,7 +321,7 @@ func lmcacheConnector(c *conn, size int) {
 // What LMCache's multi-process adapter sends: TCP, a password, one key a
 // command, and replies to the byte.
 func TestLMCacheAdapter(t *testing.T) {
-	r := newRig(t, resp.Options{Password: "pw"})
+	r := newRig(t, resp.Options{Settings: resp.Settings{Password: "pw"}})
 	const key = "obj-0123456789abcdef0123456789abcdef-0-1"
 	whole := strings.Repeat("\xde\xad\xbe\xef", 1<<18)
 	for i := range 8 { // its sockets

@@ -166,7 +166,7 @@ func (f *fill) take(from, to int) ([]slot, error) {
 	defer f.mu.Unlock()
 	if f.mu.aged {
 		f.mu.told = true
-		return nil, refuse(wire.StatusRevoked, "fill %d was given up: it was neither committed nor aborted within %v; reserve again", f.id, f.session.server.o.LeaseMaxAge)
+		return nil, refuse(wire.StatusRevoked, "fill %d was given up: it was neither committed nor aborted within %v; reserve again", f.id, f.session.leaseAge)
 	}
 	return f.takeLive(from, to), nil
 }

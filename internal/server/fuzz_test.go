@@ -15,8 +15,8 @@ import (
 // client does, without a panic and with nothing held.
 func FuzzSession(f *testing.F) {
 	r := newRig(f, options{Options: server.Options{
-		LeaseMaxAge: time.Second, Stats: func() ([]byte, error) { return []byte("{}"), nil },
-		Prefetch: server.Prefetch{Deadline: 10 * time.Millisecond},
+		Stats:    func(wire.Rights) ([]byte, error) { return []byte("{}"), nil },
+		Settings: server.Settings{LeaseMaxAge: time.Second, Prefetch: server.Prefetch{Deadline: 10 * time.Millisecond}},
 	}})
 	r.goroutines++ // who fuzzes also waits for signals
 	p := chain(1, 3)

@@ -65,7 +65,7 @@ func (c *session) get(h wire.Header, body []byte) error {
 	}
 	deadline := time.Duration(req.DeadlineMillis) * time.Millisecond
 	if deadline == 0 {
-		deadline = c.server.o.Prefetch.Deadline
+		deadline = c.server.settings().Prefetch.Deadline
 	}
 	return c.later(h, func(ctx context.Context) (wire.Message, error) {
 		ctx, cancel := context.WithTimeout(ctx, deadline)

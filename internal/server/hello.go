@@ -53,17 +53,17 @@ func (c *session) greet(h wire.Header, body []byte, uc *net.UnixConn) (*wire.Hel
 	if !req.Speaks(wire.Version) {
 		return nil, nil, refuse(wire.StatusVersion, "the client speaks versions %d to %d, the daemon %d; update the older one", req.MinVersion, req.MaxVersion, wire.Version)
 	}
-	o := &c.server.o
+	o, now := &c.server.o, c.server.settings()
 	var err error
-	if c.uid, c.rights, err = o.admit(c.conn.SyscallConn()); err != nil {
+	if c.uid, c.rights, err = now.admit(c.conn.SyscallConn()); err != nil {
 		return nil, nil, err
 	}
-	c.name = req.Name
+	c.name, c.leaseAge = req.Name, now.LeaseMaxAge
 	c.log = o.Log.With().Str("client", req.Name).Logger()
 	reply := &wire.HelloReply{
 		Version: wire.Version, Rights: c.rights, Epoch: o.Epoch,
 		MaxBodyBytes: wire.MaxBodyBytes, MaxPayloadBytes: wire.MaxPayloadBytes,
-		LeaseMillis: uint32(o.LeaseMaxAge.Milliseconds()), Server: o.Version,
+		LeaseMillis: uint32(c.leaseAge.Milliseconds()), Server: o.Version,
 	}
 	if req.HasSpace {
 		if reply.Space, err = c.spaces.open(req.Space); err != nil {
@@ -151,10 +151,10 @@ type openSpace struct {
 // open returns the handle of a space.
 func (s *spaces) open(sp key.Space) (wire.SpaceInfo, error) {
 	if sp.ChunkTokens == 0 {
-		sp.ChunkTokens = s.server.o.ChunkTokens
+		sp.ChunkTokens = s.server.settings().ChunkTokens
 	}
 	if sp.Method == "" {
-		sp.Method = key.Method(s.server.o.Method)
+		sp.Method = key.Method(s.server.settings().Method)
 	}
 	b, err := key.NewBuilder(sp)
 	if err != nil {

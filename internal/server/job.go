@@ -166,7 +166,7 @@ func (j *job) fetchRest(m *tier.Match, deadline time.Time) {
 	j.fetch = prefetch.New(prefetch.Options[chunk]{
 		Lanes: lanes, Lane: lane,
 		From: j.ranks() * j.hot, To: j.ranks() * (j.limit - j.skip()), // Load says where it ends
-		Window: j.session.server.o.Prefetch.WindowBytes, Deadline: deadline,
+		Window: j.session.server.settings().Prefetch.WindowBytes, Deadline: deadline,
 		Discard: func(ch chunk) { j.letGo([]tier.Ref{ch.ref}) },
 		Yields:  isBudget,
 		Changed: j.changed,
@@ -332,7 +332,7 @@ func (j *job) age() bool {
 		return false
 	}
 	if j.mu.expiry == nil {
-		j.mu.expiry = time.AfterFunc(j.session.server.o.LeaseMaxAge, func() { j.session.during(j.expire) })
+		j.mu.expiry = time.AfterFunc(j.session.leaseAge, func() { j.session.during(j.expire) })
 	}
 	j.rejuvenate()
 	return true
@@ -341,7 +341,7 @@ func (j *job) age() bool {
 // rejuvenate is called with the mutex held.
 func (j *job) rejuvenate() {
 	if j.mu.expiry != nil {
-		limit := j.session.server.o.LeaseMaxAge
+		limit := j.session.leaseAge
 		j.mu.until = time.Now().Add(limit)
 		j.mu.expiry.Reset(limit)
 	}

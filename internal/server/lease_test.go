@@ -15,7 +15,7 @@ import (
 const brief = 30 * time.Millisecond
 
 func TestLeaseExpires(t *testing.T) {
-	r := newRig(t, options{Options: server.Options{LeaseMaxAge: brief}})
+	r := newRig(t, options{Options: server.Options{Settings: server.Settings{LeaseMaxAge: brief}}})
 	p := chain(1, 4)
 	r.store(p, 0, 4)
 	c := r.greet(wire.FeatureArena | wire.FeatureStaging | wire.FeaturePushes)
@@ -51,7 +51,7 @@ func TestLeaseExpires(t *testing.T) {
 // A job that is revoked while it loads tells those who wait for pushes.
 func TestRunningJobExpires(t *testing.T) {
 	hook, open := gate()
-	r := newRig(t, options{hook: hook, Options: server.Options{LeaseMaxAge: brief}})
+	r := newRig(t, options{hook: hook, Options: server.Options{Settings: server.Settings{LeaseMaxAge: brief}}})
 	defer close(open)
 	p := chain(1, 4)
 	r.onDisk(p, 2, 4)
@@ -78,7 +78,7 @@ func TestRunningJobExpires(t *testing.T) {
 // Renewing starts the age of a lease anew.
 func TestRenew(t *testing.T) {
 	age := 500 * time.Millisecond
-	r := newRig(t, options{Options: server.Options{LeaseMaxAge: age}})
+	r := newRig(t, options{Options: server.Options{Settings: server.Settings{LeaseMaxAge: age}}})
 	p := chain(1, 2)
 	r.store(p, 0, 2)
 	c := r.dial(client.Options{})
@@ -127,7 +127,7 @@ func renews(r *rig, c *client.Client, p *key.Chain, age time.Duration) bool {
 // Leases that expire at the very moment their clients commit, renew, release
 // and leave are given back once, whoever is first.
 func TestExpiryRaces(t *testing.T) {
-	r := newRig(t, options{Options: server.Options{LeaseMaxAge: time.Millisecond, PinMaxAge: time.Millisecond}})
+	r := newRig(t, options{Options: server.Options{Settings: server.Settings{LeaseMaxAge: time.Millisecond, PinMaxAge: time.Millisecond}}})
 	p := chain(1, 8)
 	r.onDisk(p, 4, 8)
 	r.store(p, 0, 4)

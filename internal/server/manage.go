@@ -101,7 +101,7 @@ func (c *session) stats(h wire.Header, body []byte) error {
 	if err := req.Decode(body); err != nil {
 		return err
 	}
-	json, err := c.server.o.Stats()
+	json, err := c.server.o.Stats(c.rights)
 	if err != nil {
 		return fmt.Errorf("stats: %w", err)
 	}

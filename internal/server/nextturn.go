@@ -31,7 +31,7 @@ type nextTurns struct {
 
 // extended notes that chunks of a chain were stored.
 func (s *Server) extended(c *key.Chain) {
-	if c.Len() == 0 || int64(c.Len()) > s.o.Prefetch.NextTurnBytes/minChunkBytes {
+	if c.Len() == 0 || int64(c.Len()) > s.settings().Prefetch.NextTurnBytes/minChunkBytes {
 		return
 	}
 	whole := *c
@@ -92,7 +92,7 @@ func (s *Server) bringUpNextTurn(ctx context.Context, c key.Chain) {
 	if err != nil || m.In[tier.CPU].Chunks == m.Chunks {
 		return // whatever is known is there: what others may have is not asked for
 	}
-	w := s.newWarming(ctx, g, &m, tier.By{Job: s.ids.Add(1)}, s.o.Prefetch.NextTurnBytes)
+	w := s.newWarming(ctx, g, &m, tier.By{Job: s.ids.Add(1)}, s.settings().Prefetch.NextTurnBytes)
 	w.moved = s.count.broughtUp
 	w.run(ctx)
 }

@@ -30,7 +30,7 @@ func (r *rig) grow(c *client.Client, inline bool) {
 func TestNextTurn(t *testing.T) {
 	for name, inline := range map[string]bool{"commit": false, "put": true} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, options{Options: server.Options{Prefetch: server.Prefetch{NextTurnBytes: mib}}})
+			r := newRig(t, options{Options: server.Options{Settings: server.Settings{Prefetch: server.Prefetch{NextTurnBytes: mib}}}})
 			c := r.dial(client.Options{})
 			r.grow(c, inline)
 			r.until("it is in DRAM", func() bool { return r.server.Stats().NextTurnChunks == 4 })
@@ -50,7 +50,7 @@ func TestNextTurn(t *testing.T) {
 // It is bounded by bytes, and off unless it is asked for.
 func TestNextTurnIsBounded(t *testing.T) {
 	for _, most := range []int64{0, 2 * size} {
-		r := newRig(t, options{Options: server.Options{Prefetch: server.Prefetch{NextTurnBytes: most}}})
+		r := newRig(t, options{Options: server.Options{Settings: server.Settings{Prefetch: server.Prefetch{NextTurnBytes: most}}}})
 		c := r.dial(client.Options{})
 		r.grow(c, false)
 		r.until("what may come up has", func() bool { return int64(r.server.Stats().NextTurnBytes) >= most })

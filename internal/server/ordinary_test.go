@@ -454,7 +454,7 @@ func TestFlushTimeout(t *testing.T) {
 
 func TestStats(t *testing.T) {
 	var r *rig
-	r = newRig(t, options{Options: server.Options{Stats: func() ([]byte, error) { return json.Marshal(r.server.Stats()) }}})
+	r = newRig(t, options{Options: server.Options{Stats: func(wire.Rights) ([]byte, error) { return json.Marshal(r.server.Stats()) }}})
 	c := r.dial(client.Options{})
 	r.must(put(t.Context(), c, chain(1, 3), 0, 3))
 	raw, err := c.Stats(t.Context())

@@ -21,7 +21,7 @@ func (c *session) pin(h wire.Header, body []byte) error {
 	if err := c.chain(&chain, &req.Chain); err != nil {
 		return err
 	}
-	limit := c.server.o.PinMaxAge
+	limit := c.server.settings().PinMaxAge
 	if want := time.Duration(req.MaxAgeMillis) * time.Millisecond; want > 0 {
 		limit = min(limit, want)
 	}
@@ -69,7 +69,7 @@ func (j *job) pinReady(from, to int) {
 	}
 	c, skip := j.session, j.skip()
 	for r := range j.chains {
-		if _, err := c.addPin(&j.chains[r], skip+from, skip+to, j.pin, c.server.o.PinMaxAge); err != nil {
+		if _, err := c.addPin(&j.chains[r], skip+from, skip+to, j.pin, c.server.settings().PinMaxAge); err != nil {
 			c.log.Debug().Err(err).Str("lookup_id", j.pin).Msg("pinned less than was matched")
 		}
 	}

@@ -92,7 +92,7 @@ func (c *session) begin(chain *key.Chain, a *ask) (*job, wire.PrefetchReply, err
 	if !j.mu.done {
 		policy := a.policy
 		if policy == wire.PolicyDefault {
-			policy = s.o.Prefetch.Policy
+			policy = s.settings().Prefetch.Policy
 		}
 		j.best = policy == wire.PolicyBestEffort
 		j.fetchRest(&m, c.deadline(policy, a.deadlineMillis, m.Tokens-j.mu.tokens))
@@ -109,7 +109,7 @@ func (c *session) deadline(policy wire.WaitPolicy, millis uint32, tokens uint64)
 	if policy == wire.PolicyWaitComplete {
 		return time.Time{}
 	}
-	o := &c.server.o.Prefetch
+	o := &c.server.settings().Prefetch
 	d := time.Duration(millis) * time.Millisecond
 	if d == 0 {
 		d = o.Deadline + o.Per1024Tokens*time.Duration(tokens)/1024
@@ -250,6 +250,6 @@ func (c *session) renew(h wire.Header, body []byte) error {
 	if !j.age() {
 		return refuse(wire.StatusRevoked, "the lease of job %d has expired; forget what was read under it and ask again", j.id)
 	}
-	c.reply(h, &wire.RenewReply{RemainingMillis: uint32(c.server.o.LeaseMaxAge.Milliseconds())})
+	c.reply(h, &wire.RenewReply{RemainingMillis: uint32(c.leaseAge.Milliseconds())})
 	return nil
 }

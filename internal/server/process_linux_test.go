@@ -212,7 +212,7 @@ func TestQuarantine(t *testing.T) {
 
 // An abort, other than an expiry, is the client's word that it writes no more.
 func TestDirectAbort(t *testing.T) {
-	r := newRig(t, options{Options: server.Options{Direct: true, LeaseMaxAge: 200 * brief}})
+	r := newRig(t, options{Options: server.Options{Direct: true, Settings: server.Settings{LeaseMaxAge: 200 * brief}}})
 	c := r.dial(client.Options{Direct: true})
 	f, err := c.Reserve(t.Context(), client.Chain(chain(1, 4)), client.ReserveOptions{Size: size})
 	r.must(err)
@@ -223,7 +223,7 @@ func TestDirectAbort(t *testing.T) {
 }
 
 func TestDirectExpiry(t *testing.T) {
-	r := newRig(t, options{Options: server.Options{Direct: true, LeaseMaxAge: brief}})
+	r := newRig(t, options{Options: server.Options{Direct: true, Settings: server.Settings{LeaseMaxAge: brief}}})
 	c := r.dial(client.Options{Direct: true})
 	_, err := c.Reserve(t.Context(), client.Chain(chain(1, 4)), client.ReserveOptions{Size: size})
 	r.must(err)
@@ -243,17 +243,17 @@ func TestForeignUser(t *testing.T) {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	for name, tc := range map[string]struct {
-		o    server.Options
+		o    server.Settings
 		want string
 	}{
-		"whoever comes":  {server.Options{}, "rights 3"},
-		"on the list":    {server.Options{AllowUIDs: []uint32{nobody}}, "rights 3"},
-		"admin":          {server.Options{AdminUIDs: []uint32{nobody}}, "rights 7"},
-		"somebody else":  {server.Options{AllowUIDs: []uint32{somebody}}, "denied"},
-		"other's admins": {server.Options{AllowUIDs: []uint32{somebody}, AdminUIDs: []uint32{somebody}}, "denied"},
+		"whoever comes":  {server.Settings{}, "rights 3"},
+		"on the list":    {server.Settings{AllowUIDs: []uint32{nobody}}, "rights 3"},
+		"admin":          {server.Settings{AdminUIDs: []uint32{nobody}}, "rights 7"},
+		"somebody else":  {server.Settings{AllowUIDs: []uint32{somebody}}, "denied"},
+		"other's admins": {server.Settings{AllowUIDs: []uint32{somebody}, AdminUIDs: []uint32{somebody}}, "denied"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, options{Options: tc.o})
+			r := newRig(t, options{Options: server.Options{Settings: tc.o}})
 			r.must(os.Chmod(dir, 0o755))
 			r.must(os.Chmod(r.socket, 0o666))
 			there := filepath.Join(dir, "s")

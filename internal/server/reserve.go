@@ -85,7 +85,7 @@ func (c *session) adopt(f *fill) error {
 	if err := c.roomFor(len(c.mu.fills), "fills"); err != nil {
 		return err
 	}
-	f.expiry = time.AfterFunc(c.server.o.LeaseMaxAge, func() { c.during(f.expire) })
+	f.expiry = time.AfterFunc(c.leaseAge, func() { c.during(f.expire) })
 	c.mu.fills[f.id] = f
 	return nil
 }

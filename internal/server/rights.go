@@ -10,7 +10,7 @@ import (
 )
 
 // rights is what a user may do; 0 for one who may not connect.
-func (o *Options) rights(uid uint32) wire.Rights {
+func (o *Settings) rights(uid uint32) wire.Rights {
 	switch {
 	case uid == 0, uid == uint32(os.Getuid()), slices.Contains(o.AdminUIDs, uid):
 		return wire.RightRead | wire.RightWrite | wire.RightAdmin
@@ -27,12 +27,12 @@ func (s *Server) Admit(conn syscall.Conn) error {
 	if err != nil {
 		return err
 	}
-	_, _, err = s.o.admit(raw)
+	_, _, err = s.settings().admit(raw)
 	return err
 }
 
 // admit tells who is at the other end of a socket and what they may do.
-func (o *Options) admit(raw syscall.RawConn) (uid uint32, rights wire.Rights, err error) {
+func (o *Settings) admit(raw syscall.RawConn) (uid uint32, rights wire.Rights, err error) {
 	if uid, err = peerUID(raw); err != nil {
 		return 0, 0, fmt.Errorf("hello: %w", err)
 	}

@@ -26,7 +26,7 @@ func TestRights(t *testing.T) {
 		{nil, []uint32{b}, a, user},
 		{nil, []uint32{b}, 0, admin},
 	} {
-		o := Options{AllowUIDs: tc.allow, AdminUIDs: tc.admins}
+		o := Settings{AllowUIDs: tc.allow, AdminUIDs: tc.admins}
 		if got := o.rights(tc.uid); got != tc.want {
 			t.Errorf("allow %d, admins %d, uid %d: %b, want %b", tc.allow, tc.admins, tc.uid, got, tc.want)
 		}

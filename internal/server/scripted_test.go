@@ -194,12 +194,12 @@ func (g *stage) open(stack *tier.Stack) {
 	g.s.o.Deadline = cmp.Or(g.s.o.Deadline, time.Minute)
 	g.s.o.WindowBytes = cmp.Or(g.s.o.WindowBytes, 1<<20)
 	srv := New(Options{
-		Stack: stack, Arena: g.arena, LeaseMaxAge: time.Hour, PinMaxAge: time.Hour,
-		Prefetch: g.s.o, ChunkTokens: scriptTokens, Method: "sha256", Log: zerolog.Nop(),
+		Stack: stack, Arena: g.arena, Log: zerolog.Nop(),
+		Settings: Settings{LeaseMaxAge: time.Hour, PinMaxAge: time.Hour, Prefetch: g.s.o, ChunkTokens: scriptTokens, Method: "sha256"},
 	})
 	conn, err := wire.NewConn(g.socket(), 0)
 	g.must(err)
-	c := &session{server: srv, conn: conn, log: zerolog.Nop(), inline: semaphore.NewWeighted(maxInline), rights: ^wire.Rights(0)}
+	c := &session{server: srv, conn: conn, log: zerolog.Nop(), inline: semaphore.NewWeighted(maxInline), rights: ^wire.Rights(0), leaseAge: time.Hour}
 	c.out = output{conn: conn, limits: &srv.o.Limits, spawn: c.waiting.Go}
 	c.mu.jobs, c.mu.fills = make(map[uint64]*job), make(map[uint64]*fill)
 	c.spaces.server = srv

@@ -25,17 +25,9 @@ type Options struct {
 	Quarantine *arena.Quarantine // needed with Direct
 	Direct     bool              // clients fill the arena themselves
 
-	AllowUIDs []uint32 // who may connect; none = whoever the socket's mode admits
-	AdminUIDs []uint32 // who may administer besides root and this process's user
+	Settings // the first ones; see Server.Set
 
-	Spin        time.Duration // how long a connection polls before it sleeps
-	LeaseMaxAge time.Duration
-	PinMaxAge   time.Duration
-	Prefetch    Prefetch
-
-	ChunkTokens int    // of spaces that do not say
-	Method      string // hash method of spaces that do not say
-	SaveUnfull  bool   // a last, shorter chunk counts even if the request does not ask
+	Spin time.Duration // how long a connection polls before it sleeps
 
 	// Fronts names the spaces that are front ends', not clients'.
 	Fronts map[key.SpaceID]string
@@ -44,8 +36,9 @@ type Options struct {
 
 	Version string
 	Epoch   uint64 // random for each start of the daemon
-	// Stats returns the daemon's numbers as a JSON object.
-	Stats func() ([]byte, error)
+	// Stats returns the daemon's numbers as a JSON object, for a client with these
+	// rights.
+	Stats func(wire.Rights) ([]byte, error)
 	// Observe is told how long a request took until its reply was handed to
 	// the socket; nil for nobody.
 	Observe func(op wire.Op, took time.Duration)
@@ -100,6 +93,7 @@ type Server struct {
 	recent     recent
 	next       nextTurns
 	count      counters
+	now        atomic.Pointer[Settings]
 	mu         struct {
 		sync.Mutex
 		taken    int                 // of Limits.Connections
@@ -111,6 +105,7 @@ type Server struct {
 func New(o Options) *Server {
 	o.Limits = o.Limits.orDefault()
 	s := &Server{o: o, maxPayload: min(arena.MaxPayload, o.Arena.Stats().CapacityBytes)}
+	s.now.Store(&o.Settings)
 	s.next.grew = make(chan struct{}, 1)
 	s.mu.sessions = make(map[uint64]*session)
 	s.hints.init()
@@ -177,6 +172,7 @@ func (s *Server) serving(c *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.sessions[c.id] = c
+	c.recheck()
 }
 
 func (s *Server) served(c *session) {

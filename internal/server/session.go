@@ -34,20 +34,23 @@ const (
 
 // session is one connection and everything it holds.
 type session struct {
-	server  *Server
-	id      uint64 // among all connections of the daemon's life
-	uid     uint32 // of the peer
-	name    string // as in its hello, for people
-	conn    *wire.Conn
-	out     output
-	rights  wire.Rights
-	puts    wire.PutMode
-	pushes  bool
-	owner   ledger.Owner // ledger.Daemon until it asks for something to hold; then never changed
-	users   atomic.Int64 // who may still hold something as owner; the last closes it
-	staging *staging     // with staged puts; otherwise nil
-	peer    *arena.Peer  // with direct puts; otherwise nil
-	log     zerolog.Logger
+	server *Server
+	id     uint64 // among all connections of the daemon's life
+	uid    uint32 // of the peer
+	name   string // as in its hello, for people
+	conn   *wire.Conn
+	out    output
+	rights wire.Rights
+	// leaseAge is the age that hello told the client: a shorter one would find it
+	// renewing too late.
+	leaseAge time.Duration
+	puts     wire.PutMode
+	pushes   bool
+	owner    ledger.Owner // ledger.Daemon until it asks for something to hold; then never changed
+	users    atomic.Int64 // who may still hold something as owner; the last closes it
+	staging  *staging     // with staged puts; otherwise nil
+	peer     *arena.Peer  // with direct puts; otherwise nil
+	log      zerolog.Logger
 
 	// The reader's alone.
 	spaces  spaces

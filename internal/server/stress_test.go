@@ -31,10 +31,10 @@ func TestStress(t *testing.T) {
 	r := newRig(t, options{
 		capacity: 64 * size,
 		limits:   limits,
-		Options: server.Options{
+		Options: server.Options{Settings: server.Settings{
 			LeaseMaxAge: 20 * time.Millisecond, PinMaxAge: 20 * time.Millisecond,
 			Prefetch: server.Prefetch{Deadline: 20 * time.Millisecond, WindowBytes: 4 * size},
-		},
+		}},
 	})
 	ctx, cancel := context.WithCancel(t.Context()) // a deadline would be told before it has passed
 	defer time.AfterFunc(*stressFor, cancel).Stop()

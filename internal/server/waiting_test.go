@@ -9,7 +9,8 @@ import (
 // TestWaitingNextTurns: what waits for its next turn is bounded in number and
 // in length.
 func TestWaitingNextTurns(t *testing.T) {
-	s := &Server{o: Options{Prefetch: Prefetch{NextTurnBytes: 4 * minChunkBytes}}}
+	s := new(Server)
+	s.now.Store(&Settings{Prefetch: Prefetch{NextTurnBytes: 4 * minChunkBytes}})
 	s.next.grew = make(chan struct{}, 1)
 	for i := range maxNextTurns + 5 {
 		s.extended(tiertest.Chain(uint64(i), 5))

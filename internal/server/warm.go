@@ -41,7 +41,7 @@ func (s *Server) newWarming(ctx context.Context, g group, m *tier.Match, by tier
 	w.fetch = prefetch.New(prefetch.Options[tier.Place]{
 		Lanes: lanes, Lane: lane,
 		From: w.ranks() * w.hot, To: w.ranks() * (w.limit - w.skip()),
-		Window: s.o.Prefetch.WindowBytes, Discard: func(tier.Place) {},
+		Window: s.settings().Prefetch.WindowBytes, Discard: func(tier.Place) {},
 	}, w)
 	return w
 }

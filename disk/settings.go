@@ -1,0 +1,24 @@
+package disk
+
+// Settings are the options that can change while a Tier is open: see Options.
+type Settings struct {
+	MinFreeBytes                int64
+	HighWatermark, LowWatermark float64
+}
+
+// settings are those of the options.
+func (o *Options) settings() Settings {
+	return Settings{MinFreeBytes: o.MinFreeBytes, HighWatermark: o.HighWatermark, LowWatermark: o.LowWatermark}
+}
+
+// Set replaces the settings, from the next look at the room on: what is above
+// them goes with the next Trim. It is safe for concurrent use.
+func (t *Tier) Set(to Settings) { t.now.Store(&to) }
+
+// Set is that of the Tier, also of those that are opened later.
+func (k *Keeper) Set(to Settings) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.mu.settings = to
+	k.now.Load().Set(to)
+}

@@ -1,0 +1,26 @@
+package tier
+
+// Settings are the options that can change while a Stack runs.
+type Settings struct {
+	// VerifyHits is how many leased chunks there are to one whose checksum
+	// is computed again before it is leased; 0 = never.
+	VerifyHits int
+	// ScrubBytesPerSecond is how fast the disk is read in the background to
+	// find payloads that have gone bad; 0 = not at all.
+	ScrubBytesPerSecond int64
+	// DiskBytesPerDay bounds what is written to the disk, against wear, with
+	// bursts of up to an hour's share; 0 = unlimited.
+	DiskBytesPerDay int64
+}
+
+// Set replaces the settings. A pass of the scrub at another rate than the new
+// one ends, and the next one begins anew. It is safe for concurrent use.
+func (s *Stack) Set(to Settings) {
+	s.verify.every.Store(uint64(to.VerifyHits))
+	s.scrubs.setRate(to.ScrubBytesPerSecond)
+	for _, w := range s.writers {
+		if w.place == Disk {
+			w.budget.set(to.DiskBytesPerDay)
+		}
+	}
+}

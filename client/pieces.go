@@ -4,9 +4,15 @@ import (
 	"context"
 	"fmt"
 	"iter"
+
+	"github.com/kvstored/kvstored/internal/wire"
 )
 
-// Piece is a run of chunks of a prompt.
+// pieceBytes is where a piece ends: what copies of it take in this process.
+const pieceBytes = 64 << 20
+
+// Piece is a run of chunks of a prompt: 64 MiB, and what its last chunk is more,
+// at most.
 type Piece struct {
 	First  int      // number of its first chunk in the prompt, after SkipChunks
 	Chunks [][]byte // their payloads; good until the next piece
@@ -14,11 +20,13 @@ type Piece struct {
 	// Reason says what ended the piece. Behind one with StoppedOverBudget the
 	// prompt goes on in the next.
 	Reason Reason
+
+	bytes int
 }
 
 // Pieces reads the stored prefix of a prompt, however much longer than DRAM it
-// is: as much at a time as one client may lease. The lease of a piece has
-// ended when it is yielded, and held until it was copied, so that its bytes
+// is: as much at a time as a piece has and one client may lease. The lease of a
+// piece has ended when it is yielded, and held until it was copied, so that its bytes
 // are good. What failed ends the pieces; so does a piece shorter than what is
 // stored, and its Reason says why. There is always a last piece, which may be
 // empty.
@@ -53,10 +61,16 @@ func (c *Client) piece(ctx context.Context, p Prompt, o PrefetchOptions, memory 
 	var out Piece
 	for done := false; !done && err == nil; {
 		var s State
-		if s, err = job.Wait(ctx, out.Tokens+1); err == nil {
-			done, out.Reason = s.Done, s.Reason
-			err = out.take(ctx, job, int(s.Ready.Chunks), memory)
+		if s, err = job.Wait(ctx, out.Tokens+1); err != nil {
+			break
 		}
+		if n := int(s.Ready.Chunks); out.bytes >= pieceBytes && n > len(out.Chunks) {
+			out.Reason = StoppedOverBudget // there is more
+			break
+		}
+		out.Reason = s.Reason
+		err = out.take(ctx, job, int(s.Ready.Chunks), memory)
+		done = s.Done && len(out.Chunks) == int(s.Ready.Chunks)
 	}
 	if gone := job.Release(ctx); err == nil {
 		err = gone
@@ -64,9 +78,10 @@ func (c *Client) piece(ctx context.Context, p Prompt, o PrefetchOptions, memory 
 	return out, err
 }
 
-// take copies chunks up to the n-th, into memory as far as there is some.
+// take copies chunks up to the n-th, as far as the piece has room for them, into
+// memory as far as there is some.
 func (out *Piece) take(ctx context.Context, job *Job, n int, memory [][]byte) error {
-	for i := len(out.Chunks); i < n; i++ {
+	for i := len(out.Chunks); i < n && out.bytes < pieceBytes; i++ {
 		bytes, tokens, err := job.Size(i)
 		if err != nil {
 			return err
@@ -81,6 +96,7 @@ func (out *Piece) take(ctx context.Context, job *Job, n int, memory [][]byte) er
 			return err
 		}
 		out.Chunks = append(out.Chunks, dst)
+		out.bytes += bytes
 		out.Tokens += int64(tokens)
 	}
 	return nil
@@ -105,8 +121,11 @@ func (c *Client) Store(ctx context.Context, p Prompt, o ReserveOptions, out []St
 	for i := 0; i < n; {
 		part := o
 		part.First, part.Count = o.First+i, n-i
+		if c.hello.Puts == wire.PutInline {
+			part.Count = lendable(sizes, i, n)
+		}
 		if len(o.Sizes) > 0 {
-			part.Sizes = o.Sizes[i:]
+			part.Sizes = o.Sizes[i:][:part.Count]
 		}
 		more, err := c.storePart(ctx, p, part, func(slot int, dst []byte) error { return write(i+slot, dst) })
 		out = append(out, more...)
@@ -116,6 +135,16 @@ func (c *Client) Store(ctx context.Context, p Prompt, o ReserveOptions, out []St
 		i += len(more)
 	}
 	return out, nil
+}
+
+// lendable is how many chunks of n, from the i-th on, a fill without shared
+// memory lends room for at a time: a piece, or one chunk.
+func lendable(sizes []uint32, i, n int) int {
+	count := 0
+	for sum := 0; i+count < n && sum < pieceBytes; count++ {
+		sum += int(sizes[min(i+count, len(sizes)-1)])
+	}
+	return count
 }
 
 // storePart stores as many chunks as there is room for, at least one.

@@ -26,3 +26,24 @@ func TestStoreRefusesWhatItCannotSay(t *testing.T) {
 		}
 	}
 }
+
+// Without shared memory a part of a prompt is as long as what is lent for it.
+func TestLendable(t *testing.T) {
+	const mib = 1 << 20
+	for _, tt := range []struct {
+		sizes   []uint32
+		i, n    int
+		want    int
+		because string
+	}{
+		{[]uint32{mib}, 0, 1000, 64, "a piece is full"},
+		{[]uint32{mib}, 990, 1000, 10, "the prompt ends"},
+		{[]uint32{100 * mib}, 0, 3, 1, "one chunk is more than a piece"},
+		{[]uint32{mib, 63 * mib, mib}, 0, 3, 2, "the sizes differ"},
+		{[]uint32{mib, 63 * mib, mib}, 2, 3, 1, "the last is left"},
+	} {
+		if got := lendable(tt.sizes, tt.i, tt.n); got != tt.want {
+			t.Errorf("%s: %d chunks, want %d", tt.because, got, tt.want)
+		}
+	}
+}

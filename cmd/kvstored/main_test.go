@@ -208,23 +208,32 @@ func TestHandsOn(t *testing.T) {
 func TestCut(t *testing.T) {
 	for n := 1; n < 20; n++ {
 		for size := range 60 {
-			p := bytes.Repeat([]byte{1}, size)
-			parts, err := cut(p, n)
+			p := noise(1, size)
+			parts, err := cut(bytes.NewReader(p), int64(size), n)
 			if size < n {
 				if err == nil {
 					t.Errorf("%d bytes were cut into %d", size, n)
 				}
 				continue
 			}
-			if err != nil || len(parts) != n || !bytes.Equal(bytes.Join(parts, nil), p) {
-				t.Fatalf("%d bytes into %d: %v, %v", size, n, parts, err)
-			}
-			for i, part := range parts {
-				if len(part) == 0 || i < n-1 && len(part) != len(parts[0]) {
-					t.Fatalf("%d bytes into %d: part %d has %d, the first %d", size, n, i, len(part), len(parts[0]))
+			sum := 0
+			for i, part := range parts.sizes() {
+				if part == 0 || i < n-1 && part != parts.sizes()[0] {
+					t.Fatalf("%d bytes into %d: part %d has %d, the first %d", size, n, i, part, parts.sizes()[0])
 				}
+				dst := make([]byte, part)
+				if err := parts.read(i, dst); err != nil || !bytes.Equal(dst, p[sum:sum+int(part)]) {
+					t.Fatalf("%d bytes into %d: part %d: %v", size, n, i, err)
+				}
+				sum += int(part)
+			}
+			if err != nil || sum != size {
+				t.Fatalf("%d bytes into %d: %v, %d bytes", size, n, err, sum)
 			}
 		}
+	}
+	if _, err := cut(nil, 1<<40, 2); err == nil {
+		t.Error("a payload of half a TiB")
 	}
 }
 

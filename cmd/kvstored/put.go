@@ -1,12 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -25,7 +23,8 @@ func putCommand() *cobra.Command {
 		Short: "Store a file as the KV of a prompt",
 		Long: `Store a file (standard input without one) as the KV of a prompt: cut into as
 many equal payloads as the prompt has chunks, the last of which may be smaller.
-Chunks that are there already stay as they are.
+Chunks that are there already stay as they are. The file may be larger than
+memory; what does not come from a regular file is written to a temporary one first.
 ` + promptHelp,
 		Example: `  kvstored put --text "You are a helpful assistant." kv.bin
   kvstored get --text "You are a helpful assistant." | cmp - kv.bin`,
@@ -35,17 +34,18 @@ Chunks that are there already stay as they are.
 			if err != nil {
 				return err
 			}
-			payload, err := readPayload(cmd.InOrStdin(), args, flags.file == "-")
+			file, err := openPayload(cmd.InOrStdin(), args, flags.file == "-")
 			if err != nil {
 				return err
 			}
-			payloads, err := cut(payload, flags.chunks(tokens))
+			defer file.Close()
+			payloads, err := cut(file, file.size, flags.chunks(tokens))
 			if err != nil {
 				return err
 			}
 			return withClient(cmd.Context(), socket, client.Options{Space: &flags.space}, func(c *client.Client) error {
 				n, err := different(cmd.Context(), c, prompt, payloads)
-				sum := putSum{Chunks: len(payloads), Different: n}
+				sum := putSum{Chunks: payloads.n, Different: n}
 				if err == nil && n == 0 { // else half of the prompt would be of another payload
 					sum, err = put(cmd.Context(), c, prompt, payloads)
 				}
@@ -61,35 +61,6 @@ Chunks that are there already stay as they are.
 	jsonFlag(cmd, &asJSON)
 	flags.add(cmd)
 	return cmd
-}
-
-func readPayload(stdin io.Reader, args []string, taken bool) ([]byte, error) {
-	if len(args) == 1 && args[0] != "-" {
-		return os.ReadFile(args[0])
-	}
-	if taken {
-		return nil, usage(errors.New("standard input is the tokens already; name a file for the payload"))
-	}
-	return io.ReadAll(stdin)
-}
-
-// cut divides p into n payloads, all of the same length but the last.
-func cut(p []byte, n int) ([][]byte, error) {
-	if len(p) < n {
-		return nil, fmt.Errorf("%s for %s: a payload has at least one byte", plural(len(p), "byte"), plural(n, "chunk"))
-	}
-	each := (len(p) + n - 1) / n
-	if (n-1)*each >= len(p) { // the last would have nothing
-		each = len(p) / n
-	}
-	out := make([][]byte, n)
-	for i := range out {
-		out[i] = p[i*each:]
-		if i < n-1 {
-			out[i] = out[i][:each]
-		}
-	}
-	return out, nil
 }
 
 // putSum is what became of a put.
@@ -109,10 +80,17 @@ type putSum struct {
 }
 
 // different counts the chunks that are there and hold other bytes than payloads.
-func different(ctx context.Context, c *client.Client, prompt client.Prompt, payloads [][]byte) (n int, err error) {
+func different(ctx context.Context, c *client.Client, prompt client.Prompt, payloads parts) (n int, err error) {
 	_, err = get(ctx, c, prompt, func(p client.Piece) error {
 		for i, b := range p.Chunks {
-			if p.First+i < len(payloads) && !bytes.Equal(b, payloads[p.First+i]) {
+			if p.First+i >= payloads.n {
+				return nil
+			}
+			same, err := payloads.equal(p.First+i, b)
+			if err != nil {
+				return err
+			}
+			if !same {
 				n++
 			}
 		}
@@ -126,20 +104,13 @@ const putWait = 10 * time.Second
 
 // put stores payloads as the chunks of a prompt, as many at a time as there is
 // room for.
-func put(ctx context.Context, c *client.Client, prompt client.Prompt, payloads [][]byte) (putSum, error) {
-	sum := putSum{Chunks: len(payloads)}
-	sizes := make([]uint32, len(payloads))
-	for i, p := range payloads {
-		sizes[i] = uint32(len(p))
-	}
-	results, err := c.Store(ctx, prompt, client.ReserveOptions{Sizes: sizes, Wait: putWait}, nil, func(i int, dst []byte) error {
-		copy(dst, payloads[i])
-		return nil
-	})
+func put(ctx context.Context, c *client.Client, prompt client.Prompt, payloads parts) (putSum, error) {
+	sum := putSum{Chunks: payloads.n}
+	results, err := c.Store(ctx, prompt, client.ReserveOptions{Sizes: payloads.sizes(), Wait: putWait}, nil, payloads.read)
 	sum.count(results, payloads)
 	var why client.Code
 	if errors.As(err, &why) && refusals[why] != "" {
-		sum.refuse(len(payloads)-len(results), why)
+		sum.refuse(payloads.n-len(results), why)
 		err = nil
 	}
 	return sum, err
@@ -160,12 +131,12 @@ func (s *putSum) refuse(n int, why client.Code) {
 }
 
 // count adds the results of the first payloads.
-func (s *putSum) count(results []client.Stored, payloads [][]byte) {
+func (s *putSum) count(results []client.Stored, payloads parts) {
 	for i, r := range results {
 		switch r.Result {
 		case client.ResultStored:
 			s.Stored++
-			s.Bytes += len(payloads[i])
+			s.Bytes += int(payloads.size(i))
 		case client.ResultDiffers:
 			s.Different++
 		default: // the same bytes, or another client is storing them

@@ -387,10 +387,11 @@ class Client(ClientCalls[Job, Fill]):
 
     def pieces(self, prompt: Prompt, *, timeout: Optional[float] = None, **options: Any) -> Iterator[Piece]:
         """Reads the stored prefix of a prompt, however much longer than DRAM it
-        is: as much at a time as one client may lease. Each piece is copied, and
-        good. There is always a last one, perhaps empty, whose reason says why it
-        is the last; of a prompt that is all there it is COMPLETE. ``options`` are
-        those of :meth:`prefetch`; ``timeout`` is for each wait."""
+        is: 64 MiB at a time, and no more than one client may lease. Each piece
+        is copied, and good. There is always a last one, perhaps empty, whose
+        reason says why it is the last; of a prompt that is all there it is
+        COMPLETE. ``options`` are those of :meth:`prefetch`; ``timeout`` is for
+        each wait."""
         return pieces.read(self, prompt, timeout, **options)
 
     def store(

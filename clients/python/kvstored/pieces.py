@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 #: Loads until all that was matched is there, or a chunk fails.
 _WAIT_COMPLETE = 2
+#: Where a piece ends: what copies of it take in this process.
+_PIECE_BYTES = 64 << 20
 _NO_ROOM = (Result.NO_SPACE, Result.OVER_BUDGET, Result.OVER_QUOTA)
 
 
@@ -39,16 +41,22 @@ def read(kv: "Client", prompt: Prompt, timeout: Optional[float] = None, **option
 
 
 def _piece(kv: "Client", prompt: Prompt, first: int, timeout: Optional[float], options: Any) -> Piece:
-    """Copies what one lease holds, as it comes up."""
+    """Copies what one lease holds, as it comes up, up to the end of a piece."""
     chunks: List[bytes] = []
+    size = 0
     with kv.prefetch(prompt, timeout=timeout, **options) as job:
         while True:
             tokens = job.ready.tokens
             state = job.wait(tokens + 1, timeout)
-            chunks.extend(bytes(job.block(i)) for i in range(len(chunks), state.ready.chunks))
-            if state.done or state.ready.tokens == tokens:
+            for i in range(len(chunks), state.ready.chunks):
+                if size >= _PIECE_BYTES:
+                    break
+                chunks.append(bytes(job.block(i)))
+                size += len(chunks[-1])
+            full = len(chunks) < state.ready.chunks
+            if full or state.done or state.ready.tokens == tokens:
                 break
-        reason = state.reason if state.done else Reason.DEADLINE
+        reason = Reason.OVER_BUDGET if full else state.reason if state.done else Reason.DEADLINE
     if job.good:
         return Piece(first, chunks, reason)
     return Piece(first, [], job.reason if not chunks else Reason.REVOKED)

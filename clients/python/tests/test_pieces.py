@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import unittest
+from unittest import mock
 
 import kvstored
 from kvstored import Reason, Result, Space, tokens
@@ -45,6 +46,14 @@ class Long(unittest.TestCase):
             pieces += 1
         self.assertEqual((n, piece.reason), (CHUNKS, Reason.COMPLETE))
         self.assertGreater(pieces, 3)
+
+    def test_pieces_end_where_memory_does(self) -> None:
+        prompt = tokens(list(range(6)))
+        self.kv.store(prompt, [CHUNK] * 6, lambda i, memory: None)
+        with mock.patch("kvstored.pieces._PIECE_BYTES", 2 * CHUNK):
+            got = [(p.first, len(p.chunks), p.reason) for p in self.kv.pieces(prompt)]
+        more = Reason.OVER_BUDGET
+        self.assertEqual(got, [(0, 2, more), (2, 2, more), (4, 2, Reason.COMPLETE)])
 
     def test_nothing_there(self) -> None:
         (piece,) = self.kv.pieces(tokens([7, 8, 9]))

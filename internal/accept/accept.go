@@ -1,6 +1,6 @@
 // Package accept takes the connections of a listener, for every server of the
-// daemon alike. It owns no goroutine but those of Serve, and never reads or
-// writes a connection.
+// daemon alike, and notices clients that leave. It owns no goroutine but those of
+// Serve, and never reads or writes a connection.
 package accept
 
 import (
@@ -21,15 +21,22 @@ import (
 const pause = 50 * time.Millisecond
 
 // Serve runs serve in a goroutine for each connection of l, which it closes in
-// the end, until ctx ends or accepting fails for good. Then it ends the context
-// that serve was given, and returns when every serve has.
+// the end, until ctx ends or accepting fails for good. Then it ends the contexts
+// that serve was given, and returns when every serve has. The context of one
+// connection also ends, with ErrDeparted as its cause, within a moment of the
+// client's end; the cause of a stop is context.Canceled.
 func Serve(ctx context.Context, l net.Listener, log zerolog.Logger, serve func(context.Context, net.Conn)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	context.AfterFunc(ctx, func() { _ = l.Close() })
 	var connections sync.WaitGroup
+	departures := newDepartures()
+	connections.Go(func() { departures.run(ctx) })
 	err := loop(ctx, l, log, func(conn net.Conn) {
 		connections.Go(func() {
 			defer conn.Close()
+			ctx, gone := context.WithCancelCause(ctx)
+			defer gone(nil)
+			defer departures.attend(conn, gone)()
 			serve(ctx, conn)
 		})
 	})

@@ -1,0 +1,143 @@
+package accept
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrDeparted is the cause with which the context of a connection ends when the
+// client is gone. It is a context.Canceled.
+var ErrDeparted = fmt.Errorf("the client has closed the connection: %w", context.Canceled)
+
+const (
+	// lookEvery is how often the connections are looked at. A look is one
+	// system call of half a microsecond for each.
+	lookEvery = 250 * time.Millisecond
+	// halfFor is how long a TCP client that has closed its sending side is
+	// served: the end of the program and a client that only waits for its last
+	// replies look alike there.
+	halfFor = 10 * time.Second
+)
+
+// departures ends the contexts of connections whose clients are gone, also
+// while a request is being worked on and no goroutine reads. The mutex is a
+// leaf and is not held over a system call.
+type departures struct {
+	halfFor time.Duration
+	mu      struct {
+		sync.Mutex
+		here  map[*presence]struct{}
+		first chan struct{} // closed with the first connection; nil while there is one
+	}
+}
+
+// presence is one connection that is looked at.
+type presence struct {
+	raw   syscall.RawConn
+	tcp   bool
+	gone  context.CancelCauseFunc
+	since time.Time // of a half-closed one; only look uses it
+}
+
+func newDepartures() *departures {
+	d := &departures{halfFor: halfFor}
+	d.mu.here = make(map[*presence]struct{})
+	d.mu.first = make(chan struct{})
+	return d
+}
+
+// attend looks at conn until leave is called. A connection that is no socket of
+// the system is not looked at.
+func (d *departures) attend(conn net.Conn, gone context.CancelCauseFunc) (leave func()) {
+	socket, ok := conn.(syscall.Conn)
+	if !ok {
+		return func() {}
+	}
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return func() {}
+	}
+	_, tcp := conn.(*net.TCPConn)
+	p := &presence{raw: raw, tcp: tcp, gone: gone}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.mu.here[p] = struct{}{}
+	if d.mu.first != nil {
+		close(d.mu.first)
+		d.mu.first = nil
+	}
+	return func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		delete(d.mu.here, p)
+	}
+}
+
+// run looks until ctx ends; with no connection there it sleeps.
+func (d *departures) run(ctx context.Context) {
+	var all []*presence
+	for {
+		var first <-chan struct{}
+		all, first = d.list(all[:0])
+		if first != nil {
+			select {
+			case <-first:
+			case <-ctx.Done():
+				return
+			}
+		}
+		for i, p := range all {
+			p.look(d.halfFor)
+			all[i] = nil
+		}
+		select {
+		case <-time.After(lookEvery):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// list appends the connections to all. Without one it returns what is closed
+// with the first.
+func (d *departures) list(all []*presence) ([]*presence, <-chan struct{}) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for p := range d.mu.here {
+		all = append(all, p)
+	}
+	if len(all) == 0 && d.mu.first == nil {
+		d.mu.first = make(chan struct{})
+	}
+	if len(all) > 0 {
+		return all, nil
+	}
+	return all, d.mu.first
+}
+
+// look ends the context if the client is gone. A failure means that the
+// connection is closed here.
+func (p *presence) look(halfFor time.Duration) {
+	_ = p.raw.Control(func(fd uintptr) {
+		fds := []unix.PollFd{{Fd: int32(fd), Events: halfClosed}}
+		if n, err := unix.Poll(fds, 0); n == 0 || err != nil {
+			p.since = time.Time{}
+			return
+		}
+		switch {
+		case fds[0].Revents&(unix.POLLHUP|unix.POLLERR) != 0:
+			p.gone(ErrDeparted)
+		case !p.tcp:
+		case p.since.IsZero():
+			p.since = time.Now()
+		case time.Since(p.since) > halfFor:
+			p.gone(ErrDeparted)
+		}
+	})
+}

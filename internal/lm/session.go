@@ -22,7 +22,8 @@ var errMalformed = errors.New("malformed request")
 type session struct {
 	server  *Server
 	conn    net.Conn
-	ctx     context.Context
+	ctx     context.Context // ends when the server stops or the client has left
+	work    context.Context // of the requests: ends closeAfter later
 	owner   ledger.Owner
 	inside  bool // in the middle of a request
 	closing atomic.Bool
@@ -46,10 +47,16 @@ func (c *session) Read(p []byte) (int, error) {
 
 // serve answers requests until the client goes, or the server stops.
 func (c *session) serve() {
+	work, cut := context.WithCancel(context.WithoutCancel(c.ctx))
+	defer cut()
+	c.work = work
 	defer context.AfterFunc(c.ctx, func() {
 		c.closing.Store(true)
 		_ = c.conn.SetReadDeadline(time.Now())
-		_ = time.AfterFunc(closeAfter, func() { _ = c.conn.Close() })
+		_ = time.AfterFunc(closeAfter, func() {
+			cut()
+			_ = c.conn.Close()
+		})
 	})()
 	for !c.closing.Load() {
 		if err := c.next(); err != nil {
@@ -79,7 +86,7 @@ func (c *session) next() error {
 	}
 	c.server.count.requests.Add(1)
 	req := parseRequest(&b)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), requestTimeout)
+	ctx, cancel := context.WithTimeout(c.work, requestTimeout)
 	defer cancel()
 	switch req.command {
 	case cmdPut:

@@ -10,7 +10,7 @@ import (
 // it. Commands are many and few of them wait, and a new timer wakes a thread of
 // the runtime that sleeps until the next one.
 type bound struct {
-	context.Context // what values it has; it does not end
+	context.Context // ends with it
 	at              time.Time
 
 	mu struct {
@@ -54,6 +54,8 @@ func (b *bound) Err() error {
 func (b *bound) ended() error {
 	switch {
 	case b.mu.err != nil:
+	case b.Context.Err() != nil:
+		b.mu.err = b.Context.Err()
 	case b.mu.timed != nil:
 		b.mu.err = b.mu.timed.Err()
 	case !time.Now().Before(b.at):

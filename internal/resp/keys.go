@@ -15,6 +15,9 @@ import (
 func (c *session) exists(ctx context.Context) {
 	n := int64(0)
 	for _, name := range c.args {
+		if c.cutShort() {
+			return
+		}
 		if c.server.o.Store.Has(ctx, name) {
 			n++
 		}
@@ -25,6 +28,9 @@ func (c *session) exists(ctx context.Context) {
 func (c *session) del(ctx context.Context) {
 	n := int64(0)
 	for _, name := range c.args {
+		if c.cutShort() {
+			return
+		}
 		had, err := c.server.o.Store.Delete(ctx, name)
 		if err != nil {
 			c.server.trouble.Warn().Err(err).Msg("a Redis client's key was not deleted")

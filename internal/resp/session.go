@@ -29,7 +29,8 @@ type session struct {
 	server  *Server
 	conn    net.Conn
 	socket  *socket
-	ctx     context.Context
+	ctx     context.Context // ends when the server stops or the client has left
+	work    context.Context // of the commands: ends closeAfter later
 	owner   ledger.Owner
 	in      *reader
 	out     *output
@@ -93,10 +94,16 @@ func (c *session) read(p, rest []byte) (int, error) {
 
 // serve executes commands until the client goes, or the server stops.
 func (c *session) serve() {
+	work, cut := context.WithCancel(context.WithoutCancel(c.ctx))
+	defer cut()
+	c.work = work
 	defer context.AfterFunc(c.ctx, func() {
 		c.closing.Store(true)
 		_ = c.conn.SetReadDeadline(time.Now())
-		_ = time.AfterFunc(closeAfter, func() { _ = c.conn.Close() })
+		_ = time.AfterFunc(closeAfter, func() {
+			cut()
+			_ = c.conn.Close()
+		})
 	})()
 	err := c.commands()
 	var bad protocolError
@@ -177,9 +184,21 @@ func (c *session) command(n int) error {
 
 // run executes a command that was read.
 func (c *session) run(run func(*session, context.Context)) {
-	ctx := newBound(context.WithoutCancel(c.ctx), commandTimeout)
+	ctx := newBound(c.work, commandTimeout)
 	defer ctx.end()
 	run(c, ctx)
+}
+
+// cutShort reports whether a command of many names must end here, because the
+// server stops or its client has left; then it is the last of the connection.
+func (c *session) cutShort() bool {
+	if !c.closing.Load() {
+		return false
+	}
+	if c.quit = true; !c.mute {
+		c.out.error("ERR the daemon stops; only a part of the command was done")
+	}
+	return true
 }
 
 // commandName reads the name of a command, in lower case.

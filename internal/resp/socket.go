@@ -18,11 +18,13 @@ type socket struct {
 	conn net.Conn
 	raw  syscall.RawConn // nil: no socket
 	wait spin.Wait
-	rest func() // called before it waits
+	rest func() // called before it waits, outside of the raw connection: it may wait itself
 
 	vec [][]byte // what is being read into
 	n   int
 	err error
+
+	rested bool // try may wait now
 }
 
 func newSocket(conn net.Conn, longest time.Duration, rest func()) *socket {
@@ -46,8 +48,13 @@ func (s *socket) read(p, rest []byte) (int, error) {
 		}
 		return n, err
 	}
-	s.vec = append(s.vec[:0], p, rest)
+	s.vec, s.rested = append(s.vec[:0], p, rest), false
 	err := s.raw.Read(s.try)
+	if err == nil && s.err == unix.EAGAIN {
+		s.rest()
+		s.rested = true
+		err = s.raw.Read(s.try)
+	}
 	clear(s.vec)
 	switch {
 	case err != nil:
@@ -61,14 +68,17 @@ func (s *socket) read(p, rest []byte) (int, error) {
 	return s.n, nil
 }
 
-// try is not done when there is nothing to read yet.
+// try is not done when there is nothing to read yet, once the socket has rested.
+// It does not wait for anything but the socket: Close waits for its return.
 func (s *socket) try(fd uintptr) bool {
 	for {
 		s.n, s.err = unix.Readv(int(fd), s.vec)
 		switch s.err {
 		case unix.EINTR:
 		case unix.EAGAIN:
-			s.rest()
+			if !s.rested {
+				return true
+			}
 			if !s.wait.Again() {
 				return false
 			}

@@ -43,6 +43,9 @@ func (c *session) answer(ctx context.Context, name []byte) {
 func (c *session) mget(ctx context.Context) {
 	c.out.array(len(c.args))
 	for _, name := range c.args {
+		if c.quit = c.quit || c.closing.Load(); c.quit { // in the middle of the reply
+			return
+		}
 		c.answer(ctx, name)
 	}
 }
@@ -132,6 +135,9 @@ func (c *session) mset(ctx context.Context) {
 		return
 	}
 	for i := range c.fills {
+		if c.cutShort() {
+			return
+		}
 		if _, err := c.store(ctx, i, blob.Always, time.Time{}); err != nil {
 			c.refuseValue(err)
 			return

@@ -51,7 +51,7 @@ func (c *session) exec(context.Context) {
 	}
 	c.out.array(len(t.queue))
 	for _, q := range t.queue {
-		if c.quit { // hung up on: the rest is not done
+		if c.quit = c.quit || c.closing.Load(); c.quit { // hung up on: the rest is not done
 			abort(q.fills)
 			continue
 		}

@@ -10,6 +10,10 @@ import (
 	"github.com/kvstored/kvstored/key"
 )
 
+// deleteBatch is how many keys a tier is asked to delete at a time: between two
+// such steps a deletion notices that its context has ended.
+const deleteBatch = 4096
+
 // deletion is what one call deletes, while it runs.
 type deletion struct {
 	from  Set
@@ -47,8 +51,8 @@ func (d *deletion) list(s *Stack) []key.Key {
 // Delete forgets the keys in every tier and returns how many were known. It
 // waits for what is being written below. Once it has returned without an error
 // nobody will find what was stored before the call, not even for a moment;
-// what others store meanwhile may go too. After an error some of it may still
-// be there, in the tiers that it names.
+// what others store meanwhile may go too. After an error, also that of ctx, some
+// of it may still be there, in the tiers that it names.
 func (s *Stack) Delete(ctx context.Context, ks []key.Key) (int, error) {
 	d := deletionOf(All, ks)
 	defer s.coming.refuse(d)()
@@ -101,8 +105,20 @@ func (s *Stack) known(ks []key.Key) (n int) {
 	return n
 }
 
-// deleteIn forgets the keys in one tier.
+// deleteIn forgets the keys in one tier, as long as ctx lasts.
 func (s *Stack) deleteIn(ctx context.Context, p Place, ks []key.Key) error {
+	for part := range slices.Chunk(ks, deleteBatch) {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("delete in %s: %w", p, err)
+		}
+		if err := s.deletePart(ctx, p, part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Stack) deletePart(ctx context.Context, p Place, ks []key.Key) error {
 	if there := s.maybeIn(p, ks); len(there) > 0 {
 		if err := s.tiers[p].Delete(ctx, there); err != nil {
 			return fmt.Errorf("delete in %s: %w", p, err)

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"math"
 
 	"github.com/kvstored/kvstored/internal/wire"
@@ -23,7 +24,7 @@ func (c *session) batch(h wire.Header, body []byte) error {
 	reply := wire.BatchReply{Jobs: make([]wire.BatchJob, len(prompts))}
 	var jobs []*job
 	for i := range prompts {
-		if errs[i] == nil {
+		if errs[i] = cmp.Or(errs[i], c.ctx.Err()); errs[i] == nil {
 			var j *job
 			a := ask{
 				search: searchSet(req.Search), flags: req.Flags, policy: req.Policy, deadlineMillis: req.DeadlineMillis,

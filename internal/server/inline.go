@@ -34,6 +34,9 @@ func (c *session) put(h wire.Header, body []byte) error {
 	said := c.said(&chain)
 	results := make(wire.Results, 0, 16*n)
 	for i, size := range sizes {
+		if err := c.ctx.Err(); err != nil {
+			return err
+		}
 		payload := req.Payloads[:size]
 		req.Payloads = req.Payloads[size:]
 		stored, err := c.putOne(&chain, from+i, payload, said.insists)

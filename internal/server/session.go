@@ -106,7 +106,8 @@ func newSession(ctx context.Context, s *Server, uc *net.UnixConn) (*session, err
 }
 
 // serve answers requests until the connection or ctx ends, and gives back what
-// the client held.
+// the client held. What has arrived and is not begun by then is not answered: a
+// client that has left may have sent more than an hour's work can be.
 func (c *session) serve(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	c.ctx = ctx
@@ -124,6 +125,9 @@ func (c *session) serve(ctx context.Context) {
 
 func (c *session) read() error {
 	for {
+		if c.ctx.Err() != nil {
+			return c.farewell(wire.Header{}, c.ctx.Err())
+		}
 		h, body, err := c.conn.ReadFrame()
 		if err != nil {
 			return c.farewell(h, err)

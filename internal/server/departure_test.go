@@ -1,0 +1,39 @@
+package server_test
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/kvstored/kvstored/internal/server"
+	"github.com/kvstored/kvstored/internal/wire"
+)
+
+// What a client has asked for and has not got when it leaves, or when the
+// server stops, is not worked on.
+func TestUnansweredRequestsEnd(t *testing.T) {
+	const requests = 2000
+	for what, end := range map[string]func(*rig, *raw){
+		"departure": func(_ *rig, c *raw) { _ = c.uc.Close() },
+		"stop":      func(r *rig, _ *raw) { r.stop() },
+	} {
+		var done atomic.Int64
+		r := newRig(t, options{Options: server.Options{Stats: func(wire.Rights) ([]byte, error) {
+			done.Add(1)
+			time.Sleep(10 * time.Millisecond) // as a long request
+			return []byte("{}"), nil
+		}}})
+		c := r.greet(0)
+		var all []byte
+		for i := range requests {
+			all = wire.AppendRequest(all, wire.OpStats, uint64(i+1), wire.EmptyRequest{})
+		}
+		c.write(all)
+		r.until("the first request is answered", func() bool { return done.Load() > 0 })
+		end(r, c)
+		r.until("the connection ends", func() bool { return r.server.Stats().Connections == 0 })
+		if n := done.Load(); n > requests/2 {
+			t.Errorf("%s: %d of %d requests were worked on", what, n, requests)
+		}
+	}
+}

@@ -52,7 +52,7 @@ func ended(ctx context.Context) error {
 func slow(op wire.Op) bool {
 	switch op {
 	case wire.OpWait, wire.OpGet, wire.OpReserve, wire.OpDelete, wire.OpFlush, wire.OpWarm,
-		wire.OpPolicy, wire.OpScrub, wire.OpClear, wire.OpPurge, wire.OpSpaces:
+		wire.OpPolicy, wire.OpScrub, wire.OpClear, wire.OpPurge, wire.OpSpaces, wire.OpRebuild:
 		return true
 	}
 	return false

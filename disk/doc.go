@@ -56,6 +56,8 @@
 // record does. witness tells a database that has lost commits, or tables from its
 // manifest, from one that has not. Where it cannot tell, since its file is gone
 // too, no header is freed on the database's word: what it does not know is adopted.
+// A rebuild by hand (Keeper.Rebuild) compares both ways: a record that a younger
+// header contradicts is dropped, and a header that is damaged written anew.
 //
 // # Damage
 //

@@ -42,6 +42,9 @@ type Keeper struct {
 		works  func() tier.Set
 
 		settings Settings
+
+		byHand     bool  // Run of the tier is to end for a rebuild by hand
+		handFailed error // why the last of these did not begin
 	}
 }
 
@@ -179,6 +182,12 @@ func (k *Keeper) Run(ctx context.Context) error {
 			err := k.now.Load().Run(ctx)
 			if ctx.Err() != nil || k.isClosed() {
 				return err
+			}
+			if k.setOut() {
+				if !k.reopen(ctx, 0) {
+					return nil
+				}
+				continue
 			}
 			k.lose(err)
 			if time.Since(begun) > steadyAfter {

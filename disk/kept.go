@@ -15,6 +15,7 @@ var (
 	_ tier.Reopener  = (*Keeper)(nil)
 	_ tier.Troubled  = (*Keeper)(nil)
 	_ tier.Scrubber  = (*Keeper)(nil)
+	_ tier.Rebuilder = (*Keeper)(nil)
 	_ tier.Quoted    = (*Keeper)(nil)
 	_ tier.Spaced    = (*Keeper)(nil)
 	_ tier.Switcher  = (*Keeper)(nil)

@@ -106,6 +106,7 @@ func (t *Tier) Recover(ctx context.Context, emit func([]tier.Record)) error {
 	}
 	if !t.scan.active.Load() {
 		t.surveyed.Store(true) // there are none
+		t.rebuilding.end()
 		t.db.succeeded()
 		return nil
 	}
@@ -130,13 +131,13 @@ func (t *Tier) Recover(ctx context.Context, emit func([]tier.Record)) error {
 	}
 	entries, evicted := t.shrink(entries)
 	t.scan.damaged.Store(uint64(len(lost)))
-	t.scan.lost.Store(uint64(len(lost) + len(overlapped)))
+	t.scan.lost.Store(uint64(len(lost)+len(overlapped)) + t.rebuilding.dropped.Load())
 	t.scan.evicted.Store(uint64(len(evicted)))
-	if err := t.dropRecords(ctx, slices.Concat(lost, overlapped, evicted)); err != nil {
+	if err := t.dropRecords(ctx, without(slices.Concat(lost, overlapped, evicted), entries)); err != nil {
 		return fmt.Errorf("disk: recover: %w", err)
 	}
 	orphans := t.reserve(entries)
-	t.restore(entries)
+	t.restore(ctx, entries)
 	err = t.bury(ctx)
 	if err == nil {
 		err = t.unbury(ctx)
@@ -148,6 +149,7 @@ func (t *Tier) Recover(ctx context.Context, emit func([]tier.Record)) error {
 	for _, k := range t.scan.end() {
 		t.ledger.Touch([]key.Key{k}) // one by one: the last of them is the youngest
 	}
+	t.rebuilding.end()
 	t.db.succeeded()
 	if n := t.scan.newer.Load(); n > 0 {
 		t.log.Warn().Uint64("records", n).Msg("records of a newer program are passed over; their room is given to others")
@@ -238,6 +240,22 @@ func (t *Tier) dropRecords(ctx context.Context, ks []key.Key) error {
 	return nil
 }
 
+// without returns those of ks that are no entry's: a survey may have found
+// another payload of a key.
+func without(ks []key.Key, entries []record.Entry) []key.Key {
+	if len(ks) == 0 {
+		return nil
+	}
+	rest := make(map[key.Key]struct{}, len(ks))
+	for _, k := range ks {
+		rest[k] = struct{}{}
+	}
+	for i := range entries {
+		delete(rest, entries[i].Key)
+	}
+	return slices.DeleteFunc(ks, func(k key.Key) bool { _, is := rest[k]; return !is })
+}
+
 // reserve gives the old segments their allocators, with the extents of
 // entries, which are in order of place, taken. It removes segments without
 // entries from the list and returns them.
@@ -270,22 +288,41 @@ func (t *Tier) reserve(entries []record.Entry) (orphans []*segment) {
 }
 
 // restore fills the ledger, least recently used first. Of those used in the
-// same second the tail of a chain is older than its head.
-func (t *Tier) restore(entries []record.Entry) {
+// same second the tail of a chain is older than its head. An entry that the
+// ledger refuses, because it contradicts the others, loses its record, and only
+// then its extent.
+func (t *Tier) restore(ctx context.Context, entries []record.Entry) {
 	slices.SortFunc(entries, func(a, b record.Entry) int {
 		return cmp.Or(cmp.Compare(a.Used, b.Used), cmp.Compare(b.Depth, a.Depth), cmp.Compare(a.Seq, b.Seq))
 	})
+	var refused []int
+	free := func(e *record.Entry) { t.segments.free(location(valueOf(e).A), int64(e.Size)) }
 	for i := range entries {
 		e := &entries[i]
-		restored := t.scan.unlessForgotten(e.Key, func() bool {
-			_, ok := t.ledger.Restore(ledger.Entry{Key: e.Key, Size: e.Size, Value: valueOf(e)}, e.Parent)
-			return ok
+		var restored bool
+		there := t.scan.unlessForgotten(e.Key, func() bool {
+			_, restored = t.ledger.Restore(ledger.Entry{Key: e.Key, Size: e.Size, Value: valueOf(e)}, e.Parent)
+			return true
 		})
-		if restored {
+		switch {
+		case restored:
 			t.count.payload.Add(int64(e.Size))
-		} else { // deleted, and perhaps stored anew, while the scan ran
-			t.segments.free(location(valueOf(e).A), int64(e.Size))
+		case there:
+			refused = append(refused, i)
+		default: // deleted, and perhaps stored anew, while the scan ran
+			free(e)
 		}
+	}
+	var ks []key.Key
+	for _, i := range refused {
+		ks = append(ks, entries[i].Key)
+	}
+	if err := t.dropRecords(ctx, ks); err != nil {
+		t.log.Warn().Err(err).Int("entries", len(ks)).Msg("records that contradict others are not deleted yet; the next start sees to it")
+		return
+	}
+	for _, i := range refused {
+		free(&entries[i])
 	}
 }
 

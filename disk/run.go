@@ -53,6 +53,17 @@ func (t *Tier) Run(ctx context.Context) error {
 	return errors.Join(err, t.wait(context.Background(), committed, nil))
 }
 
+// halt ends Run, and closes nothing.
+func (t *Tier) halt() error {
+	t.life.Lock()
+	defer t.life.Unlock()
+	if !t.life.running || t.life.closed {
+		return tier.ErrClosed
+	}
+	t.life.stop()
+	return nil
+}
+
 // wait returns what done says, or gives up with ctx or a device that hangs.
 // The transfer, if any, is then taken out of the queue; what is in the kernel
 // ends by itself.

@@ -33,31 +33,32 @@ var (
 // Tier is payloads on one disk. Create it with Open; it works while Run runs.
 // It is safe for concurrent use.
 type Tier struct {
-	o        Options
-	now      atomic.Pointer[Settings] // in place of those in o
-	log      zerolog.Logger
-	trouble  zerolog.Logger // log for what may come in floods
-	locks    []*os.File
-	set      string // id of that of the folders
-	wrong    mismatches
-	volumes  []*volume // by index; those that are there
-	missing  []string  // the other paths
-	segments *segments
-	db       *store
-	metaDev  *device // what works for the database
-	commits  *committer
-	ledger   *ledger.Ledger
-	count    counters
-	scan     scan
-	uses     uses
-	seal     *record.Sealer
-	pages    sync.Pool     // of headers, aligned
-	burying  chan struct{} // held by the one bury that works
-	rebuilds bool          // the database was lost, and not all of it is back; Recover's own
-	surveyed atomic.Bool   // all headers say what the database says
-	unclean  bool          // the last process did not end well
-	trimming chan struct{} // held by the one Trim that works
-	giving   atomic.Bool   // set while one empties a segment
+	o          Options
+	now        atomic.Pointer[Settings] // in place of those in o
+	log        zerolog.Logger
+	trouble    zerolog.Logger // log for what may come in floods
+	locks      []*os.File
+	set        string // id of that of the folders
+	wrong      mismatches
+	volumes    []*volume // by index; those that are there
+	missing    []string  // the other paths
+	segments   *segments
+	db         *store
+	metaDev    *device // what works for the database
+	commits    *committer
+	ledger     *ledger.Ledger
+	count      counters
+	scan       scan
+	uses       uses
+	seal       *record.Sealer
+	pages      sync.Pool     // of headers, aligned
+	burying    chan struct{} // held by the one bury that works
+	rebuilds   bool          // all headers are to be compared with the database; Recover's own
+	surveyed   atomic.Bool   // all headers say what the database says
+	unclean    bool          // the last process did not end well
+	rebuilding rebuilding
+	trimming   chan struct{} // held by the one Trim that works
+	giving     atomic.Bool   // set while one empties a segment
 
 	metaBytes atomic.Int64 // of Badger, at the last look
 	metaAdded atomic.Int64 // payload bytes put into Badger since
@@ -168,6 +169,7 @@ func (t *Tier) openAll(folders []folder) error {
 	if t.rebuilds, err = exists(filepath.Join(t.o.Meta, rebuildName)); err != nil {
 		return err
 	}
+	t.rebuilding.running.Store(t.rebuilds)
 	if t.unclean, err = t.beginUnclean(); err != nil {
 		return err
 	}

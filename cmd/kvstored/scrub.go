@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -18,22 +19,35 @@ type scrubResult struct {
 
 func scrubCommand() *cobra.Command {
 	var (
-		socket, rate string
-		asJSON       bool
+		socket, rate    string
+		asJSON, rebuild bool
 	)
 	cmd := &cobra.Command{
 		Use:   "scrub",
 		Short: "Read everything on disk and delete what has gone bad",
 		Long: `Read every payload on disk and compare it with its checksum. What does not match
 is read once more and then deleted; it will be recomputed. What the device cannot
-read stays. The exit code is 1 if anything was wrong. It takes an admin.`,
+read stays. The exit code is 1 if anything was wrong. It takes an admin.
+
+With --rebuild make the index of the disk tier anew instead: compare the header
+of every payload with the database, bring back what that has lost, and drop what
+was deleted or replaced, or is wrong. The daemon serves meanwhile, and goes on
+with it if this command is ended.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			perSecond, err := config.ParseBytes(rate)
 			if err != nil {
 				return usage(fmt.Errorf("--rate: %w", err))
 			}
+			if rebuild && cmd.Flags().Changed("rate") {
+				return usage(errors.New("--rate is for a scrub without --rebuild, which goes as fast as the disk allows"))
+			}
 			ctx := cmd.Context()
+			if rebuild {
+				return withClient(ctx, socket, client.Options{Inline: true}, func(c *client.Client) error {
+					return rebuildIndex(cmd, c, asJSON)
+				})
+			}
 			return withClient(ctx, socket, client.Options{Inline: true}, func(c *client.Client) error {
 				s, err := c.Scrub(ctx, uint64(perSecond))
 				if err != nil {
@@ -45,6 +59,7 @@ read stays. The exit code is 1 if anything was wrong. It takes an admin.`,
 	}
 	socketFlag(cmd, &socket)
 	jsonFlag(cmd, &asJSON)
+	cmd.Flags().BoolVar(&rebuild, "rebuild", false, "make the index of the disk tier anew from the headers of what lies there")
 	cmd.Flags().StringVar(&rate, "rate", "0", "bytes a second at most, such as 200MiB; 0 = as fast as the disk allows")
 	return cmd
 }

@@ -64,6 +64,7 @@ func FuzzSession(f *testing.F) {
 	add(wire.OpDelete, &wire.DeleteRequest{What: wire.DeleteChain, Chain: ch})
 	add(wire.OpDelete, &wire.DeleteRequest{What: wire.DeleteSpace})
 	add(wire.OpPurge, &wire.PurgeRequest{After: "x", Dry: true})
+	add(wire.OpRebuild, &wire.RebuildRequest{})
 	add(wire.OpSpaces, &wire.SpacesRequest{After: key.SpaceID{1}})
 	add(wire.OpStats, wire.EmptyRequest{})
 	add(wire.OpHello, &wire.HelloRequest{MinVersion: 1, MaxVersion: 1})

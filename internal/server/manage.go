@@ -67,6 +67,7 @@ func init() { // a literal would refer to itself
 		wire.OpClear:     (*session).clear,
 		wire.OpPurge:     (*session).purge,
 		wire.OpSpaces:    (*session).listSpaces,
+		wire.OpRebuild:   (*session).rebuild,
 	}
 }
 

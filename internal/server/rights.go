@@ -57,4 +57,5 @@ var needed = map[wire.Op]wire.Rights{
 	wire.OpClear:   wire.RightAdmin,
 	wire.OpPurge:   wire.RightAdmin,
 	wire.OpSpaces:  wire.RightAdmin,
+	wire.OpRebuild: wire.RightAdmin,
 }

@@ -35,7 +35,7 @@ func TestRights(t *testing.T) {
 
 // Who is no administrator frees, clears and switches nothing.
 func TestNeedsAdmin(t *testing.T) {
-	for _, op := range []wire.Op{wire.OpPins, wire.OpRevoke, wire.OpPolicy, wire.OpClear, wire.OpPurge, wire.OpSpaces} {
+	for _, op := range []wire.Op{wire.OpPins, wire.OpRevoke, wire.OpPolicy, wire.OpClear, wire.OpPurge, wire.OpSpaces, wire.OpScrub, wire.OpRebuild} {
 		c := session{server: new(Server), rights: wire.RightRead | wire.RightWrite}
 		if err := c.handle(wire.Header{Op: op}, nil); statusOf(err) != wire.StatusDenied {
 			t.Errorf("%s: %v", op, err)

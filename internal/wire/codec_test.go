@@ -41,6 +41,7 @@ var newRequest = map[Op]func() Message{
 	OpClear:     func() Message { return new(ClearRequest) },
 	OpPurge:     func() Message { return new(PurgeRequest) },
 	OpSpaces:    func() Message { return new(SpacesRequest) },
+	OpRebuild:   func() Message { return new(RebuildRequest) },
 }
 
 // newReply returns an empty reply of each operation.
@@ -74,6 +75,7 @@ var newReply = map[Op]func() Message{
 	OpClear:     func() Message { return new(ChunksReply) },
 	OpPurge:     func() Message { return new(PurgeReply) },
 	OpSpaces:    func() Message { return new(SpacesReply) },
+	OpRebuild:   func() Message { return new(RebuildReply) },
 }
 
 func TestEveryOpIsCovered(t *testing.T) {

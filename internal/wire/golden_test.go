@@ -233,6 +233,10 @@ var golden = []struct {
 	{"clear_reply", reply(OpClear), &ChunksReply{1000}},
 	{"purge_request", request(OpPurge), &PurgeRequest{Space: goldenInfo(1).ID, After: "7f/x", Dry: true}},
 	{"purge_reply", reply(OpPurge), &PurgeReply{Known: 40, Found: 1000, Bytes: 1000 * 65536, Next: "80/y"}},
+	{"rebuild_request", request(OpRebuild), &RebuildRequest{Begin: true}},
+	{"rebuild_reply", reply(OpRebuild), &RebuildReply{
+		Running: true, Bytes: 3 << 30, TotalBytes: 8 << 30, Headers: 700, Restored: 40, Dropped: 2, Resealed: 1, Micros: 2_500_000,
+	}},
 	{"spaces_request", request(OpSpaces), &SpacesRequest{After: key.SpaceID(sequence(0x10, 0x20))}},
 	{"spaces_reply", reply(OpSpaces), &SpacesReply{Spaces: []SpaceUse{
 		{ID: key.SpaceID(sequence(0x20, 0x30)), Chunks: 7},

@@ -9,7 +9,7 @@ const Magic = "KVS1"
 // Op is an operation. Numbers are only ever added.
 type Op uint8
 
-// The operations. 29 to 39 are kept for what comes next.
+// The operations. 30 to 39 are kept for what comes next.
 const (
 	OpHello     Op = 1  // open the conversation: version, rights, descriptors
 	OpOpenSpace Op = 2  // get a handle for a space
@@ -39,6 +39,7 @@ const (
 	OpClear     Op = 26 // forget everything in some tiers
 	OpPurge     Op = 27 // delete everything of a space, step by step
 	OpSpaces    Op = 28 // list the spaces and what is stored of each
+	OpRebuild   Op = 29 // make the disk tier's index anew, or tell how far that is
 )
 
 func (o Op) String() string { return name(opNames[:], uint16(o), "op") }
@@ -53,5 +54,5 @@ var opNames = [...]string{
 	OpUnpin: "unpin", OpDelete: "delete", OpFlush: "flush", OpStats: "stats", OpPing: "ping",
 	OpWarm: "warm", OpBatch: "batch", OpScrub: "scrub",
 	OpPins: "pins", OpRevoke: "revoke", OpPolicy: "policy", OpClear: "clear", OpPurge: "purge",
-	OpSpaces: "spaces",
+	OpSpaces: "spaces", OpRebuild: "rebuild",
 }

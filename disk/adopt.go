@@ -1,0 +1,90 @@
+package disk
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/record"
+	"github.com/kvstored/kvstored/key"
+)
+
+// adoption writes the records of entries that were found by their headers,
+// unless they were deleted or stored anew meanwhile.
+type adoption struct {
+	entries []record.Entry
+	done    chan error
+}
+
+func (a *adoption) apply(b *batch) error {
+	for i := range a.entries {
+		k := record.EntryKey(a.entries[i].Key)
+		if err := b.put(&a.entries[i], k[:], make([]byte, 0, record.EntryBytes)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *adoption) committed(err error) { a.done <- err }
+
+func (t *Tier) adoptRecords(ctx context.Context, found []record.Entry) error {
+	for part := range slices.Chunk(found, maxRemovals) {
+		a := &adoption{done: make(chan error, 1)}
+		err := t.commits.addWith(func() change {
+			for _, e := range part {
+				if _, state := t.ledger.Find(e.Key); state == ledger.Absent && !t.scan.forgotten(e.Key) {
+					a.entries = append(a.entries, e)
+				}
+			}
+			if len(a.entries) == 0 {
+				return nil
+			}
+			return a
+		})
+		if err == nil && len(a.entries) > 0 {
+			err = t.wait(ctx, a.done, nil)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unbury ends what a survey was for: all headers say what the database says,
+// and survive a power failure where it is to be relied on that they do.
+func (t *Tier) unbury(ctx context.Context) error {
+	var list map[key.Key]uint64
+	if err := t.call(ctx, t.metaDev, func() (err error) { list, err = t.db.graves(); return err }, nil); err != nil {
+		return err
+	}
+	if !t.rebuilds && len(list) == 0 {
+		return nil
+	}
+	if err := t.syncAll(ctx); err != nil {
+		return err
+	}
+	g := &graves{t: t, done: make(chan error, 1)}
+	for k, seq := range list {
+		if seq < t.commits.first || t.scan.forgotten(k) {
+			g.keys = append(g.keys, k)
+		}
+	}
+	if err := t.commits.add(g); err != nil {
+		return err
+	}
+	if err := t.wait(ctx, g.done, nil); err != nil {
+		return err
+	}
+	if t.rebuilds && t.surveyed.Load() {
+		if err := os.Remove(filepath.Join(t.o.Meta, rebuildName)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		t.rebuilds = false
+	}
+	return syncPath(t.o.Meta)
+}

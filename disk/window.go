@@ -1,0 +1,134 @@
+package disk
+
+import (
+	"context"
+	"errors"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/kvstored/kvstored/internal/record"
+)
+
+// window reads a segment from its begin to its end, ahead of what is asked for.
+type window struct {
+	ctx  context.Context
+	t    *Tier
+	seg  *segment
+	now  fetch
+	next fetch
+	hash xxh3.Hasher
+
+	unread bool // the last check met what the device cannot read
+}
+
+// fetch is a piece of a segment, on its way or here.
+type fetch struct {
+	off  int64
+	n    int // 0 = nothing
+	buf  []byte
+	done chan error // nil when it is here
+	x    *fetching
+}
+
+type fetching struct {
+	transfer
+	done chan error
+}
+
+func (f *fetching) finish(err error) { f.done <- err }
+
+// page returns the page at off, which is valid until the next call. Nothing
+// from to on is asked for soon.
+func (w *window) page(off, to int64) ([]byte, error) {
+	p, err := w.piece(off, to)
+	if err != nil {
+		return nil, err
+	}
+	return p[:alignBytes], nil
+}
+
+// piece returns what is there from off on, a page at least.
+func (w *window) piece(off, to int64) ([]byte, error) {
+	if !w.now.has(off) {
+		if err := w.advance(off, to); err != nil {
+			return nil, err
+		}
+	}
+	return w.now.buf[off-w.now.off : w.now.n], nil
+}
+
+func (f *fetch) has(off int64) bool { return off >= f.off && off < f.off+int64(f.n) }
+
+// advance makes now have off, and has the piece behind it fetched.
+func (w *window) advance(off, to int64) error {
+	w.now, w.next = w.next, w.now
+	if !w.now.has(off) {
+		if err := w.await(&w.now); err != nil {
+			return err
+		}
+		w.ask(&w.now, off, to)
+	}
+	if err := w.await(&w.now); err != nil {
+		return err
+	}
+	w.ask(&w.next, w.now.off+int64(w.now.n), to)
+	return nil
+}
+
+// ask has the piece at off fetched, as far as there is any before to.
+func (w *window) ask(f *fetch, off, to int64) {
+	f.off, f.n = off, int(min(pieceBytes, to-off))
+	if f.n <= 0 {
+		f.n = 0
+		return
+	}
+	if f.buf == nil {
+		f.buf = alignedBytes(pieceBytes)
+	}
+	x := &fetching{done: make(chan error, 1)}
+	x.file, x.off, x.buf, x.end = w.seg.file, off, f.buf[:f.n], x
+	f.done, f.x = x.done, x
+	if err := w.seg.volume.dev.submit(&x.transfer); err != nil {
+		f.done <- err
+	}
+}
+
+// await waits for a piece. One that the device cannot read has no headers.
+func (w *window) await(f *fetch) error {
+	if f.done == nil {
+		return nil
+	}
+	err := w.t.wait(w.ctx, f.done, &f.x.transfer)
+	f.done = nil
+	if err == nil {
+		return nil
+	}
+	if w.ctx.Err() != nil || errors.Is(err, errHung) || !isTrouble(err) {
+		f.n, f.buf = 0, nil // the device may write to it yet
+		return err
+	}
+	w.t.trouble.Warn().Err(err).Str("path", w.seg.path).Int64("offset", f.off).Msg("a piece of a segment cannot be read; what begins there is lost")
+	clear(f.buf)
+	w.unread = true
+	return nil
+}
+
+// end waits for what is under way.
+func (w *window) end() { _ = w.await(&w.next) }
+
+// check reports whether the payload behind a header has its checksum.
+func (w *window) check(h *record.Header) (bool, error) {
+	w.hash.Reset()
+	w.unread = false
+	at, left := h.Extent.Offset+record.HeaderBytes, int64(h.Size)
+	for left > 0 {
+		p, err := w.piece(at, w.seg.size)
+		if err != nil {
+			return false, err
+		}
+		n := min(left, int64(len(p)))
+		_, _ = w.hash.Write(p[:n]) // never fails
+		at, left = at+n, left-n
+	}
+	return w.hash.Sum64() == h.Entry.Sum, nil
+}

@@ -61,7 +61,8 @@ func (s *Stack) Delete(ctx context.Context, ks []key.Key) (int, error) {
 }
 
 // delete makes a deletion of which nothing can come up: first what could be
-// written goes, then what is being written, and then what was.
+// written goes, then what is being written, and then what was. What is on its
+// way down goes back to DRAM where that keeps what it has.
 func (s *Stack) delete(ctx context.Context, d *deletion) error {
 	var errs []error
 	if d.from.Has(CPU) {
@@ -71,6 +72,9 @@ func (s *Stack) delete(ctx context.Context, d *deletion) error {
 	for _, w := range s.writers {
 		if !d.from.Has(w.place) {
 			continue
+		}
+		if !d.from.Has(CPU) {
+			defer w.keep(s.departing.list(d, w))()
 		}
 		s.settle(CPU, s.departing.recall(d, w)...)
 		if err := w.idle(ctx, d); err != nil {
@@ -89,6 +93,17 @@ func (s *Stack) delete(ctx context.Context, d *deletion) error {
 		errs = append(errs, s.deleteIn(ctx, CPU, ks))
 	}
 	return errors.Join(errs...)
+}
+
+// keep has what is on its way to the tier, which is about to be deleted there,
+// back in DRAM. It is to be written anew once the result is called.
+func (w *writer) keep(rs []Record) (rewrite func()) {
+	rs = slices.DeleteFunc(rs, func(r Record) bool { return !w.stack.readmit(r.Key) })
+	return func() {
+		for _, r := range rs {
+			w.passedOn(r)
+		}
+	}
 }
 
 // known counts the keys that are in some tier.

@@ -101,6 +101,18 @@ func (d *departing) take(k key.Key) (Record, arena.Block, bool) {
 	return has.rec, has.block, ok
 }
 
+// list is what a writer has of what is deleted.
+func (d *departing) list(del *deletion, w *writer) (rs []Record) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for k, has := range d.mu.chunks {
+		if has.with == w && del.has(k) {
+			rs = append(rs, has.rec)
+		}
+	}
+	return rs
+}
+
 // recall forgets what a writer has of what is deleted: it is not written, and
 // does not come back. It returns the keys.
 func (d *departing) recall(del *deletion, w *writer) (ks []key.Key) {

@@ -206,7 +206,7 @@ func (w *writer) protectNext() (released <-chan struct{}) {
 
 // finish is called with the mutex held.
 func (w *writer) finish(gen uint64) {
-	if w.mu.open[gen]--; w.mu.open[gen] <= 0 && gen < w.mu.gen {
+	if w.mu.open[gen]--; w.mu.open[gen] == 0 {
 		delete(w.mu.open, gen)
 	}
 	w.wake()

@@ -67,6 +67,36 @@ func TestTransitIsFound(t *testing.T) {
 	})
 }
 
+// One that is on its way to a tier that is cleared stays in DRAM.
+func TestTransitOutlivesAClear(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, c, gate := transit(t)
+		cleared := make(chan error)
+		go func() {
+			_, err := r.Clear(t.Context(), tier.Of(tier.Disk))
+			cleared <- err
+		}()
+		synctest.Wait() // the writes are under way
+		close(gate)
+		if err := <-cleared; err != nil {
+			t.Fatal(err)
+		}
+		r.wantIn(c, 3, 0)
+		for i := range 3 {
+			if !r.hot.Has(c.Key(i)) || r.disk.Has(c.Key(i)) {
+				t.Errorf("chunk %d: in DRAM %t, on disk %t", i, r.hot.Has(c.Key(i)), r.disk.Has(c.Key(i)))
+			}
+		}
+		if n := r.hot.Ledger().Stats().DirtyEntries; n != 3 {
+			t.Errorf("%d chunks are dirty, so that they would be written if they were evicted; want 3", n)
+		}
+		r.flush()
+		for i := range 3 {
+			r.wantOnDisk(c, i)
+		}
+	})
+}
+
 // One that is deleted on its way down is gone, for good.
 func TestTransitIsDeleted(t *testing.T) {
 	for name, back := range map[string]bool{"on its way": false, "come back": true} {

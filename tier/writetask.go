@@ -75,11 +75,11 @@ func (w *writer) write(ctx context.Context, t *writeTask) outcome {
 	w.count.add(&w.count.written, rec.Size)
 	w.filled()
 	w.works()
-	w.clean(*t)
 	if _, ok := w.record(*t); !ok { // Delete came by before there was anything to delete
 		w.takeBack(ctx, rec.Key)
 		return moot
 	}
+	w.clean(*t)
 	return stored
 }
 

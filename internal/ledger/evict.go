@@ -24,15 +24,26 @@ func (l *Ledger) EvictSafely() (Entry, bool) {
 	})
 }
 
-// evictFirst asks whether the tiers below work without the lock.
-func (l *Ledger) evictFirst(evict func(*book, mark) (Entry, bool)) (Entry, bool) {
+// evictFirst asks whether the tiers below work without the lock. It takes the
+// lock again while a round ends because of what is stale in the lines.
+func (l *Ledger) evictFirst(evict func(*book, mark) (Entry, bool)) (e Entry, ok bool) {
 	works := mark(0)
 	if l.works != nil {
 		works = l.works().mark()
 	}
+	for more := true; more && !ok; {
+		e, ok, more = l.evictRound(evict, works)
+	}
+	return e, ok
+}
+
+func (l *Ledger) evictRound(evict func(*book, mark) (Entry, bool), works mark) (e Entry, ok, more bool) {
 	l.mu.Lock()
 	defer l.unlock()
-	return evict(&l.mu.book, works)
+	b := &l.mu.book
+	b.stale = maxRound
+	e, ok = evict(b, works)
+	return e, ok, b.stale == 0
 }
 
 func (b *book) evictAny(works mark) (Entry, bool) {
@@ -69,6 +80,12 @@ func (b *book) choose(r uint32, works mark, safely bool) (id uint32, ok bool) {
 			return id, true
 		}
 		other, found := b.rankUnder(r, works)
+		if !found && b.stale == 0 { // another round will tell
+			if ok {
+				b.rankAdd(id)
+			}
+			return 0, false
+		}
 		if ok && (found || keep) {
 			b.rankAdd(id)
 		}

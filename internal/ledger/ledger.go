@@ -122,6 +122,7 @@ type book struct {
 
 	chain []uint64 // of the request being announced
 	cold  line
+	stale int // entries that this round may still drop from lines; see rankUnder
 
 	count    Stats
 	released bool          // something was let go in this lock round

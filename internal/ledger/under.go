@@ -76,7 +76,8 @@ func (b *book) offer(id uint32) {
 const underLook = 64
 
 // rankUnder takes out what may go although it has kids. What may not any more
-// is dropped on the way: it was put there once for that.
+// is dropped on the way: it was put there once for that. It finds nothing, and
+// leaves no stale, where that would make the lock round too long.
 func (b *book) rankUnder(r uint32, works mark) (id uint32, found bool) {
 	if works == 0 {
 		return 0, false
@@ -87,6 +88,9 @@ func (b *book) rankUnder(r uint32, works mark) (id uint32, found bool) {
 		e := b.entries.at(id)
 		switch {
 		case !b.underneath(e):
+			if b.stale--; b.stale == 0 {
+				return 0, false
+			}
 			continue
 		case e.mark&works != 0 && (looked >= underLook || !b.again(r, e)):
 			b.rankRemove(id)

@@ -18,6 +18,8 @@ const module = "github.com/kvstored/kvstored"
 // rows is the layout, lowest first. A package imports only from rows below
 // its own, never from its own, unless exceptions says so.
 var rows = [][]string{
+	{"internal/glob"},
+	{"internal/access"},
 	{"key", "policy", "config", "internal/accept", "internal/arena", "internal/database", "internal/extent", "internal/fair", "internal/flight", "internal/radix", "internal/spin"},
 	{"internal/ledger", "internal/record", "internal/wire"},
 	{"tier"},

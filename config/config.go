@@ -22,6 +22,7 @@ type Config struct {
 	Budget   Budget   `yaml:"budget"`
 	Limits   Limits   `yaml:"limits"`
 	Spaces   []Space  `yaml:"spaces"`
+	Access   []Access `yaml:"access" reload:"live"`
 	Log      Log      `yaml:"log"`
 }
 

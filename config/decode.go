@@ -141,7 +141,9 @@ func (d *decoder) sequence(n ast.Node, v reflect.Value, path string) {
 	d.set[path] = d.origin(s.GetToken())
 	out := reflect.MakeSlice(v.Type(), len(s.Values), len(s.Values))
 	for i, e := range s.Values {
-		d.value(e, out.Index(i), fmt.Sprintf("%s[%d]", path, i))
+		item := fmt.Sprintf("%s[%d]", path, i)
+		d.set[item] = d.origin(e.GetToken())
+		d.value(e, out.Index(i), item)
 	}
 	if len(s.Values) == 0 {
 		out = reflect.Zero(v.Type()) // as in Default
@@ -172,6 +174,18 @@ func (d *decoder) scalar(n ast.Node, v reflect.Value, path string) {
 			d.fail(n.GetToken(), path, "%v", err)
 		}
 	}
+}
+
+// at is where the value at path was set. A key that is missing from a rule of a
+// list is where the rule is.
+func (d *decoder) at(path string) (o origin, set bool) {
+	if o, set = d.set[path]; set {
+		return o, true
+	}
+	if i := strings.LastIndexByte(path, '.'); i > 0 && path[i-1] == ']' {
+		o, set = d.set[path[:i]]
+	}
+	return o, set
 }
 
 // fieldByName finds the field whose key is name.

@@ -63,7 +63,7 @@ func (d *decoder) checked(c *Config, rules Rules) Errors {
 
 // place says where the key of e was set.
 func (d *decoder) place(e *Error) {
-	o, set := d.set[e.Path]
+	o, set := d.at(e.Path)
 	if !set {
 		o.source = d.file // a default that the file should override
 	}

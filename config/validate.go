@@ -54,6 +54,7 @@ func check(c *Config, rules Rules, meant func(path string) bool) Errors {
 	k.budget()
 	k.limits()
 	k.spaces()
+	k.access()
 	return k.errs
 }
 

@@ -1,8 +1,7 @@
 package tier
 
 import (
-	"strings"
-
+	"github.com/kvstored/kvstored/internal/glob"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 )
@@ -10,7 +9,7 @@ import (
 // Quota bounds what the spaces whose model matches, all together, occupy in
 // each bounded tier. Of several that match, the first counts.
 type Quota struct {
-	Match string // see MatchModel
+	Match string // a pattern of package glob
 	Bytes int64
 }
 
@@ -51,7 +50,7 @@ func QuotasOf(l *ledger.Ledger) []QuotaUse {
 // it.
 func (s *Stack) OpenSpace(id key.SpaceID, model string) {
 	for i, q := range s.quotas {
-		if !MatchModel(q.Match, model) {
+		if !glob.Match(q.Match, model) {
 			continue
 		}
 		for _, t := range s.tiers {
@@ -65,42 +64,4 @@ func (s *Stack) OpenSpace(id key.SpaceID, model string) {
 		}
 		return
 	}
-}
-
-// MatchModel reports whether all of a model's name matches the pattern, in
-// which * stands for any characters or none, slashes included, and ? for any
-// one. There is no escape. Case counts.
-func MatchModel(pattern, model string) bool {
-	head, rest, star := strings.Cut(pattern, "*")
-	h, m := []rune(head), []rune(model)
-	if len(m) < len(h) || !matchHead(h, m) {
-		return false
-	}
-	m = m[len(h):]
-	if !star {
-		return len(m) == 0
-	}
-	for parts := strings.Split(rest, "*"); ; parts = parts[1:] {
-		p := []rune(parts[0])
-		if len(parts) == 1 { // the end of the pattern is the end of the name
-			return len(m) >= len(p) && matchHead(p, m[len(m)-len(p):])
-		}
-		for len(m) >= len(p) && !matchHead(p, m) {
-			m = m[1:]
-		}
-		if len(m) < len(p) {
-			return false
-		}
-		m = m[len(p):]
-	}
-}
-
-// matchHead compares p with as much of m, which is as long or longer.
-func matchHead(p, m []rune) bool {
-	for i, c := range p {
-		if c != '?' && c != m[i] {
-			return false
-		}
-	}
-	return true
 }

@@ -1,0 +1,74 @@
+package glob
+
+import (
+	"math/rand/v2"
+	"testing"
+)
+
+func TestMatch(t *testing.T) {
+	for _, tc := range []struct {
+		pattern, name string
+		want          bool
+	}{
+		{"", "", true}, {"", "a", false}, {"a", "a", true}, {"a", "A", false}, {"a", "ab", false},
+		{"*", "", true}, {"*", "org/model", true}, {"org/*", "org/model-8b", true}, {"org/*", "other/model", false},
+		{"*8b", "model-8b", true}, {"*8b", "model-8b-chat", false}, {"*8b*", "model-8b-chat", true},
+		{"a*a", "a", false}, {"a*a", "aa", true}, {"a*b*c", "a-b-b-c", true}, {"a*b*c", "acb", false},
+		{"m?", "m1", true}, {"m?", "m", false}, {"m?", "mé", true}, {"?*", "", false}, {"*?", "x", true},
+		{"*ab?d*", "xababcd", true}, {"**", "x", true}, {"a**b", "ab", true}, {"[a]", "a", false},
+		{"a?", "a*", true}, {"a*", "a?", true}, {"a", "?", false}, // a name may have the characters of patterns
+	} {
+		if got := Match(tc.pattern, tc.name); got != tc.want {
+			t.Errorf("%q matches %q: %v", tc.pattern, tc.name, got)
+		}
+	}
+}
+
+func TestCovers(t *testing.T) {
+	for _, tc := range []struct {
+		a, b string
+		want bool
+	}{
+		{"*", "*", true}, {"*", "llama-*", true}, {"llama-*", "*", false}, {"llama-*", "llama-3-*", true},
+		{"llama-3-*", "llama-*", false}, {"a?", "a*", false}, {"a*", "a?", true}, {"a?", "ab", true}, {"ab", "a?", false},
+		{"?", "?", true}, {"*8b", "llama-*8b", true}, {"*a*b*", "*ab*", true}, {"*ab*", "*a*b*", false}, {"**", "*", true},
+	} {
+		if got := Covers(tc.a, tc.b); got != tc.want {
+			t.Errorf("%q covers %q: %v", tc.a, tc.b, got)
+		}
+	}
+}
+
+// Covers is never wrong about any name: whatever b matches, a that covers it
+// matches too. Among short patterns it finds some, or the test would show nothing.
+func TestCoversHolds(t *testing.T) {
+	names := []string{""}
+	for n := 0; n < len(names) && len(names) < 400; n++ {
+		for _, c := range "ab*" {
+			names = append(names, names[n]+string(c))
+		}
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	pattern := func() (p string) {
+		for range random.IntN(5) {
+			p += string("ab?*"[random.IntN(4)])
+		}
+		return p
+	}
+	covered := 0
+	for range 20_000 {
+		a, b := pattern(), pattern()
+		if !Covers(a, b) {
+			continue
+		}
+		covered++
+		for _, name := range names {
+			if Match(b, name) && !Match(a, name) {
+				t.Fatalf("%q is said to cover %q, which matches %q", a, b, name)
+			}
+		}
+	}
+	if covered < 1000 {
+		t.Errorf("only %d of the patterns covered another", covered)
+	}
+}

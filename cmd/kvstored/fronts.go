@@ -13,6 +13,8 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/internal/access"
 	"github.com/kvstored/kvstored/internal/blob"
 	"github.com/kvstored/kvstored/internal/lm"
 	"github.com/kvstored/kvstored/internal/resp"
@@ -116,28 +118,25 @@ func (d *daemon) listenFronts() (err error) {
 	return err
 }
 
-// admitter asks the server who may connect to a socket, and says in the log
+// admitter asks the server who may connect to a front end, and says in the log
 // whom it refused: not every front end can tell its client.
-func (d *daemon) admitter() func(net.Conn) error {
+func (d *daemon) admitter(front string) func(net.Conn) (access.Peer, error) {
 	log := d.log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})
-	return func(conn net.Conn) error {
-		local, ok := conn.(*net.UnixConn)
-		if !ok {
-			return nil
-		}
-		err := d.server.Admit(local)
+	return func(conn net.Conn) (access.Peer, error) {
+		peer, err := d.server.Admit(front, conn)
 		if err != nil {
 			at := strings.TrimSuffix(conn.LocalAddr().String(), "~") // as before it was moved into place
 			log.Warn().Err(err).Str("address", at).Msg("a client of a front end was refused")
+			return nil, err
 		}
-		return err
+		return peer, nil
 	}
 }
 
 func (d *daemon) makeFronts() error {
-	f, admit := &d.fronts, d.admitter()
+	f := &d.fronts
 	if len(f.respAt) > 0 {
-		s, err := d.makeStore("resp")
+		s, err := d.makeStore(config.FrontRESP)
 		if err != nil {
 			return fmt.Errorf("listen.resp: %w", err)
 		}
@@ -147,18 +146,18 @@ func (d *daemon) makeFronts() error {
 				st := d.cpu.Stats()
 				return resp.Memory{UsedBytes: st.UsedBytes, CapacityBytes: st.CapacityBytes, Policy: st.Policy}
 			},
-			Admit: admit, Settings: respSettings(&d.cfg.Listen, f.password), Version: version(), Spin: d.cfg.Arena.Spin,
+			Admit: d.admitter(config.FrontRESP), Settings: respSettings(&d.cfg.Listen, f.password), Version: version(), Spin: d.cfg.Arena.Spin,
 			Log: d.log.With().Str("component", "resp").Logger(),
 		})
 	}
 	if len(f.lmAt) > 0 {
-		s, err := d.makeStore("lm")
+		s, err := d.makeStore(config.FrontLM)
 		if err != nil {
 			return fmt.Errorf("listen.lm: %w", err)
 		}
 		f.lm = lm.New(lm.Options{
 			Store: s, NewOwner: d.stack.NewOwner, CloseOwner: d.stack.CloseOwner,
-			Admit: admit, Log: d.log.With().Str("component", "lm").Logger(),
+			Admit: d.admitter(config.FrontLM), Log: d.log.With().Str("component", "lm").Logger(),
 		})
 	}
 	return nil
@@ -168,7 +167,7 @@ func (d *daemon) makeFronts() error {
 // what they stored may still be there.
 func frontSpaces() map[key.SpaceID]string {
 	names := make(map[key.SpaceID]string)
-	for _, name := range []string{"resp", "lm"} {
+	for _, name := range []string{config.FrontRESP, config.FrontLM} {
 		names[blob.SpaceOf(name)] = name
 	}
 	return names

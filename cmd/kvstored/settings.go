@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+
 	"github.com/rs/zerolog"
 
 	"github.com/kvstored/kvstored/config"
@@ -89,7 +91,7 @@ func serverSettings(c *config.Config) server.Settings {
 		config.PrefetchTimeout:      wire.PolicyTimeout,
 	}
 	return server.Settings{
-		AllowUIDs: c.Listen.AllowUIDs, AdminUIDs: c.Listen.AdminUIDs,
+		Access:      c.Policy(uint32(os.Getuid())),
 		LeaseMaxAge: c.Lease.MaxAge, PinMaxAge: c.Pin.MaxAge,
 		Prefetch: server.Prefetch{
 			Policy: policies[c.Prefetch.Policy], Deadline: c.Prefetch.Deadline,

@@ -235,3 +235,25 @@ func (p *Policy) frontGap(uid uint32, want Rights) Gap {
 	}
 	return g
 }
+
+// String names rights as rules do.
+func (r Rights) String() string {
+	var words []string
+	for i, word := range []string{"read", "write", "admin"} {
+		if r&(1<<i) != 0 {
+			words = append(words, word)
+		}
+	}
+	if len(words) == 0 {
+		return "no"
+	}
+	return strings.Join(words, " and ")
+}
+
+// Peer is who is at the other end of a front end's connection. It belongs to the
+// connection's goroutine.
+type Peer interface {
+	// Rights are what the peer may do with the values of the front end, by the
+	// policy of this moment.
+	Rights() Rights
+}

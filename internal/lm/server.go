@@ -10,6 +10,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/kvstored/kvstored/internal/accept"
+	"github.com/kvstored/kvstored/internal/access"
 	"github.com/kvstored/kvstored/internal/blob"
 	"github.com/kvstored/kvstored/internal/ledger"
 )
@@ -21,9 +22,11 @@ type Options struct {
 	NewOwner   func() ledger.Owner
 	CloseOwner func(ledger.Owner)
 
-	Admit        func(net.Conn) error // is an error where a client may not connect; nil for everybody
-	Connections  int                  // there may be at a time; 0 = 1024
-	StallTimeout time.Duration        // without progress in the middle of a frame or a reply; 0 = 30 s
+	// Admit tells who has connected, and is an error where that client may not;
+	// nil: every client may do everything.
+	Admit        func(net.Conn) (access.Peer, error)
+	Connections  int           // there may be at a time; 0 = 1024
+	StallTimeout time.Duration // without progress in the middle of a frame or a reply; 0 = 30 s
 	Log          zerolog.Logger
 }
 
@@ -60,7 +63,10 @@ func New(o Options) *Server {
 // Recheck closes the connections that Options.Admit refuses by now.
 func (s *Server) Recheck() {
 	if s.o.Admit != nil {
-		s.conns.Recheck(s.o.Admit)
+		s.conns.Recheck(func(conn net.Conn) error {
+			_, err := s.o.Admit(conn)
+			return err
+		})
 	}
 }
 
@@ -77,14 +83,16 @@ func (s *Server) serveConn(ctx context.Context, conn net.Conn) {
 		return
 	}
 	defer s.conns.Add(conn)()
+	var peer access.Peer
 	if s.o.Admit != nil {
-		if err := s.o.Admit(conn); err != nil { // the protocol has no words for it
+		var err error
+		if peer, err = s.o.Admit(conn); err != nil { // the protocol has no words for it
 			s.count.refused.Add(1)
 			return
 		}
 	}
 	s.count.connections.Add(1)
-	c := &session{server: s, conn: conn, ctx: ctx, owner: s.o.NewOwner()}
+	c := &session{server: s, conn: conn, peer: peer, ctx: ctx, owner: s.o.NewOwner()}
 	defer s.o.CloseOwner(c.owner)
 	c.serve()
 }

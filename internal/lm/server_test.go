@@ -16,6 +16,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/kvstored/kvstored/internal/access"
 	"github.com/kvstored/kvstored/internal/blob/blobtest"
 	"github.com/kvstored/kvstored/internal/lm"
 	"github.com/kvstored/kvstored/tier/tierfault"
@@ -249,7 +250,7 @@ func TestGarbage(t *testing.T) {
 
 // Who may not connect is not served.
 func TestAdmit(t *testing.T) {
-	_, dial := newRigOf(t, "unix", lm.Options{Admit: func(net.Conn) error { return errors.New("not you") }})
+	_, dial := newRigOf(t, "unix", lm.Options{Admit: func(net.Conn) (access.Peer, error) { return nil, errors.New("not you") }})
 	c := dial(false)
 	_, _ = c.Write(request(health, 0, "")) // it may be closed already
 	if b, err := io.ReadAll(c); len(b) > 0 || errors.Is(err, os.ErrDeadlineExceeded) {

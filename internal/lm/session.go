@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/kvstored/kvstored/internal/access"
 	"github.com/kvstored/kvstored/internal/blob"
 	"github.com/kvstored/kvstored/internal/ledger"
 )
@@ -16,12 +17,18 @@ import (
 // requestTimeout bounds the work of one request below, whatever a device does.
 const requestTimeout = 10 * time.Second
 
-var errMalformed = errors.New("malformed request")
+var (
+	errMalformed = errors.New("malformed request")
+	// errDenied ends a connection: a put is not answered, and one that is passed
+	// over would leave an older payload under its key.
+	errDenied = errors.New("a put without the write right; see access")
+)
 
 // session is one connection.
 type session struct {
 	server  *Server
 	conn    net.Conn
+	peer    access.Peer     // nil: may do everything
 	ctx     context.Context // ends when the server stops or the client has left
 	work    context.Context // of the requests: ends closeAfter later
 	owner   ledger.Owner
@@ -60,6 +67,9 @@ func (c *session) serve() {
 	})()
 	for !c.closing.Load() {
 		if err := c.next(); err != nil {
+			if errors.Is(err, errDenied) {
+				c.server.trouble.Warn().Err(err).Msg("an lm:// client is disconnected")
+			}
 			if errors.Is(err, errMalformed) {
 				c.server.count.malformed.Add(1)
 				c.server.o.Log.Debug().Err(err).Msg("lm connection closed")
@@ -90,10 +100,17 @@ func (c *session) next() error {
 	defer cancel()
 	switch req.command {
 	case cmdPut:
+		if !c.may(access.Write) {
+			return errDenied
+		}
 		return c.put(ctx, &req)
-	case cmdGet:
-		return c.get(ctx, &req)
-	case cmdExist:
+	case cmdGet, cmdExist:
+		if !c.may(access.Read) {
+			return c.code(false) // the protocol has no other word
+		}
+		if req.command == cmdGet {
+			return c.get(ctx, &req)
+		}
 		return c.code(c.server.o.Store.Has(ctx, req.key))
 	case cmdHealth:
 		return c.code(true)
@@ -102,6 +119,9 @@ func (c *session) next() error {
 	}
 	return fmt.Errorf("%w: command %d", errMalformed, req.command)
 }
+
+// may reports whether the client has rights.
+func (c *session) may(need access.Rights) bool { return c.peer == nil || c.peer.Rights()&need == need }
 
 // put stores a payload. It is not answered: one that cannot be kept will be
 // missed, and so will be what was stored under its key before. Where that is not

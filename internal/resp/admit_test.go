@@ -6,16 +6,17 @@ import (
 	"net"
 	"testing"
 
+	"github.com/kvstored/kvstored/internal/access"
 	"github.com/kvstored/kvstored/internal/resp"
 )
 
 // Who may not connect hears why, and nothing else.
 func TestAdmit(t *testing.T) {
-	r := newRig(t, resp.Options{Admit: func(conn net.Conn) error {
+	r := newRig(t, resp.Options{Admit: func(conn net.Conn) (access.Peer, error) {
 		if _, local := conn.(*net.UnixConn); local {
-			return errors.New("not you")
+			return nil, errors.New("not you")
 		}
-		return nil
+		return nil, nil
 	}})
 	if b, err := io.ReadAll(r.dial(r.unix)); string(b) != "-NOPERM not you\r\n" || err != nil {
 		t.Errorf("it is told %q, %v", b, err)

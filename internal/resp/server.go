@@ -10,6 +10,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/kvstored/kvstored/internal/accept"
+	"github.com/kvstored/kvstored/internal/access"
 	"github.com/kvstored/kvstored/internal/blob"
 	"github.com/kvstored/kvstored/internal/ledger"
 )
@@ -21,8 +22,9 @@ type Options struct {
 	NewOwner   func() ledger.Owner
 	CloseOwner func(ledger.Owner)
 
-	// Admit is an error where a client may not connect; nil for everybody.
-	Admit   func(net.Conn) error
+	// Admit tells who has connected, and is an error where that client may not;
+	// nil: every client may do everything.
+	Admit   func(net.Conn) (access.Peer, error)
 	Memory  func() Memory // for INFO
 	Version string
 	Spin    time.Duration // the longest a connection polls before it sleeps; 0 = never
@@ -106,7 +108,10 @@ func (s *Server) Set(to Settings) { s.now.Store(&to) }
 // Recheck closes the connections that Options.Admit refuses by now.
 func (s *Server) Recheck() {
 	if s.o.Admit != nil {
-		s.conns.Recheck(s.o.Admit)
+		s.conns.Recheck(func(conn net.Conn) error {
+			_, err := s.o.Admit(conn)
+			return err
+		})
 	}
 }
 
@@ -124,8 +129,10 @@ func (s *Server) serveConn(ctx context.Context, conn net.Conn) {
 		return
 	}
 	defer s.conns.Add(conn)()
+	var peer access.Peer
 	if s.o.Admit != nil {
-		if err := s.o.Admit(conn); err != nil {
+		var err error
+		if peer, err = s.o.Admit(conn); err != nil {
 			s.turnAway(conn, "NOPERM "+err.Error())
 			return
 		}
@@ -134,7 +141,7 @@ func (s *Server) serveConn(ctx context.Context, conn net.Conn) {
 	if local, ok := conn.(*net.UnixConn); ok { // TCP sizes its buffers itself
 		_ = local.SetWriteBuffer(sendBuffer) // it gives less without harm
 	}
-	newSession(ctx, s, conn).serve()
+	newSession(ctx, s, conn, peer).serve()
 }
 
 // turnAway tells a client why it is not served.

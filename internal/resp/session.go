@@ -11,6 +11,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/kvstored/kvstored/internal/access"
 	"github.com/kvstored/kvstored/internal/blob"
 	"github.com/kvstored/kvstored/internal/ledger"
 )
@@ -28,6 +29,7 @@ const keptArgs = 1 << 10
 type session struct {
 	server  *Server
 	conn    net.Conn
+	peer    access.Peer // nil: may do everything
 	socket  *socket
 	ctx     context.Context // ends when the server stops or the client has left
 	work    context.Context // of the commands: ends closeAfter later
@@ -58,8 +60,8 @@ type fill struct {
 	err        error
 }
 
-func newSession(ctx context.Context, s *Server, conn net.Conn) *session {
-	c := &session{server: s, conn: conn, ctx: ctx, id: s.ids.Add(1), owner: s.o.NewOwner()}
+func newSession(ctx context.Context, s *Server, conn net.Conn, peer access.Peer) *session {
+	c := &session{server: s, conn: conn, peer: peer, ctx: ctx, id: s.ids.Add(1), owner: s.o.NewOwner()}
 	_, local := conn.(*net.UnixConn)
 	c.known = local || s.now.Load().Password == ""
 	c.parses = s.now.Load().Errors
@@ -166,6 +168,8 @@ func (c *session) command(n int) error {
 	case !c.known && !cmd.open:
 		c.mute, c.quit = false, c.mute // whatever it makes of that, nothing comes behind it
 		return c.refuse(n, "NOAUTH Authentication required.")
+	case !c.may(cmd.need):
+		return c.refuse(n, "NOPERM '%s' takes the %s right, which this client lacks; see access", name, cmd.need)
 	}
 	for i := range n {
 		if err := c.argument(cmd.value != nil && cmd.value(i)); err != nil {
@@ -180,6 +184,11 @@ func (c *session) command(n int) error {
 	}
 	c.run(cmd.run)
 	return nil
+}
+
+// may reports whether the client has rights.
+func (c *session) may(need access.Rights) bool {
+	return need == 0 || c.peer == nil || c.peer.Rights()&need == need
 }
 
 // run executes a command that was read.

@@ -1,10 +1,15 @@
 package resp
 
-import "context"
+import (
+	"context"
+
+	"github.com/kvstored/kvstored/internal/access"
+)
 
 // command is one row of the table.
 type command struct {
-	least, most int // arguments besides the name; most < 0: any number
+	least, most int           // arguments besides the name; most < 0: any number
+	need        access.Rights // of the client, to the values of this front end
 	open        bool
 	value       func(i int) bool // which arguments are values; nil: none
 	run         func(c *session, ctx context.Context)
@@ -28,38 +33,38 @@ func init() {
 	second := func(i int) bool { return i == 1 }
 	odd := func(i int) bool { return i%2 == 1 }
 	table = map[string]command{
-		"ping":     {0, 1, false, nil, (*session).ping},
-		"echo":     {1, 1, false, nil, (*session).echo},
-		"hello":    {0, -1, true, nil, (*session).hello},
-		"auth":     {1, 2, true, nil, (*session).auth},
-		"select":   {1, 1, false, nil, (*session).selectDB},
-		"client":   {1, -1, false, nil, (*session).client},
-		"info":     {0, -1, false, nil, (*session).info},
-		"command":  {0, -1, false, nil, (*session).commandCommand},
-		"config":   {1, -1, false, nil, (*session).config},
-		"quit":     {0, -1, true, nil, (*session).doQuit},
-		"reset":    {0, 0, true, nil, (*session).doReset},
-		"multi":    {0, 0, false, nil, (*session).multi},
-		"exec":     {0, 0, false, nil, (*session).exec},
-		"discard":  {0, 0, false, nil, (*session).discard},
-		"get":      {1, 1, false, nil, (*session).get},
-		"set":      {2, 8, false, second, (*session).set},
-		"setnx":    {2, 2, false, second, (*session).setNX},
-		"mget":     {1, -1, false, nil, (*session).mget},
-		"mset":     {2, -1, false, odd, (*session).mset},
-		"exists":   {1, -1, false, nil, (*session).exists},
-		"del":      {1, -1, false, nil, (*session).del},
-		"unlink":   {1, -1, false, nil, (*session).del},
-		"strlen":   {1, 1, false, nil, (*session).strlen},
-		"type":     {1, 1, false, nil, (*session).typeOf},
-		"ttl":      {1, 1, false, nil, (*session).ttl},
-		"pttl":     {1, 1, false, nil, (*session).pttl},
-		"expire":   {2, 2, false, nil, (*session).expire},
-		"pexpire":  {2, 2, false, nil, (*session).pexpire},
-		"persist":  {1, 1, false, nil, (*session).persist},
-		"scan":     {1, 7, false, nil, (*session).scan},
-		"dbsize":   {0, 0, false, nil, (*session).dbsize},
-		"flushdb":  {0, 1, false, nil, (*session).flush},
-		"flushall": {0, 1, false, nil, (*session).flush},
+		"ping":     {0, 1, 0, false, nil, (*session).ping},
+		"echo":     {1, 1, 0, false, nil, (*session).echo},
+		"hello":    {0, -1, 0, true, nil, (*session).hello},
+		"auth":     {1, 2, 0, true, nil, (*session).auth},
+		"select":   {1, 1, 0, false, nil, (*session).selectDB},
+		"client":   {1, -1, 0, false, nil, (*session).client},
+		"info":     {0, -1, access.Read, false, nil, (*session).info},
+		"command":  {0, -1, 0, false, nil, (*session).commandCommand},
+		"config":   {1, -1, 0, false, nil, (*session).config},
+		"quit":     {0, -1, 0, true, nil, (*session).doQuit},
+		"reset":    {0, 0, 0, true, nil, (*session).doReset},
+		"multi":    {0, 0, 0, false, nil, (*session).multi},
+		"exec":     {0, 0, 0, false, nil, (*session).exec},
+		"discard":  {0, 0, 0, false, nil, (*session).discard},
+		"get":      {1, 1, access.Read, false, nil, (*session).get},
+		"set":      {2, 8, access.Write, false, second, (*session).set},
+		"setnx":    {2, 2, access.Write, false, second, (*session).setNX},
+		"mget":     {1, -1, access.Read, false, nil, (*session).mget},
+		"mset":     {2, -1, access.Write, false, odd, (*session).mset},
+		"exists":   {1, -1, access.Read, false, nil, (*session).exists},
+		"del":      {1, -1, access.Write, false, nil, (*session).del},
+		"unlink":   {1, -1, access.Write, false, nil, (*session).del},
+		"strlen":   {1, 1, access.Read, false, nil, (*session).strlen},
+		"type":     {1, 1, access.Read, false, nil, (*session).typeOf},
+		"ttl":      {1, 1, access.Read, false, nil, (*session).ttl},
+		"pttl":     {1, 1, access.Read, false, nil, (*session).pttl},
+		"expire":   {2, 2, access.Write, false, nil, (*session).expire},
+		"pexpire":  {2, 2, access.Write, false, nil, (*session).pexpire},
+		"persist":  {1, 1, access.Write, false, nil, (*session).persist},
+		"scan":     {1, 7, access.Read, false, nil, (*session).scan},
+		"dbsize":   {0, 0, access.Read, false, nil, (*session).dbsize},
+		"flushdb":  {0, 1, access.Write | access.Admin, false, nil, (*session).flush},
+		"flushall": {0, 1, access.Write | access.Admin, false, nil, (*session).flush},
 	}
 }

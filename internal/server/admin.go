@@ -90,10 +90,10 @@ func (c *session) revoke(h wire.Header, body []byte) error {
 	pins, n := &c.server.pins, 0
 	switch req.What {
 	case wire.RevokePin:
-		n = pins.end(req.LookupID)
+		n = pins.end(req.LookupID, c.endsPin)
 	case wire.RevokePins:
 		for _, name := range pins.names() {
-			n += pins.end(name)
+			n += pins.end(name, c.endsPin)
 		}
 	case wire.RevokeConnection:
 		c.server.mu.Lock()

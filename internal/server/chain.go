@@ -6,12 +6,13 @@ import (
 )
 
 // chain builds the chain of a request into dst, which then shares nothing
-// with the frame.
+// with the frame. The session has the right that the operation takes in the
+// chain's space, or there is an error.
 func (c *session) chain(dst *key.Chain, ch *wire.Chain) error {
 	if ch.Form == wire.FormRef {
 		return c.chainOf(dst, ch)
 	}
-	sp, err := c.spaces.get(ch.Space)
+	sp, err := c.space(ch.Space)
 	if err != nil {
 		return err
 	}
@@ -41,6 +42,9 @@ func (c *session) chainOf(dst *key.Chain, ch *wire.Chain) error {
 		*dst = f.chain
 	default:
 		return refuse(wire.StatusUnknownJob, "chain: %d is no live job or fill of this connection", ch.Ref)
+	}
+	if err := c.may(dst.Space); err != nil {
+		return err
 	}
 	return skip(dst, ch.Skip)
 }

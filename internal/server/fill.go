@@ -18,6 +18,7 @@ type fill struct {
 	chain   key.Chain
 	first   int  // chunk of slot 0
 	said    note // what the client said of the prompt
+	blind   bool // its client may not read the space; see session.blind
 	expiry  *time.Timer
 	mu      struct {
 		sync.Mutex
@@ -64,6 +65,10 @@ func (c *session) commit(h wire.Header, body []byte) error {
 	if err != nil {
 		return err
 	}
+	if err := c.may(f.chain.Space); err != nil {
+		return err
+	}
+	f.blind = c.blind(f.chain.Space)
 	results, err := f.commit(from, to)
 	f.forgetIfDone()
 	if err != nil {
@@ -126,7 +131,7 @@ func (f *fill) store(results wire.Results, n int, run []slot) (wire.Results, err
 	}
 	for i, sum := range sums {
 		if !stored[i] {
-			results = results.Add(c.compare(&f.chain, first+i, sum))
+			results = results.Add(c.compare(&f.chain, first+i, sum, f.blind))
 			continue
 		}
 		c.server.count.stored(1, sizes[i])

@@ -38,11 +38,11 @@ func (c *session) ranked(chain *key.Chain, ranks wire.U32s) ([]key.Chain, error)
 	own := c.spaces.of(chain.Space)
 	seen := map[key.SpaceID]bool{chain.Space: true}
 	for i := range ranks.Len() {
-		sp, err := c.spaces.get(ranks.At(i))
+		sp, err := c.space(ranks.At(i))
 		switch {
 		case err != nil:
 			return nil, err
-		case own == nil || !own.SameChains(sp.builder):
+		case own == nil || !own.builder.SameChains(sp.builder):
 			return nil, refuse(wire.StatusBadRequest, "ranks: a prompt has other hashes in space %d; method, chunk tokens and salt must be equal", ranks.At(i))
 		case seen[sp.info.ID]:
 			return nil, refuse(wire.StatusBadRequest, "ranks: space %d is named twice", ranks.At(i))

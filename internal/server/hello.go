@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 
+	"github.com/kvstored/kvstored/internal/access"
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/extent"
 	"github.com/kvstored/kvstored/internal/wire"
@@ -55,18 +56,19 @@ func (c *session) greet(h wire.Header, body []byte, uc *net.UnixConn) (*wire.Hel
 	}
 	o, now := &c.server.o, c.server.settings()
 	var err error
-	if c.uid, c.rights, err = now.admit(c.conn.SyscallConn()); err != nil {
+	if c.uid, err = now.admit(c.conn.SyscallConn()); err != nil {
 		return nil, nil, err
 	}
+	c.judge()
 	c.name, c.leaseAge = req.Name, now.LeaseMaxAge
 	c.log = o.Log.With().Str("client", req.Name).Logger()
 	reply := &wire.HelloReply{
-		Version: wire.Version, Rights: c.rights, Epoch: o.Epoch,
+		Version: wire.Version, Rights: wire.Rights(c.judged.somewhere), Epoch: o.Epoch,
 		MaxBodyBytes: wire.MaxBodyBytes, MaxPayloadBytes: wire.MaxPayloadBytes,
 		LeaseMillis: uint32(c.leaseAge.Milliseconds()), Server: o.Version,
 	}
 	if req.HasSpace {
-		if reply.Space, err = c.spaces.open(req.Space); err != nil {
+		if reply.Space, err = c.openSpaceOf(req.Space); err != nil {
 			return nil, nil, err
 		}
 		reply.HasSpace = true
@@ -87,10 +89,12 @@ func (c *session) grant(req *wire.HelloRequest, reply *wire.HelloReply, uc *net.
 	if req.Wants&wire.FeatureArena == 0 || file == nil {
 		return nil, nil
 	}
-	files = append(files, file)
-	reply.Granted |= wire.FeatureArena
-	reply.ArenaBytes = uint64(o.Arena.Stats().CapacityBytes)
-	if c.rights&wire.RightWrite != 0 {
+	if c.mapped = c.judged.policy.MayMap(c.uid); c.mapped {
+		files = append(files, file)
+		reply.Granted |= wire.FeatureArena
+		reply.ArenaBytes = uint64(o.Arena.Stats().CapacityBytes)
+	}
+	if c.judged.somewhere&access.Write != 0 {
 		window, err := c.grantPuts(req, reply, uc)
 		if err != nil {
 			return nil, err
@@ -106,7 +110,7 @@ func (c *session) grant(req *wire.HelloRequest, reply *wire.HelloReply, uc *net.
 
 func (c *session) grantPuts(req *wire.HelloRequest, reply *wire.HelloReply, uc *net.UnixConn) (*os.File, error) {
 	o := &c.server.o
-	if o.Direct && req.Wants&wire.FeatureDirect != 0 {
+	if o.Direct && c.mapped && req.Wants&wire.FeatureDirect != 0 {
 		peer, err := arena.PeerOf(uc)
 		if err != nil {
 			return nil, fmt.Errorf("hello: direct puts need to know when the client's process ends: %w", err)
@@ -146,10 +150,12 @@ type spaces struct {
 type openSpace struct {
 	builder *key.Builder
 	info    wire.SpaceInfo
+	model   string
+	rights  access.Rights // of the session's user, by its judged policy
 }
 
-// open returns the handle of a space.
-func (s *spaces) open(sp key.Space) (wire.SpaceInfo, error) {
+// open returns the handle of a space in which the session has these rights.
+func (s *spaces) open(sp key.Space, rights access.Rights) (wire.SpaceInfo, error) {
 	if sp.ChunkTokens == 0 {
 		sp.ChunkTokens = s.server.settings().ChunkTokens
 	}
@@ -169,7 +175,7 @@ func (s *spaces) open(sp key.Space) (wire.SpaceInfo, error) {
 		return wire.SpaceInfo{}, refuse(wire.StatusOverBudget, "this connection has %d spaces open; use another connection", maxLive)
 	}
 	info := wire.SpaceInfo{Handle: uint32(len(s.list)), ID: b.Space(), ChunkTokens: uint32(sp.ChunkTokens)}
-	s.list = append(s.list, openSpace{b, info})
+	s.list = append(s.list, openSpace{b, info, sp.Model, rights})
 	s.server.catalog.open(info.ID, sp)
 	s.server.o.Stack.OpenSpace(info.ID, sp.Model)
 	return info, nil
@@ -189,11 +195,11 @@ func (s *spaces) close() {
 	}
 }
 
-// of is the builder of an open space; nil if it is not open here.
-func (s *spaces) of(id key.SpaceID) *key.Builder {
-	for _, o := range s.list {
-		if o.info.ID == id {
-			return o.builder
+// of is an open space; nil if it is not open here.
+func (s *spaces) of(id key.SpaceID) *openSpace {
+	for i := range s.list {
+		if s.list[i].info.ID == id {
+			return &s.list[i]
 		}
 	}
 	return nil

@@ -31,7 +31,7 @@ func (c *session) put(h wire.Header, body []byte) error {
 	if err != nil {
 		return err
 	}
-	said := c.said(&chain)
+	said, blind := c.said(&chain), c.blind(chain.Space)
 	results := make(wire.Results, 0, 16*n)
 	for i, size := range sizes {
 		if err := c.ctx.Err(); err != nil {
@@ -39,7 +39,7 @@ func (c *session) put(h wire.Header, body []byte) error {
 		}
 		payload := req.Payloads[:size]
 		req.Payloads = req.Payloads[size:]
-		stored, err := c.putOne(&chain, from+i, payload, said.insists)
+		stored, err := c.putOne(&chain, from+i, payload, said.insists, blind)
 		unworthy := errors.Is(err, tier.ErrUnworthy)
 		if err != nil && !unworthy {
 			return err
@@ -62,7 +62,7 @@ func (c *session) put(h wire.Header, body []byte) error {
 }
 
 // putOne stores one chunk. With tier.ErrUnworthy there is a result as well.
-func (c *session) putOne(chain *key.Chain, i int, payload []byte, insists bool) (wire.Stored, error) {
+func (c *session) putOne(chain *key.Chain, i int, payload []byte, insists, blind bool) (wire.Stored, error) {
 	var grants [1]tier.Grant
 	stack := c.server.o.Stack
 	want := tier.Store{Owner: c.owner, Insists: insists}
@@ -85,7 +85,7 @@ func (c *session) putOne(chain *key.Chain, i int, payload []byte, insists bool) 
 	case tier.Pending:
 		return wire.Stored{Result: wire.ResultPending}, nil
 	case tier.Exists:
-		return c.compare(chain, i, arena.Checksum(payload)), nil
+		return c.compare(chain, i, arena.Checksum(payload), blind), nil
 	}
 	ref := grants[0].Ref
 	sum := ref.Block.Write(payload)
@@ -95,15 +95,18 @@ func (c *session) putOne(chain *key.Chain, i int, payload []byte, insists bool) 
 		return wire.Stored{}, err
 	}
 	if !stored[0] {
-		return c.compare(chain, i, sum), nil
+		return c.compare(chain, i, sum, blind), nil
 	}
 	c.server.count.stored(1, uint64(len(payload)))
 	return wire.Stored{Result: wire.ResultStored, Sum: sum}, nil
 }
 
 // compare says whether a chunk that was there already has the bytes that sum to
-// ours, as far as that can be told without I/O.
-func (c *session) compare(chain *key.Chain, i int, ours uint64) wire.Stored {
+// ours, as far as that can be told without I/O. A blind client is not told.
+func (c *session) compare(chain *key.Chain, i int, ours uint64, blind bool) wire.Stored {
+	if blind {
+		return wire.Stored{Result: wire.ResultExists}
+	}
 	sum, _, known := c.server.o.Stack.Sum(c.owner, chain, i)
 	if !known {
 		return wire.Stored{Result: wire.ResultExists}

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kvstored/kvstored/internal/access"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
@@ -18,8 +19,8 @@ func (c *session) handle(h wire.Header, body []byte) error {
 	if !ok {
 		return refuse(wire.StatusUnknownOp, "%s is unknown here; the daemon speaks version %d", h.Op, wire.Version)
 	}
-	if need := needed[h.Op]; c.rights&need != need {
-		return refuse(wire.StatusDenied, "%s needs a right that this user lacks; see listen.allow_uids and listen.admin_uids", h.Op)
+	if err := c.allowed(h.Op); err != nil {
+		return err
 	}
 	c.server.count.requests.Add(1)
 	if holds[h.Op] && c.owner == ledger.Daemon {
@@ -80,7 +81,7 @@ func (c *session) openSpace(h wire.Header, body []byte) error {
 	if err := req.Decode(body); err != nil {
 		return err
 	}
-	info, err := c.spaces.open(req.Space)
+	info, err := c.openSpaceOf(req.Space)
 	if err != nil {
 		return err
 	}
@@ -102,7 +103,7 @@ func (c *session) stats(h wire.Header, body []byte) error {
 	if err := req.Decode(body); err != nil {
 		return err
 	}
-	json, err := c.server.o.Stats(c.rights)
+	json, err := c.server.o.Stats(wire.Rights(c.judged.everywhere))
 	if err != nil {
 		return fmt.Errorf("stats: %w", err)
 	}
@@ -119,12 +120,12 @@ func (c *session) delete(h wire.Header, body []byte) error {
 	var ks []key.Key
 	switch req.What {
 	case wire.DeleteSpace:
-		if c.rights&wire.RightAdmin == 0 {
-			return refuse(wire.StatusDenied, "deleting a space needs the admin right; see listen.admin_uids")
-		}
-		sp, err := c.spaces.get(req.Space)
+		sp, err := c.space(req.Space)
 		if err != nil {
 			return err
+		}
+		if sp.rights&access.Admin == 0 {
+			return c.denied("delete a space of model %.80q", sp.model)
 		}
 		return c.later(h, func(ctx context.Context) (wire.Message, error) {
 			n, err := stack.DeleteSpace(ctx, sp.info.ID)
@@ -139,7 +140,7 @@ func (c *session) delete(h wire.Header, body []byte) error {
 			ks = append(ks, chain.Key(i))
 		}
 	case wire.DeleteChunks:
-		sp, err := c.spaces.get(req.Space)
+		sp, err := c.space(req.Space)
 		if err != nil {
 			return err
 		}

@@ -3,6 +3,7 @@ package server
 import (
 	"time"
 
+	"github.com/kvstored/kvstored/internal/access"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
@@ -38,9 +39,16 @@ func (c *session) unpin(h wire.Header, body []byte) error {
 	if err := req.Decode(body); err != nil {
 		return err
 	}
-	n := c.server.pins.end(req.LookupID)
+	n := c.server.pins.end(req.LookupID, c.endsPin)
 	c.reply(h, &wire.ChunksReply{Chunks: uint64(n)})
 	return nil
+}
+
+// endsPin reports whether the session may end a pin by its name. With rules a name
+// counts within its user, but for one that may administer everything.
+func (c *session) endsPin(p *pin) bool {
+	j := &c.judged
+	return !j.policy.Ruled() || p.session.uid == c.uid || j.everywhere&access.Admin != 0
 }
 
 // addPin pins the leading run in DRAM of chunks from..to, as far as budgets

@@ -14,9 +14,9 @@ import (
 	"github.com/kvstored/kvstored/tier"
 )
 
-// pins is all named protection. A name is good on every connection: whoever
-// knows it can end it. What it protects is charged to the connections that
-// pinned it, and ends with them.
+// pins is all named protection. A name is good on every connection, with access
+// rules on every connection of its user. What it protects is charged to the
+// connections that pinned it, and ends with them.
 type pins struct {
 	mu struct {
 		sync.Mutex
@@ -134,9 +134,17 @@ func (ps *pins) expire(p *pin) {
 	}
 }
 
-// end ends all pins of a name, and returns how many chunks they protected.
-func (ps *pins) end(name string) int {
-	return ps.endAll(func() []*pin { return slices.Clone(ps.mu.byName[name]) })
+// end ends the pins of a name for which may holds, and returns how many chunks they
+// protected.
+func (ps *pins) end(name string, may func(*pin) bool) int {
+	return ps.endAll(func() (list []*pin) {
+		for _, p := range ps.mu.byName[name] {
+			if may(p) {
+				list = append(list, p)
+			}
+		}
+		return list
+	})
 }
 
 // drop ends all pins of a connection, and returns how many chunks they

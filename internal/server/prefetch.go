@@ -71,7 +71,7 @@ func (c *session) begin(chain *key.Chain, a *ask) (*job, wire.PrefetchReply, err
 		return nil, reply, err
 	}
 	if a.lookupID != "" {
-		s.recent.add(c.uid, a.lookupID, g.chains)
+		s.recent.add(asked{c.uid, a.lookupID}, c.judged.policy, g.chains)
 	}
 	if a.announced {
 		c.advise(g.chains, a.advice)

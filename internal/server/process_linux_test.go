@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/internal/access"
 	"github.com/kvstored/kvstored/internal/server"
 )
 
@@ -247,10 +248,10 @@ func TestForeignUser(t *testing.T) {
 		want string
 	}{
 		"whoever comes":  {server.Settings{}, "rights 3"},
-		"on the list":    {server.Settings{AllowUIDs: []uint32{nobody}}, "rights 3"},
-		"admin":          {server.Settings{AdminUIDs: []uint32{nobody}}, "rights 7"},
-		"somebody else":  {server.Settings{AllowUIDs: []uint32{somebody}}, "denied"},
-		"other's admins": {server.Settings{AllowUIDs: []uint32{somebody}, AdminUIDs: []uint32{somebody}}, "denied"},
+		"on the list":    {server.Settings{Access: access.New(access.Options{Allow: []uint32{nobody}})}, "rights 3"},
+		"admin":          {server.Settings{Access: access.New(access.Options{Admins: []uint32{nobody}})}, "rights 7"},
+		"somebody else":  {server.Settings{Access: access.New(access.Options{Allow: []uint32{somebody}})}, "denied"},
+		"other's admins": {server.Settings{Access: access.New(access.Options{Allow: []uint32{somebody}, Admins: []uint32{somebody}})}, "denied"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, options{Options: server.Options{Settings: tc.o}})

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"unsafe"
 
+	"github.com/kvstored/kvstored/internal/access"
 	"github.com/kvstored/kvstored/key"
 )
 
@@ -33,7 +34,8 @@ type asked struct {
 
 type recentChain struct {
 	asked
-	chains []key.Chain // by rank; nobody changes them
+	policy *access.Policy // that let the user read all of chains
+	chains []key.Chain    // by rank; never changed
 }
 
 // bytes is the memory that it takes; ranks share their chunks.
@@ -47,8 +49,8 @@ func (r *recentChain) bytes() int {
 
 // add remembers chains, which nobody may change, instead of what had the name.
 // Of a prompt without a whole chunk there is nothing to remember.
-func (r *recent) add(uid uint32, lookupID string, chains []key.Chain) {
-	c := &recentChain{asked{uid, lookupID}, chains}
+func (r *recent) add(as asked, policy *access.Policy, chains []key.Chain) {
+	c := &recentChain{as, policy, chains}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if e := r.mu.byName[c.asked]; e != nil {
@@ -72,12 +74,15 @@ func (r *recent) forget(e *list.Element) {
 	r.mu.bytes -= c.bytes()
 }
 
-// get returns what a user asked for under a name; nil if that is not known.
-func (r *recent) get(uid uint32, lookupID string) []key.Chain {
+// get returns what a user asked for under a name; nil if that is not known, or was
+// asked for when another policy said what the user may read.
+func (r *recent) get(as asked, policy *access.Policy) []key.Chain {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if e := r.mu.byName[asked{uid, lookupID}]; e != nil {
-		return e.Value.(*recentChain).chains
+	if e := r.mu.byName[as]; e != nil {
+		if c := e.Value.(*recentChain); c.policy == policy {
+			return c.chains
+		}
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"testing"
 
+	"github.com/kvstored/kvstored/internal/access"
 	"github.com/kvstored/kvstored/key"
 )
 
@@ -27,12 +28,12 @@ func TestRecentIsBounded(t *testing.T) {
 				for rank := range chains {
 					chains[rank] = shared
 				}
-				r.add(1, fmt.Sprint(i), chains)
+				r.add(asked{1, fmt.Sprint(i)}, nil, chains)
 			}
 			if took := heap() - before; took > maxRecentBytes*3/2 {
 				t.Errorf("%d names take %d MiB, counted as %d", r.mu.order.Len(), took>>20, r.mu.bytes>>20)
 			}
-			if r.get(1, fmt.Sprint(tc.names-1)) == nil {
+			if r.get(asked{1, fmt.Sprint(tc.names - 1)}, nil) == nil {
 				t.Error("the newest is forgotten")
 			}
 			runtime.KeepAlive(&r)
@@ -45,9 +46,21 @@ func TestRecentIsBounded(t *testing.T) {
 func TestRecentForgetsEmpty(t *testing.T) {
 	var r recent
 	one := []key.Chain{{Hashes: make([]key.Hash, 1), Tokens: make([]uint32, 1)}}
-	r.add(1, "a", one)
-	r.add(1, "a", make([]key.Chain, 1))
-	if r.get(1, "a") != nil || r.mu.order.Len() != 0 || r.mu.bytes != 0 {
+	r.add(asked{1, "a"}, nil, one)
+	r.add(asked{1, "a"}, nil, make([]key.Chain, 1))
+	if r.get(asked{1, "a"}, nil) != nil || r.mu.order.Len() != 0 || r.mu.bytes != 0 {
 		t.Errorf("%d names with %d bytes are left", r.mu.order.Len(), r.mu.bytes)
+	}
+}
+
+// TestRecentByPolicy: what a user might read when it asked is not given under
+// another policy.
+func TestRecentByPolicy(t *testing.T) {
+	var r recent
+	before, after := new(access.Policy), new(access.Policy)
+	one := []key.Chain{{Hashes: make([]key.Hash, 1), Tokens: make([]uint32, 1)}}
+	r.add(asked{1, "a"}, before, one)
+	if r.get(asked{1, "a"}, before) == nil || r.get(asked{1, "a"}, after) != nil || r.get(asked{2, "a"}, before) != nil {
+		t.Error("a name counts for another user, or under another policy")
 	}
 }

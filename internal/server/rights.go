@@ -2,60 +2,232 @@ package server
 
 import (
 	"fmt"
-	"os"
-	"slices"
+	"net"
 	"syscall"
 
+	"github.com/kvstored/kvstored/internal/access"
 	"github.com/kvstored/kvstored/internal/wire"
+	"github.com/kvstored/kvstored/key"
 )
 
-// rights is what a user may do; 0 for one who may not connect.
-func (o *Settings) rights(uid uint32) wire.Rights {
-	switch {
-	case uid == 0, uid == uint32(os.Getuid()), slices.Contains(o.AdminUIDs, uid):
-		return wire.RightRead | wire.RightWrite | wire.RightAdmin
-	case len(o.AllowUIDs) == 0, slices.Contains(o.AllowUIDs, uid):
-		return wire.RightRead | wire.RightWrite
-	}
-	return 0
+// scope is where an operation takes its rights.
+type scope uint8
+
+const (
+	somewhere  scope = iota // in one space or another: it is about the connection, or the handler judges each space
+	inSpaces                // in every space that the request is about
+	everywhere              // in all there can be: it tells of them, or changes them
+)
+
+// need is the rights that an operation takes, and where.
+type need struct {
+	rights access.Rights
+	scope  scope
 }
 
-// Admit is an error where the user at the other end of a Unix socket may not
-// connect, which front ends ask as hello does.
-func (s *Server) Admit(conn syscall.Conn) error {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return err
+// needed is the rights that each operation after hello takes. One that is not
+// here takes none.
+var needed = map[wire.Op]need{
+	wire.OpLookup:   {access.Read, inSpaces},
+	wire.OpPrefetch: {access.Read, inSpaces},
+	wire.OpBatch:    {access.Read, inSpaces},
+	wire.OpGet:      {access.Read, inSpaces},
+	wire.OpWarm:     {access.Read, inSpaces},
+	wire.OpPin:      {access.Read, inSpaces},
+	wire.OpWait:     {access.Read, somewhere},
+	wire.OpCancel:   {access.Read, somewhere},
+	wire.OpRelease:  {access.Read, somewhere},
+	wire.OpRenew:    {access.Read, somewhere},
+	wire.OpUnpin:    {access.Read, somewhere},
+	wire.OpStats:    {access.Read, everywhere},
+
+	wire.OpReserve: {access.Write, inSpaces},
+	wire.OpCommit:  {access.Write, inSpaces},
+	wire.OpPut:     {access.Write, inSpaces},
+	wire.OpDelete:  {access.Write, inSpaces},
+	wire.OpAbort:   {access.Write, somewhere},
+	wire.OpFlush:   {access.Write, somewhere},
+
+	wire.OpPurge:   {access.Admin, somewhere}, // and in its space
+	wire.OpSpaces:  {access.Admin, somewhere}, // lists those that its user may read or administer
+	wire.OpScrub:   {access.Admin, everywhere},
+	wire.OpPins:    {access.Admin, everywhere},
+	wire.OpRevoke:  {access.Admin, everywhere},
+	wire.OpPolicy:  {access.Admin, everywhere},
+	wire.OpClear:   {access.Admin, everywhere},
+	wire.OpRebuild: {access.Admin, everywhere},
+}
+
+// judged is what a policy lets the user of a session do. Each open space has its
+// own rights besides.
+type judged struct {
+	policy                *access.Policy
+	somewhere, everywhere access.Rights
+	asks                  access.Rights // that the request at hand takes in its spaces
+}
+
+// judge asks the present policy about the session's user and its open spaces.
+func (c *session) judge() {
+	p := c.server.settings().Access
+	c.judged = judged{policy: p, somewhere: p.Somewhere(c.uid), everywhere: p.Everywhere(c.uid)}
+	for i := range c.spaces.list {
+		sp := &c.spaces.list[i]
+		sp.rights = p.Model(c.uid, sp.model)
 	}
-	_, _, err = s.settings().admit(raw)
+}
+
+// allowed is an error unless the session may ask for an operation at all. What
+// that takes in the spaces of the request is asked for by space and may.
+func (c *session) allowed(op wire.Op) error {
+	if c.server.settings().Access != c.judged.policy {
+		c.judge()
+	}
+	n := needed[op]
+	c.judged.asks = n.rights
+	have := c.judged.somewhere
+	if n.scope == everywhere {
+		have = c.judged.everywhere
+	}
+	if have&n.rights == n.rights {
+		return nil
+	}
+	if n.scope == everywhere && c.judged.policy.Ruled() {
+		return c.denied("%s: it takes the %s right in every space", op, n.rights)
+	}
+	return c.denied("%s: it takes the %s right", op, n.rights)
+}
+
+// denied refuses what the session's user may not do.
+func (c *session) denied(format string, args ...any) error {
+	see := "listen.allow_uids and listen.admin_uids"
+	if c.judged.policy.Ruled() {
+		see = "access"
+	}
+	return refuse(wire.StatusDenied, "user %d may not %s; see %s", c.uid, fmt.Sprintf(format, args...), see)
+}
+
+// openSpaceOf opens a space in which the session has any right.
+func (c *session) openSpaceOf(sp key.Space) (wire.SpaceInfo, error) {
+	rights := c.judged.policy.Model(c.uid, sp.Model)
+	if rights == 0 {
+		return wire.SpaceInfo{}, c.denied("open a space of model %.80q", sp.Model)
+	}
+	return c.spaces.open(sp, rights)
+}
+
+// space is an open space in which the session has the rights that the request at
+// hand takes.
+func (c *session) space(handle uint32) (openSpace, error) {
+	sp, err := c.spaces.get(handle)
+	if err == nil && sp.rights&c.judged.asks != c.judged.asks {
+		err = c.denied("%s what is of model %.80q", c.judged.asks, sp.model)
+	}
+	return sp, err
+}
+
+// may is space for the chain of a job or fill.
+func (c *session) may(id key.SpaceID) error {
+	if c.judged.everywhere&c.judged.asks == c.judged.asks {
+		return nil
+	}
+	sp := c.spaces.of(id)
+	if sp == nil { // jobs and fills are in open spaces only
+		return refuse(wire.StatusUnknownSpace, "the space of that job or fill is not open on this connection")
+	}
+	_, err := c.space(sp.info.Handle)
 	return err
 }
 
-// admit tells who is at the other end of a socket and what they may do.
-func (o *Settings) admit(raw syscall.RawConn) (uid uint32, rights wire.Rights, err error) {
-	if uid, err = peerUID(raw); err != nil {
-		return 0, 0, fmt.Errorf("hello: %w", err)
+// blind reports whether the session's user may not read a space. Then a request
+// that stores is told that a chunk exists, and nothing about it: a checksum or a
+// length would tell about bytes of others.
+func (c *session) blind(id key.SpaceID) bool {
+	if c.judged.everywhere&access.Read != 0 {
+		return false
 	}
-	if rights = o.rights(uid); rights == 0 {
-		return 0, 0, refuse(wire.StatusDenied, "user %d may not connect; add it to listen.allow_uids", uid)
-	}
-	return uid, rights, nil
+	sp := c.spaces.of(id)
+	return sp == nil || sp.rights&access.Read == 0
 }
 
-// needed is the right that each operation takes.
-var needed = map[wire.Op]wire.Rights{
-	wire.OpReserve: wire.RightWrite,
-	wire.OpCommit:  wire.RightWrite,
-	wire.OpAbort:   wire.RightWrite,
-	wire.OpPut:     wire.RightWrite,
-	wire.OpDelete:  wire.RightWrite,
-	wire.OpFlush:   wire.RightWrite,
-	wire.OpScrub:   wire.RightAdmin,
-	wire.OpPins:    wire.RightAdmin,
-	wire.OpRevoke:  wire.RightAdmin,
-	wire.OpPolicy:  wire.RightAdmin,
-	wire.OpClear:   wire.RightAdmin,
-	wire.OpPurge:   wire.RightAdmin,
-	wire.OpSpaces:  wire.RightAdmin,
-	wire.OpRebuild: wire.RightAdmin,
+// sees reports whether a user may know of a space that was opened, or is a front
+// end's, by what is known of it.
+func sees(p *access.Policy, uid uint32, u *wire.SpaceUse) bool {
+	const either = access.Read | access.Admin
+	switch {
+	case p.Everywhere(uid)&access.Admin != 0:
+		return true
+	case u.Kind == wire.SpaceOpened:
+		return p.Model(uid, u.Space.Model)&either != 0
+	case u.Kind == wire.SpaceFront:
+		return p.Front(uid, u.Front)&either != 0
+	}
+	return false // whose it is cannot be told
+}
+
+// admit tells who is at the other end of a socket; an error if that user may not
+// connect.
+func (o *Settings) admit(raw syscall.RawConn) (uid uint32, err error) {
+	if uid, err = peerUID(raw); err != nil {
+		return 0, fmt.Errorf("hello: %w", err)
+	}
+	switch p := o.Access; {
+	case p.Somewhere(uid) != 0:
+		return uid, nil
+	case p.Ruled():
+		return 0, refuse(wire.StatusDenied, "user %d may not connect; no rule of access gives it a right", uid)
+	}
+	return 0, refuse(wire.StatusDenied, "user %d may not connect; add it to listen.allow_uids", uid)
+}
+
+// Peer is who is at the other end of a front end's connection. It belongs to the
+// connection's goroutine.
+type Peer struct {
+	server *Server
+	front  string
+	user   bool // there is a user id; over TCP there is none
+	uid    uint32
+	policy *access.Policy
+	rights access.Rights
+}
+
+// Admit finds out who is at the other end of a connection of a front end, "resp"
+// or "lm". It is an error if that user, or a connection without a user id, may do
+// nothing there.
+func (s *Server) Admit(front string, conn net.Conn) (*Peer, error) {
+	p := &Peer{server: s, front: front}
+	if local, ok := conn.(*net.UnixConn); ok {
+		raw, err := local.SyscallConn()
+		if err != nil {
+			return nil, err
+		}
+		if p.uid, err = peerUID(raw); err != nil {
+			return nil, fmt.Errorf("%s: %w", front, err)
+		}
+		p.user = true
+	}
+	p.judge()
+	switch {
+	case p.rights != 0:
+		return p, nil
+	case !p.policy.Ruled():
+		return nil, refuse(wire.StatusDenied, "user %d may not connect; add it to listen.allow_uids", p.uid)
+	case p.user:
+		return nil, refuse(wire.StatusDenied, "user %d may not connect; no rule of access with front: %s gives it a right", p.uid, front)
+	}
+	return nil, refuse(wire.StatusDenied, "connections without a user id may do nothing; no rule of access with front: %s gives them a right", front)
+}
+
+// Rights are what the peer may do by the present policy.
+func (p *Peer) Rights() access.Rights {
+	if p.server.settings().Access != p.policy {
+		p.judge()
+	}
+	return p.rights
+}
+
+func (p *Peer) judge() {
+	p.policy = p.server.settings().Access
+	if p.rights = p.policy.NoUser(p.front); p.user {
+		p.rights = p.policy.Front(p.uid, p.front)
+	}
 }

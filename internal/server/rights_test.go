@@ -1,61 +1,44 @@
 package server
 
 import (
-	"os"
+	"maps"
+	"slices"
 	"testing"
 
+	"github.com/kvstored/kvstored/internal/access"
 	"github.com/kvstored/kvstored/internal/wire"
 )
 
-func TestRights(t *testing.T) {
-	const a, b, c = 1001, 1002, 1003
-	const user, admin = wire.RightRead | wire.RightWrite, wire.RightRead | wire.RightWrite | wire.RightAdmin
-	for _, tc := range []struct {
-		allow, admins []uint32
-		uid           uint32
-		want          wire.Rights
-	}{
-		{nil, nil, 0, admin},
-		{nil, nil, uint32(os.Getuid()), admin},
-		{nil, nil, a, user},
-		{[]uint32{a}, nil, a, user},
-		{[]uint32{a}, nil, b, 0},
-		{[]uint32{a}, nil, 0, admin},
-		{[]uint32{a}, []uint32{b}, b, admin},
-		{[]uint32{a}, []uint32{b}, c, 0},
-		{nil, []uint32{b}, a, user},
-		{nil, []uint32{b}, 0, admin},
-	} {
-		o := Settings{AllowUIDs: tc.allow, AdminUIDs: tc.admins}
-		if got := o.rights(tc.uid); got != tc.want {
-			t.Errorf("allow %d, admins %d, uid %d: %b, want %b", tc.allow, tc.admins, tc.uid, got, tc.want)
-		}
-	}
-}
-
-// Who is no administrator frees, clears and switches nothing.
+// TestNeedsAdmin: a user that is no administrator frees, clears and switches
+// nothing.
 func TestNeedsAdmin(t *testing.T) {
 	for _, op := range []wire.Op{wire.OpPins, wire.OpRevoke, wire.OpPolicy, wire.OpClear, wire.OpPurge, wire.OpSpaces, wire.OpScrub, wire.OpRebuild} {
-		c := session{server: new(Server), rights: wire.RightRead | wire.RightWrite}
+		s := new(Server)
+		s.now.Store(&Settings{Access: access.New(access.Options{Own: 1})})
+		c := session{server: s, uid: 5}
 		if err := c.handle(wire.Header{Op: op}, nil); statusOf(err) != wire.StatusDenied {
 			t.Errorf("%s: %v", op, err)
 		}
 	}
 }
 
-// Every operation that changes what others see needs the right to write.
+// TestNeeded: the table has a line for every operation but those that tell and
+// change nothing; those that change what others see take a right to do so.
 func TestNeeded(t *testing.T) {
+	free := []wire.Op{wire.OpHello, wire.OpOpenSpace, wire.OpPing}
+	writes := []wire.Op{wire.OpReserve, wire.OpCommit, wire.OpAbort, wire.OpPut, wire.OpDelete, wire.OpFlush}
 	for op := range handlers {
-		writes := needed[op]&wire.RightWrite != 0
-		switch op {
-		case wire.OpReserve, wire.OpCommit, wire.OpAbort, wire.OpPut, wire.OpDelete, wire.OpFlush:
-			if !writes {
-				t.Errorf("%s needs %b", op, needed[op])
-			}
-		default:
-			if writes {
-				t.Errorf("%s needs %b", op, needed[op])
-			}
+		n, listed := needed[op]
+		if listed == slices.Contains(free, op) {
+			t.Errorf("%s: in the table %v", op, listed)
+		}
+		if (n.rights&access.Write != 0) != slices.Contains(writes, op) {
+			t.Errorf("%s needs %s", op, n.rights)
+		}
+	}
+	for op := range maps.Keys(needed) {
+		if handlers[op] == nil {
+			t.Errorf("%s is no operation", op)
 		}
 	}
 }

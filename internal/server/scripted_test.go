@@ -199,13 +199,14 @@ func (g *stage) open(stack *tier.Stack) {
 	})
 	conn, err := wire.NewConn(g.socket(), 0)
 	g.must(err)
-	c := &session{server: srv, conn: conn, log: zerolog.Nop(), inline: semaphore.NewWeighted(maxInline), rights: ^wire.Rights(0), leaseAge: time.Hour}
+	c := &session{server: srv, conn: conn, log: zerolog.Nop(), inline: semaphore.NewWeighted(maxInline), leaseAge: time.Hour}
 	c.out = output{conn: conn, limits: &srv.o.Limits, spawn: c.waiting.Go}
 	c.mu.jobs, c.mu.fills = make(map[uint64]*job), make(map[uint64]*fill)
 	c.spaces.server = srv
+	c.judge()
 	c.pushes = g.s.pushes
 	c.ctx = context.Background()
-	info, err := c.spaces.open(scriptSpace)
+	info, err := c.openSpaceOf(scriptSpace)
 	g.must(err)
 	g.space = info.Handle
 	c.join()

@@ -37,10 +37,10 @@ type session struct {
 	server *Server
 	id     uint64 // among all connections of the daemon's life
 	uid    uint32 // of the peer
+	mapped bool   // the peer has the arena's descriptor; never changed after hello
 	name   string // as in its hello, for people
 	conn   *wire.Conn
 	out    output
-	rights wire.Rights
 	// leaseAge is the age that hello told the client: a shorter one would find it
 	// renewing too late.
 	leaseAge time.Duration
@@ -53,6 +53,7 @@ type session struct {
 	log      zerolog.Logger
 
 	// The reader's alone.
+	judged  judged
 	spaces  spaces
 	replies []byte
 	asked   key.Chain // see scratch

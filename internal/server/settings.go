@@ -1,11 +1,14 @@
 package server
 
-import "time"
+import (
+	"time"
+
+	"github.com/kvstored/kvstored/internal/access"
+)
 
 // Settings are the options that can change while a Server runs.
 type Settings struct {
-	AllowUIDs []uint32 // who may connect; none = whoever the socket's mode admits
-	AdminUIDs []uint32 // who may administer besides root and this process's user
+	Access *access.Policy // who may do what
 
 	LeaseMaxAge time.Duration // of connections that are opened from now on
 	PinMaxAge   time.Duration // of pins from now on
@@ -19,10 +22,12 @@ type Settings struct {
 // settings are the present ones. They are never changed, only replaced.
 func (s *Server) settings() *Settings { return s.now.Load() }
 
-// Set replaces the settings, which are the server's from then on. Requests that
-// have begun go on as they were. A connection whose user has lost a right is
-// closed, with a line in the log: its client may connect again with the rights
-// that are left. It is safe for concurrent use.
+// Set replaces the settings, which are the server's from then on: requests that
+// have begun go on as they were, later ones are judged by the new policy, on
+// connections that are open too. A connection whose user may not connect any more
+// is closed, and one that has mapped the arena for a user that may not map it any
+// more, each with a line in the log. A mapping cannot be taken back: it stays with
+// the client's process. It is safe for concurrent use.
 func (s *Server) Set(to Settings) {
 	s.now.Store(&to) // first: a connection that is not among the sessions yet finds it
 	s.mu.Lock()
@@ -32,12 +37,17 @@ func (s *Server) Set(to Settings) {
 	}
 }
 
-// recheck closes a connection whose user has lost a right since hello.
+// recheck closes a connection that would not be as it is by the present policy.
 func (c *session) recheck() {
-	left := c.server.settings().rights(c.uid)
-	if c.rights&^left == 0 {
+	p := c.server.settings().Access
+	why := "the user of a client may not connect any more"
+	switch {
+	case p.Somewhere(c.uid) == 0:
+	case c.mapped && !p.MayMap(c.uid):
+		why = "a client has mapped the arena and may not any more; what is mapped stays so until its process ends"
+	default:
 		return
 	}
-	c.log.Warn().Uint32("uid", c.uid).Bool("may_connect", left != 0).Msg("the user of a client has lost a right; its connection is closed")
+	c.log.Warn().Uint32("uid", c.uid).Msg(why + "; its connection is closed")
 	_ = c.conn.Close() // the session's reader ends, and gives back what it held
 }

@@ -20,13 +20,15 @@ func (c *session) listSpaces(h wire.Header, body []byte) error {
 	if err := req.Decode(body); err != nil {
 		return err
 	}
+	policy := c.judged.policy // the reader's alone
 	return c.later(h, func(context.Context) (wire.Message, error) {
-		return c.server.spacesAfter(req.After), nil
+		return c.server.spacesAfter(req.After, func(u *wire.SpaceUse) bool { return sees(policy, c.uid, u) }), nil
 	})
 }
 
-// spacesAfter is the page of spaces whose ids come after one.
-func (s *Server) spacesAfter(after key.SpaceID) *wire.SpacesReply {
+// spacesAfter is the page of spaces whose ids come after one, of those that may be
+// seen.
+func (s *Server) spacesAfter(after key.SpaceID, seen func(*wire.SpaceUse) bool) *wire.SpacesReply {
 	chunks := s.o.Stack.Spaces()
 	ids := s.catalog.ids()
 	for id := range chunks {
@@ -41,10 +43,14 @@ func (s *Server) spacesAfter(after key.SpaceID) *wire.SpacesReply {
 			ID: ids[0], Chunks: uint64(chunks[ids[0]]),
 			HotBytes: uint64(s.o.Stack.HotBytes(ids[0])), DiskBytes: uint64(s.o.Stack.DiskBytes(ids[0])),
 		}
-		filled += spaceUseBytes + s.catalog.describe(&use)
+		text := s.catalog.describe(&use)
 		if name, ok := s.o.Fronts[use.ID]; ok {
 			use.Kind, use.Front = wire.SpaceFront, name
 		}
+		if !seen(&use) {
+			continue
+		}
+		filled += spaceUseBytes + text
 		reply.Spaces = append(reply.Spaces, use)
 	}
 	reply.More = len(ids) > 0

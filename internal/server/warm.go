@@ -104,7 +104,7 @@ func (c *session) warm(h wire.Header, body []byte) error {
 	}
 	g := group{stack: c.server.o.Stack, search: searchSet(req.Search)}
 	if req.Named {
-		if g.chains = c.server.recent.get(c.uid, req.LookupID); g.chains == nil {
+		if g.chains = c.server.recent.get(asked{c.uid, req.LookupID}, c.judged.policy); g.chains == nil {
 			return refuse(wire.StatusNotFound, "nothing was prefetched as %.80q, or too long ago; send the prompt", req.LookupID)
 		}
 	} else {

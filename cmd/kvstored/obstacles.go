@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"slices"
 
 	"github.com/rs/zerolog"
@@ -76,6 +77,11 @@ func doubts(c *config.Config, here bool) (out []string) {
 		}
 		for _, addr := range slices.DeleteFunc(open, isSocket) {
 			out = append(out, fmt.Sprintf("listen.allow_uids does not bind who connects over TCP, and %s asks for no password; use the path of a socket", addr))
+		}
+	}
+	for i, r := range c.Access {
+		if own := uint32(os.Getuid()); here && slices.Contains(r.UIDs, own) {
+			out = append(out, fmt.Sprintf("access[%d] names user %d, which runs the daemon and may do everything, whatever the rules say; run the daemon as a user of its own", i, own))
 		}
 	}
 	if here {

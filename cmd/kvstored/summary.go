@@ -1,8 +1,10 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/kvstored/kvstored/config"
@@ -24,6 +26,7 @@ func summarize(w io.Writer, c *config.Config, here bool) {
 		}
 		l.row("", "LMCache: %s%s", c.Listen.LM, open)
 	}
+	summarizeAccess(&l, c)
 	if c.Admin.Listen != "" {
 		l.row("metrics", "http://%s/metrics", c.Admin.Listen)
 	}
@@ -39,6 +42,29 @@ func summarize(w io.Writer, c *config.Config, here bool) {
 		l.row("remote", "none")
 	}
 	l.print(w, "# ")
+}
+
+// summarizeAccess says who can read all of DRAM.
+func summarizeAccess(l *list, c *config.Config) {
+	if len(c.Access) == 0 {
+		l.row("access", "every client may map the arena, and so read all of DRAM")
+		return
+	}
+	var uids []uint32
+	for _, r := range c.Access {
+		if r.Map {
+			uids = append(uids, r.UIDs...)
+		}
+	}
+	slices.Sort(uids)
+	who := "only root and the daemon's own user"
+	for i, uid := range slices.Compact(uids) {
+		if i == 0 {
+			who = "users"
+		}
+		who += fmt.Sprintf(" %d", uid)
+	}
+	l.row("access", "rules; %s may map the arena, and so read all of DRAM", who)
 }
 
 // summarizeDRAM says what the shares of DRAM are in bytes.

@@ -155,6 +155,7 @@ func (s *store) start() (*database.DB, error) {
 	if err := s.witness.checkTables(); err != nil {
 		return nil, err
 	}
+	s.witness.findLogs()
 	db, err := database.Open(s.alive, s.o)
 	if err != nil {
 		return nil, err

@@ -19,7 +19,8 @@ import (
 
 const (
 	witnessName  = "kvstored.commits"
-	witnessBytes = 8 + 8 + bootBytes + 2*manifestBytes + 8
+	witnessBytes = 8 + 8 + bootBytes + 2*manifestBytes + maxLogs*logBytes + 8
+	witnessLogs  = 8 + 8 + bootBytes + 2*manifestBytes // where they begin
 	bootBytes    = 40
 )
 
@@ -35,21 +36,26 @@ var errLost = errors.New("the database has lost commits")
 // when older tables are not. So it also notes the manifest, the list of tables,
 // which only grows; one that does not begin as it did has lost tables.
 //
-// The file is 112 bytes, written in place after each commit: the number of the
+// And of Badger's logs the newest is there when an older one is not, or is cut
+// off: see logs.
+//
+// The file is 176 bytes, written in place after each commit: the number of the
 // last one, of the last one that was synced, the boot of the machine, the
-// manifest as it is and as it was synced, and an XXH3-64 of that. One that does
-// not match says nothing.
+// manifest as it is and as it was synced, the logs, and an XXH3-64 of that. One
+// that does not match says nothing.
 type witness struct {
 	file  *os.File
-	dir   string // of the database
-	boot  string // of the process that wrote it, then of this one
-	blank bool   // the file said nothing when it was opened
+	dir   string   // of the database
+	boot  string   // of the process that wrote it, then of this one
+	blank bool     // the file said nothing when it was opened
+	found []uint64 // see findLogs
 
 	mu struct {
 		sync.Mutex
 		number, synced           uint64
 		manifest, syncedManifest manifest
 		seen                     os.FileInfo // of that manifest
+		logs                     logs
 	}
 }
 
@@ -67,6 +73,7 @@ func openWitness(meta string) (*witness, error) {
 		w.boot = strings.TrimRight(string(b[16:16+bootBytes]), "\x00")
 		w.mu.manifest = parseManifest(b[16+bootBytes:])
 		w.mu.syncedManifest = parseManifest(b[16+bootBytes+manifestBytes:])
+		w.mu.logs = parseLogs(b[witnessLogs:])
 		w.blank = false
 	}
 	return w, nil
@@ -81,6 +88,9 @@ func (s *store) look(db *database.DB) error {
 			number = binary.LittleEndian.Uint64(v)
 		}
 	})
+	if err == nil {
+		err = s.checkLogs(db)
+	}
 	if err == nil {
 		err = s.witness.check(number)
 	}
@@ -127,6 +137,7 @@ func (w *witness) check(number uint64) error {
 	}
 	w.boot = boot
 	w.mu.number = number
+	w.mu.logs.begin(w.dir, number)
 	return nil
 }
 
@@ -185,6 +196,7 @@ func (w *witness) saw(number uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.mu.number = number
+	w.mu.logs.note(w.dir, number-1)
 	_ = w.write() // one that is behind says less
 }
 
@@ -213,6 +225,7 @@ func (w *witness) write() error {
 	copy(b[16:16+bootBytes], w.boot)
 	w.mu.manifest.put(b[16+bootBytes:])
 	w.mu.syncedManifest.put(b[16+bootBytes+manifestBytes:])
+	w.mu.logs.put(b[witnessLogs:])
 	le.PutUint64(b[witnessBytes-8:], xxh3.Hash(b[:witnessBytes-8]))
 	_, err := w.file.WriteAt(b[:], 0)
 	return err

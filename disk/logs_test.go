@@ -1,0 +1,193 @@
+package disk
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kvstored/kvstored/key"
+)
+
+// Of a killed process's two logs the older one is damaged, or gone: the commits
+// at its end are missed, and all that is in extents is there; what was deleted is
+// not. So it is when the manifest does not list the table that was made of it.
+func TestOlderLogIsDamaged(t *testing.T) {
+	for name, hurt := range map[string]func(t *testing.T, path string){
+		"flipped": func(t *testing.T, path string) { flip(t, path, 1000) },
+		"cut": func(t *testing.T, path string) {
+			if err := os.Truncate(path, 5000); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"empty": func(t *testing.T, path string) {
+			if err := os.Truncate(path, 0); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"gone": func(t *testing.T, path string) {
+			if err := os.Remove(path); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o, sizes := twoLogs(t)
+			logs, err := filepath.Glob(filepath.Join(o.Paths[0], storeName, "*.mem"))
+			if err != nil || len(logs) < 2 {
+				t.Fatal(logs, err)
+			}
+			hurt(t, logs[0]) // by name, and so by age
+			m := newMemory(t)
+			d, _ := start(t, o, nil)
+			if !d.rebuilds {
+				t.Error("nothing is noticed")
+			}
+			got := recoverAll(t, d)
+			for i, size := range sizes {
+				_, is := got[keyOf(i)]
+				switch {
+				case size == 0 && is:
+					t.Errorf("%d was deleted and is back", i)
+				case size > 0:
+					mustGet(t, d, m, i, size)
+				}
+			}
+			recount(t, d)
+		})
+	}
+}
+
+// Two logs without damage are none.
+func TestTwoLogs(t *testing.T) {
+	o, sizes := twoLogs(t)
+	m := newMemory(t)
+	d, _ := start(t, o, nil)
+	if d.rebuilds {
+		t.Error("the database is taken for damaged")
+	}
+	recoverAll(t, d)
+	for i, size := range sizes {
+		if size > 0 {
+			mustGet(t, d, m, i, size)
+		}
+	}
+}
+
+// A manifest that is cut back to where it was noted last lacks a table; the log
+// that the table was made of is gone.
+func TestManifestIsCutToWhatWasNoted(t *testing.T) {
+	o := testOptions(t.TempDir())
+	m := newMemory(t)
+	d, stop := start(t, o, nil)
+	defer stop()
+	recoverAll(t, d)
+	for i := range 20 {
+		mustPut(t, d, m, i, 5000)
+	}
+	manifest := filepath.Join(storeName, manifestName)
+	older, err := os.ReadFile(filepath.Join(o.Paths[0], manifest))
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := logPath(d.db.dir, lastLog(d.db.dir))
+	pad := make([]byte, 30_000)
+	await(t, "the log is not made a table", func() bool {
+		write(t, d, func(b *batch) { b.set([]byte("pad"), pad) })
+		there, err := exists(first)
+		return !there && err == nil
+	})
+	mustPut(t, d, m, 20, 5000)
+	killed := testOptions(t.TempDir())
+	copyDir(t, o.Paths[0], killed.Paths[0])
+	if err := os.WriteFile(filepath.Join(killed.Paths[0], manifest), older, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w, err := openWitness(killed.Paths[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w.mu.manifest, err = readManifest(w.dir, int64(len(older))); err != nil {
+		t.Fatal(err)
+	}
+	if w.mu.syncedManifest = w.mu.manifest; w.write() != nil {
+		t.Fatal("the witness is not written")
+	}
+	w.close()
+	again, _ := start(t, killed, nil)
+	if !again.rebuilds {
+		t.Error("nothing is noticed")
+	}
+	if got := recoverAll(t, again); len(got) != 21 {
+		t.Errorf("%d entries are back, want 21", len(got))
+	}
+	for i := range 21 {
+		mustGet(t, again, m, i, 5000)
+	}
+}
+
+// twoLogs is a tier whose process was killed while Badger had two logs, and the
+// sizes of its entries; 0 for one that was deleted.
+func twoLogs(t *testing.T) (o Options, sizes []int) {
+	t.Helper()
+	o = testOptions(t.TempDir())
+	o.InlineMax = 0
+	m := newMemory(t)
+	d, stop := start(t, o, nil)
+	defer stop()
+	recoverAll(t, d)
+	killed := testOptions(t.TempDir())
+	killed.InlineMax = 0
+	logsOf := func() int {
+		n := 0
+		d.db.witness.mu.Lock()
+		defer d.db.witness.mu.Unlock()
+		for _, x := range d.db.witness.mu.logs {
+			if there, err := exists(logPath(d.db.dir, x.id)); x.id > 0 && there && err == nil {
+				n++
+			}
+		}
+		return n
+	}
+	pad := make([]byte, 30_000) // commits of some size, so that a log is full soon
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
+		i := len(sizes)
+		if i < 200 {
+			mustPut(t, d, m, i, 5000+i)
+			sizes = append(sizes, 5000+i)
+			if i%3 == 0 {
+				if err := d.Delete(t.Context(), []key.Key{keyOf(i / 3)}); err != nil {
+					t.Fatal(err)
+				}
+				sizes[i/3] = 0
+			}
+		}
+		write(t, d, func(b *batch) { b.set([]byte("pad"), pad) })
+		if logsOf() < 2 {
+			continue
+		}
+		pid := d.db.use.db.Pid()
+		if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		two := logsOf() == 2
+		if two {
+			copyDir(t, o.Paths[0], killed.Paths[0])
+		}
+		if err := unix.Kill(pid, unix.SIGCONT); err != nil {
+			t.Fatal(err)
+		}
+		if two && i > 20 {
+			return killed, sizes
+		}
+		if two {
+			if err := os.RemoveAll(killed.Paths[0]); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	t.Fatal("Badger never had two logs")
+	return o, sizes
+}

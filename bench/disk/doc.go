@@ -13,5 +13,12 @@
 // The prefix is 64 chunks of 4 MiB that a prefetch brings from the disk to leased
 // memory, as the daemon does; its first chunk stands against one that is alone.
 //
+// With -rebuild it measures instead how fast the index of a tier is made anew,
+// in bytes of its files, against reading these from end to end (direct I/O, a few
+// requests of 1 MiB under way): with a database that is lost, so that every
+// payload is read and checked, and by hand with one that is whole.
+//
+//	go run ./bench/disk -rebuild -dir /var/lib/kvstored-bench
+//
 // A Get includes the checksum of every byte, a Put the record in the database.
 package main

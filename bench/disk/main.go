@@ -29,9 +29,13 @@ func main() {
 	pause := flag.Duration("pause", 200*time.Millisecond, "between measurements")
 	only := flag.String("only", "", "measure the rows whose names this regular expression finds")
 	depth := flag.Int("depth", 0, "pieces the tier has under way; 0 = its default")
+	rebuild := flag.Bool("rebuild", false, "measure how fast the index is made anew, and nothing else")
 	flag.Parse()
 	rows, err := regexp.Compile(*only)
-	if err == nil {
+	switch {
+	case err == nil && *rebuild:
+		err = runRebuilds(context.Background(), *dir, *rounds, *mib<<20, *pause)
+	case err == nil:
 		err = run(context.Background(), *dir, *rounds, *mib<<20, *pause, *depth, rows)
 	}
 	if err != nil {

@@ -18,7 +18,7 @@ const (
 	opCommit            // writes, the last ones of a commit
 	opGet               // keys; the answer is their values
 	opPage              // a count, a prefix, and the key before the page; the answer is keys and values
-	opHas  // a key and values; the answer is a byte for each: 1, if a version of the key has it
+	opHas               // a key and values; the answer is a byte for each: 1, if a version of the key has it
 	opSync
 	opClose
 	ansDone  // an answer

@@ -493,3 +493,33 @@ func TestRemoteLimits(t *testing.T) {
 		t.Errorf("%d requests and %d bytes in flight; want 7 and %d", o.Concurrency, o.FlightBytes, 123<<20)
 	}
 }
+
+// TestLongPromptAboveRemote: a prompt of 6 times DRAM is put above a disk and a
+// bucket, and got byte by byte, from the disk, and from the bucket once the disk
+// has nothing. While the bucket is off what is got is the prefix that is there.
+func TestLongPromptAboveRemote(t *testing.T) {
+	const dram, chunks = 16 << 20, 384 // of 256 KiB
+	s3 := s3test.Run(t)
+	proxy := s3test.RunProxy(t, s3)
+	d := sharing(t, remoteDaemon(t, proxy.Endpoint, func(c *config.Config) { c.CPU.Capacity = dram }))
+	t.Setenv("KVSTORED_SOCKET", d.socket)
+	kv := string(noise(9, 6*dram))
+	if said := must(t, kv, prompt("put", 1, chunks)...); !strings.Contains(said, "stored 384 of 384 chunks (96 MiB)") {
+		t.Errorf("put: %s", said)
+	}
+	must(t, "", "flush")
+	if n, bytes := objects(t, s3); n != chunks {
+		t.Errorf("the bucket has %d chunks, of %d bytes; want %d", n, bytes, chunks)
+	}
+	for _, from := range []string{"disk", "remote"} {
+		if got := must(t, "", prompt("get", 1, chunks)...); got != kv {
+			t.Fatalf("from %s %d bytes came back of %d, or others", from, len(got), len(kv))
+		}
+		must(t, "", "clear", "disk", "--yes")
+	}
+	proxy.Set(func(*http.Request) s3test.Fault { return s3test.Fault{Status: 503, Code: "SlowDown"} })
+	code, got, said := kvstored(t, "", prompt("get", 1, chunks)...)
+	if code != exitFailure || len(got) == len(kv) || !strings.HasPrefix(kv, got) || !strings.Contains(said, "failed") {
+		t.Errorf("while the bucket is off: exit code %d, %d bytes, %s", code, len(got), said)
+	}
+}

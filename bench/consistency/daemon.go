@@ -85,13 +85,14 @@ log: {level: error}
 	return d.awaitReady(ctx)
 }
 
-// awaitReady waits until what is on disk is known.
+// awaitReady waits until what is on disk is known. The process of the database
+// outlives a kill of the daemon for a moment, in which the next one has no disk.
 func (d *daemon) awaitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	for {
 		st, err := d.stats(ctx)
-		if err == nil && !st.Store.Recovering {
+		if err == nil && !st.Store.Recovering && !st.Store.Tiers["disk"].Off {
 			return nil
 		}
 		select {
@@ -119,6 +120,7 @@ type stats struct {
 		} `json:"written"`
 		Tiers map[string]struct {
 			Evictions uint64 `json:"evictions"`
+			Off       bool   `json:"off"`
 		} `json:"tiers"`
 	} `json:"store"`
 }

@@ -20,7 +20,7 @@ const module = "github.com/kvstored/kvstored"
 var rows = [][]string{
 	{"internal/glob"},
 	{"internal/access"},
-	{"key", "policy", "config", "internal/accept", "internal/arena", "internal/database", "internal/extent", "internal/fair", "internal/flight", "internal/radix", "internal/spin"},
+	{"key", "policy", "config", "internal/accept", "internal/arena", "internal/budget", "internal/database", "internal/extent", "internal/fair", "internal/flight", "internal/radix", "internal/spin"},
 	{"internal/ledger", "internal/record", "internal/wire"},
 	{"tier"},
 	{"internal/nested"}, // for tests

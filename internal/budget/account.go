@@ -1,0 +1,127 @@
+package budget
+
+import (
+	"math"
+	"net"
+	"sync/atomic"
+)
+
+// Account is what one connection costs. Charge and Release are safe for
+// concurrent use. The nil Account bounds nothing.
+type Account struct {
+	b      *Budget
+	holder Holder
+	front  Front
+	end    func() // closes the connection; called once at most
+	socket socket
+
+	need atomic.Int64 // charged and not released
+	have atomic.Int64 // paid, or less while it is being changed
+
+	// Guarded by Budget.mu.
+	paid int64
+	gone bool // the connection was ended, or closed its account
+}
+
+// Open makes the account of a connection, which is charged base bytes: what it
+// costs while nothing is under way. When the connection must go it is closed. The
+// error is that of Charge.
+func (b *Budget) Open(conn net.Conn, f Front, base int64) (*Account, error) {
+	if b == nil {
+		return nil, nil
+	}
+	a := &Account{b: b, holder: HolderOf(conn), front: f, end: func() { _ = conn.Close() }}
+	a.socket.init(conn)
+	return a.open(base)
+}
+
+func (a *Account) open(base int64) (*Account, error) {
+	b, h := a.b, a.holder
+	b.mu.Lock()
+	of := b.mu.holders[h]
+	if of == nil {
+		of = &holding{accounts: make(map[*Account]struct{})}
+		b.mu.holders[h] = of
+	}
+	of.accounts[a] = struct{}{}
+	b.mu.Unlock()
+	if err := a.Charge(base); err != nil {
+		a.Close()
+		return nil, err
+	}
+	return a, nil
+}
+
+// Charge is called before n bytes are allocated. An error means that they must
+// not be, and that the connection ends: ErrOver if it has the largest part,
+// ErrEnded if it was ended before. It may wait for up to two seconds; no lock may
+// be held that a connection takes as it ends.
+func (a *Account) Charge(n int64) error {
+	if a == nil || n <= 0 {
+		return nil
+	}
+	need := a.need.Add(n)
+	for {
+		have := a.have.Load()
+		if need <= have {
+			return nil
+		}
+		more := (need - have + unitBytes - 1) / unitBytes * unitBytes
+		if err := a.b.take(a, more); err != nil {
+			a.need.Add(-n)
+			return err
+		}
+		a.have.Add(more)
+	}
+}
+
+// Release is called after n bytes that were charged are let go of.
+func (a *Account) Release(n int64) {
+	if a == nil || n <= 0 {
+		return
+	}
+	need := a.need.Add(-n)
+	for {
+		have := a.have.Load()
+		spare := (have - need) / unitBytes * unitBytes
+		if spare < 2*unitBytes {
+			return
+		}
+		spare -= unitBytes
+		if a.have.CompareAndSwap(have, have-spare) {
+			a.b.give(a, spare)
+			return
+		}
+		need = a.need.Load()
+	}
+}
+
+// Bytes is what is charged now.
+func (a *Account) Bytes() int64 {
+	if a == nil {
+		return 0
+	}
+	return a.need.Load()
+}
+
+// Closed counts that the front closes the connection for a reason of its own.
+func (a *Account) Closed(why Reason) {
+	if a != nil {
+		a.b.closed[a.front][why].Add(1)
+	}
+}
+
+// Close gives back what is charged. Charges fail from then on, and releases have
+// no effect. Closing twice is no error.
+func (a *Account) Close() {
+	if a == nil {
+		return
+	}
+	a.b.mu.Lock()
+	if !a.gone {
+		a.b.leave(a)
+	}
+	a.b.mu.Unlock()
+	a.have.Store(0)
+	a.b.give(a, math.MaxInt64)
+}

@@ -1,0 +1,305 @@
+package budget
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+const (
+	// unitBytes is what an account takes from the budget at a time.
+	unitBytes = 128 << 10
+	// patience is how long a charge waits for the memory of connections that
+	// were ended. They have nothing to wait for but their own goroutines.
+	patience = 2 * time.Second
+	// logBurst is how many lines a minute the log gets of connections that end;
+	// all are counted.
+	logBurst = 10
+)
+
+// ErrOver says that a connection ends because the memory it asked for is not
+// there.
+var ErrOver = errors.New("the memory for clients is used up, and this connection has the largest part of it; see limits.memory")
+
+// ErrEnded says that the connection was ended before.
+var ErrEnded = errors.New("the connection has ended")
+
+// Reason is why a connection was closed that its client would have kept.
+type Reason uint8
+
+// The reasons. Those of time are counted by the fronts, see [Account.Closed].
+const (
+	Memory      Reason = iota // the largest of the holder that has most of limits.memory
+	HolderShare               // the largest of a holder that has more than its share
+	Stalled                   // no progress within a frame or command
+	Unread                    // replies that are not read
+	reasons
+)
+
+var reasonNames = [reasons]string{"memory", "uid_memory", "stalled", "unread"}
+
+// String is the reason as metrics call it.
+func (r Reason) String() string { return reasonNames[r] }
+
+// Front is the protocol of a connection.
+type Front uint8
+
+// The fronts.
+const (
+	Native Front = iota
+	RESP
+	LM
+	fronts
+)
+
+var frontNames = [fronts]string{"native", "resp", "lm"}
+
+// String is the front as metrics call it.
+func (f Front) String() string { return frontNames[f] }
+
+// Options of a Budget.
+type Options struct {
+	Bytes       int64 // of all accounts
+	HolderBytes int64 // of the accounts of one holder; 0 = Bytes
+	Log         zerolog.Logger
+}
+
+// Budget is the memory that all connections may cost. It is safe for concurrent
+// use. The nil Budget bounds nothing.
+type Budget struct {
+	o      Options
+	closed [fronts][reasons]atomic.Uint64
+	fell   chan struct{} // Run is to look
+	mu     struct {
+		sync.Mutex
+		used    int64 // of all accounts; at most Bytes
+		leaving int64 // of those that were ended and are still there
+		peak    int64 // of used, since Run has last looked
+		holders map[Holder]*holding
+		freed   chan struct{} // closed when something is given back; nil while no charge waits
+	}
+}
+
+// holding is what one holder has.
+type holding struct {
+	used     int64 // without what is leaving
+	accounts map[*Account]struct{}
+}
+
+// New makes a budget.
+func New(o Options) *Budget {
+	if o.HolderBytes == 0 {
+		o.HolderBytes = o.Bytes
+	}
+	o.Log = o.Log.Sample(&zerolog.BurstSampler{Burst: logBurst, Period: time.Minute})
+	b := &Budget{o: o, fell: make(chan struct{}, 1)}
+	b.mu.holders = make(map[Holder]*holding)
+	return b
+}
+
+// take adds n bytes to what an account has, or ends it. It waits while others
+// that it had ended are still there.
+func (b *Budget) take(a *Account, n int64) error {
+	if b.fits(a, n) {
+		return nil
+	}
+	b.settle()
+	end := time.Now().Add(patience)
+	for {
+		victims, wait, err := b.tryTake(a, n)
+		for _, v := range victims {
+			b.dismiss(v)
+		}
+		if err != nil || wait == nil {
+			return err
+		}
+		left := time.NewTimer(time.Until(end))
+		select {
+		case <-wait:
+		case <-left.C:
+			b.giveUp(a)
+			return ErrOver
+		}
+		left.Stop()
+	}
+}
+
+// fits takes n bytes if nothing has to be done for it.
+func (b *Budget) fits(a *Account, n int64) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if a.gone || b.mu.used+n > b.o.Bytes || b.mu.holders[a.holder].used+n > b.o.HolderBytes {
+		return false
+	}
+	b.add(a, n)
+	return true
+}
+
+// add is called with the mutex held.
+func (b *Budget) add(a *Account, n int64) {
+	b.mu.used += n
+	b.mu.peak = max(b.mu.peak, b.mu.used)
+	b.mu.holders[a.holder].used += n
+	a.paid += n
+}
+
+// settle has every account look at what its client has read meanwhile.
+func (b *Budget) settle() {
+	b.mu.Lock()
+	var all []*Account
+	for _, h := range b.mu.holders {
+		for a := range h.accounts {
+			all = append(all, a)
+		}
+	}
+	b.mu.Unlock()
+	for _, a := range all {
+		a.settle()
+	}
+}
+
+// tryTake takes n bytes if they are there. Else it returns what to wait for. The
+// victims are to be ended; with an error the account is among them.
+func (b *Budget) tryTake(a *Account, n int64) (victims []*Account, wait <-chan struct{}, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if a.gone {
+		return nil, nil, ErrEnded
+	}
+	h := b.mu.holders[a.holder]
+	for !a.gone && h.used+n > b.o.HolderBytes {
+		victims = append(victims, b.evict(a.holder, a, n, HolderShare))
+	}
+	for !a.gone && b.mu.used-b.mu.leaving+n > b.o.Bytes {
+		victims = append(victims, b.evict(b.largest(a.holder, n), a, n, Memory))
+	}
+	switch {
+	case a.gone:
+		return victims, nil, ErrOver
+	case b.mu.used+n > b.o.Bytes:
+		if b.mu.freed == nil {
+			b.mu.freed = make(chan struct{})
+		}
+		return victims, b.mu.freed, nil
+	}
+	b.add(a, n)
+	return victims, nil, nil
+}
+
+// largest is the holder that has most, if asker had n bytes more. Called with the
+// mutex held.
+func (b *Budget) largest(asker Holder, n int64) Holder {
+	most, used := asker, b.mu.holders[asker].used+n
+	for o, h := range b.mu.holders {
+		if h.used > used {
+			most, used = o, h.used
+		}
+	}
+	return most
+}
+
+// evict marks the largest account of a holder, where the one that asks counts
+// with n bytes more, as leaving, and returns it. Called with the mutex held.
+func (b *Budget) evict(o Holder, asker *Account, n int64, why Reason) *Account {
+	var victim *Account
+	most := int64(-1)
+	for a := range b.mu.holders[o].accounts {
+		size := a.paid
+		if a == asker {
+			size += n
+		}
+		if size > most {
+			victim, most = a, size
+		}
+	}
+	b.leave(victim)
+	b.closed[victim.front][why].Add(1)
+	return victim
+}
+
+// leave counts what an account has as leaving. Called with the mutex held.
+func (b *Budget) leave(a *Account) {
+	h := b.mu.holders[a.holder]
+	h.used -= a.paid
+	delete(h.accounts, a)
+	if len(h.accounts) == 0 {
+		delete(b.mu.holders, a.holder)
+	}
+	b.mu.leaving += a.paid
+	a.gone = true
+}
+
+// giveUp ends an account that has waited in vain.
+func (b *Budget) giveUp(a *Account) {
+	b.mu.Lock()
+	gone := a.gone
+	if !gone {
+		b.leave(a)
+		b.closed[a.front][Memory].Add(1)
+	}
+	b.mu.Unlock()
+	if !gone {
+		b.dismiss(a)
+	}
+}
+
+// dismiss ends a connection that is marked as leaving. It does not wait: closing
+// a socket may, for a system call under way.
+func (b *Budget) dismiss(a *Account) {
+	b.o.Log.Warn().Stringer("holder", a.holder).Stringer("front", a.front).Int64("bytes", a.need.Load()).
+		Msg("a client's connection is closed: the memory for clients is used up, and it has the largest part of it; see limits.memory")
+	go a.end()
+}
+
+// give takes n bytes back from an account.
+func (b *Budget) give(a *Account, n int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n = min(n, a.paid)
+	a.paid -= n
+	b.mu.used -= n
+	if a.gone {
+		b.mu.leaving -= n
+	} else {
+		b.mu.holders[a.holder].used -= n
+	}
+	if b.mu.freed != nil {
+		close(b.mu.freed)
+		b.mu.freed = nil
+	}
+	if b.mu.peak-b.mu.used >= trimBytes {
+		select {
+		case b.fell <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// Stats is a snapshot of a budget.
+type Stats struct {
+	LimitBytes int64 `json:"limit_bytes"`
+	UsedBytes  int64 `json:"used_bytes"`
+	// Closed counts connections that were closed, by front and reason.
+	Closed map[string]map[string]uint64 `json:"closed"`
+}
+
+// Stats returns a snapshot; zero for the nil Budget.
+func (b *Budget) Stats() (st Stats) {
+	if b == nil {
+		return st
+	}
+	b.mu.Lock()
+	st.LimitBytes, st.UsedBytes = b.o.Bytes, b.mu.used
+	b.mu.Unlock()
+	st.Closed = make(map[string]map[string]uint64)
+	for f := range fronts {
+		st.Closed[f.String()] = make(map[string]uint64)
+		for r := range reasons {
+			st.Closed[f.String()][r.String()] = b.closed[f][r].Load()
+		}
+	}
+	return st
+}

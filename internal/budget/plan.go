@@ -1,0 +1,64 @@
+package budget
+
+// What the daemon takes beside the arena, its clients and the database's process.
+const (
+	// ownBytes is for the program, its tables and the index of some hundred
+	// thousand chunks.
+	ownBytes = 160 << 20
+	// arenaShare is one part in so many of the arena: its page tables, 8 bytes
+	// for 4 KiB, and as much for the states of its blocks.
+	arenaShare = 256
+	// marginBytes stays free of the Go heap, for its stacks and the kernel's
+	// buffers.
+	marginBytes = 64 << 20
+	// mostBytes is what clients get at most where nothing says how much.
+	mostBytes = 1 << 30
+)
+
+// Plan is how the memory of a control group, or of the machine, is divided. All
+// are bytes.
+type Plan struct {
+	Limit    int64 // of the group; 0 = not known
+	Arena    int64
+	Database int64 // its process
+	Own      int64 // the daemon's
+	Clients  int64 // of the Budget
+	Garbage  int64 // of the clients', until it is collected
+}
+
+// NewPlan divides limit, 0 = not known. clients is what they are to get; 0 has
+// that derived: five eighths of what the others leave, for the collector lets a
+// heap grow beyond what is live, but at least least and at most 1 GiB.
+func NewPlan(limit, arena, database, clients, least int64) Plan {
+	p := Plan{Limit: limit, Arena: arena, Database: database, Own: ownBytes + arena/arenaShare, Clients: clients}
+	if clients == 0 {
+		p.Clients = mostBytes
+		if limit > 0 {
+			p.Clients = min(max((limit-arena-database-p.Own)/8*5, least), mostBytes)
+		}
+	}
+	p.Garbage = p.Clients / 5 * 3
+	return p
+}
+
+// Total is what all come to.
+func (p *Plan) Total() int64 { return p.Arena + p.Database + p.Own + p.Clients + p.Garbage }
+
+// Short is how much more that is than there is; 0 where it fits, or where that is
+// not known.
+func (p *Plan) Short() int64 {
+	if p.Limit == 0 {
+		return 0
+	}
+	return max(0, p.Total()-p.Limit)
+}
+
+// GoLimit is the limit for the heap of the daemon: all that the others leave of
+// the group, so that a large index does not have the collector run without end. 0
+// = none.
+func (p *Plan) GoLimit() int64 {
+	if p.Limit == 0 {
+		return 0
+	}
+	return max(p.Limit-p.Arena-p.Database-p.Arena/arenaShare-marginBytes, ownBytes)
+}

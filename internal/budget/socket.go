@@ -1,0 +1,76 @@
+package budget
+
+import (
+	"net"
+	"sync/atomic"
+	"syscall"
+)
+
+// freeBytes may lie in a connection's socket without a charge: they are part of
+// what a connection costs at rest.
+const freeBytes = 64 << 10
+
+// socket is what the kernel holds for a client that has not read it yet. It is
+// charged to the control group of the daemon as its own memory is.
+//
+// How much that is is asked of the kernel only when what was sent since comes to
+// more than freeBytes, and of all connections before one is ended for the want of
+// memory: so a client that has read all loses nothing by not being asked.
+type socket struct {
+	raw     syscall.RawConn // nil: no socket
+	most    int64           // that the kernel takes
+	sent    atomic.Int64    // what may be there, as far as that is known
+	charged atomic.Int64
+}
+
+func (s *socket) init(conn net.Conn) {
+	c, ok := conn.(syscall.Conn)
+	if !ok {
+		return
+	}
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return
+	}
+	if s.most = sendBuffer(raw); s.most > 0 {
+		s.raw = raw
+	}
+}
+
+// Sending is called before n bytes are written to the socket. One goroutine at a
+// time may. The error is that of Charge.
+func (a *Account) Sending(n int) error {
+	if a == nil || a.socket.raw == nil {
+		return nil
+	}
+	s := &a.socket
+	if s.sent.Add(int64(n)) <= freeBytes {
+		return nil
+	}
+	there := min(unread(s.raw)+int64(n), s.most)
+	s.sent.Store(there)
+	had, want := s.charged.Load(), max(0, there-freeBytes)
+	if want <= had {
+		a.settleTo(want)
+		return nil
+	}
+	if err := a.Charge(want - had); err != nil {
+		return err
+	}
+	s.charged.Add(want - had)
+	return nil
+}
+
+// settle releases what the client has read.
+func (a *Account) settle() {
+	if s := &a.socket; s.raw != nil && s.charged.Load() > 0 {
+		a.settleTo(max(0, unread(s.raw)-freeBytes))
+	}
+}
+
+func (a *Account) settleTo(want int64) {
+	s := &a.socket
+	if had := s.charged.Load(); want < had && s.charged.CompareAndSwap(had, want) {
+		a.Release(had - want)
+	}
+}

@@ -29,6 +29,22 @@ const DefaultSpin = time.Millisecond
 // Nothing can be read after it.
 var ErrFrameTooLarge = errors.New("frame too large")
 
+// ErrStalled says that a frame has begun and too little more of it has come: less
+// than stallBytes, or the rest if that is less, in the time that SetStall gives.
+var ErrStalled = errors.New("the frame has stalled")
+
+// stallBytes is what has to come of a frame within each stall.
+const stallBytes = 64 << 10
+
+// Meter is told of the memory that a connection takes beyond the receive buffer
+// of a quiet one.
+type Meter interface {
+	// Charge is called before n bytes are allocated; after an error they are not.
+	Charge(n int64) error
+	// Release is called after n bytes were let go of.
+	Release(n int64)
+}
+
 // ErrWouldBlock says that a Try call found nothing to read.
 var ErrWouldBlock = errors.New("would block")
 
@@ -38,6 +54,8 @@ type Conn struct {
 	uc      *net.UnixConn
 	raw     syscall.RawConn
 	maxBody uint32
+	meter   Meter // nil: of no interest
+	stall   stall
 	rd      receiver
 	wr      sender
 
@@ -64,6 +82,22 @@ func NewConn(uc *net.UnixConn, spin time.Duration) (*Conn, error) {
 // SetMaxBody sets the limit on bodies that are read. Only the reader may.
 func (c *Conn) SetMaxBody(n uint32) { c.maxBody = n }
 
+// SetMeter has the receive buffer charged to m. Only the reader may.
+func (c *Conn) SetMeter(m Meter) { c.meter = m }
+
+// SetStall sets how long a frame that has begun may make too little progress
+// before ReadFrame returns ErrStalled; 0 = for ever. Between frames a peer may
+// rest. Only the reader may. SetReadDeadline is the connection's own from then
+// on, see Interrupt.
+func (c *Conn) SetStall(d time.Duration) { c.stall.after = d }
+
+// Interrupt makes a read under way, and all after it, return
+// os.ErrDeadlineExceeded once nothing more is there.
+func (c *Conn) Interrupt() {
+	c.stall.interrupted.Store(true)
+	_ = c.SetReadDeadline(time.Unix(1, 0)) // fails only on a closed socket, as reads will
+}
+
 // Close closes the socket; a read or write under way returns.
 func (c *Conn) Close() error { return c.uc.Close() }
 
@@ -85,7 +119,8 @@ func (c *Conn) Buffered() bool {
 }
 
 // ReadFrame returns the next frame, waiting for it. The body is valid until
-// the next read. The end of the stream is io.EOF between frames and
+// the next read. With an error the header is that of the frame that has begun, if
+// it is there. The end of the stream is io.EOF between frames and
 // io.ErrUnexpectedEOF within one.
 func (c *Conn) ReadFrame() (Header, []byte, error) { return c.read(true) }
 
@@ -101,10 +136,17 @@ func (c *Conn) read(block bool) (Header, []byte, error) {
 		}
 		if ok {
 			c.head += HeaderBytes + len(body)
+			c.stall.frames++
 			return h, body, nil
 		}
+		if c.stall.after > 0 && c.head < c.tail {
+			c.arm()
+		}
 		if err := c.receive(h, block); err != nil {
-			return Header{}, nil, err
+			if err = c.struck(err); err == nil {
+				continue
+			}
+			return h, nil, err
 		}
 	}
 }
@@ -123,9 +165,12 @@ func (c *Conn) Peek(n int) ([]byte, error) {
 
 // receive reads once, more of the frame that h starts.
 func (c *Conn) receive(h Header, block bool) error {
-	c.makeRoom(h)
+	if err := c.makeRoom(h); err != nil {
+		return err
+	}
 	n, err := c.rd.read(c.raw, c.buf[c.tail:], block)
 	c.tail += n
+	c.stall.received += int64(n)
 	return c.cutShort(err)
 }
 
@@ -157,24 +202,41 @@ func (c *Conn) peek() (h Header, body []byte, ok bool, err error) {
 // makeRoom makes the buffer have room behind tail for more of the frame that h
 // starts. It grows by doubling what has arrived, never to what is claimed: a
 // peer has to send a large body to make us hold one.
-func (c *Conn) makeRoom(h Header) {
+func (c *Conn) makeRoom(h Header) error {
 	if c.head == c.tail {
 		c.head, c.tail = 0, 0
 		if len(c.buf) > keepBytes {
+			if c.meter != nil {
+				c.meter.Release(beyond(len(c.buf)))
+			}
 			c.buf = make([]byte, readBytes)
 		}
 	}
 	if c.tail < len(c.buf) && (c.head == 0 || HeaderBytes+int(h.BodyBytes) <= len(c.buf)-c.head) {
-		return
+		return nil
 	}
 	have := c.tail - c.head
 	to := c.buf
 	if have == len(c.buf) {
-		to = make([]byte, min(2*have, HeaderBytes+int(h.BodyBytes)))
+		n := min(2*have+HeaderBytes, HeaderBytes+int(h.BodyBytes))
+		if c.meter != nil {
+			if err := c.meter.Charge(beyond(n)); err != nil {
+				return err
+			}
+		}
+		to = make([]byte, n)
 	}
 	copy(to, c.buf[c.head:c.tail])
+	if c.meter != nil && have == len(c.buf) {
+		c.meter.Release(beyond(have))
+	}
 	c.buf, c.head, c.tail = to, 0, have
+	return nil
 }
+
+// beyond is what a receive buffer of n bytes takes more than that of a quiet
+// connection.
+func beyond(n int) int64 { return int64(max(0, n-readBytes)) }
 
 // Write sends p whole, waiting while the socket is full.
 func (c *Conn) Write(p []byte) (int, error) {
@@ -219,7 +281,9 @@ func (c *Conn) ReadFrameFiles() (Header, []byte, []*os.File, error) {
 			c.head += HeaderBytes + len(body)
 			return h, body, files, nil
 		}
-		c.makeRoom(h)
+		if err := c.makeRoom(h); err != nil {
+			return Header{}, nil, files, err
+		}
 		n, got, err := readFiles(c.uc, c.buf[c.tail:])
 		c.tail += n
 		files = append(files, got...)

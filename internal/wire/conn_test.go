@@ -111,7 +111,9 @@ func TestClaimedBodyCostsNothing(t *testing.T) {
 	go mustWrite(t, a, make([]byte, sent))
 	b.SetReadDeadline(time.Now().Add(10 * time.Second))
 	for b.tail < sent+HeaderBytes {
-		b.makeRoom(DecodeHeader(b.buf))
+		if err := b.makeRoom(DecodeHeader(b.buf)); err != nil {
+			t.Fatal(err)
+		}
 		n, err := b.rd.read(b.raw, b.buf[b.tail:], true)
 		if err != nil {
 			t.Fatal(err)

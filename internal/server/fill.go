@@ -20,6 +20,7 @@ type fill struct {
 	said    note // what the client said of the prompt
 	blind   bool // its client may not read the space; see session.blind
 	expiry  *time.Timer
+	cost    int64 // charged until it is forgotten
 	mu      struct {
 		sync.Mutex
 		slots []slot
@@ -285,6 +286,7 @@ func (f *fill) forgetIfDone() {
 	}
 	f.expiry.Stop()
 	c := f.session
+	c.account.Release(f.cost)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.mu.fills, f.id)

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/budget"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
@@ -14,8 +15,9 @@ import (
 )
 
 // maxInline is how many payload bytes a connection's gets that wait may copy
-// at a time; one of the largest chunks always fits.
-const maxInline = 2 * wire.MaxPayloadBytes
+// at a time; one of the largest chunks always fits. Each is there twice while it
+// becomes a frame.
+const maxInline = wire.MaxPayloadBytes
 
 // get answers payloads inline: at once if they are in DRAM, later if they
 // must come up.
@@ -24,7 +26,7 @@ func (c *session) get(h wire.Header, body []byte) error {
 	if err := req.Decode(body); err != nil {
 		return err
 	}
-	g := get{session: c, limit: int(req.MaxBytes)}
+	g := get{session: c, limit: int(req.MaxBytes), copies: budget.Held{Account: c.account}}
 	if g.limit == 0 || g.limit > wire.MaxPayloadBytes {
 		g.limit = wire.MaxPayloadBytes
 	}
@@ -59,7 +61,14 @@ func (c *session) get(h wire.Header, body []byte) error {
 	if hot := min(to, from+m.Hot); rest == nil && (g.full || hot == to || g.fits(from, hot)) {
 		// What is evicted this very moment ends the run: the reader must not
 		// wait for it to come up.
+		defer g.letGo()
 		g.gather(c.ctx, from, to, tier.Of(tier.CPU))
+		if g.err == nil {
+			g.err = c.makeRoom(g.frameBytes())
+		}
+		if g.err != nil {
+			return g.err
+		}
 		c.reply(h, &g.reply)
 		return nil
 	}
@@ -67,7 +76,10 @@ func (c *session) get(h wire.Header, body []byte) error {
 	if deadline == 0 {
 		deadline = c.server.settings().Prefetch.Deadline
 	}
-	return c.later(h, func(ctx context.Context) (wire.Message, error) {
+	start := time.Now()
+	return c.aside(func(ctx context.Context) {
+		defer c.server.observe(h.Op, start)
+		defer g.letGo()
 		ctx, cancel := context.WithTimeout(ctx, deadline)
 		defer cancel()
 		to := to
@@ -76,10 +88,9 @@ func (c *session) get(h wire.Header, body []byte) error {
 			to = min(to, rest.Found())
 		}
 		g.room = c.inline
-		defer func() { g.room.Release(g.taken) }()
 		g.gather(ctx, from, to, tier.All)
 		c.awaitRoom(ctx)
-		return &g.reply, nil
+		g.answerLate(h)
 	})
 }
 
@@ -91,7 +102,38 @@ type get struct {
 	full    bool                // what comes next does not fit
 	room    *semaphore.Weighted // for the copies; nil: no need to ask
 	taken   int64               // of room
+	copies  budget.Held         // for what the reply copies
+	err     error               // the connection ends
 	reply   wire.GetReply
+}
+
+// letGo gives back what the copies took.
+func (g *get) letGo() {
+	if g.room != nil {
+		g.room.Release(g.taken)
+	}
+	_ = g.copies.Set(0) // releases
+}
+
+// frameBytes is at least what the reply takes as a frame.
+func (g *get) frameBytes() int {
+	const chunkBytes = 16 // as the protocol has it, with the list's length for the first
+	return wire.HeaderBytes + chunkBytes*(g.reply.Chunks.Len()+1) + len(g.reply.Payloads)
+}
+
+// answerLate sends the reply of a get that was set aside.
+func (g *get) answerLate(h wire.Header) {
+	c, n := g.session, g.frameBytes()
+	frame := budget.Held{Account: c.account}
+	if g.err == nil {
+		g.err = frame.Set(int64(n))
+	}
+	c.open.Add(-1) // before the reply: with it in hand the client may ask again
+	if g.err != nil {
+		return // the connection ends
+	}
+	c.out.send(wire.AppendReply(make([]byte, 0, n), h.Op, h.ID, &g.reply))
+	_ = frame.Set(0) // releases
 }
 
 // underLease takes what a job of the connection holds, and returns the first
@@ -154,8 +196,27 @@ func (g *get) add(b arena.Block, tokens uint32) bool {
 		g.full = true
 		return false
 	}
+	if !g.grow(b.Len()) {
+		return false
+	}
 	g.reply.Chunks = g.reply.Chunks.Add(wire.Chunk{Length: uint32(b.Len()), Tokens: tokens, Sum: b.Sum()})
 	g.reply.Payloads = append(g.reply.Payloads, b.Bytes()...)
+	return true
+}
+
+// grow makes room for n bytes of payload: what the first chunk takes, then by
+// doubling up to the limit.
+func (g *get) grow(n int) bool {
+	had, need := cap(g.reply.Payloads), len(g.reply.Payloads)+n
+	if need <= had {
+		return true
+	}
+	size := max(need, min(2*had, g.limit))
+	if g.err = g.copies.Set(int64(had + size)); g.err != nil { // both are there while one is copied
+		return false
+	}
+	g.reply.Payloads = append(make([]byte, 0, size), g.reply.Payloads...)
+	_ = g.copies.Set(int64(size)) // releases
 	return true
 }
 

@@ -27,6 +27,7 @@ type job struct {
 	group
 	chain  *key.Chain           // of the first rank
 	best   bool                 // the first wait ends it
+	cost   int64                // charged until the client ends it, or leaves
 	pin    string               // pin the prefix under this name; empty: do not
 	hot    int                  // chunks leased before anything was fetched
 	limit  int                  // chunks to bring up at most, the skipped ones included

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kvstored/kvstored/internal/budget"
 	"github.com/kvstored/kvstored/internal/wire"
 )
 
@@ -15,11 +16,14 @@ import (
 //
 // Pushes are built when their turn comes, so that at most one per job waits
 // and the newest state wins.
+//
+// What waits is charged before it is copied into the queue.
 type output struct {
-	conn   *wire.Conn
-	limits *Limits
-	spawn  func(func()) // runs drain
-	mu     struct {
+	conn    *wire.Conn
+	account *budget.Account
+	limits  *Limits
+	spawn   func(func()) // runs drain
+	mu      struct {
 		sync.Mutex
 		busy   bool // somebody writes
 		queue  []byte
@@ -28,12 +32,21 @@ type output struct {
 		stall  *time.Timer   // running while too much waits
 		below  chan struct{} // closed when little waits again; nil if it does
 	}
-	spare []byte // the writer's: the queue's other buffer
-	frame []byte // the writer's: the push being sent
+	spare   []byte      // the writer's: the queue's other buffer
+	frame   []byte      // the writer's: the push being sent
+	charged int64       // the writer's: for what it is sending, but for a push
+	pushed  budget.Held // the writer's: for frame
 }
 
 // send sends whole frames. p may be reused when it returns.
 func (o *output) send(p []byte) {
+	if o.begin() {
+		o.write(p)
+		return
+	}
+	if o.account.Charge(int64(len(p))) != nil {
+		return // the connection ends
+	}
 	o.mu.Lock()
 	if o.mu.busy {
 		o.mu.queue = append(o.mu.queue, p...)
@@ -43,7 +56,19 @@ func (o *output) send(p []byte) {
 	}
 	o.mu.busy = true
 	o.mu.Unlock()
+	o.account.Release(int64(len(p)))
 	o.write(p)
+}
+
+// begin makes the caller the writer unless there is one.
+func (o *output) begin() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.mu.busy {
+		return false
+	}
+	o.mu.busy = true
+	return true
 }
 
 // push sends the newest state of j when the socket has room.
@@ -68,7 +93,15 @@ func (o *output) push(j *job) {
 // socket takes it; the rest is left to drain. The caller has set busy.
 func (o *output) write(p []byte) {
 	for p = o.next(p); p != nil; p = o.next(nil) {
-		n, err := o.conn.TryWrite(p)
+		n, err := 0, o.account.Sending(len(p))
+		if err == nil {
+			n, err = o.conn.TryWrite(p)
+		}
+		if err == nil && n < len(p) && o.charged == 0 {
+			if err = o.account.Charge(int64(len(p) - n)); err == nil {
+				o.charged = int64(len(p) - n)
+			}
+		}
 		if err != nil {
 			_ = o.conn.Close() // the reader notices and ends the session
 			n = len(p)
@@ -89,7 +122,11 @@ func (o *output) drain(p []byte) {
 		for len(p) > 0 {
 			o.progress(len(p))
 			piece := p[:min(len(p), o.limits.QueueBytes)]
-			if _, err := o.conn.Write(piece); err != nil {
+			err := o.account.Sending(len(piece))
+			if err == nil {
+				_, err = o.conn.Write(piece)
+			}
+			if err != nil {
 				_ = o.conn.Close()
 			}
 			p = p[len(piece):]
@@ -103,12 +140,15 @@ func (o *output) next(p []byte) []byte {
 	if len(p) > 0 {
 		return p
 	}
+	o.account.Release(o.charged)
+	o.charged = 0
 	for {
 		o.mu.Lock()
 		o.mu.unsent = 0
 		if len(o.mu.queue) > 0 {
 			p, o.mu.queue, o.spare = o.mu.queue, o.spare, nil
-			if cap(p) <= o.limits.QueueBytes { // one large reply must not cost its size for ever
+			o.charged = int64(len(p))
+			if cap(p) <= flushBytes { // one large reply must not cost its size for ever
 				o.spare = p[:0]
 			}
 			o.watch()
@@ -128,7 +168,9 @@ func (o *output) next(p []byte) []byte {
 		if cap(o.frame) > o.limits.QueueBytes {
 			o.frame = nil
 		}
-		if o.frame = j.appendPush(o.frame[:0]); len(o.frame) > 0 {
+		o.frame = j.appendPush(o.frame[:0])
+		_ = o.pushed.Set(int64(cap(o.frame))) // else the connection ends
+		if len(o.frame) > 0 {
 			return o.frame
 		}
 	}
@@ -152,7 +194,10 @@ func (o *output) watch() {
 	switch {
 	case much && o.mu.stall == nil:
 		o.mu.below = make(chan struct{})
-		o.mu.stall = time.AfterFunc(o.limits.StallTimeout, func() { _ = o.conn.Close() })
+		o.mu.stall = time.AfterFunc(o.limits.StallTimeout, func() {
+			o.account.Closed(budget.Unread)
+			_ = o.conn.Close()
+		})
 	case !much && o.mu.stall != nil:
 		o.mu.stall.Stop()
 		o.mu.stall = nil

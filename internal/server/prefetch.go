@@ -66,8 +66,13 @@ func (c *session) begin(chain *key.Chain, a *ask) (*job, wire.PrefetchReply, err
 	if g.chains, err = c.ranked(chain, a.ranks); err != nil {
 		return nil, reply, err
 	}
+	cost := liveBytes + liveChunkBytes*int64(len(g.chains)*chain.Len())
+	if err := c.account.Charge(cost); err != nil {
+		return nil, reply, err
+	}
 	m, err := g.match(c.ctx)
 	if err != nil {
+		c.account.Release(cost)
 		return nil, reply, err
 	}
 	if a.lookupID != "" {
@@ -80,6 +85,7 @@ func (c *session) begin(chain *key.Chain, a *ask) (*job, wire.PrefetchReply, err
 	}
 	reply.Worth = c.worthAll(g.chains, &m)
 	j := c.newJob(g, &m)
+	j.cost = cost
 	j.over = c.said(chain).done
 	s.count.asked(chain, &m)
 	if pinned {
@@ -219,6 +225,7 @@ func (c *session) cancel(h wire.Header, body []byte) error {
 	}
 	j.end()
 	j.waits.Wait()
+	c.account.Release(j.cost)
 	st := j.state(wire.FromUnsent)
 	c.reply(h, &st)
 	return nil
@@ -234,6 +241,7 @@ func (c *session) release(h wire.Header, body []byte) error {
 		out.Outcome = wire.OutcomeRevoked
 	}
 	j.waits.Wait()
+	c.account.Release(j.cost)
 	c.reply(h, &out)
 	return nil
 }

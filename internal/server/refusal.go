@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/kvstored/kvstored/internal/budget"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/tier"
@@ -36,7 +37,7 @@ func statusOf(err error) wire.Status {
 		return wire.StatusInconsistentChain
 	case errors.Is(err, tier.ErrTooLarge):
 		return wire.StatusTooLarge
-	case errors.Is(err, tier.ErrOverBudget), errors.Is(err, ledger.ErrOverBudget):
+	case errors.Is(err, tier.ErrOverBudget), errors.Is(err, ledger.ErrOverBudget), errors.Is(err, budget.ErrOver):
 		return wire.StatusOverBudget
 	case errors.Is(err, tier.ErrOverQuota):
 		return wire.StatusOverQuota
@@ -48,7 +49,7 @@ func statusOf(err error) wire.Status {
 		return wire.StatusTierOff
 	case errors.Is(err, context.DeadlineExceeded):
 		return wire.StatusTimeout
-	case errors.Is(err, context.Canceled), errors.Is(err, tier.ErrClosed):
+	case errors.Is(err, context.Canceled), errors.Is(err, tier.ErrClosed), errors.Is(err, budget.ErrEnded):
 		return wire.StatusClosed
 	}
 	return wire.StatusInternal

@@ -56,23 +56,32 @@ func (c *session) reserve(h wire.Header, body []byte) error {
 }
 
 // open takes room and makes the fill known.
-func (f *fill) open(ctx context.Context, sizes []uint32, sums wire.Sums, all, wait bool) (*wire.ReserveReply, error) {
-	err := f.grant(ctx, sizes, all, wait)
+func (f *fill) open(ctx context.Context, sizes []uint32, sums wire.Sums, all, wait bool) (reply *wire.ReserveReply, err error) {
+	f.cost = liveBytes + liveChunkBytes*int64(f.chain.Len())
+	if err := f.session.account.Charge(f.cost); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if reply == nil || reply.Fill == 0 {
+			f.session.account.Release(f.cost)
+		}
+	}()
+	err = f.grant(ctx, sizes, all, wait)
 	if len(f.mu.slots) == 0 && err != nil {
 		return nil, err
 	}
 	differ := f.compare(sizes, sums)
-	reply := wire.ReserveReply{Slots: f.describe(), Differ: differ}
+	reply = &wire.ReserveReply{Slots: f.describe(), Differ: differ}
 	reply.Reason, _ = reasonOf(err)
 	if f.mu.live == 0 { // nothing to commit, and no fill
-		return &reply, nil
+		return reply, nil
 	}
 	reply.Fill = f.id
 	if err := f.session.adopt(f); err != nil {
 		f.abort(f.mu.slots)
 		return nil, err
 	}
-	return &reply, nil
+	return reply, nil
 }
 
 // adopt makes a fill one of the connection's, and starts its age.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kvstored/kvstored/internal/accept"
 	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/budget"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -33,6 +34,7 @@ type Options struct {
 	Fronts map[key.SpaceID]string
 
 	Limits Limits
+	Memory *budget.Budget // what the connections cost outside the arena; nil = no bound
 
 	Version string
 	Epoch   uint64 // random for each start of the daemon
@@ -65,8 +67,8 @@ type Limits struct {
 	// HelloTimeout is how long a client has for its first frame: 10 s.
 	HelloTimeout time.Duration
 	// QueueBytes is how many bytes may wait for a client that does not read
-	// (1 MiB), and StallTimeout for how long (5 s), before its connection is
-	// closed.
+	// (1 MiB), and StallTimeout for how long (30 s), before its connection is
+	// closed. In that time a frame that has begun must get on, too.
 	QueueBytes   int
 	StallTimeout time.Duration
 }
@@ -76,7 +78,7 @@ func (l Limits) orDefault() Limits {
 		Connections:  cmp.Or(l.Connections, 4096),
 		HelloTimeout: cmp.Or(l.HelloTimeout, 10*time.Second),
 		QueueBytes:   cmp.Or(l.QueueBytes, 1<<20),
-		StallTimeout: cmp.Or(l.StallTimeout, 5*time.Second),
+		StallTimeout: cmp.Or(l.StallTimeout, 30*time.Second),
 	}
 }
 
@@ -137,7 +139,14 @@ func (s *Server) serveConn(ctx context.Context, uc *net.UnixConn) {
 		_, _ = uc.Write(wire.AppendError(nil, wire.OpHello, 0, wire.StatusOverBudget, fmt.Sprintf("the daemon has its %d connections; use fewer", s.o.Limits.Connections)))
 		return
 	}
-	c, err := newSession(ctx, s, uc)
+	account, err := s.o.Memory.Open(uc, budget.Native, quietBytes)
+	if err != nil {
+		s.release()
+		s.count.refused.Add(1)
+		return
+	}
+	defer account.Close()
+	c, err := newSession(ctx, s, uc, account)
 	if err != nil {
 		s.release()
 		s.count.refused.Add(1)

@@ -10,11 +10,13 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/semaphore"
 
 	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/budget"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
@@ -30,17 +32,26 @@ const (
 	// farewellTimeout is how long a client has, when the daemon stops, to
 	// take what it was sent.
 	farewellTimeout = time.Second
+	// quietBytes is what a connection costs that holds nothing: its receive
+	// buffer, two goroutines, its tables, and about as much in the kernel.
+	quietBytes = 128 << 10
+	// asideBytes is what a request costs that waits in a goroutine of its own.
+	asideBytes = 8 << 10
+	// What a job or a fill costs while it is live, and each of its chunks: hash,
+	// tokens, reference, and the state of its load.
+	liveBytes, liveChunkBytes = 1 << 10, 96
 )
 
 // session is one connection and everything it holds.
 type session struct {
-	server *Server
-	id     uint64 // among all connections of the daemon's life
-	uid    uint32 // of the peer
-	mapped bool   // the peer has the arena's descriptor; never changed after hello
-	name   string // as in its hello, for people
-	conn   *wire.Conn
-	out    output
+	server  *Server
+	id      uint64 // among all connections of the daemon's life
+	uid     uint32 // of the peer
+	mapped  bool   // the peer has the arena's descriptor; never changed after hello
+	name    string // as in its hello, for people
+	conn    *wire.Conn
+	account *budget.Account
+	out     output
 	// leaseAge is the age that hello told the client: a shorter one would find it
 	// renewing too late.
 	leaseAge time.Duration
@@ -56,7 +67,8 @@ type session struct {
 	judged  judged
 	spaces  spaces
 	replies []byte
-	asked   key.Chain // see scratch
+	kept    budget.Held // for replies, asked and lengths
+	asked   key.Chain   // see scratch
 	notes   notes
 	payload uint32   // bytes of the last chunk it wanted to store
 	lengths []uint32 // of the request at hand
@@ -79,13 +91,15 @@ type session struct {
 }
 
 // newSession greets a client. On an error the client has been told.
-func newSession(ctx context.Context, s *Server, uc *net.UnixConn) (*session, error) {
+func newSession(ctx context.Context, s *Server, uc *net.UnixConn, account *budget.Account) (*session, error) {
 	conn, err := wire.NewConn(uc, s.o.Spin)
 	if err != nil {
 		return nil, err
 	}
-	c := &session{server: s, id: s.sessionIDs.Add(1), conn: conn, log: s.o.Log, inline: semaphore.NewWeighted(maxInline)}
-	c.out = output{conn: conn, limits: &s.o.Limits, spawn: c.waiting.Go}
+	c := &session{server: s, id: s.sessionIDs.Add(1), conn: conn, account: account, log: s.o.Log, inline: semaphore.NewWeighted(maxInline)}
+	c.kept.Account = account
+	c.out = output{conn: conn, account: account, limits: &s.o.Limits, spawn: c.waiting.Go}
+	c.out.pushed.Account = account
 	c.mu.jobs = make(map[uint64]*job)
 	c.mu.fills = make(map[uint64]*fill)
 	c.spaces.server = s
@@ -101,6 +115,10 @@ func newSession(ctx context.Context, s *Server, uc *net.UnixConn) (*session, err
 	_ = conn.SetReadDeadline(time.Time{})
 	_ = conn.SetWriteDeadline(time.Time{})
 	conn.SetMaxBody(wire.MaxBodyBytes)
+	conn.SetStall(s.o.Limits.StallTimeout)
+	if account != nil { // a nil *budget.Account would be a Meter
+		conn.SetMeter(account)
+	}
 	c.join()
 	c.flushed.advance(s.o.Stack.Written())
 	return c, nil
@@ -112,7 +130,7 @@ func newSession(ctx context.Context, s *Server, uc *net.UnixConn) (*session, err
 func (c *session) serve(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	c.ctx = ctx
-	stop := context.AfterFunc(ctx, func() { _ = c.conn.SetReadDeadline(time.Unix(1, 0)) })
+	stop := context.AfterFunc(ctx, c.conn.Interrupt)
 	err := c.read()
 	stop()
 	_ = c.conn.SetWriteDeadline(time.Now().Add(farewellTimeout)) // fails only on a closed socket, as writes will
@@ -150,6 +168,12 @@ func (c *session) read() error {
 
 // farewell tells a client why its connection ends, where that is its doing.
 func (c *session) farewell(h wire.Header, err error) error {
+	if errors.Is(err, wire.ErrStalled) {
+		c.account.Closed(budget.Stalled)
+		if h != (wire.Header{}) {
+			c.replies = wire.AppendError(c.replies, h.Op, h.ID, wire.StatusTimeout, err.Error())
+		}
+	}
 	if errors.Is(err, wire.ErrFrameTooLarge) {
 		c.server.count.malformed.Add(1)
 		c.replies = wire.AppendError(c.replies, h.Op, h.ID, wire.StatusTooLarge, err.Error())
@@ -171,7 +195,24 @@ func (c *session) flush() {
 			c.replies = nil
 		}
 	}
+	const perChunk = int64(unsafe.Sizeof(key.Hash{}) + unsafe.Sizeof(uint32(0)))
+	_ = c.kept.Set(int64(cap(c.replies)+4*cap(c.lengths)) + perChunk*int64(cap(c.asked.Hashes))) // else the connection ends
 	c.awaitRoom(c.ctx)
+}
+
+// makeRoom makes room for n bytes of replies before they are appended. An error
+// ends the connection.
+func (c *session) makeRoom(n int) error {
+	if n <= cap(c.replies)-len(c.replies) {
+		return nil
+	}
+	before := c.kept.Bytes()
+	n += len(c.replies)
+	if err := c.kept.Set(before + int64(n)); err != nil { // both are there while one is copied
+		return err
+	}
+	c.replies = append(make([]byte, 0, n), c.replies...)
+	return nil // flush sets it right
 }
 
 // awaitRoom waits while the client does not read.
@@ -225,8 +266,15 @@ func (c *session) aside(do func(ctx context.Context)) error {
 		c.open.Add(-1)
 		return refuse(wire.StatusOverBudget, "%d requests of this connection are unanswered; wait for some", maxLive)
 	}
+	if err := c.account.Charge(asideBytes); err != nil {
+		c.open.Add(-1)
+		return err
+	}
 	c.late = true
-	c.waiting.Go(func() { do(c.ctx) })
+	c.waiting.Go(func() {
+		defer c.account.Release(asideBytes)
+		do(c.ctx)
+	})
 	return nil
 }
 

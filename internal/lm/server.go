@@ -12,6 +12,7 @@ import (
 	"github.com/kvstored/kvstored/internal/accept"
 	"github.com/kvstored/kvstored/internal/access"
 	"github.com/kvstored/kvstored/internal/blob"
+	"github.com/kvstored/kvstored/internal/budget"
 	"github.com/kvstored/kvstored/internal/ledger"
 )
 
@@ -25,8 +26,9 @@ type Options struct {
 	// Admit tells who has connected, and is an error where that client may not;
 	// nil: every client may do everything.
 	Admit        func(net.Conn) (access.Peer, error)
-	Connections  int           // there may be at a time; 0 = 1024
-	StallTimeout time.Duration // without progress in the middle of a frame or a reply; 0 = 30 s
+	Connections  int            // there may be at a time; 0 = 1024
+	StallTimeout time.Duration  // without progress in the middle of a frame or a reply; 0 = 30 s
+	Budget       *budget.Budget // what the connections cost outside the arena; nil = no bound
 	Log          zerolog.Logger
 }
 
@@ -34,6 +36,8 @@ const (
 	// closeAfter is how long a stopping server waits for clients that do not
 	// read their last reply.
 	closeAfter = 2 * time.Second
+	// quietBytes is what a connection costs that holds nothing: its goroutine.
+	quietBytes = 16 << 10
 	// troubles are how many lines a minute the log gets of payloads that are not
 	// stored, of all clients together; all are counted.
 	troubles = 10
@@ -92,7 +96,13 @@ func (s *Server) serveConn(ctx context.Context, conn net.Conn) {
 		}
 	}
 	s.count.connections.Add(1)
-	c := &session{server: s, conn: conn, peer: peer, ctx: ctx, owner: s.o.NewOwner()}
+	account, err := s.o.Budget.Open(conn, budget.LM, quietBytes)
+	if err != nil {
+		s.count.refused.Add(1)
+		return
+	}
+	defer account.Close()
+	c := &session{server: s, conn: conn, peer: peer, account: account, ctx: ctx, owner: s.o.NewOwner()}
 	defer s.o.CloseOwner(c.owner)
 	c.serve()
 }

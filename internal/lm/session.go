@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"sync/atomic"
 	"time"
 
 	"github.com/kvstored/kvstored/internal/access"
 	"github.com/kvstored/kvstored/internal/blob"
+	"github.com/kvstored/kvstored/internal/budget"
 	"github.com/kvstored/kvstored/internal/ledger"
 )
 
@@ -28,7 +30,8 @@ var (
 type session struct {
 	server  *Server
 	conn    net.Conn
-	peer    access.Peer     // nil: may do everything
+	peer    access.Peer // nil: may do everything
+	account *budget.Account
 	ctx     context.Context // ends when the server stops or the client has left
 	work    context.Context // of the requests: ends closeAfter later
 	owner   ledger.Owner
@@ -49,6 +52,9 @@ func (c *session) Read(p []byte) (int, error) {
 	}
 	n, err := c.conn.Read(p)
 	c.server.count.read.Add(uint64(n))
+	if c.inside && n == 0 && errors.Is(err, os.ErrDeadlineExceeded) && !c.closing.Load() {
+		c.account.Closed(budget.Stalled)
+	}
 	return n, err
 }
 
@@ -191,16 +197,27 @@ func (c *session) code(ok bool) error {
 // write sends a reply, in one piece as far as the socket takes it, to a client
 // that goes on reading.
 func (c *session) write(b net.Buffers) error {
+	left := 0
+	for _, p := range b {
+		left += len(p)
+	}
 	for {
 		err := c.conn.SetWriteDeadline(time.Now().Add(c.server.o.StallTimeout))
 		if err != nil {
 			return err
 		}
+		if err := c.account.Sending(left); err != nil {
+			return err
+		}
 		n, err := b.WriteTo(c.conn)
 		c.server.count.written.Add(uint64(n))
+		if err != nil && n == 0 && errors.Is(err, os.ErrDeadlineExceeded) && !c.closing.Load() {
+			c.account.Closed(budget.Unread)
+		}
 		if err == nil || n == 0 {
 			return err
 		}
+		left -= int(n)
 		var late net.Error
 		if !errors.As(err, &late) || !late.Timeout() {
 			return err

@@ -1,6 +1,7 @@
 package resp
 
 import (
+	"bytes"
 	"errors"
 	"net"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kvstored/kvstored/internal/blob"
+	"github.com/kvstored/kvstored/internal/budget"
 )
 
 const (
@@ -41,11 +43,16 @@ type piece struct {
 
 // output writes replies, in order. All but the writer's own methods are for
 // the connection's goroutine.
+//
+// What waits for the writer is copied, so that it costs what it has, and charged
+// before that.
 type output struct {
-	conn  net.Conn
-	raw   syscall.RawConn // nil: conn is no socket
-	stall time.Duration   // without any progress, after which the client is given up
-	wrote func(n int64)
+	conn    net.Conn
+	account *budget.Account
+	raw     syscall.RawConn // nil: conn is no socket
+	stall   time.Duration   // without any progress, after which the client is given up
+	wrote   func(n int64)
+	writing int64 // charged for what the writer has in hand; the writer's
 
 	base   []byte  // room for buf
 	buf    []byte  // the end of the replies
@@ -62,20 +69,15 @@ type output struct {
 	}
 }
 
-func newOutput(conn net.Conn, stall time.Duration, wrote func(int64)) *output {
-	o := &output{conn: conn, stall: stall, wrote: wrote}
+func newOutput(conn net.Conn, account *budget.Account, stall time.Duration, wrote func(int64)) *output {
+	o := &output{conn: conn, account: account, stall: stall, wrote: wrote}
 	o.mu.idle.L = &o.mu.Mutex
+	o.base = make([]byte, 0, flushBytes+inPlace+64)
+	o.buf = o.base
 	if socket, ok := conn.(syscall.Conn); ok {
 		o.raw, _ = socket.SyscallConn()
 	}
-	o.renew()
 	return o
-}
-
-// renew makes new room for replies, because somebody has the old.
-func (o *output) renew() {
-	o.base = make([]byte, 0, flushBytes+inPlace+64)
-	o.buf, o.pieces = o.base, nil
 }
 
 func (o *output) simple(s string) { o.line('+', s) }
@@ -143,16 +145,12 @@ func (o *output) flush() {
 	if len(o.pieces) == 0 {
 		return
 	}
-	if o.hand(o.pieces) {
-		o.renew()
-		return
-	}
-	n, _, err := o.write(&o.vec, o.pieces, patience)
-	release(o.pieces[:n])
-	if n < len(o.pieces) {
-		o.startWriter(o.pieces[n:], err)
-		o.renew()
-		return
+	if !o.hand(o.pieces) {
+		n, _, err := o.write(&o.vec, o.pieces, patience)
+		release(o.pieces[:n])
+		if n < len(o.pieces) {
+			o.startWriter(o.pieces[n:], err)
+		}
 	}
 	clear(o.pieces)
 	o.pieces, o.buf = o.pieces[:0], o.base[:0]
@@ -166,7 +164,10 @@ func (o *output) write(vec *net.Buffers, ps []piece, wait time.Duration) (n int,
 		all = append(all, ps[i].b)
 	}
 	*vec = all
-	if sent = o.try(vec); len(*vec) > 0 {
+	if err = o.account.Sending(size(ps)); err == nil {
+		sent = o.try(vec)
+	}
+	if err == nil && len(*vec) > 0 {
 		var late int64
 		if err = o.conn.SetWriteDeadline(time.Now().Add(wait)); err == nil {
 			late, err = vec.WriteTo(o.conn)
@@ -217,16 +218,47 @@ func release(ps []piece) {
 	}
 }
 
+// size is how many bytes pieces have.
+func size(ps []piece) (n int) {
+	for i := range ps {
+		n += len(ps[i].b)
+	}
+	return n
+}
+
+// cost is what pieces take while they wait.
+func cost(ps []piece) (n int) {
+	for i := range ps {
+		n += pieceBytes
+		if !ps[i].held {
+			n += len(ps[i].b)
+		}
+	}
+	return n
+}
+
 // hand gives pieces to the writer if it runs, and drops them if there is
 // nobody to write to any more.
 func (o *output) hand(ps []piece) bool {
 	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.mu.err != nil {
-		release(ps)
+	idle := !o.mu.busy && o.mu.err == nil
+	o.mu.Unlock()
+	if idle {
+		return false // only this goroutine starts the writer
+	}
+	if err := o.account.Charge(int64(cost(ps))); err != nil {
+		o.giveUp(ps, err)
 		return true
 	}
-	if !o.mu.busy {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case o.mu.err != nil:
+		o.account.Release(int64(cost(ps)))
+		release(ps)
+		return true
+	case !o.mu.busy:
+		o.account.Release(int64(cost(ps)))
 		return false
 	}
 	o.push(ps)
@@ -236,27 +268,38 @@ func (o *output) hand(ps []piece) bool {
 	return true
 }
 
-// push is called with the mutex held.
+// giveUp drops pieces, and whatever comes behind them.
+func (o *output) giveUp(ps []piece, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.mu.err = err
+	release(ps)
+}
+
+// push copies pieces, whose bytes the next replies will be written over, into the
+// queue. It is called with the mutex held.
 func (o *output) push(ps []piece) {
-	o.mu.queue = append(o.mu.queue, ps...)
-	for i := range ps {
-		o.mu.bytes += pieceBytes
-		if !ps[i].held {
-			o.mu.bytes += len(ps[i].b)
+	o.mu.bytes += cost(ps)
+	for _, p := range ps {
+		if !p.held {
+			p.b = bytes.Clone(p.b)
 		}
+		o.mu.queue = append(o.mu.queue, p)
 	}
 }
 
 // startWriter lets a goroutine write what a client did not take, unless it is
 // gone.
 func (o *output) startWriter(ps []piece, err error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if !errors.Is(err, os.ErrDeadlineExceeded) {
-		o.mu.err = err
-		release(ps)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = o.account.Charge(int64(cost(ps)))
+	}
+	if err != nil {
+		o.giveUp(ps, err)
 		return
 	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	o.push(ps)
 	o.mu.busy = true
 	go o.writer()
@@ -268,8 +311,12 @@ func (o *output) writer() {
 	for ps := o.next(nil, nil); ps != nil; {
 		n, sent, err := o.write(&vec, ps, o.stall)
 		release(ps[:n])
-		if errors.Is(err, os.ErrDeadlineExceeded) && sent > 0 {
-			err = nil
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			if sent > 0 {
+				err = nil
+			} else {
+				o.account.Closed(budget.Unread)
+			}
 		}
 		if err != nil {
 			release(ps[n:])
@@ -293,9 +340,14 @@ func (o *output) next(left []piece, err error) []piece {
 	if len(left) > 0 {
 		return left
 	}
+	o.account.Release(o.writing)
 	ps := o.mu.queue
+	o.writing = int64(o.mu.bytes)
 	o.mu.queue, o.mu.bytes = nil, 0
-	o.mu.busy = len(ps) > 0
+	if o.mu.busy = len(ps) > 0; !o.mu.busy {
+		o.account.Release(o.writing) // of a queue that was dropped
+		o.writing = 0
+	}
 	return ps
 }
 

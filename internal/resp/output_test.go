@@ -16,7 +16,7 @@ func TestLongReply(t *testing.T) {
 		read <- n
 	}()
 	var wrote int64
-	o := newOutput(conn, time.Minute, func(n int64) { wrote += n })
+	o := newOutput(conn, nil, time.Minute, func(n int64) { wrote += n })
 	const n = 10_000
 	part := make([]byte, inPlace)
 	o.array(n)

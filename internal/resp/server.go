@@ -12,6 +12,7 @@ import (
 	"github.com/kvstored/kvstored/internal/accept"
 	"github.com/kvstored/kvstored/internal/access"
 	"github.com/kvstored/kvstored/internal/blob"
+	"github.com/kvstored/kvstored/internal/budget"
 	"github.com/kvstored/kvstored/internal/ledger"
 )
 
@@ -32,6 +33,7 @@ type Options struct {
 	Settings // the first ones; see Server.Set
 
 	Limits Limits
+	Budget *budget.Budget // what the connections cost outside the arena; nil = no bound
 	Log    zerolog.Logger
 }
 
@@ -71,6 +73,9 @@ const (
 	// sendBuffer is asked for on Unix sockets: each time a buffer is full, two
 	// processes must be woken to go on.
 	sendBuffer = 4 << 20
+	// quietBytes is what a connection costs that holds nothing: its buffers and
+	// its goroutine.
+	quietBytes = 64 << 10
 	// refusedEvery is how often a refused login is logged at most, of all
 	// clients together; all are counted.
 	refusedEvery = time.Second
@@ -141,7 +146,13 @@ func (s *Server) serveConn(ctx context.Context, conn net.Conn) {
 	if local, ok := conn.(*net.UnixConn); ok { // TCP sizes its buffers itself
 		_ = local.SetWriteBuffer(sendBuffer) // it gives less without harm
 	}
-	newSession(ctx, s, conn, peer).serve()
+	account, err := s.o.Budget.Open(conn, budget.RESP, quietBytes)
+	if err != nil {
+		s.turnAway(conn, "ERR "+err.Error())
+		return
+	}
+	defer account.Close()
+	newSession(ctx, s, conn, peer, account).serve()
 }
 
 // turnAway tells a client why it is not served.

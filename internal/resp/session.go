@@ -10,9 +10,11 @@ import (
 	"sync/atomic"
 	"time"
 	"unicode/utf8"
+	"unsafe"
 
 	"github.com/kvstored/kvstored/internal/access"
 	"github.com/kvstored/kvstored/internal/blob"
+	"github.com/kvstored/kvstored/internal/budget"
 	"github.com/kvstored/kvstored/internal/ledger"
 )
 
@@ -46,6 +48,9 @@ type session struct {
 	until   time.Time // the read deadline
 	closing atomic.Bool
 
+	account *budget.Account
+	held    budget.Held // for the command at hand
+
 	args  [][]byte // of the command, without its name; empty where a value was
 	text  []byte   // what args lie in
 	ends  []int    // of each argument in text
@@ -60,13 +65,14 @@ type fill struct {
 	err        error
 }
 
-func newSession(ctx context.Context, s *Server, conn net.Conn, peer access.Peer) *session {
-	c := &session{server: s, conn: conn, peer: peer, ctx: ctx, id: s.ids.Add(1), owner: s.o.NewOwner()}
+func newSession(ctx context.Context, s *Server, conn net.Conn, peer access.Peer, account *budget.Account) *session {
+	c := &session{server: s, conn: conn, peer: peer, account: account, ctx: ctx, id: s.ids.Add(1), owner: s.o.NewOwner()}
+	c.held.Account = account
 	_, local := conn.(*net.UnixConn)
 	c.known = local || s.now.Load().Password == ""
 	c.parses = s.now.Load().Errors
 	c.in = newReader(c)
-	c.out = newOutput(conn, s.o.Limits.StallTimeout, func(n int64) { s.count.written.Add(uint64(n)) })
+	c.out = newOutput(conn, account, s.o.Limits.StallTimeout, func(n int64) { s.count.written.Add(uint64(n)) })
 	c.socket = newSocket(conn, s.o.Spin, c.out.flush) // half a command may come, and no more before its client reads
 	return c
 }
@@ -88,6 +94,9 @@ func (c *session) read(p, rest []byte) (int, error) {
 		}
 		n, err := c.socket.read(p, rest)
 		c.server.count.read.Add(uint64(n))
+		if n == 0 && c.inside && errors.Is(err, os.ErrDeadlineExceeded) && !c.closing.Load() {
+			c.account.Closed(budget.Stalled)
+		}
 		if n > 0 || c.inside || !errors.Is(err, os.ErrDeadlineExceeded) {
 			return n, err
 		}
@@ -265,6 +274,9 @@ func (c *session) argument(value bool) error {
 	if err != nil {
 		return err
 	}
+	if err := c.charge(n, value); err != nil {
+		return err
+	}
 	if value {
 		name := c.text
 		if i := len(c.ends) - 2; i >= 0 {
@@ -279,6 +291,20 @@ func (c *session) argument(value bool) error {
 	c.text, err = c.in.append(c.text, n)
 	c.ends = append(c.ends, len(c.text))
 	return err
+}
+
+// charge charges one more argument of n bytes. A quiet connection has room for as
+// much as reset keeps.
+func (c *session) charge(n int, value bool) error {
+	if value {
+		n = 0 // it lies in the arena
+	}
+	const each = int(unsafe.Sizeof([]byte{}) + unsafe.Sizeof(0) + unsafe.Sizeof(fill{}))
+	total := len(c.text) + n + each*(len(c.ends)+1)
+	if total <= quietBytes/4 {
+		return nil
+	}
+	return c.held.Set(int64(2 * total)) // room grows by doubling
 }
 
 // fill reads a value of n bytes. If there is no room for it that is its error,
@@ -319,6 +345,7 @@ func (c *session) reset() {
 	if c.text = c.text[:0]; cap(c.text) > inputBytes {
 		c.text = nil
 	}
+	_ = c.held.Set(0) // releases
 }
 
 // abort gives up what was not stored.

@@ -19,7 +19,7 @@ func TestTransactionTimes(t *testing.T) {
 		client, conn := net.Pipe()
 		go func() { _, _ = io.Copy(io.Discard, client) }()
 		defer conn.Close()
-		c := &session{ctx: t.Context(), work: t.Context(), out: newOutput(conn, time.Minute, func(int64) {}), tx: new(transaction)}
+		c := &session{ctx: t.Context(), work: t.Context(), out: newOutput(conn, nil, time.Minute, func(int64) {}), tx: new(transaction)}
 		var ended []error
 		wait := func(_ *session, ctx context.Context) {
 			time.Sleep(commandTimeout - time.Second)
@@ -69,7 +69,7 @@ func TestDeafInsideCommand(t *testing.T) {
 		defer ends[i].Close()
 	}
 	const stall = 100 * time.Millisecond
-	o := newOutput(ends[0], stall, func(int64) {})
+	o := newOutput(ends[0], nil, stall, func(int64) {})
 	part := make([]byte, inPlace)
 	state := func() (busy bool, queued int) {
 		o.mu.Lock()

@@ -8,7 +8,7 @@ import "context"
 // stalls it is one command.
 type transaction struct {
 	queue  []queued
-	bytes  int  // what the queue costs besides values
+	bytes  int  // what the queue costs besides values; charged
 	broken bool // a command was refused, and so will EXEC be
 }
 
@@ -49,6 +49,7 @@ func (c *session) exec(context.Context) {
 		c.fail("EXECABORT Transaction discarded because of previous errors.")
 		return
 	}
+	defer c.account.Release(int64(t.bytes))
 	c.out.array(len(t.queue))
 	for _, q := range t.queue {
 		if c.quit = c.quit || c.closing.Load(); c.quit { // hung up on: the rest is not done
@@ -86,6 +87,7 @@ func (c *session) breakTransaction() {
 	for _, q := range c.tx.queue {
 		abort(q.fills)
 	}
+	c.account.Release(int64(c.tx.bytes))
 	*c.tx = transaction{broken: true}
 }
 
@@ -99,12 +101,19 @@ func (c *session) enqueue(run func(*session, context.Context)) {
 		}
 	}
 	t := c.tx
-	if t.bytes += queuedBytes + len(c.text) + argBytes*len(c.args); t.bytes > c.server.o.Limits.ArgBytes {
+	cost := queuedBytes + len(c.text) + argBytes*len(c.args)
+	if t.bytes+cost > c.server.o.Limits.ArgBytes {
 		c.fail("ERR the commands of a transaction are too long together")
 		c.breakTransaction()
 		return
 	}
 	if !t.broken {
+		if err := c.account.Charge(int64(cost)); err != nil { // the connection ends
+			c.quit = true
+			c.breakTransaction()
+			return
+		}
+		t.bytes += cost
 		t.queue = append(t.queue, queued{run, c.mute, c.args, c.fills})
 		c.args, c.text, c.fills = nil, nil, nil // they are the queue's now
 	}

@@ -75,6 +75,12 @@ func storeOptions(dir string, reserve int64, log zerolog.Logger) database.Option
 // within the reserve.
 func memtableBytes(reserve int64) int64 { return min(max(reserve/16, 1<<20), 16<<20) }
 
+// DatabaseBytes is how much memory the process of the database may take for a
+// tier of so many bytes.
+func DatabaseBytes(capacityBytes int64) int64 {
+	return database.MemoryLimit(memtableBytes(DefaultMetaReserve(capacityBytes)))
+}
+
 const (
 	minReserveBytes  = 4 << 20
 	minCapacityBytes = 16 << 20

@@ -19,6 +19,9 @@ var (
 	descReloadedAt  = desc("config_last_reload_success_timestamp_seconds", "When the running configuration was loaded, at the start or by a reload.")
 	descReady       = desc("ready", "1 once everything an earlier process left has been found.")
 	descConnections = desc("connections", "Clients connected now.")
+	descMemory      = desc("client_memory_bytes", "Memory that clients cost now outside DRAM.")
+	descMemoryMost  = desc("client_memory_limit_bytes", "What they may cost.")
+	descClosed      = desc("connections_closed_total", "Connections closed that their clients would have kept.", "front", "reason")
 	descRequests    = desc("requests_total", "Requests answered.")
 	descErrors      = desc("request_errors_total", "Requests refused or failed.")
 	descMalformed   = desc("malformed_frames_total", "Frames that did not follow the protocol.")
@@ -113,6 +116,13 @@ type counterFunc = func(d *prometheus.Desc, v uint64, labels ...string)
 func collectServer(st *daemonStats, gauge gaugeFunc, counter counterFunc) {
 	s := &st.Server
 	gauge(descConnections, float64(s.Connections))
+	gauge(descMemory, float64(st.Memory.UsedBytes))
+	gauge(descMemoryMost, float64(st.Memory.LimitBytes))
+	for front, reasons := range st.Memory.Closed {
+		for reason, n := range reasons {
+			counter(descClosed, n, front, reason)
+		}
+	}
 	gauge(descLeases, float64(s.LeasesLive))
 	counter(descRequests, s.Requests)
 	counter(descErrors, s.Errors)

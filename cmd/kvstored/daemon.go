@@ -17,6 +17,7 @@ import (
 	"github.com/kvstored/kvstored/cpu"
 	"github.com/kvstored/kvstored/disk"
 	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/budget"
 	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/server"
@@ -25,6 +26,10 @@ import (
 	"github.com/kvstored/kvstored/tier"
 )
 
+// flushTimeout is how long a stopping daemon writes what is unwritten. What
+// is left then is recomputed some day.
+const flushTimeout = 60 * time.Second
+
 // daemon is everything one kvstored process runs, top to bottom.
 type daemon struct {
 	cfg        config.Config
@@ -32,6 +37,7 @@ type daemon struct {
 	listener   *net.UnixListener
 	socket     os.FileInfo  // of the listener, to remove no other's
 	admin      net.Listener // nil: no admin listener
+	budget     *budget.Budget
 	arena      *arena.Arena
 	quarantine *arena.Quarantine // with direct puts; otherwise nil
 	cpu        *cpu.Tier
@@ -68,6 +74,7 @@ func newDaemon(cfg config.Config, log zerolog.Logger) (d *daemon, err error) {
 	if err = d.listenFronts(); err != nil {
 		return d, err
 	}
+	d.makeBudget()
 	if err = d.makeArena(); err != nil {
 		return d, err
 	}
@@ -201,6 +208,7 @@ func (d *daemon) makeServer() error {
 		return fmt.Errorf("epoch: %w", err)
 	}
 	d.server = server.New(server.Options{
+		Memory: d.budget, Limits: server.Limits{StallTimeout: c.Limits.Stall},
 		Stack: d.stack, Arena: d.arena, Quarantine: d.quarantine, Direct: d.quarantine != nil,
 		Settings: serverSettings(c), Spin: c.Arena.Spin, Fronts: frontSpaces(),
 		Version: version(), Epoch: binary.LittleEndian.Uint64(epoch[:]),
@@ -211,8 +219,10 @@ func (d *daemon) makeServer() error {
 	return nil
 }
 
-// run serves until ctx ends; end does the rest.
+// run serves until ctx ends, then lets go of the clients, flushes, and closes
+// bottom-up.
 func (d *daemon) run(ctx context.Context) error {
+	defer d.close()
 	// What works below the clients goes on until they are gone and what they
 	// stored is written.
 	below, stopBelow := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -220,6 +230,7 @@ func (d *daemon) run(ctx context.Context) error {
 	workers, below := errgroup.WithContext(below)
 	workers.Go(func() error { return d.stack.Run(below) })
 	workers.Go(func() error { return d.keepLearned(below) })
+	workers.Go(func() error { return d.budget.Run(below) })
 	if d.disk != nil {
 		workers.Go(func() error { return d.disk.Run(below) })
 	}
@@ -243,8 +254,25 @@ func (d *daemon) run(ctx context.Context) error {
 	d.serveFronts(serving, clients)
 	clients.Go(func() error { return d.reloads.run(serving) })
 	d.log.Info().Str("socket", d.cfg.Listen.Socket).Str("admin", admin).Msg("serving")
-	<-serving.Done()
-	return d.end(clients, workers, below, func() { stopBelow(context.Canceled) })
+	err := clients.Wait()
+	if below.Err() == nil {
+		d.flush(below)
+	}
+	stopBelow(context.Canceled)
+	if werr := workers.Wait(); err == nil && !errors.Is(werr, context.Canceled) {
+		err = werr
+	}
+	return err
+}
+
+func (d *daemon) flush(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
+	defer cancel()
+	if err := d.stack.Flush(ctx, true); err != nil {
+		d.log.Warn().Err(err).Msg("not everything was written before the end; what is missing will be recomputed")
+		return
+	}
+	d.log.Info().Msg("flushed")
 }
 
 func (d *daemon) close() {

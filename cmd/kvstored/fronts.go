@@ -147,6 +147,7 @@ func (d *daemon) makeFronts() error {
 				return resp.Memory{UsedBytes: st.UsedBytes, CapacityBytes: st.CapacityBytes, Policy: st.Policy}
 			},
 			Admit: d.admitter(config.FrontRESP), Settings: respSettings(&d.cfg.Listen, f.password), Version: version(), Spin: d.cfg.Arena.Spin,
+			Budget: d.budget, Limits: resp.Limits{StallTimeout: d.cfg.Limits.Stall},
 			Log: d.log.With().Str("component", "resp").Logger(),
 		})
 	}
@@ -157,7 +158,8 @@ func (d *daemon) makeFronts() error {
 		}
 		f.lm = lm.New(lm.Options{
 			Store: s, NewOwner: d.stack.NewOwner, CloseOwner: d.stack.CloseOwner,
-			Admit: d.admitter(config.FrontLM), Log: d.log.With().Str("component", "lm").Logger(),
+			Admit: d.admitter(config.FrontLM), Budget: d.budget, StallTimeout: d.cfg.Limits.Stall,
+			Log: d.log.With().Str("component", "lm").Logger(),
 		})
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/kvstored/kvstored/internal/budget"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/lm"
 	"github.com/kvstored/kvstored/internal/resp"
@@ -21,6 +22,7 @@ type daemonStats struct {
 	UptimeSeconds float64      `json:"uptime_seconds"`
 	Config        configStats  `json:"config"`
 	Arena         arenaStats   `json:"arena"`
+	Memory        budget.Stats `json:"memory"` // of clients, outside the arena
 	Server        server.Stats `json:"server"`
 	Store         storeStats   `json:"store"`
 	RESP          *resp.Stats  `json:"resp,omitempty"` // of front ends that are on
@@ -75,6 +77,7 @@ func (d *daemon) stats() daemonStats {
 			CapacityBytes: a.CapacityBytes, UsedBytes: a.UsedBytes, LargestFreeBytes: a.LargestFreeBytes,
 			Blocks: a.Blocks, HugeBytes: a.HugeBytes, Locked: a.Locked,
 		},
+		Memory: d.budget.Stats(),
 		Server: d.server.Stats(),
 		Store: storeStats{
 			Recovering: s.Recovering, RecoverFailed: s.RecoverFailed, Chunks: s.Chunks, Placeholders: s.Placeholders, IndexBytes: s.IndexBytes,

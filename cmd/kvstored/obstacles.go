@@ -85,6 +85,7 @@ func doubts(c *config.Config, here bool) (out []string) {
 		}
 	}
 	if here {
+		out = append(out, memoryDoubts(c)...)
 		out = append(out, diskLimits(&c.Disk)...)
 	}
 	return out

@@ -31,6 +31,7 @@ func summarize(w io.Writer, c *config.Config, here bool) {
 		l.row("metrics", "http://%s/metrics", c.Admin.Listen)
 	}
 	summarizeDRAM(&l, c)
+	summarizeMemory(&l, c, here)
 	summarizeDisk(&l, &c.Disk, here)
 	if s := &c.Remote.S3; s.Enabled() {
 		at := s.Endpoint

@@ -44,7 +44,7 @@ func Open(ctx context.Context, o Options) (*DB, error) {
 	}
 	d := &DB{reads: make(chan *conn, readers), ended: make(chan struct{}), log: o.Log}
 	d.batch.d = d
-	if err := d.start(o.Dir, memoryLimit(o.MemTableBytes)); err != nil {
+	if err := d.start(o.Dir, MemoryLimit(o.MemTableBytes)); err != nil {
 		return nil, fmt.Errorf("database: start a process: %w", err)
 	}
 	unbound := context.AfterFunc(ctx, func() { d.Kill(context.Cause(ctx)) })
@@ -57,9 +57,9 @@ func Open(ctx context.Context, o Options) (*DB, error) {
 	return d, nil
 }
 
-// memoryLimit is the GOMEMLIMIT of the process: memtables, what is being
+// MemoryLimit is the GOMEMLIMIT of the process: memtables, what is being
 // compacted, and as much again for everything else. It is a soft one.
-func memoryLimit(memTable int64) int64 { return 64<<20 + 8*memTable }
+func MemoryLimit(memTable int64) int64 { return 64<<20 + 8*memTable }
 
 // runtimeSettings are those of the daemon's environment that the Go runtime
 // reads to say more of its end: no secret of the daemon's goes along.

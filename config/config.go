@@ -21,6 +21,7 @@ type Config struct {
 	Pin      Pin      `yaml:"pin"`
 	Budget   Budget   `yaml:"budget"`
 	Limits   Limits   `yaml:"limits"`
+	Stop     Stop     `yaml:"stop"`
 	Spaces   []Space  `yaml:"spaces"`
 	Access   []Access `yaml:"access" reload:"live"`
 	Log      Log      `yaml:"log"`

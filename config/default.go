@@ -38,6 +38,7 @@ func Default() Config {
 		Pin:      Pin{MaxAge: 5 * time.Minute},
 		Budget:   Budget{Leases: 0.4, Pins: 0.2, Loads: 0.2, Unwritten: 0.2},
 		Limits:   Limits{UIDMemory: 0.75, Stall: 30 * time.Second},
+		Stop:     Stop{Flush: 60 * time.Second},
 		Log:      Log{Level: "info", Format: "auto"},
 	}
 }

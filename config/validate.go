@@ -53,6 +53,7 @@ func check(c *Config, rules Rules, meant func(path string) bool) Errors {
 	k.flows()
 	k.budget()
 	k.limits()
+	k.stop()
 	k.spaces()
 	k.access()
 	return k.errs

@@ -138,16 +138,21 @@ func (s *Stack) Kept(told Volume) (reason string, v Volume) {
 // enough is not written.
 func (s *Stack) Flush(ctx context.Context, durable bool) error {
 	for _, w := range s.writers {
-		if err := w.flush(ctx); err != nil {
-			return fmt.Errorf("flush to %s: %w", w.place, err)
+		if err := w.flushTo(ctx, durable); err != nil {
+			return err
 		}
-		r, ok := w.to.(Recoverer)
-		if !durable || !ok {
-			continue
-		}
-		if err := r.Sync(ctx); err != nil {
-			return fmt.Errorf("flush to %s: %w", w.place, err)
-		}
+	}
+	return nil
+}
+
+// flushTo is Flush into one tier.
+func (w *writer) flushTo(ctx context.Context, durable bool) error {
+	err := w.flush(ctx)
+	if r, ok := w.to.(Recoverer); ok && durable && err == nil {
+		err = r.Sync(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("flush to %s: %w", w.place, err)
 	}
 	return nil
 }
@@ -195,9 +200,7 @@ func (w *writer) flush(ctx context.Context) error {
 // beginFlush ends a generation and returns the number of the next. What was
 // missed is offered again, also to a tier that is off: somebody wants to know.
 func (w *writer) beginFlush() uint64 {
-	if b, ok := under[prober](w.to); ok && w.missing().Chunks > 0 {
-		b.ProbeNow()
-	}
+	w.probe()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.offer(math.MaxInt)

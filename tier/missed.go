@@ -99,6 +99,13 @@ func (w *writer) missing() Volume {
 // prober is a tier that is probed now and then while it is off.
 type prober interface{ ProbeNow() }
 
+// probe has a tier that is off tried at the next write, if it lacks anything.
+func (w *writer) probe() {
+	if b, ok := under[prober](w.to); ok && w.missing().Chunks > 0 {
+		b.ProbeNow()
+	}
+}
+
 // keepOffering offers again what was missed. While the tier may still be off
 // that is one chunk at a time.
 func (w *writer) keepOffering(ctx context.Context) error {

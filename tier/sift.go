@@ -78,6 +78,7 @@ func (w *writer) giveDirty(left *fifo[dirtyKey]) bool {
 			w.mu.dirty, w.mu.sifting = *left, false
 			w.mu.sift = 2*left.len() + siftSlack
 			w.more()
+			w.wake()
 			return true
 		}
 		left.push(w.mu.dirty.pop())

@@ -26,10 +26,6 @@ import (
 	"github.com/kvstored/kvstored/tier"
 )
 
-// flushTimeout is how long a stopping daemon writes what is unwritten. What
-// is left then is recomputed some day.
-const flushTimeout = 60 * time.Second
-
 // daemon is everything one kvstored process runs, top to bottom.
 type daemon struct {
 	cfg        config.Config
@@ -219,10 +215,8 @@ func (d *daemon) makeServer() error {
 	return nil
 }
 
-// run serves until ctx ends, then lets go of the clients, flushes, and closes
-// bottom-up.
+// run serves until ctx ends; end does the rest.
 func (d *daemon) run(ctx context.Context) error {
-	defer d.close()
 	// What works below the clients goes on until they are gone and what they
 	// stored is written.
 	below, stopBelow := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -254,25 +248,8 @@ func (d *daemon) run(ctx context.Context) error {
 	d.serveFronts(serving, clients)
 	clients.Go(func() error { return d.reloads.run(serving) })
 	d.log.Info().Str("socket", d.cfg.Listen.Socket).Str("admin", admin).Msg("serving")
-	err := clients.Wait()
-	if below.Err() == nil {
-		d.flush(below)
-	}
-	stopBelow(context.Canceled)
-	if werr := workers.Wait(); err == nil && !errors.Is(werr, context.Canceled) {
-		err = werr
-	}
-	return err
-}
-
-func (d *daemon) flush(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
-	defer cancel()
-	if err := d.stack.Flush(ctx, true); err != nil {
-		d.log.Warn().Err(err).Msg("not everything was written before the end; what is missing will be recomputed")
-		return
-	}
-	d.log.Info().Msg("flushed")
+	<-serving.Done()
+	return d.end(clients, workers, below, func() { stopBelow(context.Canceled) })
 }
 
 func (d *daemon) close() {

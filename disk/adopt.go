@@ -21,8 +21,7 @@ type adoption struct {
 
 func (a *adoption) apply(b *batch) error {
 	for i := range a.entries {
-		k := record.EntryKey(a.entries[i].Key)
-		if err := b.put(&a.entries[i], k[:], make([]byte, 0, record.EntryBytes)); err != nil {
+		if err := b.adopt(&a.entries[i]); err != nil {
 			return err
 		}
 	}

@@ -29,6 +29,7 @@ type change interface {
 // which they were added.
 type committer struct {
 	store    *store
+	share    *share
 	commits  atomic.Uint64
 	bytes    atomic.Int64 // keys and values
 	progress atomic.Uint64
@@ -52,9 +53,12 @@ const maxChanges = 4096
 // nothing new comes up.
 const retryEvery = time.Second
 
+// compactTick is how often a compaction that commits wait for counts as progress.
+const compactTick = 100 * time.Millisecond
+
 // newCommitter is that of an epoch, whose numbers are higher than all before.
-func newCommitter(s *store, epoch uint64) *committer {
-	return &committer{store: s, wake: make(chan struct{}, 1), first: epoch << epochShift}
+func newCommitter(s *store, h *share, epoch uint64) *committer {
+	return &committer{store: s, share: h, wake: make(chan struct{}, 1), first: epoch << epochShift}
 }
 
 // add queues a change.
@@ -144,7 +148,10 @@ func (c *committer) commit(changes []change) bool {
 		}
 		return false
 	}
-	b := &batch{wb: db.Batch(), room: c.store.room()}
+	if c.share.tight() {
+		c.compact(db)
+	}
+	b := &batch{wb: db.Batch(), room: c.store.room(c.share.more()), share: c.share}
 	refused := make([]error, len(changes))
 	applied := len(changes)
 	for i, ch := range changes {
@@ -155,9 +162,11 @@ func (c *committer) commit(changes []change) bool {
 	number := c.store.witness.next()
 	b.number(number)
 	if err = b.wb.Flush(); err != nil {
+		c.share.settle(0)
 		err = fmt.Errorf("disk: commit of %d changes: %w: %w", applied, errUncertain, err)
 		c.store.failed(db, err)
 	} else {
+		c.share.settle(db.HeldBytes())
 		c.store.witness.saw(number)
 	}
 	c.commits.Add(1)
@@ -167,6 +176,25 @@ func (c *committer) commit(changes []change) bool {
 		ch.committed(cmp.Or(refused[i], err))
 	}
 	return err == nil && applied > 0
+}
+
+// compact has the database drop what is deleted before more is. Who waits for a
+// commit meanwhile is told that there is progress. Where it fails over the
+// process, so does the commit that follows.
+func (c *committer) compact(db *database.DB) {
+	done := make(chan error, 1)
+	go func() { done <- db.Compact() }() // ends with the process, at the latest
+	for {
+		select {
+		case err := <-done:
+			if err == nil {
+				_ = c.share.look(db.Measure) // an old look says more is held
+			}
+			return
+		case <-time.After(compactTick):
+			c.progress.Add(1)
+		}
+	}
 }
 
 // queued is how many changes wait.
@@ -180,6 +208,7 @@ func (c *committer) queued() int {
 type batch struct {
 	wb    *database.Batch
 	room  roomLeft
+	share *share
 	bytes int64
 }
 
@@ -196,15 +225,47 @@ const (
 // put adds a record.
 func (b *batch) put(e *record.Entry, dbKey, value []byte) error {
 	if b.room < roomAll {
-		return fmt.Errorf("disk: the database's file system is nearly full: %w", tier.ErrNoSpace)
+		return errFull
+	}
+	if !b.share.claim(recordCost) {
+		return errShare
 	}
 	b.set(dbKey, record.AppendEntry(value[:0], e))
 	return nil
 }
 
+// adopt adds the record of an extent that is there already.
+func (b *batch) adopt(e *record.Entry) error {
+	if b.room < roomAll {
+		return errFull
+	}
+	b.share.claimAnyway(recordCost)
+	dbKey := record.EntryKey(e.Key)
+	b.set(dbKey[:], record.AppendEntry(make([]byte, 0, record.EntryBytes), e))
+	return nil
+}
+
+// putInline adds the record of a payload that lies in the database, and that.
+func (b *batch) putInline(e *record.Entry, dbKey, value, payloadKey, payload []byte) error {
+	if b.room == roomAll && !b.share.claim(held(int64(len(payload)), true)-recordCost) {
+		return errShare
+	}
+	if err := b.put(e, dbKey, value); err != nil {
+		return err
+	}
+	b.set(payloadKey, payload)
+	return nil
+}
+
+// errFull says that the database's file system has no room for more.
+var errFull = fmt.Errorf("disk: the database's file system is nearly full: %w", tier.ErrNoSpace)
+
+// errShare says that the database has no room for more until Trim has made it.
+var errShare = fmt.Errorf("disk: the database has its share of the capacity: %w", tier.ErrNoSpace)
+
 // rewrite replaces a record; it keeps its number, which orders payloads.
 func (b *batch) rewrite(e *record.Entry, dbKey []byte) {
-	if b.room == roomAll {
+	if b.room == roomAll && b.share.claim(recordCost) {
 		b.set(dbKey, record.AppendEntry(make([]byte, 0, record.EntryBytes), e))
 	}
 }
@@ -222,12 +283,14 @@ func (b *batch) number(n uint64) {
 // bury notes that k was deleted, under the number seq; see Tier.forget.
 func (b *batch) bury(k key.Key, seq uint64) {
 	dbKey := record.GraveKey(k)
+	b.share.claimAnyway(removalCost)
 	b.set(dbKey[:], binary.LittleEndian.AppendUint64(nil, seq))
 }
 
 // unbury drops that note.
 func (b *batch) unbury(k key.Key) {
 	dbKey := record.GraveKey(k)
+	b.share.claimAnyway(removalCost)
 	b.bytes += int64(len(dbKey))
 	b.wb.Delete(dbKey[:])
 }
@@ -237,6 +300,7 @@ func (b *batch) delete(k key.Key, inline bool) error {
 	if b.room < roomDeletes {
 		return fmt.Errorf("disk: the database's file system is full: %w", tier.ErrNoSpace)
 	}
+	b.share.claimAnyway(removalCost)
 	entry := record.EntryKey(k)
 	b.bytes += int64(len(entry))
 	b.wb.Delete(entry[:])

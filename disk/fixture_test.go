@@ -191,8 +191,9 @@ func checkBooks(t testing.TB, d *Tier) {
 
 func booksError(d *Tier) error {
 	_, used, _, _ := d.segments.usage()
-	if l := d.ledger.Stats(); used > l.UsedBytes+int64(l.Entries)*record.HeaderBytes || l.UsedBytes-used > int64(l.Entries)*alignBytes {
-		return fmt.Errorf("extents take %d bytes, the ledger knows of %d in %d entries", used, l.UsedBytes, l.Entries)
+	l, inDatabase := d.ledger.Stats(), filesWorth*d.share.live.Load()
+	if known := l.UsedBytes - inDatabase; used > known+int64(l.Entries)*record.HeaderBytes || known-used > int64(l.Entries)*alignBytes {
+		return fmt.Errorf("extents take %d bytes, the ledger knows of %d in %d entries, %d of them in the database", used, l.UsedBytes, l.Entries, inDatabase)
 	}
 	d.segments.mu.Lock()
 	defer d.segments.mu.Unlock()
@@ -228,12 +229,20 @@ func recount(t testing.TB, d *Tier) {
 	if n := int(d.Stats().Entries); len(entries) != n {
 		t.Fatalf("%d records for %d entries", len(entries), n)
 	}
-	var used int64
+	var used, live, occupies int64
 	for _, e := range entries {
 		used += int64(e.Extent.Bytes)
+		live += held(int64(e.Size), e.Inline)
+		occupies += int64(e.Extent.Bytes) + filesWorth*held(int64(e.Size), e.Inline)
 		if known, _ := d.ledger.Find(e.Key); known.Value != valueOf(&e) || known.Size != e.Size {
 			t.Fatalf("the ledger has %+v of record %+v", known, e)
 		}
+	}
+	if got := d.share.live.Load(); got != live {
+		t.Fatalf("the database is said to hold %d bytes for entries, the records come to %d", got, live)
+	}
+	if got := d.ledger.Stats().UsedBytes; got != occupies {
+		t.Fatalf("the ledger says that %d bytes are occupied, the records %d", got, occupies)
 	}
 	kept, lost := resolve(entries, func(n uint32) int64 {
 		d.segments.mu.Lock()

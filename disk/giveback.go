@@ -53,12 +53,12 @@ func (t *Tier) giveBack(ctx context.Context, out []key.Key) ([]key.Key, error) {
 
 // leastUsed closes the segment with the least in it to new extents and returns
 // it; one that is closed already comes before the others. nil if there is none,
-// or one is empty and about to be removed.
+// or one is empty and about to be removed. A nil f stands for all file systems.
 func (s *segments) leastUsed(f *fileSystem) (least *segment) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, v := range s.volumes {
-		if v.fs != f {
+		if f != nil && v.fs != f {
 			continue
 		}
 		for _, g := range v.list {

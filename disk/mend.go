@@ -118,7 +118,7 @@ func (s *store) mend() error {
 	if err := s.pulse.Sync(); err != nil {
 		return fmt.Errorf("disk: the database's file system takes no writes: %w", err)
 	}
-	if s.room() < roomAll {
+	if s.room(0) < roomAll {
 		return fmt.Errorf("disk: the database needs %d bytes free on its file system: %w", s.floor, tier.ErrNoSpace)
 	}
 	if err := s.bury(); err != nil {

@@ -20,8 +20,8 @@ func TestMendAfterLimit(t *testing.T) {
 	o.InlineMax = size
 	m := newMemory(t)
 	d, stop := start(t, o, nil)
-	mustPut(t, d, m, 0, 100_000)                  // makes the segment
-	lift := limitFiles(t, d.db.use.db.Pid(), mib) // a log has 2 MiB
+	mustPut(t, d, m, 0, 100_000)                    // makes the segment
+	lift := limitFiles(t, d.db.use.db.Pid(), mib/2) // a log has 1 MiB
 	stored, err := []int(nil), error(nil)
 	for n := 1; err == nil && n < 1000; n++ {
 		if err = put(t, d, m, n, size); err == nil {
@@ -48,7 +48,7 @@ func TestMendAfterLimit(t *testing.T) {
 // A commit that fails ends when Badger is through with what it was given.
 func TestFailedCommitLetsGo(t *testing.T) {
 	d, _ := start(t, testOptions(t.TempDir()), nil)
-	lift := limitFiles(t, d.db.use.db.Pid(), mib)
+	lift := limitFiles(t, d.db.use.db.Pid(), mib/2)
 	changes := make([]change, 2000) // several memtables
 	told := make(chan error, len(changes))
 	for n := range changes {

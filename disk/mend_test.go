@@ -241,7 +241,7 @@ func TestTrimWhileBroken(t *testing.T) {
 			t.Errorf("for %d bytes %d entries were evicted", n, len(out))
 		}
 	}
-	if out, _, err := d.evict(t.Context(), mib, nil, d.ledger.Evict); !errors.Is(err, errBroken) || len(out) > 0 {
+	if out, _, err := d.evict(t.Context(), mib, nil, heldFor, d.ledger.Evict); !errors.Is(err, errBroken) || len(out) > 0 {
 		t.Errorf("%d entries were evicted: %v", len(out), err)
 	}
 	if out, err := d.evictFrom(t.Context(), d.segments.all()[0], []key.Key{keyOf(1)}, nil); !errors.Is(err, errBroken) || len(out) > 0 {

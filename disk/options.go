@@ -37,9 +37,11 @@ type Options struct {
 	// CapacityBytes bounds the blocks allocated under Paths and Meta, Badger
 	// included through MetaReserveBytes.
 	CapacityBytes int64
-	// MetaReserveBytes is set aside for Badger. The default is 32 MiB plus
-	// 1/128 of the capacity (Badger takes about 300 bytes an entry while it
-	// compacts, so 64 KiB payloads need about 1/200), at most 1/8 of it.
+	// MetaReserveBytes is the least that is set aside for Badger: segments
+	// leave it, and more where Badger needs more. The default is 32 MiB plus
+	// 1/128 of the capacity (an entry takes about 300 bytes while Badger
+	// compacts, so 64 KiB payloads need about 1/200), at most 1/8 of it, and
+	// 16 MiB at least.
 	MetaReserveBytes int64
 	// MinFreeBytes of each file system are left to others: nothing is
 	// preallocated below it.
@@ -66,7 +68,7 @@ type Options struct {
 // DefaultMetaReserve is how many bytes a tier of so many sets aside for Badger
 // where it is not told.
 func DefaultMetaReserve(capacityBytes int64) int64 {
-	return min(capacityBytes/8, 32<<20+capacityBytes/128)
+	return max(16<<20, min(capacityBytes/8, 32<<20+capacityBytes/128))
 }
 
 // withDefaults fills what is zero and validates the rest.

@@ -20,7 +20,11 @@ func (t *Tier) Worth(space key.SpaceID, parent key.Hash, hs []key.Hash, size uin
 	if t.scan.active.Load() {
 		return len(hs)
 	}
-	room := -t.excess(0, false) / extentBytes(int64(max(size, 1)))
+	n := int64(max(size, 1))
+	room := -t.excess(0, false) / extentBytes(n)
+	if n <= t.o.InlineMax {
+		room = -t.share.short(0) / (filesWorth * held(n, true))
+	}
 	return t.ledger.Worth(space, parent, hs, size, int(room), twice)
 }
 

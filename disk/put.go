@@ -120,7 +120,12 @@ func (t *Tier) store(ctx context.Context, id ledger.ID, e tier.Entry, tried []*v
 	}
 	w.block = e.Block
 	w.key = record.EntryKey(e.Key)
-	if int64(e.Size) <= min(t.o.InlineMax, t.inlineRoom()) {
+	inline := int64(e.Size) <= t.o.InlineMax
+	if t.share.full(held(int64(e.Size), inline)) {
+		w.giveUp()
+		return nil, errShare
+	}
+	if inline {
 		return nil, t.storeInline(ctx, w)
 	}
 	g, err := t.place(ctx, extentBytes(int64(e.Size)), tried)
@@ -201,7 +206,7 @@ func (w *writing) finish(err error) {
 
 func (w *writing) apply(b *batch) error {
 	if w.entry.Inline {
-		b.set(w.payloadKey[:], w.block.Bytes())
+		return b.putInline(&w.entry, w.key[:], w.value[:], w.payloadKey[:], w.block.Bytes())
 	}
 	return b.put(&w.entry, w.key[:], w.value[:])
 }
@@ -209,7 +214,6 @@ func (w *writing) apply(b *batch) error {
 func (w *writing) committed(err error) {
 	if w.entry.Inline {
 		w.block.Release()
-		w.t.metaAdded.Add(int64(w.entry.Size))
 	}
 	if err != nil {
 		if errors.Is(err, errUncertain) { // else a restart might bring it back, deleted or not
@@ -223,6 +227,7 @@ func (w *writing) committed(err error) {
 	w.t.count.puts.Add(1)
 	w.t.count.putBytes.Add(uint64(w.entry.Size))
 	w.t.count.payload.Add(int64(w.entry.Size))
+	w.t.share.live.Add(held(int64(w.entry.Size), w.entry.Inline))
 	w.done <- nil
 }
 

@@ -12,7 +12,8 @@ import (
 // so does what an earlier process left.
 func TestQuota(t *testing.T) {
 	o := testOptions(t.TempDir())
-	o.Quotas = []ledger.Quota{{Bytes: 3 * mib}}
+	each := o.occupied(mib)
+	o.Quotas = []ledger.Quota{{Bytes: 3 * each}}
 	d, stop := start(t, o, nil)
 	m := newMemory(t)
 	for i := range 6 {
@@ -31,10 +32,10 @@ func TestQuota(t *testing.T) {
 	}
 	d.Assign(keyOf(0).Space, 0)
 	if !d.OverQuota() {
-		t.Fatal("6 MiB are within 3")
+		t.Fatal("six payloads are within the room of three")
 	}
 	out := trim(d)
-	if q := d.Stats().Quotas[0]; len(out) != 3 || d.OverQuota() || q.UsedBytes != 3*mib || q.Evictions != 3 {
+	if q := d.Stats().Quotas[0]; len(out) != 3 || d.OverQuota() || q.UsedBytes != 3*each || q.Evictions != 3 {
 		t.Fatalf("%d evicted, %+v", len(out), q)
 	}
 	for i, k := range out {
@@ -45,7 +46,7 @@ func TestQuota(t *testing.T) {
 	checkBooks(t, d)
 	stop()
 
-	o.Quotas = []ledger.Quota{{Bytes: mib}}
+	o.Quotas = []ledger.Quota{{Bytes: each}}
 	d, _ = start(t, o, nil)
 	if got := recoverAll(t, d); len(got) != 3 {
 		t.Fatalf("recovered %d", len(got))

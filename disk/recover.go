@@ -307,6 +307,7 @@ func (t *Tier) restore(ctx context.Context, entries []record.Entry) {
 		switch {
 		case restored:
 			t.count.payload.Add(int64(e.Size))
+			t.share.live.Add(held(int64(e.Size), e.Inline))
 		case there:
 			refused = append(refused, i)
 		default: // deleted, and perhaps stored anew, while the scan ran

@@ -29,6 +29,7 @@ func (t *Tier) newRemoval() *removal { return &removal{t: t, done: make(chan err
 func (r *removal) take(e ledger.Entry) {
 	r.t.ledger.Free(e.ID) // what the value names waits for the commit here
 	r.t.count.payload.Add(-int64(e.Size))
+	r.t.share.live.Add(-heldFor(e))
 	r.keys = append(r.keys, e.Key)
 	r.entries = append(r.entries, e)
 }
@@ -193,17 +194,22 @@ func (t *Tier) trim(ctx context.Context, n int64, out []key.Key) (gone []key.Key
 		}
 		count.Add(uint64(len(gone) - before))
 	}()
-	if n > 0 {
-		n = extentBytes(n)
-	}
-	if n > t.o.CapacityBytes-t.o.MetaReserveBytes {
+	if n > 0 && extentBytes(n) > t.o.CapacityBytes-t.o.MetaReserveBytes {
 		return out, tier.ErrTooLarge
 	}
 	for freed := int64(1); freed > 0 && t.ledger.OverQuota(); {
 		var err error
-		if out, freed, err = t.evict(ctx, math.MaxInt64, out, t.ledger.EvictOver); err != nil {
+		if out, freed, err = t.evict(ctx, math.MaxInt64, out, heldFor, t.ledger.EvictOver); err != nil {
 			return out, err
 		}
+	}
+	if out, err = t.relieve(ctx, t.heldRoom(n), out); err != nil {
+		return out, err
+	}
+	if n <= t.o.InlineMax {
+		n = 0
+	} else {
+		n = extentBytes(n)
 	}
 	onePiece := n <= t.o.SegmentBytes // no extent is larger
 	extra := 4 * n                    // against fragmentation
@@ -220,8 +226,9 @@ func (t *Tier) trim(ctx context.Context, n int64, out []key.Key) (gone []key.Key
 		}
 		var freed int64
 		var err error
-		out, freed, err = t.evict(ctx, want, out, t.ledger.Evict)
-		if err == nil && freed == 0 {
+		known := len(out)
+		out, freed, err = t.evict(ctx, want, out, extentOf, t.ledger.Evict)
+		if err == nil && len(out) == known {
 			err = tier.ErrNoSpace
 		}
 		if err != nil {
@@ -233,9 +240,9 @@ func (t *Tier) trim(ctx context.Context, n int64, out []key.Key) (gone []key.Key
 	}
 }
 
-// evict removes victims of at least want bytes, one change full at most, and
-// returns when their extents are free.
-func (t *Tier) evict(ctx context.Context, want int64, out []key.Key, victim func() (ledger.Entry, bool)) ([]key.Key, int64, error) {
+// evict removes victims of at least want bytes, as gain counts them, one change
+// full at most, and returns when their extents are free.
+func (t *Tier) evict(ctx context.Context, want int64, out []key.Key, gain func(ledger.Entry) int64, victim func() (ledger.Entry, bool)) ([]key.Key, int64, error) {
 	if t.scan.active.Load() {
 		return out, 0, nil
 	}
@@ -252,7 +259,7 @@ func (t *Tier) evict(ctx context.Context, want int64, out []key.Key, victim func
 				break
 			}
 			r.take(e)
-			freed += location(e.Value.A).extent(int64(e.Size))
+			freed += gain(e)
 		}
 		return r.orNothing()
 	})

@@ -25,10 +25,26 @@ func (f *fileSystem) look() error {
 	return err
 }
 
-// lookAtMeta measures what Badger occupies.
+// lookAtMeta measures what the database occupies, and what it holds. One that
+// does not work just now is not asked.
 func (t *Tier) lookAtMeta() error {
-	t.metaBytes.Store(t.db.bytes())
-	t.metaAdded.Store(0)
+	free, err := availableBytes(t.o.Meta)
+	if err != nil {
+		return err
+	}
+	t.share.free.Store(free)
+	t.share.files.Store(allocatedBelow(t.db.dir))
+	others := int64(smallFileBytes)
+	if !slices.ContainsFunc(t.volumes, func(v *volume) bool { return sameDir(v.dir, t.o.Meta) }) {
+		others += otherBytes(t.o.Meta)
+	}
+	for _, v := range t.volumes {
+		others += v.others.Load()
+	}
+	t.share.others.Store(others)
+	if err := t.share.look(t.db.measure); err != nil && !errors.Is(err, errBroken) {
+		return err
+	}
 	return nil
 }
 
@@ -62,21 +78,15 @@ func (t *Tier) lookAll() error {
 			return err
 		}
 	}
+	for _, v := range t.volumes {
+		t.segments.lookAtOthers(v)
+	}
 	return t.lookAtMeta()
 }
 
-// meta is what Badger counts for: what is set aside for it, or more if it
-// took more.
-func (t *Tier) meta() int64 {
-	return max(t.o.MetaReserveBytes, t.metaBytes.Load()+t.metaAdded.Load())
-}
-
-// inlineRoom is how many payload bytes may still go into Badger. Beyond three
-// quarters of the reserve small payloads take an extent like the others, so
-// that they cannot push Badger over it.
-func (t *Tier) inlineRoom() int64 {
-	return t.o.MetaReserveBytes/4*3 - t.metaBytes.Load() - t.metaAdded.Load()
-}
+// meta is what is set aside for the database: the reserve, or more if it needs
+// more.
+func (t *Tier) meta() int64 { return max(t.o.MetaReserveBytes, t.share.bytes.Load()) }
 
 // growth is how many bytes new segments may take beside the present files.
 func (t *Tier) growth(files int64) (room int64) {
@@ -101,17 +111,20 @@ func (t *Tier) spare(f *fileSystem) int64 {
 	return f.available.Load() - t.floor(f) - max(f.slack.Load(), leastSlack)
 }
 
-func (t *Tier) capacityLeft(files int64) int64 { return t.o.CapacityBytes - t.meta() - files }
+// capacityLeft is how much of the capacity new segments may take.
+func (t *Tier) capacityLeft(files int64) int64 {
+	return t.o.CapacityBytes - max(t.o.MetaReserveBytes, t.share.growing()) - files
+}
 
 // floor is what a file system keeps free: what others are left, or the air
-// that Badger needs if that is more, and what Badger may yet take of its
-// reserve. Segments that took it would leave a tier that can neither store
+// that Badger needs if that is more, and what Badger may yet take of what is set
+// aside for it. Segments that took it would leave a tier that can neither store
 // nor, being full of extents, shrink.
 func (t *Tier) floor(f *fileSystem) int64 {
 	if !f.hasMeta {
 		return t.now.Load().MinFreeBytes
 	}
-	return max(t.now.Load().MinFreeBytes, t.db.floor) + max(0, t.o.MetaReserveBytes-t.metaBytes.Load())
+	return max(t.now.Load().MinFreeBytes, t.db.floor) + max(0, t.meta()-t.share.files.Load())
 }
 
 // excess is how many bytes must be evicted before n more fit under the high
@@ -177,6 +190,7 @@ func (t *Tier) maintain(ctx context.Context) error {
 		}
 		for _, v := range t.volumes {
 			err = errors.Join(err, t.call(ctx, v.dev, func() error {
+				t.segments.lookAtOthers(v)
 				return errors.Join(t.segments.removeIdle(v), v.fs.look())
 			}, nil))
 		}

@@ -201,16 +201,30 @@ func (s *segments) canGrow(n, room int64) bool {
 // removeIdle removes the files of v that were empty at the last call too, so
 // that a busy tier does not make and remove the same segment over and over.
 func (s *segments) removeIdle(v *volume) error {
+	return s.removeEmpty(v, func(g *segment, empty bool) bool {
+		was := g.idle
+		g.idle = empty
+		return was || g.leaving
+	})
+}
+
+// removeLeft removes those files of v that make way and are empty.
+func (s *segments) removeLeft(v *volume) error {
+	return s.removeEmpty(v, func(g *segment, _ bool) bool { return g.leaving })
+}
+
+// removeEmpty removes the files of v that are empty and that which names; it is
+// asked under the lock, of each segment.
+func (s *segments) removeEmpty(v *volume, which func(g *segment, empty bool) bool) error {
 	s.mu.Lock()
 	var idle []*segment
 	v.list = slices.DeleteFunc(v.list, func(g *segment) bool {
 		empty := g.free != nil && g.free.UsedBytes() == 0
-		if empty && (g.idle || g.leaving) {
-			idle = append(idle, g)
-			return true
+		if !which(g, empty) || !empty {
+			return false
 		}
-		g.idle = empty
-		return false
+		idle = append(idle, g)
+		return true
 	})
 	s.mu.Unlock()
 	return s.unlink(idle)

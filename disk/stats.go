@@ -17,6 +17,8 @@ type counters struct {
 	corruptScrub              atomic.Uint64
 	evictedRoom, evictedAhead atomic.Uint64 // for a payload that had no room; above the watermark
 	evictedFree               atomic.Uint64 // for others on the file system
+	evictedMeta               atomic.Uint64 // for the database
+	compactions               atomic.Int64  // that were asked for
 	scrubs, scrubBytes        atomic.Uint64 // passes; bytes read by them
 }
 
@@ -46,13 +48,16 @@ func (t *Tier) Stats() tier.Stats {
 		"segment_bytes":        n(files),
 		"extent_bytes_written": n(t.segments.written.Load()),
 		"badger_bytes_written": n(t.commits.bytes.Load()),
-		"badger_file_bytes":    n(t.metaBytes.Load()),
-		"badger_reserve_bytes": n(t.o.MetaReserveBytes),
+		"badger_file_bytes":    n(t.share.files.Load()),
+		"badger_held_bytes":    n(t.share.held.Load()),
+		"badger_reserve_bytes": n(t.meta()),
+		"badger_compactions":   n(t.count.compactions.Load()),
 		"process_read_bytes":   read,
 		"process_write_bytes":  written,
 		"evicted_for_room":     t.count.evictedRoom.Load(),
 		"evicted_ahead":        t.count.evictedAhead.Load(),
 		"evicted_for_min_free": t.count.evictedFree.Load(),
+		"evicted_for_database": t.count.evictedMeta.Load(),
 		"commits":              t.commits.commits.Load(),
 		"commit_queue":         uint64(t.commits.queued()),
 		"read_queue":           uint64(reads),

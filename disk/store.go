@@ -71,9 +71,9 @@ func storeOptions(dir string, reserve int64, log zerolog.Logger) database.Option
 	return database.Options{Dir: dir, MemTableBytes: memtableBytes(reserve), MaxValueBytes: maxInlineBytes, Log: log}
 }
 
-// memtableBytes keeps two memtables, their logs and eight level-zero tables
-// within the reserve.
-func memtableBytes(reserve int64) int64 { return min(max(reserve/16, 1<<20), 16<<20) }
+// memtableBytes keeps memtables, which are in their logs, and level-zero tables
+// a small part of the reserve. A value of maxInlineBytes needs 437 KiB.
+func memtableBytes(reserve int64) int64 { return min(max(reserve/64, 512<<10), 16<<20) }
 
 // DatabaseBytes is how much memory the process of the database may take for a
 // tier of so many bytes.
@@ -82,8 +82,8 @@ func DatabaseBytes(capacityBytes int64) int64 {
 }
 
 const (
-	minReserveBytes  = 4 << 20
-	minCapacityBytes = 16 << 20
+	minReserveBytes  = 12 << 20
+	minCapacityBytes = 32 << 20
 )
 
 // openStore opens the database under meta, in which pulse is a file of any
@@ -245,12 +245,13 @@ func moveAside(meta string) error {
 	return syncPath(meta)
 }
 
-// room looks how much may be written.
-func (s *store) room() roomLeft {
+// room looks how much may be written, where the files of the database may come
+// to take more bytes than they do.
+func (s *store) room(more int64) roomLeft {
 	switch free, err := availableBytes(s.meta); {
 	case err != nil || free < s.floor/2:
 		return roomNone
-	case free < s.floor:
+	case free-more < s.floor:
 		return roomDeletes
 	}
 	return roomAll
@@ -354,20 +355,13 @@ func syncPath(path string) error {
 	return f.Sync()
 }
 
-// bytes is what the database and a damaged predecessor occupy.
-func (s *store) bytes() (total int64) {
-	for _, dir := range []string{s.dir, filepath.Join(s.meta, damagedName)} {
-		_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
-			if err != nil {
-				return nil //nolint:nilerr // files come and go
-			}
-			if info, err := d.Info(); err == nil {
-				total += allocatedBytes(info)
-			}
-			return nil
-		})
-	}
-	return total
+// measure is what the database holds.
+func (s *store) measure() (held int64, err error) {
+	err = s.ask(func(db *database.DB) error {
+		held, err = db.Measure()
+		return err
+	})
+	return held, err
 }
 
 func (s *store) close() error {

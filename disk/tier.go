@@ -60,8 +60,7 @@ type Tier struct {
 	trimming   chan struct{} // held by the one Trim that works
 	giving     atomic.Bool   // set while one empties a segment
 
-	metaBytes atomic.Int64 // of Badger, at the last look
-	metaAdded atomic.Int64 // payload bytes put into Badger since
+	share *share // the database's part of the capacity
 
 	fills struct {
 		sync.Mutex
@@ -132,6 +131,7 @@ func newTier(o Options) (*Tier, error) {
 	}
 	t.ledger = ledger.New(ledger.Options{
 		CapacityBytes: o.CapacityBytes - o.MetaReserveBytes, Policy: p, PolicyName: o.Policy, Quotas: o.Quotas, LearnLater: o.LearnLater,
+		SizeOf: o.occupied,
 	})
 	return t, nil
 }
@@ -159,7 +159,8 @@ func (t *Tier) openAll(folders []folder) error {
 	if t.db, err = openStore(t.o.Meta, t.locks[0], t.o.MetaReserveBytes, t.log); err != nil {
 		return err
 	}
-	t.commits = newCommitter(t.db, set.epoch)
+	t.share = newShare(&t.o, t.segments)
+	t.commits = newCommitter(t.db, t.share, set.epoch)
 	t.seal = record.NewSealer(set.secret)
 	if t.db.witness.blank && len(t.segments.all()) > 0 { // nothing says that the database has all it had
 		if err := writeFile(filepath.Join(t.o.Meta, rebuildName), nil); err != nil {

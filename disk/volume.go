@@ -15,7 +15,8 @@ type volume struct {
 	folder folder
 	dev    *device
 	fs     *fileSystem
-	stale  bool // it was not there at the last start: what lies here is not to come back
+	others atomic.Int64 // bytes; see lookAtOthers
+	stale  bool         // it was not there at the last start: what lies here is not to come back
 
 	// Guarded by segments.mu.
 	list   []*segment // by number

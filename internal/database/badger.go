@@ -22,8 +22,8 @@ func badgerOptions(o *Options) badger.Options {
 	b := badger.DefaultOptions(o.Dir)
 	b.MemTableSize = o.MemTableBytes
 	b.NumMemtables = 2
-	b.NumLevelZeroTables = 3
-	b.NumLevelZeroTablesStall = 8
+	b.NumLevelZeroTables = 2 // what they hide is not dropped yet
+	b.NumLevelZeroTablesStall = 6
 	b.NumCompactors = 2 // the least it takes
 	b.ValueThreshold = o.MaxValueBytes + 1
 	b.ValueLogFileSize = 1 << 20 // stays empty

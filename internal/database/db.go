@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os/exec"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -34,6 +35,7 @@ type DB struct {
 	cmd     *exec.Cmd
 	log     zerolog.Logger
 	batch   Batch
+	held    atomic.Int64  // see HeldBytes
 	ended   chan struct{} // closed when the process has
 
 	mu struct {
@@ -222,13 +224,15 @@ func (b *Batch) add(what byte, key, value []byte) {
 // an error a part may be committed; the database is to be closed then.
 func (b *Batch) Flush() error {
 	err := b.err
+	var held []byte
 	if err == nil {
-		_, err = b.d.commits.ask(opCommit, true)
+		held, err = b.d.commits.ask(opCommit, true)
 	}
 	b.err, b.d.commits.out = nil, b.d.commits.out[:headBytes]
 	if err != nil {
 		return b.d.cause(err)
 	}
+	b.d.learn(held)
 	return nil
 }
 

@@ -56,8 +56,12 @@ func serve() int {
 
 // server is the database on the other side of the pairs.
 type server struct {
-	db  *badger.DB
-	dir string
+	db      *badger.DB
+	dir     string
+	size    size
+	writing sync.Mutex // held by a commit, and while the logs are emptied
+
+	compacting sync.Mutex // held before writing
 }
 
 func (s *server) open(c *conn) error {
@@ -117,6 +121,11 @@ func (s *server) do(c *conn, what byte, body []byte) (err error) {
 		return s.db.View(func(txn *badger.Txn) error { return has(c, txn, f) })
 	case opSync:
 		return s.sync()
+	case opSize:
+		s.tell(c)
+		return nil
+	case opCompact:
+		return s.compact()
 	case opClose:
 		return s.db.Close()
 	}
@@ -223,20 +232,25 @@ func (s *server) commit(c *conn) {
 			os.Exit(0)
 		}
 		if wb == nil {
+			s.writing.Lock()
 			wb = s.db.NewWriteBatch()
 		}
 		if failed == nil {
 			failed = apply(wb, body)
 		}
+		s.wrote(len(body))
 		if what == opPart {
 			continue
 		}
 		if failed == nil {
 			failed = wb.Flush()
 		}
-		if failed != nil {
+		if failed == nil {
+			s.tell(c)
+		} else {
 			wb.Cancel() // waits for what Badger has begun, as a Flush that fails early does not
 		}
+		s.writing.Unlock()
 		if answer(c, failed) != nil {
 			os.Exit(0)
 		}

@@ -1,0 +1,224 @@
+package disk
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+
+	"github.com/kvstored/kvstored/internal/ledger"
+)
+
+// What the database holds for an entry in its tables, with keys, filters and
+// the index of blocks: measured after a compaction, to about a tenth.
+const (
+	recordCost  = 130 // of the record
+	payloadCost = 40  // of a payload in the database, beside its bytes and a block's
+	blockCost   = 128 // of a payload that fills a block of 4 KiB, at most
+)
+
+// removalCost is what a commit adds for each key that it deletes, until a
+// compaction drops that with what it deletes.
+const removalCost = 80
+
+// filesWorth is what the files of a database take at most for each byte that it
+// holds: a compaction writes what it reads once more.
+const filesWorth = 2
+
+// smallFileBytes are set aside for folders, and for what other files grow by
+// from one look to the next.
+const smallFileBytes = 256 << 10
+
+// held is what the database holds for a payload of n bytes.
+func held(n int64, inline bool) int64 {
+	if inline {
+		return recordCost + payloadCost + n + min(n/32, blockCost)
+	}
+	return recordCost
+}
+
+// occupied is what an entry of size payload bytes costs of the capacity: its
+// extent, if it is to have one, and what is set aside for the database to hold
+// the rest.
+func (o *Options) occupied(size uint32) int64 {
+	n := max(int64(size), 1)
+	if n <= o.InlineMax {
+		return filesWorth * held(n, true)
+	}
+	return extentBytes(n) + filesWorth*held(n, false)
+}
+
+// share is the database's part of the capacity. It follows what the database
+// holds, so that its files, and those of the segments, never come to more than
+// the capacity:
+//
+//	segments' files + filesWorth x held + other files + claims <= capacity
+//
+// A commit claims what it adds before it writes, a segment its size before its
+// file is made, both under segments.mu; what does not fit is refused, and Trim
+// makes room. How much the database holds its process says with each commit.
+type share struct {
+	capacity int64
+	// margin is left to deletions: what is stored may not claim it. Where twice
+	// as much is free Trim need not act.
+	margin   int64
+	segments *segments
+	bytes    atomic.Int64 // set aside: the left side above without the segments; written under segments.mu
+	held     atomic.Int64 // by the database, at the last look
+	live     atomic.Int64 // of that, what entries hold by held; the rest is garbage
+	files    atomic.Int64 // bytes of the database's files, at the last look
+	others   atomic.Int64 // bytes of all other files but the segments'
+	free     atomic.Int64 // bytes on the database's file system, at the last look
+
+	// Guarded by segments.mu.
+	claimed int64  // of bytes, by a commit under way
+	claims  uint64 // how many there were
+}
+
+func newShare(o *Options, s *segments) *share {
+	h := &share{capacity: o.CapacityBytes, margin: 2 * filesWorth * memtableBytes(o.MetaReserveBytes), segments: s}
+	h.others.Store(smallFileBytes)
+	return h
+}
+
+// claim sets n bytes of the database aside, if the capacity has room for them
+// and the margin.
+func (h *share) claim(n int64) bool {
+	h.segments.mu.Lock()
+	defer h.segments.mu.Unlock()
+	if h.segments.mu.bytes+h.bytes.Load()+filesWorth*n > h.capacity-h.margin {
+		return false
+	}
+	h.take(n)
+	return true
+}
+
+// claimAnyway sets n bytes aside for what is never refused: a deletion, for which
+// the margin is there, and the committer compacts before that is used up; the
+// record of an extent that is there already. Under a capacity that was lowered
+// that goes beyond it, until Trim has made room.
+func (h *share) claimAnyway(n int64) {
+	h.segments.mu.Lock()
+	defer h.segments.mu.Unlock()
+	h.take(n)
+}
+
+// take is called under segments.mu.
+func (h *share) take(n int64) {
+	h.bytes.Add(filesWorth * n)
+	h.claimed += filesWorth * n
+	h.claims++
+}
+
+// tight reports that deletions may come to need more than the margin, and that a
+// compaction would help.
+func (h *share) tight() bool {
+	return h.short(0) > h.margin+h.margin/2 && h.garbage()
+}
+
+// settle ends the claims of a commit: what the database holds now is known. It
+// is called with 0 where that did not come about.
+func (h *share) settle(held int64) {
+	h.segments.mu.Lock()
+	defer h.segments.mu.Unlock()
+	if held > 0 {
+		h.set(held)
+	}
+	h.claimed = 0
+	h.claims++
+}
+
+// look has measure say what the database holds, and believes it unless a commit
+// has come between.
+func (h *share) look(measure func() (int64, error)) error {
+	h.segments.mu.Lock()
+	claims := h.claims
+	h.segments.mu.Unlock()
+	held, err := measure()
+	if err != nil {
+		return err
+	}
+	h.segments.mu.Lock()
+	defer h.segments.mu.Unlock()
+	if h.claims == claims && h.claimed == 0 {
+		h.set(held)
+	}
+	return nil
+}
+
+// set is called under segments.mu.
+func (h *share) set(held int64) {
+	h.held.Store(held)
+	h.bytes.Store(filesWorth*held + h.others.Load())
+}
+
+// growing is what a new segment leaves: the database is to grow by a quarter
+// before that segment would have to go again.
+func (h *share) growing() int64 {
+	n := h.bytes.Load()
+	return n + n/4 + 2*h.margin
+}
+
+// short is how many bytes are missing for n more of the database, and for Trim
+// to have nothing to do.
+func (h *share) short(n int64) int64 {
+	files, _, _, _ := h.segments.usage()
+	return files + h.bytes.Load() + filesWorth*n + 2*h.margin - h.capacity
+}
+
+// more is what the files of the database may come to take beside what they do.
+func (h *share) more() int64 { return max(0, h.bytes.Load()-h.others.Load()-h.files.Load()) }
+
+// full reports that n more bytes would not be claimed now.
+func (h *share) full(n int64) bool { return h.short(n) > h.margin }
+
+// garbage reports whether so much of what the database holds is deleted or
+// overwritten that a compaction is worth its while.
+func (h *share) garbage() bool {
+	held := h.held.Load()
+	return held-h.live.Load() > held/8
+}
+
+// heldFor is what the database holds for an entry.
+func heldFor(e ledger.Entry) int64 {
+	return held(int64(e.Size), location(e.Value.A).inline())
+}
+
+// lookAtOthers measures what lies in v beside the database and the bytes of the
+// segments: what the file system notes on where their blocks are, too.
+func (s *segments) lookAtOthers(v *volume) {
+	total := otherBytes(v.dir)
+	for _, g := range s.listOf(v) {
+		if info, err := os.Stat(g.path); err == nil {
+			total += max(0, allocatedBytes(info)-g.blocks)
+		}
+	}
+	v.others.Store(total)
+}
+
+// otherBytes is what the files in a folder occupy, but for segments; of what
+// lies in folders of it a database that was moved aside.
+func otherBytes(dir string) (total int64) {
+	names, _ := os.ReadDir(dir) // one that is gone is found by lookAtFolders
+	for _, name := range names {
+		if info, err := name.Info(); err == nil && !name.IsDir() && !strings.HasPrefix(name.Name(), segmentPrefix) {
+			total += allocatedBytes(info)
+		}
+	}
+	return total + allocatedBelow(filepath.Join(dir, damagedName))
+}
+
+// allocatedBelow is what a folder and all in it occupy; 0 without it.
+func allocatedBelow(dir string) (total int64) {
+	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return nil //nolint:nilerr // files come and go
+		}
+		if info, err := d.Info(); err == nil {
+			total += allocatedBytes(info)
+		}
+		return nil
+	})
+	return total
+}

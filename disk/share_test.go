@@ -1,0 +1,43 @@
+package disk
+
+import (
+	"testing"
+)
+
+// What an entry is reckoned with is what the database takes for it: the
+// difference between a few and many of them, without anything else in there.
+func TestCostOfEntries(t *testing.T) {
+	for _, c := range []struct {
+		name            string
+		inline          int64
+		size, few, many int
+	}{
+		{"one byte", 512, 1, 500, 3000},
+		{"half a block", 4096, 2000, 100, 600},
+		{"a block", 4096, 4096, 100, 600},
+		{"most", maxInlineBytes, maxInlineBytes, 10, 60},
+		{"extents", 0, 1, 300, 1200},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			o := testOptions(t.TempDir())
+			o.CapacityBytes, o.InlineMax = 128*mib, c.inline
+			d, _ := start(t, o, nil)
+			m := newMemory(t)
+			compacted := func(n int) int64 {
+				for i := int(d.Stats().Entries); i < n; i++ {
+					mustPut(t, d, m, i, c.size)
+				}
+				if err := d.compact(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				return d.share.held.Load()
+			}
+			few := compacted(c.few)
+			got := float64(compacted(c.many)-few) / float64(c.many-c.few)
+			want := float64(held(int64(c.size), c.inline > 0))
+			if t.Logf("%.1f bytes an entry, reckoned with %.0f", got, want); got < 0.85*want || got > 1.1*want {
+				t.Error("that is not what it costs")
+			}
+		})
+	}
+}

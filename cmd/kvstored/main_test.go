@@ -16,11 +16,14 @@ import (
 	"github.com/kvstored/kvstored/key"
 )
 
+// commandVar has the test's program be kvstored, for commands of other users.
+const commandVar = "KVSTORED_TEST_COMMAND"
+
 // TestMain lets tests start a daemon as the demo does: this program is then
 // the test's own.
 func TestMain(m *testing.M) {
 	database.Main()
-	if len(os.Args) > 1 && os.Args[1] == "serve" {
+	if len(os.Args) > 1 && (os.Args[1] == "serve" || os.Getenv(commandVar) != "") {
 		os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}
 	os.Exit(m.Run())

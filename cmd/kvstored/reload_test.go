@@ -208,6 +208,7 @@ var reloadValues = map[string][]string{
 	"prefetch.policy":  {"timeout", "best_effort", "wait_complete", "later"},
 	"chunk.hash":       {"sha256", "xxh64", "md5"},
 	"listen.resp_full": {"drop", "error", "sometimes"},
+	"access":           {`[{uids: [12345], match: "m-*", rights: [read, write]}]`, `[{uids: [12346], match: "m", rights: [none]}, {uids: [12346], match: "*", rights: [admin]}]`, `[{uids: [12345], match: "m", rights: [read], map: true}]`, `[{uids: [0], match: "*"}]`},
 	"spaces":           {`[{match: "crash", quota: 64MiB}]`, `[{match: "*", quota: 1GiB, priority: 2}]`, "[]", `[{match: "a"}]`, "7"},
 }
 

@@ -91,19 +91,24 @@ func (c *session) allowed(op wire.Op) error {
 	if have&n.rights == n.rights {
 		return nil
 	}
+	where := ""
 	if n.scope == everywhere && c.judged.policy.Ruled() {
-		return c.denied("%s: it takes the %s right in every space", op, n.rights)
+		where = " in every space"
 	}
-	return c.denied("%s: it takes the %s right", op, n.rights)
+	return refuse(wire.StatusDenied, "%s takes the %s right%s, which user %d lacks; see %s", op, n.rights, where, c.uid, c.see())
 }
 
-// denied refuses what the session's user may not do.
+// denied refuses what the session's user may not do in a space.
 func (c *session) denied(format string, args ...any) error {
-	see := "listen.allow_uids and listen.admin_uids"
+	return refuse(wire.StatusDenied, "user %d may not %s; see %s", c.uid, fmt.Sprintf(format, args...), c.see())
+}
+
+// see names the keys of the configuration that decide.
+func (c *session) see() string {
 	if c.judged.policy.Ruled() {
-		see = "access"
+		return "access"
 	}
-	return refuse(wire.StatusDenied, "user %d may not %s; see %s", c.uid, fmt.Sprintf(format, args...), see)
+	return "listen.allow_uids and listen.admin_uids"
 }
 
 // openSpaceOf opens a space in which the session has any right.

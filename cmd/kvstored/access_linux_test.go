@@ -1,0 +1,298 @@
+package main
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/key"
+)
+
+const (
+	uidAlice, uidBob = 12345, 12346
+	noUser           = 0 // of a connection over TCP
+)
+
+// accessRig is a daemon with all front ends, whose rules change by reloads.
+type accessRig struct {
+	*reloadRig
+	resp, port, lm string
+}
+
+func newAccessRig(t *testing.T) *accessRig {
+	r := &accessRig{}
+	r.reloadRig = newReloadRig(t, func(c *config.Config) {
+		dir := filepath.Dir(c.Listen.Socket)
+		if err := os.Chmod(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		r.resp, r.lm = filepath.Join(dir, "resp.sock"), filepath.Join(dir, "lm.sock")
+		c.CPU.Capacity, c.Disk.Capacity, c.Listen.Mode = 64<<20, 0, 0o666
+		c.Listen.RESP, c.Listen.LM = []string{r.resp, "127.0.0.1:0"}, r.lm
+		c.Listen.RESPFlush, c.Listen.RESPFull = true, config.RESPFullError
+	})
+	r.port = loggedPort(t, r.d)
+	return r
+}
+
+// rules has the daemon run with rules, as a file has them.
+func (r *accessRig) rules(text string) {
+	r.t.Helper()
+	after, log := r.set(map[string]string{"access": text})
+	if !after.LastReloadOK {
+		r.t.Fatalf("refused: %s\n%s", text, log)
+	}
+}
+
+// dial connects as a user, over TCP as none.
+func (r *accessRig) dial(uid uintptr, path string) net.Conn {
+	r.t.Helper()
+	var conn net.Conn
+	var err error
+	if uid == noUser {
+		conn, err = net.Dial("tcp", "127.0.0.1:"+r.port)
+	} else {
+		as(r.t, uid, func() { conn, err = net.Dial("unix", path) })
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { conn.Close() })
+	_ = conn.SetDeadline(time.Now().Add(time.Minute))
+	return conn
+}
+
+// respCommands are what a Redis client may ask for, and what it needs.
+var respCommands = map[string]string{
+	"GET k": "r", "MGET k l": "r", "EXISTS k": "r", "STRLEN k": "r", "TYPE k": "r", "TTL k": "r", "PTTL k": "r",
+	"SCAN 0": "r", "DBSIZE": "r", "INFO": "r",
+	"SET k v": "w", "SETNX n v": "w", "MSET a 1 b 2": "w", "DEL x": "w", "UNLINK x": "w", "EXPIRE k 100": "w", "PEXPIRE k 100000": "w", "PERSIST k": "w",
+	"FLUSHDB": "wa", "FLUSHALL": "wa",
+	"PING": "", "ECHO x": "", "CLIENT ID": "", "COMMAND COUNT": "", "CONFIG GET x": "", "SELECT 0": "",
+}
+
+// frontRules are rules, and what each client has by them: at Redis' sockets, over
+// TCP, and at the socket of lm.
+var frontRules = []struct {
+	rules string
+	resp  map[uintptr]string
+	lm    map[uintptr]string
+}{
+	{"[]", map[uintptr]string{uidAlice: "rwa", uidBob: "rwa", noUser: "rwa"}, map[uintptr]string{uidAlice: "rwa", uidBob: "rwa"}},
+	{
+		"[{uids: [12345], front: resp, rights: [read]}, {uids: [12346], front: resp, rights: [write]}, {front: resp, rights: [read, write]}, {uids: [12345], front: lm, rights: [read, write]}]",
+		map[uintptr]string{uidAlice: "r", uidBob: "w", noUser: "rw"}, map[uintptr]string{uidAlice: "rw", uidBob: ""},
+	},
+	{
+		"[{uids: [12345], match: '*', rights: [read, write, admin]}, {uids: [12346], front: resp, rights: [read, write, admin]}, {front: resp, rights: [none]}, {uids: [12345], front: lm, rights: [write]}, {uids: [12346], front: lm, rights: [read]}]",
+		map[uintptr]string{uidAlice: "", uidBob: "rwa", noUser: ""}, map[uintptr]string{uidAlice: "w", uidBob: "r"},
+	},
+	{
+		"[{front: resp, rights: [admin, read]}, {uids: [12345, 12346], front: resp, rights: [none]}, {uids: [12345, 12346], front: lm, rights: [admin]}]",
+		map[uintptr]string{uidAlice: "", uidBob: "", noUser: "ra"}, map[uintptr]string{uidAlice: "a", uidBob: "a"},
+	},
+}
+
+// TestAccessAtFronts: at each front end of the real daemon each client may do what
+// the rules give it, on a connection that was there before the rules and on a new
+// one, and a client that has no right there is closed, and not let in.
+func TestAccessAtFronts(t *testing.T) {
+	r := newAccessRig(t)
+	for _, tc := range frontRules {
+		r.rules("[]")
+		resp, lm := map[uintptr]net.Conn{}, map[uintptr]net.Conn{}
+		for uid := range tc.resp {
+			resp[uid] = r.dial(uid, r.resp)
+		}
+		for uid := range tc.lm {
+			lm[uid] = r.dial(uid, r.lm)
+		}
+		r.rules(tc.rules)
+		for uid, rights := range tc.resp {
+			r.checkRESP(tc.rules, uid, rights, resp[uid])
+			r.checkRESP(tc.rules, uid, rights, r.dial(uid, r.resp))
+		}
+		for uid, rights := range tc.lm {
+			r.checkLM(tc.rules, uid, rights, lm[uid])
+			r.checkLM(tc.rules, uid, rights, r.dial(uid, r.lm))
+		}
+	}
+}
+
+func (r *accessRig) checkRESP(rules string, uid uintptr, rights string, conn net.Conn) {
+	r.t.Helper()
+	in := bufio.NewReader(conn)
+	if rights == "" {
+		text, _ := io.ReadAll(in) // one that was there is only closed
+		if len(text) > 0 && !strings.HasPrefix(string(text), "-NOPERM") {
+			r.t.Errorf("%s: user %d is told %q", rules, uid, text)
+		}
+		return
+	}
+	for command, need := range respCommands {
+		if _, err := fmt.Fprintf(conn, "%s\r\n", command); err != nil {
+			r.t.Fatal(err)
+		}
+		reply, err := readReply(in)
+		if err != nil {
+			r.t.Fatalf("%s: user %d, %s: %v", rules, uid, command, err)
+		}
+		may := !strings.ContainsFunc(need, func(c rune) bool { return !strings.ContainsRune(rights, c) })
+		if denied := strings.HasPrefix(reply, "-NOPERM"); denied == may || may && strings.HasPrefix(reply, "-") {
+			r.t.Errorf("%s: user %d, %s: %q", rules, uid, command, reply)
+		}
+	}
+}
+
+// readReply reads one reply with all that lies in it, and returns its first line.
+func readReply(in *bufio.Reader) (string, error) {
+	line, err := in.ReadString('\n')
+	if err != nil {
+		return "", err
+	}
+	var n int
+	switch line[0] {
+	case '$':
+		if _, err := fmt.Sscanf(line, "$%d", &n); err == nil && n >= 0 {
+			_, err = io.CopyN(io.Discard, in, int64(n)+2)
+			return line, err
+		}
+	case '*':
+		_, _ = fmt.Sscanf(line, "*%d", &n)
+		for range n {
+			if _, err := readReply(in); err != nil {
+				return "", err
+			}
+		}
+	}
+	return line, nil
+}
+
+// lmFrame is a request of an lm:// client.
+func lmFrame(command, length int) []byte {
+	b := make([]byte, 186)
+	binary.LittleEndian.PutUint32(b, uint32(command))
+	binary.LittleEndian.PutUint32(b[4:], uint32(length))
+	copy(b[36:], fmt.Sprintf("%-150s", "key"))
+	return b
+}
+
+func (r *accessRig) checkLM(rules string, uid uintptr, rights string, conn net.Conn) {
+	r.t.Helper()
+	ask := func(command int) (code uint32, ok bool) {
+		b := make([]byte, 36)
+		if _, err := conn.Write(lmFrame(command, 0)); err != nil || !reads(conn, b) {
+			return 0, false
+		}
+		if n := binary.LittleEndian.Uint32(b[4:]); n > 0 {
+			reads(conn, make([]byte, n))
+		}
+		return binary.LittleEndian.Uint32(b), true
+	}
+	if rights == "" {
+		if code, ok := ask(5); ok {
+			r.t.Errorf("%s: user %d is answered %d", rules, uid, code)
+		}
+		return
+	}
+	if code, ok := ask(5); !ok || code != 200 {
+		r.t.Errorf("%s: user %d: health %d, %t", rules, uid, code, ok)
+	}
+	if _, err := conn.Write(append(lmFrame(1, 3), "abc"...)); err != nil {
+		r.t.Fatal(err)
+	}
+	code, ok := ask(3)
+	switch {
+	case !strings.Contains(rights, "w"):
+		if ok {
+			r.t.Errorf("%s: user %d may not put, and its connection stays", rules, uid)
+		}
+	case !ok || (code == 200) != strings.Contains(rights, "r"):
+		r.t.Errorf("%s: user %d: exist is answered %d, %t", rules, uid, code, ok)
+	}
+}
+
+// TestAccessOfCommands: kvstored's own commands, as a user of its own, on the real
+// daemon: what the rules deny is exit code 1 and says what is missing.
+func TestAccessOfCommands(t *testing.T) {
+	r := newAccessRig(t)
+	r.rules("[{uids: [12345], match: 'a-*', rights: [read, write]}, {uids: [12346], match: '*', rights: [read]}, {uids: [12346], front: resp, rights: [read]}, {uids: [12346], front: lm, rights: [read]}, {front: resp, rights: [none]}]")
+	program := filepath.Join(filepath.Dir(r.d.socket), "kvstored")
+	self, err := os.ReadFile("/proc/self/exe") // where every user may run it
+	if err == nil {
+		err = os.WriteFile(program, self, 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		uid  uint32
+		args string
+		code int
+		says string
+	}{
+		{uidAlice, "put --text hello --model a-1", 0, ""},
+		{uidAlice, "get --text hello --model a-1", 0, ""},
+		{uidBob, "get --text hello --model a-1", 0, ""},
+		{uidBob, "put --text other --model a-1", 1, `denied: put takes the write right, which user 12346 lacks; see access`},
+		{uidAlice, "lookup --text hello --model b-1", 1, `denied: user 12345 may not open a space of model "b-1"; see access`},
+		{uidAlice, "stats", 1, "denied: stats takes the read right in every space, which user 12345 lacks; see access"},
+		{uidBob, "stats", 0, ""},
+		{uidBob, "clear --yes", 1, "denied: clear takes the admin right in every space, which user 12346 lacks; see access"},
+		{12399, "stats", 1, "denied: user 12399 may not connect; no rule of access gives it a right"},
+	} {
+		cmd := exec.Command(program, append(strings.Fields(tt.args), "--socket", r.d.socket)...)
+		cmd.Env = []string{commandVar + "=1", "HOME=/"}
+		cmd.Stdin = strings.NewReader("payload")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: tt.uid, Gid: tt.uid}}
+		if os.Getuid() != 0 {
+			t.Skip("to be another user takes root")
+		}
+		out, err := cmd.CombinedOutput()
+		var exit *exec.ExitError
+		if err != nil && !errors.As(err, &exit) {
+			t.Fatal(err)
+		}
+		if code := cmd.ProcessState.ExitCode(); code != tt.code || !strings.Contains(string(out), tt.says) {
+			t.Errorf("user %d, %s: exit code %d, %s", tt.uid, tt.args, code, out)
+		}
+	}
+	// The same by the Go client: the arena is not its, and what it may do works.
+	sp := key.Space{Model: "a-2", World: 1, DType: "x", ChunkTokens: 16, Method: key.SHA256}
+	as(t, uidAlice, func() {
+		c, err := client.Dial(t.Context(), r.d.socket, client.Options{Space: &sp})
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer c.Close()
+		prompt := client.Tokens(slices.Repeat([]uint32{7}, 32))
+		if c.Mapped() || c.PutMode() != client.PutStaged {
+			t.Errorf("it maps %t and puts %s", c.Mapped(), c.PutMode())
+		}
+		results, err := c.Store(t.Context(), prompt, client.ReserveOptions{Count: 2, Size: 100}, nil, func(i int, dst []byte) error {
+			dst[0] = byte(i)
+			return nil
+		})
+		if err != nil || len(results) != 2 {
+			t.Error(results, err)
+		}
+		got, err := c.Get(t.Context(), prompt, client.GetOptions{})
+		if err != nil || len(got) != 2 || got[1].Bytes[0] != 1 {
+			t.Error(got, err)
+		}
+	})
+}

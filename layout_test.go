@@ -30,7 +30,7 @@ var rows = [][]string{
 	{"internal/blob/blobtest", "internal/resp/resptest"}, // for tests
 	{"internal/server", "internal/resp", "internal/lm", "internal/replay"},
 	{"internal/simulate"}, // reads the traces of replay
-	{"cmd/kvstored", "bench/consistency", "bench/disk", "bench/engines", "bench/evict", "bench/hot", "bench/long", "bench/prefetch", "bench/remote"},
+	{"cmd/kvstored", "bench/consistency", "bench/disk", "bench/engines", "bench/evict", "bench/hot", "bench/long", "bench/prefetch", "bench/remote", "bench/rude"},
 }
 
 // exceptions are the imports inside one row that are meant.
@@ -58,7 +58,7 @@ var only = []struct {
 	pkgs    []string
 }{
 	{"github.com/dgraph-io/badger", []string{"internal/database", "bench/disk"}},
-	{"github.com/aws", []string{"remote", "bench/remote"}},
+	{"github.com/aws", []string{"remote", "bench/remote", "bench/rude"}},
 	{"github.com/goccy/go-yaml", []string{"config"}},
 	{"github.com/spf13/cobra", []string{"cmd/kvstored"}},
 }

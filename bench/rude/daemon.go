@@ -1,0 +1,153 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/kvstored/kvstored/client"
+)
+
+// daemon is the kvstored under attack.
+type daemon struct {
+	cmd          *exec.Cmd
+	self         string // this program, where every user may run it
+	socket, resp string
+}
+
+const password = "correct horse battery staple"
+
+func startDaemon(ctx context.Context, binary, dir string) (*daemon, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	d := &daemon{socket: filepath.Join(dir, "kvstored.sock"), self: filepath.Join(dir, "rude")}
+	if out, err := exec.Command("cp", self, d.self).CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("copy %s: %w: %s", self, err, out)
+	}
+	if d.resp, err = freeAddress(); err != nil {
+		return nil, err
+	}
+	file, secret := filepath.Join(dir, "kvstored.yaml"), filepath.Join(dir, "password")
+	if err := os.WriteFile(secret, []byte(password), 0o600); err != nil {
+		return nil, err
+	}
+	text := fmt.Sprintf(`listen: {socket: %s, mode: "0666", resp: ["%s"], resp_password_file: %s}
+admin: {listen: ""}
+cpu: {capacity: 512MiB}
+disk: {capacity: 0}
+log: {level: error}
+`, d.socket, d.resp, secret)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		return nil, err
+	}
+	d.cmd = exec.Command(binary, "serve", "--config", file)
+	d.cmd.Stderr = os.Stderr
+	if err := d.cmd.Start(); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	for {
+		c, err := client.Dial(ctx, d.socket, client.Options{Inline: true})
+		if err == nil {
+			return d, c.Close()
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("the daemon does not start: %w", err)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+func (d *daemon) close() {
+	_ = d.cmd.Process.Signal(syscall.SIGTERM)
+	_ = d.cmd.Wait()
+}
+
+func freeAddress() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	return l.Addr().String(), l.Close()
+}
+
+// jobVar, in the environment, makes a process of this program a client or an
+// attacker: JSON of a job.
+const jobVar = "KVSTORED_RUDE_JOB"
+
+// job is what a process is to do.
+type job struct {
+	Attack       string // empty: the well-behaved client
+	Socket, RESP string
+	Span         time.Duration
+}
+
+// command is this program as a process of a user.
+func (d *daemon) command(ctx context.Context, j job, uid uint32) (*exec.Cmd, error) {
+	j.Socket, j.RESP = d.socket, d.resp
+	text, err := json.Marshal(j)
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, d.self)
+	cmd.Env = append(os.Environ(), jobVar+"="+string(text))
+	cmd.Dir = filepath.Dir(d.self)
+	cmd.Stderr = os.Stderr
+	if os.Getuid() == 0 {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+	}
+	return cmd, nil
+}
+
+// client runs the well-behaved client and returns what it saw.
+func (d *daemon) client(ctx context.Context, o *options) (s seen, err error) {
+	cmd, err := d.command(ctx, job{Span: o.span}, clientUID)
+	if err != nil {
+		return s, err
+	}
+	out, err := cmd.Output()
+	if err != nil {
+		return s, fmt.Errorf("the client: %w", err)
+	}
+	return s, json.Unmarshal(out, &s)
+}
+
+// start starts an attack; end ends it. It is at work when start returns.
+func (d *daemon) start(ctx context.Context, a attack, o *options) (end func(), err error) {
+	uid := uint32(attackerUID)
+	if o.same {
+		uid = clientUID
+	}
+	cmd, err := d.command(ctx, job{Attack: a.name}, uid)
+	if err != nil {
+		return nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	end = func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()                     // killed
+		time.Sleep(200 * time.Millisecond) // the daemon gives back what it held
+	}
+	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+		end()
+		return nil, fmt.Errorf("the attack does not begin: %w", err)
+	}
+	return end, nil
+}

@@ -1,0 +1,11 @@
+// Command rude measures how a well-behaved client fares beside others that are
+// not: how long its calls take alone, and beside each attack, in turns within
+// one run of the real daemon.
+//
+//	go run ./bench/rude
+//
+// The client and its attackers are processes of their own, of different users,
+// so it takes root; without it, and with -same, they are of one user. The row
+// "processors" attacks nothing: its processes only count, and show what the
+// machine alone costs the client.
+package main

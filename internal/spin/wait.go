@@ -32,8 +32,18 @@ const leastWindow = 16
 // processor nobody polls.
 var (
 	pollers    atomic.Int32
-	maxPollers = int32(runtime.GOMAXPROCS(0) / 2)
+	busy       atomic.Int32
+	processors = int32(runtime.GOMAXPROCS(0))
 )
+
+// Busy says how many processors more or less are in use for longer than a poll
+// takes. Together with pollers they leave one free: while all have something to
+// run, the Go scheduler looks only every 10 ms at the sockets on which others
+// sleep.
+func Busy(change int) { busy.Add(int32(change)) }
+
+// maxPollers is how many may poll.
+func maxPollers() int32 { return min(processors/2, processors-1-busy.Load()) }
 
 // Start sets the longest window, 0 = never poll, and whether the peer may poll
 // as well.
@@ -52,7 +62,7 @@ func (w *Wait) Again() bool {
 		w.since, w.polled, w.yielded = time.Now(), 0, 0
 		w.slot = w.window > 0 && takeSlot()
 	case w.slot:
-		if w.poll() > w.window {
+		if w.poll() > w.window || pollers.Load() > maxPollers() {
 			w.leaveSlot()
 		}
 	}
@@ -132,7 +142,7 @@ const (
 )
 
 func takeSlot() bool {
-	if pollers.Add(1) <= maxPollers {
+	if pollers.Add(1) <= maxPollers() {
 		return true
 	}
 	pollers.Add(-1)

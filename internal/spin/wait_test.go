@@ -45,7 +45,7 @@ func TestWindow(t *testing.T) {
 // Only half of the processors poll, and whoever stops polling, in whatever way,
 // makes room for another.
 func TestSlots(t *testing.T) {
-	waits := make([]Wait, 2*maxPollers+1)
+	waits := make([]Wait, 2*maxPollers()+1)
 	polling := func() (n int32) {
 		for i := range waits {
 			if waits[i].slot {
@@ -66,8 +66,8 @@ func TestSlots(t *testing.T) {
 				t.Errorf("%d may poll without a place, or not with one", i)
 			}
 		}
-		if n := polling(); n != maxPollers {
-			t.Errorf("%d poll, want %d", n, maxPollers)
+		if n := polling(); n != maxPollers() {
+			t.Errorf("%d poll, want %d", n, maxPollers())
 		}
 	}
 	for i := range waits {
@@ -90,7 +90,7 @@ func TestSlots(t *testing.T) {
 
 // A wait polls for its window, then sleeps, and goes on after that.
 func TestAgain(t *testing.T) {
-	if maxPollers == 0 {
+	if maxPollers() == 0 {
 		t.Skip("one processor: nobody polls")
 	}
 	synctest.Test(t, func(t *testing.T) {
@@ -140,11 +140,11 @@ func TestCrowd(t *testing.T) {
 			} {
 				var w Wait
 				w.Start(time.Second, mutual)
-				if !w.Again() && maxPollers > 0 {
+				if !w.Again() && maxPollers() > 0 {
 					t.Fatal("it does not poll")
 				}
 				time.Sleep(lostFor)
-				if end(&w); (w.crowd > 0) != (mutual && maxPollers > 0) {
+				if end(&w); (w.crowd > 0) != (mutual && maxPollers() > 0) {
 					t.Errorf("%s, the peer polls %t: crowd is %d after losing the processor", name, mutual, w.crowd)
 				}
 				w.Over()
@@ -166,7 +166,7 @@ func TestCrowd(t *testing.T) {
 
 // Whoever polls for long yields now and then, also to a peer that sleeps.
 func TestYields(t *testing.T) {
-	if maxPollers == 0 {
+	if maxPollers() == 0 {
 		t.Skip("with one processor nobody polls")
 	}
 	synctest.Test(t, func(t *testing.T) {
@@ -188,4 +188,33 @@ func TestYields(t *testing.T) {
 			w.Forget()
 		}
 	})
+}
+
+// TestBusy: processors that are in use for long are not polled on as well, and
+// one is left free.
+func TestBusy(t *testing.T) {
+	if maxPollers() == 0 {
+		t.Skip("one processor: nobody polls")
+	}
+	var w Wait
+	w.Start(time.Minute, true)
+	w.window = time.Minute
+	if !w.Again() {
+		t.Fatal("it does not poll")
+	}
+	all := int(processors)
+	Busy(all)
+	if w.Again() {
+		t.Error("it polls on while every processor is busy")
+	}
+	w.Forget()
+	if w.window = time.Minute; w.Again() {
+		t.Error("it begins to poll while every processor is busy")
+	}
+	Busy(-all)
+	w.Forget()
+	if !w.Again() {
+		t.Error("it does not poll any more")
+	}
+	w.Forget()
 }

@@ -1,0 +1,313 @@
+package fair
+
+import (
+	"cmp"
+	"context"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// slice is how long a turn computes before it lets others go first.
+	slice = 200 * time.Microsecond
+	// Work is light, and waits for no turn, while its user has computed for less
+	// than lightShare of the last window: 1 ms of 10.
+	window     = 10 * time.Millisecond
+	lightShare = time.Millisecond
+	// patience is for how long all places may be taken by the same turns: those
+	// that block, against the rules, or that the machine does not let run, must
+	// not stop all others. Then one more is let in.
+	patience = 50 * time.Millisecond
+)
+
+// Gate lets in requests that compute, as many at a time as it has places. Users
+// take turns by the time that they have computed, by start-time fair queueing,
+// and so do the turns of one user, in order of arrival. Light work passes it by.
+// It is safe for concurrent use.
+type Gate struct {
+	places  int
+	busy    func(change int) // told of places that are taken and given back
+	waiting atomic.Int32     // turns in line
+	mu      struct {
+		sync.Mutex
+		taken int
+		now   time.Duration // virtual time: the tag of the user served last
+		moved time.Time     // when a turn was let in last
+		line  []*User       // whose turns wait, in no order
+	}
+}
+
+// NewGate returns a gate with so many places; 0 stands for one less than there
+// are processors, but one at least: the processor left is for light work, and
+// looks whether something came for those that sleep. busy, unless it is nil, is
+// told by how many the places change that are taken; it must not block.
+func NewGate(places int, busy func(change int)) *Gate {
+	if busy == nil {
+		busy = func(int) {}
+	}
+	return &Gate{places: cmp.Or(places, max(1, runtime.GOMAXPROCS(0)-1)), busy: busy}
+}
+
+// User is everybody's work that counts as one's. It is safe for concurrent use.
+type User struct {
+	gate   *Gate
+	window atomic.Int64 // number of the window that spent is about
+	spent  atomic.Int64 // time computed in it
+	// The gate's mutex guards these.
+	tag   time.Duration // virtual time at which its next turn starts
+	queue []*Turn
+}
+
+// NewUser returns a user who has computed nothing.
+func (g *Gate) NewUser() *User { return &User{gate: g} }
+
+// Turn is one strand of work, such as the requests of a connection, one after
+// the other. It belongs to one goroutine at a time. A nil Turn never waits.
+type Turn struct {
+	user  *User
+	start time.Time     // since when nothing was charged of the request at hand; zero once it has left
+	began time.Time     // of its slice; zero: it waits for work
+	in    bool          // it has a place
+	let   bool          // it was given one; the gate's mutex guards it
+	next  chan struct{} // has one when it is let in
+}
+
+// NewTurn returns a strand of a user's work that waits for a request.
+func (u *User) NewTurn() *Turn { return &Turn{user: u, next: make(chan struct{}, 1)} }
+
+// epoch is what windows are counted from.
+var epoch = time.Now()
+
+// Begin begins a request, at a time that was just now. Unless its user's work is
+// light it waits until its turn comes.
+func (t *Turn) Begin(now time.Time) {
+	if t == nil {
+		return
+	}
+	t.start = now
+	switch {
+	case t.began.IsZero():
+		t.began = now
+	case now.Sub(t.began) >= slice: // one of many, one after the other
+		t.yield(now)
+		return
+	}
+	if !t.in && t.user.heavy(now) {
+		t.enter(now)
+	}
+}
+
+// End ends a request. The next one may begin at once, or Leave follows.
+func (t *Turn) End(now time.Time) {
+	if t != nil && !t.start.IsZero() {
+		t.user.charge(now, now.Sub(t.start))
+		t.start = time.Time{}
+	}
+}
+
+// Yield lets others go first once the turn has computed for a slice: a long
+// request calls it every now and then, with no lock held.
+func (t *Turn) Yield() {
+	if t == nil {
+		return
+	}
+	now := time.Now()
+	switch {
+	case t.began.IsZero():
+		t.began = now
+	case now.Sub(t.began) >= slice:
+		t.yield(now)
+	}
+}
+
+func (t *Turn) yield(now time.Time) {
+	if t.in && t.user.gate.waiting.Load() == 0 {
+		t.began = now
+		runtime.Gosched() // light work that has no processor of its own
+		return
+	}
+	if !t.start.IsZero() {
+		t.user.charge(now, now.Sub(t.start))
+		t.start = now
+	}
+	if t.in {
+		t.user.gate.leave(t.user, now.Sub(t.began))
+	}
+	t.enter(now)
+}
+
+// Leave gives the place back, if it has one. It is called before waiting for
+// anything.
+func (t *Turn) Leave() {
+	if t == nil {
+		return
+	}
+	if t.in || !t.start.IsZero() {
+		t.Rest(time.Now())
+	}
+	t.began = time.Time{}
+}
+
+// Rest ends a request, at a time that was just now, and leaves.
+func (t *Turn) Rest(now time.Time) {
+	if t == nil {
+		return
+	}
+	t.End(now)
+	if t.in {
+		t.in = false
+		t.user.gate.leave(t.user, now.Sub(t.began))
+	}
+	t.began = time.Time{}
+}
+
+// enter waits from now on for a place.
+func (t *Turn) enter(now time.Time) {
+	t.in, t.began = true, now
+	if t.user.gate.join(t) {
+		return
+	}
+	t.await()
+	t.began = time.Now()
+	if !t.start.IsZero() {
+		t.start = t.began // to wait is not to compute
+	}
+}
+
+// await waits until it is let in.
+func (t *Turn) await() {
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	for {
+		select {
+		case <-t.next:
+			return
+		case <-timer.C:
+		}
+		left := t.user.gate.push(t)
+		if left <= 0 {
+			return
+		}
+		timer.Reset(left)
+	}
+}
+
+// charge notes work that was done.
+func (u *User) charge(now time.Time, d time.Duration) {
+	if w := int64(now.Sub(epoch) / window); u.window.Load() != w {
+		u.window.Store(w) // two at a time may forget a request: it is an estimate
+		u.spent.Store(0)
+	}
+	u.spent.Add(int64(d))
+}
+
+// heavy reports whether its work must wait for turns.
+func (u *User) heavy(now time.Time) bool {
+	w := int64(now.Sub(epoch) / window)
+	return u.spent.Load() >= int64(lightShare) && u.window.Load() >= w-1
+}
+
+// join takes a place for a turn, or has it wait.
+func (g *Gate) join(t *Turn) (in bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	u := t.user
+	if g.mu.taken < g.places && len(g.mu.line) == 0 {
+		g.admit(u)
+		return true
+	}
+	t.let = false
+	if u.queue = append(u.queue, t); len(u.queue) == 1 {
+		g.mu.line = append(g.mu.line, u)
+	}
+	g.waiting.Add(1)
+	return false
+}
+
+// push lets a turn in although there is no place, if none was let in for as long
+// as patience goes. Otherwise it returns how long that may still take.
+func (g *Gate) push(t *Turn) (left time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if t.let { // this very moment
+		<-t.next
+		return 0
+	}
+	if left = patience - time.Since(g.mu.moved); left > 0 {
+		return left
+	}
+	u := t.user
+	i := slices.Index(u.queue, t)
+	u.queue = slices.Delete(u.queue, i, i+1)
+	g.tidy(u)
+	g.waiting.Add(-1)
+	g.admit(u)
+	return 0
+}
+
+// admit counts a place as taken by a user; called with the mutex held. A slice
+// is charged in advance.
+func (g *Gate) admit(u *User) {
+	g.mu.taken++
+	g.mu.moved = time.Now()
+	g.busy(1)
+	u.tag = max(u.tag, g.mu.now)
+	g.mu.now = u.tag
+	u.tag += slice
+}
+
+// leave gives a place back that was used for d, and lets the next ones in.
+func (g *Gate) leave(u *User, d time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.mu.taken--
+	g.busy(-1)
+	u.tag += d - slice
+	for g.mu.taken < g.places && len(g.mu.line) > 0 {
+		first := slices.MinFunc(g.mu.line, func(a, b *User) int { return cmp.Compare(a.tag, b.tag) })
+		t := first.queue[0]
+		first.queue = slices.Delete(first.queue, 0, 1)
+		g.tidy(first)
+		g.waiting.Add(-1)
+		g.admit(first)
+		t.let = true
+		t.next <- struct{}{}
+	}
+}
+
+// tidy takes a user of whom nothing waits out of the line; called with the mutex
+// held.
+func (g *Gate) tidy(u *User) {
+	if len(u.queue) > 0 {
+		return
+	}
+	last := len(g.mu.line) - 1
+	g.mu.line[slices.Index(g.mu.line, u)] = g.mu.line[last]
+	g.mu.line[last] = nil
+	g.mu.line = g.mu.line[:last]
+}
+
+// Waiting is how many turns wait.
+func (g *Gate) Waiting() int { return int(g.waiting.Load()) }
+
+type turnKey struct{}
+
+// With returns a context for work of one turn, which Yield and Leave find.
+func With(ctx context.Context, t *Turn) context.Context { return context.WithValue(ctx, turnKey{}, t) }
+
+// Yield is Turn.Yield for the turn that a context is for, if it is for one.
+func Yield(ctx context.Context) {
+	if t, ok := ctx.Value(turnKey{}).(*Turn); ok {
+		t.Yield()
+	}
+}
+
+// Leave is Turn.Leave for the turn that a context is for, if it is for one.
+func Leave(ctx context.Context) {
+	if t, ok := ctx.Value(turnKey{}).(*Turn); ok {
+		t.Leave()
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -146,6 +147,7 @@ func (t *Tier) Delete(ctx context.Context, ks []key.Key) error {
 	for len(ks) > 0 {
 		part := ks[:min(batch, len(ks))]
 		t.remove(part)
+		fair.Yield(ctx)
 		ks = ks[len(part):]
 	}
 	return nil

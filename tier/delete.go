@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/radix"
 	"github.com/kvstored/kvstored/key"
 )
@@ -22,10 +23,13 @@ type deletion struct {
 	space key.SpaceID
 }
 
-func deletionOf(from Set, ks []key.Key) *deletion {
+func deletionOf(ctx context.Context, from Set, ks []key.Key) *deletion {
 	d := &deletion{from: from, keys: ks, in: make(map[key.Key]struct{}, len(ks))}
-	for _, k := range ks {
-		d.in[k] = struct{}{}
+	for part := range slices.Chunk(ks, settleBatch) {
+		for _, k := range part {
+			d.in[k] = struct{}{}
+		}
+		fair.Yield(ctx)
 	}
 	return d
 }
@@ -54,9 +58,9 @@ func (d *deletion) list(s *Stack) []key.Key {
 // what others store meanwhile may go too. After an error, also that of ctx, some
 // of it may still be there, in the tiers that it names.
 func (s *Stack) Delete(ctx context.Context, ks []key.Key) (int, error) {
-	d := deletionOf(All, ks)
+	d := deletionOf(ctx, All, ks)
 	defer s.coming.refuse(d)()
-	known := s.known(ks)
+	known := s.known(ctx, ks)
 	return known, s.delete(ctx, d)
 }
 
@@ -77,6 +81,7 @@ func (s *Stack) delete(ctx context.Context, d *deletion) error {
 			defer w.keep(s.departing.list(d, w))()
 		}
 		s.settle(CPU, s.departing.recall(d, w)...)
+		fair.Leave(ctx)
 		if err := w.idle(ctx, d); err != nil {
 			errs = append(errs, fmt.Errorf("delete in %s: it is still being written: %w", w.place, err))
 		}
@@ -107,7 +112,7 @@ func (w *writer) keep(rs []Record) (rewrite func()) {
 }
 
 // known counts the keys that are in some tier.
-func (s *Stack) known(ks []key.Key) (n int) {
+func (s *Stack) known(ctx context.Context, ks []key.Key) (n int) {
 	for part := range slices.Chunk(ks, settleBatch) {
 		s.mu.Lock()
 		for _, k := range part {
@@ -116,6 +121,7 @@ func (s *Stack) known(ks []key.Key) (n int) {
 			}
 		}
 		s.mu.Unlock()
+		fair.Yield(ctx)
 	}
 	return n
 }
@@ -135,12 +141,16 @@ func (s *Stack) deleteIn(ctx context.Context, p Place, ks []key.Key) error {
 
 func (s *Stack) deletePart(ctx context.Context, p Place, ks []key.Key) error {
 	if there := s.maybeIn(p, ks); len(there) > 0 {
+		if p != CPU {
+			fair.Leave(ctx)
+		}
 		if err := s.tiers[p].Delete(ctx, there); err != nil {
 			return fmt.Errorf("delete in %s: %w", p, err)
 		}
 	}
-	for _, k := range ks {
-		s.forget(p, k)
+	for part := range slices.Chunk(ks, settleBatch) {
+		s.forget(p, part...)
+		fair.Yield(ctx)
 	}
 	return nil
 }

@@ -1,6 +1,10 @@
 package tier
 
-import "github.com/kvstored/kvstored/key"
+import (
+	"context"
+
+	"github.com/kvstored/kvstored/key"
+)
 
 // Where is what the index says of one chunk.
 func (s *Stack) Where(k key.Key) Set {
@@ -29,6 +33,6 @@ func (s *Stack) HoldUp(do func()) {
 // Recall is what a deletion does about keys on their way down.
 func (s *Stack) Recall(ks []key.Key) {
 	for _, w := range s.writers {
-		s.departing.recall(deletionOf(All, ks), w)
+		s.departing.recall(deletionOf(context.Background(), All, ks), w)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/radix"
 	"github.com/kvstored/kvstored/key"
@@ -74,11 +75,17 @@ func (s *Stack) ReserveFor(ctx context.Context, want Store, c *key.Chain, from i
 	return sure, cmp.Or(unsure, err)
 }
 
+// yieldEvery is after how many chunks of a long request others may go first.
+const yieldEvery = 64
+
 // reserve is ReserveFor for chunks of which at says where they are.
 func (s *Stack) reserve(ctx context.Context, want Store, c *key.Chain, from int, sizes []uint32, at []uint8, grants []Grant) (int, error) {
 	f := Fill{Owner: want.Owner, Class: ledger.Lease, Wait: want.Wait, Patient: want.Wait, Writing: s.writing, Drop: s.drop}
 	for n, size := range sizes {
 		i := from + n
+		if n%yieldEvery == yieldEvery-1 {
+			fair.Yield(ctx)
+		}
 		if at[i] != 0 {
 			grants[n] = Grant{Status: Exists}
 			continue

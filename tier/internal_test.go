@@ -1,6 +1,7 @@
 package tier
 
 import (
+	"context"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -145,7 +146,7 @@ func TestReadmitOrDelete(t *testing.T) {
 		c.readmit(k, func() { back = true })
 		return back
 	}
-	end := c.refuse(deletionOf(All, ks))
+	end := c.refuse(deletionOf(context.Background(), All, ks))
 	if back(ks[0]) || !back(key.Key{Hash: key.Hash{2}}) {
 		t.Error("a chunk comes back that is being deleted, or another does not")
 	}

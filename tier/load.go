@@ -71,6 +71,7 @@ func (s *Stack) LoadBy(ctx context.Context, by By, c *key.Chain, i int, search S
 // up brings chunk i of c up, held by the daemon.
 func (s *Stack) up(ctx context.Context, by By, c *key.Chain, i int, search Set) (loaded, error) {
 	rec := recordAt(c, i, 0)
+	fair.Leave(ctx)
 	if !by.Idle {
 		defer s.hurry.want(rec.Key, by.turn())()
 	}
@@ -185,15 +186,18 @@ func (s *Stack) get(ctx context.Context, by By, p Place, room *loadRoom) error {
 	return nil
 }
 
-// forget clears the bit of a tier that turned out not to have k.
-func (s *Stack) forget(p Place, k key.Key) {
+// forget clears the bit of a tier that turned out not to have ks, a few at most:
+// the index's lock is held once.
+func (s *Stack) forget(p Place, ks ...key.Key) {
 	if _, ok := s.tiers[p].(Resident); ok {
-		s.settle(p, k)
+		s.settle(p, ks...)
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.mark(k, p, false)
+	for _, k := range ks {
+		s.mark(k, p, false)
+	}
 }
 
 // holdLoaded holds a resident chunk for the daemon.

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 )
@@ -13,6 +14,10 @@ import (
 // settleBatch bounds how many entries are settled under one hold of the
 // index's lock (about 100 us).
 const settleBatch = 256
+
+// matchBatch bounds how much of a chain is matched under one hold of the index's
+// lock, and between two looks whether others shall go first.
+const matchBatch = 4096
 
 // askBatch is how many keys a tier is asked about at most at a time while it
 // is still being scanned.
@@ -78,8 +83,9 @@ func (sc *scratch) chain(c *key.Chain, from, to int) []key.Key {
 func (s *Stack) Match(ctx context.Context, c *key.Chain, search Set) (Match, error) {
 	sc := borrow(c.Len())
 	defer sc.give()
-	known := s.locate(c, sc.at)
+	known := s.locateFor(ctx, c, sc.at)
 	if s.recovering.Load() {
+		fair.Leave(ctx)
 		if err := s.ask(ctx, c, sc, &known); err != nil {
 			return Match{}, err
 		}
@@ -90,16 +96,41 @@ func (s *Stack) Match(ctx context.Context, c *key.Chain, search Set) (Match, err
 // locate copies the location bits of the known part of c into at. Of chunks
 // that stand alone all are, and those that are not known have none.
 func (s *Stack) locate(c *key.Chain, at []uint8) int {
-	if c.Alone {
-		_ = s.eachAlone(0, c.Len(), func(i int) error {
-			at[i], _ = s.mu.tree.Get(c.Space, c.Hashes[i])
-			return nil
-		})
-		return c.Len()
+	return s.locateFor(context.Background(), c, at)
+}
+
+// locateFor is locate for a request that lets others go first (see fair.Yield).
+func (s *Stack) locateFor(ctx context.Context, c *key.Chain, at []uint8) (known int) {
+	for to := 0; known == to && to < c.Len(); {
+		if to > 0 {
+			fair.Yield(ctx)
+		}
+		if c.Alone {
+			from := to
+			to = min(to+settleBatch, c.Len())
+			s.locateAlone(c, from, to, at)
+			known = to
+			continue
+		}
+		to = min(to+matchBatch, c.Len())
+		known = s.locateOn(c, known, to, at)
 	}
+	return known
+}
+
+// locateOn is locate for chunks from..to, of which those before are known.
+func (s *Stack) locateOn(c *key.Chain, from, to int, at []uint8) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.mu.tree.Match(c.Space, c.Hashes, c.Chained, at)
+	return s.mu.tree.MatchOn(c.Space, c.Hashes[:to], from, c.Chained, at)
+}
+
+func (s *Stack) locateAlone(c *key.Chain, from, to int, at []uint8) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := from; i < to; i++ {
+		at[i], _ = s.mu.tree.Get(c.Space, c.Hashes[i])
+	}
 }
 
 // eachAlone calls fn for chunks from..to with the index's lock held, as

@@ -3,6 +3,7 @@ package tier
 import (
 	"context"
 
+	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/key"
 )
 
@@ -49,8 +50,9 @@ func (s *Stack) farthest(ctx context.Context, cs []key.Chain, mask Set, at []uin
 	known := cs[0].Len()
 	for r := range cs {
 		sc := borrow(cs[r].Len())
-		n := s.locate(&cs[r], sc.at)
+		n := s.locateFor(ctx, &cs[r], sc.at)
 		if s.recovering.Load() {
+			fair.Leave(ctx)
 			if err := s.ask(ctx, &cs[r], sc, &n); err != nil {
 				sc.give()
 				return 0, err

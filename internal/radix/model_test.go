@@ -61,6 +61,15 @@ func (m model) prune(space, h Hash) {
 	}
 }
 
+// matchInPieces is Match, at most so many chunks at a time.
+func matchInPieces(t *Tree, space Hash, chain []Hash, chained bool, locs []Loc, piece int) (known int) {
+	for to := 0; known == to && to < len(chain); {
+		to = min(to+piece, len(chain))
+		known = t.MatchOn(space, chain[:to], known, chained, locs)
+	}
+	return known
+}
+
 func (m model) match(space Hash, chain []Hash) (locs []Loc) {
 	var prev Hash
 	for _, h := range chain {
@@ -270,9 +279,15 @@ func (w *world) operate(t *Tree, m model, src source) error {
 	case op < 99:
 		chain := w.chain(n)
 		locs := make([]Loc, len(chain))
-		known := t.Match(space, chain, w.honest && op%2 == 0, locs)
-		if want := m.match(space, chain); string(want) != string(locs[:known]) {
+		chained := w.honest && op%2 == 0
+		known, want := t.Match(space, chain, chained, locs), m.match(space, chain)
+		if string(want) != string(locs[:known]) {
 			return fmt.Errorf("match %d: %v, want %v", n, locs[:known], want)
+		}
+		locs = make([]Loc, len(chain))
+		known = matchInPieces(t, space, chain, chained, locs, 1+src.IntN(8))
+		if string(want) != string(locs[:known]) {
+			return fmt.Errorf("match %d in pieces: %v, want %v", n, locs[:known], want)
 		}
 	case src.IntN(100) == 0:
 		want, got := m.drop(space, set), 0

@@ -66,12 +66,34 @@ func New() *Tree {
 // is taken to mean that all before are equal too. Without it every hash is
 // compared. Match does not allocate.
 func (t *Tree) Match(space Hash, chain []Hash, chained bool, locs []Loc) (known int) {
+	return t.MatchOn(space, chain, 0, chained, locs)
+}
+
+// MatchOn is Match for a chain of which the first from chunks were matched
+// before: it compares and writes only what follows. So callers bound a long
+// chain's share of their lock by matching it in pieces, chain[:k] with growing
+// k, until known is less than k. What has changed in between is not looked at
+// again, as it is not after Match; where chunk from-1 is gone, known is from.
+func (t *Tree) MatchOn(space Hash, chain []Hash, from int, chained bool, locs []Loc) (known int) {
 	chain = chain[:min(len(chain), len(locs))]
 	s := t.ids[space]
 	if s == 0 {
-		return 0
+		return from
 	}
+	known = from
 	at := t.spaces[s].root
+	if from > 0 {
+		slot := t.find(s, chain[from-1])
+		if slot == 0 {
+			return known
+		}
+		at = t.slots.owner(slot)
+		n, ends := t.rest(at, slot, chain[known:], chained)
+		copy(locs[known:], t.slots.locs(slot+1, n))
+		if known += n; !ends {
+			return known
+		}
+	}
 	for known < len(chain) {
 		id, n := t.step(at, chain[known:], chained)
 		if n == 0 {
@@ -142,14 +164,26 @@ func (t *Tree) step(at uint32, chain []Hash, chained bool) (id uint32, n int) {
 			return 0, 0
 		}
 	}
-	return id, t.common(id, chain, chained)
+	return id, t.common(id, 0, chain, chained)
 }
 
-// common counts the leading chunks that a run and chain have in common.
-func (t *Tree) common(id uint32, chain []Hash, chained bool) int {
+// rest counts the leading chunks that chain has in common with what follows a
+// slot in its run, and reports whether that is all that follows.
+func (t *Tree) rest(id, slot uint32, chain []Hash, chained bool) (n int, all bool) {
 	r := t.runs.at(id)
-	n := min(int(r.len), len(chain))
-	own, chain := t.slots.hashes(r.start, n), chain[:n]
+	from := int(slot+1) - int(r.start)
+	if from < int(r.len) && len(chain) > 0 {
+		n = t.common(id, from, chain, chained)
+	}
+	return n, from+n == int(r.len)
+}
+
+// common counts the leading chunks that a run, from its chunk number from on,
+// and chain have in common; both have one at least.
+func (t *Tree) common(id uint32, from int, chain []Hash, chained bool) int {
+	r := t.runs.at(id)
+	n := min(int(r.len)-from, len(chain))
+	own, chain := t.slots.hashes(r.start+uint32(from), n), chain[:n]
 	if chained {
 		if own[n-1] == chain[n-1] {
 			return n

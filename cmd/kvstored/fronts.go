@@ -16,6 +16,7 @@ import (
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/internal/access"
 	"github.com/kvstored/kvstored/internal/blob"
+	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/lm"
 	"github.com/kvstored/kvstored/internal/resp"
 	"github.com/kvstored/kvstored/internal/server"
@@ -118,19 +119,37 @@ func (d *daemon) listenFronts() (err error) {
 	return err
 }
 
-// admitter asks the server who may connect to a front end, and says in the log
-// whom it refused: not every front end can tell its client.
-func (d *daemon) admitter(front string) func(net.Conn) (access.Peer, error) {
-	log := d.log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})
-	return func(conn net.Conn) (access.Peer, error) {
-		peer, err := d.server.Admit(front, conn)
-		if err != nil {
-			at := strings.TrimSuffix(conn.LocalAddr().String(), "~") // as before it was moved into place
-			log.Warn().Err(err).Str("address", at).Msg("a client of a front end was refused")
-			return nil, err
-		}
-		return peer, nil
+// entrance asks the server who may connect to a front end.
+type entrance struct {
+	server *server.Server
+	front  string
+	log    zerolog.Logger // not every front end can tell its client
+}
+
+func (d *daemon) entrance(front string) *entrance {
+	return &entrance{d.server, front, d.log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})}
+}
+
+// refused says in the log who was, and returns the error.
+func (e *entrance) refused(conn net.Conn, err error) error {
+	if err != nil {
+		at := strings.TrimSuffix(conn.LocalAddr().String(), "~") // as before it was moved into place
+		e.log.Warn().Err(err).Str("address", at).Msg("a client of a front end was refused")
 	}
+	return err
+}
+
+func (e *entrance) admit(conn net.Conn) (access.Peer, error) {
+	peer, err := e.server.Admit(e.front, conn)
+	if err != nil {
+		return nil, e.refused(conn, err)
+	}
+	return peer, nil
+}
+
+func (e *entrance) enter(conn net.Conn) (*fair.Turn, func(), error) {
+	turn, leave, err := e.server.Enter(conn)
+	return turn, leave, e.refused(conn, err)
 }
 
 func (d *daemon) makeFronts() error {
@@ -140,13 +159,14 @@ func (d *daemon) makeFronts() error {
 		if err != nil {
 			return fmt.Errorf("listen.resp: %w", err)
 		}
+		e := d.entrance(config.FrontRESP)
 		f.resp = resp.New(resp.Options{
 			Store: s, NewOwner: d.stack.NewOwner, CloseOwner: d.stack.CloseOwner,
 			Memory: func() resp.Memory {
 				st := d.cpu.Stats()
 				return resp.Memory{UsedBytes: st.UsedBytes, CapacityBytes: st.CapacityBytes, Policy: st.Policy}
 			},
-			Admit: d.admitter(config.FrontRESP), Settings: respSettings(&d.cfg.Listen, f.password), Version: version(), Spin: d.cfg.Arena.Spin,
+			Admit: e.admit, Enter: e.enter, Settings: respSettings(&d.cfg.Listen, f.password), Version: version(), Spin: d.cfg.Arena.Spin,
 			Budget: d.budget, Limits: resp.Limits{StallTimeout: d.cfg.Limits.Stall},
 			Log: d.log.With().Str("component", "resp").Logger(),
 		})
@@ -156,9 +176,10 @@ func (d *daemon) makeFronts() error {
 		if err != nil {
 			return fmt.Errorf("listen.lm: %w", err)
 		}
+		e := d.entrance(config.FrontLM)
 		f.lm = lm.New(lm.Options{
 			Store: s, NewOwner: d.stack.NewOwner, CloseOwner: d.stack.CloseOwner,
-			Admit: d.admitter(config.FrontLM), Budget: d.budget, StallTimeout: d.cfg.Limits.Stall,
+			Admit: e.admit, Enter: e.enter, Budget: d.budget, StallTimeout: d.cfg.Limits.Stall,
 			Log: d.log.With().Str("component", "lm").Logger(),
 		})
 	}

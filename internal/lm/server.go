@@ -13,6 +13,7 @@ import (
 	"github.com/kvstored/kvstored/internal/access"
 	"github.com/kvstored/kvstored/internal/blob"
 	"github.com/kvstored/kvstored/internal/budget"
+	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/ledger"
 )
 
@@ -25,7 +26,11 @@ type Options struct {
 
 	// Admit tells who has connected, and is an error where that client may not;
 	// nil: every client may do everything.
-	Admit        func(net.Conn) (access.Peer, error)
+	Admit func(net.Conn) (access.Peer, error)
+	// Enter counts a client that is admitted, until leave is called, and returns
+	// the turns in which its requests compute; an error says that it has too many
+	// connections. Nil does not count.
+	Enter        func(net.Conn) (turn *fair.Turn, leave func(), err error)
 	Connections  int            // there may be at a time; 0 = 1024
 	StallTimeout time.Duration  // without progress in the middle of a frame or a reply; 0 = 30 s
 	Budget       *budget.Budget // what the connections cost outside the arena; nil = no bound
@@ -95,6 +100,16 @@ func (s *Server) serveConn(ctx context.Context, conn net.Conn) {
 			return
 		}
 	}
+	var turn *fair.Turn
+	if s.o.Enter != nil {
+		var leave func()
+		var err error
+		if turn, leave, err = s.o.Enter(conn); err != nil {
+			s.count.refused.Add(1)
+			return
+		}
+		defer leave()
+	}
 	s.count.connections.Add(1)
 	account, err := s.o.Budget.Open(conn, budget.LM, quietBytes)
 	if err != nil {
@@ -102,7 +117,7 @@ func (s *Server) serveConn(ctx context.Context, conn net.Conn) {
 		return
 	}
 	defer account.Close()
-	c := &session{server: s, conn: conn, peer: peer, account: account, ctx: ctx, owner: s.o.NewOwner()}
+	c := &session{server: s, conn: conn, peer: peer, account: account, turn: turn, ctx: fair.With(ctx, turn), owner: s.o.NewOwner()}
 	defer s.o.CloseOwner(c.owner)
 	c.serve()
 }

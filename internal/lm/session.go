@@ -13,6 +13,7 @@ import (
 	"github.com/kvstored/kvstored/internal/access"
 	"github.com/kvstored/kvstored/internal/blob"
 	"github.com/kvstored/kvstored/internal/budget"
+	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/ledger"
 )
 
@@ -32,6 +33,7 @@ type session struct {
 	conn    net.Conn
 	peer    access.Peer // nil: may do everything
 	account *budget.Account
+	turn    *fair.Turn
 	ctx     context.Context // ends when the server stops or the client has left
 	work    context.Context // of the requests: ends closeAfter later
 	owner   ledger.Owner
@@ -42,6 +44,7 @@ type session struct {
 // Read reads from the client. In the middle of a request it must not take for
 // ever.
 func (c *session) Read(p []byte) (int, error) {
+	c.turn.Leave()
 	if c.inside {
 		if err := c.conn.SetReadDeadline(time.Now().Add(c.server.o.StallTimeout)); err != nil {
 			return 0, err
@@ -102,6 +105,8 @@ func (c *session) next() error {
 	}
 	c.server.count.requests.Add(1)
 	req := parseRequest(&b)
+	c.turn.Begin(time.Now())
+	defer func() { c.turn.End(time.Now()) }()
 	ctx, cancel := context.WithTimeout(c.work, requestTimeout)
 	defer cancel()
 	switch req.command {
@@ -197,6 +202,7 @@ func (c *session) code(ok bool) error {
 // write sends a reply, in one piece as far as the socket takes it, to a client
 // that goes on reading.
 func (c *session) write(b net.Buffers) error {
+	c.turn.Leave()
 	left := 0
 	for _, p := range b {
 		left += len(p)

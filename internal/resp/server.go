@@ -13,6 +13,7 @@ import (
 	"github.com/kvstored/kvstored/internal/access"
 	"github.com/kvstored/kvstored/internal/blob"
 	"github.com/kvstored/kvstored/internal/budget"
+	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/ledger"
 )
 
@@ -25,7 +26,11 @@ type Options struct {
 
 	// Admit tells who has connected, and is an error where that client may not;
 	// nil: every client may do everything.
-	Admit   func(net.Conn) (access.Peer, error)
+	Admit func(net.Conn) (access.Peer, error)
+	// Enter counts a client that is admitted, until leave is called, and returns
+	// the turns in which its requests compute; an error says that it has too many
+	// connections. Nil does not count.
+	Enter   func(net.Conn) (turn *fair.Turn, leave func(), err error)
 	Memory  func() Memory // for INFO
 	Version string
 	Spin    time.Duration // the longest a connection polls before it sleeps; 0 = never
@@ -142,6 +147,16 @@ func (s *Server) serveConn(ctx context.Context, conn net.Conn) {
 			return
 		}
 	}
+	var turn *fair.Turn
+	if s.o.Enter != nil {
+		var leave func()
+		var err error
+		if turn, leave, err = s.o.Enter(conn); err != nil {
+			s.turnAway(conn, "ERR max number of clients reached: "+err.Error())
+			return
+		}
+		defer leave()
+	}
 	s.count.connections.Add(1)
 	if local, ok := conn.(*net.UnixConn); ok { // TCP sizes its buffers itself
 		_ = local.SetWriteBuffer(sendBuffer) // it gives less without harm
@@ -152,7 +167,9 @@ func (s *Server) serveConn(ctx context.Context, conn net.Conn) {
 		return
 	}
 	defer account.Close()
-	newSession(ctx, s, conn, peer, account).serve()
+	c := newSession(fair.With(ctx, turn), s, conn, peer, account)
+	c.turn, c.out.waits = turn, turn.Leave
+	c.serve()
 }
 
 // turnAway tells a client why it is not served.

@@ -15,6 +15,7 @@ import (
 	"github.com/kvstored/kvstored/internal/access"
 	"github.com/kvstored/kvstored/internal/blob"
 	"github.com/kvstored/kvstored/internal/budget"
+	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/ledger"
 )
 
@@ -33,6 +34,7 @@ type session struct {
 	conn    net.Conn
 	peer    access.Peer // nil: may do everything
 	socket  *socket
+	turn    *fair.Turn
 	ctx     context.Context // ends when the server stops or the client has left
 	work    context.Context // of the commands: ends closeAfter later
 	owner   ledger.Owner
@@ -81,6 +83,7 @@ func newSession(ctx context.Context, s *Server, conn net.Conn, peer access.Peer,
 // ever; between commands the deadline is only put off. It is set for longer
 // than promised and put off late, because setting it costs more than a read.
 func (c *session) read(p, rest []byte) (int, error) {
+	c.turn.Leave()
 	for {
 		stall := c.server.o.Limits.StallTimeout
 		if now := time.Now(); c.until.Sub(now) < stall {
@@ -204,7 +207,9 @@ func (c *session) may(need access.Rights) bool {
 func (c *session) run(run func(*session, context.Context)) {
 	ctx := newBound(c.work, commandTimeout)
 	defer ctx.end()
+	c.turn.Begin(time.Now())
 	run(c, ctx)
+	c.turn.End(time.Now())
 }
 
 // cutShort reports whether a command of many names must end here, because the

@@ -16,7 +16,7 @@ func (c *session) chain(dst *key.Chain, ch *wire.Chain) error {
 	if err != nil {
 		return err
 	}
-	o := key.Options{SaveUnfull: ch.SaveUnfull || c.server.settings().SaveUnfull, Alone: ch.Alone}
+	o := key.Options{SaveUnfull: ch.SaveUnfull || c.server.settings().SaveUnfull, Alone: ch.Alone, Pause: c.pause}
 	if ch.Form == wire.FormTokens {
 		err = sp.builder.TokenBytes(dst, ch.Tokens, o)
 	} else {

@@ -8,7 +8,9 @@ import (
 )
 
 type counters struct {
-	connections, refused, requests, errors, malformed, pushes, revoked, differs atomic.Uint64
+	connections, requests, errors, malformed, pushes, revoked, differs atomic.Uint64
+
+	refused [refusedReasons]atomic.Uint64 // connections
 
 	prefetches, askedChunks, askedTokens       atomic.Uint64
 	matchedChunks, matchedTokens               atomic.Uint64
@@ -68,7 +70,9 @@ func (c *counters) broughtUp(bytes int64) {
 type Stats struct {
 	Connections      int                   `json:"connections"`
 	ConnectionsTotal uint64                `json:"connections_total"`
-	Refused          uint64                `json:"connections_refused"`
+	Refused          uint64                `json:"connections_refused"`    // those of front ends too
+	RefusedBy        map[string]uint64     `json:"connections_refused_by"` // the same, by reason
+	Waiting          int                   `json:"waiting_turns"`          // requests that wait for their user's turn
 	Requests         uint64                `json:"requests"`
 	Errors           uint64                `json:"errors"`
 	Malformed        uint64                `json:"malformed_frames"`
@@ -99,7 +103,8 @@ func (s *Server) Stats() Stats {
 	st := Stats{
 		Connections:      s.connections(),
 		ConnectionsTotal: c.connections.Load(),
-		Refused:          c.refused.Load(),
+		RefusedBy:        make(map[string]uint64),
+		Waiting:          s.users.gate.Waiting(),
 		Requests:         c.requests.Load(),
 		Errors:           c.errors.Load(),
 		Malformed:        c.malformed.Load(),
@@ -122,6 +127,11 @@ func (s *Server) Stats() Stats {
 		WarmBytes:        c.warmBytes.Load(),
 		NextTurnChunks:   c.nextTurnChunks.Load(),
 		NextTurnBytes:    c.nextTurnBytes.Load(),
+	}
+	for reason, name := range refusedNames {
+		n := c.refused[reason].Load()
+		st.RefusedBy[name] = n
+		st.Refused += n
 	}
 	for p := tier.CPU; p < tier.Places; p++ {
 		st.HitChunks[p] = c.hitChunks[p].Load()

@@ -118,6 +118,7 @@ func (f *fill) store(results wire.Results, n int, run []slot) (wire.Results, err
 	c, first := f.session, f.first+n
 	refs, sums, stored := make([]tier.Ref, len(run)), make([]uint64, len(run)), make([]bool, len(run))
 	for i, s := range run {
+		c.turn.Yield()
 		var err error
 		if sums[i], err = f.seal(s); err != nil {
 			c.server.o.Stack.Abort(refs[:i])
@@ -289,5 +290,8 @@ func (f *fill) forgetIfDone() {
 	c.account.Release(f.cost)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.mu.fills, f.id)
+	if c.mu.fills[f.id] == f && !c.mu.closed {
+		delete(c.mu.fills, f.id)
+		c.tenant.jobs.Add(-1)
+	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/budget"
+	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
@@ -44,7 +45,7 @@ func (c *session) get(h wire.Header, body []byte) error {
 		from = g.underLease(req.Chain.Ref, from, to)
 	}
 	g.chain.Skip = from
-	m, err := c.server.o.Stack.Match(c.ctx, &g.chain, tier.All)
+	m, err := c.server.o.Stack.Match(c.turning, &g.chain, tier.All)
 	if err != nil {
 		return err
 	}
@@ -62,7 +63,7 @@ func (c *session) get(h wire.Header, body []byte) error {
 		// What is evicted this very moment ends the run: the reader must not
 		// wait for it to come up.
 		defer g.letGo()
-		g.gather(c.ctx, from, to, tier.Of(tier.CPU))
+		g.gather(c.turning, from, to, tier.Of(tier.CPU))
 		if g.err == nil {
 			g.err = c.makeRoom(g.frameBytes())
 		}
@@ -78,7 +79,7 @@ func (c *session) get(h wire.Header, body []byte) error {
 	}
 	start := time.Now()
 	return c.aside(func(ctx context.Context) {
-		defer c.server.observe(h.Op, start)
+		defer func() { c.server.observe(h.Op, time.Since(start)) }()
 		defer g.letGo()
 		ctx, cancel := context.WithTimeout(ctx, deadline)
 		defer cancel()
@@ -162,6 +163,7 @@ func (g *get) gather(ctx context.Context, from, to int, search tier.Set) {
 	stack, owner := g.session.server.o.Stack, g.session.owner
 	i := from
 	for ; i < to && !g.full; i++ {
+		fair.Yield(ctx)
 		ref, place, err := stack.Load(ctx, owner, &g.chain, i, search)
 		if err != nil {
 			break // a shorter prefix

@@ -37,6 +37,7 @@ func (c *session) put(h wire.Header, body []byte) error {
 		if err := c.ctx.Err(); err != nil {
 			return err
 		}
+		c.turn.Yield()
 		payload := req.Payloads[:size]
 		req.Payloads = req.Payloads[size:]
 		stored, err := c.putOne(&chain, from+i, payload, said.insists, blind)

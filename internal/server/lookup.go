@@ -18,7 +18,7 @@ func (c *session) lookup(h wire.Header, body []byte) error {
 	if req.Ranks.Len() > 0 {
 		return c.lookupRanks(h, chain, &req)
 	}
-	m, err := c.server.o.Stack.Match(c.ctx, chain, searchSet(req.Search))
+	m, err := c.server.o.Stack.Match(c.turning, chain, searchSet(req.Search))
 	if err != nil {
 		return err
 	}
@@ -35,7 +35,7 @@ func (c *session) lookupRanks(h wire.Header, chain *key.Chain, req *wire.LookupR
 		return err
 	}
 	g := group{stack: c.server.o.Stack, search: searchSet(req.Search), chains: chains}
-	m, err := g.match(c.ctx)
+	m, err := g.match(c.turning)
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/internal/access"
+	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
@@ -136,6 +137,7 @@ func (c *session) delete(h wire.Header, body []byte) error {
 		if err := c.chain(&chain, &req.Chain); err != nil {
 			return err
 		}
+		ks = make([]key.Key, 0, chain.Len()-chain.Skip)
 		for i := chain.Skip; i < chain.Len(); i++ {
 			ks = append(ks, chain.Key(i))
 		}
@@ -151,7 +153,10 @@ func (c *session) delete(h wire.Header, body []byte) error {
 		}
 	}
 	return c.later(h, func(ctx context.Context) (wire.Message, error) {
-		n, err := stack.Delete(ctx, ks)
+		turn := c.tenant.NewTurn()
+		defer turn.Leave()
+		turn.Begin(time.Now())
+		n, err := stack.Delete(fair.With(ctx, turn), ks)
 		return &wire.ChunksReply{Chunks: uint64(n)}, err
 	})
 }

@@ -60,6 +60,9 @@ func (c *session) begin(chain *key.Chain, a *ask) (*job, wire.PrefetchReply, err
 	if err := c.roomFor(len(c.mu.jobs), "jobs"); err != nil { // only the reader adds and deletes
 		return nil, reply, err
 	}
+	if err := c.tenant.roomForJobs(c.server.o.Limits.UIDJobs); err != nil {
+		return nil, reply, err
+	}
 	s := c.server
 	g := group{stack: s.o.Stack, search: a.search}
 	var err error
@@ -70,7 +73,7 @@ func (c *session) begin(chain *key.Chain, a *ask) (*job, wire.PrefetchReply, err
 	if err := c.account.Charge(cost); err != nil {
 		return nil, reply, err
 	}
-	m, err := g.match(c.ctx)
+	m, err := g.match(c.turning)
 	if err != nil {
 		c.account.Release(cost)
 		return nil, reply, err
@@ -106,6 +109,7 @@ func (c *session) begin(chain *key.Chain, a *ask) (*job, wire.PrefetchReply, err
 	reply.Job, reply.Match, reply.State = j.id, matchOf(&m), j.firstState()
 	c.mu.Lock()
 	c.mu.jobs[j.id] = j
+	c.tenant.jobs.Add(1)
 	c.mu.Unlock()
 	return j, reply, nil
 }
@@ -154,6 +158,7 @@ func (c *session) takeJob(body []byte) (*job, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.mu.jobs, req.Job)
+	c.tenant.jobs.Add(-1)
 	return j, nil
 }
 
@@ -181,7 +186,7 @@ func (c *session) wait(h wire.Header, body []byte) error {
 	j.waits.Add(1)
 	err = c.aside(func(ctx context.Context) {
 		defer j.waits.Done()
-		defer c.server.observe(h.Op, start)
+		defer func() { c.server.observe(h.Op, time.Since(start)) }()
 		ctx, cancel := context.WithTimeout(ctx, time.Duration(req.TimeoutMillis)*time.Millisecond)
 		defer cancel()
 		j.fetch.Wait(ctx, j.ranks()*(j.chunksFor(req.MinTokens)-j.hot))

@@ -47,7 +47,7 @@ func (c *session) reserve(h wire.Header, body []byte) error {
 			return f.open(ctx, sizes, sums, all, true)
 		})
 	}
-	reply, err := f.open(c.ctx, sizes, req.Sums, all, false)
+	reply, err := f.open(c.turning, sizes, req.Sums, all, false)
 	if err != nil {
 		return err
 	}
@@ -94,8 +94,12 @@ func (c *session) adopt(f *fill) error {
 	if err := c.roomFor(len(c.mu.fills), "fills"); err != nil {
 		return err
 	}
+	if err := c.tenant.roomForJobs(c.server.o.Limits.UIDJobs); err != nil {
+		return err
+	}
 	f.expiry = time.AfterFunc(c.leaseAge, func() { c.during(f.expire) })
 	c.mu.fills[f.id] = f
+	c.tenant.jobs.Add(1)
 	return nil
 }
 

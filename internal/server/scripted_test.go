@@ -200,6 +200,10 @@ func (g *stage) open(stack *tier.Stack) {
 	conn, err := wire.NewConn(g.socket(), 0)
 	g.must(err)
 	c := &session{server: srv, conn: conn, log: zerolog.Nop(), inline: semaphore.NewWeighted(maxInline), leaseAge: time.Hour}
+	c.tenant, _, err = srv.users.enter(identity{}, true)
+	g.must(err)
+	c.turn = c.tenant.NewTurn()
+	c.pause, c.turning = c.turn.Yield, context.Background()
 	c.out = output{conn: conn, limits: &srv.o.Limits, spawn: c.waiting.Go}
 	c.mu.jobs, c.mu.fills = make(map[uint64]*job), make(map[uint64]*fill)
 	c.spaces.server = srv
@@ -210,7 +214,6 @@ func (g *stage) open(stack *tier.Stack) {
 	g.must(err)
 	g.space = info.Handle
 	c.join()
-	srv.take()
 	g.session = c
 }
 

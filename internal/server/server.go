@@ -3,7 +3,6 @@ package server
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -14,6 +13,8 @@ import (
 	"github.com/kvstored/kvstored/internal/accept"
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/budget"
+	"github.com/kvstored/kvstored/internal/fair"
+	"github.com/kvstored/kvstored/internal/spin"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -61,9 +62,15 @@ type Prefetch struct {
 
 // Limits bound what a client can cost. A zero field means the default.
 type Limits struct {
-	// Connections is how many there may be, those of clients that have left
-	// memory in quarantine included: 4096.
+	// Connections is how many there may be, those of front ends and of clients
+	// that have left memory in quarantine included: 4096.
 	Connections int
+	// UIDConnections is how many of them one user may have, or one host: all.
+	UIDConnections int
+	// AdminConnections is how many of them are kept for administrators: none.
+	AdminConnections int
+	// UIDJobs is how many jobs and fills one user may have: 16,384.
+	UIDJobs int
 	// HelloTimeout is how long a client has for its first frame: 10 s.
 	HelloTimeout time.Duration
 	// QueueBytes is how many bytes may wait for a client that does not read
@@ -75,10 +82,13 @@ type Limits struct {
 
 func (l Limits) orDefault() Limits {
 	return Limits{
-		Connections:  cmp.Or(l.Connections, 4096),
-		HelloTimeout: cmp.Or(l.HelloTimeout, 10*time.Second),
-		QueueBytes:   cmp.Or(l.QueueBytes, 1<<20),
-		StallTimeout: cmp.Or(l.StallTimeout, 30*time.Second),
+		Connections:      cmp.Or(l.Connections, 4096),
+		UIDConnections:   cmp.Or(l.UIDConnections, l.Connections, 4096),
+		AdminConnections: l.AdminConnections,
+		UIDJobs:          cmp.Or(l.UIDJobs, 16<<10),
+		HelloTimeout:     cmp.Or(l.HelloTimeout, 10*time.Second),
+		QueueBytes:       cmp.Or(l.QueueBytes, 1<<20),
+		StallTimeout:     cmp.Or(l.StallTimeout, 30*time.Second),
 	}
 }
 
@@ -96,9 +106,9 @@ type Server struct {
 	next       nextTurns
 	count      counters
 	now        atomic.Pointer[Settings]
+	users      users
 	mu         struct {
 		sync.Mutex
-		taken    int                 // of Limits.Connections
 		sessions map[uint64]*session // greeted and served, by id
 	}
 }
@@ -108,6 +118,8 @@ func New(o Options) *Server {
 	o.Limits = o.Limits.orDefault()
 	s := &Server{o: o, maxPayload: min(arena.MaxPayload, o.Arena.Stats().CapacityBytes)}
 	s.now.Store(&o.Settings)
+	s.users.gate, s.users.limits = fair.NewGate(0, spin.Busy), &s.o.Limits
+	s.users.mu.byID = make(map[identity]*tenant)
 	s.next.grew = make(chan struct{}, 1)
 	s.mu.sessions = make(map[uint64]*session)
 	s.hints.init()
@@ -133,23 +145,24 @@ func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
 }
 
 func (s *Server) serveConn(ctx context.Context, uc *net.UnixConn) {
-	if !s.take() {
-		s.count.refused.Add(1)
+	u, reason, err := s.enter(uc)
+	if err != nil {
+		s.count.refused[reason].Add(1)
 		// It fits an empty socket; who does not take it finds the socket closed.
-		_, _ = uc.Write(wire.AppendError(nil, wire.OpHello, 0, wire.StatusOverBudget, fmt.Sprintf("the daemon has its %d connections; use fewer", s.o.Limits.Connections)))
+		_, _ = uc.Write(wire.AppendError(nil, wire.OpHello, 0, statusOf(err), err.Error()))
 		return
 	}
 	account, err := s.o.Memory.Open(uc, budget.Native, quietBytes)
 	if err != nil {
-		s.release()
-		s.count.refused.Add(1)
+		s.users.leave(u)
+		s.count.refused[refusedMemory].Add(1)
 		return
 	}
 	defer account.Close()
-	c, err := newSession(ctx, s, uc, account)
+	c, err := newSession(ctx, s, uc, u, account)
 	if err != nil {
-		s.release()
-		s.count.refused.Add(1)
+		s.users.leave(u)
+		s.count.refused[refusedDenied].Add(1)
 		s.o.Log.Debug().Err(err).Msg("connection refused")
 		return
 	}
@@ -159,21 +172,14 @@ func (s *Server) serveConn(ctx context.Context, uc *net.UnixConn) {
 	c.serve(ctx)
 }
 
-// take takes one of the connections there may be; release gives it back.
-func (s *Server) take() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.mu.taken >= s.o.Limits.Connections {
-		return false
+// enter counts a connection. Who may not connect is told so after its hello, in
+// which it may ask for another version.
+func (s *Server) enter(uc *net.UnixConn) (a *tenant, reason int, err error) {
+	uid, admin, err := s.peer(uc)
+	if err != nil {
+		return nil, refusedDenied, err
 	}
-	s.mu.taken++
-	return true
-}
-
-func (s *Server) release() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.mu.taken--
+	return s.users.enter(identity{uid: uid}, admin)
 }
 
 // serving makes a connection known; served ends that.
@@ -197,8 +203,8 @@ func (s *Server) connections() int {
 	return len(s.mu.sessions)
 }
 
-func (s *Server) observe(op wire.Op, start time.Time) {
+func (s *Server) observe(op wire.Op, took time.Duration) {
 	if s.o.Observe != nil {
-		s.o.Observe(op, time.Since(start))
+		s.o.Observe(op, took)
 	}
 }

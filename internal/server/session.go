@@ -17,6 +17,7 @@ import (
 
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/budget"
+	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
@@ -45,10 +46,11 @@ const (
 // session is one connection and everything it holds.
 type session struct {
 	server  *Server
-	id      uint64 // among all connections of the daemon's life
-	uid     uint32 // of the peer
-	mapped  bool   // the peer has the arena's descriptor; never changed after hello
-	name    string // as in its hello, for people
+	id      uint64  // among all connections of the daemon's life
+	uid     uint32  // of the peer
+	tenant  *tenant // of the same
+	mapped  bool    // the peer has the arena's descriptor; never changed after hello
+	name    string  // as in its hello, for people
 	conn    *wire.Conn
 	account *budget.Account
 	out     output
@@ -64,6 +66,9 @@ type session struct {
 	log      zerolog.Logger
 
 	// The reader's alone.
+	turn    *fair.Turn
+	turning context.Context // ctx for the request at hand, which takes turns
+	pause   func()          // turn.Yield
 	judged  judged
 	spaces  spaces
 	replies []byte
@@ -91,12 +96,13 @@ type session struct {
 }
 
 // newSession greets a client. On an error the client has been told.
-func newSession(ctx context.Context, s *Server, uc *net.UnixConn, account *budget.Account) (*session, error) {
+func newSession(ctx context.Context, s *Server, uc *net.UnixConn, u *tenant, account *budget.Account) (*session, error) {
 	conn, err := wire.NewConn(uc, s.o.Spin)
 	if err != nil {
 		return nil, err
 	}
-	c := &session{server: s, id: s.sessionIDs.Add(1), conn: conn, account: account, log: s.o.Log, inline: semaphore.NewWeighted(maxInline)}
+	c := &session{server: s, id: s.sessionIDs.Add(1), conn: conn, account: account, log: s.o.Log, tenant: u, turn: u.NewTurn(), inline: semaphore.NewWeighted(maxInline)}
+	c.pause = c.turn.Yield
 	c.kept.Account = account
 	c.out = output{conn: conn, account: account, limits: &s.o.Limits, spawn: c.waiting.Go}
 	c.out.pushed.Account = account
@@ -129,7 +135,7 @@ func newSession(ctx context.Context, s *Server, uc *net.UnixConn, account *budge
 // client that has left may have sent more than an hour's work can be.
 func (c *session) serve(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
-	c.ctx = ctx
+	c.ctx, c.turning = ctx, fair.With(ctx, c.turn)
 	stop := context.AfterFunc(ctx, c.conn.Interrupt)
 	err := c.read()
 	stop()
@@ -152,16 +158,25 @@ func (c *session) read() error {
 			return c.farewell(h, err)
 		}
 		start := time.Now()
+		c.turn.Begin(start)
 		c.late = false
 		if err := c.answer(h, body); err != nil {
+			c.turn.Leave()
 			c.flush()
 			return err
 		}
-		if !c.conn.Buffered() || len(c.replies) >= flushBytes {
+		more := c.conn.Buffered()
+		if !more || len(c.replies) >= flushBytes {
 			c.flush()
 		}
+		end := time.Now()
+		if more {
+			c.turn.End(end)
+		} else {
+			c.turn.Rest(end)
+		}
 		if !c.late {
-			c.server.observe(h.Op, start)
+			c.server.observe(h.Op, end.Sub(start))
 		}
 	}
 }
@@ -197,7 +212,7 @@ func (c *session) flush() {
 	}
 	const perChunk = int64(unsafe.Sizeof(key.Hash{}) + unsafe.Sizeof(uint32(0)))
 	_ = c.kept.Set(int64(cap(c.replies)+4*cap(c.lengths)) + perChunk*int64(cap(c.asked.Hashes))) // else the connection ends
-	c.awaitRoom(c.ctx)
+	c.awaitRoom(c.turning)
 }
 
 // makeRoom makes room for n bytes of replies before they are appended. An error
@@ -218,6 +233,7 @@ func (c *session) makeRoom(n int) error {
 // awaitRoom waits while the client does not read.
 func (c *session) awaitRoom(ctx context.Context) {
 	if full := c.out.room(); full != nil {
+		fair.Leave(ctx)
 		select {
 		case <-full:
 		case <-ctx.Done():
@@ -284,7 +300,7 @@ func (c *session) later(h wire.Header, do func(ctx context.Context) (wire.Messag
 	return c.aside(func(ctx context.Context) {
 		m, err := do(ctx)
 		c.answerLate(h, m, err)
-		c.server.observe(h.Op, start)
+		c.server.observe(h.Op, time.Since(start))
 	})
 }
 
@@ -321,6 +337,7 @@ func (c *session) close() {
 	c.mu.closed = true // nothing is added from now on
 	jobs, fills := c.mu.jobs, c.mu.fills
 	c.mu.Unlock()
+	c.tenant.jobs.Add(-int64(len(jobs) + len(fills)))
 	for _, j := range jobs {
 		j.end()
 	}
@@ -354,6 +371,6 @@ func (c *session) leave() {
 		if c.owner != ledger.Daemon {
 			c.server.o.Stack.CloseOwner(c.owner)
 		}
-		c.server.release()
+		c.server.users.leave(c.tenant)
 	}
 }

@@ -1,0 +1,137 @@
+package server
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+
+	"github.com/kvstored/kvstored/internal/access"
+	"github.com/kvstored/kvstored/internal/fair"
+	"github.com/kvstored/kvstored/internal/wire"
+)
+
+// identity tells users apart: those of Unix sockets by their uid, others by the
+// host that they connect from.
+type identity struct {
+	uid  uint32
+	host netip.Addr // zero for a Unix socket
+}
+
+func (id identity) String() string {
+	if id.host.IsValid() {
+		return "host " + id.host.String()
+	}
+	return fmt.Sprintf("user %d", id.uid)
+}
+
+// tenant is what one user has, or one host.
+type tenant struct {
+	*fair.User
+	id          identity
+	connections int          // the mutex of users guards it
+	jobs        atomic.Int64 // jobs and fills
+}
+
+// users are those who have connections. The mutex is a leaf.
+type users struct {
+	gate   *fair.Gate
+	limits *Limits
+	mu     struct {
+		sync.Mutex
+		connections int
+		byID        map[identity]*tenant
+	}
+}
+
+// Reasons of a refused connection, as they are counted.
+const (
+	refusedTotal  = iota // there are as many as there may be
+	refusedUser          // of one user
+	refusedDenied        // who may not connect, or speaks another protocol or version
+	refusedMemory        // for want of memory
+	refusedReasons
+)
+
+var refusedNames = [refusedReasons]string{"connections", "uid_connections", "hello", "memory"}
+
+// enter counts a connection, or says why there may be no more.
+func (us *users) enter(id identity, admin bool) (u *tenant, reason int, err error) {
+	us.mu.Lock()
+	defer us.mu.Unlock()
+	l := us.limits
+	most := l.Connections
+	if !admin {
+		most -= l.AdminConnections
+	}
+	if us.mu.connections >= most {
+		kept := ""
+		if !admin && l.AdminConnections > 0 {
+			kept = fmt.Sprintf(" and keeps %d for its administrators", l.AdminConnections)
+		}
+		return nil, refusedTotal, refuse(wire.StatusOverBudget, "the daemon has its %d connections%s; use fewer, or raise limits.connections", most, kept)
+	}
+	if u = us.mu.byID[id]; u == nil {
+		u = &tenant{User: us.gate.NewUser(), id: id}
+	}
+	if u.connections >= l.UIDConnections {
+		return nil, refusedUser, refuse(wire.StatusOverBudget, "%v has its %d connections; use fewer, or raise limits.uid_connections", id, l.UIDConnections)
+	}
+	us.mu.byID[id] = u
+	u.connections++
+	us.mu.connections++
+	return u, 0, nil
+}
+
+// leave ends a connection's count.
+func (us *users) leave(u *tenant) {
+	us.mu.Lock()
+	defer us.mu.Unlock()
+	us.mu.connections--
+	if u.connections--; u.connections == 0 {
+		delete(us.mu.byID, u.id)
+	}
+}
+
+// roomForJobs is an error unless the user may have another job or fill.
+func (u *tenant) roomForJobs(most int) error {
+	if n := u.jobs.Load(); n >= int64(most) {
+		return refuse(wire.StatusOverBudget, "%v has %d jobs and fills; release some first, or raise limits.uid_jobs", u.id, n)
+	}
+	return nil
+}
+
+// Enter counts a connection that a front end is to serve, until leave is called,
+// and returns the turns in which its requests compute. It is an error where its
+// user has too many.
+func (s *Server) Enter(conn net.Conn) (turn *fair.Turn, leave func(), err error) {
+	id, admin := identity{}, false
+	if local, ok := conn.(*net.UnixConn); ok {
+		if id.uid, admin, err = s.peer(local); err != nil {
+			return nil, nil, err
+		}
+	} else if at, err := netip.ParseAddrPort(conn.RemoteAddr().String()); err == nil {
+		id.host = at.Addr().WithZone("").Unmap()
+	}
+	a, reason, err := s.users.enter(id, admin)
+	if err != nil {
+		s.count.refused[reason].Add(1)
+		return nil, nil, err
+	}
+	turn = a.NewTurn()
+	return turn, func() {
+		turn.Leave()
+		s.users.leave(a)
+	}, nil
+}
+
+// peer tells who is at the other end of a socket, and whether as administrator.
+func (s *Server) peer(uc *net.UnixConn) (uid uint32, admin bool, err error) {
+	raw, err := uc.SyscallConn()
+	if err != nil {
+		return 0, false, err
+	}
+	uid, err = peerUID(raw)
+	return uid, err == nil && s.settings().Access.Everywhere(uid)&access.Admin != 0, err
+}

@@ -1,13 +1,19 @@
 package config
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // Limits bound what clients can cost outside the arena; docs/limits.md has all
 // limits there are.
 type Limits struct {
-	Memory    Bytes         `yaml:"memory"`     // of all clients, outside the arena; 0 = derived
-	UIDMemory float64       `yaml:"uid_memory"` // share of Memory that one user may hold
-	Stall     time.Duration `yaml:"stall"`      // longest without progress within a frame, a command or a reply
+	Memory         Bytes         `yaml:"memory"`          // of all clients, outside the arena; 0 = derived
+	UIDMemory      float64       `yaml:"uid_memory"`      // share of Memory that one user may hold
+	Stall          time.Duration `yaml:"stall"`           // longest without progress within a frame, a command or a reply
+	Connections    int           `yaml:"connections"`     // of all clients and front ends; 16 are kept for administrators
+	UIDConnections int           `yaml:"uid_connections"` // of one user, or one host over TCP; 0 = half of Connections
+	UIDJobs        int           `yaml:"uid_jobs"`        // jobs and fills of one user
 }
 
 const (
@@ -18,7 +24,16 @@ const (
 	leastUIDMemory = 0.5
 	// maxStall is how long a client that has stopped may keep what it holds.
 	maxStall = time.Hour
+	// AdminConnections of limits.connections are for administrators only.
+	AdminConnections = 16
+	leastConnections = 4 * AdminConnections
+	maxConnections   = 1 << 20 // a process has no more descriptors, as Linux is set up
+	leastUIDJobs     = 64
+	maxUIDJobs       = 1 << 20
 )
+
+// OfOneUser is how many connections one user may have.
+func (l *Limits) OfOneUser() int { return cmp.Or(l.UIDConnections, l.Connections/2) }
 
 func (c *checker) limits() {
 	l := &c.Limits
@@ -30,5 +45,13 @@ func (c *checker) limits() {
 	}
 	if l.Stall < time.Second || l.Stall > maxStall {
 		c.fail("limits.stall", "want a duration from 1s to %s, not %s", durationText(maxStall), durationText(l.Stall))
+	}
+	if l.Connections < leastConnections || l.Connections > maxConnections {
+		c.fail("limits.connections", "want %d to %d, not %d", leastConnections, maxConnections, l.Connections)
+	} else if l.UIDConnections < 0 || l.UIDConnections > l.Connections {
+		c.fail("limits.uid_connections", "want 1 to the %d of limits.connections, or 0 for half of them, not %d", l.Connections, l.UIDConnections)
+	}
+	if l.UIDJobs < leastUIDJobs || l.UIDJobs > maxUIDJobs {
+		c.fail("limits.uid_jobs", "want %d to %d, not %d", leastUIDJobs, maxUIDJobs, l.UIDJobs)
 	}
 }

@@ -24,6 +24,22 @@ func TestWrongLimits(t *testing.T) {
 		{"stall", "30ms", "want a duration from 1s to 1h, not 30ms"},
 		{"stall", "-30s", "want a duration from 1s to 1h, not -30s"},
 		{"stall", "24h", "want a duration from 1s to 1h, not 24h"},
+		{"connections", "0", "want 64 to 1048576, not 0"},
+		{"connections", "10", "want 64 to 1048576, not 10"},
+		{"connections", "-1", "want 64 to 1048576, not -1"},
+		{"connections", "unlimited", `want a whole number, not the string "unlimited"`},
+		{"connections", "4k", `want a whole number, not the string "4k"`},
+		{"connections", "2000000", "want 64 to 1048576, not 2000000"},
+		{"uid_connections", "5000", "want 1 to the 4096 of limits.connections, or 0 for half of them, not 5000"},
+		{"uid_connections", "-1", "want 1 to the 4096 of limits.connections, or 0 for half of them, not -1"},
+		{"uid_connections", "0.5", `want a whole number, not "0.5"`},
+		{"uid_connections", "50%", `want a whole number, not the string "50%"`},
+		{"uid_connections", "half", `want a whole number, not the string "half"`},
+		{"uid_jobs", "0", "want 64 to 1048576, not 0"},
+		{"uid_jobs", "-1", "want 64 to 1048576, not -1"},
+		{"uid_jobs", "1", "want 64 to 1048576, not 1"},
+		{"uid_jobs", "16k", `want a whole number, not the string "16k"`},
+		{"uid_jobs", "1e4", `want a whole number, not the string "1e4"`},
 	} {
 		t.Run(tt.key+" "+tt.value, func(t *testing.T) {
 			_, err := loadText(t, "limits: {"+tt.key+": "+tt.value+"}\n")
@@ -32,7 +48,7 @@ func TestWrongLimits(t *testing.T) {
 			}
 		})
 	}
-	if _, err := loadText(t, "limits: {memory: 256MiB, uid_memory: 1, stall: 1s}\n"); err != nil {
+	if _, err := loadText(t, "limits: {memory: 256MiB, uid_memory: 1, stall: 1s, connections: 64, uid_connections: 64, uid_jobs: 64}\n"); err != nil {
 		t.Error(err)
 	}
 }

@@ -22,6 +22,8 @@ var (
 	descMemory      = desc("client_memory_bytes", "Memory that clients cost now outside DRAM.")
 	descMemoryMost  = desc("client_memory_limit_bytes", "What they may cost.")
 	descClosed      = desc("connections_closed_total", "Connections closed that their clients would have kept.", "front", "reason")
+	descRefused     = desc("connections_refused_total", "Connections that were refused, also those of front ends: too many (connections, uid_connections), or hello failed, or no memory.", "reason")
+	descTurns       = desc("waiting_turns", "Requests that wait for their user's turn to compute.")
 	descRequests    = desc("requests_total", "Requests answered.")
 	descErrors      = desc("request_errors_total", "Requests refused or failed.")
 	descMalformed   = desc("malformed_frames_total", "Frames that did not follow the protocol.")
@@ -122,6 +124,10 @@ func collectServer(st *daemonStats, gauge gaugeFunc, counter counterFunc) {
 		for reason, n := range reasons {
 			counter(descClosed, n, front, reason)
 		}
+	}
+	gauge(descTurns, float64(s.Waiting))
+	for reason, n := range s.RefusedBy {
+		counter(descRefused, n, reason)
 	}
 	gauge(descLeases, float64(s.LeasesLive))
 	counter(descRequests, s.Requests)

@@ -204,7 +204,10 @@ func (d *daemon) makeServer() error {
 		return fmt.Errorf("epoch: %w", err)
 	}
 	d.server = server.New(server.Options{
-		Memory: d.budget, Limits: server.Limits{StallTimeout: c.Limits.Stall},
+		Memory: d.budget, Limits: server.Limits{
+			StallTimeout: c.Limits.Stall, Connections: c.Limits.Connections, AdminConnections: config.AdminConnections,
+			UIDConnections: c.Limits.OfOneUser(), UIDJobs: c.Limits.UIDJobs,
+		},
 		Stack: d.stack, Arena: d.arena, Quarantine: d.quarantine, Direct: d.quarantine != nil,
 		Settings: serverSettings(c), Spin: c.Arena.Spin, Fronts: frontSpaces(),
 		Version: version(), Epoch: binary.LittleEndian.Uint64(epoch[:]),

@@ -30,6 +30,7 @@ func (id identity) String() string {
 type tenant struct {
 	*fair.User
 	id          identity
+	admin       bool         // when its first connection came
 	connections int          // the mutex of users guards it
 	jobs        atomic.Int64 // jobs and fills
 }
@@ -41,6 +42,7 @@ type users struct {
 	mu     struct {
 		sync.Mutex
 		connections int
+		admins      int // of them, those of administrators
 		byID        map[identity]*tenant
 	}
 }
@@ -61,19 +63,17 @@ func (us *users) enter(id identity, admin bool) (u *tenant, reason int, err erro
 	us.mu.Lock()
 	defer us.mu.Unlock()
 	l := us.limits
-	most := l.Connections
-	if !admin {
+	have, most, kept := us.mu.connections, l.Connections, ""
+	if !admin && l.AdminConnections > 0 {
 		most -= l.AdminConnections
+		have -= min(us.mu.admins, l.AdminConnections)
+		kept = fmt.Sprintf(" and keeps %d for its administrators", l.AdminConnections)
 	}
-	if us.mu.connections >= most {
-		kept := ""
-		if !admin && l.AdminConnections > 0 {
-			kept = fmt.Sprintf(" and keeps %d for its administrators", l.AdminConnections)
-		}
+	if have >= most {
 		return nil, refusedTotal, refuse(wire.StatusOverBudget, "the daemon has its %d connections%s; use fewer, or raise limits.connections", most, kept)
 	}
 	if u = us.mu.byID[id]; u == nil {
-		u = &tenant{User: us.gate.NewUser(), id: id}
+		u = &tenant{User: us.gate.NewUser(), id: id, admin: admin}
 	}
 	if u.connections >= l.UIDConnections {
 		return nil, refusedUser, refuse(wire.StatusOverBudget, "%v has its %d connections; use fewer, or raise limits.uid_connections", id, l.UIDConnections)
@@ -81,6 +81,9 @@ func (us *users) enter(id identity, admin bool) (u *tenant, reason int, err erro
 	us.mu.byID[id] = u
 	u.connections++
 	us.mu.connections++
+	if u.admin {
+		us.mu.admins++
+	}
 	return u, 0, nil
 }
 
@@ -89,6 +92,9 @@ func (us *users) leave(u *tenant) {
 	us.mu.Lock()
 	defer us.mu.Unlock()
 	us.mu.connections--
+	if u.admin {
+		us.mu.admins--
+	}
 	if u.connections--; u.connections == 0 {
 		delete(us.mu.byID, u.id)
 	}

@@ -1,0 +1,182 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/key"
+)
+
+// publicDaemon is a daemon whose sockets every user may use.
+func publicDaemon(t *testing.T, edit func(c *config.Config)) (d *demoDaemon, resp string) {
+	d = startDaemonWith(t, func(c *config.Config) {
+		dir := filepath.Dir(c.Listen.Socket)
+		if err := os.Chmod(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		resp = filepath.Join(dir, "resp.sock")
+		c.CPU.Capacity = 64 << 20
+		c.Listen.Mode, c.Listen.RESP = 0o666, []string{resp}
+		edit(c)
+	})
+	return d, resp
+}
+
+var usersSpace = key.Space{Model: "users", World: 1, DType: "none", ChunkTokens: 4, Method: "given:test"}
+
+// dialAs is a client of another user, or why there is none.
+func dialAs(t *testing.T, d *demoDaemon, uid uintptr) (c *client.Client, err error) {
+	t.Helper()
+	as(t, uid, func() {
+		c, err = client.Dial(t.Context(), d.socket, client.Options{StagingBytes: 1 << 20, Space: &usersSpace})
+	})
+	if err == nil {
+		t.Cleanup(func() { c.Close() })
+	}
+	return c, err
+}
+
+func wantRefused(t *testing.T, err error, text string) {
+	t.Helper()
+	if !errors.Is(err, client.ErrOverBudget) || !strings.Contains(err.Error(), text) {
+		t.Errorf("got %v, want it to be over budget and to say %q", err, text)
+	}
+}
+
+// TestUserConnections: what one user may have is not what others may, front
+// ends count, administrators always get in, and what is given back can be had.
+func TestUserConnections(t *testing.T) {
+	d, resp := publicDaemon(t, func(c *config.Config) {
+		c.Limits.Connections, c.Limits.UIDConnections = 64, 12
+	})
+	const first = 20001
+	var mine []*client.Client
+	for range 11 {
+		c, err := dialAs(t, d, first)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mine = append(mine, c)
+	}
+	dialRESP := func() (conn net.Conn) {
+		var err error
+		as(t, first, func() { conn, err = net.Dial("unix", resp) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		return conn
+	}
+	conn := dialRESP()
+	if _, err := conn.Write([]byte("PING\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	if b := make([]byte, 7); !reads(conn, b) || string(b) != "+PONG\r\n" {
+		t.Fatalf("the twelfth is told %q", b)
+	}
+	const full = "user 20001 has its 12 connections; use fewer, or raise limits.uid_connections"
+	_, err := dialAs(t, d, first)
+	wantRefused(t, err, full)
+	if b, _ := io.ReadAll(dialRESP()); !strings.HasPrefix(string(b), "-ERR max number of clients reached: "+full) {
+		t.Errorf("a Redis client too many is told %q", b)
+	}
+	// Others fill what is there for all but administrators: 48 of 64.
+	for i := range 36 {
+		if _, err := dialAs(t, d, first+1+uintptr(i/12)); err != nil {
+			t.Fatalf("connection %d of others: %v", i, err)
+		}
+	}
+	_, err = dialAs(t, d, first+10)
+	wantRefused(t, err, "the daemon has its 48 connections and keeps 16 for its administrators; use fewer, or raise limits.connections")
+	admin, err := client.Dial(t.Context(), d.socket, client.Options{Inline: true})
+	if err != nil {
+		t.Fatalf("an administrator: %v", err)
+	}
+	defer admin.Close()
+	raw, err := admin.Stats(t.Context())
+	var st struct {
+		Server struct {
+			Refused map[string]uint64 `json:"connections_refused_by"`
+		} `json:"server"`
+	}
+	if err == nil {
+		err = json.Unmarshal(raw, &st)
+	}
+	if got := st.Server.Refused; err != nil || got["uid_connections"] != 2 || got["connections"] != 1 || got["hello"] != 0 {
+		t.Errorf("counted %v, %v; want 2 of a user and 1 of all", got, err)
+	}
+	mine[0].Close()
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		if _, err = dialAs(t, d, first); err == nil {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("a connection was given back, and nobody gets it: %v", err)
+		}
+	}
+}
+
+// TestUserJobs: the jobs and fills of one user are counted over all connections,
+// and not with those of others.
+func TestUserJobs(t *testing.T) {
+	d, _ := publicDaemon(t, func(c *config.Config) { c.Limits.UIDJobs = 64 })
+	prompt := func(n byte) client.Prompt {
+		return client.Hashes(16, append(make([]byte, 15), n+1), []uint32{4})
+	}
+	var clients [2]*client.Client
+	for i := range clients {
+		var err error
+		if clients[i], err = dialAs(t, d, 20001); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var jobs []*client.Job
+	for i := range 60 {
+		j, err := clients[i%2].Prefetch(t.Context(), prompt(0), client.PrefetchOptions{})
+		if err != nil {
+			t.Fatalf("job %d: %v", i, err)
+		}
+		jobs = append(jobs, j)
+	}
+	for i := range 4 {
+		f, err := clients[i%2].Reserve(t.Context(), prompt(byte(1+i)), client.ReserveOptions{Size: 4096})
+		if err != nil || f.Status(0) != client.Granted {
+			t.Fatalf("fill %d: %v", i, err)
+		}
+	}
+	const full = "user 20001 has 64 jobs and fills; release some first, or raise limits.uid_jobs"
+	_, err := clients[0].Prefetch(t.Context(), prompt(0), client.PrefetchOptions{})
+	wantRefused(t, err, full)
+	other, err := dialAs(t, d, 20002)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := other.Prefetch(t.Context(), prompt(0), client.PrefetchOptions{}); err != nil {
+		t.Errorf("another user: %v", err)
+	}
+	if err := jobs[0].Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := clients[0].Prefetch(t.Context(), prompt(0), client.PrefetchOptions{}); err != nil {
+		t.Errorf("after a release: %v", err)
+	}
+	clients[1].Close() // with half of all
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		_, err := clients[0].Prefetch(t.Context(), prompt(0), client.PrefetchOptions{})
+		if err == nil {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("after a connection has ended: %v", err)
+		}
+	}
+}

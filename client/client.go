@@ -118,11 +118,13 @@ func exchangeHello(conn *wire.Conn, o *Options) (*wire.HelloReply, []*os.File, e
 			return nil, nil, refuse("hello", ErrBadRequest, "%v", err)
 		}
 	}
-	if _, err := conn.Write(wire.AppendRequest(nil, wire.OpHello, 0, &req)); err != nil {
-		return nil, nil, fmt.Errorf("%w: %w", ErrDisconnected, err)
-	}
+	// A daemon that has no room answers at once and hangs up: the answer can be
+	// read even where the request could not be written.
+	_, failed := conn.Write(wire.AppendRequest(nil, wire.OpHello, 0, &req))
 	h, body, files, err := conn.ReadFrameFiles()
 	switch {
+	case failed != nil && err != nil:
+		return nil, files, fmt.Errorf("%w: %w", ErrDisconnected, failed)
 	case errors.Is(err, wire.ErrFrameTooLarge) && h.BodyBytes == redisError:
 		return nil, files, refuse("hello", ErrBadRequest, "a Redis server listens there; use the daemon's listen.socket")
 	case errors.Is(err, wire.ErrMalformed) || errors.Is(err, wire.ErrFrameTooLarge):

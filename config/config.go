@@ -22,7 +22,7 @@ type Config struct {
 	Budget   Budget   `yaml:"budget"`
 	Limits   Limits   `yaml:"limits"`
 	Stop     Stop     `yaml:"stop"`
-	Spaces   []Space  `yaml:"spaces"`
+	Spaces   []Space  `yaml:"spaces" reload:"live"`
 	Access   []Access `yaml:"access" reload:"live"`
 	Log      Log      `yaml:"log"`
 }

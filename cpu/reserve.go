@@ -84,6 +84,11 @@ func (t *Tier) keepQuota(id ledger.ID, drop func(tier.Victim) bool) error {
 // OverQuota implements tier.Quoted.
 func (t *Tier) OverQuota() bool { return t.ledger.OverQuota() }
 
+// Requote implements tier.Quoted.
+func (t *Tier) Requote(qs []ledger.Requota, under map[key.SpaceID]int) error {
+	return t.ledger.Requote(qs, under)
+}
+
 // Assign implements tier.Quoted.
 func (t *Tier) Assign(space key.SpaceID, quota int) { t.ledger.Assign(space, quota) }
 

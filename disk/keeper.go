@@ -10,6 +10,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -42,6 +43,7 @@ type Keeper struct {
 		works  func() tier.Set
 
 		settings Settings
+		quotas   []ledger.Requota // in place of those of the options; nil: those
 
 		byHand     bool  // Run of the tier is to end for a rebuild by hand
 		handFailed error // why the last of these did not begin
@@ -156,6 +158,11 @@ func (k *Keeper) handOver(to *Tier) {
 	if data, err := from.Learned(); err == nil && data != nil {
 		if err := to.Teach(data); err != nil {
 			k.log.Warn().Err(err).Msg("what the policy had learned cannot be used; it learns anew")
+		}
+	}
+	if k.mu.quotas != nil {
+		if err := to.Requote(k.mu.quotas, nil); err != nil {
+			k.log.Warn().Err(err).Msg("the quotas of the disk tier are those of the configuration again")
 		}
 	}
 	for space, quota := range k.mu.spaces {

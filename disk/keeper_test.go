@@ -178,7 +178,11 @@ func TestKeeperFolderGoes(t *testing.T) {
 	if err := k.SetPolicy("sieve"); err != nil {
 		t.Fatal(err)
 	}
-	k.Assign(keyOf(1).Space, 0)
+	requoted := []ledger.Requota{{Quota: ledger.Quota{Bytes: mib}, Was: -1}, {Quota: ledger.Quota{Bytes: 41 * mib}, Was: 0}}
+	if err := k.Requote(requoted, map[key.SpaceID]int{keyOf(1).Space: 1}); err != nil {
+		t.Fatal(err)
+	}
+	k.Set(Settings{MinFreeBytes: 4096, HighWatermark: 0.5, LowWatermark: 0.4})
 	works(t, k, m, 1)
 	away := o.Paths[0] + ".away"
 	if err := os.Rename(o.Paths[0], away); err != nil {
@@ -210,8 +214,11 @@ func TestKeeperFolderGoes(t *testing.T) {
 	if name := k.PolicyName(); name != "sieve" {
 		t.Errorf("the policy is %s", name)
 	}
-	if use := k.Stats().Quotas; len(use) != 1 || use[0].UsedBytes == 0 {
+	if use := k.Stats().Quotas; len(use) != 2 || use[1].UsedBytes == 0 || use[1].QuotaBytes != 41*mib {
 		t.Errorf("quotas %+v", use)
+	}
+	if s := *k.now.Load().now.Load(); s.HighWatermark != 0.5 || s.MinFreeBytes != 4096 {
+		t.Errorf("settings %+v", s)
 	}
 }
 

@@ -2,6 +2,7 @@ package disk
 
 import (
 	"context"
+	"maps"
 
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/ledger"
@@ -122,6 +123,19 @@ func (k *Keeper) Assign(space key.SpaceID, quota int) {
 	defer k.mu.Unlock()
 	k.mu.spaces[space] = quota
 	k.now.Load().Assign(space, quota)
+}
+
+// Requote implements tier.Quoted. A tier that is opened later gets the quotas
+// afresh.
+func (k *Keeper) Requote(qs []ledger.Requota, under map[key.SpaceID]int) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.mu.quotas, k.mu.spaces = make([]ledger.Requota, len(qs)), make(map[key.SpaceID]int, len(under))
+	maps.Copy(k.mu.spaces, under)
+	for i, q := range qs {
+		k.mu.quotas[i] = ledger.Requota{Quota: q.Quota, Was: -1}
+	}
+	return k.now.Load().Requote(qs, under)
 }
 
 // OverQuota implements tier.Quoted.

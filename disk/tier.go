@@ -228,6 +228,11 @@ func (t *Tier) SetPolicy(name string) error { return t.ledger.SetPolicy(name) }
 // Assign implements tier.Quoted.
 func (t *Tier) Assign(space key.SpaceID, quota int) { t.ledger.Assign(space, quota) }
 
+// Requote implements tier.Quoted.
+func (t *Tier) Requote(qs []ledger.Requota, under map[key.SpaceID]int) error {
+	return t.ledger.Requote(qs, under)
+}
+
 // OverQuota implements tier.Quoted: writes under way count, so that a quota is
 // exceeded by as much at most until the Trim that follows them.
 func (t *Tier) OverQuota() bool { return t.ledger.OverQuota() }

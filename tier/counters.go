@@ -53,13 +53,15 @@ func (s *Stack) Stats() StackStats {
 		Replaced:      s.count.replaced.Load(),
 		RecoverFailed: s.count.recoverFailed.Load(),
 	}
+	s.quotas.Lock()
+	defer s.quotas.Unlock()
 	for p := CPU; p < Places; p++ {
 		if s.tiers[p] == nil {
 			continue
 		}
 		t := s.tiers[p].Stats()
 		for i := range t.Quotas {
-			t.Quotas[i].Match = s.quotas[i].Match
+			t.Quotas[i].Match = s.quotas.list[i].Match
 		}
 		st.Tiers[p] = t
 		if p != CPU {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 	"github.com/kvstored/kvstored/tier/tiertest"
@@ -18,8 +19,9 @@ type quoted struct {
 	assigned, trimmed *atomic.Bool
 }
 
-func (q quoted) Assign(key.SpaceID, int) { q.assigned.Store(true) }
-func (q quoted) OverQuota() bool         { return q.assigned.Load() }
+func (q quoted) Assign(key.SpaceID, int)                             { q.assigned.Store(true) }
+func (q quoted) Requote([]ledger.Requota, map[key.SpaceID]int) error { return nil }
+func (q quoted) OverQuota() bool                                     { return q.assigned.Load() }
 
 func (q quoted) Trim(ctx context.Context, n int64, out []key.Key) ([]key.Key, error) {
 	if q.assigned.Load() {

@@ -47,9 +47,12 @@ const usualBytes = 1 << 20
 // the index's lock, so that the last one to settle always leaves the truth
 // behind, in whatever order changes and settles interleave.
 type Stack struct {
-	hot       Hot
-	tiers     [Places]Tier // nil where there is none
-	quotas    []Quota
+	hot    Hot
+	tiers  [Places]Tier // nil where there is none
+	quotas struct {
+		sync.Mutex // held while tiers are told of quotas, before any other lock
+		list       []Quota
+	}
 	writers   []*writer // one per tier below DRAM
 	flight    flight.Group[key.Key, loaded]
 	coming    coming
@@ -81,7 +84,8 @@ type Stack struct {
 
 // NewStack makes a stack over its tiers.
 func NewStack(o Options) *Stack {
-	s := &Stack{hot: o.Hot, quotas: o.Quotas, log: o.Log, shrink: make(chan struct{}, 1)}
+	s := &Stack{hot: o.Hot, log: o.Log, shrink: make(chan struct{}, 1)}
+	s.quotas.list = o.Quotas
 	s.scrubs.changed = make(chan struct{}, 1)
 	s.tiers = [Places]Tier{CPU: o.Hot, Disk: o.Disk, Remote: o.Remote}
 	s.mu.tree = radix.New()

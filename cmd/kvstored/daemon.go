@@ -122,20 +122,12 @@ func (d *daemon) makeCPU() error {
 	d.cpu = cpu.New(cpu.Options{
 		Arena: d.arena,
 		Ledger: ledger.New(ledger.Options{
-			CapacityBytes: capacity, Policy: p, PolicyName: c.CPU.Policy, Quotas: d.quotas(), LearnLater: true,
-			Limits: d.limits(c),
+			CapacityBytes: capacity, Policy: p, PolicyName: c.CPU.Policy, Quotas: ledgerQuotas(c.Spaces), LearnLater: true,
+			Limits: limitsOfDRAM(c, capacity),
 		}),
 		HighWatermark: c.CPU.HighWatermark, LowWatermark: c.CPU.LowWatermark,
 	})
 	return nil
-}
-
-// quotas are those of spaces, in their order.
-func (d *daemon) quotas() (qs []ledger.Quota) {
-	for _, s := range d.cfg.Spaces {
-		qs = append(qs, ledger.Quota{Bytes: int64(s.Quota), Priority: s.Priority})
-	}
-	return qs
 }
 
 func (d *daemon) makeDisk() (err error) {
@@ -144,7 +136,7 @@ func (d *daemon) makeDisk() (err error) {
 		return nil
 	}
 	o := diskOptions(c, d.log)
-	o.Quotas, o.LearnLater = d.quotas(), true
+	o.Quotas, o.LearnLater = ledgerQuotas(d.cfg.Spaces), true
 	d.disk, err = disk.Keep(o)
 	return err // it says disk
 }
@@ -181,10 +173,7 @@ func (d *daemon) makeStack() error {
 	}
 	o := tier.Options{
 		Hot: d.cpu, Write: tier.WriteOptions{Mode: mode, MinHits: d.cfg.Write.MinHits},
-		Settings: stackSettings(&d.cfg), Log: d.log.With().Str("component", "stack").Logger(),
-	}
-	for _, s := range d.cfg.Spaces {
-		o.Quotas = append(o.Quotas, tier.Quota{Match: s.Match, Bytes: int64(s.Quota)})
+		Settings: stackSettings(&d.cfg), Quotas: quotas(d.cfg.Spaces), Log: d.log.With().Str("component", "stack").Logger(),
 	}
 	if d.disk != nil { // a nil *disk.Keeper would be a tier
 		o.Disk = tier.WithBreaker(tier.WithObserver(d.disk, d.metrics.observer(tier.Disk)), tier.BreakerOptions{Log: o.Log})

@@ -100,7 +100,8 @@ func (r *reloads) reload(ctx context.Context) {
 	case <-ctx.Done():
 	case got := <-read:
 		if got.err == nil {
-			r.daemon.apply(&running, &got.prepared)
+			s := settingsOf(&got.Next, r.daemon.arena.Stats().CapacityBytes, got.password)
+			r.daemon.apply(&s)
 		}
 		r.tell(got.prepared, got.err)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"time"
 
 	"github.com/rs/zerolog"
 
@@ -14,27 +15,51 @@ import (
 	"github.com/kvstored/kvstored/tier"
 )
 
-// What the keys that a reload applies mean to the daemon's parts: newDaemon
-// makes the parts with it, apply changes it.
+// settings is all that a reload changes, as the daemon's parts know it. newDaemon
+// makes the parts with the same.
+type settings struct {
+	level       string // of the log
+	server      server.Settings
+	resp        resp.Settings
+	loadTimeout time.Duration // of a front end's read
+	high, low   float64       // watermarks of DRAM
+	limits      ledger.Limits
+	disk        disk.Settings
+	stack       tier.Settings
+	quotas      []tier.Quota
+	policies    map[tier.Place]string
+}
 
-// apply has the daemon run with p.Next from now on. It cannot fail: what can was
-// done to prepare p.
-func (d *daemon) apply(running *config.Config, p *prepared) {
-	c := &p.Next
-	setLevel(c.Log.Level)
-	d.server.Set(serverSettings(c))
-	d.setFronts(c, p.password)
-	d.cpu.SetWatermarks(c.CPU.HighWatermark, c.CPU.LowWatermark)
-	d.cpu.Ledger().SetLimits(d.limits(c))
+// settingsOf is what a configuration says for an arena of so many bytes.
+// password is what stands in listen.resp_password_file.
+func settingsOf(c *config.Config, arenaBytes int64, password string) settings {
+	return settings{
+		level: c.Log.Level, server: serverSettings(c), resp: respSettings(&c.Listen, password), loadTimeout: c.Prefetch.Deadline,
+		high: c.CPU.HighWatermark, low: c.CPU.LowWatermark, limits: limitsOfDRAM(c, arenaBytes),
+		disk: diskSettings(&c.Disk), stack: stackSettings(c), quotas: quotas(c.Spaces),
+		policies: map[tier.Place]string{tier.CPU: c.CPU.Policy, tier.Disk: c.Disk.Policy},
+	}
+}
+
+// apply has the daemon run with other settings from now on. It cannot fail: what
+// can was done to prepare them.
+func (d *daemon) apply(s *settings) {
+	setLevel(s.level)
+	d.server.Set(s.server)
+	d.setFronts(s)
+	d.cpu.SetWatermarks(s.high, s.low)
+	d.cpu.Ledger().SetLimits(s.limits)
 	if d.disk != nil {
-		d.disk.Set(diskSettings(&c.Disk))
+		d.disk.Set(s.disk)
 	}
-	d.stack.Set(stackSettings(c))
-	if c.CPU.Policy != running.CPU.Policy {
-		d.setPolicy(tier.CPU, c.CPU.Policy)
+	d.stack.Set(s.stack)
+	if err := d.stack.SetQuotas(s.quotas, d.server.Models); err != nil { // of a policy that is in use
+		d.log.Error().Err(err).Msg("the quotas stay")
 	}
-	if d.disk != nil && c.Disk.Policy != running.Disk.Policy {
-		d.setPolicy(tier.Disk, c.Disk.Policy)
+	for p, name := range s.policies {
+		if now, ok := d.stack.PolicyOf(p); ok && now != name {
+			d.setPolicy(p, name)
+		}
 	}
 }
 
@@ -63,15 +88,30 @@ func setLevel(name string) {
 	}
 }
 
-// limits are the shares of DRAM that may be protected.
-func (d *daemon) limits(c *config.Config) ledger.Limits {
-	capacity := d.arena.Stats().CapacityBytes
-	share := func(s float64) int64 { return int64(s * float64(capacity)) }
+// limitsOfDRAM are the shares of the arena that may be protected.
+func limitsOfDRAM(c *config.Config, arenaBytes int64) ledger.Limits {
+	share := func(s float64) int64 { return int64(s * float64(arenaBytes)) }
 	return ledger.Limits{
 		Lease: share(c.Budget.Leases), Pin: share(c.Budget.Pins), Load: share(c.Budget.Loads),
 		Unwritten: min(share(c.Budget.Unwritten), int64(c.Write.Queue)),
 		Total:     share(config.MaxProtected),
 	}
+}
+
+// quotas are those of spaces, in their order.
+func quotas(spaces []config.Space) (qs []tier.Quota) {
+	for _, s := range spaces {
+		qs = append(qs, tier.Quota{Match: s.Match, Bytes: int64(s.Quota), Priority: s.Priority})
+	}
+	return qs
+}
+
+// ledgerQuotas are the same for a tier.
+func ledgerQuotas(spaces []config.Space) (qs []ledger.Quota) {
+	for _, s := range spaces {
+		qs = append(qs, ledger.Quota{Bytes: int64(s.Quota), Priority: s.Priority})
+	}
+	return qs
 }
 
 func diskSettings(c *config.Disk) disk.Settings {
@@ -107,13 +147,13 @@ func respSettings(c *config.Listen, password string) resp.Settings {
 }
 
 // setFronts is apply for the front ends. The server has the user ids already.
-func (d *daemon) setFronts(c *config.Config, password string) {
+func (d *daemon) setFronts(s *settings) {
 	f := &d.fronts
-	for _, s := range f.stores {
-		s.SetLoadTimeout(c.Prefetch.Deadline)
+	for _, store := range f.stores {
+		store.SetLoadTimeout(s.loadTimeout)
 	}
 	if f.resp != nil {
-		f.resp.Set(respSettings(&c.Listen, password))
+		f.resp.Set(s.resp)
 		f.resp.Recheck()
 	}
 	if f.lm != nil {

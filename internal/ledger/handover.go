@@ -19,11 +19,11 @@ const handOverRound = 256
 func (l *Ledger) SetPolicy(name string) error {
 	l.switching.Lock()
 	defer l.switching.Unlock()
-	fresh := make([]policy.Policy, len(l.mu.ranks)) // their number never changes
+	fresh := make([]policy.Policy, len(l.mu.ranks)) // only Requote changes their number
 	for r := range fresh {
 		room := l.capacity
 		if r != everything {
-			room = l.mu.ranks[r].quota.QuotaBytes // nor do these
+			room = l.mu.ranks[r].quota.QuotaBytes // or these
 		}
 		var err error
 		if fresh[r], err = policy.New(name, room); err != nil {

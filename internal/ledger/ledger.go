@@ -86,7 +86,7 @@ type Ledger struct {
 	capacity  int64
 	later     bool         // see Options.LearnLater
 	planning  atomic.Bool  // some rank has a planner
-	switching sync.Mutex   // held by the SetPolicy at work, before mu
+	switching sync.Mutex   // held by the SetPolicy or Requote at work, before mu
 	learning  sync.Mutex   // held by the Learn at work, before mu
 	works     func() Below // see StandOn; nil for a tier that stands on none
 	mu        struct {
@@ -101,9 +101,11 @@ type book struct {
 	name    string // of their policies
 	ok      func(policy.ID) bool
 	retired uint64 // steps of policies that were replaced
-	sizeOf  func(uint32) int64
-	limits  Limits
-	seed    maphash.Seed
+
+	requoting bool // no quota is enforced; see Requote
+	sizeOf    func(uint32) int64
+	limits    Limits
+	seed      maphash.Seed
 
 	entries   pages[entry] // entry 0 is nobody
 	freeEntry uint32
@@ -150,7 +152,7 @@ func New(opt Options) *Ledger {
 		}
 		b.introduce(p)
 		b.ranks[1+i].install(p, l.later)
-		b.ranks[1+i].quota, b.ranks[1+i].priority = QuotaStats{QuotaBytes: q.Bytes}, uint8(min(max(q.Priority, 0), MaxPriority))
+		b.ranks[1+i].set(q)
 	}
 	b.seed = maphash.MakeSeed()
 	b.entries.grow()

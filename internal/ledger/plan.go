@@ -146,9 +146,9 @@ func (b *book) hashIn(space key.SpaceID, h key.Hash) uint64 {
 func (l *Ledger) Learn() {
 	l.learning.Lock()
 	defer l.learning.Unlock()
-	for r := range l.mu.ranks { // their number never changes
-		lesson := l.lesson(r)
-		if lesson == nil {
+	for r, more := 0, true; more; r++ { // a Requote meanwhile costs a lesson
+		var lesson policy.Lesson
+		if lesson, more = l.lesson(r); lesson == nil {
 			continue
 		}
 		for l.withLock(lesson.Look) {
@@ -158,13 +158,18 @@ func (l *Ledger) Learn() {
 	}
 }
 
-func (l *Ledger) lesson(r int) policy.Lesson {
+// lesson is what a rank has to learn, nil for nothing; false if there is no such
+// rank.
+func (l *Ledger) lesson(r int) (policy.Lesson, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if p, ok := l.mu.ranks[r].policy.(policy.Planner); ok {
-		return p.Lesson()
+	if r >= len(l.mu.ranks) {
+		return nil, false
 	}
-	return nil
+	if p, ok := l.mu.ranks[r].policy.(policy.Planner); ok {
+		return p.Lesson(), true
+	}
+	return nil, true
 }
 
 func (l *Ledger) withLock(do func() bool) bool {

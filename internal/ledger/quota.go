@@ -203,7 +203,7 @@ func (l *Ledger) OverQuota() bool {
 
 func (b *book) exceeded(r uint32) bool {
 	q := &b.ranks[r].quota
-	return q.UsedBytes > q.QuotaBytes
+	return q.UsedBytes > q.QuotaBytes && !b.requoting
 }
 
 func (b *book) evictUnder(r uint32, works mark) (Entry, bool) {

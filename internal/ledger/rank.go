@@ -51,8 +51,8 @@ func (b *book) inRanks(e *entry, do func(*rank)) {
 // rankAdmit announces the filling entry e, before any victim goes for it.
 func (b *book) rankAdmit(e *entry) {
 	b.ranks[everything].admit(b.hash(e.space, e.hash), b.bytes(e))
-	if q := b.spaces.slots.at(e.space).quota; q != 0 {
-		b.ranks[q].admit(b.hash(e.space, e.hash), b.bytes(e))
+	if sp := b.spaces.slots.at(e.space); sp.quota != 0 && !sp.moving {
+		b.ranks[sp.quota].admit(b.hash(e.space, e.hash), b.bytes(e))
 	}
 }
 
@@ -66,7 +66,7 @@ func (r *rank) admit(hash uint64, size int64) {
 func (b *book) rankAdd(id uint32) {
 	e := b.entries.at(id)
 	b.ranks[everything].policy.Add(policy.ID(id), b.meta(e))
-	if b.spaces.slots.at(e.space).quota != 0 {
+	if sp := b.spaces.slots.at(e.space); sp.quota != 0 && !sp.moving {
 		b.quote(id)
 	}
 }

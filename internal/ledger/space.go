@@ -15,6 +15,7 @@ type spaces struct {
 	order  []key.SpaceID          // of assignment, as far as they are in quotas
 	free   []uint32
 	last   uint32 // the one asked for last: chains are of one space
+	moving bool   // spaces that get a number now are moving; see Requote
 }
 
 type space struct {
@@ -22,8 +23,9 @@ type space struct {
 	refs uint32
 	mix  uint64 // seeded hash of id, goes into the hash of every key in it
 
-	quota uint32 // the rank of its quota; 0 for none
-	bytes int64  // occupied by its entries
+	quota  uint32 // the rank of its quota; 0 for none
+	moving bool   // its entries join the order of no quota now; see Requote
+	bytes  int64  // occupied by its entries
 }
 
 // noSpace is the slot nobody uses; an entry never names it.
@@ -71,7 +73,7 @@ func (s *spaces) ref(id key.SpaceID, seed maphash.Seed) uint32 {
 		} else {
 			n = s.slots.grow()
 		}
-		*s.slots.at(n) = space{id: id, mix: s.mix(seed, id), quota: s.quotas[id]}
+		*s.slots.at(n) = space{id: id, mix: s.mix(seed, id), quota: s.quotas[id], moving: s.moving}
 		s.number[id] = n
 		s.last = n
 	}

@@ -87,7 +87,8 @@ func (b *book) rankUnder(r uint32, works mark) (id uint32, found bool) {
 		id := q.pop()
 		e := b.entries.at(id)
 		switch {
-		case !b.underneath(e):
+		case !b.underneath(e) || r != everything && (e.mark&quoted == 0 || b.spaces.slots.at(e.space).quota != r):
+			// Or it is in the rank no more.
 			if b.stale--; b.stale == 0 {
 				return 0, false
 			}

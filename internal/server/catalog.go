@@ -104,6 +104,21 @@ func (c *catalog) space(id key.SpaceID) key.Space {
 	return key.Space{}
 }
 
+// Models are the models of the spaces that are known: those that connections have
+// open, and some thousand of those that were.
+func (s *Server) Models() map[key.SpaceID]string {
+	c := &s.catalog
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	models := make(map[key.SpaceID]string, len(c.mu.spaces))
+	for id, o := range c.mu.spaces {
+		if o.bytes > 0 {
+			models[id] = o.space.Model
+		}
+	}
+	return models
+}
+
 // ids lists the spaces.
 func (c *catalog) ids() []key.SpaceID {
 	c.mu.Lock()

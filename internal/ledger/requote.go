@@ -1,0 +1,156 @@
+package ledger
+
+import (
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/policy"
+)
+
+// Requota is one quota in the place of those of Options.
+type Requota struct {
+	Quota
+	// Was is the place of the quota that this one continues, with its counts and
+	// its order of eviction; -1 for none.
+	Was int
+}
+
+// Requote replaces the quotas. under says which one each space is under from
+// now on, by its place in qs; a space that it does not name is under none until
+// Assign says otherwise. What is over its new quota goes as after an Assign.
+//
+// Entries whose space goes under another quota leave the order of the old one,
+// and join that of the new one in the order in which they came, 4,096 entries a
+// lock round. The ledger is usable meanwhile, and enforces no quota. It must not
+// run at the same time as Assign. The error is of the policy, which is the one
+// that the ledger has: there is none.
+func (l *Ledger) Requote(qs []Requota, under map[key.SpaceID]int) error {
+	l.switching.Lock()
+	defer l.switching.Unlock()
+	fresh, err := l.freshPolicies(qs)
+	if err != nil {
+		return err
+	}
+	l.beginRequote(qs, under)
+	l.eachRound(func(b *book, id uint32, e *entry) {
+		if e.mark&quoted != 0 && b.spaces.slots.at(e.space).moving {
+			b.ranks[b.spaces.slots.at(e.space).quota].policy.Remove(policy.ID(id))
+			e.mark &^= quoted
+		}
+	})
+	l.swapQuotas(qs, fresh, under)
+	l.eachRound(func(b *book, id uint32, e *entry) {
+		if e.life == resident && e.mark&quoted == 0 && b.spaces.slots.at(e.space).quota != everything {
+			b.quote(id)
+		}
+	})
+	for i, q := range qs {
+		if q.Was >= 0 && fresh[i] != nil {
+			l.handOver(uint32(1+i), fresh[i])
+		}
+	}
+	l.mu.Lock()
+	defer l.unlock()
+	l.mu.requoting = false
+	l.mu.released = true // a quota may have more room
+	return nil
+}
+
+// freshPolicies makes a policy for each quota that is new or of another size than
+// before: some policies are made for a size.
+func (l *Ledger) freshPolicies(qs []Requota) ([]policy.Policy, error) {
+	name, old := l.PolicyName(), l.Quotas()
+	fresh := make([]policy.Policy, len(qs))
+	for i, q := range qs {
+		if q.Was >= 0 && old[q.Was].QuotaBytes == q.Bytes {
+			continue
+		}
+		var err error
+		if fresh[i], err = policy.New(name, q.Bytes); err != nil {
+			return nil, err
+		}
+		l.mu.introduce(fresh[i])
+	}
+	return fresh, nil
+}
+
+// beginRequote marks the spaces that change quotas; their entries are in the
+// order of none until swapQuotas.
+func (l *Ledger) beginRequote(qs []Requota, under map[key.SpaceID]int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b := &l.mu.book
+	b.requoting, b.spaces.moving = true, true
+	for id, slot := range b.spaces.number {
+		sp, to := b.spaces.slots.at(slot), rankOf(under, id)
+		stays := sp.quota == to && to == everything
+		if to != everything {
+			stays = sp.quota != everything && qs[to-1].Was == int(sp.quota)-1
+		}
+		sp.moving = !stays
+	}
+}
+
+// rankOf is the rank of a space's quota.
+func rankOf(under map[key.SpaceID]int, id key.SpaceID) uint32 {
+	i, ok := under[id]
+	if !ok {
+		return everything
+	}
+	return uint32(i + 1)
+}
+
+// swapQuotas puts the new quotas in place. Those that go on keep their policies.
+func (l *Ledger) swapQuotas(qs []Requota, fresh []policy.Policy, under map[key.SpaceID]int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b := &l.mu.book
+	old := b.ranks
+	b.ranks = make([]rank, 1+len(qs))
+	b.ranks[everything] = old[everything]
+	for i, q := range qs {
+		r := &b.ranks[1+i]
+		if q.Was >= 0 {
+			*r = old[1+q.Was]
+			old[1+q.Was].policy = nil
+		} else {
+			r.install(fresh[i], l.later)
+		}
+		r.set(q.Quota)
+		r.quota.UsedBytes = 0
+	}
+	for _, r := range old[1:] {
+		if r.policy != nil {
+			b.retired += r.policy.Steps()
+		}
+	}
+	b.spaces.quotas, b.spaces.order = make(map[key.SpaceID]uint32, len(under)), nil
+	for id := range under {
+		b.spaces.assign(id, rankOf(under, id))
+	}
+	b.spaces.moving = false
+	for id, slot := range b.spaces.number {
+		sp := b.spaces.slots.at(slot)
+		sp.quota, sp.moving = b.spaces.quotas[id], false
+		if sp.quota != everything {
+			b.ranks[sp.quota].quota.UsedBytes += sp.bytes
+		}
+	}
+}
+
+// set has a rank keep a quota.
+func (r *rank) set(q Quota) {
+	r.quota.QuotaBytes, r.priority = q.Bytes, uint8(min(max(q.Priority, 0), MaxPriority))
+}
+
+// eachRound calls do, with the lock held, for all entries there are.
+func (l *Ledger) eachRound(do func(b *book, id uint32, e *entry)) {
+	for id, more := uint32(1), true; more; {
+		l.withLock(func() bool {
+			b := &l.mu.book
+			for end := min(id+maxRound, b.entries.n); id < end; id++ {
+				do(b, id, b.entries.at(id))
+			}
+			more = id < b.entries.n
+			return false
+		})
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"os/signal"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -118,7 +119,8 @@ func prepare(running *config.Config, path string) (p prepared, err error) {
 	}
 	p.password, err = readPassword(p.Next.Listen.RESPPasswordFile)
 	if err != nil {
-		err = p.Errorf("listen.resp_password_file", "%v", errors.Unwrap(err))
+		const key = "listen.resp_password_file"
+		err = p.Errorf(key, "%s", strings.TrimPrefix(err.Error(), key+": "))
 	}
 	return p, err
 }

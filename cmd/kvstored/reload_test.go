@@ -36,6 +36,8 @@ type reloadRig struct {
 	c     *client.Client
 	lines []string
 	read  int // bytes of the log that were looked at
+
+	stored uint64 // prompts
 }
 
 func newReloadRig(t *testing.T, change func(*config.Config)) *reloadRig {

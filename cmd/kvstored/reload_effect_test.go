@@ -1,0 +1,316 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/config"
+)
+
+// TestReloadReachesParts: another value of each key that a reload applies is
+// another setting of a part of the daemon.
+func TestReloadReachesParts(t *testing.T) {
+	values := map[string]string{
+		"listen.allow_uids": "[7]", "listen.admin_uids": "[7]", "listen.resp_flush": "true", "listen.resp_full": "error",
+		"chunk.tokens": "32", "chunk.hash": "xxh64", "chunk.save_unfull": "true", "arena.verify_hits": "2",
+		"cpu.policy": "lfu", "cpu.high_watermark": "0.93", "cpu.low_watermark": "0.5",
+		"disk.policy": "lfu", "disk.high_watermark": "0.93", "disk.low_watermark": "0.5", "disk.min_free": "7GiB",
+		"disk.write_budget": "1GiB", "disk.scrub_rate": "1MiB", "write.queue": "1MiB",
+		"prefetch.policy": "best_effort", "prefetch.deadline": "3s", "prefetch.per_1024_tokens": "1s", "prefetch.window": "2MiB", "prefetch.next_turn": "1MiB",
+		"lease.max_age": "1m", "pin.max_age": "1m",
+		"budget.leases": "0.1", "budget.pins": "0.1", "budget.loads": "0.1", "budget.unwritten": "0.1",
+		"spaces": `[{match: a, quota: 64MiB, priority: 1}]`, "log.level": "warn",
+	}
+	c := config.Default()
+	const arena = 1 << 30
+	was := settingsOf(&c, arena, "")
+	for path := range liveKeys(t) {
+		if path == "listen.resp_password_file" {
+			if reflect.DeepEqual(settingsOf(&c, arena, "secret"), was) {
+				t.Errorf("another password changes nothing")
+			}
+			continue
+		}
+		// a.b with value v is the file "a: {b: v}".
+		file := strings.ReplaceAll(path, ".", ": {") + ": " + values[path] + strings.Repeat("}", strings.Count(path, "."))
+		c, err := config.Load(write(t, file), nil, config.Rules{})
+		if err != nil {
+			t.Fatalf("%v (this table wants another value for each key that can change)", err)
+		}
+		if reflect.DeepEqual(settingsOf(&c, arena, ""), was) {
+			t.Errorf("%s changes nothing", file)
+		}
+	}
+}
+
+// effect is what a reload does that shows from outside.
+type effect struct {
+	name   string
+	values map[string]string
+	shows  func() bool
+}
+
+// TestReloadTakesEffect: what a reload changes shows in what the daemon does, and
+// shows no more when the file is as before.
+func TestReloadTakesEffect(t *testing.T) {
+	var front, password string
+	r := newReloadRig(t, func(c *config.Config) {
+		c.CPU.Capacity, c.Disk.Capacity, c.Disk.SegmentSize = 64<<20, 256<<20, 64<<20
+		dir := filepath.Dir(c.Listen.Socket)
+		front, password = filepath.Join(dir, "resp.sock"), filepath.Join(dir, "password")
+		c.Listen.RESP = []string{front}
+		c.Listen.RESPPasswordFile = password
+		if err := os.WriteFile(password, []byte("secret\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	})
+	cli := newRedis(t, front)
+	policyIs := func(tier client.Tiers, name string) func() bool {
+		return func() bool {
+			p, err := r.c.Policies(t.Context())
+			return err == nil && p.Of[tier] == name
+		}
+	}
+	huge := strings.Repeat("x", 65<<20)
+	for _, e := range []effect{
+		{"the policy of DRAM", map[string]string{"cpu.policy": "s3fifo"}, policyIs(client.CPU, "s3fifo")},
+		{"the policy of the disk", map[string]string{"disk.policy": "sieve"}, policyIs(client.Disk, "sieve")},
+		{"FLUSHDB", map[string]string{"listen.resp_flush": "true"}, func() bool { _, err := cli.do("FLUSHDB"); return err == nil }},
+		{"errors for values that cannot be kept", map[string]string{"listen.resp_full": "error"}, func() bool {
+			_, err := newRedis(t, front).do("SET", "huge", huge)
+			return err != nil
+		}},
+		{"the watermarks of DRAM", map[string]string{"cpu.high_watermark": "0.2", "cpu.low_watermark": "0.1"}, r.dramShrinks},
+		{"a quota", map[string]string{"spaces": `[{match: "cra*", quota: 64MiB}, {match: "other", quota: 70MiB}]`}, func() bool {
+			return r.quotas()["cra*"] == 64<<20 && r.quotas()["other"] == 70<<20
+		}},
+		{"the write budget", map[string]string{"disk.write_budget": "24"}, r.diskRefuses},
+		{"the budget of pins", map[string]string{"budget.pins": "0.0001"}, r.pinRefused},
+		{"the age of leases", map[string]string{"lease.max_age": "1ms"}, r.leaseEnds},
+		{"the log's level", map[string]string{"log.level": "error"}, func() bool {
+			_, _, log := r.reload()
+			return !strings.Contains(log, "configuration reloaded")
+		}},
+	} {
+		if e.shows() {
+			t.Errorf("%s: it shows before", e.name)
+		}
+		if after, log := r.set(e.values); !after.LastReloadOK {
+			t.Fatalf("%s: %s", e.name, log)
+		}
+		if !e.shows() {
+			t.Errorf("%s: nothing shows", e.name)
+		}
+		if after, _ := r.set(nil); !after.LastReloadOK || e.shows() {
+			t.Errorf("%s: it shows still", e.name)
+		}
+	}
+}
+
+// statsOf is the daemon's statistics.
+func (r *reloadRig) statsOf() *statsView {
+	r.t.Helper()
+	st, err := r.d.stats(r.t.Context())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return st
+}
+
+// fresh stores a prompt that was not stored before.
+func (r *reloadRig) fresh(chunks int) client.Prompt {
+	r.t.Helper()
+	c, err := client.Dial(r.t.Context(), r.d.socket, client.Options{Space: &crashSpace})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer c.Close()
+	r.stored++
+	chain := chainOf(r.t, crashSpace, 1<<55+r.stored, chunks)
+	if err := storeChain(r.t.Context(), c, chain); err != nil {
+		r.t.Fatal(err)
+	}
+	return client.Chain(chain)
+}
+
+// dramShrinks: after many puts DRAM is emptier than a fifth.
+func (r *reloadRig) dramShrinks() bool {
+	r.fresh(600)
+	for end := time.Now().Add(700 * time.Millisecond); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if cpu := r.statsOf().Store.Tiers["cpu"]; cpu.UsedBytes < cpu.CapacityBytes/5 {
+			return true
+		}
+	}
+	return false
+}
+
+// diskRefuses: what is put is not written for want of a budget.
+func (r *reloadRig) diskRefuses() bool {
+	dropped := func() uint64 { return r.statsOf().Store.Written["disk"].Dropped["write_budget"].Chunks }
+	before := dropped()
+	r.fresh(4)
+	if _, err := r.c.Flush(r.t.Context(), false); err != nil {
+		r.t.Fatal(err)
+	}
+	return dropped() > before
+}
+
+func (r *reloadRig) quotas() map[string]int64 {
+	var v struct {
+		Store struct {
+			Tiers map[string]struct {
+				Quotas []struct {
+					Match string `json:"match"`
+					Bytes int64  `json:"quota_bytes"`
+				} `json:"quotas"`
+			} `json:"tiers"`
+		} `json:"store"`
+	}
+	raw, err := r.c.Stats(r.t.Context())
+	if err == nil {
+		err = json.Unmarshal(raw, &v)
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	out := make(map[string]int64)
+	for _, q := range v.Store.Tiers["cpu"].Quotas {
+		out[q.Match] = q.Bytes
+	}
+	if on := v.Store.Tiers["disk"].Quotas; len(on) != len(out) {
+		r.t.Errorf("the disk has %d quotas, DRAM %d", len(on), len(out))
+	}
+	return out
+}
+
+// pinRefused: a prompt that is in DRAM cannot be pinned.
+func (r *reloadRig) pinRefused() bool {
+	c, err := client.Dial(r.t.Context(), r.d.socket, client.Options{Space: &crashSpace})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer c.Close()
+	_, err = c.Pin(r.t.Context(), r.fresh(4), "name", 0)
+	if err != nil && !errors.Is(err, client.ErrOverBudget) {
+		r.t.Fatal(err)
+	}
+	return err != nil
+}
+
+// leaseEnds: a lease of a new connection does not hold for 50 ms.
+func (r *reloadRig) leaseEnds() bool {
+	c, err := client.Dial(r.t.Context(), r.d.socket, client.Options{Space: &crashSpace})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer c.Close()
+	job, err := c.Prefetch(r.t.Context(), r.fresh(4), client.PrefetchOptions{})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	time.Sleep(50 * time.Millisecond)
+	return job.Release(r.t.Context()) != nil
+}
+
+// TestReloadPassword: a new password in the same file counts for logins after a
+// reload; a file without one is refused with the line that names it.
+func TestReloadPassword(t *testing.T) {
+	d, _, port := startFronts(t)
+	text, err := os.ReadFile(d.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &reloadRig{t: t, d: d, lines: strings.Split(strings.TrimSpace(string(text)), "\n")}
+	if r.c, err = client.Dial(t.Context(), d.socket, client.Options{Inline: true}); err != nil {
+		t.Fatal(err)
+	}
+	defer r.c.Close()
+	login := func(password string) bool {
+		_, err := newRedis(t, "127.0.0.1:"+port).do("AUTH", password)
+		return err == nil
+	}
+	old := newRedis(t, "127.0.0.1:"+port)
+	if _, err := old.do("AUTH", "secret"); err != nil || login("other") {
+		t.Fatalf("before: %v", err)
+	}
+	file := filepath.Join(filepath.Dir(d.config), "password")
+	for _, content := range []string{"", "\nother\n"} {
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		line := 1 + slices.Index(pathsOf(r.lines), "listen.resp_password_file")
+		if after, log := r.set(nil); after.LastReloadOK || !strings.Contains(log, fmt.Sprintf("kvstored.yaml:%d:", line)) || !strings.Contains(log, "listen.resp_password_file: the first line of") {
+			t.Errorf("a file with %q: %s", content, log)
+		}
+	}
+	if !login("secret") {
+		t.Error("the old password does not count any more")
+	}
+	if err := os.WriteFile(file, []byte("other\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if after, log := r.set(nil); !after.LastReloadOK {
+		t.Fatal(log)
+	}
+	if login("secret") || !login("other") {
+		t.Error("the new password does not count")
+	}
+	if _, err := old.do("PING"); err != nil {
+		t.Errorf("a connection that had logged in: %v", err)
+	}
+}
+
+// TestHangupsNeverEndIt: a daemon survives a storm of SIGHUP while it starts, runs
+// and stops.
+func TestHangupsNeverEndIt(t *testing.T) {
+	d := daemonFolder(t)
+	for range 2 {
+		if err := d.launch(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(d.kill)
+		// Before main has begun it ends every program; the log begins a moment later.
+		for st, err := os.Stat(d.log); err != nil || st.Size() == 0; st, err = os.Stat(d.log) {
+			time.Sleep(time.Millisecond)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		stormy := make(chan int)
+		process := d.cmd.Process
+		go func() {
+			n := 0
+			for ; ctx.Err() == nil && process.Signal(syscall.SIGHUP) == nil; n++ {
+				time.Sleep(100 * time.Microsecond)
+			}
+			stormy <- n
+		}()
+		if _, err := d.ready(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(100 * time.Millisecond)
+		if err := d.stop(t.Context()); err != nil {
+			t.Errorf("it does not end as it should: %v", err)
+		}
+		stop()
+		if n := <-stormy; n < 20 {
+			t.Errorf("only %d signals: no storm", n)
+		}
+		log, err := os.ReadFile(d.log)
+		if err != nil || !strings.Contains(string(log), "configuration reloaded") || !strings.Contains(string(log), "flushed") {
+			t.Errorf("the log (%v):\n%s", err, log)
+		}
+		if err := os.Remove(d.log); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

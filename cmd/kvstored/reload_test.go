@@ -38,6 +38,7 @@ type reloadRig struct {
 	read  int // bytes of the log that were looked at
 
 	stored uint64 // prompts
+	prompt *client.Prompt
 }
 
 func newReloadRig(t *testing.T, change func(*config.Config)) *reloadRig {

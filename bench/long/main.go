@@ -2,9 +2,10 @@
 // daemon through one client, reads it back and compares every byte, and
 // measures what another client's small prompts wait meanwhile.
 //
-//	go run ./bench/long -socket /run/kvstored/kvstored.sock -dram 256 -times 20
+//	go run ./bench/long -socket /run/kvstored/kvstored.sock -dram 256 -times 20 -disk /var/lib/kvstored
 //
-// Set its read beside fio, or beside what bench/disk measures on that disk.
+// Before and after each it streams a file of its own in the folder -disk, with
+// direct I/O, and says what share of that the daemon has made.
 package main
 
 import (
@@ -23,12 +24,7 @@ import (
 	"github.com/kvstored/kvstored/key"
 )
 
-const (
-	smallChunks = 4
-	smallBytes  = 64 << 10
-	smallCount  = 16 // prompts that the other client goes through
-	putWait     = time.Minute
-)
+const putWait = time.Minute
 
 func main() {
 	socket := flag.String("socket", os.Getenv("KVSTORED_SOCKET"), "of the daemon")
@@ -36,36 +32,54 @@ func main() {
 	times := flag.Int("times", 20, "how many times DRAM the prompt is")
 	size := flag.Int("chunk", 1<<20, "bytes of a chunk")
 	pause := flag.Duration("pause", 2*time.Millisecond, "between the small prompts")
+	disk := flag.String("disk", ".", "folder on the disk of the daemon, for a file to set it beside")
+	floorMiB := flag.Int("floor", 1024, "MiB of that file")
+	small := flag.Bool("small", false, "be the client of the small prompts; for the bench itself")
 	flag.Parse()
-	if err := run(context.Background(), *socket, *dram, *times, *size, *pause); err != nil {
+	ctx := context.Background()
+	b := &bench{payload: make([]byte, *size), chunks: *times * *dram << 20 / *size}
+	err := b.dial(ctx, *socket)
+	switch {
+	case err != nil:
+	case *small:
+		err = serveSmall(ctx, b.long, os.Stdin, os.Stdout, *pause)
+	default:
+		err = b.run(ctx, *socket, *disk, *floorMiB, *pause)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "long:", err)
 		os.Exit(1)
 	}
 }
 
-// bench is the two clients and what they store.
+// bench is the client of the long prompt and what it stores.
 type bench struct {
-	long, small *client.Client
-	prompt      client.Prompt
-	chunks      int
-	payload     []byte // of every chunk, but for its number at both ends
-	pause       time.Duration
+	long    *client.Client
+	prompt  client.Prompt
+	chunks  int
+	payload []byte // of every chunk, but for its number at both ends
 }
 
-func run(ctx context.Context, socket string, dram, times, size int, pause time.Duration) error {
-	b := &bench{payload: make([]byte, size), pause: pause}
+func (b *bench) dial(ctx context.Context, socket string) (err error) {
+	space := key.Space{Model: "bench/long", World: 1, DType: "u8", ChunkTokens: 1, Method: key.SHA256, Salt: fmt.Sprint(time.Now().UnixNano())}
+	b.long, err = client.Dial(ctx, socket, client.Options{Space: &space})
+	return err
+}
+
+func (b *bench) run(ctx context.Context, socket, disk string, floorMiB int, pause time.Duration) error {
+	defer b.long.Close()
 	rand.NewChaCha8([32]byte{1}).Read(b.payload) // never fails
-	for _, c := range []**client.Client{&b.long, &b.small} {
-		var err error
-		space := key.Space{Model: "bench/long", World: 1, DType: "u8", ChunkTokens: 1, Method: key.SHA256, Salt: fmt.Sprint(time.Now().UnixNano())}
-		if *c, err = client.Dial(ctx, socket, client.Options{Space: &space}); err != nil {
-			return err
-		}
-		defer (*c).Close()
-	}
-	b.chunks = times * dram << 20 / size
 	b.prompt = client.Tokens(sequence(0, b.chunks))
-	return b.measure(ctx)
+	f, err := newFloor(disk, floorMiB)
+	if err != nil {
+		return err
+	}
+	defer f.file.Close()
+	small, err := startSmall(socket, pause)
+	if err != nil {
+		return err
+	}
+	return errors.Join(b.measure(ctx, f, small), small.stop())
 }
 
 // sequence is tokens that no other prompt of this bench begins with.
@@ -77,46 +91,34 @@ func sequence(prompt, n int) []uint32 {
 	return out
 }
 
-func (b *bench) measure(ctx context.Context) error {
-	if err := b.timed("stored", func() error { return b.store(ctx) }); err != nil {
+func (b *bench) measure(ctx context.Context, f *floor, small *smallClient) error {
+	if err := f.beside(ctx, "stored", f.write, b.rate(func() error { return b.store(ctx) })); err != nil {
 		return err
 	}
-	if err := b.timed("read", func() error { return b.read(ctx) }); err != nil {
+	read := b.rate(func() error { return b.read(ctx) })
+	if err := f.beside(ctx, "read", f.read, read); err != nil {
 		return err
 	}
-	for p := range smallCount {
-		if err := b.storeSmall(ctx, p+1); err != nil {
-			return err
-		}
-	}
-	over := make(chan struct{})
-	time.AfterFunc(5*time.Second, func() { close(over) })
-	alone, err := b.waits(ctx, over)
+	alone, err := small.during(func() error { time.Sleep(smallSpan); return nil })
 	if err != nil {
 		return err
 	}
-	done := make(chan struct{})
-	var failed error
-	go func() {
-		defer close(done)
-		failed = b.timed("read beside", func() error { return b.read(ctx) })
-	}()
-	beside, err := b.waits(ctx, done)
-	<-done
-	report("small alone", alone)
-	report("small beside", beside)
-	return errors.Join(err, failed)
+	beside, err := small.during(func() error {
+		rate, err := read()
+		fmt.Printf("%-12s %6.0f MB/s\n", "read beside", rate/1e6)
+		return err
+	})
+	report(alone, beside)
+	return err
 }
 
-func (b *bench) timed(what string, do func() error) error {
-	start := time.Now()
-	if err := do(); err != nil {
-		return fmt.Errorf("%s: %w", what, err)
+// rate is do with the bytes of the prompt that it has handled a second.
+func (b *bench) rate(do func() error) func() (float64, error) {
+	return func() (float64, error) {
+		start := time.Now()
+		err := do()
+		return float64(b.chunks) * float64(len(b.payload)) / time.Since(start).Seconds(), err
 	}
-	took := time.Since(start)
-	mb := float64(b.chunks) * float64(len(b.payload)) / 1e6
-	fmt.Printf("%-12s %8.0f MB in %6.2f s: %6.0f MB/s\n", what, mb, took.Seconds(), mb/took.Seconds())
-	return nil
 }
 
 func (b *bench) store(ctx context.Context) error {
@@ -161,43 +163,4 @@ func (b *bench) read(ctx context.Context) error {
 		return fmt.Errorf("%d of %d chunks came back", n, b.chunks)
 	}
 	return nil
-}
-
-func (b *bench) storeSmall(ctx context.Context, p int) error {
-	o := client.ReserveOptions{Count: smallChunks, Size: smallBytes, Wait: putWait}
-	_, err := b.small.Store(ctx, client.Tokens(sequence(p, smallChunks)), o, nil, func(i int, dst []byte) error {
-		stamp(dst, i)
-		return nil
-	})
-	return err
-}
-
-// waits gets small prompts one after the other until done, and returns how long
-// each took.
-func (b *bench) waits(ctx context.Context, done <-chan struct{}) (took []time.Duration, err error) {
-	for p := 0; ; p++ {
-		select {
-		case <-done:
-			return took, nil
-		case <-time.After(b.pause):
-		}
-		start := time.Now()
-		n := 0
-		for piece, err := range b.small.Pieces(ctx, client.Tokens(sequence(1+p%smallCount, smallChunks)), client.PrefetchOptions{Policy: client.WaitComplete}) {
-			if err != nil {
-				return took, err
-			}
-			n += len(piece.Chunks)
-		}
-		took = append(took, time.Since(start))
-		if n != smallChunks {
-			return took, fmt.Errorf("%d of %d chunks of a small prompt came back", n, smallChunks)
-		}
-	}
-}
-
-func report(what string, took []time.Duration) {
-	slices.Sort(took)
-	at := func(q float64) time.Duration { return took[int(q*float64(len(took)-1))].Round(time.Microsecond) }
-	fmt.Printf("%-12s %8d prompts: p50 %v, p99 %v\n", what, len(took), at(0.5), at(0.99))
 }

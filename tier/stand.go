@@ -43,5 +43,15 @@ func (s *Stack) stood(p Place, k key.Key, at Set) {
 	}
 }
 
+// Passed says that a client has done with chunks from..to of c for now, which
+// has read or stored them. What is longer than DRAM then makes room for the rest
+// of itself, and not other prompts: bytes is what one of its chunks takes.
+func (s *Stack) Passed(c *key.Chain, from, to int, bytes int64) {
+	if c.Alone || to <= from || int64(c.Len())*bytes <= s.hot.Stats().CapacityBytes {
+		return
+	}
+	s.hot.Ledger().Pass(c.Space, c.Hashes[from:to])
+}
+
 // beyond is those of s that are farther than p.
 func (s Set) beyond(p Place) Set { return s &^ (2<<p - 1) }

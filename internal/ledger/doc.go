@@ -31,7 +31,9 @@
 // in Learn, beside the calls.
 //
 // Cool puts the end of a prompt that somebody is done with before all that the
-// policy of all would choose, whatever it is.
+// policy of all would choose, whatever it is. Pass does so with what a prompt
+// longer than the tier has left behind, from its root on, and also from
+// underneath the rest of it.
 //
 // # Locks
 //

@@ -63,8 +63,9 @@ const (
 
 	fresh = publishing // resident: published to be used at once, and not yet used
 
-	below mark = 1 << 6  // the first of maxBelow tiers that may have it
-	hit   mark = 1 << 12 // the upper four bits count touches
+	below  mark = 1 << 6  // the first of maxBelow tiers that may have it
+	passed mark = 1 << 10 // see Pass
+	hit    mark = 1 << 12 // the upper four bits count touches
 )
 
 // MaxHits is where the count of touches ends.
@@ -75,7 +76,7 @@ const MaxHits = 15
 func (b *book) touch(id policy.ID) {
 	e := b.entries.at(uint32(id))
 	e.spared = 0
-	e.mark = e.mark&^cooled | used
+	e.mark = e.mark&^(cooled|passed) | used
 	if e.mark&fresh != 0 {
 		e.mark &^= fresh
 		b.rankRenew(uint32(id))

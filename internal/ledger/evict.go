@@ -73,6 +73,11 @@ func (b *book) evict(r uint32, works mark, safely bool) (Entry, bool) {
 // as if it had just come if something may go from underneath others, or safely
 // while a tier below works; then others have their turn, maxSpared at most.
 func (b *book) choose(r uint32, works mark, safely bool) (id uint32, ok bool) {
+	if r == everything {
+		if id, ok := b.nextPassed(works); ok {
+			return id, true
+		}
+	}
 	keep := safely && works != 0
 	for range maxSpared {
 		id, ok = b.rankEvict(r)
@@ -146,7 +151,7 @@ func (b *book) condemn(id uint32) {
 	was, n := b.protected(e), b.bytes(e)
 	b.cut(id)
 	e.life = gone
-	e.mark &^= fresh | cooled
+	e.mark &^= fresh | cooled | passed
 	b.count.Entries--
 	if e.mark&dirty != 0 { // it stays so, for whoever takes the entry over
 		b.count.DirtyEntries--

@@ -124,7 +124,9 @@ type book struct {
 
 	chain []uint64 // of the request being announced
 	cold  line
-	stale int // entries that this round may still drop from lines; see rankUnder
+	// passing is what Pass was told of, in that order.
+	passing line
+	stale   int // entries that this round may still drop from lines; see rankUnder
 
 	count    Stats
 	released bool          // something was let go in this lock round

@@ -131,6 +131,7 @@ func (f *fill) store(results wire.Results, n int, run []slot) (wire.Results, err
 	if err := c.server.o.Stack.CommitEach(&f.chain, first, refs, stored); err != nil {
 		return nil, err
 	}
+	c.server.o.Stack.Passed(&f.chain, first, first+len(run), int64(sizes[0]))
 	for i, sum := range sums {
 		if !stored[i] {
 			results = results.Add(c.compare(&f.chain, first+i, sum, f.blind))

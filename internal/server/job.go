@@ -311,8 +311,16 @@ func (j *job) giveBack(refs []tier.Ref, taken int) {
 			late = append(late, ch.ref)
 		}
 	}
+	bytes := int64(0)
+	if len(refs) > 0 {
+		bytes = int64(refs[0].Block.Len())
+	}
+	n := len(refs) / j.ranks()
 	j.letGo(refs)
 	j.letGo(late)
+	for r := range j.chains {
+		j.stack.Passed(&j.chains[r], j.chain.Skip, j.chain.Skip+n, bytes)
+	}
 	if j.over {
 		for r := range j.chains {
 			j.stack.Cool(&j.chains[r])

@@ -119,3 +119,60 @@ func TestReservesDoNotWaitForTheirClient(t *testing.T) {
 		})
 	}
 }
+
+// A prompt longer than DRAM, stored and read in pieces, makes room for itself:
+// those that other clients use now and then stay while it is stored, and mostly
+// while it is read: the use of what DRAM still has of it counts, at each piece.
+func TestLongPromptsLeaveOthersAlone(t *testing.T) {
+	const room = mib / size
+	r := newRig(t, options{capacity: mib, limits: ledger.Limits{Lease: mib * 2 / 5, Load: mib / 5, Unwritten: mib / 5, Total: mib * 4 / 5}})
+	c, o := r.dial(client.Options{}), r.dial(client.Options{})
+	others := []*key.Chain{chain(1, 2), chain(2, 1), chain(3, 3)}
+	for _, p := range others {
+		r.store(p, 0, p.Len())
+	}
+	r.must(r.stack.Flush(t.Context(), false))
+	left := 0
+	use := func() { // the others, and count how often one was not there
+		for _, p := range others {
+			if !r.hot.Has(p.Key(0)) {
+				left++
+			}
+			j, st := r.lease(o, p)
+			if int(st.Ready.Chunks) != p.Len() {
+				t.Fatalf("%+v", st)
+			}
+			r.must(j.Release(t.Context()))
+		}
+	}
+	long := chain(9, 4*room)
+	for first := 0; first < long.Len(); first += room / 4 {
+		o := client.ReserveOptions{First: first, Count: room / 4, Size: size, Wait: never}
+		_, err := c.Store(t.Context(), client.Chain(long), o, nil, func(i int, dst []byte) error { return nil })
+		r.must(err)
+		r.must(r.stack.Flush(t.Context(), false)) // or what DRAM has is to be lost
+		use()
+	}
+	if left > 0 {
+		t.Errorf("while it was stored others had left DRAM %d times", left)
+	}
+	for range 2 {
+		left = 0
+		pieces := 0
+		for p, n := client.Chain(long), 0; n < long.Len(); p.SkipChunks = n {
+			j, err := c.Prefetch(t.Context(), p, client.PrefetchOptions{Policy: client.WaitComplete})
+			r.must(err)
+			st, err := j.Wait(t.Context(), client.All)
+			r.must(err)
+			if n += int(st.Ready.Chunks); st.Ready.Chunks == 0 {
+				t.Fatalf("from chunk %d on: %+v", n, st)
+			}
+			r.must(j.Release(t.Context()))
+			use()
+			pieces++
+		}
+		if left > pieces { // of three times as often as they were used
+			t.Errorf("while it was read in %d pieces others had left DRAM %d times", pieces, left)
+		}
+	}
+}

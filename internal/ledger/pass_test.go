@@ -1,0 +1,75 @@
+package ledger_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/key"
+)
+
+func hashesOf(ks []key.Key) (hs []key.Hash) {
+	for _, k := range ks {
+		hs = append(hs, k.Hash)
+	}
+	return hs
+}
+
+// What a long prompt has left behind goes first, from its root on, and before
+// the leaves of others, however young it is; but not what is held, used again,
+// shared with another prompt, or nowhere below.
+func TestPass(t *testing.T) {
+	works := near
+	l := standing(t, &works, ledger.Limits{})
+	small, long := chain(1, 2), chain(2, 10)
+	l.Publish(fill(t, l, small, 0), false)
+	l.Publish(fill(t, l, long, 0), false)
+	for i, k := range long {
+		l.SetBelow(k, near, i != 3)
+	}
+	tip := hold(t, l, ledger.Daemon, long[9:])
+	branch := key.Key{Hash: key.Hash{77}}
+	id, _, err := l.Begin(ledger.Daemon, ledger.IO, branch, long[5].Hash, page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Publish([]ledger.ID{id}, false)
+
+	l.Pass(long[0].Space, hashesOf(long[:8]))
+	l.Touch(long[1:2])
+	var got []key.Key
+	for range 5 {
+		e, ok := l.Evict()
+		if !ok {
+			t.Fatal("nothing goes")
+		}
+		got = append(got, e.Key)
+		l.Free(e.ID)
+	}
+	if want := []key.Key{long[0], long[2], long[4], long[6], long[7]}; !slices.Equal(got, want) {
+		t.Errorf("evicted %x, want %x", hashesOf(got), hashesOf(want))
+	}
+	if e, ok := l.Evict(); !ok || e.Key != small[1] {
+		t.Errorf("then %x went, want the oldest leaf", e.Key.Hash)
+	} else {
+		l.Free(e.ID)
+	}
+	l.Unhold(ledger.Daemon, ledger.Lease, tip)
+	if err := l.Check(); err != nil {
+		t.Error(err)
+	}
+}
+
+// While the tiers below are off nothing goes from underneath others.
+func TestPassNeedsATierBelow(t *testing.T) {
+	works := ledger.Below(0)
+	l := standing(t, &works, ledger.Limits{})
+	small, long := chain(1, 1), chain(2, 3)
+	l.Publish(fill(t, l, small, 0), false)
+	l.Publish(fill(t, l, long, 0), false)
+	for _, k := range long {
+		l.SetBelow(k, near, true)
+	}
+	l.Pass(long[0].Space, hashesOf(long[:2]))
+	wantVictims(t, l, []key.Key{small[0], long[2], long[1], long[0]})
+}

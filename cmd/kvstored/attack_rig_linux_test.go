@@ -1,0 +1,351 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/internal/replay"
+	"github.com/kvstored/kvstored/key"
+)
+
+const (
+	preyDRAM = 64 << 20
+	// cageBytes is what the daemon may have beside its DRAM.
+	cageBytes = 1 << 30
+	// anonSlack is how much anonymous memory may stay behind an attack.
+	anonSlack = 32 << 20
+	// restIn bounds how long the daemon may take to come to rest again: the
+	// connections of clients that have left end at once, and the runtime gives
+	// memory back in the background.
+	restIn = 2 * time.Minute
+)
+
+// prey is a daemon with all its listeners, in a memory cgroup of its own.
+type prey struct {
+	t                 testing.TB
+	d                 *demoDaemon
+	cage              string // its folder; "" = there is none
+	resp, lm          string // sockets
+	respTCP, adminTCP string // addresses
+}
+
+// newPrey starts a daemon that is to be attacked.
+func newPrey(t *testing.T) *prey {
+	t.Helper()
+	d := daemonFolder(t)
+	cfg, err := config.Load(d.config, nil, config.Rules{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Dir(d.config)
+	p := &prey{t: t, d: d, resp: filepath.Join(dir, "resp.sock"), lm: filepath.Join(dir, "lm.sock")}
+	cfg.Admin.Listen, cfg.Log.Format = "127.0.0.1:0", "json"
+	cfg.CPU.Capacity, cfg.Stop.Flush = preyDRAM, stopFlush
+	cfg.Listen.RESP, cfg.Listen.LM = []string{p.resp, "127.0.0.1:0"}, p.lm
+	cfg.Listen.RESPPasswordFile = write(t, "secret\n")
+	configure(t, d, &cfg)
+	p.cage = makeCage(t, preyDRAM+cageBytes)
+	p.launch()
+	t.Cleanup(d.kill) // before the cage goes
+	if _, err := d.ready(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p.adminTCP = p.said(`"admin":"(127\.0\.0\.1:\d+)"`)
+	p.respTCP = p.said(`"address":"(127\.0\.0\.1:\d+)"`)
+	return p
+}
+
+// said waits for what the daemon's log says of itself.
+func (p *prey) said(pattern string) string {
+	p.t.Helper()
+	find := regexp.MustCompile(pattern)
+	for end := time.Now().Add(demoStartTimeout); ; time.Sleep(demoStartPoll) {
+		log, err := os.ReadFile(p.d.log)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		if found := find.FindSubmatch(log); found != nil {
+			return string(found[1])
+		}
+		if time.Now().After(end) {
+			p.t.Fatalf("the log does not say %s:\n%s", pattern, log)
+		}
+	}
+}
+
+// makeCage makes a memory cgroup with a limit, of either version. Without one,
+// which takes root and a kernel that has it, the tests go on without a limit.
+func makeCage(t *testing.T, limit int64) (dir string) {
+	t.Helper()
+	for _, kind := range []struct{ root, limit, swap string }{
+		{"/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.swappiness"},
+		{"/sys/fs/cgroup", "memory.max", "memory.swap.max"},
+	} {
+		if _, err := os.Stat(filepath.Join(kind.root, "cgroup.procs")); err != nil {
+			continue
+		}
+		dir = filepath.Join(kind.root, fmt.Sprintf("kvstored-attack-%d-%d", os.Getpid(), time.Now().UnixNano()))
+		err := os.Mkdir(dir, 0o755)
+		if err == nil {
+			_ = os.WriteFile(filepath.Join(dir, kind.swap), []byte("0"), 0o644) // a kernel without swap has no such file
+			err = os.WriteFile(filepath.Join(dir, kind.limit), strconv.AppendInt(nil, limit, 10), 0o644)
+		}
+		if err == nil {
+			t.Cleanup(func() { removeCage(t, dir) })
+			return dir
+		}
+		_ = os.Remove(dir)
+		t.Logf("no memory cgroup can be made at %s: %v", kind.root, err)
+	}
+	t.Log("there is no memory cgroup here: the daemon runs without a limit on its memory")
+	return ""
+}
+
+// removeCage waits for the last process of a cage to be gone.
+func removeCage(t *testing.T, dir string) {
+	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		err := os.Remove(dir)
+		if err == nil {
+			return
+		}
+		if time.Now().After(end) {
+			t.Errorf("the cgroup stays: %v", err)
+			return
+		}
+	}
+}
+
+// patience bounds what takes moments.
+const patience = time.Minute
+
+// launch starts the daemon inside its cage from its first page on.
+func (p *prey) launch() {
+	p.t.Helper()
+	program, err := os.Executable()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	log, err := os.OpenFile(p.d.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer log.Close()
+	enter := ""
+	if p.cage != "" {
+		enter = `echo $$ > "$1"/cgroup.procs && `
+	}
+	cmd := exec.Command("sh", "-c", enter+`exec "$0" serve --config "$2"`, program, p.cage, p.d.config)
+	cmd.Stderr, cmd.Env = log, withoutOurs(os.Environ())
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		p.t.Fatal(err)
+	}
+	p.d.cmd, p.d.ended = cmd, make(chan error, 1)
+	ended := p.d.ended
+	go func() { ended <- cmd.Wait() }()
+}
+
+// footprint is what a process has of what attacks could use up.
+type footprint struct {
+	anon            int64 // bytes
+	fds, goroutines int
+}
+
+func (u footprint) String() string {
+	return fmt.Sprintf("%d MiB of anonymous memory, %d descriptors, %d goroutines", u.anon>>20, u.fds, u.goroutines)
+}
+
+// settled reports whether u is no more than before was, but for anonymous
+// memory that may stay.
+func (u footprint) settled(before footprint) bool {
+	return u.anon <= before.anon+anonSlack && u.fds <= before.fds && u.goroutines <= before.goroutines
+}
+
+// footprint asks the daemon and the kernel.
+func (p *prey) footprint() (u footprint, err error) {
+	proc := fmt.Sprintf("/proc/%d/", p.d.cmd.Process.Pid)
+	status, err := os.ReadFile(proc + "status")
+	if err != nil {
+		return u, err
+	}
+	_, rest, _ := bytes.Cut(status, []byte("RssAnon:"))
+	if _, err = fmt.Sscanf(string(rest), "%d kB", &u.anon); err != nil {
+		return u, fmt.Errorf("RssAnon: %w", err)
+	}
+	u.anon <<= 10
+	open, err := os.ReadDir(proc + "fd")
+	if err != nil {
+		return u, err
+	}
+	u.fds = len(open)
+	quick := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
+	resp, err := quick.Get("http://" + p.adminTCP + "/metrics")
+	if err != nil {
+		return u, err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return u, err
+	}
+	_, count, _ := strings.Cut(string(text), "\ngo_goroutines ")
+	if _, err = fmt.Sscan(count, &u.goroutines); err != nil {
+		return u, fmt.Errorf("go_goroutines: %w", err)
+	}
+	return u, nil
+}
+
+// lives fails the test where the daemon has ended, and says why.
+func (p *prey) lives() {
+	p.t.Helper()
+	select {
+	case err := <-p.d.ended:
+		p.d.cmd = nil
+		killed, _ := os.ReadFile(filepath.Join(p.cage, "memory.oom_control"))
+		p.t.Fatalf("the daemon has ended: %v; its cgroup: %s", p.d.failed(err), killed)
+	default:
+	}
+}
+
+// rests waits until the daemon is where it was before.
+func (p *prey) rests(before footprint) (after footprint) {
+	p.t.Helper()
+	for end := time.Now().Add(restIn); ; time.Sleep(100 * time.Millisecond) {
+		p.lives()
+		var err error
+		if after, err = p.footprint(); err == nil && after.settled(before) {
+			return after
+		}
+		if time.Now().After(end) {
+			_ = p.d.cmd.Process.Signal(syscall.SIGQUIT)
+			<-p.d.ended
+			p.d.cmd = nil
+			log, _ := os.ReadFile(p.d.log)
+			p.t.Fatalf("it does not come to rest: %v, before the attack %v (%v)\n%s", after, before, err, log[max(0, len(log)-64<<10):])
+		}
+	}
+}
+
+// witness is a client that behaves. It stores and reads a few prompts again and
+// again, and compares every byte; it may be refused, but never answered wrongly.
+type witness struct {
+	p      *prey
+	chains []*key.Chain
+	buf    []byte
+	rounds int // without an error
+	errs   int
+}
+
+const (
+	witnessChains = 6
+	witnessChunks = 8
+)
+
+func newWitness(t *testing.T, p *prey) *witness {
+	w := &witness{p: p, buf: make([]byte, crashMaxSize)}
+	for number := range uint64(witnessChains) {
+		w.chains = append(w.chains, chainOf(t, crashSpace, number, witnessChunks))
+	}
+	return w
+}
+
+// run works until ctx ends.
+func (w *witness) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		if err := w.round(ctx); err == nil {
+			w.rounds++
+		} else if w.errs++; ctx.Err() == nil {
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+}
+
+// round stores and reads every prompt once, on a connection of its own.
+func (w *witness) round(ctx context.Context) error {
+	c, err := client.Dial(ctx, w.p.d.socket, client.Options{Name: "witness", Space: &crashSpace})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	for number, chain := range w.chains {
+		if err := errors.Join(storeChain(ctx, c, chain), w.read(ctx, c, number)); err != nil {
+			return err
+		}
+	}
+	return w.redis(ctx)
+}
+
+// redis stores and reads one value through the Redis front end.
+func (w *witness) redis(ctx context.Context) error {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", w.p.resp)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		return err
+	}
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	name, value := fmt.Sprintf("witness%p", w), strings.Repeat(fmt.Sprintf("%08d", w.rounds), 4<<10)
+	if _, err := conn.Write(append(respCommand("SET", name, value), respCommand("GET", name)...)); err != nil {
+		return err
+	}
+	in := bufio.NewReader(conn)
+	if says, err := in.ReadString('\n'); err != nil || says != "+OK\r\n" {
+		return fmt.Errorf("set: %q, %w", says, err)
+	}
+	length, err := in.ReadString('\n')
+	if err != nil || length == "$-1\r\n" { // there was no room to keep it
+		return err
+	}
+	got := make([]byte, len(value))
+	if _, err := io.ReadFull(in, got); err != nil {
+		return err
+	}
+	if string(got) != value {
+		w.p.t.Errorf("Redis: wrong bytes behind %q", length)
+	}
+	return nil
+}
+
+func (w *witness) read(ctx context.Context, c *client.Client, number int) error {
+	chain := w.chains[number]
+	job, err := c.Prefetch(ctx, client.Chain(chain), client.PrefetchOptions{Policy: client.WaitComplete})
+	if err != nil {
+		return err
+	}
+	st, err := job.Wait(ctx, client.All)
+	if err != nil {
+		return err
+	}
+	for i := range int(st.Ready.Chunks) {
+		n, err := job.Copy(ctx, w.buf, i)
+		if err != nil {
+			return err
+		}
+		if k := chain.Key(i); n != int(sizeOf(k)) || replay.Verify(w.buf[:n], k) >= 0 {
+			if job.Release(ctx) == nil { // else the lease did not hold
+				w.p.t.Errorf("prompt %d, chunk %d: wrong bytes", number, i)
+			}
+			return errors.New("wrong bytes")
+		}
+	}
+	return job.Release(ctx)
+}

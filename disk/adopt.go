@@ -62,7 +62,7 @@ func (t *Tier) unbury(ctx context.Context) error {
 		return err
 	}
 	if !t.rebuilds && len(list) == 0 {
-		return nil
+		return t.dropGraveLog()
 	}
 	if err := t.syncAll(ctx); err != nil {
 		return err
@@ -85,5 +85,13 @@ func (t *Tier) unbury(ctx context.Context) error {
 		}
 		t.rebuilds = false
 	}
-	return syncPath(t.o.Meta)
+	return errors.Join(t.dropGraveLog(), syncPath(t.o.Meta))
+}
+
+// dropGraveLog removes the notes of deletions, unless a path was not surveyed.
+func (t *Tier) dropGraveLog() error {
+	if !t.surveyed.Load() {
+		return nil
+	}
+	return t.graveLog.remove()
 }

@@ -90,6 +90,12 @@ func (t *Tier) delete(ctx context.Context, ks []key.Key) error {
 	if err := t.landed(ctx, ks); err != nil {
 		return err
 	}
+	if t.scan.active.Load() { // there may be headers of theirs that are not known
+		seq := t.segments.seq.Add(1)
+		if err := t.call(ctx, t.metaDev, func() error { return t.graveLog.note(ks, seq) }, nil); err != nil {
+			return err
+		}
+	}
 	r := t.newRemoval()
 	done := r.done
 	if err := t.commits.addWith(func() change { return t.forget(r, ks).orNothing() }); err != nil {

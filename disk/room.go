@@ -278,7 +278,7 @@ func (s *segments) sync(v *volume) error {
 }
 
 func (t *Tier) syncMeta() error {
-	if err := syncPath(t.o.Meta); err != nil {
+	if err := errors.Join(t.graveLog.sync(), syncPath(t.o.Meta)); err != nil {
 		return err
 	}
 	return t.db.sync()

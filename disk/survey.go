@@ -61,7 +61,7 @@ func versionOf(e *record.Entry) version {
 func (t *Tier) compare(ctx context.Context, entries []record.Entry, adopt bool) ([]record.Entry, error) {
 	s := &survey{t: t, adopt: adopt}
 	t.surveyed.Store(true)
-	if err := t.call(ctx, t.metaDev, func() (err error) { s.graves, err = t.db.graves(); return err }, nil); err != nil {
+	if err := t.call(ctx, t.metaDev, s.readGraves, nil); err != nil {
 		return nil, err
 	}
 	s.mu.best = make(map[key.Key]version)
@@ -87,6 +87,14 @@ func (t *Tier) compare(ctx context.Context, entries []record.Entry, adopt bool) 
 		}
 	}
 	return entries, err
+}
+
+// readGraves reads the notes about deleted keys, both kinds.
+func (s *survey) readGraves() (err error) {
+	if s.graves, err = s.t.db.graves(); err == nil {
+		err = s.t.graveLog.read(s.graves)
+	}
+	return err
 }
 
 // oldBytes is the size of the segments that an earlier process left.

@@ -66,8 +66,9 @@ type Tier struct {
 		sync.Mutex
 		under map[key.Key]chan struct{} // closed when the Put of a key has ended
 	}
-	leaving leaving
-	life    struct {
+	leaving  leaving
+	graveLog graveLog
+	life     struct {
 		sync.Mutex
 		running, closed bool
 		stop            context.CancelFunc
@@ -161,6 +162,7 @@ func (t *Tier) openAll(folders []folder) error {
 	}
 	t.share = newShare(&t.o, t.segments)
 	t.commits = newCommitter(t.db, t.share, set.epoch)
+	t.graveLog.path = filepath.Join(t.o.Meta, gravesName)
 	t.seal = record.NewSealer(set.secret)
 	if t.db.witness.blank && len(t.segments.all()) > 0 { // nothing says that the database has all it had
 		if err := writeFile(filepath.Join(t.o.Meta, rebuildName), nil); err != nil {
@@ -210,6 +212,7 @@ func (t *Tier) release() error {
 		t.endClean(err)
 		t.segments.close()
 	}
+	t.graveLog.close()
 	for _, lock := range t.locks {
 		_ = lock.Close() // ends the lock
 	}

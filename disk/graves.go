@@ -1,0 +1,106 @@
+package disk
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/kvstored/kvstored/key"
+)
+
+const (
+	gravesName = "kvstored.deletions"
+	graveBytes = 16 + 16 + 8 + 8
+)
+
+// graveLog has the notes about deleted keys once more, outside the database,
+// which may be lost again before the headers of these keys are found. It grows
+// by 48 bytes a key that is deleted during a recovery: space, hash, the number of
+// the deletion, and an XXH3-64 of that; what does not match is passed over. The
+// end of the recovery removes it.
+type graveLog struct {
+	path string
+	mu   struct {
+		sync.Mutex
+		file *os.File // nil until there is something to note
+	}
+}
+
+// note writes the keys down, so that they survive a kill.
+func (l *graveLog) note(ks []key.Key, seq uint64) error {
+	text := make([]byte, 0, len(ks)*graveBytes)
+	for _, k := range ks {
+		from := len(text)
+		text = append(append(text, k.Space[:]...), k.Hash[:]...)
+		text = binary.LittleEndian.AppendUint64(text, seq)
+		text = binary.LittleEndian.AppendUint64(text, xxh3.Hash(text[from:]))
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.file == nil {
+		f, err := os.OpenFile(l.path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+		if err == nil {
+			err = syncPath(filepath.Dir(l.path))
+		}
+		if err != nil {
+			return fmt.Errorf("disk: note deletions: %w", err)
+		}
+		l.mu.file = f
+	}
+	if _, err := l.mu.file.Write(text); err != nil {
+		return fmt.Errorf("disk: note deletions: %w", err)
+	}
+	return nil
+}
+
+// read adds to graves what is noted.
+func (l *graveLog) read(graves map[key.Key]uint64) error {
+	text, err := os.ReadFile(l.path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("disk: read deletions: %w", err)
+	}
+	for ; len(text) >= graveBytes; text = text[graveBytes:] {
+		if binary.LittleEndian.Uint64(text[graveBytes-8:]) != xxh3.Hash(text[:graveBytes-8]) {
+			continue
+		}
+		var k key.Key
+		copy(k.Space[:], text)
+		copy(k.Hash[:], text[16:])
+		graves[k] = max(graves[k], binary.LittleEndian.Uint64(text[32:]))
+	}
+	return nil
+}
+
+// sync makes the notes survive a power failure.
+func (l *graveLog) sync() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.file == nil {
+		return nil
+	}
+	return l.mu.file.Sync()
+}
+
+// remove forgets the notes: no header of the keys is left.
+func (l *graveLog) remove() error {
+	l.close()
+	if err := os.Remove(l.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("disk: remove the notes of deletions: %w", err)
+	}
+	return nil
+}
+
+func (l *graveLog) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.file != nil {
+		_ = l.mu.file.Close()
+		l.mu.file = nil
+	}
+}

@@ -1,9 +1,12 @@
 package disk
 
 import (
+	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 
+	"github.com/kvstored/kvstored/internal/record"
 	"github.com/kvstored/kvstored/key"
 )
 
@@ -36,4 +39,69 @@ func TestDeletionsOutliveTwoDamages(t *testing.T) {
 	}
 	mustPut(t, d, m, 3, 60_000) // anew, which no note is in the way of
 	recount(t, d)
+}
+
+// counting counts the syncs of a folder's files.
+type counting struct {
+	folder
+	syncs atomic.Int64
+}
+
+type countingFile struct {
+	file
+	f *counting
+}
+
+func (f *counting) create(path string, size int64) (file, error) {
+	g, err := f.folder.create(path, size)
+	return countingFile{g, f}, err
+}
+
+func (f countingFile) Sync() error {
+	f.f.syncs.Add(1)
+	return f.file.Sync()
+}
+
+// After a deletion the header on the device says so, and a Sync has the segment
+// synced, also where nothing was stored since the last one.
+func TestSyncCoversTombstones(t *testing.T) {
+	o := testOptions(t.TempDir())
+	own, err := newFolder(o.Paths[0], false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &counting{folder: own}
+	d, _ := start(t, o, f)
+	m := newMemory(t)
+	mustPut(t, d, m, 1, 50_000)
+	if err := d.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var e record.Entry
+	if ok, err := d.db.entry(keyOf(1), &e); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	before := f.syncs.Load()
+	if err := d.Delete(t.Context(), []key.Key{keyOf(1)}); err != nil {
+		t.Fatal(err)
+	}
+	page := make([]byte, record.HeaderBytes)
+	image, err := os.Open(segmentFiles(t, o.Paths[0])[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer image.Close() //nolint:errcheck
+	if _, err := image.ReadAt(page, e.Extent.Offset); err != nil {
+		t.Fatal(err)
+	}
+	var h record.Header
+	if !d.seal.Open(page, e.Extent.Segment, e.Extent.Offset, &h) || !h.Free || h.Seq <= e.Seq {
+		t.Errorf("the header is %+v", h)
+	}
+	if err := d.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if f.syncs.Load() == before {
+		t.Error("the tombstone is not synced")
+	}
 }

@@ -252,7 +252,7 @@ func (x *damagedTier) check(t *testing.T, m memory, how string) (there, all int)
 			known = append(known, keyOf(spoofs+n))
 		}
 		for k := range got {
-			if !slices.Contains(known, k) {
+			if x.next > 0 && !slices.Contains(known, k) {
 				t.Errorf("%x was never stored", k.Hash[:4])
 			}
 		}

@@ -183,3 +183,41 @@ func TestConcurrentRequote(t *testing.T) {
 	}
 	checked(t, l)
 }
+
+// A lower limit takes nothing away and grants nothing more; a higher one wakes
+// those who wait.
+func TestSetLimits(t *testing.T) {
+	l := newLedger(t, "lru", ledger.Limits{Pin: 8 * page})
+	ks := chain(1, 8)
+	l.Publish(fill(t, l, ks, 0), false)
+	out := make([]ledger.Entry, len(ks))
+	hold := func(n int) int {
+		got, _ := l.Hold(ledger.Daemon, ledger.Pin, ks[:n], true, out)
+		return got
+	}
+	if n := hold(4); n != 4 {
+		t.Fatalf("held %d", n)
+	}
+	four := ids(out[:4])
+	l.SetLimits(ledger.Limits{Pin: 2 * page})
+	if n := l.Stats().ClassBytes[ledger.Pin]; n != 4*page {
+		t.Errorf("%d bytes are pinned, want the 4 pages from before", n)
+	}
+	if n := hold(8); n != 4 { // those that are pinned cost nothing more
+		t.Errorf("held %d under a lower limit, want the 4 from before once more", n)
+	}
+	l.Unhold(ledger.Daemon, ledger.Pin, ids(out[:4]))
+	woken := l.Released()
+	l.SetLimits(ledger.Limits{Pin: 16 * page})
+	select {
+	case <-woken:
+	default:
+		t.Error("a higher limit wakes nobody")
+	}
+	if n := hold(8); n != 8 {
+		t.Errorf("held %d under a higher limit", n)
+	}
+	l.Unhold(ledger.Daemon, ledger.Pin, ids(out))
+	l.Unhold(ledger.Daemon, ledger.Pin, four)
+	checked(t, l)
+}

@@ -47,6 +47,7 @@ func Serve(ctx context.Context, l net.Listener, log zerolog.Logger, serve func(c
 }
 
 func loop(ctx context.Context, l net.Listener, log zerolog.Logger, start func(net.Conn)) error {
+	var short shortage
 	for {
 		conn, err := l.Accept()
 		switch {
@@ -55,7 +56,9 @@ func loop(ctx context.Context, l net.Listener, log zerolog.Logger, start func(ne
 		case ctx.Err() != nil, errors.Is(err, net.ErrClosed):
 			return nil
 		case isShortage(err):
-			log.Warn().Err(err).Stringer("address", l.Addr()).Msg("a client waits: no room for its connection; raise the limit on open files")
+			if n := short.again(); n > 0 {
+				log.Warn().Err(err).Stringer("address", l.Addr()).Int("times", n).Msg("clients wait: no room for their connections; raise the limit on open files")
+			}
 			select {
 			case <-time.After(pause):
 			case <-ctx.Done():
@@ -64,6 +67,24 @@ func loop(ctx context.Context, l net.Listener, log zerolog.Logger, start func(ne
 			return fmt.Errorf("accept on %v: %w", l.Addr(), err)
 		}
 	}
+}
+
+// tellEvery is how often a shortage is logged at most.
+const tellEvery = time.Minute
+
+// shortage counts failures until they are told.
+type shortage struct {
+	untold int
+	told   time.Time
+}
+
+// again counts a failure, and returns how many are to be told now.
+func (s *shortage) again() (n int) {
+	s.untold++
+	if now := time.Now(); s.told.IsZero() || now.Sub(s.told) >= tellEvery {
+		n, s.untold, s.told = s.untold, 0, now
+	}
+	return n
 }
 
 // isShortage reports whether accepting failed for want of something that comes

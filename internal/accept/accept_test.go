@@ -1,13 +1,18 @@
 package accept
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"net"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/rs/zerolog"
 )
@@ -61,6 +66,41 @@ func TestShortageIsWaitedOutAndTheEndIsWaitedFor(t *testing.T) {
 		}
 		if _, err := theirs.Write([]byte("x")); err == nil {
 			t.Error("the connection is still open")
+		}
+	})
+}
+
+// TestShortageIsToldOnceAMinute: while there are no descriptors accepting is
+// tried again and again, and the log has a line a minute with how often.
+func TestShortageIsToldOnceAMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 150*time.Second)
+		defer cancel()
+		l := &script{closed: make(chan struct{})}
+		for range 10_000 {
+			l.results = append(l.results, &net.OpError{Op: "accept", Err: syscall.EMFILE})
+		}
+		var log bytes.Buffer
+		if err := Serve(ctx, l, zerolog.New(&log), func(context.Context, net.Conn) {}); err != nil {
+			t.Error(err)
+		}
+		tried := 10_000 - len(l.results)
+		if most := int(150*time.Second/pause) + 1; tried < most-1 || tried > most {
+			t.Errorf("accepting was tried %d times, want about %d", tried, most)
+		}
+		var told []int
+		for line := range strings.Lines(log.String()) {
+			var entry struct {
+				Times int
+				Error string
+			}
+			if err := json.Unmarshal([]byte(line), &entry); err != nil || !strings.Contains(entry.Error, "too many open files") {
+				t.Errorf("the log says %q: %v", line, err)
+			}
+			told = append(told, entry.Times)
+		}
+		if per := int(time.Minute / pause); !slices.Equal(told, []int{1, per, per}) {
+			t.Errorf("lines tell of %v failures, want 1 and then %d a minute", told, per)
 		}
 	})
 }

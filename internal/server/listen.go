@@ -111,7 +111,10 @@ func bind(temp string, mode fs.FileMode, group string) (*net.UnixListener, error
 func lockSocket(path string) (unlock func(), err error) {
 	path += ".lock"
 	for end := time.Now().Add(lockTimeout); ; time.Sleep(lockPause) {
-		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
+		if errors.Is(err, syscall.ELOOP) {
+			return nil, fmt.Errorf("lock %s: it is a symbolic link, which is not followed; remove it, or choose a folder that other users cannot write to", path)
+		}
 		if err != nil {
 			var perr *fs.PathError // names the lock: the socket is what the caller asked for
 			if errors.As(err, &perr) {
@@ -143,7 +146,7 @@ func isAt(f *os.File, path string) bool {
 	if err != nil {
 		return false
 	}
-	now, err := os.Stat(path)
+	now, err := os.Lstat(path)
 	return err == nil && os.SameFile(own, now)
 }
 
@@ -156,7 +159,7 @@ func give(path string, mode fs.FileMode, group string) error {
 	if err != nil {
 		return err
 	}
-	if err := os.Chown(path, -1, gid); err != nil {
+	if err := os.Lchown(path, -1, gid); err != nil {
 		return fmt.Errorf("give the socket to group %s: %w; run as root or as a member, or leave listen.group empty", group, err)
 	}
 	return nil

@@ -1,7 +1,9 @@
 package server
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -271,4 +273,44 @@ func TestUnlistenRace(t *testing.T) {
 		old = next
 	}
 	old.Close()
+}
+
+// TestLockIsNoLink: a symbolic link where the lock is to be is not followed: what
+// it leads to is neither made nor opened, and the error says so.
+func TestLockIsNoLink(t *testing.T) {
+	dir := t.TempDir()
+	target, there := filepath.Join(dir, "target"), filepath.Join(dir, "there")
+	if err := os.WriteFile(there, []byte("precious"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for name, to := range map[string]string{"none": target, "file": there} {
+		path := filepath.Join(dir, name+".sock")
+		if err := os.Symlink(to, path+".lock"); err != nil {
+			t.Fatal(err)
+		}
+		l, err := Listen(path, 0o600, "")
+		if err == nil || !strings.Contains(err.Error(), path+".lock: it is a symbolic link, which is not followed; remove it") {
+			t.Errorf("%s: got %v, %v", name, l, err)
+		}
+		if err := CanListen(path, 0o600, ""); err == nil {
+			t.Errorf("%s: it could listen", name)
+		}
+		if _, err := os.Lstat(path + ".lock"); err != nil {
+			t.Errorf("%s: the link is gone: %v", name, err)
+		}
+		if err := os.Remove(path + ".lock"); err != nil {
+			t.Fatal(err)
+		}
+		if l, err = Listen(path, 0o600, ""); err != nil {
+			t.Errorf("%s: once it is removed: %v", name, err)
+			continue
+		}
+		l.Close()
+	}
+	if _, err := os.Lstat(target); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the link's target was made: %v", err)
+	}
+	if text, err := os.ReadFile(there); err != nil || string(text) != "precious" {
+		t.Errorf("the link's target has %q, %v", text, err)
+	}
 }

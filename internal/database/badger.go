@@ -76,7 +76,25 @@ func openBadger(o *Options) (db *badger.DB, err error) {
 	if err := checkManifest(o.Dir); err != nil {
 		return nil, err
 	}
+	keepPrivate(o.Dir)
 	return badger.Open(b)
+}
+
+// keepPrivate takes the rights of other users from a database that an earlier
+// version has made, or somebody copied. Where that is refused it says so.
+func keepPrivate(dir string) {
+	_ = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err == nil && (e.IsDir() || e.Type().IsRegular()) {
+			var info fs.FileInfo
+			if info, err = e.Info(); err == nil && info.Mode().Perm()&0o077 != 0 {
+				err = os.Chmod(path, info.Mode().Perm()&0o700)
+			}
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // a folder that is not there yet will be made right
+			say(logWarn, "other users may have rights in the database: %v", []any{err})
+		}
+		return nil
+	})
 }
 
 // logs are those of the memtables.

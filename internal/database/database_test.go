@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -135,6 +136,54 @@ func TestDatabase(t *testing.T) {
 	no := errors.New("no")
 	if _, err := d.Page([]byte("k"), nil, 10, func(_, _ []byte) error { return no }); !errors.Is(err, no) {
 		t.Errorf("a page that is not wanted: %v", err)
+	}
+}
+
+// TestPrivate: what the database makes is its user's alone, whatever the daemon's
+// umask, and so is what others had rights in before.
+func TestPrivate(t *testing.T) {
+	defer syscall.Umask(syscall.Umask(0))
+	dir := filepath.Join(t.TempDir(), "db")
+	d := open(t, dir)
+	fill(t, d, 1000)
+	d.Close()
+	others := func() (names []string) {
+		err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			info, err := e.Info()
+			if err == nil && info.Mode().Perm()&0o077 != 0 {
+				names = append(names, fmt.Sprintf("%s %v", e.Name(), info.Mode()))
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return names
+	}
+	if names := others(); len(names) > 0 {
+		t.Errorf("others have rights in %v", names)
+	}
+	paths, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("the database has files %v, %v", paths, err)
+	}
+	for _, path := range append(paths, dir) {
+		mode := fs.FileMode(0o644)
+		if path == dir {
+			mode = 0o755
+		}
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d = open(t, dir)
+	defer d.Close()
+	check(t, d, 1000, func(int) bool { return false })
+	if names := others(); len(names) > 0 {
+		t.Errorf("others keep rights in %v", names)
 	}
 }
 

@@ -30,6 +30,7 @@ const firstPair = 3
 func serve() int {
 	signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGPIPE) // for the daemon, which still needs it
 	goFirst()
+	syscall.Umask(0o077) // of this process only: what Badger makes is its user's
 	var conns []*conn
 	for i := range 1 + readers {
 		f := os.NewFile(uintptr(firstPair+i), "pair")

@@ -41,18 +41,28 @@ func (c *session) auth(context.Context) {
 
 // login answers only if it fails.
 func (c *session) login(user string, password []byte) bool {
-	want := c.server.now.Load().Password
+	want, host := c.server.now.Load().Password, hostOf(c.conn)
+	if want != "" {
+		c.turn.Leave()
+		if !c.server.guesses.await(c.ctx, host) {
+			c.server.count.logins.Add(1)
+			c.fail("ERR too many logins wait after wrong passwords from this host; try again in some seconds")
+			return false
+		}
+	}
 	switch {
 	case want == "":
 		c.fail("ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?")
 		return false
 	case user != "default" || subtle.ConstantTimeCompare([]byte(want), password) != 1:
+		c.server.guesses.wrong(host)
 		n := c.server.count.logins.Add(1)
 		c.server.logins.Warn().Stringer("client", c.conn.RemoteAddr()).Str("listener", listener(c.conn)).Uint64("refused", n).
 			Msg("a Redis client gave a wrong password or user")
 		c.fail("WRONGPASS invalid username-password pair or user is disabled.")
 		return false
 	}
+	c.server.guesses.right(host)
 	c.known = true
 	return true
 }

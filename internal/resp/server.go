@@ -97,6 +97,7 @@ type Server struct {
 	conns   accept.Live
 	now     atomic.Pointer[Settings]
 	count   counters
+	guesses guesses
 	logins  zerolog.Logger // of refused logins: whoever tries many does not fill the log
 	trouble zerolog.Logger // of what may come in floods
 }

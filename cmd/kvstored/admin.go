@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/rs/zerolog"
 )
 
 // listenAdmin takes the admin address, before anything is served.
@@ -45,10 +48,38 @@ func (d *daemon) serveAdmin(ctx context.Context) error {
 			fmt.Fprintln(w, err)
 		}
 	})
-	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	srv := d.adminServer(mux)
 	defer context.AfterFunc(ctx, func() { _ = srv.Close() })()
 	if err := srv.Serve(d.admin); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("admin: %w", err)
 	}
 	return nil
+}
+
+const (
+	// adminConnections is for probes and a few scrapers.
+	adminConnections = 256
+	adminHeaderBytes = 16 << 10
+)
+
+// adminServer is bounded in what it takes and for how long; its own complaints,
+// such as of a lack of descriptors, are logged once a minute.
+func (d *daemon) adminServer(h http.Handler) *http.Server {
+	complaints := d.log.Sample(&zerolog.BurstSampler{Burst: 1, Period: time.Minute}).With().Str("component", "admin").Logger()
+	srv := &http.Server{
+		Handler: h, MaxHeaderBytes: adminHeaderBytes,
+		ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 10 * time.Second,
+		WriteTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute,
+		ErrorLog: log.New(complaint{complaints}, "", 0),
+	}
+	newCrowd(adminConnections).attend(srv)
+	return srv
+}
+
+// complaint writes lines of net/http to the log.
+type complaint struct{ log zerolog.Logger }
+
+func (c complaint) Write(line []byte) (int, error) {
+	c.log.Warn().Msg(strings.TrimSpace(string(line)))
+	return len(line), nil
 }

@@ -123,8 +123,7 @@ func TestStrandsTakeTurns(t *testing.T) {
 func TestPlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		now, most := 0, 0
-		var g *Gate
-		g = NewGate(3, func(change int) { // under the gate's mutex
+		g := NewGate(3, func(change int) { // under the gate's mutex
 			now += change
 			most = max(most, now)
 		})

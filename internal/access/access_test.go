@@ -76,7 +76,7 @@ func TestAgainstNaive(t *testing.T) {
 	patterns := []string{"*", "*", "*", "**", "a*", "*b", "a-*", "?", "??", "?*", "a", "ab-70b", "nothing"}
 	random := rand.New(rand.NewPCG(3, 4))
 	mapped := 0
-	for range 4_000 {
+	for range 800 {
 		o := Options{Own: 99}
 		for range 1 + random.IntN(5) {
 			r := Rule{Match: patterns[random.IntN(len(patterns))], Rights: Rights(random.IntN(8)), Map: random.IntN(3) == 0}
@@ -125,7 +125,7 @@ func TestAgainstNaive(t *testing.T) {
 			}
 		}
 	}
-	if mapped < 4_000+300 { // root always does
+	if mapped < 800+50 { // root always does
 		t.Errorf("only %d of the users could map", mapped)
 	}
 }

@@ -167,7 +167,7 @@ class Lease:
 
     def _arena(self, i: int) -> Mapping:
         if self._link is None or self._link.arena is None or self._link.pid != os.getpid():
-            raise IndexError(f"chunk {i} of job {self.id}: its memory is gone")
+            raise IndexError(f"chunk {i} of job {self.id}: its memory is gone, or this user may not map it: see Client.get")
         return self._link.arena
 
     def __iter__(self) -> Iterator[memoryview]:

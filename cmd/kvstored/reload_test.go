@@ -24,7 +24,7 @@ import (
 )
 
 var (
-	reloadEdits = flag.Int("reload-edits", 200, "edits of the configuration file in TestReloadUnderLoad")
+	reloadEdits = flag.Int("reload-edits", 100, "edits of the configuration file in TestReloadUnderLoad")
 	reloadSeed  = flag.Uint64("reload-seed", 1, "seed of those edits")
 )
 

@@ -1,8 +1,11 @@
 package disk
 
 import (
+	"fmt"
+	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -152,7 +155,11 @@ func twoLogs(t *testing.T) (o Options, sizes []int) {
 		return n
 	}
 	pad := make([]byte, 30_000) // commits of some size, so that a log is full soon
+	var listed manifest         // when there was one
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
+		if logsOf() < 2 {
+			listed = tables(t, d)
+		}
 		i := len(sizes)
 		if i < 200 {
 			mustPut(t, d, m, i, 5000+i)
@@ -165,29 +172,52 @@ func twoLogs(t *testing.T) (o Options, sizes []int) {
 			}
 		}
 		write(t, d, func(b *batch) { b.set([]byte("pad"), pad) })
-		if logsOf() < 2 {
+		if logsOf() < 2 || i < 20 {
 			continue
 		}
 		pid := d.db.use.db.Pid()
-		if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
-			t.Fatal(err)
-		}
-		two := logsOf() == 2
+		stopProcess(t, pid)
+		// Until its table is listed the older log is all there is of it.
+		two := logsOf() == 2 && tables(t, d) == listed
 		if two {
 			copyDir(t, o.Paths[0], killed.Paths[0])
 		}
 		if err := unix.Kill(pid, unix.SIGCONT); err != nil {
 			t.Fatal(err)
 		}
-		if two && i > 20 {
-			return killed, sizes
-		}
 		if two {
-			if err := os.RemoveAll(killed.Paths[0]); err != nil {
-				t.Fatal(err)
-			}
+			return killed, sizes
 		}
 	}
 	t.Fatal("Badger never had two logs")
 	return o, sizes
+}
+
+func tables(t *testing.T, d *Tier) manifest {
+	t.Helper()
+	m, err := readManifest(d.db.dir, math.MaxInt64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// stopProcess returns when all threads of a process have stopped; it goes on
+// with the test's end at the latest.
+func stopProcess(t *testing.T, pid int) {
+	t.Helper()
+	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Kill(pid, unix.SIGCONT) })
+	threads := fmt.Sprintf("/proc/%d/task/*/stat", pid)
+	await(t, "the database's process does not stop", func() bool {
+		stats, _ := filepath.Glob(threads) // the pattern is a good one
+		for _, stat := range stats {
+			if text, err := os.ReadFile(stat); err == nil && !strings.Contains(string(text), ") T ") {
+				return false
+			}
+		}
+		return true
+	})
 }

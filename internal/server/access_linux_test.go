@@ -471,6 +471,10 @@ func TestNamesOfUsers(t *testing.T) {
 	if _, _, err := a.WarmNamed(ctx, "y", 0, 0); err != nil {
 		t.Error(err)
 	}
+	r.setAccess(accepted(t, "[{uids: [12001, 12002], match: '*', rights: [read]}]")) // the same once more
+	if _, _, err := a.WarmNamed(ctx, "y", 0, 0); err != nil {
+		t.Error(err)
+	}
 	if _, _, err := b.WarmNamed(ctx, "y", 0, 0); !errors.Is(err, client.ErrNotFound) {
 		t.Errorf("another user's lookup id: %v", err)
 	}

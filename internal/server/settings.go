@@ -1,6 +1,7 @@
 package server
 
 import (
+	"reflect"
 	"time"
 
 	"github.com/kvstored/kvstored/internal/access"
@@ -29,6 +30,9 @@ func (s *Server) settings() *Settings { return s.now.Load() }
 // more, each with a line in the log. A mapping cannot be taken back: it stays with
 // the client's process. It is safe for concurrent use.
 func (s *Server) Set(to Settings) {
+	if old := s.settings().Access; reflect.DeepEqual(old, to.Access) {
+		to.Access = old // what was judged by it stays so
+	}
 	s.now.Store(&to) // first: a connection that is not among the sessions yet finds it
 	s.mu.Lock()
 	defer s.mu.Unlock()

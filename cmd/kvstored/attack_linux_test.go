@@ -216,7 +216,9 @@ var attacks = []struct {
 		a.each(a.few, func(int) {
 			a.greeted(0, func(c net.Conn, space uint32) {
 				request := wire.AppendRequest(nil, wire.OpDelete, 2, &wire.DeleteRequest{What: wire.DeleteChain, Chain: unknownPrompt(space, a.names)})
-				_ = a.send(c, request) && a.send(c, request)
+				for range 2 {
+					a.send(c, request)
+				}
 			})
 		})
 	}},

@@ -33,12 +33,15 @@ func memoryPlan(c *config.Config, here bool) (p budget.Plan, source string) {
 // same sum.
 func (d *daemon) makeBudget() {
 	p, source := memoryPlan(&d.cfg, true)
+	heap := p.GoLimit()
+	if os.Getenv("GOMEMLIMIT") != "" {
+		heap = 0 // the user's
+	}
 	d.budget = budget.New(budget.Options{
 		Bytes: p.Clients, HolderBytes: int64(d.cfg.Limits.UIDMemory * float64(p.Clients)),
-		Log: d.log.With().Str("component", "memory").Logger(),
+		HeapBytes: heap, Log: d.log.With().Str("component", "memory").Logger(),
 	})
-	heap := p.GoLimit()
-	if heap > 0 && os.Getenv("GOMEMLIMIT") == "" {
+	if heap > 0 {
 		debug.SetMemoryLimit(heap)
 	}
 	d.log.Info().Int64("limit", p.Limit).Str("source", source).Int64("clients", p.Clients).Int64("heap", debug.SetMemoryLimit(-1)).Msg("memory divided")

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/internal/budget"
 	"github.com/kvstored/kvstored/internal/lm"
 	"github.com/kvstored/kvstored/internal/replay"
 	"github.com/kvstored/kvstored/internal/resp"
@@ -22,9 +23,10 @@ import (
 
 // statsView is daemonStats as it is read back: its maps have names for keys.
 type statsView struct {
-	Version       string     `json:"version"`
-	UptimeSeconds float64    `json:"uptime_seconds"`
-	Arena         arenaStats `json:"arena"`
+	Version       string       `json:"version"`
+	UptimeSeconds float64      `json:"uptime_seconds"`
+	Arena         arenaStats   `json:"arena"`
+	Memory        budget.Stats `json:"memory"`
 	Server        struct {
 		server.Stats
 		HitChunks map[string]uint64 `json:"hit_chunks"`

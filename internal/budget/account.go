@@ -30,7 +30,7 @@ func (b *Budget) Open(conn net.Conn, f Front, base int64) (*Account, error) {
 	if b == nil {
 		return nil, nil
 	}
-	a := &Account{b: b, holder: HolderOf(conn), front: f, end: func() { _ = conn.Close() }}
+	a := &Account{b: b, holder: HolderOf(conn), front: f, end: func() { Shut(conn) }}
 	a.socket.init(conn)
 	return a.open(base)
 }
@@ -38,12 +38,7 @@ func (b *Budget) Open(conn net.Conn, f Front, base int64) (*Account, error) {
 func (a *Account) open(base int64) (*Account, error) {
 	b, h := a.b, a.holder
 	b.mu.Lock()
-	of := b.mu.holders[h]
-	if of == nil {
-		of = &holding{accounts: make(map[*Account]struct{})}
-		b.mu.holders[h] = of
-	}
-	of.accounts[a] = struct{}{}
+	b.holding(h).accounts[a] = struct{}{}
 	b.mu.Unlock()
 	if err := a.Charge(base); err != nil {
 		a.Close()
@@ -111,12 +106,14 @@ func (a *Account) Closed(why Reason) {
 	}
 }
 
-// Close gives back what is charged. Charges fail from then on, and releases have
+// Close gives back what is charged, but for what its client has left unread in the
+// kernel. The connection is not closed yet, or the kernel cannot be asked. Charges fail from then on, and releases have
 // no effect. Closing twice is no error.
 func (a *Account) Close() {
 	if a == nil {
 		return
 	}
+	a.b.haunt(a)
 	a.b.mu.Lock()
 	if !a.gone {
 		a.b.leave(a)
@@ -124,4 +121,5 @@ func (a *Account) Close() {
 	a.b.mu.Unlock()
 	a.have.Store(0)
 	a.b.give(a, math.MaxInt64)
+	a.b.sockets.Add(-a.socket.charged.Swap(0))
 }

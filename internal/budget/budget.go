@@ -64,21 +64,29 @@ func (f Front) String() string { return frontNames[f] }
 type Options struct {
 	Bytes       int64 // of all accounts
 	HolderBytes int64 // of the accounts of one holder; 0 = Bytes
-	Log         zerolog.Logger
+	// HeapBytes is what the Go heap and the sockets may have together; 0 = no
+	// limit. The runtime keeps to its limit as it allocates; the sockets take
+	// memory of which it does not know.
+	HeapBytes int64
+	Log       zerolog.Logger
 }
 
 // Budget is the memory that all connections may cost. It is safe for concurrent
 // use. The nil Budget bounds nothing.
 type Budget struct {
-	o      Options
-	closed [fronts][reasons]atomic.Uint64
-	fell   chan struct{} // Run is to look
-	mu     struct {
+	o       Options
+	closed  [fronts][reasons]atomic.Uint64
+	heap    heap
+	sockets atomic.Int64  // charged for what lies in sockets
+	fell    chan struct{} // Run is to look
+	died    chan struct{} // there are ghosts
+	mu      struct {
 		sync.Mutex
 		used    int64 // of all accounts; at most Bytes
 		leaving int64 // of those that were ended and are still there
 		peak    int64 // of used, since Run has last looked
 		holders map[Holder]*holding
+		ghosts  []ghost
 		freed   chan struct{} // closed when something is given back; nil while no charge waits
 	}
 }
@@ -87,6 +95,7 @@ type Budget struct {
 type holding struct {
 	used     int64 // without what is leaving
 	accounts map[*Account]struct{}
+	ghosts   int64 // of used: in sockets of connections that have ended
 }
 
 // New makes a budget.
@@ -95,7 +104,7 @@ func New(o Options) *Budget {
 		o.HolderBytes = o.Bytes
 	}
 	o.Log = o.Log.Sample(&zerolog.BurstSampler{Burst: logBurst, Period: time.Minute})
-	b := &Budget{o: o, fell: make(chan struct{}, 1)}
+	b := &Budget{o: o, fell: make(chan struct{}, 1), died: make(chan struct{}, 1)}
 	b.mu.holders = make(map[Holder]*holding)
 	return b
 }
@@ -194,7 +203,7 @@ func (b *Budget) tryTake(a *Account, n int64) (victims []*Account, wait <-chan s
 func (b *Budget) largest(asker Holder, n int64) Holder {
 	most, used := asker, b.mu.holders[asker].used+n
 	for o, h := range b.mu.holders {
-		if h.used > used {
+		if h.used > used && len(h.accounts) > 0 {
 			most, used = o, h.used
 		}
 	}
@@ -225,11 +234,34 @@ func (b *Budget) leave(a *Account) {
 	h := b.mu.holders[a.holder]
 	h.used -= a.paid
 	delete(h.accounts, a)
-	if len(h.accounts) == 0 {
-		delete(b.mu.holders, a.holder)
-	}
+	b.drop(a.holder)
 	b.mu.leaving += a.paid
 	a.gone = true
+}
+
+// holding returns what a holder has. Called with the mutex held.
+func (b *Budget) holding(o Holder) *holding {
+	h := b.mu.holders[o]
+	if h == nil {
+		h = &holding{accounts: make(map[*Account]struct{})}
+		b.mu.holders[o] = h
+	}
+	return h
+}
+
+// drop forgets a holder that has nothing. Called with the mutex held.
+func (b *Budget) drop(o Holder) {
+	if h := b.mu.holders[o]; len(h.accounts) == 0 && h.ghosts == 0 {
+		delete(b.mu.holders, o)
+	}
+}
+
+// wake lets charges that wait look again. Called with the mutex held.
+func (b *Budget) wake() {
+	if b.mu.freed != nil {
+		close(b.mu.freed)
+		b.mu.freed = nil
+	}
 }
 
 // giveUp ends an account that has waited in vain.
@@ -266,10 +298,7 @@ func (b *Budget) give(a *Account, n int64) {
 	} else {
 		b.mu.holders[a.holder].used -= n
 	}
-	if b.mu.freed != nil {
-		close(b.mu.freed)
-		b.mu.freed = nil
-	}
+	b.wake()
 	if b.mu.peak-b.mu.used >= trimBytes {
 		select {
 		case b.fell <- struct{}{}:
@@ -282,6 +311,9 @@ func (b *Budget) give(a *Account, n int64) {
 type Stats struct {
 	LimitBytes int64 `json:"limit_bytes"`
 	UsedBytes  int64 `json:"used_bytes"`
+	// SocketBytes is the part of it that the kernel holds for clients that have
+	// not read it.
+	SocketBytes int64 `json:"socket_bytes"`
 	// Closed counts connections that were closed, by front and reason.
 	Closed map[string]map[string]uint64 `json:"closed"`
 }
@@ -294,6 +326,7 @@ func (b *Budget) Stats() (st Stats) {
 	b.mu.Lock()
 	st.LimitBytes, st.UsedBytes = b.o.Bytes, b.mu.used
 	b.mu.Unlock()
+	st.SocketBytes = b.sockets.Load()
 	st.Closed = make(map[string]map[string]uint64)
 	for f := range fronts {
 		st.Closed[f.String()] = make(map[string]uint64)

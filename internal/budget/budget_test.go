@@ -318,6 +318,7 @@ func TestUnreadIsCharged(t *testing.T) {
 		if _, err := conn.Write(make([]byte, n)); err != nil {
 			t.Fatal(err)
 		}
+		a.Sent()
 	}
 	if got := a.Bytes(); got < pieces*n-freeBytes {
 		t.Errorf("%d bytes are charged of %d that nobody has read", got, pieces*n)

@@ -20,6 +20,7 @@ type socket struct {
 	raw     syscall.RawConn // nil: no socket
 	most    int64           // that the kernel takes
 	sent    atomic.Int64    // what may be there, as far as that is known
+	pending atomic.Int64    // being written: it is there, or will be
 	charged atomic.Int64
 }
 
@@ -38,12 +39,14 @@ func (s *socket) init(conn net.Conn) {
 }
 
 // Sending is called before n bytes are written to the socket. One goroutine at a
-// time may. The error is that of Charge.
+// time may, and calls Sent when they are written, or as many as the socket takes.
+// The error is that of Charge.
 func (a *Account) Sending(n int) error {
 	if a == nil || a.socket.raw == nil {
 		return nil
 	}
 	s := &a.socket
+	s.pending.Store(int64(n))
 	if s.sent.Add(int64(n)) <= freeBytes {
 		return nil
 	}
@@ -58,19 +61,46 @@ func (a *Account) Sending(n int) error {
 		return err
 	}
 	s.charged.Add(want - had)
+	a.b.socketsGrew(want - had)
 	return nil
+}
+
+// Sent follows Sending.
+func (a *Account) Sent() {
+	if a != nil {
+		a.socket.pending.Store(0)
+	}
 }
 
 // settle releases what the client has read.
 func (a *Account) settle() {
-	if s := &a.socket; s.raw != nil && s.charged.Load() > 0 {
-		a.settleTo(max(0, unread(s.raw)-freeBytes))
+	s := &a.socket
+	if s.raw == nil || s.charged.Load() == 0 {
+		return
 	}
+	pending := s.pending.Load() // first: what is written meanwhile is unread then
+	a.settleTo(max(0, min(unread(s.raw)+pending, s.most)-freeBytes))
 }
 
 func (a *Account) settleTo(want int64) {
 	s := &a.socket
 	if had := s.charged.Load(); want < had && s.charged.CompareAndSwap(had, want) {
 		a.Release(had - want)
+		a.b.sockets.Add(want - had)
 	}
+}
+
+// Shut ends both directions of a connection, so that all that read or write it
+// see its end. Unlike Close it leaves the descriptor, by which the kernel can be
+// asked.
+func Shut(conn net.Conn) {
+	half, ok := conn.(interface {
+		CloseRead() error
+		CloseWrite() error
+	})
+	if !ok {
+		_ = conn.Close()
+		return
+	}
+	_, _ = half.CloseRead(), half.CloseWrite() // they fail where it has ended
 }

@@ -26,3 +26,24 @@ func unread(raw syscall.RawConn) (n int64) {
 	})
 	return n
 }
+
+// unreadOf is unread of a descriptor.
+func unreadOf(fd int) int64 {
+	n, err := unix.IoctlGetInt(fd, unix.SIOCOUTQ)
+	if err != nil {
+		return 0
+	}
+	return int64(n)
+}
+
+// duplicate makes a descriptor of its own for a socket.
+func duplicate(raw syscall.RawConn) (dup int, ok bool) {
+	_ = raw.Control(func(fd uintptr) { // a closed socket has none
+		var err error
+		dup, err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0)
+		ok = err == nil
+	})
+	return dup, ok
+}
+
+func closeFD(fd int) { _ = unix.Close(fd) }

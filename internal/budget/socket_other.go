@@ -8,3 +8,9 @@ import "syscall"
 func sendBuffer(syscall.RawConn) int64 { return 0 }
 
 func unread(syscall.RawConn) int64 { return 0 }
+
+func unreadOf(int) int64 { return 0 }
+
+func duplicate(syscall.RawConn) (dup int, ok bool) { return 0, false }
+
+func closeFD(int) {}

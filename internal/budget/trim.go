@@ -3,6 +3,8 @@ package budget
 import (
 	"context"
 	"runtime/debug"
+	"runtime/metrics"
+	"sync"
 	"time"
 )
 
@@ -13,6 +15,11 @@ const (
 	// trimPause is from then to giving it back, and between two times: a client
 	// that goes on would need it again.
 	trimPause = 2 * time.Second
+	// socketStep is how much the sockets grow before the limit of the heap is set
+	// anew, which stops the world for some microseconds.
+	socketStep = 16 << 20
+	// leastHeap is the limit that the heap has at least.
+	leastHeap = 128 << 20
 )
 
 // Run gives memory back to the system after connections have let go of much of
@@ -22,6 +29,7 @@ func (b *Budget) Run(ctx context.Context) error {
 	if b == nil {
 		return nil
 	}
+	go b.watchGhosts(ctx.Done())
 	for {
 		select {
 		case <-b.fell:
@@ -32,6 +40,11 @@ func (b *Budget) Run(ctx context.Context) error {
 		case <-time.After(trimPause):
 		case <-ctx.Done():
 			return nil
+		}
+		if b.o.HeapBytes > 0 {
+			b.heap.Lock()
+			b.heap.limit(b.o.HeapBytes, b.sockets.Load())
+			b.heap.Unlock()
 		}
 		if b.fallen() {
 			debug.FreeOSMemory()
@@ -47,4 +60,46 @@ func (b *Budget) fallen() bool {
 	free := b.mu.peak - b.mu.used
 	b.mu.peak = b.mu.used
 	return free >= trimBytes && free >= b.mu.used
+}
+
+// heap is the Go heap, garbage included. Its mutex is held while it is collected:
+// what waits for it is sockets that need the memory.
+type heap struct {
+	sync.Mutex
+	samples []metrics.Sample
+	step    int64 // of the sockets, for which the limit was set
+}
+
+// bytes is the memory that the runtime has from the system. Called with the mutex
+// held.
+func (h *heap) bytes() int64 {
+	if h.samples == nil {
+		h.samples = []metrics.Sample{{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}
+	}
+	metrics.Read(h.samples)
+	return int64(h.samples[0].Value.Uint64() - h.samples[1].Value.Uint64())
+}
+
+// socketsGrew has the heap collected where it and the sockets, which are about to
+// have n bytes more, would take more than both may. Sockets that grow wait for it.
+func (b *Budget) socketsGrew(n int64) {
+	now := b.sockets.Add(n)
+	if b.o.HeapBytes == 0 {
+		return
+	}
+	b.heap.Lock()
+	defer b.heap.Unlock()
+	b.heap.limit(b.o.HeapBytes, now)
+	if b.heap.bytes()+now > b.o.HeapBytes-socketStep {
+		debug.FreeOSMemory()
+	}
+}
+
+// limit has the runtime keep to what the sockets leave of most, when that has
+// changed by a step. Called with the mutex held.
+func (h *heap) limit(most, sockets int64) {
+	if step := sockets / socketStep; step != h.step {
+		h.step = step
+		debug.SetMemoryLimit(max(most-(step+1)*socketStep, leastHeap))
+	}
 }

@@ -216,6 +216,7 @@ func (c *session) write(b net.Buffers) error {
 			return err
 		}
 		n, err := b.WriteTo(c.conn)
+		c.account.Sent()
 		c.server.count.written.Add(uint64(n))
 		if err != nil && n == 0 && errors.Is(err, os.ErrDeadlineExceeded) && !c.closing.Load() {
 			c.account.Closed(budget.Unread)

@@ -179,6 +179,7 @@ func (o *output) write(vec *net.Buffers, ps []piece, wait time.Duration) (n int,
 			err = o.conn.SetWriteDeadline(time.Time{})
 		}
 	}
+	o.account.Sent()
 	o.wrote(sent)
 	left := len(*vec)
 	if left > 0 {
@@ -322,7 +323,7 @@ func (o *output) writer() {
 		}
 		if err != nil {
 			release(ps[n:])
-			_ = o.conn.Close() // ends the connection's own goroutine too
+			budget.Shut(o.conn) // ends the connection's own goroutine too
 			n = len(ps)
 		}
 		ps = o.next(ps[n:], err)

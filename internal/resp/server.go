@@ -75,9 +75,10 @@ const (
 	// closeAfter is how long a stopping server waits for clients that do not
 	// read their last replies.
 	closeAfter = 2 * time.Second
-	// sendBuffer is asked for on Unix sockets: each time a buffer is full, two
-	// processes must be woken to go on.
-	sendBuffer = 4 << 20
+	// sendBuffer is asked for on Unix sockets, and the kernel doubles it: each time
+	// a buffer is full, two processes must be woken to go on. What a client leaves
+	// there unread is memory of the daemon's control group.
+	sendBuffer = 256 << 10
 	// quietBytes is what a connection costs that holds nothing: its buffers and
 	// its goroutine.
 	quietBytes = 64 << 10

@@ -96,6 +96,7 @@ func (o *output) write(p []byte) {
 		n, err := 0, o.account.Sending(len(p))
 		if err == nil {
 			n, err = o.conn.TryWrite(p)
+			o.account.Sent()
 		}
 		if err == nil && n < len(p) && o.charged == 0 {
 			if err = o.account.Charge(int64(len(p) - n)); err == nil {
@@ -103,7 +104,7 @@ func (o *output) write(p []byte) {
 			}
 		}
 		if err != nil {
-			_ = o.conn.Close() // the reader notices and ends the session
+			o.conn.Shut() // the reader notices and ends the session
 			n = len(p)
 		}
 		if n == len(p) {
@@ -125,9 +126,10 @@ func (o *output) drain(p []byte) {
 			err := o.account.Sending(len(piece))
 			if err == nil {
 				_, err = o.conn.Write(piece)
+				o.account.Sent()
 			}
 			if err != nil {
-				_ = o.conn.Close()
+				o.conn.Shut()
 			}
 			p = p[len(piece):]
 		}
@@ -196,7 +198,7 @@ func (o *output) watch() {
 		o.mu.below = make(chan struct{})
 		o.mu.stall = time.AfterFunc(o.limits.StallTimeout, func() {
 			o.account.Closed(budget.Unread)
-			_ = o.conn.Close()
+			o.conn.Shut()
 		})
 	case !much && o.mu.stall != nil:
 		o.mu.stall.Stop()

@@ -142,7 +142,7 @@ func (c *session) serve(ctx context.Context) {
 	_ = c.conn.SetWriteDeadline(time.Now().Add(farewellTimeout)) // fails only on a closed socket, as writes will
 	cancel()
 	c.close()
-	_ = c.conn.Close()
+	c.conn.Shut() // it is closed when its account is
 	if err != nil && !errors.Is(err, io.EOF) {
 		c.log.Debug().Err(err).Msg("connection ended")
 	}

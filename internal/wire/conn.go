@@ -101,6 +101,9 @@ func (c *Conn) Interrupt() {
 // Close closes the socket; a read or write under way returns.
 func (c *Conn) Close() error { return c.uc.Close() }
 
+// Shut ends both directions: reads and writes under way and later see the end.
+func (c *Conn) Shut() { _, _ = c.uc.CloseRead(), c.uc.CloseWrite() } // they fail where it has ended
+
 // SetReadDeadline makes a blocking read return os.ErrDeadlineExceeded. What
 // was received of a frame stays for the next read.
 func (c *Conn) SetReadDeadline(t time.Time) error { return c.uc.SetReadDeadline(t) }

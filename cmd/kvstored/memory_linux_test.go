@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -18,6 +19,8 @@ import (
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/internal/wire"
 )
+
+var memoryGroupTest = flag.Bool("memory-group", false, "run TestMemoryInGroup, which takes 1.3 GiB and all processors for some seconds")
 
 const (
 	groupDRAM  = 256 << 20
@@ -218,6 +221,9 @@ func (r *costly) deafRedis() {
 // connections; one that costs little is served, and when the others have gone so
 // has their memory.
 func TestMemoryInGroup(t *testing.T) {
+	if !*memoryGroupTest {
+		t.Skip("takes memory and processors that others need; -memory-group runs it")
+	}
 	d, resp := startInGroup(t)
 	r := &costly{t: t, d: d, resp: resp}
 	before := anonymous(t, d)

@@ -18,6 +18,9 @@ const (
 	// socketStep is how much the sockets grow before the limit of the heap is set
 	// anew, which stops the world for some microseconds.
 	socketStep = 16 << 20
+	// collectPause is the least from one collection for sockets to the next: each
+	// takes a processor for some time, and little has become free since.
+	collectPause = 500 * time.Millisecond
 	// leastHeap is the limit that the heap has at least.
 	leastHeap = 128 << 20
 )
@@ -67,7 +70,9 @@ func (b *Budget) fallen() bool {
 type heap struct {
 	sync.Mutex
 	samples []metrics.Sample
-	step    int64 // of the sockets, for which the limit was set
+	// collected is when sockets have last had the heap collected.
+	collected time.Time
+	step      int64 // of the sockets, for which the limit was set
 }
 
 // bytes is the memory that the runtime has from the system. Called with the mutex
@@ -91,7 +96,10 @@ func (b *Budget) socketsGrew(n int64) {
 	defer b.heap.Unlock()
 	b.heap.limit(b.o.HeapBytes, now)
 	if b.heap.bytes()+now > b.o.HeapBytes-socketStep {
-		debug.FreeOSMemory()
+		if time.Since(b.heap.collected) > collectPause {
+			debug.FreeOSMemory()
+			b.heap.collected = time.Now()
+		}
 	}
 }
 

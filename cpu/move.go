@@ -12,9 +12,9 @@ func (t *Tier) keep(id ledger.ID, b arena.Block, r tier.Record) {
 	t.ledger.SetValue(id, tier.HotValue(b, r))
 }
 
-// move puts a copy in the place of a block whose entry nobody holds; see
-// arena.Compact. Who takes hold of the entry from then on gets the copy; who has
-// the block itself by now, such as Get, keeps it as long as it has a reference.
+// move puts a copy in the place of a block whose entry is not held; see
+// arena.Compact. A later hold of the entry gets the copy; a reference of the
+// block itself that was taken before, such as that of Get, keeps the block.
 func (t *Tier) move(from, to arena.Block) bool {
 	if !t.ledger.Exchange(ledger.ID(from.Tag()), uint64(from.ID()), uint64(to.ID())) {
 		return false

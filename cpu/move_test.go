@@ -1,11 +1,13 @@
 package cpu_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"golang.org/x/sync/errgroup"
 
@@ -159,4 +161,57 @@ func readOne(t *testing.T, h tier.Hot, k key.Key, hold bool) error {
 		return fmt.Errorf("chunk %x does not match its checksum", k.Hash)
 	}
 	return tiertest.CheckPayload(k, b.Bytes())
+}
+
+// A fill that waits, and for which nothing can be moved out of the way, sleeps
+// until something changes: its own attempt is no change.
+func TestAWaitingFillSleeps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, _ := newTier(t, 16*page, ledger.Limits{})
+		o := h.Ledger().NewOwner()
+		large, small := tiertest.Chain(1, 4), tiertest.Chain(2, 4)
+		for i := range 4 { // those of one page leave holes in which those of three find no place
+			h.Publish([]tier.Ref{reserve(t, h, ledger.Daemon, large, i, 3*page)}, false, false)
+			h.Publish([]tier.Ref{reserve(t, h, ledger.Daemon, small, i, page)}, false, false)
+		}
+		if err := h.Delete(t.Context(), tiertest.Keys(small, 0, 4)); err != nil {
+			t.Fatal(err)
+		}
+		refs := make([]tier.Ref, 1)
+		if n, err := h.Hold(o, ledger.Lease, []key.Key{large.Key(3)}, refs); n != 1 { // and so none may be evicted
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var d drops
+		looks := 0
+		f := fillOf(o, tiertest.Chain(3, 1), 0, 4*page, &d)
+		f.Wait, f.Writing = true, func() bool {
+			if looks++; looks > 100 {
+				cancel()
+			}
+			return true
+		}
+		done := make(chan error, 1)
+		var ref tier.Ref
+		go func() {
+			var err error
+			ref, _, err = h.Reserve(ctx, f)
+			done <- err
+		}()
+		synctest.Wait()
+		if looks == 0 || looks > 2 {
+			t.Errorf("it looked %d times", looks)
+		}
+		h.Release(o, ledger.Lease, refs) // now they may be evicted
+		if err := <-done; err != nil {
+			t.Error(err)
+		} else {
+			h.Abort([]tier.Ref{ref})
+		}
+		h.Ledger().CloseOwner(o)
+		if err := h.Delete(t.Context(), tiertest.Keys(large, 0, 4)); err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -114,11 +114,11 @@ func (t *Tier) mayWait(f *tier.Fill, changed, freed <-chan struct{}) error {
 // alloc tries, evicts one candidate, and tries again, until it fits, nothing
 // is left to evict, or evictFactor is reached. Where enough is free, but in
 // pieces, blocks are moved: what goes is what the policy chooses, wherever it
-// lies. Then it waits, if it may and
-// there is something to wait for: memory that others hold, or victims that
-// are still being written. Once evictFactor is reached with all of that free,
-// either what is free lies in pieces, and it waits for a change of that, or
-// others were faster, and it begins again.
+// lies. Where that fails it is tried again once more is free or was let go of.
+// Then it waits, if it may and there is something to wait for: memory that
+// others hold, or victims that are still being written. Once evictFactor is
+// reached with all of that free, either what is free lies in pieces, and it
+// waits for a change of that, or others were faster, and it begins again.
 func (t *Tier) alloc(ctx context.Context, f tier.Fill) (arena.Block, error) {
 	limit := (evictFactor-1)*occupied(f.Size) + 1
 	var evicted int64
@@ -143,6 +143,7 @@ func (t *Tier) alloc(ctx context.Context, f tier.Fill) (arena.Block, error) {
 				return b, err
 			}
 			enough = free + occupied(f.Size)/2
+			continue // the attempt itself has freed what it had cleared
 		}
 		if evicted < limit {
 			if n, stays, ok := t.evictTo(f.Drop, f.Wait || f.Patient); ok {
@@ -162,7 +163,12 @@ func (t *Tier) alloc(ctx context.Context, f tier.Fill) (arena.Block, error) {
 		if err != nil {
 			return arena.Block{}, err
 		}
-		evicted, leaving, enough = 0, false, occupied(f.Size)
+		evicted, leaving = 0, false
+		select {
+		case <-changed: // what could not be moved was let go of, perhaps
+			enough = occupied(f.Size)
+		default: // another attempt to move frees what it had cleared, too
+		}
 	}
 }
 

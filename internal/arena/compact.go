@@ -28,9 +28,9 @@ const (
 //
 // move is called without locks with a block, its copy, and its tag. True
 // means that the owner of the block's reference has put the copy, with a
-// reference of its own, in its place, and that nobody gets at the block by way
-// of the owner any more; the owner's reference passes to Compact. False means
-// that nothing has changed.
+// reference of its own, in its place, and gives no further references of the
+// block; the owner's reference passes to Compact. False means that nothing has
+// changed.
 //
 // One call is at work at a time, others wait for it or the end of ctx.
 func (a *Arena) Compact(ctx context.Context, n int, move func(from, to Block) bool) (Block, error) {
@@ -317,12 +317,14 @@ func least(a, b int64) int64 {
 
 // giveUp frees what was cleared of the run.
 func (c *clearing) giveUp() {
+	var freed chan struct{}
 	c.arena.mu.Lock()
 	for _, p := range c.room {
 		c.arena.mu.space.Free(p.Off, p.Bytes)
 	}
-	freed := c.arena.mu.freed
-	c.arena.mu.freed = nil
+	if len(c.room) > 0 {
+		freed, c.arena.mu.freed = c.arena.mu.freed, nil
+	}
 	c.arena.mu.Unlock()
 	for _, b := range c.moved {
 		b.Release()

@@ -22,13 +22,15 @@ const (
 // graveLog has the notes about deleted keys once more, outside the database,
 // which may be lost again before the headers of these keys are found. It grows
 // by 48 bytes a key that is deleted during a recovery: space, hash, the number of
-// the deletion, and an XXH3-64 of that; what does not match is passed over. The
-// end of the recovery removes it.
+// the deletion, and an XXH3-64 of that; what does not match is passed over. A
+// note that was written in part is overwritten by the next one: all of them lie
+// at multiples of their size. The end of the recovery removes the file.
 type graveLog struct {
 	path string
 	mu   struct {
 		sync.Mutex
 		file *os.File // nil until there is something to note
+		end  int64    // of the last whole note
 	}
 }
 
@@ -43,19 +45,35 @@ func (l *graveLog) note(ks []key.Key, seq uint64) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.mu.file == nil {
-		f, err := os.OpenFile(l.path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
-		if err == nil {
-			err = syncPath(filepath.Dir(l.path))
-		}
-		if err != nil {
-			return fmt.Errorf("disk: note deletions: %w", err)
-		}
-		l.mu.file = f
+	err := l.open()
+	if err == nil {
+		_, err = l.mu.file.WriteAt(text, l.mu.end)
 	}
-	if _, err := l.mu.file.Write(text); err != nil {
+	if err != nil {
 		return fmt.Errorf("disk: note deletions: %w", err)
 	}
+	l.mu.end += int64(len(text))
+	return nil
+}
+
+// open makes the file, or goes on behind the notes that it has. It is called
+// with the mutex held.
+func (l *graveLog) open() error {
+	if l.mu.file != nil {
+		return nil
+	}
+	f, err := os.OpenFile(l.path, os.O_WRONLY|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	info, err := f.Stat()
+	if err == nil {
+		err = syncPath(filepath.Dir(l.path))
+	}
+	if err != nil {
+		return errors.Join(err, f.Close())
+	}
+	l.mu.file, l.mu.end = f, info.Size()/graveBytes*graveBytes
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package disk
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -103,5 +104,35 @@ func TestSyncCoversTombstones(t *testing.T) {
 	}
 	if f.syncs.Load() == before {
 		t.Error("the tombstone is not synced")
+	}
+}
+
+// A note that was written in part, for want of room or because of a kill, takes
+// no later one with it.
+func TestTornNotesOfDeletions(t *testing.T) {
+	path := filepath.Join(t.TempDir(), gravesName)
+	noted := func(l *graveLog, i int) {
+		t.Helper()
+		if err := l.note([]key.Key{keyOf(i)}, uint64(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l := &graveLog{path: path}
+	noted(l, 1)
+	noted(l, 2)
+	l.close()
+	if err := os.Truncate(path, 2*graveBytes-7); err != nil {
+		t.Fatal(err)
+	}
+	l = &graveLog{path: path}
+	noted(l, 3)
+	noted(l, 4)
+	l.close()
+	got := make(map[key.Key]uint64)
+	if err := l.read(got); err != nil {
+		t.Fatal(err)
+	}
+	if want := (map[key.Key]uint64{keyOf(1): 1, keyOf(3): 3, keyOf(4): 4}); !maps.Equal(got, want) {
+		t.Errorf("%d notes are read, want those of 1, 3 and 4", len(got))
 	}
 }

@@ -48,6 +48,7 @@ const usualBytes = 1 << 20
 // behind, in whatever order changes and settles interleave.
 type Stack struct {
 	hot    Hot
+	room   int64        // of DRAM, in bytes
 	tiers  [Places]Tier // nil where there is none
 	quotas struct {
 		sync.Mutex // held while tiers are told of quotas, before any other lock
@@ -84,7 +85,7 @@ type Stack struct {
 
 // NewStack makes a stack over its tiers.
 func NewStack(o Options) *Stack {
-	s := &Stack{hot: o.Hot, log: o.Log, shrink: make(chan struct{}, 1)}
+	s := &Stack{hot: o.Hot, room: o.Hot.Stats().CapacityBytes, log: o.Log, shrink: make(chan struct{}, 1)}
 	s.quotas.list = o.Quotas
 	s.scrubs.changed = make(chan struct{}, 1)
 	s.tiers = [Places]Tier{CPU: o.Hot, Disk: o.Disk, Remote: o.Remote}

@@ -47,7 +47,7 @@ func (s *Stack) stood(p Place, k key.Key, at Set) {
 // has read or stored them. What is longer than DRAM then makes room for the rest
 // of itself, and not other prompts: bytes is what one of its chunks takes.
 func (s *Stack) Passed(c *key.Chain, from, to int, bytes int64) {
-	if c.Alone || to <= from || int64(c.Len())*bytes <= s.hot.Stats().CapacityBytes {
+	if c.Alone || to <= from || int64(c.Len())*bytes <= s.room {
 		return
 	}
 	s.hot.Ledger().Pass(c.Space, c.Hashes[from:to])

@@ -129,14 +129,14 @@ func newWriter(s *Stack, p Place, o WriteOptions) *writer {
 	w.budget = newBudget(0) // see Stack.Set
 	if res, ok := s.tiers[Disk].(Resident); ok && p > Disk {
 		w.nearer, w.before = res, s.writers[0]
-		w.maxHeld = s.hot.Stats().CapacityBytes / farShare
+		w.maxHeld = s.room / farShare
 	}
 	w.minHits = uint8(min(o.MinHits, 255))
 	if w.workers == 0 {
 		w.workers = defaultWorkers
 	}
 	w.work, w.grown = make(chan struct{}, 1), make(chan struct{}, 1)
-	w.maxBehind = s.hot.Stats().CapacityBytes / behindShare
+	w.maxBehind = s.room / behindShare
 	w.mu.sift = siftSlack
 	w.mu.open = make(map[uint64]int)
 	w.mu.flushes = make(map[uint64]struct{})

@@ -16,7 +16,7 @@ type Rebuilt = wire.RebuildReply
 func (c *Client) Rebuild(ctx context.Context) (Rebuilt, error) { return c.rebuild(ctx, true) }
 
 // Rebuilt tells how far a rebuild is, or what the last one did since the disk
-// tier was opened, whoever began it. It needs RightAdmin.
+// tier was opened, for any client. It needs RightAdmin.
 func (c *Client) Rebuilt(ctx context.Context) (Rebuilt, error) { return c.rebuild(ctx, false) }
 
 func (c *Client) rebuild(ctx context.Context, begin bool) (m Rebuilt, err error) {

@@ -178,9 +178,9 @@ func (c *committer) commit(changes []change) bool {
 	return err == nil && applied > 0
 }
 
-// compact has the database drop what is deleted before more is. Who waits for a
-// commit meanwhile is told that there is progress. Where it fails over the
-// process, so does the commit that follows.
+// compact has the database drop what is deleted before more is. That counts as
+// progress to a change that waits for its commit meanwhile. Where it fails over
+// the process, so does the commit that follows.
 func (c *committer) compact(db *database.DB) {
 	done := make(chan error, 1)
 	go func() { done <- db.Compact() }() // ends with the process, at the latest

@@ -47,7 +47,7 @@ const minPage = 4 << 10
 
 var pageBytes = os.Getpagesize()
 
-// Close gives the pages back that the window still has, whoever took them, and
+// Close gives the pages back that the window still has, of both sides, and
 // unmaps it here; the client keeps its own mapping, of zeros. Closing twice is
 // no error.
 func (w *Window) Close() error {

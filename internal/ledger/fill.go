@@ -151,8 +151,8 @@ func (l *Ledger) SetValue(id ID, v Value) {
 }
 
 // Exchange puts another word A in the place of one, if the entry is resident and
-// nobody holds it: for a tier that moves a payload. False changes nothing; the
-// entry may also be another one by now, or none.
+// not held: for a tier that moves a payload. False changes nothing; the entry may
+// also be another one by now, or none.
 func (l *Ledger) Exchange(id ID, from, to uint64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

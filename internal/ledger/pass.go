@@ -5,9 +5,9 @@ import "github.com/kvstored/kvstored/key"
 // Pass makes a run of a prompt that is longer than the tier go before what a
 // policy would choose, first what comes first: it was read or stored, and is
 // not asked for again before all the rest of the prompt has come by, for which
-// nothing of other prompts need go then. It goes once a tier below has it. A chunk that another prompt hangs on,
-// too, is left alone, and one that is used again is like any other. A policy
-// that plans knows better.
+// nothing of other prompts need go then. It goes once a tier below has it. A
+// chunk that another prompt hangs on, too, is left alone, and one that is used
+// again is like any other. Where a policy plans, Pass does nothing.
 func (l *Ledger) Pass(space key.SpaceID, hs []key.Hash) {
 	for len(hs) > 0 {
 		n := min(len(hs), maxRound)

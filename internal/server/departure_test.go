@@ -10,7 +10,7 @@ import (
 )
 
 // What a client has asked for and has not got when it leaves, or when the
-// server stops, is not worked on.
+// server stops, is not worked on, and takes no place from others.
 func TestUnansweredRequestsEnd(t *testing.T) {
 	const requests = 2000
 	for what, end := range map[string]func(*rig, *raw){
@@ -23,6 +23,7 @@ func TestUnansweredRequestsEnd(t *testing.T) {
 			time.Sleep(10 * time.Millisecond) // as a long request
 			return []byte("{}"), nil
 		}}})
+		places := r.server.CountPlaces()
 		c := r.greet(0)
 		var all []byte
 		for i := range requests {
@@ -34,6 +35,9 @@ func TestUnansweredRequestsEnd(t *testing.T) {
 		r.until("the connection ends", func() bool { return r.server.Stats().Connections == 0 })
 		if n := done.Load(); n > requests/2 {
 			t.Errorf("%s: %d of %d requests were worked on", what, n, requests)
+		}
+		if n := places.Load(); n != 0 {
+			t.Errorf("%s: %d places are taken by connections that have ended", what, n)
 		}
 	}
 }

@@ -149,6 +149,7 @@ func (c *session) serve(ctx context.Context) {
 }
 
 func (c *session) read() error {
+	defer c.turn.Leave() // of requests that came at once the next may not be begun
 	for {
 		if c.ctx.Err() != nil {
 			return c.farewell(wire.Header{}, c.ctx.Err())
@@ -161,7 +162,6 @@ func (c *session) read() error {
 		c.turn.Begin(start)
 		c.late = false
 		if err := c.answer(h, body); err != nil {
-			c.turn.Leave()
 			c.flush()
 			return err
 		}

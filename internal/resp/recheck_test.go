@@ -2,6 +2,7 @@ package resp_test
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"sync/atomic"
 	"testing"
@@ -21,15 +22,7 @@ func TestRecheckAndSet(t *testing.T) {
 		return nil, nil
 	}})
 	local, remote := r.dial(r.unix), r.dial(r.tcp)
-	says := func(c *conn, command, want string) {
-		t.Helper()
-		if _, err := c.Write([]byte(command + "\r\n")); err != nil {
-			t.Fatal(err)
-		}
-		if line, err := c.in.ReadString('\n'); line != want+"\r\n" {
-			t.Errorf("%s: %q, %v", command, line, err)
-		}
-	}
+	says := func(c *conn, command, want string) { c.says(t, command, want) }
 	says(local, "PING", "+PONG")
 	r.server.Recheck()
 	says(local, "PING", "+PONG")
@@ -41,4 +34,45 @@ func TestRecheckAndSet(t *testing.T) {
 	}
 	r.server.Set(resp.Settings{Flush: true})
 	says(remote, "FLUSHDB", "+OK")
+}
+
+// says sends a command and wants a line.
+func (c *conn) says(t *testing.T, command, want string) {
+	t.Helper()
+	if _, err := c.Write([]byte(command + "\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := c.in.ReadString('\n'); line != want+"\r\n" {
+		t.Errorf("%s: %q, %v", command, line, err)
+	}
+}
+
+// changing is a peer whose rights change.
+type changing struct{ rights atomic.Uint32 }
+
+func (p *changing) Rights() access.Rights { return access.Rights(p.rights.Load()) }
+
+// A command of a transaction takes its right when it is queued, and once more when
+// it is executed.
+func TestTransactionOfLostRights(t *testing.T) {
+	var peer changing
+	r := newRig(t, resp.Options{Admit: func(net.Conn) (access.Peer, error) { return &peer, nil }})
+	c := r.dial(r.unix)
+	peer.rights.Store(uint32(access.Read | access.Write))
+	c.says(t, "SET name 1", "+OK")
+	for _, command := range []string{"MULTI", "GET name", "SET name 2", "PING"} {
+		want := "+QUEUED"
+		if command == "MULTI" {
+			want = "+OK"
+		}
+		c.says(t, command, want)
+	}
+	peer.rights.Store(uint32(access.Write))
+	const denied = "-NOPERM '%s' takes the %s right, which this client lacks; see access"
+	c.says(t, "EXEC", "*3")
+	for _, want := range []string{fmt.Sprintf(denied, "get", "read"), "+OK", "+PONG"} {
+		if line, err := c.in.ReadString('\n'); line != want+"\r\n" {
+			t.Errorf("%q, %v; want %q", line, err, want)
+		}
+	}
 }

@@ -28,6 +28,9 @@ const maxShy = 1 << 10
 // keptArgs is for how many arguments a connection keeps room between commands.
 const keptArgs = 1 << 10
 
+// denied tells of a command and the right that it takes.
+const denied = "NOPERM '%s' takes the %s right, which this client lacks; see access"
+
 // session is one connection.
 type session struct {
 	server  *Server
@@ -181,7 +184,7 @@ func (c *session) command(n int) error {
 		c.mute, c.quit = false, c.mute // whatever it makes of that, nothing comes behind it
 		return c.refuse(n, "NOAUTH Authentication required.")
 	case !c.may(cmd.need):
-		return c.refuse(n, "NOPERM '%s' takes the %s right, which this client lacks; see access", name, cmd.need)
+		return c.refuse(n, denied, name, cmd.need)
 	}
 	for i := range n {
 		if err := c.argument(cmd.value != nil && cmd.value(i)); err != nil {
@@ -191,7 +194,7 @@ func (c *session) command(n int) error {
 	c.cutArgs()
 	c.server.count.commands.Add(1)
 	if c.tx != nil && !immediate[name] {
-		c.enqueue(cmd.run)
+		c.enqueue(name, &cmd)
 		return nil
 	}
 	c.run(cmd.run)

@@ -1,11 +1,15 @@
 package resp
 
-import "context"
+import (
+	"context"
+
+	"github.com/kvstored/kvstored/internal/access"
+)
 
 // transaction is the commands between MULTI and EXEC. They run one after
 // another, and those of other clients may come between. Their values wait in
-// the arena, charged to the connection as all that are under way; so to whoever
-// stalls it is one command.
+// the arena, charged to the connection as all that are under way; so for the
+// watch over stalls it is one command.
 type transaction struct {
 	queue  []queued
 	bytes  int  // what the queue costs besides values; charged
@@ -14,6 +18,8 @@ type transaction struct {
 
 // queued is a command with all that came with it.
 type queued struct {
+	name  string
+	need  access.Rights
 	run   func(c *session, ctx context.Context)
 	mute  bool // as of the session
 	args  [][]byte
@@ -57,7 +63,11 @@ func (c *session) exec(context.Context) {
 			continue
 		}
 		c.args, c.fills, c.mute = q.args, q.fills, q.mute
-		c.run(q.run) // each has its own time
+		if c.may(q.need) { // they may have changed since
+			c.run(q.run) // each has its own time
+		} else {
+			c.fail(denied, q.name, q.need)
+		}
 		c.reset()
 		c.out.relieve()
 	}
@@ -92,7 +102,7 @@ func (c *session) breakTransaction() {
 }
 
 // enqueue keeps the command that was just read for EXEC.
-func (c *session) enqueue(run func(*session, context.Context)) {
+func (c *session) enqueue(name string, cmd *command) {
 	for _, f := range c.fills {
 		if f.err != nil && !c.mute { // else it is dropped when its turn comes
 			c.refuseValue(f.err)
@@ -114,7 +124,7 @@ func (c *session) enqueue(run func(*session, context.Context)) {
 			return
 		}
 		t.bytes += cost
-		t.queue = append(t.queue, queued{run, c.mute, c.args, c.fills})
+		t.queue = append(t.queue, queued{name, cmd.need, cmd.run, c.mute, c.args, c.fills})
 		c.args, c.text, c.fills = nil, nil, nil // they are the queue's now
 	}
 	c.out.simple("QUEUED")

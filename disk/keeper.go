@@ -32,6 +32,7 @@ type Keeper struct {
 	now      atomic.Pointer[Tier] // the last that was open, or a blank one; all calls go there
 	reopened chan struct{}        // capacity 1
 	pending  chan opened          // what is being opened; nil: nothing
+	quoting  sync.Mutex           // held while a tier is told of quotas or replaced, before mu
 
 	mu struct {
 		sync.Mutex
@@ -122,6 +123,8 @@ func isOfSet(dir, set string) error {
 
 // settle takes what came of an opening into use.
 func (k *Keeper) settle(got opened) {
+	k.quoting.Lock()
+	defer k.quoting.Unlock()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.mu.why = got.err

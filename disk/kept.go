@@ -119,22 +119,26 @@ func (k *Keeper) SetPolicy(name string) error {
 
 // Assign implements tier.Quoted.
 func (k *Keeper) Assign(space key.SpaceID, quota int) {
+	k.quoting.Lock()
+	defer k.quoting.Unlock()
 	k.mu.Lock()
-	defer k.mu.Unlock()
 	k.mu.spaces[space] = quota
+	k.mu.Unlock()
 	k.now.Load().Assign(space, quota)
 }
 
 // Requote implements tier.Quoted. A tier that is opened later gets the quotas
-// afresh.
+// afresh. It looks at all entries, so lookups, which need mu, do not wait for it.
 func (k *Keeper) Requote(qs []ledger.Requota, under map[key.SpaceID]int) error {
+	k.quoting.Lock()
+	defer k.quoting.Unlock()
 	k.mu.Lock()
-	defer k.mu.Unlock()
 	k.mu.quotas, k.mu.spaces = make([]ledger.Requota, len(qs)), make(map[key.SpaceID]int, len(under))
 	maps.Copy(k.mu.spaces, under)
 	for i, q := range qs {
 		k.mu.quotas[i] = ledger.Requota{Quota: q.Quota, Was: -1}
 	}
+	k.mu.Unlock()
 	return k.now.Load().Requote(qs, under)
 }
 

@@ -20,6 +20,12 @@ type daemon struct {
 	n   uint64 // prompts made so far
 }
 
+// startTimeout is how long a daemon may take for its arena: with huge pages and
+// fragmented memory it is 3 CPU seconds per GiB, beside what else runs here.
+const startTimeout = 3 * time.Minute
+
+// startDaemon starts a daemon and waits until it serves. With an error there is
+// none.
 func startDaemon(ctx context.Context, binary, dir, name, puts string, arenaMiB int, spin time.Duration) (*daemon, error) {
 	socket := filepath.Join(dir, name+".sock")
 	file := filepath.Join(dir, name+".yaml")
@@ -38,18 +44,35 @@ log: {level: warn}
 	if err := d.cmd.Start(); err != nil {
 		return nil, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	if err := d.dial(ctx, socket, puts, spin); err != nil {
+		d.close()
+		return nil, fmt.Errorf("daemon %s does not serve: %w", name, err)
+	}
+	return d, nil
+}
+
+// dial connects the client. A daemon listens, and answers when it has its memory.
+func (d *daemon) dial(ctx context.Context, socket, puts string, spin time.Duration) error {
 	probe, err := dialWhenUp(socket)
 	if err != nil {
-		return nil, fmt.Errorf("daemon %s: %w", name, err)
+		return err
 	}
 	_ = probe.Close()
 	space := key.Space{Model: "bench", World: 1, DType: "none", ChunkTokens: 256, Method: "given:bench"}
 	d.c, err = client.Dial(ctx, socket, client.Options{Name: "bench", Space: &space, Spin: spin, Direct: puts == "direct", StagingBytes: 256 << 20})
-	return d, err
+	return err
 }
 
+// close ends the daemon; a nil one is none.
 func (d *daemon) close() {
-	_ = d.c.Close()
+	if d == nil {
+		return
+	}
+	if d.c != nil {
+		_ = d.c.Close()
+	}
 	_ = d.cmd.Process.Signal(syscall.SIGTERM)
 	_ = d.cmd.Wait()
 }

@@ -205,7 +205,11 @@ func timedIdle(trip func() error) (time.Duration, error) {
 	return median(took), nil
 }
 
+// close ends the echo; a nil one is none.
 func (c *echoClient) close() {
+	if c == nil {
+		return
+	}
 	_ = c.e.c.Close()
 	_ = c.cmd.Wait()
 }

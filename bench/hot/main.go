@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"text/tabwriter"
 	"time"
 
@@ -35,7 +37,9 @@ func main() {
 	rounds := flag.Int("rounds", 9, "how often everything is timed")
 	binary := flag.String("kvstored", "", "daemon to measure; empty builds this tree's")
 	flag.Parse()
-	exit(run(context.Background(), *rounds, *binary))
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM) // daemons of 6 GiB are not left behind
+	defer stop()
+	exit(run(ctx, *rounds, *binary))
 }
 
 func exit(err error) {
@@ -77,10 +81,10 @@ func run(ctx context.Context, rounds int, binary string) error {
 		}
 	}
 	x := &bench{b: newBuffers(), hits: make(map[int][]client.Prompt)}
+	defer x.close()
 	if err := x.start(ctx, dir, binary); err != nil {
 		return err
 	}
-	defer x.close()
 	for i := range rounds {
 		if err := x.round(ctx); err != nil {
 			return fmt.Errorf("round %d: %w", i+1, err)
@@ -121,6 +125,7 @@ func (x *bench) start(ctx context.Context, dir, binary string) (err error) {
 	return x.staged.fillChain(ctx, x.leased, 4<<20)
 }
 
+// close ends what start has started.
 func (x *bench) close() {
 	for _, d := range []*daemon{x.staged, x.direct, x.blocking} {
 		d.close()

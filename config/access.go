@@ -190,7 +190,7 @@ func (c *checker) againstListen() {
 	}
 	for i, uid := range l.AdminUIDs {
 		if gap, ok := c.policyOf().Gap(uid, access.Admin); ok {
-			c.fail(fmt.Sprintf("listen.admin_uids[%d]", i), "%d may do everything here, and by access it may not administer %s; let both say the same", uid, gapText(gap))
+			c.fail(fmt.Sprintf("listen.admin_uids[%d]", i), "%d may do everything here, and by access it may not administer %s; let both say the same", uid, gapText(gap, uid, "admin"))
 		}
 	}
 	c.withoutUser()
@@ -205,8 +205,9 @@ func (c *checker) named(uid uint32) bool {
 	return slices.ContainsFunc(c.Access, func(r Access) bool { return slices.Contains(r.UIDs, uid) })
 }
 
-// frontUse wants that connections there are to which a rule for a front end
-// applies: with user ids those of sockets, without those of TCP.
+// frontUse wants that a front end is on, and has connections over TCP for a rule
+// without user ids. A rule with them counts without a socket too: who maps the
+// arena, or may do something in every space, needs its right there.
 func (c *checker) frontUse(path string, r *Access) {
 	at := c.addresses(r.Front)
 	sockets := 0
@@ -220,8 +221,6 @@ func (c *checker) frontUse(path string, r *Access) {
 		c.fail(path+".front", "%s is off: listen.%s is empty; remove the rule, or give it an address", r.Front, r.Front)
 	case len(r.UIDs) == 0 && sockets == len(at):
 		c.fail(path+".front", "a rule without uids is for connections without a user id, over TCP, and listen.%s has no such address; list uids", r.Front)
-	case len(r.UIDs) > 0 && sockets == 0:
-		c.fail(path+".uids", "connections over TCP have no user id, and listen.%s has no socket; remove uids, or use the path of a socket", r.Front)
 	}
 }
 
@@ -254,13 +253,13 @@ func (c *checker) mappers() {
 				continue
 			}
 			told[uid] = true
-			c.fail(fmt.Sprintf("access[%d].map", i), "%d would map the arena, in which the chunks of all spaces lie, and it may not read %s; give it read there, or remove map", uid, gapText(gap))
+			c.fail(fmt.Sprintf("access[%d].map", i), "%d would map the arena, in which the chunks of all spaces lie, and it may not read %s; give it read there, or remove map", uid, gapText(gap, uid, "read"))
 		}
 	}
 }
 
-// gapText names spaces for which a right is missing.
-func gapText(g access.Gap) string {
+// gapText names spaces for which a user lacks a right.
+func gapText(g access.Gap, uid uint32, right string) string {
 	what := fmt.Sprintf("models that match %q", g.Match)
 	if g.Front != "" {
 		what = "what clients of listen." + g.Front + " store"
@@ -269,7 +268,7 @@ func gapText(g access.Gap) string {
 	case g.Rule >= 0:
 		return fmt.Sprintf("%s (access[%d])", what, g.Rule)
 	case g.Front != "":
-		return what + " (no rule gives it)"
+		return fmt.Sprintf("%s (no rule gives it, as {uids: [%d], front: %s, rights: [%s]} would)", what, uid, g.Front, right)
 	}
 	return "models that none of its rules matches"
 }

@@ -106,7 +106,6 @@ access:
 - {uids: [5], match: "*", rights: [read]}
 `, `
 f.yaml:2:17: listen.resp[0]: connections to 127.0.0.1:1 have no user id, and no rule of access is for them; add {front: resp, rights: [read, write]}, or use the path of a socket
-f.yaml:4:10: access[0].uids: connections over TCP have no user id, and listen.resp has no socket; remove uids, or use the path of a socket
 f.yaml:5:22: access[1].front: lm is off: listen.lm is empty; remove the rule, or give it an address`,
 	},
 	{
@@ -143,6 +142,35 @@ access:
 - {uids: [6], front: resp, rights: [write]}
 `, `
 f.yaml:4:51: access[0].map: 6 would map the arena, in which the chunks of all spaces lie, and it may not read what clients of listen.resp store (access[3]); give it read there, or remove map`,
+	},
+	{
+		"who maps beside a front end over TCP", `
+listen: {resp: ["127.0.0.1:1"]}
+access:
+- {uids: [5], match: "*", rights: [read], map: true}
+- {front: resp, rights: [read]}
+`, `
+f.yaml:4:48: access[0].map: 5 would map the arena, in which the chunks of all spaces lie, and it may not read what clients of listen.resp store (no rule gives it, as {uids: [5], front: resp, rights: [read]} would); give it read there, or remove map`,
+	},
+	{
+		"an administrator beside a front end over TCP", `
+listen: {resp: ["127.0.0.1:1"], admin_uids: [6]}
+access:
+- {uids: [6], match: "*", rights: [admin]}
+- {front: resp, rights: [read]}
+`, `
+f.yaml:2:46: listen.admin_uids[0]: 6 may do everything here, and by access it may not administer what clients of listen.resp store (no rule gives it, as {uids: [6], front: resp, rights: [admin]} would); let both say the same`,
+	},
+	{
+		"what those messages advise", `
+listen: {resp: ["127.0.0.1:1"], admin_uids: [6]}
+access:
+- {uids: [5], match: "*", rights: [read], map: true}
+- {uids: [6], match: "*", rights: [admin]}
+- {uids: [6], front: resp, rights: [admin]}
+- {uids: [5], front: resp, rights: [read]}
+- {front: resp, rights: [read]}
+`, "",
 	},
 }
 

@@ -101,3 +101,23 @@ func TestDeployedVariables(t *testing.T) {
 		t.Errorf("%s: %v", path, err)
 	}
 }
+
+// The rules of docs/security.md are ones that may be copied.
+func TestSecurityHasRightRules(t *testing.T) {
+	const path = "../docs/security.md"
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rules, ok := strings.Cut(string(data), "```yaml\n")
+	if !ok {
+		t.Fatalf("%s has no rules", path)
+	}
+	rules, _, _ = strings.Cut(rules, "```")
+	file := "listen: {resp: [\"127.0.0.1:6380\"], resp_password_file: /password}\n" + rules
+	if c, err := loadText(t, file); err != nil {
+		t.Error(err)
+	} else if len(c.Access) < 4 {
+		t.Errorf("%s has %d rules", path, len(c.Access))
+	}
+}

@@ -44,7 +44,7 @@ access:
 `, `
 f.yaml:3:11: access[0].uids[0]: want a whole number, not the string "root"
 f.yaml:3:37: access[0].rights[0]: want read, write, admin or none, not "raed"
-f.yaml:4:10: access[1].uids: want a list, such as [a, b]
+f.yaml:4:10: access[1].uids: want a list, such as [1000]
 f.yaml:4:34: access[1].rights: want a list, such as [a, b]
 f.yaml:5:11: access[2].uids[0]: want a whole number from 0 to 4294967295, not "-1"
 f.yaml:5:23: access[2].match: want a string; put quotes around 8

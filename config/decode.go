@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"regexp"
 	"strings"
 
 	"github.com/goccy/go-yaml"
@@ -57,6 +58,10 @@ func (d *decoder) decode(data []byte, c *Config) bool {
 	return isMap || len(d.errs) == 0
 }
 
+// bareStar is a * as a value of its own without quotes, which YAML takes for the
+// beginning of an alias. As a pattern it is easily written so.
+var bareStar = regexp.MustCompile(`(?m)[:,\[-][ \t]+\*[ \t]*([],}]|$)`)
+
 // parse returns the one document in data; nil if that is empty.
 func (d *decoder) parse(data []byte, path string) (ast.Node, bool) {
 	// Duplicate keys are found by the walk, with their path.
@@ -64,7 +69,11 @@ func (d *decoder) parse(data []byte, path string) (ast.Node, bool) {
 	if err != nil {
 		var ye yaml.Error
 		if errors.As(err, &ye) {
-			d.fail(ye.GetToken(), path, "not valid YAML: %s", ye.GetMessage())
+			hint := ""
+			if bareStar.Match(data) {
+				hint = "; a * alone needs quotes"
+			}
+			d.fail(ye.GetToken(), path, "not valid YAML: %s%s", ye.GetMessage(), hint)
 		} else {
 			d.fail(nil, path, "not valid YAML: %v", err)
 		}
@@ -94,7 +103,7 @@ func (d *decoder) value(n ast.Node, v reflect.Value, path string) {
 		}
 		return
 	case *ast.AnchorNode, *ast.AliasNode, *ast.TagNode, *ast.DirectiveNode:
-		d.fail(n.GetToken(), path, "anchors, aliases, tags and directives are not supported; write the value itself")
+		d.fail(n.GetToken(), path, "anchors, aliases, tags and directives are not supported; write the value itself, in quotes where it begins with * or &")
 		return
 	}
 	switch v.Kind() {
@@ -135,7 +144,11 @@ func (d *decoder) mapping(n ast.Node, v reflect.Value, path string) {
 func (d *decoder) sequence(n ast.Node, v reflect.Value, path string) {
 	s, ok := n.(*ast.SequenceNode)
 	if !ok {
-		d.fail(n.GetToken(), path, "want a list, such as [a, b]")
+		example := "[a, b]"
+		if v.Type().Elem().Kind() == reflect.Uint32 {
+			example = "[1000]"
+		}
+		d.fail(n.GetToken(), path, "want a list, such as %s", example)
 		return
 	}
 	d.set[path] = d.origin(s.GetToken())

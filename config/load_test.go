@@ -59,7 +59,7 @@ f.yaml:2:36: disk.paths[0]: want an absolute path, not "x"
 f.yaml:2:39: disk.paths[1]: want a string; put quotes around 7
 f.yaml:3:9: write.moed: unknown key; known here: mode, min_hits, queue
 f.yaml:3:28: write.queue: 1KiB is too small; the least is 1MiB
-f.yaml:4:18: budget.leases: want a number, not the string "lots"
+f.yaml:4:18: budget.leases: want a number, such as 0.75, not the string "lots"
 f.yaml:5:18: listen.socket: want an absolute path, not "x"
 f.yaml:5:41: listen.resp_password_file: want a string; put quotes around 7`,
 		},
@@ -108,6 +108,18 @@ KVSTORED_LISTEN__RESP_FULL: listen.resp_full: want drop or error, not "Drop"`,
 			want: `f.yaml:2:13: not valid YAML: mapping value is not allowed in this context`,
 		},
 		{
+			name: "a pattern without quotes, in a block", file: "access:\n- uids: [1]\n  match: *\n  rights: [read]\n",
+			want: `f.yaml:3:10: not valid YAML: mapping value is not allowed in this context; a * alone needs quotes`,
+		},
+		{
+			name: "a pattern without quotes, in braces", file: "access: [{uids: [1], match: *, rights: [read]}]\n",
+			want: `f.yaml:1:30: not valid YAML: unexpected scalar value type; a * alone needs quotes`,
+		},
+		{
+			name: "a pattern without quotes that goes on", file: "spaces: [{match: *-chat, quota: 1GiB}]\n",
+			want: `f.yaml:1:18: spaces[0].match: anchors, aliases, tags and directives are not supported; write the value itself, in quotes where it begins with * or &`,
+		},
+		{
 			name: "a list for a file", file: "- cpu\n",
 			want: `f.yaml:1:1: want a mapping of listen, admin, chunk, arena, cpu, disk, remote, write, prefetch, lease, pin, budget, limits, stop, spaces, access, log`,
 		},
@@ -124,15 +136,15 @@ f.yaml:2:1: pin: is here twice; remove one`,
 		{
 			name: "aliases", file: "cpu: {policy: &p lfu}\ndisk: {policy: *p}\n",
 			want: `
-f.yaml:1:15: cpu.policy: anchors, aliases, tags and directives are not supported; write the value itself
-f.yaml:2:16: disk.policy: anchors, aliases, tags and directives are not supported; write the value itself`,
+f.yaml:1:15: cpu.policy: anchors, aliases, tags and directives are not supported; write the value itself, in quotes where it begins with * or &
+f.yaml:2:16: disk.policy: anchors, aliases, tags and directives are not supported; write the value itself, in quotes where it begins with * or &`,
 		},
 		{
 			name: "wrong types",
 			file: "listen: {group: 12, allow_uids: 0}\nadmin: [a]\nchunk: {tokens: many, save_unfull: \"true\"}\ndisk: {paths: [{a: b}]}\nwrite: {queue: [1]}\nlog: {level:}\n",
 			want: `
 f.yaml:1:17: listen.group: want a string; put quotes around 12
-f.yaml:1:33: listen.allow_uids: want a list, such as [a, b]
+f.yaml:1:33: listen.allow_uids: want a list, such as [1000]
 f.yaml:2:8: admin: want a mapping of listen
 f.yaml:3:17: chunk.tokens: want a whole number, not the string "many"
 f.yaml:3:36: chunk.save_unfull: want true or false, not the string "true"
@@ -148,8 +160,8 @@ f.yaml:1:16: listen.mode: "0999" is not a file mode; write it in octal, such as 
 f.yaml:1:38: listen.allow_uids[1]: want a whole number from 0 to 4294967295, not "-1"
 f.yaml:1:42: listen.allow_uids[2]: want a whole number from 0 to 4294967295, not "4294967296"
 f.yaml:2:17: chunk.tokens: want a whole number, not "1.5"
-f.yaml:3:22: cpu.low_watermark: want a number, not ".nan"
-f.yaml:4:16: budget.pins: want a number, not the string "1e999"`,
+f.yaml:3:22: cpu.low_watermark: want a number, such as 0.75, not ".nan"
+f.yaml:4:16: budget.pins: want a number, such as 0.75, not the string "1e999"`,
 		},
 		{
 			name: "values",
@@ -280,7 +292,7 @@ KVSTORED_CPU: cpu: is a section; set its keys one by one, such as KVSTORED_CPU__
 KVSTORED_CPU__CAPACITY__X: no such setting; unset it, or name a key by its path in capitals with __ between levels, such as KVSTORED_CPU__CAPACITY
 KVSTORED_CPU__CAPCITY: no such setting; unset it, or name a key by its path in capitals with __ between levels, such as KVSTORED_CPU__CAPACITY
 KVSTORED_DISK__PATHS: disk.paths: want a list, such as [a, b]; [] is the empty one
-KVSTORED_LISTEN__ALLOW_UIDS: listen.allow_uids: want a list, such as [a, b]
+KVSTORED_LISTEN__ALLOW_UIDS: listen.allow_uids: want a list, such as [1000]
 KVSTORED_SERVICE_HOST: no such setting; unset it, or name a key by its path in capitals with __ between levels, such as KVSTORED_CPU__CAPACITY
 KVSTORED_cpu__capacity: no such setting; unset it, or name a key by its path in capitals with __ between levels, such as KVSTORED_CPU__CAPACITY`,
 		},

@@ -30,7 +30,7 @@ func kindName(v reflect.Value) string {
 	case reflect.Bool:
 		return "true or false"
 	case reflect.Float64:
-		return "a number"
+		return "a number, such as 0.75"
 	}
 	return "a whole number"
 }
@@ -81,7 +81,7 @@ func setText(v reflect.Value, text string) error {
 			err = strconv.ErrRange
 		}
 		v.SetFloat(n)
-		return wrongNumber(err, "a number", text)
+		return wrongNumber(err, "a number, such as 0.75", text)
 	}
 	panic("config: no text form for " + v.Type().String()) // a field of a new type: teach it here
 }

@@ -36,8 +36,11 @@ func (c *session) hello(uc *net.UnixConn) error {
 	}
 	reply, files, err := c.greet(h, body, uc)
 	if err != nil {
-		c.server.count.malformed.Add(1)
-		c.out.send(wire.AppendError(nil, h.Op, h.ID, statusOf(err), err.Error()))
+		status := statusOf(err)
+		if status == wire.StatusBadRequest || status == wire.StatusUnknownOption {
+			c.server.count.malformed.Add(1) // others are well-formed, and refused
+		}
+		c.out.send(wire.AppendError(nil, h.Op, h.ID, status, err.Error()))
 		return err
 	}
 	return c.conn.WriteFiles(wire.AppendReply(nil, wire.OpHello, h.ID, reply), files...)

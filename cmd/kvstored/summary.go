@@ -59,11 +59,12 @@ func summarizeAccess(l *list, c *config.Config) {
 	}
 	slices.Sort(uids)
 	who := "only root and the daemon's own user"
-	for i, uid := range slices.Compact(uids) {
-		if i == 0 {
-			who = "users"
-		}
-		who += fmt.Sprintf(" %d", uid)
+	switch uids = slices.Compact(uids); len(uids) {
+	case 0:
+	case 1:
+		who = fmt.Sprintf("user %d", uids[0])
+	default:
+		who = "users " + strings.Trim(fmt.Sprint(uids), "[]")
 	}
 	l.row("access", "rules; %s may map the arena, and so read all of DRAM", who)
 }

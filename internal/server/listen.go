@@ -120,6 +120,9 @@ func lockSocket(path string) (unlock func(), err error) {
 			if errors.As(err, &perr) {
 				err = perr.Err
 			}
+			if errors.Is(err, fs.ErrPermission) {
+				return nil, fmt.Errorf("%w: give the folder to the user that the daemon runs as, or choose another path", err)
+			}
 			return nil, fmt.Errorf("%w: create the folder, or choose another path", err)
 		}
 		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)

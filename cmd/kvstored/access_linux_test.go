@@ -244,12 +244,16 @@ func TestAccessOfCommands(t *testing.T) {
 		code int
 		says string
 	}{
+		{uidAlice, "flush", 0, "everything stored is written"},
 		{uidAlice, "put --text hello --model a-1", 0, ""},
 		{uidAlice, "get --text hello --model a-1", 0, ""},
 		{uidBob, "get --text hello --model a-1", 0, ""},
 		{uidBob, "put --text other --model a-1", 1, `denied: put takes the write right, which user 12346 lacks; see access`},
 		{uidAlice, "lookup --text hello --model b-1", 1, `denied: user 12345 may not open a space of model "b-1"; see access`},
 		{uidAlice, "stats", 1, "denied: stats takes the read right in every space, which user 12345 lacks; see access"},
+		{uidAlice, "lookup --text never", 1, `denied: user 12345 may not open a space of model "hands-on"`},
+		{uidAlice, "lookup --text never --model a-1", 0, "stored       0"},
+		{uidAlice, "config", 1, "the daemon tells only administrators its configuration; see listen.admin_uids and access"},
 		{uidBob, "stats", 0, ""},
 		{uidBob, "clear --yes", 1, "denied: clear takes the admin right in every space, which user 12346 lacks; see access"},
 		{12399, "stats", 1, "denied: user 12399 may not connect; no rule of access gives it a right"},
@@ -269,6 +273,9 @@ func TestAccessOfCommands(t *testing.T) {
 		if code := cmd.ProcessState.ExitCode(); code != tt.code || !strings.Contains(string(out), tt.says) {
 			t.Errorf("user %d, %s: exit code %d, %s", tt.uid, tt.args, code, out)
 		}
+	}
+	if st, err := r.d.stats(t.Context()); err != nil || st.Server.Malformed != 0 || st.Server.Refused == 0 {
+		t.Errorf("hellos that were denied: %d malformed, %d refused, %v", st.Server.Malformed, st.Server.Refused, err)
 	}
 	// The same by the Go client: the arena is not its, and what it may do works.
 	sp := key.Space{Model: "a-2", World: 1, DType: "x", ChunkTokens: 16, Method: key.SHA256}

@@ -50,7 +50,11 @@ It takes an admin.`,
 
 // configOf asks a daemon for its configuration.
 func configOf(cmd *cobra.Command, c *client.Client) (*configStats, error) {
+	const notYours = "the daemon tells only administrators its configuration; see listen.admin_uids and access"
 	raw, err := c.Stats(cmd.Context())
+	if errors.Is(err, client.ErrDenied) {
+		return nil, errors.New(notYours)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +65,7 @@ func configOf(cmd *cobra.Command, c *client.Client) (*configStats, error) {
 		return nil, fmt.Errorf("the daemon's statistics: %w", err)
 	}
 	if v.Config.Running == "" {
-		return nil, errors.New("the daemon tells only administrators its configuration; see listen.admin_uids")
+		return nil, errors.New(notYours)
 	}
 	return &v.Config, nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -48,6 +49,9 @@ printed by reason, and the exit code is 1 then.`,
 					return err
 				}
 				tiers, err := tiersOfDaemon(ctx, c)
+				if errors.Is(err, client.ErrDenied) {
+					tiers, err = nil, nil
+				}
 				if err != nil {
 					return err
 				}
@@ -62,12 +66,15 @@ printed by reason, and the exit code is 1 then.`,
 	return cmd
 }
 
-// written says where everything stored is after a flush that left nothing.
+// written says where everything stored is after a flush that left nothing. Tiers
+// are nil for a user that may not know them.
 func written(f *client.Flushed, tiers map[string]tierView) string {
 	_, disk := tiers["disk"]
 	_, remote := tiers["remote"]
 	just := fmt.Sprintf("; %s (%s) went there just now", plural(f.Chunks, "chunk"), size(f.Bytes))
 	switch {
+	case tiers == nil:
+		return "everything stored is written to the tiers below DRAM, as far as there are such" + just
 	case disk && remote: // a chunk counts once for each
 		return "everything stored is on disk and in the bucket" + just + ", both counted"
 	case disk:
@@ -98,7 +105,7 @@ func printFlush(w io.Writer, f *client.Flushed, tiers map[string]tierView, asJSO
 		}
 	}
 	if left > 0 {
-		return fmt.Errorf("%s not written; they stay in DRAM until they are evicted", plural(left, "chunk"))
+		return fmt.Errorf("%s not written, kept in DRAM until evicted", plural(left, "chunk"))
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -90,6 +91,9 @@ there.
 // where there is a remote tier.
 func mentionBucket(ctx context.Context, w io.Writer, c *client.Client) error {
 	tiers, err := tiersOfDaemon(ctx, c)
+	if errors.Is(err, client.ErrDenied) {
+		return nil // which tiers there are is not this user's to know
+	}
 	if err != nil {
 		return err
 	}

@@ -62,6 +62,7 @@ func loop(ctx context.Context, l net.Listener, log zerolog.Logger, start func(ne
 			select {
 			case <-time.After(pause):
 			case <-ctx.Done():
+				return nil
 			}
 		default:
 			return fmt.Errorf("accept on %v: %w", l.Addr(), err)

@@ -123,7 +123,10 @@ func newSession(ctx context.Context, s *Server, uc *net.UnixConn, u *tenant, acc
 	conn.SetMaxBody(wire.MaxBodyBytes)
 	conn.SetStall(s.o.Limits.StallTimeout)
 	if account != nil { // a nil *budget.Account would be a Meter
-		conn.SetMeter(account)
+		if err := conn.SetMeter(account); err != nil {
+			c.dismantle()
+			return nil, err
+		}
 	}
 	c.join()
 	c.flushed.advance(s.o.Stack.Written())

@@ -82,8 +82,15 @@ func NewConn(uc *net.UnixConn, spin time.Duration) (*Conn, error) {
 // SetMaxBody sets the limit on bodies that are read. Only the reader may.
 func (c *Conn) SetMaxBody(n uint32) { c.maxBody = n }
 
-// SetMeter has the receive buffer charged to m. Only the reader may.
-func (c *Conn) SetMeter(m Meter) { c.meter = m }
+// SetMeter has the receive buffer charged to m, as far as it has grown already. The
+// error is that of Charge. Only the reader may.
+func (c *Conn) SetMeter(m Meter) error {
+	if err := m.Charge(beyond(len(c.buf))); err != nil {
+		return err
+	}
+	c.meter = m
+	return nil
+}
 
 // SetStall sets how long a frame that has begun may make too little progress
 // before ReadFrame returns ErrStalled; 0 = for ever. Between frames a peer may

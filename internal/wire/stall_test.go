@@ -104,10 +104,17 @@ func (m *meter) Release(n int64) { m.now -= n }
 // The receive buffer is charged before it grows, both while it is copied, and
 // released when it shrinks.
 func TestReceiveBufferIsCharged(t *testing.T) {
-	for limit, want := range map[int64]error{3 << 20: nil, 1 << 20: errors.New("over")} {
+	for limit, want := range map[int64]error{4 << 20: nil, 1 << 20: errors.New("over")} {
 		a, b := connPair(t, 0)
 		m := &meter{limit: limit}
-		b.SetMeter(m)
+		mustWrite(t, a, append(Header{BodyBytes: 100 << 10, Op: OpHello}.Append(nil), make([]byte, 100<<10)...))
+		if _, _, err := b.ReadFrame(); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.SetMeter(m); err != nil {
+			t.Fatal(err)
+		}
+		b.SetMaxBody(MaxBodyBytes)
 		go func() {
 			_, _ = a.Write(append(Header{BodyBytes: 2 << 20, Op: OpPut}.Append(nil), make([]byte, 2<<20)...))
 			_, _ = a.Write(pingFrame(1))

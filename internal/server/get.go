@@ -27,10 +27,20 @@ func (c *session) get(h wire.Header, body []byte) error {
 	if err := req.Decode(body); err != nil {
 		return err
 	}
-	g := get{session: c, limit: int(req.MaxBytes), copies: budget.Held{Account: c.account}}
+	g := &get{session: c, limit: int(req.MaxBytes), copies: budget.Held{Account: c.account}}
 	if g.limit == 0 || g.limit > wire.MaxPayloadBytes {
 		g.limit = wire.MaxPayloadBytes
 	}
+	err := g.answer(h, &req)
+	if !c.late { // else the goroutine that answers does
+		g.letGo()
+	}
+	return err
+}
+
+// answer sends the reply, or leaves it to a goroutine.
+func (g *get) answer(h wire.Header, req *wire.GetRequest) error {
+	c := g.session
 	if err := c.chain(&g.chain, &req.Chain); err != nil {
 		return err
 	}
@@ -62,7 +72,6 @@ func (c *session) get(h wire.Header, body []byte) error {
 	if hot := min(to, from+m.Hot); rest == nil && (g.full || hot == to || g.fits(from, hot)) {
 		// What is evicted this very moment ends the run: the reader must not
 		// wait for it to come up.
-		defer g.letGo()
 		g.gather(c.turning, from, to, tier.Of(tier.CPU))
 		if g.err == nil {
 			g.err = c.makeRoom(g.frameBytes())

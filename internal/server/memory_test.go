@@ -65,6 +65,33 @@ func TestDeafGets(t *testing.T) {
 	})
 }
 
+// A get that is refused because too many requests wait already charges nothing for
+// the copies that it had begun.
+func TestRefusedGetsCostNothing(t *testing.T) {
+	hook, open := gate()
+	b := budget.New(budget.Options{Bytes: 64 * mib})
+	r := newRig(t, options{hook: hook, Options: server.Options{Memory: b}})
+	defer close(open)
+	p := chain(1, 8)
+	r.onDisk(p, 4, 8)
+	r.store(p, 0, 4)
+	c := r.greet(0)
+	job := c.prefetch(p).Job
+	for range 1024 {
+		c.send(wire.OpWait, &wire.WaitRequest{Job: job, MinTokens: 1 << 40, TimeoutMillis: 1 << 30})
+	}
+	refuse := func() int64 {
+		c.refused(wire.StatusOverBudget, wire.OpGet, &wire.GetRequest{Chain: refChain(job)})
+		return b.Stats().UsedBytes
+	}
+	first := refuse()
+	for range 64 {
+		if used := refuse(); used > first {
+			t.Fatalf("%d bytes are charged, after the first of these requests %d were", used, first)
+		}
+	}
+}
+
 // Clients that begin jobs and end none.
 func TestManyJobs(t *testing.T) {
 	r, b := newMemoryRig(t, 16*mib, time.Hour)

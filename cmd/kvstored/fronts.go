@@ -167,7 +167,7 @@ func (d *daemon) makeFronts() error {
 				return resp.Memory{UsedBytes: st.UsedBytes, CapacityBytes: st.CapacityBytes, Policy: st.Policy}
 			},
 			Admit: e.admit, Enter: e.enter, Settings: respSettings(&d.cfg.Listen, f.password), Version: version(), Spin: d.cfg.Arena.Spin,
-			Budget: d.budget, Limits: resp.Limits{StallTimeout: d.cfg.Limits.Stall},
+			Budget: d.budget, Limits: resp.Limits{Connections: d.cfg.Limits.Connections, StallTimeout: d.cfg.Limits.Stall},
 			Log: d.log.With().Str("component", "resp").Logger(),
 		})
 	}
@@ -179,7 +179,8 @@ func (d *daemon) makeFronts() error {
 		e := d.entrance(config.FrontLM)
 		f.lm = lm.New(lm.Options{
 			Store: s, NewOwner: d.stack.NewOwner, CloseOwner: d.stack.CloseOwner,
-			Admit: e.admit, Enter: e.enter, Budget: d.budget, StallTimeout: d.cfg.Limits.Stall,
+			Admit: e.admit, Enter: e.enter, Budget: d.budget,
+			Connections: d.cfg.Limits.Connections, StallTimeout: d.cfg.Limits.Stall,
 			Log: d.log.With().Str("component", "lm").Logger(),
 		})
 	}

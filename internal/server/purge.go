@@ -8,7 +8,8 @@ import (
 	"github.com/kvstored/kvstored/key"
 )
 
-// purge makes one step; it ends with the connection, and who began can go on.
+// purge makes one step, which ends with the connection; the reply says where the
+// next one begins.
 func (c *session) purge(h wire.Header, body []byte) error {
 	var req wire.PurgeRequest
 	if err := req.Decode(body); err != nil {

@@ -320,7 +320,7 @@ func (c *session) answerLate(h wire.Header, m wire.Message, err error) {
 }
 
 // during runs what a timer does, unless the connection is being closed: then
-// whoever closes it gives everything back, and waits for what has begun.
+// close gives everything back, and waits for what has begun.
 func (c *session) during(f func()) {
 	c.mu.Lock()
 	if c.mu.closed {
@@ -352,8 +352,8 @@ func (c *session) close() {
 	c.leave()
 }
 
-// dismantle waits for everybody who works for the connection, and takes down
-// what they used.
+// dismantle waits for the goroutines of the connection, and takes down what they
+// used.
 func (c *session) dismantle() {
 	c.waiting.Wait()
 	c.spaces.close()

@@ -29,7 +29,9 @@ func deletionOf(ctx context.Context, from Set, ks []key.Key) *deletion {
 		for _, k := range part {
 			d.in[k] = struct{}{}
 		}
-		fair.Yield(ctx)
+		if fair.Yield(ctx); ctx.Err() != nil {
+			break // none of it is deleted: see delete
+		}
 	}
 	return d
 }
@@ -68,6 +70,9 @@ func (s *Stack) Delete(ctx context.Context, ks []key.Key) (int, error) {
 // written goes, then what is being written, and then what was. What is on its
 // way down goes back to DRAM where that keeps what it has.
 func (s *Stack) delete(ctx context.Context, d *deletion) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("delete: %w", err)
+	}
 	var errs []error
 	if d.from.Has(CPU) {
 		errs = append(errs, s.deleteIn(ctx, CPU, d.list(s)))
@@ -121,7 +126,9 @@ func (s *Stack) known(ctx context.Context, ks []key.Key) (n int) {
 			}
 		}
 		s.mu.Unlock()
-		fair.Yield(ctx)
+		if fair.Yield(ctx); ctx.Err() != nil {
+			break
+		}
 	}
 	return n
 }

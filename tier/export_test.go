@@ -6,6 +6,9 @@ import (
 	"github.com/kvstored/kvstored/key"
 )
 
+// SettleBatch is how many keys a deletion looks up at a time.
+const SettleBatch = settleBatch
+
 // Where is what the index says of one chunk.
 func (s *Stack) Where(k key.Key) Set {
 	s.mu.Lock()

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -78,7 +79,7 @@ const (
 func (f *Fill) Store(ctx context.Context, when When, expires time.Time) (stored bool, err error) {
 	f.seal(expires)
 	h := hashOf(f.name)
-	defer f.store.lock(h)()
+	defer fair.Unlock(ctx, f.store.lock(ctx, h))
 	if when != Always && f.store.has(ctx, f.name, false) != (when == Present) {
 		f.Abort()
 		return false, nil
@@ -129,7 +130,7 @@ func (s *Store) tryExpire(ctx context.Context, o ledger.Owner, name []byte, at t
 	var p place
 	var refs [1]tier.Ref
 	c := p.at(s.space, hashOf(name))
-	defer s.lock(c.Hashes[0])()
+	defer fair.Unlock(ctx, s.lock(ctx, c.Hashes[0]))
 	n, _ := s.o.Stack.Hold(ledger.Daemon, ledger.IO, c, 0, 1, refs[:])
 	same := n == 1 && refs[0].ID == v.ref.ID
 	s.o.Stack.Release(ledger.Daemon, ledger.IO, refs[:n])

@@ -14,6 +14,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -136,11 +137,11 @@ func hashOf(name []byte) key.Hash {
 	return key.Hash(sum[:16])
 }
 
-// lock makes changes of the name with that hash take turns.
-func (s *Store) lock(h key.Hash) (unlock func()) {
+// lock makes changes of the name with that hash take turns, until fair.Unlock.
+func (s *Store) lock(ctx context.Context, h key.Hash) (locked *sync.Mutex) {
 	mu := &s.names[maphash.Bytes(s.seed, h[:])%uint64(len(s.names))]
-	mu.Lock()
-	return mu.Unlock
+	fair.Lock(ctx, mu)
+	return mu
 }
 
 // Delete forgets a name and reports whether it had a value. Where a tier below
@@ -148,7 +149,7 @@ func (s *Store) lock(h key.Hash) (unlock func()) {
 // absent from now on all the same. The error is ErrUncertain.
 func (s *Store) Delete(ctx context.Context, name []byte) (had bool, err error) {
 	h := hashOf(name)
-	defer s.lock(h)()
+	defer fair.Unlock(ctx, s.lock(ctx, h))
 	if had = s.has(ctx, name, false); !s.debts.owes(h) {
 		_, err = s.o.Stack.Delete(ctx, []key.Key{{Space: s.space, Hash: h}})
 	}
@@ -168,8 +169,8 @@ func (s *Store) Clear(ctx context.Context) (int, error) {
 		return 0, fmt.Errorf("clear: %w", ErrNotReady)
 	}
 	for i := range s.names {
-		s.names[i].Lock()
-		defer s.names[i].Unlock()
+		fair.Lock(ctx, &s.names[i])
+		defer fair.Unlock(ctx, &s.names[i])
 	}
 	n, err := s.o.Stack.DeleteSpace(ctx, s.space)
 	if err != nil {

@@ -13,5 +13,6 @@
 // queuing, SIGCOMM 1996), once over clients and once over the jobs of each.
 //
 // Locks: a Queue has one mutex, and a Gate; nothing is waited for under it, and
-// nothing called but the Gate's busy.
+// nothing called but the Gate's busy. A mutex that is held for long, such as over
+// I/O, is taken by Lock: turns that wait for it have no place.
 package fair

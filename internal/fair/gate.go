@@ -71,6 +71,7 @@ type Turn struct {
 	start time.Time     // since when nothing was charged of the request at hand; zero once it has left
 	began time.Time     // of its slice; zero: it waits for work
 	in    bool          // it has a place
+	locks int           // that it holds: then it lets others go first no more
 	let   bool          // it was given one; the gate's mutex guards it
 	next  chan struct{} // has one when it is let in
 }
@@ -92,11 +93,11 @@ func (t *Turn) Begin(now time.Time) {
 	case t.began.IsZero():
 		t.began = now
 	case now.Sub(t.began) >= slice: // one of many, one after the other
-		t.yield(now)
+		t.yield(context.Background(), now)
 		return
 	}
 	if !t.in && t.user.heavy(now) {
-		t.enter(now)
+		t.enter(context.Background(), now)
 	}
 }
 
@@ -109,9 +110,13 @@ func (t *Turn) End(now time.Time) {
 }
 
 // Yield lets others go first once the turn has computed for a slice: a long
-// request calls it every now and then, with no lock held.
-func (t *Turn) Yield() {
-	if t == nil {
+// request calls it every now and then. Under a lock of Lock it does nothing.
+func (t *Turn) Yield() { t.yieldIn(context.Background()) }
+
+// yieldIn is Yield that waits no longer than ctx lasts. The turn has no place
+// then.
+func (t *Turn) yieldIn(ctx context.Context) {
+	if t == nil || t.locks > 0 {
 		return
 	}
 	now := time.Now()
@@ -119,11 +124,11 @@ func (t *Turn) Yield() {
 	case t.began.IsZero():
 		t.began = now
 	case now.Sub(t.began) >= slice:
-		t.yield(now)
+		t.yield(ctx, now)
 	}
 }
 
-func (t *Turn) yield(now time.Time) {
+func (t *Turn) yield(ctx context.Context, now time.Time) {
 	if t.in && t.user.gate.waiting.Load() == 0 {
 		t.began = now
 		runtime.Gosched() // light work that has no processor of its own
@@ -136,7 +141,7 @@ func (t *Turn) yield(now time.Time) {
 	if t.in {
 		t.user.gate.leave(t.user, now.Sub(t.began))
 	}
-	t.enter(now)
+	t.enter(ctx, now)
 }
 
 // Leave gives the place back, if it has one. It is called before waiting for
@@ -164,32 +169,34 @@ func (t *Turn) Rest(now time.Time) {
 	t.began = time.Time{}
 }
 
-// enter waits from now on for a place.
-func (t *Turn) enter(now time.Time) {
+// enter waits from now on for a place, as long as ctx lasts.
+func (t *Turn) enter(ctx context.Context, now time.Time) {
 	t.in, t.began = true, now
 	if t.user.gate.join(t) {
 		return
 	}
-	t.await()
+	t.in = t.await(ctx)
 	t.began = time.Now()
 	if !t.start.IsZero() {
 		t.start = t.began // to wait is not to compute
 	}
 }
 
-// await waits until it is let in.
-func (t *Turn) await() {
+// await waits until it is let in, and reports whether it was before ctx ended.
+func (t *Turn) await(ctx context.Context) bool {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	for {
 		select {
 		case <-t.next:
-			return
+			return true
+		case <-ctx.Done():
+			return t.user.gate.quit(t)
 		case <-timer.C:
 		}
 		left := t.user.gate.push(t)
 		if left <= 0 {
-			return
+			return true
 		}
 		timer.Reset(left)
 	}
@@ -239,13 +246,30 @@ func (g *Gate) push(t *Turn) (left time.Duration) {
 	if left = patience - time.Since(g.mu.moved); left > 0 {
 		return left
 	}
+	g.drop(t)
+	g.admit(t.user)
+	return 0
+}
+
+// quit takes a turn out of the line, unless it was let in this very moment.
+func (g *Gate) quit(t *Turn) (let bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if t.let {
+		<-t.next
+		return true
+	}
+	g.drop(t)
+	return false
+}
+
+// drop takes a turn out of the line; called with the mutex held.
+func (g *Gate) drop(t *Turn) {
 	u := t.user
 	i := slices.Index(u.queue, t)
 	u.queue = slices.Delete(u.queue, i, i+1)
 	g.tidy(u)
 	g.waiting.Add(-1)
-	g.admit(u)
-	return 0
 }
 
 // admit counts a place as taken by a user; called with the mutex held. A slice
@@ -292,22 +316,3 @@ func (g *Gate) tidy(u *User) {
 
 // Waiting is how many turns wait.
 func (g *Gate) Waiting() int { return int(g.waiting.Load()) }
-
-type turnKey struct{}
-
-// With returns a context for work of one turn, which Yield and Leave find.
-func With(ctx context.Context, t *Turn) context.Context { return context.WithValue(ctx, turnKey{}, t) }
-
-// Yield is Turn.Yield for the turn that a context is for, if it is for one.
-func Yield(ctx context.Context) {
-	if t, ok := ctx.Value(turnKey{}).(*Turn); ok {
-		t.Yield()
-	}
-}
-
-// Leave is Turn.Leave for the turn that a context is for, if it is for one.
-func Leave(ctx context.Context) {
-	if t, ok := ctx.Value(turnKey{}).(*Turn); ok {
-		t.Leave()
-	}
-}

@@ -15,7 +15,7 @@ import (
 func (c *session) exists(ctx context.Context) {
 	n := int64(0)
 	for _, name := range c.args {
-		if c.cutShort() {
+		if c.cutShort(ctx) {
 			return
 		}
 		if c.server.o.Store.Has(ctx, name) {
@@ -28,7 +28,7 @@ func (c *session) exists(ctx context.Context) {
 func (c *session) del(ctx context.Context) {
 	n := int64(0)
 	for _, name := range c.args {
-		if c.cutShort() {
+		if c.cutShort(ctx) {
 			return
 		}
 		had, err := c.server.o.Store.Delete(ctx, name)

@@ -217,7 +217,9 @@ func (c *session) run(run func(*session, context.Context)) {
 
 // cutShort reports whether a command of many names must end here, because the
 // server stops or its client has left; then it is the last of the connection.
-func (c *session) cutShort() bool {
+// Otherwise the commands of others may go first.
+func (c *session) cutShort(ctx context.Context) bool {
+	fair.Yield(ctx)
 	if !c.closing.Load() {
 		return false
 	}

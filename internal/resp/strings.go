@@ -135,7 +135,7 @@ func (c *session) mset(ctx context.Context) {
 		return
 	}
 	for i := range c.fills {
-		if c.cutShort() {
+		if c.cutShort(ctx) {
 			return
 		}
 		if _, err := c.store(ctx, i, blob.Always, time.Time{}); err != nil {

@@ -261,7 +261,7 @@ func (p *prey) under(t *testing.T, i int, s scale, known *key.Chain, do func(a *
 }
 
 // Under every attack the daemon lives within a memory cgroup, serves, and ends
-// in time; once the attackers have left, it is as before.
+// in time with everything closed; once the attackers have left, it is as before.
 func TestAttacks(t *testing.T) {
 	if raced {
 		t.Skip("with the race detector memory is another matter")
@@ -301,7 +301,7 @@ func TestAttacks(t *testing.T) {
 			}
 			p.under(t, i, s, w.chains[0], func(*attackers) {
 				time.Sleep(s.for_ / 2)
-				terminate(t, p.d, stopFlush)
+				terminate(t, p.d, stopFlush, true)
 			})
 		})
 	}

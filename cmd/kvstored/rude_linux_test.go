@@ -54,7 +54,7 @@ func TestRude(t *testing.T) {
 	if witnesses[0].rounds == 0 || witnesses[1].rounds == 0 {
 		t.Error("clients that behave were not served")
 	}
-	terminate(t, p.d, stopFlush)
+	terminate(t, p.d, stopFlush, true)
 }
 
 // mixed runs some attacks at once for a turn.

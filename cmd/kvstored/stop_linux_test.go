@@ -23,8 +23,9 @@ const stopSlack = 15 * time.Second
 // stopFlush is the stop.flush of daemons that are ended here.
 const stopFlush = 500 * time.Millisecond
 
-// terminate sends SIGTERM and wants the daemon's end within the promised time.
-func terminate(t *testing.T, d *demoDaemon, flush time.Duration) {
+// terminate sends SIGTERM and wants the daemon's end within the promised time,
+// with everything closed where it is to be clean.
+func terminate(t *testing.T, d *demoDaemon, flush time.Duration, clean bool) {
 	t.Helper()
 	begun := time.Now()
 	if err := d.cmd.Process.Signal(syscall.SIGTERM); err != nil {
@@ -35,6 +36,10 @@ func terminate(t *testing.T, d *demoDaemon, flush time.Duration) {
 	case err := <-d.ended:
 		d.cmd = nil
 		t.Logf("it ended after %v: %v", time.Since(begun).Round(time.Millisecond), err)
+		if clean && err != nil {
+			log, _ := os.ReadFile(d.log)
+			t.Errorf("it was not closed: %v\n%s", err, log[max(0, len(log)-4<<10):])
+		}
 	case <-time.After(limit):
 		_ = d.cmd.Process.Signal(syscall.SIGQUIT) // its log says where it hangs
 		<-d.ended
@@ -110,7 +115,7 @@ func TestStopWhileBelowHangs(t *testing.T) {
 			store(2)
 			var waiting sync.WaitGroup
 			waiting.Go(func() { _, _ = c.Flush(context.WithoutCancel(t.Context()), true) }) // fails as it should
-			terminate(t, d, stopFlush)
+			terminate(t, d, stopFlush, false)
 			waiting.Wait()
 			log, err := os.ReadFile(d.log)
 			if err != nil || !strings.Contains(string(log), "not everything was written") {

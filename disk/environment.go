@@ -62,7 +62,7 @@ func IsTrouble(err error) bool {
 	if errors.Is(err, errInUse) {
 		return false
 	}
-	for _, passing := range []error{fs.ErrNotExist, tier.ErrNoSpace, errHung, errDamaged, errAbsent, errGone} {
+	for _, passing := range []error{fs.ErrNotExist, tier.ErrNoSpace, errHung, errDamaged, errForgot, errAbsent, errGone} {
 		if errors.Is(err, passing) {
 			return true
 		}

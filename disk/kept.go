@@ -81,6 +81,15 @@ func (k *Keeper) Stats() tier.Stats {
 	return st
 }
 
+// DatabasePid is the id of the process of the database, which may have ended
+// just now; 0 before the tier has been open.
+func (k *Keeper) DatabasePid() int {
+	if t := k.now.Load(); t.db != nil {
+		return t.db.pid()
+	}
+	return 0
+}
+
 // Has is Tier.Has; it goes by what the tier had when it was open.
 func (k *Keeper) Has(key key.Key) bool { return k.now.Load().Has(key) }
 

@@ -4,11 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"syscall"
 	"time"
 
 	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/tier"
 )
+
+// errForgot says that the books of the tier are ahead of its database: it is to
+// be opened, and recovered, as at a start.
+var errForgot = errors.New("the database lacks what its device did not take before it was synced")
 
 // errBroken says that the database is not asked any more.
 var errBroken = errors.New("the database has failed, and is not open again yet")
@@ -29,11 +35,17 @@ const (
 // the process over the next write, or over a read.
 func (s *store) failed(db *database.DB, err error) {
 	s.use.Lock()
-	defer s.use.Unlock()
-	if s.use.db != db || s.use.broken != nil {
+	first := s.use.db == db && s.use.broken == nil
+	if first {
+		s.use.broken = err
+	}
+	s.use.Unlock()
+	if !first {
 		return
 	}
-	s.use.broken = err
+	if strings.Contains(err.Error(), syscall.EIO.Error()) {
+		s.witness.doubt()
+	}
 	s.log.Error().Err(err).Str("path", s.dir).Msg("the disk tier's database failed; the tier is off until it is open again")
 }
 
@@ -51,6 +63,13 @@ func (s *store) enter() (*database.DB, error) {
 		return nil, fmt.Errorf("%w: %w", errBroken, s.use.broken)
 	}
 	return s.use.db, nil
+}
+
+// pid is the id of the database's process, which may have ended.
+func (s *store) pid() int {
+	s.use.Lock()
+	defer s.use.Unlock()
+	return s.use.db.Pid()
 }
 
 // ask has fn read. Where that fails over the process the database is broken.
@@ -180,7 +199,7 @@ func (t *Tier) mend(ctx context.Context) error {
 			return nil
 		}
 		switch {
-		case errors.Is(err, errDamaged):
+		case errors.Is(err, errDamaged), errors.Is(err, errForgot):
 			return fmt.Errorf("disk: %w", err)
 		case err == nil:
 			pause = mendEvery

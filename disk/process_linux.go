@@ -2,14 +2,16 @@ package disk
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"strconv"
 )
 
-// processBytes is what this process has caused storage to read and write, as
-// the kernel counts: the tier, its database, and little else.
-func processBytes() (read, written uint64) {
-	text, err := os.ReadFile("/proc/self/io")
+// processBytes is what a process has caused storage to read and write, as the
+// kernel counts: this one the segments and little else, that of the database
+// its files, since it was opened last.
+func processBytes(pid int) (read, written uint64) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))
 	if err != nil {
 		return 0, 0 // not told
 	}

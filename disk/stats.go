@@ -2,6 +2,7 @@ package disk
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"sync/atomic"
 
@@ -35,7 +36,8 @@ func (t *Tier) Stats() tier.Stats {
 		ioErrors += d.errors.Load()
 	}
 	n := func(v int64) uint64 { return uint64(max(v, 0)) }
-	read, written := processBytes()
+	read, written := processBytes(os.Getpid())
+	dbRead, dbWritten := processBytes(t.db.pid())
 	flag := func(on bool) uint64 {
 		if on {
 			return 1
@@ -54,6 +56,8 @@ func (t *Tier) Stats() tier.Stats {
 		"badger_compactions":   n(t.count.compactions.Load()),
 		"process_read_bytes":   read,
 		"process_write_bytes":  written,
+		"database_read_bytes":  dbRead,
+		"database_write_bytes": dbWritten,
 		"evicted_for_room":     t.count.evictedRoom.Load(),
 		"evicted_ahead":        t.count.evictedAhead.Load(),
 		"evicted_for_min_free": t.count.evictedFree.Load(),

@@ -170,8 +170,19 @@ func (s *store) start() (*database.DB, error) {
 		_ = db.Close()
 		return nil, err
 	}
+	if s.witness.hasForgotten() && s.wasOpen() {
+		_ = db.Close()
+		return nil, errForgot
+	}
 	s.witness.sawTables()
 	return db, nil
+}
+
+// wasOpen reports whether there are books already, which may be ahead.
+func (s *store) wasOpen() bool {
+	s.use.Lock()
+	defer s.use.Unlock()
+	return s.use.db != nil
 }
 
 // diagnose is what an error of the database comes from: its files are read, and
@@ -336,11 +347,20 @@ func (s *store) isEmpty() (empty bool, err error) {
 	return empty && err == nil, err
 }
 
-// sync makes what is committed survive a power failure.
+// sync makes what is committed survive a power failure. The kernel says once
+// that it could not write a page, and takes it for written from then on, so
+// after a sync that failed the next one would prove nothing: the database is
+// opened again, which writes what the logs hold to new files.
 func (s *store) sync() error {
 	s.witness.sawTables()
 	number, tables := s.witness.last(), s.witness.tables()
-	if err := s.ask((*database.DB).Sync); err != nil {
+	db, err := s.enter()
+	if err == nil {
+		if err = db.Sync(); err != nil {
+			s.failed(db, err)
+		}
+	}
+	if err != nil {
 		return fmt.Errorf("disk: sync the database: %w", err)
 	}
 	return s.witness.synced(number, tables)

@@ -53,6 +53,7 @@ type witness struct {
 	mu struct {
 		sync.Mutex
 		number, synced           uint64
+		forgot                   bool // see hasForgotten
 		manifest, syncedManifest manifest
 		seen                     os.FileInfo // of that manifest
 		logs                     logs
@@ -135,6 +136,7 @@ func (w *witness) check(number uint64) error {
 	if number < w.mu.synced || number < w.mu.number && w.boot == boot {
 		return fmt.Errorf("%w: it knows of %d, there were %d", errLost, number, w.mu.number)
 	}
+	w.mu.forgot = w.boot == doubted && number < w.mu.number
 	w.boot = boot
 	w.mu.number = number
 	w.mu.logs.begin(w.dir, number)
@@ -198,6 +200,28 @@ func (w *witness) saw(number uint64) {
 	w.mu.number = number
 	w.mu.logs.note(w.dir, number-1)
 	_ = w.write() // one that is behind says less
+}
+
+// doubted stands for the boot once the device has not taken what it was given.
+const doubted = "doubted"
+
+// doubt expects no more of the database than was synced, as after a power
+// failure: what its device has not taken the kernel keeps as long as it likes.
+func (w *witness) doubt() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.boot = doubted
+	_ = w.write() // without it a process that ends now leaves what seems to be damage
+}
+
+// hasForgotten reports, once, that the database was opened in doubt and lacks
+// commits that there were.
+func (w *witness) hasForgotten() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	was := w.mu.forgot
+	w.mu.forgot = false
+	return was
 }
 
 // synced notes that all up to a commit, and the manifest as it was then, survive

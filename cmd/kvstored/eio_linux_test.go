@@ -45,8 +45,9 @@ type eioRun struct {
 }
 
 // Pages of the database's files cannot be read for a while, at any moment, in a
-// compaction or an opening as well: the daemon lives, DRAM answers, the tier is
-// off and comes back, with everything that was flushed.
+// compaction or an opening as well, or not be written: the daemon lives, DRAM
+// answers, the tier is off and comes back, with everything that was flushed; no
+// flush says that what could not be written was.
 func TestDatabaseEIO(t *testing.T) {
 	r := newEIORun(t)
 	s := r.s
@@ -57,8 +58,11 @@ func TestDatabaseEIO(t *testing.T) {
 	}
 	files := map[string]int{}
 	for range *eioRounds {
-		name := r.round(t)
-		files[name]++
+		round := r.round
+		if r.rng.IntN(3) == 0 {
+			round = r.roundOfWrites
+		}
+		files[round(t)]++
 		if t.Failed() {
 			break
 		}
@@ -120,6 +124,10 @@ func newEIORun(t *testing.T) *eioRun {
 	if err := storeChain(t.Context(), r.conn, r.hot); err != nil {
 		t.Fatal(err)
 	}
+	// Pinned and not on disk it would be left of each flush once it was given up.
+	if flushed, err := r.conn.Flush(t.Context(), true); err != nil || len(flushed.Left) > 0 {
+		t.Fatalf("flush what is hot: %v, left %v", err, flushed.Left)
+	}
 	return r
 }
 
@@ -127,9 +135,7 @@ func newEIORun(t *testing.T) *eioRun {
 // the kind of file if so.
 func (r *eioRun) round(t *testing.T) string {
 	t.Helper()
-	if _, err := r.conn.Pin(t.Context(), client.Chain(r.hot), "hot", 0); err != nil {
-		t.Errorf("pin what is in DRAM: %v", err)
-	}
+	r.pinHot(t)
 	name, from, to := r.pick(t)
 	if name == "" {
 		return "none"
@@ -168,6 +174,55 @@ func (r *eioRun) round(t *testing.T) string {
 	return strings.TrimLeft(name, "0123456789") + " " + when
 }
 
+// roundOfWrites fails what is written to the database's files until that was
+// met. What flushes have claimed meanwhile is there afterwards.
+func (r *eioRun) roundOfWrites(t *testing.T) string {
+	t.Helper()
+	r.pinHot(t)
+	pattern := []string{"*.mem", "MANIFEST"}[r.rng.IntN(2)]
+	if err := r.fs.FailWrites(pattern); err != nil {
+		t.Fatal(err)
+	}
+	var claimed []*key.Chain
+	met := 0
+	for end := time.Now().Add(eioPatience); met == 0 && time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		r.readHot(t)
+		r.n++
+		chain := chainOf(t, crashSpace, 1<<41+r.n, 6)
+		if err := storeChain(t.Context(), r.conn, chain); err != nil {
+			t.Fatalf("DRAM takes nothing: %v", err)
+		}
+		flushed, err := r.conn.Flush(t.Context(), true)
+		if err == nil && len(flushed.Left) == 0 {
+			claimed = append(claimed, chain)
+		}
+		if met, err = r.fs.Met(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	time.Sleep(time.Duration(r.rng.Int64N(int64(eioSpan)))) // a while of trouble
+	r.readHot(t)
+	if err := r.fs.Heal(); err != nil {
+		t.Fatal(err)
+	}
+	r.awaitWorks(t)
+	for _, chain := range claimed {
+		r.readAll(t, chain, client.WaitComplete)
+	}
+	r.keepPromise(t)
+	if met == 0 {
+		return "nobody"
+	}
+	return pattern + " written"
+}
+
+func (r *eioRun) pinHot(t *testing.T) {
+	t.Helper()
+	if _, err := r.conn.Pin(t.Context(), client.Chain(r.hot), "hot", 0); err != nil {
+		t.Errorf("pin what is in DRAM: %v", err)
+	}
+}
+
 // begun is how many chains were begun.
 func (r *eioRun) begun() uint64 {
 	r.s.Lock()
@@ -184,7 +239,7 @@ func (r *eioRun) keepPromise(t *testing.T) {
 	}
 	r.n++
 	r.kept = chainOf(t, crashSpace, 1<<41+r.n, 6)
-	for tries := 20; ; tries-- { // what was given up in the trouble is left of the next flushes
+	for tries := 100; ; tries-- { // what was given up in the trouble is left of the next flushes
 		if err := storeChain(t.Context(), r.conn, r.kept); err != nil {
 			t.Fatal(err)
 		}
@@ -287,12 +342,13 @@ func killDatabase(t *testing.T, daemon int) {
 	}
 }
 
-// awaitWorks waits until the tier is used again.
+// awaitWorks waits until the tier is used again, and has been scanned where it
+// was opened as at a start.
 func (r *eioRun) awaitWorks(t *testing.T) {
 	t.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		if _, err := r.conn.Flush(t.Context(), true); err == nil {
-			if st, err := r.d.stats(t.Context()); err == nil && !st.Store.Tiers["disk"].Off {
+			if st, err := r.d.stats(t.Context()); err == nil && !st.Store.Tiers["disk"].Off && r.isScanned(t) {
 				return
 			}
 		}
@@ -300,4 +356,14 @@ func (r *eioRun) awaitWorks(t *testing.T) {
 			t.Fatal("the tier does not come back")
 		}
 	}
+}
+
+// isScanned reports whether each opening of the tier was followed by a scan.
+func (r *eioRun) isScanned(t *testing.T) bool {
+	t.Helper()
+	log, err := os.ReadFile(r.d.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Count(string(log), "disk tier recovered") > strings.Count(string(log), "the disk tier is open\"")
 }

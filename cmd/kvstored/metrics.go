@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -140,9 +141,24 @@ func newMetrics(d *daemon) *metrics {
 			m.took[op] = h.WithLabelValues(wire.Op(op).String())
 		}
 	}
-	m.registry.MustRegister(h, m.tierTook, m, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.registry.MustRegister(h, m.tierTook, m, collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{Namespace: "kvstored_database", PidFn: m.databasePid}))
 	return m
 }
+
+// databasePid is the id of the database's process, whose numbers are left out
+// while there is none.
+func (m *metrics) databasePid() (int, error) {
+	if d := m.daemon.disk; d != nil {
+		if pid := d.DatabasePid(); pid > 0 {
+			return pid, nil
+		}
+	}
+	return 0, errNoDatabase
+}
+
+var errNoDatabase = errors.New("there is no process of a database")
 
 // observer times a tier's operations.
 func (m *metrics) observer(p tier.Place) tier.Observer {

@@ -7,6 +7,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
 
 	"github.com/dgraph-io/badger/v4"
 	"github.com/dgraph-io/badger/v4/options"
@@ -103,9 +106,24 @@ func logs(dir string) []string {
 	return paths
 }
 
-// sync makes what is committed survive a power failure. Badger's own Sync
-// leaves out the logs of memtables that are just being flushed.
+// sync makes what is committed survive a power failure. The kernel tells one of
+// those that sync a file that pages of it are lost, so there is one sync at a
+// time, and none succeeds after one that failed.
 func (s *server) sync() error {
+	s.syncing.Lock()
+	defer s.syncing.Unlock()
+	if s.unsynced == nil {
+		s.unsynced = s.syncFiles()
+	}
+	return s.unsynced
+}
+
+// syncFiles is one sync. Badger's own leaves out the logs of memtables that are
+// just being flushed.
+func (s *server) syncFiles() error {
+	if err := s.awaitTables(); err != nil {
+		return err
+	}
 	for _, path := range logs(s.dir) {
 		if err := syncPath(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("sync %s: %w", path, err)
@@ -118,6 +136,29 @@ func (s *server) sync() error {
 		return err
 	}
 	return syncPath(s.dir)
+}
+
+const (
+	tablesTimeout = 30 * time.Second
+	tablesPoll    = 5 * time.Millisecond
+)
+
+// awaitTables waits until what the logs of an earlier process hold is in tables,
+// which are on the device by then. Their pages may never have come there, which
+// the kernel may have told that process, and tells once.
+func (s *server) awaitTables() error {
+	for end := time.Now().Add(tablesTimeout); ; time.Sleep(tablesPoll) {
+		i := slices.IndexFunc(s.old, func(path string) bool {
+			_, err := os.Stat(path)
+			return !errors.Is(err, fs.ErrNotExist)
+		})
+		if i < 0 {
+			return nil
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("sync: what %s holds is not in a table yet", s.old[i])
+		}
+	}
 }
 
 func syncPath(path string) error {
@@ -137,8 +178,17 @@ func (badgerLog) Warningf(f string, a ...any) { say(logWarn, f, a) }
 func (badgerLog) Infof(f string, a ...any)    { say(logInfo, f, a) }
 func (badgerLog) Debugf(string, ...any)       {} // several lines a commit
 
+// say also ends the process over what a device would not take. Badger goes on
+// after a flush or a compaction that failed, as if the list of tables that it
+// has in memory were the one in the manifest, and would lose tables with the
+// next copy of that; a new process reads what the manifest says. The last line
+// is no message of Badger's, so that it tells what the process ended over.
 func say(level, f string, a []any) {
 	text := bytes.TrimSpace(fmt.Appendf(nil, f, a...))
 	text = bytes.ReplaceAll(text, []byte("\n"), []byte("; "))
 	_, _ = fmt.Fprintf(os.Stderr, "%s%s%s\n", logMark, level, text) // whoever is gone does not miss it
+	if level == logWarn && bytes.Contains(text, []byte(syscall.EIO.Error())) {
+		_, _ = fmt.Fprintln(os.Stderr, syscall.EIO.Error())
+		os.Exit(1)
+	}
 }

@@ -59,10 +59,14 @@ func serve() int {
 type server struct {
 	db      *badger.DB
 	dir     string
+	old     []string // logs of earlier processes, which become tables
 	size    size
 	writing sync.Mutex // held by a commit, and while the logs are emptied
 
 	compacting sync.Mutex // held before writing
+
+	syncing  sync.Mutex
+	unsynced error // of the first sync that failed
 }
 
 func (s *server) open(c *conn) error {
@@ -73,7 +77,7 @@ func (s *server) open(c *conn) error {
 	var o Options
 	err = json.Unmarshal(body, &o)
 	if err == nil {
-		s.dir = o.Dir
+		s.dir, s.old = o.Dir, logs(o.Dir)
 		s.db, err = openBadger(&o)
 	}
 	if err == nil {

@@ -94,9 +94,11 @@ func (f *FS) Fail(name string, from, to int64) error {
 	return err
 }
 
-// FailWrites makes writes to the files of a base name fail.
-func (f *FS) FailWrites(name string) error {
-	_, err := f.order("failwrites %s", name)
+// FailWrites makes writes to the files fail whose base names match a pattern of
+// filepath.Match without spaces, also to those that are made later: at once, or,
+// of a page that is mapped, when it is synced.
+func (f *FS) FailWrites(pattern string) error {
+	_, err := f.order("failwrites %s", pattern)
 	return err
 }
 

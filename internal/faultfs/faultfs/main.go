@@ -6,7 +6,7 @@
 // output, "ok" or what is wrong:
 //
 //	fail NAME FROM TO   reads of bytes FROM..TO of the files of that base name
-//	failwrites NAME     writes to them
+//	failwrites PATTERN  writes to the files whose base names match, those to come included
 //	met                 the answer is "ok", and how often something has failed since it was healed
 //	heal                nothing fails any more
 package main
@@ -85,6 +85,9 @@ func (f *faults) obey(order string) string {
 		go f.forget(x)
 		return "ok"
 	case what == "failwrites" && n == 2:
+		if _, err := filepath.Match(x.name, ""); err != nil {
+			return err.Error()
+		}
 		x.writes = true
 		f.list = append(f.list, x)
 		return "ok"
@@ -117,7 +120,11 @@ func (f *faults) fails(name string, off, n int64, write bool) bool {
 	f.Lock()
 	defer f.Unlock()
 	is := slices.ContainsFunc(f.list, func(x fault) bool {
-		return x.name == name && x.writes == write && (write || off < x.to && off+n > x.from)
+		if write {
+			is, _ := filepath.Match(x.name, name) // obey has tried it
+			return x.writes && is
+		}
+		return !x.writes && x.name == name && off < x.to && off+n > x.from
 	})
 	if is {
 		f.met++

@@ -1,0 +1,41 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/rs/zerolog"
+
+	"github.com/kvstored/kvstored/config"
+)
+
+// The metrics have the database's process under names of its own, and none
+// where there is no such process.
+func TestDatabasePid(t *testing.T) {
+	cfg, err := config.Load(daemonFolder(t).config, nil, config.Rules{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &daemon{cfg: cfg, log: zerolog.Nop()}
+	defer d.close()
+	m := &metrics{daemon: d}
+	if pid, err := m.databasePid(); err == nil {
+		t.Errorf("process %d without a disk tier", pid)
+	}
+	if err := d.makeDisk(); err != nil {
+		t.Fatal(err)
+	}
+	pid, err := m.databasePid()
+	if err != nil {
+		t.Fatal(err)
+	}
+	name, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if err != nil || !strings.HasPrefix(string(name), "kvstored-database") {
+		t.Errorf("process %d is %q, %v", pid, name, err)
+	}
+	if n := d.disk.Stats().Counters["database_write_bytes"]; n == 0 {
+		t.Error("it has written nothing")
+	}
+}

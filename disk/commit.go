@@ -188,7 +188,8 @@ func (c *committer) compact(db *database.DB) {
 		select {
 		case err := <-done:
 			if err == nil {
-				_ = c.share.look(db.Measure) // an old look says more is held
+				_ = c.share.look(db.Measure)      // an old look says more is held
+				_ = c.share.compacted(db.Measure) // without it there is one more
 			}
 			return
 		case <-time.After(compactTick):

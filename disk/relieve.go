@@ -84,6 +84,9 @@ func (t *Tier) compact(ctx context.Context) error {
 		return fmt.Errorf("compact the database: %w", err)
 	}
 	t.count.compactions.Add(1)
+	if err := t.call(ctx, t.metaDev, func() error { return t.share.compacted(t.db.measure) }, nil); err != nil {
+		return err
+	}
 	return t.call(ctx, t.metaDev, t.lookAtMeta, nil)
 }
 

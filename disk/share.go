@@ -67,6 +67,7 @@ type share struct {
 	bytes    atomic.Int64 // set aside: the left side above without the segments; written under segments.mu
 	held     atomic.Int64 // by the database, at the last look
 	live     atomic.Int64 // of that, what entries hold by held; the rest is garbage
+	stuck    atomic.Int64 // garbage that the last compaction has left
 	files    atomic.Int64 // bytes of the database's files, at the last look
 	others   atomic.Int64 // bytes of all other files but the segments'
 	free     atomic.Int64 // bytes on the database's file system, at the last look
@@ -174,10 +175,21 @@ func (h *share) more() int64 { return max(0, h.bytes.Load()-h.others.Load()-h.fi
 func (h *share) full(n int64) bool { return h.short(n) > h.margin }
 
 // garbage reports whether so much of what the database holds is deleted or
-// overwritten that a compaction is worth its while.
+// overwritten, since the last compaction, that another is worth its while.
 func (h *share) garbage() bool {
 	held := h.held.Load()
-	return held-h.live.Load() > held/8
+	return held-h.live.Load()-h.stuck.Load() > held/8
+}
+
+// compacted notes what a compaction has left beside what entries hold: records
+// that no entry knows of, which a table that Badger lost the deletions of brings
+// back. Another compaction does not help there.
+func (h *share) compacted(measure func() (int64, error)) error {
+	held, err := measure()
+	if err == nil {
+		h.stuck.Store(max(0, held-h.live.Load()))
+	}
+	return err
 }
 
 // heldFor is what the database holds for an entry.

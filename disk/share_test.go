@@ -41,3 +41,31 @@ func TestCostOfEntries(t *testing.T) {
 		})
 	}
 }
+
+// What a compaction has left is no reason for the next, which would find it
+// there again; what has come since is.
+func TestGarbageThatStays(t *testing.T) {
+	h := newShare(&Options{CapacityBytes: 1 << 30}, new(segments))
+	h.held.Store(1000)
+	h.live.Store(500)
+	if !h.garbage() {
+		t.Fatal("half of it is no garbage")
+	}
+	if err := h.compacted(func() (int64, error) { return 1000, nil }); err != nil {
+		t.Fatal(err)
+	}
+	if h.garbage() {
+		t.Error("what a compaction has left is worth another")
+	}
+	h.held.Store(1300)
+	if !h.garbage() {
+		t.Error("what was deleted since is not worth one")
+	}
+	if err := h.compacted(func() (int64, error) { return 500, nil }); err != nil {
+		t.Fatal(err)
+	}
+	h.held.Store(600)
+	if !h.garbage() {
+		t.Error("what an earlier compaction had left hides what is new")
+	}
+}

@@ -121,6 +121,9 @@ func (d *daemon) fillChain(ctx context.Context, p client.Prompt, size int) error
 		if f.Len() == 0 {
 			return fmt.Errorf("reserve: no room: %v", f.Reason())
 		}
+		for i := range f.Len() {
+			clear(f.Bytes(i)) // a staging area that was seen with a page missing is copied from more slowly
+		}
 		if _, err := f.Commit(ctx); err != nil {
 			return err
 		}

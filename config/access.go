@@ -10,9 +10,9 @@ import (
 	"github.com/kvstored/kvstored/internal/glob"
 )
 
-// Access is a rule that gives users rights. Of those that name a user the first
-// that matches a space's model counts. With any rule there is no right without
-// one.
+// Access is a rule that gives users rights. Of the rules that name a user the
+// first that matches a space's model counts. With any rule there is no right
+// without one.
 type Access struct {
 	UIDs   []uint32 `yaml:"uids,flow,omitempty"`   // user ids; empty only with Front: connections that have none
 	Match  string   `yaml:"match,omitempty"`       // the whole model name; * is any run of characters, ? any one

@@ -15,6 +15,7 @@
 // A key is one struct field: its yaml tag is its name, its Go type decides
 // how it is written, its line in [Default] is its default. The tag
 // `reload:"live"` is on the keys that [Reload] applies to a running daemon; all
-// others take a restart. Whoever adds one also adds it to kvstored.example.yaml, which a test compares with the
-// defaults, and, where values can be wrong, to validate.go.
+// others take a restart. A new key is also added to kvstored.example.yaml, which
+// a test compares with the defaults, and, where values can be wrong, to
+// validate.go.
 package config

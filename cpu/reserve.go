@@ -117,8 +117,8 @@ func (t *Tier) mayWait(f *tier.Fill, changed, freed <-chan struct{}) error {
 // lies. Where that fails it is tried again once more is free or was let go of.
 // Then it waits, if it may and there is something to wait for: memory that
 // others hold, or victims that are still being written. Once evictFactor is
-// reached with all of that free, either what is free lies in pieces, and it
-// waits for a change of that, or others were faster, and it begins again.
+// reached with all of that free, either the free room lies in pieces, and it
+// waits for a change of these, or other fills were faster, and it begins again.
 func (t *Tier) alloc(ctx context.Context, f tier.Fill) (arena.Block, error) {
 	limit := (evictFactor-1)*occupied(f.Size) + 1
 	var evicted int64

@@ -117,8 +117,8 @@ func TestWaiterEndsWithContext(t *testing.T) {
 	})
 }
 
-// Nobody waits for what only the own client can let go of, whoever fills; but
-// for others, or for what is being written, everybody does.
+// A fill never waits for memory that only its own client can let go of, but it
+// waits for other clients' memory, and for chunks that are being written.
 func TestNobodyWaitsForTheOwnClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, o, c, refs := full(t)

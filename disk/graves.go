@@ -22,7 +22,7 @@ const (
 // graveLog has the notes about deleted keys once more, outside the database,
 // which may be lost again before the headers of these keys are found. It grows
 // by 48 bytes a key that is deleted during a recovery: space, hash, the number of
-// the deletion, and an XXH3-64 of that; what does not match is passed over. A
+// the deletion, and an XXH3-64 of these; a note without it is passed over. A
 // note that was written in part is overwritten by the next one: all of them lie
 // at multiples of their size. The end of the recovery removes the file.
 type graveLog struct {

@@ -38,8 +38,8 @@ func (s *segments) leave(loc location) {
 	}
 }
 
-// free makes the extent of a payload of n bytes reusable, once nobody reads it
-// and its header says so (see bury). The deletion is in Badger, or no record was.
+// free makes the extent of a payload of n bytes reusable, once no reader has
+// it and its header says so (see bury). The deletion is in Badger, or no record was.
 func (s *segments) free(loc location, n int64) {
 	if loc.inline() {
 		return

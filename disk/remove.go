@@ -70,8 +70,8 @@ func (r *removal) committed(err error) {
 }
 
 // Delete forgets ks; absent ones are passed over. It returns when the deletion
-// survives a kill of the process, whoever began it. What a Put is still writing,
-// perhaps for nobody any more, is waited for.
+// survives a kill of the process, also one that another call began. A Put that
+// is still writing, perhaps after its caller left, is waited for.
 func (t *Tier) Delete(ctx context.Context, ks []key.Key) error {
 	for len(ks) > 0 {
 		n := min(len(ks), maxRemovals)

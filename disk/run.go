@@ -106,8 +106,8 @@ func (t *Tier) wait(ctx context.Context, done <-chan error, x *transfer) error {
 	return err
 }
 
-// progress is what moves as long as whoever has x now does: its device, then
-// the database.
+// progress moves as long as the stage that x is in does: its device, then the
+// database.
 func (t *Tier) progress(x *transfer) uint64 {
 	if x != nil && !x.over.Load() {
 		return x.dev.progress.Load()

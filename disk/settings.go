@@ -15,7 +15,7 @@ func (o *Options) settings() Settings {
 // them goes with the next Trim. It is safe for concurrent use.
 func (t *Tier) Set(to Settings) { t.now.Store(&to) }
 
-// Set is that of the Tier, also of those that are opened later.
+// Set changes the settings of the Tier, and of each that the Keeper opens later.
 func (k *Keeper) Set(to Settings) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -44,8 +44,8 @@ func TestSlowSync(t *testing.T) {
 	}
 }
 
-// A call that hangs at the end keeps the tier from an orderly end, and nobody
-// from the folder: the database is in a process that has ended.
+// A call that hangs at the end keeps the tier from an orderly end, and no
+// other process from the folder: the database is in a process that has ended.
 func TestCloseWhileACallHangs(t *testing.T) {
 	o := testOptions(t.TempDir())
 	o.IOTimeout = 20 * time.Millisecond

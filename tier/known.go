@@ -40,9 +40,9 @@ func (s *Stack) isBelow(k key.Key) bool {
 	return false
 }
 
-// reject takes grants back for chunks that some tier has after all. Only who
-// fills a key can be sure of that: before, another client might have stored
-// it, and DRAM evicted it, since the tiers were asked. It returns how many of
+// reject takes grants back for chunks that some tier has after all. Only the
+// caller that fills a key can be sure of that: before, another client might have
+// stored it, and DRAM evicted it, since the tiers were asked. It returns how many of
 // the first grants are certain; an error says why there are fewer.
 func (s *Stack) reject(ctx context.Context, wait bool, c *key.Chain, from int, grants []Grant) (int, error) {
 	if !slices.ContainsFunc(grants, isGranted) {

@@ -63,10 +63,9 @@ func (d *departing) of(w *writer) (v Volume) {
 	return v
 }
 
-// valuableFirst puts what is to be written in the order of its worth: what was
-// used most often first, and of that prefixes before what stands on them, for a
-// chunk is of use only where all before it are. Of equals the youngest goes
-// first. What was missed is among it.
+// valuableFirst orders the chunks to write by their worth: the most often used
+// first, but no chunk before the prefix it stands on, for it is of use only with
+// all before it. Of equals the youngest goes first. Missed chunks are among them.
 func (w *writer) valuableFirst() {
 	w.probe()
 	list := w.takeAll()

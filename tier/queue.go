@@ -213,7 +213,7 @@ func (w *writer) finish(gen uint64) {
 }
 
 // writing reports whether chunks are on their way to the tiers below. Chunks
-// that wait until DRAM evicts them set out now: whoever asks needs the room
+// that wait until DRAM evicts them set out now: the caller needs the room
 // that they take by what stands on them.
 func (s *Stack) writing() (busy bool) {
 	for _, w := range s.writers {

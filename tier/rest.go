@@ -43,7 +43,7 @@ func (s *Stack) Rest(c *key.Chain, m *Match, search Set) *Rest {
 	return r
 }
 
-// Unasked is why nobody knows whether a chain goes on beyond m: the shared tier
+// Unasked is why it is unknown whether a chain goes on beyond m: the shared tier
 // in the search range is switched off. Nil if that is known, or Rest finds out.
 func (s *Stack) Unasked(c *key.Chain, m *Match, search Set) error {
 	next := c.Skip + m.Chunks

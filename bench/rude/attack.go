@@ -38,8 +38,8 @@ var attacks = []attack{
 	{"connections", 5000, connections},
 }
 
-// assault makes an attack until the process is killed. An attack that the daemon
-// refuses goes on: that is what it is.
+// assault makes an attack until the process is killed. An attack goes on where
+// the daemon refuses it.
 func assault(j *job) error {
 	for _, a := range attacks {
 		if a.name != j.Attack {

@@ -98,7 +98,7 @@ func behave(ctx context.Context, j *job) (s seen, err error) {
 
 func us(d time.Duration) float64 { return float64(d) / 1e3 }
 
-// prompt is so many chunks of a prompt that nobody else has.
+// prompt is so many chunks of a prompt that no other client has.
 func prompt(seed uint64, chunks int) client.Prompt {
 	return client.Hashes(16, hashes(seed, chunks), lengths(chunks))
 }

@@ -116,7 +116,7 @@ func respCommand(args ...string) []byte {
 	return b
 }
 
-// prompt of so many chunks that nobody has stored.
+// unknownPrompt is a prompt of n chunks that no client has stored.
 func unknownPrompt(space uint32, n int) wire.Chain {
 	ch := wire.Chain{Space: space, Form: wire.FormHashes, Width: 16, Hashes: make([]byte, 16*n)}
 	lengths := make([]uint32, n)

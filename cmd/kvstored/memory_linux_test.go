@@ -216,8 +216,8 @@ func (r *costly) deafRedis() {
 }
 
 // The daemon lives in a control group of cpu.capacity and 1 GiB under clients
-// that cost much more than that: half frames of 1.4 GiB, replies that nobody
-// reads, windows of 26 GiB that nobody has written. Some of them lose their
+// that cost much more than that: half frames of 1.4 GiB, replies that no
+// client reads, windows of 26 GiB that no client has written. Some of them lose their
 // connections; one that costs little is served, and when the others have gone so
 // has their memory.
 func TestMemoryInGroup(t *testing.T) {

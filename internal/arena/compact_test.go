@@ -192,7 +192,7 @@ func TestCompactErrors(t *testing.T) {
 	o.check(0)
 }
 
-// Whatever is stored, held and let go of, every payload stays what it is, and
+// Blocks are stored, held and let go of at random: every payload stays whole, and
 // where enough is free and nothing is held there is room.
 func TestCompactModel(t *testing.T) {
 	for seed := range uint64(4) {

@@ -84,7 +84,7 @@ func openBadger(o *Options) (db *badger.DB, err error) {
 }
 
 // keepPrivate takes the rights of other users from a database that an earlier
-// version has made, or somebody copied. Where that is refused it says so.
+// version has made, or a user copied. Where that is refused it says so.
 func keepPrivate(dir string) {
 	_ = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 		if err == nil && (e.IsDir() || e.Type().IsRegular()) {

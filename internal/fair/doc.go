@@ -6,7 +6,7 @@
 // never knows what is loaded, and does none of the loading.
 //
 // It owns a Gate per daemon: users take turns by the time that they compute, in
-// slices of 200 us, and light requests wait for nobody. So a request of a
+// slices of 200 us, and light requests never wait. So a request of a
 // million chunks costs those of other users a slice, not its length.
 //
 // The order is start-time fair queueing (Goyal, Vin, Cheng: Start-time fair

@@ -51,7 +51,8 @@ func NewGate(places int, busy func(change int)) *Gate {
 	return &Gate{places: cmp.Or(places, max(1, runtime.GOMAXPROCS(0)-1)), busy: busy}
 }
 
-// User is everybody's work that counts as one's. It is safe for concurrent use.
+// User is the account of all requests that count as one user's. It is safe for
+// concurrent use.
 type User struct {
 	gate   *Gate
 	window atomic.Int64 // number of the window that spent is about
@@ -302,8 +303,8 @@ func (g *Gate) leave(u *User, d time.Duration) {
 	}
 }
 
-// tidy takes a user of whom nothing waits out of the line; called with the mutex
-// held.
+// tidy takes a user without waiting requests out of the line; called with the
+// mutex held.
 func (g *Gate) tidy(u *User) {
 	if len(u.queue) > 0 {
 		return

@@ -7,8 +7,8 @@ import "github.com/kvstored/kvstored/key"
 const coldLook = 8
 
 // nextCold takes out the next of what goes before anything that a policy would
-// choose: the ends of prompts of which somebody has said that nobody will ask
-// for them again. They are in a line, in which some are not cold any more.
+// choose: the ends of prompts that a client has said will not be asked for
+// again. They are in a line, in which some are not cold any more.
 func (b *book) nextCold() (id uint32, found bool) {
 	for range min(coldLook, b.cold.n) {
 		id := b.cold.pop()

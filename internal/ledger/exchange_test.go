@@ -8,8 +8,8 @@ import (
 	"github.com/kvstored/kvstored/policy"
 )
 
-// A tier's word is exchanged only while the entry is resident and nobody, who
-// may have read it, holds it.
+// A tier's word is exchanged only while the entry is resident and not held: a
+// holder may have read it.
 func TestExchange(t *testing.T) {
 	p, err := policy.New("lru", 1<<20)
 	if err != nil {

@@ -33,9 +33,9 @@ func (l *Ledger) passRound(space key.SpaceID, hs []key.Hash) {
 	}
 }
 
-// nextPassed takes out the next of what Pass was told of that a working tier
-// below has, and that may go: as a leaf, or from underneath others. What may not
-// yet goes to the back.
+// nextPassed takes out the next entry on the line of Pass that a working tier
+// below has, and that may go: as a leaf, or from underneath others. An entry that
+// may not go yet is put at the back.
 func (b *book) nextPassed(works mark) (id uint32, found bool) {
 	for range min(coldLook, b.passing.n) {
 		id := b.passing.pop()

@@ -81,7 +81,7 @@ func TestManyGuess(t *testing.T) {
 	})
 }
 
-// TestHostsAreBounded: whoever guesses from many addresses does not fill memory.
+// TestHostsAreBounded: guesses from many addresses do not fill memory.
 func TestHostsAreBounded(t *testing.T) {
 	var g guesses
 	for i := range 2 * mostHosts {

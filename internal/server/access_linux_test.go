@@ -49,7 +49,7 @@ func as(t testing.TB, uid uint32, do func()) {
 	}
 }
 
-// everybody lets each user come to the rig's socket.
+// everybody moves the rig's socket to a folder that each user may enter.
 func (r *rig) everybody() {
 	r.t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "kv")
@@ -94,7 +94,7 @@ func accepted(t testing.TB, text string) *access.Policy {
 	return c.Policy(0)
 }
 
-// allButMap gives everybody every right, and maps nobody.
+// allButMap gives each user every right, and none the mapping.
 var allButMap = fmt.Sprintf("[{uids: [%d, %d, %d, %d], match: '*', rights: [read, write, admin]}]", alice, bob, carol, dave)
 
 // modelSpace is a space of a model.

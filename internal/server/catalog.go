@@ -104,8 +104,8 @@ func (c *catalog) space(id key.SpaceID) key.Space {
 	return key.Space{}
 }
 
-// Models are the models of the spaces that are known: those that connections have
-// open, and some thousand of those that were.
+// Models are the models of the spaces that are known: the ones that connections have
+// open, and some thousand that were open before.
 func (s *Server) Models() map[key.SpaceID]string {
 	c := &s.catalog
 	c.mu.Lock()

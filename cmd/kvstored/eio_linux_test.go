@@ -42,6 +42,7 @@ type eioRun struct {
 	n    uint64     // rounds
 	s    *stored
 	conn *client.Client
+	late bool // the tier could not be opened at the start
 }
 
 // Pages of the database's files cannot be read for a while, at any moment, in a
@@ -358,12 +359,17 @@ func (r *eioRun) awaitWorks(t *testing.T) {
 	}
 }
 
-// isScanned reports whether each opening of the tier was followed by a scan.
+// isScanned reports whether each opening of the tier was followed by a scan; the
+// one at the daemon's start, if it succeeded, has no line of its own.
 func (r *eioRun) isScanned(t *testing.T) bool {
 	t.Helper()
 	log, err := os.ReadFile(r.d.log)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return strings.Count(string(log), "disk tier recovered") > strings.Count(string(log), "the disk tier is open\"")
+	opened := strings.Count(string(log), "the disk tier is open\"")
+	if !r.late {
+		opened++
+	}
+	return strings.Count(string(log), "disk tier recovered") >= opened
 }

@@ -47,7 +47,7 @@ func TestDiskInTrouble(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	r := &eioRun{d: d, conn: c, s: newStored(), hot: chainOf(t, crashSpace, 1<<40, 4)}
+	r := &eioRun{d: d, conn: c, s: newStored(), hot: chainOf(t, crashSpace, 1<<40, 4), late: true}
 	if err := storeChain(t.Context(), c, r.hot); err != nil {
 		t.Fatal(err)
 	}

@@ -28,7 +28,7 @@ from .prompt import Prompt, hashes, tokens
 from .views import as_numpy, as_torch
 from .wire import Advice, Count, Flushed, Match, Space, Stored
 
-__version__ = "1.0.0"
+__version__ = "0.1.0"
 
 __all__ = [
     "ALL", "Advice", "AsyncClient", "AsyncFill", "AsyncJob", "DEFAULT_SOCKET", "Chunk", "Client", "Code", "Count", "DeadlineExceeded", "Disconnected", "Error",

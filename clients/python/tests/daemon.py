@@ -55,11 +55,12 @@ def environment() -> dict:
 class Daemon:
     """A running daemon in a folder that ends with it."""
 
-    def __init__(self, dram: str = "64MiB", disk: str = "0") -> None:
+    def __init__(self, dram: str = "64MiB", disk: str = "0", more: str = "") -> None:
+        """``more``: further lines of its configuration."""
         self.dir = tempfile.mkdtemp(prefix="kvs")  # short: a socket's path is
         self.socket = f"{self.dir}/s"
         os.mkdir(f"{self.dir}/disk")
-        Path(f"{self.dir}/c.yaml").write_text(CONFIG.format(dir=self.dir, dram=dram, disk=disk))
+        Path(f"{self.dir}/c.yaml").write_text(CONFIG.format(dir=self.dir, dram=dram, disk=disk) + more)
         self.process: Optional[subprocess.Popen] = None
         self.start()
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import email
 import os
 import subprocess
 import sys
+import tarfile
 import tempfile
 import unittest
 import textwrap
+import zipfile
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -35,6 +38,44 @@ class Install(unittest.TestCase):
                 text=True,
             )
             self.assertIn(str(wheel), got.stdout)
+
+    def test_metadata(self) -> None:
+        """Licence, types and version are in the wheel, and two builds are equal."""
+        sys.path.insert(0, str(HERE))
+        import backend
+
+        with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as two:
+            wheel = Path(one) / backend.build_wheel(one)
+            self.assertEqual(wheel.read_bytes(), (Path(two) / backend.build_wheel(two)).read_bytes())
+            sdist = Path(one) / backend.build_sdist(one)
+            self.assertEqual(sdist.read_bytes(), (Path(two) / backend.build_sdist(two)).read_bytes())
+            with zipfile.ZipFile(wheel) as archive:
+                names = archive.namelist()
+                self.assertIn("kvstored/py.typed", names)
+                (record,) = [n for n in names if n.endswith("/RECORD")]
+                listed = [line.split(",")[0] for line in archive.read(record).decode().splitlines()]
+                self.assertEqual(listed, names)
+                info = email.message_from_bytes(archive.read(record.replace("RECORD", "METADATA")))
+                for licence in info.get_all("License-File", []):
+                    text = archive.read(record.replace("RECORD", f"licenses/{licence}"))
+                    self.assertEqual(text, (HERE.parents[1] / licence).read_bytes())
+            self.assertEqual((info["License-Expression"], info["Version"]), ("Apache-2.0", kvstored.__version__))
+            self.assertEqual(info.get_all("License-File"), ["LICENSE"])
+            self.assertIn("Typing :: Typed", info.get_all("Classifier", []))
+
+    def test_sdist(self) -> None:
+        """The wheel that is built from the sdist is the one of the repository."""
+        sys.path.insert(0, str(HERE))
+        import backend
+
+        with tempfile.TemporaryDirectory() as folder:
+            with tarfile.open(Path(folder) / backend.build_sdist(folder)) as archive:
+                archive.extractall(folder)
+            root = Path(folder) / f"kvstored-{kvstored.__version__}"
+            code = "import backend; print(backend.build_wheel('.'))"
+            built = subprocess.run([sys.executable, "-c", code], cwd=root, check=True, capture_output=True, text=True)
+            wheel = root / built.stdout.strip()
+            self.assertEqual(wheel.read_bytes(), (Path(folder) / backend.build_wheel(folder)).read_bytes())
 
     def test_pip(self) -> None:
         """Without a network, and without anything but pip."""

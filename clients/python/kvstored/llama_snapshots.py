@@ -1,0 +1,97 @@
+"""States of whole sequences, for models of which no range can be taken out.
+
+One is stored under the hash of all its tokens, and stands alone: those of a prompt
+that are there have nothing to do with each other.
+"""
+
+from __future__ import annotations
+
+import array
+import hashlib
+import sys
+import time
+from typing import List, Sequence, Tuple
+
+from . import memory
+from .client import Client
+from .fill import Result
+from .llama_chunks import WAIT_COMPLETE, Reading
+from .llama_context import Sequences
+from .prompt import Prompt, hashes
+from .wire import Space
+
+
+class Snapshots:
+    """The snapshots of one model."""
+
+    def __init__(self, client: Client, space: Space, sequences: Sequences) -> None:
+        self._client, self._space, self._sequences = client, space, sequences
+
+    def restore(self, tokens: Sequence[int], seq: int, have: int, limit: int, deadline: float) -> int:
+        """Makes a sequence that holds ``have`` tokens the longest snapshot of no more
+        than ``limit``, if one is longer. How many tokens it holds then."""
+        for count, name in self._ends(tokens, have, limit):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                break
+            prompt = self._prompt(name)
+            job = self._client.prefetch(prompt, policy=WAIT_COMPLETE, load_deadline=left, timeout=left)
+            if not job.match.total.chunks and job.state.done:
+                job.release_soon()
+                continue
+            job.wait(timeout=deadline - time.monotonic())
+            read = self._read(Reading(job), seq, count, deadline)
+            if read is not None:
+                return read
+        return self._sequences.cut(seq, have)
+
+    def _read(self, reading: Reading, seq: int, count: int, deadline: float) -> "int | None":
+        """Reads the snapshot of a job; None where it did not come, and nothing changed."""
+        found, done = reading.payload(0, 0) if len(reading.job) else None, False
+        try:
+            if found is not None:
+                done = self._sequences.read(seq, found.address, found.size, count)
+        finally:
+            wrong = reading.end(max(0.05, deadline - time.monotonic()))
+            if wrong is not None:
+                self._sequences.cut(seq, 0)
+        if found is None:
+            return None
+        return count if done and wrong is None else 0
+
+    def store(self, tokens: Sequence[int], seq: int, wait: float) -> bool:
+        """Stores a sequence that holds exactly these tokens; whether it is there then."""
+        name = digest(tokens, [len(tokens)])[0]
+        size, hello = self._sequences.size(seq), self._client.hello
+        if hello is None or not 0 < size <= hello.max_payload:
+            return False
+        with self._client.reserve(self._prompt(name), size=size, wait=wait, timeout=self._client.timeout + wait) as fill:
+            for slot in fill:
+                if not self._sequences.write(seq, memory.address(slot.memory), size):
+                    fill.abort()
+                    return False
+        there = (Result.STORED, Result.EXISTS, Result.DIFFERS, Result.PENDING)
+        return any(r.result in there for r in fill.results) or any(s.memory is None for s in fill.slots)
+
+    def _ends(self, tokens: Sequence[int], have: int, limit: int) -> List[Tuple[int, bytes]]:
+        """Where snapshots can be, the longest first."""
+        n = self._space.chunk_tokens
+        ends = list(range((have // n + 1) * n, limit + 1, n))
+        return list(zip(ends, digest(tokens, ends)))[::-1]
+
+    def _prompt(self, name: bytes) -> Prompt:
+        return hashes(name, [self._space.chunk_tokens], alone=True, space=self._space)
+
+
+def digest(tokens: Sequence[int], ends: Sequence[int]) -> List[bytes]:
+    """Names of the prefixes of these lengths, in rising order: the first 16 bytes of
+    the SHA-256 of their token ids, 32 bits each, little endian."""
+    total, names, first = hashlib.sha256(), [], 0
+    for end in ends:
+        part = array.array("I", tokens[first:end])
+        if sys.byteorder == "big":
+            part.byteswap()
+        total.update(part.tobytes())
+        names.append(total.copy().digest()[:16])
+        first = end
+    return names

@@ -1,0 +1,318 @@
+"""kvstored.llama while chunks are on disk or in a bucket, and while the daemon,
+its memory or its disk fails."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+import unittest
+from pathlib import Path
+from typing import Any, Callable, List
+from unittest import mock
+
+import kvstored
+from kvstored import llama_chunks
+from kvstored.llama import Engine, PrefixCache
+from kvstored.llama_context import Apart, Loading
+
+from . import bucket, llama_library
+from .daemon import Daemon
+from .llama_case import LlamaCase, clear, evaluate, text
+from .llama_engine import Llama
+
+
+class Tiers(LlamaCase):
+    def setUp(self) -> None:
+        self.llm = self.llama()
+
+    def on(self, daemon: Daemon, **options: Any) -> PrefixCache:
+        return self.cache(self.client(daemon), self.llm, **options)
+
+    def start_again(self, daemon: Daemon, cache: PrefixCache) -> None:
+        """Returns when all that is on disk can be found."""
+        daemon.start()
+        daemon.wait()
+        self.assertTrue(cache.client.wait_attached(20))
+        until(cache.client.stats, lambda s: s and not s["store"]["recovering"])
+
+    def test_evicted_to_disk(self) -> None:
+        cache = self.on(self.daemon("16MiB", "1GiB"))
+        kv, prompts = cache.client, [text(i, 300) for i in range(3)]
+        for prompt in prompts:
+            self.fill(self.llm, cache, prompt)
+        others = kvstored.Space(model="others", dtype="u8", chunk_tokens=1)
+        for i in range(64):
+            kv.store(kvstored.tokens([i], space=others), [512 << 10], lambda _, memory: None, wait=20)
+        for prompt in prompts:
+            match = kv.lookup(kvstored.tokens(prompt, space=cache.space))
+            self.assertEqual((match.total.chunks, match.cpu.chunks), (9, 0))
+            self.check(self.llm, cache, prompt, 288)
+
+    def test_restarted(self) -> None:
+        daemon = self.daemon("64MiB", "1GiB")
+        cache, prompt = self.on(daemon), text(1, 300)
+        self.fill(self.llm, cache, prompt)
+        self.assertTrue(cache.client.flush(durable=True, timeout=60))
+        daemon.process.terminate()
+        daemon.process.wait(30)
+        clear(self.llm)
+        self.assertEqual(cache.restore(prompt), 0)  # no daemon is there
+        self.start_again(daemon, cache)
+        self.check(self.llm, cache, prompt, 288)
+
+    def test_only_in_the_bucket(self) -> None:
+        with mock.patch.dict(os.environ, bucket.ENVIRONMENT), bucket.Bucket(0.03) as remote:
+            prompt = text(2, 300)
+            self.check(self.llm, self.on_another_machine(remote, prompt), prompt, 288)
+
+    def on_another_machine(self, remote: bucket.Bucket, prompt: List[int]) -> PrefixCache:
+        """Stores a prompt into a bucket, and starts a second daemon on it."""
+        first, probe = self.on(self.daemon(more=remote.config)), text(20, 40)
+        self.fill(self.llm, first, prompt)
+        self.fill(self.llm, first, probe)
+        until(lambda: [first.client.flush(timeout=10), len(remote.objects)], lambda found: found[1] >= 10)
+        self.second = self.daemon(more=remote.config)
+        second = self.on(self.second)
+        until(lambda: [clear(self.llm), second.restore(probe)], lambda found: found[1] == 32)  # it is connected
+        return second
+
+    def test_deadline(self) -> None:
+        """What comes in time counts; the rest is computed."""
+        with mock.patch.dict(os.environ, bucket.ENVIRONMENT), bucket.Bucket() as remote:
+            prompt = text(3, 300)
+            second = self.on_another_machine(remote, prompt)
+            remote.delay = 3.0
+            clear(self.llm)
+            have = second.restore(prompt, timeout=0.3)
+            self.assertLess(have, 288)
+            self.equal(self.llm, second, prompt, have)
+
+    def test_killed_while_chunks_are_on_their_way(self) -> None:
+        """A lost job ends the restore; it is not asked again and again until the deadline."""
+        with mock.patch.dict(os.environ, bucket.ENVIRONMENT), bucket.Bucket() as remote:
+            prompt = text(16, 300)
+            cache = self.on_another_machine(remote, prompt)
+            clear(self.llm)
+            self.assertEqual(cache.restore(prompt[:97]), 96)
+            remote.delay = 3.0
+            clear(self.llm)
+            job = mock.patch.object(kvstored.Job, "wait", autospec=True, side_effect=kvstored.Job.wait)
+            with called(Loading, "add", 3, self.second.kill), job as wait:
+                self.assertEqual(cache.restore(prompt, timeout=5), 96)
+            self.assertLess(wait.call_count, 100)
+            self.equal(self.llm, cache, prompt, 96)
+
+    def test_nothing_is_slower_than_computing(self) -> None:
+        """What an engine computes sooner than the disk delivers is not loaded."""
+        daemon = self.daemon("64MiB", "1GiB")
+        cache, measured, prompt = self.on(daemon), text(13, 300), text(14, 300)
+        self.fill(self.llm, cache, measured)
+        self.fill(self.llm, cache, prompt)
+        self.assertTrue(cache.client.flush(durable=True, timeout=60))
+        daemon.process.terminate()
+        daemon.process.wait(30)
+        self.start_again(daemon, cache)
+        self.check(self.llm, cache, measured, 288)  # the daemon knows now what its disk takes
+        fast = self.cache(cache.client, self.llm, prefill_rate=1 << 31)
+        self.check(self.llm, fast, prompt, 0)
+        self.check(self.llm, cache, prompt, 288)
+
+    def test_stopped_daemon(self) -> None:
+        daemon = self.daemon()
+        cache, prompt = self.on(daemon), text(4, 300)
+        self.fill(self.llm, cache, prompt)
+        clear(self.llm)
+        evaluate(self.llm, prompt[:40], 0, 32)
+        daemon.pause()
+        try:
+            self.assertEqual(cache.restore(prompt, have=40, timeout=0.2), 40)
+            self.equal(self.llm, cache, prompt, 40)
+        finally:
+            daemon.resume()
+        until(cache.client.ping, bool)
+        self.check(self.llm, cache, prompt, 288)
+
+    def test_a_store_waits_once_for_a_stopped_daemon(self) -> None:
+        daemon = self.daemon()
+        cache = self.cache(self.client(daemon, timeout=0.5), self.llm)
+        evaluate(self.llm, text(15, 300), 0, 32)
+        daemon.pause()
+        try:
+            with mock.patch.object(cache.client, "reserve", wraps=cache.client.reserve) as reserve:
+                self.assertEqual(cache.store(text(15, 300), wait=0.1), 0)
+        finally:
+            daemon.resume()
+        self.assertLess(reserve.call_args.kwargs["timeout"], 0.5)  # the lookup took its part
+
+    def test_killed_in_the_middle_of_a_restore(self) -> None:
+        """The chunks that were read are right, whatever became of their lease."""
+        for after in (1, 4, 9):
+            with self.subTest(after=after):
+                daemon = self.daemon("64MiB", "1GiB")
+                cache, prompt = self.on(daemon), text(5, 300)
+                self.fill(self.llm, cache, prompt)
+                self.assertTrue(cache.client.flush(durable=True, timeout=60))
+                clear(self.llm)
+                with called(Loading, "add", after, daemon.kill):
+                    have = cache.restore(prompt)
+                self.assertGreaterEqual(have, 32 * after)
+                self.equal(self.llm, cache, prompt, have)
+                self.start_again(daemon, cache)
+                self.check(self.llm, cache, prompt, 288)
+
+    def test_killed_in_the_middle_of_a_store(self) -> None:
+        daemon = self.daemon("64MiB", "1GiB")
+        cache, prompt = self.on(daemon), text(6, 300)
+        evaluate(self.llm, prompt, 0, 32)
+        before = self.llm._ctx.logits()
+        with called(Apart, "write", 4, daemon.kill):
+            self.assertEqual(cache.store(prompt), 0)
+        self.assertEqual(cache._sequences.held(0), 300)  # the context is as it was
+        self.assertEqual(before, self.uncached(prompt, 0, 32).logits[0])
+        self.llm._ctx.kv_cache_seq_rm(0, 299, -1)
+        self.llm._ctx.decode(prompt[299:], 299)
+        self.assertEqual(self.llm._ctx.logits(), self.uncached(prompt, 299, 32).logits[0])
+        self.start_again(daemon, cache)
+        clear(self.llm)
+        self.assertEqual(cache.restore(prompt), 0)  # nothing was committed
+        self.fill(self.llm, cache, prompt)
+        self.check(self.llm, cache, prompt, 288)
+
+    def test_a_corrupt_chunk_in_memory(self) -> None:
+        """It is found before llama.cpp reads it."""
+        daemon = self.daemon()
+        cache, prompt = self.on(daemon), text(7, 300)
+        self.fill(self.llm, cache, prompt)
+        with cache.client.prefetch(kvstored.tokens(prompt, space=cache.space)) as job:
+            job.wait(timeout=10)
+            at = job.ref(3).offset + job.ref(3).length // 2
+            original = bytes(job.block(3))[job.ref(3).length // 2]
+        poke(daemon, at, original ^ 1)
+        self.check(self.llm, cache, prompt, 96)
+        poke(daemon, at, original)
+        self.check(self.llm, cache, prompt, 288)
+
+    def test_memory_reused_under_a_lost_lease(self) -> None:
+        """What the daemon's memory held is compared again where it does not confirm
+        the lease: a chunk that was another's meanwhile leaves the context."""
+        daemon = self.daemon()
+        cache, prompt = self.on(daemon), text(8, 300)
+        self.fill(self.llm, cache, prompt)
+        with cache.client.prefetch(kvstored.tokens(prompt, space=cache.space)) as job:
+            job.wait(timeout=10)
+            at, original = job.ref(2).offset, bytes(job.block(2))[0]
+
+        def reused() -> None:
+            poke(daemon, at, original ^ 0xFF)
+            daemon.kill()
+
+        clear(self.llm)
+        with called(Loading, "add", 6, reused):
+            have = cache.restore(prompt)
+        self.assertEqual(have, 64)
+        self.equal(self.llm, cache, prompt, have)
+
+    def test_without_checksums_the_lease_decides(self) -> None:
+        daemon = self.daemon()
+        cache, prompt = self.on(daemon), text(9, 300)
+        self.fill(self.llm, cache, prompt)
+        with mock.patch.object(llama_chunks, "checksum_at", None):
+            self.check(self.llm, cache, prompt, 288)
+            clear(self.llm)
+            with called(Loading, "add", 6, daemon.kill):
+                self.assertEqual(cache.restore(prompt), 0)
+
+    def test_a_corrupt_disk(self) -> None:
+        daemon = self.daemon("64MiB", "1GiB")
+        cache, prompt = self.on(daemon), text(10, 300)
+        self.fill(self.llm, cache, prompt)
+        clear(self.llm)
+        evaluate(self.llm, prompt, 0, 32)
+        with cache.client.prefetch(kvstored.tokens(prompt, space=cache.space)) as job:
+            job.wait(timeout=10)
+            payload = bytes(job.block(4))
+        self.assertTrue(cache.client.flush(durable=True, timeout=60))
+        daemon.process.terminate()
+        daemon.process.wait(30)
+        self.assertEqual(spoil(Path(daemon.dir, "disk"), payload), 1)
+        self.start_again(daemon, cache)
+        self.check(self.llm, cache, prompt, 128)
+
+    def test_two_processes(self) -> None:
+        daemon, prompt = self.daemon(), text(11, 300)
+        context = multiprocessing.get_context("spawn")
+        other = context.Process(target=store_elsewhere, args=(daemon.socket, self.model, self.folder, prompt))
+        other.start()
+        other.join(120)
+        self.assertEqual(other.exitcode, 0)
+        cache = self.on(daemon)
+        self.check(self.llm, cache, prompt, 288)
+        self.check(self.llm, cache, prompt[:100] + text(12, 50), 96)
+
+
+def store_elsewhere(socket: str, model: str, folder: str, prompt: List[int]) -> None:
+    """Another process: computes a prompt and stores it."""
+    os.environ["XDG_CACHE_HOME"] = folder
+    with Llama(model, n_ctx=1024, n_batch=64, n_threads=1) as llm, kvstored.Client(socket) as kv:
+        assert kv.wait_attached(20)
+        evaluate(llm, prompt, 0, 32)
+        stored = PrefixCache(kv, Engine.of(llm, llama_library.library()), chunk_tokens=32).store(prompt)
+        assert stored == 288, stored
+
+
+def called(cls: Any, name: str, times: int, then: Callable[[], None]) -> Any:
+    """Calls ``then`` after so many calls of a method."""
+    method, count = getattr(cls, name), [0]
+
+    def counted(self: Any, *args: Any) -> Any:
+        result = method(self, *args)
+        count[0] += 1
+        if count[0] == times:
+            then()
+        return result
+
+    return mock.patch.object(cls, name, counted)
+
+
+def poke(daemon: Daemon, offset: int, value: int) -> None:
+    """Writes one byte of the daemon's arena."""
+    pid = daemon.process.pid
+    for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+        place, _, first, _, _, *name = line.split()
+        start, end = (int(x, 16) for x in place.split("-"))
+        at = start + offset - int(first, 16)
+        if "kvstored-arena" in "".join(name) and start <= at < end:
+            with open(f"/proc/{pid}/mem", "r+b", buffering=0) as mem:
+                mem.seek(at)
+                mem.write(bytes([value]))
+            return
+    raise AssertionError(f"no memory of the daemon has byte {offset} of its arena")
+
+
+def spoil(folder: Path, payload: bytes) -> int:
+    """Changes a byte of a payload wherever it lies in the files of a folder; how often."""
+    found = 0
+    for path in folder.rglob("*"):
+        if path.is_file():
+            raw = path.read_bytes()
+            at = raw.find(payload)
+            if at >= 0:
+                with open(path, "r+b") as f:
+                    f.seek(at + len(payload) // 2)
+                    f.write(bytes([payload[len(payload) // 2] ^ 1]))
+                found += 1
+    return found
+
+
+def until(ask: Callable[[], Any], good: Callable[[Any], bool], seconds: float = 60) -> None:
+    """Waits for the daemon's background work."""
+    deadline = time.monotonic() + seconds
+    while not good(got := ask()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"still {got}")
+        time.sleep(0.02)
+
+
+if __name__ == "__main__":
+    unittest.main()

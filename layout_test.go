@@ -18,19 +18,24 @@ const module = "github.com/kvstored/kvstored"
 // rows is the layout, lowest first. A package imports only from rows below
 // its own, never from its own, unless exceptions says so.
 var rows = [][]string{
-	{"internal/glob"},
+	{"internal/broadcast", "internal/glob", "internal/human", "internal/version"},
 	{"internal/access"},
-	{"key", "policy", "config", "internal/accept", "internal/arena", "internal/budget", "internal/database", "internal/extent", "internal/fair", "internal/flight", "internal/radix", "internal/spin"},
+	{"key", "policy", "config", "internal/accept", "internal/arena", "internal/breaker", "internal/budget", "internal/chart", "internal/database", "internal/extent", "internal/fair", "internal/flight", "internal/radix", "internal/socket", "internal/spin"},
 	{"internal/ledger", "internal/record", "internal/wire"},
-	{"tier"},
+	{"tier", "internal/hint"},
+	{"internal/stack"},
 	{"internal/nested"}, // for tests
-	{"policy/policytest", "tier/tierfault", "internal/faultfs", "internal/s3test"}, // for tests
+	{"policy/policytest", "tier/tierfault", "internal/faultfs", "internal/logtest", "internal/s3test"}, // for tests
 	{"tier/tiertest"}, // for tests
+	{"disk/internal/filesystem"},
+	{"disk/internal/folders", "disk/internal/blockio"},
 	{"cpu", "disk", "remote", "prefetch", "client", "internal/blob"},
 	{"internal/blob/blobtest", "internal/resp/resptest"}, // for tests
 	{"internal/server", "internal/resp", "internal/lm", "internal/replay"},
 	{"internal/simulate"}, // reads the traces of replay
-	{"cmd/kvstored", "bench/consistency", "bench/disk", "bench/engines", "bench/evict", "bench/hot", "bench/long", "bench/prefetch", "bench/remote", "bench/rude"},
+	{"internal/daemon", "internal/demo"},
+	{"internal/report"},
+	{"cmd/kvstored", "internal/nested/prepare", "examples/prompt", "bench/consistency", "bench/disk", "bench/engines", "bench/evict", "bench/hot", "bench/long", "bench/prefetch", "bench/remote", "bench/rude"},
 }
 
 // exceptions are the imports inside one row that are meant.
@@ -39,7 +44,7 @@ var exceptions = map[string]string{
 }
 
 // forTests are packages that no code but tests and benchmarks may import.
-var forTests = []string{"policy/policytest", "tier/tierfault", "tier/tiertest", "internal/faultfs", "internal/nested", "internal/s3test", "internal/blob/blobtest", "internal/resp/resptest"}
+var forTests = []string{"policy/policytest", "tier/tierfault", "tier/tiertest", "internal/faultfs", "internal/logtest", "internal/nested", "internal/nested/prepare", "internal/s3test", "internal/blob/blobtest", "internal/resp/resptest"}
 
 // never lists what a package may not reach, not even through others. A path
 // covers what lies below it.

@@ -29,13 +29,13 @@ type Batch struct {
 	Jobs   []*Job  // nil where there is none
 	Errors []error // why there is none
 	// Order is the numbers of the prompts in the order in which to run them,
-	// so that most of what they share is computed once.
+	// so that most of the prefixes that they share are computed once.
 	Order []int
 }
 
 // Batch asks for many prompts at once, at most 1,024, given in the order in
-// which they came. What is wrong with one prompt is told in Errors; an error
-// of the call says that there are no jobs.
+// which they came. An error of one prompt is in Errors; an error of the call
+// says that there are no jobs.
 func (c *Client) Batch(ctx context.Context, prompts []BatchPrompt, o BatchOptions) (*Batch, error) {
 	if len(prompts) > wire.MaxBatch {
 		return nil, refuse("batch", ErrTooLarge, "%d prompts: use at most %d", len(prompts), wire.MaxBatch)

@@ -21,7 +21,7 @@ type Options struct {
 	Name  string     // who this is, for the people who run the daemon
 	Space *key.Space // opened at once, and used by prompts that name none
 	// StagingBytes is how much memory puts may use on their way; 0 leaves it
-	// to the daemon. A Reserve grants no more than what is free of it.
+	// to the daemon. A Reserve grants no more than is free of it.
 	StagingBytes int64
 	// Direct asks to put into the arena itself, which saves a copy and trusts
 	// this process not to write where it should not. The daemon may answer
@@ -176,7 +176,8 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// Done is closed when the connection has ended, for whatever reason.
+// Done is closed when the connection has ended: closed here, by the daemon, or
+// by an error.
 func (c *Client) Done() <-chan struct{} { return c.link.down }
 
 // Space is the space given to Dial, nil if none was.
@@ -186,7 +187,7 @@ func (c *Client) Space() *Space { return c.space }
 func (c *Client) Server() string { return c.hello.Server }
 
 // Epoch is random for each start of the daemon: where it differs from that of
-// an earlier connection, what was only in DRAM then is gone.
+// an earlier connection, chunks that were only in DRAM then are gone.
 func (c *Client) Epoch() uint64 { return c.hello.Epoch }
 
 // Rights are what the daemon lets this process's user do.

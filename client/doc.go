@@ -1,14 +1,15 @@
-// Package client talks to a kvstored daemon on the same machine.
+// Package client talks to a kvstored daemon on the same machine: it loads the
+// stored prefix of a prompt, and stores the chunks that were computed.
 //
 //	c, err := client.Dial(ctx, "/run/kvstored/kvstored.sock", client.Options{Space: &space})
 //	...
 //	job, err := c.Prefetch(ctx, client.Tokens(tokens), client.PrefetchOptions{})
-//	state, err := job.Wait(ctx, client.All) // what is ready is usable, also beside an error
+//	state, err := job.Wait(ctx, client.All) // ready chunks are usable, also beside an error
 //	for i := range int(state.Ready.Chunks) {
 //		n, err := job.Copy(ctx, buf[i], i)
 //	}
 //	if err := job.Release(ctx); err != nil {
-//		// forget what was copied: the lease did not hold
+//		// forget the copies: the lease did not hold
 //	}
 //
 //	fill, err := c.Reserve(ctx, job.Prompt(), client.ReserveOptions{First: have, Size: size})
@@ -19,10 +20,10 @@
 //	}
 //	results, err := fill.Commit(ctx)
 //
-// Whatever goes wrong, the answer is a shorter prefix: recompute what is not
-// there. docs/protocol.md explains jobs, leases and fills.
+// Any problem with a chunk only shortens the ready prefix: compute the chunks
+// behind it. docs/protocol.md explains jobs, leases and fills.
 //
-// # What it owns
+// # Owns
 //
 // A [Client] is one connection, and the mappings of the daemon's arena and of
 // the connection's staging window. Everything made with it (spaces, jobs,
@@ -30,17 +31,19 @@
 // daemon is gone every call returns an error that wraps [ErrDisconnected], and
 // a new Client starts from nothing.
 //
-// # What it never does
+// # Never does
 //
-// It starts no goroutine. Of the callers that wait, one reads the socket and
-// hands the others their replies; when it has its own, it passes the role on.
-// So nothing is read while nobody waits, and [Job.State] is as old as the last
-// call that waited for anything.
+// It starts no goroutine, retries no request and repairs no payload. Of the
+// callers that wait, one reads the socket and hands the others their replies;
+// when it has its own, it passes the role on. So the socket is read only while
+// a call waits, and [Job.State] is as old as the last call that waited for
+// anything.
 //
 // # Locks
 //
-// All methods may be called concurrently, except that a [Fill]'s bytes belong
-// to whoever fills them. Requests are pipelined: a slow one delays no other.
+// All methods may be called concurrently, but a slot of a [Fill] must have one
+// writer, which is done before its Commit. Requests are pipelined: a slow one
+// delays no other.
 // The reader and the writer role are channels, so that waiting for them ends
 // with a context. The mutexes (of the calls, of a job, of the mappings) guard
 // memory only; the one of the mappings is held during Job.Copy, so that Close
@@ -52,5 +55,7 @@
 // written (that faults), and after Release, Cancel, the end of the lease or
 // the end of the daemon its bytes may be those of another chunk; after
 // [Client.Close] touching it faults. Use [Job.Copy] where that is a worry.
-// What callers hand in (tokens, payloads) is not kept beyond the call.
+// [Fill.Bytes] is the daemon's memory too, until Commit or Abort. A [Prompt]
+// borrows the slices that it was made from; calls keep none of their arguments
+// after they return.
 package client

@@ -8,7 +8,7 @@ import (
 	"github.com/kvstored/kvstored/internal/wire"
 )
 
-// ReserveOptions say what is to be stored. Size or Sizes is required.
+// ReserveOptions say which chunks to store. Size or Sizes is required.
 type ReserveOptions struct {
 	First        int      // first chunk of the prompt
 	Count        int      // chunks; 0 means all that follow First
@@ -17,10 +17,11 @@ type ReserveOptions struct {
 	AllOrNothing bool     // rather no chunk than fewer than asked for
 	// Wait is how long the answer may wait while there is no room for the
 	// first chunk, or while the tiers below are far behind. 0 answers at once,
-	// with less; what is stored then may be evicted before it is written below.
+	// with fewer slots; chunks stored then may be evicted before they are
+	// written below.
 	Wait time.Duration
-	// Sums are checksums (XXH3-64) of what would be stored in some slots, at
-	// most 4,096. The daemon compares them with what exists there: see
+	// Sums are checksums (XXH3-64) of the payloads of some slots, by slot, at
+	// most 4,096. The daemon compares them with the stored payloads: see
 	// Fill.Differ. Not without shared memory.
 	Sums map[int]uint64
 }
@@ -49,7 +50,7 @@ type Fill struct {
 }
 
 // Reserve asks for room. The Fill covers the longest leading run that fits;
-// Reason says why it is shorter than what was asked for.
+// Reason says why it is shorter than the run asked for.
 func (c *Client) Reserve(ctx context.Context, p Prompt, o ReserveOptions) (*Fill, error) {
 	ch, err := c.chain(wire.OpReserve, &p)
 	if err != nil {
@@ -150,8 +151,8 @@ func (f *Fill) Reason() Reason { return f.reason }
 func (f *Fill) Status(i int) Grant { return f.slots[i].Grant }
 
 // Bytes is the memory of slot i, to be written before Commit. It is nil unless
-// the slot was granted. After Commit or Abort it is somebody else's: writing
-// to it with Options.Direct ruins other payloads.
+// the slot was granted. After Commit or Abort the daemon may use it for another
+// chunk: writing to it with Options.Direct ruins other payloads.
 func (f *Fill) Bytes(i int) []byte {
 	s := f.slots[i]
 	if s.Grant != Granted {

@@ -10,7 +10,7 @@ import (
 	"github.com/kvstored/kvstored/internal/wire"
 )
 
-// TestBrokenHello: Dial refuses what it must not build on.
+// TestBrokenHello: Dial refuses a reply to hello that contradicts itself.
 func TestBrokenHello(t *testing.T) {
 	short, err := os.Create(filepath.Join(t.TempDir(), "short"))
 	if err != nil {
@@ -124,7 +124,7 @@ func TestGarbage(t *testing.T) {
 	}
 }
 
-// TestLateNews: states without refs behind what is known, pushes of unknown
+// TestLateNews: states without refs behind the known ones, pushes of unknown
 // jobs and operations are all in order.
 func TestLateNews(t *testing.T) {
 	c := mustDial(t, inlineSetup(), func(f *fake) {
@@ -148,7 +148,7 @@ func TestLateNews(t *testing.T) {
 	}
 }
 
-// FuzzServer sends a client whatever comes to mind while it makes calls.
+// FuzzServer sends a client arbitrary bytes while it makes calls.
 func FuzzServer(f *testing.F) {
 	for _, m := range []wire.Message{
 		&wire.PrefetchReply{Job: 1, State: wire.JobState{Ready: ready(1), Refs: refs(wire.Ref{Length: 3})}},

@@ -15,7 +15,7 @@ type GetOptions struct {
 	First     int
 	MaxChunks int           // 0 means all that follow First
 	MaxBytes  int           // of payload; the first chunk comes even if it is larger
-	Deadline  time.Duration // for chunks that must come up; 0 means the configured one
+	Deadline  time.Duration // for chunks that must be promoted; 0 means the configured one
 }
 
 // Chunk is a payload that came over the socket. Its bytes are the caller's.
@@ -25,9 +25,9 @@ type Chunk struct {
 	Sum    uint64 // XXH3-64, verified
 }
 
-// Get brings the longest leading run of chunks that can be had over the
-// socket, perhaps none. It needs neither shared memory nor a lease; with
-// shared memory Prefetch is faster.
+// Get returns the longest leading run of chunks that can be had, perhaps none,
+// over the socket. It needs neither shared memory nor a lease; with shared
+// memory Prefetch is faster.
 func (c *Client) Get(ctx context.Context, p Prompt, o GetOptions) ([]Chunk, error) {
 	ch, err := c.chain(wire.OpGet, &p)
 	if err != nil {
@@ -97,7 +97,7 @@ func (j *Job) fetch(ctx context.Context, dst []byte, i int, r wire.Ref) error {
 // Put stores payloads as the chunks First and following of a prompt, over the
 // socket. It returns a result for each. With shared memory Reserve and Commit
 // are faster. A context that ends in the middle of a payload ends the
-// connection: what is half sent cannot be taken back.
+// connection: half a frame cannot be taken back.
 func (c *Client) Put(ctx context.Context, p Prompt, first int, payloads [][]byte) ([]Stored, error) {
 	for i, b := range payloads {
 		if len(b) == 0 || int64(len(b)) > int64(c.hello.MaxPayloadBytes) {

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kvstored/kvstored/internal/broadcast"
 	"github.com/kvstored/kvstored/internal/wire"
 )
 
@@ -46,14 +47,15 @@ type Job struct {
 	mu struct {
 		sync.Mutex
 		state   State
-		refs    []wire.Ref    // of all ranks of chunk 0, then of chunk 1, ...
-		ended   bool          // Release or Cancel was called
-		changed chan struct{} // closed when state changes; nil while nobody waits
+		refs    []wire.Ref       // of all ranks of chunk 0, then of chunk 1, ...
+		ended   bool             // Release or Cancel was called
+		changed broadcast.Signal // closed when state changes; nil while no call waits
 	}
 }
 
-// Prefetch leases what is in DRAM of a prompt and starts to bring up the rest
-// of what is there. What came with the reply is ready at once.
+// Prefetch leases the leading run of a prompt that is in DRAM, and starts to
+// promote the stored chunks behind it. The run that came with the reply is
+// ready at once.
 func (c *Client) Prefetch(ctx context.Context, p Prompt, o PrefetchOptions) (*Job, error) {
 	ch, err := c.chain(wire.OpPrefetch, &p)
 	if err != nil {
@@ -105,7 +107,7 @@ func (j *Job) accept(m *wire.PrefetchReply) error {
 // ID names the job and its lease on this connection.
 func (j *Job) ID() uint64 { return j.id }
 
-// Match is what was found when the job was made.
+// Match is the prefix that was found when the job was made.
 func (j *Job) Match() Match { return j.match }
 
 // Advice is how much of the match to load and how much to compute. It is false
@@ -147,10 +149,7 @@ func (j *Job) Wait(ctx context.Context, minTokens int64) (State, error) {
 			j.mu.Unlock()
 			return s, err
 		}
-		if j.mu.changed == nil {
-			j.mu.changed = make(chan struct{})
-		}
-		changed, from := j.mu.changed, len(j.mu.refs)/j.ranks
+		changed, from := j.mu.changed.Next(), len(j.mu.refs)/j.ranks
 		j.mu.Unlock()
 
 		var err error
@@ -287,7 +286,7 @@ func (j *Job) Renew(ctx context.Context) (time.Duration, error) {
 
 // Release ends the job and gives the lease back. Only if it returns nil are
 // the bytes that were read good: an error that is ErrRevoked says that the
-// lease ended before, any other that nobody knows.
+// lease ended before, any other that neither side can tell.
 func (j *Job) Release(ctx context.Context) error { return j.ReleaseSoon().Wait(ctx) }
 
 // ReleaseSoon is Release without a round trip of its own: the request goes out
@@ -306,8 +305,8 @@ type Release struct {
 	reply wire.ReleaseReply
 }
 
-// Wait returns what Job.Release does. Call it once, before what was read is
-// trusted.
+// Wait returns the error that Job.Release would. Call it once, before trusting
+// the bytes that were read.
 func (r *Release) Wait(ctx context.Context) error {
 	if err := r.job.c.link.finish(ctx, r.call); err != nil {
 		return err
@@ -319,14 +318,15 @@ func (r *Release) Wait(ctx context.Context) error {
 }
 
 // Cancel ends the job, gives the lease back and returns the last state. Use it
-// where nothing was read.
+// where no payload was read.
 func (j *Job) Cancel(ctx context.Context) (State, error) {
 	j.end()
 	err := j.c.link.do(ctx, wire.OpCancel, &wire.JobRequest{Job: j.id}, j.update, nil)
 	return j.State(), err
 }
 
-// end makes the job unreadable and unknown here, and wakes who waits for it.
+// end makes the job unreadable and unknown here, and wakes the calls that wait
+// for it.
 func (j *Job) end() {
 	j.c.mu.Lock()
 	delete(j.c.mu.jobs, j.id)
@@ -334,8 +334,5 @@ func (j *Job) end() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.mu.ended = true
-	if j.mu.changed != nil {
-		close(j.mu.changed)
-		j.mu.changed = nil
-	}
+	j.mu.changed.Wake()
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/kvstored/kvstored/key"
 )
 
-// lend makes f a fill without shared memory: what is stored already is asked
-// for, the rest is memory of our own.
+// lend makes f a fill without shared memory: a lookup tells which slots exist,
+// and the others get memory of this process.
 func (f *Fill) lend(ctx context.Context, o ReserveOptions, sizes []uint32) error {
 	n, err := f.count(o, sizes)
 	if err != nil {
@@ -39,7 +39,7 @@ func (f *Fill) lend(ctx context.Context, o ReserveOptions, sizes []uint32) error
 }
 
 // count is the number of slots. The daemon knows how many chunks a prompt has;
-// here it has to follow from what was given.
+// here the options and the form of the prompt have to tell.
 func (f *Fill) count(o ReserveOptions, sizes []uint32) (int, error) {
 	n := o.Count
 	if n == 0 && len(sizes) > 1 {

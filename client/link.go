@@ -41,10 +41,10 @@ type call struct {
 	op   wire.Op
 	done chan struct{} // gets one token when err is final
 
-	// take is given the body of the reply by whoever reads it; the body is
-	// valid for that long. undo is asked instead if the caller has left, what
-	// would give back what the reply brought. Guarded by link.mu until the
-	// reader sets taken; from then on they are the reader's.
+	// take gets the body of the reply from the reader; the body is valid until
+	// take returns. If the caller has left, the reader calls undo instead, which
+	// returns the requests that give back a job or fill of the reply. Guarded
+	// by link.mu until the reader sets taken; from then on they are the reader's.
 	take  func(body []byte) error
 	undo  func(body []byte) ([]orphan, error)
 	left  bool
@@ -127,7 +127,8 @@ func (l *link) later(op wire.Op, req wire.Message, take func([]byte) error) *cal
 	return c
 }
 
-// finish waits for the reply to a later request, sending it if nobody has.
+// finish waits for the reply to a later request, and sends it first unless an
+// earlier request took it along.
 func (l *link) finish(ctx context.Context, c *call) error {
 	if err := l.send(ctx, 0, nil); err != nil {
 		return err
@@ -290,13 +291,13 @@ func interrupt(ctx context.Context, setDeadline func(time.Time) error) func() {
 	}
 	fired := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
-		setDeadline(time.Unix(1, 0))
+		_ = setDeadline(time.Unix(1, 0))
 		close(fired)
 	})
 	return func() {
 		if !stop() {
 			<-fired
-			setDeadline(time.Time{})
+			_ = setDeadline(time.Time{})
 		}
 	}
 }

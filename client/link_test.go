@@ -71,7 +71,7 @@ func TestRepliesOutOfOrder(t *testing.T) {
 }
 
 // TestReaderThatLeaves: the caller that reads for all gives up; the role goes
-// to the one that stays, and the late reply harms nobody.
+// to the one that stays, and the late reply harms no other call.
 func TestReaderThatLeaves(t *testing.T) {
 	both, left := make(chan struct{}), make(chan struct{})
 	c := mustDial(t, inlineSetup(), func(f *fake) {
@@ -108,8 +108,8 @@ func TestReaderThatLeaves(t *testing.T) {
 	}
 }
 
-// TestAbandonedJobIsCancelled: nobody knows the job that a late reply brings,
-// so the client gives it back.
+// TestAbandonedJobIsCancelled: no caller knows the job that a late reply
+// brings, so the client gives it back.
 func TestAbandonedJobIsCancelled(t *testing.T) {
 	asked, left, cancelled := make(chan struct{}), make(chan struct{}), make(chan uint64, 1)
 	c := mustDial(t, inlineSetup(), func(f *fake) {

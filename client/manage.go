@@ -8,8 +8,8 @@ import (
 	"github.com/kvstored/kvstored/key"
 )
 
-// Pin protects what is in DRAM of a prompt against eviction under a
-// name, for maxAge (0 means the configured age). It returns the leading run
+// Pin protects the leading run of a prompt that is in DRAM against eviction,
+// under a name, for maxAge (0 means the configured age). It returns the run
 // that is pinned. A second pin of the same name adds to the first.
 func (c *Client) Pin(ctx context.Context, p Prompt, lookupID string, maxAge time.Duration) (Count, error) {
 	ch, err := c.chain(wire.OpPin, &p)
@@ -72,15 +72,15 @@ func (c *Client) delete(ctx context.Context, req *wire.DeleteRequest) (uint64, e
 // Leftover is what a flush did not write for one reason.
 type Leftover = wire.Leftover
 
-// Flushed is what a flush did.
+// Flushed is the result of a flush.
 type Flushed struct {
 	Chunks, Bytes uint64
 	Left          []Leftover // empty: everything was written
 }
 
 // Flush waits until everything that is unwritten when it arrives is written
-// below DRAM or given up, at most until ctx ends. What it wrote survives the
-// end of the daemon; durable makes it survive a power failure too.
+// below DRAM or given up, at most until ctx ends. Chunks that it wrote survive
+// the end of the daemon; durable makes them survive a power failure too.
 func (c *Client) Flush(ctx context.Context, durable bool) (Flushed, error) {
 	req := wire.FlushRequest{Durable: durable}
 	if deadline, ok := ctx.Deadline(); ok {

@@ -11,7 +11,7 @@ import (
 )
 
 // mappings are the daemon's memory as this process sees it. The lock keeps
-// them in place while somebody copies.
+// them in place during a copy.
 type mappings struct {
 	mu struct {
 		sync.RWMutex
@@ -75,7 +75,7 @@ func closeFiles(files []*os.File) {
 	}
 }
 
-// close unmaps; whoever still holds a view faults on it.
+// close unmaps. A view handed out before faults from then on.
 func (m *mappings) close() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -128,7 +128,7 @@ func TestDirect(t *testing.T) {
 	}
 }
 
-// TestStartCommit: commits are on their way before anybody waits for them.
+// TestStartCommit: commits are on their way before a call waits for them.
 func TestStartCommit(t *testing.T) {
 	a := newArena(t, true)
 	s := inlineSetup()

@@ -7,15 +7,15 @@ import (
 	"github.com/kvstored/kvstored/internal/wire"
 )
 
-// orphan is a request that gives back what a reply brought whose caller has
-// left: a job or a fill that nobody knows.
+// orphan is a request that gives back a job or a fill which came in a reply
+// after its caller had left.
 type orphan struct {
 	op  wire.Op
 	req wire.Message
 }
 
-// sweep gives back what orphans name, after reading and without a role: the
-// reader must not wait for a writer that waits for the daemon to read. What
+// sweep sends the orphans, after reading and without a role: the reader must
+// not wait for a writer that waits for the daemon to read. An orphan that
 // cannot be sent at once is left to the next sweep.
 func (l *link) sweep() {
 	for {
@@ -34,8 +34,8 @@ func (l *link) sweep() {
 	}
 }
 
-// post sends a request whose reply nobody waits for. It reports false, having
-// kept the orphan, if that would have to wait.
+// post sends a request without waiting for its reply. It reports false, having
+// kept the orphan, if sending would have to wait.
 func (l *link) post(o orphan) bool {
 	select {
 	case <-l.writer:

@@ -48,7 +48,7 @@ func ended(ctx context.Context) error {
 }
 
 // slow reports whether the answer to op waits for more than the daemon: for a
-// disk, a bucket, or what a job brings up.
+// disk, a bucket, or the loads of a job.
 func slow(op wire.Op) bool {
 	switch op {
 	case wire.OpWait, wire.OpGet, wire.OpReserve, wire.OpDelete, wire.OpFlush, wire.OpWarm,

@@ -24,12 +24,12 @@ type Piece struct {
 	bytes int
 }
 
-// Pieces reads the stored prefix of a prompt, however much longer than DRAM it
-// is: as much at a time as a piece has and one client may lease. The lease of a
-// piece has ended when it is yielded, and held until it was copied, so that its bytes
-// are good. What failed ends the pieces; so does a piece shorter than what is
-// stored, and its Reason says why. There is always a last piece, which may be
-// empty.
+// Pieces reads the stored prefix of a prompt, also one longer than DRAM: as
+// much at a time as a piece has and one client may lease. The lease of a piece
+// has ended when it is yielded, and held until it was copied, so that its bytes
+// are good. An error ends the pieces; so does a piece that ends before the
+// stored prefix does, and its Reason says why. There is always a last piece,
+// which may be empty.
 //
 // A prompt by reference (Job.Prompt, Fill.Prompt) must live as long.
 func (c *Client) Pieces(ctx context.Context, p Prompt, o PrefetchOptions) iter.Seq2[Piece, error] {
@@ -52,7 +52,7 @@ func (c *Client) Pieces(ctx context.Context, p Prompt, o PrefetchOptions) iter.S
 	}
 }
 
-// piece copies what one lease holds, as it comes up.
+// piece copies the chunks of one lease as they become ready.
 func (c *Client) piece(ctx context.Context, p Prompt, o PrefetchOptions, memory [][]byte) (Piece, error) {
 	job, err := c.Prefetch(ctx, p, o)
 	if err != nil {

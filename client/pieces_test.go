@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// What is wrong in a call is said before anything is asked for.
+// Store refuses bad options before it sends a request.
 func TestStoreRefusesWhatItCannotSay(t *testing.T) {
 	c := &Client{}
 	c.hello.MaxPayloadBytes = 64
@@ -27,7 +27,7 @@ func TestStoreRefusesWhatItCannotSay(t *testing.T) {
 	}
 }
 
-// Without shared memory a part of a prompt is as long as what is lent for it.
+// Without shared memory a part of a prompt is as long as the memory lent for it.
 func TestLendable(t *testing.T) {
 	const mib = 1 << 20
 	for _, tt := range []struct {

@@ -15,8 +15,8 @@ func (s *Space) ID() key.SpaceID { return s.info.ID }
 func (s *Space) ChunkTokens() int { return int(s.info.ChunkTokens) }
 
 // Prompt says which chunks a call is about. Every chunk number and every count
-// in calls and results starts after SkipChunks. What it was made from is
-// borrowed, not copied: leave it alone while calls with the prompt run.
+// in calls and results starts after SkipChunks. The slices that it was made from
+// are borrowed, not copied: leave them alone while calls with the prompt run.
 type Prompt struct {
 	Space      *Space // nil: the one given to Dial
 	SaveUnfull bool   // a last chunk of fewer tokens counts too

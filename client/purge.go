@@ -7,7 +7,8 @@ import (
 	"github.com/kvstored/kvstored/key"
 )
 
-// Purged is what a purge has deleted, or counted, so far.
+// Purged counts the chunks and objects that a purge has deleted, or only
+// counted, so far.
 type Purged struct {
 	Known uint64 // chunks that the daemon knew of, in any tier
 	Found uint64 // objects that were in the shared tier besides
@@ -15,10 +16,11 @@ type Purged struct {
 }
 
 // Purge forgets everything of a space in every tier of the daemon, and then
-// deletes what is left of it in the shared tier, whoever stored it. With dry it
-// only counts; Found then has the known ones too. progress, if not nil, is told
-// after each step of at most 1,000 objects. After an error call it again: it
-// goes on with what is left. It needs RightAdmin.
+// deletes the objects of the space that are left in the shared tier, also those
+// that other machines stored. With dry it only counts; Found then has the known
+// ones too. progress, if not nil, is called after each step of at most 1,000
+// objects. After an error call it again: it goes on with the rest. It needs
+// RightAdmin.
 func (c *Client) Purge(ctx context.Context, id key.SpaceID, dry bool, progress func(Purged)) (Purged, error) {
 	var sum Purged
 	for req := (wire.PurgeRequest{Space: id, Dry: dry}); ; {

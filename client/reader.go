@@ -8,8 +8,8 @@ import (
 	"github.com/kvstored/kvstored/internal/wire"
 )
 
-// await returns when done yields. Meanwhile it reads for all callers, if
-// nobody else does. It returns the error of ctx or of the link.
+// await returns when done yields. Meanwhile it reads for all callers, unless
+// another caller does. It returns the error of ctx or of the link.
 func (l *link) await(ctx context.Context, done <-chan struct{}) error {
 	select {
 	case <-done:
@@ -73,7 +73,7 @@ func (l *link) readUntil(ctx context.Context, done <-chan struct{}) error {
 	}
 }
 
-// dispatch gives one frame to whom it belongs. Its errors end the link.
+// dispatch gives one frame to its job or call. Its errors end the link.
 func (l *link) dispatch(h wire.Header, body []byte) error {
 	switch h.Kind {
 	case wire.KindPush:

@@ -9,14 +9,14 @@ import (
 	"github.com/kvstored/kvstored/internal/wire"
 )
 
-// SpaceUse is a space, what is stored of it and how many connections have it
-// open. Its Kind says whether the daemon knows more of it than its id.
+// SpaceUse is a space, how much is stored of it, and how many connections have
+// it open. Its Kind says whether the daemon knows more of it than its id.
 type SpaceUse = wire.SpaceUse
 
 // SpaceKind says what the daemon knows of where a space comes from.
 type SpaceKind = wire.SpaceKind
 
-// What a space may be.
+// The kinds of a space.
 const (
 	SpaceUnknown = wire.SpaceUnknown // it was not opened since the daemon started
 	SpaceOpened  = wire.SpaceOpened  // Space says as what, but for the salt

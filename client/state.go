@@ -38,11 +38,11 @@ func (j *Job) update(body []byte) error {
 	return j.apply(&m)
 }
 
-// apply takes in a state. Refs may repeat what is known, never leave a gap.
+// apply takes in a state. Refs may repeat known ones, never leave a gap.
 func (j *Job) apply(m *wire.JobState) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if !j.mu.ended { // otherwise pushes were passed over, and nobody reads any more
+	if !j.mu.ended { // otherwise pushes were passed over, and no caller reads any more
 		if err := j.addRefs(int(m.First), m.Refs); err != nil {
 			return err
 		}
@@ -51,10 +51,7 @@ func (j *Job) apply(m *wire.JobState) error {
 		}
 	}
 	j.mu.state = State{Done: m.Done, Reason: m.Reason, FailedTier: m.FailedTier, Ready: m.Ready, Tiers: m.Tiers}
-	if j.mu.changed != nil {
-		close(j.mu.changed)
-		j.mu.changed = nil
-	}
+	j.mu.changed.Wake()
 	return nil
 }
 

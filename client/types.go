@@ -8,9 +8,9 @@ type Count = wire.Count
 // TierCounts is a Count for DRAM, disk and remote, in this order.
 type TierCounts = wire.TierCounts
 
-// Match is how much of a prompt is there: Total is the longest leading run,
-// Tiers where its chunks are nearest. Worth is how many chunks, from the first
-// on, are there or worth storing; what is behind them would be refused.
+// Match is the stored prefix of a prompt: Total is its length, Tiers says where
+// its chunks are nearest. Worth is how many chunks, from the first on, are
+// stored or would be admitted; a Reserve of those behind them would be refused.
 type Match struct {
 	Total Count
 	Tiers TierCounts
@@ -21,8 +21,8 @@ func matchOf(m *wire.Match, worth uint32) Match {
 	return Match{Total: m.Total, Tiers: m.Tiers, Worth: int(worth)}
 }
 
-// Advice says where loading stops to be faster than computing: bring Load up,
-// compute what follows, and all of it is there after about Micros.
+// Advice says where loading stops to be faster than computing: load the first
+// Load chunks, compute the others, and the prompt is there after about Micros.
 type Advice = wire.Advice
 
 // Tiers is a set of tiers to search. The empty set means all.

@@ -7,10 +7,10 @@ import (
 	"github.com/kvstored/kvstored/internal/wire"
 )
 
-// Warm brings what is there of a prompt up to DRAM and leases nothing of it.
-// It is idle work: it waits while anybody else loads. It returns when that is
-// done or wait has passed (0: at once) with what was found and how far it is;
-// the daemon goes on for as long as the connection lasts.
+// Warm promotes the stored prefix of a prompt to DRAM and leases none of it. It
+// is idle work: it waits while a client loads. It returns when all is promoted
+// or wait has passed (0: at once), with the prefix found and how far it is; the
+// daemon goes on for as long as the connection lasts.
 func (c *Client) Warm(ctx context.Context, p Prompt, search Tiers, wait time.Duration) (Match, State, error) {
 	ch, err := c.chain(wire.OpWarm, &p)
 	if err != nil {

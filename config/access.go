@@ -14,11 +14,16 @@ import (
 // first that matches a space's model counts. With any rule there is no right
 // without one.
 type Access struct {
-	UIDs   []uint32 `yaml:"uids,flow,omitempty"`   // user ids; empty only with Front: connections that have none
-	Match  string   `yaml:"match,omitempty"`       // the whole model name; * is any run of characters, ? any one
-	Front  string   `yaml:"front,omitempty"`       // FrontRESP or FrontLM instead of Match: the values of that front end
-	Rights []string `yaml:"rights,flow,omitempty"` // RightRead, RightWrite and RightAdmin, or RightNone alone
-	Map    bool     `yaml:"map,omitempty"`         // these users map the arena, and so can read all that is in it
+	// User ids; [] only beside front, for connections over TCP, which have none.
+	UIDs []uint32 `yaml:"uids,flow,omitempty"`
+	// The whole model name; * is any run of characters, slashes too, ? any one.
+	Match string `yaml:"match,omitempty"`
+	// A front end instead of match: the values that its clients store.
+	Front string `yaml:"front,omitempty" oneof:"resp,lm"`
+	// Rights of these users; none stands alone.
+	Rights []string `yaml:"rights,flow,omitempty" oneof:"read,write,admin,none"`
+	// Let these users map the arena, in which they can read everything.
+	Map bool `yaml:"map,omitempty"`
 }
 
 // The front ends.

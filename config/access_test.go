@@ -7,7 +7,7 @@ import (
 	"github.com/kvstored/kvstored/internal/access"
 )
 
-// accessCases are files and what is wrong with them, one problem a line.
+// accessCases are files and the problems in them, one a line.
 var accessCases = []struct{ name, file, want string }{
 	{"no rules", "access: []\n", ""},
 	{"one tenant each", `
@@ -198,7 +198,7 @@ func TestAccessFromEnvironment(t *testing.T) {
 	}
 }
 
-// What is printed is read back to the same.
+// The printed configuration is read back to the same.
 func TestAccessPrinted(t *testing.T) {
 	c, err := loadText(t, `
 listen: {resp: [/r.sock, "127.0.0.1:1"]}

@@ -1,9 +1,6 @@
 package config
 
-import (
-	"os"
-	"time"
-)
+import "time"
 
 // Config is everything the daemon can be told. The zero Config is not valid;
 // start from [Default].
@@ -22,44 +19,27 @@ type Config struct {
 	Budget   Budget   `yaml:"budget"`
 	Limits   Limits   `yaml:"limits"`
 	Stop     Stop     `yaml:"stop"`
-	Spaces   []Space  `yaml:"spaces" reload:"live"`
-	Access   []Access `yaml:"access" reload:"live"`
+	Spaces   []Space  `yaml:"spaces" reload:"at once"`
+	Access   []Access `yaml:"access" reload:"next request"`
 	Log      Log      `yaml:"log"`
 }
 
-// Listen is where clients connect and who may.
-type Listen struct {
-	Socket    string      `yaml:"socket"`                        // absolute path of the Unix socket
-	Mode      os.FileMode `yaml:"mode"`                          // of the socket; permission bits only
-	Group     string      `yaml:"group"`                         // owning group, name or number; "" = the daemon's own
-	AllowUIDs []uint32    `yaml:"allow_uids,flow" reload:"live"` // empty = whoever the mode admits
-	AdminUIDs []uint32    `yaml:"admin_uids,flow" reload:"live"` // besides root and the daemon's own user
-	RESP      []string    `yaml:"resp,flow"`                     // where the Redis front end listens: socket paths and host:port; empty = off
-	// RESPPasswordFile holds, in its first line, the password that the Redis
-	// front end asks for over TCP; "" = none.
-	RESPPasswordFile string `yaml:"resp_password_file" reload:"live"`
-	RESPFlush        bool   `yaml:"resp_flush" reload:"live"` // FLUSHDB and FLUSHALL work
-	RESPFull         string `yaml:"resp_full" reload:"live"`  // RESPFullDrop or RESPFullError
-	LM               string `yaml:"lm"`                       // where the LMCache front end listens: socket path or host:port; "" = off
-	LMOpen           bool   `yaml:"lm_open"`                  // LM may be an address that other machines reach, though its clients give no password
-}
-
-// What becomes of a Redis client's value that cannot be kept.
-const (
-	RESPFullDrop  = "drop"  // it is dropped, and the old one with it; only clients that sent HELLO or CLIENT are told
-	RESPFullError = "error" // an error, and the old one stays
-)
-
 // Admin is the HTTP listener for metrics and health.
 type Admin struct {
-	Listen string `yaml:"listen"` // host:port; "" = off
+	// The host:port of /metrics, /healthz and /readyz; "" turns them off. The
+	// listener asks for no password.
+	Listen string `yaml:"listen"`
 }
 
-// Chunk holds what counts where a client's hello says nothing.
+// Chunk is what counts where a client's hello names nothing else.
 type Chunk struct {
-	Tokens     int    `yaml:"tokens" reload:"live"`      // per chunk
-	Hash       string `yaml:"hash" reload:"live"`        // HashSHA256 or HashXXH64
-	SaveUnfull bool   `yaml:"save_unfull" reload:"live"` // store a prompt's last, shorter chunk too
+	// Tokens in a chunk. Fewer find longer prefixes, more move faster.
+	Tokens int `yaml:"tokens" range:"1..1048576" reload:"new spaces"`
+	// How a chunk's key is made of its tokens. xxh64 is faster, but a collision
+	// would serve another prompt's KV: for one tenant only.
+	Hash string `yaml:"hash" oneof:"sha256,xxh64" reload:"new spaces"`
+	// Store the last, shorter chunk of a prompt too.
+	SaveUnfull bool `yaml:"save_unfull" reload:"next request"`
 }
 
 // The chunk hash methods.
@@ -70,9 +50,16 @@ const (
 
 // Arena is the shared memory that payloads lie in.
 type Arena struct {
-	Puts       string        `yaml:"puts"`                      // PutsStaged or PutsDirect
-	VerifyHits int           `yaml:"verify_hits" reload:"live"` // one in so many DRAM hits is hashed again before it is leased; 0 = none
-	Spin       time.Duration `yaml:"spin"`                      // longest busy wait for a client's next frame; 0 = none
+	// How engines store. With staged they cannot write the shared memory; with
+	// direct they can, which saves one copy and trusts every client.
+	Puts string `yaml:"puts" oneof:"staged,direct"`
+	// One in so many hits in DRAM is hashed again before it is served; 1 checks
+	// all of them, 0 none.
+	VerifyHits int `yaml:"verify_hits" range:"0..1073741824" reload:"at once"`
+	// Longest busy wait for a client's next message, which saves waking a
+	// processor. The wait follows the client's last pauses and takes at most
+	// half of the processors; 0s turns it off.
+	Spin time.Duration `yaml:"spin" range:"0s..10ms"`
 }
 
 // How clients write payloads.
@@ -81,106 +68,21 @@ const (
 	PutsDirect = "direct" // into the arena: trusts every client's memory safety
 )
 
-// CPU is the DRAM tier.
-type CPU struct {
-	Capacity      Bytes   `yaml:"capacity"` // of the arena; touched at start
-	Policy        string  `yaml:"policy" reload:"live"`
-	HighWatermark float64 `yaml:"high_watermark" reload:"live"` // share of capacity above which eviction starts
-	LowWatermark  float64 `yaml:"low_watermark" reload:"live"`  // share of capacity it evicts down to
-	HugePages     string  `yaml:"hugepages"`                    // HugePagesAuto, HugePagesOn or HugePagesOff
-	MLock         bool    `yaml:"mlock"`                        // lock the arena into memory; failing to is an error
-	Learned       string  `yaml:"learned"`                      // folder for what the policy has learned; "" = that of the disk's database
-}
-
-// LearnedPath is where what the policy of DRAM has learned is kept over a
-// restart; "" is nowhere.
-func (c *Config) LearnedPath() string {
-	if c.CPU.Learned != "" || !c.Disk.Enabled() {
-		return c.CPU.Learned
-	}
-	return c.Disk.MetaPath()
-}
-
-// Huge pages under the arena.
-const (
-	HugePagesAuto = "auto" // use them where the kernel gives them
-	HugePagesOn   = "on"   // not getting them is an error
-	HugePagesOff  = "off"
-)
-
-// Disk is the local disk tier.
-type Disk struct {
-	Paths         []string      `yaml:"paths,flow"`                   // absolute folders
-	Meta          string        `yaml:"meta"`                         // folder of the database; "" = the first path
-	Capacity      Bytes         `yaml:"capacity"`                     // over all paths, database included; 0 = no disk tier
-	Policy        string        `yaml:"policy" reload:"live"`         //
-	HighWatermark float64       `yaml:"high_watermark" reload:"live"` // share of capacity above which eviction starts
-	LowWatermark  float64       `yaml:"low_watermark" reload:"live"`  // share of capacity it evicts down to
-	MinFree       Bytes         `yaml:"min_free" reload:"live"`       // left free on the file system for others
-	InlineMax     Bytes         `yaml:"inline_max"`                   // payloads up to this size live in the database
-	SegmentSize   Bytes         `yaml:"segment_size"`                 // of one extent file
-	WriteBudget   Bytes         `yaml:"write_budget" reload:"live"`   // per day, against wear; 0 = unlimited
-	ScrubRate     Bytes         `yaml:"scrub_rate" reload:"live"`     // per second read to find bit rot; 0 = off
-	IOTimeout     time.Duration `yaml:"io_timeout"`                   // after which a read counts as failed
-	IODepth       int           `yaml:"io_depth"`                     // pieces of I/O under way at once in each path; 0 = found by a probe
-}
-
-// Enabled reports whether there is a disk tier at all.
-func (d *Disk) Enabled() bool { return d.Capacity > 0 }
-
-// MetaPath is the folder of the database.
-func (d *Disk) MetaPath() string {
-	if d.Meta == "" && len(d.Paths) > 0 {
-		return d.Paths[0]
-	}
-	return d.Meta
-}
-
-// Remote is the tier that many machines share.
-type Remote struct {
-	S3 S3 `yaml:"s3"`
-}
-
-// S3 is an object store. Credentials come from the profile or the
-// environment, never from this file.
-type S3 struct {
-	Bucket      string        `yaml:"bucket"` // "" = no remote tier
-	Prefix      string        `yaml:"prefix"` // of every object name
-	Endpoint    string        `yaml:"endpoint"`
-	Region      string        `yaml:"region"`
-	PathStyle   bool          `yaml:"path_style"`
-	Profile     string        `yaml:"profile"`
-	Concurrency int           `yaml:"concurrency"` // reads in flight; half as many writes
-	Flight      Bytes         `yaml:"flight"`      // payload bytes of reads in flight; half as many of writes
-	Timeout     time.Duration `yaml:"timeout"`     // of one request
-	TTL         time.Duration `yaml:"ttl"`         // age at which objects count as absent; 0 = never
-	List        bool          `yaml:"list"`        // read the names of all objects at start
-}
-
-// Enabled reports whether there is a remote tier at all.
-func (s *S3) Enabled() bool { return s.Bucket != "" }
-
-// Write says when chunks go down to the disk tier.
-type Write struct {
-	Mode    string `yaml:"mode"`                // WriteThrough, WriteSelective or WriteBack
-	MinHits int    `yaml:"min_hits"`            // for WriteSelective
-	Queue   Bytes  `yaml:"queue" reload:"live"` // most bytes waiting to be written
-}
-
-// The write modes.
-const (
-	WriteThrough   = "through"   // after every commit
-	WriteSelective = "selective" // after min_hits hits
-	WriteBack      = "back"      // when DRAM evicts it
-)
-
 // Prefetch says how long a prefetch may keep its client waiting.
 type Prefetch struct {
-	Policy        string        `yaml:"policy" reload:"live"`          // BestEffort, WaitComplete or Timeout
-	Deadline      time.Duration `yaml:"deadline" reload:"live"`        // for Timeout
-	Per1024Tokens time.Duration `yaml:"per_1024_tokens" reload:"live"` // for Timeout: more time for longer prompts
-	Window        Bytes         `yaml:"window" reload:"live"`          // most bytes in flight per job
-	NextTurn      Bytes         `yaml:"next_turn" reload:"live"`       // most bytes of a prompt that has grown to bring up for its next turn; 0 = none
+	// Policy of a prefetch for a client that names none. timeout loads until the
+	// deadline, best_effort answers the first wait with the chunks that are
+	// ready, wait_complete loads everything.
+	Policy string `yaml:"policy" oneof:"best_effort,wait_complete,timeout" reload:"next request"`
+	// How long policy timeout loads; about what recomputing would take.
+	Deadline time.Duration `yaml:"deadline" range:">0s" reload:"next request"`
+	// Added to the deadline for each 1,024 tokens to promote.
+	Per1024Tokens time.Duration `yaml:"per_1024_tokens" range:"0s.." reload:"next request"`
+	// Most bytes being read at once for one prompt.
+	Window Bytes `yaml:"window" range:"1MiB.." reload:"next request"`
+	// When a prompt has grown, up to so many bytes of it that are not in DRAM are
+	// promoted for its next turn, while no client loads; 0 turns it off.
+	NextTurn Bytes `yaml:"next_turn" range:"0.." reload:"next store"`
 }
 
 // The prefetch policies.
@@ -190,37 +92,52 @@ const (
 	PrefetchTimeout      = "timeout"       // answer by the deadline
 )
 
-// Lease bounds how long a client may read what it was given.
+// Lease bounds how long a client may read the blocks of a lease.
 type Lease struct {
-	MaxAge time.Duration `yaml:"max_age" reload:"live"` // from grant or renewal to revocation
+	// Age at which a lease is revoked, counted from the grant or the last
+	// renewal. An engine that reads longer must renew, or its blocks are reused.
+	MaxAge time.Duration `yaml:"max_age" range:">0s" reload:"new connections"`
 }
 
 // Pin bounds named protection.
 type Pin struct {
-	MaxAge time.Duration `yaml:"max_age" reload:"live"`
+	// Longest that a client may protect a prompt from eviction.
+	MaxAge time.Duration `yaml:"max_age" range:">0s" reload:"new pins"`
 }
 
-// Budget holds shares of cpu.capacity that may be protected from eviction.
+// Budget holds the shares of cpu.capacity that may be protected from eviction.
+// Leases, pins and loads together are at most 0.8.
 type Budget struct {
-	Leases    float64 `yaml:"leases" reload:"live"` // read leases and fills
-	Pins      float64 `yaml:"pins" reload:"live"`
-	Loads     float64 `yaml:"loads" reload:"live"`     // prefetches coming up
-	Unwritten float64 `yaml:"unwritten" reload:"live"` // waiting for the disk
+	// Share that engines may be reading or filling.
+	Leases float64 `yaml:"leases" range:">0..0.8" reload:"at once"`
+	// Share that may be pinned by name.
+	Pins float64 `yaml:"pins" range:">0..0.8" reload:"at once"`
+	// Share that may be on its way up.
+	Loads float64 `yaml:"loads" range:">0..0.8" reload:"at once"`
+	// Share kept while it waits for the disk; it comes on top of the sum of the
+	// other three and yields to them.
+	Unwritten float64 `yaml:"unwritten" range:">0..0.8" reload:"at once"`
 }
 
 // MaxProtected is the largest share of cpu.capacity that all of Budget may
 // protect together; the rest is always evictable, so that puts go on.
 const MaxProtected = 0.8
 
-// Space is a rule for the spaces whose name it matches.
+// Space is a quota and a priority for the spaces whose model it matches. The
+// first rule that matches counts, and its spaces share the quota.
 type Space struct {
-	Match    string `yaml:"match"`    // the whole model name; * is any run of characters, ? any one
-	Quota    Bytes  `yaml:"quota"`    // of all spaces that match first here, in each of DRAM and disk
-	Priority int    `yaml:"priority"` // how often a chunk is spared when it would go, 0 to 3
+	// The whole model name; * is any run of characters, slashes too, ? any one.
+	Match string `yaml:"match"`
+	// Most bytes of all spaces under this rule, in DRAM and on disk each.
+	Quota Bytes `yaml:"quota" range:"64MiB.."`
+	// How often a chunk is spared when its turn to be evicted has come.
+	Priority int `yaml:"priority" range:"0..3"`
 }
 
 // Log is the daemon's own log, on standard error.
 type Log struct {
-	Level  string `yaml:"level" reload:"live"` // trace, debug, info, warn or error
-	Format string `yaml:"format"`              // auto, console or json
+	// Least severe level that is written.
+	Level string `yaml:"level" oneof:"trace,debug,info,warn,error" reload:"at once"`
+	// auto is console on a terminal and json otherwise.
+	Format string `yaml:"format" oneof:"auto,console,json"`
 }

@@ -242,7 +242,7 @@ func leaves(v reflect.Value, path string, fn func(path string, v reflect.Value))
 	}
 }
 
-// meant reports whether the value at path is one that somebody wants: it was
+// meant reports whether the value at path is one that the checks may judge: it was
 // set and could be read, or it is a default of a section that has no problem.
 // Any other was left behind by what could not be read, perhaps under a
 // misspelt name, and what the checks would say about it only misleads.

@@ -5,15 +5,25 @@ import (
 	"time"
 )
 
-// Limits bound what clients can cost outside the arena; docs/limits.md has all
-// limits there are.
+// Limits bound what clients can cost outside the arena; [limits.md](limits.md) has
+// all limits there are.
 type Limits struct {
-	Memory         Bytes         `yaml:"memory"`          // of all clients, outside the arena; 0 = derived
-	UIDMemory      float64       `yaml:"uid_memory"`      // share of Memory that one user may hold
-	Stall          time.Duration `yaml:"stall"`           // longest without progress within a frame, a command or a reply
-	Connections    int           `yaml:"connections"`     // of all clients and front ends; 16 are kept for administrators
-	UIDConnections int           `yaml:"uid_connections"` // of one user, or one host over TCP; 0 = half of Connections
-	UIDJobs        int           `yaml:"uid_jobs"`        // jobs and fills of one user
+	// What all clients may cost outside cpu.capacity; 0 is derived from the memory
+	// of the control group, as `kvstored check` prints.
+	Memory Bytes `yaml:"memory" range:"0,256MiB.."`
+	// Share of it that one user may hold.
+	UIDMemory float64 `yaml:"uid_memory" range:"0.5..1"`
+	// Longest without progress in the middle of a frame, a command or a reply;
+	// then the connection ends.
+	Stall time.Duration `yaml:"stall" range:"1s..1h"`
+	// Connections of all clients and front ends; 16 of them are kept for
+	// administrators.
+	Connections int `yaml:"connections" range:"64..1048576"`
+	// Connections of one user, or of one host over TCP, at most limits.connections;
+	// 0 is half of that.
+	UIDConnections int `yaml:"uid_connections" range:"0.."`
+	// Prefetches and reservations of one user that have not ended.
+	UIDJobs int `yaml:"uid_jobs" range:"64..1048576"`
 }
 
 const (
@@ -22,7 +32,7 @@ const (
 	LeastMemory = 256 * mib
 	// leastUIDMemory leaves one user room for such an answer.
 	leastUIDMemory = 0.5
-	// maxStall is how long a client that has stopped may keep what it holds.
+	// maxStall is the most that limits.stall can be.
 	maxStall = time.Hour
 	// AdminConnections of limits.connections are for administrators only.
 	AdminConnections = 16

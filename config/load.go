@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// maxFileBytes bounds what is parsed: the example with all its comments is
-// 7 KiB, and the parser takes quadratic time in the depth of nesting.
+// maxFileBytes bounds the bytes that are parsed: the example with all its
+// comments is 7 KiB, and the parser takes quadratic time in the depth of nesting.
 const maxFileBytes = 64 << 10
 
 // Rules is what the checks must know and this package may not find out.

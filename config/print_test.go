@@ -87,8 +87,8 @@ func TestBytes(t *testing.T) {
 	}
 }
 
-// FuzzLoad: no input panics, every problem has a place, and what is accepted
-// prints as something that is accepted as the same.
+// FuzzLoad: no input panics, every problem has a place, and an accepted file
+// prints as one that is accepted as the same.
 func FuzzLoad(f *testing.F) {
 	example, err := os.ReadFile("../kvstored.example.yaml")
 	if err != nil {

@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// liveTag is on the keys that a running daemon can change: `reload:"live"`.
+// liveTag is on the keys that a running daemon can change, with when the new
+// value counts: `reload:"at once"`.
 const liveTag = "reload"
 
 // Change is one key that two configurations have different values for.
@@ -113,7 +114,7 @@ func pairs(a, b reflect.Value, path string, fn func(ch Change, a, b reflect.Valu
 	}
 }
 
-func isLive(f reflect.StructField) bool { return f.Tag.Get(liveTag) == "live" }
+func isLive(f reflect.StructField) bool { return f.Tag.Get(liveTag) != "" }
 
 // oneLine is a value as a file has it.
 func oneLine(v reflect.Value) string {

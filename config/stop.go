@@ -4,9 +4,9 @@ import "time"
 
 // Stop bounds the end of the daemon.
 type Stop struct {
-	// Flush is how long the daemon writes, once its clients are gone, what is
-	// not below DRAM yet; 0 = not at all.
-	Flush time.Duration `yaml:"flush" reload:"live"`
+	// Longest to write at SIGTERM the chunks that are not below DRAM yet, most
+	// used first. The end takes up to 5s more; 0s writes nothing.
+	Flush time.Duration `yaml:"flush" range:"0s..1h" reload:"at the stop"`
 }
 
 // maxStopFlush: a longer end is no end; a flush by hand has no limit.

@@ -16,8 +16,8 @@ const (
 	// maxSocketPath is sockaddr_un's sun_path less its final zero, and less the
 	// byte more of the name that a socket has until it is moved into place.
 	maxSocketPath = 106
-	// maxPayload is the largest chunk there may be; whatever must hold one
-	// chunk is at least as large.
+	// maxPayload is the largest chunk there may be; each size that must hold
+	// one chunk is at least as large.
 	maxPayload = 64 * mib
 
 	// maxPriority is the most that spaces[].priority can be.

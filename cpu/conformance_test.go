@@ -45,7 +45,7 @@ func TestConformanceDecorated(t *testing.T) {
 	tiertest.Run(t, func(t *testing.T) tiertest.Subject {
 		c, a := newTier(t, 16*mib, ledger.Limits{})
 		faulty := tierfault.Wrap(c, func(tierfault.Call) tierfault.Fault { return tierfault.Fault{} })
-		if _, ok := faulty.(tier.Resident); !ok {
+		if tier.RolesOf(faulty).Resident == nil {
 			t.Fatal("a wrapped resident tier is none")
 		}
 		return tiertest.Subject{Tier: faulty, Arena: a, Alloc: tiertest.Allocator{Arena: a}}

@@ -17,7 +17,7 @@ func (t *Tier) Hold(o ledger.Owner, c ledger.Class, ks []key.Key, refs []tier.Re
 	for n < len(ks) {
 		part := ks[n:min(n+batch, len(ks))]
 		t.deleting.RLock()
-		got, err := t.ledger.Hold(o, c, part, false, scratch[:])
+		got, err := t.ledger.Hold(o, c, part, scratch[:])
 		for i, e := range scratch[:got] {
 			refs[n+i] = tier.Ref{ID: e.ID, Block: t.block(e).Retain(), Dirty: e.Dirty, Hits: e.Hits}
 		}
@@ -35,7 +35,7 @@ func (t *Tier) Release(o ledger.Owner, c ledger.Class, refs []tier.Ref) {
 	var ids [batch]ledger.ID
 	for len(refs) > 0 {
 		part := refs[:min(batch, len(refs))]
-		// The blocks first: who is woken by the ledger finds that an eviction
+		// The blocks first: a waiter that the ledger wakes finds that an eviction
 		// frees room.
 		for i, r := range part {
 			ids[i] = r.ID

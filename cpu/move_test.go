@@ -18,7 +18,8 @@ import (
 	"github.com/kvstored/kvstored/tier/tiertest"
 )
 
-// What a client holds stays where it is, and what is only protected is moved.
+// A block that a client holds stays where it is, and one that is only protected
+// is moved.
 func TestHeldPayloadsAreNotMoved(t *testing.T) {
 	h, a := newTier(t, 16*page, ledger.Limits{})
 	small := store(t, h, 1, 16, page)
@@ -47,7 +48,8 @@ func TestHeldPayloadsAreNotMoved(t *testing.T) {
 }
 
 // Chunks of all sizes come and go, are read, held and deleted, while others are
-// moved to make room: what is read is right, and nothing is lost of the books.
+// moved to make room: all bytes read are right, and the ledger and the arena
+// agree at the end.
 func TestMovesUnderLoad(t *testing.T) {
 	h, a := newTier(t, 8*mib, ledger.Limits{})
 	var all keys

@@ -12,7 +12,7 @@ import (
 )
 
 // Between the ledger's hold of an entry and the reader's reference of its
-// block somebody may delete the entry.
+// block another goroutine may delete the entry.
 func TestHoldDuringDelete(t *testing.T) {
 	h, _ := newTier(t, mib, ledger.Limits{})
 	c := tiertest.Chain(1, 2)

@@ -81,17 +81,6 @@ func (t *Tier) keepQuota(id ledger.ID, drop func(tier.Victim) bool) error {
 	}
 }
 
-// OverQuota implements tier.Quoted.
-func (t *Tier) OverQuota() bool { return t.ledger.OverQuota() }
-
-// Requote implements tier.Quoted.
-func (t *Tier) Requote(qs []ledger.Requota, under map[key.SpaceID]int) error {
-	return t.ledger.Requote(qs, under)
-}
-
-// Assign implements tier.Quoted.
-func (t *Tier) Assign(space key.SpaceID, quota int) { t.ledger.Assign(space, quota) }
-
 // mayWait is an error if only the client of a fill can let something go,
 // so that waiting would not end, and nothing was let go of since the channels
 // were taken. What the daemon fills and has no room for yet does not count.
@@ -113,10 +102,10 @@ func (t *Tier) mayWait(f *tier.Fill, changed, freed <-chan struct{}) error {
 
 // alloc tries, evicts one candidate, and tries again, until it fits, nothing
 // is left to evict, or evictFactor is reached. Where enough is free, but in
-// pieces, blocks are moved: what goes is what the policy chooses, wherever it
-// lies. Where that fails it is tried again once more is free or was let go of.
-// Then it waits, if it may and there is something to wait for: memory that
-// others hold, or victims that are still being written. Once evictFactor is
+// pieces, blocks are moved: the policy chooses the victims, and not the place
+// where they lie. Where that fails it is tried again once more is free or was
+// let go of. Then it waits, if it may and there is something to wait for: memory
+// that others hold, or victims that are still being written. Once evictFactor is
 // reached with all of that free, either the free room lies in pieces, and it
 // waits for a change of these, or other fills were faster, and it begins again.
 func (t *Tier) alloc(ctx context.Context, f tier.Fill) (arena.Block, error) {
@@ -190,7 +179,8 @@ func (t *Tier) inPieces(n uint32) bool {
 	return st.FreeBytes >= occupied(n) && st.LargestFreeBytes < occupied(n)
 }
 
-// wait ends at a change of what is held, at a free in the arena, or with ctx.
+// wait ends at a change of the ledger's holds, at a free in the arena, or with
+// ctx.
 func (t *Tier) wait(ctx context.Context, changed, freed <-chan struct{}) error {
 	select {
 	case <-changed:
@@ -253,8 +243,8 @@ func (t *Tier) victim(e ledger.Entry) tier.Victim {
 	return tier.Victim{Record: tier.HotRecord(e, b.Sum()), Block: b, Dirty: e.Dirty, Hits: e.Hits, Charged: e.Charged}
 }
 
-// Shrink implements tier.Hot. It counts what it evicts instead of watching
-// the arena: a victim on its way down frees its room only later.
+// Shrink implements tier.Hot. It counts the bytes of its victims instead of
+// watching the arena: a victim that is demoted frees its room only later.
 func (t *Tier) Shrink(ctx context.Context, leaving int64, drop func(tier.Victim) bool) {
 	for t.shedTo(drop) {
 	}

@@ -53,7 +53,7 @@ func TestReserveEvictsUntilItFits(t *testing.T) {
 	clear(t, h, young)
 }
 
-// Not more than four times what is asked for is evicted in vain, even if the
+// Not more than four times the bytes asked for are evicted in vain, even if the
 // next victim is as large as that.
 func TestReserveEvictionIsBounded(t *testing.T) {
 	h, a := newTier(t, 16*page, ledger.Limits{})
@@ -77,8 +77,8 @@ func TestReserveEvictionIsBounded(t *testing.T) {
 	clear(t, h, c)
 }
 
-// Who may wait is not refused because others took the room it made; who may
-// not is, and has not evicted more for it.
+// A reserve that may wait is not refused because others took the room it made;
+// one that may not wait is, and has not evicted more for it.
 func TestReserveLosesItsRoom(t *testing.T) {
 	for wait, want := range map[bool]error{true: nil, false: tier.ErrNoSpace} {
 		h, a := newTier(t, 16*page, ledger.Limits{})

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/extent"
 	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
@@ -32,11 +33,11 @@ type Tier struct {
 
 	// deleting is read-locked from before the ledger grants a hold until the
 	// holder has its reference of the block, because Delete, unlike an
-	// eviction, also takes what is held.
+	// eviction, also takes entries that are held.
 	deleting sync.RWMutex
 
 	// handing is read-locked from before a victim leaves the ledger until it
-	// was handed over, and locked by who waits for that.
+	// was handed over, and locked by a caller that waits for that.
 	handing sync.RWMutex
 
 	waiting atomic.Int64 // fills of the daemon that wait for room
@@ -46,12 +47,7 @@ type Tier struct {
 	gets, getBytes, puts, putBytes, evictions, evictedBytes, refused, moved, movedBytes atomic.Uint64
 }
 
-var (
-	_ tier.Hot      = (*Tier)(nil)
-	_ tier.Quoted   = (*Tier)(nil)
-	_ tier.Switcher = (*Tier)(nil)
-	_ tier.Planner  = (*Tier)(nil)
-)
+var _ tier.Hot = (*Tier)(nil)
 
 // New makes a tier over an arena and a ledger.
 func New(o Options) *Tier {
@@ -70,14 +66,8 @@ func (t *Tier) SetWatermarks(high, low float64) {
 // Name returns "cpu".
 func (t *Tier) Name() string { return "cpu" }
 
-// Ledger is the tier's ledger.
+// Ledger implements tier.Bounded.
 func (t *Tier) Ledger() *ledger.Ledger { return t.ledger }
-
-// PolicyName implements tier.Switcher.
-func (t *Tier) PolicyName() string { return t.ledger.PolicyName() }
-
-// SetPolicy implements tier.Switcher.
-func (t *Tier) SetPolicy(name string) error { return t.ledger.SetPolicy(name) }
 
 // Contains implements tier.Tier.
 func (t *Tier) Contains(ctx context.Context, ks []key.Key, have []bool) error {
@@ -171,8 +161,8 @@ func (t *Tier) remove(ks []key.Key) {
 	}
 }
 
-// Close implements tier.Tier. It empties the tier; what somebody still holds
-// stays. The arena belongs to whoever made it.
+// Close implements tier.Tier. It empties the tier; entries that are still held
+// stay. The arena stays open: it belongs to the caller of New.
 func (t *Tier) Close() error {
 	t.closed.Store(true)
 	for v, ok := t.evict(); ok; v, ok = t.evict() {
@@ -213,6 +203,4 @@ func (t *Tier) usable(ctx context.Context) error {
 func (t *Tier) block(e ledger.Entry) arena.Block { return t.arena.Block(uint32(e.Value.A)) }
 
 // occupied is what a payload of n bytes takes in the arena.
-func occupied(n uint32) int64 {
-	return (int64(n) + arena.AlignBytes - 1) &^ (arena.AlignBytes - 1)
-}
+func occupied(n uint32) int64 { return extent.RoundUp(int64(n)) }

@@ -176,7 +176,7 @@ func TestLoadsDoNotWaitForEachOther(t *testing.T) {
 	})
 }
 
-// What is let go of while a fill finds out whether it may wait counts.
+// A release while a fill finds out whether it may wait counts.
 func TestWaiterSeesWhatJustCame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, o, _, refs := full(t)

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/kvstored/kvstored/disk/internal/filesystem"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/record"
 	"github.com/kvstored/kvstored/key"
@@ -30,7 +31,8 @@ func (a *adoption) apply(b *batch) error {
 
 func (a *adoption) committed(err error) { a.done <- err }
 
-func (t *Tier) adoptRecords(ctx context.Context, found []record.Entry) error {
+func (r *recovery) adoptRecords(ctx context.Context, found []record.Entry) error {
+	t := r.t
 	for part := range slices.Chunk(found, maxRemovals) {
 		a := &adoption{done: make(chan error, 1)}
 		err := t.commits.addWith(func() change {
@@ -56,15 +58,16 @@ func (t *Tier) adoptRecords(ctx context.Context, found []record.Entry) error {
 
 // unbury ends what a survey was for: all headers say what the database says,
 // and survive a power failure where it is to be relied on that they do.
-func (t *Tier) unbury(ctx context.Context) error {
+func (r *recovery) unbury(ctx context.Context) error {
+	t := r.t
 	var list map[key.Key]uint64
 	if err := t.call(ctx, t.metaDev, func() (err error) { list, err = t.db.graves(); return err }, nil); err != nil {
 		return err
 	}
 	if !t.rebuilds && len(list) == 0 {
-		return t.dropGraveLog()
+		return r.dropGraveLog()
 	}
-	if err := t.syncAll(ctx); err != nil {
+	if err := newSync(t).sync(ctx); err != nil {
 		return err
 	}
 	g := &graves{t: t, done: make(chan error, 1)}
@@ -85,11 +88,12 @@ func (t *Tier) unbury(ctx context.Context) error {
 		}
 		t.rebuilds = false
 	}
-	return errors.Join(t.dropGraveLog(), syncPath(t.o.Meta))
+	return errors.Join(r.dropGraveLog(), filesystem.Sync(t.o.Meta))
 }
 
 // dropGraveLog removes the notes of deletions, unless a path was not surveyed.
-func (t *Tier) dropGraveLog() error {
+func (r *recovery) dropGraveLog() error {
+	t := r.t
 	if !t.surveyed.Load() {
 		return nil
 	}

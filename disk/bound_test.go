@@ -80,7 +80,7 @@ func TestFullFileSystem(t *testing.T) {
 	d, stop := start(t, o, nil)
 	defer stop() // before the file system goes
 	m := newMemory(t)
-	ballast := dir + "/ballast" // somebody else's
+	ballast := dir + "/ballast" // a foreign file
 	if err := os.WriteFile(ballast, make([]byte, 60*mib), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +101,7 @@ func TestFullFileSystem(t *testing.T) {
 	if err := os.Remove(ballast); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.lookAll(); err != nil { // the maintenance does so every second
+	if err := (maintenance{d}).lookAll(); err != nil { // the maintenance does so every second
 		t.Fatal(err)
 	}
 	if stored := churn(); stored < 150 {

@@ -52,8 +52,8 @@ func rebuildByHand(t *testing.T, k *Keeper) (sum tier.Rebuilt) {
 	return sum
 }
 
-// A rebuild by hand brings back what the database has lost, drops what it has
-// and should not have, writes damaged headers anew, and all else stays.
+// A rebuild by hand brings back records that the database has lost, drops those
+// that it should not have, writes damaged headers anew, and all else stays.
 func TestRebuildByHand(t *testing.T) {
 	o := pathOptions(t, 2)
 	m := newMemory(t)
@@ -112,15 +112,15 @@ func TestRebuildByHand(t *testing.T) {
 	if err := k.Close(); err != nil {
 		t.Fatal(err)
 	}
-	loseDatabase(t, o.Paths[0]) // all headers are what they should be
+	loseDatabase(t, o.Paths[0]) // all headers are right
 	again := keep(t, o)
 	recovering(t, again)
 	await(t, "the start is not over", func() bool { return !again.now.Load().scan.active.Load() })
 	check(again)
 }
 
-// A rebuild by hand is refused where it cannot be, and where what was deleted
-// might come back by it; the tier goes on.
+// A rebuild by hand is refused where it is not possible, and where deleted
+// entries might come back by it; the tier goes on.
 func TestRebuildByHandIsRefused(t *testing.T) {
 	o := testOptions(t.TempDir())
 	m := newMemory(t)
@@ -174,7 +174,7 @@ func TestRebuildByHandIsRefused(t *testing.T) {
 }
 
 // Of a rolled back database, whose extents are others' by now, the headers are
-// believed, whichever path they lie in.
+// believed, in both paths.
 func TestRebuildOfOlderRecords(t *testing.T) {
 	o := pathOptions(t, 2)
 	m := newMemory(t)
@@ -198,7 +198,7 @@ func TestRebuildOfOlderRecords(t *testing.T) {
 	if err := d.Delete(t.Context(), ks); err != nil {
 		t.Fatal(err)
 	}
-	for _, i := range []int{100, 101, 5, 102, 103} { // into what they had, and one of them anew
+	for _, i := range []int{100, 101, 5, 102, 103} { // into their old extents, and one of them anew
 		mustPut(t, d, m, i, 70_000)
 	}
 	write(t, d, func(b *batch) {

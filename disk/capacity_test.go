@@ -30,9 +30,9 @@ var churns = []churn{
 	{"mixed", 4096, func(r *rand.Rand) int { return 1 + r.IntN(1<<(1+r.IntN(20))) }},
 }
 
-// What the folder occupies never exceeds the capacity, whatever the database
-// makes of it: small payloads and large ones, deletions, a restart amid that
-// and another load behind it. Nothing is lost meanwhile but to eviction.
+// The bytes that the folder occupies never exceed the capacity, however large
+// the files of the database grow: small payloads and large ones, deletions, a
+// restart amid that and another load behind it. Entries go only by eviction.
 func TestCapacityOfDatabase(t *testing.T) {
 	for i, c := range churns {
 		t.Run(c.name, func(t *testing.T) {
@@ -75,7 +75,7 @@ type churnRun struct {
 	next       atomic.Int64 // number of the next key
 
 	mu   sync.Mutex
-	kept map[key.Key]int // sizes of what is there
+	kept map[key.Key]int // sizes of the stored payloads
 }
 
 // sample looks at the folder until stop is closed.

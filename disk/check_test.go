@@ -9,7 +9,8 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// TestCheck: whatever Open would fail over Check tells, and it changes nothing.
+// TestCheck: Check tells why Open would fail, or that it would not, and changes
+// no file.
 func TestCheck(t *testing.T) {
 	at := func(path ...string) Options {
 		return Options{Paths: path, CapacityBytes: 256 * mib, SegmentBytes: 16 * mib, Policy: "lru", Buffered: true, Log: zerolog.Nop()}

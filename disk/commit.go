@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/kvstored/kvstored/disk/internal/folders"
 	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/internal/record"
 	"github.com/kvstored/kvstored/key"
@@ -20,13 +21,14 @@ import (
 type change interface {
 	// apply adds it to the batch. After an error it is not part of it.
 	apply(b *batch) error
-	// committed is told once what came of it, without a lock held.
+	// committed gets the result, once for each try: the error of apply or of
+	// the commit, or nil. No lock is held.
 	committed(err error)
 }
 
-// committer groups changes: one goroutine commits whatever has come up while
-// the commit before was under way. Changes reach the database in the order in
-// which they were added.
+// committer groups changes: one goroutine commits the changes that were queued while
+// the commit before was under way, at most maxChanges at a time. Changes reach
+// the database in the order in which they were added.
 type committer struct {
 	store    *store
 	share    *share
@@ -49,8 +51,8 @@ var errUncertain = errors.New("not all of it was written")
 // maxChanges in one commit keeps its latency down.
 const maxChanges = 4096
 
-// retryEvery is how often what could not be committed is tried again while
-// nothing new comes up.
+// retryEvery is how often changes that could not be committed are tried again
+// while no new one is queued.
 const retryEvery = time.Second
 
 // compactTick is how often a compaction that commits wait for counts as progress.
@@ -58,7 +60,7 @@ const compactTick = 100 * time.Millisecond
 
 // newCommitter is that of an epoch, whose numbers are higher than all before.
 func newCommitter(s *store, h *share, epoch uint64) *committer {
-	return &committer{store: s, share: h, wake: make(chan struct{}, 1), first: epoch << epochShift}
+	return &committer{store: s, share: h, wake: make(chan struct{}, 1), first: epoch << folders.EpochShift}
 }
 
 // add queues a change.
@@ -66,10 +68,10 @@ func (c *committer) add(ch change) error {
 	return c.addWith(func() change { return ch })
 }
 
-// addWith queues what make returns, or nothing if that is nil. No other
-// change is queued while make runs: whoever takes a key out of the ledger
-// does so there, so that a later Put of the key is committed after its
-// deletion. make may lock the ledger, and does no I/O.
+// addWith queues the change that make returns, unless that is nil. No other
+// change is queued while make runs: a removal takes its keys out of the ledger
+// there, so that a later Put of a key is committed after its deletion. make may
+// lock the ledger, and does no I/O.
 func (c *committer) addWith(make func() change) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -94,7 +96,7 @@ func (c *committer) again(ch change) {
 	c.mu.queue = append([]change{ch}, c.mu.queue...)
 }
 
-// run commits until ctx ends, and then what is queued.
+// run commits until ctx ends, and then the changes that are still queued.
 func (c *committer) run(ctx context.Context) error {
 	retry := time.NewTicker(retryEvery)
 	defer retry.Stop()
@@ -133,9 +135,9 @@ func (c *committer) take(stop bool) []change {
 	return taken
 }
 
-// commit writes changes as one group and tells each what came of it. It
-// reports whether it got somewhere, so that there may be more to do: what it
-// could not apply is queued again, and is not to be tried over and over.
+// commit writes changes as one group and gives each its result. It reports
+// whether a change was written, so that there may be more to do: a removal that
+// was refused queues itself again, and is not to be tried over and over.
 func (c *committer) commit(changes []change) bool {
 	if len(changes) == 0 {
 		return false
@@ -178,9 +180,9 @@ func (c *committer) commit(changes []change) bool {
 	return err == nil && applied > 0
 }
 
-// compact has the database drop what is deleted before more is. That counts as
-// progress to a change that waits for its commit meanwhile. Where it fails over
-// the process, so does the commit that follows.
+// compact has the database drop deleted records before the next deletions. That
+// counts as progress to a change that waits for its commit meanwhile. Where it
+// fails over the process, so does the commit that follows.
 func (c *committer) compact(db *database.DB) {
 	done := make(chan error, 1)
 	go func() { done <- db.Compact() }() // ends with the process, at the latest

@@ -8,6 +8,8 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/kvstored/kvstored/disk/internal/folders"
+	"github.com/kvstored/kvstored/internal/logtest"
 	"github.com/kvstored/kvstored/internal/record"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -108,11 +110,11 @@ func TestDamagedDatabaseIsMovedAside(t *testing.T) {
 	d, stop := start(t, o, nil)
 	mustPut(t, d, m, 1, mib)
 	stop()
-	path := filepath.Join(o.Paths[0], storeName, "MANIFEST")
+	path := filepath.Join(o.Paths[0], folders.DatabaseName, "MANIFEST")
 	if err := os.WriteFile(path, []byte("garbage, and quite a lot of it"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	var log logbook
+	var log logtest.Book
 	o.Log = zerolog.New(&log)
 	d, _ = start(t, o, nil)
 	if !strings.Contains(log.String(), "moved aside") {
@@ -133,7 +135,7 @@ func TestEmptyLogIsNoDamage(t *testing.T) {
 	d, stop := start(t, o, nil)
 	mustPut(t, d, m, 1, mib)
 	stop()
-	if err := os.WriteFile(filepath.Join(o.Paths[0], storeName, "00099.mem"), nil, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(o.Paths[0], folders.DatabaseName, "00099.mem"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	d, _ = start(t, o, nil)

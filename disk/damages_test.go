@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kvstored/kvstored/disk/internal/folders"
 	"github.com/kvstored/kvstored/internal/record"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -62,7 +63,7 @@ func damage(t *testing.T, m memory, rng *rand.Rand, paths int) (there, all int) 
 	files := tierFiles(t, x.o)
 	name := files[rng.IntN(len(files))]
 	other := files[rng.IntN(len(files))] // to swap it with
-	inDatabase := func(path string) bool { return filepath.Base(filepath.Dir(path)) == storeName }
+	inDatabase := func(path string) bool { return filepath.Base(filepath.Dir(path)) == folders.DatabaseName }
 	how, swapped := hurt(t, rng, name, other)
 	there, all = x.check(t, m, how)
 	if t.Failed() {

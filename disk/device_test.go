@@ -2,10 +2,8 @@ package disk
 
 import (
 	"context"
-	"errors"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -13,13 +11,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/kvstored/kvstored/disk/internal/blockio"
 	"github.com/kvstored/kvstored/key"
-	"github.com/kvstored/kvstored/tier"
 )
 
 // faulty is a folder whose files fail or hang as the test says.
 type faulty struct {
-	folder
+	blockio.Folder
 	garble atomic.Bool // the next read comes wrong
 
 	mu   sync.Mutex
@@ -28,17 +26,17 @@ type faulty struct {
 }
 
 type faultyFile struct {
-	file
+	blockio.File
 	f *faulty
 }
 
 func newFaulty(t *testing.T, dir string) *faulty {
 	t.Helper()
-	f, err := newFolder(dir, false)
+	f, err := blockio.NewFolder(dir, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &faulty{folder: f}
+	return &faulty{Folder: f}
 }
 
 func (f *faulty) set(fail error, hang chan struct{}) {
@@ -57,8 +55,8 @@ func (f *faulty) gate() error {
 	return fail
 }
 
-func (f *faulty) create(path string, size int64) (file, error) {
-	g, err := f.folder.create(path, size)
+func (f *faulty) Create(path string, size int64) (blockio.File, error) {
+	g, err := f.Folder.Create(path, size)
 	return faultyFile{g, f}, err
 }
 
@@ -66,7 +64,7 @@ func (f faultyFile) ReadAt(p []byte, off int64) (int, error) {
 	if err := f.f.gate(); err != nil {
 		return 0, err
 	}
-	n, err := f.file.ReadAt(p, off)
+	n, err := f.File.ReadAt(p, off)
 	if f.f.garble.CompareAndSwap(true, false) {
 		p[n/2] ^= 1
 	}
@@ -77,14 +75,14 @@ func (f faultyFile) WriteAt(p []byte, off int64) (int, error) {
 	if err := f.f.gate(); err != nil {
 		return 0, err
 	}
-	return f.file.WriteAt(p, off)
+	return f.File.WriteAt(p, off)
 }
 
 func (f faultyFile) Sync() error {
 	if err := f.f.gate(); err != nil {
 		return err
 	}
-	return f.file.Sync()
+	return f.File.Sync()
 }
 
 func TestDeviceErrors(t *testing.T) {
@@ -175,106 +173,14 @@ func TestCloseLeavesAHungDeviceBehind(t *testing.T) {
 	}
 }
 
-// recorder notes the order in which pieces arrive.
-type recorder struct {
-	file
-	mu     sync.Mutex
-	pieces []int64
-}
-
-func (r *recorder) note(off int64, n int) (int, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.pieces = append(r.pieces, off)
-	return n, nil
-}
-
-func (r *recorder) ReadAt(p []byte, off int64) (int, error)  { return r.note(off, len(p)) }
-func (r *recorder) WriteAt(p []byte, off int64) (int, error) { return r.note(off, len(p)) }
-
-type told chan error
-
-func (c told) finish(err error) { c <- err }
-
-func TestPiecesGoInOrder(t *testing.T) {
-	d := newDevice(1, time.Second)
-	r := &recorder{}
-	var done []told
-	submit := func(at int64, n int, write bool) {
-		c := make(told, 1)
-		done = append(done, c)
-		if err := d.submit(&transfer{file: r, off: at * 100 * mib, buf: make([]byte, n), write: write, end: c}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	submit(1, 3*mib, false)
-	submit(2, mib, false)
-	submit(9, 2*mib, true)
-	submit(3, 3*mib, false)
-	ctx, cancel := context.WithCancel(context.Background())
-	ran := make(chan error, 1)
-	go func() { ran <- d.run(ctx) }()
-	for i, c := range done {
-		if err := <-c; err != nil {
-			t.Fatalf("transfer %d: %v", i, err)
-		}
-	}
-	cancel()
-	if err := <-ran; err != nil {
-		t.Fatal(err)
-	}
-	want := []int64{100 * mib, 101 * mib, 102 * mib, 200 * mib, 900 * mib, 300 * mib, 301 * mib, 302 * mib, 901 * mib}
-	if !slices.Equal(r.pieces, want) {
-		t.Fatalf("pieces at %v, want %v", r.pieces, want)
-	}
-	c := make(told, 1)
-	if err := d.submit(&transfer{end: c}); !errors.Is(err, tier.ErrClosed) {
-		t.Fatalf("submit after the end: %v", err)
-	}
-}
-
-// A transfer is finished exactly once, however its end and a cancel meet.
-func TestCancelRaces(t *testing.T) {
-	d := newDevice(2, time.Second)
-	ctx, cancel := context.WithCancel(context.Background())
-	ran := make(chan error, 1)
-	go func() { ran <- d.run(ctx) }()
-	r := &recorder{}
-	var all []told
-	for i := range 500 {
-		c := make(told, 2)
-		all = append(all, c)
-		x := &transfer{file: r, buf: make([]byte, 10), end: c, write: i%2 == 0}
-		if err := d.submit(x); err != nil {
-			t.Fatal(err)
-		}
-		if i%3 == 0 {
-			d.cancel(x, context.Canceled)
-			d.cancel(x, context.Canceled)
-		}
-	}
-	for i, c := range all {
-		if err := <-c; err != nil && (i%3 != 0 || !errors.Is(err, context.Canceled)) {
-			t.Fatalf("transfer %d: %v", i, err)
-		}
-	}
-	cancel()
-	<-ran
-	for i, c := range all {
-		if len(c) != 0 {
-			t.Fatalf("transfer %d was finished twice", i)
-		}
-	}
-}
-
 func TestSlowIsNotHung(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tr := &Tier{o: Options{IOTimeout: time.Second}, metaDev: newDevice(1, time.Second), commits: &committer{}, ended: make(chan struct{})}
+		tr := &Tier{o: Options{IOTimeout: time.Second}, metaDev: blockio.New(1, time.Second), commits: &committer{}, ended: make(chan struct{})}
 		done := make(chan error, 1)
 		go func() {
 			for range 5 { // others make progress
 				time.Sleep(900 * time.Millisecond)
-				tr.metaDev.progress.Add(1)
+				tr.metaDev.Progress.Add(1)
 			}
 			done <- nil
 		}()

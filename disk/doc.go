@@ -11,8 +11,19 @@
 //
 // It never serves a byte that does not match the checksum in its record,
 // never lets its files grow past the capacity, and never evicts on its own:
-// Put answers ErrNoSpace and Trim returns what it evicted, so that the index
+// Put answers ErrNoSpace and Trim returns the evicted keys, so that the index
 // above follows.
+//
+// # Rooms
+//
+// internal/filesystem replaces small files whole and measures free space,
+// internal/folders claims the folders (sets, markers, locks), and
+// internal/blockio moves payloads (queue, transfers, files, health of a path).
+// This package has the database and its commits (store, committer, witness), the
+// segments, and the tier. Tier has the calls of the contract and little else:
+// opening, recovery, writing (a Put), payloads (reads), deletion, eviction, space
+// (the room for segments), burials (headers of free extents), syncRun, scrub and
+// maintenance do the work.
 //
 // # Several paths
 //
@@ -22,40 +33,44 @@
 // set has. A path of another set is refused, and so is a path whose database
 // is elsewhere. One that the list names and that has no marker is missing, as
 // when its disk is not mounted: nothing is written there, and its entries, and
-// no others, are forgotten. So whoever replaces a disk gives the path another
+// no others, are forgotten. So the path of a replaced disk has to get another
 // name. Each path has a queue and workers of its own; extents go to all in
-// proportion to their free room, and what others are left (MinFreeBytes)
-// counts for each file system.
+// proportion to their free room. MinFreeBytes, the space left to others, counts
+// for each file system.
 //
 // A path whose device fails five times in a row, or hangs, is left alone,
-// reads and writes each by itself: puts go to the others, what it has is
-// missed, and one transfer at a time probes it after 1 s, 2 s, up to 30 s. The
-// entries stay in the books meanwhile. All that is no trouble of the tier;
-// that begins with the last path that works, or with the database, which all
-// depend on.
+// reads and writes each by itself: puts go to the other paths, a Get of its
+// entries fails with tier.ErrOff, and one transfer at a time probes it after
+// 1 s, 2 s, up to 30 s. The entries stay in the books meanwhile. All that is no
+// trouble of the tier; that begins with the last path that works, or with the
+// database, which all depend on.
 //
 // # The order of things
 //
 // Put: extent, header and payload to the device, record to Badger, then visible.
 // Delete and Trim: out of the ledger, deletion to Badger, tombstone over the
 // header, then the extent is free, once its last reader has left. Both survive a
-// kill at any moment without an fsync: what Badger has committed lies in the
-// page cache. A power failure may lose or reorder any of it; then a record whose
+// kill at any moment without an fsync: the commits of Badger lie in the page
+// cache. A power failure may lose or reorder any of it; then a record whose
 // extent was reused fails its checksum, and of two that claim the same bytes the
 // one with the higher sequence number is kept. Numbers are given when an extent
 // is, and start above all earlier ones with each process (epoch, in the marker).
+//
+// Sync makes all of that survive a power failure. A segment that could not be
+// synced is doubted: the entries written to it since its last good sync are
+// dropped by the next Sync, and a Put that was under way fails (unsynced).
 //
 // # Headers
 //
 // A header (internal/record) is the record once more, in front of the payload,
 // so that a database that is lost can be made anew (survey). It is authenticated
 // with the set's secret and for its place, and it speaks for the free run behind
-// its extent: an extent is always the front of a run, so whatever is older there
-// is covered by it, and no payload can pass for a header. Where the database was
+// its extent: an extent is always the front of a run, so older headers there are
+// covered by it, and no payload can pass for a header. Where the database was
 // not lost, but the process not closed, survey frees what headers say and no
 // record does. witness tells a database that has lost commits, or tables from its
 // manifest, from one that has not. Where it cannot tell, since its file is gone
-// too, no header is freed on the database's word: what it does not know is adopted.
+// too, no header is freed on the database's word: one without a record is adopted.
 // A rebuild by hand (Keeper.Rebuild) compares both ways: a record that a younger
 // header contradicts is dropped, and a header that is damaged written anew.
 //
@@ -84,30 +99,31 @@
 // A Keeper is a Tier that need not be open. A start in trouble, and a tier that
 // is lost (its database is damaged, its folder has gone or is another one now),
 // leave it off, with the reason; it opens the tier anew, as a start does, after
-// pauses of up to half a minute. IsTrouble tells what is worth that from what
-// only a person can mend: another process on the folders, a foreign set, a newer
-// format. A folder that has gone must come back with its marker: an empty mount
-// point is not filled. What was said to the tier before (policy, quotas, what it
-// learned) is handed over; what it had is recovered again.
+// pauses of up to half a minute. IsTrouble tells errors that a later start may
+// not meet from the troubles that only a person can mend: another process on the
+// folders, a foreign set, a newer format. A folder that has gone must come back
+// with its marker: an empty mount point is not filled. The new tier gets the
+// settings, the policy with its learned state, and the quotas of the one before
+// (handOver); the entries are recovered again.
 //
 // # Who works
 //
 // Run owns all goroutines: of each path a few workers that take pieces of
 // transfers in the order of submission (device), one that groups changes to
 // the database (committer), one for maintenance, and one that watches over the
-// database and opens one again that failed (mend). Whatever may hang with the device is done by a
-// worker, or by a goroutine that the end does not wait for, so every call ends
-// with its context, and with an error once the device has answered nobody for
-// the I/O timeout. What a caller has given up goes on to its end by itself, and
-// only then lets go of memory and extent.
+// database and opens one again that failed (mend). I/O that may hang with the
+// device runs in a worker, or in a goroutine that the end does not wait for, so
+// every call ends with its context, and with an error once the device has ended
+// no piece for the I/O timeout. A transfer that its caller has given up goes on
+// to its end by itself, and only then lets go of memory and extent.
 //
 // # Locks
 //
 // committer.mu, then segments.mu, scan.mu or fills, then the ledger's, then
-// none. device.mu, health.mu, uses, leaving and store.use are leaves. No I/O, hashing or
-// channel send that can block happens under any of them. store.life is held
-// while the database is opened again or closed, and store.use is taken under
-// it; nobody else asks for it. A key leaves the ledger under committer.mu, so
+// none. blockio's, uses, leaving and store.use are leaves. No I/O, hashing or
+// channel send that can block happens under any of them. Only mend and close
+// take store.life, and hold it while the database is opened again or closed;
+// store.use is taken under it. A key leaves the ledger under committer.mu, so
 // that its deletion is queued before a later Put of it.
 //
 // # Buffers

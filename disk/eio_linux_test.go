@@ -5,13 +5,14 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/kvstored/kvstored/disk/internal/filesystem"
 	"github.com/kvstored/kvstored/internal/faultfs"
 	"github.com/kvstored/kvstored/tier"
 )
 
 // No Sync succeeds while the database's logs cannot be written: neither the
 // first one, which the kernel tells of it, nor the next, which it does not tell.
-// What was synced before is there afterwards, and nothing is taken for damage.
+// The entry synced before is there afterwards, and no error counts as damage.
 func TestSyncAmidEIO(t *testing.T) {
 	fs := faultfs.Mount(t)
 	o := testOptions(filepath.Join(fs.Dir, "disk"))
@@ -40,7 +41,7 @@ func TestSyncAmidEIO(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustGetKept(t, k, m, 0)
-	if damaged, err := exists(filepath.Join(o.Paths[0], damagedName)); damaged || err != nil {
+	if damaged, err := filesystem.Exists(filepath.Join(o.Paths[0], damagedName)); damaged || err != nil {
 		t.Errorf("the database was moved aside (%v)", err)
 	}
 }

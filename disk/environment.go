@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/kvstored/kvstored/disk/internal/blockio"
+	"github.com/kvstored/kvstored/disk/internal/folders"
 	"github.com/kvstored/kvstored/tier"
 )
 
@@ -59,19 +61,16 @@ func isEnvironment(err error) bool {
 // daemon serves without the tier meanwhile, from one of the configuration: what
 // the machine has against it, and a database that ends its process.
 func IsTrouble(err error) bool {
-	if errors.Is(err, errInUse) {
+	if errors.Is(err, folders.ErrInUse) {
 		return false
 	}
-	for _, passing := range []error{fs.ErrNotExist, tier.ErrNoSpace, errHung, errDamaged, errForgot, errAbsent, errGone} {
+	for _, passing := range []error{fs.ErrNotExist, tier.ErrNoSpace, blockio.ErrHung, errDamaged, errForgot, folders.ErrAbsent, errGone} {
 		if errors.Is(err, passing) {
 			return true
 		}
 	}
 	return isItself(err) || strings.Contains(err.Error(), lockRefused) || isEnvironment(err)
 }
-
-// errAbsent says that what should be in a folder is not.
-var errAbsent = errors.New("is its disk mounted?")
 
 // isMachines reports whether an error is the machine's. That something is not
 // there, is of another kind, or has a length that cannot be, may be damage.
@@ -101,8 +100,8 @@ func advised(err error) error {
 	return err
 }
 
-// spareFiles are those that Badger opens besides what lies in its folder: the
-// folder itself, a few times, and what it makes new.
+// spareFiles is how many files Badger may open besides those that its folder
+// has: the folder itself, a few times, and the files that it makes.
 const spareFiles = 8
 
 // rehearse opens all that Badger will open in dir, all at once, and tells what
@@ -138,7 +137,7 @@ func rehearse(dir string) (err error) {
 	return err
 }
 
-// isBadgers tells a file of Badger's from what somebody else has put there.
+// isBadgers tells a file of Badger's from a foreign one in its folder.
 func isBadgers(f os.DirEntry) bool {
 	switch filepath.Ext(f.Name()) {
 	case ".sst", ".mem", ".vlog":
@@ -155,7 +154,7 @@ func isBadgers(f os.DirEntry) bool {
 // that.
 func readAll(dir string) error {
 	names, err := os.ReadDir(dir)
-	piece := make([]byte, pieceBytes)
+	piece := make([]byte, blockio.PieceBytes)
 	for _, name := range names {
 		if err == nil && isBadgers(name) {
 			err = readFile(filepath.Join(dir, name.Name()), piece)

@@ -47,7 +47,7 @@ func TestOpenWithoutFiles(t *testing.T) {
 // A database that is to be opened again waits until there are files for it, and
 // that is no attempt that counts.
 func TestMendWithoutFiles(t *testing.T) {
-	d, err := open(testOptions(t.TempDir()), nil) // without Run nobody else mends
+	d, err := open(testOptions(t.TempDir()), nil) // without Run only the test mends
 	if err != nil {
 		t.Fatal(err)
 	}

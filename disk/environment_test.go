@@ -10,6 +10,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/kvstored/kvstored/disk/internal/filesystem"
+	"github.com/kvstored/kvstored/disk/internal/folders"
 )
 
 // What a machine refuses is told from damage, also where Badger has made text
@@ -40,7 +43,7 @@ func TestIsEnvironment(t *testing.T) {
 }
 
 // keepsAll checks that a refused start has changed nothing, and that the next
-// one finds what was stored.
+// one finds all n entries.
 func keepsAll(t *testing.T, o Options, m memory, n int) {
 	t.Helper()
 	for _, name := range []string{damagedName, startsName} {
@@ -67,12 +70,12 @@ func TestOpenWithoutRights(t *testing.T) {
 	d, stop := start(t, o, nil)
 	mustPut(t, d, m, 0, 100_000)
 	stop()
-	files, err := os.ReadDir(filepath.Join(o.Paths[0], storeName))
+	files, err := os.ReadDir(filepath.Join(o.Paths[0], folders.DatabaseName))
 	if err != nil || len(files) < 3 {
 		t.Fatalf("%d files, %v", len(files), err)
 	}
 	for _, f := range files {
-		path := filepath.Join(o.Paths[0], storeName, f.Name())
+		path := filepath.Join(o.Paths[0], folders.DatabaseName, f.Name())
 		if err := os.Chmod(path, 0); err != nil {
 			t.Fatal(err)
 		}
@@ -95,7 +98,7 @@ func TestOpenWithoutRoom(t *testing.T) {
 	d, stop := start(t, o, nil)
 	mustPut(t, d, m, 0, 100_000)
 	stop()
-	free, err := availableBytes(dir)
+	free, err := filesystem.AvailableBytes(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +106,7 @@ func TestOpenWithoutRoom(t *testing.T) {
 	if err := os.WriteFile(ballast, make([]byte, free-mib), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(o); !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), filepath.Join(dir, storeName)) {
+	if _, err := Open(o); !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), filepath.Join(dir, folders.DatabaseName)) {
 		t.Errorf("without room: %v", err)
 	}
 	if err := os.Remove(ballast); err != nil {

@@ -14,6 +14,9 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/kvstored/kvstored/disk/internal/blockio"
+	"github.com/kvstored/kvstored/disk/internal/filesystem"
+	"github.com/kvstored/kvstored/disk/internal/folders"
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/record"
 	"github.com/kvstored/kvstored/key"
@@ -51,7 +54,7 @@ func testOptions(dir string) Options {
 }
 
 // start opens a tier and runs it until the test or stop ends it.
-func start(t testing.TB, o Options, f folder) (d *Tier, stop func()) {
+func start(t testing.TB, o Options, f blockio.Folder) (d *Tier, stop func()) {
 	t.Helper()
 	d, err := open(o, f)
 	if err != nil {
@@ -97,7 +100,7 @@ func keyOf(n int) key.Key {
 	return k
 }
 
-// fill writes the payload of key n, which everybody can derive.
+// fill writes the payload of key n, whose bytes depend on n alone.
 func fill(p []byte, n int) {
 	r := rand.NewChaCha8([32]byte{byte(n), byte(n >> 8), byte(n >> 16)})
 	_, _ = r.Read(p)
@@ -167,7 +170,7 @@ func occupied(t testing.TB, dir string) (total int64) {
 	_ = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
 		if err == nil {
 			if info, err := e.Info(); err == nil {
-				total += allocatedBytes(info)
+				total += filesystem.AllocatedBytes(info)
 			}
 		}
 		return nil
@@ -178,8 +181,8 @@ func occupied(t testing.TB, dir string) (total int64) {
 // checkBooks compares the ledger with the allocators.
 func checkBooks(t testing.TB, d *Tier) {
 	t.Helper()
-	// What was read corrupt, or evicted in the background, leaves its extent
-	// when its deletion is in the database, which nobody waits for.
+	// An entry that was read corrupt, or evicted in the background, leaves its
+	// extent when its deletion is in the database, which no call waits for.
 	err := booksError(d)
 	for deadline := time.Now().Add(10 * time.Second); err != nil && time.Now().Before(deadline); err = booksError(d) {
 		time.Sleep(time.Millisecond)
@@ -210,7 +213,7 @@ func booksError(d *Tier) error {
 
 // recount reads every record and compares with the books: each entry of the
 // ledger has one record and each record an entry, extents lie within their
-// segments, none is owned twice, and together they are what is in use.
+// segments, none is owned twice, and together they are the bytes in use.
 func recount(t testing.TB, d *Tier) {
 	t.Helper()
 	checkBooks(t, d)
@@ -265,7 +268,7 @@ func recount(t testing.TB, d *Tier) {
 
 func segmentFiles(t testing.TB, dir string) []string {
 	t.Helper()
-	names, err := filepath.Glob(filepath.Join(dir, segmentPrefix+"*"))
+	names, err := filepath.Glob(filepath.Join(dir, folders.SegmentPrefix+"*"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,8 @@ import (
 	"github.com/cespare/xxhash/v2"
 	"github.com/zeebo/xxh3"
 
+	"github.com/kvstored/kvstored/disk/internal/folders"
+	"github.com/kvstored/kvstored/internal/extent"
 	"github.com/kvstored/kvstored/internal/record"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -30,7 +32,7 @@ func writeFormat1(t *testing.T, o Options, n int, sizeOf func(i int) int) {
 			fill(payload, i)
 			e := record.Entry{
 				Key: keyOf(i), Tokens: 256, Size: uint32(size), Sum: xxh3.Hash(payload), Seq: uint64(i + 1), Created: now(), Used: now(),
-				Extent: record.Extent{Segment: 1, Offset: int64(off), Bytes: uint32(roundUp(int64(size)))},
+				Extent: record.Extent{Segment: 1, Offset: int64(off), Bytes: uint32(extent.RoundUp(int64(size)))},
 			}
 			dbKey := record.EntryKey(e.Key)
 			v := record.AppendEntry(nil, &e)
@@ -41,19 +43,19 @@ func writeFormat1(t *testing.T, o Options, n int, sizeOf func(i int) int) {
 			off += int(e.Extent.Bytes)
 		}
 	})
-	m, _, err := readMarker(dir)
+	m, _, err := folders.ReadMarker(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	stop()
-	for _, name := range []string{formatCopy, witnessName, cleanName, membersName} {
+	for _, name := range []string{folders.FormatCopy, witnessName, cleanName, folders.MembersName} {
 		if err := os.Remove(filepath.Join(dir, name)); err != nil && !os.IsNotExist(err) {
 			t.Fatal(err)
 		}
 	}
 	for name, text := range map[string]string{
-		formatName:     "kvstored-disk 1\nset " + m.set + "\n",
-		segmentName(1): string(segment),
+		folders.FormatName: "kvstored-disk 1\nset " + m.Set + "\n",
+		segmentName(1):     string(segment),
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -61,8 +63,9 @@ func writeFormat1(t *testing.T, o Options, n int, sizeOf func(i int) int) {
 	}
 }
 
-// A folder of format 1 is read on: all it has is served, before and after what is
-// new, by rebuilds by hand too. Without its database only what is new is back.
+// A folder of format 1 is read on: its entries are served, before and after new
+// ones, and after a rebuild by hand. Without its database only the new ones are
+// back.
 func TestFormat1(t *testing.T) {
 	o := testOptions(t.TempDir())
 	m := newMemory(t)
@@ -91,7 +94,7 @@ func TestFormat1(t *testing.T) {
 		mustPut(t, d, m, 100+i, 20_000) // one of them fits where 5 was
 	}
 	stop()
-	if mark, _, err := readMarker(o.Paths[0]); err != nil || mark.secret == nil {
+	if mark, _, err := folders.ReadMarker(o.Paths[0]); err != nil || mark.Secret == nil {
 		t.Fatalf("the marker is %+v, %v", mark, err)
 	}
 	if err := orderRebuild(o.Paths[0]); err != nil {

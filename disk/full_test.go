@@ -3,10 +3,8 @@ package disk
 import (
 	"context"
 	"math"
-	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/kvstored/kvstored/key"
@@ -100,7 +98,7 @@ func TestCommitAgain(t *testing.T) {
 // Nor does it keep the committer busy until then: a commit of nothing but that
 // says that it got nowhere.
 func TestCommitRefused(t *testing.T) {
-	d, err := Open(testOptions(t.TempDir())) // without Run nobody else commits
+	d, err := Open(testOptions(t.TempDir())) // without Run only the test commits
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,53 +127,4 @@ func TestCommitRefused(t *testing.T) {
 	commit(true)
 	<-s.done
 	commit(false) // of nothing
-}
-
-// The pieces of a lone transfer are under way together.
-func TestPiecesOverlap(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDevice(2, time.Second)
-		ctx, cancel := context.WithCancel(context.Background())
-		ran := make(chan error, 1)
-		go func() { ran <- d.run(ctx) }()
-		synctest.Wait() // both workers sleep
-		f := &meeting{met: make(chan struct{})}
-		done := make(chan error, 1)
-		x := &transfer{file: f, buf: make([]byte, 4*pieceBytes), end: told(done)}
-		if err := d.submit(x); err != nil {
-			t.Fatal(err)
-		}
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-		cancel()
-		if err := <-ran; err != nil {
-			t.Error(err)
-		}
-		select {
-		case <-f.met:
-		default:
-			t.Error("never were two pieces of one transfer in the device at once")
-		}
-	})
-}
-
-// meeting is a file in which a read waits a while for a second one.
-type meeting struct {
-	file
-	in   atomic.Int64
-	once sync.Once
-	met  chan struct{}
-}
-
-func (f *meeting) ReadAt(p []byte, _ int64) (int, error) {
-	if f.in.Add(1) == 2 {
-		f.once.Do(func() { close(f.met) })
-	}
-	defer f.in.Add(-1)
-	select {
-	case <-f.met:
-	case <-time.After(500 * time.Millisecond):
-	}
-	return len(p), nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/kvstored/kvstored/disk/internal/blockio"
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/record"
@@ -13,13 +14,16 @@ import (
 	"github.com/kvstored/kvstored/tier"
 )
 
-// found is where a payload lies and what it must be.
+// found is where a payload lies, and the size and checksum that it must have.
 type found struct {
 	loc  location
 	seg  *segment // nil when inline
 	size uint32
 	sum  uint64
 }
+
+// payloads finds and reads stored payloads.
+type payloads struct{ t *Tier }
 
 // Get reads k's payload into a block of a, verifies and seals it; the caller
 // owns the one reference. Wrong bytes are read once more, then the entry is
@@ -37,13 +41,13 @@ func (t *Tier) get(ctx context.Context, k key.Key, a tier.Allocator) (arena.Bloc
 	if err := t.usable(ctx); err != nil {
 		return arena.Block{}, err
 	}
-	f, err := t.find(ctx, k)
+	f, err := payloads{t}.find(ctx, k)
 	if err != nil {
 		return arena.Block{}, err
 	}
 	if f.seg != nil {
 		defer t.segments.leave(f.loc)
-		if v := f.seg.volume; !v.dev.reading.usable() && t.othersWork(v, false) {
+		if v := f.seg.volume; !v.dev.Reading.Usable() && t.volumes.othersWork(v, false) {
 			return arena.Block{}, fmt.Errorf("%s does not work at present: %w", v.dir, tier.ErrOff)
 		}
 	}
@@ -53,7 +57,7 @@ func (t *Tier) get(ctx context.Context, k key.Key, a tier.Allocator) (arena.Bloc
 	}
 	for range 2 { // a transfer can go wrong once; bytes at rest stay wrong
 		var good bool
-		if good, err = t.read(ctx, k, f, b); good {
+		if good, err = (payloads{t}).read(ctx, k, f, b); good {
 			b.SealSum(f.sum)
 			t.count.gets.Add(1)
 			t.count.getBytes.Add(uint64(f.size))
@@ -67,14 +71,15 @@ func (t *Tier) get(ctx context.Context, k key.Key, a tier.Allocator) (arena.Bloc
 	if err == nil {
 		t.drop(k, f)
 		t.count.corruptGet.Add(1)
-		t.mismatch(k, f)
+		t.wrong.note(k, f)
 		err = tier.ErrCorrupt
 	}
 	return arena.Block{}, err
 }
 
 // find looks k up and enters its extent as a reader.
-func (t *Tier) find(ctx context.Context, k key.Key) (f found, err error) {
+func (p payloads) find(ctx context.Context, k key.Key) (f found, err error) {
+	t := p.t
 	var ok bool
 	scanning := t.scan.active.Load() // before the look-up: an entry is in the ledger before this ends
 	f.loc, f.seg, ok = t.segments.enter(func() (location, bool) {
@@ -90,7 +95,7 @@ func (t *Tier) find(ctx context.Context, k key.Key) (f found, err error) {
 	}
 	var e record.Entry
 	if ok, err = t.unscanned(ctx, k, &e); err == nil && !ok && !t.scan.active.Load() {
-		return t.find(ctx, k) // the scan has ended meanwhile, and may have brought it
+		return p.find(ctx, k) // the scan has ended meanwhile, and may have brought it
 	}
 	if err != nil || !ok {
 		return f, errors.Join(err, tier.ErrNotFound)
@@ -108,11 +113,11 @@ func (t *Tier) find(ctx context.Context, k key.Key) (f found, err error) {
 
 // read fills b and reports whether the bytes are the right ones. An error is
 // one of the device, not of the bytes.
-func (t *Tier) read(ctx context.Context, k key.Key, f found, b arena.Block) (good bool, err error) {
+func (p payloads) read(ctx context.Context, k key.Key, f found, b arena.Block) (good bool, err error) {
 	if f.seg == nil {
-		err = t.readInline(ctx, k, b)
+		err = p.readInline(ctx, k, b)
 	} else {
-		err = t.readExtent(ctx, f, b)
+		err = p.readExtent(ctx, f, b)
 	}
 	switch {
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, errNoPayload):
@@ -125,32 +130,33 @@ func (t *Tier) read(ctx context.Context, k key.Key, f found, b arena.Block) (goo
 
 // reading is one extent on its way up.
 type reading struct {
-	transfer
+	blockio.Transfer
 	t    *Tier
 	loc  location
 	done chan error
 }
 
-func (t *Tier) readExtent(ctx context.Context, f found, b arena.Block) error {
+func (p payloads) readExtent(ctx context.Context, f found, b arena.Block) error {
+	t := p.t
 	r := &reading{t: t, loc: f.loc, done: make(chan error, 1)}
-	r.file, r.off, r.buf, r.block, r.end = f.seg.file, f.loc.payload(), b.Padded(), b, r
+	r.File, r.Off, r.Buf, r.Block, r.End = f.seg.file, f.loc.payload(), b.Padded(), b, r
 	t.segments.again(f.loc)
-	if err := f.seg.volume.dev.submit(&r.transfer); err != nil {
+	if err := f.seg.volume.dev.Submit(&r.Transfer); err != nil {
 		t.segments.leave(f.loc)
 		return err
 	}
-	return t.blame(f.seg.volume, false, t.wait(ctx, r.done, &r.transfer))
+	return t.volumes.blame(f.seg.volume, false, t.wait(ctx, r.done, &r.Transfer))
 }
 
-func (r *reading) finish(err error) {
+func (r *reading) Finish(err error) {
 	r.t.segments.leave(r.loc)
 	r.done <- err
 }
 
 // readInline copies through the heap: the block may not be written after the
 // call gave up.
-func (t *Tier) readInline(ctx context.Context, k key.Key, b arena.Block) error {
-	payload, err := t.inlinePayload(ctx, k)
+func (p payloads) readInline(ctx context.Context, k key.Key, b arena.Block) error {
+	payload, err := p.inlinePayload(ctx, k)
 	if err != nil {
 		return err
 	}
@@ -162,7 +168,8 @@ func (t *Tier) readInline(ctx context.Context, k key.Key, b arena.Block) error {
 }
 
 // inlinePayload is a copy of a payload that lies in Badger.
-func (t *Tier) inlinePayload(ctx context.Context, k key.Key) ([]byte, error) {
+func (p payloads) inlinePayload(ctx context.Context, k key.Key) ([]byte, error) {
+	t := p.t
 	var payload []byte // the call's own until it has returned without error
 	err := t.call(ctx, t.metaDev, func() (err error) {
 		payload, err = t.db.payload(k)

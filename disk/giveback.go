@@ -18,17 +18,18 @@ const (
 )
 
 // giveBack empties a segment of each file system that others have filled
-// below what is to be left to them, so that its file can go. It evicts whoever
-// is there: extents of one age lie everywhere, and nothing is ever moved. From
-// then on new segments leave one segment more, so that what was given back is
-// not taken again at once. It appends the evicted keys to out. It reads the
-// whole database, so that while one is at it the others do nothing.
-func (t *Tier) giveBack(ctx context.Context, out []key.Key) ([]key.Key, error) {
+// below its floor (space.floor), so that the segment's file can go. It evicts
+// all entries there: extents of one age lie in all segments, and none is ever
+// moved. From then on new segments leave the size of one more, so that the
+// space given back is not taken again at once. It appends the evicted keys to
+// out. It reads the whole database, so a call does nothing during another.
+func (v eviction) giveBack(ctx context.Context, out []key.Key) ([]key.Key, error) {
+	t := v.t
 	if t.scan.active.Load() || !t.giving.CompareAndSwap(false, true) {
 		return out, nil
 	}
 	defer t.giving.Store(false)
-	for _, f := range t.fileSystems() {
+	for _, f := range t.volumes.fileSystems() {
 		if f.short.Load() < shortLooks {
 			continue
 		}
@@ -39,10 +40,10 @@ func (t *Tier) giveBack(ctx context.Context, out []key.Key) ([]key.Key, error) {
 		before := len(out)
 		f.slack.Store(t.o.SegmentBytes)
 		var err error
-		out, err = t.empty(ctx, g, out)
+		out, err = v.empty(ctx, g, everything, out)
 		t.count.evictedFree.Add(uint64(len(out) - before))
 		t.log.Warn().Err(err).Str("path", g.volume.dir).Int64("bytes", g.blocks).Int("evicted", len(out)-before).
-			Int64("free", f.available.Load()).Int64("to_stay_free", t.floor(f)).
+			Int64("free", f.available.Load()).Int64("to_stay_free", t.space.floor(f)).
 			Msg("others fill the file system beyond disk.min_free or what the database needs: a segment of the disk tier is given back")
 		if err != nil {
 			return out, err
@@ -93,18 +94,20 @@ func (s *segments) reopen(f *fileSystem) {
 	}
 }
 
-// empty evicts what lies in g. A Put that was under way when g was closed may
-// put one more there, which goes with the next call.
-func (t *Tier) empty(ctx context.Context, g *segment, out []key.Key) ([]key.Key, error) {
+// empty evicts what lies in g and is to go. It reads the whole database. A Put
+// that was under way when g was closed may put one more there, which goes with
+// the next call.
+func (v eviction) empty(ctx context.Context, g *segment, goes func(*record.Entry) bool, out []key.Key) ([]key.Key, error) {
+	t := v.t
 	for from := (key.Key{}); ; {
 		var found []key.Key
 		var last key.Key // the call's own until it has returned without error
 		err := t.call(ctx, t.metaDev, func() (err error) {
-			found, last, err = t.db.inSegment(g.number, from, giveBackBatch)
+			found, last, err = t.db.inSegment(g.number, goes, from, giveBackBatch)
 			return err
 		}, nil)
 		if err == nil {
-			out, err = t.evictFrom(ctx, g, found, out)
+			out, err = v.evictFrom(ctx, g, found, out)
 		}
 		if err != nil || last == from {
 			return out, err
@@ -113,9 +116,12 @@ func (t *Tier) empty(ctx context.Context, g *segment, out []key.Key) ([]key.Key,
 	}
 }
 
+func everything(*record.Entry) bool { return true }
+
 // evictFrom evicts those of ks that still lie in g, and returns when their
-// extents are free or read by somebody.
-func (t *Tier) evictFrom(ctx context.Context, g *segment, ks, out []key.Key) ([]key.Key, error) {
+// extents are free or held by a reader.
+func (v eviction) evictFrom(ctx context.Context, g *segment, ks, out []key.Key) ([]key.Key, error) {
+	t := v.t
 	for len(ks) > 0 {
 		if err := t.db.works(); err != nil {
 			return out, err
@@ -137,7 +143,7 @@ func (t *Tier) evictFrom(ctx context.Context, g *segment, ks, out []key.Key) ([]
 			err = t.wait(ctx, done, nil)
 		}
 		if err == nil {
-			err = t.bury(ctx)
+			err = t.burials.bury(ctx)
 		}
 		if err != nil {
 			return out, err
@@ -147,9 +153,9 @@ func (t *Tier) evictFrom(ctx context.Context, g *segment, ks, out []key.Key) ([]
 	return out, nil
 }
 
-// inSegment returns the keys of a segment among the n records that follow
-// from, and the last key it came by: from at the end.
-func (s *store) inSegment(number uint32, from key.Key, n int) (ks []key.Key, last key.Key, err error) {
+// inSegment returns the keys of a segment that are wanted among the n records
+// that follow from, and the last key it came by: from at the end.
+func (s *store) inSegment(number uint32, wanted func(*record.Entry) bool, from key.Key, n int) (ks []key.Key, last key.Key, err error) {
 	last = from
 	start := record.EntryKey(from)
 	err = s.scanAfter(context.Background(), start[:], n, func(dbKey, v []byte) error {
@@ -159,7 +165,7 @@ func (s *store) inSegment(number uint32, from key.Key, n int) (ks []key.Key, las
 		}
 		last = k
 		var e record.Entry
-		if record.DecodeEntry(&e, dbKey, v) == nil && !e.Inline && e.Extent.Segment == number {
+		if record.DecodeEntry(&e, dbKey, v) == nil && !e.Inline && e.Extent.Segment == number && wanted(&e) {
 			ks = append(ks, k)
 		} // one that is damaged is not in the ledger either
 		return nil

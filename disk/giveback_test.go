@@ -6,11 +6,12 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/kvstored/kvstored/disk/internal/filesystem"
 	"github.com/kvstored/kvstored/key"
 )
 
-// Where others fill the file system segments are given back until what is to
-// be left to them is free again, and not taken again at once. The entries of
+// Where others fill the file system segments are given back until MinFreeBytes
+// are free again, and their space is not taken again at once. The entries of
 // other segments stay, and Trim names those that went.
 func TestMinFreeIsGivenBack(t *testing.T) {
 	dir, unmount := smallFileSystem(t, 256*mib)
@@ -38,10 +39,10 @@ func TestMinFreeIsGivenBack(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := d.lookAll(); err != nil {
+		if err := (maintenance{d}).lookAll(); err != nil {
 			t.Fatal(err)
 		}
-		d.watch(d.volumes[0].fs)
+		d.space.watch(d.volumes[0].fs)
 		out, err := d.Trim(context.Background(), 0, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -49,7 +50,7 @@ func TestMinFreeIsGivenBack(t *testing.T) {
 		drop(out)
 	}
 	free := func() int64 {
-		n, err := availableBytes(dir)
+		n, err := filesystem.AvailableBytes(dir)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -77,7 +78,7 @@ func TestMinFreeIsGivenBack(t *testing.T) {
 	if n := len(number); n >= before || n < before-80 {
 		t.Errorf("%d entries before, %d after 60 MiB were taken", before, n)
 	}
-	for i := range 50 { // what comes now finds its place by eviction
+	for i := range 50 { // new entries find their place by eviction
 		if putOrTrim(t, d, m, 1000+i, mib, drop) {
 			number[keyOf(1000+i)] = 1000 + i
 		}
@@ -103,7 +104,7 @@ func TestMinFreeIsGivenBack(t *testing.T) {
 }
 
 // A tier that has filled its file system to the last segment does not take a
-// small file of its own for somebody who needs the room.
+// small file of its own for one of others, and gives no segment back.
 func TestOwnFilesAreNotOthers(t *testing.T) {
 	dir, unmount := smallFileSystem(t, 200*mib)
 	defer unmount()
@@ -112,10 +113,10 @@ func TestOwnFilesAreNotOthers(t *testing.T) {
 	d, stop := start(t, o, nil)
 	defer stop()
 	f := d.volumes[0].fs
-	if err := os.WriteFile(dir+"/ballast", make([]byte, (f.available.Load()-d.floor(f))%o.SegmentBytes), 0o600); err != nil {
+	if err := os.WriteFile(dir+"/ballast", make([]byte, (f.available.Load()-d.space.floor(f))%o.SegmentBytes), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.lookAll(); err != nil {
+	if err := (maintenance{d}).lookAll(); err != nil {
 		t.Fatal(err)
 	}
 	m := newMemory(t)
@@ -129,10 +130,10 @@ func TestOwnFilesAreNotOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 * shortLooks {
-		if err := d.lookAll(); err != nil {
+		if err := (maintenance{d}).lookAll(); err != nil {
 			t.Fatal(err)
 		}
-		d.watch(f)
+		d.space.watch(f)
 		if _, err := d.Trim(context.Background(), 0, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -142,8 +143,7 @@ func TestOwnFilesAreNotOthers(t *testing.T) {
 	}
 }
 
-// One Trim at a time empties a segment; whoever comes meanwhile passes that
-// over.
+// One Trim at a time empties a segment; another Trim during that empties none.
 func TestOneGivesBack(t *testing.T) {
 	d, stop := start(t, testOptions(t.TempDir()), nil)
 	defer stop()
@@ -164,7 +164,7 @@ func TestOneGivesBack(t *testing.T) {
 		t.Errorf("%d are evicted beside another", n)
 	}
 	d.giving.Store(false)
-	for range 1000 { // a look at the file system may find that nobody is short
+	for range 1000 { // a look may find meanwhile that the file system is not short
 		if trim() > 0 {
 			return
 		}

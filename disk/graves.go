@@ -11,6 +11,7 @@ import (
 
 	"github.com/zeebo/xxh3"
 
+	"github.com/kvstored/kvstored/disk/internal/filesystem"
 	"github.com/kvstored/kvstored/key"
 )
 
@@ -68,7 +69,7 @@ func (l *graveLog) open() error {
 	}
 	info, err := f.Stat()
 	if err == nil {
-		err = syncPath(filepath.Dir(l.path))
+		err = filesystem.Sync(filepath.Dir(l.path))
 	}
 	if err != nil {
 		return errors.Join(err, f.Close())
@@ -77,7 +78,8 @@ func (l *graveLog) open() error {
 	return nil
 }
 
-// read adds to graves what is noted.
+// read adds the notes of the file to graves; of two for a key the higher number
+// counts.
 func (l *graveLog) read(graves map[key.Key]uint64) error {
 	text, err := os.ReadFile(l.path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -7,12 +7,14 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/kvstored/kvstored/disk/internal/blockio"
+	"github.com/kvstored/kvstored/disk/internal/filesystem"
 	"github.com/kvstored/kvstored/internal/record"
 	"github.com/kvstored/kvstored/key"
 )
 
-// What was deleted during a rebuild is not back when the process is killed
-// before that is over, and the database, with its notes, is lost once more.
+// Keys deleted during a rebuild are not back when the process is killed before
+// that is over, and the database, with its notes, is lost once more.
 func TestDeletionsOutliveTwoDamages(t *testing.T) {
 	o := testOptions(t.TempDir())
 	m := newMemory(t)
@@ -35,7 +37,7 @@ func TestDeletionsOutliveTwoDamages(t *testing.T) {
 	if _, back := got[keyOf(3)]; back || len(got) != 9 {
 		t.Errorf("%d entries, the deleted one back: %t; want 9 without it", len(got), back)
 	}
-	if there, err := exists(filepath.Join(killed.Paths[0], gravesName)); there || err != nil {
+	if there, err := filesystem.Exists(filepath.Join(killed.Paths[0], gravesName)); there || err != nil {
 		t.Errorf("the notes are left: %t, %v", there, err)
 	}
 	mustPut(t, d, m, 3, 60_000) // anew, which no note is in the way of
@@ -44,34 +46,34 @@ func TestDeletionsOutliveTwoDamages(t *testing.T) {
 
 // counting counts the syncs of a folder's files.
 type counting struct {
-	folder
+	blockio.Folder
 	syncs atomic.Int64
 }
 
 type countingFile struct {
-	file
+	blockio.File
 	f *counting
 }
 
-func (f *counting) create(path string, size int64) (file, error) {
-	g, err := f.folder.create(path, size)
+func (f *counting) Create(path string, size int64) (blockio.File, error) {
+	g, err := f.Folder.Create(path, size)
 	return countingFile{g, f}, err
 }
 
 func (f countingFile) Sync() error {
 	f.f.syncs.Add(1)
-	return f.file.Sync()
+	return f.File.Sync()
 }
 
 // After a deletion the header on the device says so, and a Sync has the segment
 // synced, also where nothing was stored since the last one.
 func TestSyncCoversTombstones(t *testing.T) {
 	o := testOptions(t.TempDir())
-	own, err := newFolder(o.Paths[0], false)
+	own, err := blockio.NewFolder(o.Paths[0], false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &counting{folder: own}
+	f := &counting{Folder: own}
 	d, _ := start(t, o, f)
 	m := newMemory(t)
 	mustPut(t, d, m, 1, 50_000)

@@ -10,6 +10,8 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/kvstored/kvstored/disk/internal/blockio"
+	"github.com/kvstored/kvstored/disk/internal/folders"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -23,7 +25,7 @@ const (
 )
 
 // Keeper is a Tier that need not be open: one that cannot be opened, or is lost
-// later, is off until it can, and says why. It opens what was lost anew, as a
+// later, is off until it can, and says why. It opens a lost tier anew, as a
 // start does. Create it with Keep; it works while Run runs. It is safe for
 // concurrent use.
 type Keeper struct {
@@ -31,7 +33,7 @@ type Keeper struct {
 	log      zerolog.Logger
 	now      atomic.Pointer[Tier] // the last that was open, or a blank one; all calls go there
 	reopened chan struct{}        // capacity 1
-	pending  chan opened          // what is being opened; nil: nothing
+	pending  chan opened          // gets the tier being opened; nil: none is
 	quoting  sync.Mutex           // held while a tier is told of quotas or replaced, before mu
 
 	mu struct {
@@ -41,7 +43,7 @@ type Keeper struct {
 		stop   context.CancelFunc // of Run
 		set    string             // that of the folders, once they were open
 		spaces map[key.SpaceID]int
-		works  func() tier.Set
+		works  func() ledger.Below
 
 		settings Settings
 		quotas   []ledger.Requota // in place of those of the options; nil: those
@@ -51,7 +53,7 @@ type Keeper struct {
 	}
 }
 
-// opened is what came of an opening.
+// opened is the result of an opening: a tier, or an error.
 type opened struct {
 	tier *Tier
 	err  error
@@ -72,7 +74,7 @@ func Keep(o Options) (*Keeper, error) {
 	if err != nil {
 		return nil, err
 	}
-	blank.scan.active.Store(true) // nothing is known of what there is
+	blank.scan.active.Store(true) // its entries are not known
 	close(blank.ended)
 	k.now.Store(blank)
 	k.begin("")
@@ -84,7 +86,7 @@ func Keep(o Options) (*Keeper, error) {
 		}
 		k.settle(got)
 	case <-time.After(o.IOTimeout):
-		k.settle(opened{err: fmt.Errorf("disk: open: %w", errHung)})
+		k.settle(opened{err: fmt.Errorf("disk: open: %w", blockio.ErrHung)})
 	}
 	return k, nil
 }
@@ -109,19 +111,19 @@ func isOfSet(dir, set string) error {
 	if set == "" {
 		return nil
 	}
-	m, _, err := readMarker(dir)
+	m, _, err := folders.ReadMarker(dir)
 	switch {
-	case errors.Is(err, errGarbled):
+	case errors.Is(err, folders.ErrGarbled):
 		return nil // Open sets it aside
 	case err != nil:
 		return fmt.Errorf("%w: is its disk mounted? To begin with an empty folder start the daemon again", err)
-	case m.set != set:
-		return fmt.Errorf("disk: %s belongs to the set %s, and did to %s: is another disk mounted there?", dir, m.set, set)
+	case m.Set != set:
+		return fmt.Errorf("disk: %s belongs to the set %s, and did to %s: is another disk mounted there?", dir, m.Set, set)
 	}
 	return nil
 }
 
-// settle takes what came of an opening into use.
+// settle takes an opened tier into use, or notes why it is not open.
 func (k *Keeper) settle(got opened) {
 	k.quoting.Lock()
 	defer k.quoting.Unlock()
@@ -133,7 +135,7 @@ func (k *Keeper) settle(got opened) {
 		k.log.Error().Err(got.err).Msg("the disk tier cannot be opened; everything goes on without it until it can")
 		return
 	case k.mu.closed:
-		_ = got.tier.Close() // nobody has used it
+		_ = got.tier.Close() // no call has used it
 		return
 	}
 	k.handOver(got.tier)
@@ -148,31 +150,32 @@ func (k *Keeper) settle(got opened) {
 	}
 }
 
-// handOver gives a new tier what was said to the one before. Called with the
+// handOver gives a new tier the settings, the policy with its learned state, the
+// quotas and spaces, and the StandOn function of the one before. Called with the
 // mutex held.
 func (k *Keeper) handOver(to *Tier) {
-	from := k.now.Load()
+	from, fresh := k.Ledger(), to.ledger
 	to.Set(k.mu.settings)
-	if name := from.PolicyName(); name != to.PolicyName() {
-		if err := to.SetPolicy(name); err != nil {
+	if name := from.PolicyName(); name != fresh.PolicyName() {
+		if err := fresh.SetPolicy(name); err != nil {
 			k.log.Warn().Err(err).Msg("the policy of the disk tier is that of the configuration again")
 		}
 	}
-	if data, err := from.Learned(); err == nil && data != nil {
-		if err := to.Teach(data); err != nil {
+	if data, err := from.SavePolicy(); err == nil && data != nil {
+		if err := fresh.LoadPolicy(data); err != nil {
 			k.log.Warn().Err(err).Msg("what the policy had learned cannot be used; it learns anew")
 		}
 	}
 	if k.mu.quotas != nil {
-		if err := to.Requote(k.mu.quotas, nil); err != nil {
+		if err := fresh.Requote(k.mu.quotas, nil); err != nil {
 			k.log.Warn().Err(err).Msg("the quotas of the disk tier are those of the configuration again")
 		}
 	}
 	for space, quota := range k.mu.spaces {
-		to.Assign(space, quota)
+		fresh.Assign(space, quota)
 	}
 	if k.mu.works != nil {
-		to.StandOn(k.mu.works)
+		fresh.StandOn(k.mu.works)
 	}
 }
 
@@ -238,7 +241,7 @@ func (k *Keeper) reopen(ctx context.Context, pause time.Duration) bool {
 	select {
 	case <-ctx.Done():
 		pending := k.pending
-		go func() { // what hangs may end some day
+		go func() { // an opening that hangs may end some day
 			if got := <-pending; got.tier != nil {
 				_ = got.tier.Close()
 			}
@@ -295,7 +298,7 @@ func (k *Keeper) says(err error) error {
 		return err
 	}
 	if why := k.Trouble(); why != nil {
-		return fmt.Errorf("disk: %w: %v", tier.ErrOff, why) //nolint:errorlint // what it was is no business of the caller's
+		return fmt.Errorf("disk: %w: %v", tier.ErrOff, why) //nolint:errorlint // callers are to test for ErrOff, not for the cause
 	}
 	return fmt.Errorf("disk: %w: it is being closed", tier.ErrOff)
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,7 +13,9 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/kvstored/kvstored/disk/internal/folders"
 	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/logtest"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -122,7 +125,7 @@ func TestKeeperStartsInTrouble(t *testing.T) {
 			heal, why := hurt(t, &o)
 			k := keep(t, o)
 			isOff(t, k, m, why)
-			if n := k.Worth(keyOf(1).Space, keyOf(1).Hash, nil, 4096, false); n != 0 || k.Has(keyOf(1)) {
+			if n := k.Room(4096); n != math.MaxInt || k.Has(keyOf(1)) {
 				t.Error("it has something")
 			}
 			heal()
@@ -148,13 +151,13 @@ func TestKeeperRefuses(t *testing.T) {
 	}
 	newer := testOptions(t.TempDir())
 	text := "kvstored-disk 999\nset 1\n"
-	if err := os.WriteFile(filepath.Join(newer.Paths[0], formatName), []byte(text+sumLine([]byte(text))), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(newer.Paths[0], folders.FormatName), []byte(text+folders.SumLine([]byte(text))), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := Keep(newer); err == nil || IsTrouble(err) || !strings.Contains(err.Error(), "newer") {
 		t.Errorf("a newer format: %v", err)
 	}
-	file := testOptions(filepath.Join(newer.Paths[0], formatName, "disk"))
+	file := testOptions(filepath.Join(newer.Paths[0], folders.FormatName, "disk"))
 	if _, err := Keep(file); err == nil || IsTrouble(err) {
 		t.Errorf("a file for a folder: %v", err)
 	}
@@ -166,11 +169,12 @@ func TestKeeperRefuses(t *testing.T) {
 }
 
 // A folder that goes while the tier works is not made anew: the tier is off
-// until it is back, with all it had, and what was said to it.
+// until the folder is back, and then has its entries, its policy, its quotas and
+// its settings.
 func TestKeeperFolderGoes(t *testing.T) {
 	o := testOptions(filepath.Join(t.TempDir(), "disk"))
 	o.Quotas = []ledger.Quota{{Bytes: 40 * mib}}
-	var log logbook
+	var log logtest.Book
 	o.Log = zerolog.New(&log)
 	m := newMemory(t)
 	k := keep(t, o)
@@ -211,7 +215,7 @@ func TestKeeperFolderGoes(t *testing.T) {
 	}
 	mustGetKept(t, k, m, 1)
 	works(t, k, m, 2)
-	if name := k.PolicyName(); name != "sieve" {
+	if name := k.Ledger().PolicyName(); name != "sieve" {
 		t.Errorf("the policy is %s", name)
 	}
 	if use := k.Stats().Quotas; len(use) != 2 || use[1].UsedBytes == 0 || use[1].QuotaBytes != 41*mib {
@@ -230,7 +234,7 @@ func TestKeeperDamagedDatabase(t *testing.T) {
 	k := keep(t, o)
 	works(t, k, m, 1)
 	mend := breakStore(k.now.Load())
-	if err := os.WriteFile(filepath.Join(o.Paths[0], storeName, "MANIFEST"), []byte("this is none of Badger's"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(o.Paths[0], folders.DatabaseName, "MANIFEST"), []byte("this is none of Badger's"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	was := k.now.Load()

@@ -12,18 +12,15 @@ import (
 
 var (
 	_ tier.Resident  = (*Keeper)(nil)
+	_ tier.Bounded   = (*Keeper)(nil)
+	_ tier.Tunable   = (*Keeper)(nil)
 	_ tier.Recoverer = (*Keeper)(nil)
 	_ tier.Reopener  = (*Keeper)(nil)
-	_ tier.Troubled  = (*Keeper)(nil)
+	_ tier.Health    = (*Keeper)(nil)
 	_ tier.Scrubber  = (*Keeper)(nil)
 	_ tier.Rebuilder = (*Keeper)(nil)
-	_ tier.Quoted    = (*Keeper)(nil)
-	_ tier.Spaced    = (*Keeper)(nil)
-	_ tier.Switcher  = (*Keeper)(nil)
 	_ tier.Summed    = (*Keeper)(nil)
 	_ tier.Unsettled = (*Keeper)(nil)
-	_ tier.Upper     = (*Keeper)(nil)
-	_ tier.Planner   = (*Keeper)(nil)
 )
 
 // Name is "disk".
@@ -74,7 +71,7 @@ func (k *Keeper) Scrub(ctx context.Context, bytesPerSecond int64, gone func(key.
 func (k *Keeper) Stats() tier.Stats {
 	t := k.now.Load()
 	if t.segments == nil {
-		return tier.Stats{CapacityBytes: k.o.CapacityBytes, Policy: t.PolicyName(), Quotas: tier.QuotasOf(t.ledger), Off: true}
+		return tier.Stats{CapacityBytes: k.o.CapacityBytes, Policy: t.ledger.PolicyName(), Quotas: tier.QuotasOf(t.ledger), Off: true}
 	}
 	st := t.Stats()
 	st.Off = k.Off()
@@ -105,38 +102,38 @@ func (k *Keeper) Unsettled(key key.Key) bool { return k.now.Load().Unsettled(key
 // Left implements tier.Unsettled.
 func (k *Keeper) Left(id key.SpaceID) []key.Key { return k.now.Load().Left(id) }
 
-// StandOn implements tier.Upper.
-func (k *Keeper) StandOn(works func() tier.Set) {
+// Ledger implements tier.Bounded: that of the tier that is open, or was last.
+func (k *Keeper) Ledger() *ledger.Ledger { return k.now.Load().ledger }
+
+// Room implements tier.Bounded.
+func (k *Keeper) Room(size uint32) int { return k.now.Load().Room(size) }
+
+// StandOn implements tier.Tunable.
+func (k *Keeper) StandOn(works func() ledger.Below) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.mu.works = works
-	k.now.Load().StandOn(works)
+	k.Ledger().StandOn(works)
 }
 
-// Below implements tier.Upper.
-func (k *Keeper) Below(key key.Key, tiers tier.Set, have bool) { k.now.Load().Below(key, tiers, have) }
-
-// PolicyName implements tier.Switcher.
-func (k *Keeper) PolicyName() string { return k.now.Load().PolicyName() }
-
-// SetPolicy implements tier.Switcher.
+// SetPolicy implements tier.Tunable.
 func (k *Keeper) SetPolicy(name string) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.now.Load().SetPolicy(name)
+	return k.Ledger().SetPolicy(name)
 }
 
-// Assign implements tier.Quoted.
+// Assign implements tier.Tunable.
 func (k *Keeper) Assign(space key.SpaceID, quota int) {
 	k.quoting.Lock()
 	defer k.quoting.Unlock()
 	k.mu.Lock()
 	k.mu.spaces[space] = quota
 	k.mu.Unlock()
-	k.now.Load().Assign(space, quota)
+	k.Ledger().Assign(space, quota)
 }
 
-// Requote implements tier.Quoted. A tier that is opened later gets the quotas
+// Requote implements tier.Tunable. A tier that is opened later gets the quotas
 // afresh. It looks at all entries, so lookups, which need mu, do not wait for it.
 func (k *Keeper) Requote(qs []ledger.Requota, under map[key.SpaceID]int) error {
 	k.quoting.Lock()
@@ -148,34 +145,5 @@ func (k *Keeper) Requote(qs []ledger.Requota, under map[key.SpaceID]int) error {
 		k.mu.quotas[i] = ledger.Requota{Quota: q.Quota, Was: -1}
 	}
 	k.mu.Unlock()
-	return k.now.Load().Requote(qs, under)
+	return k.Ledger().Requote(qs, under)
 }
-
-// OverQuota implements tier.Quoted.
-func (k *Keeper) OverQuota() bool { return k.now.Load().OverQuota() }
-
-// SpaceBytes implements tier.Spaced.
-func (k *Keeper) SpaceBytes(space key.SpaceID) int64 { return k.now.Load().SpaceBytes(space) }
-
-// Plans implements tier.Planner.
-func (k *Keeper) Plans() bool { return k.now.Load().Plans() }
-
-// Announce implements tier.Planner.
-func (k *Keeper) Announce(r *ledger.Request) (learn bool) { return k.now.Load().Announce(r) }
-
-// Worth implements tier.Planner.
-func (k *Keeper) Worth(space key.SpaceID, parent key.Hash, hs []key.Hash, size uint32, twice bool) int {
-	return k.now.Load().Worth(space, parent, hs, size, twice)
-}
-
-// Cool implements tier.Planner.
-func (k *Keeper) Cool(space key.SpaceID, hs []key.Hash) { k.now.Load().Cool(space, hs) }
-
-// Learn implements tier.Planner.
-func (k *Keeper) Learn() { k.now.Load().Learn() }
-
-// Learned implements tier.Planner.
-func (k *Keeper) Learned() ([]byte, error) { return k.now.Load().Learned() }
-
-// Teach implements tier.Planner.
-func (k *Keeper) Teach(data []byte) error { return k.now.Load().Teach(data) }

@@ -1,6 +1,9 @@
 package disk
 
-import "github.com/kvstored/kvstored/internal/record"
+import (
+	"github.com/kvstored/kvstored/internal/extent"
+	"github.com/kvstored/kvstored/internal/record"
+)
 
 // location packs where a payload lies into one word of the ledger: the segment,
 // whether its extent begins with a header, and the extent's first page.
@@ -9,7 +12,6 @@ type location uint64
 // A segment's number says in its upper bits in which path of the set it lies,
 // so that a path that comes back brings no number that is taken.
 const (
-	maxPaths    = 256
 	segmentBits = 24 // of the rest
 	maxSegments = 1<<segmentBits - 1
 )
@@ -46,11 +48,8 @@ func (l location) header() int64 {
 	return 0
 }
 
-// extent is what the extent of a payload of n bytes takes.
-func (l location) extent(n int64) int64 { return l.header() + roundUp(n) }
+// extent is the size in bytes of the extent at l for a payload of n bytes.
+func (l location) extent(n int64) int64 { return l.header() + extent.RoundUp(n) }
 
-// extentBytes is what a new extent for a payload of n bytes takes.
-func extentBytes(n int64) int64 { return record.HeaderBytes + roundUp(n) }
-
-// roundUp rounds payload bytes up to whole pages.
-func roundUp(n int64) int64 { return (n + alignBytes - 1) &^ (alignBytes - 1) }
+// extentBytes is the size of a new extent for a payload of n bytes.
+func extentBytes(n int64) int64 { return record.HeaderBytes + extent.RoundUp(n) }

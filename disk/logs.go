@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/kvstored/kvstored/disk/internal/filesystem"
 	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/internal/record"
 )
@@ -38,7 +39,7 @@ func (l *logs) begin(dir string, after uint64) {
 	old := *l
 	*l = logs{}
 	for _, x := range old {
-		if there, err := exists(logPath(dir, x.id)); x.id > 0 && x.id < last && there && err == nil {
+		if there, err := filesystem.Exists(logPath(dir, x.id)); x.id > 0 && x.id < last && there && err == nil {
 			l.push(x)
 		}
 	}
@@ -97,7 +98,7 @@ func (w *witness) findLogs() {
 		if x.id == 0 || x.after == 0 || w.boot != bootID() && x.after > w.mu.synced {
 			continue // a power failure may have taken it
 		}
-		if there, err := exists(logPath(w.dir, x.id)); there && err == nil {
+		if there, err := filesystem.Exists(logPath(w.dir, x.id)); there && err == nil {
 			w.found = append(w.found, x.after)
 		}
 	}

@@ -11,11 +11,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kvstored/kvstored/disk/internal/filesystem"
+	"github.com/kvstored/kvstored/disk/internal/folders"
 	"github.com/kvstored/kvstored/key"
 )
 
 // Of a killed process's two logs the older one is damaged, or gone: the commits
-// at its end are missed, and all that is in extents is there; what was deleted is
+// at its end are missed, and all entries in extents are there; deleted ones are
 // not. So it is when the manifest does not list the table that was made of it.
 func TestOlderLogIsDamaged(t *testing.T) {
 	for name, hurt := range map[string]func(t *testing.T, path string){
@@ -38,7 +40,7 @@ func TestOlderLogIsDamaged(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			o, sizes := twoLogs(t)
-			logs, err := filepath.Glob(filepath.Join(o.Paths[0], storeName, "*.mem"))
+			logs, err := filepath.Glob(filepath.Join(o.Paths[0], folders.DatabaseName, "*.mem"))
 			if err != nil || len(logs) < 2 {
 				t.Fatal(logs, err)
 			}
@@ -90,7 +92,7 @@ func TestManifestIsCutToWhatWasNoted(t *testing.T) {
 	for i := range 20 {
 		mustPut(t, d, m, i, 5000)
 	}
-	manifest := filepath.Join(storeName, manifestName)
+	manifest := filepath.Join(folders.DatabaseName, manifestName)
 	older, err := os.ReadFile(filepath.Join(o.Paths[0], manifest))
 	if err != nil {
 		t.Fatal(err)
@@ -99,7 +101,7 @@ func TestManifestIsCutToWhatWasNoted(t *testing.T) {
 	pad := make([]byte, 30_000)
 	await(t, "the log is not made a table", func() bool {
 		write(t, d, func(b *batch) { b.set([]byte("pad"), pad) })
-		there, err := exists(first)
+		there, err := filesystem.Exists(first)
 		return !there && err == nil
 	})
 	mustPut(t, d, m, 20, 5000)
@@ -148,7 +150,7 @@ func twoLogs(t *testing.T) (o Options, sizes []int) {
 		d.db.witness.mu.Lock()
 		defer d.db.witness.mu.Unlock()
 		for _, x := range d.db.witness.mu.logs {
-			if there, err := exists(logPath(d.db.dir, x.id)); x.id > 0 && there && err == nil {
+			if there, err := filesystem.Exists(logPath(d.db.dir, x.id)); x.id > 0 && there && err == nil {
 				n++
 			}
 		}

@@ -11,7 +11,7 @@ import (
 
 const (
 	manifestName  = "MANIFEST"
-	manifestHead  = 16 // bytes: what it is, then the length and the checksum of the first change
+	manifestHead  = 16 // bytes: magic and versions, then the length and the checksum of the first change
 	manifestBytes = 8 + 8 + 8
 )
 

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kvstored/kvstored/disk/internal/folders"
 	"github.com/kvstored/kvstored/key"
 )
 
@@ -64,7 +65,7 @@ func tabled(t *testing.T, m memory) *damagedTier {
 func TestManifestDamages(t *testing.T) {
 	m := newMemory(t)
 	base := tabled(t, m)
-	name := func(o Options) string { return filepath.Join(o.Paths[0], storeName, manifestName) }
+	name := func(o Options) string { return filepath.Join(o.Paths[0], folders.DatabaseName, manifestName) }
 	text, err := os.ReadFile(name(base.o))
 	if err != nil {
 		t.Fatal(err)
@@ -105,7 +106,7 @@ func TestManifestDamages(t *testing.T) {
 func TestTableDamages(t *testing.T) {
 	m := newMemory(t)
 	base := tabled(t, m)
-	tables, err := filepath.Glob(filepath.Join(base.o.Paths[0], storeName, "*.sst"))
+	tables, err := filepath.Glob(filepath.Join(base.o.Paths[0], folders.DatabaseName, "*.sst"))
 	if err != nil || len(tables) == 0 {
 		t.Fatalf("%d tables: %v", len(tables), err)
 	}
@@ -123,7 +124,7 @@ func TestTableDamages(t *testing.T) {
 			copyDir(t, base.o.Paths[0], x.o.Paths[0])
 			at := rng.Int64N(info.Size())
 			how := fmt.Sprintf("a bit at %d of %s", at, filepath.Base(table))
-			flip(t, filepath.Join(x.o.Paths[0], storeName, filepath.Base(table)), at)
+			flip(t, filepath.Join(x.o.Paths[0], folders.DatabaseName, filepath.Base(table)), at)
 			if there, all := x.check(t, m, how); there < all {
 				t.Errorf("%s: %d of %d extents are back", how, there, all)
 			}

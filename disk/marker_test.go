@@ -7,6 +7,9 @@ import (
 	"testing"
 
 	"github.com/rs/zerolog"
+
+	"github.com/kvstored/kvstored/disk/internal/folders"
+	"github.com/kvstored/kvstored/internal/logtest"
 )
 
 // A marker, or the list of the paths, that is empty, garbled or gone costs
@@ -21,7 +24,7 @@ func TestDamagedMarkers(t *testing.T) {
 			o := pathOptions(t, 2)
 			fillPaths(t, o, 40)
 			for _, path := range []string{
-				filepath.Join(o.Paths[0], formatName), filepath.Join(o.Paths[1], formatName), filepath.Join(o.Paths[0], membersName),
+				filepath.Join(o.Paths[0], folders.FormatName), filepath.Join(o.Paths[1], folders.FormatName), filepath.Join(o.Paths[0], folders.MembersName),
 			} {
 				damageMarker(t, path, text)
 				wantAll(t, o, path, text != nil, 40)
@@ -35,7 +38,7 @@ func TestDamagedMarkers(t *testing.T) {
 // other: which path is which is taken from the list.
 func TestExchangedMarkers(t *testing.T) {
 	for _, names := range [][2]string{
-		{formatName, formatName}, {formatName, formatCopy}, {formatCopy, formatName}, {formatCopy, formatCopy},
+		{folders.FormatName, folders.FormatName}, {folders.FormatName, folders.FormatCopy}, {folders.FormatCopy, folders.FormatName}, {folders.FormatCopy, folders.FormatCopy},
 	} {
 		t.Run(names[0]+" "+names[1], func(t *testing.T) {
 			o := pathOptions(t, 2)
@@ -70,7 +73,7 @@ func wantAll(t *testing.T, o Options, damaged string, aside bool, n int) {
 	if err := Check(o); err != nil {
 		t.Fatalf("check: %v", err)
 	}
-	var log logbook
+	var log logtest.Book
 	o.Log = zerolog.New(&log)
 	d, stop := start(t, o, nil)
 	defer stop()
@@ -81,7 +84,7 @@ func wantAll(t *testing.T, o Options, damaged string, aside bool, n int) {
 	for i := range n {
 		mustGet(t, d, m, i, 300_000)
 	}
-	if said := strings.Contains(log.String(), "did not hold what it should"); said != (damaged != "" && (aside || filepath.Base(damaged) == formatName)) {
+	if said := strings.Contains(log.String(), "did not hold what it should"); said != (damaged != "" && (aside || filepath.Base(damaged) == folders.FormatName)) {
 		t.Fatalf("damage of %q, said: %t", damaged, said)
 	}
 	if _, err := os.Stat(damaged + ".damaged"); aside && err != nil && damaged != "" {

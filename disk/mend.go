@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/kvstored/kvstored/disk/internal/blockio"
 	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -117,7 +118,7 @@ func (s *store) watch(patience time.Duration) {
 	}
 	s.witness.sawTables()
 	if db.Hangs(patience) {
-		err := fmt.Errorf("its process did not answer for %v: %w", patience, errHung)
+		err := fmt.Errorf("its process did not answer for %v: %w", patience, blockio.ErrHung)
 		s.failed(db, err)
 		db.Kill(err)
 	}
@@ -178,7 +179,8 @@ func (s *store) bury() error {
 
 // mend keeps the database open until ctx ends. One that is damaged ends the
 // tier.
-func (t *Tier) mend(ctx context.Context) error {
+func (m maintenance) mend(ctx context.Context) error {
+	t := m.t
 	for pause := mendEvery; ; {
 		select {
 		case <-ctx.Done():

@@ -13,7 +13,7 @@ import (
 )
 
 // A database that cannot have a new log breaks, and is open again soon after it
-// can: whatever was stored is there, and more can be.
+// can: the stored entries are there, and more can be stored.
 func TestMendAfterLimit(t *testing.T) {
 	const size = 4_000
 	o := testOptions(t.TempDir())
@@ -45,7 +45,7 @@ func TestMendAfterLimit(t *testing.T) {
 	}
 }
 
-// A commit that fails ends when Badger is through with what it was given.
+// A commit that fails ends when Badger does not read its changes any more.
 func TestFailedCommitLetsGo(t *testing.T) {
 	d, _ := start(t, testOptions(t.TempDir()), nil)
 	lift := limitFiles(t, d.db.use.db.Pid(), mib/2)
@@ -66,7 +66,7 @@ func TestFailedCommitLetsGo(t *testing.T) {
 	awaitMended(t, d)
 }
 
-// lending is a payload whose memory is somebody else's once it is committed.
+// lending is a payload whose memory is written to once its commit has ended.
 type lending struct {
 	key   [record.KeyBytes]byte
 	value []byte

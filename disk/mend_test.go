@@ -8,14 +8,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kvstored/kvstored/disk/internal/folders"
 	"github.com/kvstored/kvstored/internal/record"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
 
-// A database that failed is opened again without a restart. What was there is,
-// what was deleted meanwhile is gone, and of a put that failed with the commit
-// nothing comes back.
+// A database that failed is opened again without a restart. Its entries are
+// there, one deleted meanwhile is gone, and a put that failed with its commit
+// does not come back.
 func TestMend(t *testing.T) {
 	o := testOptions(t.TempDir())
 	m := newMemory(t)
@@ -36,7 +37,7 @@ func TestMend(t *testing.T) {
 	e := entryOf(t, m, 9, 100_000)
 	defer e.Block.Release()
 	var err error
-	if ghost.id, _, err = d.begin(e); err != nil {
+	if ghost.id, _, err = d.fills.begin(e); err != nil {
 		t.Fatal(err)
 	}
 	ghost.entry.Key = e.Key
@@ -141,14 +142,14 @@ func TestRecoverWhileBroken(t *testing.T) {
 	}
 }
 
-// Whatever a scan falls over is damage only if commits go on.
+// An error of a scan counts as damage only if commits go on.
 func TestDamageOrBroken(t *testing.T) {
 	d, _ := start(t, testOptions(t.TempDir()), nil)
-	if d.commitFails(t.Context()) {
+	if (&recovery{t: d}).commitFails(t.Context()) {
 		t.Error("a database that works is taken for a broken one")
 	}
 	mend := breakStore(d)
-	if !d.commitFails(t.Context()) {
+	if !(&recovery{t: d}).commitFails(t.Context()) {
 		t.Error("a broken database is taken for a damaged one")
 	}
 	mend()
@@ -164,7 +165,7 @@ func TestMendGivesUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	mend := breakStore(d)
-	dir := filepath.Join(o.Paths[0], storeName)
+	dir := filepath.Join(o.Paths[0], folders.DatabaseName)
 	manifest := filepath.Join(dir, "MANIFEST")
 	if err := os.WriteFile(manifest, []byte("this is none of Badger's"), 0o600); err != nil {
 		t.Fatal(err)
@@ -181,7 +182,7 @@ func TestMendGivesUp(t *testing.T) {
 
 // A mend waits for room, and says so.
 func TestMendWithoutRoom(t *testing.T) {
-	d, err := open(testOptions(t.TempDir()), nil) // without Run nobody else mends
+	d, err := open(testOptions(t.TempDir()), nil) // without Run only the test mends
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -241,10 +242,10 @@ func TestTrimWhileBroken(t *testing.T) {
 			t.Errorf("for %d bytes %d entries were evicted", n, len(out))
 		}
 	}
-	if out, _, err := d.evict(t.Context(), mib, nil, heldFor, d.ledger.Evict); !errors.Is(err, errBroken) || len(out) > 0 {
+	if out, _, err := (eviction{d}).evict(t.Context(), mib, nil, heldFor, d.ledger.Evict); !errors.Is(err, errBroken) || len(out) > 0 {
 		t.Errorf("%d entries were evicted: %v", len(out), err)
 	}
-	if out, err := d.evictFrom(t.Context(), d.segments.all()[0], []key.Key{keyOf(1)}, nil); !errors.Is(err, errBroken) || len(out) > 0 {
+	if out, err := (eviction{d}).evictFrom(t.Context(), d.segments.all()[0], []key.Key{keyOf(1)}, nil); !errors.Is(err, errBroken) || len(out) > 0 {
 		t.Errorf("%d entries were evicted: %v", len(out), err)
 	}
 	mend()

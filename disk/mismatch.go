@@ -4,6 +4,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/kvstored/kvstored/key"
 )
 
@@ -14,6 +16,8 @@ const mismatchEvery = time.Minute
 // mismatches are the payloads that did not have their checksum since the log
 // was told. Its mutex is a leaf.
 type mismatches struct {
+	log zerolog.Logger
+
 	sync.Mutex
 	n    int
 	told time.Time
@@ -31,17 +35,17 @@ func (m *mismatches) due(more int) (n int) {
 	return n
 }
 
-// mismatch tells of the payload of k, and of the payloads before it.
-func (t *Tier) mismatch(k key.Key, f found) {
-	if n := t.wrong.due(1); n > 0 {
-		t.log.Error().Int("payloads", n).Hex("last_key", k.Hash[:]).Uint32("segment", f.loc.segment()).Int64("offset", f.loc.offset()).
+// note tells of the payload of k, and of the payloads before it.
+func (m *mismatches) note(k key.Key, f found) {
+	if n := m.due(1); n > 0 {
+		m.log.Error().Int("payloads", n).Hex("last_key", k.Hash[:]).Uint32("segment", f.loc.segment()).Int64("offset", f.loc.offset()).
 			Msg("payloads do not match their checksums; their entries are deleted")
 	}
 }
 
-// tellMismatches tells of the payloads that mismatch did not.
-func (t *Tier) tellMismatches() {
-	if n := t.wrong.due(0); n > 0 {
-		t.log.Error().Int("payloads", n).Msg("more payloads did not match their checksums; their entries are deleted")
+// tell tells of the payloads that note did not.
+func (m *mismatches) tell() {
+	if n := m.due(0); n > 0 {
+		m.log.Error().Int("payloads", n).Msg("more payloads did not match their checksums; their entries are deleted")
 	}
 }

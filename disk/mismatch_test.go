@@ -7,14 +7,16 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"github.com/kvstored/kvstored/internal/logtest"
 )
 
 // A device that returns wrong bytes again and again has one line in the log at
 // once, and then one a minute, with the number of payloads since.
 func TestMismatchesAreSummed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var log logbook
-		d := &Tier{log: zerolog.New(&log)}
+		var log logtest.Book
+		wrong := mismatches{log: zerolog.New(&log)}
 		lines := func(want ...string) {
 			t.Helper()
 			got := strings.Split(strings.TrimSpace(log.String()), "\n")
@@ -28,17 +30,17 @@ func TestMismatchesAreSummed(t *testing.T) {
 			}
 		}
 		for i := range 20 {
-			d.mismatch(keyOf(i), found{})
+			wrong.note(keyOf(i), found{})
 		}
-		d.tellMismatches() // the maintenance, each second
+		wrong.tell() // the maintenance, each second
 		lines(`"payloads":1,`)
 		time.Sleep(mismatchEvery)
-		d.tellMismatches()
-		d.tellMismatches()
+		wrong.tell()
+		wrong.tell()
 		lines(`"payloads":1,`, `"payloads":19,`)
 		time.Sleep(2 * mismatchEvery)
-		d.tellMismatches()
-		d.mismatch(keyOf(20), found{})
+		wrong.tell()
+		wrong.note(keyOf(20), found{})
 		lines(`"payloads":1,`, `"payloads":19,`, `"payloads":1,`)
 	})
 }

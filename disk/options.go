@@ -7,7 +7,10 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/kvstored/kvstored/disk/internal/filesystem"
+	"github.com/kvstored/kvstored/disk/internal/folders"
 	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/extent"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/policy"
 )
@@ -17,7 +20,7 @@ import (
 // block size is 4 KiB).
 const alignBytes = arena.AlignBytes
 
-// Defaults for what Options leaves zero.
+// Defaults for fields that Options leaves zero.
 const (
 	defaultSegmentBytes = 1 << 30
 	defaultIOTimeout    = 10 * time.Second
@@ -49,7 +52,7 @@ type Options struct {
 
 	Policy        string         // a name of package policy
 	Quotas        []ledger.Quota // of groups of spaces; see Assign
-	LearnLater    bool           // see ledger.Options
+	DeferTraining bool           // see ledger.Options
 	HighWatermark float64        // share of the room for extents at which Trim starts; default 0.95
 	LowWatermark  float64        // and to which it goes down; default 0.90
 
@@ -71,7 +74,7 @@ func DefaultMetaReserve(capacityBytes int64) int64 {
 	return max(16<<20, min(capacityBytes/8, 32<<20+capacityBytes/128))
 }
 
-// withDefaults fills what is zero and validates the rest.
+// withDefaults gives zero fields their defaults and validates the options.
 func (o Options) withDefaults() (Options, error) {
 	orInt := func(p *int64, v int64) {
 		if *p == 0 {
@@ -93,7 +96,7 @@ func (o Options) withDefaults() (Options, error) {
 		o.IOTimeout = defaultIOTimeout
 	}
 	// A segment is never larger than all the room for extents.
-	o.SegmentBytes = min(o.SegmentBytes, o.CapacityBytes-o.MetaReserveBytes) &^ (alignBytes - 1)
+	o.SegmentBytes = extent.RoundDown(min(o.SegmentBytes, o.CapacityBytes-o.MetaReserveBytes))
 	return o, o.check()
 }
 
@@ -102,8 +105,8 @@ func (o *Options) check() error {
 		return fmt.Errorf("disk: %s is %v, want %s", what, v, want)
 	}
 	switch {
-	case len(o.Paths) == 0 || len(o.Paths) > maxPaths || slices.Contains(o.Paths, ""):
-		return bad("paths", fmt.Sprintf("%q", o.Paths), fmt.Sprintf("1 to %d directories", maxPaths))
+	case len(o.Paths) == 0 || len(o.Paths) > folders.MaxPaths || slices.Contains(o.Paths, ""):
+		return bad("paths", fmt.Sprintf("%q", o.Paths), fmt.Sprintf("1 to %d directories", folders.MaxPaths))
 	case o.CapacityBytes < minCapacityBytes:
 		return bad("capacity", o.CapacityBytes, fmt.Sprintf("at least %d bytes", int64(minCapacityBytes)))
 	case o.MetaReserveBytes < minReserveBytes || o.MetaReserveBytes > o.CapacityBytes/2:
@@ -125,3 +128,7 @@ func (o *Options) check() error {
 	}
 	return nil
 }
+
+// FreeBytes is the free space, in bytes, of the file system of paths that has
+// most of it.
+func FreeBytes(paths []string) (most int64, err error) { return filesystem.FreeBytes(paths) }

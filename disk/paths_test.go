@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kvstored/kvstored/disk/internal/blockio"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -55,7 +56,7 @@ func fillPaths(t *testing.T, o Options, n int) (in map[string][]int) {
 }
 
 // Entries spread over the paths, the capacity holds over all of them, and
-// everything is there after a restart, in whatever order they are named.
+// all entries are there after a restart that names the paths in another order.
 func TestSeveralPaths(t *testing.T) {
 	o := pathOptions(t, 3)
 	in := fillPaths(t, o, 90)
@@ -176,7 +177,7 @@ func TestPathsAreGuarded(t *testing.T) {
 			t.Errorf("%s: %v; want one that says %q", tt.name, err, tt.says)
 		}
 	}
-	if got := fillPaths(t, two, 4); len(got) == 0 { // what was refused has changed nothing
+	if got := fillPaths(t, two, 4); len(got) == 0 { // the refused starts have changed nothing
 		t.Error("the tier is empty")
 	}
 }
@@ -237,7 +238,7 @@ func TestPathInTrouble(t *testing.T) {
 					t.Fatalf("put %d: %v", i, err)
 				}
 			}
-			if hang && lost == 0 || lost > 3 { // nobody but who waited for it, and the probes
+			if hang && lost == 0 || lost > 3 { // only the puts that waited for it, and the probes
 				t.Errorf("%d of 60 puts were lost", lost)
 			}
 			for _, i := range in[o.Paths[0]] {
@@ -256,10 +257,8 @@ func TestPathInTrouble(t *testing.T) {
 			}
 			bad.set(nil, nil)
 			close(stuck)
-			for _, h := range []*health{d.volumes[1].dev.reading, d.volumes[1].dev.writing} {
-				h.mu.Lock()
-				h.mu.probeAt = h.mu.probeAt.Add(-2 * healthPauseMax) // as if that much time had passed
-				h.mu.Unlock()
+			for _, h := range []*blockio.Health{d.volumes[1].dev.Reading, d.volumes[1].dev.Writing} {
+				h.ProbeNow()
 			}
 			mustPut(t, d, m, 200, 100_000)
 			for _, i := range in[o.Paths[1]] {

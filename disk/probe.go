@@ -10,6 +10,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/kvstored/kvstored/disk/internal/blockio"
+	"github.com/kvstored/kvstored/disk/internal/filesystem"
 )
 
 // How many pieces are under way at once. Two keep a device busy while one is
@@ -30,13 +33,15 @@ const (
 	probeReadTime  = 50 * time.Millisecond // of each depth, twice
 )
 
-// depth is how many pieces are to be under way in v: what the options say, or
-// what was found when the path was new, or what is found now.
-func (t *Tier) depth(v *volume) (int, error) {
+// depth is how many pieces are to be under way in v: the number of the options,
+// or the one that a probe has left in the folder, or that of a probe now. A path
+// that cannot be probed gets defaultIODepth.
+func (o opening) depth(v *volume) (int, error) {
+	t := o.t
 	if t.o.IODepth > 0 {
 		return t.o.IODepth, nil
 	}
-	if !v.folder.direct() {
+	if !v.folder.Direct() {
 		return defaultIODepth, nil // it would be the page cache that is measured
 	}
 	path := filepath.Join(v.dir, depthName)
@@ -45,7 +50,7 @@ func (t *Tier) depth(v *volume) (int, error) {
 			return n, nil
 		}
 	}
-	if free, err := availableBytes(v.dir); err != nil || free-probeBytes < t.now.Load().MinFreeBytes {
+	if free, err := filesystem.AvailableBytes(v.dir); err != nil || free-probeBytes < t.now.Load().MinFreeBytes {
 		return defaultIODepth, nil //nolint:nilerr // who looks next will say so
 	}
 	rates, err := probe(filepath.Join(v.dir, "probe"), v.folder)
@@ -56,7 +61,7 @@ func (t *Tier) depth(v *volume) (int, error) {
 	depth := bestDepth(rates)
 	t.log.Info().Str("path", v.dir).Int("depth", depth).Ints("mb_per_second", rates[defaultIODepth:]).
 		Msg("probed how many reads are to be under way")
-	return depth, writeFile(path, strconv.AppendInt(nil, int64(depth), 10))
+	return depth, filesystem.Replace(path, strconv.AppendInt(nil, int64(depth), 10))
 }
 
 // bestDepth is the least that gains from each step up to it.
@@ -72,9 +77,9 @@ func bestDepth(rates []int) int {
 
 // probe measures random reads of pieces from a file that it writes before and
 // removes afterwards, by depth, in MB/s.
-func probe(path string, f folder) (rates []int, err error) {
+func probe(path string, f blockio.Folder) (rates []int, err error) {
 	_ = os.Remove(path) // of a process that was killed
-	file, err := f.create(path, probeBytes)
+	file, err := f.Create(path, probeBytes)
 	if err != nil {
 		return nil, err
 	}
@@ -82,11 +87,11 @@ func probe(path string, f folder) (rates []int, err error) {
 		_ = file.Close()
 		_ = os.Remove(path)
 	}()
-	piece := alignedBytes(pieceBytes)
+	piece := blockio.AlignedBytes(blockio.PieceBytes)
 	rng := rand.NewChaCha8([32]byte{1})
 	_, _ = rng.Read(piece) // never fails
 	written := 0
-	for begun := time.Now(); written < probeBytes && (written == 0 || time.Since(begun) < probeWriteTime); written += pieceBytes {
+	for begun := time.Now(); written < probeBytes && (written == 0 || time.Since(begun) < probeWriteTime); written += blockio.PieceBytes {
 		if _, err := file.WriteAt(piece, int64(written)); err != nil {
 			return nil, fmt.Errorf("write to the probe: %w", err)
 		}
@@ -94,7 +99,7 @@ func probe(path string, f folder) (rates []int, err error) {
 	rates = make([]int, maxProbedDepth+1)
 	for range 2 { // devices have moods
 		for d := defaultIODepth; d <= maxProbedDepth; d++ {
-			rate, err := probeDepth(file, written/pieceBytes, d)
+			rate, err := probeDepth(file, written/blockio.PieceBytes, d)
 			if err != nil {
 				return nil, fmt.Errorf("read from the probe: %w", err)
 			}
@@ -105,20 +110,20 @@ func probe(path string, f folder) (rates []int, err error) {
 }
 
 // probeDepth reads with d pieces under way, out of the first n pieces.
-func probeDepth(file file, n, d int) (rate int, err error) {
+func probeDepth(file blockio.File, n, d int) (rate int, err error) {
 	var read atomic.Int64
 	var failed atomic.Pointer[error]
 	var readers sync.WaitGroup
 	begun := time.Now()
 	for range d {
 		readers.Go(func() {
-			piece := alignedBytes(pieceBytes)
+			piece := blockio.AlignedBytes(blockio.PieceBytes)
 			for time.Since(begun) < probeReadTime {
-				if _, err := file.ReadAt(piece, rand.Int64N(int64(n))*pieceBytes); err != nil {
+				if _, err := file.ReadAt(piece, rand.Int64N(int64(n))*blockio.PieceBytes); err != nil {
 					failed.Store(&err)
 					return
 				}
-				read.Add(pieceBytes)
+				read.Add(blockio.PieceBytes)
 			}
 		})
 	}

@@ -4,17 +4,19 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/kvstored/kvstored/disk/internal/blockio"
 )
 
 // How many pieces are under way is found once, remembered, and can be set.
 func TestDepthIsProbedOnce(t *testing.T) {
 	o := testOptions(t.TempDir())
 	o.IODepth = 0
-	if f, err := newFolder(o.Paths[0], false); err != nil || !f.isDirect {
+	if f, err := blockio.NewFolder(o.Paths[0], false); err != nil || !f.IsDirect {
 		t.Skip("the probe is for direct I/O")
 	}
 	d, stop := start(t, o, nil)
-	found := d.volumes[0].dev.depth
+	found := d.volumes[0].dev.Depth
 	if found < defaultIODepth || found > maxProbedDepth {
 		t.Errorf("depth %d", found)
 	}
@@ -31,14 +33,14 @@ func TestDepthIsProbedOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		d, stop = start(t, o, nil)
-		if n := d.volumes[0].dev.depth; want > 0 && n != want || n < defaultIODepth || n > maxProbedDepth {
+		if n := d.volumes[0].dev.Depth; want > 0 && n != want || n < defaultIODepth || n > maxProbedDepth {
 			t.Errorf("depth %d is remembered as %q", n, text)
 		}
 		stop()
 	}
 	o.IODepth = 7
 	d, _ = start(t, o, nil)
-	if n := d.volumes[0].dev.depth; n != 7 {
+	if n := d.volumes[0].dev.Depth; n != 7 {
 		t.Errorf("depth %d; 7 were asked for", n)
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// processBytes is what a process has caused storage to read and write, as the
+// processBytes is how many bytes a process has caused storage to read and write, as the
 // kernel counts: this one the segments and little else, that of the database
 // its files, since it was opened last.
 func processBytes(pid int) (read, written uint64) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/kvstored/kvstored/disk/internal/blockio"
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/record"
@@ -40,7 +41,7 @@ func (t *Tier) put(ctx context.Context, e tier.Entry) error {
 	}
 	var tried []*volume // and found in trouble
 	for {
-		id, others, err := t.begin(e)
+		id, others, err := t.fills.begin(e)
 		if err != nil {
 			return err
 		}
@@ -49,11 +50,11 @@ func (t *Tier) put(ctx context.Context, e tier.Entry) error {
 		}
 		if others == nil {
 			v, err := t.store(ctx, id, e, tried)
-			if v == nil || !isTrouble(err) {
+			if v == nil || !blockio.IsFault(err) {
 				return err
 			}
-			if tried = append(tried, v); errors.Is(err, errHung) || len(tried) == len(t.volumes) {
-				return t.blame(v, true, err)
+			if tried = append(tried, v); errors.Is(err, blockio.ErrHung) || len(tried) == len(t.volumes) {
+				return t.volumes.blame(v, true, err)
 			}
 			continue // elsewhere
 		}
@@ -67,44 +68,19 @@ func (t *Tier) put(ctx context.Context, e tier.Entry) error {
 	}
 }
 
-// begin makes the caller the filler of e's key (id), or returns a channel
-// that is closed when whoever is it has ended, or neither: it is resident.
-func (t *Tier) begin(e tier.Entry) (id ledger.ID, others <-chan struct{}, err error) {
-	t.fills.Lock()
-	defer t.fills.Unlock()
-	id, state, err := t.ledger.Begin(ledger.Daemon, ledger.IO, e.Key, e.Parent, e.Size)
-	switch {
-	case err != nil || state == ledger.Resident:
-		return 0, nil, tier.Refusal(err)
-	case state == ledger.Filling:
-		return 0, t.fills.under[e.Key], nil
-	}
-	t.fills.under[e.Key] = make(chan struct{})
-	return id, nil, nil
-}
-
-// endFill runs end, which publishes or aborts k in the ledger, and wakes who
-// waits for that. Both under the lock: a Put may begin as soon as end is over.
-func (t *Tier) endFill(k key.Key, end func()) {
-	t.fills.Lock()
-	defer t.fills.Unlock()
-	end()
-	close(t.fills.under[k])
-	delete(t.fills.under, k)
-}
-
 // writing is one Put on its way: to the device, then to the database, then
 // into the ledger. It goes on to the end when its caller has given up.
 type writing struct {
-	transfer
+	blockio.Transfer
 	t     *Tier
 	id    ledger.ID
 	loc   location
 	entry record.Entry
 	seg   *segment
+	fails uint64 // syncs of seg that had failed before
 	done  chan error
 
-	// Badger keeps what it is given until the commit is over.
+	// The keys of the commit, and the buffer that the record is encoded into.
 	key, payloadKey [record.KeyBytes]byte
 	value           [record.EntryBytes]byte
 }
@@ -118,7 +94,7 @@ func (t *Tier) store(ctx context.Context, id ledger.ID, e tier.Entry, tried []*v
 		Key: e.Key, Parent: e.Parent, Depth: e.Depth, Tokens: e.Tokens, Size: e.Size, Sum: e.Block.Sum(),
 		Created: at, Used: at,
 	}
-	w.block = e.Block
+	w.Block = e.Block
 	w.key = record.EntryKey(e.Key)
 	inline := int64(e.Size) <= t.o.InlineMax
 	if t.share.full(held(int64(e.Size), inline)) {
@@ -126,36 +102,38 @@ func (t *Tier) store(ctx context.Context, id ledger.ID, e tier.Entry, tried []*v
 		return nil, errShare
 	}
 	if inline {
-		return nil, t.storeInline(ctx, w)
+		return nil, w.storeInline(ctx)
 	}
-	g, err := t.place(ctx, extentBytes(int64(e.Size)), tried)
+	g, err := w.place(ctx, extentBytes(int64(e.Size)), tried)
 	if err != nil {
 		w.giveUp()
 		return nil, err
 	}
 	seg := g.seg
 	w.seg, w.loc = seg, locate(g.extent, true)
+	w.fails = seg.unsynced.fails.Load()
 	w.entry.Extent, w.entry.Headed, w.entry.Seq = g.extent, true, g.seq
-	w.head = t.newPage()
-	t.seal.Seal(w.head, &record.Header{Entry: w.entry, Void: g.void})
-	w.file, w.off, w.buf = seg.file, w.loc.payload(), e.Block.Padded()
-	w.write, w.end = true, w
+	w.Head = newPage()
+	t.seal.Seal(w.Head, &record.Header{Entry: w.entry, Void: g.void})
+	w.File, w.Off, w.Buf = seg.file, w.loc.payload(), e.Block.Padded()
+	w.Write, w.End = true, w
 	t.ledger.SetValue(id, ledger.Value{A: uint64(w.loc), B: w.entry.Sum})
-	if err := seg.volume.dev.submit(&w.transfer); err != nil {
-		t.freePage(w.head)
+	if err := seg.volume.dev.Submit(&w.Transfer); err != nil {
+		freePage(w.Head)
 		w.giveUp()
 		return nil, err
 	}
-	return seg.volume, t.wait(ctx, w.done, &w.transfer)
+	return seg.volume, t.wait(ctx, w.done, &w.Transfer)
 }
 
-func (t *Tier) storeInline(ctx context.Context, w *writing) error {
+func (w *writing) storeInline(ctx context.Context) error {
+	t := w.t
 	w.entry.Inline, w.loc, w.entry.Seq = true, inlined, t.segments.seq.Add(1)
 	w.payloadKey = record.PayloadKey(w.entry.Key)
 	t.ledger.SetValue(w.id, ledger.Value{A: uint64(inlined), B: w.entry.Sum})
-	w.block.Retain() // until committed
+	w.Block.Retain() // until committed
 	if err := t.commits.add(w); err != nil {
-		w.block.Release()
+		w.Block.Release()
 		w.giveUp()
 		return err
 	}
@@ -164,9 +142,10 @@ func (t *Tier) storeInline(ctx context.Context, w *writing) error {
 
 // place finds an extent of n bytes, in a new segment if need be, in the first volume that
 // has one.
-func (t *Tier) place(ctx context.Context, n int64, tried []*volume) (grant, error) {
+func (w *writing) place(ctx context.Context, n int64, tried []*volume) (grant, error) {
+	t := w.t
 	err := tier.ErrNoSpace
-	for _, v := range t.order() {
+	for _, v := range t.space.order() {
 		if slices.Contains(tried, v) {
 			continue
 		}
@@ -174,16 +153,16 @@ func (t *Tier) place(ctx context.Context, n int64, tried []*volume) (grant, erro
 			if g, ok := t.segments.alloc(v, n); ok {
 				return g, nil
 			}
-			grown := t.grow(ctx, v, n)
+			grown := w.grow(ctx, v, n)
 			if grown == nil {
 				continue
 			}
 			if ctx.Err() != nil || errors.Is(grown, tier.ErrClosed) {
 				return grant{}, grown
 			}
-			if isTrouble(grown) {
-				v.dev.writing.ended(grown)
-				err = t.blame(v, true, grown)
+			if blockio.IsFault(grown) {
+				v.dev.Writing.Ended(grown)
+				err = t.volumes.blame(v, true, grown)
 			}
 			break
 		}
@@ -191,11 +170,37 @@ func (t *Tier) place(ctx context.Context, n int64, tried []*volume) (grant, erro
 	return grant{}, err
 }
 
-// finish continues with the record, now that the payload is in its extent.
-func (w *writing) finish(err error) {
-	w.t.freePage(w.head)
+// grow adds a segment to v that holds n bytes, unless another Put just has.
+func (w *writing) grow(ctx context.Context, v *volume, n int64) error {
+	t := w.t
+	select {
+	case v.fs.growing <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	unlock := func() { <-v.fs.growing }
+	if t.segments.usageOf(v).largest >= n {
+		unlock()
+		return nil
+	}
+	files, _, _, _ := t.segments.usage()
+	if !t.segments.canGrow(n, t.space.growthIn(v, files)) {
+		unlock()
+		return tier.ErrNoSpace
+	}
+	return t.call(ctx, v.dev, func() error {
+		if err := v.fs.look(); err != nil {
+			return err
+		}
+		return t.segments.grow(v, n, func(files int64) int64 { return t.space.growthIn(v, files) })
+	}, unlock)
+}
+
+// Finish continues with the record, now that the payload is in its extent.
+func (w *writing) Finish(err error) {
+	freePage(w.Head)
 	if err == nil {
-		w.seg.dirty.Store(true)
+		w.seg.unsynced.wrote(w.entry.Seq)
 		w.t.segments.written.Add(w.loc.extent(int64(w.entry.Size)))
 		err = w.t.commits.add(w)
 	}
@@ -206,14 +211,17 @@ func (w *writing) finish(err error) {
 
 func (w *writing) apply(b *batch) error {
 	if w.entry.Inline {
-		return b.putInline(&w.entry, w.key[:], w.value[:], w.payloadKey[:], w.block.Bytes())
+		return b.putInline(&w.entry, w.key[:], w.value[:], w.payloadKey[:], w.Block.Bytes())
 	}
 	return b.put(&w.entry, w.key[:], w.value[:])
 }
 
 func (w *writing) committed(err error) {
 	if w.entry.Inline {
-		w.block.Release()
+		w.Block.Release()
+	}
+	if err == nil && w.hasFailed() {
+		err = fmt.Errorf("%w: %w", errUncertain, errDoubted)
 	}
 	if err != nil {
 		if errors.Is(err, errUncertain) { // else a restart might bring it back, deleted or not
@@ -222,7 +230,7 @@ func (w *writing) committed(err error) {
 		w.fail(err)
 		return
 	}
-	w.t.endFill(w.entry.Key, func() { w.t.ledger.Publish([]ledger.ID{w.id}, false) })
+	w.t.fills.end(w.entry.Key, func() { w.t.ledger.Publish([]ledger.ID{w.id}, false) })
 	w.t.scan.note(w.entry.Key)
 	w.t.count.puts.Add(1)
 	w.t.count.putBytes.Add(uint64(w.entry.Size))
@@ -244,5 +252,5 @@ func (w *writing) giveUp() {
 	if w.seg != nil {
 		w.t.segments.free(w.loc, int64(w.entry.Size))
 	}
-	w.t.endFill(w.entry.Key, func() { w.t.ledger.Abort(w.id) })
+	w.t.fills.end(w.entry.Key, func() { w.t.ledger.Abort(w.id) })
 }

@@ -27,15 +27,15 @@ func TestQuota(t *testing.T) {
 		}
 		return out
 	}
-	if out := trim(d); len(out) != 0 || d.OverQuota() {
+	if out := trim(d); len(out) != 0 || d.Ledger().OverQuota() {
 		t.Fatalf("%d evicted under no quota", len(out))
 	}
-	d.Assign(keyOf(0).Space, 0)
-	if !d.OverQuota() {
+	d.Ledger().Assign(keyOf(0).Space, 0)
+	if !d.Ledger().OverQuota() {
 		t.Fatal("six payloads are within the room of three")
 	}
 	out := trim(d)
-	if q := d.Stats().Quotas[0]; len(out) != 3 || d.OverQuota() || q.UsedBytes != 3*each || q.Evictions != 3 {
+	if q := d.Stats().Quotas[0]; len(out) != 3 || d.Ledger().OverQuota() || q.UsedBytes != 3*each || q.Evictions != 3 {
 		t.Fatalf("%d evicted, %+v", len(out), q)
 	}
 	for i, k := range out {
@@ -51,7 +51,7 @@ func TestQuota(t *testing.T) {
 	if got := recoverAll(t, d); len(got) != 3 {
 		t.Fatalf("recovered %d", len(got))
 	}
-	d.Assign(keyOf(0).Space, 0)
+	d.Ledger().Assign(keyOf(0).Space, 0)
 	if out := trim(d); len(out) != 2 || d.Stats().Entries != 1 {
 		t.Errorf("%d evicted, %d left", len(out), d.Stats().Entries)
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // A file system that goes read-only under full load ends no process and hangs
-// no call: puts fail, and what is there can be read.
+// no call: puts fail, and the stored entries can be read.
 func TestReadOnlyFileSystem(t *testing.T) {
 	dir, fail, unmount := breakableFileSystem(t, 400*mib)
 	defer unmount()

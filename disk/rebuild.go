@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/kvstored/kvstored/disk/internal/filesystem"
 	"github.com/kvstored/kvstored/tier"
 )
 
@@ -36,32 +37,19 @@ func (r *rebuilding) end() {
 	}
 }
 
-// Rebuilt is what the last rebuild of the index since Open has done so far.
-func (t *Tier) Rebuilt() tier.Rebuilt {
-	r := &t.rebuilding
-	sum := tier.Rebuilt{
-		Running: r.running.Load(), Bytes: r.bytes.Load(), TotalBytes: r.total.Load(), Headers: r.headers.Load(),
-		Restored: r.restored.Load(), Dropped: r.dropped.Load(), Resealed: r.sealed.Load(), Duration: time.Duration(r.took.Load()),
-	}
-	if begun := r.begun.Load(); sum.Running && begun > 0 {
-		sum.Duration = time.Since(time.Unix(0, begun))
-	}
-	return sum
-}
-
 // errByHand is why a tier is off while it is closed for a rebuild by hand.
 var errByHand = errors.New("it is opened again to make its index anew")
 
-// Rebuild implements tier.Rebuilder. The tier is closed, so that every header of
-// what was freed is written, and opened again with the order to compare all
+// Rebuild implements tier.Rebuilder. The tier is closed, so that the headers of
+// all freed extents are written, and opened again with the order to compare all
 // headers with the database. Where a header could not be written that order is
-// not given: what was deleted might come back.
+// not given: deleted entries might come back.
 func (k *Keeper) Rebuild(ctx context.Context) error {
 	t := k.now.Load()
 	if err := k.canRebuild(t); err != nil {
 		return err
 	}
-	if err := t.bury(ctx); err != nil {
+	if err := t.burials.bury(ctx); err != nil {
 		return k.says(fmt.Errorf("disk: rebuild: the headers of what was freed cannot be written: %w", err))
 	}
 	k.mu.Lock()
@@ -135,12 +123,12 @@ func (k *Keeper) setOut() bool {
 // orderRebuild has the next opening make the index anew. The tier was closed:
 // unless it left all headers in order, that is an error.
 func orderRebuild(meta string) error {
-	clean, err := exists(filepath.Join(meta, cleanName))
+	clean, err := filesystem.Exists(filepath.Join(meta, cleanName))
 	if err == nil && !clean {
 		err = errors.New("the headers of what was freed are not all written")
 	}
 	if err == nil {
-		err = writeFile(filepath.Join(meta, rebuildName), nil)
+		err = filesystem.Replace(filepath.Join(meta, rebuildName), nil)
 	}
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/kvstored/kvstored/disk/internal/folders"
 	"github.com/kvstored/kvstored/internal/record"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -14,13 +15,13 @@ import (
 // loseDatabase ends a tier's database as a damage of it would.
 func loseDatabase(t *testing.T, meta string) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(meta, storeName, "MANIFEST"), []byte("garbage, and quite a lot of it"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(meta, folders.DatabaseName, "MANIFEST"), []byte("garbage, and quite a lot of it"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// What was in extents is back when the database is lost, with all that is known
-// of it; what was deleted, evicted or replaced is not, whether the process was
+// Entries in extents are back when the database is lost, with their whole
+// records; deleted, evicted and replaced ones are not, whether the process was
 // closed or killed.
 func TestRebuild(t *testing.T) {
 	o := pathOptions(t, 2)
@@ -48,7 +49,7 @@ func TestRebuild(t *testing.T) {
 		}
 	}
 	drop(3, 4, 5, 20, 40, 59)
-	mustPut(t, d, m, 100, 9000) // into what is free, so that the rest of that is covered
+	mustPut(t, d, m, 100, 9000) // into a free run, so that its header covers the rest of that
 	e := entryOf(t, m, 4, 21_000)
 	if err := d.Put(t.Context(), e); err != nil {
 		t.Fatal(err)
@@ -92,7 +93,7 @@ func TestRebuild(t *testing.T) {
 }
 
 // A database that comes back without its last commits, which Badger does not
-// mind, is damaged: what was deleted by them would be back, what was stored gone.
+// mind, is damaged: their deletions would be undone, and their puts be lost.
 func TestLostCommits(t *testing.T) {
 	o := testOptions(t.TempDir())
 	m := newMemory(t)
@@ -102,7 +103,7 @@ func TestLostCommits(t *testing.T) {
 	}
 	stop()
 	older := filepath.Join(t.TempDir(), "badger")
-	copyDir(t, filepath.Join(o.Paths[0], storeName), older)
+	copyDir(t, filepath.Join(o.Paths[0], folders.DatabaseName), older)
 	d, stop = start(t, o, nil)
 	recoverAll(t, d)
 	if err := d.Delete(t.Context(), []key.Key{keyOf(7)}); err != nil {
@@ -110,10 +111,10 @@ func TestLostCommits(t *testing.T) {
 	}
 	mustPut(t, d, m, 30, 50_000)
 	stop()
-	if err := os.RemoveAll(filepath.Join(o.Paths[0], storeName)); err != nil {
+	if err := os.RemoveAll(filepath.Join(o.Paths[0], folders.DatabaseName)); err != nil {
 		t.Fatal(err)
 	}
-	copyDir(t, older, filepath.Join(o.Paths[0], storeName))
+	copyDir(t, older, filepath.Join(o.Paths[0], folders.DatabaseName))
 	d, _ = start(t, o, nil)
 	got := recoverAll(t, d)
 	if _, back := got[keyOf(7)]; back || len(got) != 20 {
@@ -123,9 +124,9 @@ func TestLostCommits(t *testing.T) {
 	recount(t, d)
 }
 
-// A payload that holds headers of others, at whatever place they would be
-// right, is a payload: before and after it is freed, and when what it lay in
-// is partly in use again.
+// A payload that holds headers of other entries, each at the place where it would
+// be right, is a payload: before and after it is freed, and when its extent is
+// partly in use again.
 func TestHeadersAreNotImitated(t *testing.T) {
 	o := testOptions(t.TempDir())
 	m := newMemory(t)

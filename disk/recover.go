@@ -6,8 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
-	"sync/atomic"
+	"time"
 
 	"github.com/kvstored/kvstored/internal/extent"
 	"github.com/kvstored/kvstored/internal/ledger"
@@ -16,90 +15,28 @@ import (
 	"github.com/kvstored/kvstored/tier"
 )
 
+// recovery is one Recover.
+type recovery struct {
+	t          *Tier
+	entries    []record.Entry // that are whole
+	lost       []key.Key      // of records that are damaged
+	overlapped []key.Key      // of records whose extents others have, or that point nowhere
+	orphans    []*segment     // without an entry
+}
+
 // emitBatch is how many records Recover hands over at once.
 const emitBatch = 4096
-
-// scan is the state of the recovery.
-type scan struct {
-	active  atomic.Bool // there may be records that the ledger does not have yet
-	records atomic.Uint64
-	lost    atomic.Uint64 // records dropped: damaged, pointing nowhere, overwritten
-	damaged atomic.Uint64 // of those, how many were damaged
-	newer   atomic.Uint64 // records of a newer program, passed over
-	evicted atomic.Uint64 // entries dropped because the capacity is smaller now
-	mu      struct {
-		sync.Mutex
-		deleted map[key.Key]struct{} // while active: the scan must not bring them back
-		stored  []key.Key            // while active, in order: they are younger than what it brings
-	}
-}
-
-// note remembers that k was stored while the scan went on.
-func (s *scan) note(k key.Key) {
-	if !s.active.Load() {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.mu.stored = append(s.mu.stored, k)
-}
-
-// end ends the scan, and returns what was stored while it went on.
-func (s *scan) end() (stored []key.Key) {
-	s.active.Store(false)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	stored = s.mu.stored
-	s.mu.deleted, s.mu.stored = nil, nil
-	return stored
-}
-
-func (s *scan) forget(k key.Key) {
-	if !s.active.Load() {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.mu.deleted == nil {
-		s.mu.deleted = make(map[key.Key]struct{})
-	}
-	s.mu.deleted[k] = struct{}{}
-}
-
-func (s *scan) forgotten(k key.Key) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	_, is := s.mu.deleted[k]
-	return is
-}
-
-// deletions is how many keys were deleted since it began.
-func (s *scan) deletions() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.mu.deleted)
-}
-
-// unlessForgotten runs fn so that a deletion of k comes wholly before or after.
-func (s *scan) unlessForgotten(k key.Key, fn func() bool) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if _, is := s.mu.deleted[k]; is {
-		return false
-	}
-	return fn()
-}
 
 // Recover reads the records that an earlier process left, never a payload,
 // and hands the entries that are whole to emit, all of them resident by then.
 // It holds about 120 bytes an entry while it runs. Run must be running.
 //
 // Until it is over, Put writes to new segments only, and Get and Contains ask
-// the database for what the ledger does not know. A scan ended by ctx, by a
+// the database for keys that the ledger does not know. A scan ended by ctx, by a
 // device in trouble or by a database that waits to be mended leaves the tier in
 // that state; call Recover again. A database that cannot be read to its end is
-// another matter, since it never will be: the tier makes do with what could be
-// read, and the next Open moves the database aside.
+// another matter, since it never will be: the tier makes do with the records that
+// could be read, and the next Open moves the database aside.
 func (t *Tier) Recover(ctx context.Context, emit func([]tier.Record)) error {
 	if err := t.usable(ctx); err != nil {
 		return fmt.Errorf("disk: recover: %w", err)
@@ -110,37 +47,66 @@ func (t *Tier) Recover(ctx context.Context, emit func([]tier.Record)) error {
 		t.db.succeeded()
 		return nil
 	}
-	entries, lost, err := t.readRecords(ctx)
-	passing := err != nil && (ctx.Err() != nil || errors.Is(err, errBroken) || isEnvironment(err) || t.commitFails(ctx))
+	r := &recovery{t: t}
+	err := r.read(ctx)
+	if err == nil {
+		err = r.keep(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("disk: recover: %w", err)
+	}
+	r.end(ctx, emit)
+	return nil
+}
+
+// read collects the records of the old segments, and compares their headers with
+// them where a survey is due.
+func (r *recovery) read(ctx context.Context) (err error) {
+	t := r.t
+	r.entries, r.lost, err = r.readRecords(ctx)
+	passing := err != nil && (ctx.Err() != nil || errors.Is(err, errBroken) || isEnvironment(err) || r.commitFails(ctx))
 	switch {
 	case passing:
-		return fmt.Errorf("disk: recover: %w", err)
+		return err
 	case err != nil:
 		t.db.giveUp()
-		t.log.Error().Err(err).Int("read", len(entries)).
+		t.log.Error().Err(err).Int("read", len(r.entries)).
 			Msg("the disk tier's database is damaged; what could not be read is lost, and the next start moves the database aside")
 	}
-	entries, overlapped := resolve(entries, t.oldSegment)
-	rebuild := t.rebuilds || len(lost) > 0
-	if rebuild || t.unclean || t.scan.deletions() > 0 {
-		if entries, err = t.compare(ctx, entries, rebuild); err != nil {
-			return fmt.Errorf("disk: recover: %w", err)
-		}
-	} else {
+	r.entries, r.overlapped = resolve(r.entries, t.segments.oldSize)
+	rebuild := t.rebuilds || len(r.lost) > 0
+	if !rebuild && !t.unclean && t.scan.deletions() == 0 {
 		t.surveyed.Store(true)
+		return nil
 	}
-	entries, evicted := t.shrink(entries)
-	t.scan.damaged.Store(uint64(len(lost)))
-	t.scan.lost.Store(uint64(len(lost)+len(overlapped)) + t.rebuilding.dropped.Load())
+	r.entries, err = r.compare(ctx, r.entries, rebuild)
+	return err
+}
+
+// keep takes the entries into the ledger and their extents into the segments,
+// and deletes the records of the others.
+func (r *recovery) keep(ctx context.Context) error {
+	t := r.t
+	var evicted []key.Key
+	r.entries, evicted = r.shrink(r.entries)
+	t.scan.damaged.Store(uint64(len(r.lost)))
+	t.scan.lost.Store(uint64(len(r.lost)+len(r.overlapped)) + t.rebuilding.dropped.Load())
 	t.scan.evicted.Store(uint64(len(evicted)))
-	if err := t.dropRecords(ctx, without(slices.Concat(lost, overlapped, evicted), entries)); err != nil {
-		return fmt.Errorf("disk: recover: %w", err)
+	if err := r.dropRecords(ctx, without(slices.Concat(r.lost, r.overlapped, evicted), r.entries)); err != nil {
+		return err
 	}
-	orphans := t.reserve(entries)
-	t.restore(ctx, entries)
-	err = t.bury(ctx)
+	r.orphans = r.reserve(r.entries)
+	r.restore(ctx, r.entries)
+	return nil
+}
+
+// end puts the headers in order, hands the entries over, and removes the
+// segments that have none.
+func (r *recovery) end(ctx context.Context, emit func([]tier.Record)) {
+	t := r.t
+	err := t.burials.bury(ctx)
 	if err == nil {
-		err = t.unbury(ctx)
+		err = r.unbury(ctx)
 	}
 	if err != nil {
 		t.surveyed.Store(false)
@@ -154,23 +120,23 @@ func (t *Tier) Recover(ctx context.Context, emit func([]tier.Record)) error {
 	if n := t.scan.newer.Load(); n > 0 {
 		t.log.Warn().Uint64("records", n).Msg("records of a newer program are passed over; their room is given to others")
 	}
-	t.log.Info().Int("entries", len(entries)).Int("lost", len(lost)+len(overlapped)).Int("evicted", len(evicted)).
-		Uint64("newer", t.scan.newer.Load()).Int("orphan_segments", len(orphans)).Msg("recovered")
-	t.emit(entries, emit)
-	// The entries are all there whatever becomes of the empty files.
+	t.log.Info().Int("entries", len(r.entries)).Int("lost", len(r.lost)+len(r.overlapped)).Uint64("evicted", t.scan.evicted.Load()).
+		Uint64("newer", t.scan.newer.Load()).Int("orphan_segments", len(r.orphans)).Msg("recovered")
+	r.emit(r.entries, emit)
+	// All entries are recovered, also where an empty file cannot be removed.
 	for _, v := range t.volumes {
-		mine := slices.DeleteFunc(slices.Clone(orphans), func(g *segment) bool { return g.volume != v })
+		mine := slices.DeleteFunc(slices.Clone(r.orphans), func(g *segment) bool { return g.volume != v })
 		if err := t.call(ctx, v.dev, func() error { return t.segments.unlink(mine) }, nil); err != nil {
 			t.log.Warn().Err(err).Str("path", v.dir).Msg("empty segments stay; they count until the next start")
 		}
 	}
-	return nil
 }
 
-// commitFails reports whether what a reader of the database fell over may be a
-// commit that failed, rather than damage. One that is failing just now says so
-// later than the reader does, so a change is sent after it.
-func (t *Tier) commitFails(ctx context.Context) bool {
+// commitFails reports whether an error that a reader of the database met may come
+// of a commit that failed, rather than of damage. A commit that is failing just
+// now says so later than the reader does, so a change is sent after it.
+func (r *recovery) commitFails(ctx context.Context) bool {
+	t := r.t
 	after := t.newRemoval() // of nothing
 	done := after.done
 	if err := t.commits.add(after); err != nil {
@@ -181,9 +147,10 @@ func (t *Tier) commitFails(ctx context.Context) bool {
 
 // readRecords collects the records of earlier processes, and the keys of those
 // that are damaged. Records of a newer program are passed over: Open refuses
-// what this one must not touch, so those are single ones, left for that
-// program to find. Their room is given to others.
-func (t *Tier) readRecords(ctx context.Context) (entries []record.Entry, lost []key.Key, err error) {
+// a format that this one must not touch, so those are single ones, left for
+// that program to find. Their room is given to others.
+func (r *recovery) readRecords(ctx context.Context) (entries []record.Entry, lost []key.Key, err error) {
+	t := r.t
 	t.scan.records.Store(0)
 	t.scan.newer.Store(0)
 	first := t.commits.first
@@ -205,31 +172,22 @@ func (t *Tier) readRecords(ctx context.Context) (entries []record.Entry, lost []
 	return entries, lost, err
 }
 
-// oldSegment is the size of a segment that an earlier process left, or 0.
-func (t *Tier) oldSegment(number uint32) int64 {
-	t.segments.mu.Lock()
-	defer t.segments.mu.Unlock()
-	if g := t.segments.find(number); g != nil && g.free == nil {
-		return g.size
-	}
-	return 0
-}
-
-// dropRecords deletes the records of keys that nobody has stored anew, and
+// dropRecords deletes the records of those of ks that no Put has stored anew, and
 // returns when that is committed: only then may their segments go.
-func (t *Tier) dropRecords(ctx context.Context, ks []key.Key) error {
+func (r *recovery) dropRecords(ctx context.Context, ks []key.Key) error {
+	t := r.t
 	for len(ks) > 0 {
-		r := t.newRemoval()
-		n, done := min(len(ks), maxRemovals), r.done
+		gone := t.newRemoval()
+		n, done := min(len(ks), maxRemovals), gone.done
 		err := t.commits.addWith(func() change {
 			for _, k := range ks[:n] {
 				if _, state := t.ledger.Find(k); state == ledger.Absent {
-					r.keys = append(r.keys, k)
+					gone.keys = append(gone.keys, k)
 				}
 			}
-			return r.orNothing()
+			return gone.orNothing()
 		})
-		if err == nil && len(r.keys) > 0 {
+		if err == nil && len(gone.keys) > 0 {
 			err = t.wait(ctx, done, nil)
 		}
 		if err != nil {
@@ -259,9 +217,10 @@ func without(ks []key.Key, entries []record.Entry) []key.Key {
 // reserve gives the old segments their allocators, with the extents of
 // entries, which are in order of place, taken. It removes segments without
 // entries from the list and returns them.
-func (t *Tier) reserve(entries []record.Entry) (orphans []*segment) {
+func (r *recovery) reserve(entries []record.Entry) (orphans []*segment) {
+	t := r.t
 	for _, g := range t.segments.all() {
-		if t.oldSegment(g.number) == 0 && g.size > 0 {
+		if t.segments.oldSize(g.number) == 0 && g.size > 0 {
 			continue // made by this process
 		}
 		from, _ := slices.BinarySearchFunc(entries, g.number, func(e record.Entry, n uint32) int {
@@ -291,7 +250,8 @@ func (t *Tier) reserve(entries []record.Entry) (orphans []*segment) {
 // same second the tail of a chain is older than its head. An entry that the
 // ledger refuses, because it contradicts the others, loses its record, and only
 // then its extent.
-func (t *Tier) restore(ctx context.Context, entries []record.Entry) {
+func (r *recovery) restore(ctx context.Context, entries []record.Entry) {
+	t := r.t
 	slices.SortFunc(entries, func(a, b record.Entry) int {
 		return cmp.Or(cmp.Compare(a.Used, b.Used), cmp.Compare(b.Depth, a.Depth), cmp.Compare(a.Seq, b.Seq))
 	})
@@ -318,7 +278,7 @@ func (t *Tier) restore(ctx context.Context, entries []record.Entry) {
 	for _, i := range refused {
 		ks = append(ks, entries[i].Key)
 	}
-	if err := t.dropRecords(ctx, ks); err != nil {
+	if err := r.dropRecords(ctx, ks); err != nil {
 		t.log.Warn().Err(err).Int("entries", len(ks)).Msg("records that contradict others are not deleted yet; the next start sees to it")
 		return
 	}
@@ -327,7 +287,8 @@ func (t *Tier) restore(ctx context.Context, entries []record.Entry) {
 	}
 }
 
-func (t *Tier) emit(entries []record.Entry, emit func([]tier.Record)) {
+func (r *recovery) emit(entries []record.Entry, emit func([]tier.Record)) {
+	t := r.t
 	out := make([]tier.Record, 0, min(len(entries), emitBatch))
 	for i := range entries {
 		e := &entries[i]
@@ -345,10 +306,24 @@ func (t *Tier) emit(entries []record.Entry, emit func([]tier.Record)) {
 	}
 }
 
-// valueOf is what the ledger keeps of an entry.
+// valueOf is the value of an entry in the ledger: its packed location, or
+// inlined, and its checksum.
 func valueOf(e *record.Entry) ledger.Value {
 	if e.Inline {
 		return ledger.Value{A: uint64(inlined), B: e.Sum}
 	}
 	return ledger.Value{A: uint64(locate(e.Extent, e.Headed)), B: e.Sum}
+}
+
+// Rebuilt is how far the last rebuild of the index since Open has come.
+func (t *Tier) Rebuilt() tier.Rebuilt {
+	r := &t.rebuilding
+	sum := tier.Rebuilt{
+		Running: r.running.Load(), Bytes: r.bytes.Load(), TotalBytes: r.total.Load(), Headers: r.headers.Load(),
+		Restored: r.restored.Load(), Dropped: r.dropped.Load(), Resealed: r.sealed.Load(), Duration: time.Duration(r.took.Load()),
+	}
+	if begun := r.begun.Load(); sum.Running && begun > 0 {
+		sum.Duration = time.Since(time.Unix(0, begun))
+	}
+	return sum
 }

@@ -107,7 +107,7 @@ func TestRecencySurvives(t *testing.T) {
 		mustGet(t, d, m, i, mib)
 		d.Touch([]key.Key{keyOf(i)})
 	}
-	d.saveUses()
+	(maintenance{d}).saveUses()
 	stop()
 	d, _ = start(t, o, nil)
 	recoverAll(t, d)
@@ -297,7 +297,7 @@ func TestOrphanThatStays(t *testing.T) {
 	mustGet(t, d, m, 3, 100_000)
 }
 
-// What is stored while the scan goes on is younger than what the scan brings.
+// Entries stored while the scan goes on are younger than those that it brings.
 func TestStoredDuringScanIsYounger(t *testing.T) {
 	o := testOptions(t.TempDir())
 	m := newMemory(t)

@@ -14,16 +14,17 @@ import (
 // segments and evictions together.
 const maxReliefs = 8
 
-// relieve makes room for n more bytes in the database, and for what it may come
-// to besides. What is deleted or overwritten goes first; then a segment, the one
-// with the least in it; a tier without segments evicts. The owner holds
-// trimming. It appends the evicted keys to out.
-func (t *Tier) relieve(ctx context.Context, n int64, out []key.Key) ([]key.Key, error) {
+// relieve makes room for n more bytes in the database, for the growth of its
+// files and for the margin of deletions. Deleted and overwritten records go
+// first; then a segment, the one with the least in it; a tier without segments
+// evicts. The owner holds trimming. It appends the evicted keys to out.
+func (v eviction) relieve(ctx context.Context, n int64, out []key.Key) ([]key.Key, error) {
+	t := v.t
 	if t.scan.active.Load() {
 		return out, nil
 	}
 	for range maxReliefs {
-		short, alone := t.share.short(n), t.shortAlone(n)
+		short, alone := t.share.short(n), v.shortAlone(n)
 		if short = max(short, alone); short <= 0 {
 			return out, nil
 		}
@@ -34,11 +35,11 @@ func (t *Tier) relieve(ctx context.Context, n int64, out []key.Key) ([]key.Key, 
 		}
 		switch {
 		case t.share.garbage():
-			err = t.compact(ctx)
+			err = v.compact(ctx)
 		case g != nil:
-			out, err = t.makeWay(ctx, g, out)
+			out, err = v.makeWay(ctx, g, out)
 		default:
-			out, err = t.evictHeld(ctx, short/filesWorth+t.share.held.Load()/16, out)
+			out, err = v.evictHeld(ctx, short/filesWorth+t.share.held.Load()/16, out)
 		}
 		if err != nil {
 			return out, err
@@ -49,7 +50,8 @@ func (t *Tier) relieve(ctx context.Context, n int64, out []key.Key) ([]key.Key, 
 
 // shortAlone is how many bytes are missing for n more of the database on a file
 // system on which no segment can make way.
-func (t *Tier) shortAlone(n int64) int64 {
+func (v eviction) shortAlone(n int64) int64 {
+	t := v.t
 	if slices.ContainsFunc(t.volumes, func(v *volume) bool { return v.fs.hasMeta }) {
 		return 0
 	}
@@ -58,7 +60,8 @@ func (t *Tier) shortAlone(n int64) int64 {
 
 // heldRoom is how much the database is to have room for so that a payload of n
 // bytes can be stored. Without segments that is the room for the first one too.
-func (t *Tier) heldRoom(n int64) int64 {
+func (v eviction) heldRoom(n int64) int64 {
+	t := v.t
 	inline := n <= t.o.InlineMax
 	room := held(n, inline)
 	if files, _, _, _ := t.segments.usage(); n > 0 && !inline && files == 0 {
@@ -67,9 +70,10 @@ func (t *Tier) heldRoom(n int64) int64 {
 	return room
 }
 
-// compact has the database drop what is deleted or overwritten, and looks what
-// it holds then. It may take its time, and is bounded by ctx.
-func (t *Tier) compact(ctx context.Context) error {
+// compact has the database drop deleted and overwritten records, and measures
+// its size then. That may take long; ctx bounds the wait for it.
+func (v eviction) compact(ctx context.Context) error {
+	t := v.t
 	done := make(chan error, 1)
 	go func() { done <- t.db.ask((*database.DB).Compact) }() // ends with the database, at the latest
 	var err error
@@ -87,14 +91,15 @@ func (t *Tier) compact(ctx context.Context) error {
 	if err := t.call(ctx, t.metaDev, func() error { return t.share.compacted(t.db.measure) }, nil); err != nil {
 		return err
 	}
-	return t.call(ctx, t.metaDev, t.lookAtMeta, nil)
+	return t.call(ctx, t.metaDev, (maintenance{t}).lookAtMeta, nil)
 }
 
 // makeWay empties a segment that is closed to new extents, and removes its file
 // once no extent of it is read any more.
-func (t *Tier) makeWay(ctx context.Context, g *segment, out []key.Key) ([]key.Key, error) {
+func (v eviction) makeWay(ctx context.Context, g *segment, out []key.Key) ([]key.Key, error) {
+	t := v.t
 	before := len(out)
-	out, err := t.empty(ctx, g, out)
+	out, err := v.empty(ctx, g, everything, out)
 	t.count.evictedMeta.Add(uint64(len(out) - before))
 	t.log.Info().Err(err).Str("path", g.volume.dir).Int64("bytes", g.blocks).Int("evicted", len(out)-before).
 		Msg("the database of the disk tier needs more of disk.capacity: a segment makes way")
@@ -106,12 +111,13 @@ func (t *Tier) makeWay(ctx context.Context, g *segment, out []key.Key) ([]key.Ke
 
 // evictHeld evicts entries for which the database holds want bytes, as far as
 // there are any.
-func (t *Tier) evictHeld(ctx context.Context, want int64, out []key.Key) ([]key.Key, error) {
+func (v eviction) evictHeld(ctx context.Context, want int64, out []key.Key) ([]key.Key, error) {
+	t := v.t
 	for want > 0 {
 		before := len(out)
 		var freed int64
 		var err error
-		out, freed, err = t.evict(ctx, want, out, heldFor, t.ledger.Evict)
+		out, freed, err = v.evict(ctx, want, out, heldFor, t.ledger.Evict)
 		t.count.evictedMeta.Add(uint64(len(out) - before))
 		if err != nil || len(out) == before {
 			return out, err
@@ -121,7 +127,7 @@ func (t *Tier) evictHeld(ctx context.Context, want int64, out []key.Key) ([]key.
 	return out, nil
 }
 
-// extentOf is what an entry frees of the segments.
+// extentOf is how many bytes of the segments an entry frees.
 func extentOf(e ledger.Entry) int64 {
 	if loc := location(e.Value.A); !loc.inline() {
 		return loc.extent(int64(e.Size))

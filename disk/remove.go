@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/kvstored/kvstored/disk/internal/blockio"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -27,7 +28,7 @@ func (t *Tier) newRemoval() *removal { return &removal{t: t, done: make(chan err
 
 // take adds an entry that has just left the ledger.
 func (r *removal) take(e ledger.Entry) {
-	r.t.ledger.Free(e.ID) // what the value names waits for the commit here
+	r.t.ledger.Free(e.ID) // its extent waits for the commit here
 	r.t.count.payload.Add(-int64(e.Size))
 	r.t.share.live.Add(-heldFor(e))
 	r.keys = append(r.keys, e.Key)
@@ -75,7 +76,7 @@ func (r *removal) committed(err error) {
 func (t *Tier) Delete(ctx context.Context, ks []key.Key) error {
 	for len(ks) > 0 {
 		n := min(len(ks), maxRemovals)
-		if err := t.delete(ctx, ks[:n]); err != nil {
+		if err := (deletion{t}).delete(ctx, ks[:n]); err != nil {
 			return fmt.Errorf("disk: delete: %w", err)
 		}
 		ks = ks[n:]
@@ -83,11 +84,12 @@ func (t *Tier) Delete(ctx context.Context, ks []key.Key) error {
 	return nil
 }
 
-func (t *Tier) delete(ctx context.Context, ks []key.Key) error {
+func (x deletion) delete(ctx context.Context, ks []key.Key) error {
+	t := x.t
 	if err := t.usable(ctx); err != nil {
 		return err
 	}
-	if err := t.landed(ctx, ks); err != nil {
+	if err := x.landed(ctx, ks); err != nil {
 		return err
 	}
 	if t.scan.active.Load() { // there may be headers of theirs that are not known
@@ -106,10 +108,10 @@ func (t *Tier) delete(ctx context.Context, ks []key.Key) error {
 			return err
 		}
 	}
-	if err := t.left(ctx, ks); err != nil {
+	if err := x.left(ctx, ks); err != nil {
 		return err
 	}
-	if err := t.bury(ctx); err != nil && !isTrouble(err) && !errors.Is(err, tier.ErrOff) { // else it is tried again, and a flush says so
+	if err := t.burials.bury(ctx); err != nil && !blockio.IsFault(err) && !errors.Is(err, tier.ErrOff) { // else it is tried again, and a flush says so
 		return err
 	}
 	return nil
@@ -134,7 +136,7 @@ func (t *Tier) forget(r *removal, ks []key.Key) *removal {
 }
 
 // orNothing is r, about to be queued, or no change at all when nothing is left
-// to remove. It is called once, at the end: what leaves is counted then.
+// to remove. It is called once, at the end: the leaving keys are counted then.
 func (r *removal) orNothing() change {
 	if len(r.keys) == 0 {
 		return nil
@@ -159,25 +161,29 @@ func (t *Tier) drop(k key.Key, f found) (dropped bool) {
 	return dropped
 }
 
-// Trim first evicts what is over a quota. Then it evicts by the tier's policy
+// eviction makes room: it removes entries that the ledger chooses, and segments.
+// It keeps nothing between two calls.
+type eviction struct{ t *Tier }
+
+// Trim first evicts entries over a quota. Then it evicts by the tier's policy
 // until a payload of n bytes fits under the high watermark; when it has to
 // start it goes on to the low one. It then evicts one at a time until n bytes
 // fit in one piece, if a payload can be that large, up to four times n. With
 // n = 0 it also empties a segment where others have filled the file system,
 // unless another Trim is at that. It appends the evicted keys to out, also when
-// it fails. While recovery runs nothing is evicted, and while the database takes
-// no deletions Trim is an error: what left would be lost for no room. Room is made by one Trim at
-// a time, the others wait for it.
+// it fails. While recovery runs no entry is evicted, and while the database takes
+// no deletions Trim is an error: the evicted entries would be lost for no room.
+// Room is made by one Trim at a time, the others wait for it.
 func (t *Tier) Trim(ctx context.Context, n int64, out []key.Key) ([]key.Key, error) {
 	err := t.usable(ctx)
 	if err == nil {
 		err = t.db.works()
 	}
 	if n == 0 && err == nil {
-		out, err = t.giveBack(ctx, out)
+		out, err = eviction{t}.giveBack(ctx, out)
 	}
 	if err == nil {
-		out, err = t.trim(ctx, n, out)
+		out, err = eviction{t}.trim(ctx, n, out)
 	}
 	if err != nil {
 		err = fmt.Errorf("disk: trim for %d bytes: %w", n, err)
@@ -185,7 +191,8 @@ func (t *Tier) Trim(ctx context.Context, n int64, out []key.Key) ([]key.Key, err
 	return out, err
 }
 
-func (t *Tier) trim(ctx context.Context, n int64, out []key.Key) (gone []key.Key, err error) {
+func (v eviction) trim(ctx context.Context, n int64, out []key.Key) (gone []key.Key, err error) {
+	t := v.t
 	select {
 	case t.trimming <- struct{}{}:
 		defer func() { <-t.trimming }()
@@ -203,13 +210,10 @@ func (t *Tier) trim(ctx context.Context, n int64, out []key.Key) (gone []key.Key
 	if n > 0 && extentBytes(n) > t.o.CapacityBytes-t.o.MetaReserveBytes {
 		return out, tier.ErrTooLarge
 	}
-	for freed := int64(1); freed > 0 && t.ledger.OverQuota(); {
-		var err error
-		if out, freed, err = t.evict(ctx, math.MaxInt64, out, heldFor, t.ledger.EvictOver); err != nil {
-			return out, err
-		}
+	if out, err = v.trimQuotas(ctx, out); err != nil {
+		return out, err
 	}
-	if out, err = t.relieve(ctx, t.heldRoom(n), out); err != nil {
+	if out, err = v.relieve(ctx, v.heldRoom(n), out); err != nil {
 		return out, err
 	}
 	if n <= t.o.InlineMax {
@@ -217,13 +221,32 @@ func (t *Tier) trim(ctx context.Context, n int64, out []key.Key) (gone []key.Key
 	} else {
 		n = extentBytes(n)
 	}
+	return v.fit(ctx, n, out)
+}
+
+// trimQuotas evicts entries until no quota is exceeded, or none can be evicted.
+func (v eviction) trimQuotas(ctx context.Context, out []key.Key) ([]key.Key, error) {
+	t := v.t
+	for freed := int64(1); freed > 0 && t.ledger.OverQuota(); {
+		var err error
+		if out, freed, err = v.evict(ctx, math.MaxInt64, out, heldFor, t.ledger.EvictOver); err != nil {
+			return out, err
+		}
+	}
+	return out, nil
+}
+
+// fit evicts until an extent of n bytes fits under a watermark and, if one can
+// be that large, in one piece.
+func (v eviction) fit(ctx context.Context, n int64, out []key.Key) ([]key.Key, error) {
+	t := v.t
 	onePiece := n <= t.o.SegmentBytes // no extent is larger
 	extra := 4 * n                    // against fragmentation
 	for started := false; ; started = true {
-		want := t.excess(n, started)
+		want := t.space.excess(n, started)
 		scattered := want <= 0 // enough bytes, but perhaps in pieces
 		switch {
-		case scattered && (!onePiece || t.fits(n)):
+		case scattered && (!onePiece || t.space.fits(n)):
 			return out, nil
 		case scattered && extra <= 0:
 			return out, tier.ErrNoSpace
@@ -233,7 +256,7 @@ func (t *Tier) trim(ctx context.Context, n int64, out []key.Key) (gone []key.Key
 		var freed int64
 		var err error
 		known := len(out)
-		out, freed, err = t.evict(ctx, want, out, extentOf, t.ledger.Evict)
+		out, freed, err = v.evict(ctx, want, out, extentOf, t.ledger.Evict)
 		if err == nil && len(out) == known {
 			err = tier.ErrNoSpace
 		}
@@ -248,7 +271,8 @@ func (t *Tier) trim(ctx context.Context, n int64, out []key.Key) (gone []key.Key
 
 // evict removes victims of at least want bytes, as gain counts them, one change
 // full at most, and returns when their extents are free.
-func (t *Tier) evict(ctx context.Context, want int64, out []key.Key, gain func(ledger.Entry) int64, victim func() (ledger.Entry, bool)) ([]key.Key, int64, error) {
+func (v eviction) evict(ctx context.Context, want int64, out []key.Key, gain func(ledger.Entry) int64, victim func() (ledger.Entry, bool)) ([]key.Key, int64, error) {
+	t := v.t
 	if t.scan.active.Load() {
 		return out, 0, nil
 	}
@@ -274,7 +298,22 @@ func (t *Tier) evict(ctx context.Context, want int64, out []key.Key, gain func(l
 	}
 	out = append(out, r.keys...)
 	if err = t.wait(ctx, done, nil); err == nil {
-		err = t.bury(ctx)
+		err = t.burials.bury(ctx)
 	}
 	return out, freed, err
+}
+
+// Unsettled implements tier.Unsettled.
+func (t *Tier) Unsettled(k key.Key) bool {
+	if t.scan.active.Load() { // one that was opened again says so before the stack knows
+		return true
+	}
+	return t.fills.of(k) != nil || t.leaving.has(k)
+}
+
+// Left implements tier.Unsettled.
+func (t *Tier) Left(id key.SpaceID) []key.Key {
+	ks := t.ledger.Keys(id)
+	t.leaving.still(func() { ks = t.leaving.in(id, ks) })
+	return ks
 }

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kvstored/kvstored/disk/internal/folders"
 	"github.com/kvstored/kvstored/internal/record"
 )
 
@@ -24,7 +25,7 @@ func TestFullTierKeepsAll(t *testing.T) {
 	}
 	stored := d.ledger.Stats().Entries
 	stop()
-	paths, err := filepath.Glob(filepath.Join(o.Paths[0], segmentPrefix+"*"))
+	paths, err := filepath.Glob(filepath.Join(o.Paths[0], folders.SegmentPrefix+"*"))
 	if err != nil || len(paths) == 0 {
 		t.Fatal(paths, err)
 	}

@@ -37,8 +37,8 @@ func resolve(entries []record.Entry, sizeOf func(segment uint32) int64) (kept []
 			lost = append(lost, e.Key)
 			continue
 		}
-		// What is kept does not overlap, and e starts at or behind the start
-		// of the last of it, so that is the only one it can meet.
+		// The kept entries do not overlap, and e starts at or behind the start
+		// of the last of them, so that is the only one it can meet.
 		if n := len(kept) - 1; n >= 0 && kept[n].Extent.Segment == segment && kept[n].Extent.End() > e.Extent.Offset {
 			if kept[n].Seq > e.Seq {
 				lost = append(lost, e.Key)
@@ -62,7 +62,8 @@ func inBounds(e *record.Entry, size int64) bool {
 // fit into a capacity that is smaller than it was. A database that is beyond its
 // reserve does not count: it costs nothing that is stored while the tier runs
 // either.
-func (t *Tier) shrink(entries []record.Entry) (kept []record.Entry, evicted []key.Key) {
+func (r *recovery) shrink(entries []record.Entry) (kept []record.Entry, evicted []key.Key) {
+	t := r.t
 	type load struct {
 		*segment
 		used, n int64
@@ -92,7 +93,7 @@ func (t *Tier) shrink(entries []record.Entry) (kept []record.Entry, evicted []ke
 	})
 	leave := make(map[uint32]bool)
 	for _, l := range order {
-		if over > 0 && t.oldSegment(l.number) > 0 {
+		if over > 0 && t.segments.oldSize(l.number) > 0 {
 			leave[l.number] = true
 			over -= l.blocks
 		}

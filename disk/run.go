@@ -4,16 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/kvstored/kvstored/disk/internal/blockio"
 	"github.com/kvstored/kvstored/tier"
 )
-
-// errHung says that the device ended nothing for the whole I/O timeout.
-var errHung = fmt.Errorf("the device %w: %w", tier.ErrHung, os.ErrDeadlineExceeded)
 
 // patience is how many I/O timeouts an operation waits while the device is
 // slow but ends requests of others.
@@ -22,7 +19,7 @@ const patience = 8
 // Run moves the bytes until ctx ends or Close is called: the workers of the
 // device, the commits, and the maintenance. Operations begun before Run wait
 // for it (ended by their ctx, or the I/O timeout), those after it fail with
-// ErrClosed. What was submitted before the end is committed or failed before
+// ErrClosed. Work submitted before the end is committed or failed before
 // Run returns. A device that hangs is left behind after the I/O timeout, with
 // an error. A database that turns out to be damaged ends Run too.
 func (t *Tier) Run(ctx context.Context) error {
@@ -43,11 +40,11 @@ func (t *Tier) Run(ctx context.Context) error {
 	go func() { committed <- t.commits.run(commits) }()
 	g, ctx := errgroup.WithContext(ctx)
 	for _, d := range t.devices() {
-		g.Go(func() error { return d.run(ctx) })
+		g.Go(func() error { return d.Run(ctx) })
 	}
-	g.Go(func() error { return t.maintain(ctx) })
-	g.Go(func() error { return t.keepBurying(ctx) })
-	g.Go(func() error { return t.mend(ctx) })
+	g.Go(func() error { return maintenance{t}.maintain(ctx) })
+	g.Go(func() error { return t.burials.run(ctx) })
+	g.Go(func() error { return maintenance{t}.mend(ctx) })
 	err := g.Wait()
 	stopCommits()
 	return errors.Join(err, t.wait(context.Background(), committed, nil))
@@ -64,10 +61,10 @@ func (t *Tier) halt() error {
 	return nil
 }
 
-// wait returns what done says, or gives up with ctx or a device that hangs.
-// The transfer, if any, is then taken out of the queue; what is in the kernel
-// ends by itself.
-func (t *Tier) wait(ctx context.Context, done <-chan error, x *transfer) error {
+// wait returns the error from done, or gives up with ctx or a device that hangs.
+// The transfer, if any, is then taken out of the queue; its pieces in the kernel
+// end by themselves.
+func (t *Tier) wait(ctx context.Context, done <-chan error, x *blockio.Transfer) error {
 	timer := time.NewTimer(t.o.IOTimeout)
 	defer timer.Stop()
 	seen := t.progress(x)
@@ -87,32 +84,32 @@ func (t *Tier) wait(ctx context.Context, done <-chan error, x *transfer) error {
 			}
 		case <-timer.C:
 			if at := t.progress(x); at == seen || left == 0 {
-				err = errHung
+				err = blockio.ErrHung
 			} else {
 				seen = at
 				timer.Reset(t.o.IOTimeout)
 			}
 		}
 	}
-	if errors.Is(err, errHung) {
+	if errors.Is(err, blockio.ErrHung) {
 		t.count.timeouts.Add(1)
 	}
 	if x != nil {
-		if errors.Is(err, errHung) && !x.over.Load() && x.call == nil {
-			x.dev.healthOf(x).hung()
+		if errors.Is(err, blockio.ErrHung) && !x.Over.Load() && x.Call == nil {
+			x.Dev.HealthOf(x).Hung()
 		}
-		x.dev.cancel(x, err)
+		x.Dev.Cancel(x, err)
 	}
 	return err
 }
 
 // progress moves as long as the stage that x is in does: its device, then the
 // database.
-func (t *Tier) progress(x *transfer) uint64 {
-	if x != nil && !x.over.Load() {
-		return x.dev.progress.Load()
+func (t *Tier) progress(x *blockio.Transfer) uint64 {
+	if x != nil && !x.Over.Load() {
+		return x.Dev.Progress.Load()
 	}
-	return t.commits.progress.Load() + t.metaDev.progress.Load()
+	return t.commits.progress.Load() + t.metaDev.Progress.Load()
 }
 
 // within gives up on fn after d; fn goes on by itself.
@@ -123,18 +120,18 @@ func within(d time.Duration, fn func() error) error {
 	case err := <-done:
 		return err
 	case <-time.After(d):
-		return fmt.Errorf("after %v: %w", d, errHung)
+		return fmt.Errorf("after %v: %w", d, blockio.ErrHung)
 	}
 }
 
 // calling is work that may hang with the device.
 type calling struct {
-	transfer
+	blockio.Transfer
 	done  chan error
 	after func()
 }
 
-func (c *calling) finish(err error) {
+func (c *calling) Finish(err error) {
 	if c.after != nil {
 		c.after()
 	}
@@ -143,17 +140,45 @@ func (c *calling) finish(err error) {
 
 // call runs fn as the work of d, so that it cannot hang the caller. after
 // runs once fn is over or will not run, however the caller fared.
-func (t *Tier) call(ctx context.Context, d *device, fn func() error, after func()) error {
+func (t *Tier) call(ctx context.Context, d *blockio.Device, fn func() error, after func()) error {
 	c := startCall(d, fn, after)
-	return t.wait(ctx, c.done, &c.transfer)
+	return t.wait(ctx, c.done, &c.Transfer)
 }
 
 // startCall is call without the waiting.
-func startCall(d *device, fn func() error, after func()) *calling {
+func startCall(d *blockio.Device, fn func() error, after func()) *calling {
 	c := &calling{done: make(chan error, 1), after: after}
-	c.transfer.call, c.end, c.dev = fn, c, d
-	if err := d.submit(&c.transfer); err != nil {
-		c.finish(err)
+	c.Transfer.Call, c.End, c.Dev = fn, c, d
+	if err := d.Submit(&c.Transfer); err != nil {
+		c.Finish(err)
 	}
 	return c
+}
+
+// Sync makes everything Put so far survive a power failure: the extents, then
+// the records. A device may take its time for that and end nothing else
+// meanwhile, so only ctx bounds it.
+func (t *Tier) Sync(ctx context.Context) error {
+	err := t.usable(ctx)
+	if err == nil {
+		err = newSync(t).run(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("disk: sync: %w", err)
+	}
+	return nil
+}
+
+// await waits for a call for as long as that takes, or until ctx or the tier ends.
+func (t *Tier) await(ctx context.Context, c *calling) (err error) {
+	select {
+	case err := <-c.done:
+		return err
+	case <-ctx.Done():
+		err = ctx.Err()
+	case <-t.ended:
+		err = tier.ErrClosed
+	}
+	c.Dev.Cancel(&c.Transfer, err)
+	return err
 }

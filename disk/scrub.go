@@ -9,6 +9,8 @@ import (
 
 	"github.com/zeebo/xxh3"
 
+	"github.com/kvstored/kvstored/disk/internal/blockio"
+	"github.com/kvstored/kvstored/internal/extent"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/record"
 	"github.com/kvstored/kvstored/key"
@@ -27,9 +29,9 @@ func (t *Tier) Scrub(ctx context.Context, bytesPerSecond int64, gone func(key.Ke
 	if err := t.usable(ctx); err != nil {
 		return sum, fmt.Errorf("disk: scrub: %w", err)
 	}
-	s := &scrub{t: t, pace: pace{perSecond: bytesPerSecond}, buf: alignedBytes(pieceBytes)}
+	s := &scrub{t: t, pace: pace{perSecond: bytesPerSecond}, buf: blockio.AlignedBytes(blockio.PieceBytes)}
 	for from := (key.Key{}); ; {
-		ks, err := t.keysAfter(ctx, from)
+		ks, err := s.keysAfter(ctx, from)
 		if err != nil {
 			return sum, fmt.Errorf("disk: scrub: %w", err)
 		}
@@ -47,7 +49,8 @@ func (t *Tier) Scrub(ctx context.Context, bytesPerSecond int64, gone func(key.Ke
 }
 
 // keysAfter returns the next keys of the database, in its order.
-func (t *Tier) keysAfter(ctx context.Context, from key.Key) ([]key.Key, error) {
+func (s *scrub) keysAfter(ctx context.Context, from key.Key) ([]key.Key, error) {
+	t := s.t
 	var ks []key.Key // the call's own until it has returned without error
 	err := t.call(ctx, t.metaDev, func() (err error) {
 		ks, err = t.db.keysAfter(from, scrubBatch)
@@ -90,7 +93,7 @@ func (s *scrub) check(ctx context.Context, k key.Key, sum *tier.Scrubbed, gone f
 	switch {
 	case errors.Is(err, errNoPayload), errors.Is(err, io.ErrUnexpectedEOF):
 		good = false
-	case ctx.Err() != nil || errors.Is(err, errHung) || errors.Is(err, tier.ErrClosed):
+	case ctx.Err() != nil || errors.Is(err, blockio.ErrHung) || errors.Is(err, tier.ErrClosed):
 		return err
 	case err != nil:
 		sum.Failed++
@@ -103,7 +106,7 @@ func (s *scrub) check(ctx context.Context, k key.Key, sum *tier.Scrubbed, gone f
 	if !good && t.drop(k, f) { // else it was evicted meanwhile, or stored anew
 		sum.Wrong++
 		t.count.corruptScrub.Add(1)
-		t.mismatch(k, f)
+		t.wrong.note(k, f)
 		gone(k)
 	}
 	return nil
@@ -113,22 +116,22 @@ func (s *scrub) check(ctx context.Context, k key.Key, sum *tier.Scrubbed, gone f
 func (s *scrub) read(ctx context.Context, k key.Key, f found) (good bool, err error) {
 	s.hash.Reset()
 	if f.seg == nil {
-		payload, err := s.t.inlinePayload(ctx, k)
+		payload, err := payloads{s.t}.inlinePayload(ctx, k)
 		if err == nil {
 			err = s.pace.wait(ctx, int64(len(payload)))
 		}
 		return xxh3.Hash(payload) == f.sum && len(payload) == int(f.size), err
 	}
-	for done := int64(0); done < int64(f.size); done += pieceBytes {
-		n := min(int64(f.size)-done, pieceBytes)
+	for done := int64(0); done < int64(f.size); done += blockio.PieceBytes {
+		n := min(int64(f.size)-done, blockio.PieceBytes)
 		r := &reading{t: s.t, loc: f.loc, done: make(chan error, 1)}
-		r.file, r.off, r.buf, r.end = f.seg.file, f.loc.payload()+done, s.buf[:roundUp(n)], r
+		r.File, r.Off, r.Buf, r.End = f.seg.file, f.loc.payload()+done, s.buf[:extent.RoundUp(n)], r
 		s.t.segments.again(f.loc)
-		if err := f.seg.volume.dev.submit(&r.transfer); err != nil {
+		if err := f.seg.volume.dev.Submit(&r.Transfer); err != nil {
 			s.t.segments.leave(f.loc)
 			return false, err
 		}
-		if err := s.t.wait(ctx, r.done, &r.transfer); err != nil {
+		if err := s.t.wait(ctx, r.done, &r.Transfer); err != nil {
 			return false, err
 		}
 		_, _ = s.hash.Write(s.buf[:n]) // never fails

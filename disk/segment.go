@@ -11,35 +11,50 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/kvstored/kvstored/disk/internal/blockio"
+	"github.com/kvstored/kvstored/disk/internal/filesystem"
+	"github.com/kvstored/kvstored/disk/internal/folders"
 	"github.com/kvstored/kvstored/internal/extent"
 	"github.com/kvstored/kvstored/internal/record"
 	"github.com/kvstored/kvstored/tier"
 )
 
-const segmentPrefix = "seg-"
-
-// maxSegmentBytes is what a location can address: 2^31 units of 4 KiB.
+// maxSegmentBytes is the most that a location can address: 2^31 units of 4 KiB.
 const maxSegmentBytes = alignBytes << 31
 
 // segment is one extent file. Its number is not used again while there are
 // others, so that a stale record does not point into a younger file.
+//
+//	Open ──▶ unscanned ──Recover──▶ in use ◀────────────────── grow
+//	             │                  │  ▲  │
+//	             │ no entry         │  │  └─ empty at two looks in a row ─▶ removed
+//	             ▼                  │  │                                      ▲
+//	          removed               │  └─ the room is not needed any more ─┐  │
+//	                                ▼                                      │  │
+//	                             leaving ──────────────────────────────────┘  │
+//	                                └─────────────── its last extent is free ─┘
+//
+// Unscanned it has no allocator (free is nil): it is read, and takes no extents.
+// Leaving it takes none either: others, or the database, need its room. Whether
+// its writes are on the device is a state of its own (unsynced).
 type segment struct {
 	number uint32
 	volume *volume
 	path   string
 	size   int64 // that can be addressed
 	blocks int64 // that it occupies
-	file   file
-	dirty  atomic.Bool // written since the last sync
+	file   blockio.File
+
+	unsynced unsynced
 
 	// Guarded by segments.mu.
-	free *extent.Allocator // nil until recovery has marked what is in use
+	free *extent.Allocator // nil until recovery has marked the extents in use
 	idle bool              // was empty when the maintenance came by last
 	// leaving says that it takes no more extents and goes once it is empty.
 	leaving bool
 }
 
-// used is what cannot be handed out now. The owner holds segments.mu.
+// used is how many bytes cannot be handed out now. The owner holds segments.mu.
 func (s *segment) used() int64 {
 	if s.free == nil {
 		return s.size
@@ -49,15 +64,16 @@ func (s *segment) used() int64 {
 
 // segments is the set of extent files and the space in them.
 type segments struct {
-	volumes []*volume
-	size    int64         // of a new segment
-	written atomic.Int64  // bytes, by transfers
-	freed   chan struct{} // told when a tombstone waits
-	seq     atomic.Uint64 // last number given; higher than all of earlier epochs
-	mu      struct {
+	volumes   []*volume
+	size      int64         // of a new segment
+	written   atomic.Int64  // bytes, by transfers
+	freed     chan struct{} // told when a tombstone waits
+	syncFails atomic.Uint64 // syncs of segments that failed
+	seq       atomic.Uint64 // last number given; higher than all of earlier epochs
+	mu        struct {
 		sync.Mutex       // guards the volumes' lists too
 		bytes      int64 // of all files, those that are being made included
-		// readers counts who reads an extent, by its packed location. An
+		// readers counts the readers of an extent, by its packed location. An
 		// extent freed meanwhile waits in leaving with its size.
 		readers map[uint64]int
 		leaving map[uint64]int64
@@ -65,10 +81,10 @@ type segments struct {
 	}
 }
 
-// openSegments opens what an earlier process left in the volumes.
+// openSegments opens the segments that an earlier process left in the volumes.
 func openSegments(volumes []*volume, size int64, epoch uint64) (*segments, error) {
 	s := &segments{volumes: volumes, size: size, freed: make(chan struct{}, 1)}
-	s.seq.Store(epoch << epochShift)
+	s.seq.Store(epoch << folders.EpochShift)
 	s.mu.readers, s.mu.leaving = make(map[uint64]int), make(map[uint64]int64)
 	for _, v := range volumes {
 		if err := s.openVolume(v); err != nil {
@@ -85,7 +101,7 @@ func (s *segments) openVolume(v *volume) error {
 		return fmt.Errorf("disk: list segments: %w", err)
 	}
 	for _, name := range names {
-		n, err := strconv.ParseUint(strings.TrimPrefix(name.Name(), segmentPrefix), 10, segmentBits)
+		n, err := strconv.ParseUint(strings.TrimPrefix(name.Name(), folders.SegmentPrefix), 10, segmentBits)
 		if err != nil || n == 0 || name.Name() != segmentName(uint32(n)) {
 			continue
 		}
@@ -97,11 +113,11 @@ func (s *segments) openVolume(v *volume) error {
 }
 
 // segmentName is the name of the file; its folder tells the rest of the number.
-func segmentName(n uint32) string { return fmt.Sprintf("%s%08d", segmentPrefix, n&maxSegments) }
+func segmentName(n uint32) string { return fmt.Sprintf("%s%08d", folders.SegmentPrefix, n&maxSegments) }
 
 func (s *segments) openOld(v *volume, n uint32) error {
 	path := filepath.Join(v.dir, segmentName(n))
-	f, err := v.folder.open(path)
+	f, err := v.folder.Open(path)
 	if err != nil {
 		return fmt.Errorf("disk: open segment: %w", err)
 	}
@@ -110,11 +126,13 @@ func (s *segments) openOld(v *volume, n uint32) error {
 		_ = f.Close()
 		return fmt.Errorf("disk: open segment: %w", err)
 	}
-	size := min(info.Size(), maxSegmentBytes) &^ (alignBytes - 1)
-	// A file with holes (somebody copied it) counts as what it may grow to. What
-	// a file system needs for its own notes on a file does not count, as it did
-	// not when the segment was made: a few KiB would else be a tier too large.
-	v.insert(&segment{number: v.number(n), volume: v, path: path, size: size, blocks: info.Size(), file: f})
+	size := extent.RoundDown(min(info.Size(), maxSegmentBytes))
+	// A file with holes (as a copy may have) counts with the size that it may grow
+	// to. The blocks of a file system's own notes on a file do not count, as they
+	// did not when the segment was made: a few KiB would else be a tier too large.
+	g := &segment{number: v.number(n), volume: v, path: path, size: size, blocks: info.Size(), file: f}
+	g.unsynced.wrote(1) // an earlier process may have left something unsynced
+	v.insert(g)
 	s.mu.bytes += info.Size()
 	v.last = max(v.last, n)
 	return nil
@@ -131,7 +149,17 @@ func (s *segments) find(number uint32) *segment {
 	return nil
 }
 
-// grant is an extent for a payload, and what its header says of it.
+// oldSize is the size of a segment that an earlier process left, or 0.
+func (s *segments) oldSize(number uint32) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if g := s.find(number); g != nil && g.free == nil {
+		return g.size
+	}
+	return 0
+}
+
+// grant is an extent for a payload, and the fields of its header.
 type grant struct {
 	seg    *segment
 	extent record.Extent
@@ -168,7 +196,7 @@ func (s *segments) grow(v *volume, n int64, room func(files int64) int64) error 
 		s.mu.Unlock()
 		return tier.ErrNoSpace
 	}
-	size := min(s.size, left) &^ (alignBytes - 1)
+	size := extent.RoundDown(min(s.size, left))
 	number, ok := v.newNumber()
 	if ok {
 		s.mu.bytes += size // taken, so that no other volume takes it
@@ -178,12 +206,12 @@ func (s *segments) grow(v *volume, n int64, room func(files int64) int64) error 
 		return tier.ErrNoSpace
 	}
 	path := filepath.Join(v.dir, segmentName(number))
-	f, err := v.folder.create(path, size)
+	f, err := v.folder.Create(path, size)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {
 		s.mu.bytes -= size
-		if isNoSpace(err) {
+		if filesystem.IsFull(err) {
 			return fmt.Errorf("%w: %w", tier.ErrNoSpace, err)
 		}
 		return err
@@ -195,7 +223,7 @@ func (s *segments) grow(v *volume, n int64, room func(files int64) int64) error 
 // canGrow reports whether a segment in room bytes would hold n. A sliver at
 // the end of the capacity is not worth a file.
 func (s *segments) canGrow(n, room int64) bool {
-	return min(s.size, room)&^(alignBytes-1) >= max(roundUp(n), s.size/16)
+	return extent.RoundDown(min(s.size, room)) >= max(extent.RoundUp(n), s.size/16)
 }
 
 // removeIdle removes the files of v that were empty at the last call too, so
@@ -247,8 +275,8 @@ func (s *segments) unlink(list []*segment) error {
 	return first
 }
 
-// usage is what the files occupy, what of that is in use, and the largest
-// payload that fits without another file.
+// usage is how many bytes the files occupy, how many of these are in use, and
+// the largest payload that fits without another file.
 func (s *segments) usage() (files, used, largest int64, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -256,7 +284,7 @@ func (s *segments) usage() (files, used, largest int64, n int) {
 		u := v.usage()
 		used += u.used
 		n += u.segments
-		if v.dev.writing.well() {
+		if v.dev.Writing.Well() {
 			largest = max(largest, u.largest)
 		}
 	}

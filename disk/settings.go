@@ -11,10 +11,6 @@ func (o *Options) settings() Settings {
 	return Settings{MinFreeBytes: o.MinFreeBytes, HighWatermark: o.HighWatermark, LowWatermark: o.LowWatermark}
 }
 
-// Set replaces the settings, from the next look at the room on: what is above
-// them goes with the next Trim. It is safe for concurrent use.
-func (t *Tier) Set(to Settings) { t.now.Store(&to) }
-
 // Set changes the settings of the Tier, and of each that the Keeper opens later.
 func (k *Keeper) Set(to Settings) {
 	k.mu.Lock()

@@ -7,30 +7,32 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/kvstored/kvstored/disk/internal/filesystem"
+	"github.com/kvstored/kvstored/disk/internal/folders"
 	"github.com/kvstored/kvstored/internal/ledger"
 )
 
-// What the database holds for an entry in its tables, with keys, filters and
-// the index of blocks: measured after a compaction, to about a tenth.
+// Bytes that the database holds for an entry in its tables, with keys, filters
+// and the index of blocks: measured after a compaction, to about a tenth.
 const (
 	recordCost  = 130 // of the record
 	payloadCost = 40  // of a payload in the database, beside its bytes and a block's
 	blockCost   = 128 // of a payload that fills a block of 4 KiB, at most
 )
 
-// removalCost is what a commit adds for each key that it deletes, until a
-// compaction drops that with what it deletes.
+// removalCost is how many bytes a commit adds for each key that it deletes, until
+// a compaction drops the deletion and the deleted record.
 const removalCost = 80
 
-// filesWorth is what the files of a database take at most for each byte that it
-// holds: a compaction writes what it reads once more.
+// filesWorth is how many bytes the files of a database take at most for each that it
+// holds: a compaction writes the bytes that it reads once more.
 const filesWorth = 2
 
-// smallFileBytes are set aside for folders, and for what other files grow by
+// smallFileBytes are set aside for folders, and for the growth of other files
 // from one look to the next.
 const smallFileBytes = 256 << 10
 
-// held is what the database holds for a payload of n bytes.
+// held is how many bytes the database holds for a payload of n bytes.
 func held(n int64, inline bool) int64 {
 	if inline {
 		return recordCost + payloadCost + n + min(n/32, blockCost)
@@ -38,9 +40,9 @@ func held(n int64, inline bool) int64 {
 	return recordCost
 }
 
-// occupied is what an entry of size payload bytes costs of the capacity: its
-// extent, if it is to have one, and what is set aside for the database to hold
-// the rest.
+// occupied is how many bytes of the capacity an entry of size payload bytes
+// costs: its extent, if it is to have one, and the bytes set aside for the
+// database to hold the rest.
 func (o *Options) occupied(size uint32) int64 {
 	n := max(int64(size), 1)
 	if n <= o.InlineMax {
@@ -55,13 +57,14 @@ func (o *Options) occupied(size uint32) int64 {
 //
 //	segments' files + filesWorth x held + other files + claims <= capacity
 //
-// A commit claims what it adds before it writes, a segment its size before its
-// file is made, both under segments.mu; what does not fit is refused, and Trim
-// makes room. How much the database holds its process says with each commit.
+// A commit claims the bytes that it adds before it writes, a segment its size
+// before its file is made, both under segments.mu; a claim that does not fit is
+// refused, and Trim makes room. How much the database holds its process says
+// with each commit.
 type share struct {
 	capacity int64
-	// margin is left to deletions: what is stored may not claim it. Where twice
-	// as much is free Trim need not act.
+	// margin is left to deletions: a Put may not claim it. Where twice as much
+	// is free Trim need not act.
 	margin   int64
 	segments *segments
 	bytes    atomic.Int64 // set aside: the left side above without the segments; written under segments.mu
@@ -95,10 +98,10 @@ func (h *share) claim(n int64) bool {
 	return true
 }
 
-// claimAnyway sets n bytes aside for what is never refused: a deletion, for which
-// the margin is there, and the committer compacts before that is used up; the
-// record of an extent that is there already. Under a capacity that was lowered
-// that goes beyond it, until Trim has made room.
+// claimAnyway sets n bytes aside for a change that the share never refuses. That
+// is a deletion or a note of one, for which the margin is there (the committer
+// compacts before it is used up), or the record of a used extent. Under a lowered
+// capacity such claims go beyond it, until Trim has made room.
 func (h *share) claimAnyway(n int64) {
 	h.segments.mu.Lock()
 	defer h.segments.mu.Unlock()
@@ -154,7 +157,7 @@ func (h *share) set(held int64) {
 	h.bytes.Store(filesWorth*held + h.others.Load())
 }
 
-// growing is what a new segment leaves: the database is to grow by a quarter
+// growing is how many bytes a new segment leaves: the database is to grow by a quarter
 // before that segment would have to go again.
 func (h *share) growing() int64 {
 	n := h.bytes.Load()
@@ -168,7 +171,7 @@ func (h *share) short(n int64) int64 {
 	return files + h.bytes.Load() + filesWorth*n + 2*h.margin - h.capacity
 }
 
-// more is what the files of the database may come to take beside what they do.
+// more is how many bytes the files of the database may yet grow by.
 func (h *share) more() int64 { return max(0, h.bytes.Load()-h.others.Load()-h.files.Load()) }
 
 // full reports that n more bytes would not be claimed now.
@@ -192,43 +195,43 @@ func (h *share) compacted(measure func() (int64, error)) error {
 	return err
 }
 
-// heldFor is what the database holds for an entry.
+// heldFor is how many bytes the database holds for an entry.
 func heldFor(e ledger.Entry) int64 {
 	return held(int64(e.Size), location(e.Value.A).inline())
 }
 
-// lookAtOthers measures what lies in v beside the database and the bytes of the
-// segments: what the file system notes on where their blocks are, too.
+// lookAtOthers measures the files in v beside the database and the bytes of the
+// segments: also the file system's own notes on where their blocks are.
 func (s *segments) lookAtOthers(v *volume) {
 	total := otherBytes(v.dir)
 	for _, g := range s.listOf(v) {
 		if info, err := os.Stat(g.path); err == nil {
-			total += max(0, allocatedBytes(info)-g.blocks)
+			total += max(0, filesystem.AllocatedBytes(info)-g.blocks)
 		}
 	}
 	v.others.Store(total)
 }
 
-// otherBytes is what the files in a folder occupy, but for segments; of what
-// lies in folders of it a database that was moved aside.
+// otherBytes is how many bytes the files in a folder occupy, but for segments; of
+// its folders only a database that was moved aside counts.
 func otherBytes(dir string) (total int64) {
 	names, _ := os.ReadDir(dir) // one that is gone is found by lookAtFolders
 	for _, name := range names {
-		if info, err := name.Info(); err == nil && !name.IsDir() && !strings.HasPrefix(name.Name(), segmentPrefix) {
-			total += allocatedBytes(info)
+		if info, err := name.Info(); err == nil && !name.IsDir() && !strings.HasPrefix(name.Name(), folders.SegmentPrefix) {
+			total += filesystem.AllocatedBytes(info)
 		}
 	}
 	return total + allocatedBelow(filepath.Join(dir, damagedName))
 }
 
-// allocatedBelow is what a folder and all in it occupy; 0 without it.
+// allocatedBelow is how many bytes a folder and all in it occupy; 0 without it.
 func allocatedBelow(dir string) (total int64) {
 	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return nil //nolint:nilerr // files come and go
 		}
 		if info, err := d.Info(); err == nil {
-			total += allocatedBytes(info)
+			total += filesystem.AllocatedBytes(info)
 		}
 		return nil
 	})

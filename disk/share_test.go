@@ -27,8 +27,10 @@ func TestCostOfEntries(t *testing.T) {
 				for i := int(d.Stats().Entries); i < n; i++ {
 					mustPut(t, d, m, i, c.size)
 				}
-				if err := d.compact(t.Context()); err != nil {
-					t.Fatal(err)
+				for range 6 { // a flush may end behind a compaction, which leaves it to the next
+					if err := (eviction{d}).compact(t.Context()); err != nil {
+						t.Fatal(err)
+					}
 				}
 				return d.share.held.Load()
 			}
@@ -42,8 +44,8 @@ func TestCostOfEntries(t *testing.T) {
 	}
 }
 
-// What a compaction has left is no reason for the next, which would find it
-// there again; what has come since is.
+// Garbage that a compaction has left is no reason for the next, which would find
+// it there again; garbage that has come since is.
 func TestGarbageThatStays(t *testing.T) {
 	h := newShare(&Options{CapacityBytes: 1 << 30}, new(segments))
 	h.held.Store(1000)

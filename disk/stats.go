@@ -23,17 +23,17 @@ type counters struct {
 	scrubs, scrubBytes        atomic.Uint64 // passes; bytes read by them
 }
 
-// Stats returns a snapshot. UsedBytes is what extents occupy; the counters
-// tell what the files and Badger take.
+// Stats returns a snapshot. UsedBytes is how many bytes extents occupy; the
+// counters tell how many the files and Badger take.
 func (t *Tier) Stats() tier.Stats {
 	l := t.ledger.Stats()
 	files, used, largest, segments := t.segments.usage()
 	var reads, writes, flying int
 	var ioErrors uint64
 	for _, d := range t.devices() {
-		r, w, f := d.depths()
+		r, w, f := d.Depths()
 		reads, writes, flying = reads+r, writes+w, flying+f
-		ioErrors += d.errors.Load()
+		ioErrors += d.Errors.Load()
 	}
 	n := func(v int64) uint64 { return uint64(max(v, 0)) }
 	read, written := processBytes(os.Getpid())
@@ -45,14 +45,14 @@ func (t *Tier) Stats() tier.Stats {
 		return 0
 	}
 	counters := map[string]uint64{
-		"direct_io":            flag(!slices.ContainsFunc(t.volumes, func(v *volume) bool { return !v.folder.direct() })),
+		"direct_io":            flag(!slices.ContainsFunc(t.volumes, func(v *volume) bool { return !v.folder.Direct() })),
 		"segments":             uint64(segments),
 		"segment_bytes":        n(files),
 		"extent_bytes_written": n(t.segments.written.Load()),
 		"badger_bytes_written": n(t.commits.bytes.Load()),
 		"badger_file_bytes":    n(t.share.files.Load()),
 		"badger_held_bytes":    n(t.share.held.Load()),
-		"badger_reserve_bytes": n(t.meta()),
+		"badger_reserve_bytes": n(t.space.meta()),
 		"badger_compactions":   n(t.count.compactions.Load()),
 		"process_read_bytes":   read,
 		"process_write_bytes":  written,
@@ -86,8 +86,8 @@ func (t *Tier) Stats() tier.Stats {
 		Entries:          int64(l.Entries),
 		PayloadBytes:     t.count.payload.Load(),
 		UsedBytes:        used,
-		CapacityBytes:    t.o.CapacityBytes - t.meta(),
-		LargestFreeBytes: max(largest, min(t.o.SegmentBytes, t.growth(files))),
+		CapacityBytes:    t.o.CapacityBytes - t.space.meta(),
+		LargestFreeBytes: max(largest, min(t.o.SegmentBytes, t.space.growth(files))),
 		Gets:             t.count.gets.Load(),
 		GetBytes:         t.count.getBytes.Load(),
 		Puts:             t.count.puts.Load(),
@@ -102,17 +102,17 @@ func (t *Tier) Stats() tier.Stats {
 	}
 }
 
-// pathCounters adds what each path has, under its place in the configuration.
+// pathCounters adds the counters of each path, under its place in the configuration.
 func (t *Tier) pathCounters(to map[string]uint64) {
 	off := uint64(0)
 	for _, v := range t.volumes {
 		u := t.segments.usageOf(v)
 		name := fmt.Sprintf("path%d_", slices.Index(t.o.Paths, v.dir))
-		to[name+"io_depth"] = uint64(v.dev.depth)
+		to[name+"io_depth"] = uint64(v.dev.Depth)
 		to[name+"segment_bytes"] = uint64(u.files)
 		to[name+"used_bytes"] = uint64(u.used)
 		to[name+"available_bytes"] = uint64(max(0, v.fs.available.Load()))
-		if !v.dev.reading.well() || !v.dev.writing.well() {
+		if !v.dev.Reading.Well() || !v.dev.Writing.Well() {
 			off++
 		}
 	}

@@ -39,7 +39,7 @@ func TestSlowSync(t *testing.T) {
 	f.mu.Lock()
 	close(f.hang)
 	f.mu.Unlock()
-	for d.metaDev.inKernel() > 0 { // so that the end is an orderly one
+	for d.metaDev.InKernel() > 0 { // so that the end is an orderly one
 		time.Sleep(time.Millisecond)
 	}
 }
@@ -63,7 +63,7 @@ func TestCloseWhileACallHangs(t *testing.T) {
 			return nil
 		}, nil)
 	}()
-	for !d.metaDev.calling() {
+	for !d.metaDev.Calling() {
 		time.Sleep(time.Millisecond)
 	}
 	if err := d.Close(); err != nil {

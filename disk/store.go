@@ -16,14 +16,15 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/kvstored/kvstored/disk/internal/filesystem"
+	"github.com/kvstored/kvstored/disk/internal/folders"
 	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/internal/record"
 	"github.com/kvstored/kvstored/key"
 )
 
 const (
-	storeName   = "badger"
-	damagedName = "badger.damaged" // what did not open; one is kept for whoever wants to look
+	damagedName = "badger.damaged" // the last database that did not open, kept for a person to look at
 	startsName  = "kvstored.starts"
 	rebuildName = "kvstored.rebuild" // while not all of a lost database has been made anew from the headers
 
@@ -31,8 +32,8 @@ const (
 	// it is opened or read. A few are allowed, because a kill does the same.
 	maxFailedStarts = 3
 
-	// lockRefused is in what Badger says of a database that somebody has open;
-	// the errno is not.
+	// lockRefused is in Badger's error for a database that another process has
+	// open; the errno is not.
 	lockRefused = "Cannot acquire directory lock"
 )
 
@@ -47,7 +48,7 @@ type store struct {
 	log   zerolog.Logger
 	pulse *os.File // beside it; whether it can be written to is tried before each commit
 	alive context.Context
-	stop  context.CancelFunc // ends what is being opened
+	stop  context.CancelFunc // ends an opening under way
 
 	witness *witness
 
@@ -92,7 +93,7 @@ const (
 // because its device fails, is not damaged: that is an error, and nothing is
 // lost.
 func openStore(meta string, pulse *os.File, reserve int64, log zerolog.Logger) (*store, error) {
-	dir := filepath.Join(meta, storeName)
+	dir := filepath.Join(meta, folders.DatabaseName)
 	s := &store{dir: dir, meta: meta, o: storeOptions(dir, reserve, log), log: log, pulse: pulse, tries: attempts{filepath.Join(meta, startsName)}}
 	s.floor = storeFloor(reserve)
 	s.alive, s.stop = context.WithCancel(context.Background())
@@ -185,9 +186,9 @@ func (s *store) wasOpen() bool {
 	return s.use.db != nil
 }
 
-// diagnose is what an error of the database comes from: its files are read, and
-// what a device says that cannot is the reason for whatever Badger made of it
-// (of a manifest that cannot be read, one that is no manifest).
+// diagnose adds the cause to an error of the database: its files are read, and
+// the error of a device that cannot read one is the cause of Badger's (which says
+// of a manifest that cannot be read that it is none).
 func (s *store) diagnose(err error) error {
 	if !isItself(err) {
 		return err
@@ -221,12 +222,12 @@ func storeFloor(reserve int64) int64 { return 4*memtableBytes(reserve) + 16<<20 
 // under meta, which may be yet to make: its logs are mapped, so that a full file
 // system ends the process.
 func canOpen(meta string, floor int64) error {
-	dir := filepath.Join(meta, storeName)
-	there, err := existing(meta)
+	dir := filepath.Join(meta, folders.DatabaseName)
+	there, err := filesystem.NearestExisting(meta)
 	if err != nil {
 		return fmt.Errorf("disk: open %s: %w", dir, err)
 	}
-	switch free, err := availableBytes(there); {
+	switch free, err := filesystem.AvailableBytes(there); {
 	case err != nil:
 		return fmt.Errorf("disk: open %s: %w", dir, err)
 	case free < floor/2:
@@ -240,7 +241,7 @@ func canOpen(meta string, floor int64) error {
 
 // moveAside makes room for a new database, which begins without a commit.
 func moveAside(meta string) error {
-	if err := writeFile(filepath.Join(meta, rebuildName), nil); err != nil {
+	if err := filesystem.Replace(filepath.Join(meta, rebuildName), nil); err != nil {
 		return err
 	}
 	if err := os.Remove(filepath.Join(meta, witnessName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -250,16 +251,16 @@ func moveAside(meta string) error {
 	if err := os.RemoveAll(to); err != nil {
 		return fmt.Errorf("disk: remove the last damaged database: %w", err)
 	}
-	if err := os.Rename(filepath.Join(meta, storeName), to); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Rename(filepath.Join(meta, folders.DatabaseName), to); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("disk: move the damaged database aside: %w", err)
 	}
-	return syncPath(meta)
+	return filesystem.Sync(meta)
 }
 
 // room looks how much may be written, where the files of the database may come
 // to take more bytes than they do.
 func (s *store) room(more int64) roomLeft {
-	switch free, err := availableBytes(s.meta); {
+	switch free, err := filesystem.AvailableBytes(s.meta); {
 	case err != nil || free < s.floor/2:
 		return roomNone
 	case free-more < s.floor:
@@ -311,7 +312,7 @@ func (s *store) payload(k key.Key) (p []byte, err error) {
 var errNoPayload = errors.New("the payload is not in the database")
 
 // scan calls fn for every entry record, damaged ones included, in key order.
-// What is committed meanwhile may be among them or not.
+// Records committed meanwhile may be among them or not.
 func (s *store) scan(ctx context.Context, fn func(k, v []byte) error) error {
 	return s.scanAfter(ctx, nil, math.MaxInt, fn)
 }
@@ -347,7 +348,7 @@ func (s *store) isEmpty() (empty bool, err error) {
 	return empty && err == nil, err
 }
 
-// sync makes what is committed survive a power failure. The kernel says once
+// sync makes all commits so far survive a power failure. The kernel says once
 // that it could not write a page, and takes it for written from then on, so
 // after a sync that failed the next one would prove nothing: the database is
 // opened again, which writes what the logs hold to new files.
@@ -366,16 +367,7 @@ func (s *store) sync() error {
 	return s.witness.synced(number, tables)
 }
 
-func syncPath(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close() //nolint:errcheck // nothing was written through it
-	return f.Sync()
-}
-
-// measure is what the database holds.
+// measure is how many bytes the database holds.
 func (s *store) measure() (held int64, err error) {
 	err = s.ask(func(db *database.DB) error {
 		held, err = db.Measure()

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/kvstored/kvstored/disk/internal/blockio"
 	"github.com/kvstored/kvstored/internal/record"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -17,15 +18,15 @@ import (
 // After an end that was not orderly the headers that no record knows are of puts
 // that were not acknowledged, and of extents whose tombstone was not written
 // yet: they get one. Where the database was lost, or is not to be believed, the
-// headers are what there is (adopt): one that no record knows is taken for an
+// headers decide (adopt): one that no record knows is taken for an
 // entry, unless a younger one speaks for its bytes or for its key, the key was
 // deleted since, or the payload does not have its checksum; and a record that a
 // younger header contradicts is dropped.
 //
 // Extents are always taken from the front of a run of free bytes, and a header
-// speaks for the whole run (record.Header.Void). So whatever is left of older
-// headers, or of payloads that hold the like, is covered by a younger header
-// that is in front of it and has not been overwritten.
+// speaks for the whole run (record.Header.Void). So the remains of older
+// headers, or of payloads that hold the like, are covered by a younger header
+// that is in front of them and has not been overwritten.
 type survey struct {
 	t     *Tier
 	adopt bool
@@ -58,7 +59,8 @@ func versionOf(e *record.Entry) version {
 // compare surveys the old segments, of which entries, in order of place, are
 // known, and returns the entries with those adopted and without those
 // contradicted.
-func (t *Tier) compare(ctx context.Context, entries []record.Entry, adopt bool) ([]record.Entry, error) {
+func (r *recovery) compare(ctx context.Context, entries []record.Entry, adopt bool) ([]record.Entry, error) {
+	t := r.t
 	s := &survey{t: t, adopt: adopt}
 	t.surveyed.Store(true)
 	if err := t.call(ctx, t.metaDev, s.readGraves, nil); err != nil {
@@ -69,7 +71,7 @@ func (t *Tier) compare(ctx context.Context, entries []record.Entry, adopt bool) 
 		for i := range entries {
 			s.mu.best[entries[i].Key] = versionOf(&entries[i])
 		}
-		t.rebuilding.begin(t.oldBytes())
+		t.rebuilding.begin(r.oldBytes())
 		t.log.Warn().Int("known", len(entries)).Msg("the disk tier's index is made anew from the headers of the segments, in the background")
 	}
 	var g errgroup.Group
@@ -82,7 +84,7 @@ func (t *Tier) compare(ctx context.Context, entries []record.Entry, adopt bool) 
 	entries, err := s.take(ctx, entries)
 	t.segments.againTombs(s.mu.dead...)
 	if err == nil {
-		if err = t.bury(ctx); isTrouble(err) || errors.Is(err, tier.ErrOff) {
+		if err = t.burials.bury(ctx); blockio.IsFault(err) || errors.Is(err, tier.ErrOff) {
 			err = nil // tried again, by the next start if need be
 		}
 	}
@@ -98,9 +100,10 @@ func (s *survey) readGraves() (err error) {
 }
 
 // oldBytes is the size of the segments that an earlier process left.
-func (t *Tier) oldBytes() (total int64) {
+func (r *recovery) oldBytes() (total int64) {
+	t := r.t
 	for _, g := range t.segments.all() {
-		total += t.oldSegment(g.number)
+		total += t.segments.oldSize(g.number)
 	}
 	return total
 }
@@ -109,11 +112,11 @@ func (t *Tier) oldBytes() (total int64) {
 // to the next start.
 func (s *survey) volume(ctx context.Context, v *volume, entries []record.Entry) error {
 	for _, seg := range s.t.segments.listOf(v) {
-		if s.t.oldSegment(seg.number) == 0 {
+		if s.t.segments.oldSize(seg.number) == 0 {
 			continue
 		}
 		err := s.segment(ctx, seg, entries)
-		if isTrouble(err) {
+		if blockio.IsFault(err) {
 			s.t.surveyed.Store(false)
 			s.t.log.Error().Err(err).Str("path", v.dir).Msg("the headers of a path cannot be read; the next start tries again")
 			return nil
@@ -125,8 +128,8 @@ func (s *survey) volume(ctx context.Context, v *volume, entries []record.Entry) 
 	return nil
 }
 
-// take adds what is adopted to entries, and to the database, and takes out of
-// both what is contradicted.
+// take adds the adopted entries to entries and to the database, and takes the
+// contradicted ones out of both.
 func (s *survey) take(ctx context.Context, entries []record.Entry) ([]record.Entry, error) {
 	if !s.adopt {
 		return entries, nil
@@ -138,11 +141,11 @@ func (s *survey) take(ctx context.Context, entries []record.Entry) ([]record.Ent
 	entries = slices.DeleteFunc(entries, outdated)
 	found := slices.DeleteFunc(s.mu.found, outdated)
 	s.t.log.Info().Int("entries", len(found)).Int("contradicted", len(s.mu.stale)).Msg("found in the headers of the segments")
-	if err := s.t.adoptRecords(ctx, found); err != nil {
+	if err := (&recovery{t: s.t}).adoptRecords(ctx, found); err != nil {
 		return nil, err
 	}
-	entries, overlapped := resolve(append(entries, found...), s.t.oldSegment)
-	return entries, s.t.dropRecords(ctx, without(append(s.mu.stale, overlapped...), entries))
+	entries, overlapped := resolve(append(entries, found...), s.t.segments.oldSize)
+	return entries, (&recovery{t: s.t}).dropRecords(ctx, without(append(s.mu.stale, overlapped...), entries))
 }
 
 func (s *survey) bury(e *record.Entry, void int64) {

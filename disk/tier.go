@@ -4,14 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
 
+	"github.com/kvstored/kvstored/disk/internal/blockio"
+	"github.com/kvstored/kvstored/disk/internal/filesystem"
+	"github.com/kvstored/kvstored/disk/internal/folders"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/record"
 	"github.com/kvstored/kvstored/key"
@@ -23,9 +28,7 @@ var (
 	_ tier.Resident  = (*Tier)(nil)
 	_ tier.Recoverer = (*Tier)(nil)
 	_ tier.Scrubber  = (*Tier)(nil)
-	_ tier.Quoted    = (*Tier)(nil)
-	_ tier.Spaced    = (*Tier)(nil)
-	_ tier.Switcher  = (*Tier)(nil)
+	_ tier.Bounded   = (*Tier)(nil)
 	_ tier.Summed    = (*Tier)(nil)
 	_ tier.Unsettled = (*Tier)(nil)
 )
@@ -40,32 +43,29 @@ type Tier struct {
 	locks      []*os.File
 	set        string // id of that of the folders
 	wrong      mismatches
-	volumes    []*volume // by index; those that are there
-	missing    []string  // the other paths
+	volumes    volumes  // by index
+	missing    []string // the other paths
 	segments   *segments
 	db         *store
-	metaDev    *device // what works for the database
+	metaDev    *blockio.Device // what works for the database
 	commits    *committer
 	ledger     *ledger.Ledger
 	count      counters
 	scan       scan
 	uses       uses
 	seal       *record.Sealer
-	pages      sync.Pool     // of headers, aligned
-	burying    chan struct{} // held by the one bury that works
-	rebuilds   bool          // all headers are to be compared with the database; Recover's own
-	surveyed   atomic.Bool   // all headers say what the database says
-	unclean    bool          // the last process did not end well
+	burials    *burials
+	rebuilds   bool        // all headers are to be compared with the database; Recover's own
+	surveyed   atomic.Bool // all headers say what the database says
+	unclean    bool        // the last process did not end well
 	rebuilding rebuilding
 	trimming   chan struct{} // held by the one Trim that works
 	giving     atomic.Bool   // set while one empties a segment
 
+	space *space
 	share *share // the database's part of the capacity
 
-	fills struct {
-		sync.Mutex
-		under map[key.Key]chan struct{} // closed when the Put of a key has ended
-	}
+	fills    fills
 	leaving  leaving
 	graveLog graveLog
 	life     struct {
@@ -76,11 +76,11 @@ type Tier struct {
 	ended chan struct{} // closed when Run has, or Close without Run
 }
 
-// Open takes the directories and opens what an earlier process left in them.
+// Open takes the directories and opens the files that an earlier process left there.
 // It starts nothing: run Run, then Recover. Another process on the same
 // directories, a foreign directory and a newer format are errors, and so is a
-// machine that lacks what it takes (files, memory, room, rights); a damaged
-// database is moved aside, with an error in the log, and the tier starts empty.
+// machine that lacks files, memory, room or rights; a damaged database is moved
+// aside, with an error in the log, and Recover takes the entries from headers.
 func Open(o Options) (*Tier, error) {
 	return open(o)
 }
@@ -93,7 +93,7 @@ func Check(o Options) error {
 	if err != nil {
 		return err
 	}
-	if err := trySet(o.Paths, o.Meta); err != nil {
+	if err := folders.Try(o.Paths, o.Meta); err != nil {
 		return advised(err)
 	}
 	if err := canOpen(o.Meta, storeFloor(o.MetaReserveBytes)); err != nil {
@@ -103,7 +103,7 @@ func Check(o Options) error {
 }
 
 // open is Open with other kinds of folder under the first paths, where not nil.
-func open(o Options, folders ...folder) (*Tier, error) {
+func open(o Options, kinds ...blockio.Folder) (*Tier, error) {
 	o, err := o.withDefaults()
 	if err != nil {
 		return nil, err
@@ -112,7 +112,7 @@ func open(o Options, folders ...folder) (*Tier, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := t.openAll(folders); err != nil {
+	if err := (opening{t}).openAll(kinds); err != nil {
 		t.release()
 		return nil, advised(err)
 	}
@@ -121,59 +121,56 @@ func open(o Options, folders ...folder) (*Tier, error) {
 
 // newTier has nothing open.
 func newTier(o Options) (*Tier, error) {
-	t := &Tier{o: o, log: o.Log.With().Str("component", "disk").Logger(), trimming: make(chan struct{}, 1), burying: make(chan struct{}, 1), ended: make(chan struct{})}
-	t.pages.New = func() any { return headerPage(alignedBytes(record.HeaderBytes)) }
+	t := &Tier{o: o, log: o.Log.With().Str("component", "disk").Logger(), trimming: make(chan struct{}, 1), ended: make(chan struct{})}
+	t.burials = newBurials(t)
+	t.wrong.log = t.log
 	t.trouble = t.log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})
-	t.fills.under = make(map[key.Key]chan struct{})
 	t.Set(o.settings())
 	p, err := policy.New(o.Policy, o.CapacityBytes-o.MetaReserveBytes)
 	if err != nil {
 		return nil, fmt.Errorf("disk: %w", err)
 	}
 	t.ledger = ledger.New(ledger.Options{
-		CapacityBytes: o.CapacityBytes - o.MetaReserveBytes, Policy: p, PolicyName: o.Policy, Quotas: o.Quotas, LearnLater: o.LearnLater,
+		CapacityBytes: o.CapacityBytes - o.MetaReserveBytes, Policy: p, PolicyName: o.Policy, Quotas: o.Quotas, DeferTraining: o.DeferTraining,
 		SizeOf: o.occupied,
 	})
+	t.fills.ledger = t.ledger
 	return t, nil
 }
 
-func (t *Tier) openAll(folders []folder) error {
-	set, dirs, missing, err := claimSet(t.o.Paths, t.o.Meta)
-	t.locks, t.missing, t.set = set.locks, missing, set.id
+func (o opening) openAll(kinds []blockio.Folder) error {
+	t := o.t
+	set, dirs, missing, err := folders.Claim(t.o.Paths, t.o.Meta)
+	t.locks, t.missing, t.set = set.Locks, missing, set.ID
 	if err != nil {
 		return err
 	}
-	for _, path := range set.damaged {
-		t.log.Error().Str("path", path).
-			Msg("a file of the disk tier was gone or did not hold what it should; it is written anew, and what was there lies beside it as .damaged")
-	}
-	for _, dir := range missing {
-		t.log.Error().Str("path", dir).
-			Msg("a path of the disk tier is missing; what it has is forgotten. If its disk was replaced, give the path another name")
-	}
-	if err := t.makeVolumes(dirs, folders); err != nil {
+	o.tell(set, missing)
+	if err := o.makeVolumes(dirs, kinds); err != nil {
 		return err
 	}
-	if t.segments, err = openSegments(t.volumes, t.o.SegmentBytes, set.epoch); err != nil {
+	if t.segments, err = openSegments(t.volumes, t.o.SegmentBytes, set.Epoch); err != nil {
 		return err
 	}
 	if t.db, err = openStore(t.o.Meta, t.locks[0], t.o.MetaReserveBytes, t.log); err != nil {
 		return err
 	}
 	t.share = newShare(&t.o, t.segments)
-	t.commits = newCommitter(t.db, t.share, set.epoch)
+	t.space = newSpace(t)
+	t.commits = newCommitter(t.db, t.share, set.Epoch)
+	t.leaving.commits = t.commits
 	t.graveLog.path = filepath.Join(t.o.Meta, gravesName)
-	t.seal = record.NewSealer(set.secret)
+	t.seal = record.NewSealer(set.Secret)
 	if t.db.witness.blank && len(t.segments.all()) > 0 { // nothing says that the database has all it had
-		if err := writeFile(filepath.Join(t.o.Meta, rebuildName), nil); err != nil {
+		if err := filesystem.Replace(filepath.Join(t.o.Meta, rebuildName), nil); err != nil {
 			return err
 		}
 	}
-	if t.rebuilds, err = exists(filepath.Join(t.o.Meta, rebuildName)); err != nil {
+	if t.rebuilds, err = filesystem.Exists(filepath.Join(t.o.Meta, rebuildName)); err != nil {
 		return err
 	}
 	t.rebuilding.running.Store(t.rebuilds)
-	if t.unclean, err = t.beginUnclean(); err != nil {
+	if t.unclean, err = (opening{t}).beginUnclean(); err != nil {
 		return err
 	}
 	empty, err := t.db.isEmpty()
@@ -184,32 +181,39 @@ func (t *Tier) openAll(folders []folder) error {
 		t.db.succeeded() // nothing to read that could end the process
 	}
 	t.scan.active.Store(!empty || t.rebuilds || len(t.segments.all()) > 0)
-	return t.lookAll()
+	return maintenance{t}.lookAll()
 }
 
-func sameDir(a, b string) bool {
-	x, errX := os.Stat(a)
-	y, errY := os.Stat(b)
-	return errX == nil && errY == nil && os.SameFile(x, y)
+// tell logs the damaged files of the folders, and the missing folders.
+func (o opening) tell(set *folders.Set, missing []string) {
+	t := o.t
+	for _, path := range set.Damaged {
+		t.log.Error().Str("path", path).
+			Msg("a file of the disk tier was gone or did not hold what it should; it is written anew, and what was there lies beside it as .damaged")
+	}
+	for _, dir := range missing {
+		t.log.Error().Str("path", dir).
+			Msg("a path of the disk tier is missing; what it has is forgotten. If its disk was replaced, give the path another name")
+	}
 }
 
 // closeTimeout is the least that closing the database gets: it writes and
 // syncs a table first, however short the I/O timeout.
 const closeTimeout = 5 * time.Second
 
-// release lets go of what open took. The process of a database that hangs with
-// its device is killed; as long as it has not ended, Badger's own lock keeps
-// others out.
+// release closes the database and the segments, and ends the locks. The process of
+// a database that hangs with its device is killed; as long as it has not ended,
+// Badger's own lock keeps others out.
 func (t *Tier) release() error {
 	var err error
 	if t.db != nil {
-		if err = within(max(t.o.IOTimeout, closeTimeout), t.db.close); errors.Is(err, errHung) {
+		if err = within(max(t.o.IOTimeout, closeTimeout), t.db.close); errors.Is(err, blockio.ErrHung) {
 			t.log.Error().Err(err).Msg("the database does not close; its process is killed, and it is left as a crash would leave it")
 			t.db.kill(err)
 		}
 	}
 	if t.segments != nil {
-		t.endClean(err)
+		t.burials.endClean(err)
 		t.segments.close()
 	}
 	t.graveLog.close()
@@ -221,27 +225,6 @@ func (t *Tier) release() error {
 
 // Name is "disk".
 func (t *Tier) Name() string { return "disk" }
-
-// PolicyName implements tier.Switcher.
-func (t *Tier) PolicyName() string { return t.ledger.PolicyName() }
-
-// SetPolicy implements tier.Switcher.
-func (t *Tier) SetPolicy(name string) error { return t.ledger.SetPolicy(name) }
-
-// Assign implements tier.Quoted.
-func (t *Tier) Assign(space key.SpaceID, quota int) { t.ledger.Assign(space, quota) }
-
-// Requote implements tier.Quoted.
-func (t *Tier) Requote(qs []ledger.Requota, under map[key.SpaceID]int) error {
-	return t.ledger.Requote(qs, under)
-}
-
-// OverQuota implements tier.Quoted: writes under way count, so that a quota is
-// exceeded by as much at most until the Trim that follows them.
-func (t *Tier) OverQuota() bool { return t.ledger.OverQuota() }
-
-// SpaceBytes implements tier.Spaced.
-func (t *Tier) SpaceBytes(space key.SpaceID) int64 { return t.ledger.SpaceBytes(space) }
 
 // Close ends Run, waits for it, and closes the files. Calls after it return
 // ErrClosed.
@@ -259,9 +242,9 @@ func (t *Tier) Close() error {
 	t.life.Unlock()
 	if running {
 		<-t.ended
-	} else { // let go of what waited for Run
+	} else { // fail the work that waited for Run
 		for _, d := range t.devices() {
-			d.stop()
+			d.Stop()
 		}
 		for _, ch := range t.commits.take(true) {
 			ch.committed(tier.ErrClosed)
@@ -309,14 +292,14 @@ func (t *Tier) Contains(ctx context.Context, ks []key.Key, have []bool) error {
 }
 
 // unscanned reports whether k has a record that recovery may not have come to,
-// and copies it into e. Without anything to recover it is false at once. What
-// this process has stored is in the ledger; a record of its own that is not
+// and copies it into e. Without anything to recover it is false at once. Entries
+// that this process has stored are in the ledger; a record of its own that is not
 // there is one of a Put under way, or of one that failed and is to be removed.
 func (t *Tier) unscanned(ctx context.Context, k key.Key, e *record.Entry) (bool, error) {
 	if !t.scan.active.Load() || t.scan.forgotten(k) {
 		return false, nil
 	}
-	// What the call fills is its own: it may go on after this has given up.
+	// The call fills a struct of its own: it may go on after this has given up.
 	var got struct {
 		record.Entry
 		found bool
@@ -341,7 +324,7 @@ func (t *Tier) Has(k key.Key) bool {
 	return state == ledger.Resident
 }
 
-// Sum implements tier.Summed. What recovery has not come to is not known.
+// Sum implements tier.Summed. An entry that recovery has not come to is not known.
 func (t *Tier) Sum(k key.Key) (sum uint64, size uint32, known bool) {
 	e, state := t.ledger.Find(k)
 	return e.Value.B, e.Size, state == ledger.Resident
@@ -351,4 +334,36 @@ func (t *Tier) Sum(k key.Key) (sum uint64, size uint32, known bool) {
 func (t *Tier) Touch(ks []key.Key) {
 	t.ledger.Touch(ks)
 	t.uses.note(ks)
+}
+
+// Set replaces the settings, from the next look at the room on: entries beyond
+// them go with the next Trim. It is safe for concurrent use.
+func (t *Tier) Set(to Settings) { t.now.Store(&to) }
+
+// Ledger implements tier.Bounded.
+func (t *Tier) Ledger() *ledger.Ledger { return t.ledger }
+
+// Room implements tier.Bounded. While recovery runs the room is not known yet,
+// and it answers math.MaxInt.
+func (t *Tier) Room(size uint32) int {
+	if t.scan.active.Load() {
+		return math.MaxInt
+	}
+	n := int64(max(size, 1))
+	room := -t.space.excess(0, false) / extentBytes(n)
+	if n <= t.o.InlineMax {
+		room = -t.share.short(0) / (filesWorth * held(n, true))
+	}
+	return int(room)
+}
+
+// devices are all there are, each once.
+func (t *Tier) devices() (list []*blockio.Device) {
+	for _, v := range t.volumes {
+		list = append(list, v.dev)
+	}
+	if t.metaDev != nil && !slices.Contains(list, t.metaDev) {
+		list = append(list, t.metaDev)
+	}
+	return list
 }

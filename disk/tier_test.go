@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/kvstored/kvstored/disk/internal/folders"
 	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -100,7 +101,7 @@ func TestCloseWithoutRun(t *testing.T) {
 	m := newMemory(t)
 	done := make(chan error)
 	go func() { done <- put(t, d, m, 1, 5000) }()
-	for r, w, _ := d.metaDev.depths(); r+w == 0; r, w, _ = d.metaDev.depths() {
+	for r, w, _ := d.metaDev.Depths(); r+w == 0; r, w, _ = d.metaDev.Depths() {
 		if err := context.Cause(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -142,9 +143,9 @@ func TestDirectoryIsGuarded(t *testing.T) {
 	}
 	_ = d
 	stop()
-	marker := filepath.Join(dir, formatName)
+	marker := filepath.Join(dir, folders.FormatName)
 	newer := []byte("kvstored-disk 9\nset abc\nwhatever comes\n")
-	newer = append(newer, sumLine(newer)...)
+	newer = append(newer, folders.SumLine(newer)...)
 	if err := os.WriteFile(marker, newer, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -192,4 +193,27 @@ func TestOptionsAreChecked(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// Many small puts at once, which may or may not go together, are there byte for
+// byte, on a file system.
+func TestManySmallPuts(t *testing.T) {
+	d, stop := start(t, testOptions(t.TempDir()), nil)
+	m := newMemory(t)
+	var g sync.WaitGroup
+	for w := range 32 {
+		g.Go(func() {
+			for i := w; i < 320; i += 32 {
+				if err := put(t, d, m, i, 8_000+i*100); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	g.Wait()
+	recount(t, d)
+	for i := range 320 {
+		mustGet(t, d, m, i, 8_000+i*100)
+	}
+	stop()
 }

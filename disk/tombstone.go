@@ -8,15 +8,18 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
+	"github.com/kvstored/kvstored/disk/internal/blockio"
+	"github.com/kvstored/kvstored/disk/internal/filesystem"
 	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/internal/record"
 	"github.com/kvstored/kvstored/key"
 )
 
-// cleanName is the file of a tier that ended with its headers in order: what is
-// not in the database is not in a header either.
+// cleanName is the file of a tier that ended with its headers in order: an entry
+// that is not in the database has no header either.
 const cleanName = "kvstored.clean"
 
 const (
@@ -43,8 +46,8 @@ func (s *segments) tombstone(loc location, n int64) tombstone {
 	return x
 }
 
-// takeTombs returns what waits, and the segments it lies in; what lies in none
-// any more is gone.
+// takeTombs returns the waiting tombstones, and the segment of each; one whose
+// segment is gone is dropped.
 func (s *segments) takeTombs() (list []tombstone, in []*segment) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -60,7 +63,7 @@ func (s *segments) takeTombs() (list []tombstone, in []*segment) {
 	return list, in
 }
 
-// againTombs puts back what could not be written.
+// againTombs puts tombstones back that could not be written.
 func (s *segments) againTombs(xs ...tombstone) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -70,26 +73,37 @@ func (s *segments) againTombs(xs ...tombstone) {
 // headerPage is memory for one header.
 type headerPage = *[record.HeaderBytes]byte
 
+// pages are memory for headers that is not in use.
+var pages = sync.Pool{New: func() any { return headerPage(blockio.AlignedBytes(record.HeaderBytes)) }}
+
 // newPage is an aligned page, until freePage.
-func (t *Tier) newPage() []byte      { return t.pages.Get().(headerPage)[:] }
-func (t *Tier) freePage(page []byte) { t.pages.Put(headerPage(page)) }
+func newPage() []byte      { return pages.Get().(headerPage)[:] }
+func freePage(page []byte) { pages.Put(headerPage(page)) }
+
+// burials writes the tombstones of freed extents.
+type burials struct {
+	t    *Tier
+	turn chan struct{} // held by the one bury that works
+}
+
+func newBurials(t *Tier) *burials { return &burials{t: t, turn: make(chan struct{}, 1)} }
 
 // burial is one tombstone on its way.
 type burial struct {
-	transfer
+	blockio.Transfer
 	t    *Tier
 	tomb tombstone
 	seg  *segment
 	done chan<- error
 }
 
-// finish makes the extent reusable, or has the tombstone tried again.
-func (b *burial) finish(err error) {
-	b.t.freePage(b.buf)
+// Finish makes the extent reusable, or has the tombstone tried again.
+func (b *burial) Finish(err error) {
+	freePage(b.Buf)
 	if err != nil {
 		b.t.segments.againTombs(b.tomb)
 	} else {
-		b.seg.dirty.Store(true)
+		b.seg.unsynced.wrote(b.tomb.seq)
 		if b.tomb.held {
 			b.t.segments.leave(b.tomb.loc)
 		}
@@ -98,11 +112,12 @@ func (b *burial) finish(err error) {
 }
 
 // bury writes the tombstones of all extents that were freed before, and so
-// makes these reusable. What it could not write is tried again by the next one.
-func (t *Tier) bury(ctx context.Context) error {
+// makes these reusable. The next call writes again the tombstones that it could not write.
+func (u *burials) bury(ctx context.Context) error {
+	t := u.t
 	select {
-	case t.burying <- struct{}{}:
-		defer func() { <-t.burying }()
+	case u.turn <- struct{}{}:
+		defer func() { <-u.turn }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -110,7 +125,7 @@ func (t *Tier) bury(ctx context.Context) error {
 	var first error
 	for len(list) > 0 {
 		n := min(len(list), maxBurials)
-		if err := t.burySome(ctx, list[:n], in[:n]); err != nil && first == nil {
+		if err := u.write(ctx, list[:n], in[:n]); err != nil && first == nil {
 			first = err
 		}
 		list, in = list[n:], in[n:]
@@ -122,15 +137,16 @@ func (t *Tier) bury(ctx context.Context) error {
 	return first
 }
 
-// keepBurying buries the extents that no caller waits for, until ctx ends.
-func (t *Tier) keepBurying(ctx context.Context) error {
+// run buries the extents that no caller waits for, until ctx ends.
+func (u *burials) run(ctx context.Context) error {
+	t := u.t
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-t.segments.freed:
 		}
-		for err := t.bury(ctx); err != nil && ctx.Err() == nil; err = t.bury(ctx) {
+		for err := u.bury(ctx); err != nil && ctx.Err() == nil; err = u.bury(ctx) {
 			t.trouble.Warn().Err(err).Msg("headers of freed extents are not written; their room is not used yet")
 			select {
 			case <-ctx.Done():
@@ -140,30 +156,32 @@ func (t *Tier) keepBurying(ctx context.Context) error {
 	}
 }
 
-func (t *Tier) burySome(ctx context.Context, list []tombstone, in []*segment) (err error) {
+func (u *burials) write(ctx context.Context, list []tombstone, in []*segment) (err error) {
+	t := u.t
 	done := make(chan error, len(list))
 	sent := make([]*burial, 0, len(list))
 	for i, x := range list {
 		b := &burial{t: t, tomb: x, seg: in[i], done: done}
-		b.buf = t.newPage()
-		t.sealTomb(b.buf, x)
-		b.file, b.off, b.write, b.end = b.seg.file, x.loc.offset(), true, b
-		if serr := b.seg.volume.dev.submit(&b.transfer); serr != nil {
+		b.Buf = newPage()
+		u.seal(b.Buf, x)
+		b.File, b.Off, b.Write, b.End = b.seg.file, x.loc.offset(), true, b
+		if serr := b.seg.volume.dev.Submit(&b.Transfer); serr != nil {
 			t.segments.againTombs(x)
 			err = errors.Join(err, serr)
 			continue
 		}
 		sent = append(sent, b)
 	}
-	for _, b := range sent { // as they end, in whatever order
-		if werr := t.wait(ctx, done, &b.transfer); werr != nil && err == nil {
-			err = t.blame(b.seg.volume, true, werr)
+	for _, b := range sent { // they may end in any order
+		if werr := t.wait(ctx, done, &b.Transfer); werr != nil && err == nil {
+			err = t.volumes.blame(b.seg.volume, true, werr)
 		}
 	}
 	return err
 }
 
-func (t *Tier) sealTomb(page []byte, x tombstone) {
+func (u *burials) seal(page []byte, x tombstone) {
+	t := u.t
 	extent := record.Extent{Segment: x.loc.segment(), Offset: x.loc.offset(), Bytes: uint32(x.loc.extent(x.n))}
 	e := record.Entry{Size: uint32(x.n), Seq: x.seq, Extent: extent, Headed: true}
 	t.seal.Seal(page, &record.Header{Entry: e, Void: x.void, Free: true})
@@ -171,43 +189,48 @@ func (t *Tier) sealTomb(page []byte, x tombstone) {
 
 // beginUnclean reports whether the last process left headers that the database
 // does not know of, and has this one be taken for such until it ends.
-func (t *Tier) beginUnclean() (unclean bool, err error) {
+func (o opening) beginUnclean() (unclean bool, err error) {
+	t := o.t
 	path := filepath.Join(t.o.Meta, cleanName)
-	clean, err := exists(path)
+	clean, err := filesystem.Exists(path)
 	if clean && err == nil {
 		err = os.Remove(path)
 	}
 	if clean && err == nil {
-		err = syncPath(t.o.Meta)
+		err = filesystem.Sync(t.o.Meta)
 	}
 	return !clean, err
 }
 
-// endClean writes what tombstones are left, when the workers have ended, and
-// says so if all is in order.
-func (t *Tier) endClean(closed error) {
-	hung := slices.ContainsFunc(t.devices(), func(d *device) bool { return d.inKernel() > 0 })
+// endClean writes the tombstones that are left, when the workers have ended, and
+// makes the file cleanName if the end was orderly and all are written.
+func (u *burials) endClean(closed error) {
+	t := u.t
+	hung := slices.ContainsFunc(t.devices(), func(d *blockio.Device) bool { return d.InKernel() > 0 })
 	if closed != nil || hung || t.db == nil || t.scan.active.Load() || !t.surveyed.Load() {
 		return
 	}
+	if doubted, _ := t.segments.doubted(); len(doubted) > 0 { // headers of theirs may not be written
+		return
+	}
 	err := within(t.o.IOTimeout, func() error {
-		page := alignedBytes(record.HeaderBytes)
+		page := blockio.AlignedBytes(record.HeaderBytes)
 		list, in := t.segments.takeTombs()
 		for i, x := range list {
-			t.sealTomb(page, x)
+			t.burials.seal(page, x)
 			if _, err := in[i].file.WriteAt(page, x.loc.offset()); err != nil {
 				return err
 			}
 		}
-		return writeFile(filepath.Join(t.o.Meta, cleanName), nil)
+		return filesystem.Replace(filepath.Join(t.o.Meta, cleanName), nil)
 	})
 	if err != nil {
 		t.log.Warn().Err(err).Msg("the headers of freed extents are not all written; the next start looks for them")
 	}
 }
 
-// graves returns the keys that were deleted while it was not known what there
-// is of them, with the numbers of their deletions.
+// graves returns the keys that were deleted during a recovery, which did not know
+// all their headers yet, with the numbers of their deletions.
 func (s *store) graves() (map[key.Key]uint64, error) {
 	list := make(map[key.Key]uint64)
 	var after []byte

@@ -18,6 +18,7 @@ import (
 	"github.com/kvstored/kvstored/disk"
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/policy"
 	"github.com/kvstored/kvstored/tier"
 	"github.com/kvstored/kvstored/tier/tierfault"
@@ -35,7 +36,7 @@ const (
 
 // store is DRAM over a disk tier in trouble.
 type store struct {
-	*tier.Stack
+	*stack.Stack
 	disk  *disk.Tier
 	arena *arena.Arena
 	fault atomic.Pointer[tierfault.Fault] // nil: none
@@ -75,10 +76,13 @@ func newStore(t *testing.T) *store {
 		Arena: s.arena, HighWatermark: 0.95, LowWatermark: 0.90,
 		Ledger: ledger.New(ledger.Options{CapacityBytes: troubleDRAM, Policy: lru, Limits: ledger.Limits{Lease: 24 << 20, Load: 12 << 20, Unwritten: 12 << 20, Total: 50 << 20}}),
 	})
-	s.Stack = tier.NewStack(tier.Options{
+	s.Stack = stack.NewStack(stack.Options{
 		Hot: hot, Log: zerolog.Nop(),
 		// The decorator hangs where the tier would say so itself.
-		Disk: tier.WithBreaker(tierfault.Wrap(s.disk, s.hook), tier.BreakerOptions{Timeout: *troubleFor / 6, Pause: *troubleFor / 20, PauseMax: *troubleFor / 4, Log: zerolog.Nop()}),
+		Below: []stack.Below{{
+			Place: tier.Disk,
+			Tier:  tier.WithBreaker(tierfault.Wrap(s.disk, s.hook), tier.BreakerOptions{Timeout: *troubleFor / 6, Pause: *troubleFor / 20, PauseMax: *troubleFor / 4, Log: zerolog.Nop()}),
+		}},
 	})
 	ctx, stop := context.WithCancel(context.Background())
 	var ran sync.WaitGroup
@@ -101,7 +105,7 @@ func (s *store) put(ctx context.Context, o ledger.Owner) error {
 	c := tiertest.Chain(s.next, 1)
 	s.mu.Unlock()
 	begun := time.Now()
-	var g [1]tier.Grant
+	var g [1]stack.Grant
 	if _, err := s.Reserve(ctx, o, c, 0, []uint32{troubleSize}, g[:], true); err != nil {
 		return err
 	}
@@ -114,7 +118,7 @@ func (s *store) put(ctx context.Context, o ledger.Owner) error {
 	return err
 }
 
-// get reads a chunk from wherever it is, if it is anywhere.
+// get loads a chunk from any tier that has it, and checks the payload.
 func (s *store) get(ctx context.Context, o ledger.Owner, back uint64) {
 	s.mu.Lock()
 	n := s.next - min(back, s.next-1)

@@ -12,8 +12,25 @@ import (
 // leaving counts, by key, the records that are gone from the ledger and still
 // to be deleted from the database. Its mutex is a leaf.
 type leaving struct {
+	commits *committer // nil in a tier that was never open
+
 	sync.Mutex
 	keys map[key.Key]int
+}
+
+// has reports whether k has left the ledger, and is still to be deleted.
+func (l *leaving) has(k key.Key) (is bool) {
+	l.still(func() { is = l.any([]key.Key{k}) })
+	return is
+}
+
+// still calls look while no key is on its way out of the ledger.
+func (l *leaving) still(look func()) {
+	if l.commits != nil {
+		l.commits.mu.Lock()
+		defer l.commits.mu.Unlock()
+	}
+	look()
 }
 
 func (l *leaving) add(ks []key.Key) {
@@ -60,46 +77,15 @@ func (l *leaving) any(ks []key.Key) bool {
 	return false
 }
 
-// Unsettled implements tier.Unsettled.
-func (t *Tier) Unsettled(k key.Key) bool {
-	if t.scan.active.Load() { // one that was opened again says so before the stack knows
-		return true
-	}
-	t.fills.Lock()
-	_, filling := t.fills.under[k]
-	t.fills.Unlock()
-	return filling || t.goes(k)
-}
-
-// goes reports whether k has left the ledger, and is still to be deleted.
-func (t *Tier) goes(k key.Key) (is bool) {
-	t.still(func() { is = t.leaving.any([]key.Key{k}) })
-	return is
-}
-
-// still calls look while no key is on its way out of the ledger.
-func (t *Tier) still(look func()) {
-	if t.commits != nil { // else it was never open
-		t.commits.mu.Lock()
-		defer t.commits.mu.Unlock()
-	}
-	look()
-}
-
-// Left implements tier.Unsettled.
-func (t *Tier) Left(id key.SpaceID) []key.Key {
-	ks := t.ledger.Keys(id)
-	t.still(func() { ks = t.leaving.in(id, ks) })
-	return ks
-}
+// deletion is one Delete.
+type deletion struct{ t *Tier }
 
 // landed waits for the Puts of ks that are under way: one that its caller has
 // given up becomes resident when the device has woken up.
-func (t *Tier) landed(ctx context.Context, ks []key.Key) error {
+func (x deletion) landed(ctx context.Context, ks []key.Key) error {
+	t := x.t
 	for _, k := range ks {
-		t.fills.Lock()
-		under := t.fills.under[k]
-		t.fills.Unlock()
+		under := t.fills.of(k)
 		if under == nil {
 			continue
 		}
@@ -120,7 +106,8 @@ const leftRounds = 16
 
 // left waits for the deletions of ks that others have begun, which a kill of
 // the process would undo before they are committed.
-func (t *Tier) left(ctx context.Context, ks []key.Key) error {
+func (x deletion) left(ctx context.Context, ks []key.Key) error {
+	t := x.t
 	for range leftRounds {
 		if !t.leaving.any(ks) {
 			return nil

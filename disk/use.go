@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// maxUses a second are written down; more are let go. What is used often
-	// will be used again.
+	// maxUses uses a second are written down; more are let go. A key that is used
+	// often will be noted at a later use.
 	maxUses = 4096
 	// useGrain is how old a record's time of last use must be, in seconds,
 	// to be worth a write.
@@ -42,7 +42,8 @@ func (u *uses) take() []key.Key {
 }
 
 // saveUses queues the collected uses.
-func (t *Tier) saveUses() {
+func (m maintenance) saveUses() {
+	t := m.t
 	if ks := t.uses.take(); len(ks) > 0 {
 		_ = t.commits.add(&useNotes{t: t, keys: ks}) // closed: the order suffers, no more
 	}

@@ -2,21 +2,28 @@ package disk
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"sync/atomic"
 
 	"github.com/rs/zerolog"
+
+	"github.com/kvstored/kvstored/disk/internal/blockio"
+	"github.com/kvstored/kvstored/disk/internal/filesystem"
+	"github.com/kvstored/kvstored/disk/internal/folders"
+	"github.com/kvstored/kvstored/tier"
 )
 
 // volume is one path: a folder of segment files, and the device below it.
 type volume struct {
-	index  int // in the set of paths that belong together, whatever their order
-	dir    string
-	folder folder
-	dev    *device
-	fs     *fileSystem
-	others atomic.Int64 // bytes; see lookAtOthers
-	stale  bool         // it was not there at the last start: what lies here is not to come back
+	index   int // in the set of paths that belong together, by its marker and not by its place in Options
+	dir     string
+	folder  blockio.Folder
+	dev     *blockio.Device
+	fs      *fileSystem
+	others  atomic.Int64  // bytes; see lookAtOthers
+	syncing chan struct{} // held by the one sync that works
+	stale   bool          // it was not there at the last start: its entries are not to come back
 
 	// Guarded by segments.mu.
 	list   []*segment // by number
@@ -25,14 +32,17 @@ type volume struct {
 	credit int64      // see Tier.order
 }
 
-// fileSystem is what volumes on the same one share.
+// volumes are the folders of a tier, by index.
+type volumes []*volume
+
+// fileSystem is the state that volumes on the same file system share.
 type fileSystem struct {
 	dir       string        // somewhere on it
 	hasMeta   bool          // the database lies there
 	available atomic.Int64  // bytes, at the last look
 	short     atomic.Int64  // looks in a row that found less than is to be left
 	slack     atomic.Int64  // bytes that new segments leave beside that, after some were given back
-	growing   chan struct{} // held by whoever makes a segment there
+	growing   chan struct{} // held by the Put that makes a segment there
 }
 
 // number is the whole number of the n-th segment.
@@ -83,15 +93,19 @@ func (v *volume) usage() (u usage) {
 	return u
 }
 
+// opening is one Open.
+type opening struct{ t *Tier }
+
 // makeVolumes gives each claimed folder its file system and its device. Where
-// folders is shorter than dirs the system's are used.
-func (t *Tier) makeVolumes(dirs []claimed, folders []folder) error {
+// kinds is shorter than dirs the system's are used.
+func (o opening) makeVolumes(dirs []folders.Claimed, kinds []blockio.Folder) error {
+	t := o.t
 	for i, c := range dirs {
-		v := &volume{index: c.index, dir: c.dir, stale: c.stale}
-		if i < len(folders) {
-			v.folder = folders[i]
+		v := &volume{index: c.Index, dir: c.Dir, stale: c.Stale, syncing: make(chan struct{}, 1)}
+		if i < len(kinds) {
+			v.folder = kinds[i]
 		}
-		if err := t.makeVolume(v); err != nil {
+		if err := o.makeVolume(v); err != nil {
 			return err
 		}
 		t.volumes = append(t.volumes, v)
@@ -101,94 +115,56 @@ func (t *Tier) makeVolumes(dirs []claimed, folders []folder) error {
 			name := func(what string) zerolog.Logger {
 				return t.log.With().Str("path", v.dir).Str("direction", what).Logger()
 			}
-			v.dev.reading, v.dev.writing = &health{log: name("read")}, &health{log: name("write")}
+			v.dev.Reading, v.dev.Writing = blockio.NewHealth(name("read")), blockio.NewHealth(name("write"))
 		}
 	}
-	t.metaDev = t.deviceOfMeta()
+	t.metaDev = o.deviceOfMeta()
 	return nil
 }
 
-func (t *Tier) makeVolume(v *volume) error {
+func (o opening) makeVolume(v *volume) error {
+	t := o.t
 	if v.folder == nil {
-		own, err := newFolder(v.dir, t.o.Buffered)
+		own, err := blockio.NewFolder(v.dir, t.o.Buffered)
 		if err != nil {
 			return err
 		}
-		if !own.isDirect && !t.o.Buffered {
+		if !own.IsDirect && !t.o.Buffered {
 			t.log.Warn().Str("path", v.dir).Msg("the file system refuses direct I/O; using buffered I/O")
 		}
 		v.folder = own
 	}
-	v.fs = &fileSystem{dir: v.dir, hasMeta: sameFileSystem(v.dir, t.o.Meta), growing: make(chan struct{}, 1)}
+	v.fs = &fileSystem{dir: v.dir, hasMeta: filesystem.SameDevice(v.dir, t.o.Meta), growing: make(chan struct{}, 1)}
 	for _, other := range t.volumes {
-		if sameFileSystem(v.dir, other.dir) {
+		if filesystem.SameDevice(v.dir, other.dir) {
 			v.fs = other.fs
 			t.log.Warn().Str("path", v.dir).Str("other", other.dir).
 				Msg("two paths of the disk tier lie on one file system: that gains nothing")
 		}
 	}
-	depth, err := t.depth(v)
-	v.dev = newDevice(depth, t.o.IOTimeout)
+	depth, err := o.depth(v)
+	v.dev = blockio.New(depth, t.o.IOTimeout)
 	return err
 }
 
-// deviceOfMeta is what works for the database: the device of a path on the
-// same file system, or one of its own.
-func (t *Tier) deviceOfMeta() *device {
+// deviceOfMeta is the device for the database: that of a path on the same file
+// system, or one of its own.
+func (o opening) deviceOfMeta() *blockio.Device {
+	t := o.t
 	for _, v := range t.volumes {
 		if v.fs.hasMeta {
 			return v.dev
 		}
 	}
-	return newDevice(defaultIODepth, t.o.IOTimeout)
-}
-
-// devices are all there are, each once.
-func (t *Tier) devices() (list []*device) {
-	for _, v := range t.volumes {
-		list = append(list, v.dev)
-	}
-	if t.metaDev != nil && !slices.Contains(list, t.metaDev) {
-		list = append(list, t.metaDev)
-	}
-	return list
+	return blockio.New(defaultIODepth, t.o.IOTimeout)
 }
 
 // fileSystems are those of the volumes, each once.
-func (t *Tier) fileSystems() (list []*fileSystem) {
-	for _, v := range t.volumes {
+func (l volumes) fileSystems() (list []*fileSystem) {
+	for _, v := range l {
 		if !slices.Contains(list, v.fs) {
 			list = append(list, v.fs)
 		}
-	}
-	return list
-}
-
-// order is the volumes to try for the next extent, without those in trouble
-// unless all are. The first ones take turns in proportion to what is free on
-// each (smooth weighted round robin: each turn everybody gains its weight, and
-// the one that has most pays for all), the others follow by what they have.
-// One in trouble that may be probed comes first.
-func (t *Tier) order() []*volume {
-	if len(t.volumes) == 1 {
-		return t.volumes
-	}
-	var list []*volume
-	var probe *volume
-	for _, v := range t.volumes {
-		switch {
-		case v.dev.writing.well():
-			list = append(list, v)
-		case probe == nil && v.dev.writing.usable():
-			probe = v
-		}
-	}
-	if len(list) == 0 {
-		return t.volumes
-	}
-	t.segments.turns(list, t.growthIn)
-	if probe != nil {
-		list = slices.Insert(list, 0, probe)
 	}
 	return list
 }
@@ -207,4 +183,24 @@ func (s *segments) turns(list []*volume, growth func(v *volume, files int64) int
 	slices.SortFunc(list, func(a, b *volume) int { return cmp.Compare(b.credit, a.credit) })
 	list[0].credit -= all
 	slices.SortFunc(list[1:], func(a, b *volume) int { return cmp.Compare(weight[b], weight[a]) })
+}
+
+// blame makes of the trouble of one path what a tier says that goes on without
+// it: ErrOff, which opens no breaker. If no other path goes in that direction
+// the trouble is the tier's.
+func (l volumes) blame(v *volume, write bool, err error) error {
+	if err == nil || !blockio.IsFault(err) || !l.othersWork(v, write) {
+		return err
+	}
+	return fmt.Errorf("%v: %w", err, tier.ErrOff) //nolint:errorlint // else it would still be ErrHung
+}
+
+func (l volumes) othersWork(v *volume, write bool) bool {
+	return slices.ContainsFunc(l, func(o *volume) bool {
+		h := o.dev.Reading
+		if write {
+			h = o.dev.Writing
+		}
+		return o != v && h.Well()
+	})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/kvstored/kvstored/disk/internal/blockio"
 	"github.com/kvstored/kvstored/internal/record"
 )
 
@@ -48,7 +49,8 @@ func entriesIn(entries []record.Entry, segment uint32) []record.Entry {
 	return entries[from:to]
 }
 
-// step looks at what begins at a page, and returns where to go on.
+// step looks for a header or an entry that begins at a page, and returns where to
+// go on.
 func (x *walk) step(at int64) (next int64, err error) {
 	for len(x.known) > 0 && x.known[0].Extent.Offset < at { // adopted was a younger one in its place
 		x.contradict(&x.known[0])
@@ -121,9 +123,9 @@ func (x *walk) youngest(e *record.Entry) bool {
 }
 
 // reseal writes a header over one that is damaged, if the payload behind it is
-// that of the record. What was free behind the extent when it was taken is not
-// known: nothing older counts up to the next entry. What the device cannot read
-// stays as it is.
+// that of the record. How many bytes were free behind the extent when it was taken
+// is not known: no older header counts up to the next entry. Where the device
+// cannot read the payload the header stays as it is.
 func (x *walk) reseal(e *record.Entry) (right bool, err error) {
 	h := record.Header{Entry: *e, Void: x.gapEnd() - e.Extent.End()}
 	x.cover(&h)
@@ -139,21 +141,21 @@ func (x *walk) reseal(e *record.Entry) (right bool, err error) {
 	case !x.youngest(e):
 		return false, nil
 	}
-	page := alignedBytes(record.HeaderBytes) // the device's, where it hangs
+	page := blockio.AlignedBytes(record.HeaderBytes) // the device's, where it hangs
 	x.t.seal.Seal(page, &h)
 	w := &fetching{done: make(chan error, 1)}
-	w.file, w.off, w.buf, w.write, w.end = x.w.seg.file, e.Extent.Offset, page, true, w
-	if err = x.w.seg.volume.dev.submit(&w.transfer); err == nil {
-		err = x.t.wait(x.w.ctx, w.done, &w.transfer)
+	w.File, w.Off, w.Buf, w.Write, w.End = x.w.seg.file, e.Extent.Offset, page, true, w
+	if err = x.w.seg.volume.dev.Submit(&w.Transfer); err == nil {
+		err = x.t.wait(x.w.ctx, w.done, &w.Transfer)
 	}
 	switch {
 	case err == nil:
-		x.w.seg.dirty.Store(true)
+		x.w.seg.unsynced.wrote(e.Seq)
 		x.t.rebuilding.sealed.Add(1)
-	case errors.Is(err, errHung) || !isTrouble(err):
+	case errors.Is(err, blockio.ErrHung) || !blockio.IsFault(err):
 		return false, err
 	default:
-		x.t.trouble.Warn().Err(err).Str("path", x.w.seg.path).Int64("offset", w.off).Msg("a damaged header cannot be written anew")
+		x.t.trouble.Warn().Err(err).Str("path", x.w.seg.path).Int64("offset", w.Off).Msg("a damaged header cannot be written anew")
 	}
 	return true, nil
 }

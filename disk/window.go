@@ -6,10 +6,12 @@ import (
 
 	"github.com/zeebo/xxh3"
 
+	"github.com/kvstored/kvstored/disk/internal/blockio"
 	"github.com/kvstored/kvstored/internal/record"
 )
 
-// window reads a segment from its begin to its end, ahead of what is asked for.
+// window reads a segment from its begin to its end, one piece ahead of the pages
+// asked for.
 type window struct {
 	ctx  context.Context
 	t    *Tier
@@ -18,7 +20,7 @@ type window struct {
 	next fetch
 	hash xxh3.Hasher
 
-	unread bool // the last check met what the device cannot read
+	unread bool // the last check met a piece that the device cannot read
 }
 
 // fetch is a piece of a segment, on its way or here.
@@ -31,11 +33,11 @@ type fetch struct {
 }
 
 type fetching struct {
-	transfer
+	blockio.Transfer
 	done chan error
 }
 
-func (f *fetching) finish(err error) { f.done <- err }
+func (f *fetching) Finish(err error) { f.done <- err }
 
 // page returns the page at off, which is valid until the next call. Nothing
 // from to on is asked for soon.
@@ -47,7 +49,8 @@ func (w *window) page(off, to int64) ([]byte, error) {
 	return p[:alignBytes], nil
 }
 
-// piece returns what is there from off on, a page at least.
+// piece returns the bytes from off to the end of the piece in memory, a page at
+// least.
 func (w *window) piece(off, to int64) ([]byte, error) {
 	if !w.now.has(off) {
 		if err := w.advance(off, to); err != nil {
@@ -77,18 +80,18 @@ func (w *window) advance(off, to int64) error {
 
 // ask has the piece at off fetched, as far as there is any before to.
 func (w *window) ask(f *fetch, off, to int64) {
-	f.off, f.n = off, int(min(pieceBytes, to-off))
+	f.off, f.n = off, int(min(blockio.PieceBytes, to-off))
 	if f.n <= 0 {
 		f.n = 0
 		return
 	}
 	if f.buf == nil {
-		f.buf = alignedBytes(pieceBytes)
+		f.buf = blockio.AlignedBytes(blockio.PieceBytes)
 	}
 	x := &fetching{done: make(chan error, 1)}
-	x.file, x.off, x.buf, x.end = w.seg.file, off, f.buf[:f.n], x
+	x.File, x.Off, x.Buf, x.End = w.seg.file, off, f.buf[:f.n], x
 	f.done, f.x = x.done, x
-	if err := w.seg.volume.dev.submit(&x.transfer); err != nil {
+	if err := w.seg.volume.dev.Submit(&x.Transfer); err != nil {
 		f.done <- err
 	}
 }
@@ -98,12 +101,12 @@ func (w *window) await(f *fetch) error {
 	if f.done == nil {
 		return nil
 	}
-	err := w.t.wait(w.ctx, f.done, &f.x.transfer)
+	err := w.t.wait(w.ctx, f.done, &f.x.Transfer)
 	f.done = nil
 	if err == nil {
 		return nil
 	}
-	if w.ctx.Err() != nil || errors.Is(err, errHung) || !isTrouble(err) {
+	if w.ctx.Err() != nil || errors.Is(err, blockio.ErrHung) || !blockio.IsFault(err) {
 		f.n, f.buf = 0, nil // the device may write to it yet
 		return err
 	}
@@ -113,7 +116,7 @@ func (w *window) await(f *fetch) error {
 	return nil
 }
 
-// end waits for what is under way.
+// end waits for the piece under way.
 func (w *window) end() { _ = w.await(&w.next) }
 
 // check reports whether the payload behind a header has its checksum.

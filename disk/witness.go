@@ -13,6 +13,7 @@ import (
 
 	"github.com/zeebo/xxh3"
 
+	"github.com/kvstored/kvstored/disk/internal/folders"
 	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/internal/record"
 )
@@ -24,12 +25,12 @@ const (
 	bootBytes    = 40
 )
 
-// errLost says that a database opens and is not what it was.
+// errLost says that a database opens, but lacks commits that it had.
 var errLost = errors.New("the database has lost commits")
 
 // witness counts the commits outside the database, which cuts off a damaged
-// log, or forgets tables that a damaged list leaves out, without a word. What a
-// power failure takes is no damage: it cannot take what was synced, and the
+// log, or forgets tables that a damaged list leaves out, without a word. Commits
+// that a power failure takes are no damage: it cannot take synced ones, and the
 // machine has another boot since.
 //
 // The count alone does not do: the newest commits are in a log, which is there
@@ -65,7 +66,7 @@ func openWitness(meta string) (*witness, error) {
 	if err != nil {
 		return nil, fmt.Errorf("disk: %w", err)
 	}
-	w := &witness{file: f, dir: filepath.Join(meta, storeName), blank: true}
+	w := &witness{file: f, dir: filepath.Join(meta, folders.DatabaseName), blank: true}
 	var b [witnessBytes]byte
 	n, _ := f.ReadAt(b[:], 0)
 	le := binary.LittleEndian
@@ -80,8 +81,8 @@ func openWitness(meta string) (*witness, error) {
 	return w, nil
 }
 
-// look is an error when the database has lost what it was told, or cannot be
-// read from its first record on.
+// look is an error when the database lacks commits that the witness has counted,
+// or cannot be read from its first record on.
 func (s *store) look(db *database.DB) error {
 	var number uint64
 	err := db.Get([][]byte{record.CommitsKey()}, func(_ int, v []byte) {
@@ -102,7 +103,7 @@ func (s *store) look(db *database.DB) error {
 }
 
 // checkTables is an error when the database's list of tables has lost some. It
-// is asked before Badger opens the database, which removes what is not listed.
+// is asked before Badger opens the database, which removes unlisted tables.
 func (w *witness) checkTables() error {
 	w.mu.Lock()
 	want := w.mu.syncedManifest
@@ -202,11 +203,11 @@ func (w *witness) saw(number uint64) {
 	_ = w.write() // one that is behind says less
 }
 
-// doubted stands for the boot once the device has not taken what it was given.
+// doubted stands for the boot once the database has failed with an EIO.
 const doubted = "doubted"
 
 // doubt expects no more of the database than was synced, as after a power
-// failure: what its device has not taken the kernel keeps as long as it likes.
+// failure: the kernel keeps pages that the device has not taken as long as it likes.
 func (w *witness) doubt() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -268,12 +269,4 @@ func bootID() string {
 		return "?"
 	}
 	return strings.TrimSpace(string(text))
-}
-
-func exists(path string) (bool, error) {
-	_, err := os.Stat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	return err == nil, err
 }

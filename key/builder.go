@@ -205,7 +205,8 @@ func (b *Builder) encode(tokens []uint32) []byte {
 	return b.scratch
 }
 
-// finish checks what whoever links the chain relies on and fills in the rest.
+// finish checks what the code that links the chain relies on and fills in the
+// rest.
 func (b *Builder) finish(dst *Chain, o Options, chained bool) error {
 	if err := b.distinct.check(dst.Hashes, &o); err != nil {
 		dst.Reset()

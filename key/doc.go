@@ -1,12 +1,12 @@
 // Package key names chunks: it turns a prompt into the keys of its chunks and
 // says which payloads are exchangeable at all.
 //
-// # What it owns
+// # Owns
 //
 // A [Space] is everything that must be equal for two payloads to be
 // exchangeable; its [SpaceID] is the digest of its canonical form. A [Builder]
-// turns token ids, or the hashes an engine computed itself, into a [Chain].
-// [Format] and [Parse] convert a chunk's name to text and back.
+// turns token ids, or the hashes an engine computed itself, into a [Chain]. A
+// [Key] is the space and the hash of one chunk.
 //
 // Everything here is deterministic across processes, machines and languages.
 // The byte layouts below are frozen: a change is a new domain string, never
@@ -62,28 +62,16 @@
 // and 8 bytes are followed by 8 zero bytes. The all-zero hash is reserved: as
 // a parent it stands for the root.
 //
-// # Name of a chunk
+// # Never does
 //
-//	model@world@worker@hash@dtype[@tag%value]*
+// It knows no tier, does no I/O and starts no goroutine.
 //
-// world and worker are decimal, hash is 32 lower-case hexadecimal digits.
-// First come the reserved tags, in this order, then the space's own tags in
-// byte order of their names:
+// # Locks
 //
-//	kv.chunk    chunk tokens, always present
-//	kv.group    group, if not empty
-//	kv.lora     LoRA, if not empty
-//	kv.method   hash method, always present
-//	kv.rev      revision, if not empty
-//	kv.salt     salt digest, 32 lower-case hexadecimal digits, if there is a salt
+// None: values are plain data, and a Builder belongs to one goroutine at a time.
 //
-// In every text the bytes '@', '%', '~' and all outside '!'..'~' are written
-// as '~' and two upper-case hexadecimal digits. A chunk has exactly one name:
-// Parse refuses every other spelling.
+// # Buffers
 //
-// # What it never does
-//
-// It knows no tier and does no I/O. It has no locks: values are plain data,
-// and a Builder belongs to one goroutine at a time. It keeps no caller's
-// buffer beyond the call.
+// It keeps no caller's buffer beyond the call. A Builder writes into the Chain
+// that its caller passes, and reuses the memory of that.
 package key

@@ -24,8 +24,8 @@ func newHasher(m Method, seed Hash) hasher {
 }
 
 // shaLink is SHA-256 truncated to 128 bits. Its buffers are fields because
-// what is handed to a hash.Hash escapes: on the stack they would be allocated
-// anew for every chunk.
+// a slice that is handed to a hash.Hash escapes: on the stack they would be
+// allocated anew for every chunk.
 type shaLink struct {
 	state hash.Hash
 	prev  Hash

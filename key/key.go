@@ -6,11 +6,11 @@ import (
 	"fmt"
 )
 
-// The errors of this package arrive wrapped with what is wrong and what to do.
+// The errors of this package arrive wrapped with the mistake and its remedy.
 var (
 	ErrSpace = errors.New("invalid space") // a Space that does not validate
 	ErrChain = errors.New("invalid chain") // tokens, hashes or options a Builder refuses
-	ErrName  = errors.New("invalid name")  // text that Parse cannot read
+	ErrHash  = errors.New("invalid hash")  // text that ParseHash cannot read
 )
 
 // Hash is the 128-bit hash of all tokens from the start of the prompt to the
@@ -35,14 +35,14 @@ type Key struct {
 func (k Key) String() string { return k.Space.String() + "/" + hex.EncodeToString(k.Hash[:]) }
 
 // ParseHash reads 32 lower-case hexadecimal digits, as a Hash or, converted,
-// a SpaceID is written. The error wraps ErrName.
+// a SpaceID is written. The error wraps ErrHash.
 func ParseHash(s string) (Hash, error) {
 	var h Hash
 	if len(s) != hex.EncodedLen(len(h)) {
-		return Hash{}, fmt.Errorf("%w: hash %.64q has %d digits: write %d", ErrName, s, len(s), hex.EncodedLen(len(h)))
+		return Hash{}, fmt.Errorf("%w: %.64q has %d digits: write %d", ErrHash, s, len(s), hex.EncodedLen(len(h)))
 	}
 	if _, err := hex.Decode(h[:], []byte(s)); err != nil || hex.EncodeToString(h[:]) != s {
-		return Hash{}, fmt.Errorf("%w: hash %q: write lower-case hexadecimal digits", ErrName, s)
+		return Hash{}, fmt.Errorf("%w: %q: write lower-case hexadecimal digits", ErrHash, s)
 	}
 	return h, nil
 }

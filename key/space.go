@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// Limits of a space. They keep its canonical form and its names short enough
+// Limits of a space. They keep its canonical form short enough
 // to be sent with every hello and stored with every record.
 const (
 	MaxChunkTokens = 1 << 16 // tokens in one chunk
@@ -17,7 +17,7 @@ const (
 	MaxTags        = 32
 )
 
-// reservedPrefix starts the tags that carry a space's other fields in a name.
+// reservedPrefix starts the names of tags that are kept for kvstored.
 const reservedPrefix = "kv."
 
 // Method says where chain hashes come from.
@@ -63,7 +63,7 @@ type Space struct {
 	// Salt separates tenants: it changes the space and the chain hashes. It
 	// is never written anywhere; SaltDigest is.
 	Salt string
-	// SaltDigest stands in for an unknown Salt in a parsed space. Leave it
+	// SaltDigest stands in for an unknown Salt in a space that was read back. Leave it
 	// zero where the Salt is known.
 	SaltDigest Hash
 	Tags       []Tag // in byte order of the names, each name once

@@ -98,7 +98,7 @@ func TestSortTags(t *testing.T) {
 	}
 }
 
-// TestSaltIsNotShown: names and canonical forms leave the process.
+// TestSaltIsNotShown: canonical forms leave the process.
 func TestSaltIsNotShown(t *testing.T) {
 	s := space(key.SHA256, 256)
 	s.Salt = "hunter2"
@@ -106,28 +106,18 @@ func TestSaltIsNotShown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	name, err := key.Format(s, key.Hash{1})
-	if err != nil {
-		t.Fatal(err)
+	if strings.Contains(string(form), s.Salt) {
+		t.Errorf("the salt shows in %q", form)
 	}
-	if strings.Contains(string(form), s.Salt) || strings.Contains(name, s.Salt) {
-		t.Errorf("the salt shows in %q or %q", form, name)
-	}
-	if shown := s.WithoutSalt(); shown.Salt != "" || id(t, shown) != id(t, s) || s.Salt == "" {
+	shown := s.WithoutSalt()
+	if shown.Salt != "" || id(t, shown) != id(t, s) || s.Salt == "" {
 		t.Errorf("without its salt it is %+v", shown)
 	}
-	parsed, _, err := key.Parse(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if id(t, parsed) != id(t, s) {
-		t.Error("the parsed space has another id")
-	}
-	if _, err := key.NewBuilder(parsed); !errors.Is(err, key.ErrSpace) {
+	if _, err := key.NewBuilder(shown); !errors.Is(err, key.ErrSpace) {
 		t.Errorf("a builder without the salt: error %v", err)
 	}
-	parsed.Method = key.Given
-	if _, err := key.NewBuilder(parsed); err != nil {
+	shown.Method = key.Given
+	if _, err := key.NewBuilder(shown); err != nil {
 		t.Errorf("given hashes need no salt: %v", err)
 	}
 }

@@ -22,7 +22,6 @@ type spaceVector struct {
 	ID        string
 	Tokens    []uint32
 	Hashes    []string
-	Names     []string
 }
 
 type givenVector struct {
@@ -32,7 +31,6 @@ type givenVector struct {
 	Raw     string
 	Lengths []uint32
 	Hashes  []string
-	Names   []string
 }
 
 type spaceJSON struct {
@@ -102,7 +100,6 @@ func TestVectorsTokens(t *testing.T) {
 		}
 		checkHashes(t, &fromTokens, v.Hashes)
 		checkHashes(t, &fromBytes, v.Hashes)
-		checkNames(t, s, &fromTokens, v.Names)
 	}
 }
 
@@ -118,7 +115,6 @@ func TestVectorsGiven(t *testing.T) {
 			t.Fatal(err)
 		}
 		checkHashes(t, &c, v.Hashes)
-		checkNames(t, s, &c, v.Names)
 		if !slices.Equal(c.Tokens, v.Lengths) {
 			t.Errorf("tokens = %v, want %v", c.Tokens, v.Lengths)
 		}
@@ -133,30 +129,6 @@ func checkHashes(t *testing.T, c *key.Chain, want []string) {
 	for i, w := range want {
 		if got := hex.EncodeToString(c.Hashes[i][:]); got != w {
 			t.Errorf("hash of chunk %d = %s, want %s", i, got, w)
-		}
-	}
-}
-
-func checkNames(t *testing.T, s key.Space, c *key.Chain, want []string) {
-	t.Helper()
-	for i, w := range want {
-		got, err := key.Format(s, c.Hashes[i])
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got != w {
-			t.Errorf("name of chunk %d:\n got %s\nwant %s", i, got, w)
-		}
-		parsed, h, err := key.Parse(w)
-		if err != nil {
-			t.Fatal(err)
-		}
-		id, err := parsed.ID()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if k := (key.Key{Space: id, Hash: h}); k != c.Key(i) {
-			t.Errorf("Parse(%s) = %v, want %v", w, k, c.Key(i))
 		}
 	}
 }

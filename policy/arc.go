@@ -1,18 +1,18 @@
 package policy
 
-// arc keeps what was used once (t1) apart from what was used again (t2), and
+// arc has two queues, entries used once (t1) and entries used again (t2), and
 // moves the border p between them toward the one whose ghosts (b1, b2) are
 // asked for (Megiddo and Modha, ARC: A Self-Tuning, Low Overhead Replacement
 // Cache, FAST 2003, figure 4). Both are in the order of their last use.
 //
 // p is real-valued. A ghost of size s in b1 moves it up by
 // s × max(1, |b2|/|b1|), one in b2 down by s × max(1, |b1|/|b2|).
-// The paper drops ghosts before it evicts; dropping them when the new entry
-// is in comes to the same, and bounds them whatever the owner does.
+// The paper drops ghosts before it evicts. Here Add drops them: the victims are
+// the same, and the ghosts are bounded even if the owner never evicts.
 type arc struct {
 	pair
 	p      float64
-	fromB2 bool // the entry announced last is a ghost of b2
+	fromB2 bool // the last Miss met a ghost of b2
 }
 
 const (
@@ -22,7 +22,7 @@ const (
 
 func newARC(capacity int64) Policy { return &arc{pair: pair{capacity: capacity}} }
 
-func (a *arc) Admit(hash uint64, size int64) {
+func (a *arc) Miss(hash uint64, size int64) {
 	queue, found := a.ghosts.find(hash)
 	a.fromB2 = found && queue == b2
 	if !found {

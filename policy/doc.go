@@ -1,6 +1,27 @@
-// Package policy decides which entry of a bounded store goes next. A policy
-// is data structures only: no lock, clock, key, goroutine or I/O. Its owner
-// serialises the calls and gives entries small numbers.
+// Package policy decides which entry of a bounded store goes next.
+//
+// # Owns
+//
+// The orders, heaps and ghosts from which a policy knows the next victim, and
+// nothing else: the owner of a policy has the entries, and gives them small
+// numbers ([ID]). [New] makes a policy by its name.
+//
+// [Policy] is the whole contract for most: Miss and Add for a new entry, Touch
+// for a hit, Evict for the next victim, Allow for a refused one that may go
+// now. [Renewer] and [MetaReader] serve policies that use more of what the owner
+// knows. A [Planner] observes whole requests, and may admit a chunk or not.
+// Package policytest has the conformance suite that every policy passes.
+//
+// # Never does
+//
+// A policy never reads a clock, starts a goroutine, does I/O or sees a key: it
+// knows an entry by its number and 64 bits of hash. So equal calls have equal
+// victims, in a replay and in the daemon.
+//
+// # Locks and buffers
+//
+// None: the owner serialises the calls. No argument is kept beyond a call, but
+// for the function of a MetaReader.
 //
 // # One order, and entries outside of it
 //
@@ -10,10 +31,9 @@
 // of the list if that is its rank, and else through a heap ordered by rank;
 // the next victim is the lower of the list's front and the heap's top. That is
 // the cursor of the contract: the front of the list is where the scan stands,
-// and what is behind it is not looked at again until something about it
-// changes. So refusals cost one step each, and victims are those of a scan
-// that starts over every time. Package policytest holds that slow scan and
-// compares.
+// and an entry that it has passed is not inspected again until a call names it.
+// So refusals cost one step each, and victims are those of a scan that starts
+// over every time. Package policytest holds that slow scan and compares.
 //
 // lru, fifo and mru are one such queue; lfu has one for each frequency, arc
 // and s3fifo have two. sieve's hand goes around in one list and has a heap for
@@ -23,8 +43,8 @@
 //
 // # Ghosts
 //
-// arc and s3fifo remember the hashes of what they evicted, weighed as the
-// entries were: arc as many as make two capacities with what is resident,
+// arc and s3fifo remember the hashes of their victims, weighed as the entries
+// were: arc as many as make two capacities together with the residents,
 // s3fifo 0.9 of one. Removing an entry leaves no ghost. A ghost is known by 32
 // bits, which is exact for hashes below 2³², as those of a replay are; among
 // ten million ghosts one other hash in 400 is taken for one.
@@ -34,8 +54,9 @@
 // Entries live in pages of 4,096 nodes without pointers, 16 bytes each, in
 // the order of their IDs. Growth adds a page and moves nothing, so ten
 // million entries never stall a call, and the garbage collector sees one
-// pointer a page. What the owner knows anyway, hashes and sizes, is asked for
-// ([Asker]). So an entry takes, and 4 bytes more while it waits in a heap:
+// pointer a page. Hashes and sizes, which the owner has anyway, are read from
+// it ([MetaReader]). So an entry takes, and 4 bytes more while it waits in a
+// heap:
 //
 //   - lru, fifo, mru: 16
 //   - lfu: 20, and 20 for each frequency that something listed has
@@ -53,15 +74,15 @@
 //
 // tenure wants to see whole requests and may refuse an entry: it implements
 // [Planner] beside Policy. Its victims are in cells, one list for each class
-// and age; the same counter-free rule holds there: what is refused leaves its
-// cell until Allow puts it back. It keeps the tree of what is resident itself
-// (Meta.Parent) and offers leaves only; Evict's ok has the last word.
+// and age; the same rule holds there: a refused entry leaves its cell until
+// Allow puts it back. It keeps the tree of the residents itself (Meta.Parent)
+// and offers leaves only; Evict's ok has the last word.
 //
-// What it learned is a promise of how much will be asked for again. Where much
-// less is, it ranks by age until that changes: see trust.
+// Its tables promise how much will be asked for again. Where much less is, it
+// ranks by age until that changes: see trust.
 //
-// Learning anew is due every 256 requests in the long run, and takes about a
-// millisecond with 131,072 chunks watched. It happens within Request, so that
-// equal calls have equal victims, or, where the owner defers it, in steps of
-// which only the short ones need its lock.
+// A training is due every 256 requests in the long run, and takes about a
+// millisecond with 131,072 chunks watched. It runs within Observe, so that
+// equal calls have equal victims, or, where the owner defers it, as a
+// [Training] in steps, of which only the short ones need the owner's lock.
 package policy

@@ -1,6 +1,6 @@
 package policy
 
-// fifo evicts what was added longest ago, used or not.
+// fifo evicts the entry that was added longest ago, used or not.
 type fifo struct{ queue }
 
 func newFIFO(int64) Policy { return &fifo{} }

@@ -2,11 +2,11 @@ package policy
 
 import "math"
 
-// gdsf evicts what has the lowest L + frequency × cost / size, where L is the
-// priority of the last victim (Cherkasova, Improving WWW Proxies Performance
-// with Greedy-Dual-Size-Frequency Caching Policy, HP Labs 1998); among equals,
-// what was used longest ago. Priorities are set at use and stay while L grows,
-// which ages what is no longer used. It asks the owner for costs and sizes.
+// gdsf evicts the entry with the lowest L + frequency × cost / size, where L is
+// the priority of the last victim (Cherkasova, Improving WWW Proxies
+// Performance with Greedy-Dual-Size-Frequency Caching Policy, HP Labs 1998);
+// among equals, the least recently used one. Priorities are set at use and stay
+// while L grows, so that unused entries age. The owner says costs and sizes.
 //
 // Refused entries leave the heap and come back with their priority.
 type gdsf struct {
@@ -21,9 +21,9 @@ type gdsf struct {
 
 func newGDSF(int64) Policy { return &gdsf{} }
 
-func (p *gdsf) Ask(of func(ID) Meta) { p.of = of }
+func (p *gdsf) ReadMetaFrom(of func(ID) Meta) { p.of = of }
 
-func (p *gdsf) Admit(uint64, int64) {}
+func (p *gdsf) Miss(uint64, int64) {}
 
 func (p *gdsf) Add(id ID, m Meta) {
 	p.enter(id).prev = 0

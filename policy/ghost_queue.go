@@ -3,7 +3,7 @@ package policy
 // ghostQueue is the records of one queue in their order, with no links among
 // them: they fill runs of records, and the runs are linked, oldest first. A
 // ghost that is dropped from the middle leaves its place in its run behind. A
-// run without ghosts goes at once, wherever it is; two neighbours with few
+// run without ghosts goes at once, also from the middle; two neighbours with few
 // become one. So two neighbours hold more than mergeAt ghosts, but for the
 // oldest run, which will be empty soon anyway, and the newest, which is still
 // filled.

@@ -29,7 +29,7 @@ type ghosts struct {
 type ghost struct {
 	hash      uint32
 	chain     uint32 // in the bucket, record + 1
-	sizeQueue uint32 // size << 2 | queue; 0 for what is no ghost any more
+	sizeQueue uint32 // size << 2 | queue; 0 in a record whose ghost was dropped
 }
 
 // maxSize is the largest size that a record holds; larger entries weigh so
@@ -53,7 +53,8 @@ func (g *ghosts) find(hash uint64) (queue int, found bool) {
 	return 0, false
 }
 
-// put makes a ghost the newest of a queue, wherever it was.
+// put makes a ghost the newest of a queue, and takes it out of the queue that
+// it was in.
 func (g *ghosts) put(queue int, hash uint64, size uint32) {
 	if g.live >= g.buckets {
 		g.split()

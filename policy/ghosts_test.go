@@ -93,9 +93,9 @@ func TestSpread(t *testing.T) {
 }
 
 // TestGhostQueueIsDense: a queue has room for its ghosts and not for those
-// that were asked for before their time, however many these are and wherever
-// they were. No call looks at more than three runs for that, and most at a few
-// places.
+// that were asked for before their time, for any number of these and at any
+// place in the queue. No call looks at more than three runs for that, and most
+// at a few places.
 func TestGhostQueueIsDense(t *testing.T) {
 	const n = 6_000
 	r := rand.New(rand.NewPCG(1, 2))

@@ -45,7 +45,7 @@ func (h *heap) top() (ID, bool) {
 	return *h.slots.at(0), true
 }
 
-// pop removes what goes first. The caller sets its place.
+// pop removes the top. The caller sets its place.
 func (h *heap) pop(t ranking) {
 	h.n--
 	if h.n > 0 {

@@ -1,7 +1,8 @@
 package policy
 
-// lfu evicts what was used least often since it was added; among equals, what
-// reached that count first. A new entry counts as used once.
+// lfu evicts the entry that was used least often since it was added; among
+// equals, the one that reached that count first. A new entry counts as used
+// once.
 //
 // Entries used equally often form a bucket, and the buckets form a list by
 // count, so that a hit moves an entry to the next bucket or to a new one
@@ -31,7 +32,7 @@ func newLFU(int64) Policy {
 	return p
 }
 
-func (p *lfu) Admit(uint64, int64) {}
+func (p *lfu) Miss(uint64, int64) {}
 
 func (p *lfu) Add(id ID, _ Meta) {
 	p.nodes.enter(id)
@@ -103,7 +104,8 @@ func (p *lfu) Evict(ok func(ID) bool) (ID, bool) {
 
 func (p *lfu) Steps() uint64 { return p.inspect + p.back.steps }
 
-// first returns what goes next of the lowest bucket and the heap.
+// first returns the next victim: the lower of the lowest bucket's front and the
+// heap's top.
 func (p *lfu) first() (ID, bool) {
 	top, found := p.back.top()
 	lowest := p.buckets.at(0).next
@@ -121,7 +123,7 @@ func (p *lfu) rank(id ID) rank {
 	return rank{uint64(*p.tags.at(uint32(id))), p.nodes.at(uint32(id)).seq()}
 }
 
-// frontRank is the rank of what goes first in a bucket.
+// frontRank is the rank of a bucket's front.
 func (p *lfu) frontRank(at uint32) rank {
 	b := p.buckets.at(at)
 	return rank{uint64(b.count), p.nodes.at(b.front - 1).seq()}
@@ -182,7 +184,8 @@ func (p *lfu) prune(at uint32) {
 	p.free = at
 }
 
-// leave takes a resident id out of wherever it is.
+// leave takes a resident id out of its bucket or the heap. A refused one is in
+// neither.
 func (p *lfu) leave(id ID) {
 	n := p.nodes.resident(id)
 	switch n.place() {

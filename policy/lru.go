@@ -1,6 +1,6 @@
 package policy
 
-// lru evicts what was used longest ago.
+// lru evicts the least recently used entry.
 type lru struct{ queue }
 
 func newLRU(int64) Policy { return &lru{} }

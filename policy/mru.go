@@ -1,7 +1,8 @@
 package policy
 
-// mru evicts what was used last: right for loops larger than the store. Its
-// owner evicts before it adds, so that a new entry is not its own victim.
+// mru evicts the most recently used entry: right for loops larger than the
+// store. Its owner evicts before it adds, so that a new entry is not its own
+// victim.
 type mru struct{ queue }
 
 func newMRU(int64) Policy { return &mru{} }

@@ -12,7 +12,7 @@ const (
 	markBits  = 6
 )
 
-// seq is the rank within a list: what goes first is lower.
+// seq is the rank within a list: the lower goes first.
 func (n *node) seq() int64 { return n.seqMark >> (markBits + placeBits) }
 func (n *node) setSeq(seq int64) {
 	const low = markBits + placeBits

@@ -6,7 +6,7 @@ package policy
 type order struct {
 	list   list
 	back   heap  // refused entries that came back
-	newest int64 // seq of what was put last at the list's back
+	newest int64 // seq of the entry put last at the list's back
 	oldest int64 // the same for its front
 }
 
@@ -24,7 +24,8 @@ func (o *order) jump(t *nodes, id ID) {
 	o.list.pushFront(t, id)
 }
 
-// leave takes a resident id out of wherever it is.
+// leave takes a resident id out of the list or the heap. A refused one is in
+// neither.
 func (o *order) leave(t *nodes, id ID) {
 	n := t.resident(id)
 	switch n.place() {
@@ -51,7 +52,7 @@ func (o *order) allow(t *nodes, id ID) {
 }
 
 // evict takes out the first entry that ok accepts and sets those before it
-// aside. It counts what it inspects.
+// aside. It adds the number of nodes that it inspects to inspected.
 func (o *order) evict(t *nodes, ok func(ID) bool, inspected *uint64) (ID, bool) {
 	for {
 		id, found := o.first(t)
@@ -73,7 +74,8 @@ func (o *order) evict(t *nodes, ok func(ID) bool, inspected *uint64) (ID, bool) 
 	}
 }
 
-// first returns what goes next of the list's front and the heap's top.
+// first returns the next victim: the lower of the list's front and the heap's
+// top.
 func (o *order) first(t *nodes) (ID, bool) {
 	top, found := o.back.top()
 	if o.list.empty() {

@@ -2,7 +2,7 @@ package policy
 
 const pageBits = 12 // 4,096 records: a page of nodes is 64 KiB, zeroed in some 10 µs
 
-// pages is a slice of T that grows without moving what it holds.
+// pages is a slice of T that grows without moving its records.
 type pages[T any] struct {
 	dir []*[1 << pageBits]T
 }

@@ -3,12 +3,13 @@ package policy
 // pair is what arc and s3fifo have in common: two orders that weigh their
 // entries, and ghosts. It asks the owner for hashes and sizes.
 //
-// A ghost that Admit met is promised: until Add, it stands in a queue of its
+// A ghost that Miss met is promised: until Add, it stands in a queue of its
 // own, so that no eviction in between can make the policy forget where the
 // entry is to go. Promises weigh no more than the capacity, which is all that
-// can be on its way in; what is never added makes room in time.
+// can be on its way in; the promise of an entry that is never added is dropped
+// when newer ones take its room.
 type pair struct {
-	nodes    nodes // mark: upper, and what the policy puts there
+	nodes    nodes // mark: upper, and bits of the policy's own
 	orders   [2]order
 	weights  [2]int64
 	ghosts   ghosts
@@ -17,13 +18,13 @@ type pair struct {
 	inspect  uint64
 }
 
-// upper marks what is in the second order.
+// upper marks the entries of the second order.
 const upper = 1 << (markBits - 1)
 
 // promised is the queue of ghosts for entries on their way in.
 const promised = 3
 
-func (p *pair) Ask(of func(ID) Meta) { p.of = of }
+func (p *pair) ReadMetaFrom(of func(ID) Meta) { p.of = of }
 
 // promise takes note that a ghost was met.
 func (p *pair) promise(hash uint64, size int64) {

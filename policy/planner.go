@@ -1,49 +1,60 @@
 package policy
 
 // Planner is a policy that learns from whole requests and may refuse an
-// entry. An owner that finds its policy to be one announces every request and
-// then calls neither Touch nor Admit for what it announced; Add, Remove, Evict
-// and Allow stay as they are. One that announces nothing may drive a Planner
-// as any other Policy: each Admit and Touch is then a request of one chunk.
+// entry. An owner that finds its policy to be one calls Observe for every
+// request, and then neither Touch nor Miss for the chunks of that request;
+// Add, Remove, Evict and Allow stay as they are. An owner that never calls
+// Observe may drive a Planner as any other Policy: each Miss and Touch is then
+// a request of one chunk.
 type Planner interface {
 	Policy
-	// Request announces a prompt before anything is added for it. It keeps no
+	Learner
+	// Observe is one request, before anything is added for it. It keeps no
 	// reference to r.Chain. Work is proportional to the chain, but for the
-	// learning that every few hundred requests do, unless that is deferred.
-	Request(r Request)
-	// Advise changes the hint of what the last request for chain asked for,
-	// from the chunk `from` on. It is no use of the chunks.
+	// training that every few hundred requests do, unless that is deferred.
+	Observe(r Request)
+	// Advise changes the hint of the last request for chain, from the chunk
+	// `from` on. It is no use of the chunks.
 	Advise(chain []uint64, h Hint, from int)
-	// Defer leaves the learning to the owner, who takes a Lesson where one is
-	// due. It is for good. Without it equal calls have equal victims.
-	Defer()
-	// Due reports whether a Lesson is.
-	Due() bool
-	// Lesson returns the learning that is due, or nil. It is over before the
-	// next one is asked for.
-	Lesson() Lesson
-	// Worth reports whether a chunk that would have to displace another is
-	// worth more than that one. parent is the hash before it, which stays in
-	// any case; 0 for none. A chunk that nobody announced counts as new.
-	Worth(hash, parent uint64) bool
+	// Admit reports whether a chunk is worth more than the entry that it would
+	// displace. parent is the hash before it, which stays in any case; 0 for
+	// none. A chunk of no request observed counts as new.
+	Admit(hash, parent uint64) bool
 	// Seen reports whether a chunk was asked for before the last request for
-	// it, as far as that is remembered.
+	// it, as far as the policy remembers.
 	Seen(hash uint64) bool
-	// MarshalBinary and UnmarshalBinary carry what was learned over a restart,
+}
+
+// Learner is the part of a Planner that learns. A training computes anew, from
+// all requests observed so far, how much each kind of chunk is worth. It runs
+// within Observe, or in steps of its own.
+type Learner interface {
+	// Defer leaves the trainings to the owner, who takes a Training where one
+	// is due. It cannot be undone. Without it equal calls have equal victims.
+	Defer()
+	// Due reports whether a training is due. Only a deferred one ever is.
+	Due() bool
+	// Training returns the training that is due, or nil. One ends before the
+	// next one is asked for.
+	Training() Training
+	// MarshalBinary and UnmarshalBinary carry the observations over a restart,
 	// but not which chunks there are. UnmarshalBinary changes nothing if it
 	// fails.
 	MarshalBinary() ([]byte, error)
 	UnmarshalBinary(data []byte) error
 }
 
-// Lesson is learning in steps, so that nobody waits for all of it.
-type Lesson interface {
-	// Look takes in some of what there is to be seen, some 4,096 chunks, and
-	// reports whether there is more. It is a call like those of the policy.
-	Look() bool
-	// Think uses nothing of the policy: the owner need not keep others away.
-	Think()
-	// Apply is a call like those of the policy, and ends the lesson.
+// Training is a training in steps, so that no call of the policy waits for all
+// of it: Sample until there is no more, Fit, Apply.
+type Training interface {
+	// Sample counts up to 4,096 of the chunks that are watched, and reports
+	// whether there are more. It is serialised with the calls of the policy.
+	Sample() bool
+	// Fit computes the new ranking from the counts alone: calls of the policy
+	// may run meanwhile.
+	Fit()
+	// Apply gives the policy the new ranking. It is serialised with the calls
+	// of the policy.
 	Apply()
 }
 
@@ -58,16 +69,16 @@ type Request struct {
 	HintFrom int
 }
 
-// Hint is advice about what becomes of a chunk. What it is worth is learned
-// like everything else: a client that is always wrong changes nothing in the
-// long run.
+// Hint is a client's advice about the future of a chunk. The policy learns how
+// far to trust each hint as it learns everything else: a client that is always
+// wrong changes nothing in the long run.
 type Hint uint8
 
 // The hints.
 const (
 	NoHint       Hint = iota
-	Done              // nobody is expected to ask for it again
-	Continues         // it will be asked for soon
+	Done              // the client expects no further request for it
+	Continues         // the client expects another request for it soon
 	BriefAnswer       // the answer to its prompt will have 32 tokens at most
 	MiddleAnswer      // 256 at most
 	LongAnswer        // more

@@ -23,9 +23,10 @@ type Meta struct {
 // announced by Allow. M evictions over K refused entries inspect O(M+K)
 // nodes, also when every call evicts one.
 type Policy interface {
-	// Admit announces a miss before any Evict made for it: the policy looks
-	// into its ghosts, adapts, and remembers where the entry will go.
-	Admit(hash uint64, size int64)
+	// Miss is a request for an entry that is not resident, before any Evict
+	// made for it. The policy looks into its ghosts, adapts, and remembers
+	// where the entry will go.
+	Miss(hash uint64, size int64)
 	// Add makes id resident. Adding a resident id is a broken invariant.
 	Add(id ID, m Meta)
 	// Touch is a hit on a resident id.
@@ -44,13 +45,14 @@ type Policy interface {
 }
 
 // Renewer is a Policy in whose order recency has a part. Renew gives a
-// resident id the recency of one just used without counting a use: what leads
-// to a new entry is needed as long as that is, but nobody has asked for it
-// again. To the other policies that is nothing.
+// resident id the recency of one just used without counting a use. The owner
+// renews the ancestors of a new entry: they are needed as long as it is, but no
+// request asked for them again. Other policies have no use for that.
 type Renewer interface{ Renew(id ID) }
 
-// Asker is a Policy that keeps no copy of what its owner knows of a resident,
-// and asks. Ask is called once, before the first Add. of returns the Meta that
-// a resident was added with; Parent and Uses may be left out. It is called
-// within Touch, Remove and Evict, for the entry that is concerned.
-type Asker interface{ Ask(of func(ID) Meta) }
+// MetaReader is a Policy that keeps no copy of what its owner knows of a
+// resident. ReadMetaFrom is called once, before the first Add, with a function
+// that returns the Meta that a resident was added with; Parent and Uses may be
+// left out. The policy calls it within Touch, Remove and Evict, for the entry
+// that is concerned.
+type MetaReader interface{ ReadMetaFrom(of func(ID) Meta) }

@@ -26,7 +26,7 @@ func order(t *testing.T, name string) (victims []policy.ID) {
 	t.Helper()
 	p := policytest.New(t, name, 6)
 	for id := range policy.ID(6) {
-		p.Admit(uint64(id), 1)
+		p.Miss(uint64(id), 1)
 		p.Add(id, policy.Meta{Hash: uint64(id), Size: 1})
 	}
 	for _, id := range []policy.ID{1, 1, 3, 0} {
@@ -72,7 +72,7 @@ func TestARCByHand(t *testing.T) {
 	}
 	replace := func(id, victim policy.ID) {
 		t.Helper()
-		p.Admit(uint64(id), 1)
+		p.Miss(uint64(id), 1)
 		if got, _ := p.Evict(func(policy.ID) bool { return true }); got != victim {
 			t.Fatalf("%d replaces %d, want %d", id, got, victim)
 		}
@@ -80,7 +80,7 @@ func TestARCByHand(t *testing.T) {
 	}
 	const a, b, c, d, e, f = 1, 2, 3, 4, 5, 6
 	for _, id := range []policy.ID{a, b, c, d} {
-		p.Admit(uint64(id), 1)
+		p.Miss(uint64(id), 1)
 		add(id)
 	}
 	p.Touch(a)
@@ -133,12 +133,12 @@ func TestBytesWithGhosts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if p, ok := p.(policy.Asker); ok {
-			p.Ask(func(id policy.ID) policy.Meta { return policy.Meta{Hash: hashes[id], Size: 1} })
+		if p, ok := p.(policy.MetaReader); ok {
+			p.ReadMetaFrom(func(id policy.ID) policy.Meta { return policy.Meta{Hash: hashes[id], Size: 1} })
 		}
 		for hash := range uint64(3 * n) {
 			id := policy.ID(hash)
-			p.Admit(hash, 1)
+			p.Miss(hash, 1)
 			if hash >= n {
 				id, _ = p.Evict(func(policy.ID) bool { return true })
 			}

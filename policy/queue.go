@@ -13,7 +13,7 @@ func (q *queue) jump(id ID) { q.order.jump(&q.nodes, id) }
 
 func (q *queue) leave(id ID) { q.order.leave(&q.nodes, id) }
 
-func (q *queue) Admit(uint64, int64) {}
+func (q *queue) Miss(uint64, int64) {}
 
 func (q *queue) Remove(id ID) { q.leave(id) }
 

@@ -4,8 +4,8 @@ package policy
 // Queues are All You Need for Cache Eviction, SOSP 2023), as its authors
 // simulate it: the queues share one room, and nothing is evicted before that
 // is full. An entry used twice in the small queue moves to the main one, which
-// gives what is used there another round for each use, three at most. What
-// goes from the small queue leaves a ghost, and comes back to the main one.
+// gives an entry another round for each use, three at most. A victim from the
+// small queue leaves a ghost, and if it comes back it enters the main one.
 type s3fifo struct {
 	pair      // mark: uses, up to maxUses, and upper
 	mainShare int64
@@ -30,7 +30,7 @@ func newS3FIFO(capacity int64) Policy {
 	}
 }
 
-func (p *s3fifo) Admit(hash uint64, size int64) {
+func (p *s3fifo) Miss(hash uint64, size int64) {
 	if _, found := p.ghosts.find(hash); found {
 		p.promise(hash, size)
 	}
@@ -51,8 +51,8 @@ func (p *s3fifo) Touch(id ID) {
 }
 
 // Evict takes from the main queue if that is beyond its share, else from the
-// small one; where nothing there goes, as when it is empty, from the other.
-// What the small queue promotes can be next to go.
+// small one; where that yields no victim, as when it is empty, from the other.
+// An entry that the small queue promotes can be the next victim.
 func (p *s3fifo) Evict(ok func(ID) bool) (ID, bool) {
 	if p.weights[main] > p.mainShare {
 		if id, found := p.fromMain(ok); found {

@@ -15,7 +15,7 @@ type sieve struct {
 	newest  uint32     // ID + 1
 	list    list
 	hand    uint32 // the first listed entry ahead, ID + 1
-	at      int64  // what has this rank or a higher one is ahead
+	at      int64  // entries of this rank or a higher one are ahead
 	ahead   heap
 	behind  heap
 	seq     int64
@@ -25,12 +25,12 @@ type sieve struct {
 // age links the residents in the order in which they came, as ID + 1.
 type age struct{ older, newer uint32 }
 
-// used marks what was used since the hand passed last.
+// used marks an entry used since the hand passed it last.
 const used = 1
 
 func newSieve(int64) Policy { return &sieve{} }
 
-func (p *sieve) Admit(uint64, int64) {}
+func (p *sieve) Miss(uint64, int64) {}
 
 func (p *sieve) Add(id ID, _ Meta) {
 	n := p.nodes.enter(id)
@@ -120,7 +120,7 @@ func (p *sieve) Evict(ok func(ID) bool) (ID, bool) {
 
 func (p *sieve) Steps() uint64 { return p.inspect + p.ahead.steps + p.behind.steps }
 
-// next returns what the hand meets next in this round.
+// next returns the entry that the hand meets next in this round.
 func (p *sieve) next() (ID, bool) {
 	top, found := p.ahead.top()
 	if p.hand == 0 || found && p.nodes.rank(top).less(p.nodes.rank(ID(p.hand-1))) {
@@ -156,7 +156,7 @@ func (p *sieve) beside() (before, after uint32) {
 	return p.nodes.at(p.hand - 1).prev, p.hand
 }
 
-// side returns the heap for what has this rank.
+// side returns the heap for entries of this rank.
 func (p *sieve) side(seq int64) *heap {
 	if seq >= p.at {
 		return &p.ahead

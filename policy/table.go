@@ -21,7 +21,7 @@ var table = []struct {
 	{"s3fifo", newS3FIFO},
 }
 
-// planners are the policies that need requests announced to be of use.
+// planners are the policies that have to observe requests to be of use.
 var planners = []struct {
 	name string
 	make func() Planner
@@ -65,3 +65,13 @@ func Names() []string {
 	}
 	return names
 }
+
+// The optional interfaces: an owner finds them with a type assertion, so that
+// only this holds a method to its name.
+var (
+	_ MetaReader = (*gdsf)(nil)
+	_ MetaReader = (*pair)(nil)
+	_ Renewer    = (*lru)(nil)
+	_ Renewer    = (*mru)(nil)
+	_ Renewer    = (*arc)(nil)
+)

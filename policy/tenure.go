@@ -1,34 +1,34 @@
 package policy
 
-// tenure learns how prefixes die. Only the ends of chains can go, so what
-// stays is a set of whole prefixes. Each chunk is of a class (tenure_class.go);
-// for each class the learner estimates, from reuses of residents and ghosts
-// alike, how likely reuse is at each age (tenure_learn.go). Classes at an age
-// are cells, ranked by the most reuse to be expected per time kept, and the
-// victim is the front of the lowest cell (tenure_cells.go). A chunk that would
-// itself be the lowest is not worth storing.
+// tenure learns how prefixes die. Only the ends of chains can go, so the
+// residents are a set of whole prefixes. Each chunk is of a class
+// (tenure_class.go); for each class the learner estimates, from reuses of
+// residents and ghosts alike, how likely reuse is at each age
+// (tenure_learner.go). Classes at an age are cells, ranked by the most reuse to
+// be expected per time kept, and the victim is the front of the lowest cell
+// (tenure_cells.go). A chunk that would itself be the lowest is not admitted.
 //
 // Time is counted in tokens asked for, so that a replay is deterministic and
 // the length of a chunk does not matter.
 type tenure struct {
-	roll     roll          // all known chunks
-	ids      pages[uint32] // for each ID, the tenant
-	cells    cells
-	learner  learner
-	trust    trust
-	now      int64 // tokens asked for before the request at hand
-	span     int64 // tokens of the request at hand
-	floor    int   // ghosts there may be however few are resident
-	requests int
-	unlearnt int // requests since the last learning
-	resident int
-	chain    []uint32 // tenants of the request at hand
-	deferred *lesson  // nil: requests learn for themselves
-	inspect  uint64
+	roll      roll          // all known chunks
+	ids       pages[uint32] // for each ID, the tenant
+	cells     cells
+	learner   learner
+	trust     trust
+	now       int64 // tokens asked for before the request at hand
+	span      int64 // tokens of the request at hand
+	floor     int   // ghosts there may be however few are resident
+	requests  int
+	untrained int // requests since the last training
+	resident  int
+	chain     []uint32  // tenants of the request at hand
+	deferred  *training // nil: observe trains
+	inspect   uint64
 }
 
-// unannounced is the class of a chunk that was added without a request: as
-// after a short prompt of nothing else.
+// unannounced is the class of a chunk that was added without a request: that
+// of a chunk after a short prompt of it alone.
 var unannounced = class(1, true, defaultChunk, defaultChunk, NoHint)
 
 const (
@@ -38,21 +38,21 @@ const (
 
 func newTenure() *tenure {
 	p := &tenure{floor: ghostTokens / defaultChunk, trust: trust{kept: 1}}
-	p.learn()
+	p.train()
 	return p
 }
 
-func (p *tenure) Admit(hash uint64, _ int64) {
+func (p *tenure) Miss(hash uint64, _ int64) {
 	p.chain = append(p.chain[:0], p.roll.enrol(hash))
-	p.request(Request{})
+	p.observe(Request{})
 }
 
 func (p *tenure) Touch(id ID) {
 	p.chain = append(p.chain[:0], p.tenantOf(id))
-	p.request(Request{})
+	p.observe(Request{})
 }
 
-func (p *tenure) Request(r Request) {
+func (p *tenure) Observe(r Request) {
 	p.chain = p.chain[:0]
 	for _, hash := range r.Chain {
 		i := p.roll.enrol(hash)
@@ -64,7 +64,7 @@ func (p *tenure) Request(r Request) {
 		p.chain = append(p.chain, i)
 	}
 	if len(p.chain) > 0 {
-		p.request(r)
+		p.observe(r)
 	}
 }
 
@@ -94,8 +94,8 @@ func (p *tenure) Add(id ID, m Meta) {
 	p.seat(i, atBack)
 }
 
-// introduce makes a tenant that no request announced known, as a short prompt
-// of one chunk would, after so many uses.
+// introduce makes a tenant of no request known, as a short prompt of one chunk
+// would, after so many uses.
 func (p *tenure) introduce(i uint32, uses uint8) {
 	t := p.roll.at(i)
 	t.last = p.now
@@ -171,8 +171,8 @@ func (p *tenure) leave(i uint32) {
 	}
 }
 
-// forget drops what is no longer resident. A tenant with kids stays as a hole
-// until the last of them goes.
+// forget drops a tenant that is no longer resident. One with kids stays as a
+// hole until the last of them goes.
 func (p *tenure) forget(i uint32) {
 	p.unwatch(i)
 	p.roll.known--
@@ -190,7 +190,7 @@ func (p *tenure) Allow(id ID) {
 	}
 }
 
-func (p *tenure) Worth(hash, parent uint64) bool {
+func (p *tenure) Admit(hash, parent uint64) bool {
 	own := cell(unannounced, 0)
 	if i := p.roll.find(hash); i != 0 && p.roll.at(i).known() {
 		t := p.roll.at(i)

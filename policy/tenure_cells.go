@@ -25,10 +25,11 @@ type end uint8
 const (
 	atFront end = iota // goes first in its cell
 	atBack
-	byAge // at the back, or at the front if it is older than what is there
+	byAge // at the back, or at the front if it is older than the one at the back
 )
 
-// seat makes a leaf one of the candidates. What is none is left alone.
+// seat makes a leaf one of the candidates. Tenants that are no leaf, no
+// resident, refused or seated already are left alone.
 func (p *tenure) seat(i uint32, where end) {
 	t := p.roll.at(i)
 	if t.mark&(resident|seated|aside) != resident || t.kids > 0 {
@@ -94,7 +95,7 @@ func (c *cells) lowest() uint32 {
 	return 0
 }
 
-// lowestRankBut returns the rank of the next victim if i is none, and what is
+// lowestRankBut returns the rank of the next victim if i is none, and a number
 // above all ranks if there is no other.
 func (c *cells) lowestRankBut(i uint32) int {
 	for w, left := range c.order {

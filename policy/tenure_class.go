@@ -23,7 +23,7 @@ const (
 
 // class is how a chunk was last asked for: how often it has been by then, up
 // to four, whether it was the last of the prompt, how many tokens of the
-// prompt were new, how many it had, and what the client said.
+// prompt were new, how many it had, and the client's hint.
 func class(count int, last bool, fresh, tokens int, h Hint) uint16 {
 	tail := 0
 	if last {
@@ -68,9 +68,9 @@ func bin(age int64) int {
 	return b
 }
 
-// request learns from the tenants of one prompt and gives them their new
-// class. What was unknown is a ghost until it is added.
-func (p *tenure) request(r Request) {
+// observe learns from the tenants of one prompt and gives them their new
+// class. A tenant that was unknown is a ghost until it is added.
+func (p *tenure) observe(r Request) {
 	n := len(p.chain)
 	chunk := r.ChunkTokens
 	if chunk < 1 {
@@ -94,9 +94,9 @@ func (p *tenure) request(r Request) {
 	p.requests++
 	turned := p.trust.judge(p.span)
 	first := p.heed(r.Hint)
-	if p.unlearnt++; first || p.deferred == nil && p.due() {
-		p.unlearnt = 0
-		p.learn()
+	if p.untrained++; first || p.deferred == nil && p.due() {
+		p.untrained = 0
+		p.train()
 	} else if turned {
 		p.arrange()
 	}
@@ -112,7 +112,7 @@ func (p *tenure) Advise(chain []uint64, h Hint, from int) {
 		return
 	}
 	if p.heed(h) {
-		p.learn()
+		p.train()
 	}
 	for _, hash := range chain[min(max(from, 0), len(chain)):] {
 		if i := p.roll.find(hash); i != 0 && p.roll.at(i).known() {
@@ -132,16 +132,16 @@ func (p *tenure) heed(h Hint) (first bool) {
 	return first
 }
 
-// due reports whether there were so many requests since the last learning that
+// due reports whether there were so many requests since the last training that
 // more is worth its while.
-func (p *tenure) due() bool { return p.unlearnt >= max(4, min(256, p.requests/16)) }
+func (p *tenure) due() bool { return p.untrained >= max(4, min(256, p.requests/16)) }
 
-// use is one more use of a tenant. It is seated again after the learning.
+// use is one more use of a tenant. It is seated again after the training.
 func (p *tenure) use(i uint32, last bool, fresh, tokens int, h Hint) {
 	t, count := p.roll.at(i), 1
 	if t.known() {
 		count = min(t.uses()+1, maxCount)
-		p.observe(&p.learner.hits, t)
+		p.count(&p.learner.hits, t)
 		p.trust.note(t)
 		p.unseat(i)
 		if t.is(ghostly) {
@@ -166,7 +166,7 @@ func (p *tenure) bound(most int) {
 	for ; p.roll.known > limit && most > 0 && p.roll.ghosts.front != 0; most-- {
 		i := p.roll.ghosts.front
 		p.roll.exorcise(i)
-		p.observe(&p.learner.gone, p.roll.at(i))
+		p.count(&p.learner.gone, p.roll.at(i))
 		p.forget(i)
 	}
 }

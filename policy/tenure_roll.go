@@ -1,6 +1,6 @@
 package policy
 
-// tenant is what is kept of a known chunk: 48 bytes, no pointers. With 4 each
+// tenant is the record of a known chunk: 48 bytes, no pointers. With 4 each
 // for two buckets, its ID and its being watched that is 64.
 type tenant struct {
 	hash       uint64
@@ -49,7 +49,7 @@ type roll struct {
 	recent  [2]uint32 // found last: chunks are named with their parents, one after the other
 }
 
-// row is a list of tenants, what goes first in front.
+// row is a list of tenants. The front goes first.
 type row struct{ front, back uint32 }
 
 func (r *roll) at(i uint32) *tenant { return r.tenants.at(i) }

@@ -9,8 +9,9 @@ import (
 )
 
 // The tables at rest: tablesMagic, how many groups of classes follow (1, and
-// one for each hint up to the highest that there was), for each class the hits and then the gone of each bin as
-// float64, and the CRC-32C of all that. Little endian; 30 KB without hints.
+// one for each hint up to the highest that there was), for each class the hits
+// and then the gone of each bin as float64, and the CRC-32C of all that. Little
+// endian; 30 KB without hints.
 const (
 	tablesMagic = "tenure\x00\x01"
 	groupBytes  = plain * bins * 2 * 8
@@ -65,6 +66,6 @@ func (p *tenure) UnmarshalBinary(data []byte) error {
 	l := &p.learner
 	l.hits, l.gone, l.seen = read.hits, read.gone, read.seen
 	l.highest = max(l.highest, Hint(groups-1))
-	p.learn()
+	p.train()
 	return nil
 }

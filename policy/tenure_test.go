@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// check walks over all there is and compares with what is kept.
+// check walks over all tenants and rows and compares with the counters.
 func (p *tenure) check(t *testing.T) {
 	t.Helper()
 	known, seats, residents := 0, 0, 0
@@ -73,7 +73,7 @@ func (p *tenure) play(seed uint64, requests, capacity int, after func()) (victim
 		for n := leaf; n != 0; n = tree[n].parent {
 			chain[tree[n].depth-1] = uint64(n)
 		}
-		p.Request(Request{Chain: chain, ChunkTokens: 4096})
+		p.Observe(Request{Chain: chain, ChunkTokens: 4096})
 		parent := uint64(0)
 		for _, hash := range chain {
 			up := parent
@@ -82,7 +82,7 @@ func (p *tenure) play(seed uint64, requests, capacity int, after func()) (victim
 				continue
 			}
 			if len(free) == 0 {
-				if !p.Worth(hash, up) {
+				if !p.Admit(hash, up) {
 					break
 				}
 				id, ok := p.Evict(func(id ID) bool { return at[id] != int(up) })
@@ -141,7 +141,7 @@ func TestTenureSamples(t *testing.T) {
 	for i := range chain {
 		chain[i] = uint64(i) + 1
 	}
-	p.Request(Request{Chain: chain})
+	p.Observe(Request{Chain: chain})
 	if n := len(p.learner.watched); n > memory || n < memory/2 {
 		t.Errorf("%d are watched", n)
 	}
@@ -168,7 +168,7 @@ func TestTenureMemory(t *testing.T) {
 			for i := range chain {
 				chain[i] = next + uint64(i) + 1
 			}
-			p.Request(Request{Chain: chain})
+			p.Observe(Request{Chain: chain})
 		}
 		id := ID(next)
 		if next >= n {
@@ -187,7 +187,7 @@ func TestTenureMemory(t *testing.T) {
 func TestTenureTables(t *testing.T) {
 	p := newTenure()
 	p.play(1, 1000, 200, func() {})
-	p.Request(Request{Chain: []uint64{1}, Hint: Done})
+	p.Observe(Request{Chain: []uint64{1}, Hint: Done})
 	data, err := p.MarshalBinary()
 	if err != nil {
 		t.Fatal(err)
@@ -258,7 +258,7 @@ func BenchmarkTenureEvict(b *testing.B) {
 			for i := range chain {
 				chain[i] = next + uint64(i)
 			}
-			p.Request(Request{Chain: chain})
+			p.Observe(Request{Chain: chain})
 		}
 		p.Add(id, Meta{Hash: next, Parent: parent, Size: 1})
 		next++
@@ -291,7 +291,7 @@ func TestDoneGoesFirst(t *testing.T) {
 	p := newTenure()
 	id := ID(0)
 	ask := func(h Hint, chain ...uint64) {
-		p.Request(Request{Chain: chain, ChunkTokens: 512, Hint: h, HintFrom: 1})
+		p.Observe(Request{Chain: chain, ChunkTokens: 512, Hint: h, HintFrom: 1})
 		for i, hash := range chain {
 			parent := uint64(0)
 			if i > 0 {
@@ -312,43 +312,43 @@ func TestDoneGoesFirst(t *testing.T) {
 	}
 }
 
-// TestTenureLesson: learning in steps comes to what learning at once does.
-func TestTenureLesson(t *testing.T) {
+// TestTenureTraining: learning in steps comes to what learning at once does.
+func TestTenureTraining(t *testing.T) {
 	p, later := newTenure(), newTenure()
 	later.Defer()
-	for id := range uint64(3 * lookRound) {
+	for id := range uint64(3 * sampleRound) {
 		for _, p := range []*tenure{p, later} {
-			p.Request(Request{Chain: []uint64{id%3000 + 1}, Tokens: int(id%5) * 2000})
+			p.Observe(Request{Chain: []uint64{id%3000 + 1}, Tokens: int(id%5) * 2000})
 		}
-		if id < 1000 && later.Lesson() != nil { // one is due, and there will be another
+		if id < 1000 && later.Training() != nil { // one is due, and there will be another
 			later.deferred.Apply()
 		}
 	}
-	lesson := later.Lesson()
-	if lesson == nil || later.Lesson() != nil {
-		t.Fatal("a lesson is due, once")
+	training := later.Training()
+	if training == nil || later.Training() != nil {
+		t.Fatal("a training is due, once")
 	}
 	rounds := 1
-	for lesson.Look() {
+	for training.Sample() {
 		rounds++
 	}
-	if want := (len(later.learner.watched) + lookRound - 1) / lookRound; rounds != want {
+	if want := (len(later.learner.watched) + sampleRound - 1) / sampleRound; rounds != want {
 		t.Errorf("%d rounds for %d chunks, want %d", rounds, len(later.learner.watched), want)
 	}
-	lesson.Think()
-	lesson.Apply()
-	p.learn()
+	training.Fit()
+	training.Apply()
+	p.train()
 	if p.cells.ranked != later.cells.ranked {
 		t.Error("the ranking is another one")
 	}
-	if p.Due() || p.Lesson() != nil {
-		t.Error("what learns for itself has a lesson")
+	if p.Due() || p.Training() != nil {
+		t.Error("a policy that trains itself has a training due")
 	}
 }
 
-// TestTenureLessonWhileThinning: when only half as many are watched as when a
-// lesson began, half of what it promises is to be expected.
-func TestTenureLessonWhileThinning(t *testing.T) {
+// TestTenureTrainingWhileThinning: when only half as many are watched as when a
+// training began, half of the reuses that it promises are to be expected.
+func TestTenureTrainingWhileThinning(t *testing.T) {
 	var whole float64
 	for _, when := range []string{"never", "before looking", "in the midst", "before applying"} {
 		p := newTenure()
@@ -357,23 +357,23 @@ func TestTenureLessonWhileThinning(t *testing.T) {
 			p.Add(ID(id), Meta{Hash: id + 1, Size: 1})
 		}
 		for !p.Due() {
-			p.Request(Request{Chain: []uint64{1}})
+			p.Observe(Request{Chain: []uint64{1}})
 		}
 		thin := func(now string) {
 			if when == now {
 				p.Add(memory, Meta{Hash: memory + 1, Size: 1})
 			}
 		}
-		lesson := p.Lesson()
+		training := p.Training()
 		thin("before looking")
-		for n := 0; lesson.Look(); n++ {
+		for n := 0; training.Sample(); n++ {
 			if n == 9 {
 				thin("in the midst")
 			}
 		}
-		lesson.Think()
+		training.Fit()
 		thin("before applying")
-		lesson.Apply()
+		training.Apply()
 		p.check(t)
 		if when == "never" {
 			whole = p.trust.rate

@@ -1,21 +1,21 @@
 package policy
 
-// trust is whether what was learned holds. After an abrupt change of load the
-// tables speak of sessions that are over, and whoever ranks by them keeps the
-// dead: until as much is asked for again as they promise, the order is by age.
+// trust is whether the tables hold. After an abrupt change of load they speak
+// of sessions that are over, and a ranking by them keeps the dead: until as much
+// is asked for again as the tables promise, the order is by age.
 type trust struct {
-	kept float64 // of what was promised lately, how much came; 1 = all, at most trustMost
+	kept float64 // of the reuses promised lately, the share that came; at most trustMost
 	rate float64 // promised: watched tenants asked for again per token of time
 	seen float64 // of them, in the request at hand
 	lost bool
 }
 
 // Promises are judged over some 500 of them: fewer are the whim of a long
-// prompt, and while there are more the dead have pushed out the living. What
-// comes beyond them counts up to half as much again, so that 680 broken ones
-// lose any trust; were it not to count, a lean stretch of a load that has not
-// changed would. Trust is gained again a little above where it was lost, so
-// that it does not flicker.
+// prompt, and while there are more the dead have pushed out the living. Reuses
+// beyond the promised ones count up to half as much again, so that 680 broken
+// promises lose any trust; if they did not count, a lean stretch of an unchanged
+// load would lose it. Trust is gained again a little above where it was lost,
+// so that it does not flicker.
 const (
 	trustWindow = 512
 	trustLost   = 0.4

@@ -32,8 +32,8 @@ func TestTrust(t *testing.T) {
 	}
 }
 
-// TestTrustIsBounded: however much came that nobody promised, some 680 broken
-// promises lose it.
+// TestTrustIsBounded: after any number of reuses beyond the promised ones, some
+// 680 broken promises lose it.
 func TestTrustIsBounded(t *testing.T) {
 	var trust trust
 	for _, trust.rate = range []float64{0, 1. / 1000} { // before the first learning nothing is promised
@@ -52,12 +52,12 @@ func TestTrustIsBounded(t *testing.T) {
 	}
 }
 
-// TestDistrustOrders: without trust what is oldest goes first whatever was
-// learned, but for what a client is done with.
+// TestDistrustOrders: without trust the oldest goes first, in spite of the
+// tables, but for chunks that a client is done with.
 func TestDistrustOrders(t *testing.T) {
 	p := newTenure()
 	p.play(1, 500, 200, func() {})
-	p.Request(Request{Chain: []uint64{1}, Hint: Done})
+	p.Observe(Request{Chain: []uint64{1}, Hint: Done})
 	p.trust.lost = true
 	p.arrange()
 	n := p.learner.groups() * plain * bins

@@ -35,8 +35,8 @@ func TestDeadline(t *testing.T) {
 	})
 }
 
-// Completion and failure at the very moment of the deadline: any of the two
-// may come first, but what is complete has no error.
+// Completion and failure at the very moment of the deadline: any of the two may
+// come first, but a complete job has no error.
 func TestDeadlineMeetsCompletion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for range 200 {

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/kvstored/kvstored/internal/broadcast"
 )
 
 // Source brings chunk i up and returns it with its payload bytes. It ends
@@ -21,7 +23,7 @@ var (
 	ErrCancelled = errors.New("cancelled")
 )
 
-// ErrEnd is what a Source answers for a chunk behind the end of what there is,
+// ErrEnd is what a Source answers for a chunk behind the end of the prefix,
 // where that was not known when the job was made. A job that reaches it is
 // complete.
 var ErrEnd = errors.New("end of the prefix")
@@ -40,7 +42,7 @@ type Options[T any] struct {
 	// too late for it. It must not block.
 	Discard func(T)
 	// Yields reports whether a chunk may have failed only because chunks
-	// behind it came up first and hold what it needs: then they are
+	// behind it came up first and hold the room it needs: then they are
 	// discarded, the last first, and it is tried again. Nil: never.
 	Yields func(error) bool
 	// Changed is called, without locks and from any goroutine, when the
@@ -63,7 +65,7 @@ type Job[T any] struct {
 		size   int64 // of the last chunk that came up; 0 = not known yet
 		done   bool
 		err    error // why it ended; nil = complete
-		change chan struct{}
+		change broadcast.Signal
 		stop   context.CancelFunc // ends the loads; nil until Run
 	}
 }
@@ -86,7 +88,6 @@ type State struct {
 func New[T any](o Options[T], src Source[T]) *Job[T] {
 	j := &Job[T]{o: o, src: src, ended: make(chan struct{})}
 	j.mu.items = make([]item[T], max(0, o.To-o.From))
-	j.mu.change = make(chan struct{})
 	j.mu.lanes = make([]lane, max(1, o.Lanes))
 	if o.Lane != nil {
 		for i := range j.mu.items {
@@ -99,8 +100,8 @@ func New[T any](o Options[T], src Source[T]) *Job[T] {
 	return j
 }
 
-// Run loads until the job has ended, the last load has returned, and what is
-// to be discarded was. The job may end earlier, at its deadline or by Cancel
+// Run loads until the job has ended, the last load has returned, and the chunks
+// to discard were. The job may end earlier, at its deadline or by Cancel
 // or ctx: loads under way at the deadline go on, into the cache, and are
 // discarded; after a Cancel their contexts end, and so they do when the job is
 // ended by a load that failed.
@@ -172,7 +173,7 @@ func (j *Job[T]) load(ctx context.Context, i, l int) {
 	}
 	grew := j.mu.ready > before
 	over := j.mu.ready == len(j.mu.items)
-	j.wake()
+	j.mu.change.Wake()
 	j.mu.Unlock()
 	switch {
 	case errors.Is(err, ErrEnd) && ctx.Err() == nil:
@@ -215,7 +216,7 @@ func (j *Job[T]) yield(ctx context.Context, i int, err error) bool {
 			behind--
 		}
 	}
-	change := j.mu.change
+	change := j.mu.change.Next()
 	j.mu.Unlock()
 	if behind == 0 {
 		return false
@@ -229,7 +230,7 @@ func (j *Job[T]) yield(ctx context.Context, i int, err error) bool {
 }
 
 // cut shortens the job to what lies before chunk i: nothing behind it can
-// become part of the prefix. What comes before may still be on its way.
+// become part of the prefix. Those before may still be on its way.
 func (j *Job[T]) cut(i int, err error) {
 	j.mu.Lock()
 	if j.mu.done || i >= len(j.mu.items) {
@@ -247,7 +248,7 @@ func (j *Job[T]) cut(i int, err error) {
 }
 
 // end makes the ready prefix final. If all is there it is complete, or as long
-// as cut left it, whatever the cause.
+// as cut left it, for every cause.
 func (j *Job[T]) end(cause error) {
 	j.mu.Lock()
 	if j.mu.done {
@@ -260,7 +261,7 @@ func (j *Job[T]) end(cause error) {
 	}
 	late := here(j.mu.items[j.mu.ready:])
 	j.mu.items = j.mu.items[:j.mu.ready]
-	j.wake()
+	j.mu.change.Wake()
 	j.mu.Unlock()
 	j.discard(late)
 	j.changed()
@@ -277,7 +278,7 @@ func here[T any](items []item[T]) []T {
 	return out
 }
 
-// drop discards vs. Until that is done they count as flying, since what they
+// drop discards vs. Until that is done they count as flying, since the memory they
 // hold is not free. It is called with the mutex held and returns without.
 func (j *Job[T]) drop(vs []T) {
 	j.mu.flying++
@@ -285,7 +286,7 @@ func (j *Job[T]) drop(vs []T) {
 	j.discard(vs)
 	j.mu.Lock()
 	j.mu.flying--
-	j.wake()
+	j.mu.change.Wake()
 	j.mu.Unlock()
 }
 
@@ -295,23 +296,17 @@ func (j *Job[T]) discard(vs []T) {
 	}
 }
 
-// wake is called with the mutex held.
-func (j *Job[T]) wake() {
-	close(j.mu.change)
-	j.mu.change = make(chan struct{})
-}
-
 func (j *Job[T]) changed() {
 	if j.o.Changed != nil {
 		j.o.Changed()
 	}
 }
 
-// Stop ends the job now, with what is ready, as its deadline would: loads
+// Stop ends the job now, with the ready chunks, as its deadline would: loads
 // under way go on, into the cache.
 func (j *Job[T]) Stop() { j.end(ErrDeadline) }
 
-// Cancel ends the job now, with what is ready, and the contexts of its loads.
+// Cancel ends the job now, with the ready chunks, and the contexts of its loads.
 func (j *Job[T]) Cancel() {
 	j.end(ErrCancelled)
 	j.mu.Lock()
@@ -335,7 +330,7 @@ func (j *Job[T]) Wait(ctx context.Context, min int) State {
 	for {
 		j.mu.Lock()
 		st := State{Ready: j.mu.ready, Done: j.mu.done, Err: j.mu.err}
-		change := j.mu.change
+		change := j.mu.change.Next()
 		j.mu.Unlock()
 		if st.Done || st.Ready >= min {
 			return st
@@ -349,7 +344,7 @@ func (j *Job[T]) Wait(ctx context.Context, min int) State {
 }
 
 // Ready appends the ready chunks from the i-th of the job on to out. They
-// belong to whoever runs the job: they are discarded by nobody else.
+// belong to the runner of the job: nothing else discards them.
 func (j *Job[T]) Ready(i int, out []T) []T {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -129,7 +129,7 @@ func TestWindow(t *testing.T) {
 	}
 }
 
-// The prefix only grows, and everybody is told each time.
+// The prefix only grows, and Changed is called each time.
 func TestChanged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScript(1, step{after: 3 * time.Second}, step{after: time.Second}, step{after: 4 * time.Second}, step{after: 5 * time.Second, err: errBroken})

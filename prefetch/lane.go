@@ -28,7 +28,7 @@ func (j *Job[T]) seek(l int) {
 func (j *Job[T]) admit(ctx context.Context) (i, l int, ok bool) {
 	for {
 		j.mu.Lock()
-		change := j.mu.change
+		change := j.mu.change.Next()
 		var over bool
 		i, over = j.next()
 		if i >= 0 {

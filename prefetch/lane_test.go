@@ -33,7 +33,7 @@ func (o *origins) Load(ctx context.Context, i int) (chunk, int64, error) {
 	return o.script.Load(ctx, i)
 }
 
-// Whatever the order, what comes from two origins is there when the slower one
+// In any order of the pieces, those from two origins are there when the slower one
 // is done, though the window holds a fraction of either part.
 func TestLanes(t *testing.T) {
 	for name, of := range map[string]func(i int) int{

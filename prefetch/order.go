@@ -23,7 +23,7 @@ type Prompt struct {
 // neighbours share. Of several subtrees the one with the longest prefix that
 // is cached or shared comes first, then the one that came first.
 //
-// Nobody is overtaken more than bound times: counting Overtaken, so many
+// No prompt is overtaken more than bound times: counting Overtaken, so many
 // prompts that came later run before it at most. Who has been overtaken so
 // often goes next, and the tree is followed from there. So 0 is the order in
 // which they came.
@@ -83,7 +83,7 @@ type part struct{ from, to, best, first int }
 
 // arrange appends sorted[from:to], which share their first chunks, to seq:
 // subtree by subtree, the best first. The first of it shares so much with
-// what is before.
+// the prompt before.
 func (t *forest) arrange(from, to, common int) {
 	if to-from <= 1 {
 		for _, p := range t.sorted[from:to] {
@@ -124,7 +124,7 @@ func (t *forest) part(from, to int) part {
 	return p
 }
 
-// walk goes through seq from its start, but leaves it for whoever must not be
+// walk goes through seq from its start, but leaves it for a prompt that must not be
 // overtaken again, and goes on from there: to the neighbour that shares more.
 func (t *forest) walk(bound int) []int {
 	line := newLine(t)

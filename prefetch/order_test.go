@@ -93,7 +93,7 @@ func TestOrderIsBest(t *testing.T) {
 	}
 }
 
-// Whatever the prompts, nobody is overtaken more often than the bound says.
+// Random prompts are overtaken no more often than the bound says.
 func TestOrderAges(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for range 3000 {
@@ -120,8 +120,9 @@ func TestOrderAges(t *testing.T) {
 	}
 }
 
-// A client that runs the first of each order and asks again with what is new
-// starves nobody: a prompt that shares nothing waits for so many others.
+// A client that runs the first prompt of each order and asks again with the new
+// ones starves none: a prompt that shares nothing waits for at most bound + 1
+// others.
 func TestOrderStarvesNobody(t *testing.T) {
 	const bound = 10
 	queue := []prefetch.Prompt{prompt(0, 1, 2, 3), prompt(0, 9, 9), prompt(0, 1, 2, 4)}
@@ -160,8 +161,8 @@ func TestOrderOfSubtrees(t *testing.T) {
 	}
 }
 
-// Whoever had to go first takes its own with it: what follows is what it
-// shares most with.
+// A prompt that had to go first takes its own with it: the next one is the prompt
+// that it shares most with.
 func TestOrderGoesOnFromTheAged(t *testing.T) {
 	aged := prompt(0, 5, 5, 1)
 	aged.Overtaken = 4

@@ -110,7 +110,8 @@ func (s *script) options() prefetch.Options[chunk] {
 	return prefetch.Options[chunk]{To: len(s.steps), Window: 1 << 40, Discard: s.discard}
 }
 
-// check compares a job that has run with what it should have become.
+// check compares a job that has run with the number ready and the error that the
+// script leads to.
 func (s *script) check(t *testing.T, j *prefetch.Job[chunk], ready int, reason error) {
 	t.Helper()
 	st := j.State()

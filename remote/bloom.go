@@ -17,7 +17,7 @@ const (
 )
 
 // bloom is a blocked Bloom filter (Putze, Sanders, Singler, WEA 2007): all bits
-// of a key lie in one cache line. It holds what was stored by us or listed, and
+// of a key lie in one cache line. It holds keys that were stored by us or listed, and
 // is a hint only: others store and delete too. It has no lock.
 type bloom struct {
 	seed  maphash.Seed
@@ -50,7 +50,7 @@ func (b *bloom) add(k key.Key) {
 	}
 }
 
-// has is true for what was added, and by chance for others.
+// has is true for added keys, and by chance for others.
 func (b *bloom) has(k key.Key) bool {
 	block, m := b.masks(k)
 	for i, bits := range m {

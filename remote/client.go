@@ -12,18 +12,16 @@ import (
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/smithy-go/logging"
-
-	"github.com/kvstored/kvstored/key"
 )
 
 const (
 	// writeBufferBytes is what one connection sends at a time. Bodies are
-	// megabytes; the default of 4 KiB would be a system call each. What is
-	// received goes past the small buffer for it, straight into the block.
+	// megabytes; the default of 4 KiB would be a system call each. Received
+	// bytes go past the small buffer for it, straight into the block.
 	writeBufferBytes = 256 << 10
 	dialTimeout      = 3 * time.Second
 	// continueAbove is the body size from which a put asks before it sends:
-	// what is already there is then refused without its bytes.
+	// an object that is already there is then refused without its bytes.
 	continueAbove = 256 << 10
 )
 
@@ -85,7 +83,7 @@ func newAPI(cfg aws.Config, o Options) *s3.Client {
 
 // client is a client of the store: one for each direction, with connections of
 // its own. How fast the store may send over a connection, its TCP learns from
-// what it sent there before. Answers to puts are short: over connections that
+// the traffic before. Answers to puts are short: over connections that
 // had carried puts too, gets were a third slower (1 MiB, BBR, one machine).
 type client struct {
 	api         [directions]*s3.Client
@@ -115,26 +113,4 @@ func (d discreet) Retrieve(ctx context.Context) (aws.Credentials, error) {
 // unsigned leaves the body out of the signature, for the same reason.
 func unsigned(o *s3.Options) {
 	o.APIOptions = append(o.APIOptions, v4.SwapComputePayloadSHA256ForUnsignedPayloadMiddleware)
-}
-
-// head asks for an object without its bytes; nil if it is not there.
-func (t *Tier) head(ctx context.Context, d direction, k key.Key) (out *s3.HeadObjectOutput, err error) {
-	err = t.request(ctx, kind{op: "head", count: &t.count.heads, direction: d}, func(ctx context.Context, api *s3.Client) (err error) {
-		out, err = api.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &t.o.Bucket, Key: aws.String(t.names.object(k))})
-		return err
-	})
-	switch {
-	case isNotFound(err):
-		return nil, nil
-	case err != nil:
-		return nil, err
-	case t.expired(out.LastModified):
-		return nil, nil
-	}
-	return out, nil
-}
-
-// expired reports whether an object is older than the ttl.
-func (t *Tier) expired(modified *time.Time) bool {
-	return t.o.TTL > 0 && modified != nil && time.Since(*modified) > t.o.TTL
 }

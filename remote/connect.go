@@ -95,7 +95,7 @@ func (t *Tier) learn(ctx context.Context) (n int, err error) {
 }
 
 // Check tries everything the tier needs with a small object of its own: put,
-// put again, get, list and delete. It returns what is good to know.
+// put again, get, list and delete. It returns notes for the operator.
 func (t *Tier) Check(ctx context.Context) (notes []string, err error) {
 	if err := t.Connect(ctx); err != nil {
 		return nil, err

@@ -6,7 +6,7 @@ import (
 	"github.com/kvstored/kvstored/tier"
 )
 
-// counters are what requests cost and what came of them.
+// counters are the requests, their bytes and their outcomes.
 type counters struct {
 	found, foundBytes   atomic.Uint64
 	stored, storedBytes atomic.Uint64
@@ -23,7 +23,7 @@ type counters struct {
 	connectFailed                     atomic.Uint64
 }
 
-// Stats implements tier.Tier. Entries and what they occupy are 0: others
+// Stats implements tier.Tier. Entries and their bytes are 0: other machines
 // store and delete too, and only a listing could tell.
 func (t *Tier) Stats() tier.Stats {
 	c := &t.count

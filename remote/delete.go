@@ -55,8 +55,8 @@ func (t *Tier) deleteNames(ctx context.Context, objects []types.ObjectIdentifier
 }
 
 // Purge implements tier.Shared: it lists a page of a space and deletes it, a
-// thousand objects at most. Whatever has a name below the space goes, chunk or
-// not.
+// thousand objects at most. Every object with a name below the space goes, chunk
+// or not.
 func (t *Tier) Purge(ctx context.Context, id key.SpaceID, after string, dry bool, gone func(key.Key)) (p tier.Purged, err error) {
 	if err := t.usable(ctx, "purge"); err != nil {
 		return p, err

@@ -1,16 +1,16 @@
 // Package remote is the tier that many machines share: one object per chunk
 // in an S3 store. docs/s3-layout.md says what lies there.
 //
-// # What it owns
+// # Owns
 //
-// The connection to the store, and what this process knows of it without
-// asking: a bounded table of what was not there a moment ago ([absences]) and
-// a Bloom filter of what was stored or listed ([bloom]). What is known to be
-// there is in the index of the Stack.
+// The connection to the store, and the knowledge of this process about it: a
+// bounded table of keys that were not there a moment ago ([absences]) and a
+// Bloom filter of keys that were stored or listed ([bloom]). Chunks known to be
+// there are in the index of the Stack.
 //
-// # What it never does
+// # Never does
 //
-// It never trusts what it reads: length, key and checksum are compared before
+// It never trusts an object: length, key and checksum are compared before
 // a block is handed out. It never passes on an error text of the store or of
 // the SDK that could name credentials: see [Error]. It does not switch itself
 // off when the store is in trouble; tier.WithBreaker does.
@@ -25,7 +25,7 @@
 // Each small structure has its own mutex, a leaf, held for a few memory
 // accesses. Nothing is sent or received under one.
 //
-// What is in flight is bounded by semaphores, of its own for each direction:
+// Requests in flight are bounded by semaphores, of its own for each direction:
 // see [traffic]. Each direction has connections of its own too: see [client].
 //
 // # Buffers

@@ -17,8 +17,8 @@ import (
 	"github.com/kvstored/kvstored/tier"
 )
 
-// Error is what a request failed with. Its text is made here alone: the
-// store's own words, and the SDK's, may repeat what they were sent, and so
+// Error is the failure of a request. Its text is made here alone: the store's
+// own words, and the SDK's, may repeat parts of the request, and so
 // credentials.
 type Error struct {
 	Op     string // "get", "put", ...
@@ -59,7 +59,7 @@ var advice = map[string]string{
 }
 
 // roomError is an Allocator's refusal. It says nothing about the store, which
-// did answer, and so is never judged: whatever it wraps is for who asked.
+// did answer, and so is never judged: the error in it is for the caller.
 type roomError struct{ err error }
 
 func (e *roomError) Error() string { return "remote: get: memory: " + e.err.Error() }

@@ -130,8 +130,9 @@ func TestStaleIsHealed(t *testing.T) {
 	}
 }
 
-// TestOtherNotFound: a 404 that does not say what is missing is none of the
-// object's: a proxy that knows no such address would make every get a miss.
+// TestOtherNotFound: a 404 that does not name the missing thing says nothing
+// about the object: a proxy that knows no such address would make every get a
+// miss.
 func TestOtherNotFound(t *testing.T) {
 	p, m, r := throughProxy(t)
 	c := tiertest.Chain(1, 1)
@@ -219,7 +220,7 @@ func TestHedge(t *testing.T) {
 	if err := get(t, r, m, c.Key(0)); err != nil {
 		t.Fatal(err)
 	}
-	// Which of the two comes first to the store nobody knows.
+	// The order in which the two reach the store is not defined.
 	if st := r.Stats().Counters; st["hedges"] != 1 || st["retries"] != 0 {
 		t.Errorf("counted %v; want one hedge, no retry", st)
 	}
@@ -289,8 +290,8 @@ func TestTTL(t *testing.T) {
 	}
 }
 
-// TestConnect: what is wrong is said, without credentials, and nothing works
-// until it is mended.
+// TestConnect: an error names the problem, without credentials, and no call
+// works until the problem is solved.
 func TestConnect(t *testing.T) {
 	s := s3test.Run(t)
 	echo := s3test.RunProxy(t, s)

@@ -22,14 +22,14 @@ const (
 )
 
 // Find implements tier.Shared: how many of ks, a run of one chain in prefix
-// order, are there. Whoever stores chains stores heads before tails, so that a
-// search for the end of what is there needs few requests; where that is not
-// so a get finds the hole. found is told each time more is certain.
+// order, are there. Writers store heads before tails, so that a search for the end
+// of the stored run needs few requests; where that is not so a get finds the
+// hole. found is told each time more is certain.
 //
 // The first round asks about both ends, or where the Bloom filter thinks the
-// end is, and points in between; the next ones divide what is left in nine. A
-// key that cannot be asked about ends what is found; what that failed with is
-// returned together with what comes before.
+// end is, and points in between; the next ones divide the rest in nine. A key
+// that cannot be asked about ends the run; its error is returned together with
+// the length of the run before it.
 func (t *Tier) Find(ctx context.Context, ks []key.Key, found func(n int)) (int, error) {
 	if err := t.usable(ctx, "find"); err != nil {
 		return 0, err
@@ -37,7 +37,7 @@ func (t *Tier) Find(ctx context.Context, ks []key.Key, found func(n int)) (int, 
 	ctx, cancel := context.WithCancel(ctx)
 	s := &search{tier: t, ks: ks, hi: len(ks), asked: make([]bool, len(ks)), answers: make(chan probed, len(ks))}
 	defer s.asking.Wait()
-	defer cancel() // first: nobody wants what is still asked
+	defer cancel() // first: the answers still under way are not wanted
 	hint := len(ks)
 	for i, k := range ks {
 		if hint == len(ks) && !t.known.has(k) {

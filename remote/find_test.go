@@ -11,8 +11,8 @@ import (
 	"github.com/kvstored/kvstored/tier/tiertest"
 )
 
-// TestProbes searches in memory: any end must be found, however long the run
-// and whatever the hint, and 512 chunks in three rounds.
+// TestProbes searches in memory: any end must be found, in runs of any length
+// and with any hint, and that of 512 chunks in three rounds.
 func TestProbes(t *testing.T) {
 	search := func(n, end, hint int) (rounds, asked int) {
 		lo, hi := 0, n
@@ -57,7 +57,7 @@ func TestProbes(t *testing.T) {
 	}
 }
 
-// TestFind finds what there is; how many requests that takes TestFindRounds says.
+// TestFind finds the chunks that are present; TestFindRounds counts the requests.
 func TestFind(t *testing.T) {
 	s := s3test.Run(t)
 	p := s3test.RunProxy(t, s)
@@ -80,7 +80,7 @@ func TestFind(t *testing.T) {
 		}
 		heads := p.Count(http.MethodHead) - before
 		t.Logf("%d of %d present: %d HEADs", present, n, heads)
-		// What was just absent is not asked for again.
+		// A chunk that was just absent is not asked for again.
 		if present < n {
 			before = p.Count(http.MethodHead)
 			if got, err := r.Find(t.Context(), tiertest.Keys(c, present, n), nil); got != 0 || err != nil || !r.Absent(c.Key(present)) {
@@ -93,7 +93,7 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestListing: what was listed is found in one round.
+// TestListing: listed chunks are found in one round.
 func TestListing(t *testing.T) {
 	virtual(t, testListing)
 }

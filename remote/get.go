@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"github.com/kvstored/kvstored/internal/arena"
@@ -16,13 +17,13 @@ import (
 )
 
 // corruptTries is how often an object is read whose bytes are wrong before it
-// is deleted: one machine's bad cable must not empty everybody's store.
+// is deleted: one machine's bad cable must not empty the store of all.
 const corruptTries = 2
 
 var errLength = errors.New("the body is not as long as the record says")
 
-// Get implements tier.Tier. The body goes straight into the block. What is
-// truly wrong in the store is deleted there, or nobody could store it again.
+// Get implements tier.Tier. The body goes straight into the block. An
+// object that is truly wrong is deleted, or it could not be stored again.
 func (t *Tier) Get(ctx context.Context, k key.Key, a tier.Allocator) (arena.Block, error) {
 	var b arena.Block
 	var err error
@@ -65,7 +66,7 @@ func (t *Tier) fetch(ctx context.Context, api *s3.Client, k key.Key, a tier.Allo
 	r, err := parseMetadata(out.Metadata)
 	switch {
 	case err != nil || r.Key != k:
-		// Whoever put it there may want it: it is left alone.
+		// Its owner may want it: it is left alone.
 		return arena.Block{}, &Error{Op: "get", Err: fmt.Errorf("%w: %w", tier.ErrNotFound, errForeign)}
 	case t.expired(out.LastModified):
 		return arena.Block{}, &Error{Op: "get", Err: tier.ErrNotFound}
@@ -189,9 +190,31 @@ func (t *Tier) race(ctx context.Context, after time.Duration, ask func(context.C
 	return out, endSecond, err
 }
 
-// discard ends an answer that nobody wants.
+// discard ends an answer that is not wanted.
 func discard(out *s3.GetObjectOutput) {
 	if out != nil {
 		out.Body.Close()
 	}
+}
+
+// head asks for an object without its bytes; nil if it is not there.
+func (t *Tier) head(ctx context.Context, d direction, k key.Key) (out *s3.HeadObjectOutput, err error) {
+	err = t.request(ctx, kind{op: "head", count: &t.count.heads, direction: d}, func(ctx context.Context, api *s3.Client) (err error) {
+		out, err = api.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &t.o.Bucket, Key: aws.String(t.names.object(k))})
+		return err
+	})
+	switch {
+	case isNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case t.expired(out.LastModified):
+		return nil, nil
+	}
+	return out, nil
+}
+
+// expired reports whether an object is older than the ttl.
+func (t *Tier) expired(modified *time.Time) bool {
+	return t.o.TTL > 0 && modified != nil && time.Since(*modified) > t.o.TTL
 }

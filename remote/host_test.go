@@ -12,6 +12,7 @@ import (
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/policy"
 	"github.com/kvstored/kvstored/prefetch"
@@ -21,9 +22,9 @@ import (
 
 // host is a machine with DRAM and the remote tier, put together as the daemon
 // does it. When its test ends nothing may be held, and no block may be in use
-// but for what is cached.
+// but those of cached chunks.
 type host struct {
-	*tier.Stack
+	*stack.Stack
 	t     *testing.T
 	far   *Tier
 	owner ledger.Owner
@@ -43,9 +44,12 @@ func newHost(t *testing.T, o Options, b tier.BreakerOptions) *host {
 	l := ledger.New(ledger.Options{CapacityBytes: capacity, Policy: lru})
 	hot := cpu.New(cpu.Options{Arena: a, Ledger: l, HighWatermark: 0.95, LowWatermark: 0.90})
 	h := &host{t: t, far: connect(t, o)}
-	h.Stack = tier.NewStack(tier.Options{
-		Hot: hot, Remote: tier.WithBreaker(h.far, b), Log: zerolog.Nop(),
-		Loads: [tier.Places]fair.Limit{tier.Remote: {Loads: h.far.o.Concurrency, Bytes: h.far.o.FlightBytes}},
+	h.Stack = stack.NewStack(stack.Options{
+		Hot: hot, Log: zerolog.Nop(),
+		Below: []stack.Below{{
+			Place: tier.Remote, Tier: tier.WithBreaker(h.far, b),
+			Loads: fair.Limit{Loads: h.far.o.Concurrency, Bytes: h.far.o.FlightBytes},
+		}},
 	})
 	h.owner = h.NewOwner()
 	ctx, stop := context.WithCancel(context.Background())
@@ -78,7 +82,7 @@ func newHost(t *testing.T, o Options, b tier.BreakerOptions) *host {
 // put stores chunks from..to of c and writes them to the bucket.
 func (h *host) put(c *key.Chain, from, to, n int) {
 	h.t.Helper()
-	sizes, grants := make([]uint32, to-from), make([]tier.Grant, to-from)
+	sizes, grants := make([]uint32, to-from), make([]stack.Grant, to-from)
 	for i := range sizes {
 		sizes[i] = uint32(n)
 	}
@@ -99,14 +103,14 @@ func (h *host) put(c *key.Chain, from, to, n int) {
 	}
 }
 
-// lookup is one prefetch of a chain and what came of it.
+// lookup is one prefetch of a chain and its results.
 type lookup struct {
 	ready []time.Duration // when each chunk of the prefix was, since the start
 	took  time.Duration   // until the answer
 	err   error           // why it is short
 }
 
-// prefetch brings up what there is of c, as the server does it, checks its
+// prefetch promotes the stored prefix of c, as the server does it, checks its
 // bytes and gives it back. The answer is there at the deadline; prefetch
 // returns when the loads under way have ended too.
 func (h *host) prefetch(c *key.Chain, deadline time.Duration) (l lookup) {
@@ -118,7 +122,7 @@ func (h *host) prefetch(c *key.Chain, deadline time.Duration) (l lookup) {
 	if m.Hot > 0 {
 		h.t.Fatal("something is in DRAM already")
 	}
-	src := &source{host: h, chain: c, rest: h.Rest(c, &m, tier.All)}
+	src := &source{host: h, chain: c, rest: h.ScanRemote(c, &m, tier.All)}
 	to := c.Skip + m.Chunks
 	if src.rest != nil {
 		to = c.Len()
@@ -159,7 +163,8 @@ func (h *host) prefetch(c *key.Chain, deadline time.Duration) (l lookup) {
 	return l
 }
 
-// all brings up what is not in DRAM of c and returns how much there is.
+// all promotes the chunks of c that are not in DRAM and returns how many are
+// stored.
 func (h *host) all(c *key.Chain) int {
 	h.t.Helper()
 	m, err := h.Match(h.t.Context(), c, tier.All)
@@ -175,7 +180,7 @@ func (h *host) all(c *key.Chain) int {
 type source struct {
 	*host
 	chain *key.Chain
-	rest  *tier.Rest
+	rest  *stack.RemoteScan
 }
 
 // Load implements prefetch.Source.
@@ -183,7 +188,7 @@ func (s *source) Load(ctx context.Context, i int) (tier.Ref, int64, error) {
 	if s.rest != nil && i >= s.rest.Begin() && !s.rest.Reach(ctx, i) {
 		return tier.Ref{}, 0, prefetch.ErrEnd
 	}
-	ref, _, err := s.LoadBy(ctx, tier.By{Owner: s.owner, Job: 1}, s.chain, i, tier.All)
+	ref, _, err := s.LoadBy(ctx, stack.Requester{Owner: s.owner, Job: 1}, s.chain, i, tier.All)
 	if err != nil {
 		return tier.Ref{}, 0, err
 	}

@@ -20,8 +20,8 @@ import (
 	"github.com/kvstored/kvstored/tier/tiertest"
 )
 
-// nobody takes the credentials out of the environment.
-func nobody(t *testing.T) {
+// noLogin takes the credentials out of the environment.
+func noLogin(t *testing.T) {
 	t.Helper()
 	for _, name := range []string{"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"} {
 		t.Setenv(name, "")
@@ -42,7 +42,7 @@ func file(t *testing.T, name, text string) string {
 // from no other.
 func TestProfile(t *testing.T) {
 	s := s3test.Run(t)
-	nobody(t)
+	noLogin(t)
 	t.Setenv("AWS_SHARED_CREDENTIALS_FILE", file(t, "credentials", fmt.Sprintf(
 		"[default]\naws_access_key_id = wrong\naws_secret_access_key = wrong-secret\n[chunks]\naws_access_key_id = %s\naws_secret_access_key = %s\n",
 		s3test.AccessKey, s3test.SecretKey)))
@@ -71,7 +71,7 @@ func TestProfile(t *testing.T) {
 func TestWebIdentity(t *testing.T) {
 	const token, role = "web-identity-token-that-must-not-show", "arn:aws:iam::123456789012:role/chunks"
 	s := s3test.Run(t)
-	nobody(t)
+	noLogin(t)
 	var asked, refuse atomic.Int32
 	sts := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked.Add(1)
@@ -111,8 +111,8 @@ func TestWebIdentity(t *testing.T) {
 	}
 }
 
-// TestOwnAuthority: a store whose certificate nobody knows is used once
-// AWS_CA_BUNDLE names who signed it, and not before.
+// TestOwnAuthority: a store with a certificate of an unknown authority is used
+// once AWS_CA_BUNDLE names that authority, and not before.
 func TestOwnAuthority(t *testing.T) {
 	s := s3test.Run(t)
 	to, err := url.Parse(s.Endpoint)

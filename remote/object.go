@@ -37,7 +37,7 @@ func (n names) object(k key.Key) string {
 // space is what the names of all objects of a space start with.
 func (n names) space(id key.SpaceID) string { return n.root + hex.EncodeToString(id[:]) + "/" }
 
-// key reads a name; false for what is no chunk.
+// key reads a name; false for the name of no chunk.
 func (n names) key(name string) (k key.Key, ok bool) {
 	rest, ok := strings.CutPrefix(name, n.root)
 	parts := strings.Split(rest, "/")

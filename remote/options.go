@@ -48,16 +48,8 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Bucket == "" {
 		return o, errors.New("remote: no bucket")
 	}
-	if o.Endpoint != "" {
-		u, err := url.Parse(o.Endpoint)
-		switch {
-		case err != nil: // its text would repeat the URL
-			return o, errors.New("remote: the endpoint is not a URL")
-		case u.User != nil:
-			return o, errors.New("remote: the endpoint contains credentials; give them through the environment or a profile")
-		case u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
-			return o, errors.New("remote: the endpoint must start with http:// or https://")
-		}
+	if err := checkEndpoint(o.Endpoint); err != nil {
+		return o, err
 	}
 	if o.Prefix = strings.Trim(o.Prefix, "/"); o.Prefix != "" {
 		o.Prefix += "/"
@@ -75,4 +67,22 @@ func (o Options) withDefaults() (Options, error) {
 		return o, fmt.Errorf("remote: %d requests, %d bytes, timeout %v, ttl %v: none may be negative", o.Concurrency, o.FlightBytes, o.Timeout, o.TTL)
 	}
 	return o, nil
+}
+
+// checkEndpoint refuses an endpoint that is no URL of a server; "" is the one of
+// the region. The errors do not repeat it: it may contain credentials.
+func checkEndpoint(endpoint string) error {
+	if endpoint == "" {
+		return nil
+	}
+	u, err := url.Parse(endpoint)
+	switch {
+	case err != nil:
+		return errors.New("remote: the endpoint is not a URL")
+	case u.User != nil:
+		return errors.New("remote: the endpoint contains credentials; give them through the environment or a profile")
+	case u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
+		return errors.New("remote: the endpoint must start with http:// or https://")
+	}
+	return nil
 }

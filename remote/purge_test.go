@@ -9,9 +9,9 @@ import (
 	"github.com/kvstored/kvstored/tier/tiertest"
 )
 
-// TestPurge: a space is deleted page by page, also what this machine knows
-// nothing of; a dry purge deletes nothing, one that failed goes on with what is
-// left, and other spaces stay.
+// TestPurge: a space is deleted page by page, also objects that this machine
+// knows nothing of; a dry purge deletes nothing, one that failed goes on with
+// the rest, and other spaces stay.
 func TestPurge(t *testing.T) {
 	const chunks, known, size = 2500, 10, 10
 	virtual(t, func(t *testing.T, s *s3test.Memory, m tiertest.Allocator) {

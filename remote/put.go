@@ -15,8 +15,8 @@ import (
 )
 
 // Put implements tier.Tier. The store itself sees to it that the first of two
-// machines wins; where it cannot it is asked first. What is probably there is
-// asked for before it is sent, because asking is cheap. Payloads are at most
+// machines wins; where it cannot it is asked first. The tier asks
+// for a chunk that is probably there before it sends it, because asking is cheap. Payloads are at most
 // arena.MaxPayload, 64 MiB: one request each, never several parts.
 func (t *Tier) Put(ctx context.Context, e tier.Entry) error {
 	if err := t.usable(ctx, "put"); err != nil {
@@ -50,8 +50,8 @@ func (t *Tier) putNew(ctx context.Context, e *tier.Entry) error {
 	return t.send(ctx, e, false)
 }
 
-// present reports whether e is there already. What has its name but cannot be
-// it is an error. Other bytes of the same length are not: KV tensors are not
+// present reports whether e is there already. An object of its name that cannot
+// be it is an error. Other bytes of the same length are not: KV tensors are not
 // bit-reproducible, and the first ones stay.
 func (t *Tier) present(ctx context.Context, e *tier.Entry) (bool, error) {
 	out, err := t.head(ctx, writes, e.Key)

@@ -73,8 +73,8 @@ func TestNameTaken(t *testing.T) {
 	}
 }
 
-// TestKnownIsNotSent: what this tier has stored is asked for before it is sent
-// again, and sent if somebody has deleted it.
+// TestKnownIsNotSent: a chunk that this tier has stored is asked for before it is
+// sent again, and sent if another machine has deleted it.
 func TestKnownIsNotSent(t *testing.T) {
 	virtual(t, func(t *testing.T, s *s3test.Memory, m tiertest.Allocator) {
 		r, other := connect(t, virtualOptions(s)), connect(t, virtualOptions(s))

@@ -23,13 +23,13 @@ const (
 	// times as many.
 	retryShare = 0.1
 	retrySaved = 10
-	// When the store says SlowDown nobody sends for slowPause, then twice as
+	// When the store says SlowDown no request is sent for slowPause, then twice as
 	// long, up to slowPauseMax; each request that succeeds halves it.
 	slowPause    = 100 * time.Millisecond
 	slowPauseMax = 5 * time.Second
 )
 
-// kind is what is asked of the store.
+// kind describes a request.
 type kind struct {
 	op        string
 	count     *atomic.Uint64

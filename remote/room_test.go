@@ -28,7 +28,7 @@ func (r refusing) Alloc(ctx context.Context, _ int) (arena.Block, error) {
 	return arena.Block{}, r.err
 }
 
-// TestNoRoom: what an Allocator says is passed on and held against nobody: the
+// TestNoRoom: the error of an Allocator is passed on and changes nothing: the
 // object is not taken for absent, corrupt or late, nothing is asked for again,
 // and no breaker opens.
 func TestNoRoom(t *testing.T) {

@@ -39,7 +39,7 @@ func TestRounds(t *testing.T) {
 	}
 }
 
-// TestFindRounds counts what it takes to find out how much of a prompt is there.
+// TestFindRounds counts the requests that finding the prefix of a prompt takes.
 func TestFindRounds(t *testing.T) {
 	const chunks = 512
 	for present := 0; present <= chunks; present += 32 {

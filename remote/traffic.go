@@ -19,12 +19,12 @@ const (
 	directions
 )
 
-// traffic bounds what is in flight. Reads and writes share nothing: a read may
+// traffic bounds requests in flight. Reads and writes share nothing: a read may
 // wait for memory that only a write frees.
 type traffic [directions]*lane
 
-// lane is what may be in flight of one direction. Requests are taken before
-// bytes, so that who has bytes waits for nobody but the store.
+// lane bounds one direction. Requests are taken before bytes, so that a holder of
+// bytes waits for the store alone.
 type lane struct {
 	requests, bytes *semaphore.Weighted
 	most            int64 // bytes

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/internal/s3test"
+	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/prefetch"
 	"github.com/kvstored/kvstored/tier"
 	"github.com/kvstored/kvstored/tier/tiertest"
@@ -34,8 +35,8 @@ var faults = []struct {
 	{"flipped bit", s3test.Fault{Flip: true}, "wasted_bytes"},
 }
 
-// TestPrefixOfFaults: whatever happens to one chunk, a prefetch answers by its
-// deadline with exactly the chunks before it, and nothing of it is left.
+// TestPrefixOfFaults: with any fault of one chunk, a prefetch answers by its
+// deadline with exactly the chunks before it, and no block of that is left.
 func TestPrefixOfFaults(t *testing.T) {
 	const chunks, bad, size = 16, 6, 64 * kib // 6 is among those asked about
 	const deadline = 2 * time.Second
@@ -59,8 +60,8 @@ func TestPrefixOfFaults(t *testing.T) {
 					h := newHost(t, o, tier.BreakerOptions{})
 					if from.known {
 						h.far.known.add(c.Key(0))
-						m := tier.Match{}
-						r := h.Rest(c, &m, tier.All)
+						m := stack.Match{}
+						r := h.ScanRemote(c, &m, tier.All)
 						r.Find(t.Context())
 					}
 					name := h.far.names.object(c.Key(bad))
@@ -167,7 +168,7 @@ func TestWritesOfFaults(t *testing.T) {
 					t.Errorf("the flush took %v", took)
 				}
 				w := h.Stats().Written[tier.Remote]
-				if w.Written.Chunks != 0 || w.Dropped[tier.DropFailed].Chunks != chunks || w.Waiting != 0 {
+				if w.Written.Chunks != 0 || w.Dropped[stack.DropFailed].Chunks != chunks || w.Waiting != 0 {
 					t.Errorf("written behind: %+v; want %d chunks dropped", w, chunks)
 				}
 				if m, err := h.Match(t.Context(), c, tier.All); m.In[tier.CPU].Chunks != chunks || err != nil {

@@ -4,24 +4,24 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
 
 	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/breaker"
 	"github.com/kvstored/kvstored/key"
 )
 
-// ErrHung is the failure of a tier that answers nobody: one opens a breaker.
+// ErrHung is the failure of a tier that does not answer: one opens a breaker.
 var ErrHung = errors.New("does not answer")
 
 // BreakerOptions say when a tier in trouble is left alone, and how long.
 type BreakerOptions struct {
-	Failures int           // in a row that open the breaker; 0 = 5
-	Pause    time.Duration // until the first probe; 0 = 1 s. Each probe that fails doubles it
-	PauseMax time.Duration // up to this; 0 = 30 s
+	Failures int           // in a row that open the breaker; 0 = breaker.DefaultFailures
+	Pause    time.Duration // until the first probe; 0 = breaker.DefaultPause. Each probe that fails doubles it
+	PauseMax time.Duration // up to this; 0 = breaker.DefaultPauseMax
 	// Timeout bounds each call of a tier that does not itself answer ErrHung
 	// in time; 0 = none. It covers what a Get waits for memory.
 	Timeout time.Duration
@@ -29,177 +29,87 @@ type BreakerOptions struct {
 }
 
 // WithBreaker returns t behind a breaker, which keeps a tier in trouble out of
-// everybody's way: after some failures in a row, or one ErrHung, calls fail
+// the way: after some failures in a row, or one ErrHung, calls fail
 // with ErrOff at once. After a pause one call at a time is let through as a
-// probe; the first that succeeds ends it.
+// probe; the first that succeeds ends it. See package breaker.
 //
 // What a tier that works says as well is no failure: a miss, no room, or a
-// context that ended; nor are wrong bytes, unless they come again and again; nor is what the Allocator of a Get says. Of a bounded tier Contains is memory only
+// context that ended; nor are wrong bytes, unless they come again and again; nor
+// is what the Allocator of a Get says. Of a bounded tier Contains is memory only
 // and always let through, and only Get, Put and Sync can probe: the others
 // may succeed without the device. Recover has pauses of its own.
 //
-// The result is a Resident, a Recoverer or a Shared exactly if t is.
+// The result has the roles of t: see RolesOf.
 func WithBreaker(t Tier, o BreakerOptions) Tier {
-	orDuration := func(p *time.Duration, d time.Duration) {
-		if *p == 0 {
-			*p = d
-		}
-	}
-	if o.Failures == 0 {
-		o.Failures = 5
-	}
-	orDuration(&o.Pause, time.Second)
-	orDuration(&o.PauseMax, 30*time.Second)
-	b := &breaker{Tier: t, o: o}
-	res, bounded := t.(Resident)
-	rec, lasting := t.(Recoverer)
-	b.bounded = bounded
-	if far, ok := t.(Shared); ok && !bounded && !lasting {
-		return struct {
-			*breaker
-			breakerSharing
-		}{b, breakerSharing{b, far}}
-	}
-	switch {
-	case bounded && lasting:
-		return struct {
-			*breaker
-			breakerResidency
-			breakerRecovery
-		}{b, breakerResidency{b, res}, breakerRecovery{b, rec}}
-	case bounded:
-		return struct {
-			*breaker
-			breakerResidency
-		}{b, breakerResidency{b, res}}
-	case lasting:
-		return struct {
-			*breaker
-			breakerRecovery
-		}{b, breakerRecovery{b, rec}}
-	}
+	b := &guarded{Tier: t, inner: RolesOf(t), timeout: o.Timeout, log: o.Log}
+	b.state = breaker.New(breaker.Options{Failures: o.Failures, Pause: o.Pause, PauseMax: o.PauseMax})
 	return b
 }
 
-// breaker is the part that every tier has. Its mutex is a leaf.
-type breaker struct {
+// guarded is a tier behind a breaker.
+type guarded struct {
 	Tier
-	o       BreakerOptions
-	bounded bool
-
-	mu struct {
-		sync.Mutex
-		open    bool
-		probing bool          // one call is through
-		turn    uint64        // counts openings and closings: verdicts of calls begun before are void
-		failed  int           // in a row, while closed
-		wrong   int           // see tally
-		pause   time.Duration // of now, while open
-		since   time.Time
-		probeAt time.Time // when a probe may go
-		why     error     // what opened it, or failed a probe
-		opened  uint64
-		refused uint64
-	}
+	inner   Roles
+	state   *breaker.Breaker
+	timeout time.Duration
+	log     zerolog.Logger
 }
 
-// pass is the leave to make one call.
-type pass struct {
-	turn  uint64
-	probe bool
+// Roles implements decorator.
+func (g *guarded) Roles() Roles {
+	r := g.inner
+	if r.Resident != nil {
+		r.Resident = guardedResident{r.Resident, g}
+	}
+	if r.Recoverer != nil {
+		r.Recoverer = guardedRecoverer{r.Recoverer, g}
+	}
+	if r.Shared != nil {
+		r.Shared = guardedShared{r.Shared, g}
+	}
+	r.Health, r.Prober = g, g
+	return r
 }
 
-// Off reports whether a call would be refused now.
-func (b *breaker) Off() bool {
-	if isOff(b.Tier) {
-		return true
+// Off implements Health.
+func (g *guarded) Off() bool { return g.inner.Off() || g.state.Refuses() }
+
+// Trouble implements Health: why the tier behind is off, or what opened the
+// breaker, or what the last probe failed over.
+func (g *guarded) Trouble() error {
+	if h := g.inner.Health; h != nil {
+		if err := h.Trouble(); err != nil {
+			return err
+		}
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.mu.open && (b.mu.probing || time.Now().Before(b.mu.probeAt))
+	return g.state.Err()
 }
 
-// ProbeNow lets the next call probe, however long the pause still lasts.
-func (b *breaker) ProbeNow() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.mu.probeAt = time.Now()
-}
+// ProbeNow implements Prober.
+func (g *guarded) ProbeNow() { g.state.ProbeNow() }
 
-// admit lets a call pass, or refuses it. canProbe says that its success
-// proves that the tier works.
-func (b *breaker) admit(op string, canProbe bool) (pass, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if !b.mu.open {
-		return pass{turn: b.mu.turn}, nil
-	}
-	if !canProbe || b.mu.probing || time.Now().Before(b.mu.probeAt) {
-		b.mu.refused++
-		return pass{}, fmt.Errorf("%s: %s: %w", b.Name(), op, ErrOff)
-	}
-	b.mu.probing = true
-	return pass{turn: b.mu.turn, probe: true}, nil
-}
-
-// A tier that returns wrong bytes now and then has lost an entry; one that does
-// so again and again is in trouble. Each wrong payload counts as much as
-// wrongWeight right ones, and wrongMost of them, less the right ones, open the
-// breaker: from one in nine on, sooner or later.
-const (
-	wrongWeight = 8
-	wrongMost   = 16
-)
-
-// tally counts wrong payloads, and reports whether there are too many. Called
-// with the mutex held.
-func (b *breaker) tally(v verdict) bool {
-	switch v {
-	case provesRight:
-		b.mu.wrong = max(0, b.mu.wrong-1)
-	case provesWrong:
-		b.mu.wrong += wrongWeight
-	}
-	if v != provesWrong || b.mu.wrong < wrongMost*wrongWeight {
-		return false
-	}
-	b.mu.wrong /= 2 // the next time it takes less
-	return true
-}
-
-// verdict is what a call proves about its tier.
-type verdict uint8
-
-const (
-	provesNothing verdict = iota
-	provesGood
-	provesRight // good, and of the bytes that were read too
-	provesWrong // the bytes
-	provesBad
-	provesHung
-)
-
-func (b *breaker) judge(ctx context.Context, err error) verdict {
+// judge is what the end of a call proves about the tier.
+func (g *guarded) judge(ctx context.Context, err error) breaker.Verdict {
 	switch {
 	case err == nil:
-		return provesGood
+		return breaker.Good
 	case errors.Is(err, errMemory):
-		return provesNothing
+		return breaker.Nothing
 	case errors.Is(err, ErrHung):
-		return provesHung
+		return breaker.Hung
 	case errors.Is(err, ErrCorrupt):
-		return provesWrong
+		return breaker.Wrong
 	case ctx.Err() != nil:
-		return provesNothing
-	case errors.Is(err, ErrNotFound) && !b.bounded:
-		return provesGood // somebody had to be asked
+		return breaker.Nothing
+	case errors.Is(err, ErrNotFound) && g.inner.Resident == nil:
+		return breaker.Good // the device had to be asked
 	}
 	for _, fine := range noTrouble {
 		if errors.Is(err, fine) {
-			return provesNothing
+			return breaker.Nothing
 		}
 	}
-	return provesBad
+	return breaker.Bad
 }
 
 // noTrouble is what a tier in good health says too.
@@ -208,93 +118,54 @@ var noTrouble = []error{
 	context.Canceled,
 }
 
-// settle draws the conclusions from a call that was let pass.
-func (b *breaker) settle(p pass, v verdict, err error) {
-	switch was, open, changed := b.count(p, v, err); {
-	case changed && open:
-		b.o.Log.Error().Err(err).Str("tier", b.Name()).Stringer("probe_in", b.o.Pause).
-			Msg("tier is switched off after failures; everything goes on without it until it works again")
-	case changed:
-		b.o.Log.Info().Str("tier", b.Name()).Stringer("was_off", was.Round(time.Millisecond)).Msg("tier works again")
-	}
-}
-
-// count reports whether the breaker opened or closed, and for how long it was open.
-func (b *breaker) count(p pass, v verdict, err error) (was time.Duration, open, changed bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if p.turn != b.mu.turn {
-		return 0, b.mu.open, false
-	}
-	if p.probe {
-		b.mu.probing = false
-	}
+// tell logs what the end of a call has changed.
+func (g *guarded) tell(c breaker.Change, err error) {
 	switch {
-	case v == provesWrong && !p.probe:
-		changed = b.tally(v)
-	case v == provesNothing:
-	case v == provesGood || v == provesRight:
-		b.tally(v)
-		b.mu.failed = 0
-		changed = p.probe
-	case p.probe:
-		b.mu.why = err
-		b.mu.pause = min(2*b.mu.pause, b.o.PauseMax)
-		b.mu.probeAt = time.Now().Add(b.mu.pause)
-	default:
-		b.mu.failed++
-		changed = v == provesHung || b.mu.failed >= b.o.Failures
+	case c.Opened:
+		g.log.Error().Err(err).Str("tier", g.Name()).Stringer("probe_in", c.Pause).
+			Msg("tier is switched off after failures; everything goes on without it until it works again")
+	case c.Closed:
+		g.log.Info().Str("tier", g.Name()).Stringer("was_off", c.Off.Round(time.Millisecond)).Msg("tier works again")
 	}
-	if !changed {
-		return 0, b.mu.open, false
-	}
-	b.mu.turn++
-	b.mu.open = !p.probe
-	if b.mu.why = err; b.mu.open {
-		b.mu.opened++
-		b.mu.pause, b.mu.since = b.o.Pause, time.Now()
-		b.mu.probeAt = b.mu.since.Add(b.mu.pause)
-	}
-	return time.Since(b.mu.since), b.mu.open, true
 }
 
-// guard makes a call whose success proves something only if canProbe.
-func (b *breaker) guard(ctx context.Context, op string, canProbe bool, call func(context.Context) error) error {
-	p, err := b.admit(op, canProbe)
-	if err != nil {
-		return err
+// call makes a call whose success proves something only if canProbe.
+func (g *guarded) call(ctx context.Context, op string, canProbe bool, call func(context.Context) error) error {
+	pass, ok := g.state.Admit(canProbe)
+	if !ok {
+		return fmt.Errorf("%s: %s: %w", g.Name(), op, ErrOff)
 	}
 	bounded, cancel := ctx, context.CancelFunc(func() {})
-	if b.o.Timeout > 0 {
-		bounded, cancel = context.WithTimeoutCause(ctx, b.o.Timeout, ErrHung)
+	if g.timeout > 0 {
+		bounded, cancel = context.WithTimeoutCause(ctx, g.timeout, ErrHung)
 	}
 	defer cancel()
-	err = call(bounded)
+	err := call(bounded)
 	if err != nil && ctx.Err() == nil && bounded.Err() != nil && !errors.Is(err, errMemory) {
-		err = fmt.Errorf("%w within %v: %w", ErrHung, b.o.Timeout, err)
+		err = fmt.Errorf("%w within %v: %w", ErrHung, g.timeout, err)
 	}
-	v := b.judge(ctx, err)
+	v := g.judge(ctx, err)
 	switch {
-	case v == provesGood && !canProbe:
-		v = provesNothing
-	case v == provesGood && op == "get":
-		v = provesRight
+	case v == breaker.Good && !canProbe:
+		v = breaker.Nothing
+	case v == breaker.Good && op == "get":
+		v = breaker.Right
 	}
-	b.settle(p, v, err)
+	g.tell(g.state.End(pass, v, err), err)
 	return err
 }
 
-func (b *breaker) Contains(ctx context.Context, ks []key.Key, have []bool) error {
-	if b.bounded {
-		return b.Tier.Contains(ctx, ks, have)
+func (g *guarded) Contains(ctx context.Context, ks []key.Key, have []bool) error {
+	if g.inner.Resident != nil {
+		return g.Tier.Contains(ctx, ks, have)
 	}
-	return b.guard(ctx, "contains", true, func(ctx context.Context) error { return b.Tier.Contains(ctx, ks, have) })
+	return g.call(ctx, "contains", true, func(ctx context.Context) error { return g.Tier.Contains(ctx, ks, have) })
 }
 
-func (b *breaker) Get(ctx context.Context, k key.Key, a Allocator) (block arena.Block, err error) {
-	err = b.guard(ctx, "get", true, func(ctx context.Context) (err error) {
+func (g *guarded) Get(ctx context.Context, k key.Key, a Allocator) (block arena.Block, err error) {
+	err = g.call(ctx, "get", true, func(ctx context.Context) (err error) {
 		room := &room{Allocator: a}
-		if block, err = b.Tier.Get(ctx, k, room); err != nil && room.refused.Load() {
+		if block, err = g.Tier.Get(ctx, k, room); err != nil && room.refused.Load() {
 			err = fmt.Errorf("%w: %w", errMemory, err)
 		}
 		return err
@@ -317,99 +188,68 @@ func (r *room) Alloc(ctx context.Context, n int) (arena.Block, error) {
 	return b, err
 }
 
-func (b *breaker) Put(ctx context.Context, e Entry) error {
-	return b.guard(ctx, "put", true, func(ctx context.Context) error { return b.Tier.Put(ctx, e) })
+func (g *guarded) Put(ctx context.Context, e Entry) error {
+	return g.call(ctx, "put", true, func(ctx context.Context) error { return g.Tier.Put(ctx, e) })
 }
 
-func (b *breaker) Delete(ctx context.Context, ks []key.Key) error {
-	return b.guard(ctx, "delete", !b.bounded, func(ctx context.Context) error { return b.Tier.Delete(ctx, ks) })
+func (g *guarded) Delete(ctx context.Context, ks []key.Key) error {
+	return g.call(ctx, "delete", g.inner.Resident == nil, func(ctx context.Context) error { return g.Tier.Delete(ctx, ks) })
 }
 
 // Stats adds what the breaker counts.
-func (b *breaker) Stats() Stats {
-	st := b.Tier.Stats()
+func (g *guarded) Stats() Stats {
+	st, b := g.Tier.Stats(), g.state.Stats()
 	if st.Counters == nil {
 		st.Counters = make(map[string]uint64)
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	st.Off = st.Off || b.mu.open
-	st.Counters["switched_off"] = b.mu.opened
-	st.Counters["refused_while_off"] = b.mu.refused
+	st.Off = st.Off || b.Open
+	st.Counters["switched_off"] = b.Opened
+	st.Counters["refused_while_off"] = b.Refused
 	return st
 }
 
-// Unwrap returns the tier behind the breaker.
-func (b *breaker) Unwrap() Tier { return b.Tier }
-
-// breakerResidency is what a bounded tier adds.
-type breakerResidency struct {
-	b  *breaker
-	to Resident
+// guardedResident is the Resident behind a breaker.
+type guardedResident struct {
+	Resident
+	g *guarded
 }
 
-func (r breakerResidency) Has(k key.Key) bool { return r.to.Has(k) }
-
-func (r breakerResidency) Touch(ks []key.Key) { r.to.Touch(ks) }
-
-func (r breakerResidency) Trim(ctx context.Context, n int64, out []key.Key) ([]key.Key, error) {
-	err := r.b.guard(ctx, "trim", false, func(ctx context.Context) (err error) {
-		out, err = r.to.Trim(ctx, n, out)
+func (r guardedResident) Trim(ctx context.Context, n int64, out []key.Key) ([]key.Key, error) {
+	err := r.g.call(ctx, "trim", false, func(ctx context.Context) (err error) {
+		out, err = r.Resident.Trim(ctx, n, out)
 		return err
 	})
 	return out, err
 }
 
-// breakerRecovery is what a tier that outlives the process adds.
-type breakerRecovery struct {
-	b  *breaker
-	to Recoverer
+// guardedRecoverer is the Recoverer behind a breaker.
+type guardedRecoverer struct {
+	Recoverer
+	g *guarded
 }
 
-func (r breakerRecovery) Recover(ctx context.Context, emit func([]Record)) error {
-	return r.to.Recover(ctx, emit)
+func (r guardedRecoverer) Sync(ctx context.Context) error {
+	return r.g.call(ctx, "sync", true, func(ctx context.Context) error { return r.Recoverer.Sync(ctx) })
 }
 
-func (r breakerRecovery) Sync(ctx context.Context) error {
-	return r.b.guard(ctx, "sync", true, func(ctx context.Context) error { return r.to.Sync(ctx) })
+// guardedShared is the Shared behind a breaker.
+type guardedShared struct {
+	Shared
+	g *guarded
 }
 
-// breakerSharing is what a shared tier adds.
-type breakerSharing struct {
-	b  *breaker
-	to Shared
-}
-
-func (r breakerSharing) Absent(k key.Key) bool { return r.to.Absent(k) }
-
-func (r breakerSharing) Find(ctx context.Context, ks []key.Key, found func(int)) (n int, err error) {
-	err = r.b.guard(ctx, "find", true, func(ctx context.Context) (err error) {
-		n, err = r.to.Find(ctx, ks, found)
+func (r guardedShared) Find(ctx context.Context, ks []key.Key, found func(int)) (n int, err error) {
+	err = r.g.call(ctx, "find", true, func(ctx context.Context) (err error) {
+		n, err = r.Shared.Find(ctx, ks, found)
 		return err
 	})
 	return n, err
 }
 
-func (r breakerSharing) Purge(ctx context.Context, id key.SpaceID, after string, dry bool, gone func(key.Key)) (p Purged, err error) {
-	err = r.b.guard(ctx, "purge", true, func(ctx context.Context) (err error) {
-		p, err = r.to.Purge(ctx, id, after, dry, gone)
+func (r guardedShared) Purge(ctx context.Context, id key.SpaceID, after string, dry bool, gone func(key.Key)) (p Purged, err error) {
+	err = r.g.call(ctx, "purge", true, func(ctx context.Context) (err error) {
+		p, err = r.Shared.Purge(ctx, id, after, dry, gone)
 		return err
 	})
 	return p, err
-}
-
-// isOff reports whether a tier is switched off.
-func isOff(t Tier) bool {
-	b, ok := under[interface{ Off() bool }](t)
-	return ok && b.Off()
-}
-
-// off is the tiers that are switched off.
-func (s *Stack) off() (set Set) {
-	for p := Disk; p < Places; p++ {
-		if s.tiers[p] != nil && isOff(s.tiers[p]) {
-			set |= Of(p)
-		}
-	}
-	return set
 }

@@ -3,7 +3,6 @@ package tier_test
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,33 +19,20 @@ import (
 
 var errIO = errors.New("input/output error")
 
-// switchable fails every call of some operations while it is on.
-type switchable struct {
-	on    atomic.Bool
-	fault tierfault.Fault
-	calls atomic.Int64
-}
-
-func (s *switchable) hook(c tierfault.Call) tierfault.Fault {
-	if c.Op != tierfault.Get && c.Op != tierfault.Put && c.Op != tierfault.Sync {
-		return tierfault.Fault{}
-	}
-	s.calls.Add(1)
-	if !s.on.Load() {
-		return tierfault.Fault{}
-	}
-	return s.fault
-}
+const (
+	mib  = 1 << 20
+	size = 64 << 10 // of most payloads
+)
 
 // broken is a memory tier behind a fault and a breaker, with one entry in it.
-func broken(t *testing.T, f *switchable, o tier.BreakerOptions) (tier.Tier, *arena.Arena, key.Key) {
+func broken(t *testing.T, f *tierfault.Switch, o tier.BreakerOptions) (tier.Tier, *arena.Arena, key.Key) {
 	t.Helper()
 	a, err := arena.New(arena.Options{CapacityBytes: 4 * mib})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = a.Close() })
-	b := tier.WithBreaker(tierfault.Wrap(tiertest.NewMemory("disk", 4*mib), f.hook), o)
+	b := tier.WithBreaker(tierfault.Wrap(tiertest.NewMemory("disk", 4*mib), f.Hook), o)
 	e := tiertest.NewEntry(t, a, tiertest.Chain(1, 1), 0, size)
 	defer e.Block.Release()
 	if err := b.Put(t.Context(), e); err != nil {
@@ -70,9 +56,9 @@ func off(t *testing.T, b tier.Tier) bool {
 
 func TestBreakerOpensAndProbes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &switchable{fault: tierfault.Fault{Err: errIO}}
+		f := &tierfault.Switch{Fault: tierfault.Fault{Err: errIO}}
 		b, a, k := broken(t, f, tier.BreakerOptions{Failures: 3, Pause: time.Second, PauseMax: 3 * time.Second, Log: zerolog.Nop()})
-		f.on.Store(true)
+		f.Set(true)
 		for i := range 3 {
 			if off(t, b) {
 				t.Fatalf("off after %d failures", i)
@@ -82,7 +68,7 @@ func TestBreakerOpensAndProbes(t *testing.T) {
 			}
 		}
 		for _, pause := range []time.Duration{1, 2, 3, 3} { // seconds; it doubles up to the most
-			before := f.calls.Load()
+			before := f.Calls()
 			time.Sleep(pause*time.Second - time.Millisecond)
 			if err := getOnce(b, a, k); !errors.Is(err, tier.ErrOff) {
 				t.Fatalf("before the pause is over: %v", err)
@@ -94,11 +80,11 @@ func TestBreakerOpensAndProbes(t *testing.T) {
 			if err := getOnce(b, a, k); !errors.Is(err, tier.ErrOff) {
 				t.Fatalf("after a failed probe: %v", err)
 			}
-			if n := f.calls.Load() - before; n != 1 {
+			if n := f.Calls() - before; n != 1 {
 				t.Fatalf("%d calls came through, want the probe", n)
 			}
 		}
-		f.on.Store(false)
+		f.Set(false)
 		time.Sleep(3 * time.Second)
 		if err := getOnce(b, a, k); err != nil || off(t, b) {
 			t.Fatalf("a tier that works: %v, off %t", err, off(t, b))
@@ -112,9 +98,9 @@ func TestBreakerOpensAndProbes(t *testing.T) {
 // What a tier that works says too must not switch it off.
 func TestBreakerKeepsToFailures(t *testing.T) {
 	for _, err := range []error{tier.ErrNotFound, tier.ErrNoSpace, tier.ErrCorrupt, tier.ErrTooLarge, tier.ErrOverBudget, tier.ErrOverQuota, tier.ErrInconsistent, context.Canceled} {
-		f := &switchable{fault: tierfault.Fault{Err: err}}
+		f := &tierfault.Switch{Fault: tierfault.Fault{Err: err}}
 		b, a, k := broken(t, f, tier.BreakerOptions{Failures: 1, Log: zerolog.Nop()})
-		f.on.Store(true)
+		f.Set(true)
 		if got := getOnce(b, a, k); !errors.Is(got, err) || off(t, b) {
 			t.Errorf("%v: got %v, off %t", err, got, off(t, b))
 		}
@@ -123,34 +109,34 @@ func TestBreakerKeepsToFailures(t *testing.T) {
 
 // A success between failures starts the count anew; a miss proves nothing.
 func TestBreakerCountsInARow(t *testing.T) {
-	f := &switchable{fault: tierfault.Fault{Err: errIO}}
+	f := &tierfault.Switch{Fault: tierfault.Fault{Err: errIO}}
 	b, a, k := broken(t, f, tier.BreakerOptions{Failures: 2, Log: zerolog.Nop()})
 	for range 5 {
-		f.on.Store(true)
+		f.Set(true)
 		_ = getOnce(b, a, k)
-		f.on.Store(false)
+		f.Set(false)
 		if err := getOnce(b, a, k); err != nil {
 			t.Fatal(err)
 		}
 	}
-	f.on.Store(true)
+	f.Set(true)
 	_ = getOnce(b, a, k)
-	f.on.Store(false)
+	f.Set(false)
 	_ = getOnce(b, a, key.Key{})
-	f.on.Store(true)
+	f.Set(true)
 	_ = getOnce(b, a, k)
 	if !off(t, b) {
 		t.Error("two failures with a miss between them did not switch it off")
 	}
 }
 
-// A tier that hangs is off after one timeout, whatever else is under way; the
-// calls that hang with it end, and a probe at a time finds out.
+// A tier that hangs is off after one timeout, however many calls are under way;
+// the calls that hang with it end, and a probe at a time finds out.
 func TestBreakerHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &switchable{fault: tierfault.Fault{Hang: true}}
+		f := &tierfault.Switch{Fault: tierfault.Fault{Hang: true}}
 		b, a, k := broken(t, f, tier.BreakerOptions{Timeout: 2 * time.Second, Log: zerolog.Nop()})
-		f.on.Store(true)
+		f.Set(true)
 		ended := make(chan error)
 		for range 20 {
 			go func() { ended <- getOnce(b, a, k) }()
@@ -170,54 +156,11 @@ func TestBreakerHang(t *testing.T) {
 		if err := getOnce(b, a, k); !errors.Is(err, tier.ErrOff) {
 			t.Fatalf("beside the probe: %v", err)
 		}
-		f.on.Store(false)
+		f.Set(false)
 		<-ended
 		time.Sleep(time.Minute)
 		if err := getOnce(b, a, k); err != nil || off(t, b) {
 			t.Fatalf("a tier that works: %v, off %t", err, off(t, b))
-		}
-	})
-}
-
-// A store over a disk that hangs for a minute under full load goes on: no
-// commit waits, victims are dropped and counted, and the disk comes back.
-func TestStackOverAHangingDisk(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := &switchable{fault: tierfault.Fault{Hang: true}}
-		r := newRig(t, options{hook: f.hook, limits: ledger.Limits{Unwritten: mib}, breaker: &tier.BreakerOptions{Timeout: 10 * time.Second, Log: zerolog.Nop()}})
-		f.on.Store(true)
-		start := time.Now()
-		seed := uint64(100)
-		store := func() {
-			r.putChain(seed, 4)
-			seed++
-		}
-		for time.Since(start) < time.Minute {
-			before := time.Now()
-			store()
-			if took := time.Since(before); took > 0 {
-				t.Fatalf("a put waited %v", took)
-			}
-			time.Sleep(50 * time.Millisecond)
-		}
-		w := r.Written()[tier.Disk]
-		if w.Dropped[tier.DropTierOff].Chunks == 0 {
-			t.Errorf("dropped %v; want some because the tier was off", w.Dropped)
-		}
-		if m, err := r.Match(t.Context(), tiertest.Chain(100, 4), tier.All); err != nil || m.Chunks != 0 {
-			t.Errorf("%d chunks of a chain that was dropped are matched: %v", m.Chunks, err)
-		}
-		f.on.Store(false)
-		time.Sleep(time.Minute)
-		for range 20 {
-			store()
-			time.Sleep(time.Second)
-		}
-		if after := r.Written()[tier.Disk]; after.Written.Chunks < w.Written.Chunks+60 {
-			t.Errorf("%d chunks were written before, %d after the disk came back", w.Written.Chunks, after.Written.Chunks)
-		}
-		if r.Stats().Tiers[tier.Disk].Off {
-			t.Error("the disk works, and is off")
 		}
 	})
 }
@@ -286,15 +229,15 @@ func (r refusingRoom) Alloc(ctx context.Context, _ int) (arena.Block, error) {
 	return arena.Block{}, r.err
 }
 
-// A tier is not blamed for the memory that its payloads are to be read into,
-// whatever that says and however long it takes.
+// An error or a delay of the allocator, which gives the memory that payloads are
+// read into, does not count against the tier.
 func TestBreakerIgnoresAllocator(t *testing.T) {
 	for name, err := range map[string]error{
 		"unknown": errIO, "no space": tier.ErrNoSpace, "busy": ledger.ErrBusy, "taken": tier.ErrNotFound, "late": nil,
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var f switchable
+				var f tierfault.Switch
 				b, a, k := broken(t, &f, tier.BreakerOptions{Failures: 1, Timeout: time.Second, Log: zerolog.Nop()})
 				for range 3 {
 					_, got := b.Get(t.Context(), k, refusingRoom{err})
@@ -305,8 +248,8 @@ func TestBreakerIgnoresAllocator(t *testing.T) {
 				if err := getOnce(b, a, k); err != nil {
 					t.Errorf("the tier works: %v", err)
 				}
-				f.fault = tierfault.Fault{Err: errIO}
-				f.on.Store(true)
+				f.Fault = tierfault.Fault{Err: errIO}
+				f.Set(true)
 				if err := getOnce(b, a, k); !errors.Is(err, errIO) {
 					t.Error(err)
 				}
@@ -322,10 +265,10 @@ func TestBreakerIgnoresAllocator(t *testing.T) {
 // tier off, and a tier that goes on like that is off again sooner.
 func TestBreakerWrongBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &switchable{fault: tierfault.Fault{Err: tier.ErrCorrupt}}
+		f := &tierfault.Switch{Fault: tierfault.Fault{Err: tier.ErrCorrupt}}
 		b, a, k := broken(t, f, tier.BreakerOptions{Failures: 3, Pause: time.Second, Log: zerolog.Nop()})
 		gets := func(n int, wrong bool) (until int) {
-			f.on.Store(wrong)
+			f.Set(wrong)
 			for i := range n {
 				if _ = getOnce(b, a, k); off(t, b) {
 					return i + 1
@@ -355,4 +298,4 @@ func TestBreakerWrongBytes(t *testing.T) {
 	})
 }
 
-func tierTrouble(t tier.Tier) error { return t.(tier.Troubled).Trouble() }
+func tierTrouble(t tier.Tier) error { return tier.RolesOf(t).Health.Trouble() }

@@ -1,26 +1,18 @@
-// Package tier is the contract every tier fulfils and the Stack that makes
-// one store of them: index, lookup, promotion, write-behind and demotion.
+// Package tier is the contract that every tier fulfils, and the decorators
+// of any of them: the breaker and the observer.
 //
-// It never imports a tier. What it needs of the one in DRAM is Hot.
+// It never imports a tier, and knows nothing of the store that is made of
+// them, which is package stack. What that needs of the tier in DRAM is Hot.
+// Beyond Tier itself a tier has roles, each an interface of roles.go.
 //
 // # Locks
 //
-// In this order, each held for at most about 100 us and none of them over
-// I/O, hashing of payloads or a channel send:
-//
-//	a hand-over (cpu.Tier.handing) -> each of the following
-//	index (Stack.mu)  ->  a tier's ledger, what goes down (Stack.departing)
-//	writer (writer.mu) ->  a tier's ledger, what goes down
-//	what comes up (Stack.coming) -> the hot tier's ledger
-//
-// The mutexes of the index, a writer and what comes up are never held
-// together; that of what goes down is a leaf. Tiers are the truth about what
-// they hold and never call back; the index is brought up to date by
-// Stack.settle.
+// The mutex of a breaker is a leaf, and no lock is held over a call of a tier.
+// Tiers are the truth about their entries and never call back.
 //
 // # Buffers
 //
 // A payload is an arena.Block. Get hands one reference to its caller, Put
-// borrows. A Ref is an entry of the hot tier that somebody holds, with one
+// borrows. A Ref is an entry of the hot tier that its owner holds, with one
 // reference of its block.
 package tier

@@ -20,14 +20,14 @@ type Ref struct {
 // Valid reports whether r names anything.
 func (r Ref) Valid() bool { return r.Block.Valid() }
 
-// Victim is an entry that the hot tier has evicted. Whoever receives it owns
+// Victim is an entry that the hot tier has evicted. Its receiver owns
 // the reference of its block.
 type Victim struct {
 	Record
 	Block arena.Block
 	Dirty bool  // it was stored here, and is not in the nearest tier below
 	Hits  uint8 // uses, saturating
-	// Charged says that what it occupies counts as unwritten already; see
+	// Charged says that its bytes count as unwritten already; see
 	// ledger.EvictSafely.
 	Charged bool
 }
@@ -59,7 +59,10 @@ type Fill struct {
 // Hot is the tier whose payloads lie in the arena: the Stack leases from it,
 // fills it, and takes its victims.
 type Hot interface {
+	Tier
 	Resident
+	Bounded // owners, charges and dirty marks
+	Shrinker
 	// Reserve makes f's key a fill with a block of f.Size bytes. If the key
 	// is already filling or resident it says so and reserves nothing.
 	// ErrNoSpace, ErrOverBudget (this owner's own limit; waiting is
@@ -77,40 +80,60 @@ type Hot interface {
 	Hold(o ledger.Owner, c ledger.Class, ks []key.Key, refs []Ref) (int, error)
 	// Release ends holds taken by Hold or Publish.
 	Release(o ledger.Owner, c ledger.Class, refs []Ref)
+}
+
+// Shrinker is what keeps the watermarks of the hot tier.
+type Shrinker interface {
 	// Shrink evicts from above the high watermark down to the low one and
 	// hands each victim to drop, as Fill.Drop says. leaving is what earlier
 	// victims still occupy: it is on its way out and does not count.
 	Shrink(ctx context.Context, leaving int64, drop func(Victim) bool)
-	// HandedOver returns when whatever had left the tier before the call has
+	// HandedOver returns when each entry that had left the tier before the call has
 	// been handed to its Drop, by any caller. It waits for no I/O.
 	HandedOver()
 	// Crowded reports whether Shrink would evict anything.
 	Crowded(leaving int64) bool
-	// Ledger is for owners, charges and dirty marks.
-	Ledger() *ledger.Ledger
 }
 
 // HotValue packs what a hot tier's ledger keeps of an entry: its block, and
 // what of its record the ledger does not know anyway.
+//
+//	A: block number
+//	B: depth (32 bits) | flags (8 bits) | tokens (24 bits)
 func HotValue(b arena.Block, r Record) ledger.Value {
-	v := ledger.Value{A: uint64(b.ID()), B: uint64(r.Depth)<<32 | uint64(r.Tokens)}
-	if r.Insists {
-		v.B |= insists
+	v := ledger.Value{A: uint64(b.ID()), B: uint64(r.Depth)<<32 | uint64(r.Tokens&maxTokens)}
+	if r.Force {
+		v.B |= flagForce
 	}
 	return v
 }
 
-// Bits of HotValue that no number of tokens has.
+// maxTokens is more than key.MaxChunkTokens, so that no count is cut.
+const maxTokens = 1<<24 - 1
+
+// The flags of a HotValue.
 const (
-	insists = 1 << 31 // Record.Insists
-	vain    = 1 << 30 // the tier below did not want it when it was asked last
+	flagForce    = 1 << 24 << iota // Record.Force
+	flagDeclined                   // see Declined
 )
+
+// Declined reports whether the tier below did not want the entry when it was
+// asked last.
+func Declined(v ledger.Value) bool { return v.B&flagDeclined != 0 }
+
+// WithDeclined is v with what the tier below said now.
+func WithDeclined(v ledger.Value, declined bool) ledger.Value {
+	if v.B &^= flagDeclined; declined {
+		v.B |= flagDeclined
+	}
+	return v
+}
 
 // HotRecord is the record of a hot tier's entry whose payload sums to sum.
 func HotRecord(e ledger.Entry, sum uint64) Record {
 	return Record{
 		Key: e.Key, Parent: e.Parent, Size: e.Size, Sum: sum,
-		Depth: uint32(e.Value.B >> 32), Tokens: uint32(e.Value.B) &^ (insists | vain),
-		Insists: e.Value.B&insists != 0,
+		Depth: uint32(e.Value.B >> 32), Tokens: uint32(e.Value.B & maxTokens),
+		Force: e.Value.B&flagForce != 0,
 	}
 }

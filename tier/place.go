@@ -1,19 +1,29 @@
 package tier
 
-// Place names a tier by what it is, nearest first. It is also the bit of the
-// index that says a chunk is there.
+import "strconv"
+
+// Place names a tier by its kind. It is also the bit of the index, and of the
+// ledgers above it, that says a chunk is there. Which tier is nearer than which
+// is the order in which a store is given them.
 type Place uint8
 
-// The places a chunk can be.
+// The places a chunk can be. The protocol and the metrics know these three; a
+// store takes one more.
 const (
 	CPU Place = iota
 	Disk
 	Remote
-	Places // how many there are
+
+	Places = 4 // how many there can be
 )
 
+var names = [...]string{CPU: "cpu", Disk: "disk", Remote: "remote"}
+
 func (p Place) String() string {
-	return [...]string{"cpu", "disk", "remote"}[p]
+	if int(p) < len(names) {
+		return names[p]
+	}
+	return "tier" + strconv.Itoa(int(p))
 }
 
 // MarshalText makes a place a key of a JSON object.
@@ -30,13 +40,3 @@ func Of(p Place) Set { return 1 << p }
 
 // Has reports whether p is in s.
 func (s Set) Has(p Place) bool { return s&Of(p) != 0 }
-
-// nearest is the first place in s; ok is false for the empty set.
-func (s Set) nearest() (p Place, ok bool) {
-	for p = CPU; p < Places; p++ {
-		if s.Has(p) {
-			return p, true
-		}
-	}
-	return 0, false
-}

@@ -20,11 +20,10 @@ var (
 	ErrOff        = errors.New("tier is off")
 )
 
-// missing is an ErrNotFound that says what there is not.
-type missing string
-
-func (m missing) Error() string { return string(m) }
-func (missing) Unwrap() error   { return ErrNotFound }
+// ErrInconsistent is returned for a chain that contradicts the known ones: a
+// hash that was stored before under another parent. Hashes must cover the
+// whole prompt up to the end of their chunk.
+var ErrInconsistent = errors.New("inconsistent chain")
 
 // Record is what a tier knows of an entry besides its payload.
 type Record struct {
@@ -34,9 +33,9 @@ type Record struct {
 	Tokens uint32   // tokens in this chunk
 	Size   uint32   // payload bytes
 	Sum    uint64   // XXH3-64 of the payload
-	// Insists says that it is to be stored also where a policy finds it not
+	// Force says that it is to be stored also where a policy finds it not
 	// worth its room. Tiers that outlive the process forget that.
-	Insists bool
+	Force bool
 }
 
 // Entry is a payload on its way into a tier.
@@ -53,7 +52,7 @@ type Allocator interface {
 }
 
 // Tier is a place for payloads. Implementations are safe for concurrent use.
-// Every method ends with its context, whatever the device does.
+// Every method ends with its context, also where the device hangs.
 type Tier interface {
 	// Name is "cpu", "disk" or "remote".
 	Name() string
@@ -72,64 +71,6 @@ type Tier interface {
 	Stats() Stats
 	// Close releases everything; calls after it return ErrClosed.
 	Close() error
-}
-
-// Resident is what a bounded tier adds. All but Evict are memory only.
-type Resident interface {
-	Tier
-	// Has reports whether k is resident now: the truth the index follows.
-	Has(k key.Key) bool
-	// Touch marks the keys of one chain (in prefix order) as used, tail
-	// first, so that a head is younger than its tail. Absent keys are passed over.
-	Touch(ks []key.Key)
-	// Trim evicts until n bytes fit under the high watermark, down to the
-	// low one if it had to start, and appends the evicted keys to out. It
-	// returns with nothing evicted when there is room.
-	Trim(ctx context.Context, n int64, out []key.Key) ([]key.Key, error)
-}
-
-// Recoverer is a tier that outlives the process.
-type Recoverer interface {
-	Tier
-	// Recover scans what an earlier process left and hands it over in
-	// batches, in any order; the slice is reused between calls. Until it has
-	// returned, Contains and Get answer for keys not yet scanned too.
-	Recover(ctx context.Context, emit func([]Record)) error
-	// Sync makes everything Put so far survive a power failure.
-	Sync(ctx context.Context) error
-}
-
-// Shared is a tier that others use too, too far away to be asked key by key.
-type Shared interface {
-	Tier
-	// Absent reports whether k was not there a moment ago. Memory only.
-	Absent(k key.Key) bool
-	// Find returns how many of ks, a run of one chain in prefix order, lead
-	// in being there, in few round trips. It may be wrong where there is a
-	// hole. found, if not nil, is told whenever more is certain.
-	Find(ctx context.Context, ks []key.Key, found func(n int)) (int, error)
-	// Purge deletes what follows after of a space, whoever stored it, or only
-	// counts it: as much as one request can name. It tells gone of each.
-	Purge(ctx context.Context, id key.SpaceID, after string, dry bool, gone func(key.Key)) (Purged, error)
-}
-
-// Summed is a tier that knows the checksums of what it has by heart.
-type Summed interface {
-	// Sum is the checksum of k's payload and its bytes; false if k is not
-	// known here. Memory only.
-	Sum(k key.Key) (sum uint64, size uint32, known bool)
-}
-
-// Unsettled is a tier whose calls may go on after their callers gave them up,
-// as with a device that hangs.
-type Unsettled interface {
-	// Unsettled reports whether a Put or a deletion of k is under way, or a
-	// scan of what there is, so that k may come to be there, also after a kill
-	// of the process. A Delete of k settles it, or fails. Memory only.
-	Unsettled(k key.Key) bool
-	// Left lists what is there of a space, or may come to be there in that way,
-	// whatever its caller was told. Memory only.
-	Left(id key.SpaceID) []key.Key
 }
 
 // Stats is a snapshot of one tier.

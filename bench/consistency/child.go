@@ -20,7 +20,7 @@ import (
 // stores until it is killed: socket, seed and first version.
 const childVar = "KVSTORED_CONSISTENCY_CHILD"
 
-// children starts clients to be killed, and takes down what they wrote.
+// children starts clients to be killed, and records their writes.
 type children struct {
 	history *history
 	socket  string

@@ -51,7 +51,7 @@ type daemon struct {
 
 func (d *daemon) socket() string { return filepath.Join(d.dir, "kvstored.sock") }
 
-// start returns when the daemon answers and has found what is on disk.
+// start returns when the daemon answers and has scanned its disk.
 func (d *daemon) start(ctx context.Context, s setup) error {
 	text := fmt.Sprintf(`listen: {socket: %s}
 admin: {listen: ""}
@@ -85,7 +85,7 @@ log: {level: error}
 	return d.awaitReady(ctx)
 }
 
-// awaitReady waits until what is on disk is known. The process of the database
+// awaitReady waits until the chunks on disk are known. The process of the database
 // outlives a kill of the daemon for a moment, in which the next one has no disk.
 func (d *daemon) awaitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)

@@ -162,8 +162,8 @@ func (h *history) deleted(ks []key.Hash, begin, end moment, ok bool) {
 	}
 }
 
-// restarted ends what the old process may have been at. What was stored before
-// and not flushed may be lost. Begin is when the old process was sure to work
+// restarted ends the calls of the old process. Chunks stored before and not
+// flushed may be lost. Begin is when the old process was sure to work
 // last, end when it had ended.
 func (h *history) restarted(end moment) {
 	h.mu.Lock()
@@ -181,7 +181,7 @@ func (h *history) restarted(end moment) {
 	}
 }
 
-// emptied notes that DRAM was told to forget what it has.
+// emptied notes that DRAM was told to forget its chunks.
 func (h *history) emptied(end moment) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -189,7 +189,7 @@ func (h *history) emptied(end moment) {
 }
 
 // promised notes a flush that was acknowledged whole and began at begin:
-// whatever was stored before, and since DRAM last lost anything, must be found
+// every chunk stored before, and since DRAM last lost anything, must be found
 // from now on.
 func (h *history) promised(begin moment) {
 	h.mu.Lock()

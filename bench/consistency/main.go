@@ -32,7 +32,7 @@ func main() {
 	}
 }
 
-// report runs, and says what came of it.
+// report runs, and prints the result.
 func report(ctx context.Context, o options) (err error) {
 	if o.dir, err = os.MkdirTemp("", "kvstored-consistency-"); err != nil {
 		return err

@@ -64,7 +64,8 @@ func testOptions(t *testing.T) options {
 	return options{binary: built.binary, dir: dir, seed: seed, workers: 4, log: t.Logf}
 }
 
-// No promise is broken, whatever happens to the daemon and its clients.
+// No promise is broken by the faults that the run injects into the daemon and
+// its clients.
 func TestHistory(t *testing.T) {
 	o := testOptions(t)
 	o.span = *historyFor
@@ -103,7 +104,7 @@ func (s alwaysOK) Lease(ctx context.Context, p client.Prompt) (lease, error) {
 
 func (l okLease) Release(ctx context.Context) error { return connection(l.lease.Release(ctx)) }
 
-// grantsAgain says of what is there already that it is stored anew.
+// grantsAgain says of chunks that exist already that it stored them.
 type grantsAgain struct{ store }
 
 func (s grantsAgain) Put(ctx context.Context, p client.Prompt, first int, payloads [][]byte, inline bool) ([]client.Stored, error) {
@@ -130,7 +131,7 @@ func (s swaps) Put(ctx context.Context, p client.Prompt, first int, payloads [][
 	return s.store.Put(ctx, p, first, payloads, inline)
 }
 
-// remembers serves what it has served before.
+// remembers serves a payload again that it has served before.
 type remembers struct {
 	store
 	mu   *sync.Mutex

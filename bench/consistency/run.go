@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/internal/broadcast"
 )
 
 // options of a run.
@@ -31,7 +32,7 @@ type options struct {
 	log   func(format string, args ...any)
 }
 
-// run is a daemon, its clients, and what they saw.
+// run is a daemon, its clients, and the history they saw.
 type run struct {
 	options
 	history *history
@@ -44,7 +45,7 @@ type run struct {
 
 	up struct {
 		sync.Mutex
-		change chan struct{} // closed when a life begins
+		began broadcast.Signal // a life of the daemon
 	}
 }
 
@@ -54,7 +55,6 @@ func newRun(o options) *run {
 		r.wrap = func(s store) store { return s }
 	}
 	r.daemon = daemon{binary: o.binary, dir: o.dir}
-	r.up.change = make(chan struct{})
 	return r
 }
 
@@ -91,8 +91,7 @@ func (r *run) begin(ctx context.Context) error {
 	}
 	r.up.Lock()
 	defer r.up.Unlock()
-	close(r.up.change)
-	r.up.change = make(chan struct{})
+	r.up.began.Wake()
 	return nil
 }
 
@@ -100,14 +99,14 @@ func (r *run) begin(ctx context.Context) error {
 func (r *run) dial(ctx context.Context, direct bool) (*client.Client, error) {
 	for {
 		r.up.Lock()
-		change := r.up.change
+		began := r.up.began.Next()
 		r.up.Unlock()
 		c, err := client.Dial(ctx, r.daemon.socket(), client.Options{Name: "worker", Space: &space, Direct: direct, StagingBytes: 2 << 20})
 		if err == nil || ctx.Err() != nil {
 			return c, err
 		}
 		select {
-		case <-change:
+		case <-began:
 		case <-ctx.Done():
 		case <-time.After(100 * time.Millisecond): // it was about to end
 		}
@@ -256,8 +255,8 @@ func (r *run) flush(ctx context.Context) error {
 	})
 }
 
-// restart ends the daemon and starts it again, and checks that what was flushed
-// is there.
+// restart ends the daemon and starts it again, and checks that flushed chunks are
+// there.
 func (r *run) restart(ctx context.Context, sig syscall.Signal) error {
 	r.daemon.stop(sig)
 	r.history.restarted(now())

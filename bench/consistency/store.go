@@ -17,6 +17,11 @@ type store interface {
 	Get(ctx context.Context, p client.Prompt, first int) ([][]byte, error)
 	// Lookup is how many leading chunks are in some tiers.
 	Lookup(ctx context.Context, p client.Prompt, in client.Tiers) (int, error)
+	upkeep
+}
+
+// upkeep is the part of a store that is about no prompt in particular.
+type upkeep interface {
 	Delete(ctx context.Context, ks []key.Hash) error
 	Purge(ctx context.Context) error
 	// Flush reports whether all was written.

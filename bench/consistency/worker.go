@@ -121,8 +121,8 @@ func outcomeOf(results []client.Stored, err error, i int) outcome {
 	return refused
 }
 
-// read leases what there is of a prompt, looks at it twice, and believes it if
-// the lease held.
+// read leases the stored prefix of a prompt, looks at it twice, and believes it
+// if the lease held.
 func (w *worker) read(ctx context.Context, p prompt) error {
 	begin := now()
 	l, err := w.s.Lease(ctx, p.Prompt)

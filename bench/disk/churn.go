@@ -34,8 +34,8 @@ func openFull(ctx context.Context, dir string, bytes int64, depth, size int) (*f
 	return f, nil
 }
 
-// put times stores of new keys. Room is made in the background, ahead of
-// them, as the daemon does, and where that is late by whoever needs it.
+// put times stores of new keys. Room is made in the background, ahead of them,
+// as the daemon does, and where that is late by the store that needs it.
 func (f *full) put(ctx context.Context) (float64, error) {
 	before := f.Stats()
 	stop := make(chan struct{})

@@ -18,7 +18,7 @@ import (
 
 var sizes = []int{64 << 10, 256 << 10, 1 << 20, 4 << 20}
 
-// churnSize is what is put into a full tier.
+// churnSize is the size of the payloads that are put into a full tier.
 const churnSize = 1 << 20
 
 func main() {
@@ -151,7 +151,7 @@ func (t *table) add(name, floor string, run func() (float64, error)) *measuremen
 	return m
 }
 
-// keep drops the other rows, and returns what is to be measured for these.
+// keep drops the other rows, and returns the measurements that these need.
 func (t *table) keep(only *regexp.Regexp) []*measurement {
 	t.rows = slices.DeleteFunc(t.rows, func(r row) bool { return !only.MatchString(r.name) })
 	var all []*measurement

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kvstored/kvstored/cpu"
 	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/policy"
 	"github.com/kvstored/kvstored/prefetch"
@@ -23,10 +24,10 @@ const (
 )
 
 // prompt is a prompt on a subject's disk, and one chunk that is alone, under a
-// stack that brings them up to leased memory as the daemon does.
+// stack that promotes them to leased memory as the daemon does.
 type prompt struct {
 	hot         *cpu.Tier
-	stack       *tier.Stack
+	stack       *stack.Stack
 	long, alone *key.Chain
 	stop        context.CancelFunc
 	ran         chan error
@@ -43,7 +44,7 @@ func openPrompt(ctx context.Context, s *subject) (*prompt, error) {
 		Arena: s.arena, Ledger: ledger.New(ledger.Options{CapacityBytes: capacity, Policy: lru}),
 		HighWatermark: 0.95, LowWatermark: 0.90,
 	})
-	p.stack = tier.NewStack(tier.Options{Hot: p.hot, Disk: s.Tier, Log: zerolog.Nop()})
+	p.stack = stack.NewStack(stack.Options{Hot: p.hot, Below: []stack.Below{{Place: tier.Disk, Tier: s.Tier}}, Log: zerolog.Nop()})
 	running, stop := context.WithCancel(context.Background())
 	p.stop = stop
 	go func() { p.ran <- p.stack.Run(running) }()
@@ -76,7 +77,7 @@ func newChain(name byte, n int) *key.Chain {
 // store leaves c on disk, and only there.
 func (p *prompt) store(ctx context.Context, c *key.Chain) error {
 	for i := range c.Len() {
-		var g [1]tier.Grant
+		var g [1]stack.Grant
 		if _, err := p.stack.Reserve(ctx, ledger.Daemon, c, i, []uint32{promptChunk}, g[:], true); err != nil {
 			return err
 		}
@@ -103,7 +104,7 @@ func (p *prompt) cool(ctx context.Context, c *key.Chain) error {
 	return nil
 }
 
-// measure brings the prompt up, in bytes per second, after the chunk alone;
+// measure promotes the prompt, in bytes per second, after the chunk alone;
 // late is how much longer the first chunk takes than that one.
 func (p *prompt) measure(ctx context.Context) (rate, late float64, err error) {
 	alone, _, err := p.prefetch(ctx, p.alone)
@@ -114,7 +115,7 @@ func (p *prompt) measure(ctx context.Context) (rate, late float64, err error) {
 	return float64(p.long.Len()*promptChunk) / all.Seconds(), first.Seconds() / alone.Seconds(), err
 }
 
-// prefetch brings c up until it is all leased. first is when its first chunk is.
+// prefetch promotes c until it is all leased. first is when its first chunk is.
 func (p *prompt) prefetch(ctx context.Context, c *key.Chain) (first, all time.Duration, err error) {
 	o := p.stack.NewOwner()
 	defer p.stack.CloseOwner(o)
@@ -141,7 +142,7 @@ func (p *prompt) prefetch(ctx context.Context, c *key.Chain) (first, all time.Du
 
 // lease is where a prefetch gets its chunks.
 type lease struct {
-	stack *tier.Stack
+	stack *stack.Stack
 	owner ledger.Owner
 	chain *key.Chain
 }

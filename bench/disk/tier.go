@@ -51,7 +51,7 @@ func openSubject(dir string, bytes, capacity int64, depth int) (*subject, error)
 	return s, nil
 }
 
-// fill stores what is read later.
+// fill stores the chunks that are read later.
 func (s *subject) fill(ctx context.Context) error {
 	for _, size := range sizes {
 		ks, _, err := s.store(ctx, size)
@@ -66,7 +66,7 @@ func (s *subject) fill(ctx context.Context) error {
 func (s *subject) close() error {
 	err := s.Close()
 	s.stop()
-	<-s.ran
+	_ = <-s.ran
 	return errors.Join(err, s.arena.Close())
 }
 

@@ -22,7 +22,7 @@ type client struct {
 	head []byte
 }
 
-// dial connects as soon as somebody listens.
+// dial connects as soon as the daemon listens.
 func dial(socket string, loop bool) (*client, error) {
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		conn, err := connect(socket, loop)

@@ -94,7 +94,7 @@ func (c *contender) time(value []byte) (put, get []float64, err error) {
 
 // each calls f for every value, by all clients at a time. One client's times are
 // those of each value; several share one time, the whole divided by the values.
-// What was read last must be want, if there is any.
+// The bytes read last must be want, if there are any.
 func (c *contender) each(size int, f func(cl *client, name string, into []byte) error, want []byte) ([]float64, error) {
 	n := max(1, max(keys, batch/size)/len(c.clients))
 	took := make([]float64, n)

@@ -17,8 +17,9 @@ const (
 )
 
 const (
-	promptLen = 512  // chunks: 131,072 tokens in chunks of 256
-	payload   = 4096 // what a chunk occupies, on paper
+	promptLen   = 512 // chunks: 131,072 tokens
+	chunkTokens = 256
+	payload     = 4096 // what a chunk occupies, on paper
 )
 
 // measureBooks fills a ledger with so many chunks and turns it over once, so
@@ -94,7 +95,7 @@ func (s *sizes) look() {
 	s.seen, s.err = append(s.seen, n), errors.Join(s.err, err)
 }
 
-// each is what came between the first moment and another, for each of n.
+// each is the growth from the first moment to another, for each of n.
 func (s *sizes) each(moment, n int) float64 {
 	return float64(s.seen[moment]-s.seen[0]) / float64(n)
 }
@@ -126,6 +127,7 @@ func fill(l *ledger.Ledger, prompts int, took func(time.Duration)) (err error) {
 	chain, ids, hit := make([]key.Hash, promptLen), make([]ledger.ID, 0, promptLen), newHit()
 	for i := range prompts {
 		prompt(chain, i)
+		announce(l, chain)
 		ids = ids[:0]
 		for range promptLen / commit {
 			start := busy()
@@ -181,15 +183,18 @@ func newHit() *hit {
 	return &hit{make([]key.Key, promptLen), make([]ledger.Entry, promptLen), make([]ledger.ID, promptLen)}
 }
 
-// use holds, touches and lets go of what is there of a prompt, and returns how
-// much that is.
+// use is what the daemon does in a ledger for a lookup and the lease that
+// follows: it announces the prompt, holds its resident prefix, touches that, and
+// lets go. It returns how many chunks that were.
 func (h *hit) use(l *ledger.Ledger, chain []key.Hash) (n int, err error) {
+	announce(l, chain)
 	for i, hash := range chain {
 		h.ks[i].Hash = hash
 	}
-	if n, err = l.Hold(ledger.Daemon, ledger.Lease, h.ks, true, h.out); err != nil {
+	if n, err = l.Hold(ledger.Daemon, ledger.Lease, h.ks, h.out); err != nil {
 		return 0, err
 	}
+	l.Touch(h.ks[:n])
 	for i, e := range h.out[:n] {
 		h.ids[i] = e.ID
 	}
@@ -197,8 +202,16 @@ func (h *hit) use(l *ledger.Ledger, chain []key.Hash) (n int, err error) {
 	return n, nil
 }
 
-// useOf is what one chunk of a hit costs in the ledger, in nanoseconds: to
-// hold, touch and let go of the prompts that are there.
+// announce tells a policy that plans of a prompt, and has it learn when that is
+// due. Other policies are not concerned.
+func announce(l *ledger.Ledger, chain []key.Hash) {
+	if l.Plans() && l.Observe(&ledger.Request{Hashes: chain, ChunkTokens: chunkTokens, Tokens: chunkTokens * len(chain)}) {
+		l.Train()
+	}
+}
+
+// useOf is the cost of one chunk of a hit in the ledger, in nanoseconds: the
+// least of some prompts that are there whole.
 func useOf(l *ledger.Ledger, prompts int) (ns float64, err error) {
 	chain, hit := make([]key.Hash, promptLen), newHit()
 	for seed, left := 2*prompts-1, 1000; left > 0 && seed >= 0; seed-- {

@@ -1,22 +1,3 @@
-// Command evict measures what the counters of package policy cannot show: that
-// a victim costs the same however many entries were refused, and how long the
-// slowest evictions among a million entries take; what an index of many chunks
-// costs in time, memory and garbage collection, next to a plain map with an
-// entry for each chunk; and the same of a tier's ledger under each policy, alone
-// and with the index.
-//
-//	go run ./bench/evict                       # 10 million chunks: about 4 GiB of memory, an hour on two busy cores
-//	go run ./bench/evict -quick                # 1 million: some minutes
-//	go run ./bench/evict -quick -row s3fifo    # one row of that: seconds
-//
-// Each row is measured in a process of its own, so that memory is what the
-// kernel counts for it. Memory is that of the ledger turned over once, ghosts
-// included; with the index that knows its chunks; and with a second ledger, of
-// chunks that are in DRAM and on disk. How long an add or put takes, and the
-// garbage collector for marking, is processor time: on a busy machine a clock on
-// the wall shows the others. So does that one, a little: the longest add or put
-// is that of the middle of three builds, call by call, because what it is for a
-// table to grow is in all of them; the slowest is that of any.
 package main
 
 import (
@@ -52,8 +33,8 @@ func main() {
 // amounts are how much is measured.
 type amounts struct{ chunks, victims int }
 
-// one prints a row, or the few that are a table, of what is measured in this
-// process.
+// one measures a row, or the few that are a table, in this process, and prints
+// it.
 func one(row string, n amounts) error {
 	runtime.LockOSThread()
 	switch row {

@@ -44,11 +44,11 @@ func spans(p *owner, victims int) ([]time.Duration, error) {
 			for i := range chain {
 				chain[i] = hash + 1 + uint64(i)
 			}
-			planner.Request(policy.Request{Chain: chain})
+			planner.Observe(policy.Request{Chain: chain})
 		}
 		hash++
 		if planner == nil {
-			p.Admit(m.Hash, 1)
+			p.Miss(m.Hash, 1)
 		}
 		p.add(id, m)
 	}

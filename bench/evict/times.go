@@ -106,7 +106,7 @@ func marking() time.Duration {
 	return round(least)
 }
 
-// keepMemory frees what is not in use any more, for this process alone: the
+// keepMemory frees memory that is not in use any more, for this process alone: the
 // next cycle is far away, so the runtime gives nothing back to the kernel.
 func keepMemory() {
 	debug.SetGCPercent(10_000)

@@ -54,7 +54,7 @@ func evict(name string, refused, victims int) (ns float64, err error) {
 				return 0, fmt.Errorf("%s has no victim", name)
 			}
 			next++
-			p.Admit(next, 1)
+			p.Miss(next, 1)
 			p.add(id, policy.Meta{Hash: next})
 		}
 		took := float64(time.Since(start).Nanoseconds()) / float64(victims)
@@ -78,8 +78,8 @@ func newOwner(name string, capacity int64, n int) (*owner, error) {
 		return nil, err
 	}
 	o := &owner{p, make([]uint64, n)}
-	if p, ok := p.(policy.Asker); ok {
-		p.Ask(func(id policy.ID) policy.Meta { return policy.Meta{Hash: o.hashes[id], Size: 1} })
+	if p, ok := p.(policy.MetaReader); ok {
+		p.ReadMetaFrom(func(id policy.ID) policy.Meta { return policy.Meta{Hash: o.hashes[id], Size: 1} })
 	}
 	return o, nil
 }

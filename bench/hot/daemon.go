@@ -77,7 +77,7 @@ func (d *daemon) close() {
 	_ = d.cmd.Wait()
 }
 
-// prompts makes n prompts of one chunk that nobody has seen.
+// prompts makes n new prompts of one chunk.
 func (d *daemon) prompts(n int) []client.Prompt { return d.chains(n, 1) }
 
 // chains makes n prompts of so many chunks.
@@ -89,7 +89,7 @@ func (d *daemon) chains(n, chunks int) []client.Prompt {
 	return out
 }
 
-// prompt makes a prompt of chunks that nobody has seen.
+// prompt makes a prompt of new chunks.
 func (d *daemon) prompt(chunks int) client.Prompt {
 	hashes := make([]byte, 0, 16*chunks)
 	lengths := make([]uint32, chunks)

@@ -65,7 +65,7 @@ const (
 	echoWarmup = 200
 )
 
-// echoServer is the bare echo: it answers what it reads until the end.
+// echoServer is the bare echo: it sends each message back until the end.
 func echoServer(path string, spin time.Duration) error {
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {

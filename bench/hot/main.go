@@ -60,7 +60,7 @@ type bench struct {
 	rows                     []*row
 }
 
-// row is one line of the table: what was measured and its floor, by round.
+// row is one line of the table: the measurements and their floor, by round.
 type row struct {
 	name, floor string
 	limit       float64

@@ -78,7 +78,7 @@ func (f *floor) write(ctx context.Context) (float64, error) { return f.stream(ct
 func (f *floor) read(ctx context.Context) (float64, error)  { return f.stream(ctx, f.file.ReadAt) }
 
 // beside measures do between two measurements of the disk alone, and reports
-// what it made of that.
+// which share of that it reached.
 func (f *floor) beside(ctx context.Context, what string, alone func(context.Context) (float64, error), do func() (float64, error)) error {
 	before, err := alone(ctx)
 	if err != nil {

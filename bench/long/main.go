@@ -1,11 +1,3 @@
-// Command long stores a prompt many times as long as the DRAM of a running
-// daemon through one client, reads it back and compares every byte, and
-// measures what another client's small prompts wait meanwhile.
-//
-//	go run ./bench/long -socket /run/kvstored/kvstored.sock -dram 256 -times 20 -disk /var/lib/kvstored
-//
-// Before and after each it streams a file of its own in the folder -disk, with
-// direct I/O, and says what share of that the daemon has made.
 package main
 
 import (
@@ -52,7 +44,7 @@ func main() {
 	}
 }
 
-// bench is the client of the long prompt and what it stores.
+// bench is the client of the long prompt and its payloads.
 type bench struct {
 	long    *client.Client
 	prompt  client.Prompt

@@ -48,7 +48,7 @@ func main() {
 	}
 }
 
-// bench is what is measured.
+// bench is the stack that is measured.
 type bench struct {
 	files      *disk.Tier
 	disk, far  *store
@@ -68,7 +68,7 @@ type member struct {
 	chains []*key.Chain
 }
 
-// row is one measurement: what it is, and how much it should be.
+// row is one measurement: its name, and its goal.
 type row struct {
 	name    string
 	run     func(context.Context) (float64, error)
@@ -135,7 +135,7 @@ func median(v []float64) float64 {
 	return v[len(v)/2]
 }
 
-// open makes everything. stop takes down what there is, also beside an error.
+// open makes everything. stop takes down all that was made, also beside an error.
 func (b *bench) open(ctx context.Context, dir string, chunks int) (stop func() error, err error) {
 	var ends []func() error
 	stop = func() (err error) {
@@ -156,16 +156,14 @@ func (b *bench) open(ctx context.Context, dir string, chunks int) (stop func() e
 	ends = append(ends, func() error {
 		err := b.files.Close()
 		stopDisk()
-		<-ran
+		_ = <-ran
 		return err
 	})
-	if b.disk, err = open(dir, b.files, tier.Disk, tier.Options{}, window); err != nil {
+	if b.disk, err = open(dir, b.files, tier.Disk, fair.Limit{}, window); err != nil {
 		return stop, err
 	}
 	ends = append(ends, b.disk.close)
-	var o tier.Options
-	o.Loads[tier.Remote] = fair.Limit{Loads: farLoads}
-	if b.far, err = open(dir, &far{latency: farLatency, entries: make(map[key.Key][]byte)}, tier.Remote, o, window); err != nil {
+	if b.far, err = open(dir, &far{latency: farLatency, entries: make(map[key.Key][]byte)}, tier.Remote, fair.Limit{Loads: farLoads}, window); err != nil {
 		return stop, err
 	}
 	ends = append(ends, b.far.close)

@@ -15,8 +15,11 @@ import (
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/cpu"
 	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/server"
+	"github.com/kvstored/kvstored/internal/socket"
+	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/policy"
@@ -31,7 +34,7 @@ var space = key.Space{Model: "bench", World: 1, DType: "bytes", ChunkTokens: chu
 type store struct {
 	arena  *arena.Arena
 	hot    *cpu.Tier
-	stack  *tier.Stack
+	stack  *stack.Stack
 	socket string
 	place  tier.Place
 	got    atomic.Int64 // when the last read of the tier returned, in ns
@@ -41,7 +44,7 @@ type store struct {
 }
 
 // open serves a store whose prefetches have so many bytes in flight.
-func open(dir string, below tier.Tier, place tier.Place, o tier.Options, windowBytes int64) (*store, error) {
+func open(dir string, below tier.Tier, place tier.Place, loads fair.Limit, windowBytes int64) (*store, error) {
 	const capacity = 768 << 20
 	s := &store{socket: filepath.Join(dir, place.String()+".sock"), place: place, ended: make(chan error, 2)}
 	var err error
@@ -61,12 +64,9 @@ func open(dir string, below tier.Tier, place tier.Place, o tier.Options, windowB
 			s.got.Store(time.Now().UnixNano())
 		}
 	})
-	if o.Hot, o.Log = s.hot, zerolog.Nop(); place == tier.Disk {
-		o.Disk = timed
-	} else {
-		o.Remote = timed
-	}
-	s.stack = tier.NewStack(o)
+	s.stack = stack.NewStack(stack.Options{
+		Hot: s.hot, Below: []stack.Below{{Place: place, Tier: timed, Loads: loads}}, Log: zerolog.Nop(),
+	})
 	srv := server.New(server.Options{
 		Stack: s.stack, Arena: s.arena, Spin: 100 * time.Microsecond, Log: zerolog.Nop(),
 		Settings: server.Settings{
@@ -75,7 +75,7 @@ func open(dir string, below tier.Tier, place tier.Place, o tier.Options, windowB
 			ChunkTokens: chunkTokens, Method: string(key.SHA256),
 		},
 	})
-	l, err := server.Listen(s.socket, os.FileMode(0o600), "")
+	l, err := socket.Listen(s.socket, os.FileMode(0o600), "")
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +108,7 @@ func (s *store) chain(ctx context.Context, n, size int) (*key.Chain, error) {
 		c.Hashes, c.Tokens = append(c.Hashes, h), append(c.Tokens, chunkTokens)
 	}
 	for i := range n {
-		var g [1]tier.Grant
+		var g [1]stack.Grant
 		if _, err := s.stack.Reserve(ctx, ledger.Daemon, c, i, []uint32{uint32(size)}, g[:], true); err != nil {
 			return nil, err
 		}
@@ -148,7 +148,7 @@ func keys(c *key.Chain) []key.Key {
 	return ks
 }
 
-// sockets is a connection that nobody else uses.
+// sockets is a connection of its own.
 func (s *store) sockets() (from, to net.Conn, err error) {
 	l, err := net.Listen("unix", s.socket+".bare")
 	if err != nil {
@@ -168,8 +168,8 @@ func (s *store) dial(ctx context.Context) (*client.Client, error) {
 	return client.Dial(ctx, s.socket, client.Options{Name: "bench", Space: &space})
 }
 
-// prefetch brings a chain up and returns how long that took; watch, unless
-// nil, is called now and then meanwhile.
+// prefetch promotes a chain and returns how long that took; watch, unless nil,
+// is called now and then meanwhile.
 func (s *store) prefetch(ctx context.Context, c *client.Client, chain *key.Chain, watch func(*client.Job)) (time.Duration, error) {
 	begun := time.Now()
 	j, err := c.Prefetch(ctx, client.Chain(chain), client.PrefetchOptions{})

@@ -12,7 +12,7 @@ import (
 	"github.com/kvstored/kvstored/key"
 )
 
-// way is one of two ways to do the same, and what it took in each of its turns.
+// way is one of two ways to do the same, and its time in each of its turns.
 type way struct {
 	do   func(ctx context.Context, i int) error
 	took []time.Duration

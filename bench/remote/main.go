@@ -1,10 +1,3 @@
-// Command remote compares the remote tier with a bare SDK client: gets and
-// puts of 1 and 4 MiB on the same server, in the same run, at the same
-// concurrency. It counts the requests of a lookup of 512 chunks, and says when a
-// prefix of 64 is there if each request takes 30 ms more. It starts a server of
-// its own.
-//
-//	go run ./bench/remote -only get -size 1 -cpuprofile cpu.out
 package main
 
 import (
@@ -139,7 +132,7 @@ func (b *bench) open(ctx context.Context, endpoint string, concurrency int) (*re
 // Alloc implements tier.Allocator.
 func (b *bench) Alloc(_ context.Context, n int) (arena.Block, error) { return b.arena.Alloc(n) }
 
-// chain makes n keys that nobody has.
+// chain makes n new keys.
 func (b *bench) chain(n int) []key.Key {
 	b.names++
 	ks := make([]key.Key, n)
@@ -164,7 +157,7 @@ func (b *bench) get(ctx context.Context, r *remote.Tier, k key.Key) error {
 	return err
 }
 
-// lookups prints what it costs to find out how much of 512 chunks is there.
+// lookups prints the cost of finding out how much of 512 chunks is stored.
 func (b *bench) lookups(ctx context.Context) error {
 	const chunks = 512
 	block, err := b.arena.Alloc(1000)

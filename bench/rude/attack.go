@@ -153,7 +153,7 @@ func churn(ctx context.Context, j *job, _ uint64) error {
 	return c.Close()
 }
 
-// garbage sends what is no protocol.
+// garbage sends bytes that are no protocol.
 func garbage(_ context.Context, j *job, _ uint64) error {
 	conn, err := net.Dial("unix", j.Socket)
 	if err != nil {

@@ -110,7 +110,7 @@ func (d *daemon) command(ctx context.Context, j job, uid uint32) (*exec.Cmd, err
 	return cmd, nil
 }
 
-// client runs the well-behaved client and returns what it saw.
+// client runs the well-behaved client and returns its report.
 func (d *daemon) client(ctx context.Context, o *options) (s seen, err error) {
 	cmd, err := d.command(ctx, job{Span: o.span}, clientUID)
 	if err != nil {
@@ -132,6 +132,13 @@ func (d *daemon) start(ctx context.Context, a attack, o *options) (end func(), e
 	cmd, err := d.command(ctx, job{Attack: a.name}, uid)
 	if err != nil {
 		return nil, err
+	}
+	if o.idle {
+		chrt, err := exec.LookPath("chrt")
+		if err != nil {
+			return nil, fmt.Errorf("-idle: %w; install util-linux", err)
+		}
+		cmd.Path, cmd.Args = chrt, []string{chrt, "--idle", "0", cmd.Path}
 	}
 	out, err := cmd.StdoutPipe()
 	if err != nil {

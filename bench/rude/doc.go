@@ -7,5 +7,7 @@
 // The client and its attackers are processes of their own, of different users,
 // so it takes root; without it, and with -same, they are of one user. The row
 // "processors" attacks nothing: its processes only count, and show what the
-// machine alone costs the client.
+// machine alone costs the client. With -idle the attackers get a processor only
+// where neither daemon nor client wants one: the rest is the cost that the daemon
+// itself allows them.
 package main

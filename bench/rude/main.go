@@ -28,6 +28,7 @@ type options struct {
 	binary string
 	only   string
 	same   bool
+	idle   bool // the kernel runs attackers where nothing else wants to run
 }
 
 func main() {
@@ -40,6 +41,7 @@ func main() {
 	flag.StringVar(&o.binary, "kvstored", "", "daemon to measure; empty builds this tree's")
 	flag.StringVar(&o.only, "only", "", "attacks to run, comma-separated; empty runs all")
 	flag.BoolVar(&o.same, "same", false, "the attackers are of the client's user")
+	flag.BoolVar(&o.idle, "idle", false, "the kernel runs the attackers only where nothing else wants a processor (chrt --idle), as if the machine had enough of them")
 	flag.Parse()
 	exit(run(context.Background(), o))
 }

@@ -75,7 +75,7 @@ func (r *accessRig) dial(uid uintptr, path string) net.Conn {
 	return conn
 }
 
-// respCommands are what a Redis client may ask for, and what it needs.
+// respCommands are what a Redis client may ask for, and the rights each takes.
 var respCommands = map[string]string{
 	"GET k": "r", "MGET k l": "r", "EXISTS k": "r", "STRLEN k": "r", "TYPE k": "r", "TTL k": "r", "PTTL k": "r",
 	"SCAN 0": "r", "DBSIZE": "r", "INFO": "r",
@@ -226,7 +226,7 @@ func (r *accessRig) checkLM(rules string, uid uintptr, rights string, conn net.C
 }
 
 // TestAccessOfCommands: kvstored's own commands, as a user of its own, on the real
-// daemon: what the rules deny is exit code 1 and says what is missing.
+// daemon: what the rules deny is exit code 1 and names the missing right.
 func TestAccessOfCommands(t *testing.T) {
 	r := newAccessRig(t)
 	r.rules("[{uids: [12345], match: 'a-*', rights: [read, write]}, {uids: [12346], match: '*', rights: [read]}, {uids: [12346], front: resp, rights: [read]}, {uids: [12346], front: lm, rights: [read]}, {front: resp, rights: [none]}]")
@@ -277,7 +277,7 @@ func TestAccessOfCommands(t *testing.T) {
 	if st, err := r.d.stats(t.Context()); err != nil || st.Server.Malformed != 0 || st.Server.Refused == 0 {
 		t.Errorf("hellos that were denied: %d malformed, %d refused, %v", st.Server.Malformed, st.Server.Refused, err)
 	}
-	// The same by the Go client: the arena is not its, and what it may do works.
+	// The same by the Go client: it may not map the arena, and every call it has the right to works.
 	sp := key.Space{Model: "a-2", World: 1, DType: "x", ChunkTokens: 16, Method: key.SHA256}
 	as(t, uidAlice, func() {
 		c, err := client.Dial(t.Context(), r.d.socket, client.Options{Space: &sp})

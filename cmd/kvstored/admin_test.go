@@ -32,7 +32,7 @@ func prompt(command string, n, chunks int, more ...string) []string {
 	return append([]string{command, "--chunk-tokens", "1", "--tokens", tokens}, more...)
 }
 
-// kv is what is stored for prompt n.
+// kv is the payload stored for prompt n.
 func kv(n, chunks int) string { return string(noise(n, chunks*adminChunk)) }
 
 func noise(seed, n int) []byte {
@@ -41,7 +41,7 @@ func noise(seed, n int) []byte {
 	return b
 }
 
-// must runs a command that has to work and returns what it prints.
+// must runs a command that has to work and returns its output.
 func must(t *testing.T, stdin string, args ...string) string {
 	t.Helper()
 	code, out, errs := kvstored(t, stdin, args...)

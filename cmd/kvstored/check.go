@@ -5,11 +5,10 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
 	"github.com/kvstored/kvstored/config"
-	"github.com/kvstored/kvstored/remote"
+	"github.com/kvstored/kvstored/internal/daemon"
 )
 
 func checkCommand() *cobra.Command {
@@ -53,7 +52,7 @@ runs, that takes both flags.`,
 			}
 			fmt.Fprintln(cmd.OutOrStdout())
 			summarize(cmd.OutOrStdout(), &cfg, !fileOnly)
-			for _, text := range doubts(&cfg, !fileOnly) {
+			for _, text := range daemon.Warnings(&cfg, !fileOnly) {
 				fmt.Fprintln(cmd.ErrOrStderr(), "kvstored: warning:", text)
 			}
 			if connect {
@@ -62,7 +61,7 @@ runs, that takes both flags.`,
 			if fileOnly {
 				return err
 			}
-			errs := obstacles(&cfg)
+			errs := daemon.Preflight(&cfg)
 			if len(errs) == 0 {
 				return err
 			}
@@ -77,19 +76,14 @@ runs, that takes both flags.`,
 	return cmd
 }
 
-// checkRemote tries the remote tier. What it prints are comments of the file
+// checkRemote tries the remote tier. It prints comments of the file
 // printed before.
 func checkRemote(ctx context.Context, w io.Writer, c *config.S3) error {
 	if !c.Enabled() {
 		_, err := fmt.Fprintln(w, "# remote tier: none; remote.s3.bucket is empty")
 		return err
 	}
-	r, err := remote.New(remoteOptions(c, zerolog.Nop()))
-	if err != nil {
-		return err
-	}
-	defer r.Close()
-	notes, err := r.Check(ctx)
+	notes, err := daemon.CheckRemote(ctx, c)
 	if err != nil {
 		return &exitError{exitFailure, fmt.Errorf("bucket %s: %w", c.Bucket, err)} // whatever could not be reached is no daemon
 	}

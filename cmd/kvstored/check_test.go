@@ -93,7 +93,7 @@ func TestCheckAgreesWithServe(t *testing.T) {
 	}
 }
 
-// stale leaves a socket that nobody serves.
+// stale leaves a socket without a daemon.
 func stale(t *testing.T, path string) {
 	t.Helper()
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
@@ -141,8 +141,18 @@ func TestCheckTellsAll(t *testing.T) {
 	}
 }
 
-// What is merely not as it was meant is a warning, of check and in the log.
-func TestDoubts(t *testing.T) {
+// A folder that the socket lacks ends a start, though the same error of a disk
+// would not.
+func TestCheckTellsWhatEndsAStart(t *testing.T) {
+	path := write(t, "listen: {socket: "+t.TempDir()+"/no/s}\nadmin: {listen: \"\"}\ndisk: {capacity: 0}\n")
+	code, _, says := kvstored(t, "", "check", path)
+	if code != exitFailure || !strings.Contains(says, "no such file or directory") || !strings.Contains(says, "\nserve would not start here.") {
+		t.Errorf("exit code %d:\n%s", code, says)
+	}
+}
+
+// A setting that is merely unwise is a warning, of check and in the log.
+func TestWarnings(t *testing.T) {
 	d := startDaemonWith(t, func(c *config.Config) {
 		c.CPU.Capacity = 64 << 20
 		c.Remote.S3.Endpoint = "http://127.0.0.1:1"
@@ -150,6 +160,7 @@ func TestDoubts(t *testing.T) {
 		c.Listen.RESP = []string{"127.0.0.1:0", filepath.Join(filepath.Dir(c.Listen.Socket), "resp.sock")}
 		c.Listen.LM = "0.0.0.0:0"
 		c.Listen.LMOpen = true
+		c.Spaces = []config.Space{{Match: "[a-z]*", Quota: 64 << 20}}
 	})
 	log, err := os.ReadFile(d.log)
 	if err != nil {
@@ -159,7 +170,7 @@ func TestDoubts(t *testing.T) {
 	if code != exitOK || !strings.Contains(out, "0.0.0.0:0; no password") {
 		t.Errorf("exit code %d:\n%s", code, out)
 	}
-	for _, want := range []string{"without remote.s3.bucket", "and 127.0.0.1:0 asks for no password", "and 0.0.0.0:0 asks for no password"} {
+	for _, want := range []string{"without remote.s3.bucket", "and 127.0.0.1:0 asks for no password", "and 0.0.0.0:0 asks for no password", "spaces[0].match: only * and ? stand for"} {
 		if !strings.Contains(says, "kvstored: warning: ") || !strings.Contains(says, want) || !strings.Contains(string(log), want) {
 			t.Errorf("no warning %q in\n%s\nor in\n%s", want, says, log)
 		}

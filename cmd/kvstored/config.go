@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/internal/daemon"
 )
 
 func configCommand() *cobra.Command {
@@ -49,7 +50,7 @@ It takes an admin.`,
 }
 
 // configOf asks a daemon for its configuration.
-func configOf(cmd *cobra.Command, c *client.Client) (*configStats, error) {
+func configOf(cmd *cobra.Command, c *client.Client) (*daemon.ConfigStats, error) {
 	const notYours = "the daemon tells only administrators its configuration; see listen.admin_uids and access"
 	raw, err := c.Stats(cmd.Context())
 	if errors.Is(err, client.ErrDenied) {
@@ -59,7 +60,7 @@ func configOf(cmd *cobra.Command, c *client.Client) (*configStats, error) {
 		return nil, err
 	}
 	var v struct {
-		Config configStats `json:"config"`
+		Config daemon.ConfigStats `json:"config"`
 	}
 	if err := json.Unmarshal(raw, &v); err != nil {
 		return nil, fmt.Errorf("the daemon's statistics: %w", err)

@@ -31,9 +31,9 @@ const (
 	crashLongRound = 7
 	crashSettled   = time.Second
 
-	// What was flushed must be there as long as less than this share of the
+	// Flushed chunks must be there as long as less than this share of the
 	// disk was stored or read since: then no eviction can have come to it. Far
-	// behind that nobody looks any more.
+	// behind that no check needs them.
 	crashSafeShare  = 0.6
 	crashKnownShare = 2
 )
@@ -197,7 +197,7 @@ func storeChain(ctx context.Context, c *client.Client, chain *key.Chain) error {
 func every(uint64) bool { return true }
 
 // check reads the chains that pick names and returns how many chunks of each
-// are there. What is there must be right; what was flushed must be there.
+// are there. Each must be right; all that were flushed must be there.
 func (s *stored) check(t *testing.T, socket string, pick func(number uint64) bool) map[uint64]int {
 	ctx := t.Context()
 	c, err := client.Dial(ctx, socket, client.Options{Name: "check", Space: &crashSpace})
@@ -271,7 +271,7 @@ func crashDaemon(t *testing.T, dram, disk int64) *demoDaemon {
 	return d
 }
 
-// Whatever moment the daemon is killed at, every chunk is absent or exact
+// At every moment of a kill, every chunk is absent or exact
 // afterwards, and what a flush had acknowledged is there.
 func TestCrash(t *testing.T) {
 	const disk = 4 << 30
@@ -335,7 +335,7 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// A daemon told to stop writes what is unwritten, whatever the clients did.
+// A daemon told to stop writes every unwritten chunk, with any number of clients at work.
 func TestStopFlushes(t *testing.T) {
 	d := crashDaemon(t, 64<<20, 1<<30)
 	if _, err := d.start(t.Context()); err != nil {
@@ -393,7 +393,7 @@ func traceFile(t *testing.T) string {
 
 var traceRequests = flag.Int("trace-requests", 400, "how many requests TestTrace plays; 0 = all, which takes 12 GB of disk and a minute")
 
-// Played through the socket by one client, every prompt hits exactly what was
+// Played through the socket by one client, every prompt hits exactly the chunks
 // stored before it: nothing is lost, nothing is wrong.
 func TestTrace(t *testing.T) {
 	path := traceFile(t)

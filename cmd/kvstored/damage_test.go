@@ -13,7 +13,7 @@ import (
 
 var damageRounds = flag.Int("damage-rounds", 3, "how often TestDamage kills the daemon and damages each kind of file; 100 for a long run")
 
-// damages are what can have become of files after a crash, by what they hold.
+// damages are the states that files can be in after a crash, by what they hold.
 var damages = []struct{ name, files string }{
 	{"extents", "seg-*"},
 	{"tables", "badger/*.sst"},
@@ -69,7 +69,7 @@ func damage(t *testing.T, rng *rand.Rand, files []string) {
 	}
 }
 
-// Whatever becomes of the files of a killed daemon, the next one serves after
+// In every state of the files of a killed daemon, the next one serves after
 // a few starts at most, and no wrong byte.
 func TestDamage(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/internal/human"
 )
 
 func deleteCommand() *cobra.Command {
@@ -36,7 +37,7 @@ with it. A prompt that goes on after it is cut short until they are stored again
 						Chunks uint64 `json:"deleted_chunks"`
 					}{n})
 				}
-				_, err = fmt.Fprintf(cmd.OutOrStdout(), "deleted %s\n", plural(int(n), "chunk"))
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "deleted %s\n", human.Plural(int(n), "chunk"))
 				return err
 			})
 		},

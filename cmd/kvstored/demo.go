@@ -5,78 +5,29 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"os"
 	"os/signal"
 	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/internal/demo"
+	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/internal/replay"
-	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/internal/report"
 )
 
-// What the demo runs on: DRAM is too small for the conversations, so that the
-// disk has work, and both fit on a small machine.
-const (
-	demoDRAM         = 256 << 20
-	demoDisk         = 2 << 30
-	demoSegment      = 128 << 20
-	demoChunkTokens  = 256
-	demoPayload      = 768 << 10
-	demoSystemTokens = 1024
-)
-
-// demo is one run of the demo.
-type demo struct {
+// demoFlags are the command line of demo.
+type demoFlags struct {
 	chat         replay.Chat
-	dir          string
+	folder       string // where to make the temporary one; "" = the usual place
 	report       string
 	asJSON       bool
 	prefillSpeed float64 // tokens an engine computes per second
-
-	out, progress io.Writer
-	series        *series
-	result        demoResult
-}
-
-// demoResult is what demo --json prints.
-type demoResult struct {
-	Users        int           `json:"users"`
-	Turns        int           `json:"turns"`
-	SystemTokens int           `json:"system_prompt_tokens"`
-	ChunkTokens  int           `json:"chunk_tokens"`
-	PayloadBytes int           `json:"payload_bytes"`
-	DRAMBytes    int64         `json:"dram_bytes"`
-	Seconds      float64       `json:"seconds"`
-	Total        replay.Result `json:"total"`
-	Before       replay.Result `json:"before_restart"`
-	After        replay.Result `json:"after_restart"`
-	Restart      demoRestart   `json:"restart"`
-	Saved        demoSaved     `json:"saved"`
-}
-
-// demoRestart is what stopping and starting the daemon took and brought.
-type demoRestart struct {
-	StopSeconds  float64 `json:"stop_seconds"` // with everything unwritten written
-	StartSeconds float64 `json:"start_seconds"`
-	ChunksBack   int64   `json:"chunks_back"` // known again, from disk alone
-	BytesBack    int64   `json:"bytes_back"`
-}
-
-// demoSaved is what the hits were worth, at an assumed speed.
-type demoSaved struct {
-	Tokens                 int64   `json:"tokens"`
-	PrefillTokensPerSecond float64 `json:"assumed_prefill_tokens_per_second"`
-	PrefillSeconds         float64 `json:"prefill_seconds"`
-	WaitedSeconds          float64 `json:"waited_seconds"` // for prefixes to be ready
 }
 
 func demoCommand() *cobra.Command {
-	var d demo
-	dir := ""
+	var d demoFlags
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "See it work: a daemon of its own, people who chat, a restart",
@@ -90,15 +41,7 @@ behind.`,
 			if d.chat.Users < 1 || d.chat.Turns < 1 || d.prefillSpeed <= 0 {
 				return usage(errors.New("--users, --turns and --prefill-tokens-per-second must be positive"))
 			}
-			d.out, d.progress = cmd.OutOrStdout(), cmd.ErrOrStderr()
-			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
-			defer stop()
-			var err error
-			if d.dir, err = os.MkdirTemp(dir, "kvstored-demo-"); err != nil {
-				return fmt.Errorf("demo: %w", err)
-			}
-			defer os.RemoveAll(d.dir)
-			return d.run(ctx)
+			return d.run(cmd)
 		},
 	}
 	f := cmd.Flags()
@@ -107,171 +50,94 @@ behind.`,
 	f.Uint64Var(&d.chat.Seed, "seed", 1, "of what they say")
 	f.Float64Var(&d.prefillSpeed, "prefill-tokens-per-second", 8000, "speed at which the engine is assumed to compute prompts")
 	f.StringVar(&d.report, "report", "", "also write a page with charts to this file")
-	f.StringVar(&dir, "dir", "", "where to make the temporary folder, if not in the usual place")
+	f.StringVar(&d.folder, "dir", "", "where to make the temporary folder, if not in the usual place")
 	jsonFlag(cmd, &d.asJSON)
 	return cmd
 }
 
-func (d *demo) run(ctx context.Context) error {
+func (d *demoFlags) run(cmd *cobra.Command) error {
 	if err := canReport(d.report); err != nil {
 		return err
 	}
-	d.chat.SystemTokens = demoSystemTokens
-	d.series = newSeries()
-	d.result = demoResult{
-		Users: d.chat.Users, Turns: d.chat.Turns, SystemTokens: demoSystemTokens,
-		ChunkTokens: demoChunkTokens, PayloadBytes: demoPayload, DRAMBytes: demoDRAM,
-	}
-	d.say("%s people chat, %s each, with a shared system prompt of %s tokens.\n", comma(d.chat.Users), plural(d.chat.Turns, "turn"), comma(demoSystemTokens))
-	d.say("A chunk is %d tokens with %s of KV. The daemon has %s of DRAM, and a disk tier in\n%s.\n\n", demoChunkTokens, size(demoPayload), size(int64(demoDRAM)), d.dir)
-	start := time.Now()
-	err := d.play(ctx)
-	d.result.Seconds = time.Since(start).Seconds()
-	if ctx.Err() != nil {
-		return errors.New("interrupted; everything was cleaned up")
-	}
-	if err != nil {
-		return err
-	}
-	return d.finish()
-}
-
-// say prints for people.
-func (d *demo) say(format string, args ...any) {
-	if !d.asJSON {
-		fmt.Fprintf(d.out, format, args...)
-	}
-}
-
-// play plays the first half, restarts the daemon and plays the second.
-func (d *demo) play(ctx context.Context) error {
-	daemon, err := newDemoDaemon(d.dir)
-	if err != nil {
-		return err
-	}
-	defer daemon.kill() // what it would still write is thrown away with the folder
-	if _, err := daemon.start(ctx); err != nil {
-		return err
-	}
-	next, stop := iter.Pull(d.chat.All())
+	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	turns := d.chat.Users * d.chat.Turns
-	bar := newProgress(d.progress, "playing", turns)
+	dir, err := os.MkdirTemp(d.folder, "kvstored-demo-")
+	if err != nil {
+		return fmt.Errorf("demo: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	process, err := newDemoDaemon(dir)
+	if err != nil {
+		return err
+	}
+	defer process.kill() // the folder goes with all that it would still write
+	d.chat.SystemTokens = demo.SystemTokens
+	if !d.asJSON {
+		d.printSetting(cmd.OutOrStdout(), dir)
+	}
+	bar := newProgress(cmd.ErrOrStderr(), "demo", d.chat.Users*d.chat.Turns)
 	defer bar.end()
-	p := demoPlay{demo: d, daemon: daemon, next: next, bar: bar, total: replay.NewTally()}
-
-	if d.result.Before, err = p.half(ctx, beforeRestart, turns/2); err != nil {
+	r, series, err := demo.Run(ctx, demo.Options{
+		Chat: d.chat, PrefillTokensPerSecond: d.prefillSpeed, Daemon: demoProcess{process}, Step: bar.begin,
+		Played: func(turn replay.Turn) {
+			bar.step(func() string { return fmt.Sprintf("turn %d of user %d", turn.Number+1, turn.User+1) })
+		},
+	})
+	bar.end()
+	switch {
+	case ctx.Err() != nil:
+		return errors.New("interrupted; everything was cleaned up")
+	case err != nil:
 		return err
 	}
-	if err := p.restart(ctx); err != nil {
-		return err
-	}
-	if d.result.After, err = p.half(ctx, afterRestart, turns-turns/2); err != nil {
-		return err
-	}
-	d.result.Total = p.total.Result(p.took)
-	d.result.Total.Complete = true
-	return daemon.stop(ctx)
+	return d.finish(cmd.OutOrStdout(), r, series)
 }
 
-// demoPlay is the playing part of a demo.
-type demoPlay struct {
-	*demo
-	daemon *demoDaemon
-	next   func() (replay.Turn, bool)
-	bar    *progress
-	total  *replay.Tally
-	took   time.Duration // playing, without the restart
-}
+// demoProcess is a demo's daemon in a process of its own.
+type demoProcess struct{ *demoDaemon }
 
-// half plays n turns over one connection.
-func (p *demoPlay) half(ctx context.Context, phase phase, n int) (replay.Result, error) {
-	space := key.Space{Model: "demo", World: 1, DType: "generated", ChunkTokens: demoChunkTokens, Method: key.SHA256}
-	b, err := key.NewBuilder(space)
+func (p demoProcess) Start(ctx context.Context) (demo.Found, error) {
+	st, err := p.start(ctx)
 	if err != nil {
-		return replay.Result{}, err
+		return demo.Found{}, err
 	}
-	c, err := client.Dial(ctx, p.daemon.socket, client.Options{Name: "demo engine", Space: &space})
-	if err != nil {
-		return replay.Result{}, err
-	}
-	defer c.Close()
-	player := replay.Player{Client: c, PayloadBytes: demoPayload, Policy: client.WaitComplete}
-	tally := replay.NewTally()
-	var chain key.Chain
-	start := time.Now()
-	for range n {
-		turn, ok := p.next()
-		if !ok {
-			break
-		}
-		if err := b.Tokens(&chain, turn.Tokens, key.Options{}); err != nil {
-			return replay.Result{}, err
-		}
-		o, err := player.Play(ctx, replay.Prompt{Client: client.Tokens(turn.Tokens), Chain: &chain, Tokens: len(turn.Tokens)})
-		if err != nil {
-			return replay.Result{}, fmt.Errorf("user %d, turn %d: %w", turn.User, turn.Number, err)
-		}
-		tally.Add(&o)
-		p.total.Add(&o)
-		p.series.add(&o, turn.Number, phase)
-		p.bar.step(func() string { return fmt.Sprintf("turn %d of user %d", turn.Number+1, turn.User+1) })
-	}
-	took := time.Since(start)
-	p.took += took
-	r := tally.Result(took)
-	r.Complete = true
-	return r, nil
-}
-
-// restart ends the daemon as an operator would and starts it again. All that
-// it knows then comes from disk.
-func (p *demoPlay) restart(ctx context.Context) error {
-	r := &p.result.Restart
-	start := time.Now()
-	if err := p.daemon.stop(ctx); err != nil {
-		return err
-	}
-	r.StopSeconds = time.Since(start).Seconds()
-	start = time.Now()
-	st, err := p.daemon.start(ctx)
-	if err != nil {
-		return err
-	}
-	r.StartSeconds = time.Since(start).Seconds()
 	disk := st.Store.Tiers["disk"]
-	r.ChunksBack, r.BytesBack = disk.Entries, disk.PayloadBytes
-	return nil
+	return demo.Found{Chunks: disk.Entries, Bytes: disk.PayloadBytes}, nil
 }
 
-// finish adds up, prints and reports.
-func (d *demo) finish() error {
-	r := &d.result
-	r.Saved = demoSaved{
-		Tokens: r.Total.TotalHitTokens, PrefillTokensPerSecond: d.prefillSpeed,
-		PrefillSeconds: float64(r.Total.TotalHitTokens) / d.prefillSpeed,
-		WaitedSeconds:  d.series.waited().Seconds(),
-	}
+func (p demoProcess) Stop(ctx context.Context) error { return p.stop(ctx) }
+
+func (p demoProcess) Socket() string { return p.socket }
+
+// finish prints and reports.
+func (d *demoFlags) finish(w io.Writer, r *demo.Result, series *replay.Series) error {
 	if d.report != "" {
-		if err := writeReport(d.report, demoReport(r, d.series)); err != nil {
+		if err := report.Write(d.report, report.Demo(r, series)); err != nil {
 			return err
 		}
 	}
 	if d.asJSON {
-		if err := printJSON(d.out, r); err != nil {
+		if err := printJSON(w, r); err != nil {
 			return err
 		}
 	} else {
-		d.print()
+		d.print(w, r, series)
 	}
 	if !r.Total.OK() {
-		return fmt.Errorf("wrong bytes in %s", plural(r.Total.Mismatches+int(r.Total.DiffersBlocks), "chunk"))
+		return fmt.Errorf("wrong bytes in %s", human.Plural(r.Total.Mismatches+int(r.Total.DiffersBlocks), "chunk"))
 	}
 	return nil
 }
 
-func (d *demo) print() {
-	r, w := &d.result, d.out
+// printSetting says which load is played on which daemon.
+func (d *demoFlags) printSetting(w io.Writer, dir string) {
+	fmt.Fprintf(w, "%s people chat, %s each, with a shared system prompt of %s tokens.\n",
+		human.Count(d.chat.Users), human.Plural(d.chat.Turns, "turn"), human.Count(demo.SystemTokens))
+	fmt.Fprintf(w, "A chunk is %d tokens with %s of KV. The daemon has %s of DRAM, and a disk tier in\n%s.\n\n",
+		demo.ChunkTokens, human.Bytes(demo.PayloadBytes), human.Bytes(int64(demo.DRAMBytes)), dir)
+}
+
+func (d *demoFlags) print(w io.Writer, r *demo.Result, series *replay.Series) {
 	printHits(w, &r.Total)
 	fmt.Fprintln(w)
 	var l list
@@ -279,21 +145,19 @@ func (d *demo) print() {
 	if !r.Total.OK() {
 		verdict = "WRONG BYTES"
 	}
-	l.row("verified", "%s, %s", size(r.Total.BytesRead), verdict)
-	l.row("stored", "%s in %s", size(r.Total.BytesWritten), plural(r.Total.StoredBlocks, "chunk"))
-	l.row("speed", "%s, one client; making and checking the bytes included", rate(r.Total.GBPerSecond))
-	l.row("lookup", "p50 %s, p99 %s", micros(r.Total.LookupP50), micros(r.Total.LookupP99))
-	l.row("prefix ready", "p50 %s, p99 %s", micros(r.Total.ReadyP50), micros(r.Total.ReadyP99))
-	l.row("restart", "%s to stop, %s to start; %s (%s) back from disk", seconds(r.Restart.StopSeconds), seconds(r.Restart.StartSeconds),
-		plural(r.Restart.ChunksBack, "chunk"), size(r.Restart.BytesBack))
-	before, after := d.series.around(restartWindow)
-	l.row("", "the %d prompts before it hit %s, the %d after it %s", before.n, percent(before.hit(), before.all()), after.n, percent(after.hit(), after.all()))
-	l.row("saved", "%s tokens not computed: %s of prefill at %s tokens/s", comma(r.Saved.Tokens), seconds(r.Saved.PrefillSeconds), comma(r.Saved.PrefillTokensPerSecond))
-	l.row("", "(an assumption: --prefill-tokens-per-second), for %s of waiting", seconds(r.Saved.WaitedSeconds))
+	l.row("verified", "%s, %s", human.Bytes(r.Total.BytesRead), verdict)
+	l.row("stored", "%s in %s", human.Bytes(r.Total.BytesWritten), human.Plural(r.Total.StoredBlocks, "chunk"))
+	l.row("speed", "%s, one client; making and checking the bytes included", human.Rate(r.Total.GBPerSecond))
+	l.row("lookup", "p50 %s, p99 %s", human.Micros(r.Total.LookupP50), human.Micros(r.Total.LookupP99))
+	l.row("prefix ready", "p50 %s, p99 %s", human.Micros(r.Total.ReadyP50), human.Micros(r.Total.ReadyP99))
+	l.row("restart", "%s to stop, %s to start; %s (%s) back from disk", human.Seconds(r.Restart.StopSeconds), human.Seconds(r.Restart.StartSeconds),
+		human.Plural(r.Restart.ChunksBack, "chunk"), human.Bytes(r.Restart.BytesBack))
+	before, after := series.Around(demo.RestartWindow)
+	l.row("", "the %d prompts before it hit %s, the %d after it %s", before.Prompts, human.Percent(before.Hit(), before.All()), after.Prompts, human.Percent(after.Hit(), after.All()))
+	l.row("saved", "%s tokens not computed: %s of prefill at %s tokens/s", human.Count(r.Saved.Tokens), human.Seconds(r.Saved.PrefillSeconds), human.Count(r.Saved.PrefillTokensPerSecond))
+	l.row("", "(an assumption: --prefill-tokens-per-second), for %s of waiting", human.Seconds(r.Saved.WaitedSeconds))
 	l.print(w, "")
 	if d.report != "" {
 		fmt.Fprintf(w, "\nreport: %s\n", d.report)
 	}
 }
-
-func seconds(s float64) string { return span(time.Duration(s * float64(time.Second))) }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/internal/demo"
 )
 
 const (
@@ -39,9 +40,9 @@ func newDemoDaemon(dir string) (*demoDaemon, error) {
 	cfg := config.Default()
 	cfg.Listen.Socket = d.socket
 	cfg.Admin.Listen = ""
-	cfg.CPU.Capacity = demoDRAM
+	cfg.CPU.Capacity = demo.DRAMBytes
 	cfg.Disk.Paths = []string{filepath.Join(dir, "disk")}
-	cfg.Disk.Capacity, cfg.Disk.SegmentSize, cfg.Disk.MinFree = demoDisk, demoSegment, 0
+	cfg.Disk.Capacity, cfg.Disk.SegmentSize, cfg.Disk.MinFree = demo.DiskBytes, demo.SegmentBytes, 0
 	cfg.Log.Format = "console"
 	f, err := os.Create(d.config)
 	if err != nil {
@@ -130,7 +131,7 @@ func (d *demoDaemon) stats(ctx context.Context) (*statsView, error) {
 }
 
 // stop ends the daemon as an operator would, and waits until it has written
-// what was unwritten.
+// every chunk.
 func (d *demoDaemon) stop(ctx context.Context) error {
 	if d.cmd == nil {
 		return nil
@@ -158,7 +159,7 @@ func (d *demoDaemon) kill() {
 		return
 	}
 	_ = d.cmd.Process.Kill() // fails only if it has ended
-	<-d.ended
+	_ = <-d.ended
 	d.cmd = nil
 }
 

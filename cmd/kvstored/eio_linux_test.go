@@ -175,12 +175,12 @@ func (r *eioRun) round(t *testing.T) string {
 	return strings.TrimLeft(name, "0123456789") + " " + when
 }
 
-// roundOfWrites fails what is written to the database's files until that was
+// roundOfWrites fails writes to the database's files until one was
 // met. What flushes have claimed meanwhile is there afterwards.
 func (r *eioRun) roundOfWrites(t *testing.T) string {
 	t.Helper()
 	r.pinHot(t)
-	pattern := []string{"*.mem", "MANIFEST"}[r.rng.IntN(2)]
+	pattern := []string{"*.mem", "*.sst", "MANIFEST"}[r.rng.IntN(3)]
 	if err := r.fs.FailWrites(pattern); err != nil {
 		t.Fatal(err)
 	}
@@ -231,7 +231,7 @@ func (r *eioRun) begun() uint64 {
 	return r.s.next
 }
 
-// keepPromise reads what was flushed in the round before, which has left DRAM
+// keepPromise reads the chunks flushed in the round before, which have left DRAM
 // since, and flushes something new.
 func (r *eioRun) keepPromise(t *testing.T) {
 	t.Helper()
@@ -276,7 +276,7 @@ func (r *eioRun) pick(t *testing.T) (name string, from, to int64) {
 	return "", 0, 0
 }
 
-// readHot reads what is in DRAM, as if nothing had happened.
+// readHot reads the chunks in DRAM, as if nothing had happened.
 func (r *eioRun) readHot(t *testing.T) { r.readAll(t, r.hot, client.BestEffort) }
 
 // readAll reads a chain that is there to the last chunk.

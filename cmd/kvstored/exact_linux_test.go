@@ -91,7 +91,7 @@ func newExactClient(t *testing.T, number uint64, socket string, sent *atomic.Int
 	return c
 }
 
-// work sends commands until it is told to stop, or what comes is wrong.
+// work sends commands until it is told to stop, or a reply is wrong.
 func (c *exactClient) work(stop *atomic.Bool) {
 	for !stop.Load() && !c.t.Failed() {
 		if c.conn == nil {
@@ -218,7 +218,7 @@ func TestExactClients(t *testing.T) {
 	defer working.Wait()
 	defer stop.Store(true)
 
-	// until waits for what is to happen while the clients go on.
+	// until waits for an event while the clients go on.
 	until := func(what string, is func(st *statsView) bool) {
 		t.Helper()
 		for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(10 * time.Millisecond) {

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/internal/human"
 )
 
 type flushResult struct {
@@ -71,7 +72,7 @@ printed by reason, and the exit code is 1 then.`,
 func written(f *client.Flushed, tiers map[string]tierView) string {
 	_, disk := tiers["disk"]
 	_, remote := tiers["remote"]
-	just := fmt.Sprintf("; %s (%s) went there just now", plural(f.Chunks, "chunk"), size(f.Bytes))
+	just := fmt.Sprintf("; %s (%s) went there just now", human.Plural(f.Chunks, "chunk"), human.Bytes(f.Bytes))
 	switch {
 	case tiers == nil:
 		return "everything stored is written to the tiers below DRAM, as far as there are such" + just
@@ -101,11 +102,11 @@ func printFlush(w io.Writer, f *client.Flushed, tiers map[string]tierView, asJSO
 			fmt.Fprintln(w, written(f, tiers))
 		}
 		for _, l := range f.Left {
-			fmt.Fprintf(w, "not written, %s: %s, %s\n", l.Reason, plural(l.Chunks, "chunk"), size(l.Bytes))
+			fmt.Fprintf(w, "not written, %s: %s, %s\n", l.Reason, human.Plural(l.Chunks, "chunk"), human.Bytes(l.Bytes))
 		}
 	}
 	if left > 0 {
-		return fmt.Errorf("%s not written, kept in DRAM until evicted", plural(left, "chunk"))
+		return fmt.Errorf("%s not written, kept in DRAM until evicted", human.Plural(left, "chunk"))
 	}
 	return nil
 }

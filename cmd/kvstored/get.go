@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/internal/human"
 )
 
 func getCommand() *cobra.Command {
@@ -40,8 +41,8 @@ A prompt longer than what one client may lease is got in parts.
 				if all.Ready.Chunks == 0 {
 					return nothing(all.Reason)
 				}
-				fmt.Fprintf(cmd.ErrOrStderr(), "%s of %s, %s of %s, %s%s\n", comma(all.Ready.Chunks), plural(flags.chunks(tokens), "chunk"),
-					comma(all.Ready.Tokens), plural(len(tokens), "token"), size(to.written), why(all.Reason))
+				fmt.Fprintf(cmd.ErrOrStderr(), "%s of %s, %s of %s, %s%s\n", human.Count(all.Ready.Chunks), human.Plural(flags.chunks(tokens), "chunk"),
+					human.Count(all.Ready.Tokens), human.Plural(len(tokens), "token"), human.Bytes(to.written), why(all.Reason))
 				switch all.Reason {
 				case client.Complete, client.StoppedGap:
 					return nil

@@ -18,7 +18,7 @@ import (
 
 // A daemon whose disk cannot be used at the start, and goes away later, serves
 // from DRAM, says why where one would look, and uses the disk as soon as it can:
-// what was flushed is there again.
+// the flushed chunks are there again.
 func TestDiskInTrouble(t *testing.T) {
 	mount := t.TempDir()
 	if err := unix.Mount("tmpfs", mount, "tmpfs", unix.MS_RDONLY, "size=512M"); err != nil {

@@ -18,9 +18,10 @@ import (
 	"github.com/kvstored/kvstored/internal/replay"
 	"github.com/kvstored/kvstored/internal/server"
 	"github.com/kvstored/kvstored/internal/simulate"
+	"github.com/kvstored/kvstored/internal/socket"
+	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/policy"
-	"github.com/kvstored/kvstored/tier"
 )
 
 const (
@@ -77,7 +78,7 @@ func playChats(t *testing.T, name, trace string) replay.Result {
 		HighWatermark: 1, LowWatermark: 1,
 	})
 	defer hot.Close()
-	stack := tier.NewStack(tier.Options{Hot: hot, Log: zerolog.Nop()})
+	stack := stack.NewStack(stack.Options{Hot: hot, Log: zerolog.Nop()})
 	s := server.New(server.Options{
 		Stack: stack, Arena: a, Log: zerolog.Nop(),
 		Settings: server.Settings{
@@ -87,15 +88,15 @@ func playChats(t *testing.T, name, trace string) replay.Result {
 		},
 		Stats: func(wire.Rights) ([]byte, error) { return []byte("{}"), nil },
 	})
-	socket := filepath.Join(t.TempDir(), "s")
-	l, err := server.Listen(socket, 0o600, "")
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := socket.Listen(path, 0o600, "")
 	must(err)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 2)
 	go func() { ended <- s.Serve(ctx, l) }()
 	go func() { ended <- stack.Run(ctx) }()
 	result, err := replay.Run(t.Context(), replay.Options{
-		Trace: strings.NewReader(trace), Name: "chats", Socket: socket, Concurrency: 1,
+		Trace: strings.NewReader(trace), Name: "chats", Socket: path, Concurrency: 1,
 		BlockTokens: 512, PayloadBytes: chatBytes, SaveUnfull: true,
 	})
 	must(err)

@@ -15,7 +15,7 @@ import (
 )
 
 // TestPromptLongerThanDRAM: a prompt of 6 times DRAM is put, and got byte by
-// byte, through one client, also after a restart. What was put is not put again.
+// byte, through one client, also after a restart. No chunk is put twice.
 // Package tier has one of 20 times, and bench/long the times.
 func TestPromptLongerThanDRAM(t *testing.T) {
 	const dram, chunks = 16 << 20, 384
@@ -65,7 +65,7 @@ func within(t *testing.T, limit uint64, args ...string) string {
 	return said
 }
 
-// Where one client may lease more than a piece has, a piece is what is copied.
+// Where one client may lease more than a piece has, the copy sets the size of a piece.
 func TestGetTakesAPieceAtATime(t *testing.T) {
 	const chunks, each = 160, 1 << 20
 	t.Setenv("KVSTORED_SOCKET", startDaemonWith(t, func(c *config.Config) { c.CPU.Capacity = 512 << 20 }).socket)

@@ -11,12 +11,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/internal/replay"
 )
-
-// tierTitles are the tiers, as people call them, in the order of
-// client.TierCounts.
-var tierTitles = [...]string{"DRAM", "disk", "remote"}
 
 type lookupResult struct {
 	Space         string                 `json:"space"`
@@ -108,11 +105,11 @@ func printLookup(cmd *cobra.Command, r *lookupResult, m *client.Match) {
 	t.row("", "chunks", "tokens", "share")
 	for i, n := range m.Tiers {
 		if n.Chunks > 0 || i < 2 {
-			t.row(tierTitles[i], comma(n.Chunks), comma(n.Tokens), percent(float64(n.Tokens), float64(r.PromptTokens)))
+			t.row(replay.TierTitles[i], human.Count(n.Chunks), human.Count(n.Tokens), human.Percent(float64(n.Tokens), float64(r.PromptTokens)))
 		}
 	}
-	t.row("stored", comma(r.MatchedChunks), comma(r.MatchedTokens), percent(float64(r.MatchedTokens), float64(r.PromptTokens)))
-	t.row("prompt", comma(r.PromptChunks), comma(r.PromptTokens), "")
+	t.row("stored", human.Count(r.MatchedChunks), human.Count(r.MatchedTokens), human.Percent(float64(r.MatchedTokens), float64(r.PromptTokens)))
+	t.row("prompt", human.Count(r.PromptChunks), human.Count(r.PromptTokens), "")
 	t.print(cmd.OutOrStdout(), "")
-	fmt.Fprintf(cmd.OutOrStdout(), "answered in %s; space %s\n", micros(r.LookupUS), r.Space)
+	fmt.Fprintf(cmd.OutOrStdout(), "answered in %s; space %s\n", human.Micros(r.LookupUS), r.Space)
 }

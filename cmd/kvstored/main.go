@@ -1,10 +1,3 @@
-// Command kvstored is the KV cache sidecar and its tools: the daemon itself
-// (serve), what an operator asks of it (check, config, stats, flush, pins, spaces,
-// revoke, policy, clear, purge), hands-on access (put, get, lookup), and two ways to see it work (demo, replay).
-//
-// It wires the packages of this module together and is imported by none. Only
-// main ends the process; every command returns an error, and exit.go says
-// which code it means.
 package main
 
 import (
@@ -14,15 +7,15 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/config"
-	"github.com/kvstored/kvstored/disk"
+	"github.com/kvstored/kvstored/internal/daemon"
 	"github.com/kvstored/kvstored/internal/database"
+	"github.com/kvstored/kvstored/internal/version"
 )
 
 func main() {
@@ -58,6 +51,7 @@ Run the daemon:   kvstored serve --config kvstored.yaml
 
 Exit codes: 0 done; 1 failed, or not all was done; 2 wrong usage; 3 wrong
 configuration; 4 no daemon there, it went away, or it does not answer.`,
+		Version:       version.Get().Version, // there is a flag --version
 		SilenceUsage:  true,
 		SilenceErrors: true,
 
@@ -66,6 +60,7 @@ configuration; 4 no daemon there, it went away, or it does not answer.`,
 		Args: noSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	root.SetVersionTemplate(versionLine(version.Get()) + "\n")
 	root.AddCommand(
 		serveCommand(), checkCommand(), configCommand(), demoCommand(), replayCommand(), statsCommand(),
 		putCommand(), getCommand(), lookupCommand(), deleteCommand(), flushCommand(), scrubCommand(), versionCommand(),
@@ -90,18 +85,18 @@ func noSuchCommand(root *cobra.Command, args []string) error {
 // explain tells a person what went wrong.
 func explain(w io.Writer, cmd *cobra.Command, err error, code int) {
 	var (
-		problems config.Errors
-		faults   unfit
+		problems  config.Errors
+		preflight daemon.Problems
 	)
 	switch {
 	case errors.As(err, &problems):
 		fmt.Fprintln(w, problems) // each line names its place; editors can follow
-	case errors.As(err, &faults):
-		for _, err := range faults {
+	case errors.As(err, &preflight):
+		for _, err := range preflight {
 			fmt.Fprintln(w, "kvstored:", err)
 		}
 		what := "not start here"
-		if !slices.ContainsFunc(faults, func(err error) bool { return !disk.IsTrouble(err) }) {
+		if preflight.WithoutDisk() {
 			what = "start here without the disk tier, and try to open it again and again"
 		}
 		fmt.Fprintf(w, "serve would %s. To check the configuration alone, add --file-only.\n", what)

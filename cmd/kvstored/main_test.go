@@ -12,6 +12,7 @@ import (
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/internal/database"
+	"github.com/kvstored/kvstored/internal/demo"
 	"github.com/kvstored/kvstored/internal/replay"
 	"github.com/kvstored/kvstored/key"
 )
@@ -320,7 +321,7 @@ func TestDemo(t *testing.T) {
 	defer os.RemoveAll(work)
 	report := filepath.Join(dir, "demo.html")
 	code, out, errs := kvstored(t, "", "demo", "--users", "6", "--turns", "4", "--json", "--report", report, "--dir", work)
-	var r demoResult
+	var r demo.Result
 	if err := json.Unmarshal([]byte(out), &r); code != exitOK || err != nil {
 		t.Fatalf("exit code %d, %v: %s%s", code, err, out, errs)
 	}
@@ -364,6 +365,11 @@ func TestProgressWithoutTerminal(t *testing.T) {
 	if b.Len() > 0 {
 		t.Errorf("quick work printed %q", b.String())
 	}
+	p.begin("the last of them")
+	if got := b.String(); got != "playing: the last of them\n" {
+		t.Errorf("a step printed %q", got)
+	}
+	b.Reset()
 	p.last = p.last.Add(-plainInterval)
 	p.step(func() string { return "well" })
 	if got := b.String(); got != "playing: 11 of 10, well\n" {

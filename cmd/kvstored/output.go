@@ -2,21 +2,32 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
 	"strings"
-	"time"
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
+
+	"github.com/kvstored/kvstored/internal/report"
 )
 
 // jsonFlag gives a command the flag for output that machines read.
 func jsonFlag(cmd *cobra.Command, on *bool) {
 	cmd.Flags().BoolVar(on, "json", false, "print one JSON object")
+}
+
+// canReport says before the work that the file of --report cannot be written;
+// without one there is nothing to say.
+func canReport(path string) error {
+	err := report.CanWrite(path)
+	if errors.Is(err, report.ErrFormat) {
+		return usage(err)
+	}
+	return err
 }
 
 func printJSON(w io.Writer, v any) error {
@@ -25,8 +36,8 @@ func printJSON(w io.Writer, v any) error {
 	return e.Encode(v)
 }
 
-// harmless is a text of a client's, quoted where a terminal might obey it.
-func harmless(s string) string {
+// printable is a text of a client's, quoted where a terminal might obey it.
+func printable(s string) string {
 	if strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return strconv.Quote(s)
 	}
@@ -70,7 +81,7 @@ func (t *table) print(w io.Writer, indent string) {
 	}
 }
 
-// list prints names and what there is to say about them.
+// list prints names, each with a text.
 type list struct{ rows [][2]string }
 
 func (l *list) row(name, format string, args ...any) {
@@ -85,54 +96,4 @@ func (l *list) print(w io.Writer, indent string) {
 	for _, r := range l.rows {
 		fmt.Fprintf(w, "%s%-*s  %s\n", indent, width, r[0], r[1])
 	}
-}
-
-// comma is n with separators between thousands.
-func comma[N int | int64 | uint32 | uint64 | float64](n N) string { return humanize.Comma(int64(n)) }
-
-// size is a number of bytes in binary units.
-func size[N int | int64 | uint64 | float64](n N) string { return humanize.IBytes(uint64(max(n, 0))) }
-
-// rate is GB/s in decimal units, as memory and disks are rated.
-func rate(gb float64) string { return humanize.Bytes(uint64(gb*1e9)) + "/s" }
-
-func percent(part, whole float64) string {
-	if whole == 0 {
-		return "-"
-	}
-	return fmt.Sprintf("%.1f %%", 100*part/whole)
-}
-
-// micros is a duration given in microseconds with about three digits.
-func micros(us float64) string {
-	switch d := time.Duration(us * float64(time.Microsecond)); {
-	case d < 10*time.Microsecond:
-		return fmt.Sprintf("%.1f us", us)
-	case d < 10*time.Millisecond:
-		return comma(us) + " us"
-	case d < 10*time.Second:
-		return comma(us/1e3) + " ms"
-	default:
-		return fmt.Sprintf("%.0f s", us/1e6)
-	}
-}
-
-// span is a length of time for people.
-func span(d time.Duration) string {
-	switch {
-	case d < time.Second:
-		return fmt.Sprintf("%d ms", d.Milliseconds())
-	case d < time.Minute:
-		return fmt.Sprintf("%.1f s", d.Seconds())
-	default:
-		return d.Round(time.Second).String()
-	}
-}
-
-// plural is n and the noun that fits it.
-func plural[N int | int64 | uint32 | uint64](n N, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return comma(n) + " " + noun + "s"
 }

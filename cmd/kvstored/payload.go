@@ -7,6 +7,8 @@ import (
 	"io"
 	"math"
 	"os"
+
+	"github.com/kvstored/kvstored/internal/human"
 )
 
 // payloadSource is a file that a payload is read from, in any order.
@@ -76,7 +78,7 @@ func regular(f *os.File) (*payloadSource, error) {
 }
 
 // spool copies r into a temporary file that has no name any more. A payload is
-// cut by its length, and what is there already is compared first, so that it
+// cut by its length, and chunks that are there already are compared first, so that it
 // is read twice.
 func spool(r io.Reader) (*payloadSource, error) {
 	f, err := os.CreateTemp("", "kvstored-put-")
@@ -94,7 +96,7 @@ func spool(r io.Reader) (*payloadSource, error) {
 }
 
 // parts are what a file is cut into, to be stored as the chunks of a prompt:
-// n of each bytes, the last of what is left.
+// n of each bytes, the last of the rest.
 type parts struct {
 	from  io.ReaderAt
 	n     int
@@ -107,7 +109,7 @@ type parts struct {
 // length but the last.
 func cut(from io.ReaderAt, size int64, n int) (parts, error) {
 	if size < int64(n) {
-		return parts{}, fmt.Errorf("%s for %s: a payload has at least one byte", plural(int(size), "byte"), plural(n, "chunk"))
+		return parts{}, fmt.Errorf("%s for %s: a payload has at least one byte", human.Plural(int(size), "byte"), human.Plural(n, "chunk"))
 	}
 	each := (size + int64(n) - 1) / int64(n)
 	if int64(n-1)*each >= size { // the last would have nothing
@@ -115,7 +117,7 @@ func cut(from io.ReaderAt, size int64, n int) (parts, error) {
 	}
 	p := parts{from: from, n: n, each: each, total: size, buf: make([]byte, 64<<10)}
 	if largest := max(each, p.size(n-1)); largest > math.MaxUint32 {
-		return parts{}, fmt.Errorf("%d bytes for each of %s is more than a payload can have; use a prompt of more tokens, or a smaller --chunk-tokens", largest, plural(n, "chunk"))
+		return parts{}, fmt.Errorf("%d bytes for each of %s is more than a payload can have; use a prompt of more tokens, or a smaller --chunk-tokens", largest, human.Plural(n, "chunk"))
 	}
 	return p, nil
 }

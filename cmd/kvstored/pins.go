@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/internal/human"
 )
 
 type pinsResult struct {
@@ -65,12 +66,12 @@ func printPins(cmd *cobra.Command, pins []client.PinInfo, holders []client.Holde
 		left := time.Duration(p.ExpiresMillis) * time.Millisecond
 		space := hex.EncodeToString(p.Space[:])
 		r.Pins = append(r.Pins, pinRow{p.LookupID, space, p.Connection, p.Chunks, p.Bytes, left.Seconds()})
-		byName.row(harmless(p.LookupID), fmt.Sprint(p.Connection), comma(p.Chunks), size(p.Bytes), span(left), space)
+		byName.row(printable(p.LookupID), fmt.Sprint(p.Connection), human.Count(p.Chunks), human.Bytes(p.Bytes), human.Duration(left), space)
 	}
 	byConnection.row("client", "connection", "user", "leases, fills", "pins")
 	for _, h := range holders {
 		r.Holders = append(r.Holders, holderRow(h))
-		byConnection.row(harmless(h.Name), fmt.Sprint(h.Connection), fmt.Sprint(h.UID), size(h.LeaseBytes), size(h.PinBytes))
+		byConnection.row(printable(h.Name), fmt.Sprint(h.Connection), fmt.Sprint(h.UID), human.Bytes(h.LeaseBytes), human.Bytes(h.PinBytes))
 	}
 	if asJSON {
 		return printJSON(w, r)

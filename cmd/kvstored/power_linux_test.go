@@ -107,9 +107,9 @@ func (p powerDevice) restore(t *testing.T, image []byte) {
 	p.mount(t)
 }
 
-// Whatever moment of a folder's life the power fails at, from the first on, the
+// At every moment of a folder's life that the power fails, from the first on, the
 // daemon starts, and has all of what a durable flush had acknowledged. The file
-// systems are real; what had not come to the device is lost.
+// systems are real; writes that had not come to the device are lost.
 func TestPowerFailure(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)

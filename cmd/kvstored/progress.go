@@ -8,11 +8,16 @@ import (
 
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
+
+	"github.com/kvstored/kvstored/internal/human"
 )
 
 // plainInterval is how often progress is a line where there is no terminal:
-// seldom, so that it is in nobody's way in a file.
+// seldom, so that a log file stays short.
 const plainInterval = 30 * time.Second
+
+// barInterval is how often a bar is drawn.
+const barInterval = 200 * time.Millisecond
 
 // progress shows how far long work is: a bar on a terminal, otherwise a line
 // now and then. It belongs to one goroutine.
@@ -30,7 +35,7 @@ func newProgress(w io.Writer, what string, total int) *progress {
 	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		p.bar = progressbar.NewOptions(total,
 			progressbar.OptionSetWriter(w), progressbar.OptionSetDescription(what),
-			progressbar.OptionSetWidth(32), progressbar.OptionShowCount(), progressbar.OptionThrottle(100*time.Millisecond),
+			progressbar.OptionSetWidth(32), progressbar.OptionShowCount(),
 			progressbar.OptionSetPredictTime(true), progressbar.OptionClearOnFinish(), progressbar.OptionSetElapsedTime(true),
 			progressbar.OptionSetTheme(progressbar.Theme{Saucer: "█", SaucerPadding: "░", BarStart: "", BarEnd: ""}),
 		)
@@ -38,21 +43,38 @@ func newProgress(w io.Writer, what string, total int) *progress {
 	return p
 }
 
+// begin says what the work does from now on: on a terminal until the next step,
+// otherwise in one line.
+func (p *progress) begin(what string) {
+	if p.bar == nil {
+		fmt.Fprintf(p.w, "%s: %s\n", p.what, what)
+		return
+	}
+	p.show(what)
+}
+
 // step counts one more of the total; detail says how it is going.
 func (p *progress) step(detail func() string) {
 	p.done++
-	if p.bar == nil {
-		if time.Since(p.last) >= plainInterval {
-			p.last = time.Now()
-			fmt.Fprintf(p.w, "%s: %s of %s, %s\n", p.what, comma(p.done), comma(p.total), detail())
-		}
-		return
+	interval := plainInterval
+	if p.bar != nil {
+		interval = barInterval
 	}
-	if time.Since(p.last) >= 200*time.Millisecond {
+	switch {
+	case time.Since(p.last) < interval:
+	case p.bar != nil:
+		p.show(detail())
+	default:
 		p.last = time.Now()
-		p.bar.Describe(p.what + ": " + detail())
+		fmt.Fprintf(p.w, "%s: %s of %s, %s\n", p.what, human.Count(p.done), human.Count(p.total), detail())
 	}
-	_ = p.bar.Add(1) // a terminal that cannot be written to shows nothing
+}
+
+// show draws the bar. A bar that is full is gone, and there may be more to say.
+func (p *progress) show(text string) {
+	p.last = time.Now()
+	_ = p.bar.Set(min(p.done, p.total-1)) // a terminal that cannot be written to shows nothing
+	p.bar.Describe(p.what + ": " + text)
 }
 
 // end removes the bar.

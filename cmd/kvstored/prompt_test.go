@@ -38,7 +38,7 @@ func TestLongPrompt(t *testing.T) {
 	}
 }
 
-// A put waits while others hold what it needs: here until that is too old.
+// A put waits while others hold the room: here until that is too old.
 func TestPutWaits(t *testing.T) {
 	d := startDaemonWith(t, func(c *config.Config) {
 		smallDRAM(c)
@@ -149,7 +149,7 @@ func TestCheckSummary(t *testing.T) {
 	}
 }
 
-// What another put refused does not look in stats as if nobody had tried.
+// Chunks that a put was refused count in stats.
 func TestStatsDiffers(t *testing.T) {
 	socket := startDaemon(t)
 	t.Setenv("KVSTORED_SOCKET", socket)

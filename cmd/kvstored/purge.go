@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/key"
 )
 
@@ -51,7 +52,7 @@ which only counts. If it is interrupted, call it again. It takes an admin.`,
 				switch {
 				case err == nil:
 				case p.Known+p.Found > 0:
-					return fmt.Errorf("%w; that was after %s known here and %s in the bucket: call it again", err, plural(p.Known, "chunk"), plural(p.Found, "chunk"))
+					return fmt.Errorf("%w; that was after %s known here and %s in the bucket: call it again", err, human.Plural(p.Known, "chunk"), human.Plural(p.Found, "chunk"))
 				default:
 					return err
 				}
@@ -98,7 +99,7 @@ func purgeProgress(w io.Writer) func(client.Purged) {
 	return func(p client.Purged) {
 		if time.Since(last) >= plainInterval {
 			last = time.Now()
-			fmt.Fprintf(w, "purge: %s in the bucket, %s so far\n", plural(p.Found, "chunk"), size(p.Bytes))
+			fmt.Fprintf(w, "purge: %s in the bucket, %s so far\n", human.Plural(p.Found, "chunk"), human.Bytes(p.Bytes))
 		}
 	}
 }
@@ -112,7 +113,7 @@ func printPurge(cmd *cobra.Command, p *client.Purged, r purgeResult, asJSON bool
 		text = "%s known here; %s (%s) in the bucket\n"
 	}
 	w := cmd.OutOrStdout()
-	fmt.Fprintf(w, text, plural(p.Known, "chunk"), plural(p.Found, "chunk"), size(p.Bytes))
+	fmt.Fprintf(w, text, human.Plural(p.Known, "chunk"), human.Plural(p.Found, "chunk"), human.Bytes(p.Bytes))
 	if p.Known+p.Found == 0 {
 		fmt.Fprintf(w, "nothing is stored for space %s; 'kvstored spaces' lists those there are, also of engines, which --model does not find\n", r.Space)
 	}

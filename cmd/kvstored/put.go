@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/internal/human"
 )
 
 func putCommand() *cobra.Command {
@@ -71,7 +72,7 @@ type putSum struct {
 	Bytes  int `json:"stored_bytes"`
 	There  int `json:"present_chunks"` // before, or being stored by another client
 	Left   int `json:"refused_chunks"`
-	// OverQuota says that the space, not the tier, has no room for what is left.
+	// OverQuota says that the space, not the tier, has no room for the rest.
 	OverQuota bool `json:"over_quota"`
 	// Different of those that were there hold other bytes, and keep them.
 	Different int `json:"different_chunks"`
@@ -151,17 +152,17 @@ func (s *putSum) print(w io.Writer, asJSON bool) error {
 			return err
 		}
 	} else {
-		fmt.Fprintf(w, "stored %d of %s (%s)", s.Stored, plural(s.Chunks, "chunk"), size(s.Bytes))
+		fmt.Fprintf(w, "stored %d of %s (%s)", s.Stored, human.Plural(s.Chunks, "chunk"), human.Bytes(s.Bytes))
 		if s.There > 0 {
 			fmt.Fprintf(w, ", %d there already", s.There)
 		}
 		fmt.Fprintln(w)
 	}
 	if s.Different > 0 {
-		return fmt.Errorf("other bytes were stored before for %s of this prompt, and stay; delete them first, or use another --salt", plural(s.Different, "chunk"))
+		return fmt.Errorf("other bytes were stored before for %s of this prompt, and stay; delete them first, or use another --salt", human.Plural(s.Different, "chunk"))
 	}
 	if s.Left > 0 {
-		return fmt.Errorf("no room for %s: %s", plural(s.Left, "chunk"), refusals[s.why])
+		return fmt.Errorf("no room for %s: %s", human.Plural(s.Left, "chunk"), refusals[s.why])
 	}
 	return nil
 }

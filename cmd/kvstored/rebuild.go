@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/internal/human"
 )
 
 // rebuildEvery is how often scrub --rebuild asks how far the rebuild is, and
@@ -33,7 +34,7 @@ func rebuildIndex(cmd *cobra.Command, c *client.Client, asJSON bool) error {
 	r, err := c.Rebuild(ctx)
 	for told := time.Now(); err == nil && r.Running; r, err = c.Rebuilt(ctx) {
 		if time.Since(told) >= rebuildTold && !asJSON {
-			fmt.Fprintf(cmd.ErrOrStderr(), "%s of %s, %s back\n", size(r.Bytes), size(r.TotalBytes), plural(r.Restored, "chunk"))
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s of %s, %s back\n", human.Bytes(r.Bytes), human.Bytes(r.TotalBytes), human.Plural(r.Restored, "chunk"))
 			told = time.Now()
 		}
 		select {
@@ -56,8 +57,8 @@ func printRebuilt(cmd *cobra.Command, r *client.Rebuilt, asJSON bool) error {
 			return err
 		}
 	} else {
-		fmt.Fprintf(w, "%s in %v: %s read, %s back, %s dropped, %s written anew\n", size(r.Bytes), took.Round(time.Millisecond),
-			plural(r.Headers, "header"), plural(r.Restored, "chunk"), plural(r.Dropped, "chunk"), plural(r.Resealed, "header"))
+		fmt.Fprintf(w, "%s in %v: %s read, %s back, %s dropped, %s written anew\n", human.Bytes(r.Bytes), took.Round(time.Millisecond),
+			human.Plural(r.Headers, "header"), human.Plural(r.Restored, "chunk"), human.Plural(r.Dropped, "chunk"), human.Plural(r.Resealed, "header"))
 	}
 	if r.Bytes < r.TotalBytes {
 		return errors.New("a path does not answer: what lies there is rebuilt at the next start")

@@ -13,7 +13,7 @@ import (
 
 // TestScrubRebuild: headers that are damaged while the daemon runs are written
 // anew by hand, so that all is served byte for byte when the database is lost
-// next; what was deleted is not back.
+// next; no deleted chunk is back.
 func TestScrubRebuild(t *testing.T) {
 	const prompts, chunks = 6, 4
 	var disk string

@@ -22,7 +22,7 @@ type redis struct {
 func newRedis(t *testing.T, addr string) *redis {
 	t.Helper()
 	network := "tcp"
-	if isSocket(addr) {
+	if strings.HasPrefix(addr, "/") {
 		network = "unix"
 	}
 	conn, err := net.Dial(network, addr)

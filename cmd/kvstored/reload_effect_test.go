@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"syscall"
@@ -17,45 +16,6 @@ import (
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/config"
 )
-
-// TestReloadReachesParts: another value of each key that a reload applies is
-// another setting of a part of the daemon.
-func TestReloadReachesParts(t *testing.T) {
-	values := map[string]string{
-		"listen.allow_uids": "[7]", "listen.admin_uids": "[7]", "listen.resp_flush": "true", "listen.resp_full": "error",
-		"chunk.tokens": "32", "chunk.hash": "xxh64", "chunk.save_unfull": "true", "arena.verify_hits": "2",
-		"cpu.policy": "lfu", "cpu.high_watermark": "0.93", "cpu.low_watermark": "0.5",
-		"disk.policy": "lfu", "disk.high_watermark": "0.93", "disk.low_watermark": "0.5", "disk.min_free": "7GiB",
-		"disk.write_budget": "1GiB", "disk.scrub_rate": "1MiB", "write.queue": "1MiB",
-		"prefetch.policy": "best_effort", "prefetch.deadline": "3s", "prefetch.per_1024_tokens": "1s", "prefetch.window": "2MiB", "prefetch.next_turn": "1MiB",
-		"lease.max_age": "1m", "pin.max_age": "1m",
-		"budget.leases": "0.1", "budget.pins": "0.1", "budget.loads": "0.1", "budget.unwritten": "0.1",
-		"access": `[{uids: [7], match: "*", rights: [read]}]`, "spaces": `[{match: a, quota: 64MiB, priority: 1}]`, "log.level": "warn",
-	}
-	c := config.Default()
-	const arena = 1 << 30
-	was := settingsOf(&c, arena, "")
-	for path := range liveKeys(t) {
-		if path == "stop.flush" {
-			continue // what runs is asked for it at the stop
-		}
-		if path == "listen.resp_password_file" {
-			if reflect.DeepEqual(settingsOf(&c, arena, "secret"), was) {
-				t.Errorf("another password changes nothing")
-			}
-			continue
-		}
-		// a.b with value v is the file "a: {b: v}".
-		file := strings.ReplaceAll(path, ".", ": {") + ": " + values[path] + strings.Repeat("}", strings.Count(path, "."))
-		c, err := config.Load(write(t, file), nil, config.Rules{})
-		if err != nil {
-			t.Fatalf("%v (this table wants another value for each key that can change)", err)
-		}
-		if reflect.DeepEqual(settingsOf(&c, arena, ""), was) {
-			t.Errorf("%s changes nothing", file)
-		}
-	}
-}
 
 // effect is what a reload does that shows from outside.
 type effect struct {
@@ -158,7 +118,7 @@ func (r *reloadRig) dramShrinks() bool {
 	return false
 }
 
-// diskRefuses: what is put is not written for want of a budget.
+// diskRefuses: new chunks are not written for want of a budget.
 func (r *reloadRig) diskRefuses() bool {
 	dropped := func() uint64 { return r.statsOf().Store.Written["disk"].Dropped["write_budget"].Chunks }
 	before := dropped()

@@ -11,7 +11,7 @@ import (
 )
 
 // TestRemoteDownIsNoEnd: a store that refuses, breaks off or hangs ends a
-// prefetch as failed(remote), whatever the job waits for, and however often it
+// prefetch as failed(remote), in each wait policy, and however often it
 // is asked: at first the requests fail, later the tier is off. A job that said
 // "complete" would tell the engine that the prompt was never stored.
 func TestRemoteDownIsNoEnd(t *testing.T) {

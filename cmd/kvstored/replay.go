@@ -14,7 +14,9 @@ import (
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/internal/replay"
+	"github.com/kvstored/kvstored/internal/report"
 )
 
 // replayFlags are the command line of replay.
@@ -106,15 +108,15 @@ func (f *replayFlags) run(cmd *cobra.Command) error {
 	defer stop()
 
 	bar := newProgress(cmd.ErrOrStderr(), filepath.Base(f.trace), summary.Requests)
-	series := newSeries()
+	series := new(replay.Series)
 	tokens, hits, wrong := int64(0), int64(0), 0
 	o.Observe = func(out *replay.Outcome) {
 		tokens += int64(out.Tokens)
 		hits += int64(out.Hit.Tokens)
 		wrong += len(out.Mismatches)
-		series.add(out, 0, beforeRestart)
+		series.Add(out, 0, replay.BeforeRestart)
 		bar.step(func() string {
-			return fmt.Sprintf("%s hit, %d wrong", percent(float64(hits), float64(tokens)), wrong)
+			return fmt.Sprintf("%s hit, %d wrong", human.Percent(float64(hits), float64(tokens)), wrong)
 		})
 	}
 	r, err := replay.Run(ctx, o)
@@ -124,11 +126,11 @@ func (f *replayFlags) run(cmd *cobra.Command) error {
 	}
 	switch {
 	case ctx.Err() != nil:
-		return fmt.Errorf("interrupted after %s of %s requests", comma(r.Requests), comma(summary.Requests))
+		return fmt.Errorf("interrupted after %s of %s requests", human.Count(r.Requests), human.Count(summary.Requests))
 	case err != nil:
 		return err
 	case !r.OK():
-		return fmt.Errorf("wrong bytes: %s differ from what was stored under their key", plural(r.Mismatches+int(r.DiffersBlocks), "chunk"))
+		return fmt.Errorf("wrong bytes: %s differ from what was stored under their key", human.Plural(r.Mismatches+int(r.DiffersBlocks), "chunk"))
 	}
 	return nil
 }
@@ -180,12 +182,12 @@ func (f *replayFlags) summarize() (replay.Summary, error) {
 	return replay.Summarize(trace, f.trace, f.blockTokens, f.limit)
 }
 
-func (f *replayFlags) print(w io.Writer, o *replay.Options, r *replay.Result, s *series) error {
+func (f *replayFlags) print(w io.Writer, o *replay.Options, r *replay.Result, s *replay.Series) error {
 	if r.Requests == 0 {
 		return nil // the error says all there is to say
 	}
 	if f.report != "" {
-		if err := writeReport(f.report, replayReport(o, r, s)); err != nil {
+		if err := report.Write(f.report, report.Replay(o, r, s)); err != nil {
 			return err
 		}
 	}
@@ -200,30 +202,30 @@ func (f *replayFlags) print(w io.Writer, o *replay.Options, r *replay.Result, s 
 }
 
 func printReplay(w io.Writer, o *replay.Options, r *replay.Result) {
-	fmt.Fprintf(w, "%s: %s in %s, %s\n\n", filepath.Base(o.Name), plural(r.Requests, "request"),
-		span(time.Duration(r.Seconds*float64(time.Second))), plural(o.Concurrency, "client"))
+	fmt.Fprintf(w, "%s: %s in %s, %s\n\n", filepath.Base(o.Name), human.Plural(r.Requests, "request"),
+		human.Duration(time.Duration(r.Seconds*float64(time.Second))), human.Plural(o.Concurrency, "client"))
 	printHits(w, r)
 	fmt.Fprintln(w)
 	var l list
 	verdict := "every byte right"
 	if !r.OK() {
 		verdict = fmt.Sprintf("WRONG BYTES in %s, other bytes already there for %s",
-			plural(r.Mismatches, "chunk"), plural(r.DiffersBlocks, "chunk"))
+			human.Plural(r.Mismatches, "chunk"), human.Plural(r.DiffersBlocks, "chunk"))
 	}
-	l.row("verified", "%s, %s", size(r.BytesRead), verdict)
-	l.row("stored", "%s in %s", size(r.BytesWritten), plural(r.StoredBlocks, "chunk"))
-	l.row("moved", "%s", rate(r.GBPerSecond))
-	l.row("lookup", "p50 %s, p99 %s", micros(r.LookupP50), micros(r.LookupP99))
-	l.row("prefix ready", "p50 %s, p99 %s", micros(r.ReadyP50), micros(r.ReadyP99))
+	l.row("verified", "%s, %s", human.Bytes(r.BytesRead), verdict)
+	l.row("stored", "%s in %s", human.Bytes(r.BytesWritten), human.Plural(r.StoredBlocks, "chunk"))
+	l.row("moved", "%s", human.Rate(r.GBPerSecond))
+	l.row("lookup", "p50 %s, p99 %s", human.Micros(r.LookupP50), human.Micros(r.LookupP99))
+	l.row("prefix ready", "p50 %s, p99 %s", human.Micros(r.ReadyP50), human.Micros(r.ReadyP99))
 	printReady(&l, "  nothing found", r.ReadyBy["none"])
 	for i, name := range replay.TierNames {
-		printReady(&l, "  from "+tierTitles[i], r.ReadyBy[name]) // at least in part
+		printReady(&l, "  from "+replay.TierTitles[i], r.ReadyBy[name]) // at least in part
 	}
 	if o.Deadline > 0 {
-		l.row("late", "%s answered after the deadline of %v", plural(r.LateRequests, "request"), o.Deadline)
+		l.row("late", "%s answered after the deadline of %v", human.Plural(r.LateRequests, "request"), o.Deadline)
 	}
 	if o.Speed > 0 {
-		l.row("started", "p50 %s, p99 %s behind their time", micros(r.Behind.P50), micros(r.Behind.P99))
+		l.row("started", "p50 %s, p99 %s behind their time", human.Micros(r.Behind.P50), human.Micros(r.Behind.P99))
 	}
 	for _, e := range []struct {
 		name string
@@ -236,7 +238,7 @@ func printReplay(w io.Writer, o *replay.Options, r *replay.Result) {
 		{"pending", r.PendingBlocks, "chunks left to another client that was storing them"},
 	} {
 		if e.n > 0 {
-			l.row(e.name, "%s %s", comma(e.n), e.what)
+			l.row(e.name, "%s %s", human.Count(e.n), e.what)
 		}
 	}
 	if d := r.Daemon; d != nil {
@@ -244,7 +246,7 @@ func printReplay(w io.Writer, o *replay.Options, r *replay.Result) {
 	}
 	l.print(w, "")
 	for _, m := range r.Wrong {
-		fmt.Fprintf(w, "wrong: %s at byte %s, from %s\n", m.Key, comma(m.Offset), m.Tier)
+		fmt.Fprintf(w, "wrong: %s at byte %s, from %s\n", m.Key, human.Count(m.Offset), m.Tier)
 	}
 }
 
@@ -253,7 +255,7 @@ func printReplay(w io.Writer, o *replay.Options, r *replay.Result) {
 // be read.
 func printReady(l *list, title string, d replay.Spread) {
 	if d.Requests > 0 {
-		l.row(title, "p50 %s, p90 %s, p99 %s, longest %s, of %s", micros(d.P50), micros(d.P90), micros(d.P99), micros(d.Max), plural(d.Requests, "request"))
+		l.row(title, "p50 %s, p90 %s, p99 %s, longest %s, of %s", human.Micros(d.P50), human.Micros(d.P90), human.Micros(d.P99), human.Micros(d.Max), human.Plural(d.Requests, "request"))
 	}
 }
 
@@ -263,11 +265,11 @@ func printHits(w io.Writer, r *replay.Result) {
 	whole := float64(r.TotalPromptTokens)
 	for i, name := range replay.TierNames {
 		if n := r.HitTokens[name]; n > 0 || i < 2 {
-			t.row("from "+tierTitles[i], comma(n), percent(float64(n), whole), comma(r.HitBlocks[name]))
+			t.row("from "+replay.TierTitles[i], human.Count(n), human.Percent(float64(n), whole), human.Count(r.HitBlocks[name]))
 		}
 	}
-	t.row("computed", comma(r.TotalPromptTokens-r.TotalHitTokens), percent(whole-float64(r.TotalHitTokens), whole), comma(r.BlockAccesses-r.BlockHits))
-	t.row("prompts", comma(r.TotalPromptTokens), "", comma(r.BlockAccesses))
+	t.row("computed", human.Count(r.TotalPromptTokens-r.TotalHitTokens), human.Percent(whole-float64(r.TotalHitTokens), whole), human.Count(r.BlockAccesses-r.BlockHits))
+	t.row("prompts", human.Count(r.TotalPromptTokens), "", human.Count(r.BlockAccesses))
 	t.print(w, "")
 }
 
@@ -283,5 +285,5 @@ func daemonVerdict(r *replay.Result) string {
 	if dropped == 0 {
 		return out + "; nothing was dropped on the way down"
 	}
-	return fmt.Sprintf("%s; %s dropped on the way down", out, plural(dropped, "chunk"))
+	return fmt.Sprintf("%s; %s dropped on the way down", out, human.Plural(dropped, "chunk"))
 }

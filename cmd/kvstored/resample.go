@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/internal/simulate"
 )
 
@@ -20,7 +21,7 @@ func (f *replayFlags) runResamples(cmd *cobra.Command, trace *simulate.Trace, o 
 	defer stop()
 	bar := newProgress(cmd.ErrOrStderr(), filepath.Base(f.trace), n*len(o.Policies)*len(o.Capacities))
 	o.Done = func(r simulate.Row) {
-		bar.step(func() string { return fmt.Sprintf("%s at %s", r.Policy, plural(r.CapacityBlocks, "block")) })
+		bar.step(func() string { return fmt.Sprintf("%s at %s", r.Policy, human.Plural(r.CapacityBlocks, "block")) })
 	}
 	spreads, err := simulate.Resample(ctx, trace, o, n)
 	bar.end()

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/internal/human"
 )
 
 // chunksResult is the answer of commands that free or forget chunks.
@@ -15,12 +16,12 @@ type chunksResult struct {
 	Chunks uint64 `json:"chunks"`
 }
 
-// print says what was done to them.
+// print counts the revoked chunks.
 func (r chunksResult) print(w io.Writer, asJSON bool, done string) error {
 	if asJSON {
 		return printJSON(w, r)
 	}
-	_, err := fmt.Fprintf(w, "%s %s\n", plural(r.Chunks, "chunk"), done)
+	_, err := fmt.Fprintf(w, "%s %s\n", human.Plural(r.Chunks, "chunk"), done)
 	return err
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/internal/human"
 )
 
 type scrubResult struct {
@@ -71,10 +72,10 @@ func printScrub(cmd *cobra.Command, s *client.Scrubbed, asJSON bool) error {
 			return err
 		}
 	} else {
-		fmt.Fprintf(w, "%s read, %s\n", plural(s.Chunks, "chunk"), size(s.Bytes))
+		fmt.Fprintf(w, "%s read, %s\n", human.Plural(s.Chunks, "chunk"), human.Bytes(s.Bytes))
 	}
 	if s.Wrong > 0 || s.Failed > 0 {
-		return fmt.Errorf("%s wrong and deleted, %d unreadable", plural(s.Wrong, "chunk"), s.Failed)
+		return fmt.Errorf("%s wrong and deleted, %d unreadable", human.Plural(s.Wrong, "chunk"), s.Failed)
 	}
 	return nil
 }

@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
@@ -14,8 +12,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/kvstored/kvstored/config"
-	"github.com/kvstored/kvstored/internal/arena"
-	"github.com/kvstored/kvstored/policy"
+	"github.com/kvstored/kvstored/internal/daemon"
 )
 
 func serveCommand() *cobra.Command {
@@ -52,12 +49,9 @@ KVSTORED_CPU__CAPACITY=8GiB.`,
 // loadConfig reads and checks a configuration for this user, and where it is to
 // be used here, for the memory there is.
 func loadConfig(path string, here bool) (config.Config, error) {
-	rules := anywhere()
-	if here {
-		var err error
-		if rules, err = rulesHere(); err != nil {
-			return config.Config{}, err
-		}
+	rules, err := daemon.Rules(here)
+	if err != nil {
+		return config.Config{}, err
 	}
 	cfg, err := config.Load(path, os.Environ(), rules)
 	if err != nil { // one that cannot be read is as invalid as one that is wrong
@@ -66,17 +60,13 @@ func loadConfig(path string, here bool) (config.Config, error) {
 	return cfg, nil
 }
 
-// anywhere is what the checks must know apart from the machine.
-func anywhere() config.Rules { return config.Rules{Policies: policy.All(), UID: os.Geteuid()} }
-
-// rulesHere is what the checks must know on this machine.
-func rulesHere() (rules config.Rules, err error) {
-	rules = anywhere()
-	rules.MemoryBytes, rules.MemoryFrom, err = arena.MemoryLimit()
-	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
-		return rules, fmt.Errorf("how much memory there is: %w", err)
-	}
-	return rules, nil
+// hangups has SIGHUP ask for a reload, for the rest of the process's life: it
+// ends no daemon, also not one that starts or stops. Of several at once one is
+// enough: each reload reads the file as it is then.
+func hangups() <-chan os.Signal {
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	return hup
 }
 
 // serve runs the daemon until a signal or a failure. path is where cfg is from,
@@ -86,19 +76,18 @@ func serve(ctx context.Context, cfg config.Config, path string, hup <-chan os.Si
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal has its usual effect
-	for _, text := range doubts(&cfg, true) {
+	for _, text := range daemon.Warnings(&cfg, true) {
 		log.Warn().Msg(text)
 	}
-	d, err := newDaemon(cfg, log)
+	d, err := daemon.New(cfg, daemon.Options{Log: log, File: path, Hangups: hup})
 	if err != nil {
 		return err
 	}
-	d.reloads.path, d.reloads.hup = path, hup
-	return d.run(ctx)
+	return d.Run(ctx)
 }
 
 func newLog(c config.Log) zerolog.Logger {
-	setLevel(c.Level) // of all loggers, so that it can change
+	daemon.SetLogLevel(c.Level) // of all loggers, so that it can change
 	zerolog.TimeFieldFormat = time.RFC3339Nano
 	console := c.Format == "console" || c.Format == "auto" && term.IsTerminal(int(os.Stderr.Fd()))
 	if console {

@@ -15,7 +15,9 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/internal/replay"
+	"github.com/kvstored/kvstored/internal/report"
 	"github.com/kvstored/kvstored/internal/simulate"
 )
 
@@ -76,7 +78,7 @@ func (f *replayFlags) runSimulate(cmd *cobra.Command) error {
 		return err
 	}
 	if trace.Skipped > 0 {
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s skipped, the first: %s\n", plural(trace.Skipped, "line"), trace.Bad)
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s skipped, the first: %s\n", human.Plural(trace.Skipped, "line"), trace.Bad)
 	}
 	if len(o.Capacities) == 0 {
 		o.Capacities = trace.Sweep()
@@ -95,7 +97,7 @@ func (f *replayFlags) runSimulate(cmd *cobra.Command) error {
 	defer stop()
 	bar := newProgress(cmd.ErrOrStderr(), filepath.Base(f.trace), len(o.Policies)*len(o.Capacities))
 	o.Done = func(r simulate.Row) {
-		bar.step(func() string { return fmt.Sprintf("%s at %s", r.Policy, plural(r.CapacityBlocks, "block")) })
+		bar.step(func() string { return fmt.Sprintf("%s at %s", r.Policy, human.Plural(r.CapacityBlocks, "block")) })
 	}
 	start := time.Now()
 	rows, err := simulate.Run(ctx, trace, o)
@@ -107,8 +109,11 @@ func (f *replayFlags) runSimulate(cmd *cobra.Command) error {
 		return err
 	}
 	if f.report != "" {
-		page := simulation{f, &o, trace, rows, time.Since(start)}
-		if err := writeReport(f.report, page.report); err != nil {
+		page := report.Simulation{
+			Name: f.trace, BlockTokens: f.blockTokens, BlockBytes: f.simulate.blockBytes,
+			Options: &o, Trace: trace, Rows: rows, Took: time.Since(start),
+		}
+		if err := report.Write(f.report, page.Page()); err != nil {
 			return err
 		}
 	}
@@ -125,38 +130,54 @@ func (f *replayFlags) simulateOptions() (simulate.Options, error) {
 			o.Policies = slices.DeleteFunc(o.Policies, func(name string) bool { return name == simulate.Static })
 		}
 	}
-	if !slices.Equal(s.capacities, []string{"auto"}) {
-		for _, text := range s.capacities {
-			n, err := strconv.Atoi(text)
-			if err != nil {
-				return o, usage(fmt.Errorf("--capacity-blocks %q: want numbers of blocks, or auto", text))
-			}
-			o.Capacities = append(o.Capacities, n)
-		}
+	var err error
+	if o.Capacities, err = s.parseCapacities(); err != nil {
+		return o, err
 	}
-	if s.blockSize != "" {
-		n, err := config.ParseBytes(s.blockSize)
-		if err != nil || n < 1 {
-			return o, usage(fmt.Errorf("--bytes-per-block %q: want a size, as 2MiB", s.blockSize))
-		}
-		s.blockBytes = int64(n)
+	if s.blockBytes, err = s.parseBlockSize(); err != nil {
+		return o, err
 	}
-	if s.hints != "none" && !o.Oracle && !o.Answers {
+	switch {
+	case s.hints != "none" && !o.Oracle && !o.Answers:
 		return o, usage(fmt.Errorf("--hints %q: use none, oracle or answers", s.hints))
-	}
-	if s.resample < 0 || s.resample == 1 {
+	case s.resample < 0 || s.resample == 1:
 		return o, usage(errors.New("--resample must be at least 2: one says nothing of a deviation"))
-	}
-	if s.resample > 0 && f.report != "" {
+	case s.resample > 0 && f.report != "":
 		return o, usage(errors.New("--resample has no --report"))
-	}
-	if f.blockTokens < 1 {
+	case f.blockTokens < 1:
 		return o, usage(errors.New("--block-size must be at least 1"))
 	}
 	if err := o.Check(); err != nil {
 		return o, usage(err)
 	}
 	return o, nil
+}
+
+// parseCapacities reads numbers of blocks; none for auto.
+func (s *simulateFlags) parseCapacities() (out []int, err error) {
+	if slices.Equal(s.capacities, []string{"auto"}) {
+		return nil, nil
+	}
+	for _, text := range s.capacities {
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			return nil, usage(fmt.Errorf("--capacity-blocks %q: want numbers of blocks, or auto", text))
+		}
+		out = append(out, n)
+	}
+	return out, nil
+}
+
+// parseBlockSize reads the size of a block's KV; 0 where it was not said.
+func (s *simulateFlags) parseBlockSize() (int64, error) {
+	if s.blockSize == "" {
+		return 0, nil
+	}
+	n, err := config.ParseBytes(s.blockSize)
+	if err != nil || n < 1 {
+		return 0, usage(fmt.Errorf("--bytes-per-block %q: want a size, as 2MiB", s.blockSize))
+	}
+	return int64(n), nil
 }
 
 func (f *replayFlags) readTrace() (*simulate.Trace, error) {

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/internal/simulate"
 )
 
@@ -60,7 +61,7 @@ func (f *replayFlags) rowsForPeople(w io.Writer, rows []simulate.Row, styled boo
 	}
 	t.row(upper...)
 	t.row(lower...)
-	digits := func(n int64, _ int) string { return comma(n) }
+	digits := func(n int64, _ int) string { return human.Count(n) }
 	for _, r := range rows {
 		rate := fmt.Sprintf("%.2f %%", 100*r.OverallHitRate)
 		t.row(f.withSize(rowCells(r, digits, rate), f.rowSize(r))...)
@@ -89,20 +90,14 @@ const (
 // rowStyle is that of a row among all; the head's lines are before the first.
 func rowStyle(rows []simulate.Row, at int) string {
 	switch {
-	case at < 0 || isBound(rows[at].Policy):
+	case at < 0 || simulate.IsBound(rows[at].Policy):
 		return faintText
 	case slices.ContainsFunc(rows, func(r simulate.Row) bool {
-		return r.CapacityBlocks == rows[at].CapacityBlocks && r.TotalHitTokens > rows[at].TotalHitTokens && !isBound(r.Policy)
+		return r.CapacityBlocks == rows[at].CapacityBlocks && r.TotalHitTokens > rows[at].TotalHitTokens && !simulate.IsBound(r.Policy)
 	}):
 		return ""
 	}
 	return boldText
-}
-
-// isBound reports whether a policy is none that anybody could have.
-func isBound(name string) bool {
-	_, bound := boundColors[name]
-	return bound
 }
 
 // headLines breaks the name of a column in two, before its last word.
@@ -129,5 +124,5 @@ func (f *replayFlags) withSize(cells []string, size string) []string {
 }
 
 func (f *replayFlags) rowSize(r simulate.Row) string {
-	return size(int64(r.CapacityBlocks) * f.simulate.blockBytes)
+	return human.Bytes(int64(r.CapacityBlocks) * f.simulate.blockBytes)
 }

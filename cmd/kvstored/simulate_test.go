@@ -108,7 +108,7 @@ func TestSimulateReport(t *testing.T) {
 			t.Errorf("the page has %s", not)
 		}
 	}
-	// Belady is in the chart also if nobody asked for its numbers.
+	// Belady is in the chart also where its numbers were not asked for.
 	code, out, errs = kvstored(t, "", "replay", "--simulate", "--trace", madeUpTrace, "--policy", "lru", "--capacity-blocks", "20", "--report", page)
 	if html, err = os.ReadFile(page); code != exitOK || err != nil || strings.Contains(out, simulate.Belady) || !strings.Contains(string(html), simulate.Belady) {
 		t.Errorf("exit code %d, %v, %s; printed %s", code, err, errs, out)
@@ -116,7 +116,7 @@ func TestSimulateReport(t *testing.T) {
 }
 
 // TestReportThatCannotBeWritten: that is said before any work is done, here
-// before anybody misses the trace, and what is there stays.
+// before the trace is missed, and an older page stays.
 func TestReportThatCannotBeWritten(t *testing.T) {
 	dir := t.TempDir()
 	for _, page := range []string{dir, filepath.Join(dir, "none", "page.html")} {
@@ -142,25 +142,6 @@ func TestReportThatCannotBeWritten(t *testing.T) {
 	}
 	if b, err := os.ReadFile(page); string(b) != "old" {
 		t.Errorf("what was there is %q now, %v", b, err)
-	}
-}
-
-// TestCurvesDiffer: each policy has a color of its own, in any selection.
-func TestCurvesDiffer(t *testing.T) {
-	all := simulate.Policies()
-	s := simulation{options: &simulate.Options{Policies: all}}
-	color := make(map[string]any)
-	for i, c := range s.curves() {
-		for name, other := range color {
-			if c.color == other {
-				t.Errorf("%s and %s have one color", c.name, name)
-			}
-		}
-		color[c.name] = c.color
-		alone := simulation{options: &simulate.Options{Policies: all[i : i+1]}}
-		if got := alone.curves()[0].color; got != c.color {
-			t.Errorf("%s alone has another color", c.name)
-		}
 	}
 }
 
@@ -201,6 +182,8 @@ func TestSimulateErrors(t *testing.T) {
 		{simulated("--capacity-blocks", "0"), exitUsage, "at least 1"},
 		{simulated("--bytes-per-block", "2m"), exitUsage, "--bytes-per-block"},
 		{simulated("--payload-bytes", "1MiB"), exitUsage, "--payload-bytes"},
+		{simulated("--report", filepath.Join(t.TempDir(), "page.PNG")), exitUsage, "end its name in .html"},
+		{simulated("--report", filepath.Join(t.TempDir(), "page.svg")), exitUsage, "end its name in .html"},
 		{[]string{"replay", "--trace", bad, "--policy", "lru"}, exitUsage, "--simulate"},
 		{[]string{"replay", "--simulate", "--trace", bad + ".none"}, exitFailure, "no such file"},
 	} {

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/key"
 )
 
@@ -93,7 +94,7 @@ func printSpaces(w io.Writer, uses []client.SpaceUse, asJSON bool) error {
 	t.row("model", "open", "chunks", "in DRAM", "on disk")
 	for i := range uses {
 		u := &uses[i]
-		t.row(title(u), comma(u.Connections), comma(u.Chunks), size(u.HotBytes), size(u.DiskBytes))
+		t.row(title(u), human.Count(u.Connections), human.Count(u.Chunks), human.Bytes(u.HotBytes), human.Bytes(u.DiskBytes))
 		t.row("  " + strings.Join(append([]string{hex.EncodeToString(u.ID[:])}, details(u)...), ", "))
 	}
 	t.print(w, "")
@@ -151,7 +152,7 @@ func details(u *client.SpaceUse) (out []string) {
 		}
 	}
 	add(s.DType != "", brief(s.DType))
-	add(true, plural(s.ChunkTokens, "token")+" a chunk")
+	add(true, human.Plural(s.ChunkTokens, "token")+" a chunk")
 	add(s.World > 1, fmt.Sprintf("rank %d of %d", s.Worker, s.World))
 	revision := s.Revision
 	if len(revision) == 40 { // a commit's; its beginning will do
@@ -168,11 +169,11 @@ func details(u *client.SpaceUse) (out []string) {
 	return out
 }
 
-// brief is a text of a client's, cut and harmless.
+// brief is a text of a client's, cut and printable.
 func brief(s string) string {
 	const most = 48
 	if r := []rune(s); len(r) > most {
 		s = string(r[:most-3]) + "..."
 	}
-	return harmless(s)
+	return printable(s)
 }

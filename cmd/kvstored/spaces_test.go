@@ -64,7 +64,7 @@ func TestSpaces(t *testing.T) {
 }
 
 // TestSpacesFit: with names as they are, the table fits a terminal, and tells
-// what is where.
+// the chunks of each tier.
 func TestSpacesFit(t *testing.T) {
 	for _, model := range []string{"m", "Qwen/Qwen3-235B-A22B-Instruct-2507-FP8", strings.Repeat("x", 100)} {
 		var out strings.Builder
@@ -88,7 +88,7 @@ func TestSpacesFit(t *testing.T) {
 	}
 }
 
-// TestSpaceTitles: what a space is called that nobody has opened.
+// TestSpaceTitles: the title of a space that no client has opened.
 func TestSpaceTitles(t *testing.T) {
 	for want, u := range map[string]client.SpaceUse{
 		"(not opened since the start)":            {Chunks: 3},

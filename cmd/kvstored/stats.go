@@ -15,18 +15,22 @@ import (
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/internal/budget"
+	"github.com/kvstored/kvstored/internal/daemon"
+	"github.com/kvstored/kvstored/internal/hint"
+	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/internal/lm"
 	"github.com/kvstored/kvstored/internal/replay"
 	"github.com/kvstored/kvstored/internal/resp"
 	"github.com/kvstored/kvstored/internal/server"
+	"github.com/kvstored/kvstored/tier"
 )
 
-// statsView is daemonStats as it is read back: its maps have names for keys.
+// statsView is daemon.Stats as it is read back: its maps have names for keys.
 type statsView struct {
-	Version       string       `json:"version"`
-	UptimeSeconds float64      `json:"uptime_seconds"`
-	Arena         arenaStats   `json:"arena"`
-	Memory        budget.Stats `json:"memory"`
+	Version       string            `json:"version"`
+	UptimeSeconds float64           `json:"uptime_seconds"`
+	Arena         daemon.ArenaStats `json:"arena"`
+	Memory        budget.Stats      `json:"memory"`
 	Server        struct {
 		server.Stats
 		HitChunks map[string]uint64 `json:"hit_chunks"`
@@ -57,6 +61,7 @@ type tierView struct {
 
 	Off      bool              `json:"off"`
 	Counters map[string]uint64 `json:"counters"`
+	Quotas   []tier.QuotaUse   `json:"quotas"`
 }
 
 type writtenView struct {
@@ -126,7 +131,7 @@ func (v *statsView) print(w io.Writer) {
 	if v.Store.Recovering {
 		state = "still reading what is on disk"
 	}
-	fmt.Fprintf(w, "kvstored %s, up %s, %s\n\n", v.Version, span(time.Duration(v.UptimeSeconds*float64(time.Second))), state)
+	fmt.Fprintf(w, "kvstored %s, up %s, %s\n\n", v.Version, human.Duration(time.Duration(v.UptimeSeconds*float64(time.Second))), state)
 	v.printTiers(w)
 	fmt.Fprintln(w)
 	v.printHits(w)
@@ -142,16 +147,16 @@ func (v *statsView) printTiers(w io.Writer) {
 		if !ok {
 			continue
 		}
-		read := size(s.GetBytes)
+		read := human.Bytes(s.GetBytes)
 		if i == 0 {
 			read = "-" // by clients, where it lies
 		}
 		if s.CapacityBytes == 0 { // shared: others store and delete too
-			t.row(tierTitles[i], "-", "-", "-", "", read, size(s.PutBytes), "-", comma(s.Corrupt))
+			t.row(replay.TierTitles[i], "-", "-", "-", "", read, human.Bytes(s.PutBytes), "-", human.Count(s.Corrupt))
 			continue
 		}
-		t.row(tierTitles[i], comma(s.Entries), size(s.UsedBytes), size(s.CapacityBytes), percent(float64(s.UsedBytes), float64(s.CapacityBytes)),
-			read, size(s.PutBytes), comma(s.Evictions), comma(s.Corrupt))
+		t.row(replay.TierTitles[i], human.Count(s.Entries), human.Bytes(s.UsedBytes), human.Bytes(s.CapacityBytes), human.Percent(float64(s.UsedBytes), float64(s.CapacityBytes)),
+			read, human.Bytes(s.PutBytes), human.Count(s.Evictions), human.Count(s.Corrupt))
 	}
 	t.print(w, "")
 }
@@ -164,82 +169,93 @@ func (v *statsView) printHits(w io.Writer) {
 		n := v.Server.HitTokens[name]
 		hit += n
 		if _, ok := v.Store.Tiers[name]; ok {
-			t.row("hit in "+tierTitles[i], comma(n), percent(float64(n), float64(asked)))
+			t.row("hit in "+replay.TierTitles[i], human.Count(n), human.Percent(float64(n), float64(asked)))
 		}
 	}
-	t.row("hit", comma(hit), percent(float64(hit), float64(asked)))
-	t.row("asked", comma(asked), "")
+	t.row("hit", human.Count(hit), human.Percent(float64(hit), float64(asked)))
+	t.row("asked", human.Count(asked), "")
 	t.print(w, "")
 }
 
 func (v *statsView) printRest(w io.Writer) {
 	var l list
 	s := &v.Server
-	l.row("clients", "%d now, %s since the start", s.Connections, comma(s.ConnectionsTotal))
-	l.row("requests", "%s, of them %s refused; %s malformed", comma(s.Requests), comma(s.Errors), plural(s.Malformed, "frame"))
-	l.row("prefetches", "%s; %s live, %s revoked", comma(s.Prefetches), plural(s.LeasesLive, "lease"), comma(s.Revoked))
+	l.row("clients", "%d now, %s since the start", s.Connections, human.Count(s.ConnectionsTotal))
+	l.row("requests", "%s, of them %s refused; %s malformed", human.Count(s.Requests), human.Count(s.Errors), human.Plural(s.Malformed, "frame"))
+	l.row("prefetches", "%s; %s live, %s revoked", human.Count(s.Prefetches), human.Plural(s.LeasesLive, "lease"), human.Count(s.Revoked))
 	differs := ""
 	if s.Differs > 0 {
-		differs = fmt.Sprintf("; %s more with other bytes than were there, which stay", comma(s.Differs))
+		differs = fmt.Sprintf("; %s more with other bytes than were there, which stay", human.Count(s.Differs))
 	}
-	l.row("stored", "%s, %s%s", plural(s.StoredChunks, "chunk"), size(s.StoredBytes), differs)
-	l.row("DRAM", "%s cannot be evicted now%s", size(v.Store.ProtectedBytes), v.classes())
-	l.row("", "%s in huge pages, of %s; largest free run %s", size(v.Arena.HugeBytes), size(v.Arena.CapacityBytes), size(v.Arena.LargestFreeBytes))
-	for i, h := range []server.HintStats{s.Hints.Done, s.Hints.Continues, s.Hints.Answer} {
+	l.row("stored", "%s, %s%s", human.Plural(s.StoredChunks, "chunk"), human.Bytes(s.StoredBytes), differs)
+	l.row("DRAM", "%s cannot be evicted now%s", human.Bytes(v.Store.ProtectedBytes), v.classes())
+	l.row("", "%s in huge pages, of %s; largest free run %s", human.Bytes(v.Arena.HugeBytes), human.Bytes(v.Arena.CapacityBytes), human.Bytes(v.Arena.LargestFreeBytes))
+	for i, h := range []hint.Outcome{s.Hints.Done, s.Hints.Continues, s.Hints.Answer} {
 		if h.Given > 0 {
-			l.row("hints: "+[]string{"done", "continues", "answer"}[i], "%s; %s of those whose outcome is known were right", comma(h.Given), percent(float64(h.Right), float64(h.Right+h.Wrong)))
+			l.row("hints: "+[]string{"done", "continues", "answer"}[i], "%s; %s of those whose outcome is known were right", human.Count(h.Given), human.Percent(float64(h.Right), float64(h.Right+h.Wrong)))
 		}
 	}
 	if n := s.Hints.Priority; n > 0 {
-		l.row("hints: priority", "%s", comma(n))
+		l.row("hints: priority", "%s", human.Count(n))
 	}
 	for i, name := range replay.TierNames {
 		wr, ok := v.Store.Written[name]
 		if !ok {
 			continue
 		}
-		l.row("to "+tierTitles[i], "%s waiting", plural(wr.Waiting, "chunk"))
+		l.row("to "+replay.TierTitles[i], "%s waiting", human.Plural(wr.Waiting, "chunk"))
 		for _, reason := range slices.Sorted(maps.Keys(wr.Dropped)) {
 			d := wr.Dropped[reason]
-			l.row("", "%s (%s) dropped: %s", plural(d.Chunks, "chunk"), size(d.Bytes), reason)
+			l.row("", "%s (%s) dropped: %s", human.Plural(d.Chunks, "chunk"), human.Bytes(d.Bytes), reason)
 		}
 		if wr.Missed > 0 {
-			l.row("", "%s of them will be offered again when the tier works", plural(wr.Missed, "chunk"))
+			l.row("", "%s of them will be offered again when the tier works", human.Plural(wr.Missed, "chunk"))
 		}
 		s := v.Store.Tiers[name]
 		if s.Off {
 			l.row("", "switched off after failures; probed until it works again")
 		}
 		if n := s.Counters["extent_bytes_written"] + s.Counters["badger_bytes_written"]; s.PutBytes > 0 && n > 0 {
-			l.row("", "%s written for %s of payload: x%.2f", size(n), size(s.PutBytes), float64(n)/float64(s.PutBytes))
+			l.row("", "%s written for %s of payload: x%.2f", human.Bytes(n), human.Bytes(s.PutBytes), float64(n)/float64(s.PutBytes))
 		}
 	}
 	for _, place := range slices.Sorted(maps.Keys(v.Store.Mismatches)) {
 		if n := v.Store.Mismatches[place]; n > 0 {
-			l.row("wrong bytes", "%s found by %s, and deleted", plural(n, "chunk"), place)
+			l.row("wrong bytes", "%s found by %s, and deleted", human.Plural(n, "chunk"), place)
 		}
 	}
+	v.quotas(&l)
 	v.disk(&l)
 	v.remote(&l)
 	v.fronts(&l)
 	l.print(w, "")
 }
 
+// quotas is what spaces under a quota have of each tier.
+func (v *statsView) quotas(l *list) {
+	for i, name := range replay.TierNames {
+		for _, q := range v.Store.Tiers[name].Quotas {
+			l.row("quota in "+replay.TierTitles[i], "%s of %s used by models that match %q; %s evicted, %s refused",
+				human.Bytes(q.UsedBytes), human.Bytes(q.QuotaBytes), q.Match, human.Plural(q.Evictions, "chunk"), human.Count(q.Refused))
+		}
+	}
+}
+
 // fronts is what clients of other stores do.
 func (v *statsView) fronts(l *list) {
 	if s := v.RESP; s != nil {
-		l.row("Redis clients", "%d now, %s since the start, %s refused, %s malformed", s.Connections, comma(s.ConnectionsTotal), comma(s.Refused), comma(s.Malformed))
-		l.row("", "%s, %s, %s refused; %s hit, %s missed, %s stored", plural(s.Commands, "command"), plural(s.Errors, "error"), plural(s.LoginsRefused, "login"), comma(s.Hits), comma(s.Misses), comma(s.Stored))
-		l.row("", "%s received, %s sent", size(s.BytesRead), size(s.BytesWritten))
+		l.row("Redis clients", "%d now, %s since the start, %s refused, %s malformed", s.Connections, human.Count(s.ConnectionsTotal), human.Count(s.Refused), human.Count(s.Malformed))
+		l.row("", "%s, %s, %s refused; %s hit, %s missed, %s stored", human.Plural(s.Commands, "command"), human.Plural(s.Errors, "error"), human.Plural(s.LoginsRefused, "login"), human.Count(s.Hits), human.Count(s.Misses), human.Count(s.Stored))
+		l.row("", "%s received, %s sent", human.Bytes(s.BytesRead), human.Bytes(s.BytesWritten))
 		l.dropped(s.Dropped, s.Owed)
 		if s.HungUp > 0 {
-			l.row("", "%s disconnected instead of being told an error", plural(s.HungUp, "client"))
+			l.row("", "%s disconnected instead of being told an error", human.Plural(s.HungUp, "client"))
 		}
 	}
 	if s := v.LM; s != nil {
-		l.row("lm:// clients", "%d now, %s since the start, %s refused, %s malformed", s.Connections, comma(s.ConnectionsTotal), comma(s.Refused), comma(s.Malformed))
-		l.row("", "%s; %s hit, %s missed, %s stored", plural(s.Requests, "request"), comma(s.Hits), comma(s.Misses), comma(s.Stored))
-		l.row("", "%s received, %s sent", size(s.BytesRead), size(s.BytesWritten))
+		l.row("lm:// clients", "%d now, %s since the start, %s refused, %s malformed", s.Connections, human.Count(s.ConnectionsTotal), human.Count(s.Refused), human.Count(s.Malformed))
+		l.row("", "%s; %s hit, %s missed, %s stored", human.Plural(s.Requests, "request"), human.Count(s.Hits), human.Count(s.Misses), human.Count(s.Stored))
+		l.row("", "%s received, %s sent", human.Bytes(s.BytesRead), human.Bytes(s.BytesWritten))
 		l.dropped(s.Dropped, s.Owed)
 	}
 }
@@ -248,11 +264,11 @@ func (v *statsView) fronts(l *list) {
 func (l *list) dropped(by map[string]uint64, owed int64) {
 	for _, reason := range slices.Sorted(maps.Keys(by)) {
 		if n := by[reason]; n > 0 {
-			l.row("", "%s dropped: %s", plural(n, "value"), reason)
+			l.row("", "%s dropped: %s", human.Plural(n, "value"), reason)
 		}
 	}
 	if owed > 0 {
-		l.row("", "%s still to be deleted below, and not readable", plural(owed, "old value"))
+		l.row("", "%s still to be deleted below, and not readable", human.Plural(owed, "old value"))
 	}
 }
 
@@ -271,14 +287,14 @@ func (v *statsView) disk(l *list) {
 	if n["paths_missing"]+n["paths_off"] > 0 {
 		trouble = fmt.Sprintf("; %d missing, %d left alone after failures", n["paths_missing"], n["paths_off"])
 	}
-	l.row("disk", "%s, %s%s; %s recovered, %s lost", plural(n["paths"], "path"), how, trouble, plural(n["recover_scanned"], "record"), comma(n["recover_lost"]))
+	l.row("disk", "%s, %s%s; %s recovered, %s lost", human.Plural(n["paths"], "path"), how, trouble, human.Plural(n["recover_scanned"], "record"), human.Count(n["recover_lost"]))
 	l.row("", "%d reads and %d writes queued, %d under way; %s, %s", n["read_queue"], n["write_queue"], n["io_in_flight"],
-		plural(n["io_errors"], "error"), plural(n["io_timeouts"], "timeout"))
+		human.Plural(n["io_errors"], "error"), human.Plural(n["io_timeouts"], "timeout"))
 	if s.Evictions > 0 {
-		l.row("", "evicted: %s ahead of need, %s for lack of room, %s for min_free", comma(n["evicted_ahead"]), comma(n["evicted_for_room"]), comma(n["evicted_for_min_free"]))
+		l.row("", "evicted: %s ahead of need, %s for lack of room, %s for min_free", human.Count(n["evicted_ahead"]), human.Count(n["evicted_for_room"]), human.Count(n["evicted_for_min_free"]))
 	}
 	if n["process_write_bytes"] > 0 {
-		l.row("", "%s written to devices, %s read, as the kernel counts for the process", size(n["process_write_bytes"]), size(n["process_read_bytes"]))
+		l.row("", "%s written to devices, %s read, as the kernel counts for the process", human.Bytes(n["process_write_bytes"]), human.Bytes(n["process_read_bytes"]))
 	}
 }
 
@@ -293,10 +309,10 @@ func (v *statsView) remote(l *list) {
 		state = "; switched off, see the log"
 	}
 	n := s.Counters
-	l.row("S3 requests", "%s PUT, %s GET, %s HEAD, %s LIST, %s DELETE%s", comma(n["put_requests"]), comma(n["get_requests"]),
-		comma(n["head_requests"]), comma(n["list_requests"]), comma(n["delete_requests"]), state)
-	l.row("", "%s sent, %s received, %s of them wasted; %s retried, %s hedged", size(n["sent_bytes"]), size(n["received_bytes"]),
-		size(n["wasted_bytes"]), comma(n["retries"]), comma(n["hedges"]))
+	l.row("S3 requests", "%s PUT, %s GET, %s HEAD, %s LIST, %s DELETE%s", human.Count(n["put_requests"]), human.Count(n["get_requests"]),
+		human.Count(n["head_requests"]), human.Count(n["list_requests"]), human.Count(n["delete_requests"]), state)
+	l.row("", "%s sent, %s received, %s of them wasted; %s retried, %s hedged", human.Bytes(n["sent_bytes"]), human.Bytes(n["received_bytes"]),
+		human.Bytes(n["wasted_bytes"]), human.Count(n["retries"]), human.Count(n["hedges"]))
 }
 
 // classNames are the classes of holds, as people call them.
@@ -310,7 +326,7 @@ func (v *statsView) classes() string {
 	var out []string
 	for _, c := range slices.Sorted(maps.Keys(v.Store.ClassBytes)) {
 		if n := v.Store.ClassBytes[c]; n > 0 && classNames[c] != "" {
-			out = append(out, classNames[c]+" "+size(n))
+			out = append(out, classNames[c]+" "+human.Bytes(n))
 		}
 	}
 	if len(out) == 0 {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/internal/daemon"
 	"github.com/kvstored/kvstored/internal/s3test"
 )
 
@@ -31,7 +32,7 @@ func terminate(t *testing.T, d *demoDaemon, flush time.Duration, clean bool) {
 	if err := d.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	limit := endFor + flush + stopSlack
+	limit := daemon.EndTimeout + flush + stopSlack
 	select {
 	case err := <-d.ended:
 		d.cmd = nil
@@ -73,8 +74,8 @@ func children(t *testing.T, pid int) (pids []int) {
 }
 
 // A device, a database or a bucket that hangs does not keep the daemon from
-// ending in time, nor do clients that wait for them. What was not written is
-// said, and what had been is found again.
+// ending in time, nor do clients that wait for them. Unwritten chunks are
+// reported, and written ones are found again.
 func TestStopWhileBelowHangs(t *testing.T) {
 	for _, what := range []string{"database", "bucket"} {
 		t.Run(what, func(t *testing.T) {

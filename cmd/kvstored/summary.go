@@ -9,6 +9,8 @@ import (
 
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/disk"
+	"github.com/kvstored/kvstored/internal/daemon"
+	"github.com/kvstored/kvstored/internal/human"
 )
 
 // summarize prints what a configuration comes to, as comments; if here, on this
@@ -71,20 +73,35 @@ func summarizeAccess(l *list, c *config.Config) {
 
 // summarizeDRAM says what the shares of DRAM are in bytes.
 func summarizeDRAM(l *list, c *config.Config) {
-	share := func(s float64) string { return size(s * float64(c.CPU.Capacity)) }
+	share := func(s float64) string { return human.Bytes(s * float64(c.CPU.Capacity)) }
 	b := &c.Budget
-	l.row("DRAM", "%s of shared memory, taken at start", size(int64(c.CPU.Capacity)))
+	l.row("DRAM", "%s of shared memory, taken at start", human.Bytes(int64(c.CPU.Capacity)))
 	l.row("", "leases and fills %s, half of that for one client of several; pins %s, loads %s, unwritten %s; %s in all",
-		share(b.Leases), share(b.Pins), share(b.Loads), size(min(int64(c.Write.Queue), int64(b.Unwritten*float64(c.CPU.Capacity)))), share(config.MaxProtected))
+		share(b.Leases), share(b.Pins), share(b.Loads), human.Bytes(min(int64(c.Write.Queue), int64(b.Unwritten*float64(c.CPU.Capacity)))), share(config.MaxProtected))
 }
 
-// summarizeDisk says what there is room for.
+// summarizeMemory says how the memory is divided.
+func summarizeMemory(l *list, c *config.Config, here bool) {
+	p, source := daemon.MemoryPlan(c, here)
+	from := "derived"
+	if c.Limits.Memory > 0 {
+		from = "limits.memory"
+	}
+	l.row("memory", "clients outside DRAM %s (%s), %s of it for one user", human.Bytes(p.Clients), from, human.Bytes(c.Limits.UIDMemory*float64(p.Clients)))
+	l.row("", "in all %s: DRAM %s, the database's process %s, the daemon itself %s, its clients %s and what is not collected of that %s",
+		human.Bytes(p.Total()), human.Bytes(p.Arena), human.Bytes(p.Database), human.Bytes(p.Own), human.Bytes(p.Clients), human.Bytes(p.Garbage))
+	if p.Limit > 0 {
+		l.row("", "of %s, by %s; the Go heap may have %s, unless GOMEMLIMIT says otherwise", human.Bytes(p.Limit), source, human.Bytes(p.GoLimit()))
+	}
+}
+
+// summarizeDisk says how much room there is.
 func summarizeDisk(l *list, c *config.Disk, here bool) {
 	if !c.Enabled() {
 		l.row("disk", "none")
 		return
 	}
-	l.row("disk", "up to %s, %s left free for others; database in %s", size(int64(c.Capacity)), size(int64(c.MinFree)), c.MetaPath())
+	l.row("disk", "up to %s, %s left free for others; database in %s", human.Bytes(int64(c.Capacity)), human.Bytes(int64(c.MinFree)), c.MetaPath())
 	for _, path := range c.Paths {
 		if !here {
 			l.row("", "%s", path)
@@ -92,7 +109,7 @@ func summarizeDisk(l *list, c *config.Disk, here bool) {
 		}
 		free := "free space unknown"
 		if n, err := disk.FreeBytes([]string{path}); err == nil {
-			free = size(n) + " free"
+			free = human.Bytes(n) + " free"
 		}
 		if _, err := os.Stat(path); os.IsNotExist(err) {
 			free += "; made at start"

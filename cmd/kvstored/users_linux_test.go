@@ -53,7 +53,7 @@ func wantRefused(t *testing.T, err error, text string) {
 }
 
 // TestUserConnections: what one user may have is not what others may, front
-// ends count, administrators always get in, and what is given back can be had.
+// ends count, administrators always get in, and returned memory can be had.
 func TestUserConnections(t *testing.T) {
 	d, resp := publicDaemon(t, func(c *config.Config) {
 		c.Limits.Connections, c.Limits.UIDConnections = 64, 12
@@ -89,7 +89,7 @@ func TestUserConnections(t *testing.T) {
 	if b, _ := io.ReadAll(dialRESP()); !strings.HasPrefix(string(b), "-ERR max number of clients reached: "+full) {
 		t.Errorf("a Redis client too many is told %q", b)
 	}
-	// Others fill what is there for all but administrators: 48 of 64.
+	// Others fill the places for all but administrators: 48 of 64.
 	for i := range 36 {
 		if _, err := dialAs(t, d, first+1+uintptr(i/12)); err != nil {
 			t.Fatalf("connection %d of others: %v", i, err)

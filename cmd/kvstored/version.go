@@ -2,20 +2,11 @@ package main
 
 import (
 	"fmt"
-	"runtime"
-	"runtime/debug"
 
 	"github.com/spf13/cobra"
-)
 
-// version is what this program was built from.
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok || info.Main.Version == "" {
-		return "(devel)"
-	}
-	return info.Main.Version
-}
+	"github.com/kvstored/kvstored/internal/version"
+)
 
 func versionCommand() *cobra.Command {
 	var asJSON bool
@@ -25,14 +16,24 @@ func versionCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if asJSON {
-				return printJSON(cmd.OutOrStdout(), map[string]string{
-					"version": version(), "go": runtime.Version(), "os": runtime.GOOS, "arch": runtime.GOARCH,
-				})
+				return printJSON(cmd.OutOrStdout(), version.Get())
 			}
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "kvstored %s (%s, %s/%s)\n", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), versionLine(version.Get()))
 			return err
 		},
 	}
 	jsonFlag(cmd, &asJSON)
 	return cmd
+}
+
+// versionLine is what `kvstored version` and `kvstored --version` print.
+func versionLine(v version.Info) string {
+	commit := ""
+	if v.Commit != "" {
+		commit = "commit " + v.Commit + ", "
+	}
+	if v.Modified {
+		commit += "with changes, "
+	}
+	return fmt.Sprintf("kvstored %s (%s%s, %s/%s)", v.Version, commit, v.Go, v.OS, v.Arch)
 }

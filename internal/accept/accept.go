@@ -1,6 +1,3 @@
-// Package accept takes the connections of a listener, for every server of the
-// daemon alike, and notices clients that leave. It owns no goroutine but those of
-// Serve, and never reads or writes a connection.
 package accept
 
 import (

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kvstored/kvstored/internal/broadcast"
 )
 
 // ErrDeparted is the cause with which the context of a connection ends when the
@@ -32,8 +34,8 @@ type departures struct {
 	halfFor time.Duration
 	mu      struct {
 		sync.Mutex
-		here  map[*presence]struct{}
-		first chan struct{} // closed with the first connection; nil while there is one
+		here map[*presence]struct{}
+		came broadcast.Signal // a connection
 	}
 }
 
@@ -48,7 +50,6 @@ type presence struct {
 func newDepartures() *departures {
 	d := &departures{halfFor: halfFor}
 	d.mu.here = make(map[*presence]struct{})
-	d.mu.first = make(chan struct{})
 	return d
 }
 
@@ -68,10 +69,7 @@ func (d *departures) attend(conn net.Conn, gone context.CancelCauseFunc) (leave 
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.mu.here[p] = struct{}{}
-	if d.mu.first != nil {
-		close(d.mu.first)
-		d.mu.first = nil
-	}
+	d.mu.came.Wake()
 	return func() {
 		d.mu.Lock()
 		defer d.mu.Unlock()
@@ -104,21 +102,18 @@ func (d *departures) run(ctx context.Context) {
 	}
 }
 
-// list appends the connections to all. Without one it returns what is closed
-// with the first.
+// list appends the connections to all. Without one it returns a channel that
+// is closed with the first.
 func (d *departures) list(all []*presence) ([]*presence, <-chan struct{}) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for p := range d.mu.here {
 		all = append(all, p)
 	}
-	if len(all) == 0 && d.mu.first == nil {
-		d.mu.first = make(chan struct{})
+	if len(all) == 0 {
+		return all, d.mu.came.Next()
 	}
-	if len(all) > 0 {
-		return all, nil
-	}
-	return all, d.mu.first
+	return all, nil
 }
 
 // look ends the context if the client is gone. A failure means that the

@@ -15,8 +15,9 @@ import (
 // patience bounds what takes moments.
 const patience = time.Minute
 
-// A connection that is not read ends with its client, whatever that has sent
-// before; while the client is there, or only has no more to say, it goes on.
+// A connection that is not read ends with its client, also behind bytes that the
+// client has sent before; while the client is there, or only has no more to say,
+// it goes on.
 func TestDeparture(t *testing.T) {
 	for _, network := range []string{"unix", "tcp"} {
 		address := "127.0.0.1:0"

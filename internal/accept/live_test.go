@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// A recheck closes what is refused by now, and nothing else; what was removed is
-// not asked about.
+// A recheck closes the connections that are refused by now, and nothing else; it
+// does not ask about one that was removed.
 func TestRecheck(t *testing.T) {
 	var l Live
 	kept, keptPeer := net.Pipe()

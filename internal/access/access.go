@@ -1,14 +1,3 @@
-// Package access decides what a user may do with which space. It is data only:
-// the server asks it once for each user and space, and again when the rules have
-// changed.
-//
-// Without rules every user that may connect may read and write everything. With
-// any rule the first that names the user and matches the space's model counts,
-// and a user for whom there is none has no right. Root and the user that runs the
-// daemon may always do everything.
-//
-// The arena is one memory. So a user maps it only if the rules give it the right
-// to read every space there can be: see [Policy.MayMap].
 package access
 
 import (
@@ -43,15 +32,15 @@ type Rule struct {
 // Options of a Policy.
 type Options struct {
 	Own    uint32   // the user that runs the daemon
-	Allow  []uint32 // who may connect, where there are no rules; none = every user
-	Admins []uint32 // who may administer, where there are no rules
+	Allow  []uint32 // the users that may connect, where there are no rules; none = all
+	Admins []uint32 // the users that may administer, where there are no rules
 	Rules  []Rule
 	Fronts []string // the front ends whose values are, or come, into the arena
 }
 
-// Policy is who may do what. It is never changed, so that it needs no lock, and
-// two that are the same pointer decide the same. The nil Policy is that of the
-// zero Options.
+// Policy says which rights a user has. It is never changed, so that it needs no
+// lock, and two that are the same pointer decide the same. The nil Policy is that
+// of the zero Options.
 type Policy struct {
 	o Options
 }
@@ -70,7 +59,7 @@ func (p *Policy) options() *Options {
 // Ruled reports whether there are rules.
 func (p *Policy) Ruled() bool { return len(p.options().Rules) > 0 }
 
-// unbound reports whether a user may do everything, whatever the rules say.
+// unbound reports whether a user may do everything under any rules.
 func (o *Options) unbound(uid uint32) bool { return uid == 0 || uid == o.Own }
 
 // listed is what a user may do where there are no rules.
@@ -121,7 +110,7 @@ func (p *Policy) NoUser(front string) Rights {
 	return p.options().front(front, func(r *Rule) bool { return len(r.UIDs) == 0 })
 }
 
-// front is what the first rule for a front end gives for which who holds.
+// front is the rights in the first rule for a front end that who accepts.
 func (o *Options) front(front string, who func(*Rule) bool) Rights {
 	for i := range o.Rules {
 		if r := &o.Rules[i]; r.Front == front && who(r) {
@@ -132,7 +121,7 @@ func (o *Options) front(front string, who func(*Rule) bool) Rights {
 }
 
 // Somewhere is what a user may do with the spaces of one model or another; 0 for
-// one who may not connect.
+// a user that may not connect.
 func (p *Policy) Somewhere(uid uint32) (sum Rights) {
 	o := p.options()
 	if !p.Ruled() || o.unbound(uid) {
@@ -146,8 +135,8 @@ func (p *Policy) Somewhere(uid uint32) (sum Rights) {
 	return sum
 }
 
-// Everywhere is what a user may do with every space there can be, of whatever
-// model, the values of front ends included.
+// Everywhere is the rights of a user to every space there can be, of any model,
+// the values of front ends included.
 func (p *Policy) Everywhere(uid uint32) Rights {
 	o := p.options()
 	if !p.Ruled() || o.unbound(uid) {
@@ -250,8 +239,8 @@ func (r Rights) String() string {
 	return strings.Join(words, " and ")
 }
 
-// Peer is who is at the other end of a front end's connection. It belongs to the
-// connection's goroutine.
+// Peer is the user at the other end of a front end's connection. It belongs to
+// the connection's goroutine.
 type Peer interface {
 	// Rights are what the peer may do with the values of the front end, by the
 	// policy of this moment.

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/kvstored/kvstored/internal/broadcast"
 	"github.com/kvstored/kvstored/internal/extent"
 )
 
@@ -55,7 +56,7 @@ type Arena struct {
 		space  *extent.Allocator
 		spare  []uint32 // ids of freed blocks; the last one freed is used first
 		used   uint32   // ids ever used; ids start at 1, so that 0 is no block
-		freed  chan struct{}
+		freed  broadcast.Signal
 		closed bool
 	}
 
@@ -139,7 +140,7 @@ func (a *Arena) Close() error {
 }
 
 // Alloc returns an unsealed block of n bytes with one reference, owned by the
-// caller. Its content is whatever was there before; only the padding behind n
+// caller. Its content is that of the block before; only the padding behind n
 // is zero. Errors: ErrFull, ErrTooLarge (n below 1 too), ErrClosed.
 func (a *Arena) Alloc(n int) (Block, error) {
 	if n <= 0 || n > MaxPayload || int64(n) > a.capacity {
@@ -206,12 +207,8 @@ func (a *Arena) free(id uint32, off, n int64) {
 	a.mu.Lock()
 	a.mu.space.Free(off, n)
 	a.mu.spare = append(a.mu.spare, id)
-	freed := a.mu.freed
-	a.mu.freed = nil
+	a.mu.freed.Wake()
 	a.mu.Unlock()
-	if freed != nil {
-		close(freed)
-	}
 }
 
 // Freed returns a channel that is closed when the next block is freed. Take it
@@ -219,10 +216,7 @@ func (a *Arena) free(id uint32, off, n int64) {
 func (a *Arena) Freed() <-chan struct{} {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.mu.freed == nil {
-		a.mu.freed = make(chan struct{})
-	}
-	return a.mu.freed
+	return a.mu.freed.Next()
 }
 
 // File returns the descriptor to pass to clients, which can map it read-only

@@ -216,7 +216,7 @@ func TestFreed(t *testing.T) {
 }
 
 // Workers fill a small arena, wait for each other's frees, share blocks and
-// check that nobody else wrote theirs.
+// check that no other worker wrote theirs.
 func TestConcurrentUse(t *testing.T) {
 	a := newTest(t, Options{CapacityBytes: 1 << 20})
 	var wg sync.WaitGroup
@@ -275,7 +275,8 @@ func TestHotPathDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// Block state spans many pages of the table, in an arena nobody touches.
+// Block state spans many pages of the table, in an arena whose memory is never
+// touched.
 func TestManyBlocks(t *testing.T) {
 	if testing.Short() {
 		t.Skip("short")

@@ -12,7 +12,7 @@ import (
 )
 
 // attack tries everything a client could do to a staged arena of size bytes
-// and reports what was not refused.
+// and reports the attempts that were not refused.
 func attack(fd, size int, foreign bool) error {
 	errs := []error{attackDescriptor("passed", fd, size)}
 	ro, err := unix.Mmap(fd, 0, size, unix.PROT_READ, unix.MAP_SHARED)
@@ -300,6 +300,45 @@ func TestWindowTakesNoPages(t *testing.T) {
 	}
 	if n := takenBytes(t, f); n != 0 {
 		t.Errorf("%d bytes are left of a closed window", n)
+	}
+}
+
+// A window is read where it is mapped again once its holes are filled, later
+// each time: holes are attempts to have the daemon take pages.
+func TestWindowHolesAreForgotten(t *testing.T) {
+	const size = 2 * pieceBytes
+	w, err := NewWindow(size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	client, err := unix.Mmap(int(w.File().Fd()), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Munmap(client) //nolint:errcheck // a test's
+	copy(client[pieceBytes:], pattern(pieceBytes, 1))
+	read := func(off int64) {
+		t.Helper()
+		if err := w.read(make([]byte, pieceBytes), off); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for wary := int32(1); wary <= 8; wary *= 2 {
+		read(0)
+		for i := range wary {
+			if got := w.wary.Load(); got != wary-i {
+				t.Fatalf("%d pieces are read through the descriptor after %d of %d", got, i, wary)
+			}
+			read(pieceBytes)
+		}
+		if w.wary.Load() != 0 || !w.mapped(w.mem[pieceBytes:]) {
+			t.Errorf("%d whole pieces later the window is not read where it is mapped", wary)
+		}
+	}
+	w.last.Store(maxWary)
+	if read(0); w.wary.Load() != maxWary {
+		t.Errorf("at most %d pieces: %d", maxWary, w.wary.Load())
 	}
 }
 

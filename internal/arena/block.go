@@ -5,6 +5,8 @@ import (
 	"sync/atomic"
 
 	"github.com/zeebo/xxh3"
+
+	"github.com/kvstored/kvstored/internal/extent"
 )
 
 // Block is a handle to payload bytes in an arena; copy it freely. The zero
@@ -89,9 +91,7 @@ func (b Block) Padded() []byte {
 	return b.a.mapping.mem[s.off:end:end]
 }
 
-func padded(n int32) int64 {
-	return (int64(n) + AlignBytes - 1) &^ (AlignBytes - 1)
-}
+func padded(n int32) int64 { return extent.RoundUp(int64(n)) }
 
 // Retain takes one more reference, owned by the caller, and returns b. The
 // caller must hold one already.
@@ -194,7 +194,7 @@ func (b Block) Sealed() bool { return b.live().isSealed() }
 // Sum is the checksum the block was sealed with, 0 before.
 func (b Block) Sum() uint64 { return b.live().sum.Load() }
 
-// Verify hashes the payload again and reports whether it is what was sealed.
+// Verify hashes the payload again and reports whether it is the sealed one.
 func (b Block) Verify() bool {
 	return b.Sealed() && Checksum(b.Bytes()) == b.Sum()
 }

@@ -21,10 +21,10 @@ const (
 // Compact returns a block as Alloc does where enough is free, but nowhere in
 // one run: it clears a run by moving the blocks in it into free pieces
 // elsewhere. As many bytes must be free as the block takes; then nothing has to
-// be evicted for it. It moves what is sealed and has one reference, as much as
+// be evicted for it. It moves sealed blocks with one reference, as much as
 // the new block takes at most, and takes as long as copying that. ErrFull means
 // that it found no such run, or that its blocks were taken hold of meanwhile;
-// what it has moved by then stays moved.
+// blocks it has moved by then stay moved.
 //
 // move is called without locks with a block, its copy, and its tag. True
 // means that the owner of the block's reference has put the copy, with a
@@ -94,7 +94,7 @@ func (c *clearing) windows() []window {
 
 // around returns the run to clear that contains a free piece, if there is one:
 // the one that begins at a multiple of its length, unless another has half as
-// much to move. Runs wherever they are cheapest would leave gaps between them
+// much to move. Runs at the cheapest places would leave gaps between them
 // that are too short for one more, a quarter of all room (Rényi's parking
 // constant).
 func (c *clearing) around(seed extent.Piece) (window, bool) {
@@ -298,13 +298,9 @@ func (c *clearing) finish(n int) Block {
 		panic("arena: a run that was cleared is not free")
 	}
 	id := a.takeID()
-	freed := a.mu.freed // what is left of the last block
-	a.mu.freed = nil
+	a.mu.freed.Wake() // what is left of the last block
 	a.mu.Unlock()
 	c.forget()
-	if freed != nil {
-		close(freed)
-	}
 	return a.begin(id, off, n)
 }
 
@@ -315,24 +311,20 @@ func least(a, b int64) int64 {
 	return min(a, b)
 }
 
-// giveUp frees what was cleared of the run.
+// giveUp frees the cleared part of the run.
 func (c *clearing) giveUp() {
-	var freed chan struct{}
 	c.arena.mu.Lock()
 	for _, p := range c.room {
 		c.arena.mu.space.Free(p.Off, p.Bytes)
 	}
 	if len(c.room) > 0 {
-		freed, c.arena.mu.freed = c.arena.mu.freed, nil
+		c.arena.mu.freed.Wake()
 	}
 	c.arena.mu.Unlock()
 	for _, b := range c.moved {
 		b.Release()
 	}
 	c.forget()
-	if freed != nil {
-		close(freed)
-	}
 }
 
 func (c *clearing) forget() { c.room, c.moved = c.room[:0], c.moved[:0] }

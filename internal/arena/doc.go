@@ -2,19 +2,24 @@
 // into reference-counted blocks, that clients map too, so that payload bytes
 // never cross the socket.
 //
-// It owns the arena's memfd and its seals, the mapping, the state of every
-// block, the clients' staging windows, and the quarantine of blocks that a
-// dying client may still write. It never knows keys, tiers or the protocol,
-// and it never evicts: Alloc answers ErrFull, Compact moves blocks if their owner
-// lets it, and Freed tells when to try again.
+// # Owns
 //
-// # Buffer rule
+// The arena's memfd and its seals, the mapping, the state of every block, the
+// clients' staging windows, and the quarantine of blocks that a dying client may
+// still write.
 //
-// Alloc returns a block with one reference, owned by the caller. Whoever keeps
-// a block beyond a call takes its own with Retain; every reference is given
-// back with exactly one Release, and the last one frees the memory. The slices
-// of Bytes and Padded are good as long as a reference is held. A block is
-// written by its one owner until it is sealed, and by nobody after.
+// # Never does
+//
+// It knows no keys, tiers or protocol, and never evicts: Alloc answers ErrFull,
+// Compact moves blocks if their owner lets it, and Freed tells when to try again.
+//
+// # Buffers
+//
+// Alloc returns a block with one reference, owned by the caller. A holder that
+// keeps a block beyond a call takes a reference of its own with Retain; every
+// reference is given back with exactly one Release, and the last one frees the
+// memory. The slices of Bytes and Padded are good as long as a reference is
+// held. A block is written by its one owner until it is sealed, and never after.
 //
 // # What a client can do
 //
@@ -22,16 +27,16 @@
 // F_SEAL_SEAL set: a client that truncated the file would otherwise end the
 // daemon with SIGBUS. In staged mode (the default) the arena also carries
 // F_SEAL_FUTURE_WRITE and is handed out read-only: no client can write it,
-// map it writable, or punch holes into it, whatever its user id, while the
+// map it writable, or punch holes into it, under any user id, while the
 // daemon's own mapping, made before the seal, stays writable, for direct I/O
 // too. In direct mode clients may write anywhere at any time, and may punch
 // holes, which read as zeros: a block's checksum tells, nothing prevents it.
 //
 // # Locks
 //
-// One mutex in Arena guards the extent allocator and the spare ids; it is held
-// for about a microsecond at most, never while payload bytes are touched; but
-// the end of a Compact frees what it has moved at once. Block
-// state is read without it. The quarantine has its own mutex, and never holds
-// it while it releases blocks.
+// One mutex in Arena guards the extent allocator and the spare ids. It is held
+// for about a microsecond at most, and longer only at the end of a Compact,
+// which frees all moved blocks at once; never while payload bytes are touched.
+// Block state is read without it. The quarantine has its own mutex, and never
+// holds it while it releases blocks.
 package arena

@@ -140,8 +140,8 @@ func touch(mem []byte, huge bool) error {
 func touchStripe(p []byte, huge bool) error {
 	if whole := len(p) / hugePageBytes * hugePageBytes; huge && whole > 0 {
 		// The kernel collapses a range once a page of it is there, and gives
-		// huge pages then whatever shmem_enabled says ("deny" excepted). It
-		// needs Linux 6.1 and unfragmented memory; what it leaves is filled
+		// huge pages then under any shmem_enabled ("deny" excepted). It
+		// needs Linux 6.1 and unfragmented memory; the rest is filled
 		// below. It takes 3 CPU seconds per GiB where filling takes 0.8
 		// (measured on a small virtual machine), once, for faster direct I/O
 		// ever after.

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// newMemfd creates a file of n bytes in memory that nobody can resize.
+// newMemfd creates a file of n bytes in memory whose size is sealed.
 func newMemfd(name string, n int64) (*os.File, error) {
 	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
 	fd, err := unix.MemfdCreate(name, flags|unix.MFD_NOEXEC_SEAL)
@@ -26,7 +26,7 @@ func newMemfd(name string, n int64) (*os.File, error) {
 }
 
 func prepare(f *os.File, n int64) error {
-	// A memfd is born open to all, and whoever holds any descriptor of it
+	// A memfd is born open to all, and a process with any descriptor of it
 	// could open it again through /proc with more rights.
 	if err := f.Chmod(0o600); err != nil {
 		return err

@@ -106,7 +106,7 @@ func (q *Quarantine) Stats() QuarantineStats {
 	return q.mu.stats
 }
 
-// Run gives back what is held for processes as they end, until ctx ends; then
+// Run gives back blocks held for processes as they end, until ctx ends; then
 // it returns nil and leaves the rest held. It sleeps in poll(2) meanwhile, at
 // the price of one thread.
 func (q *Quarantine) Run(ctx context.Context) error {
@@ -127,7 +127,7 @@ func (q *Quarantine) Run(ctx context.Context) error {
 	return nil
 }
 
-// wait sleeps until a process has ended or somebody signals, and releases.
+// wait sleeps until a process has ended or a signal comes, and releases.
 func (q *Quarantine) wait() error {
 	q.mu.Lock()
 	holds := q.mu.holds[:len(q.mu.holds):len(q.mu.holds)]

@@ -8,23 +8,34 @@ import (
 
 // Window is a staging area shared with one client, who maps it writable and
 // fills it; commit copies from it into the arena. The client may change or
-// punch its bytes at any time, also while they are read, so whatever counts is
+// punch its bytes at any time, also while they are read, so every checksum is
 // computed over the copy. Its size is sealed: reading it never faults.
 //
 // A mapping that is read where there is no page yet takes one, and the kernel
 // charges that to the control group of the reader: clients with large windows
 // that they never write could fill the daemon's. So the pages are looked for
-// before each copy, and a window in which one is missing is read through its
-// descriptor from then on, which finds zeros there and takes nothing. A client
-// that punches pages between the two gains at most pieceBytes once, until Close.
+// before each copy, and a piece in which one is missing is read through the
+// descriptor of the window, which finds zeros there and takes nothing.
+//
+// A client that punches pages between the look and the copy gains pieceBytes
+// until Close, and each look that finds a page missing may be such an attempt
+// that came too early. So after one the next pieces are read through the
+// descriptor too, though all their pages are there: one piece after the first
+// time, and twice as many each time, up to maxWary.
 type Window struct {
-	mem   []byte // mapped read-only
-	file  *os.File
-	holes atomic.Bool // a page was missing
+	mem  []byte // mapped read-only
+	file *os.File
+	// wary is how many pieces are still to be read through the descriptor; last
+	// is how many were, when a page was missing last.
+	wary, last atomic.Int32
 }
 
-// pieceBytes is how much of a window is looked at before it is copied. What is
-// longer than 1 MiB is copied past the caches.
+// maxWary bounds wary: a client that gains pages by chance has 256 GiB copied for
+// each attempt but the first few.
+const maxWary = 64 << 10
+
+// pieceBytes is how much of a window is looked at before it is copied. A
+// payload longer than 1 MiB is copied past the caches.
 const pieceBytes = 4 << 20
 
 // NewWindow creates a window of n bytes. Its memory is used as the client
@@ -50,8 +61,7 @@ func (w *Window) read(p []byte, off int64) error {
 	for len(p) > 0 {
 		n := min(len(p), pieceBytes)
 		src := w.mem[off : off+int64(n)]
-		if w.holes.Load() || !resident(src) {
-			w.holes.Store(true)
+		if !w.mapped(src) {
 			if _, err := w.file.ReadAt(p[:n], off); err != nil {
 				return err
 			}
@@ -61,6 +71,22 @@ func (w *Window) read(p []byte, off int64) error {
 		p, off = p[n:], off+int64(n)
 	}
 	return nil
+}
+
+// mapped reports whether a piece may be read where it is mapped.
+func (w *Window) mapped(piece []byte) bool {
+	wary := w.wary.Load()
+	if resident(piece) {
+		if wary > 0 {
+			w.wary.CompareAndSwap(wary, wary-1) // else another reader has seen a hole just now
+		}
+		return wary == 0
+	}
+	if wary == 0 {
+		w.last.Store(min(max(1, 2*w.last.Load()), maxWary))
+	}
+	w.wary.Store(w.last.Load())
+	return false
 }
 
 // File is the descriptor to pass to the client. The window owns it.

@@ -26,7 +26,7 @@ const (
 // hold an old value of each of these names. Until that is deleted the name reads
 // as absent and takes no value.
 //
-// The mutex is a leaf. What is in the ledger of debts is also in a file, so that
+// The mutex is a leaf. Every debt is also in a file, so that
 // a kill of the process does not bring the old values back; see journal.
 type debts struct {
 	journal journal
@@ -93,7 +93,7 @@ func (d *debts) add(h key.Hash) bool {
 }
 
 // owe remembers a deletion, for the next process too. If it cannot, the error
-// is ErrUncertain; what there is room for reads as absent all the same.
+// is ErrUncertain; names there is room for read as absent all the same.
 func (d *debts) owe(h key.Hash) error {
 	if !d.add(h) {
 		return fmt.Errorf("%w: %d deletions are owed already", ErrUncertain, maxOwed)
@@ -104,7 +104,7 @@ func (d *debts) owe(h key.Hash) error {
 	return nil
 }
 
-// since returns what was owed after the first n of the log.
+// since returns the debts after the first n of the log.
 func (d *debts) since(n int) []key.Hash {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -34,7 +34,7 @@ func (r *rig) trySet(name, value string) error {
 	return err
 }
 
-// absent wants that nothing whatever shows of a name.
+// absent wants that no call shows anything of a name.
 func (r *rig) absent(name string) {
 	r.t.Helper()
 	r.want(name, nil)
@@ -176,7 +176,8 @@ func TestUncertain(t *testing.T) {
 	r.awaitPaid()
 }
 
-// There is a bound: what is beyond it is not promised, and nothing changes.
+// There is a bound on debts: a deletion beyond it is not promised, and changes
+// nothing.
 func TestOwedTooMuch(t *testing.T) {
 	r := newRig(t, 16<<20)
 	r.set("a", []byte("old"), blob.Always, time.Time{})

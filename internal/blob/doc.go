@@ -1,16 +1,16 @@
-// Package blob keeps values under names of any length over a tier.Stack: what
+// Package blob keeps values under names of any length over a stack.Stack: what
 // a front end needs whose clients know neither chains nor leases.
 //
 // A name is hashed to a key of the store's own space. Its value is one chunk
 // that stands alone, with a header in front of it that holds the name and the
 // time the value expires. So a value tells its own name, a collision of
-// hashes is a miss and not somebody else's bytes, and all of it survives a
+// hashes is a miss and not another name's bytes, and all of it survives a
 // restart with the disk tier. The remote tier never has any of it: names belong
 // to one daemon, and their values change.
 //
 // # Buffers
 //
-// A Fill is a block that is written by whoever began it, straight from the
+// A Fill is a block that is written by the caller that began it, straight from the
 // socket, and becomes visible as a whole with Store or not at all. A Value is
 // a leased block; its bytes are good until Release.
 //

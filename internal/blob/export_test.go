@@ -1,4 +1,4 @@
 package blob
 
-// Verify reports whether the value is what was sealed.
+// Verify reports whether the value matches the checksum it was sealed with.
 func (v *Value) Verify() bool { return v.ref.Block.Verify() }

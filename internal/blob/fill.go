@@ -22,7 +22,7 @@ type Fill struct {
 }
 
 // Begin reserves room for a value of n bytes, charged to o. It does not touch
-// what is stored under the name. Any number of fills of one name may be under
+// the value that is stored under the name. Any number of fills of one name may be under
 // way; the last to be stored wins. The error is ErrNoRoom or ErrTooLarge.
 func (s *Store) Begin(ctx context.Context, o ledger.Owner, name []byte, n int) (*Fill, error) {
 	if len(name) > MaxName || n > MaxValue(len(name)) {
@@ -87,7 +87,7 @@ func (f *Fill) Store(ctx context.Context, when When, expires time.Time) (stored 
 	return true, f.store.replace(ctx, h, f.ref)
 }
 
-// Abort gives up what has arrived.
+// Abort gives up the bytes that have arrived.
 func (f *Fill) Abort() { f.store.o.Stack.Abort([]tier.Ref{f.ref}) }
 
 func (s *Store) replace(ctx context.Context, h key.Hash, ref tier.Ref) error {

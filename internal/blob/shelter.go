@@ -12,11 +12,11 @@ import (
 
 const (
 	shelterFor = 2 * time.Second // from being asked for to being read
-	maxWanted  = 4096            // values that wait to be brought up
+	maxWanted  = 4096            // values that wait to be promoted
 	promoters  = 4               // that do so at a time
 )
 
-// shelter keeps what Has found for a moment, first in, first out.
+// shelter keeps values that Has found for a moment, first in, first out.
 type shelter struct {
 	wanted chan key.Hash
 	mu     struct {
@@ -35,7 +35,7 @@ type sheltered struct {
 	until time.Time
 }
 
-// Run brings up what Has was asked for and lay below, and deletes what is owed,
+// Run promotes values that Has was asked for, and makes the deletions owed,
 // until ctx ends.
 func (s *Store) Run(ctx context.Context) error {
 	var workers sync.WaitGroup
@@ -125,7 +125,7 @@ func (sh *shelter) pop() tier.Ref {
 	return v.ref
 }
 
-// expireShelter lets go of what is old enough.
+// expireShelter lets go of values that are old enough.
 func (s *Store) expireShelter() {
 	sh := &s.shelter
 	var out []tier.Ref

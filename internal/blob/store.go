@@ -16,6 +16,7 @@ import (
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -35,33 +36,53 @@ var (
 	ErrNotReady = errors.New("the disk tier is still being scanned")
 )
 
-// Stack is the part of tier.Stack that a store needs.
+// Stack is the part of stack.Stack that a store needs.
 type Stack interface {
+	reading
+	writing
+	deleting
+	spaces
+}
+
+// reading finds the one chunk of a value and leases it.
+type reading interface {
+	Match(ctx context.Context, c *key.Chain, search tier.Set) (stack.Match, error)
+	Hold(o ledger.Owner, cl ledger.Class, c *key.Chain, from, to int, refs []tier.Ref) (int, error)
+	Load(ctx context.Context, o ledger.Owner, c *key.Chain, i int, search tier.Set) (tier.Ref, tier.Place, error)
+	Observe(c *key.Chain, p stack.Prompt)
+	Touch(c *key.Chain, from, to int)
+	Release(o ledger.Owner, cl ledger.Class, refs []tier.Ref)
+}
+
+// writing fills the chunk of a value.
+type writing interface {
 	Open(ctx context.Context, o ledger.Owner, k key.Key, n int, wait bool) (tier.Ref, error)
 	Replace(ctx context.Context, c *key.Chain, ref tier.Ref) error
 	Abort(refs []tier.Ref)
-	Match(ctx context.Context, c *key.Chain, search tier.Set) (tier.Match, error)
-	Hold(o ledger.Owner, cl ledger.Class, c *key.Chain, from, to int, refs []tier.Ref) (int, error)
-	Load(ctx context.Context, o ledger.Owner, c *key.Chain, i int, search tier.Set) (tier.Ref, tier.Place, error)
-	Announce(c *key.Chain, p tier.Prompt)
-	Touch(c *key.Chain, from, to int)
-	Release(o ledger.Owner, cl ledger.Class, refs []tier.Ref)
+}
+
+// deleting forgets values; SyncDisk makes that durable.
+type deleting interface {
 	Delete(ctx context.Context, ks []key.Key) (int, error)
 	DeleteSpace(ctx context.Context, id key.SpaceID) (int, error)
-	Known(id key.SpaceID) []key.Key
 	SyncDisk(ctx context.Context) error
+}
+
+// spaces knows the chunks of a store's space.
+type spaces interface {
+	Known(id key.SpaceID) []key.Key
 	Ready() bool
 	KeepLocal(id key.SpaceID)
 }
 
-var _ Stack = (*tier.Stack)(nil)
+var _ Stack = (*stack.Stack)(nil)
 
 // Options of a Store.
 type Options struct {
 	Stack Stack
 	Space string // the store's name: stores with different names share nothing
-	// LoadTimeout is how long a read waits for a value to come up; then it is
-	// a miss. 0 = 2 s.
+	// LoadTimeout is how long a read waits for a promotion; then it is a miss.
+	// 0 = 2 s.
 	LoadTimeout time.Duration
 	// ShelterBytes is how much Has may protect at a time; 0 = nothing.
 	ShelterBytes int64
@@ -99,8 +120,8 @@ func SpaceOf(name string) key.SpaceID {
 // SetLoadTimeout replaces that of the options, for the reads that follow.
 func (s *Store) SetLoadTimeout(d time.Duration) { s.patience.Store(int64(d)) }
 
-// New makes a store; Run protects and brings up what Has is asked for, and makes
-// the deletions that are owed. The error is one of OwedFile.
+// New makes a store; Run protects and promotes the values that Has is asked for,
+// and makes the deletions that are owed. The error is one of OwedFile.
 func New(o Options) (*Store, error) {
 	if o.LoadTimeout == 0 {
 		o.LoadTimeout = 2 * time.Second

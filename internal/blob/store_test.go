@@ -146,7 +146,7 @@ func TestOldValueStays(t *testing.T) {
 	r.want("a", []byte("old"))
 }
 
-// Whoever reads while others overwrite sees one value or another, whole.
+// A read while writers overwrite sees one value or another, whole.
 func TestNeverTorn(t *testing.T) {
 	r := newRig(t, 32<<20)
 	const size = 100_000
@@ -216,7 +216,7 @@ func TestScan(t *testing.T) {
 	}
 }
 
-// What Has finds below is brought up for the read that will follow.
+// A value that Has finds below DRAM is promoted for the read that will follow.
 func TestHasPromotes(t *testing.T) {
 	r := newRig(t, 16<<20)
 	r.set("a", []byte("x"), blob.Always, time.Time{})
@@ -226,13 +226,13 @@ func TestHasPromotes(t *testing.T) {
 	}
 	for deadline := time.Now().Add(20 * time.Second); r.Stack.Stats().Ledger.Entries == 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatal("it does not come up")
+			t.Fatal("it is not promoted")
 		}
 	}
 	r.want("a", []byte("x"))
 }
 
-// What Has finds in DRAM is leased for a moment, unless it is too large for that.
+// A value that Has finds in DRAM is leased for a moment, unless it is too large.
 func TestHasKeeps(t *testing.T) {
 	r := newRig(t, 16<<20) // of which a tenth may be kept
 	leased := func() int64 { return r.Stack.Stats().Ledger.ClassBytes[ledger.Lease] }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -38,7 +39,7 @@ func (v *Value) Release() {
 	*v = Value{}
 }
 
-// Get leases the value of name to o. If it must come up first, that may take
+// Get leases the value of name to o. If it must be promoted first, that may take
 // the store's LoadTimeout. The error is ErrNotFound for everything that makes
 // it a miss, ErrNoRoom among it if that is why.
 func (s *Store) Get(ctx context.Context, o ledger.Owner, name []byte) (Value, error) {
@@ -68,12 +69,12 @@ func (s *Store) Get(ctx context.Context, o ledger.Owner, name []byte) (Value, er
 		}
 		return Value{}, ErrNotFound
 	}
-	s.o.Stack.Announce(c, tier.Prompt{})
+	s.o.Stack.Observe(c, stack.Prompt{})
 	s.o.Stack.Touch(c, 0, 1)
 	return v, nil
 }
 
-// load brings a value up. What is replaced on its way fails to come up and is
+// load promotes a value. One that is replaced on its way fails to arrive and is
 // looked for once more.
 func (s *Store) load(ctx context.Context, o ledger.Owner, p *place) (tier.Ref, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(s.patience.Load()))
@@ -95,9 +96,9 @@ func (s *Store) load(ctx context.Context, o ledger.Owner, p *place) (tier.Ref, e
 	return tier.Ref{}, fmt.Errorf("%w: %w", ErrNotFound, err)
 }
 
-// Has reports whether name has a value, without waiting for one to come up.
-// What is there is kept, or brought up and kept, for a moment: who asks will
-// want it next. A value that has expired counts until it has come up.
+// Has reports whether name has a value, without waiting for a promotion.
+// The value is kept in DRAM, or promoted and kept, for a moment: the caller will
+// want it next. A value that has expired counts until it is promoted.
 func (s *Store) Has(ctx context.Context, name []byte) bool { return s.has(ctx, name, true) }
 
 func (s *Store) has(ctx context.Context, name []byte, keep bool) bool {

@@ -23,8 +23,8 @@ type Account struct {
 	gone bool // the connection was ended, or closed its account
 }
 
-// Open makes the account of a connection, which is charged base bytes: what it
-// costs while nothing is under way. When the connection must go it is closed. The
+// Open makes the account of a connection and charges it base bytes, the cost of a
+// connection at rest. The budget shuts conn down when the connection must go. The
 // error is that of Charge.
 func (b *Budget) Open(conn net.Conn, f Front, base int64) (*Account, error) {
 	if b == nil {
@@ -91,7 +91,7 @@ func (a *Account) Release(n int64) {
 	}
 }
 
-// Bytes is what is charged now.
+// Bytes is the charge at present.
 func (a *Account) Bytes() int64 {
 	if a == nil {
 		return 0
@@ -106,9 +106,10 @@ func (a *Account) Closed(why Reason) {
 	}
 }
 
-// Close gives back what is charged, but for what its client has left unread in the
-// kernel. The connection is not closed yet, or the kernel cannot be asked. Charges fail from then on, and releases have
-// no effect. Closing twice is no error.
+// Close gives back the charge, but for the bytes that its client has left unread
+// in the kernel. The connection is not closed yet, or the kernel cannot be asked.
+// Charges fail from then on, and releases have no effect. Closing twice is no
+// error.
 func (a *Account) Close() {
 	if a == nil {
 		return

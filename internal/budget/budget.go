@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"github.com/kvstored/kvstored/internal/broadcast"
 )
 
 const (
@@ -80,6 +82,7 @@ type Budget struct {
 	sockets atomic.Int64  // charged for what lies in sockets
 	fell    chan struct{} // Run is to look
 	died    chan struct{} // there are ghosts
+	unread  func(fd int) int64
 	mu      struct {
 		sync.Mutex
 		used    int64 // of all accounts; at most Bytes
@@ -87,7 +90,7 @@ type Budget struct {
 		peak    int64 // of used, since Run has last looked
 		holders map[Holder]*holding
 		ghosts  []ghost
-		freed   chan struct{} // closed when something is given back; nil while no charge waits
+		freed   broadcast.Signal // something was given back
 	}
 }
 
@@ -104,7 +107,7 @@ func New(o Options) *Budget {
 		o.HolderBytes = o.Bytes
 	}
 	o.Log = o.Log.Sample(&zerolog.BurstSampler{Burst: logBurst, Period: time.Minute})
-	b := &Budget{o: o, fell: make(chan struct{}, 1), died: make(chan struct{}, 1)}
+	b := &Budget{o: o, fell: make(chan struct{}, 1), died: make(chan struct{}, 1), unread: unreadOf}
 	b.mu.holders = make(map[Holder]*holding)
 	return b
 }
@@ -189,10 +192,7 @@ func (b *Budget) tryTake(a *Account, n int64) (victims []*Account, wait <-chan s
 	case a.gone:
 		return victims, nil, ErrOver
 	case b.mu.used+n > b.o.Bytes:
-		if b.mu.freed == nil {
-			b.mu.freed = make(chan struct{})
-		}
-		return victims, b.mu.freed, nil
+		return victims, b.mu.freed.Next(), nil
 	}
 	b.add(a, n)
 	return victims, nil, nil
@@ -256,14 +256,6 @@ func (b *Budget) drop(o Holder) {
 	}
 }
 
-// wake lets charges that wait look again. Called with the mutex held.
-func (b *Budget) wake() {
-	if b.mu.freed != nil {
-		close(b.mu.freed)
-		b.mu.freed = nil
-	}
-}
-
 // giveUp ends an account that has waited in vain.
 func (b *Budget) giveUp(a *Account) {
 	b.mu.Lock()
@@ -298,7 +290,7 @@ func (b *Budget) give(a *Account, n int64) {
 	} else {
 		b.mu.holders[a.holder].used -= n
 	}
-	b.wake()
+	b.mu.freed.Wake()
 	if b.mu.peak-b.mu.used >= trimBytes {
 		select {
 		case b.fell <- struct{}{}:

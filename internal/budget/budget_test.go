@@ -117,8 +117,8 @@ func TestHolderShare(t *testing.T) {
 	})
 }
 
-// What is charged and released at random comes to what a plain sum says, give or
-// take the units that accounts keep, and the limit always holds.
+// Random charges and releases come to a plain sum of them, give or take the units
+// that accounts keep, and the limit always holds.
 func TestModel(t *testing.T) {
 	const limit, most = 64 * mib, 4 * mib
 	b := New(Options{Bytes: limit, HolderBytes: limit / 2})
@@ -283,8 +283,8 @@ func TestHolderOf(t *testing.T) {
 	}
 }
 
-// What a client has not read is charged, and what it has read is not, at the
-// latest when the memory is needed.
+// The bytes that a client has not read are charged, and those that it has read are
+// not, at the latest when the memory is needed.
 func TestUnreadIsCharged(t *testing.T) {
 	ends, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
 	if err != nil {
@@ -331,4 +331,32 @@ func TestUnreadIsCharged(t *testing.T) {
 		t.Errorf("%d bytes are charged for what was read", got)
 	}
 	other.Close()
+}
+
+// The kernel is asked about ghosts while others charge and release.
+func TestGhostsAreAskedWithoutTheMutex(t *testing.T) {
+	b := New(Options{Bytes: 10 * mib})
+	left := map[int]int64{3: mib, 4: 0, 5: mib / 2}
+	b.mu.used, b.holding(user(1)).used, b.holding(user(1)).ghosts = 3*mib, 3*mib, 3*mib
+	for fd := 3; fd <= 5; fd++ {
+		b.mu.ghosts = append(b.mu.ghosts, ghost{user(1), mib, -fd})
+	}
+	b.unread = func(fd int) int64 {
+		if !b.mu.TryLock() {
+			t.Error("the mutex is held while the kernel is asked")
+		} else {
+			b.mu.Unlock()
+		}
+		return left[-fd]
+	}
+	if n := b.exorcise(); n != 2 {
+		t.Errorf("%d ghosts are left; want 2", n)
+	}
+	if st := b.Stats(); st.UsedBytes != 3*mib/2 {
+		t.Errorf("%d bytes are used; want %d", st.UsedBytes, 3*mib/2)
+	}
+	clear(left)
+	if n := b.exorcise(); n != 0 || b.Stats().UsedBytes != 0 || len(b.mu.holders) != 0 {
+		t.Errorf("%d ghosts, %+v and %d holders are left", n, b.Stats(), len(b.mu.holders))
+	}
 }

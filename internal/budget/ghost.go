@@ -51,13 +51,39 @@ func (b *Budget) haunt(a *Account) {
 	}
 }
 
-// exorcise looks at the ghosts, and reports how many are left.
+// exorcise looks at the ghosts, and reports how many are left. One goroutine at a
+// time may. The kernel is asked without the mutex: meanwhile haunt may add ghosts
+// behind those that are looked at, and nothing else changes the list.
 func (b *Budget) exorcise() int {
+	b.mu.Lock()
+	fds := make([]int, len(b.mu.ghosts))
+	for i, g := range b.mu.ghosts {
+		fds[i] = g.fd
+	}
+	b.mu.Unlock()
+	unread := make([]int64, len(fds))
+	for i, fd := range fds {
+		unread[i] = b.unread(fd)
+	}
+	for i, fd := range fds {
+		if unread[i] == 0 {
+			closeFD(fd)
+		}
+	}
+	return b.shrink(unread)
+}
+
+// shrink lowers the first ghosts to their unread bytes, drops those that have
+// none, and reports how many ghosts there are then.
+func (b *Budget) shrink(unread []int64) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	left := b.mu.ghosts[:0]
-	for _, g := range b.mu.ghosts {
-		n := unreadOf(g.fd)
+	for i, g := range b.mu.ghosts {
+		n := g.bytes
+		if i < len(unread) {
+			n = unread[i]
+		}
 		gone := g.bytes - n
 		h := b.mu.holders[g.holder]
 		h.used -= gone
@@ -68,12 +94,11 @@ func (b *Budget) exorcise() int {
 			left = append(left, g)
 			continue
 		}
-		closeFD(g.fd)
 		b.drop(g.holder)
 	}
 	clear(b.mu.ghosts[len(left):])
 	b.mu.ghosts = left
-	b.wake()
+	b.mu.freed.Wake()
 	return len(left)
 }
 

@@ -8,7 +8,7 @@ type Held struct {
 }
 
 // Set is called before it grows to n bytes, or after it has shrunk to them. The
-// error is that of Charge; what was charged before stays so.
+// error is that of Charge, and leaves the charge as it was.
 func (h *Held) Set(n int64) error {
 	switch d := n - h.n; {
 	case d > 0:
@@ -22,5 +22,5 @@ func (h *Held) Set(n int64) error {
 	return nil
 }
 
-// Bytes is what is charged.
+// Bytes is the charge.
 func (h *Held) Bytes() int64 { return h.n }

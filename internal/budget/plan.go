@@ -26,9 +26,9 @@ type Plan struct {
 	Garbage  int64 // of the clients', until it is collected
 }
 
-// NewPlan divides limit, 0 = not known. clients is what they are to get; 0 has
-// that derived: five eighths of what the others leave, for the collector lets a
-// heap grow beyond what is live, but at least least and at most 1 GiB.
+// NewPlan divides limit, 0 = not known. clients is the share of the clients; 0 has
+// it derived: five eighths of the rest of limit, for the collector lets a heap
+// grow beyond its live bytes, but at least least and at most 1 GiB.
 func NewPlan(limit, arena, database, clients, least int64) Plan {
 	p := Plan{Limit: limit, Arena: arena, Database: database, Own: ownBytes + arena/arenaShare, Clients: clients}
 	if clients == 0 {

@@ -13,8 +13,8 @@ const freeBytes = 64 << 10
 // socket is what the kernel holds for a client that has not read it yet. It is
 // charged to the control group of the daemon as its own memory is.
 //
-// How much that is is asked of the kernel only when what was sent since comes to
-// more than freeBytes, and of all connections before one is ended for the want of
+// The kernel is asked how much it holds only when the bytes sent since come to
+// more than freeBytes, and for all connections before one is ended for the want of
 // memory: so a client that has read all loses nothing by not being asked.
 type socket struct {
 	raw     syscall.RawConn // nil: no socket

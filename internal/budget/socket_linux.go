@@ -17,7 +17,7 @@ func sendBuffer(raw syscall.RawConn) (n int64) {
 	return n
 }
 
-// unread is how much of what was sent the other end has not taken.
+// unread is how many of the bytes sent the other end has not taken.
 func unread(raw syscall.RawConn) (n int64) {
 	_ = raw.Control(func(fd uintptr) { // a closed socket holds nothing
 		if left, err := unix.IoctlGetInt(int(fd), unix.SIOCOUTQ); err == nil {

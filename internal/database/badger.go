@@ -19,8 +19,8 @@ import (
 // asked to be, no caches (uncompressed tables are read through their mapping),
 // and values in the tree, where compaction reclaims them.
 //
-// SyncWrites is off: what is committed lies in the page cache of a mapped log
-// and survives a kill; Sync makes it survive a power failure.
+// SyncWrites is off: a commit lies in the page cache of a mapped log and
+// survives a kill; Sync makes it survive a power failure.
 func badgerOptions(o *Options) badger.Options {
 	b := badger.DefaultOptions(o.Dir)
 	b.MemTableSize = o.MemTableBytes
@@ -80,6 +80,9 @@ func openBadger(o *Options) (db *badger.DB, err error) {
 		return nil, err
 	}
 	keepPrivate(o.Dir)
+	if err := watched.watch(o.Dir); err != nil {
+		return nil, err
+	}
 	return badger.Open(b)
 }
 
@@ -106,9 +109,9 @@ func logs(dir string) []string {
 	return paths
 }
 
-// sync makes what is committed survive a power failure. The kernel tells one of
-// those that sync a file that pages of it are lost, so there is one sync at a
-// time, and none succeeds after one that failed.
+// sync makes all commits survive a power failure. The kernel tells only one of
+// the callers that sync a file that pages of it are lost, so there is one sync at
+// a time, and none succeeds after one that failed.
 func (s *server) sync() error {
 	s.syncing.Lock()
 	defer s.syncing.Unlock()
@@ -170,25 +173,52 @@ func syncPath(path string) error {
 	return f.Sync()
 }
 
-// badgerLog writes Badger's messages where listen reads them.
+// badgerLog writes Badger's messages where listen reads them, and tells watched
+// of compactions.
 type badgerLog struct{}
 
-func (badgerLog) Errorf(f string, a ...any)   { say(logWarn, f, a) }
-func (badgerLog) Warningf(f string, a ...any) { say(logWarn, f, a) }
-func (badgerLog) Infof(f string, a ...any)    { say(logInfo, f, a) }
-func (badgerLog) Debugf(string, ...any)       {} // several lines a commit
+func (badgerLog) Errorf(f string, a ...any) { say(logWarn, f, a) }
+func (badgerLog) Infof(f string, a ...any)  { say(logInfo, f, a) }
+
+func (badgerLog) Warningf(f string, a ...any) {
+	say(logWarn, f, a)
+	if by, ok := compactor(a); ok && f == failedFormat {
+		watched.failed(by, a[1])
+	}
+}
+
+// Debugf writes nothing: there are several lines a commit.
+func (badgerLog) Debugf(f string, a ...any) {
+	if by, ok := compactor(a); ok && f == collectedFormat {
+		keys, _ := a[1].(uint64) // of another type it is a table too few, which ends the process
+		watched.begin(by, keys)
+	}
+}
+
+// compactor is the number of the compactor that a message is of.
+func compactor(a []any) (by int, ok bool) {
+	if len(a) > 1 {
+		by, ok = a[0].(int)
+	}
+	return by, ok
+}
 
 // say also ends the process over what a device would not take. Badger goes on
 // after a flush or a compaction that failed, as if the list of tables that it
 // has in memory were the one in the manifest, and would lose tables with the
-// next copy of that; a new process reads what the manifest says. The last line
-// is no message of Badger's, so that it tells what the process ended over.
+// next copy of that; a new process reads what the manifest says.
 func say(level, f string, a []any) {
 	text := bytes.TrimSpace(fmt.Appendf(nil, f, a...))
 	text = bytes.ReplaceAll(text, []byte("\n"), []byte("; "))
 	_, _ = fmt.Fprintf(os.Stderr, "%s%s%s\n", logMark, level, text) // whoever is gone does not miss it
 	if level == logWarn && bytes.Contains(text, []byte(syscall.EIO.Error())) {
-		_, _ = fmt.Fprintln(os.Stderr, syscall.EIO.Error())
-		os.Exit(1)
+		end(syscall.EIO.Error())
 	}
+}
+
+// end ends the process. The last line is no message of Badger's, so that it
+// tells what the process ended over.
+func end(why string) {
+	_, _ = fmt.Fprintln(os.Stderr, why)
+	os.Exit(1)
 }

@@ -66,7 +66,8 @@ func fill(t *testing.T, d *DB, n int) {
 	}
 }
 
-// check reads all of fill back, but what was deleted, by key and page by page.
+// check reads all records of fill back but the deleted ones, by key and page by
+// page.
 func check(t *testing.T, d *DB, n int, deleted func(int) bool) {
 	t.Helper()
 	keys := make([][]byte, n)
@@ -110,7 +111,7 @@ func check(t *testing.T, d *DB, n int, deleted func(int) bool) {
 
 func none(int) bool { return false }
 
-// What is committed is there, page by page too, and after it was closed.
+// Committed records are there, by key and page by page, also after a close.
 func TestDatabase(t *testing.T) {
 	const n = 2000
 	dir := filepath.Join(t.TempDir(), "db")
@@ -139,8 +140,8 @@ func TestDatabase(t *testing.T) {
 	}
 }
 
-// TestPrivate: what the database makes is its user's alone, whatever the daemon's
-// umask, and so is what others had rights in before.
+// TestPrivate: the files that the database makes are its user's alone under any
+// umask of the daemon, and so are files that others had rights in before.
 func TestPrivate(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0))
 	dir := filepath.Join(t.TempDir(), "db")

@@ -26,7 +26,7 @@ type Options struct {
 
 // DB is a database in a process of its own. Its methods are safe for concurrent
 // use, but for those of the Batch. Each waits for its answer as long as that
-// takes, or until the process has ended: an error is then what it ended over.
+// takes, or until the process has ended: the error then says why it ended.
 type DB struct {
 	version uint64
 	commits *conn
@@ -167,7 +167,7 @@ func (d *DB) Page(prefix, after []byte, n int, each func(k, v []byte) error) (mo
 	return more, errors.Join(err, failed)
 }
 
-// Sync makes what is committed survive a power failure.
+// Sync makes all commits survive a power failure.
 func (d *DB) Sync() error { return d.ask(opSync, false, nil, nil) }
 
 // Close closes the database and ends its process, and returns when that has

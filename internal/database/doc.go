@@ -23,9 +23,13 @@
 // to go where memory is short. Badger locks its folder, so that a process that
 // hangs in the kernel after it was killed keeps the next one out.
 //
+// It also ends, with what the device said as its last words, over a flush or a
+// compaction that its device did not take: Badger would go on, and lose tables
+// (compactions says how).
+//
 // # Frames
 //
-// A frame is the length of its body (4 bytes, little endian), what it is
+// A frame is the length of its body (4 bytes, little endian), its kind
 // (1 byte), and the body. A commit is any number of parts, which are not
 // answered, and the last part, which is. Both sides keep one buffer a pair.
 package database

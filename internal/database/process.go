@@ -57,8 +57,8 @@ func Open(ctx context.Context, o Options) (*DB, error) {
 	return d, nil
 }
 
-// MemoryLimit is the GOMEMLIMIT of the process: memtables, what is being
-// compacted, and as much again for everything else. It is a soft one.
+// MemoryLimit is the GOMEMLIMIT of the process: memtables, the tables of a
+// compaction, and as much again for everything else. It is a soft one.
 func MemoryLimit(memTable int64) int64 { return 64<<20 + 8*memTable }
 
 // runtimeSettings are those of the daemon's environment that the Go runtime

@@ -86,7 +86,7 @@ func (s *server) open(c *conn) error {
 	return errors.Join(err, answer(c, err))
 }
 
-// answer sends what is in out, or the error.
+// answer sends the bytes in c.out, or the error.
 func answer(c *conn, err error) error {
 	if err == nil {
 		return c.send(ansDone)

@@ -11,7 +11,7 @@ import (
 	"github.com/dgraph-io/badger/v4"
 )
 
-// How long a measurement of the files holds: what is committed meanwhile is
+// How long a measurement of the files holds: the bytes committed meanwhile are
 // added to it.
 const (
 	measureEvery = 10 * time.Millisecond
@@ -77,8 +77,8 @@ func (s *server) measure() (total int64) {
 var flushKey = []byte("\x00flush")
 
 // compact writes the logs to tables and merges all levels into one, which drops
-// what is deleted or overwritten. A deletion that is still in a log hides what
-// it deletes, and keeps it. Badger has no call that empties the logs but the one
+// deleted and overwritten records. A deletion that is still in a log hides its
+// record, and keeps it. Badger has no call that empties the logs but the one
 // that drops a prefix, and does nothing for a prefix without a key; it refuses
 // commits meanwhile, so these wait.
 func (s *server) compact() error {
@@ -121,7 +121,7 @@ func (d *DB) Measure() (held int64, err error) {
 	return held, err
 }
 
-// Compact drops what is deleted or overwritten. It takes as long as it takes to
-// write the database once; reads and commits wait for the first part of that,
-// in which the logs become tables.
+// Compact drops deleted and overwritten records. It takes as long as writing the
+// database once; reads and commits wait for the first part of that, in which the
+// logs become tables.
 func (d *DB) Compact() error { return d.ask(opCompact, false, nil, nil) }

@@ -8,6 +8,12 @@ const UnitBytes = 1 << unitShift
 
 const unitShift = 12
 
+// RoundUp is the least multiple of UnitBytes that holds n bytes; n >= 0.
+func RoundUp(n int64) int64 { return (n + UnitBytes - 1) &^ (UnitBytes - 1) }
+
+// RoundDown is the greatest multiple of UnitBytes in n bytes; n >= 0.
+func RoundDown(n int64) int64 { return n &^ (UnitBytes - 1) }
+
 // Allocator hands out extents of [0, Capacity). Create it with New. It is not
 // safe for concurrent use.
 type Allocator struct {
@@ -134,10 +140,10 @@ func (a *Allocator) FreeFrom(off int64) int64 {
 // Capacity is the size of the space in bytes.
 func (a *Allocator) Capacity() int64 { return a.units << unitShift }
 
-// FreeBytes is what is not handed out, in however many pieces.
+// FreeBytes is the sum of the free pieces.
 func (a *Allocator) FreeBytes() int64 { return a.free << unitShift }
 
-// UsedBytes is what is handed out, rounding included.
+// UsedBytes is the sum of the extents handed out, rounding included.
 func (a *Allocator) UsedBytes() int64 { return (a.units - a.free) << unitShift }
 
 // Extents is the number of extents handed out.

@@ -80,8 +80,8 @@ func TestNoCapacity(t *testing.T) {
 	}
 }
 
-// A full space of equal extents takes a new one wherever one was freed: equal
-// sizes do not fragment, and the last freed is the first used.
+// A full space of equal extents takes a new one in the place of any that was
+// freed: equal sizes do not fragment, and the last freed is the first used.
 func TestEqualSizesReuseTheLastFreed(t *testing.T) {
 	const n = 256 << 10
 	a := New(64 * n)

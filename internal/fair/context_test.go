@@ -19,7 +19,7 @@ func TestWaitEndsWithContext(t *testing.T) {
 		g := NewGate(1, nil)
 		u := busyUser(g)
 		long := u.NewTurn()
-		long.Begin(time.Now()) // and never yields
+		long.Begin(t.Context(), time.Now()) // and never yields
 		turn, start := u.NewTurn(), time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), patience/2)
 		defer cancel()
@@ -30,6 +30,14 @@ func TestWaitEndsWithContext(t *testing.T) {
 		}
 		if g.Waiting() != 0 || turn.in || g.mu.taken != 1 {
 			t.Errorf("%d wait, %d places are taken, one by it: %t; want it gone", g.Waiting(), g.mu.taken, turn.in)
+		}
+		turn.Leave()
+		begun := time.Now()
+		ctx, cancel = context.WithTimeout(t.Context(), patience/2)
+		defer cancel()
+		u.charge(begun, lightShare)
+		if turn.Begin(ctx, begun); time.Since(begun) != patience/2 || turn.in || g.Waiting() != 0 {
+			t.Errorf("a request began after %v, with a place: %t, %d wait; its context lasted for %v", time.Since(begun), turn.in, g.Waiting(), patience/2)
 		}
 		turn.Leave()
 		long.Leave()
@@ -48,7 +56,7 @@ func TestLocksAndPlaces(t *testing.T) {
 	holder, waiter, other := u.NewTurn(), u.NewTurn(), u.NewTurn()
 	ctx := With(t.Context(), holder)
 	Lock(ctx, &mu)
-	waiter.Begin(time.Now())
+	waiter.Begin(t.Context(), time.Now())
 	var done sync.WaitGroup
 	done.Go(func() {
 		ctx := With(t.Context(), waiter)
@@ -63,7 +71,7 @@ func TestLocksAndPlaces(t *testing.T) {
 	for taken() > 0 { // for ever, if it waited with its place
 		runtime.Gosched()
 	}
-	other.Begin(time.Now())
+	other.Begin(t.Context(), time.Now())
 	holder.due()
 	if Yield(ctx); holder.in {
 		t.Error("a turn waited for a place while it had a lock")

@@ -3,7 +3,7 @@
 //
 // It owns a Queue per tier: clients take turns by bytes, and so do the jobs of
 // one client, so that neither many jobs nor a long one keep others waiting. It
-// never knows what is loaded, and does none of the loading.
+// never knows the chunks that are loaded, and does none of the loading.
 //
 // It owns a Gate per daemon: users take turns by the time that they compute, in
 // slices of 200 us, and light requests never wait. So a request of a

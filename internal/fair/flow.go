@@ -12,8 +12,9 @@ type flow struct {
 	up  *flow
 	tag int64 // virtual time, in bytes, at which its next turn starts among the kids of up
 	// now is the virtual time among its own kids: the tag that the last one served
-	// had but for what was out for it. What is charged for that is a guess, and
-	// time that follows a guess too high stays behind when it is taken back.
+	// would have without the bytes that were out for it. The charge for those is a
+	// guess, and time that follows a guess too high stays behind when it is taken
+	// back.
 	now   int64
 	at    int   // its place in up.ready; -1 while nothing of it waits
 	alive int   // passes of it that wait or are out

@@ -84,8 +84,9 @@ func (u *User) NewTurn() *Turn { return &Turn{user: u, next: make(chan struct{},
 var epoch = time.Now()
 
 // Begin begins a request, at a time that was just now. Unless its user's work is
-// light it waits until its turn comes.
-func (t *Turn) Begin(now time.Time) {
+// light it waits until its turn comes, no longer than ctx lasts: the turn has no
+// place then, and the request must end.
+func (t *Turn) Begin(ctx context.Context, now time.Time) {
 	if t == nil {
 		return
 	}
@@ -94,11 +95,11 @@ func (t *Turn) Begin(now time.Time) {
 	case t.began.IsZero():
 		t.began = now
 	case now.Sub(t.began) >= slice: // one of many, one after the other
-		t.yield(context.Background(), now)
+		t.yield(ctx, now)
 		return
 	}
 	if !t.in && t.user.heavy(now) {
-		t.enter(context.Background(), now)
+		t.enter(ctx, now)
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 
 // compute is a request that takes d, in pieces between which it yields.
 func compute(ctx context.Context, t *Turn, d, piece time.Duration) {
-	t.Begin(time.Now())
+	t.Begin(ctx, time.Now())
 	for ; d > 0 && ctx.Err() == nil; d -= piece {
 		time.Sleep(min(d, piece))
 		t.Yield()
@@ -50,10 +50,10 @@ func TestLightWorkPasses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewGate(1, nil)
 		long := busyUser(g).NewTurn()
-		long.Begin(time.Now()) // and never yields
+		long.Begin(t.Context(), time.Now()) // and never yields
 		light := g.NewUser().NewTurn()
 		start := time.Now()
-		light.Begin(start)
+		light.Begin(t.Context(), start)
 		time.Sleep(slice / 2)
 		light.End(time.Now())
 		light.Leave()
@@ -63,7 +63,7 @@ func TestLightWorkPasses(t *testing.T) {
 		// A user's requests are light until they are many.
 		n := 0
 		for ; !light.in; n++ {
-			light.Begin(time.Now())
+			light.Begin(t.Context(), time.Now())
 			time.Sleep(slice / 2)
 			light.Leave()
 			if n > 100 {
@@ -149,10 +149,10 @@ func TestPatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewGate(1, nil)
 		stuck := busyUser(g).NewTurn()
-		stuck.Begin(time.Now())
+		stuck.Begin(t.Context(), time.Now())
 		for i := range 3 {
 			start, turn := time.Now(), busyUser(g).NewTurn()
-			turn.Begin(start)
+			turn.Begin(t.Context(), start)
 			if d := time.Since(start); d != patience {
 				t.Errorf("turn %d waited for %v, want %v", i, d, patience)
 			}
@@ -160,7 +160,7 @@ func TestPatience(t *testing.T) {
 		}
 		stuck.Leave()
 		start, turn := time.Now(), busyUser(g).NewTurn()
-		if turn.Begin(start); time.Since(start) != 0 || !turn.in {
+		if turn.Begin(t.Context(), start); time.Since(start) != 0 || !turn.in {
 			t.Errorf("a free place is not taken at once")
 		}
 		turn.Leave()
@@ -197,7 +197,7 @@ func TestIdleEarnsNothing(t *testing.T) {
 // TestNoTurn: work without a turn never waits.
 func TestNoTurn(t *testing.T) {
 	var turn *Turn
-	turn.Begin(time.Now())
+	turn.Begin(t.Context(), time.Now())
 	turn.Yield()
 	turn.End(time.Now())
 	turn.Leave()
@@ -213,7 +213,7 @@ func TestGateAllocates(t *testing.T) {
 	ctx := With(t.Context(), turn)
 	if n := testing.AllocsPerRun(100, func() {
 		turn.user.charge(time.Now(), lightShare)
-		turn.Begin(time.Now())
+		turn.Begin(t.Context(), time.Now())
 		Yield(ctx)
 		turn.End(time.Now())
 		Leave(ctx)
@@ -233,7 +233,7 @@ func BenchmarkTurn(b *testing.B) {
 				} else {
 					turn.user.spent.Store(0)
 				}
-				turn.Begin(now)
+				turn.Begin(b.Context(), now)
 				turn.Rest(now)
 			}
 		})

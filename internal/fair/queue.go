@@ -13,14 +13,15 @@ type Limit struct {
 }
 
 // idleShare: of the loads that may be under way, those of idle work are one in
-// so many, but at least one. They are there when somebody in a hurry comes.
+// so many, but at least one. They are still under way when a pass that is not
+// idle comes.
 const idleShare = 4
 
-// By is who asks.
+// By is the requester of a load.
 type By struct {
 	Client uint64
 	Job    uint64
-	Idle   bool // in no hurry: only while nobody else waits
+	Idle   bool // in no hurry: only while no other pass waits
 }
 
 // Queue lets loads in, each in its turn. It is safe for concurrent use.
@@ -34,7 +35,7 @@ type Queue struct {
 	}
 }
 
-// New returns a queue that nobody is in.
+// New returns an empty queue.
 func New(l Limit) *Queue {
 	q := &Queue{limit: l}
 	q.limit.Loads = max(1, l.Loads)

@@ -61,7 +61,8 @@ func (w *world) job(t *testing.T, by fair.By, n, window int, bytes int64) (first
 	return first
 }
 
-// jain is Jain's index of fairness, 1 if all have the same, and what they have.
+// jain is Jain's index of fairness, 1 if all have the same, and the bytes of
+// each.
 func (w *world) jain() (index float64, had map[uint64]int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -104,7 +105,8 @@ func (w *world) rest(t *testing.T) {
 }
 
 // The first loads are charged for much more than they bring, and clients come
-// back for more while those of others are out: nobody pays for that in the end.
+// back for more while those of others are out: no client pays for that in the
+// end.
 func TestGuessTooHigh(t *testing.T) {
 	for _, order := range [][]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}} {
 		synctest.Test(t, func(t *testing.T) {

@@ -1,34 +1,35 @@
-// Package flight makes one fetch of what many want at the same time.
+// Package flight makes one fetch of a key that many callers want at the same
+// time.
 //
-// # What it owns
+// # Owns
 //
-// A [Group] knows which keys are being fetched and who waits for each. The
+// A [Group] knows which keys are being fetched, and the waiters of each. The
 // first caller of Do for a key is its leader: the group runs the leader's
 // function in a goroutine of its own, so that every caller, the leader too,
-// can leave as soon as its own context ends. What was begun goes on for those
-// who still wait: the function's context carries the leader's values but ends
-// only when the last waiter has left. A function that fails passes the turn to
-// the next waiter, whose own function then runs, because one caller's trouble
+// can leave as soon as its own context ends. A call under way goes on for the
+// waiters that are left: the function's context carries the leader's values but
+// ends only when the last waiter has left. A function that fails passes the turn
+// to the next waiter, whose own function then runs, because one caller's trouble
 // (its deadline, its share of memory) need not be another's.
 //
-// # What it never does
+// # Never does
 //
 // It caches nothing: a key is forgotten when its fetch ends. It never calls
 // Fetch, Clone, Discard or Final with its lock held. Constructors start no
 // goroutine; Do starts at most one per key being fetched, and it ends with
-// the last function it runs. Wait is for whoever closes the group's owner.
+// the last function it runs. Wait is for the owner's Close.
 //
 // # Locks
 //
 // One mutex over the map of calls and their waiters, held for a few
 // instructions. It is a leaf: nothing else is locked under it.
 //
-// # Buffer rule
+// # Buffers
 //
-// A function returns a value together with whatever reference it holds. The
-// group owns that reference until it hands it to one waiter; every other
-// waiter gets Clone's, all of them taken before the first is handed out. A
-// value that nobody waits for any more goes to Discard. So each Do that
-// returns a nil error returns one reference for its caller to release, and
-// one that returns an error returns none.
+// A function returns a value together with the reference it holds. The group
+// owns that reference until it hands it to one waiter; every other waiter gets
+// Clone's, all of them taken before the first is handed out. A value without a
+// waiter goes to Discard. So each Do that returns a nil error returns one
+// reference for its caller to release, and one that returns an error returns
+// none.
 package flight

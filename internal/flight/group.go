@@ -18,9 +18,9 @@ type Group[K comparable, V any] struct {
 	// Clone returns one more reference to v for another waiter. It must not
 	// fail or block. Nil hands the same value to all.
 	Clone func(v V) V
-	// Discard releases a value nobody waits for. Nil drops it.
+	// Discard releases a value without a waiter. Nil drops it.
 	Discard func(v V)
-	// Final reports whether an error holds for all who wait (not found,
+	// Final reports whether an error holds for all waiters (not found,
 	// corrupt), so that none of them need try again. Nil means that none does.
 	// An error of a fetch whose waiters had all left is never final.
 	Final func(err error) bool
@@ -40,8 +40,9 @@ type call[V any] struct {
 	cancel  context.CancelFunc // called when waiters becomes empty
 }
 
-// waiter is one caller inside Do. Whoever takes it out of its call's waiters
-// either is that caller, who leaves, or owes it exactly one send on done.
+// waiter is one caller inside Do. The goroutine that takes it out of its call's
+// waiters either is that caller, which leaves, or owes it exactly one send on
+// done.
 type waiter[V any] struct {
 	ctx   context.Context
 	fetch Fetch[V]
@@ -131,7 +132,7 @@ func (g *Group[K, V]) run(k K, c *call[V]) {
 	}
 }
 
-// end forgets the call and returns those who still wait.
+// end forgets the call and returns the waiters that are left.
 func (g *Group[K, V]) end(k K, c *call[V]) []*waiter[V] {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -167,7 +168,7 @@ func (g *Group[K, V]) deliver(waiters []*waiter[V], leader *waiter[V], value V) 
 }
 
 // fail gives err to the leader, or to all if it is final, and passes the turn
-// on. It reports true if there is nobody left to take it.
+// on. It reports true if no waiter is left to take it.
 func (g *Group[K, V]) fail(k K, c *call[V], err error) (ended bool) {
 	leader := c.leader
 	final := g.Final != nil && g.Final(err)

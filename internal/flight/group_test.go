@@ -234,7 +234,7 @@ func TestFinalErrorIsForAll(t *testing.T) {
 	})
 }
 
-// TestLeaderLeftAndFailed: nobody gets the error of a leader that has left.
+// TestLeaderLeftAndFailed: no waiter gets the error of a leader that has left.
 func TestLeaderLeftAndFailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, v, runs := newGroup(), newRef(), 0

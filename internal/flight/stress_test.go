@@ -11,8 +11,8 @@ import (
 	"github.com/kvstored/kvstored/internal/flight"
 )
 
-// TestStress lets callers come, leave and fail in every order. Whatever
-// happens, each key has one fetch at a time and no reference is left over.
+// TestStress lets callers come, leave and fail in every order. In all of them
+// each key has one fetch at a time and no reference is left over.
 func TestStress(t *testing.T) {
 	const keys, callers, rounds = 3, 16, 300
 	g := &flight.Group[int, ref]{

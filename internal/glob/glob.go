@@ -1,6 +1,3 @@
-// Package glob matches the names of models with the patterns of rules: * is any
-// run of characters, slashes included, and ? any one. There is no escape. Case
-// counts.
 package glob
 
 import "strings"

@@ -39,8 +39,9 @@ func TestCovers(t *testing.T) {
 	}
 }
 
-// Covers is never wrong about any name: whatever b matches, a that covers it
-// matches too. Among short patterns it finds some, or the test would show nothing.
+// Covers is never wrong about any name: each name that b matches is matched by
+// an a that covers b. Among short patterns it finds some such pairs, or the test
+// would show nothing.
 func TestCoversHolds(t *testing.T) {
 	names := []string{""}
 	for n := 0; n < len(names) && len(names) < 400; n++ {

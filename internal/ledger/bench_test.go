@@ -24,7 +24,10 @@ func BenchmarkHoldUnhold1000(b *testing.B) {
 			o := l.NewOwner()
 			b.ReportAllocs()
 			for b.Loop() {
-				n, _ := l.Hold(o, ledger.Lease, ks, touch != "hold", out)
+				n, _ := l.Hold(o, ledger.Lease, ks, out)
+				if touch != "hold" {
+					l.Touch(ks[:n])
+				}
 				for i := range n {
 					held[i] = out[i].ID
 				}
@@ -72,7 +75,7 @@ func TestHoldDoesNotAllocate(t *testing.T) {
 	out := make([]ledger.Entry, len(ks))
 	held := make([]ledger.ID, len(ks))
 	got := testing.AllocsPerRun(20, func() {
-		n, _ := l.Hold(0, ledger.Lease, ks, true, out)
+		n, _ := holdTouch(l, 0, ledger.Lease, ks, out)
 		for i := range n {
 			held[i] = out[i].ID
 		}

@@ -3,15 +3,16 @@ package ledger
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 )
 
 // Why a ledger does not protect more.
 var (
 	// ErrOverBudget is a refusal for good: the request exceeds what its
-	// owner may hold whatever the others do. Waiting does not help.
+	// owner may hold, also when the others hold nothing. Waiting does not help.
 	ErrOverBudget = errors.New("over budget")
 	// ErrOwn is an ErrOverBudget that ends when its owner lets something go, or
-	// when what is dirty is written below.
+	// when the dirty entries are written below.
 	ErrOwn = fmt.Errorf("only its own is in the way: %w", ErrOverBudget)
 	// ErrBusy is a refusal for now: others hold the room. See Released.
 	ErrBusy = errors.New("busy")
@@ -34,20 +35,44 @@ func (e *BudgetError) Error() string {
 
 func (e *BudgetError) Unwrap() error { return e.Err }
 
-// SetLimits replaces the limits. What is protected stays, also above a lower
+// SetLimits replaces the limits. Protected entries stay, also above a lower
 // limit; more is granted once there is room under it.
 func (l *Ledger) SetLimits(to Limits) {
 	l.mu.Lock()
 	defer l.unlock()
-	l.mu.limits = to
+	l.mu.budgets.limits = to
 	l.mu.released = true // there may be more room
+}
+
+// LimitOf is what may be protected of a class in l, in occupied bytes; 0 is unlimited.
+func LimitOf(l *Ledger, c Class) int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.mu.budgets.limits.of(c)
+}
+
+// budgets are what the owners hold, and how much they may. They leave protection
+// to the book.
+type budgets struct {
+	*table
+	limits Limits
+	holds  holds
+	owners []owner
+	open   int   // registered owners
+	extra  int64 // bytes by Charge, of all owners
+}
+
+func (b *budgets) init(t *table, limits Limits) {
+	b.table, b.limits = t, limits
+	b.holds.init(rand.Uint64())
+	b.owners = make([]owner, 1)
 }
 
 // growth is what a request adds to the three sums that have a limit.
 type growth struct{ own, class, total int64 }
 
 // fits says whether the budgets of o and c admit g.
-func (b *book) fits(o Owner, c Class, g growth) error {
+func (b *budgets) fits(o Owner, c Class, g growth) error {
 	if c == IO {
 		return nil
 	}
@@ -76,7 +101,7 @@ func (b *book) fits(o Owner, c Class, g growth) error {
 // full says whether waiting helps: not if the request is too large in itself,
 // what leads to it aside, and not if a client would wait for what only it can
 // give back.
-func (b *book) full(o Owner, need, limit int64) error {
+func (b *budgets) full(o Owner, need, limit int64) error {
 	switch {
 	case need > limit:
 		return ErrOverBudget
@@ -88,19 +113,19 @@ func (b *book) full(o Owner, need, limit int64) error {
 
 // othersHold reports whether an owner other than o holds anything, apart from so many
 // holds.
-func (b *book) othersHold(o Owner, apart uint32) bool {
+func (b *budgets) othersHold(o Owner, apart uint32) bool {
 	w := &b.owners[o]
 	return b.holds.n-w.holds > apart || b.extra != w.extra
 }
 
 // OthersHold reports whether an owner other than o can make room: by letting go
-// of what is held, or of what is leaving. So many holds of others are apart,
+// of held entries, or of leaving ones. So many holds of others are apart,
 // because they wait for room themselves.
 func (l *Ledger) OthersHold(o Owner, apart int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	b := &l.mu.book
-	return b.count.LeavingBytes > 0 || b.othersHold(o, uint32(apart))
+	return b.count.LeavingBytes > 0 || b.budgets.othersHold(o, uint32(apart))
 }
 
 func (l *Limits) of(c Class) int64 {

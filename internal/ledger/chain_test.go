@@ -150,7 +150,7 @@ func TestHoldOfADeepChunkProtectsItsAncestors(t *testing.T) {
 	ks := chain(1, 10)
 	l.Publish(fill(t, l, ks, 0), false)
 	out := make([]ledger.Entry, 1)
-	if n, err := l.Hold(ledger.Daemon, ledger.Pin, ks[6:7], false, out); n != 1 || err != nil {
+	if n, err := l.Hold(ledger.Daemon, ledger.Pin, ks[6:7], out); n != 1 || err != nil {
 		t.Fatal(n, err)
 	}
 	if s := l.Stats(); s.ProtectedBytes != 7*page || s.ClassBytes[ledger.Pin] != page {
@@ -177,20 +177,20 @@ func TestLimitsOfOneClient(t *testing.T) {
 	l.Publish(fill(t, l, ks, 0), false)
 	out := make([]ledger.Entry, len(ks))
 	one := l.NewOwner()
-	n, err := l.Hold(one, ledger.Lease, ks, true, out)
+	n, err := holdTouch(l, one, ledger.Lease, ks, out)
 	if n != 10 || !errors.Is(err, ledger.ErrOverBudget) {
 		t.Fatalf("alone: %d, %v", n, err)
 	}
 	two := l.NewOwner()
-	if n, err := l.Hold(two, ledger.Lease, ks, true, out[10:]); n != 5 || !errors.Is(err, ledger.ErrOverBudget) {
+	if n, err := holdTouch(l, two, ledger.Lease, ks, out[10:]); n != 5 || !errors.Is(err, ledger.ErrOverBudget) {
 		t.Fatalf("what another holds anyway costs only the own half: %d, %v", n, err)
 	}
 	l.Unhold(two, ledger.Lease, ids(out[10:15]))
-	if _, err := l.Hold(two, ledger.Lease, ks[15:], true, out[10:]); !errors.Is(err, ledger.ErrBusy) {
+	if _, err := holdTouch(l, two, ledger.Lease, ks[15:], out[10:]); !errors.Is(err, ledger.ErrBusy) {
 		t.Fatalf("the class is full because of others: %v", err)
 	}
 	l.Unhold(one, ledger.Lease, ids(out[:10]))
-	if n, err := l.Hold(one, ledger.Lease, ks, true, out); n != 5 || !errors.Is(err, ledger.ErrOverBudget) {
+	if n, err := holdTouch(l, one, ledger.Lease, ks, out); n != 5 || !errors.Is(err, ledger.ErrOverBudget) {
 		t.Fatalf("not alone: %d, %v", n, err)
 	}
 	var refused *ledger.BudgetError
@@ -199,7 +199,7 @@ func TestLimitsOfOneClient(t *testing.T) {
 	}
 	l.Unhold(one, ledger.Lease, ids(out[:5]))
 	l.CloseOwner(two)
-	if n, _ := l.Hold(one, ledger.Lease, ks, true, out); n != 10 {
+	if n, _ := holdTouch(l, one, ledger.Lease, ks, out); n != 10 {
 		t.Fatalf("alone again: %d", n)
 	}
 	if err := l.Check(); err != nil {
@@ -237,7 +237,7 @@ func TestBrokenInvariantsPanic(t *testing.T) {
 		"closing nobody":    func() { l.CloseOwner(ledger.Daemon) },
 		"closing a holder": func() {
 			o := l.NewOwner()
-			l.Hold(o, ledger.Pin, ks, false, make([]ledger.Entry, 2))
+			l.Hold(o, ledger.Pin, ks, make([]ledger.Entry, 2))
 			l.CloseOwner(o)
 		},
 	} {
@@ -265,7 +265,7 @@ func TestBatchesBeyondOneRound(t *testing.T) {
 		t.Fatal(held, err)
 	}
 	out, have := make([]ledger.Entry, n), make([]bool, n)
-	if got, err := l.Hold(0, ledger.Lease, ks, true, out); got != n || err != nil {
+	if got, err := holdTouch(l, 0, ledger.Lease, ks, out); got != n || err != nil {
 		t.Fatal(got, err)
 	}
 	l.Lookup(ks, have)
@@ -290,8 +290,8 @@ func TestBatchesBeyondOneRound(t *testing.T) {
 	}
 }
 
-// Nobody is told to wait for what will not come: for itself, or for more room
-// than there is.
+// A Begin is told to wait only for entries that others hold: not for those of its
+// own owner, nor for more room than there is.
 func TestBusyIsOnlyWhatOthersCanEnd(t *testing.T) {
 	l := newLedger(t, "lru", ledger.Limits{Total: 10 * page})
 	ks := chain(1, 20)
@@ -320,9 +320,9 @@ func TestBusyIsOnlyWhatOthersCanEnd(t *testing.T) {
 	}
 }
 
-// TestCool: the end of a chain that nobody else shares goes first, tail first,
-// whatever the policy; what is used again is like any other, and what is held
-// waits for its turn.
+// TestCool: the end of a chain, as far as no other chain shares it, goes first,
+// tail first, under every policy; an entry that is used again is like any other,
+// and a held one waits for its turn.
 func TestCool(t *testing.T) {
 	for _, name := range policy.Names() {
 		p, err := policy.New(name, 1<<20)
@@ -347,9 +347,9 @@ func TestCool(t *testing.T) {
 		put(5, 2)
 		put(8, 0)
 		chain := []key.Hash{{1}, {2}, {3}, {4}}
-		l.Cool(key.SpaceID{}, chain)
+		l.MarkCold(key.SpaceID{}, chain)
 		var out [1]ledger.Entry
-		if n, err := l.Hold(ledger.Daemon, ledger.IO, []key.Key{three}, false, out[:]); n != 1 || err != nil {
+		if n, err := l.Hold(ledger.Daemon, ledger.IO, []key.Key{three}, out[:]); n != 1 || err != nil {
 			t.Fatal(n, err)
 		}
 		want := func(hash byte) {
@@ -363,7 +363,7 @@ func TestCool(t *testing.T) {
 		want(4)
 		l.Unhold(ledger.Daemon, ledger.IO, []ledger.ID{out[0].ID})
 		want(3)
-		l.Cool(key.SpaceID{}, []key.Hash{{9}, {8}})
+		l.MarkCold(key.SpaceID{}, []key.Hash{{9}, {8}})
 		l.Touch([]key.Key{{Hash: key.Hash{8}}})
 		want(9)
 		if _, st := l.Find(key.Key{Hash: key.Hash{2}}); st != ledger.Resident {
@@ -375,8 +375,8 @@ func TestCool(t *testing.T) {
 	}
 }
 
-// A request counts one use of what it finds, whatever it stores behind that;
-// and none more of what was brought up for it.
+// A request counts one use of the entries that it finds, also when it stores
+// others behind them; and none more of an entry that was brought up for it.
 func TestARequestIsOneUse(t *testing.T) {
 	l := newLedger(t, "lfu", ledger.Limits{})
 	put := func(k key.Key, parent key.Hash, held bool) {
@@ -415,8 +415,8 @@ func TestARequestIsOneUse(t *testing.T) {
 	}
 }
 
-// What has a priority goes later, not never, and a victim stays cheap where
-// everything has one.
+// An entry with a priority goes later, not never, and a victim stays cheap where
+// every entry has one.
 func TestPriority(t *testing.T) {
 	lru, err := policy.New("lru", 1<<20)
 	if err != nil {
@@ -462,4 +462,12 @@ func TestPriority(t *testing.T) {
 	if err := l.Check(); err != nil {
 		t.Error(err)
 	}
+}
+
+// holdTouch holds the entries at the start of ks that are there, and counts that
+// as a use.
+func holdTouch(l *ledger.Ledger, o ledger.Owner, c ledger.Class, ks []key.Key, out []ledger.Entry) (int, error) {
+	n, err := l.Hold(o, c, ks, out)
+	l.Touch(ks[:n])
+	return n, err
 }

@@ -47,8 +47,8 @@ func (a *audit) run() error {
 	}
 	got, want := b.count, a.count
 	got.Evictions, got.EvictedBytes = 0, 0
-	want.UsedBytes += b.extra
-	want.ProtectedBytes += b.extra
+	want.UsedBytes += b.budgets.extra
+	want.ProtectedBytes += b.budgets.extra
 	for c := range want.ClassBytes { // charges are in the owners' sums only
 		want.ClassBytes[c] = got.ClassBytes[c]
 	}
@@ -73,7 +73,7 @@ func (a *audit) lines() error {
 			continue
 		}
 		missing := false
-		b.inRanks(e, func(r *rank) { missing = missing || *r.under.link(id) == 0 })
+		b.order.inRanks(e, func(r *rank) { missing = missing || *r.under.link(id) == 0 })
 		if missing {
 			return fmt.Errorf("ledger: entry %d may go although it has kids, and is not in line", id)
 		}
@@ -96,15 +96,15 @@ func (a *audit) freeGuards() error {
 // holds recounts the holds of owners and entries.
 func (a *audit) holds() error {
 	b := a.book
-	records := make([]uint32, len(b.owners))
+	records := make([]uint32, len(b.budgets.owners))
 	live := uint32(0)
-	for rec := uint32(1); rec < b.holds.recs.n; rec++ {
-		r := b.holds.recs.at(rec)
+	for rec := uint32(1); rec < b.budgets.holds.recs.n; rec++ {
+		r := b.budgets.holds.recs.at(rec)
 		if r.n == 0 {
 			continue
 		}
 		live++
-		if b.holds.find(r.entry, r.who) != rec {
+		if b.budgets.holds.find(r.entry, r.who) != rec {
 			return fmt.Errorf("ledger: hold %d cannot be found", rec)
 		}
 		h := a.held[r.entry]
@@ -112,12 +112,12 @@ func (a *audit) holds() error {
 		a.held[r.entry] = h
 		records[r.who/classes]++
 	}
-	if live != b.holds.n {
-		return fmt.Errorf("ledger: %d holds, %d indexed", live, b.holds.n)
+	if live != b.budgets.holds.n {
+		return fmt.Errorf("ledger: %d holds, %d indexed", live, b.budgets.holds.n)
 	}
-	for o := range b.owners {
-		if b.owners[o].holds != records[o] {
-			return fmt.Errorf("ledger: owner %d has %d holds, counted %d", o, records[o], b.owners[o].holds)
+	for o := range b.budgets.owners {
+		if b.budgets.owners[o].holds != records[o] {
+			return fmt.Errorf("ledger: owner %d has %d holds, counted %d", o, records[o], b.budgets.owners[o].holds)
 		}
 	}
 	return nil
@@ -137,7 +137,7 @@ func (a *audit) quotas() error {
 		}
 		under[sp.quota] += sp.bytes
 	}
-	for q, r := range b.ranks {
+	for q, r := range b.order.ranks {
 		if q != everything && r.quota.UsedBytes != under[uint32(q)] {
 			return fmt.Errorf("ledger: quota %d counts %d bytes, found %d", q, r.quota.UsedBytes, under[uint32(q)])
 		}

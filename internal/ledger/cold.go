@@ -2,35 +2,36 @@ package ledger
 
 import "github.com/kvstored/kvstored/key"
 
-// coldLook is how many of the cold ones a victim looks at: what is held or has a
+// coldLook is how many of the cold ones a victim looks at: one that is held or has a
 // kid goes to the back.
 const coldLook = 8
 
-// nextCold takes out the next of what goes before anything that a policy would
+// nextCold takes out the next of the entries that go before any that a policy would
 // choose: the ends of prompts that a client has said will not be asked for
 // again. They are in a line, in which some are not cold any more.
-func (b *book) nextCold() (id uint32, found bool) {
-	for range min(coldLook, b.cold.n) {
-		id := b.cold.pop()
-		switch e := b.entries.at(id); {
+func (o *order) nextCold() (id uint32, found bool) {
+	for range min(coldLook, o.cold.n) {
+		id := o.cold.pop()
+		switch e := o.entries.at(id); {
 		case e.mark&cooled == 0:
-		case b.evictable(e):
+		case o.evictable(e):
 			return id, true
 		default:
-			b.cold.push(id)
+			o.cold.push(id)
 		}
 	}
 	return 0, false
 }
 
-// Cool makes the own end of a chain the first to go: its chunks up to the last
-// one that others hang on, too. A use makes a chunk like any other again. A
-// policy that plans is left alone: it was told with Announce.
-func (l *Ledger) Cool(space key.SpaceID, hs []key.Hash) {
+// MarkCold makes the own end of a chain the first to go, as MADV_COLD does with
+// pages: its chunks up to the last one that others hang on, too. A use makes a
+// chunk like any other again. A policy that plans is left alone: Observe has
+// told it.
+func (l *Ledger) MarkCold(space key.SpaceID, hs []key.Hash) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	b := &l.mu.book
-	if b.ranks[everything].silent {
+	if b.order.ranks[everything].silent {
 		return
 	}
 	hs = hs[:min(len(hs), maxRound)]
@@ -39,20 +40,20 @@ func (l *Ledger) Cool(space key.SpaceID, hs []key.Hash) {
 		id := b.find(key.Key{Space: space, Hash: hs[i]})
 		if e := b.entries.at(id); id != 0 && e.life == resident {
 			e.mark |= cooled
-			b.cold.push(id)
+			b.order.cold.push(id)
 		}
 	}
 }
 
 // ownFrom returns which chunks of a chain are its own: from the number on,
 // none has a kid here that is not of the chain.
-func (b *book) ownFrom(space key.SpaceID, hs []key.Hash) int {
+func (t *table) ownFrom(space key.SpaceID, hs []key.Hash) int {
 	below := uint32(0)
 	for i := len(hs) - 1; i >= 0; i-- {
-		id := b.find(key.Key{Space: space, Hash: hs[i]})
-		e := b.entries.at(id)
+		id := t.find(key.Key{Space: space, Hash: hs[i]})
+		e := t.entries.at(id)
 		others := e.kids
-		if id != 0 && below != 0 && b.entries.at(below).parent == id {
+		if id != 0 && below != 0 && t.entries.at(below).parent == id {
 			others--
 		}
 		if id != 0 && others > 0 {

@@ -1,14 +1,14 @@
-// Package ledger keeps the books of one bounded tier: what is resident, who
-// protects it, and what goes next.
+// Package ledger keeps the books of one bounded tier: which entries are
+// resident, who protects them, and which one goes next.
 //
 // It owns the entries' numbers, their parents and kids within the tier, the
 // holds and budgets of every owner, and one policy. It never touches a
 // payload: the tier keeps two words of its own with each entry (Value) and
-// frees what they name before it calls Free.
+// frees the payload they name before it calls Free.
 //
 // An entry is filling, then resident, then gone. It is evicted only when it
-// is resident, nobody holds it, and it has no filling or resident kid. So
-// what is cached is a set of whole prefixes, and holding a deep chunk keeps
+// is resident, not held, and it has no filling or resident kid. So
+// the cache is a set of whole prefixes, and holding a deep chunk keeps
 // all its ancestors. A chunk whose parent is absent hangs below a hole,
 // which has no bytes and disappears with its last kid.
 //
@@ -25,26 +25,50 @@
 // is never made to refuse what other spaces have. A priority of such a group
 // puts victims of the policy of all back a few times; a quota spares nothing.
 //
-// A policy that plans (policy.Planner) is told of whole requests with Announce,
+// A policy that plans (policy.Planner) is told of whole requests with Observe,
 // which for it is the use of their chunks: touches and new fills are then
-// nothing to it. It is asked with Worth before a chunk is stored. It may learn
-// in Learn, beside the calls.
+// nothing to it. It is asked with Admit before a chunk is stored. It may be
+// trained in Train, beside the calls.
 //
-// Cool puts the end of a prompt that somebody is done with before all that the
-// policy of all would choose, whatever it is. Pass does so with what a prompt
+// MarkCold puts the end of a prompt that its client is done with before all that
+// the policy of all would choose. Pass does so with what a prompt
 // longer than the tier has left behind, from its root on, and also from
 // underneath the rest of it.
 //
+// # Parts
+//
+// A Ledger is a mutex around a book. The table has the entries: it finds them by
+// key, and knows what protects each. The order says which entry goes next. The
+// budgets say what each owner holds, and how much it may. The book is where one
+// change concerns more than one of them: protection travels toward the root, an
+// entry is filled, held, evicted.
+//
+// # How a victim is chosen
+//
+// Evict takes the first that it finds of these:
+//
+//   - what Pass has named, if a tier below has it (pass.go)
+//   - a leaf that MarkCold has named (cold.go)
+//   - the leaf that the policy of all names; one with a priority is spared, so
+//     that the next has its turn, at most 16 for one victim (order.go, quota.go)
+//   - instead of such a leaf, if it is dirty and no writer has room for it, and
+//     also where there is no leaf: what stands underneath others (under.go)
+//   - that leaf all the same; EvictSafely rather takes another or none (evict.go)
+//
+// EvictOver asks the policy of the quota that is exceeded, where Pass, MarkCold
+// and priorities count for nothing. The ledger reads no clock: what is older
+// follows from the order of the calls.
+//
 // # Locks
 //
-// One mutex, a leaf of the lock order: nothing is called under it but the
-// policy, which is plain data. A call takes it once per 4,096 entries, and
-// every step under it is O(1) for an entry, but for walks toward the root,
-// which end where protection does not change: whoever fills or holds a chain
-// chunk by chunk holds its prefix meanwhile, or each chunk walks to the root
-// to protect it and again to let it go. Nothing is allocated per entry, tables
-// grow by pages and buckets, and the garbage collector finds a pointer per
-// 4,096 entries.
+// One mutex guards all of that, a leaf of the lock order: nothing is called
+// under it but the policy, which is plain data. A call takes it once per 4,096
+// entries, and every step under it is O(1) for an entry, but for walks toward
+// the root, which end where protection does not change: a caller that fills or
+// holds a chain chunk by chunk holds its prefix meanwhile, or each chunk walks
+// to the root to protect it and again to let it go. Nothing is allocated per
+// entry, tables grow by pages and buckets, and the garbage collector finds a
+// pointer per 4,096 entries.
 //
 // # Buffers
 //

@@ -2,11 +2,8 @@ package ledger
 
 import (
 	"encoding/binary"
-	"hash/maphash"
-	"math/bits"
 
 	"github.com/kvstored/kvstored/key"
-	"github.com/kvstored/kvstored/policy"
 )
 
 // entry is all a ledger knows of one chunk, but for what protects it: 60
@@ -40,7 +37,20 @@ func (p *packed) unpack() Value {
 	return Value{binary.NativeEndian.Uint64(p[:]), binary.NativeEndian.Uint64(p[8:])}
 }
 
-// life is what an entry is at present.
+// life is the state of an entry.
+//
+//	              Begin                Publish               Evict, Remove
+//	unused ──────────────────▶ filling ────────▶ resident ──────────────────▶ gone
+//	  │  ▲                      ▲  │                ▲                           │
+//	  │  │                Begin │  │ Abort, it      │ Restore, of unused        │ Free, and the
+//	  │  │                      │  ▼ has kids       │ or of a hole              ▼ last Unhold
+//	  │  │                     hole ◀─────────────────────────────── it has kids │
+//	  │  └──── last kid is gone ─┘ ▲                                             │
+//	  └─ parent of a new kid ──────┘        unused ◀───────────────── it has none ┘
+//
+// An aborted entry without kids is unused. Only resident entries are in the
+// policy. Filling and resident ones, and those that are gone and held, can be
+// protected: see protected. An entry that is gone is found only while it has kids.
 type life uint8
 
 const (
@@ -70,114 +80,3 @@ const (
 
 // MaxHits is where the count of touches ends.
 const MaxHits = 15
-
-// touch is a use of a resident entry. The first one of what came up to be used
-// was counted when it was added.
-func (b *book) touch(id policy.ID) {
-	e := b.entries.at(uint32(id))
-	e.spared = 0
-	e.mark = e.mark&^(cooled|passed) | used
-	if e.mark&fresh != 0 {
-		e.mark &^= fresh
-		b.rankRenew(uint32(id))
-		return
-	}
-	if e.mark/hit < MaxHits {
-		e.mark += hit
-	}
-	b.rankTouch(uint32(id))
-}
-
-// find returns the number of k's entry in whatever life, or 0.
-func (b *book) find(k key.Key) uint32 {
-	sp := b.spaces.find(k.Space)
-	if sp == noSpace {
-		return 0
-	}
-	return b.findIn(sp, k.Hash)
-}
-
-func (b *book) findIn(sp uint32, h key.Hash) uint32 {
-	id := *b.index.head(b.hash(sp, h))
-	for id != 0 {
-		e := b.entries.at(id)
-		if e.hash == h && e.space == sp {
-			return id
-		}
-		id = e.next
-	}
-	return 0
-}
-
-// hash mixes all of a key with the ledger's seed: engines may hand over
-// hashes that are plain counters, or chosen to collide.
-func (b *book) hash(sp uint32, h key.Hash) uint64 {
-	return mixed(b.seed, h, b.spaces.slots.at(sp).mix)
-}
-
-func mixed(seed maphash.Seed, h key.Hash, mix uint64) uint64 {
-	hi, lo := bits.Mul64(maphash.Bytes(seed, h[:])^mix, 0x9e3779b97f4a7c15) // 2^64 / golden ratio
-	return hi ^ lo
-}
-
-// add makes a hole for k and indexes it.
-func (b *book) add(sp key.SpaceID, h key.Hash) uint32 {
-	id := b.freeEntry
-	if id != 0 {
-		b.freeEntry = b.entries.at(id).next
-	} else {
-		id = b.entries.grow()
-	}
-	n := b.spaces.ref(sp, b.seed)
-	e := b.entries.at(id)
-	*e = entry{hash: h, space: n, life: hole}
-	b.count.Holes++
-	b.index.insert(b.hash(n, h), id, &e.next)
-	return id
-}
-
-// unindex makes the entry unfindable.
-func (b *book) unindex(id uint32) {
-	e := b.entries.at(id)
-	b.index.remove(b.hash(e.space, e.hash), id, &e.next)
-}
-
-// recycle frees the number of an entry that nothing refers to any more.
-func (b *book) recycle(id uint32) {
-	e := b.entries.at(id)
-	b.spaces.unref(e.space)
-	*e = entry{next: b.freeEntry}
-	b.freeEntry = id
-}
-
-// vanish drops a hole that has lost its last kid.
-func (b *book) vanish(id uint32) {
-	b.unindex(id)
-	b.recycle(id)
-	b.count.Holes--
-}
-
-func (b *book) bytes(e *entry) int64 { return b.sizeOf(e.size) }
-
-func (b *book) key(e *entry) key.Key {
-	return key.Key{Space: b.spaces.slots.at(e.space).id, Hash: e.hash}
-}
-
-// snapshot returns what callers may know of an entry.
-func (b *book) snapshot(id uint32) (x Entry) {
-	b.export(id, &x)
-	return x
-}
-
-// export is snapshot without a copy of the 96 bytes.
-func (b *book) export(id uint32, x *Entry) {
-	e := b.entries.at(id)
-	x.ID = policy.ID(id)
-	x.Key.Space, x.Key.Hash = b.spaces.slots.at(e.space).id, e.hash
-	x.Parent = key.Hash{}
-	if e.parent != 0 {
-		x.Parent = b.entries.at(e.parent).hash
-	}
-	x.Size, x.Value = e.size, e.value.unpack()
-	x.Dirty, x.Hits, x.Below = e.mark&dirty != 0, uint8(e.mark/hit), Below(e.mark&anyBelow/below)
-}

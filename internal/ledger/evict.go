@@ -2,8 +2,8 @@ package ledger
 
 import "github.com/kvstored/kvstored/key"
 
-// Evict takes out the policy's next victim: a resident entry that nobody
-// holds and that has no kid, resident or filling, in this ledger. If there is
+// Evict takes out the policy's next victim: a resident entry that is not
+// held and that has no kid, resident or filling, in this ledger. If there is
 // none it is one that only stands underneath others, and that a working tier
 // below has; see StandOn. It cannot be found any more; its bytes count as used
 // until the caller, having let go of what the Value names, calls Free. False
@@ -19,13 +19,13 @@ func (l *Ledger) Evict() (Entry, bool) {
 // or does not, ends that with Uncharge.
 func (l *Ledger) EvictSafely() (Entry, bool) {
 	return l.evictFirst(func(b *book, works mark) (Entry, bool) {
-		b.settle()
+		b.order.settle()
 		return b.evict(everything, works, true)
 	})
 }
 
 // evictFirst asks whether the tiers below work without the lock. It takes the
-// lock again while a round ends because of what is stale in the lines.
+// lock again while a round ends because of stale entries in the lines.
 func (l *Ledger) evictFirst(evict func(*book, mark) (Entry, bool)) (e Entry, ok bool) {
 	works := mark(0)
 	if l.works != nil {
@@ -41,13 +41,13 @@ func (l *Ledger) evictRound(evict func(*book, mark) (Entry, bool), works mark) (
 	l.mu.Lock()
 	defer l.unlock()
 	b := &l.mu.book
-	b.stale = maxRound
+	b.order.stale = maxRound
 	e, ok = evict(b, works)
-	return e, ok, b.stale == 0
+	return e, ok, b.order.stale == 0
 }
 
 func (b *book) evictAny(works mark) (Entry, bool) {
-	b.settle()
+	b.order.settle()
 	return b.evict(everything, works, false)
 }
 
@@ -64,7 +64,7 @@ func (b *book) evict(r uint32, works mark, safely bool) (Entry, bool) {
 	v.Charged = safely && works != 0 && v.Dirty && !b.isLost(e)
 	b.condemn(id)
 	if v.Charged {
-		b.charge(Daemon, Unwritten, n)
+		b.budgets.charge(Daemon, Unwritten, n)
 	}
 	return v, true
 }
@@ -74,25 +74,25 @@ func (b *book) evict(r uint32, works mark, safely bool) (Entry, bool) {
 // while a tier below works; then others have their turn, maxSpared at most.
 func (b *book) choose(r uint32, works mark, safely bool) (id uint32, ok bool) {
 	if r == everything {
-		if id, ok := b.nextPassed(works); ok {
+		if id, ok := b.order.nextPassed(works); ok {
 			return id, true
 		}
 	}
 	keep := safely && works != 0
 	for range maxSpared {
-		id, ok = b.rankEvict(r)
+		id, ok = b.order.next(r)
 		if ok && !b.isLost(b.entries.at(id)) {
 			return id, true
 		}
-		other, found := b.rankUnder(r, works)
-		if !found && b.stale == 0 { // another round will tell
+		other, found := b.order.nextUnder(r, works)
+		if !found && b.order.stale == 0 { // another round will tell
 			if ok {
-				b.rankAdd(id)
+				b.order.join(id)
 			}
 			return 0, false
 		}
 		if ok && (found || keep) {
-			b.rankAdd(id)
+			b.order.join(id)
 		}
 		switch {
 		case found:
@@ -108,7 +108,7 @@ func (b *book) choose(r uint32, works mark, safely bool) (id uint32, ok bool) {
 // those who would write it have no room for more.
 func (b *book) isLost(e *entry) bool {
 	n := b.bytes(e)
-	return e.mark&dirty != 0 && b.fits(Daemon, Unwritten, growth{0, n, n}) != nil
+	return e.mark&dirty != 0 && b.budgets.fits(Daemon, Unwritten, growth{0, n, n}) != nil
 }
 
 // Remove takes out a resident key whether or not it has kids or is held. Kids
@@ -123,9 +123,9 @@ func (l *Ledger) Remove(k key.Key) (Entry, bool) {
 	if id == 0 || b.entries.at(id).life != resident {
 		return Entry{}, false
 	}
-	b.settle()
+	b.order.settle()
 	v := b.snapshot(id)
-	b.rankRemove(id)
+	b.order.remove(id)
 	b.condemn(id)
 	return v, true
 }
@@ -168,8 +168,8 @@ func (b *book) condemn(id uint32) {
 	}
 }
 
-// bury gives back the bytes of what is gone, once it was freed and nobody
-// holds it, and its number unless kids still need it as a hole.
+// bury gives back the bytes of an entry that is gone, once it was freed and is not
+// held, and its number unless kids still need it as a hole.
 func (b *book) bury(id uint32) {
 	e := b.entries.at(id)
 	if e.mark&freed == 0 {

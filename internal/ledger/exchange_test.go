@@ -31,7 +31,7 @@ func TestExchange(t *testing.T) {
 	want("while it is filled", 7, false)
 	l.Publish([]ledger.ID{id}, false)
 	var out [1]ledger.Entry
-	if n, err := l.Hold(ledger.Daemon, ledger.IO, []key.Key{k}, false, out[:]); n != 1 {
+	if n, err := l.Hold(ledger.Daemon, ledger.IO, []key.Key{k}, out[:]); n != 1 {
 		t.Fatal(err)
 	}
 	want("while it is held", 7, false)

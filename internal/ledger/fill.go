@@ -16,7 +16,7 @@ import (
 // A filling entry protects its resident ancestors as a hold does.
 //
 // The error is ErrOverBudget, ErrOverQuota, ErrBusy or ErrInconsistent. A chunk that was
-// removed is ErrBusy while it has both kids and somebody who still reads it.
+// removed is ErrBusy while it has both kids and a reader.
 func (l *Ledger) Begin(o Owner, c Class, k key.Key, parent key.Hash, size uint32) (ID, State, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -37,33 +37,33 @@ func (l *Ledger) Begin(o Owner, c Class, k key.Key, parent key.Hash, size uint32
 		return 0, Absent, err
 	}
 	n := b.sizeOf(size)
-	if err := b.admits(k.Space, n); err != nil {
+	if err := b.order.admits(k.Space, n); err != nil {
 		return 0, Absent, err
 	}
-	if err := b.fits(o, c, growth{n, n, n + b.exposed(up)}); err != nil {
+	if err := b.budgets.fits(o, c, growth{n, n, n + b.exposed(up)}); err != nil {
 		return 0, Absent, err
 	}
 	id = b.begin(k, id, up, parent, size)
 	e := b.entries.at(id)
 	e.life = filling
-	rec := b.take(o, c, id)
+	rec := b.budgets.take(o, c, id)
 	b.guards.of(e).fill = rec
 	b.count.Filling++
 	b.raise(id)
-	b.rankAdmit(e)
+	b.order.miss(e)
 	return ID(id), Absent, nil
 }
 
 // parentOf finds the entry of a new chunk's parent, or 0, and refuses a
 // cycle. Only a hole can have descendants before it is filled.
-func (b *book) parentOf(k key.Key, id uint32, parent key.Hash) (uint32, error) {
+func (t *table) parentOf(k key.Key, id uint32, parent key.Hash) (uint32, error) {
 	if parent == (key.Hash{}) {
 		return 0, nil
 	}
-	up := b.find(key.Key{Space: k.Space, Hash: parent})
+	up := t.find(key.Key{Space: k.Space, Hash: parent})
 	bad := parent == k.Hash
 	if id != 0 {
-		for at := up; at != 0 && !bad; at = b.entries.at(at).parent {
+		for at := up; at != 0 && !bad; at = t.entries.at(at).parent {
 			bad = at == id
 		}
 	}
@@ -93,7 +93,7 @@ func (l *Ledger) Rekey(id ID, to key.Key) State {
 	b.unindex(uint32(id))
 	e.hash = to.Hash
 	b.index.insert(b.hash(e.space, e.hash), uint32(id), &e.next)
-	b.rankAdmit(e)
+	b.order.miss(e)
 	return Absent
 }
 
@@ -129,14 +129,14 @@ func (l *Ledger) Restore(e Entry, parent key.Hash) (ID, bool) {
 	if err != nil {
 		return 0, false
 	}
-	b.settle()
+	b.order.settle()
 	id = b.begin(e.Key, id, up, parent, e.Size)
 	r := b.entries.at(id)
 	r.life, r.value = resident, pack(e.Value)
 	r.mark |= hit * mark(min(e.Hits, MaxHits))
 	b.setDirty(r, e.Dirty)
 	b.count.Entries++
-	b.rankAdd(id)
+	b.order.join(id)
 	if b.protected(r) {
 		b.raise(id)
 	}
@@ -180,21 +180,6 @@ func (l *Ledger) SetDirty(id ID, is bool) {
 	}
 }
 
-// setDirty marks a resident entry, and keeps the count.
-func (b *book) setDirty(e *entry, is bool) {
-	if is == (e.mark&dirty != 0) {
-		return
-	}
-	e.mark ^= dirty
-	if is {
-		b.count.DirtyEntries++
-		b.count.DirtyBytes += int64(e.size)
-	} else {
-		b.count.DirtyEntries--
-		b.count.DirtyBytes -= int64(e.size)
-	}
-}
-
 // Abort ends a fill without an entry. The charge is given back and the ID is
 // free; the caller has let go of what the Value names.
 func (l *Ledger) Abort(id ID) {
@@ -203,7 +188,7 @@ func (l *Ledger) Abort(id ID) {
 	b := &l.mu.book
 	e := b.filler(uint32(id))
 	b.cut(uint32(id))
-	b.drop(b.guards.filled(e))
+	b.budgets.drop(b.guards.filled(e))
 	b.count.Filling--
 	b.count.ProtectedBytes -= b.bytes(e)
 	b.occupy(e, -b.bytes(e))
@@ -213,16 +198,9 @@ func (l *Ledger) Abort(id ID) {
 	}
 }
 
-// hollow turns an entry whose bytes are gone into a hole.
-func (b *book) hollow(id uint32) {
-	e := b.entries.at(id)
-	*e = entry{hash: e.hash, space: e.space, next: e.next, kids: e.kids, guard: e.guard, life: hole}
-	b.count.Holes++
-}
-
 // filler returns an entry that is being filled.
-func (b *book) filler(id uint32) *entry {
-	e := b.entries.at(id)
+func (t *table) filler(id uint32) *entry {
+	e := t.entries.at(id)
 	if e.life != filling || e.mark&publishing != 0 {
 		panic("ledger: the entry is not being filled")
 	}

@@ -49,28 +49,28 @@ func (t *guards) filled(e *entry) (rec uint32) {
 	return rec
 }
 
-func (b *book) isHeld(e *entry) bool { return b.guards.of(e).held != [classes]uint16{} }
+func (t *table) isHeld(e *entry) bool { return t.guards.of(e).held != [classes]uint16{} }
 
 // protected says whether the entry's bytes count as protected. A hole has
-// no bytes; what is gone no longer carries its kids; and what a tier below has
+// no bytes; an entry that is gone no longer carries its kids; and one that a tier below has
 // need not be here to carry them.
-func (b *book) protected(e *entry) bool {
+func (t *table) protected(e *entry) bool {
 	switch e.life {
 	case filling:
 		return true
 	case resident:
-		return e.guard != 0 && (e.mark&anyBelow == 0 || b.isHeld(e))
+		return e.guard != 0 && (e.mark&anyBelow == 0 || t.isHeld(e))
 	case gone:
-		return b.isHeld(e)
+		return t.isHeld(e)
 	}
 	return false
 }
 
-// evictable is what the policy's ok answers. Whatever turns it to true calls
+// evictable is what the policy's ok answers. A change that turns it to true calls
 // Policy.Allow.
-func (b *book) evictable(e *entry) bool {
+func (t *table) evictable(e *entry) bool {
 	return e.life == resident && e.kids == 0 && e.guard == 0
 }
 
 // acceptable is ok for Policy.Evict.
-func (b *book) acceptable(id policy.ID) bool { return b.evictable(b.entries.at(uint32(id))) }
+func (t *table) acceptable(id policy.ID) bool { return t.evictable(t.entries.at(uint32(id))) }

@@ -8,35 +8,35 @@ import (
 // to MaxHits touches each it takes about 100 µs.
 const handOverRound = 256
 
-// SetPolicy hands all entries over to another policy. What was to go first
+// SetPolicy hands all entries over to another policy. The first to go
 // goes first, as far as the new policy cares for order, and the touches an
 // entry had, up to MaxHits, are repeated. Ghosts stay behind.
 //
 // The ledger is usable meanwhile: entries move 256 a lock round, in the old
-// policy's own order, and each is in exactly one of the two. What has moved is
-// evicted before what has not. Holds and what they protect are not concerned.
+// policy's own order, and each is in exactly one of the two. Entries that have
+// moved are evicted before the others. Holds and their protection are not concerned.
 // Calls wait for each other.
 func (l *Ledger) SetPolicy(name string) error {
 	l.switching.Lock()
 	defer l.switching.Unlock()
-	fresh := make([]policy.Policy, len(l.mu.ranks)) // only Requote changes their number
+	fresh := make([]policy.Policy, len(l.mu.order.ranks)) // only Requote changes their number
 	for r := range fresh {
 		room := l.capacity
 		if r != everything {
-			room = l.mu.ranks[r].quota.QuotaBytes // or these
+			room = l.mu.order.ranks[r].quota.QuotaBytes // or these
 		}
 		var err error
 		if fresh[r], err = policy.New(name, room); err != nil {
 			return err
 		}
-		l.mu.introduce(fresh[r])
+		l.mu.order.introduce(fresh[r])
 	}
 	for r, p := range fresh {
 		l.handOver(uint32(r), p)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.mu.name = name
+	l.mu.order.name = name
 	return nil
 }
 
@@ -44,19 +44,19 @@ func (l *Ledger) SetPolicy(name string) error {
 func (l *Ledger) PolicyName() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.mu.name
+	return l.mu.order.name
 }
 
 // handOver replaces the policy of one rank. What the old one set aside as
 // refused is allowed first, because it would not say where it is otherwise;
-// what it is made to refuse again meanwhile is fetched by number at the end.
+// the entries it is made to refuse again meanwhile are fetched by number at the end.
 func (l *Ledger) handOver(r uint32, to policy.Policy) {
 	h := &handover{to: to}
 	l.mu.Lock()
-	h.from = l.mu.ranks[r].policy
+	h.from = l.mu.order.ranks[r].policy
 	_, h.fromPlans = h.from.(policy.Planner)
 	_, h.toPlans = h.to.(policy.Planner)
-	l.mu.ranks[r].install(h, l.later)
+	l.mu.order.ranks[r].install(h, l.later)
 	l.notePlans()
 	l.mu.Unlock()
 
@@ -73,8 +73,8 @@ func (l *Ledger) handOver(r uint32, to policy.Policy) {
 
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.mu.retired += h.from.Steps()
-	l.mu.ranks[r].install(to, l.later)
+	l.mu.order.retired += h.from.Steps()
+	l.mu.order.ranks[r].install(to, l.later)
 	l.notePlans()
 }
 
@@ -142,7 +142,7 @@ func (h *handover) unset(id policy.ID) {
 // take adds to to what from has given up.
 func (h *handover) take(b *book, id policy.ID) {
 	e := b.entries.at(uint32(id))
-	m := b.meta(e)
+	m := b.order.meta(e)
 	h.to.Add(id, m)
 	if !h.toPlans { // the others know uses from touches
 		for range m.Uses {
@@ -159,7 +159,7 @@ func (h *handover) of(id policy.ID) policy.Policy {
 	return h.from
 }
 
-// newcomers is where what is added goes: as long as from has older ones it
+// newcomers is where a new entry goes: as long as from has older ones it
 // joins them, so that it moves after them.
 func (h *handover) newcomers() policy.Policy {
 	if h.closed {
@@ -176,16 +176,16 @@ func (h *handover) silent(p policy.Policy) bool {
 	return p == h.to && h.toPlans || p == h.from && h.fromPlans
 }
 
-// Request tells those who want to know.
-func (h *handover) Request(r policy.Request) {
+// Observe tells the policies that plan.
+func (h *handover) Observe(r policy.Request) {
 	for _, p := range []policy.Policy{h.from, h.to} {
 		if h.silent(p) {
-			p.(policy.Planner).Request(r)
+			p.(policy.Planner).Observe(r)
 		}
 	}
 }
 
-// Advise tells the same.
+// Advise tells the policies that plan.
 func (h *handover) Advise(chain []uint64, hint policy.Hint, from int) {
 	for _, p := range []policy.Policy{h.from, h.to} {
 		if h.silent(p) {
@@ -194,21 +194,21 @@ func (h *handover) Advise(chain []uint64, hint policy.Hint, from int) {
 	}
 }
 
-// Worth asks who will have the chunk, if that one cares.
-func (h *handover) Worth(hash, parent uint64) bool {
+// Admit asks the policy that new entries go to, if that one plans.
+func (h *handover) Admit(hash, parent uint64) bool {
 	p, plans := h.newcomers().(policy.Planner)
-	return !plans || p.Worth(hash, parent)
+	return !plans || p.Admit(hash, parent)
 }
 
-// Seen asks the same.
+// Seen asks the policy that new entries go to, if that one plans.
 func (h *handover) Seen(hash uint64) bool {
 	p, plans := h.newcomers().(policy.Planner)
 	return !plans || p.Seen(hash)
 }
 
-func (h *handover) Admit(hash uint64, size int64) {
+func (h *handover) Miss(hash uint64, size int64) {
 	if p := h.newcomers(); !h.silent(p) {
-		p.Admit(hash, size)
+		p.Miss(hash, size)
 	}
 }
 

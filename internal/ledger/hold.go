@@ -74,7 +74,7 @@ func (t *holds) delete(rec uint32) {
 
 // take records o's first hold on id in class c and charges for it, without
 // asking the budgets. It leaves protection to the caller.
-func (b *book) take(o Owner, c Class, id uint32) (rec uint32) {
+func (b *budgets) take(o Owner, c Class, id uint32) (rec uint32) {
 	e := b.entries.at(id)
 	w, n := &b.owners[o], b.bytes(e)
 	g := b.guards.make(e)
@@ -87,7 +87,7 @@ func (b *book) take(o Owner, c Class, id uint32) (rec uint32) {
 }
 
 // drop takes back one hold, and reports whether that was o's last in c.
-func (b *book) drop(rec uint32) bool {
+func (b *budgets) drop(rec uint32) bool {
 	r := b.holds.recs.at(rec)
 	if r.n--; r.n > 0 {
 		return false
@@ -111,8 +111,8 @@ func (b *book) hold(o Owner, c Class, id uint32) error {
 	e := b.entries.at(id)
 	held := b.guards.of(e).held[c] > 0
 	if held {
-		if rec := b.holds.find(id, who(o, c)); rec != 0 {
-			b.holds.recs.at(rec).n++
+		if rec := b.budgets.holds.find(id, who(o, c)); rec != 0 {
+			b.budgets.holds.recs.at(rec).n++
 			return nil
 		}
 	}
@@ -124,10 +124,10 @@ func (b *book) hold(o Owner, c Class, id uint32) error {
 	if !was {
 		g.total = g.own + b.exposed(e.parent)
 	}
-	if err := b.fits(o, c, g); err != nil {
+	if err := b.budgets.fits(o, c, g); err != nil {
 		return err
 	}
-	b.take(o, c, id)
+	b.budgets.take(o, c, id)
 	if !was {
 		b.raise(id)
 	}
@@ -136,11 +136,11 @@ func (b *book) hold(o Owner, c Class, id uint32) error {
 
 // unhold takes back one hold.
 func (b *book) unhold(o Owner, c Class, id uint32) {
-	rec := b.holds.find(id, who(o, c))
+	rec := b.budgets.holds.find(id, who(o, c))
 	if rec == 0 {
 		panic("ledger: unhold of what is not held")
 	}
-	if !b.drop(rec) {
+	if !b.budgets.drop(rec) {
 		return
 	}
 	e := b.entries.at(id)
@@ -157,21 +157,17 @@ func (b *book) unhold(o Owner, c Class, id uint32) {
 
 // Hold protects, for o in class c, the longest leading run of ks that is
 // resident and that the budgets admit, and stores the run's entries in
-// out[:n]; out is at least as long as ks. With touch the run is marked as
-// used, tail first, so that a head is younger than its tail. err says why a
-// budget made the run shorter; a run that ends at a missing chunk has no
-// error. Each of out[:n] needs one Unhold.
-func (l *Ledger) Hold(o Owner, c Class, ks []key.Key, touch bool, out []Entry) (n int, err error) {
+// out[:n]; out is at least as long as ks. It is no use of them: see Touch. err
+// says why a budget made the run shorter; a run that ends at a missing chunk has
+// no error. Each of out[:n] needs one Unhold.
+func (l *Ledger) Hold(o Owner, c Class, ks []key.Key, out []Entry) (n int, err error) {
 	for err == nil && n < len(ks) {
 		round := ks[n:min(len(ks), n+maxRound)]
-		got, e := l.holdRound(o, c, round, touch && len(round) == len(ks), out[n:])
+		got, e := l.holdRound(o, c, round, out[n:])
 		n, err = n+got, e
 		if got < len(round) {
 			break
 		}
-	}
-	if touch && len(ks) > maxRound {
-		l.Touch(ks[:n])
 	}
 	return n, err
 }
@@ -181,14 +177,14 @@ func (l *Ledger) Hold(o Owner, c Class, ks []key.Key, touch bool, out []Entry) (
 func (l *Ledger) HoldID(o Owner, c Class, id ID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	rec := l.mu.holds.find(uint32(id), who(o, c))
+	rec := l.mu.budgets.holds.find(uint32(id), who(o, c))
 	if rec == 0 {
 		panic("ledger: HoldID of what is not held")
 	}
-	l.mu.holds.recs.at(rec).n++
+	l.mu.budgets.holds.recs.at(rec).n++
 }
 
-func (l *Ledger) holdRound(o Owner, c Class, ks []key.Key, touch bool, out []Entry) (n int, err error) {
+func (l *Ledger) holdRound(o Owner, c Class, ks []key.Key, out []Entry) (n int, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	b := &l.mu.book
@@ -202,14 +198,6 @@ func (l *Ledger) holdRound(o Owner, c Class, ks []key.Key, touch bool, out []Ent
 		}
 		b.export(id, &out[n])
 		n++
-	}
-	if touch && n > 0 {
-		b.settle()
-		for i := n - 1; i >= 0; i-- {
-			b.touch(out[i].ID)
-		}
-		b.pending, b.tail = b.entries.at(uint32(out[0].ID)).parent, 0
-		b.settle() // nothing to do unless ks starts in the middle of its chain
 	}
 	return n, err
 }
@@ -246,10 +234,10 @@ func (l *Ledger) touchRound(ks []key.Key) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	b := &l.mu.book
-	b.settle()
+	b.order.settle()
 	for i := len(ks) - 1; i >= 0; i-- {
 		if id := b.find(ks[i]); id != 0 && b.entries.at(id).life == resident {
-			b.touch(policy.ID(id))
+			b.order.use(policy.ID(id))
 		}
 	}
 }

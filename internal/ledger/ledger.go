@@ -1,12 +1,10 @@
 package ledger
 
 import (
-	"cmp"
-	"hash/maphash"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 
+	"github.com/kvstored/kvstored/internal/broadcast"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/policy"
 )
@@ -65,7 +63,7 @@ type Entry struct {
 
 // Limits bound what may be protected, in occupied bytes; 0 is unlimited. An
 // owner may have half of a class, or all of it while no other is registered. One
-// entry at a time may be Unwritten whatever Total says.
+// entry at a time may be Unwritten beyond Total.
 type Limits struct{ Lease, Pin, Load, Unwritten, Total int64 }
 
 // Options configures a Ledger.
@@ -75,19 +73,19 @@ type Options struct {
 	PolicyName    string        // what package policy calls it; "" is lru
 	Quotas        []Quota       // of groups of spaces; see Assign
 	Limits        Limits
-	// LearnLater leaves a policy's learning to who calls Learn. Otherwise an
-	// Announce now and then learns for itself.
-	LearnLater bool
-	SizeOf     func(size uint32) int64 // occupied bytes of a payload; nil rounds up to 4 KiB
+	// DeferTraining leaves the training of a policy to the calls of Train.
+	// Otherwise an Observe now and then trains it.
+	DeferTraining bool
+	SizeOf        func(size uint32) int64 // occupied bytes of a payload; nil rounds up to 4 KiB
 }
 
 // Ledger is the books of one bounded tier. It is safe for concurrent use.
 type Ledger struct {
 	capacity  int64
-	later     bool         // see Options.LearnLater
+	later     bool         // see Options.DeferTraining
 	planning  atomic.Bool  // some rank has a planner
 	switching sync.Mutex   // held by the SetPolicy or Requote at work, before mu
-	learning  sync.Mutex   // held by the Learn at work, before mu
+	learning  sync.Mutex   // held by the Train at work, before mu
 	works     func() Below // see StandOn; nil for a tier that stands on none
 	mu        struct {
 		sync.Mutex
@@ -95,92 +93,36 @@ type Ledger struct {
 	}
 }
 
-// book is everything the mutex guards. Its methods expect it locked.
+// book is everything the mutex guards. Its methods expect it locked, and so do
+// those of its parts. The table knows nothing of the other two, and these nothing
+// of each other: what concerns more than one part is a method of the book.
 type book struct {
-	ranks   []rank // what goes next: of everything, then of each quota
-	name    string // of their policies
-	ok      func(policy.ID) bool
-	retired uint64 // steps of policies that were replaced
-
-	requoting bool // no quota is enforced; see Requote
-	sizeOf    func(uint32) int64
-	limits    Limits
-	seed      maphash.Seed
-
-	entries   pages[entry] // entry 0 is nobody
-	freeEntry uint32
-	guards    guards
-	index     index
-	spaces    spaces
-
-	holds  holds
-	owners []owner
-	open   int   // registered owners
-	extra  int64 // bytes by Charge, of all owners
-
-	// pending is the next ancestor to renew after a Publish that ended with
-	// tail; 0 for none.
-	pending, tail uint32
-
-	chain []uint64 // of the request being announced
-	cold  line
-	// passing is what Pass was told of, in that order.
-	passing line
-	stale   int // entries that this round may still drop from lines; see rankUnder
-
-	count    Stats
-	released bool          // something was let go in this lock round
-	wake     chan struct{} // made by Released, closed after such a round
+	table
+	order   order
+	budgets budgets
+	wake    broadcast.Signal // of Released, after a round that has released something
 }
 
 // New returns an empty ledger.
 func New(opt Options) *Ledger {
-	l := &Ledger{capacity: opt.CapacityBytes, later: opt.LearnLater}
+	l := &Ledger{capacity: opt.CapacityBytes, later: opt.DeferTraining}
 	b := &l.mu.book
-	b.limits, b.sizeOf = opt.Limits, opt.SizeOf
-	if b.sizeOf == nil {
-		b.sizeOf = func(n uint32) int64 { return (max(int64(n), 1) + 4095) &^ 4095 }
-	}
-	b.ok = b.acceptable
-	b.name = cmp.Or(opt.PolicyName, "lru")
-	b.ranks = make([]rank, 1+len(opt.Quotas))
-	b.introduce(opt.Policy)
-	b.ranks[everything].install(opt.Policy, l.later)
+	b.table.init(opt.SizeOf)
+	b.budgets.init(&b.table, opt.Limits)
+	b.order.init(&b.table, opt, l.later)
 	l.notePlans()
-	for i, q := range opt.Quotas {
-		p, err := policy.New(b.name, q.Bytes)
-		if err != nil {
-			panic("ledger: " + err.Error()) // it made opt.Policy
-		}
-		b.introduce(p)
-		b.ranks[1+i].install(p, l.later)
-		b.ranks[1+i].set(q)
-	}
-	b.seed = maphash.MakeSeed()
-	b.entries.grow()
-	b.guards.grow()
-	b.index = newIndex(
-		func(id uint32) uint64 { e := b.entries.at(id); return b.hash(e.space, e.hash) },
-		func(id uint32) *uint32 { return &b.entries.at(id).next },
-	)
-	b.spaces = spaces{number: make(map[key.SpaceID]uint32), quotas: make(map[key.SpaceID]uint32)}
-	b.spaces.slots.grow()
-	b.holds.init(rand.Uint64())
-	b.owners = make([]owner, 1)
 	return l
 }
 
 // unlock ends a lock round that may have let something go.
 func (l *Ledger) unlock() {
-	var wake chan struct{}
+	var wake broadcast.Signal // told outside of the lock, which its waiters take next
 	if b := &l.mu.book; b.released {
 		b.released = false
-		wake, b.wake = b.wake, nil
+		wake, b.wake = b.wake, wake
 	}
 	l.mu.Unlock()
-	if wake != nil {
-		close(wake)
-	}
+	wake.Wake()
 }
 
 // Released returns a channel that is closed when something is let go next: a
@@ -189,12 +131,7 @@ func (l *Ledger) unlock() {
 func (l *Ledger) Released() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	b := &l.mu.book
-	if b.wake == nil {
-		b.wake = make(chan struct{})
-		b.released = false
-	}
-	return b.wake
+	return l.mu.wake.Next()
 }
 
 // Get returns the entry that the caller fills or holds as id.
@@ -264,8 +201,8 @@ func (l *Ledger) Stats() Stats {
 	s := b.count
 	s.CapacityBytes = l.capacity
 	s.EvictableBytes = s.UsedBytes - s.ProtectedBytes - s.LeavingBytes
-	s.Owners = b.open
-	s.Steps = b.steps()
+	s.Owners = b.budgets.open
+	s.Steps = b.order.steps()
 	return s
 }
 

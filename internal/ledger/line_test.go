@@ -2,7 +2,7 @@ package ledger
 
 import "testing"
 
-// What comes again and again is in the line once, where it was first.
+// An id that is pushed again and again is in the line once, where it was first.
 func TestLineHoldsEachOnce(t *testing.T) {
 	var q line
 	const far = 3 << pageBits

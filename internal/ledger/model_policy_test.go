@@ -25,9 +25,9 @@ type ranking struct {
 	in  map[*body]bool
 	// unknown is set once entries are in an order that no model has.
 	unknown bool
-	// A publish leaves renewing its ancestors to whoever uses the
-	// policies next: pending is the first of them. Only a publish that goes
-	// on below tail does not do it first, because it will have it done again.
+	// A publish leaves renewing its ancestors to the next call that uses the
+	// policies: pending is the first of them. Only a publish that goes on below
+	// tail does not do it first, because it will have it done again.
 	pending, tail *body
 	evictions     uint64
 	refused       uint64
@@ -54,7 +54,7 @@ type trusting struct {
 	told *policy.ID // what the ledger evicted; nil for nothing
 }
 
-func (p *trusting) Admit(uint64, int64)             {}
+func (p *trusting) Miss(uint64, int64)              {}
 func (p *trusting) Add(id policy.ID, _ policy.Meta) { p.in[id] = true }
 func (p *trusting) Touch(policy.ID)                 {}
 func (p *trusting) Remove(id policy.ID)             { delete(p.in, id) }
@@ -104,8 +104,8 @@ func (r *ranking) trustAll() {
 	r.unknown = true
 }
 
-// reference is the model of a policy. What has been under one that is trusted
-// once is in an order that nobody knows.
+// reference is the model of a policy. Entries that have been under a trusted one
+// once are in an order that no model knows.
 func (r *ranking) reference(name string, capacity int64) policy.Policy {
 	if slices.Contains(policy.Planners(), name) {
 		r.unknown = true
@@ -119,9 +119,9 @@ func (r *ranking) reference(name string, capacity int64) policy.Policy {
 func (r *ranking) owns(k key.Key) bool { return r.own != nil && k.Space[3] == 1 }
 
 func (r *ranking) admit(k key.Key, size uint32) {
-	r.all.Admit(hash(k), occupied(size))
+	r.all.Miss(hash(k), occupied(size))
 	if r.owns(k) {
-		r.own.Admit(hash(k), occupied(size))
+		r.own.Miss(hash(k), occupied(size))
 	}
 }
 
@@ -237,7 +237,7 @@ func (m *model) settle() {
 	m.pending = nil
 }
 
-// cut is called for what is about to leave.
+// cut is called for an entry that is about to leave.
 func (m *model) cut(e *body) {
 	if m.pending == e {
 		m.pending = m.up(e)
@@ -247,8 +247,8 @@ func (m *model) cut(e *body) {
 	}
 }
 
-// enlist adds es to the policy tail first, and renews what is resident
-// between them; what is above them waits for settle.
+// enlist adds es to the policy tail first, and renews the resident entries between
+// them; those above them wait for settle.
 func (m *model) enlist(es []*body) {
 	if m.tail == nil || m.up(es[0]) != m.tail {
 		m.settle()

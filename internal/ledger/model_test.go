@@ -140,7 +140,7 @@ func (m *model) class(c ledger.Class) (n int64) {
 	return n
 }
 
-// only says whether nobody but o holds anything.
+// only says whether no owner but o holds anything.
 func (m *model) only(o ledger.Owner) bool {
 	for e := range m.bodies {
 		for h := range e.holds {
@@ -311,7 +311,7 @@ func (m *model) condemn(e *body) {
 	e.undead = m.hasKids(e.entry.Key)
 }
 
-// tidy forgets what is over, after each step.
+// tidy forgets the dead entries that are freed and not held, after each step.
 func (m *model) tidy() {
 	for _, e := range m.dead {
 		e.undead = e.undead && m.hasKids(e.entry.Key)

@@ -23,19 +23,19 @@ func (l *Ledger) NewOwner() Owner {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	b := &l.mu.book
-	for i := range b.owners {
-		if o := Owner(i); o != Daemon && !b.owners[i].open {
-			b.owners[i].open = true
-			b.open++
+	for i := range b.budgets.owners {
+		if o := Owner(i); o != Daemon && !b.budgets.owners[i].open {
+			b.budgets.owners[i].open = true
+			b.budgets.open++
 			return o
 		}
 	}
-	if len(b.owners) == maxOwners {
+	if len(b.budgets.owners) == maxOwners {
 		panic("ledger: more than 65534 owners")
 	}
-	b.owners = append(b.owners, owner{open: true})
-	b.open++
-	return Owner(len(b.owners) - 1)
+	b.budgets.owners = append(b.budgets.owners, owner{open: true})
+	b.budgets.open++
+	return Owner(len(b.budgets.owners) - 1)
 }
 
 // CloseOwner ends an owner that holds nothing any more; its number will be
@@ -44,7 +44,7 @@ func (l *Ledger) CloseOwner(o Owner) {
 	l.mu.Lock()
 	defer l.unlock()
 	b := &l.mu.book
-	w := &b.owners[o]
+	w := &b.budgets.owners[o]
 	switch {
 	case o == Daemon || !w.open:
 		panic("ledger: closing an owner that is not open")
@@ -52,7 +52,7 @@ func (l *Ledger) CloseOwner(o Owner) {
 		panic("ledger: closing an owner that still holds something")
 	}
 	*w = owner{}
-	b.open--
+	b.budgets.open--
 	b.released = true // who is alone now may have the whole class
 }
 
@@ -60,7 +60,7 @@ func (l *Ledger) CloseOwner(o Owner) {
 func (l *Ledger) OwnerBytes(o Owner, c Class) int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.mu.owners[o].bytes[c]
+	return l.mu.budgets.owners[o].bytes[c]
 }
 
 // Charge counts n bytes of the tier's room that are no entry (quarantined
@@ -70,10 +70,10 @@ func (l *Ledger) Charge(o Owner, c Class, n int64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	b := &l.mu.book
-	if err := b.fits(o, c, growth{n, n, n}); err != nil {
+	if err := b.budgets.fits(o, c, growth{n, n, n}); err != nil {
 		return err
 	}
-	b.charge(o, c, n)
+	b.budgets.charge(o, c, n)
 	return nil
 }
 
@@ -82,14 +82,14 @@ func (l *Ledger) Uncharge(o Owner, c Class, n int64) {
 	l.mu.Lock()
 	defer l.unlock()
 	b := &l.mu.book
-	b.charge(o, c, -n)
+	b.budgets.charge(o, c, -n)
 	b.released = true
-	if w := &b.owners[o]; w.extra < 0 || w.bytes[c] < 0 {
+	if w := &b.budgets.owners[o]; w.extra < 0 || w.bytes[c] < 0 {
 		panic("ledger: uncharging more than was charged")
 	}
 }
 
-func (b *book) charge(o Owner, c Class, n int64) {
+func (b *budgets) charge(o Owner, c Class, n int64) {
 	w := &b.owners[o]
 	w.bytes[c] += n
 	w.extra += n

@@ -5,7 +5,7 @@ package ledger
 // become more; doubling one slice of ten million would copy 700 MB at once.
 const pageBits = 12
 
-// pages is a slice of T that grows without moving what it holds. T has no
+// pages is a slice of T that grows without moving its records. T has no
 // pointers, so the garbage collector sees one pointer for 4,096 records.
 type pages[T any] struct {
 	dir []*[1 << pageBits]T

@@ -3,7 +3,7 @@ package ledger
 import "github.com/kvstored/kvstored/key"
 
 // Pass makes a run of a prompt that is longer than the tier go before what a
-// policy would choose, first what comes first: it was read or stored, and is
+// policy would choose, in the order of the prompt: it was read or stored, and is
 // not asked for again before all the rest of the prompt has come by, for which
 // nothing of other prompts need go then. It goes once a tier below has it. A
 // chunk that another prompt hangs on, too, is left alone, and one that is used
@@ -20,14 +20,14 @@ func (l *Ledger) passRound(space key.SpaceID, hs []key.Hash) {
 	l.mu.Lock()
 	defer l.unlock()
 	b := &l.mu.book
-	if b.ranks[everything].silent {
+	if b.order.ranks[everything].silent {
 		return
 	}
 	for _, h := range hs {
 		id := b.find(key.Key{Space: space, Hash: h})
 		if e := b.entries.at(id); id != 0 && e.life == resident && e.kids <= 1 {
 			e.mark |= passed
-			b.passing.push(id)
+			b.order.passing.push(id)
 			b.released = true // it may go now
 		}
 	}
@@ -36,17 +36,17 @@ func (l *Ledger) passRound(space key.SpaceID, hs []key.Hash) {
 // nextPassed takes out the next entry on the line of Pass that a working tier
 // below has, and that may go: as a leaf, or from underneath others. An entry that
 // may not go yet is put at the back.
-func (b *book) nextPassed(works mark) (id uint32, found bool) {
-	for range min(coldLook, b.passing.n) {
-		id := b.passing.pop()
-		e := b.entries.at(id)
+func (o *order) nextPassed(works mark) (id uint32, found bool) {
+	for range min(coldLook, o.passing.n) {
+		id := o.passing.pop()
+		e := o.entries.at(id)
 		switch {
 		case e.mark&passed == 0:
-		case e.mark&works != 0 && (b.evictable(e) || b.underneath(e)):
-			b.rankRemove(id)
+		case e.mark&works != 0 && (o.evictable(e) || o.underneath(e)):
+			o.remove(id)
 			return id, true
 		default:
-			b.passing.push(id)
+			o.passing.push(id)
 		}
 	}
 	return 0, false

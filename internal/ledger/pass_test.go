@@ -15,9 +15,9 @@ func hashesOf(ks []key.Key) (hs []key.Hash) {
 	return hs
 }
 
-// What a long prompt has left behind goes first, from its root on, and before
-// the leaves of others, however young it is; but not what is held, used again,
-// shared with another prompt, or nowhere below.
+// The entries that a long prompt has left behind go first, from its root on, and
+// before the leaves of others, however young they are; but not those held, used
+// again, shared with another prompt, or nowhere below.
 func TestPass(t *testing.T) {
 	works := near
 	l := standing(t, &works, ledger.Limits{})

@@ -24,9 +24,9 @@ type Request struct {
 
 // planner is what a rank asks of a policy that plans.
 type planner interface {
-	Request(policy.Request)
+	Observe(policy.Request)
 	Advise(chain []uint64, h policy.Hint, from int)
-	Worth(hash, parent uint64) bool
+	Admit(hash, parent uint64) bool
 	Seen(hash uint64) bool
 }
 
@@ -50,38 +50,38 @@ func (r *rank) install(p policy.Policy, later bool) {
 func (l *Ledger) Plans() bool { return l.planning.Load() }
 
 // notePlans is called with the lock held, when a policy has changed.
-func (l *Ledger) notePlans() { l.planning.Store(l.mu.ranks[everything].planner != nil) }
+func (l *Ledger) notePlans() { l.planning.Store(l.mu.order.ranks[everything].planner != nil) }
 
-// Announce tells a policy that plans of a prompt, before anything of it is
+// Observe tells a policy that plans of a prompt, before anything of it is
 // stored: under such a policy this is the use of its chunks, and neither a
 // touch nor a new chunk is another one. It reports whether there is something
-// to Learn. Other policies are not concerned.
-func (l *Ledger) Announce(r *Request) (learn bool) {
+// to Train. Policies that do not plan are not told.
+func (l *Ledger) Observe(r *Request) (learn bool) {
 	if !l.Plans() {
 		return false
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	b := &l.mu.book
-	b.chain = b.chain[:0]
+	b.order.chain = b.order.chain[:0]
 	for _, h := range r.Hashes[:min(len(r.Hashes), maxRound)] {
-		b.chain = append(b.chain, b.hashIn(r.Space, h))
+		b.order.chain = append(b.order.chain, b.hashIn(r.Space, h))
 	}
 	p := policy.Request{
-		Chain: b.chain, ChunkTokens: r.ChunkTokens, Tokens: r.Tokens, Hint: r.Hint, HintFrom: r.HintFrom,
+		Chain: b.order.chain, ChunkTokens: r.ChunkTokens, Tokens: r.Tokens, Hint: r.Hint, HintFrom: r.HintFrom,
 	}
 	if r.Hint == policy.Done || r.Hint == policy.Continues {
-		p.HintFrom = max(p.HintFrom, b.ownFrom(r.Space, r.Hashes[:len(b.chain)]))
+		p.HintFrom = max(p.HintFrom, b.ownFrom(r.Space, r.Hashes[:len(b.order.chain)]))
 	}
-	learn = b.ranks[everything].announce(p, r.Advice)
+	learn = b.order.ranks[everything].observe(p, r.Advice)
 	if q := b.spaces.quotas[r.Space]; q != everything {
-		learn = b.ranks[q].announce(p, r.Advice) || learn
+		learn = b.order.ranks[q].observe(p, r.Advice) || learn
 	}
 	return learn
 }
 
-// announce reports whether there is something to learn.
-func (r *rank) announce(p policy.Request, advice bool) bool {
+// observe reports whether a training is due.
+func (r *rank) observe(p policy.Request, advice bool) bool {
 	if r.planner == nil {
 		return false
 	}
@@ -89,29 +89,29 @@ func (r *rank) announce(p policy.Request, advice bool) bool {
 		r.planner.Advise(p.Chain, p.Hint, p.HintFrom)
 		return false
 	}
-	r.planner.Request(p)
+	r.planner.Observe(p)
 	learner, ok := r.policy.(policy.Planner)
 	return ok && learner.Due()
 }
 
-// Worth returns how many of the chunks hs of a space, one after the other
-// behind the chunk parent and size bytes each, are worth storing: as many as
-// there is room for in the tier, and then those that a policy that plans finds
-// worth more than what would have to go for them. That is never less than what
-// it will find when they are stored one by one, if nothing else happens.
-// Without such a policy it is all. With twice, what there is no room for must
-// also have been asked for twice.
-func (l *Ledger) Worth(space key.SpaceID, parent key.Hash, hs []key.Hash, size uint32, room int, twice bool) int {
+// Admit returns how many of the chunks hs of a space, one after the other behind
+// the chunk parent and size bytes each, are worth storing: as many as there is
+// room for in the tier, and then those that a policy that plans finds worth more
+// than the entries that would have to go for them. That is never less than the
+// policy will admit when they are stored one by one, if nothing else happens.
+// Without such a policy it is all. With twice, a chunk beyond the room must also
+// have been asked for twice.
+func (l *Ledger) Admit(space key.SpaceID, parent key.Hash, hs []key.Hash, size uint32, room int, twice bool) int {
 	if !l.Plans() {
 		return len(hs)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	b := &l.mu.book
-	asked := []*rank{&b.ranks[everything]}
+	asked := []*rank{&b.order.ranks[everything]}
 	rooms := []int{room}
 	if q := b.spaces.quotas[space]; q != everything {
-		r := &b.ranks[q]
+		r := &b.order.ranks[q]
 		asked = append(asked, r)
 		rooms = append(rooms, int((r.quota.QuotaBytes-r.quota.UsedBytes)/b.sizeOf(max(size, 1))))
 	}
@@ -122,7 +122,7 @@ func (l *Ledger) Worth(space key.SpaceID, parent key.Hash, hs []key.Hash, size u
 	for n, h := range hs[:min(len(hs), maxRound)] {
 		hash := b.hashIn(space, h)
 		for i, r := range asked {
-			if n >= rooms[i] && r.planner != nil && !(r.planner.Worth(hash, up) && (!twice || r.planner.Seen(hash))) {
+			if n >= rooms[i] && r.planner != nil && !(r.planner.Admit(hash, up) && (!twice || r.planner.Seen(hash))) {
 				return n
 			}
 		}
@@ -131,43 +131,33 @@ func (l *Ledger) Worth(space key.SpaceID, parent key.Hash, hs []key.Hash, size u
 	return len(hs)
 }
 
-// hashIn is what the policies know a chunk by, whether or not its space has
-// anything here.
-func (b *book) hashIn(space key.SpaceID, h key.Hash) uint64 {
-	sp := b.spaces.find(space)
-	if sp != noSpace {
-		return b.hash(sp, h)
-	}
-	return mixed(b.seed, h, b.spaces.mix(b.seed, space))
-}
-
-// Learn does what learning is due, if that was left to it. It keeps nobody
-// from the ledger for longer than a lock round.
-func (l *Ledger) Learn() {
+// Train runs the trainings that are due, if Options.DeferTraining leaves them to
+// it. It holds the ledger's lock for one step of a training at a time.
+func (l *Ledger) Train() {
 	l.learning.Lock()
 	defer l.learning.Unlock()
-	for r, more := 0, true; more; r++ { // a Requote meanwhile costs a lesson
-		var lesson policy.Lesson
-		if lesson, more = l.lesson(r); lesson == nil {
+	for r, more := 0, true; more; r++ { // a Requote meanwhile costs a training
+		var training policy.Training
+		if training, more = l.training(r); training == nil {
 			continue
 		}
-		for l.withLock(lesson.Look) {
+		for l.withLock(training.Sample) {
 		}
-		lesson.Think()
-		l.withLock(func() bool { lesson.Apply(); return false })
+		training.Fit()
+		l.withLock(func() bool { training.Apply(); return false })
 	}
 }
 
-// lesson is what a rank has to learn, nil for nothing; false if there is no such
-// rank.
-func (l *Ledger) lesson(r int) (policy.Lesson, bool) {
+// training is the training that is due at a rank, or nil; false if there is no
+// such rank.
+func (l *Ledger) training(r int) (policy.Training, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if r >= len(l.mu.ranks) {
+	if r >= len(l.mu.order.ranks) {
 		return nil, false
 	}
-	if p, ok := l.mu.ranks[r].policy.(policy.Planner); ok {
-		return p.Lesson(), true
+	if p, ok := l.mu.order.ranks[r].policy.(policy.Planner); ok {
+		return p.Training(), true
 	}
 	return nil, true
 }
@@ -178,27 +168,27 @@ func (l *Ledger) withLock(do func() bool) bool {
 	return do()
 }
 
-// Learned returns what the policy has learned, to be kept over a restart; nil
-// if it does not learn.
-func (l *Ledger) Learned() ([]byte, error) {
+// SavePolicy returns what the policy has learned, to be kept over a restart;
+// nil if it does not learn.
+func (l *Ledger) SavePolicy() ([]byte, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if p, ok := l.mu.ranks[everything].policy.(policy.Planner); ok {
+	if p, ok := l.mu.order.ranks[everything].policy.(policy.Planner); ok {
 		return p.MarshalBinary()
 	}
 	return nil, nil
 }
 
-// ErrLearnsNothing is returned by Teach under a policy that does not learn.
-var ErrLearnsNothing = errors.New("ledger: the policy does not learn")
+// ErrNoLearner is returned by LoadPolicy under a policy that does not learn.
+var ErrNoLearner = errors.New("ledger: the policy does not learn")
 
-// Teach gives the policy what an earlier Learned returned. After an error it
-// knows what it knew.
-func (l *Ledger) Teach(data []byte) error {
+// LoadPolicy gives the policy what an earlier SavePolicy returned. An error
+// changes nothing of the policy.
+func (l *Ledger) LoadPolicy(data []byte) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if p, ok := l.mu.ranks[everything].policy.(policy.Planner); ok {
+	if p, ok := l.mu.order.ranks[everything].policy.(policy.Planner); ok {
 		return p.UnmarshalBinary(data)
 	}
-	return ErrLearnsNothing
+	return ErrNoLearner
 }

@@ -30,9 +30,9 @@ func (b *book) lower(id uint32) {
 		b.count.ProtectedBytes -= b.bytes(e)
 		b.released = true
 		if b.evictable(e) {
-			b.rankAllow(id)
+			b.order.allow(id)
 		}
-		b.offer(id)
+		b.order.offer(id)
 		id = e.parent
 		if id == 0 {
 			return
@@ -47,19 +47,19 @@ func (b *book) lower(id uint32) {
 }
 
 // unshield takes note that a protected kid is one no more.
-func (b *book) unshield(p *entry) {
-	b.guards.of(p).shield--
-	b.guards.tidy(p)
+func (t *table) unshield(p *entry) {
+	t.guards.of(p).shield--
+	t.guards.tidy(p)
 }
 
 // exposed is what would be protected besides a kid of id if that became it.
-func (b *book) exposed(id uint32) (sum int64) {
+func (t *table) exposed(id uint32) (sum int64) {
 	for id != 0 {
-		e := b.entries.at(id)
-		if e.life != resident || b.protected(e) || e.mark&anyBelow != 0 {
+		e := t.entries.at(id)
+		if e.life != resident || t.protected(e) || e.mark&anyBelow != 0 {
 			break
 		}
-		sum += b.bytes(e)
+		sum += t.bytes(e)
 		id = e.parent
 	}
 	return sum
@@ -70,7 +70,7 @@ func (b *book) link(id, parent uint32) {
 	b.entries.at(id).parent = parent
 	if parent != 0 {
 		b.entries.at(parent).kids++
-		b.offer(parent)
+		b.order.offer(parent)
 	}
 }
 
@@ -78,12 +78,7 @@ func (b *book) link(id, parent uint32) {
 // pointless. It leaves id's own bytes to the caller.
 func (b *book) cut(id uint32) {
 	e := b.entries.at(id)
-	if b.pending == id {
-		b.pending = e.parent
-	}
-	if b.tail == id {
-		b.tail = 0
-	}
+	b.order.unchain(id, e.parent)
 	up, was := e.parent, b.protected(e)
 	if up == 0 {
 		return
@@ -104,6 +99,6 @@ func (b *book) cut(id uint32) {
 		b.lower(up)
 	case b.evictable(p):
 		b.released = true
-		b.rankAllow(up)
+		b.order.allow(up)
 	}
 }

@@ -3,10 +3,10 @@ package ledger
 // Publish makes filling entries resident and gives back their charges. ids is
 // one chain in prefix order, gaps allowed. The policy gets the new entries
 // tail first and then renews their resident ancestors toward the root, so that
-// a head is always younger than its tail; whoever asked for those has touched
+// a head is always younger than its tail; the request for those has touched
 // them, and that counts once.
 //
-// Renewing the ancestors is put off until somebody else uses the policy; a
+// Renewing the ancestors is put off until another call uses the policy; a
 // Publish that goes on where the one before ended takes it over. So a long
 // chain published in many calls costs one step a chunk, not a walk to the
 // root each time. One lock round walks at most 4,096 ancestors, and none for
@@ -50,7 +50,7 @@ func (l *Ledger) publishRound(ids []ID, isDirty bool, keep func(*book, uint32)) 
 		e.mark = publishing
 		b.setDirty(e, isDirty)
 	}
-	b.enlist(ids)
+	b.order.enlist(ids)
 	for _, id := range ids {
 		e := b.entries.at(uint32(id))
 		fill := b.guards.filled(e)
@@ -68,45 +68,45 @@ func (b *book) convert(id, fill uint32, keep func(*book, uint32)) {
 	if keep != nil {
 		keep(b, id)
 	}
-	if b.drop(fill) && !b.protected(e) {
+	if b.budgets.drop(fill) && !b.protected(e) {
 		b.lower(id)
 	}
 }
 
 // enlist hands ids to the policy in the order Publish promises.
-func (b *book) enlist(ids []ID) {
+func (o *order) enlist(ids []ID) {
 	first, last := uint32(ids[0]), uint32(ids[len(ids)-1])
-	if b.tail == 0 || b.entries.at(first).parent != b.tail {
-		b.settle()
+	if o.tail == 0 || o.entries.at(first).parent != o.tail {
+		o.settle()
 	}
-	b.tail = 0
+	o.tail = 0
 	steps := 2 * maxRound // a batch that is no chain must not walk to the root once per entry
 	for i := len(ids) - 1; i >= 0; i-- {
-		if b.entries.at(uint32(ids[i])).life != filling {
+		if o.entries.at(uint32(ids[i])).life != filling {
 			continue // a kid of it came by
 		}
-		if b.climb(uint32(ids[i]), first, &steps) && i == len(ids)-1 {
-			b.tail = last
+		if o.climb(uint32(ids[i]), first, &steps) && i == len(ids)-1 {
+			o.tail = last
 		}
 	}
-	b.pending = b.entries.at(first).parent
+	o.pending = o.entries.at(first).parent
 }
 
 // climb adds or renews the entries from id to first, or toward the root if
 // first is not on the way, and reports whether it met first.
-func (b *book) climb(id, first uint32, steps *int) bool {
+func (o *order) climb(id, first uint32, steps *int) bool {
 	for id != 0 {
-		e := b.entries.at(id)
+		e := o.entries.at(id)
 		switch {
 		case e.life == filling && e.mark&publishing != 0:
 			e.mark &^= publishing
 			e.life = resident
-			b.count.Filling--
-			b.count.Entries++
-			b.rankAdd(id)
+			o.count.Filling--
+			o.count.Entries++
+			o.join(id)
 		case e.life == resident && *steps > 0:
 			*steps--
-			b.rankRenew(id)
+			o.renew(id)
 		default:
 			return false
 		}
@@ -118,21 +118,32 @@ func (b *book) climb(id, first uint32, steps *int) bool {
 	return false
 }
 
+// unchain has settle, and a Publish that goes on, do without an entry that is about
+// to lose its parent.
+func (o *order) unchain(id, parent uint32) {
+	if o.pending == id {
+		o.pending = parent
+	}
+	if o.tail == id {
+		o.tail = 0
+	}
+}
+
 // settle makes up for ancestors that are still to be renewed, 4,096 a call.
-func (b *book) settle() {
-	if b.pending != 0 && !b.renews() {
-		b.pending = 0
+func (o *order) settle() {
+	if o.pending != 0 && !o.renews() {
+		o.pending = 0
 	}
 	for range maxRound {
-		if b.pending == 0 {
+		if o.pending == 0 {
 			return
 		}
-		e := b.entries.at(b.pending)
+		e := o.entries.at(o.pending)
 		if e.life != resident {
-			b.pending = 0
+			o.pending = 0
 			return
 		}
-		b.rankRenew(b.pending)
-		b.pending = e.parent
+		o.renew(o.pending)
+		o.pending = e.parent
 	}
 }

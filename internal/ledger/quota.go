@@ -29,13 +29,13 @@ const (
 
 // spare puts an entry that is about to go back as if it had just come, unless
 // it had that as often as its priority says. A use starts the count again.
-func (b *book) spare(id uint32) bool {
-	e := b.entries.at(id)
-	if e.mark&quoted == 0 || e.spared >= b.ranks[b.spaces.slots.at(e.space).quota].priority {
+func (o *order) spare(id uint32) bool {
+	e := o.entries.at(id)
+	if e.mark&quoted == 0 || e.spared >= o.ranks[o.spaces.slots.at(e.space).quota].priority {
 		return false
 	}
 	e.spared++
-	b.ranks[everything].policy.Add(policy.ID(id), b.meta(e))
+	o.ranks[everything].policy.Add(policy.ID(id), o.meta(e))
 	return true
 }
 
@@ -53,7 +53,7 @@ func (l *Ledger) Quotas() []QuotaStats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var out []QuotaStats
-	for _, r := range l.mu.ranks[everything+1:] {
+	for _, r := range l.mu.order.ranks[everything+1:] {
 		out = append(out, r.quota)
 	}
 	return out
@@ -87,7 +87,7 @@ func (l *Ledger) assign(id key.SpaceID, rank uint32) (slot uint32) {
 	if slot != noSpace {
 		sp := b.spaces.slots.at(slot)
 		sp.quota = rank
-		b.ranks[rank].quota.UsedBytes += sp.bytes
+		b.order.ranks[rank].quota.UsedBytes += sp.bytes
 	}
 	return slot
 }
@@ -104,7 +104,7 @@ func (l *Ledger) quoteRound(id key.SpaceID, slot, at uint32) (next uint32) {
 	end := min(at+maxRound, b.entries.n)
 	for ; at < end; at++ {
 		if e := b.entries.at(at); e.space == slot && e.life == resident && e.mark&quoted == 0 {
-			b.quote(at)
+			b.order.quote(at)
 		}
 	}
 	if at == b.entries.n {
@@ -114,12 +114,12 @@ func (l *Ledger) quoteRound(id key.SpaceID, slot, at uint32) (next uint32) {
 }
 
 // admits refuses what no eviction would make room for.
-func (b *book) admits(id key.SpaceID, n int64) error {
-	if len(b.spaces.quotas) == 0 {
+func (o *order) admits(id key.SpaceID, n int64) error {
+	if len(o.spaces.quotas) == 0 {
 		return nil
 	}
-	r := b.spaces.quotas[id]
-	if q := &b.ranks[r].quota; r != 0 && n > q.QuotaBytes {
+	r := o.spaces.quotas[id]
+	if q := &o.ranks[r].quota; r != 0 && n > q.QuotaBytes {
 		q.Refused++
 		return fmt.Errorf("ledger: a chunk of %d bytes, and its space may have %d: %w", n, q.QuotaBytes, ErrOverQuota)
 	}
@@ -144,7 +144,7 @@ func (b *book) occupy(e *entry, n int64) {
 	sp := b.spaces.slots.at(e.space)
 	sp.bytes += n
 	if sp.quota != 0 {
-		b.ranks[sp.quota].quota.UsedBytes += n
+		b.order.ranks[sp.quota].quota.UsedBytes += n
 	}
 }
 
@@ -155,7 +155,7 @@ func (b *book) occupy(e *entry, n int64) {
 func (l *Ledger) EvictOwn(id ID) (v Entry, over, ok bool) {
 	v, ok = l.evictFirst(func(b *book, works mark) (Entry, bool) {
 		r := b.spaces.slots.at(b.entries.at(uint32(id)).space).quota
-		if over = r != everything && b.exceeded(r); !over {
+		if over = r != everything && b.order.exceeded(r); !over {
 			return Entry{}, false
 		}
 		return b.evictUnder(r, works)
@@ -171,15 +171,15 @@ func (l *Ledger) refuseUnder(id ID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	b := &l.mu.book
-	b.ranks[b.spaces.slots.at(b.entries.at(uint32(id)).space).quota].quota.Refused++
+	b.order.ranks[b.spaces.slots.at(b.entries.at(uint32(id)).space).quota].quota.Refused++
 }
 
 // EvictOver takes out a victim of any quota that is exceeded; false if none
 // is, or its entries are all protected.
 func (l *Ledger) EvictOver() (Entry, bool) {
 	return l.evictFirst(func(b *book, works mark) (Entry, bool) {
-		for r := range b.ranks[everything+1:] {
-			if r := uint32(r + 1); b.exceeded(r) {
+		for r := range b.order.ranks[everything+1:] {
+			if r := uint32(r + 1); b.order.exceeded(r) {
 				if v, ok := b.evictUnder(r, works); ok {
 					return v, true
 				}
@@ -193,24 +193,24 @@ func (l *Ledger) EvictOver() (Entry, bool) {
 func (l *Ledger) OverQuota() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for r := range l.mu.ranks[everything+1:] {
-		if l.mu.exceeded(uint32(r + 1)) {
+	for r := range l.mu.order.ranks[everything+1:] {
+		if l.mu.order.exceeded(uint32(r + 1)) {
 			return true
 		}
 	}
 	return false
 }
 
-func (b *book) exceeded(r uint32) bool {
-	q := &b.ranks[r].quota
-	return q.UsedBytes > q.QuotaBytes && !b.requoting
+func (o *order) exceeded(r uint32) bool {
+	q := &o.ranks[r].quota
+	return q.UsedBytes > q.QuotaBytes && !o.requoting
 }
 
 func (b *book) evictUnder(r uint32, works mark) (Entry, bool) {
-	b.settle()
+	b.order.settle()
 	v, ok := b.evict(r, works, false)
 	if ok {
-		q := &b.ranks[r].quota
+		q := &b.order.ranks[r].quota
 		q.Evictions++
 		q.EvictedBytes += uint64(b.sizeOf(v.Size))
 	}

@@ -44,12 +44,12 @@ func TestConcurrentOwners(t *testing.T) {
 	}
 }
 
-// client asks for a prefix, fills what is missing, and gives all back.
+// client asks for a prefix, fills the missing entries, and gives all back.
 func client(t *testing.T, l *ledger.Ledger, o ledger.Owner, r *rand.Rand) {
 	ks := chain(uint32(r.IntN(4)), 1+r.IntN(150))
 	out := make([]ledger.Entry, len(ks))
 	class := ledger.Class(r.IntN(2))
-	n, err := l.Hold(o, class, ks, true, out)
+	n, err := holdTouch(l, o, class, ks, out)
 	var mine []ledger.ID
 	for i := n; i < len(ks) && err == nil; i++ {
 		id, state, e := l.Begin(o, ledger.Lease, ks[i], parent(ks, i), page)
@@ -101,15 +101,15 @@ func sample(t *testing.T, l *ledger.Ledger, limits ledger.Limits, done chan stru
 	}
 }
 
-// Policies change while clients work and the daemon evicts: no entry is lost,
-// none goes twice, and what is held stays.
+// Policies change while clients work and the daemon evicts: no entry is lost, none
+// goes twice, and held entries stay.
 func TestConcurrentSetPolicy(t *testing.T) {
 	l := newLedger(t, "lru", ledger.Limits{})
 	const clients, rounds = 4, 200
 	kept := chain(99, 3000)
 	l.Publish(fill(t, l, kept, 0), false)
 	out := make([]ledger.Entry, len(kept))
-	if n, err := l.Hold(ledger.Daemon, ledger.Pin, kept, true, out); n != len(kept) {
+	if n, err := holdTouch(l, ledger.Daemon, ledger.Pin, kept, out); n != len(kept) {
 		t.Fatalf("held %d: %v", n, err)
 	}
 	var wg, daemon sync.WaitGroup
@@ -178,7 +178,7 @@ func TestSetPolicyKeepsTheOrder(t *testing.T) {
 	}
 	pinned := chain(0, 50) // the oldest: refused by an eviction, and back
 	out := make([]ledger.Entry, 50)
-	l.Hold(ledger.Daemon, ledger.Pin, pinned, false, out)
+	l.Hold(ledger.Daemon, ledger.Pin, pinned, out)
 	if e, ok := l.Evict(); !ok || e.Key != want[50] {
 		t.Fatalf("evicted %v, %v", e.Key, ok)
 	}

@@ -15,7 +15,7 @@ type Requota struct {
 
 // Requote replaces the quotas. under says which one each space is under from
 // now on, by its place in qs; a space that it does not name is under none until
-// Assign says otherwise. What is over its new quota goes as after an Assign.
+// Assign says otherwise. A space over its new quota evicts as after an Assign.
 //
 // Entries whose space goes under another quota leave the order of the old one,
 // and join that of the new one in the order in which they came, 4,096 entries a
@@ -32,14 +32,14 @@ func (l *Ledger) Requote(qs []Requota, under map[key.SpaceID]int) error {
 	l.beginRequote(qs, under)
 	l.eachRound(func(b *book, id uint32, e *entry) {
 		if e.mark&quoted != 0 && b.spaces.slots.at(e.space).moving {
-			b.ranks[b.spaces.slots.at(e.space).quota].policy.Remove(policy.ID(id))
+			b.order.ranks[b.spaces.slots.at(e.space).quota].policy.Remove(policy.ID(id))
 			e.mark &^= quoted
 		}
 	})
 	l.swapQuotas(qs, fresh, under)
 	l.eachRound(func(b *book, id uint32, e *entry) {
 		if e.life == resident && e.mark&quoted == 0 && b.spaces.slots.at(e.space).quota != everything {
-			b.quote(id)
+			b.order.quote(id)
 		}
 	})
 	for i, q := range qs {
@@ -49,7 +49,7 @@ func (l *Ledger) Requote(qs []Requota, under map[key.SpaceID]int) error {
 	}
 	l.mu.Lock()
 	defer l.unlock()
-	l.mu.requoting = false
+	l.mu.order.requoting = false
 	l.mu.released = true // a quota may have more room
 	return nil
 }
@@ -67,7 +67,7 @@ func (l *Ledger) freshPolicies(qs []Requota) ([]policy.Policy, error) {
 		if fresh[i], err = policy.New(name, q.Bytes); err != nil {
 			return nil, err
 		}
-		l.mu.introduce(fresh[i])
+		l.mu.order.introduce(fresh[i])
 	}
 	return fresh, nil
 }
@@ -78,7 +78,7 @@ func (l *Ledger) beginRequote(qs []Requota, under map[key.SpaceID]int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	b := &l.mu.book
-	b.requoting, b.spaces.moving = true, true
+	b.order.requoting, b.spaces.moving = true, true
 	for id, slot := range b.spaces.number {
 		sp, to := b.spaces.slots.at(slot), rankOf(under, id)
 		stays := sp.quota == to && to == everything
@@ -103,11 +103,11 @@ func (l *Ledger) swapQuotas(qs []Requota, fresh []policy.Policy, under map[key.S
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	b := &l.mu.book
-	old := b.ranks
-	b.ranks = make([]rank, 1+len(qs))
-	b.ranks[everything] = old[everything]
+	old := b.order.ranks
+	b.order.ranks = make([]rank, 1+len(qs))
+	b.order.ranks[everything] = old[everything]
 	for i, q := range qs {
-		r := &b.ranks[1+i]
+		r := &b.order.ranks[1+i]
 		if q.Was >= 0 {
 			*r = old[1+q.Was]
 			old[1+q.Was].policy = nil
@@ -119,7 +119,7 @@ func (l *Ledger) swapQuotas(qs []Requota, fresh []policy.Policy, under map[key.S
 	}
 	for _, r := range old[1:] {
 		if r.policy != nil {
-			b.retired += r.policy.Steps()
+			b.order.retired += r.policy.Steps()
 		}
 	}
 	b.spaces.quotas, b.spaces.order = make(map[key.SpaceID]uint32, len(under)), nil
@@ -131,7 +131,7 @@ func (l *Ledger) swapQuotas(qs []Requota, fresh []policy.Policy, under map[key.S
 		sp := b.spaces.slots.at(slot)
 		sp.quota, sp.moving = b.spaces.quotas[id], false
 		if sp.quota != everything {
-			b.ranks[sp.quota].quota.UsedBytes += sp.bytes
+			b.order.ranks[sp.quota].quota.UsedBytes += sp.bytes
 		}
 	}
 }

@@ -113,7 +113,7 @@ func TestConcurrentRequote(t *testing.T) {
 	work := func(r *rand.Rand) {
 		ks := inSpace(byte(r.IntN(spaces)), 1+r.IntN(200))
 		out := make([]ledger.Entry, len(ks))
-		n, _ := l.Hold(ledger.Daemon, ledger.IO, ks, true, out)
+		n, _ := holdTouch(l, ledger.Daemon, ledger.IO, ks, out)
 		var mine []ledger.ID
 		for i := n; i < len(ks); i++ {
 			id, state, err := l.Begin(ledger.Daemon, ledger.IO, ks[i], parent(ks, i), page)
@@ -170,7 +170,7 @@ func TestConcurrentRequote(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			l.Learn()
+			l.Train()
 		}
 	})
 	wg.Wait()
@@ -192,7 +192,7 @@ func TestSetLimits(t *testing.T) {
 	l.Publish(fill(t, l, ks, 0), false)
 	out := make([]ledger.Entry, len(ks))
 	hold := func(n int) int {
-		got, _ := l.Hold(ledger.Daemon, ledger.Pin, ks[:n], true, out)
+		got, _ := holdTouch(l, ledger.Daemon, ledger.Pin, ks[:n], out)
 		return got
 	}
 	if n := hold(4); n != 4 {

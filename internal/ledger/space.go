@@ -28,7 +28,7 @@ type space struct {
 	bytes  int64  // occupied by its entries
 }
 
-// noSpace is the slot nobody uses; an entry never names it.
+// noSpace is the slot that is never used; an entry never names it.
 const noSpace = 0
 
 // find returns the number of id, or noSpace.
@@ -81,9 +81,9 @@ func (s *spaces) ref(id key.SpaceID, seed maphash.Seed) uint32 {
 	return n
 }
 
-// Keys lists what is being filled or resident of a space, in no order. It takes
+// Keys lists the filling and resident entries of a space, in no order. It takes
 // a space with entries some 10 ns for each entry of the ledger, in short rounds:
-// it is for what is asked by hand. What comes or goes meanwhile may be missing.
+// it is for questions by hand. Entries that come or go meanwhile may be missing.
 func (l *Ledger) Keys(id key.SpaceID) (ks []key.Key) {
 	for at, more := uint32(1), true; more; {
 		ks, at, more = l.keysRound(id, at, ks)

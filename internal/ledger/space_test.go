@@ -66,8 +66,8 @@ func TestSpaceBytes(t *testing.T) {
 	}
 }
 
-// Keys names what is there of a space and what is on its way in, over however
-// many rounds, and nothing of others or what has left.
+// Keys names the resident and the filling entries of a space, over however many
+// rounds, and none of others or that have left.
 func TestKeys(t *testing.T) {
 	lru, err := policy.New("lru", 1<<30)
 	if err != nil {

@@ -38,10 +38,10 @@ func (r *rig) begin() {
 	}
 }
 
-// fills returns what is filling on a path.
+// fills returns the filling entries on a path.
 func (r *rig) fills() (es []*body, ids []ledger.ID) {
 	for _, k := range r.path() {
-		// A chain is what the parents say, whatever the path was.
+		// The parents make the chain, not the path.
 		e := r.model.live[k]
 		if e != nil && e.state == ledger.Filling && (len(es) == 0 || r.below(e, es[len(es)-1])) {
 			es, ids = append(es, e), append(ids, e.entry.ID)
@@ -93,7 +93,7 @@ func (r *rig) abort() {
 func (r *rig) hold() {
 	ks, h, touch := r.path(), r.holder(), r.source(2) == 0
 	out := make([]ledger.Entry, len(ks))
-	n, err := r.real.Hold(h.o, h.c, ks, touch, out)
+	n, err := r.real.Hold(h.o, h.c, ks, out)
 	var es []*body
 	var wantErr error
 	for _, k := range ks {
@@ -116,10 +116,9 @@ func (r *rig) hold() {
 		}
 		r.held = append(r.held, held{h, e})
 	}
-	if touch && n > 0 {
+	if touch {
+		r.real.Touch(ks[:n])
 		r.model.touch(es)
-		r.model.pending, r.model.tail = r.model.up(es[0]), nil
-		r.model.settle()
 	}
 }
 
@@ -228,13 +227,13 @@ func (r *rig) announce() {
 	for _, k := range ks {
 		x.Hashes = append(x.Hashes, k.Hash)
 	}
-	r.real.Announce(&x)
+	r.real.Observe(&x)
 	room := max(0, r.source(4))
 	least := min(room, len(ks)-1)
 	if r.model.owns(ks[0]) {
 		least = max(0, min(least, int((quotaPages*page-r.model.quotaUsed())/page)))
 	}
-	got := r.real.Worth(x.Space, ks[0].Hash, x.Hashes[1:], page, room, r.source(2) == 0)
+	got := r.real.Admit(x.Space, ks[0].Hash, x.Hashes[1:], page, room, r.source(2) == 0)
 	if got < least || got > len(ks)-1 || !r.real.Plans() && got < len(ks)-1 {
 		r.t.Fatalf("%d of %d chunks are worth storing, with room for %d", got, len(ks)-1, room)
 	}
@@ -247,7 +246,7 @@ func (r *rig) cool() {
 	for _, k := range ks {
 		hs = append(hs, k.Hash)
 	}
-	r.real.Cool(ks[0].Space, hs)
+	r.real.MarkCold(ks[0].Space, hs)
 	r.model.trustAll()
 }
 

@@ -9,15 +9,15 @@ import (
 	"github.com/kvstored/kvstored/key"
 )
 
-// 10,000 prompts that begin with the same 10,000 chunks: the shared part is
-// there once, whatever becomes of the suffixes.
+// 10,000 prompts that begin with the same 10,000 chunks: the shared part is there
+// once, and its last chunk stays until all suffixes have gone.
 func TestSharedPrefixIsStoredOnce(t *testing.T) {
 	const n = 10_000
 	l, tree := newLedger(t, "lru", ledger.Limits{}), radix.New()
 	shared := chain(0, n)
 	l.Publish(fill(t, l, shared, 0), false)
 	held := make([]ledger.Entry, n) // as who stores a suffix does, or each walks to the root
-	l.Hold(ledger.Daemon, ledger.IO, shared, false, held)
+	l.Hold(ledger.Daemon, ledger.IO, shared, held)
 	hashes := make([]key.Hash, n, n+1)
 	for i, k := range shared {
 		hashes[i] = k.Hash
@@ -94,8 +94,9 @@ func TestWhatIsNotShared(t *testing.T) {
 	}
 }
 
-// What is lost in the middle of a chain leaves a hole, which protects nothing
-// and heals when the chunk is stored again, in whatever order.
+// A chunk that is lost in the middle of a chain leaves a hole, which protects
+// nothing and heals when the chunk is stored again. Every set of chunks is lost,
+// and comes back from the tail on.
 func TestHolesHeal(t *testing.T) {
 	const n = 6
 	for lost := range 1 << n { // every set of chunks

@@ -12,7 +12,7 @@ const (
 
 func (s Below) mark() mark { return mark(s) * below & anyBelow }
 
-// StandOn lets the ledger evict what has kids, where it finds nothing else: what
+// StandOn lets the ledger evict entries with kids, where it finds nothing else: those that
 // SetBelow said a tier has, of those that works returns. Call it before any
 // other method; works is called without locks.
 //
@@ -46,25 +46,25 @@ func (l *Ledger) SetBelow(k key.Key, tiers Below, have bool) {
 	case !was && now:
 		b.raise(id)
 	default:
-		b.offer(id)
+		b.order.offer(id)
 	}
 }
 
 // underneath says whether e may go although it has kids.
-func (b *book) underneath(e *entry) bool {
-	return e.life == resident && e.kids > 0 && e.mark&anyBelow != 0 && !b.isHeld(e)
+func (t *table) underneath(e *entry) bool {
+	return e.life == resident && e.kids > 0 && e.mark&anyBelow != 0 && !t.isHeld(e)
 }
 
 // offer puts an entry that may go although it has kids into the lines of its
-// ranks, unless it is there. Whatever makes underneath true calls it. Clients
+// ranks, unless it is there. A change that makes underneath true calls it. Clients
 // let go of a prompt from its root on, so that is the order in which it goes:
-// first what was read first.
-func (b *book) offer(id uint32) {
-	e := b.entries.at(id)
-	if !b.underneath(e) {
+// in the order of reading.
+func (o *order) offer(id uint32) {
+	e := o.entries.at(id)
+	if !o.underneath(e) {
 		return
 	}
-	b.inRanks(e, func(r *rank) {
+	o.inRanks(e, func(r *rank) {
 		if r.under.push(id) {
 			e.mark &^= used
 		}
@@ -75,26 +75,26 @@ func (b *book) offer(id uint32) {
 // they were let go of, spared, or in a tier that does not work.
 const underLook = 64
 
-// rankUnder takes out what may go although it has kids. What may not any more
+// nextUnder takes out what may go although it has kids. What may not any more
 // is dropped on the way: it was put there once for that. It finds nothing, and
 // leaves no stale, where that would make the lock round too long.
-func (b *book) rankUnder(r uint32, works mark) (id uint32, found bool) {
+func (o *order) nextUnder(r uint32, works mark) (id uint32, found bool) {
 	if works == 0 {
 		return 0, false
 	}
-	q := &b.ranks[r].under
+	q := &o.ranks[r].under
 	for looked := 0; q.n > 0 && looked < 2*underLook; {
 		id := q.pop()
-		e := b.entries.at(id)
+		e := o.entries.at(id)
 		switch {
-		case !b.underneath(e) || r != everything && (e.mark&quoted == 0 || b.spaces.slots.at(e.space).quota != r):
+		case !o.underneath(e) || r != everything && (e.mark&quoted == 0 || o.spaces.slots.at(e.space).quota != r):
 			// Or it is in the rank no more.
-			if b.stale--; b.stale == 0 {
+			if o.stale--; o.stale == 0 {
 				return 0, false
 			}
 			continue
-		case e.mark&works != 0 && (looked >= underLook || !b.again(r, e)):
-			b.rankRemove(id)
+		case e.mark&works != 0 && (looked >= underLook || !o.again(r, e)):
+			o.remove(id)
 			return id, true
 		}
 		looked++
@@ -105,12 +105,12 @@ func (b *book) rankUnder(r uint32, works mark) (id uint32, found bool) {
 
 // again reports whether an entry that might go deserves another round: one for
 // having been used, and what its priority gives it.
-func (b *book) again(r uint32, e *entry) bool {
+func (o *order) again(r uint32, e *entry) bool {
 	if e.mark&used != 0 {
 		e.mark &^= used
 		return true
 	}
-	if r != everything || e.mark&quoted == 0 || e.spared >= b.ranks[b.spaces.slots.at(e.space).quota].priority {
+	if r != everything || e.mark&quoted == 0 || e.spared >= o.ranks[o.spaces.slots.at(e.space).quota].priority {
 		return false
 	}
 	e.spared++

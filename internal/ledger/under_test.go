@@ -23,7 +23,7 @@ func standing(t testing.TB, works *ledger.Below, limits ledger.Limits) *ledger.L
 func hold(t testing.TB, l *ledger.Ledger, o ledger.Owner, ks []key.Key) []ledger.ID {
 	t.Helper()
 	out := make([]ledger.Entry, len(ks))
-	if n, err := l.Hold(o, ledger.Lease, ks, true, out); n != len(ks) || err != nil {
+	if n, err := holdTouch(l, o, ledger.Lease, ks, out); n != len(ks) || err != nil {
 		t.Fatalf("held %d of %d: %v", n, len(ks), err)
 	}
 	return ids(out)
@@ -39,7 +39,7 @@ func wantVictims(t *testing.T, l *ledger.Ledger, want []key.Key) {
 	}
 }
 
-// Leaves go first. Then goes what was read first, from the root on.
+// Leaves go first. Then goes the part that was let go of first, from the root on.
 func TestWhatStandsUnderneathGoesLast(t *testing.T) {
 	works := near | far
 	l := standing(t, &works, ledger.Limits{})
@@ -108,7 +108,7 @@ func pairs(t testing.TB, l *ledger.Ledger, first, n uint32, where ledger.Below) 
 	return roots
 }
 
-// What was used since it was let go of has another round.
+// An entry that was used since it was let go of has another round.
 func TestWhatWasUsedHasAnotherRound(t *testing.T) {
 	works := near
 	l := standing(t, &works, ledger.Limits{})
@@ -145,8 +145,8 @@ func TestPromptLongerThanTheBudget(t *testing.T) {
 	}
 }
 
-// Only a tier that works makes up for what goes, and one that has lost a
-// chunk makes up for nothing.
+// Only a tier that works makes up for an entry that goes, and one that has lost
+// the chunk does not.
 func TestOnlyAWorkingTierStandsIn(t *testing.T) {
 	works := far
 	l := standing(t, &works, ledger.Limits{})

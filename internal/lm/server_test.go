@@ -160,7 +160,7 @@ func TestLargeAndRestart(t *testing.T) {
 	c.send(append(request(put, int32(len(payload)), long, 1, 2), payload...))
 	c.send(request(get, 0, long))
 	c.reply(payload, 200, int32(len(payload)), 1, 2, 0, 0, 0, 0, 0)
-	// What there is no room for is passed over; it will be missed.
+	// A payload without room is passed over; it will be missed.
 	huge := make([]byte, 40<<20)
 	c.send(append(request(put, int32(len(huge)), "huge"), huge...))
 	c.send(request(get, 0, "huge"))

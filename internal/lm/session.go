@@ -17,7 +17,8 @@ import (
 	"github.com/kvstored/kvstored/internal/ledger"
 )
 
-// requestTimeout bounds the work of one request below, whatever a device does.
+// requestTimeout bounds the work of one request in the store, also where a
+// device hangs.
 const requestTimeout = 10 * time.Second
 
 var (
@@ -105,7 +106,7 @@ func (c *session) next() error {
 	}
 	c.server.count.requests.Add(1)
 	req := parseRequest(&b)
-	c.turn.Begin(time.Now())
+	c.turn.Begin(c.ctx, time.Now())
 	defer func() { c.turn.End(time.Now()) }()
 	ctx, cancel := context.WithTimeout(c.work, requestTimeout)
 	defer cancel()
@@ -135,8 +136,8 @@ func (c *session) next() error {
 func (c *session) may(need access.Rights) bool { return c.peer == nil || c.peer.Rights()&need == need }
 
 // put stores a payload. It is not answered: one that cannot be kept will be
-// missed, and so will be what was stored under its key before. Where that is not
-// certain the connection ends.
+// missed, and so will be the payload stored under its key before. Where that is
+// not certain the connection ends.
 func (c *session) put(ctx context.Context, req *request) error {
 	if req.length < 0 {
 		return fmt.Errorf("%w: a payload of %d bytes", errMalformed, req.length)
@@ -160,7 +161,7 @@ func (c *session) put(ctx context.Context, req *request) error {
 	return nil
 }
 
-// drop forgets what was stored under the key of a payload that is not kept.
+// drop deletes the older payload under the key of one that is not kept.
 func (c *session) drop(ctx context.Context, req *request, why error) error {
 	c.server.count.dropped.Add(why)
 	c.server.trouble.Warn().Err(why).Stringer("reason", blob.ReasonOf(why)).Msg("a payload of an lm:// client is dropped; it will be missed")

@@ -1,7 +1,7 @@
 package radix
 
 // pruneStep bounds how many placeholders one call removes, so that the end of
-// a very long chain of them stalls nobody. What is left goes with the
+// a very long chain of them stalls no caller. The rest goes with the
 // following calls.
 const pruneStep = 1024
 
@@ -64,7 +64,7 @@ func (t *Tree) isPrunable(r *run) bool {
 }
 
 // prune ends every change of the tree: it removes the placeholders a run ends
-// in, if nothing is below, and moves a little of what is left.
+// in, if nothing is below, and moves a little of the rest.
 func (t *Tree) prune(id uint32) {
 	if t.isPrunable(t.runs.at(id)) {
 		t.prunable = append(t.prunable, id)

@@ -1,9 +1,9 @@
 package radix
 
-// Many chains growing side by side leave holes too small for what they grow
+// Many chains growing side by side leave holes too small for the runs they grow
 // to. When free slots exceed a twelfth of the used ones, pages are emptied one
-// after the other into what is free elsewhere, a few runs with each change of
-// the tree, so that memory stays within a constant factor of what is stored.
+// after the other into free slots elsewhere, a few runs with each change of
+// the tree, so that memory stays within a constant factor of the chunks stored.
 const (
 	repackStep  = 128           // slots moved with one change, and at most a run more
 	repackFloor = 2 * pageSlots // free room that is nobody's worry

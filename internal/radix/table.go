@@ -95,7 +95,7 @@ func (t *table) place(h uint64, slot uint32) *uint32 {
 	panic("radix: slot is not in the table")
 }
 
-// move says that what was in slot from is in slot to now.
+// move says that the chunk of slot from is in slot to now.
 func (t *table) move(h uint64, from, to uint32) { *t.place(h, from) = to }
 
 // insert stores slot under h. The caller has made sure that it is not there.

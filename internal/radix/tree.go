@@ -16,7 +16,7 @@ type Hash = [16]byte
 // meaning. 0 is a placeholder.
 type Loc = uint8
 
-// ErrInconsistent says that what was to be linked contradicts what is known:
+// ErrInconsistent says that a chain to be linked contradicts the known ones:
 // a chunk with another parent, twice in one chain, below itself, or with the
 // zero hash. Nothing was changed.
 var ErrInconsistent = errors.New("inconsistent chain")
@@ -72,7 +72,7 @@ func (t *Tree) Match(space Hash, chain []Hash, chained bool, locs []Loc) (known 
 // MatchOn is Match for a chain of which the first from chunks were matched
 // before: it compares and writes only what follows. So callers bound a long
 // chain's share of their lock by matching it in pieces, chain[:k] with growing
-// k, until known is less than k. What has changed in between is not looked at
+// k, until known is less than k. A change in between is not looked at
 // again, as it is not after Match; where chunk from-1 is gone, known is from.
 func (t *Tree) MatchOn(space Hash, chain []Hash, from int, chained bool, locs []Loc) (known int) {
 	chain = chain[:min(len(chain), len(locs))]
@@ -89,7 +89,9 @@ func (t *Tree) MatchOn(space Hash, chain []Hash, from int, chained bool, locs []
 		}
 		at = t.slots.owner(slot)
 		n, ends := t.rest(at, slot, chain[known:], chained)
-		copy(locs[known:], t.slots.locs(slot+1, n))
+		if n > 0 { // else the slot may be the last of all pages
+			copy(locs[known:], t.slots.locs(slot+1, n))
+		}
 		if known += n; !ends {
 			return known
 		}

@@ -315,3 +315,16 @@ func TestLongPlaceholdersGoStepByStep(t *testing.T) {
 		t.Errorf("%+v", st)
 	}
 }
+
+// TestMatchOnAtPageEnd: a chain goes on behind a chunk whose slot is the last of
+// all pages, with none behind it.
+func TestMatchOnAtPageEnd(t *testing.T) {
+	tree, chain := New(), numbers(1, 5000+1<<14)
+	locs := make([]Loc, len(chain))
+	for n := 1; n < len(chain); n++ {
+		mustAdd(t, tree, Hash{1}, chain[:n], n-1, 1)
+		if known := tree.MatchOn(Hash{1}, chain, n, false, locs); known != n {
+			t.Fatalf("behind chunk %d: %d are known", n, known)
+		}
+	}
+}

@@ -12,7 +12,7 @@ func (t *Tree) Spaces(fn func(space Hash) bool) {
 
 // Census calls fn for the spaces with the numbers from, from+1, ..., at most
 // limit of them, and how many chunks each has somewhere. It returns the number
-// to go on with, 0 after the last one: so whoever wants all can let others in
+// to go on with, 0 after the last one: so a caller that wants all can let others in
 // between. A space that comes or goes meanwhile may be missed, or told of twice.
 func (t *Tree) Census(from, limit int, fn func(space Hash, chunks int)) (next int) {
 	from = max(from, 1) // 0 is not used

@@ -8,9 +8,9 @@
 // have their own checksum, which travels inside the entry.
 //
 // It never does I/O and knows neither files nor the database. It has no locks.
-// Encoders append to the caller's buffer; decoders copy what they keep, so the
-// caller may reuse both. Neither allocates.
+// Encoders append to the caller's buffer; decoders copy the fields they keep, so
+// the caller may reuse both. Neither allocates.
 //
 // Layouts are append-only: a field never changes its meaning, a new one raises
-// the version, and this program refuses what is newer than itself.
+// the version, and this program refuses newer ones than its own.
 package record

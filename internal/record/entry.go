@@ -11,7 +11,7 @@ import (
 )
 
 var (
-	// ErrDamaged means that the bytes are not what was written: drop the record.
+	// ErrDamaged means that the bytes are not those written: drop the record.
 	ErrDamaged = errors.New("damaged record")
 	// ErrNewer means that a newer program wrote the record: leave it alone.
 	ErrNewer = errors.New("record written by a newer version")

@@ -42,7 +42,7 @@ func chunkKey(prefix byte, k key.Key) [KeyBytes]byte {
 }
 
 // GraveKey is the database key of the note that k was deleted before it was
-// known what there is of it. The value is GraveBytes.
+// known which copies there are. The value is GraveBytes.
 func GraveKey(k key.Key) [KeyBytes]byte { return chunkKey(prefixGrave, k) }
 
 // GravePrefix begins every grave's key and nothing else.

@@ -25,7 +25,7 @@ type Turn struct {
 
 // How people chat. The lengths are those of short questions with answers of a
 // few paragraphs. Most prompts come from those who chat right now, the others
-// from somebody who comes back after a while.
+// from a user who returns after a while.
 const (
 	vocabulary         = 128_000
 	minSaid, maxSaid   = 60, 400

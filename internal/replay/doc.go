@@ -1,17 +1,17 @@
 // Package replay plays prompts against a live daemon as an inference engine
 // would, and checks every byte that comes back.
 //
-// # What it owns
+// # Owns
 //
 // [Requests] reads traces in the format published with Mooncake, [Chat] makes
 // up the prompts of people who chat. A [Player] plays one prompt: prefetch,
-// wait, verify the ready prefix, store what is missing, release. [Run] plays a
+// wait, verify the ready prefix, store the missing chunks, release. [Run] plays a
 // whole trace with several clients and adds everything up in a [Result].
 //
 // Payloads are made from their key ([Fill]) and need not be kept: [Verify]
 // knows what every byte must be, in any process and after any restart.
 //
-// # What it never does
+// # Never does
 //
 // It knows the daemon only through package client, and it prints nothing.
 //

@@ -48,7 +48,7 @@ func (l *Latencies) Percentile(p float64) time.Duration {
 	return s[min(max(rank, 0), len(s)-1)]
 }
 
-// Sorted is what was kept, in order. It is good until the next Add.
+// Sorted is the kept times, in order. It is good until the next Add.
 func (l *Latencies) Sorted() []time.Duration {
 	if !l.sorted {
 		slices.Sort(l.kept)

@@ -30,7 +30,7 @@ type Player struct {
 const lateBy = 100 * time.Millisecond
 
 // storeWait is how long a reserve may wait for room, and for the disk to catch
-// up. An engine computes what it stores, which takes time; a player makes it
+// up. An engine computes its payloads, which takes time; a player makes them
 // up, and stores faster than any disk writes.
 const storeWait = 30 * time.Second
 
@@ -69,10 +69,10 @@ type Outcome struct {
 	Differs    int        // chunks that were already there with other bytes
 }
 
-// Play asks for a prompt, waits for what is ready of it, verifies that, stores
-// what is missing, and gives the lease back. An error says that the daemon did
-// not follow the protocol or is gone; whatever else can go wrong is part of
-// the outcome. After an error close the client: that gives back what it held.
+// Play asks for a prompt, waits for the ready prefix, verifies it, stores
+// the missing chunks, and gives the lease back. An error says that the daemon did
+// not follow the protocol or is gone; every other failure is part of
+// the outcome. After an error close the client: that gives its leases back.
 func (p *Player) Play(ctx context.Context, prompt Prompt) (Outcome, error) {
 	o := Outcome{Tokens: prompt.Tokens, Chunks: prompt.Chain.Len()}
 	if o.Chunks == 0 {
@@ -101,7 +101,7 @@ func (p *Player) Play(ctx context.Context, prompt Prompt) (Outcome, error) {
 	}
 	switch err := job.Release(ctx); {
 	case errors.Is(err, client.ErrRevoked):
-		// What was read may have been overwritten while it was read.
+		// The bytes may have been overwritten during the read.
 		o.Revoked, o.Mismatches, o.ReadBytes = true, nil, 0
 		o.Hit, o.Tiers = client.Count{}, client.TierCounts{}
 	case err != nil:
@@ -110,7 +110,7 @@ func (p *Player) Play(ctx context.Context, prompt Prompt) (Outcome, error) {
 	return o, nil
 }
 
-// verify compares every byte of the ready prefix with what it must be. Behind
+// verify compares every byte of the ready prefix with its right value. Behind
 // a wrong chunk the prefix ends.
 func (p *Player) verify(ctx context.Context, job *client.Job, chain *key.Chain, o *Outcome) error {
 	good := client.Count{}
@@ -157,6 +157,9 @@ func foundIn(ts *client.TierCounts) string {
 
 // TierNames are the tiers in the order of client.TierCounts.
 var TierNames = [...]string{"cpu", "disk", "remote"}
+
+// TierTitles are the same, as people call them.
+var TierTitles = [...]string{"DRAM", "disk", "remote"}
 
 // store reserves, fills and commits the chunks behind the prefix, as many at
 // a time as the daemon grants.

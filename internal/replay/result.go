@@ -52,7 +52,7 @@ type Result struct {
 	// Daemon is by how much the daemon's own counters grew meanwhile.
 	Daemon *DaemonCounts `json:"daemon,omitempty"`
 	// Agrees says that the daemon counted what the clients counted. It cannot
-	// where other clients were busy meanwhile. Nil: nobody compared.
+	// where other clients were busy meanwhile. Nil: not compared.
 	Agrees *bool `json:"daemon_agrees,omitempty"`
 }
 

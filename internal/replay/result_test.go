@@ -30,7 +30,7 @@ func count(chunks uint32, tokens uint64) client.Count {
 	return client.Count{Chunks: chunks, Tokens: tokens}
 }
 
-// TestTally: what is added up, and what is only counted apart.
+// TestTally: which numbers are added up, and which are counted apart.
 func TestTally(t *testing.T) {
 	tally := NewTally()
 	tally.Add(&Outcome{

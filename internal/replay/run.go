@@ -37,11 +37,11 @@ type Options struct {
 	Speed float64
 
 	// Observe is told of each outcome, one at a time, in the order in which
-	// they come. It may keep nothing of it. nil for nobody.
+	// they come. It may keep nothing of it. May be nil.
 	Observe func(*Outcome)
 }
 
-// Space is where the trace's chunks live. Whatever makes payloads differ is
+// Space is where the trace's chunks live. Every option that makes payloads differ is
 // part of it, so that replays with other options do not meet.
 func (o *Options) Space() key.Space {
 	return key.Space{
@@ -53,7 +53,7 @@ func (o *Options) Space() key.Space {
 
 // Run plays a trace: requests start in its order, as fast as the clients are
 // done with those before, and with Options.Speed not before their time. Beside
-// an error, the first one, the result counts what was played until then.
+// an error, the first one, the result counts the requests until then.
 func Run(ctx context.Context, o Options) (Result, error) {
 	space := o.Space()
 	control, err := client.Dial(ctx, o.Socket, client.Options{Name: "replay: counters", Inline: true})

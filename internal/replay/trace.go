@@ -128,7 +128,7 @@ func parse(line []byte, blockTokens int) (Request, error) {
 	return req, req.check(blockTokens)
 }
 
-// malformed says what is wrong with a line without the types it is read into.
+// malformed names the fault of a line without the types it is read into.
 func malformed(err error) error {
 	var kind *json.UnmarshalTypeError
 	switch {

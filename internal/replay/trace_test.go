@@ -33,8 +33,8 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// TestBadLines: each bad line is refused with file and line, and what was
-// before it is still played.
+// TestBadLines: each bad line is refused with file and line, and the requests
+// before it are still played.
 func TestBadLines(t *testing.T) {
 	const good = `{"timestamp": 0, "input_length": 512, "output_length": 5, "hash_ids": [0]}` + "\n"
 	for what, line := range map[string]string{

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// It ends as context.WithTimeout does, whoever asks first and how.
+// A bound ends as context.WithTimeout does, whether or not Done was called before
+// the end.
 func TestBound(t *testing.T) {
 	for name, c := range map[string]struct {
 		after time.Duration // what passes

@@ -146,7 +146,7 @@ func TestExpireAndTTL(t *testing.T) {
 	c.do(":0\r\n", "DBSIZE")
 }
 
-// A whole iteration meets every name that fits once, whatever the steps.
+// A whole iteration meets every name that fits once, in steps of any size.
 func TestScanAll(t *testing.T) {
 	r := newRig(t, resp.Options{})
 	c := r.dial(r.unix)
@@ -259,8 +259,8 @@ func sameSections(a, b string) bool {
 	return slices.Equal(headings(a), headings(b))
 }
 
-// What goes wrong in the middle of a pipeline is answered in its place, and
-// what comes after it is carried out.
+// A command that fails in the middle of a pipeline is answered in its place, and
+// the commands behind it are carried out.
 func TestErrorsInAPipeline(t *testing.T) {
 	r := newRigOf(t, 8<<20, resp.Options{})
 	huge := strings.Repeat("h", 9<<20) // more than one connection may have

@@ -10,8 +10,8 @@ import (
 	"github.com/kvstored/kvstored/tier/tierfault"
 )
 
-// A command of many names ends when its client leaves, and when the server
-// stops; so does what was sent behind it.
+// A command of many names ends when its client leaves, and when the server stops;
+// so do the commands sent behind it.
 func TestLongCommandEnds(t *testing.T) {
 	const names = 500
 	for what, end := range map[string]func(*rig, *conn){

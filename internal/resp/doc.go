@@ -1,6 +1,7 @@
 // Package resp is the Redis front end: enough of RESP2 that LMCache's Redis
 // connectors, redis-cli, redis-py and redis-benchmark store their values in
-// kvstored. docs/resp.md says what is answered and how it differs from Redis.
+// kvstored. docs/resp.md lists the commands and how their answers differ from
+// those of Redis.
 //
 // It owns its listeners' connections, parses and answers. What a value is and
 // where it lies is internal/blob's business.
@@ -15,10 +16,11 @@
 //
 // # Clients that know no errors
 //
-// Some read so many bytes and never look: GET, SET, EXISTS and DEL answer no
-// error to a connection that has not shown, with HELLO or CLIENT, that it can
-// take one (session.mute). A value that cannot be kept is dropped then, once it is
-// certain that its name has none; what has no such answer ends the connection.
+// Some read so many bytes and never look: GET, SET, EXISTS and DEL answer no error
+// to a connection that has not shown, with HELLO or CLIENT, that it can take one
+// (session.mute). A value that cannot be kept is dropped then, once it is certain
+// that its name has none; a failure that only an error could answer ends the
+// connection.
 //
 // # Goroutines and locks
 //

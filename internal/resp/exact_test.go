@@ -173,8 +173,8 @@ func (c *conn) silent() {
 	}
 }
 
-// What no exact client sends ends its connection without a word: it could only
-// be answered by an error. What was answered before arrives.
+// A command that no exact client sends ends its connection without a word: it
+// could only be answered by an error. The answers before it arrive.
 func TestExactClientThatIsNone(t *testing.T) {
 	r := newDropRig(t, resp.Options{})
 	for _, in := range []string{
@@ -273,8 +273,8 @@ func TestExactTransaction(t *testing.T) {
 	c.do(":0\r\n", "EXISTS", "c", "d")
 }
 
-// A client that has not given the password is told so, whatever it makes of
-// that: the stream ends there. AUTH itself is answered by a line.
+// A client that has not given the password is told so, though it may not read the
+// answer as an error: the stream ends there. AUTH itself is answered by a line.
 func TestExactClientWithoutPassword(t *testing.T) {
 	r := newDropRig(t, resp.Options{Settings: resp.Settings{Password: "secret"}})
 	for _, ask := range [][]string{{"SET", "a", "1"}, {"GET", "a"}, {"EXISTS", "a"}, {"DEL", "a"}} {

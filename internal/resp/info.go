@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// redisVersion is what clients are told that look at it to see what they may
-// use: RESP2 and the commands of that time.
+// redisVersion is the version in INFO and HELLO, for clients that choose commands
+// by it: RESP2 and the commands of that time.
 const redisVersion = "6.0.0"
 
 // Memory is what INFO says of the memory that values lie in.
@@ -17,8 +17,8 @@ type Memory struct {
 	Policy                   string // of eviction
 }
 
-// info answers INFO [section ...].
-func (c *session) info(context.Context) {
+// doInfo answers INFO [section ...].
+func doInfo(c *session, _ context.Context) {
 	var asked []string
 	for _, arg := range c.args {
 		asked = append(asked, strings.ToLower(string(arg)))

@@ -12,7 +12,7 @@ import (
 	"github.com/kvstored/kvstored/internal/blob"
 )
 
-func (c *session) exists(ctx context.Context) {
+func doExists(c *session, ctx context.Context) {
 	n := int64(0)
 	for _, name := range c.args {
 		if c.cutShort(ctx) {
@@ -25,7 +25,7 @@ func (c *session) exists(ctx context.Context) {
 	c.out.integer(n)
 }
 
-func (c *session) del(ctx context.Context) {
+func doDel(c *session, ctx context.Context) {
 	n := int64(0)
 	for _, name := range c.args {
 		if c.cutShort(ctx) {
@@ -44,7 +44,7 @@ func (c *session) del(ctx context.Context) {
 	c.out.integer(n)
 }
 
-func (c *session) typeOf(ctx context.Context) {
+func doType(c *session, ctx context.Context) {
 	if c.server.o.Store.Has(ctx, c.args[0]) {
 		c.out.simple("string")
 		return
@@ -52,8 +52,8 @@ func (c *session) typeOf(ctx context.Context) {
 	c.out.simple("none")
 }
 
-func (c *session) ttl(ctx context.Context)  { c.left(ctx, time.Second) }
-func (c *session) pttl(ctx context.Context) { c.left(ctx, time.Millisecond) }
+func doTTL(c *session, ctx context.Context)  { c.left(ctx, time.Second) }
+func doPTTL(c *session, ctx context.Context) { c.left(ctx, time.Millisecond) }
 
 // left answers how long a value has, rounded as Redis does: -1 for ever, -2 if
 // there is none.
@@ -72,8 +72,8 @@ func (c *session) left(ctx context.Context, unit time.Duration) {
 	c.out.integer(int64((max(0, time.Until(at)) + unit/2) / unit))
 }
 
-func (c *session) expire(ctx context.Context)  { c.expireIn(ctx, 1000) }
-func (c *session) pexpire(ctx context.Context) { c.expireIn(ctx, 1) }
+func doExpire(c *session, ctx context.Context)  { c.expireIn(ctx, 1000) }
+func doPexpire(c *session, ctx context.Context) { c.expireIn(ctx, 1) }
 
 func (c *session) expireIn(ctx context.Context, unit int64) {
 	n, ok := number(c.args[1])
@@ -86,10 +86,10 @@ func (c *session) expireIn(ctx context.Context, unit int64) {
 		return
 	}
 	c.args = c.args[:1]
-	c.del(ctx)
+	doDel(c, ctx)
 }
 
-func (c *session) persist(ctx context.Context) {
+func doPersist(c *session, ctx context.Context) {
 	v, ok := c.lookup(ctx, c.args[0])
 	if !ok {
 		c.flag(false)
@@ -115,8 +115,8 @@ func (c *session) setExpiry(ctx context.Context, at time.Time) {
 	}
 }
 
-// scan answers SCAN cursor [MATCH pattern] [COUNT n] [TYPE t].
-func (c *session) scan(context.Context) {
+// doScan answers SCAN cursor [MATCH pattern] [COUNT n] [TYPE t].
+func doScan(c *session, _ context.Context) {
 	cursor, err := strconv.ParseUint(string(c.args[0]), 10, 64)
 	if err != nil {
 		c.fail("ERR invalid cursor")
@@ -171,9 +171,9 @@ func matches(pattern string, name []byte) bool {
 	return err == nil && ok
 }
 
-func (c *session) dbsize(context.Context) { c.out.integer(int64(c.server.o.Store.Count())) }
+func doDBSize(c *session, _ context.Context) { c.out.integer(int64(c.server.o.Store.Count())) }
 
-func (c *session) flush(ctx context.Context) {
+func doFlush(c *session, ctx context.Context) {
 	if !c.server.now.Load().Flush {
 		c.fail("ERR flushing is not allowed; set listen.resp_flush to true")
 		return

@@ -44,8 +44,8 @@ type piece struct {
 // output writes replies, in order. All but the writer's own methods are for
 // the connection's goroutine.
 //
-// What waits for the writer is copied, so that it costs what it has, and charged
-// before that.
+// Pieces for the writer's queue are charged before they enter it. Their bytes are
+// copied, but for values, so that a piece costs no more than it has.
 type output struct {
 	conn    net.Conn
 	account *budget.Account
@@ -129,7 +129,7 @@ func (o *output) value(v blob.Value) {
 	o.flush()
 }
 
-// cut makes a piece of what was gathered.
+// cut makes a piece of the bytes gathered in buf.
 func (o *output) cut() {
 	if len(o.buf) > 0 {
 		o.pieces = append(o.pieces, piece{b: o.buf})
@@ -158,8 +158,8 @@ func (o *output) flush() {
 	o.pieces, o.buf = o.pieces[:0], o.base[:0]
 }
 
-// write returns how many pieces went out whole, and how many bytes; of the next
-// piece, what is left is in its place. With fewer than all comes an error.
+// write returns how many pieces went out whole, and how many bytes. The next piece
+// in ps keeps the bytes that did not go out. With fewer than all comes an error.
 func (o *output) write(vec *net.Buffers, ps []piece, wait time.Duration) (n int, sent int64, err error) {
 	all := (*vec)[:0]
 	for i := range ps {
@@ -240,8 +240,8 @@ func cost(ps []piece) (n int) {
 	return n
 }
 
-// hand gives pieces to the writer if it runs, and drops them if there is
-// nobody to write to any more.
+// hand gives pieces to the writer if it runs, and drops them once a write or a
+// charge has failed. It reports false if the writer is idle.
 func (o *output) hand(ps []piece) bool {
 	o.mu.Lock()
 	idle := !o.mu.busy && o.mu.err == nil
@@ -271,7 +271,7 @@ func (o *output) hand(ps []piece) bool {
 	return true
 }
 
-// giveUp drops pieces, and whatever comes behind them.
+// giveUp drops pieces, and sets the error that has all later ones dropped.
 func (o *output) giveUp(ps []piece, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -330,7 +330,7 @@ func (o *output) writer() {
 	}
 }
 
-// next is what to write: what is left of the last pieces, then the queue.
+// next returns the pieces to write: the rest of the last ones, then the queue.
 func (o *output) next(left []piece, err error) []piece {
 	o.mu.Lock()
 	defer o.mu.Unlock()

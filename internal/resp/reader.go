@@ -15,9 +15,9 @@ const (
 	maxBulk    = 512 << 20 // as in Redis; what is not stored is read and dropped
 )
 
-// notRedis is told to whoever sends a line with a zero byte, as a client of
-// kvstored's own protocol does at once: it would wait for the rest of the line
-// to be answered.
+// notRedis answers a line with a zero byte. A client of kvstored's own protocol
+// sends one at once, and would wait for an answer while the reader waits for the
+// end of the line.
 const notRedis = "this is no Redis client; kvstored's own clients belong to listen.socket"
 
 // protocolError is input after which the stream cannot be followed any more.
@@ -27,12 +27,13 @@ func (e protocolError) Error() string { return "Protocol error: " + string(e) }
 
 // source is where a stream comes from.
 type source interface {
-	// read reads into p, and what comes behind p into rest. It returns bytes or an error.
+	// read reads into p, and the bytes behind p into rest. It returns bytes or an
+	// error.
 	read(p, rest []byte) (int, error)
 }
 
-// reader takes a RESP stream apart, one header at a time. What a client
-// announces costs nothing: memory is only used for what has arrived.
+// reader takes a RESP stream apart, one header at a time. A length that a client
+// announces costs nothing: memory is only used for bytes that have arrived.
 type reader struct {
 	src  source
 	buf  []byte // buf[r:w] has been read and not used
@@ -120,7 +121,8 @@ func (r *reader) inline(words [][]byte) int {
 	}
 	b = append(b, r.buf[r.r:r.w]...)
 	r.r, r.w = 0, len(b)
-	r.buf = append(b, make([]byte, max(0, inputBytes-len(b)))...)
+	b = append(b, make([]byte, max(0, inputBytes-len(b)))...)
+	r.buf = b
 	return len(words)
 }
 
@@ -140,8 +142,8 @@ func (r *reader) bulk() (int, error) {
 	return int(n), nil
 }
 
-// full fills p, past the buffer as far as it is not there yet. What has come
-// behind p goes into the buffer.
+// full fills p, from the buffer and then straight from the source. Bytes that come
+// behind p go into the buffer.
 func (r *reader) full(p []byte) error {
 	at := copy(p, r.buf[r.r:r.w])
 	r.r += at

@@ -8,7 +8,7 @@ import (
 	"testing/iotest"
 )
 
-// Whatever arrives, in whatever pieces, is read the same way, never more of it
+// Any input is read the same way in one piece and byte by byte, never more of it
 // than there is, and costs no memory that was only announced.
 func FuzzReader(f *testing.F) {
 	for _, s := range []string{

@@ -103,7 +103,7 @@ func (r *rig) dial(addr net.Addr) *conn {
 	return out
 }
 
-// wait starts the patience with what comes next anew.
+// wait starts the patience with the next reply anew.
 func (c *conn) wait() { _ = c.SetDeadline(time.Now().Add(patience)) }
 
 // encode is a command as clients send it.

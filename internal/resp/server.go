@@ -49,7 +49,7 @@ type Settings struct {
 	// Errors answers errors to every client, as Redis does. Otherwise GET, SET,
 	// EXISTS and DEL answer none to a connection that has sent neither HELLO nor
 	// CLIENT: a value that cannot be kept is dropped, and the old one with it.
-	// A connection keeps what it began with.
+	// A connection keeps the setting that it began with.
 	Errors bool
 }
 

@@ -13,13 +13,13 @@ import (
 	"unsafe"
 
 	"github.com/kvstored/kvstored/internal/access"
-	"github.com/kvstored/kvstored/internal/blob"
 	"github.com/kvstored/kvstored/internal/budget"
 	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/ledger"
 )
 
-// commandTimeout bounds the work of one command below, whatever a device does.
+// commandTimeout bounds the work of one command in the store, also where a device
+// hangs.
 const commandTimeout = 10 * time.Second
 
 // maxShy is the longest argument of a client that has not given its password.
@@ -62,12 +62,6 @@ type session struct {
 	fills []fill
 
 	tx *transaction // after MULTI
-}
-
-// fill is a value that came with a command.
-type fill struct {
-	*blob.Fill // nil if there was no room, or once it was stored
-	err        error
 }
 
 func newSession(ctx context.Context, s *Server, conn net.Conn, peer access.Peer, account *budget.Account) *session {
@@ -210,7 +204,7 @@ func (c *session) may(need access.Rights) bool {
 func (c *session) run(run func(*session, context.Context)) {
 	ctx := newBound(c.work, commandTimeout)
 	defer ctx.end()
-	c.turn.Begin(time.Now())
+	c.turn.Begin(c.ctx, time.Now())
 	run(c, ctx)
 	c.turn.End(time.Now())
 }
@@ -317,23 +311,6 @@ func (c *session) charge(n int, value bool) error {
 	return c.held.Set(int64(2 * total)) // room grows by doubling
 }
 
-// fill reads a value of n bytes. If there is no room for it that is its error,
-// and the value is passed over.
-func (c *session) fill(name []byte, n int) error {
-	f, err := c.server.o.Store.Begin(c.ctx, c.owner, name, n)
-	if err != nil && c.ctx.Err() == nil && errors.Is(err, blob.ErrNoRoom) && c.out.drain() {
-		f, err = c.server.o.Store.Begin(c.ctx, c.owner, name, n)
-	}
-	c.fills = append(c.fills, fill{f, err})
-	if err != nil {
-		return c.in.discard(n)
-	}
-	if err := c.in.full(f.Value()); err != nil {
-		return err
-	}
-	return c.in.end()
-}
-
 // cutArgs makes arguments of the text.
 func (c *session) cutArgs() {
 	at := 0
@@ -356,15 +333,6 @@ func (c *session) reset() {
 		c.text = nil
 	}
 	_ = c.held.Set(0) // releases
-}
-
-// abort gives up what was not stored.
-func abort(fills []fill) {
-	for _, f := range fills {
-		if f.Fill != nil {
-			f.Abort()
-		}
-	}
 }
 
 // fail answers an error, or ends the connection where the command must not.

@@ -26,14 +26,14 @@ func TestTransactionTimes(t *testing.T) {
 			ended = append(ended, ctx.Err())
 		}
 		c.tx.queue = []queued{{run: wait}, {run: wait}, {run: wait}}
-		c.run((*session).exec)
+		c.run(doExec)
 		if len(ended) != 3 || ended[0] != nil || ended[1] != nil || ended[2] != nil {
 			t.Errorf("in time, their contexts ended: %v", ended)
 		}
 	})
 }
 
-// What a connection at rest keeps is small, whatever its last command was.
+// A connection at rest keeps little of its last command, however large that was.
 func TestResetForgets(t *testing.T) {
 	c := new(session)
 	c.text = make([]byte, 1<<20)

@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"net"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/rs/zerolog"
 
+	"github.com/kvstored/kvstored/internal/logtest"
 	"github.com/kvstored/kvstored/internal/resp"
 )
 
@@ -109,10 +109,10 @@ func TestPassword(t *testing.T) {
 	r.dial(r.unix).do("+PONG\r\n", "PING") // who may open the socket need not say more
 }
 
-// Refused logins are all counted, and logged once in a while, without what was
-// tried.
+// Refused logins are all counted, and logged once in a while, without the users
+// and passwords that were tried.
 func TestRefusedLogins(t *testing.T) {
-	log := new(lines)
+	log := new(logtest.Book)
 	r := newRig(t, resp.Options{Settings: resp.Settings{Password: "secret"}, Log: zerolog.New(log)})
 	begun := time.Now()
 	for range 20 {
@@ -135,24 +135,6 @@ func TestRefusedLogins(t *testing.T) {
 			t.Errorf("the log says %q:\n%s", secret, all)
 		}
 	}
-}
-
-// lines is what was logged.
-type lines struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 func TestGarbage(t *testing.T) {
@@ -237,8 +219,8 @@ func TestHalfClosed(t *testing.T) {
 	}
 }
 
-// Who stalls in the middle of a command, or does not read, is given up, and
-// what was there stays.
+// A client that stalls in the middle of a command, or does not read, is given up,
+// and the old value stays.
 func TestStalledClients(t *testing.T) {
 	const stall = time.Second // in which one command of 8 MiB gets through, on a busy machine too
 	r := newRig(t, resp.Options{Limits: resp.Limits{StallTimeout: stall}})
@@ -286,7 +268,8 @@ func TestStop(t *testing.T) {
 	c.closed("")
 }
 
-// What LMCache's Redis connector sends for one chunk, and what it must get.
+// The commands that LMCache's Redis connector sends for one chunk, and the answers
+// that it must get.
 func TestLMCacheConnector(t *testing.T) {
 	r := newRig(t, resp.Options{})
 	for _, addr := range []net.Addr{r.unix, r.tcp} {
@@ -341,8 +324,8 @@ func TestLMCacheAdapter(t *testing.T) {
 	}
 }
 
-// What is answered goes out before anything is waited for, also for the rest of a
-// command; and a client that sends an empty line is at rest.
+// A reply goes out before the connection waits for its client, also for the rest
+// of a command; and a client that sends an empty line is at rest.
 func TestRepliesBeforeWaiting(t *testing.T) {
 	const stall = 50 * time.Millisecond
 	r, hasty := newRig(t, resp.Options{}), newRig(t, resp.Options{Limits: resp.Limits{StallTimeout: stall}})

@@ -36,7 +36,8 @@ func newSocket(conn net.Conn, longest time.Duration, rest func()) *socket {
 	return s
 }
 
-// read reads into p, and what comes behind p into rest. It returns bytes or an error.
+// read reads into p, and the bytes behind p into rest. It returns bytes or an
+// error.
 func (s *socket) read(p, rest []byte) (int, error) {
 	if s.raw == nil {
 		s.rest()

@@ -30,7 +30,7 @@ func (c *session) lookup(ctx context.Context, name []byte) (blob.Value, bool) {
 	return v, true
 }
 
-func (c *session) get(ctx context.Context) { c.answer(ctx, c.args[0]) }
+func doGet(c *session, ctx context.Context) { c.answer(ctx, c.args[0]) }
 
 func (c *session) answer(ctx context.Context, name []byte) {
 	if v, ok := c.lookup(ctx, name); ok {
@@ -40,7 +40,7 @@ func (c *session) answer(ctx context.Context, name []byte) {
 	c.out.null()
 }
 
-func (c *session) mget(ctx context.Context) {
+func doMget(c *session, ctx context.Context) {
 	c.out.array(len(c.args))
 	for _, name := range c.args {
 		if c.quit = c.quit || c.closing.Load(); c.quit { // in the middle of the reply
@@ -50,8 +50,8 @@ func (c *session) mget(ctx context.Context) {
 	}
 }
 
-// set stores one value: SET key value [NX|XX] [EX s|PX ms|EXAT s|PXAT ms].
-func (c *session) set(ctx context.Context) {
+// doSet stores one value: SET key value [NX|XX] [EX s|PX ms|EXAT s|PXAT ms].
+func doSet(c *session, ctx context.Context) {
 	var when blob.When
 	var expires time.Time
 	for i := 2; i < len(c.args); i++ {
@@ -120,7 +120,7 @@ func expiry(option string, n int64) (time.Time, bool) {
 	return time.UnixMilli(time.Now().UnixMilli() + n*unit), true
 }
 
-func (c *session) setNX(ctx context.Context) {
+func doSetNX(c *session, ctx context.Context) {
 	stored, err := c.store(ctx, 0, blob.Absent, time.Time{})
 	if err != nil {
 		c.refuseValue(err)
@@ -129,7 +129,7 @@ func (c *session) setNX(ctx context.Context) {
 	c.flag(stored)
 }
 
-func (c *session) mset(ctx context.Context) {
+func doMset(c *session, ctx context.Context) {
 	if len(c.args)%2 != 0 {
 		c.fail("ERR wrong number of arguments for 'mset' command")
 		return
@@ -182,7 +182,7 @@ func (c *session) flag(is bool) {
 	}
 }
 
-func (c *session) strlen(ctx context.Context) {
+func doStrlen(c *session, ctx context.Context) {
 	v, ok := c.lookup(ctx, c.args[0])
 	if !ok {
 		c.out.integer(0)

@@ -35,7 +35,7 @@ const (
 // immediate are the commands that a transaction does not queue.
 var immediate = map[string]bool{"multi": true, "exec": true, "discard": true, "reset": true, "quit": true}
 
-func (c *session) multi(context.Context) {
+func doMulti(c *session, _ context.Context) {
 	if c.tx != nil {
 		c.fail("ERR MULTI calls can not be nested")
 		return
@@ -44,7 +44,7 @@ func (c *session) multi(context.Context) {
 	c.out.simple("OK")
 }
 
-func (c *session) exec(context.Context) {
+func doExec(c *session, _ context.Context) {
 	t := c.tx
 	c.tx = nil
 	switch {
@@ -73,7 +73,7 @@ func (c *session) exec(context.Context) {
 	}
 }
 
-func (c *session) discard(context.Context) {
+func doDiscard(c *session, _ context.Context) {
 	if c.tx == nil {
 		c.fail("ERR DISCARD without MULTI")
 		return
@@ -88,8 +88,8 @@ func (c *session) endTransaction() {
 	c.tx = nil
 }
 
-// breakTransaction gives up what is queued, if there is a transaction, and
-// refuses its EXEC.
+// breakTransaction gives up the queued commands and their fills, if there is a
+// transaction, and refuses its EXEC.
 func (c *session) breakTransaction() {
 	if c.tx == nil {
 		return

@@ -97,8 +97,8 @@ func TestBrokenTransaction(t *testing.T) {
 	c.do("*1\r\n+PONG\r\n", "EXEC")
 }
 
-// What is queued counts against the client's share until it is stored or given
-// up, in whatever way.
+// Queued values count against the client's share until they are stored or given
+// up, by DISCARD, an error, RESET or the end of the connection.
 func TestTransactionHoldsRoom(t *testing.T) {
 	r := newRig(t, resp.Options{}) // 32 MiB of its DRAM may be leased
 	value := strings.Repeat("v", 10<<20)

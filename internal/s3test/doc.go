@@ -1,14 +1,21 @@
-// Package s3test runs a real S3 server for tests: versitygw, built from the
-// module in the folder versitygw, so that nothing of it enters ours, over a
-// temporary folder and on a loopback port. In front of it there may be a
-// [Proxy] that makes requests fail the way networks and stores do.
+// Package s3test has S3 stores for tests of the remote tier:
 //
-// The first build takes about two minutes; the program is then kept in the
-// user's cache folder. Where it cannot be built tests are skipped, except
-// where CI is set.
+//   - [Run] starts a server in this process, over a bucket in memory, which
+//     checks signatures. With the path of a versitygw program in the variable
+//     [GatewayVariable] it starts that one: the same tests, and those of this
+//     package, pass with both, so that the server here does nothing a real one
+//     does not.
+//   - [Memory] is the same bucket as an http.RoundTripper, for tests in virtual
+//     time.
+//   - [Faults] decorates either of them and makes requests fail; [Proxy] is such
+//     a decorator with an address.
+//   - [Start] builds and runs versitygw, for benchmarks. Its module is the folder
+//     versitygw, so that nothing of it enters ours.
 //
-// [Memory] is a store in memory instead, for tests in virtual time.
+// The server knows the requests that the remote tier makes, with conditional
+// puts and ranges, and refuses others as not implemented.
 //
-// Locks: one in Proxy and one in Memory, leaves. Goroutines and processes end
-// with the test.
+// Locks: one in Memory, one in Faults, one around the objects; leaves. Buffers:
+// a stored body belongs to the store and is never changed. Goroutines and
+// processes end with the test.
 package s3test

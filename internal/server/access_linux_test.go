@@ -49,7 +49,7 @@ func as(t testing.TB, uid uint32, do func()) {
 	}
 }
 
-// everybody moves the rig's socket to a folder that each user may enter.
+// The rig's socket moves to a folder that each user may enter.
 func (r *rig) everybody() {
 	r.t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "kv")
@@ -485,7 +485,7 @@ func TestNamesOfUsers(t *testing.T) {
 }
 
 // TestMappingIsTakenAway: a client that has mapped the arena and may not any more
-// is disconnected, what it held is free, and it comes back without a mapping; the
+// is disconnected, its leases are free, and it comes back without a mapping; the
 // others stay.
 func TestMappingIsTakenAway(t *testing.T) {
 	r := newRig(t, options{})

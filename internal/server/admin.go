@@ -1,7 +1,6 @@
 package server
 
 import (
-	"cmp"
 	"context"
 	"math/bits"
 	"slices"
@@ -13,13 +12,13 @@ import (
 	"github.com/kvstored/kvstored/tier"
 )
 
-func (c *session) listPins(h wire.Header, body []byte) error {
+func handlePins(c *reader, h wire.Header, body []byte) error {
 	var req wire.EmptyRequest
 	if err := req.Decode(body); err != nil {
 		return err
 	}
 	reply := wire.PinsReply{Pins: c.server.pins.list()}
-	for _, other := range c.server.all() {
+	for _, other := range c.server.sessions.all() {
 		holder := wire.Holder{
 			Connection: other.id, UID: other.uid, Name: other.name,
 			LeaseBytes: other.leasedBytes(), PinBytes: c.server.pins.bytes(other),
@@ -30,17 +29,6 @@ func (c *session) listPins(h wire.Header, body []byte) error {
 	}
 	c.reply(h, &reply)
 	return nil
-}
-
-// all lists the connections by age.
-func (s *Server) all() (list []*session) {
-	s.mu.Lock()
-	for _, c := range s.mu.sessions {
-		list = append(list, c)
-	}
-	s.mu.Unlock()
-	slices.SortFunc(list, func(a, b *session) int { return cmp.Compare(a.id, b.id) })
-	return list
 }
 
 // live lists the jobs and fills of a connection.
@@ -82,7 +70,7 @@ func (c *session) leasedBytes() (n uint64) {
 	return n
 }
 
-func (c *session) revoke(h wire.Header, body []byte) error {
+func handleRevoke(c *reader, h wire.Header, body []byte) error {
 	var req wire.RevokeRequest
 	if err := req.Decode(body); err != nil {
 		return err
@@ -96,9 +84,7 @@ func (c *session) revoke(h wire.Header, body []byte) error {
 			n += pins.end(name, c.endsPin)
 		}
 	case wire.RevokeConnection:
-		c.server.mu.Lock()
-		other := c.server.mu.sessions[req.Connection]
-		c.server.mu.Unlock()
+		other := c.server.sessions.get(req.Connection)
 		if other == nil {
 			return refuse(wire.StatusNotFound, "there is no connection %d; `kvstored pins` lists those that hold something", req.Connection)
 		}
@@ -112,10 +98,9 @@ func (c *session) revoke(h wire.Header, body []byte) error {
 // revokeAll frees all that a connection holds, and returns how many chunks
 // that was. The connection stays and may hold something else.
 func (c *session) revokeAll() (n int) {
-	c.during(func() {
+	c.whileOpen(func() {
 		jobs, fills := c.live()
 		for _, j := range jobs {
-			j.mu.Lock()
 			n += j.revoke("an administrator wants its memory")
 		}
 		for _, f := range fills {
@@ -126,13 +111,13 @@ func (c *session) revokeAll() (n int) {
 	return n
 }
 
-func (c *session) policy(h wire.Header, body []byte) error {
+func handlePolicy(c *reader, h wire.Header, body []byte) error {
 	var req wire.PolicyRequest
 	if err := req.Decode(body); err != nil {
 		return err
 	}
 	if req.Tier == 0 {
-		c.reply(h, c.policies())
+		c.reply(h, policiesOf(c.session))
 		return nil
 	}
 	if names := policy.All(); !slices.Contains(names, req.Name) {
@@ -140,17 +125,17 @@ func (c *session) policy(h wire.Header, body []byte) error {
 	}
 	// Entries move a few hundred a lock round: not while others' requests
 	// wait on this connection.
-	return c.later(h, func(context.Context) (wire.Message, error) {
+	return c.asyncReply(h, func(context.Context) (wire.Message, error) {
 		p := tier.Place(bits.TrailingZeros8(uint8(req.Tier)))
 		if err := c.server.o.Stack.SetPolicy(p, req.Name); err != nil {
 			return nil, err
 		}
-		return c.policies(), nil
+		return policiesOf(c.session), nil
 	})
 }
 
-// policies is the answer to a policy request.
-func (c *session) policies() *wire.PolicyReply {
+// policiesOf is the answer to a policy request.
+func policiesOf(c *session) *wire.PolicyReply {
 	reply := wire.PolicyReply{Names: policy.All()}
 	for p := tier.CPU; p < tier.Places; p++ {
 		if name, ok := c.server.o.Stack.PolicyOf(p); ok {
@@ -160,12 +145,12 @@ func (c *session) policies() *wire.PolicyReply {
 	return &reply
 }
 
-func (c *session) clear(h wire.Header, body []byte) error {
+func handleClear(c *reader, h wire.Header, body []byte) error {
 	var req wire.ClearRequest
 	if err := req.Decode(body); err != nil {
 		return err
 	}
-	return c.later(h, func(ctx context.Context) (wire.Message, error) {
+	return c.asyncReply(h, func(ctx context.Context) (wire.Message, error) {
 		n, err := c.server.o.Stack.Clear(ctx, tier.Set(req.Tiers))
 		return &wire.ChunksReply{Chunks: uint64(n)}, err
 	})

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -139,7 +140,7 @@ func TestClear(t *testing.T) {
 // says why.
 func TestQuota(t *testing.T) {
 	const quota = 4 * size
-	r := newRig(t, options{quotas: []tier.Quota{{Match: space.Model, Bytes: quota}}})
+	r := newRig(t, options{quotas: []stack.Quota{{Match: space.Model, Bytes: quota}}})
 	other := space
 	other.Model = "other"
 	c := r.dial(client.Options{})

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/prefetch"
 	"github.com/kvstored/kvstored/tier"
@@ -9,7 +10,7 @@ import (
 // advise says how much of the match to bring up and how much to compute, by
 // what the tiers delivered lately and how many others they serve. The job
 // brings up no more than that.
-func (j *job) advise(m *tier.Match, prefillRate uint32) *wire.Advice {
+func (j *job) advise(m *stack.Match, prefillRate uint32) *wire.Advice {
 	n := m.Chunks
 	if j.mu.done {
 		n = j.hot // no more is to be had
@@ -25,7 +26,7 @@ func (j *job) advise(m *tier.Match, prefillRate uint32) *wire.Advice {
 		links[p] = prefetch.Link{First: s.First, BytesPerSecond: s.BytesPerSecond / float64(1+s.Others)}
 		size[p] = int64(j.ranks()) * s.ChunkBytes
 	}
-	// What is leased is there, whatever the index says by now.
+	// A leased chunk is there, also if the index has no place for it by now.
 	steps := make([]prefetch.Step, max(j.hot, len(places)))
 	for i := range steps {
 		steps[i] = prefetch.Step{Link: -1, Tokens: j.chain.Tokens[j.skip()+i]}

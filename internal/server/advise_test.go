@@ -11,8 +11,8 @@ import (
 	"github.com/kvstored/kvstored/tier/tiertest"
 )
 
-// Advice in virtual time: a disk that takes 10 ms for whatever it is asked
-// for at a time, a remote tier that takes 30 ms.
+// Advice in virtual time: a load from disk takes 10 ms, one from the remote tier
+// 30 ms.
 func TestAdvice(t *testing.T) {
 	const all = "ccddddrrrr" // 16 tokens a chunk
 	for _, tc := range []struct {
@@ -63,15 +63,15 @@ func TestAdvice(t *testing.T) {
 	}
 }
 
-// TestAdviceAfterADelete: what is leased is never advised against, even if the
-// index has lost it meanwhile.
+// TestAdviceAfterADelete: leased chunks are never advised against, even if the
+// index has lost them meanwhile.
 func TestAdviceAfterADelete(t *testing.T) {
 	play(t, script{at: "cccdd"}, func(t *testing.T, g *stage) {
 		stack := g.server.o.Stack
 		prompt := group{stack: stack, search: tier.All, chains: []key.Chain{*g.chain}}
 		m, err := prompt.match(g.ctx)
 		g.must(err)
-		j := g.newJob(prompt, &m)
+		j := newJob(g.session, prompt, &m)
 		_, err = stack.Delete(context.Background(), tiertest.Keys(g.chain, 1, 2))
 		g.must(err)
 		if a := j.advise(&m, 1_000_000); a == nil || a.Load.Chunks < 3 {

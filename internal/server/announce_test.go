@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/kvstored/kvstored/client"
-	"github.com/kvstored/kvstored/internal/server"
+	"github.com/kvstored/kvstored/internal/hint"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -19,11 +19,11 @@ func learning(t *testing.T) *rig {
 	return r
 }
 
-// reuses is how many the policy of DRAM has seen: of each cell of its tables
-// the hits, and then what has gone.
+// reuses is how many the policy of DRAM has seen. For each class its saved tables
+// have the hits by age, and behind them the chunks that left without one.
 func (r *rig) reuses() int {
 	r.t.Helper()
-	data, err := r.hot.Ledger().Learned()
+	data, err := r.hot.Ledger().SavePolicy()
 	r.must(err)
 	const bins, head = 26, 9
 	sum := 0.0
@@ -120,8 +120,8 @@ func TestWorthIsTold(t *testing.T) {
 	r.must(f.Abort(t.Context()))
 }
 
-// TestDone: what a client is done with goes first, and every hint is judged by
-// what comes.
+// TestDone: the end of a prompt with the hint "done" goes first, and every hint is
+// judged by the prompts that follow.
 func TestDone(t *testing.T) {
 	r := newRig(t, options{lone: true})
 	c := r.dial(client.Options{})
@@ -150,9 +150,9 @@ func TestDone(t *testing.T) {
 	r.ask(c, chain(8, 2), map[string]string{"expected_output_tokens": "10"})
 	r.ask(c, chain(8, 3), map[string]string{"expected_output_tokens": "1000000", "turn_over": "continues"})
 	r.ask(c, chain(8, 4), nil)
-	want := server.HintsStats{
-		Done: server.HintStats{Given: 2, Wrong: 1}, Continues: server.HintStats{Given: 3, Right: 3},
-		Answer: server.HintStats{Given: 2, Right: 1, Wrong: 1}, Priority: 1, Bad: 3,
+	want := hint.Stats{
+		Done: hint.Outcome{Given: 2, Wrong: 1}, Continues: hint.Outcome{Given: 3, Right: 3},
+		Answer: hint.Outcome{Given: 2, Right: 1, Wrong: 1}, Priority: 1, Bad: 3,
 	}
 	if got := r.server.Stats().Hints; got != want {
 		t.Errorf("hints %+v, want %+v", got, want)

@@ -272,7 +272,7 @@ func TestTwice(t *testing.T) {
 	c.refused(wire.StatusUnknownJob, wire.OpCancel, &wire.JobRequest{Job: j.Job})
 }
 
-// Nobody gets at what another connection holds.
+// A connection does not get at the jobs and fills of another.
 func TestForeign(t *testing.T) {
 	r := newRig(t, options{})
 	r.store(chain(1, 4), 0, 4)
@@ -380,8 +380,8 @@ func TestReadsSlowly(t *testing.T) {
 	}
 }
 
-// readSlowly takes longer than a stall for what it asked for. It reports false
-// if the connection was closed and it was this reader who stalled.
+// readSlowly takes longer than a stall for three replies. It reports false if the
+// connection was closed and it was this reader who stalled.
 func readSlowly(r *rig, p *key.Chain, stall time.Duration) bool {
 	slow := r.greet(0)
 	for id := range uint64(3) {

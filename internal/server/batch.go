@@ -4,23 +4,24 @@ import (
 	"cmp"
 	"math"
 
+	"github.com/kvstored/kvstored/internal/hint"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/prefetch"
 )
 
-// batch is a prefetch for each of many prompts. What is wrong with one is said
-// of that one only.
-func (c *session) batch(h wire.Header, body []byte) error {
+// handleBatch is a prefetch for each of many prompts. The error of one prompt
+// is the answer for that one only.
+func handleBatch(c *reader, h wire.Header, body []byte) error {
 	var req wire.BatchRequest
 	if err := req.Decode(body); err != nil {
 		return err
 	}
-	prompts, errs, err := c.prompts(&req)
+	prompts, errs, err := promptsOf(c, &req)
 	if err != nil {
 		return err
 	}
-	said := readAdvice(req.Configs)
+	said := hint.Read(req.Configs)
 	reply := wire.BatchReply{Jobs: make([]wire.BatchJob, len(prompts))}
 	var jobs []*job
 	for i := range prompts {
@@ -56,9 +57,9 @@ func (c *session) batch(h wire.Header, body []byte) error {
 	return nil
 }
 
-// prompts builds the chains of a batch. One that cannot be built has no chunks
+// promptsOf builds the chains of a batch. One that cannot be built has no chunks
 // and an error.
-func (c *session) prompts(req *wire.BatchRequest) ([]prefetch.Prompt, []error, error) {
+func promptsOf(c *reader, req *wire.BatchRequest) ([]prefetch.Prompt, []error, error) {
 	prompts, errs := make([]prefetch.Prompt, len(req.Prompts)), make([]error, len(req.Prompts))
 	pieces := int64(0)
 	for i := range req.Prompts {

@@ -16,8 +16,8 @@ const (
 )
 
 // catalog is what the ids of spaces stand for, and how many connections have
-// them open: nothing that is stored tells. A space that somebody has open is
-// remembered before those that nobody has, of which the one closed the longest
+// them open: nothing that is stored tells. A space that a connection has open is
+// remembered before those that none has, of which the one closed the longest
 // ago is forgotten first. Where those that are open do not fit, the last to come
 // are only counted; that takes less than what their connections keep of them.
 type catalog struct {
@@ -70,7 +70,7 @@ func (c *catalog) remember(o *openedSpace, space key.Space) {
 	c.mu.bytes += n
 }
 
-// forget drops a space that nobody has open.
+// forget drops a space that no connection has open.
 func (c *catalog) forget(o *openedSpace) {
 	if o.place != nil {
 		c.mu.closed.Remove(o.place)
@@ -94,7 +94,7 @@ func (c *catalog) close(id key.SpaceID) {
 	o.place = c.mu.closed.PushFront(o)
 }
 
-// space is what is known of a space; the zero Space if that is nothing.
+// space is the identity of a space by its id; the zero Space if it is not known.
 func (c *catalog) space(id key.SpaceID) key.Space {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -130,7 +130,7 @@ func (c *catalog) ids() []key.SpaceID {
 	return ids
 }
 
-// describe adds to u what is known of its space, and returns how many bytes of
+// describe adds the identity of its space to u, and returns how many bytes of
 // text that has.
 func (c *catalog) describe(u *wire.SpaceUse) int {
 	c.mu.Lock()

@@ -26,7 +26,7 @@ func (c *catalog) look(id key.SpaceID) wire.SpaceUse {
 	return u
 }
 
-// TestCatalogIsBounded: spaces that nobody has open make room, the longest
+// TestCatalogIsBounded: spaces that no connection has open make room, the longest
 // closed first; one that is open stays.
 func TestCatalogIsBounded(t *testing.T) {
 	c := newCatalog()

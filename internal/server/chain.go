@@ -8,7 +8,7 @@ import (
 // chain builds the chain of a request into dst, which then shares nothing
 // with the frame. The session has the right that the operation takes in the
 // chain's space, or there is an error.
-func (c *session) chain(dst *key.Chain, ch *wire.Chain) error {
+func (c *reader) chain(dst *key.Chain, ch *wire.Chain) error {
 	if ch.Form == wire.FormRef {
 		return c.chainOf(dst, ch)
 	}
@@ -29,9 +29,9 @@ func (c *session) chain(dst *key.Chain, ch *wire.Chain) error {
 	return skip(dst, ch.Skip)
 }
 
-// chainOf is the chain of a live job or fill; its slices are shared, nobody
-// changes them.
-func (c *session) chainOf(dst *key.Chain, ch *wire.Chain) error {
+// chainOf is the chain of a live job or fill; its slices are shared and
+// never changed.
+func (c *reader) chainOf(dst *key.Chain, ch *wire.Chain) error {
 	c.mu.Lock()
 	j, f := c.mu.jobs[ch.Ref], c.mu.fills[ch.Ref]
 	c.mu.Unlock()
@@ -69,4 +69,68 @@ func span(ch *key.Chain, first, count uint32) (from, to int, err error) {
 		return from, ch.Len(), nil
 	}
 	return from, from + int(count), nil
+}
+
+// ranked returns the chain in its own space and in those of the ranks that
+// are named besides.
+func (c *reader) ranked(chain *key.Chain, ranks wire.U32s) ([]key.Chain, error) {
+	chains := make([]key.Chain, 1, 1+ranks.Len())
+	chains[0] = *chain
+	if ranks.Len() == 0 {
+		return chains, nil
+	}
+	if n := int64(chain.Len()) * int64(1+ranks.Len()); n > key.MaxChunks {
+		return nil, refuse(wire.StatusTooLarge, "ranks: %d chunks in %d spaces; use at most %d in all", chain.Len(), 1+ranks.Len(), key.MaxChunks)
+	}
+	own := c.spaces.of(chain.Space)
+	seen := map[key.SpaceID]bool{chain.Space: true}
+	for i := range ranks.Len() {
+		sp, err := c.space(ranks.At(i))
+		switch {
+		case err != nil:
+			return nil, err
+		case own == nil || !own.builder.SameChains(sp.builder):
+			return nil, refuse(wire.StatusBadRequest, "ranks: a prompt has other hashes in space %d; method, chunk tokens and salt must be equal", ranks.At(i))
+		case seen[sp.info.ID]:
+			return nil, refuse(wire.StatusBadRequest, "ranks: space %d is named twice", ranks.At(i))
+		}
+		seen[sp.info.ID] = true
+		rank := *chain
+		rank.Space = sp.info.ID
+		chains = append(chains, rank)
+	}
+	return chains, nil
+}
+
+// maxScratch is how many chunks a connection keeps room for between lookups:
+// a prompt of four million tokens in chunks of 256.
+const maxScratch = 16 << 10
+
+// scratch is room for the chain of a request that keeps nothing of it: it is
+// good until the next call. A reference shares a job's slices, which
+// must not be written over.
+func (c *reader) scratch(ch *wire.Chain) *key.Chain {
+	if cap(c.asked.Hashes) > maxScratch {
+		c.asked = key.Chain{}
+	}
+	if ch.Form == wire.FormRef {
+		return new(key.Chain)
+	}
+	return &c.asked
+}
+
+// sizes returns one size a chunk.
+func (c *reader) sizes(l wire.U32s, n int) ([]uint32, error) {
+	if l.Len() != 1 && l.Len() != n {
+		return nil, refuse(wire.StatusBadRequest, "%d sizes for %d chunks; give one for all, or one for each", l.Len(), n)
+	}
+	out := make([]uint32, n)
+	limit := c.server.maxPayload
+	for i := range out {
+		if out[i] = l.At(min(i, l.Len()-1)); int64(out[i]) > limit {
+			return nil, refuse(wire.StatusTooLarge, "chunk %d has %d bytes, the limit is %d", i, out[i], limit)
+		}
+		c.payload = out[i]
+	}
+	return out, nil
 }

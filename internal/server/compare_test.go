@@ -10,8 +10,9 @@ import (
 	"github.com/kvstored/kvstored/tier/tiertest"
 )
 
-// What exists is compared with what a client would have stored: by length, and
-// by the checksums that it gives. What is there stays, wherever it is.
+// Stored chunks are compared with those that a client would have stored: by
+// length, and by the checksums that it gives. The stored bytes stay, in DRAM and
+// on disk.
 func TestReserveCompares(t *testing.T) {
 	for _, where := range []string{"cpu", "disk"} {
 		t.Run(where, func(t *testing.T) {

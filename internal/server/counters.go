@@ -3,6 +3,8 @@ package server
 import (
 	"sync/atomic"
 
+	"github.com/kvstored/kvstored/internal/hint"
+	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -20,8 +22,8 @@ type counters struct {
 	nextTurnChunks, nextTurnBytes              atomic.Uint64
 }
 
-// asked counts a prefetch and what it found.
-func (c *counters) asked(chain *key.Chain, m *tier.Match) {
+// asked counts a prefetch and the chunks that it found.
+func (c *counters) asked(chain *key.Chain, m *stack.Match) {
 	tokens := uint64(0)
 	for _, t := range chain.Tokens[chain.Skip:] {
 		tokens += uint64(t)
@@ -35,7 +37,7 @@ func (c *counters) asked(chain *key.Chain, m *tier.Match) {
 }
 
 // hit counts the final prefix of a job.
-func (c *counters) hit(in [tier.Places]tier.Count) {
+func (c *counters) hit(in [tier.Places]stack.Count) {
 	c.gotBack.Add(1)
 	for p, n := range in {
 		c.hitChunks[p].Add(uint64(n.Chunks))
@@ -90,7 +92,7 @@ type Stats struct {
 	HitTokens        map[tier.Place]uint64 `json:"hit_tokens"`
 	StoredChunks     uint64                `json:"stored_chunks"`
 	StoredBytes      uint64                `json:"stored_bytes"`
-	Hints            HintsStats            `json:"hints"`
+	Hints            hint.Stats            `json:"hints"`
 	WarmChunks       uint64                `json:"warm_chunks"` // brought up by warms
 	WarmBytes        uint64                `json:"warm_bytes"`
 	NextTurnChunks   uint64                `json:"next_turn_chunks"` // brought up for the next turn of what had grown
@@ -101,7 +103,7 @@ type Stats struct {
 func (s *Server) Stats() Stats {
 	c := &s.count
 	st := Stats{
-		Connections:      s.connections(),
+		Connections:      s.sessions.len(),
 		ConnectionsTotal: c.connections.Load(),
 		RefusedBy:        make(map[string]uint64),
 		Waiting:          s.users.gate.Waiting(),
@@ -122,7 +124,7 @@ func (s *Server) Stats() Stats {
 		HitTokens:        make(map[tier.Place]uint64),
 		StoredChunks:     c.storedChunks.Load(),
 		StoredBytes:      c.storedBytes.Load(),
-		Hints:            s.hints.stats(),
+		Hints:            s.hints.Stats(),
 		WarmChunks:       c.warmChunks.Load(),
 		WarmBytes:        c.warmBytes.Load(),
 		NextTurnChunks:   c.nextTurnChunks.Load(),
@@ -133,7 +135,7 @@ func (s *Server) Stats() Stats {
 		st.RefusedBy[name] = n
 		st.Refused += n
 	}
-	for p := tier.CPU; p < tier.Places; p++ {
+	for p := range tier.Remote + 1 {
 		st.HitChunks[p] = c.hitChunks[p].Load()
 		st.HitTokens[p] = c.hitTokens[p].Load()
 	}

@@ -28,7 +28,7 @@ type differing struct {
 	}
 }
 
-// differs is what there was of one space.
+// differs counts the chunks of one space.
 type differs struct {
 	n      uint64
 	logged uint64    // how many of them the log has told of
@@ -79,9 +79,9 @@ func (d *differing) counts() map[string]uint64 {
 	return out
 }
 
-// differ counts a chunk that is stored with other bytes than a client has for
+// logDiffering counts a chunk that is stored with other bytes than a client has for
 // it, and says so in the log.
-func (c *session) differ(chain *key.Chain, i int, noticed string) {
+func logDiffering(c *session, chain *key.Chain, i int, noticed string) {
 	c.server.count.differs.Add(1)
 	n := c.server.differing.add(chain.Space, time.Now())
 	if n == 0 {

@@ -1,14 +1,16 @@
 // Package server speaks the protocol of docs/protocol.md over a Unix socket:
 // it owns connections, their rights, leases, fills, pins and limits, and
-// turns frames into calls of a tier.Stack.
+// turns frames into calls of a stack.Stack.
 //
 // It never knows which tiers there are or how they store anything.
 //
-// One goroutine a connection reads requests and answers whatever need not
-// wait; what waits (wait, flush, delete, a get from below, a reserve that may
-// wait, a running job) has a goroutine of its own. When the connection ends,
-// what it held is given back first and its goroutines are waited for then.
-// Timers that end leases and fills count among them (session.during).
+// One goroutine a connection, its reader, reads requests and answers those that
+// need not wait; one that waits (wait, flush, delete, a get from below, a reserve
+// that may wait, a running job) has a goroutine of its own, which has the session
+// but nothing of the reader. The table operations says for each request who
+// answers it, which rights it takes and whether it makes the connection an owner. When the connection ends,
+// its jobs and fills are given back first and its goroutines are waited for then.
+// Timers that end leases and fills count among them (session.whileOpen).
 //
 // Locks: session.mu guards a connection's tables, job.mu one job's lease,
 // fill.mu one fill's slots, output.mu the queue of frames, pins.mu all pins,

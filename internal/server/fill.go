@@ -4,7 +4,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kvstored/kvstored/internal/access"
+	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -16,9 +19,10 @@ type fill struct {
 	id      uint64
 	session *session
 	chain   key.Chain
-	first   int  // chunk of slot 0
-	said    note // what the client said of the prompt
-	blind   bool // its client may not read the space; see session.blind
+	first   int            // chunk of slot 0
+	said    promptRecord   // what the client said of the prompt
+	policy  *access.Policy // by which it was let begin
+	blind   bool           // its client may not read the space; see session.blind
 	expiry  *time.Timer
 	cost    int64 // charged until it is forgotten
 	mu      struct {
@@ -32,7 +36,7 @@ type fill struct {
 
 // slot is one chunk of a reservation.
 type slot struct {
-	status tier.GrantStatus
+	status stack.GrantStatus
 	ref    tier.Ref // valid while granted and not given up
 	window int64    // where its bytes lie in the staging window; with staged puts
 	there  uint32   // bytes of what exists already; 0: not known
@@ -61,7 +65,7 @@ func (c *session) slots(body []byte) (*fill, int, int, error) {
 	return f, int(from), int(to), nil
 }
 
-func (c *session) commit(h wire.Header, body []byte) error {
+func handleCommit(c *reader, h wire.Header, body []byte) error {
 	f, from, to, err := c.slots(body)
 	if err != nil {
 		return err
@@ -70,20 +74,20 @@ func (c *session) commit(h wire.Header, body []byte) error {
 		return err
 	}
 	f.blind = c.blind(f.chain.Space)
-	results, err := f.commit(from, to)
+	results, err := f.commit(c.turn, from, to)
 	f.forgetIfDone()
 	if err != nil {
 		return err
 	}
 	if !f.said.done {
-		c.server.extended(&f.chain)
+		c.server.next.add(&f.chain)
 	}
 	c.reply(h, &wire.StoreReply{Results: results})
 	return nil
 }
 
-// commit makes slots visible, run by run.
-func (f *fill) commit(from, to int) (wire.Results, error) {
+// commit makes slots visible, run by run, for a request of a turn.
+func (f *fill) commit(turn *fair.Turn, from, to int) (wire.Results, error) {
 	taken, err := f.take(from, to)
 	if err != nil {
 		return nil, err
@@ -100,7 +104,7 @@ func (f *fill) commit(from, to int) (wire.Results, error) {
 		for run < len(taken) && taken[run].ref.Valid() {
 			run++
 		}
-		results, err = f.store(results, from+i, taken[i:run])
+		results, err = f.store(turn, results, from+i, taken[i:run])
 		if err != nil {
 			f.abort(taken[run:])
 			return nil, err
@@ -108,17 +112,17 @@ func (f *fill) commit(from, to int) (wire.Results, error) {
 		i = run
 	}
 	if f.said.done {
-		c.server.o.Stack.Cool(&f.chain)
+		c.server.o.Stack.MarkCold(&f.chain)
 	}
 	return results, nil
 }
 
 // store makes a run of slots from slot n on visible, and adds their results.
-func (f *fill) store(results wire.Results, n int, run []slot) (wire.Results, error) {
+func (f *fill) store(turn *fair.Turn, results wire.Results, n int, run []slot) (wire.Results, error) {
 	c, first := f.session, f.first+n
 	refs, sums, stored := make([]tier.Ref, len(run)), make([]uint64, len(run)), make([]bool, len(run))
 	for i, s := range run {
-		c.turn.Yield()
+		turn.Yield()
 		var err error
 		if sums[i], err = f.seal(s); err != nil {
 			c.server.o.Stack.Abort(refs[:i])
@@ -134,7 +138,7 @@ func (f *fill) store(results wire.Results, n int, run []slot) (wire.Results, err
 	c.server.o.Stack.Passed(&f.chain, first, first+len(run), int64(sizes[0]))
 	for i, sum := range sums {
 		if !stored[i] {
-			results = results.Add(c.compare(&f.chain, first+i, sum, f.blind))
+			results = results.Add(compareStored(c, &f.chain, first+i, sum, f.blind))
 			continue
 		}
 		c.server.count.stored(1, sizes[i])
@@ -151,8 +155,8 @@ func sizesOf(refs []tier.Ref) []uint64 {
 	return sizes
 }
 
-// seal makes a slot's bytes final and returns their checksum. What was staged
-// is copied first and hashed where it lies then: the client can still write
+// seal makes a slot's bytes final and returns their checksum. A staged
+// payload is copied first and hashed where it lies then: the client can still write
 // to the window, not to the arena.
 func (f *fill) seal(s slot) (sum uint64, err error) {
 	staging, b := f.session.staging, s.ref.Block
@@ -192,7 +196,7 @@ func (f *fill) takeLive(from, to int) []slot {
 	return out
 }
 
-func (c *session) abort(h wire.Header, body []byte) error {
+func handleAbort(c *reader, h wire.Header, body []byte) error {
 	f, from, to, err := c.slots(body)
 	if err != nil {
 		return err
@@ -226,14 +230,15 @@ func (f *fill) abandon(taken []slot) {
 	}
 	for _, s := range taken {
 		if s.ref.Valid() {
-			f.session.quarantine(s.ref)
+			f.quarantine(s.ref)
 		}
 	}
 }
 
 // quarantine ends a fill whose block the client can write to. The block is
 // kept out of use, at the client's expense, until its process has ended.
-func (c *session) quarantine(r tier.Ref) {
+func (f *fill) quarantine(r tier.Ref) {
+	c := f.session
 	stack := c.server.o.Stack
 	b := r.Block.Retain()
 	stack.Abort([]tier.Ref{r})
@@ -248,7 +253,7 @@ func (c *session) quarantine(r tier.Ref) {
 	}, b)
 }
 
-// close gives up whatever is left, when the connection has ended.
+// close gives up the slots that are left, when the connection has ended.
 func (f *fill) close() {
 	f.expiry.Stop()
 	f.mu.Lock()
@@ -274,7 +279,7 @@ func (f *fill) revoke(why string) int {
 	f.mu.Unlock()
 	f.abandon(taken)
 	f.session.server.count.revoked.Add(1)
-	f.session.log.Warn().Uint64("fill", f.id).Msg("fill given up: " + why)
+	f.session.server.revoked.log(&f.session.log, "fill", f.id, why)
 	return n
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/budget"
 	"github.com/kvstored/kvstored/internal/fair"
+	"github.com/kvstored/kvstored/internal/hint"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
@@ -20,18 +21,18 @@ import (
 // becomes a frame.
 const maxInline = wire.MaxPayloadBytes
 
-// get answers payloads inline: at once if they are in DRAM, later if they
+// handleGet answers payloads inline: at once if they are in DRAM, later if they
 // must come up.
-func (c *session) get(h wire.Header, body []byte) error {
+func handleGet(c *reader, h wire.Header, body []byte) error {
 	var req wire.GetRequest
 	if err := req.Decode(body); err != nil {
 		return err
 	}
-	g := &get{session: c, limit: int(req.MaxBytes), copies: budget.Held{Account: c.account}}
+	g := &get{session: c.session, limit: int(req.MaxBytes), copies: budget.Held{Account: c.account}}
 	if g.limit == 0 || g.limit > wire.MaxPayloadBytes {
 		g.limit = wire.MaxPayloadBytes
 	}
-	err := g.answer(h, &req)
+	err := g.answer(c, h, &req)
 	if !c.late { // else the goroutine that answers does
 		g.letGo()
 	}
@@ -39,8 +40,7 @@ func (c *session) get(h wire.Header, body []byte) error {
 }
 
 // answer sends the reply, or leaves it to a goroutine.
-func (g *get) answer(h wire.Header, req *wire.GetRequest) error {
-	c := g.session
+func (g *get) answer(c *reader, h wire.Header, req *wire.GetRequest) error {
 	if err := c.chain(&g.chain, &req.Chain); err != nil {
 		return err
 	}
@@ -60,9 +60,9 @@ func (g *get) answer(h wire.Header, req *wire.GetRequest) error {
 		return err
 	}
 	if req.Chain.Form != wire.FormRef && req.First == 0 { // else it goes on with what it has asked for
-		c.announce(&g.chain, nil, false, advice{})
+		c.prompts.announce(&g.chain, nil, false, hint.Advice{})
 	}
-	rest := c.server.o.Stack.Rest(&g.chain, &m, tier.All)
+	rest := c.server.o.Stack.ScanRemote(&g.chain, &m, tier.All)
 	if rest != nil && rest.Begin() >= to {
 		rest = nil
 	}
@@ -70,8 +70,8 @@ func (g *get) answer(h wire.Header, req *wire.GetRequest) error {
 		to = min(to, from+m.Chunks)
 	}
 	if hot := min(to, from+m.Hot); rest == nil && (g.full || hot == to || g.fits(from, hot)) {
-		// What is evicted this very moment ends the run: the reader must not
-		// wait for it to come up.
+		// A chunk that is evicted this very moment ends the run: the reader must
+		// not wait for its promotion.
 		g.gather(c.turning, from, to, tier.Of(tier.CPU))
 		if g.err == nil {
 			g.err = c.makeRoom(g.frameBytes())
@@ -87,7 +87,7 @@ func (g *get) answer(h wire.Header, req *wire.GetRequest) error {
 		deadline = c.server.settings().Prefetch.Deadline
 	}
 	start := time.Now()
-	return c.aside(func(ctx context.Context) {
+	return c.async(func(ctx context.Context) {
 		defer func() { c.server.observe(h.Op, time.Since(start)) }()
 		defer g.letGo()
 		ctx, cancel := context.WithTimeout(ctx, deadline)
@@ -100,7 +100,7 @@ func (g *get) answer(h wire.Header, req *wire.GetRequest) error {
 		g.room = c.inline
 		g.gather(ctx, from, to, tier.All)
 		c.awaitRoom(ctx)
-		g.answerLate(h)
+		g.answerAsync(h)
 	})
 }
 
@@ -131,8 +131,8 @@ func (g *get) frameBytes() int {
 	return wire.HeaderBytes + chunkBytes*(g.reply.Chunks.Len()+1) + len(g.reply.Payloads)
 }
 
-// answerLate sends the reply of a get that was set aside.
-func (g *get) answerLate(h wire.Header) {
+// answerAsync sends the reply of a get that was answered in a goroutine of its own.
+func (g *get) answerAsync(h wire.Header) {
 	c, n := g.session, g.frameBytes()
 	frame := budget.Held{Account: c.account}
 	if g.err == nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/kvstored/kvstored/tier/tiertest"
 )
 
-// sharedTier makes a tier of plain memory one that others fill: what it has is
+// sharedTier makes a tier of plain memory one that others fill: its chunks are
 // found by asking, which takes as long as a load.
 type sharedTier struct {
 	tier.Tier // hides that it is bounded
@@ -26,6 +26,8 @@ type sharedTier struct {
 
 // Off is what a breaker says.
 func (s *sharedTier) Off() bool { return s.off }
+
+func (*sharedTier) Trouble() error { return nil }
 
 func (*sharedTier) Absent(key.Key) bool { return false }
 
@@ -57,9 +59,9 @@ func (*sharedTier) Purge(context.Context, key.SpaceID, string, bool, func(key.Ke
 	return tier.Purged{}, nil
 }
 
-// A chain of which one half is on disk and the other in the remote tier is
-// there when the slower half is, give or take 15 %: known to be there or not,
-// whichever half comes first, within the window or far beyond it.
+// A chain of which one half is on disk and the other in the remote tier is there
+// when the slower half is, give or take 15 %: with the remote half known or not,
+// with either half first, within the window or far beyond it.
 func TestHalfAndHalf(t *testing.T) {
 	const half = 64
 	times := func(t *testing.T, at string, window int64) (took time.Duration) {

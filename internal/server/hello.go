@@ -23,8 +23,8 @@ const (
 
 // hello reads the first frame and answers it. On an error the client has been
 // told, if it can be.
-func (c *session) hello(uc *net.UnixConn) error {
-	if err := c.turnAwayRedis(); err != nil {
+func (c *reader) hello(uc *net.UnixConn) error {
+	if err := turnAwayRedis(c.session); err != nil {
 		return err
 	}
 	h, body, err := c.conn.ReadFrame()
@@ -46,7 +46,7 @@ func (c *session) hello(uc *net.UnixConn) error {
 	return c.conn.WriteFiles(wire.AppendReply(nil, wire.OpHello, h.ID, reply), files...)
 }
 
-func (c *session) greet(h wire.Header, body []byte, uc *net.UnixConn) (*wire.HelloReply, []*os.File, error) {
+func (c *reader) greet(h wire.Header, body []byte, uc *net.UnixConn) (*wire.HelloReply, []*os.File, error) {
 	if h.Kind != wire.KindRequest || h.Op != wire.OpHello {
 		return nil, nil, refuse(wire.StatusBadRequest, "the first frame is %s %s; start with hello", h.Op, h.Kind)
 	}
@@ -80,8 +80,8 @@ func (c *session) greet(h wire.Header, body []byte, uc *net.UnixConn) (*wire.Hel
 	return reply, files, err
 }
 
-// grant gives the client what it wants and may have.
-func (c *session) grant(req *wire.HelloRequest, reply *wire.HelloReply, uc *net.UnixConn) ([]*os.File, error) {
+// grant gives the client those features that it wants and may have.
+func (c *reader) grant(req *wire.HelloRequest, reply *wire.HelloReply, uc *net.UnixConn) ([]*os.File, error) {
 	o := &c.server.o
 	var files []*os.File
 	if req.Wants&wire.FeaturePushes != 0 {
@@ -111,7 +111,7 @@ func (c *session) grant(req *wire.HelloRequest, reply *wire.HelloReply, uc *net.
 	return files, nil
 }
 
-func (c *session) grantPuts(req *wire.HelloRequest, reply *wire.HelloReply, uc *net.UnixConn) (*os.File, error) {
+func (c *reader) grantPuts(req *wire.HelloRequest, reply *wire.HelloReply, uc *net.UnixConn) (*os.File, error) {
 	o := &c.server.o
 	if o.Direct && c.mapped && req.Wants&wire.FeatureDirect != 0 {
 		peer, err := arena.PeerOf(uc)
@@ -130,8 +130,7 @@ func (c *session) grantPuts(req *wire.HelloRequest, reply *wire.HelloReply, uc *
 		n = defaultStaging
 	}
 	n = min(n, maxStaging)
-	n = (n + extent.UnitBytes - 1) / extent.UnitBytes * extent.UnitBytes
-	st, err := newStaging(int64(n))
+	st, err := newStaging(extent.RoundUp(int64(n)))
 	if errors.Is(err, errors.ErrUnsupported) {
 		return nil, nil // inline only
 	}

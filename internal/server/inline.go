@@ -4,13 +4,14 @@ import (
 	"errors"
 
 	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
 
-// put stores payloads that came with the request.
-func (c *session) put(h wire.Header, body []byte) error {
+// handlePut stores payloads that came with the request.
+func handlePut(c *reader, h wire.Header, body []byte) error {
 	var req wire.PutRequest
 	if err := req.Decode(body); err != nil {
 		return err
@@ -31,7 +32,7 @@ func (c *session) put(h wire.Header, body []byte) error {
 	if err != nil {
 		return err
 	}
-	said, blind := c.said(&chain), c.blind(chain.Space)
+	said, blind := c.prompts.find(&chain), c.blind(chain.Space)
 	results := make(wire.Results, 0, 16*n)
 	for i, size := range sizes {
 		if err := c.ctx.Err(); err != nil {
@@ -40,8 +41,8 @@ func (c *session) put(h wire.Header, body []byte) error {
 		c.turn.Yield()
 		payload := req.Payloads[:size]
 		req.Payloads = req.Payloads[size:]
-		stored, err := c.putOne(&chain, from+i, payload, said.insists, blind)
-		unworthy := errors.Is(err, tier.ErrUnworthy)
+		stored, err := putOne(c, &chain, from+i, payload, said.force, blind)
+		unworthy := errors.Is(err, stack.ErrNotAdmitted)
 		if err != nil && !unworthy {
 			return err
 		}
@@ -54,27 +55,27 @@ func (c *session) put(h wire.Header, body []byte) error {
 		}
 	}
 	if said.done {
-		c.server.o.Stack.Cool(&chain)
+		c.server.o.Stack.MarkCold(&chain)
 	} else {
-		c.server.extended(&chain)
+		c.server.next.add(&chain)
 	}
 	c.reply(h, &wire.StoreReply{Results: results})
 	return nil
 }
 
-// putOne stores one chunk. With tier.ErrUnworthy there is a result as well.
-func (c *session) putOne(chain *key.Chain, i int, payload []byte, insists, blind bool) (wire.Stored, error) {
-	var grants [1]tier.Grant
-	stack := c.server.o.Stack
-	want := tier.Store{Owner: c.owner, Insists: insists}
-	_, err := stack.ReserveFor(c.ctx, want, chain, i, []uint32{uint32(len(payload))}, grants[:])
+// putOne stores one chunk. With stack.ErrNotAdmitted there is a result as well.
+func putOne(c *reader, chain *key.Chain, i int, payload []byte, insists, blind bool) (wire.Stored, error) {
+	var grants [1]stack.Grant
+	store := c.server.o.Stack
+	want := stack.Store{Owner: c.owner, Force: insists}
+	_, err := store.ReserveFor(c.ctx, want, chain, i, []uint32{uint32(len(payload))}, grants[:])
 	switch statusOf(err) {
 	case wire.StatusOverBudget:
 		return wire.Stored{Result: wire.ResultOverBudget}, nil
 	case wire.StatusOverQuota:
 		return wire.Stored{Result: wire.ResultOverQuota}, nil
 	case wire.StatusNoSpace:
-		if !errors.Is(err, tier.ErrUnworthy) {
+		if !errors.Is(err, stack.ErrNotAdmitted) {
 			err = nil
 		}
 		return wire.Stored{Result: wire.ResultNoSpace}, err
@@ -83,28 +84,28 @@ func (c *session) putOne(chain *key.Chain, i int, payload []byte, insists, blind
 		return wire.Stored{}, err
 	}
 	switch grants[0].Status {
-	case tier.Pending:
+	case stack.Pending:
 		return wire.Stored{Result: wire.ResultPending}, nil
-	case tier.Exists:
-		return c.compare(chain, i, arena.Checksum(payload), blind), nil
+	case stack.Exists:
+		return compareStored(c.session, chain, i, arena.Checksum(payload), blind), nil
 	}
 	ref := grants[0].Ref
 	sum := ref.Block.Write(payload)
 	ref.Block.SealSum(sum)
 	var stored [1]bool
-	if err := stack.CommitEach(chain, i, []tier.Ref{ref}, stored[:]); err != nil {
+	if err := store.CommitEach(chain, i, []tier.Ref{ref}, stored[:]); err != nil {
 		return wire.Stored{}, err
 	}
 	if !stored[0] {
-		return c.compare(chain, i, sum, blind), nil
+		return compareStored(c.session, chain, i, sum, blind), nil
 	}
 	c.server.count.stored(1, uint64(len(payload)))
 	return wire.Stored{Result: wire.ResultStored, Sum: sum}, nil
 }
 
-// compare says whether a chunk that was there already has the bytes that sum to
+// compareStored says whether a chunk that was there already has the bytes that sum to
 // ours, as far as that can be told without I/O. A blind client is not told.
-func (c *session) compare(chain *key.Chain, i int, ours uint64, blind bool) wire.Stored {
+func compareStored(c *session, chain *key.Chain, i int, ours uint64, blind bool) wire.Stored {
 	if blind {
 		return wire.Stored{Result: wire.ResultExists}
 	}
@@ -113,7 +114,7 @@ func (c *session) compare(chain *key.Chain, i int, ours uint64, blind bool) wire
 		return wire.Stored{Result: wire.ResultExists}
 	}
 	if sum != ours {
-		c.differ(chain, i, "stored again")
+		logDiffering(c, chain, i, "stored again")
 		return wire.Stored{Result: wire.ResultDiffers, Sum: sum}
 	}
 	return wire.Stored{Result: wire.ResultExists, Sum: sum}

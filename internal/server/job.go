@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/prefetch"
 	"github.com/kvstored/kvstored/tier"
@@ -21,6 +21,25 @@ import (
 // A job of several ranks loads and holds the payloads of chunk 0 of every
 // rank, then those of chunk 1, and so on: its pieces. A chunk is ready when
 // all its pieces are.
+//
+// The states of the job, which says whether the prefix may still grow:
+//
+//	     all is in DRAM, or no more is to be had
+//	begin -------------------------------------> done (mu.done, mu.err says why)
+//	  |                                            ^
+//	  | there is more to fetch                     | complete; a load failed or was late;
+//	  v                                            | best effort: its client's first wait;
+//	running (fetch) -------------------------------+ its lease has ended
+//
+// and of its lease, which begins with the job and grows with it:
+//
+//	held ---- cancel, release, the client left ----> ended (mu.ended, mu.silent): no push
+//	 |                                               follows; the job is in no table
+//	 |
+//	 +------- too old, an administrator, or its
+//	          user may not read the space -------> ended (mu.ended, mu.revoked): the job
+//	                                               is in the table until release or
+//	                                               cancel, which are told so
 type job struct {
 	id      uint64
 	session *session
@@ -42,14 +61,15 @@ type job struct {
 		taken  int        // pieces that were taken over from fetch
 		far    tier.Place // farthest place of the last chunk's pieces
 		tokens uint64     // in the ready prefix
-		in     [tier.Places]tier.Count
+		in     [tier.Places]stack.Count
 		came   map[int]tier.Place // where pieces came from that could not be leased at once
 		sent   int                // chunks whose refs the client was sent
 		done   bool
 		err    error // why a job that is done is short; nil = complete
 
+		told    bool // its client knows it; before that nothing is pushed
 		ended   bool // nothing is held any more
-		revoked bool // because the lease grew too old
+		revoked bool // ended, and not by the client
 		silent  bool // the client has ended it: no more pushes
 		until   time.Time
 		expiry  *time.Timer
@@ -62,8 +82,8 @@ type chunk struct {
 	from tier.Place
 }
 
-// newJob leases what is in DRAM of the match.
-func (c *session) newJob(g group, m *tier.Match) *job {
+// newJob leases the chunks of the match that are in DRAM.
+func newJob(c *session, g group, m *stack.Match) *job {
 	j := &job{id: c.server.ids.Add(1), session: c, group: g}
 	j.chain = &j.chains[0]
 	n, err := j.lease(m)
@@ -78,105 +98,35 @@ func (c *session) newJob(g group, m *tier.Match) *job {
 	return j
 }
 
-// lease holds what is in DRAM of the match, and returns how many chunks.
-func (j *job) lease(m *tier.Match) (int, error) {
-	stack, owner, from := j.stack, j.session.owner, j.skip()
-	if j.ranks() == 1 {
-		refs := make([]tier.Ref, m.Hot, max(m.Hot, m.Chunks))
-		n, err := stack.Hold(owner, ledger.Lease, j.chain, from, from+m.Hot, refs)
-		j.mu.refs = refs[:0]
-		for _, r := range refs[:n] {
-			j.add(chunk{r, tier.CPU})
-		}
-		return n, err
-	}
-	held := make([][]tier.Ref, j.ranks())
-	n, err := j.leaseRanks(held, m.Hot)
-	if err != nil { // what the first ranks took, the others lack: once more with equal shares
-		all := 0
-		for _, h := range held {
-			all += len(h)
-		}
-		j.trim(held, all/len(held))
-		n, _ = j.leaseRanks(held, all/len(held))
-	}
-	j.trim(held, n)
-	for i := range n {
-		for r := range held {
-			j.add(chunk{held[r][i], tier.CPU})
-		}
-	}
-	return n, err
-}
-
-// leaseRanks holds the first n chunks for each rank as far as they are not
-// held, and returns how many are held for all.
-func (j *job) leaseRanks(held [][]tier.Ref, n int) (int, error) {
-	var err error
-	for r := range held {
-		have := len(held[r])
-		if have < n {
-			more := make([]tier.Ref, n-have)
-			from := j.skip() + have
-			got, herr := j.stack.Hold(j.session.owner, ledger.Lease, &j.chains[r], from, from+len(more), more)
-			held[r] = append(held[r], more[:got]...)
-			if err == nil {
-				err = herr
-			}
-		}
-		n = min(n, len(held[r]))
-	}
-	return n, err
-}
-
-// trim lets go of what is held beyond the first n chunks.
-func (j *job) trim(held [][]tier.Ref, n int) {
-	for r := range held {
-		if len(held[r]) > n {
-			j.letGo(held[r][n:])
-			held[r] = held[r][:n]
-		}
-	}
-}
-
 // ready is how many chunks are held whole; called with the mutex held.
 func (j *job) ready() int { return len(j.mu.refs) / j.ranks() }
 
-// add extends the prefix by a piece; called with the mutex held, or before j
-// is shared.
-func (j *job) add(ch chunk) {
-	if len(j.mu.refs)%j.ranks() == 0 {
-		j.mu.far = ch.from
-	}
-	j.mu.far = max(j.mu.far, ch.from)
-	j.mu.refs = append(j.mu.refs, ch.ref)
-	if len(j.mu.refs)%j.ranks() != 0 {
-		return
-	}
-	tokens := uint64(j.chain.Tokens[j.skip()+j.ready()-1])
-	j.mu.tokens += tokens
-	j.mu.in[j.mu.far].Chunks++
-	j.mu.in[j.mu.far].Tokens += tokens
-}
-
 // fetchRest makes ready to fetch what the match promised and the lease does
 // not have yet; run does it.
-func (j *job) fetchRest(m *tier.Match, deadline time.Time) {
+func (j *job) fetchRest(m *stack.Match, deadline time.Time) {
 	j.mu.came = make(map[int]tier.Place)
 	lanes, lane := j.lanes(j.session.ctx, m)
 	j.fetch = prefetch.New(prefetch.Options[chunk]{
 		Lanes: lanes, Lane: lane,
 		From: j.ranks() * j.hot, To: j.ranks() * (j.limit - j.skip()), // Load says where it ends
-		Window: j.session.server.settings().Prefetch.WindowBytes, Deadline: deadline,
+		Window: windowOf(j.session.server), Deadline: deadline,
 		Discard: func(ch chunk) { j.letGo([]tier.Ref{ch.ref}) },
 		Yields:  isBudget,
 		Changed: j.changed,
 	}, j)
 }
 
+// run fetches the rest. The client has been told of the job.
 func (j *job) run() {
-	// Not the connection's context: whoever ends the job, as the end of the
-	// connection does, cancels the loads under way.
+	j.mu.Lock()
+	j.mu.told = true
+	revoked := j.mu.revoked
+	j.mu.Unlock()
+	if revoked && j.session.pushes { // before the client knew of it
+		j.session.out.push(j)
+	}
+	// Not the connection's context: the end of the job, which the end of the
+	// connection brings, cancels the loads under way.
 	ctx := context.WithoutCancel(j.session.ctx)
 	j.session.waiting.Go(func() {
 		defer j.find(ctx)() // nobody asks any more
@@ -196,7 +146,7 @@ func (j *job) Load(ctx context.Context, i int) (chunk, int64, error) {
 	if err := j.exists(ctx, rank, at); err != nil {
 		return chunk{}, 0, err
 	}
-	by := tier.By{Owner: j.session.owner, Job: j.id}
+	by := stack.Requester{Owner: j.session.owner, Job: j.id}
 	ref, from, err := j.stack.LoadBy(ctx, by, &j.chains[rank], at, j.search)
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -235,7 +185,7 @@ func (j *job) collect() bool {
 	j.mu.Lock()
 	if j.mu.ended {
 		j.mu.Unlock()
-		return false // whoever ended it gives back what is ready
+		return false // giveBack releases what is ready
 	}
 	before, ends := j.ready(), st.Done && !j.mu.done
 	for _, ch := range came[min(j.mu.taken-had, len(came)):] { // another collect may have been here
@@ -259,131 +209,4 @@ func (j *job) collect() bool {
 		j.touch(0, now)
 	}
 	return now > before || ends
-}
-
-// leased returns chunk i of the prefix, of the first rank, if it is held; the
-// caller releases it.
-func (j *job) leased(i int) (arena.Block, bool) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if i < 0 || i >= j.ready() {
-		return arena.Block{}, false
-	}
-	return j.mu.refs[i*j.ranks()].Block.Retain(), true
-}
-
-// end gives the lease back, for good: no push follows. It reports whether the
-// job still had it.
-func (j *job) end() bool {
-	j.mu.Lock()
-	j.mu.silent = true
-	if j.mu.ended {
-		j.mu.Unlock()
-		return false
-	}
-	refs, taken := j.close()
-	j.mu.Unlock()
-	j.giveBack(refs, taken)
-	return true
-}
-
-// close ends the lease and returns what it held, and how many pieces were
-// taken over from fetch; called with the mutex held.
-func (j *job) close() (refs []tier.Ref, taken int) {
-	j.mu.ended = true
-	if !j.mu.done {
-		j.mu.done, j.mu.err = true, prefetch.ErrCancelled
-	}
-	if j.mu.expiry != nil {
-		j.mu.expiry.Stop()
-	}
-	refs, j.mu.refs = j.mu.refs, nil
-	return refs, j.mu.taken
-}
-
-// giveBack lets go of what the lease held, and of what came up since.
-func (j *job) giveBack(refs []tier.Ref, taken int) {
-	j.session.server.count.hit(j.mu.in) // nobody changes it after the end
-	var late []tier.Ref
-	if j.fetch != nil {
-		j.fetch.Cancel()
-		for _, ch := range j.fetch.Ready(taken, nil) {
-			late = append(late, ch.ref)
-		}
-	}
-	bytes := int64(0)
-	if len(refs) > 0 {
-		bytes = int64(refs[0].Block.Len())
-	}
-	n := len(refs) / j.ranks()
-	j.letGo(refs)
-	j.letGo(late)
-	for r := range j.chains {
-		j.stack.Passed(&j.chains[r], j.chain.Skip, j.chain.Skip+n, bytes)
-	}
-	if j.over {
-		for r := range j.chains {
-			j.stack.Cool(&j.chains[r])
-		}
-	}
-}
-
-func (j *job) letGo(refs []tier.Ref) {
-	j.stack.Release(j.session.owner, ledger.Lease, refs)
-}
-
-// age starts the age of the lease anew. It reports whether the job still has
-// its lease.
-func (j *job) age() bool {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if j.mu.ended {
-		return false
-	}
-	if j.mu.expiry == nil {
-		j.mu.expiry = time.AfterFunc(j.session.leaseAge, func() { j.session.during(j.expire) })
-	}
-	j.rejuvenate()
-	return true
-}
-
-// rejuvenate is called with the mutex held.
-func (j *job) rejuvenate() {
-	if j.mu.expiry != nil {
-		limit := j.session.leaseAge
-		j.mu.until = time.Now().Add(limit)
-		j.mu.expiry.Reset(limit)
-	}
-}
-
-// expire revokes the lease unless it was renewed this very moment.
-func (j *job) expire() {
-	j.mu.Lock()
-	if time.Now().Before(j.mu.until) {
-		j.mu.Unlock()
-		return // the timer is set again
-	}
-	j.revoke("it was neither released nor renewed in time")
-}
-
-// revoke ends a lease that its client has not ended, and returns how many
-// chunks it held. It is called with the mutex held, and unlocks it.
-func (j *job) revoke(why string) int {
-	if j.mu.ended {
-		j.mu.Unlock()
-		return 0
-	}
-	running := !j.mu.done
-	j.mu.revoked = true
-	refs, taken := j.close()
-	j.mu.Unlock()
-	n := len(refs)
-	j.giveBack(refs, taken)
-	c := j.session
-	c.server.count.revoked.Add(1)
-	c.log.Warn().Uint64("job", j.id).Msg("lease revoked: " + why)
-	if running && c.pushes {
-		c.out.push(j)
-	}
-	return n
 }

@@ -124,8 +124,8 @@ func renews(r *rig, c *client.Client, p *key.Chain, age time.Duration) bool {
 	return true
 }
 
-// Leases that expire at the very moment their clients commit, renew, release
-// and leave are given back once, whoever is first.
+// Leases that expire at the very moment their clients commit, renew, release and
+// leave are given back once, in any order of these.
 func TestExpiryRaces(t *testing.T) {
 	r := newRig(t, options{Options: server.Options{Settings: server.Settings{LeaseMaxAge: time.Millisecond, PinMaxAge: time.Millisecond}}})
 	p := chain(1, 8)
@@ -159,8 +159,8 @@ func TestExpiryRaces(t *testing.T) {
 	}
 }
 
-// A connection that ends while its jobs load gives back what it has, at once,
-// and what was still under way as it arrives.
+// A connection that ends while its jobs load gives back its leases, at once, and
+// the chunks still under way as they arrive.
 func TestLeaveWhileLoading(t *testing.T) {
 	hook, open := gate()
 	r := newRig(t, options{hook: hook})
@@ -186,8 +186,8 @@ func TestLeaveWhileLoading(t *testing.T) {
 	}
 }
 
-// A reserve that waits for room gets it when somebody lets go, and is nobody's
-// when its client has left meanwhile.
+// A reserve that waits for room gets it when another client aborts its fill. The
+// room of a reserve whose client has left meanwhile is free.
 func TestReserveWaits(t *testing.T) {
 	r := newRig(t, options{capacity: 8 * size})
 	wants := wire.FeatureArena | wire.FeatureStaging

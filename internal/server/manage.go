@@ -8,76 +8,17 @@ import (
 
 	"github.com/kvstored/kvstored/internal/access"
 	"github.com/kvstored/kvstored/internal/fair"
-	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
 
-// handle answers one request of a greeted client.
-func (c *session) handle(h wire.Header, body []byte) error {
-	do, ok := handlers[h.Op]
-	if !ok {
-		return refuse(wire.StatusUnknownOp, "%s is unknown here; the daemon speaks version %d", h.Op, wire.Version)
-	}
-	if err := c.allowed(h.Op); err != nil {
-		return err
-	}
-	c.server.count.requests.Add(1)
-	if holds[h.Op] && c.owner == ledger.Daemon {
-		c.owner = c.server.o.Stack.NewOwner()
-	}
-	return do(c, h, body)
-}
-
-// holds is the operations that make a connection an owner: one that only asks
-// for statistics must not halve what the others may hold.
-var holds = map[wire.Op]bool{
-	wire.OpPrefetch: true, wire.OpBatch: true, wire.OpReserve: true, wire.OpPut: true, wire.OpGet: true, wire.OpPin: true,
-}
-
-// handlers is every operation after hello.
-var handlers map[wire.Op]func(*session, wire.Header, []byte) error
-
-func init() { // a literal would refer to itself
-	handlers = map[wire.Op]func(*session, wire.Header, []byte) error{
-		wire.OpHello:     (*session).helloAgain,
-		wire.OpOpenSpace: (*session).openSpace,
-		wire.OpLookup:    (*session).lookup,
-		wire.OpPrefetch:  (*session).prefetch,
-		wire.OpWait:      (*session).wait,
-		wire.OpCancel:    (*session).cancel,
-		wire.OpReserve:   (*session).reserve,
-		wire.OpCommit:    (*session).commit,
-		wire.OpAbort:     (*session).abort,
-		wire.OpPut:       (*session).put,
-		wire.OpGet:       (*session).get,
-		wire.OpRelease:   (*session).release,
-		wire.OpRenew:     (*session).renew,
-		wire.OpPin:       (*session).pin,
-		wire.OpUnpin:     (*session).unpin,
-		wire.OpDelete:    (*session).delete,
-		wire.OpFlush:     (*session).flushTiers,
-		wire.OpStats:     (*session).stats,
-		wire.OpPing:      (*session).ping,
-		wire.OpWarm:      (*session).warm,
-		wire.OpBatch:     (*session).batch,
-		wire.OpScrub:     (*session).scrub,
-		wire.OpPins:      (*session).listPins,
-		wire.OpRevoke:    (*session).revoke,
-		wire.OpPolicy:    (*session).policy,
-		wire.OpClear:     (*session).clear,
-		wire.OpPurge:     (*session).purge,
-		wire.OpSpaces:    (*session).listSpaces,
-		wire.OpRebuild:   (*session).rebuild,
-	}
-}
-
-func (c *session) helloAgain(wire.Header, []byte) error {
+func handleHelloAgain(c *reader, _ wire.Header, _ []byte) error {
 	return refuse(wire.StatusBadRequest, "hello was said already; open another connection")
 }
 
-func (c *session) openSpace(h wire.Header, body []byte) error {
+func handleOpenSpace(c *reader, h wire.Header, body []byte) error {
 	var req wire.OpenSpaceRequest
 	if err := req.Decode(body); err != nil {
 		return err
@@ -90,7 +31,7 @@ func (c *session) openSpace(h wire.Header, body []byte) error {
 	return nil
 }
 
-func (c *session) ping(h wire.Header, body []byte) error {
+func handlePing(c *reader, h wire.Header, body []byte) error {
 	var req wire.EmptyRequest
 	if err := req.Decode(body); err != nil {
 		return err
@@ -99,7 +40,7 @@ func (c *session) ping(h wire.Header, body []byte) error {
 	return nil
 }
 
-func (c *session) stats(h wire.Header, body []byte) error {
+func handleStats(c *reader, h wire.Header, body []byte) error {
 	var req wire.EmptyRequest
 	if err := req.Decode(body); err != nil {
 		return err
@@ -112,7 +53,7 @@ func (c *session) stats(h wire.Header, body []byte) error {
 	return nil
 }
 
-func (c *session) delete(h wire.Header, body []byte) error {
+func handleDelete(c *reader, h wire.Header, body []byte) error {
 	var req wire.DeleteRequest
 	if err := req.Decode(body); err != nil {
 		return err
@@ -128,7 +69,7 @@ func (c *session) delete(h wire.Header, body []byte) error {
 		if sp.rights&access.Admin == 0 {
 			return c.denied("delete a space of model %.80q", sp.model)
 		}
-		return c.later(h, func(ctx context.Context) (wire.Message, error) {
+		return c.asyncReply(h, func(ctx context.Context) (wire.Message, error) {
 			n, err := stack.DeleteSpace(ctx, sp.info.ID)
 			return &wire.ChunksReply{Chunks: uint64(n)}, err
 		})
@@ -152,23 +93,23 @@ func (c *session) delete(h wire.Header, body []byte) error {
 			ks = append(ks, k)
 		}
 	}
-	return c.later(h, func(ctx context.Context) (wire.Message, error) {
+	return c.asyncReply(h, func(ctx context.Context) (wire.Message, error) {
 		turn := c.tenant.NewTurn()
 		defer turn.Leave()
-		turn.Begin(time.Now())
+		turn.Begin(ctx, time.Now())
 		n, err := stack.Delete(fair.With(ctx, turn), ks)
 		return &wire.ChunksReply{Chunks: uint64(n)}, err
 	})
 }
 
-// flushTiers waits for what is unwritten. It tells what was dropped since
+// handleFlush waits until all is written. It tells which chunks were dropped since
 // this connection's last flush, or since it began.
-func (c *session) flushTiers(h wire.Header, body []byte) error {
+func handleFlush(c *reader, h wire.Header, body []byte) error {
 	var req wire.FlushRequest
 	if err := req.Decode(body); err != nil {
 		return err
 	}
-	return c.later(h, func(ctx context.Context) (wire.Message, error) {
+	return c.asyncReply(h, func(ctx context.Context) (wire.Message, error) {
 		if req.TimeoutMillis > 0 {
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithTimeout(ctx, time.Duration(req.TimeoutMillis)*time.Millisecond)
@@ -178,28 +119,31 @@ func (c *session) flushTiers(h wire.Header, body []byte) error {
 			return nil, err
 		}
 		reply, dropped := c.flushed.advance(c.server.o.Stack.Written())
-		if reason, v := c.server.o.Stack.Kept(dropped); v.Chunks > 0 {
+		if reason, v := c.server.o.Stack.Unflushed(dropped); v.Chunks > 0 {
 			reply.Left = reply.Left.Add(wire.Leftover{Reason: reason, Chunks: v.Chunks, Bytes: v.Bytes})
+		}
+		if v := c.server.o.Stack.Cleared(); v.Chunks > 0 {
+			reply.Left = reply.Left.Add(wire.Leftover{Reason: "cleared", Chunks: v.Chunks, Bytes: v.Bytes})
 		}
 		return reply, nil
 	})
 }
 
-// flushMark is what had been written and dropped at some time, summed over
-// the tiers.
+// flushMark is how much the writers had written and dropped at some time, summed
+// over the tiers.
 type flushMark struct {
 	mu struct {
 		sync.Mutex
-		written tier.Volume
-		dropped map[tier.DropReason]tier.Volume
+		written stack.Volume
+		dropped map[stack.DropReason]stack.Volume
 	}
 }
 
 // advance moves the mark to ws and returns what lies between, and how much of
 // that was dropped.
-func (m *flushMark) advance(ws map[tier.Place]tier.Written) (*wire.FlushReply, tier.Volume) {
-	var written, all tier.Volume
-	dropped := make(map[tier.DropReason]tier.Volume)
+func (m *flushMark) advance(ws map[tier.Place]stack.Written) (*wire.FlushReply, stack.Volume) {
+	var written, all stack.Volume
+	dropped := make(map[stack.DropReason]stack.Volume)
 	for _, w := range ws {
 		written = written.Plus(w.Written)
 		for r, v := range w.Dropped {

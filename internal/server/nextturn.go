@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 
+	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -22,21 +23,21 @@ const (
 // conversation goes on with all that was said so far, of which some may have
 // been computed again because it did not come up from below in time.
 type nextTurns struct {
-	grew chan struct{} // capacity 1
-	mu   struct {
+	server *Server
+	grew   chan struct{} // capacity 1
+	mu     struct {
 		sync.Mutex
 		waiting []key.Chain // newest last; nobody changes them
 	}
 }
 
-// extended notes that chunks of a chain were stored.
-func (s *Server) extended(c *key.Chain) {
-	if c.Len() == 0 || int64(c.Len()) > s.settings().Prefetch.NextTurnBytes/minChunkBytes {
+// add notes that chunks of a chain were stored.
+func (n *nextTurns) add(c *key.Chain) {
+	if c.Len() == 0 || int64(c.Len()) > n.server.settings().Prefetch.NextTurnBytes/minChunkBytes {
 		return
 	}
 	whole := *c
 	whole.Skip = 0
-	n := &s.next
 	n.mu.Lock()
 	n.forget(whole.Key(whole.Len() - 1))
 	if n.mu.waiting = append(n.mu.waiting, whole); len(n.mu.waiting) > maxNextTurns {
@@ -72,27 +73,28 @@ func (n *nextTurns) take() (c key.Chain, ok bool) {
 	return c, true
 }
 
-// bringUpNextTurns works until ctx ends, on one prompt at a time.
-func (s *Server) bringUpNextTurns(ctx context.Context) {
+// run works until ctx ends, on one prompt at a time.
+func (n *nextTurns) run(ctx context.Context) {
 	for {
 		select {
-		case <-s.next.grew:
+		case <-n.grew:
 		case <-ctx.Done():
 			return
 		}
-		for c, ok := s.next.take(); ok && ctx.Err() == nil; c, ok = s.next.take() {
-			s.bringUpNextTurn(ctx, c)
+		for c, ok := n.take(); ok && ctx.Err() == nil; c, ok = n.take() {
+			n.bringUp(ctx, c)
 		}
 	}
 }
 
-func (s *Server) bringUpNextTurn(ctx context.Context, c key.Chain) {
+func (n *nextTurns) bringUp(ctx context.Context, c key.Chain) {
+	s := n.server
 	g := group{stack: s.o.Stack, search: tier.All, chains: []key.Chain{c}}
 	m, err := g.match(ctx)
 	if err != nil || m.In[tier.CPU].Chunks == m.Chunks {
 		return // whatever is known is there: what others may have is not asked for
 	}
-	w := s.newWarming(ctx, g, &m, tier.By{Job: s.ids.Add(1)}, s.settings().Prefetch.NextTurnBytes)
+	w := s.newWarming(ctx, g, &m, stack.Requester{Job: s.ids.Add(1)}, s.settings().Prefetch.NextTurnBytes)
 	w.moved = s.count.broughtUp
 	w.run(ctx)
 }

@@ -26,7 +26,8 @@ func (r *rig) grow(c *client.Client, inline bool) {
 	r.must(put(r.t.Context(), c, p, 4, 8))
 }
 
-// What was not in DRAM of a prompt that has grown comes up for its next turn.
+// The chunks of a prompt that has grown come up for its next turn, as far as they
+// were not in DRAM.
 func TestNextTurn(t *testing.T) {
 	for name, inline := range map[string]bool{"commit": false, "put": true} {
 		t.Run(name, func(t *testing.T) {

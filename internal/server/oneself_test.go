@@ -8,12 +8,12 @@ import (
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/key"
-	"github.com/kvstored/kvstored/tier"
 )
 
 // writeModes are those in which what waits to be written differs.
-var writeModes = map[string]tier.WriteMode{"through": tier.WriteThrough, "back": tier.WriteBack}
+var writeModes = map[string]stack.WriteMode{"through": stack.WriteThrough, "back": stack.WriteBack}
 
 // never is a deadline that no test waits for.
 const never = 24 * time.Hour
@@ -33,13 +33,14 @@ func (r *rig) lease(c *client.Client, p *key.Chain) (*client.Job, client.State) 
 	return j, st
 }
 
-// A job that has all that its client can get ends there and says so, whatever
-// of that is the client's already, and goes on once it is given back.
+// A job that has all that its client can get ends there and says so, also where
+// the client has leased all of DRAM already. After a release the next job gets the
+// room.
 func TestJobsDoNotWaitForTheirClient(t *testing.T) {
 	const room = mib / size // chunks that DRAM has room for
 	for name, mode := range writeModes {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, options{capacity: mib, write: tier.WriteOptions{Mode: mode}})
+			r := newRig(t, options{capacity: mib, write: stack.WriteOptions{Mode: mode}})
 			long, other := chain(1, 2*room), chain(2, room/2)
 			for from := 0; from < 2*room; from += room / 2 {
 				r.onDisk(long, from, from+room/2)
@@ -75,7 +76,7 @@ func TestReservesDoNotWaitForTheirClient(t *testing.T) {
 	const room = mib / size
 	for name, mode := range writeModes {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, options{capacity: mib, write: tier.WriteOptions{Mode: mode}})
+			r := newRig(t, options{capacity: mib, write: stack.WriteOptions{Mode: mode}})
 			mine, next := chain(1, room), chain(2, 2)
 			r.onDisk(mine, 0, room/2)
 			r.onDisk(mine, room/2, room)

@@ -436,6 +436,20 @@ func TestFlush(t *testing.T) {
 	}
 }
 
+func TestFlushAfterClear(t *testing.T) {
+	r := newRig(t, options{})
+	c := r.dial(client.Options{})
+	r.must(put(t.Context(), c, chain(1, 3), 0, 3))
+	_, err := c.Flush(t.Context(), false)
+	r.must(err)
+	_, err = c.Clear(t.Context(), client.Disk)
+	r.must(err)
+	f, err := c.Flush(t.Context(), false)
+	if r.must(err); len(f.Left) != 1 || f.Left[0] != (client.Leftover{Reason: "cleared", Chunks: 3, Bytes: 3 * size}) {
+		t.Errorf("flushed: %+v", f)
+	}
+}
+
 func TestFlushTimeout(t *testing.T) {
 	open := make(chan struct{})
 	r := newRig(t, options{hook: tierfault.On(tierfault.Put, tierfault.Fault{Until: open})})
@@ -468,7 +482,8 @@ func TestStats(t *testing.T) {
 	}
 }
 
-// A get waits for what has to come up, in the meantime others are answered.
+// A get waits for the chunks that have to come up, in the meantime others are
+// answered.
 func TestGetFromBelow(t *testing.T) {
 	hook, open := gate()
 	r := newRig(t, options{hook: hook})
@@ -492,7 +507,7 @@ func TestGetFromBelow(t *testing.T) {
 	}
 }
 
-// Reserve says what is there and what others are filling.
+// Reserve says which chunks are there and which ones others are filling.
 func TestReserve(t *testing.T) {
 	r := newRig(t, options{capacity: 1 * mib})
 	p := chain(1, 4)
@@ -553,7 +568,7 @@ func TestStagingWindowFull(t *testing.T) {
 	r.must(put(t.Context(), c, chain(1, 3), 0, 3))
 }
 
-// What is only on disk is compared too, by its checksum.
+// A chunk that is only on disk is compared too, by its checksum.
 func TestPutAgainBelow(t *testing.T) {
 	r := newRig(t, options{})
 	p := chain(5, 2)

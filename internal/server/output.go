@@ -5,12 +5,13 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kvstored/kvstored/internal/broadcast"
 	"github.com/kvstored/kvstored/internal/budget"
 	"github.com/kvstored/kvstored/internal/wire"
 )
 
-// output is the frames on their way to one client. Whoever has a frame writes
-// it at once if nobody else is writing; what the socket does not take waits
+// output is the frames on their way to one client. A goroutine writes its
+// frame at once if no other is writing; bytes that the socket does not take wait
 // in a queue that a goroutine of its own drains. There is one writer at a
 // time, so frames arrive in the order in which they were built.
 //
@@ -29,8 +30,8 @@ type output struct {
 		queue  []byte
 		unsent int // bytes that drain has taken from the queue and not yet sent
 		pushes []*job
-		stall  *time.Timer   // running while too much waits
-		below  chan struct{} // closed when little waits again; nil if it does
+		stall  *time.Timer      // running while too much waits
+		below  broadcast.Signal // little waits again
 	}
 	spare   []byte      // the writer's: the queue's other buffer
 	frame   []byte      // the writer's: the push being sent
@@ -89,7 +90,7 @@ func (o *output) push(j *job) {
 	o.write(nil)
 }
 
-// write sends p and then whatever has come up meanwhile, as long as the
+// write sends p and then the frames that have come meanwhile, as long as the
 // socket takes it; the rest is left to drain. The caller has set busy.
 func (o *output) write(p []byte) {
 	for p = o.next(p); p != nil; p = o.next(nil) {
@@ -195,7 +196,6 @@ func (o *output) watch() {
 	much := len(o.mu.queue)+o.mu.unsent > o.limits.QueueBytes
 	switch {
 	case much && o.mu.stall == nil:
-		o.mu.below = make(chan struct{})
 		o.mu.stall = time.AfterFunc(o.limits.StallTimeout, func() {
 			o.account.Closed(budget.Unread)
 			o.conn.Shut()
@@ -203,8 +203,7 @@ func (o *output) watch() {
 	case !much && o.mu.stall != nil:
 		o.mu.stall.Stop()
 		o.mu.stall = nil
-		close(o.mu.below)
-		o.mu.below = nil
+		o.mu.below.Wake()
 	}
 }
 
@@ -213,5 +212,8 @@ func (o *output) watch() {
 func (o *output) room() <-chan struct{} {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.mu.below
+	if o.mu.stall == nil {
+		return nil
+	}
+	return o.mu.below.Next()
 }

@@ -4,8 +4,8 @@ package server
 
 import "syscall"
 
-// unknownUID is nobody's: it may read and write where the socket's mode lets
-// it in, and never administer.
+// unknownUID belongs to no user: a client with it may read and write where the
+// socket's mode lets it in, and never administer.
 const unknownUID = 1<<32 - 1
 
 // peerUID does not ask for credentials on these systems yet.

@@ -3,14 +3,14 @@ package server
 import (
 	"time"
 
-	"github.com/kvstored/kvstored/internal/access"
 	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
 
-func (c *session) pin(h wire.Header, body []byte) error {
+func handlePin(c *reader, h wire.Header, body []byte) error {
 	var req wire.PinRequest
 	if err := req.Decode(body); err != nil {
 		return err
@@ -26,7 +26,7 @@ func (c *session) pin(h wire.Header, body []byte) error {
 	if want := time.Duration(req.MaxAgeMillis) * time.Millisecond; want > 0 {
 		limit = min(limit, want)
 	}
-	pinned, err := c.addPin(&chain, chain.Skip, chain.Len(), req.LookupID, limit)
+	pinned, err := addPin(c.session, &chain, chain.Skip, chain.Len(), req.LookupID, limit)
 	if err != nil && pinned.Chunks == 0 {
 		return err
 	}
@@ -34,7 +34,7 @@ func (c *session) pin(h wire.Header, body []byte) error {
 	return nil
 }
 
-func (c *session) unpin(h wire.Header, body []byte) error {
+func handleUnpin(c *reader, h wire.Header, body []byte) error {
 	var req wire.UnpinRequest
 	if err := req.Decode(body); err != nil {
 		return err
@@ -44,19 +44,12 @@ func (c *session) unpin(h wire.Header, body []byte) error {
 	return nil
 }
 
-// endsPin reports whether the session may end a pin by its name. With rules a name
-// counts within its user, but for one that may administer everything.
-func (c *session) endsPin(p *pin) bool {
-	j := &c.judged
-	return !j.policy.Ruled() || p.session.uid == c.uid || j.everywhere&access.Admin != 0
-}
-
 // addPin pins the leading run in DRAM of chunks from..to, as far as budgets
 // allow.
-func (c *session) addPin(chain *key.Chain, from, to int, name string, age time.Duration) (tier.Count, error) {
+func addPin(c *session, chain *key.Chain, from, to int, name string, age time.Duration) (stack.Count, error) {
 	refs := make([]tier.Ref, to-from)
 	n, err := c.server.o.Stack.Hold(c.owner, ledger.Pin, chain, from, to, refs)
-	var pinned tier.Count
+	var pinned stack.Count
 	if n == 0 {
 		return pinned, err
 	}
@@ -77,7 +70,7 @@ func (j *job) pinReady(from, to int) {
 	}
 	c, skip := j.session, j.skip()
 	for r := range j.chains {
-		if _, err := c.addPin(&j.chains[r], skip+from, skip+to, j.pin, c.server.settings().PinMaxAge); err != nil {
+		if _, err := addPin(c, &j.chains[r], skip+from, skip+to, j.pin, c.server.settings().PinMaxAge); err != nil {
 			c.log.Debug().Err(err).Str("lookup_id", j.pin).Msg("pinned less than was matched")
 		}
 	}

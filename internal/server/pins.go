@@ -15,7 +15,7 @@ import (
 )
 
 // pins is all named protection. A name is good on every connection, with access
-// rules on every connection of its user. What it protects is charged to the
+// rules on every connection of its user. Its chunks are charged to the
 // connections that pinned it, and ends with them.
 type pins struct {
 	mu struct {
@@ -26,7 +26,7 @@ type pins struct {
 }
 
 // pin is what one connection protects under one name; the mutex of pins
-// guards it while it is in the table, and whoever took it out owns it.
+// guards it while it is in the table, and the goroutine that took it out owns it.
 type pin struct {
 	session *session
 	name    string
@@ -67,7 +67,7 @@ func (ps *pins) open(c *session, name string, age time.Duration) (*pin, error) {
 		return nil, refuse(wire.StatusOverBudget, "this connection has %d pins; unpin some first", maxLive)
 	}
 	p := &pin{session: c, name: name, refs: make(map[ledger.ID]tier.Ref), of: make(map[key.SpaceID]pinned)}
-	p.expiry = time.AfterFunc(age, func() { c.during(func() { ps.expire(p) }) })
+	p.expiry = time.AfterFunc(age, func() { c.whileOpen(func() { ps.expire(p) }) })
 	c.join()
 	ps.mu.byName[name] = append(ps.mu.byName[name], p)
 	if own == nil {
@@ -78,7 +78,7 @@ func (ps *pins) open(c *session, name string, age time.Duration) (*pin, error) {
 	return p, nil
 }
 
-// keep keeps what is not yet pinned and returns the rest.
+// keep keeps the refs that are not yet pinned and returns the others.
 func (p *pin) keep(space key.SpaceID, refs []tier.Ref) (rest []tier.Ref) {
 	sum := p.of[space]
 	for _, r := range refs {

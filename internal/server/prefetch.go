@@ -2,14 +2,17 @@ package server
 
 import (
 	"context"
+	"math"
 	"time"
 
+	"github.com/kvstored/kvstored/internal/hint"
+	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
 
-func (c *session) prefetch(h wire.Header, body []byte) error {
+func handlePrefetch(c *reader, h wire.Header, body []byte) error {
 	var req wire.PrefetchRequest
 	if err := req.Decode(body); err != nil {
 		return err
@@ -17,7 +20,7 @@ func (c *session) prefetch(h wire.Header, body []byte) error {
 	a := ask{
 		search: searchSet(req.Search), flags: req.Flags, policy: req.Policy, deadlineMillis: req.DeadlineMillis,
 		lookupID: req.LookupID, ranks: req.Ranks, prefillRate: req.PrefillRate,
-		advice: readAdvice(req.Configs), announced: req.Chain.Form == wire.FormRef,
+		advice: hint.Read(req.Configs), announced: req.Chain.Form == wire.FormRef,
 	}
 	var chain key.Chain
 	if err := c.chain(&chain, &req.Chain); err != nil {
@@ -45,19 +48,19 @@ type ask struct {
 	lookupID       string
 	ranks          wire.U32s
 	prefillRate    uint32
-	advice         advice
+	advice         hint.Advice
 	announced      bool // by whoever made the chain that the prompt refers to
 }
 
 // begin makes the job of one prompt, and what the client is told of it. Once
-// it has been told, whoever called begin lets the job run and age.
-func (c *session) begin(chain *key.Chain, a *ask) (*job, wire.PrefetchReply, error) {
+// it has been told, the caller of begin lets the job run and age.
+func (c *reader) begin(chain *key.Chain, a *ask) (*job, wire.PrefetchReply, error) {
 	var reply wire.PrefetchReply
 	pinned := a.flags&wire.PrefetchPin != 0
 	if pinned && a.lookupID == "" {
 		return nil, reply, refuse(wire.StatusBadRequest, "a pin needs a lookup id, or nobody can end it")
 	}
-	if err := c.roomFor(len(c.mu.jobs), "jobs"); err != nil { // only the reader adds and deletes
+	if err := roomFor(len(c.mu.jobs), "jobs"); err != nil { // only the reader adds and deletes
 		return nil, reply, err
 	}
 	if err := c.tenant.roomForJobs(c.server.o.Limits.UIDJobs); err != nil {
@@ -82,14 +85,14 @@ func (c *session) begin(chain *key.Chain, a *ask) (*job, wire.PrefetchReply, err
 		s.recent.add(asked{c.uid, a.lookupID}, c.judged.policy, g.chains)
 	}
 	if a.announced {
-		c.advise(g.chains, a.advice)
+		c.prompts.advise(g.chains, a.advice)
 	} else {
-		c.announceAll(g.chains, false, a.advice)
+		c.prompts.announceAll(g.chains, false, a.advice)
 	}
 	reply.Worth = c.worthAll(g.chains, &m)
-	j := c.newJob(g, &m)
+	j := newJob(c.session, g, &m)
 	j.cost = cost
-	j.over = c.said(chain).done
+	j.over = c.prompts.find(chain).done
 	s.count.asked(chain, &m)
 	if pinned {
 		j.pin = a.lookupID
@@ -104,18 +107,21 @@ func (c *session) begin(chain *key.Chain, a *ask) (*job, wire.PrefetchReply, err
 			policy = s.settings().Prefetch.Policy
 		}
 		j.best = policy == wire.PolicyBestEffort
-		j.fetchRest(&m, c.deadline(policy, a.deadlineMillis, m.Tokens-j.mu.tokens))
+		j.fetchRest(&m, deadlineOf(c.session, policy, a.deadlineMillis, m.Tokens-j.mu.tokens))
 	}
-	reply.Job, reply.Match, reply.State = j.id, matchOf(&m), j.firstState()
 	c.mu.Lock()
 	c.mu.jobs[j.id] = j
 	c.tenant.jobs.Add(1)
 	c.mu.Unlock()
+	if s.settings().Access != c.judged.policy { // replaced meanwhile, and not judged by yet
+		j.revokeIfDenied()
+	}
+	reply.Job, reply.Match, reply.State = j.id, matchOf(&m), j.firstState()
 	return j, reply, nil
 }
 
-// deadline is when a job that must bring tokens up is cut short; zero for never.
-func (c *session) deadline(policy wire.WaitPolicy, millis uint32, tokens uint64) time.Time {
+// deadlineOf is when a job that must bring tokens up is cut short; zero for never.
+func deadlineOf(c *session, policy wire.WaitPolicy, millis uint32, tokens uint64) time.Time {
 	if policy == wire.PolicyWaitComplete {
 		return time.Time{}
 	}
@@ -127,7 +133,7 @@ func (c *session) deadline(policy wire.WaitPolicy, millis uint32, tokens uint64)
 	return time.Now().Add(d)
 }
 
-func (c *session) roomFor(have int, what string) error {
+func roomFor(have int, what string) error {
 	if have >= maxLive {
 		return refuse(wire.StatusOverBudget, "this connection has %d %s; release some first", have, what)
 	}
@@ -144,8 +150,8 @@ func (c *session) job(id uint64) (*job, error) {
 	return nil, refuse(wire.StatusUnknownJob, "job %d is not live on this connection: it was released or cancelled, or never was", id)
 }
 
-// takeJob finds a job and forgets it. Whoever ends it also lets its waits be
-// answered before it answers itself, so that its reply is the last word.
+// takeJob finds a job and forgets it. The request that ends it lets the waits be
+// answered before its own reply, which is the last word then.
 func (c *session) takeJob(body []byte) (*job, error) {
 	var req wire.JobRequest
 	if err := req.Decode(body); err != nil {
@@ -162,7 +168,7 @@ func (c *session) takeJob(body []byte) (*job, error) {
 	return j, nil
 }
 
-func (c *session) wait(h wire.Header, body []byte) error {
+func handleWait(c *reader, h wire.Header, body []byte) error {
 	var req wire.WaitRequest
 	if err := req.Decode(body); err != nil {
 		return err
@@ -175,7 +181,7 @@ func (c *session) wait(h wire.Header, body []byte) error {
 		if j.best {
 			j.fetch.Stop()
 		}
-		j.changed() // in case whoever loads has not come to it yet
+		j.changed() // in case the loader has not come to it yet
 	}
 	if req.TimeoutMillis == 0 || j.has(req.MinTokens) {
 		st := j.state(req.From)
@@ -184,7 +190,7 @@ func (c *session) wait(h wire.Header, body []byte) error {
 	}
 	start := time.Now()
 	j.waits.Add(1)
-	err = c.aside(func(ctx context.Context) {
+	err = c.async(func(ctx context.Context) {
 		defer j.waits.Done()
 		defer func() { c.server.observe(h.Op, time.Since(start)) }()
 		ctx, cancel := context.WithTimeout(ctx, time.Duration(req.TimeoutMillis)*time.Millisecond)
@@ -192,7 +198,7 @@ func (c *session) wait(h wire.Header, body []byte) error {
 		j.fetch.Wait(ctx, j.ranks()*(j.chunksFor(req.MinTokens)-j.hot))
 		j.changed()
 		st := j.state(req.From)
-		c.answerLate(h, &st, nil)
+		c.answerAsync(h, &st, nil)
 	})
 	if err != nil {
 		j.waits.Done()
@@ -223,7 +229,7 @@ func (j *job) chunksFor(tokens uint64) int {
 	return n
 }
 
-func (c *session) cancel(h wire.Header, body []byte) error {
+func handleCancel(c *reader, h wire.Header, body []byte) error {
 	j, err := c.takeJob(body)
 	if err != nil {
 		return err
@@ -236,7 +242,7 @@ func (c *session) cancel(h wire.Header, body []byte) error {
 	return nil
 }
 
-func (c *session) release(h wire.Header, body []byte) error {
+func handleRelease(c *reader, h wire.Header, body []byte) error {
 	j, err := c.takeJob(body)
 	if err != nil {
 		return err
@@ -251,7 +257,7 @@ func (c *session) release(h wire.Header, body []byte) error {
 	return nil
 }
 
-func (c *session) renew(h wire.Header, body []byte) error {
+func handleRenew(c *reader, h wire.Header, body []byte) error {
 	var req wire.JobRequest
 	if err := req.Decode(body); err != nil {
 		return err
@@ -265,4 +271,19 @@ func (c *session) renew(h wire.Header, body []byte) error {
 	}
 	c.reply(h, &wire.RenewReply{RemainingMillis: uint32(c.leaseAge.Milliseconds())})
 	return nil
+}
+
+// worthAll is worth for all ranks of a prompt: what one of them would not
+// store is of no use to the others.
+func (c *reader) worthAll(chains []key.Chain, m *stack.Match) uint32 {
+	least := uint32(math.MaxUint32)
+	for r := range chains {
+		least = min(least, c.worth(&chains[r], m))
+	}
+	return least
+}
+
+// worth is how many chunks behind the skipped ones are there or worth storing.
+func (c *reader) worth(chain *key.Chain, m *stack.Match) uint32 {
+	return uint32(m.Chunks + c.server.o.Stack.Admit(chain, chain.Skip+m.Chunks, c.payload))
 }

@@ -187,8 +187,8 @@ func BenchmarkKilledClient(b *testing.B) {
 	}
 }
 
-// A client that has left but lives may still write to what it was filling
-// directly: that stays out of use, and charged, until its process has ended.
+// A client that has left but lives may still write to its direct fills: their
+// blocks stay out of use, and charged, until its process has ended.
 func TestQuarantine(t *testing.T) {
 	r := newRig(t, options{Options: server.Options{Direct: true}})
 	r.store(chain(1, 4), 0, 4)

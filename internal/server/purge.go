@@ -8,17 +8,17 @@ import (
 	"github.com/kvstored/kvstored/key"
 )
 
-// purge makes one step, which ends with the connection; the reply says where the
+// handlePurge makes one step, which ends with the connection; the reply says where the
 // next one begins.
-func (c *session) purge(h wire.Header, body []byte) error {
+func handlePurge(c *reader, h wire.Header, body []byte) error {
 	var req wire.PurgeRequest
 	if err := req.Decode(body); err != nil {
 		return err
 	}
-	if err := c.mayPurge(req.Space); err != nil {
+	if err := mayPurge(c, req.Space); err != nil {
 		return err
 	}
-	return c.later(h, func(ctx context.Context) (wire.Message, error) {
+	return c.asyncReply(h, func(ctx context.Context) (wire.Message, error) {
 		p, err := c.server.o.Stack.Purge(ctx, req.Space, req.After, req.Dry)
 		return &wire.PurgeReply{Known: p.Known, Found: p.Found, Bytes: p.Bytes, Next: p.Next}, err
 	})
@@ -26,7 +26,7 @@ func (c *session) purge(h wire.Header, body []byte) error {
 
 // mayPurge is an error unless the session's user may administer a space. Of one
 // that was not opened since the start only the id is known, and not whose it is.
-func (c *session) mayPurge(id key.SpaceID) error {
+func mayPurge(c *reader, id key.SpaceID) error {
 	if c.judged.everywhere&access.Admin != 0 {
 		return nil
 	}

@@ -17,8 +17,8 @@ import (
 var raceRounds = flag.Int("race-rounds", 20, "how often each race of TestRaces is run; 1000 with -race before a release")
 
 // races bring two events to the same moment. Which comes first is up to the
-// scheduler; whichever it is, the state must be one that may be, and nothing
-// may be left.
+// scheduler; in both orders the job ends for a reason in may, and nothing may be
+// left.
 var races = []struct {
 	name string
 	script
@@ -110,7 +110,7 @@ var races = []struct {
 		}, []wire.Reason{fine}},
 }
 
-// evict takes chunks out of one tier behind everybody's back, as a tier does
+// evict takes chunks out of one tier without a word to the stack, as a tier does
 // that needs room.
 func (g *stage) evict(p tier.Place, chunks ...int) {
 	for _, i := range chunks {
@@ -155,9 +155,9 @@ func (g *stage) checkMay(j *job, may []wire.Reason) {
 	g.t.Errorf("done %t, reason %s; want one of %v", s.Done, s.Reason, may)
 }
 
-// Tiers that answer nobody, not even a context that ends: ten thousand jobs
-// are answered at their deadlines, and once the tiers come back nothing of
-// them is left. The bubble fails if a goroutine is.
+// Tiers that answer no call, not even one whose context ends: ten thousand jobs
+// are answered at their deadlines, and once the tiers come back nothing of them is
+// left. The bubble fails if a goroutine is.
 func TestHungTiers(t *testing.T) {
 	const rounds, jobs = 10, 1000
 	s := script{at: "cbbbbbbb", do: "g" + strings.Repeat("G", 7), gate: nil}

@@ -6,14 +6,14 @@ import (
 	"github.com/kvstored/kvstored/internal/wire"
 )
 
-// rebuild makes the index of the disk tier anew. That goes on when the
+// handleRebuild makes the index of the disk tier anew. That goes on when the
 // connection ends.
-func (c *session) rebuild(h wire.Header, body []byte) error {
+func handleRebuild(c *reader, h wire.Header, body []byte) error {
 	var req wire.RebuildRequest
 	if err := req.Decode(body); err != nil {
 		return err
 	}
-	return c.later(h, func(ctx context.Context) (wire.Message, error) {
+	return c.asyncReply(h, func(ctx context.Context) (wire.Message, error) {
 		r, err := c.server.o.Stack.Rebuild(ctx, req.Begin)
 		if err != nil {
 			return nil, err

@@ -15,8 +15,8 @@ const (
 	recentEntryBytes = 256 // a name's share of the map, its place in the order and a recentChain
 )
 
-// recent is what was asked for under which lookup id, so that a warm can name
-// it. A user's names are its own. What was not asked for the longest is
+// recent is the prompts that were asked for by their lookup ids, so that a warm can
+// name them. A user's names are its own. The prompt not asked for the longest is
 // forgotten first.
 type recent struct {
 	mu struct {
@@ -47,8 +47,9 @@ func (r *recentChain) bytes() int {
 		cap(c.Tokens)*int(unsafe.Sizeof(uint32(0)))
 }
 
-// add remembers chains, which nobody may change, instead of what had the name.
-// Of a prompt without a whole chunk there is nothing to remember.
+// add remembers chains, which never change, under the name in as, and forgets the
+// prompt that had the name before. A prompt without a whole chunk only takes the
+// name away.
 func (r *recent) add(as asked, policy *access.Policy, chains []key.Chain) {
 	c := &recentChain{as, policy, chains}
 	r.mu.Lock()

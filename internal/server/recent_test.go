@@ -9,8 +9,8 @@ import (
 	"github.com/kvstored/kvstored/key"
 )
 
-// TestRecentIsBounded: what a client names stays within what is said of it,
-// whatever its prompts are.
+// TestRecentIsBounded: the names of a client take at most 3/2 of maxRecentBytes on
+// the heap, for prompts of any length and number of ranks.
 func TestRecentIsBounded(t *testing.T) {
 	heap := func() int64 {
 		runtime.GC()
@@ -41,8 +41,8 @@ func TestRecentIsBounded(t *testing.T) {
 	}
 }
 
-// TestRecentForgetsEmpty: a prompt without a chunk is not remembered, nor is
-// what had its name before.
+// TestRecentForgetsEmpty: a prompt without a chunk is not remembered, nor is the
+// one that had its name before.
 func TestRecentForgetsEmpty(t *testing.T) {
 	var r recent
 	one := []key.Chain{{Hashes: make([]key.Hash, 1), Tokens: make([]uint32, 1)}}

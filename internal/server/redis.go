@@ -10,7 +10,7 @@ const redisBytes = 4
 
 // turnAwayRedis looks at what a connection begins with, and tells a Redis client
 // that it has the wrong socket: it would wait for an answer to less than a frame.
-func (c *session) turnAwayRedis() error {
+func turnAwayRedis(c *session) error {
 	start, err := c.conn.Peek(redisBytes)
 	if err != nil || !likeRedis([redisBytes]byte(start)) {
 		return err

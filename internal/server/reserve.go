@@ -7,11 +7,12 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/tier"
 )
 
-func (c *session) reserve(h wire.Header, body []byte) error {
+func handleReserve(c *reader, h wire.Header, body []byte) error {
 	var req wire.ReserveRequest
 	if err := req.Decode(body); err != nil {
 		return err
@@ -19,7 +20,7 @@ func (c *session) reserve(h wire.Header, body []byte) error {
 	if c.puts == wire.PutInline {
 		return refuse(wire.StatusUnsupported, "this connection has neither a staging window nor a writable arena; ask for one in hello, or use put")
 	}
-	f := &fill{session: c}
+	f := &fill{session: c.session}
 	if err := c.chain(&f.chain, &req.Chain); err != nil {
 		return err
 	}
@@ -34,14 +35,15 @@ func (c *session) reserve(h wire.Header, body []byte) error {
 	c.mu.Lock()
 	fills := len(c.mu.fills)
 	c.mu.Unlock()
-	if err := c.roomFor(fills, "fills"); err != nil {
+	if err := roomFor(fills, "fills"); err != nil {
 		return err
 	}
-	f.id, f.first, f.said, f.blind = c.server.ids.Add(1), from, c.said(&f.chain), c.blind(f.chain.Space)
+	f.id, f.first, f.said, f.blind = c.server.ids.Add(1), from, c.prompts.find(&f.chain), c.blind(f.chain.Space)
+	f.policy = c.judged.policy
 	all := req.Flags&wire.ReserveAllOrNothing != 0
 	if req.WaitMillis > 0 {
 		sums := slices.Clone(req.Sums) // the body is not the request's any more then
-		return c.later(h, func(ctx context.Context) (wire.Message, error) {
+		return c.asyncReply(h, func(ctx context.Context) (wire.Message, error) {
 			ctx, cancel := context.WithTimeout(ctx, time.Duration(req.WaitMillis)*time.Millisecond)
 			defer cancel()
 			return f.open(ctx, sizes, sums, all, true)
@@ -81,6 +83,9 @@ func (f *fill) open(ctx context.Context, sizes []uint32, sums wire.Sums, all, wa
 		f.abort(f.mu.slots)
 		return nil, err
 	}
+	if c := f.session; c.server.settings().Access != f.policy { // replaced meanwhile
+		f.revokeIfDenied()
+	}
 	return reply, nil
 }
 
@@ -91,43 +96,27 @@ func (c *session) adopt(f *fill) error {
 	if c.mu.closed {
 		return tier.ErrClosed
 	}
-	if err := c.roomFor(len(c.mu.fills), "fills"); err != nil {
+	if err := roomFor(len(c.mu.fills), "fills"); err != nil {
 		return err
 	}
 	if err := c.tenant.roomForJobs(c.server.o.Limits.UIDJobs); err != nil {
 		return err
 	}
-	f.expiry = time.AfterFunc(c.leaseAge, func() { c.during(f.expire) })
+	f.expiry = time.AfterFunc(c.leaseAge, func() { c.whileOpen(f.expire) })
 	c.mu.fills[f.id] = f
 	c.tenant.jobs.Add(1)
 	return nil
 }
 
-// sizes returns one size a chunk.
-func (c *session) sizes(l wire.U32s, n int) ([]uint32, error) {
-	if l.Len() != 1 && l.Len() != n {
-		return nil, refuse(wire.StatusBadRequest, "%d sizes for %d chunks; give one for all, or one for each", l.Len(), n)
-	}
-	out := make([]uint32, n)
-	limit := c.server.maxPayload
-	for i := range out {
-		if out[i] = l.At(min(i, l.Len()-1)); int64(out[i]) > limit {
-			return nil, refuse(wire.StatusTooLarge, "chunk %d has %d bytes, the limit is %d", i, out[i], limit)
-		}
-		c.payload = out[i]
-	}
-	return out, nil
-}
-
 // grant takes room for the longest leading run that fits, or for all.
 func (f *fill) grant(ctx context.Context, sizes []uint32, all, wait bool) error {
 	c := f.session
-	grants := make([]tier.Grant, len(sizes))
-	want := tier.Store{Owner: c.owner, Wait: wait, Insists: f.said.insists}
+	grants := make([]stack.Grant, len(sizes))
+	want := stack.Store{Owner: c.owner, Wait: wait, Force: f.said.force}
 	n, err := c.server.o.Stack.ReserveFor(ctx, want, &f.chain, f.first, sizes, grants)
 	for i, g := range grants[:n] {
 		s := slot{status: g.Status, ref: g.Ref}
-		if g.Status == tier.Granted {
+		if g.Status == stack.Granted {
 			off, ok := c.staging.alloc(sizes[i])
 			if !ok {
 				err = fmt.Errorf("reserve: the staging window is full; commit or abort something, or ask for a larger one in hello: %w", tier.ErrOverBudget)
@@ -147,7 +136,7 @@ func (f *fill) grant(ctx context.Context, sizes []uint32, all, wait bool) error 
 	return err
 }
 
-func abortGrants(s *tier.Stack, grants []tier.Grant) {
+func abortGrants(s *stack.Stack, grants []stack.Grant) {
 	for _, g := range grants {
 		if g.Ref.Valid() {
 			s.Abort([]tier.Ref{g.Ref})
@@ -175,7 +164,7 @@ func (f *fill) compare(sizes []uint32, sums wire.Sums) wire.U32s {
 	var differ []uint32
 	for i := range f.mu.slots {
 		s := &f.mu.slots[i]
-		if s.status != tier.Exists {
+		if s.status != stack.Exists {
 			continue
 		}
 		sum, size, known := uint64(0), uint32(0), i < n
@@ -187,9 +176,9 @@ func (f *fill) compare(sizes []uint32, sums wire.Sums) wire.U32s {
 		s.there = size
 		if own, ok := ours[uint32(i)]; ok && own != sum {
 			differ = append(differ, uint32(i))
-			c.differ(&f.chain, f.first+i, "checksums compared")
+			logDiffering(c, &f.chain, f.first+i, "checksums compared")
 		} else if size != sizes[i] {
-			c.differ(&f.chain, f.first+i, "another length")
+			logDiffering(c, &f.chain, f.first+i, "another length")
 		}
 	}
 	return wire.ViewU32s(differ)
@@ -200,7 +189,7 @@ func (f *fill) describe() wire.Slots {
 	slots := make(wire.Slots, 0, 16*len(f.mu.slots))
 	for _, s := range f.mu.slots {
 		w := wire.Slot{Grant: wire.Grant(s.status), Length: s.there} // the same numbers
-		if s.status == tier.Granted {
+		if s.status == stack.Granted {
 			w.Length, w.Offset = uint32(s.ref.Block.Len()), uint64(s.window)
 			if f.session.puts == wire.PutDirect {
 				w.Offset = uint64(s.ref.Block.Offset())

@@ -19,6 +19,8 @@ import (
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/server"
+	"github.com/kvstored/kvstored/internal/socket"
+	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/policy"
@@ -50,7 +52,7 @@ type rig struct {
 	arena      *arena.Arena
 	hot        *cpu.Tier
 	disk       *tiertest.Memory
-	stack      *tier.Stack
+	stack      *stack.Stack
 	quarantine *arena.Quarantine
 	server     *server.Server
 	listener   *net.UnixListener
@@ -66,8 +68,8 @@ type options struct {
 	capacity int64 // of DRAM; 0 = 4 MiB
 	limits   ledger.Limits
 	hook     tierfault.Hook // in front of the disk
-	write    tier.WriteOptions
-	quotas   []tier.Quota
+	write    stack.WriteOptions
+	quotas   []stack.Quota
 	lone     bool // no disk
 }
 
@@ -90,14 +92,14 @@ func newRig(t testing.TB, o options) *rig {
 		HighWatermark: 0.95, LowWatermark: 0.90,
 	})
 	r.disk = tiertest.NewMemory("disk", 64*mib)
-	so := tier.Options{Hot: r.hot, Disk: r.disk, Write: o.write, Quotas: o.quotas, Log: zerolog.Nop()}
+	so := stack.Options{Hot: r.hot, Below: []stack.Below{{Place: tier.Disk, Tier: r.disk}}, Write: o.write, Quotas: o.quotas, Log: zerolog.Nop()}
 	if o.lone {
-		so.Disk = nil
+		so.Below = nil
 	}
 	if o.hook != nil {
-		so.Disk = tierfault.Wrap(r.disk, o.hook)
+		so.Below[0].Tier = tierfault.Wrap(r.disk, o.hook)
 	}
-	r.stack = tier.NewStack(so)
+	r.stack = stack.NewStack(so)
 	if o.Direct {
 		r.quarantine, err = arena.NewQuarantine()
 		r.must(err)
@@ -127,7 +129,7 @@ func (r *rig) serve(o server.Options) {
 		ended <- nil
 	}
 	var err error
-	r.listener, err = server.Listen(r.socket, 0o600, "")
+	r.listener, err = socket.Listen(r.socket, 0o600, "")
 	r.must(err)
 	ctx, cancel := context.WithCancel(context.Background())
 	r.cancel, r.served = cancel, make(chan error, 1)
@@ -264,7 +266,7 @@ func (r *rig) store(c *key.Chain, from, to int) {
 	o := r.stack.NewOwner()
 	defer r.stack.CloseOwner(o)
 	for i := from; i < to; i++ {
-		var g [1]tier.Grant
+		var g [1]stack.Grant
 		_, err := r.stack.Reserve(r.t.Context(), o, c, i, []uint32{size}, g[:], false)
 		r.must(err)
 		g[0].Ref.Block.SealSum(g[0].Ref.Block.Write(tiertest.Payload(c.Key(i), size)))
@@ -272,7 +274,7 @@ func (r *rig) store(c *key.Chain, from, to int) {
 	}
 }
 
-// raw is a client that says what it is told to.
+// raw is a client that sends any frame that a test makes.
 type raw struct {
 	t     testing.TB
 	uc    *net.UnixConn
@@ -485,8 +487,8 @@ func (c *raw) ping() {
 	c.do(wire.OpPing, wire.EmptyRequest{}, wire.EmptyReply{})
 }
 
-// put stores what there is room for of chunks from..to of p through the Go
-// client, whichever way it puts.
+// put stores chunks from..to of p, as far as there is room for them, through the
+// Go client, in slots or inline as c does.
 func put(ctx context.Context, c *client.Client, p *key.Chain, from, to int) error {
 	f, err := c.Reserve(ctx, client.Chain(p), client.ReserveOptions{First: from - p.Skip, Count: to - from, Size: size})
 	if err != nil {

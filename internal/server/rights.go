@@ -19,45 +19,6 @@ const (
 	everywhere              // in all there can be: it tells of them, or changes them
 )
 
-// need is the rights that an operation takes, and where.
-type need struct {
-	rights access.Rights
-	scope  scope
-}
-
-// needed is the rights that each operation after hello takes. One that is not
-// here takes none.
-var needed = map[wire.Op]need{
-	wire.OpLookup:   {access.Read, inSpaces},
-	wire.OpPrefetch: {access.Read, inSpaces},
-	wire.OpBatch:    {access.Read, inSpaces},
-	wire.OpGet:      {access.Read, inSpaces},
-	wire.OpWarm:     {access.Read, inSpaces},
-	wire.OpPin:      {access.Read, inSpaces},
-	wire.OpWait:     {access.Read, somewhere},
-	wire.OpCancel:   {access.Read, somewhere},
-	wire.OpRelease:  {access.Read, somewhere},
-	wire.OpRenew:    {access.Read, somewhere},
-	wire.OpUnpin:    {access.Read, somewhere},
-	wire.OpStats:    {access.Read, everywhere},
-
-	wire.OpReserve: {access.Write, inSpaces},
-	wire.OpCommit:  {access.Write, inSpaces},
-	wire.OpPut:     {access.Write, inSpaces},
-	wire.OpDelete:  {access.Write, inSpaces},
-	wire.OpAbort:   {access.Write, somewhere},
-	wire.OpFlush:   {access.Write, somewhere},
-
-	wire.OpPurge:   {access.Admin, somewhere}, // and in its space
-	wire.OpSpaces:  {access.Admin, somewhere}, // lists those that its user may read or administer
-	wire.OpScrub:   {access.Admin, everywhere},
-	wire.OpPins:    {access.Admin, everywhere},
-	wire.OpRevoke:  {access.Admin, everywhere},
-	wire.OpPolicy:  {access.Admin, everywhere},
-	wire.OpClear:   {access.Admin, everywhere},
-	wire.OpRebuild: {access.Admin, everywhere},
-}
-
 // judged is what a policy lets the user of a session do. Each open space has its
 // own rights besides.
 type judged struct {
@@ -67,7 +28,7 @@ type judged struct {
 }
 
 // judge asks the present policy about the session's user and its open spaces.
-func (c *session) judge() {
+func (c *reader) judge() {
 	p := c.server.settings().Access
 	c.judged = judged{policy: p, somewhere: p.Somewhere(c.uid), everywhere: p.Everywhere(c.uid)}
 	for i := range c.spaces.list {
@@ -78,11 +39,10 @@ func (c *session) judge() {
 
 // allowed is an error unless the session may ask for an operation at all. What
 // that takes in the spaces of the request is asked for by space and may.
-func (c *session) allowed(op wire.Op) error {
+func (c *reader) allowed(op wire.Op, n *operation) error {
 	if c.server.settings().Access != c.judged.policy {
 		c.judge()
 	}
-	n := needed[op]
 	c.judged.asks = n.rights
 	have := c.judged.somewhere
 	if n.scope == everywhere {
@@ -99,12 +59,12 @@ func (c *session) allowed(op wire.Op) error {
 }
 
 // denied refuses what the session's user may not do in a space.
-func (c *session) denied(format string, args ...any) error {
+func (c *reader) denied(format string, args ...any) error {
 	return refuse(wire.StatusDenied, "user %d may not %s; see %s", c.uid, fmt.Sprintf(format, args...), c.see())
 }
 
 // see names the keys of the configuration that decide.
-func (c *session) see() string {
+func (c *reader) see() string {
 	if c.judged.policy.Ruled() {
 		return "access"
 	}
@@ -112,7 +72,7 @@ func (c *session) see() string {
 }
 
 // openSpaceOf opens a space in which the session has any right.
-func (c *session) openSpaceOf(sp key.Space) (wire.SpaceInfo, error) {
+func (c *reader) openSpaceOf(sp key.Space) (wire.SpaceInfo, error) {
 	rights := c.judged.policy.Model(c.uid, sp.Model)
 	if rights == 0 {
 		return wire.SpaceInfo{}, c.denied("open a space of model %.80q", sp.Model)
@@ -122,7 +82,7 @@ func (c *session) openSpaceOf(sp key.Space) (wire.SpaceInfo, error) {
 
 // space is an open space in which the session has the rights that the request at
 // hand takes.
-func (c *session) space(handle uint32) (openSpace, error) {
+func (c *reader) space(handle uint32) (openSpace, error) {
 	sp, err := c.spaces.get(handle)
 	if err == nil && sp.rights&c.judged.asks != c.judged.asks {
 		err = c.denied("%s what is of model %.80q", c.judged.asks, sp.model)
@@ -131,7 +91,7 @@ func (c *session) space(handle uint32) (openSpace, error) {
 }
 
 // may is space for the chain of a job or fill.
-func (c *session) may(id key.SpaceID) error {
+func (c *reader) may(id key.SpaceID) error {
 	if c.judged.everywhere&c.judged.asks == c.judged.asks {
 		return nil
 	}
@@ -146,7 +106,7 @@ func (c *session) may(id key.SpaceID) error {
 // blind reports whether the session's user may not read a space. Then a request
 // that stores is told that a chunk exists, and nothing about it: a checksum or a
 // length would tell about bytes of others.
-func (c *session) blind(id key.SpaceID) bool {
+func (c *reader) blind(id key.SpaceID) bool {
 	if c.judged.everywhere&access.Read != 0 {
 		return false
 	}
@@ -154,8 +114,16 @@ func (c *session) blind(id key.SpaceID) bool {
 	return sp == nil || sp.rights&access.Read == 0
 }
 
-// sees reports whether a user may know of a space that was opened, or is a front
-// end's, by what is known of it.
+// endsPin reports whether the session may end a pin by its name. With rules a name
+// counts within its user, but for one that may administer everything.
+func (c *reader) endsPin(p *pin) bool {
+	j := &c.judged
+	return !j.policy.Ruled() || p.session.uid == c.uid || j.everywhere&access.Admin != 0
+}
+
+// sees reports whether a user may know of the space that u describes. A space that
+// a client opened is judged by its model, a space of a front end by that front. A
+// space of unknown origin is only for users that may administer everything.
 func sees(p *access.Policy, uid uint32, u *wire.SpaceUse) bool {
 	const either = access.Read | access.Admin
 	switch {

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"maps"
 	"slices"
 	"testing"
 
@@ -15,7 +14,7 @@ func TestNeedsAdmin(t *testing.T) {
 	for _, op := range []wire.Op{wire.OpPins, wire.OpRevoke, wire.OpPolicy, wire.OpClear, wire.OpPurge, wire.OpSpaces, wire.OpScrub, wire.OpRebuild} {
 		s := new(Server)
 		s.now.Store(&Settings{Access: access.New(access.Options{Own: 1})})
-		c := session{server: s, uid: 5}
+		c := reader{session: &session{server: s, uid: 5}}
 		if err := c.handle(wire.Header{Op: op}, nil); statusOf(err) != wire.StatusDenied {
 			t.Errorf("%s: %v", op, err)
 		}
@@ -27,18 +26,19 @@ func TestNeedsAdmin(t *testing.T) {
 func TestNeeded(t *testing.T) {
 	free := []wire.Op{wire.OpHello, wire.OpOpenSpace, wire.OpPing}
 	writes := []wire.Op{wire.OpReserve, wire.OpCommit, wire.OpAbort, wire.OpPut, wire.OpDelete, wire.OpFlush}
-	for op := range handlers {
-		n, listed := needed[op]
-		if listed == slices.Contains(free, op) {
-			t.Errorf("%s: in the table %v", op, listed)
+	for code, n := range operations {
+		op := wire.Op(code)
+		if n.handle == nil {
+			if n.rights != 0 || n.scope != 0 || n.holds {
+				t.Errorf("%s is no operation", op)
+			}
+			continue
+		}
+		if (n.rights == 0) != slices.Contains(free, op) {
+			t.Errorf("%s takes %s", op, n.rights)
 		}
 		if (n.rights&access.Write != 0) != slices.Contains(writes, op) {
 			t.Errorf("%s needs %s", op, n.rights)
-		}
-	}
-	for op := range maps.Keys(needed) {
-		if handlers[op] == nil {
-			t.Errorf("%s is no operation", op)
 		}
 	}
 }

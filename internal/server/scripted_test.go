@@ -14,12 +14,12 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
-	"golang.org/x/sync/semaphore"
 
 	"github.com/kvstored/kvstored/cpu"
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/policy"
@@ -41,8 +41,8 @@ var scriptSpace = key.Space{Model: "m", World: 1, DType: "bf16", ChunkTokens: sc
 
 // script is a chain and how the tiers behave about it, chunk by chunk.
 type script struct {
-	// at says where chunk i is: c DRAM, d disk, r remote, b disk and remote,
-	// u remote but nobody here knows, . nowhere.
+	// at says where chunk i is: c DRAM, d disk, r remote, b disk and remote, u
+	// remote but the index does not know it, . nowhere.
 	at string
 	// do says what the tiers below do when asked for chunk i (nothing special
 	// where it is short): x fail, l have lost it, z find it corrupt, o be off,
@@ -64,10 +64,10 @@ type script struct {
 	gate   chan struct{} // g in do: wait until it is closed, whatever the context says
 }
 
-// stage is a session over a Stack over scripted tiers, without a client: what
-// it sends ends in a socket that nobody reads.
+// stage is the reader of a session over a Stack over scripted tiers, without a
+// client: its replies and pushes end in a socket without a reader.
 type stage struct {
-	*session
+	*reader
 	t     testing.TB
 	s     *script
 	chain *key.Chain
@@ -163,50 +163,47 @@ func newStage(t testing.TB, s *script) *stage {
 	for p := tier.Disk; p < tier.Places; p++ {
 		g.below[p] = tiertest.NewMemory(p.String(), 64<<20)
 	}
-	so := tier.Options{
-		Hot:    g.hot,
-		Disk:   tierfault.Wrap(g.below[tier.Disk], g.hook(tier.Disk, diskTime)),
-		Remote: tierfault.Wrap(g.below[tier.Remote], g.hook(tier.Remote, remoteTime)),
-		Loads:  s.loads,
-		Log:    zerolog.Nop(),
+	so := stack.Options{
+		Hot: g.hot,
+		Below: []stack.Below{
+			{Place: tier.Disk, Tier: tierfault.Wrap(g.below[tier.Disk], g.hook(tier.Disk, diskTime)), Loads: s.loads[tier.Disk]},
+			{Place: tier.Remote, Tier: tierfault.Wrap(g.below[tier.Remote], g.hook(tier.Remote, remoteTime)), Loads: s.loads[tier.Remote]},
+		},
+		Log: zerolog.Nop(),
 	}
 	if strings.Contains(s.at, "u") || s.find != nil || s.off {
-		so.Remote = &sharedTier{Tier: so.Remote, memory: g.below[tier.Remote], find: s.find, off: s.off}
+		so.Below[1].Tier = &sharedTier{Tier: so.Below[1].Tier, memory: g.below[tier.Remote], find: s.find, off: s.off}
 	}
-	stack := tier.NewStack(so)
+	store := stack.NewStack(so)
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel) // of a test that fails
 	ended := make(chan error, 1)
-	go func() { ended <- stack.Run(ctx) }()
+	go func() { ended <- store.Run(ctx) }()
 	g.end = func() {
-		stack.Wait()
+		store.Wait()
 		cancel()
 		g.must(<-ended)
 	}
-	g.open(stack)
-	g.fill(stack)
+	g.open(store)
+	g.fill(store)
 	return g
 }
 
 // open makes the session.
-func (g *stage) open(stack *tier.Stack) {
+func (g *stage) open(store *stack.Stack) {
 	g.s.o.Policy = cmp.Or(g.s.o.Policy, wire.PolicyTimeout)
 	g.s.o.Deadline = cmp.Or(g.s.o.Deadline, time.Minute)
 	g.s.o.WindowBytes = cmp.Or(g.s.o.WindowBytes, 1<<20)
 	srv := New(Options{
-		Stack: stack, Arena: g.arena, Log: zerolog.Nop(),
+		Stack: store, Arena: g.arena, Log: zerolog.Nop(),
 		Settings: Settings{LeaseMaxAge: time.Hour, PinMaxAge: time.Hour, Prefetch: g.s.o, ChunkTokens: scriptTokens, Method: "sha256"},
 	})
 	conn, err := wire.NewConn(g.socket(), 0)
 	g.must(err)
-	c := &session{server: srv, conn: conn, log: zerolog.Nop(), inline: semaphore.NewWeighted(maxInline), leaseAge: time.Hour}
-	c.tenant, _, err = srv.users.enter(identity{}, true)
+	tenant, _, err := srv.users.enter(identity{}, true)
 	g.must(err)
-	c.turn = c.tenant.NewTurn()
-	c.pause, c.turning = c.turn.Yield, context.Background()
-	c.out = output{conn: conn, limits: &srv.o.Limits, spawn: c.waiting.Go}
-	c.mu.jobs, c.mu.fills = make(map[uint64]*job), make(map[uint64]*fill)
-	c.spaces.server = srv
+	c := newReader(newSession(srv, conn, tenant, nil))
+	c.leaseAge, c.turning = time.Hour, context.Background()
 	c.judge()
 	c.pushes = g.s.pushes
 	c.ctx = context.Background()
@@ -214,7 +211,7 @@ func (g *stage) open(stack *tier.Stack) {
 	g.must(err)
 	g.space = info.Handle
 	c.join()
-	g.session = c
+	g.reader = c
 }
 
 // socket is one end of a connection whose other end takes a few frames.
@@ -235,7 +232,7 @@ func (g *stage) socket() *net.UnixConn {
 }
 
 // fill puts every chunk where the script wants it.
-func (g *stage) fill(stack *tier.Stack) {
+func (g *stage) fill(store *stack.Stack) {
 	ctx := context.Background()
 	for i := range g.chain.Len() {
 		switch g.s.at[i] {
@@ -247,14 +244,14 @@ func (g *stage) fill(stack *tier.Stack) {
 		case '.':
 			continue
 		}
-		var grant [1]tier.Grant
-		_, err := stack.Reserve(ctx, ledger.Daemon, g.chain, i, []uint32{scriptSize}, grant[:], false)
+		var grant [1]stack.Grant
+		_, err := store.Reserve(ctx, ledger.Daemon, g.chain, i, []uint32{scriptSize}, grant[:], false)
 		g.must(err)
 		b := grant[0].Ref.Block
 		b.SealSum(b.Write(tiertest.Payload(g.chain.Key(i), scriptSize)))
-		g.must(stack.Commit(g.chain, i, []tier.Ref{grant[0].Ref}))
+		g.must(store.Commit(g.chain, i, []tier.Ref{grant[0].Ref}))
 	}
-	g.must(stack.Flush(ctx, false))
+	g.must(store.Flush(ctx, false))
 	for i := range g.chain.Len() {
 		if !strings.ContainsRune("cu.", rune(g.s.at[i])) {
 			g.cool(i, i+1)

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -67,7 +68,7 @@ var scripts = []struct {
 	{"partial missing", script{at: "dd.", last: 3}, wire.PrefetchRequest{}, ending{2, 32, [3]uint32{0, 2}, fine, "", 10 * ms, ""}},
 	{"partial fails", script{at: "ddd", do: "..x", last: 3}, wire.PrefetchRequest{}, ending{2, 32, [3]uint32{0, 2}, failed, "disk", 10 * ms, "110"}},
 
-	// Short delivery: what was promised and is not given ends the prefix.
+	// Short delivery: a chunk that was promised and is not given ends the prefix.
 	{"3, 2, 2, and the first gives 1", script{at: "dddrrdd", do: ".ll"}, wire.PrefetchRequest{}, ending{1, 16, [3]uint32{0, 1}, gap, "", 10 * ms, ""}},
 	{"3, 2, 2, and the second gives 1", script{at: "cccddrr", do: "....l"}, wire.PrefetchRequest{}, ending{4, 64, [3]uint32{3, 1}, gap, "", 10 * ms, "11110??"}},
 	{"3, 2, 2, and the third gives 1", script{at: "cccddrr", do: "......l"}, wire.PrefetchRequest{}, ending{6, 96, [3]uint32{3, 2, 1}, gap, "", 30 * ms, "1111110"}},
@@ -173,9 +174,9 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-// checkCached compares what is in DRAM with what should be, if that is not
-// empty. A question mark is a load behind the one that failed: that one has
-// ended it, unless it was as fast.
+// checkCached compares the chunks in DRAM with want, if that is not empty. A
+// question mark is a load behind the one that failed: that one has ended it,
+// unless it was as fast.
 func (g *stage) checkCached(want string) {
 	g.t.Helper()
 	got := g.cached()
@@ -206,4 +207,22 @@ func (g *stage) checkEnding(j *job, want *ending) {
 	if tokens != want.tokens {
 		g.t.Errorf("%d tokens over the tiers; want %d", tokens, want.tokens)
 	}
+}
+
+// A job reads no further ahead than loads may take of DRAM, whatever its window:
+// chunks beyond its budget would be read for nothing, and again by the next job.
+func TestWindowFitsLoads(t *testing.T) {
+	s := script{at: strings.Repeat("d", 40), limits: ledger.Limits{Lease: 8 * scriptSize, Load: 2 * scriptSize}}
+	play(t, s, func(t *testing.T, g *stage) {
+		before := g.below[tier.Disk].Stats().Gets
+		j := g.prefetch(&wire.PrefetchRequest{})
+		g.done(j)
+		if st := j.state(0); st.Reason != over || st.Ready.Chunks != 8 {
+			t.Errorf("%+v; want 8 chunks", st)
+		}
+		g.checkBytes(j)
+		if n := g.below[tier.Disk].Stats().Gets - before; n > 8+2 {
+			t.Errorf("%d chunks were read; want the 8 that the client may lease and at most 2 more", n)
+		}
+	})
 }

@@ -7,14 +7,14 @@ import (
 	"github.com/kvstored/kvstored/internal/wire"
 )
 
-// scrub reads everything on disk; it ends with the connection.
-func (c *session) scrub(h wire.Header, body []byte) error {
+// handleScrub reads everything on disk; it ends with the connection.
+func handleScrub(c *reader, h wire.Header, body []byte) error {
 	var req wire.ScrubRequest
 	if err := req.Decode(body); err != nil {
 		return err
 	}
 	rate := int64(min(req.BytesPerSecond, math.MaxInt64))
-	return c.later(h, func(ctx context.Context) (wire.Message, error) {
+	return c.asyncReply(h, func(ctx context.Context) (wire.Message, error) {
 		s, err := c.server.o.Stack.Scrub(ctx, rate)
 		if err != nil {
 			return nil, err

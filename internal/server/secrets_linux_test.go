@@ -260,9 +260,9 @@ func generated(random *rand.Rand) string {
 	return "[" + strings.Join(lines, ", ") + "]"
 }
 
-// TestSecrets: whatever rules are accepted, a client whose user may not read what
-// another has stored finds nothing of it: 0 of 8,192 secrets in the memory it was
-// given and in all replies, and not one checksum. One that may read everything
+// TestSecrets: under any rules that are accepted, a client whose user may not read
+// the chunks of another finds nothing of them: 0 of 8,192 secrets in the memory it
+// was given and in all replies, and not one checksum. One that may read everything
 // finds all, so that the search is one.
 func TestSecrets(t *testing.T) {
 	r := newRig(t, options{capacity: 32 * mib, lone: true, Options: server.Options{

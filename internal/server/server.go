@@ -14,15 +14,16 @@ import (
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/budget"
 	"github.com/kvstored/kvstored/internal/fair"
+	"github.com/kvstored/kvstored/internal/hint"
 	"github.com/kvstored/kvstored/internal/spin"
+	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
-	"github.com/kvstored/kvstored/tier"
 )
 
 // Options of a Server.
 type Options struct {
-	Stack      *tier.Stack
+	Stack      *stack.Stack
 	Arena      *arena.Arena
 	Quarantine *arena.Quarantine // needed with Direct
 	Direct     bool              // clients fill the arena themselves
@@ -42,8 +43,8 @@ type Options struct {
 	// Stats returns the daemon's numbers as a JSON object, for a client with these
 	// rights.
 	Stats func(wire.Rights) ([]byte, error)
-	// Observe is told how long a request took until its reply was handed to
-	// the socket; nil for nobody.
+	// Observe is told how long a request took until its reply was handed to the
+	// socket; nil is not called.
 	Observe func(op wire.Op, took time.Duration)
 	Log     zerolog.Logger
 }
@@ -101,16 +102,14 @@ type Server struct {
 	pins       pins
 	catalog    catalog
 	differing  differing
-	hints      hints
+	revoked    revocations
+	hints      *hint.Tracker
 	recent     recent
 	next       nextTurns
 	count      counters
 	now        atomic.Pointer[Settings]
 	users      users
-	mu         struct {
-		sync.Mutex
-		sessions map[uint64]*session // greeted and served, by id
-	}
+	sessions   sessions
 }
 
 // New makes a server; Serve starts it.
@@ -120,9 +119,9 @@ func New(o Options) *Server {
 	s.now.Store(&o.Settings)
 	s.users.gate, s.users.limits = fair.NewGate(0, spin.Busy), &s.o.Limits
 	s.users.mu.byID = make(map[identity]*tenant)
-	s.next.grew = make(chan struct{}, 1)
-	s.mu.sessions = make(map[uint64]*session)
-	s.hints.init()
+	s.next.server, s.next.grew = s, make(chan struct{}, 1)
+	s.sessions.mu.byID = make(map[uint64]*session)
+	s.hints = hint.NewTracker()
 	s.catalog.mu.spaces = make(map[key.SpaceID]*openedSpace)
 	s.pins.mu.byName = make(map[string][]*pin)
 	s.pins.mu.bySession = make(map[*session]map[string]*pin)
@@ -135,7 +134,7 @@ func New(o Options) *Server {
 func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var turns sync.WaitGroup
-	turns.Go(func() { s.bringUpNextTurns(ctx) })
+	turns.Go(func() { s.next.run(ctx) })
 	err := accept.Serve(ctx, l, s.o.Log, func(ctx context.Context, conn net.Conn) {
 		s.serveConn(ctx, conn.(*net.UnixConn))
 	})
@@ -159,7 +158,7 @@ func (s *Server) serveConn(ctx context.Context, uc *net.UnixConn) {
 		return
 	}
 	defer account.Close()
-	c, err := newSession(ctx, s, uc, u, account)
+	c, err := open(ctx, s, uc, u, account)
 	if err != nil {
 		s.users.leave(u)
 		s.count.refused[refusedDenied].Add(1)
@@ -167,8 +166,9 @@ func (s *Server) serveConn(ctx context.Context, uc *net.UnixConn) {
 		return
 	}
 	s.count.connections.Add(1)
-	s.serving(c)
-	defer s.served(c)
+	s.sessions.add(c.session)
+	defer s.sessions.remove(c.session)
+	c.recheck() // the settings may have changed since it was opened
 	c.serve(ctx)
 }
 
@@ -180,27 +180,6 @@ func (s *Server) enter(uc *net.UnixConn) (a *tenant, reason int, err error) {
 		return nil, refusedDenied, err
 	}
 	return s.users.enter(identity{uid: uid}, admin)
-}
-
-// serving makes a connection known; served ends that.
-func (s *Server) serving(c *session) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.mu.sessions[c.id] = c
-	c.recheck()
-}
-
-func (s *Server) served(c *session) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.mu.sessions, c.id)
-}
-
-// connections is how many are served now.
-func (s *Server) connections() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.mu.sessions)
 }
 
 func (s *Server) observe(op wire.Op, took time.Duration) {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/internal/access"
+	"github.com/kvstored/kvstored/key"
 )
 
 // Settings are the options that can change while a Server runs.
@@ -23,9 +24,18 @@ type Settings struct {
 // settings are the present ones. They are never changed, only replaced.
 func (s *Server) settings() *Settings { return s.now.Load() }
 
+// windowOf is what may be in flight for one job: no more than promotions may
+// take of DRAM, for chunks read further ahead would only wait there for room, or
+// take that of the chunks before them and be read again.
+func windowOf(s *Server) int64 {
+	return min(s.settings().Prefetch.WindowBytes, s.o.Stack.LoadRoom())
+}
+
 // Set replaces the settings, which are the server's from then on: requests that
-// have begun go on as they were, later ones are judged by the new policy, on
-// connections that are open too. A connection whose user may not connect any more
+// have begun are answered as they were, later ones are judged by the new policy, on
+// connections that are open too. Jobs of users that may not read the space any more
+// end, with their leases, and so do fills of users that may not write it; pins stay
+// until they are ended or too old. A connection whose user may not connect any more
 // is closed, and one that has mapped the arena for a user that may not map it any
 // more, each with a line in the log. A mapping cannot be taken back: it stays with
 // the client's process. It is safe for concurrent use.
@@ -33,11 +43,13 @@ func (s *Server) Set(to Settings) {
 	if old := s.settings().Access; reflect.DeepEqual(old, to.Access) {
 		to.Access = old // what was judged by it stays so
 	}
+	changed := to.Access != s.settings().Access
 	s.now.Store(&to) // first: a connection that is not among the sessions yet finds it
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, c := range s.mu.sessions {
+	for _, c := range s.sessions.all() {
 		c.recheck()
+		if changed {
+			c.revokeDenied()
+		}
 	}
 }
 
@@ -54,4 +66,42 @@ func (c *session) recheck() {
 	}
 	c.log.Warn().Uint32("uid", c.uid).Msg(why + "; its connection is closed")
 	_ = c.conn.Close() // the session's reader ends, and gives back what it held
+}
+
+// lostRight is why a job or fill ends whose user has lost a right.
+const lostRight = "its user may not use that space any more; see access"
+
+// revokeDenied ends the jobs and fills that the present policy would not let begin.
+// One that becomes the session's meanwhile sees to that itself.
+func (c *session) revokeDenied() {
+	c.whileOpen(func() {
+		jobs, fills := c.live()
+		for _, j := range jobs {
+			j.revokeIfDenied()
+		}
+		for _, f := range fills {
+			f.revokeIfDenied()
+		}
+	})
+}
+
+// has reports whether the session's user has rights in a space that it has open.
+func (c *session) has(need access.Rights, id key.SpaceID) bool {
+	p := c.server.settings().Access
+	return p.Everywhere(c.uid)&need == need || p.Model(c.uid, c.server.catalog.space(id).Model)&need == need
+}
+
+func (j *job) revokeIfDenied() {
+	for r := range j.chains {
+		if !j.session.has(access.Read, j.chains[r].Space) {
+			j.revoke(lostRight)
+			return
+		}
+	}
+}
+
+func (f *fill) revokeIfDenied() {
+	if !f.session.has(access.Write, f.chain.Space) {
+		f.revoke(lostRight)
+	}
 }

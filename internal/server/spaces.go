@@ -15,13 +15,13 @@ const (
 	spaceUseBytes   = 128 // of a space without its texts, at most
 )
 
-func (c *session) listSpaces(h wire.Header, body []byte) error {
+func handleSpaces(c *reader, h wire.Header, body []byte) error {
 	var req wire.SpacesRequest
 	if err := req.Decode(body); err != nil {
 		return err
 	}
 	policy := c.judged.policy // the reader's alone
-	return c.later(h, func(context.Context) (wire.Message, error) {
+	return c.asyncReply(h, func(context.Context) (wire.Message, error) {
 		return c.server.spacesAfter(req.After, func(u *wire.SpaceUse) bool { return sees(policy, c.uid, u) }), nil
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/server"
+	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -99,7 +100,7 @@ func TestSpacesAreListed(t *testing.T) {
 // storeBytes is store for the only chunk of c, with so many bytes.
 func (r *rig) storeBytes(c *key.Chain, n uint32) {
 	r.t.Helper()
-	var g [1]tier.Grant
+	var g [1]stack.Grant
 	_, err := r.stack.Reserve(r.t.Context(), ledger.Daemon, c, 0, []uint32{n}, g[:], false)
 	r.must(err)
 	g[0].Ref.Block.Seal()

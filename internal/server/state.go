@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/prefetch"
 	"github.com/kvstored/kvstored/tier"
@@ -12,8 +13,8 @@ import (
 // state describes the job, with the refs from chunk number from on, or with
 // those not yet sent. It is the body of an answer to wait or cancel.
 //
-// Where there are pushes, the refs count as sent only by them: an answer may
-// be overtaken by a push, which must not leave out what comes with the answer.
+// Where there are pushes, the refs count as sent only by them: an answer may be
+// overtaken by a push, which must not leave out the refs in the answer.
 func (j *job) state(from uint32) wire.JobState {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -31,8 +32,8 @@ func (j *job) firstState() wire.JobState {
 func (j *job) describe(from uint32, mark bool) wire.JobState {
 	s := wire.JobState{Done: j.mu.done}
 	s.Reason, s.FailedTier = j.reason()
-	for p, n := range j.mu.in {
-		s.Tiers[p] = countOf(n)
+	for p := range s.Tiers {
+		s.Tiers[p] = countOf(j.mu.in[p])
 	}
 	if j.mu.ended { // nothing more will be sent
 		s.First, s.Ready = uint32(j.mu.sent), j.firstTokens(j.mu.sent)
@@ -80,7 +81,7 @@ func (j *job) reason() (wire.Reason, string) {
 
 // reasonOf names the error that made a prefix or a reservation short.
 func reasonOf(err error) (wire.Reason, string) {
-	var failed *tier.LoadError
+	var failed *stack.LoadError
 	switch {
 	case err == nil:
 		return wire.ReasonComplete, ""

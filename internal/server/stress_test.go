@@ -22,8 +22,8 @@ import (
 var stressFor = flag.Duration("stress", 2*time.Second, "how long the stress test runs")
 
 // Many clients do everything at once in an arena that is much too small, and
-// leases are short. Whatever was read under a lease that held is what was
-// stored, and at the end nothing is left.
+// leases are short. Bytes that were read under a lease that held are the bytes
+// that were stored, and at the end nothing is left.
 func TestStress(t *testing.T) {
 	const prompts, chunks = 24, 12
 	// The shares of a default configuration.
@@ -60,8 +60,8 @@ func TestStress(t *testing.T) {
 	t.Logf("%d chunks read, %d leases revoked, %+v", read.Load(), revoked.Load(), r.server.Stats())
 }
 
-// watch replaces the policy again and again, and samples the budgets: whatever
-// greedy clients do, they hold.
+// watch replaces the policy again and again, and samples the budgets, which hold
+// against greedy clients.
 func (r *rig) watch(ctx context.Context, limits ledger.Limits) {
 	l, names := r.hot.Ledger(), policy.All()
 	for i := 0; ctx.Err() == nil; i++ {

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/prefetch"
@@ -23,7 +24,7 @@ const warmShare = 2
 // warming brings a prompt up as idle work, and leases nothing of it.
 type warming struct {
 	group
-	by    tier.By
+	by    stack.Requester
 	hot   int // chunks that were in DRAM
 	limit int // chunks to bring up at most, the skipped ones included
 	fetch *prefetch.Job[tier.Place]
@@ -32,16 +33,16 @@ type warming struct {
 	moved func(bytes int64)
 }
 
-// newWarming makes ready to bring up what was matched of a group, and what
-// turns up beyond that, as far as bytes go.
-func (s *Server) newWarming(ctx context.Context, g group, m *tier.Match, by tier.By, bytes int64) *warming {
+// newWarming makes ready to promote the chunks of a group that m matched and those
+// that the remote scan finds beyond them, about as many as fit into bytes.
+func (s *Server) newWarming(ctx context.Context, g group, m *stack.Match, by stack.Requester, bytes int64) *warming {
 	w := &warming{group: g, by: by, hot: m.Hot, bytes: bytes, moved: s.count.warmed}
 	w.limit = w.more()
 	lanes, lane := w.lanes(ctx, m)
 	w.fetch = prefetch.New(prefetch.Options[tier.Place]{
 		Lanes: lanes, Lane: lane,
 		From: w.ranks() * w.hot, To: w.ranks() * (w.limit - w.skip()),
-		Window: s.settings().Prefetch.WindowBytes, Discard: func(tier.Place) {},
+		Window: windowOf(s), Discard: func(tier.Place) {},
 	}, w)
 	return w
 }
@@ -97,7 +98,7 @@ func (w *warming) state() wire.JobState {
 	return s
 }
 
-func (c *session) warm(h wire.Header, body []byte) error {
+func handleWarm(c *reader, h wire.Header, body []byte) error {
 	var req wire.WarmRequest
 	if err := req.Decode(body); err != nil {
 		return err
@@ -122,7 +123,7 @@ func (c *session) warm(h wire.Header, body []byte) error {
 		return refuse(wire.StatusOverBudget, "this connection has %d warms under way; wait for some", maxWarms)
 	}
 	s := c.server
-	w := s.newWarming(c.ctx, g, &m, tier.By{Owner: c.owner, Job: s.ids.Add(1)}, s.o.Arena.Stats().CapacityBytes/warmShare)
+	w := s.newWarming(c.ctx, g, &m, stack.Requester{Owner: c.owner, Job: s.ids.Add(1)}, s.o.Arena.Stats().CapacityBytes/warmShare)
 	c.waiting.Go(func() {
 		defer c.warms.Add(-1)
 		w.run(c.ctx)
@@ -132,7 +133,7 @@ func (c *session) warm(h wire.Header, body []byte) error {
 		c.reply(h, answer())
 		return nil
 	}
-	return c.later(h, func(ctx context.Context) (wire.Message, error) {
+	return c.asyncReply(h, func(ctx context.Context) (wire.Message, error) {
 		ctx, cancel := context.WithTimeout(ctx, time.Duration(req.TimeoutMillis)*time.Millisecond)
 		defer cancel()
 		w.fetch.Wait(ctx, w.ranks()*w.chains[0].Len()+1) // until it is done

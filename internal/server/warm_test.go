@@ -39,8 +39,8 @@ func TestWarm(t *testing.T) {
 	r.must(j.Release(ctx))
 }
 
-// What was prefetched under a lookup id can be warmed by it, by any connection
-// of the same user, long after the job has ended.
+// A prompt that was prefetched under a lookup id can be warmed by it, by any
+// connection of the same user, long after the job has ended.
 func TestWarmNamed(t *testing.T) {
 	r := newRig(t, options{})
 	p := chain(1, 4)

@@ -6,13 +6,13 @@ import (
 	"github.com/kvstored/kvstored/policy"
 )
 
-// belady evicts what is used again last (Belady, A Study of Replacement
+// belady evicts the block that is used again last (Belady, A Study of Replacement
 // Algorithms for a Virtual-Storage Computer, IBM Systems Journal 1966). It
 // knows the trace.
 //
 // Every use pushes the block's next use into a heap with the latest on top.
-// What is there from earlier uses lies in the past, below all that is valid,
-// and never comes up.
+// Entries of earlier uses lie in the past, below all that is valid,
+// and never come up.
 type belady struct {
 	next  []uint32 // for each access, the next one of its block
 	uses  []uint32 // for each block, its next use; gone if it is not resident
@@ -26,7 +26,7 @@ type use struct{ at, block uint32 }
 // gone is no next use: the first access is that of no block before it.
 const gone = 0
 
-func (p *belady) Admit(uint64, int64) {}
+func (p *belady) Miss(uint64, int64) {}
 
 func (p *belady) Add(id policy.ID, _ policy.Meta) { p.Touch(id) }
 

@@ -8,7 +8,7 @@ import (
 )
 
 // BenchmarkConversation reports block accesses per second of processor time:
-// one core's, whatever else the machine does.
+// one core's, also on a busy machine.
 func BenchmarkConversation(b *testing.B) {
 	trace := conversation(b)
 	for _, name := range Policies() {

@@ -1,7 +1,7 @@
 // Package simulate computes offline what a cache of some policy and size would
 // have kept of a trace, so that a cache can be sized before it is bought.
 //
-// # What it owns
+// # Owns
 //
 // [Read] takes a trace into memory once; [Run] plays it for every policy and
 // capacity asked for, several at a time, and returns a [Row] for each. The
@@ -17,15 +17,15 @@
 // accessed in order, hit or not, and may evict any other.
 //
 // Tree is how the daemon evicts: a block goes only when it has no resident
-// child and the request at hand does not use it. A request touches what it
-// finds and adds what it misses, each from the tail, so that the head of a
+// child and the request at hand does not use it. A request touches the blocks
+// that it finds and adds those that it misses, each from the tail, so that the head of a
 // prompt is younger than its tail. Where nothing can go, the rest of the
 // prompt is not stored. "tenure" always plays so, sees each request whole, and
 // may leave the rest of a prompt out that is worth less than what would go.
 //
 // [Resample] says how much of a number is owed to the choice of sessions.
 //
-// # What it never does
+// # Never does
 //
 // It moves no payload, knows no daemon, and prints nothing.
 //

@@ -53,7 +53,7 @@ func (c *slowPolicy) residents() []uint32 { return c.ids }
 func (c *slowPolicy) hit(b uint32)        { c.model.Touch(policy.ID(b)) }
 
 func (c *slowPolicy) admit(_ int, b uint32) {
-	c.model.Admit(uint64(b), 1)
+	c.model.Miss(uint64(b), 1)
 	if len(c.ids) == c.capacity {
 		id, _ := c.model.Evict(func(policy.ID) bool { return true })
 		c.ids = cut(c.ids, uint32(id))

@@ -3,7 +3,7 @@ package simulate
 import "github.com/kvstored/kvstored/policy"
 
 // planned plays requests under a policy that sees them whole and may refuse
-// to store the rest of a prompt. What is resident is a set of whole prefixes.
+// to store the rest of a prompt. The resident blocks are a set of whole prefixes.
 type planned struct {
 	*tree
 	planner policy.Planner
@@ -48,13 +48,13 @@ func (p *planned) announce(at int, blocks []uint32) {
 			r.HintFrom++
 		}
 	}
-	p.planner.Request(r)
+	p.planner.Observe(r)
 }
 
 // replace makes room for b if it is worth more than what would go.
 func (p *planned) replace(b uint32) bool {
 	up := p.parents[b]
-	if !p.planner.Worth(hashOf(b), uint64(up)) {
+	if !p.planner.Admit(hashOf(b), uint64(up)) {
 		return false
 	}
 	id, found := p.policy.Evict(func(id policy.ID) bool { return uint32(id)+1 != up })

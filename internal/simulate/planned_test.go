@@ -42,8 +42,8 @@ func TestTenureRates(t *testing.T) {
 	}
 }
 
-// TestTenureAfterChange: when all sessions end at once, what was learned of
-// them costs little of what lru hits, and after a while nothing.
+// TestTenureAfterChange: when all sessions end at once, the lengths learned of
+// them cost little of what lru hits, and after a while nothing.
 func TestTenureAfterChange(t *testing.T) {
 	if raced {
 		t.Skip("one goroutine, and slow")
@@ -155,9 +155,9 @@ type toldPlanner struct {
 	request policy.Request
 }
 
-func (p *toldPlanner) Request(r policy.Request) { p.request = r }
+func (p *toldPlanner) Observe(r policy.Request) { p.request = r }
 
-// TestOracle: to know what is not used again is worth more than any policy.
+// TestOracle: to know which blocks are not used again is worth more than any policy.
 func TestOracle(t *testing.T) {
 	trace := conversation(t)
 	o := Options{Policies: []string{"tenure"}, Capacities: []int{5859}}

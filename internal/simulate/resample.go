@@ -16,7 +16,7 @@ type Spread struct {
 	Mean           float64 `json:"mean_hit_rate"`
 	Deviation      float64 `json:"deviation"` // of the rates, from sample to sample
 	// Lead is how far the policy is above the best other one of the same
-	// sample, on average; those that nobody can build do not count. Its
+	// sample, on average; bounds do not count. Its
 	// deviation is smaller than that of the rates: what makes a sample easy
 	// makes it easy for all.
 	Lead          float64 `json:"lead"`

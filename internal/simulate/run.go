@@ -39,11 +39,11 @@ type Options struct {
 	// The hints that policies which take any are told.
 	Oracle  bool // which blocks are not used again
 	Answers bool // how long the answer to each prompt will be
-	// Done is told of each row as it is ready, one at a time. nil for nobody.
+	// Done is told of each row as it is ready, one at a time. May be nil.
 	Done func(Row)
 }
 
-// Check says what is wrong with the options.
+// Check names the first fault of the options.
 func (o *Options) Check() error {
 	known := Policies()
 	for _, name := range o.Policies {
@@ -123,8 +123,8 @@ func newPlayer(t *Trace, name string, capacity int, o *Options) (player, error) 
 		if err != nil {
 			return nil, err
 		}
-		if p, ok := p.(policy.Asker); ok {
-			p.Ask(told)
+		if p, ok := p.(policy.MetaReader); ok {
+			p.ReadMetaFrom(told)
 		}
 		s.policy = p
 	}
@@ -157,3 +157,7 @@ func (t *Trace) play(ctx context.Context, p player) (Row, error) {
 	r.FinalCacheBlocks = p.len()
 	return r, nil
 }
+
+// IsBound reports whether a name is of a bound, Belady or Infinite, and of no
+// policy that a cache could have.
+func IsBound(name string) bool { return name == Belady || name == Infinite }

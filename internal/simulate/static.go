@@ -3,7 +3,7 @@ package simulate
 import "math"
 
 // static is S3-FIFO with queues of fixed size, as its paper draws it (Yang et
-// al., SOSP 2023, figure 5): a queue makes room when it is full, whatever room
+// al., SOSP 2023, figure 5): a queue makes room when it is full, however much room
 // the other has. It is no policy for a tier, which evicts when the whole is
 // full and may refuse a victim.
 type static struct {
@@ -61,7 +61,7 @@ func (s *static) access(_ int, b uint32) (hit bool) {
 	}
 }
 
-// toSmall admits a new block. What was used meanwhile goes on to main and
+// toSmall admits a new block. A block that was used meanwhile goes on to main and
 // keeps its count.
 func (s *static) toSmall(b uint32) {
 	for s.small.n >= s.small.size {

@@ -45,7 +45,7 @@ func (s *store) access(at int, b uint32) (hit bool) {
 		s.policy.Touch(policy.ID(b))
 		return true
 	}
-	s.policy.Admit(hashOf(b), 1)
+	s.policy.Miss(hashOf(b), 1)
 	for s.n >= s.capacity {
 		id, _ := s.policy.Evict(anything)
 		s.drop(uint32(id))
@@ -76,7 +76,7 @@ func (s *store) drop(b uint32) {
 // unused is the policy of a cache that never evicts.
 type unused struct{}
 
-func (unused) Admit(uint64, int64)                          {}
+func (unused) Miss(uint64, int64)                           {}
 func (unused) Add(policy.ID, policy.Meta)                   {}
 func (unused) Touch(policy.ID)                              {}
 func (unused) Remove(policy.ID)                             {}

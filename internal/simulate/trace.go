@@ -86,7 +86,7 @@ func (t *Trace) Accesses() int { return len(t.blocks) }
 // Distinct is how many different blocks there are.
 func (t *Trace) Distinct() int { return len(t.parents) }
 
-// never is the next use of what is not used again.
+// never is the next use of a block that is not used again.
 const never = ^uint32(0)
 
 // findNextUse returns, for each access, the next one of the same block.

@@ -2,7 +2,7 @@ package simulate
 
 import "github.com/kvstored/kvstored/policy"
 
-// tree plays requests as a tier of the daemon does: what is resident is always
+// tree plays requests as a tier of the daemon does: the resident blocks are always
 // a set of whole prefixes.
 type tree struct {
 	*store
@@ -46,7 +46,7 @@ func (t *tree) request(at int, blocks []uint32) (prefix, hits int) {
 
 // admit makes room for b beside what else is on its way in.
 func (t *tree) admit(b uint32, coming int) bool {
-	t.policy.Admit(hashOf(b), 1)
+	t.policy.Miss(hashOf(b), 1)
 	for t.n+coming >= t.capacity {
 		id, found := t.policy.Evict(t.goes)
 		if !found {

@@ -11,7 +11,7 @@ import (
 	"github.com/kvstored/kvstored/policy/policytest"
 )
 
-// TestTreeIsWholePrefixes: at every moment what is resident has its parent,
+// TestTreeIsWholePrefixes: at every moment each resident block has its parent,
 // is no more than the capacity, and is what the reference model keeps.
 func TestTreeIsWholePrefixes(t *testing.T) {
 	traces := []*Trace{readTrace(t, separating)}

@@ -21,15 +21,15 @@ type Wait struct {
 	polled  time.Duration // from then to the last poll
 	yielded time.Duration // from then to when another thread could last have run
 	slot    bool          // it has one of the places in pollers
-	crowd   int           // above 0: somebody else wants this processor
+	crowd   int           // above 0: another thread wants this processor
 }
 
 // leastWindow: the shortest window is this part of the longest.
 const leastWindow = 16
 
-// pollers counts who polls now, in all connections of the process: at most half
-// of the processors it had at its start, so that others find one. With one
-// processor nobody polls.
+// pollers counts the Waits that poll now, of all connections of the process: at
+// most half of the processors it had at its start, so that others find one. With
+// one processor no connection polls.
 var (
 	pollers    atomic.Int32
 	busy       atomic.Int32
@@ -118,7 +118,7 @@ func (w *Wait) poll() time.Duration {
 	return d
 }
 
-// nextCrowd follows whether somebody else wants this processor, from how long a
+// nextCrowd follows whether another thread wants this processor, from how long a
 // poll took. Where both ends of a socket poll on one processor, each makes the
 // other wait for a whole time slice unless it yields. Alone it yields only now
 // and then (see yieldAfter): yielding makes the scheduler keep both on one.
@@ -133,11 +133,11 @@ func nextCrowd(crowd int, poll time.Duration) int {
 }
 
 const (
-	lostFor  = 100 * time.Microsecond // somebody else had the processor for a while
-	aloneFor = 2 * time.Microsecond   // nobody else had it
+	lostFor  = 100 * time.Microsecond // another thread had the processor for a while
+	aloneFor = 2 * time.Microsecond   // no other thread had it
 	crowded  = 8                      // such polls until it counts as alone
 	// yieldAfter is how long a peer that has slept may have to wait for the
-	// processor: not every scheduler lets it interrupt who polls there.
+	// processor: not every scheduler lets it interrupt the poller there.
 	yieldAfter = 200 * time.Microsecond
 )
 

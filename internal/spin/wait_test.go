@@ -42,7 +42,7 @@ func TestWindow(t *testing.T) {
 	}
 }
 
-// Only half of the processors poll, and whoever stops polling, in whatever way,
+// Only half of the processors poll, and a Wait that stops polling, in any way,
 // makes room for another.
 func TestSlots(t *testing.T) {
 	waits := make([]Wait, 2*maxPollers()+1)
@@ -129,8 +129,8 @@ func TestAgain(t *testing.T) {
 	})
 }
 
-// Whoever lost the processor to somebody else yields it until it finds itself
-// alone again.
+// A poller that lost the processor to another thread yields it until it finds
+// itself alone again.
 func TestCrowd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, mutual := range []bool{true, false} {
@@ -164,7 +164,7 @@ func TestCrowd(t *testing.T) {
 	}
 }
 
-// Whoever polls for long yields now and then, also to a peer that sleeps.
+// A poller that polls for long yields now and then, also to a peer that sleeps.
 func TestYields(t *testing.T) {
 	if maxPollers() == 0 {
 		t.Skip("with one processor nobody polls")

@@ -6,7 +6,7 @@ import "encoding/binary"
 const MaxBatch = 1024
 
 // BatchRequest is a prefetch for each of many prompts, in the order in which
-// they arrived. What is not said of a prompt holds for all.
+// they arrived. An option that names no prompt holds for all.
 type BatchRequest struct {
 	Search         Tiers
 	Flags          uint8 // as of a prefetch
@@ -78,7 +78,7 @@ func (m *BatchRequest) Decode(body []byte) error {
 }
 
 // BatchReply is an answer for each prompt, and the order in which to run them
-// so that most of what they share is computed once.
+// so that most of their common prefix is computed once.
 type BatchReply struct {
 	Jobs  []BatchJob
 	Order U32s // numbers of the prompts

@@ -25,7 +25,7 @@ const (
 	chainAlone      = 1 << 1
 )
 
-// Chain says which chunks a request is about. Whatever the form, every chunk
+// Chain says which chunks a request is about. In every form each chunk
 // number and every count in the request and its reply starts after the first
 // Skip chunks: these only give the position.
 type Chain struct {

@@ -95,7 +95,7 @@ func olderEnd(m Message) int {
 }
 
 // TestCutShort takes bytes off the end of every golden request and reply: each
-// must be refused, and name what is missing.
+// must be refused, and the error name the missing field.
 func TestCutShort(t *testing.T) {
 	for _, g := range golden {
 		body := readGolden(t, g.name)[HeaderBytes:]
@@ -282,8 +282,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// FuzzRequest: whatever a client sends, decoding ends without a panic, and
-// what is accepted means the same after encoding it again.
+// FuzzRequest: decoding ends without a panic on any bytes, and a request that
+// is accepted means the same after encoding it again.
 func FuzzRequest(f *testing.F) {
 	for _, g := range golden {
 		if g.h.Kind == KindRequest {
@@ -293,7 +293,7 @@ func FuzzRequest(f *testing.F) {
 	f.Fuzz(func(t *testing.T, op byte, body []byte) { checkStable(t, newRequest[Op(op)], body) })
 }
 
-// FuzzReply is FuzzRequest for what a client reads.
+// FuzzReply is FuzzRequest for replies and pushes.
 func FuzzReply(f *testing.F) {
 	for _, g := range golden {
 		if g.h.Kind != KindRequest {

@@ -33,7 +33,7 @@ var ErrFrameTooLarge = errors.New("frame too large")
 // than stallBytes, or the rest if that is less, in the time that SetStall gives.
 var ErrStalled = errors.New("the frame has stalled")
 
-// stallBytes is what has to come of a frame within each stall.
+// stallBytes is how much of a frame has to come within each stall.
 const stallBytes = 64 << 10
 
 // Meter is told of the memory that a connection takes beyond the receive buffer
@@ -210,7 +210,7 @@ func (c *Conn) peek() (h Header, body []byte, ok bool, err error) {
 }
 
 // makeRoom makes the buffer have room behind tail for more of the frame that h
-// starts. It grows by doubling what has arrived, never to what is claimed: a
+// starts. It grows with the bytes that arrived, never to the claimed length: a
 // peer has to send a large body to make us hold one.
 func (c *Conn) makeRoom(h Header) error {
 	if c.head == c.tail {

@@ -97,7 +97,7 @@ func TestFrameInPieces(t *testing.T) {
 }
 
 // TestClaimedBodyCostsNothing: a header that claims the largest body does not
-// make the receiver hold more than about twice what was sent of it.
+// make the receiver hold more than about twice the bytes sent of it.
 func TestClaimedBodyCostsNothing(t *testing.T) {
 	a, b := connPair(t, 0)
 	mustWrite(t, a, Header{BodyBytes: MaxBodyBytes, Op: OpPut}.Append(nil))

@@ -79,7 +79,7 @@ func (c *cursor) bool(field string) bool {
 }
 
 // flags is a byte of which only the bits in known may be set: to ignore a
-// flag would be to do something other than what was asked.
+// flag would be to do something else than was asked.
 func (c *cursor) flags(known uint8, field string) uint8 {
 	v := c.u8(field)
 	if v&^known != 0 {
@@ -99,7 +99,7 @@ func (c *cursor) text(field string) []byte {
 
 func (c *cursor) str(field string) string { return string(c.text(field)) }
 
-// end is how a reply ends: whatever follows is from a newer peer.
+// end is how a reply ends: further fields are from a newer peer.
 func (c *cursor) end(message string) error {
 	if c.err != nil {
 		return fmt.Errorf("%s: %w", message, c.err)
@@ -139,4 +139,18 @@ func appendBool(dst []byte, v bool) []byte {
 		return append(dst, 1)
 	}
 	return append(dst, 0)
+}
+
+// pairs reads u16 count and as many pairs of strings.
+func (c *cursor) pairs(field string) Pairs {
+	n := c.u16(field)
+	start := c.off
+	for range n {
+		c.text(field)
+		c.text(field)
+		if c.err != nil {
+			return nil
+		}
+	}
+	return Pairs(c.b[start:c.off])
 }

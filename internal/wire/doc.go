@@ -1,36 +1,35 @@
-// Package wire is the language that clients and the daemon speak over a Unix
+// Package wire is the protocol that clients and the daemon speak over a Unix
 // socket: frames, the body of every request, reply and push, codes, and the
 // connection that carries them. docs/protocol.md is the same thing in prose
 // and tables; testdata/wire holds golden frames that both are tested against.
 //
-// # What it owns
+// # Owns
 //
 // Every message is a struct with two methods. Append appends the encoded body
 // to a slice; Decode reads a body into the struct. Requests are read strictly:
 // a byte too few or too many, an unknown flag or an unknown option that may
 // not be ignored is an error that wraps [ErrMalformed]. Replies and pushes may
-// grow at their end: whatever follows what is known is passed over.
+// grow at their end: unknown fields behind the known ones are passed over.
 //
 // Numbers (operations, codes, reasons, flags, tags) are only ever added,
 // never changed or used again.
 //
-// # What it never does
+// # Never does
 //
-// It knows no tier, no lease and no policy: whether a request makes sense is
-// decided by the server. It starts no goroutine and logs nothing.
+// It knows no tier, no lease and no policy: the server decides whether a request
+// makes sense. It starts no goroutine and logs nothing.
 //
 // # Locks
 //
-// None. A [Conn] has one reader and one writer at a time; who they are is
-// settled by its owner. Messages are plain data.
+// None. A [Conn] has one reader and one writer at a time; its owner sees to
+// that. Messages are plain data.
 //
 // # Buffers
 //
-// Append borrows nothing beyond the call. Decode does not copy lists: the
+// Append keeps no argument beyond the call. Decode does not copy lists: the
 // fields of type [U32s], [Refs], [Slots], [Results], [Chunks], [Pairs],
-// [Leftovers] and
-// []byte are views into the body and valid as long as the body is, which for
-// a frame read from a Conn is until the next read. Strings are copied. A
-// decoder allocates nothing in proportion to a claimed count: the body must
-// hold the bytes first.
+// [Leftovers] and []byte are views into the body and valid as long as the body
+// is, which for a frame read from a Conn is until the next read. Strings are
+// copied. A decoder allocates nothing in proportion to a claimed count: the body
+// must hold the bytes first.
 package wire

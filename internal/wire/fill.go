@@ -64,7 +64,7 @@ func (m *ReserveRequest) Decode(body []byte) error {
 	})
 }
 
-// sizes checks what is true of every list of payload sizes.
+// sizes checks the rules for every list of payload sizes.
 func (c *cursor) sizes(l U32s) {
 	if n := l.Len(); n > key.MaxChunks {
 		c.fail("sizes", "%d, use at most %d", n, key.MaxChunks)
@@ -81,7 +81,7 @@ func (c *cursor) sizes(l U32s) {
 // ReserveReply is the fill that was made.
 type ReserveReply struct {
 	Fill   uint64
-	Reason Reason // why Slots is shorter than what was asked for
+	Reason Reason // why Slots is shorter than the run asked for
 	Slots  Slots  // chunks First and following
 	// Differ are the slots that exist with another checksum than the one the
 	// request gave.

@@ -51,7 +51,7 @@ func (h Header) Append(dst []byte) []byte {
 }
 
 // DecodeHeader reads a header from the first HeaderBytes bytes of b, which
-// must be there. It does not judge what it reads.
+// must be there. It does not judge the fields.
 func DecodeHeader(b []byte) Header {
 	_ = b[HeaderBytes-1]
 	return Header{

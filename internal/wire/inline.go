@@ -49,7 +49,7 @@ type GetRequest struct {
 	First          uint32
 	MaxChunks      uint32 // 0 means all that follow First
 	MaxBytes       uint32 // of payload; 0 means what fits a frame. The first chunk comes even if it is larger
-	DeadlineMillis uint32 // for chunks that must come up; 0 means the configured one
+	DeadlineMillis uint32 // for chunks that must be promoted; 0 means the configured one
 }
 
 // Append implements Message.

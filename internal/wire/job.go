@@ -17,10 +17,10 @@ func (p WaitPolicy) String() string { return name(policyNames[:], uint16(p), "po
 
 var policyNames = [...]string{"default", "best_effort", "wait_complete", "timeout"}
 
-// PrefetchPin asks to pin what was matched under the lookup id as it comes up.
+// PrefetchPin asks to pin the matched chunks under the lookup id as they are promoted.
 const PrefetchPin uint8 = 1 << 0
 
-// PrefetchRequest leases what is in DRAM and brings the rest up.
+// PrefetchRequest leases chunks in DRAM and promotes the rest.
 type PrefetchRequest struct {
 	Chain          Chain
 	Search         Tiers
@@ -103,7 +103,7 @@ func (c *cursor) prefetchJob(m *PrefetchReply) {
 
 // Advice says where loading stops to be faster than computing.
 type Advice struct {
-	Load   Count  // of what was matched: bring so much up, and compute what follows
+	Load   Count  // of the matched chunks: load so many, and compute the others
 	Micros uint64 // from now until all of the prompt is loaded or computed
 }
 
@@ -192,7 +192,7 @@ func (m *JobRequest) Decode(body []byte) error {
 	return c.endRequest("job")
 }
 
-// ReleaseReply says whether what was read under the lease is good.
+// ReleaseReply says whether the bytes read under the lease are good.
 type ReleaseReply struct{ Outcome Outcome }
 
 // Append implements Message.

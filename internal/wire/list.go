@@ -43,7 +43,7 @@ func (l U32s) Append(dst []uint32) []uint32 {
 	return dst
 }
 
-// Ref says where one ready chunk lies in the arena and what it is.
+// Ref says where one ready chunk lies in the arena, its length and its index.
 type Ref struct {
 	Offset uint64 // in the arena
 	Sum    uint64 // XXH3-64 of the payload
@@ -234,18 +234,4 @@ func (l Pairs) Len() int {
 		n++
 	}
 	return n
-}
-
-// pairs reads u16 count and as many pairs of strings.
-func (c *cursor) pairs(field string) Pairs {
-	n := c.u16(field)
-	start := c.off
-	for range n {
-		c.text(field)
-		c.text(field)
-		if c.err != nil {
-			return nil
-		}
-	}
-	return Pairs(c.b[start:c.off])
 }

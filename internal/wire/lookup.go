@@ -96,7 +96,7 @@ func (m *LookupRequest) Decode(body []byte) error {
 type LookupReply struct {
 	Match Match
 	// Worth is how many chunks, from the first on, are there or worth storing:
-	// what is behind them would be refused.
+	// keys behind them would be refused.
 	Worth uint32
 }
 

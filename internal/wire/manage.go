@@ -7,7 +7,7 @@ import (
 	"github.com/kvstored/kvstored/key"
 )
 
-// PinRequest protects what is in DRAM of a chain under a name.
+// PinRequest protects the chunks of a chain in DRAM under a name.
 type PinRequest struct {
 	Chain        Chain
 	LookupID     string
@@ -136,7 +136,7 @@ func (m *DeleteRequest) Decode(body []byte) error {
 	return c.endRequest("delete")
 }
 
-// FlushRequest waits until what is unwritten now is written to a tier that
+// FlushRequest waits until each chunk unwritten now is written to a tier that
 // survives the end of the process.
 type FlushRequest struct {
 	Durable       bool   // survives a power failure too
@@ -156,7 +156,7 @@ func (m *FlushRequest) Decode(body []byte) error {
 	return c.endRequest("flush")
 }
 
-// FlushReply is what was written, and what was not, by reason.
+// FlushReply counts the chunks written, and those that were not, by reason.
 type FlushReply struct {
 	Chunks, Bytes uint64
 	Left          Leftovers

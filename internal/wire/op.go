@@ -9,12 +9,12 @@ const Magic = "KVS1"
 // Op is an operation. Numbers are only ever added.
 type Op uint8
 
-// The operations. 30 to 39 are kept for what comes next.
+// The operations. 30 to 39 are kept for later ones.
 const (
 	OpHello     Op = 1  // open the conversation: version, rights, descriptors
 	OpOpenSpace Op = 2  // get a handle for a space
 	OpLookup    Op = 3  // how much of a prompt is there; reads memory only
-	OpPrefetch  Op = 4  // lookup, lease what is in DRAM, bring the rest up; its number is also that of pushes
+	OpPrefetch  Op = 4  // lookup, lease the run in DRAM, promote the rest; its number is also that of pushes
 	OpWait      Op = 5  // answer when enough of a job is ready
 	OpCancel    Op = 6  // end a job and give its lease back
 	OpReserve   Op = 7  // room for chunks to be stored
@@ -27,13 +27,13 @@ const (
 	OpPin       Op = 14 // protect a chain under a name
 	OpUnpin     Op = 15 // end that
 	OpDelete    Op = 16 // forget chunks, a chain or a space
-	OpFlush     Op = 17 // wait until what is unwritten is written
+	OpFlush     Op = 17 // wait until the unwritten chunks are written
 	OpStats     Op = 18 // counters as JSON
 	OpPing      Op = 19 // nothing
-	OpWarm      Op = 20 // bring a chain up to DRAM without leasing it, when nobody else loads
+	OpWarm      Op = 20 // promote a chain to DRAM without leasing it, while no client loads
 	OpBatch     Op = 21 // a prefetch for each of many prompts, and the order to run them in
-	OpScrub     Op = 25 // read everything on disk and delete what has gone bad
-	OpPins      Op = 22 // list pins, and who holds something
+	OpScrub     Op = 25 // read everything on disk and delete entries that do not match their checksum
+	OpPins      Op = 22 // list pins, and the connections that hold something
 	OpRevoke    Op = 23 // free pins, or all that a connection holds
 	OpPolicy    Op = 24 // replace the policy of a tier
 	OpClear     Op = 26 // forget everything in some tiers

@@ -95,7 +95,7 @@ func appendReserveOptions(dst []byte, millis uint32, sums Sums) []byte {
 	return l.end()
 }
 
-// appendPrefetchOptions appends a list with what there is of a prefetch's options.
+// appendPrefetchOptions appends the list of a prefetch's options.
 func appendPrefetchOptions(dst []byte, ranks U32s, rate uint32) []byte {
 	l := beginOptions(dst)
 	l.add(optionRanks, ranks)

@@ -2,7 +2,7 @@ package wire
 
 import "encoding/binary"
 
-// ScrubRequest reads everything on disk and deletes what has gone bad.
+// ScrubRequest reads everything on disk and deletes damaged chunks.
 type ScrubRequest struct {
 	BytesPerSecond uint64 // 0 means no limit
 }
@@ -19,7 +19,7 @@ func (m *ScrubRequest) Decode(body []byte) error {
 	return c.endRequest("scrub")
 }
 
-// ScrubReply is what a scrub found.
+// ScrubReply counts the entries that a scrub read.
 type ScrubReply struct {
 	Chunks uint64 // read to the end
 	Bytes  uint64 // of payload

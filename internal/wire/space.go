@@ -72,3 +72,15 @@ func (c *cursor) spaceInfo() (s SpaceInfo) {
 	s.ChunkTokens = c.u32("space chunk tokens")
 	return s
 }
+
+func (c *cursor) spaceUse() (s SpaceUse) {
+	copy(s.ID[:], c.bytes(int64(len(s.ID)), "space id"))
+	s.Chunks, s.HotBytes, s.Connections = c.u64("chunks"), c.u64("DRAM bytes"), c.u32("connections")
+	switch s.Kind = SpaceKind(c.u8("kind")); s.Kind { // behind others there is nothing
+	case SpaceOpened:
+		c.space(&s.Space)
+	case SpaceFront:
+		s.Front = c.str("front end")
+	}
+	return s
+}

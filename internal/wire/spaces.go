@@ -37,7 +37,7 @@ func (k SpaceKind) String() string { return name(spaceKinds[:], uint16(k), "spac
 
 var spaceKinds = [...]string{"unknown", "opened", "front"}
 
-// SpaceUse is a space and what there is of it.
+// SpaceUse is a space and its chunks by tier.
 type SpaceUse struct {
 	ID          key.SpaceID
 	Chunks      uint64 // known, in any tier
@@ -96,16 +96,4 @@ func (m *SpacesReply) Decode(body []byte) error {
 		m.Spaces[i].DiskBytes = c.u64("disk bytes")
 	}
 	return c.end("spaces reply")
-}
-
-func (c *cursor) spaceUse() (s SpaceUse) {
-	copy(s.ID[:], c.bytes(int64(len(s.ID)), "space id"))
-	s.Chunks, s.HotBytes, s.Connections = c.u64("chunks"), c.u64("DRAM bytes"), c.u32("connections")
-	switch s.Kind = SpaceKind(c.u8("kind")); s.Kind { // behind others there is nothing
-	case SpaceOpened:
-		c.space(&s.Space)
-	case SpaceFront:
-		s.Front = c.str("front end")
-	}
-	return s
 }

@@ -66,7 +66,7 @@ func TestProgressIsNoStall(t *testing.T) {
 	}
 }
 
-// Whichever comes first, the deadline of a frame or the interruption, reads end.
+// Reads end at the deadline of a frame or at an interruption, the earlier one.
 func TestInterrupt(t *testing.T) {
 	a, b := connPair(t, 0)
 	b.SetStall(time.Hour)

@@ -106,7 +106,7 @@ const (
 
 func (r Result) String() string { return name(resultNames[:], uint16(r), "result") }
 
-// Present reports whether the chunk is there now, whoever stored it.
+// Present reports whether the chunk is there now, from this fill or another.
 func (r Result) Present() bool { return r <= ResultDiffers }
 
 var resultNames = [...]string{

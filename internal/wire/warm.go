@@ -2,7 +2,7 @@ package wire
 
 import "encoding/binary"
 
-// WarmRequest brings a chain up to DRAM without leasing it.
+// WarmRequest promotes a chain to DRAM without leasing it.
 type WarmRequest struct {
 	Named         bool   // by LookupID, otherwise by Chain
 	Chain         Chain  // unless Named
@@ -36,7 +36,7 @@ func (m *WarmRequest) Decode(body []byte) error {
 	return c.endRequest("warm")
 }
 
-// WarmReply is what was found, and how far it is: the state of a job without
+// WarmReply is the match and its progress: the state of a job without
 // refs, since nothing is leased.
 type WarmReply struct {
 	Match Match

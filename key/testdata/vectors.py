@@ -73,20 +73,6 @@ def canonical(s):
             + b"".join(text(n) + text(v) for n, v in s["tags"]))
 
 
-def escape(s):
-    return "".join(chr(c) if 0x20 < c < 0x7E and chr(c) not in "@%" else "~%02X" % c
-                   for c in s.encode())
-
-
-def name(s, h):
-    reserved = [("kv.chunk", str(s["chunk_tokens"])), ("kv.group", s["group"]), ("kv.lora", s["lora"]),
-                ("kv.method", s["method"]), ("kv.rev", s["revision"]), ("kv.salt", salt_digest(s).hex())]
-    parts = [escape(s["model"]), str(s["world"]), str(s["worker"]), h.hex(), escape(s["dtype"])]
-    parts += ["%s%%%s" % (n, escape(v)) for n, v in reserved if v]
-    parts += ["%s%%%s" % (escape(n), escape(v)) for n, v in s["tags"]]
-    return "@".join(parts)
-
-
 def chain(s, tokens):
     seed = digest(b"kvstored-chain-1" + text(s["method"]) + u32(s["chunk_tokens"]) + text(s["salt"]))
     prev, out = seed, []
@@ -126,12 +112,12 @@ for s, tokens in SPACES:
     hashes = chain(s, tokens)
     out["spaces"].append(dict(
         space=s, canonical=canonical(s).hex(), id=digest(canonical(s)).hex(), tokens=tokens,
-        hashes=[h.hex() for h in hashes], names=[name(s, h) for h in hashes]))
+        hashes=[h.hex() for h in hashes]))
 s = dict(BASE, method="given:vllm-sha256-cbor", chunk_tokens=16)
 for width, raw in GIVEN:
     hashes = given(width, raw)
     out["given"].append(dict(
         space=s, id=digest(canonical(s)).hex(), width=width, raw=raw.hex(), lengths=[16, 16, 5],
-        hashes=[h.hex() for h in hashes], names=[name(s, h) for h in hashes]))
+        hashes=[h.hex() for h in hashes]))
 cases = {k: ",\n".join("  " + json.dumps(c, ensure_ascii=False) for c in v) for k, v in out.items()}
 print("{\n" + ",\n".join(' "%s": [\n%s\n ]' % kv for kv in cases.items()) + "\n}")

@@ -17,7 +17,7 @@ func newARC(c float64) *arc { return &arc{c: c} }
 func (m *arc) Allow(policy.ID) {}
 func (m *arc) Steps() uint64   { return m.steps }
 
-func (m *arc) Admit(hash uint64, size int64) {
+func (m *arc) Miss(hash uint64, size int64) {
 	n1, n2 := m.b1.weight(), m.b2.weight()
 	step := float64(size)
 	_, promised := m.promised.cut(byHash(hash))

@@ -60,7 +60,7 @@ func newDiffer(t testing.TB, name string) *differ {
 		t.Fatalf("policy %s has no reference model", name)
 	}
 	d := &differ{t: t, got: got, want: model(Capacity)}
-	ask(got, func(id policy.ID) policy.Meta {
+	readMeta(got, func(id policy.ID) policy.Meta {
 		if !d.ids[id].resident {
 			t.Fatalf("asked what %d is, which is not resident", id)
 		}
@@ -111,8 +111,8 @@ func (d *differ) step(op int, id policy.ID, source func(n int) int) {
 
 func (d *differ) add(id policy.ID, hash uint64) {
 	m := policy.Meta{Hash: hash, Size: 1 + int64(hash)%d.sizes, Cost: int64(hash) % 3}
-	d.got.Admit(hash, m.Size)
-	d.want.Admit(hash, m.Size)
+	d.got.Miss(hash, m.Size)
+	d.want.Miss(hash, m.Size)
 	for d.weight+m.Size > Capacity {
 		if !d.evict() {
 			return

@@ -16,9 +16,9 @@ type valued struct {
 	uses, cost, size, priority float64
 }
 
-func (m *gdsf) Admit(uint64, int64) {}
-func (m *gdsf) Allow(policy.ID)     {}
-func (m *gdsf) Steps() uint64       { return m.steps }
+func (m *gdsf) Miss(uint64, int64) {}
+func (m *gdsf) Allow(policy.ID)    {}
+func (m *gdsf) Steps() uint64      { return m.steps }
 
 func (m *gdsf) Add(id policy.ID, meta policy.Meta) {
 	m.use(valued{id: id, cost: float64(max(1, meta.Cost)), size: float64(meta.Size)})

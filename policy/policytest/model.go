@@ -75,7 +75,7 @@ type line struct {
 	steps      uint64
 }
 
-func (m *line) Admit(uint64, int64)             {}
+func (m *line) Miss(uint64, int64)              {}
 func (m *line) Add(id policy.ID, _ policy.Meta) { m.ids = m.add(m.ids, id) }
 func (m *line) Touch(id policy.ID)              { m.ids = m.touch(m.ids, id) }
 func (m *line) Remove(id policy.ID)             { m.ids = without(m.ids, id) }
@@ -112,7 +112,7 @@ type uses struct {
 	count, reached int
 }
 
-func (m *counted) Admit(uint64, int64)             {}
+func (m *counted) Miss(uint64, int64)              {}
 func (m *counted) Add(id policy.ID, _ policy.Meta) { m.insert(id, 1) }
 func (m *counted) Touch(id policy.ID)              { m.insert(id, m.delete(id)+1) }
 func (m *counted) Remove(id policy.ID)             { m.delete(id) }

@@ -8,10 +8,10 @@ import (
 )
 
 // Plan runs a Planner against its model as an owner with chains does: it
-// announces requests over a random tree, asks what is worth storing, and
-// evicts past locks. At every moment what is resident is a set of whole
-// prefixes within Capacity. It returns the victims, so that a rerun can be
-// compared, and what happened in the model. source is that of Differ.
+// observes requests over a random tree, asks whether chunks are admitted, and
+// evicts past locks. At every moment the residents are a set of whole prefixes
+// within Capacity. It returns the victims, so that a rerun can be compared, and
+// the model's counts of events. source is that of Differ.
 func Plan(t testing.TB, name string, source func(n int) int) ([]policy.ID, map[string]int) {
 	d := newDiffer(t, name)
 	p := &plan{t: t, got: d.got.(policy.Planner), want: d.want.(policy.Planner), parents: []uint64{0}}
@@ -42,7 +42,7 @@ type plan struct {
 	parents   []uint64 // of each node: a node, 0 = none
 	resident  []uint64
 	locked    []uint64
-	passed    []uint64 // refused, and nothing has named it since
+	passed    []uint64 // refused, and not named by a call since
 	victims   []policy.ID
 }
 
@@ -91,8 +91,8 @@ func (p *plan) request(node uint64, pick func(int) int) {
 	if pick(16) == 0 {
 		r.Chain = append(r.Chain, chain[pick(len(chain))]) // malformed
 	}
-	p.got.Request(r)
-	p.want.Request(r)
+	p.got.Observe(r)
+	p.want.Observe(r)
 	if pick(16) == 0 {
 		h, from := policy.Hint(pick(7)), pick(len(chain))
 		p.got.Advise(chain, h, from)
@@ -116,7 +116,7 @@ func (p *plan) request(node uint64, pick func(int) int) {
 
 // replace makes room for node, whose parent has to stay.
 func (p *plan) replace(node, up uint64) bool {
-	worth, want := p.got.Worth(node, up), p.want.Worth(node, up)
+	worth, want := p.got.Admit(node, up), p.want.Admit(node, up)
 	if worth != want {
 		p.t.Fatalf("after %d victims: chunk %d is worth storing: %v, the model says %v", len(p.victims), node, worth, want)
 	}

@@ -15,14 +15,14 @@ func New(t testing.TB, name string, capacity int64) policy.Policy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ask(p, func(id policy.ID) policy.Meta { return policy.Meta{Hash: uint64(id), Size: 1} })
+	readMeta(p, func(id policy.ID) policy.Meta { return policy.Meta{Hash: uint64(id), Size: 1} })
 	return p
 }
 
-// ask tells a policy whom to ask, if it does.
-func ask(p policy.Policy, of func(policy.ID) policy.Meta) {
-	if p, ok := p.(policy.Asker); ok {
-		p.Ask(of)
+// readMeta gives a policy that is a MetaReader the function of to read from.
+func readMeta(p policy.Policy, of func(policy.ID) policy.Meta) {
+	if p, ok := p.(policy.MetaReader); ok {
+		p.ReadMetaFrom(of)
 	}
 }
 

@@ -22,7 +22,7 @@ func newS3FIFO(c int64) policy.Policy {
 func (m *s3fifo) Allow(policy.ID) {}
 func (m *s3fifo) Steps() uint64   { return m.steps }
 
-func (m *s3fifo) Admit(hash uint64, size int64) {
+func (m *s3fifo) Miss(hash uint64, size int64) {
 	_, promised := m.promised.cut(byHash(hash))
 	_, ghost := m.ghosts.cut(byHash(hash))
 	if ghost {

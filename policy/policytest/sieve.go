@@ -16,14 +16,14 @@ type sieve struct {
 	steps uint64
 }
 
-func (m *sieve) Admit(uint64, int64)             {}
+func (m *sieve) Miss(uint64, int64)              {}
 func (m *sieve) Add(id policy.ID, _ policy.Meta) { m.ids = append(m.ids, id) }
 func (m *sieve) Touch(id policy.ID)              { m.used[id] = true }
 func (m *sieve) Remove(id policy.ID)             { m.cut(slices.Index(m.ids, id)) }
 func (m *sieve) Allow(policy.ID)                 {}
 func (m *sieve) Steps() uint64                   { return m.steps }
 
-// Evict goes around twice: what is used is forgiven in the first round.
+// Evict goes around twice: used entries are forgiven in the first round.
 func (m *sieve) Evict(ok func(policy.ID) bool) (policy.ID, bool) {
 	n := len(m.ids)
 	for i := range 2 * n {

@@ -36,7 +36,7 @@ func (r *tree) grow(parent int) int {
 
 func (r *tree) add(id int) {
 	m := policy.Meta{Hash: uint64(id), Size: 1}
-	r.policy.Admit(m.Hash, m.Size)
+	r.policy.Miss(m.Hash, m.Size)
 	r.policy.Add(policy.ID(id), m)
 }
 

@@ -13,17 +13,17 @@ import (
 // afresh from all chunks each time.
 type tenure struct {
 	events
-	all                        []*chunk
-	cells                      [432][26][]*chunk
-	ghosts                     []*chunk
-	hits, gone                 [432][26]float64
-	value                      [432][26]float64
-	byValue, order             [][2]int // class, bin
-	trust                      tenureTrust
-	groups                     int // of 72 classes
-	now, span                  int64
-	requests, unlearnt, ghostN int
-	steps                      uint64
+	all                         []*chunk
+	cells                       [432][26][]*chunk
+	ghosts                      []*chunk
+	hits, gone                  [432][26]float64
+	value                       [432][26]float64
+	byValue, order              [][2]int // class, bin
+	trust                       tenureTrust
+	groups                      int // of 72 classes
+	now, span                   int64
+	requests, untrained, ghostN int
+	steps                       uint64
 }
 
 type chunk struct {
@@ -38,7 +38,7 @@ type chunk struct {
 
 func newTenure(int64) policy.Policy {
 	m := &tenure{ghostN: 32768, groups: 1, trust: tenureTrust{kept: 1}}
-	m.learn()
+	m.train()
 	return m
 }
 
@@ -69,14 +69,14 @@ func (m *tenure) byID(id policy.ID) *chunk {
 	return m.all[i]
 }
 
-func (m *tenure) Admit(hash uint64, _ int64) {
+func (m *tenure) Miss(hash uint64, _ int64) {
 	m.count("miss")
 	m.request([]*chunk{m.find(hash)}, policy.Request{})
 }
 
 func (m *tenure) Touch(id policy.ID) { m.request([]*chunk{m.byID(id)}, policy.Request{}) }
 
-func (m *tenure) Request(r policy.Request) {
+func (m *tenure) Observe(r policy.Request) {
 	var chain []*chunk
 	for _, hash := range r.Chain {
 		c := m.find(hash)
@@ -126,16 +126,25 @@ func (m *tenure) request(chain []*chunk, r policy.Request) {
 		c.class = classOf(c.count, j == n-1, tokens-known*size, tokens, h)
 	}
 	m.requests++
-	m.unlearnt++
+	m.untrained++
 	m.judge(m.span)
 	first := r.Hint <= policy.LongAnswer && int(r.Hint) >= m.groups
 	if first {
 		m.groups = int(r.Hint) + 1
 	}
-	if first || m.unlearnt >= max(4, min(256, m.requests/16)) {
-		m.unlearnt = 0
-		m.learn()
+	if first || m.untrained >= max(4, min(256, m.requests/16)) {
+		m.untrained = 0
+		m.train()
 	}
+	m.age()
+	for _, c := range chain {
+		m.seat(c, false)
+	}
+	m.forgetOldest(2*n + 16)
+}
+
+// age moves each candidate that has grown older into the cell of its age.
+func (m *tenure) age() {
 	for class := range m.classes() {
 		for bin := 25; bin >= 0; bin-- {
 			for len(m.cells[class][bin]) > 0 && ageBin(m.now-m.cells[class][bin][0].last) != bin {
@@ -145,10 +154,11 @@ func (m *tenure) request(chain []*chunk, r policy.Request) {
 			}
 		}
 	}
-	for _, c := range chain {
-		m.seat(c, false)
-	}
-	for most := 2*n + 16; most > 0 && len(m.ghosts) > 0; most-- {
+}
+
+// forgetOldest drops ghosts beyond the bound, no more than most.
+func (m *tenure) forgetOldest(most int) {
+	for ; most > 0 && len(m.ghosts) > 0; most-- {
 		nres := m.residents()
 		if nres+len(m.ghosts) <= nres+max(nres, m.ghostN) {
 			break
@@ -204,7 +214,7 @@ func (m *tenure) Remove(id policy.ID) {
 	m.forget(c)
 }
 
-func (m *tenure) Worth(hash, parent uint64) bool {
+func (m *tenure) Admit(hash, parent uint64) bool {
 	class, bin := classOf(1, true, 512, 512, 0), 0
 	var up *chunk
 	for _, c := range m.all {
@@ -235,7 +245,7 @@ func (m *tenure) Advise(chain []uint64, h policy.Hint, from int) {
 	}
 	if int(h) >= m.groups {
 		m.groups = int(h) + 1
-		m.learn()
+		m.train()
 	}
 	for _, hash := range chain[from:] {
 		i := slices.IndexFunc(m.all, func(c *chunk) bool { return c.hash == hash && !c.twin && c.known() })
@@ -250,9 +260,9 @@ func (m *tenure) Advise(chain []uint64, h policy.Hint, from int) {
 	}
 }
 
-func (m *tenure) Defer()                {}
-func (m *tenure) Due() bool             { return false }
-func (m *tenure) Lesson() policy.Lesson { return nil }
+func (m *tenure) Defer()                    {}
+func (m *tenure) Due() bool                 { return false }
+func (m *tenure) Training() policy.Training { return nil }
 func (m *tenure) Seen(hash uint64) bool {
 	return slices.ContainsFunc(m.all, func(c *chunk) bool { return c.hash == hash && !c.twin && c.known() && c.count > 1 })
 }
@@ -264,7 +274,7 @@ func (m *tenure) UnmarshalBinary(data []byte) error { return nil }
 // classes is how many there are.
 func (m *tenure) classes() int { return 72 * m.groups }
 
-func (m *tenure) learn() {
+func (m *tenure) train() {
 	classes := m.classes()
 	var alive [432][26]float64
 	waiting := m.gone
@@ -283,7 +293,7 @@ func (m *tenure) learn() {
 			}
 		}
 	}
-	// of counts what happened in bin b to n classes, and what was exposed to it.
+	// of sums the hits in bin b over n classes, and the exposure to them.
 	of := func(from, n, b int) (hits, exposed float64) {
 		for c := from; c < from+n; c++ {
 			hits += m.hits[c][b]
@@ -312,16 +322,7 @@ func (m *tenure) learn() {
 			h[b] = p
 			m.trust.rate += alive[c][b] * p / (32768 * width(b))
 		}
-		var s [26]float64
-		for b := range s {
-			sum, weight := h[b], 1.0
-			for _, beside := range []int{b - 1, b + 1} {
-				if beside >= 0 && beside < 26 {
-					sum, weight = sum+h[beside]/2, weight+0.5
-				}
-			}
-			s[b] = sum / weight
-		}
+		s := smooth(h)
 		for b := range s {
 			m.value[c][b] = worthKeeping(s[b:], b)
 			m.byValue = append(m.byValue, [2]int{c, b})

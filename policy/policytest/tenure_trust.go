@@ -6,8 +6,8 @@ type tenureTrust struct {
 	lost             bool
 }
 
-// judge weighs what came in a request of so many tokens against what the last
-// learning led to expect.
+// judge weighs the reuses in a request of so many tokens against the rate that
+// the last training promised.
 func (m *tenure) judge(tokens int64) {
 	t := &m.trust
 	t.kept = min(1.5, (512*t.kept+t.seen)/(512+t.rate*float64(tokens)))
@@ -45,4 +45,18 @@ func (m *tenure) arrange() {
 			}
 		}
 	}
+}
+
+// smooth gives each bin its neighbours' values with half the weight.
+func smooth(h [26]float64) (s [26]float64) {
+	for b := range s {
+		sum, weight := h[b], 1.0
+		for _, beside := range []int{b - 1, b + 1} {
+			if beside >= 0 && beside < 26 {
+				sum, weight = sum+h[beside]/2, weight+0.5
+			}
+		}
+		s[b] = sum / weight
+	}
+	return s
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/kvstored/kvstored/policy"
 )
 
-// weighed is a queue of residents or ghosts, what goes first in front.
+// weighed is a queue of residents or ghosts. The front goes first.
 type weighed []item
 
 type item struct {
@@ -23,7 +23,7 @@ func (q weighed) weight() (sum float64) {
 	return sum
 }
 
-// cut removes what is has, if it is there.
+// cut removes the first item that is accepts, if there is one.
 func (q *weighed) cut(is func(item) bool) (e item, found bool) {
 	for i, e := range *q {
 		if is(e) {
@@ -36,7 +36,7 @@ func (q *weighed) cut(is func(item) bool) (e item, found bool) {
 
 func (q *weighed) push(e item) { *q = append(*q, e) }
 
-// trim drops from the front what is more than limit.
+// trim drops items from the front until the queue weighs no more than limit.
 func (q *weighed) trim(limit float64) {
 	for len(*q) > 0 && q.weight() > limit {
 		*q = (*q)[1:]

@@ -2,6 +2,7 @@ package tierfault
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/kvstored/kvstored/key"
@@ -73,6 +74,32 @@ func At(op Op, n int, f Fault) Hook {
 		}
 		return Fault{}
 	}
+}
+
+// Switch applies a fault to every Get, Put and Sync while it is on, and counts
+// those calls. It is off at first.
+type Switch struct {
+	Fault Fault
+	on    atomic.Bool
+	calls atomic.Int64
+}
+
+// Set switches it on or off.
+func (s *Switch) Set(on bool) { s.on.Store(on) }
+
+// Calls is how many there were so far.
+func (s *Switch) Calls() int64 { return s.calls.Load() }
+
+// Hook is what to wrap a tier with.
+func (s *Switch) Hook(c Call) Fault {
+	if c.Op != Get && c.Op != Put && c.Op != Sync {
+		return Fault{}
+	}
+	s.calls.Add(1)
+	if !s.on.Load() {
+		return Fault{}
+	}
+	return s.Fault
 }
 
 // wait lets pass what f wants to pass first.

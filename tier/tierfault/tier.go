@@ -11,37 +11,18 @@ import (
 )
 
 // Wrap returns t with hook asked before every call that can fail. The result
-// is a tier.Resident or a tier.Recoverer exactly if t is.
+// has the roles of t: see tier.RolesOf.
 func Wrap(t tier.Tier, hook Hook) tier.Tier {
-	f := &faulty{Tier: t, hook: hook}
+	f := &faulty{Tier: t, inner: tier.RolesOf(t), hook: hook}
 	f.mu.calls = make(map[Op]int)
-	res, bounded := t.(tier.Resident)
-	rec, lasting := t.(tier.Recoverer)
-	switch {
-	case bounded && lasting:
-		return struct {
-			*faulty
-			residency
-			recovery
-		}{f, residency{f, res}, recovery{f, rec}}
-	case bounded:
-		return struct {
-			*faulty
-			residency
-		}{f, residency{f, res}}
-	case lasting:
-		return struct {
-			*faulty
-			recovery
-		}{f, recovery{f, rec}}
-	}
 	return f
 }
 
 // faulty is the part that every tier has. Name, Stats and Close cannot fail.
 type faulty struct {
 	tier.Tier
-	hook Hook
+	inner tier.Roles
+	hook  Hook
 
 	mu struct {
 		sync.Mutex
@@ -49,8 +30,17 @@ type faulty struct {
 	}
 }
 
-// Unwrap returns the tier that is made to fail.
-func (f *faulty) Unwrap() tier.Tier { return f.Tier }
+// Roles keeps the roles of the tier that is made to fail.
+func (f *faulty) Roles() tier.Roles {
+	r := f.inner
+	if r.Resident != nil {
+		r.Resident = residency{r.Resident, f}
+	}
+	if r.Recoverer != nil {
+		r.Recoverer = recovery{r.Recoverer, f}
+	}
+	return r
+}
 
 // ask counts the call, asks the hook, and lets the time pass that it wants.
 func (f *faulty) ask(ctx context.Context, op Op, ks []key.Key) (Fault, error) {
@@ -150,16 +140,12 @@ func (f *faulty) Delete(ctx context.Context, ks []key.Key) error {
 	return f.fail(Delete, fault)
 }
 
-// residency is what a bounded tier adds. Has and Touch are memory only and
-// cannot fail.
+// residency is the Resident of a tier that is made to fail. Has and Touch are
+// memory only and cannot fail.
 type residency struct {
+	tier.Resident
 	faults *faulty
-	to     tier.Resident
 }
-
-func (r residency) Has(k key.Key) bool { return r.to.Has(k) }
-
-func (r residency) Touch(ks []key.Key) { r.to.Touch(ks) }
 
 func (r residency) Trim(ctx context.Context, n int64, out []key.Key) ([]key.Key, error) {
 	fault, err := r.faults.ask(ctx, Trim, nil)
@@ -169,13 +155,13 @@ func (r residency) Trim(ctx context.Context, n int64, out []key.Key) ([]key.Key,
 	if err != nil {
 		return out, err
 	}
-	return r.to.Trim(ctx, n, out)
+	return r.Resident.Trim(ctx, n, out)
 }
 
-// recovery is what a tier that outlives the process adds.
+// recovery is the Recoverer of a tier that is made to fail.
 type recovery struct {
+	tier.Recoverer
 	faults *faulty
-	to     tier.Recoverer
 }
 
 func (r recovery) Recover(ctx context.Context, emit func([]tier.Record)) error {
@@ -184,12 +170,12 @@ func (r recovery) Recover(ctx context.Context, emit func([]tier.Record)) error {
 		return err
 	}
 	if fault.Err == nil {
-		return r.to.Recover(ctx, emit)
+		return r.Recoverer.Recover(ctx, emit)
 	}
 	left := fault.Serve
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	_ = r.to.Recover(ctx, func(recs []tier.Record) { // its error is our stop, or comes second
+	_ = r.Recoverer.Recover(ctx, func(recs []tier.Record) { // its error is our stop, or comes second
 		recs = recs[:min(left, len(recs))]
 		if left -= len(recs); left == 0 {
 			stop()
@@ -209,5 +195,5 @@ func (r recovery) Sync(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return r.to.Sync(ctx)
+	return r.Recoverer.Sync(ctx)
 }

@@ -21,7 +21,7 @@ const (
 // raceSize differs between chunks, so that a block of another one shows.
 func raceSize(i int) int { return 3000 + 1777*i }
 
-// testConcurrent lets everybody put, get and delete the same few keys. Every
+// testConcurrent lets many clients put, get and delete the same few keys. Every
 // get is a miss or byte exact.
 func testConcurrent(t *testing.T, s *suite) {
 	c := Chain(1, raceKeys)
@@ -54,7 +54,7 @@ func (s *suite) race(rnd *rand.Rand, entries []tier.Entry) error {
 	ctx, e := s.t.Context(), entries[rnd.IntN(len(entries))]
 	switch rnd.IntN(8) {
 	case 0, 1, 2:
-		// What was deleted may be in use for a moment longer: no space for it.
+		// A deleted entry may be in use for a moment longer: no space for it.
 		if err := s.Tier.Put(ctx, e); err != nil && !errors.Is(err, tier.ErrNoSpace) {
 			return fmt.Errorf("put: %w", err)
 		}

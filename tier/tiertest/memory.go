@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/extent"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -23,8 +24,8 @@ const (
 const recoverBatch = 7
 
 // Memory is a bounded tier in plain memory with the simplest code that
-// fulfils the contract: least recently used first, leaves first. What it
-// holds outlives it through Reopen. It is safe for concurrent use.
+// fulfils the contract: least recently used first, leaves first. Its
+// chunks outlive it through Reopen. It is safe for concurrent use.
 type Memory struct {
 	name     string
 	capacity int64
@@ -69,7 +70,7 @@ func (m *Memory) Reopen() *Memory {
 	return n
 }
 
-// Damage flips a bit of what is stored under k.
+// Damage flips a bit of the payload under k.
 func (m *Memory) Damage(k key.Key) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -196,7 +197,7 @@ func (m *Memory) remove(k key.Key) {
 }
 
 // occupied counts in whole pages, as an arena does.
-func occupied(n uint32) int64 { return (int64(n) + 4095) &^ 4095 }
+func occupied(n uint32) int64 { return extent.RoundUp(int64(n)) }
 
 // Has implements tier.Resident.
 func (m *Memory) Has(k key.Key) bool {
@@ -247,7 +248,7 @@ func (m *Memory) Trim(ctx context.Context, n int64, out []key.Key) ([]key.Key, e
 	return out, nil
 }
 
-// victim is the least recently used entry that is nobody's parent.
+// victim is the least recently used entry that is no other one's parent.
 func (m *Memory) victim() key.Key {
 	parents := make(map[key.Key]bool)
 	for k, e := range m.mu.entries {

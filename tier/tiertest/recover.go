@@ -9,7 +9,7 @@ import (
 
 // lasting skips tests of what only tiers that outlive the process have.
 func (s *suite) lasting() {
-	if _, ok := s.Tier.(tier.Recoverer); !ok || s.Reopen == nil {
+	if tier.RolesOf(s.Tier).Recoverer == nil || s.Reopen == nil {
 		s.t.Skip("not a tier.Recoverer")
 	}
 }
@@ -17,14 +17,14 @@ func (s *suite) lasting() {
 // reopen syncs and reopens the subject, whose tier it replaces.
 func (s *suite) reopen() tier.Recoverer {
 	s.t.Helper()
-	if err := s.Tier.(tier.Recoverer).Sync(s.t.Context()); err != nil {
+	if err := tier.RolesOf(s.Tier).Recoverer.Sync(s.t.Context()); err != nil {
 		s.t.Fatalf("sync: %v", err)
 	}
 	s.Tier = s.Reopen()
-	return s.Tier.(tier.Recoverer)
+	return tier.RolesOf(s.Tier).Recoverer
 }
 
-// scan recovers r and returns what it handed over.
+// scan recovers r and returns the records that it handed over.
 func (s *suite) scan(r tier.Recoverer) map[key.Key]tier.Record {
 	s.t.Helper()
 	found := make(map[key.Key]tier.Record)
@@ -74,7 +74,7 @@ func testRecover(t *testing.T, s *suite) {
 	if st := s.Tier.Stats(); st.Entries != int64(len(want)) {
 		t.Errorf("%d entries counted after recovery; want %d", st.Entries, len(want))
 	}
-	if r, ok := s.Tier.(tier.Resident); ok && (!r.Has(a.Key(0)) || r.Has(deleted)) {
+	if r := tier.RolesOf(s.Tier).Resident; r != nil && (!r.Has(a.Key(0)) || r.Has(deleted)) {
 		t.Error("Has does not follow what was recovered")
 	}
 }

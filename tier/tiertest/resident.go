@@ -14,7 +14,7 @@ func testHas(t *testing.T, s *suite) {
 	if !r.Has(c.Key(0)) || !r.Has(c.Key(1)) {
 		t.Error("what was just stored is not resident")
 	}
-	if err := r.Delete(t.Context(), Keys(c, 0, 1)); err != nil {
+	if err := s.Tier.Delete(t.Context(), Keys(c, 0, 1)); err != nil {
 		t.Fatal(err)
 	}
 	if r.Has(c.Key(0)) || !r.Has(c.Key(1)) {
@@ -38,7 +38,7 @@ const trimSize = 64 * kib
 func (s *suite) fillTwo() (r tier.Resident, old, young *key.Chain) {
 	s.t.Helper()
 	r = s.resident()
-	capacity := r.Stats().CapacityBytes
+	capacity := s.Tier.Stats().CapacityBytes
 	if capacity < 16*mib || capacity > 64*mib {
 		s.t.Fatalf("the subject has a capacity of %d bytes; the suite needs 16 to 64 MiB", capacity)
 	}
@@ -47,10 +47,10 @@ func (s *suite) fillTwo() (r tier.Resident, old, young *key.Chain) {
 }
 
 // trim asks for a little more than there is, and checks that what Trim says
-// is gone is exactly what is gone.
+// is gone are exactly the entries that are.
 func (s *suite) trim(r tier.Resident, chains ...*key.Chain) []key.Key {
 	s.t.Helper()
-	st := r.Stats()
+	st := s.Tier.Stats()
 	mark := Chain(99, 1).Key(0)
 	out, err := r.Trim(s.t.Context(), st.CapacityBytes-st.UsedBytes+1, []key.Key{mark})
 	if err != nil {
@@ -74,7 +74,7 @@ func (s *suite) trim(r tier.Resident, chains ...*key.Chain) []key.Key {
 			}
 		}
 	}
-	now := r.Stats()
+	now := s.Tier.Stats()
 	if got := now.Evictions - st.Evictions; got != uint64(len(gone)) {
 		s.t.Errorf("%d evictions were counted of %d", got, len(gone))
 	}

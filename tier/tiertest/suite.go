@@ -18,7 +18,7 @@ type Subject struct {
 	Tier  tier.Tier
 	Arena *arena.Arena   // where the payloads of Put come from
 	Alloc tier.Allocator // where those of Get go
-	// Reopen closes the tier if need be and opens what it has left, as the
+	// Reopen closes the tier if need be and opens its remains, as the
 	// next process would. Nil if nothing is left.
 	Reopen func() tier.Tier
 }
@@ -60,7 +60,7 @@ func Run(t *testing.T, open func(t *testing.T) Subject) {
 	}
 }
 
-// suite is one subject and what was stored in it.
+// suite is one subject and the entries stored in it.
 type suite struct {
 	Subject
 	t      *testing.T

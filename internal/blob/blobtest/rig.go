@@ -1,8 +1,8 @@
-// Package blobtest makes stores of named values for tests.
 package blobtest
 
 import (
 	"context"
+	"errors"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -15,6 +15,7 @@ import (
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/blob"
 	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/policy"
 	"github.com/kvstored/kvstored/tier"
 	"github.com/kvstored/kvstored/tier/tierfault"
@@ -25,7 +26,7 @@ import (
 // fails the test if it is used. When its test ends nothing may be held.
 type Rig struct {
 	*blob.Store
-	Stack    *tier.Stack
+	Stack    *stack.Stack
 	OwedFile string // of the store, from the next start on
 
 	fault atomic.Pointer[tierfault.Hook]
@@ -44,6 +45,14 @@ func New(t testing.TB, capacity int64) *Rig {
 	r := &Rig{t: t, capacity: capacity, disk: tiertest.NewMemory("disk", 256<<20), OwedFile: filepath.Join(t.TempDir(), "owed")}
 	r.start()
 	t.Cleanup(func() { r.stop() })
+	// Before the scan of the disk has ended the disk is asked for every name, and
+	// nothing can be cleared.
+	for _, err := r.Stack.Clear(t.Context(), tier.Of(tier.Disk)); err != nil; _, err = r.Stack.Clear(t.Context(), tier.Of(tier.Disk)) {
+		if !errors.Is(err, tier.ErrOff) {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Millisecond)
+	}
 	return r
 }
 
@@ -59,7 +68,7 @@ func (r *Rig) start() {
 	}
 	l := ledger.New(ledger.Options{CapacityBytes: r.capacity, Policy: lru, Limits: ledger.Limits{Lease: r.capacity / 2, Unwritten: r.capacity / 4}})
 	r.hot = cpu.New(cpu.Options{Arena: r.arena, Ledger: l, HighWatermark: 0.95, LowWatermark: 0.90})
-	r.Stack = tier.NewStack(tier.Options{Hot: r.hot, Disk: r.faulty(), Remote: r.remote(), Log: zerolog.Nop()})
+	r.Stack = stack.NewStack(stack.Options{Hot: r.hot, Below: []stack.Below{{Place: tier.Disk, Tier: r.faulty()}, {Place: tier.Remote, Tier: r.remote()}}, Log: zerolog.Nop()})
 	if r.Store, err = blob.New(blob.Options{
 		Stack: r.Stack, Space: "test", ShelterBytes: r.capacity / 10, OwedFile: r.OwedFile, LoadTimeout: time.Second, Log: zerolog.Nop(),
 	}); err != nil {
@@ -96,7 +105,7 @@ func (r *Rig) faulty() tier.Tier {
 	return tier.WithBreaker(disk, tier.BreakerOptions{Timeout: time.Second, Pause: 10 * time.Millisecond, PauseMax: 50 * time.Millisecond, Log: zerolog.Nop()})
 }
 
-// Kill begins anew as after a kill: with what is on the disk, and what is owed.
+// Kill begins anew as after a kill: with the values on disk, and the deletions owed.
 func (r *Rig) Kill() {
 	r.t.Helper()
 	r.stop()
@@ -104,7 +113,7 @@ func (r *Rig) Kill() {
 	r.start()
 }
 
-// remote is a shared tier that nobody may ask for anything.
+// remote is a shared tier that fails the test at every call.
 func (r *Rig) remote() tier.Tier {
 	return struct{ tier.Tier }{tierfault.Wrap(tiertest.NewMemory("remote", 0), func(c tierfault.Call) tierfault.Fault {
 		r.t.Errorf("the remote tier is asked: %s of %v", c.Op, c.Keys)
@@ -125,7 +134,7 @@ func (r *Rig) Flush() {
 	r.must(r.Stack.Flush(context.Background(), true))
 }
 
-// Restart begins anew with what is on the disk, as a new process would.
+// Restart begins anew with the values on disk, as a new process would.
 func (r *Rig) Restart() {
 	r.t.Helper()
 	r.Flush()

@@ -1,4 +1,3 @@
-// Package resptest has the Redis client that understands least, for tests.
 package resptest
 
 import (
@@ -14,8 +13,8 @@ import (
 // (csrc/storage_backends/redis/connector.cpp at 2827f8e, of 2026, read for its
 // behaviour): five bytes after SET, four after EXISTS and DEL, and after GET a
 // line of at most 32 bytes more than the header it expects, then as many bytes
-// as it expects. It knows no errors: what is not as expected is one of its own,
-// and it goes on with the same connection wherever that stands in the stream.
+// as it expects. It knows no errors: an unexpected reply is one of its own, and
+// it goes on with the same connection at any place of the stream.
 // Like there, a value that is read has the size that is asked for.
 type Exact struct {
 	conn net.Conn

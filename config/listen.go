@@ -1,0 +1,44 @@
+package config
+
+import "os"
+
+// Listen is where clients connect, and who may.
+type Listen struct {
+	// Absolute path of the Unix socket that engines connect to, at most 106 bytes.
+	Socket string `yaml:"socket"`
+	// Permissions of the sockets, in octal. Connecting takes write permission, so
+	// 0660 admits the group.
+	Mode os.FileMode `yaml:"mode"`
+	// Group that owns the sockets, by name or number; "" is the daemon's own.
+	Group string `yaml:"group"`
+	// User ids that may connect to the sockets, those of front ends too; [] admits
+	// every user that the mode admits.
+	AllowUIDs []uint32 `yaml:"allow_uids,flow" reload:"at once"`
+	// User ids that may administer the daemon, besides root and the daemon's own
+	// user.
+	AdminUIDs []uint32 `yaml:"admin_uids,flow" reload:"next request"`
+	// Where Redis clients connect: paths of sockets and host:port; [] turns the
+	// front end off. See [resp.md](resp.md).
+	RESP []string `yaml:"resp,flow"`
+	// File whose first line is the password that Redis clients give over TCP;
+	// needed for addresses that other machines reach.
+	RESPPasswordFile string `yaml:"resp_password_file" reload:"next login"`
+	// Let Redis clients empty their part of the store with FLUSHDB.
+	RESPFlush bool `yaml:"resp_flush" reload:"at once"`
+	// What becomes of a Redis client's value that cannot be kept. With drop it is
+	// a later miss, and a client that sent neither HELLO nor CLIENT is answered
+	// OK; error answers as Redis does.
+	RESPFull string `yaml:"resp_full" oneof:"drop,error" reload:"new connections"`
+	// Where LMCache's lm:// clients connect: the path of a socket or host:port; ""
+	// turns the front end off. It asks for no password. See [lm.md](lm.md).
+	LM string `yaml:"lm"`
+	// Let listen.lm be an address that other machines reach: all of them can read
+	// and write all values that it serves.
+	LMOpen bool `yaml:"lm_open"`
+}
+
+// What becomes of a Redis client's value that cannot be kept.
+const (
+	RESPFullDrop  = "drop"  // it is dropped, and the old one with it; only clients that sent HELLO or CLIENT are told
+	RESPFullError = "error" // an error, and the old one stays
+)

@@ -1,0 +1,134 @@
+package blockio
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"unsafe"
+
+	"github.com/kvstored/kvstored/internal/arena"
+)
+
+// File is one open segment. Offsets, lengths and memory are multiples of
+// arena.AlignBytes. It is an interface so that tests can put a failing device under
+// the tier.
+type File interface {
+	io.ReaderAt
+	io.WriterAt
+	io.Closer
+	Sync() error // data, and the metadata that finding it needs
+}
+
+// Folder opens and makes segment files.
+type Folder interface {
+	// Create makes a file of size bytes with all blocks allocated. It
+	// leaves nothing behind when it fails.
+	Create(path string, size int64) (File, error)
+	// Open opens an existing file.
+	Open(path string) (File, error)
+	// Direct reports whether I/O goes past the page cache.
+	Direct() bool
+}
+
+// OSFolder is a directory of the operating system. IsDirect says that its files go
+// past the page cache.
+type OSFolder struct{ IsDirect bool }
+
+// NewFolder finds out whether dir takes direct I/O by doing some: file systems
+// refuse it at open, or at the first transfer, or not at all.
+func NewFolder(dir string, buffered bool) (OSFolder, error) {
+	if buffered || !directSupported {
+		return OSFolder{}, nil
+	}
+	path := filepath.Join(dir, "probe")
+	_ = os.Remove(path)
+	f, err := openDirect(path, os.O_RDWR|os.O_CREATE|os.O_EXCL)
+	if err != nil {
+		_ = os.Remove(path)
+		return OSFolder{}, nil // refused: buffered
+	}
+	defer func() {
+		_ = f.Close()
+		_ = os.Remove(path)
+	}()
+	page := AlignedBytes(arena.AlignBytes)
+	if _, err := f.WriteAt(page, 0); err != nil {
+		if isRefusal(err) {
+			return OSFolder{}, nil
+		}
+		return OSFolder{}, fmt.Errorf("disk: write to %s: %w", path, err)
+	}
+	_, err = f.ReadAt(page, 0)
+	return OSFolder{IsDirect: err == nil}, nil
+}
+
+// AlignedBytes is memory that direct I/O takes.
+func AlignedBytes(n int) []byte {
+	b := make([]byte, n+arena.AlignBytes)
+	skip := int(-uintptr(unsafe.Pointer(&b[0])) & (arena.AlignBytes - 1))
+	return b[skip : skip+n]
+}
+
+// Direct implements Folder.
+func (d OSFolder) Direct() bool { return d.IsDirect }
+
+// Create implements Folder.
+func (d OSFolder) Create(path string, size int64) (File, error) {
+	f, err := d.openFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL)
+	if err != nil {
+		return nil, err
+	}
+	if err := preallocate(f, size); err != nil {
+		_ = f.Close()
+		_ = os.Remove(path)
+		return nil, &os.PathError{Op: "preallocate", Path: path, Err: err}
+	}
+	return d.wrap(f), nil
+}
+
+// Open implements Folder.
+func (d OSFolder) Open(path string) (File, error) {
+	f, err := d.openFile(path, os.O_RDWR)
+	if err != nil {
+		return nil, err
+	}
+	return d.wrap(f), nil
+}
+
+func (d OSFolder) openFile(path string, flags int) (*os.File, error) {
+	if d.IsDirect {
+		return openDirect(path, flags)
+	}
+	return os.OpenFile(path, flags, 0o600)
+}
+
+func (d OSFolder) wrap(f *os.File) File {
+	if d.IsDirect {
+		return directFile{f}
+	}
+	return bufferedFile{f}
+}
+
+// directFile's bytes do not pass the page cache.
+type directFile struct{ *os.File }
+
+func (f directFile) Sync() error { return dataSync(f.File) }
+
+// bufferedFile asks the kernel not to keep the pages of a transfer: the tier
+// above is the cache, and the page cache would hold every payload twice.
+type bufferedFile struct{ *os.File }
+
+func (f bufferedFile) ReadAt(p []byte, off int64) (int, error) {
+	n, err := f.File.ReadAt(p, off)
+	dropCache(f.File, off, int64(n))
+	return n, err
+}
+
+func (f bufferedFile) WriteAt(p []byte, off int64) (int, error) {
+	n, err := f.File.WriteAt(p, off)
+	dropCache(f.File, off, int64(n)) // starts the writing; drops the clean pages
+	return n, err
+}
+
+func (f bufferedFile) Sync() error { return dataSync(f.File) }

@@ -1,0 +1,211 @@
+package folders
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/kvstored/kvstored/disk/internal/filesystem"
+	"github.com/kvstored/kvstored/internal/record"
+)
+
+// formatVersion is the layout of a disk tier's directory. It changes only
+// when an older program would misread it.
+//
+// 1 had no headers before payloads, and no secret in the marker.
+const formatVersion = 2
+
+// lockDir makes dir if need be and takes it for this process. The lock ends
+// with the returned file, also when the process is killed.
+func lockDir(dir string) (*os.File, error) {
+	if err := filesystem.MakeDir(dir); err != nil {
+		return nil, fmt.Errorf("disk: %w", err)
+	}
+	lock, err := os.OpenFile(filepath.Join(dir, LockName), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("disk: %w", err)
+	}
+	return takeLock(lock, dir)
+}
+
+// tryDir is lockDir without making anything. The lock is nil where there is no
+// file for it yet, but could be.
+func tryDir(dir string) (*os.File, error) {
+	lock, err := os.OpenFile(filepath.Join(dir, LockName), os.O_RDWR, 0)
+	switch {
+	case err == nil:
+		return takeLock(lock, dir)
+	case !errors.Is(err, os.ErrNotExist):
+		return nil, fmt.Errorf("disk: %w", err)
+	}
+	there, err := filesystem.NearestExisting(dir)
+	if err == nil {
+		err = canMake(there)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("disk: make %s: %w", dir, err)
+	}
+	return nil, nil
+}
+
+// ErrInUse says that another process has a folder.
+var ErrInUse = errors.New("it is held")
+
+// takeLock owns the file.
+func takeLock(lock *os.File, dir string) (*os.File, error) {
+	err := lockFile(lock)
+	if err == nil {
+		return lock, nil
+	}
+	_ = lock.Close()
+	if !errors.Is(err, syscall.EWOULDBLOCK) {
+		return nil, fmt.Errorf("disk: lock %s: %w", lock.Name(), err)
+	}
+	return nil, fmt.Errorf("disk: %s is in use by another process (lock %s: %w); stop it or choose another path", dir, lock.Name(), ErrInUse)
+}
+
+// Marker tells the layout's version, which set of directories one belongs to,
+// and which of its paths it is.
+type Marker struct {
+	Set    string
+	Index  int
+	Secret []byte // of the headers in the set's segments; nil in format 1
+	Epoch  uint64 // of the last start; only the one beside the database is up to date
+}
+
+// ErrGarbled says that a file of the set does not hold the text of this program:
+// damage, which costs that file and nothing else.
+var ErrGarbled = errors.New("not what was written")
+
+// markerFiles are the marker of dir and its copy.
+func markerFiles(dir string) []string {
+	return []string{filepath.Join(dir, FormatName), filepath.Join(dir, FormatCopy)}
+}
+
+// ReadMarker returns the younger of the marker and its copy, and which of them
+// are damaged. It fails with ErrGarbled where one is, and the other is no
+// better, and where each says that dir is another path of the set: then m still
+// holds the set, the secret and the epoch. A marker of a newer program is an
+// error that must not be passed over.
+func ReadMarker(dir string) (m Marker, damaged []string, err error) {
+	absent, gone := fs.ErrNotExist, ""
+	found, contradict := false, false
+	for _, path := range markerFiles(dir) {
+		text, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			absent, gone = err, path
+			continue
+		}
+		if err != nil {
+			return m, nil, fmt.Errorf("disk: %w", err)
+		}
+		one, err := parseMarker(dir, text)
+		switch {
+		case errors.Is(err, ErrGarbled):
+			damaged = append(damaged, path)
+		case err != nil:
+			return m, nil, err
+		default:
+			contradict = found && one.Index != m.Index
+			if !found || one.Epoch > m.Epoch {
+				m, found = one, true
+			}
+		}
+	}
+	switch {
+	case contradict:
+		return m, markerFiles(dir), fmt.Errorf("disk: %s and its copy say two things: %w", FormatName, ErrGarbled)
+	case found:
+		if m.Secret != nil && gone != "" { // format 1 had no copy
+			damaged = append(damaged, gone)
+		}
+		return m, damaged, nil
+	case len(damaged) > 0:
+		return m, damaged, fmt.Errorf("disk: %s: %w", damaged[0], ErrGarbled)
+	}
+	return m, nil, fmt.Errorf("disk: %w", absent)
+}
+
+// parseMarker reads lines of a word and a value. From format 2 on the last one
+// is the checksum of the others, so that damage does not look like a newer one.
+func parseMarker(dir string, text []byte) (m Marker, err error) {
+	words := strings.Fields(string(text))
+	if len(words) < 4 || len(words)%2 > 0 || words[0] != "kvstored-disk" || words[2] != "set" {
+		return m, ErrGarbled
+	}
+	version, err := strconv.Atoi(words[1])
+	switch {
+	case err != nil || version < 1 || version > 1 && !hasSum(text) || version == 1 && len(words) > 6:
+		return m, ErrGarbled
+	case version > formatVersion:
+		return m, fmt.Errorf("disk: %s was written in format %d, this program reads up to %d; run a newer one or choose another path", dir, version, formatVersion)
+	}
+	m.Set = words[3]
+	for i := 4; i < len(words); i += 2 {
+		value := words[i+1]
+		var err error
+		switch words[i] {
+		case "path":
+			m.Index, err = strconv.Atoi(value)
+		case "secret":
+			m.Secret, err = hex.DecodeString(value)
+		case "epoch":
+			m.Epoch, err = strconv.ParseUint(value, 10, epochBits)
+		case "sum":
+		default:
+			err = ErrGarbled
+		}
+		if err != nil {
+			return m, ErrGarbled
+		}
+	}
+	if m.Index < 0 || m.Index >= MaxPaths || version > 1 && len(m.Secret) != record.SecretBytes {
+		return m, ErrGarbled
+	}
+	return m, nil
+}
+
+// hasSum reports whether text ends in a line "sum" with the XXH3-64 of the text
+// before it.
+func hasSum(text []byte) bool {
+	at := bytes.LastIndex(text, []byte("sum "))
+	return at >= 0 && string(text[at:]) == SumLine(text[:at])
+}
+
+// SumLine is the last line of a marker whose other lines are text.
+func SumLine(text []byte) string { return fmt.Sprintf("sum %016x\n", xxh3.Hash(text)) }
+
+// setAside keeps a damaged file under another name, for a person to look at.
+func setAside(path string) error {
+	if err := os.Rename(path, path+".damaged"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("disk: set aside: %w", err)
+	}
+	return nil
+}
+
+// writeMarker writes the marker of dir and its copy, each whole or not at all.
+// The marker of the first path has no number, like those of the time when a
+// tier had one path only.
+func writeMarker(dir string, m Marker) error {
+	text := fmt.Appendf(nil, "kvstored-disk %d\nset %s\n", formatVersion, m.Set)
+	if m.Index > 0 {
+		text = fmt.Appendf(text, "path %d\n", m.Index)
+	}
+	text = fmt.Appendf(text, "secret %x\nepoch %d\n", m.Secret, m.Epoch)
+	text = append(text, SumLine(text)...)
+	for _, path := range markerFiles(dir) {
+		if err := filesystem.Replace(path, text); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,368 @@
+package folders
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/kvstored/kvstored/disk/internal/filesystem"
+	"github.com/kvstored/kvstored/internal/record"
+)
+
+// Claimed is a folder that this process has locked and checked.
+type Claimed struct {
+	Dir   string
+	Index int
+	Epoch uint64 // of its marker
+	Stale bool   // it was not there at the last start
+}
+
+// member is a line of that file.
+type member struct {
+	index int
+	dir   string
+}
+
+// Claim locks the folders, checks that they belong together (see claim), and
+// writes down that they do. After an error the locks of the set are held.
+func Claim(paths []string, meta string) (s *Set, dirs []Claimed, missing []string, err error) {
+	s = &Set{meta: meta, take: lockDir}
+	if dirs, missing, err = s.claim(paths); err == nil {
+		err = s.join(dirs)
+	}
+	return s, dirs, missing, err
+}
+
+// Try returns the error that Claim would fail with, and changes nothing.
+func Try(paths []string, meta string) error {
+	s := &Set{meta: meta, take: tryDir}
+	_, _, err := s.claim(paths)
+	for _, lock := range s.Locks {
+		_ = lock.Close()
+	}
+	return err
+}
+
+// claim locks the folders and checks that they belong together: those of the
+// segments, and that of the database. A path that has no marker though the set
+// knows it is missing (a disk that is not mounted looks like that) and left
+// out; nothing is written there. A path of another set is an error, and so is a
+// database that is missing where there are paths of its set. A marker that is
+// garbled, or gone from beside segments or a database, is damage: its content is
+// taken from the others and from the list of members.
+func (s *Set) claim(paths []string) (dirs []Claimed, missing []string, err error) {
+	if err := distinct(paths); err != nil {
+		return nil, nil, err
+	}
+	if err := s.openMeta(); err != nil {
+		return nil, nil, err
+	}
+	var fresh []Claimed
+	for _, dir := range paths {
+		c, state, err := s.openPath(dir)
+		switch {
+		case err != nil:
+			return nil, nil, err
+		case state == pathMissing:
+			missing = append(missing, dir)
+		case state == pathNew:
+			fresh = append(fresh, c)
+		case slices.ContainsFunc(dirs, func(o Claimed) bool { return o.Index == c.Index }):
+			return nil, nil, fmt.Errorf("disk: two paths are number %d of the set %s, one of them %s: it is a copy of the other; take one out of the configuration", c.Index, s.ID, dir)
+		default:
+			dirs = append(dirs, c)
+		}
+	}
+	for _, c := range fresh { // the others have theirs
+		if c.Index, err = s.newIndex(dirs); err != nil {
+			return nil, nil, err
+		}
+		dirs = append(dirs, c)
+	}
+	if len(dirs) == 0 {
+		return nil, nil, fmt.Errorf("disk: none of the paths %q is there; %w", paths, ErrAbsent)
+	}
+	slices.SortFunc(dirs, func(a, b Claimed) int { return a.Index - b.Index })
+	return dirs, missing, nil
+}
+
+// distinct fails when a folder is named twice.
+func distinct(paths []string) error {
+	for i, a := range paths {
+		for _, b := range paths[:i] {
+			if filepath.Clean(a) == filepath.Clean(b) || filesystem.SameDir(a, b) {
+				return fmt.Errorf("disk: the paths %s and %s are one folder; give each once", b, a)
+			}
+		}
+	}
+	return nil
+}
+
+// Set has the id, the secret, the epoch, the members and the locks of the
+// folders that belong together.
+type Set struct {
+	meta    string
+	take    func(dir string) (lock *os.File, err error) // the lock may be nil
+	ID      string                                      // "" = there is none yet
+	Secret  []byte                                      // nil = there is none yet
+	Epoch   uint64                                      // before join that of an earlier start
+	index   int                                         // of meta, where it is a path too
+	members []member
+	Locks   []*os.File
+	Damaged []string // files that were garbled or gone
+}
+
+func (s *Set) lock(dir string) error {
+	lock, err := s.take(dir)
+	if lock != nil {
+		s.Locks = append(s.Locks, lock)
+	}
+	return err
+}
+
+func (s *Set) openMeta() error {
+	if err := s.lock(s.meta); err != nil {
+		return err
+	}
+	if err := s.readMembers(); err != nil {
+		return err
+	}
+	m, damaged, err := ReadMarker(s.meta)
+	s.Damaged = append(s.Damaged, damaged...)
+	db, noDB := os.Stat(filepath.Join(s.meta, DatabaseName))
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && noDB == nil && db.IsDir():
+		s.Damaged = append(s.Damaged, filepath.Join(s.meta, FormatName))
+		fallthrough
+	case errors.Is(err, ErrGarbled):
+		s.ID = m.Set // "" but where the marker contradicts its copy
+		s.index, _ = s.indexOf(s.meta)
+		s.learn(m)
+		return nil
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case m.Index > 0 && errors.Is(noDB, fs.ErrNotExist):
+		return fmt.Errorf("disk: the database of the set %s is not in %s, which is path %d of it; name the folder of the database first, or as disk.meta", m.Set, s.meta, m.Index)
+	}
+	s.ID, s.index = m.Set, m.Index
+	s.learn(m)
+	return nil
+}
+
+// learn takes the secret of a path's marker if no other had one, and its epoch if
+// that is the highest.
+func (s *Set) learn(m Marker) {
+	if s.Secret == nil {
+		s.Secret = m.Secret
+	}
+	s.Epoch = max(s.Epoch, m.Epoch)
+}
+
+// indexOf is the index of dir by the list of members.
+func (s *Set) indexOf(dir string) (index int, listed bool) {
+	for _, m := range s.members {
+		if filesystem.SameDir(m.dir, dir) {
+			return m.index, true
+		}
+	}
+	return 0, false
+}
+
+// readMembers reads the list, if there is one. A garbled one is damage, and
+// is made anew of the markers.
+func (s *Set) readMembers() (err error) {
+	s.members, err = readMembers(s.meta)
+	if errors.Is(err, ErrGarbled) {
+		s.Damaged = append(s.Damaged, filepath.Join(s.meta, MembersName))
+		return nil
+	}
+	return err
+}
+
+// What a configured path is.
+type pathState uint8
+
+const (
+	pathOurs pathState = iota
+	pathNew
+	pathMissing
+)
+
+// openPath claims one folder.
+func (s *Set) openPath(dir string) (c Claimed, state pathState, err error) {
+	c.Dir = dir
+	if filesystem.SameDir(dir, s.meta) {
+		c.Index = s.index
+		return c, pathOurs, nil
+	}
+	m, damaged, err := ReadMarker(dir)
+	s.Damaged = append(s.Damaged, damaged...)
+	unmarked := errors.Is(err, fs.ErrNotExist)
+	segments, _ := filepath.Glob(filepath.Join(dir, SegmentPrefix+"*"))
+	unmarked = unmarked && len(segments) == 0
+	if slices.ContainsFunc(s.members, func(m member) bool { return m.dir == dir }) && isMissing(err) && len(segments) == 0 {
+		return c, pathMissing, nil
+	}
+	if errors.Is(err, fs.ErrNotExist) && !unmarked {
+		s.Damaged = append(s.Damaged, filepath.Join(dir, FormatName))
+		err = ErrGarbled
+	}
+	if errors.Is(err, ErrGarbled) {
+		if m.Set == s.ID {
+			s.learn(m)
+		}
+		index, listed := s.indexOf(dir)
+		if c.Index = index; !listed {
+			state = pathNew
+		}
+		return c, state, s.lock(dir)
+	}
+	switch {
+	case err != nil && !unmarked:
+		return c, 0, err
+	case unmarked:
+		state = pathNew
+	case s.ID == "" && len(s.Damaged) > 0:
+		s.ID = m.Set // of the database too, whose marker does not say so any more
+	case s.ID == "":
+		return c, 0, fmt.Errorf("disk: %s belongs to the set %s, whose database is not in %s: %w If it is gone for good, empty %s", dir, m.Set, s.meta, ErrAbsent, dir)
+	case m.Set != s.ID:
+		return c, 0, fmt.Errorf("disk: %s belongs to the set %s, not to %s: it is another tier's; choose another path, or empty it", dir, m.Set, s.ID)
+	}
+	c.Index, c.Epoch = m.Index, m.Epoch
+	if state == pathOurs {
+		s.learn(m)
+	}
+	return c, state, s.lock(dir)
+}
+
+// isMissing tells a folder that is not there, or whose device does not work,
+// from one that may not be used.
+func isMissing(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.EIO) || errors.Is(err, syscall.EROFS)
+}
+
+// newIndex is one that no path of the set ever had. 0 is the first one's,
+// which a set from before there were several does not list.
+func (s *Set) newIndex(dirs []Claimed) (int, error) {
+	next := 0
+	if s.ID != "" {
+		next = 1
+	}
+	for _, m := range s.members {
+		next = max(next, m.index+1)
+	}
+	for _, c := range dirs {
+		next = max(next, c.Index+1)
+	}
+	if next >= MaxPaths {
+		return 0, fmt.Errorf("disk: the set %s has had %d paths, the most there can be; empty its folders to start over", s.ID, next)
+	}
+	return next, nil
+}
+
+// join begins an epoch, writes the markers, and then the members:
+// a path with a marker that is no member yet is taken for one.
+func (s *Set) join(dirs []Claimed) error {
+	for _, path := range s.Damaged {
+		if err := setAside(path); err != nil {
+			return err
+		}
+	}
+	if s.ID == "" {
+		s.ID = hex.EncodeToString(random(16))
+	}
+	if s.Secret == nil {
+		s.Secret = random(record.SecretBytes)
+	}
+	for i, c := range dirs {
+		dirs[i].Stale = c.Epoch < s.Epoch && !filesystem.SameDir(c.Dir, s.meta)
+	}
+	s.Epoch = max(s.Epoch+1, epochNow())
+	if err := writeMarker(s.meta, Marker{s.ID, s.index, s.Secret, s.Epoch}); err != nil {
+		return err
+	}
+	for _, c := range dirs {
+		if filesystem.SameDir(c.Dir, s.meta) {
+			continue
+		}
+		err := writeMarker(c.Dir, Marker{s.ID, c.Index, s.Secret, s.Epoch})
+		if err != nil && (c.Epoch == 0 || !filesystem.IsFailure(err)) { // else its marker is a start behind
+			return err
+		}
+	}
+	for _, c := range dirs {
+		s.members = slices.DeleteFunc(s.members, func(m member) bool { return m.index == c.Index })
+		s.members = append(s.members, member{c.Index, c.Dir})
+	}
+	slices.SortFunc(s.members, func(a, b member) int { return a.index - b.index })
+	return writeMembers(s.meta, s.members)
+}
+
+func readMembers(meta string) (list []member, err error) {
+	path := filepath.Join(meta, MembersName)
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("disk: %w", err)
+	}
+	if len(text) == 0 {
+		return nil, fmt.Errorf("disk: %s: empty: %w", path, ErrGarbled)
+	}
+	for line := range strings.Lines(string(text)) {
+		number, quoted, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		index, err := strconv.Atoi(number)
+		dir, err2 := strconv.Unquote(quoted)
+		if err := errors.Join(err, err2); err != nil || index < 0 || index >= MaxPaths {
+			return nil, fmt.Errorf("disk: %s: the line %q: %w", path, line, ErrGarbled)
+		}
+		list = append(list, member{index, dir})
+	}
+	return list, nil
+}
+
+func writeMembers(meta string, list []member) error {
+	var text []byte
+	for _, m := range list {
+		text = fmt.Appendf(text, "%d %q\n", m.index, m.dir)
+	}
+	path := filepath.Join(meta, MembersName)
+	if old, err := os.ReadFile(path); err == nil && string(old) == string(text) {
+		return nil
+	}
+	return filesystem.Replace(path, text)
+}
+
+// A start is an epoch, and numbers its writes from there on upward (EpochShift):
+// all writes of an earlier start, to the database or to a segment, have lower
+// numbers, also where the database has been lost since. Where no
+// Marker knows of the last epoch any more the clock does: it counts minutes,
+// and no daemon starts once a minute for years.
+const (
+	epochBits  = 24
+	EpochShift = 64 - epochBits
+)
+
+func epochNow() uint64 {
+	since := time.Since(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC))
+	return uint64(max(since/time.Minute, 1))
+}
+
+func random(n int) []byte {
+	b := make([]byte, n)
+	_, _ = rand.Read(b) // never fails
+	return b
+}

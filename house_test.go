@@ -1,0 +1,222 @@
+package kvstored_test
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// The limits of the house. A type, function or file over its limit stands in a
+// list below with the number it has now. A number there may only shrink: a
+// higher one fails, and so does a lower one until the list has it. A name below
+// the limit is struck from the list. So a change that takes methods off a type
+// changes one line here; the test says which line, and to what number. A name
+// that moves to another package takes its line along.
+//
+//	go test -run TestHouse -v .           all numbers
+//	go test -run TestHouse -v . -vague P  the vague comment lines below folder P
+const (
+	maxMethods    = 40  // of a type
+	maxTypeFiles  = 8   // with methods of one type
+	maxInterface  = 7   // methods of an interface
+	maxFunction   = 70  // lines
+	maxComplexity = 15  // of a function
+	maxFile       = 380 // lines
+)
+
+// wideTypes may have more than maxMethods or maxTypeFiles.
+var wideTypes = map[string]span{
+	"client.Client":          {54, 16},
+	"internal/ledger.Ledger": {74, 16},
+	"internal/radix.Tree":    {51, 7},
+}
+
+// wideInterfaces may have more than maxInterface methods.
+var wideInterfaces = map[string]int{}
+
+// longFunctions may have more than maxFunction lines.
+var longFunctions = map[string]int{
+	"disk.(Tier).Stats": 76,
+}
+
+// longFiles may have more than maxFile lines.
+var longFiles = map[string]int{
+	"disk/store.go": 421,
+}
+
+// complexFunctions may be more complex than maxComplexity.
+var complexFunctions = map[string]int{
+	"client.(link).send":                   16,
+	"client.exchangeHello":                 17,
+	"config.setText":                       17,
+	"cpu.(Tier).alloc":                     18,
+	"disk.(Options).check":                 19,
+	"disk.(Tier).put":                      21,
+	"disk/internal/folders.(Set).openPath": 19,
+	"disk/internal/folders.parseMarker":    22,
+	"internal/ledger.(audit).entry":        23,
+	"internal/ledger.(book).choose":        16,
+	"internal/resp.(session).command":      18,
+	"internal/server.(get).answer":         19,
+	"prefetch.(Job).load":                  19,
+}
+
+// undocumented packages have no doc.go.
+var undocumented = []string{}
+
+// maxVague is the share of comment lines whose actor is no noun of the code.
+// The aim is 0.5.
+const maxVague = 0.5 // percent
+
+var vagueBelow = flag.String("vague", "", "print the vague comment lines of the files below this folder (. is all)")
+
+func TestHouse(t *testing.T) {
+	all := sources(t)
+	t.Run("types", func(t *testing.T) { checkTypes(t, all) })
+	t.Run("interfaces", func(t *testing.T) { checkInterfaces(t, all) })
+	t.Run("functions", func(t *testing.T) { checkFunctions(t, all) })
+	t.Run("files", func(t *testing.T) { checkFiles(t, all) })
+	t.Run("doc.go", func(t *testing.T) { checkDocs(t, all) })
+	t.Run("vague", func(t *testing.T) { printVague(t, all) })
+	t.Run("numbers", func(t *testing.T) { printNumbers(t, all) })
+}
+
+func checkTypes(t *testing.T, all []source) {
+	spans := types(all)
+	for _, name := range slices.Sorted(maps.Keys(spans)) {
+		is, listed := spans[name], wideTypes[name]
+		wide := is.methods > maxMethods || is.files > maxTypeFiles
+		switch {
+		case wide && listed == (span{}):
+			t.Errorf("%s has %d methods in %d files; at most %d in %d", name, is.methods, is.files, maxMethods, maxTypeFiles)
+		case !wide && listed != (span{}):
+			t.Errorf("%s is small enough: strike it from wideTypes", name)
+		case wide && (is.methods > listed.methods || is.files > listed.files):
+			t.Errorf("%s grows: %d methods in %d files, was %d in %d", name, is.methods, is.files, listed.methods, listed.files)
+		case wide && is != listed:
+			t.Errorf("%s shrinks: lower it in wideTypes to {%d, %d}", name, is.methods, is.files)
+		}
+	}
+	checkNames(t, "wideTypes", wideTypes, spans)
+}
+
+func checkInterfaces(t *testing.T, all []source) {
+	checkNumbers(t, "wideInterfaces", "methods", maxInterface, wideInterfaces, interfaces(all))
+}
+
+// Tables of tests may be as long as they like.
+func checkFunctions(t *testing.T, all []source) {
+	lines, complexities := make(map[string]int), make(map[string]int)
+	for _, s := range all {
+		if s.tests {
+			continue
+		}
+		for _, f := range functions(s) { // of one name there is one for each system
+			lines[f.name] = max(lines[f.name], f.lines)
+			complexities[f.name] = max(complexities[f.name], f.complexity)
+		}
+	}
+	checkNumbers(t, "longFunctions", "lines", maxFunction, longFunctions, lines)
+	checkNumbers(t, "complexFunctions", "branches", maxComplexity, complexFunctions, complexities)
+}
+
+func checkFiles(t *testing.T, all []source) {
+	lines := make(map[string]int)
+	for _, s := range all {
+		if !s.tests {
+			lines[s.path] = s.lines
+		}
+	}
+	checkNumbers(t, "longFiles", "lines", maxFile, longFiles, lines)
+}
+
+// checkNumbers holds numbers to a limit and a list of exceptions.
+func checkNumbers(t *testing.T, list, unit string, limit int, listed, numbers map[string]int) {
+	for _, name := range slices.Sorted(maps.Keys(numbers)) {
+		n, was := numbers[name], listed[name]
+		switch {
+		case n > limit && was == 0:
+			t.Errorf("%s has %d %s; at most %d", name, n, unit, limit)
+		case n > limit && n > was:
+			t.Errorf("%s grows: %d %s, was %d", name, n, unit, was)
+		case n > limit && n < was:
+			t.Errorf("%s shrinks: lower it in %s to %d", name, list, n)
+		case n <= limit && was != 0:
+			t.Errorf("%s is small enough with %d %s: strike it from %s", name, n, unit, list)
+		}
+	}
+	checkNames(t, list, listed, numbers)
+}
+
+// checkNames finds entries of a list for what is gone.
+func checkNames[V, W any](t *testing.T, list string, listed map[string]V, real map[string]W) {
+	for _, name := range slices.Sorted(maps.Keys(listed)) {
+		if _, there := real[name]; !there {
+			t.Errorf("%s names %s, which is not there: strike it, or write its new name", list, name)
+		}
+	}
+}
+
+func checkDocs(t *testing.T, all []source) {
+	has := make(map[string]bool) // packages with code, and whether there is a doc.go
+	for _, s := range all {
+		if !s.tests {
+			has[s.pkg] = has[s.pkg] || path.Base(s.path) == "doc.go" && s.ast.Doc != nil
+		}
+	}
+	for _, pkg := range slices.Sorted(maps.Keys(has)) {
+		switch listed := slices.Contains(undocumented, pkg); {
+		case !has[pkg] && !listed:
+			t.Errorf("%s has no doc.go that says what the package owns, what it never does, its locks and its buffers", pkg)
+		case has[pkg] && listed:
+			t.Errorf("%s has a doc.go: strike it from undocumented", pkg)
+		}
+	}
+	for _, pkg := range undocumented {
+		if _, there := has[pkg]; !there {
+			t.Errorf("undocumented names %s, which is not there", pkg)
+		}
+	}
+}
+
+func printVague(t *testing.T, all []source) {
+	if *vagueBelow == "" {
+		t.Skip("asked for with -vague FOLDER")
+	}
+	for _, s := range all {
+		if *vagueBelow != "." && !under(s.pkg, *vagueBelow) {
+			continue
+		}
+		for _, c := range comments(s) {
+			if vague.MatchString(c.text) {
+				fmt.Printf("%s:%d: %s\n", c.path, c.line, c.text)
+			}
+		}
+	}
+}
+
+// printNumbers prints the numbers of the house, tests left out, and holds the
+// share of vague actors.
+func printNumbers(t *testing.T, all []source) {
+	var m measure
+	for _, s := range all {
+		m.add(s)
+	}
+	for _, is := range types(all) {
+		m.types(is)
+	}
+	readme, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.readme = len(strings.Fields(string(readme)))
+	t.Log("\n" + m.String())
+	if share := m.vagueShare(); share > maxVague {
+		t.Errorf("%.2f %% of the comment lines have a vague actor, at most %.1f; go test -run TestHouse -v . -vague FOLDER prints them", share, maxVague)
+	}
+}

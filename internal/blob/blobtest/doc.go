@@ -1,0 +1,3 @@
+// Package blobtest makes stores of named values for tests.
+// It owns the tiers below them and ends them with the test.
+package blobtest

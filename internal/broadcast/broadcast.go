@@ -1,0 +1,25 @@
+package broadcast
+
+// Signal tells all goroutines that wait of the next change of something. Its zero
+// value is ready. The mutex that guards the something guards the signal too: a
+// goroutine that looks at the state and then waits for the channel of Next, both
+// taken in one hold of the mutex, misses no change.
+type Signal struct {
+	next chan struct{} // nil while no goroutine has asked
+}
+
+// Next returns a channel that is closed at the next Wake.
+func (s *Signal) Next() <-chan struct{} {
+	if s.next == nil {
+		s.next = make(chan struct{})
+	}
+	return s.next
+}
+
+// Wake tells of a change. It costs nothing while no goroutine waits.
+func (s *Signal) Wake() {
+	if s.next != nil {
+		close(s.next)
+		s.next = nil
+	}
+}

@@ -1,0 +1,217 @@
+package daemon
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kvstored/kvstored/internal/hint"
+	"github.com/kvstored/kvstored/tier"
+)
+
+// desc names one exported number.
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("kvstored_"+name, help, labels, nil)
+}
+
+var (
+	descUptime      = desc("uptime_seconds", "Time since the daemon started.")
+	descReloads     = desc("config_reloads_total", "Reloads of the configuration file that were asked for, by what came of them.", "result")
+	descReloadOK    = desc("config_last_reload_successful", "1 if the last reload of the configuration was applied, or there was none.")
+	descReloadedAt  = desc("config_last_reload_success_timestamp_seconds", "When the running configuration was loaded, at the start or by a reload.")
+	descReady       = desc("ready", "1 once everything an earlier process left has been found.")
+	descConnections = desc("connections", "Clients connected now.")
+	descMemory      = desc("client_memory_bytes", "Memory that clients cost now outside DRAM.")
+	descMemoryMost  = desc("client_memory_limit_bytes", "What they may cost.")
+	descClosed      = desc("connections_closed_total", "Connections closed that their clients would have kept.", "front", "reason")
+	descRefused     = desc("connections_refused_total", "Connections that were refused, also those of front ends: too many (connections, uid_connections), or hello failed, or no memory.", "reason")
+	descTurns       = desc("waiting_turns", "Requests that wait for their user's turn to compute.")
+	descRequests    = desc("requests_total", "Requests answered.")
+	descErrors      = desc("request_errors_total", "Requests refused or failed.")
+	descMalformed   = desc("malformed_frames_total", "Frames that did not follow the protocol.")
+	descLeases      = desc("leases", "Read leases held now.")
+	descRevoked     = desc("revoked_total", "Leases and fills taken back because they grew too old.")
+	descAskedTok    = desc("asked_tokens_total", "Tokens of prompts asked for.")
+	descHitTok      = desc("hit_tokens_total", "Tokens in ready prefixes, by the tier they were found in.", "tier")
+	descHitChunks   = desc("hit_chunks_total", "Chunks in ready prefixes, by the tier they were found in.", "tier")
+	descDiffer      = desc("puts_differ_total", "Chunks that a client had other bytes for, or another length, than are stored under their key, which stay; by space.", "space")
+	descStored      = desc("stored_chunks_total", "Chunks committed by clients.")
+	descStoredBytes = desc("stored_bytes_total", "Payload bytes committed by clients.")
+
+	descHints           = desc("hints_total", "What clients said of the future, by what came of it: what is neither right nor wrong is open.", "hint", "outcome")
+	descHintsOverBudget = desc("hints_over_budget_total", "Hints not heeded because their client has too many open.")
+
+	descScanFailed   = desc("disk_scan_failures_total", "Scans of the disk tier that failed; it is served without its old contents.")
+	descChunks       = desc("index_chunks", "Chunks known in some tier.")
+	descPlaceholders = desc("index_placeholders", "Nodes of the index whose chunk is in no tier.")
+	descIndexBytes   = desc("index_bytes", "Memory of the index.")
+	descProtected    = desc("protected_bytes", "Bytes in DRAM that may not be evicted now.")
+	descClass        = desc("budget_bytes", "Bytes in DRAM held, by what for.", "class")
+	descCorrupt      = desc("corrupt_total", "Chunks dropped because their bytes were wrong.", "tier")
+
+	descMismatches = desc("mismatches_total", "Payloads and records that were not what was stored, by where that was found.", "place")
+
+	descEntries     = desc("tier_entries", "Chunks in a tier.", "tier")
+	descUsed        = desc("tier_used_bytes", "Bytes a tier's chunks occupy.", "tier")
+	descCapacity    = desc("tier_capacity_bytes", "What a tier may occupy.", "tier")
+	descLargestFree = desc("tier_largest_free_bytes", "Largest free run of a tier.", "tier")
+	descLargestPart = desc("tier_largest_free_ratio", "Largest free run of a tier, of what is free; absent where nothing is.", "tier")
+	descSteps       = desc("tier_eviction_steps_total", "What the policies inspected to find victims.", "tier")
+	descQuotaUsed   = desc("quota_used_bytes", "Bytes of the spaces under a quota.", "tier", "match")
+	descQuota       = desc("quota_bytes", "What they may occupy.", "tier", "match")
+	descQuotaOut    = desc("quota_evictions_total", "Chunks evicted because their own space was over its quota.", "tier", "match")
+	descQuotaNo     = desc("quota_refused_total", "Chunks that had no room under their quota.", "tier", "match")
+	descEvictions   = desc("tier_evictions_total", "Chunks evicted.", "tier")
+	descEvicted     = desc("tier_evicted_bytes_total", "Bytes evicted.", "tier")
+	descGetBytes    = desc("tier_read_bytes_total", "Payload bytes read from a tier.", "tier")
+	descPutBytes    = desc("tier_written_bytes_total", "Payload bytes written to a tier.", "tier")
+	descOff         = desc("tier_off", "1 while a tier is switched off after failures.", "tier")
+	descTierOther   = desc("tier_counter", "Other numbers of a tier, by name.", "tier", "name")
+
+	descLoads      = desc("loads_total", "Chunks brought up to DRAM.", "tier")
+	descLoadFailed = desc("load_failures_total", "Loads that a tier failed.", "tier")
+	descWaiting    = desc("write_waiting_chunks", "Chunks not yet written below.", "tier")
+	descMissed     = desc("write_missed_chunks", "Of the chunks that were dropped, those that are offered again when the tier works.", "tier")
+	descDropped    = desc("write_dropped_chunks_total", "Chunks not written below, by reason.", "tier", "reason")
+)
+
+// Describe implements prometheus.Collector. The set of label values grows, so
+// that nothing can be promised beforehand.
+func (m *metrics) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements prometheus.Collector.
+func (m *metrics) Collect(ch chan<- prometheus.Metric) {
+	st := m.daemon.stats()
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	counter := func(d *prometheus.Desc, v uint64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+	}
+	gauge(descUptime, st.UptimeSeconds)
+	ready := 1.0
+	if st.Store.Recovering {
+		ready = 0
+	}
+	gauge(descReady, ready)
+	collectConfig(&st.Config, gauge, counter)
+	collectServer(&st, gauge, counter)
+	collectFronts(&st, gauge, counter)
+	collectStore(&st.Store, gauge, counter)
+	for p, t := range st.Store.Tiers {
+		collectTier(p.String(), t, gauge, counter)
+	}
+}
+
+func collectConfig(c *ConfigStats, gauge gaugeFunc, counter counterFunc) {
+	counter(descReloads, c.Reloads, "ok")
+	counter(descReloads, c.ReloadsBad, "failed")
+	ok := 0.0
+	if c.LastReloadOK {
+		ok = 1
+	}
+	gauge(descReloadOK, ok)
+	gauge(descReloadedAt, float64(c.Loaded.UnixMilli())/1000)
+}
+
+type gaugeFunc = func(d *prometheus.Desc, v float64, labels ...string)
+type counterFunc = func(d *prometheus.Desc, v uint64, labels ...string)
+
+func collectServer(st *Stats, gauge gaugeFunc, counter counterFunc) {
+	s := &st.Server
+	gauge(descConnections, float64(s.Connections))
+	gauge(descMemory, float64(st.Memory.UsedBytes))
+	gauge(descMemoryMost, float64(st.Memory.LimitBytes))
+	for front, reasons := range st.Memory.Closed {
+		for reason, n := range reasons {
+			counter(descClosed, n, front, reason)
+		}
+	}
+	gauge(descTurns, float64(s.Waiting))
+	for reason, n := range s.RefusedBy {
+		counter(descRefused, n, reason)
+	}
+	gauge(descLeases, float64(s.LeasesLive))
+	counter(descRequests, s.Requests)
+	counter(descErrors, s.Errors)
+	counter(descMalformed, s.Malformed)
+	counter(descRevoked, s.Revoked)
+	counter(descAskedTok, s.AskedTokens)
+	for space, n := range s.DiffersBySpace {
+		counter(descDiffer, n, space)
+	}
+	counter(descStored, s.StoredChunks)
+	counter(descStoredBytes, s.StoredBytes)
+	for kind, h := range map[string]hint.Outcome{"done": s.Hints.Done, "continues": s.Hints.Continues, "answer": s.Hints.Answer} {
+		counter(descHints, h.Given, kind, "given")
+		counter(descHints, h.Right, kind, "right")
+		counter(descHints, h.Wrong, kind, "wrong")
+	}
+	counter(descHints, s.Hints.Priority, "priority", "given")
+	counter(descHintsOverBudget, s.Hints.OverBudget)
+	for p, n := range s.HitTokens {
+		counter(descHitTok, n, p.String())
+	}
+	for p, n := range s.HitChunks {
+		counter(descHitChunks, n, p.String())
+	}
+}
+
+func collectStore(s *StoreStats, gauge gaugeFunc, counter counterFunc) {
+	counter(descScanFailed, s.RecoverFailed)
+	gauge(descChunks, float64(s.Chunks))
+	gauge(descPlaceholders, float64(s.Placeholders))
+	gauge(descIndexBytes, float64(s.IndexBytes))
+	gauge(descProtected, float64(s.ProtectedBytes))
+	for class, n := range s.ClassBytes {
+		gauge(descClass, float64(n), class)
+	}
+	for p, n := range s.Loads {
+		counter(descLoads, n.Chunks, p.String())
+	}
+	for p, n := range s.LoadFailed {
+		counter(descLoadFailed, n, p.String())
+	}
+	for p, w := range s.Written {
+		gauge(descWaiting, float64(w.Waiting), p.String())
+		gauge(descMissed, float64(w.Missed), p.String())
+		for r, v := range w.Dropped {
+			counter(descDropped, v.Chunks, p.String(), r.String())
+		}
+		counter(descDropped, w.Filtered.Chunks, p.String(), "min_hits")
+	}
+	counter(descCorrupt, s.Corrupt, tier.CPU.String())
+	for place, n := range s.Mismatches {
+		counter(descMismatches, n, place)
+	}
+}
+
+func collectTier(name string, t tier.Stats, gauge gaugeFunc, counter counterFunc) {
+	gauge(descEntries, float64(t.Entries), name)
+	gauge(descUsed, float64(t.UsedBytes), name)
+	gauge(descCapacity, float64(t.CapacityBytes), name)
+	gauge(descLargestFree, float64(t.LargestFreeBytes), name)
+	off := 0.0
+	if t.Off {
+		off = 1
+	}
+	gauge(descOff, off, name)
+	if free := t.CapacityBytes - t.UsedBytes; free > 0 {
+		gauge(descLargestPart, min(1, float64(t.LargestFreeBytes)/float64(free)), name)
+	}
+	counter(descSteps, t.Steps, name)
+	for _, q := range t.Quotas {
+		gauge(descQuota, float64(q.QuotaBytes), name, q.Match)
+		gauge(descQuotaUsed, float64(q.UsedBytes), name, q.Match)
+		counter(descQuotaOut, q.Evictions, name, q.Match)
+		counter(descQuotaNo, q.Refused, name, q.Match)
+	}
+	counter(descEvictions, t.Evictions, name)
+	counter(descEvicted, t.EvictedBytes, name)
+	counter(descGetBytes, t.GetBytes, name)
+	counter(descPutBytes, t.PutBytes, name)
+	if name != tier.CPU.String() {
+		counter(descCorrupt, t.Corrupt, name)
+	}
+	for n, v := range t.Counters {
+		gauge(descTierOther, float64(v), name, n)
+	}
+}

@@ -1,0 +1,195 @@
+package daemon
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"time"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/internal/budget"
+	"github.com/kvstored/kvstored/internal/fair"
+	"github.com/kvstored/kvstored/internal/server"
+	"github.com/kvstored/kvstored/internal/socket"
+	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/internal/version"
+	"github.com/kvstored/kvstored/tier"
+)
+
+// Daemon is everything one kvstored process runs, top to bottom.
+type Daemon struct {
+	cfg      config.Config
+	log      zerolog.Logger
+	listener *net.UnixListener
+	socket   os.FileInfo  // of the listener, to remove no other's
+	admin    net.Listener // nil: no admin listener
+	budget   *budget.Budget
+	tiers
+	stack   *stack.Stack
+	server  *server.Server
+	fronts  fronts
+	metrics *metrics
+	started time.Time
+	reloads *reloads
+}
+
+// Options are what a daemon is given beside its configuration.
+type Options struct {
+	Log     zerolog.Logger
+	File    string           // of the configuration, which a reload reads again; "": there was none
+	Hangups <-chan os.Signal // each asks for a reload; nil: never
+}
+
+// New makes everything and starts nothing. On an error nothing is left.
+func New(cfg config.Config, o Options) (d *Daemon, err error) {
+	d = &Daemon{cfg: cfg, log: o.Log, started: time.Now()}
+	d.reloads = newReloads(d, &o)
+	defer func() {
+		if err != nil {
+			d.Close()
+		}
+	}()
+	// The socket first: a daemon that serves it already owns the disk as well.
+	d.listener, err = socket.Listen(cfg.Listen.Socket, cfg.Listen.Mode, cfg.Listen.Group)
+	if err != nil {
+		return d, err
+	}
+	if d.socket, err = os.Lstat(cfg.Listen.Socket); err != nil {
+		return d, err
+	}
+	if err = d.listenAdmin(); err != nil {
+		return d, err
+	}
+	if err = d.listenFronts(); err != nil {
+		return d, err
+	}
+	d.makeBudget()
+	if err = d.tiers.make(&d.cfg, d.log); err != nil {
+		return d, err
+	}
+	d.metrics = newMetrics(d)
+	if err = d.makeStack(); err != nil {
+		return d, err
+	}
+	d.loadLearned()
+	if err = d.makeServer(); err != nil {
+		return d, err
+	}
+	return d, d.makeFronts()
+}
+
+func (d *Daemon) makeStack() error {
+	mode, err := stack.ParseWriteMode(d.cfg.Write.Mode)
+	if err != nil {
+		return fmt.Errorf("write.mode: %w", err)
+	}
+	o := stack.Options{
+		Hot: d.cpu, Write: stack.WriteOptions{Mode: mode, MinHits: d.cfg.Write.MinHits},
+		Settings: stackSettings(&d.cfg), Quotas: quotas(d.cfg.Spaces), Log: d.log.With().Str("component", "stack").Logger(),
+	}
+	if d.disk != nil { // a nil *disk.Keeper would be a tier
+		o.Below = append(o.Below, stack.Below{
+			Place: tier.Disk,
+			Tier:  tier.WithBreaker(tier.WithObserver(d.disk, d.metrics.observer(tier.Disk)), tier.BreakerOptions{Log: o.Log}),
+		})
+	}
+	if d.remote != nil {
+		o.Below = append(o.Below, stack.Below{
+			Place: tier.Remote,
+			Tier:  tier.WithBreaker(tier.WithObserver(d.remote, d.metrics.observer(tier.Remote)), tier.BreakerOptions{Log: o.Log}),
+			Loads: fair.Limit{Loads: d.cfg.Remote.S3.Concurrency, Bytes: int64(d.cfg.Remote.S3.Flight)},
+		})
+	}
+	d.stack = stack.NewStack(o)
+	return nil
+}
+
+func (d *Daemon) makeServer() error {
+	c := &d.cfg
+	var epoch [8]byte
+	if _, err := rand.Read(epoch[:]); err != nil {
+		return fmt.Errorf("epoch: %w", err)
+	}
+	d.server = server.New(server.Options{
+		Memory: d.budget, Limits: server.Limits{
+			StallTimeout: c.Limits.Stall, Connections: c.Limits.Connections, AdminConnections: config.AdminConnections,
+			UIDConnections: c.Limits.OfOneUser(), UIDJobs: c.Limits.UIDJobs,
+		},
+		Stack: d.stack, Arena: d.arena, Quarantine: d.quarantine, Direct: d.quarantine != nil,
+		Settings: serverSettings(c), Spin: c.Arena.Spin, Fronts: frontSpaces(),
+		Version: version.String(), Epoch: binary.LittleEndian.Uint64(epoch[:]),
+		Stats:   d.statsJSON,
+		Observe: d.metrics.observe,
+		Log:     d.log.With().Str("component", "server").Logger(),
+	})
+	return nil
+}
+
+// Run serves until ctx ends or a part of the daemon fails, then writes all
+// unwritten chunks, within stop.flush, and gives everything back. An error says which
+// part failed, or hung until its time was over; the process must end then.
+func (d *Daemon) Run(ctx context.Context) error {
+	// Workers below the clients go on until the clients are gone and their
+	// chunks are written.
+	below, stopBelow := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer stopBelow(nil)
+	workers, below := errgroup.WithContext(below)
+	workers.Go(func() error { return d.stack.Run(below) })
+	workers.Go(func() error { return d.runLearned(below) })
+	workers.Go(func() error { return d.budget.Run(below) })
+	d.tiers.run(below, workers)
+
+	clients, serving := errgroup.WithContext(ctx)
+	serving, stopServing := context.WithCancel(serving)
+	defer stopServing()
+	context.AfterFunc(below, stopServing) // a failed worker ends the daemon
+	clients.Go(func() error { return d.server.Serve(serving, d.listener) })
+	admin := ""
+	if d.admin != nil {
+		admin = d.admin.Addr().String() // with the port that the kernel chose for 0
+		clients.Go(func() error { return d.serveAdmin(serving) })
+	}
+	d.fronts.serve(serving, clients, &d.log)
+	clients.Go(func() error { return d.reloads.run(serving) })
+	d.log.Info().Str("socket", d.cfg.Listen.Socket).Str("admin", admin).Msg("serving")
+	<-serving.Done()
+	return d.shutdown(clients, workers, below, func() { stopBelow(context.Canceled) })
+}
+
+// Close gives back all that New made. Run does that itself: it is for a daemon
+// that is not run.
+func (d *Daemon) Close() {
+	fail := func(what string, err error) {
+		if err != nil && !errors.Is(err, net.ErrClosed) {
+			d.log.Error().Err(err).Msg("close " + what)
+		}
+	}
+	if d.listener != nil {
+		fail("socket", d.listener.Close())
+		fail("socket", socket.Unlisten(d.cfg.Listen.Socket, d.socket))
+	}
+	d.fronts.close(fail)
+	if d.stack != nil {
+		d.stack.Wait() // no client asks any more; loads under way end soon
+	}
+	if d.admin != nil {
+		fail("admin listener", d.admin.Close())
+	}
+	d.tiers.close(fail)
+}
+
+// ready reports why the daemon does not know everything it has yet; nil when
+// it does. It serves meanwhile.
+func (d *Daemon) ready() error {
+	if !d.stack.Ready() {
+		return errors.New("the disk tier is being scanned")
+	}
+	return nil
+}

@@ -1,0 +1,200 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/internal/logtest"
+	"github.com/kvstored/kvstored/key"
+)
+
+var testSpace = key.Space{Model: "m", World: 1, DType: "x", ChunkTokens: 4, Method: key.SHA256}
+
+func dial(t *testing.T, d *Daemon) *client.Client {
+	t.Helper()
+	c, err := client.Dial(t.Context(), d.cfg.Listen.Socket, client.Options{Space: &testSpace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// TestRun: a daemon in this process serves until its context ends, writes all
+// unwritten chunks, and leaves no socket; the next one finds them.
+func TestRun(t *testing.T) {
+	cfg := smallConfig(t)
+	cfg.Admin.Listen = "127.0.0.1:0"
+	prompt, payload := client.Tokens([]uint32{1, 2, 3, 4}), []byte("payload")
+	for run := range 2 {
+		var log logtest.Book
+		d, err := New(cfg, Options{Log: zerolog.New(&log)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- d.Run(ctx) }()
+		c := dial(t, d)
+		if run == 0 {
+			if _, err := c.Put(ctx, prompt, 0, [][]byte{payload}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for !page(t, d, "/readyz", http.StatusOK, "ready\n") { // the second one reads what the first has written
+		}
+		chunks, err := c.Get(ctx, prompt, client.GetOptions{})
+		if err != nil || len(chunks) != 1 || !bytes.Equal(chunks[0].Bytes, payload) {
+			t.Errorf("run %d: %d chunks, %v", run, len(chunks), err)
+		}
+		page(t, d, "/healthz", http.StatusOK, "ok\n")
+		if !page(t, d, "/metrics", http.StatusOK, "kvstored_tier_entries{tier=\"disk\"}") {
+			t.Errorf("run %d: the metrics have no disk", run)
+		}
+		stop()
+		if err := <-ended; err != nil {
+			t.Errorf("run %d ends with %v", run, err)
+		}
+		if !strings.Contains(log.String(), "flushed") {
+			t.Errorf("run %d has not flushed:\n%s", run, log.String())
+		}
+		if _, err := os.Lstat(cfg.Listen.Socket); err == nil {
+			t.Errorf("run %d leaves its socket", run)
+		}
+	}
+}
+
+// page reports whether a page of the admin listener has a text.
+func page(t *testing.T, d *Daemon, path string, code int, has string) bool {
+	t.Helper()
+	resp, err := http.Get("http://" + d.admin.Addr().String() + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode == code && strings.Contains(string(text), has)
+}
+
+// TestNewLeavesNothing: what cannot be made is an error that names its key, and
+// all that was made before it is gone, so that a good configuration works.
+func TestNewLeavesNothing(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	good := smallConfig(t)
+	for names, change := range map[string]func(*config.Config){
+		"admin.listen":              func(c *config.Config) { c.Admin.Listen = taken.Addr().String() },
+		"listen.resp":               func(c *config.Config) { c.Listen.RESP = []string{taken.Addr().String()} },
+		"listen.lm":                 func(c *config.Config) { c.Listen.LM = taken.Addr().String() },
+		"listen.resp_password_file": func(c *config.Config) { c.Listen.RESPPasswordFile = "/nonexistent" },
+		"cpu.policy":                func(c *config.Config) { c.CPU.Policy = "none" },
+		"write.mode":                func(c *config.Config) { c.Write.Mode = "sideways" },
+		"disk":                      func(c *config.Config) { c.Disk.Paths = []string{good.Listen.Socket + "-file"} },
+	} {
+		cfg := good
+		if err := os.WriteFile(good.Listen.Socket+"-file", nil, 0o600); err != nil { // a file for a folder
+			t.Fatal(err)
+		}
+		change(&cfg)
+		if _, err := New(cfg, Options{Log: zerolog.Nop()}); err == nil || !strings.Contains(err.Error(), names) {
+			t.Errorf("%s: %v", names, err)
+		}
+		if _, err := os.Lstat(cfg.Listen.Socket); err == nil {
+			t.Errorf("%s: the socket is left", names)
+		}
+	}
+	d := serve(t, good)
+	if _, err := dial(t, d).Stats(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestReload: a hangup applies the file, also the part that takes a restart is
+// told, and a wrong file changes nothing.
+func TestReload(t *testing.T) {
+	cfg := smallConfig(t)
+	file := cfg.Listen.Socket + ".yaml"
+	write := func(change func(*config.Config)) {
+		next := cfg
+		change(&next)
+		var text bytes.Buffer
+		if err := errors.Join(next.Print(&text), os.WriteFile(file, text.Bytes(), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(func(*config.Config) {})
+	hangups := make(chan os.Signal)
+	d, err := New(cfg, Options{Log: zerolog.Nop(), File: file, Hangups: hangups})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- d.Run(ctx) }()
+	defer func() { stop(); <-ended }()
+	c := dial(t, d)
+	// reload returns what the daemon says of its configuration after a hangup.
+	reload := func() (st ConfigStats) {
+		hangups <- syscall.SIGHUP
+		hangups <- syscall.SIGHUP // taken once the first reload is over
+		raw, err := c.Stats(ctx)
+		if err == nil {
+			err = json.Unmarshal(raw, &struct{ Config *ConfigStats }{&st})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return st
+	}
+	write(func(c *config.Config) { c.CPU.Policy, c.CPU.Capacity = "s3fifo", 32<<20 })
+	st := reload()
+	if !st.LastReloadOK || len(st.NeedsRestart) != 1 || st.NeedsRestart[0].Key != "cpu.capacity" || !strings.Contains(st.Running, "s3fifo") {
+		t.Errorf("a good file: %+v", st)
+	}
+	if p, err := c.Policies(ctx); err != nil || p.Of[client.CPU] != "s3fifo" {
+		t.Errorf("the policy is %q, %v", p.Of[client.CPU], err)
+	}
+	if err := os.WriteFile(file, []byte("cpu: {policy: lru, high_watermark: 7}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if st := reload(); st.LastReloadOK || st.ReloadsBad == 0 || !strings.Contains(st.Running, "s3fifo") {
+		t.Errorf("a bad file: %+v", st)
+	}
+}
+
+// TestWithin: the end waits for each of its parts no longer than that may take.
+func TestWithin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mine := errors.New("mine")
+		if err := within(time.Second, "x", func() error { return mine }); !errors.Is(err, mine) {
+			t.Errorf("its own error is %v", err)
+		}
+		hang, begun := make(chan struct{}), time.Now()
+		err := within(3*time.Second, "closing", func() error { <-hang; return nil })
+		if took := time.Since(begun); !errors.Is(err, errTimeout) || !strings.Contains(err.Error(), "closing") || took != 3*time.Second {
+			t.Errorf("what hangs is left after %v with %v", took, err)
+		}
+		close(hang)
+	})
+}

@@ -1,0 +1,207 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/internal/access"
+	"github.com/kvstored/kvstored/internal/blob"
+	"github.com/kvstored/kvstored/internal/fair"
+	"github.com/kvstored/kvstored/internal/lm"
+	"github.com/kvstored/kvstored/internal/resp"
+	"github.com/kvstored/kvstored/internal/server"
+	"github.com/kvstored/kvstored/internal/socket"
+	"github.com/kvstored/kvstored/internal/version"
+	"github.com/kvstored/kvstored/key"
+)
+
+// shelterShare is the part of the arena that keeps, for a moment, what a front
+// end's clients have only asked about.
+const shelterShare = 0.1
+
+// fronts are the front ends for clients of other stores.
+type fronts struct {
+	password string // of resp
+	respAt   []endpoint
+	lmAt     []endpoint
+	stores   []*blob.Store
+	resp     *resp.Server // nil: off
+	lm       *lm.Server   // nil: off
+}
+
+// listenFronts takes the front ends' addresses, before anything is served.
+func (d *Daemon) listenFronts() (err error) {
+	c, f := &d.cfg.Listen, &d.fronts
+	if f.password, err = readPassword(c.RESPPasswordFile); err != nil {
+		return err
+	}
+	for _, addr := range c.RESP {
+		e, err := listenAt(c, "listen.resp", addr)
+		if err != nil {
+			return err
+		}
+		f.respAt = append(f.respAt, e)
+	}
+	if c.LM == "" {
+		return nil
+	}
+	e, err := listenAt(c, "listen.lm", c.LM)
+	if err == nil {
+		f.lmAt = append(f.lmAt, e)
+	}
+	return err
+}
+
+// admission asks the server who may connect to a front end.
+type admission struct {
+	server *server.Server
+	front  string
+	log    zerolog.Logger // not every front end can tell its client
+}
+
+func (d *Daemon) admission(front string) *admission {
+	return &admission{d.server, front, d.log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})}
+}
+
+// refused says in the log who was, and returns the error.
+func (e *admission) refused(conn net.Conn, err error) error {
+	if err != nil {
+		at := strings.TrimSuffix(conn.LocalAddr().String(), "~") // as before it was moved into place
+		e.log.Warn().Err(err).Str("address", at).Msg("a client of a front end was refused")
+	}
+	return err
+}
+
+func (e *admission) admit(conn net.Conn) (access.Peer, error) {
+	peer, err := e.server.Admit(e.front, conn)
+	if err != nil {
+		return nil, e.refused(conn, err)
+	}
+	return peer, nil
+}
+
+func (e *admission) enter(conn net.Conn) (*fair.Turn, func(), error) {
+	turn, leave, err := e.server.Enter(conn)
+	return turn, leave, e.refused(conn, err)
+}
+
+func (d *Daemon) makeFronts() error {
+	f := &d.fronts
+	if len(f.respAt) > 0 {
+		s, err := d.makeStore(config.FrontRESP)
+		if err != nil {
+			return fmt.Errorf("listen.resp: %w", err)
+		}
+		e := d.admission(config.FrontRESP)
+		f.resp = resp.New(resp.Options{
+			Store: s, NewOwner: d.stack.NewOwner, CloseOwner: d.stack.CloseOwner,
+			Memory: func() resp.Memory {
+				st := d.cpu.Stats()
+				return resp.Memory{UsedBytes: st.UsedBytes, CapacityBytes: st.CapacityBytes, Policy: st.Policy}
+			},
+			Admit: e.admit, Enter: e.enter, Settings: respSettings(&d.cfg.Listen, f.password), Version: version.String(), Spin: d.cfg.Arena.Spin,
+			Budget: d.budget, Limits: resp.Limits{Connections: d.cfg.Limits.Connections, StallTimeout: d.cfg.Limits.Stall},
+			Log: d.log.With().Str("component", "resp").Logger(),
+		})
+	}
+	if len(f.lmAt) > 0 {
+		s, err := d.makeStore(config.FrontLM)
+		if err != nil {
+			return fmt.Errorf("listen.lm: %w", err)
+		}
+		e := d.admission(config.FrontLM)
+		f.lm = lm.New(lm.Options{
+			Store: s, NewOwner: d.stack.NewOwner, CloseOwner: d.stack.CloseOwner,
+			Admit: e.admit, Enter: e.enter, Budget: d.budget,
+			Connections: d.cfg.Limits.Connections, StallTimeout: d.cfg.Limits.Stall,
+			Log: d.log.With().Str("component", "lm").Logger(),
+		})
+	}
+	return nil
+}
+
+// frontSpaces names the spaces of all front ends, also of those that are off:
+// their values may still be stored.
+func frontSpaces() map[key.SpaceID]string {
+	names := make(map[key.SpaceID]string)
+	for _, name := range []string{config.FrontRESP, config.FrontLM} {
+		names[blob.SpaceOf(name)] = name
+	}
+	return names
+}
+
+// makeStore makes the named values of one front end. What the disk owes it is
+// noted beside the daemon's socket: the disk may be what fails.
+func (d *Daemon) makeStore(name string) (*blob.Store, error) {
+	o := blob.Options{
+		Stack: d.stack, Space: name, LoadTimeout: d.cfg.Prefetch.Deadline, Log: d.log,
+		ShelterBytes: int64(shelterShare * float64(d.arena.Stats().CapacityBytes)),
+	}
+	if d.cfg.Disk.Enabled() { // else nothing is owed, and what was still is
+		o.OwedFile = d.cfg.Listen.Socket + "." + name + "-owed"
+	}
+	s, err := blob.New(o)
+	if err == nil {
+		d.fronts.stores = append(d.fronts.stores, s)
+	}
+	return s, err
+}
+
+// serve adds the front ends to a group until ctx ends.
+func (f *fronts) serve(ctx context.Context, g *errgroup.Group, log *zerolog.Logger) {
+	for _, s := range f.stores {
+		g.Go(func() error { return s.Run(ctx) })
+	}
+	for _, e := range f.respAt {
+		g.Go(func() error { return f.resp.Serve(ctx, e.Listener) })
+		log.Info().Str("address", e.String()).Msg("serving Redis clients")
+	}
+	for _, e := range f.lmAt {
+		g.Go(func() error { return f.lm.Serve(ctx, e.Listener) })
+		log.Info().Str("address", e.String()).Msg("serving lm:// clients")
+	}
+}
+
+// apply has the front ends run with other settings from now on. The server has
+// the user ids already.
+func (f *fronts) apply(s *settings) {
+	for _, store := range f.stores {
+		store.SetLoadTimeout(s.loadTimeout)
+	}
+	if f.resp != nil {
+		f.resp.Set(s.resp)
+		f.resp.Recheck()
+	}
+	if f.lm != nil {
+		f.lm.Recheck()
+	}
+}
+
+// close gives the addresses back.
+func (f *fronts) close(fail func(string, error)) {
+	for _, e := range append(f.respAt, f.lmAt...) {
+		fail("front end", e.Close())
+		if e.path != "" {
+			fail("front end's socket", socket.Unlisten(e.path, e.socket))
+		}
+	}
+}
+
+// stats adds the counters of the front ends that are on.
+func (f *fronts) stats(out *Stats) {
+	if f.resp != nil {
+		st := f.resp.Stats()
+		out.RESP = &st
+	}
+	if f.lm != nil {
+		st := f.lm.Stats()
+		out.LM = &st
+	}
+}

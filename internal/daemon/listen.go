@@ -1,0 +1,76 @@
+package daemon
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+
+	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/internal/socket"
+)
+
+// endpoint is a listener, and for a Unix socket its path and file.
+type endpoint struct {
+	net.Listener
+	path   string
+	socket os.FileInfo
+}
+
+func (e *endpoint) String() string {
+	if e.path != "" {
+		return e.path
+	}
+	return e.Addr().String()
+}
+
+// isSocket tells a socket's path from host:port.
+func isSocket(addr string) bool { return strings.HasPrefix(addr, "/") }
+
+func listenTCP(key, addr string) (net.Listener, error) {
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		var op *net.OpError // says once more what is listened on
+		if errors.As(err, &op) {
+			err = op.Err
+		}
+		return nil, fmt.Errorf("%s: listen on %s: %w; choose another address", key, addr, err)
+	}
+	return l, nil
+}
+
+// readPassword is what a file names as the password: its first line. Without a
+// file there is none.
+func readPassword(path string) (string, error) {
+	if path == "" {
+		return "", nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return "", fmt.Errorf("listen.resp_password_file: %w; write the password into that file, readable for the daemon's user, or take the key out", err)
+	}
+	line, _, _ := bytes.Cut(text, []byte("\n"))
+	if line = bytes.TrimSuffix(line, []byte("\r")); len(line) == 0 {
+		return "", fmt.Errorf("listen.resp_password_file: the first line of %s is empty; write the password there", path)
+	}
+	return string(line), nil
+}
+
+// listenAt takes an address of the configuration: a socket's path or host:port.
+func listenAt(c *config.Listen, key, addr string) (e endpoint, err error) {
+	if !isSocket(addr) {
+		e.Listener, err = listenTCP(key, addr)
+		return e, err
+	}
+	l, err := socket.Listen(addr, c.Mode, c.Group)
+	if err != nil {
+		return e, fmt.Errorf("%s: %w", key, err)
+	}
+	e = endpoint{Listener: l, path: addr}
+	if e.socket, err = os.Lstat(addr); err != nil {
+		_ = l.Close()
+	}
+	return e, err
+}

@@ -1,0 +1,71 @@
+package daemon
+
+import (
+	"errors"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/kvstored/kvstored/internal/wire"
+	"github.com/kvstored/kvstored/tier"
+)
+
+// metrics are the daemon's numbers for Prometheus. Counters live where they
+// are counted; this only reads them.
+type metrics struct {
+	daemon   *Daemon
+	registry *prometheus.Registry
+	took     [256]prometheus.Observer // by operation
+	tierTook *prometheus.HistogramVec
+}
+
+func newMetrics(d *Daemon) *metrics {
+	m := &metrics{daemon: d, registry: prometheus.NewRegistry()}
+	h := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "kvstored_request_seconds",
+		Help: "Time from reading a request to handing its answer to the socket; what waits is answered later.",
+		// 1 us to 4 s in factors of 4.
+		Buckets: prometheus.ExponentialBuckets(1e-6, 4, 12),
+	}, []string{"op"})
+	m.tierTook = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "kvstored_tier_seconds",
+		Help:    "Time of operations of a tier that succeeded, waiting in its queue included.",
+		Buckets: prometheus.ExponentialBuckets(1e-5, 4, 12), // 10 us to 42 s
+	}, []string{"tier", "op"})
+	for op := range m.took {
+		if wire.Op(op).Known() {
+			m.took[op] = h.WithLabelValues(wire.Op(op).String())
+		}
+	}
+	m.registry.MustRegister(h, m.tierTook, m, collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{Namespace: "kvstored_database", PidFn: m.databasePid}))
+	return m
+}
+
+// databasePid is the id of the database's process, whose numbers are left out
+// while there is none.
+func (m *metrics) databasePid() (int, error) {
+	if d := m.daemon.disk; d != nil {
+		if pid := d.DatabasePid(); pid > 0 {
+			return pid, nil
+		}
+	}
+	return 0, errNoDatabase
+}
+
+var errNoDatabase = errors.New("there is no process of a database")
+
+// observer times a tier's operations.
+func (m *metrics) observer(p tier.Place) tier.Observer {
+	return func(op string, took time.Duration) {
+		m.tierTook.WithLabelValues(p.String(), op).Observe(took.Seconds())
+	}
+}
+
+func (m *metrics) observe(op wire.Op, took time.Duration) {
+	if o := m.took[op]; o != nil {
+		o.Observe(took.Seconds())
+	}
+}

@@ -1,0 +1,136 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/rs/zerolog"
+
+	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/disk"
+	"github.com/kvstored/kvstored/internal/socket"
+	"github.com/kvstored/kvstored/remote"
+)
+
+// Problems is everything found on this machine that keeps serve from starting.
+type Problems []error
+
+func (u Problems) Error() string { return errors.Join(u...).Error() }
+
+// WithoutDisk reports whether serve would start all the same, without the disk
+// tier, because all that is wrong is trouble of the disk that may pass.
+func (u Problems) WithoutDisk() bool {
+	return !slices.ContainsFunc(u, func(err error) bool {
+		var fault diskFault
+		return !errors.As(err, &fault) || !disk.IsTrouble(err)
+	})
+}
+
+// diskFault is what the disk tier finds wrong with its folders. Errors of other
+// parts may look alike: the folder of a socket that is not there, say.
+type diskFault struct{ error }
+
+func (f diskFault) Unwrap() error { return f.error }
+
+// Preflight tries what serve does before it serves, and undoes it.
+func Preflight(c *config.Config) (errs Problems) {
+	add := func(err error) {
+		if err != nil {
+			errs = append(errs, err)
+		}
+	}
+	var held []net.Listener // to the end: two addresses may come to one
+	try := func(key, addr string) {
+		if isSocket(addr) {
+			if err := socket.CanListen(addr, c.Listen.Mode, c.Listen.Group); err != nil {
+				add(fmt.Errorf("%s: %w", key, err))
+			}
+			return
+		}
+		l, err := listenTCP(key, addr)
+		if err == nil {
+			held = append(held, l)
+		}
+		add(err)
+	}
+	try("listen.socket", c.Listen.Socket)
+	if c.Admin.Listen != "" {
+		try("admin.listen", c.Admin.Listen)
+	}
+	for _, addr := range c.Listen.RESP {
+		try("listen.resp", addr)
+	}
+	if c.Listen.LM != "" {
+		try("listen.lm", c.Listen.LM)
+	}
+	for _, l := range held {
+		_ = l.Close()
+	}
+	_, err := readPassword(c.Listen.RESPPasswordFile)
+	add(err)
+	if c.Disk.Enabled() {
+		if err := disk.Check(diskOptions(&c.Disk, zerolog.Nop())); err != nil {
+			add(diskFault{err})
+		}
+	}
+	return errs
+}
+
+// CheckRemote tries the remote tier with everything the daemon needs there, and
+// returns what an operator should know of it.
+func CheckRemote(ctx context.Context, c *config.S3) (notes []string, err error) {
+	r, err := remote.New(remoteOptions(c, zerolog.Nop()))
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	return r.Check(ctx)
+}
+
+// Warnings say what serve would start with, but hardly as it was meant; if here,
+// on this machine.
+func Warnings(c *config.Config, here bool) (out []string) {
+	if s := &c.Remote.S3; s.Endpoint != "" && !s.Enabled() {
+		out = append(out, "remote.s3.endpoint is set, but there is no remote tier without remote.s3.bucket")
+	}
+	if len(c.Listen.AllowUIDs) > 0 {
+		var open []string
+		if c.Listen.RESPPasswordFile == "" {
+			open = append(open, c.Listen.RESP...)
+		}
+		if c.Listen.LM != "" {
+			open = append(open, c.Listen.LM)
+		}
+		for _, addr := range slices.DeleteFunc(open, isSocket) {
+			out = append(out, fmt.Sprintf("listen.allow_uids does not bind who connects over TCP, and %s asks for no password; use the path of a socket", addr))
+		}
+	}
+	for i, s := range c.Spaces {
+		out = append(out, literalWarnings(fmt.Sprintf("spaces[%d].match", i), s.Match)...)
+	}
+	for i, r := range c.Access {
+		out = append(out, literalWarnings(fmt.Sprintf("access[%d].match", i), r.Match)...)
+		if own := uint32(os.Getuid()); here && slices.Contains(r.UIDs, own) {
+			out = append(out, fmt.Sprintf("access[%d] names user %d, which runs the daemon and may do everything, whatever the rules say; run the daemon as a user of its own", i, own))
+		}
+	}
+	if here {
+		out = append(out, memoryWarnings(c)...)
+		out = append(out, diskWarnings(&c.Disk)...)
+	}
+	return out
+}
+
+// literalWarnings say that a pattern has what other patterns know and package glob
+// does not.
+func literalWarnings(key, match string) []string {
+	if !strings.ContainsAny(match, `[]{}\^$`) {
+		return nil
+	}
+	return []string{fmt.Sprintf("%s: only * and ? stand for something else; all other characters of %q are looked for as they are", key, match)}
+}

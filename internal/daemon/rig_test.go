@@ -1,0 +1,58 @@
+package daemon
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/rs/zerolog"
+
+	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/internal/database"
+)
+
+// TestMain lets the disk tier start the process of its database, which is the
+// test's own program.
+func TestMain(m *testing.M) {
+	database.Main()
+	os.Exit(m.Run())
+}
+
+// smallConfig is that of a small daemon with a disk tier, in a folder that goes
+// with the test.
+func smallConfig(t *testing.T) config.Config {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "kvstored-test-") // t.TempDir can be too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	cfg := config.Default()
+	cfg.Listen.Socket, cfg.Admin.Listen = filepath.Join(dir, "kvstored.sock"), ""
+	cfg.CPU.Capacity, cfg.CPU.HugePages = 16<<20, config.HugePagesOff
+	cfg.Disk.Paths, cfg.Disk.Capacity, cfg.Disk.SegmentSize, cfg.Disk.MinFree = []string{filepath.Join(dir, "disk")}, 256<<20, 64<<20, 0
+	if err := os.Mkdir(cfg.Disk.Paths[0], 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return cfg
+}
+
+// serve runs a daemon in this process until the test ends.
+func serve(t *testing.T, cfg config.Config) *Daemon {
+	t.Helper()
+	d, err := New(cfg, Options{Log: zerolog.Nop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- d.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Errorf("the end of the daemon: %v", err)
+		}
+	})
+	return d
+}

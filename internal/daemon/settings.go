@@ -1,0 +1,166 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/disk"
+	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/resp"
+	"github.com/kvstored/kvstored/internal/server"
+	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/internal/wire"
+	"github.com/kvstored/kvstored/policy"
+	"github.com/kvstored/kvstored/tier"
+)
+
+// settings is all that a reload changes, as the daemon's parts know it. New
+// makes the parts with the same.
+type settings struct {
+	level       string // of the log
+	server      server.Settings
+	resp        resp.Settings
+	loadTimeout time.Duration // of a front end's read
+	high, low   float64       // watermarks of DRAM
+	limits      ledger.Limits
+	disk        disk.Settings
+	stack       stack.Settings
+	quotas      []stack.Quota
+	policies    map[tier.Place]string
+}
+
+// settingsOf is what a configuration says for an arena of so many bytes.
+// password is what stands in listen.resp_password_file.
+func settingsOf(c *config.Config, arenaBytes int64, password string) settings {
+	return settings{
+		level: c.Log.Level, server: serverSettings(c), resp: respSettings(&c.Listen, password), loadTimeout: c.Prefetch.Deadline,
+		high: c.CPU.HighWatermark, low: c.CPU.LowWatermark, limits: limitsOfDRAM(c, arenaBytes),
+		disk: diskSettings(&c.Disk), stack: stackSettings(c), quotas: quotas(c.Spaces),
+		policies: map[tier.Place]string{tier.CPU: c.CPU.Policy, tier.Disk: c.Disk.Policy},
+	}
+}
+
+// apply has the daemon run with other settings from now on. It cannot fail: what
+// can was done to prepare them.
+func (d *Daemon) apply(s *settings) {
+	SetLogLevel(s.level)
+	d.server.Set(s.server)
+	d.fronts.apply(s)
+	d.cpu.SetWatermarks(s.high, s.low)
+	d.cpu.Ledger().SetLimits(s.limits)
+	if d.disk != nil {
+		d.disk.Set(s.disk)
+	}
+	d.stack.Set(s.stack)
+	if err := d.stack.SetQuotas(s.quotas, d.server.Models); err != nil { // of a policy that is in use
+		d.log.Error().Err(err).Msg("the quotas stay")
+	}
+	for p, name := range s.policies {
+		if now, ok := d.stack.PolicyOf(p); ok && now != name {
+			d.setPolicy(p, name)
+		}
+	}
+}
+
+// setPolicy replaces a tier's policy by another that the configuration may name.
+func (d *Daemon) setPolicy(p tier.Place, name string) {
+	if err := d.stack.SetPolicy(p, name); err != nil { // of no policy that passed the checks
+		d.log.Error().Err(err).Stringer("tier", p).Msg("the policy stays")
+	}
+}
+
+// withPolicies is c with the policies that the tiers have now.
+func (d *Daemon) withPolicies(c config.Config) config.Config {
+	if name, ok := d.stack.PolicyOf(tier.CPU); ok {
+		c.CPU.Policy = name
+	}
+	if name, ok := d.stack.PolicyOf(tier.Disk); ok {
+		c.Disk.Policy = name
+	}
+	return c
+}
+
+// SetLogLevel has every logger of the process keep to a level.
+func SetLogLevel(name string) {
+	if level, err := zerolog.ParseLevel(name); err == nil { // the configuration was checked
+		zerolog.SetGlobalLevel(level)
+	}
+}
+
+// Rules are what the checks of a configuration must know beside the file: if
+// here, also how much memory this machine has.
+func Rules(here bool) (rules config.Rules, err error) {
+	rules = config.Rules{Policies: policy.All(), UID: os.Geteuid()}
+	if !here {
+		return rules, nil
+	}
+	rules.MemoryBytes, rules.MemoryFrom, err = arena.MemoryLimit()
+	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		return rules, fmt.Errorf("how much memory there is: %w", err)
+	}
+	return rules, nil
+}
+
+// limitsOfDRAM are the shares of the arena that may be protected.
+func limitsOfDRAM(c *config.Config, arenaBytes int64) ledger.Limits {
+	share := func(s float64) int64 { return int64(s * float64(arenaBytes)) }
+	return ledger.Limits{
+		Lease: share(c.Budget.Leases), Pin: share(c.Budget.Pins), Load: share(c.Budget.Loads),
+		Unwritten: min(share(c.Budget.Unwritten), int64(c.Write.Queue)),
+		Total:     share(config.MaxProtected),
+	}
+}
+
+// quotas are those of spaces, in their order.
+func quotas(spaces []config.Space) (qs []stack.Quota) {
+	for _, s := range spaces {
+		qs = append(qs, stack.Quota{Match: s.Match, Bytes: int64(s.Quota), Priority: s.Priority})
+	}
+	return qs
+}
+
+// ledgerQuotas are the same for a tier.
+func ledgerQuotas(spaces []config.Space) (qs []ledger.Quota) {
+	for _, s := range spaces {
+		qs = append(qs, ledger.Quota{Bytes: int64(s.Quota), Priority: s.Priority})
+	}
+	return qs
+}
+
+func diskSettings(c *config.Disk) disk.Settings {
+	return disk.Settings{MinFreeBytes: int64(c.MinFree), HighWatermark: c.HighWatermark, LowWatermark: c.LowWatermark}
+}
+
+func stackSettings(c *config.Config) stack.Settings {
+	return stack.Settings{
+		VerifyHits: c.Arena.VerifyHits, ScrubBytesPerSecond: int64(c.Disk.ScrubRate), DiskBytesPerDay: int64(c.Disk.WriteBudget),
+	}
+}
+
+func serverSettings(c *config.Config) server.Settings {
+	policies := map[string]wire.WaitPolicy{
+		config.PrefetchBestEffort:   wire.PolicyBestEffort,
+		config.PrefetchWaitComplete: wire.PolicyWaitComplete,
+		config.PrefetchTimeout:      wire.PolicyTimeout,
+	}
+	return server.Settings{
+		Access:      c.Policy(uint32(os.Getuid())),
+		LeaseMaxAge: c.Lease.MaxAge, PinMaxAge: c.Pin.MaxAge,
+		Prefetch: server.Prefetch{
+			Policy: policies[c.Prefetch.Policy], Deadline: c.Prefetch.Deadline,
+			Per1024Tokens: c.Prefetch.Per1024Tokens, WindowBytes: int64(c.Prefetch.Window),
+			NextTurnBytes: int64(c.Prefetch.NextTurn),
+		},
+		ChunkTokens: c.Chunk.Tokens, Method: c.Chunk.Hash, SaveUnfull: c.Chunk.SaveUnfull,
+	}
+}
+
+func respSettings(c *config.Listen, password string) resp.Settings {
+	return resp.Settings{Password: password, Flush: c.RESPFlush, Errors: c.RESPFull == config.RESPFullError}
+}

@@ -1,0 +1,143 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/cpu"
+	"github.com/kvstored/kvstored/disk"
+	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/policy"
+	"github.com/kvstored/kvstored/remote"
+)
+
+// tiers are the tiers of a daemon, and the memory that they and clients share.
+type tiers struct {
+	arena      *arena.Arena
+	quarantine *arena.Quarantine // with direct puts; otherwise nil
+	cpu        *cpu.Tier
+	disk       *disk.Keeper // nil: no disk tier
+	remote     *remote.Tier // nil: no remote tier
+}
+
+// make makes all that the configuration names, and starts nothing. Beside an
+// error, close gives back the tiers made so far.
+func (t *tiers) make(c *config.Config, log zerolog.Logger) error {
+	if err := t.makeArena(c, &log); err != nil {
+		return err
+	}
+	if err := t.makeCPU(c); err != nil {
+		return err
+	}
+	if err := t.makeDisk(c, log); err != nil {
+		return err
+	}
+	return t.makeRemote(c, log)
+}
+
+func (t *tiers) makeArena(c *config.Config, log *zerolog.Logger) (err error) {
+	direct := c.Arena.Puts == config.PutsDirect
+	log.Info().Stringer("capacity", c.CPU.Capacity).Msg("taking the memory of the arena")
+	t.arena, err = arena.New(arena.Options{
+		CapacityBytes: int64(c.CPU.Capacity), Direct: direct,
+		HugePages: c.CPU.HugePages, Mlock: c.CPU.MLock, Touch: true,
+	})
+	if err != nil {
+		return fmt.Errorf("cpu.capacity: %w", err)
+	}
+	if direct {
+		t.quarantine, err = arena.NewQuarantine()
+	}
+	st := t.arena.Stats()
+	log.Info().Stringer("capacity", config.Bytes(st.CapacityBytes)).Stringer("huge", config.Bytes(st.HugeBytes)).Bool("locked", st.Locked).Msg("arena ready")
+	return err
+}
+
+func (t *tiers) makeCPU(c *config.Config) error {
+	capacity := t.arena.Stats().CapacityBytes
+	p, err := policy.New(c.CPU.Policy, capacity)
+	if err != nil {
+		return fmt.Errorf("cpu.policy: %w", err)
+	}
+	t.cpu = cpu.New(cpu.Options{
+		Arena: t.arena,
+		Ledger: ledger.New(ledger.Options{
+			CapacityBytes: capacity, Policy: p, PolicyName: c.CPU.Policy, Quotas: ledgerQuotas(c.Spaces), DeferTraining: true,
+			Limits: limitsOfDRAM(c, capacity),
+		}),
+		HighWatermark: c.CPU.HighWatermark, LowWatermark: c.CPU.LowWatermark,
+	})
+	return nil
+}
+
+func (t *tiers) makeDisk(c *config.Config, log zerolog.Logger) (err error) {
+	if !c.Disk.Enabled() {
+		return nil
+	}
+	o := diskOptions(&c.Disk, log)
+	o.Quotas, o.DeferTraining = ledgerQuotas(c.Spaces), true
+	t.disk, err = disk.Keep(o)
+	return err // it says disk
+}
+
+func diskOptions(c *config.Disk, log zerolog.Logger) disk.Options {
+	return disk.Options{
+		Paths: c.Paths, Meta: c.MetaPath(),
+		CapacityBytes: int64(c.Capacity), MinFreeBytes: int64(c.MinFree), Policy: c.Policy,
+		HighWatermark: c.HighWatermark, LowWatermark: c.LowWatermark,
+		InlineMax: int64(c.InlineMax), SegmentBytes: int64(c.SegmentSize), IOTimeout: c.IOTimeout, IODepth: c.IODepth,
+		Log: log,
+	}
+}
+
+func (t *tiers) makeRemote(c *config.Config, log zerolog.Logger) (err error) {
+	if c.Remote.S3.Enabled() {
+		t.remote, err = remote.New(remoteOptions(&c.Remote.S3, log))
+	}
+	return err
+}
+
+func remoteOptions(c *config.S3, log zerolog.Logger) remote.Options {
+	return remote.Options{
+		Bucket: c.Bucket, Prefix: c.Prefix, Endpoint: c.Endpoint, Region: c.Region, PathStyle: c.PathStyle, Profile: c.Profile,
+		Concurrency: c.Concurrency, FlightBytes: int64(c.Flight), Timeout: c.Timeout, TTL: c.TTL, List: c.List,
+		Log: log.With().Str("component", "remote").Logger(),
+	}
+}
+
+// run adds the tiers' own work to a group until ctx ends.
+func (t *tiers) run(ctx context.Context, g *errgroup.Group) {
+	if t.disk != nil {
+		g.Go(func() error { return t.disk.Run(ctx) })
+	}
+	if t.remote != nil {
+		g.Go(func() error { return t.remote.Run(ctx) })
+	}
+	if t.quarantine != nil {
+		g.Go(func() error { return t.quarantine.Run(ctx) })
+	}
+}
+
+// close closes the tiers that were made, far ones first.
+func (t *tiers) close(fail func(string, error)) {
+	if t.remote != nil {
+		fail("remote tier", t.remote.Close())
+	}
+	if t.disk != nil {
+		fail("disk tier", t.disk.Close())
+	}
+	if t.cpu != nil {
+		fail("cpu tier", t.cpu.Close())
+	}
+	if t.quarantine != nil {
+		fail("quarantine", t.quarantine.Close())
+	}
+	if t.arena != nil {
+		fail("arena", t.arena.Close())
+	}
+}

@@ -1,0 +1,185 @@
+package database
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	_ "unsafe" // for go:linkname
+
+	"github.com/dgraph-io/badger/v4"
+	"github.com/dgraph-io/badger/v4/pb"
+	"google.golang.org/protobuf/proto"
+)
+
+// syncManifest is Badger's own variable. Badger calls it with its list of
+// tables when a flush or a compaction has been added to that, and removes the
+// files of the tables that the compaction has read only after it returns. The
+// caller holds the lock of the list.
+//
+//go:linkname syncManifest github.com/dgraph-io/badger/v4.syncFunc
+var syncManifest func(*os.File) error
+
+// What Badger logs of a compaction, with the number of the compactor first.
+// Each time that it has collected the keys of a table, whose number comes
+// second, it logs collectedFormat, before it writes the table.
+const (
+	collectedFormat = "[%d] LOG Compact. Added %d keys. Skipped %d keys. Iteration took: %v"
+	failedFormat    = "[Compactor: %d] LOG Compact FAILED with error: %+v: %+v"
+)
+
+// compactions ends the process over a compaction that could not write all of its
+// tables, before the tables that it has read are removed.
+//
+// Badger does not look at the error of a table that a compaction could not
+// create: in v4.9.6, levels.go:899, a deferred call has its argument evaluated
+// before there is an error. The compaction goes on without the table: its records
+// are gone, and records that it deleted are there again. So the tables that a
+// compaction begins are counted, and so are those that it adds to the list.
+// Badger tells of the first by compactor, and of the second it tells nothing, so
+// there is one compaction at a time between its first table and its end: another
+// one waits before it writes anything.
+//
+//	idle --first table--> building --all listed--> idle
+//	                         |
+//	                         +--some missing, or failed--> the process ends
+//
+// Its mutex is a leaf. Badger's lock of the list may be held when it is taken.
+type compactions struct {
+	dir string
+
+	mu struct {
+		sync.Mutex
+		idle     sync.Cond
+		building bool
+		by       int // the compactor, while building
+		begun    int // tables with a key in them
+		listed   map[uint64]badger.TableManifest
+	}
+}
+
+// watched is that of the process, which has one database.
+var watched compactions
+
+// watch begins with the list of tables that Badger is about to open.
+func (c *compactions) watch(dir string) error {
+	if syncManifest == nil {
+		return fmt.Errorf("this version of Badger does not call what watches over its compactions")
+	}
+	c.dir = dir
+	c.mu.idle.L = &c.mu
+	listed, err := c.list()
+	if os.IsNotExist(err) {
+		err = nil
+	}
+	c.mu.listed = listed
+	syncManifest = func(f *os.File) error {
+		if err := c.changed(f); err != nil {
+			end(fmt.Sprintf("%v: %v", err, syscall.EIO)) // what it was Badger has not kept
+		}
+		return f.Sync()
+	}
+	return err
+}
+
+// list reads the list of tables.
+func (c *compactions) list() (map[uint64]badger.TableManifest, error) {
+	f, err := os.Open(filepath.Join(c.dir, badger.ManifestFilename))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() //nolint:errcheck // nothing was written
+	m, _, err := badger.ReplayManifestFile(f, 0, badger.Options{})
+	return m.Tables, err
+}
+
+// begin counts a table that a compactor begins. It waits for a compaction of
+// another compactor to end.
+func (c *compactions) begin(by int, keys uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.mu.building && c.mu.by != by {
+		c.mu.idle.Wait()
+	}
+	c.mu.building, c.mu.by = true, by
+	if keys > 0 {
+		c.mu.begun++
+	}
+}
+
+// failed ends the process over a compaction of a compactor that has begun tables
+// and will list none: Badger takes the list that it has in memory for changed.
+func (c *compactions) failed(by int, err any) {
+	c.mu.Lock()
+	building := c.mu.building && c.mu.by == by
+	c.mu.Unlock()
+	if building {
+		end(fmt.Sprint("a compaction failed: ", err))
+	}
+}
+
+// changed compares the list with the one before the change. Where a compaction
+// lacks a table it takes the change back in the list, and is an error. It is
+// called while no other change can be made, and the tables are still there.
+func (c *compactions) changed(manifest *os.File) error {
+	now, err := c.list()
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	added, removed := missing(now, c.mu.listed), missing(c.mu.listed, now)
+	if len(removed) > 0 { // a flush only adds
+		if len(added) != c.mu.begun {
+			err := fmt.Errorf("a compaction wrote %d of %d tables", len(added), c.mu.begun)
+			return takeBack(manifest, added, removed, err)
+		}
+		c.mu.building, c.mu.begun = false, 0
+		c.mu.idle.Broadcast()
+	}
+	c.mu.listed = now
+	return nil
+}
+
+// missing are the tables of a that b lacks.
+func missing(a, b map[uint64]badger.TableManifest) map[uint64]badger.TableManifest {
+	lacks := make(map[uint64]badger.TableManifest)
+	for id, t := range a {
+		if _, ok := b[id]; !ok {
+			lacks[id] = t
+		}
+	}
+	return lacks
+}
+
+// takeBack lists the tables again that a compaction has removed from the list,
+// instead of those that it has added. The error says why, and whether that
+// failed.
+func takeBack(manifest *os.File, added, removed map[uint64]badger.TableManifest, why error) error {
+	changes := new(pb.ManifestChangeSet)
+	for id := range added {
+		changes.Changes = append(changes.Changes, &pb.ManifestChange{Id: id, Op: pb.ManifestChange_DELETE})
+	}
+	for id, t := range removed {
+		changes.Changes = append(changes.Changes, &pb.ManifestChange{
+			Id: id, Op: pb.ManifestChange_CREATE, Level: uint32(t.Level),
+			KeyId: t.KeyID, EncryptionAlgo: pb.EncryptionAlgo_aes, Compression: uint32(t.Compression),
+		})
+	}
+	body, err := proto.Marshal(changes)
+	if err == nil {
+		text := binary.BigEndian.AppendUint32(nil, uint32(len(body)))
+		text = binary.BigEndian.AppendUint32(text, crc32.Checksum(body, crc32.MakeTable(crc32.Castagnoli)))
+		_, err = manifest.Write(append(text, body...))
+	}
+	if err == nil {
+		err = manifest.Sync()
+	}
+	if err != nil {
+		return fmt.Errorf("%w; it is not taken back: %w", why, err)
+	}
+	return fmt.Errorf("%w; it is taken back", why)
+}

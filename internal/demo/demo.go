@@ -1,0 +1,165 @@
+package demo
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/internal/replay"
+	"github.com/kvstored/kvstored/key"
+)
+
+// The size of a demo: DRAM is too small for the conversations, so that the disk
+// has work, and both fit on a small machine.
+const (
+	DRAMBytes    = 256 << 20
+	DiskBytes    = 2 << 30
+	SegmentBytes = 128 << 20
+	ChunkTokens  = 256
+	PayloadBytes = 768 << 10 // of every chunk
+	SystemTokens = 1024      // of the prompt that all conversations begin with
+)
+
+// Daemon is a daemon that a demo has for itself.
+type Daemon interface {
+	// Start returns once the daemon serves and knows all that it has on disk.
+	Start(ctx context.Context) (Found, error)
+	// Stop ends it as an operator would, with everything unwritten written.
+	Stop(ctx context.Context) error
+	// Socket is where it listens.
+	Socket() string
+}
+
+// Found is what a daemon has on disk when it starts.
+type Found struct{ Chunks, Bytes int64 }
+
+// Options of a demo.
+type Options struct {
+	Chat                   replay.Chat
+	PrefillTokensPerSecond float64 // speed at which an engine is assumed to compute prompts
+	Daemon                 Daemon
+	// Step is told what begins now, and Played of each prompt that was played.
+	Step   func(what string)
+	Played func(turn replay.Turn)
+}
+
+// Run plays the first half, restarts the daemon and plays the second. Beside an
+// error the daemon may still run.
+func Run(ctx context.Context, o Options) (*Result, *replay.Series, error) {
+	p := player{Options: &o, series: new(replay.Series), total: replay.NewTally(), result: Result{
+		Users: o.Chat.Users, Turns: o.Chat.Turns, SystemTokens: o.Chat.SystemTokens,
+		ChunkTokens: ChunkTokens, PayloadBytes: PayloadBytes, DRAMBytes: DRAMBytes,
+	}}
+	begun := time.Now()
+	if err := p.play(ctx); err != nil {
+		return nil, nil, err
+	}
+	r := &p.result
+	r.Seconds = time.Since(begun).Seconds()
+	r.Saved = Saved{
+		Tokens: r.Total.TotalHitTokens, PrefillTokensPerSecond: o.PrefillTokensPerSecond,
+		PrefillSeconds: float64(r.Total.TotalHitTokens) / o.PrefillTokensPerSecond,
+		WaitedSeconds:  p.series.Waited().Seconds(),
+	}
+	return r, p.series, nil
+}
+
+// player is the playing part of a demo.
+type player struct {
+	*Options
+	next   func() (replay.Turn, bool)
+	series *replay.Series
+	total  *replay.Tally
+	took   time.Duration // playing, without the restart
+	result Result
+}
+
+func (p *player) play(ctx context.Context) error {
+	p.Step("starting a daemon")
+	if _, err := p.Daemon.Start(ctx); err != nil {
+		return err
+	}
+	next, stop := iter.Pull(p.Chat.All())
+	defer stop()
+	p.next = next
+	turns := p.Chat.Users * p.Chat.Turns
+	var err error
+	p.Step("playing the first half")
+	if p.result.Before, err = p.half(ctx, replay.BeforeRestart, turns/2); err != nil {
+		return err
+	}
+	if err := p.restart(ctx); err != nil {
+		return err
+	}
+	p.Step("playing the second half")
+	if p.result.After, err = p.half(ctx, replay.AfterRestart, turns-turns/2); err != nil {
+		return err
+	}
+	p.result.Total = p.total.Result(p.took)
+	p.result.Total.Complete = true
+	p.Step("stopping the daemon, which writes what is unwritten")
+	return p.Daemon.Stop(ctx)
+}
+
+// half plays n turns over one connection.
+func (p *player) half(ctx context.Context, phase replay.Phase, n int) (replay.Result, error) {
+	space := key.Space{Model: "demo", World: 1, DType: "generated", ChunkTokens: ChunkTokens, Method: key.SHA256}
+	b, err := key.NewBuilder(space)
+	if err != nil {
+		return replay.Result{}, err
+	}
+	c, err := client.Dial(ctx, p.Daemon.Socket(), client.Options{Name: "demo engine", Space: &space})
+	if err != nil {
+		return replay.Result{}, err
+	}
+	defer c.Close()
+	engine := replay.Player{Client: c, PayloadBytes: PayloadBytes, Policy: client.WaitComplete}
+	tally := replay.NewTally()
+	var chain key.Chain
+	start := time.Now()
+	for range n {
+		turn, ok := p.next()
+		if !ok {
+			break
+		}
+		if err := b.Tokens(&chain, turn.Tokens, key.Options{}); err != nil {
+			return replay.Result{}, err
+		}
+		o, err := engine.Play(ctx, replay.Prompt{Client: client.Tokens(turn.Tokens), Chain: &chain, Tokens: len(turn.Tokens)})
+		if err != nil {
+			return replay.Result{}, fmt.Errorf("user %d, turn %d: %w", turn.User, turn.Number, err)
+		}
+		tally.Add(&o)
+		p.total.Add(&o)
+		p.series.Add(&o, turn.Number, phase)
+		p.Played(turn)
+	}
+	took := time.Since(start)
+	p.took += took
+	r := tally.Result(took)
+	r.Complete = true
+	return r, nil
+}
+
+// restart ends the daemon as an operator would and starts it again. All that
+// it knows then comes from disk.
+func (p *player) restart(ctx context.Context) error {
+	r := &p.result.Restart
+	p.Step("stopping the daemon, which writes what is unwritten")
+	start := time.Now()
+	if err := p.Daemon.Stop(ctx); err != nil {
+		return err
+	}
+	r.StopSeconds = time.Since(start).Seconds()
+	p.Step("starting it again, from disk alone")
+	start = time.Now()
+	found, err := p.Daemon.Start(ctx)
+	if err != nil {
+		return err
+	}
+	r.StartSeconds = time.Since(start).Seconds()
+	r.ChunksBack, r.BytesBack = found.Chunks, found.Bytes
+	return nil
+}

@@ -1,0 +1,18 @@
+// Package demo plays what `kvstored demo` shows: people who chat with one
+// assistant through an engine that stores and loads, and a restart of the
+// daemon in the middle.
+//
+// # Owns
+//
+// The course of a demo and its result.
+//
+// # Never does
+//
+// It prints nothing and starts no process: the daemon is the caller's
+// ([Daemon]).
+//
+// # Locks and buffers
+//
+// None, and no goroutines; payloads are made and verified in the daemon's memory
+// by package replay.
+package demo

@@ -1,0 +1,187 @@
+package ledger
+
+import (
+	"cmp"
+
+	"github.com/kvstored/kvstored/policy"
+)
+
+// order is the order in which entries go: their ranks, and the lines of those that
+// go before the victims of the policies.
+type order struct {
+	*table
+	ranks     []rank // of everything, then of each quota
+	name      string // of their policies
+	ok        func(policy.ID) bool
+	retired   uint64 // steps of policies that were replaced
+	requoting bool   // no quota is enforced; see Requote
+
+	// pending is the next ancestor to renew after a Publish that ended with
+	// tail; 0 for none.
+	pending, tail uint32
+
+	chain   []uint64 // of the request being announced
+	cold    line
+	passing line // what Pass was told of, in that order
+	stale   int  // entries that this round may still drop from lines; see nextUnder
+}
+
+// init installs the policies. Those of quotas are of the kind of opt.Policy.
+func (o *order) init(t *table, opt Options, later bool) {
+	o.table, o.ok = t, t.acceptable
+	o.name = cmp.Or(opt.PolicyName, "lru")
+	o.ranks = make([]rank, 1+len(opt.Quotas))
+	o.introduce(opt.Policy)
+	o.ranks[everything].install(opt.Policy, later)
+	for i, q := range opt.Quotas {
+		p, err := policy.New(o.name, q.Bytes)
+		if err != nil {
+			panic("ledger: " + err.Error()) // it made opt.Policy
+		}
+		o.introduce(p)
+		o.ranks[1+i].install(p, later)
+		o.ranks[1+i].set(q)
+	}
+}
+
+// introduce tells a new policy whom to ask.
+func (o *order) introduce(p policy.Policy) {
+	if p, ok := p.(policy.MetaReader); ok {
+		p.ReadMetaFrom(func(id policy.ID) policy.Meta { return o.told(o.entries.at(uint32(id))) })
+	}
+}
+
+// told is what a policy is told of an entry, but for what only planners want
+// to know.
+func (o *order) told(e *entry) policy.Meta {
+	return policy.Meta{Hash: o.hash(e.space, e.hash), Size: o.bytes(e)}
+}
+
+// meta is told, with what planners want to know.
+func (o *order) meta(e *entry) policy.Meta {
+	m := o.told(e)
+	m.Uses = uint8(e.mark / hit)
+	if e.parent != 0 {
+		m.Parent = o.hash(e.space, o.entries.at(e.parent).hash)
+	}
+	return m
+}
+
+// inRanks calls do with each rank that has the resident entry e.
+func (o *order) inRanks(e *entry, do func(*rank)) {
+	do(&o.ranks[everything])
+	if e.mark&quoted != 0 {
+		do(&o.ranks[o.spaces.slots.at(e.space).quota])
+	}
+}
+
+// miss tells the policies of the filling entry e, before any victim goes for it.
+func (o *order) miss(e *entry) {
+	o.ranks[everything].miss(o.hash(e.space, e.hash), o.bytes(e))
+	if sp := o.spaces.slots.at(e.space); sp.quota != 0 && !sp.moving {
+		o.ranks[sp.quota].miss(o.hash(e.space, e.hash), o.bytes(e))
+	}
+}
+
+// join makes the entry a candidate.
+func (o *order) join(id uint32) {
+	e := o.entries.at(id)
+	o.ranks[everything].policy.Add(policy.ID(id), o.meta(e))
+	if sp := o.spaces.slots.at(e.space); sp.quota != 0 && !sp.moving {
+		o.quote(id)
+	}
+}
+
+// quote adds a resident entry to the rank of its quota.
+func (o *order) quote(id uint32) {
+	e := o.entries.at(id)
+	e.mark |= quoted
+	o.ranks[o.spaces.slots.at(e.space).quota].policy.Add(policy.ID(id), o.meta(e))
+	o.offer(id)
+}
+
+func (o *order) touch(id uint32) {
+	o.inRanks(o.entries.at(id), func(r *rank) {
+		if !r.silent {
+			r.policy.Touch(policy.ID(id))
+		}
+	})
+}
+
+// renew makes the entry as young as one just used. It is no use.
+func (o *order) renew(id uint32) {
+	o.inRanks(o.entries.at(id), func(r *rank) {
+		if p, ok := r.policy.(policy.Renewer); ok {
+			p.Renew(policy.ID(id))
+		}
+	})
+}
+
+// use counts a use of a resident entry. The first one of an entry that came up to be used
+// was counted when it was added.
+func (o *order) use(id policy.ID) {
+	e := o.entries.at(uint32(id))
+	e.spared = 0
+	e.mark = e.mark&^(cooled|passed) | used
+	if e.mark&fresh != 0 {
+		e.mark &^= fresh
+		o.renew(uint32(id))
+		return
+	}
+	if e.mark/hit < MaxHits {
+		e.mark += hit
+	}
+	o.touch(uint32(id))
+}
+
+// renews reports whether renew does anything.
+func (o *order) renews() bool {
+	_, ok := o.ranks[everything].policy.(policy.Renewer)
+	return ok
+}
+
+func (o *order) allow(id uint32) {
+	o.inRanks(o.entries.at(id), func(r *rank) { r.policy.Allow(policy.ID(id)) })
+}
+
+func (o *order) remove(id uint32) {
+	e := o.entries.at(id)
+	o.inRanks(e, func(r *rank) { r.policy.Remove(policy.ID(id)) })
+	e.mark &^= quoted
+}
+
+// next takes out the next victim of rank r. That of everything spares
+// some of what has a priority; a quota is kept all the same.
+func (o *order) next(r uint32) (id uint32, ok bool) {
+	if r == everything {
+		if id, ok := o.nextCold(); ok {
+			o.remove(id)
+			return id, true
+		}
+	}
+	victim, ok := o.ranks[r].policy.Evict(o.ok)
+	for n := 0; ok && n < maxSpared && r == everything && o.spare(uint32(victim)); n++ {
+		victim, ok = o.ranks[r].policy.Evict(o.ok)
+	}
+	if !ok {
+		return 0, false
+	}
+	id = uint32(victim)
+	e := o.entries.at(id)
+	switch {
+	case r != everything:
+		o.ranks[everything].policy.Remove(victim)
+	case e.mark&quoted != 0:
+		o.ranks[o.spaces.slots.at(e.space).quota].policy.Remove(victim)
+	}
+	e.mark &^= quoted
+	return id, true
+}
+
+// steps is what all policies there have been inspected.
+func (o *order) steps() (n uint64) {
+	for i := range o.ranks {
+		n += o.ranks[i].policy.Steps()
+	}
+	return n + o.retired
+}

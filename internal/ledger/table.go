@@ -1,0 +1,168 @@
+package ledger
+
+import (
+	"hash/maphash"
+	"math/bits"
+
+	"github.com/kvstored/kvstored/internal/extent"
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/policy"
+)
+
+// table is the entries of a ledger and what leads to them: by key, and from kid
+// to parent. It has what protects each of them, and the sums over all.
+type table struct {
+	sizeOf func(uint32) int64 // see Options.SizeOf
+	seed   maphash.Seed
+
+	entries   pages[entry] // entry 0 stands for none
+	freeEntry uint32
+	guards    guards
+	index     index
+	spaces    spaces
+
+	count    Stats
+	released bool // something was let go in this lock round
+}
+
+func (t *table) init(sizeOf func(uint32) int64) {
+	t.sizeOf = sizeOf
+	if sizeOf == nil {
+		t.sizeOf = func(n uint32) int64 { return extent.RoundUp(max(int64(n), 1)) }
+	}
+	t.seed = maphash.MakeSeed()
+	t.entries.grow()
+	t.guards.grow()
+	t.index = newIndex(
+		func(id uint32) uint64 { e := t.entries.at(id); return t.hash(e.space, e.hash) },
+		func(id uint32) *uint32 { return &t.entries.at(id).next },
+	)
+	t.spaces = spaces{number: make(map[key.SpaceID]uint32), quotas: make(map[key.SpaceID]uint32)}
+	t.spaces.slots.grow()
+}
+
+// find returns the number of k's entry in any life, or 0.
+func (t *table) find(k key.Key) uint32 {
+	sp := t.spaces.find(k.Space)
+	if sp == noSpace {
+		return 0
+	}
+	return t.findIn(sp, k.Hash)
+}
+
+func (t *table) findIn(sp uint32, h key.Hash) uint32 {
+	id := *t.index.head(t.hash(sp, h))
+	for id != 0 {
+		e := t.entries.at(id)
+		if e.hash == h && e.space == sp {
+			return id
+		}
+		id = e.next
+	}
+	return 0
+}
+
+// hash mixes all of a key with the ledger's seed: engines may hand over
+// hashes that are plain counters, or chosen to collide.
+func (t *table) hash(sp uint32, h key.Hash) uint64 {
+	return mixed(t.seed, h, t.spaces.slots.at(sp).mix)
+}
+
+func mixed(seed maphash.Seed, h key.Hash, mix uint64) uint64 {
+	hi, lo := bits.Mul64(maphash.Bytes(seed, h[:])^mix, 0x9e3779b97f4a7c15) // 2^64 / golden ratio
+	return hi ^ lo
+}
+
+// hashIn is what the policies know a chunk by, whether or not its space has
+// anything here.
+func (t *table) hashIn(space key.SpaceID, h key.Hash) uint64 {
+	sp := t.spaces.find(space)
+	if sp != noSpace {
+		return t.hash(sp, h)
+	}
+	return mixed(t.seed, h, t.spaces.mix(t.seed, space))
+}
+
+// add makes a hole for k and indexes it.
+func (t *table) add(sp key.SpaceID, h key.Hash) uint32 {
+	id := t.freeEntry
+	if id != 0 {
+		t.freeEntry = t.entries.at(id).next
+	} else {
+		id = t.entries.grow()
+	}
+	n := t.spaces.ref(sp, t.seed)
+	e := t.entries.at(id)
+	*e = entry{hash: h, space: n, life: hole}
+	t.count.Holes++
+	t.index.insert(t.hash(n, h), id, &e.next)
+	return id
+}
+
+// unindex makes the entry unfindable.
+func (t *table) unindex(id uint32) {
+	e := t.entries.at(id)
+	t.index.remove(t.hash(e.space, e.hash), id, &e.next)
+}
+
+// recycle frees the number of an entry that nothing refers to any more.
+func (t *table) recycle(id uint32) {
+	e := t.entries.at(id)
+	t.spaces.unref(e.space)
+	*e = entry{next: t.freeEntry}
+	t.freeEntry = id
+}
+
+// vanish drops a hole that has lost its last kid.
+func (t *table) vanish(id uint32) {
+	t.unindex(id)
+	t.recycle(id)
+	t.count.Holes--
+}
+
+func (t *table) bytes(e *entry) int64 { return t.sizeOf(e.size) }
+
+func (t *table) key(e *entry) key.Key {
+	return key.Key{Space: t.spaces.slots.at(e.space).id, Hash: e.hash}
+}
+
+// snapshot returns what callers may know of an entry.
+func (t *table) snapshot(id uint32) (x Entry) {
+	t.export(id, &x)
+	return x
+}
+
+// export is snapshot without a copy of the 96 bytes.
+func (t *table) export(id uint32, x *Entry) {
+	e := t.entries.at(id)
+	x.ID = policy.ID(id)
+	x.Key.Space, x.Key.Hash = t.spaces.slots.at(e.space).id, e.hash
+	x.Parent = key.Hash{}
+	if e.parent != 0 {
+		x.Parent = t.entries.at(e.parent).hash
+	}
+	x.Size, x.Value = e.size, e.value.unpack()
+	x.Dirty, x.Hits, x.Below = e.mark&dirty != 0, uint8(e.mark/hit), Below(e.mark&anyBelow/below)
+}
+
+// setDirty marks a resident entry, and keeps the count.
+func (t *table) setDirty(e *entry, is bool) {
+	if is == (e.mark&dirty != 0) {
+		return
+	}
+	e.mark ^= dirty
+	if is {
+		t.count.DirtyEntries++
+		t.count.DirtyBytes += int64(e.size)
+	} else {
+		t.count.DirtyEntries--
+		t.count.DirtyBytes -= int64(e.size)
+	}
+}
+
+// hollow turns an entry whose bytes are gone into a hole.
+func (t *table) hollow(id uint32) {
+	e := t.entries.at(id)
+	*e = entry{hash: e.hash, space: e.space, next: e.next, kids: e.kids, guard: e.guard, life: hole}
+	t.count.Holes++
+}

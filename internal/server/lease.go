@@ -1,0 +1,214 @@
+package server
+
+import (
+	"time"
+
+	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/prefetch"
+	"github.com/kvstored/kvstored/tier"
+)
+
+// lease holds the chunks of the match that are in DRAM, and returns how many.
+func (j *job) lease(m *stack.Match) (int, error) {
+	stack, owner, from := j.stack, j.session.owner, j.skip()
+	if j.ranks() == 1 {
+		refs := make([]tier.Ref, m.Hot, max(m.Hot, m.Chunks))
+		n, err := stack.Hold(owner, ledger.Lease, j.chain, from, from+m.Hot, refs)
+		j.mu.refs = refs[:0]
+		for _, r := range refs[:n] {
+			j.add(chunk{r, tier.CPU})
+		}
+		return n, err
+	}
+	held := make([][]tier.Ref, j.ranks())
+	n, err := j.leaseRanks(held, m.Hot)
+	if err != nil { // what the first ranks took, the others lack: once more with equal shares
+		all := 0
+		for _, h := range held {
+			all += len(h)
+		}
+		j.trim(held, all/len(held))
+		n, _ = j.leaseRanks(held, all/len(held))
+	}
+	j.trim(held, n)
+	for i := range n {
+		for r := range held {
+			j.add(chunk{held[r][i], tier.CPU})
+		}
+	}
+	return n, err
+}
+
+// leaseRanks holds the first n chunks for each rank as far as they are not
+// held, and returns how many are held for all.
+func (j *job) leaseRanks(held [][]tier.Ref, n int) (int, error) {
+	var err error
+	for r := range held {
+		have := len(held[r])
+		if have < n {
+			more := make([]tier.Ref, n-have)
+			from := j.skip() + have
+			got, herr := j.stack.Hold(j.session.owner, ledger.Lease, &j.chains[r], from, from+len(more), more)
+			held[r] = append(held[r], more[:got]...)
+			if err == nil {
+				err = herr
+			}
+		}
+		n = min(n, len(held[r]))
+	}
+	return n, err
+}
+
+// trim releases the chunks held beyond the first n.
+func (j *job) trim(held [][]tier.Ref, n int) {
+	for r := range held {
+		if len(held[r]) > n {
+			j.letGo(held[r][n:])
+			held[r] = held[r][:n]
+		}
+	}
+}
+
+// add extends the prefix by a piece; called with the mutex held, or before j
+// is shared.
+func (j *job) add(ch chunk) {
+	if len(j.mu.refs)%j.ranks() == 0 {
+		j.mu.far = ch.from
+	}
+	j.mu.far = max(j.mu.far, ch.from)
+	j.mu.refs = append(j.mu.refs, ch.ref)
+	if len(j.mu.refs)%j.ranks() != 0 {
+		return
+	}
+	tokens := uint64(j.chain.Tokens[j.skip()+j.ready()-1])
+	j.mu.tokens += tokens
+	j.mu.in[j.mu.far].Chunks++
+	j.mu.in[j.mu.far].Tokens += tokens
+}
+
+// leased returns chunk i of the prefix, of the first rank, if it is held; the
+// caller releases it.
+func (j *job) leased(i int) (arena.Block, bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if i < 0 || i >= j.ready() {
+		return arena.Block{}, false
+	}
+	return j.mu.refs[i*j.ranks()].Block.Retain(), true
+}
+
+// end gives the lease back, for good: no push follows. It reports whether the
+// job still had it.
+func (j *job) end() bool {
+	j.mu.Lock()
+	j.mu.silent = true
+	if j.mu.ended {
+		j.mu.Unlock()
+		return false
+	}
+	refs, taken := j.close()
+	j.mu.Unlock()
+	j.giveBack(refs, taken)
+	return true
+}
+
+// close ends the lease and returns the pieces it held, and how many were
+// taken over from fetch; called with the mutex held.
+func (j *job) close() (refs []tier.Ref, taken int) {
+	j.mu.ended = true
+	if !j.mu.done {
+		j.mu.done, j.mu.err = true, prefetch.ErrCancelled
+	}
+	if j.mu.expiry != nil {
+		j.mu.expiry.Stop()
+	}
+	refs, j.mu.refs = j.mu.refs, nil
+	return refs, j.mu.taken
+}
+
+// giveBack releases the pieces that the lease held, and those that came up since.
+func (j *job) giveBack(refs []tier.Ref, taken int) {
+	j.session.server.count.hit(j.mu.in) // it does not change after the end
+	var late []tier.Ref
+	if j.fetch != nil {
+		j.fetch.Cancel()
+		for _, ch := range j.fetch.Ready(taken, nil) {
+			late = append(late, ch.ref)
+		}
+	}
+	bytes := int64(0)
+	if len(refs) > 0 {
+		bytes = int64(refs[0].Block.Len())
+	}
+	n := len(refs) / j.ranks()
+	j.letGo(refs)
+	j.letGo(late)
+	for r := range j.chains {
+		j.stack.Passed(&j.chains[r], j.chain.Skip, j.chain.Skip+n, bytes)
+	}
+	if j.over {
+		for r := range j.chains {
+			j.stack.MarkCold(&j.chains[r])
+		}
+	}
+}
+
+func (j *job) letGo(refs []tier.Ref) {
+	j.stack.Release(j.session.owner, ledger.Lease, refs)
+}
+
+// age starts the age of the lease anew. It reports whether the job still has
+// its lease.
+func (j *job) age() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.mu.ended {
+		return false
+	}
+	if j.mu.expiry == nil {
+		j.mu.expiry = time.AfterFunc(j.session.leaseAge, func() { j.session.whileOpen(j.expire) })
+	}
+	j.rejuvenate()
+	return true
+}
+
+// rejuvenate is called with the mutex held.
+func (j *job) rejuvenate() {
+	if j.mu.expiry != nil {
+		limit := j.session.leaseAge
+		j.mu.until = time.Now().Add(limit)
+		j.mu.expiry.Reset(limit)
+	}
+}
+
+// expire revokes the lease unless it was renewed this very moment.
+func (j *job) expire() { j.revokeIf(true, "it was neither released nor renewed in time") }
+
+// revoke ends a lease that its client has not ended, and returns how many
+// chunks it held.
+func (j *job) revoke(why string) int { return j.revokeIf(false, why) }
+
+// revokeIf is revoke; with overdue for a lease that has grown too old only. One
+// that has not will be looked at again: its timer was set when it was renewed.
+func (j *job) revokeIf(overdue bool, why string) int {
+	j.mu.Lock()
+	if j.mu.ended || overdue && time.Now().Before(j.mu.until) {
+		j.mu.Unlock()
+		return 0
+	}
+	push := !j.mu.done && j.mu.told && j.session.pushes // else run does
+	j.mu.revoked = true
+	refs, taken := j.close()
+	j.mu.Unlock()
+	n := len(refs)
+	j.giveBack(refs, taken)
+	c := j.session
+	c.server.count.revoked.Add(1)
+	c.server.revoked.log(&c.log, "job", j.id, why)
+	if push {
+		c.out.push(j)
+	}
+	return n
+}

@@ -1,0 +1,139 @@
+package server
+
+import (
+	"slices"
+
+	"github.com/kvstored/kvstored/internal/hint"
+	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/policy"
+)
+
+// maxPrompts is how many prompts a connection remembers having asked about.
+const maxPrompts = 64
+
+// promptRecord is a prompt that a connection has asked about.
+type promptRecord struct {
+	space key.SpaceID
+	ranks []key.SpaceID // in which it was asked about besides
+	tail  key.Hash      // of its last chunk
+	n     int           // chunks, with those skipped; 0: no prompt
+	// looked says that a lookup announced it, and no request for its chunks has
+	// come since: the first one is the same request.
+	looked bool
+	done   bool // no request for it is expected any more
+	force  bool // its chunks are to be stored also where the policies refuse them
+}
+
+func (n *promptRecord) is(c *key.Chain) bool {
+	return n.n > 0 && n.n <= c.Len() && n.tail == c.Hashes[n.n-1] && n.in(c.Space)
+}
+
+func (n *promptRecord) in(space key.SpaceID) bool {
+	return n.space == space || slices.Contains(n.ranks, space)
+}
+
+// join makes the record one of the prompt in a space as well, and reports whether
+// it was.
+func (n *promptRecord) join(space key.SpaceID) (was bool) {
+	if n.in(space) {
+		return true
+	}
+	n.ranks = append(n.ranks, space)
+	return false
+}
+
+// promptLog is the last prompts of a connection, and what its client said of them.
+// It tells the store and the hints of each. It is the reader's alone.
+type promptLog struct {
+	stack  *stack.Stack
+	hints  *hint.Tracker
+	client uint64
+	list   [maxPrompts]promptRecord
+	next   int
+}
+
+// of finds the longest prompt that c is or goes on from, or nil.
+func (l *promptLog) of(c *key.Chain) (found *promptRecord) {
+	for i := range l.list {
+		if n := &l.list[i]; n.is(c) && (found == nil || n.n > found.n) {
+			found = n
+		}
+	}
+	return found
+}
+
+// take returns the record of exactly c, which may be a new one.
+func (l *promptLog) take(c *key.Chain) *promptRecord {
+	if n := l.of(c); n != nil && n.n == c.Len() {
+		return n
+	}
+	n := &l.list[l.next]
+	l.next = (l.next + 1) % maxPrompts
+	*n = promptRecord{space: c.Space, tail: c.Hashes[c.Len()-1], n: c.Len()}
+	return n
+}
+
+// announce tells the store of a request for a prompt, and of what its client
+// says about it; ranks are the prompt in the other spaces that were named. A
+// lookup and the first request after it for the same chunks are one, and so
+// are several lookups.
+func (l *promptLog) announce(chain *key.Chain, ranks []key.Chain, looks bool, a hint.Advice) {
+	if chain.Len() == 0 {
+		return
+	}
+	n := l.take(chain)
+	if !n.looked {
+		l.hints.Asked(chain, a.Session)
+	}
+	l.hint(n, chain, &a)
+	l.announceOne(chain, stack.Prompt{Hint: a.Hint, Advice: n.looked})
+	for r := range ranks {
+		known := n.join(ranks[r].Space)
+		l.announceOne(&ranks[r], stack.Prompt{Hint: a.Hint, Advice: n.looked && known})
+	}
+	n.looked = looks
+}
+
+// announceAll is announce for all ranks of a prompt: one request, whose hint
+// is one hint.
+func (l *promptLog) announceAll(chains []key.Chain, looks bool, a hint.Advice) {
+	l.announce(&chains[0], chains[1:], looks, a)
+}
+
+// advise takes what a client says about a prompt that was announced before.
+// The session alone is nothing new.
+func (l *promptLog) advise(chains []key.Chain, a hint.Advice) {
+	if chains[0].Len() == 0 || a == (hint.Advice{Session: a.Session}) {
+		return
+	}
+	n := l.take(&chains[0])
+	l.hint(n, &chains[0], &a)
+	for r := range chains {
+		n.join(chains[r].Space)
+		l.announceOne(&chains[r], stack.Prompt{Hint: a.Hint, Advice: true})
+	}
+}
+
+// hint records what a client says about a prompt. A hint too many is none.
+func (l *promptLog) hint(n *promptRecord, chain *key.Chain, a *hint.Advice) {
+	l.hints.Take(l.client, chain, a)
+	n.force, n.done = a.Force, a.Hint == policy.Done
+}
+
+// announceOne tells the store of a prompt; of one that it knows only if there is
+// a hint.
+func (l *promptLog) announceOne(chain *key.Chain, p stack.Prompt) {
+	if !p.Advice || p.Hint != policy.NoHint {
+		l.stack.Observe(chain, p)
+	}
+}
+
+// find is what a client said of a prompt that chain is or goes on from; zero if it
+// is not remembered.
+func (l *promptLog) find(chain *key.Chain) (n promptRecord) {
+	if found := l.of(chain); found != nil {
+		n = *found
+	}
+	return n
+}

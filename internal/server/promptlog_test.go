@@ -1,0 +1,82 @@
+package server
+
+import (
+	"testing"
+
+	"github.com/kvstored/kvstored/internal/hint"
+	"github.com/kvstored/kvstored/internal/wire"
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/policy"
+	"github.com/kvstored/kvstored/tier/tiertest"
+)
+
+// ranksOf is a prompt in so many spaces.
+func ranksOf(seed uint64, ranks int) []key.Chain {
+	chains := make([]key.Chain, ranks)
+	for r := range chains {
+		chains[r] = *tiertest.Chain(seed, 2)
+		chains[r].Space = key.SpaceID{byte(r + 1)}
+	}
+	return chains
+}
+
+// TestRanksAreOneRequest: what a client says of a prompt of several ranks is
+// said once, and a connection remembers as many such prompts as of one rank.
+func TestRanksAreOneRequest(t *testing.T) {
+	play(t, script{at: "c"}, func(t *testing.T, g *stage) {
+		const ranks = 8
+		says := hint.Advice{Hint: policy.Done, Measured: true, Force: true, Bad: 1}
+		for i := range maxPrompts {
+			g.prompts.announceAll(ranksOf(uint64(100+i), ranks), false, says)
+		}
+		first := ranksOf(100, ranks)
+		for r := range first {
+			if n := g.prompts.find(&first[r]); !n.force || !n.done {
+				t.Errorf("rank %d of the first of %d prompts: %+v", r, maxPrompts, n)
+			}
+		}
+		other := first[0]
+		other.Space = key.SpaceID{99}
+		if n := g.prompts.find(&other); n.force || n.done {
+			t.Errorf("a space that was not named: %+v", n)
+		}
+		want := hint.Stats{Done: hint.Outcome{Given: maxPrompts}, Bad: maxPrompts}
+		if got := g.server.hints.Stats(); got != want {
+			t.Errorf("hints %+v, want %+v", got, want)
+		}
+		g.prompts.announceAll(first, false, hint.Advice{})
+		want.Done.Wrong = 1
+		if got := g.server.hints.Stats(); got != want {
+			t.Errorf("after it was asked for again: hints %+v, want %+v", got, want)
+		}
+	})
+}
+
+// TestAdviceByReference: what a client says with a reference to a job is
+// taken, and is no other request.
+func TestAdviceByReference(t *testing.T) {
+	play(t, script{at: "cc"}, func(t *testing.T, g *stage) {
+		j := g.prefetch(&wire.PrefetchRequest{})
+		ref := func(configs wire.Pairs) *job {
+			return g.prefetch(&wire.PrefetchRequest{
+				Chain: wire.Chain{Form: wire.FormRef, Ref: j.id}, Configs: configs,
+			})
+		}
+		if over := ref(wire.Pairs(nil).Add("turn_over", "done").Add("store", "always").Add("priority", "?")).over; !over {
+			t.Error("the job does not know that the turn is over")
+		}
+		if n := g.prompts.find(g.chain); !n.done || !n.force {
+			t.Errorf("the connection remembers %+v", n)
+		}
+		want := hint.Stats{Done: hint.Outcome{Given: 1}, Bad: 1}
+		if got := g.server.hints.Stats(); got != want {
+			t.Errorf("hints %+v, want %+v", got, want)
+		}
+		if !ref(wire.Pairs(nil).Add("kv_transfer", "x")).over { // says nothing
+			t.Error("what was said is forgotten")
+		}
+		if got := g.server.hints.Stats(); got != want {
+			t.Errorf("after another: hints %+v, want %+v", got, want)
+		}
+	})
+}

@@ -1,0 +1,232 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+	"unsafe"
+
+	"github.com/kvstored/kvstored/internal/budget"
+	"github.com/kvstored/kvstored/internal/fair"
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/wire"
+	"github.com/kvstored/kvstored/key"
+)
+
+const (
+	// flushBytes is how many bytes of replies are gathered, while requests
+	// are waiting in the receive buffer, before they are sent.
+	flushBytes = 64 << 10
+	// lastReplyTimeout is how long a client has, when the daemon stops, to take
+	// the replies that it was sent.
+	lastReplyTimeout = time.Second
+)
+
+// reader is what the goroutine has to itself that reads the requests of a session
+// and answers them. A goroutine that answers one later (see async) has the
+// session only.
+type reader struct {
+	*session
+	turn    *fair.Turn
+	turning context.Context // ctx for the request at hand, which takes turns
+	pause   func()          // turn.Yield
+	judged  judged
+	spaces  spaces
+	replies []byte
+	kept    budget.Held // for replies, asked and lengths
+	asked   key.Chain   // see scratch
+	prompts promptLog
+	payload uint32   // bytes of the last chunk it wanted to store
+	lengths []uint32 // of the request at hand
+	late    bool     // a goroutine answers the request at hand
+}
+
+// newReader makes the reader of a session.
+func newReader(c *session) *reader {
+	r := &reader{session: c, turn: c.tenant.NewTurn()}
+	r.pause = r.turn.Yield
+	r.kept.Account = c.account
+	r.spaces.server = c.server
+	r.prompts = promptLog{stack: c.server.o.Stack, hints: c.server.hints, client: c.id}
+	return r
+}
+
+// open greets a client. On an error the client has been told.
+func open(ctx context.Context, s *Server, uc *net.UnixConn, u *tenant, account *budget.Account) (*reader, error) {
+	conn, err := wire.NewConn(uc, s.o.Spin)
+	if err != nil {
+		return nil, err
+	}
+	c := newReader(newSession(s, conn, u, account))
+	limit := time.Now().Add(s.o.Limits.HelloTimeout)
+	_ = conn.SetReadDeadline(limit) // these fail only on a closed socket, as the read will
+	_ = conn.SetWriteDeadline(limit)
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer stop()
+	if err := c.hello(uc); err != nil {
+		c.end()
+		return nil, err
+	}
+	_ = conn.SetReadDeadline(time.Time{})
+	_ = conn.SetWriteDeadline(time.Time{})
+	conn.SetMaxBody(wire.MaxBodyBytes)
+	conn.SetStall(s.o.Limits.StallTimeout)
+	if account != nil { // a nil *budget.Account would be a Meter
+		if err := conn.SetMeter(account); err != nil {
+			c.end()
+			return nil, err
+		}
+	}
+	c.join()
+	c.flushed.advance(s.o.Stack.Written())
+	return c, nil
+}
+
+// end takes down a session that was not greeted.
+func (c *reader) end() {
+	c.teardown()
+	c.spaces.close()
+}
+
+// serve answers requests until the connection or ctx ends, and gives back what
+// the client held. A request that has arrived and is not begun by then is not answered: a
+// client that has left may have sent more than an hour's work can be.
+func (c *reader) serve(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	c.ctx, c.turning = ctx, fair.With(ctx, c.turn)
+	stop := context.AfterFunc(ctx, c.conn.Interrupt)
+	err := c.read()
+	stop()
+	_ = c.conn.SetWriteDeadline(time.Now().Add(lastReplyTimeout)) // fails only on a closed socket, as writes will
+	cancel()
+	c.close()
+	c.spaces.close()
+	c.conn.Shut() // it is closed when its account is
+	if err != nil && !errors.Is(err, io.EOF) {
+		c.log.Debug().Err(err).Msg("connection ended")
+	}
+}
+
+// read answers requests one by one. It returns why it ended.
+func (c *reader) read() error {
+	defer c.turn.Leave() // of requests that came at once the next may not be begun
+	for {
+		if c.ctx.Err() != nil {
+			return c.lastReply(wire.Header{}, c.ctx.Err())
+		}
+		h, body, err := c.conn.ReadFrame()
+		if err != nil {
+			return c.lastReply(h, err)
+		}
+		start := time.Now()
+		c.turn.Begin(c.ctx, start)
+		c.late = false
+		if err := c.answer(h, body); err != nil {
+			c.flush()
+			return err
+		}
+		more := c.conn.Buffered()
+		if !more || len(c.replies) >= flushBytes {
+			c.flush()
+		}
+		end := time.Now()
+		if more {
+			c.turn.End(end)
+		} else {
+			c.turn.Rest(end)
+		}
+		if !c.late {
+			c.server.observe(h.Op, end.Sub(start))
+		}
+	}
+}
+
+// lastReply tells a client why its connection ends, where that is its doing.
+func (c *reader) lastReply(h wire.Header, err error) error {
+	if errors.Is(err, wire.ErrStalled) {
+		c.account.Closed(budget.Stalled)
+		if h != (wire.Header{}) {
+			c.replies = wire.AppendError(c.replies, h.Op, h.ID, wire.StatusTimeout, err.Error())
+		}
+	}
+	if errors.Is(err, wire.ErrFrameTooLarge) {
+		c.server.count.malformed.Add(1)
+		c.replies = wire.AppendError(c.replies, h.Op, h.ID, wire.StatusTooLarge, err.Error())
+	}
+	c.flush()
+	if c.ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// flush sends the replies gathered so far, and waits while the client does
+// not read.
+func (c *reader) flush() {
+	if len(c.replies) > 0 {
+		c.out.send(c.replies)
+		c.replies = c.replies[:0]
+		if cap(c.replies) > c.server.o.Limits.QueueBytes {
+			c.replies = nil
+		}
+	}
+	const perChunk = int64(unsafe.Sizeof(key.Hash{}) + unsafe.Sizeof(uint32(0)))
+	_ = c.kept.Set(int64(cap(c.replies)+4*cap(c.lengths)) + perChunk*int64(cap(c.asked.Hashes))) // else the connection ends
+	c.awaitRoom(c.turning)
+}
+
+// makeRoom makes room for n bytes of replies before they are appended. An error
+// ends the connection.
+func (c *reader) makeRoom(n int) error {
+	if n <= cap(c.replies)-len(c.replies) {
+		return nil
+	}
+	before := c.kept.Bytes()
+	n += len(c.replies)
+	if err := c.kept.Set(before + int64(n)); err != nil { // both are there while one is copied
+		return err
+	}
+	c.replies = append(make([]byte, 0, n), c.replies...)
+	return nil // flush sets it right
+}
+
+// answer handles one frame. An error ends the connection.
+func (c *reader) answer(h wire.Header, body []byte) error {
+	if h.Kind != wire.KindRequest || h.Status != 0 {
+		c.server.count.malformed.Add(1)
+		c.replies = wire.AppendError(c.replies, h.Op, h.ID, wire.StatusBadRequest, fmt.Sprintf("a %s frame with status %d came from a client; clients send requests", h.Kind, h.Status))
+		return errors.New("the client sent no request")
+	}
+	err := c.handle(h, body)
+	if err != nil {
+		c.replies = c.appendRefusal(c.replies, h, err)
+	}
+	if h.Op == wire.OpHello {
+		return err
+	}
+	return nil
+}
+
+// handle answers one request of a greeted client.
+func (c *reader) handle(h wire.Header, body []byte) error {
+	o := &operations[h.Op]
+	if o.handle == nil {
+		return refuse(wire.StatusUnknownOp, "%s is unknown here; the daemon speaks version %d", h.Op, wire.Version)
+	}
+	if err := c.allowed(h.Op, o); err != nil {
+		return err
+	}
+	c.server.count.requests.Add(1)
+	if o.holds && c.owner == ledger.Daemon {
+		c.owner = c.server.o.Stack.NewOwner()
+	}
+	return o.handle(c, h, body)
+}
+
+// reply answers a request with ok.
+func (c *reader) reply(h wire.Header, m wire.Message) {
+	c.replies = wire.AppendReply(c.replies, h.Op, h.ID, m)
+}

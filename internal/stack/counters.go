@@ -1,0 +1,69 @@
+package stack
+
+import (
+	"sync/atomic"
+
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/tier"
+)
+
+type counters struct {
+	corrupt     atomic.Uint64 // found wrong in DRAM
+	corruptDown atomic.Uint64 // of those, on their way down
+
+	replaced      atomic.Uint64 // below, because they came after what was stored
+	recoverFailed atomic.Uint64
+}
+
+// StackStats is a snapshot of the whole store.
+type StackStats struct {
+	Tiers        map[tier.Place]tier.Stats
+	Loads        map[tier.Place]Volume // chunks brought up to DRAM
+	LoadFailed   map[tier.Place]uint64
+	Written      map[tier.Place]Written
+	Ledger       ledger.Stats // DRAM: budgets and protection
+	Chunks       int64        // known in some tier
+	Placeholders int64
+	IndexBytes   int64
+	Inconsistent uint64 // chunks refused because their chain contradicted what is known
+	Corrupt      uint64 // chunks found wrong in DRAM and dropped
+	CorruptDown  uint64 // of those, the ones found on their way down
+	Recovering   bool
+
+	Replaced      uint64 // older bytes below that gave way to what was stored under their key
+	RecoverFailed uint64 // scans of the disk tier that failed
+}
+
+// Stats returns a snapshot; the parts are each consistent in themselves.
+func (s *operator) Stats() StackStats {
+	st := StackStats{
+		Tiers:        make(map[tier.Place]tier.Stats),
+		Loads:        make(map[tier.Place]Volume),
+		LoadFailed:   make(map[tier.Place]uint64),
+		Written:      s.levels.written(),
+		Ledger:       s.hot.Ledger().Stats(),
+		Inconsistent: s.index.inconsistent.Load(),
+		Corrupt:      s.count.corrupt.Load(),
+		CorruptDown:  s.count.corruptDown.Load(),
+		Recovering:   s.scanning(),
+
+		Replaced:      s.count.replaced.Load(),
+		RecoverFailed: s.count.recoverFailed.Load(),
+	}
+	s.quotas.Lock()
+	defer s.quotas.Unlock()
+	for _, l := range s.levels.all {
+		t := l.tier.Stats()
+		for i := range t.Quotas {
+			t.Quotas[i].Match = s.quotas.list[i].Match
+		}
+		st.Tiers[l.place] = t
+		if l.rank > 0 {
+			st.Loads[l.place] = l.loads.load()
+			st.LoadFailed[l.place] = l.failed.Load()
+		}
+	}
+	t := s.index.stats()
+	st.Chunks, st.Placeholders, st.IndexBytes = int64(t.Chunks), int64(t.Placeholders), int64(t.Bytes)
+	return st
+}

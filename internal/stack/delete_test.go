@@ -1,0 +1,55 @@
+package stack_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier/tiertest"
+)
+
+// lapsing is a context that ends when it is looked at once more than left says.
+type lapsing struct {
+	context.Context
+	left, looks int
+}
+
+func (l *lapsing) Err() error {
+	if l.looks++; l.looks > l.left {
+		return context.Canceled
+	}
+	return nil
+}
+
+// A long deletion looks at its context between its parts, and ends there.
+func TestDeleteEndsWithContext(t *testing.T) {
+	r := newRig(t, options{})
+	c := r.putChain(1, 4)
+	ks := tiertest.Keys(c, 0, 1)
+	for i := range 4 * stack.SettleBatch {
+		k := key.Key{Space: c.Space}
+		k.Hash[0], k.Hash[1], k.Hash[2] = byte(i), byte(i>>8), 0xff
+		ks = append(ks, k)
+	}
+	const parts = 5
+	for left := range 2 * parts {
+		ctx := &lapsing{Context: t.Context(), left: left}
+		n, err := r.Delete(ctx, ks)
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("its context ended at look %d: %v", left+1, err)
+		}
+		if left == 0 && ctx.looks > 3 {
+			t.Errorf("of a deletion that had ended each part was prepared: %d looks", ctx.looks)
+		}
+		if n > 1 {
+			t.Errorf("%d were known", n)
+		}
+		r.wantIn(c, 4, 0)
+	}
+	if n, err := r.Delete(t.Context(), ks); n != 1 || err != nil {
+		t.Errorf("%d were known, %v; want 1", n, err)
+	}
+	r.wantIn(c, 0, 0)
+}

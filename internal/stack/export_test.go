@@ -1,0 +1,39 @@
+package stack
+
+import (
+	"context"
+
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier"
+)
+
+// SettleBatch is how many keys a deletion looks up at a time.
+const SettleBatch = indexBatch
+
+// Where is what the index says of one chunk.
+func (s *Stack) Where(k key.Key) tier.Set {
+	return s.index.where(k)
+}
+
+// Settle has the index ask a tier.
+func (s *Stack) Settle(p tier.Place, k key.Key) { s.index.sync(p, k) }
+
+// DropVictim is what the Stack does with what leaves DRAM.
+func (s *Stack) DropVictim(v tier.Victim) bool { return s.demote(v) }
+
+// Scanned reports whether all that an earlier process left is known.
+func (s *Stack) Scanned() bool { return s.scanned(tier.All) == nil }
+
+// HoldUp calls do while nothing can come up to DRAM, or back.
+func (s *Stack) HoldUp(do func()) {
+	s.promotions.mu.Lock()
+	defer s.promotions.mu.Unlock()
+	do()
+}
+
+// Recall is what a deletion does about keys on their way down.
+func (s *Stack) Recall(ks []key.Key) {
+	for _, l := range s.levels.below {
+		s.transit.recall(deletionOf(context.Background(), tier.All, ks), &l.writer.queue)
+	}
+}

@@ -1,0 +1,204 @@
+package stack
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/kvstored/kvstored/internal/fair"
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/radix"
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier"
+)
+
+// filler takes chunks from clients.
+type filler struct {
+	lookups
+	planning *planning
+	remover  *remover
+}
+
+// GrantStatus is the answer to one chunk of a Reserve.
+type GrantStatus uint8
+
+// The answers.
+const (
+	Granted GrantStatus = iota // fill it
+	Exists                     // some tier has it: nothing to send
+	Pending                    // another client is filling it
+)
+
+// Grant is one chunk of a Reserve; Ref is valid if it was granted.
+type Grant struct {
+	Status GrantStatus
+	Ref    tier.Ref
+}
+
+// Reserve asks for room for the chunks of c from `from` on, of the given
+// sizes. It fills grants for the longest leading run that could be answered
+// and returns its length; the error says why it is shorter.
+//
+// It evicts chunks where it must. With wait it also lets the writers catch up first,
+// and waits for room for the first chunk, until ctx ends: never while it has
+// something granted, so that no two clients wait for each other.
+//
+// Where a policy plans it ends with ErrNotAdmitted at the first chunk that no
+// tier wants to have.
+func (s *filler) Reserve(ctx context.Context, o ledger.Owner, c *key.Chain, from int, sizes []uint32, grants []Grant, wait bool) (int, error) {
+	return s.ReserveFor(ctx, Store{Owner: o, Wait: wait}, c, from, sizes, grants)
+}
+
+// Store says how chunks are to be stored.
+type Store struct {
+	Owner ledger.Owner
+	Wait  bool
+	Force bool // whatever the policies think of it
+}
+
+// ReserveFor is Reserve for one who says more.
+func (s *filler) ReserveFor(ctx context.Context, want Store, c *key.Chain, from int, sizes []uint32, grants []Grant) (int, error) {
+	if want.Wait {
+		// The nearest only: its chunks the others can still get from it.
+		for _, l := range s.levels.below[:min(1, len(s.levels.below))] {
+			if err := l.writer.caughtUp(ctx); err != nil {
+				return 0, fmt.Errorf("reserve: %s is behind: %w: %w", l.place, tier.ErrNoSpace, err)
+			}
+		}
+	}
+	to := from + len(sizes)
+	sc := borrow(to)
+	defer sc.give()
+	if err := s.index.matchEach(c, s.locate(ctx, c, from, sc.at), to, sc.at); err != nil {
+		return 0, err
+	}
+	n, err := s.reserve(ctx, want, c, from, sizes, sc.at, grants)
+	sure, unsure := s.reject(ctx, want.Wait, c, from, grants[:n])
+	return sure, cmp.Or(unsure, err)
+}
+
+// yieldEvery is after how many chunks of a long request others may go first.
+const yieldEvery = 64
+
+// reserve is ReserveFor for chunks of which at says where they are.
+func (s *filler) reserve(ctx context.Context, want Store, c *key.Chain, from int, sizes []uint32, at []uint8, grants []Grant) (int, error) {
+	f := tier.Fill{Owner: want.Owner, Class: ledger.Lease, Wait: want.Wait, Patient: want.Wait, Writing: s.writing, Drop: s.demote}
+	for n, size := range sizes {
+		i := from + n
+		if n%yieldEvery == yieldEvery-1 {
+			fair.Yield(ctx)
+		}
+		if at[i] != 0 {
+			grants[n] = Grant{Status: Exists}
+			continue
+		}
+		if !want.Force && s.planning.admit(c, i, i+1, size) == 0 {
+			return n, fmt.Errorf("reserve chunk %d: %w", i, ErrNotAdmitted)
+		}
+		f.Record = recordAt(c, i, size)
+		f.Force = want.Force
+		ref, st, err := s.hot.Reserve(ctx, f)
+		if err != nil {
+			return n, fmt.Errorf("reserve chunk %d: %w", i, err)
+		}
+		grants[n] = Grant{Status: statusOf(st), Ref: ref}
+		f.Wait = f.Wait && !ref.Valid()
+	}
+	return len(sizes), nil
+}
+
+func statusOf(st ledger.State) GrantStatus {
+	switch st {
+	case ledger.Filling:
+		return Pending
+	case ledger.Resident:
+		return Exists
+	}
+	return Granted
+}
+
+// Commit makes filled and sealed chunks visible: refs are chunks from..
+// of c, without a gap. They are the caller's no more. From now on lookups
+// find them, and they are written behind as the mode says.
+//
+// A key has one value until it is deleted: where a tier below has come to have
+// a chunk since it was reserved, that one stays and the new bytes are dropped.
+func (s *filler) Commit(c *key.Chain, from int, refs []tier.Ref) error {
+	return s.CommitEach(c, from, refs, make([]bool, len(refs)))
+}
+
+// CommitEach is Commit, and sets stored[i] where the bytes of refs[i] are the
+// chunk's now.
+func (s *filler) CommitEach(c *key.Chain, from int, refs []tier.Ref, stored []bool) error {
+	for i, r := range refs {
+		if stored[i] = !s.isBelow(c.Key(from + i)); !stored[i] {
+			s.reveal(recordAt(c, from+i, uint32(r.Block.Len())))
+		} else {
+			s.storedUnasked(c.Key(from+i), r.Block.Sum())
+		}
+	}
+	return s.commit(c, from, refs, stored)
+}
+
+// commit is CommitEach for those of refs that are to be stored.
+func (s *filler) commit(c *key.Chain, from int, refs []tier.Ref, stored []bool) error {
+	sc := borrow(0)
+	defer sc.give()
+	to := from + len(refs)
+	ks := sc.chain(c, from, to)
+	for _, r := range refs {
+		sc.sizes = append(sc.sizes, uint32(r.Block.Len()))
+	}
+	// Before a lookup can see them: a client that knows such a hash under its true parent
+	// must not be handed these bytes, not even for a moment.
+	if err := s.index.check(c, from, to); err != nil {
+		s.hot.Abort(refs)
+		return s.refused(err, len(ks))
+	}
+	for i := 0; i < len(refs); {
+		n := runOf(stored[i:])
+		if stored[i] {
+			s.hot.Publish(refs[i:i+n], s.nearest(c.Space) != nil, false)
+		} else {
+			s.hot.Abort(refs[i : i+n])
+		}
+		i += n
+	}
+	if err := s.index.add(c, from, to, tier.CPU); err != nil { // somebody contradicted it just now
+		if derr := s.hot.Delete(context.Background(), ks); derr != nil {
+			return fmt.Errorf("commit: %w", derr)
+		}
+		s.index.sync(tier.CPU, ks...)
+		return s.refused(err, len(ks))
+	}
+	// A chunk that was evicted between the two steps must not stay in the index.
+	s.index.sync(tier.CPU, ks...)
+	for _, l := range s.levels.below {
+		l.writer.committed(c, from, sc.sizes)
+	}
+	s.filled()
+	return nil
+}
+
+// runOf is how many of the first values are equal.
+func runOf(v []bool) int {
+	n := slices.Index(v, !v[0])
+	if n < 0 {
+		return len(v)
+	}
+	return n
+}
+
+// refused counts n chunks that the index did not take.
+func (s *filler) refused(err error, n int) error {
+	s.index.inconsistent.Add(uint64(n))
+	if errors.Is(err, radix.ErrInconsistent) {
+		return fmt.Errorf("commit: %w: %w", tier.ErrInconsistent, err)
+	}
+	return fmt.Errorf("commit: %w", err)
+}
+
+// Abort gives up reserved chunks; their keys are free again.
+func (s *filler) Abort(refs []tier.Ref) { s.hot.Abort(refs) }

@@ -1,0 +1,133 @@
+package stack
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier"
+)
+
+// leases holds chunks that are in DRAM for clients, and checks a sample of them.
+type leases struct {
+	*dram
+	verify sampler
+}
+
+// NewOwner registers a client.
+func (l *leases) NewOwner() ledger.Owner { return l.hot.Ledger().NewOwner() }
+
+// CloseOwner forgets a client that holds nothing any more.
+func (l *leases) CloseOwner(o ledger.Owner) { l.hot.Ledger().CloseOwner(o) }
+
+// Charge makes o pay for bytes that are no entries any more but cannot be
+// used yet; Uncharge ends that.
+func (l *leases) Charge(o ledger.Owner, c ledger.Class, n int64) error {
+	return l.hot.Ledger().Charge(o, c, n)
+}
+
+// Uncharge ends a Charge.
+func (l *leases) Uncharge(o ledger.Owner, c ledger.Class, n int64) {
+	l.hot.Ledger().Uncharge(o, c, n)
+}
+
+// Hold takes chunks from..to of c as far as they are in DRAM and within
+// budget, and returns how many. The error only says why a budget made it
+// shorter.
+func (l *leases) Hold(o ledger.Owner, cl ledger.Class, c *key.Chain, from, to int, refs []tier.Ref) (int, error) {
+	sc := borrow(0)
+	defer sc.give()
+	ks := sc.chain(c, from, to)
+	n, err := l.hot.Hold(o, cl, ks, refs)
+	for n < len(ks) && err == nil && l.readmit(ks[n]) {
+		var more int
+		if more, err = l.hot.Hold(o, cl, ks[n:], refs[n:]); more == 0 {
+			break
+		}
+		n += more
+	}
+	if n < len(ks) && err == nil {
+		l.index.sync(tier.CPU, ks[n]) // the index believed it was there
+	}
+	if cl == ledger.Lease {
+		n = l.verified(o, cl, ks, refs[:n])
+		for _, below := range l.levels.below {
+			below.writer.touched(c, from, refs[:n])
+		}
+	}
+	return n, err
+}
+
+// Release gives back what Hold took.
+func (l *leases) Release(o ledger.Owner, cl ledger.Class, refs []tier.Ref) {
+	l.hot.Release(o, cl, refs)
+}
+
+// verified checks a sample of the chunks just held. At a chunk whose bytes are
+// wrong the run ends: it is dropped, and the chunks held behind it given back.
+func (l *leases) verified(o ledger.Owner, cl ledger.Class, ks []key.Key, refs []tier.Ref) int {
+	for i, ok := l.verify.next(0, len(refs)); ok; i, ok = l.verify.next(i+1, len(refs)) {
+		if refs[i].Block.Verify() {
+			continue
+		}
+		l.log.Error().Hex("hash", ks[i].Hash[:]).Msg("a chunk in DRAM no longer has its checksum; it is dropped and recomputed")
+		l.dropCorrupt(context.Background(), ks[i])
+		l.hot.Release(o, cl, refs[i:])
+		return i
+	}
+	return len(refs)
+}
+
+// Touch counts one use of chunks from..to of c, in every tier that has them:
+// a chunk that is hit in DRAM must not grow old on disk. Tail first, so that a head
+// is younger than its tail. It is called once for each request, when that
+// knows its result; loading and committing count no use.
+func (l *leases) Touch(c *key.Chain, from, to int) {
+	sc := borrow(0)
+	defer sc.give()
+	ks := sc.chain(c, from, to)
+	for _, level := range l.levels.all {
+		if level.Resident != nil {
+			level.Resident.Touch(ks)
+		}
+	}
+}
+
+// Sum is the checksum of chunk i of c and its bytes, if DRAM has it or a tier
+// below knows it without I/O.
+func (l *leases) Sum(o ledger.Owner, c *key.Chain, i int) (sum uint64, size uint32, known bool) {
+	var refs [1]tier.Ref
+	if n, _ := l.Hold(o, ledger.IO, c, i, i+1, refs[:]); n == 1 {
+		defer l.Release(o, ledger.IO, refs[:])
+		return refs[0].Block.Sum(), uint32(refs[0].Block.Len()), true
+	}
+	for _, level := range l.levels.below {
+		if level.Summed != nil && !known {
+			sum, size, known = level.Summed.Sum(c.Key(i))
+		}
+	}
+	return sum, size, known
+}
+
+// sampler picks every so-manieth of a stream.
+type sampler struct {
+	every atomic.Uint64 // 0 = none
+	seen  atomic.Uint64
+}
+
+// next returns the first pick in from..to.
+func (s *sampler) next(from, to int) (int, bool) {
+	every := s.every.Load()
+	if every == 0 || from >= to {
+		return 0, false
+	}
+	n := uint64(to - from)
+	before := s.seen.Add(n) - n
+	skip := (every - 1 - before%every)
+	if skip >= n {
+		return 0, false
+	}
+	s.seen.Add(-(n - skip - 1)) // what lies behind the pick is not seen yet
+	return from + int(skip), true
+}

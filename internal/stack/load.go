@@ -1,0 +1,308 @@
+package stack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/fair"
+	"github.com/kvstored/kvstored/internal/flight"
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier"
+)
+
+// loader promotes chunks from the tiers below to DRAM, each once however many
+// requests want it. One load, from the outside in:
+//
+//	LoadBy   leases what DRAM has; or promotes, and leases that
+//	promote  tries the tiers that have the chunk, nearest first
+//	read     waits for the turn of the request, and calls Get of one tier
+//	Alloc    reserves the block, while the tier reads and verifies
+//	publish  makes it visible, unless it has been deleted meanwhile
+type loader struct {
+	*dram
+	leases *leases
+	flight flight.Group[key.Key, loaded]
+	boost  boost
+}
+
+func newLoader(d *dram, leases *leases) *loader {
+	l := &loader{dram: d, leases: leases}
+	l.flight.Clone, l.flight.Discard = l.clone, l.discard
+	return l
+}
+
+// Wait returns when no load is under way any more. Those that no request waits
+// for end soon. Call it when there is no other call of Load any more and before
+// the tiers are closed.
+func (l *loader) Wait() { l.flight.Wait() }
+
+// LoadRoom is how many bytes of DRAM promotions may take at a time, until they
+// are published.
+func (l *loader) LoadRoom() int64 {
+	if limit := ledger.LimitOf(l.hot.Ledger(), ledger.Load); limit > 0 {
+		return min(limit, l.room)
+	}
+	return l.room
+}
+
+// loaded is a chunk that was just promoted. The daemon holds it until each
+// request that waited for it has its own lease.
+type loaded struct {
+	ref  tier.Ref
+	from tier.Place
+}
+
+func (l *loader) clone(v loaded) loaded {
+	l.hot.Ledger().HoldID(ledger.Daemon, ledger.IO, v.ref.ID)
+	return loaded{ref: tier.Ref{ID: v.ref.ID, Block: v.ref.Block.Retain()}, from: v.from}
+}
+
+func (l *loader) discard(v loaded) { l.unhold(v.ref) }
+
+// LoadError says which tier failed to bring a chunk up.
+type LoadError struct {
+	Place tier.Place
+	Err   error
+}
+
+func (e *LoadError) Error() string { return fmt.Sprintf("load from %s: %v", e.Place, e.Err) }
+
+// Unwrap returns what the tier said.
+func (e *LoadError) Unwrap() error { return e.Err }
+
+// Requester is for whom a chunk is promoted. Loads of a tier take turns over clients,
+// by bytes, and over the jobs of each client.
+type Requester struct {
+	Owner ledger.Owner // whose lease it becomes, and the client
+	Job   uint64       // of that client
+	Idle  bool         // in no hurry: only where no other load waits
+}
+
+func (by Requester) turn() fair.By {
+	return fair.By{Client: uint64(by.Owner), Job: by.Job, Idle: by.Idle}
+}
+
+// Load promotes chunk i of c to DRAM from the nearest tier of the search range
+// that has it, and leases it to o. However many requests want it, it is read
+// once. It ends with ctx; a read that others wait for goes on.
+func (l *loader) Load(ctx context.Context, o ledger.Owner, c *key.Chain, i int, search tier.Set) (tier.Ref, tier.Place, error) {
+	return l.LoadBy(ctx, Requester{Owner: o}, c, i, search)
+}
+
+// LoadBy is Load for one of several jobs of a client.
+func (l *loader) LoadBy(ctx context.Context, by Requester, c *key.Chain, i int, search tier.Set) (tier.Ref, tier.Place, error) {
+	var refs [1]tier.Ref
+	if n, err := l.leases.Hold(by.Owner, ledger.Lease, c, i, i+1, refs[:]); n == 1 || err != nil {
+		return refs[0], tier.CPU, refusedLoad(err)
+	}
+	v, err := l.join(ctx, by, c, i, search)
+	if err != nil {
+		return tier.Ref{}, 0, err
+	}
+	defer l.discard(v)
+	n, err := l.leases.Hold(by.Owner, ledger.Lease, c, i, i+1, refs[:])
+	if n == 0 && err == nil {
+		err = tier.ErrNotFound // deleted this very moment
+	}
+	return refs[0], v.from, refusedLoad(err)
+}
+
+// Warm promotes chunk i of c as idle work, which no other load waits behind, and
+// leaves it without a lease. It returns how many bytes came up, and from which
+// tier: none, from DRAM, if the chunk is there already. It ends with ctx.
+func (l *loader) Warm(ctx context.Context, by Requester, c *key.Chain, i int, search tier.Set) (int64, tier.Place, error) {
+	if ref, ok := l.hold(c.Key(i)); ok {
+		l.unhold(ref)
+		return 0, tier.CPU, nil
+	}
+	by.Idle = true
+	v, err := l.join(ctx, by, c, i, search)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer l.discard(v)
+	if v.from == tier.CPU {
+		return 0, tier.CPU, nil
+	}
+	return int64(v.ref.Block.Len()), v.from, nil
+}
+
+// join promotes chunk i of c, or joins the promotion under way.
+func (l *loader) join(ctx context.Context, by Requester, c *key.Chain, i int, search tier.Set) (loaded, error) {
+	rec := recordAt(c, i, 0)
+	fair.Leave(ctx)
+	if !by.Idle {
+		defer l.boost.want(rec.Key, by.turn())()
+	}
+	v, _, err := l.flight.Do(ctx, rec.Key, func(ctx context.Context) (loaded, error) {
+		return l.promote(ctx, by, rec, search)
+	})
+	return v, err
+}
+
+// refusedLoad gives a refusal of Hold the name of the operation.
+func refusedLoad(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("load: %w", tier.Refusal(err))
+}
+
+// promote brings one chunk up and holds it for the daemon. A tier that fails
+// passes the turn to the next; the last error is told.
+func (l *loader) promote(ctx context.Context, by Requester, r tier.Record, search tier.Set) (loaded, error) {
+	if ref, ok := l.hold(r.Key); ok {
+		return loaded{ref, tier.CPU}, nil // another load was faster
+	}
+	err := fmt.Errorf("load: %w", tier.ErrNotFound)
+	search &= l.reach(r.Key.Space) & l.index.where(r.Key)
+	for _, from := range l.levels.below {
+		if !search.Has(from.place) {
+			continue
+		}
+		var v loaded
+		if v, err = l.promoteFrom(ctx, by, r, from); err == nil {
+			return v, nil
+		}
+		if errors.Is(err, errTaken) {
+			if ref, ok := l.hold(r.Key); ok {
+				return loaded{ref, tier.CPU}, nil // the client that filled it was done in time
+			}
+			return loaded{}, err // no tier's fault, and none would fare better
+		}
+		if errors.Is(err, errDeleted) {
+			continue // the deletion tells the index
+		}
+		if errors.Is(err, tier.ErrNotFound) || errors.Is(err, tier.ErrCorrupt) {
+			l.index.clear(from.place, r.Key)
+		}
+		from.failed.Add(1)
+	}
+	return loaded{}, err
+}
+
+// promoteFrom is promote from one tier.
+func (l *loader) promoteFrom(ctx context.Context, by Requester, r tier.Record, from *level) (loaded, error) {
+	room := loadRoom{loader: l, rec: r, by: by.Owner}
+	if err := l.readAndPublish(ctx, by, from, &room); err != nil {
+		room.abort()
+		return loaded{}, &LoadError{Place: from.place, Err: err}
+	}
+	r.Size = uint32(room.ref.Block.Len())
+	l.index.insert(tier.CPU, []tier.Record{r})
+	for _, nearer := range l.levels.below[:from.rank-1] {
+		nearer.writer.promoted(r)
+	}
+	from.loads.add(r.Size)
+	l.filled()
+	return loaded{ref: room.ref, from: from.place}, nil
+}
+
+// readAndPublish reads a chunk into room and publishes it, held by the daemon,
+// unless it is deleted on its way.
+func (l *loader) readAndPublish(ctx context.Context, by Requester, from *level, room *loadRoom) error {
+	ctx, p, err := l.promotions.begin(ctx, room.rec.Key, from.place)
+	if err != nil {
+		return err
+	}
+	defer l.promotions.end(p)
+	if err := l.read(ctx, by, from, room); err != nil {
+		return l.promotions.outcome(p, err)
+	}
+	return l.promotions.publish(p, func() { l.hot.Publish([]tier.Ref{room.ref}, false, true) })
+}
+
+// read reads a chunk of a tier into room when the turn of the request comes. The
+// tier verifies it.
+func (l *loader) read(ctx context.Context, by Requester, from *level, room *loadRoom) error {
+	pass, err := l.boost.enter(ctx, by, room.rec.Key, from)
+	if err != nil {
+		return err
+	}
+	got := int64(0)
+	done := from.speed.begin()
+	defer func() {
+		done(got)
+		pass.Leave(got)
+	}()
+	b, err := from.tier.Get(ctx, room.rec.Key, room)
+	if err != nil {
+		return err
+	}
+	got = int64(b.Len())
+	from.usual.Store(got)
+	b.Release() // room.ref has its own reference
+	return nil
+}
+
+// roomWait bounds how long a promotion waits for memory that others hold.
+// Recomputing the chunk has long been faster then.
+const roomWait = 10 * time.Second
+
+// errTaken is the answer to a load of a chunk that came to DRAM another way
+// meanwhile, or is being filled by a client: not there yet, then, although a
+// tier has it.
+var errTaken = fmt.Errorf("a client is filling this chunk: %w", tier.ErrNotFound)
+
+var errNoRoom = fmt.Errorf("everything was held for %v", roomWait)
+
+// loadRoom is the Allocator of one load: the block it gives out is a fill of
+// the hot tier, so that a promotion is accounted from the start.
+type loadRoom struct {
+	loader *loader
+	rec    tier.Record
+	by     ledger.Owner // of the first request
+	ref    tier.Ref
+}
+
+// Alloc implements tier.Allocator. A tier that asks again gets a new fill.
+func (r *loadRoom) Alloc(ctx context.Context, n int) (arena.Block, error) {
+	r.abort()
+	r.rec.Size = uint32(n)
+	ctx, cancel := context.WithTimeoutCause(ctx, roomWait, errNoRoom)
+	defer cancel()
+	ref, st, err := r.loader.hot.Reserve(ctx, tier.Fill{
+		Record: r.rec, Owner: ledger.Daemon, Class: ledger.Load, Wait: true, Drop: r.loader.demote,
+		For: r.by, Writing: r.loader.writing,
+	})
+	if err != nil {
+		return arena.Block{}, err
+	}
+	if st != ledger.Absent {
+		return arena.Block{}, errTaken
+	}
+	r.ref = ref
+	return ref.Block.Retain(), nil
+}
+
+func (r *loadRoom) abort() {
+	if r.ref.Valid() {
+		r.loader.hot.Abort([]tier.Ref{r.ref})
+		r.ref = tier.Ref{}
+	}
+}
+
+// refetch promotes a chunk from one tier for the daemon, if need be when there is
+// room again.
+func (l *loader) refetch(ctx context.Context, r tier.Record, from *level) (v loaded, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, roomWait, errNoRoom)
+	defer cancel()
+	for {
+		released := l.hot.Ledger().Released() // taken before the try, to miss nothing
+		v, _, err = l.flight.Do(ctx, r.Key, func(ctx context.Context) (loaded, error) {
+			return l.promote(ctx, Requester{Owner: ledger.Daemon, Idle: true}, r, tier.Of(from.place))
+		})
+		if !errors.Is(err, tier.ErrNoSpace) {
+			return v, err
+		}
+		select {
+		case <-released:
+		case <-ctx.Done():
+			return v, err
+		}
+	}
+}

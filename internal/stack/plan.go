@@ -1,0 +1,156 @@
+package stack
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/policy"
+	"github.com/kvstored/kvstored/tier"
+)
+
+// planning tells the policies that plan of whole prompts, and asks them which
+// chunks are worth storing.
+type planning struct {
+	*dram
+	planners []tier.Planner // of the bounded tiers, nearest first
+	takesAll bool           // there is a tier without bounds
+	training chan struct{}  // capacity 1: a policy may have a training due
+}
+
+func newPlanning(d *dram) *planning {
+	p := &planning{dram: d, training: make(chan struct{}, 1)}
+	for _, l := range d.levels.all {
+		if l.Planner != nil {
+			p.planners = append(p.planners, l.Planner)
+		}
+		p.takesAll = p.takesAll || l.Resident == nil
+	}
+	return p
+}
+
+// ErrNotAdmitted refuses a chunk because every tier has better use for its room.
+var ErrNotAdmitted = fmt.Errorf("not worth the room of what is there: %w", tier.ErrNoSpace)
+
+// Prompt is the facts of a request besides its chain.
+type Prompt struct {
+	Hint policy.Hint // see ledger.Request
+	// Advice says that the request was announced before: only the hint is new.
+	Advice bool
+}
+
+// Observe tells the policies that plan of a request for the chain, once a
+// request and before anything of it is held or stored. To them it is the use
+// that Touch is to the others.
+func (s *planning) Observe(c *key.Chain, p Prompt) {
+	if c.Len() == 0 || !slices.ContainsFunc(s.planners, tier.Planner.Plans) {
+		return
+	}
+	if !c.Alone {
+		s.observe(c, 0, c.Len(), p)
+		return
+	}
+	for i := range c.Len() {
+		s.observe(c, i, i+1, p)
+	}
+}
+
+// observe tells of chunks from..to of c as of one prompt.
+func (s *planning) observe(c *key.Chain, from, to int, p Prompt) {
+	r := ledger.Request{
+		Space: c.Space, Hashes: c.Hashes[from:to], ChunkTokens: int(c.Tokens[from]), Hint: p.Hint, Advice: p.Advice,
+	}
+	for _, n := range c.Tokens[from:to] {
+		r.Tokens += int(n)
+	}
+	for _, t := range s.planners {
+		if t.Observe(&r) {
+			s.trainingDue()
+		}
+	}
+}
+
+// MarkCold says that the client is done with a chain: in every tier the chunks
+// that are its alone are the first to go, until they are used.
+func (s *planning) MarkCold(c *key.Chain) {
+	step := c.Len()
+	if c.Alone {
+		step = 1
+	}
+	for hs := range slices.Chunk(c.Hashes, max(step, 1)) {
+		for _, t := range s.planners {
+			t.MarkCold(c.Space, hs)
+		}
+	}
+}
+
+// Admit returns how many of the chunks of c from `from` on, of size bytes each,
+// are worth storing now, at most. A size of 0 is not known, and so small.
+// Without policies that plan it is all.
+func (s *planning) Admit(c *key.Chain, from int, size uint32) int {
+	return s.admit(c, from, c.Len(), size)
+}
+
+// admit returns how many of the chunks from..to of c, of size bytes each, some
+// tier wants to have. One whose policy does not plan wants everything. A chunk
+// that only a tier below has a use for comes to stay there if that has room;
+// otherwise it must have been asked for before, as most never are again.
+func (s *planning) admit(c *key.Chain, from, to int, size uint32) (most int) {
+	if from == to || s.takesAll || !s.allPlan() {
+		return to - from
+	}
+	if c.Alone && to-from > 1 {
+		for i := from; i < to; i++ {
+			if s.admit(c, i, i+1, size) == 0 {
+				return i - from
+			}
+		}
+		return to - from
+	}
+	for i, t := range s.planners {
+		most = max(most, t.Admit(c.Space, c.Parent(from), c.Hashes[from:to], size, i > 0))
+	}
+	return most
+}
+
+func (s *planning) allPlan() bool {
+	for _, t := range s.planners {
+		if !t.Plans() {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *planning) trainingDue() {
+	select {
+	case s.training <- struct{}{}:
+	default:
+	}
+}
+
+// keepTraining has the policies trained beside the requests.
+func (s *planning) keepTraining(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.training:
+			for _, t := range s.planners {
+				t.Train()
+			}
+		}
+	}
+}
+
+// Passed says that a client has done with chunks from..to of c for now, which
+// has read or stored them. A prompt longer than DRAM then makes room for the rest
+// of itself, and not other prompts: bytes is what one of its chunks takes.
+func (s *planning) Passed(c *key.Chain, from, to int, bytes int64) {
+	if c.Alone || to <= from || int64(c.Len())*bytes <= s.room {
+		return
+	}
+	s.hot.Ledger().Pass(c.Space, c.Hashes[from:to])
+}

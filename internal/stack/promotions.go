@@ -1,0 +1,123 @@
+package stack
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier"
+)
+
+// promotions is the chunks on their way up to DRAM, one fetch a key, and those being
+// deleted meanwhile: a fetch may have read its chunk before that was deleted,
+// and must not bring it back.
+//
+// Its mutex is held around one Publish in the hot tier: either a chunk is in
+// DRAM when its deletion begins, and is deleted there, or it never gets there.
+type promotions struct {
+	mu struct {
+		sync.Mutex
+		chunks    map[key.Key]*promotion
+		deletions map[*deletion]struct{}
+	}
+}
+
+// promotion is one chunk being fetched.
+type promotion struct {
+	key     key.Key
+	from    tier.Place
+	deleted bool
+	cancel  context.CancelFunc // its context ends when it is deleted
+}
+
+// errDeleted is the answer to a load of a chunk that is deleted on its way up.
+var errDeleted = fmt.Errorf("it is being deleted: %w", tier.ErrNotFound)
+
+// begin notes that k is about to be fetched from a tier. The context it returns
+// ends if k is deleted there. The promotion ends with end.
+func (ps *promotions) begin(ctx context.Context, k key.Key, from tier.Place) (context.Context, *promotion, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	p := &promotion{key: k, from: from, cancel: cancel}
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	for d := range ps.mu.deletions {
+		if p.hit(d) {
+			cancel()
+			return ctx, nil, errDeleted
+		}
+	}
+	if ps.mu.chunks == nil {
+		ps.mu.chunks = make(map[key.Key]*promotion)
+	}
+	ps.mu.chunks[k] = p
+	return ctx, p, nil
+}
+
+func (ps *promotions) end(p *promotion) {
+	p.cancel()
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	delete(ps.mu.chunks, p.key)
+}
+
+// publish makes a fetched chunk visible, unless it has been deleted meanwhile.
+func (ps *promotions) publish(p *promotion, publish func()) error {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if p.deleted {
+		return errDeleted
+	}
+	publish()
+	return nil
+}
+
+// readmit publishes a chunk that comes back from transit, unless it is being
+// deleted.
+func (ps *promotions) readmit(k key.Key, publish func()) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	p := promotion{key: k, from: tier.CPU}
+	for d := range ps.mu.deletions {
+		if p.hit(d) {
+			return
+		}
+	}
+	publish()
+}
+
+// refuse keeps the chunks that d deletes from coming up, fetches under way included,
+// until the call of the result.
+func (ps *promotions) refuse(d *deletion) (end func()) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	for _, p := range ps.mu.chunks {
+		if p.hit(d) {
+			p.deleted = true
+			p.cancel()
+		}
+	}
+	if ps.mu.deletions == nil {
+		ps.mu.deletions = make(map[*deletion]struct{})
+	}
+	ps.mu.deletions[d] = struct{}{}
+	return func() {
+		ps.mu.Lock()
+		defer ps.mu.Unlock()
+		delete(ps.mu.deletions, d)
+	}
+}
+
+// hit reports whether d deletes the chunk that is fetched.
+func (p *promotion) hit(d *deletion) bool { return d.from.Has(p.from) && d.has(p.key) }
+
+// outcome is why a fetch that failed did: where the chunk was deleted meanwhile,
+// that.
+func (ps *promotions) outcome(p *promotion, err error) error {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if p.deleted {
+		return errDeleted
+	}
+	return err
+}

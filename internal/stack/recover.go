@@ -1,0 +1,127 @@
+package stack
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/kvstored/kvstored/tier"
+)
+
+// A scan that failed is tried again after recoverPause, then after twice as
+// long, up to recoverPauseMax: a device may come back, and no request waits.
+const (
+	recoverPause    = time.Second
+	recoverPauseMax = time.Minute
+)
+
+// scan is how far the scan of a tier that outlives the process is.
+type scan struct {
+	running atomic.Bool // for the first time: what it has is not all known
+	unknown atomic.Bool // no scan of it has come to its end yet
+	untold  untold
+}
+
+func (s *scan) begin() {
+	s.running.Store(true)
+	s.unknown.Store(true)
+}
+
+// recovery fills the index from the tiers that outlive the process.
+type recovery struct{ *dram }
+
+// Ready reports whether what an earlier process left has been found, or could
+// not be: the store then serves without it.
+func (r *recovery) Ready() bool { return !r.scanning() }
+
+// recover fills the index from one tier. A tier that cannot be scanned costs hits
+// and no more: that is logged as an error and tried again, and everything else
+// goes on.
+func (r *recovery) recover(ctx context.Context, l *level) error {
+	for pause := recoverPause; ; pause = min(2*pause, recoverPauseMax) {
+		n := 0
+		err := l.Recoverer.Recover(ctx, func(recs []tier.Record) {
+			n += len(recs)
+			r.attachAll(ctx, l, recs)
+		})
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		l.scan.running.Store(false) // also if it failed: lookups must not wait for a tier in trouble
+		if err == nil {
+			r.recovered(l, n)
+			if !r.awaitLoss(ctx, l) {
+				return ctx.Err()
+			}
+			pause = recoverPause / 2
+			continue
+		}
+		if errors.Is(err, tier.ErrOff) { // it says why itself, and may be on soon
+			pause = recoverPause / 2
+			if !sleep(ctx, recoverPause) {
+				return ctx.Err()
+			}
+			continue
+		}
+		r.count.recoverFailed.Add(1)
+		r.log.Error().Err(err).Stringer("again_in", pause).Msgf("the %s tier could not be scanned; the daemon serves without what is on it", l.place)
+		if !sleep(ctx, pause) {
+			return ctx.Err()
+		}
+	}
+}
+
+// recovered ends a scan that has brought n chunks.
+func (r *recovery) recovered(l *level, n int) {
+	r.syncAll(l.place)
+	l.scan.unknown.Store(false)
+	l.scan.untold.forget()
+	r.log.Info().Int("chunks", n).Msgf("%s tier recovered", l.place)
+	for _, below := range r.levels.below {
+		below.writer.filled() // a smaller capacity, or other watermarks
+	}
+}
+
+// sleep is false when ctx ends before.
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// awaitLoss returns when the tier has been lost and opened again. It is false
+// when ctx has ended, and where that does not come to pass.
+func (r *recovery) awaitLoss(ctx context.Context, l *level) bool {
+	if l.Reopener == nil {
+		return false
+	}
+	select {
+	case <-l.Reopener.Reopened():
+		l.scan.unknown.Store(true)
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// syncAll has the index forget what a tier that was opened again has lost.
+func (r *recovery) syncAll(p tier.Place) {
+	for _, id := range r.index.spaces() {
+		for ks := range slices.Chunk(r.index.keys(id, tier.Of(p)), indexBatch) {
+			r.index.sync(p, ks...)
+		}
+	}
+}
+
+// attachAll is attach for any number of records.
+func (r *recovery) attachAll(ctx context.Context, l *level, recs []tier.Record) {
+	for part := range slices.Chunk(recs, indexBatch) {
+		r.attach(ctx, l.place, part)
+		r.dropOutlived(ctx, l, part)
+	}
+}

@@ -1,0 +1,158 @@
+package stack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier"
+)
+
+// makeRoomTries bounds how often one write evicts below to get its room.
+const makeRoomTries = 4
+
+// trimEvery is how often a bounded tier below may give room back though nothing
+// is written to it: others may fill its file system.
+const trimEvery = 2 * time.Second
+
+// errChanged is a payload that no longer has the checksum of its commit.
+var errChanged = fmt.Errorf("the payload changed in memory: %w", tier.ErrCorrupt)
+
+// sink stores chunks in one tier, and makes room for them there.
+type sink struct {
+	dram   *dram
+	to     *level
+	budget *budget
+	grown  chan struct{} // capacity 1: the tier may be above its high watermark
+}
+
+func newSink(d *dram, to *level) sink {
+	return sink{dram: d, to: to, budget: newBudget(0), grown: make(chan struct{}, 1)} // see operator.Set
+}
+
+// keepWatermark evicts below ahead of the writes, so that they find room.
+func (s *sink) keepWatermark(ctx context.Context) error {
+	tick := time.NewTicker(trimEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.grown:
+		case <-tick.C:
+		}
+		if !s.to.Off() {
+			s.trim(ctx, 0)
+		}
+	}
+}
+
+// filled wakes keepWatermark.
+func (s *sink) filled() {
+	select {
+	case s.grown <- struct{}{}:
+	default:
+	}
+}
+
+// store stores e if the write budget allows it, evicting below where there is no
+// room.
+func (s *sink) store(ctx context.Context, e tier.Entry) error {
+	if !s.budget.take(e.Size) {
+		return errBudget
+	}
+	err := s.put(ctx, e)
+	if err != nil {
+		s.budget.giveBack(e.Size)
+	}
+	return err
+}
+
+// put is store without a budget.
+func (s *sink) put(ctx context.Context, e tier.Entry) error {
+	if s.to.Off() {
+		return fmt.Errorf("write to %s: %w", s.to.place, tier.ErrOff)
+	}
+	if !e.Block.Verify() {
+		return fmt.Errorf("write to %s: %w", s.to.place, errChanged)
+	}
+	err := s.putNew(ctx, e)
+	for range makeRoomTries {
+		if s.to.Resident == nil || !errors.Is(err, tier.ErrNoSpace) {
+			break
+		}
+		if !s.trim(ctx, int64(e.Size)) {
+			break
+		}
+		err = s.putNew(ctx, e)
+	}
+	if s.to.Bounded != nil && err == nil && s.to.Bounded.Ledger().OverQuota() {
+		s.trim(ctx, 0)
+	}
+	return err
+}
+
+// putNew stores e in place of other bytes that the tier has under its key: they
+// were out of reach when e was committed, for the tier was not scanned or did
+// not answer, and must not come after it now.
+func (s *sink) putNew(ctx context.Context, e tier.Entry) error {
+	err := s.to.tier.Put(ctx, e)
+	if err != nil || !s.hasOther(e.Key, e.Block.Sum()) {
+		return err
+	}
+	if err := s.to.tier.Delete(ctx, []key.Key{e.Key}); err != nil {
+		return fmt.Errorf("write to %s: other bytes under the key stay: %w", s.to.place, err)
+	}
+	s.dram.count.replaced.Add(1)
+	return s.to.tier.Put(ctx, e)
+}
+
+// hasOther reports whether the tier, if it knows the sums of its payloads, has
+// other bytes under k than those that sum to sum, or may have.
+func (s *sink) hasOther(k key.Key, sum uint64) bool {
+	if s.to.Summed == nil {
+		return false
+	}
+	have, _, known := s.to.Summed.Sum(k)
+	return !known || have != sum
+}
+
+// has reports whether the tier is known to have a chunk with these bytes.
+func (s *sink) has(k key.Key, sum uint64) bool {
+	return s.dram.index.has(s.to.place, k) && !s.hasOther(k, sum)
+}
+
+// takes reports whether a space is written to the tier.
+func (s *sink) takes(id key.SpaceID) bool { return s.dram.reach(id).Has(s.to.place) }
+
+// lacks reports whether a chunk belongs into the tier and is not known to be
+// there.
+func (s *sink) lacks(k key.Key) bool { return s.takes(k.Space) && !s.dram.index.has(s.to.place, k) }
+
+// trim makes room below and tells the index; false if none could be made.
+func (s *sink) trim(ctx context.Context, n int64) bool {
+	gone, err := s.to.Resident.Trim(ctx, n, nil)
+	s.dram.index.sync(s.to.place, gone...)
+	if err != nil {
+		s.dram.log.Debug().Err(err).Stringer("tier", s.to.place).Msg("trim failed")
+	}
+	return len(gone) > 0 || err == nil
+}
+
+// takeBack deletes below a chunk that was deleted while it was being written.
+func (s *sink) takeBack(ctx context.Context, k key.Key) {
+	if err := s.to.tier.Delete(ctx, []key.Key{k}); err != nil {
+		s.dram.log.Error().Err(err).Stringer("tier", s.to.place).Msg("a chunk that was deleted while it was written stays; delete it again")
+		return
+	}
+	s.dram.index.clear(s.to.place, k)
+}
+
+// probe has a tier that is off tried at the next write.
+func (s *sink) probe() {
+	if s.to.Prober != nil {
+		s.to.Prober.ProbeNow()
+	}
+}

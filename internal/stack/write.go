@@ -1,0 +1,229 @@
+package stack
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kvstored/kvstored/internal/broadcast"
+)
+
+// WriteMode says when a committed chunk goes down.
+type WriteMode uint8
+
+// The write modes.
+const (
+	WriteThrough   WriteMode = iota // right after commit
+	WriteSelective                  // after WriteOptions.MinHits uses
+	WriteBack                       // when DRAM evicts it
+)
+
+// ParseWriteMode reads the configuration's name of a mode.
+func ParseWriteMode(s string) (WriteMode, error) {
+	switch s {
+	case "through":
+		return WriteThrough, nil
+	case "selective":
+		return WriteSelective, nil
+	case "back":
+		return WriteBack, nil
+	}
+	return 0, fmt.Errorf("write mode %q: use through, selective or back", s)
+}
+
+// WriteOptions say which chunks are written behind.
+type WriteOptions struct {
+	Mode    WriteMode
+	MinHits int // for WriteSelective
+	Workers int // writes at a time per tier; 0 = 32
+}
+
+// defaultWorkers is enough small chunks at a time that their records are
+// committed in groups worth the name; how many are in the device at once is
+// the tier's own business.
+const defaultWorkers = 32
+
+// behindShare: a client that waits for room is held back while more than one
+// in so many bytes of DRAM are neither written nor protected. Above half, LRU
+// would soon come to chunks that no tier has.
+const behindShare = 2
+
+// farShare: a tier behind another one protects at most one in so many bytes of
+// DRAM while it writes, a quarter of what unwritten chunks may have by default.
+// It is the slower one, and its unwritten chunks the nearer one has.
+const farShare = 20
+
+// writer writes committed chunks behind into one tier. Commits never wait
+// for it: chunks that the queue has no room for stay in DRAM, unprotected, and
+// are taken up as room appears; if DRAM must evict one first it goes down as a
+// victim, and if there is no room for that either it is dropped and counted.
+//
+// An entry of DRAM is dirty from when it was stored here until the nearest tier
+// below that may have it does, and only dirty ones go down when DRAM evicts
+// them. Tiers behind that one find a chunk there, or are handed the victim when
+// that one is done with it, whether it took it or not.
+//
+// Lock order: the writer's mutex is held around ledger calls, never the
+// other way round and never around the index's.
+type writer struct {
+	queue
+	loader *loader
+}
+
+// queue is what a writer is to write, and in which order, and what its workers
+// are at.
+type queue struct {
+	sink
+	nearer *level // a bounded tier between DRAM and this one; nil if there is none
+	when   writeRule
+	limits writeLimits
+	work   chan struct{} // capacity 1: there may be work for one more worker
+
+	mu struct {
+		sync.Mutex
+		backlog backlog
+		atWork  atWork
+		flushes flushes
+		changed broadcast.Signal
+		off     bool // the tier was off when something was written last
+		watched bool // a worker waits for the budget
+		stopped bool // run has ended
+	}
+	count writeCounters
+}
+
+// writeRule says when a chunk is written.
+type writeRule struct {
+	mode    WriteMode
+	minHits uint8 // for WriteSelective
+}
+
+// writeLimits bound what a writer does, and protects, at a time.
+type writeLimits struct {
+	workers int
+	// behind bounds, for clients that wait for it, the bytes that are neither
+	// written nor protected.
+	behind int64
+	// held bounds the bytes held to be written; 0 = only the ledger does.
+	held int64
+}
+
+func newWriter(l *loader, to *level, o WriteOptions) *writer {
+	w := &writer{queue: queue{sink: newSink(l.dram, to), work: make(chan struct{}, 1)}, loader: l}
+	w.when = writeRule{o.Mode, uint8(min(o.MinHits, 255))}
+	w.limits = writeLimits{workers: cmp.Or(o.Workers, defaultWorkers), behind: l.room / behindShare}
+	for _, nearer := range l.levels.below[:to.rank-1] {
+		if nearer.Resident != nil {
+			w.nearer = nearer
+			w.limits.held = l.room / farShare
+		}
+	}
+	if to.rank == 1 && len(l.levels.below) > 1 { // what the far one holds takes room too, and its ancestors with it
+		w.limits.behind /= 2
+	}
+	w.mu.backlog = newBacklog(o.Mode == WriteSelective || to.Planner != nil)
+	w.mu.atWork = make(atWork)
+	w.mu.flushes.waiting = make(map[uint64]struct{})
+	return w
+}
+
+// run writes until ctx ends; then it lets go of the chunks that it could not
+// write.
+func (w *writer) run(ctx context.Context) error {
+	defer w.stop()
+	var g errgroup.Group
+	for range w.limits.workers {
+		g.Go(func() error { return w.worker(ctx) })
+	}
+	if w.to.Resident != nil {
+		g.Go(func() error { return w.keepWatermark(ctx) })
+	}
+	g.Go(func() error { return w.keepRetrying(ctx) })
+	return g.Wait()
+}
+
+// worker writes one chunk after the other.
+func (w *writer) worker(ctx context.Context) error {
+	for {
+		t, err := w.take(ctx)
+		if err != nil {
+			return err
+		}
+		w.end(t, w.perform(ctx, &t))
+		w.landed(t.rec.Key)
+	}
+}
+
+// take returns the next chunk to write.
+func (q *queue) take(ctx context.Context) (task, error) {
+	for {
+		if err := ctx.Err(); err != nil {
+			return task{}, err
+		}
+		q.compact()
+		t, released := q.next()
+		if t.state == inFlight {
+			return t, nil
+		}
+		select {
+		case <-q.work:
+		case <-released:
+		case <-ctx.Done():
+		}
+		if released != nil {
+			q.unwatch()
+		}
+	}
+}
+
+// unwatch ends the watch over the budget of the worker that next gave it to.
+func (q *queue) unwatch() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.mu.watched = false
+}
+
+// more wakes one worker; that one wakes the next if there is work for both.
+func (q *queue) more() {
+	select {
+	case q.work <- struct{}{}:
+	default:
+	}
+}
+
+// await returns once met, which is called with the mutex held, is true; with an
+// error if ctx ends before.
+func (q *queue) await(ctx context.Context, met func() bool) error {
+	for {
+		q.mu.Lock()
+		if met() {
+			q.mu.Unlock()
+			return nil
+		}
+		changed := q.mu.changed.Next()
+		q.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// stop lets go of the chunks that were not written before run ended.
+func (w *writer) stop() {
+	w.mu.Lock()
+	w.mu.stopped = true
+	left := w.mu.backlog.ready
+	w.mu.backlog.ready = fifo[task]{}
+	w.mu.changed.Wake()
+	w.mu.Unlock()
+	for left.len() > 0 {
+		t := left.pop()
+		w.count.drop(DropStopped, t.rec.Size)
+		w.end(t, refused)
+	}
+}

@@ -1,0 +1,198 @@
+package stack
+
+import (
+	"context"
+	"errors"
+
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/tier"
+)
+
+// task is an item that is protected until it is written. Its block is held, or is
+// that of a victim, or is in a nearer tier: see refetch.
+type task struct {
+	item
+	ref            tier.Ref
+	inNearer       bool // DRAM has evicted it, a nearer tier has it
+	declined       bool // the tier does not want it
+	declinedBefore bool // nor did it the time before
+}
+
+// outcome is how a task ended.
+type outcome uint8
+
+const (
+	refused outcome = iota // the tier does not have it, and others may
+	stored
+	putOff // as refused, but it will be offered again
+	void   // deleted, or wrong: no tier should have it
+)
+
+// perform writes the chunk of a task, or decides not to.
+func (w *writer) perform(ctx context.Context, t *task) outcome {
+	if t.declined {
+		return w.decline(t)
+	}
+	if t.inNearer {
+		if how, ok := w.refetch(ctx, t); !ok {
+			return how
+		}
+	}
+	return w.write(ctx, t)
+}
+
+// decline counts a chunk that the tier does not want, once for each that DRAM
+// has.
+func (w *writer) decline(t *task) outcome {
+	if _, ok := w.record(t); !ok {
+		return void // deleted before a worker took it
+	}
+	if !t.declinedBefore {
+		w.count.drop(DropNotWorth, t.rec.Size)
+	}
+	return refused
+}
+
+// write stores one chunk below.
+func (w *writer) write(ctx context.Context, t *task) outcome {
+	k := t.rec.Key
+	if w.await(ctx, func() bool { return w.mu.atWork.begin(k) }) != nil {
+		w.count.drop(DropStopped, t.rec.Size)
+		return refused
+	}
+	defer w.wrote(t)
+	rec, ok := w.record(t)
+	if !ok {
+		return void
+	}
+	if w.has(k, rec.Sum) {
+		w.clean(t)
+		return stored
+	}
+	if err := w.store(ctx, tier.Entry{Record: rec, Block: t.ref.Block}); err != nil {
+		if w.to.Resident != nil {
+			w.dram.attach(ctx, w.to.place, []tier.Record{rec}) // it may be there all the same
+		}
+		return w.failed(ctx, t, err)
+	}
+	w.dram.attach(ctx, w.to.place, []tier.Record{rec})
+	w.count.written.add(rec.Size)
+	w.filled()
+	w.works()
+	if _, ok := w.record(t); !ok { // Delete came by before there was anything to delete
+		w.takeBack(ctx, k)
+		return void
+	}
+	w.clean(t)
+	return stored
+}
+
+// wrote lets the next worker write the key of a task.
+func (q *queue) wrote(t *task) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.mu.atWork.end(t.rec.Key)
+	q.mu.changed.Wake()
+}
+
+// failed counts a chunk that could not be written.
+func (w *writer) failed(ctx context.Context, t *task, err error) outcome {
+	reason, first := dropReason(err), false
+	if !t.retried {
+		first = w.count.drop(reason, t.rec.Size) == 1
+	}
+	if first && reason == DropNoSpace {
+		w.dram.log.Warn().Err(err).Stringer("tier", w.to.place).Msg("no room for a chunk, which stays in DRAM only; further ones are counted as dropped: no_space")
+	} else {
+		w.dram.log.Debug().Err(err).Stringer("tier", w.to.place).Msg("write behind failed")
+	}
+	if !errors.Is(err, errChanged) {
+		return w.putOff(t, reason)
+	}
+	w.dram.count.corruptDown.Add(1)
+	w.dram.dropCorrupt(ctx, t.rec.Key)
+	return void
+}
+
+// clean notes that the chunk is where it would go first if DRAM evicted it. A
+// tier behind that one does not make up for it.
+func (w *writer) clean(t *task) {
+	switch {
+	case w != w.dram.nearest(t.rec.Key.Space):
+	case t.life == 0:
+		w.dram.hot.Ledger().SetDirty(t.ref.ID, false)
+	default:
+		w.dram.clean(t.rec.Key, t.ref)
+	}
+}
+
+// record is the record that a task is to write; false if it was deleted.
+func (w *writer) record(t *task) (tier.Record, bool) {
+	if t.life == 0 {
+		e, st := w.dram.hot.Ledger().Find(t.rec.Key)
+		return tier.HotRecord(e, t.ref.Block.Sum()), st == ledger.Resident && e.ID == t.ref.ID
+	}
+	return t.rec, w.dram.transit.lives(t.rec.Key, t.life)
+}
+
+// end ends a task: its block, its budget and its part in a flush.
+func (w *writer) end(t task, how outcome) {
+	switch {
+	case t.life > 0:
+		if how == void || !w.forward(t, how) {
+			w.dram.endTransit(t)
+		}
+	case t.inNearer:
+		if t.ref.Valid() {
+			w.dram.unhold(t.ref)
+		}
+	default:
+		w.dram.hot.Release(ledger.Daemon, ledger.Unwritten, []tier.Ref{t.ref})
+		w.dram.filled() // it may go now, and while it was held perhaps nothing could
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if how == putOff {
+		w.mu.backlog.toRetry(t.item)
+	} else {
+		w.mu.backlog.move(&t.item, done)
+	}
+	if t.life == 0 {
+		w.more()
+	}
+	w.mu.changed.Wake()
+}
+
+// refetch brings a chunk up again that DRAM has evicted before it was written
+// here: the tier in between has it, so that nothing but a read is lost. If that
+// fails the task is over.
+func (w *writer) refetch(ctx context.Context, t *task) (how outcome, ok bool) {
+	k, nearer := t.rec.Key, w.nearer.writer
+	switch has := w.dram.index.has(w.to.place, k); {
+	case has:
+		return refused, false
+	case w.to.Off():
+		if !t.retried {
+			w.count.drop(DropTierOff, t.rec.Size)
+		}
+		return w.putOff(t, DropTierOff), false
+	case w.dram.transit.isWith(k, &nearer.queue):
+		nearer.awaitLanding(ctx, k)
+		return refused, false // it is forwarded from there
+	}
+	v, err := w.loader.refetch(ctx, t.rec, w.nearer)
+	if err == nil {
+		t.ref = v.ref
+		return refused, true
+	}
+	reason := dropReason(err)
+	if errors.Is(err, tier.ErrNotFound) {
+		if w.when.mode == WriteBack || nearer.awaitLanding(ctx, k) {
+			return refused, false // it is forwarded: with write-back, as all that DRAM evicts
+		}
+		reason = DropGone
+	}
+	w.count.drop(reason, t.rec.Size)
+	w.dram.log.Debug().Err(err).Stringer("tier", w.to.place).Msg("a chunk to be written could not be brought up")
+	return refused, false
+}

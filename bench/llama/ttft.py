@@ -33,11 +33,13 @@ import kvstored  # noqa: E402
 from kvstored import memory  # noqa: E402
 from kvstored.llama import Engine, PrefixCache  # noqa: E402
 from kvstored.llama_context import Loading  # noqa: E402
-from tests import bucket, llama_library, llama_model  # noqa: E402
+from llamacpp import library, model  # noqa: E402
+from llamacpp.context import greedy  # noqa: E402
+from tests import bucket  # noqa: E402
 from tests.daemon import Daemon  # noqa: E402
-from tests.llama_engine import Llama, greedy  # noqa: E402
+from tests.llama_engine import Llama  # noqa: E402
 
-MODELS = {"small": llama_model.SMALL, "large": llama_model.LARGE}
+MODELS = {"small": model.SMALL, "large": model.LARGE}
 CHUNK, BATCH, CONTEXT, DELAY = 256, 512, 16384, 0.030
 WAYS = ("computed", "DRAM", "disk", "bucket")
 
@@ -48,7 +50,7 @@ class Bench:
     def __init__(self, name: str, folder: str, remote: bucket.Bucket, threads: int) -> None:
         shape, path = MODELS[name], f"{folder}/{name}.gguf"
         self.name, self.vocab = name, shape.vocab
-        self.llm = Llama(llama_model.make(path, shape), n_ctx=CONTEXT, n_batch=BATCH, n_threads=threads)
+        self.llm = Llama(model.make(path, shape), n_ctx=CONTEXT, n_batch=BATCH, n_threads=threads)
         self.local, self.far = Daemon("2GiB", "4GiB"), Daemon("2GiB", more=remote.config)
         self.remote = remote
         for daemon in (self.local, self.far):
@@ -178,7 +180,7 @@ def main() -> None:
     parse.add_argument("--tokens", default="512,2048,8192")
     args = parse.parse_args()
     os.environ.update(bucket.ENVIRONMENT)
-    print(f"llama.cpp {llama_library.library().__version__}, chunks of {CHUNK} tokens, medians of {args.rounds} rounds, {args.threads} threads\n")
+    print(f"llama.cpp {library.library().__version__}, chunks of {CHUNK} tokens, medians of {args.rounds} rounds, {args.threads} threads\n")
     print("| model | tokens | computed | DRAM | disk | bucket | set | first, DRAM | first, disk |")
     print("|---|---|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, {"XDG_CACHE_HOME": folder}):

@@ -26,7 +26,7 @@ func npmExec(t *testing.T) []string {
 	return command
 }
 
-// TestTypes checks the package and the examples of its README with pyright.
+// TestTypes checks the package, llamacpp and the examples of its README with pyright.
 func TestTypes(t *testing.T) {
 	command := npmExec(t)
 	run := func(dir string) ([]byte, error) {
@@ -35,8 +35,10 @@ func TestTypes(t *testing.T) {
 		return check.CombinedOutput()
 	}
 	dir := t.TempDir()
-	if err := os.CopyFS(filepath.Join(dir, "kvstored"), os.DirFS("kvstored")); err != nil {
-		t.Fatal(err)
+	for _, name := range []string{"kvstored", "llamacpp"} {
+		if err := os.CopyFS(filepath.Join(dir, name), os.DirFS(name)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	readme, err := os.ReadFile("README.md")
 	if err != nil {

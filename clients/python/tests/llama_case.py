@@ -17,11 +17,12 @@ from unittest import mock
 
 import kvstored
 from kvstored.llama import Engine, PrefixCache
+from llamacpp import model as llama_model
+from llamacpp.model import Shape
 
-from . import llama_library, llama_model
+from . import llama_library
 from .daemon import Daemon
 from .llama_engine import Llama, greedy
-from .llama_model import Shape
 
 BATCH = 128
 VOCAB = 320

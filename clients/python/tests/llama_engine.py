@@ -1,15 +1,15 @@
-"""Stand-ins for the two classes of llama-cpp-python that kvstored.llama meets,
-``Llama`` and its ``_ctx``, over llama.cpp's own library. What they do with the
-context (prefix match, removal, batches, the calls of a cache) is what version
-0.3.35 does; what they leave out is text."""
+"""A stand-in for llama-cpp-python's ``Llama``, over llama.cpp's own library; its
+``_ctx`` is one for that package's context. What they do with it (prefix match,
+removal, batches, the calls of a cache) is what version 0.3.35 does; what they leave
+out is text."""
 
 from __future__ import annotations
 
-import array
 import ctypes
 from typing import Any, Dict, Iterator, List, Optional, Sequence
 
-from . import llama_library
+from llamacpp import library
+from llamacpp.context import Context, Model, greedy
 
 
 class Ids(list):
@@ -17,62 +17,6 @@ class Ids(list):
 
     def tolist(self) -> List[int]:
         return list(self)
-
-
-class Model:
-    def __init__(self, functions: Any, path: str) -> None:
-        self.functions = functions
-        self.model = functions.llama_model_load_from_file(path.encode(), functions.llama_model_default_params())
-        if not self.model:
-            raise ValueError(f"{path} was not loaded")
-        self.vocab = functions.llama_vocab_n_tokens(functions.llama_model_get_vocab(self.model))
-
-    def close(self) -> None:
-        if self.model:
-            self.functions.llama_model_free(self.model)
-            self.model = None
-
-
-class Context:
-    """One llama_context, and batches of one sequence."""
-
-    def __init__(self, functions: Any, model: Model, params: Any) -> None:
-        self.functions, self.model = functions, model
-        self.ctx = functions.llama_init_from_model(model.model, params)
-        if not self.ctx:
-            raise ValueError("no context was made")
-        self.memory = functions.llama_get_memory(self.ctx)
-        self._room = params.n_batch
-        self._batch = functions.llama_batch_init(self._room, 0, 1)
-
-    def kv_cache_seq_rm(self, seq_id: int, p0: int, p1: int) -> bool:
-        return self.functions.llama_memory_seq_rm(self.memory, max(seq_id, 0), p0, p1)
-
-    def kv_cache_clear(self) -> None:
-        self.functions.llama_memory_clear(self.memory, True)
-
-    def decode(self, tokens: Sequence[int], first: int, seq: int = 0) -> None:
-        batch, last = self._batch, len(tokens) - 1
-        if len(tokens) > self._room:
-            raise ValueError(f"{len(tokens)} tokens in a batch of {self._room}")
-        batch.n_tokens = len(tokens)
-        for i, token in enumerate(tokens):
-            batch.token[i], batch.pos[i], batch.n_seq_id[i], batch.logits[i] = token, first + i, 1, i == last
-            batch.seq_id[i][0] = seq
-        failed = self.functions.llama_decode(self.ctx, batch)
-        if failed:
-            raise RuntimeError(f"llama_decode returned {failed}")
-
-    def logits(self) -> bytes:
-        """Of the last token that was decoded: 32-bit floats."""
-        size = 4 * self.model.vocab
-        return ctypes.string_at(self.functions.llama_get_logits_ith(self.ctx, -1), size)
-
-    def close(self) -> None:
-        if self.ctx:
-            self.functions.llama_batch_free(self._batch)
-            self.functions.llama_free(self.ctx)
-            self.ctx = None
 
 
 class State:
@@ -98,7 +42,7 @@ class Llama:
         kv_overrides: Optional[Dict[str, Any]] = None,
         **params: Any,
     ) -> None:
-        self.functions = functions = llama_library.library()
+        self.functions = functions = library.library()
         self.model_path, self.lora_path, self.lora_scale, self.kv_overrides = model_path, lora_path, lora_scale, kv_overrides
         self.context_params = functions.llama_context_default_params()
         self.context_params.n_ctx, self.context_params.n_batch, self.context_params.n_ubatch = n_ctx, n_batch, n_batch
@@ -222,8 +166,3 @@ def prefix(a: Sequence[int], b: Sequence[int]) -> int:
             break
         n += 1
     return n
-
-
-def greedy(logits: bytes) -> int:
-    values = array.array("f", logits)
-    return max(range(len(values)), key=values.__getitem__)

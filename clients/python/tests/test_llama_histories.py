@@ -20,8 +20,8 @@ from unittest import mock
 
 from kvstored.llama import PrefixCache
 from kvstored.llama_context import Apart, Loading
+from llamacpp import model as llama_model
 
-from . import llama_model
 from .daemon import Daemon
 from .llama_case import VOCAB, LlamaCase, clear, evaluate
 from .llama_engine import Llama, prefix

@@ -6,7 +6,10 @@ import os
 import tempfile
 import unittest
 from pathlib import Path
+from typing import List
 from unittest import mock
+
+from llamacpp import library
 
 from . import llama_library
 
@@ -23,23 +26,45 @@ class Pinned(unittest.TestCase):
     def test_a_wrong_sum(self) -> None:
         path = Path(self.folder, "package.tgz")
         path.write_bytes(b"something else")
-        with self.given(str(path)), mock.patch.object(llama_library.tarfile, "open", side_effect=AssertionError("opened")):
-            with self.assertRaisesRegex(llama_library.WrongSum, "nothing of it was run"):
-                llama_library.library.__wrapped__()
+        with self.given(str(path)), mock.patch.object(library.tarfile, "open", side_effect=AssertionError("opened")):
+            with self.assertRaisesRegex(library.WrongSum, "nothing of it was run"):
+                library.library.__wrapped__()
 
     def test_missing(self) -> None:
         with self.given(f"{self.folder}/none"):
-            with self.assertRaisesRegex(llama_library.Missing, "not there"):
-                llama_library.fetched()
+            with self.assertRaisesRegex(library.Missing, "not there"):
+                library.fetched()
         environment = {"XDG_CACHE_HOME": self.folder, "KVSTORED_LLAMA": "", "PATH": self.folder}
-        with mock.patch.dict(os.environ, environment), self.assertRaisesRegex(llama_library.Missing, "npm is not installed"):
-            llama_library.fetched()
+        with mock.patch.dict(os.environ, environment), self.assertRaisesRegex(library.Missing, "npm is not installed"):
+            library.fetched()
+
+    def npm(self, script: str) -> "mock._patch_dict":
+        """An npm that is this script, and a cache of its own."""
+        npm = Path(self.folder, "bin", "npm")
+        npm.parent.mkdir()
+        npm.write_text(f"#!/bin/sh\n{script}\n")
+        npm.chmod(0o755)
+        path = f"{npm.parent}:{os.environ['PATH']}"
+        return mock.patch.dict(os.environ, {"XDG_CACHE_HOME": self.folder, "KVSTORED_LLAMA": "", "PATH": path})
+
+    def left(self) -> List[Path]:
+        return [p for p in Path(self.folder, "kvstored").rglob("*") if p.is_file()]
+
+    def test_what_is_brought_and_wrong_is_not_kept(self) -> None:
+        with self.npm(f"echo other > {library.FILE}"), self.assertRaisesRegex(library.WrongSum, "nothing of it was run"):
+            library.fetched()
+        self.assertEqual(self.left(), [])
+
+    def test_no_network(self) -> None:
+        with self.npm("echo there is no network >&2; exit 1"), self.assertRaisesRegex(library.Missing, "no network"):
+            library.fetched()
+        self.assertEqual(self.left(), [])
 
     def test_skipped_only_outside_ci(self) -> None:
-        with mock.patch.object(llama_library, "library", side_effect=llama_library.Missing("why")):
+        with mock.patch.object(llama_library, "library", side_effect=library.Missing("why")):
             with mock.patch.dict(os.environ, {"CI": ""}), self.assertRaisesRegex(unittest.SkipTest, "why"):
                 llama_library.need()
-            with mock.patch.dict(os.environ, {"CI": "true"}), self.assertRaises(llama_library.Missing):
+            with mock.patch.dict(os.environ, {"CI": "true"}), self.assertRaises(library.Missing):
                 llama_library.need()
 
 

@@ -8,8 +8,8 @@ from typing import Any, List, Optional
 
 from kvstored import llama_chunks, llama_snapshots
 from kvstored.llama import LlamaCache, PrefixCache
+from llamacpp import model as llama_model
 
-from . import llama_model
 from .llama_case import Answer, LlamaCase, clear, evaluate, furthest, text
 from .llama_engine import Llama
 

@@ -13,8 +13,8 @@ from unittest import mock
 
 from kvstored import llama_files
 from kvstored.llama import ControlVector, Engine, Lora, PrefixCache
+from llamacpp import model as llama_model
 
-from . import llama_model
 from .llama_case import LlamaCase, text
 
 

@@ -20,6 +20,7 @@ type found struct {
 	seg  *segment // nil when inline
 	size uint32
 	sum  uint64
+	pass blockio.Pass // of the first reading
 }
 
 // payloads finds and reads stored payloads.
@@ -47,12 +48,14 @@ func (t *Tier) get(ctx context.Context, k key.Key, a tier.Allocator) (arena.Bloc
 	}
 	if f.seg != nil {
 		defer t.segments.leave(f.loc)
-		if v := f.seg.volume; !v.dev.Reading.Usable() && t.volumes.othersWork(v, false) {
+		v, ok := f.seg.volume, false
+		if f.pass, ok = v.dev.Reading.Admit(); !ok && t.volumes.othersWork(v, false) {
 			return arena.Block{}, fmt.Errorf("%s does not work at present: %w", v.dir, tier.ErrOff)
 		}
 	}
 	b, err := a.Alloc(ctx, int(f.size))
 	if err != nil {
+		f.pass.Return()
 		return arena.Block{}, err
 	}
 	for range 2 { // a transfer can go wrong once; bytes at rest stay wrong
@@ -66,6 +69,7 @@ func (t *Tier) get(ctx context.Context, k key.Key, a tier.Allocator) (arena.Bloc
 		if err != nil {
 			break
 		}
+		f.pass = blockio.Pass{}
 	}
 	b.Release()
 	if err == nil {
@@ -139,7 +143,7 @@ type reading struct {
 func (p payloads) readExtent(ctx context.Context, f found, b arena.Block) error {
 	t := p.t
 	r := &reading{t: t, loc: f.loc, done: make(chan error, 1)}
-	r.File, r.Off, r.Buf, r.Block, r.End = f.seg.file, f.loc.payload(), b.Padded(), b, r
+	r.File, r.Off, r.Buf, r.Block, r.Pass, r.End = f.seg.file, f.loc.payload(), b.Padded(), b, f.pass, r
 	t.segments.again(f.loc)
 	if err := f.seg.volume.dev.Submit(&r.Transfer); err != nil {
 		t.segments.leave(f.loc)

@@ -141,33 +141,45 @@ func (w *writing) storeInline(ctx context.Context) error {
 }
 
 // place finds an extent of n bytes, in a new segment if need be, in the first volume that
-// has one.
+// has one, and the pass to write there.
 func (w *writing) place(ctx context.Context, n int64, tried []*volume) (grant, error) {
 	t := w.t
 	err := tier.ErrNoSpace
-	for _, v := range t.space.order() {
+	order, pass := t.space.order()
+	for _, v := range order {
+		w.Pass, pass = pass, blockio.Pass{}
 		if slices.Contains(tried, v) {
+			w.Pass.Return()
 			continue
 		}
-		for {
-			if g, ok := t.segments.alloc(v, n); ok {
-				return g, nil
-			}
-			grown := w.grow(ctx, v, n)
-			if grown == nil {
-				continue
-			}
-			if ctx.Err() != nil || errors.Is(grown, tier.ErrClosed) {
-				return grant{}, grown
-			}
-			if blockio.IsFault(grown) {
-				v.dev.Writing.Ended(grown)
-				err = t.volumes.blame(v, true, grown)
-			}
-			break
+		if w.Pass == (blockio.Pass{}) {
+			w.Pass = v.dev.Writing.Insist()
+		}
+		g, grown := w.placeIn(ctx, v, n)
+		if grown == nil {
+			return g, nil
+		}
+		w.Pass.End(grown)
+		if ctx.Err() != nil || errors.Is(grown, tier.ErrClosed) {
+			return grant{}, grown
+		}
+		if blockio.IsFault(grown) {
+			err = t.volumes.blame(v, true, grown)
 		}
 	}
 	return grant{}, err
+}
+
+// placeIn is place in one volume; the error is that of making a segment.
+func (w *writing) placeIn(ctx context.Context, v *volume, n int64) (grant, error) {
+	for {
+		if g, ok := w.t.segments.alloc(v, n); ok {
+			return g, nil
+		}
+		if err := w.grow(ctx, v, n); err != nil {
+			return grant{}, err
+		}
+	}
 }
 
 // grow adds a segment to v that holds n bytes, unless another Put just has.

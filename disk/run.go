@@ -96,7 +96,7 @@ func (t *Tier) wait(ctx context.Context, done <-chan error, x *blockio.Transfer)
 	}
 	if x != nil {
 		if errors.Is(err, blockio.ErrHung) && !x.Over.Load() && x.Call == nil {
-			x.Dev.HealthOf(x).Hung()
+			x.Hung()
 		}
 		x.Dev.Cancel(x, err)
 	}

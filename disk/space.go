@@ -3,6 +3,8 @@ package disk
 import (
 	"slices"
 	"sync/atomic"
+
+	"github.com/kvstored/kvstored/disk/internal/blockio"
 )
 
 // space is how much of the file systems and of the capacity segments may take.
@@ -98,27 +100,30 @@ func (s *space) watch(f *fileSystem) {
 // unless all are. They take turns at the first place in proportion to the bytes
 // free on each (smooth weighted round robin: each turn a volume gains its weight
 // as credit, and the one with the most credit pays for all); the others follow
-// by weight. One in trouble that may be probed comes first.
-func (s *space) order() []*volume {
+// by weight. One in trouble that may be probed comes first; then pass is the
+// leave to do that.
+func (s *space) order() (list []*volume, pass blockio.Pass) {
 	if len(s.volumes) == 1 {
-		return s.volumes
+		return s.volumes, pass
 	}
-	var list []*volume
 	var probe *volume
 	for _, v := range s.volumes {
-		switch {
-		case v.dev.Writing.Well():
+		if v.dev.Writing.Well() {
 			list = append(list, v)
-		case probe == nil && v.dev.Writing.Usable():
-			probe = v
+		} else if probe == nil {
+			var ok bool
+			if pass, ok = v.dev.Writing.Admit(); ok {
+				probe = v
+			}
 		}
 	}
 	if len(list) == 0 {
-		return s.volumes
+		pass.Return()
+		return s.volumes, blockio.Pass{}
 	}
 	s.segments.turns(list, s.growthIn)
 	if probe != nil {
 		list = slices.Insert(list, 0, probe)
 	}
-	return list
+	return list, pass
 }

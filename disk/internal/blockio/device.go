@@ -83,12 +83,24 @@ func (d *Device) Run(ctx context.Context) error {
 	}
 }
 
-// Submit queues t. A refused transfer is not finished.
+// Submit queues t. A refused transfer is not finished; its pass is ended.
 func (d *Device) Submit(t *Transfer) error {
+	if t.Call == nil && t.Pass == (Pass{}) {
+		t.Pass = d.healthOf(t).Insist()
+	}
+	if !d.enqueue(t) {
+		t.Pass.Return()
+		return tier.ErrClosed
+	}
+	return nil
+}
+
+// enqueue is false once the device is stopped.
+func (d *Device) enqueue(t *Transfer) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.mu.stopped {
-		return tier.ErrClosed
+		return false
 	}
 	if t.Block.Valid() {
 		t.Block.Retain()
@@ -96,7 +108,7 @@ func (d *Device) Submit(t *Transfer) error {
 	t.Dev = d
 	d.queueOf(t).push(t)
 	d.mu.wake.Signal()
-	return nil
+	return true
 }
 
 // Cancel takes t out of the queue. Pieces already in the kernel end first; t
@@ -237,11 +249,8 @@ func (d *Device) ready() *queue {
 
 func (d *Device) ended(t *Transfer, from, to int, err error) {
 	d.Progress.Add(1)
-	if t.Call == nil {
-		d.HealthOf(t).Ended(err)
-		if err != nil {
-			d.Errors.Add(1)
-		}
+	if t.Call == nil && err != nil {
+		d.Errors.Add(1)
 	}
 	d.mu.Lock()
 	d.mu.flying--
@@ -270,8 +279,8 @@ func (d *Device) queueOf(t *Transfer) *queue {
 	return &d.mu.reads
 }
 
-// HealthOf is the health of the direction that a transfer goes in.
-func (d *Device) HealthOf(t *Transfer) *Health {
+// healthOf is the health of the direction that a transfer goes in.
+func (d *Device) healthOf(t *Transfer) *Health {
 	if t.Write {
 		return d.Writing
 	}

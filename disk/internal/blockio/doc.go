@@ -11,7 +11,7 @@
 // It does not know what the bytes mean, where they may lie, or who waits; it
 // never retries a transfer, and never gives one up by itself: Cancel does.
 //
-// Device.mu and Health.mu are leaves; no I/O happens under them. A Device holds
+// Device.mu is a leaf; no I/O happens under them. A Device holds
 // one reference to a transfer's block from Submit until the kernel has let go of
 // its memory, and calls Finish after that, without a lock held.
 package blockio

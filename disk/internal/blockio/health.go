@@ -2,126 +2,91 @@ package blockio
 
 import (
 	"errors"
-	"sync"
-	"time"
 
 	"github.com/rs/zerolog"
 
 	"github.com/kvstored/kvstored/disk/internal/filesystem"
+	"github.com/kvstored/kvstored/internal/breaker"
 	"github.com/kvstored/kvstored/tier"
 )
 
-// What switches a path off for a direction, and for how long: as the breaker
-// before the whole tier does.
-const (
-	healthFailures = 5 // in a row
-	healthPause    = time.Second
-	healthPauseMax = 30 * time.Second
-)
-
-// Health keeps one path of several, in trouble, out of the others' way. Reads
-// and writes have one each, because a device that takes no more writes often
-// still reads. Its methods may be called on nil: then it is always well. Its
-// mutex is a leaf.
+// Health keeps one path of several, in trouble, out of the others' way: a
+// circuit breaker that the ends of transfers open and close. Reads and writes
+// have one each, because a device that takes no more writes often still reads.
+// Its methods may be called on nil: then it is always well.
 type Health struct {
-	log zerolog.Logger // has the path and the direction, read or write
-
-	mu struct {
-		sync.Mutex
-		failed  int // in a row
-		off     bool
-		pause   time.Duration
-		probeAt time.Time
-	}
+	log     zerolog.Logger // has the path and the direction, read or write
+	breaker *breaker.Breaker
 }
 
 // NewHealth logs to a log that has the path and the direction, read or write.
-func NewHealth(log zerolog.Logger) *Health { return &Health{log: log} }
+func NewHealth(log zerolog.Logger) *Health {
+	return &Health{log: log, breaker: breaker.New(breaker.Options{})}
+}
+
+// Pass is the leave to make one transfer in a direction of a path. It is for one
+// transfer, which ends it, or is ended by its owner. The zero Pass is none.
+type Pass struct {
+	health *Health
+	pass   breaker.Pass
+}
+
+// Admit asks for leave to make a transfer. While the direction is off it gives
+// that once a pause: that transfer is the probe.
+func (h *Health) Admit() (p Pass, ok bool) {
+	if h == nil {
+		return Pass{}, true
+	}
+	pass, ok := h.breaker.Admit(true)
+	if !ok {
+		return Pass{}, false
+	}
+	return Pass{h, pass}, true
+}
+
+// Insist is the pass of a transfer that is made in any case. While the direction
+// is off its end says as much as that of a probe, unless another one is under way.
+func (h *Health) Insist() Pass {
+	p, ok := h.Admit()
+	if !ok {
+		h.ProbeNow()
+		p, _ = h.Admit()
+	}
+	return p
+}
 
 // ProbeNow ends the pause of one that is off.
-func (h *Health) ProbeNow() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.mu.probeAt = time.Time{}
-}
-
-// Usable reports whether a transfer is worth a try. Of one that is off it says
-// so once a pause: that one is the probe.
-func (h *Health) Usable() bool {
-	if h == nil {
-		return true
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if !h.mu.off {
-		return true
-	}
-	now := time.Now()
-	if now.Before(h.mu.probeAt) {
-		return false
-	}
-	h.mu.probeAt = now.Add(h.mu.pause)
-	return true
-}
+func (h *Health) ProbeNow() { h.breaker.ProbeNow() }
 
 // Well reports whether it is not off, and lets no probe through.
-func (h *Health) Well() bool {
-	if h == nil {
-		return true
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return !h.mu.off
-}
+func (h *Health) Well() bool { return h == nil || !h.breaker.Stats().Open }
 
-// Ended draws the conclusion from a transfer.
-func (h *Health) Ended(err error) {
-	if h == nil || err != nil && !IsFault(err) {
-		return
-	}
-	h.mu.Lock()
-	was := h.mu.off
-	if err == nil {
-		h.mu.failed, h.mu.off = 0, false
-	} else {
-		h.fail(1)
-	}
-	is := h.mu.off
-	h.mu.Unlock()
-	h.tell(was, is, err)
-}
-
-// Hung turns the direction off at once: a transfer has outlasted the I/O timeout.
-func (h *Health) Hung() {
-	if h == nil {
-		return
-	}
-	h.mu.Lock()
-	was := h.mu.off
-	h.fail(healthFailures)
-	h.mu.Unlock()
-	h.tell(was, true, ErrHung)
-}
-
-// fail counts; called with the mutex held.
-func (h *Health) fail(n int) {
-	h.mu.failed += n
+// End draws the conclusion from a transfer, or from the work before it that
+// failed: an error that says nothing about the device, as of one that was given
+// up, changes nothing.
+func (p Pass) End(err error) {
 	switch {
-	case h.mu.off:
-		h.mu.pause = min(2*h.mu.pause, healthPauseMax)
-	case h.mu.failed >= healthFailures:
-		h.mu.off, h.mu.pause = true, healthPause
+	case err == nil:
+		p.end(breaker.Good, nil)
+	case IsFault(err):
+		p.end(breaker.Bad, err)
 	default:
-		return
+		p.end(breaker.Nothing, nil)
 	}
-	h.mu.probeAt = time.Now().Add(h.mu.pause)
 }
 
-func (h *Health) tell(was, is bool, err error) {
-	switch {
-	case is && !was:
+// Return ends the pass of a transfer that is not made.
+func (p Pass) Return() { p.end(breaker.Nothing, nil) }
+
+func (p Pass) end(v breaker.Verdict, err error) {
+	h := p.health
+	if h == nil {
+		return
+	}
+	switch change := h.breaker.End(p.pass, v, err); {
+	case change.Opened:
 		h.log.Error().Err(err).Msg("a path of the disk tier is left alone after failures; the others go on")
-	case was && !is:
+	case change.Closed:
 		h.log.Info().Msg("a path of the disk tier works again")
 	}
 }

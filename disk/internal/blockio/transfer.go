@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/breaker"
 )
 
 // Transfer is one payload on its way between a block and a file, or, with Call
@@ -19,6 +20,7 @@ type Transfer struct {
 	Block arena.Block // retained while the device owns the transfer
 	Call  func() error
 	Write bool
+	Pass  Pass // of the direction it goes in; Submit asks for one where there is none
 	End   Finisher
 
 	next       int // offset in buf of the first piece not taken
@@ -28,8 +30,9 @@ type Transfer struct {
 	prev, succ *Transfer
 	with       *Transfer // is in the same request as the last piece
 
-	Dev  *Device     // it was submitted to
-	Over atomic.Bool // finished
+	Dev    *Device     // it was submitted to
+	Over   atomic.Bool // finished
+	judged atomic.Bool // its pass is ended
 }
 
 // Finisher is told once, without a lock held, that no piece is or will be
@@ -101,8 +104,21 @@ func (t *Transfer) finish() {
 	if t.Block.Valid() {
 		t.Block.Release()
 	}
+	t.judge(func() { t.Pass.End(t.err) })
 	t.Over.Store(true)
 	t.End.Finish(t.err)
+}
+
+// Hung turns the direction of t off at once: it has outlasted the I/O timeout.
+func (t *Transfer) Hung() {
+	t.judge(func() { t.Pass.end(breaker.Hung, ErrHung) })
+}
+
+// judge ends the pass, once.
+func (t *Transfer) judge(end func()) {
+	if t.judged.CompareAndSwap(false, true) {
+		end()
+	}
 }
 
 // queue is a list of transfers with pieces left to take.

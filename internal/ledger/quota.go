@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/policy"
 )
 
 // ErrOverQuota refuses a chunk that alone is larger than what its space may
@@ -34,7 +35,7 @@ func (o *order) spare(id uint32) bool {
 		return false
 	}
 	e.spared++
-	o.add(everything, id)
+	o.ranks[everything].policy.Add(policy.ID(id), o.meta(e))
 	return true
 }
 

@@ -1,0 +1,273 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// engineRig is an environment for demo --engine: a PATH with python3 alone, a
+// cache of its own, and a folder for what the demo makes.
+type engineRig struct{ bin, cache, work string }
+
+func newEngineRig(t *testing.T) engineRig {
+	t.Helper()
+	out, err := exec.Command("python3", "-c", "import sys; print(sys.executable)").Output()
+	switch {
+	case runtime.GOARCH != "amd64":
+		t.Skip("the library is for x86-64")
+	case err != nil && os.Getenv("CI") == "true":
+		t.Fatalf("python3, and CI skips nothing: %v", err)
+	case err != nil:
+		t.Skipf("python3: %v", err)
+	}
+	work, err := os.MkdirTemp("", "kvstored-test-") // t.TempDir can be too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(work) })
+	r := engineRig{bin: t.TempDir(), cache: t.TempDir(), work: work}
+	t.Setenv("PATH", r.bin)
+	t.Setenv("XDG_CACHE_HOME", r.cache)
+	t.Setenv("KVSTORED_LLAMA", "")
+	r.script(t, "python3", "exec "+strings.TrimSpace(string(out))+` "$@"`)
+	return r
+}
+
+// script puts a program of one line into PATH.
+func (r engineRig) script(t *testing.T, name, line string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(r.bin, name), []byte("#!/bin/sh\n"+line+"\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// left are the files that a run has left.
+func (r engineRig) left(t *testing.T) (paths []string) {
+	t.Helper()
+	for _, root := range []string{r.work, r.cache} {
+		err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
+			if err == nil && (!e.IsDir() || root == r.work && path != root) {
+				paths = append(paths, path)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return paths
+}
+
+const wrongFile = "echo other bytes >node-llama-cpp-linux-x64-3.22.1.tgz"
+
+// TestEngineRefuses: what is missing or wrong ends the demo before anything of the
+// library is run, says what to do, and leaves nothing behind.
+func TestEngineRefuses(t *testing.T) {
+	for name, tt := range map[string]struct {
+		python, npm string // scripts; empty: the real one, and none
+		given       string // KVSTORED_LLAMA
+		args        []string
+		code        int
+		says        string
+	}{
+		"no python":      {python: "-", says: "python3 is not in PATH"},
+		"an old python":  {python: "echo False 3 8", says: "is Python 3.8: the engine needs 3.9"},
+		"half a python":  {python: "echo No module named ctypes >&2; exit 1", says: "No module named ctypes"},
+		"no npm":         {args: []string{"--yes"}, says: "npm is not installed"},
+		"no terminal":    {npm: wrongFile, code: exitUsage, says: "--yes says that it may be"},
+		"no network":     {npm: "echo there is no network >&2; exit 1", args: []string{"--yes"}, says: "there is no network"},
+		"wrong sum":      {npm: wrongFile, args: []string{"--yes"}, says: "nothing of it was run"},
+		"another file":   {npm: "echo x >other.tgz", args: []string{"--yes"}, says: "brought nothing"},
+		"given, wrong":   {given: write(t, "other bytes"), says: "nothing of it was run"},
+		"given, missing": {given: "/nowhere/file.tgz", says: "/nowhere/file.tgz, which is not there"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rig := newEngineRig(t)
+			if tt.python == "-" {
+				os.Remove(filepath.Join(rig.bin, "python3"))
+			} else if tt.python != "" {
+				rig.script(t, "python3", tt.python)
+			}
+			if tt.npm != "" {
+				rig.script(t, "npm", tt.npm)
+			}
+			t.Setenv("KVSTORED_LLAMA", tt.given)
+			code, out, says := kvstored(t, "", append([]string{"demo", "--engine", "--dir", rig.work}, tt.args...)...)
+			if want := max(tt.code, exitFailure); code != want || out != "" || !strings.Contains(says, tt.says) || strings.Contains(says, "Traceback") {
+				t.Errorf("exit code %d, %q, %q; want %d and %q", code, out, says, want, tt.says)
+			}
+			if tt.npm != "" && !strings.Contains(says, "@node-llama-cpp/linux-x64@3.22.1") || strings.Contains(says, "starting") {
+				t.Errorf("it says %q", says)
+			}
+			if left := rig.left(t); len(left) > 0 {
+				t.Errorf("left behind: %q", left)
+			}
+		})
+	}
+}
+
+// TestEngineFlags: what does not fit is wrong usage.
+func TestEngineFlags(t *testing.T) {
+	for line, says := range map[string]string{
+		"--engine --users 0":                       "--users",
+		"--engine --users 65":                      "at most 64 --users",
+		"--engine --turns 12":                      "11 --turns",
+		"--engine --turns x":                       "--turns",
+		"--engine --prefill-tokens-per-second 100": "--prefill-tokens-per-second",
+		"--yes":          "--yes is for demo --engine",
+		"--engine=llama": "--engine",
+		"--engine vllm":  "vllm",
+		"--engine --report " + t.TempDir() + "/a.png": ".html",
+	} {
+		if code, _, errs := kvstored(t, "", append([]string{"demo"}, strings.Fields(line)...)...); code != exitUsage || !strings.Contains(errs, says) {
+			t.Errorf("%s: exit code %d, %q; want %q", line, code, errs, says)
+		}
+	}
+}
+
+// TestAsk: only a yes is one, and the end of ctx is waited for no longer.
+func TestAsk(t *testing.T) {
+	for answer, want := range map[string]error{
+		"y\n": nil, " YES \n": nil, "yes": nil, "": errNo, "\n": errNo, "n\n": errNo, "yess\n": errNo, "\ny\n": errNo,
+	} {
+		if err := ask(t.Context(), strings.NewReader(answer), io.Discard); !errors.Is(err, want) {
+			t.Errorf("%q: %v", answer, err)
+		}
+	}
+	never, w := io.Pipe()
+	defer w.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := ask(ctx, never, io.Discard); !errors.Is(err, context.Canceled) {
+		t.Errorf("interrupted: %v", err)
+	}
+}
+
+// interrupt sends SIGINT when a line of standard error contains what, and checks
+// that everything is gone when the process has ended.
+func interrupt(t *testing.T, rig engineRig, what string, args ...string) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], append([]string{"demo", "--engine", "--dir", rig.work}, args...)...)
+	cmd.Env = append(os.Environ(), commandVar+"=1")
+	errs, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	stuck := time.AfterFunc(2*time.Minute, func() { _ = cmd.Process.Kill() })
+	defer stuck.Stop()
+	var says bytes.Buffer
+	part, sent := make([]byte, 4096), false
+	for {
+		n, err := errs.Read(part)
+		says.Write(part[:n])
+		if !sent && strings.Contains(says.String(), what) {
+			sent = true
+			if what == "fetching" {
+				waitForFile(t, filepath.Join(rig.bin, "pid"))
+			}
+			if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+				t.Error(err)
+			}
+		}
+		if err != nil {
+			break
+		}
+	}
+	err = cmd.Wait()
+	if cmd.ProcessState.ExitCode() != exitFailure || !strings.Contains(says.String(), "interrupted; everything was cleaned up") {
+		t.Errorf("%v: %s", err, says.String())
+	}
+	if left := rig.left(t); len(left) > 0 {
+		t.Errorf("left behind: %q", left)
+	}
+}
+
+func waitForFile(t *testing.T, path string) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		if b, err := os.ReadFile(path); err == nil && bytes.HasSuffix(b, []byte("\n")) {
+			return
+		}
+	}
+	t.Errorf("there is no %s", path)
+}
+
+// TestEngineInterrupted: Ctrl-C while npm fetches ends npm too.
+func TestEngineInterrupted(t *testing.T) {
+	rig := newEngineRig(t)
+	rig.script(t, "npm", fmt.Sprintf("echo $$ >%s/pid; exec /bin/sleep 1000", rig.bin))
+	interrupt(t, rig, "fetching", "--yes")
+	b, err := os.ReadFile(filepath.Join(rig.bin, "pid"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err == nil && !strings.Contains(string(stat), ") Z ") {
+		t.Errorf("npm still runs: %s", stat)
+	}
+}
+
+// TestEngineDemo plays a small demo with llama.cpp itself, and interrupts another.
+// Tests fetch nothing, except in CI.
+func TestEngineDemo(t *testing.T) {
+	if raced {
+		t.Skip("the engine is not Go's")
+	}
+	path, given, cache := os.Getenv("PATH"), os.Getenv("KVSTORED_LLAMA"), os.Getenv("XDG_CACHE_HOME")
+	rig := newEngineRig(t)
+	t.Setenv("PATH", path)
+	t.Setenv("KVSTORED_LLAMA", given)
+	t.Setenv("XDG_CACHE_HOME", cache)
+	p, err := newDemoPython(t.Context(), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if pin, err := p.library(t.Context()); os.Getenv("CI") != "true" && (err != nil || !pin.Here) {
+		t.Skipf("the library is not here (%v); go run ./cmd/kvstored demo --engine fetches it", err)
+	}
+	page := filepath.Join(t.TempDir(), "demo.html")
+	code, out, errs := kvstored(t, "", "demo", "--engine", "--yes", "--users", "2", "--turns", "2", "--json", "--report", page, "--dir", rig.work)
+	var r struct {
+		Engine  string `json:"engine"`
+		Prompts []struct {
+			Tokens   int
+			Restored map[string]int `json:"restored_tokens"`
+		}
+		Disk      map[string]int64 `json:"bytes_loaded_from_disk"`
+		Compared  int              `json:"answers_compared"`
+		Different int              `json:"answers_different"`
+	}
+	if err := json.Unmarshal([]byte(out), &r); code != exitOK || err != nil {
+		t.Fatalf("exit code %d, %v: %s%s", code, err, out, errs)
+	}
+	if r.Compared != 7 || r.Different != 0 || r.Disk["from_disk"] == 0 || r.Disk["from_dram"] != 0 || !strings.Contains(r.Engine, "llama.cpp") || len(r.Prompts) != 4 {
+		t.Errorf("%+v", r)
+	}
+	for i, p := range r.Prompts[1:] {
+		if got := p.Restored; got["computed"] != 0 || got["from_disk"] < 2048 || got["from_dram"] != got["from_disk"] {
+			t.Errorf("prompt %d: of %d tokens are restored %v", i+1, p.Tokens, got)
+		}
+	}
+	checkReport(t, page)
+	interrupt(t, rig, "people ask")
+}

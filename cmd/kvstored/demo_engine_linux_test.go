@@ -14,6 +14,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -23,9 +24,15 @@ import (
 // cache of its own, and a folder for what the demo makes.
 type engineRig struct{ bin, cache, work string }
 
+// interpreter is the path of python3 itself, not of a script that finds it.
+var interpreter = sync.OnceValues(func() (string, error) {
+	out, err := exec.Command("python3", "-c", "import sys; print(sys.executable)").Output()
+	return strings.TrimSpace(string(out)), err
+})
+
 func newEngineRig(t *testing.T) engineRig {
 	t.Helper()
-	out, err := exec.Command("python3", "-c", "import sys; print(sys.executable)").Output()
+	python, err := interpreter()
 	switch {
 	case runtime.GOARCH != "amd64":
 		t.Skip("the library is for x86-64")
@@ -43,7 +50,7 @@ func newEngineRig(t *testing.T) engineRig {
 	t.Setenv("PATH", r.bin)
 	t.Setenv("XDG_CACHE_HOME", r.cache)
 	t.Setenv("KVSTORED_LLAMA", "")
-	r.script(t, "python3", "exec "+strings.TrimSpace(string(out))+` "$@"`)
+	r.script(t, "python3", "exec "+python+` "$@"`)
 	return r
 }
 

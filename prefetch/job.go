@@ -1,6 +1,7 @@
 package prefetch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -32,6 +33,10 @@ var ErrEnd = errors.New("end of the prefix")
 type Options[T any] struct {
 	From, To int   // chunks to bring up: From is first
 	Window   int64 // payload bytes in flight; at least one chunk always is
+	// ChunkBytes is what a chunk has, or may have at most where that is not known.
+	// Each counts as so much until the first has come up, and then as much as that.
+	// 0: one load at a time until then.
+	ChunkBytes int64
 	// Lane says where chunk i comes from: from 0 to Lanes-1. Loads start in
 	// prefix order in each lane, with an equal share of the window, so that
 	// none waits for another. May be nil where there is one.
@@ -62,7 +67,7 @@ type Job[T any] struct {
 		ready  int       // leading items that are there
 		flying int       // loads under way
 		lanes  []lane
-		size   int64 // of the last chunk that came up; 0 = not known yet
+		size   int64 // of the last chunk that came up with any bytes; 0 = none yet
 		done   bool
 		err    error // why it ended; nil = complete
 		change broadcast.Signal
@@ -166,7 +171,7 @@ func (j *Job[T]) load(ctx context.Context, i, l int) {
 	before := j.mu.ready
 	if keep {
 		j.mu.items[i].value, j.mu.items[i].here = v, true
-		j.mu.size = size
+		j.mu.size = cmp.Or(size, j.mu.size)
 		for j.mu.ready < len(j.mu.items) && j.mu.items[j.mu.ready].here {
 			j.mu.ready++
 		}

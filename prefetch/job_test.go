@@ -103,26 +103,40 @@ func TestFailureEndsAtOnce(t *testing.T) {
 	})
 }
 
+// The window holds from the first load on, when no chunk has told yet how large
+// chunks are.
 func TestWindow(t *testing.T) {
 	for _, c := range []struct {
-		window int64
-		most   int
-	}{{0, 1}, {10, 1}, {19, 1}, {20, 2}, {60, 6}, {1 << 40, 64}} {
+		window, chunk int64 // chunk: what is known of their size, which is 10
+		first, most   int
+	}{
+		{0, 0, 1, 1},
+		{0, 10, 1, 1},
+		{10, 10, 1, 1},
+		{19, 10, 1, 1},
+		{20, 10, 2, 2},
+		{60, 10, 6, 6},
+		{1 << 40, 10, 64, 64},
+		{60, 0, 1, 6}, // nothing is known
+		{60, -1, 1, 6},
+		{60, 20, 3, 6}, // the most that they may have
+		{60, 64, 1, 6},
+		{60, 1 << 40, 1, 6},
+		{60, 5, 12, 12}, // wrong, and found out
+	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newScript(10, evenly(200, time.Second)...)
 			for i := range s.steps {
 				s.steps[i].after += time.Duration(i) * time.Millisecond
 			}
 			o := s.options()
-			o.Window = c.window
+			o.Window, o.ChunkBytes = c.window, c.chunk
 			j := prefetch.New(o, s)
 			j.Run(t.Context())
 			s.check(t, j, 200, nil)
-			if s.mostKnown > c.most {
-				t.Errorf("window of %d bytes: %d chunks of 10 in flight; want at most %d", c.window, s.mostKnown, c.most)
-			}
-			if s.most < c.most {
-				t.Errorf("window of %d bytes: never more than %d in flight; want %d", c.window, s.most, c.most)
+			if s.first != c.first || s.most != c.most {
+				t.Errorf("window of %d bytes, chunks of 10 that count as %d: %d in flight at first and %d at most; want %d and %d",
+					c.window, c.chunk, s.first, s.most, c.first, c.most)
 			}
 			s.checkOrder(t)
 		})

@@ -1,12 +1,12 @@
 package prefetch
 
-import "context"
+import (
+	"cmp"
+	"context"
+)
 
 // maxLoads bounds a job's loads in flight where chunks are small.
 const maxLoads = 64
-
-// firstLoads bounds them until the first chunk has told how large chunks are.
-const firstLoads = 4
 
 // lane is the chunks of one origin.
 type lane struct {
@@ -72,8 +72,6 @@ func (j *Job[T]) next() (first int, over bool) {
 
 // limit is how many loads may fly; called with the mutex held.
 func (j *Job[T]) limit() int {
-	if j.mu.size == 0 {
-		return firstLoads
-	}
-	return int(min(max(1, j.o.Window/j.mu.size), maxLoads))
+	size := cmp.Or(j.mu.size, max(0, j.o.ChunkBytes), j.o.Window)
+	return int(min(max(1, j.o.Window/max(1, size)), maxLoads))
 }

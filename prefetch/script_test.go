@@ -39,7 +39,7 @@ type script struct {
 	starts    []int
 	flying    int
 	most      int // flying at a time
-	mostKnown int // flying at a time when a load started after one had ended
+	first     int // flying at a time before one had ended
 	ended     int
 	given     map[int]int
 	discarded map[int]int
@@ -82,8 +82,8 @@ func (s *script) begin(i int) {
 	s.starts = append(s.starts, i)
 	s.flying++
 	s.most = max(s.most, s.flying)
-	if s.ended > 0 {
-		s.mostKnown = max(s.mostKnown, s.flying)
+	if s.ended == 0 {
+		s.first = s.flying
 	}
 }
 
@@ -105,9 +105,9 @@ func (s *script) discard(c chunk) {
 }
 
 // options are those of a job over all chunks of s with a window that never
-// binds.
+// binds, but that chunks may turn out to be a quarter of it.
 func (s *script) options() prefetch.Options[chunk] {
-	return prefetch.Options[chunk]{To: len(s.steps), Window: 1 << 40, Discard: s.discard}
+	return prefetch.Options[chunk]{To: len(s.steps), Window: 1 << 40, ChunkBytes: 1 << 38, Discard: s.discard}
 }
 
 // check compares a job that has run with the number ready and the error that the

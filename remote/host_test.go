@@ -142,7 +142,7 @@ func (h *host) prefetch(c *key.Chain, deadline time.Duration) (l lookup) {
 		}
 	}
 	j = prefetch.New(prefetch.Options[tier.Ref]{
-		From: c.Skip, To: to, Window: 256 * mib, Deadline: start.Add(deadline), Changed: note,
+		From: c.Skip, To: to, Window: 256 * mib, ChunkBytes: 64 * mib, Deadline: start.Add(deadline), Changed: note,
 		Discard: func(r tier.Ref) { h.Release(h.owner, ledger.Lease, []tier.Ref{r}) },
 	}, src)
 	ctx, stop := context.WithCancel(h.t.Context())

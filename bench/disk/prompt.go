@@ -121,7 +121,7 @@ func (p *prompt) prefetch(ctx context.Context, c *key.Chain) (first, all time.Du
 	defer p.stack.CloseOwner(o)
 	begun := time.Now()
 	j := prefetch.New(prefetch.Options[tier.Ref]{
-		To: c.Len(), Window: 256 << 20, Discard: func(r tier.Ref) { p.stack.Release(o, ledger.Lease, []tier.Ref{r}) },
+		To: c.Len(), Window: 256 << 20, ChunkBytes: promptChunk, Discard: func(r tier.Ref) { p.stack.Release(o, ledger.Lease, []tier.Ref{r}) },
 	}, &lease{p.stack, o, c})
 	ran := make(chan struct{})
 	go func() {

@@ -24,10 +24,10 @@ func TestAdvice(t *testing.T) {
 		{"not measured yet: load", false, 1, 10},
 		{"a slow engine loads all", true, 100, 10},
 		{"a fast engine computes", true, 1_000_000, 2},
-		{"between: the last chunk takes longer to load", true, 2_000, 9},
+		{"between: the last chunks take longer to load", true, 2_000, 8},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			play(t, script{at: all}, func(t *testing.T, g *stage) {
+			play(t, script{at: all, o: Prefetch{WindowBytes: 4 * scriptSize}}, func(t *testing.T, g *stage) {
 				if tc.measure {
 					g.done(g.prefetch(&wire.PrefetchRequest{}))
 					j, err := g.job(g.server.ids.Load())

@@ -5,6 +5,8 @@ import (
 	"context"
 	"sync"
 
+	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/prefetch"
@@ -60,6 +62,21 @@ func (g *group) more() int {
 		g.rests = rests
 	}
 	return most
+}
+
+// chunkBytes is how large the pieces from chunk i on are, skipped ones included: as
+// the first of them, or the one before, where their sizes are known; else the most
+// that they may be.
+func (g *group) chunkBytes(i int) int64 {
+	for _, at := range [...]int{i, i - 1} {
+		if at < 0 || at >= g.chains[0].Len() {
+			continue
+		}
+		if _, size, known := g.stack.Sum(ledger.Daemon, &g.chains[0], at); known {
+			return int64(size)
+		}
+	}
+	return arena.MaxPayload
 }
 
 // lanes gives disk and the remote tier a lane each where pieces may come from

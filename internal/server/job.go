@@ -109,7 +109,7 @@ func (j *job) fetchRest(m *stack.Match, deadline time.Time) {
 	j.fetch = prefetch.New(prefetch.Options[chunk]{
 		Lanes: lanes, Lane: lane,
 		From: j.ranks() * j.hot, To: j.ranks() * (j.limit - j.skip()), // Load says where it ends
-		Window: windowOf(j.session.server), Deadline: deadline,
+		Window: windowOf(j.session.server), ChunkBytes: j.chunkBytes(j.skip() + j.hot), Deadline: deadline,
 		Discard: func(ch chunk) { j.letGo([]tier.Ref{ch.ref}) },
 		Yields:  isBudget,
 		Changed: j.changed,

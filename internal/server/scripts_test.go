@@ -36,8 +36,8 @@ const (
 	inCPU, onDisk, inRemote = wire.TierCPU, wire.TierDisk, wire.TierRemote
 )
 
-// scripts is every way a job can go. The first four chunks are asked for
-// together (two of each tier, where there are two), then a window of 64.
+// scripts is every way a job can go. The window holds 64 chunks unless the script
+// says otherwise, half of them of each tier where there are two.
 var scripts = []struct {
 	name string
 	script
@@ -47,8 +47,9 @@ var scripts = []struct {
 	// Where the chunks are.
 	{"nothing anywhere", script{at: "....."}, wire.PrefetchRequest{}, ending{0, 0, [3]uint32{}, fine, "", 0, "00000"}},
 	{"all in DRAM", script{at: "ccccc"}, wire.PrefetchRequest{}, ending{5, 80, [3]uint32{5}, fine, "", 0, "11111"}},
-	{"all on disk", script{at: "ddddd"}, wire.PrefetchRequest{}, ending{5, 80, [3]uint32{0, 5}, fine, "", 20 * ms, "11111"}},
-	{"all in the remote tier", script{at: "rrrrr"}, wire.PrefetchRequest{}, ending{5, 80, [3]uint32{0, 0, 5}, fine, "", 60 * ms, "11111"}},
+	{"all on disk", script{at: "ddddd"}, wire.PrefetchRequest{}, ending{5, 80, [3]uint32{0, 5}, fine, "", 10 * ms, "11111"}},
+	{"all in the remote tier", script{at: "rrrrr"}, wire.PrefetchRequest{}, ending{5, 80, [3]uint32{0, 0, 5}, fine, "", 30 * ms, "11111"}},
+	{"all in the remote tier, a window of four", script{at: "rrrrr", o: Prefetch{WindowBytes: 4 * scriptSize}}, wire.PrefetchRequest{}, ending{5, 80, [3]uint32{0, 0, 5}, fine, "", 60 * ms, "11111"}},
 	{"in both: the nearest serves", script{at: "bbbb"}, wire.PrefetchRequest{}, ending{4, 64, [3]uint32{0, 4}, fine, "", 10 * ms, "1111"}},
 	{"one tier after the other", script{at: "ccddrr"}, wire.PrefetchRequest{}, ending{6, 96, [3]uint32{2, 2, 2}, fine, "", 30 * ms, "111111"}},
 	{"alternating", script{at: "cdrcdr"}, wire.PrefetchRequest{}, ending{6, 96, [3]uint32{2, 2, 2}, fine, "", 30 * ms, ""}},
@@ -58,7 +59,8 @@ var scripts = []struct {
 	{"gap behind disk", script{at: "dd.dd"}, wire.PrefetchRequest{}, ending{2, 32, [3]uint32{0, 2}, fine, "", 10 * ms, "11000"}},
 	{"gap at the start", script{at: ".cdr"}, wire.PrefetchRequest{}, ending{0, 0, [3]uint32{}, fine, "", 0, "0100"}},
 	{"one chunk", script{at: "d"}, wire.PrefetchRequest{}, ending{1, 16, [3]uint32{0, 1}, fine, "", 10 * ms, "1"}},
-	{"nine on disk", script{at: "ddddddddd"}, wire.PrefetchRequest{}, ending{9, 144, [3]uint32{0, 9}, fine, "", 20 * ms, "111111111"}},
+	{"nine on disk", script{at: "ddddddddd"}, wire.PrefetchRequest{}, ending{9, 144, [3]uint32{0, 9}, fine, "", 10 * ms, "111111111"}},
+	{"nine on disk, a window of four", script{at: "ddddddddd", o: Prefetch{WindowBytes: 4 * scriptSize}}, wire.PrefetchRequest{}, ending{9, 144, [3]uint32{0, 9}, fine, "", 30 * ms, "111111111"}},
 
 	// A short last chunk counts its exact tokens.
 	{"partial in DRAM", script{at: "ccc", last: 5}, wire.PrefetchRequest{}, ending{3, 37, [3]uint32{3}, fine, "", 0, ""}},
@@ -83,7 +85,7 @@ var scripts = []struct {
 	{"disk fails at once", script{at: "dddd", do: "x"}, wire.PrefetchRequest{}, ending{0, 0, [3]uint32{}, failed, "disk", 10 * ms, "0???"}},
 	{"disk fails at 1", script{at: "dddd", do: ".x"}, wire.PrefetchRequest{}, ending{1, 16, [3]uint32{0, 1}, failed, "disk", 10 * ms, "10??"}},
 	{"disk fails at 3", script{at: "dddd", do: "...x"}, wire.PrefetchRequest{}, ending{3, 48, [3]uint32{0, 3}, failed, "disk", 10 * ms, "1110"}},
-	{"disk fails behind the window", script{at: "dddddd", do: "....x"}, wire.PrefetchRequest{}, ending{4, 64, [3]uint32{0, 4}, failed, "disk", 20 * ms, "11110?"}},
+	{"disk fails behind the window", script{at: "dddddd", do: "....x", o: Prefetch{WindowBytes: 4 * scriptSize}}, wire.PrefetchRequest{}, ending{4, 64, [3]uint32{0, 4}, failed, "disk", 20 * ms, "11110?"}},
 	{"disk fails in all", script{at: "dddd", do: "xxxx"}, wire.PrefetchRequest{}, ending{0, 0, [3]uint32{}, failed, "disk", 10 * ms, "0000"}},
 	{"remote fails at once", script{at: "rrr", do: "x"}, wire.PrefetchRequest{}, ending{0, 0, [3]uint32{}, failed, "remote", 30 * ms, "0??"}},
 	{"remote fails behind disk", script{at: "ddrr", do: "..x"}, wire.PrefetchRequest{}, ending{2, 32, [3]uint32{0, 2}, failed, "remote", 30 * ms, "110?"}},
@@ -136,7 +138,7 @@ var scripts = []struct {
 	{"used up in DRAM", script{at: "cccc", limits: ledger.Limits{Lease: 2 * scriptSize}}, wire.PrefetchRequest{}, ending{2, 32, [3]uint32{2}, over, "", 0, "1111"}},
 	{"used up behind DRAM", script{at: "ccdd", limits: ledger.Limits{Lease: 3 * scriptSize}}, wire.PrefetchRequest{}, ending{3, 48, [3]uint32{2, 1}, over, "", 10 * ms, "111?"}},
 	{"loads one after the other", script{at: "dddd", limits: ledger.Limits{Load: scriptSize}}, wire.PrefetchRequest{}, ending{4, 64, [3]uint32{0, 4}, fine, "", -1, "1111"}},
-	{"a window of one chunk", script{at: "dddddd", o: Prefetch{WindowBytes: 1}}, wire.PrefetchRequest{}, ending{6, 96, [3]uint32{0, 6}, fine, "", 30 * ms, "111111"}},
+	{"a window of one chunk", script{at: "dddddd", o: Prefetch{WindowBytes: 1}}, wire.PrefetchRequest{}, ending{6, 96, [3]uint32{0, 6}, fine, "", 60 * ms, "111111"}},
 
 	// Deleted under way.
 	{"deleted before its load", script{at: "dddd", forget: []int{1}}, wire.PrefetchRequest{}, ending{1, 16, [3]uint32{0, 1}, gap, "", -1, "10??"}},

@@ -42,7 +42,7 @@ func (s *Server) newWarming(ctx context.Context, g group, m *stack.Match, by sta
 	w.fetch = prefetch.New(prefetch.Options[tier.Place]{
 		Lanes: lanes, Lane: lane,
 		From: w.ranks() * w.hot, To: w.ranks() * (w.limit - w.skip()),
-		Window: windowOf(s), Discard: func(tier.Place) {},
+		Window: windowOf(s), ChunkBytes: w.chunkBytes(w.skip() + w.hot), Discard: func(tier.Place) {},
 	}, w)
 	return w
 }

@@ -70,7 +70,7 @@ func (r *Rig) start() {
 	r.hot = cpu.New(cpu.Options{Arena: r.arena, Ledger: l, HighWatermark: 0.95, LowWatermark: 0.90})
 	r.Stack = stack.NewStack(stack.Options{Hot: r.hot, Below: []stack.Below{{Place: tier.Disk, Tier: r.faulty()}, {Place: tier.Remote, Tier: r.remote()}}, Log: zerolog.Nop()})
 	if r.Store, err = blob.New(blob.Options{
-		Stack: r.Stack, Space: "test", ShelterBytes: r.capacity / 10, OwedFile: r.OwedFile, LoadTimeout: time.Second, Log: zerolog.Nop(),
+		Stack: r.Stack, Space: "test", ShelterBytes: r.capacity / 10, OwedFile: r.OwedFile, LoadTimeout: time.Minute, Log: zerolog.Nop(),
 	}); err != nil {
 		r.t.Fatal(err)
 	}
@@ -91,18 +91,27 @@ func (r *Rig) start() {
 	}
 }
 
+// hangs is how long a call of the disk hangs before the disk says so. Nothing else in
+// the rig gives up in time: a busy machine is no fault.
+const hangs = time.Second
+
 // Fault decides from now on what happens to calls of the disk; nil lets all pass.
 func (r *Rig) Fault(hook tierfault.Hook) { r.fault.Store(&hook) }
 
 // faulty is the disk behind Fault and a breaker that soon probes.
 func (r *Rig) faulty() tier.Tier {
 	disk := tierfault.Wrap(r.disk, func(c tierfault.Call) tierfault.Fault {
-		if hook := r.fault.Load(); hook != nil && *hook != nil {
-			return (*hook)(c)
+		hook := r.fault.Load()
+		if hook == nil || *hook == nil {
+			return tierfault.Fault{}
 		}
-		return tierfault.Fault{}
+		f := (*hook)(c)
+		if f.Hang {
+			f.Hang, f.Delay, f.Err = false, hangs, tier.ErrHung
+		}
+		return f
 	})
-	return tier.WithBreaker(disk, tier.BreakerOptions{Timeout: time.Second, Pause: 10 * time.Millisecond, PauseMax: 50 * time.Millisecond, Log: zerolog.Nop()})
+	return tier.WithBreaker(disk, tier.BreakerOptions{Pause: 10 * time.Millisecond, PauseMax: 50 * time.Millisecond, Log: zerolog.Nop()})
 }
 
 // Kill begins anew as after a kill: with the values on disk, and the deletions owed.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -177,5 +178,26 @@ func start(dir, binary string, clients int, loop bool) (servers []*contender, st
 		}
 		servers = append(servers, server)
 	}
+	for _, cmd := range running {
+		settle(cmd.Process.Pid)
+	}
 	return servers, stop, nil
+}
+
+// settle waits until a process has nothing to do: the daemon puts its DRAM in huge
+// pages when it starts, which takes some seconds of a processor.
+func settle(pid int) {
+	used := func() string {
+		b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if f := strings.Fields(string(b)); len(f) > 14 {
+			return f[13] + " " + f[14] // ticks of 10 ms, of all its threads
+		}
+		return ""
+	}
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
+		before := used()
+		if time.Sleep(300 * time.Millisecond); used() == before {
+			return
+		}
+	}
 }

@@ -25,9 +25,10 @@ func main() {
 	rounds := flag.Int("rounds", 7, "how often everything is timed")
 	binary := flag.String("kvstored", "", "daemon to measure; empty builds this tree's")
 	clients := flag.Int("clients", 1, "connections that store and read at a time; of several, a time is that of the whole divided by the values")
+	asks := flag.Bool("names", false, "commands of many names instead")
 	loop := flag.Bool("event-loop", false, "clients wait in Go's event loop; else each blocks a thread of its own, as redis-py and hiredis do")
 	flag.Parse()
-	if err := run(*rounds, max(1, *clients), *loop, *binary); err != nil {
+	if err := run(*rounds, max(1, *clients), *loop, *binary, *asks); err != nil {
 		fmt.Fprintln(os.Stderr, "engines:", err)
 		os.Exit(1)
 	}
@@ -46,7 +47,7 @@ type row struct {
 	took  [2][]float64
 }
 
-func run(rounds, clients int, loop bool, binary string) error {
+func run(rounds, clients int, loop bool, binary string, asks bool) error {
 	dir, err := os.MkdirTemp("", "kvstored-bench-")
 	if err != nil {
 		return err
@@ -56,6 +57,9 @@ func run(rounds, clients int, loop bool, binary string) error {
 	defer stop()
 	if err != nil {
 		return err
+	}
+	if asks {
+		return many(servers, rounds)
 	}
 	var rows []*row
 	for _, size := range sizes {

@@ -10,14 +10,26 @@ import (
 // lies on the stack.
 const batch = 256
 
+// few is a run for which less scratch is made: it is cleared at each call.
+const few = 8
+
 // Hold implements tier.Hot.
 func (t *Tier) Hold(o ledger.Owner, c ledger.Class, ks []key.Key, refs []tier.Ref) (int, error) {
+	if len(ks) <= few {
+		var scratch [few]ledger.Entry
+		return holdRun(t, o, c, ks, refs, scratch[:])
+	}
 	var scratch [batch]ledger.Entry
+	return holdRun(t, o, c, ks, refs, scratch[:])
+}
+
+// holdRun is Hold with scratch for as many entries as one lock round handles.
+func holdRun(t *Tier, o ledger.Owner, c ledger.Class, ks []key.Key, refs []tier.Ref, scratch []ledger.Entry) (int, error) {
 	n := 0
 	for n < len(ks) {
-		part := ks[n:min(n+batch, len(ks))]
+		part := ks[n:min(n+len(scratch), len(ks))]
 		t.deleting.RLock()
-		got, err := t.ledger.Hold(o, c, part, scratch[:])
+		got, err := t.ledger.Hold(o, c, part, scratch)
 		for i, e := range scratch[:got] {
 			refs[n+i] = tier.Ref{ID: e.ID, Block: t.block(e).Retain(), Dirty: e.Dirty, Hits: e.Hits}
 		}
@@ -28,6 +40,15 @@ func (t *Tier) Hold(o ledger.Owner, c ledger.Class, ks []key.Key, refs []tier.Re
 		}
 	}
 	return n, nil
+}
+
+// HoldEach implements tier.Hot.
+func (t *Tier) HoldEach(o ledger.Owner, c ledger.Class, ks []key.Key, refs []tier.Ref) {
+	var scratch [batch]ledger.Entry
+	for n := 0; n < len(ks); n++ { // behind the one that was not held
+		got, _ := holdRun(t, o, c, ks[n:], refs[n:], scratch[:])
+		n += got
+	}
 }
 
 // Release implements tier.Hot.

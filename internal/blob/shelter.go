@@ -21,8 +21,8 @@ type shelter struct {
 	wanted chan key.Hash
 	mu     struct {
 		sync.Mutex
-		queue  []sheltered // oldest first
-		within map[ledger.ID]struct{}
+		queue  []sheltered           // oldest first
+		within map[key.Hash]tier.Ref // of each name the youngest
 		bytes  int64
 		timer  *time.Timer
 		closed bool
@@ -30,6 +30,7 @@ type shelter struct {
 }
 
 type sheltered struct {
+	name  key.Hash
 	ref   tier.Ref
 	bytes int64
 	until time.Time
@@ -69,7 +70,7 @@ func (s *Store) promote(ctx context.Context, h key.Hash) {
 	var p place
 	p.at(s.space, h)
 	if ref, err := s.load(ctx, ledger.Daemon, &p); err == nil {
-		s.take(ref)
+		s.take([]key.Hash{h}, []tier.Ref{ref})
 	}
 }
 
@@ -77,34 +78,65 @@ func (s *Store) promote(ctx context.Context, h key.Hash) {
 func (s *Store) keep(c *key.Chain) {
 	var refs [1]tier.Ref
 	if n, _ := s.o.Stack.Hold(ledger.Daemon, ledger.Lease, c, 0, 1, refs[:]); n == 1 {
-		s.take(refs[0])
+		s.take(c.Hashes, refs[:])
 	}
 }
 
-// take owns a lease of the daemon's from now on.
-func (s *Store) take(ref tier.Ref) {
-	sh, n := &s.shelter, int64(len(ref.Block.Padded()))
+// take owns leases of the daemon's from now on, of values of the names with those
+// hashes; refs that are not valid are passed over.
+func (s *Store) take(hashes []key.Hash, refs []tier.Ref) {
+	sh := &s.shelter
 	var out []tier.Ref
 	sh.mu.Lock()
-	if _, twice := sh.mu.within[ref.ID]; twice || sh.mu.closed || n > s.o.ShelterBytes {
-		out = append(out, ref)
-	} else {
+	for i, ref := range refs {
+		switch {
+		case !ref.Valid():
+			continue
+		case sh.mu.within[hashes[i]].ID == ref.ID || !s.fits(ref):
+			out = append(out, ref)
+			continue
+		}
+		n := int64(len(ref.Block.Padded()))
 		for len(sh.mu.queue) > 0 && sh.mu.bytes+n > s.o.ShelterBytes {
 			out = append(out, sh.pop())
 		}
-		s.push(sheltered{ref: ref, bytes: n, until: time.Now().Add(shelterFor)})
+		s.push(sheltered{name: hashes[i], ref: ref, bytes: n, until: time.Now().Add(shelterFor)})
 	}
 	sh.mu.Unlock()
 	s.o.Stack.Release(ledger.Daemon, ledger.Lease, out)
+}
+
+// fits reports whether the shelter takes a value at all; called with the mutex held.
+func (s *Store) fits(ref tier.Ref) bool {
+	return !s.shelter.mu.closed && int64(len(ref.Block.Padded())) <= s.o.ShelterBytes
+}
+
+// shelters reports whether the value of a name is sheltered, in that entry.
+func (sh *shelter) shelters(name key.Hash, id ledger.ID) bool {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	return sh.mu.within[name].ID == id
+}
+
+// borrow takes a reference of the block of each name that is sheltered; refs of the
+// others are zero. It may be an old value by now.
+func (sh *shelter) borrow(names []key.Hash, refs []tier.Ref) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for i, name := range names {
+		if refs[i] = sh.mu.within[name]; refs[i].Valid() {
+			refs[i].Block.Retain()
+		}
+	}
 }
 
 // push and pop are called with the mutex held.
 func (s *Store) push(v sheltered) {
 	sh := &s.shelter
 	if sh.mu.within == nil {
-		sh.mu.within = make(map[ledger.ID]struct{})
+		sh.mu.within = make(map[key.Hash]tier.Ref)
 	}
-	sh.mu.within[v.ref.ID] = struct{}{}
+	sh.mu.within[v.name] = v.ref
 	sh.mu.queue = append(sh.mu.queue, v)
 	sh.mu.bytes += v.bytes
 	if len(sh.mu.queue) > 1 {
@@ -121,7 +153,9 @@ func (sh *shelter) pop() tier.Ref {
 	v := sh.mu.queue[0]
 	sh.mu.queue = sh.mu.queue[1:]
 	sh.mu.bytes -= v.bytes
-	delete(sh.mu.within, v.ref.ID)
+	if sh.mu.within[v.name].ID == v.ref.ID {
+		delete(sh.mu.within, v.name)
+	}
 	return v.ref
 }
 

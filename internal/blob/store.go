@@ -39,6 +39,7 @@ var (
 // Stack is the part of stack.Stack that a store needs.
 type Stack interface {
 	reading
+	passing
 	writing
 	deleting
 	spaces
@@ -52,6 +53,13 @@ type reading interface {
 	Observe(c *key.Chain, p stack.Prompt)
 	Touch(c *key.Chain, from, to int)
 	Release(o ledger.Owner, cl ledger.Class, refs []tier.Ref)
+}
+
+// passing finds the chunks of many values at once.
+type passing interface {
+	Current(c *key.Chain, refs []tier.Ref, is []bool)
+	HoldEach(o ledger.Owner, cl ledger.Class, c *key.Chain, refs []tier.Ref)
+	Where(ctx context.Context, c *key.Chain, at []tier.Set) (sure bool)
 }
 
 // writing fills the chunk of a value.
@@ -101,11 +109,14 @@ type Store struct {
 	nonce    [8]byte       // with temps, the key of a value that is on its way in
 	temps    atomic.Uint64 //
 	seed     maphash.Seed
-	names    [256]sync.Mutex // changes of one name take turns
+	names    [stripesOfNames]sync.Mutex // changes of one name take turns
 	shelter  shelter
 	known    snapshot
 	debts    *debts
 }
+
+// stripesOfNames is how many locks the names share.
+const stripesOfNames = 256
 
 // roomWait is how long a value that is on its way in waits for memory that
 // others hold.
@@ -160,9 +171,13 @@ func hashOf(name []byte) key.Hash {
 
 // lock makes changes of the name with that hash take turns, until fair.Unlock.
 func (s *Store) lock(ctx context.Context, h key.Hash) (locked *sync.Mutex) {
-	mu := &s.names[maphash.Bytes(s.seed, h[:])%uint64(len(s.names))]
+	mu := &s.names[s.stripe(h)]
 	fair.Lock(ctx, mu)
 	return mu
+}
+
+func (s *Store) stripe(h key.Hash) int {
+	return int(maphash.Bytes(s.seed, h[:]) % stripesOfNames)
 }
 
 // Delete forgets a name and reports whether it had a value. Where a tier below

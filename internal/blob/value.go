@@ -111,10 +111,13 @@ func (s *Store) has(ctx context.Context, name []byte, keep bool) bool {
 	if n, _ := s.o.Stack.Hold(ledger.Daemon, ledger.IO, c, 0, 1, refs[:]); n == 1 {
 		h, ok := parseHeader(refs[0].Block.Bytes())
 		ok = ok && h.of(name, time.Now())
+		id := refs[0].ID
 		s.o.Stack.Release(ledger.Daemon, ledger.IO, refs[:])
 		switch {
 		case ok && keep:
-			s.keep(c)
+			if !s.shelter.shelters(c.Hashes[0], id) {
+				s.keep(c)
+			}
 		case keep && h.expired(time.Now()):
 			s.forgetExpired(ctx, c.Hashes[0])
 		}

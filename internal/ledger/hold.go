@@ -241,3 +241,16 @@ func (l *Ledger) touchRound(ks []key.Key) {
 		}
 	}
 }
+
+// Current sets is[i] to whether the entry id(i) is the resident one of ks[i]. It
+// touches nothing.
+func Current(l *Ledger, ks []key.Key, is []bool, id func(i int) ID) {
+	for from := 0; from < len(ks); from += maxRound {
+		l.mu.Lock()
+		for i := from; i < min(from+maxRound, len(ks)); i++ {
+			have := uint32(id(i))
+			is[i] = have != 0 && have == l.mu.find(ks[i]) && l.mu.entries.at(have).life == resident
+		}
+		l.mu.Unlock()
+	}
+}

@@ -300,3 +300,40 @@ func TestLargestValue(t *testing.T) {
 		c.do(":1\r\n", "DEL", "a")
 	}
 }
+
+// TestManyNames: commands of many names answer as those of single ones do, in one
+// piece and byte by byte, also within a transaction.
+func TestManyNames(t *testing.T) {
+	r := newRig(t, resp.Options{})
+	c := r.dial(r.unix)
+	var names []string
+	for i := range 2*blob.PassNames + 50 {
+		names = append(names, fmt.Sprint("name", i))
+		if i%3 == 0 {
+			c.do("+OK\r\n", "SET", names[i], "x")
+		}
+	}
+	there := (len(names) + 2) / 3
+	exists, del := append([]string{"EXISTS"}, names...), append([]string{"DEL"}, names...)
+	c.do(fmt.Sprintf(":%d\r\n", there), exists...)
+	c.do(fmt.Sprintf(":%d\r\n", 2*there), append(exists, names...)...) // names twice count twice
+	slow := r.dial(r.tcp)
+	slow.slow = true
+	slow.do(fmt.Sprintf(":%d\r\n", there), exists...)
+	c.do("+OK\r\n", "MULTI")
+	c.do("+QUEUED\r\n", exists...)
+	c.do("+QUEUED\r\n", append(del, names...)...) // and are deleted once
+	c.do("+QUEUED\r\n", exists...)
+	c.do(fmt.Sprintf("*3\r\n:%d\r\n:%d\r\n:0\r\n", there, there), "EXEC")
+	c.do(":0\r\n", exists...)
+	c.do(":0\r\n", del...)
+	for i := range 3 { // the room of a long command is used again
+		c.do("+OK\r\n", "SET", names[i], "x")
+		c.do(fmt.Sprintf(":%d\r\n", i+1), exists...)
+		c.do("$1\r\nx\r\n", "GET", names[i])
+	}
+	c.do(":1\r\n", "UNLINK", names[0], names[0], "none")
+	c.do(":1\r\n", "EXISTS", names[1], "")
+	c.fails("ERR wrong number", "EXISTS")
+	c.fails("ERR wrong number", "DEL")
+}

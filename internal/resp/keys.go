@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -13,35 +14,31 @@ import (
 )
 
 func doExists(c *session, ctx context.Context) {
-	n := int64(0)
-	for _, name := range c.args {
+	n := 0
+	for names := range slices.Chunk(c.args, blob.PassNames) {
 		if c.cutShort(ctx) {
 			return
 		}
-		if c.server.o.Store.Has(ctx, name) {
-			n++
-		}
+		n += c.server.o.Store.CountHas(ctx, names)
 	}
-	c.out.integer(n)
+	c.out.integer(int64(n))
 }
 
 func doDel(c *session, ctx context.Context) {
-	n := int64(0)
-	for _, name := range c.args {
+	n := 0
+	for names := range slices.Chunk(c.args, blob.DeleteNames) {
 		if c.cutShort(ctx) {
 			return
 		}
-		had, err := c.server.o.Store.Delete(ctx, name)
+		had, err := c.server.o.Store.DeleteAll(ctx, names)
 		if err != nil {
-			c.server.trouble.Warn().Err(err).Msg("a Redis client's key was not deleted")
+			c.server.trouble.Warn().Err(err).Msg("a Redis client's keys were not all deleted")
 			c.fail("ERR not deleted: the tiers below do not answer, and it could not be noted")
 			return
 		}
-		if had {
-			n++
-		}
+		n += had
 	}
-	c.out.integer(n)
+	c.out.integer(int64(n))
 }
 
 func doType(c *session, ctx context.Context) {

@@ -142,6 +142,28 @@ func (r *reader) bulk() (int, error) {
 	return int(n), nil
 }
 
+// shortBytes is more than short reads: three digits.
+const shortBytes = 1000
+
+// short appends an argument to dst if all of it is in the buffer and less than
+// shortBytes, as most names are. Otherwise it has read nothing.
+func (r *reader) short(dst []byte) ([]byte, bool) {
+	b := r.buf[r.r:r.w]
+	if len(b) == 0 || b[0] != '$' {
+		return dst, false
+	}
+	n, at := 0, 1
+	for ; at < len(b) && at <= 3 && '0' <= b[at] && b[at] <= '9'; at++ {
+		n = 10*n + int(b[at]-'0')
+	}
+	end := at + 2 + n
+	if at == 1 || len(b) < end+2 || b[at] != '\r' || b[at+1] != '\n' || b[end] != '\r' || b[end+1] != '\n' {
+		return dst, false
+	}
+	r.r += end + 2
+	return append(dst, b[at+2:end]...), true
+}
+
 // full fills p, from the buffer and then straight from the source. Bytes that come
 // behind p go into the buffer.
 func (r *reader) full(p []byte) error {

@@ -15,6 +15,8 @@ func FuzzReader(f *testing.F) {
 		"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$5\r\nhello\r\n", "PING\r\n*1\r\n$4\r\nPING\r\n", "*2\r\n$3\r\nGET\r\n$-1\r\n",
 		"*1048577\r\n", "*1\r\n$536870912\r\nx", "*-1\r\n*0\r\n\r\nset a b\r\n", "*1\r\n$2\r\nabc\r\n", "\n\n*\n$\n",
 		"\n\x00\n", "x\x00", "*1\r\n$\x00",
+		"*4\r\n$3\r\nDEL\r\n$1\r\na\r\n$1\r\nb\r\n$003\r\nabc\r\n", "*4\r\n$0\r\n\r\n$0\r\n\r\n$0\r\n\r\n$0\r\n\r\n",
+		"*4\r\n$1\r\na\r\n$1\r\na\r\n$1\r\na\r\n$1\r\nab\r\n", "*4\r\n$1\r\na\r\n$1\r\na\r\n$1\r\na\r\n$1\rxa\r\n",
 	} {
 		f.Add([]byte(s))
 	}
@@ -52,6 +54,12 @@ func readAll(src io.Reader, size int) (all []byte, err error) {
 			return all, err
 		}
 		for i := range n {
+			if i%4 == 3 {
+				if short, ok := r.short(all); ok {
+					all = append(short, '|')
+					continue
+				}
+			}
 			size, err := r.bulk()
 			if err != nil {
 				return all, err

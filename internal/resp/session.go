@@ -25,9 +25,6 @@ const commandTimeout = 10 * time.Second
 // maxShy is the longest argument of a client that has not given its password.
 const maxShy = 1 << 10
 
-// keptArgs is for how many arguments a connection keeps room between commands.
-const keptArgs = 1 << 10
-
 // denied tells of a command and the right that it takes.
 const denied = "NOPERM '%s' takes the %s right, which this client lacks; see access"
 
@@ -56,10 +53,8 @@ type session struct {
 	account *budget.Account
 	held    budget.Held // for the command at hand
 
-	args  [][]byte // of the command, without its name; empty where a value was
-	text  []byte   // what args lie in
-	ends  []int    // of each argument in text
-	fills []fill
+	arguments // of the command at hand
+	fills     []fill
 
 	tx *transaction // after MULTI
 }
@@ -180,6 +175,7 @@ func (c *session) command(n int) error {
 	case !c.may(cmd.need):
 		return c.refuse(n, denied, name, cmd.need)
 	}
+	c.make(n)
 	for i := range n {
 		if err := c.argument(cmd.value != nil && cmd.value(i)); err != nil {
 			return err
@@ -274,6 +270,14 @@ func (c *session) size() (int, error) {
 // argument reads one argument, a value into the arena. The name of a value is
 // the argument before it.
 func (c *session) argument(value bool) error {
+	if !value && c.known && len(c.text)+shortBytes <= c.server.o.Limits.ArgBytes {
+		var ok bool
+		if c.text, ok = c.in.short(c.text); ok {
+			err := c.charge(0, false)
+			c.ends = append(c.ends, len(c.text))
+			return err
+		}
+	}
 	n, err := c.size()
 	if err != nil {
 		return err
@@ -311,27 +315,14 @@ func (c *session) charge(n int, value bool) error {
 	return c.held.Set(int64(2 * total)) // room grows by doubling
 }
 
-// cutArgs makes arguments of the text.
-func (c *session) cutArgs() {
-	at := 0
-	for _, end := range c.ends {
-		c.args = append(c.args, c.text[at:end:end])
-		at = end
-	}
-}
-
 // reset ends a command: what of it was not stored is given up.
 func (c *session) reset() {
 	abort(c.fills)
-	clear(c.args) // they lie in text, which may be long
 	clear(c.fills)
-	c.args, c.ends, c.fills = c.args[:0], c.ends[:0], c.fills[:0]
-	if max(cap(c.args), cap(c.ends)) > keptArgs {
-		c.args, c.ends, c.fills = nil, nil, nil
+	if c.fills = c.fills[:0]; cap(c.fills) > keptArgs {
+		c.fills = nil
 	}
-	if c.text = c.text[:0]; cap(c.text) > inputBytes {
-		c.text = nil
-	}
+	c.arguments.reset()
 	_ = c.held.Set(0) // releases
 }
 

@@ -156,8 +156,9 @@ func startCall(d *blockio.Device, fn func() error, after func()) *calling {
 }
 
 // Sync makes everything Put so far survive a power failure: the extents, then
-// the records. A device may take its time for that and end nothing else
-// meanwhile, so only ctx bounds it.
+// the records. Entries of a segment whose sync has failed before are dropped, and
+// are in a *tier.DroppedError. A device may take its time for that and end
+// nothing else meanwhile, so only ctx bounds it.
 func (t *Tier) Sync(ctx context.Context) error {
 	err := t.usable(ctx)
 	if err == nil {

@@ -6,19 +6,30 @@ import (
 	"fmt"
 
 	"github.com/kvstored/kvstored/disk/internal/filesystem"
+	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
 
 // syncRun is one Sync.
 type syncRun struct {
-	t     *Tier
-	fails uint64 // syncs of segments that had failed before
+	t       *Tier
+	fails   uint64    // syncs of segments that had failed before
+	dropped []key.Key // in doubt, see dropDoubted
 }
 
 func newSync(t *Tier) *syncRun { return &syncRun{t: t, fails: t.segments.syncFails.Load()} }
 
 // run drops doubted entries and writes the headers of freed extents, then syncs.
+// What it has dropped is in the error, whether or not the rest was synced.
 func (s *syncRun) run(ctx context.Context) error {
+	err := s.dropAndSync(ctx)
+	if len(s.dropped) > 0 {
+		return &tier.DroppedError{Keys: s.dropped, Err: err}
+	}
+	return err
+}
+
+func (s *syncRun) dropAndSync(ctx context.Context) error {
 	if err := s.dropDoubted(ctx); err != nil {
 		return err
 	}
@@ -92,6 +103,7 @@ func (s *syncRun) dropDoubted(ctx context.Context) error {
 			return fmt.Errorf("%s: %w: it is dropped once the tier has been scanned", g.path, errDoubted)
 		}
 		out, err := eviction{t}.empty(ctx, g, spans[i].has, nil)
+		s.dropped = append(s.dropped, out...)
 		t.log.Error().Err(err).Str("path", g.path).Int("dropped", len(out)).
 			Msg("a segment of the disk tier could not be synced; what was written to it since it last was is dropped")
 		if err != nil {

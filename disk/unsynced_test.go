@@ -2,8 +2,10 @@ package disk
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
@@ -86,6 +88,15 @@ func startUnsyncable(t *testing.T) (*Tier, *unsyncable, Options) {
 	return d, f, o
 }
 
+// wantDropped wants that a Sync has dropped ks, and has synced the rest.
+func wantDropped(t *testing.T, err error, ks ...key.Key) {
+	t.Helper()
+	var dropped *tier.DroppedError
+	if !errors.As(err, &dropped) || dropped.Err != nil || !slices.Equal(dropped.Keys, ks) {
+		t.Fatalf("%v; want that %v were dropped, and the rest synced", err, ks)
+	}
+}
+
 // A sync of a segment that failed is not made good by the next: entries written
 // since the last good one go, those written before stay.
 func TestUnsyncedIsDropped(t *testing.T) {
@@ -119,6 +130,7 @@ func TestUnsyncedIsDropped(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustPut(t, d, m, 4, 80_000)
+	wantDropped(t, d.Sync(t.Context()), keyOf(3))
 	if err := d.Sync(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -180,9 +192,7 @@ func TestDropWaitsForPuts(t *testing.T) {
 	defer cancel()
 	wantErr(t, d.Sync(ctx), context.DeadlineExceeded)
 	d.fills.end(e.Key, func() { d.ledger.Abort(id) })
-	if err := d.Sync(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	wantDropped(t, d.Sync(t.Context()), keyOf(1))
 	if d.Has(keyOf(1)) {
 		t.Error("what may not be on the device is there")
 	}
@@ -268,9 +278,7 @@ func TestUnsyncedPutFails(t *testing.T) {
 	wantErr(t, d.Sync(t.Context()), syscall.EIO)
 	close(blocked)
 	wantErr(t, <-put2, errDoubted)
-	if err := d.Sync(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	wantDropped(t, d.Sync(t.Context()), keyOf(1))
 	if d.Has(keyOf(2)) {
 		t.Error("what may not be on the device is there")
 	}
@@ -295,9 +303,7 @@ func TestSyncsFailTogether(t *testing.T) {
 	close(f.hang)
 	wantErr(t, <-errs, errDoubted)
 	wantErr(t, <-errs, errDoubted)
-	if err := d.Sync(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	wantDropped(t, d.Sync(t.Context()), keyOf(1))
 	if d.Has(keyOf(1)) {
 		t.Error("what may not be on the device is there")
 	}

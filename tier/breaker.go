@@ -90,8 +90,9 @@ func (g *guarded) ProbeNow() { g.state.ProbeNow() }
 
 // judge is what the end of a call proves about the tier.
 func (g *guarded) judge(ctx context.Context, err error) breaker.Verdict {
+	var dropped *DroppedError
 	switch {
-	case err == nil:
+	case err == nil, errors.As(err, &dropped) && dropped.Err == nil:
 		return breaker.Good
 	case errors.Is(err, errMemory):
 		return breaker.Nothing

@@ -151,7 +151,8 @@ type Recoverer interface {
 	// batches, in any order; the slice is reused between calls. Until it has
 	// returned, Contains and Get answer for keys not yet scanned too.
 	Recover(ctx context.Context, emit func([]Record)) error
-	// Sync makes everything Put so far survive a power failure.
+	// Sync makes everything Put so far survive a power failure, but for what a
+	// *DroppedError names.
 	Sync(ctx context.Context) error
 }
 

@@ -86,12 +86,17 @@ func written(f *client.Flushed, tiers map[string]tierView) string {
 	return "nothing is stored, and there is no tier below DRAM to write to"
 }
 
+// lostChunks is the reason of chunks that a tier below had and has lost.
+const lostChunks = "lost"
+
 func printFlush(w io.Writer, f *client.Flushed, tiers map[string]tierView, asJSON bool) error {
 	r := flushResult{Chunks: f.Chunks, Bytes: f.Bytes, Left: make(map[string]flushLeft)}
-	left := uint64(0)
+	left, lost := uint64(0), uint64(0)
 	for _, l := range f.Left {
 		r.Left[l.Reason] = flushLeft{l.Chunks, l.Bytes}
-		left += l.Chunks
+		if left += l.Chunks; l.Reason == lostChunks {
+			lost += l.Chunks
+		}
 	}
 	if asJSON {
 		if err := printJSON(w, r); err != nil {
@@ -102,8 +107,15 @@ func printFlush(w io.Writer, f *client.Flushed, tiers map[string]tierView, asJSO
 			fmt.Fprintln(w, written(f, tiers))
 		}
 		for _, l := range f.Left {
+			if l.Reason == lostChunks { // of which nobody knows the bytes
+				fmt.Fprintf(w, "lost: %s, which a tier had stored\n", human.Plural(l.Chunks, "chunk"))
+				continue
+			}
 			fmt.Fprintf(w, "not written, %s: %s, %s\n", l.Reason, human.Plural(l.Chunks, "chunk"), human.Bytes(l.Bytes))
 		}
+	}
+	if lost > 0 {
+		return fmt.Errorf("%s lost, see the daemon's log; %s not written, kept in DRAM until evicted", human.Plural(lost, "chunk"), human.Plural(left-lost, "chunk"))
 	}
 	if left > 0 {
 		return fmt.Errorf("%s not written, kept in DRAM until evicted", human.Plural(left, "chunk"))

@@ -24,11 +24,12 @@ const (
 	DropStopped                     // the daemon stopped before
 	DropNotWorth                    // the tier's policy has better use for the room
 	DropGone                        // it had left the nearer tiers too, evicted or deleted, before it was its turn
+	DropLost                        // the tier had stored it and has lost it, and no other has it; its bytes are not known
 	dropReasons
 )
 
 func (r DropReason) String() string {
-	return [...]string{"queue_full", "tier_off", "no_space", "corrupt", "write_budget", "failed", "stopped", "not_worth", "gone"}[r]
+	return [...]string{"queue_full", "tier_off", "no_space", "corrupt", "write_budget", "failed", "stopped", "not_worth", "gone", "lost"}[r]
 }
 
 // MarshalText makes a reason a key of a JSON object.
@@ -142,8 +143,9 @@ func (s *flusher) Unflushed(told Volume) (reason string, v Volume) {
 
 // Flush returns when everything committed before the call has been written
 // below or dropped: a chunk that is written survives the end of the process.
-// With durable it survives a power failure too. The dropped chunks, and why,
-// are in Written. Write mode selective stays selective: a chunk that was not used
+// With durable it survives a power failure too; chunks that a tier had to drop,
+// as an earlier sync of them failed, are written again from DRAM. The dropped
+// chunks, and why, are in Written. Write mode selective stays selective: a chunk that was not used
 // often enough is not written.
 func (s *flusher) Flush(ctx context.Context, durable bool) error {
 	for _, l := range s.levels.below {
@@ -156,12 +158,17 @@ func (s *flusher) Flush(ctx context.Context, durable bool) error {
 
 // flushTo is Flush into one tier.
 func (w *writer) flushTo(ctx context.Context, durable bool) error {
-	err := w.flush(ctx)
-	if w.to.Recoverer != nil && durable && err == nil {
-		err = w.to.Recoverer.Sync(ctx)
-	}
-	if err != nil {
-		return fmt.Errorf("flush to %s: %w", w.to.place, err)
+	for again := true; again; {
+		drops := w.drops()
+		err := w.flush(ctx)
+		if w.to.Recoverer != nil && durable && err == nil {
+			err = w.sync(ctx)
+		}
+		if err != nil {
+			return fmt.Errorf("flush to %s: %w", w.to.place, err)
+		}
+		// What this call has synced is not all that it was to write.
+		again = durable && w.drops() != drops
 	}
 	return nil
 }

@@ -55,7 +55,7 @@ func (s *remover) purgeKnown(ctx context.Context, id key.SpaceID, dry bool) (uin
 func (d *dram) sync(ctx context.Context) error {
 	for _, l := range d.levels.below {
 		if l.Recoverer != nil {
-			if err := l.Recoverer.Sync(ctx); err != nil {
+			if err := l.writer.sync(ctx); err != nil {
 				return fmt.Errorf("sync %s: %w", l.place, err)
 			}
 		}

@@ -75,7 +75,7 @@ func (r *recovery) recover(ctx context.Context, l *level) error {
 
 // recovered ends a scan that has brought n chunks.
 func (r *recovery) recovered(l *level, n int) {
-	r.syncAll(l.place)
+	r.syncAll(l)
 	l.scan.unknown.Store(false)
 	l.scan.untold.forget()
 	r.log.Info().Int("chunks", n).Msgf("%s tier recovered", l.place)
@@ -109,11 +109,15 @@ func (r *recovery) awaitLoss(ctx context.Context, l *level) bool {
 	}
 }
 
-// syncAll has the index forget what a tier that was opened again has lost.
-func (r *recovery) syncAll(p tier.Place) {
+// syncAll has what a tier that was opened again has lost written to it again.
+func (r *recovery) syncAll(l *level) {
+	if l.Resident == nil {
+		return
+	}
 	for _, id := range r.index.spaces() {
-		for ks := range slices.Chunk(r.index.keys(id, tier.Of(p)), indexBatch) {
-			r.index.sync(p, ks...)
+		gone := slices.DeleteFunc(r.index.keys(id, tier.Of(l.place)), l.Resident.Has)
+		if len(gone) > 0 {
+			l.writer.writeAgain("the tier has lost chunks since it was open last", gone)
 		}
 	}
 }

@@ -71,6 +71,7 @@ const farShare = 20
 type writer struct {
 	queue
 	loader *loader
+	syncs  syncs
 }
 
 // queue is what a writer is to write, and in which order, and what its workers
@@ -112,7 +113,7 @@ type writeLimits struct {
 }
 
 func newWriter(l *loader, to *level, o WriteOptions) *writer {
-	w := &writer{queue: queue{sink: newSink(l.dram, to), work: make(chan struct{}, 1)}, loader: l}
+	w := &writer{queue: queue{sink: newSink(l.dram, to), work: make(chan struct{}, 1)}, loader: l, syncs: syncs{turn: make(chan struct{}, 1)}}
 	w.when = writeRule{o.Mode, uint8(min(o.MinHits, 255))}
 	w.limits = writeLimits{workers: cmp.Or(o.Workers, defaultWorkers), behind: l.room / behindShare}
 	for _, nearer := range l.levels.below[:to.rank-1] {

@@ -2,6 +2,7 @@ package fair
 
 import (
 	"context"
+	"errors"
 	"runtime"
 	"sync"
 	"testing"
@@ -36,8 +37,9 @@ func TestWaitEndsWithContext(t *testing.T) {
 		ctx, cancel = context.WithTimeout(t.Context(), patience/2)
 		defer cancel()
 		u.charge(begun, lightShare)
-		if turn.Begin(ctx, begun); time.Since(begun) != patience/2 || turn.in || g.Waiting() != 0 {
-			t.Errorf("a request began after %v, with a place: %t, %d wait; its context lasted for %v", time.Since(begun), turn.in, g.Waiting(), patience/2)
+		err := turn.Begin(ctx, begun)
+		if !errors.Is(err, context.DeadlineExceeded) || time.Since(begun) != patience/2 || turn.in || g.Waiting() != 0 {
+			t.Errorf("%v after %v, with a place: %t, %d wait; its context lasted for %v", err, time.Since(begun), turn.in, g.Waiting(), patience/2)
 		}
 		turn.Leave()
 		long.Leave()

@@ -3,6 +3,7 @@ package fair
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"runtime"
 	"slices"
 	"sync"
@@ -84,11 +85,11 @@ func (u *User) NewTurn() *Turn { return &Turn{user: u, next: make(chan struct{},
 var epoch = time.Now()
 
 // Begin begins a request, at a time that was just now. Unless its user's work is
-// light it waits until its turn comes, no longer than ctx lasts: the turn has no
-// place then, and the request must end.
-func (t *Turn) Begin(ctx context.Context, now time.Time) {
+// light it waits until its turn comes. It fails where ctx ends before: the turn has
+// no place then, and the request is not to be made.
+func (t *Turn) Begin(ctx context.Context, now time.Time) error {
 	if t == nil {
-		return
+		return nil
 	}
 	t.start = now
 	switch {
@@ -96,11 +97,22 @@ func (t *Turn) Begin(ctx context.Context, now time.Time) {
 		t.began = now
 	case now.Sub(t.began) >= slice: // one of many, one after the other
 		t.yield(ctx, now)
-		return
+		return t.placed(ctx)
 	}
 	if !t.in && t.user.heavy(now) {
 		t.enter(ctx, now)
+		return t.placed(ctx)
 	}
+	return nil
+}
+
+// placed is the error of a turn that has waited for a place and has none.
+func (t *Turn) placed(ctx context.Context) error {
+	if t.in {
+		return nil
+	}
+	t.start = time.Time{}
+	return fmt.Errorf("wait for a turn: %w", context.Cause(ctx))
 }
 
 // End ends a request. The next one may begin at once, or Leave follows.

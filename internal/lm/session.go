@@ -106,10 +106,12 @@ func (c *session) next() error {
 	}
 	c.server.count.requests.Add(1)
 	req := parseRequest(&b)
-	c.turn.Begin(c.ctx, time.Now())
-	defer func() { c.turn.End(time.Now()) }()
 	ctx, cancel := context.WithTimeout(c.work, requestTimeout)
 	defer cancel()
+	if err := c.turn.Begin(ctx, time.Now()); err != nil {
+		return err
+	}
+	defer func() { c.turn.End(time.Now()) }()
 	switch req.command {
 	case cmdPut:
 		if !c.may(access.Write) {

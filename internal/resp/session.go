@@ -196,11 +196,16 @@ func (c *session) may(need access.Rights) bool {
 	return need == 0 || c.peer == nil || c.peer.Rights()&need == need
 }
 
-// run executes a command that was read.
+// run executes a command that was read. One whose turn does not come in time is
+// not executed, and is the last of its connection.
 func (c *session) run(run func(*session, context.Context)) {
 	ctx := newBound(c.work, commandTimeout)
 	defer ctx.end()
-	c.turn.Begin(c.ctx, time.Now())
+	if c.turn.Begin(ctx, time.Now()) != nil {
+		c.quit = true
+		c.fail("ERR the turn of this command did not come in time; it was not executed")
+		return
+	}
 	run(c, ctx)
 	c.turn.End(time.Now())
 }

@@ -96,7 +96,9 @@ func handleDelete(c *reader, h wire.Header, body []byte) error {
 	return c.asyncReply(h, func(ctx context.Context) (wire.Message, error) {
 		turn := c.tenant.NewTurn()
 		defer turn.Leave()
-		turn.Begin(ctx, time.Now())
+		if err := turn.Begin(ctx, time.Now()); err != nil {
+			return nil, err
+		}
 		n, err := stack.Delete(fair.With(ctx, turn), ks)
 		return &wire.ChunksReply{Chunks: uint64(n)}, err
 	})

@@ -122,7 +122,9 @@ func (c *reader) read() error {
 			return c.lastReply(h, err)
 		}
 		start := time.Now()
-		c.turn.Begin(c.ctx, start)
+		if err := c.turn.Begin(c.ctx, start); err != nil {
+			return c.lastReply(h, err)
+		}
 		c.late = false
 		if err := c.answer(h, body); err != nil {
 			c.flush()

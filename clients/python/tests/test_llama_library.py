@@ -61,10 +61,17 @@ class Pinned(unittest.TestCase):
         self.assertEqual(self.left(), [])
 
     def test_skipped_only_outside_ci(self) -> None:
-        with mock.patch.object(llama_library, "library", side_effect=library.Missing("why")):
+        with self.given(__file__), mock.patch.object(llama_library, "library", side_effect=library.Missing("why")):
             with mock.patch.dict(os.environ, {"CI": ""}), self.assertRaisesRegex(unittest.SkipTest, "why"):
                 llama_library.need()
             with mock.patch.dict(os.environ, {"CI": "true"}), self.assertRaises(library.Missing):
+                llama_library.need()
+
+    def test_nothing_is_fetched(self) -> None:
+        with self.npm("touch ran"), mock.patch.object(library, "_fetch", side_effect=AssertionError("fetched")):
+            with mock.patch.dict(os.environ, {"CI": ""}), self.assertRaisesRegex(unittest.SkipTest, "library.py fetch brings"):
+                llama_library.need()
+            with mock.patch.dict(os.environ, {"CI": "true"}), self.assertRaisesRegex(library.Missing, "library.py fetch brings"):
                 llama_library.need()
 
 

@@ -80,21 +80,32 @@ def digest(file: File) -> str:
     return total.hexdigest()
 
 
-def check_loaded(file: File) -> None:
+def check_loaded(file: File, mapped: bool = False) -> None:
     """Raises a ValueError where this process has mapped another file by this path,
     as llama.cpp maps its models: it was replaced since, and the bytes on disk are
-    not those that are computed with. Files that were read and not mapped pass."""
+    not those that are computed with. ``mapped``: llama.cpp has the file mapped for
+    certain, so that it is an error too if nothing has; files that were read and not
+    mapped pass otherwise."""
     try:
         maps = Path("/proc/self/maps").read_text(errors="replace")
     except OSError:
         return  # not Linux
+    there = False
     for line in maps.splitlines():
         fields = line.split(None, 5)
-        if len(fields) < 6 or not fields[5].startswith(file.path):
+        if len(fields) < 6:
             continue
-        rest = fields[5][len(file.path) :]
-        if rest == " (deleted)" or (not rest and int(fields[4]) != file.inode):
+        major, minor = (int(n, 16) for n in fields[3].split(":"))
+        path, same = fields[5], int(fields[4]) == file.inode
+        if path == file.path + " (deleted)" or (path == file.path and not same):
             raise ValueError(f"{file.path} was replaced since the model was loaded: load it again")
+        # Some file systems have another device here than stat says.
+        there = there or (same and (path == file.path or os.makedev(major, minor) == file.device))
+    if mapped and not there:
+        raise ValueError(
+            f"{file.path} is not the file that the model was loaded from, which this process would have mapped: it was renamed "
+            "and replaced since; load the model again. Where the library did not map it, give an Engine whose mapped is False"
+        )
 
 
 def _file(path: str, s: os.stat_result) -> File:

@@ -63,6 +63,7 @@ class Engine(NamedTuple):
     control: Optional[ControlVector] = None
     overrides: Optional[Mapping[str, Any]] = None  # of the model's metadata
     library: str = ""  # which build of llama.cpp; functions.__version__ if empty
+    mapped: bool = False  # whether files are mapped for certain: one that was replaced is always noticed then
 
     @classmethod
     def of(cls, llm: Any, functions: Any = None) -> "Engine":
@@ -70,7 +71,11 @@ class Engine(NamedTuple):
         if functions is None:
             import llama_cpp as functions  # pyright: ignore[reportMissingImports]
         loras = [Lora(llm.lora_path, llm.lora_scale)] if llm.lora_path else []
-        return cls(functions, llm.ctx, llm.context_params, [llm.model_path], loras, None, llm.kv_overrides)
+        said = getattr(llm, "model_params", None)
+        # What lies on another device need not stay mapped.
+        mapped = bool(getattr(said, "use_mmap", False)) and not getattr(said, "n_gpu_layers", 1)
+        mapped = mapped and not getattr(said, "use_direct_io", False)
+        return cls(functions, llm.ctx, llm.context_params, [llm.model_path], loras, None, llm.kv_overrides, "", mapped)
 
 
 class Fingerprint(NamedTuple):
@@ -89,7 +94,7 @@ def fingerprint(engine: Engine, sequences: Sequences, chunk_tokens: int, namespa
         raise ValueError("say which build of llama.cpp this is, as library: what one build writes, another need not read")
     model, adapters = [llama_files.find(p) for p in paths], [llama_files.find(a.path) for a in engine.loras]
     for file in model:
-        llama_files.check_loaded(file)
+        llama_files.check_loaded(file, engine.mapped)
     digests = [llama_files.digest(f) for f in model]
     loras = [(llama_files.digest(f), ctypes.c_float(a.scale).value) for f, a in zip(adapters, engine.loras)]
     tags = {

@@ -6,6 +6,7 @@ out is text."""
 from __future__ import annotations
 
 import ctypes
+from types import SimpleNamespace
 from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 from llamacpp import library
@@ -49,6 +50,7 @@ class Llama:
         self.context_params.n_threads = self.context_params.n_threads_batch = n_threads
         for name, value in params.items():
             setattr(self.context_params, name, value)
+        self.model_params = SimpleNamespace(use_mmap=True, n_gpu_layers=0)  # what the library does unasked
         self.n_batch = n_batch
         self._model = Model(functions, model_path)
         self._ctx = Context(functions, self._model, self.context_params)

@@ -8,6 +8,7 @@ import tempfile
 import time
 import unittest
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -22,7 +23,7 @@ class Spaces(LlamaCase):
     def setUp(self) -> None:
         self.kv = self.client(self.daemon())
         self.llm = self.llama()
-        self.engine = Engine.of(self.llm, self.llm.functions)
+        self.engine = Engine.of(self.llm, self.llm.functions)._replace(mapped=False)  # other files are told here
 
     def space(self, **changed: Any) -> Any:
         return PrefixCache(self.kv, self.engine._replace(**changed)).space
@@ -139,6 +140,29 @@ class Spaces(LlamaCase):
         os.replace(other, path)
         with self.assertRaisesRegex(ValueError, "replaced since the model was loaded"):
             self.cache(self.kv, llm)
+
+    def test_a_model_that_was_renamed_and_replaced(self) -> None:
+        """No file is mapped by its path. What was loaded is found under its new one."""
+        path = shutil.copy(self.model, f"{self.folder}/renamed.gguf")
+        llm = self.llama(path)
+        self.assertTrue(Engine.of(llm, llm.functions).mapped)
+        link = f"{self.folder}/another-name.gguf"
+        os.link(path, link)
+        llm.model_path = link
+        self.assertEqual(self.cache(self.kv, llm).space.revision, self.space().revision)
+        llm.model_path = path
+        os.rename(path, f"{self.folder}/old.gguf")
+        shutil.copy(llama_model.change_one_weight(self.model, f"{self.folder}/changed.gguf"), path)
+        with self.assertRaisesRegex(ValueError, "renamed and replaced since"):
+            self.cache(self.kv, llm)
+
+    def test_files_that_need_not_be_mapped(self) -> None:
+        for said in ({"use_mmap": False, "n_gpu_layers": 0}, {"use_mmap": True, "n_gpu_layers": -1}, {}):
+            self.llm.model_params = SimpleNamespace(**said)
+            engine = Engine.of(self.llm, self.llm.functions)
+            self.assertFalse(engine.mapped)
+            copy = shutil.copy(self.model, f"{self.folder}/read.gguf")
+            self.assertEqual(PrefixCache(self.kv, engine._replace(files=[copy])).space, self.space())
 
 
 class Changed:

@@ -16,6 +16,7 @@ goes wrong is a shorter prefix: decode what is not there.
 
 from __future__ import annotations
 
+import array
 import logging
 import time
 from typing import Any, List, Optional, Sequence, Set, Tuple
@@ -26,7 +27,7 @@ from .errors import Refused
 from .fill import Result
 from .llama_chunks import Restore, Verifier
 from .llama_context import Apart, Sequences
-from .llama_snapshots import Snapshots
+from .llama_snapshots import Sizes, Snapshots
 from .llama_space import ControlVector, Engine, Lora, fingerprint
 from .prompt import tokens as chunks_of
 from .wire import Space
@@ -64,31 +65,31 @@ class PrefixCache:
         prefill_rate: int = 0,
         namespace: str = "",
         salt: str = "",
-        keeper: Optional[int] = None,
+        spare: Optional[int] = None,
     ) -> None:
         """``llm``: llama-cpp-python's ``Llama``, or an :class:`Engine`.
         ``chunk_tokens``: all that share must have the same. ``timeout`` (seconds) bounds
         a restore, the client's if there is none; ``store_wait`` is what a store may wait
         for room. With ``prefill_rate``, the tokens that this engine computes a second,
         the daemon loads no more than is sooner there than computed. ``namespace`` keeps
-        chunks apart, ``salt`` does so secretly. ``keeper``: a sequence that is never
+        chunks apart, ``salt`` does so secretly. ``spare``: a sequence that is never
         used, see :class:`Sequences`.
 
         Reads all bytes of the model's files, once: a GB takes a second or two."""
         if not 1 <= chunk_tokens <= 1 << 16:
             raise ValueError(f"chunk_tokens is {chunk_tokens}: it must be from 1 to {1 << 16}")
         engine: Engine = llm if isinstance(llm, Engine) else Engine.of(llm)
-        self._sequences = Sequences(engine.functions, engine.ctx, keeper)
+        self._sequences = Sequences(engine.functions, engine.ctx, spare)
         found = fingerprint(engine, self._sequences, chunk_tokens, namespace, salt)
         self.client, self.chunk_tokens = client, chunk_tokens
         #: What chunks are shared with: all engines whose space is equal.
         self.space: Space = found.space
         self._files, self._stale = found.files, False
         self._timeout, self._store_wait, self._prefill_rate = timeout, store_wait, prefill_rate
-        self._verifier = Verifier()
+        self._verifier, self._sizes = Verifier(), Sizes(client)
         self._chunk_bytes = 0  # of every chunk; 0: not known yet
         self._told: Set[Tuple[str, int]] = set()  # refusals that were logged
-        self._snapshots = Snapshots(client, self.space, self._sequences) if self._sequences.whole else None
+        self._snapshots = Snapshots(client, self.space, self._sequences, self._sizes) if self._sequences.whole else None
 
     @property
     def whole(self) -> bool:
@@ -141,7 +142,7 @@ class PrefixCache:
             self._tell(e)
             return 0
 
-    def _stored(self, tokens: List[int], count: int, seq: int, wait: float) -> int:
+    def _stored(self, tokens: "array.array[int]", count: int, seq: int, wait: float) -> int:
         """Stores what is missing of so many chunks; how many tokens are there then."""
         if self._snapshots is not None:
             whole = len(tokens) == self._sequences.held(seq) == count * self.chunk_tokens
@@ -160,8 +161,9 @@ class PrefixCache:
         n = self.chunk_tokens
         if not self._chunk_bytes:
             self._chunk_bytes = apart.size(first * n, (first + 1) * n)
-        hello = self.client.hello
-        if hello is None or not 0 < self._chunk_bytes <= hello.max_payload:
+        if not self._chunk_bytes:
+            log.warning("kvstored: the sequence lacks some of the tokens %d to %d: not stored", first * n, (first + 1) * n)
+        if not self._sizes.fits(f"a chunk of {n} tokens", self._chunk_bytes, "take fewer chunk_tokens"):
             return 0
 
         def write(i: int, room: memoryview) -> None:
@@ -274,13 +276,17 @@ class Restored:
         self.input_ids = input_ids
 
 
-def _known(tokens: Any) -> List[int]:
+def _known(tokens: Any) -> "array.array[int]":
     """Token ids up to the first that is none: images and sounds have places in a
-    prompt, and no ids that say what they are."""
+    prompt, and no ids that say what they are. A ValueError where one is no id."""
     ids = _listed(tokens)
-    if not ids or min(ids) >= 0:
-        return ids
-    return ids[: next(i for i, t in enumerate(ids) if t < 0)]
+    try:
+        return array.array("I", ids)
+    except OverflowError:
+        end = next((i for i, t in enumerate(ids) if t < 0), None)
+    if end is None:
+        raise ValueError(f"{max(ids)} is no id of a token: it has more than 32 bits")
+    return _known(ids[:end])
 
 
 def _listed(tokens: Any) -> List[int]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import queue
+import threading
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import List, NamedTuple, Optional, Sequence
+from typing import Dict, List, NamedTuple, Optional, Sequence
 
 from .client import Client
 from .job import Job, Reason
@@ -15,8 +16,7 @@ from .prompt import tokens as chunks_of
 from .wire import Space
 
 WAIT_COMPLETE = 2  # the policy under which a job goes on until all is there
-_AHEAD = 2  # chunks that are verified before their turn
-_LARGE_BYTES = 512 << 10  # from which it is worth another thread
+_LARGE_BYTES = 1 << 20  # from which it is worth another thread
 
 
 class Read(NamedTuple):
@@ -37,12 +37,19 @@ class Verifier:
     ones before. It starts with the first of them, and ends with the process."""
 
     def __init__(self) -> None:
-        self._pool, self._pid = ThreadPoolExecutor(1, "kvstored-verify"), os.getpid()
+        self._queue: "Optional[queue.SimpleQueue[Reading]]" = None
+        self._pid = 0
 
-    def start(self, read: Read) -> "Future[bool]":
-        if self._pid != os.getpid():  # a forked child has no threads of its parent
-            self._pool, self._pid = ThreadPoolExecutor(1, "kvstored-verify"), os.getpid()
-        return self._pool.submit(read.is_right)
+    def start(self, reading: "Reading") -> None:
+        if self._queue is None or self._pid != os.getpid():  # a forked child has no threads of its parent
+            self._queue, self._pid = queue.SimpleQueue(), os.getpid()
+            threading.Thread(target=self._run, args=(self._queue,), name="kvstored-verify", daemon=True).start()
+        self._queue.put(reading)
+
+    @staticmethod
+    def _run(readings: "queue.SimpleQueue[Reading]") -> None:
+        while True:
+            readings.get().verify_ahead()
 
 
 class Reading:
@@ -53,43 +60,55 @@ class Reading:
 
     def __init__(self, job: Job, verifier: Optional[Verifier] = None) -> None:
         self.job, self._verifier = job, verifier
-        self._reads: List[Read] = []  # the pieces that were asked for, and some more
-        self._right: "List[Optional[Future[bool]]]" = []
-        self._asked = 0
+        self._reads: List[Read] = []  # of all chunks that have come
+        self._asked = 0  # how many were asked for
+        self._ahead: Dict[int, bool] = {}  # what the thread found
+        self._mu, self._ended = threading.Lock(), False  # locked while the thread reads
         self._alive: Optional[memoryview] = None  # keeps the memory mapped when the lease is over
 
     def payload(self, i: int, first: int) -> Optional[Read]:
         """Chunk ``i`` of the job, whose first token is ``first``; None where it cannot
         be had, or is not what was stored. They are asked for in order."""
         try:
-            self._start(i, first)
+            self._take(i, first)
         except IndexError:
             return None  # this user may not map the daemon's memory
-        read, right = self._reads[i], self._right[i]
-        if not (read.is_right() if right is None else right.result()):
-            return None
-        self._asked = i + 1
-        return read
+        self._asked, read = i + 1, self._reads[i]
+        right = self._ahead.get(i)
+        return read if (read.is_right() if right is None else right) else None
 
-    def _start(self, i: int, first: int) -> None:
-        """Begins to verify chunk ``i`` and, by the thread, some that follow it."""
-        while len(self._reads) < min(len(self.job), i + 1 + _AHEAD):
-            n = len(self._reads)
-            if self._alive is None:
-                self._alive = memoryview(self.job.block(n))
+    def _take(self, i: int, first: int) -> None:
+        """Keeps what has come, of the first chunk only that, and lets the thread begin
+        with what follows chunk ``i``."""
+        have, come = len(self._reads), len(self.job) if i else 1
+        if i < have:
+            return
+        if self._alive is None:
+            self._alive = memoryview(self.job.block(i))
+        for n in range(have, come):
             ref = self.job.ref(n)
             at, size = self.job.address(n)
-            read = Read(first + (n - i) * ref.tokens, at, size, ref.sum)
-            large = n > i and size >= _LARGE_BYTES and self._verifier is not None
-            self._reads.append(read)
-            self._right.append(self._verifier.start(read) if large and self._verifier is not None else None)
+            self._reads.append(Read(first + (n - i) * ref.tokens, at, size, ref.sum))
+        if self._verifier is not None and len(self._reads) > i + 1 and self._reads[i + 1].size >= _LARGE_BYTES:
+            self._verifier.start(self)
+
+    def verify_ahead(self) -> None:
+        """By the thread: verifies what was not asked for yet."""
+        i = 0
+        while True:
+            i = max(i, self._asked)
+            with self._mu:
+                if self._ended or i >= len(self._reads):
+                    return
+                if i not in self._ahead:
+                    self._ahead[i] = self._reads[i].is_right()
+            i += 1
 
     def end(self, timeout: float) -> Optional[int]:
         """Gives the lease back. The first token of the first chunk that may have been
         wrong; None if all were right."""
-        for right in self._right:
-            if right is not None:
-                right.result()  # the thread reads no more
+        with self._mu:
+            self._ended = True  # the thread reads no more
         good, wrong = self.job.release(timeout), None
         if not good:
             again = self._reads[: self._asked]

@@ -2,10 +2,11 @@
 
 llama.cpp writes and reads the state of whole sequences only. A sequence is a mark
 on cells of the KV cache, and marks can be copied for a range of positions. So a
-second sequence, the *keeper*, holds the cells while the sequence itself is marked
-on one range at a time: what llama.cpp writes then is that range, to any address,
-and what it reads is added behind what the keeper holds. That needs one buffer of
-cells for all sequences (``kv_unified``).
+second sequence, the *spare* one, stands in. What llama.cpp reads becomes the spare
+sequence, and the sequence itself gets the marks of these cells too. To write, the
+spare one holds all cells while the sequence itself is marked on one range at a time:
+llama.cpp does not write a sequence that its context was not made with. That needs
+one buffer of cells for all sequences (``kv_unified``).
 
 A context belongs to one thread at a time, as it does for ``llama_decode``.
 """
@@ -22,9 +23,9 @@ _ALL = -1  # as the end of a range, and as its start
 class Sequences:
     """The sequences of one context."""
 
-    def __init__(self, functions: Any, ctx: Any, keeper: Optional[int] = None) -> None:
+    def __init__(self, functions: Any, ctx: Any, spare: Optional[int] = None) -> None:
         """``functions``: llama.cpp's, under their names: the module llama_cpp, or any
-        object that has them. ``keeper``: the number of a sequence that the caller
+        object that has them. ``spare``: the number of a sequence that the caller
         never uses; the last one that the library knows, if none is given. A
         ValueError where the context's sequences do not share one buffer."""
         self._f, self._ctx = functions, ctx
@@ -49,13 +50,14 @@ class Sequences:
                 "such a one: set kv_unified to true in its llama_context_params (--kv-unified), or n_seq_max to 1"
             )
         known = int(functions.llama_max_parallel_sequences())
-        if keeper is not None and not 0 <= keeper < known:
-            raise ValueError(f"keeper is {keeper}: it must be from 0 to {known - 1}, the sequences that llama.cpp knows")
-        self._keeper = known - 1 if keeper is None else keeper
-        if not self.whole and keeper is None and self._keeper < functions.llama_n_seq_max(ctx):
+        if spare is not None and not 0 <= spare < known:
+            raise ValueError(f"spare is {spare}: it must be from 0 to {known - 1}, the sequences that llama.cpp knows")
+        #: The number of the spare sequence.
+        self.spare = known - 1 if spare is None else spare
+        if not self.whole and spare is None and self.spare < functions.llama_n_seq_max(ctx):
             raise ValueError(
-                f"the context uses all {self._keeper + 1} sequences that llama.cpp knows: make it with a smaller n_seq_max, "
-                "or give the number of one that is never used as keeper"
+                f"the context uses all {self.spare + 1} sequences that llama.cpp knows: make it with a smaller n_seq_max, "
+                "or give the number of one that is never used as spare"
             )
 
     def check(self, seq: int) -> None:
@@ -64,11 +66,12 @@ class Sequences:
         most = int(self._f.llama_n_seq_max(self._ctx))
         if not 0 <= seq < most:
             raise ValueError(f"seq is {seq}: the context has sequences 0 to {most - 1}, by its n_seq_max")
-        if seq == self._keeper and not self.whole:
-            raise ValueError(f"seq is {seq}, which is the keeper: give another keeper, a sequence that is never used")
+        if seq == self.spare and not self.whole:
+            raise ValueError(f"seq is {seq}, which is the spare one: give as spare another sequence that is never used")
 
     def held(self, seq: int) -> int:
-        """How many tokens a sequence holds; 0 where it does not hold its first."""
+        """How many tokens a sequence holds, by its last; 0 where it does not hold its
+        first. One that is missing in between is not seen here, but by a store."""
         first, last = self._first(seq), self._last(seq)
         return last + 1 if first == 0 or (self.whole and first > 0) else 0
 
@@ -108,33 +111,25 @@ class Sequences:
 
     @contextmanager
     def loading(self, seq: int, have: int) -> Iterator["Loading"]:
-        """Adds ranges to the first ``have`` tokens of a sequence. Until the end of
-        the ``with`` block the sequence is not to be used."""
-        keeper = self._keeper
-        self._remove(keeper, _ALL, _ALL)
-        if have:
-            self._copy(seq, keeper, 0, have)
-        load = Loading(self, seq, have)
+        """Adds ranges to the first ``have`` tokens of a sequence, which are all it has."""
+        self._remove(self.spare, _ALL, _ALL)
         try:
-            yield load
+            yield Loading(self, seq, have)
         finally:
-            self._restore(seq)
+            self._remove(self.spare, _ALL, _ALL)
 
     @contextmanager
     def apart(self, seq: int) -> Iterator["Apart"]:
         """Takes ranges of a sequence apart. Until the end of the ``with`` block it
         is not to be used; afterwards it is as it was."""
-        self._remove(self._keeper, _ALL, _ALL)
-        self._copy(seq, self._keeper, _ALL, _ALL)
+        self._remove(self.spare, _ALL, _ALL)
+        self._copy(seq, self.spare, _ALL, _ALL)
         try:
             yield Apart(self, seq)
         finally:
-            self._restore(seq)
-
-    def _restore(self, seq: int) -> None:
-        self._remove(seq, _ALL, _ALL)
-        self._copy(self._keeper, seq, _ALL, _ALL)
-        self._remove(self._keeper, _ALL, _ALL)
+            self._remove(seq, _ALL, _ALL)
+            self._copy(self.spare, seq, _ALL, _ALL)
+            self._remove(self.spare, _ALL, _ALL)
 
     # ---- marks ---------------------------------------------------------------
 
@@ -158,28 +153,28 @@ class Loading:
 
     def __init__(self, of: Sequences, seq: int, have: int) -> None:
         self._of, self._seq = of, seq
-        #: Tokens that the sequence will hold.
+        #: Tokens that the sequence holds.
         self.count = have
 
     def add(self, address: int, size: int, first: int, end: int) -> bool:
         """Takes what was written of the tokens from ``first`` up to ``end`` in place
         of all from ``first`` on. Whether it was that, and there was room for it."""
-        of, seq = self._of, self._seq
+        of = self._of
         # Before, so that its cells come where theirs were: the order of cells is that
         # of sums, and decides on the last bits of what is computed.
         self.cut(first)
-        if not of.read(seq, address, size, end) or of._first(seq) != first:
+        if not of.read(of.spare, address, size, end) or of._first(of.spare) != first:
             return False
-        of._copy(seq, of._keeper, first, end)
+        of._copy(of.spare, self._seq, first, end)
         self.count = end
         return True
 
     def cut(self, count: int) -> None:
         """Removes all but the first ``count`` tokens."""
         if count < self.count:
-            # Cells that only the sequence itself still marks would not be free.
+            # Cells that only the spare sequence still marks would not be free.
+            self._of._remove(self._of.spare, _ALL, _ALL)
             self._of._remove(self._seq, count, _ALL)
-            self._of._remove(self._of._keeper, count, _ALL)
             self.count = count
 
 
@@ -190,7 +185,14 @@ class Apart:
         self._of, self._seq = of, seq
 
     def size(self, first: int, end: int) -> int:
-        """Bytes of what :meth:`write` writes of these tokens."""
+        """Bytes of what :meth:`write` writes of these tokens; 0 where one of them is
+        missing, as what is written of a token is the same for each."""
+        one, two, size = (self._size(first, min(to, end)) for to in (first + 1, first + 2, end))
+        if end == first + 1:
+            return size if size > self._size(first, first) else 0
+        return size if two > one and size == one + (two - one) * (end - first - 1) else 0
+
+    def _size(self, first: int, end: int) -> int:
         self._mark(first, end)
         return self._of.size(self._seq)
 
@@ -201,6 +203,7 @@ class Apart:
         return self._of.write(self._seq, address, size)
 
     def _mark(self, first: int, end: int) -> None:
-        of, seq = self._of, self._seq
-        of._remove(seq, _ALL, _ALL)
-        of._copy(of._keeper, seq, first, end)
+        of = self._of
+        of._remove(self._seq, _ALL, _ALL)
+        if first < end:
+            of._copy(of.spare, self._seq, first, end)

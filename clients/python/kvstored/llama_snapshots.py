@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import array
 import hashlib
+import logging
 import sys
 import time
 from typing import List, Sequence, Tuple
@@ -20,12 +21,31 @@ from .llama_context import Sequences
 from .prompt import Prompt, hashes
 from .wire import Space
 
+log = logging.getLogger("kvstored")
+
+
+class Sizes:
+    """What a daemon takes as one payload."""
+
+    def __init__(self, client: Client) -> None:
+        self._client, self._told = client, False
+
+    def fits(self, what: str, size: int, advice: str) -> bool:
+        """Whether so many bytes can be stored. What is too large is logged once."""
+        hello = self._client.hello
+        if hello is None or size <= 0:
+            return False
+        if size > hello.max_payload and not self._told:
+            self._told = True
+            log.warning("kvstored: %s takes %d bytes, and the daemon takes %d at most: not stored; %s", what, size, hello.max_payload, advice)
+        return size <= hello.max_payload
+
 
 class Snapshots:
     """The snapshots of one model."""
 
-    def __init__(self, client: Client, space: Space, sequences: Sequences) -> None:
-        self._client, self._space, self._sequences = client, space, sequences
+    def __init__(self, client: Client, space: Space, sequences: Sequences, sizes: "Sizes") -> None:
+        self._client, self._space, self._sequences, self._sizes = client, space, sequences, sizes
 
     def restore(self, tokens: Sequence[int], seq: int, have: int, limit: int, deadline: float) -> int:
         """Makes a sequence that holds ``have`` tokens the longest snapshot of no more
@@ -62,8 +82,8 @@ class Snapshots:
     def store(self, tokens: Sequence[int], seq: int, wait: float) -> bool:
         """Stores a sequence that holds exactly these tokens; whether it is there then."""
         name = digest(tokens, [len(tokens)])[0]
-        size, hello = self._sequences.size(seq), self._client.hello
-        if hello is None or not 0 < size <= hello.max_payload:
+        size = self._sequences.size(seq)
+        if not self._sizes.fits(f"the state of {len(tokens)} tokens", size, "of this model only shorter prompts are stored"):
             return False
         with self._client.reserve(self._prompt(name), size=size, wait=wait, timeout=self._client.timeout + wait) as fill:
             for slot in fill:

@@ -8,7 +8,9 @@ too early.
 
 from __future__ import annotations
 
+import array
 import struct
+import sys
 from enum import IntEnum
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
@@ -246,6 +248,8 @@ def chain_ref(id: int, skip: int = 0) -> bytes:
 
 
 def _u32s(numbers: Sequence[int]) -> bytes:
+    if isinstance(numbers, array.array) and numbers.typecode == "I" and numbers.itemsize == 4 and sys.byteorder == "little":
+        return numbers.tobytes()
     return _pack(f"<{len(numbers)}I", *numbers)
 
 

@@ -124,6 +124,16 @@ class Window(LlamaCase):
             clear(llm)
         self.assertEqual(self.cache_.restore(prompt), 256)
 
+    def test_a_state_that_is_too_large(self) -> None:
+        """It is not stored, which is said once."""
+        prompt = text(13, 200)
+        with unittest.mock.patch.object(type(self.kv), "hello", self.kv.hello._replace(max_payload=1000)):
+            with self.assertLogs("kvstored", "WARNING") as said:
+                self.assertEqual(self.fill_ends(prompt), [])
+        self.assertEqual(len(said.records), 1)
+        self.assertIn("1000 at most", said.output[0])
+        self.assertEqual(self.fill_ends(prompt), [64, 128, 192])
+
     def test_names(self) -> None:
         tokens = text(11, 100)
         names = llama_snapshots.digest(tokens, [10, 64, 100])

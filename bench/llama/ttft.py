@@ -51,7 +51,7 @@ class Bench:
         shape, path = MODELS[name], f"{folder}/{name}.gguf"
         self.name, self.vocab = name, shape.vocab
         self.llm = Llama(model.make(path, shape), n_ctx=CONTEXT, n_batch=BATCH, n_threads=threads)
-        self.local, self.far = Daemon("2GiB", "4GiB"), Daemon("2GiB", more=remote.config)
+        self.local, self.far = Daemon("512MiB", "4GiB"), Daemon("512MiB", more=remote.config)
         self.remote = remote
         for daemon in (self.local, self.far):
             daemon.wait()

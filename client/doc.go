@@ -15,7 +15,7 @@
 //	fill, err := c.Reserve(ctx, job.Prompt(), client.ReserveOptions{First: have, Size: size})
 //	for i := range fill.Len() {
 //		if fill.Status(i) == client.Granted {
-//			copy(fill.Bytes(i), payload(i))
+//			fill.Write(i, payload(i))
 //		}
 //	}
 //	results, err := fill.Commit(ctx)

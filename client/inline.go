@@ -4,8 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/zeebo/xxh3"
-
+	"github.com/kvstored/kvstored/internal/bulk"
 	"github.com/kvstored/kvstored/internal/wire"
 )
 
@@ -61,7 +60,7 @@ func (c *Client) Get(ctx context.Context, p Prompt, o GetOptions) ([]Chunk, erro
 		return nil, err
 	}
 	for i := range out {
-		if xxh3.Hash(out[i].Bytes) != out[i].Sum {
+		if bulk.Sum(out[i].Bytes) != out[i].Sum {
 			return out[:i], ErrCorrupt
 		}
 	}
@@ -85,10 +84,10 @@ func (j *Job) fetch(ctx context.Context, dst []byte, i int, r wire.Ref) error {
 		if m.Chunks.Len() != 1 || len(m.Payloads) != len(dst) {
 			return broken("job %d: chunk %d came as %d chunks of %d bytes", j.id, i, m.Chunks.Len(), len(m.Payloads))
 		}
-		copy(dst, m.Payloads)
+		bulk.Copy(dst, m.Payloads)
 		return nil
 	}, nil)
-	if err == nil && xxh3.Hash(dst) != r.Sum {
+	if err == nil && bulk.Sum(dst) != r.Sum {
 		return ErrCorrupt
 	}
 	return err

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/internal/broadcast"
+	"github.com/kvstored/kvstored/internal/bulk"
 	"github.com/kvstored/kvstored/internal/wire"
 )
 
@@ -274,7 +275,7 @@ func (j *Job) Copy(ctx context.Context, dst []byte, i int) (int, error) {
 	if p == nil {
 		return 0, ErrClosed
 	}
-	return copy(dst, p), nil
+	return bulk.CopyCold(dst, p), nil
 }
 
 // Renew starts the age of the lease anew and returns how long it holds.

@@ -12,6 +12,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/bulk"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -90,16 +91,13 @@ func (t *Tier) fill(ctx context.Context, b arena.Block, body io.Reader, sum uint
 		return err
 	}
 	defer t.traffic[reads].carried(b.Len())
-	got, err := io.ReadFull(body, b.Bytes())
-	if errors.Is(err, io.EOF) {
-		err = io.ErrUnexpectedEOF
-	}
+	got, hash, err := readSum(body, b.Bytes())
 	t.count.received.Add(uint64(got))
 	switch {
 	case err != nil:
 	case !atEnd(body):
 		err = &Error{Op: "get", Err: errLength}
-	case arena.Checksum(b.Bytes()) != sum: // the streaming form of the hash copies what it is given
+	case hash != sum:
 		err = &Error{Op: "get", Err: tier.ErrCorrupt}
 	default:
 		b.SealSum(sum)
@@ -107,6 +105,25 @@ func (t *Tier) fill(ctx context.Context, b arena.Block, body io.Reader, sum uint
 	}
 	t.count.wasted.Add(uint64(got))
 	return err
+}
+
+// readSum fills p from body and returns how much of it came, and the checksum
+// of all, which is computed as the bytes come.
+func readSum(body io.Reader, p []byte) (got int, sum uint64, err error) {
+	hash := bulk.Over(p)
+	for got < len(p) && err == nil {
+		var n int
+		n, err = body.Read(p[got:])
+		hash.Arrived(n)
+		got += n
+	}
+	switch {
+	case got == len(p):
+		return got, hash.Sum(), nil
+	case errors.Is(err, io.EOF):
+		err = io.ErrUnexpectedEOF
+	}
+	return got, 0, err
 }
 
 // atEnd reports whether nothing follows.

@@ -5,6 +5,7 @@
 //
 //	go run ./bench/hot
 //
-// Floors: C copies the same working set, H hashes it cold, R is an empty
-// round trip of a bare echo server in Go over the same kind of socket.
+// Floors: C copies the same working set in the fastest of several ways, H hashes
+// it cold, R is an empty round trip of a bare echo server in Go over the same
+// kind of socket. A row "two in flight" has the same puts with one as its floor.
 package main

@@ -21,10 +21,10 @@ const (
 	chainLen = 1000 // of the lookups
 	leaseLen = 32   // of lease and release, of 4 MiB each
 
-	chunksTwo = 16 // of a prompt that is put with two commits in flight
+	batch = 16 // chunks of a prompt that are put or read together
 )
 
-var sizes = []int{256 << 10, 1 << 20, 4 << 20, 8 << 20}
+var sizes = []int{64 << 10, 256 << 10, 1 << 20, 4 << 20, 8 << 20}
 
 func main() {
 	if len(os.Args) == 4 && os.Args[1] == "echo" {
@@ -164,42 +164,78 @@ func (x *bench) roundTrip(ctx context.Context, name string, how func(func() erro
 	return r, err
 }
 
+// limitOf is how many times its floor a transfer of size bytes may take.
+func limitOf(size int) float64 {
+	if size < 1<<20 {
+		return 1.35
+	}
+	return 1.25
+}
+
 func (x *bench) transfers(ctx context.Context, size int, r time.Duration) error {
 	c, h := floorCopy(x.b, size), floorHash(x.b, size)
 	got, err := x.staged.get(ctx, x.b, x.hits[size], size)
 	if err != nil {
 		return err
 	}
-	x.add("get "+mib(size), "C + R", 1.25, size, got, c+r)
+	x.add("get "+mib(size), "C + R", limitOf(size), size, got, c+r)
+	if err := x.put(ctx, x.staged, "staged put "+mib(size), "2C + H + 2R", size, 2*c+h+2*r); err != nil {
+		return err
+	}
+	if err := x.put(ctx, x.direct, "direct put "+mib(size), "C + H + 2R", size, c+h+2*r); err != nil {
+		return err
+	}
+	return x.batches(ctx, size, c, h)
+}
 
-	n := workingSet / size
-	ps := x.staged.prompts(n)
-	put, err := x.staged.put(ctx, x.b, ps, size)
+// put times puts of one chunk.
+func (x *bench) put(ctx context.Context, d *daemon, name, floor string, size int, least time.Duration) error {
+	ps := d.prompts(workingSet / size)
+	took, err := d.put(ctx, x.b, ps, size)
 	if err != nil {
 		return err
 	}
-	x.add("staged put "+mib(size), "2C + H + 2R", 1.25, size, put, 2*c+h+2*r)
-	if err := x.staged.forget(ctx, ps); err != nil {
-		return err
-	}
+	x.add(name, floor, limitOf(size), size, took, least)
+	return d.forget(ctx, ps)
+}
 
-	ps = x.direct.prompts(n)
-	if put, err = x.direct.put(ctx, x.b, ps, size); err != nil {
-		return err
+// batches times chains: put with one commit for all, read under one lease, and
+// put with one and with two commits in flight.
+func (x *bench) batches(ctx context.Context, size int, c, h time.Duration) error {
+	for _, d := range []*daemon{x.staged, x.direct} {
+		kind, floor, least := "staged", "2C + H", 2*c+h
+		if d == x.direct {
+			kind, floor, least = "direct", "C + H", c+h
+		}
+		n := workingSet / size / batch
+		ps := d.chains(n, batch)
+		took, err := d.putBatch(ctx, x.b, ps, batch, size)
+		if err != nil {
+			return err
+		}
+		x.add(fmt.Sprintf("%s put %s in batches of %d", kind, mib(size), batch), floor, limitOf(size), size, took, least)
+		if d == x.staged {
+			if took, err = d.getBatch(ctx, x.b, ps, batch, size); err != nil {
+				return err
+			}
+			x.add(fmt.Sprintf("get %s in batches of %d", mib(size), batch), "C", limitOf(size), size, took, c)
+		}
+		if err := d.forget(ctx, ps); err != nil {
+			return err
+		}
+		var inFlight [2]time.Duration
+		for i := range inFlight {
+			ps := d.chains(n, batch)
+			if inFlight[i], err = d.putMany(ctx, x.b, ps, batch, size, i+1); err != nil {
+				return err
+			}
+			if err := d.forget(ctx, ps); err != nil {
+				return err
+			}
+		}
+		x.add(fmt.Sprintf("%s put %s, two in flight", kind, mib(size)), "one in flight", 1/1.3, size, inFlight[1], inFlight[0])
 	}
-	x.add("direct put "+mib(size), "C + H + 2R", 1.25, size, put, c+h+2*r)
-	if err := x.direct.forget(ctx, ps); err != nil {
-		return err
-	}
-	if size != sizes[0] {
-		return nil
-	}
-	ps = x.direct.chains(n/chunksTwo, chunksTwo)
-	if put, err = x.direct.putTwo(ctx, x.b, ps, chunksTwo, size); err != nil {
-		return err
-	}
-	x.add("direct put "+mib(size)+", two in flight", "6 GiB/s", 1, size, put, time.Duration(float64(size)/(6<<30)*1e9))
-	return x.direct.forget(ctx, ps)
+	return nil
 }
 
 func (x *bench) chains(ctx context.Context) error {

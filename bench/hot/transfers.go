@@ -44,7 +44,7 @@ func (d *daemon) put(ctx context.Context, b *buffers, ps []client.Prompt, size i
 		if err != nil {
 			return 0, err
 		}
-		copy(f.Bytes(0), part(b.src, i, size))
+		fillSlot(f, 0, part(b.src, i, size))
 		if err := stored(ctx, f.StartCommit(ctx, 0, 1)); err != nil {
 			return 0, err
 		}
@@ -52,40 +52,86 @@ func (d *daemon) put(ctx context.Context, b *buffers, ps []client.Prompt, size i
 	return time.Since(start) / time.Duration(len(ps)), nil
 }
 
-// putTwo times one chunk of size bytes with two commits under way: while the
-// daemon hashes one, the client fills the next. Prompts have several chunks,
-// whose slots are reserved together.
-func (d *daemon) putTwo(ctx context.Context, b *buffers, ps []client.Prompt, chunks, size int) (time.Duration, error) {
+// putMany times one chunk of size bytes with several commits under way: while
+// the daemon takes one over, the client fills the next. Prompts have several
+// chunks, whose slots are reserved together.
+func (d *daemon) putMany(ctx context.Context, b *buffers, ps []client.Prompt, chunks, size, inFlight int) (time.Duration, error) {
 	start := time.Now()
-	var under *client.Commit
+	under := make([]*client.Commit, 0, inFlight)
 	for i, p := range ps {
 		f, err := d.reserve(ctx, p, chunks, size)
 		if err != nil {
 			return 0, err
 		}
 		for k := range chunks {
-			copy(f.Bytes(k), part(b.src, i*chunks+k, size))
-			last := under
-			under = f.StartCommit(ctx, k, 1)
-			if err := stored(ctx, last); err != nil {
+			fillSlot(f, k, part(b.src, i*chunks+k, size))
+			under = append(under, f.StartCommit(ctx, k, 1))
+			if len(under) < inFlight {
+				continue
+			}
+			if err := stored(ctx, under[0]); err != nil {
 				return 0, err
 			}
+			under = append(under[:0], under[1:]...)
 		}
 	}
-	if err := stored(ctx, under); err != nil {
-		return 0, err
+	for _, c := range under {
+		if err := stored(ctx, c); err != nil {
+			return 0, err
+		}
 	}
 	return time.Since(start) / time.Duration(chunks*len(ps)), nil
 }
 
-// stored waits for a commit of one chunk, if there is one.
-func stored(ctx context.Context, c *client.Commit) error {
-	if c == nil {
-		return nil
+// putBatch times one chunk of size bytes of prompts that are reserved, filled
+// and committed whole.
+func (d *daemon) putBatch(ctx context.Context, b *buffers, ps []client.Prompt, chunks, size int) (time.Duration, error) {
+	start := time.Now()
+	for i, p := range ps {
+		f, err := d.reserve(ctx, p, chunks, size)
+		if err != nil {
+			return 0, err
+		}
+		for k := range chunks {
+			fillSlot(f, k, part(b.src, i*chunks+k, size))
+		}
+		if err := stored(ctx, f.StartCommit(ctx, 0, chunks)); err != nil {
+			return 0, err
+		}
 	}
+	return time.Since(start) / time.Duration(chunks*len(ps)), nil
+}
+
+// getBatch times one chunk of size bytes of prompts that are leased whole.
+func (d *daemon) getBatch(ctx context.Context, b *buffers, ps []client.Prompt, chunks, size int) (time.Duration, error) {
+	start := time.Now()
+	for i, p := range ps {
+		j, err := d.c.Prefetch(ctx, p, client.PrefetchOptions{})
+		if err != nil {
+			return 0, err
+		}
+		for k := range chunks {
+			if n, err := j.Copy(ctx, part(b.dst, i*chunks+k, size), k); err != nil || n != size {
+				return 0, fmt.Errorf("get: %d bytes: %w", n, err)
+			}
+		}
+		if err := j.Release(ctx); err != nil {
+			return 0, err
+		}
+	}
+	return time.Since(start) / time.Duration(chunks*len(ps)), nil
+}
+
+// fillSlot writes the payload of a slot.
+func fillSlot(f *client.Fill, slot int, payload []byte) { f.Write(slot, payload) }
+
+// stored waits for a commit.
+func stored(ctx context.Context, c *client.Commit) error {
 	rs, err := c.Wait(ctx)
-	if err == nil && rs[0].Result != client.ResultStored {
-		err = errors.New("commit: " + rs[0].Result.String())
+	for i := 0; err == nil && i < len(rs); i++ {
+		if rs[i].Result != client.ResultStored {
+			err = errors.New("commit: " + rs[i].Result.String())
+		}
 	}
 	return err
 }

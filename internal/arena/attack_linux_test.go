@@ -230,7 +230,7 @@ func TestWindow(t *testing.T) {
 	c.tell()
 	c.await("punched")
 	hole := bytes.Repeat([]byte{1}, size)
-	if err := w.read(hole, 0); err != nil || !bytes.Equal(hole, make([]byte, size)) {
+	if _, err := w.read(hole, 0); err != nil || !bytes.Equal(hole, make([]byte, size)) {
 		t.Errorf("the hole does not read as zeros (%v)", err)
 	}
 	if n := takenBytes(t, w.File()); n != 0 {
@@ -283,7 +283,7 @@ func TestWindowTakesNoPages(t *testing.T) {
 	before := takenBytes(t, w.File())
 	for range 2 {
 		got := pattern(size, 1)
-		if err := w.read(got, 0); err != nil || !bytes.Equal(got, want) {
+		if sum, err := w.read(got, 0); err != nil || !bytes.Equal(got, want) || sum != Checksum(want) {
 			t.Fatalf("the window reads as something else (%v)", err)
 		}
 	}
@@ -320,7 +320,7 @@ func TestWindowHolesAreForgotten(t *testing.T) {
 	copy(client[pieceBytes:], pattern(pieceBytes, 1))
 	read := func(off int64) {
 		t.Helper()
-		if err := w.read(make([]byte, pieceBytes), off); err != nil {
+		if _, err := w.read(make([]byte, pieceBytes), off); err != nil {
 			t.Fatal(err)
 		}
 	}

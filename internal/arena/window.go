@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"os"
 	"sync/atomic"
+
+	"github.com/kvstored/kvstored/internal/bulk"
 )
 
 // Window is a staging area shared with one client, who maps it writable and
@@ -34,8 +36,7 @@ type Window struct {
 // each attempt but the first few.
 const maxWary = 64 << 10
 
-// pieceBytes is how much of a window is looked at before it is copied. A
-// payload longer than 1 MiB is copied past the caches.
+// pieceBytes is how much of a window is looked at before it is copied.
 const pieceBytes = 4 << 20
 
 // NewWindow creates a window of n bytes. Its memory is used as the client
@@ -55,22 +56,24 @@ func NewWindow(n int64) (*Window, error) {
 // make the daemon map.
 const MaxWindow = 16 << 30
 
-// read copies what the client has written at off, a multiple of the page size;
-// bytes it has not written are zero.
-func (w *Window) read(p []byte, off int64) error {
+// read copies what the client has written at off, a multiple of the page size,
+// and returns the checksum of the copy; bytes it has not written are zero.
+func (w *Window) read(p []byte, off int64) (uint64, error) {
+	sum := bulk.Over(p)
 	for len(p) > 0 {
 		n := min(len(p), pieceBytes)
 		src := w.mem[off : off+int64(n)]
 		if !w.mapped(src) {
 			if _, err := w.file.ReadAt(p[:n], off); err != nil {
-				return err
+				return 0, err
 			}
+			sum.Arrived(n)
 		} else {
-			copy(p, src)
+			sum.Copy(src)
 		}
 		p, off = p[n:], off+int64(n)
 	}
-	return nil
+	return sum.Sum(), nil
 }
 
 // mapped reports whether a piece may be read where it is mapped.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/kvstored/kvstored/internal/bulk"
 	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
@@ -19,6 +20,8 @@ type Fill struct {
 	store *Store
 	name  []byte // in the block
 	ref   tier.Ref
+	sum   bulk.Running // of the block, as far as Arrived was called
+	left  int          // bytes that Arrived was not called for
 }
 
 // Begin reserves room for a value of n bytes, charged to o. It does not touch
@@ -47,19 +50,33 @@ func (s *Store) Begin(ctx context.Context, o ledger.Owner, name []byte, n int) (
 	}
 	b := ref.Block.Bytes()
 	putHeader(b, name, 0)
-	return &Fill{store: s, name: b[fixedHeader : fixedHeader+len(name)], ref: ref}, nil
+	f := &Fill{store: s, name: b[fixedHeader : fixedHeader+len(name)], ref: ref, sum: bulk.Over(b), left: n}
+	f.sum.Arrived(size - n)
+	return f, nil
 }
 
 // Value is where the value goes: all of it must have been written before Store.
 func (f *Fill) Value() []byte { return f.ref.Block.Bytes()[headerBytes(len(f.name)):] }
 
+// Arrived says that the next n bytes of the value are written and do not change
+// any more, so that they are hashed while they are hot. A caller need not say it.
+func (f *Fill) Arrived(n int) {
+	f.sum.Arrived(n)
+	f.left -= n
+}
+
 // seal makes the block immutable. An expiry comes after the value but lies in
-// front of it.
+// front of it, so that the block has to be hashed again.
 func (f *Fill) seal(expires time.Time) {
-	if !expires.IsZero() {
+	switch {
+	case !expires.IsZero():
 		setExpiry(f.ref.Block.Bytes(), expires.UnixMilli())
+		f.ref.Block.Seal()
+	case f.left > 0:
+		f.ref.Block.Seal()
+	default:
+		f.ref.Block.SealSum(f.sum.Sum())
 	}
-	f.ref.Block.Seal()
 }
 
 // When says which names a value is stored under.
@@ -125,7 +142,7 @@ func (s *Store) tryExpire(ctx context.Context, o ledger.Owner, name []byte, at t
 	if err != nil {
 		return false, err
 	}
-	copy(f.Value(), v.Bytes())
+	bulk.CopyCold(f.Value(), v.Bytes())
 	f.seal(at)
 	var p place
 	var refs [1]tier.Ref

@@ -282,3 +282,39 @@ func TestChecksum(t *testing.T) {
 		v.Release()
 	}
 }
+
+// A value whose bytes are told of as they arrive has the checksum of its block,
+// in whatever parts, with an expiry in front of it, or only partly told of.
+func TestChecksumAsBytesArrive(t *testing.T) {
+	r := newRig(t, 32<<20)
+	value := bytes.Repeat([]byte("0123456789abcdef-"), 20_000)
+	for _, n := range []int{0, 1, 1000, 1024, 100_001, len(value)} {
+		for _, step := range []int{1000, 1024, 65_536, len(value)} {
+			for _, expires := range []time.Time{{}, time.Now().Add(time.Hour)} {
+				for _, told := range []int{n, n / 2} {
+					f, err := r.Begin(t.Context(), r.o, []byte("name"), n)
+					if err != nil {
+						t.Fatal(err)
+					}
+					for at := 0; at < n; at += step {
+						part := copy(f.Value()[at:], value[at:min(at+step, n)])
+						if at+part <= told {
+							f.Arrived(part)
+						}
+					}
+					if _, err := f.Store(t.Context(), blob.Always, expires); err != nil {
+						t.Fatal(err)
+					}
+					v, err := r.Get(t.Context(), r.o, []byte("name"))
+					if err != nil {
+						t.Fatal(err)
+					}
+					if !v.Verify() || !bytes.Equal(v.Bytes(), value[:n]) {
+						t.Errorf("%d bytes in steps of %d, %d told of, expiry %v: the checksum is another one", n, step, told, expires)
+					}
+					v.Release()
+				}
+			}
+		}
+	}
+}

@@ -164,20 +164,26 @@ func (r *reader) short(dst []byte) ([]byte, bool) {
 	return append(dst, b[at+2:end]...), true
 }
 
-// full fills p, from the buffer and then straight from the source. Bytes that come
-// behind p go into the buffer.
-func (r *reader) full(p []byte) error {
+// taker is told of the bytes of a value as they arrive.
+type taker interface{ Arrived(n int) }
+
+// full fills p, from the buffer and then straight from the source, and tells to
+// of each part. Bytes that come behind p go into the buffer.
+func (r *reader) full(p []byte, to taker) error {
 	at := copy(p, r.buf[r.r:r.w])
 	r.r += at
+	to.Arrived(at)
 	for at < len(p) {
 		n, err := r.src.read(p[at:], r.buf)
 		if n == 0 {
 			return unexpected(err, true)
 		}
-		if at += n; at > len(p) {
-			r.r, r.w = 0, at-len(p)
-			at = len(p)
+		if behind := at + n - len(p); behind > 0 {
+			r.r, r.w = 0, behind
+			n -= behind
 		}
+		at += n
+		to.Arrived(n)
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/budget"
+	"github.com/kvstored/kvstored/internal/bulk"
 	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/hint"
 	"github.com/kvstored/kvstored/internal/ledger"
@@ -211,7 +212,9 @@ func (g *get) add(b arena.Block, tokens uint32) bool {
 		return false
 	}
 	g.reply.Chunks = g.reply.Chunks.Add(wire.Chunk{Length: uint32(b.Len()), Tokens: tokens, Sum: b.Sum()})
-	g.reply.Payloads = append(g.reply.Payloads, b.Bytes()...)
+	at := len(g.reply.Payloads)
+	g.reply.Payloads = g.reply.Payloads[:at+b.Len()]
+	bulk.Copy(g.reply.Payloads[at:], b.Bytes())
 	return true
 }
 

@@ -1,0 +1,3 @@
+package bulk
+
+func setWay(v, s bool) { vectors, streams = v, s }

@@ -47,6 +47,7 @@ func (m *mappings) open(h *wire.HelloReply, files []*os.File) error {
 			m.close()
 			return fmt.Errorf("map the staging window: %w", err)
 		}
+		adviseHuge(m.mu.staging)
 	}
 	return nil
 }

@@ -35,7 +35,7 @@ func newMapping(o Options) (m mapping, err error) {
 			err = errors.Join(err, m.close())
 		}
 	}()
-	if m.mem, err = mapAligned(m.file, o.CapacityBytes); err != nil {
+	if m.mem, err = mapAligned(m.file, o.CapacityBytes, unix.PROT_READ|unix.PROT_WRITE); err != nil {
 		return m, err
 	}
 	// Prompts do not belong into a core dump. Nothing depends on the advice,
@@ -163,9 +163,9 @@ func touchStripe(p []byte, huge bool) error {
 	return nil
 }
 
-// mapAligned maps the file shared and writable at a multiple of the huge page
-// size, which huge pages need.
-func mapAligned(f *os.File, n int64) ([]byte, error) {
+// mapAligned maps the file shared at a multiple of the huge page size, which
+// huge pages need.
+func mapAligned(f *os.File, n int64, prot int) ([]byte, error) {
 	size := uintptr(n)
 	room, err := unix.MmapPtr(-1, 0, nil, size+hugePageBytes, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
 	if err != nil {
@@ -173,7 +173,7 @@ func mapAligned(f *os.File, n int64) ([]byte, error) {
 	}
 	head := -uintptr(room) % hugePageBytes
 	start := unsafe.Add(room, head)
-	if _, err = unix.MmapPtr(int(f.Fd()), 0, start, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_FIXED); err != nil {
+	if _, err = unix.MmapPtr(int(f.Fd()), 0, start, size, prot, unix.MAP_SHARED|unix.MAP_FIXED); err != nil {
 		return nil, errors.Join(fmt.Errorf("map %d bytes: %w", n, err), unix.MunmapPtr(room, size+hugePageBytes))
 	}
 	// What the alignment did not need is given back; it was only address space.

@@ -84,3 +84,18 @@ ShmemPmdMapped:     4096 kB
 		t.Errorf("%d huge bytes, %v; want %d", got, err, 6<<20)
 	}
 }
+
+// What the kernel says of huge pages for shared memory; the chosen word is in brackets.
+func TestGivesHuge(t *testing.T) {
+	for choices, want := range map[string]bool{
+		"always within_size [advise] never deny force\n": true,
+		"[always] within_size advise never deny force\n": true,
+		"always within_size advise [never] deny force\n": false,
+		"always within_size advise never [deny] force\n": false,
+		"always": false, "[": false, "": false,
+	} {
+		if got := givesHuge(choices); got != want {
+			t.Errorf("%q: %t", choices, got)
+		}
+	}
+}

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -17,11 +19,12 @@ func newWindow(n int64) (*Window, error) {
 	if err := addSeals(f, unix.F_SEAL_SEAL); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	mem, err := unix.Mmap(int(f.Fd()), 0, int(n), unix.PROT_READ, unix.MAP_SHARED)
+	mem, err := mapAligned(f, n, unix.PROT_READ)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("map %d bytes: %w", n, err), f.Close())
+		return nil, errors.Join(err, f.Close())
 	}
 	_ = unix.Madvise(mem, unix.MADV_DONTDUMP) // as for the arena
+	_ = unix.Madvise(mem, unix.MADV_HUGEPAGE) // where the client gets them
 	return &Window{mem: mem, file: f}, nil
 }
 
@@ -42,6 +45,30 @@ func resident(p []byte) bool {
 	return true
 }
 
+// GiveBack gives the pages of a part back to the kernel, also those that the
+// client has written. The part reads as zeros until it is written again. The
+// caller makes sure that nothing is read of it meanwhile that should be there.
+func (w *Window) GiveBack(off, n int64) error {
+	if err := unix.Fallocate(int(w.file.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, off, n); err != nil {
+		return fmt.Errorf("arena: give back %d bytes of a window at %d: %w", n, off, err)
+	}
+	return nil
+}
+
+// WindowsHuge reports whether the kernel gives huge pages to shared memory that
+// is advised so, as windows are on both sides.
+func WindowsHuge() bool {
+	text, err := os.ReadFile("/sys/kernel/mm/transparent_hugepage/shmem_enabled")
+	return err == nil && givesHuge(string(text))
+}
+
+// givesHuge reads the choices, of which the chosen one is in brackets.
+func givesHuge(choices string) bool {
+	_, rest, _ := strings.Cut(choices, "[")
+	chosen, _, _ := strings.Cut(rest, "]")
+	return slices.Contains([]string{"always", "within_size", "advise", "force"}, chosen)
+}
+
 // minPage is the smallest page that Linux has.
 const minPage = 4 << 10
 
@@ -54,8 +81,8 @@ func (w *Window) Close() error {
 	if w.file == nil {
 		return nil
 	}
-	punched := unix.Fallocate(int(w.file.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, int64(len(w.mem)))
-	err := errors.Join(punched, unix.Munmap(w.mem), w.file.Close())
+	punched := w.GiveBack(0, int64(len(w.mem)))
+	err := errors.Join(punched, unix.MunmapPtr(unsafe.Pointer(unsafe.SliceData(w.mem)), uintptr(len(w.mem))), w.file.Close())
 	w.mem, w.file = nil, nil
 	return err
 }

@@ -3,6 +3,7 @@ package server
 import (
 	"sync/atomic"
 
+	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/hint"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/key"
@@ -20,6 +21,8 @@ type counters struct {
 	storedChunks, storedBytes, leases, gotBack atomic.Uint64
 	warmChunks, warmBytes                      atomic.Uint64
 	nextTurnChunks, nextTurnBytes              atomic.Uint64
+
+	staging stagingCounters
 }
 
 // asked counts a prefetch and the chunks that it found.
@@ -97,6 +100,9 @@ type Stats struct {
 	WarmBytes        uint64                `json:"warm_bytes"`
 	NextTurnChunks   uint64                `json:"next_turn_chunks"` // brought up for the next turn of what had grown
 	NextTurnBytes    uint64                `json:"next_turn_bytes"`
+	StagingBytes     int64                 `json:"staging_bytes"`            // of the clients' windows, that may have pages
+	StagingGivenBack uint64                `json:"staging_given_back_bytes"` // unused for a minute
+	StagingHuge      bool                  `json:"staging_huge_pages"`       // the kernel gives them to shared memory
 }
 
 // Stats returns a snapshot. Hits are counted when a job's lease ends.
@@ -129,6 +135,9 @@ func (s *Server) Stats() Stats {
 		WarmBytes:        c.warmBytes.Load(),
 		NextTurnChunks:   c.nextTurnChunks.Load(),
 		NextTurnBytes:    c.nextTurnBytes.Load(),
+		StagingBytes:     c.staging.bytes.Load(),
+		StagingGivenBack: c.staging.givenBack.Load(),
+		StagingHuge:      arena.WindowsHuge(),
 	}
 	for reason, name := range refusedNames {
 		n := c.refused[reason].Load()

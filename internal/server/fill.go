@@ -29,6 +29,7 @@ type fill struct {
 		sync.Mutex
 		slots []slot
 		live  int  // slots granted and not yet given up
+		late  int  // slots given up that the client may still be writing
 		aged  bool // given up because nobody ended it in time
 		told  bool // and the client knows
 	}
@@ -39,6 +40,7 @@ type slot struct {
 	status stack.GrantStatus
 	ref    tier.Ref // valid while granted and not given up
 	window int64    // where its bytes lie in the staging window; with staged puts
+	late   int      // bytes of the window that it keeps, though given up; see revoke
 	there  uint32   // bytes of what exists already; 0: not known
 }
 
@@ -172,15 +174,34 @@ func (f *fill) seal(s slot) (sum uint64, err error) {
 }
 
 // take takes the live slots of a range over; the others are zero. An aged
-// fill has none.
+// fill has none. The client that names slots writes to them no more, so that
+// what they kept of the window is free then.
 func (f *fill) take(from, to int) ([]slot, error) {
 	f.mu.Lock()
-	defer f.mu.Unlock()
 	if f.mu.aged {
 		f.mu.told = true
+		late := f.takeLate(from, to)
+		f.mu.Unlock()
+		for _, s := range late {
+			f.session.staging.free(s.window, s.late)
+		}
 		return nil, refuse(wire.StatusRevoked, "fill %d was given up: it was neither committed nor aborted within %v; reserve again", f.id, f.session.leaseAge)
 	}
+	defer f.mu.Unlock()
 	return f.takeLive(from, to), nil
+}
+
+// takeLate takes over what slots of an aged fill keep of the window. The mutex
+// is held.
+func (f *fill) takeLate(from, to int) (late []slot) {
+	for i := from; i < to; i++ {
+		if s := &f.mu.slots[i]; s.late > 0 {
+			late = append(late, *s)
+			s.late = 0
+			f.mu.late--
+		}
+	}
+	return late
 }
 
 // takeLive is called with the mutex held.
@@ -221,16 +242,17 @@ func (f *fill) abort(taken []slot) {
 	}
 }
 
-// abandon gives up slots that the client may still be writing: because it has
-// left, or has not ended the fill in time.
+// abandon gives up the blocks of slots that the client may still be writing:
+// because it has left, or has not ended the fill in time. Their parts of the
+// window stay taken.
 func (f *fill) abandon(taken []slot) {
-	if f.session.puts != wire.PutDirect {
-		f.abort(taken) // what it can write is its window
-		return
-	}
 	for _, s := range taken {
-		if s.ref.Valid() {
+		switch {
+		case !s.ref.Valid():
+		case f.session.puts == wire.PutDirect:
 			f.quarantine(s.ref)
+		default:
+			f.session.server.o.Stack.Abort([]tier.Ref{s.ref})
 		}
 	}
 }
@@ -267,6 +289,10 @@ func (f *fill) close() {
 func (f *fill) expire() { f.revoke("it was neither committed nor aborted in time") }
 
 // revoke is expire for any reason. It returns how many slots were live.
+//
+// The client does not know yet, and may be writing. So the parts of the window
+// that the slots have are kept from other fills, whose bytes a late write would
+// ruin, until the client has named the slots in a commit or an abort.
 func (f *fill) revoke(why string) int {
 	f.mu.Lock()
 	n := f.mu.live
@@ -275,6 +301,12 @@ func (f *fill) revoke(why string) int {
 		return 0
 	}
 	f.mu.aged = true
+	for i := range f.mu.slots {
+		if s := &f.mu.slots[i]; s.ref.Valid() && f.session.staging != nil {
+			s.late = s.ref.Block.Len()
+			f.mu.late++
+		}
+	}
 	taken := f.takeLive(0, len(f.mu.slots))
 	f.mu.Unlock()
 	f.abandon(taken)
@@ -286,7 +318,7 @@ func (f *fill) revoke(why string) int {
 // forgetIfDone drops a fill of which nothing is left to do or to tell.
 func (f *fill) forgetIfDone() {
 	f.mu.Lock()
-	left := f.mu.live > 0 || f.mu.aged && !f.mu.told
+	left := f.mu.live > 0 || f.mu.late > 0 || f.mu.aged && !f.mu.told
 	f.mu.Unlock()
 	if left {
 		return

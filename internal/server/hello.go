@@ -130,7 +130,7 @@ func (c *reader) grantPuts(req *wire.HelloRequest, reply *wire.HelloReply, uc *n
 		n = defaultStaging
 	}
 	n = min(n, maxStaging)
-	st, err := newStaging(extent.RoundUp(int64(n)))
+	st, err := newStaging(extent.RoundUp(int64(n)), &c.server.count.staging, c.whileOpen)
 	if errors.Is(err, errors.ErrUnsupported) {
 		return nil, nil // inline only
 	}

@@ -217,3 +217,57 @@ func TestReserveWaits(t *testing.T) {
 		t.Errorf("%d bytes are leased", r.leased())
 	}
 }
+
+// A client that is late may still be writing when its fill is given up. What it
+// writes must not get into another fill: its part of the window is not used
+// until it has named the slots, each by itself.
+func TestLateWritesReachNoOtherFill(t *testing.T) {
+	r := newRig(t, options{Options: server.Options{Settings: server.Settings{LeaseMaxAge: 10 * brief}}})
+	c := r.dial(client.Options{StagingBytes: 2 * size})
+	late, err := c.Reserve(t.Context(), client.Chain(chain(1, 2)), client.ReserveOptions{Size: size})
+	r.must(err)
+	r.until("the fill is revoked", func() bool { return r.server.Stats().Revoked == 1 })
+	if f, err := c.Reserve(t.Context(), client.Chain(chain(2, 1)), client.ReserveOptions{Size: size}); err == nil && f.Len() > 0 {
+		t.Error("a part of the window was granted that another client's thread may be writing")
+	}
+	refused := func(err error, want client.Code) {
+		t.Helper()
+		if !errors.Is(err, want) {
+			t.Errorf("refused with %v, want %v", err, want)
+		}
+	}
+	_, err = late.CommitRange(t.Context(), 0, 1, nil)
+	refused(err, client.ErrRevoked)
+
+	// Slot 0 is free now; slot 1 is still written to, while others are stored.
+	p := chain(2, 1)
+	for stored := false; !stored; {
+		f, err := c.Reserve(t.Context(), client.Chain(p), client.ReserveOptions{Size: size})
+		r.must(err)
+		if f.Len() != 1 || f.Status(0) != client.Granted {
+			t.Fatalf("slot 0 was not given back: %v", f.Reason())
+		}
+		f.Write(0, tiertest.Payload(p.Key(0), size))
+		clear(late.Bytes(1))
+		_, err = f.Commit(t.Context())
+		if stored = err == nil; !stored { // this machine was as late again
+			refused(err, client.ErrRevoked)
+		}
+	}
+	got, err := c.Get(t.Context(), client.Chain(p), client.GetOptions{})
+	r.must(err)
+	if len(got) != 1 || tiertest.CheckPayload(p.Key(0), got[0].Bytes) != nil {
+		t.Error("a late write came into the payload of another fill")
+	}
+
+	refused(late.AbortRange(t.Context(), 1, 1), client.ErrRevoked)
+	refused(late.AbortRange(t.Context(), 1, 1), client.ErrUnknownFill)
+	f, err := c.Reserve(t.Context(), client.Chain(chain(3, 2)), client.ReserveOptions{Size: size})
+	r.must(err)
+	if f.Len() != 2 {
+		t.Errorf("%d of 2 slots: the window is not free again: %v", f.Len(), f.Reason())
+	}
+	if err := f.Abort(t.Context()); err != nil {
+		refused(err, client.ErrRevoked) // as late as before
+	}
+}

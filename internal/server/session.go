@@ -114,7 +114,7 @@ func (c *session) close() {
 func (c *session) teardown() {
 	c.waiting.Wait()
 	if c.staging != nil {
-		_ = c.staging.window.Close() // fails only if it was closed before
+		c.staging.close()
 	}
 	if c.peer != nil {
 		_ = c.peer.Close()

@@ -2,38 +2,84 @@ package server
 
 import (
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/extent"
 )
 
+const (
+	// segmentBytes is the unit in which a window is given back: a huge page.
+	segmentBytes = 2 << 20
+	// biteBytes is how much is given back at a time: what frees its pages within
+	// about a millisecond.
+	biteBytes = 16 << 20
+	// A segment is given back at the fifth tick of which it saw no use, so after
+	// 60 to 75 seconds.
+	stagingTick = 15 * time.Second
+	keepTicks   = 5
+)
+
 // staging is a client's window and who has which part of it. The nil staging,
 // of a connection without one, has room for everything at 0.
+//
+// What no slot had for a minute is given back to the kernel. It is taken from
+// the room for that long, so that no slot gets it meanwhile. A client that
+// writes to it all the same has pages there again, of zeros before.
 type staging struct {
 	window *arena.Window
-	mu     struct {
+	// whileOpen runs the work of a timer unless the connection is being closed.
+	whileOpen func(func())
+	count     *stagingCounters
+	mu        struct {
 		sync.Mutex
-		room *extent.Allocator
+		room     *extent.Allocator
+		warm     []uint8 // ticks that each segment keeps its pages for; 0: it has none
+		ticking  bool
+		punching chan struct{} // closed when what is being given back is there again
 	}
 }
 
-func newStaging(n int64) (*staging, error) {
+// stagingCounters are of all windows.
+type stagingCounters struct {
+	bytes     atomic.Int64 // of segments that may have pages
+	givenBack atomic.Uint64
+}
+
+func newStaging(n int64, count *stagingCounters, whileOpen func(func())) (*staging, error) {
 	w, err := arena.NewWindow(n)
 	if err != nil {
 		return nil, err
 	}
-	s := &staging{window: w}
+	s := &staging{window: w, whileOpen: whileOpen, count: count}
 	s.mu.room = extent.New(n)
+	s.mu.warm = make([]uint8, (n+segmentBytes-1)/segmentBytes)
 	return s, nil
 }
 
+// alloc takes a part of n bytes. It waits where a part is just being given back
+// and there is no other.
 func (s *staging) alloc(n uint32) (int64, bool) {
 	if s == nil {
 		return 0, true
 	}
+	for {
+		off, ok, wait := s.tryAlloc(int64(n))
+		if ok || wait == nil {
+			return off, ok
+		}
+		<-wait
+	}
+}
+
+func (s *staging) tryAlloc(n int64) (off int64, ok bool, wait <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.mu.room.Alloc(int64(n))
+	if off, ok = s.mu.room.Alloc(n); ok {
+		s.use(off, n)
+	}
+	return off, ok, s.mu.punching
 }
 
 func (s *staging) free(off int64, n int) {
@@ -43,4 +89,93 @@ func (s *staging) free(off int64, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.room.Free(off, int64(n))
+	s.use(off, int64(n))
+}
+
+// use has the pages of a part stay for a while. The mutex is held.
+func (s *staging) use(off, n int64) {
+	for i := off / segmentBytes; i*segmentBytes < off+n; i++ {
+		if s.mu.warm[i] == 0 {
+			s.count.bytes.Add(segmentBytes)
+		}
+		s.mu.warm[i] = keepTicks
+	}
+	if !s.mu.ticking {
+		s.mu.ticking = true
+		s.tickLater()
+	}
+}
+
+func (s *staging) tickLater() { time.AfterFunc(stagingTick, func() { s.whileOpen(s.tick) }) }
+
+// tick gives back the segments that were not used for long enough, and goes on
+// while there are others. Without pages there is no timer.
+func (s *staging) tick() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.ticking = false
+	for i := 0; i < len(s.mu.warm); i++ {
+		switch warm := s.mu.warm[i]; {
+		case warm == 0:
+		case warm == 1 && s.unused(i):
+			n := 1
+			for i+n < len(s.mu.warm) && n < biteBytes/segmentBytes && s.mu.warm[i+n] == 1 && s.unused(i+n) {
+				n++
+			}
+			s.giveBack(i, n)
+		case s.unused(i):
+			s.mu.warm[i]--
+			s.mu.ticking = true
+		default:
+			s.mu.ticking = true
+		}
+	}
+	if s.mu.ticking {
+		s.tickLater()
+	}
+}
+
+// span is where n segments from the i-th on lie.
+func (s *staging) span(i, n int) (off, bytes int64) {
+	off = int64(i) * segmentBytes
+	return off, min(int64(n)*segmentBytes, s.mu.room.Capacity()-off)
+}
+
+// unused reports whether no slot has any of segment i. The mutex is held.
+func (s *staging) unused(i int) bool {
+	off, n := s.span(i, 1)
+	return s.mu.room.FreeFrom(off) >= n
+}
+
+// giveBack gives back n unused segments from the i-th on. The mutex is held, but
+// not while the kernel works.
+func (s *staging) giveBack(i, n int) {
+	off, bytes := s.span(i, n)
+	if !s.mu.room.Reserve(off, bytes) {
+		return // a broken invariant, which costs pages only
+	}
+	clear(s.mu.warm[i : i+n])
+	done := make(chan struct{})
+	s.mu.punching = done
+	s.mu.Unlock()
+	// What the kernel does not take stays as it is.
+	_ = s.window.GiveBack(off, bytes)
+	s.mu.Lock()
+	s.mu.punching = nil
+	close(done)
+	s.mu.room.Free(off, bytes)
+	s.count.bytes.Add(-int64(n) * segmentBytes)
+	s.count.givenBack.Add(uint64(bytes))
+}
+
+// close gives all back. No timer's work is under way, or comes.
+func (s *staging) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, warm := range s.mu.warm {
+		if warm > 0 {
+			s.count.bytes.Add(-segmentBytes)
+		}
+	}
+	_ = s.window.Close() // fails only if it was closed before
 }

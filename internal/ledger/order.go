@@ -57,11 +57,12 @@ func (o *order) told(e *entry) policy.Meta {
 	return policy.Meta{Hash: o.hash(e.space, e.hash), Size: o.bytes(e)}
 }
 
-// meta is told, with what planners want to know.
-func (o *order) meta(e *entry) policy.Meta {
+// meta is told, with what planners want to know: for others the parent, whose
+// hash costs a look at another entry, is left out.
+func (o *order) meta(e *entry, plans bool) policy.Meta {
 	m := o.told(e)
 	m.Uses = uint8(e.mark / hit)
-	if e.parent != 0 {
+	if plans && e.parent != 0 {
 		m.Parent = o.hash(e.space, o.entries.at(e.parent).hash)
 	}
 	return m
@@ -83,11 +84,16 @@ func (o *order) miss(e *entry) {
 	}
 }
 
+// add makes the entry a candidate of rank r.
+func (o *order) add(r, id uint32) {
+	to := &o.ranks[r]
+	to.policy.Add(policy.ID(id), o.meta(o.entries.at(id), to.planner != nil))
+}
+
 // join makes the entry a candidate.
 func (o *order) join(id uint32) {
-	e := o.entries.at(id)
-	o.ranks[everything].policy.Add(policy.ID(id), o.meta(e))
-	if sp := o.spaces.slots.at(e.space); sp.quota != 0 && !sp.moving {
+	o.add(everything, id)
+	if sp := o.spaces.slots.at(o.entries.at(id).space); sp.quota != 0 && !sp.moving {
 		o.quote(id)
 	}
 }
@@ -96,7 +102,7 @@ func (o *order) join(id uint32) {
 func (o *order) quote(id uint32) {
 	e := o.entries.at(id)
 	e.mark |= quoted
-	o.ranks[o.spaces.slots.at(e.space).quota].policy.Add(policy.ID(id), o.meta(e))
+	o.add(o.spaces.slots.at(e.space).quota, id)
 	o.offer(id)
 }
 

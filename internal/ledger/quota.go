@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/kvstored/kvstored/key"
-	"github.com/kvstored/kvstored/policy"
 )
 
 // ErrOverQuota refuses a chunk that alone is larger than what its space may
@@ -35,7 +34,7 @@ func (o *order) spare(id uint32) bool {
 		return false
 	}
 	e.spared++
-	o.ranks[everything].policy.Add(policy.ID(id), o.meta(e))
+	o.add(everything, id)
 	return true
 }
 

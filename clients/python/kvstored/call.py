@@ -35,6 +35,9 @@ class Watch(NamedTuple):
     seconds: Optional[float] = None  # that it may take; None: as the call that it is a step of
 
 
+_PREFETCH = int(wire.Op.PREFETCH)
+
+
 class Call:
     """A request on its way. ``value`` or ``error``, which is never raised itself,
     is set when it is ``done``."""
@@ -46,7 +49,7 @@ class Call:
 
     def __init__(self, id: int, request: Request) -> None:
         self.id, self.request = id, request
-        self.jobs = 1 if request.op == wire.Op.PREFETCH else request.jobs  # that the reply may make
+        self.jobs = 1 if request.op == _PREFETCH else request.jobs  # that the reply may make
         self.done = self.parked = self.left = False
         self.waits = False  # for its turn; it is not sent yet
         self.ahead = False  # its caller did not wait for its turn, and hears of it by take or lost
@@ -61,8 +64,12 @@ class Call:
         self.wake = threading.Lock()  # held; released once to wake the thread that parked
         self.wake.acquire()
 
+    def ended(self) -> bool:
+        return self.done
+
     def frame(self) -> bytes:
-        return wire.frame(wire.REQUEST, self.request.op, self.id, self.request.body)
+        body = self.request.body
+        return wire.HEADER.pack(len(body), wire.REQUEST, self.request.op, 0, self.id) + body
 
     @property
     def name(self) -> str:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, List, Optional, Se
 from . import greeting, wire
 from .call import Call, Frame, Request, Watch
 from .errors import DeadlineExceeded, Disconnected, Error, ProtocolError, Refused
-from .turns import Queued, Turns
+from .turns import ENDS, Queued, Turns
 from .wire import HEADER, Op
 
 if TYPE_CHECKING:
@@ -125,7 +125,8 @@ class Link:
     def _new(self, request: Request, deadline: float, grace: Optional[float] = None) -> Call:
         call = Call(next(self._ids), request)
         call.deadline, call.grace = deadline, grace if call.jobs else None
-        call.arrived = self._arrived if deadline - time.monotonic() >= _DOUBT else -1
+        if request.callback is not None:
+            call.arrived = self._arrived if deadline - time.monotonic() >= _DOUBT else -1
         return call
 
     def _start(self, calls: Sequence[Call], deadline: float) -> None:
@@ -136,11 +137,16 @@ class Link:
             with self._mu:
                 if self.down is not None:
                     raise self.down.fresh()
-                late = self._due()
+                if self._late:
+                    late = self._due()
                 going = late + [call for call in calls if self._turns.enter(call)]
-                self._calls.update((call.id, call) for call in calls)
-                self._count(background)
-            if going or self._rest:
+                for call in calls:
+                    self._calls[call.id] = call
+                if background:
+                    self._count(background)
+            if len(going) == 1:
+                self._send(going[0].frame(), deadline)
+            elif going or self._rest:
                 self._send(b"".join([call.frame() for call in going]), deadline)
         except BaseException as e:  # a signal's handler may raise anything
             self._forget(calls)
@@ -262,9 +268,9 @@ class Link:
                         self._reader = call
                     lead = self._reader is call
                     call.parked = not lead
-                    ends = self._ends(call)
+                    ends = deadline if call.grace is None else self._ends(call)
                 if lead:
-                    self._read_until(lambda: call.done, ends)
+                    self._read_until(call.ended, ends)
                 elif call.wake.acquire(timeout=max(0.0, ends - time.monotonic())):
                     continue  # answered, or it is this thread's turn to read
                 late = self._leave(call)
@@ -441,10 +447,13 @@ class Link:
     def _read_until(self, enough: Callable[[], bool], deadline: float) -> None:
         """Reads what is there, and more until it is enough or the deadline has passed."""
         while True:
-            left = deadline - time.monotonic()
-            ready = self._glance() or self._readable.poll(max(0.0, min(left, _TICK)) * 1000)
-            if any(fd == self._waker[0] for fd, _ in ready):
-                self._drain()
+            ready = self._glance()
+            if not ready:
+                left = deadline - time.monotonic()
+                ready = self._readable.poll(max(0.0, min(left, _TICK)) * 1000)
+            for fd, _ in ready:
+                if fd == self._waker[0]:
+                    self._drain()
             if ready and self.down is None:
                 self._receive()
             if self.down is not None or enough() or time.monotonic() >= deadline:
@@ -463,8 +472,7 @@ class Link:
             data = self._sock.recv(_READ_BYTES)
             if not data:
                 raise Disconnected("the daemon closed the connection")
-            self._in += data
-            self._parse()
+            self._parse(data)
         except BlockingIOError:
             pass
         except Disconnected as e:
@@ -479,14 +487,34 @@ class Link:
 
     def _glance(self) -> Any:
         """Whether there is something to read within a moment."""
-        until = time.perf_counter() + _GLANCE
+        poll, now = self._readable.poll, time.perf_counter
+        until = 0.0
         while True:
-            ready = self._readable.poll(0)
-            if ready or time.perf_counter() > until:
+            ready = poll(0)
+            if ready:
+                return ready
+            if not until:
+                until = now() + _GLANCE
+            elif now() > until:
                 return ready
 
-    def _parse(self) -> None:
+    def _alone(self, read: bytes) -> bool:
+        """Delivers what was read if it is one whole reply, as most reads are."""
+        if len(read) < HEADER.size:
+            return False
+        length, kind, op, status, id = HEADER.unpack_from(read)
+        if kind != wire.REPLY or len(read) != HEADER.size + length:
+            return False
+        self._arrived += 1
+        self.stalled = False
+        self._deliver(op, status, id, read[HEADER.size :])
+        return True
+
+    def _parse(self, read: bytes) -> None:
         at, data = 0, self._in
+        if not data and self._alone(read):
+            return
+        data += read
         while len(data) - at >= HEADER.size:
             length, kind, op, status, id = HEADER.unpack_from(data, at)
             if length > wire.MAX_BODY:
@@ -519,9 +547,10 @@ class Link:
             raise ProtocolError(f"reply {id} to operation {op} answers nothing")
         try:
             self._take(call, status, body)
-            with self._mu:
-                self._turns.answered(call, status, body)
-                self._late.extend(self._turns.next())
+            if call.jobs or op in ENDS or self._turns.queue:
+                with self._mu:
+                    self._turns.answered(call, status, body)
+                    self._late.extend(self._turns.next())
         except Exception as e:  # whatever is wrong with it, only its caller hears
             bad = e if isinstance(e, ProtocolError) else ProtocolError(f"reply to operation {op}: {e}")
             self._finish(call, None, bad)
@@ -575,11 +604,24 @@ class Link:
         """Sends frames, and before them the rest of what was sent in part. After
         DeadlineExceeded nothing of them is sent; where a part is, the rest of
         it stays to be sent."""
-        if not self._writing.acquire(timeout=max(0.0, deadline - time.monotonic())):
+        writing = self._writing
+        if not writing.acquire(blocking=False) and not writing.acquire(timeout=max(0.0, deadline - time.monotonic())):
             raise DeadlineExceeded("the daemon takes no requests")
         begun = False  # a part may be out: nothing but the rest can follow it
         try:
-            rest = memoryview(self._rest + out if self._rest else out)
+            if not self._rest and self.down is None:
+                begun = True
+                try:
+                    sent = self._sock.send(out, socket.MSG_NOSIGNAL)
+                except BlockingIOError:
+                    sent = 0
+                begun = sent > 0
+                if sent == len(out):
+                    begun = False
+                    return
+                rest = memoryview(out)[sent:]
+            else:
+                rest = memoryview(self._rest + out)
             while rest:
                 if self.down is not None:
                     raise self.down.fresh()

@@ -27,7 +27,8 @@ class Queued(DeadlineExceeded):
         return f"{self.call.name}: it still waits for its turn"
 
 
-_ENDS = (Op.RELEASE, Op.CANCEL)
+#: Operations that give a job back.
+ENDS = (Op.RELEASE, Op.CANCEL)
 
 
 class Turns:
@@ -41,7 +42,7 @@ class Turns:
     def enter(self, call: Call) -> bool:
         """Whether a call may be sent now; otherwise it is queued."""
         jobs = call.jobs
-        if call.request.op in _ENDS:
+        if call.request.op in ENDS:
             self.moved = time.monotonic()
         if not jobs or not self.queue and self.taken + jobs <= max(LIMIT, jobs):
             self.taken += jobs
@@ -65,7 +66,7 @@ class Turns:
 
     def answered(self, call: Call, status: int, body: bytes) -> None:
         """Counts what a reply made or ended."""
-        if call.request.op in _ENDS:
+        if call.request.op in ENDS:
             self.taken -= not status  # else it was ended before
         elif call.jobs:
             self.taken -= call.jobs - (0 if status else _made(call.request.op, body))

@@ -1,6 +1,7 @@
 package disk
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -85,10 +86,15 @@ func TestTruncatedAndOrphanSegments(t *testing.T) {
 	if err := os.WriteFile(orphan, make([]byte, mib), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	var log logtest.Book
+	o.Log = zerolog.New(&log)
 	d, _ = start(t, o, nil)
 	got := recoverAll(t, d)
 	if len(got) == 12 || len(got) < 4 {
 		t.Fatalf("recovered %d of 12 after the cut", len(got))
+	}
+	if lost := fmt.Sprintf(`"chunks":%d,"damaged_records":0`, 12-len(got)); !strings.Contains(log.String(), lost) {
+		t.Errorf("the log has no %s: %s", lost, log.String())
 	}
 	for i := range 12 {
 		if _, is := got[keyOf(i)]; is {

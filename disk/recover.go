@@ -120,6 +120,10 @@ func (r *recovery) end(ctx context.Context, emit func([]tier.Record)) {
 	if n := t.scan.newer.Load(); n > 0 {
 		t.log.Warn().Uint64("records", n).Msg("records of a newer program are passed over; their room is given to others")
 	}
+	if lost := len(r.lost) + len(r.overlapped); lost > 0 {
+		t.log.Warn().Int("chunks", lost).Int("damaged_records", len(r.lost)).Int("out_of_place", len(r.overlapped)).
+			Msg("chunks of the disk tier are lost: their records are damaged, or no file has their bytes any more, as after a segment was cut")
+	}
 	t.log.Info().Int("entries", len(r.entries)).Int("lost", len(r.lost)+len(r.overlapped)).Uint64("evicted", t.scan.evicted.Load()).
 		Uint64("newer", t.scan.newer.Load()).Int("orphan_segments", len(r.orphans)).Msg("recovered")
 	r.emit(r.entries, emit)

@@ -89,6 +89,9 @@ func written(f *client.Flushed, tiers map[string]tierView) string {
 // lostChunks is the reason of chunks that a tier below had and has lost.
 const lostChunks = "lost"
 
+// clearedChunks is the reason of those that clear took out of a tier.
+const clearedChunks = "cleared"
+
 func printFlush(w io.Writer, f *client.Flushed, tiers map[string]tierView, asJSON bool) error {
 	r := flushResult{Chunks: f.Chunks, Bytes: f.Bytes, Left: make(map[string]flushLeft)}
 	left, lost := uint64(0), uint64(0)
@@ -118,6 +121,9 @@ func printFlush(w io.Writer, f *client.Flushed, tiers map[string]tierView, asJSO
 		return fmt.Errorf("%s lost, see the daemon's log; %s not written, kept in DRAM until evicted", human.Plural(lost, "chunk"), human.Plural(left-lost, "chunk"))
 	}
 	if left > 0 {
+		if c := r.Left[clearedChunks].Chunks; c > 0 {
+			return fmt.Errorf("%s not written; %s of these were taken out of a tier by clear, and stay where they are otherwise", human.Plural(left, "chunk"), human.Plural(c, "chunk"))
+		}
 		return fmt.Errorf("%s not written, kept in DRAM until evicted", human.Plural(left, "chunk"))
 	}
 	return nil

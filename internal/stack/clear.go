@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"sync"
 
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
@@ -30,8 +31,8 @@ func (s *remover) Clear(ctx context.Context, from tier.Set) (int, error) {
 	if err := s.scanned(from); err != nil {
 		return 0, fmt.Errorf("clear: %w", err)
 	}
-	if !from.Has(tier.CPU) {
-		defer s.cleared.Add(1) // last: see flusher.Cleared
+	if from != tier.All {
+		defer s.cleared.note(from) // last: see flusher.Cleared
 	}
 	n := 0
 	for _, id := range s.index.spaces() { // one at a time: the index is locked for one space
@@ -45,26 +46,89 @@ func (s *remover) Clear(ctx context.Context, from tier.Set) (int, error) {
 	return n, nil
 }
 
-// Cleared is the chunks that are in DRAM only since Clear took them out of the
-// tiers below: they are not written again. It costs nothing unless there may be
-// some; then it holds the index as Known does.
+// cleared is the tiers below that were cleared while others kept their chunks,
+// until none of those is left. Its mutex is a leaf.
+type cleared struct {
+	mu struct {
+		sync.Mutex
+		from  tier.Set
+		times uint64
+	}
+}
+
+func (c *cleared) note(from tier.Set) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.mu.from |= from &^ tier.Of(tier.CPU)
+	c.mu.times++
+}
+
+func (c *cleared) read() (from tier.Set, times uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mu.from, c.mu.times
+}
+
+// forget ends it, unless another Clear has ended since times was read.
+func (c *cleared) forget(times uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mu.times == times {
+		c.mu.from = 0
+	}
+}
+
+// Cleared is the chunks that a tier does not have since Clear took them out of
+// it, and that are not written to it again: those that are in DRAM only, and those
+// that a tier without bounds, which evicts nothing, is not known to have. It costs
+// nothing unless there may be some; then it holds the index as Known does.
 func (s *flusher) Cleared() (v Volume) {
-	times := s.cleared.Load()
-	if times == 0 {
+	from, times := s.cleared.read()
+	if from == 0 {
 		return v
 	}
+	kept := tier.Set(0) // of those, the tiers that keep what they are given
+	for _, l := range s.levels.below {
+		if from.Has(l.place) && l.Resident == nil {
+			kept |= tier.Of(l.place)
+		}
+	}
 	for _, id := range s.index.spaces() {
-		for _, k := range s.index.keys(id, tier.Of(tier.CPU)) {
-			e, st := s.hot.Ledger().Find(k)
-			if st == ledger.Resident && !e.Dirty && s.index.where(k) == tier.Of(tier.CPU) {
-				v = v.Plus(Volume{1, uint64(e.Size)})
+		in, kept := tier.Of(tier.CPU), kept&s.reach(id)
+		if kept != 0 {
+			in = tier.All
+		}
+		for _, k := range s.index.keys(id, in) {
+			if n, is := s.isCleared(k, kept); is {
+				v = v.Plus(Volume{1, uint64(n)})
 			}
 		}
 	}
 	if v.Chunks == 0 {
-		s.cleared.CompareAndSwap(times, 0) // else another Clear has ended meanwhile
+		s.cleared.forget(times)
 	}
 	return v
+}
+
+// isCleared reports whether k is in DRAM only, though it was written, or not in
+// one of the tiers kept, and how large it is.
+func (s *flusher) isCleared(k key.Key, kept tier.Set) (size uint32, is bool) {
+	at := s.index.where(k)
+	e, st := s.hot.Ledger().Find(k)
+	switch {
+	case at == 0 || st == ledger.Resident && e.Dirty:
+		return 0, false
+	case st == ledger.Resident:
+		return e.Size, at == tier.Of(tier.CPU) || kept&^at != 0
+	case kept&^at == 0:
+		return 0, false
+	}
+	for _, l := range s.levels.below {
+		if l.Summed != nil && size == 0 {
+			_, size, _ = l.Summed.Sum(k)
+		}
+	}
+	return size, true
 }
 
 // clear is Clear for one space.

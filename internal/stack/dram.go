@@ -25,7 +25,7 @@ type dram struct {
 	local      locals
 	shrink     chan struct{} // capacity 1: it may be above its high watermark
 	leaving    atomic.Int64  // bytes of its victims that are still to be written
-	cleared    atomic.Uint64 // how often tiers below were cleared and it was not; 0 once it has no such chunk
+	cleared    cleared
 	count      counters
 	log        zerolog.Logger
 }

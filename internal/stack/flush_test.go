@@ -10,6 +10,7 @@ import (
 
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 	"github.com/kvstored/kvstored/tier/tierfault"
 	"github.com/kvstored/kvstored/tier/tiertest"
@@ -110,6 +111,40 @@ func TestCleared(t *testing.T) {
 		want("written again", 0)
 		clearDisk()
 		want("cleared again", 1)
+	})
+}
+
+// Chunks that were cleared in a tier that evicts nothing are not there, wherever else
+// they are, and no flush writes them there again.
+func TestClearedFarAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, options{remote: struct{ tier.Tier }{tiertest.NewMemory("remote", 64*mib)}}) // without bounds
+		c := r.putChain(1, 3)
+		want := func(when string, n uint64) {
+			t.Helper()
+			r.flush()
+			if v := r.Cleared(); v != (stack.Volume{Chunks: n, Bytes: n * size}) {
+				t.Errorf("%s: %v are not in the remote tier; want %d chunks", when, v, n)
+			}
+		}
+		want("written", 0)
+		if n, err := r.Clear(t.Context(), tier.Of(tier.Remote)); n != 3 || err != nil {
+			t.Fatalf("cleared %d: %v", n, err)
+		}
+		want("cleared", 3)
+		r.put(tiertest.Chain(2, 2), 0, 2, size)
+		want("others written", 3)
+		r.evict()
+		r.wantIn(c, 0, 3)
+		want("on disk only", 3)
+		if _, err := r.Delete(t.Context(), []key.Key{c.Key(2)}); err != nil {
+			t.Fatal(err)
+		}
+		want("one deleted", 2)
+		if _, err := r.Clear(t.Context(), 0); err != nil {
+			t.Fatal(err)
+		}
+		want("cleared everywhere else", 0)
 	})
 }
 

@@ -30,18 +30,36 @@ type change interface {
 // the commit before was under way, at most maxChanges at a time. Changes reach
 // the database in the order in which they were added.
 type committer struct {
-	store    *store
-	share    *share
-	commits  atomic.Uint64
-	bytes    atomic.Int64 // keys and values
-	progress atomic.Uint64
-	mu       struct {
+	store   *store
+	budget  budget
+	commits atomic.Uint64
+	bytes   atomic.Int64 // keys and values
+	moved   atomic.Uint64
+	mu      struct {
 		sync.Mutex
 		queue   []change
 		stopped bool
 	}
 	wake  chan struct{}
-	first uint64 // sequence numbers of earlier processes are below it
+	first uint64 // sequence numbers of earlier processes are below it; not to be changed
+}
+
+// budget is what the database may take of the capacity and of its file system.
+type budget interface {
+	// claim sets n bytes aside for a record, if there is room for them.
+	claim(n int64) bool
+	// claimAnyway sets n bytes aside for a deletion, or for what lies there already.
+	claimAnyway(n int64)
+	// settle ends the claims of a commit: the database holds so many bytes now;
+	// 0 where that is not known.
+	settle(held int64)
+	// tight reports that deletions may come to need more than is left to them,
+	// and that a compaction would help.
+	tight() bool
+	// compacted notes what a compaction has left.
+	compacted(measure func() (held int64, err error)) error
+	// room looks how much may be written.
+	room() roomLeft
 }
 
 // errUncertain says that a change may be in the database, or come to be there,
@@ -59,8 +77,8 @@ const retryEvery = time.Second
 const compactTick = 100 * time.Millisecond
 
 // newCommitter is that of an epoch, whose numbers are higher than all before.
-func newCommitter(s *store, h *share, epoch uint64) *committer {
-	return &committer{store: s, share: h, wake: make(chan struct{}, 1), first: epoch << folders.EpochShift}
+func newCommitter(s *store, b budget, epoch uint64) *committer {
+	return &committer{store: s, budget: b, wake: make(chan struct{}, 1), first: epoch << folders.EpochShift}
 }
 
 // add queues a change.
@@ -144,16 +162,16 @@ func (c *committer) commit(changes []change) bool {
 	}
 	db, err := c.store.try()
 	if err != nil {
-		c.progress.Add(1)
+		c.moved.Add(1)
 		for _, ch := range changes {
 			ch.committed(err)
 		}
 		return false
 	}
-	if c.share.tight() {
+	if c.budget.tight() {
 		c.compact(db)
 	}
-	b := &batch{wb: db.Batch(), room: c.store.room(c.share.more()), share: c.share}
+	b := &batch{wb: db.Batch(), room: c.budget.room(), budget: c.budget}
 	refused := make([]error, len(changes))
 	applied := len(changes)
 	for i, ch := range changes {
@@ -164,16 +182,16 @@ func (c *committer) commit(changes []change) bool {
 	number := c.store.witness.next()
 	b.number(number)
 	if err = b.wb.Flush(); err != nil {
-		c.share.settle(0)
+		c.budget.settle(0)
 		err = fmt.Errorf("disk: commit of %d changes: %w: %w", applied, errUncertain, err)
 		c.store.failed(db, err)
 	} else {
-		c.share.settle(db.HeldBytes())
+		c.budget.settle(db.HeldBytes())
 		c.store.witness.saw(number)
 	}
 	c.commits.Add(1)
 	c.bytes.Add(b.bytes)
-	c.progress.Add(1)
+	c.moved.Add(1)
 	for i, ch := range changes {
 		ch.committed(cmp.Or(refused[i], err))
 	}
@@ -190,15 +208,30 @@ func (c *committer) compact(db *database.DB) {
 		select {
 		case err := <-done:
 			if err == nil {
-				_ = c.share.look(db.Measure)      // an old look says more is held
-				_ = c.share.compacted(db.Measure) // without it there is one more
+				_ = c.budget.compacted(db.Measure) // without it there is one more
 			}
 			return
 		case <-time.After(compactTick):
-			c.progress.Add(1)
+			c.moved.Add(1)
 		}
 	}
 }
+
+// stop takes no more changes, and returns those that are queued.
+func (c *committer) stop() []change { return c.take(true) }
+
+// still calls look while no change is queued.
+func (c *committer) still(look func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	look()
+}
+
+// progress grows while commits, or a compaction that they wait for, go on.
+func (c *committer) progress() uint64 { return c.moved.Load() }
+
+// counts is how many commits there were, and the bytes of their keys and values.
+func (c *committer) counts() (commits uint64, bytes int64) { return c.commits.Load(), c.bytes.Load() }
 
 // queued is how many changes wait.
 func (c *committer) queued() int {
@@ -209,10 +242,10 @@ func (c *committer) queued() int {
 
 // batch collects the writes of one commit.
 type batch struct {
-	wb    *database.Batch
-	room  roomLeft
-	share *share
-	bytes int64
+	wb     *database.Batch
+	room   roomLeft
+	budget budget
+	bytes  int64
 }
 
 // roomLeft is how much air the database's file system has. Badger maps its
@@ -230,7 +263,7 @@ func (b *batch) put(e *record.Entry, dbKey, value []byte) error {
 	if b.room < roomAll {
 		return errFull
 	}
-	if !b.share.claim(recordCost) {
+	if !b.budget.claim(recordCost) {
 		return errShare
 	}
 	b.set(dbKey, record.AppendEntry(value[:0], e))
@@ -242,7 +275,7 @@ func (b *batch) adopt(e *record.Entry) error {
 	if b.room < roomAll {
 		return errFull
 	}
-	b.share.claimAnyway(recordCost)
+	b.budget.claimAnyway(recordCost)
 	dbKey := record.EntryKey(e.Key)
 	b.set(dbKey[:], record.AppendEntry(make([]byte, 0, record.EntryBytes), e))
 	return nil
@@ -250,7 +283,7 @@ func (b *batch) adopt(e *record.Entry) error {
 
 // putInline adds the record of a payload that lies in the database, and that.
 func (b *batch) putInline(e *record.Entry, dbKey, value, payloadKey, payload []byte) error {
-	if b.room == roomAll && !b.share.claim(held(int64(len(payload)), true)-recordCost) {
+	if b.room == roomAll && !b.budget.claim(held(int64(len(payload)), true)-recordCost) {
 		return errShare
 	}
 	if err := b.put(e, dbKey, value); err != nil {
@@ -268,11 +301,12 @@ var errShare = fmt.Errorf("disk: the database has its share of the capacity: %w"
 
 // rewrite replaces a record; it keeps its number, which orders payloads.
 func (b *batch) rewrite(e *record.Entry, dbKey []byte) {
-	if b.room == roomAll && b.share.claim(recordCost) {
+	if b.room == roomAll && b.budget.claim(recordCost) {
 		b.set(dbKey, record.AppendEntry(make([]byte, 0, record.EntryBytes), e))
 	}
 }
 
+// set adds a key with its value as they are.
 func (b *batch) set(dbKey, value []byte) {
 	b.bytes += int64(len(dbKey) + len(value))
 	b.wb.Set(dbKey, value)
@@ -286,14 +320,14 @@ func (b *batch) number(n uint64) {
 // bury notes that k was deleted, under the number seq; see Tier.forget.
 func (b *batch) bury(k key.Key, seq uint64) {
 	dbKey := record.GraveKey(k)
-	b.share.claimAnyway(removalCost)
+	b.budget.claimAnyway(removalCost)
 	b.set(dbKey[:], binary.LittleEndian.AppendUint64(nil, seq))
 }
 
 // unbury drops that note.
 func (b *batch) unbury(k key.Key) {
 	dbKey := record.GraveKey(k)
-	b.share.claimAnyway(removalCost)
+	b.budget.claimAnyway(removalCost)
 	b.bytes += int64(len(dbKey))
 	b.wb.Delete(dbKey[:])
 }
@@ -303,7 +337,7 @@ func (b *batch) delete(k key.Key, inline bool) error {
 	if b.room < roomDeletes {
 		return fmt.Errorf("disk: the database's file system is full: %w", tier.ErrNoSpace)
 	}
-	b.share.claimAnyway(removalCost)
+	b.budget.claimAnyway(removalCost)
 	entry := record.EntryKey(k)
 	b.bytes += int64(len(entry))
 	b.wb.Delete(entry[:])

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -60,6 +61,12 @@ func start(t testing.TB, o Options, f blockio.Folder) (d *Tier, stop func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return d, runTier(t, d)
+}
+
+// runTier runs d until the test or stop ends it.
+func runTier(t testing.TB, d *Tier) (stop func()) {
+	t.Helper()
 	ran := make(chan error, 1)
 	go func() { ran <- d.Run(context.Background()) }()
 	stopped := false
@@ -76,7 +83,7 @@ func start(t testing.TB, o Options, f blockio.Folder) (d *Tier, stop func()) {
 		}
 	}
 	t.Cleanup(stop)
-	return d, stop
+	return stop
 }
 
 func recoverAll(t testing.TB, d *Tier) map[key.Key]tier.Record {
@@ -307,12 +314,82 @@ func write(t testing.TB, d *Tier, fn func(b *batch)) {
 	}
 }
 
-var errTest = errors.New("a test says so")
+// endProcess ends the process of the database, as a kill does, and waits until
+// the database is known to be broken.
+func endProcess(t testing.TB, d *Tier) {
+	t.Helper()
+	process, err := os.FindProcess(d.db.pid())
+	if err == nil {
+		err = process.Kill()
+	}
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		if _, err := d.db.measure(); err != nil || d.db.pid() != process.Pid {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Error("a database without a process answers")
+			return
+		}
+	}
+}
+
+// gate is the pulse of a database that is not opened again while it is shut.
+type gate struct {
+	*os.File
+	mu   sync.Mutex
+	shut chan struct{} // nil = open
+}
+
+func (g *gate) Sync() error {
+	g.mu.Lock()
+	shut := g.shut
+	g.mu.Unlock()
+	if shut != nil {
+		<-shut
+	}
+	return nil
+}
+
+// openBreakable opens a tier whose database breakStore may break.
+func openBreakable(t testing.TB, o Options) *Tier {
+	t.Helper()
+	f, err := os.Create(filepath.Join(t.TempDir(), "pulse"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Close() })
+	d, err := openOn(o, &gate{File: f})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// startBreakable is start with openBreakable.
+func startBreakable(t testing.TB, o Options) (d *Tier, stop func()) {
+	t.Helper()
+	d = openBreakable(t, o)
+	return d, runTier(t, d)
+}
 
 // breakStore breaks the database, and keeps it from being opened before mend is
 // called.
-func breakStore(d *Tier) (mend func()) {
-	d.db.life.Lock()
-	d.db.failed(d.db.use.db, errTest)
-	return d.db.life.Unlock
+func breakStore(t testing.TB, d *Tier) (mend func()) {
+	t.Helper()
+	g := d.pulse.(*gate)
+	shut := make(chan struct{})
+	g.mu.Lock()
+	g.shut = shut
+	g.mu.Unlock()
+	endProcess(t, d)
+	return func() {
+		g.mu.Lock()
+		g.shut = nil
+		g.mu.Unlock()
+		close(shut)
+	}
 }

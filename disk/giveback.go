@@ -152,23 +152,3 @@ func (v eviction) evictFrom(ctx context.Context, g *segment, ks, out []key.Key) 
 	}
 	return out, nil
 }
-
-// inSegment returns the keys of a segment that are wanted among the n records
-// that follow from, and the last key it came by: from at the end.
-func (s *store) inSegment(number uint32, wanted func(*record.Entry) bool, from key.Key, n int) (ks []key.Key, last key.Key, err error) {
-	last = from
-	start := record.EntryKey(from)
-	err = s.scanAfter(context.Background(), start[:], n, func(dbKey, v []byte) error {
-		k, ok := record.ParseEntryKey(dbKey)
-		if !ok {
-			return nil
-		}
-		last = k
-		var e record.Entry
-		if record.DecodeEntry(&e, dbKey, v) == nil && !e.Inline && e.Extent.Segment == number && wanted(&e) {
-			ks = append(ks, k)
-		} // one that is damaged is not in the ledger either
-		return nil
-	})
-	return ks, last, err
-}

@@ -116,7 +116,7 @@ func TestKeeperStartsInTrouble(t *testing.T) {
 			for _, lock := range d.locks {
 				_ = lock.Close() // its daemon is gone, its database's process is not
 			}
-			return func() { _ = d.db.close() }, lockRefused
+			return func() { _ = d.db.close() }, "Cannot acquire directory lock"
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -233,12 +233,11 @@ func TestKeeperDamagedDatabase(t *testing.T) {
 	m := newMemory(t)
 	k := keep(t, o)
 	works(t, k, m, 1)
-	mend := breakStore(k.now.Load())
+	was := k.now.Load()
 	if err := os.WriteFile(filepath.Join(o.Paths[0], folders.DatabaseName, "MANIFEST"), []byte("this is none of Badger's"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	was := k.now.Load()
-	mend()
+	endProcess(t, was)
 	await(t, "it is not opened anew", func() bool { return k.now.Load() != was && k.Trouble() == nil })
 	if err := k.Recover(t.Context(), func([]tier.Record) {}); err != nil {
 		t.Fatal(err)

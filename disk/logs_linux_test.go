@@ -1,14 +1,16 @@
 package disk
 
 import (
+	"bytes"
+	"encoding/binary"
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/zeebo/xxh3"
 	"golang.org/x/sys/unix"
 
 	"github.com/kvstored/kvstored/disk/internal/filesystem"
@@ -92,12 +94,13 @@ func TestManifestIsCutToWhatWasNoted(t *testing.T) {
 	for i := range 20 {
 		mustPut(t, d, m, i, 5000)
 	}
-	manifest := filepath.Join(folders.DatabaseName, manifestName)
+	manifest := filepath.Join(folders.DatabaseName, "MANIFEST")
 	older, err := os.ReadFile(filepath.Join(o.Paths[0], manifest))
 	if err != nil {
 		t.Fatal(err)
 	}
-	first := logPath(d.db.dir, lastLog(d.db.dir))
+	logs := logsOf(t, o)
+	first := logs[len(logs)-1]
 	pad := make([]byte, 30_000)
 	await(t, "the log is not made a table", func() bool {
 		write(t, d, func(b *batch) { b.set([]byte("pad"), pad) })
@@ -110,17 +113,7 @@ func TestManifestIsCutToWhatWasNoted(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(killed.Paths[0], manifest), older, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w, err := openWitness(killed.Paths[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	if w.mu.manifest, err = readManifest(w.dir, int64(len(older))); err != nil {
-		t.Fatal(err)
-	}
-	if w.mu.syncedManifest = w.mu.manifest; w.write() != nil {
-		t.Fatal("the witness is not written")
-	}
-	w.close()
+	noteManifest(t, filepath.Join(killed.Paths[0], witnessName), older)
 	again, _ := start(t, killed, nil)
 	if !again.rebuilds {
 		t.Error("nothing is noticed")
@@ -145,22 +138,11 @@ func twoLogs(t *testing.T) (o Options, sizes []int) {
 	recoverAll(t, d)
 	killed := testOptions(t.TempDir())
 	killed.InlineMax = 0
-	logsOf := func() int {
-		n := 0
-		d.db.witness.mu.Lock()
-		defer d.db.witness.mu.Unlock()
-		for _, x := range d.db.witness.mu.logs {
-			if there, err := filesystem.Exists(logPath(d.db.dir, x.id)); x.id > 0 && there && err == nil {
-				n++
-			}
-		}
-		return n
-	}
 	pad := make([]byte, 30_000) // commits of some size, so that a log is full soon
-	var listed manifest         // when there was one
+	var listed []byte           // when there was one
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
-		if logsOf() < 2 {
-			listed = tables(t, d)
+		if len(logsOf(t, o)) < 2 {
+			listed = tables(t, o)
 		}
 		i := len(sizes)
 		if i < 200 {
@@ -174,13 +156,13 @@ func twoLogs(t *testing.T) (o Options, sizes []int) {
 			}
 		}
 		write(t, d, func(b *batch) { b.set([]byte("pad"), pad) })
-		if logsOf() < 2 || i < 20 {
+		if len(logsOf(t, o)) < 2 || i < 20 {
 			continue
 		}
-		pid := d.db.use.db.Pid()
+		pid := d.db.pid()
 		stopProcess(t, pid)
 		// Until its table is listed the older log is all there is of it.
-		two := logsOf() == 2 && tables(t, d) == listed
+		two := len(logsOf(t, o)) == 2 && bytes.Equal(tables(t, o), listed)
 		if two {
 			copyDir(t, o.Paths[0], killed.Paths[0])
 		}
@@ -195,13 +177,44 @@ func twoLogs(t *testing.T) (o Options, sizes []int) {
 	return o, sizes
 }
 
-func tables(t *testing.T, d *Tier) manifest {
+// logsOf are the logs of the database, oldest first.
+func logsOf(t *testing.T, o Options) []string {
 	t.Helper()
-	m, err := readManifest(d.db.dir, math.MaxInt64)
+	logs, err := filepath.Glob(filepath.Join(o.Paths[0], folders.DatabaseName, "*.mem"))
+	if err != nil || len(logs) == 0 {
+		t.Fatal(logs, err)
+	}
+	return logs
+}
+
+// tables is the database's list of tables.
+func tables(t *testing.T, o Options) []byte {
+	t.Helper()
+	list, err := os.ReadFile(filepath.Join(o.Paths[0], folders.DatabaseName, "MANIFEST"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return m
+	return list
+}
+
+// noteManifest has a witness say that the list of tables was this one when it was
+// noted last, and when it was synced: size, first change and checksum.
+func noteManifest(t *testing.T, witness string, list []byte) {
+	t.Helper()
+	text, err := os.ReadFile(witness)
+	if err != nil {
+		t.Fatal(err)
+	}
+	le := binary.LittleEndian
+	for _, at := range []int{56, 80} { // behind two numbers and the boot
+		le.PutUint64(text[at:], uint64(len(list)))
+		copy(text[at+8:], list[8:16])
+		le.PutUint64(text[at+16:], xxh3.Hash(list))
+	}
+	le.PutUint64(text[len(text)-8:], xxh3.Hash(text[:len(text)-8]))
+	if err := os.WriteFile(witness, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // stopProcess returns when all threads of a process have stopped; it goes on

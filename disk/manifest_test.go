@@ -17,7 +17,7 @@ import (
 // manifestEntries are the offsets at which the changes of a manifest begin.
 func manifestEntries(t *testing.T, text []byte) (at []int) {
 	t.Helper()
-	for off := manifestHead - 8; off < len(text); {
+	for off := 8; off < len(text); { // behind magic and versions
 		at = append(at, off)
 		off += 8 + int(binary.BigEndian.Uint32(text[off:]))
 	}
@@ -65,7 +65,7 @@ func tabled(t *testing.T, m memory) *damagedTier {
 func TestManifestDamages(t *testing.T) {
 	m := newMemory(t)
 	base := tabled(t, m)
-	name := func(o Options) string { return filepath.Join(o.Paths[0], folders.DatabaseName, manifestName) }
+	name := func(o Options) string { return filepath.Join(o.Paths[0], folders.DatabaseName, "MANIFEST") }
 	text, err := os.ReadFile(name(base.o))
 	if err != nil {
 		t.Fatal(err)

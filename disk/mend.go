@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/disk/internal/blockio"
+	"github.com/kvstored/kvstored/disk/internal/filesystem"
 	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -47,7 +48,7 @@ func (s *store) failed(db *database.DB, err error) {
 	if strings.Contains(err.Error(), syscall.EIO.Error()) {
 		s.witness.doubt()
 	}
-	s.log.Error().Err(err).Str("path", s.dir).Msg("the disk tier's database failed; the tier is off until it is open again")
+	s.o.Log.Error().Err(err).Str("path", s.dir).Msg("the disk tier's database failed; the tier is off until it is open again")
 }
 
 // works is an error while the database is not asked.
@@ -97,7 +98,7 @@ func (s *store) try() (*database.DB, error) {
 }
 
 func (s *store) beat() error {
-	if _, err := s.pulse.WriteAt([]byte{'\n'}, 0); err != nil {
+	if _, err := s.o.Pulse.WriteAt([]byte{'\n'}, 0); err != nil {
 		return fmt.Errorf("disk: the database's file system takes no writes: %w", err)
 	}
 	return nil
@@ -105,7 +106,7 @@ func (s *store) beat() error {
 
 // watch finds a database whose process has ended, or has not answered for so
 // long that it is ended here.
-func (s *store) watch(patience time.Duration) {
+func (s *store) watch() {
 	db, err := s.enter()
 	if err != nil {
 		return
@@ -117,15 +118,15 @@ func (s *store) watch(patience time.Duration) {
 	default:
 	}
 	s.witness.sawTables()
-	if db.Hangs(patience) {
-		err := fmt.Errorf("its process did not answer for %v: %w", patience, blockio.ErrHung)
+	if db.Hangs(s.o.Patience) {
+		err := fmt.Errorf("its process did not answer for %v: %w", s.o.Patience, blockio.ErrHung)
 		s.failed(db, err)
 		db.Kill(err)
 	}
 }
 
-// mend opens a broken database again once its file system takes writes and
-// has room. close waits for it.
+// mend opens a broken database again if its file system takes writes and has
+// room. After close it does nothing, and close waits for it.
 func (s *store) mend() error {
 	s.life.Lock()
 	defer s.life.Unlock()
@@ -135,10 +136,10 @@ func (s *store) mend() error {
 	if err := s.beat(); err != nil {
 		return err
 	}
-	if err := s.pulse.Sync(); err != nil {
+	if err := s.o.Pulse.Sync(); err != nil {
 		return fmt.Errorf("disk: the database's file system takes no writes: %w", err)
 	}
-	if s.room(0) < roomAll {
+	if free, err := filesystem.AvailableBytes(s.o.Meta); err != nil || free < s.floor {
 		return fmt.Errorf("disk: the database needs %d bytes free on its file system: %w", s.floor, tier.ErrNoSpace)
 	}
 	if err := s.bury(); err != nil {
@@ -150,7 +151,7 @@ func (s *store) mend() error {
 	if err := s.open(); err != nil {
 		return fmt.Errorf("the database does not open again: %s: %w", s.dir, err)
 	}
-	s.log.Info().Str("path", s.dir).Msg("the disk tier's database is open again")
+	s.o.Log.Info().Str("path", s.dir).Msg("the disk tier's database is open again")
 	return nil
 }
 
@@ -177,23 +178,22 @@ func (s *store) bury() error {
 	return nil
 }
 
-// mend keeps the database open until ctx ends. One that is damaged ends the
-// tier.
-func (m maintenance) mend(ctx context.Context) error {
-	t := m.t
+// run keeps the database open until ctx ends. One that is damaged, or lacks what
+// its device did not take, ends it with an error.
+func (s *store) run(ctx context.Context) error {
 	for pause := mendEvery; ; {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-time.After(pause):
 		}
-		t.db.watch(patience * t.o.IOTimeout)
-		if t.db.works() == nil {
+		s.watch()
+		if s.works() == nil {
 			pause = mendEvery
 			continue
 		}
 		mended := make(chan error, 1)
-		go func() { mended <- t.db.mend() }()
+		go func() { mended <- s.mend() }()
 		var err error
 		select {
 		case err = <-mended:
@@ -207,7 +207,7 @@ func (m maintenance) mend(ctx context.Context) error {
 			pause = mendEvery
 		default:
 			pause = min(2*pause, mendEveryMax)
-			t.trouble.Warn().Err(err).Stringer("again_in", pause).Msg("the disk tier's database is not opened again yet")
+			s.o.Trouble.Warn().Err(err).Stringer("again_in", pause).Msg("the disk tier's database is not opened again yet")
 		}
 	}
 }

@@ -20,8 +20,8 @@ func TestMendAfterLimit(t *testing.T) {
 	o.InlineMax = size
 	m := newMemory(t)
 	d, stop := start(t, o, nil)
-	mustPut(t, d, m, 0, 100_000)                    // makes the segment
-	lift := limitFiles(t, d.db.use.db.Pid(), mib/2) // a log has 1 MiB
+	mustPut(t, d, m, 0, 100_000)             // makes the segment
+	lift := limitFiles(t, d.db.pid(), mib/2) // a log has 1 MiB
 	stored, err := []int(nil), error(nil)
 	for n := 1; err == nil && n < 1000; n++ {
 		if err = put(t, d, m, n, size); err == nil {
@@ -48,39 +48,40 @@ func TestMendAfterLimit(t *testing.T) {
 // A commit that fails ends when Badger does not read its changes any more.
 func TestFailedCommitLetsGo(t *testing.T) {
 	d, _ := start(t, testOptions(t.TempDir()), nil)
-	lift := limitFiles(t, d.db.use.db.Pid(), mib/2)
-	changes := make([]change, 2000) // several memtables
-	told := make(chan error, len(changes))
-	for n := range changes {
-		changes[n] = &lending{value: make([]byte, 4_000), key: record.PayloadKey(keyOf(n)), done: told}
+	lift := limitFiles(t, d.db.pid(), mib/2)
+	l := &lending{done: make(chan error, 1)}
+	for n := range 2000 { // several memtables
+		l.keys, l.values = append(l.keys, record.PayloadKey(keyOf(n))), append(l.values, make([]byte, 4_000))
 	}
-	if d.commits.commit(changes) {
-		t.Error("the commit did not fail")
+	if err := d.commits.add(l); err != nil {
+		t.Fatal(err)
 	}
-	for range changes {
-		if err := <-told; err == nil {
-			t.Error("a change of a failed commit was told that it is in the database")
-		}
+	if err := <-l.done; err == nil {
+		t.Error("a change of a failed commit was told that it is in the database")
 	}
 	lift()
 	awaitMended(t, d)
 }
 
-// lending is a payload whose memory is written to once its commit has ended.
+// lending are payloads whose memory is written to once their commit has ended.
 type lending struct {
-	key   [record.KeyBytes]byte
-	value []byte
-	done  chan error
+	keys   [][record.KeyBytes]byte
+	values [][]byte
+	done   chan error
 }
 
 func (l *lending) apply(b *batch) error {
-	b.set(l.key[:], l.value)
+	for n := range l.keys {
+		b.set(l.keys[n][:], l.values[n])
+	}
 	return nil
 }
 
 func (l *lending) committed(err error) {
-	for i := range l.value { // a race, if Badger still reads it
-		l.value[i] = 1
+	for _, value := range l.values {
+		for i := range value { // a race, if Badger still reads it
+			value[i] = 1
+		}
 	}
 	l.done <- err
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -27,7 +28,7 @@ func TestMend(t *testing.T) {
 
 	// A commit that fails although all of it is written.
 	hurt := make(chan error, 1)
-	if err := d.commits.add(&hurting{store: d.db, done: hurt}); err != nil {
+	if err := d.commits.add(&hurting{t: t, d: d, done: hurt}); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-hurt; err != nil {
@@ -75,11 +76,12 @@ func TestMend(t *testing.T) {
 	recount(t, d)
 }
 
-// hurting writes the record of key 9 as of a put, and then says that the
-// database has failed.
+// hurting writes the record of key 9 as of a put, and then ends the database's
+// process.
 type hurting struct {
-	store *store
-	done  chan error
+	t    *testing.T
+	d    *Tier
+	done chan error
 }
 
 func (h *hurting) apply(b *batch) error {
@@ -90,23 +92,24 @@ func (h *hurting) apply(b *batch) error {
 }
 
 func (h *hurting) committed(err error) {
-	h.store.failed(h.store.use.db, errTest)
+	endProcess(h.t, h.d)
 	h.done <- err
 }
 
 // A broken database is not asked until it is open again, in a new process.
 func TestMendReplacesProcess(t *testing.T) {
-	d, _ := start(t, testOptions(t.TempDir()), nil)
+	d, _ := startBreakable(t, testOptions(t.TempDir()))
 	m := newMemory(t)
 	mustPut(t, d, m, 1, 100)
-	was := d.db.use.db
-	mend := breakStore(d)
+	was, err := os.FindProcess(d.db.pid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	mend := breakStore(t, d)
 	wantErr(t, get(t, d, m, 1, 100), errBroken)
 	mend()
 	awaitMended(t, d)
-	select {
-	case <-was.Ended():
-	default:
+	if is, err := os.FindProcess(d.db.pid()); err != nil || is.Pid == was.Pid || was.Signal(syscall.Signal(0)) == nil {
 		t.Error("the process before is still there")
 	}
 	mustGet(t, d, m, 1, 100)
@@ -125,8 +128,8 @@ func TestRecoverWhileBroken(t *testing.T) {
 		mustPut(t, d, m, n, 100_000)
 	}
 	stop()
-	d, _ = start(t, o, nil)
-	mend := breakStore(d)
+	d, _ = startBreakable(t, o)
+	mend := breakStore(t, d)
 	none := func([]tier.Record) { t.Error("something was recovered from a broken database") }
 	wantErr(t, d.Recover(t.Context(), none), errBroken)
 	if n := len(segmentFiles(t, o.Paths[0])); n == 0 {
@@ -144,11 +147,11 @@ func TestRecoverWhileBroken(t *testing.T) {
 
 // An error of a scan counts as damage only if commits go on.
 func TestDamageOrBroken(t *testing.T) {
-	d, _ := start(t, testOptions(t.TempDir()), nil)
+	d, _ := startBreakable(t, testOptions(t.TempDir()))
 	if (&recovery{t: d}).commitFails(t.Context()) {
 		t.Error("a database that works is taken for a broken one")
 	}
-	mend := breakStore(d)
+	mend := breakStore(t, d)
 	if !(&recovery{t: d}).commitFails(t.Context()) {
 		t.Error("a broken database is taken for a damaged one")
 	}
@@ -160,11 +163,8 @@ func TestDamageOrBroken(t *testing.T) {
 // next one moves it aside.
 func TestMendGivesUp(t *testing.T) {
 	o := testOptions(t.TempDir())
-	d, err := open(o, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	mend := breakStore(d)
+	d := openBreakable(t, o)
+	mend := breakStore(t, d)
 	dir := filepath.Join(o.Paths[0], folders.DatabaseName)
 	manifest := filepath.Join(dir, "MANIFEST")
 	if err := os.WriteFile(manifest, []byte("this is none of Badger's"), 0o600); err != nil {
@@ -172,7 +172,7 @@ func TestMendGivesUp(t *testing.T) {
 	}
 	mend()
 	wantErr(t, d.Run(t.Context()), errDamaged)
-	wantErr(t, d.Close(), errTest)
+	wantErr(t, d.Close(), errBroken)
 	d, _ = start(t, o, nil)
 	recoverAll(t, d)
 	if _, err := os.Stat(filepath.Join(o.Paths[0], damagedName)); err != nil {
@@ -180,32 +180,16 @@ func TestMendGivesUp(t *testing.T) {
 	}
 }
 
-// A mend waits for room, and says so.
-func TestMendWithoutRoom(t *testing.T) {
-	d, err := open(testOptions(t.TempDir()), nil) // without Run only the test mends
-	if err != nil {
-		t.Fatal(err)
-	}
-	mend := breakStore(d)
-	d.db.floor = 1 << 62
-	mend()
-	wantErr(t, d.db.mend(), tier.ErrNoSpace)
-	wantErr(t, d.Close(), errBroken)
-}
-
 // A tier that is closed while its database is opened again opens nothing
 // afterwards, and lets go of everything.
 func TestCloseDuringMend(t *testing.T) {
 	o := testOptions(t.TempDir())
 	m := newMemory(t)
-	d, err := open(o, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := openBreakable(t, o)
 	ran := make(chan error, 1)
 	go func() { ran <- d.Run(context.Background()) }()
 	mustPut(t, d, m, 1, 100_000)
-	mend := breakStore(d)
+	mend := breakStore(t, d)
 	closed := make(chan error, 1)
 	go func() { closed <- d.Close() }()
 	if err := <-ran; err != nil {
@@ -215,7 +199,8 @@ func TestCloseDuringMend(t *testing.T) {
 	if err := <-closed; err != nil && !errors.Is(err, errBroken) {
 		t.Error(err)
 	}
-	if err := d.db.mend(); err != nil || !d.db.life.closed {
+	was := d.db.pid()
+	if err := d.db.mend(); err != nil || d.db.pid() != was {
 		t.Errorf("mended after the end: %v", err)
 	}
 	d, _ = start(t, o, nil)
@@ -229,12 +214,12 @@ func TestCloseDuringMend(t *testing.T) {
 
 // Nothing is evicted while that frees nothing.
 func TestTrimWhileBroken(t *testing.T) {
-	d, _ := start(t, testOptions(t.TempDir()), nil)
+	d, _ := startBreakable(t, testOptions(t.TempDir()))
 	m := newMemory(t)
 	for n := range 8 {
 		mustPut(t, d, m, n, 100_000)
 	}
-	mend := breakStore(d)
+	mend := breakStore(t, d)
 	for _, n := range []int64{0, mib, 48 * mib} {
 		out, err := d.Trim(t.Context(), n, nil)
 		wantErr(t, err, errBroken)
@@ -266,7 +251,7 @@ func TestGhostIsNotStored(t *testing.T) {
 	stop()
 	d, stop = start(t, o, nil)
 	hurt := make(chan error, 1)
-	if err := d.commits.add(&hurting{store: d.db, done: hurt}); err != nil {
+	if err := d.commits.add(&hurting{t: t, d: d, done: hurt}); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-hurt; err != nil {

@@ -26,9 +26,11 @@ const (
 	defaultIOTimeout    = 10 * time.Second
 )
 
-// maxInlineBytes bounds Options.InlineMax: a value must stay far below the
-// 15 % of a memtable that Badger takes in one transaction.
-const maxInlineBytes = 64 << 10
+// The least that a tier can do with.
+const (
+	minReserveBytes  = 12 << 20
+	minCapacityBytes = 32 << 20
+)
 
 // Options configure a Tier. Paths, CapacityBytes and Policy are required.
 type Options struct {
@@ -72,6 +74,12 @@ type Options struct {
 // where it is not told.
 func DefaultMetaReserve(capacityBytes int64) int64 {
 	return max(16<<20, min(capacityBytes/8, 32<<20+capacityBytes/128))
+}
+
+// DatabaseBytes is how much memory the process of the database may take for a
+// tier of so many bytes.
+func DatabaseBytes(capacityBytes int64) int64 {
+	return memoryBytes(DefaultMetaReserve(capacityBytes))
 }
 
 // withDefaults gives zero fields their defaults and validates the options.

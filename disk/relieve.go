@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 )
@@ -55,7 +54,7 @@ func (v eviction) shortAlone(n int64) int64 {
 	if slices.ContainsFunc(t.volumes, func(v *volume) bool { return v.fs.hasMeta }) {
 		return 0
 	}
-	return t.db.floor + t.share.more() + filesWorth*n - t.share.free.Load()
+	return t.share.floor + t.share.more() + filesWorth*n - t.share.free.Load()
 }
 
 // heldRoom is how much the database is to have room for so that a payload of n
@@ -75,7 +74,7 @@ func (v eviction) heldRoom(n int64) int64 {
 func (v eviction) compact(ctx context.Context) error {
 	t := v.t
 	done := make(chan error, 1)
-	go func() { done <- t.db.ask((*database.DB).Compact) }() // ends with the database, at the latest
+	go func() { done <- t.db.compact() }() // ends with the database, at the latest
 	var err error
 	select {
 	case err = <-done:

@@ -44,7 +44,7 @@ func (t *Tier) Run(ctx context.Context) error {
 	}
 	g.Go(func() error { return maintenance{t}.maintain(ctx) })
 	g.Go(func() error { return t.burials.run(ctx) })
-	g.Go(func() error { return maintenance{t}.mend(ctx) })
+	g.Go(func() error { return t.db.run(ctx) })
 	err := g.Wait()
 	stopCommits()
 	return errors.Join(err, t.wait(context.Background(), committed, nil))
@@ -109,7 +109,7 @@ func (t *Tier) progress(x *blockio.Transfer) uint64 {
 	if x != nil && !x.Over.Load() {
 		return x.Dev.Progress.Load()
 	}
-	return t.commits.progress.Load() + t.metaDev.Progress.Load()
+	return t.commits.progress() + t.metaDev.Progress.Load()
 }
 
 // within gives up on fn after d; fn goes on by itself.

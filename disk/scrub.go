@@ -12,7 +12,6 @@ import (
 	"github.com/kvstored/kvstored/disk/internal/blockio"
 	"github.com/kvstored/kvstored/internal/extent"
 	"github.com/kvstored/kvstored/internal/ledger"
-	"github.com/kvstored/kvstored/internal/record"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -166,16 +165,4 @@ func (p *pace) wait(ctx context.Context, n int64) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-}
-
-// keysAfter returns up to n keys with an entry that follow from.
-func (s *store) keysAfter(from key.Key, n int) (ks []key.Key, err error) {
-	start := record.EntryKey(from)
-	err = s.scanAfter(context.Background(), start[:], n, func(k, _ []byte) error {
-		if k, ok := record.ParseEntryKey(k); ok {
-			ks = append(ks, k)
-		}
-		return nil
-	})
-	return ks, err
 }

@@ -12,18 +12,6 @@ import (
 	"github.com/kvstored/kvstored/internal/ledger"
 )
 
-// Bytes that the database holds for an entry in its tables, with keys, filters
-// and the index of blocks: measured after a compaction, to about a tenth.
-const (
-	recordCost  = 130 // of the record
-	payloadCost = 40  // of a payload in the database, beside its bytes and a block's
-	blockCost   = 128 // of a payload that fills a block of 4 KiB, at most
-)
-
-// removalCost is how many bytes a commit adds for each key that it deletes, until
-// a compaction drops the deletion and the deleted record.
-const removalCost = 80
-
 // filesWorth is how many bytes the files of a database take at most for each that it
 // holds: a compaction writes the bytes that it reads once more.
 const filesWorth = 2
@@ -31,14 +19,6 @@ const filesWorth = 2
 // smallFileBytes are set aside for folders, and for the growth of other files
 // from one look to the next.
 const smallFileBytes = 256 << 10
-
-// held is how many bytes the database holds for a payload of n bytes.
-func held(n int64, inline bool) int64 {
-	if inline {
-		return recordCost + payloadCost + n + min(n/32, blockCost)
-	}
-	return recordCost
-}
 
 // occupied is how many bytes of the capacity an entry of size payload bytes
 // costs: its extent, if it is to have one, and the bytes set aside for the
@@ -62,6 +42,8 @@ func (o *Options) occupied(size uint32) int64 {
 // refused, and Trim makes room. How much the database holds its process says
 // with each commit.
 type share struct {
+	meta     string // folder of the database
+	floor    int64  // bytes free on its file system below which nothing is written
 	capacity int64
 	// margin is left to deletions: a Put may not claim it. Where twice as much
 	// is free Trim need not act.
@@ -81,7 +63,7 @@ type share struct {
 }
 
 func newShare(o *Options, s *segments) *share {
-	h := &share{capacity: o.CapacityBytes, margin: 2 * filesWorth * memtableBytes(o.MetaReserveBytes), segments: s}
+	h := &share{meta: o.Meta, floor: floorBytes(o.MetaReserveBytes), capacity: o.CapacityBytes, margin: 2 * filesWorth * memtableBytes(o.MetaReserveBytes), segments: s}
 	h.others.Store(smallFileBytes)
 	return h
 }
@@ -174,6 +156,18 @@ func (h *share) short(n int64) int64 {
 // more is how many bytes the files of the database may yet grow by.
 func (h *share) more() int64 { return max(0, h.bytes.Load()-h.others.Load()-h.files.Load()) }
 
+// room looks how much may be written, where the files of the database may come
+// to take more bytes than they do.
+func (h *share) room() roomLeft {
+	switch free, err := filesystem.AvailableBytes(h.meta); {
+	case err != nil || free < h.floor/2:
+		return roomNone
+	case free-h.more() < h.floor:
+		return roomDeletes
+	}
+	return roomAll
+}
+
 // full reports that n more bytes would not be claimed now.
 func (h *share) full(n int64) bool { return h.short(n) > h.margin }
 
@@ -186,8 +180,10 @@ func (h *share) garbage() bool {
 
 // compacted notes what a compaction has left beside what entries hold: records
 // that no entry knows of, which a table that Badger lost the deletions of brings
-// back. Another compaction does not help there.
+// back. Another compaction does not help there. It looks first: an old look says
+// that more is held.
 func (h *share) compacted(measure func() (int64, error)) error {
+	_ = h.look(measure)
 	held, err := measure()
 	if err == nil {
 		h.stuck.Store(max(0, held-h.live.Load()))

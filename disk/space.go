@@ -14,12 +14,11 @@ type space struct {
 	volumes  volumes
 	segments *segments
 	share    *share
-	db       *store
 	plans    func() bool // whether the policy plans
 }
 
 func newSpace(t *Tier) *space {
-	return &space{&t.o, &t.now, t.volumes, t.segments, t.share, t.db, t.ledger.Plans}
+	return &space{&t.o, &t.now, t.volumes, t.segments, t.share, t.ledger.Plans}
 }
 
 // meta is how many bytes are set aside for the database: the reserve, or more if
@@ -55,14 +54,14 @@ func (s *space) capacityLeft(files int64) int64 {
 }
 
 // floor is how many bytes segments leave free on f: MinFreeBytes for others, or
-// store.floor for Badger if that is more, and the part of meta that Badger's
+// share.floor for Badger if that is more, and the part of meta that Badger's
 // files have not taken yet. Segments that took it would leave a tier that can
 // neither store nor, being full of extents, shrink.
 func (s *space) floor(f *fileSystem) int64 {
 	if !f.hasMeta {
 		return s.now.Load().MinFreeBytes
 	}
-	return max(s.now.Load().MinFreeBytes, s.db.floor) + max(0, s.meta()-s.share.files.Load())
+	return max(s.now.Load().MinFreeBytes, s.share.floor) + max(0, s.meta()-s.share.files.Load())
 }
 
 // excess is how many bytes must be evicted before n more fit under the high

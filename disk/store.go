@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
-	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,8 +19,6 @@ import (
 	"github.com/kvstored/kvstored/disk/internal/filesystem"
 	"github.com/kvstored/kvstored/disk/internal/folders"
 	"github.com/kvstored/kvstored/internal/database"
-	"github.com/kvstored/kvstored/internal/record"
-	"github.com/kvstored/kvstored/key"
 )
 
 const (
@@ -40,13 +38,10 @@ const (
 // store is the database of records, which runs in a process of its own. All its
 // methods but the commits are reads.
 type store struct {
-	dir   string // of Badger itself
-	meta  string
-	o     database.Options
+	dir   string // of Badger itself; not to be changed
+	o     storeOptions
 	floor int64 // file system space below which nothing is written
 	tries attempts
-	log   zerolog.Logger
-	pulse *os.File // beside it; whether it can be written to is tried before each commit
 	alive context.Context
 	stop  context.CancelFunc // ends an opening under way
 
@@ -67,43 +62,55 @@ type store struct {
 	}
 }
 
-// storeOptions are those of a database with so much set aside for it.
-func storeOptions(dir string, reserve int64, log zerolog.Logger) database.Options {
-	return database.Options{Dir: dir, MemTableBytes: memtableBytes(reserve), MaxValueBytes: maxInlineBytes, Log: log}
+// storeOptions configure a store. All are required.
+type storeOptions struct {
+	Meta         string         // the folder in which Badger's lies
+	Pulse        pulse          // a file in it, of any content
+	ReserveBytes int64          // set aside for the database
+	Patience     time.Duration  // after which a process that does not answer is ended
+	Log          zerolog.Logger // for what happens once
+	Trouble      zerolog.Logger // for what may come in floods
+}
+
+// pulse is a file of the database's file system. Whether it can be written to is
+// tried before each commit and each opening.
+type pulse interface {
+	io.WriterAt
+	Sync() error
+}
+
+// maxInlineBytes bounds a payload in the database: a value must stay far below
+// the 15 % of a memtable that Badger takes in one transaction.
+const maxInlineBytes = 64 << 10
+
+// database are the options of Badger.
+func (o *storeOptions) database(dir string) database.Options {
+	return database.Options{Dir: dir, MemTableBytes: memtableBytes(o.ReserveBytes), MaxValueBytes: maxInlineBytes, Log: o.Log}
 }
 
 // memtableBytes keeps memtables, which are in their logs, and level-zero tables
 // a small part of the reserve. A value of maxInlineBytes needs 437 KiB.
 func memtableBytes(reserve int64) int64 { return min(max(reserve/64, 512<<10), 16<<20) }
 
-// DatabaseBytes is how much memory the process of the database may take for a
-// tier of so many bytes.
-func DatabaseBytes(capacityBytes int64) int64 {
-	return database.MemoryLimit(memtableBytes(DefaultMetaReserve(capacityBytes)))
-}
+// memoryBytes is how much memory the process of a database may take that has so
+// many bytes set aside for it.
+func memoryBytes(reserve int64) int64 { return database.MemoryLimit(memtableBytes(reserve)) }
 
-const (
-	minReserveBytes  = 12 << 20
-	minCapacityBytes = 32 << 20
-)
-
-// openStore opens the database under meta, in which pulse is a file of any
-// content. One that is damaged is moved aside, loudly, and replaced by an empty
-// one. One that cannot be opened for want of files, rights, memory or room, or
-// because its device fails, is not damaged: that is an error, and nothing is
-// lost.
-func openStore(meta string, pulse *os.File, reserve int64, log zerolog.Logger) (*store, error) {
-	dir := filepath.Join(meta, folders.DatabaseName)
-	s := &store{dir: dir, meta: meta, o: storeOptions(dir, reserve, log), log: log, pulse: pulse, tries: attempts{filepath.Join(meta, startsName)}}
-	s.floor = storeFloor(reserve)
-	s.alive, s.stop = context.WithCancel(context.Background())
-	if err := canOpen(meta, s.floor); err != nil {
+// openStore opens the database under the folder of o. One that is damaged is
+// moved aside, loudly, and replaced by an empty one. One that cannot be opened
+// for want of files, rights, memory or room, or because its device fails, is not
+// damaged: that is an error, and nothing is lost.
+func openStore(o storeOptions) (*store, error) {
+	dir := filepath.Join(o.Meta, folders.DatabaseName)
+	s := &store{dir: dir, o: o, floor: floorBytes(o.ReserveBytes), tries: attempts{filepath.Join(o.Meta, startsName)}}
+	if err := checkStore(o.Meta, o.ReserveBytes); err != nil {
 		return nil, err
 	}
+	s.alive, s.stop = context.WithCancel(context.Background())
 	for fresh := false; ; fresh = true {
 		var err error
 		s.witness.close()
-		if s.witness, err = openWitness(meta); err != nil {
+		if s.witness, err = openWitness(o.Meta); err != nil {
 			s.stop()
 			return nil, err
 		}
@@ -118,9 +125,9 @@ func openStore(meta string, pulse *os.File, reserve int64, log zerolog.Logger) (
 			s.stop()
 			return nil, fmt.Errorf("disk: open %s: %w", dir, err)
 		}
-		log.Error().Err(err).Str("path", dir).Str("moved_to", filepath.Join(meta, damagedName)).
+		o.Log.Error().Err(err).Str("path", dir).Str("moved_to", filepath.Join(o.Meta, damagedName)).
 			Msg("the disk tier's database is damaged; it is moved aside and made anew from the headers of the segments, without small payloads, which lay in it")
-		if err := moveAside(meta); err != nil {
+		if err := moveAside(o.Meta); err != nil {
 			return nil, err
 		}
 		s.tries.succeeded()
@@ -163,7 +170,7 @@ func (s *store) start() (*database.DB, error) {
 		return nil, err
 	}
 	s.witness.findLogs()
-	db, err := database.Open(s.alive, s.o)
+	db, err := database.Open(s.alive, s.o.database(s.dir))
 	if err != nil {
 		return nil, err
 	}
@@ -178,6 +185,10 @@ func (s *store) start() (*database.DB, error) {
 	s.witness.sawTables()
 	return db, nil
 }
+
+// unwitnessed reports that nothing said, when it was opened, what the database
+// had.
+func (s *store) unwitnessed() bool { return s.witness.blank }
 
 // wasOpen reports whether there are books already, which may be ahead.
 func (s *store) wasOpen() bool {
@@ -207,6 +218,13 @@ func isItself(err error) bool {
 	return (errors.As(err, &no) || errors.As(err, &end) || errors.Is(err, errLost)) && !isEnvironment(err) && !strings.Contains(err.Error(), lockRefused)
 }
 
+// isTrouble tells an error that a later opening may not meet: what the machine
+// has against it, and a database that ends its process, or is to be opened anew.
+func isTrouble(err error) bool {
+	return errors.Is(err, errDamaged) || errors.Is(err, errForgot) || isItself(err) ||
+		strings.Contains(err.Error(), lockRefused) || isEnvironment(err)
+}
+
 // uncount takes the last opening back: it was no fault of the database.
 func (s *store) uncount() {
 	if !s.unreadable.Load() {
@@ -214,14 +232,15 @@ func (s *store) uncount() {
 	}
 }
 
-// storeFloor is the file system space below which a database with so much set
+// floorBytes is the file system space below which a database with so much set
 // aside for it writes nothing.
-func storeFloor(reserve int64) int64 { return 4*memtableBytes(reserve) + 16<<20 }
+func floorBytes(reserve int64) int64 { return 4*memtableBytes(reserve) + 16<<20 }
 
-// canOpen is an error where Badger had better not be asked to open its database
-// under meta, which may be yet to make: its logs are mapped, so that a full file
-// system ends the process.
-func canOpen(meta string, floor int64) error {
+// checkStore is an error where Badger had better not be asked to open its
+// database under meta, which may be yet to make, with so much set aside for it:
+// its logs are mapped, so that a full file system ends the process.
+func checkStore(meta string, reserve int64) error {
+	floor := floorBytes(reserve)
 	dir := filepath.Join(meta, folders.DatabaseName)
 	there, err := filesystem.NearestExisting(meta)
 	if err != nil {
@@ -257,97 +276,6 @@ func moveAside(meta string) error {
 	return filesystem.Sync(meta)
 }
 
-// room looks how much may be written, where the files of the database may come
-// to take more bytes than they do.
-func (s *store) room(more int64) roomLeft {
-	switch free, err := filesystem.AvailableBytes(s.meta); {
-	case err != nil || free < s.floor/2:
-		return roomNone
-	case free-more < s.floor:
-		return roomDeletes
-	}
-	return roomAll
-}
-
-// entry reads one record. found is false when there is none that can be read.
-func (s *store) entry(k key.Key, e *record.Entry) (found bool, err error) {
-	err = s.entries([]key.Key{k}, func(_ int, got *record.Entry) { *e, found = *got, true })
-	return found, err
-}
-
-// entries hands the records of ks that can be read to each.
-func (s *store) entries(ks []key.Key, each func(i int, e *record.Entry)) error {
-	dbKeys := make([][]byte, len(ks))
-	for i, k := range ks {
-		dbKey := record.EntryKey(k)
-		dbKeys[i] = dbKey[:]
-	}
-	err := s.ask(func(db *database.DB) error {
-		return db.Get(dbKeys, func(i int, v []byte) {
-			var e record.Entry
-			if v != nil && record.DecodeEntry(&e, dbKeys[i], v) == nil {
-				each(i, &e)
-			}
-		})
-	})
-	if err != nil {
-		return fmt.Errorf("disk: read record: %w", err)
-	}
-	return nil
-}
-
-// payload is a copy of an inline payload: errNoPayload if there is none.
-func (s *store) payload(k key.Key) (p []byte, err error) {
-	dbKey := record.PayloadKey(k)
-	err = s.ask(func(db *database.DB) error {
-		return db.Get([][]byte{dbKey[:]}, func(_ int, v []byte) { p = v })
-	})
-	if err == nil && p == nil {
-		err = errNoPayload
-	}
-	return p, err
-}
-
-// errNoPayload says that the payload of a record is missing.
-var errNoPayload = errors.New("the payload is not in the database")
-
-// scan calls fn for every entry record, damaged ones included, in key order.
-// Records committed meanwhile may be among them or not.
-func (s *store) scan(ctx context.Context, fn func(k, v []byte) error) error {
-	return s.scanAfter(ctx, nil, math.MaxInt, fn)
-}
-
-// scanAfter calls fn for the first n entry records behind a key of the database.
-func (s *store) scanAfter(ctx context.Context, after []byte, n int, fn func(k, v []byte) error) error {
-	for more := true; more && n > 0; {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		err := s.ask(func(db *database.DB) (err error) {
-			more, err = db.Page(record.EntryPrefix(), after, min(n, math.MaxInt32), func(k, v []byte) error {
-				after = k
-				n--
-				return fn(k, v)
-			})
-			return err
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// isEmpty reports whether there is no entry record.
-func (s *store) isEmpty() (empty bool, err error) {
-	empty = true
-	err = s.scanAfter(context.Background(), nil, 1, func(_, _ []byte) error {
-		empty = false
-		return nil
-	})
-	return empty && err == nil, err
-}
-
 // sync makes all commits so far survive a power failure. The kernel says once
 // that it could not write a page, and takes it for written from then on, so
 // after a sync that failed the next one would prove nothing: the database is
@@ -366,6 +294,9 @@ func (s *store) sync() error {
 	}
 	return s.witness.synced(number, tables)
 }
+
+// compact drops deleted and overwritten records.
+func (s *store) compact() error { return s.ask((*database.DB).Compact) }
 
 // measure is how many bytes the database holds.
 func (s *store) measure() (held int64, err error) {
@@ -416,6 +347,3 @@ func (s *store) giveUp() {
 	s.unreadable.Store(true)
 	s.tries.set(maxFailedStarts)
 }
-
-// now is the time as records keep it.
-func now() uint32 { return uint32(time.Now().Unix()) }

@@ -47,6 +47,7 @@ type Tier struct {
 	missing    []string // the other paths
 	segments   *segments
 	db         *store
+	pulse      pulse           // of db: a lock
 	metaDev    *blockio.Device // what works for the database
 	commits    *committer
 	ledger     *ledger.Ledger
@@ -96,14 +97,17 @@ func Check(o Options) error {
 	if err := folders.Try(o.Paths, o.Meta); err != nil {
 		return advised(err)
 	}
-	if err := canOpen(o.Meta, storeFloor(o.MetaReserveBytes)); err != nil {
+	if err := checkStore(o.Meta, o.MetaReserveBytes); err != nil {
 		return advised(err)
 	}
 	return nil
 }
 
 // open is Open with other kinds of folder under the first paths, where not nil.
-func open(o Options, kinds ...blockio.Folder) (*Tier, error) {
+func open(o Options, kinds ...blockio.Folder) (*Tier, error) { return openOn(o, nil, kinds...) }
+
+// openOn is open with another file as the pulse of the database, where not nil.
+func openOn(o Options, p pulse, kinds ...blockio.Folder) (*Tier, error) {
 	o, err := o.withDefaults()
 	if err != nil {
 		return nil, err
@@ -112,6 +116,7 @@ func open(o Options, kinds ...blockio.Folder) (*Tier, error) {
 	if err != nil {
 		return nil, err
 	}
+	t.pulse = p
 	if err := (opening{t}).openAll(kinds); err != nil {
 		t.release()
 		return nil, advised(err)
@@ -152,7 +157,13 @@ func (o opening) openAll(kinds []blockio.Folder) error {
 	if t.segments, err = openSegments(t.volumes, t.o.SegmentBytes, set.Epoch); err != nil {
 		return err
 	}
-	if t.db, err = openStore(t.o.Meta, t.locks[0], t.o.MetaReserveBytes, t.log); err != nil {
+	if t.pulse == nil {
+		t.pulse = t.locks[0]
+	}
+	t.db, err = openStore(storeOptions{
+		Meta: t.o.Meta, Pulse: t.pulse, ReserveBytes: t.o.MetaReserveBytes, Patience: patience * t.o.IOTimeout, Log: t.log, Trouble: t.trouble,
+	})
+	if err != nil {
 		return err
 	}
 	t.share = newShare(&t.o, t.segments)
@@ -161,7 +172,7 @@ func (o opening) openAll(kinds []blockio.Folder) error {
 	t.leaving.commits = t.commits
 	t.graveLog.path = filepath.Join(t.o.Meta, gravesName)
 	t.seal = record.NewSealer(set.Secret)
-	if t.db.witness.blank && len(t.segments.all()) > 0 { // nothing says that the database has all it had
+	if t.db.unwitnessed() && len(t.segments.all()) > 0 { // nothing says that the database has all it had
 		if err := filesystem.Replace(filepath.Join(t.o.Meta, rebuildName), nil); err != nil {
 			return err
 		}
@@ -246,7 +257,7 @@ func (t *Tier) Close() error {
 		for _, d := range t.devices() {
 			d.Stop()
 		}
-		for _, ch := range t.commits.take(true) {
+		for _, ch := range t.commits.stop() {
 			ch.committed(tier.ErrClosed)
 		}
 		close(t.ended)

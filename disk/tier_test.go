@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/kvstored/kvstored/disk/internal/folders"
-	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -182,15 +181,6 @@ func TestOptionsAreChecked(t *testing.T) {
 		if d, err := Open(o); err == nil {
 			_ = d.Close()
 			t.Errorf("%s: taken", name)
-		}
-	}
-	for _, reserve := range []int64{minReserveBytes, 16 * mib, 432 * mib, 4 << 30} {
-		db, err := database.Open(t.Context(), storeOptions(t.TempDir(), reserve, testOptions("x").Log))
-		if err != nil {
-			t.Fatalf("reserve %d: %v", reserve, err)
-		}
-		if err := db.Close(); err != nil {
-			t.Error(err)
 		}
 	}
 }

@@ -2,9 +2,7 @@ package disk
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,7 +11,6 @@ import (
 
 	"github.com/kvstored/kvstored/disk/internal/blockio"
 	"github.com/kvstored/kvstored/disk/internal/filesystem"
-	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/internal/record"
 	"github.com/kvstored/kvstored/key"
 )
@@ -227,29 +224,6 @@ func (u *burials) endClean(closed error) {
 	if err != nil {
 		t.log.Warn().Err(err).Msg("the headers of freed extents are not all written; the next start looks for them")
 	}
-}
-
-// graves returns the keys that were deleted during a recovery, which did not know
-// all their headers yet, with the numbers of their deletions.
-func (s *store) graves() (map[key.Key]uint64, error) {
-	list := make(map[key.Key]uint64)
-	var after []byte
-	for more := true; more; {
-		err := s.ask(func(db *database.DB) (err error) {
-			more, err = db.Page(record.GravePrefix(), after, math.MaxInt32, func(dbKey, v []byte) error {
-				after = dbKey
-				if k, ok := record.ParseGraveKey(dbKey); ok && len(v) == 8 {
-					list[k] = binary.LittleEndian.Uint64(v)
-				}
-				return nil
-			})
-			return err
-		})
-		if err != nil {
-			return nil, err
-		}
-	}
-	return list, nil
 }
 
 // graves is a change of notes about deleted keys.

@@ -26,11 +26,11 @@ func (l *leaving) has(k key.Key) (is bool) {
 
 // still calls look while no key is on its way out of the ledger.
 func (l *leaving) still(look func()) {
-	if l.commits != nil {
-		l.commits.mu.Lock()
-		defer l.commits.mu.Unlock()
+	if l.commits == nil {
+		look()
+		return
 	}
-	look()
+	l.commits.still(look)
 }
 
 func (l *leaving) add(ks []key.Key) {

@@ -54,11 +54,11 @@ func TestDeleteOfAPutGivenUp(t *testing.T) {
 // gone from the ledger: a kill would bring it back.
 func TestDeletionGivenUp(t *testing.T) {
 	o := testOptions(t.TempDir())
-	d, stop := start(t, o, nil)
+	d, stop := startBreakable(t, o)
 	m := newMemory(t)
 	mustPut(t, d, m, 1, 100_000)
 	ks := []key.Key{keyOf(1)}
-	mend := breakStore(d)
+	mend := breakStore(t, d)
 	for range 2 {
 		if err := d.Delete(t.Context(), ks); err == nil {
 			t.Error("deleted from a database that takes nothing")

@@ -3,6 +3,7 @@ package disk
 import (
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/record"
@@ -83,3 +84,6 @@ func (u *useNotes) rewrite(b *batch, k key.Key, e *record.Entry, at uint32) {
 }
 
 func (u *useNotes) committed(error) {}
+
+// now is the time as records keep it.
+func now() uint32 { return uint32(time.Now().Unix()) }

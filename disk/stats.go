@@ -2,6 +2,7 @@ package disk
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"sync/atomic"
@@ -28,59 +29,11 @@ type counters struct {
 func (t *Tier) Stats() tier.Stats {
 	l := t.ledger.Stats()
 	files, used, largest, segments := t.segments.usage()
-	var reads, writes, flying int
-	var ioErrors uint64
-	for _, d := range t.devices() {
-		r, w, f := d.Depths()
-		reads, writes, flying = reads+r, writes+w, flying+f
-		ioErrors += d.Errors.Load()
+	counters := make(map[string]uint64)
+	for _, part := range []map[string]uint64{t.workCounters(), t.databaseCounters(), t.deviceCounters(), t.scan.counters()} {
+		maps.Copy(counters, part)
 	}
-	n := func(v int64) uint64 { return uint64(max(v, 0)) }
-	read, written := processBytes(os.Getpid())
-	dbRead, dbWritten := processBytes(t.db.pid())
-	flag := func(on bool) uint64 {
-		if on {
-			return 1
-		}
-		return 0
-	}
-	counters := map[string]uint64{
-		"direct_io":            flag(!slices.ContainsFunc(t.volumes, func(v *volume) bool { return !v.folder.Direct() })),
-		"segments":             uint64(segments),
-		"segment_bytes":        n(files),
-		"extent_bytes_written": n(t.segments.written.Load()),
-		"badger_bytes_written": n(t.commits.bytes.Load()),
-		"badger_file_bytes":    n(t.share.files.Load()),
-		"badger_held_bytes":    n(t.share.held.Load()),
-		"badger_reserve_bytes": n(t.space.meta()),
-		"badger_compactions":   n(t.count.compactions.Load()),
-		"process_read_bytes":   read,
-		"process_write_bytes":  written,
-		"database_read_bytes":  dbRead,
-		"database_write_bytes": dbWritten,
-		"evicted_for_room":     t.count.evictedRoom.Load(),
-		"evicted_ahead":        t.count.evictedAhead.Load(),
-		"evicted_for_min_free": t.count.evictedFree.Load(),
-		"evicted_for_database": t.count.evictedMeta.Load(),
-		"commits":              t.commits.commits.Load(),
-		"commit_queue":         uint64(t.commits.queued()),
-		"read_queue":           uint64(reads),
-		"write_queue":          uint64(writes),
-		"io_in_flight":         uint64(flying),
-		"io_timeouts":          t.count.timeouts.Load(),
-		"io_errors":            ioErrors,
-		"put_errors":           t.count.putErrors.Load(),
-		"corrupt_get":          t.count.corruptGet.Load(),
-		"corrupt_scrub":        t.count.corruptScrub.Load(),
-		"scrub_passes":         t.count.scrubs.Load(),
-		"scrub_bytes":          t.count.scrubBytes.Load(),
-		"recovering":           flag(t.scan.active.Load()),
-		"recover_scanned":      t.scan.records.Load(),
-		"recover_lost":         t.scan.lost.Load(),
-		"corrupt_recovery":     t.scan.damaged.Load(),
-		"recover_newer":        t.scan.newer.Load(),
-		"recover_evicted":      t.scan.evicted.Load(),
-	}
+	counters["segments"], counters["segment_bytes"] = uint64(segments), atLeast0(files)
 	t.pathCounters(counters)
 	return tier.Stats{
 		Entries:          int64(l.Entries),
@@ -100,6 +53,83 @@ func (t *Tier) Stats() tier.Stats {
 		Quotas:           tier.QuotasOf(t.ledger),
 		Counters:         counters,
 	}
+}
+
+// workCounters are those of what the tier did.
+func (t *Tier) workCounters() map[string]uint64 {
+	return map[string]uint64{
+		"extent_bytes_written": atLeast0(t.segments.written.Load()),
+		"evicted_for_room":     t.count.evictedRoom.Load(),
+		"evicted_ahead":        t.count.evictedAhead.Load(),
+		"evicted_for_min_free": t.count.evictedFree.Load(),
+		"evicted_for_database": t.count.evictedMeta.Load(),
+		"io_timeouts":          t.count.timeouts.Load(),
+		"put_errors":           t.count.putErrors.Load(),
+		"corrupt_get":          t.count.corruptGet.Load(),
+		"corrupt_scrub":        t.count.corruptScrub.Load(),
+		"scrub_passes":         t.count.scrubs.Load(),
+		"scrub_bytes":          t.count.scrubBytes.Load(),
+	}
+}
+
+// databaseCounters are those of the database and its commits.
+func (t *Tier) databaseCounters() map[string]uint64 {
+	commits, written := t.commits.counts()
+	read, wrote := processBytes(t.db.pid())
+	return map[string]uint64{
+		"badger_bytes_written": atLeast0(written),
+		"badger_file_bytes":    atLeast0(t.share.files.Load()),
+		"badger_held_bytes":    atLeast0(t.share.held.Load()),
+		"badger_reserve_bytes": atLeast0(t.space.meta()),
+		"badger_compactions":   atLeast0(t.count.compactions.Load()),
+		"database_read_bytes":  read,
+		"database_write_bytes": wrote,
+		"commits":              commits,
+		"commit_queue":         uint64(t.commits.queued()),
+	}
+}
+
+// deviceCounters are those of the queues, and of the I/O of this process.
+func (t *Tier) deviceCounters() map[string]uint64 {
+	var reads, writes, flying int
+	var failed uint64
+	for _, d := range t.devices() {
+		r, w, f := d.Depths()
+		reads, writes, flying = reads+r, writes+w, flying+f
+		failed += d.Errors.Load()
+	}
+	read, wrote := processBytes(os.Getpid())
+	return map[string]uint64{
+		"direct_io":           bit(!slices.ContainsFunc(t.volumes, func(v *volume) bool { return !v.folder.Direct() })),
+		"process_read_bytes":  read,
+		"process_write_bytes": wrote,
+		"read_queue":          uint64(reads),
+		"write_queue":         uint64(writes),
+		"io_in_flight":        uint64(flying),
+		"io_errors":           failed,
+	}
+}
+
+// counters are those of the recovery.
+func (s *scan) counters() map[string]uint64 {
+	return map[string]uint64{
+		"recovering":       bit(s.active.Load()),
+		"recover_scanned":  s.records.Load(),
+		"recover_lost":     s.lost.Load(),
+		"corrupt_recovery": s.damaged.Load(),
+		"recover_newer":    s.newer.Load(),
+		"recover_evicted":  s.evicted.Load(),
+	}
+}
+
+// atLeast0 is a number that another goroutine may just have made negative.
+func atLeast0(v int64) uint64 { return uint64(max(v, 0)) }
+
+func bit(on bool) uint64 {
+	if on {
+		return 1
+	}
+	return 0
 }
 
 // pathCounters adds the counters of each path, under its place in the configuration.

@@ -29,6 +29,7 @@ var rows = [][]string{
 	{"tier/tiertest"}, // for tests
 	{"disk/internal/filesystem"},
 	{"disk/internal/folders", "disk/internal/blockio"},
+	{"disk/internal/metadata"},
 	{"cpu", "disk", "remote", "prefetch", "client", "internal/blob"},
 	{"internal/blob/blobtest", "internal/resp/resptest"}, // for tests
 	{"internal/server", "internal/resp", "internal/lm", "internal/replay"},

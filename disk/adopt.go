@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/kvstored/kvstored/disk/internal/filesystem"
+	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/record"
 	"github.com/kvstored/kvstored/key"
@@ -20,22 +21,22 @@ type adoption struct {
 	done    chan error
 }
 
-func (a *adoption) apply(b *batch) error {
+func (a *adoption) Apply(b *metadata.Batch) error {
 	for i := range a.entries {
-		if err := b.adopt(&a.entries[i]); err != nil {
+		if err := b.Adopt(&a.entries[i]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (a *adoption) committed(err error) { a.done <- err }
+func (a *adoption) Committed(err error) { a.done <- err }
 
 func (r *recovery) adoptRecords(ctx context.Context, found []record.Entry) error {
 	t := r.t
 	for part := range slices.Chunk(found, maxRemovals) {
 		a := &adoption{done: make(chan error, 1)}
-		err := t.commits.addWith(func() change {
+		err := t.commits.AddWith(func() metadata.Change {
 			for _, e := range part {
 				if _, state := t.ledger.Find(e.Key); state == ledger.Absent && !t.scan.forgotten(e.Key) {
 					a.entries = append(a.entries, e)
@@ -61,7 +62,7 @@ func (r *recovery) adoptRecords(ctx context.Context, found []record.Entry) error
 func (r *recovery) unbury(ctx context.Context) error {
 	t := r.t
 	var list map[key.Key]uint64
-	if err := t.call(ctx, t.metaDev, func() (err error) { list, err = t.db.graves(); return err }, nil); err != nil {
+	if err := t.call(ctx, t.metaDev, func() (err error) { list, err = t.db.Graves(); return err }, nil); err != nil {
 		return err
 	}
 	if !t.rebuilds && len(list) == 0 {
@@ -72,18 +73,18 @@ func (r *recovery) unbury(ctx context.Context) error {
 	}
 	g := &graves{t: t, done: make(chan error, 1)}
 	for k, seq := range list {
-		if seq < t.commits.first || t.scan.forgotten(k) {
+		if seq < t.commits.First || t.scan.forgotten(k) {
 			g.keys = append(g.keys, k)
 		}
 	}
-	if err := t.commits.add(g); err != nil {
+	if err := t.commits.Add(g); err != nil {
 		return err
 	}
 	if err := t.wait(ctx, g.done, nil); err != nil {
 		return err
 	}
 	if t.rebuilds && t.surveyed.Load() {
-		if err := os.Remove(filepath.Join(t.o.Meta, rebuildName)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := os.Remove(filepath.Join(t.o.Meta, metadata.RebuildName)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
 		t.rebuilds = false

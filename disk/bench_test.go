@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/internal/record"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -108,7 +109,7 @@ func BenchmarkRecover(b *testing.B) {
 	o := testOptions(b.TempDir())
 	o.CapacityBytes, o.MetaReserveBytes, o.SegmentBytes = 1<<40, 256*mib, 1<<30
 	d, stop := start(b, o, nil)
-	write(b, d, func(to *batch) { writeMany(to, n) })
+	write(b, d, func(to *metadata.Batch) { writeMany(to, n) })
 	if err := d.segments.grow(d.volumes[0], n*alignBytes, func(int64) int64 { return 1 << 30 }); err != nil {
 		b.Fatal(err)
 	}
@@ -125,13 +126,13 @@ func BenchmarkRecover(b *testing.B) {
 }
 
 // writeMany writes the records of a chain of n small entries.
-func writeMany(to *batch, n int) {
+func writeMany(to *metadata.Batch, n int) {
 	for i := range n {
 		e := record.Entry{Key: keyOf(i), Size: 4096, Seq: 1, Depth: uint32(i), Extent: record.Extent{Segment: 1, Offset: int64(i) * alignBytes, Bytes: alignBytes}}
 		if i > 0 {
 			e.Parent = keyOf(i - 1).Hash
 		}
 		k := record.EntryKey(e.Key)
-		to.set(k[:], record.AppendEntry(nil, &e))
+		to.Set(k[:], record.AppendEntry(nil, &e))
 	}
 }

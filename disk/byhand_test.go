@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/internal/record"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -68,21 +69,21 @@ func TestRebuildByHand(t *testing.T) {
 	}
 	d := k.now.Load()
 	var deleted, damaged record.Entry
-	if ok, err := d.db.entry(keyOf(7), &deleted); !ok || err != nil {
+	if ok, err := d.db.Entry(keyOf(7), &deleted); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
 	if err := k.Delete(t.Context(), []key.Key{keyOf(7)}); err != nil {
 		t.Fatal(err)
 	}
 	lost := []int{3, 4, 30}
-	write(t, d, func(b *batch) {
+	write(t, d, func(b *metadata.Batch) {
 		for _, i := range lost {
-			_ = b.delete(keyOf(i), false)
+			_ = b.Delete(keyOf(i), false)
 		}
 		back := record.EntryKey(deleted.Key)
-		_ = b.put(&deleted, back[:], nil)
+		_ = b.Put(&deleted, back[:], nil)
 	})
-	if ok, err := d.db.entry(keyOf(11), &damaged); !ok || err != nil {
+	if ok, err := d.db.Entry(keyOf(11), &damaged); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
 	path := d.segments.find(damaged.Extent.Segment).path
@@ -186,7 +187,7 @@ func TestRebuildOfOlderRecords(t *testing.T) {
 	var old []record.Entry
 	for i := range 20 {
 		var e record.Entry
-		if ok, err := d.db.entry(keyOf(i), &e); !ok || err != nil {
+		if ok, err := d.db.Entry(keyOf(i), &e); !ok || err != nil {
 			t.Fatal(ok, err)
 		}
 		old = append(old, e)
@@ -201,13 +202,13 @@ func TestRebuildOfOlderRecords(t *testing.T) {
 	for _, i := range []int{100, 101, 5, 102, 103} { // into their old extents, and one of them anew
 		mustPut(t, d, m, i, 70_000)
 	}
-	write(t, d, func(b *batch) {
+	write(t, d, func(b *metadata.Batch) {
 		for i := range old {
 			dbKey := record.EntryKey(old[i].Key)
-			_ = b.put(&old[i], dbKey[:], nil)
+			_ = b.Put(&old[i], dbKey[:], nil)
 		}
 		for _, i := range []int{100, 102} {
-			_ = b.delete(keyOf(i), false)
+			_ = b.Delete(keyOf(i), false)
 		}
 	})
 	stop()

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -25,7 +26,7 @@ type churn struct {
 var churns = []churn{
 	{"one byte", 4096, func(*rand.Rand) int { return 1 }},
 	{"all in the database", 4096, func(r *rand.Rand) int { return 1 + r.IntN(4096) }},
-	{"largest values", maxInlineBytes, func(*rand.Rand) int { return maxInlineBytes }},
+	{"largest values", metadata.MaxInlineBytes, func(*rand.Rand) int { return metadata.MaxInlineBytes }},
 	{"smallest extents", 0, func(*rand.Rand) int { return 1 }},
 	{"mixed", 4096, func(r *rand.Rand) int { return 1 + r.IntN(1<<(1+r.IntN(20))) }},
 }

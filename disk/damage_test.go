@@ -10,6 +10,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/kvstored/kvstored/disk/internal/folders"
+	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/internal/logtest"
 	"github.com/kvstored/kvstored/internal/record"
 	"github.com/kvstored/kvstored/tier"
@@ -24,11 +25,11 @@ func TestCorruptPayload(t *testing.T) {
 	}
 	mustPut(t, d, m, 9, 100) // inline
 	var e record.Entry
-	if _, err := d.db.entry(keyOf(2), &e); err != nil {
+	if _, err := d.db.Entry(keyOf(2), &e); err != nil {
 		t.Fatal(err)
 	}
 	dbKey := record.PayloadKey(keyOf(9))
-	write(t, d, func(b *batch) { b.set(dbKey[:], make([]byte, 100)) })
+	write(t, d, func(b *metadata.Batch) { b.Set(dbKey[:], make([]byte, 100)) })
 	stop()
 	flip(t, segmentFiles(t, o.Paths[0])[0], e.Extent.Offset+99_999)
 
@@ -156,7 +157,7 @@ func TestStartsThatNeverEndAreCounted(t *testing.T) {
 	d, stop := start(t, o, nil)
 	mustPut(t, d, m, 1, mib)
 	stop()
-	starts := filepath.Join(o.Paths[0], startsName)
+	starts := filepath.Join(o.Paths[0], metadata.StartsName)
 	if err := os.WriteFile(starts, []byte("xxx"), 0o600); err != nil { // a letter for each
 		t.Fatal(err)
 	}

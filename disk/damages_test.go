@@ -133,7 +133,7 @@ func (x *damagedTier) imitate(t *testing.T, d *Tier, m memory, rng *rand.Rand) {
 	n, size := spoofs+x.spoofed, 20_000+rng.IntN(200_000)
 	mustPut(t, d, m, n, size) // to see where it comes to lie
 	var e record.Entry
-	if found, err := d.db.entry(keyOf(n), &e); err != nil || !found {
+	if found, err := d.db.Entry(keyOf(n), &e); err != nil || !found {
 		t.Fatal(found, err)
 	}
 	if err := d.Delete(t.Context(), []key.Key{keyOf(n)}); err != nil {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/disk/internal/blockio"
+	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/key"
 )
 
@@ -175,7 +176,7 @@ func TestCloseLeavesAHungDeviceBehind(t *testing.T) {
 
 func TestSlowIsNotHung(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tr := &Tier{o: Options{IOTimeout: time.Second}, metaDev: blockio.New(1, time.Second), commits: &committer{}, ended: make(chan struct{})}
+		tr := &Tier{o: Options{IOTimeout: time.Second}, metaDev: blockio.New(1, time.Second), commits: &metadata.Committer{}, ended: make(chan struct{})}
 		done := make(chan error, 1)
 		go func() {
 			for range 5 { // others make progress

@@ -17,10 +17,10 @@
 // # Rooms
 //
 // internal/filesystem replaces small files whole and measures free space,
-// internal/folders claims the folders (sets, markers, locks), and
-// internal/blockio moves payloads (queue, transfers, files, health of a path).
-// This package has the database and its commits (store, committer, witness), the
-// segments, and the tier. Tier has the calls of the contract and little else:
+// internal/folders claims the folders (sets, markers, locks), internal/blockio
+// moves payloads (queue, transfers, files, health of a path), and
+// internal/metadata keeps the records (store, committer, witness). This package
+// has the segments, the database's share of the capacity, and the tier. Tier has the calls of the contract and little else:
 // opening, recovery, writing (a Put), payloads (reads), deletion, eviction, space
 // (the room for segments), burials (headers of free extents), syncRun, scrub and
 // maintenance do the work.
@@ -68,7 +68,7 @@
 // its extent: an extent is always the front of a run, so older headers there are
 // covered by it, and no payload can pass for a header. Where the database was
 // not lost, but the process not closed, survey frees what headers say and no
-// record does. witness tells a database that has lost commits, or tables from its
+// record does. The witness tells a database that has lost commits, or tables from its
 // manifest, from one that has not. Where it cannot tell, since its file is gone
 // too, no header is freed on the database's word: one without a record is adopted.
 // A rebuild by hand (Keeper.Rebuild) compares both ways: a record that a younger
@@ -119,12 +119,11 @@
 //
 // # Locks
 //
-// committer.mu, then segments.mu, scan.mu or fills, then the ledger's, then
-// none. blockio's, uses, leaving and store.use are leaves. No I/O, hashing or
-// channel send that can block happens under any of them. Only mend and close
-// take store.life, and hold it while the database is opened again or closed;
-// store.use is taken under it. A key leaves the ledger under committer.mu, so
-// that its deletion is queued before a later Put of it.
+// The committer's, then segments.mu, scan.mu or fills, then the ledger's, then
+// none. Those of blockio and of the store, uses and leaving are leaves. No I/O,
+// hashing or channel send that can block happens under any of them. A key leaves
+// the ledger under the committer's, so that its deletion is queued before a later
+// Put of it.
 //
 // # Buffers
 //

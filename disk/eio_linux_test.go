@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/kvstored/kvstored/disk/internal/filesystem"
+	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/internal/faultfs"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -41,7 +42,7 @@ func TestSyncAmidEIO(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustGetKept(t, k, m, 0)
-	if damaged, err := filesystem.Exists(filepath.Join(o.Paths[0], damagedName)); damaged || err != nil {
+	if damaged, err := filesystem.Exists(filepath.Join(o.Paths[0], metadata.DamagedName)); damaged || err != nil {
 		t.Errorf("the database was moved aside (%v)", err)
 	}
 }

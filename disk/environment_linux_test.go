@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kvstored/kvstored/disk/internal/metadata"
 )
 
 // However few files may be opened, a start that cannot do with them says so,
@@ -33,7 +35,7 @@ func TestOpenWithoutFiles(t *testing.T) {
 			break
 		}
 		refused++
-		if !strings.Contains(err.Error(), syscall.EMFILE.Error()) || !strings.Contains(err.Error(), remedy(syscall.EMFILE)) {
+		if !strings.Contains(err.Error(), syscall.EMFILE.Error()) || !strings.Contains(err.Error(), metadata.Remedy(syscall.EMFILE)) {
 			t.Fatalf("with %d files: %v", refused, err)
 		}
 	}
@@ -50,12 +52,12 @@ func TestMendWithoutFiles(t *testing.T) {
 	d := openBreakable(t, testOptions(t.TempDir())) // without Run only the test mends
 	breakStore(t, d)()
 	lift := limitOpen(t, 4)
-	err := d.db.mend()
+	err := d.db.Mend()
 	lift()
-	if !errors.Is(err, syscall.EMFILE) || errors.Is(err, errDamaged) {
+	if !errors.Is(err, syscall.EMFILE) || errors.Is(err, metadata.ErrDamaged) {
 		t.Errorf("without files: %v", err)
 	}
-	if err := d.db.mend(); err != nil {
+	if err := d.db.Mend(); err != nil {
 		t.Errorf("with files: %v", err)
 	}
 	if err := d.Close(); err != nil {
@@ -76,7 +78,7 @@ func TestOpenWithoutLength(t *testing.T) {
 	lift := limitFiles(t, 0, mib)
 	_, err := Open(o)
 	lift()
-	if err == nil || !strings.Contains(err.Error(), remedy(syscall.EFBIG)) {
+	if err == nil || !strings.Contains(err.Error(), metadata.Remedy(syscall.EFBIG)) {
 		t.Errorf("with files of a MiB at most: %v", err)
 	}
 	keepsAll(t, o, m, 1)

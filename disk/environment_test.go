@@ -11,13 +11,14 @@ import (
 
 	"github.com/kvstored/kvstored/disk/internal/filesystem"
 	"github.com/kvstored/kvstored/disk/internal/folders"
+	"github.com/kvstored/kvstored/disk/internal/metadata"
 )
 
 // keepsAll checks that a refused start has changed nothing, and that the next
 // one finds all n entries.
 func keepsAll(t *testing.T, o Options, m memory, n int) {
 	t.Helper()
-	for _, name := range []string{damagedName, startsName} {
+	for _, name := range []string{metadata.DamagedName, metadata.StartsName} {
 		if _, err := os.Stat(filepath.Join(o.Paths[0], name)); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s is there: %v", name, err)
 		}
@@ -50,7 +51,7 @@ func TestOpenWithoutRights(t *testing.T) {
 		if err := os.Chmod(path, 0); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Open(o); !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), remedy(syscall.EACCES)) {
+		if _, err := Open(o); !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), metadata.Remedy(syscall.EACCES)) {
 			t.Errorf("%s may not be opened: %v", f.Name(), err)
 		}
 		if err := os.Chmod(path, 0o600); err != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/kvstored/kvstored/disk/internal/blockio"
 	"github.com/kvstored/kvstored/disk/internal/filesystem"
 	"github.com/kvstored/kvstored/disk/internal/folders"
+	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/record"
 	"github.com/kvstored/kvstored/key"
@@ -225,7 +226,7 @@ func recount(t testing.TB, d *Tier) {
 	t.Helper()
 	checkBooks(t, d)
 	var entries []record.Entry
-	err := d.db.scan(context.Background(), func(k, v []byte) error {
+	err := d.db.Scan(context.Background(), func(k, v []byte) error {
 		var e record.Entry
 		if err := record.DecodeEntry(&e, k, v); err != nil {
 			return err
@@ -242,8 +243,8 @@ func recount(t testing.TB, d *Tier) {
 	var used, live, occupies int64
 	for _, e := range entries {
 		used += int64(e.Extent.Bytes)
-		live += held(int64(e.Size), e.Inline)
-		occupies += int64(e.Extent.Bytes) + filesWorth*held(int64(e.Size), e.Inline)
+		live += metadata.HeldBytes(int64(e.Size), e.Inline)
+		occupies += int64(e.Extent.Bytes) + filesWorth*metadata.HeldBytes(int64(e.Size), e.Inline)
 		if !e.Headed && !e.Inline {
 			occupies += record.HeaderBytes // is charged for one all the same
 		}
@@ -291,22 +292,22 @@ func copyDir(t testing.TB, from, to string) {
 
 // writes is a change of a test's own.
 type writes struct {
-	fn   func(b *batch)
+	fn   func(b *metadata.Batch)
 	done chan error
 }
 
-func (w *writes) apply(b *batch) error {
+func (w *writes) Apply(b *metadata.Batch) error {
 	w.fn(b)
 	return nil
 }
 
-func (w *writes) committed(err error) { w.done <- err }
+func (w *writes) Committed(err error) { w.done <- err }
 
 // write commits what fn writes.
-func write(t testing.TB, d *Tier, fn func(b *batch)) {
+func write(t testing.TB, d *Tier, fn func(b *metadata.Batch)) {
 	t.Helper()
 	w := &writes{fn, make(chan error, 1)}
-	if err := d.commits.add(w); err != nil {
+	if err := d.commits.Add(w); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-w.done; err != nil {
@@ -318,7 +319,7 @@ func write(t testing.TB, d *Tier, fn func(b *batch)) {
 // the database is known to be broken.
 func endProcess(t testing.TB, d *Tier) {
 	t.Helper()
-	process, err := os.FindProcess(d.db.pid())
+	process, err := os.FindProcess(d.db.Pid())
 	if err == nil {
 		err = process.Kill()
 	}
@@ -327,7 +328,7 @@ func endProcess(t testing.TB, d *Tier) {
 		return
 	}
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
-		if _, err := d.db.measure(); err != nil || d.db.pid() != process.Pid {
+		if _, err := d.db.Measure(); err != nil || d.db.Pid() != process.Pid {
 			return
 		}
 		if time.Now().After(deadline) {

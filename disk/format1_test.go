@@ -10,6 +10,7 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"github.com/kvstored/kvstored/disk/internal/folders"
+	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/internal/extent"
 	"github.com/kvstored/kvstored/internal/record"
 	"github.com/kvstored/kvstored/key"
@@ -25,7 +26,7 @@ func writeFormat1(t *testing.T, o Options, n int, sizeOf func(i int) int) {
 	d, stop := start(t, o, nil)
 	segment := make([]byte, o.SegmentBytes)
 	off := 0
-	write(t, d, func(b *batch) {
+	write(t, d, func(b *metadata.Batch) {
 		for i := range n {
 			size := sizeOf(i)
 			payload := segment[off : off+size]
@@ -39,7 +40,7 @@ func writeFormat1(t *testing.T, o Options, n int, sizeOf func(i int) int) {
 			v[0] = 1
 			body := v[:len(v)-8]
 			binary.LittleEndian.PutUint64(v[len(body):], xxhash.Sum64(append(dbKey[:], body...)))
-			b.set(dbKey[:], v)
+			b.Set(dbKey[:], v)
 			off += int(e.Extent.Bytes)
 		}
 	})
@@ -48,7 +49,7 @@ func writeFormat1(t *testing.T, o Options, n int, sizeOf func(i int) int) {
 		t.Fatal(err)
 	}
 	stop()
-	for _, name := range []string{folders.FormatCopy, witnessName, cleanName, folders.MembersName} {
+	for _, name := range []string{folders.FormatCopy, metadata.WitnessName, cleanName, folders.MembersName} {
 		if err := os.Remove(filepath.Join(dir, name)); err != nil && !os.IsNotExist(err) {
 			t.Fatal(err)
 		}

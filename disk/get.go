@@ -7,6 +7,7 @@ import (
 	"io"
 
 	"github.com/kvstored/kvstored/disk/internal/blockio"
+	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/record"
@@ -124,7 +125,7 @@ func (p payloads) read(ctx context.Context, k key.Key, f found, b arena.Block) (
 		err = p.readExtent(ctx, f, b)
 	}
 	switch {
-	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, errNoPayload):
+	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, metadata.ErrNoPayload):
 		return false, nil // cut off
 	case err != nil:
 		return false, err
@@ -176,7 +177,7 @@ func (p payloads) inlinePayload(ctx context.Context, k key.Key) ([]byte, error) 
 	t := p.t
 	var payload []byte // the call's own until it has returned without error
 	err := t.call(ctx, t.metaDev, func() (err error) {
-		payload, err = t.db.payload(k)
+		payload, err = t.db.Payload(k)
 		return err
 	}, nil)
 	if err != nil {

@@ -3,6 +3,7 @@ package disk
 import (
 	"context"
 
+	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/record"
 	"github.com/kvstored/kvstored/key"
@@ -103,7 +104,7 @@ func (v eviction) empty(ctx context.Context, g *segment, goes func(*record.Entry
 		var found []key.Key
 		var last key.Key // the call's own until it has returned without error
 		err := t.call(ctx, t.metaDev, func() (err error) {
-			found, last, err = t.db.inSegment(g.number, goes, from, giveBackBatch)
+			found, last, err = t.db.InSegment(g.number, goes, from, giveBackBatch)
 			return err
 		}, nil)
 		if err == nil {
@@ -123,13 +124,13 @@ func everything(*record.Entry) bool { return true }
 func (v eviction) evictFrom(ctx context.Context, g *segment, ks, out []key.Key) ([]key.Key, error) {
 	t := v.t
 	for len(ks) > 0 {
-		if err := t.db.works(); err != nil {
+		if err := t.db.Works(); err != nil {
 			return out, err
 		}
 		n := min(len(ks), maxRemovals)
 		r := t.newRemoval()
 		done := r.done
-		err := t.commits.addWith(func() change {
+		err := t.commits.AddWith(func() metadata.Change {
 			for _, k := range ks[:n] {
 				e, state := t.ledger.Find(k)
 				if state == ledger.Resident && location(e.Value.A).segment() == g.number {

@@ -81,7 +81,7 @@ func TestSyncCoversTombstones(t *testing.T) {
 		t.Fatal(err)
 	}
 	var e record.Entry
-	if ok, err := d.db.entry(keyOf(1), &e); !ok || err != nil {
+	if ok, err := d.db.Entry(keyOf(1), &e); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
 	before := f.syncs.Load()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/kvstored/kvstored/disk/internal/blockio"
 	"github.com/kvstored/kvstored/disk/internal/folders"
+	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -203,7 +204,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 				continue
 			}
 			k.lose(err)
-			if time.Since(begun) > steadyAfter {
+			if time.Since(begun) > metadata.SteadyAfter {
 				pause = keepEvery
 			}
 		}

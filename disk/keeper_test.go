@@ -14,6 +14,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/kvstored/kvstored/disk/internal/folders"
+	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/logtest"
 	"github.com/kvstored/kvstored/key"
@@ -96,7 +97,7 @@ func TestKeeperStartsInTrouble(t *testing.T) {
 		"read-only": func(t *testing.T, o *Options) (func(), string) {
 			dir, remount := readOnlyMount(t)
 			o.Paths = []string{filepath.Join(dir, "disk")}
-			return remount, remedy(syscall.EROFS)
+			return remount, metadata.Remedy(syscall.EROFS)
 		},
 		"full": func(t *testing.T, o *Options) (func(), string) {
 			dir, unmount := smallFileSystem(t, 128*mib)
@@ -106,7 +107,7 @@ func TestKeeperStartsInTrouble(t *testing.T) {
 			if err := os.WriteFile(ballast, make([]byte, 127*mib), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			return func() { _ = os.Remove(ballast) }, remedy(syscall.ENOSPC)
+			return func() { _ = os.Remove(ballast) }, metadata.Remedy(syscall.ENOSPC)
 		},
 		"locked database": func(t *testing.T, o *Options) (func(), string) {
 			d, err := Open(*o)
@@ -116,7 +117,7 @@ func TestKeeperStartsInTrouble(t *testing.T) {
 			for _, lock := range d.locks {
 				_ = lock.Close() // its daemon is gone, its database's process is not
 			}
-			return func() { _ = d.db.close() }, "Cannot acquire directory lock"
+			return func() { _ = d.db.Close() }, "Cannot acquire directory lock"
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

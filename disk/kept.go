@@ -82,7 +82,7 @@ func (k *Keeper) Stats() tier.Stats {
 // just now; 0 before the tier has been open.
 func (k *Keeper) DatabasePid() int {
 	if t := k.now.Load(); t.db != nil {
-		return t.db.pid()
+		return t.db.Pid()
 	}
 	return 0
 }

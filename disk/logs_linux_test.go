@@ -15,6 +15,7 @@ import (
 
 	"github.com/kvstored/kvstored/disk/internal/filesystem"
 	"github.com/kvstored/kvstored/disk/internal/folders"
+	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/key"
 )
 
@@ -103,7 +104,7 @@ func TestManifestIsCutToWhatWasNoted(t *testing.T) {
 	first := logs[len(logs)-1]
 	pad := make([]byte, 30_000)
 	await(t, "the log is not made a table", func() bool {
-		write(t, d, func(b *batch) { b.set([]byte("pad"), pad) })
+		write(t, d, func(b *metadata.Batch) { b.Set([]byte("pad"), pad) })
 		there, err := filesystem.Exists(first)
 		return !there && err == nil
 	})
@@ -113,7 +114,7 @@ func TestManifestIsCutToWhatWasNoted(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(killed.Paths[0], manifest), older, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	noteManifest(t, filepath.Join(killed.Paths[0], witnessName), older)
+	noteManifest(t, filepath.Join(killed.Paths[0], metadata.WitnessName), older)
 	again, _ := start(t, killed, nil)
 	if !again.rebuilds {
 		t.Error("nothing is noticed")
@@ -155,11 +156,11 @@ func twoLogs(t *testing.T) (o Options, sizes []int) {
 				sizes[i/3] = 0
 			}
 		}
-		write(t, d, func(b *batch) { b.set([]byte("pad"), pad) })
+		write(t, d, func(b *metadata.Batch) { b.Set([]byte("pad"), pad) })
 		if len(logsOf(t, o)) < 2 || i < 20 {
 			continue
 		}
-		pid := d.db.pid()
+		pid := d.db.Pid()
 		stopProcess(t, pid)
 		// Until its table is listed the older log is all there is of it.
 		two := len(logsOf(t, o)) == 2 && bytes.Equal(tables(t, o), listed)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/disk/internal/folders"
+	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/key"
 )
 
@@ -88,9 +89,9 @@ func TestManifestDamages(t *testing.T) {
 	try("not hurt", func(Options) error { return nil })
 	try("removed", func(o Options) error { return os.Remove(name(o)) })
 	try("removed, and the witness", func(o Options) error {
-		return errors.Join(os.Remove(name(o)), os.Remove(filepath.Join(o.Paths[0], witnessName)))
+		return errors.Join(os.Remove(name(o)), os.Remove(filepath.Join(o.Paths[0], metadata.WitnessName)))
 	})
-	try("the witness removed", func(o Options) error { return os.Remove(filepath.Join(o.Paths[0], witnessName)) })
+	try("the witness removed", func(o Options) error { return os.Remove(filepath.Join(o.Paths[0], metadata.WitnessName)) })
 	for _, at := range manifestEntries(t, text) {
 		try(fmt.Sprint("cut off at ", at), put(text[:at]))
 		try(fmt.Sprint("cut off behind ", at), put(text[:at+3]))

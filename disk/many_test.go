@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/internal/record"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -78,7 +79,7 @@ func forgeMany(t *testing.T, o Options, n int) {
 	defer stop()
 	perSegment := int(o.SegmentBytes / alignBytes)
 	begun := time.Now()
-	write(t, d, func(b *batch) { forgeRecords(b, n, perSegment) })
+	write(t, d, func(b *metadata.Batch) { forgeRecords(b, n, perSegment) })
 	t.Logf("records written in %v", time.Since(begun))
 	// At the end: empty segments are removed after a while.
 	for range (n + perSegment - 1) / perSegment {
@@ -88,7 +89,7 @@ func forgeMany(t *testing.T, o Options, n int) {
 	}
 }
 
-func forgeRecords(b *batch, n, perSegment int) {
+func forgeRecords(b *metadata.Batch, n, perSegment int) {
 	for i := range n {
 		e := record.Entry{
 			Key: manyKey(i), Size: 4096, Seq: uint64(i), Depth: uint32(i % 100), Used: uint32(i / 1000),
@@ -98,6 +99,6 @@ func forgeRecords(b *batch, n, perSegment int) {
 			e.Parent = manyKey(i - 1).Hash
 		}
 		k := record.EntryKey(e.Key)
-		b.set(k[:], record.AppendEntry(nil, &e))
+		b.Set(k[:], record.AppendEntry(nil, &e))
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/internal/record"
 )
 
@@ -21,15 +22,15 @@ func TestMendAfterLimit(t *testing.T) {
 	m := newMemory(t)
 	d, stop := start(t, o, nil)
 	mustPut(t, d, m, 0, 100_000)             // makes the segment
-	lift := limitFiles(t, d.db.pid(), mib/2) // a log has 1 MiB
+	lift := limitFiles(t, d.db.Pid(), mib/2) // a log has 1 MiB
 	stored, err := []int(nil), error(nil)
 	for n := 1; err == nil && n < 1000; n++ {
 		if err = put(t, d, m, n, size); err == nil {
 			stored = append(stored, n)
 		}
 	}
-	wantErr(t, err, errUncertain)
-	wantErr(t, put(t, d, m, 5000, size), errBroken)
+	wantErr(t, err, metadata.ErrUncertain)
+	wantErr(t, put(t, d, m, 5000, size), metadata.ErrBroken)
 	lift()
 	awaitMended(t, d)
 	for _, n := range stored {
@@ -48,12 +49,12 @@ func TestMendAfterLimit(t *testing.T) {
 // A commit that fails ends when Badger does not read its changes any more.
 func TestFailedCommitLetsGo(t *testing.T) {
 	d, _ := start(t, testOptions(t.TempDir()), nil)
-	lift := limitFiles(t, d.db.pid(), mib/2)
+	lift := limitFiles(t, d.db.Pid(), mib/2)
 	l := &lending{done: make(chan error, 1)}
 	for n := range 2000 { // several memtables
 		l.keys, l.values = append(l.keys, record.PayloadKey(keyOf(n))), append(l.values, make([]byte, 4_000))
 	}
-	if err := d.commits.add(l); err != nil {
+	if err := d.commits.Add(l); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-l.done; err == nil {
@@ -70,14 +71,14 @@ type lending struct {
 	done   chan error
 }
 
-func (l *lending) apply(b *batch) error {
+func (l *lending) Apply(b *metadata.Batch) error {
 	for n := range l.keys {
-		b.set(l.keys[n][:], l.values[n])
+		b.Set(l.keys[n][:], l.values[n])
 	}
 	return nil
 }
 
-func (l *lending) committed(err error) {
+func (l *lending) Committed(err error) {
 	for _, value := range l.values {
 		for i := range value { // a race, if Badger still reads it
 			value[i] = 1

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/disk/internal/folders"
+	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/internal/record"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -28,7 +29,7 @@ func TestMend(t *testing.T) {
 
 	// A commit that fails although all of it is written.
 	hurt := make(chan error, 1)
-	if err := d.commits.add(&hurting{t: t, d: d, done: hurt}); err != nil {
+	if err := d.commits.Add(&hurting{t: t, d: d, done: hurt}); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-hurt; err != nil {
@@ -42,17 +43,17 @@ func TestMend(t *testing.T) {
 		t.Fatal(err)
 	}
 	ghost.entry.Key = e.Key
-	ghost.committed(errors.Join(errUncertain, errBroken))
-	wantErr(t, <-ghost.done, errBroken)
+	ghost.Committed(errors.Join(metadata.ErrUncertain, metadata.ErrBroken))
+	wantErr(t, <-ghost.done, metadata.ErrBroken)
 
-	if err := d.Delete(t.Context(), []key.Key{keyOf(1)}); err != nil && !errors.Is(err, errBroken) {
+	if err := d.Delete(t.Context(), []key.Key{keyOf(1)}); err != nil && !errors.Is(err, metadata.ErrBroken) {
 		t.Fatal(err)
 	}
 	for deadline := time.Now().Add(time.Minute); ; {
 		if err = put(t, d, m, 5, 100_000); err == nil {
 			break
 		}
-		wantErr(t, err, errBroken)
+		wantErr(t, err, metadata.ErrBroken)
 		if time.Now().After(deadline) {
 			t.Fatal("the database is never opened again")
 		}
@@ -84,14 +85,14 @@ type hurting struct {
 	done chan error
 }
 
-func (h *hurting) apply(b *batch) error {
+func (h *hurting) Apply(b *metadata.Batch) error {
 	w := writing{}
 	w.entry.Key, w.entry.Size, w.entry.Seq = keyOf(9), 100_000, 1<<63
 	w.key = record.EntryKey(keyOf(9))
-	return b.put(&w.entry, w.key[:], w.value[:])
+	return b.Put(&w.entry, w.key[:], w.value[:])
 }
 
-func (h *hurting) committed(err error) {
+func (h *hurting) Committed(err error) {
 	endProcess(h.t, h.d)
 	h.done <- err
 }
@@ -101,15 +102,15 @@ func TestMendReplacesProcess(t *testing.T) {
 	d, _ := startBreakable(t, testOptions(t.TempDir()))
 	m := newMemory(t)
 	mustPut(t, d, m, 1, 100)
-	was, err := os.FindProcess(d.db.pid())
+	was, err := os.FindProcess(d.db.Pid())
 	if err != nil {
 		t.Fatal(err)
 	}
 	mend := breakStore(t, d)
-	wantErr(t, get(t, d, m, 1, 100), errBroken)
+	wantErr(t, get(t, d, m, 1, 100), metadata.ErrBroken)
 	mend()
 	awaitMended(t, d)
-	if is, err := os.FindProcess(d.db.pid()); err != nil || is.Pid == was.Pid || was.Signal(syscall.Signal(0)) == nil {
+	if is, err := os.FindProcess(d.db.Pid()); err != nil || is.Pid == was.Pid || was.Signal(syscall.Signal(0)) == nil {
 		t.Error("the process before is still there")
 	}
 	mustGet(t, d, m, 1, 100)
@@ -131,7 +132,7 @@ func TestRecoverWhileBroken(t *testing.T) {
 	d, _ = startBreakable(t, o)
 	mend := breakStore(t, d)
 	none := func([]tier.Record) { t.Error("something was recovered from a broken database") }
-	wantErr(t, d.Recover(t.Context(), none), errBroken)
+	wantErr(t, d.Recover(t.Context(), none), metadata.ErrBroken)
 	if n := len(segmentFiles(t, o.Paths[0])); n == 0 {
 		t.Error("the segments are gone")
 	}
@@ -171,11 +172,11 @@ func TestMendGivesUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	mend()
-	wantErr(t, d.Run(t.Context()), errDamaged)
-	wantErr(t, d.Close(), errBroken)
+	wantErr(t, d.Run(t.Context()), metadata.ErrDamaged)
+	wantErr(t, d.Close(), metadata.ErrBroken)
 	d, _ = start(t, o, nil)
 	recoverAll(t, d)
-	if _, err := os.Stat(filepath.Join(o.Paths[0], damagedName)); err != nil {
+	if _, err := os.Stat(filepath.Join(o.Paths[0], metadata.DamagedName)); err != nil {
 		t.Error(err)
 	}
 }
@@ -196,18 +197,18 @@ func TestCloseDuringMend(t *testing.T) {
 		t.Error(err)
 	}
 	mend()
-	if err := <-closed; err != nil && !errors.Is(err, errBroken) {
+	if err := <-closed; err != nil && !errors.Is(err, metadata.ErrBroken) {
 		t.Error(err)
 	}
-	was := d.db.pid()
-	if err := d.db.mend(); err != nil || d.db.pid() != was {
+	was := d.db.Pid()
+	if err := d.db.Mend(); err != nil || d.db.Pid() != was {
 		t.Errorf("mended after the end: %v", err)
 	}
 	d, _ = start(t, o, nil)
 	if got := recoverAll(t, d); len(got) != 1 {
 		t.Errorf("%d entries are back, want 1", len(got))
 	}
-	if _, err := os.Stat(filepath.Join(o.Paths[0], damagedName)); err == nil {
+	if _, err := os.Stat(filepath.Join(o.Paths[0], metadata.DamagedName)); err == nil {
 		t.Error("the database was moved aside")
 	}
 }
@@ -222,15 +223,15 @@ func TestTrimWhileBroken(t *testing.T) {
 	mend := breakStore(t, d)
 	for _, n := range []int64{0, mib, 48 * mib} {
 		out, err := d.Trim(t.Context(), n, nil)
-		wantErr(t, err, errBroken)
+		wantErr(t, err, metadata.ErrBroken)
 		if len(out) > 0 {
 			t.Errorf("for %d bytes %d entries were evicted", n, len(out))
 		}
 	}
-	if out, _, err := (eviction{d}).evict(t.Context(), mib, nil, heldFor, d.ledger.Evict); !errors.Is(err, errBroken) || len(out) > 0 {
+	if out, _, err := (eviction{d}).evict(t.Context(), mib, nil, heldFor, d.ledger.Evict); !errors.Is(err, metadata.ErrBroken) || len(out) > 0 {
 		t.Errorf("%d entries were evicted: %v", len(out), err)
 	}
-	if out, err := (eviction{d}).evictFrom(t.Context(), d.segments.all()[0], []key.Key{keyOf(1)}, nil); !errors.Is(err, errBroken) || len(out) > 0 {
+	if out, err := (eviction{d}).evictFrom(t.Context(), d.segments.all()[0], []key.Key{keyOf(1)}, nil); !errors.Is(err, metadata.ErrBroken) || len(out) > 0 {
 		t.Errorf("%d entries were evicted: %v", len(out), err)
 	}
 	mend()
@@ -251,7 +252,7 @@ func TestGhostIsNotStored(t *testing.T) {
 	stop()
 	d, stop = start(t, o, nil)
 	hurt := make(chan error, 1)
-	if err := d.commits.add(&hurting{t: t, d: d, done: hurt}); err != nil {
+	if err := d.commits.Add(&hurting{t: t, d: d, done: hurt}); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-hurt; err != nil {
@@ -263,7 +264,7 @@ func TestGhostIsNotStored(t *testing.T) {
 		t.Errorf("contained: %v (%v), want only the first", have, err)
 	}
 	wantErr(t, get(t, d, m, 9, 100_000), tier.ErrNotFound)
-	d.commits.again((&removal{t: d, keys: []key.Key{keyOf(9)}}).orNothing()) // as a put that failed does
+	d.commits.Again((&removal{t: d, keys: []key.Key{keyOf(9)}}).orNothing()) // as a put that failed does
 	mustPut(t, d, m, 9, 100_000)
 	mustGet(t, d, m, 9, 100_000)
 	recoverAll(t, d)
@@ -277,12 +278,12 @@ func TestGhostIsNotStored(t *testing.T) {
 
 func awaitMended(t *testing.T, d *Tier) {
 	t.Helper()
-	await(t, "the database is never opened again", func() bool { return d.db.works() == nil })
+	await(t, "the database is never opened again", func() bool { return d.db.Works() == nil })
 }
 
 func awaitCommitted(t *testing.T, d *Tier) {
 	t.Helper()
-	await(t, "what is queued is never committed", func() bool { return d.commits.queued() == 0 })
+	await(t, "what is queued is never committed", func() bool { return d.commits.Queued() == 0 })
 }
 
 func await(t *testing.T, otherwise string, cond func() bool) {

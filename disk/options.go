@@ -9,6 +9,7 @@ import (
 
 	"github.com/kvstored/kvstored/disk/internal/filesystem"
 	"github.com/kvstored/kvstored/disk/internal/folders"
+	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/extent"
 	"github.com/kvstored/kvstored/internal/ledger"
@@ -79,7 +80,7 @@ func DefaultMetaReserve(capacityBytes int64) int64 {
 // DatabaseBytes is how much memory the process of the database may take for a
 // tier of so many bytes.
 func DatabaseBytes(capacityBytes int64) int64 {
-	return memoryBytes(DefaultMetaReserve(capacityBytes))
+	return metadata.MemoryBytes(DefaultMetaReserve(capacityBytes))
 }
 
 // withDefaults gives zero fields their defaults and validates the options.
@@ -125,8 +126,8 @@ func (o *Options) check() error {
 		return bad("policy", o.Policy, fmt.Sprintf("one of %v", policy.All()))
 	case !(o.LowWatermark > 0 && o.LowWatermark <= o.HighWatermark && o.HighWatermark <= 1):
 		return bad("watermarks", []float64{o.LowWatermark, o.HighWatermark}, "0 < low <= high <= 1")
-	case o.InlineMax < 0 || o.InlineMax > maxInlineBytes:
-		return bad("inline max", o.InlineMax, fmt.Sprintf("0 to %d", maxInlineBytes))
+	case o.InlineMax < 0 || o.InlineMax > metadata.MaxInlineBytes:
+		return bad("inline max", o.InlineMax, fmt.Sprintf("0 to %d", metadata.MaxInlineBytes))
 	case o.SegmentBytes < alignBytes || o.SegmentBytes > maxSegmentBytes:
 		return bad("segment size", o.SegmentBytes, fmt.Sprintf("%d to %d", alignBytes, int64(maxSegmentBytes)))
 	case o.IOTimeout < 0:

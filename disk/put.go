@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/kvstored/kvstored/disk/internal/blockio"
+	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/record"
@@ -97,9 +98,9 @@ func (t *Tier) store(ctx context.Context, id ledger.ID, e tier.Entry, tried []*v
 	w.Block = e.Block
 	w.key = record.EntryKey(e.Key)
 	inline := int64(e.Size) <= t.o.InlineMax
-	if t.share.full(held(int64(e.Size), inline)) {
+	if t.share.full(metadata.HeldBytes(int64(e.Size), inline)) {
 		w.giveUp()
-		return nil, errShare
+		return nil, metadata.ErrShare
 	}
 	if inline {
 		return nil, w.storeInline(ctx)
@@ -132,7 +133,7 @@ func (w *writing) storeInline(ctx context.Context) error {
 	w.payloadKey = record.PayloadKey(w.entry.Key)
 	t.ledger.SetValue(w.id, ledger.Value{A: uint64(inlined), B: w.entry.Sum})
 	w.Block.Retain() // until committed
-	if err := t.commits.add(w); err != nil {
+	if err := t.commits.Add(w); err != nil {
 		w.Block.Release()
 		w.giveUp()
 		return err
@@ -214,30 +215,30 @@ func (w *writing) Finish(err error) {
 	if err == nil {
 		w.seg.unsynced.wrote(w.entry.Seq)
 		w.t.segments.written.Add(w.loc.extent(int64(w.entry.Size)))
-		err = w.t.commits.add(w)
+		err = w.t.commits.Add(w)
 	}
 	if err != nil {
 		w.fail(err)
 	}
 }
 
-func (w *writing) apply(b *batch) error {
+func (w *writing) Apply(b *metadata.Batch) error {
 	if w.entry.Inline {
-		return b.putInline(&w.entry, w.key[:], w.value[:], w.payloadKey[:], w.Block.Bytes())
+		return b.PutInline(&w.entry, w.key[:], w.value[:], w.payloadKey[:], w.Block.Bytes())
 	}
-	return b.put(&w.entry, w.key[:], w.value[:])
+	return b.Put(&w.entry, w.key[:], w.value[:])
 }
 
-func (w *writing) committed(err error) {
+func (w *writing) Committed(err error) {
 	if w.entry.Inline {
 		w.Block.Release()
 	}
 	if err == nil && w.hasFailed() {
-		err = fmt.Errorf("%w: %w", errUncertain, errDoubted)
+		err = fmt.Errorf("%w: %w", metadata.ErrUncertain, errDoubted)
 	}
 	if err != nil {
-		if errors.Is(err, errUncertain) { // else a restart might bring it back, deleted or not
-			w.t.commits.again((&removal{t: w.t, keys: []key.Key{w.entry.Key}}).orNothing())
+		if errors.Is(err, metadata.ErrUncertain) { // else a restart might bring it back, deleted or not
+			w.t.commits.Again((&removal{t: w.t, keys: []key.Key{w.entry.Key}}).orNothing())
 		}
 		w.fail(err)
 		return
@@ -247,7 +248,7 @@ func (w *writing) committed(err error) {
 	w.t.count.puts.Add(1)
 	w.t.count.putBytes.Add(uint64(w.entry.Size))
 	w.t.count.payload.Add(int64(w.entry.Size))
-	w.t.share.live.Add(held(int64(w.entry.Size), w.entry.Inline))
+	w.t.share.live.Add(metadata.HeldBytes(int64(w.entry.Size), w.entry.Inline))
 	w.done <- nil
 }
 

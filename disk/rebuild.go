@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/disk/internal/filesystem"
+	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/tier"
 )
 
@@ -128,7 +129,7 @@ func orderRebuild(meta string) error {
 		err = errors.New("the headers of what was freed are not all written")
 	}
 	if err == nil {
-		err = filesystem.Replace(filepath.Join(meta, rebuildName), nil)
+		err = filesystem.Replace(filepath.Join(meta, metadata.RebuildName), nil)
 	}
 	return err
 }

@@ -186,7 +186,7 @@ func TestHeadersAreNotImitated(t *testing.T) {
 	}
 	spoof(50, 20*(size+8192))
 	var e record.Entry
-	if found, err := d.db.entry(keyOf(50), &e); err != nil || !found || e.Extent.Offset != 0 {
+	if found, err := d.db.Entry(keyOf(50), &e); err != nil || !found || e.Extent.Offset != 0 {
 		t.Fatalf("the imitation does not lie where it should: %+v, %v", e.Extent, err)
 	}
 	check("stored", o, 50)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/internal/extent"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/record"
@@ -44,7 +45,7 @@ func (t *Tier) Recover(ctx context.Context, emit func([]tier.Record)) error {
 	if !t.scan.active.Load() {
 		t.surveyed.Store(true) // there are none
 		t.rebuilding.end()
-		t.db.succeeded()
+		t.db.Succeeded()
 		return nil
 	}
 	r := &recovery{t: t}
@@ -64,12 +65,12 @@ func (t *Tier) Recover(ctx context.Context, emit func([]tier.Record)) error {
 func (r *recovery) read(ctx context.Context) (err error) {
 	t := r.t
 	r.entries, r.lost, err = r.readRecords(ctx)
-	passing := err != nil && (ctx.Err() != nil || errors.Is(err, errBroken) || isEnvironment(err) || r.commitFails(ctx))
+	passing := err != nil && (ctx.Err() != nil || errors.Is(err, metadata.ErrBroken) || metadata.IsEnvironment(err) || r.commitFails(ctx))
 	switch {
 	case passing:
 		return err
 	case err != nil:
-		t.db.giveUp()
+		t.db.GiveUp()
 		t.log.Error().Err(err).Int("read", len(r.entries)).
 			Msg("the disk tier's database is damaged; what could not be read is lost, and the next start moves the database aside")
 	}
@@ -116,7 +117,7 @@ func (r *recovery) end(ctx context.Context, emit func([]tier.Record)) {
 		t.ledger.Touch([]key.Key{k}) // one by one: the last of them is the youngest
 	}
 	t.rebuilding.end()
-	t.db.succeeded()
+	t.db.Succeeded()
 	if n := t.scan.newer.Load(); n > 0 {
 		t.log.Warn().Uint64("records", n).Msg("records of a newer program are passed over; their room is given to others")
 	}
@@ -143,7 +144,7 @@ func (r *recovery) commitFails(ctx context.Context) bool {
 	t := r.t
 	after := t.newRemoval() // of nothing
 	done := after.done
-	if err := t.commits.add(after); err != nil {
+	if err := t.commits.Add(after); err != nil {
 		return true
 	}
 	return t.wait(ctx, done, nil) != nil
@@ -157,8 +158,8 @@ func (r *recovery) readRecords(ctx context.Context) (entries []record.Entry, los
 	t := r.t
 	t.scan.records.Store(0)
 	t.scan.newer.Store(0)
-	first := t.commits.first
-	err = t.db.scan(ctx, func(k, v []byte) error {
+	first := t.commits.First
+	err = t.db.Scan(ctx, func(k, v []byte) error {
 		t.scan.records.Add(1)
 		var e record.Entry
 		switch err := record.DecodeEntry(&e, k, v); {
@@ -183,7 +184,7 @@ func (r *recovery) dropRecords(ctx context.Context, ks []key.Key) error {
 	for len(ks) > 0 {
 		gone := t.newRemoval()
 		n, done := min(len(ks), maxRemovals), gone.done
-		err := t.commits.addWith(func() change {
+		err := t.commits.AddWith(func() metadata.Change {
 			for _, k := range ks[:n] {
 				if _, state := t.ledger.Find(k); state == ledger.Absent {
 					gone.keys = append(gone.keys, k)
@@ -271,7 +272,7 @@ func (r *recovery) restore(ctx context.Context, entries []record.Entry) {
 		switch {
 		case restored:
 			t.count.payload.Add(int64(e.Size))
-			t.share.live.Add(held(int64(e.Size), e.Inline))
+			t.share.live.Add(metadata.HeldBytes(int64(e.Size), e.Inline))
 		case there:
 			refused = append(refused, i)
 		default: // deleted, and perhaps stored anew, while the scan ran

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/internal/record"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -129,7 +130,7 @@ func TestRecencySurvives(t *testing.T) {
 func rewrite(t *testing.T, d *Tier, k key.Key, fn func(*record.Entry)) {
 	t.Helper()
 	var e record.Entry
-	if found, err := d.db.entry(k, &e); err != nil || !found {
+	if found, err := d.db.Entry(k, &e); err != nil || !found {
 		t.Fatalf("no record: %v", err)
 	}
 	fn(&e)
@@ -144,7 +145,7 @@ func ageRecord(t *testing.T, d *Tier, k key.Key, used uint32) {
 func forge(t *testing.T, d *Tier, e record.Entry) {
 	t.Helper()
 	dbKey := record.EntryKey(e.Key)
-	write(t, d, func(b *batch) { b.set(dbKey[:], record.AppendEntry(nil, &e)) })
+	write(t, d, func(b *metadata.Batch) { b.Set(dbKey[:], record.AppendEntry(nil, &e)) })
 }
 
 func TestForgedRecords(t *testing.T) {
@@ -197,7 +198,7 @@ func TestForgedRecords(t *testing.T) {
 // rewriteFrom makes e a copy of the record of key 1 or 2.
 func rewriteFrom(t *testing.T, d *Tier, i int, e *record.Entry) {
 	t.Helper()
-	if found, err := d.db.entry(keyOf(i-19), e); err != nil || !found {
+	if found, err := d.db.Entry(keyOf(i-19), e); err != nil || !found {
 		t.Fatalf("no record: %v", err)
 	}
 }
@@ -324,13 +325,13 @@ func TestRecordsInACircle(t *testing.T) {
 	}
 	for i := range 2 {
 		var e record.Entry
-		if ok, err := d.db.entry(keyOf(i), &e); !ok || err != nil {
+		if ok, err := d.db.Entry(keyOf(i), &e); !ok || err != nil {
 			t.Fatal(ok, err)
 		}
 		e.Parent = keyOf(1 - i).Hash
-		write(t, d, func(b *batch) {
+		write(t, d, func(b *metadata.Batch) {
 			dbKey := record.EntryKey(e.Key)
-			b.rewrite(&e, dbKey[:])
+			b.Rewrite(&e, dbKey[:])
 		})
 	}
 	stop()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 )
@@ -62,7 +63,7 @@ func (v eviction) shortAlone(n int64) int64 {
 func (v eviction) heldRoom(n int64) int64 {
 	t := v.t
 	inline := n <= t.o.InlineMax
-	room := held(n, inline)
+	room := metadata.HeldBytes(n, inline)
 	if files, _, _, _ := t.segments.usage(); n > 0 && !inline && files == 0 {
 		room += (max(extentBytes(n), t.o.SegmentBytes/16) + t.share.bytes.Load()/4) / filesWorth
 	}
@@ -74,7 +75,7 @@ func (v eviction) heldRoom(n int64) int64 {
 func (v eviction) compact(ctx context.Context) error {
 	t := v.t
 	done := make(chan error, 1)
-	go func() { done <- t.db.compact() }() // ends with the database, at the latest
+	go func() { done <- t.db.Compact() }() // ends with the database, at the latest
 	var err error
 	select {
 	case err = <-done:
@@ -87,7 +88,7 @@ func (v eviction) compact(ctx context.Context) error {
 		return fmt.Errorf("compact the database: %w", err)
 	}
 	t.count.compactions.Add(1)
-	if err := t.call(ctx, t.metaDev, func() error { return t.share.compacted(t.db.measure) }, nil); err != nil {
+	if err := t.call(ctx, t.metaDev, func() error { return t.share.Compacted(t.db.Measure) }, nil); err != nil {
 		return err
 	}
 	return t.call(ctx, t.metaDev, (maintenance{t}).lookAtMeta, nil)

@@ -7,6 +7,7 @@ import (
 	"math"
 
 	"github.com/kvstored/kvstored/disk/internal/blockio"
+	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -35,7 +36,7 @@ func (r *removal) take(e ledger.Entry) {
 	r.entries = append(r.entries, e)
 }
 
-func (r *removal) apply(b *batch) error {
+func (r *removal) Apply(b *metadata.Batch) error {
 	n := 0
 	for i, k := range r.keys {
 		inline := true // unknown: deleting a payload that is not there does no harm
@@ -43,21 +44,21 @@ func (r *removal) apply(b *batch) error {
 			inline = location(r.entries[n].Value.A).inline()
 			n++
 		}
-		if err := b.delete(k, inline); err != nil {
+		if err := b.Delete(k, inline); err != nil {
 			return err
 		}
 		if i < len(r.graves) {
-			b.bury(k, r.graves[i])
+			b.Bury(k, r.graves[i])
 		}
 	}
 	return nil
 }
 
-// committed keeps the extents until the deletion has been committed after
+// Committed keeps the extents until the deletion has been committed after
 // all: until then a restart would bring the entries back.
-func (r *removal) committed(err error) {
+func (r *removal) Committed(err error) {
 	if err != nil {
-		r.t.commits.again(r)
+		r.t.commits.Again(r)
 	} else {
 		r.t.leaving.done(r.keys)
 		for _, e := range r.entries {
@@ -100,7 +101,7 @@ func (x deletion) delete(ctx context.Context, ks []key.Key) error {
 	}
 	r := t.newRemoval()
 	done := r.done
-	if err := t.commits.addWith(func() change { return t.forget(r, ks).orNothing() }); err != nil {
+	if err := t.commits.AddWith(func() metadata.Change { return t.forget(r, ks).orNothing() }); err != nil {
 		return err
 	}
 	if len(r.keys) > 0 {
@@ -137,7 +138,7 @@ func (t *Tier) forget(r *removal, ks []key.Key) *removal {
 
 // orNothing is r, about to be queued, or no change at all when nothing is left
 // to remove. It is called once, at the end: the leaving keys are counted then.
-func (r *removal) orNothing() change {
+func (r *removal) orNothing() metadata.Change {
 	if len(r.keys) == 0 {
 		return nil
 	}
@@ -149,7 +150,7 @@ func (r *removal) orNothing() change {
 // whether it was.
 func (t *Tier) drop(k key.Key, f found) (dropped bool) {
 	r := t.newRemoval()
-	_ = t.commits.addWith(func() change {
+	_ = t.commits.AddWith(func() metadata.Change {
 		e, state := t.ledger.Find(k)
 		same := state == ledger.Resident && e.Value == ledger.Value{A: uint64(f.loc), B: f.sum}
 		if !same && (state != ledger.Absent || !t.scan.active.Load()) {
@@ -177,7 +178,7 @@ type eviction struct{ t *Tier }
 func (t *Tier) Trim(ctx context.Context, n int64, out []key.Key) ([]key.Key, error) {
 	err := t.usable(ctx)
 	if err == nil {
-		err = t.db.works()
+		err = t.db.Works()
 	}
 	if n == 0 && err == nil {
 		out, err = eviction{t}.giveBack(ctx, out)
@@ -276,13 +277,13 @@ func (v eviction) evict(ctx context.Context, want int64, out []key.Key, gain fun
 	if t.scan.active.Load() {
 		return out, 0, nil
 	}
-	if err := t.db.works(); err != nil {
+	if err := t.db.Works(); err != nil {
 		return out, 0, err
 	}
 	var freed int64
 	r := t.newRemoval()
 	done := r.done
-	err := t.commits.addWith(func() change {
+	err := t.commits.AddWith(func() metadata.Change {
 		for freed < want && len(r.keys) < maxRemovals {
 			e, ok := victim()
 			if !ok {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/internal/record"
 	"github.com/kvstored/kvstored/key"
 )
@@ -22,7 +23,7 @@ func resolve(entries []record.Entry, sizeOf func(segment uint32) int64) (kept []
 	for i := range entries {
 		e := entries[i]
 		if e.Inline {
-			if e.Size == 0 || e.Size > maxInlineBytes || e.Extent != (record.Extent{}) {
+			if e.Size == 0 || e.Size > metadata.MaxInlineBytes || e.Extent != (record.Extent{}) {
 				lost = append(lost, e.Key)
 			} else {
 				kept = append(kept, e)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/disk/internal/filesystem"
+	"github.com/kvstored/kvstored/disk/internal/metadata"
 )
 
 // lookEvery is how often the file system and Badger's files are measured.
@@ -39,7 +40,7 @@ func (m maintenance) lookAtMeta() error {
 		return err
 	}
 	t.share.free.Store(free)
-	t.share.files.Store(allocatedBelow(t.db.dir))
+	t.share.files.Store(allocatedBelow(t.db.Dir))
 	others := int64(smallFileBytes)
 	if !slices.ContainsFunc(t.volumes, func(v *volume) bool { return filesystem.SameDir(v.dir, t.o.Meta) }) {
 		others += otherBytes(t.o.Meta)
@@ -48,7 +49,7 @@ func (m maintenance) lookAtMeta() error {
 		others += v.others.Load()
 	}
 	t.share.others.Store(others)
-	if err := t.share.look(t.db.measure); err != nil && !errors.Is(err, errBroken) {
+	if err := t.share.look(t.db.Measure); err != nil && !errors.Is(err, metadata.ErrBroken) {
 		return err
 	}
 	return nil

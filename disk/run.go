@@ -37,14 +37,14 @@ func (t *Tier) Run(ctx context.Context) error {
 	// Commits go on until the device has handed over its last transfers.
 	commits, stopCommits := context.WithCancel(context.WithoutCancel(ctx))
 	committed := make(chan error, 1)
-	go func() { committed <- t.commits.run(commits) }()
+	go func() { committed <- t.commits.Run(commits) }()
 	g, ctx := errgroup.WithContext(ctx)
 	for _, d := range t.devices() {
 		g.Go(func() error { return d.Run(ctx) })
 	}
 	g.Go(func() error { return maintenance{t}.maintain(ctx) })
 	g.Go(func() error { return t.burials.run(ctx) })
-	g.Go(func() error { return t.db.run(ctx) })
+	g.Go(func() error { return t.db.Run(ctx) })
 	err := g.Wait()
 	stopCommits()
 	return errors.Join(err, t.wait(context.Background(), committed, nil))
@@ -109,7 +109,7 @@ func (t *Tier) progress(x *blockio.Transfer) uint64 {
 	if x != nil && !x.Over.Load() {
 		return x.Dev.Progress.Load()
 	}
-	return t.commits.progress() + t.metaDev.Progress.Load()
+	return t.commits.Progress() + t.metaDev.Progress.Load()
 }
 
 // within gives up on fn after d; fn goes on by itself.

@@ -10,6 +10,7 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"github.com/kvstored/kvstored/disk/internal/blockio"
+	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/internal/extent"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
@@ -52,7 +53,7 @@ func (s *scrub) keysAfter(ctx context.Context, from key.Key) ([]key.Key, error) 
 	t := s.t
 	var ks []key.Key // the call's own until it has returned without error
 	err := t.call(ctx, t.metaDev, func() (err error) {
-		ks, err = t.db.keysAfter(from, scrubBatch)
+		ks, err = t.db.KeysAfter(from, scrubBatch)
 		return err
 	}, nil)
 	if err != nil {
@@ -90,7 +91,7 @@ func (s *scrub) check(ctx context.Context, k key.Key, sum *tier.Scrubbed, gone f
 		good, err = s.read(ctx, k, f)
 	}
 	switch {
-	case errors.Is(err, errNoPayload), errors.Is(err, io.ErrUnexpectedEOF):
+	case errors.Is(err, metadata.ErrNoPayload), errors.Is(err, io.ErrUnexpectedEOF):
 		good = false
 	case ctx.Err() != nil || errors.Is(err, blockio.ErrHung) || errors.Is(err, tier.ErrClosed):
 		return err

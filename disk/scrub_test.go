@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/internal/record"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -30,12 +31,12 @@ func TestScrub(t *testing.T) {
 	}
 
 	var e record.Entry
-	if _, err := d.db.entry(keyOf(7), &e); err != nil {
+	if _, err := d.db.Entry(keyOf(7), &e); err != nil {
 		t.Fatal(err)
 	}
 	path := d.segments.find(e.Extent.Segment).path
 	dbKey := record.PayloadKey(keyOf(0))
-	write(t, d, func(b *batch) { b.set(dbKey[:], []byte("x")) })
+	write(t, d, func(b *metadata.Batch) { b.Set(dbKey[:], []byte("x")) })
 	stop()
 	flip(t, path, e.Extent.Offset+int64(size(7))-1)
 	d, _ = start(t, o, nil)

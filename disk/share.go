@@ -9,6 +9,7 @@ import (
 
 	"github.com/kvstored/kvstored/disk/internal/filesystem"
 	"github.com/kvstored/kvstored/disk/internal/folders"
+	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/internal/ledger"
 )
 
@@ -26,9 +27,9 @@ const smallFileBytes = 256 << 10
 func (o *Options) occupied(size uint32) int64 {
 	n := max(int64(size), 1)
 	if n <= o.InlineMax {
-		return filesWorth * held(n, true)
+		return filesWorth * metadata.HeldBytes(n, true)
 	}
-	return extentBytes(n) + filesWorth*held(n, false)
+	return extentBytes(n) + filesWorth*metadata.HeldBytes(n, false)
 }
 
 // share is the database's part of the capacity. It follows what the database
@@ -63,14 +64,14 @@ type share struct {
 }
 
 func newShare(o *Options, s *segments) *share {
-	h := &share{meta: o.Meta, floor: floorBytes(o.MetaReserveBytes), capacity: o.CapacityBytes, margin: 2 * filesWorth * memtableBytes(o.MetaReserveBytes), segments: s}
+	h := &share{meta: o.Meta, floor: metadata.FloorBytes(o.MetaReserveBytes), capacity: o.CapacityBytes, margin: 2 * filesWorth * metadata.MemtableBytes(o.MetaReserveBytes), segments: s}
 	h.others.Store(smallFileBytes)
 	return h
 }
 
-// claim sets n bytes of the database aside, if the capacity has room for them
+// Claim sets n bytes of the database aside, if the capacity has room for them
 // and the margin.
-func (h *share) claim(n int64) bool {
+func (h *share) Claim(n int64) bool {
 	h.segments.mu.Lock()
 	defer h.segments.mu.Unlock()
 	if h.segments.mu.bytes+h.bytes.Load()+filesWorth*n > h.capacity-h.margin {
@@ -80,11 +81,11 @@ func (h *share) claim(n int64) bool {
 	return true
 }
 
-// claimAnyway sets n bytes aside for a change that the share never refuses. That
+// ClaimAnyway sets n bytes aside for a change that the share never refuses. That
 // is a deletion or a note of one, for which the margin is there (the committer
 // compacts before it is used up), or the record of a used extent. Under a lowered
 // capacity such claims go beyond it, until Trim has made room.
-func (h *share) claimAnyway(n int64) {
+func (h *share) ClaimAnyway(n int64) {
 	h.segments.mu.Lock()
 	defer h.segments.mu.Unlock()
 	h.take(n)
@@ -97,15 +98,15 @@ func (h *share) take(n int64) {
 	h.claims++
 }
 
-// tight reports that deletions may come to need more than the margin, and that a
+// Tight reports that deletions may come to need more than the margin, and that a
 // compaction would help.
-func (h *share) tight() bool {
+func (h *share) Tight() bool {
 	return h.short(0) > h.margin+h.margin/2 && h.garbage()
 }
 
-// settle ends the claims of a commit: what the database holds now is known. It
+// Settle ends the claims of a commit: what the database holds now is known. It
 // is called with 0 where that did not come about.
-func (h *share) settle(held int64) {
+func (h *share) Settle(held int64) {
 	h.segments.mu.Lock()
 	defer h.segments.mu.Unlock()
 	if held > 0 {
@@ -156,16 +157,16 @@ func (h *share) short(n int64) int64 {
 // more is how many bytes the files of the database may yet grow by.
 func (h *share) more() int64 { return max(0, h.bytes.Load()-h.others.Load()-h.files.Load()) }
 
-// room looks how much may be written, where the files of the database may come
+// Room looks how much may be written, where the files of the database may come
 // to take more bytes than they do.
-func (h *share) room() roomLeft {
+func (h *share) Room() metadata.Room {
 	switch free, err := filesystem.AvailableBytes(h.meta); {
 	case err != nil || free < h.floor/2:
-		return roomNone
+		return metadata.RoomNone
 	case free-h.more() < h.floor:
-		return roomDeletes
+		return metadata.RoomDeletes
 	}
-	return roomAll
+	return metadata.RoomAll
 }
 
 // full reports that n more bytes would not be claimed now.
@@ -178,11 +179,11 @@ func (h *share) garbage() bool {
 	return held-h.live.Load()-h.stuck.Load() > held/8
 }
 
-// compacted notes what a compaction has left beside what entries hold: records
+// Compacted notes what a compaction has left beside what entries hold: records
 // that no entry knows of, which a table that Badger lost the deletions of brings
 // back. Another compaction does not help there. It looks first: an old look says
 // that more is held.
-func (h *share) compacted(measure func() (int64, error)) error {
+func (h *share) Compacted(measure func() (int64, error)) error {
 	_ = h.look(measure)
 	held, err := measure()
 	if err == nil {
@@ -193,7 +194,7 @@ func (h *share) compacted(measure func() (int64, error)) error {
 
 // heldFor is how many bytes the database holds for an entry.
 func heldFor(e ledger.Entry) int64 {
-	return held(int64(e.Size), location(e.Value.A).inline())
+	return metadata.HeldBytes(int64(e.Size), location(e.Value.A).inline())
 }
 
 // lookAtOthers measures the files in v beside the database and the bytes of the
@@ -217,7 +218,7 @@ func otherBytes(dir string) (total int64) {
 			total += filesystem.AllocatedBytes(info)
 		}
 	}
-	return total + allocatedBelow(filepath.Join(dir, damagedName))
+	return total + allocatedBelow(filepath.Join(dir, metadata.DamagedName))
 }
 
 // allocatedBelow is how many bytes a folder and all in it occupy; 0 without it.

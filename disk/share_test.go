@@ -2,6 +2,8 @@ package disk
 
 import (
 	"testing"
+
+	"github.com/kvstored/kvstored/disk/internal/metadata"
 )
 
 // What an entry is reckoned with is what the database takes for it: the
@@ -15,7 +17,7 @@ func TestCostOfEntries(t *testing.T) {
 		{"one byte", 512, 1, 500, 3000},
 		{"half a block", 4096, 2000, 100, 600},
 		{"a block", 4096, 4096, 100, 600},
-		{"most", maxInlineBytes, maxInlineBytes, 10, 60},
+		{"most", metadata.MaxInlineBytes, metadata.MaxInlineBytes, 10, 60},
 		{"extents", 0, 1, 300, 1200},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -36,7 +38,7 @@ func TestCostOfEntries(t *testing.T) {
 			}
 			few := compacted(c.few)
 			got := float64(compacted(c.many)-few) / float64(c.many-c.few)
-			want := float64(held(int64(c.size), c.inline > 0))
+			want := float64(metadata.HeldBytes(int64(c.size), c.inline > 0))
 			if t.Logf("%.1f bytes an entry, reckoned with %.0f", got, want); got < 0.85*want || got > 1.1*want {
 				t.Error("that is not what it costs")
 			}
@@ -53,7 +55,7 @@ func TestGarbageThatStays(t *testing.T) {
 	if !h.garbage() {
 		t.Fatal("half of it is no garbage")
 	}
-	if err := h.compacted(func() (int64, error) { return 1000, nil }); err != nil {
+	if err := h.Compacted(func() (int64, error) { return 1000, nil }); err != nil {
 		t.Fatal(err)
 	}
 	if h.garbage() {
@@ -63,7 +65,7 @@ func TestGarbageThatStays(t *testing.T) {
 	if !h.garbage() {
 		t.Error("what was deleted since is not worth one")
 	}
-	if err := h.compacted(func() (int64, error) { return 500, nil }); err != nil {
+	if err := h.Compacted(func() (int64, error) { return 500, nil }); err != nil {
 		t.Fatal(err)
 	}
 	h.held.Store(600)

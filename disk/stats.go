@@ -74,8 +74,8 @@ func (t *Tier) workCounters() map[string]uint64 {
 
 // databaseCounters are those of the database and its commits.
 func (t *Tier) databaseCounters() map[string]uint64 {
-	commits, written := t.commits.counts()
-	read, wrote := processBytes(t.db.pid())
+	commits, written := t.commits.Counts()
+	read, wrote := processBytes(t.db.Pid())
 	return map[string]uint64{
 		"badger_bytes_written": atLeast0(written),
 		"badger_file_bytes":    atLeast0(t.share.files.Load()),
@@ -85,7 +85,7 @@ func (t *Tier) databaseCounters() map[string]uint64 {
 		"database_read_bytes":  read,
 		"database_write_bytes": wrote,
 		"commits":              commits,
-		"commit_queue":         uint64(t.commits.queued()),
+		"commit_queue":         uint64(t.commits.Queued()),
 	}
 }
 

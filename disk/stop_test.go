@@ -11,6 +11,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/internal/record"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -59,7 +60,7 @@ func TestCloseWhileACallHangs(t *testing.T) {
 	go func() {
 		_ = d.call(context.Background(), d.metaDev, func() error {
 			<-hang
-			late <- d.db.sync()
+			late <- d.db.Sync()
 			return nil
 		}, nil)
 	}()
@@ -107,7 +108,7 @@ func TestNewerRecordIsPassedOver(t *testing.T) {
 		mustPut(t, d, m, i, mib)
 	}
 	var e record.Entry
-	if _, err := d.db.entry(keyOf(3), &e); err != nil {
+	if _, err := d.db.Entry(keyOf(3), &e); err != nil {
 		t.Fatal(err)
 	}
 	dbKey := record.EntryKey(keyOf(3))
@@ -115,7 +116,7 @@ func TestNewerRecordIsPassedOver(t *testing.T) {
 	newer[0] = record.EntryVersion + 1
 	body := newer[:record.EntryBytes-8]
 	newer = binary.LittleEndian.AppendUint64(body, xxhash.Sum64(slices.Concat(dbKey[:], body)))
-	write(t, d, func(b *batch) { b.set(dbKey[:], newer) })
+	write(t, d, func(b *metadata.Batch) { b.Set(dbKey[:], newer) })
 	stop()
 	d, _ = start(t, o, nil)
 	if got := recoverAll(t, d); len(got) != 39 {

@@ -93,7 +93,7 @@ func (r *recovery) compare(ctx context.Context, entries []record.Entry, adopt bo
 
 // readGraves reads the notes about deleted keys, both kinds.
 func (s *survey) readGraves() (err error) {
-	if s.graves, err = s.t.db.graves(); err == nil {
+	if s.graves, err = s.t.db.Graves(); err == nil {
 		err = s.t.graveLog.read(s.graves)
 	}
 	return err

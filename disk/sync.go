@@ -124,5 +124,5 @@ func (s *syncRun) meta() error {
 	if err := errors.Join(t.graveLog.sync(), filesystem.Sync(t.o.Meta)); err != nil {
 		return err
 	}
-	return t.db.sync()
+	return t.db.Sync()
 }

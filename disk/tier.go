@@ -17,6 +17,7 @@ import (
 	"github.com/kvstored/kvstored/disk/internal/blockio"
 	"github.com/kvstored/kvstored/disk/internal/filesystem"
 	"github.com/kvstored/kvstored/disk/internal/folders"
+	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/record"
 	"github.com/kvstored/kvstored/key"
@@ -46,10 +47,10 @@ type Tier struct {
 	volumes    volumes  // by index
 	missing    []string // the other paths
 	segments   *segments
-	db         *store
-	pulse      pulse           // of db: a lock
+	db         *metadata.Store
+	pulse      metadata.Pulse  // of db: a lock
 	metaDev    *blockio.Device // what works for the database
-	commits    *committer
+	commits    *metadata.Committer
 	ledger     *ledger.Ledger
 	count      counters
 	scan       scan
@@ -95,10 +96,10 @@ func Check(o Options) error {
 		return err
 	}
 	if err := folders.Try(o.Paths, o.Meta); err != nil {
-		return advised(err)
+		return metadata.Advised(err)
 	}
-	if err := checkStore(o.Meta, o.MetaReserveBytes); err != nil {
-		return advised(err)
+	if err := metadata.Check(o.Meta, o.MetaReserveBytes); err != nil {
+		return metadata.Advised(err)
 	}
 	return nil
 }
@@ -107,7 +108,7 @@ func Check(o Options) error {
 func open(o Options, kinds ...blockio.Folder) (*Tier, error) { return openOn(o, nil, kinds...) }
 
 // openOn is open with another file as the pulse of the database, where not nil.
-func openOn(o Options, p pulse, kinds ...blockio.Folder) (*Tier, error) {
+func openOn(o Options, p metadata.Pulse, kinds ...blockio.Folder) (*Tier, error) {
 	o, err := o.withDefaults()
 	if err != nil {
 		return nil, err
@@ -119,7 +120,7 @@ func openOn(o Options, p pulse, kinds ...blockio.Folder) (*Tier, error) {
 	t.pulse = p
 	if err := (opening{t}).openAll(kinds); err != nil {
 		t.release()
-		return nil, advised(err)
+		return nil, metadata.Advised(err)
 	}
 	return t, nil
 }
@@ -160,7 +161,7 @@ func (o opening) openAll(kinds []blockio.Folder) error {
 	if t.pulse == nil {
 		t.pulse = t.locks[0]
 	}
-	t.db, err = openStore(storeOptions{
+	t.db, err = metadata.Open(metadata.Options{
 		Meta: t.o.Meta, Pulse: t.pulse, ReserveBytes: t.o.MetaReserveBytes, Patience: patience * t.o.IOTimeout, Log: t.log, Trouble: t.trouble,
 	})
 	if err != nil {
@@ -168,28 +169,28 @@ func (o opening) openAll(kinds []blockio.Folder) error {
 	}
 	t.share = newShare(&t.o, t.segments)
 	t.space = newSpace(t)
-	t.commits = newCommitter(t.db, t.share, set.Epoch)
+	t.commits = metadata.NewCommitter(t.db, t.share, set.Epoch)
 	t.leaving.commits = t.commits
 	t.graveLog.path = filepath.Join(t.o.Meta, gravesName)
 	t.seal = record.NewSealer(set.Secret)
-	if t.db.unwitnessed() && len(t.segments.all()) > 0 { // nothing says that the database has all it had
-		if err := filesystem.Replace(filepath.Join(t.o.Meta, rebuildName), nil); err != nil {
+	if t.db.Unwitnessed() && len(t.segments.all()) > 0 { // nothing says that the database has all it had
+		if err := filesystem.Replace(filepath.Join(t.o.Meta, metadata.RebuildName), nil); err != nil {
 			return err
 		}
 	}
-	if t.rebuilds, err = filesystem.Exists(filepath.Join(t.o.Meta, rebuildName)); err != nil {
+	if t.rebuilds, err = filesystem.Exists(filepath.Join(t.o.Meta, metadata.RebuildName)); err != nil {
 		return err
 	}
 	t.rebuilding.running.Store(t.rebuilds)
 	if t.unclean, err = (opening{t}).beginUnclean(); err != nil {
 		return err
 	}
-	empty, err := t.db.isEmpty()
+	empty, err := t.db.IsEmpty()
 	if err != nil {
 		return err
 	}
 	if empty {
-		t.db.succeeded() // nothing to read that could end the process
+		t.db.Succeeded() // nothing to read that could end the process
 	}
 	t.scan.active.Store(!empty || t.rebuilds || len(t.segments.all()) > 0)
 	return maintenance{t}.lookAll()
@@ -218,9 +219,9 @@ const closeTimeout = 5 * time.Second
 func (t *Tier) release() error {
 	var err error
 	if t.db != nil {
-		if err = within(max(t.o.IOTimeout, closeTimeout), t.db.close); errors.Is(err, blockio.ErrHung) {
+		if err = within(max(t.o.IOTimeout, closeTimeout), t.db.Close); errors.Is(err, blockio.ErrHung) {
 			t.log.Error().Err(err).Msg("the database does not close; its process is killed, and it is left as a crash would leave it")
-			t.db.kill(err)
+			t.db.Kill(err)
 		}
 	}
 	if t.segments != nil {
@@ -257,8 +258,8 @@ func (t *Tier) Close() error {
 		for _, d := range t.devices() {
 			d.Stop()
 		}
-		for _, ch := range t.commits.stop() {
-			ch.committed(tier.ErrClosed)
+		for _, ch := range t.commits.Stop() {
+			ch.Committed(tier.ErrClosed)
 		}
 		close(t.ended)
 	}
@@ -316,8 +317,8 @@ func (t *Tier) unscanned(ctx context.Context, k key.Key, e *record.Entry) (bool,
 		found bool
 	}
 	err := t.call(ctx, t.metaDev, func() (err error) {
-		got.found, err = t.db.entry(k, &got.Entry)
-		got.found = got.found && got.Seq < t.commits.first
+		got.found, err = t.db.Entry(k, &got.Entry)
+		got.found = got.found && got.Seq < t.commits.First
 		return err
 	}, nil)
 	if err != nil {
@@ -363,7 +364,7 @@ func (t *Tier) Room(size uint32) int {
 	n := int64(max(size, 1))
 	room := -t.space.excess(0, false) / extentBytes(n)
 	if n <= t.o.InlineMax {
-		room = -t.share.short(0) / (filesWorth * held(n, true))
+		room = -t.share.short(0) / (filesWorth * metadata.HeldBytes(n, true))
 	}
 	return int(room)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kvstored/kvstored/disk/internal/blockio"
 	"github.com/kvstored/kvstored/disk/internal/filesystem"
+	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/internal/record"
 	"github.com/kvstored/kvstored/key"
 )
@@ -233,11 +234,11 @@ type graves struct {
 	done chan error
 }
 
-func (g *graves) apply(b *batch) error {
+func (g *graves) Apply(b *metadata.Batch) error {
 	for _, k := range g.keys {
-		b.unbury(k)
+		b.Unbury(k)
 	}
 	return nil
 }
 
-func (g *graves) committed(err error) { g.done <- err }
+func (g *graves) Committed(err error) { g.done <- err }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/kvstored/kvstored/disk/internal/blockio"
 	"github.com/kvstored/kvstored/disk/internal/folders"
+	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/tier"
 )
 
@@ -21,5 +22,5 @@ func IsTrouble(err error) bool {
 			return true
 		}
 	}
-	return isTrouble(err)
+	return metadata.IsTrouble(err)
 }

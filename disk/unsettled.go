@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -12,7 +13,7 @@ import (
 // leaving counts, by key, the records that are gone from the ledger and still
 // to be deleted from the database. Its mutex is a leaf.
 type leaving struct {
-	commits *committer // nil in a tier that was never open
+	commits *metadata.Committer // nil in a tier that was never open
 
 	sync.Mutex
 	keys map[key.Key]int
@@ -30,7 +31,7 @@ func (l *leaving) still(look func()) {
 		look()
 		return
 	}
-	l.commits.still(look)
+	l.commits.Still(look)
 }
 
 func (l *leaving) add(ks []key.Key) {
@@ -114,7 +115,7 @@ func (x deletion) left(ctx context.Context, ks []key.Key) error {
 		}
 		after := t.newRemoval() // of nothing, but behind theirs
 		done := after.done
-		if err := t.commits.add(after); err != nil {
+		if err := t.commits.Add(after); err != nil {
 			return err
 		}
 		if err := t.wait(ctx, done, nil); err != nil {

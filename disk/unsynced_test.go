@@ -13,6 +13,7 @@ import (
 
 	"github.com/kvstored/kvstored/disk/internal/blockio"
 	"github.com/kvstored/kvstored/disk/internal/filesystem"
+	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/internal/record"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -108,7 +109,7 @@ func TestUnsyncedIsDropped(t *testing.T) {
 		t.Fatal(err)
 	}
 	var deleted record.Entry
-	if ok, err := d.db.entry(keyOf(2), &deleted); !ok || err != nil {
+	if ok, err := d.db.Entry(keyOf(2), &deleted); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
 	image, err := os.OpenFile(segmentFiles(t, o.Paths[0])[0], os.O_RDWR, 0)
@@ -267,13 +268,13 @@ func TestUnsyncedPutFails(t *testing.T) {
 	m := newMemory(t)
 	mustPut(t, d, m, 1, 50_000)
 	begun, blocked, put2 := make(chan struct{}), make(chan struct{}), make(chan error, 1)
-	w := &writes{func(*batch) { close(begun); <-blocked }, make(chan error, 1)}
-	if err := d.commits.add(w); err != nil {
+	w := &writes{func(*metadata.Batch) { close(begun); <-blocked }, make(chan error, 1)}
+	if err := d.commits.Add(w); err != nil {
 		t.Fatal(err)
 	}
 	<-begun
 	go func() { put2 <- put(t, d, m, 2, 60_000) }()
-	await(t, "the payload is not written", func() bool { return d.commits.queued() == 1 })
+	await(t, "the payload is not written", func() bool { return d.commits.Queued() == 1 })
 	f.failOnce()
 	wantErr(t, d.Sync(t.Context()), syscall.EIO)
 	close(blocked)

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/record"
 	"github.com/kvstored/kvstored/key"
@@ -46,7 +47,7 @@ func (u *uses) take() []key.Key {
 func (m maintenance) saveUses() {
 	t := m.t
 	if ks := t.uses.take(); len(ks) > 0 {
-		_ = t.commits.add(&useNotes{t: t, keys: ks}) // closed: the order suffers, no more
+		_ = t.commits.Add(&useNotes{t: t, keys: ks}) // closed: the order suffers, no more
 	}
 }
 
@@ -56,12 +57,12 @@ type useNotes struct {
 	keys []key.Key
 }
 
-// apply asks the ledger about each key: a deletion that is queued before this
+// Apply asks the ledger about each key: a deletion that is queued before this
 // has taken the key out of it already, and must not be undone.
-func (u *useNotes) apply(b *batch) error {
+func (u *useNotes) Apply(b *metadata.Batch) error {
 	at := now()
 	for ks := range slices.Chunk(u.keys, usesAtOnce) {
-		err := u.t.db.entries(ks, func(i int, e *record.Entry) { u.rewrite(b, ks[i], e, at) })
+		err := u.t.db.Entries(ks, func(i int, e *record.Entry) { u.rewrite(b, ks[i], e, at) })
 		if err != nil {
 			return err
 		}
@@ -72,7 +73,7 @@ func (u *useNotes) apply(b *batch) error {
 // usesAtOnce is how many records are asked for at once.
 const usesAtOnce = 512
 
-func (u *useNotes) rewrite(b *batch, k key.Key, e *record.Entry, at uint32) {
+func (u *useNotes) rewrite(b *metadata.Batch, k key.Key, e *record.Entry, at uint32) {
 	known, state := u.t.ledger.Find(k)
 	if state != ledger.Resident || at-e.Used < useGrain || known.Value != valueOf(e) {
 		return
@@ -80,10 +81,10 @@ func (u *useNotes) rewrite(b *batch, k key.Key, e *record.Entry, at uint32) {
 	e.Used = at
 	e.Hits++
 	dbKey := record.EntryKey(k)
-	b.rewrite(e, dbKey[:])
+	b.Rewrite(e, dbKey[:])
 }
 
-func (u *useNotes) committed(error) {}
+func (u *useNotes) Committed(error) {}
 
 // now is the time as records keep it.
 func now() uint32 { return uint32(time.Now().Unix()) }

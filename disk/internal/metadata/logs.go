@@ -1,4 +1,4 @@
-package disk
+package metadata
 
 import (
 	"encoding/binary"
@@ -106,7 +106,7 @@ func (w *witness) findLogs() {
 
 // checkLogs is an error when the last commit before a log is gone, and the first
 // one in it is there.
-func (s *store) checkLogs(db *database.DB) error {
+func (s *Store) checkLogs(db *database.DB) error {
 	var numbers [][]byte
 	for _, n := range s.witness.found {
 		numbers = append(numbers, binary.LittleEndian.AppendUint64(nil, n), binary.LittleEndian.AppendUint64(nil, n+1))

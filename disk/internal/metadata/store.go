@@ -1,4 +1,4 @@
-package disk
+package metadata
 
 import (
 	"context"
@@ -22,9 +22,9 @@ import (
 )
 
 const (
-	damagedName = "badger.damaged" // the last database that did not open, kept for a person to look at
-	startsName  = "kvstored.starts"
-	rebuildName = "kvstored.rebuild" // while not all of a lost database has been made anew from the headers
+	DamagedName = "badger.damaged" // the last database that did not open, kept for a person to look at
+	StartsName  = "kvstored.starts"
+	RebuildName = "kvstored.rebuild" // while not all of a lost database has been made anew from the headers
 
 	// maxFailedStarts in a row mean that the database ends the process while
 	// it is opened or read. A few are allowed, because a kill does the same.
@@ -35,11 +35,11 @@ const (
 	lockRefused = "Cannot acquire directory lock"
 )
 
-// store is the database of records, which runs in a process of its own. All its
+// Store is the database of records, which runs in a process of its own. All its
 // methods but the commits are reads.
-type store struct {
-	dir   string // of Badger itself; not to be changed
-	o     storeOptions
+type Store struct {
+	Dir   string // of Badger itself; not to be changed
+	o     Options
 	floor int64 // file system space below which nothing is written
 	tries attempts
 	alive context.Context
@@ -62,48 +62,48 @@ type store struct {
 	}
 }
 
-// storeOptions configure a store. All are required.
-type storeOptions struct {
+// Options configure a store. All are required.
+type Options struct {
 	Meta         string         // the folder in which Badger's lies
-	Pulse        pulse          // a file in it, of any content
+	Pulse        Pulse          // a file in it, of any content
 	ReserveBytes int64          // set aside for the database
 	Patience     time.Duration  // after which a process that does not answer is ended
 	Log          zerolog.Logger // for what happens once
 	Trouble      zerolog.Logger // for what may come in floods
 }
 
-// pulse is a file of the database's file system. Whether it can be written to is
+// Pulse is a file of the database's file system. Whether it can be written to is
 // tried before each commit and each opening.
-type pulse interface {
+type Pulse interface {
 	io.WriterAt
 	Sync() error
 }
 
-// maxInlineBytes bounds a payload in the database: a value must stay far below
+// MaxInlineBytes bounds a payload in the database: a value must stay far below
 // the 15 % of a memtable that Badger takes in one transaction.
-const maxInlineBytes = 64 << 10
+const MaxInlineBytes = 64 << 10
 
 // database are the options of Badger.
-func (o *storeOptions) database(dir string) database.Options {
-	return database.Options{Dir: dir, MemTableBytes: memtableBytes(o.ReserveBytes), MaxValueBytes: maxInlineBytes, Log: o.Log}
+func (o *Options) database(dir string) database.Options {
+	return database.Options{Dir: dir, MemTableBytes: MemtableBytes(o.ReserveBytes), MaxValueBytes: MaxInlineBytes, Log: o.Log}
 }
 
-// memtableBytes keeps memtables, which are in their logs, and level-zero tables
+// MemtableBytes keeps memtables, which are in their logs, and level-zero tables
 // a small part of the reserve. A value of maxInlineBytes needs 437 KiB.
-func memtableBytes(reserve int64) int64 { return min(max(reserve/64, 512<<10), 16<<20) }
+func MemtableBytes(reserve int64) int64 { return min(max(reserve/64, 512<<10), 16<<20) }
 
-// memoryBytes is how much memory the process of a database may take that has so
+// MemoryBytes is how much memory the process of a database may take that has so
 // many bytes set aside for it.
-func memoryBytes(reserve int64) int64 { return database.MemoryLimit(memtableBytes(reserve)) }
+func MemoryBytes(reserve int64) int64 { return database.MemoryLimit(MemtableBytes(reserve)) }
 
-// openStore opens the database under the folder of o. One that is damaged is
+// Open opens the database under the folder of o. One that is damaged is
 // moved aside, loudly, and replaced by an empty one. One that cannot be opened
 // for want of files, rights, memory or room, or because its device fails, is not
 // damaged: that is an error, and nothing is lost.
-func openStore(o storeOptions) (*store, error) {
+func Open(o Options) (*Store, error) {
 	dir := filepath.Join(o.Meta, folders.DatabaseName)
-	s := &store{dir: dir, o: o, floor: floorBytes(o.ReserveBytes), tries: attempts{filepath.Join(o.Meta, startsName)}}
-	if err := checkStore(o.Meta, o.ReserveBytes); err != nil {
+	s := &Store{Dir: dir, o: o, floor: FloorBytes(o.ReserveBytes), tries: attempts{filepath.Join(o.Meta, StartsName)}}
+	if err := Check(o.Meta, o.ReserveBytes); err != nil {
 		return nil, err
 	}
 	s.alive, s.stop = context.WithCancel(context.Background())
@@ -115,17 +115,17 @@ func openStore(o storeOptions) (*store, error) {
 			return nil, err
 		}
 		err = s.open()
-		for isItself(err) && !errors.Is(err, errDamaged) { // the process ended; it is counted
+		for isItself(err) && !errors.Is(err, ErrDamaged) { // the process ended; it is counted
 			err = s.open()
 		}
 		if err == nil {
 			return s, nil
 		}
-		if fresh || !errors.Is(err, errDamaged) {
+		if fresh || !errors.Is(err, ErrDamaged) {
 			s.stop()
 			return nil, fmt.Errorf("disk: open %s: %w", dir, err)
 		}
-		o.Log.Error().Err(err).Str("path", dir).Str("moved_to", filepath.Join(o.Meta, damagedName)).
+		o.Log.Error().Err(err).Str("path", dir).Str("moved_to", filepath.Join(o.Meta, DamagedName)).
 			Msg("the disk tier's database is damaged; it is moved aside and made anew from the headers of the segments, without small payloads, which lay in it")
 		if err := moveAside(o.Meta); err != nil {
 			return nil, err
@@ -134,18 +134,18 @@ func openStore(o storeOptions) (*store, error) {
 	}
 }
 
-// errDamaged says that a database is to be moved aside.
-var errDamaged = errors.New("the database is damaged")
+// ErrDamaged says that a database is to be moved aside.
+var ErrDamaged = errors.New("the database is damaged")
 
 // open starts the process of the database, and counts that. A database that
 // Badger refuses, or over which the process has ended too often in a row, is
 // damaged.
-func (s *store) open() (err error) {
+func (s *Store) open() (err error) {
 	if s.life.failed, err = s.tries.begin(); err != nil {
 		return err
 	}
 	if s.life.failed >= maxFailedStarts {
-		return fmt.Errorf("%w: %d starts in a row did not get through it", errDamaged, s.life.failed)
+		return fmt.Errorf("%w: %d starts in a row did not get through it", ErrDamaged, s.life.failed)
 	}
 	db, err := s.start()
 	if err == nil {
@@ -159,18 +159,18 @@ func (s *store) open() (err error) {
 	if err = s.diagnose(err); !isItself(err) {
 		s.uncount()
 	} else if errors.As(err, &no) || errors.Is(err, errLost) {
-		err = fmt.Errorf("%w: %w", errDamaged, err)
+		err = fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
 	return err
 }
 
 // start is a database that has all it had.
-func (s *store) start() (*database.DB, error) {
+func (s *Store) start() (*database.DB, error) {
 	if err := s.witness.checkTables(); err != nil {
 		return nil, err
 	}
 	s.witness.findLogs()
-	db, err := database.Open(s.alive, s.o.database(s.dir))
+	db, err := database.Open(s.alive, s.o.database(s.Dir))
 	if err != nil {
 		return nil, err
 	}
@@ -180,18 +180,18 @@ func (s *store) start() (*database.DB, error) {
 	}
 	if s.witness.hasForgotten() && s.wasOpen() {
 		_ = db.Close()
-		return nil, errForgot
+		return nil, ErrForgot
 	}
 	s.witness.sawTables()
 	return db, nil
 }
 
-// unwitnessed reports that nothing said, when it was opened, what the database
+// Unwitnessed reports that nothing said, when it was opened, what the database
 // had.
-func (s *store) unwitnessed() bool { return s.witness.blank }
+func (s *Store) Unwitnessed() bool { return s.witness.blank }
 
 // wasOpen reports whether there are books already, which may be ahead.
-func (s *store) wasOpen() bool {
+func (s *Store) wasOpen() bool {
 	s.use.Lock()
 	defer s.use.Unlock()
 	return s.use.db != nil
@@ -200,11 +200,11 @@ func (s *store) wasOpen() bool {
 // diagnose adds the cause to an error of the database: its files are read, and
 // the error of a device that cannot read one is the cause of Badger's (which says
 // of a manifest that cannot be read that it is none).
-func (s *store) diagnose(err error) error {
+func (s *Store) diagnose(err error) error {
 	if !isItself(err) {
 		return err
 	}
-	if device := readAll(s.dir); device != nil {
+	if device := readAll(s.Dir); device != nil {
 		return fmt.Errorf("%w: %s", device, err.Error())
 	}
 	return err
@@ -215,32 +215,32 @@ func (s *store) diagnose(err error) error {
 func isItself(err error) bool {
 	var no database.Refused
 	var end *database.Death
-	return (errors.As(err, &no) || errors.As(err, &end) || errors.Is(err, errLost)) && !isEnvironment(err) && !strings.Contains(err.Error(), lockRefused)
+	return (errors.As(err, &no) || errors.As(err, &end) || errors.Is(err, errLost)) && !IsEnvironment(err) && !strings.Contains(err.Error(), lockRefused)
 }
 
-// isTrouble tells an error that a later opening may not meet: what the machine
+// IsTrouble tells an error that a later opening may not meet: what the machine
 // has against it, and a database that ends its process, or is to be opened anew.
-func isTrouble(err error) bool {
-	return errors.Is(err, errDamaged) || errors.Is(err, errForgot) || isItself(err) ||
-		strings.Contains(err.Error(), lockRefused) || isEnvironment(err)
+func IsTrouble(err error) bool {
+	return errors.Is(err, ErrDamaged) || errors.Is(err, ErrForgot) || isItself(err) ||
+		strings.Contains(err.Error(), lockRefused) || IsEnvironment(err)
 }
 
 // uncount takes the last opening back: it was no fault of the database.
-func (s *store) uncount() {
+func (s *Store) uncount() {
 	if !s.unreadable.Load() {
 		s.tries.set(s.life.failed)
 	}
 }
 
-// floorBytes is the file system space below which a database with so much set
+// FloorBytes is the file system space below which a database with so much set
 // aside for it writes nothing.
-func floorBytes(reserve int64) int64 { return 4*memtableBytes(reserve) + 16<<20 }
+func FloorBytes(reserve int64) int64 { return 4*MemtableBytes(reserve) + 16<<20 }
 
-// checkStore is an error where Badger had better not be asked to open its
+// Check is an error where Badger had better not be asked to open its
 // database under meta, which may be yet to make, with so much set aside for it:
 // its logs are mapped, so that a full file system ends the process.
-func checkStore(meta string, reserve int64) error {
-	floor := floorBytes(reserve)
+func Check(meta string, reserve int64) error {
+	floor := FloorBytes(reserve)
 	dir := filepath.Join(meta, folders.DatabaseName)
 	there, err := filesystem.NearestExisting(meta)
 	if err != nil {
@@ -260,13 +260,13 @@ func checkStore(meta string, reserve int64) error {
 
 // moveAside makes room for a new database, which begins without a commit.
 func moveAside(meta string) error {
-	if err := filesystem.Replace(filepath.Join(meta, rebuildName), nil); err != nil {
+	if err := filesystem.Replace(filepath.Join(meta, RebuildName), nil); err != nil {
 		return err
 	}
-	if err := os.Remove(filepath.Join(meta, witnessName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Remove(filepath.Join(meta, WitnessName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("disk: %w", err)
 	}
-	to := filepath.Join(meta, damagedName)
+	to := filepath.Join(meta, DamagedName)
 	if err := os.RemoveAll(to); err != nil {
 		return fmt.Errorf("disk: remove the last damaged database: %w", err)
 	}
@@ -276,11 +276,11 @@ func moveAside(meta string) error {
 	return filesystem.Sync(meta)
 }
 
-// sync makes all commits so far survive a power failure. The kernel says once
+// Sync makes all commits so far survive a power failure. The kernel says once
 // that it could not write a page, and takes it for written from then on, so
 // after a sync that failed the next one would prove nothing: the database is
 // opened again, which writes what the logs hold to new files.
-func (s *store) sync() error {
+func (s *Store) Sync() error {
 	s.witness.sawTables()
 	number, tables := s.witness.last(), s.witness.tables()
 	db, err := s.enter()
@@ -295,11 +295,11 @@ func (s *store) sync() error {
 	return s.witness.synced(number, tables)
 }
 
-// compact drops deleted and overwritten records.
-func (s *store) compact() error { return s.ask((*database.DB).Compact) }
+// Compact drops deleted and overwritten records.
+func (s *Store) Compact() error { return s.ask((*database.DB).Compact) }
 
-// measure is how many bytes the database holds.
-func (s *store) measure() (held int64, err error) {
+// Measure is how many bytes the database holds.
+func (s *Store) Measure() (held int64, err error) {
 	err = s.ask(func(db *database.DB) error {
 		held, err = db.Measure()
 		return err
@@ -307,16 +307,16 @@ func (s *store) measure() (held int64, err error) {
 	return held, err
 }
 
-func (s *store) close() error {
+func (s *Store) Close() error {
 	s.stop()
 	s.life.Lock()
 	defer s.life.Unlock()
 	s.life.closed = true
 	defer s.witness.close()
-	s.succeeded()
+	s.Succeeded()
 	db, err := s.enter()
 	if err != nil {
-		s.kill(err)
+		s.Kill(err)
 		return fmt.Errorf("%w: it is left as a crash would leave it", err)
 	}
 	err = db.Close()
@@ -324,9 +324,9 @@ func (s *store) close() error {
 	return err
 }
 
-// kill ends the process of the database, which may take until the kernel lets
+// Kill ends the process of the database, which may take until the kernel lets
 // go of it.
-func (s *store) kill(why error) {
+func (s *Store) Kill(why error) {
 	s.use.Lock()
 	defer s.use.Unlock()
 	if s.use.db != nil {
@@ -334,16 +334,16 @@ func (s *store) kill(why error) {
 	}
 }
 
-// succeeded says that this start got through.
-func (s *store) succeeded() {
+// Succeeded says that this start got through.
+func (s *Store) Succeeded() {
 	if !s.unreadable.Load() {
 		s.tries.succeeded()
 	}
 }
 
-// giveUp makes the next start begin with an empty database. If that cannot be
+// GiveUp makes the next start begin with an empty database. If that cannot be
 // written the next start tries once more.
-func (s *store) giveUp() {
+func (s *Store) GiveUp() {
 	s.unreadable.Store(true)
 	s.tries.set(maxFailedStarts)
 }

@@ -1,4 +1,4 @@
-package disk
+package metadata
 
 import (
 	"io"
@@ -21,7 +21,7 @@ func rehearse(dir string) (err error) {
 		for _, f := range files {
 			_ = f.Close() // nothing was written
 		}
-		if err != nil && !isEnvironment(err) {
+		if err != nil && !IsEnvironment(err) {
 			err = nil
 		}
 	}()
@@ -68,7 +68,7 @@ func readAll(dir string) error {
 			err = readFile(filepath.Join(dir, name.Name()), piece)
 		}
 	}
-	if err != nil && !isEnvironment(err) {
+	if err != nil && !IsEnvironment(err) {
 		return nil // files come and go
 	}
 	return err

@@ -1,4 +1,4 @@
-package disk
+package metadata
 
 import (
 	"errors"
@@ -17,13 +17,13 @@ func TestIsEnvironment(t *testing.T) {
 	at := func(no syscall.Errno) error { return &fs.PathError{Op: "open", Path: "000001.sst", Err: no} }
 	for _, r := range remedies {
 		for _, err := range []error{at(r.errno), text(at(r.errno)), text(errors.Join(at(r.errno), errors.New("unable to open: 000001.sst")))} {
-			if !isEnvironment(err) || !strings.Contains(advised(err).Error(), r.do) {
+			if !IsEnvironment(err) || !strings.Contains(Advised(err).Error(), r.do) {
 				t.Errorf("%q counts as damage, or comes without advice", err)
 			}
 		}
 	}
 	for _, no := range []syscall.Errno{syscall.ESTALE, syscall.ETIMEDOUT, syscall.ENODEV, syscall.ENOTCONN, syscall.EAGAIN} {
-		if !isEnvironment(at(no)) || !isEnvironment(text(at(no))) {
+		if !IsEnvironment(at(no)) || !IsEnvironment(text(at(no))) {
 			t.Errorf("%q counts as damage", no)
 		}
 	}
@@ -31,7 +31,7 @@ func TestIsEnvironment(t *testing.T) {
 		text(at(syscall.ENOENT)), at(syscall.EINVAL), text(io.ErrUnexpectedEOF), errors.New("file does not exist for table 3"),
 		errors.New("Log truncate required to run DB"), errors.New("manifest has bad magic"), errors.New("CHECKSUM_MISMATCH: actual: 1, expected: 2"),
 	} {
-		if isEnvironment(err) {
+		if IsEnvironment(err) {
 			t.Errorf("%q does not count as damage", err)
 		}
 	}

@@ -1,4 +1,4 @@
-package disk
+package metadata
 
 // Bytes that the database holds for an entry in its tables, with keys, filters
 // and the index of blocks: measured after a compaction, to about a tenth.
@@ -12,8 +12,8 @@ const (
 // a compaction drops the deletion and the deleted record.
 const removalCost = 80
 
-// held is how many bytes the database holds for a payload of n bytes.
-func held(n int64, inline bool) int64 {
+// HeldBytes is how many bytes the database holds for a payload of n bytes.
+func HeldBytes(n int64, inline bool) int64 {
 	if inline {
 		return recordCost + payloadCost + n + min(n/32, blockCost)
 	}

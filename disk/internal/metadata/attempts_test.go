@@ -1,4 +1,4 @@
-package disk
+package metadata
 
 import (
 	"os"
@@ -10,7 +10,7 @@ import (
 // relies on them: TestPowerFailure of cmd/kvstored tries it on a real file
 // system.
 func TestStartsAreCountedInLetters(t *testing.T) {
-	a := attempts{filepath.Join(t.TempDir(), startsName)}
+	a := attempts{filepath.Join(t.TempDir(), StartsName)}
 	for want := range 3 {
 		if failed, err := a.begin(); err != nil || failed != want {
 			t.Fatalf("%d starts failed, want %d: %v", failed, want, err)

@@ -1,4 +1,4 @@
-package disk
+package metadata
 
 import (
 	"encoding/binary"
@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	witnessName  = "kvstored.commits"
+	WitnessName  = "kvstored.commits"
 	witnessBytes = 8 + 8 + bootBytes + 2*manifestBytes + maxLogs*logBytes + 8
 	witnessLogs  = 8 + 8 + bootBytes + 2*manifestBytes // where they begin
 	bootBytes    = 40
@@ -62,7 +62,7 @@ type witness struct {
 }
 
 func openWitness(meta string) (*witness, error) {
-	f, err := os.OpenFile(filepath.Join(meta, witnessName), os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := os.OpenFile(filepath.Join(meta, WitnessName), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("disk: %w", err)
 	}
@@ -83,7 +83,7 @@ func openWitness(meta string) (*witness, error) {
 
 // look is an error when the database lacks commits that the witness has counted,
 // or cannot be read from its first record on.
-func (s *store) look(db *database.DB) error {
+func (s *Store) look(db *database.DB) error {
 	var number uint64
 	err := db.Get([][]byte{record.CommitsKey()}, func(_ int, v []byte) {
 		if len(v) == 8 {
@@ -118,7 +118,7 @@ func (w *witness) checkTables() error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("%w: its manifest is gone", errLost)
-	case err != nil && isEnvironment(err):
+	case err != nil && IsEnvironment(err):
 		return fmt.Errorf("disk: %w", err)
 	case err != nil:
 		return fmt.Errorf("%w: its manifest: %w", errLost, err)

@@ -1,4 +1,4 @@
-package disk
+package metadata
 
 import (
 	"context"
@@ -14,12 +14,12 @@ import (
 	"github.com/kvstored/kvstored/tier"
 )
 
-// errForgot says that the books of the tier are ahead of its database: it is to
+// ErrForgot says that the books of the tier are ahead of its database: it is to
 // be opened, and recovered, as at a start.
-var errForgot = errors.New("the database lacks what its device did not take before it was synced")
+var ErrForgot = errors.New("the database lacks what its device did not take before it was synced")
 
-// errBroken says that the database is not asked any more.
-var errBroken = errors.New("the database has failed, and is not open again yet")
+// ErrBroken says that the database is not asked any more.
+var ErrBroken = errors.New("the database has failed, and is not open again yet")
 
 const (
 	// mendEvery is how often it is looked whether a database that failed can
@@ -29,13 +29,13 @@ const (
 	mendEveryMax = 30 * time.Second
 	// steadyAfter is how long a database must be open for what ends its process
 	// then to count as the first failure, not as one more.
-	steadyAfter = 10 * time.Minute
+	SteadyAfter = 10 * time.Minute
 )
 
 // failed ends the use of a database after a commit that failed, and after the
 // end of its process: Badger is then perhaps without a memtable, and would end
 // the process over the next write, or over a read.
-func (s *store) failed(db *database.DB, err error) {
+func (s *Store) failed(db *database.DB, err error) {
 	s.use.Lock()
 	first := s.use.db == db && s.use.broken == nil
 	if first {
@@ -48,48 +48,48 @@ func (s *store) failed(db *database.DB, err error) {
 	if strings.Contains(err.Error(), syscall.EIO.Error()) {
 		s.witness.doubt()
 	}
-	s.o.Log.Error().Err(err).Str("path", s.dir).Msg("the disk tier's database failed; the tier is off until it is open again")
+	s.o.Log.Error().Err(err).Str("path", s.Dir).Msg("the disk tier's database failed; the tier is off until it is open again")
 }
 
-// works is an error while the database is not asked.
-func (s *store) works() error {
+// Works is an error while the database is not asked.
+func (s *Store) Works() error {
 	_, err := s.enter()
 	return err
 }
 
 // enter is the database.
-func (s *store) enter() (*database.DB, error) {
+func (s *Store) enter() (*database.DB, error) {
 	s.use.Lock()
 	defer s.use.Unlock()
 	if s.use.broken != nil {
-		return nil, fmt.Errorf("%w: %w", errBroken, s.use.broken)
+		return nil, fmt.Errorf("%w: %w", ErrBroken, s.use.broken)
 	}
 	return s.use.db, nil
 }
 
-// pid is the id of the database's process, which may have ended.
-func (s *store) pid() int {
+// Pid is the id of the database's process, which may have ended.
+func (s *Store) Pid() int {
 	s.use.Lock()
 	defer s.use.Unlock()
 	return s.use.db.Pid()
 }
 
 // ask has fn read. Where that fails over the process the database is broken.
-func (s *store) ask(fn func(*database.DB) error) error {
+func (s *Store) ask(fn func(*database.DB) error) error {
 	db, err := s.enter()
 	if err != nil {
 		return err
 	}
 	if err = fn(db); err != nil && database.Ends(err) {
 		s.failed(db, err)
-		err = fmt.Errorf("%w: %w", errBroken, err)
+		err = fmt.Errorf("%w: %w", ErrBroken, err)
 	}
 	return err
 }
 
 // try is enter if the file system takes writes at all, which Badger, whose
 // logs are mapped, must not be the one to find out: EROFS, EIO.
-func (s *store) try() (*database.DB, error) {
+func (s *Store) try() (*database.DB, error) {
 	db, err := s.enter()
 	if err == nil {
 		err = s.beat()
@@ -97,7 +97,7 @@ func (s *store) try() (*database.DB, error) {
 	return db, err
 }
 
-func (s *store) beat() error {
+func (s *Store) beat() error {
 	if _, err := s.o.Pulse.WriteAt([]byte{'\n'}, 0); err != nil {
 		return fmt.Errorf("disk: the database's file system takes no writes: %w", err)
 	}
@@ -106,7 +106,7 @@ func (s *store) beat() error {
 
 // watch finds a database whose process has ended, or has not answered for so
 // long that it is ended here.
-func (s *store) watch() {
+func (s *Store) watch() {
 	db, err := s.enter()
 	if err != nil {
 		return
@@ -125,12 +125,12 @@ func (s *store) watch() {
 	}
 }
 
-// mend opens a broken database again if its file system takes writes and has
+// Mend opens a broken database again if its file system takes writes and has
 // room. After close it does nothing, and close waits for it.
-func (s *store) mend() error {
+func (s *Store) Mend() error {
 	s.life.Lock()
 	defer s.life.Unlock()
-	if s.life.closed || s.works() == nil {
+	if s.life.closed || s.Works() == nil {
 		return nil
 	}
 	if err := s.beat(); err != nil {
@@ -145,19 +145,19 @@ func (s *store) mend() error {
 	if err := s.bury(); err != nil {
 		return err
 	}
-	if err := rehearse(s.dir); err != nil {
+	if err := rehearse(s.Dir); err != nil {
 		return fmt.Errorf("disk: the database's files do not open: %w", err)
 	}
 	if err := s.open(); err != nil {
-		return fmt.Errorf("the database does not open again: %s: %w", s.dir, err)
+		return fmt.Errorf("the database does not open again: %s: %w", s.Dir, err)
 	}
-	s.o.Log.Info().Str("path", s.dir).Msg("the disk tier's database is open again")
+	s.o.Log.Info().Str("path", s.Dir).Msg("the disk tier's database is open again")
 	return nil
 }
 
 // bury ends the process of a broken database, and tells its openings that were
 // its own fault from the others.
-func (s *store) bury() error {
+func (s *Store) bury() error {
 	s.use.Lock()
 	db, why := s.use.db, s.use.broken
 	s.use.Unlock()
@@ -172,15 +172,15 @@ func (s *store) bury() error {
 	}
 	if !isItself(why) {
 		s.uncount()
-	} else if time.Since(s.life.since) > steadyAfter {
+	} else if time.Since(s.life.since) > SteadyAfter {
 		s.tries.set(1)
 	}
 	return nil
 }
 
-// run keeps the database open until ctx ends. One that is damaged, or lacks what
+// Run keeps the database open until ctx ends. One that is damaged, or lacks what
 // its device did not take, ends it with an error.
-func (s *store) run(ctx context.Context) error {
+func (s *Store) Run(ctx context.Context) error {
 	for pause := mendEvery; ; {
 		select {
 		case <-ctx.Done():
@@ -188,12 +188,12 @@ func (s *store) run(ctx context.Context) error {
 		case <-time.After(pause):
 		}
 		s.watch()
-		if s.works() == nil {
+		if s.Works() == nil {
 			pause = mendEvery
 			continue
 		}
 		mended := make(chan error, 1)
-		go func() { mended <- s.mend() }()
+		go func() { mended <- s.Mend() }()
 		var err error
 		select {
 		case err = <-mended:
@@ -201,7 +201,7 @@ func (s *store) run(ctx context.Context) error {
 			return nil
 		}
 		switch {
-		case errors.Is(err, errDamaged), errors.Is(err, errForgot):
+		case errors.Is(err, ErrDamaged), errors.Is(err, ErrForgot):
 			return fmt.Errorf("disk: %w", err)
 		case err == nil:
 			pause = mendEvery

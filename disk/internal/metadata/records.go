@@ -1,4 +1,4 @@
-package disk
+package metadata
 
 import (
 	"context"
@@ -12,14 +12,14 @@ import (
 	"github.com/kvstored/kvstored/key"
 )
 
-// entry reads one record. found is false when there is none that can be read.
-func (s *store) entry(k key.Key, e *record.Entry) (found bool, err error) {
-	err = s.entries([]key.Key{k}, func(_ int, got *record.Entry) { *e, found = *got, true })
+// Entry reads one record. found is false when there is none that can be read.
+func (s *Store) Entry(k key.Key, e *record.Entry) (found bool, err error) {
+	err = s.Entries([]key.Key{k}, func(_ int, got *record.Entry) { *e, found = *got, true })
 	return found, err
 }
 
-// entries hands the records of ks that can be read to each.
-func (s *store) entries(ks []key.Key, each func(i int, e *record.Entry)) error {
+// Entries hands the records of ks that can be read to each.
+func (s *Store) Entries(ks []key.Key, each func(i int, e *record.Entry)) error {
 	dbKeys := make([][]byte, len(ks))
 	for i, k := range ks {
 		dbKey := record.EntryKey(k)
@@ -39,29 +39,29 @@ func (s *store) entries(ks []key.Key, each func(i int, e *record.Entry)) error {
 	return nil
 }
 
-// payload is a copy of an inline payload: errNoPayload if there is none.
-func (s *store) payload(k key.Key) (p []byte, err error) {
+// Payload is a copy of an inline payload: errNoPayload if there is none.
+func (s *Store) Payload(k key.Key) (p []byte, err error) {
 	dbKey := record.PayloadKey(k)
 	err = s.ask(func(db *database.DB) error {
 		return db.Get([][]byte{dbKey[:]}, func(_ int, v []byte) { p = v })
 	})
 	if err == nil && p == nil {
-		err = errNoPayload
+		err = ErrNoPayload
 	}
 	return p, err
 }
 
-// errNoPayload says that the payload of a record is missing.
-var errNoPayload = errors.New("the payload is not in the database")
+// ErrNoPayload says that the payload of a record is missing.
+var ErrNoPayload = errors.New("the payload is not in the database")
 
-// scan calls fn for every entry record, damaged ones included, in key order.
+// Scan calls fn for every entry record, damaged ones included, in key order.
 // Records committed meanwhile may be among them or not.
-func (s *store) scan(ctx context.Context, fn func(k, v []byte) error) error {
+func (s *Store) Scan(ctx context.Context, fn func(k, v []byte) error) error {
 	return s.scanAfter(ctx, nil, math.MaxInt, fn)
 }
 
 // scanAfter calls fn for the first n entry records behind a key of the database.
-func (s *store) scanAfter(ctx context.Context, after []byte, n int, fn func(k, v []byte) error) error {
+func (s *Store) scanAfter(ctx context.Context, after []byte, n int, fn func(k, v []byte) error) error {
 	for more := true; more && n > 0; {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -81,8 +81,8 @@ func (s *store) scanAfter(ctx context.Context, after []byte, n int, fn func(k, v
 	return nil
 }
 
-// isEmpty reports whether there is no entry record.
-func (s *store) isEmpty() (empty bool, err error) {
+// IsEmpty reports whether there is no entry record.
+func (s *Store) IsEmpty() (empty bool, err error) {
 	empty = true
 	err = s.scanAfter(context.Background(), nil, 1, func(_, _ []byte) error {
 		empty = false
@@ -91,8 +91,8 @@ func (s *store) isEmpty() (empty bool, err error) {
 	return empty && err == nil, err
 }
 
-// keysAfter returns up to n keys with an entry that follow from.
-func (s *store) keysAfter(from key.Key, n int) (ks []key.Key, err error) {
+// KeysAfter returns up to n keys with an entry that follow from.
+func (s *Store) KeysAfter(from key.Key, n int) (ks []key.Key, err error) {
 	start := record.EntryKey(from)
 	err = s.scanAfter(context.Background(), start[:], n, func(k, _ []byte) error {
 		if k, ok := record.ParseEntryKey(k); ok {
@@ -103,9 +103,9 @@ func (s *store) keysAfter(from key.Key, n int) (ks []key.Key, err error) {
 	return ks, err
 }
 
-// inSegment returns the keys of a segment that are wanted among the n records
+// InSegment returns the keys of a segment that are wanted among the n records
 // that follow from, and the last key it came by: from at the end.
-func (s *store) inSegment(number uint32, wanted func(*record.Entry) bool, from key.Key, n int) (ks []key.Key, last key.Key, err error) {
+func (s *Store) InSegment(number uint32, wanted func(*record.Entry) bool, from key.Key, n int) (ks []key.Key, last key.Key, err error) {
 	last = from
 	start := record.EntryKey(from)
 	err = s.scanAfter(context.Background(), start[:], n, func(dbKey, v []byte) error {
@@ -123,9 +123,9 @@ func (s *store) inSegment(number uint32, wanted func(*record.Entry) bool, from k
 	return ks, last, err
 }
 
-// graves returns the keys that were deleted during a recovery, which did not know
+// Graves returns the keys that were deleted during a recovery, which did not know
 // all their headers yet, with the numbers of their deletions.
-func (s *store) graves() (map[key.Key]uint64, error) {
+func (s *Store) Graves() (map[key.Key]uint64, error) {
 	list := make(map[key.Key]uint64)
 	var after []byte
 	for more := true; more; {

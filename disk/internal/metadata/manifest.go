@@ -1,4 +1,4 @@
-package disk
+package metadata
 
 import (
 	"encoding/binary"

@@ -1,4 +1,4 @@
-package disk
+package metadata
 
 import (
 	"errors"
@@ -28,12 +28,12 @@ var remedies = []struct {
 // lastErrno is that of the system with the most.
 const lastErrno syscall.Errno = 133
 
-// isEnvironment tells a machine that says no from a database that is wrong.
+// IsEnvironment tells a machine that says no from a database that is wrong.
 // Badger hands most errors on as text, and of the end of a process there is
 // nothing else. SIGBUS is a page of a mapping that its device cannot read, or
 // has no room for; a kill is that of the kernel where memory is short, or of an
 // operator.
-func isEnvironment(err error) bool {
+func IsEnvironment(err error) bool {
 	if text := err.Error(); strings.Contains(text, "signal SIGBUS") || strings.Contains(text, "(signal: ") {
 		return true
 	}
@@ -59,8 +59,8 @@ func isMachines(no syscall.Errno) bool {
 	return true
 }
 
-// remedy is what to do about an error, or "".
-func remedy(err error) string {
+// Remedy is what to do about an error, or "".
+func Remedy(err error) string {
 	for _, r := range remedies {
 		if strings.Contains(err.Error(), r.errno.Error()) {
 			return r.do
@@ -69,9 +69,9 @@ func remedy(err error) string {
 	return ""
 }
 
-// advised is err with what to do about it, where that is known.
-func advised(err error) error {
-	if do := remedy(err); do != "" {
+// Advised is err with what to do about it, where that is known.
+func Advised(err error) error {
+	if do := Remedy(err); do != "" {
 		return fmt.Errorf("%w; %s", err, do)
 	}
 	return err

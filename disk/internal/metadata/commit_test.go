@@ -1,4 +1,4 @@
-package disk
+package metadata
 
 import (
 	"context"
@@ -11,29 +11,29 @@ import (
 
 // stubborn is a deletion that the database has no room for yet.
 type stubborn struct {
-	c       *committer
+	c       *Committer
 	free    atomic.Bool
 	refused chan struct{} // capacity 1: it waits to be tried again
 	done    chan struct{}
 }
 
-func newStubborn(c *committer) *stubborn {
+func newStubborn(c *Committer) *stubborn {
 	return &stubborn{c: c, refused: make(chan struct{}, 1), done: make(chan struct{})}
 }
 
-func (s *stubborn) apply(*batch) error {
+func (s *stubborn) Apply(*Batch) error {
 	if !s.free.Load() {
 		return tier.ErrNoSpace
 	}
 	return nil
 }
 
-func (s *stubborn) committed(err error) {
+func (s *stubborn) Committed(err error) {
 	if err == nil {
 		close(s.done)
 		return
 	}
-	s.c.again(s)
+	s.c.Again(s)
 	select {
 	case s.refused <- struct{}{}:
 	default:
@@ -43,16 +43,16 @@ func (s *stubborn) committed(err error) {
 // What could not be committed is made up for once it can, though nothing else
 // is to be committed.
 func TestCommitAgain(t *testing.T) {
-	c := newCommitter(testStore(t), free{}, 1)
+	c := NewCommitter(testStore(t), free{}, 1)
 	ctx, stop := context.WithCancel(t.Context())
 	ran := make(chan error, 1)
-	go func() { ran <- c.run(ctx) }()
+	go func() { ran <- c.Run(ctx) }()
 	defer func() {
 		stop()
 		<-ran
 	}()
 	s := newStubborn(c)
-	if err := c.add(s); err != nil {
+	if err := c.Add(s); err != nil {
 		t.Fatal(err)
 	}
 	<-s.refused
@@ -67,7 +67,7 @@ func TestCommitAgain(t *testing.T) {
 // Nor does it keep the committer busy until then: a commit of nothing but that
 // says that it got nowhere.
 func TestCommitRefused(t *testing.T) {
-	c := newCommitter(testStore(t), free{}, 1) // without run only the test commits
+	c := NewCommitter(testStore(t), free{}, 1) // without run only the test commits
 	s := newStubborn(c)
 	commit := func(want bool) {
 		t.Helper()
@@ -76,17 +76,17 @@ func TestCommitRefused(t *testing.T) {
 		}
 	}
 	for range 3 {
-		if err := c.add(s); err != nil {
+		if err := c.Add(s); err != nil {
 			t.Fatal(err)
 		}
 		commit(false)
-		if n := c.queued(); n != 1 {
+		if n := c.Queued(); n != 1 {
 			t.Fatalf("%d changes wait to be tried again, want the one", n)
 		}
 		c.take(false)
 	}
 	s.free.Store(true)
-	if err := c.add(s); err != nil {
+	if err := c.Add(s); err != nil {
 		t.Fatal(err)
 	}
 	commit(true)

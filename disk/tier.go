@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -15,7 +14,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/kvstored/kvstored/disk/internal/blockio"
-	"github.com/kvstored/kvstored/disk/internal/filesystem"
 	"github.com/kvstored/kvstored/disk/internal/folders"
 	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/internal/ledger"
@@ -142,71 +140,6 @@ func newTier(o Options) (*Tier, error) {
 	})
 	t.fills.ledger = t.ledger
 	return t, nil
-}
-
-func (o opening) openAll(kinds []blockio.Folder) error {
-	t := o.t
-	set, dirs, missing, err := folders.Claim(t.o.Paths, t.o.Meta)
-	t.locks, t.missing, t.set = set.Locks, missing, set.ID
-	if err != nil {
-		return err
-	}
-	o.tell(set, missing)
-	if err := o.makeVolumes(dirs, kinds); err != nil {
-		return err
-	}
-	if t.segments, err = openSegments(t.volumes, t.o.SegmentBytes, set.Epoch); err != nil {
-		return err
-	}
-	if t.pulse == nil {
-		t.pulse = t.locks[0]
-	}
-	t.db, err = metadata.Open(metadata.Options{
-		Meta: t.o.Meta, Pulse: t.pulse, ReserveBytes: t.o.MetaReserveBytes, Patience: patience * t.o.IOTimeout, Log: t.log, Trouble: t.trouble,
-	})
-	if err != nil {
-		return err
-	}
-	t.share = newShare(&t.o, t.segments)
-	t.space = newSpace(t)
-	t.commits = metadata.NewCommitter(t.db, t.share, set.Epoch)
-	t.leaving.commits = t.commits
-	t.graveLog.path = filepath.Join(t.o.Meta, gravesName)
-	t.seal = record.NewSealer(set.Secret)
-	if t.db.Unwitnessed() && len(t.segments.all()) > 0 { // nothing says that the database has all it had
-		if err := filesystem.Replace(filepath.Join(t.o.Meta, metadata.RebuildName), nil); err != nil {
-			return err
-		}
-	}
-	if t.rebuilds, err = filesystem.Exists(filepath.Join(t.o.Meta, metadata.RebuildName)); err != nil {
-		return err
-	}
-	t.rebuilding.running.Store(t.rebuilds)
-	if t.unclean, err = (opening{t}).beginUnclean(); err != nil {
-		return err
-	}
-	empty, err := t.db.IsEmpty()
-	if err != nil {
-		return err
-	}
-	if empty {
-		t.db.Succeeded() // nothing to read that could end the process
-	}
-	t.scan.active.Store(!empty || t.rebuilds || len(t.segments.all()) > 0)
-	return maintenance{t}.lookAll()
-}
-
-// tell logs the damaged files of the folders, and the missing folders.
-func (o opening) tell(set *folders.Set, missing []string) {
-	t := o.t
-	for _, path := range set.Damaged {
-		t.log.Error().Str("path", path).
-			Msg("a file of the disk tier was gone or did not hold what it should; it is written anew, and what was there lies beside it as .damaged")
-	}
-	for _, dir := range missing {
-		t.log.Error().Str("path", dir).
-			Msg("a path of the disk tier is missing; what it has is forgotten. If its disk was replaced, give the path another name")
-	}
 }
 
 // closeTimeout is the least that closing the database gets: it writes and

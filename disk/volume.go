@@ -93,9 +93,6 @@ func (v *volume) usage() (u usage) {
 	return u
 }
 
-// opening is one Open.
-type opening struct{ t *Tier }
-
 // makeVolumes gives each claimed folder its file system and its device. Where
 // kinds is shorter than dirs the system's are used.
 func (o opening) makeVolumes(dirs []folders.Claimed, kinds []blockio.Folder) error {

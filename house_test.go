@@ -47,19 +47,15 @@ var longFiles = map[string]int{}
 
 // complexFunctions may be more complex than maxComplexity.
 var complexFunctions = map[string]int{
-	"client.(link).send":                   16,
-	"client.exchangeHello":                 17,
-	"config.setText":                       17,
-	"cpu.(Tier).alloc":                     18,
-	"disk.(Options).check":                 19,
-	"disk.(Tier).put":                      21,
-	"disk/internal/folders.(Set).openPath": 19,
-	"disk/internal/folders.parseMarker":    22,
-	"internal/ledger.(audit).entry":        23,
-	"internal/ledger.(book).choose":        16,
-	"internal/resp.(session).command":      18,
-	"internal/server.(get).answer":         19,
-	"prefetch.(Job).load":                  19,
+	"client.(link).send":              16,
+	"client.exchangeHello":            17,
+	"config.setText":                  17,
+	"cpu.(Tier).alloc":                18,
+	"internal/ledger.(audit).entry":   23,
+	"internal/ledger.(book).choose":   16,
+	"internal/resp.(session).command": 18,
+	"internal/server.(get).answer":    19,
+	"prefetch.(Job).load":             19,
 }
 
 // undocumented packages have no doc.go.

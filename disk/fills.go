@@ -63,13 +63,21 @@ func (f *fills) wait(ctx context.Context, closed <-chan struct{}) error {
 	under := slices.Collect(maps.Values(f.mu.ended))
 	f.mu.Unlock()
 	for _, ended := range under {
-		select {
-		case <-ended:
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-closed:
-			return tier.ErrClosed
+		if err := awaitFill(ctx, ended, closed); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// awaitFill returns when a Put has ended.
+func awaitFill(ctx context.Context, ended, closed <-chan struct{}) error {
+	select {
+	case <-ended:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-closed:
+		return tier.ErrClosed
+	}
 }

@@ -110,32 +110,39 @@ func (o Options) withDefaults() (Options, error) {
 }
 
 func (o *Options) check() error {
-	bad := func(what string, v any, want string) error {
-		return fmt.Errorf("disk: %s is %v, want %s", what, v, want)
-	}
 	switch {
 	case len(o.Paths) == 0 || len(o.Paths) > folders.MaxPaths || slices.Contains(o.Paths, ""):
-		return bad("paths", fmt.Sprintf("%q", o.Paths), fmt.Sprintf("1 to %d directories", folders.MaxPaths))
-	case o.CapacityBytes < minCapacityBytes:
-		return bad("capacity", o.CapacityBytes, fmt.Sprintf("at least %d bytes", int64(minCapacityBytes)))
-	case o.MetaReserveBytes < minReserveBytes || o.MetaReserveBytes > o.CapacityBytes/2:
-		return bad("meta reserve", o.MetaReserveBytes, fmt.Sprintf("%d bytes to half the capacity", int64(minReserveBytes)))
-	case o.MinFreeBytes < 0:
-		return bad("min free", o.MinFreeBytes, "0 or more")
+		return badOption("paths", fmt.Sprintf("%q", o.Paths), fmt.Sprintf("1 to %d directories", folders.MaxPaths))
 	case !slices.Contains(policy.All(), o.Policy):
-		return bad("policy", o.Policy, fmt.Sprintf("one of %v", policy.All()))
+		return badOption("policy", o.Policy, fmt.Sprintf("one of %v", policy.All()))
 	case !(o.LowWatermark > 0 && o.LowWatermark <= o.HighWatermark && o.HighWatermark <= 1):
-		return bad("watermarks", []float64{o.LowWatermark, o.HighWatermark}, "0 < low <= high <= 1")
-	case o.InlineMax < 0 || o.InlineMax > metadata.MaxInlineBytes:
-		return bad("inline max", o.InlineMax, fmt.Sprintf("0 to %d", metadata.MaxInlineBytes))
-	case o.SegmentBytes < alignBytes || o.SegmentBytes > maxSegmentBytes:
-		return bad("segment size", o.SegmentBytes, fmt.Sprintf("%d to %d", alignBytes, int64(maxSegmentBytes)))
+		return badOption("watermarks", []float64{o.LowWatermark, o.HighWatermark}, "0 < low <= high <= 1")
 	case o.IOTimeout < 0:
-		return bad("io timeout", o.IOTimeout, "above 0")
+		return badOption("io timeout", o.IOTimeout, "above 0")
 	case o.IODepth < 0 || o.IODepth > 64:
-		return bad("io depth", o.IODepth, "1 to 64, or 0 to find it")
+		return badOption("io depth", o.IODepth, "1 to 64, or 0 to find it")
+	}
+	return o.checkSizes()
+}
+
+func (o *Options) checkSizes() error {
+	switch {
+	case o.CapacityBytes < minCapacityBytes:
+		return badOption("capacity", o.CapacityBytes, fmt.Sprintf("at least %d bytes", int64(minCapacityBytes)))
+	case o.MetaReserveBytes < minReserveBytes || o.MetaReserveBytes > o.CapacityBytes/2:
+		return badOption("meta reserve", o.MetaReserveBytes, fmt.Sprintf("%d bytes to half the capacity", int64(minReserveBytes)))
+	case o.MinFreeBytes < 0:
+		return badOption("min free", o.MinFreeBytes, "0 or more")
+	case o.InlineMax < 0 || o.InlineMax > metadata.MaxInlineBytes:
+		return badOption("inline max", o.InlineMax, fmt.Sprintf("0 to %d", metadata.MaxInlineBytes))
+	case o.SegmentBytes < alignBytes || o.SegmentBytes > maxSegmentBytes:
+		return badOption("segment size", o.SegmentBytes, fmt.Sprintf("%d to %d", alignBytes, int64(maxSegmentBytes)))
 	}
 	return nil
+}
+
+func badOption(what string, is any, want string) error {
+	return fmt.Errorf("disk: %s is %v, want %s", what, is, want)
 }
 
 // FreeBytes is the free space, in bytes, of the file system of paths that has

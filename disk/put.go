@@ -31,11 +31,8 @@ func (t *Tier) put(ctx context.Context, e tier.Entry) error {
 	if err := t.usable(ctx); err != nil {
 		return err
 	}
-	if n := e.Block.Len(); n == 0 || uint32(n) != e.Size || !e.Block.Sealed() {
-		return fmt.Errorf("block of %d bytes (sealed: %t) for a payload of %d", n, e.Block.Sealed(), e.Size)
-	}
-	if e.Size > arena.MaxPayload || extentBytes(int64(e.Size)) > t.o.SegmentBytes {
-		return fmt.Errorf("%d bytes in segments of %d: %w", e.Size, t.o.SegmentBytes, tier.ErrTooLarge)
+	if err := t.o.takes(e); err != nil {
+		return err
 	}
 	if known, err := t.unscanned(ctx, e.Key, nil); known || err != nil {
 		return err
@@ -43,30 +40,36 @@ func (t *Tier) put(ctx context.Context, e tier.Entry) error {
 	var tried []*volume // and found in trouble
 	for {
 		id, others, err := t.fills.begin(e)
-		if err != nil {
+		switch {
+		case err != nil:
 			return err
-		}
-		if others == nil && id == 0 {
+		case others != nil:
+			if err := awaitFill(ctx, others, t.ended); err != nil {
+				return err
+			} // resident now, or the other one failed
+		case id == 0:
 			return nil // there already
-		}
-		if others == nil {
+		default:
 			v, err := t.store(ctx, id, e, tried)
 			if v == nil || !blockio.IsFault(err) {
 				return err
 			}
 			if tried = append(tried, v); errors.Is(err, blockio.ErrHung) || len(tried) == len(t.volumes) {
 				return t.volumes.blame(v, true, err)
-			}
-			continue // elsewhere
-		}
-		select {
-		case <-others: // resident now, or the other one failed
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-t.ended:
-			return tier.ErrClosed
+			} // else elsewhere
 		}
 	}
+}
+
+// takes is an error for an entry that no segment can take.
+func (o *Options) takes(e tier.Entry) error {
+	if n := e.Block.Len(); n == 0 || uint32(n) != e.Size || !e.Block.Sealed() {
+		return fmt.Errorf("block of %d bytes (sealed: %t) for a payload of %d", n, e.Block.Sealed(), e.Size)
+	}
+	if e.Size > arena.MaxPayload || extentBytes(int64(e.Size)) > o.SegmentBytes {
+		return fmt.Errorf("%d bytes in segments of %d: %w", e.Size, o.SegmentBytes, tier.ErrTooLarge)
+	}
+	return nil
 }
 
 // writing is one Put on its way: to the device, then to the database, then

@@ -9,8 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
@@ -24,12 +22,6 @@ type Claimed struct {
 	Index int
 	Epoch uint64 // of its marker
 	Stale bool   // it was not there at the last start
-}
-
-// member is a line of that file.
-type member struct {
-	index int
-	dir   string
 }
 
 // Claim locks the folders, checks that they belong together (see claim), and
@@ -208,43 +200,56 @@ func (s *Set) openPath(dir string) (c Claimed, state pathState, err error) {
 	}
 	m, damaged, err := ReadMarker(dir)
 	s.Damaged = append(s.Damaged, damaged...)
-	unmarked := errors.Is(err, fs.ErrNotExist)
 	segments, _ := filepath.Glob(filepath.Join(dir, SegmentPrefix+"*"))
-	unmarked = unmarked && len(segments) == 0
-	if slices.ContainsFunc(s.members, func(m member) bool { return m.dir == dir }) && isMissing(err) && len(segments) == 0 {
-		return c, pathMissing, nil
-	}
-	if errors.Is(err, fs.ErrNotExist) && !unmarked {
-		s.Damaged = append(s.Damaged, filepath.Join(dir, FormatName))
-		err = ErrGarbled
-	}
-	if errors.Is(err, ErrGarbled) {
-		if m.Set == s.ID {
-			s.learn(m)
-		}
-		index, listed := s.indexOf(dir)
-		if c.Index = index; !listed {
-			state = pathNew
-		}
-		return c, state, s.lock(dir)
-	}
+	isMember := slices.ContainsFunc(s.members, func(m member) bool { return m.dir == dir })
+	unmarked := errors.Is(err, fs.ErrNotExist)
 	switch {
-	case err != nil && !unmarked:
-		return c, 0, err
+	case isMember && isMissing(err) && len(segments) == 0:
+		return c, pathMissing, nil
+	case unmarked && len(segments) == 0:
+		return c, pathNew, s.lock(dir)
 	case unmarked:
+		s.Damaged = append(s.Damaged, filepath.Join(dir, FormatName))
+		return s.openGarbled(c, m)
+	case errors.Is(err, ErrGarbled):
+		return s.openGarbled(c, m)
+	case err != nil:
+		return c, 0, err
+	}
+	if err := s.belongs(m, dir); err != nil {
+		return c, 0, err
+	}
+	c.Index, c.Epoch = m.Index, m.Epoch
+	return c, pathOurs, s.lock(dir)
+}
+
+// openGarbled claims a folder whose marker is damage; m has what it says all the
+// same. The list of members tells its index.
+func (s *Set) openGarbled(c Claimed, m Marker) (Claimed, pathState, error) {
+	if m.Set == s.ID {
+		s.learn(m)
+	}
+	state := pathOurs
+	index, listed := s.indexOf(c.Dir)
+	if c.Index = index; !listed {
 		state = pathNew
+	}
+	return c, state, s.lock(c.Dir)
+}
+
+// belongs is an error for the marker of a folder that is another set's. It learns
+// from one of this set.
+func (s *Set) belongs(m Marker, dir string) error {
+	switch {
 	case s.ID == "" && len(s.Damaged) > 0:
 		s.ID = m.Set // of the database too, whose marker does not say so any more
 	case s.ID == "":
-		return c, 0, fmt.Errorf("disk: %s belongs to the set %s, whose database is not in %s: %w If it is gone for good, empty %s", dir, m.Set, s.meta, ErrAbsent, dir)
+		return fmt.Errorf("disk: %s belongs to the set %s, whose database is not in %s: %w If it is gone for good, empty %s", dir, m.Set, s.meta, ErrAbsent, dir)
 	case m.Set != s.ID:
-		return c, 0, fmt.Errorf("disk: %s belongs to the set %s, not to %s: it is another tier's; choose another path, or empty it", dir, m.Set, s.ID)
+		return fmt.Errorf("disk: %s belongs to the set %s, not to %s: it is another tier's; choose another path, or empty it", dir, m.Set, s.ID)
 	}
-	c.Index, c.Epoch = m.Index, m.Epoch
-	if state == pathOurs {
-		s.learn(m)
-	}
-	return c, state, s.lock(dir)
+	s.learn(m)
+	return nil
 }
 
 // isMissing tells a folder that is not there, or whose device does not work,
@@ -308,42 +313,6 @@ func (s *Set) join(dirs []Claimed) error {
 	}
 	slices.SortFunc(s.members, func(a, b member) int { return a.index - b.index })
 	return writeMembers(s.meta, s.members)
-}
-
-func readMembers(meta string) (list []member, err error) {
-	path := filepath.Join(meta, MembersName)
-	text, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("disk: %w", err)
-	}
-	if len(text) == 0 {
-		return nil, fmt.Errorf("disk: %s: empty: %w", path, ErrGarbled)
-	}
-	for line := range strings.Lines(string(text)) {
-		number, quoted, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
-		index, err := strconv.Atoi(number)
-		dir, err2 := strconv.Unquote(quoted)
-		if err := errors.Join(err, err2); err != nil || index < 0 || index >= MaxPaths {
-			return nil, fmt.Errorf("disk: %s: the line %q: %w", path, line, ErrGarbled)
-		}
-		list = append(list, member{index, dir})
-	}
-	return list, nil
-}
-
-func writeMembers(meta string, list []member) error {
-	var text []byte
-	for _, m := range list {
-		text = fmt.Appendf(text, "%d %q\n", m.index, m.dir)
-	}
-	path := filepath.Join(meta, MembersName)
-	if old, err := os.ReadFile(path); err == nil && string(old) == string(text) {
-		return nil
-	}
-	return filesystem.Replace(path, text)
 }
 
 // A start is an epoch, and numbers its writes from there on upward (EpochShift):

@@ -1,0 +1,55 @@
+package folders
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/kvstored/kvstored/disk/internal/filesystem"
+)
+
+// member is a line of the file MembersName: a path of the set.
+type member struct {
+	index int
+	dir   string
+}
+
+func readMembers(meta string) (list []member, err error) {
+	path := filepath.Join(meta, MembersName)
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("disk: %w", err)
+	}
+	if len(text) == 0 {
+		return nil, fmt.Errorf("disk: %s: empty: %w", path, ErrGarbled)
+	}
+	for line := range strings.Lines(string(text)) {
+		number, quoted, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		index, err := strconv.Atoi(number)
+		dir, err2 := strconv.Unquote(quoted)
+		if err := errors.Join(err, err2); err != nil || index < 0 || index >= MaxPaths {
+			return nil, fmt.Errorf("disk: %s: the line %q: %w", path, line, ErrGarbled)
+		}
+		list = append(list, member{index, dir})
+	}
+	return list, nil
+}
+
+func writeMembers(meta string, list []member) error {
+	var text []byte
+	for _, m := range list {
+		text = fmt.Appendf(text, "%d %q\n", m.index, m.dir)
+	}
+	path := filepath.Join(meta, MembersName)
+	if old, err := os.ReadFile(path); err == nil && string(old) == string(text) {
+		return nil
+	}
+	return filesystem.Replace(path, text)
+}

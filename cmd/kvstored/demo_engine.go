@@ -230,7 +230,7 @@ func meanwhile(bar *progress, what string, work func() error) error {
 
 // printTalk says who talks with which engine.
 func (d *demoFlags) printTalk(w io.Writer, e *demoEngine, threads int) {
-	fmt.Fprintf(w, "%s, %s each, talk with a model of random weights (%s) on\n%s, %s.\n",
+	fmt.Fprintf(w, "A talk of %s, %s each, with a model of random weights (%s)\non %s, %s.\n",
 		demo.People(d.chat.Users), human.Plural(d.chat.Turns, "turn"), human.Bytes(e.ModelBytes), e.Library, human.Plural(threads, "thread"))
 	fmt.Fprintf(w, "They share a system prompt of %s tokens. Each prompt is answered in an empty context,\nthree times: computed, from a daemon that was just restarted, and from its DRAM.\n\n",
 		human.Count(demo.TalkSystemTokens))

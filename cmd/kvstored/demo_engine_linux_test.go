@@ -18,6 +18,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/kvstored/kvstored/internal/demo"
 )
 
 // engineRig is an environment for demo --engine: a PATH with python3 alone, a
@@ -214,6 +216,31 @@ func waitForFile(t *testing.T, path string) {
 		}
 	}
 	t.Errorf("there is no %s", path)
+}
+
+// TestEngineEnds: an engine that does not start, or ends at a question, is told
+// with what it said last.
+func TestEngineEnds(t *testing.T) {
+	greets := `echo '{"library": "x", "model_bytes": 1, "vocabulary": 512}'; `
+	for script, says := range map[string]string{
+		"echo there is no room >&2; exit 7":                   "did not start: EOF (exit status 7): there is no room",
+		"echo nonsense; echo words >&2; exec /bin/sleep 1000": "did not start: invalid character",
+		"kill -9 $$": "did not start: EOF (signal: killed)",
+		greets + "read question; echo no more >&2; exit 3":     "the engine ended: EOF (exit status 3): no more",
+		greets + `read question; echo '["an array"]'; sleep 0`: "the engine ended: json",
+	} {
+		rig := newEngineRig(t)
+		rig.script(t, "python3", script)
+		p := &demoPython{filepath.Join(rig.bin, "python3"), rig.work}
+		e, err := p.engine(t.Context(), &pinned{}, "nowhere", 1)
+		if err == nil {
+			_, err = e.Ask(t.Context(), demo.Question{Prompt: []int{1}})
+			e.close()
+		}
+		if err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v; want %q", script, err, says)
+		}
+	}
 }
 
 // TestEngineInterrupted: Ctrl-C while npm fetches ends npm too.

@@ -81,7 +81,9 @@ func (p *demoPython) library(ctx context.Context, args ...string) (*pinned, erro
 	var says bytes.Buffer
 	cmd.Stderr = &says
 	out, err := cmd.Output()
-	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what its children left; there is none unless it was interrupted
+	if cmd.Process != nil {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // a child that an interrupt left
+	}
 	switch {
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
@@ -133,9 +135,8 @@ func (p *demoPython) engine(ctx context.Context, pin *pinned, socket string, thr
 	}
 	e.questions, e.ask, e.answers = in, json.NewEncoder(in), json.NewDecoder(out)
 	if err := e.answers.Decode(e); err != nil {
-		err = e.failed(ctx, "the engine did not start", err)
-		e.close()
-		return nil, err
+		defer e.close()
+		return nil, e.failed(ctx, "the engine did not start", err)
 	}
 	return e, nil
 }
@@ -151,19 +152,21 @@ func (e *demoEngine) Ask(ctx context.Context, q demo.Question) (a demo.Answer, e
 	return a, nil
 }
 
-// failed adds what the engine said last.
+// failed adds how the engine ended, and what it said last.
 func (e *demoEngine) failed(ctx context.Context, what string, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if log, rerr := os.ReadFile(e.log); rerr == nil && len(log) > 0 {
-		return fmt.Errorf("demo --engine: %s: %s", what, lastLine(log))
-	}
-	return fmt.Errorf("demo --engine: %s: %w", what, err)
+	e.close()
+	log, _ := os.ReadFile(e.log)
+	return fmt.Errorf("demo --engine: %s: %w (%s): %s", what, err, e.cmd.ProcessState, lastLine(log))
 }
 
-// close ends the engine. All that it has goes with it.
+// close ends the engine, if it runs. All that it has goes with it.
 func (e *demoEngine) close() {
+	if e.cmd.ProcessState != nil {
+		return
+	}
 	_ = e.questions.Close()
 	_ = e.cmd.Cancel() // fails only if it has ended
 	_ = e.cmd.Wait()

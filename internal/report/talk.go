@@ -27,7 +27,7 @@ func Talk(r *demo.TalkResult) *Page {
 	f := &r.FollowUp
 	return &Page{
 		Title: "kvstored demo --engine",
-		Subtitle: fmt.Sprintf("%s, %s each, talk with a model of random weights on %s. Each prompt is answered three times in an empty context, and all answers are compared.",
+		Subtitle: fmt.Sprintf("A talk of %s, %s each, with a model of random weights on %s. Each prompt is answered three times in an empty context, and all answers are compared.",
 			demo.People(r.Users), human.Plural(r.Turns, "turn"), r.Engine),
 		OK: r.OK(),
 		Headlines: []headline{

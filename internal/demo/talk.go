@@ -34,10 +34,11 @@ type Engine interface {
 
 // Question is a prompt, and what is to be done with its KV.
 type Question struct {
-	Prompt  []int `json:"prompt"`
-	Reply   int   `json:"reply"`   // how many tokens to generate
-	Restore bool  `json:"restore"` // what is stored of the prompt; otherwise all is computed
-	Store   bool  `json:"store"`   // what is missing of the prompt, afterwards
+	Prompt    []int `json:"prompt"`
+	Reply     int   `json:"reply"`     // how many tokens to generate
+	Restarted bool  `json:"restarted"` // the daemon was, since the last question
+	Restore   bool  `json:"restore"`   // what is stored of the prompt; otherwise all is computed
+	Store     bool  `json:"store"`     // what is missing of the prompt, afterwards
 }
 
 // Answer is what an engine says.
@@ -161,7 +162,9 @@ func (t *talk) one(ctx context.Context, way Way, prompt []int) (a Answer, loaded
 	if err != nil {
 		return a, 0, err
 	}
-	a, err = t.Engine.Ask(ctx, Question{Prompt: prompt, Reply: replyTokens, Restore: way != Computed, Store: way == FromDRAM})
+	a, err = t.Engine.Ask(ctx, Question{
+		Prompt: prompt, Reply: replyTokens, Restarted: way == FromDisk, Restore: way != Computed, Store: way == FromDRAM,
+	})
 	if err != nil {
 		return a, 0, err
 	}

@@ -90,7 +90,7 @@ func TestTalk(t *testing.T) {
 		t.Errorf("%v; %d restarts, %+v", ways, rig.starts, r)
 	}
 	for i, q := range rig.asked {
-		if q.Restore != (ways[i] != Computed) || q.Store != (ways[i] == FromDRAM) || len(q.Prompt) > ContextTokens-q.Reply {
+		if q.Restore != (ways[i] != Computed) || q.Store != (ways[i] == FromDRAM) || q.Restarted != (ways[i] == FromDisk) || len(q.Prompt) > ContextTokens-q.Reply {
 			t.Errorf("%s: restore %v, store %v, %d tokens", ways[i], q.Restore, q.Store, len(q.Prompt))
 		}
 	}

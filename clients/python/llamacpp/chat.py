@@ -4,8 +4,9 @@ with a model of random weights, and a daemon that may restart between two prompt
 It writes one JSON object that says what it is, then reads a question a line and
 writes an answer a line, until its input ends:
 
-    {"prompt": [5, 6, 7], "reply": 16, "restore": true, "store": true}
+    {"prompt": [5, 6, 7], "reply": 16, "restarted": false, "restore": true, "store": true}
 
+``restarted``: the daemon was, since the last question.
 ``restore``: what is stored of the prompt is put into the empty context, and only the
 rest is computed. ``store``: what is missing of the prompt is stored afterwards.
 """
@@ -17,6 +18,7 @@ import hashlib
 import json
 import os
 import sys
+import threading
 import time
 from typing import Any, Dict, List, Sequence
 
@@ -44,6 +46,9 @@ class Chat:
         self._model = Model(functions, self._path)
         self._context = Context(functions, self._model, params)
         self._kv = kvstored.Client(socket, timeout=_CALL_SECONDS)
+        self._connections = threading.Semaphore(0)  # those that were made and not waited for
+        self._kv.on_attach(lambda _: self._connections.release())
+        self._attach()
         engine = Engine(functions, self._context.ctx, params, [self._path])
         self._cache = PrefixCache(self._kv, engine, chunk_tokens=chunk)
 
@@ -54,11 +59,17 @@ class Chat:
             "vocabulary": self._model.vocab,
         }
 
-    def answer(self, prompt: List[int], reply: int, restore: bool, store: bool) -> Dict[str, Any]:
+    def _attach(self) -> None:
+        """Waits for a further connection. To a client that has not read the end of the
+        last one yet that one looks alive, and what is asked there is a miss."""
+        if not self._connections.acquire(timeout=_ATTACH_SECONDS) or not self._kv.wait_attached(_ATTACH_SECONDS):
+            raise TimeoutError(f"there was no connection to the daemon within {_ATTACH_SECONDS} s")
+
+    def answer(self, prompt: List[int], reply: int, restarted: bool, restore: bool, store: bool) -> Dict[str, Any]:
         context = self._context
         context.kv_cache_clear()
-        if (restore or store) and not self._kv.wait_attached(_ATTACH_SECONDS):
-            raise TimeoutError(f"the daemon did not come back within {_ATTACH_SECONDS} s")
+        if restarted:
+            self._attach()
         begun = time.perf_counter()
         restored = self._cache.restore(prompt) if restore else 0
         self._compute(prompt, restored)

@@ -51,8 +51,6 @@ var complexFunctions = map[string]int{
 	"client.exchangeHello":            17,
 	"config.setText":                  17,
 	"cpu.(Tier).alloc":                18,
-	"internal/ledger.(audit).entry":   23,
-	"internal/ledger.(book).choose":   16,
 	"internal/resp.(session).command": 18,
 	"internal/server.(get).answer":    19,
 	"prefetch.(Job).load":             19,

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/policy"
 )
 
 // leaseAge is short, so that leases are revoked under those who read for long.
@@ -30,7 +31,7 @@ type setup struct {
 
 var (
 	modes    = []string{"through", "back", "selective"}
-	policies = []string{"lru", "lfu", "fifo", "mru", "sieve", "arc", "gdsf", "s3fifo", "tenure"}
+	policies = policy.All()
 )
 
 // setupOf picks one; the mode and DRAM's policy take turns.

@@ -147,8 +147,23 @@ func (a *audit) quotas() error {
 
 // entry recounts one entry.
 func (a *audit) entry(id uint32) error {
-	b, e := a.book, a.book.entries.at(id)
-	g := b.guards.of(e)
+	e := a.book.entries.at(id)
+	if err := a.guard(id, e); err != nil || e.life == unused {
+		return err
+	}
+	if e.life == hole && (e.kids == 0 || e.size != 0 || e.parent != 0) {
+		return fmt.Errorf("a hole with %d kids, %d bytes, parent %d", e.kids, e.size, e.parent)
+	}
+	a.add(e)
+	return a.ways(id, e)
+}
+
+// guard compares what protects an entry.
+func (a *audit) guard(id uint32, e *entry) error {
+	g := a.book.guards.of(e)
+	if e.guard != 0 {
+		a.guards++
+	}
 	switch {
 	case e.kids != a.kids[id] || g.shield != a.shields[id]:
 		return fmt.Errorf("kids %d, shield %d; found %d and %d", e.kids, g.shield, a.kids[id], a.shields[id])
@@ -159,17 +174,14 @@ func (a *audit) entry(id uint32) error {
 	case (e.guard != 0) != (*g != guard{}):
 		return fmt.Errorf("guard %d has %+v", e.guard, *g)
 	}
-	if e.guard != 0 {
-		a.guards++
-	}
-	n := b.bytes(e)
+	return nil
+}
+
+// add counts an entry by its life.
+func (a *audit) add(e *entry) {
+	n := a.book.bytes(e)
 	switch e.life {
-	case unused:
-		return nil
 	case hole:
-		if e.kids == 0 || e.size != 0 || e.parent != 0 {
-			return fmt.Errorf("a hole with %d kids, %d bytes, parent %d", e.kids, e.size, e.parent)
-		}
 		a.count.Holes++
 		n = 0
 	case filling:
@@ -181,17 +193,22 @@ func (a *audit) entry(id uint32) error {
 			a.count.DirtyBytes += int64(e.size)
 		}
 	case gone:
-		if !b.isHeld(e) {
+		if !a.book.isHeld(e) {
 			a.count.LeavingBytes += n
 		}
 	}
 	a.count.UsedBytes += n
 	a.spaces[e.space] += n
-	if quota := b.spaces.slots.at(e.space).quota; (e.mark&quoted != 0) != (quota != 0 && e.life == resident) {
-		return fmt.Errorf("in the rank of its quota: %v, life %d, quota %d", e.mark&quoted != 0, e.life, quota)
-	}
-	if b.protected(e) {
+	if a.book.protected(e) {
 		a.count.ProtectedBytes += n
+	}
+}
+
+// ways asks for an entry in its quota's order and in the index.
+func (a *audit) ways(id uint32, e *entry) error {
+	b := a.book
+	if quota := b.spaces.slots.at(e.space).quota; (e.mark&quoted != 0) != (quota != 0 && e.life == resident) {
+		return fmt.Errorf("in the order of its quota: %v, life %d, quota %d", e.mark&quoted != 0, e.life, quota)
 	}
 	if e.life == gone && e.kids == 0 {
 		return nil // must not be found

@@ -73,32 +73,27 @@ func (b *book) evict(r uint32, works mark, safely bool) (Entry, bool) {
 // as if it had just come if something may go from underneath others, or safely
 // while a tier below works; then others have their turn, maxSpared at most.
 func (b *book) choose(r uint32, works mark, safely bool) (id uint32, ok bool) {
-	if r == everything {
-		if id, ok := b.order.nextPassed(works); ok {
-			return id, true
-		}
+	if id, ok := b.order.nextPassed(r, works); ok {
+		return id, true
 	}
 	keep := safely && works != 0
 	for range maxSpared {
-		id, ok = b.order.next(r)
-		if ok && !b.isLost(b.entries.at(id)) {
-			return id, true
+		leaf, ok := b.order.next(r)
+		if ok && !b.isLost(b.entries.at(leaf)) {
+			return leaf, true
 		}
 		other, found := b.order.nextUnder(r, works)
-		if !found && b.order.stale == 0 { // another round will tell
-			if ok {
-				b.order.join(id)
-			}
-			return 0, false
-		}
-		if ok && (found || keep) {
-			b.order.join(id)
+		later := !found && b.order.stale == 0 // another round will tell
+		if ok && (found || keep || later) {
+			b.order.join(leaf)
 		}
 		switch {
+		case later:
+			return 0, false
 		case found:
 			return other, true
 		case !ok || !keep:
-			return id, ok
+			return leaf, ok
 		}
 	}
 	return 0, false

@@ -157,13 +157,17 @@ func TestModel(t *testing.T) {
 }
 
 func FuzzModel(f *testing.F) {
-	for _, name := range []uint8{0, 8} { // lru, tenure
-		f.Add(name, []byte{0, 0, 5, 0, 0, 1, 1, 4, 0, 5, 1, 12})
-		f.Add(name, []byte("begin, publish, hold, evict, remove and free, in any order"))
+	names := policy.All()
+	for _, name := range []string{"lru", "tenure"} {
+		i := slices.Index(names, name)
+		if i < 0 {
+			f.Fatalf("no policy is called %s", name)
+		}
+		f.Add(uint8(i), []byte{0, 0, 5, 0, 0, 1, 1, 4, 0, 5, 1, 12})
+		f.Add(uint8(i), []byte("begin, publish, hold, evict, remove and free, in any order"))
 	}
-	f.Fuzz(func(t *testing.T, name uint8, data []byte) {
-		names := policy.All()
-		r := newRig(t, names[int(name)%len(names)], func(k int) int {
+	f.Fuzz(func(t *testing.T, at uint8, data []byte) {
+		r := newRig(t, names[int(at)%len(names)], func(k int) int {
 			if len(data) == 0 {
 				return -1
 			}

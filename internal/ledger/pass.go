@@ -35,8 +35,11 @@ func (l *Ledger) passRound(space key.SpaceID, hs []key.Hash) {
 
 // nextPassed takes out the next entry on the line of Pass that a working tier
 // below has, and that may go: as a leaf, or from underneath others. An entry that
-// may not go yet is put at the back.
-func (o *order) nextPassed(works mark) (id uint32, found bool) {
+// may not go yet is put at the back. To a quota Pass is nothing.
+func (o *order) nextPassed(r uint32, works mark) (id uint32, found bool) {
+	if r != everything {
+		return 0, false
+	}
 	for range min(coldLook, o.passing.n) {
 		id := o.passing.pop()
 		e := o.entries.at(id)

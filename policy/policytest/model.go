@@ -24,8 +24,14 @@ var models = map[string]func(capacity int64) policy.Policy{
 }
 
 // Model returns the reference model of a policy, for other packages to
-// compare with. It panics if there is none.
-func Model(name string, capacity int64) policy.Policy { return models[name](capacity) }
+// compare with. It panics, and says where the model belongs, if there is none.
+func Model(name string, capacity int64) policy.Policy {
+	m := models[name]
+	if m == nil {
+		panic("policytest: policy " + name + " has no model: add one to models in policy/policytest/model.go")
+	}
+	return m(capacity)
+}
 
 // Events says how often a model went ways that a test may want to be sure of:
 // "tie" (lfu, gdsf), "wrap" (sieve), "b1" and "b2" (arc: ghosts met), "ghost"

@@ -78,7 +78,7 @@ func (a *arc) Evict(ok func(ID) bool) (ID, bool) {
 	}
 	for _, i := range [2]int{from, 1 - from} {
 		if id, found := a.take(i, ok); found {
-			a.haunt(id, i, i)
+			a.endAsGhost(id, i, i)
 			return id, true
 		}
 	}

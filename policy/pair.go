@@ -85,8 +85,8 @@ func (p *pair) end(id ID, i int) (hash uint64, size uint32) {
 	return m.Hash, size
 }
 
-// haunt is end, and makes a ghost of id.
-func (p *pair) haunt(id ID, i, queue int) {
+// endAsGhost is end, and makes a ghost of id.
+func (p *pair) endAsGhost(id ID, i, queue int) {
 	hash, size := p.end(id, i)
 	p.ghosts.put(queue, hash, size)
 }

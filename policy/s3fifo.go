@@ -72,7 +72,7 @@ func (p *s3fifo) fromSmall(ok func(ID) bool) (ID, bool) {
 			return 0, false
 		}
 		if p.nodes.at(uint32(id)).mark() < promoteAt {
-			p.haunt(id, small, lost)
+			p.endAsGhost(id, small, lost)
 			p.ghosts.trim(lost, p.ghostRoom)
 			return id, true
 		}

@@ -11,8 +11,8 @@ package policy
 // Time is counted in tokens asked for, so that a replay is deterministic and
 // the length of a chunk does not matter.
 type tenure struct {
-	roll      roll          // all known chunks
-	ids       pages[uint32] // for each ID, the tenant
+	chunks    chunkTable    // all known chunks
+	ids       pages[uint32] // for each ID, the chunk
 	cells     cells
 	learner   learner
 	trust     trust
@@ -22,7 +22,7 @@ type tenure struct {
 	requests  int
 	untrained int // requests since the last training
 	resident  int
-	chain     []uint32  // tenants of the request at hand
+	chain     []uint32  // chunks of the request at hand
 	deferred  *training // nil: observe trains
 	inspect   uint64
 }
@@ -43,20 +43,20 @@ func newTenure() *tenure {
 }
 
 func (p *tenure) Miss(hash uint64, _ int64) {
-	p.chain = append(p.chain[:0], p.roll.enrol(hash))
+	p.chain = append(p.chain[:0], p.chunks.findOrAdd(hash))
 	p.observe(Request{})
 }
 
 func (p *tenure) Touch(id ID) {
-	p.chain = append(p.chain[:0], p.tenantOf(id))
+	p.chain = append(p.chain[:0], p.chunkOf(id))
 	p.observe(Request{})
 }
 
 func (p *tenure) Observe(r Request) {
 	p.chain = p.chain[:0]
 	for _, hash := range r.Chain {
-		i := p.roll.enrol(hash)
-		t := p.roll.at(i)
+		i := p.chunks.findOrAdd(hash)
+		t := p.chunks.at(i)
 		if t.is(asked) {
 			break // malformed: a chain has no chunk twice
 		}
@@ -69,58 +69,58 @@ func (p *tenure) Observe(r Request) {
 }
 
 // Add makes a chunk resident. If its hash is resident under another ID
-// already, it is a twin: a tenant that the hash does not lead to.
+// already, it is a twin: a chunk that the hash does not lead to.
 func (p *tenure) Add(id ID, m Meta) {
 	p.ids.reach(uint32(id))
 	slot := p.ids.at(uint32(id))
 	if *slot != 0 {
 		panic("policy: adding an entry that is resident")
 	}
-	i := p.roll.enrol(m.Hash)
-	if p.roll.at(i).is(resident) {
-		i = p.roll.enrolTwin(m.Hash)
+	i := p.chunks.findOrAdd(m.Hash)
+	if p.chunks.at(i).is(resident) {
+		i = p.chunks.addTwin(m.Hash)
 	}
-	t := p.roll.at(i)
+	t := p.chunks.at(i)
 	if t.is(ghostly) {
-		p.roll.exorcise(i)
+		p.chunks.removeGhost(i)
 	} else {
-		p.introduce(i, m.Uses)
+		p.addUnobserved(i, m.Uses)
 	}
 	t.mark |= resident
 	t.id = id
 	*slot = i
 	p.resident++
-	p.adopt(i, m.Parent)
-	p.seat(i, atBack)
+	p.linkParent(i, m.Parent)
+	p.insert(i, atBack)
 }
 
-// introduce makes a tenant of no request known, as a short prompt of one chunk
+// addUnobserved makes a chunk of no request known, as a short prompt of one chunk
 // would, after so many uses.
-func (p *tenure) introduce(i uint32, uses uint8) {
-	t := p.roll.at(i)
+func (p *tenure) addUnobserved(i uint32, uses uint8) {
+	t := p.chunks.at(i)
 	t.last = p.now
 	t.class = class(min(max(int(uses), 1), maxCount), true, defaultChunk, defaultChunk, NoHint)
-	p.roll.known++
+	p.chunks.known++
 	p.watch(i)
 }
 
-// adopt links a new resident to the tenant before it, which may have to be
+// linkParent links a new resident to the chunk before it, which may have to be
 // made: chains are added tail first.
-func (p *tenure) adopt(i uint32, parent uint64) {
-	t := p.roll.at(i)
+func (p *tenure) linkParent(i uint32, parent uint64) {
+	t := p.chunks.at(i)
 	if parent == 0 || parent == t.hash {
 		return
 	}
-	up := p.roll.enrol(parent)
+	up := p.chunks.findOrAdd(parent)
 	t.parent = up
-	p.roll.at(up).kids++
-	p.unseat(up)
-	p.roll.at(up).mark &^= aside // it is offered again when its kids are gone
+	p.chunks.at(up).kids++
+	p.takeOut(up)
+	p.chunks.at(up).mark &^= passedOver // it is offered again when its kids are gone
 }
 
 func (p *tenure) Remove(id ID) {
-	i := p.tenantOf(id)
-	p.leave(i)
+	i := p.chunkOf(id)
+	p.endResidency(i)
 	p.forget(i)
 }
 
@@ -131,93 +131,93 @@ func (p *tenure) Evict(ok func(ID) bool) (ID, bool) {
 			return 0, false
 		}
 		p.inspect++
-		id := p.roll.at(i).id
-		p.unseat(i)
+		id := p.chunks.at(i).id
+		p.takeOut(i)
 		if !ok(id) {
-			p.roll.at(i).mark |= aside
+			p.chunks.at(i).mark |= passedOver
 			continue
 		}
-		p.leave(i)
-		if p.roll.at(i).is(twin) {
+		p.endResidency(i)
+		if p.chunks.at(i).is(twin) {
 			p.forget(i)
 		} else {
-			p.roll.haunt(i)
+			p.chunks.addGhost(i)
 		}
 		return id, true
 	}
 }
 
-// leave ends a residency. Its parent becomes a leaf at the front of its cell,
+// endResidency ends a residency. Its parent becomes a leaf at the front of its cell,
 // so that chains peel from the tail.
-func (p *tenure) leave(i uint32) {
-	p.unseat(i)
-	t := p.roll.at(i)
+func (p *tenure) endResidency(i uint32) {
+	p.takeOut(i)
+	t := p.chunks.at(i)
 	*p.ids.at(uint32(t.id)) = 0
-	t.mark &^= resident | aside
+	t.mark &^= resident | passedOver
 	t.id = 0
 	p.resident--
 	up := t.parent
 	if t.parent = 0; up == 0 {
 		return
 	}
-	u := p.roll.at(up)
+	u := p.chunks.at(up)
 	if u.kids--; u.kids > 0 {
 		return
 	}
 	if u.is(resident) {
-		p.seat(up, atFront)
+		p.insert(up, atFront)
 	} else if !u.known() {
-		p.roll.strike(up)
+		p.chunks.delete(up)
 	}
 }
 
-// forget drops a tenant that is no longer resident. One with kids stays as a
+// forget drops a chunk that is no longer resident. One with kids stays as a
 // hole until the last of them goes.
 func (p *tenure) forget(i uint32) {
 	p.unwatch(i)
-	p.roll.known--
-	if t := p.roll.at(i); t.kids > 0 {
+	p.chunks.known--
+	if t := p.chunks.at(i); t.kids > 0 {
 		return
 	}
-	p.roll.strike(i)
+	p.chunks.delete(i)
 }
 
 func (p *tenure) Allow(id ID) {
-	i := p.tenantOf(id)
-	if t := p.roll.at(i); t.is(aside) {
-		t.mark &^= aside
-		p.seat(i, byAge)
+	i := p.chunkOf(id)
+	if t := p.chunks.at(i); t.is(passedOver) {
+		t.mark &^= passedOver
+		p.insert(i, byAge)
 	}
 }
 
 func (p *tenure) Admit(hash, parent uint64) bool {
 	own := cell(unannounced, 0)
-	if i := p.roll.find(hash); i != 0 && p.roll.at(i).known() {
-		t := p.roll.at(i)
+	if i := p.chunks.find(hash); i != 0 && p.chunks.at(i).known() {
+		t := p.chunks.at(i)
 		own = cell(t.class, bin(p.now-t.last))
 	}
 	up := uint32(0)
 	if parent != 0 {
-		up = p.roll.find(parent)
+		up = p.chunks.find(parent)
 	}
 	if int(p.cells.rank[own]) >= p.cells.lowestRankBut(up) {
 		return true
 	}
-	if up != 0 && p.roll.at(up).is(seated) { // as if the chunk had come and gone
-		p.unseat(up)
-		p.seat(up, atFront)
+	if up != 0 && p.chunks.at(up).is(inCell) { // as if the chunk had come and gone
+		p.takeOut(up)
+		p.insert(up, atFront)
 	}
 	return false
 }
 
 func (p *tenure) Seen(hash uint64) bool {
-	i := p.roll.find(hash)
-	return i != 0 && p.roll.at(i).known() && p.roll.at(i).uses() > 1
+	i := p.chunks.find(hash)
+	return i != 0 && p.chunks.at(i).known() && p.chunks.at(i).uses() > 1
 }
 
 func (p *tenure) Steps() uint64 { return p.inspect }
 
-func (p *tenure) tenantOf(id ID) uint32 {
+func (p *tenure) chunkOf(id ID) uint32 {
 	if int(id>>pageBits) < len(p.ids.dir) {
 		if i := *p.ids.at(uint32(id)); i != 0 {
 			return i

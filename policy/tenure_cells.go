@@ -2,11 +2,11 @@ package policy
 
 import mathbits "math/bits"
 
-// cells are the leaves that may go, by class and age: in each a row in the
-// order in which they were last asked for, near enough. Every seat is taken by
+// cells are the leaves that may go, by class and age: in each a list in the
+// order in which they were last asked for, near enough. Every insertion is taken by
 // a resident without resident kids that the owner has not refused.
 type cells struct {
-	rows   [classes * bins]row
+	lists  [classes * bins]chunkList
 	rank   [classes * bins]uint16 // of each cell, lowest first
 	ranked [classes * bins]uint16 // the cell of each rank
 	taken  bitmap                 // cells that are not empty
@@ -28,40 +28,40 @@ const (
 	byAge // at the back, or at the front if it is older than the one at the back
 )
 
-// seat makes a leaf one of the candidates. Tenants that are no leaf, no
-// resident, refused or seated already are left alone.
-func (p *tenure) seat(i uint32, where end) {
-	t := p.roll.at(i)
-	if t.mark&(resident|seated|aside) != resident || t.kids > 0 {
+// insert makes a leaf one of the candidates. Chunks that are no leaf, no
+// resident, refused or in a cell already are left alone.
+func (p *tenure) insert(i uint32, where end) {
+	t := p.chunks.at(i)
+	if t.mark&(resident|inCell|passedOver) != resident || t.kids > 0 {
 		return
 	}
 	t.bin = uint8(bin(p.now - t.last))
-	t.mark |= seated
+	t.mark |= inCell
 	c := cell(t.class, int(t.bin))
-	r := &p.cells.rows[c]
+	r := &p.cells.lists[c]
 	if r.front == 0 {
 		p.cells.taken.set(c)
 		p.cells.order.set(p.cells.rank[c])
-	} else if where == byAge && t.last < p.roll.at(r.back).last {
+	} else if where == byAge && t.last < p.chunks.at(r.back).last {
 		where = atFront
 	}
 	if where == atFront {
-		p.roll.pushFront(r, i)
+		p.chunks.pushFront(r, i)
 	} else {
-		p.roll.pushBack(r, i)
+		p.chunks.pushBack(r, i)
 	}
 }
 
-// unseat takes a candidate out of its cell.
-func (p *tenure) unseat(i uint32) {
-	t := p.roll.at(i)
-	if !t.is(seated) {
+// takeOut takes a candidate out of its cell.
+func (p *tenure) takeOut(i uint32) {
+	t := p.chunks.at(i)
+	if !t.is(inCell) {
 		return
 	}
-	t.mark &^= seated
+	t.mark &^= inCell
 	c := cell(t.class, int(t.bin))
-	r := &p.cells.rows[c]
-	p.roll.unlink(r, i)
+	r := &p.cells.lists[c]
+	p.chunks.unlink(r, i)
 	if r.front == 0 {
 		p.cells.taken.clear(c)
 		p.cells.order.clear(p.cells.rank[c])
@@ -69,7 +69,7 @@ func (p *tenure) unseat(i uint32) {
 }
 
 // age moves those in front of each cell on that have outgrown it, the oldest
-// cells first, so that rows stay in order.
+// cells first, so that lists stay in order.
 func (p *tenure) age() {
 	for w := len(p.cells.taken) - 1; w >= 0; w-- {
 		for left := p.cells.taken[w]; left != 0; {
@@ -77,9 +77,9 @@ func (p *tenure) age() {
 			left &^= 1 << b
 			c := w*64 + b
 			young := p.now - binEnds[c%bins] // asked for later
-			for i := p.cells.rows[c].front; i != 0 && p.roll.at(i).last <= young; i = p.cells.rows[c].front {
-				p.unseat(i)
-				p.seat(i, atBack)
+			for i := p.cells.lists[c].front; i != 0 && p.chunks.at(i).last <= young; i = p.cells.lists[c].front {
+				p.takeOut(i)
+				p.insert(i, atBack)
 			}
 		}
 	}
@@ -89,7 +89,7 @@ func (p *tenure) age() {
 func (c *cells) lowest() uint32 {
 	for w, left := range c.order {
 		if left != 0 {
-			return c.rows[c.ranked[w*64+mathbits.TrailingZeros64(left)]].front
+			return c.lists[c.ranked[w*64+mathbits.TrailingZeros64(left)]].front
 		}
 	}
 	return 0
@@ -101,7 +101,7 @@ func (c *cells) lowestRankBut(i uint32) int {
 	for w, left := range c.order {
 		for ; left != 0; left &= left - 1 {
 			rank := w*64 + mathbits.TrailingZeros64(left)
-			if r := c.rows[c.ranked[rank]]; r.front != i || r.back != i {
+			if r := c.lists[c.ranked[rank]]; r.front != i || r.back != i {
 				return rank
 			}
 		}
@@ -114,7 +114,7 @@ func (c *cells) rearrange(ranked []uint16) {
 	c.order = bitmap{}
 	for rank, cell := range ranked {
 		c.ranked[rank], c.rank[cell] = cell, uint16(rank)
-		if c.rows[cell].front != 0 {
+		if c.lists[cell].front != 0 {
 			c.order.set(uint16(rank))
 		}
 	}

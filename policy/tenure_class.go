@@ -68,8 +68,8 @@ func bin(age int64) int {
 	return b
 }
 
-// observe learns from the tenants of one prompt and gives them their new
-// class. A tenant that was unknown is a ghost until it is added.
+// observe learns from the chunks of one prompt and gives them their new
+// class. A chunk that was unknown is a ghost until it is added.
 func (p *tenure) observe(r Request) {
 	n := len(p.chain)
 	chunk := r.ChunkTokens
@@ -81,7 +81,7 @@ func (p *tenure) observe(r Request) {
 	p.span = int64(n) * int64(chunk)
 	p.floor = ghostTokens / max(chunk, 16)
 	known := 0
-	for known < n && p.roll.at(p.chain[known]).known() {
+	for known < n && p.chunks.at(p.chain[known]).known() {
 		known++
 	}
 	for j, i := range p.chain {
@@ -92,8 +92,8 @@ func (p *tenure) observe(r Request) {
 		p.use(i, j == n-1, tokens-known*chunk, tokens, h)
 	}
 	p.requests++
-	turned := p.trust.judge(p.span)
-	first := p.heed(r.Hint)
+	turned := p.trust.update(p.span)
+	first := p.isNew(r.Hint)
 	if p.untrained++; first || p.deferred == nil && p.due() {
 		p.untrained = 0
 		p.train()
@@ -102,7 +102,7 @@ func (p *tenure) observe(r Request) {
 	}
 	p.age()
 	for _, i := range p.chain {
-		p.seat(i, atBack)
+		p.insert(i, atBack)
 	}
 	p.bound(2*n + 16)
 }
@@ -111,51 +111,52 @@ func (p *tenure) Advise(chain []uint64, h Hint, from int) {
 	if h >= hints {
 		return
 	}
-	if p.heed(h) {
+	if p.isNew(h) {
 		p.train()
 	}
 	for _, hash := range chain[min(max(from, 0), len(chain)):] {
-		if i := p.roll.find(hash); i != 0 && p.roll.at(i).known() {
-			p.unseat(i)
-			t := p.roll.at(i)
+		if i := p.chunks.find(hash); i != 0 && p.chunks.at(i).known() {
+			p.takeOut(i)
+			t := p.chunks.at(i)
 			t.class = uint16(h)*plain + t.class%plain
-			p.seat(i, byAge)
+			p.insert(i, byAge)
 		}
 	}
 }
 
-// heed reports whether a hint is the first of its kind: its classes need a rank.
-func (p *tenure) heed(h Hint) (first bool) {
+// isNew notes the kind of a hint, and reports whether it is the first of that
+// kind: its classes need a rank.
+func (p *tenure) isNew(h Hint) (first bool) {
 	if first = h < hints && h > p.learner.highest; first {
 		p.learner.highest = h
 	}
 	return first
 }
 
-// due reports whether there were so many requests since the last training that
-// more is worth its while.
+// due reports whether there were enough requests since the last training for
+// another.
 func (p *tenure) due() bool { return p.untrained >= max(4, min(256, p.requests/16)) }
 
-// use is one more use of a tenant. It is seated again after the training.
+// use is one more use of a chunk. It is in a cell again after the training.
 func (p *tenure) use(i uint32, last bool, fresh, tokens int, h Hint) {
-	t, count := p.roll.at(i), 1
+	t, count := p.chunks.at(i), 1
 	if t.known() {
 		count = min(t.uses()+1, maxCount)
 		p.count(&p.learner.hits, t)
-		p.trust.note(t)
-		p.unseat(i)
+		p.trust.countReuse(t)
+		p.takeOut(i)
 		if t.is(ghostly) {
-			p.roll.exorcise(i)
+			p.chunks.removeGhost(i)
 		}
 	} else {
-		p.roll.known++
+		p.chunks.known++
 		p.watch(i)
 	}
 	t.mark &^= asked
 	t.last = p.now
 	t.class = class(count, last, fresh, tokens, h)
 	if !t.is(resident) {
-		p.roll.haunt(i)
+		p.chunks.addGhost(i)
 	}
 }
 
@@ -163,10 +164,10 @@ func (p *tenure) use(i uint32, last bool, fresh, tokens int, h Hint) {
 // so that no call takes long.
 func (p *tenure) bound(most int) {
 	limit := p.resident + max(p.resident, p.floor)
-	for ; p.roll.known > limit && most > 0 && p.roll.ghosts.front != 0; most-- {
-		i := p.roll.ghosts.front
-		p.roll.exorcise(i)
-		p.count(&p.learner.gone, p.roll.at(i))
+	for ; p.chunks.known > limit && most > 0 && p.chunks.ghosts.front != 0; most-- {
+		i := p.chunks.ghosts.front
+		p.chunks.removeGhost(i)
+		p.count(&p.learner.gone, p.chunks.at(i))
 		p.forget(i)
 	}
 }

@@ -13,7 +13,7 @@ const (
 	priorWeight = 20
 	shrink      = 256     // observations that outweigh what the coarser class says
 	countPrior  = 3       // each further use adds so many times the prior
-	memory      = 1 << 17 // observations, then all are halved; and tenants watched
+	memory      = 1 << 17 // observations, then all are halved; and chunks watched
 )
 
 // hintPrior is how likely reuse is taken to be where there is a hint, next to
@@ -27,7 +27,7 @@ type learner struct {
 	seen       float64 // sum of both
 	highest    Hint    // that there has been
 	watched    []uint32
-	thin       uint                   // one tenant in 2^thin is watched
+	thin       uint                   // one chunk in 2^thin is watched
 	waiting    [classes][bins]float64 // watched, by where they have got to
 	risk       [classes][bins]float64
 	hazard     [2][classes][bins]float64 // of a level and the one above it
@@ -35,7 +35,7 @@ type learner struct {
 	order      [classes * bins]uint64 // value and cell: no value is negative, so they sort as integers
 	ranked     [classes * bins]uint16 // by value, lowest first
 	aged       [classes * bins]uint16 // by age, oldest first, and then by value
-	rate       float64                // reuses of watched tenants to be expected per token of time
+	rate       float64                // reuses of watched chunks to be expected per token of time
 }
 
 // cellBits is how many bits a cell takes. Values that differ in no more than
@@ -54,22 +54,22 @@ var widths = func() (w [bins]float64) {
 	return w
 }()
 
-// watch makes the learner observe a tenant that was not known, if its hash is
+// watch makes the learner observe a chunk that was not known, if its hash is
 // in the share that is watched. That share bounds how long a training takes.
 func (p *tenure) watch(i uint32) {
 	l := &p.learner
-	if !l.watches(p.roll.at(i).hash) {
+	if !l.watches(p.chunks.at(i).hash) {
 		return
 	}
 	l.watched = append(l.watched, i)
-	p.roll.at(i).watch = uint32(len(l.watched))
+	p.chunks.at(i).watch = uint32(len(l.watched))
 	if len(l.watched) <= memory {
 		return
 	}
 	l.thin++
 	p.trust.rate /= 2
 	for at := len(l.watched) - 1; at >= 0; at-- {
-		if i := l.watched[at]; !l.watches(p.roll.at(i).hash) {
+		if i := l.watched[at]; !l.watches(p.chunks.at(i).hash) {
 			p.unwatch(i)
 		}
 	}
@@ -79,19 +79,19 @@ func (l *learner) watches(hash uint64) bool { return spread(hash)&(1<<l.thin-1) 
 
 func (p *tenure) unwatch(i uint32) {
 	l := &p.learner
-	t := p.roll.at(i)
+	t := p.chunks.at(i)
 	if t.watch == 0 {
 		return
 	}
 	last := l.watched[len(l.watched)-1]
 	l.watched[t.watch-1] = last
 	l.watched = l.watched[:len(l.watched)-1]
-	p.roll.at(last).watch = t.watch
+	p.chunks.at(last).watch = t.watch
 	t.watch = 0
 }
 
-// count notes in tally that the age of a tenant has come to an end.
-func (p *tenure) count(tally *[classes][bins]float64, t *tenant) {
+// count notes in tally that the age of a chunk has come to an end.
+func (p *tenure) count(tally *[classes][bins]float64, t *chunk) {
 	if t.watch != 0 {
 		tally[t.class][bin(p.now-t.last)]++
 		p.learner.seen++
@@ -111,7 +111,7 @@ func (p *tenure) train() {
 // from..to is in.
 func (p *tenure) sample(l *learner, from, to int) {
 	for _, i := range p.learner.watched[from:to] {
-		t := p.roll.at(i)
+		t := p.chunks.at(i)
 		l.waiting[t.class][bin(p.now-t.last)]++
 	}
 }

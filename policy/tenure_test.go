@@ -9,42 +9,42 @@ import (
 	"time"
 )
 
-// check walks over all tenants and rows and compares with the counters.
+// check walks over all chunks and lists and compares with the counters.
 func (p *tenure) check(t *testing.T) {
 	t.Helper()
 	known, seats, residents := 0, 0, 0
-	for i := uint32(1); i <= p.roll.made; i++ {
-		n := p.roll.at(i)
+	for i := uint32(1); i <= p.chunks.made; i++ {
+		n := p.chunks.at(i)
 		if n.known() {
 			known++
 		}
 		if n.is(resident) {
 			residents++
 		}
-		if n.is(seated) {
+		if n.is(inCell) {
 			seats++
-			if !n.is(resident) || n.kids > 0 || n.is(aside) {
-				t.Fatalf("tenant %+v is a candidate", *n)
+			if !n.is(resident) || n.kids > 0 || n.is(passedOver) {
+				t.Fatalf("chunk %+v is a candidate", *n)
 			}
-		} else if n.is(resident) && n.kids == 0 && !n.is(aside) {
+		} else if n.is(resident) && n.kids == 0 && !n.is(passedOver) {
 			t.Fatalf("leaf %+v is no candidate", *n)
 		}
 		if n.watch != 0 && p.learner.watched[n.watch-1] != i {
-			t.Fatalf("tenant %d is watched in the place of %d", i, p.learner.watched[n.watch-1])
+			t.Fatalf("chunk %d is watched in the place of %d", i, p.learner.watched[n.watch-1])
 		}
 	}
-	for c := range p.cells.rows {
-		full := p.cells.rows[c].front != 0
+	for c := range p.cells.lists {
+		full := p.cells.lists[c].front != 0
 		rank := p.cells.rank[c]
 		if full != (p.cells.taken[c/64]>>(c%64)&1 == 1) || full && p.cells.order[rank/64]>>(rank%64)&1 == 0 {
 			t.Fatalf("cell %d: its bits are wrong", c)
 		}
-		for i := p.cells.rows[c].front; i != 0; i = p.roll.at(i).next {
+		for i := p.cells.lists[c].front; i != 0; i = p.chunks.at(i).next {
 			seats--
 		}
 	}
-	if known != p.roll.known || residents != p.resident || seats != 0 {
-		t.Fatalf("%d known, %d resident, %d seats too many; counted %d, %d", known, residents, seats, p.roll.known, p.resident)
+	if known != p.chunks.known || residents != p.resident || seats != 0 {
+		t.Fatalf("%d known, %d resident, %d seats too many; counted %d, %d", known, residents, seats, p.chunks.known, p.resident)
 	}
 	if limit := p.resident + max(p.resident, p.floor); known > limit {
 		t.Fatalf("%d known, want at most %d", known, limit)
@@ -125,7 +125,7 @@ func TestTenureInvariants(t *testing.T) {
 		if !bytes.Equal(a, b) {
 			t.Errorf("seed %d: two runs have learned other things", seed)
 		}
-		if p.learner.seen == 0 || p.roll.known <= p.resident {
+		if p.learner.seen == 0 || p.chunks.known <= p.resident {
 			t.Errorf("seed %d: nothing was learned, or there are no ghosts", seed)
 		}
 	}
@@ -176,10 +176,10 @@ func TestTenureMemory(t *testing.T) {
 		}
 		p.Add(id, Meta{Hash: next + 1, Size: 1})
 	}
-	each := float64(heap()-before) / float64(p.roll.known)
-	t.Logf("%d known chunks, %.1f bytes each", p.roll.known, each)
-	if p.roll.known < 2*n-1000 || each > 64 {
-		t.Errorf("%d known chunks, %.1f bytes each, want about %d and at most 64", p.roll.known, each, 2*n)
+	each := float64(heap()-before) / float64(p.chunks.known)
+	t.Logf("%d known chunks, %.1f bytes each", p.chunks.known, each)
+	if p.chunks.known < 2*n-1000 || each > 64 {
+		t.Errorf("%d known chunks, %.1f bytes each, want about %d and at most 64", p.chunks.known, each, 2*n)
 	}
 	runtime.KeepAlive(p)
 }

@@ -5,7 +5,7 @@ package policy
 // is asked for again as the tables promise, the order is by age.
 type trust struct {
 	kept float64 // of the reuses promised lately, the share that came; at most trustMost
-	rate float64 // promised: watched tenants asked for again per token of time
+	rate float64 // promised: watched chunks asked for again per token of time
 	seen float64 // of them, in the request at hand
 	lost bool
 }
@@ -23,16 +23,16 @@ const (
 	trustMost   = 1.5
 )
 
-// note takes in that a tenant was asked for again.
-func (t *trust) note(n *tenant) {
+// countReuse notes that a chunk was asked for again.
+func (t *trust) countReuse(n *chunk) {
 	if n.watch != 0 {
 		t.seen++
 	}
 }
 
-// judge takes in a request of so many tokens, and reports whether trust was
+// update takes in a request of so many tokens, and reports whether trust was
 // lost or gained by it.
-func (t *trust) judge(tokens int64) (turned bool) {
+func (t *trust) update(tokens int64) (turned bool) {
 	t.kept = min((t.kept*trustWindow+t.seen)/(trustWindow+t.rate*float64(tokens)), trustMost)
 	t.seen = 0
 	was := t.lost

@@ -9,7 +9,7 @@ func TestTrust(t *testing.T) {
 	turns := func(requests int, seen float64) (n int) {
 		for range requests {
 			trust.seen = seen
-			if trust.judge(10_000) { // 10 are promised
+			if trust.update(10_000) { // 10 are promised
 				n++
 			}
 		}
@@ -40,12 +40,12 @@ func TestTrustIsBounded(t *testing.T) {
 		trust.lost = false
 		for range 10_000 {
 			trust.seen = 100
-			trust.judge(10_000)
+			trust.update(10_000)
 		}
 	}
 	n := 0
 	for ; !trust.lost && n < 1000; n++ {
-		trust.judge(10_000) // 10 are promised
+		trust.update(10_000) // 10 are promised
 	}
 	if n < 67 || n > 70 { // 1.5/(1+10/512)^n < .4
 		t.Errorf("trust is lost after %d promises", 10*n)

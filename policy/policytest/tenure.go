@@ -27,13 +27,13 @@ type tenure struct {
 }
 
 type chunk struct {
-	hash                                 uint64
-	id                                   policy.ID
-	last                                 int64
-	count                                int
-	class, bin                           int
-	parent                               *chunk
-	resident, ghost, seated, aside, twin bool
+	hash                                      uint64
+	id                                        policy.ID
+	last                                      int64
+	count                                     int
+	class, bin                                int
+	parent                                    *chunk
+	resident, ghost, inCell, passedOver, twin bool
 }
 
 func newTenure(int64) policy.Policy {
@@ -110,7 +110,7 @@ func (m *tenure) request(chain []*chunk, r policy.Request) {
 			m.hits[c.class][ageBin(m.now-c.last)]++
 			m.trust.seen++
 		}
-		m.unseat(c)
+		m.takeOut(c)
 		m.ghosts = slices.DeleteFunc(m.ghosts, func(g *chunk) bool { return g == c })
 		c.ghost = false
 		if !c.resident {
@@ -127,7 +127,7 @@ func (m *tenure) request(chain []*chunk, r policy.Request) {
 	}
 	m.requests++
 	m.untrained++
-	m.judge(m.span)
+	m.update(m.span)
 	first := r.Hint <= policy.LongAnswer && int(r.Hint) >= m.groups
 	if first {
 		m.groups = int(r.Hint) + 1
@@ -138,7 +138,7 @@ func (m *tenure) request(chain []*chunk, r policy.Request) {
 	}
 	m.age()
 	for _, c := range chain {
-		m.seat(c, false)
+		m.insert(c, false)
 	}
 	m.forgetOldest(2*n + 16)
 }
@@ -149,8 +149,8 @@ func (m *tenure) age() {
 		for bin := 25; bin >= 0; bin-- {
 			for len(m.cells[class][bin]) > 0 && ageBin(m.now-m.cells[class][bin][0].last) != bin {
 				c := m.cells[class][bin][0]
-				m.unseat(c)
-				m.seat(c, false)
+				m.takeOut(c)
+				m.insert(c, false)
 			}
 		}
 	}
@@ -202,15 +202,15 @@ func (m *tenure) Add(id policy.ID, meta policy.Meta) {
 	c.ghost, c.resident, c.id = false, true, id
 	if meta.Parent != 0 && meta.Parent != meta.Hash {
 		c.parent = m.find(meta.Parent)
-		c.parent.aside = false
-		m.unseat(c.parent)
+		c.parent.passedOver = false
+		m.takeOut(c.parent)
 	}
-	m.seat(c, false)
+	m.insert(c, false)
 }
 
 func (m *tenure) Remove(id policy.ID) {
 	c := m.byID(id)
-	m.leave(c)
+	m.endResidency(c)
 	m.forget(c)
 }
 
@@ -232,9 +232,9 @@ func (m *tenure) Admit(hash, parent uint64) bool {
 		return true
 	}
 	m.count("refused")
-	if up != nil && up.seated {
-		m.unseat(up)
-		m.seat(up, true)
+	if up != nil && up.inCell {
+		m.takeOut(up)
+		m.insert(up, true)
 	}
 	return false
 }
@@ -253,10 +253,10 @@ func (m *tenure) Advise(chain []uint64, h policy.Hint, from int) {
 			continue
 		}
 		c := m.all[i]
-		m.unseat(c)
+		m.takeOut(c)
 		c.class = int(h)*72 + c.class%72
 		q := m.cells[c.class][ageBin(m.now-c.last)]
-		m.seat(c, len(q) > 0 && c.last < q[len(q)-1].last)
+		m.insert(c, len(q) > 0 && c.last < q[len(q)-1].last)
 	}
 }
 

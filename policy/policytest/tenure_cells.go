@@ -6,11 +6,11 @@ import (
 	"github.com/kvstored/kvstored/policy"
 )
 
-func (m *tenure) seat(c *chunk, front bool) {
-	if !c.resident || c.seated || c.aside || m.kids(c) > 0 {
+func (m *tenure) insert(c *chunk, front bool) {
+	if !c.resident || c.inCell || c.passedOver || m.kids(c) > 0 {
 		return
 	}
-	c.bin, c.seated = ageBin(m.now-c.last), true
+	c.bin, c.inCell = ageBin(m.now-c.last), true
 	q := &m.cells[c.class][c.bin]
 	if front {
 		*q = slices.Insert(*q, 0, c)
@@ -19,22 +19,22 @@ func (m *tenure) seat(c *chunk, front bool) {
 	}
 }
 
-func (m *tenure) unseat(c *chunk) {
-	if c.seated {
-		c.seated = false
+func (m *tenure) takeOut(c *chunk) {
+	if c.inCell {
+		c.inCell = false
 		q := &m.cells[c.class][c.bin]
 		*q = slices.DeleteFunc(*q, func(x *chunk) bool { return x == c })
 	}
 }
 
-func (m *tenure) leave(c *chunk) {
-	m.unseat(c)
+func (m *tenure) endResidency(c *chunk) {
+	m.takeOut(c)
 	up := c.parent
-	c.resident, c.aside, c.parent = false, false, nil
+	c.resident, c.passedOver, c.parent = false, false, nil
 	if up == nil || m.kids(up) > 0 {
 		return
 	}
-	m.seat(up, true)
+	m.insert(up, true)
 	if !up.known() {
 		m.all = slices.DeleteFunc(m.all, func(x *chunk) bool { return x == up })
 	}
@@ -47,13 +47,13 @@ func (m *tenure) Evict(ok func(policy.ID) bool) (policy.ID, bool) {
 			return 0, false
 		}
 		c := m.cells[class][bin][0]
-		m.unseat(c)
+		m.takeOut(c)
 		m.steps++
 		if !ok(c.id) {
-			c.aside = true
+			c.passedOver = true
 			continue
 		}
-		m.leave(c)
+		m.endResidency(c)
 		if c.twin {
 			m.forget(c)
 		} else {
@@ -77,10 +77,10 @@ func (m *tenure) lowest(but *chunk) (class, bin int, found bool) {
 
 func (m *tenure) Allow(id policy.ID) {
 	c := m.byID(id)
-	if !c.aside {
+	if !c.passedOver {
 		return
 	}
-	c.aside = false
+	c.passedOver = false
 	q := m.cells[c.class][ageBin(m.now-c.last)]
-	m.seat(c, len(q) > 0 && c.last < q[len(q)-1].last)
+	m.insert(c, len(q) > 0 && c.last < q[len(q)-1].last)
 }

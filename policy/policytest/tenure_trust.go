@@ -6,9 +6,9 @@ type tenureTrust struct {
 	lost             bool
 }
 
-// judge weighs the reuses in a request of so many tokens against the rate that
+// update weighs the reuses in a request of so many tokens against the rate that
 // the last training promised.
-func (m *tenure) judge(tokens int64) {
+func (m *tenure) update(tokens int64) {
 	t := &m.trust
 	t.kept = min(1.5, (512*t.kept+t.seen)/(512+t.rate*float64(tokens)))
 	t.seen = 0

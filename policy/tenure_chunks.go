@@ -1,60 +1,60 @@
 package policy
 
-// tenant is the record of a known chunk: 48 bytes, no pointers. With 4 each
+// chunk is the record of a known chunk: 48 bytes, no pointers. With 4 each
 // for two buckets, its ID and its being watched that is 64.
-type tenant struct {
+type chunk struct {
 	hash       uint64
 	last       int64  // when it was asked for
-	parent     uint32 // of a resident: the tenant before it, or 0
+	parent     uint32 // of a resident: the chunk before it, or 0
 	prev, next uint32 // in its cell or among the ghosts; next in the free list
 	chain      uint32 // in the bucket
 	kids       uint32 // residents whose parent it is
 	id         ID     // of a resident
 	watch      uint32 // 1 + its place among the watched, 0 = not watched
 	class      uint16
-	bin        uint8 // of its cell, while it is seated
+	bin        uint8 // of its cell, while it is in one
 	mark       uint8
 }
 
-// Marks of a tenant. One that is neither resident nor a ghost is not known: it
+// Marks of a chunk. One that is neither resident nor a ghost is not known: it
 // is only the parent of residents, or about to be used for the first time.
 const (
 	resident uint8 = 1 << iota
 	ghostly
-	seated // in a cell
-	aside  // refused by the owner
-	twin   // its hash leads to another
-	asked  // in the request being read
+	inCell     // in a cell
+	passedOver // refused by the owner
+	twin       // its hash leads to another
+	asked      // in the request being read
 )
 
-func (t *tenant) is(mark uint8) bool { return t.mark&mark != 0 }
+func (t *chunk) is(mark uint8) bool { return t.mark&mark != 0 }
 
-func (t *tenant) known() bool { return t.is(resident | ghostly) }
+func (t *chunk) known() bool { return t.is(resident | ghostly) }
 
 // uses is how often a known one was asked for, up to maxCount.
-func (t *tenant) uses() int { return int(t.class)%plain/(plain/maxCount) + 1 }
+func (t *chunk) uses() int { return int(t.class)%plain/(plain/maxCount) + 1 }
 
-// roll is all tenants, by number and by hash. Number 0 is none. The table of
+// chunkTable is all chunks, by number and by hash. Number 0 is none. The table of
 // hashes grows one bucket at a time, as that of the ghosts does.
-type roll struct {
-	tenants pages[tenant]
+type chunkTable struct {
+	records pages[chunk]
 	made    uint32
 	spare   uint32 // free list
-	filed   uint32 // tenants that their hash leads to
+	filed   uint32 // chunks that their hash leads to
 	heads   pages[uint32]
 	buckets uint32
 	half    uint32 // half <= buckets < 2 half
-	ghosts  row
+	ghosts  chunkList
 	known   int       // residents and ghosts
 	recent  [2]uint32 // found last: chunks are named with their parents, one after the other
 }
 
-// row is a list of tenants. The front goes first.
-type row struct{ front, back uint32 }
+// chunkList is a list of chunks. The front goes first.
+type chunkList struct{ front, back uint32 }
 
-func (r *roll) at(i uint32) *tenant { return r.tenants.at(i) }
+func (r *chunkTable) at(i uint32) *chunk { return r.records.at(i) }
 
-func (r *roll) bucket(hash uint64) uint32 {
+func (r *chunkTable) bucket(hash uint64) uint32 {
 	h := spread(hash)
 	if b := h & (2*r.half - 1); b < r.buckets {
 		return b
@@ -62,8 +62,8 @@ func (r *roll) bucket(hash uint64) uint32 {
 	return h & (r.half - 1)
 }
 
-// find returns the tenant of a hash, or 0.
-func (r *roll) find(hash uint64) uint32 {
+// find returns the chunk of a hash, or 0.
+func (r *chunkTable) find(hash uint64) uint32 {
 	if r.filed == 0 {
 		return 0
 	}
@@ -80,8 +80,8 @@ func (r *roll) find(hash uint64) uint32 {
 	return i
 }
 
-// enrol returns the tenant of a hash, which may be one that is not known yet.
-func (r *roll) enrol(hash uint64) uint32 {
+// findOrAdd returns the chunk of a hash, which may be one that is not known yet.
+func (r *chunkTable) findOrAdd(hash uint64) uint32 {
 	if i := r.find(hash); i != 0 {
 		return i
 	}
@@ -91,31 +91,31 @@ func (r *roll) enrol(hash uint64) uint32 {
 	}
 	i := r.take()
 	head := r.heads.at(r.bucket(hash))
-	*r.at(i) = tenant{hash: hash, chain: *head}
+	*r.at(i) = chunk{hash: hash, chain: *head}
 	*head = i
 	return i
 }
 
-// enrolTwin makes another tenant for a hash that has one.
-func (r *roll) enrolTwin(hash uint64) uint32 {
+// addTwin makes another chunk for a hash that has one.
+func (r *chunkTable) addTwin(hash uint64) uint32 {
 	i := r.take()
-	*r.at(i) = tenant{hash: hash, mark: twin}
+	*r.at(i) = chunk{hash: hash, mark: twin}
 	return i
 }
 
-func (r *roll) take() uint32 {
+func (r *chunkTable) take() uint32 {
 	i := r.spare
 	if i != 0 {
 		r.spare = r.at(i).next
 		return i
 	}
 	r.made++
-	r.tenants.reach(r.made)
+	r.records.reach(r.made)
 	return r.made
 }
 
-// strike ends a tenant that is in no row.
-func (r *roll) strike(i uint32) {
+// delete ends a chunk that is in no list.
+func (r *chunkTable) delete(i uint32) {
 	t := r.at(i)
 	for at := range r.recent {
 		if r.recent[at] == i {
@@ -130,12 +130,12 @@ func (r *roll) strike(i uint32) {
 		}
 		*link = t.chain
 	}
-	*t = tenant{next: r.spare}
+	*t = chunk{next: r.spare}
 	r.spare = i
 }
 
 // split adds a bucket and moves to it what belongs there.
-func (r *roll) split() {
+func (r *chunkTable) split() {
 	r.heads.reach(r.buckets)
 	if r.buckets == 0 {
 		r.buckets, r.half = 1, 1
@@ -154,17 +154,17 @@ func (r *roll) split() {
 	}
 }
 
-func (r *roll) haunt(i uint32) {
+func (r *chunkTable) addGhost(i uint32) {
 	r.at(i).mark |= ghostly
 	r.pushBack(&r.ghosts, i)
 }
 
-func (r *roll) exorcise(i uint32) {
+func (r *chunkTable) removeGhost(i uint32) {
 	r.at(i).mark &^= ghostly
 	r.unlink(&r.ghosts, i)
 }
 
-func (r *roll) pushBack(l *row, i uint32) {
+func (r *chunkTable) pushBack(l *chunkList, i uint32) {
 	t := r.at(i)
 	t.prev, t.next = l.back, 0
 	if l.back != 0 {
@@ -175,7 +175,7 @@ func (r *roll) pushBack(l *row, i uint32) {
 	l.back = i
 }
 
-func (r *roll) pushFront(l *row, i uint32) {
+func (r *chunkTable) pushFront(l *chunkList, i uint32) {
 	t := r.at(i)
 	t.prev, t.next = 0, l.front
 	if l.front != 0 {
@@ -186,7 +186,7 @@ func (r *roll) pushFront(l *row, i uint32) {
 	l.front = i
 }
 
-func (r *roll) unlink(l *row, i uint32) {
+func (r *chunkTable) unlink(l *chunkList, i uint32) {
 	t := r.at(i)
 	if t.prev != 0 {
 		r.at(t.prev).next = t.next

@@ -73,7 +73,7 @@ func (a *audit) lines() error {
 			continue
 		}
 		missing := false
-		b.order.inRanks(e, func(r *rank) { missing = missing || *r.under.link(id) == 0 })
+		b.order.inScopes(e, func(r *scope) { missing = missing || *r.under.link(id) == 0 })
 		if missing {
 			return fmt.Errorf("ledger: entry %d may go although it has kids, and is not in line", id)
 		}
@@ -137,7 +137,7 @@ func (a *audit) quotas() error {
 		}
 		under[sp.quota] += sp.bytes
 	}
-	for q, r := range b.order.ranks {
+	for q, r := range b.order.scopes {
 		if q != everything && r.quota.UsedBytes != under[uint32(q)] {
 			return fmt.Errorf("ledger: quota %d counts %d bytes, found %d", q, r.quota.UsedBytes, under[uint32(q)])
 		}
@@ -207,8 +207,8 @@ func (a *audit) add(e *entry) {
 // ways asks for an entry in its quota's order and in the index.
 func (a *audit) ways(id uint32, e *entry) error {
 	b := a.book
-	if quota := b.spaces.slots.at(e.space).quota; (e.mark&quoted != 0) != (quota != 0 && e.life == resident) {
-		return fmt.Errorf("in the order of its quota: %v, life %d, quota %d", e.mark&quoted != 0, e.life, quota)
+	if quota := b.spaces.slots.at(e.space).quota; (e.mark&inQuota != 0) != (quota != 0 && e.life == resident) {
+		return fmt.Errorf("in the order of its quota: %v, life %d, quota %d", e.mark&inQuota != 0, e.life, quota)
 	}
 	if e.life == gone && e.kids == 0 {
 		return nil // must not be found

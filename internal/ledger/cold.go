@@ -31,7 +31,7 @@ func (l *Ledger) MarkCold(space key.SpaceID, hs []key.Hash) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	b := &l.mu.book
-	if b.order.ranks[everything].silent {
+	if b.order.scopes[everything].silent {
 		return
 	}
 	hs = hs[:min(len(hs), maxRound)]

@@ -67,7 +67,7 @@ const (
 	dirty      mark = 1 << iota // differs from the tiers below
 	publishing                  // in the Publish under way, not yet in the policy
 	freed                       // gone, and Free was called
-	quoted                      // in the rank of its space's quota
+	inQuota                     // in the scope of its space's quota
 	cooled                      // see cold
 	used                        // touched since it was queued; see under.go
 

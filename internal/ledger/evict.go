@@ -19,7 +19,7 @@ func (l *Ledger) Evict() (Entry, bool) {
 // or does not, ends that with Uncharge.
 func (l *Ledger) EvictSafely() (Entry, bool) {
 	return l.evictFirst(func(b *book, works mark) (Entry, bool) {
-		b.order.settle()
+		b.order.renewPending()
 		return b.evict(everything, works, true)
 	})
 }
@@ -47,11 +47,11 @@ func (l *Ledger) evictRound(evict func(*book, mark) (Entry, bool), works mark) (
 }
 
 func (b *book) evictAny(works mark) (Entry, bool) {
-	b.order.settle()
+	b.order.renewPending()
 	return b.evict(everything, works, false)
 }
 
-// evict takes out the next victim of rank r.
+// evict takes out the next victim of scope r.
 func (b *book) evict(r uint32, works mark, safely bool) (Entry, bool) {
 	id, ok := b.choose(r, works, safely)
 	if !ok {
@@ -62,14 +62,14 @@ func (b *book) evict(r uint32, works mark, safely bool) (Entry, bool) {
 	b.count.Evictions++
 	b.count.EvictedBytes += uint64(n)
 	v.Charged = safely && works != 0 && v.Dirty && !b.isLost(e)
-	b.condemn(id)
+	b.endResidency(id)
 	if v.Charged {
 		b.budgets.charge(Daemon, Unwritten, n)
 	}
 	return v, true
 }
 
-// choose takes a victim out of its ranks. A leaf that would be lost is put back
+// choose takes a victim out of its scopes. A leaf that would be lost is put back
 // as if it had just come if something may go from underneath others, or safely
 // while a tier below works; then others have their turn, maxSpared at most.
 func (b *book) choose(r uint32, works mark, safely bool) (id uint32, ok bool) {
@@ -118,10 +118,10 @@ func (l *Ledger) Remove(k key.Key) (Entry, bool) {
 	if id == 0 || b.entries.at(id).life != resident {
 		return Entry{}, false
 	}
-	b.order.settle()
+	b.order.renewPending()
 	v := b.snapshot(id)
 	b.order.remove(id)
-	b.condemn(id)
+	b.endResidency(id)
 	return v, true
 }
 
@@ -136,15 +136,15 @@ func (l *Ledger) Free(id ID) {
 	}
 	e.mark |= freed
 	if !b.isHeld(e) {
-		b.bury(uint32(id))
+		b.reclaim(uint32(id))
 	}
 }
 
-// condemn ends the residency of an entry that the policy has forgotten.
-func (b *book) condemn(id uint32) {
+// endResidency ends the residency of an entry that the policy has forgotten.
+func (b *book) endResidency(id uint32) {
 	e := b.entries.at(id)
 	was, n := b.protected(e), b.bytes(e)
-	b.cut(id)
+	b.unlink(id)
 	e.life = gone
 	e.mark &^= fresh | cooled | passed
 	b.count.Entries--
@@ -163,9 +163,9 @@ func (b *book) condemn(id uint32) {
 	}
 }
 
-// bury gives back the bytes of an entry that is gone, once it was freed and is not
+// reclaim gives back the bytes of an entry that is gone, once it was freed and is not
 // held, and its number unless kids still need it as a hole.
-func (b *book) bury(id uint32) {
+func (b *book) reclaim(id uint32) {
 	e := b.entries.at(id)
 	if e.mark&freed == 0 {
 		return
@@ -174,7 +174,7 @@ func (b *book) bury(id uint32) {
 	b.occupy(e, -b.bytes(e))
 	b.released = true
 	if e.kids > 0 {
-		b.hollow(id)
+		b.makeHole(id)
 	} else {
 		b.recycle(id)
 	}

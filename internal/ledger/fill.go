@@ -49,7 +49,7 @@ func (l *Ledger) Begin(o Owner, c Class, k key.Key, parent key.Hash, size uint32
 	rec := b.budgets.take(o, c, id)
 	b.guards.of(e).fill = rec
 	b.count.Filling++
-	b.raise(id)
+	b.protect(id)
 	b.order.miss(e)
 	return ID(id), Absent, nil
 }
@@ -129,7 +129,7 @@ func (l *Ledger) Restore(e Entry, parent key.Hash) (ID, bool) {
 	if err != nil {
 		return 0, false
 	}
-	b.order.settle()
+	b.order.renewPending()
 	id = b.begin(e.Key, id, up, parent, e.Size)
 	r := b.entries.at(id)
 	r.life, r.value = resident, pack(e.Value)
@@ -138,7 +138,7 @@ func (l *Ledger) Restore(e Entry, parent key.Hash) (ID, bool) {
 	b.count.Entries++
 	b.order.join(id)
 	if b.protected(r) {
-		b.raise(id)
+		b.protect(id)
 	}
 	return ID(id), true
 }
@@ -187,14 +187,14 @@ func (l *Ledger) Abort(id ID) {
 	defer l.unlock()
 	b := &l.mu.book
 	e := b.filler(uint32(id))
-	b.cut(uint32(id))
+	b.unlink(uint32(id))
 	b.budgets.drop(b.guards.filled(e))
 	b.count.Filling--
 	b.count.ProtectedBytes -= b.bytes(e)
 	b.occupy(e, -b.bytes(e))
-	b.hollow(uint32(id))
+	b.makeHole(uint32(id))
 	if e.kids == 0 {
-		b.vanish(uint32(id))
+		b.dropHole(uint32(id))
 	}
 }
 

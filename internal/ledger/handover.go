@@ -19,11 +19,11 @@ const handOverRound = 256
 func (l *Ledger) SetPolicy(name string) error {
 	l.switching.Lock()
 	defer l.switching.Unlock()
-	fresh := make([]policy.Policy, len(l.mu.order.ranks)) // only Requote changes their number
+	fresh := make([]policy.Policy, len(l.mu.order.scopes)) // only Requote changes their number
 	for r := range fresh {
 		room := l.capacity
 		if r != everything {
-			room = l.mu.order.ranks[r].quota.QuotaBytes // or these
+			room = l.mu.order.scopes[r].quota.QuotaBytes // or these
 		}
 		var err error
 		if fresh[r], err = policy.New(name, room); err != nil {
@@ -47,16 +47,16 @@ func (l *Ledger) PolicyName() string {
 	return l.mu.order.name
 }
 
-// handOver replaces the policy of one rank. What the old one set aside as
+// handOver replaces the policy of one scope. What the old one set aside as
 // refused is allowed first, because it would not say where it is otherwise;
 // the entries it is made to refuse again meanwhile are fetched by number at the end.
 func (l *Ledger) handOver(r uint32, to policy.Policy) {
 	h := &handover{to: to}
 	l.mu.Lock()
-	h.from = l.mu.order.ranks[r].policy
+	h.from = l.mu.order.scopes[r].policy
 	_, h.fromPlans = h.from.(policy.Planner)
 	_, h.toPlans = h.to.(policy.Planner)
-	l.mu.order.ranks[r].install(h, l.later)
+	l.mu.order.scopes[r].install(h, l.later)
 	l.notePlans()
 	l.mu.Unlock()
 
@@ -74,7 +74,7 @@ func (l *Ledger) handOver(r uint32, to policy.Policy) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.mu.order.retired += h.from.Steps()
-	l.mu.order.ranks[r].install(to, l.later)
+	l.mu.order.scopes[r].install(to, l.later)
 	l.notePlans()
 }
 
@@ -93,7 +93,7 @@ func (l *Ledger) handOverRound(h *handover) bool {
 	return true
 }
 
-// eachIn calls do, with the lock held, for all resident entries of a rank.
+// eachIn calls do, with the lock held, for all resident entries of a scope.
 func (l *Ledger) eachIn(r uint32, do func(*book, policy.ID)) {
 	for id, more := uint32(1), true; more; {
 		l.mu.Lock()
@@ -101,7 +101,7 @@ func (l *Ledger) eachIn(r uint32, do func(*book, policy.ID)) {
 		end := min(id+handOverRound, b.entries.n)
 		for ; id < end; id++ {
 			e := b.entries.at(id)
-			if e.life == resident && (r == everything || e.mark&quoted != 0 && b.spaces.slots.at(e.space).quota == r) {
+			if e.life == resident && (r == everything || e.mark&inQuota != 0 && b.spaces.slots.at(e.space).quota == r) {
 				do(b, policy.ID(id))
 			}
 		}

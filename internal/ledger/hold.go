@@ -129,7 +129,7 @@ func (b *book) hold(o Owner, c Class, id uint32) error {
 	}
 	b.budgets.take(o, c, id)
 	if !was {
-		b.raise(id)
+		b.protect(id)
 	}
 	return nil
 }
@@ -147,11 +147,11 @@ func (b *book) unhold(o Owner, c Class, id uint32) {
 	switch {
 	case b.protected(e):
 	case e.life == resident:
-		b.lower(id)
+		b.unprotect(id)
 	case e.life == gone:
 		b.count.ProtectedBytes -= b.bytes(e)
 		b.count.LeavingBytes += b.bytes(e)
-		b.bury(id)
+		b.reclaim(id)
 	}
 }
 
@@ -234,7 +234,7 @@ func (l *Ledger) touchRound(ks []key.Key) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	b := &l.mu.book
-	b.order.settle()
+	b.order.renewPending()
 	for i := len(ks) - 1; i >= 0; i-- {
 		if id := b.find(ks[i]); id != 0 && b.entries.at(id).life == resident {
 			b.order.use(policy.ID(id))

@@ -83,7 +83,7 @@ type Options struct {
 type Ledger struct {
 	capacity  int64
 	later     bool         // see Options.DeferTraining
-	planning  atomic.Bool  // some rank has a planner
+	planning  atomic.Bool  // some scope has a planner
 	switching sync.Mutex   // held by the SetPolicy or Requote at work, before mu
 	learning  sync.Mutex   // held by the Train at work, before mu
 	works     func() Below // see StandOn; nil for a tier that stands on none

@@ -229,16 +229,16 @@ func (m *model) quotaUsed() (n int64) {
 	return n
 }
 
-// settle renews what a publish left.
-func (m *model) settle() {
+// renewPending renews what a publish left.
+func (m *model) renewPending() {
 	for m.pending != nil && m.pending.state == ledger.Resident && m.renew(m.pending) {
 		m.pending = m.up(m.pending)
 	}
 	m.pending = nil
 }
 
-// cut is called for an entry that is about to leave.
-func (m *model) cut(e *body) {
+// unlink is called for an entry that is about to leave.
+func (m *model) unlink(e *body) {
 	if m.pending == e {
 		m.pending = m.up(e)
 	}
@@ -248,10 +248,10 @@ func (m *model) cut(e *body) {
 }
 
 // enlist adds es to the policy tail first, and renews the resident entries between
-// them; those above them wait for settle.
+// them; those above them wait for renewPending.
 func (m *model) enlist(es []*body) {
 	if m.tail == nil || m.up(es[0]) != m.tail {
-		m.settle()
+		m.renewPending()
 	}
 	m.tail = nil
 	fresh := make(map[*body]bool)
@@ -285,7 +285,7 @@ func (m *model) enlist(es []*body) {
 // or one that would be lost, it takes what the ledger evicted of those that
 // stand underneath, if that could go; and something if something could.
 func (m *model) evict(p policy.Policy, got ledger.Entry, safely bool) *body {
-	m.settle()
+	m.renewPending()
 	e := m.choose(p, got, safely)
 	if e == nil {
 		return nil
@@ -293,7 +293,7 @@ func (m *model) evict(p policy.Policy, got ledger.Entry, safely bool) *body {
 	if p == m.own {
 		m.evictions++
 	}
-	m.condemn(e)
+	m.endResidency(e)
 	return e
 }
 

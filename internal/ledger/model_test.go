@@ -282,7 +282,7 @@ func (m *model) hold(h holder, e *body) error {
 
 // touch marks a chain as used.
 func (m *model) touch(es []*body) {
-	m.settle()
+	m.renewPending()
 	for i := len(es) - 1; i >= 0; i-- {
 		es[i].spared = 0
 		if es[i].fresh {
@@ -304,8 +304,8 @@ func (m *model) underneath(e *body) bool {
 	return e.state == ledger.Resident && len(e.holds) == 0 && m.hasKids(e.entry.Key) && e.entry.Below&m.works != 0
 }
 
-func (m *model) condemn(e *body) {
-	m.cut(e)
+func (m *model) endResidency(e *body) {
+	m.unlink(e)
 	delete(m.live, e.entry.Key)
 	m.dead = append(m.dead, e)
 	e.undead = m.hasKids(e.entry.Key)

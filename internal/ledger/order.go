@@ -6,12 +6,12 @@ import (
 	"github.com/kvstored/kvstored/policy"
 )
 
-// order is the order in which entries go: their ranks, and the lines of those that
+// order is the order in which entries go, by scope, and the lines of those that
 // go before the victims of the policies.
 type order struct {
 	*table
-	ranks     []rank // of everything, then of each quota
-	name      string // of their policies
+	scopes    []scope // of everything, then of each quota
+	name      string  // of their policies
 	ok        func(policy.ID) bool
 	retired   uint64 // steps of policies that were replaced
 	requoting bool   // no quota is enforced; see Requote
@@ -30,17 +30,17 @@ type order struct {
 func (o *order) init(t *table, opt Options, later bool) {
 	o.table, o.ok = t, t.acceptable
 	o.name = cmp.Or(opt.PolicyName, "lru")
-	o.ranks = make([]rank, 1+len(opt.Quotas))
+	o.scopes = make([]scope, 1+len(opt.Quotas))
 	o.introduce(opt.Policy)
-	o.ranks[everything].install(opt.Policy, later)
+	o.scopes[everything].install(opt.Policy, later)
 	for i, q := range opt.Quotas {
 		p, err := policy.New(o.name, q.Bytes)
 		if err != nil {
 			panic("ledger: " + err.Error()) // it made opt.Policy
 		}
 		o.introduce(p)
-		o.ranks[1+i].install(p, later)
-		o.ranks[1+i].set(q)
+		o.scopes[1+i].install(p, later)
+		o.scopes[1+i].set(q)
 	}
 }
 
@@ -68,25 +68,25 @@ func (o *order) meta(e *entry, plans bool) policy.Meta {
 	return m
 }
 
-// inRanks calls do with each rank that has the resident entry e.
-func (o *order) inRanks(e *entry, do func(*rank)) {
-	do(&o.ranks[everything])
-	if e.mark&quoted != 0 {
-		do(&o.ranks[o.spaces.slots.at(e.space).quota])
+// inScopes calls do with each scope that has the resident entry e.
+func (o *order) inScopes(e *entry, do func(*scope)) {
+	do(&o.scopes[everything])
+	if e.mark&inQuota != 0 {
+		do(&o.scopes[o.spaces.slots.at(e.space).quota])
 	}
 }
 
 // miss tells the policies of the filling entry e, before any victim goes for it.
 func (o *order) miss(e *entry) {
-	o.ranks[everything].miss(o.hash(e.space, e.hash), o.bytes(e))
+	o.scopes[everything].miss(o.hash(e.space, e.hash), o.bytes(e))
 	if sp := o.spaces.slots.at(e.space); sp.quota != 0 && !sp.moving {
-		o.ranks[sp.quota].miss(o.hash(e.space, e.hash), o.bytes(e))
+		o.scopes[sp.quota].miss(o.hash(e.space, e.hash), o.bytes(e))
 	}
 }
 
-// add makes the entry a candidate of rank r.
+// add makes the entry a candidate of scope r.
 func (o *order) add(r, id uint32) {
-	to := &o.ranks[r]
+	to := &o.scopes[r]
 	to.policy.Add(policy.ID(id), o.meta(o.entries.at(id), to.planner != nil))
 }
 
@@ -94,20 +94,20 @@ func (o *order) add(r, id uint32) {
 func (o *order) join(id uint32) {
 	o.add(everything, id)
 	if sp := o.spaces.slots.at(o.entries.at(id).space); sp.quota != 0 && !sp.moving {
-		o.quote(id)
+		o.joinQuota(id)
 	}
 }
 
-// quote adds a resident entry to the rank of its quota.
-func (o *order) quote(id uint32) {
+// joinQuota adds a resident entry to the scope of its quota.
+func (o *order) joinQuota(id uint32) {
 	e := o.entries.at(id)
-	e.mark |= quoted
+	e.mark |= inQuota
 	o.add(o.spaces.slots.at(e.space).quota, id)
 	o.offer(id)
 }
 
 func (o *order) touch(id uint32) {
-	o.inRanks(o.entries.at(id), func(r *rank) {
+	o.inScopes(o.entries.at(id), func(r *scope) {
 		if !r.silent {
 			r.policy.Touch(policy.ID(id))
 		}
@@ -116,7 +116,7 @@ func (o *order) touch(id uint32) {
 
 // renew makes the entry as young as one just used. It is no use.
 func (o *order) renew(id uint32) {
-	o.inRanks(o.entries.at(id), func(r *rank) {
+	o.inScopes(o.entries.at(id), func(r *scope) {
 		if p, ok := r.policy.(policy.Renewer); ok {
 			p.Renew(policy.ID(id))
 		}
@@ -142,21 +142,21 @@ func (o *order) use(id policy.ID) {
 
 // renews reports whether renew does anything.
 func (o *order) renews() bool {
-	_, ok := o.ranks[everything].policy.(policy.Renewer)
+	_, ok := o.scopes[everything].policy.(policy.Renewer)
 	return ok
 }
 
 func (o *order) allow(id uint32) {
-	o.inRanks(o.entries.at(id), func(r *rank) { r.policy.Allow(policy.ID(id)) })
+	o.inScopes(o.entries.at(id), func(r *scope) { r.policy.Allow(policy.ID(id)) })
 }
 
 func (o *order) remove(id uint32) {
 	e := o.entries.at(id)
-	o.inRanks(e, func(r *rank) { r.policy.Remove(policy.ID(id)) })
-	e.mark &^= quoted
+	o.inScopes(e, func(r *scope) { r.policy.Remove(policy.ID(id)) })
+	e.mark &^= inQuota
 }
 
-// next takes out the next victim of rank r. That of everything spares
+// next takes out the next victim of scope r. That of everything spares
 // some of what has a priority; a quota is kept all the same.
 func (o *order) next(r uint32) (id uint32, ok bool) {
 	if r == everything {
@@ -165,9 +165,9 @@ func (o *order) next(r uint32) (id uint32, ok bool) {
 			return id, true
 		}
 	}
-	victim, ok := o.ranks[r].policy.Evict(o.ok)
+	victim, ok := o.scopes[r].policy.Evict(o.ok)
 	for n := 0; ok && n < maxSpared && r == everything && o.spare(uint32(victim)); n++ {
-		victim, ok = o.ranks[r].policy.Evict(o.ok)
+		victim, ok = o.scopes[r].policy.Evict(o.ok)
 	}
 	if !ok {
 		return 0, false
@@ -176,18 +176,18 @@ func (o *order) next(r uint32) (id uint32, ok bool) {
 	e := o.entries.at(id)
 	switch {
 	case r != everything:
-		o.ranks[everything].policy.Remove(victim)
-	case e.mark&quoted != 0:
-		o.ranks[o.spaces.slots.at(e.space).quota].policy.Remove(victim)
+		o.scopes[everything].policy.Remove(victim)
+	case e.mark&inQuota != 0:
+		o.scopes[o.spaces.slots.at(e.space).quota].policy.Remove(victim)
 	}
-	e.mark &^= quoted
+	e.mark &^= inQuota
 	return id, true
 }
 
 // steps is what all policies there have been inspected.
 func (o *order) steps() (n uint64) {
-	for i := range o.ranks {
-		n += o.ranks[i].policy.Steps()
+	for i := range o.scopes {
+		n += o.scopes[i].policy.Steps()
 	}
 	return n + o.retired
 }

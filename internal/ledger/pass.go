@@ -20,7 +20,7 @@ func (l *Ledger) passRound(space key.SpaceID, hs []key.Hash) {
 	l.mu.Lock()
 	defer l.unlock()
 	b := &l.mu.book
-	if b.order.ranks[everything].silent {
+	if b.order.scopes[everything].silent {
 		return
 	}
 	for _, h := range hs {

@@ -22,7 +22,7 @@ type Request struct {
 	Advice bool
 }
 
-// planner is what a rank asks of a policy that plans.
+// planner is what a scope asks of a policy that plans.
 type planner interface {
 	Observe(policy.Request)
 	Advise(chain []uint64, h policy.Hint, from int)
@@ -30,8 +30,8 @@ type planner interface {
 	Seen(hash uint64) bool
 }
 
-// install makes p the policy of the rank.
-func (r *rank) install(p policy.Policy, later bool) {
+// install makes p the policy of the scope.
+func (r *scope) install(p policy.Policy, later bool) {
 	r.policy, r.planner, r.silent = p, nil, false
 	switch p := p.(type) {
 	case policy.Planner:
@@ -50,7 +50,7 @@ func (r *rank) install(p policy.Policy, later bool) {
 func (l *Ledger) Plans() bool { return l.planning.Load() }
 
 // notePlans is called with the lock held, when a policy has changed.
-func (l *Ledger) notePlans() { l.planning.Store(l.mu.order.ranks[everything].planner != nil) }
+func (l *Ledger) notePlans() { l.planning.Store(l.mu.order.scopes[everything].planner != nil) }
 
 // Observe tells a policy that plans of a prompt, before anything of it is
 // stored: under such a policy this is the use of its chunks, and neither a
@@ -73,15 +73,15 @@ func (l *Ledger) Observe(r *Request) (learn bool) {
 	if r.Hint == policy.Done || r.Hint == policy.Continues {
 		p.HintFrom = max(p.HintFrom, b.ownFrom(r.Space, r.Hashes[:len(b.order.chain)]))
 	}
-	learn = b.order.ranks[everything].observe(p, r.Advice)
+	learn = b.order.scopes[everything].observe(p, r.Advice)
 	if q := b.spaces.quotas[r.Space]; q != everything {
-		learn = b.order.ranks[q].observe(p, r.Advice) || learn
+		learn = b.order.scopes[q].observe(p, r.Advice) || learn
 	}
 	return learn
 }
 
 // observe reports whether a training is due.
-func (r *rank) observe(p policy.Request, advice bool) bool {
+func (r *scope) observe(p policy.Request, advice bool) bool {
 	if r.planner == nil {
 		return false
 	}
@@ -108,10 +108,10 @@ func (l *Ledger) Admit(space key.SpaceID, parent key.Hash, hs []key.Hash, size u
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	b := &l.mu.book
-	asked := []*rank{&b.order.ranks[everything]}
+	asked := []*scope{&b.order.scopes[everything]}
 	rooms := []int{room}
 	if q := b.spaces.quotas[space]; q != everything {
-		r := &b.order.ranks[q]
+		r := &b.order.scopes[q]
 		asked = append(asked, r)
 		rooms = append(rooms, int((r.quota.QuotaBytes-r.quota.UsedBytes)/b.sizeOf(max(size, 1))))
 	}
@@ -148,15 +148,15 @@ func (l *Ledger) Train() {
 	}
 }
 
-// training is the training that is due at a rank, or nil; false if there is no
-// such rank.
+// training is the training that is due at a scope, or nil; false if there is no
+// such scope.
 func (l *Ledger) training(r int) (policy.Training, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if r >= len(l.mu.order.ranks) {
+	if r >= len(l.mu.order.scopes) {
 		return nil, false
 	}
-	if p, ok := l.mu.order.ranks[r].policy.(policy.Planner); ok {
+	if p, ok := l.mu.order.scopes[r].policy.(policy.Planner); ok {
 		return p.Training(), true
 	}
 	return nil, true
@@ -173,7 +173,7 @@ func (l *Ledger) withLock(do func() bool) bool {
 func (l *Ledger) SavePolicy() ([]byte, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if p, ok := l.mu.order.ranks[everything].policy.(policy.Planner); ok {
+	if p, ok := l.mu.order.scopes[everything].policy.(policy.Planner); ok {
 		return p.MarshalBinary()
 	}
 	return nil, nil
@@ -187,7 +187,7 @@ var ErrNoLearner = errors.New("ledger: the policy does not learn")
 func (l *Ledger) LoadPolicy(data []byte) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if p, ok := l.mu.order.ranks[everything].policy.(policy.Planner); ok {
+	if p, ok := l.mu.order.scopes[everything].policy.(policy.Planner); ok {
 		return p.UnmarshalBinary(data)
 	}
 	return ErrNoLearner

@@ -5,8 +5,8 @@ package ledger
 // so that a change travels toward the root only as far as it changes something:
 // holding a chain of n costs n steps, not n².
 
-// raise follows up on an entry that has just become protected.
-func (b *book) raise(id uint32) {
+// protect follows up on an entry that has just become protected.
+func (b *book) protect(id uint32) {
 	for {
 		e := b.entries.at(id)
 		b.count.ProtectedBytes += b.bytes(e)
@@ -23,8 +23,8 @@ func (b *book) raise(id uint32) {
 	}
 }
 
-// lower follows up on a resident entry that has just ceased to be protected.
-func (b *book) lower(id uint32) {
+// unprotect follows up on a resident entry that has just ceased to be protected.
+func (b *book) unprotect(id uint32) {
 	for {
 		e := b.entries.at(id)
 		b.count.ProtectedBytes -= b.bytes(e)
@@ -74,9 +74,9 @@ func (b *book) link(id, parent uint32) {
 	}
 }
 
-// cut takes id from its parent, which may become evictable or, as a hole,
+// unlink takes id from its parent, which may become evictable or, as a hole,
 // pointless. It leaves id's own bytes to the caller.
-func (b *book) cut(id uint32) {
+func (b *book) unlink(id uint32) {
 	e := b.entries.at(id)
 	b.order.unchain(id, e.parent)
 	up, was := e.parent, b.protected(e)
@@ -92,11 +92,11 @@ func (b *book) cut(id uint32) {
 	}
 	switch {
 	case p.life == hole && p.kids == 0:
-		b.vanish(up)
+		b.dropHole(up)
 	case p.life == gone && p.kids == 0:
 		b.unindex(up)
 	case before && !b.protected(p):
-		b.lower(up)
+		b.unprotect(up)
 	case b.evictable(p):
 		b.released = true
 		b.order.allow(up)

@@ -69,7 +69,7 @@ func (b *book) convert(id, fill uint32, keep func(*book, uint32)) {
 		keep(b, id)
 	}
 	if b.budgets.drop(fill) && !b.protected(e) {
-		b.lower(id)
+		b.unprotect(id)
 	}
 }
 
@@ -77,7 +77,7 @@ func (b *book) convert(id, fill uint32, keep func(*book, uint32)) {
 func (o *order) enlist(ids []ID) {
 	first, last := uint32(ids[0]), uint32(ids[len(ids)-1])
 	if o.tail == 0 || o.entries.at(first).parent != o.tail {
-		o.settle()
+		o.renewPending()
 	}
 	o.tail = 0
 	steps := 2 * maxRound // a batch that is no chain must not walk to the root once per entry
@@ -118,8 +118,8 @@ func (o *order) climb(id, first uint32, steps *int) bool {
 	return false
 }
 
-// unchain has settle, and a Publish that goes on, do without an entry that is about
-// to lose its parent.
+// unchain has renewPending, and a Publish that goes on, do without an entry that
+// is about to lose its parent.
 func (o *order) unchain(id, parent uint32) {
 	if o.pending == id {
 		o.pending = parent
@@ -129,8 +129,8 @@ func (o *order) unchain(id, parent uint32) {
 	}
 }
 
-// settle makes up for ancestors that are still to be renewed, 4,096 a call.
-func (o *order) settle() {
+// renewPending makes up for ancestors that are still to be renewed, 4,096 a call.
+func (o *order) renewPending() {
 	if o.pending != 0 && !o.renews() {
 		o.pending = 0
 	}

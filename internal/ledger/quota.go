@@ -30,7 +30,7 @@ const (
 // it had that as often as its priority says. A use starts the count again.
 func (o *order) spare(id uint32) bool {
 	e := o.entries.at(id)
-	if e.mark&quoted == 0 || e.spared >= o.ranks[o.spaces.slots.at(e.space).quota].priority {
+	if e.mark&inQuota == 0 || e.spared >= o.scopes[o.spaces.slots.at(e.space).quota].priority {
 		return false
 	}
 	e.spared++
@@ -52,7 +52,7 @@ func (l *Ledger) Quotas() []QuotaStats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var out []QuotaStats
-	for _, r := range l.mu.order.ranks[everything+1:] {
+	for _, r := range l.mu.order.scopes[everything+1:] {
 		out = append(out, r.quota)
 	}
 	return out
@@ -69,31 +69,31 @@ func (l *Ledger) Assign(id key.SpaceID, i int) {
 		return
 	}
 	for next := uint32(1); next != 0; {
-		next = l.quoteRound(id, slot, next)
+		next = l.joinQuotaRound(id, slot, next)
 	}
 }
 
 // assign returns the slot of a space that has entries already.
-func (l *Ledger) assign(id key.SpaceID, rank uint32) (slot uint32) {
+func (l *Ledger) assign(id key.SpaceID, scope uint32) (slot uint32) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	b := &l.mu.book
 	if b.spaces.quotas[id] != 0 {
 		return noSpace
 	}
-	b.spaces.assign(id, rank)
+	b.spaces.assign(id, scope)
 	slot = b.spaces.find(id)
 	if slot != noSpace {
 		sp := b.spaces.slots.at(slot)
-		sp.quota = rank
-		b.order.ranks[rank].quota.UsedBytes += sp.bytes
+		sp.quota = scope
+		b.order.scopes[scope].quota.UsedBytes += sp.bytes
 	}
 	return slot
 }
 
-// quoteRound looks at the entries from number at on, and returns where to go
+// joinQuotaRound looks at the entries from number at on, and returns where to go
 // on, or 0.
-func (l *Ledger) quoteRound(id key.SpaceID, slot, at uint32) (next uint32) {
+func (l *Ledger) joinQuotaRound(id key.SpaceID, slot, at uint32) (next uint32) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	b := &l.mu.book
@@ -102,8 +102,8 @@ func (l *Ledger) quoteRound(id key.SpaceID, slot, at uint32) (next uint32) {
 	}
 	end := min(at+maxRound, b.entries.n)
 	for ; at < end; at++ {
-		if e := b.entries.at(at); e.space == slot && e.life == resident && e.mark&quoted == 0 {
-			b.order.quote(at)
+		if e := b.entries.at(at); e.space == slot && e.life == resident && e.mark&inQuota == 0 {
+			b.order.joinQuota(at)
 		}
 	}
 	if at == b.entries.n {
@@ -118,7 +118,7 @@ func (o *order) admits(id key.SpaceID, n int64) error {
 		return nil
 	}
 	r := o.spaces.quotas[id]
-	if q := &o.ranks[r].quota; r != 0 && n > q.QuotaBytes {
+	if q := &o.scopes[r].quota; r != 0 && n > q.QuotaBytes {
 		q.Refused++
 		return fmt.Errorf("ledger: a chunk of %d bytes, and its space may have %d: %w", n, q.QuotaBytes, ErrOverQuota)
 	}
@@ -143,7 +143,7 @@ func (b *book) occupy(e *entry, n int64) {
 	sp := b.spaces.slots.at(e.space)
 	sp.bytes += n
 	if sp.quota != 0 {
-		b.order.ranks[sp.quota].quota.UsedBytes += n
+		b.order.scopes[sp.quota].quota.UsedBytes += n
 	}
 }
 
@@ -170,14 +170,14 @@ func (l *Ledger) refuseUnder(id ID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	b := &l.mu.book
-	b.order.ranks[b.spaces.slots.at(b.entries.at(uint32(id)).space).quota].quota.Refused++
+	b.order.scopes[b.spaces.slots.at(b.entries.at(uint32(id)).space).quota].quota.Refused++
 }
 
 // EvictOver takes out a victim of any quota that is exceeded; false if none
 // is, or its entries are all protected.
 func (l *Ledger) EvictOver() (Entry, bool) {
 	return l.evictFirst(func(b *book, works mark) (Entry, bool) {
-		for r := range b.order.ranks[everything+1:] {
+		for r := range b.order.scopes[everything+1:] {
 			if r := uint32(r + 1); b.order.exceeded(r) {
 				if v, ok := b.evictUnder(r, works); ok {
 					return v, true
@@ -192,7 +192,7 @@ func (l *Ledger) EvictOver() (Entry, bool) {
 func (l *Ledger) OverQuota() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for r := range l.mu.order.ranks[everything+1:] {
+	for r := range l.mu.order.scopes[everything+1:] {
 		if l.mu.order.exceeded(uint32(r + 1)) {
 			return true
 		}
@@ -201,15 +201,15 @@ func (l *Ledger) OverQuota() bool {
 }
 
 func (o *order) exceeded(r uint32) bool {
-	q := &o.ranks[r].quota
+	q := &o.scopes[r].quota
 	return q.UsedBytes > q.QuotaBytes && !o.requoting
 }
 
 func (b *book) evictUnder(r uint32, works mark) (Entry, bool) {
-	b.order.settle()
+	b.order.renewPending()
 	v, ok := b.evict(r, works, false)
 	if ok {
-		q := &b.order.ranks[r].quota
+		q := &b.order.scopes[r].quota
 		q.Evictions++
 		q.EvictedBytes += uint64(b.sizeOf(v.Size))
 	}

@@ -31,15 +31,15 @@ func (l *Ledger) Requote(qs []Requota, under map[key.SpaceID]int) error {
 	}
 	l.beginRequote(qs, under)
 	l.eachRound(func(b *book, id uint32, e *entry) {
-		if e.mark&quoted != 0 && b.spaces.slots.at(e.space).moving {
-			b.order.ranks[b.spaces.slots.at(e.space).quota].policy.Remove(policy.ID(id))
-			e.mark &^= quoted
+		if e.mark&inQuota != 0 && b.spaces.slots.at(e.space).moving {
+			b.order.scopes[b.spaces.slots.at(e.space).quota].policy.Remove(policy.ID(id))
+			e.mark &^= inQuota
 		}
 	})
 	l.swapQuotas(qs, fresh, under)
 	l.eachRound(func(b *book, id uint32, e *entry) {
-		if e.life == resident && e.mark&quoted == 0 && b.spaces.slots.at(e.space).quota != everything {
-			b.order.quote(id)
+		if e.life == resident && e.mark&inQuota == 0 && b.spaces.slots.at(e.space).quota != everything {
+			b.order.joinQuota(id)
 		}
 	})
 	for i, q := range qs {
@@ -80,7 +80,7 @@ func (l *Ledger) beginRequote(qs []Requota, under map[key.SpaceID]int) {
 	b := &l.mu.book
 	b.order.requoting, b.spaces.moving = true, true
 	for id, slot := range b.spaces.number {
-		sp, to := b.spaces.slots.at(slot), rankOf(under, id)
+		sp, to := b.spaces.slots.at(slot), scopeOf(under, id)
 		stays := sp.quota == to && to == everything
 		if to != everything {
 			stays = sp.quota != everything && qs[to-1].Was == int(sp.quota)-1
@@ -89,8 +89,8 @@ func (l *Ledger) beginRequote(qs []Requota, under map[key.SpaceID]int) {
 	}
 }
 
-// rankOf is the rank of a space's quota.
-func rankOf(under map[key.SpaceID]int, id key.SpaceID) uint32 {
+// scopeOf is the scope of a space's quota.
+func scopeOf(under map[key.SpaceID]int, id key.SpaceID) uint32 {
 	i, ok := under[id]
 	if !ok {
 		return everything
@@ -103,11 +103,11 @@ func (l *Ledger) swapQuotas(qs []Requota, fresh []policy.Policy, under map[key.S
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	b := &l.mu.book
-	old := b.order.ranks
-	b.order.ranks = make([]rank, 1+len(qs))
-	b.order.ranks[everything] = old[everything]
+	old := b.order.scopes
+	b.order.scopes = make([]scope, 1+len(qs))
+	b.order.scopes[everything] = old[everything]
 	for i, q := range qs {
-		r := &b.order.ranks[1+i]
+		r := &b.order.scopes[1+i]
 		if q.Was >= 0 {
 			*r = old[1+q.Was]
 			old[1+q.Was].policy = nil
@@ -124,20 +124,20 @@ func (l *Ledger) swapQuotas(qs []Requota, fresh []policy.Policy, under map[key.S
 	}
 	b.spaces.quotas, b.spaces.order = make(map[key.SpaceID]uint32, len(under)), nil
 	for id := range under {
-		b.spaces.assign(id, rankOf(under, id))
+		b.spaces.assign(id, scopeOf(under, id))
 	}
 	b.spaces.moving = false
 	for id, slot := range b.spaces.number {
 		sp := b.spaces.slots.at(slot)
 		sp.quota, sp.moving = b.spaces.quotas[id], false
 		if sp.quota != everything {
-			b.order.ranks[sp.quota].quota.UsedBytes += sp.bytes
+			b.order.scopes[sp.quota].quota.UsedBytes += sp.bytes
 		}
 	}
 }
 
-// set has a rank keep a quota.
-func (r *rank) set(q Quota) {
+// set has a scope keep a quota.
+func (r *scope) set(q Quota) {
 	r.quota.QuotaBytes, r.priority = q.Bytes, uint8(min(max(q.Priority, 0), MaxPriority))
 }
 

@@ -23,7 +23,7 @@ type space struct {
 	refs uint32
 	mix  uint64 // seeded hash of id, goes into the hash of every key in it
 
-	quota  uint32 // the rank of its quota; 0 for none
+	quota  uint32 // the scope of its quota; 0 for none
 	moving bool   // its entries join the order of no quota now; see Requote
 	bytes  int64  // occupied by its entries
 }
@@ -45,10 +45,10 @@ func (s *spaces) find(id key.SpaceID) uint32 {
 // may have no entries: far more than there are models, and a few MB.
 const maxQuotas = 1 << 16
 
-// assign puts a space under the quota of a rank. Others that have no entries
+// assign puts a space under the quota of a scope. Others that have no entries
 // are forgotten in the order in which they came.
-func (s *spaces) assign(id key.SpaceID, rank uint32) {
-	s.quotas[id] = rank
+func (s *spaces) assign(id key.SpaceID, scope uint32) {
+	s.quotas[id] = scope
 	s.order = append(s.order, id)
 	for range 8 { // those in use go to the end, and must not hold up the rest
 		if len(s.order) <= maxQuotas {

@@ -85,7 +85,7 @@ func (r *rig) abort() {
 	es, ids := r.fills()
 	if len(es) > 0 {
 		r.real.Abort(ids[0])
-		r.model.cut(es[0])
+		r.model.unlink(es[0])
 		delete(r.model.live, es[0].entry.Key)
 	}
 }
@@ -269,9 +269,9 @@ func (r *rig) remove() {
 		r.t.Fatalf("Remove: %+v, %v; want %+v", got, ok, e)
 	}
 	if ok {
-		r.model.settle()
+		r.model.renewPending()
 		r.model.ranking.remove(e)
-		r.model.condemn(e)
+		r.model.endResidency(e)
 	}
 }
 
@@ -342,7 +342,7 @@ func (r *rig) restore() {
 	}
 	if ok {
 		e.entry.ID = id
-		r.model.settle()
+		r.model.renewPending()
 		r.model.live[k] = e
 		r.model.add(e)
 	}
@@ -395,7 +395,7 @@ func (r *rig) drain() {
 	for _, e := range r.model.live {
 		if e.state == ledger.Filling {
 			r.real.Abort(e.entry.ID)
-			r.model.cut(e)
+			r.model.unlink(e)
 			delete(r.model.live, e.entry.Key)
 		}
 	}

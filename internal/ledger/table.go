@@ -113,8 +113,8 @@ func (t *table) recycle(id uint32) {
 	t.freeEntry = id
 }
 
-// vanish drops a hole that has lost its last kid.
-func (t *table) vanish(id uint32) {
+// dropHole drops a hole that has lost its last kid.
+func (t *table) dropHole(id uint32) {
 	t.unindex(id)
 	t.recycle(id)
 	t.count.Holes--
@@ -160,8 +160,8 @@ func (t *table) setDirty(e *entry, is bool) {
 	}
 }
 
-// hollow turns an entry whose bytes are gone into a hole.
-func (t *table) hollow(id uint32) {
+// makeHole turns an entry whose bytes are gone into a hole.
+func (t *table) makeHole(id uint32) {
 	e := t.entries.at(id)
 	*e = entry{hash: e.hash, space: e.space, next: e.next, kids: e.kids, guard: e.guard, life: hole}
 	t.count.Holes++

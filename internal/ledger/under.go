@@ -42,9 +42,9 @@ func (l *Ledger) SetBelow(k key.Key, tiers Below, have bool) {
 	}
 	switch now := b.protected(e); {
 	case was && !now:
-		b.lower(id)
+		b.unprotect(id)
 	case !was && now:
-		b.raise(id)
+		b.protect(id)
 	default:
 		b.order.offer(id)
 	}
@@ -56,7 +56,7 @@ func (t *table) underneath(e *entry) bool {
 }
 
 // offer puts an entry that may go although it has kids into the lines of its
-// ranks, unless it is there. A change that makes underneath true calls it. Clients
+// scopes, unless it is there. A change that makes underneath true calls it. Clients
 // let go of a prompt from its root on, so that is the order in which it goes:
 // in the order of reading.
 func (o *order) offer(id uint32) {
@@ -64,7 +64,7 @@ func (o *order) offer(id uint32) {
 	if !o.underneath(e) {
 		return
 	}
-	o.inRanks(e, func(r *rank) {
+	o.inScopes(e, func(r *scope) {
 		if r.under.push(id) {
 			e.mark &^= used
 		}
@@ -82,13 +82,13 @@ func (o *order) nextUnder(r uint32, works mark) (id uint32, found bool) {
 	if works == 0 {
 		return 0, false
 	}
-	q := &o.ranks[r].under
+	q := &o.scopes[r].under
 	for looked := 0; q.n > 0 && looked < 2*underLook; {
 		id := q.pop()
 		e := o.entries.at(id)
 		switch {
-		case !o.underneath(e) || r != everything && (e.mark&quoted == 0 || o.spaces.slots.at(e.space).quota != r):
-			// Or it is in the rank no more.
+		case !o.underneath(e) || r != everything && (e.mark&inQuota == 0 || o.spaces.slots.at(e.space).quota != r):
+			// Or it is in the scope no more.
 			if o.stale--; o.stale == 0 {
 				return 0, false
 			}
@@ -110,7 +110,7 @@ func (o *order) again(r uint32, e *entry) bool {
 		e.mark &^= used
 		return true
 	}
-	if r != everything || e.mark&quoted == 0 || e.spared >= o.ranks[o.spaces.slots.at(e.space).quota].priority {
+	if r != everything || e.mark&inQuota == 0 || e.spared >= o.scopes[o.spaces.slots.at(e.space).quota].priority {
 		return false
 	}
 	e.spared++

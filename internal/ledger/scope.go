@@ -2,9 +2,9 @@ package ledger
 
 import "github.com/kvstored/kvstored/policy"
 
-// rank is one order in which entries go: that of all entries, or that of the
-// entries under one quota, which are in both.
-type rank struct {
+// scope is some of the entries and the order in which they go: all entries, or
+// those under one quota, which are in both.
+type scope struct {
 	policy  policy.Policy
 	planner planner // the same, if it wants to be told of requests
 	silent  bool    // it is told of nothing else: neither of touches nor of what comes
@@ -14,10 +14,10 @@ type rank struct {
 	priority uint8      // the same
 }
 
-// everything is the rank of all entries; those of quotas follow.
+// everything is the scope of all entries; those of quotas follow.
 const everything = 0
 
-func (r *rank) miss(hash uint64, size int64) {
+func (r *scope) miss(hash uint64, size int64) {
 	if !r.silent {
 		r.policy.Miss(hash, size)
 	}

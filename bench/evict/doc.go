@@ -12,7 +12,9 @@
 // Each row is measured in a process of its own, so that memory is what the
 // kernel counts for it. Memory is that of the ledger turned over once, ghosts
 // included; with the index that knows its chunks; and with a second ledger, of
-// chunks that are in DRAM and on disk. How long an add or put takes, and the
+// chunks that are in DRAM and on disk. The calls of the ledger are those that the
+// daemon makes: for a client's reserve, commit, lookup and lease, and for the
+// writer to the disk (daemon.go). How long an add, put or hit takes, and the
 // garbage collector for marking, is processor time: on a busy machine a clock on
 // the wall shows the others. So does that one, a little: the longest add or put
 // is that of the middle of three builds, call by call, because the growth of a

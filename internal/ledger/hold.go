@@ -172,18 +172,6 @@ func (l *Ledger) Hold(o Owner, c Class, ks []key.Key, out []Entry) (n int, err e
 	return n, err
 }
 
-// HoldID holds once more what o holds in class c already; it needs one Unhold
-// more.
-func (l *Ledger) HoldID(o Owner, c Class, id ID) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	rec := l.mu.budgets.holds.find(uint32(id), who(o, c))
-	if rec == 0 {
-		panic("ledger: HoldID of what is not held")
-	}
-	l.mu.budgets.holds.recs.at(rec).n++
-}
-
 func (l *Ledger) holdRound(o Owner, c Class, ks []key.Key, out []Entry) (n int, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

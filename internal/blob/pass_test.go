@@ -157,8 +157,10 @@ func TestPassKeeps(t *testing.T) {
 		}
 		return false
 	}
-	if !kept() || !kept() {
-		t.Error("they are not leased")
+	for range 2 {
+		if !kept() {
+			t.Error("they are not leased")
+		}
 	}
 	if n := r.CountHas(t.Context(), bytesOf(names)); n != 100 || r.leased() > 16<<20/10 {
 		t.Errorf("%d of 100 are there, and %d bytes leased", n, r.leased())

@@ -73,6 +73,10 @@ func handleCommit(c *reader, h wire.Header, body []byte) error {
 		return err
 	}
 	if err := c.may(f.chain.Space); err != nil {
+		if taken, late := f.take(from, to); late == nil { // it keeps nothing of the window
+			f.abort(taken)
+		}
+		f.forgetIfDone()
 		return err
 	}
 	f.blind = c.blind(f.chain.Space)

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -35,8 +36,9 @@ type staging struct {
 	mu        struct {
 		sync.Mutex
 		room     *extent.Allocator
-		warm     []uint8 // ticks that each segment keeps its pages for; 0: it has none
-		ticking  bool
+		warm     []uint8       // ticks that each segment keeps its pages for; 0: it has none
+		ticking  bool          // a tick is at work, or will be
+		timer    *time.Timer   // of the next tick; nil before the first
 		punching chan struct{} // closed when what is being given back is there again
 	}
 }
@@ -106,31 +108,35 @@ func (s *staging) use(off, n int64) {
 	}
 }
 
-func (s *staging) tickLater() { time.AfterFunc(stagingTick, func() { s.whileOpen(s.tick) }) }
+// tickLater has one tick made. The mutex is held.
+func (s *staging) tickLater() {
+	if s.mu.timer == nil {
+		s.mu.timer = time.AfterFunc(stagingTick, func() { s.whileOpen(s.tick) })
+		return
+	}
+	s.mu.timer.Reset(stagingTick)
+}
 
 // tick gives back the segments that were not used for long enough, and goes on
 // while there are others. Without pages there is no timer.
 func (s *staging) tick() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.mu.ticking = false
 	for i := 0; i < len(s.mu.warm); i++ {
 		switch warm := s.mu.warm[i]; {
-		case warm == 0:
-		case warm == 1 && s.unused(i):
+		case warm == 0 || !s.unused(i):
+		case warm == 1:
 			n := 1
 			for i+n < len(s.mu.warm) && n < biteBytes/segmentBytes && s.mu.warm[i+n] == 1 && s.unused(i+n) {
 				n++
 			}
 			s.giveBack(i, n)
-		case s.unused(i):
-			s.mu.warm[i]--
-			s.mu.ticking = true
 		default:
-			s.mu.ticking = true
+			s.mu.warm[i]--
 		}
 	}
-	if s.mu.ticking {
+	// Some may have been used while the kernel was at work.
+	if s.mu.ticking = slices.Max(s.mu.warm) > 0; s.mu.ticking {
 		s.tickLater()
 	}
 }
@@ -158,24 +164,37 @@ func (s *staging) giveBack(i, n int) {
 	done := make(chan struct{})
 	s.mu.punching = done
 	s.mu.Unlock()
-	// What the kernel does not take stays as it is.
-	_ = s.window.GiveBack(off, bytes)
+	err := s.window.GiveBack(off, bytes)
 	s.mu.Lock()
 	s.mu.punching = nil
 	close(done)
 	s.mu.room.Free(off, bytes)
+	if err != nil { // the kernel is asked again later
+		for j := i; j < i+n; j++ {
+			s.mu.warm[j] = keepTicks
+		}
+		return
+	}
 	s.count.bytes.Add(-int64(n) * segmentBytes)
 	s.count.givenBack.Add(uint64(bytes))
 }
 
 // close gives all back. No timer's work is under way, or comes.
 func (s *staging) close() {
+	s.forget()
+	_ = s.window.Close() // fails only if it was closed before
+}
+
+// forget ends the timer, which would keep the connection, and the count.
+func (s *staging) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.mu.timer != nil {
+		s.mu.timer.Stop()
+	}
 	for _, warm := range s.mu.warm {
 		if warm > 0 {
 			s.count.bytes.Add(-segmentBytes)
 		}
 	}
-	_ = s.window.Close() // fails only if it was closed before
 }

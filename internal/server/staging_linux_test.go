@@ -75,16 +75,16 @@ func TestWindowShrinks(t *testing.T) {
 		r := newWindowRig(t, 65*mib) // the last segment is half of one
 		held := r.take(3*mib, 1)
 		large := r.take(62*mib, 2)
-		if r.has() != 65*mib {
-			t.Fatalf("%d bytes were written", r.has())
+		if n := r.has(); n < 65*mib || n > 66*mib { // a huge page is whole
+			t.Fatalf("%d bytes were written", n)
 		}
 		r.free(large, 62*mib)
 		time.Sleep(40 * time.Second)
 		again := r.take(6*mib, 3)
 		r.free(again, 6*mib)
 		time.Sleep(15 * time.Second)
-		if r.has() != 65*mib {
-			t.Errorf("%d bytes are left after 55 s", r.has())
+		if n := r.has(); n < 65*mib || n > 66*mib {
+			t.Errorf("%d bytes are left after 55 s", n)
 		}
 		time.Sleep(21 * time.Second)
 		if n := r.has(); n > 14*mib || n < 9*mib {
@@ -98,8 +98,12 @@ func TestWindowShrinks(t *testing.T) {
 		r.holds(held, 3*mib, 1)
 		r.free(held, 3*mib)
 		time.Sleep(75 * time.Second)
-		if r.has() != 0 || r.count.bytes.Load() != 0 || r.mu.ticking {
-			t.Errorf("%d bytes are left of nothing, %d are counted, ticking: %t", r.has(), r.count.bytes.Load(), r.mu.ticking)
+		synctest.Wait()
+		r.mu.Lock()
+		ticking := r.mu.ticking
+		r.mu.Unlock()
+		if r.has() != 0 || r.count.bytes.Load() != 0 || ticking {
+			t.Errorf("%d bytes are left of nothing, %d are counted, ticking: %t", r.has(), r.count.bytes.Load(), ticking)
 		}
 		// All of it can be used again.
 		r.holds(r.take(65*mib, 4), 65*mib, 4)

@@ -180,11 +180,12 @@ func mapAligned(f *os.File, n int64, prot int) ([]byte, error) {
 	if head > 0 {
 		err = unix.MunmapPtr(room, head)
 	}
-	if tail := hugePageBytes - head; err == nil && tail > 0 {
-		err = unix.MunmapPtr(unsafe.Add(start, size), tail)
+	end := (size + uintptr(pageBytes) - 1) &^ (uintptr(pageBytes) - 1) // a page is mapped whole
+	if tail := size + hugePageBytes - head - end; err == nil && tail > 0 {
+		err = unix.MunmapPtr(unsafe.Add(start, end), tail)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("trim the mapping: %w", err)
+		return nil, errors.Join(fmt.Errorf("trim the mapping: %w", err), unix.MunmapPtr(start, size))
 	}
 	return unsafe.Slice((*byte)(start), n), nil
 }

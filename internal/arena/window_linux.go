@@ -6,11 +6,15 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
+// newWindow does not ask for huge pages: clients advise their own mappings, and
+// on the advice of the daemon the kernel could fill holes of a window with pages
+// that are charged to the daemon.
 func newWindow(n int64) (*Window, error) {
 	f, err := newMemfd("kvstored-window", n)
 	if err != nil {
@@ -24,7 +28,6 @@ func newWindow(n int64) (*Window, error) {
 		return nil, errors.Join(err, f.Close())
 	}
 	_ = unix.Madvise(mem, unix.MADV_DONTDUMP) // as for the arena
-	_ = unix.Madvise(mem, unix.MADV_HUGEPAGE) // where the client gets them
 	return &Window{mem: mem, file: f}, nil
 }
 
@@ -55,12 +58,12 @@ func (w *Window) GiveBack(off, n int64) error {
 	return nil
 }
 
-// WindowsHuge reports whether the kernel gives huge pages to shared memory that
-// is advised so, as windows are on both sides.
-func WindowsHuge() bool {
+// WindowsHuge reports whether the kernel gave huge pages, when it was first
+// asked, to shared memory that is advised so, as clients advise their windows.
+var WindowsHuge = sync.OnceValue(func() bool {
 	text, err := os.ReadFile("/sys/kernel/mm/transparent_hugepage/shmem_enabled")
 	return err == nil && givesHuge(string(text))
-}
+})
 
 // givesHuge reads the choices, of which the chosen one is in brackets.
 func givesHuge(choices string) bool {

@@ -15,7 +15,7 @@ const (
 
 // Running is the checksum of a buffer that is filled from its begin to its
 // end. Each part is hashed as it arrives, while it is hot, but for the last
-// 1,088 bytes. Create it with Over. It is not safe for concurrent use.
+// 1,024 bytes. Create it with Over. It is not safe for concurrent use.
 type Running struct {
 	buf      []byte
 	arrived  int // bytes that are there

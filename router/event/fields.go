@@ -1,0 +1,296 @@
+package event
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/kvstored/kvstored/router/index"
+)
+
+// event reads one event and checks that its parts fit.
+func (c *decoder) event() {
+	e := Event{}
+	if c.peek() == kindMap {
+		c.mapped(&e)
+	} else {
+		c.positional(&e)
+	}
+	if e.Kind == unknown {
+		c.batch.Unknown++
+		return
+	}
+	if c.err == nil {
+		c.check(&e)
+	}
+	if c.err == nil {
+		c.batch.Events = append(c.batch.Events, e)
+	}
+}
+
+// check compares the numbers of a Stored event.
+func (c *decoder) check(e *Event) {
+	switch {
+	case e.Kind != Stored || e.Placeholder():
+	case e.BlockTokens == 0:
+		c.fail(ErrBlockTokens, "%d tokens in blocks of 0", len(e.Tokens))
+	case len(e.Tokens) != len(e.Hashes)*e.BlockTokens:
+		c.fail(ErrCount, "%d hashes, %d tokens, %d in a block", len(e.Hashes), len(e.Tokens), e.BlockTokens)
+	}
+}
+
+// tag reads the kind of an event.
+func (c *decoder) tag(e *Event) {
+	switch string(c.raw("the kind of an event")) {
+	case "BlockStored":
+		e.Kind = Stored
+	case "BlockRemoved":
+		e.Kind = Removed
+	case "AllBlocksCleared":
+		e.Kind = Cleared
+	default:
+		e.Kind = unknown
+	}
+}
+
+func (c *decoder) mapped(e *Event) {
+	tagged := false
+	for range c.length(kindMap, "an event") {
+		name := string(c.raw("a name"))
+		switch {
+		case name == "type":
+			tagged = true
+			c.tag(e)
+		case e.Kind == unknown:
+			c.skip(maxNesting)
+		default:
+			c.field(e, name)
+		}
+		if c.err != nil {
+			return
+		}
+	}
+	if !tagged {
+		c.fail(ErrNoKind, "an event without a type")
+	}
+}
+
+// The fields of arrays, in order, up to where versions part.
+var (
+	vllmFields    = []string{"block_hashes", "parent_block_hash", "token_ids", "block_size", "lora_id", "medium", "lora_name"}
+	sglangFields  = []string{"block_hashes", "parent_block_hash", "token_ids", "block_size", "lora_id", "medium", "cache_salt", "session_id", "lora_name"}
+	removedFields = []string{"block_hashes", "medium"}
+)
+
+func (c *decoder) positional(e *Event) {
+	n := c.length(kindArray, "an event")
+	if n == 0 {
+		c.fail(ErrNoKind, "an empty event")
+		return
+	}
+	c.tag(e)
+	if n == 1 && (e.Kind == Stored || e.Kind == Removed) {
+		c.fail(ErrSyntax, "an event without hashes")
+	}
+	names := c.names(e.Kind)
+	t := tail{}
+	for i := 0; i < n-1 && c.err == nil; i++ {
+		switch {
+		case e.Kind == unknown:
+			c.skip(maxNesting)
+		case i < len(names) && (i < listFields || c.peek() != kindArray):
+			c.field(e, names[i])
+		default:
+			c.tail(e, &t)
+		}
+	}
+}
+
+// listFields is up to where an array is the value of the field of its place.
+// Behind it, an array stands for something that came later.
+const listFields = 3
+
+// names are the fields whose places are sure.
+func (c *decoder) names(k Kind) []string {
+	switch {
+	case k == Stored && c.dialect == SGLang:
+		return sglangFields
+	case k == Stored:
+		return vllmFields
+	case k == Removed:
+		return removedFields
+	default:
+		return nil
+	}
+}
+
+// tail counts values behind the fields whose places are sure. Versions differ
+// in what stands there; kinds of values tell it.
+type tail struct{ numbers int }
+
+func (c *decoder) tail(e *Event, t *tail) {
+	switch k := c.peek(); k {
+	case kindInt:
+		name := []string{"group_idx", "kv_cache_spec_sliding_window", "a later number"}[min(t.numbers, 2)]
+		t.numbers++
+		c.field(e, name)
+	case kindString:
+		switch s := c.text("text"); {
+		case s == "LOCAL" || s == "REMOTE":
+			e.Locality = s
+		case e.GroupKind == "" && e.Kind == Stored:
+			e.GroupKind = s
+		}
+	case kindArray:
+		if c.dialect == SGLang {
+			c.field(e, "component_types")
+		} else {
+			c.field(e, "extra_keys")
+		}
+	default:
+		c.skip(maxNesting)
+	}
+}
+
+// field reads the value of a field by its name, as maps have them.
+func (c *decoder) field(e *Event, name string) {
+	if read, known := fields[name]; known {
+		read(c, e)
+	} else {
+		c.skip(maxNesting)
+	}
+}
+
+// fields are how the values of fields are read.
+var fields = map[string]func(*decoder, *Event){
+	"block_hashes": func(c *decoder, e *Event) { e.Hashes = c.hashes() },
+	"parent_block_hash": func(c *decoder, e *Event) {
+		if !c.null() {
+			e.Parent = index.After(c.hash("parent"))
+		}
+	},
+	"token_ids":                    (*decoder).tokens,
+	"block_size":                   func(c *decoder, e *Event) { e.BlockTokens = c.optional("block_size", maxTokens) },
+	"medium":                       (*decoder).medium,
+	"lora_id":                      (*decoder).loraID,
+	"lora_name":                    (*decoder).loraName,
+	"cache_salt":                   func(c *decoder, e *Event) { e.Salt = c.text("cache_salt") },
+	"group_idx":                    func(c *decoder, e *Event) { e.Group = c.optional("group_idx", maxNumber) },
+	"kv_cache_spec_sliding_window": func(c *decoder, e *Event) { e.Window = c.optional("window", maxNumber) },
+	"kv_cache_spec_kind":           func(c *decoder, e *Event) { e.GroupKind = c.text("kv_cache_spec_kind") },
+	"locality":                     func(c *decoder, e *Event) { e.Locality = c.text("locality") },
+	"extra_keys":                   func(c *decoder, e *Event) { e.Extra = c.extra() || e.Extra },
+	"block_mm_infos":               func(c *decoder, e *Event) { e.Extra = c.extra() || e.Extra },
+	"component_types":              (*decoder).components,
+}
+
+// maxNumber bounds groups and windows.
+const maxNumber = 1<<31 - 1
+
+func (c *decoder) optional(name string, limit uint64) int {
+	if c.null() {
+		return 0
+	}
+	return c.number(name, limit)
+}
+
+// loraID reads the number of an adapter, which counts where there is no name.
+func (c *decoder) loraID(e *Event) {
+	if c.null() {
+		return
+	}
+	if id := c.integer("lora_id"); e.LoRA == "" {
+		e.LoRA = fmt.Sprintf("#%d", int64(id))
+	}
+}
+
+func (c *decoder) loraName(e *Event) {
+	if name := c.text("lora_name"); name != "" {
+		e.LoRA = name
+	}
+}
+
+// hash reads a hash: an integer, or bytes of which the last 8 count.
+func (c *decoder) hash(what string) uint64 {
+	if c.peek() == kindInt {
+		return c.integer(what)
+	}
+	b := c.raw(what)
+	if c.err == nil && len(b) < 8 {
+		c.fail(ErrSyntax, "%s of %d bytes; at least 8 are meant", what, len(b))
+	}
+	if c.err != nil {
+		return 0
+	}
+	return binary.BigEndian.Uint64(b[len(b)-8:])
+}
+
+func (c *decoder) hashes() []uint64 {
+	n := c.length(kindArray, "hashes")
+	if n > c.limits.Hashes {
+		c.fail(ErrTooManyHashes, "%d, at most %d", n, c.limits.Hashes)
+		return nil
+	}
+	all := make([]uint64, 0, n)
+	for i := 0; i < n && c.err == nil; i++ {
+		all = append(all, c.hash("a hash"))
+	}
+	return all
+}
+
+// tokens reads token ids, or pairs of them.
+func (c *decoder) tokens(e *Event) {
+	if c.null() {
+		return
+	}
+	n := c.length(kindArray, "tokens")
+	e.Tokens = make([]uint32, 0, n)
+	for i := 0; i < n && c.err == nil; i++ {
+		if c.peek() == kindArray {
+			e.Pairs = true
+			if size := c.length(kindArray, "a pair of tokens"); c.err == nil && size != 2 {
+				c.fail(ErrSyntax, "a token of %d values; one, or a pair", size)
+			}
+			first := c.number("a token", 1<<32-1)
+			c.number("a token", 1<<32-1)
+			e.Tokens = append(e.Tokens, uint32(first))
+			continue
+		}
+		e.Tokens = append(e.Tokens, uint32(c.number("a token", 1<<32-1)))
+	}
+}
+
+func (c *decoder) medium(e *Event) {
+	name := c.text("medium")
+	m, known := media[name]
+	if !known {
+		c.fail(ErrMedium, "%.40q", name)
+	}
+	e.Medium = m
+}
+
+// extra reads a list with something or nil for each block, and reports whether
+// there was something.
+func (c *decoder) extra() bool {
+	if c.null() {
+		return false
+	}
+	some := false
+	n := c.length(kindArray, "extra keys")
+	for i := 0; i < n && c.err == nil; i++ {
+		if !c.null() {
+			some = true
+			c.skip(maxNesting)
+		}
+	}
+	return some
+}
+
+func (c *decoder) components(e *Event) {
+	if c.null() {
+		return
+	}
+	n := c.length(kindArray, "components")
+	for i := 0; i < n && c.err == nil; i++ {
+		e.Components = append(e.Components, c.text("a component"))
+	}
+}

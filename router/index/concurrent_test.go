@@ -1,0 +1,144 @@
+package index
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+// TestReadersBesideWriters: what a worker has throughout is found throughout,
+// and what it never had is never found, while all else changes and tables,
+// pages and sets are made anew.
+func TestReadersBesideWriters(t *testing.T) {
+	const workers, depth = 6, 40
+	x, err := New(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := x.Open(Name{Model: "m"}, Config{BlockTokens: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	chain := make([]uint64, depth)
+	for i := range chain {
+		chain[i] = uint64(i + 1)
+	}
+	// Worker w has the first 5*w blocks, always; worker 1 all of them at times,
+	// worker 0 the first 7 at times.
+	for w := range workers {
+		if err := x.Register(Worker{ID: fmt.Sprint(w)}, WorkerOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Store(At{Worker: Worker{ID: fmt.Sprint(w)}}, Root, chain[:5*w]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var done atomic.Bool
+	var writers, readers sync.WaitGroup
+	for range 3 {
+		readers.Go(func() {
+			for !done.Load() {
+				checkFound(t, s, chain)
+			}
+		})
+	}
+	writers.Go(func() { upAndDown(s, chain) })
+	writers.Go(func() { churn(t, s) })
+	writers.Go(func() { comeAndGo(t, x, s, chain) })
+	writers.Wait()
+	done.Store(true)
+	readers.Wait()
+	check(t, s)
+}
+
+func rounds() int {
+	if raceOn {
+		return 200
+	}
+	return 3000
+}
+
+// checkFound compares one answer with all that it may be.
+func checkFound(t *testing.T, s *Shard, chain []uint64) {
+	seen := 0
+	for _, m := range s.Find(nil, chain, FindOptions{}) {
+		var w int
+		if n, _ := fmt.Sscanf(m.Worker.ID, "%d", &w); n == 0 {
+			if m.Usable > 3 {
+				t.Errorf("%v never had so much", m)
+			}
+			continue
+		}
+		seen++
+		low, high := 5*w, 5*w
+		switch w {
+		case 0:
+			low, high, seen = 0, 7, seen-1
+		case 1:
+			high = len(chain)
+		}
+		if m.Usable < low || m.Usable > high {
+			t.Errorf("%v, want %d to %d", m, low, high)
+		}
+	}
+	if seen != 5 {
+		t.Errorf("%d of 5 workers found", seen)
+	}
+}
+
+// upAndDown has worker 1 take and lose the end of the chain, block by block or
+// with a hole, and worker 0 its beginning.
+func upAndDown(s *Shard, chain []uint64) {
+	one, zero := At{Worker: Worker{ID: "1"}}, At{Worker: Worker{ID: "0"}}
+	for i := range rounds() {
+		_, _ = s.Store(one, After(chain[4]), chain[5:])
+		_, _ = s.Store(zero, Root, chain[:7])
+		if i%2 == 0 {
+			_, _ = s.Remove(one, chain[20:21])
+		}
+		_, _ = s.Remove(one, chain[5:])
+		_, _ = s.Remove(zero, chain[:7])
+	}
+}
+
+// churn stores and removes other blocks, so that the table grows and shrinks.
+func churn(t *testing.T, s *Shard) {
+	rnd := rand.New(rand.NewPCG(3, 3))
+	for i := range rounds() / 10 {
+		at := At{Worker: Worker{ID: fmt.Sprint(2 + i%4)}}
+		other := make([]uint64, 1+rnd.IntN(2000))
+		for j := range other {
+			other[j] = rnd.Uint64() | 1<<63
+		}
+		if _, err := s.Store(at, Root, other); err != nil {
+			t.Error(err)
+		}
+		if n, err := s.Remove(at, other); n != 0 || err != nil {
+			t.Error(n, err)
+		}
+		if i%50 == 0 {
+			s.mu.Lock()
+			s.tree.Store(s.tree.Load().repacked())
+			s.settle()
+			s.mu.Unlock()
+		}
+	}
+}
+
+// comeAndGo has two workers use one slot in turns.
+func comeAndGo(t *testing.T, x *Index, s *Shard, chain []uint64) {
+	for i := range rounds() {
+		w := Worker{ID: []string{"a", "b"}[i%2]}
+		if err := x.Register(w, WorkerOptions{}); err != nil {
+			t.Error(err)
+		}
+		if _, err := s.Store(At{Worker: w}, Root, chain[:2+i%2]); err != nil {
+			t.Error(err)
+		}
+		if err := x.Unregister(w); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -1,0 +1,363 @@
+package index
+
+import (
+	"fmt"
+	"math/bits"
+	"slices"
+	"sync"
+)
+
+// Match is what one worker has of a prompt.
+type Match struct {
+	Worker Worker
+	// Usable is how many tokens the worker need not compute, from any
+	// medium: of full groups, Tokens(Shared).
+	Usable int
+	// Blocks are leading blocks, for each medium: how many the worker has, each
+	// in that medium or a nearer one, of all groups. So Blocks[GPU] need no
+	// load, and the block after them, where there is one, does.
+	Blocks [Media]int32
+	// AtLeast says that the worker may have more: with [FindOptions].EarlyExit
+	// it was not counted on.
+	AtLeast bool
+
+	blockTokens int32
+}
+
+// Tokens are the tokens of Blocks.
+func (m Match) Tokens(medium Medium) int { return int(m.Blocks[medium]) * int(m.blockTokens) }
+
+// FindOptions say how to find.
+type FindOptions struct {
+	// EarlyExit ends the search when only one worker is left: it is the one
+	// with most, though not by how much.
+	EarlyExit bool
+}
+
+// Find appends to dst what each worker has of a prompt, given the sequence
+// hashes of its blocks: all workers that have the first block, in the order of
+// [Index.Workers]. It takes no lock. While the shard changes, each worker's
+// depth is that of some moment during the call.
+//
+// Equal sets of holders along a chain mean that nothing changed between, since a
+// holder of a block holds all before it. So the search looks at blocks 0, 1, 3,
+// 7, ... as long as there is one holder, and halves where sets differ.
+func (s *Shard) Find(dst []Match, hashes []uint64, o FindOptions) []Match {
+	f := finders.Get().(*finder)
+	f.hashes, f.count, f.tokens = hashes, len(hashes), nil
+	dst = f.run(dst, s, o)
+	f.hashes = nil
+	finders.Put(f)
+	return dst
+}
+
+// FindTokens is [Shard.Find] for a prompt's tokens. It hashes no further than it
+// looks.
+func (s *Shard) FindTokens(dst []Match, tokens []uint32, o FindOptions) ([]Match, error) {
+	if s.config.Hash.Opaque() {
+		return dst, fmt.Errorf("find tokens, %s: %w", s.name, ErrNoHash)
+	}
+	f := finders.Get().(*finder)
+	f.own = f.own[:0]
+	f.hashes, f.count, f.tokens = f.own, len(tokens)/s.config.BlockTokens, tokens
+	dst = f.run(dst, s, o)
+	f.own, f.hashes, f.tokens = f.hashes, nil, nil
+	finders.Put(f)
+	return dst, nil
+}
+
+var finders = sync.Pool{New: func() any { return new(finder) }}
+
+// finder is one search.
+type finder struct {
+	shard  *Shard
+	t      *tree
+	hashes []uint64 // of the first blocks
+	count  int      // blocks of the prompt
+	tokens []uint32 // from which further hashes are made; nil: there are all
+	own    []uint64 // room for hashes
+
+	all    []element // the holders of block 0
+	now    []element // the holders before the next change: all, or here
+	then   []element // those behind it: here
+	rooms  [2][]element
+	depths [][Media]int32 // of all
+
+	ahead [maxSteps]look // at 0, 1, 3, 7, ...
+	steps int            // how many of them there are
+}
+
+// maxSteps is how many places are looked at together: those of a prompt of two
+// billion blocks.
+const maxSteps = 32
+
+// look is a block where the search was.
+type look struct {
+	at    int
+	set   setID
+	word  uint64 // the block's cover, with its version
+	block *block // nil: none has it
+}
+
+// stands reports whether the set is still what the look saw. An id may be used
+// again once no block has it: two looks that saw one id saw one set only if the
+// first still stands after the second.
+func (l look) stands() bool { return !l.set.stored() || l.block.cover.Load() == l.word }
+
+func (f *finder) run(dst []Match, s *Shard, o FindOptions) []Match {
+	if f.count == 0 {
+		return dst
+	}
+	from := len(dst)
+	for {
+		r := s.index.workers.Load()
+		f.shard, f.t = s, s.tree.Load()
+		exact, changed := f.search(o)
+		if changed {
+			continue
+		}
+		dst = f.matches(dst[:from], r, exact)
+		if s.index.workers.Load().reused == r.reused {
+			clear(f.ahead[:f.steps]) // a tree that was replaced is free to go
+			f.shard, f.t = nil, nil
+			return dst
+		}
+	}
+}
+
+// hash returns the hash of a block.
+func (f *finder) hash(at int) uint64 {
+	for len(f.hashes) <= at {
+		var parent Parent
+		if n := len(f.hashes); n > 0 {
+			parent = After(f.hashes[n-1])
+		}
+		size := f.shard.config.BlockTokens
+		from := len(f.hashes) * size
+		f.hashes = append(f.hashes, f.shard.config.Hash.next(parent, f.tokens[from:from+size]))
+	}
+	return f.hashes[at]
+}
+
+// look finds a block and its set of holders.
+func (f *finder) look(at int) look {
+	key := f.hash(at)
+	for c := f.t.table.start(key); ; {
+		n := c.next()
+		if n == 0 {
+			return look{at: at}
+		}
+		b := f.t.blocks.at(n)
+		if word, found := b.read(key); found {
+			return look{at, setID(word), word, b}
+		}
+	}
+}
+
+// place is where step i looks: 0, 1, 3, 7, ... and the last block.
+func (f *finder) place(i int) int { return min(1<<i-1, f.count-1) }
+
+// step is the look at place i.
+func (f *finder) step(i int) look {
+	if i < f.steps {
+		return f.ahead[i]
+	}
+	return f.look(f.place(i))
+}
+
+// lookAhead looks at all places at once, where no hashes need to be made for
+// that.
+func (f *finder) lookAhead() {
+	if f.steps = 0; f.tokens != nil {
+		return
+	}
+	f.steps = min(bits.Len(uint(f.count-1))+1, maxSteps)
+	for i := range f.steps {
+		f.ahead[i].at = f.place(i)
+	}
+	f.lookAt(f.ahead[:f.steps])
+}
+
+// lookAt looks at several places so that their waits for memory overlap.
+func (f *finder) lookAt(all []look) {
+	var buckets [maxSteps]*bucket
+	var tags [maxSteps]uint32
+	for i := range all {
+		buckets[i], tags[i] = f.t.table.home(f.hash(all[i].at))
+	}
+	for i := range all {
+		if n := buckets[i].first(tags[i]); n != 0 {
+			f.t.blocks.at(n).key.Load()
+		}
+	}
+	for i := range all {
+		all[i] = f.look(all[i].at)
+	}
+}
+
+// search counts how far each worker has the prompt. exact says that it went to
+// the end; changed, that a block that it had looked at changed meanwhile, so
+// that it must begin anew. Then the writer has done something: searches wait for
+// no lock, but one may follow another.
+func (f *finder) search(o FindOptions) (exact, changed bool) {
+	f.lookAhead()
+	f.all, f.depths = f.all[:0], f.depths[:0]
+	low := f.step(0)
+	if low.set == empty {
+		return true, false
+	}
+	if !f.begin(low) {
+		return false, true
+	}
+	exact = true
+	deepest := low
+	for i := 1; low.at < f.count-1 && low.set != empty; i++ {
+		if o.EarlyExit && f.alone() {
+			exact = false
+			break
+		}
+		high := f.step(i)
+		if !f.between(low, high, &deepest) {
+			return false, true
+		}
+		low = high
+	}
+	if low.set != empty {
+		deepest = low
+	}
+	f.then = f.then[:0]
+	f.note(int32(low.at + 1)) // of those that are left
+	if now := f.shard.index.ticks.Load(); deepest.block.stamp.Load() < now {
+		deepest.block.stamp.Store(now) // for the budget
+	}
+	return exact, false
+}
+
+// begin takes in the holders of the first block.
+func (f *finder) begin(l look) bool {
+	var same bool
+	if f.all, same = l.block.content(f.all, l.word, f.t.sets); !same {
+		return false
+	}
+	f.now = f.all
+	f.depths = slices.Grow(f.depths, len(f.all))[:len(f.all)]
+	clear(f.depths)
+	return true
+}
+
+// between notes all changes between two blocks, and the last block there that
+// has a holder. It reports false if a block has changed.
+func (f *finder) between(low, high look, deepest *look) bool {
+	if low.set != empty {
+		*deepest = low
+	}
+	if low.set == high.set {
+		return low.stands() && high.stands() // either may have been looked at first
+	}
+	if low.at+1 == high.at {
+		return f.change(high)
+	}
+	gap := high.at - low.at
+	if f.tokens != nil || gap < 8 {
+		middle := f.look(low.at + gap/2)
+		return f.between(low, middle, deepest) && f.between(middle, high, deepest)
+	}
+	quarters := [3]look{{at: low.at + gap/4}, {at: low.at + gap/2}, {at: low.at + gap/4*3}} // in one wait, half the rounds
+	f.lookAt(quarters[:])
+	for _, q := range quarters {
+		if !f.between(low, q, deepest) {
+			return false
+		}
+		low = q
+	}
+	return f.between(low, high, deepest)
+}
+
+// change notes the holders that end, or get farther, at a block.
+func (f *finder) change(at look) bool {
+	f.then = f.rooms[0][:0]
+	if at.set != empty {
+		var same bool
+		if f.then, same = at.block.content(f.then, at.word, f.t.sets); !same {
+			return false
+		}
+	}
+	f.note(int32(at.at))
+	f.now = f.then
+	f.rooms[0], f.rooms[1] = f.rooms[1], f.then
+	return true
+}
+
+// note gives a depth to all that is in now and not, or farther, in then.
+func (f *finder) note(depth int32) {
+	i, j := 0, 0
+	for _, e := range f.now {
+		c, after := e.column(), none
+		for j < len(f.then) && f.then[j].column() < c {
+			j++
+		}
+		if j < len(f.then) && f.then[j].column() == c {
+			if f.then[j] == e {
+				continue
+			}
+			after = f.then[j].mask().level()
+		}
+		for i < len(f.all) && f.all[i].column() < c {
+			i++
+		}
+		if i == len(f.all) || f.all[i].column() != c {
+			continue // it came while the search went on
+		}
+		level := e.mask().level()
+		if level == 0 && after == none { // as mostly
+			f.depths[i] = [Media]int32{depth, depth, depth, depth}
+			continue
+		}
+		for ; level < after; level++ {
+			f.depths[i][level] = depth
+		}
+	}
+}
+
+// alone reports whether all holders are of one worker.
+func (f *finder) alone() bool {
+	n := len(f.now)
+	return n > 0 && f.now[0].column().slot() == f.now[n-1].column().slot()
+}
+
+// matches appends a Match for each worker: the least of its groups.
+func (f *finder) matches(dst []Match, r *registry, exact bool) []Match {
+	groups := len(f.shard.config.Groups)
+	tokens := int32(f.shard.config.BlockTokens)
+	dst = slices.Grow(dst, len(f.all))
+	for i := 0; i < len(f.all); {
+		slot := f.all[i].column().slot()
+		blocks, first := f.depths[i], i
+		for i++; groups > 1 && i < len(f.all) && f.all[i].column().slot() == slot; i++ {
+			for m := range blocks {
+				blocks[m] = min(blocks[m], f.depths[i][m])
+			}
+		}
+		if i-first < groups || blocks[Shared] == 0 || int(slot) >= len(r.members) || !r.members[slot].live {
+			continue
+		}
+		dst = dst[:len(dst)+1]
+		m := &dst[len(dst)-1]
+		m.Worker = r.members[slot].Worker
+		m.Usable = int(blocks[Shared]) * int(tokens)
+		m.Blocks, m.blockTokens = blocks, tokens
+		m.AtLeast = !exact && f.holds(slot)
+	}
+	return dst
+}
+
+// holds reports whether a worker had all groups where the search ended.
+func (f *finder) holds(slot uint32) bool {
+	groups := 0
+	for _, e := range f.now {
+		if e.column().slot() == slot {
+			groups++
+		}
+	}
+	return groups == len(f.shard.config.Groups)
+}

@@ -18,10 +18,10 @@ const module = "github.com/kvstored/kvstored"
 // rows is the layout, lowest first. A package imports only from rows below
 // its own, never from its own, unless exceptions says so.
 var rows = [][]string{
-	{"clients/python", "internal/broadcast", "internal/bulk", "internal/glob", "internal/human", "internal/version"},
+	{"clients/python", "internal/broadcast", "internal/bulk", "internal/glob", "internal/httpd", "internal/human", "internal/version"},
 	{"internal/access"},
-	{"key", "policy", "config", "internal/accept", "internal/arena", "internal/breaker", "internal/budget", "internal/chart", "internal/database", "internal/extent", "internal/fair", "internal/flight", "internal/radix", "internal/socket", "internal/spin"},
-	{"internal/ledger", "internal/record", "internal/wire"},
+	{"key", "policy", "config", "internal/accept", "internal/arena", "internal/breaker", "internal/budget", "internal/chart", "internal/database", "internal/extent", "internal/fair", "internal/flight", "internal/radix", "internal/socket", "internal/spin", "router/index"},
+	{"internal/ledger", "internal/record", "internal/wire", "router/event"},
 	{"tier", "internal/hint"},
 	{"internal/stack"},
 	{"internal/nested"}, // for tests
@@ -34,9 +34,10 @@ var rows = [][]string{
 	{"internal/blob/blobtest", "internal/resp/resptest"}, // for tests
 	{"internal/server", "internal/resp", "internal/lm", "internal/replay"},
 	{"internal/simulate"}, // reads the traces of replay
+	{"internal/admin"},
 	{"internal/daemon", "internal/demo"},
 	{"internal/report"},
-	{"cmd/kvstored", "internal/nested/prepare", "examples/prompt", "bench/consistency", "bench/disk", "bench/engines", "bench/evict", "bench/hot", "bench/long", "bench/prefetch", "bench/remote", "bench/rude"},
+	{"cmd/kvstored", "internal/nested/prepare", "examples/prompt", "bench/consistency", "bench/disk", "bench/engines", "bench/evict", "bench/hot", "bench/long", "bench/prefetch", "bench/remote", "bench/rivals", "bench/router", "bench/rude"},
 }
 
 // exceptions are the imports inside one row that are meant.
@@ -51,11 +52,13 @@ var forTests = []string{"policy/policytest", "tier/tierfault", "tier/tiertest", 
 // covers what lies below it.
 var never = []struct{ pkg, what, why string }{
 	{"policy", module, "policies are data structures only"},
+	{"router/index", module, "a router links the index and nothing else of ours"},
 	{"prefetch", module + "/tier", "prefetch sees a Source and does not know what a tier is"},
 	{"internal/server", "github.com/dgraph-io/badger", "the server knows tiers, not their databases"},
 	{"internal/server", "github.com/aws", "the server knows tiers, not their stores"},
 	{"client", "github.com/dgraph-io/badger", "engines link the client"},
 	{"client", "github.com/aws", "engines link the client"},
+	{"client", "net/http", "engines link the client; administrators have admin.socket"},
 }
 
 // only lists the packages that may import a library directly.
@@ -64,7 +67,7 @@ var only = []struct {
 	pkgs    []string
 }{
 	{"github.com/dgraph-io/badger", []string{"internal/database", "bench/disk"}},
-	{"github.com/aws", []string{"remote", "bench/remote", "bench/rude"}},
+	{"github.com/aws", []string{"remote", "bench/remote", "bench/router", "bench/rude"}},
 	{"github.com/goccy/go-yaml", []string{"config"}},
 	{"github.com/spf13/cobra", []string{"cmd/kvstored"}},
 }

@@ -41,14 +41,11 @@ func (c *Client) Batch(ctx context.Context, prompts []BatchPrompt, o BatchOption
 		return nil, refuse("batch", ErrTooLarge, "%d prompts: use at most %d", len(prompts), wire.MaxBatch)
 	}
 	req := wire.BatchRequest{
-		Search: o.Search, Policy: o.Policy, DeadlineMillis: millis(o.Deadline),
-		MaxOvertaken: uint32(max(0, o.MaxOvertaken)), Ranks: handles(o.Ranks), PrefillRate: o.PrefillRate,
+		Search: o.Search, Policy: o.Policy, LoadMillis: millis(o.Deadline),
+		MaxOvertaken: uint32(max(0, o.MaxOvertaken)), Shared: o.shared(),
 	}
 	if o.Pin {
 		req.Flags |= wire.PrefetchPin
-	}
-	for name, value := range o.Configs {
-		req.Configs = req.Configs.Add(name, value)
 	}
 	for i := range prompts {
 		p := &prompts[i]
@@ -64,8 +61,8 @@ func (c *Client) Batch(ctx context.Context, prompts []BatchPrompt, o BatchOption
 		err := m.Decode(body)
 		var given []orphan
 		for i := range m.Jobs {
-			if m.Jobs[i].Status == wire.StatusOK {
-				given = append(given, orphan{wire.OpCancel, &wire.JobRequest{Job: m.Jobs[i].Prefetch.Job}})
+			if m.Jobs[i].Code == wire.CodeOK {
+				given = append(given, orphan{wire.OpRelease, &wire.IDRequest{ID: m.Jobs[i].Prefetch.Job}})
 			}
 		}
 		return given, err
@@ -92,8 +89,8 @@ func (b *Batch) begin(c *Client, o *BatchOptions, body []byte) error {
 	}
 	for i := range m.Jobs {
 		a := &m.Jobs[i]
-		if a.Status != wire.StatusOK {
-			b.Errors[i] = &Error{Op: wire.OpBatch.String(), Code: a.Status, Text: a.Text}
+		if a.Code != wire.CodeOK {
+			b.Errors[i] = &Error{Op: wire.OpBatch.String(), Code: a.Code, Text: a.Text}
 			continue
 		}
 		j := &Job{c: c, policy: o.Policy, ranks: 1 + len(o.Ranks)}

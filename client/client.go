@@ -93,10 +93,10 @@ func handshake(ctx context.Context, uc *net.UnixConn, o *Options, p patience) (*
 		}
 		return nil, err
 	}
-	c := &Client{hello: *hello, link: newLink(conn, hello.MaxBodyBytes, p)}
+	c := &Client{hello: *hello, link: newLink(conn, hello.MaxRequest, p)}
 	c.link.push = c.push
 	c.mu.jobs = make(map[uint64]*Job)
-	conn.SetMaxBody(wire.MaxBodyBytes)
+	conn.SetMaxBody(hello.MaxReply)
 	if hello.HasSpace {
 		c.space = &Space{hello.Space}
 	}
@@ -133,12 +133,8 @@ func exchangeHello(conn *wire.Conn, o *Options) (*wire.HelloReply, []*os.File, e
 		return nil, files, fmt.Errorf("%w: %w", ErrDisconnected, err)
 	case h.Kind != wire.KindReply || h.Op != wire.OpHello || h.ID != 0:
 		return nil, files, broken("it answered hello with a %s %s", h.Op, h.Kind)
-	case h.Status != wire.StatusOK:
-		var m wire.ErrorReply
-		if err := m.Decode(body); err != nil {
-			return nil, files, broken("%w", err)
-		}
-		return nil, files, &Error{Op: "hello", Code: h.Status, Text: m.Text}
+	case h.Code != wire.CodeOK:
+		return nil, files, refusedHello(h.Code, body)
 	}
 	hello := new(wire.HelloReply)
 	if err := hello.Decode(body); err != nil {
@@ -148,6 +144,19 @@ func exchangeHello(conn *wire.Conn, o *Options) (*wire.HelloReply, []*os.File, e
 		return nil, files, broken("it chose version %d, which was not offered", hello.Version)
 	}
 	return hello, files, nil
+}
+
+// refusedHello is what a daemon says that refuses hello. Of a version that it does not
+// speak it does so in the format of all versions.
+func refusedHello(code Code, body []byte) error {
+	if code == ErrVersion {
+		return &Error{Op: "hello", Code: code, Text: wire.VersionRefusal(body)}
+	}
+	var m wire.ErrorReply
+	if err := m.Decode(body); err != nil {
+		return broken("%w", err)
+	}
+	return refusalOf("hello", code, &m)
 }
 
 // redisError is how a reply of a Redis server that has not understood hello
@@ -201,7 +210,7 @@ func (c *Client) Mapped() bool { return c.hello.Granted&wire.FeatureArena != 0 }
 
 // LeaseAge is the greatest age of a lease that is not renewed.
 func (c *Client) LeaseAge() time.Duration {
-	return time.Duration(c.hello.LeaseMillis) * time.Millisecond
+	return time.Duration(c.hello.Limits.LeaseMillis) * time.Millisecond
 }
 
 // Ping asks for an empty answer.
@@ -242,7 +251,7 @@ func (c *Client) LookupAll(ctx context.Context, p Prompt, ranks []*Space, search
 		return Match{}, err
 	}
 	var m wire.LookupReply
-	err = c.link.do(ctx, wire.OpLookup, &wire.LookupRequest{Chain: ch, Search: search, Ranks: handles(ranks)}, m.Decode, nil)
+	err = c.link.do(ctx, wire.OpLookup, &wire.LookupRequest{Chain: ch, Search: search, Shared: wire.Shared{Ranks: handles(ranks)}}, m.Decode, nil)
 	return matchOf(&m.Match, m.Worth), err
 }
 
@@ -268,6 +277,14 @@ func (c *Client) Stats(ctx context.Context) (json.RawMessage, error) {
 		return err
 	}, nil)
 	return out, err
+}
+
+// after is the deadline d of a request; 0 leaves it to the operation.
+func after(d time.Duration) wire.Deadline {
+	if d <= 0 {
+		return wire.Deadline{}
+	}
+	return wire.Within(d)
 }
 
 // millis is d on the wire, where 0 keeps its meaning: anything above it is at

@@ -3,6 +3,7 @@ package client
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/kvstored/kvstored/internal/wire"
 )
@@ -29,32 +30,36 @@ var (
 
 // Code is the stable code of an error reply. It is itself an error, so that
 // errors.Is finds it in an *Error.
-type Code = wire.Status
+type Code = wire.Code
 
 // What the daemon refuses, for errors.Is. The text of the *Error says what to
 // do in the case at hand.
 const (
-	ErrBadRequest        = wire.StatusBadRequest
-	ErrUnknownOp         = wire.StatusUnknownOp
-	ErrVersion           = wire.StatusVersion
-	ErrDenied            = wire.StatusDenied
-	ErrTooLarge          = wire.StatusTooLarge
-	ErrNoSpace           = wire.StatusNoSpace
-	ErrOverBudget        = wire.StatusOverBudget
-	ErrNotFound          = wire.StatusNotFound
-	ErrUnknownSpace      = wire.StatusUnknownSpace
-	ErrUnknownJob        = wire.StatusUnknownJob
-	ErrUnknownFill       = wire.StatusUnknownFill
-	ErrRevoked           = wire.StatusRevoked // the lease did not hold: forget what was read
-	ErrNotReserved       = wire.StatusNotReserved
-	ErrInconsistentChain = wire.StatusInconsistentChain
-	ErrStopping          = wire.StatusClosed
-	ErrTierOff           = wire.StatusTierOff
-	ErrTimeout           = wire.StatusTimeout
-	ErrInternal          = wire.StatusInternal
-	ErrUnknownOption     = wire.StatusUnknownOption
-	ErrUnsupported       = wire.StatusUnsupported
-	ErrOverQuota         = wire.StatusOverQuota
+	ErrBadRequest        = wire.CodeBadRequest
+	ErrUnknownOp         = wire.CodeUnknownOp
+	ErrVersion           = wire.CodeVersion
+	ErrDenied            = wire.CodeDenied
+	ErrTooLarge          = wire.CodeTooLarge
+	ErrNoSpace           = wire.CodeNoSpace
+	ErrOverBudget        = wire.CodeOverBudget
+	ErrNotFound          = wire.CodeNotFound
+	ErrUnknownSpace      = wire.CodeUnknownSpace
+	ErrUnknownJob        = wire.CodeUnknownJob
+	ErrUnknownFill       = wire.CodeUnknownFill
+	ErrRevoked           = wire.CodeRevoked // the lease did not hold: forget what was read
+	ErrNotReserved       = wire.CodeNotReserved
+	ErrInconsistentChain = wire.CodeInconsistentChain
+	ErrStopping          = wire.CodeClosed
+	ErrTierOff           = wire.CodeTierOff
+	ErrTimeout           = wire.CodeTimeout
+	ErrInternal          = wire.CodeInternal
+	ErrUnknownOption     = wire.CodeUnknownOption
+	ErrUnsupported       = wire.CodeUnsupported
+	ErrOverQuota         = wire.CodeOverQuota
+	ErrStarting          = wire.CodeStarting
+	ErrCancelled         = wire.CodeCancelled
+	ErrUnknownChain      = wire.CodeUnknownChain
+	ErrDeclined          = wire.CodeDeclined
 )
 
 // Error is a request that was refused, by the daemon or by this package before
@@ -63,6 +68,29 @@ type Error struct {
 	Op   string
 	Code Code
 	Text string // what is wrong and what to do about it
+
+	// Of what the daemon refused:
+	Retry Retry         // when the same may be asked again
+	After time.Duration // with RetryLater and RetryReconnect: not before
+	Limit uint64        // with ErrTooLarge: the largest value that would have passed, 0 if it is not told
+}
+
+// Retry says when what was refused may be asked again.
+type Retry = wire.Retry
+
+// The classes.
+const (
+	RetryNever     = wire.RetryNever     // not as it is
+	RetryRelease   = wire.RetryRelease   // when something of this client is released
+	RetryLater     = wire.RetryLater     // after some time
+	RetryReconnect = wire.RetryReconnect // on a new connection, after some time
+)
+
+// refusalOf is what a daemon refused.
+func refusalOf(op string, code Code, m *wire.ErrorReply) *Error {
+	return &Error{
+		Op: op, Code: code, Text: m.Text, Retry: m.Retry, After: time.Duration(m.AfterMillis) * time.Millisecond, Limit: m.Limit,
+	}
 }
 
 // Error implements error.

@@ -39,8 +39,8 @@ type setup struct {
 func inlineSetup() setup {
 	return setup{options: Options{Space: &testSpace}, hello: wire.HelloReply{
 		Version: wire.Version, Rights: RightRead | RightWrite, Granted: wire.FeaturePushes,
-		MaxBodyBytes: wire.MaxBodyBytes, MaxPayloadBytes: wire.MaxPayloadBytes,
-		LeaseMillis: 60_000, HasSpace: true, Space: wire.SpaceInfo{Handle: 1, ChunkTokens: 4}, Server: "fake",
+		MaxRequest: wire.MaxBodyBytes, MaxReply: wire.MaxBodyBytes, MaxPayload: wire.MaxPayloadBytes,
+		Limits: wire.Limits{LeaseMillis: 60_000}, HasSpace: true, Space: wire.SpaceInfo{Handle: 1, ChunkTokens: 4}, Server: "fake",
 	}}
 }
 
@@ -110,7 +110,7 @@ func (f *fake) greet(s setup) bool {
 		s.raw(f, h)
 		return true
 	}
-	s.hello.Descriptors = uint8(len(s.files))
+	s.hello.Descriptors = uint32(len(s.files))
 	if err := f.conn.WriteFiles(wire.AppendReply(nil, wire.OpHello, h.ID, &s.hello), s.files...); err != nil {
 		f.t.Error(err)
 	}
@@ -146,7 +146,7 @@ func (f *fake) reply(r request, m wire.Message) {
 }
 
 func (f *fake) refuse(r request, code Code, text string) {
-	f.write(wire.AppendError(nil, r.Op, r.ID, code, text))
+	f.write(wire.AppendError(nil, r.Op, r.ID, code, wire.Refusal(code, text)))
 }
 
 func (f *fake) push(job uint64, m *wire.JobState) {

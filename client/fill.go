@@ -53,37 +53,42 @@ type Fill struct {
 // Reserve asks for room. The Fill covers the longest leading run that fits;
 // Reason says why it is shorter than the run asked for.
 func (c *Client) Reserve(ctx context.Context, p Prompt, o ReserveOptions) (*Fill, error) {
-	ch, err := c.chain(wire.OpReserve, &p)
-	if err != nil {
+	f := &Fill{c: c, prompt: p, first: o.First}
+	if err := f.reserve(ctx, o, false); err != nil {
 		return nil, err
+	}
+	return f, nil
+}
+
+// reserve asks for the room of f. If it leads, what waits for the next request goes
+// out behind it, so that the daemon answers first and works on that while the slots
+// are filled.
+func (f *Fill) reserve(ctx context.Context, o ReserveOptions, leads bool) error {
+	c := f.c
+	ch, err := c.chain(wire.OpReserve, &f.prompt)
+	if err != nil {
+		return err
 	}
 	sizes, err := c.sizes(&o)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	f := &Fill{c: c, prompt: p, first: o.First}
 	if c.hello.Puts == wire.PutInline {
-		if err := f.lend(ctx, o, sizes); err != nil {
-			return nil, err
-		}
-		return f, nil
+		return f.lend(ctx, o, sizes)
 	}
-	req := wire.ReserveRequest{Chain: ch, First: uint32(o.First), Count: uint32(o.Count), Sizes: wire.ViewU32s(sizes), WaitMillis: millis(o.Wait)}
+	req := wire.ReserveRequest{Chain: ch, First: uint32(o.First), Count: uint32(o.Count), Sizes: wire.ViewU32s(sizes), Deadline: after(o.Wait)}
 	for slot, sum := range o.Sums {
 		req.Sums = req.Sums.Add(wire.Sum{Slot: uint32(slot), Sum: sum})
 	}
 	if o.AllOrNothing {
 		req.Flags |= wire.ReserveAllOrNothing
 	}
-	err = c.link.do(ctx, wire.OpReserve, &req, f.begin, func(body []byte) ([]orphan, error) {
+	undo := func(body []byte) ([]orphan, error) {
 		var m wire.ReserveReply
 		err := m.Decode(body)
 		return []orphan{{wire.OpAbort, &wire.FillRequest{Fill: m.Fill}}}, err
-	})
-	if err != nil {
-		return nil, err
 	}
-	return f, nil
+	return c.link.exchange(ctx, &message{op: wire.OpReserve, leads: leads, head: req.Append, take: f.begin, undo: undo})
 }
 
 // sizes checks what cannot be said on the wire.
@@ -94,8 +99,8 @@ func (c *Client) sizes(o *ReserveOptions) ([]uint32, error) {
 	if len(o.Sizes) > 0 {
 		return o.Sizes, nil
 	}
-	if o.Size < 1 || int64(o.Size) > int64(c.hello.MaxPayloadBytes) {
-		return nil, refuse("reserve", ErrTooLarge, "payloads of %d bytes: use 1 to %d", o.Size, c.hello.MaxPayloadBytes)
+	if o.Size < 1 || int64(o.Size) > int64(c.hello.MaxPayload) {
+		return nil, refuse("reserve", ErrTooLarge, "payloads of %d bytes: use 1 to %d", o.Size, c.hello.MaxPayload)
 	}
 	return []uint32{uint32(o.Size)}, nil
 }
@@ -105,7 +110,7 @@ func (f *Fill) begin(body []byte) error {
 	if err := m.Decode(body); err != nil {
 		return err
 	}
-	f.id, f.reason = m.Fill, m.Reason
+	f.id, f.reason = m.Fill, m.Code
 	f.slots = make([]wire.Slot, m.Slots.Len())
 	size := f.c.hello.StagingBytes
 	if f.c.hello.Puts == wire.PutDirect {
@@ -113,7 +118,7 @@ func (f *Fill) begin(body []byte) error {
 	}
 	for i := range f.slots {
 		s := m.Slots.At(i)
-		if s.Grant == Granted && (s.Offset > size || uint64(s.Length) > size-s.Offset) {
+		if s.Code == Granted && (s.Offset > size || uint64(s.Length) > size-s.Offset) {
 			return broken("fill %d: slot %d lies outside the memory", f.id, i)
 		}
 		f.slots[i] = s
@@ -149,14 +154,14 @@ func (f *Fill) Len() int { return len(f.slots) }
 func (f *Fill) Reason() Reason { return f.reason }
 
 // Status says what to do about slot i.
-func (f *Fill) Status(i int) Grant { return f.slots[i].Grant }
+func (f *Fill) Status(i int) Grant { return f.slots[i].Code }
 
 // Bytes is the memory of slot i, to be written before Commit. It is nil unless
 // the slot was granted. After Commit or Abort the daemon may use it for another
 // chunk: writing to it with Options.Direct ruins other payloads.
 func (f *Fill) Bytes(i int) []byte {
 	s := f.slots[i]
-	if s.Grant != Granted {
+	if s.Code != Granted {
 		return nil
 	}
 	if f.c.hello.Puts == wire.PutInline {
@@ -195,46 +200,13 @@ func (f *Fill) CommitRange(ctx context.Context, first, n int, out []Stored) ([]S
 	}
 	if f.id == 0 { // nothing was granted
 		for range n {
-			out = append(out, Stored{Result: ResultNotGranted})
+			out = append(out, Stored{Code: ResultNotGranted})
 		}
 		return out, nil
 	}
 	req := wire.FillRequest{Fill: f.id, First: uint32(first), Count: uint32(n)}
 	err := f.c.link.do(ctx, wire.OpCommit, &req, takeResults(&out, n), nil)
 	return out, err
-}
-
-// StartCommit is CommitRange without waiting: while the daemon takes the slots
-// over, the caller can fill others. The request is on its way when it returns.
-func (f *Fill) StartCommit(ctx context.Context, first, n int) *Commit {
-	c := &Commit{fill: f}
-	if c.err = f.check("commit", first, n); c.err != nil {
-		return c
-	}
-	if f.id == 0 || n == 0 || f.c.hello.Puts == wire.PutInline {
-		c.results, c.err = f.CommitRange(ctx, first, n, nil)
-		return c
-	}
-	req := wire.FillRequest{Fill: f.id, First: uint32(first), Count: uint32(n)}
-	c.call = f.c.link.later(wire.OpCommit, &req, takeResults(&c.results, n))
-	c.err = f.c.link.send(ctx, 0, nil)
-	return c
-}
-
-// Commit is a commit under way.
-type Commit struct {
-	fill    *Fill
-	call    *call // nil if there is nothing to wait for
-	results []Stored
-	err     error
-}
-
-// Wait returns what CommitRange does. Call it once.
-func (c *Commit) Wait(ctx context.Context) ([]Stored, error) {
-	if c.call != nil {
-		c.err = c.fill.c.link.finish(ctx, c.call)
-	}
-	return c.results, c.err
 }
 
 // Abort gives back every slot that was not committed.

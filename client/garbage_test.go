@@ -36,7 +36,7 @@ func TestBrokenHello(t *testing.T) {
 		{"puts without a window", func(s *setup) { s.hello.Puts = wire.PutStaged }, ErrProtocol},
 		{"denied", func(s *setup) {
 			s.raw = func(f *fake, h wire.Header) {
-				f.write(wire.AppendError(nil, h.Op, h.ID, ErrDenied, "uid 1 is not in allow_uids"))
+				f.write(wire.AppendError(nil, h.Op, h.ID, ErrDenied, wire.Refusal(wire.CodeDenied, "uid 1 is not in allow_uids")))
 			}
 		}, ErrDenied},
 		{"noise", func(s *setup) {
@@ -79,7 +79,7 @@ func TestGarbage(t *testing.T) {
 		return err
 	}
 	started := func(f *fake, s *wire.JobState) {
-		f.reply(f.next(), &wire.PrefetchReply{Job: 5})
+		f.reply(f.next(), &wire.PrefetchReply{Job: 5, State: wire.JobState{Code: wire.CodeRunning}})
 		f.push(5, s)
 	}
 	tests := []struct {
@@ -95,15 +95,15 @@ func TestGarbage(t *testing.T) {
 			f.write(frame(wire.Header{Kind: wire.KindReply, Op: wire.OpLookup, ID: f.next().ID}, 1, 2))
 		}},
 		{"error without text", lookup, func(f *fake) {
-			f.write(frame(wire.Header{Kind: wire.KindReply, Op: wire.OpLookup, ID: f.next().ID, Status: ErrDenied}, 9, 0))
+			f.write(frame(wire.Header{Kind: wire.KindReply, Op: wire.OpLookup, ID: f.next().ID, Code: ErrDenied}, 9, 0))
 		}},
 		{"too large", lookup, func(f *fake) { f.write(wire.Header{Kind: wire.KindReply, BodyBytes: math.MaxUint32}.Append(nil)) }},
 		{"push cut short", prefetch, func(f *fake) {
-			f.reply(f.next(), &wire.PrefetchReply{Job: 5})
+			f.reply(f.next(), &wire.PrefetchReply{Job: 5, State: wire.JobState{Code: wire.CodeRunning}})
 			f.write(frame(wire.Header{Kind: wire.KindPush, Op: wire.OpPrefetch, ID: 5}, 1))
 		}},
-		{"refs with a gap", prefetch, func(f *fake) { started(f, &wire.JobState{First: 1, Refs: refs(wire.Ref{})}) }},
-		{"ready without refs", prefetch, func(f *fake) { started(f, &wire.JobState{Ready: ready(3)}) }},
+		{"refs with a gap", prefetch, func(f *fake) { started(f, &wire.JobState{Code: wire.CodeRunning, First: 1, Refs: refs(wire.Ref{})}) }},
+		{"ready without refs", prefetch, func(f *fake) { started(f, &wire.JobState{Code: wire.CodeRunning, Ready: ready(3)}) }},
 		{"too many results", put, func(f *fake) {
 			f.reply(f.next(), &wire.StoreReply{Results: wire.Results(nil).Add(wire.Stored{}).Add(wire.Stored{})})
 		}},
@@ -128,11 +128,11 @@ func TestGarbage(t *testing.T) {
 // jobs and operations are all in order.
 func TestLateNews(t *testing.T) {
 	c := mustDial(t, inlineSetup(), func(f *fake) {
-		f.reply(f.next(), &wire.PrefetchReply{Job: 5})
-		f.push(6, &wire.JobState{First: 9, Refs: refs(wire.Ref{})})
+		f.reply(f.next(), &wire.PrefetchReply{Job: 5, State: wire.JobState{Code: wire.CodeRunning}})
+		f.push(6, &wire.JobState{Code: wire.CodeRunning, First: 9, Refs: refs(wire.Ref{})})
 		f.write(wire.AppendPush(nil, 200, 5, wire.EmptyReply{}))
-		f.push(5, &wire.JobState{Ready: ready(2), Refs: refs(wire.Ref{Sum: 1}, wire.Ref{Sum: 2})})
-		f.push(5, &wire.JobState{Done: true, Reason: Complete, First: math.MaxUint32, Ready: ready(2)})
+		f.push(5, &wire.JobState{Code: wire.CodeRunning, Ready: ready(2), Refs: refs(wire.Ref{Sum: 1}, wire.Ref{Sum: 2})})
+		f.push(5, &wire.JobState{Code: Complete, First: math.MaxUint32, Ready: ready(2)})
 		f.drain()
 	})
 	j, err := c.Prefetch(testContext(t), Tokens([]uint32{1}), PrefetchOptions{})
@@ -151,7 +151,7 @@ func TestLateNews(t *testing.T) {
 // FuzzServer sends a client arbitrary bytes while it makes calls.
 func FuzzServer(f *testing.F) {
 	for _, m := range []wire.Message{
-		&wire.PrefetchReply{Job: 1, State: wire.JobState{Ready: ready(1), Refs: refs(wire.Ref{Length: 3})}},
+		&wire.PrefetchReply{Job: 1, State: wire.JobState{Code: wire.CodeRunning, Ready: ready(1), Refs: refs(wire.Ref{Length: 3})}},
 		&wire.GetReply{Chunks: wire.Chunks(nil).Add(wire.Chunk{Length: 3}), Payloads: []byte("abc")},
 	} {
 		f.Add(wire.AppendReply(nil, wire.OpPrefetch, 1, m))

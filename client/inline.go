@@ -37,7 +37,7 @@ func (c *Client) Get(ctx context.Context, p Prompt, o GetOptions) ([]Chunk, erro
 	}
 	req := wire.GetRequest{
 		Chain: ch, First: uint32(o.First), MaxChunks: uint32(o.MaxChunks),
-		MaxBytes: uint32(min(o.MaxBytes, wire.MaxBodyBytes)), DeadlineMillis: millis(o.Deadline),
+		MaxBytes: uint32(min(o.MaxBytes, wire.MaxBodyBytes)), Deadline: after(o.Deadline),
 	}
 	var out []Chunk
 	var payloads []byte
@@ -70,7 +70,7 @@ func (c *Client) Get(ctx context.Context, p Prompt, o GetOptions) ([]Chunk, erro
 // fetch gets chunk i of a job over the socket into dst, which has its length.
 func (j *Job) fetch(ctx context.Context, dst []byte, i int, r wire.Ref) error {
 	req := wire.GetRequest{
-		Chain: wire.Chain{Form: wire.FormRef, Ref: j.id},
+		Chain: wire.Chain{Form: wire.FormRef, ID: j.id},
 		First: uint32(i), MaxChunks: 1, MaxBytes: max(1, r.Length),
 	}
 	err := j.c.link.do(ctx, wire.OpGet, &req, func(body []byte) error {
@@ -99,8 +99,8 @@ func (j *Job) fetch(ctx context.Context, dst []byte, i int, r wire.Ref) error {
 // connection: half a frame cannot be taken back.
 func (c *Client) Put(ctx context.Context, p Prompt, first int, payloads [][]byte) ([]Stored, error) {
 	for i, b := range payloads {
-		if len(b) == 0 || int64(len(b)) > int64(c.hello.MaxPayloadBytes) {
-			return nil, refuse("put", ErrTooLarge, "chunk %d has %d bytes: use 1 to %d", first+i, len(b), c.hello.MaxPayloadBytes)
+		if len(b) == 0 || int64(len(b)) > int64(c.hello.MaxPayload) {
+			return nil, refuse("put", ErrTooLarge, "chunk %d has %d bytes: use 1 to %d", first+i, len(b), c.hello.MaxPayload)
 		}
 	}
 	if first < 0 {
@@ -117,14 +117,14 @@ func (c *Client) put(ctx context.Context, p *Prompt, first int, payloads [][]byt
 		return out, err
 	}
 	for len(payloads) > 0 {
-		n := batch(payloads, int64(c.hello.MaxPayloadBytes))
+		n := batch(payloads, min(int64(c.hello.MaxPayload), int64(c.hello.MaxRequest)/2))
 		sizes := make([]uint32, n)
 		for i := range sizes {
 			sizes[i] = uint32(len(payloads[i]))
 		}
 		req := wire.PutRequest{Chain: ch, First: uint32(first), Sizes: wire.ViewU32s(sizes)}
 		err := c.link.exchange(ctx, &message{
-			op: wire.OpPut, head: req.AppendHead, payloads: payloads[:n], tail: req.AppendTail, take: takeResults(&out, n),
+			op: wire.OpPut, head: req.AppendHead, payloads: payloads[:n], take: takeResults(&out, n),
 		})
 		if err != nil {
 			return out, err

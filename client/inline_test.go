@@ -21,7 +21,7 @@ func TestFillInline(t *testing.T) {
 		if m.First != 1 || string(m.Payloads) != "bbcc" || !slices.Equal(m.Sizes.Append(nil), []uint32{2, 2}) {
 			f.t.Errorf("request %+v", m)
 		}
-		f.reply(r, &wire.StoreReply{Results: wire.Results(nil).Add(wire.Stored{Sum: 1}).Add(wire.Stored{Result: ResultDiffers, Sum: 2})})
+		f.reply(r, &wire.StoreReply{Results: wire.Results(nil).Add(wire.Stored{Sum: 1}).Add(wire.Stored{Code: ResultDiffers, Sum: 2})})
 		f.drain()
 	})
 	ctx := testContext(t)
@@ -35,7 +35,7 @@ func TestFillInline(t *testing.T) {
 	copy(fill.Bytes(1), "bb")
 	copy(fill.Bytes(2), "cc")
 	got, err := fill.Commit(ctx)
-	want := []Stored{{Result: ResultNotGranted}, {Result: ResultStored, Sum: 1}, {Result: ResultDiffers, Sum: 2}}
+	want := []Stored{{Code: ResultNotGranted}, {Code: ResultStored, Sum: 1}, {Code: ResultDiffers, Sum: 2}}
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("%+v, %v", got, err)
 	}
@@ -73,7 +73,7 @@ func TestGet(t *testing.T) {
 // TestPutIsSplit: payloads that do not fit one request go in several.
 func TestPutIsSplit(t *testing.T) {
 	s := inlineSetup()
-	s.hello.MaxPayloadBytes = 10
+	s.hello.MaxPayload = 10
 	c := mustDial(t, s, func(f *fake) {
 		for _, want := range []struct{ first, n int }{{3, 2}, {5, 1}} {
 			var m wire.PutRequest
@@ -98,7 +98,7 @@ func TestPutIsSplit(t *testing.T) {
 // TestRefusedHere: what cannot be right is not sent.
 func TestRefusedHere(t *testing.T) {
 	s := inlineSetup()
-	s.hello.MaxBodyBytes, s.hello.MaxPayloadBytes = 1000, 100
+	s.hello.MaxRequest, s.hello.MaxPayload = 1000, 100
 	c := mustDial(t, s, (*fake).pong)
 	ctx := testContext(t)
 	lookup := func(p Prompt) error { _, err := c.Lookup(ctx, p, 0); return err }

@@ -34,6 +34,15 @@ type PrefetchOptions struct {
 	PrefillRate uint32
 }
 
+// shared is what a prefetch has in common with a batch.
+func (o *PrefetchOptions) shared() wire.Shared {
+	s := wire.Shared{Ranks: handles(o.Ranks), PrefillRate: o.PrefillRate}
+	for name, value := range o.Configs {
+		s.Configs = s.Configs.Add(name, value)
+	}
+	return s
+}
+
 // Job is the prefix of one prompt, on its way into DRAM and leased as it
 // arrives. Its methods may be called concurrently. End it with Release or
 // Cancel; if neither is called its lease lasts until it is too old.
@@ -63,20 +72,17 @@ func (c *Client) Prefetch(ctx context.Context, p Prompt, o PrefetchOptions) (*Jo
 		return nil, err
 	}
 	req := wire.PrefetchRequest{
-		Chain: ch, Search: o.Search, Policy: o.Policy, DeadlineMillis: millis(o.Deadline), LookupID: o.LookupID,
-		Ranks: handles(o.Ranks), PrefillRate: o.PrefillRate,
+		Chain: ch, Search: o.Search, Policy: o.Policy, LoadMillis: millis(o.Deadline), LookupID: o.LookupID,
+		Shared: o.shared(),
 	}
 	if o.Pin {
 		req.Flags |= wire.PrefetchPin
-	}
-	for name, value := range o.Configs {
-		req.Configs = req.Configs.Add(name, value)
 	}
 	j := &Job{c: c, policy: o.Policy, ranks: 1 + len(o.Ranks)}
 	err = c.link.do(ctx, wire.OpPrefetch, &req, j.begin, func(body []byte) ([]orphan, error) {
 		var m wire.PrefetchReply
 		err := m.Decode(body)
-		return []orphan{{wire.OpCancel, &wire.JobRequest{Job: m.Job}}}, err
+		return []orphan{{wire.OpRelease, &wire.IDRequest{ID: m.Job}}}, err
 	})
 	if err != nil {
 		return nil, err
@@ -171,7 +177,7 @@ func (j *Job) ask(ctx context.Context, minTokens int64, from int) error {
 	if deadline, ok := ctx.Deadline(); ok {
 		timeout = millis(time.Until(deadline))
 	}
-	req := wire.WaitRequest{Job: j.id, MinTokens: uint64(max(0, minTokens)), TimeoutMillis: timeout, From: uint32(from)}
+	req := wire.WaitRequest{Job: j.id, MinTokens: uint64(max(0, minTokens)), Deadline: wire.Deadline{Given: true, Millis: timeout}, From: uint32(from)}
 	return j.c.link.do(ctx, wire.OpWait, &req, j.update, func(body []byte) ([]orphan, error) {
 		return nil, j.update(body) // later states build on this one
 	})
@@ -281,8 +287,8 @@ func (j *Job) Copy(ctx context.Context, dst []byte, i int) (int, error) {
 // Renew starts the age of the lease anew and returns how long it holds.
 func (j *Job) Renew(ctx context.Context) (time.Duration, error) {
 	var m wire.RenewReply
-	err := j.c.link.do(ctx, wire.OpRenew, &wire.JobRequest{Job: j.id}, m.Decode, nil)
-	return time.Duration(m.RemainingMillis) * time.Millisecond, err
+	err := j.c.link.do(ctx, wire.OpRenew, &wire.IDRequest{ID: j.id}, m.Decode, nil)
+	return time.Duration(m.HoldsMillis) * time.Millisecond, err
 }
 
 // Release ends the job and gives the lease back. Only if it returns nil are
@@ -295,7 +301,7 @@ func (j *Job) Release(ctx context.Context) error { return j.ReleaseSoon().Wait(c
 func (j *Job) ReleaseSoon() *Release {
 	j.end()
 	r := &Release{job: j}
-	r.call = j.c.link.later(wire.OpRelease, &wire.JobRequest{Job: j.id}, r.reply.Decode)
+	r.call = j.c.link.later(wire.OpRelease, &wire.IDRequest{ID: j.id}, r.reply.Decode)
 	return r
 }
 
@@ -312,7 +318,7 @@ func (r *Release) Wait(ctx context.Context) error {
 	if err := r.job.c.link.finish(ctx, r.call); err != nil {
 		return err
 	}
-	if r.reply.Outcome != wire.OutcomeOK {
+	if r.reply.Code != wire.CodeOK {
 		return refuse("release", ErrRevoked, "the lease of job %d did not hold: forget what was read, and renew in time or raise lease.max_age", r.job.id)
 	}
 	return nil
@@ -322,7 +328,13 @@ func (r *Release) Wait(ctx context.Context) error {
 // where no payload was read.
 func (j *Job) Cancel(ctx context.Context) (State, error) {
 	j.end()
-	err := j.c.link.do(ctx, wire.OpCancel, &wire.JobRequest{Job: j.id}, j.update, nil)
+	err := j.c.link.do(ctx, wire.OpRelease, &wire.IDRequest{ID: j.id}, func(body []byte) error {
+		var m wire.ReleaseReply
+		if err := m.Decode(body); err != nil {
+			return err
+		}
+		return j.apply(&m.State)
+	}, nil)
 	return j.State(), err
 }
 

@@ -18,17 +18,17 @@ func TestWaitForPushes(t *testing.T) {
 	c := mustDial(t, inlineSetup(), func(f *fake) {
 		var m wire.PrefetchRequest
 		r := f.expect(wire.OpPrefetch, &m)
-		if m.LookupID != "req" || m.DeadlineMillis != 1500 || m.Chain.Space != 1 || m.Chain.Tokens.Len() != 12 {
+		if m.LookupID != "req" || m.LoadMillis != 1500 || m.Chain.Space != 1 || m.Chain.Tokens.Len() != 12 {
 			f.t.Errorf("request %+v", m)
 		}
-		f.reply(r, &wire.PrefetchReply{Job: 5, Match: wire.Match{Total: ready(3)}, State: wire.JobState{
+		f.reply(r, &wire.PrefetchReply{Job: 5, Match: wire.Match{Total: ready(3)}, State: wire.JobState{Code: wire.CodeRunning,
 			Ready: ready(1), Refs: refs(wire.Ref{Sum: 10}),
 		}})
 		<-step
-		f.push(5, &wire.JobState{Ready: ready(2), First: 1, Refs: refs(wire.Ref{Sum: 11})})
+		f.push(5, &wire.JobState{Code: wire.CodeRunning, Ready: ready(2), First: 1, Refs: refs(wire.Ref{Sum: 11})})
 		<-step
 		// A wait may have asked for refs that a push had brought already.
-		f.push(5, &wire.JobState{Done: true, Reason: StoppedFailed, FailedTier: "disk", Ready: ready(3), First: 1, Refs: refs(wire.Ref{Sum: 11}, wire.Ref{Sum: 12})})
+		f.push(5, &wire.JobState{Code: StoppedFailed, FailedTier: wire.TierDisk, Ready: ready(3), First: 1, Refs: refs(wire.Ref{Sum: 11}, wire.Ref{Sum: 12})})
 		f.drain()
 	})
 	ctx := testContext(t)
@@ -73,13 +73,13 @@ func TestWaitAsks(t *testing.T) {
 				s.hello.Granted, s.options.NoPush = 0, true
 			}
 			c := mustDial(t, s, func(f *fake) {
-				f.reply(f.next(), &wire.PrefetchReply{Job: 5, State: wire.JobState{Ready: ready(1), Refs: refs(wire.Ref{})}})
+				f.reply(f.next(), &wire.PrefetchReply{Job: 5, State: wire.JobState{Code: wire.CodeRunning, Ready: ready(1), Refs: refs(wire.Ref{})}})
 				var m wire.WaitRequest
 				r := f.expect(wire.OpWait, &m)
-				if m.Job != 5 || m.MinTokens != 8 || m.From != 1 || m.TimeoutMillis == 0 {
+				if m.Job != 5 || m.MinTokens != 8 || m.From != 1 || m.Deadline.Millis == 0 {
 					f.t.Errorf("request %+v", m)
 				}
-				f.reply(r, &wire.JobState{Done: true, Reason: Complete, Ready: ready(2), First: 1, Refs: refs(wire.Ref{})})
+				f.reply(r, &wire.JobState{Code: Complete, Ready: ready(2), First: 1, Refs: refs(wire.Ref{})})
 				f.drain()
 			})
 			j, err := c.Prefetch(testContext(t), Tokens([]uint32{1}), PrefetchOptions{Policy: policy})
@@ -98,12 +98,12 @@ func TestWaitAsks(t *testing.T) {
 func TestWaitThatLeaves(t *testing.T) {
 	asked, left := make(chan struct{}), make(chan struct{})
 	c := mustDial(t, inlineSetup(), func(f *fake) {
-		f.reply(f.next(), &wire.PrefetchReply{Job: 5})
+		f.reply(f.next(), &wire.PrefetchReply{Job: 5, State: wire.JobState{Code: wire.CodeRunning}})
 		wait := f.next()
 		close(asked)
 		<-left
-		f.reply(wait, &wire.JobState{Ready: ready(1), Refs: refs(wire.Ref{})})
-		f.push(5, &wire.JobState{Done: true, Ready: ready(2), First: 1, Refs: refs(wire.Ref{})})
+		f.reply(wait, &wire.JobState{Code: wire.CodeRunning, Ready: ready(1), Refs: refs(wire.Ref{})})
+		f.push(5, &wire.JobState{Ready: ready(2), First: 1, Refs: refs(wire.Ref{})})
 		f.pong()
 	})
 	j, err := c.Prefetch(testContext(t), Tokens([]uint32{1}), PrefetchOptions{Policy: BestEffort})
@@ -129,11 +129,11 @@ func TestWaitThatLeaves(t *testing.T) {
 
 func TestReleaseAndRenew(t *testing.T) {
 	c := mustDial(t, inlineSetup(), func(f *fake) {
-		f.reply(f.next(), &wire.PrefetchReply{Job: 5, State: wire.JobState{Ready: ready(1), Refs: refs(wire.Ref{})}})
-		f.reply(f.next(), &wire.RenewReply{RemainingMillis: 2500})
-		f.reply(f.next(), &wire.ReleaseReply{Outcome: wire.OutcomeRevoked})
-		f.reply(f.next(), &wire.PrefetchReply{Job: 6})
-		f.reply(f.next(), &wire.JobState{Done: true, Reason: StoppedCancelled})
+		f.reply(f.next(), &wire.PrefetchReply{Job: 5, State: wire.JobState{Code: wire.CodeRunning, Ready: ready(1), Refs: refs(wire.Ref{})}})
+		f.reply(f.next(), &wire.RenewReply{HoldsMillis: 2500})
+		f.reply(f.next(), &wire.ReleaseReply{Code: wire.CodeRevoked})
+		f.reply(f.next(), &wire.PrefetchReply{Job: 6, State: wire.JobState{Code: wire.CodeRunning}})
+		f.reply(f.next(), &wire.ReleaseReply{State: wire.JobState{Code: StoppedCancelled}})
 		f.drain()
 	})
 	ctx := testContext(t)
@@ -169,10 +169,10 @@ func TestChunksInline(t *testing.T) {
 	ref := wire.Ref{Length: uint32(len(payload)), Sum: xxh3.Hash(payload)}
 	reply := &wire.GetReply{Chunks: wire.Chunks(nil).Add(wire.Chunk{Length: ref.Length, Sum: ref.Sum}), Payloads: payload}
 	c := mustDial(t, inlineSetup(), func(f *fake) {
-		f.reply(f.next(), &wire.PrefetchReply{Job: 5, State: wire.JobState{Ready: ready(1), Refs: refs(ref)}})
+		f.reply(f.next(), &wire.PrefetchReply{Job: 5, State: wire.JobState{Code: wire.CodeRunning, Ready: ready(1), Refs: refs(ref)}})
 		var m wire.GetRequest
 		r := f.expect(wire.OpGet, &m)
-		if m.Chain.Form != wire.FormRef || m.Chain.Ref != 5 || m.First != 0 || m.MaxChunks != 1 {
+		if m.Chain.Form != wire.FormRef || m.Chain.ID != 5 || m.First != 0 || m.MaxChunks != 1 {
 			f.t.Errorf("request %+v", m)
 		}
 		f.reply(r, reply)

@@ -23,15 +23,15 @@ func (f *Fill) lend(ctx context.Context, o ReserveOptions, sizes []uint32) error
 	f.mu.over = make([]bool, n)
 	f.reason = Complete
 	for i := range f.slots {
-		s := wire.Slot{Grant: Granted, Length: sizes[0]}
+		s := wire.Slot{Code: Granted, Length: sizes[0]}
 		if len(sizes) > 1 {
 			s.Length = sizes[i]
 		}
 		if uint64(o.First)+uint64(i) < uint64(m.Total.Chunks) {
-			s.Grant = Exists
+			s.Code = Exists
 		}
-		if s.Length == 0 || s.Length > f.c.hello.MaxPayloadBytes {
-			return refuse("reserve", ErrTooLarge, "chunk %d has %d bytes: use 1 to %d", o.First+i, s.Length, f.c.hello.MaxPayloadBytes)
+		if s.Length == 0 || s.Length > f.c.hello.MaxPayload {
+			return refuse("reserve", ErrTooLarge, "chunk %d has %d bytes: use 1 to %d", o.First+i, s.Length, f.c.hello.MaxPayload)
 		}
 		f.slots[i] = s
 	}
@@ -96,7 +96,7 @@ func (f *Fill) send(ctx context.Context, first, n int, out []Stored) ([]Stored, 
 	for i := first; i < first+n; {
 		run := f.take(i, first+n)
 		if len(run) == 0 {
-			out = append(out, Stored{Result: ResultNotGranted})
+			out = append(out, Stored{Code: ResultNotGranted})
 			i++
 			continue
 		}
@@ -115,7 +115,7 @@ func (f *Fill) take(i, end int) [][]byte {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var run [][]byte
-	for ; i < end && f.slots[i].Grant == Granted && !f.mu.over[i]; i++ {
+	for ; i < end && f.slots[i].Code == Granted && !f.mu.over[i]; i++ {
 		p := f.mu.local[i]
 		if p == nil {
 			p = make([]byte, f.slots[i].Length)

@@ -23,13 +23,14 @@ type link struct {
 	reader chan struct{} // holds one token; whoever took it reads
 	writer chan struct{} // holds one token; whoever took it writes, and owns out
 	out    []byte
+	spare  late          // the writer's: buffers for what waits next
 	down   chan struct{} // closed when the link has failed
 
 	mu struct {
 		sync.Mutex
 		calls   map[uint64]*call
 		next    uint64
-		late    []byte // whole requests that go out with the next one
+		late    late // whole requests that go out with the next one
 		orphans []orphan
 		err     error // why down is closed
 	}
@@ -69,13 +70,13 @@ func newLink(conn *wire.Conn, maxBody uint32, p patience) *link {
 	return l
 }
 
-// message is a request on its way: its body is head, payloads and tail, which
-// may be nil. take and undo are those of call.
+// message is a request on its way: its body is head and payloads, and zeros up to a
+// multiple of 8. take and undo are those of call.
 type message struct {
 	op       wire.Op
+	leads    bool // later commits follow it in the same write; no payloads
 	head     func(dst []byte) []byte
 	payloads [][]byte
-	tail     func(dst []byte) []byte
 	take     func(body []byte) error
 	undo     func(body []byte) ([]orphan, error)
 }
@@ -102,6 +103,7 @@ func (l *link) exchange(ctx context.Context, m *message) error {
 	}
 	if err := l.answered(ctx, c.op, c.done); err != nil {
 		if !l.leave(c) {
+			l.cancel(c)
 			return err
 		}
 		<-c.done // it is just being delivered
@@ -123,18 +125,23 @@ func (l *link) later(op wire.Op, req wire.Message, take func([]byte) error) *cal
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.mu.late = wire.AppendRequest(l.mu.late, op, c.id, req)
+	frames := &l.mu.late.first
+	if op == wire.OpCommit {
+		frames = &l.mu.late.commits
+	}
+	*frames = wire.AppendRequest(*frames, op, c.id, req)
 	return c
 }
 
 // finish waits for the reply to a later request, and sends it first unless an
 // earlier request took it along.
 func (l *link) finish(ctx context.Context, c *call) error {
-	if err := l.send(ctx, 0, nil); err != nil {
-		return err
+	err := l.send(ctx, 0, nil)
+	if err == nil {
+		err = l.answered(ctx, c.op, c.done)
 	}
-	if err := l.answered(ctx, c.op, c.done); err != nil {
-		if !l.leave(c) {
+	if err != nil {
+		if !l.leave(c) { // also where it is not sent: the next request takes it along
 			return err
 		}
 		<-c.done // it is just being delivered
@@ -142,20 +149,16 @@ func (l *link) finish(ctx context.Context, c *call) error {
 	return c.err
 }
 
-// takeLate appends the later requests to dst.
-func (l *link) takeLate(dst []byte) []byte {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	dst = append(dst, l.mu.late...)
-	l.mu.late = l.mu.late[:0]
-	return dst
-}
+// late are requests that wait for the next one. Commits go behind it if it leads:
+// the daemon has work with them, and the others only give something back.
+type late struct{ first, commits []byte }
 
 // keepLate takes back later requests that were not sent.
-func (l *link) keepLate(frames []byte) {
+func (l *link) keepLate(unsent late) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.mu.late = append(l.mu.late, frames...)
+	l.mu.late.first = append(l.mu.late.first, unsent.first...)
+	l.mu.late.commits = append(l.mu.late.commits, unsent.commits...)
 }
 
 func (l *link) register(c *call) error {
@@ -189,6 +192,14 @@ func (l *link) leave(c *call) (delivered bool) {
 	return false
 }
 
+// cancel has the daemon end a request that waits, for a caller that has left.
+func (l *link) cancel(c *call) {
+	if slow(c.op) {
+		l.keep(orphan{wire.OpCancel, &wire.IDRequest{ID: c.id}})
+		l.sweep()
+	}
+}
+
 // send writes the later requests, and m unless it is nil.
 func (l *link) send(ctx context.Context, id uint64, m *message) error {
 	select {
@@ -208,53 +219,80 @@ func (l *link) send(ctx context.Context, id uint64, m *message) error {
 	if cap(l.out) > keepWriteBytes {
 		l.out = nil
 	}
-	l.out = l.takeLate(l.out[:0])
-	late := len(l.out)
-	if m == nil {
-		if late == 0 {
-			return nil
-		}
-		m = &message{}
-	} else if err := l.encode(id, m); err != nil {
-		l.keepLate(l.out[:late])
+	late, err := l.gather(id, m)
+	if err != nil || len(l.out) == 0 {
 		return err
 	}
-	head := len(l.out)
-	if m.tail != nil {
-		l.out = m.tail(l.out)
+	if m == nil {
+		m = &message{}
 	}
-	sent, err := l.write(ctx, false, l.out[:head])
+	sent, err := l.write(ctx, false, l.out)
 	if !sent && err != nil {
-		l.keepLate(l.out[:late])
+		l.keepLate(late)
 	}
 	for _, p := range m.payloads {
 		if err == nil {
 			sent, err = l.write(ctx, sent, p)
 		}
 	}
-	if err == nil && head < len(l.out) {
-		_, err = l.write(ctx, sent, l.out[head:])
+	if pad := m.padding(); err == nil && pad > 0 {
+		var zeros [8]byte
+		_, err = l.write(ctx, sent, zeros[:pad])
 	}
 	return err
+}
+
+// gather puts the later requests and the frame of m, if there is one, into out. It
+// returns the later ones, which are valid until the next gather. With an error they
+// are kept.
+func (l *link) gather(id uint64, m *message) (out late, err error) {
+	l.mu.Lock()
+	waiting := l.mu.late
+	l.mu.late = l.spare
+	l.mu.Unlock()
+	l.spare = late{waiting.first[:0], waiting.commits[:0]}
+
+	l.out = append(l.out[:0], waiting.first...)
+	leads := m != nil && m.leads
+	if !leads {
+		l.out = append(l.out, waiting.commits...)
+	}
+	if m != nil {
+		err = l.encode(id, m)
+	}
+	if leads {
+		l.out = append(l.out, waiting.commits...)
+	}
+	if err != nil {
+		l.keepLate(waiting)
+	}
+	return waiting, err
 }
 
 // encode appends the frame of m up to its payloads, with the length of all.
 func (l *link) encode(id uint64, m *message) error {
 	start := len(l.out)
-	l.out = m.head(wire.Begin(l.out, wire.Header{Kind: wire.KindRequest, Op: m.op, ID: id}))
-	body := int64(len(l.out) - start - wire.HeaderBytes)
-	for _, p := range m.payloads {
-		body += int64(len(p))
-	}
-	if m.tail != nil {
-		body += int64(len(m.tail(l.out)) - len(l.out))
-	}
+	l.out = wire.End(m.head(wire.Begin(l.out, wire.Header{Kind: wire.KindRequest, Op: m.op, ID: id})), start)
+	body := int64(len(l.out)-start-wire.HeaderBytes) + m.payloadBytes() + int64(m.padding())
 	if body > l.maxBody {
-		return refuse(m.op.String(), ErrTooLarge, "the request has %d bytes, the daemon takes %d: send a shorter prompt, its hashes, or fewer chunks", body, l.maxBody)
+		return &Error{
+			Op: m.op.String(), Code: ErrTooLarge, Limit: uint64(l.maxBody),
+			Text: fmt.Sprintf("the request has %d bytes, the daemon takes %d: send a shorter prompt, its hashes, or fewer chunks", body, l.maxBody),
+		}
 	}
 	wire.SetBodyBytes(l.out[start:], uint32(body))
 	return nil
 }
+
+func (m *message) payloadBytes() (n int64) {
+	for _, p := range m.payloads {
+		n += int64(len(p))
+	}
+	return n
+}
+
+// padding is how many zeros follow the payloads; a head has a multiple of 8.
+func (m *message) padding() int { return int(-m.payloadBytes() & 7) }
 
 // write writes p. A context that ends while the daemon does not read ends the
 // call if nothing of the frame was sent yet, and the link otherwise.

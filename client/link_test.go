@@ -116,12 +116,12 @@ func TestAbandonedJobIsCancelled(t *testing.T) {
 		prefetch := f.next()
 		close(asked)
 		<-left
-		f.reply(prefetch, &wire.PrefetchReply{Job: 77})
+		f.reply(prefetch, &wire.PrefetchReply{Job: 77, State: wire.JobState{Code: wire.CodeRunning}})
 		f.reply(f.next(), wire.EmptyReply{})
-		var m wire.JobRequest
-		r := f.expect(wire.OpCancel, &m)
-		cancelled <- m.Job
-		f.reply(r, &wire.JobState{Done: true})
+		var m wire.IDRequest
+		r := f.expect(wire.OpRelease, &m)
+		cancelled <- m.ID
+		f.reply(r, &wire.ReleaseReply{})
 		f.pong()
 	})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -146,7 +146,7 @@ func TestAbandonedJobIsCancelled(t *testing.T) {
 
 func TestServerDeath(t *testing.T) {
 	c := mustDial(t, inlineSetup(), func(f *fake) {
-		f.reply(f.next(), &wire.PrefetchReply{Job: 1})
+		f.reply(f.next(), &wire.PrefetchReply{Job: 1, State: wire.JobState{Code: wire.CodeRunning}})
 		f.next() // and goes without an answer
 	})
 	job, err := c.Prefetch(testContext(t), Tokens([]uint32{1, 2, 3, 4}), PrefetchOptions{})

@@ -30,17 +30,17 @@ func (c *Client) Unpin(ctx context.Context, lookupID string) (chunks uint64, err
 }
 
 // DeleteChunks forgets single chunks of a space (nil: that of Dial) in every
-// tier, and returns how many there were.
+// tier, and returns how many there were. No hash may be there twice.
 func (c *Client) DeleteChunks(ctx context.Context, s *Space, hashes ...key.Hash) (uint64, error) {
 	s, err := c.spaceOr(wire.OpDelete, s)
 	if err != nil {
 		return 0, err
 	}
-	req := wire.DeleteRequest{What: wire.DeleteChunks, Space: s.info.Handle, Width: uint16(len(key.Hash{}))}
+	ch := wire.Chain{Space: s.info.Handle, Form: wire.FormHashes, Alone: true, Width: uint16(len(key.Hash{}))}
 	for i := range hashes {
-		req.Hashes = append(req.Hashes, hashes[i][:]...)
+		ch.Hashes = append(ch.Hashes, hashes[i][:]...)
 	}
-	return c.delete(ctx, &req)
+	return c.delete(ctx, ch)
 }
 
 // DeletePrompt forgets the chunks of a prompt that follow the skipped ones in
@@ -50,7 +50,7 @@ func (c *Client) DeletePrompt(ctx context.Context, p Prompt) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return c.delete(ctx, &wire.DeleteRequest{What: wire.DeleteChain, Chain: ch})
+	return c.delete(ctx, ch)
 }
 
 // DeleteSpace forgets a whole space in every tier, and returns how many chunks
@@ -60,13 +60,23 @@ func (c *Client) DeleteSpace(ctx context.Context, s *Space) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return c.delete(ctx, &wire.DeleteRequest{What: wire.DeleteSpace, Space: s.info.Handle})
+	return c.delete(ctx, wire.Chain{Space: s.info.Handle, Form: wire.FormNone})
 }
 
-func (c *Client) delete(ctx context.Context, req *wire.DeleteRequest) (uint64, error) {
+func (c *Client) delete(ctx context.Context, ch wire.Chain) (uint64, error) {
+	req := wire.DeleteRequest{Chain: ch, Deadline: until(ctx)}
 	var m wire.ChunksReply
-	err := c.link.do(ctx, wire.OpDelete, req, m.Decode, nil)
+	err := c.link.do(ctx, wire.OpDelete, &req, m.Decode, nil)
 	return m.Chunks, err
+}
+
+// until is the deadline of a context for the daemon, which is at least a millisecond.
+func until(ctx context.Context) wire.Deadline {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return wire.Deadline{}
+	}
+	return wire.Within(max(time.Millisecond, time.Until(deadline)))
 }
 
 // Leftover is what a flush did not write for one reason.
@@ -82,20 +92,14 @@ type Flushed struct {
 // below DRAM or given up, at most until ctx ends. Chunks that it wrote survive
 // the end of the daemon; durable makes them survive a power failure too.
 func (c *Client) Flush(ctx context.Context, durable bool) (Flushed, error) {
-	req := wire.FlushRequest{Durable: durable}
-	if deadline, ok := ctx.Deadline(); ok {
-		req.TimeoutMillis = max(1, millis(time.Until(deadline)))
-	}
+	req := wire.FlushRequest{Durable: durable, Deadline: until(ctx)}
 	var f Flushed
 	err := c.link.do(ctx, wire.OpFlush, &req, func(body []byte) error {
 		var m wire.FlushReply
 		if err := m.Decode(body); err != nil {
 			return err
 		}
-		f = Flushed{Chunks: m.Chunks, Bytes: m.Bytes}
-		for l := range m.Left.All() {
-			f.Left = append(f.Left, l)
-		}
+		f = Flushed{Chunks: m.Chunks, Bytes: m.Bytes, Left: m.Left}
 		return nil
 	}, nil)
 	return f, err

@@ -49,14 +49,14 @@ func TestSharedMemory(t *testing.T) {
 	s.hello.ArenaBytes, s.hello.StagingBytes, s.hello.Puts = 1<<20, 1<<16, wire.PutStaged
 	s.files = []*os.File{a.File(), w.File()}
 	c := mustDial(t, s, func(f *fake) {
-		f.reply(f.next(), &wire.PrefetchReply{Job: 5, State: wire.JobState{Done: true, Ready: ready(2), Refs: refs(r0, r1)}})
+		f.reply(f.next(), &wire.PrefetchReply{Job: 5, State: wire.JobState{Ready: ready(2), Refs: refs(r0, r1)}})
 		var m wire.ReserveRequest
 		r := f.expect(wire.OpReserve, &m)
-		if m.Chain.Form != wire.FormRef || m.Chain.Ref != 5 || m.First != 2 || m.Sizes.Len() != 1 {
+		if m.Chain.Form != wire.FormRef || m.Chain.ID != 5 || m.First != 2 || m.Sizes.Len() != 1 {
 			f.t.Errorf("request %+v", m)
 		}
-		f.reply(r, &wire.ReserveReply{Fill: 6, Reason: StoppedNoSpace, Slots: wire.Slots(nil).
-			Add(wire.Slot{Grant: Exists, Length: 5}).Add(wire.Slot{Grant: Granted, Length: 5, Offset: 4096})})
+		f.reply(r, &wire.ReserveReply{Fill: 6, Code: StoppedNoSpace, Slots: wire.Slots(nil).
+			Add(wire.Slot{Code: Exists, Length: 5}).Add(wire.Slot{Code: Granted, Length: 5, Offset: 4096})})
 		var commit wire.FillRequest
 		r = f.expect(wire.OpCommit, &commit)
 		got := make([]byte, 5)
@@ -64,7 +64,7 @@ func TestSharedMemory(t *testing.T) {
 			f.t.Errorf("request %+v, the window holds %q", commit, got)
 		}
 		f.reply(r, &wire.StoreReply{Results: wire.Results(nil).
-			Add(wire.Stored{Result: ResultNotGranted}).Add(wire.Stored{Result: ResultStored, Sum: 9})})
+			Add(wire.Stored{Code: ResultNotGranted}).Add(wire.Stored{Code: ResultStored, Sum: 9})})
 		f.reply(f.next(), &wire.ReleaseReply{})
 		f.drain()
 	})
@@ -89,7 +89,7 @@ func TestSharedMemory(t *testing.T) {
 	}
 	copy(fill.Bytes(1), "third")
 	results, err := fill.Commit(ctx)
-	if err != nil || len(results) != 2 || results[1] != (Stored{Result: ResultStored, Sum: 9}) {
+	if err != nil || len(results) != 2 || results[1] != (Stored{Code: ResultStored, Sum: 9}) {
 		t.Errorf("%+v, %v", results, err)
 	}
 	if err := j.Release(ctx); err != nil {
@@ -175,7 +175,7 @@ func TestOutsideTheMemory(t *testing.T) {
 		s.hello.Granted |= wire.FeatureArena
 		s.hello.ArenaBytes, s.files = 1<<20, []*os.File{a.File()}
 		c := mustDial(t, s, func(f *fake) {
-			f.reply(f.next(), &wire.PrefetchReply{Job: 5, State: wire.JobState{Ready: ready(1), Refs: refs(bad)}})
+			f.reply(f.next(), &wire.PrefetchReply{Job: 5, State: wire.JobState{Code: wire.CodeRunning, Ready: ready(1), Refs: refs(bad)}})
 			f.drain()
 		})
 		if _, err := c.Prefetch(testContext(t), Tokens([]uint32{1}), PrefetchOptions{}); !errors.Is(err, ErrProtocol) {

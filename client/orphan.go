@@ -8,7 +8,7 @@ import (
 )
 
 // orphan is a request that gives back a job or a fill which came in a reply
-// after its caller had left.
+// after its caller had left, or what a Writer has not written of a fill.
 type orphan struct {
 	op  wire.Op
 	req wire.Message

@@ -90,11 +90,11 @@ func TestSlowAnswer(t *testing.T) {
 			f.reply(f.expect(wire.OpPing, wire.EmptyRequest{}), wire.EmptyReply{})
 		}
 		f.reply(r, &wire.FlushReply{Chunks: 7})
-		f.reply(f.next(), &wire.PrefetchReply{Job: 1})
+		f.reply(f.next(), &wire.PrefetchReply{Job: 1, State: wire.JobState{Code: wire.CodeRunning}})
 		for range 3 {
 			f.reply(f.expect(wire.OpPing, wire.EmptyRequest{}), wire.EmptyReply{})
 		}
-		f.push(1, &wire.JobState{Done: true, Reason: wire.ReasonGap})
+		f.push(1, &wire.JobState{Code: wire.CodeGap})
 		f.drain()
 	})
 	ctx := context.Background()
@@ -105,7 +105,7 @@ func TestSlowAnswer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if st, err := job.Wait(ctx, All); err != nil || st.Reason != wire.ReasonGap {
+	if st, err := job.Wait(ctx, All); err != nil || st.Reason != wire.CodeGap {
 		t.Errorf("wait: %+v, %v", st, err)
 	}
 	start := time.Now()

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"iter"
-
-	"github.com/kvstored/kvstored/internal/wire"
 )
 
 // pieceBytes is where a piece ends: what copies of it take in this process.
@@ -104,37 +102,18 @@ func (out *Piece) take(ctx context.Context, job *Job, n int, memory [][]byte) er
 
 // Store stores chunks of a prompt, however much longer than DRAM they are: as
 // many at a time as there is room for. The chunks are those that o says; write
-// fills chunk First+i of the prompt. It appends a result for every chunk to
-// out, up to the first that has no room: the error that says why is ErrNoSpace,
-// ErrOverBudget or ErrOverQuota then. o.Wait is for each part of it.
+// fills chunk First+i of the prompt, in order, and the daemon takes over the first
+// while the next are written. It appends a result for every chunk to out, up to
+// the first that has no room: the error that says why is ErrNoSpace, ErrOverBudget
+// or ErrOverQuota then. o.Wait is for each part of it. After an error of write the
+// chunks before are stored.
 func (c *Client) Store(ctx context.Context, p Prompt, o ReserveOptions, out []Stored, write func(i int, dst []byte) error) ([]Stored, error) {
-	sizes, err := c.sizes(&o)
-	if err != nil {
-		return out, err
+	s, failed := NewWriter(c).Put(ctx, p, o, write)
+	out, err := s.results(ctx, out)
+	if failed != nil {
+		return out, failed
 	}
-	n := len(sizes)
-	if len(o.Sizes) == 0 {
-		if n = o.Count; n == 0 {
-			return out, refuse("store", ErrBadRequest, "how many chunks? Say Count or Sizes")
-		}
-	}
-	for i := 0; i < n; {
-		part := o
-		part.First, part.Count = o.First+i, n-i
-		if c.hello.Puts == wire.PutInline {
-			part.Count = lendable(sizes, i, n)
-		}
-		if len(o.Sizes) > 0 {
-			part.Sizes = o.Sizes[i:][:part.Count]
-		}
-		more, err := c.storePart(ctx, p, part, func(slot int, dst []byte) error { return write(i+slot, dst) })
-		out = append(out, more...)
-		if err != nil {
-			return out, err
-		}
-		i += len(more)
-	}
-	return out, nil
+	return out, err
 }
 
 // lendable is how many chunks of n, from the i-th on, a fill without shared
@@ -145,61 +124,4 @@ func lendable(sizes []uint32, i, n int) int {
 		sum += int(sizes[min(i+count, len(sizes)-1)])
 	}
 	return count
-}
-
-// storePart stores as many chunks as there is room for, at least one.
-func (c *Client) storePart(ctx context.Context, p Prompt, o ReserveOptions, write func(i int, dst []byte) error) ([]Stored, error) {
-	fill, err := c.Reserve(ctx, p, o)
-	if err != nil {
-		return nil, err
-	}
-	if fill.Len() == 0 {
-		return nil, refuse("store", codeOf(fill.Reason()), "no room for chunk %d", o.First)
-	}
-	for i := range fill.Len() {
-		if fill.Status(i) != Granted {
-			continue
-		}
-		if err := write(i, fill.Bytes(i)); err != nil {
-			_ = fill.Abort(ctx) // the first error tells
-			return nil, err
-		}
-	}
-	results, err := fill.Commit(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for i := range results {
-		switch r := results[i].Result; {
-		case fill.Status(i) != Granted:
-			results[i].Result = resultOf(fill.Status(i))
-		case noRoom[r] == 0:
-		case i == 0:
-			return nil, refuse("store", noRoom[r], "no room for chunk %d", o.First)
-		default: // without shared memory that shows only now
-			return results[:i], nil
-		}
-	}
-	return results, nil
-}
-
-var noRoom = map[Result]Code{ResultNoSpace: ErrNoSpace, ResultOverBudget: ErrOverBudget, ResultOverQuota: ErrOverQuota}
-
-// resultOf is what became of a chunk that was not granted.
-func resultOf(g Grant) Result {
-	if g == Pending {
-		return ResultPending
-	}
-	return ResultExists
-}
-
-// codeOf is the error of a fill without slots.
-func codeOf(r Reason) Code {
-	switch r {
-	case StoppedOverBudget:
-		return ErrOverBudget
-	case StoppedOverQuota:
-		return ErrOverQuota
-	}
-	return ErrNoSpace
 }

@@ -9,7 +9,7 @@ import (
 // Store refuses bad options before it sends a request.
 func TestStoreRefusesWhatItCannotSay(t *testing.T) {
 	c := &Client{}
-	c.hello.MaxPayloadBytes = 64
+	c.hello.MaxPayload = 64
 	for name, tt := range map[string]struct {
 		o    ReserveOptions
 		want Code

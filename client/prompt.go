@@ -56,7 +56,7 @@ func Chain(c *key.Chain) Prompt {
 
 // chain is p on the wire.
 func (c *Client) chain(op wire.Op, p *Prompt) (wire.Chain, error) {
-	ch := wire.Chain{Form: p.form, SaveUnfull: p.SaveUnfull, Alone: p.Alone, Ref: p.ref, Skip: uint32(p.SkipChunks)}
+	ch := wire.Chain{Form: p.form, SaveUnfull: p.SaveUnfull, Alone: p.Alone, ID: p.ref, Skip: uint32(p.SkipChunks)}
 	if p.SkipChunks < 0 || p.SkipChunks > key.MaxChunks {
 		return ch, refuse(op.String(), ErrBadRequest, "skip of %d chunks: use 0 to %d", p.SkipChunks, key.MaxChunks)
 	}
@@ -75,13 +75,29 @@ func (c *Client) chain(op wire.Op, p *Prompt) (wire.Chain, error) {
 	switch {
 	case p.width != 8 && p.width != 16 && p.width != 32:
 		return ch, refuse(op.String(), ErrBadRequest, "hashes of %d bytes: use 8, 16 or 32", p.width)
+	case !wholeButLast(p.lengths, space.info.ChunkTokens):
+		return ch, refuse(op.String(), ErrBadRequest, "chunks of other lengths than %d tokens: fewer has only the last one", space.info.ChunkTokens)
 	case len(p.hashes) != p.width*len(p.lengths):
 		return ch, refuse(op.String(), ErrBadRequest, "%d bytes of hashes for %d chunks of %d each", len(p.hashes), len(p.lengths), p.width)
 	case len(p.lengths) > key.MaxChunks:
 		return ch, refuse(op.String(), ErrTooLarge, "%d chunks: use at most %d", len(p.lengths), key.MaxChunks)
 	}
-	ch.Width, ch.Hashes, ch.Lengths = uint16(p.width), p.hashes, wire.ViewU32s(p.lengths)
+	ch.Width, ch.Hashes = uint16(p.width), p.hashes
+	if n := len(p.lengths); n > 0 && p.lengths[n-1] != space.info.ChunkTokens {
+		ch.LastTokens = p.lengths[n-1]
+	}
 	return ch, nil
+}
+
+// wholeButLast reports whether chunks of these lengths are full, but for the last,
+// which has some tokens.
+func wholeButLast(lengths []uint32, full uint32) bool {
+	for i, n := range lengths {
+		if n != full && (i < len(lengths)-1 || n == 0 || n > full) {
+			return false
+		}
+	}
+	return true
 }
 
 func (c *Client) spaceOr(op wire.Op, s *Space) (*Space, error) {

@@ -75,6 +75,9 @@ func (l *link) readUntil(ctx context.Context, done <-chan struct{}) error {
 
 // dispatch gives one frame to its job or call. Its errors end the link.
 func (l *link) dispatch(h wire.Header, body []byte) error {
+	if h.BodyBytes%8 != 0 {
+		return broken("a %s of %d bytes, which is no multiple of 8", h.Kind, h.BodyBytes)
+	}
 	switch h.Kind {
 	case wire.KindPush:
 		return l.push(h, body)
@@ -106,12 +109,12 @@ func (l *link) deliver(c *call, h wire.Header, body []byte) error {
 	if h.Op != c.op {
 		return broken("reply to %s, where %s was asked", h.Op, c.op)
 	}
-	if h.Status != wire.StatusOK {
+	if h.Code != wire.CodeOK {
 		var m wire.ErrorReply
 		if err := m.Decode(body); err != nil {
 			return broken("%w", err)
 		}
-		return &Error{Op: c.op.String(), Code: h.Status, Text: m.Text}
+		return refusalOf(c.op.String(), h.Code, &m)
 	}
 	var err error
 	if !c.left {

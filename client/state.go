@@ -50,9 +50,13 @@ func (j *Job) apply(m *wire.JobState) error {
 			return broken("job %d: %d chunks are ready, %d refs came", j.id, m.Ready.Chunks, len(j.mu.refs))
 		}
 	}
-	j.mu.state = State{Done: m.Done, Reason: m.Reason, FailedTier: m.FailedTier, Ready: m.Ready, Tiers: m.Tiers}
+	j.mu.state = stateOf(m)
 	j.mu.changed.Wake()
 	return nil
+}
+
+func stateOf(m *wire.JobState) State {
+	return State{Done: m.Done(), Reason: m.Code, FailedTier: m.FailedTier.String(), Ready: m.Ready, Tiers: m.Tiers}
 }
 
 // addRefs appends those of refs, of which the first is chunk first, that are new.

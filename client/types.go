@@ -46,50 +46,51 @@ const (
 )
 
 // Reason says why a job or a fill is as short as it is.
-type Reason = wire.Reason
+type Reason = wire.Code
 
 // The reasons.
 const (
-	Running           = wire.ReasonRunning
-	Complete          = wire.ReasonComplete
-	StoppedGap        = wire.ReasonGap
-	StoppedFailed     = wire.ReasonFailed
-	StoppedCorrupt    = wire.ReasonCorrupt
-	StoppedDeadline   = wire.ReasonDeadline
-	StoppedNoSpace    = wire.ReasonNoSpace
-	StoppedOverBudget = wire.ReasonOverBudget
-	StoppedCancelled  = wire.ReasonCancelled
-	StoppedRevoked    = wire.ReasonRevoked
-	StoppedClosed     = wire.ReasonClosed
-	StoppedOverQuota  = wire.ReasonOverQuota
+	Running           = wire.CodeRunning
+	Complete          = wire.CodeOK
+	StoppedGap        = wire.CodeGap
+	StoppedFailed     = wire.CodeFailed
+	StoppedCorrupt    = wire.CodeCorrupt
+	StoppedDeadline   = wire.CodeTimeout
+	StoppedNoSpace    = wire.CodeNoSpace
+	StoppedOverBudget = wire.CodeOverBudget
+	StoppedCancelled  = wire.CodeCancelled
+	StoppedRevoked    = wire.CodeRevoked
+	StoppedClosed     = wire.CodeClosed
+	StoppedOverQuota  = wire.CodeOverQuota
 )
 
 // Grant is the answer to one chunk of a reservation.
-type Grant = wire.Grant
+type Grant = wire.Code
 
 // The grants.
 const (
-	Granted = wire.GrantGranted // fill it and commit
-	Exists  = wire.GrantExists  // already stored: nothing to do
-	Pending = wire.GrantPending // another client is filling it: nothing to do
+	Granted = wire.CodeOK      // fill it and commit
+	Exists  = wire.CodeExists  // already stored: nothing to do
+	Pending = wire.CodePending // another client is filling it: nothing to do
 )
 
 // Stored is what became of one chunk that was committed or put.
 type Stored = wire.Stored
 
 // Result is the outcome in a Stored.
-type Result = wire.Result
+type Result = wire.Code
 
 // The results.
 const (
-	ResultStored     = wire.ResultStored
-	ResultExists     = wire.ResultExists
-	ResultDiffers    = wire.ResultDiffers
-	ResultNotGranted = wire.ResultNotGranted
-	ResultNoSpace    = wire.ResultNoSpace
-	ResultOverBudget = wire.ResultOverBudget
-	ResultPending    = wire.ResultPending
-	ResultOverQuota  = wire.ResultOverQuota
+	ResultStored     = wire.CodeOK
+	ResultExists     = wire.CodeExists
+	ResultDiffers    = wire.CodeDiffers
+	ResultNotGranted = wire.CodeNotReserved
+	ResultNoSpace    = wire.CodeNoSpace
+	ResultOverBudget = wire.CodeOverBudget
+	ResultPending    = wire.CodePending
+	ResultOverQuota  = wire.CodeOverQuota
+	ResultDeclined   = wire.CodeDeclined // not worth the room
 )
 
 // PutMode says how payloads reach the arena on a connection.

@@ -24,13 +24,6 @@ type Config struct {
 	Log      Log      `yaml:"log"`
 }
 
-// Admin is the HTTP listener for metrics and health.
-type Admin struct {
-	// The host:port of /metrics, /healthz and /readyz; "" turns them off. The
-	// listener asks for no password.
-	Listen string `yaml:"listen"`
-}
-
 // Chunk is what counts where a client's hello names nothing else.
 type Chunk struct {
 	// Tokens in a chunk. Fewer find longer prefixes, more move faster.
@@ -112,7 +105,7 @@ type Budget struct {
 	Leases float64 `yaml:"leases" range:">0..0.8" reload:"at once"`
 	// Share that may be pinned by name.
 	Pins float64 `yaml:"pins" range:">0..0.8" reload:"at once"`
-	// Share that may be on its way up.
+	// Share that promotions may protect until they are published.
 	Loads float64 `yaml:"loads" range:">0..0.8" reload:"at once"`
 	// Share kept while it waits for the disk; it comes on top of the sum of the
 	// other three and yields to them.

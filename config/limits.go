@@ -13,6 +13,10 @@ type Limits struct {
 	Memory Bytes `yaml:"memory" range:"0,256MiB.."`
 	// Share of it that one user may hold.
 	UIDMemory float64 `yaml:"uid_memory" range:"0.5..1"`
+	// Chunks that DRAM, and the disk tier, may have, each, which bounds the memory for
+	// what is known of them; beyond it chunks are evicted, however small they are. 0
+	// is derived as limits.memory is.
+	Chunks int `yaml:"chunks" range:"0,4096..1073741824"`
 	// Longest without progress in the middle of a frame, a command or a reply;
 	// then the connection ends.
 	Stall time.Duration `yaml:"stall" range:"1s..1h"`
@@ -38,6 +42,8 @@ const (
 	AdminConnections = 16
 	leastConnections = 4 * AdminConnections
 	maxConnections   = 1 << 20 // a process has no more descriptors, as Linux is set up
+	leastChunks      = 4096
+	maxChunks        = 1 << 30 // entries are numbered by 32 bits
 	leastUIDJobs     = 64
 	maxUIDJobs       = 1 << 20
 )
@@ -52,6 +58,9 @@ func (c *checker) limits() {
 	}
 	if !(l.UIDMemory >= leastUIDMemory && l.UIDMemory <= 1) {
 		c.fail("limits.uid_memory", "want a share from %v to 1, not %v", leastUIDMemory, l.UIDMemory)
+	}
+	if l.Chunks != 0 && (l.Chunks < leastChunks || l.Chunks > maxChunks) {
+		c.fail("limits.chunks", "want %d to %d, or 0 to have it derived, not %d", leastChunks, maxChunks, l.Chunks)
 	}
 	if l.Stall < time.Second || l.Stall > maxStall {
 		c.fail("limits.stall", "want a duration from 1s to %s, not %s", durationText(maxStall), durationText(l.Stall))

@@ -19,6 +19,12 @@ func TestWrongLimits(t *testing.T) {
 		{"uid_memory", "-0.5", "want a share from 0.5 to 1, not -0.5"},
 		{"uid_memory", "75%", `want a number, such as 0.75, not the string "75%"`},
 		{"uid_memory", "512MiB", `want a number, such as 0.75, not the string "512MiB"`},
+		{"chunks", "1000", "want 4096 to 1073741824, or 0 to have it derived, not 1000"},
+		{"chunks", "-1", "want 4096 to 1073741824, or 0 to have it derived, not -1"},
+		{"chunks", "1M", `want a whole number, not the string "1M"`},
+		{"chunks", "1GiB", `want a whole number, not the string "1GiB"`},
+		{"chunks", "auto", `want a whole number, not the string "auto"`},
+		{"chunks", "4294967296", "want 4096 to 1073741824, or 0 to have it derived, not 4294967296"},
 		{"stall", "30", `"30" is not a duration; write a number with a unit, such as 25us, 10s or 5m`},
 		{"stall", "0s", "want a duration from 1s to 1h, not 0s"},
 		{"stall", "30ms", "want a duration from 1s to 1h, not 30ms"},
@@ -48,7 +54,7 @@ func TestWrongLimits(t *testing.T) {
 			}
 		})
 	}
-	if _, err := loadText(t, "limits: {memory: 256MiB, uid_memory: 1, stall: 1s, connections: 64, uid_connections: 64, uid_jobs: 64}\n"); err != nil {
+	if _, err := loadText(t, "limits: {memory: 256MiB, uid_memory: 1, chunks: 4096, stall: 1s, connections: 64, uid_connections: 64, uid_jobs: 64}\n"); err != nil {
 		t.Error(err)
 	}
 }

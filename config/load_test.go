@@ -145,7 +145,7 @@ f.yaml:2:16: disk.policy: anchors, aliases, tags and directives are not supporte
 			want: `
 f.yaml:1:17: listen.group: want a string; put quotes around 12
 f.yaml:1:33: listen.allow_uids: want a list, such as [1000]
-f.yaml:2:8: admin: want a mapping of listen
+f.yaml:2:8: admin: want a mapping of listen, hosts, socket, mode, group
 f.yaml:3:17: chunk.tokens: want a whole number, not the string "many"
 f.yaml:3:36: chunk.save_unfull: want true or false, not the string "true"
 f.yaml:4:16: disk.paths[0]: want a single value, not a list or a mapping; within [...] text with a colon needs quotes
@@ -221,7 +221,45 @@ f.yaml:3:9: listen.mode: 0440 lets nobody connect, which takes write permission;
 f.yaml:4:10: listen.group: "a:b" is not a group; write its name or number
 f.yaml:5:17: admin.listen: names no host; write 127.0.0.1:9464 for this machine only, or 0.0.0.0:9464 for everybody who can reach it`,
 		},
-		{name: "longest socket", file: "listen: {socket: /" + strings.Repeat("a", 105) + "}\n"},
+		{name: "longest sockets", file: "listen: {socket: /" + strings.Repeat("a", 105) + "}\nadmin: {socket: /" + strings.Repeat("b", 105) + "}\n"},
+		{name: "longest socket with admin.socket beside it", file: "listen: {socket: /" + strings.Repeat("a", 99) + "}\n"},
+		{
+			name: "no room for admin.socket", file: "listen: {socket: /" + strings.Repeat("a", 100) + "}\n",
+			want: "f.yaml: admin.socket: listen.socket with .admin behind it has 107 bytes, which are too long for a socket; write a path of at most 106 here",
+		},
+		{
+			name: "admin socket", file: "admin:\n  socket: ./s\n  mode: \"0444\"\n  group: a/b\n",
+			want: `
+f.yaml:2:11: admin.socket: want an absolute path, not "./s"
+f.yaml:3:9: admin.mode: 0444 lets nobody connect, which takes write permission; use 0660 or 0600
+f.yaml:4:10: admin.group: "a/b" is not a group; write its name or number`,
+		},
+		{
+			name: "admin socket is listen.socket", file: "admin: {socket: /run/kvstored/../kvstored/kvstored.sock}\n",
+			want: "f.yaml:1:17: admin.socket: /run/kvstored/kvstored.sock is listened on already; use a path of its own",
+		},
+		{
+			name: "front ends on admin.socket", file: "admin: {socket: /a}\nlisten:\n  resp: [/a]\n  lm: /run/kvstored/kvstored.sock.admin\n",
+			want: "f.yaml:3:10: listen.resp[0]: /a is listened on already; use an address of its own",
+		},
+		{
+			name: "admin socket of a wrong type", file: "admin: {socket: [], mode: 0600, group: 12}\n",
+			want: `
+f.yaml:1:17: admin.socket: want a single value, not a list or a mapping; within [...] text with a colon needs quotes
+f.yaml:1:40: admin.group: want a string; put quotes around 12`,
+		},
+		{
+			name: "admin hosts",
+			file: "admin:\n  hosts: [node1, Node2.example, http://a, \"b:9464\", \"*.c\", 10.0.0.1, \"\", NODE1, d.]\n",
+			want: `
+f.yaml:2:33: admin.hosts[2]: "http://a" is not a host name; write it without scheme, port or pattern, such as node1.example
+f.yaml:2:43: admin.hosts[3]: "b:9464" is not a host name; write it without scheme, port or pattern, such as node1.example
+f.yaml:2:53: admin.hosts[4]: "*.c" is not a host name; write it without scheme, port or pattern, such as node1.example
+f.yaml:2:60: admin.hosts[5]: 10.0.0.1 is an address; these are accepted without being named, so remove it
+f.yaml:2:70: admin.hosts[6]: "" is not a host name; write it without scheme, port or pattern, such as node1.example
+f.yaml:2:74: admin.hosts[7]: NODE1 is in the list already; give each name once
+f.yaml:2:81: admin.hosts[8]: "d." is not a host name; write it without scheme, port or pattern, such as node1.example`,
+		},
 		{name: "admin off", file: "admin: {listen: \"\"}\n"},
 		{name: "admin on IPv6", file: "admin: {listen: \"[::1]:0\"}\n"},
 		{

@@ -43,30 +43,16 @@ func setText(v reflect.Value, text string) error {
 		v.SetInt(int64(n))
 		return err
 	case durationType:
-		n, err := time.ParseDuration(text)
-		if err != nil {
-			return fmt.Errorf("%q is not a duration; write a number with a unit, such as 25us, 10s or 5m", text)
-		}
-		v.SetInt(int64(n))
-		return nil
+		return setDuration(v, text)
 	case modeType:
-		n, err := strconv.ParseUint(text, 8, 32)
-		if err != nil || n > 0o777 {
-			return fmt.Errorf(`%q is not a file mode; write it in octal, such as "0660"`, text)
-		}
-		v.SetUint(n)
-		return nil
+		return setMode(v, text)
 	}
 	switch v.Kind() {
 	case reflect.String:
 		v.SetString(text)
 		return nil
 	case reflect.Bool:
-		if text != "true" && text != "false" {
-			return fmt.Errorf("want true or false, not %q", text)
-		}
-		v.SetBool(text == "true")
-		return nil
+		return setBool(v, text)
 	case reflect.Int:
 		n, err := strconv.ParseInt(text, 10, 64)
 		v.SetInt(n)
@@ -76,14 +62,44 @@ func setText(v reflect.Value, text string) error {
 		v.SetUint(n)
 		return wrongNumber(err, "a whole number from 0 to 4294967295", text)
 	case reflect.Float64:
-		n, err := strconv.ParseFloat(text, 64)
-		if err == nil && (math.IsNaN(n) || math.IsInf(n, 0)) {
-			err = strconv.ErrRange
-		}
-		v.SetFloat(n)
-		return wrongNumber(err, "a number, such as 0.75", text)
+		return setFloat(v, text)
 	}
-	panic("config: no text form for " + v.Type().String()) // a field of a new type: teach it here
+	panic("config: no text form for " + v.Type().String()) // a field of a new type: it gets its case here
+}
+
+func setDuration(v reflect.Value, text string) error {
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		return fmt.Errorf("%q is not a duration; write a number with a unit, such as 25us, 10s or 5m", text)
+	}
+	v.SetInt(int64(d))
+	return nil
+}
+
+func setMode(v reflect.Value, text string) error {
+	n, err := strconv.ParseUint(text, 8, 32)
+	if err != nil || n > 0o777 {
+		return fmt.Errorf(`%q is not a file mode; write it in octal, such as "0660"`, text)
+	}
+	v.SetUint(n)
+	return nil
+}
+
+func setBool(v reflect.Value, text string) error {
+	if text != "true" && text != "false" {
+		return fmt.Errorf("want true or false, not %q", text)
+	}
+	v.SetBool(text == "true")
+	return nil
+}
+
+func setFloat(v reflect.Value, text string) error {
+	n, err := strconv.ParseFloat(text, 64)
+	if err == nil && (math.IsNaN(n) || math.IsInf(n, 0)) {
+		err = strconv.ErrRange
+	}
+	v.SetFloat(n)
+	return wrongNumber(err, "a number, such as 0.75", text)
 }
 
 func wrongNumber(err error, want, text string) error {

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -113,16 +114,15 @@ func (c *checker) policy(path, value string) {
 
 func (c *checker) listen() {
 	c.socket("listen.socket", c.Listen.Socket)
-	if c.Listen.Mode&0o222 == 0 || c.Listen.Mode > 0o777 {
-		c.fail("listen.mode", "%s lets nobody connect, which takes write permission; use 0660 or 0600", modeText(c.Listen.Mode))
-	}
-	if strings.ContainsAny(c.Listen.Group, ":/\x00") {
-		c.fail("listen.group", "%q is not a group; write its name or number", c.Listen.Group)
-	}
-	if c.Admin.Listen != "" {
-		c.adminListen()
-	}
+	c.mode("listen.mode", c.Listen.Mode)
+	c.group("listen.group", c.Listen.Group)
+	c.admin()
 	c.taken = []string{filepath.Clean(c.Listen.Socket), c.Admin.Listen}
+	if admin := filepath.Clean(c.AdminSocket()); slices.Contains(c.taken, admin) {
+		c.fail("admin.socket", "%s is listened on already; use a path of its own", admin)
+	} else {
+		c.taken = append(c.taken, admin)
+	}
 	for i, addr := range c.Listen.RESP {
 		path := fmt.Sprintf("listen.resp[%d]", i)
 		if !c.endpoint(path, addr) && c.Listen.RESPPasswordFile == "" && c.meant("listen.resp_password_file") {
@@ -160,28 +160,23 @@ func (c *checker) endpoint(path, addr string) (local bool) {
 	return isSocket || host == "localhost" || err == nil && ip.IsLoopback()
 }
 
+func (c *checker) mode(path string, mode os.FileMode) {
+	if mode&0o222 == 0 || mode > 0o777 {
+		c.fail(path, "%s lets nobody connect, which takes write permission; use 0660 or 0600", modeText(mode))
+	}
+}
+
+func (c *checker) group(path, group string) {
+	if strings.ContainsAny(group, ":/\x00") {
+		c.fail(path, "%q is not a group; write its name or number", group)
+	}
+}
+
 // socket wants the absolute path of a socket.
 func (c *checker) socket(path, value string) {
 	c.absolute(path, value)
 	if n := len(value); n > maxSocketPath {
 		c.fail(path, "%d bytes are too long for a socket; use a path of at most %d", n, maxSocketPath)
-	}
-}
-
-func (c *checker) adminListen() {
-	const path = "admin.listen"
-	host, port, err := net.SplitHostPort(c.Admin.Listen)
-	if err != nil {
-		c.fail(path, `%q is not an address; write host:port such as 127.0.0.1:9464, or "" to turn it off`, c.Admin.Listen)
-		return
-	}
-	if n, err := strconv.ParseUint(port, 10, 16); err != nil {
-		c.fail(path, "port %q is not a number from 0 to 65535", port)
-	} else if host == "" {
-		c.fail(path, "names no host; write 127.0.0.1:%d for this machine only, or 0.0.0.0:%d for everybody who can reach it", n, n)
-	}
-	if _, err := netip.ParseAddr(host); err != nil && strings.ContainsAny(host, "/@ \x00") {
-		c.fail(path, "%q is not a host name or an address", host)
 	}
 }
 

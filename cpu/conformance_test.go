@@ -17,6 +17,12 @@ const mib = 1 << 20
 // newTier makes a tier whose arena must be empty again when the test ends.
 func newTier(t *testing.T, capacity int64, limits ledger.Limits) (*cpu.Tier, *arena.Arena) {
 	t.Helper()
+	return newTierOf(t, 0, capacity, limits)
+}
+
+// newTierOf has at most so many entries; 0 = any number.
+func newTierOf(t *testing.T, entries int, capacity int64, limits ledger.Limits) (*cpu.Tier, *arena.Arena) {
+	t.Helper()
 	a, err := arena.New(arena.Options{CapacityBytes: capacity})
 	if err != nil {
 		t.Fatal(err)
@@ -30,7 +36,7 @@ func newTier(t *testing.T, capacity int64, limits ledger.Limits) (*cpu.Tier, *ar
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := ledger.New(ledger.Options{CapacityBytes: capacity, Policy: lru, Limits: limits})
+	l := ledger.New(ledger.Options{CapacityBytes: capacity, Entries: entries, Policy: lru, Limits: limits})
 	return cpu.New(cpu.Options{Arena: a, Ledger: l, HighWatermark: 0.95, LowWatermark: 0.90}), a
 }
 

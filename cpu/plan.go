@@ -1,8 +1,12 @@
 package cpu
 
-import "math"
+import (
+	"math"
 
-// goal is the used bytes that evictions go down to: the low watermark. A policy
+	"github.com/kvstored/kvstored/internal/ledger"
+)
+
+// goal is the used bytes at which evictions end: the low watermark. A policy
 // that plans compares each new chunk with the one that would go for it, so that
 // none is evicted ahead of time, below the high watermark.
 func (t *Tier) goal() int64 {
@@ -14,5 +18,6 @@ func (t *Tier) goal() int64 {
 
 // Room implements tier.Bounded.
 func (t *Tier) Room(size uint32) int {
-	return int(min(math.MaxInt-1, (t.high.Load()-t.arena.Stats().UsedBytes)/occupied(max(size, 1))))
+	bytes := (t.high.Load() - t.arena.Stats().UsedBytes) / occupied(max(size, 1))
+	return int(min(math.MaxInt-1, bytes, int64(ledger.Spare(t.ledger))))
 }

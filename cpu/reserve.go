@@ -26,7 +26,13 @@ func (t *Tier) Reserve(ctx context.Context, f tier.Fill) (tier.Ref, ledger.State
 			changed = t.ledger.Released() // taken first, so that nothing is missed
 		}
 		id, st, err := t.ledger.Begin(f.Owner, f.Class, f.Key, f.Parent, f.Size)
-		busy := errors.Is(err, ledger.ErrBusy) || errors.Is(err, ledger.ErrOwn)
+		full := errors.Is(err, ledger.ErrFull)
+		if full {
+			if _, _, ok := t.evictTo(f.Drop, f.Wait || f.Patient); ok {
+				continue
+			}
+		}
+		busy := full || errors.Is(err, ledger.ErrBusy) || errors.Is(err, ledger.ErrOwn)
 		if busy && f.Wait {
 			if err = t.mayWait(&f, changed, nil); err == nil {
 				err = t.wait(ctx, changed, nil)
@@ -101,50 +107,36 @@ func (t *Tier) mayWait(f *tier.Fill, changed, freed <-chan struct{}) error {
 }
 
 // alloc tries, evicts one candidate, and tries again, until it fits, nothing
-// is left to evict, or evictFactor is reached. Where enough is free, but in
-// pieces, blocks are moved: the policy chooses the victims, and not the place
-// where they lie. Where that fails it is tried again once more is free or was
-// let go of. Then it waits, if it may and there is something to wait for: memory
-// that others hold, or victims that are still being written. Once evictFactor is
-// reached with all of that free, either the free room lies in pieces, and it
-// waits for a change of these, or other fills were faster, and it begins again.
+// is left to evict, or evictFactor is reached. Then it waits, if it may and there
+// is something to wait for: memory that others hold, or victims that are still
+// being written. Once evictFactor is reached with all of that free, either the
+// free room lies in pieces, and it waits for a change of these, or other fills
+// were faster, and it begins again.
 func (t *Tier) alloc(ctx context.Context, f tier.Fill) (arena.Block, error) {
 	limit := (evictFactor-1)*occupied(f.Size) + 1
 	var evicted int64
-	leaving := false
+	demoting := false          // a victim still has its memory
 	enough := occupied(f.Size) // what is to be free before blocks are moved
 	for {
 		var freed, changed <-chan struct{}
 		if f.Wait {
 			freed, changed = t.arena.Freed(), t.ledger.Released()
 		}
-		b, err := t.arena.Alloc(int(f.Size))
-		switch {
-		case err == nil:
-			return b, nil
-		case errors.Is(err, arena.ErrTooLarge):
-			return arena.Block{}, fmt.Errorf("%w: %w", tier.ErrTooLarge, err)
-		case !errors.Is(err, arena.ErrFull):
-			return arena.Block{}, err
+		b, err := t.place(ctx, f.Size, &enough)
+		if !errors.Is(err, arena.ErrFull) {
+			return b, err
 		}
-		if free := t.arena.Stats().FreeBytes; free >= enough {
-			if b, err := t.arena.Compact(ctx, int(f.Size), t.move); !errors.Is(err, arena.ErrFull) {
-				return b, err
-			}
-			enough = free + occupied(f.Size)/2
-			continue // the attempt itself has freed what it had cleared
-		}
-		if evicted < limit {
+		if evicted < limit && !f.Free {
 			if n, stays, ok := t.evictTo(f.Drop, f.Wait || f.Patient); ok {
 				evicted += n
-				leaving = leaving || stays
+				demoting = demoting || stays
 				continue
 			}
 		}
 		if !f.Wait {
 			return arena.Block{}, tier.ErrNoSpace
 		}
-		if evicted < limit || leaving || t.inPieces(f.Size) {
+		if evicted < limit || demoting || inPieces(t.arena, f.Size) {
 			err = t.await(ctx, &f, changed, freed)
 		} else { // others took what was freed
 			err = t.usable(ctx)
@@ -152,12 +144,36 @@ func (t *Tier) alloc(ctx context.Context, f tier.Fill) (arena.Block, error) {
 		if err != nil {
 			return arena.Block{}, err
 		}
-		evicted, leaving = 0, false
+		evicted, demoting = 0, false
 		select {
-		case <-changed: // what could not be moved was let go of, perhaps
+		case <-changed: // a block that could not be moved was released, perhaps
 			enough = occupied(f.Size)
 		default: // another attempt to move frees what it had cleared, too
 		}
+	}
+}
+
+// place allocates a block of n bytes. Where enough is free, but in pieces, it
+// moves blocks: the policy chooses the victims, and not the place where they lie.
+// An attempt that fails raises enough, so that the next one waits for more free
+// room. The error is arena.ErrFull where there is none in one piece.
+func (t *Tier) place(ctx context.Context, n uint32, enough *int64) (arena.Block, error) {
+	for {
+		b, err := t.arena.Alloc(int(n))
+		switch {
+		case errors.Is(err, arena.ErrTooLarge):
+			return arena.Block{}, fmt.Errorf("%w: %w", tier.ErrTooLarge, err)
+		case !errors.Is(err, arena.ErrFull):
+			return b, err
+		}
+		free := t.arena.Stats().FreeBytes
+		if free < *enough {
+			return arena.Block{}, err
+		}
+		if b, err := t.arena.Compact(ctx, int(n), t.move); !errors.Is(err, arena.ErrFull) {
+			return b, err
+		}
+		*enough = free + occupied(n)/2 // the attempt itself has freed what it had cleared
 	}
 }
 
@@ -174,8 +190,8 @@ func (t *Tier) await(ctx context.Context, f *tier.Fill, changed, freed <-chan st
 }
 
 // inPieces reports whether enough is free for n bytes, but nowhere at a stretch.
-func (t *Tier) inPieces(n uint32) bool {
-	st := t.arena.Stats()
+func inPieces(a *arena.Arena, n uint32) bool {
+	st := a.Stats()
 	return st.FreeBytes >= occupied(n) && st.LargestFreeBytes < occupied(n)
 }
 
@@ -245,10 +261,10 @@ func (t *Tier) victim(e ledger.Entry) tier.Victim {
 
 // Shrink implements tier.Hot. It counts the bytes of its victims instead of
 // watching the arena: a victim that is demoted frees its room only later.
-func (t *Tier) Shrink(ctx context.Context, leaving int64, drop func(tier.Victim) bool) {
+func (t *Tier) Shrink(ctx context.Context, demoting int64, drop func(tier.Victim) bool) {
 	for t.shedTo(drop) {
 	}
-	used := t.arena.Stats().UsedBytes - leaving
+	used := t.arena.Stats().UsedBytes - demoting
 	if used <= t.high.Load() {
 		return
 	}
@@ -262,8 +278,8 @@ func (t *Tier) Shrink(ctx context.Context, leaving int64, drop func(tier.Victim)
 }
 
 // Crowded implements tier.Hot.
-func (t *Tier) Crowded(leaving int64) bool {
-	return t.arena.Stats().UsedBytes-leaving > t.high.Load() || t.ledger.OverQuota()
+func (t *Tier) Crowded(demoting int64) bool {
+	return t.arena.Stats().UsedBytes-demoting > t.high.Load() || t.ledger.OverQuota()
 }
 
 // Trim implements tier.Resident. Dirty victims are lost: it is for a tier on

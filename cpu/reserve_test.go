@@ -8,6 +8,7 @@ import (
 
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 	"github.com/kvstored/kvstored/tier/tiertest"
 )
@@ -32,6 +33,42 @@ func TestReserveEvictsOne(t *testing.T) {
 		t.Errorf("the victim's record is %+v; want %+v", d[0].Record, want)
 	}
 	h.Abort([]tier.Ref{ref})
+	clear(t, h, old, young)
+}
+
+// Entries are bounded as bytes are: one too many has the policy's victim go, and is
+// refused where everything is in use.
+func TestReserveEvictsForAnEntry(t *testing.T) {
+	h, a := newTierOf(t, 8, 64*page, ledger.Limits{})
+	old, young := store(t, h, 1, 4, page), store(t, h, 2, 4, page)
+	if n := h.Room(page); n != 0 {
+		t.Errorf("room for %d", n)
+	}
+	var d drops
+	ref, _, err := h.Reserve(t.Context(), fillOf(ledger.Daemon, tiertest.Chain(3, 1), 0, page, &d))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := tiertest.Keys(old, 3, 4); !slices.Equal(d.keys(), want) || a.Stats().FreeBytes < 50*page {
+		t.Errorf("evicted %v with %d bytes free; want the tail of the oldest chain", d.keys(), a.Stats().FreeBytes)
+	}
+	held := make([]ledger.Entry, 4)
+	rest := [][]key.Key{tiertest.Keys(old, 0, 3), tiertest.Keys(young, 0, 4)}
+	for _, c := range rest {
+		if n, err := h.Ledger().Hold(ledger.Daemon, ledger.IO, c, held); n != len(c) || err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	if _, _, err := h.Reserve(t.Context(), fillOf(ledger.Daemon, tiertest.Chain(4, 1), 0, page, &d)); !errors.Is(err, tier.ErrNoSpace) {
+		t.Errorf("with everything in use: %v", err)
+	}
+	h.Abort([]tier.Ref{ref})
+	for _, c := range rest {
+		for _, k := range c {
+			e, _ := h.Ledger().Find(k)
+			h.Ledger().Unhold(ledger.Daemon, ledger.IO, []ledger.ID{e.ID})
+		}
+	}
 	clear(t, h, old, young)
 }
 

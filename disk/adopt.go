@@ -38,7 +38,7 @@ func (r *recovery) adoptRecords(ctx context.Context, found []record.Entry) error
 		a := &adoption{done: make(chan error, 1)}
 		err := t.commits.AddWith(func() metadata.Change {
 			for _, e := range part {
-				if _, state := t.ledger.Find(e.Key); state == ledger.Absent && !t.scan.forgotten(e.Key) {
+				if _, state := t.ledger.Find(e.Key); state == ledger.Absent && !t.scan.isDeleted(e.Key) {
 					a.entries = append(a.entries, e)
 				}
 			}
@@ -62,18 +62,18 @@ func (r *recovery) adoptRecords(ctx context.Context, found []record.Entry) error
 func (r *recovery) unbury(ctx context.Context) error {
 	t := r.t
 	var list map[key.Key]uint64
-	if err := t.call(ctx, t.metaDev, func() (err error) { list, err = t.db.Graves(); return err }, nil); err != nil {
+	if err := t.call(ctx, t.metaDev, func() (err error) { list, err = t.db.Deletions(); return err }, nil); err != nil {
 		return err
 	}
 	if !t.rebuilds && len(list) == 0 {
-		return r.dropGraveLog()
+		return r.removeDeletionLog()
 	}
 	if err := newSync(t).sync(ctx); err != nil {
 		return err
 	}
-	g := &graves{t: t, done: make(chan error, 1)}
+	g := &unmark{t: t, done: make(chan error, 1)}
 	for k, seq := range list {
-		if seq < t.commits.First || t.scan.forgotten(k) {
+		if seq < t.commits.First || t.scan.isDeleted(k) {
 			g.keys = append(g.keys, k)
 		}
 	}
@@ -89,14 +89,14 @@ func (r *recovery) unbury(ctx context.Context) error {
 		}
 		t.rebuilds = false
 	}
-	return errors.Join(r.dropGraveLog(), filesystem.Sync(t.o.Meta))
+	return errors.Join(r.removeDeletionLog(), filesystem.Sync(t.o.Meta))
 }
 
-// dropGraveLog removes the notes of deletions, unless a path was not surveyed.
-func (r *recovery) dropGraveLog() error {
+// removeDeletionLog removes the notes of deletions, unless a path was not surveyed.
+func (r *recovery) removeDeletionLog() error {
 	t := r.t
 	if !t.surveyed.Load() {
 		return nil
 	}
-	return t.graveLog.remove()
+	return t.deletionLog.remove()
 }

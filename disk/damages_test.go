@@ -122,7 +122,11 @@ func (x *damagedTier) live(t *testing.T, m memory, rng *rand.Rand) {
 // at the very place where it was.
 func (x *damagedTier) imitate(t *testing.T, d *Tier, m memory, rng *rand.Rand) {
 	t.Helper()
-	image, err := os.ReadFile(segmentFiles(t, x.o.Paths[0])[0])
+	files := segmentFiles(t, x.o.Paths[0])
+	if len(files) == 0 {
+		return // all went to the other path so far
+	}
+	image, err := os.ReadFile(files[0])
 	if err != nil {
 		t.Fatal(err)
 	}

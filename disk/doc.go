@@ -22,7 +22,7 @@
 // internal/metadata keeps the records (store, committer, witness). This package
 // has the segments, the database's share of the capacity, and the tier. Tier has the calls of the contract and little else:
 // opening, recovery, writing (a Put), payloads (reads), deletion, eviction, space
-// (the room for segments), burials (headers of free extents), syncRun, scrub and
+// (the room for segments), tombWriter (headers of free extents), syncRun, scrub and
 // maintenance do the work.
 //
 // # Several paths
@@ -120,7 +120,7 @@
 // # Locks
 //
 // The committer's, then segments.mu, scan.mu or fills, then the ledger's, then
-// none. Those of blockio and of the store, uses and leaving are leaves. No I/O,
+// none. Those of blockio and of the store, uses and deleting are leaves. No I/O,
 // hashing or channel send that can block happens under any of them. A key leaves
 // the ledger under the committer's, so that its deletion is queued before a later
 // Put of it.

@@ -208,12 +208,12 @@ func booksError(d *Tier) error {
 	}
 	d.segments.mu.Lock()
 	defer d.segments.mu.Unlock()
-	if len(d.segments.mu.readers) != 0 || len(d.segments.mu.leaving) != 0 {
-		return fmt.Errorf("%d readers, %d extents leaving, and nobody at work", len(d.segments.mu.readers), len(d.segments.mu.leaving))
+	if len(d.segments.mu.readers) != 0 || len(d.segments.mu.freeing) != 0 {
+		return fmt.Errorf("%d readers, %d extents being freed, and no read under way", len(d.segments.mu.readers), len(d.segments.mu.freeing))
 	}
-	d.leaving.Lock()
-	defer d.leaving.Unlock()
-	if n := len(d.leaving.keys); n != 0 {
+	d.deleting.Lock()
+	defer d.deleting.Unlock()
+	if n := len(d.deleting.keys); n != 0 {
 		return fmt.Errorf("%d keys are still to be deleted, and nobody is at it", n)
 	}
 	return nil

@@ -48,7 +48,7 @@ func (t *Tier) get(ctx context.Context, k key.Key, a tier.Allocator) (arena.Bloc
 		return arena.Block{}, err
 	}
 	if f.seg != nil {
-		defer t.segments.leave(f.loc)
+		defer t.segments.release(f.loc)
 		v, ok := f.seg.volume, false
 		if f.pass, ok = v.dev.Reading.Admit(); !ok && t.volumes.othersWork(v, false) {
 			return arena.Block{}, fmt.Errorf("%s does not work at present: %w", v.dir, tier.ErrOff)
@@ -74,9 +74,9 @@ func (t *Tier) get(ctx context.Context, k key.Key, a tier.Allocator) (arena.Bloc
 	}
 	b.Release()
 	if err == nil {
-		t.drop(k, f)
+		t.removeIf(k, f)
 		t.count.corruptGet.Add(1)
-		t.wrong.note(k, f)
+		t.wrong.add(k, f)
 		err = tier.ErrCorrupt
 	}
 	return arena.Block{}, err
@@ -87,7 +87,7 @@ func (p payloads) find(ctx context.Context, k key.Key) (f found, err error) {
 	t := p.t
 	var ok bool
 	scanning := t.scan.active.Load() // before the look-up: an entry is in the ledger before this ends
-	f.loc, f.seg, ok = t.segments.enter(func() (location, bool) {
+	f.loc, f.seg, ok = t.segments.acquire(func() (location, bool) {
 		e, state := t.ledger.Find(k)
 		f.size, f.sum = e.Size, e.Value.B
 		return location(e.Value.A), state == ledger.Resident
@@ -106,10 +106,10 @@ func (p payloads) find(ctx context.Context, k key.Key) (f found, err error) {
 		return f, errors.Join(err, tier.ErrNotFound)
 	}
 	f.size, f.sum = e.Size, e.Sum
-	f.loc, f.seg, ok = t.segments.enter(func() (location, bool) { return locate(e.Extent, e.Headed), e.Size > 0 })
+	f.loc, f.seg, ok = t.segments.acquire(func() (location, bool) { return locate(e.Extent, e.Headed), e.Size > 0 })
 	if !ok || f.seg != nil && e.Extent.End() > f.seg.size {
 		if f.seg != nil {
-			t.segments.leave(f.loc)
+			t.segments.release(f.loc)
 		}
 		return f, tier.ErrNotFound
 	}
@@ -133,7 +133,7 @@ func (p payloads) read(ctx context.Context, k key.Key, f found, b arena.Block) (
 	return arena.Checksum(b.Bytes()) == f.sum, nil
 }
 
-// reading is one extent on its way up.
+// reading is one extent being read.
 type reading struct {
 	blockio.Transfer
 	t    *Tier
@@ -145,16 +145,16 @@ func (p payloads) readExtent(ctx context.Context, f found, b arena.Block) error 
 	t := p.t
 	r := &reading{t: t, loc: f.loc, done: make(chan error, 1)}
 	r.File, r.Off, r.Buf, r.Block, r.Pass, r.End = f.seg.file, f.loc.payload(), b.Padded(), b, f.pass, r
-	t.segments.again(f.loc)
+	t.segments.retain(f.loc)
 	if err := f.seg.volume.dev.Submit(&r.Transfer); err != nil {
-		t.segments.leave(f.loc)
+		t.segments.release(f.loc)
 		return err
 	}
 	return t.volumes.blame(f.seg.volume, false, t.wait(ctx, r.done, &r.Transfer))
 }
 
 func (r *reading) Finish(err error) {
-	r.t.segments.leave(r.loc)
+	r.t.segments.release(r.loc)
 	r.done <- err
 }
 

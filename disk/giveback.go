@@ -64,10 +64,10 @@ func (s *segments) leastUsed(f *fileSystem) (least *segment) {
 			continue
 		}
 		for _, g := range v.list {
-			if g.leaving && g.used() == 0 {
+			if g.draining && g.used() == 0 {
 				return nil
 			}
-			if g.leaving {
+			if g.draining {
 				return g
 			}
 			if g.free != nil && (least == nil || g.used() < least.used()) {
@@ -76,7 +76,7 @@ func (s *segments) leastUsed(f *fileSystem) (least *segment) {
 		}
 	}
 	if least != nil {
-		least.leaving = true
+		least.draining = true
 	}
 	return least
 }
@@ -88,8 +88,8 @@ func (s *segments) reopen(f *fileSystem) {
 	defer s.mu.Unlock()
 	for _, v := range s.volumes {
 		for _, g := range v.list {
-			if v.fs == f && g.leaving && g.used() > 0 {
-				g.leaving = false
+			if v.fs == f && g.draining && g.used() > 0 {
+				g.draining = false
 			}
 		}
 	}
@@ -134,7 +134,7 @@ func (v eviction) evictFrom(ctx context.Context, g *segment, ks, out []key.Key) 
 			for _, k := range ks[:n] {
 				e, state := t.ledger.Find(k)
 				if state == ledger.Resident && location(e.Value.A).segment() == g.number {
-					t.forget(r, []key.Key{k})
+					t.takeOut(r, []key.Key{k})
 				}
 			}
 			return r.orNothing()
@@ -144,7 +144,7 @@ func (v eviction) evictFrom(ctx context.Context, g *segment, ks, out []key.Key) 
 			err = t.wait(ctx, done, nil)
 		}
 		if err == nil {
-			err = t.burials.bury(ctx)
+			err = t.tombs.flush(ctx)
 		}
 		if err != nil {
 			return out, err

@@ -85,9 +85,9 @@ func Keep(o Options) (*Keeper, error) {
 		if got.err != nil && !IsTrouble(got.err) {
 			return nil, got.err
 		}
-		k.settle(got)
+		k.install(got)
 	case <-time.After(o.IOTimeout):
-		k.settle(opened{err: fmt.Errorf("disk: open: %w", blockio.ErrHung)})
+		k.install(opened{err: fmt.Errorf("disk: open: %w", blockio.ErrHung)})
 	}
 	return k, nil
 }
@@ -124,8 +124,8 @@ func isOfSet(dir, set string) error {
 	return nil
 }
 
-// settle takes an opened tier into use, or notes why it is not open.
-func (k *Keeper) settle(got opened) {
+// install takes an opened tier into use, or notes why it is not open.
+func (k *Keeper) install(got opened) {
 	k.quoting.Lock()
 	defer k.quoting.Unlock()
 	k.mu.Lock()
@@ -250,7 +250,7 @@ func (k *Keeper) reopen(ctx context.Context, pause time.Duration) bool {
 		return false
 	case got := <-k.pending:
 		k.pending = nil
-		k.settle(got)
+		k.install(got)
 		if got.err == nil {
 			k.log.Info().Msg("the disk tier is open")
 		}

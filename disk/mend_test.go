@@ -228,10 +228,10 @@ func TestTrimWhileBroken(t *testing.T) {
 			t.Errorf("for %d bytes %d entries were evicted", n, len(out))
 		}
 	}
-	if out, _, err := (eviction{d}).evict(t.Context(), mib, nil, heldFor, d.ledger.Evict); !errors.Is(err, metadata.ErrBroken) || len(out) > 0 {
+	if out, _, err := (eviction{t: d}).evict(t.Context(), mib, nil, heldFor, d.ledger.Evict); !errors.Is(err, metadata.ErrBroken) || len(out) > 0 {
 		t.Errorf("%d entries were evicted: %v", len(out), err)
 	}
-	if out, err := (eviction{d}).evictFrom(t.Context(), d.segments.all()[0], []key.Key{keyOf(1)}, nil); !errors.Is(err, metadata.ErrBroken) || len(out) > 0 {
+	if out, err := (eviction{t: d}).evictFrom(t.Context(), d.segments.all()[0], []key.Key{keyOf(1)}, nil); !errors.Is(err, metadata.ErrBroken) || len(out) > 0 {
 		t.Errorf("%d entries were evicted: %v", len(out), err)
 	}
 	mend()
@@ -264,7 +264,7 @@ func TestGhostIsNotStored(t *testing.T) {
 		t.Errorf("contained: %v (%v), want only the first", have, err)
 	}
 	wantErr(t, get(t, d, m, 9, 100_000), tier.ErrNotFound)
-	d.commits.Again((&removal{t: d, keys: []key.Key{keyOf(9)}}).orNothing()) // as a put that failed does
+	d.commits.Requeue((&removal{t: d, keys: []key.Key{keyOf(9)}}).orNothing()) // as a put that failed does
 	mustPut(t, d, m, 9, 100_000)
 	mustGet(t, d, m, 9, 100_000)
 	recoverAll(t, d)

@@ -35,16 +35,16 @@ func (m *mismatches) due(more int) (n int) {
 	return n
 }
 
-// note tells of the payload of k, and of the payloads before it.
-func (m *mismatches) note(k key.Key, f found) {
+// add reports the payload of k, and those before it.
+func (m *mismatches) add(k key.Key, f found) {
 	if n := m.due(1); n > 0 {
 		m.log.Error().Int("payloads", n).Hex("last_key", k.Hash[:]).Uint32("segment", f.loc.segment()).Int64("offset", f.loc.offset()).
 			Msg("payloads do not match their checksums; their entries are deleted")
 	}
 }
 
-// tell tells of the payloads that note did not.
-func (m *mismatches) tell() {
+// report reports the payloads that add did not.
+func (m *mismatches) report() {
 	if n := m.due(0); n > 0 {
 		m.log.Error().Int("payloads", n).Msg("more payloads did not match their checksums; their entries are deleted")
 	}

@@ -30,17 +30,17 @@ func TestMismatchesAreSummed(t *testing.T) {
 			}
 		}
 		for i := range 20 {
-			wrong.note(keyOf(i), found{})
+			wrong.add(keyOf(i), found{})
 		}
-		wrong.tell() // the maintenance, each second
+		wrong.report() // the maintenance, each second
 		lines(`"payloads":1,`)
 		time.Sleep(mismatchEvery)
-		wrong.tell()
-		wrong.tell()
+		wrong.report()
+		wrong.report()
 		lines(`"payloads":1,`, `"payloads":19,`)
 		time.Sleep(2 * mismatchEvery)
-		wrong.tell()
-		wrong.note(keyOf(20), found{})
+		wrong.report()
+		wrong.add(keyOf(20), found{})
 		lines(`"payloads":1,`, `"payloads":19,`, `"payloads":1,`)
 	})
 }

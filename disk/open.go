@@ -22,7 +22,7 @@ func (o opening) openAll(kinds []blockio.Folder) error {
 	if err != nil {
 		return err
 	}
-	o.tell(set, missing)
+	o.logDamage(set, missing)
 	if err := o.makeVolumes(dirs, kinds); err != nil {
 		return err
 	}
@@ -35,8 +35,8 @@ func (o opening) openAll(kinds []blockio.Folder) error {
 	t.share = newShare(&t.o, t.segments)
 	t.space = newSpace(t)
 	t.commits = metadata.NewCommitter(t.db, t.share, set.Epoch)
-	t.leaving.commits = t.commits
-	t.graveLog.path = filepath.Join(t.o.Meta, gravesName)
+	t.deleting.commits = t.commits
+	t.deletionLog.path = filepath.Join(t.o.Meta, deletionsName)
 	t.seal = record.NewSealer(set.Secret)
 	if t.db.Unwitnessed() && len(t.segments.all()) > 0 { // nothing says that the database has all it had
 		if err := filesystem.Replace(filepath.Join(t.o.Meta, metadata.RebuildName), nil); err != nil {
@@ -73,8 +73,8 @@ func (o opening) openStore() (err error) {
 	return err
 }
 
-// tell logs the damaged files of the folders, and the missing folders.
-func (o opening) tell(set *folders.Set, missing []string) {
+// logDamage logs the damaged files of the folders, and the missing folders.
+func (o opening) logDamage(set *folders.Set, missing []string) {
 	t := o.t
 	for _, path := range set.Damaged {
 		t.log.Error().Str("path", path).

@@ -31,6 +31,7 @@ const (
 const (
 	minReserveBytes  = 12 << 20
 	minCapacityBytes = 32 << 20
+	minEntries       = 64 // Trim evicts in shares of them
 )
 
 // Options configure a Tier. Paths, CapacityBytes and Policy are required.
@@ -43,6 +44,10 @@ type Options struct {
 	// CapacityBytes bounds the blocks allocated under Paths and Meta, Badger
 	// included through MetaReserveBytes.
 	CapacityBytes int64
+	// Entries is how many there may be, which bounds the memory for what is known
+	// of them, however small they are; 0 is as many as CapacityBytes has room for.
+	// A chunk whose parent is absent counts twice.
+	Entries int
 	// MetaReserveBytes is the least that is set aside for Badger: segments
 	// leave it, and more where Badger needs more. The default is 32 MiB plus
 	// 1/128 of the capacity (an entry takes about 300 bytes while Badger
@@ -131,6 +136,8 @@ func (o *Options) checkSizes() error {
 		return badOption("capacity", o.CapacityBytes, fmt.Sprintf("at least %d bytes", int64(minCapacityBytes)))
 	case o.MetaReserveBytes < minReserveBytes || o.MetaReserveBytes > o.CapacityBytes/2:
 		return badOption("meta reserve", o.MetaReserveBytes, fmt.Sprintf("%d bytes to half the capacity", int64(minReserveBytes)))
+	case o.Entries != 0 && o.Entries < minEntries:
+		return badOption("entries", o.Entries, fmt.Sprintf("at least %d, or 0 for any number", minEntries))
 	case o.MinFreeBytes < 0:
 		return badOption("min free", o.MinFreeBytes, "0 or more")
 	case o.InlineMax < 0 || o.InlineMax > metadata.MaxInlineBytes:

@@ -241,13 +241,13 @@ func (w *writing) Committed(err error) {
 	}
 	if err != nil {
 		if errors.Is(err, metadata.ErrUncertain) { // else a restart might bring it back, deleted or not
-			w.t.commits.Again((&removal{t: w.t, keys: []key.Key{w.entry.Key}}).orNothing())
+			w.t.commits.Requeue((&removal{t: w.t, keys: []key.Key{w.entry.Key}}).orNothing())
 		}
 		w.fail(err)
 		return
 	}
 	w.t.fills.end(w.entry.Key, func() { w.t.ledger.Publish([]ledger.ID{w.id}, false) })
-	w.t.scan.note(w.entry.Key)
+	w.t.scan.addStored(w.entry.Key)
 	w.t.count.puts.Add(1)
 	w.t.count.putBytes.Add(uint64(w.entry.Size))
 	w.t.count.payload.Add(int64(w.entry.Size))

@@ -1,8 +1,8 @@
 package disk
 
-// enter counts a reader of e, whose location find names. Under one lock with
+// acquire counts a reader of e, whose location find names. Under one lock with
 // the look-up that found it, so that no free comes between.
-func (s *segments) enter(find func() (location, bool)) (location, *segment, bool) {
+func (s *segments) acquire(find func() (location, bool)) (location, *segment, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	loc, ok := find()
@@ -17,29 +17,29 @@ func (s *segments) enter(find func() (location, bool)) (location, *segment, bool
 	return loc, g, true
 }
 
-// again counts the same reader once more.
-func (s *segments) again(loc location) {
+// retain counts the same reader once more.
+func (s *segments) retain(loc location) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.readers[uint64(loc)]++
 }
 
-// leave ends one reader.
-func (s *segments) leave(loc location) {
+// release ends one reader.
+func (s *segments) release(loc location) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.mu.readers[uint64(loc)]--; s.mu.readers[uint64(loc)] > 0 {
 		return
 	}
 	delete(s.mu.readers, uint64(loc))
-	if n, ok := s.mu.leaving[uint64(loc)]; ok {
-		delete(s.mu.leaving, uint64(loc))
+	if n, ok := s.mu.freeing[uint64(loc)]; ok {
+		delete(s.mu.freeing, uint64(loc))
 		s.giveBack(loc, n)
 	}
 }
 
 // free makes the extent of a payload of n bytes reusable, once no reader has
-// it and its header says so (see bury). The deletion is in Badger, or no record was.
+// it and its header says so (see tombWriter.flush). The deletion is in Badger, or no record was.
 func (s *segments) free(loc location, n int64) {
 	if loc.inline() {
 		return
@@ -55,7 +55,7 @@ func (s *segments) free(loc location, n int64) {
 		}
 	}
 	if s.mu.readers[uint64(loc)] > 0 {
-		s.mu.leaving[uint64(loc)] = n
+		s.mu.freeing[uint64(loc)] = n
 		return
 	}
 	s.giveBack(loc, n)

@@ -50,7 +50,7 @@ func (k *Keeper) Rebuild(ctx context.Context) error {
 	if err := k.canRebuild(t); err != nil {
 		return err
 	}
-	if err := t.burials.bury(ctx); err != nil {
+	if err := t.tombs.flush(ctx); err != nil {
 		return k.says(fmt.Errorf("disk: rebuild: the headers of what was freed cannot be written: %w", err))
 	}
 	k.mu.Lock()

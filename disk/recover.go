@@ -23,6 +23,8 @@ type recovery struct {
 	lost       []key.Key      // of records that are damaged
 	overlapped []key.Key      // of records whose extents others have, or that point nowhere
 	orphans    []*segment     // without an entry
+	surplus    int            // entries that were evicted for Options.Entries
+	buried     bool           // extents of these have headers yet
 }
 
 // emitBatch is how many records Recover hands over at once.
@@ -76,7 +78,7 @@ func (r *recovery) read(ctx context.Context) (err error) {
 	}
 	r.entries, r.overlapped = resolve(r.entries, t.segments.oldSize)
 	rebuild := t.rebuilds || len(r.lost) > 0
-	if !rebuild && !t.unclean && t.scan.deletions() == 0 {
+	if !rebuild && !t.unclean && !r.buried && t.scan.deletions() == 0 {
 		t.surveyed.Store(true)
 		return nil
 	}
@@ -92,12 +94,13 @@ func (r *recovery) keep(ctx context.Context) error {
 	r.entries, evicted = r.shrink(r.entries)
 	t.scan.damaged.Store(uint64(len(r.lost)))
 	t.scan.lost.Store(uint64(len(r.lost)+len(r.overlapped)) + t.rebuilding.dropped.Load())
-	t.scan.evicted.Store(uint64(len(evicted)))
+	t.scan.evicted.Store(uint64(len(evicted) + r.surplus))
 	if err := r.dropRecords(ctx, without(slices.Concat(r.lost, r.overlapped, evicted), r.entries)); err != nil {
 		return err
 	}
 	r.orphans = r.reserve(r.entries)
 	r.restore(ctx, r.entries)
+	t.scan.evicted.Store(uint64(len(evicted) + r.surplus))
 	return nil
 }
 
@@ -105,7 +108,7 @@ func (r *recovery) keep(ctx context.Context) error {
 // segments that have none.
 func (r *recovery) end(ctx context.Context, emit func([]tier.Record)) {
 	t := r.t
-	err := t.burials.bury(ctx)
+	err := t.tombs.flush(ctx)
 	if err == nil {
 		err = r.unbury(ctx)
 	}
@@ -125,7 +128,11 @@ func (r *recovery) end(ctx context.Context, emit func([]tier.Record)) {
 		t.log.Warn().Int("chunks", lost).Int("damaged_records", len(r.lost)).Int("out_of_place", len(r.overlapped)).
 			Msg("chunks of the disk tier are lost: their records are damaged, or no file has their bytes any more, as after a segment was cut")
 	}
-	t.log.Info().Int("entries", len(r.entries)).Int("lost", len(r.lost)+len(r.overlapped)).Uint64("evicted", t.scan.evicted.Load()).
+	if r.surplus > 0 {
+		t.log.Warn().Int("evicted", r.surplus).Int("most", t.o.Entries).
+			Msg("the disk tier had more chunks than it may have (limits.chunks): those used longest ago were evicted")
+	}
+	t.log.Info().Int("entries", t.ledger.Stats().Entries).Int("lost", len(r.lost)+len(r.overlapped)).Uint64("evicted", t.scan.evicted.Load()).
 		Uint64("newer", t.scan.newer.Load()).Int("orphan_segments", len(r.orphans)).Msg("recovered")
 	r.emit(r.entries, emit)
 	// All entries are recovered, also where an empty file cannot be removed.
@@ -170,7 +177,10 @@ func (r *recovery) readRecords(ctx context.Context) (entries []record.Entry, los
 				lost = append(lost, k)
 			}
 		case e.Seq < first: // the others are in the ledger
-			entries = append(entries, e)
+			if entries = append(entries, e); t.o.Entries > 0 && len(entries) > t.o.Entries+t.o.Entries/4+maxRemovals {
+				entries, err = r.cut(ctx, entries)
+				return err
+			}
 		}
 		return nil
 	})
@@ -251,19 +261,17 @@ func (r *recovery) reserve(entries []record.Entry) (orphans []*segment) {
 	return orphans
 }
 
-// restore fills the ledger, least recently used first. Of those used in the
-// same second the tail of a chain is older than its head. An entry that the
-// ledger refuses, because it contradicts the others, loses its record, and only
-// then its extent.
+// restore fills the ledger, least recently used first, without those that would be
+// too many. An entry that the ledger refuses, because it contradicts the others, loses
+// its record, and only then its extent, and so do those.
 func (r *recovery) restore(ctx context.Context, entries []record.Entry) {
 	t := r.t
-	slices.SortFunc(entries, func(a, b record.Entry) int {
-		return cmp.Or(cmp.Compare(a.Used, b.Used), cmp.Compare(b.Depth, a.Depth), cmp.Compare(a.Seq, b.Seq))
-	})
-	var refused []int
+	slices.SortFunc(entries, func(a, b record.Entry) int { return byUse(&a, &b) })
+	refused := r.skip(len(entries))
 	free := func(e *record.Entry) { t.segments.free(location(valueOf(e).A), int64(e.Size)) }
-	for i := range entries {
+	for i := len(refused); i < len(entries); i++ {
 		e := &entries[i]
+		r.makeRoom(ctx)
 		var restored bool
 		there := t.scan.unlessForgotten(e.Key, func() bool {
 			_, restored = t.ledger.Restore(ledger.Entry{Key: e.Key, Size: e.Size, Value: valueOf(e)}, e.Parent)
@@ -284,7 +292,7 @@ func (r *recovery) restore(ctx context.Context, entries []record.Entry) {
 		ks = append(ks, entries[i].Key)
 	}
 	if err := r.dropRecords(ctx, ks); err != nil {
-		t.log.Warn().Err(err).Int("entries", len(ks)).Msg("records that contradict others are not deleted yet; the next start sees to it")
+		t.log.Warn().Err(err).Int("entries", len(ks)).Msg("records that contradict others, or are too many, are not deleted yet; the next start sees to it")
 		return
 	}
 	for _, i := range refused {

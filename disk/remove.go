@@ -21,7 +21,7 @@ type removal struct {
 	t       *Tier
 	keys    []key.Key
 	entries []ledger.Entry // of those keys that were in the ledger
-	graves  []uint64       // numbers of the deletions, by key, while there may be headers of them that are not known
+	marks   []uint64       // numbers of the deletions, by key, while there may be headers of them that are not known
 	done    chan error     // nil once told
 }
 
@@ -47,8 +47,8 @@ func (r *removal) Apply(b *metadata.Batch) error {
 		if err := b.Delete(k, inline); err != nil {
 			return err
 		}
-		if i < len(r.graves) {
-			b.Bury(k, r.graves[i])
+		if i < len(r.marks) {
+			b.MarkDeleted(k, r.marks[i])
 		}
 	}
 	return nil
@@ -58,9 +58,9 @@ func (r *removal) Apply(b *metadata.Batch) error {
 // all: until then a restart would bring the entries back.
 func (r *removal) Committed(err error) {
 	if err != nil {
-		r.t.commits.Again(r)
+		r.t.commits.Requeue(r)
 	} else {
-		r.t.leaving.done(r.keys)
+		r.t.deleting.done(r.keys)
 		for _, e := range r.entries {
 			r.t.segments.free(location(e.Value.A), int64(e.Size))
 		}
@@ -90,18 +90,18 @@ func (x deletion) delete(ctx context.Context, ks []key.Key) error {
 	if err := t.usable(ctx); err != nil {
 		return err
 	}
-	if err := x.landed(ctx, ks); err != nil {
+	if err := x.awaitPuts(ctx, ks); err != nil {
 		return err
 	}
 	if t.scan.active.Load() { // there may be headers of theirs that are not known
 		seq := t.segments.seq.Add(1)
-		if err := t.call(ctx, t.metaDev, func() error { return t.graveLog.note(ks, seq) }, nil); err != nil {
+		if err := t.call(ctx, t.metaDev, func() error { return t.deletionLog.append(ks, seq) }, nil); err != nil {
 			return err
 		}
 	}
 	r := t.newRemoval()
 	done := r.done
-	if err := t.commits.AddWith(func() metadata.Change { return t.forget(r, ks).orNothing() }); err != nil {
+	if err := t.commits.AddWith(func() metadata.Change { return t.takeOut(r, ks).orNothing() }); err != nil {
 		return err
 	}
 	if len(r.keys) > 0 {
@@ -109,20 +109,20 @@ func (x deletion) delete(ctx context.Context, ks []key.Key) error {
 			return err
 		}
 	}
-	if err := x.left(ctx, ks); err != nil {
+	if err := x.awaitDeletions(ctx, ks); err != nil {
 		return err
 	}
-	if err := t.burials.bury(ctx); err != nil && !blockio.IsFault(err) && !errors.Is(err, tier.ErrOff) { // else it is tried again, and a flush says so
+	if err := t.tombs.flush(ctx); err != nil && !blockio.IsFault(err) && !errors.Is(err, tier.ErrOff) { // else it is tried again, and a flush says so
 		return err
 	}
 	return nil
 }
 
-// forget takes ks out of the ledger and into r. During recovery it notes those
+// takeOut takes ks out of the ledger and into r. During recovery it notes those
 // the scan has not brought yet. It returns r.
-func (t *Tier) forget(r *removal, ks []key.Key) *removal {
+func (t *Tier) takeOut(r *removal, ks []key.Key) *removal {
 	for _, k := range ks {
-		t.scan.forget(k)
+		t.scan.addDeleted(k)
 		before := len(r.keys)
 		if e, ok := t.ledger.Remove(k); ok {
 			r.take(e)
@@ -130,25 +130,25 @@ func (t *Tier) forget(r *removal, ks []key.Key) *removal {
 			r.keys = append(r.keys, k)
 		}
 		if len(r.keys) > before && t.scan.active.Load() {
-			r.graves = append(r.graves, t.segments.seq.Add(1))
+			r.marks = append(r.marks, t.segments.seq.Add(1))
 		}
 	}
 	return r
 }
 
 // orNothing is r, about to be queued, or no change at all when nothing is left
-// to remove. It is called once, at the end: the leaving keys are counted then.
+// to remove. It is called once, at the end: the keys being deleted are counted then.
 func (r *removal) orNothing() metadata.Change {
 	if len(r.keys) == 0 {
 		return nil
 	}
-	r.t.leaving.add(r.keys)
+	r.t.deleting.add(r.keys)
 	return r
 }
 
-// drop deletes k if it still is what f says, without waiting, and reports
+// removeIf deletes k if it still is what f says, without waiting, and reports
 // whether it was.
-func (t *Tier) drop(k key.Key, f found) (dropped bool) {
+func (t *Tier) removeIf(k key.Key, f found) (dropped bool) {
 	r := t.newRemoval()
 	_ = t.commits.AddWith(func() metadata.Change {
 		e, state := t.ledger.Find(k)
@@ -157,17 +157,20 @@ func (t *Tier) drop(k key.Key, f found) (dropped bool) {
 			return nil
 		}
 		dropped = true
-		return t.forget(r, []key.Key{k}).orNothing()
+		return t.takeOut(r, []key.Key{k}).orNothing()
 	}) // closed: the checksum will find it again
 	return dropped
 }
 
 // eviction makes room: it removes entries that the ledger chooses, and segments.
 // It keeps nothing between two calls.
-type eviction struct{ t *Tier }
+type eviction struct {
+	t        *Tier
+	restores bool // on behalf of recovery, which is the only one to evict before it has ended
+}
 
-// Trim first evicts entries over a quota. Then it evicts by the tier's policy
-// until a payload of n bytes fits under the high watermark; when it has to
+// Trim first evicts entries over a quota, and those beyond the watermarks of
+// Options.Entries. Then it evicts by the tier's policy until a payload of n bytes fits under the high watermark; when it has to
 // start it goes on to the low one. It then evicts one at a time until n bytes
 // fit in one piece, if a payload can be that large, up to four times n. With
 // n = 0 it also empties a segment where others have filled the file system,
@@ -181,10 +184,10 @@ func (t *Tier) Trim(ctx context.Context, n int64, out []key.Key) ([]key.Key, err
 		err = t.db.Works()
 	}
 	if n == 0 && err == nil {
-		out, err = eviction{t}.giveBack(ctx, out)
+		out, err = eviction{t: t}.giveBack(ctx, out)
 	}
 	if err == nil {
-		out, err = eviction{t}.trim(ctx, n, out)
+		out, err = eviction{t: t}.trim(ctx, n, out)
 	}
 	if err != nil {
 		err = fmt.Errorf("disk: trim for %d bytes: %w", n, err)
@@ -212,6 +215,9 @@ func (v eviction) trim(ctx context.Context, n int64, out []key.Key) (gone []key.
 		return out, tier.ErrTooLarge
 	}
 	if out, err = v.trimQuotas(ctx, out); err != nil {
+		return out, err
+	}
+	if out, err = v.trimEntries(ctx, n, out); err != nil {
 		return out, err
 	}
 	if out, err = v.relieve(ctx, v.heldRoom(n), out); err != nil {
@@ -274,7 +280,7 @@ func (v eviction) fit(ctx context.Context, n int64, out []key.Key) ([]key.Key, e
 // full at most, and returns when their extents are free.
 func (v eviction) evict(ctx context.Context, want int64, out []key.Key, gain func(ledger.Entry) int64, victim func() (ledger.Entry, bool)) ([]key.Key, int64, error) {
 	t := v.t
-	if t.scan.active.Load() {
+	if t.scan.active.Load() && !v.restores {
 		return out, 0, nil
 	}
 	if err := t.db.Works(); err != nil {
@@ -299,7 +305,7 @@ func (v eviction) evict(ctx context.Context, want int64, out []key.Key, gain fun
 	}
 	out = append(out, r.keys...)
 	if err = t.wait(ctx, done, nil); err == nil {
-		err = t.burials.bury(ctx)
+		err = t.tombs.flush(ctx)
 	}
 	return out, freed, err
 }
@@ -309,12 +315,12 @@ func (t *Tier) Unsettled(k key.Key) bool {
 	if t.scan.active.Load() { // one that was opened again says so before the stack knows
 		return true
 	}
-	return t.fills.of(k) != nil || t.leaving.has(k)
+	return t.fills.of(k) != nil || t.deleting.has(k)
 }
 
 // Left implements tier.Unsettled.
 func (t *Tier) Left(id key.SpaceID) []key.Key {
 	ks := t.ledger.Keys(id)
-	t.leaving.still(func() { ks = t.leaving.in(id, ks) })
+	t.deleting.still(func() { ks = t.deleting.in(id, ks) })
 	return ks
 }

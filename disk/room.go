@@ -122,6 +122,6 @@ func (m maintenance) maintain(ctx context.Context) error {
 			t.trouble.Warn().Err(err).Msg("maintenance failed")
 		}
 		m.saveUses()
-		t.wrong.tell()
+		t.wrong.report()
 	}
 }

@@ -43,7 +43,7 @@ func (t *Tier) Run(ctx context.Context) error {
 		g.Go(func() error { return d.Run(ctx) })
 	}
 	g.Go(func() error { return maintenance{t}.maintain(ctx) })
-	g.Go(func() error { return t.burials.run(ctx) })
+	g.Go(func() error { return t.tombs.run(ctx) })
 	g.Go(func() error { return t.db.Run(ctx) })
 	err := g.Wait()
 	stopCommits()

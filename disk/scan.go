@@ -22,8 +22,8 @@ type scan struct {
 	}
 }
 
-// note remembers that k was stored while the scan went on.
-func (s *scan) note(k key.Key) {
+// addStored remembers that k was stored while the scan went on.
+func (s *scan) addStored(k key.Key) {
 	if !s.active.Load() {
 		return
 	}
@@ -42,7 +42,7 @@ func (s *scan) end() (stored []key.Key) {
 	return stored
 }
 
-func (s *scan) forget(k key.Key) {
+func (s *scan) addDeleted(k key.Key) {
 	if !s.active.Load() {
 		return
 	}
@@ -54,7 +54,7 @@ func (s *scan) forget(k key.Key) {
 	s.mu.deleted[k] = struct{}{}
 }
 
-func (s *scan) forgotten(k key.Key) bool {
+func (s *scan) isDeleted(k key.Key) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, is := s.mu.deleted[k]

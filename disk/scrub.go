@@ -75,7 +75,7 @@ func (s *scrub) check(ctx context.Context, k key.Key, sum *tier.Scrubbed, gone f
 	t := s.t
 	var f found
 	var ok bool
-	f.loc, f.seg, ok = t.segments.enter(func() (location, bool) {
+	f.loc, f.seg, ok = t.segments.acquire(func() (location, bool) {
 		e, state := t.ledger.Find(k)
 		f.size, f.sum = e.Size, e.Value.B
 		return location(e.Value.A), state == ledger.Resident
@@ -84,7 +84,7 @@ func (s *scrub) check(ctx context.Context, k key.Key, sum *tier.Scrubbed, gone f
 		return nil // evicted meanwhile
 	}
 	if f.seg != nil {
-		defer t.segments.leave(f.loc)
+		defer t.segments.release(f.loc)
 	}
 	good, err := s.read(ctx, k, f)
 	if err == nil && !good {
@@ -103,10 +103,10 @@ func (s *scrub) check(ctx context.Context, k key.Key, sum *tier.Scrubbed, gone f
 	sum.Chunks++
 	sum.Bytes += uint64(f.size)
 	t.count.scrubBytes.Add(uint64(f.size))
-	if !good && t.drop(k, f) { // else it was evicted meanwhile, or stored anew
+	if !good && t.removeIf(k, f) { // else it was evicted meanwhile, or stored anew
 		sum.Wrong++
 		t.count.corruptScrub.Add(1)
-		t.wrong.note(k, f)
+		t.wrong.add(k, f)
 		gone(k)
 	}
 	return nil
@@ -126,9 +126,9 @@ func (s *scrub) read(ctx context.Context, k key.Key, f found) (good bool, err er
 		n := min(int64(f.size)-done, blockio.PieceBytes)
 		r := &reading{t: s.t, loc: f.loc, done: make(chan error, 1)}
 		r.File, r.Off, r.Buf, r.End = f.seg.file, f.loc.payload()+done, s.buf[:extent.RoundUp(n)], r
-		s.t.segments.again(f.loc)
+		s.t.segments.retain(f.loc)
 		if err := f.seg.volume.dev.Submit(&r.Transfer); err != nil {
-			s.t.segments.leave(f.loc)
+			s.t.segments.release(f.loc)
 			return false, err
 		}
 		if err := s.t.wait(ctx, r.done, &r.Transfer); err != nil {

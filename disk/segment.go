@@ -31,11 +31,11 @@ const maxSegmentBytes = alignBytes << 31
 //	             ▼                  │  │                                      ▲
 //	          removed               │  └─ the room is not needed any more ─┐  │
 //	                                ▼                                      │  │
-//	                             leaving ──────────────────────────────────┘  │
+//	                             draining ─────────────────────────────────┘  │
 //	                                └─────────────── its last extent is free ─┘
 //
 // Unscanned it has no allocator (free is nil): it is read, and takes no extents.
-// Leaving it takes none either: others, or the database, need its room. Whether
+// Draining it takes none either: others, or the database, need its room. Whether
 // its writes are on the device is a state of its own (unsynced).
 type segment struct {
 	number uint32
@@ -50,8 +50,8 @@ type segment struct {
 	// Guarded by segments.mu.
 	free *extent.Allocator // nil until recovery has marked the extents in use
 	idle bool              // was empty when the maintenance came by last
-	// leaving says that it takes no more extents and goes once it is empty.
-	leaving bool
+	// draining says that it takes no more extents and goes once it is empty.
+	draining bool
 }
 
 // used is how many bytes cannot be handed out now. The owner holds segments.mu.
@@ -74,9 +74,9 @@ type segments struct {
 		sync.Mutex       // guards the volumes' lists too
 		bytes      int64 // of all files, those that are being made included
 		// readers counts the readers of an extent, by its packed location. An
-		// extent freed meanwhile waits in leaving with its size.
+		// extent freed meanwhile waits in freeing with its size.
 		readers map[uint64]int
-		leaving map[uint64]int64
+		freeing map[uint64]int64
 		tombs   []tombstone // of extents that wait for it
 	}
 }
@@ -85,7 +85,7 @@ type segments struct {
 func openSegments(volumes []*volume, size int64, epoch uint64) (*segments, error) {
 	s := &segments{volumes: volumes, size: size, freed: make(chan struct{}, 1)}
 	s.seq.Store(epoch << folders.EpochShift)
-	s.mu.readers, s.mu.leaving = make(map[uint64]int), make(map[uint64]int64)
+	s.mu.readers, s.mu.freeing = make(map[uint64]int), make(map[uint64]int64)
 	for _, v := range volumes {
 		if err := s.openVolume(v); err != nil {
 			s.close()
@@ -174,7 +174,7 @@ func (s *segments) alloc(v *volume, n int64) (grant, bool) {
 	for i := range v.list {
 		at := (v.cursor + i) % len(v.list)
 		g := v.list[at]
-		if g.free == nil || g.leaving {
+		if g.free == nil || g.draining {
 			continue
 		}
 		if off, ok := g.free.Alloc(n); ok {
@@ -232,13 +232,13 @@ func (s *segments) removeIdle(v *volume) error {
 	return s.removeEmpty(v, func(g *segment, empty bool) bool {
 		was := g.idle
 		g.idle = empty
-		return was || g.leaving
+		return was || g.draining
 	})
 }
 
 // removeLeft removes those files of v that make way and are empty.
 func (s *segments) removeLeft(v *volume) error {
-	return s.removeEmpty(v, func(g *segment, _ bool) bool { return g.leaving })
+	return s.removeEmpty(v, func(g *segment, _ bool) bool { return g.draining })
 }
 
 // removeEmpty removes the files of v that are empty and that which names; it is

@@ -30,7 +30,7 @@ func TestCostOfEntries(t *testing.T) {
 					mustPut(t, d, m, i, c.size)
 				}
 				for range 6 { // a flush may end behind a compaction, which leaves it to the next
-					if err := (eviction{d}).compact(t.Context()); err != nil {
+					if err := (eviction{t: d}).compact(t.Context()); err != nil {
 						t.Fatal(err)
 					}
 				}

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/kvstored/kvstored/disk/internal/blockio"
+	"github.com/kvstored/kvstored/internal/ledger"
 )
 
 // space is how much of the file systems and of the capacity segments may take.
@@ -14,11 +15,11 @@ type space struct {
 	volumes  volumes
 	segments *segments
 	share    *share
-	plans    func() bool // whether the policy plans
+	ledger   *ledger.Ledger
 }
 
 func newSpace(t *Tier) *space {
-	return &space{&t.o, &t.now, t.volumes, t.segments, t.share, t.ledger.Plans}
+	return &space{&t.o, &t.now, t.volumes, t.segments, t.share, t.ledger}
 }
 
 // meta is how many bytes are set aside for the database: the reserve, or more if
@@ -72,7 +73,7 @@ func (s *space) excess(n int64, started bool) int64 {
 	files, used, _, _ := s.segments.usage()
 	limit := float64(files + s.growth(files))
 	mark := int64(limit * s.now.Load().HighWatermark)
-	if started && !s.plans() {
+	if started && !s.ledger.Plans() {
 		mark = int64(limit * s.now.Load().LowWatermark)
 	}
 	return used + n - max(mark, n) // n alone may be above the mark

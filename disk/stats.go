@@ -1,7 +1,7 @@
 package disk
 
 import (
-	"fmt"
+	"cmp"
 	"maps"
 	"os"
 	"slices"
@@ -20,6 +20,7 @@ type counters struct {
 	evictedRoom, evictedAhead atomic.Uint64 // for a payload that had no room; above the watermark
 	evictedFree               atomic.Uint64 // for others on the file system
 	evictedMeta               atomic.Uint64 // for the database
+	evictedEntries            atomic.Uint64 // for Options.Entries
 	compactions               atomic.Int64  // that were asked for
 	scrubs, scrubBytes        atomic.Uint64 // passes; bytes read by them
 }
@@ -30,11 +31,10 @@ func (t *Tier) Stats() tier.Stats {
 	l := t.ledger.Stats()
 	files, used, largest, segments := t.segments.usage()
 	counters := make(map[string]uint64)
-	for _, part := range []map[string]uint64{t.workCounters(), t.databaseCounters(), t.deviceCounters(), t.scan.counters()} {
+	for _, part := range []map[string]uint64{t.workCounters(), t.databaseCounters(), t.deviceCounters(), t.pathCounters(), t.scan.counters()} {
 		maps.Copy(counters, part)
 	}
 	counters["segments"], counters["segment_bytes"] = uint64(segments), atLeast0(files)
-	t.pathCounters(counters)
 	return tier.Stats{
 		Entries:          int64(l.Entries),
 		PayloadBytes:     t.count.payload.Load(),
@@ -52,6 +52,7 @@ func (t *Tier) Stats() tier.Stats {
 		Steps:            l.Steps,
 		Quotas:           tier.QuotasOf(t.ledger),
 		Counters:         counters,
+		Paths:            pathStats(t),
 	}
 }
 
@@ -63,6 +64,8 @@ func (t *Tier) workCounters() map[string]uint64 {
 		"evicted_ahead":        t.count.evictedAhead.Load(),
 		"evicted_for_min_free": t.count.evictedFree.Load(),
 		"evicted_for_database": t.count.evictedMeta.Load(),
+		"evicted_for_entries":  t.count.evictedEntries.Load(),
+		"entries_most":         uint64(t.o.Entries),
 		"io_timeouts":          t.count.timeouts.Load(),
 		"put_errors":           t.count.putErrors.Load(),
 		"corrupt_get":          t.count.corruptGet.Load(),
@@ -132,21 +135,33 @@ func bit(on bool) uint64 {
 	return 0
 }
 
-// pathCounters adds the counters of each path, under its place in the configuration.
-func (t *Tier) pathCounters(to map[string]uint64) {
+// pathStats are the numbers of each path that is there.
+func pathStats(t *Tier) []tier.PathStats {
+	list := make([]tier.PathStats, len(t.volumes))
+	for i, v := range t.volumes {
+		u := t.segments.usageOf(v)
+		list[i] = tier.PathStats{Path: v.dir, Counters: map[string]uint64{
+			"io_depth":        uint64(v.dev.Depth),
+			"segment_bytes":   uint64(u.files),
+			"used_bytes":      uint64(u.used),
+			"available_bytes": uint64(max(0, v.fs.available.Load())),
+			"off":             bit(!v.works()),
+		}}
+	}
+	slices.SortFunc(list, func(a, b tier.PathStats) int {
+		return cmp.Compare(slices.Index(t.o.Paths, a.Path), slices.Index(t.o.Paths, b.Path))
+	})
+	return list
+}
+
+// pathCounters count the paths by their state.
+func (t *Tier) pathCounters() map[string]uint64 {
 	off := uint64(0)
 	for _, v := range t.volumes {
-		u := t.segments.usageOf(v)
-		name := fmt.Sprintf("path%d_", slices.Index(t.o.Paths, v.dir))
-		to[name+"io_depth"] = uint64(v.dev.Depth)
-		to[name+"segment_bytes"] = uint64(u.files)
-		to[name+"used_bytes"] = uint64(u.used)
-		to[name+"available_bytes"] = uint64(max(0, v.fs.available.Load()))
-		if !v.dev.Reading.Well() || !v.dev.Writing.Well() {
-			off++
-		}
+		off += bit(!v.works())
 	}
-	to["paths"] = uint64(len(t.volumes))
-	to["paths_missing"] = uint64(len(t.missing))
-	to["paths_off"] = off
+	return map[string]uint64{"paths": uint64(len(t.volumes)), "paths_missing": uint64(len(t.missing)), "paths_off": off}
 }
+
+// works reports whether the path is not left alone.
+func (v *volume) works() bool { return v.dev.Reading.Well() && v.dev.Writing.Well() }

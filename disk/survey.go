@@ -38,7 +38,7 @@ type survey struct {
 		stale []key.Key // of records that a header contradicts
 		dead  []tombstone
 	}
-	graves map[key.Key]uint64
+	deletions map[key.Key]uint64
 }
 
 // version is the youngest payload of a key.
@@ -63,7 +63,7 @@ func (r *recovery) compare(ctx context.Context, entries []record.Entry, adopt bo
 	t := r.t
 	s := &survey{t: t, adopt: adopt}
 	t.surveyed.Store(true)
-	if err := t.call(ctx, t.metaDev, s.readGraves, nil); err != nil {
+	if err := t.call(ctx, t.metaDev, s.readDeletions, nil); err != nil {
 		return nil, err
 	}
 	s.mu.best = make(map[key.Key]version)
@@ -82,19 +82,19 @@ func (r *recovery) compare(ctx context.Context, entries []record.Entry, adopt bo
 		return nil, err
 	}
 	entries, err := s.take(ctx, entries)
-	t.segments.againTombs(s.mu.dead...)
+	t.segments.requeueTombs(s.mu.dead...)
 	if err == nil {
-		if err = t.burials.bury(ctx); blockio.IsFault(err) || errors.Is(err, tier.ErrOff) {
+		if err = t.tombs.flush(ctx); blockio.IsFault(err) || errors.Is(err, tier.ErrOff) {
 			err = nil // tried again, by the next start if need be
 		}
 	}
 	return entries, err
 }
 
-// readGraves reads the notes about deleted keys, both kinds.
-func (s *survey) readGraves() (err error) {
-	if s.graves, err = s.t.db.Graves(); err == nil {
-		err = s.t.graveLog.read(s.graves)
+// readDeletions reads the notes about deleted keys, both kinds.
+func (s *survey) readDeletions() (err error) {
+	if s.deletions, err = s.t.db.Deletions(); err == nil {
+		err = s.t.deletionLog.read(s.deletions)
 	}
 	return err
 }
@@ -148,7 +148,7 @@ func (s *survey) take(ctx context.Context, entries []record.Entry) ([]record.Ent
 	return entries, (&recovery{t: s.t}).dropRecords(ctx, without(append(s.mu.stale, overlapped...), entries))
 }
 
-func (s *survey) bury(e *record.Entry, void int64) {
+func (s *survey) discard(e *record.Entry, void int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.dead = append(s.mu.dead, tombOf(versionOf(e), void))

@@ -33,7 +33,7 @@ func (s *syncRun) dropAndSync(ctx context.Context) error {
 	if err := s.dropDoubted(ctx); err != nil {
 		return err
 	}
-	if err := s.t.burials.bury(ctx); err != nil {
+	if err := s.t.tombs.flush(ctx); err != nil {
 		return err
 	}
 	return s.sync(ctx)
@@ -102,7 +102,7 @@ func (s *syncRun) dropDoubted(ctx context.Context) error {
 		if t.scan.active.Load() {
 			return fmt.Errorf("%s: %w: it is dropped once the tier has been scanned", g.path, errDoubted)
 		}
-		out, err := eviction{t}.empty(ctx, g, spans[i].has, nil)
+		out, err := eviction{t: t}.empty(ctx, g, spans[i].has, nil)
 		s.dropped = append(s.dropped, out...)
 		t.log.Error().Err(err).Str("path", g.path).Int("dropped", len(out)).
 			Msg("a segment of the disk tier could not be synced; what was written to it since it last was is dropped")
@@ -110,7 +110,7 @@ func (s *syncRun) dropDoubted(ctx context.Context) error {
 			return err
 		}
 		t.segments.coverFree(g)
-		if err := t.burials.bury(ctx); err != nil {
+		if err := t.tombs.flush(ctx); err != nil {
 			return err
 		}
 		t.segments.resolved(g, spans[i])
@@ -121,7 +121,7 @@ func (s *syncRun) dropDoubted(ctx context.Context) error {
 // meta syncs the database, and the notes beside it.
 func (s *syncRun) meta() error {
 	t := s.t
-	if err := errors.Join(t.graveLog.sync(), filesystem.Sync(t.o.Meta)); err != nil {
+	if err := errors.Join(t.deletionLog.sync(), filesystem.Sync(t.o.Meta)); err != nil {
 		return err
 	}
 	return t.db.Sync()

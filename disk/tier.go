@@ -54,7 +54,7 @@ type Tier struct {
 	scan       scan
 	uses       uses
 	seal       *record.Sealer
-	burials    *burials
+	tombs      *tombWriter
 	rebuilds   bool        // all headers are to be compared with the database; Recover's own
 	surveyed   atomic.Bool // all headers say what the database says
 	unclean    bool        // the last process did not end well
@@ -65,10 +65,10 @@ type Tier struct {
 	space *space
 	share *share // the database's part of the capacity
 
-	fills    fills
-	leaving  leaving
-	graveLog graveLog
-	life     struct {
+	fills       fills
+	deleting    deleting
+	deletionLog deletionLog
+	life        struct {
 		sync.Mutex
 		running, closed bool
 		stop            context.CancelFunc
@@ -126,7 +126,7 @@ func openOn(o Options, p metadata.Pulse, kinds ...blockio.Folder) (*Tier, error)
 // newTier has nothing open.
 func newTier(o Options) (*Tier, error) {
 	t := &Tier{o: o, log: o.Log.With().Str("component", "disk").Logger(), trimming: make(chan struct{}, 1), ended: make(chan struct{})}
-	t.burials = newBurials(t)
+	t.tombs = newTombWriter(t)
 	t.wrong.log = t.log
 	t.trouble = t.log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})
 	t.Set(o.settings())
@@ -135,7 +135,7 @@ func newTier(o Options) (*Tier, error) {
 		return nil, fmt.Errorf("disk: %w", err)
 	}
 	t.ledger = ledger.New(ledger.Options{
-		CapacityBytes: o.CapacityBytes - o.MetaReserveBytes, Policy: p, PolicyName: o.Policy, Quotas: o.Quotas, DeferTraining: o.DeferTraining,
+		CapacityBytes: o.CapacityBytes - o.MetaReserveBytes, Entries: o.Entries, Policy: p, PolicyName: o.Policy, Quotas: o.Quotas, DeferTraining: o.DeferTraining,
 		SizeOf: o.occupied,
 	})
 	t.fills.ledger = t.ledger
@@ -158,10 +158,10 @@ func (t *Tier) release() error {
 		}
 	}
 	if t.segments != nil {
-		t.burials.endClean(err)
+		t.tombs.endClean(err)
 		t.segments.close()
 	}
-	t.graveLog.close()
+	t.deletionLog.close()
 	for _, lock := range t.locks {
 		_ = lock.Close() // ends the lock
 	}
@@ -241,7 +241,7 @@ func (t *Tier) Contains(ctx context.Context, ks []key.Key, have []bool) error {
 // that this process has stored are in the ledger; a record of its own that is not
 // there is one of a Put under way, or of one that failed and is to be removed.
 func (t *Tier) unscanned(ctx context.Context, k key.Key, e *record.Entry) (bool, error) {
-	if !t.scan.active.Load() || t.scan.forgotten(k) {
+	if !t.scan.active.Load() || t.scan.isDeleted(k) {
 		return false, nil
 	}
 	// The call fills a struct of its own: it may go on after this has given up.
@@ -278,7 +278,7 @@ func (t *Tier) Sum(k key.Key) (sum uint64, size uint32, known bool) {
 // Touch marks the keys of one chain as used, tail first.
 func (t *Tier) Touch(ks []key.Key) {
 	t.ledger.Touch(ks)
-	t.uses.note(ks)
+	t.uses.add(ks)
 }
 
 // Set replaces the settings, from the next look at the room on: entries beyond
@@ -299,7 +299,7 @@ func (t *Tier) Room(size uint32) int {
 	if n <= t.o.InlineMax {
 		room = -t.share.short(0) / (filesWorth * metadata.HeldBytes(n, true))
 	}
-	return int(room)
+	return min(int(room), -t.space.surplus(0, false))
 }
 
 // devices are all there are, each once.

@@ -21,8 +21,8 @@ import (
 const cleanName = "kvstored.clean"
 
 const (
-	maxBurials = 64          // under way at once
-	buryAgain  = time.Second // after one that failed
+	maxTombWrites = 64          // under way at once
+	tombRetry     = time.Second // after one that failed
 )
 
 // tombstone is a header to be written that says that an extent is free. The
@@ -54,15 +54,15 @@ func (s *segments) takeTombs() (list []tombstone, in []*segment) {
 			list, in = append(list, x), append(in, g)
 		} else {
 			delete(s.mu.readers, uint64(x.loc))
-			delete(s.mu.leaving, uint64(x.loc))
+			delete(s.mu.freeing, uint64(x.loc))
 		}
 	}
 	s.mu.tombs = nil
 	return list, in
 }
 
-// againTombs puts tombstones back that could not be written.
-func (s *segments) againTombs(xs ...tombstone) {
+// requeueTombs puts tombstones back that could not be written.
+func (s *segments) requeueTombs(xs ...tombstone) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.tombs = append(s.mu.tombs, xs...)
@@ -78,16 +78,16 @@ var pages = sync.Pool{New: func() any { return headerPage(blockio.AlignedBytes(r
 func newPage() []byte      { return pages.Get().(headerPage)[:] }
 func freePage(page []byte) { pages.Put(headerPage(page)) }
 
-// burials writes the tombstones of freed extents.
-type burials struct {
+// tombWriter writes the tombstones of freed extents.
+type tombWriter struct {
 	t    *Tier
-	turn chan struct{} // held by the one bury that works
+	turn chan struct{} // held by the one flush that works
 }
 
-func newBurials(t *Tier) *burials { return &burials{t: t, turn: make(chan struct{}, 1)} }
+func newTombWriter(t *Tier) *tombWriter { return &tombWriter{t: t, turn: make(chan struct{}, 1)} }
 
-// burial is one tombstone on its way.
-type burial struct {
+// tombWrite is one tombstone being written.
+type tombWrite struct {
 	blockio.Transfer
 	t    *Tier
 	tomb tombstone
@@ -96,22 +96,22 @@ type burial struct {
 }
 
 // Finish makes the extent reusable, or has the tombstone tried again.
-func (b *burial) Finish(err error) {
+func (b *tombWrite) Finish(err error) {
 	freePage(b.Buf)
 	if err != nil {
-		b.t.segments.againTombs(b.tomb)
+		b.t.segments.requeueTombs(b.tomb)
 	} else {
 		b.seg.unsynced.wrote(b.tomb.seq)
 		if b.tomb.held {
-			b.t.segments.leave(b.tomb.loc)
+			b.t.segments.release(b.tomb.loc)
 		}
 	}
 	b.done <- err
 }
 
-// bury writes the tombstones of all extents that were freed before, and so
+// flush writes the tombstones of all extents that were freed before, and so
 // makes these reusable. The next call writes again the tombstones that it could not write.
-func (u *burials) bury(ctx context.Context) error {
+func (u *tombWriter) flush(ctx context.Context) error {
 	t := u.t
 	select {
 	case u.turn <- struct{}{}:
@@ -122,21 +122,21 @@ func (u *burials) bury(ctx context.Context) error {
 	list, in := t.segments.takeTombs()
 	var first error
 	for len(list) > 0 {
-		n := min(len(list), maxBurials)
+		n := min(len(list), maxTombWrites)
 		if err := u.write(ctx, list[:n], in[:n]); err != nil && first == nil {
 			first = err
 		}
 		list, in = list[n:], in[n:]
 		if first != nil {
-			t.segments.againTombs(list...)
+			t.segments.requeueTombs(list...)
 			break
 		}
 	}
 	return first
 }
 
-// run buries the extents that no caller waits for, until ctx ends.
-func (u *burials) run(ctx context.Context) error {
+// run writes the tombstones of the extents that no caller waits for, until ctx ends.
+func (u *tombWriter) run(ctx context.Context) error {
 	t := u.t
 	for {
 		select {
@@ -144,27 +144,27 @@ func (u *burials) run(ctx context.Context) error {
 			return nil
 		case <-t.segments.freed:
 		}
-		for err := u.bury(ctx); err != nil && ctx.Err() == nil; err = u.bury(ctx) {
+		for err := u.flush(ctx); err != nil && ctx.Err() == nil; err = u.flush(ctx) {
 			t.trouble.Warn().Err(err).Msg("headers of freed extents are not written; their room is not used yet")
 			select {
 			case <-ctx.Done():
-			case <-time.After(buryAgain):
+			case <-time.After(tombRetry):
 			}
 		}
 	}
 }
 
-func (u *burials) write(ctx context.Context, list []tombstone, in []*segment) (err error) {
+func (u *tombWriter) write(ctx context.Context, list []tombstone, in []*segment) (err error) {
 	t := u.t
 	done := make(chan error, len(list))
-	sent := make([]*burial, 0, len(list))
+	sent := make([]*tombWrite, 0, len(list))
 	for i, x := range list {
-		b := &burial{t: t, tomb: x, seg: in[i], done: done}
+		b := &tombWrite{t: t, tomb: x, seg: in[i], done: done}
 		b.Buf = newPage()
 		u.seal(b.Buf, x)
 		b.File, b.Off, b.Write, b.End = b.seg.file, x.loc.offset(), true, b
 		if serr := b.seg.volume.dev.Submit(&b.Transfer); serr != nil {
-			t.segments.againTombs(x)
+			t.segments.requeueTombs(x)
 			err = errors.Join(err, serr)
 			continue
 		}
@@ -178,7 +178,7 @@ func (u *burials) write(ctx context.Context, list []tombstone, in []*segment) (e
 	return err
 }
 
-func (u *burials) seal(page []byte, x tombstone) {
+func (u *tombWriter) seal(page []byte, x tombstone) {
 	t := u.t
 	extent := record.Extent{Segment: x.loc.segment(), Offset: x.loc.offset(), Bytes: uint32(x.loc.extent(x.n))}
 	e := record.Entry{Size: uint32(x.n), Seq: x.seq, Extent: extent, Headed: true}
@@ -202,7 +202,7 @@ func (o opening) beginUnclean() (unclean bool, err error) {
 
 // endClean writes the tombstones that are left, when the workers have ended, and
 // makes the file cleanName if the end was orderly and all are written.
-func (u *burials) endClean(closed error) {
+func (u *tombWriter) endClean(closed error) {
 	t := u.t
 	hung := slices.ContainsFunc(t.devices(), func(d *blockio.Device) bool { return d.InKernel() > 0 })
 	if closed != nil || hung || t.db == nil || t.scan.active.Load() || !t.surveyed.Load() {
@@ -215,7 +215,7 @@ func (u *burials) endClean(closed error) {
 		page := blockio.AlignedBytes(record.HeaderBytes)
 		list, in := t.segments.takeTombs()
 		for i, x := range list {
-			t.burials.seal(page, x)
+			t.tombs.seal(page, x)
 			if _, err := in[i].file.WriteAt(page, x.loc.offset()); err != nil {
 				return err
 			}
@@ -227,18 +227,18 @@ func (u *burials) endClean(closed error) {
 	}
 }
 
-// graves is a change of notes about deleted keys.
-type graves struct {
+// unmark is a change that removes the marks of deleted keys.
+type unmark struct {
 	t    *Tier
 	keys []key.Key
 	done chan error
 }
 
-func (g *graves) Apply(b *metadata.Batch) error {
+func (g *unmark) Apply(b *metadata.Batch) error {
 	for _, k := range g.keys {
-		b.Unbury(k)
+		b.UnmarkDeleted(k)
 	}
 	return nil
 }
 
-func (g *graves) Committed(err error) { g.done <- err }
+func (g *unmark) Committed(err error) { g.done <- err }

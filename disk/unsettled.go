@@ -10,9 +10,9 @@ import (
 	"github.com/kvstored/kvstored/tier"
 )
 
-// leaving counts, by key, the records that are gone from the ledger and still
+// deleting counts, by key, the records that are gone from the ledger and still
 // to be deleted from the database. Its mutex is a leaf.
-type leaving struct {
+type deleting struct {
 	commits *metadata.Committer // nil in a tier that was never open
 
 	sync.Mutex
@@ -20,13 +20,13 @@ type leaving struct {
 }
 
 // has reports whether k has left the ledger, and is still to be deleted.
-func (l *leaving) has(k key.Key) (is bool) {
+func (l *deleting) has(k key.Key) (is bool) {
 	l.still(func() { is = l.any([]key.Key{k}) })
 	return is
 }
 
 // still calls look while no key is on its way out of the ledger.
-func (l *leaving) still(look func()) {
+func (l *deleting) still(look func()) {
 	if l.commits == nil {
 		look()
 		return
@@ -34,7 +34,7 @@ func (l *leaving) still(look func()) {
 	l.commits.Still(look)
 }
 
-func (l *leaving) add(ks []key.Key) {
+func (l *deleting) add(ks []key.Key) {
 	l.Lock()
 	defer l.Unlock()
 	if l.keys == nil {
@@ -45,7 +45,7 @@ func (l *leaving) add(ks []key.Key) {
 	}
 }
 
-func (l *leaving) done(ks []key.Key) {
+func (l *deleting) done(ks []key.Key) {
 	l.Lock()
 	defer l.Unlock()
 	for _, k := range ks {
@@ -56,7 +56,7 @@ func (l *leaving) done(ks []key.Key) {
 }
 
 // in appends the keys of a space.
-func (l *leaving) in(id key.SpaceID, ks []key.Key) []key.Key {
+func (l *deleting) in(id key.SpaceID, ks []key.Key) []key.Key {
 	l.Lock()
 	defer l.Unlock()
 	for k := range l.keys {
@@ -67,7 +67,7 @@ func (l *leaving) in(id key.SpaceID, ks []key.Key) []key.Key {
 	return ks
 }
 
-func (l *leaving) any(ks []key.Key) bool {
+func (l *deleting) any(ks []key.Key) bool {
 	l.Lock()
 	defer l.Unlock()
 	for _, k := range ks {
@@ -81,9 +81,9 @@ func (l *leaving) any(ks []key.Key) bool {
 // deletion is one Delete.
 type deletion struct{ t *Tier }
 
-// landed waits for the Puts of ks that are under way: one that its caller has
+// awaitPuts waits for the Puts of ks that are under way: one that its caller has
 // given up becomes resident when the device has woken up.
-func (x deletion) landed(ctx context.Context, ks []key.Key) error {
+func (x deletion) awaitPuts(ctx context.Context, ks []key.Key) error {
 	t := x.t
 	for _, k := range ks {
 		under := t.fills.of(k)
@@ -101,16 +101,16 @@ func (x deletion) landed(ctx context.Context, ks []key.Key) error {
 	return nil
 }
 
-// leftRounds bounds how often left waits: other clients may store and delete
+// awaitRounds bounds how often awaitDeletions waits: other clients may store and delete
 // the same keys again and again meanwhile.
-const leftRounds = 16
+const awaitRounds = 16
 
-// left waits for the deletions of ks that others have begun, which a kill of
+// awaitDeletions waits for the deletions of ks that others have begun, which a kill of
 // the process would undo before they are committed.
-func (x deletion) left(ctx context.Context, ks []key.Key) error {
+func (x deletion) awaitDeletions(ctx context.Context, ks []key.Key) error {
 	t := x.t
-	for range leftRounds {
-		if !t.leaving.any(ks) {
+	for range awaitRounds {
+		if !t.deleting.any(ks) {
 			return nil
 		}
 		after := t.newRemoval() // of nothing, but behind theirs

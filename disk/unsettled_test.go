@@ -92,7 +92,7 @@ func TestSettledAfterGiveBack(t *testing.T) {
 		mustPut(t, d, m, n+1, 100_000)
 	}
 	g := d.segments.leastUsed(d.volumes[0].fs)
-	if out, err := (eviction{d}).empty(t.Context(), g, everything, nil); err != nil || len(out) != len(ks) {
+	if out, err := (eviction{t: d}).empty(t.Context(), g, everything, nil); err != nil || len(out) != len(ks) {
 		t.Fatalf("gave back %v, %v", out, err)
 	}
 	checkBooks(t, d)

@@ -27,8 +27,8 @@ type uses struct {
 	keys []key.Key
 }
 
-// note keeps the first keys of ks, as many as there is room for.
-func (u *uses) note(ks []key.Key) {
+// add keeps the first keys of ks, as many as there is room for.
+func (u *uses) add(ks []key.Key) {
 	u.Lock()
 	defer u.Unlock()
 	n := min(len(ks), maxUses-len(u.keys))

@@ -85,7 +85,7 @@ func (v *volume) usage() (u usage) {
 	for _, g := range v.list {
 		u.files += g.blocks
 		u.used += g.used()
-		if g.free != nil && !g.leaving {
+		if g.free != nil && !g.draining {
 			u.free += g.free.FreeBytes()
 			u.largest = max(u.largest, g.free.LargestFree())
 		}

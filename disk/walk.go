@@ -136,14 +136,14 @@ func (x *walk) reseal(e *record.Entry) (right bool, err error) {
 	case x.w.unread:
 		return x.youngest(e), nil
 	case !right:
-		x.bury(e, h.Void)
+		x.discard(e, h.Void)
 		return false, nil
 	case !x.youngest(e):
 		return false, nil
 	}
 	page := blockio.AlignedBytes(record.HeaderBytes) // the device's, where it hangs
 	x.t.seal.Seal(page, &h)
-	w := &fetching{done: make(chan error, 1)}
+	w := &pieceRead{done: make(chan error, 1)}
 	w.File, w.Off, w.Buf, w.Write, w.End = x.w.seg.file, e.Extent.Offset, page, true, w
 	if err = x.w.seg.volume.dev.Submit(&w.Transfer); err == nil {
 		err = x.t.wait(x.w.ctx, w.done, &w.Transfer)
@@ -209,8 +209,8 @@ func isWhole(h *record.Header, size int64) bool { return inBounds(&h.Entry, size
 func (x *walk) live(h *record.Header) (next int64, err error) {
 	next = h.Extent.Offset + alignBytes
 	k := h.Key
-	if !x.adopt || x.w.seg.volume.stale || h.Seq < x.graves[k] || x.t.scan.forgotten(k) || x.overlapsYounger(h) {
-		x.bury(&h.Entry, h.Void)
+	if !x.adopt || x.w.seg.volume.stale || h.Seq < x.deletions[k] || x.t.scan.isDeleted(k) || x.overlapsYounger(h) {
+		x.discard(&h.Entry, h.Void)
 		return next, nil
 	}
 	right, err := x.w.check(h)
@@ -219,7 +219,7 @@ func (x *walk) live(h *record.Header) (next int64, err error) {
 	}
 	if !right {
 		x.t.rebuilding.dropped.Add(1)
-		x.bury(&h.Entry, h.Void)
+		x.discard(&h.Entry, h.Void)
 		return next, nil
 	}
 	x.mu.Lock()

@@ -16,28 +16,28 @@ type window struct {
 	ctx  context.Context
 	t    *Tier
 	seg  *segment
-	now  fetch
-	next fetch
+	now  piece
+	next piece
 	hash xxh3.Hasher
 
 	unread bool // the last check met a piece that the device cannot read
 }
 
-// fetch is a piece of a segment, on its way or here.
-type fetch struct {
+// piece is a piece of a segment, being read or in memory.
+type piece struct {
 	off  int64
 	n    int // 0 = nothing
 	buf  []byte
 	done chan error // nil when it is here
-	x    *fetching
+	x    *pieceRead
 }
 
-type fetching struct {
+type pieceRead struct {
 	blockio.Transfer
 	done chan error
 }
 
-func (f *fetching) Finish(err error) { f.done <- err }
+func (f *pieceRead) Finish(err error) { f.done <- err }
 
 // page returns the page at off, which is valid until the next call. Nothing
 // from to on is asked for soon.
@@ -60,9 +60,9 @@ func (w *window) piece(off, to int64) ([]byte, error) {
 	return w.now.buf[off-w.now.off : w.now.n], nil
 }
 
-func (f *fetch) has(off int64) bool { return off >= f.off && off < f.off+int64(f.n) }
+func (f *piece) has(off int64) bool { return off >= f.off && off < f.off+int64(f.n) }
 
-// advance makes now have off, and has the piece behind it fetched.
+// advance makes now have off, and has the piece behind it read.
 func (w *window) advance(off, to int64) error {
 	w.now, w.next = w.next, w.now
 	if !w.now.has(off) {
@@ -78,8 +78,8 @@ func (w *window) advance(off, to int64) error {
 	return nil
 }
 
-// ask has the piece at off fetched, as far as there is any before to.
-func (w *window) ask(f *fetch, off, to int64) {
+// ask has the piece at off read, as far as there is any before to.
+func (w *window) ask(f *piece, off, to int64) {
 	f.off, f.n = off, int(min(blockio.PieceBytes, to-off))
 	if f.n <= 0 {
 		f.n = 0
@@ -88,7 +88,7 @@ func (w *window) ask(f *fetch, off, to int64) {
 	if f.buf == nil {
 		f.buf = blockio.AlignedBytes(blockio.PieceBytes)
 	}
-	x := &fetching{done: make(chan error, 1)}
+	x := &pieceRead{done: make(chan error, 1)}
 	x.File, x.Off, x.Buf, x.End = w.seg.file, off, f.buf[:f.n], x
 	f.done, f.x = x.done, x
 	if err := w.seg.volume.dev.Submit(&x.Transfer); err != nil {
@@ -97,7 +97,7 @@ func (w *window) ask(f *fetch, off, to int64) {
 }
 
 // await waits for a piece. One that the device cannot read has no headers.
-func (w *window) await(f *fetch) error {
+func (w *window) await(f *piece) error {
 	if f.done == nil {
 		return nil
 	}

@@ -31,16 +31,25 @@ func (o *Options) pause(i int) {
 // Builder turns prompts into chains of one space. It is not safe for
 // concurrent use, because it reuses its scratch memory: have one per
 // connection. It allocates nothing once its scratch and the destination chain
-// have grown to the longest prompt.
+// have grown to the longest prompt, but a table for prompts of more than 16,384
+// chunks.
 type Builder struct {
 	space       SpaceID
 	method      Method
 	chunkTokens int
 	seed        Hash
 	hasher      hasher // nil where hashes are given
-	distinct    distinct
+	distinct    *distinct
 	scratch     []byte // one chunk of tokens as bytes
 }
+
+// Share has b use the scratch memory of o from now on: one caller uses both, one
+// at a time.
+func (b *Builder) Share(o *Builder) { b.distinct = o.distinct }
+
+// ScratchBytes is the memory that it keeps from one chain to the next: at most
+// 128 KiB, and after Tokens the bytes of a chunk besides.
+func (b *Builder) ScratchBytes() int { return 4*cap(b.distinct.slots) + cap(b.scratch) }
 
 // NewBuilder returns a Builder for s. The error wraps ErrSpace.
 func NewBuilder(s Space) (*Builder, error) {

@@ -8,13 +8,17 @@ import (
 )
 
 // distinct finds a hash that a chain holds twice. It is an open-addressing
-// table that is at most half full and is used again for every chain.
+// table that is at most half full and, unless it is long, used again for every
+// chain.
 type distinct struct {
 	seed  [2]uint64
 	slots []uint32 // position in the chain + 1; 0 is free
 }
 
-func newDistinct() distinct { return distinct{seed: [2]uint64{rand.Uint64(), rand.Uint64()}} }
+// maxSlots is how long a table may be to be used again: that of 16,384 chunks.
+const maxSlots = 32 << 10
+
+func newDistinct() *distinct { return &distinct{seed: [2]uint64{rand.Uint64(), rand.Uint64()}} }
 
 // place mixes all 16 bytes with a secret, because engines choose their hashes:
 // consecutive numbers padded with zeros are common. Two folded multiplications,
@@ -35,10 +39,7 @@ func (d *distinct) check(hs []Hash, o *Options) error {
 		return nil
 	}
 	size := 1 << bits.Len(uint(2*len(hs)-1))
-	if size > len(d.slots) {
-		d.slots = make([]uint32, size)
-	}
-	slots := d.slots[:size]
+	slots := d.table(size)
 	clear(slots)
 	mask := uint64(size - 1)
 	for i := range hs {
@@ -57,4 +58,15 @@ func (d *distinct) check(hs []Hash, o *Options) error {
 		o.pause(i)
 	}
 	return nil
+}
+
+// table is room for size slots.
+func (d *distinct) table(size int) []uint32 {
+	switch {
+	case size > maxSlots:
+		return make([]uint32, size)
+	case size > len(d.slots):
+		d.slots = make([]uint32, size)
+	}
+	return d.slots[:size]
 }

@@ -86,9 +86,9 @@ func (g *ghosts) release(q *ghostQueue, r uint32) {
 	g.spare = r
 }
 
-// settle takes note that a run of q has one ghost less. It looks at no more
+// compact frees or merges a run of q that has one ghost less. It looks at no more
 // than three runs.
-func (g *ghosts) settle(q *ghostQueue, r uint32) {
+func (g *ghosts) compact(q *ghostQueue, r uint32) {
 	left := g.run(r)
 	left.live--
 	switch {

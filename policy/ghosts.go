@@ -61,7 +61,7 @@ func (g *ghosts) put(queue int, hash uint64, size uint32) {
 	}
 	at := g.find32(uint32(hash))
 	if *at != 0 {
-		g.bury(at)
+		g.end(at)
 		at = g.find32(uint32(hash))
 	}
 	q := &g.queues[queue]
@@ -77,7 +77,7 @@ func (g *ghosts) drop(hash uint64) {
 		return
 	}
 	if at := g.find32(uint32(hash)); *at != 0 {
-		g.bury(at)
+		g.end(at)
 	}
 }
 
@@ -85,7 +85,7 @@ func (g *ghosts) drop(hash uint64) {
 func (g *ghosts) trim(queue int, limit int64) {
 	q := &g.queues[queue]
 	for q.weight > limit && q.front != 0 {
-		g.bury(g.link(q.oldest()))
+		g.end(g.link(q.oldest()))
 	}
 }
 
@@ -94,9 +94,9 @@ func (g *ghosts) weight(queue int) int64 { return g.queues[queue].weight }
 // record is that of a link.
 func (g *ghosts) record(r uint32) *ghost { return g.records.at(r - 1) }
 
-// bury ends the ghost that a link leads to, and leaves its place in the queue
+// end ends the ghost that a link leads to, and leaves its place in the queue
 // behind. Others may get another record, so that what leads to them changes.
-func (g *ghosts) bury(at *uint32) {
+func (g *ghosts) end(at *uint32) {
 	r := *at
 	rec := g.record(r)
 	q := &g.queues[rec.queue()]
@@ -104,7 +104,7 @@ func (g *ghosts) bury(at *uint32) {
 	q.weight -= int64(rec.size())
 	*at = rec.chain
 	*rec = ghost{}
-	g.settle(q, runOf(r))
+	g.compact(q, runOf(r))
 }
 
 // link returns what leads to record r. The oldest are in front of their

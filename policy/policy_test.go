@@ -16,7 +16,7 @@ func TestConformance(t *testing.T) {
 }
 
 func TestNewRefusesUnknownNames(t *testing.T) {
-	if p, err := policy.New("lifo", 1); err == nil || p != nil {
+	if p, err := policy.New("no-such-policy", 1); err == nil || p != nil {
 		t.Errorf("New(lifo) = %v, %v", p, err)
 	}
 }

@@ -2,7 +2,7 @@ package prefetch
 
 import "time"
 
-// Link is what chunks come up over: a tier.
+// Link is what chunks are promoted over: a tier.
 type Link struct {
 	First          time.Duration // what one load alone takes
 	BytesPerSecond float64       // of all loads together; 0 = not known: as if at once

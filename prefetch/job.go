@@ -1,7 +1,6 @@
 package prefetch
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -12,7 +11,7 @@ import (
 	"github.com/kvstored/kvstored/internal/broadcast"
 )
 
-// Source brings chunk i up and returns it with its payload bytes. It ends
+// Source promotes chunk i and returns it with its payload bytes. It ends
 // with ctx.
 type Source[T any] interface {
 	Load(ctx context.Context, i int) (T, int64, error)
@@ -31,10 +30,10 @@ var ErrEnd = errors.New("end of the prefix")
 
 // Options of a Job.
 type Options[T any] struct {
-	From, To int   // chunks to bring up: From is first
+	From, To int   // chunks to promote: From is first
 	Window   int64 // payload bytes in flight; at least one chunk always is
 	// ChunkBytes is what a chunk has, or may have at most where that is not known.
-	// Each counts as so much until the first has come up, and then as much as that.
+	// Each counts as so much until the first is promoted, and then as much as that.
 	// 0: one load at a time until then.
 	ChunkBytes int64
 	// Lane says where chunk i comes from: from 0 to Lanes-1. Loads start in
@@ -43,11 +42,11 @@ type Options[T any] struct {
 	Lane     func(i int) int
 	Lanes    int
 	Deadline time.Time // zero = none
-	// Discard takes back a chunk that came up behind the end of the job, or
+	// Discard takes back a chunk that was promoted behind the end of the job, or
 	// too late for it. It must not block.
 	Discard func(T)
 	// Yields reports whether a chunk may have failed only because chunks
-	// behind it came up first and hold the room it needs: then they are
+	// behind it were promoted first and hold the room it needs: then they are
 	// discarded, the last first, and it is tried again. Nil: never.
 	Yields func(error) bool
 	// Changed is called, without locks and from any goroutine, when the
@@ -67,7 +66,7 @@ type Job[T any] struct {
 		ready  int       // leading items that are there
 		flying int       // loads under way
 		lanes  []lane
-		size   int64 // of the last chunk that came up with any bytes; 0 = none yet
+		size   int64 // of the last chunk that was promoted with any bytes; 0 = none yet
 		done   bool
 		err    error // why it ended; nil = complete
 		change broadcast.Signal
@@ -152,88 +151,6 @@ func (j *Job[T]) failure() error {
 	return st.Err
 }
 
-func (j *Job[T]) load(ctx context.Context, i, l int) {
-	v, size, err := j.src.Load(ctx, j.o.From+i)
-	for err != nil && j.yield(ctx, i, err) {
-		v, size, err = j.src.Load(ctx, j.o.From+i)
-	}
-	j.mu.Lock()
-	keep := err == nil && !j.mu.done && i < len(j.mu.items)
-	if err == nil && !keep {
-		j.drop([]T{v})
-		j.mu.Lock()
-	}
-	j.mu.flying--
-	j.mu.lanes[l].flying--
-	if i < len(j.mu.items) {
-		j.mu.items[i].flying = false
-	}
-	before := j.mu.ready
-	if keep {
-		j.mu.items[i].value, j.mu.items[i].here = v, true
-		j.mu.size = cmp.Or(size, j.mu.size)
-		for j.mu.ready < len(j.mu.items) && j.mu.items[j.mu.ready].here {
-			j.mu.ready++
-		}
-	}
-	grew := j.mu.ready > before
-	over := j.mu.ready == len(j.mu.items)
-	j.mu.change.Wake()
-	j.mu.Unlock()
-	switch {
-	case errors.Is(err, ErrEnd) && ctx.Err() == nil:
-		j.cut(i, nil)
-	case err != nil && ctx.Err() != nil:
-		j.end(ErrCancelled) // the load says what the context said
-	case err != nil:
-		j.cut(i, err)
-	case !keep:
-	case over:
-		j.end(nil)
-	case grew:
-		j.changed()
-	}
-}
-
-// yield takes back what chunks behind chunk i hold, if that is why it failed:
-// the job ends before the last of them, and i may try again. It waits for
-// those on their way, which may hold it by now. False says that none does.
-func (j *Job[T]) yield(ctx context.Context, i int, err error) bool {
-	if j.o.Yields == nil || !j.o.Yields(err) {
-		return false
-	}
-	j.mu.Lock()
-	if j.mu.done || i >= len(j.mu.items) {
-		j.mu.Unlock()
-		return false
-	}
-	for k := len(j.mu.items) - 1; k > i; k-- {
-		if j.mu.items[k].here {
-			v := j.mu.items[k].value
-			j.mu.items, j.mu.err = j.mu.items[:k], err
-			j.drop([]T{v})
-			return true
-		}
-	}
-	behind := j.mu.flying
-	for _, it := range j.mu.items[:i+1] {
-		if it.flying {
-			behind--
-		}
-	}
-	change := j.mu.change.Next()
-	j.mu.Unlock()
-	if behind == 0 {
-		return false
-	}
-	select {
-	case <-change:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
 // cut shortens the job to what lies before chunk i: nothing behind it can
 // become part of the prefix. Those before may still be on its way.
 func (j *Job[T]) cut(i int, err error) {
@@ -246,6 +163,8 @@ func (j *Job[T]) cut(i int, err error) {
 	j.mu.items = j.mu.items[:i]
 	j.mu.err = err
 	over := j.mu.ready == i
+	j.mu.flying++
+	j.mu.Unlock()
 	j.drop(late)
 	if over {
 		j.end(nil)
@@ -283,16 +202,14 @@ func here[T any](items []item[T]) []T {
 	return out
 }
 
-// drop discards vs. Until that is done they count as flying, since the memory they
-// hold is not free. It is called with the mutex held and returns without.
+// drop discards vs. The caller counts them as one that is flying from when it took
+// them out of the items: the memory that they hold is not free before drop ends.
 func (j *Job[T]) drop(vs []T) {
-	j.mu.flying++
-	j.mu.Unlock()
 	j.discard(vs)
 	j.mu.Lock()
+	defer j.mu.Unlock()
 	j.mu.flying--
 	j.mu.change.Wake()
-	j.mu.Unlock()
 }
 
 func (j *Job[T]) discard(vs []T) {

@@ -41,7 +41,7 @@ func (t *Tier) Run(ctx context.Context) error {
 		}
 	}
 	if t.o.List {
-		n, err := t.learn(ctx)
+		n, err := t.loadNames(ctx)
 		if err != nil && ctx.Err() == nil {
 			t.log.Warn().Err(err).Msg("the objects could not be listed to the end; what is there is found all the same, in more requests")
 		}
@@ -80,8 +80,8 @@ func (t *Tier) Connect(ctx context.Context) error {
 	return nil
 }
 
-// learn reads the names of all objects into the Bloom filter.
-func (t *Tier) learn(ctx context.Context) (n int, err error) {
+// loadNames reads the names of all objects into the Bloom filter.
+func (t *Tier) loadNames(ctx context.Context) (n int, err error) {
 	err = t.list(ctx, t.names.root, func(page []types.Object) error {
 		for i := range page {
 			if k, ok := t.names.key(aws.ToString(page[i].Key)); ok && !t.expired(page[i].LastModified) {

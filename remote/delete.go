@@ -79,7 +79,7 @@ func (t *Tier) Purge(ctx context.Context, id key.SpaceID, after string, dry bool
 		if err := t.deleteNames(ctx, objects); err != nil {
 			return tier.Purged{}, err
 		}
-		t.forget(objects, gone)
+		t.markAbsent(objects, gone)
 	}
 	p.Found = uint64(len(objects))
 	if aws.ToBool(page.IsTruncated) {
@@ -88,8 +88,8 @@ func (t *Tier) Purge(ctx context.Context, id key.SpaceID, after string, dry bool
 	return p, nil
 }
 
-// forget notes that objects are gone, and tells gone of those that were chunks.
-func (t *Tier) forget(objects []types.ObjectIdentifier, gone func(key.Key)) {
+// markAbsent notes that objects are gone, and tells gone of those that were chunks.
+func (t *Tier) markAbsent(objects []types.ObjectIdentifier, gone func(key.Key)) {
 	for i := range objects {
 		if k, ok := t.names.key(aws.ToString(objects[i].Key)); ok {
 			t.absent.add(k)

@@ -96,7 +96,7 @@ func (s *search) round(ctx context.Context, at []int, found func(n int)) {
 		case a := <-s.answers:
 			s.open--
 			before := s.lo
-			s.learn(a)
+			s.narrow(a)
 			if found != nil && s.lo > before {
 				found(s.lo)
 			}
@@ -109,8 +109,8 @@ func (s *search) round(ctx context.Context, at []int, found func(n int)) {
 	}
 }
 
-// learn draws the conclusions of one answer.
-func (s *search) learn(a probed) {
+// narrow shortens the search by one answer.
+func (s *search) narrow(a probed) {
 	switch {
 	case a.i < s.lo, a.i >= s.hi: // an answer from behind it was faster
 	case a.there:

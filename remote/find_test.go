@@ -94,7 +94,7 @@ func testListing(t *testing.T, s *s3test.Memory, m tiertest.Allocator) {
 	c := tiertest.Chain(1, 64)
 	put(t, connect(t, virtualOptions(s)), m, c, 0, 40, 100)
 	r := connect(t, virtualOptions(s))
-	if n, err := r.learn(t.Context()); n != 40 || err != nil {
+	if n, err := r.loadNames(t.Context()); n != 40 || err != nil {
 		t.Fatalf("listed %d objects, error %v; want 40", n, err)
 	}
 	got, err := r.Find(t.Context(), tiertest.Keys(c, 0, 64), nil)

@@ -72,7 +72,7 @@ func (t *Tier) present(ctx context.Context, e *tier.Entry) (bool, error) {
 		t.count.otherBytes.Add(1)
 	}
 	t.count.present.Add(1)
-	t.note(e)
+	t.markPresent(e)
 	return true, nil
 }
 
@@ -85,8 +85,8 @@ func (t *Tier) occupied(e *tier.Entry, what error) error {
 	return &Error{Op: "put", Err: err}
 }
 
-// note remembers that e is there.
-func (t *Tier) note(e *tier.Entry) {
+// markPresent notes that e is there.
+func (t *Tier) markPresent(e *tier.Entry) {
 	t.known.add(e.Key)
 	t.absent.remove(e.Key)
 }
@@ -112,7 +112,7 @@ func (t *Tier) send(ctx context.Context, e *tier.Entry, ifNone bool) error {
 		return err
 	})
 	if err == nil {
-		t.note(e)
+		t.markPresent(e)
 		t.count.stored.Add(1)
 		t.count.storedBytes.Add(uint64(e.Size))
 	}

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// writeShare: writes have half of what reads have, on top of it. They are in
-// no hurry.
+// writeShare: writes have half of what reads have, on top of it: no client waits for
+// them.
 const writeShare = 2
 
 // direction is where payloads go.

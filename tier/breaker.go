@@ -119,8 +119,8 @@ var noTrouble = []error{
 	context.Canceled,
 }
 
-// tell logs what the end of a call has changed.
-func (g *guarded) tell(c breaker.Change, err error) {
+// logChange logs what the end of a call has changed.
+func (g *guarded) logChange(c breaker.Change, err error) {
 	switch {
 	case c.Opened:
 		g.log.Error().Err(err).Str("tier", g.Name()).Stringer("probe_in", c.Pause).
@@ -152,7 +152,7 @@ func (g *guarded) call(ctx context.Context, op string, canProbe bool, call func(
 	case v == breaker.Good && op == "get":
 		v = breaker.Right
 	}
-	g.tell(g.state.End(pass, v, err), err)
+	g.logChange(g.state.End(pass, v, err), err)
 	return err
 }
 

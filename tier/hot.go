@@ -38,6 +38,7 @@ type Fill struct {
 	Owner  ledger.Owner
 	Class  ledger.Class
 	Wait   bool // wait for room until the context ends, as long as others can make some
+	Free   bool // evict nothing
 	// Patient says that there is rather no room than that something is lost which
 	// others are about to write below. Who waits is.
 	Patient bool
@@ -48,7 +49,7 @@ type Fill struct {
 	// after which they need not be protected any more. Nil: never.
 	Writing func() bool
 	// Block, if valid, is what a victim of this tier still has, sealed: the fill
-	// takes a reference of it instead of a new one, and evicts nothing.
+	// takes a reference of it instead of a new one, and evicts nothing for bytes.
 	Block arena.Block
 	// Drop takes over every entry that had to go, and reports whether its
 	// memory stays in use for now. It must not block or call the tier to
@@ -88,14 +89,14 @@ type Hot interface {
 // Shrinker is what keeps the watermarks of the hot tier.
 type Shrinker interface {
 	// Shrink evicts from above the high watermark down to the low one and
-	// hands each victim to drop, as Fill.Drop says. leaving is what earlier
+	// hands each victim to drop, as Fill.Drop says. demoting is what earlier
 	// victims still occupy: it is on its way out and does not count.
-	Shrink(ctx context.Context, leaving int64, drop func(Victim) bool)
+	Shrink(ctx context.Context, demoting int64, drop func(Victim) bool)
 	// HandedOver returns when each entry that had left the tier before the call has
 	// been handed to its Drop, by any caller. It waits for no I/O.
 	HandedOver()
 	// Crowded reports whether Shrink would evict anything.
-	Crowded(leaving int64) bool
+	Crowded(demoting int64) bool
 }
 
 // HotValue packs what a hot tier's ledger keeps of an entry: its block, and

@@ -15,6 +15,7 @@ func Refusal(err error) error {
 		{ledger.ErrOverQuota, ErrOverQuota},
 		{ledger.ErrInconsistent, ErrInconsistent},
 		{ledger.ErrBusy, ErrNoSpace},
+		{ledger.ErrFull, ErrNoSpace},
 	} {
 		if errors.Is(err, r.is) {
 			return fmt.Errorf("%w: %w", r.name, err)

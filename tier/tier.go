@@ -44,7 +44,7 @@ type Entry struct {
 	Block arena.Block // sealed
 }
 
-// Allocator hands out room for payloads that come up.
+// Allocator hands out room for payloads that are promoted.
 type Allocator interface {
 	// Alloc returns an unsealed block of n bytes; the caller owns one
 	// reference. It may wait for room until ctx ends, then ErrNoSpace.
@@ -92,4 +92,11 @@ type Stats struct {
 	Steps            uint64            `json:"eviction_steps"`   // what the policies inspected to find victims
 	Quotas           []QuotaUse        `json:"quotas,omitempty"`
 	Counters         map[string]uint64 `json:"counters,omitempty"` // whatever else the tier counts
+	Paths            []PathStats       `json:"paths,omitempty"`    // those that are there, in the order of the configuration
+}
+
+// PathStats are the numbers of one folder of a tier.
+type PathStats struct {
+	Path     string            `json:"path"` // as configured
+	Counters map[string]uint64 `json:"counters"`
 }

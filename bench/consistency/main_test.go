@@ -110,8 +110,8 @@ type grantsAgain struct{ store }
 func (s grantsAgain) Put(ctx context.Context, p client.Prompt, first int, payloads [][]byte, inline bool) ([]client.Stored, error) {
 	results, err := s.store.Put(ctx, p, first, payloads, inline)
 	for i, r := range results {
-		if r.Result == client.ResultExists || r.Result == client.ResultDiffers {
-			results[i].Result = client.ResultStored
+		if r.Code == client.ResultExists || r.Code == client.ResultDiffers {
+			results[i].Code = client.ResultStored
 		}
 	}
 	return results, err

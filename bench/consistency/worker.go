@@ -115,7 +115,7 @@ func outcomeOf(results []client.Stored, err error, i int) outcome {
 	switch {
 	case err != nil:
 		return unknown
-	case i < len(results) && results[i].Result == client.ResultStored:
+	case i < len(results) && results[i].Code == client.ResultStored:
 		return stored
 	}
 	return refused

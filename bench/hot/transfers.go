@@ -36,20 +36,32 @@ func (d *daemon) get(ctx context.Context, b *buffers, ps []client.Prompt, size i
 	return time.Since(start) / time.Duration(len(ps)), nil
 }
 
-// put times one chunk of size bytes: reserve, fill, commit.
+// put times one chunk of size bytes, as a Writer stores one after another.
 func (d *daemon) put(ctx context.Context, b *buffers, ps []client.Prompt, size int) (time.Duration, error) {
 	start := time.Now()
+	w := client.NewWriter(d.c)
+	var all []*client.Storing
 	for i, p := range ps {
-		f, err := d.reserve(ctx, p, 1, size)
+		s, err := w.Put(ctx, p, client.ReserveOptions{Count: 1, Size: size}, func(_ int, dst []byte) error {
+			client.CopyTo(dst, part(b.src, i, size))
+			return nil
+		})
 		if err != nil {
 			return 0, err
 		}
-		fillSlot(f, 0, part(b.src, i, size))
-		if err := stored(ctx, f.StartCommit(ctx, 0, 1)); err != nil {
-			return 0, err
+		all = append(all, s)
+	}
+	if err := w.Flush(ctx); err != nil {
+		return 0, err
+	}
+	took := time.Since(start) / time.Duration(len(ps))
+	for _, s := range all {
+		rs, err := s.Wait(ctx)
+		if err != nil || rs[0].Code != client.ResultStored {
+			return 0, fmt.Errorf("put: %v %w", rs, err)
 		}
 	}
-	return time.Since(start) / time.Duration(len(ps)), nil
+	return took, nil
 }
 
 // putMany times one chunk of size bytes with several commits under way: while
@@ -129,8 +141,8 @@ func fillSlot(f *client.Fill, slot int, payload []byte) { f.Write(slot, payload)
 func stored(ctx context.Context, c *client.Commit) error {
 	rs, err := c.Wait(ctx)
 	for i := 0; err == nil && i < len(rs); i++ {
-		if rs[i].Result != client.ResultStored {
-			err = errors.New("commit: " + rs[i].Result.String())
+		if rs[i].Code != client.ResultStored {
+			err = errors.New("commit: " + rs[i].Code.String())
 		}
 	}
 	return err
@@ -142,7 +154,7 @@ func (d *daemon) reserve(ctx context.Context, p client.Prompt, chunks, size int)
 		return nil, err
 	}
 	if f.Len() != chunks || f.Status(0) != client.Granted {
-		return nil, fmt.Errorf("reserve: %d slots, %v", f.Len(), f.Reason())
+		return nil, fmt.Errorf("reserve: %d slots, %v", f.Len(), f.Reason().String())
 	}
 	return f, nil
 }
@@ -165,7 +177,7 @@ func (d *daemon) fillChain(ctx context.Context, p client.Prompt, size int) error
 			return err
 		}
 		if f.Len() == 0 {
-			return fmt.Errorf("reserve: no room: %v", f.Reason())
+			return fmt.Errorf("reserve: no room: %v", f.Reason().String())
 		}
 		for i := range f.Len() {
 			clear(f.Bytes(i)) // a staging area that was seen with a page missing is copied from more slowly

@@ -148,7 +148,7 @@ func (b *bench) read(ctx context.Context) error {
 			}
 		}
 		if n += len(p.Chunks); p.Reason != client.StoppedOverBudget && n < b.chunks {
-			return fmt.Errorf("%d of %d chunks came back: %s", n, b.chunks, p.Reason)
+			return fmt.Errorf("%d of %d chunks came back: %s", n, b.chunks, p.Reason.String())
 		}
 	}
 	if n != b.chunks {

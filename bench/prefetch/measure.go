@@ -231,7 +231,7 @@ func follow(ctx context.Context, c *client.Client, chain *key.Chain, had *atomic
 		had.Add(int64(int(st.Ready.Chunks) - ready))
 		if ready = int(st.Ready.Chunks); st.Done {
 			if ready != chain.Len() {
-				return fmt.Errorf("a prefetch ended by %s", st.Reason)
+				return fmt.Errorf("a prefetch ended by %s", st.Reason.String())
 			}
 			return j.Release(ctx)
 		}

@@ -224,7 +224,7 @@ func unread(ctx context.Context, j *job, id uint64) error {
 		return err
 	}
 	defer conn.Close()
-	chain := wire.Chain{Form: wire.FormHashes, Width: 16, Hashes: hashes(id, promptChunks), Lengths: wire.ViewU32s(lengths(promptChunks))}
+	chain := wire.Chain{Form: wire.FormHashes, Width: 16, Hashes: hashes(id, promptChunks)}
 	frame := wire.AppendRequest(nil, wire.OpGet, 2, &wire.GetRequest{Chain: chain})
 	for {
 		if _, err := conn.Write(frame); err != nil {
@@ -240,7 +240,7 @@ func halves(_ context.Context, j *job, id uint64) error {
 		return err
 	}
 	defer conn.Close()
-	chain := wire.Chain{Form: wire.FormHashes, Width: 16, Hashes: hashes(id, 1024), Lengths: wire.ViewU32s(lengths(1024))}
+	chain := wire.Chain{Form: wire.FormHashes, Width: 16, Hashes: hashes(id, 1024)}
 	frame := wire.AppendRequest(nil, wire.OpLookup, 2, &wire.LookupRequest{Chain: chain})
 	if _, err := conn.Write(frame[:len(frame)/2]); err != nil {
 		return nil

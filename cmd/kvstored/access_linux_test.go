@@ -41,6 +41,7 @@ func newAccessRig(t *testing.T) *accessRig {
 		}
 		r.resp, r.lm = filepath.Join(dir, "resp.sock"), filepath.Join(dir, "lm.sock")
 		c.CPU.Capacity, c.Disk.Capacity, c.Listen.Mode = 64<<20, 0, 0o666
+		c.Admin.Mode = 0o666
 		c.Listen.RESP, c.Listen.LM = []string{r.resp, "127.0.0.1:0"}, r.lm
 		c.Listen.RESPFlush, c.Listen.RESPFull = true, config.RESPFullError
 	})
@@ -253,9 +254,9 @@ func TestAccessOfCommands(t *testing.T) {
 		{uidAlice, "stats", 1, "denied: stats takes the read right in every space, which user 12345 lacks; see access"},
 		{uidAlice, "lookup --text never", 1, `denied: user 12345 may not open a space of model "hands-on"`},
 		{uidAlice, "lookup --text never --model a-1", 0, "stored       0"},
-		{uidAlice, "config", 1, "the daemon tells only administrators its configuration; see listen.admin_uids and access"},
+		{uidAlice, "config", 1, "kvstored: config: denied: user 12345 lacks the admin right"},
 		{uidBob, "stats", 0, ""},
-		{uidBob, "clear --yes", 1, "denied: clear takes the admin right in every space, which user 12346 lacks; see access"},
+		{uidBob, "clear --yes", 1, "kvstored: clear: denied: user 12346 lacks the admin right"},
 		{12399, "stats", 1, "denied: user 12399 may not connect; no rule of access gives it a right"},
 	} {
 		cmd := exec.Command(program, append(strings.Fields(tt.args), "--socket", r.d.socket)...)

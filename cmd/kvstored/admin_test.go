@@ -14,6 +14,7 @@ import (
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/internal/admin"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/policy"
 	"github.com/kvstored/kvstored/tier"
@@ -101,7 +102,7 @@ func TestPinsAndRevoke(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	p := read[pinsResult](t, "pins")
+	p := read[admin.Pins](t, "pins")
 	if len(p.Pins) != 2 || p.Pins[0].Name != "a" || p.Pins[0].Chunks != 4 || p.Pins[0].Bytes != 4*adminChunk || p.Pins[0].ExpiresSeconds <= 0 ||
 		len(p.Holders) != 1 || p.Holders[0].Name != "holder" || p.Holders[0].LeaseBytes != 4*adminChunk || p.Holders[0].PinBytes != 4*adminChunk {
 		t.Errorf("pins %+v", p)
@@ -116,7 +117,7 @@ func TestPinsAndRevoke(t *testing.T) {
 		{[]string{"revoke", "a"}, 4}, {[]string{"revoke", "--all"}, 4},
 		{[]string{"revoke", "--connection", fmt.Sprint(p.Holders[0].Connection)}, 4}, // its lease
 	} {
-		if r := read[chunksResult](t, tt.args...); r.Chunks != tt.freed {
+		if r := read[admin.Chunks](t, tt.args...); r.Chunks != tt.freed {
 			t.Errorf("%v freed %d chunks, want %d", tt.args, r.Chunks, tt.freed)
 		}
 	}
@@ -149,7 +150,7 @@ func TestPolicySet(t *testing.T) {
 	go func() { working <- work(ctx, socket, prompts, chunks) }() // ends with ctx
 	for _, name := range append(policy.All(), "lru") {
 		for _, of := range []string{"cpu", "disk"} {
-			if r := read[policyResult](t, "policy", "set", of, name); r.Tiers[of] != name || !slices.Equal(r.Names, policy.All()) {
+			if r := read[admin.Policies](t, "policy", "set", of, name); r.Tiers[of] != name || !slices.Equal(r.Names, policy.All()) {
 				t.Errorf("policy set %s %s: %+v", of, name, r)
 			}
 			for at, st := range tiersNow(t) {
@@ -171,7 +172,7 @@ func TestPolicySet(t *testing.T) {
 	if out := must(t, "", "policy", "show"); !strings.Contains(out, "lru") || !strings.Contains(out, "s3fifo") {
 		t.Errorf("policy show:\n%s", out)
 	}
-	fails(t, exitFailure, "lifo", "policy", "set", "cpu", "lifo")
+	fails(t, exitFailure, "no-such-policy", "policy", "set", "cpu", "no-such-policy")
 	fails(t, exitFailure, "", "policy", "set", "remote", "lru")
 	fails(t, exitUsage, "no tier", "policy", "set", "tape", "lru")
 	fails(t, exitUsage, "", "policy", "set", "cpu")
@@ -209,7 +210,7 @@ func TestClearAndScrub(t *testing.T) {
 	fails(t, exitUsage, "--yes", "clear")
 	fails(t, exitUsage, "no tier", "clear", "tape", "--yes")
 	fails(t, exitFailure, "there is no remote tier", "clear", "remote", "--yes")
-	if r := read[chunksResult](t, "clear", "cpu", "--yes"); r.Chunks != chunks {
+	if r := read[admin.Chunks](t, "clear", "cpu", "--yes"); r.Chunks != chunks {
 		t.Errorf("clear cpu: %d chunks", r.Chunks)
 	}
 	if r := read[lookupResult](t, prompt("lookup", 1, chunks)...); r.Tiers["cpu"].Chunks != 0 || r.Tiers["disk"].Chunks != chunks {
@@ -217,7 +218,7 @@ func TestClearAndScrub(t *testing.T) {
 	}
 	damagePayload(t, disk, payload[2*adminChunk:][:adminChunk])
 	code, out, _ := kvstored(t, "", "scrub", "--json")
-	var s scrubResult
+	var s admin.Scrubbed
 	if err := json.Unmarshal([]byte(out), &s); err != nil || code != exitFailure || s.Wrong != 1 || s.Chunks != chunks {
 		t.Errorf("scrub: exit code %d, %s, %v", code, out, err)
 	}
@@ -234,10 +235,10 @@ func TestClearAndScrub(t *testing.T) {
 		t.Errorf("healed: %d bytes", len(got))
 	}
 	must(t, "", "flush")
-	if s := read[scrubResult](t, "scrub"); s.Wrong != 0 || s.Chunks != chunks {
+	if s := read[admin.Scrubbed](t, "scrub"); s.Wrong != 0 || s.Chunks != chunks {
 		t.Errorf("scrub after that: %+v", s)
 	}
-	if r := read[chunksResult](t, "clear", "--yes"); r.Chunks != chunks {
+	if r := read[admin.Chunks](t, "clear", "--yes"); r.Chunks != chunks {
 		t.Errorf("clear: %d chunks", r.Chunks)
 	}
 	for at, st := range tiersNow(t) {

@@ -24,15 +24,16 @@ type scale struct {
 	crowd int           // connections where they are the point
 	few   int           // connections where each costs something
 	names int           // of one deletion
+	known int           // limits.chunks
 	for_  time.Duration // how long an attack goes on
 }
 
 func scaleOf(t *testing.T) scale {
 	switch *attackScale {
 	case "short":
-		return scale{crowd: 300, few: 8, names: 20_000, for_: 500 * time.Millisecond}
+		return scale{crowd: 300, few: 8, names: 20_000, known: 4096, for_: 500 * time.Millisecond}
 	case "full":
-		return scale{crowd: 4000, few: 64, names: 1_000_000, for_: 20 * time.Second}
+		return scale{crowd: 4000, few: 64, names: 1_000_000, known: 20_000, for_: 20 * time.Second}
 	}
 	t.Fatalf("-attacks %q: use short or full", *attackScale)
 	return scale{}
@@ -85,7 +86,7 @@ func (a *attackers) greeted(wants wire.Features, use func(c net.Conn, space uint
 			defer f.Close() // kept open, and never mapped
 		}
 		var reply wire.HelloReply
-		if err == nil && h.Status == wire.StatusOK && reply.Decode(body) == nil {
+		if err == nil && h.Code == wire.CodeOK && reply.Decode(body) == nil {
 			use(conn, reply.Space.Handle)
 		}
 	})
@@ -119,18 +120,15 @@ func respCommand(args ...string) []byte {
 // unknownPrompt is a prompt of n chunks that no client has stored.
 func unknownPrompt(space uint32, n int) wire.Chain {
 	ch := wire.Chain{Space: space, Form: wire.FormHashes, Width: 16, Hashes: make([]byte, 16*n)}
-	lengths := make([]uint32, n)
 	for i := range n {
 		binary.LittleEndian.PutUint64(ch.Hashes[16*i:], uint64(i)<<32|77)
-		lengths[i] = uint32(crashSpace.ChunkTokens)
 	}
-	ch.Lengths = wire.ViewU32s(lengths)
 	return ch
 }
 
 // knownPrompt is what a witness has stored.
 func knownPrompt(space uint32, chain *key.Chain) wire.Chain {
-	ch := wire.Chain{Space: space, Form: wire.FormHashes, Width: 16, Lengths: wire.ViewU32s(chain.Tokens)}
+	ch := wire.Chain{Space: space, Form: wire.FormHashes, Width: 16}
 	for _, h := range chain.Hashes {
 		ch.Hashes = append(ch.Hashes, h[:]...)
 	}
@@ -141,6 +139,8 @@ func knownPrompt(space uint32, chain *key.Chain) wire.Chain {
 var attacks = []struct {
 	name  string
 	begin func(a *attackers, known *key.Chain)
+	// goesOn reports that it has not come to its point yet; nil: it has.
+	goesOn func(a *attackers) bool
 }{
 	{"slow hellos", func(a *attackers, _ *key.Chain) {
 		a.each(a.crowd, func(int) {
@@ -153,7 +153,7 @@ var attacks = []struct {
 				}
 			})
 		})
-	}},
+	}, nil},
 	{"half frames", func(a *attackers, _ *key.Chain) {
 		put := wire.AppendRequest(nil, wire.OpPut, 2, wire.EmptyRequest{})
 		binary.LittleEndian.PutUint32(put, 60<<20) // the length of the body
@@ -169,11 +169,11 @@ var attacks = []struct {
 			})
 		})
 		a.each(a.few, func(int) { a.with("unix", a.lm, func(c net.Conn) { a.send(c, make([]byte, 100)); a.hold(c) }) })
-	}},
+	}, nil},
 	{"many connections", func(a *attackers, _ *key.Chain) {
 		a.each(a.crowd, func(int) { a.greeted(0, func(c net.Conn, _ uint32) { a.hold(c) }) })
 		a.each(a.crowd, func(int) { a.with("unix", a.resp, a.hold) })
-	}},
+	}, nil},
 	{"deaf pipeliners", func(a *attackers, known *key.Chain) {
 		value := strings.Repeat("x", 1<<20)
 		a.with("unix", a.resp, func(c net.Conn) { a.send(c, respCommand("SET", "large", value)); _, _ = c.Read(make([]byte, 5)) })
@@ -191,7 +191,7 @@ var attacks = []struct {
 				}
 			})
 		})
-	}},
+	}, nil},
 	{"deaf inline gets", func(a *attackers, known *key.Chain) {
 		a.each(a.few, func(int) {
 			a.greeted(0, func(c net.Conn, space uint32) {
@@ -200,12 +200,12 @@ var attacks = []struct {
 				}
 			})
 		})
-	}},
+	}, nil},
 	{"untouched windows", func(a *attackers, _ *key.Chain) {
 		a.each(a.crowd, func(int) {
 			a.greeted(wire.FeatureArena|wire.FeatureStaging, func(c net.Conn, _ uint32) { a.hold(c) })
 		})
-	}},
+	}, nil},
 	{"deletes by clients that left", func(a *attackers, _ *key.Chain) {
 		names := []string{"DEL"}
 		for i := range a.names {
@@ -215,13 +215,16 @@ var attacks = []struct {
 		a.each(a.few, func(int) { a.with("unix", a.resp, func(c net.Conn) { a.send(c, del) }) })
 		a.each(a.few, func(int) {
 			a.greeted(0, func(c net.Conn, space uint32) {
-				request := wire.AppendRequest(nil, wire.OpDelete, 2, &wire.DeleteRequest{What: wire.DeleteChain, Chain: unknownPrompt(space, a.names)})
+				request := wire.AppendRequest(nil, wire.OpDelete, 2, &wire.DeleteRequest{Chain: unknownPrompt(space, a.names)})
 				for range 2 {
 					a.send(c, request)
 				}
 			})
 		})
-	}},
+	}, nil},
+	{"long requests", longRequests, nil},
+	{"many names", manyNames, nil},
+	{"tiny values", tinyValues, fewEvicted},
 	{"garbage", func(a *attackers, _ *key.Chain) {
 		for _, at := range [][2]string{{"unix", a.d.socket}, {"unix", a.resp}, {"unix", a.lm}, {"tcp", a.respTCP}, {"tcp", a.adminTCP}} {
 			a.each(a.few, func(i int) {
@@ -234,7 +237,7 @@ var attacks = []struct {
 				})
 			})
 		}
-	}},
+	}, nil},
 	{"wrong passwords", func(a *attackers, _ *key.Chain) {
 		a.each(a.few, func(i int) {
 			a.with("tcp", a.respTCP, func(c net.Conn) {
@@ -246,7 +249,7 @@ var attacks = []struct {
 				}
 			})
 		})
-	}},
+	}, nil},
 }
 
 // under runs an attack while do lasts, and returns when all attackers have left.
@@ -269,7 +272,7 @@ func TestAttacks(t *testing.T) {
 	s := scaleOf(t)
 	for i, attack := range attacks {
 		t.Run(attack.name, func(t *testing.T) {
-			p := newPrey(t)
+			p := newPrey(t, s.known)
 			w := newWitness(t, p)
 			if err := w.round(t.Context()); err != nil {
 				t.Fatal(err)
@@ -285,6 +288,12 @@ func TestAttacks(t *testing.T) {
 				defer over()
 				w.run(ctx)
 				p.lives()
+				for end := time.Now().Add(patience); attack.goesOn != nil && attack.goesOn(a); time.Sleep(10 * time.Millisecond) {
+					if p.lives(); time.Now().After(end) {
+						t.Fatal("the attack does not come to its point")
+					}
+				}
+				p.bounded(s.known)
 				if during, err = p.footprint(); err != nil {
 					t.Logf("during the attack the daemon does not say what it has: %v", err)
 				}

@@ -46,8 +46,8 @@ type prey struct {
 	respTCP, adminTCP string // addresses
 }
 
-// newPrey starts a daemon that is to be attacked.
-func newPrey(t *testing.T) *prey {
+// newPrey starts a daemon that is to be attacked, with so many as limits.chunks.
+func newPrey(t *testing.T, chunks int) *prey {
 	t.Helper()
 	d := daemonFolder(t)
 	cfg, err := config.Load(d.config, nil, config.Rules{})
@@ -57,7 +57,7 @@ func newPrey(t *testing.T) *prey {
 	dir := filepath.Dir(d.config)
 	p := &prey{t: t, d: d, resp: filepath.Join(dir, "resp.sock"), lm: filepath.Join(dir, "lm.sock")}
 	cfg.Admin.Listen, cfg.Log.Format = "127.0.0.1:0", "json"
-	cfg.CPU.Capacity, cfg.Stop.Flush = preyDRAM, stopFlush
+	cfg.CPU.Capacity, cfg.Stop.Flush, cfg.Limits.Chunks = preyDRAM, stopFlush, chunks
 	cfg.Listen.RESP, cfg.Listen.LM = []string{p.resp, "127.0.0.1:0"}, p.lm
 	cfg.Listen.RESPPasswordFile = write(t, "secret\n")
 	configure(t, d, &cfg)
@@ -172,6 +172,18 @@ func (u footprint) String() string {
 	return fmt.Sprintf("%d MiB of anonymous memory, %d descriptors, %d goroutines", u.anon>>20, u.fds, u.goroutines)
 }
 
+// metrics is what the daemon exports.
+func (p *prey) metrics() (string, error) {
+	quick := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
+	resp, err := quick.Get("http://" + p.adminTCP + "/metrics")
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	return string(text), err
+}
+
 // settled reports whether u is no more than before was, but for anonymous
 // memory that may stay.
 func (u footprint) settled(before footprint) bool {
@@ -195,17 +207,11 @@ func (p *prey) footprint() (u footprint, err error) {
 		return u, err
 	}
 	u.fds = len(open)
-	quick := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
-	resp, err := quick.Get("http://" + p.adminTCP + "/metrics")
+	text, err := p.metrics()
 	if err != nil {
 		return u, err
 	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return u, err
-	}
-	_, count, _ := strings.Cut(string(text), "\ngo_goroutines ")
+	_, count, _ := strings.Cut(text, "\ngo_goroutines ")
 	if _, err = fmt.Sscan(count, &u.goroutines); err != nil {
 		return u, fmt.Errorf("go_goroutines: %w", err)
 	}

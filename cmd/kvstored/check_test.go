@@ -34,16 +34,21 @@ func TestCheckAgreesWithServe(t *testing.T) {
 		change func(cfg *config.Config, dir string)
 		want   string // "" = it starts
 	}{
-		"nothing":               {func(*config.Config, string) {}, ""},
-		"a new folder":          {func(c *config.Config, dir string) { c.Disk.Paths = []string{dir + "/a/b"} }, ""},
-		"a stale socket":        {func(c *config.Config, _ string) { stale(t, c.Listen.Socket) }, ""},
-		"a password":            {func(c *config.Config, _ string) { c.Listen.RESPPasswordFile = file }, ""},
-		"no folder for sockets": {func(c *config.Config, dir string) { c.Listen.Socket = dir + "/no/s" }, "create the folder"},
-		"a socket in use":       {func(c *config.Config, _ string) { c.Listen.Socket = other.socket }, "another daemon is serving this socket"},
-		"a front end's in use":  {func(c *config.Config, _ string) { c.Listen.RESP = []string{filepath.Dir(other.socket) + "/lm.sock"} }, "listen.resp: "},
-		"a file as socket":      {func(c *config.Config, _ string) { c.Listen.Socket = file }, "not a socket"},
-		"a port in use":         {func(c *config.Config, _ string) { c.Admin.Listen = port }, "admin.listen: "},
-		"a front end's port":    {func(c *config.Config, _ string) { c.Listen.LM = port }, "listen.lm: "},
+		"nothing":                {func(*config.Config, string) {}, ""},
+		"a new folder":           {func(c *config.Config, dir string) { c.Disk.Paths = []string{dir + "/a/b"} }, ""},
+		"a stale socket":         {func(c *config.Config, _ string) { stale(t, c.Listen.Socket) }, ""},
+		"a password":             {func(c *config.Config, _ string) { c.Listen.RESPPasswordFile = file }, ""},
+		"no folder for sockets":  {func(c *config.Config, dir string) { c.Listen.Socket = dir + "/no/s" }, "create the folder"},
+		"a socket in use":        {func(c *config.Config, _ string) { c.Listen.Socket = other.socket }, "another daemon is serving this socket"},
+		"a front end's in use":   {func(c *config.Config, _ string) { c.Listen.RESP = []string{filepath.Dir(other.socket) + "/lm.sock"} }, "listen.resp: "},
+		"a file as socket":       {func(c *config.Config, _ string) { c.Listen.Socket = file }, "not a socket"},
+		"an admin.socket in use": {func(c *config.Config, _ string) { c.Admin.Socket = config.AdminSocketOf(other.socket) }, "admin.socket: "},
+		"a file as admin.socket": {func(c *config.Config, _ string) { c.Admin.Socket = file }, "admin.socket: "},
+		"no folder for admins":   {func(c *config.Config, dir string) { c.Admin.Socket = dir + "/no/s" }, "admin.socket: "},
+		"a stale admin.socket":   {func(c *config.Config, _ string) { stale(t, c.AdminSocket()) }, ""},
+		"no such admin.group":    {func(c *config.Config, _ string) { c.Admin.Group = "no-such-group" }, "admin.socket: "},
+		"a port in use":          {func(c *config.Config, _ string) { c.Admin.Listen = port }, "admin.listen: "},
+		"a front end's port":     {func(c *config.Config, _ string) { c.Listen.LM = port }, "listen.lm: "},
 		"a port twice": {func(c *config.Config, _ string) {
 			c.Listen.RESP = []string{free.Addr().String()}
 			c.Listen.LM = strings.Replace(free.Addr().String(), "127.0.0.1", "localhost", 1)
@@ -160,6 +165,7 @@ func TestWarnings(t *testing.T) {
 		c.Listen.RESP = []string{"127.0.0.1:0", filepath.Join(filepath.Dir(c.Listen.Socket), "resp.sock")}
 		c.Listen.LM = "0.0.0.0:0"
 		c.Listen.LMOpen = true
+		c.Listen.AdminUIDs = []uint32{0, 12345}
 		c.Spaces = []config.Space{{Match: "[a-z]*", Quota: 64 << 20}}
 	})
 	log, err := os.ReadFile(d.log)
@@ -170,7 +176,7 @@ func TestWarnings(t *testing.T) {
 	if code != exitOK || !strings.Contains(out, "0.0.0.0:0; no password") {
 		t.Errorf("exit code %d:\n%s", code, out)
 	}
-	for _, want := range []string{"without remote.s3.bucket", "and 127.0.0.1:0 asks for no password", "and 0.0.0.0:0 asks for no password", "spaces[0].match: only * and ? stand for"} {
+	for _, want := range []string{"without remote.s3.bucket", "and 127.0.0.1:0 asks for no password", "and 0.0.0.0:0 asks for no password", "spaces[0].match: only * and ? stand for", "users 12345 have the right admin, but admin.mode 0600 admits only root"} {
 		if !strings.Contains(says, "kvstored: warning: ") || !strings.Contains(says, want) || !strings.Contains(string(log), want) {
 			t.Errorf("no warning %q in\n%s\nor in\n%s", want, says, log)
 		}

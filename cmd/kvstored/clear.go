@@ -2,15 +2,16 @@ package main
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
-	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/internal/admin"
 )
 
 func clearCommand() *cobra.Command {
 	var (
-		socket      string
+		at          adminFlags
 		asJSON, yes bool
 	)
 	cmd := &cobra.Command{
@@ -24,27 +25,29 @@ of a space. Nothing is asked: --yes has to be given.`,
   kvstored clear disk --yes`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			tiers, err := tiersOf(args...)
-			if err != nil {
+			if _, err := tiersOf(args...); err != nil {
 				return err
+			}
+			if len(args) == 0 {
+				args = []string{"cpu", "disk"}
 			}
 			if !yes {
 				whose := ""
-				if tiers&client.Remote != 0 {
+				if slices.Contains(args, "remote") {
 					whose = " and for all machines that share the bucket"
 				}
 				return usage(fmt.Errorf("this forgets what is stored, for good%s; add --yes if that is meant", whose))
 			}
-			return withClient(cmd.Context(), socket, client.Options{Inline: true}, func(c *client.Client) error {
-				n, err := c.Clear(cmd.Context(), tiers)
-				if err != nil {
+			return at.call(func(c *admin.Client) error {
+				var r admin.Chunks
+				if err := c.Do(cmd.Context(), "POST", "/v1/clear", admin.ClearRequest{Tiers: args}, &r); err != nil {
 					return err
 				}
-				return chunksResult{n}.print(cmd.OutOrStdout(), asJSON, "forgotten")
+				return printChunks(cmd.OutOrStdout(), r, asJSON, "forgotten")
 			})
 		},
 	}
-	socketFlag(cmd, &socket)
+	at.add(cmd)
 	jsonFlag(cmd, &asJSON)
 	cmd.Flags().BoolVar(&yes, "yes", false, "it is meant")
 	return cmd

@@ -1,19 +1,16 @@
 package main
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
 
-	"github.com/kvstored/kvstored/client"
-	"github.com/kvstored/kvstored/internal/daemon"
+	"github.com/kvstored/kvstored/internal/admin"
 )
 
 func configCommand() *cobra.Command {
 	var (
-		socket string
+		at     adminFlags
 		asJSON bool
 	)
 	cmd := &cobra.Command{
@@ -25,9 +22,9 @@ Comments at the end name the keys of that file whose values wait for a restart.
 It takes an admin.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return withClient(cmd.Context(), socket, client.Options{Inline: true}, func(c *client.Client) error {
-				cfg, err := configOf(cmd, c)
-				if err != nil {
+			return at.call(func(c *admin.Client) error {
+				var cfg admin.Config
+				if err := c.Get(cmd.Context(), "/v1/config", &cfg); err != nil {
 					return err
 				}
 				if asJSON {
@@ -44,29 +41,7 @@ It takes an admin.`,
 			})
 		},
 	}
-	socketFlag(cmd, &socket)
+	at.add(cmd)
 	jsonFlag(cmd, &asJSON)
 	return cmd
-}
-
-// configOf asks a daemon for its configuration.
-func configOf(cmd *cobra.Command, c *client.Client) (*daemon.ConfigStats, error) {
-	const notYours = "the daemon tells only administrators its configuration; see listen.admin_uids and access"
-	raw, err := c.Stats(cmd.Context())
-	if errors.Is(err, client.ErrDenied) {
-		return nil, errors.New(notYours)
-	}
-	if err != nil {
-		return nil, err
-	}
-	var v struct {
-		Config daemon.ConfigStats `json:"config"`
-	}
-	if err := json.Unmarshal(raw, &v); err != nil {
-		return nil, fmt.Errorf("the daemon's statistics: %w", err)
-	}
-	if v.Config.Running == "" {
-		return nil, errors.New(notYours)
-	}
-	return &v.Config, nil
 }

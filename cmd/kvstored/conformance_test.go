@@ -234,7 +234,7 @@ func payloads(p client.Prompt, first int, sizes string) (out [][]byte) {
 func resultNames(results []client.Stored) string {
 	var names []string
 	for _, r := range results {
-		names = append(names, r.Result.String())
+		names = append(names, r.Code.String())
 	}
 	return strings.Join(names, ",")
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"os"
 
@@ -8,6 +9,7 @@ import (
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/internal/admin"
 )
 
 // socketFlag gives a command the flag that says where the daemon is.
@@ -21,6 +23,29 @@ func defaultSocket() string {
 		return s
 	}
 	return config.DefaultFor(os.Geteuid(), os.Environ()).Listen.Socket
+}
+
+// adminFlags say where a daemon is administered.
+type adminFlags struct{ socket, own string }
+
+func (f *adminFlags) add(cmd *cobra.Command) {
+	socketFlag(cmd, &f.socket)
+	cmd.Flags().StringVar(&f.own, "admin-socket", "", "the daemon's admin.socket, where that is not the other with .admin behind it")
+}
+
+// adminError is an error of a call to an admin.socket.
+type adminError struct{ error }
+
+func (e adminError) Unwrap() error { return e.error }
+
+// call runs f with a client of the admin.socket.
+func (f *adminFlags) call(do func(*admin.Client) error) error {
+	c := admin.NewClient(cmp.Or(f.own, config.AdminSocketOf(f.socket)), 0)
+	defer c.Close()
+	if err := do(c); err != nil {
+		return adminError{err}
+	}
+	return nil
 }
 
 // withClient connects, runs f and disconnects. Where ctx has no deadline the

@@ -131,7 +131,7 @@ func (s *stored) store(t *testing.T, socket string, rng *rand.Rand) {
 		s.when[number] = s.moved
 		s.Unlock()
 		switch err := storeChain(ctx, c, chain); {
-		case errors.Is(err, client.ErrNoSpace): // a small arena in pieces: the rest is not stored
+		case errors.Is(err, client.ErrNoSpace), errors.Is(err, client.ErrDeclined): // a small arena in pieces: the rest is not stored
 		case err != nil:
 			s.gone(t, err)
 			return

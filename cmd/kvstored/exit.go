@@ -9,6 +9,7 @@ import (
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/internal/admin"
 )
 
 // The exit codes. Scripts depend on them.
@@ -69,7 +70,8 @@ func exitCode(err error) int {
 		return exitUsage
 	case errors.Is(err, context.Canceled):
 		return exitFailure
-	case errors.Is(err, client.ErrDisconnected), errors.Is(err, client.ErrNoAnswer), errors.As(err, &network) && network.Op == "dial":
+	case errors.Is(err, client.ErrDisconnected), errors.Is(err, client.ErrNoAnswer), errors.Is(err, admin.ErrGone), errors.Is(err, admin.ErrNoAnswer),
+		errors.As(err, &network) && network.Op == "dial":
 		return exitUnreachable
 	}
 	return exitFailure

@@ -49,7 +49,7 @@ A prompt longer than what one client may lease is got in parts.
 				case client.StoppedCorrupt:
 					return errors.New("the chunk after these was damaged, and is deleted; put the prompt again")
 				}
-				return fmt.Errorf("more is stored than was got: %s", all.Reason)
+				return fmt.Errorf("more is stored than was got: %s", all.Reason.String())
 			})
 		},
 	}
@@ -67,7 +67,7 @@ func nothing(r client.Reason) error {
 	case client.StoppedCorrupt:
 		return errors.New("what was stored for this prompt was damaged, and is deleted; put it again")
 	}
-	return fmt.Errorf("what is stored for this prompt could not be got: %s", r)
+	return fmt.Errorf("what is stored for this prompt could not be got: %s", r.String())
 }
 
 // why tells what ended a prefix before its prompt, if anything did.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/internal/admin"
 	"github.com/kvstored/kvstored/internal/daemon"
 	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/internal/version"
@@ -107,7 +108,11 @@ func explain(w io.Writer, cmd *cobra.Command, err error, code int) {
 		text := strings.ReplaceAll(err.Error(), ": kvstored: ", ": ") // the client's errors say whose they are
 		fmt.Fprintf(w, "kvstored: %s\n", strings.TrimPrefix(text, "kvstored: "))
 		switch {
-		case code != exitUnreachable, errors.Is(err, client.ErrNoAnswer):
+		case code != exitUnreachable, errors.Is(err, client.ErrNoAnswer), errors.Is(err, admin.ErrNoAnswer):
+		case errors.As(err, new(adminError)) && errors.Is(err, fs.ErrPermission):
+			fmt.Fprintln(w, "Administrators have a socket of their own: call as root or as the daemon's user, or see admin.mode, admin.group and listen.admin_uids.")
+		case errors.As(err, new(adminError)):
+			fmt.Fprintln(w, "Start it with 'kvstored serve', or say where it listens with --socket, KVSTORED_SOCKET or --admin-socket.")
 		case errors.Is(err, fs.ErrPermission):
 			fmt.Fprintln(w, "This user may not write to its socket: join the group that owns it, or see listen.group and listen.mode.")
 		default:

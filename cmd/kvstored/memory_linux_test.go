@@ -180,7 +180,7 @@ func (r *costly) untouched() {
 // deafGets asks for copies of what untouched has stored last, and reads none.
 func (r *costly) deafGets() {
 	chain := chainOf(r.t, crashSpace, 1025, 48)
-	ask := wire.GetRequest{Chain: wire.Chain{Form: wire.FormHashes, Width: 16, Lengths: wire.ViewU32s(chain.Tokens)}}
+	ask := wire.GetRequest{Chain: wire.Chain{Form: wire.FormHashes, Width: 16}}
 	for _, h := range chain.Hashes {
 		ask.Chain.Hashes = append(ask.Chain.Hashes, h[:]...)
 	}

@@ -7,13 +7,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/internal/admin"
 	"github.com/kvstored/kvstored/internal/replay"
 )
-
-type policyResult struct {
-	Tiers map[string]string `json:"tiers"` // policy of each
-	Names []string          `json:"available"`
-}
 
 func policyCommand() *cobra.Command {
 	cmd := &cobra.Command{
@@ -22,16 +18,15 @@ func policyCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	show := policyAction("show", cobra.NoArgs, func(cmd *cobra.Command, c *client.Client, _ []string) (client.Policies, error) {
-		return c.Policies(cmd.Context())
+	show := policyAction("show", cobra.NoArgs, func(cmd *cobra.Command, c *admin.Client, _ []string, p *admin.Policies) error {
+		return c.Get(cmd.Context(), "/v1/policy", p)
 	})
 	show.Short, show.Aliases = "Show the policies of the tiers, and those there are", []string{"list"}
-	set := policyAction("set TIER NAME", cobra.ExactArgs(2), func(cmd *cobra.Command, c *client.Client, args []string) (client.Policies, error) {
-		t, err := tiersOf(args[0])
-		if err != nil {
-			return client.Policies{}, err
+	set := policyAction("set TIER NAME", cobra.ExactArgs(2), func(cmd *cobra.Command, c *admin.Client, args []string, p *admin.Policies) error {
+		if _, err := tiersOf(args[0]); err != nil {
+			return err
 		}
-		return c.SetPolicy(cmd.Context(), t, args[1])
+		return c.Do(cmd.Context(), "PUT", "/v1/policy", admin.PolicyRequest{Tier: args[0], Policy: args[1]}, p)
 	})
 	set.Short = "Change the policy of a tier while it runs"
 	set.Long = `Change the policy of a tier (cpu or disk) while it runs. No chunk is lost by
@@ -42,40 +37,38 @@ The configuration file counts again after a restart or a reload.`
 	return cmd
 }
 
-func policyAction(use string, args cobra.PositionalArgs, do func(*cobra.Command, *client.Client, []string) (client.Policies, error)) *cobra.Command {
+func policyAction(use string, args cobra.PositionalArgs, do func(*cobra.Command, *admin.Client, []string, *admin.Policies) error) *cobra.Command {
 	var (
-		socket string
+		at     adminFlags
 		asJSON bool
 	)
 	cmd := &cobra.Command{
 		Use:  use,
 		Args: args,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return withClient(cmd.Context(), socket, client.Options{Inline: true}, func(c *client.Client) error {
-				p, err := do(cmd, c, args)
-				if err != nil {
+			return at.call(func(c *admin.Client) error {
+				var p admin.Policies
+				if err := do(cmd, c, args, &p); err != nil {
 					return err
 				}
 				return printPolicies(cmd, p, asJSON)
 			})
 		},
 	}
-	socketFlag(cmd, &socket)
+	at.add(cmd)
 	jsonFlag(cmd, &asJSON)
 	return cmd
 }
 
-func printPolicies(cmd *cobra.Command, p client.Policies, asJSON bool) error {
-	r := policyResult{Tiers: make(map[string]string), Names: p.Names}
+func printPolicies(cmd *cobra.Command, p admin.Policies, asJSON bool) error {
+	if asJSON {
+		return printJSON(cmd.OutOrStdout(), p)
+	}
 	var l list
-	for i, name := range replay.TierNames {
-		if policy, ok := p.Of[client.CPU<<i]; ok {
-			r.Tiers[name] = policy
+	for _, name := range replay.TierNames {
+		if policy, ok := p.Tiers[name]; ok {
 			l.row(name, "%s", policy)
 		}
-	}
-	if asJSON {
-		return printJSON(cmd.OutOrStdout(), r)
 	}
 	l.row("available", "%s", strings.Join(p.Names, ", "))
 	l.print(cmd.OutOrStdout(), "")

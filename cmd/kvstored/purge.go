@@ -4,12 +4,11 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/internal/admin"
 	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/key"
 )
@@ -24,7 +23,7 @@ type purgeResult struct {
 
 func purgeCommand() *cobra.Command {
 	var (
-		socket           string
+		at               adminFlags
 		asJSON, yes, dry bool
 		space            key.Space
 	)
@@ -47,20 +46,21 @@ which only counts. If it is interrupted, call it again. It takes an admin.`,
 			if !yes && !dry {
 				return usage(errors.New("this deletes what is stored, for good and for all machines; add --yes if that is meant, or --dry-run"))
 			}
-			return withClient(cmd.Context(), socket, client.Options{Inline: true}, func(c *client.Client) error {
-				p, err := c.Purge(cmd.Context(), id, dry, purgeProgress(cmd.ErrOrStderr()))
+			return at.call(func(c *admin.Client) error {
+				r := purgeResult{Space: hex.EncodeToString(id[:]), DryRun: dry}
+				err := purgeAll(cmd, c, &r)
 				switch {
 				case err == nil:
-				case p.Known+p.Found > 0:
-					return fmt.Errorf("%w; that was after %s known here and %s in the bucket: call it again", err, human.Plural(p.Known, "chunk"), human.Plural(p.Found, "chunk"))
+				case r.Known+r.Found > 0:
+					return fmt.Errorf("%w; that was after %s known here and %s in the bucket: call it again", err, human.Plural(r.Known, "chunk"), human.Plural(r.Found, "chunk"))
 				default:
 					return err
 				}
-				return printPurge(cmd, &p, purgeResult{hex.EncodeToString(id[:]), dry, p.Known, p.Found, p.Bytes}, asJSON)
+				return printPurge(cmd, &r, asJSON)
 			})
 		},
 	}
-	socketFlag(cmd, &socket)
+	at.add(cmd)
 	jsonFlag(cmd, &asJSON)
 	spaceFlags(cmd, &space)
 	cmd.Flags().BoolVar(&yes, "yes", false, "it is meant")
@@ -93,18 +93,26 @@ func meantSpace(cmd *cobra.Command, args []string, flags *key.Space) (id key.Spa
 	return id, nil
 }
 
-// purgeProgress tells now and then how far a purge is.
-func purgeProgress(w io.Writer) func(client.Purged) {
-	last := time.Now()
-	return func(p client.Purged) {
-		if time.Since(last) >= plainInterval {
-			last = time.Now()
-			fmt.Fprintf(w, "purge: %s in the bucket, %s so far\n", human.Plural(p.Found, "chunk"), human.Bytes(p.Bytes))
+// purgeAll makes one step after another, and tells now and then how far it is.
+func purgeAll(cmd *cobra.Command, c *admin.Client, sum *purgeResult) error {
+	step := admin.PurgeRequest{Space: sum.Space, DryRun: sum.DryRun}
+	for told := time.Now(); ; {
+		var p admin.Purged
+		if err := c.Do(cmd.Context(), "POST", "/v1/purge", step, &p); err != nil {
+			return err
+		}
+		sum.Known, sum.Found, sum.Bytes = sum.Known+p.Known, sum.Found+p.Found, sum.Bytes+p.Bytes
+		if time.Since(told) >= plainInterval {
+			told = time.Now()
+			fmt.Fprintf(cmd.ErrOrStderr(), "purge: %s in the bucket, %s so far\n", human.Plural(sum.Found, "chunk"), human.Bytes(sum.Bytes))
+		}
+		if step.After = p.Next; p.Next == "" {
+			return nil
 		}
 	}
 }
 
-func printPurge(cmd *cobra.Command, p *client.Purged, r purgeResult, asJSON bool) error {
+func printPurge(cmd *cobra.Command, r *purgeResult, asJSON bool) error {
 	if asJSON {
 		return printJSON(cmd.OutOrStdout(), r)
 	}
@@ -113,8 +121,8 @@ func printPurge(cmd *cobra.Command, p *client.Purged, r purgeResult, asJSON bool
 		text = "%s known here; %s (%s) in the bucket\n"
 	}
 	w := cmd.OutOrStdout()
-	fmt.Fprintf(w, text, human.Plural(p.Known, "chunk"), human.Plural(p.Found, "chunk"), human.Bytes(p.Bytes))
-	if p.Known+p.Found == 0 {
+	fmt.Fprintf(w, text, human.Plural(r.Known, "chunk"), human.Plural(r.Found, "chunk"), human.Bytes(r.Bytes))
+	if r.Known+r.Found == 0 {
 		fmt.Fprintf(w, "nothing is stored for space %s; 'kvstored spaces' lists those there are, also of engines, which --model does not find\n", r.Space)
 	}
 	return nil

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/internal/admin"
 	"github.com/kvstored/kvstored/internal/human"
 )
 
@@ -18,21 +18,12 @@ const (
 	rebuildTold  = time.Second
 )
 
-type rebuildResult struct {
-	Bytes      uint64  `json:"bytes"`
-	TotalBytes uint64  `json:"total_bytes"`
-	Headers    uint64  `json:"headers"`
-	Restored   uint64  `json:"restored"`
-	Dropped    uint64  `json:"dropped"`
-	Resealed   uint64  `json:"headers_rewritten"`
-	Seconds    float64 `json:"seconds"`
-}
-
 // rebuildIndex begins a rebuild and waits for its end.
-func rebuildIndex(cmd *cobra.Command, c *client.Client, asJSON bool) error {
+func rebuildIndex(cmd *cobra.Command, c *admin.Client, asJSON bool) error {
 	ctx := cmd.Context()
-	r, err := c.Rebuild(ctx)
-	for told := time.Now(); err == nil && r.Running; r, err = c.Rebuilt(ctx) {
+	var r admin.Rebuilt
+	err := c.Do(ctx, "POST", "/v1/rebuild", nil, &r)
+	for told := time.Now(); err == nil && r.Running; err = c.Get(ctx, "/v1/rebuild", &r) {
 		if time.Since(told) >= rebuildTold && !asJSON {
 			fmt.Fprintf(cmd.ErrOrStderr(), "%s of %s, %s back\n", human.Bytes(r.Bytes), human.Bytes(r.TotalBytes), human.Plural(r.Restored, "chunk"))
 			told = time.Now()
@@ -49,11 +40,11 @@ func rebuildIndex(cmd *cobra.Command, c *client.Client, asJSON bool) error {
 	return printRebuilt(cmd, &r, asJSON)
 }
 
-func printRebuilt(cmd *cobra.Command, r *client.Rebuilt, asJSON bool) error {
+func printRebuilt(cmd *cobra.Command, r *admin.Rebuilt, asJSON bool) error {
 	w := cmd.OutOrStdout()
-	took := time.Duration(r.Micros) * time.Microsecond
+	took := time.Duration(r.Seconds * float64(time.Second))
 	if asJSON {
-		if err := printJSON(w, rebuildResult{r.Bytes, r.TotalBytes, r.Headers, r.Restored, r.Dropped, r.Resealed, took.Seconds()}); err != nil {
+		if err := printJSON(w, r); err != nil {
 			return err
 		}
 	} else {

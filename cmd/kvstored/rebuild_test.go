@@ -9,6 +9,7 @@ import (
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/internal/admin"
 )
 
 // TestScrubRebuild: headers that are damaged while the daemon runs are written
@@ -26,7 +27,7 @@ func TestScrubRebuild(t *testing.T) {
 	must(t, "", prompt("delete", 2, chunks)...)
 	damaged := damageHeaders(t, disk, kv(0, chunks)[:adminChunk], kv(5, chunks)[3*adminChunk:])
 
-	r := read[rebuildResult](t, "scrub", "--rebuild")
+	r := read[admin.Rebuilt](t, "scrub", "--rebuild")
 	if r.Bytes == 0 || r.Bytes != r.TotalBytes || r.Headers < (prompts-1)*chunks || r.Restored != 0 || r.Dropped != 0 || r.Resealed != uint64(damaged) {
 		t.Errorf("rebuild: %+v", r)
 	}

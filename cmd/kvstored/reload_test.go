@@ -20,6 +20,7 @@ import (
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/internal/admin"
 	"github.com/kvstored/kvstored/internal/daemon"
 	"github.com/kvstored/kvstored/internal/replay"
 )
@@ -61,13 +62,13 @@ func newReloadRig(t *testing.T, change func(*config.Config)) *reloadRig {
 }
 
 // config is what the daemon says of its configuration.
-func (r *reloadRig) config() (v daemon.ConfigStats) {
+func (r *reloadRig) config() (v admin.Config) {
 	r.t.Helper()
 	raw, err := r.c.Stats(r.t.Context())
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	var st struct{ Config *daemon.ConfigStats }
+	var st struct{ Config *admin.Config }
 	st.Config = &v
 	if err := json.Unmarshal(raw, &st); err != nil {
 		r.t.Fatal(err)
@@ -77,7 +78,7 @@ func (r *reloadRig) config() (v daemon.ConfigStats) {
 
 // reload sends SIGHUP, and returns the configuration before and after, and what
 // was logged of it.
-func (r *reloadRig) reload() (before, after daemon.ConfigStats, log string) {
+func (r *reloadRig) reload() (before, after admin.Config, log string) {
 	r.t.Helper()
 	before = r.config()
 	if err := r.d.cmd.Process.Signal(syscall.SIGHUP); err != nil {
@@ -100,7 +101,7 @@ func (r *reloadRig) reload() (before, after daemon.ConfigStats, log string) {
 }
 
 // set has the file be the first one with other values, by path, and reloads it.
-func (r *reloadRig) set(values map[string]string) (after daemon.ConfigStats, log string) {
+func (r *reloadRig) set(values map[string]string) (after admin.Config, log string) {
 	r.t.Helper()
 	lines := slices.Clone(r.lines)
 	for path, value := range values {
@@ -327,7 +328,7 @@ func (r *reloadRig) load() (config.Config, error) {
 }
 
 // wantRefused: nothing has changed, and the log has every problem of the file.
-func (r *reloadRig) wantRefused(before, after daemon.ConfigStats, log string) {
+func (r *reloadRig) wantRefused(before, after admin.Config, log string) {
 	r.t.Helper()
 	if after.Running != before.Running || after.LastReloadOK {
 		r.t.Errorf("a file that was refused changed something: now it is\n%s", after.Running)
@@ -359,7 +360,7 @@ func encoded(t *testing.T, text string) string {
 
 // wantApplied: the keys that can change are the file's, the others as before,
 // and named where the file has another value.
-func (r *reloadRig) wantApplied(before, after daemon.ConfigStats, live map[string]bool) {
+func (r *reloadRig) wantApplied(before, after admin.Config, live map[string]bool) {
 	r.t.Helper()
 	c, err := r.load()
 	if err != nil {

@@ -283,7 +283,7 @@ func daemonVerdict(r *replay.Result) string {
 		out = "its counters DIFFER (were other clients busy?)"
 	}
 	if dropped == 0 {
-		return out + "; nothing was dropped on the way down"
+		return out + "; nothing was dropped before it was written"
 	}
-	return fmt.Sprintf("%s; %s dropped on the way down", out, human.Plural(dropped, "chunk"))
+	return fmt.Sprintf("%s; %s dropped before they were written", out, human.Plural(dropped, "chunk"))
 }

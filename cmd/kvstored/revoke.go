@@ -7,17 +7,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/internal/admin"
 	"github.com/kvstored/kvstored/internal/human"
 )
 
-// chunksResult is the answer of commands that free or forget chunks.
-type chunksResult struct {
-	Chunks uint64 `json:"chunks"`
-}
-
-// print counts the revoked chunks.
-func (r chunksResult) print(w io.Writer, asJSON bool, done string) error {
+// printChunks counts the chunks that were freed or forgotten.
+func printChunks(w io.Writer, r admin.Chunks, asJSON bool, done string) error {
 	if asJSON {
 		return printJSON(w, r)
 	}
@@ -27,7 +22,7 @@ func (r chunksResult) print(w io.Writer, asJSON bool, done string) error {
 
 func revokeCommand() *cobra.Command {
 	var (
-		socket      string
+		at          adminFlags
 		asJSON, all bool
 		connection  uint64
 	)
@@ -46,20 +41,19 @@ is pinned is an error. 'kvstored pins' shows names and connections.`,
 			if len(args)+count(all)+count(byConnection) != 1 {
 				return usage(errors.New("give a name, --all or --connection, and one of them only"))
 			}
-			return withClient(cmd.Context(), socket, client.Options{Inline: true}, func(c *client.Client) (err error) {
-				var r chunksResult
-				switch {
-				case all:
-					r.Chunks, err = c.RevokePins(cmd.Context())
-				case byConnection:
-					r.Chunks, err = c.RevokeConnection(cmd.Context(), connection)
-				default:
-					r.Chunks, err = c.RevokePin(cmd.Context(), args[0])
-				}
-				if err != nil {
+			what := admin.RevokeRequest{AllPins: all}
+			if byConnection {
+				what.Connection = &connection
+			}
+			if len(args) == 1 {
+				what.Name = &args[0]
+			}
+			return at.call(func(c *admin.Client) error {
+				var r admin.Chunks
+				if err := c.Do(cmd.Context(), "POST", "/v1/revoke", what, &r); err != nil {
 					return err
 				}
-				if err := r.print(cmd.OutOrStdout(), asJSON, "freed"); err != nil {
+				if err := printChunks(cmd.OutOrStdout(), r, asJSON, "freed"); err != nil {
 					return err
 				}
 				if len(args) == 1 && r.Chunks == 0 {
@@ -69,7 +63,7 @@ is pinned is an error. 'kvstored pins' shows names and connections.`,
 			})
 		},
 	}
-	socketFlag(cmd, &socket)
+	at.add(cmd)
 	jsonFlag(cmd, &asJSON)
 	cmd.Flags().BoolVar(&all, "all", false, "all pins")
 	cmd.Flags().Uint64Var(&connection, "connection", 0, "everything this connection holds")

@@ -24,7 +24,7 @@ func TestRude(t *testing.T) {
 		t.Skip("-rude says for how long")
 	}
 	s := scaleOf(t)
-	p := newPrey(t)
+	p := newPrey(t, 0)
 	witnesses := []*witness{newWitness(t, p), newWitness(t, p)}
 	if err := witnesses[0].round(t.Context()); err != nil {
 		t.Fatal(err)

@@ -6,21 +6,15 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/internal/admin"
 	"github.com/kvstored/kvstored/internal/human"
 )
 
-type scrubResult struct {
-	Chunks uint64 `json:"chunks"`
-	Bytes  uint64 `json:"bytes"`
-	Wrong  uint64 `json:"wrong"`
-	Failed uint64 `json:"unreadable"`
-}
-
 func scrubCommand() *cobra.Command {
 	var (
-		socket, rate    string
+		at              adminFlags
+		rate            string
 		asJSON, rebuild bool
 	)
 	cmd := &cobra.Command{
@@ -45,30 +39,28 @@ with it if this command is ended.`,
 			}
 			ctx := cmd.Context()
 			if rebuild {
-				return withClient(ctx, socket, client.Options{Inline: true}, func(c *client.Client) error {
-					return rebuildIndex(cmd, c, asJSON)
-				})
+				return at.call(func(c *admin.Client) error { return rebuildIndex(cmd, c, asJSON) })
 			}
-			return withClient(ctx, socket, client.Options{Inline: true}, func(c *client.Client) error {
-				s, err := c.Scrub(ctx, uint64(perSecond))
-				if err != nil {
+			return at.call(func(c *admin.Client) error {
+				var s admin.Scrubbed
+				if err := c.Do(ctx, "POST", "/v1/scrub", admin.ScrubRequest{BytesPerSecond: int64(perSecond)}, &s); err != nil {
 					return err
 				}
 				return printScrub(cmd, &s, asJSON)
 			})
 		},
 	}
-	socketFlag(cmd, &socket)
+	at.add(cmd)
 	jsonFlag(cmd, &asJSON)
 	cmd.Flags().BoolVar(&rebuild, "rebuild", false, "make the index of the disk tier anew from the headers of what lies there")
 	cmd.Flags().StringVar(&rate, "rate", "0", "bytes a second at most, such as 200MiB; 0 = as fast as the disk allows")
 	return cmd
 }
 
-func printScrub(cmd *cobra.Command, s *client.Scrubbed, asJSON bool) error {
+func printScrub(cmd *cobra.Command, s *admin.Scrubbed, asJSON bool) error {
 	w := cmd.OutOrStdout()
 	if asJSON {
-		if err := printJSON(w, scrubResult{s.Chunks, s.Bytes, s.Wrong, s.Failed}); err != nil {
+		if err := printJSON(w, s); err != nil {
 			return err
 		}
 	} else {

@@ -2,50 +2,22 @@ package main
 
 import (
 	"cmp"
-	"encoding/hex"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/internal/admin"
 	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/key"
 )
 
-type spacesResult struct {
-	Spaces []spaceRow `json:"spaces"`
-}
-
-type spaceRow struct {
-	Space       string        `json:"space"`
-	Chunks      uint64        `json:"chunks"` // known, in any tier
-	HotBytes    uint64        `json:"dram_bytes"`
-	DiskBytes   uint64        `json:"disk_bytes"`
-	Connections uint32        `json:"connections"`     // that have it open
-	Front       string        `json:"front,omitempty"` // the front end whose values these are
-	Opened      *spaceDetails `json:"opened"`          // null: not since the daemon started
-}
-
-type spaceDetails struct {
-	Model       string            `json:"model"`
-	Revision    string            `json:"revision,omitempty"`
-	LoRA        string            `json:"lora,omitempty"`
-	World       int               `json:"world"`
-	Worker      int               `json:"worker"`
-	DType       string            `json:"dtype"`
-	ChunkTokens int               `json:"chunk_tokens"`
-	Method      string            `json:"method"`
-	Group       string            `json:"group,omitempty"`
-	Salted      bool              `json:"salted"`
-	Tags        map[string]string `json:"tags,omitempty"`
-}
-
 func spacesCommand() *cobra.Command {
 	var (
-		socket string
+		at     adminFlags
 		asJSON bool
 	)
 	cmd := &cobra.Command{
@@ -60,80 +32,78 @@ that. What other machines have in a bucket is not counted until it is used here.
 It takes an admin.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return withClient(cmd.Context(), socket, client.Options{Inline: true}, func(c *client.Client) error {
-				uses, err := c.Spaces(cmd.Context())
-				if err != nil {
-					return err
+			return at.call(func(c *admin.Client) error {
+				all := admin.Spaces{Spaces: []admin.Space{}}
+				for {
+					var page admin.Spaces
+					if err := c.Get(cmd.Context(), "/v1/spaces", &page, "after", all.Next); err != nil {
+						return err
+					}
+					all.Spaces = append(all.Spaces, page.Spaces...)
+					if all.Next = page.Next; page.Next == "" {
+						return printSpaces(cmd.OutOrStdout(), all.Spaces, asJSON)
+					}
 				}
-				return printSpaces(cmd.OutOrStdout(), uses, asJSON)
 			})
 		},
 	}
-	socketFlag(cmd, &socket)
+	at.add(cmd)
 	jsonFlag(cmd, &asJSON)
 	return cmd
 }
 
-func printSpaces(w io.Writer, uses []client.SpaceUse, asJSON bool) error {
+func printSpaces(w io.Writer, uses []admin.Space, asJSON bool) error {
 	if asJSON {
-		r := spacesResult{Spaces: []spaceRow{}}
-		for i := range uses {
-			r.Spaces = append(r.Spaces, rowOf(&uses[i]))
-		}
-		return printJSON(w, r)
+		return printJSON(w, struct {
+			Spaces []admin.Space `json:"spaces"`
+		}{uses})
 	}
 	if len(uses) == 0 {
 		fmt.Fprintln(w, "nothing is stored, and no client has opened a space since the daemon started")
 		return nil
 	}
 	// Those of one model together, and those of which little is known last.
-	slices.SortStableFunc(uses, func(a, b client.SpaceUse) int {
-		return cmp.Or(cmp.Compare(place(a.Kind), place(b.Kind)), cmp.Compare(a.Space.Model, b.Space.Model), cmp.Compare(a.Space.Worker, b.Space.Worker))
+	slices.SortStableFunc(uses, func(a, b admin.Space) int {
+		of, than := opened(&a), opened(&b)
+		return cmp.Or(cmp.Compare(place(&a), place(&b)), cmp.Compare(of.Model, than.Model), cmp.Compare(of.Worker, than.Worker))
 	})
 	var t table
 	t.row("model", "open", "chunks", "in DRAM", "on disk")
 	for i := range uses {
 		u := &uses[i]
 		t.row(title(u), human.Count(u.Connections), human.Count(u.Chunks), human.Bytes(u.HotBytes), human.Bytes(u.DiskBytes))
-		t.row("  " + strings.Join(append([]string{hex.EncodeToString(u.ID[:])}, details(u)...), ", "))
+		t.row("  " + strings.Join(append([]string{u.Space}, details(u)...), ", "))
 	}
 	t.print(w, "")
 	return nil
 }
 
-// place is where spaces of a kind come in the table.
-func place(k client.SpaceKind) int {
-	switch k {
-	case client.SpaceOpened:
+// opened is as what a space was opened, as far as that is known.
+func opened(u *admin.Space) *admin.Opened {
+	if u.Opened == nil {
+		return new(admin.Opened)
+	}
+	return u.Opened
+}
+
+// place is where a space comes in the table.
+func place(u *admin.Space) int {
+	switch {
+	case u.Opened != nil:
 		return 0
-	case client.SpaceFront:
+	case u.Front != "":
 		return 1
 	}
 	return 2
 }
 
-func rowOf(u *client.SpaceUse) spaceRow {
-	r := spaceRow{Space: hex.EncodeToString(u.ID[:]), Chunks: u.Chunks, HotBytes: u.HotBytes, DiskBytes: u.DiskBytes, Connections: u.Connections, Front: u.Front}
-	if s := &u.Space; u.Kind == client.SpaceOpened {
-		r.Opened = &spaceDetails{
-			Model: s.Model, Revision: s.Revision, LoRA: s.LoRA, World: s.World, Worker: s.Worker, DType: s.DType,
-			ChunkTokens: s.ChunkTokens, Method: string(s.Method), Group: s.Group, Salted: s.SaltDigest != key.Hash{},
-			Tags: make(map[string]string),
-		}
-		for _, t := range s.Tags {
-			r.Opened.Tags[t.Name] = t.Value
-		}
-	}
-	return r
-}
-
 // title is what a space is of.
-func title(u *client.SpaceUse) string {
+func title(u *admin.Space) string {
 	switch {
-	case u.Kind == client.SpaceFront:
+	case u.Front != "":
 		return fmt.Sprintf("(values of the %s front end)", brief(u.Front))
-	case u.Kind == client.SpaceOpened:
-		return brief(u.Space.Model)
+	case u.Opened != nil:
+		return brief(u.Opened.Model)
 	case u.Connections > 0:
 		return "(open, but one of too many to remember)"
 	}
@@ -141,9 +111,9 @@ func title(u *client.SpaceUse) string {
 }
 
 // details is what tells a space from others of its model.
-func details(u *client.SpaceUse) (out []string) {
-	s := &u.Space
-	if u.Kind != client.SpaceOpened {
+func details(u *admin.Space) (out []string) {
+	s := u.Opened
+	if s == nil {
 		return nil
 	}
 	add := func(when bool, what string) {
@@ -161,11 +131,11 @@ func details(u *client.SpaceUse) (out []string) {
 	add(revision != "", "revision "+brief(revision))
 	add(s.LoRA != "", "LoRA "+brief(s.LoRA))
 	add(s.Group != "", "group "+brief(s.Group))
-	add(s.Method != key.SHA256, brief(string(s.Method)))
-	for _, t := range s.Tags {
-		add(true, brief(t.Name)+"="+brief(t.Value))
+	add(s.Method != string(key.SHA256), brief(s.Method))
+	for _, name := range slices.Sorted(maps.Keys(s.Tags)) {
+		add(true, brief(name)+"="+brief(s.Tags[name]))
 	}
-	add(s.SaltDigest != key.Hash{}, "salted")
+	add(s.Salted, "salted")
 	return out
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/internal/admin"
 	"github.com/kvstored/kvstored/key"
 )
 
@@ -28,8 +29,8 @@ func TestSpaces(t *testing.T) {
 	}
 	defer c.Close()
 
-	rows := make(map[string]spaceRow)
-	for _, r := range read[spacesResult](t, "spaces").Spaces {
+	rows := make(map[string]admin.Space)
+	for _, r := range read[admin.Spaces](t, "spaces").Spaces {
 		if r.Opened == nil {
 			t.Fatalf("not opened: %+v", r)
 		}
@@ -56,8 +57,8 @@ func TestSpaces(t *testing.T) {
 	}
 
 	must(t, "", "purge", rows["other"].Space, "--yes")
-	for _, r := range read[spacesResult](t, "spaces").Spaces {
-		if want := map[string]uint64{"hands-on": 4}[r.Opened.Model]; r.Chunks != want {
+	for _, r := range read[admin.Spaces](t, "spaces").Spaces {
+		if want := map[string]int64{"hands-on": 4}[r.Opened.Model]; r.Chunks != want {
 			t.Errorf("after the purge %s has %d chunks, want %d", r.Opened.Model, r.Chunks, want)
 		}
 	}
@@ -68,13 +69,13 @@ func TestSpaces(t *testing.T) {
 func TestSpacesFit(t *testing.T) {
 	for _, model := range []string{"m", "Qwen/Qwen3-235B-A22B-Instruct-2507-FP8", strings.Repeat("x", 100)} {
 		var out strings.Builder
-		use := client.SpaceUse{
-			Kind: client.SpaceOpened, Chunks: 123_456_789, Connections: 1024, HotBytes: 1000 << 30, DiskBytes: 12 << 30,
-			Space: key.Space{
-				Model: model, Revision: strings.Repeat("c", 40), DType: "bfloat16", World: 16, Worker: 15, ChunkTokens: 1024, Method: key.SHA256,
+		use := admin.Space{
+			Space: strings.Repeat("0", 32), Chunks: 123_456_789, Connections: 1024, HotBytes: 1000 << 30, DiskBytes: 12 << 30,
+			Opened: &admin.Opened{
+				Model: model, Revision: strings.Repeat("c", 40), DType: "bfloat16", World: 16, Worker: 15, ChunkTokens: 1024, Method: string(key.SHA256),
 			},
 		}
-		if err := printSpaces(&out, []client.SpaceUse{use, {}}, false); err != nil {
+		if err := printSpaces(&out, []admin.Space{use, {}}, false); err != nil {
 			t.Fatal(err)
 		}
 		for line := range strings.Lines(out.String()) {
@@ -90,12 +91,12 @@ func TestSpacesFit(t *testing.T) {
 
 // TestSpaceTitles: the title of a space that no client has opened.
 func TestSpaceTitles(t *testing.T) {
-	for want, u := range map[string]client.SpaceUse{
+	for want, u := range map[string]admin.Space{
 		"(not opened since the start)":            {Chunks: 3},
 		"(open, but one of too many to remember)": {Connections: 1},
-		"(values of the resp front end)":          {Kind: client.SpaceFront, Front: "resp"},
-		"m":                                       {Kind: client.SpaceOpened, Space: key.Space{Model: "m", Revision: "main", World: 1, Group: "g", Method: key.XXH64}},
-		strings.Repeat("é", 45) + "...":           {Kind: client.SpaceOpened, Space: key.Space{Model: strings.Repeat("é", 49), Method: key.SHA256}},
+		"(values of the resp front end)":          {Front: "resp"},
+		"m":                                       {Opened: &admin.Opened{Model: "m", Revision: "main", World: 1, Group: "g", Method: string(key.XXH64)}},
+		strings.Repeat("é", 45) + "...":           {Opened: &admin.Opened{Model: strings.Repeat("é", 49), Method: string(key.SHA256)}},
 	} {
 		if got := title(&u); got != want {
 			t.Errorf("%q, want %q", got, want)

@@ -317,7 +317,7 @@ func (v *statsView) remote(l *list) {
 
 // classNames are the classes of holds, as people call them.
 var classNames = map[string]string{
-	"lease": "leases and fills", "pin": "pins", "load": "on their way up", "unwritten": "not yet written below",
+	"lease": "leases and fills", "pin": "pins", "load": "being promoted", "unwritten": "not yet written below",
 }
 
 // classes is what the protected memory is for, as far as there is any. A

@@ -34,6 +34,7 @@ func summarize(w io.Writer, c *config.Config, here bool) {
 	}
 	summarizeDRAM(&l, c)
 	summarizeMemory(&l, c, here)
+	summarizeChunks(&l, c, here)
 	summarizeDisk(&l, &c.Disk, here)
 	if s := &c.Remote.S3; s.Enabled() {
 		at := s.Endpoint
@@ -88,11 +89,27 @@ func summarizeMemory(l *list, c *config.Config, here bool) {
 		from = "limits.memory"
 	}
 	l.row("memory", "clients outside DRAM %s (%s), %s of it for one user", human.Bytes(p.Clients), from, human.Bytes(c.Limits.UIDMemory*float64(p.Clients)))
-	l.row("", "in all %s: DRAM %s, the database's process %s, the daemon itself %s, its clients %s and what is not collected of that %s",
-		human.Bytes(p.Total()), human.Bytes(p.Arena), human.Bytes(p.Database), human.Bytes(p.Own), human.Bytes(p.Clients), human.Bytes(p.Garbage))
+	l.row("", "in all %s: DRAM %s, the database's process %s, the daemon itself %s, what it knows of chunks %s, its clients %s and what is not collected of that %s",
+		human.Bytes(p.Total()), human.Bytes(p.Arena), human.Bytes(p.Database), human.Bytes(p.Own), human.Bytes(p.Chunks), human.Bytes(p.Clients), human.Bytes(p.Garbage))
 	if p.Limit > 0 {
 		l.row("", "of %s, by %s; the Go heap may have %s, unless GOMEMLIMIT says otherwise", human.Bytes(p.Limit), source, human.Bytes(p.GoLimit()))
 	}
+}
+
+// summarizeChunks says how many chunks there may be, and how large they are where a
+// tier's bytes are used up first.
+func summarizeChunks(l *list, c *config.Config, here bool) {
+	p, _ := daemon.MemoryPlan(c, here)
+	from := "derived"
+	if c.Limits.Chunks > 0 {
+		from = "limits.chunks"
+	}
+	l.row("chunks", "%d in DRAM and as many on disk (%s), %d bytes of memory each", p.Number, from, p.Chunks/p.Number)
+	full := fmt.Sprintf("DRAM is full with chunks of %s or more on average", human.Bytes(max(int64(c.CPU.Capacity)/p.Number, 4<<10)))
+	if c.Disk.Enabled() {
+		full += fmt.Sprintf(", the disk with %s", human.Bytes(int64(c.Disk.Capacity)/p.Number))
+	}
+	l.row("", "%s; of smaller ones that number is evicted first", full)
 }
 
 // summarizeDisk says how much room there is.

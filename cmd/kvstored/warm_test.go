@@ -24,7 +24,7 @@ func TestWarm(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &r); err != nil || code != exitOK {
 		t.Fatalf("warm: %d, %q, %s, %v", code, out, errs, err)
 	}
-	if r.ReadyChunks != 4 || r.Tiers["disk"].Chunks != 4 || !r.Done || r.Reason != "complete" {
+	if r.ReadyChunks != 4 || r.Tiers["disk"].Chunks != 4 || !r.Done || r.Reason != "ok" {
 		t.Errorf("warmed %+v", r)
 	}
 	if code, out, _ := kvstored(t, "", append([]string{"warm"}, prompt...)...); code != exitOK || !strings.Contains(out, "were in DRAM") {

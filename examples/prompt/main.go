@@ -93,7 +93,7 @@ func store(ctx context.Context, c *client.Client, tokens []uint32, kv [][]byte, 
 	}
 	o := client.ReserveOptions{First: first, Count: len(kv) - first, Size: chunkBytes}
 	_, err := c.Store(ctx, client.Tokens(tokens), o, nil, func(i int, dst []byte) error {
-		copy(dst, kv[first+i]) // dst is the daemon's memory
+		client.CopyTo(dst, kv[first+i]) // dst is the daemon's memory
 		return nil
 	})
 	return err

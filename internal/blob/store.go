@@ -15,10 +15,8 @@ import (
 
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/fair"
-	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/key"
-	"github.com/kvstored/kvstored/tier"
 )
 
 // MaxName is the longest name in bytes.
@@ -36,58 +34,9 @@ var (
 	ErrNotReady = errors.New("the disk tier is still being scanned")
 )
 
-// Stack is the part of stack.Stack that a store needs.
-type Stack interface {
-	reading
-	passing
-	writing
-	deleting
-	spaces
-}
-
-// reading finds the one chunk of a value and leases it.
-type reading interface {
-	Match(ctx context.Context, c *key.Chain, search tier.Set) (stack.Match, error)
-	Hold(o ledger.Owner, cl ledger.Class, c *key.Chain, from, to int, refs []tier.Ref) (int, error)
-	Load(ctx context.Context, o ledger.Owner, c *key.Chain, i int, search tier.Set) (tier.Ref, tier.Place, error)
-	Observe(c *key.Chain, p stack.Prompt)
-	Touch(c *key.Chain, from, to int)
-	Release(o ledger.Owner, cl ledger.Class, refs []tier.Ref)
-}
-
-// passing finds the chunks of many values at once.
-type passing interface {
-	Current(c *key.Chain, refs []tier.Ref, is []bool)
-	HoldEach(o ledger.Owner, cl ledger.Class, c *key.Chain, refs []tier.Ref)
-	Where(ctx context.Context, c *key.Chain, at []tier.Set) (sure bool)
-}
-
-// writing fills the chunk of a value.
-type writing interface {
-	Open(ctx context.Context, o ledger.Owner, k key.Key, n int, wait bool) (tier.Ref, error)
-	Replace(ctx context.Context, c *key.Chain, ref tier.Ref) error
-	Abort(refs []tier.Ref)
-}
-
-// deleting forgets values; SyncDisk makes that durable.
-type deleting interface {
-	Delete(ctx context.Context, ks []key.Key) (int, error)
-	DeleteSpace(ctx context.Context, id key.SpaceID) (int, error)
-	SyncDisk(ctx context.Context) error
-}
-
-// spaces knows the chunks of a store's space.
-type spaces interface {
-	Known(id key.SpaceID) []key.Key
-	Ready() bool
-	KeepLocal(id key.SpaceID)
-}
-
-var _ Stack = (*stack.Stack)(nil)
-
 // Options of a Store.
 type Options struct {
-	Stack Stack
+	Stack *stack.Stack
 	Space string // the store's name: stores with different names share nothing
 	// LoadTimeout is how long a read waits for a promotion; then it is a miss.
 	// 0 = 2 s.

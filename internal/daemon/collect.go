@@ -3,6 +3,7 @@ package daemon
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/kvstored/kvstored/internal/admin"
 	"github.com/kvstored/kvstored/internal/hint"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -37,7 +38,7 @@ var (
 	descStoredBytes = desc("stored_bytes_total", "Payload bytes committed by clients.")
 
 	descHints           = desc("hints_total", "What clients said of the future, by what came of it: what is neither right nor wrong is open.", "hint", "outcome")
-	descHintsOverBudget = desc("hints_over_budget_total", "Hints not heeded because their client has too many open.")
+	descHintsOverBudget = desc("hints_over_budget_total", "Hints ignored because their client has too many open.")
 
 	descScanFailed   = desc("disk_scan_failures_total", "Scans of the disk tier that failed; it is served without its old contents.")
 	descChunks       = desc("index_chunks", "Chunks known in some tier.")
@@ -65,8 +66,9 @@ var (
 	descPutBytes    = desc("tier_written_bytes_total", "Payload bytes written to a tier.", "tier")
 	descOff         = desc("tier_off", "1 while a tier is switched off after failures.", "tier")
 	descTierOther   = desc("tier_counter", "Other numbers of a tier, by name.", "tier", "name")
+	descTierPath    = desc("tier_path", "Numbers of each folder of a tier, by name.", "tier", "path", "name")
 
-	descLoads      = desc("loads_total", "Chunks brought up to DRAM.", "tier")
+	descLoads      = desc("loads_total", "Chunks promoted to DRAM.", "tier")
 	descLoadFailed = desc("load_failures_total", "Loads that a tier failed.", "tier")
 	descWaiting    = desc("write_waiting_chunks", "Chunks not yet written below.", "tier")
 	descMissed     = desc("write_missed_chunks", "Of the chunks that were dropped, those that are offered again when the tier works.", "tier")
@@ -101,7 +103,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-func collectConfig(c *ConfigStats, gauge gaugeFunc, counter counterFunc) {
+func collectConfig(c *admin.Config, gauge gaugeFunc, counter counterFunc) {
 	counter(descReloads, c.Reloads, "ok")
 	counter(descReloads, c.ReloadsBad, "failed")
 	ok := 0.0
@@ -126,6 +128,7 @@ func collectServer(st *Stats, gauge gaugeFunc, counter counterFunc) {
 		}
 	}
 	gauge(descTurns, float64(s.Waiting))
+	collectPolling(&s.Polling, gauge, counter)
 	for reason, n := range s.RefusedBy {
 		counter(descRefused, n, reason)
 	}
@@ -213,5 +216,10 @@ func collectTier(name string, t tier.Stats, gauge gaugeFunc, counter counterFunc
 	}
 	for n, v := range t.Counters {
 		gauge(descTierOther, float64(v), name, n)
+	}
+	for _, p := range t.Paths {
+		for n, v := range p.Counters {
+			gauge(descTierPath, float64(v), name, p.Path, n)
+		}
 	}
 }

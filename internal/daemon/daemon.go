@@ -29,7 +29,8 @@ type Daemon struct {
 	log      zerolog.Logger
 	listener *net.UnixListener
 	socket   os.FileInfo  // of the listener, to remove no other's
-	admin    net.Listener // nil: no admin listener
+	admin    endpoint     // without a Listener until it is made
+	pages    net.Listener // of metrics and health; nil: off
 	budget   *budget.Budget
 	tiers
 	stack   *stack.Stack
@@ -64,7 +65,11 @@ func New(cfg config.Config, o Options) (d *Daemon, err error) {
 	if d.socket, err = os.Lstat(cfg.Listen.Socket); err != nil {
 		return d, err
 	}
-	if err = d.listenAdmin(); err != nil {
+	d.admin, err = listenUnix("admin.socket", cfg.AdminSocket(), cfg.Admin.Mode, cfg.Admin.Group)
+	if err != nil {
+		return d, err
+	}
+	if err = d.listenPages(); err != nil {
 		return d, err
 	}
 	if err = d.listenFronts(); err != nil {
@@ -113,14 +118,15 @@ func (d *Daemon) makeStack() error {
 
 func (d *Daemon) makeServer() error {
 	c := &d.cfg
+	limits := limitsWithin(c.Limits, openFiles())
 	var epoch [8]byte
 	if _, err := rand.Read(epoch[:]); err != nil {
 		return fmt.Errorf("epoch: %w", err)
 	}
 	d.server = server.New(server.Options{
 		Memory: d.budget, Limits: server.Limits{
-			StallTimeout: c.Limits.Stall, Connections: c.Limits.Connections, AdminConnections: config.AdminConnections,
-			UIDConnections: c.Limits.OfOneUser(), UIDJobs: c.Limits.UIDJobs,
+			StallTimeout: c.Limits.Stall, Connections: limits.Connections, AdminConnections: config.AdminConnections,
+			UIDConnections: limits.OfOneUser(), UIDJobs: c.Limits.UIDJobs,
 		},
 		Stack: d.stack, Arena: d.arena, Quarantine: d.quarantine, Direct: d.quarantine != nil,
 		Settings: serverSettings(c), Spin: c.Arena.Spin, Fronts: frontSpaces(),
@@ -151,14 +157,15 @@ func (d *Daemon) Run(ctx context.Context) error {
 	defer stopServing()
 	context.AfterFunc(below, stopServing) // a failed worker ends the daemon
 	clients.Go(func() error { return d.server.Serve(serving, d.listener) })
-	admin := ""
-	if d.admin != nil {
-		admin = d.admin.Addr().String() // with the port that the kernel chose for 0
-		clients.Go(func() error { return d.serveAdmin(serving) })
+	clients.Go(func() error { return d.serveAdmin(serving) })
+	pages := ""
+	if d.pages != nil {
+		pages = d.pages.Addr().String() // with the port that the kernel chose for 0
+		clients.Go(func() error { return d.servePages(serving) })
 	}
 	d.fronts.serve(serving, clients, &d.log)
 	clients.Go(func() error { return d.reloads.run(serving) })
-	d.log.Info().Str("socket", d.cfg.Listen.Socket).Str("admin", admin).Msg("serving")
+	d.log.Info().Str("socket", d.cfg.Listen.Socket).Str("admin_socket", d.admin.path).Str("admin", pages).Msg("serving")
 	<-serving.Done()
 	return d.shutdown(clients, workers, below, func() { stopBelow(context.Canceled) })
 }
@@ -175,12 +182,16 @@ func (d *Daemon) Close() {
 		fail("socket", d.listener.Close())
 		fail("socket", socket.Unlisten(d.cfg.Listen.Socket, d.socket))
 	}
+	if d.admin.Listener != nil {
+		fail("admin socket", d.admin.Close())
+		fail("admin socket", socket.Unlisten(d.admin.path, d.admin.socket))
+	}
 	d.fronts.close(fail)
 	if d.stack != nil {
 		d.stack.Wait() // no client asks any more; loads under way end soon
 	}
-	if d.admin != nil {
-		fail("admin listener", d.admin.Close())
+	if d.pages != nil {
+		fail("admin listener", d.pages.Close())
 	}
 	d.tiers.close(fail)
 }

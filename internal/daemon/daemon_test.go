@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/internal/admin"
 	"github.com/kvstored/kvstored/internal/logtest"
 	"github.com/kvstored/kvstored/key"
 )
@@ -66,6 +68,9 @@ func TestRun(t *testing.T) {
 		if !page(t, d, "/metrics", http.StatusOK, "kvstored_tier_entries{tier=\"disk\"}") {
 			t.Errorf("run %d: the metrics have no disk", run)
 		}
+		if !page(t, d, "/metrics", http.StatusOK, fmt.Sprintf("kvstored_tier_path{name=\"io_depth\",path=%q,tier=\"disk\"}", cfg.Disk.Paths[0])) {
+			t.Errorf("run %d: /metrics has no folder of the disk", run)
+		}
 		stop()
 		if err := <-ended; err != nil {
 			t.Errorf("run %d ends with %v", run, err)
@@ -82,7 +87,7 @@ func TestRun(t *testing.T) {
 // page reports whether a page of the admin listener has a text.
 func page(t *testing.T, d *Daemon, path string, code int, has string) bool {
 	t.Helper()
-	resp, err := http.Get("http://" + d.admin.Addr().String() + path)
+	resp, err := http.Get("http://" + d.pages.Addr().String() + path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,6 +109,7 @@ func TestNewLeavesNothing(t *testing.T) {
 	defer taken.Close()
 	good := smallConfig(t)
 	for names, change := range map[string]func(*config.Config){
+		"admin.socket":              func(c *config.Config) { c.Admin.Socket = good.Listen.Socket + "-none/s" },
 		"admin.listen":              func(c *config.Config) { c.Admin.Listen = taken.Addr().String() },
 		"listen.resp":               func(c *config.Config) { c.Listen.RESP = []string{taken.Addr().String()} },
 		"listen.lm":                 func(c *config.Config) { c.Listen.LM = taken.Addr().String() },
@@ -155,12 +161,12 @@ func TestReload(t *testing.T) {
 	defer func() { stop(); <-ended }()
 	c := dial(t, d)
 	// reload returns what the daemon says of its configuration after a hangup.
-	reload := func() (st ConfigStats) {
+	reload := func() (st admin.Config) {
 		hangups <- syscall.SIGHUP
 		hangups <- syscall.SIGHUP // taken once the first reload is over
 		raw, err := c.Stats(ctx)
 		if err == nil {
-			err = json.Unmarshal(raw, &struct{ Config *ConfigStats }{&st})
+			err = json.Unmarshal(raw, &struct{ Config *admin.Config }{&st})
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -19,8 +19,8 @@
 //
 // # Locks
 //
-// reloads.mu guards the running configuration, connLimit.mu the admin
-// listener's connections. Neither is held over I/O or another lock.
+// reloads.mu guards the running configuration. It is not held over I/O or another
+// lock.
 //
 // # Buffers
 //

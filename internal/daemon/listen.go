@@ -64,12 +64,17 @@ func listenAt(c *config.Listen, key, addr string) (e endpoint, err error) {
 		e.Listener, err = listenTCP(key, addr)
 		return e, err
 	}
-	l, err := socket.Listen(addr, c.Mode, c.Group)
+	return listenUnix(key, addr, c.Mode, c.Group)
+}
+
+// listenUnix makes a socket and remembers its file.
+func listenUnix(key, path string, mode os.FileMode, group string) (e endpoint, err error) {
+	l, err := socket.Listen(path, mode, group)
 	if err != nil {
 		return e, fmt.Errorf("%s: %w", key, err)
 	}
-	e = endpoint{Listener: l, path: addr}
-	if e.socket, err = os.Lstat(addr); err != nil {
+	e = endpoint{Listener: l, path: path}
+	if e.socket, err = os.Lstat(path); err != nil {
 		_ = l.Close()
 	}
 	return e, err

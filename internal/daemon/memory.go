@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
+	"slices"
 
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/disk"
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/budget"
 	"github.com/kvstored/kvstored/internal/human"
+	"github.com/kvstored/kvstored/policy"
 )
 
 // MemoryPlan divides the memory that this process may use, and names what says
@@ -27,7 +29,56 @@ func MemoryPlan(c *config.Config, here bool) (p budget.Plan, source string) {
 	if c.Disk.Enabled() {
 		database = disk.DatabaseBytes(int64(c.Disk.Capacity))
 	}
-	return budget.NewPlan(limit, int64(c.CPU.Capacity), database, int64(c.Limits.Memory), int64(config.LeastMemory)), source
+	return budget.NewPlan(limit, int64(c.CPU.Capacity), database, int64(c.Limits.Memory), int64(config.LeastMemory), chunksOf(c)), source
+}
+
+// What a chunk takes at most beside its payload: its entry in the ledger of DRAM, and
+// in that of the disk, 81 to 112 bytes by policy, 241 where that learns; 64 in the
+// index for one that stands alone; 32 for its extent. docs/benchmarks.md has more.
+const (
+	chunkBytes   = 320
+	learnedBytes = 580
+)
+
+// leastChunks is derived at least, and one for each meanChunk bytes of DRAM, so that
+// chunks of that size on average fill it.
+const (
+	leastChunks = 64 << 10
+	meanChunk   = 64 << 10
+	// meanOnDisk is the mean size at which the number derived, where there is memory
+	// for it, fills the disk.
+	meanOnDisk = 16 << 10
+)
+
+// chunksOf says how many chunks a configuration would have, and what each costs.
+func chunksOf(c *config.Config) budget.Chunks {
+	dram, onDisk := int64(c.CPU.Capacity), int64(c.Disk.Capacity)
+	n := budget.Chunks{
+		EachBytes: chunkBytes, Number: int64(c.Limits.Chunks),
+		Least: max(leastChunks, dram/meanChunk), Most: max(dram/arena.AlignBytes, onDisk/meanOnDisk),
+	}
+	for _, name := range []string{c.CPU.Policy, c.Disk.Policy} {
+		if slices.Contains(policy.Planners(), name) {
+			n.EachBytes = learnedBytes
+		}
+	}
+	return n
+}
+
+// chunkWarnings says where limits.chunks is reached before disk.capacity, with chunks
+// that engines have.
+func chunkWarnings(c *config.Config) []string {
+	p, _ := MemoryPlan(c, true)
+	mean := int64(c.Disk.Capacity) / p.Number
+	if mean <= meanChunk {
+		return nil
+	}
+	more := "give the daemon more memory"
+	if c.Limits.Chunks > 0 {
+		more = "raise limits.chunks"
+	}
+	return []string{fmt.Sprintf("disk tier: its %d chunks, for which there is memory, come to disk.capacity (%s) only with %s each on average: smaller ones leave the rest of it unused; %s, or lower disk.capacity",
+		p.Number, human.Bytes(int64(c.Disk.Capacity)), human.Bytes(mean), more)}
 }
 
 // makeBudget bounds what clients cost outside the arena, and the Go heap by the
@@ -45,7 +96,7 @@ func (d *Daemon) makeBudget() {
 	if heap > 0 {
 		debug.SetMemoryLimit(heap)
 	}
-	d.log.Info().Int64("limit", p.Limit).Str("source", source).Int64("clients", p.Clients).Int64("heap", debug.SetMemoryLimit(-1)).Msg("memory divided")
+	d.log.Info().Int64("limit", p.Limit).Str("source", source).Int64("clients", p.Clients).Int64("chunks", p.Number).Int64("heap", debug.SetMemoryLimit(-1)).Msg("memory divided")
 }
 
 // memoryWarnings says by how much the memory does not do.
@@ -58,6 +109,9 @@ func memoryWarnings(c *config.Config) []string {
 	less := "lower cpu.capacity"
 	if c.Limits.Memory > config.LeastMemory {
 		less += " or limits.memory"
+	}
+	if c.Limits.Chunks > 0 {
+		less += " or limits.chunks"
 	}
 	return []string{fmt.Sprintf("memory: all that the daemon may use comes to %s (`kvstored check` has the sum), but %s allows %s: %s by %s, or raise that limit, or the kernel may end the daemon when clients use theirs",
 		human.Bytes(p.Total()), source, human.Bytes(p.Limit), less, human.Bytes(short))}

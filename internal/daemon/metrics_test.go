@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/rs/zerolog"
+
+	"github.com/kvstored/kvstored/tier"
 )
 
 // watched is what docs/operations.md says to watch.
@@ -42,7 +44,7 @@ func TestWatchedMetrics(t *testing.T) {
 			exported[m[1]] = true
 		}
 	}
-	counters := diskCounters(t)
+	disk := diskStats(t)
 
 	name := regexp.MustCompile("`([a-z0-9_]+)(?:\\{[^`]*)?`")
 	rows := 0
@@ -57,7 +59,13 @@ func TestWatchedMetrics(t *testing.T) {
 				t.Errorf("docs/operations.md names the metric %s, which there is not", m[1])
 			}
 		}
-		if !strings.Contains(cells[1], "tier_counter") {
+		var counters map[string]uint64
+		switch {
+		case strings.Contains(cells[1], "tier_counter"):
+			counters = disk.Counters
+		case strings.Contains(cells[1], "tier_path"):
+			counters = disk.Paths[0].Counters
+		default:
 			continue
 		}
 		for _, m := range name.FindAllStringSubmatch(cells[2], -1) {
@@ -71,13 +79,13 @@ func TestWatchedMetrics(t *testing.T) {
 	}
 }
 
-// diskCounters are the numbers of a disk tier that has just been made.
-func diskCounters(t *testing.T) map[string]uint64 {
+// diskStats are the numbers of a disk tier that has just been made.
+func diskStats(t *testing.T) tier.Stats {
 	t.Helper()
 	d := &Daemon{cfg: smallConfig(t), log: zerolog.Nop()}
 	defer d.Close()
-	if err := d.makeDisk(&d.cfg, d.log); err != nil {
+	if err := d.makeDisk(&d.cfg, 0, d.log); err != nil {
 		t.Fatal(err)
 	}
-	return d.disk.Stats().Counters
+	return d.disk.Stats()
 }

@@ -45,11 +45,14 @@ func Preflight(c *config.Config) (errs Problems) {
 		}
 	}
 	var held []net.Listener // to the end: two addresses may come to one
+	unix := func(key, path string, mode os.FileMode, group string) {
+		if err := socket.CanListen(path, mode, group); err != nil {
+			add(fmt.Errorf("%s: %w", key, err))
+		}
+	}
 	try := func(key, addr string) {
 		if isSocket(addr) {
-			if err := socket.CanListen(addr, c.Listen.Mode, c.Listen.Group); err != nil {
-				add(fmt.Errorf("%s: %w", key, err))
-			}
+			unix(key, addr, c.Listen.Mode, c.Listen.Group)
 			return
 		}
 		l, err := listenTCP(key, addr)
@@ -59,6 +62,7 @@ func Preflight(c *config.Config) (errs Problems) {
 		add(err)
 	}
 	try("listen.socket", c.Listen.Socket)
+	unix("admin.socket", c.AdminSocket(), c.Admin.Mode, c.Admin.Group)
 	if c.Admin.Listen != "" {
 		try("admin.listen", c.Admin.Listen)
 	}
@@ -110,6 +114,7 @@ func Warnings(c *config.Config, here bool) (out []string) {
 			out = append(out, fmt.Sprintf("listen.allow_uids does not bind who connects over TCP, and %s asks for no password; use the path of a socket", addr))
 		}
 	}
+	out = append(out, adminWarnings(c)...)
 	for i, s := range c.Spaces {
 		out = append(out, literalWarnings(fmt.Sprintf("spaces[%d].match", i), s.Match)...)
 	}
@@ -121,9 +126,31 @@ func Warnings(c *config.Config, here bool) (out []string) {
 	}
 	if here {
 		out = append(out, memoryWarnings(c)...)
+		out = append(out, chunkWarnings(c)...)
+		out = append(out, fileWarnings(c, openFiles())...)
 		out = append(out, diskWarnings(&c.Disk)...)
 	}
 	return out
+}
+
+// adminWarnings say which administrators the mode of admin.socket keeps out.
+func adminWarnings(c *config.Config) []string {
+	if c.Admin.Mode&0o022 != 0 {
+		return nil
+	}
+	admins := slices.Clone(c.Listen.AdminUIDs)
+	for _, r := range c.Access {
+		if slices.Contains(r.Rights, "admin") && r.Front == "" {
+			admins = append(admins, r.UIDs...)
+		}
+	}
+	slices.Sort(admins)
+	admins = slices.DeleteFunc(slices.Compact(admins), func(uid uint32) bool { return uid == 0 || uid == uint32(os.Getuid()) })
+	if len(admins) == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("users %s have the right admin, but admin.mode %04o admits only root and the daemon's own user; set admin.mode to 0660, and admin.group to a group of theirs",
+		strings.Trim(fmt.Sprint(admins), "[]"), c.Admin.Mode)}
 }
 
 // literalWarnings say that a pattern has what other patterns know and package glob

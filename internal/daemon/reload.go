@@ -12,6 +12,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/internal/admin"
 )
 
 // reloads applies the configuration file anew to a running daemon, at each
@@ -29,26 +30,6 @@ type reloads struct {
 		failed  uint64
 		ok      bool // the last one was good, or there was none
 	}
-}
-
-// ConfigStats is what `kvstored stats` shows of the configuration.
-type ConfigStats struct {
-	File         string    `json:"file"`
-	Loaded       time.Time `json:"loaded"`
-	Reloads      uint64    `json:"reloads"`
-	ReloadsBad   uint64    `json:"reloads_failed"`
-	LastReloadOK bool      `json:"last_reload_ok"`
-	NeedsRestart []Waiting `json:"needs_restart"`
-	// Running is the whole configuration as a file, without what waits for a
-	// restart. Only administrators get it.
-	Running string `json:"running,omitempty"`
-}
-
-// waiting is a key whose value in the file takes a restart.
-type Waiting struct {
-	Key     string `json:"key"`
-	Running string `json:"running"`
-	File    string `json:"file"`
 }
 
 func newReloads(d *Daemon, o *Options) *reloads {
@@ -172,16 +153,16 @@ func problemsOf(err error) []error {
 }
 
 // stats is a snapshot; whole adds the running configuration.
-func (r *reloads) stats(whole bool) (ConfigStats, error) {
+func (r *reloads) stats(whole bool) (admin.Config, error) {
 	running := r.running()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s := ConfigStats{
+	s := admin.Config{
 		File: r.path, Loaded: r.mu.loaded, Reloads: r.mu.good, ReloadsBad: r.mu.failed, LastReloadOK: r.mu.ok,
-		NeedsRestart: []Waiting{},
+		NeedsRestart: []admin.Waiting{},
 	}
 	for _, c := range r.mu.waiting {
-		s.NeedsRestart = append(s.NeedsRestart, Waiting{c.Path, c.Old, c.New})
+		s.NeedsRestart = append(s.NeedsRestart, admin.Waiting{Key: c.Path, Running: c.Old, File: c.New})
 	}
 	if !whole {
 		return s, nil

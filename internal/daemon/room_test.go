@@ -77,7 +77,7 @@ func TestFileSystems(t *testing.T) {
 // TestDatabaseRoom: check counts with what the tier really sets aside.
 func TestDatabaseRoom(t *testing.T) {
 	cfg := smallConfig(t)
-	if got, want := disk.DefaultMetaReserve(int64(cfg.Disk.Capacity)), int64(diskCounters(t)["badger_reserve_bytes"]); got != want {
+	if got, want := disk.DefaultMetaReserve(int64(cfg.Disk.Capacity)), int64(diskStats(t).Counters["badger_reserve_bytes"]); got != want {
 		t.Errorf("%d bytes; the tier sets %d aside", got, want)
 	}
 }

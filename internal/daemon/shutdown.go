@@ -18,7 +18,7 @@ const (
 	// clientsTimeout is how much of it is for clients: they lose their connections
 	// after two seconds at most.
 	clientsTimeout = 3 * time.Second
-	// hangTimeout is how much of it is for a flush that does not heed its time.
+	// hangTimeout is how much of it is for a flush that does not keep to its time.
 	hangTimeout = time.Second
 )
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/kvstored/kvstored/internal/admin"
 	"github.com/kvstored/kvstored/internal/budget"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/lm"
@@ -19,7 +20,7 @@ import (
 type Stats struct {
 	Version       string       `json:"version"`
 	UptimeSeconds float64      `json:"uptime_seconds"`
-	Config        ConfigStats  `json:"config"`
+	Config        admin.Config `json:"config"`
 	Arena         ArenaStats   `json:"arena"`
 	Memory        budget.Stats `json:"memory"` // of clients, outside the arena
 	Server        server.Stats `json:"server"`
@@ -28,6 +29,7 @@ type Stats struct {
 	LM            *lm.Stats    `json:"lm,omitempty"`
 }
 
+// ArenaStats are the numbers of the memory that clients map.
 type ArenaStats struct {
 	CapacityBytes    int64 `json:"capacity_bytes"`
 	UsedBytes        int64 `json:"used_bytes"`
@@ -38,6 +40,7 @@ type ArenaStats struct {
 	QuarantineBytes  int64 `json:"quarantine_bytes"`
 }
 
+// StoreStats are the numbers of the store: index, tiers and the work between them.
 type StoreStats struct {
 	Recovering     bool                         `json:"recovering"`
 	RecoverFailed  uint64                       `json:"recover_failed"` // scans of the disk tier

@@ -31,10 +31,11 @@ func (t *tiers) make(c *config.Config, log zerolog.Logger) error {
 	if err := t.makeArena(c, &log); err != nil {
 		return err
 	}
-	if err := t.makeCPU(c); err != nil {
+	plan, _ := MemoryPlan(c, true)
+	if err := t.makeCPU(c, int(plan.Number)); err != nil {
 		return err
 	}
-	if err := t.makeDisk(c, log); err != nil {
+	if err := t.makeDisk(c, int(plan.Number), log); err != nil {
 		return err
 	}
 	return t.makeRemote(c, log)
@@ -58,7 +59,7 @@ func (t *tiers) makeArena(c *config.Config, log *zerolog.Logger) (err error) {
 	return err
 }
 
-func (t *tiers) makeCPU(c *config.Config) error {
+func (t *tiers) makeCPU(c *config.Config, chunks int) error {
 	capacity := t.arena.Stats().CapacityBytes
 	p, err := policy.New(c.CPU.Policy, capacity)
 	if err != nil {
@@ -67,7 +68,7 @@ func (t *tiers) makeCPU(c *config.Config) error {
 	t.cpu = cpu.New(cpu.Options{
 		Arena: t.arena,
 		Ledger: ledger.New(ledger.Options{
-			CapacityBytes: capacity, Policy: p, PolicyName: c.CPU.Policy, Quotas: ledgerQuotas(c.Spaces), DeferTraining: true,
+			CapacityBytes: capacity, Entries: chunks, Policy: p, PolicyName: c.CPU.Policy, Quotas: ledgerQuotas(c.Spaces), DeferTraining: true,
 			Limits: limitsOfDRAM(c, capacity),
 		}),
 		HighWatermark: c.CPU.HighWatermark, LowWatermark: c.CPU.LowWatermark,
@@ -75,11 +76,12 @@ func (t *tiers) makeCPU(c *config.Config) error {
 	return nil
 }
 
-func (t *tiers) makeDisk(c *config.Config, log zerolog.Logger) (err error) {
+func (t *tiers) makeDisk(c *config.Config, chunks int, log zerolog.Logger) (err error) {
 	if !c.Disk.Enabled() {
 		return nil
 	}
 	o := diskOptions(&c.Disk, log)
+	o.Entries = chunks
 	o.Quotas, o.DeferTraining = ledgerQuotas(c.Spaces), true
 	t.disk, err = disk.Keep(o)
 	return err // it says disk

@@ -232,7 +232,7 @@ func (b *Batch) Flush() error {
 	if err != nil {
 		return b.d.cause(err)
 	}
-	b.d.learn(held)
+	b.d.readHeld(held)
 	return nil
 }
 

@@ -127,7 +127,7 @@ func (s *server) do(c *conn, what byte, body []byte) (err error) {
 	case opSync:
 		return s.sync()
 	case opSize:
-		s.tell(c)
+		s.appendHeld(c)
 		return nil
 	case opCompact:
 		return s.compact()
@@ -251,7 +251,7 @@ func (s *server) commit(c *conn) {
 			failed = wb.Flush()
 		}
 		if failed == nil {
-			s.tell(c)
+			s.appendHeld(c)
 		} else {
 			wb.Cancel() // waits for what Badger has begun, as a Flush that fails early does not
 		}

@@ -96,11 +96,13 @@ func (s *server) compact() error {
 	return err
 }
 
-// tell appends what the database holds to an answer.
-func (s *server) tell(c *conn) { c.out = binary.LittleEndian.AppendUint64(c.out, uint64(s.held())) }
+// appendHeld appends what the database holds to an answer.
+func (s *server) appendHeld(c *conn) {
+	c.out = binary.LittleEndian.AppendUint64(c.out, uint64(s.held()))
+}
 
-// learn takes it out of one.
-func (d *DB) learn(body []byte) {
+// readHeld takes it out of one.
+func (d *DB) readHeld(body []byte) {
 	if len(body) == 8 {
 		d.held.Store(int64(binary.LittleEndian.Uint64(body)))
 	}

@@ -21,7 +21,7 @@ const idleShare = 4
 type By struct {
 	Client uint64
 	Job    uint64
-	Idle   bool // in no hurry: only while no other pass waits
+	Idle   bool // only while no other pass waits
 }
 
 // Queue lets loads in, each in its turn. It is safe for concurrent use.
@@ -31,7 +31,7 @@ type Queue struct {
 		sync.Mutex
 		loads, idle int
 		bytes       int64
-		busy, spare flow // roots: of those in a hurry, of idle work
+		busy, spare flow // roots: of what clients wait for, of idle work
 	}
 }
 
@@ -160,7 +160,7 @@ type Stats struct {
 	Loads   int   // under way
 	Bytes   int64 // of these
 	Waiting int
-	Clients int // in a hurry, with loads under way or waiting
+	Clients int // that wait, with loads under way or waiting
 }
 
 // Stats returns a snapshot.

@@ -376,7 +376,7 @@ func TestCool(t *testing.T) {
 }
 
 // A request counts one use of the entries that it finds, also when it stores
-// others behind them; and none more of an entry that was brought up for it.
+// others behind them; and none more of an entry that was promoted for it.
 func TestARequestIsOneUse(t *testing.T) {
 	l := newLedger(t, "lfu", ledger.Limits{})
 	put := func(k key.Key, parent key.Hash, held bool) {

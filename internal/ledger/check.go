@@ -22,6 +22,7 @@ type audit struct {
 	spaces  map[uint32]int64 // bytes
 	indexed uint32
 	guards  uint32
+	used    int // entries in any life
 }
 
 func (a *audit) run() error {
@@ -54,6 +55,9 @@ func (a *audit) run() error {
 	}
 	if got != want {
 		return fmt.Errorf("ledger: counted %+v, found %+v", got, want)
+	}
+	if a.used != b.used || b.used > b.most {
+		return fmt.Errorf("ledger: counted %d entries in use, of at most %d, found %d", b.used, b.most, a.used)
 	}
 	if err := a.lines(); err != nil {
 		return err
@@ -180,6 +184,7 @@ func (a *audit) guard(id uint32, e *entry) error {
 // add counts an entry by its life.
 func (a *audit) add(e *entry) {
 	n := a.book.bytes(e)
+	a.used++
 	switch e.life {
 	case hole:
 		a.count.Holes++

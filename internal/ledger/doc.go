@@ -35,6 +35,10 @@
 // longer than the tier has left behind, from its root on, and also from
 // underneath the rest of it.
 //
+// Options.Entries bounds how many entries there are, whatever they occupy, and
+// with them the memory of the books: Begin refuses one more, as a tier without
+// room does, and its owner evicts (Spare, ErrFull).
+//
 // # Parts
 //
 // A Ledger is a mutex around a book. The table has the entries: it finds them by

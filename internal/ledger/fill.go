@@ -15,7 +15,7 @@ import (
 //
 // A filling entry protects its resident ancestors as a hold does.
 //
-// The error is ErrOverBudget, ErrOverQuota, ErrBusy or ErrInconsistent. A chunk that was
+// The error is ErrOverBudget, ErrOverQuota, ErrFull, ErrBusy or ErrInconsistent. A chunk that was
 // removed is ErrBusy while it has both kids and a reader.
 func (l *Ledger) Begin(o Owner, c Class, k key.Key, parent key.Hash, size uint32) (ID, State, error) {
 	l.mu.Lock()
@@ -38,6 +38,9 @@ func (l *Ledger) Begin(o Owner, c Class, k key.Key, parent key.Hash, size uint32
 	}
 	n := b.sizeOf(size)
 	if err := b.order.admits(k.Space, n); err != nil {
+		return 0, Absent, err
+	}
+	if err := b.hasRoom(id, up, parent); err != nil {
 		return 0, Absent, err
 	}
 	if err := b.budgets.fits(o, c, growth{n, n, n + b.exposed(up)}); err != nil {
@@ -116,7 +119,8 @@ func (b *book) begin(k key.Key, id, up uint32, parent key.Hash, size uint32) uin
 // Restore makes an entry resident at once, without a filler, a budget or a
 // touch of its ancestors: for what an earlier process left. Call it in order
 // of last use, oldest first, in any order of parents and kids. It returns
-// false and changes nothing if the key is not Absent. e.ID is ignored.
+// false and changes nothing if the key is not Absent, or nothing is spare. e.ID
+// is ignored.
 func (l *Ledger) Restore(e Entry, parent key.Hash) (ID, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -126,7 +130,7 @@ func (l *Ledger) Restore(e Entry, parent key.Hash) (ID, bool) {
 		return ID(id), false
 	}
 	up, err := b.parentOf(e.Key, id, parent)
-	if err != nil {
+	if err != nil || b.hasRoom(id, up, parent) != nil {
 		return 0, false
 	}
 	b.order.renewPending()

@@ -49,7 +49,7 @@ func (l *Ledger) PolicyName() string {
 
 // handOver replaces the policy of one scope. What the old one set aside as
 // refused is allowed first, because it would not say where it is otherwise;
-// the entries it is made to refuse again meanwhile are fetched by number at the end.
+// the entries it is made to refuse again meanwhile are looked up by number at the end.
 func (l *Ledger) handOver(r uint32, to policy.Policy) {
 	h := &handover{to: to}
 	l.mu.Lock()

@@ -26,7 +26,7 @@ type Class uint8
 const (
 	Lease     Class = iota // reads and fills of clients
 	Pin                    // named protection
-	Load                   // on its way up
+	Load                   // being promoted
 	Unwritten              // waiting to be written below
 	IO                     // under I/O: protects, and has no budget
 
@@ -40,9 +40,10 @@ func (c Class) String() string {
 // State is what a key is in this tier.
 type State uint8
 
+// The states of a key. A fill that is aborted is Absent again.
 const (
 	Absent   State = iota
-	Filling        // somebody is writing it; if they abort, it is Absent again
+	Filling        // a client or the daemon is writing it
 	Resident       // complete
 )
 
@@ -69,10 +70,13 @@ type Limits struct{ Lease, Pin, Load, Unwritten, Total int64 }
 // Options configures a Ledger.
 type Options struct {
 	CapacityBytes int64
-	Policy        policy.Policy // the ledger is its only user from now on
-	PolicyName    string        // what package policy calls it; "" is lru
-	Quotas        []Quota       // of groups of spaces; see Assign
-	Limits        Limits
+	// Entries is how many there may be, in any life, holes included; 0 is as many
+	// as come. Begin and Restore refuse one more: see Spare.
+	Entries    int
+	Policy     policy.Policy // the ledger is its only user from now on
+	PolicyName string        // what package policy calls it; "" is lru
+	Quotas     []Quota       // of groups of spaces; see Assign
+	Limits     Limits
 	// DeferTraining leaves the training of a policy to the calls of Train.
 	// Otherwise an Observe now and then trains it.
 	DeferTraining bool
@@ -107,7 +111,7 @@ type book struct {
 func New(opt Options) *Ledger {
 	l := &Ledger{capacity: opt.CapacityBytes, later: opt.DeferTraining}
 	b := &l.mu.book
-	b.table.init(opt.SizeOf)
+	b.table.init(opt.SizeOf, opt.Entries)
 	b.budgets.init(&b.table, opt.Limits)
 	b.order.init(&b.table, opt, l.later)
 	l.notePlans()

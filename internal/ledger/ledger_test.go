@@ -47,12 +47,13 @@ func newRig(t testing.TB, name string, source func(int) int) *rig {
 		t.Fatal(err)
 	}
 	limits := tempers[max(0, source(len(tempers)))]
+	most := []int{0, 24}[max(0, source(2))] // of the tree's 63, and holes
 	r := &rig{
 		t: t, name: name, source: source,
 		real: ledger.New(ledger.Options{
-			CapacityBytes: 1 << 20, Policy: p, PolicyName: name, Limits: limits, Quotas: []ledger.Quota{{Bytes: quotaPages * page, Priority: quotaPriority}},
+			CapacityBytes: 1 << 20, Entries: most, Policy: p, PolicyName: name, Limits: limits, Quotas: []ledger.Quota{{Bytes: quotaPages * page, Priority: quotaPriority}},
 		}),
-		model:  newModel(name, limits),
+		model:  newModel(name, limits, most),
 		owners: []ledger.Owner{ledger.Daemon},
 	}
 	r.real.StandOn(func() ledger.Below { return r.model.works })

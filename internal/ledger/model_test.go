@@ -12,6 +12,7 @@ import (
 type model struct {
 	*ranking
 	limits ledger.Limits
+	most   int               // entries there may be; 0 = any number
 	works  ledger.Below      // tiers below
 	live   map[key.Key]*body // filling and resident
 	dead   []*body           // gone
@@ -40,10 +41,11 @@ type holder struct {
 
 var classes = []ledger.Class{ledger.Lease, ledger.Pin, ledger.Load, ledger.Unwritten, ledger.IO}
 
-func newModel(name string, limits ledger.Limits) *model {
+func newModel(name string, limits ledger.Limits, most int) *model {
 	return &model{
 		ranking: newRanking(name),
 		limits:  limits,
+		most:    most,
 		live:    make(map[key.Key]*body),
 		owners:  map[ledger.Owner]map[ledger.Class]int64{ledger.Daemon: {}},
 	}
@@ -226,6 +228,13 @@ func (m *model) cyclic(k key.Key, parent key.Hash) bool {
 	return false
 }
 
+// full says whether one more entry would be one too many, or the hole it needs.
+func (m *model) full(e *body) bool {
+	m.live[e.entry.Key] = e
+	defer delete(m.live, e.entry.Key)
+	return m.most > 0 && len(m.live)+len(m.dead)+m.stats().Holes > m.most
+}
+
 func (m *model) begin(h holder, k key.Key, parent key.Hash, size uint32) (ledger.State, error) {
 	if e := m.live[k]; e != nil {
 		return e.state, nil
@@ -242,12 +251,14 @@ func (m *model) begin(h holder, k key.Key, parent key.Hash, size uint32) (ledger
 		m.refused++
 		return ledger.Absent, ledger.ErrOverQuota
 	}
-	err := m.try(h, func() {
-		m.live[k] = &body{
-			entry: ledger.Entry{Key: k, Parent: parent, Size: size}, parent: parent,
-			state: ledger.Filling, filler: h, holds: map[holder]int{h: 1},
-		}
-	}, func() { delete(m.live, k) })
+	e := &body{
+		entry: ledger.Entry{Key: k, Parent: parent, Size: size}, parent: parent,
+		state: ledger.Filling, filler: h, holds: map[holder]int{h: 1},
+	}
+	if m.full(e) {
+		return ledger.Absent, ledger.ErrFull
+	}
+	err := m.try(h, func() { m.live[k] = e }, func() { delete(m.live, k) })
 	if err == nil {
 		m.admit(k, size)
 	}

@@ -123,7 +123,7 @@ func (o *order) renew(id uint32) {
 	})
 }
 
-// use counts a use of a resident entry. The first one of an entry that came up to be used
+// use counts a use of a resident entry. The first one of an entry that was promoted to be used
 // was counted when it was added.
 func (o *order) use(id policy.ID) {
 	e := o.entries.at(uint32(id))

@@ -192,7 +192,7 @@ func TestSetPolicyKeepsTheOrder(t *testing.T) {
 	if got := evictAll(t, l); !slices.Equal(got, want) {
 		t.Error("another order")
 	}
-	if err := l.SetPolicy("lifo"); err == nil {
+	if err := l.SetPolicy("no-such-policy"); err == nil {
 		t.Error("a policy that there is not")
 	}
 	if got := l.PolicyName(); got != "lru" {

@@ -336,7 +336,7 @@ func (r *rig) restore() {
 	e := &body{entry: ledger.Entry{Key: k, Parent: parent, Size: 100, Dirty: true}, parent: parent, state: ledger.Resident, holds: map[holder]int{}}
 	id, ok := r.real.Restore(e.entry, parent)
 	want := r.model.live[k] == nil && !r.model.cyclic(k, parent) &&
-		!slices.ContainsFunc(r.model.dead, func(e *body) bool { return e.undead && e.entry.Key == k })
+		!slices.ContainsFunc(r.model.dead, func(e *body) bool { return e.undead && e.entry.Key == k }) && !r.model.full(e)
 	if ok != want {
 		r.t.Fatalf("Restore: %v, want %v", ok, want)
 	}

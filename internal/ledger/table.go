@@ -1,7 +1,11 @@
 package ledger
 
 import (
+	"cmp"
+	"errors"
+	"fmt"
 	"hash/maphash"
+	"math"
 	"math/bits"
 
 	"github.com/kvstored/kvstored/internal/extent"
@@ -17,6 +21,8 @@ type table struct {
 
 	entries   pages[entry] // entry 0 stands for none
 	freeEntry uint32
+	used      int // entries in any life
+	most      int // of these; see Options.Entries
 	guards    guards
 	index     index
 	spaces    spaces
@@ -25,8 +31,9 @@ type table struct {
 	released bool // something was let go in this lock round
 }
 
-func (t *table) init(sizeOf func(uint32) int64) {
+func (t *table) init(sizeOf func(uint32) int64, most int) {
 	t.sizeOf = sizeOf
+	t.most = cmp.Or(most, math.MaxInt)
 	if sizeOf == nil {
 		t.sizeOf = func(n uint32) int64 { return extent.RoundUp(max(int64(n), 1)) }
 	}
@@ -39,6 +46,37 @@ func (t *table) init(sizeOf func(uint32) int64) {
 	)
 	t.spaces = spaces{number: make(map[key.SpaceID]uint32), quotas: make(map[key.SpaceID]uint32)}
 	t.spaces.slots.grow()
+}
+
+// ErrFull refuses an entry beyond Options.Entries. An Evict, with its Free, makes room
+// for one.
+var ErrFull = errors.New("as many entries as there may be")
+
+// Spare is how many more entries l may have; math.MaxInt where nothing bounds them.
+// A chunk takes two where its parent is absent.
+func Spare(l *Ledger) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.most == math.MaxInt {
+		return math.MaxInt
+	}
+	return l.mu.most - l.mu.used
+}
+
+// hasRoom is an error if the entry id, 0 for a new one, would be one too many, with the
+// hole that it would hang below: up is the entry of its parent, or 0.
+func (t *table) hasRoom(id, up uint32, parent key.Hash) error {
+	n := t.used
+	if id == 0 {
+		n++
+	}
+	if up == 0 && parent != (key.Hash{}) {
+		n++
+	}
+	if n > t.most {
+		return fmt.Errorf("ledger: %d entries, of at most %d: %w", t.used, t.most, ErrFull)
+	}
+	return nil
 }
 
 // find returns the number of k's entry in any life, or 0.
@@ -91,6 +129,7 @@ func (t *table) add(sp key.SpaceID, h key.Hash) uint32 {
 	} else {
 		id = t.entries.grow()
 	}
+	t.used++
 	n := t.spaces.ref(sp, t.seed)
 	e := t.entries.at(id)
 	*e = entry{hash: h, space: n, life: hole}
@@ -111,6 +150,7 @@ func (t *table) recycle(id uint32) {
 	t.spaces.unref(e.space)
 	*e = entry{next: t.freeEntry}
 	t.freeEntry = id
+	t.used--
 }
 
 // dropHole drops a hole that has lost its last kid.

@@ -38,7 +38,7 @@ func (t *Tree) DropLoc(space Hash, bits Loc, limit int) (n int, more bool) {
 			n += t.dropRun(id, bits, limit-n)
 		}
 	}
-	t.settle(limit + pruneStep)
+	t.pruneSome(limit + pruneStep)
 	return n, n >= limit || len(t.prunable) > 0
 }
 
@@ -69,13 +69,13 @@ func (t *Tree) prune(id uint32) {
 	if t.isPrunable(t.runs.at(id)) {
 		t.prunable = append(t.prunable, id)
 	}
-	t.settle(pruneStep)
+	t.pruneSome(pruneStep)
 	t.repack()
 }
 
-// settle removes at most budget placeholders that are due. The number of a
+// pruneSome removes at most budget placeholders that are due. The number of a
 // run that got children, or went, in the meantime does no harm.
-func (t *Tree) settle(budget int) {
+func (t *Tree) pruneSome(budget int) {
 	for len(t.prunable) > 0 && budget > 0 {
 		id := t.prunable[len(t.prunable)-1]
 		t.prunable = t.prunable[:len(t.prunable)-1]

@@ -4,10 +4,10 @@ import "github.com/kvstored/kvstored/key"
 
 // Prefixes keep the kinds apart, so that a scan of entries reads no payload.
 const (
-	prefixEntry   = 'e'
-	prefixPayload = 'p'
-	prefixGrave   = 'g'
-	prefixCommits = 'c'
+	prefixEntry    = 'e'
+	prefixPayload  = 'p'
+	prefixDeletion = 'g'
+	prefixCommits  = 'c'
 )
 
 // KeyBytes is the size of entry and payload keys: prefix, space, hash.
@@ -41,16 +41,16 @@ func chunkKey(prefix byte, k key.Key) [KeyBytes]byte {
 	return b
 }
 
-// GraveKey is the database key of the note that k was deleted before it was
-// known which copies there are. The value is GraveBytes.
-func GraveKey(k key.Key) [KeyBytes]byte { return chunkKey(prefixGrave, k) }
+// DeletionKey is the database key of the note that k was deleted before it was
+// known which copies there are. The value is DeletionBytes.
+func DeletionKey(k key.Key) [KeyBytes]byte { return chunkKey(prefixDeletion, k) }
 
-// GravePrefix begins every grave's key and nothing else.
-func GravePrefix() []byte { return []byte{prefixGrave} }
+// DeletionPrefix begins every such key and nothing else.
+func DeletionPrefix() []byte { return []byte{prefixDeletion} }
 
-// ParseGraveKey undoes GraveKey. It reports false for any other key.
-func ParseGraveKey(b []byte) (k key.Key, ok bool) {
-	if len(b) != KeyBytes || b[0] != prefixGrave {
+// ParseDeletionKey undoes DeletionKey. It reports false for any other key.
+func ParseDeletionKey(b []byte) (k key.Key, ok bool) {
+	if len(b) != KeyBytes || b[0] != prefixDeletion {
 		return key.Key{}, false
 	}
 	copy(k.Space[:], b[1:17])

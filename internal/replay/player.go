@@ -184,7 +184,7 @@ func (p *Player) store(ctx context.Context, job *client.Job, chain *key.Chain, o
 }
 
 func noRoom(err error) bool {
-	return errors.Is(err, client.ErrOverBudget) || errors.Is(err, client.ErrNoSpace)
+	return errors.Is(err, client.ErrOverBudget) || errors.Is(err, client.ErrNoSpace) || errors.Is(err, client.ErrDeclined)
 }
 
 // fill makes the payloads of the granted slots and commits them. first is the
@@ -213,7 +213,7 @@ func (p *Player) fill(ctx context.Context, fill *client.Fill, chain *key.Chain, 
 		if fill.Status(i) != client.Granted {
 			continue
 		}
-		switch r.Result {
+		switch r.Code {
 		case client.ResultStored:
 			o.Stored++
 			o.WrittenBytes += int64(p.PayloadBytes)
@@ -223,10 +223,10 @@ func (p *Player) fill(ctx context.Context, fill *client.Fill, chain *key.Chain, 
 			o.Pending++
 		case client.ResultDiffers:
 			o.Differs++
-		case client.ResultNoSpace, client.ResultOverBudget:
+		case client.ResultNoSpace, client.ResultOverBudget, client.ResultDeclined:
 			o.Refused++
 		default:
-			return fmt.Errorf("commit of %s: the daemon answered %s for a slot it had granted", chain.Key(first+i), r.Result)
+			return fmt.Errorf("commit of %s: the daemon answered %s for a slot it had granted", chain.Key(first+i), r.Code.String())
 		}
 	}
 	return nil

@@ -153,7 +153,7 @@ func (o *Outcome) farthest() string {
 	return far
 }
 
-// Cold reports whether part of the prefix was brought up from a lower tier.
+// Cold reports whether part of the prefix was promoted from a lower tier.
 func (o *Outcome) Cold() bool { return o.Tiers[1].Chunks+o.Tiers[2].Chunks > 0 }
 
 // Result returns the sums, of work that took the given time.

@@ -48,7 +48,7 @@ func TestTally(t *testing.T) {
 	if r.HitTokens["cpu"] != 512 || r.HitTokens["disk"] != 512 || r.HitBlocks["disk"] != 2 {
 		t.Errorf("tiers: %v, %v", r.HitTokens, r.HitBlocks)
 	}
-	if r.ShortRequests != 1 || r.ShortReasons["deadline"] != 1 || r.RevokedRequests != 1 {
+	if r.ShortRequests != 1 || r.ShortReasons["timeout"] != 1 || r.RevokedRequests != 1 {
 		t.Errorf("%d short (%v), %d revoked", r.ShortRequests, r.ShortReasons, r.RevokedRequests)
 	}
 	if r.GBPerSecond != 0.2 || r.ColdReadyP50 != 0.04 || r.LookupP50 != 0.02 {

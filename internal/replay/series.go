@@ -7,6 +7,7 @@ import (
 // Phase is a part of a run.
 type Phase uint8
 
+// The parts of a run with one restart of the daemon.
 const (
 	BeforeRestart Phase = iota
 	AfterRestart

@@ -204,6 +204,9 @@ func TestHandshakes(t *testing.T) {
 		}
 		c.do(bulk("me"), "CLIENT", "GETNAME")
 		c.do("+OK\r\n", "CLIENT", "SETNAME", "you")
+		long := strings.Repeat("x", 1025)
+		c.fails("ERR the name of a client has at most 1024 bytes", "CLIENT", "SETNAME", long)
+		c.fails("ERR the name of a client has at most 1024 bytes", "HELLO", "2", "SETNAME", long)
 		c.do(bulk("you"), "client", "getname")
 		c.do("+OK\r\n", "CLIENT", "SETINFO", "LIB-VER", "5.0.1")
 		c.fails("ERR unknown subcommand", "CLIENT", "KILL", "all")

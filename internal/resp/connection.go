@@ -89,7 +89,10 @@ func doHello(c *session, _ context.Context) {
 			}
 			rest = rest[3:]
 		case option == "setname" && len(rest) >= 2:
-			c.name, rest = string(rest[1]), rest[2:]
+			if !c.setName(rest[1]) {
+				return
+			}
+			rest = rest[2:]
 		default:
 			c.fail(syntaxError)
 			return
@@ -133,13 +136,24 @@ func doClient(c *session, _ context.Context) {
 	case sub == "getname":
 		c.out.text(c.name)
 	case sub == "setname" && len(c.args) == 2:
-		c.name = string(c.args[1])
-		c.out.simple("OK")
+		if c.setName(c.args[1]) {
+			c.out.simple("OK")
+		}
 	case sub == "setinfo" && len(c.args) == 3, sub == "no-evict" && len(c.args) == 2, sub == "no-touch" && len(c.args) == 2:
 		c.out.simple("OK")
 	default:
 		c.fail("ERR unknown subcommand or wrong number of arguments for 'client'")
 	}
+}
+
+// setName answers only if it fails: a connection keeps its name.
+func (c *session) setName(name []byte) bool {
+	if len(name) > maxShy {
+		c.fail("ERR the name of a client has at most %d bytes", maxShy)
+		return false
+	}
+	c.name = string(name)
+	return true
 }
 
 // doCommand answers COMMAND COUNT with the number of commands, and the rest of

@@ -181,7 +181,7 @@ func doFlush(c *session, ctx context.Context) {
 		return
 	}
 	if err != nil {
-		c.server.o.Log.Warn().Err(err).Msg("a Redis client's FLUSHDB failed")
+		c.server.trouble.Warn().Err(err).Msg("a Redis client's FLUSHDB failed")
 		c.fail("ERR not all was deleted: the tiers below do not answer")
 		return
 	}

@@ -22,7 +22,8 @@ import (
 // hangs.
 const commandTimeout = 10 * time.Second
 
-// maxShy is the longest argument of a client that has not given its password.
+// maxShy is the longest argument of a client that has not given its password, and
+// the longest name of a client.
 const maxShy = 1 << 10
 
 // denied tells of a command and the right that it takes.
@@ -167,7 +168,7 @@ func (c *session) command(n int) error {
 	switch {
 	case !ok:
 		return c.refuse(n, "ERR unknown command '%.64s'", name)
-	case n < cmd.least || cmd.most >= 0 && n > cmd.most:
+	case !cmd.takes(n):
 		return c.refuse(n, "ERR wrong number of arguments for '%s' command", name)
 	case !c.known && !cmd.open:
 		c.mute, c.quit = false, c.mute // whatever it makes of that, nothing comes behind it
@@ -175,6 +176,20 @@ func (c *session) command(n int) error {
 	case !c.may(cmd.need):
 		return c.refuse(n, denied, name, cmd.need)
 	}
+	if err := c.readArguments(n, &cmd); err != nil {
+		return err
+	}
+	c.server.count.commands.Add(1)
+	if c.tx != nil && !immediate[name] {
+		c.enqueue(name, &cmd)
+	} else {
+		c.run(cmd.run)
+	}
+	return nil
+}
+
+// readArguments reads the n arguments of a command.
+func (c *session) readArguments(n int, cmd *command) error {
 	c.make(n)
 	for i := range n {
 		if err := c.argument(cmd.value != nil && cmd.value(i)); err != nil {
@@ -182,12 +197,6 @@ func (c *session) command(n int) error {
 		}
 	}
 	c.cutArgs()
-	c.server.count.commands.Add(1)
-	if c.tx != nil && !immediate[name] {
-		c.enqueue(name, &cmd)
-		return nil
-	}
-	c.run(cmd.run)
 	return nil
 }
 

@@ -15,6 +15,9 @@ type command struct {
 	run         func(c *session, ctx context.Context)
 }
 
+// takes reports whether the command takes n arguments.
+func (c *command) takes(n int) bool { return n >= c.least && (c.most < 0 || n <= c.most) }
+
 // exact are the commands whose replies some clients, such as LMCache's
 // multi-process one, read as a fixed number of bytes without a look at them. An
 // error would leave its rest in the stream, and each later reply would be taken

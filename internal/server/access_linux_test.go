@@ -409,7 +409,7 @@ func TestStoresBlind(t *testing.T) {
 		r.must(err)
 		stored, err := c.Put(ctx, client.Chain(p), 0, [][]byte{[]byte("a guess")})
 		r.must(err)
-		if stored[0] != (client.Stored{Result: client.ResultExists}) {
+		if stored[0] != (client.Stored{Code: client.ResultExists}) {
 			t.Errorf("%s: put says %+v", name, stored[0])
 		}
 		f, err := c.Reserve(ctx, client.Chain(p), client.ReserveOptions{Size: 7, Sums: map[int]uint64{0: 1}})

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"math"
 	"math/bits"
 	"slices"
 	"strings"
@@ -17,15 +18,16 @@ func handlePins(c *reader, h wire.Header, body []byte) error {
 	if err := req.Decode(body); err != nil {
 		return err
 	}
-	reply := wire.PinsReply{Pins: c.server.pins.list()}
-	for _, other := range c.server.sessions.all() {
-		holder := wire.Holder{
-			Connection: other.id, UID: other.uid, Name: other.name,
-			LeaseBytes: other.leasedBytes(), PinBytes: c.server.pins.bytes(other),
-		}
-		if holder.LeaseBytes+holder.PinBytes > 0 {
-			reply.Holders = append(reply.Holders, holder)
-		}
+	pins, holders, _ := c.server.Held(math.MaxInt)
+	var reply wire.PinsReply
+	for _, p := range pins {
+		reply.Pins = append(reply.Pins, wire.PinInfo{
+			LookupID: p.Name, Space: p.Space, Connection: p.Connection,
+			Bytes: p.Bytes, Chunks: uint32(p.Chunks), ExpiresMillis: uint32(p.Left.Milliseconds()),
+		})
+	}
+	for _, o := range holders {
+		reply.Holders = append(reply.Holders, wire.Holder(o))
 	}
 	c.reply(h, &reply)
 	return nil
@@ -75,20 +77,17 @@ func handleRevoke(c *reader, h wire.Header, body []byte) error {
 	if err := req.Decode(body); err != nil {
 		return err
 	}
-	pins, n := &c.server.pins, 0
+	n := 0
 	switch req.What {
 	case wire.RevokePin:
-		n = pins.end(req.LookupID, c.endsPin)
+		n = c.server.RevokePin(req.LookupID)
 	case wire.RevokePins:
-		for _, name := range pins.names() {
-			n += pins.end(name, c.endsPin)
-		}
+		n = c.server.RevokePins()
 	case wire.RevokeConnection:
-		other := c.server.sessions.get(req.Connection)
-		if other == nil {
-			return refuse(wire.StatusNotFound, "there is no connection %d; `kvstored pins` lists those that hold something", req.Connection)
+		var ok bool
+		if n, ok = c.server.RevokeConnection(req.Connection); !ok {
+			return refuse(wire.CodeNotFound, "there is no connection %d; `kvstored pins` lists those that hold something", req.Connection)
 		}
-		n = other.revokeAll()
 	}
 	c.log.Warn().Stringer("what", req.What).Str("lookup_id", req.LookupID).Uint64("connection", req.Connection).Int("chunks", n).Msg("revoked by an administrator")
 	c.reply(h, &wire.ChunksReply{Chunks: uint64(n)})
@@ -121,7 +120,7 @@ func handlePolicy(c *reader, h wire.Header, body []byte) error {
 		return nil
 	}
 	if names := policy.All(); !slices.Contains(names, req.Name) {
-		return refuse(wire.StatusBadRequest, "there is no policy called %.64q; use %s", req.Name, strings.Join(names, ", "))
+		return refuse(wire.CodeBadRequest, "there is no policy called %.64q; use %s", req.Name, strings.Join(names, ", "))
 	}
 	// Entries move a few hundred a lock round: not while others' requests
 	// wait on this connection.

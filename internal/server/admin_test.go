@@ -70,10 +70,10 @@ func TestConnectionIsRevoked(t *testing.T) {
 		t.Errorf("again: %d, %v", n, err)
 	}
 	var out wire.ReleaseReply
-	if c.do(wire.OpRelease, &wire.JobRequest{Job: job.Job}, &out); out.Outcome != wire.OutcomeRevoked {
-		t.Errorf("released: %s", out.Outcome)
+	if c.do(wire.OpRelease, &wire.IDRequest{ID: job.Job}, &out); out.Code != wire.CodeRevoked {
+		t.Errorf("released: %s", out.Code)
 	}
-	c.refused(wire.StatusRevoked, wire.OpCommit, &wire.FillRequest{Fill: f.Fill})
+	c.refused(wire.CodeRevoked, wire.OpCommit, &wire.FillRequest{Fill: f.Fill})
 	if _, err := admin.RevokeConnection(t.Context(), 1<<40); !errors.Is(err, client.ErrNotFound) {
 		t.Errorf("no such connection: %v", err)
 	}
@@ -100,7 +100,7 @@ func TestPolicyIsReplaced(t *testing.T) {
 		t.Errorf("%d entries after the switch", n)
 	}
 	r.must(r.hot.Ledger().Check())
-	if _, err := c.SetPolicy(t.Context(), client.CPU, "lifo"); !errors.Is(err, client.ErrBadRequest) {
+	if _, err := c.SetPolicy(t.Context(), client.CPU, "no-such-policy"); !errors.Is(err, client.ErrBadRequest) {
 		t.Errorf("no such policy: %v", err)
 	}
 	if _, err := c.SetPolicy(t.Context(), client.Remote, "lru"); !errors.Is(err, client.ErrNotFound) {
@@ -179,14 +179,14 @@ func TestQuota(t *testing.T) {
 	raw.prefetch(chain(3, 4))
 	out := store(client.Chain(chain(3, 6)), 6)
 	for i, s := range out {
-		if want := i < 4; s.Result.Present() != want {
-			t.Errorf("chunk %d: %s", i, s.Result)
+		if want := i < 4; s.Code.Present() != want {
+			t.Errorf("chunk %d: %s", i, s.Code)
 		}
 	}
-	if out[4].Result != client.ResultOverQuota || out[5].Result != client.ResultOverQuota {
-		t.Errorf("chunk 4: %s, 5: %s", out[4].Result, out[5].Result)
+	if out[4].Code != client.ResultOverQuota || out[5].Code != client.ResultOverQuota {
+		t.Errorf("chunk 4: %s, 5: %s", out[4].Code, out[5].Code)
 	}
-	raw.refused(wire.StatusOverQuota, wire.OpReserve, &wire.ReserveRequest{
+	raw.refused(wire.CodeOverQuota, wire.OpReserve, &wire.ReserveRequest{
 		Chain: raw.chain(chain(4, 1)), Sizes: wire.ViewU32s([]uint32{size}),
 	})
 	r.must(r.hot.Ledger().Check())

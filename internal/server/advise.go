@@ -1,6 +1,8 @@
 package server
 
 import (
+	"context"
+
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/prefetch"
@@ -10,12 +12,12 @@ import (
 // advise says how much of the match to bring up and how much to compute, by
 // what the tiers delivered lately and how many others they serve. The job
 // brings up no more than that.
-func (j *job) advise(m *stack.Match, prefillRate uint32) *wire.Advice {
+func (j *job) advise(ctx context.Context, m *stack.Match, prefillRate uint32) *wire.Advice {
 	n := m.Chunks
 	if j.mu.done {
 		n = j.hot // no more is to be had
 	}
-	places, err := j.stack.PlacesOf(j.session.ctx, j.chains, j.search, n)
+	places, err := j.stack.PlacesOf(ctx, j.chains, j.search, n)
 	if err != nil {
 		return nil
 	}

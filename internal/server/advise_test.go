@@ -32,12 +32,12 @@ func TestAdvice(t *testing.T) {
 					g.done(g.prefetch(&wire.PrefetchRequest{}))
 					j, err := g.job(g.server.ids.Load())
 					g.must(err)
-					g.send(wire.OpRelease, &wire.JobRequest{Job: j.id})
+					g.send(wire.OpRelease, &wire.IDRequest{ID: j.id})
 					g.cool(2, len(all))
 				}
 				start := time.Now()
 				g.replies = g.replies[:0]
-				j := g.prefetch(&wire.PrefetchRequest{PrefillRate: tc.prefillRate})
+				j := g.prefetch(&wire.PrefetchRequest{Shared: wire.Shared{PrefillRate: tc.prefillRate}})
 				var reply wire.PrefetchReply
 				g.must(reply.Decode(g.first))
 				a := reply.Advice
@@ -51,7 +51,7 @@ func TestAdvice(t *testing.T) {
 					t.Errorf("matched %+v", reply.Match)
 				}
 				g.done(j)
-				if s := j.state(0); s.Reason != fine || s.Ready.Chunks != a.Load.Chunks {
+				if s := j.state(0); s.Code != fine || s.Ready.Chunks != a.Load.Chunks {
 					t.Errorf("the job has %+v; want what was advised", s)
 				}
 				took := time.Since(start) + time.Duration(uint64(len(all))*scriptTokens-a.Load.Tokens)*time.Second/time.Duration(tc.prefillRate)
@@ -74,7 +74,7 @@ func TestAdviceAfterADelete(t *testing.T) {
 		j := newJob(g.session, prompt, &m)
 		_, err = stack.Delete(context.Background(), tiertest.Keys(g.chain, 1, 2))
 		g.must(err)
-		if a := j.advise(&m, 1_000_000); a == nil || a.Load.Chunks < 3 {
+		if a := j.advise(t.Context(), &m, 1_000_000); a == nil || a.Load.Chunks < 3 {
 			t.Errorf("3 chunks are leased; advised to load %+v", a)
 		}
 		if j.limit < 3 {

@@ -2,9 +2,11 @@ package server
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"time"
 
+	"github.com/kvstored/kvstored/internal/budget"
 	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/wire"
 )
@@ -12,33 +14,103 @@ import (
 // asyncBytes is what a request costs that waits in a goroutine of its own.
 const asyncBytes = 8 << 10
 
-// async runs what answers the request at hand in a goroutine of its own. do
-// must not touch the fields of the reader, and ends with answerAsync.
-func (c *reader) async(do func(ctx context.Context)) error {
-	if c.open.Add(1) > maxLive {
-		c.open.Add(-1)
-		return refuse(wire.StatusOverBudget, "%d requests of this connection are unanswered; wait for some", maxLive)
+// errCancelled is the cause of the context of a request that its client has cancelled.
+var errCancelled = errors.New("cancelled by the client")
+
+// async runs what answers the request of h in a goroutine of its own. do
+// must not touch the fields of the reader, and ends with answerAsync. Its context ends
+// when the client cancels the request.
+func (c *reader) async(h wire.Header, do func(ctx context.Context)) error {
+	if err := c.spend(asyncBytes); err != nil {
+		return err
 	}
-	if err := c.account.Charge(asyncBytes); err != nil {
-		c.open.Add(-1)
+	ctx, cancel := context.WithCancelCause(c.ctx)
+	if err := c.waits(h.ID, cancel); err != nil {
+		cancel(nil)
 		return err
 	}
 	c.late = true
-	c.waiting.Go(func() {
-		defer c.account.Release(asyncBytes)
-		do(c.ctx)
+	c.background(func(context.Context) {
+		defer cancel(nil)
+		do(ctx)
 	})
 	return nil
+}
+
+// waits makes a request one that waits, until it is answered.
+func (c *session) waits(id uint64, cancel context.CancelCauseFunc) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.mu.waiting) >= maxLive {
+		return refuse(wire.CodeOverBudget, "%d requests of this connection are unanswered; wait for some", maxLive)
+	}
+	if _, taken := c.mu.waiting[id]; taken {
+		return refuse(wire.CodeBadRequest, "request %d of this connection is not answered yet; give each its own id", id)
+	}
+	c.mu.waiting[id] = cancel
+	return nil
+}
+
+// answered ends that, before the reply is sent: with it in hand the client may use
+// the id again.
+func (c *session) answered(id uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.mu.waiting, id)
+}
+
+func handleCancel(c *reader, h wire.Header, body []byte) error {
+	var req wire.IDRequest
+	if err := req.Decode(body); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	cancel := c.mu.waiting[req.ID]
+	c.mu.Unlock()
+	reply := wire.CodeReply{Code: wire.CodeNotFound}
+	if cancel != nil {
+		cancel(errCancelled)
+		reply.Code = wire.CodeOK
+	}
+	c.reply(h, &reply)
+	return nil
+}
+
+// within is ctx with the deadline of a request, if it has one.
+func within(ctx context.Context, d wire.Deadline) (context.Context, context.CancelFunc) {
+	if !d.Given {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, d.Or(0))
+}
+
+// background runs do in a goroutine of its own, which takes over what is charged
+// for the request at hand.
+func (c *reader) background(do func(ctx context.Context)) {
+	spent := c.spent
+	c.spent = budget.Held{Account: c.account}
+	c.waiting.Go(func() {
+		defer spent.Set(0) //nolint:errcheck // it releases
+		do(c.ctx)
+	})
 }
 
 // asyncReply answers the request at hand with what do returns.
 func (c *reader) asyncReply(h wire.Header, do func(ctx context.Context) (wire.Message, error)) error {
 	start := time.Now()
-	return c.async(func(ctx context.Context) {
+	return c.async(h, func(ctx context.Context) {
 		m, err := do(ctx)
-		c.answerAsync(h, m, err)
-		c.server.observe(h.Op, time.Since(start))
+		c.answerAsync(h, m, asCancelled(ctx, err))
+		c.server.took(h.Op, time.Since(start))
 	})
+}
+
+// asCancelled is err, or says that the client has cancelled the request.
+func asCancelled(ctx context.Context, err error) error {
+	if err != nil && context.Cause(ctx) == errCancelled {
+		return refuse(wire.CodeCancelled, "the client has cancelled the request")
+	}
+	return err
 }
 
 // answerAsync sends the reply to a request that was answered in a goroutine of its own.
@@ -49,20 +121,20 @@ func (c *session) answerAsync(h wire.Header, m wire.Message, err error) {
 	} else {
 		frame = wire.AppendReply(nil, h.Op, h.ID, m)
 	}
-	c.open.Add(-1) // first: with the reply in hand the client may ask again
+	c.answered(h.ID)
 	c.out.send(frame)
 }
 
 // appendRefusal appends the reply for a request that failed.
 func (c *session) appendRefusal(dst []byte, h wire.Header, err error) []byte {
-	status := statusOf(err)
-	if status == wire.StatusInternal {
+	code := codeOf(err)
+	if code == wire.CodeInternal {
 		c.log.Error().Err(err).Stringer("op", h.Op).Msg("request failed")
 	}
 	c.server.count.errors.Add(1)
 	// The layers below say which operation failed; the reply's header does too.
 	text := strings.TrimPrefix(err.Error(), h.Op.String()+": ")
-	return wire.AppendError(dst, h.Op, h.ID, status, text)
+	return wire.AppendError(dst, h.Op, h.ID, code, replyOf(err, code, text))
 }
 
 // awaitRoom waits while the client does not read.

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
-	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -26,7 +26,7 @@ func (r *rig) checkAlive() {
 }
 
 func hello(change func(*wire.HelloRequest)) []byte {
-	m := wire.HelloRequest{MinVersion: 1, MaxVersion: 1, HasSpace: true, Space: space}
+	m := wire.HelloRequest{MinVersion: 2, MaxVersion: 2, HasSpace: true, Space: space}
 	change(&m)
 	return wire.AppendRequest(nil, wire.OpHello, 7, &m)
 }
@@ -42,20 +42,21 @@ func TestBadHello(t *testing.T) {
 	push[4] = byte(wire.KindPush)
 	for name, tc := range map[string]struct {
 		bytes []byte
-		want  wire.Status // 0: no answer
+		want  wire.Code // 0: no answer
 	}{
 		"nothing":       {nil, 0},
 		"half a header": {make([]byte, 7), 0},
 		"half a body":   {hello(func(*wire.HelloRequest) {})[:40], 0},
-		"garbage":       {bytes.Repeat([]byte{'{', '"', 0x80, 0xff}, 100), wire.StatusTooLarge},
-		"zeros":         {make([]byte, 64), wire.StatusBadRequest},
-		"4 GiB":         {huge, wire.StatusTooLarge},
-		"magic":         {magic, wire.StatusBadRequest},
-		"a push":        {push, wire.StatusBadRequest},
-		"a ping":        {wire.AppendRequest(nil, wire.OpPing, 1, wire.EmptyRequest{}), wire.StatusBadRequest},
-		"too new":       {hello(func(m *wire.HelloRequest) { m.MinVersion, m.MaxVersion = 2, 9 }), wire.StatusVersion},
-		"too old":       {hello(func(m *wire.HelloRequest) { m.MinVersion, m.MaxVersion = 0, 0 }), wire.StatusVersion},
-		"no model":      {hello(func(m *wire.HelloRequest) { m.Space.Model = "" }), wire.StatusBadRequest},
+		"garbage":       {bytes.Repeat([]byte{'{', '"', 0x80, 0xff}, 100), wire.CodeTooLarge},
+		"zeros":         {make([]byte, 64), wire.CodeBadRequest},
+		"4 GiB":         {huge, wire.CodeTooLarge},
+		"magic":         {magic, wire.CodeBadRequest},
+		"a push":        {push, wire.CodeBadRequest},
+		"a ping":        {wire.AppendRequest(nil, wire.OpPing, 1, wire.EmptyRequest{}), wire.CodeBadRequest},
+		"too new":       {hello(func(m *wire.HelloRequest) { m.MinVersion, m.MaxVersion = 3, 9 }), wire.CodeVersion},
+		"too old":       {hello(func(m *wire.HelloRequest) { m.MinVersion, m.MaxVersion = 0, 0 }), wire.CodeVersion},
+		"a long name":   {hello(func(m *wire.HelloRequest) { m.Name = strings.Repeat("x", 1025) }), wire.CodeBadRequest},
+		"no model":      {hello(func(m *wire.HelloRequest) { m.Space.Model = "" }), wire.CodeBadRequest},
 	} {
 		t.Run(name, func(t *testing.T) {
 			limits := server.Limits{HelloTimeout: patience} // who writes slowly is answered, too
@@ -67,7 +68,7 @@ func TestBadHello(t *testing.T) {
 			c.write(tc.bytes)
 			if tc.want != 0 {
 				f, err := c.read()
-				if err != nil || f.Kind != wire.KindReply || f.Status != tc.want || text(f) == "" {
+				if err != nil || f.Kind != wire.KindReply || f.Code != tc.want || text(f) == "" {
 					t.Fatalf("answered %v %q, %v; want %s", f.Header, f.body, err, tc.want)
 				}
 			}
@@ -85,22 +86,23 @@ func TestBrokenFraming(t *testing.T) {
 	r := newRig(t, options{})
 	for name, tc := range map[string]struct {
 		header wire.Header
-		want   wire.Status
+		want   wire.Code
 	}{
-		"4 GiB":          {wire.Header{BodyBytes: 1<<32 - 1, Op: wire.OpPut, ID: 9}, wire.StatusTooLarge},
-		"one too many":   {wire.Header{BodyBytes: wire.MaxBodyBytes + 1, Op: wire.OpPut, ID: 9}, wire.StatusTooLarge},
-		"a reply":        {wire.Header{Kind: wire.KindReply, Op: wire.OpPing, ID: 9}, wire.StatusBadRequest},
-		"an unknown one": {wire.Header{Kind: 77, Op: wire.OpPing, ID: 9}, wire.StatusBadRequest},
-		"a status":       {wire.Header{Status: 1, Op: wire.OpPing, ID: 9}, wire.StatusBadRequest},
-		"hello again":    {wire.Header{Op: wire.OpHello, ID: 9}, wire.StatusBadRequest},
+		"4 GiB":          {wire.Header{BodyBytes: 1<<32 - 1, Op: wire.OpPut, ID: 9}, wire.CodeTooLarge},
+		"one too many":   {wire.Header{BodyBytes: wire.MaxBodyBytes + 1, Op: wire.OpPut, ID: 9}, wire.CodeTooLarge},
+		"a reply":        {wire.Header{Kind: wire.KindReply, Op: wire.OpPing, ID: 9}, wire.CodeBadRequest},
+		"an unknown one": {wire.Header{Kind: 77, Op: wire.OpPing, ID: 9}, wire.CodeBadRequest},
+		"odd length":     {wire.Header{BodyBytes: 4, Op: wire.OpPing, ID: 9}, wire.CodeBadRequest},
+		"a code":         {wire.Header{Code: 1, Op: wire.OpPing, ID: 9}, wire.CodeBadRequest},
+		"hello again":    {wire.Header{Op: wire.OpHello, ID: 9}, wire.CodeBadRequest},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := r.greet(wire.FeatureArena | wire.FeatureStaging)
 			c.t = t
 			c.reserve(chain(1, 4))
-			c.write(tc.header.Append(nil))
+			c.write(append(tc.header.Append(nil), make([]byte, tc.header.BodyBytes&7)...))
 			f, err := c.read()
-			if err != nil || f.ID != 9 || f.Status != tc.want {
+			if err != nil || f.ID != 9 || f.Code != tc.want {
 				t.Fatalf("answered %v, %v; want %s", f.Header, err, tc.want)
 			}
 			c.ended()
@@ -155,51 +157,53 @@ func TestBadRequests(t *testing.T) {
 	}
 	lookup := func(ch wire.Chain) *wire.LookupRequest { return &wire.LookupRequest{Chain: ch} }
 	for name, tc := range map[string]struct {
-		want wire.Status
+		want wire.Code
 		op   wire.Op
 		m    wire.Message
 	}{
-		"unknown op":         {wire.StatusUnknownOp, 200, wire.EmptyRequest{}},
-		"op 0":               {wire.StatusUnknownOp, 0, wire.EmptyRequest{}},
-		"a byte too many":    {wire.StatusBadRequest, wire.OpPing, bodyOf("\x00\x00\x00")},
-		"no body":            {wire.StatusBadRequest, wire.OpPrefetch, bodyOf("")},
-		"unknown option":     {wire.StatusUnknownOption, wire.OpPing, bodyOf("\x01\x00\x01\x00\x00\x00")},
-		"unknown form":       {wire.StatusBadRequest, wire.OpLookup, lookup(with(func(ch *wire.Chain) { ch.Form = 9 }))},
-		"unknown space":      {wire.StatusUnknownSpace, wire.OpLookup, lookup(with(func(ch *wire.Chain) { ch.Space = 1 << 31 }))},
-		"skip":               {wire.StatusBadRequest, wire.OpLookup, lookup(with(func(ch *wire.Chain) { ch.Skip = 3 }))},
-		"skip much":          {wire.StatusBadRequest, wire.OpLookup, lookup(with(func(ch *wire.Chain) { ch.Skip = 1<<32 - 1 }))},
-		"unknown job":        {wire.StatusUnknownJob, wire.OpLookup, lookup(refChain(77))},
-		"hash twice":         {wire.StatusBadRequest, wire.OpLookup, lookup(with(func(ch *wire.Chain) { ch.Hashes = bytes.Repeat(ch.Hashes[:16], 2) }))},
-		"zero hash":          {wire.StatusBadRequest, wire.OpLookup, lookup(with(func(ch *wire.Chain) { ch.Hashes = make([]byte, 32) }))},
-		"lengths":            {wire.StatusBadRequest, wire.OpLookup, lookup(with(func(ch *wire.Chain) { ch.Lengths = wire.ViewU32s([]uint32{1, tokens}) }))},
-		"width":              {wire.StatusBadRequest, wire.OpLookup, lookup(with(func(ch *wire.Chain) { ch.Width = 15 }))},
-		"tokens":             {wire.StatusBadRequest, wire.OpLookup, lookup(wire.Chain{Space: c.space, Tokens: one})},
-		"odd tokens":         {wire.StatusBadRequest, wire.OpLookup, bodyOf(string(oddTokens(s.Space.Handle)))},
-		"width of tokens":    {wire.StatusBadRequest, wire.OpLookup, lookup(with(func(ch *wire.Chain) { ch.Space, ch.Width, ch.Hashes = s.Space.Handle, 8, ch.Hashes[:16] }))},
-		"too long":           {wire.StatusBadRequest, wire.OpLookup, lookup(tooLong(c.space))},
-		"first":              {wire.StatusBadRequest, wire.OpReserve, &wire.ReserveRequest{Chain: given, First: 3, Sizes: one}},
-		"count":              {wire.StatusBadRequest, wire.OpReserve, &wire.ReserveRequest{Chain: given, First: 1, Count: 1<<32 - 1, Sizes: one}},
-		"sizes":              {wire.StatusBadRequest, wire.OpReserve, &wire.ReserveRequest{Chain: given, Sizes: wire.ViewU32s([]uint32{1, 2, 3})}},
-		"no sizes":           {wire.StatusBadRequest, wire.OpReserve, &wire.ReserveRequest{Chain: given}},
-		"size 0":             {wire.StatusBadRequest, wire.OpReserve, &wire.ReserveRequest{Chain: given, Sizes: wire.ViewU32s([]uint32{0})}},
-		"above the arena":    {wire.StatusTooLarge, wire.OpReserve, &wire.ReserveRequest{Chain: given, Sizes: wire.ViewU32s([]uint32{4*mib + 1})}},
-		"above a payload":    {wire.StatusTooLarge, wire.OpReserve, &wire.ReserveRequest{Chain: given, Sizes: wire.ViewU32s([]uint32{1<<32 - 1})}},
-		"never reserved":     {wire.StatusUnknownFill, wire.OpCommit, &wire.FillRequest{Fill: 1}},
-		"abort of nothing":   {wire.StatusUnknownFill, wire.OpAbort, &wire.FillRequest{Fill: 1 << 63}},
-		"never leased":       {wire.StatusUnknownJob, wire.OpRelease, &wire.JobRequest{Job: 1}},
-		"cancel":             {wire.StatusUnknownJob, wire.OpCancel, &wire.JobRequest{Job: 1}},
-		"renew":              {wire.StatusUnknownJob, wire.OpRenew, &wire.JobRequest{Job: 1}},
-		"wait":               {wire.StatusUnknownJob, wire.OpWait, &wire.WaitRequest{Job: 1}},
-		"put of nothing":     {wire.StatusBadRequest, wire.OpPut, &wire.PutRequest{Chain: given}},
-		"put of too many":    {wire.StatusBadRequest, wire.OpPut, &wire.PutRequest{Chain: given, Sizes: wire.ViewU32s([]uint32{1, 1, 1}), Payloads: []byte("abc")}},
-		"put of too little":  {wire.StatusBadRequest, wire.OpPut, &wire.PutRequest{Chain: given, Sizes: wire.ViewU32s([]uint32{1, 1}), Payloads: []byte("a")}},
-		"unknown policy":     {wire.StatusBadRequest, wire.OpPrefetch, &wire.PrefetchRequest{Chain: given, Policy: 9}},
-		"unknown flag":       {wire.StatusBadRequest, wire.OpPrefetch, &wire.PrefetchRequest{Chain: given, Flags: 128}},
-		"unknown tier":       {wire.StatusBadRequest, wire.OpPrefetch, &wire.PrefetchRequest{Chain: given, Search: 128}},
-		"delete what":        {wire.StatusBadRequest, wire.OpDelete, bodyOf("\x09\x00\x00\x00\x00\x00\x00")},
-		"delete of no space": {wire.StatusUnknownSpace, wire.OpDelete, &wire.DeleteRequest{What: wire.DeleteSpace, Space: 99}},
-		"bad space":          {wire.StatusBadRequest, wire.OpOpenSpace, &wire.OpenSpaceRequest{}},
-		"another parent":     {wire.StatusInconsistentChain, wire.OpPut, &wire.PutRequest{Chain: swapped(c), First: 2, Sizes: wire.ViewU32s([]uint32{1}), Payloads: []byte("a")}},
+		"unknown op":         {wire.CodeUnknownOp, 200, wire.EmptyRequest{}},
+		"op 0":               {wire.CodeUnknownOp, 0, wire.EmptyRequest{}},
+		"8 bytes too many":   {wire.CodeBadRequest, wire.OpPing, bodyOf(strings.Repeat("\x00", 15) + "\x01")},
+		"no body":            {wire.CodeBadRequest, wire.OpPrefetch, bodyOf("")},
+		"unknown option":     {wire.CodeUnknownOption, wire.OpPing, bodyOf("\x01\x00\x00\x00\x00\x00\x00\x00\x01\x80\x00\x00\x00\x00\x00\x00")},
+		"unknown form":       {wire.CodeBadRequest, wire.OpLookup, lookup(with(func(ch *wire.Chain) { ch.Form = 9 }))},
+		"unknown space":      {wire.CodeUnknownSpace, wire.OpLookup, lookup(with(func(ch *wire.Chain) { ch.Space = 1 << 31 }))},
+		"skip":               {wire.CodeBadRequest, wire.OpLookup, lookup(with(func(ch *wire.Chain) { ch.Skip = 3 }))},
+		"skip much":          {wire.CodeBadRequest, wire.OpLookup, lookup(with(func(ch *wire.Chain) { ch.Skip = 1<<32 - 1 }))},
+		"unknown job":        {wire.CodeUnknownJob, wire.OpLookup, lookup(refChain(77))},
+		"hash twice":         {wire.CodeBadRequest, wire.OpLookup, lookup(with(func(ch *wire.Chain) { ch.Hashes = bytes.Repeat(ch.Hashes[:16], 2) }))},
+		"zero hash":          {wire.CodeBadRequest, wire.OpLookup, lookup(with(func(ch *wire.Chain) { ch.Hashes = make([]byte, 32) }))},
+		"lengths":            {wire.CodeBadRequest, wire.OpLookup, lookup(with(func(ch *wire.Chain) { ch.LastTokens = tokens + 1 }))},
+		"width":              {wire.CodeBadRequest, wire.OpLookup, lookup(with(func(ch *wire.Chain) { ch.Width = 15 }))},
+		"tokens":             {wire.CodeBadRequest, wire.OpLookup, lookup(wire.Chain{Space: c.space, Tokens: one})},
+		"odd tokens":         {wire.CodeBadRequest, wire.OpLookup, bodyOf(string(oddTokens(s.Space.Handle)))},
+		"width of tokens":    {wire.CodeBadRequest, wire.OpLookup, lookup(with(func(ch *wire.Chain) { ch.Space, ch.Width, ch.Hashes = s.Space.Handle, 8, ch.Hashes[:16] }))},
+		"too long":           {wire.CodeBadRequest, wire.OpLookup, lookup(tooLong(c.space))},
+		"first":              {wire.CodeBadRequest, wire.OpReserve, &wire.ReserveRequest{Chain: given, First: 3, Sizes: one}},
+		"count":              {wire.CodeBadRequest, wire.OpReserve, &wire.ReserveRequest{Chain: given, First: 1, Count: 1<<32 - 1, Sizes: one}},
+		"sizes":              {wire.CodeBadRequest, wire.OpReserve, &wire.ReserveRequest{Chain: given, Sizes: wire.ViewU32s([]uint32{1, 2, 3})}},
+		"no sizes":           {wire.CodeBadRequest, wire.OpReserve, &wire.ReserveRequest{Chain: given}},
+		"size 0":             {wire.CodeBadRequest, wire.OpReserve, &wire.ReserveRequest{Chain: given, Sizes: wire.ViewU32s([]uint32{0})}},
+		"above the arena":    {wire.CodeTooLarge, wire.OpReserve, &wire.ReserveRequest{Chain: given, Sizes: wire.ViewU32s([]uint32{4*mib + 1})}},
+		"above a payload":    {wire.CodeTooLarge, wire.OpReserve, &wire.ReserveRequest{Chain: given, Sizes: wire.ViewU32s([]uint32{1<<32 - 1})}},
+		"never reserved":     {wire.CodeUnknownFill, wire.OpCommit, &wire.FillRequest{Fill: 1}},
+		"abort of nothing":   {wire.CodeUnknownFill, wire.OpAbort, &wire.FillRequest{Fill: 1 << 63}},
+		"never leased":       {wire.CodeUnknownJob, wire.OpRelease, &wire.IDRequest{ID: 1}},
+		"renew":              {wire.CodeUnknownJob, wire.OpRenew, &wire.IDRequest{ID: 1}},
+		"wait":               {wire.CodeUnknownJob, wire.OpWait, &wire.WaitRequest{Job: 1, Deadline: wire.Deadline{Given: true}}},
+		"put of nothing":     {wire.CodeBadRequest, wire.OpPut, &wire.PutRequest{Chain: given}},
+		"put of too many":    {wire.CodeBadRequest, wire.OpPut, &wire.PutRequest{Chain: given, Sizes: wire.ViewU32s([]uint32{1, 1, 1}), Payloads: []byte("abc")}},
+		"put of too little":  {wire.CodeBadRequest, wire.OpPut, &wire.PutRequest{Chain: given, Sizes: wire.ViewU32s([]uint32{1, 8}), Payloads: []byte("a")}},
+		"unknown policy":     {wire.CodeBadRequest, wire.OpPrefetch, &wire.PrefetchRequest{Chain: given, Policy: 9}},
+		"unknown flag":       {wire.CodeBadRequest, wire.OpPrefetch, &wire.PrefetchRequest{Chain: given, Flags: 128}},
+		"unknown tier":       {wire.CodeBadRequest, wire.OpPrefetch, &wire.PrefetchRequest{Chain: given, Search: 128}},
+		"groups":             {wire.CodeUnsupported, wire.OpLookup, &wire.LookupRequest{Chain: given, Shared: wire.Shared{Groups: wire.Groups(nil).Add(wire.Group{})}}},
+		"space only":         {wire.CodeBadRequest, wire.OpLookup, lookup(wire.Chain{Space: c.space, Form: wire.FormNone})},
+		"not kept":           {wire.CodeUnknownChain, wire.OpLookup, lookup(wire.Chain{Form: wire.FormKept, ID: 9})},
+		"writers":            {wire.CodeBadRequest, wire.OpReserve, &wire.ReserveRequest{Chain: given, Sizes: one, Writers: 2}},
+		"delete of no space": {wire.CodeUnknownSpace, wire.OpDelete, &wire.DeleteRequest{Chain: wire.Chain{Form: wire.FormNone, Space: 99}}},
+		"bad space":          {wire.CodeBadRequest, wire.OpOpenSpace, &wire.OpenSpaceRequest{}},
+		"another parent":     {wire.CodeInconsistentChain, wire.OpPut, &wire.PutRequest{Chain: swapped(c), First: 2, Sizes: wire.ViewU32s([]uint32{1}), Payloads: []byte("a")}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.t = t
@@ -212,7 +216,7 @@ func TestBadRequests(t *testing.T) {
 		t.Errorf("%d bytes are leased", r.leased())
 	}
 	bare := r.greet(0)
-	bare.refused(wire.StatusUnsupported, wire.OpReserve, &wire.ReserveRequest{Chain: given, Sizes: one})
+	bare.refused(wire.CodeUnsupported, wire.OpReserve, &wire.ReserveRequest{Chain: given, Sizes: one})
 }
 
 // bodyOf is a body that no message would make.
@@ -221,17 +225,17 @@ type bodyOf string
 func (b bodyOf) Append(dst []byte) []byte { return append(dst, b...) }
 func (bodyOf) Decode([]byte) error        { return nil }
 
-// oddTokens is a lookup with 7 bytes where 2 tokens are announced.
+// oddTokens is a lookup with a token of 4 bytes where 2 tokens are announced.
 func oddTokens(handle uint32) []byte {
 	m := wire.LookupRequest{Chain: wire.Chain{Space: handle, Tokens: wire.ViewU32s([]uint32{1, 2})}}
 	b := m.Append(nil)
-	at := len(b) - 4 // before search and options
-	return slices.Delete(b, at, at+1)
+	b[8+24] = 4 // its count
+	return b
 }
 
 func tooLong(handle uint32) wire.Chain {
 	n := key.MaxChunks + 1
-	return wire.Chain{Space: handle, Form: wire.FormHashes, Width: 8, Lengths: make([]byte, 4*n), Hashes: make([]byte, 8*n)}
+	return wire.Chain{Space: handle, Form: wire.FormHashes, Width: 8, Hashes: make([]byte, 8*n)}
 }
 
 // swapped is a chain in which the second chunk of chain(1, 2), which is stored,
@@ -252,24 +256,24 @@ func TestTwice(t *testing.T) {
 	c.do(wire.OpCommit, &part, &stored)
 	c.do(wire.OpCommit, &part, &stored)
 	for i := range stored.Results.Len() {
-		if s := stored.Results.At(i); s.Result != wire.ResultNotGranted || s.Sum != 0 {
+		if s := stored.Results.At(i); s.Code != wire.CodeNotReserved || s.Sum != 0 {
 			t.Errorf("committed twice: %+v", s)
 		}
 	}
 	c.do(wire.OpAbort, &part, wire.EmptyReply{})
-	c.refused(wire.StatusNotReserved, wire.OpCommit, &wire.FillRequest{Fill: m.Fill, First: 4})
-	c.refused(wire.StatusNotReserved, wire.OpCommit, &wire.FillRequest{Fill: m.Fill, First: 3, Count: 2})
-	c.refused(wire.StatusNotReserved, wire.OpAbort, &wire.FillRequest{Fill: m.Fill, First: 1<<32 - 1, Count: 1<<32 - 1})
+	c.refused(wire.CodeNotReserved, wire.OpCommit, &wire.FillRequest{Fill: m.Fill, First: 4})
+	c.refused(wire.CodeNotReserved, wire.OpCommit, &wire.FillRequest{Fill: m.Fill, First: 3, Count: 2})
+	c.refused(wire.CodeNotReserved, wire.OpAbort, &wire.FillRequest{Fill: m.Fill, First: 1<<32 - 1, Count: 1<<32 - 1})
 	c.do(wire.OpAbort, &wire.FillRequest{Fill: m.Fill}, wire.EmptyReply{})
-	c.refused(wire.StatusUnknownFill, wire.OpAbort, &wire.FillRequest{Fill: m.Fill})
-	c.refused(wire.StatusUnknownFill, wire.OpCommit, &wire.FillRequest{Fill: m.Fill})
+	c.refused(wire.CodeUnknownFill, wire.OpAbort, &wire.FillRequest{Fill: m.Fill})
+	c.refused(wire.CodeUnknownFill, wire.OpCommit, &wire.FillRequest{Fill: m.Fill})
 	j := c.prefetch(chain(1, 4)) // chunk 0 was aborted
-	if j.Match.Total.Chunks != 0 || !j.State.Done {
+	if j.Match.Total.Chunks != 0 || !j.State.Done() {
 		t.Errorf("matched %+v", j.Match)
 	}
-	c.do(wire.OpRelease, &wire.JobRequest{Job: j.Job}, &wire.ReleaseReply{})
-	c.refused(wire.StatusUnknownJob, wire.OpRelease, &wire.JobRequest{Job: j.Job})
-	c.refused(wire.StatusUnknownJob, wire.OpCancel, &wire.JobRequest{Job: j.Job})
+	c.do(wire.OpRelease, &wire.IDRequest{ID: j.Job}, &wire.ReleaseReply{})
+	c.refused(wire.CodeUnknownJob, wire.OpRelease, &wire.IDRequest{ID: j.Job})
+	c.refused(wire.CodeUnknownJob, wire.OpRelease, &wire.IDRequest{ID: j.Job})
 }
 
 // A connection does not get at the jobs and fills of another.
@@ -279,13 +283,13 @@ func TestForeign(t *testing.T) {
 	wants := wire.FeatureArena | wire.FeatureStaging
 	a, b := r.greet(wants), r.greet(wants)
 	f, j := a.reserve(chain(2, 4)), a.prefetch(chain(1, 4))
-	for _, op := range []wire.Op{wire.OpRelease, wire.OpCancel, wire.OpRenew} {
-		b.refused(wire.StatusUnknownJob, op, &wire.JobRequest{Job: j.Job})
+	for _, op := range []wire.Op{wire.OpRelease, wire.OpRenew} {
+		b.refused(wire.CodeUnknownJob, op, &wire.IDRequest{ID: j.Job})
 	}
-	b.refused(wire.StatusUnknownJob, wire.OpWait, &wire.WaitRequest{Job: j.Job})
-	b.refused(wire.StatusUnknownJob, wire.OpGet, &wire.GetRequest{Chain: refChain(j.Job)})
+	b.refused(wire.CodeUnknownJob, wire.OpWait, &wire.WaitRequest{Job: j.Job, Deadline: wire.Deadline{Given: true}})
+	b.refused(wire.CodeUnknownJob, wire.OpGet, &wire.GetRequest{Chain: refChain(j.Job)})
 	for _, op := range []wire.Op{wire.OpCommit, wire.OpAbort} {
-		b.refused(wire.StatusUnknownFill, op, &wire.FillRequest{Fill: f.Fill})
+		b.refused(wire.CodeUnknownFill, op, &wire.FillRequest{Fill: f.Fill})
 	}
 	if r.leased() != 8*size {
 		t.Errorf("%d bytes are leased", r.leased())
@@ -304,17 +308,17 @@ func TestLimits(t *testing.T) {
 		c.prefetch(chain(1, 1))
 		c.do(wire.OpReserve, &wire.ReserveRequest{Chain: c.chain(chain(uint64(100+i), 1)), Sizes: one}, &wire.ReserveReply{})
 	}
-	c.refused(wire.StatusOverBudget, wire.OpPrefetch, &wire.PrefetchRequest{Chain: c.chain(chain(1, 1))})
-	c.refused(wire.StatusOverBudget, wire.OpReserve, &wire.ReserveRequest{Chain: c.chain(chain(3, 1)), Sizes: one})
+	c.refused(wire.CodeOverBudget, wire.OpPrefetch, &wire.PrefetchRequest{Chain: c.chain(chain(1, 1))})
+	c.refused(wire.CodeOverBudget, wire.OpReserve, &wire.ReserveRequest{Chain: c.chain(chain(3, 1)), Sizes: one})
 
 	d := r.greet(0)
 	j := d.prefetch(chain(2, 1))
 	var waits []uint64
 	for range 1024 {
-		waits = append(waits, d.send(wire.OpWait, &wire.WaitRequest{Job: j.Job, MinTokens: 1, TimeoutMillis: 1 << 30}))
+		waits = append(waits, d.send(wire.OpWait, &wire.WaitRequest{Job: j.Job, MinTokens: 1, Deadline: wire.Deadline{Given: true, Millis: 1 << 30}}))
 	}
-	d.refused(wire.StatusOverBudget, wire.OpWait, &wire.WaitRequest{Job: j.Job, MinTokens: 1, TimeoutMillis: 1 << 30})
-	d.do(wire.OpCancel, &wire.JobRequest{Job: j.Job}, &wire.JobState{})
+	d.refused(wire.CodeOverBudget, wire.OpWait, &wire.WaitRequest{Job: j.Job, MinTokens: 1, Deadline: wire.Deadline{Given: true, Millis: 1 << 30}})
+	d.do(wire.OpRelease, &wire.IDRequest{ID: j.Job}, &wire.ReleaseReply{})
 	for _, id := range waits {
 		d.await(id, &wire.JobState{})
 	}
@@ -325,11 +329,11 @@ func TestLimits(t *testing.T) {
 	}
 	s := space
 	s.Model = "one more"
-	d.refused(wire.StatusOverBudget, wire.OpOpenSpace, &wire.OpenSpaceRequest{Space: s})
+	d.refused(wire.CodeOverBudget, wire.OpOpenSpace, &wire.OpenSpaceRequest{Space: s})
 
 	third := r.greet(0)
 	fourth := r.connect()
-	if f, err := fourth.read(); err != nil || f.Status != wire.StatusOverBudget {
+	if f, err := fourth.read(); err != nil || f.Code != wire.CodeOverBudget {
 		t.Errorf("one connection too many: %v, %v", f.Header, err)
 	}
 	fourth.ended()
@@ -340,7 +344,7 @@ func TestLimits(t *testing.T) {
 		defer c.uc.Close()
 		_, _ = c.conn.Write(hello(func(*wire.HelloRequest) {}))
 		f, err := c.read()
-		return err == nil && f.Status == wire.StatusOK
+		return err == nil && f.Code == wire.CodeOK
 	})
 }
 
@@ -389,7 +393,7 @@ func readSlowly(r *rig, p *key.Chain, stall time.Duration) bool {
 	}
 	var all []byte
 	piece := make([]byte, 128*kib)
-	want := 3 * (wire.HeaderBytes + 4 + 128*(16+size))
+	want := 3 * (wire.HeaderBytes + 8 + 8 + 128*(16+size))
 	longest := time.Duration(0)
 	for last := time.Now(); len(all) < want; {
 		time.Sleep(15 * time.Millisecond) // in all longer than a stall

@@ -17,20 +17,23 @@ func handleBatch(c *reader, h wire.Header, body []byte) error {
 	if err := req.Decode(body); err != nil {
 		return err
 	}
+	if err := ungrouped(req.Shared.Groups); err != nil {
+		return err
+	}
 	prompts, errs, err := promptsOf(c, &req)
 	if err != nil {
 		return err
 	}
-	said := hint.Read(req.Configs)
+	said := hint.Read(req.Shared.Configs)
 	reply := wire.BatchReply{Jobs: make([]wire.BatchJob, len(prompts))}
 	var jobs []*job
 	for i := range prompts {
 		if errs[i] = cmp.Or(errs[i], c.ctx.Err()); errs[i] == nil {
 			var j *job
 			a := ask{
-				search: searchSet(req.Search), flags: req.Flags, policy: req.Policy, deadlineMillis: req.DeadlineMillis,
-				lookupID: req.Prompts[i].LookupID, ranks: req.Ranks, prefillRate: req.PrefillRate,
-				advice: said, announced: req.Prompts[i].Chain.Form == wire.FormRef,
+				search: searchSet(req.Search), flags: req.Flags, policy: req.Policy, loadMillis: req.LoadMillis,
+				lookupID: req.Prompts[i].LookupID, ranks: req.Shared.Ranks, prefillRate: req.Shared.PrefillRate,
+				advice: said, observed: req.Prompts[i].Chain.Form == wire.FormRef, refBytes: c.maxReply / len(prompts),
 			}
 			if j, reply.Jobs[i].Prefetch, errs[i] = c.begin(prompts[i].Chain, &a); errs[i] == nil {
 				jobs = append(jobs, j)
@@ -39,7 +42,7 @@ func handleBatch(c *reader, h wire.Header, body []byte) error {
 			}
 		}
 		c.server.count.errors.Add(1)
-		reply.Jobs[i].Status, reply.Jobs[i].Text = statusOf(errs[i]), errs[i].Error()
+		reply.Jobs[i].Code, reply.Jobs[i].Text = codeOf(errs[i]), errs[i].Error()
 	}
 	var order []uint32
 	for _, i := range prefetch.Order(prompts, int(min(req.MaxOvertaken, math.MaxInt32))) {
@@ -68,8 +71,8 @@ func promptsOf(c *reader, req *wire.BatchRequest) ([]prefetch.Prompt, []error, e
 		if errs[i] = c.chain(prompts[i].Chain, &p.Chain); errs[i] != nil {
 			prompts[i].Chain.Reset()
 		}
-		if pieces += int64(prompts[i].Chain.Len()) * int64(1+req.Ranks.Len()); pieces > key.MaxChunks {
-			return nil, nil, refuse(wire.StatusTooLarge, "the prompts have more than %d chunks in all; send fewer at a time", key.MaxChunks)
+		if pieces += int64(prompts[i].Chain.Len()) * int64(1+req.Shared.Ranks.Len()); pieces > key.MaxChunks {
+			return nil, nil, tooLarge(key.MaxChunks, "the prompts have more than %d chunks in all; send fewer at a time", key.MaxChunks)
 		}
 	}
 	return prompts, errs, nil

@@ -79,11 +79,11 @@ func TestBatchLimits(t *testing.T) {
 		p := chain(uint64(i+1), n)
 		long.Prompts[i].Chain = c.chain(p)
 	}
-	c.refused(wire.StatusTooLarge, wire.OpBatch, &long)
-	c.refused(wire.StatusBadRequest, wire.OpBatch, bodyOf("\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x01\x04"))
+	c.refused(wire.CodeTooLarge, wire.OpBatch, &long)
+	c.refused(wire.CodeBadRequest, wire.OpBatch, bodyOf("\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x01\x04"))
 	pin := wire.BatchRequest{Flags: wire.PrefetchPin, Prompts: []wire.BatchPrompt{{Chain: c.chain(chain(1, 1))}}}
 	var m wire.BatchReply
-	if c.do(wire.OpBatch, &pin, &m); m.Jobs[0].Status != wire.StatusBadRequest || m.Order.Len() != 1 {
+	if c.do(wire.OpBatch, &pin, &m); m.Jobs[0].Code != wire.CodeBadRequest || m.Order.Len() != 1 {
 		t.Errorf("a pin without a name: %+v", m)
 	}
 	var full wire.BatchRequest
@@ -91,15 +91,15 @@ func TestBatchLimits(t *testing.T) {
 		full.Prompts = append(full.Prompts, wire.BatchPrompt{Chain: c.chain(chain(1, 1))})
 	}
 	c.do(wire.OpBatch, &full, &m)
-	if m.Jobs[1023].Status != wire.StatusOK {
+	if m.Jobs[1023].Code != wire.CodeOK {
 		t.Errorf("the last of 1024: %s", m.Jobs[1023].Text)
 	}
 	var more wire.BatchReply
-	if c.do(wire.OpBatch, &wire.BatchRequest{Prompts: full.Prompts[:1]}, &more); more.Jobs[0].Status != wire.StatusOverBudget {
+	if c.do(wire.OpBatch, &wire.BatchRequest{Prompts: full.Prompts[:1]}, &more); more.Jobs[0].Code != wire.CodeOverBudget {
 		t.Errorf("one more: %+v", more.Jobs[0])
 	}
-	c.do(wire.OpRelease, &wire.JobRequest{Job: m.Jobs[0].Prefetch.Job}, &wire.ReleaseReply{})
-	if c.do(wire.OpBatch, &wire.BatchRequest{Prompts: full.Prompts[:1]}, &more); more.Jobs[0].Status != wire.StatusOK {
+	c.do(wire.OpRelease, &wire.IDRequest{ID: m.Jobs[0].Prefetch.Job}, &wire.ReleaseReply{})
+	if c.do(wire.OpBatch, &wire.BatchRequest{Prompts: full.Prompts[:1]}, &more); more.Jobs[0].Code != wire.CodeOK {
 		t.Errorf("one that was given back: %+v", more.Jobs[0])
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"container/list"
 	"sync"
 
-	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 )
 
@@ -132,7 +131,7 @@ func (c *catalog) ids() []key.SpaceID {
 
 // describe adds the identity of its space to u, and returns how many bytes of
 // text that has.
-func (c *catalog) describe(u *wire.SpaceUse) int {
+func (c *catalog) describe(u *SpaceUse) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	o := c.mu.spaces[u.ID]
@@ -141,7 +140,7 @@ func (c *catalog) describe(u *wire.SpaceUse) int {
 	}
 	u.Connections = o.connections
 	if o.bytes > 0 {
-		u.Kind, u.Space = wire.SpaceOpened, o.space
+		u.Opened, u.Space = true, o.space
 	}
 	return textBytes(&u.Space)
 }

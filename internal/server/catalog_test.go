@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 )
 
@@ -20,8 +19,8 @@ func spaceNumber(i int) (id key.SpaceID) {
 	return id
 }
 
-func (c *catalog) look(id key.SpaceID) wire.SpaceUse {
-	u := wire.SpaceUse{ID: id}
+func (c *catalog) look(id key.SpaceID) SpaceUse {
+	u := SpaceUse{ID: id}
 	c.describe(&u)
 	return u
 }
@@ -46,9 +45,9 @@ func TestCatalogIsBounded(t *testing.T) {
 	if n := len(c.ids()); n != fit || c.mu.bytes != fit*(catalogEntryBytes+1000) || c.mu.closed.Len() != fit-1 {
 		t.Errorf("%d spaces with %d bytes, %d of them closed; %d fit", n, c.mu.bytes, c.mu.closed.Len(), fit)
 	}
-	for i, want := range map[int]wire.SpaceKind{1: wire.SpaceOpened, 2: wire.SpaceOpened, 3: wire.SpaceUnknown, 3*fit - 1: wire.SpaceOpened} {
-		if u := c.look(spaceNumber(i)); u.Kind != want || u.Space.Salt != "" {
-			t.Errorf("space %d: %s", i, u.Kind)
+	for i, want := range map[int]bool{1: true, 2: true, 3: false, 3*fit - 1: true} {
+		if u := c.look(spaceNumber(i)); u.Opened != want || u.Space.Salt != "" {
+			t.Errorf("space %d: %t", i, u.Opened)
 		}
 	}
 	if u := c.look(spaceNumber(1)); u.Connections != 1 {
@@ -63,13 +62,13 @@ func TestCatalogIsFull(t *testing.T) {
 	space := key.Space{Model: strings.Repeat("m", maxCatalogBytes-catalogEntryBytes)}
 	c.open(spaceNumber(1), space)
 	c.open(spaceNumber(2), space)
-	if u := c.look(spaceNumber(2)); u.Kind != wire.SpaceUnknown || u.Connections != 1 {
-		t.Errorf("without room: %s, %d connections", u.Kind, u.Connections)
+	if u := c.look(spaceNumber(2)); u.Opened || u.Connections != 1 {
+		t.Errorf("without room: %t, %d connections", u.Opened, u.Connections)
 	}
 	c.close(spaceNumber(1))
 	c.open(spaceNumber(2), space)
-	if u := c.look(spaceNumber(2)); u.Kind != wire.SpaceOpened || u.Connections != 2 {
-		t.Errorf("with room: %s, %d connections", u.Kind, u.Connections)
+	if u := c.look(spaceNumber(2)); !u.Opened || u.Connections != 2 {
+		t.Errorf("with room: %t, %d connections", u.Opened, u.Connections)
 	}
 	c.open(spaceNumber(1), space)
 	c.close(spaceNumber(1))

@@ -1,30 +1,84 @@
 package server
 
 import (
+	"slices"
+
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 )
+
+// chunkBytes is what a chunk of a request takes until it is answered: its hash and
+// length, twice for lengths that came with it, and the table that finds a hash
+// that is there twice, which has two to four slots a chunk.
+const chunkBytes = 16 + 2*4 + 4*4
+
+// chainBytes is what the chain of a request takes.
+func chainBytes(ch *wire.Chain, chunkTokens uint32) int64 {
+	n := int64(ch.Chunks())
+	if ch.Form == wire.FormTokens {
+		n = int64(ch.Tokens.Len())/int64(chunkTokens) + 1
+	}
+	return chunkBytes * min(n, key.MaxChunks)
+}
 
 // chain builds the chain of a request into dst, which then shares nothing
 // with the frame. The session has the right that the operation takes in the
 // chain's space, or there is an error.
 func (c *reader) chain(dst *key.Chain, ch *wire.Chain) error {
-	if ch.Form == wire.FormRef {
+	switch ch.Form {
+	case wire.FormRef:
 		return c.chainOf(dst, ch)
+	case wire.FormKept:
+		return c.keptChain(dst, ch)
+	case wire.FormNone:
+		return refuse(wire.CodeBadRequest, "this takes a chain of chunks, not a space only")
 	}
 	sp, err := c.space(ch.Space)
 	if err != nil {
+		return err
+	}
+	if err := c.spend(chainBytes(ch, sp.info.ChunkTokens)); err != nil {
 		return err
 	}
 	o := key.Options{SaveUnfull: ch.SaveUnfull || c.server.settings().SaveUnfull, Alone: ch.Alone, Pause: c.pause}
 	if ch.Form == wire.FormTokens {
 		err = sp.builder.TokenBytes(dst, ch.Tokens, o)
 	} else {
-		c.lengths = ch.Lengths.Append(c.lengths[:0])
+		c.fillLengths(ch, sp.info.ChunkTokens)
 		err = sp.builder.Hashes(dst, int(ch.Width), ch.Hashes, c.lengths, o)
 	}
 	if err != nil {
-		return refuse(wire.StatusBadRequest, "chain: %v", err)
+		return refuse(wire.CodeBadRequest, "chain: %v", err)
+	}
+	if ch.ID != 0 {
+		if err := c.keeps.add(ch.ID, dst); err != nil {
+			return err
+		}
+	}
+	return skip(dst, ch.Skip)
+}
+
+// fillLengths sets the tokens of each chunk of a chain of hashes.
+func (c *reader) fillLengths(ch *wire.Chain, chunkTokens uint32) {
+	n := ch.Chunks()
+	c.lengths = slices.Grow(c.lengths[:0], n)[:n]
+	for i := range c.lengths {
+		c.lengths[i] = chunkTokens
+	}
+	if ch.LastTokens != 0 && n > 0 {
+		c.lengths[n-1] = ch.LastTokens
+	}
+}
+
+// keptChain is a chain that the connection keeps.
+func (c *reader) keptChain(dst *key.Chain, ch *wire.Chain) error {
+	kept := c.keeps.get(ch.ID)
+	if kept == nil {
+		return refuse(wire.CodeUnknownChain, "chain %d is not kept on this connection, or not any more; send it", ch.ID)
+	}
+	*dst = *kept
+	if err := c.may(dst.Space); err != nil {
+		return err
 	}
 	return skip(dst, ch.Skip)
 }
@@ -32,16 +86,14 @@ func (c *reader) chain(dst *key.Chain, ch *wire.Chain) error {
 // chainOf is the chain of a live job or fill; its slices are shared and
 // never changed.
 func (c *reader) chainOf(dst *key.Chain, ch *wire.Chain) error {
-	c.mu.Lock()
-	j, f := c.mu.jobs[ch.Ref], c.mu.fills[ch.Ref]
-	c.mu.Unlock()
+	j, f := c.held(ch.ID)
 	switch {
 	case j != nil:
 		*dst = *j.chain
-	case f != nil:
+	case f != nil && f.chain.Len() > 0:
 		*dst = f.chain
 	default:
-		return refuse(wire.StatusUnknownJob, "chain: %d is no live job or fill of this connection", ch.Ref)
+		return refuse(wire.CodeUnknownJob, "chain: %d is no live job or fill of this connection, or has no keys", ch.ID)
 	}
 	if err := c.may(dst.Space); err != nil {
 		return err
@@ -51,7 +103,7 @@ func (c *reader) chainOf(dst *key.Chain, ch *wire.Chain) error {
 
 func skip(dst *key.Chain, n uint32) error {
 	if int64(dst.Skip)+int64(n) > int64(dst.Len()) {
-		return refuse(wire.StatusBadRequest, "chain: %d chunks are skipped of %d", n, dst.Len()-dst.Skip)
+		return refuse(wire.CodeBadRequest, "chain: %d chunks are skipped of %d", n, dst.Len()-dst.Skip)
 	}
 	dst.Skip += int(n)
 	return nil
@@ -62,13 +114,21 @@ func skip(dst *key.Chain, n uint32) error {
 func span(ch *key.Chain, first, count uint32) (from, to int, err error) {
 	left := int64(ch.Len() - ch.Skip)
 	if int64(first) > left || int64(first)+int64(count) > left {
-		return 0, 0, refuse(wire.StatusBadRequest, "chunks %d and %d more are asked for of a chain of %d", first, count, left)
+		return 0, 0, refuse(wire.CodeBadRequest, "chunks %d and %d more are asked for of a chain of %d", first, count, left)
 	}
 	from = ch.Skip + int(first)
 	if count == 0 {
 		return from, ch.Len(), nil
 	}
 	return from, from + int(count), nil
+}
+
+// ungrouped refuses the groups of a hybrid model, which come later.
+func ungrouped(l wire.Groups) error {
+	if l.Len() > 0 {
+		return refuse(wire.CodeUnsupported, "%d groups of a hybrid model: this daemon knows none; ask for each space by itself", l.Len())
+	}
+	return nil
 }
 
 // ranked returns the chain in its own space and in those of the ranks that
@@ -80,7 +140,7 @@ func (c *reader) ranked(chain *key.Chain, ranks wire.U32s) ([]key.Chain, error) 
 		return chains, nil
 	}
 	if n := int64(chain.Len()) * int64(1+ranks.Len()); n > key.MaxChunks {
-		return nil, refuse(wire.StatusTooLarge, "ranks: %d chunks in %d spaces; use at most %d in all", chain.Len(), 1+ranks.Len(), key.MaxChunks)
+		return nil, tooLarge(key.MaxChunks, "ranks: %d chunks in %d spaces; use at most %d in all", chain.Len(), 1+ranks.Len(), key.MaxChunks)
 	}
 	own := c.spaces.of(chain.Space)
 	seen := map[key.SpaceID]bool{chain.Space: true}
@@ -90,9 +150,9 @@ func (c *reader) ranked(chain *key.Chain, ranks wire.U32s) ([]key.Chain, error) 
 		case err != nil:
 			return nil, err
 		case own == nil || !own.builder.SameChains(sp.builder):
-			return nil, refuse(wire.StatusBadRequest, "ranks: a prompt has other hashes in space %d; method, chunk tokens and salt must be equal", ranks.At(i))
+			return nil, refuse(wire.CodeBadRequest, "ranks: a prompt has other hashes in space %d; method, chunk tokens and salt must be equal", ranks.At(i))
 		case seen[sp.info.ID]:
-			return nil, refuse(wire.StatusBadRequest, "ranks: space %d is named twice", ranks.At(i))
+			return nil, refuse(wire.CodeBadRequest, "ranks: space %d is named twice", ranks.At(i))
 		}
 		seen[sp.info.ID] = true
 		rank := *chain
@@ -113,22 +173,21 @@ func (c *reader) scratch(ch *wire.Chain) *key.Chain {
 	if cap(c.asked.Hashes) > maxScratch {
 		c.asked = key.Chain{}
 	}
-	if ch.Form == wire.FormRef {
+	if ch.Form == wire.FormRef || ch.Form == wire.FormKept {
 		return new(key.Chain)
 	}
 	return &c.asked
 }
 
 // sizes returns one size a chunk.
-func (c *reader) sizes(l wire.U32s, n int) ([]uint32, error) {
+func (c *reader) sizes(l wire.U32s, n int, limit int64) ([]uint32, error) {
 	if l.Len() != 1 && l.Len() != n {
-		return nil, refuse(wire.StatusBadRequest, "%d sizes for %d chunks; give one for all, or one for each", l.Len(), n)
+		return nil, refuse(wire.CodeBadRequest, "%d sizes for %d chunks; give one for all, or one for each", l.Len(), n)
 	}
 	out := make([]uint32, n)
-	limit := c.server.maxPayload
 	for i := range out {
 		if out[i] = l.At(min(i, l.Len()-1)); int64(out[i]) > limit {
-			return nil, refuse(wire.StatusTooLarge, "chunk %d has %d bytes, the limit is %d", i, out[i], limit)
+			return nil, tooLarge(limit, "chunk %d has %d bytes, the limit is %d", i, out[i], limit)
 		}
 		c.payload = out[i]
 	}

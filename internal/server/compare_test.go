@@ -29,7 +29,7 @@ func TestReserveCompares(t *testing.T) {
 				Sizes: []uint32{size, size, size + 1, size}, Sums: map[int]uint64{0: sum(0), 1: sum(1) + 1, 3: 5, 99: 1},
 			})
 			r.must(err)
-			for i, want := range []client.Grant{client.Exists, client.Exists, client.Exists, client.Granted} {
+			for i, want := range []client.Code{client.Exists, client.Exists, client.Exists, client.Granted} {
 				if f.Status(i) != want || f.Length(i) != size {
 					t.Errorf("slot %d: %v of %d bytes, want %v of %d", i, f.Status(i), f.Length(i), want, size)
 				}

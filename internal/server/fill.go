@@ -7,7 +7,6 @@ import (
 	"github.com/kvstored/kvstored/internal/access"
 	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/ledger"
-	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -22,12 +21,14 @@ type fill struct {
 	first   int            // chunk of slot 0
 	said    promptRecord   // what the client said of the prompt
 	policy  *access.Policy // by which it was let begin
-	blind   bool           // its client may not read the space; see session.blind
+	blind   bool           // its own client may not read the space; see session.blind
 	expiry  *time.Timer
 	cost    int64 // charged until it is forgotten
+	writers int   // commits that a slot takes
 	mu      struct {
 		sync.Mutex
 		slots []slot
+		until time.Time
 		live  int  // slots granted and not yet given up
 		late  int  // slots given up that the client may still be writing
 		aged  bool // given up because nobody ended it in time
@@ -35,26 +36,14 @@ type fill struct {
 	}
 }
 
-// slot is one chunk of a reservation.
-type slot struct {
-	status stack.GrantStatus
-	ref    tier.Ref // valid while granted and not given up
-	window int64    // where its bytes lie in the staging window; with staged puts
-	late   int      // bytes of the window that it keeps, though given up; see revoke
-	there  uint32   // bytes of what exists already; 0: not known
-}
-
 // slots finds the fill and the range of slots that a request names.
-func (c *session) slots(body []byte) (*fill, int, int, error) {
-	var req wire.FillRequest
+func (c *session) slots(req *wire.FillRequest, body []byte) (*fill, int, int, error) {
 	if err := req.Decode(body); err != nil {
 		return nil, 0, 0, err
 	}
-	c.mu.Lock()
-	f := c.mu.fills[req.Fill]
-	c.mu.Unlock()
+	_, f := c.held(req.Fill)
 	if f == nil {
-		return nil, 0, 0, refuse(wire.StatusUnknownFill, "fill %d is not live on this connection: all of it is committed or aborted, or never was", req.Fill)
+		return nil, 0, 0, refuse(wire.CodeUnknownFill, "fill %d is not live on this connection: all of it is committed or aborted, or never was", req.Fill)
 	}
 	n := int64(len(f.mu.slots)) // never changes once f is in the table
 	from, to := int64(req.First), int64(req.First)+int64(req.Count)
@@ -62,25 +51,36 @@ func (c *session) slots(body []byte) (*fill, int, int, error) {
 		to = n
 	}
 	if from >= n || to > n {
-		return nil, 0, 0, refuse(wire.StatusNotReserved, "slots %d to %d of fill %d do not exist; it has %d", from, to, req.Fill, n)
+		return nil, 0, 0, refuse(wire.CodeNotReserved, "slots %d to %d of fill %d do not exist; it has %d", from, to, req.Fill, n)
 	}
 	return f, int(from), int(to), nil
 }
 
 func handleCommit(c *reader, h wire.Header, body []byte) error {
-	f, from, to, err := c.slots(body)
+	var req wire.FillRequest
+	f, from, to, err := c.slots(&req, body)
 	if err != nil {
 		return err
 	}
 	if err := c.may(f.chain.Space); err != nil {
-		if taken, late := f.take(from, to); late == nil { // it keeps nothing of the window
-			f.abort(taken)
-		}
+		var ended error
+		f.whileOpen(c.session, &ended, func() {
+			if taken, late := f.take(from, to, false); late == nil { // it keeps nothing of the window
+				f.abort(taken)
+			}
+		})
 		f.forgetIfDone()
 		return err
 	}
-	f.blind = c.blind(f.chain.Space)
-	results, err := f.commit(c.turn, from, to)
+	if nameless := f.chain.Len() == 0; nameless || req.Chain != nil {
+		return commitNameless(c, h, f, &req, from, to)
+	}
+	blind := c.blind(f.chain.Space)
+	if len(c.replies) > 0 && f.bytes(from, to) >= longCommit {
+		c.flush()
+	}
+	var results wire.Results
+	f.whileOpen(c.session, &err, func() { results, err = f.commit(c.turn, blind, from, to) })
 	f.forgetIfDone()
 	if err != nil {
 		return err
@@ -92,9 +92,27 @@ func handleCommit(c *reader, h wire.Header, body []byte) error {
 	return nil
 }
 
-// commit makes slots visible, run by run, for a request of a turn.
-func (f *fill) commit(turn *fair.Turn, from, to int) (wire.Results, error) {
-	taken, err := f.take(from, to)
+// longCommit is how many bytes take longer to copy and hash than replies to be
+// sent. Those to requests that came ahead of such a commit are sent before it, so
+// that their client can fill the next slots meanwhile.
+const longCommit = 64 << 10
+
+// bytes is what slots have reserved that are not given up.
+func (f *fill) bytes(from, to int) (n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := from; i < to; i++ {
+		if s := &f.mu.slots[i]; s.live() {
+			n += s.size()
+		}
+	}
+	return n
+}
+
+// commit makes slots visible, run by run, for a request of a turn, whose client may be
+// blind: another than the one that reserved.
+func (f *fill) commit(turn *fair.Turn, blind bool, from, to int) (wire.Results, error) {
+	taken, err := f.take(from, to, true)
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +120,11 @@ func (f *fill) commit(turn *fair.Turn, from, to int) (wire.Results, error) {
 	results := make(wire.Results, 0, 16*(to-from))
 	for i := 0; i < len(taken); {
 		if !taken[i].ref.Valid() {
-			results = results.Add(wire.Stored{Result: wire.ResultNotGranted})
+			code := wire.CodeNotReserved
+			if taken[i].waits {
+				code = wire.CodePending
+			}
+			results = results.Add(wire.Stored{Code: code})
 			i++
 			continue
 		}
@@ -110,7 +132,7 @@ func (f *fill) commit(turn *fair.Turn, from, to int) (wire.Results, error) {
 		for run < len(taken) && taken[run].ref.Valid() {
 			run++
 		}
-		results, err = f.store(turn, results, from+i, taken[i:run])
+		results, err = f.store(turn, blind, results, from+i, taken[i:run])
 		if err != nil {
 			f.abort(taken[run:])
 			return nil, err
@@ -124,7 +146,7 @@ func (f *fill) commit(turn *fair.Turn, from, to int) (wire.Results, error) {
 }
 
 // store makes a run of slots from slot n on visible, and adds their results.
-func (f *fill) store(turn *fair.Turn, results wire.Results, n int, run []slot) (wire.Results, error) {
+func (f *fill) store(turn *fair.Turn, blind bool, results wire.Results, n int, run []slot) (wire.Results, error) {
 	c, first := f.session, f.first+n
 	refs, sums, stored := make([]tier.Ref, len(run)), make([]uint64, len(run)), make([]bool, len(run))
 	for i, s := range run {
@@ -144,11 +166,11 @@ func (f *fill) store(turn *fair.Turn, results wire.Results, n int, run []slot) (
 	c.server.o.Stack.Passed(&f.chain, first, first+len(run), int64(sizes[0]))
 	for i, sum := range sums {
 		if !stored[i] {
-			results = results.Add(compareStored(c, &f.chain, first+i, sum, f.blind))
+			results = results.Add(compareStored(c, &f.chain, first+i, sum, blind))
 			continue
 		}
 		c.server.count.stored(1, sizes[i])
-		results = results.Add(wire.Stored{Result: wire.ResultStored, Sum: sum})
+		results = results.Add(wire.Stored{Code: wire.CodeOK, Sum: sum})
 	}
 	return results, nil
 }
@@ -177,60 +199,19 @@ func (f *fill) seal(s slot) (sum uint64, err error) {
 	return sum, nil
 }
 
-// take takes the live slots of a range over; the others are zero. An aged
-// fill has none. The client that names slots writes to them no more, so that
-// what they kept of the window is free then.
-func (f *fill) take(from, to int) ([]slot, error) {
-	f.mu.Lock()
-	if f.mu.aged {
-		f.mu.told = true
-		late := f.takeLate(from, to)
-		f.mu.Unlock()
-		for _, s := range late {
-			f.session.staging.free(s.window, s.late)
-		}
-		return nil, refuse(wire.StatusRevoked, "fill %d was given up: it was neither committed nor aborted within %v; reserve again", f.id, f.session.leaseAge)
-	}
-	defer f.mu.Unlock()
-	return f.takeLive(from, to), nil
-}
-
-// takeLate takes over what slots of an aged fill keep of the window. The mutex
-// is held.
-func (f *fill) takeLate(from, to int) (late []slot) {
-	for i := from; i < to; i++ {
-		if s := &f.mu.slots[i]; s.late > 0 {
-			late = append(late, *s)
-			s.late = 0
-			f.mu.late--
-		}
-	}
-	return late
-}
-
-// takeLive is called with the mutex held.
-func (f *fill) takeLive(from, to int) []slot {
-	out := make([]slot, to-from)
-	for i := range out {
-		if s := &f.mu.slots[from+i]; s.ref.Valid() {
-			out[i] = *s
-			s.ref = tier.Ref{}
-			f.mu.live--
-		}
-	}
-	return out
-}
-
 func handleAbort(c *reader, h wire.Header, body []byte) error {
-	f, from, to, err := c.slots(body)
+	var req wire.FillRequest
+	f, from, to, err := c.slots(&req, body)
 	if err != nil {
 		return err
 	}
-	taken, err := f.take(from, to)
-	if err == nil {
-		f.abort(taken)
-		c.reply(h, wire.EmptyReply{})
-	}
+	f.whileOpen(c.session, &err, func() {
+		var taken []slot
+		if taken, err = f.take(from, to, false); err == nil {
+			f.abort(taken)
+			c.reply(h, wire.EmptyReply{})
+		}
+	})
 	f.forgetIfDone()
 	return err
 }
@@ -239,8 +220,10 @@ func handleAbort(c *reader, h wire.Header, body []byte) error {
 // or was never told of.
 func (f *fill) abort(taken []slot) {
 	for _, s := range taken {
+		if s.live() {
+			f.session.staging.free(s.window, s.size())
+		}
 		if s.ref.Valid() {
-			f.session.staging.free(s.window, s.ref.Block.Len())
 			f.session.server.o.Stack.Abort([]tier.Ref{s.ref})
 		}
 	}
@@ -283,14 +266,48 @@ func (f *fill) quarantine(r tier.Ref) {
 func (f *fill) close() {
 	f.expiry.Stop()
 	f.mu.Lock()
-	taken := f.takeLive(0, len(f.mu.slots))
+	taken := f.takeLive(0, len(f.mu.slots), false)
 	f.mu.Unlock()
 	f.abandon(taken)
 }
 
 // expire gives up a fill that was neither committed nor aborted in time. It
 // stays in the table until the client has been told.
-func (f *fill) expire() { f.revoke("it was neither committed nor aborted in time") }
+func (f *fill) expire() {
+	f.mu.Lock()
+	renewed := time.Now().Before(f.mu.until)
+	f.mu.Unlock()
+	if !renewed {
+		f.revoke("it was neither committed, aborted nor renewed in time")
+	}
+}
+
+// age starts the age of the fill anew. It reports false where it was given up.
+func (f *fill) age() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.mu.aged {
+		return false
+	}
+	limit := f.session.leaseAge
+	f.mu.until = time.Now().Add(limit)
+	f.expiry.Reset(limit)
+	return true
+}
+
+// whileOpen runs do for a request of c unless the fill's own connection is being closed,
+// which would take its window away; then err is set.
+func (f *fill) whileOpen(c *session, err *error, do func()) {
+	if f.session == c {
+		do()
+		return
+	}
+	*err = refuse(wire.CodeUnknownFill, "fill %d has ended with its connection", f.id)
+	f.session.whileOpen(func() {
+		*err = nil
+		do()
+	})
+}
 
 // revoke is expire for any reason. It returns how many slots were live.
 //
@@ -306,16 +323,20 @@ func (f *fill) revoke(why string) int {
 	}
 	f.mu.aged = true
 	for i := range f.mu.slots {
-		if s := &f.mu.slots[i]; s.ref.Valid() && f.session.staging != nil {
-			s.late = s.ref.Block.Len()
+		if s := &f.mu.slots[i]; s.live() && f.session.staging != nil {
+			s.late = s.size()
 			f.mu.late++
 		}
 	}
-	taken := f.takeLive(0, len(f.mu.slots))
+	taken := f.takeLive(0, len(f.mu.slots), false)
 	f.mu.Unlock()
 	f.abandon(taken)
 	f.session.server.count.revoked.Add(1)
 	f.session.server.revoked.log(&f.session.log, "fill", f.id, why)
+	if c := f.session; c.pushes {
+		c.server.count.pushes.Add(1)
+		c.out.send(wire.AppendPush(nil, wire.OpReserve, f.id, &wire.CodeReply{Code: wire.CodeRevoked}))
+	}
 	return n
 }
 
@@ -329,10 +350,11 @@ func (f *fill) forgetIfDone() {
 	}
 	f.expiry.Stop()
 	c := f.session
-	c.account.Release(f.cost)
+	c.server.shared.remove(f.id)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.mu.fills[f.id] == f && !c.mu.closed {
+		c.account.Release(f.cost)
 		delete(c.mu.fills, f.id)
 		c.tenant.jobs.Add(-1)
 	}

@@ -20,7 +20,7 @@ func FuzzSession(f *testing.F) {
 	}})
 	r.goroutines++ // who fuzzes also waits for signals
 	p := chain(1, 3)
-	ch := wire.Chain{Form: wire.FormHashes, Width: 16, Lengths: wire.ViewU32s(p.Tokens)}
+	ch := wire.Chain{Form: wire.FormHashes, Width: 16}
 	for _, h := range p.Hashes {
 		ch.Hashes = append(ch.Hashes, h[:]...)
 	}
@@ -41,33 +41,33 @@ func FuzzSession(f *testing.F) {
 	other := space
 	other.World, other.Worker = 2, 1
 	add(wire.OpOpenSpace, &wire.OpenSpaceRequest{Space: other})
-	add(wire.OpPrefetch, &wire.PrefetchRequest{Chain: ch, Ranks: wire.ViewU32s([]uint32{1}), PrefillRate: 100})
-	add(wire.OpWarm, &wire.WarmRequest{Chain: ch, TimeoutMillis: 5})
-	add(wire.OpWarm, &wire.WarmRequest{Named: true, LookupID: "x"})
-	add(wire.OpBatch, &wire.BatchRequest{Prompts: []wire.BatchPrompt{{Chain: ch, LookupID: "y"}, {Chain: refChain(1)}}, PrefillRate: 9})
+	add(wire.OpPrefetch, &wire.PrefetchRequest{Chain: ch, Shared: wire.Shared{Ranks: wire.ViewU32s([]uint32{1}), PrefillRate: 100}})
+	add(wire.OpWarm, &wire.WarmRequest{Chain: ch, Deadline: wire.Deadline{Given: true, Millis: 5}})
+	add(wire.OpWarm, &wire.WarmRequest{Chain: wire.Chain{Form: wire.FormNone}, LookupID: "x"})
+	add(wire.OpBatch, &wire.BatchRequest{Prompts: []wire.BatchPrompt{{Chain: ch, LookupID: "y"}, {Chain: refChain(1)}}, Shared: wire.Shared{PrefillRate: 9}})
 	add(wire.OpReserve, &wire.ReserveRequest{Chain: ch, Sizes: sizes})
-	add(wire.OpReserve, &wire.ReserveRequest{Chain: ch, First: 2, Sizes: sizes, WaitMillis: 5})
+	add(wire.OpReserve, &wire.ReserveRequest{Chain: ch, First: 2, Sizes: sizes, Deadline: wire.Deadline{Given: true, Millis: 5}})
 	for id := range uint64(8) {
-		add(wire.OpWait, &wire.WaitRequest{Job: id, MinTokens: 99, TimeoutMillis: 5, From: wire.FromUnsent})
+		add(wire.OpWait, &wire.WaitRequest{Job: id, MinTokens: 99, Deadline: wire.Deadline{Given: true, Millis: 5}, From: wire.FromUnsent})
 		add(wire.OpCommit, &wire.FillRequest{Fill: id, Count: 1})
-		add(wire.OpGet, &wire.GetRequest{Chain: refChain(id), DeadlineMillis: 5})
-		add(wire.OpRenew, &wire.JobRequest{Job: id})
+		add(wire.OpGet, &wire.GetRequest{Chain: refChain(id), Deadline: wire.Deadline{Given: true, Millis: 5}})
+		add(wire.OpRenew, &wire.IDRequest{ID: id})
 		add(wire.OpAbort, &wire.FillRequest{Fill: id})
-		add(wire.OpRelease, &wire.JobRequest{Job: id})
-		add(wire.OpCancel, &wire.JobRequest{Job: id})
+		add(wire.OpRelease, &wire.IDRequest{ID: id})
+		add(wire.OpRelease, &wire.IDRequest{ID: id})
 	}
-	add(wire.OpGet, &wire.GetRequest{Chain: ch, DeadlineMillis: 5})
+	add(wire.OpGet, &wire.GetRequest{Chain: ch, Deadline: wire.Deadline{Given: true, Millis: 5}})
 	add(wire.OpPin, &wire.PinRequest{Chain: ch, LookupID: "x"})
 	add(wire.OpUnpin, &wire.UnpinRequest{LookupID: "x"})
 	add(wire.OpOpenSpace, &wire.OpenSpaceRequest{Space: space})
-	add(wire.OpFlush, &wire.FlushRequest{Durable: true, TimeoutMillis: 5})
-	add(wire.OpDelete, &wire.DeleteRequest{What: wire.DeleteChain, Chain: ch})
-	add(wire.OpDelete, &wire.DeleteRequest{What: wire.DeleteSpace})
+	add(wire.OpFlush, &wire.FlushRequest{Durable: true, Deadline: wire.Deadline{Given: true, Millis: 5}})
+	add(wire.OpDelete, &wire.DeleteRequest{Chain: ch})
+	add(wire.OpDelete, &wire.DeleteRequest{Chain: wire.Chain{Form: wire.FormNone}})
 	add(wire.OpPurge, &wire.PurgeRequest{After: "x", Dry: true})
 	add(wire.OpRebuild, &wire.RebuildRequest{})
 	add(wire.OpSpaces, &wire.SpacesRequest{After: key.SpaceID{1}})
 	add(wire.OpStats, wire.EmptyRequest{})
-	add(wire.OpHello, &wire.HelloRequest{MinVersion: 1, MaxVersion: 1})
+	add(wire.OpHello, &wire.HelloRequest{MinVersion: 2, MaxVersion: 2})
 	f.Add(all)
 	f.Add(all[:len(all)/2])
 

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/hint"
 	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -23,19 +25,19 @@ import (
 const maxInline = wire.MaxPayloadBytes
 
 // handleGet answers payloads inline: at once if they are in DRAM, later if they
-// must come up.
+// must be promoted.
 func handleGet(c *reader, h wire.Header, body []byte) error {
 	var req wire.GetRequest
 	if err := req.Decode(body); err != nil {
 		return err
 	}
 	g := &get{session: c.session, limit: int(req.MaxBytes), copies: budget.Held{Account: c.account}}
-	if g.limit == 0 || g.limit > wire.MaxPayloadBytes {
-		g.limit = wire.MaxPayloadBytes
+	if most := min(wire.MaxPayloadBytes, c.maxReply-replyBytes); g.limit == 0 || g.limit > most {
+		g.limit = most
 	}
 	err := g.answer(c, h, &req)
 	if !c.late { // else the goroutine that answers does
-		g.letGo()
+		g.giveBack()
 	}
 	return err
 }
@@ -45,15 +47,9 @@ func (g *get) answer(c *reader, h wire.Header, req *wire.GetRequest) error {
 	if err := c.chain(&g.chain, &req.Chain); err != nil {
 		return err
 	}
-	from, to, err := span(&g.chain, req.First, 0)
+	from, to, err := g.span(req)
 	if err != nil {
 		return err
-	}
-	if req.MaxChunks > 0 {
-		to = min(to, from+int(req.MaxChunks))
-	}
-	if req.Chain.Form == wire.FormRef {
-		from = g.underLease(req.Chain.Ref, from, to)
 	}
 	g.chain.Skip = from
 	m, err := c.server.o.Stack.Match(c.turning, &g.chain, tier.All)
@@ -61,7 +57,7 @@ func (g *get) answer(c *reader, h wire.Header, req *wire.GetRequest) error {
 		return err
 	}
 	if req.Chain.Form != wire.FormRef && req.First == 0 { // else it goes on with what it has asked for
-		c.prompts.announce(&g.chain, nil, false, hint.Advice{})
+		c.prompts.observe(&g.chain, nil, false, hint.Advice{})
 	}
 	rest := c.server.o.Stack.ScanRemote(&g.chain, &m, tier.All)
 	if rest != nil && rest.Begin() >= to {
@@ -77,23 +73,41 @@ func (g *get) answer(c *reader, h wire.Header, req *wire.GetRequest) error {
 		if g.err == nil {
 			g.err = c.makeRoom(g.frameBytes())
 		}
-		if g.err != nil {
-			return g.err
+		if err := cmp.Or(g.err, g.refused); err != nil {
+			return err
 		}
 		c.reply(h, &g.reply)
 		return nil
 	}
-	deadline := time.Duration(req.DeadlineMillis) * time.Millisecond
-	if deadline == 0 {
-		deadline = c.server.settings().Prefetch.Deadline
+	return g.answerLater(c, h, req, from, to, rest)
+}
+
+// span is the chunks that the request asks for. g.chain is that of the request.
+func (g *get) span(req *wire.GetRequest) (from, to int, err error) {
+	from, to, err = span(&g.chain, req.First, 0)
+	if err != nil {
+		return 0, 0, err
 	}
+	if req.MaxChunks > 0 {
+		to = min(to, from+int(req.MaxChunks))
+	}
+	if req.Chain.Form == wire.FormRef {
+		from = g.underLease(req.Chain.ID, from, to)
+	}
+	return from, to, nil
+}
+
+// answerLater answers a get that promotes chunks first, in a goroutine of its own.
+// rest, if it is not nil, is the scan of the remote tier that says how far the
+// prefix goes.
+func (g *get) answerLater(c *reader, h wire.Header, req *wire.GetRequest, from, to int, rest *stack.RemoteScan) error {
+	deadline := req.Deadline.Or(c.server.settings().Prefetch.Deadline)
 	start := time.Now()
-	return c.async(func(ctx context.Context) {
-		defer func() { c.server.observe(h.Op, time.Since(start)) }()
-		defer g.letGo()
-		ctx, cancel := context.WithTimeout(ctx, deadline)
+	return c.async(h, func(whole context.Context) {
+		defer func() { c.server.took(h.Op, time.Since(start)) }()
+		defer g.giveBack()
+		ctx, cancel := context.WithTimeout(whole, deadline)
 		defer cancel()
-		to := to
 		if rest != nil {
 			rest.Find(ctx)
 			to = min(to, rest.Found())
@@ -101,6 +115,9 @@ func (g *get) answer(c *reader, h wire.Header, req *wire.GetRequest) error {
 		g.room = c.inline
 		g.gather(ctx, from, to, tier.All)
 		c.awaitRoom(ctx)
+		if err := asCancelled(whole, whole.Err()); err != nil && c.ctx.Err() == nil {
+			g.refused = err
+		}
 		g.answerAsync(h)
 	})
 }
@@ -115,11 +132,12 @@ type get struct {
 	taken   int64               // of room
 	copies  budget.Held         // for what the reply copies
 	err     error               // the connection ends
+	refused error               // there is no reply but a refusal
 	reply   wire.GetReply
 }
 
-// letGo gives back what the copies took.
-func (g *get) letGo() {
+// giveBack returns what the copies took.
+func (g *get) giveBack() {
 	if g.room != nil {
 		g.room.Release(g.taken)
 	}
@@ -128,8 +146,8 @@ func (g *get) letGo() {
 
 // frameBytes is at least what the reply takes as a frame.
 func (g *get) frameBytes() int {
-	const chunkBytes = 16 // as the protocol has it, with the list's length for the first
-	return wire.HeaderBytes + chunkBytes*(g.reply.Chunks.Len()+1) + len(g.reply.Payloads)
+	const chunkBytes = 16 // as the protocol has it
+	return wire.HeaderBytes + 3*8 + chunkBytes*g.reply.Chunks.Len() + len(g.reply.Payloads)
 }
 
 // answerAsync sends the reply of a get that was answered in a goroutine of its own.
@@ -139,9 +157,13 @@ func (g *get) answerAsync(h wire.Header) {
 	if g.err == nil {
 		g.err = frame.Set(int64(n))
 	}
-	c.open.Add(-1) // before the reply: with it in hand the client may ask again
+	c.answered(h.ID)
 	if g.err != nil {
 		return // the connection ends
+	}
+	if g.refused != nil {
+		c.out.send(c.appendRefusal(nil, h, g.refused))
+		return
 	}
 	c.out.send(wire.AppendReply(make([]byte, 0, n), h.Op, h.ID, &g.reply))
 	_ = frame.Set(0) // releases
@@ -203,8 +225,16 @@ func (g *get) fitsRoom(ctx context.Context, n int64) bool {
 	return true
 }
 
+// replyBytes is more than what a reply without payloads has for each of 64 chunks.
+const replyBytes = 2 << 10
+
 func (g *get) add(b arena.Block, tokens uint32) bool {
-	if g.reply.Chunks.Len() > 0 && len(g.reply.Payloads)+b.Len() > g.limit {
+	n := g.reply.Chunks.Len()
+	if most := g.session.maxReply - replyBytes; n == 0 && b.Len() > most {
+		g.full, g.refused = true, tooLarge(int64(most), "a chunk of %d bytes does not fit the largest reply, which was agreed to have %d", b.Len(), g.session.maxReply)
+		return false
+	}
+	if n > 0 && (len(g.reply.Payloads)+b.Len() > g.limit || g.frameBytes()+16+b.Len() > g.session.maxReply) {
 		g.full = true
 		return false
 	}

@@ -73,7 +73,7 @@ func TestHalfAndHalf(t *testing.T) {
 			j := g.prefetch(&wire.PrefetchRequest{})
 			g.done(j)
 			took = time.Since(start)
-			if st := j.state(0); st.Reason != fine || int(st.Ready.Chunks) != len(at) {
+			if st := j.state(0); st.Code != fine || int(st.Ready.Chunks) != len(at) {
 				t.Errorf("%s: %+v", at, st)
 			}
 			g.checkBytes(j)

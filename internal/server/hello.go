@@ -3,11 +3,15 @@ package server
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"os"
+	"syscall"
+	"time"
 
 	"github.com/kvstored/kvstored/internal/access"
 	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/budget"
 	"github.com/kvstored/kvstored/internal/extent"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
@@ -30,32 +34,34 @@ func (c *reader) hello(uc *net.UnixConn) error {
 	h, body, err := c.conn.ReadFrame()
 	if err != nil {
 		if errors.Is(err, wire.ErrFrameTooLarge) {
-			c.out.send(wire.AppendError(nil, wire.OpHello, 0, wire.StatusTooLarge, err.Error()))
+			c.out.send(wire.AppendError(nil, wire.OpHello, 0, wire.CodeTooLarge, wire.Refusal(wire.CodeTooLarge, err.Error())))
 		}
 		return err
 	}
 	reply, files, err := c.greet(h, body, uc)
+	defer c.borrowed.Close() // of no file it is an error, and nothing else
 	if err != nil {
-		status := statusOf(err)
-		if status == wire.StatusBadRequest || status == wire.StatusUnknownOption {
+		code := codeOf(err)
+		if code == wire.CodeBadRequest || code == wire.CodeUnknownOption {
 			c.server.count.malformed.Add(1) // others are well-formed, and refused
 		}
-		c.out.send(wire.AppendError(nil, h.Op, h.ID, status, err.Error()))
+		c.out.send(wire.AppendError(nil, h.Op, h.ID, code, replyOf(err, code, err.Error())))
 		return err
 	}
+	c.server.sessions.add(c.session) // with the reply in hand the client may name it elsewhere
 	return c.conn.WriteFiles(wire.AppendReply(nil, wire.OpHello, h.ID, reply), files...)
 }
 
 func (c *reader) greet(h wire.Header, body []byte, uc *net.UnixConn) (*wire.HelloReply, []*os.File, error) {
 	if h.Kind != wire.KindRequest || h.Op != wire.OpHello {
-		return nil, nil, refuse(wire.StatusBadRequest, "the first frame is %s %s; start with hello", h.Op, h.Kind)
+		return nil, nil, refuse(wire.CodeBadRequest, "the first frame is %s %s; start with hello", h.Op, h.Kind)
 	}
 	var req wire.HelloRequest
 	if err := req.Decode(body); err != nil {
 		return nil, nil, err
 	}
 	if !req.Speaks(wire.Version) {
-		return nil, nil, refuse(wire.StatusVersion, "the client speaks versions %d to %d, the daemon %d; update the older one", req.MinVersion, req.MaxVersion, wire.Version)
+		return nil, nil, refuse(wire.CodeVersion, "the client speaks versions %d to %d, the daemon %d; update the older one", req.MinVersion, req.MaxVersion, wire.Version)
 	}
 	o, now := &c.server.o, c.server.settings()
 	var err error
@@ -66,10 +72,10 @@ func (c *reader) greet(h wire.Header, body []byte, uc *net.UnixConn) (*wire.Hell
 	c.name, c.leaseAge = req.Name, now.LeaseMaxAge
 	c.log = o.Log.With().Str("client", req.Name).Logger()
 	reply := &wire.HelloReply{
-		Version: wire.Version, Rights: wire.Rights(c.judged.somewhere), Epoch: o.Epoch,
-		MaxBodyBytes: wire.MaxBodyBytes, MaxPayloadBytes: wire.MaxPayloadBytes,
-		LeaseMillis: uint32(c.leaseAge.Milliseconds()), Server: o.Version,
+		Version: wire.Version, Rights: wire.Rights(c.judged.somewhere), Epoch: o.Epoch, Connection: c.id,
+		MaxPayload: uint32(c.server.maxPayload), Limits: limitsOf(c.server), Server: o.Version,
 	}
+	agree(c, &req, reply)
 	if req.HasSpace {
 		if reply.Space, err = c.openSpaceOf(req.Space); err != nil {
 			return nil, nil, err
@@ -78,6 +84,73 @@ func (c *reader) greet(h wire.Header, body []byte, uc *net.UnixConn) (*wire.Hell
 	}
 	files, err := c.grant(&req, reply, uc)
 	return reply, files, err
+}
+
+// agree settles how large frames may be.
+func agree(c *reader, req *wire.HelloRequest, reply *wire.HelloReply) {
+	between := func(n uint32) uint32 {
+		if n == 0 {
+			return wire.MaxBodyBytes
+		}
+		return min(max(n, wire.LeastBodyBytes), wire.MaxBodyBytes) &^ 7
+	}
+	reply.MaxRequest, reply.MaxReply = between(req.MaxRequest), between(req.MaxReply)
+	reply.Credit = uint64(reply.MaxRequest)
+	if req.Credit > reply.Credit {
+		reply.Credit = min(req.Credit, maxCredit)
+	}
+	c.conn.SetMaxBody(reply.MaxRequest)
+	c.maxReply = int(reply.MaxReply)
+}
+
+// maxCredit is the most that a client may have sent and not had answered: the largest
+// request, and as much again of others.
+const maxCredit = 2 * wire.MaxBodyBytes
+
+// limitsOf is what a client is told.
+func limitsOf(s *Server) wire.Limits {
+	o, now := &s.o, s.settings()
+	millis := func(d time.Duration) uint32 { return uint32(min(d.Milliseconds(), math.MaxUint32)) }
+	micros := func(d time.Duration) uint32 { return uint32(min(d.Microseconds(), math.MaxUint32)) }
+	return wire.Limits{
+		LeaseMillis: millis(now.LeaseMaxAge), PinMillis: millis(now.PinMaxAge), PrefetchMillis: millis(now.Prefetch.Deadline),
+		PrefetchMicrosPer1024: micros(now.Prefetch.Per1024Tokens),
+		HelloMillis:           millis(o.Limits.HelloTimeout), StallMillis: millis(o.Limits.StallTimeout),
+		Requests: maxLive, Jobs: maxLive, Fills: maxLive, Pins: maxLive, Spaces: maxLive,
+		UserJobs: uint32(o.Limits.UIDJobs), UnreadBytes: uint32(o.Limits.QueueBytes),
+		KeptChains: wire.KeptChains, KeptChunks: wire.KeptChunks, Warms: maxWarms,
+		ChunkTokens: uint32(now.ChunkTokens), SpinMicros: micros(o.Spin),
+	}
+}
+
+// borrow gives the client the staging window of another connection of its user.
+func borrow(c *reader, id uint64, reply *wire.HelloReply) (*os.File, error) {
+	other := c.server.sessions.get(id)
+	if other == nil || other.uid != c.uid || other.staging == nil {
+		return nil, refuse(wire.CodeNotFound, "window: this user has no connection %d with a staging window", id)
+	}
+	err := error(refuse(wire.CodeNotFound, "window: connection %d is ending", id))
+	other.whileOpen(func() { // its window would be closed, and the number another file's
+		c.borrowed, err = duplicate(other.staging.window.File())
+	})
+	if err != nil {
+		return nil, err
+	}
+	reply.Granted |= wire.FeatureStaging
+	reply.StagingBytes = uint64(other.staging.bytes())
+	return c.borrowed, nil
+}
+
+// duplicate is a file of its own for what f is open on.
+func duplicate(f *os.File) (*os.File, error) {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	fd, err := syscall.Dup(int(f.Fd()))
+	if err != nil {
+		return nil, fmt.Errorf("duplicate the descriptor of %s: %w", f.Name(), err)
+	}
+	syscall.CloseOnExec(fd)
+	return os.NewFile(uintptr(fd), f.Name()), nil
 }
 
 // grant gives the client those features that it wants and may have.
@@ -107,12 +180,15 @@ func (c *reader) grant(req *wire.HelloRequest, reply *wire.HelloReply, uc *net.U
 		}
 	}
 	reply.Puts = c.puts
-	reply.Descriptors = uint8(len(files))
+	reply.Descriptors = uint32(len(files))
 	return files, nil
 }
 
 func (c *reader) grantPuts(req *wire.HelloRequest, reply *wire.HelloReply, uc *net.UnixConn) (*os.File, error) {
 	o := &c.server.o
+	if req.Window != 0 {
+		return borrow(c, req.Window, reply)
+	}
 	if o.Direct && c.mapped && req.Wants&wire.FeatureDirect != 0 {
 		peer, err := arena.PeerOf(uc)
 		if err != nil {
@@ -130,7 +206,8 @@ func (c *reader) grantPuts(req *wire.HelloRequest, reply *wire.HelloReply, uc *n
 		n = defaultStaging
 	}
 	n = min(n, maxStaging)
-	st, err := newStaging(extent.RoundUp(int64(n)), &c.server.count.staging, c.whileOpen)
+	keeps := req.Wants & wire.FeatureKeep
+	st, err := newStaging(extent.RoundUp(int64(n)), keeps != 0, &c.server.count.staging, c.whileOpen)
 	if errors.Is(err, errors.ErrUnsupported) {
 		return nil, nil // inline only
 	}
@@ -138,15 +215,28 @@ func (c *reader) grantPuts(req *wire.HelloRequest, reply *wire.HelloReply, uc *n
 		return nil, fmt.Errorf("hello: %w", err)
 	}
 	c.staging, c.puts = st, wire.PutStaged
-	reply.Granted |= wire.FeatureStaging
+	reply.Granted |= wire.FeatureStaging | keeps
 	reply.StagingBytes = n
 	return st.window.File(), nil
 }
 
-// spaces are the open spaces of a connection; handles are indices.
+// spaces are the open spaces of a connection; handles are indices. They are charged
+// until the connection ends.
 type spaces struct {
-	server *Server
-	list   []openSpace
+	server  *Server
+	account *budget.Account
+	list    []openSpace
+}
+
+// openSpaceBytes is what an open space costs besides its model.
+const openSpaceBytes = 1 << 10
+
+// scratchBytes is the memory that the builders share.
+func (s *spaces) scratchBytes() int {
+	if len(s.list) == 0 {
+		return 0
+	}
+	return s.list[0].builder.ScratchBytes()
 }
 
 type openSpace struct {
@@ -166,7 +256,7 @@ func (s *spaces) open(sp key.Space, rights access.Rights) (wire.SpaceInfo, error
 	}
 	b, err := key.NewBuilder(sp)
 	if err != nil {
-		return wire.SpaceInfo{}, refuse(wire.StatusBadRequest, "%v", err)
+		return wire.SpaceInfo{}, refuse(wire.CodeBadRequest, "%v", err)
 	}
 	for _, o := range s.list {
 		if o.info.ID == b.Space() {
@@ -174,7 +264,13 @@ func (s *spaces) open(sp key.Space, rights access.Rights) (wire.SpaceInfo, error
 		}
 	}
 	if len(s.list) >= maxLive {
-		return wire.SpaceInfo{}, refuse(wire.StatusOverBudget, "this connection has %d spaces open; use another connection", maxLive)
+		return wire.SpaceInfo{}, refuse(wire.CodeOverBudget, "this connection has %d spaces open; use another connection", maxLive)
+	}
+	if err := s.account.Charge(openSpaceBytes + int64(len(sp.Model))); err != nil {
+		return wire.SpaceInfo{}, err
+	}
+	if len(s.list) > 0 {
+		b.Share(s.list[0].builder)
 	}
 	info := wire.SpaceInfo{Handle: uint32(len(s.list)), ID: b.Space(), ChunkTokens: uint32(sp.ChunkTokens)}
 	s.list = append(s.list, openSpace{b, info, sp.Model, rights})
@@ -185,7 +281,7 @@ func (s *spaces) open(sp key.Space, rights access.Rights) (wire.SpaceInfo, error
 
 func (s *spaces) get(handle uint32) (openSpace, error) {
 	if int(handle) >= len(s.list) {
-		return openSpace{}, refuse(wire.StatusUnknownSpace, "space %d is not open on this connection; open_space first", handle)
+		return openSpace{}, refuse(wire.CodeUnknownSpace, "space %d is not open on this connection; open_space first", handle)
 	}
 	return s.list[handle], nil
 }

@@ -22,13 +22,13 @@ func handlePut(c *reader, h wire.Header, body []byte) error {
 	}
 	n := req.Sizes.Len()
 	if n == 0 {
-		return refuse(wire.StatusBadRequest, "no chunks are given")
+		return refuse(wire.CodeBadRequest, "no chunks are given")
 	}
 	from, to, err := span(&chain, req.First, uint32(n))
 	if err != nil {
 		return err
 	}
-	sizes, err := c.sizes(req.Sizes, to-from)
+	sizes, err := c.sizes(req.Sizes, to-from, c.server.maxPayload)
 	if err != nil {
 		return err
 	}
@@ -42,12 +42,12 @@ func handlePut(c *reader, h wire.Header, body []byte) error {
 		payload := req.Payloads[:size]
 		req.Payloads = req.Payloads[size:]
 		stored, err := putOne(c, &chain, from+i, payload, said.force, blind)
-		unworthy := errors.Is(err, stack.ErrNotAdmitted)
-		if err != nil && !unworthy {
+		declined := errors.Is(err, stack.ErrNotAdmitted)
+		if err != nil && !declined {
 			return err
 		}
 		results = results.Add(stored)
-		if unworthy || stored.Result == wire.ResultOverQuota { // what follows would push out what leads to it
+		if declined || stored.Code == wire.CodeOverQuota { // what follows would push out what leads to it
 			for range sizes[i+1:] {
 				results = results.Add(stored)
 			}
@@ -64,28 +64,16 @@ func handlePut(c *reader, h wire.Header, body []byte) error {
 }
 
 // putOne stores one chunk. With stack.ErrNotAdmitted there is a result as well.
-func putOne(c *reader, chain *key.Chain, i int, payload []byte, insists, blind bool) (wire.Stored, error) {
+func putOne(c *reader, chain *key.Chain, i int, payload []byte, force, blind bool) (wire.Stored, error) {
 	var grants [1]stack.Grant
 	store := c.server.o.Stack
-	want := stack.Store{Owner: c.owner, Force: insists}
-	_, err := store.ReserveFor(c.ctx, want, chain, i, []uint32{uint32(len(payload))}, grants[:])
-	switch statusOf(err) {
-	case wire.StatusOverBudget:
-		return wire.Stored{Result: wire.ResultOverBudget}, nil
-	case wire.StatusOverQuota:
-		return wire.Stored{Result: wire.ResultOverQuota}, nil
-	case wire.StatusNoSpace:
-		if !errors.Is(err, stack.ErrNotAdmitted) {
-			err = nil
-		}
-		return wire.Stored{Result: wire.ResultNoSpace}, err
-	}
-	if err != nil {
-		return wire.Stored{}, err
+	want := stack.Store{Owner: c.owner, Force: force}
+	if _, err := store.ReserveFor(c.ctx, want, chain, i, []uint32{uint32(len(payload))}, grants[:]); err != nil {
+		return notStored(err)
 	}
 	switch grants[0].Status {
 	case stack.Pending:
-		return wire.Stored{Result: wire.ResultPending}, nil
+		return wire.Stored{Code: wire.CodePending}, nil
 	case stack.Exists:
 		return compareStored(c.session, chain, i, arena.Checksum(payload), blind), nil
 	}
@@ -100,22 +88,22 @@ func putOne(c *reader, chain *key.Chain, i int, payload []byte, insists, blind b
 		return compareStored(c.session, chain, i, sum, blind), nil
 	}
 	c.server.count.stored(1, uint64(len(payload)))
-	return wire.Stored{Result: wire.ResultStored, Sum: sum}, nil
+	return wire.Stored{Code: wire.CodeOK, Sum: sum}, nil
 }
 
 // compareStored says whether a chunk that was there already has the bytes that sum to
 // ours, as far as that can be told without I/O. A blind client is not told.
 func compareStored(c *session, chain *key.Chain, i int, ours uint64, blind bool) wire.Stored {
 	if blind {
-		return wire.Stored{Result: wire.ResultExists}
+		return wire.Stored{Code: wire.CodeExists}
 	}
 	sum, _, known := c.server.o.Stack.Sum(c.owner, chain, i)
 	if !known {
-		return wire.Stored{Result: wire.ResultExists}
+		return wire.Stored{Code: wire.CodeExists}
 	}
 	if sum != ours {
 		logDiffering(c, chain, i, "stored again")
-		return wire.Stored{Result: wire.ResultDiffers, Sum: sum}
+		return wire.Stored{Code: wire.CodeDiffers, Sum: sum}
 	}
-	return wire.Stored{Result: wire.ResultExists, Sum: sum}
+	return wire.Stored{Code: wire.CodeExists, Sum: sum}
 }

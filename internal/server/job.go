@@ -53,7 +53,7 @@ type job struct {
 	fetch  *prefetch.Job[chunk] // brings up the rest; nil if there is none
 	over   bool                 // its client expects nobody to ask for the chain again
 	queued bool                 // a push waits its turn; the output's mutex guards it
-	waits  sync.WaitGroup       // waits that are not answered yet; the reader adds
+	waits  sync.WaitGroup       // waits that are not answered yet; see beginWait
 
 	mu struct {
 		sync.Mutex
@@ -103,28 +103,45 @@ func (j *job) ready() int { return len(j.mu.refs) / j.ranks() }
 
 // fetchRest makes ready to fetch what the match promised and the lease does
 // not have yet; run does it.
-func (j *job) fetchRest(m *stack.Match, deadline time.Time) {
+func (j *job) fetchRest(ctx context.Context, m *stack.Match, deadline time.Time) {
 	j.mu.came = make(map[int]tier.Place)
-	lanes, lane := j.lanes(j.session.ctx, m)
+	lanes, lane := j.lanes(ctx, m)
 	j.fetch = prefetch.New(prefetch.Options[chunk]{
 		Lanes: lanes, Lane: lane,
 		From: j.ranks() * j.hot, To: j.ranks() * (j.limit - j.skip()), // Load says where it ends
 		Window: windowOf(j.session.server), ChunkBytes: j.chunkBytes(j.skip() + j.hot), Deadline: deadline,
-		Discard: func(ch chunk) { j.letGo([]tier.Ref{ch.ref}) },
+		Discard: func(ch chunk) { j.unlease([]tier.Ref{ch.ref}) },
 		Yields:  isBudget,
 		Changed: j.changed,
 	}, j)
 }
 
-// run fetches the rest. The client has been told of the job.
-func (j *job) run() {
+// tell notes that the client knows of the job, and pushes the changes since its reply.
+func (j *job) tell() {
 	j.mu.Lock()
 	j.mu.told = true
 	revoked := j.mu.revoked
+	more := !j.mu.ended && j.mu.sent < j.ready()
 	j.mu.Unlock()
-	if revoked && j.session.pushes { // before the client knew of it
+	if (revoked || more) && j.session.pushes {
 		j.session.out.push(j)
 	}
+}
+
+// beginWait has the end of the job wait for a request that waits for it. It reports
+// false if the client has ended the job.
+func (j *job) beginWait() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.mu.silent {
+		return false
+	}
+	j.waits.Add(1)
+	return true
+}
+
+// run fetches the rest. The client has been told of the job.
+func (j *job) run() {
 	// Not the connection's context: the end of the job, which the end of the
 	// connection brings, cancels the loads under way.
 	ctx := context.WithoutCancel(j.session.ctx)
@@ -203,7 +220,7 @@ func (j *job) collect() bool {
 		j.rejuvenate()
 	}
 	j.mu.Unlock()
-	j.letGo(pieces)
+	j.unlease(pieces)
 	j.pinReady(before, now)
 	if ends {
 		j.touch(0, now)

@@ -65,7 +65,7 @@ func (j *job) leaseRanks(held [][]tier.Ref, n int) (int, error) {
 func (j *job) trim(held [][]tier.Ref, n int) {
 	for r := range held {
 		if len(held[r]) > n {
-			j.letGo(held[r][n:])
+			j.unlease(held[r][n:])
 			held[r] = held[r][:n]
 		}
 	}
@@ -143,8 +143,8 @@ func (j *job) giveBack(refs []tier.Ref, taken int) {
 		bytes = int64(refs[0].Block.Len())
 	}
 	n := len(refs) / j.ranks()
-	j.letGo(refs)
-	j.letGo(late)
+	j.unlease(refs)
+	j.unlease(late)
 	for r := range j.chains {
 		j.stack.Passed(&j.chains[r], j.chain.Skip, j.chain.Skip+n, bytes)
 	}
@@ -155,7 +155,7 @@ func (j *job) giveBack(refs []tier.Ref, taken int) {
 	}
 }
 
-func (j *job) letGo(refs []tier.Ref) {
+func (j *job) unlease(refs []tier.Ref) {
 	j.stack.Release(j.session.owner, ledger.Lease, refs)
 }
 
@@ -198,7 +198,7 @@ func (j *job) revokeIf(overdue bool, why string) int {
 		j.mu.Unlock()
 		return 0
 	}
-	push := !j.mu.done && j.mu.told && j.session.pushes // else run does
+	push := j.mu.told && j.session.pushes // else tell does
 	j.mu.revoked = true
 	refs, taken := j.close()
 	j.mu.Unlock()

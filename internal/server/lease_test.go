@@ -21,30 +21,40 @@ func TestLeaseExpires(t *testing.T) {
 	c := r.greet(wire.FeatureArena | wire.FeatureStaging | wire.FeaturePushes)
 	m := c.prefetch(p)
 	r.until("the lease is revoked", func() bool { return r.leased() == 0 })
-	c.refused(wire.StatusRevoked, wire.OpRenew, &wire.JobRequest{Job: m.Job})
+	c.refused(wire.CodeRevoked, wire.OpRenew, &wire.IDRequest{ID: m.Job})
 	var st wire.JobState
-	c.do(wire.OpWait, &wire.WaitRequest{Job: m.Job, MinTokens: 1}, &st)
-	if !st.Done || st.Reason != wire.ReasonRevoked || st.Refs.Len() != 0 || st.Ready.Chunks != 4 {
+	c.do(wire.OpWait, &wire.WaitRequest{Job: m.Job, MinTokens: 1, Deadline: wire.Deadline{Given: true}}, &st)
+	if !st.Done() || st.Code != wire.CodeRevoked || st.Refs.Len() != 0 || st.Ready.Chunks != 4 {
 		t.Errorf("wait: %+v", st)
 	}
 	var out wire.ReleaseReply
-	c.do(wire.OpRelease, &wire.JobRequest{Job: m.Job}, &out)
-	if out.Outcome != wire.OutcomeRevoked {
-		t.Error("released: ", out.Outcome)
+	c.do(wire.OpRelease, &wire.IDRequest{ID: m.Job}, &out)
+	if out.Code != wire.CodeRevoked {
+		t.Error("released: ", out.Code)
 	}
-	c.refused(wire.StatusUnknownJob, wire.OpRelease, &wire.JobRequest{Job: m.Job})
+	c.refused(wire.CodeUnknownJob, wire.OpRelease, &wire.IDRequest{ID: m.Job})
 
 	f := c.reserve(chain(2, 4))
 	r.until("the fill is revoked", func() bool { return r.leased() == 0 })
 	r.until("it is counted", func() bool { return r.server.Stats().Revoked == 2 })
-	c.refused(wire.StatusRevoked, wire.OpCommit, &wire.FillRequest{Fill: f.Fill})
-	c.refused(wire.StatusUnknownFill, wire.OpCommit, &wire.FillRequest{Fill: f.Fill})
+	c.refused(wire.CodeRevoked, wire.OpCommit, &wire.FillRequest{Fill: f.Fill})
+	c.refused(wire.CodeUnknownFill, wire.OpCommit, &wire.FillRequest{Fill: f.Fill})
 	f = c.reserve(chain(2, 4))
 	r.until("the fill is revoked", func() bool { return r.leased() == 0 })
-	c.refused(wire.StatusRevoked, wire.OpAbort, &wire.FillRequest{Fill: f.Fill})
-	c.refused(wire.StatusUnknownFill, wire.OpAbort, &wire.FillRequest{Fill: f.Fill})
-	if len(c.pushes) > 0 {
-		t.Error("a push, though no job was running")
+	c.refused(wire.CodeRevoked, wire.OpAbort, &wire.FillRequest{Fill: f.Fill})
+	c.refused(wire.CodeUnknownFill, wire.OpAbort, &wire.FillRequest{Fill: f.Fill})
+	c.ping()
+	if len(c.pushes) != 3 { // of the job, though it was done, and of the fills
+		t.Errorf("%d pushes", len(c.pushes))
+	}
+	for i, f := range c.pushes {
+		var code wire.CodeReply
+		switch {
+		case i == 0 && (f.Op != wire.OpPrefetch || f.ID != m.Job || st.Decode(f.body) != nil || st.Code != wire.CodeRevoked):
+			t.Errorf("pushed %+v: %+v", f.Header, st)
+		case i > 0 && (f.Op != wire.OpReserve || code.Decode(f.body) != nil || code.Code != wire.CodeRevoked):
+			t.Errorf("pushed %+v: %+v", f.Header, code)
+		}
 	}
 }
 
@@ -58,20 +68,21 @@ func TestRunningJobExpires(t *testing.T) {
 	r.store(p, 0, 2)
 	c := r.greet(wire.FeatureArena | wire.FeaturePushes)
 	m := c.prefetch(p)
-	wait := c.send(wire.OpWait, &wire.WaitRequest{Job: m.Job, MinTokens: 4 * tokens, TimeoutMillis: 1 << 30})
+	wait := c.send(wire.OpWait, &wire.WaitRequest{Job: m.Job, MinTokens: 4 * tokens, Deadline: wire.Deadline{Given: true, Millis: 1 << 30}})
 	_, st := c.pushed()
-	if !st.Done || st.Reason != wire.ReasonRevoked || st.Ready.Chunks != 2 || st.Refs.Len() != 0 {
+	if !st.Done() || st.Code != wire.CodeRevoked || st.Ready.Chunks != 2 || st.Refs.Len() != 0 {
 		t.Errorf("pushed: %+v", st)
 	}
-	if c.await(wait, &st); !st.Done || st.Reason != wire.ReasonRevoked {
+	if c.await(wait, &st); !st.Done() || st.Code != wire.CodeRevoked {
 		t.Errorf("waited: %+v", st)
 	}
 	if r.leased() != 0 {
 		t.Errorf("%d bytes are leased", r.leased())
 	}
-	c.do(wire.OpCancel, &wire.JobRequest{Job: m.Job}, &st)
-	if st.Reason != wire.ReasonRevoked {
-		t.Errorf("cancelled: %+v", st)
+	var out wire.ReleaseReply
+	c.do(wire.OpRelease, &wire.IDRequest{ID: m.Job}, &out)
+	if out.Code != wire.CodeRevoked || out.State.Code != wire.CodeRevoked {
+		t.Errorf("released: %+v", out)
 	}
 }
 
@@ -141,10 +152,10 @@ func TestExpiryRaces(t *testing.T) {
 		}
 		time.Sleep(time.Duration(i%10) * 100 * time.Microsecond) // about when all of it expires
 		for k := range 4 {
-			c.take(c.send(wire.OpRenew, &wire.JobRequest{Job: jobs[k]}))
+			c.take(c.send(wire.OpRenew, &wire.IDRequest{ID: jobs[k]}))
 			if i%3 > 0 {
 				c.send(wire.OpCommit, &wire.FillRequest{Fill: fills[k], Count: 1})
-				c.send(wire.OpRelease, &wire.JobRequest{Job: jobs[k]})
+				c.send(wire.OpRelease, &wire.IDRequest{ID: jobs[k]})
 				c.send(wire.OpUnpin, &wire.UnpinRequest{LookupID: "x"})
 			}
 			if i%3 > 1 {
@@ -171,7 +182,7 @@ func TestLeaveWhileLoading(t *testing.T) {
 		c := r.greet(wire.FeatureArena | wire.FeaturePushes)
 		for range 8 {
 			m := c.prefetch(p)
-			c.send(wire.OpWait, &wire.WaitRequest{Job: m.Job, MinTokens: 1 << 40, TimeoutMillis: 1 << 30})
+			c.send(wire.OpWait, &wire.WaitRequest{Job: m.Job, MinTokens: 1 << 40, Deadline: wire.Deadline{Given: true, Millis: 1 << 30}})
 			c.send(wire.OpGet, &wire.GetRequest{Chain: refChain(m.Job)})
 			c.send(wire.OpFlush, &wire.FlushRequest{})
 		}
@@ -196,9 +207,9 @@ func TestReserveWaits(t *testing.T) {
 	if f.Slots.Len() != 8 {
 		t.Fatalf("%d slots", f.Slots.Len())
 	}
-	ask := wire.ReserveRequest{Chain: b.chain(chain(2, 2)), Sizes: wire.ViewU32s([]uint32{size}), WaitMillis: 1}
-	b.refused(wire.StatusNoSpace, wire.OpReserve, &ask)
-	ask.WaitMillis = 1 << 30
+	ask := wire.ReserveRequest{Chain: b.chain(chain(2, 2)), Sizes: wire.ViewU32s([]uint32{size}), Deadline: wire.Deadline{Given: true, Millis: 1}}
+	b.refused(wire.CodeNoSpace, wire.OpReserve, &ask)
+	ask.Deadline.Millis = 1 << 30
 	id := b.send(wire.OpReserve, &ask)
 	b.ping()
 	ask.Chain = gone.chain(chain(3, 1))

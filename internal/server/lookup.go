@@ -13,26 +13,29 @@ func handleLookup(c *reader, h wire.Header, body []byte) error {
 	if err := req.Decode(body); err != nil {
 		return err
 	}
+	if err := ungrouped(req.Shared.Groups); err != nil {
+		return err
+	}
 	chain := c.scratch(&req.Chain)
 	if err := c.chain(chain, &req.Chain); err != nil {
 		return err
 	}
-	if req.Ranks.Len() > 0 {
+	if req.Shared.Ranks.Len() > 0 {
 		return lookupRanks(c, h, chain, &req)
 	}
 	m, err := c.server.o.Stack.Match(c.turning, chain, searchSet(req.Search))
 	if err != nil {
 		return err
 	}
-	if req.Chain.Form != wire.FormRef { // whoever made that has announced it
-		c.prompts.announce(chain, nil, true, hint.Advice{})
+	if req.Chain.Form != wire.FormRef { // the request that made the job or fill was observed
+		c.prompts.observe(chain, nil, true, hint.Advice{})
 	}
 	c.reply(h, &wire.LookupReply{Match: matchOf(&m), Worth: c.worth(chain, &m)})
 	return nil
 }
 
 func lookupRanks(c *reader, h wire.Header, chain *key.Chain, req *wire.LookupRequest) error {
-	chains, err := c.ranked(chain, req.Ranks)
+	chains, err := c.ranked(chain, req.Shared.Ranks)
 	if err != nil {
 		return err
 	}
@@ -42,7 +45,7 @@ func lookupRanks(c *reader, h wire.Header, chain *key.Chain, req *wire.LookupReq
 		return err
 	}
 	if req.Chain.Form != wire.FormRef {
-		c.prompts.announceAll(chains, true, hint.Advice{})
+		c.prompts.observeAll(chains, true, hint.Advice{})
 	}
 	c.reply(h, &wire.LookupReply{Match: matchOf(&m), Worth: c.worthAll(chains, &m)})
 	return nil

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"time"
+	"unsafe"
 
 	"github.com/kvstored/kvstored/internal/access"
 	"github.com/kvstored/kvstored/internal/fair"
@@ -15,7 +16,7 @@ import (
 )
 
 func handleHelloAgain(c *reader, _ wire.Header, _ []byte) error {
-	return refuse(wire.StatusBadRequest, "hello was said already; open another connection")
+	return refuse(wire.CodeBadRequest, "hello was said already; open another connection")
 }
 
 func handleOpenSpace(c *reader, h wire.Header, body []byte) error {
@@ -53,53 +54,67 @@ func handleStats(c *reader, h wire.Header, body []byte) error {
 	return nil
 }
 
+const keyBytes = int64(unsafe.Sizeof(key.Key{}))
+
 func handleDelete(c *reader, h wire.Header, body []byte) error {
 	var req wire.DeleteRequest
 	if err := req.Decode(body); err != nil {
 		return err
 	}
-	stack := c.server.o.Stack
-	var ks []key.Key
-	switch req.What {
-	case wire.DeleteSpace:
-		sp, err := c.space(req.Space)
-		if err != nil {
-			return err
-		}
-		if sp.rights&access.Admin == 0 {
-			return c.denied("delete a space of model %.80q", sp.model)
-		}
-		return c.asyncReply(h, func(ctx context.Context) (wire.Message, error) {
-			n, err := stack.DeleteSpace(ctx, sp.info.ID)
-			return &wire.ChunksReply{Chunks: uint64(n)}, err
-		})
-	case wire.DeleteChain:
-		var chain key.Chain
-		if err := c.chain(&chain, &req.Chain); err != nil {
-			return err
-		}
-		ks = make([]key.Key, 0, chain.Len()-chain.Skip)
-		for i := chain.Skip; i < chain.Len(); i++ {
-			ks = append(ks, chain.Key(i))
-		}
-	case wire.DeleteChunks:
-		sp, err := c.space(req.Space)
-		if err != nil {
-			return err
-		}
-		for width := int(req.Width); len(req.Hashes) >= width; req.Hashes = req.Hashes[width:] {
-			k := key.Key{Space: sp.info.ID}
-			copy(k.Hash[:], req.Hashes[:width])
-			ks = append(ks, k)
-		}
+	if req.Chain.Form == wire.FormNone {
+		return deleteSpace(c, h, &req)
 	}
-	return c.asyncReply(h, func(ctx context.Context) (wire.Message, error) {
+	var chain key.Chain
+	if err := c.chain(&chain, &req.Chain); err != nil {
+		return err
+	}
+	if err := c.spend(keyBytes * int64(chain.Len()-chain.Skip)); err != nil {
+		return err
+	}
+	ks := make([]key.Key, 0, chain.Len()-chain.Skip)
+	for i := chain.Skip; i < chain.Len(); i++ {
+		ks = append(ks, chain.Key(i))
+	}
+	d := c.server.o.Stack.Forget(c.turning, ks) // from now on no lookup finds them
+	return forget(c, h, d, func(ctx context.Context) (wire.Message, error) {
+		ctx, cancel := within(ctx, req.Deadline)
+		defer cancel()
 		turn := c.tenant.NewTurn()
 		defer turn.Leave()
 		if err := turn.Begin(ctx, time.Now()); err != nil {
 			return nil, err
 		}
-		n, err := stack.Delete(fair.With(ctx, turn), ks)
+		n, err := d.Delete(fair.With(ctx, turn))
+		return &wire.ChunksReply{Chunks: uint64(n)}, err
+	})
+}
+
+// forget is asyncReply for what ends a deletion that has begun.
+func forget(c *reader, h wire.Header, d *stack.Forgetting, do func(ctx context.Context) (wire.Message, error)) error {
+	err := c.asyncReply(h, func(ctx context.Context) (wire.Message, error) {
+		defer d.End()
+		return do(ctx)
+	})
+	if err != nil {
+		d.End()
+	}
+	return err
+}
+
+// deleteSpace deletes all of a space.
+func deleteSpace(c *reader, h wire.Header, req *wire.DeleteRequest) error {
+	sp, err := c.space(req.Chain.Space)
+	if err != nil {
+		return err
+	}
+	if sp.rights&access.Admin == 0 {
+		return c.denied("delete a space of model %.80q", sp.model)
+	}
+	d := c.server.o.Stack.ForgetSpace(sp.info.ID)
+	return forget(c, h, d, func(ctx context.Context) (wire.Message, error) {
+		ctx, cancel := within(ctx, req.Deadline)
+		defer cancel()
+		n, err := d.Delete(ctx)
 		return &wire.ChunksReply{Chunks: uint64(n)}, err
 	})
 }
@@ -112,20 +127,17 @@ func handleFlush(c *reader, h wire.Header, body []byte) error {
 		return err
 	}
 	return c.asyncReply(h, func(ctx context.Context) (wire.Message, error) {
-		if req.TimeoutMillis > 0 {
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, time.Duration(req.TimeoutMillis)*time.Millisecond)
-			defer cancel()
-		}
+		ctx, cancel := within(ctx, req.Deadline)
+		defer cancel()
 		if err := c.server.o.Stack.Flush(ctx, req.Durable); err != nil {
 			return nil, err
 		}
 		reply, dropped := c.flushed.advance(c.server.o.Stack.Written())
 		if reason, v := c.server.o.Stack.Unflushed(dropped); v.Chunks > 0 {
-			reply.Left = reply.Left.Add(wire.Leftover{Reason: reason, Chunks: v.Chunks, Bytes: v.Bytes})
+			reply.Left = append(reply.Left, wire.Leftover{Reason: reason, Chunks: v.Chunks, Bytes: v.Bytes})
 		}
 		if v := c.server.o.Stack.Cleared(); v.Chunks > 0 {
-			reply.Left = reply.Left.Add(wire.Leftover{Reason: "cleared", Chunks: v.Chunks, Bytes: v.Bytes})
+			reply.Left = append(reply.Left, wire.Leftover{Reason: "cleared", Chunks: v.Chunks, Bytes: v.Bytes})
 		}
 		return reply, nil
 	})
@@ -158,7 +170,7 @@ func (m *flushMark) advance(ws map[tier.Place]stack.Written) (*wire.FlushReply, 
 	reply := &wire.FlushReply{Chunks: d.Chunks, Bytes: d.Bytes}
 	for r, v := range dropped {
 		if d := v.Minus(m.mu.dropped[r]); d.Chunks > 0 {
-			reply.Left = reply.Left.Add(wire.Leftover{Reason: r.String(), Chunks: d.Chunks, Bytes: d.Bytes})
+			reply.Left = append(reply.Left, wire.Leftover{Reason: r.String(), Chunks: d.Chunks, Bytes: d.Bytes})
 			all = all.Plus(d)
 		}
 	}

@@ -78,10 +78,10 @@ func TestRefusedGetsCostNothing(t *testing.T) {
 	c := r.greet(0)
 	job := c.prefetch(p).Job
 	for range 1024 {
-		c.send(wire.OpWait, &wire.WaitRequest{Job: job, MinTokens: 1 << 40, TimeoutMillis: 1 << 30})
+		c.send(wire.OpWait, &wire.WaitRequest{Job: job, MinTokens: 1 << 40, Deadline: wire.Deadline{Given: true, Millis: 1 << 30}})
 	}
 	refuse := func() int64 {
-		c.refused(wire.StatusOverBudget, wire.OpGet, &wire.GetRequest{Chain: refChain(job)})
+		c.refused(wire.CodeOverBudget, wire.OpGet, &wire.GetRequest{Chain: refChain(job)})
 		return b.Stats().UsedBytes
 	}
 	first := refuse()
@@ -114,7 +114,7 @@ func TestStalledFrame(t *testing.T) {
 	half := append(wire.Header{BodyBytes: mib, Op: wire.OpPut, ID: 7}.Append(nil), make([]byte, 100)...)
 	stalled.write(half)
 	f, err := stalled.read()
-	if err != nil || f.Status != wire.StatusTimeout || f.ID != 7 {
+	if err != nil || f.Code != wire.CodeTimeout || f.ID != 7 {
 		t.Errorf("%+v, %v", f, err)
 	}
 	stalled.ended()

@@ -82,12 +82,12 @@ func (n *nextTurns) run(ctx context.Context) {
 			return
 		}
 		for c, ok := n.take(); ok && ctx.Err() == nil; c, ok = n.take() {
-			n.bringUp(ctx, c)
+			n.promote(ctx, c)
 		}
 	}
 }
 
-func (n *nextTurns) bringUp(ctx context.Context, c key.Chain) {
+func (n *nextTurns) promote(ctx context.Context, c key.Chain) {
 	s := n.server
 	g := group{stack: s.o.Stack, search: tier.All, chains: []key.Chain{c}}
 	m, err := g.match(ctx)

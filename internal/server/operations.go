@@ -20,6 +20,8 @@ var operations = [1 << 8]operation{
 	wire.OpHello:     {handleHelloAgain, 0, somewhere, false},
 	wire.OpOpenSpace: {handleOpenSpace, 0, somewhere, false},
 	wire.OpPing:      {handlePing, 0, somewhere, false},
+	wire.OpCancel:    {handleCancel, 0, somewhere, false},
+	wire.OpRenew:     {handleRenew, 0, somewhere, false},
 
 	wire.OpLookup:   {handleLookup, access.Read, inSpaces, false},
 	wire.OpPrefetch: {handlePrefetch, access.Read, inSpaces, true},
@@ -28,9 +30,7 @@ var operations = [1 << 8]operation{
 	wire.OpWarm:     {handleWarm, access.Read, inSpaces, false},
 	wire.OpPin:      {handlePin, access.Read, inSpaces, true},
 	wire.OpWait:     {handleWait, access.Read, somewhere, false},
-	wire.OpCancel:   {handleCancel, access.Read, somewhere, false},
 	wire.OpRelease:  {handleRelease, access.Read, somewhere, false},
-	wire.OpRenew:    {handleRenew, access.Read, somewhere, false},
 	wire.OpUnpin:    {handleUnpin, access.Read, somewhere, false},
 	wire.OpStats:    {handleStats, access.Read, everywhere, false},
 

@@ -96,12 +96,12 @@ func TestTokens(t *testing.T) {
 	var stored wire.StoreReply
 	c.do(wire.OpPut, &wire.PutRequest{Chain: ch, Sizes: wire.ViewU32s([]uint32{3, 4, 5}), Payloads: []byte("aaabbbbccccc")}, &stored)
 	for i := range stored.Results.Len() {
-		if s := stored.Results.At(i); s.Result != wire.ResultStored || s.Sum != arena.Checksum([]byte([]string{"aaa", "bbbb", "ccccc"}[i])) {
+		if s := stored.Results.At(i); s.Code != wire.CodeOK || s.Sum != arena.Checksum([]byte([]string{"aaa", "bbbb", "ccccc"}[i])) {
 			t.Errorf("chunk %d: %+v", i, s)
 		}
 	}
 	c.do(wire.OpPut, &wire.PutRequest{Chain: ch, Sizes: wire.ViewU32s([]uint32{3, 4}), Payloads: []byte("aaaBBBB")}, &stored)
-	if a, b := stored.Results.At(0).Result, stored.Results.At(1).Result; a != wire.ResultExists || b != wire.ResultDiffers {
+	if a, b := stored.Results.At(0).Code, stored.Results.At(1).Code; a != wire.CodeExists || b != wire.CodeDiffers {
 		t.Errorf("put again: %s, %s", a, b)
 	}
 	var look wire.LookupReply
@@ -124,7 +124,7 @@ func TestTokens(t *testing.T) {
 	if string(got.Payloads) != "bbbb" {
 		t.Errorf("get of at most 4 bytes: %q", got.Payloads)
 	}
-	c.refused(wire.StatusBadRequest, wire.OpLookup, &wire.LookupRequest{Chain: wire.Chain{Space: c.space, Form: wire.FormTokens}})
+	c.refused(wire.CodeBadRequest, wire.OpLookup, &wire.LookupRequest{Chain: wire.Chain{Space: c.space, Form: wire.FormTokens}})
 }
 
 // gate lets loads through one by one.
@@ -150,7 +150,7 @@ func TestPrefetchFromBelow(t *testing.T) {
 		t.Fatalf("match: %+v", m.Match)
 	}
 	st := m.State
-	if st.Done || st.Reason != wire.ReasonRunning || st.Ready.Chunks != 4 || st.Refs.Len() != 4 || st.First != 0 {
+	if st.Done() || st.Code != wire.CodeRunning || st.Ready.Chunks != 4 || st.Refs.Len() != 4 || st.First != 0 {
 		t.Fatalf("first state: %+v", st)
 	}
 	refs := map[int]wire.Ref{}
@@ -168,31 +168,31 @@ func TestPrefetchFromBelow(t *testing.T) {
 	}
 	learn(st)
 	var now wire.JobState
-	c.do(wire.OpWait, &wire.WaitRequest{Job: m.Job, MinTokens: 1000, From: wire.FromUnsent}, &now)
-	if now.Ready.Chunks != 4 || now.Done {
+	c.do(wire.OpWait, &wire.WaitRequest{Job: m.Job, MinTokens: 1000, From: wire.FromUnsent, Deadline: wire.Deadline{Given: true}}, &now)
+	if now.Ready.Chunks != 4 || now.Done() {
 		t.Errorf("a wait without time: %+v", now)
 	}
-	c.do(wire.OpWait, &wire.WaitRequest{Job: m.Job, MinTokens: 5 * tokens, TimeoutMillis: 1, From: 2}, &now)
+	c.do(wire.OpWait, &wire.WaitRequest{Job: m.Job, MinTokens: 5 * tokens, Deadline: wire.Deadline{Given: true, Millis: 1}, From: 2}, &now)
 	if now.Ready.Chunks != 4 || now.First != 2 || now.Refs.Len() != 2 || now.Refs.At(0) != refs[2] {
 		t.Errorf("a wait in vain: %+v", now)
 	}
-	six := c.send(wire.OpWait, &wire.WaitRequest{Job: m.Job, MinTokens: 5*tokens + 1, TimeoutMillis: 1 << 30})
-	all := c.send(wire.OpWait, &wire.WaitRequest{Job: m.Job, MinTokens: 1 << 40, TimeoutMillis: 1 << 30})
+	six := c.send(wire.OpWait, &wire.WaitRequest{Job: m.Job, MinTokens: 5*tokens + 1, Deadline: wire.Deadline{Given: true, Millis: 1 << 30}})
+	all := c.send(wire.OpWait, &wire.WaitRequest{Job: m.Job, MinTokens: 1 << 40, Deadline: wire.Deadline{Given: true, Millis: 1 << 30}})
 	close(open)
-	for !st.Done {
+	for !st.Done() {
 		var job uint64
 		if job, st = c.pushed(); job != m.Job {
 			t.Fatalf("a push of job %d", job)
 		}
 		learn(st)
 	}
-	if st.Reason != wire.ReasonComplete || len(refs) != 10 || st.Tiers[0].Chunks != 4 || st.Tiers[1].Chunks != 6 {
+	if st.Code != wire.CodeOK || len(refs) != 10 || st.Tiers[0].Chunks != 4 || st.Tiers[1].Chunks != 6 {
 		t.Errorf("at the end: %+v", st)
 	}
 	if c.await(six, &now); now.Ready.Chunks < 6 {
 		t.Errorf("waited for 6 chunks, got %+v", now)
 	}
-	if c.await(all, &now); !now.Done || now.First != 0 || now.Refs.Len() != 10 {
+	if c.await(all, &now); !now.Done() || now.First != 0 || now.Refs.Len() != 10 {
 		t.Errorf("waited for the end, got %+v", now)
 	}
 	for i, ref := range refs {
@@ -207,35 +207,36 @@ func TestPrefetchFromBelow(t *testing.T) {
 		t.Errorf("lookup by reference: %+v", look.Match)
 	}
 	var out wire.ReleaseReply
-	if c.do(wire.OpRelease, &wire.JobRequest{Job: m.Job}, &out); out.Outcome != wire.OutcomeOK {
-		t.Error("released: ", out.Outcome)
+	if c.do(wire.OpRelease, &wire.IDRequest{ID: m.Job}, &out); out.Code != wire.CodeOK {
+		t.Error("released: ", out.Code)
 	}
-	c.refused(wire.StatusUnknownJob, wire.OpRelease, &wire.JobRequest{Job: m.Job})
-	c.refused(wire.StatusUnknownJob, wire.OpLookup, &wire.LookupRequest{Chain: ch})
+	c.refused(wire.CodeUnknownJob, wire.OpRelease, &wire.IDRequest{ID: m.Job})
+	c.refused(wire.CodeUnknownJob, wire.OpLookup, &wire.LookupRequest{Chain: ch})
 	if s := r.server.Stats(); s.LeasesLive != 0 || s.HitChunks[tier.CPU] != 4 || s.HitChunks[tier.Disk] != 6 || s.MatchedTokens != 10*tokens {
 		t.Errorf("stats: %+v", s)
 	}
 }
 
-// The reply to cancel or release is the last frame about a job, also for the
+// The reply to release is the last frame about a job, also for the
 // waits that were under way.
-func TestCancelIsTheLastWord(t *testing.T) {
-	for _, op := range []wire.Op{wire.OpCancel, wire.OpRelease} {
-		t.Run(op.String(), func(t *testing.T) {
+func TestReleaseIsTheLastWord(t *testing.T) {
+	for _, reads := range []bool{false, true} {
+		op := wire.OpRelease
+		t.Run(fmt.Sprint("pushes ", reads), func(t *testing.T) {
 			hook, open := gate()
 			r := newRig(t, options{hook: hook})
 			defer close(open)
 			p := chain(1, 8)
 			r.onDisk(p, 2, 8)
 			r.store(p, 0, 2)
-			c := r.greet(wire.FeatureArena | wire.FeaturePushes)
+			c := r.greet(wire.FeatureArena | map[bool]wire.Features{true: wire.FeaturePushes}[reads])
 			for range 50 {
 				m := c.prefetch(p)
 				waits := map[uint64]bool{}
 				for range 4 {
-					waits[c.send(wire.OpWait, &wire.WaitRequest{Job: m.Job, MinTokens: 1 << 40, TimeoutMillis: 1 << 30, From: wire.FromUnsent})] = true
+					waits[c.send(wire.OpWait, &wire.WaitRequest{Job: m.Job, MinTokens: 1 << 40, Deadline: wire.Deadline{Given: true, Millis: 1 << 30}, From: wire.FromUnsent})] = true
 				}
-				end := c.send(op, &wire.JobRequest{Job: m.Job})
+				end := c.send(op, &wire.IDRequest{ID: m.Job})
 				for {
 					f, err := c.read()
 					r.must(err)
@@ -243,14 +244,14 @@ func TestCancelIsTheLastWord(t *testing.T) {
 						t.Fatal("a push, though the client ended the job")
 					}
 					if f.ID == end {
-						if f.Status != wire.StatusOK || len(waits) > 0 {
-							t.Fatalf("%s: %s, with %d waits unanswered", op, f.Status, len(waits))
+						if f.Code != wire.CodeOK || len(waits) > 0 {
+							t.Fatalf("%s: %s, with %d waits unanswered", op, f.Code, len(waits))
 						}
 						break
 					}
 					var st wire.JobState
 					r.must(st.Decode(f.body))
-					if !waits[f.ID] || !st.Done || st.Reason != wire.ReasonCancelled {
+					if !waits[f.ID] || !st.Done() || st.Code != wire.CodeCancelled {
 						t.Fatalf("wait: %+v", st)
 					}
 					delete(waits, f.ID)
@@ -347,12 +348,12 @@ func TestPins(t *testing.T) {
 	r.until("pins end with their connection", func() bool { return r.pinned() == 0 })
 
 	raw := r.greet(0)
-	raw.refused(wire.StatusBadRequest, wire.OpPin, &wire.PinRequest{Chain: raw.chain(p)})
-	raw.refused(wire.StatusBadRequest, wire.OpPrefetch, &wire.PrefetchRequest{Chain: raw.chain(p), Flags: wire.PrefetchPin})
+	raw.refused(wire.CodeBadRequest, wire.OpPin, &wire.PinRequest{Chain: raw.chain(p)})
+	raw.refused(wire.CodeBadRequest, wire.OpPrefetch, &wire.PrefetchRequest{Chain: raw.chain(p), Flags: wire.PrefetchPin})
 	for i := range 1024 {
 		raw.do(wire.OpPin, &wire.PinRequest{Chain: raw.chain(p), LookupID: fmt.Sprint(i)}, &wire.PinReply{})
 	}
-	raw.refused(wire.StatusOverBudget, wire.OpPin, &wire.PinRequest{Chain: raw.chain(p), LookupID: "one more"})
+	raw.refused(wire.CodeOverBudget, wire.OpPin, &wire.PinRequest{Chain: raw.chain(p), LookupID: "one more"})
 }
 
 // What a job brings up is pinned as it comes up, not when all is there.
@@ -370,8 +371,8 @@ func TestPinAsItComesUp(t *testing.T) {
 	c := r.greet(0)
 	var m wire.PrefetchReply
 	c.do(wire.OpPrefetch, &wire.PrefetchRequest{Chain: c.chain(p), Flags: wire.PrefetchPin, LookupID: "x"}, &m)
-	c.do(wire.OpWait, &wire.WaitRequest{Job: m.Job, MinTokens: 3 * tokens, TimeoutMillis: 1 << 30}, &wire.JobState{})
-	c.do(wire.OpRelease, &wire.JobRequest{Job: m.Job}, &wire.ReleaseReply{})
+	c.do(wire.OpWait, &wire.WaitRequest{Job: m.Job, MinTokens: 3 * tokens, Deadline: wire.Deadline{Given: true, Millis: 1 << 30}}, &wire.JobState{})
+	c.do(wire.OpRelease, &wire.IDRequest{ID: m.Job}, &wire.ReleaseReply{})
 	if r.pinned() != 3*size {
 		t.Errorf("%d bytes are pinned", r.pinned())
 	}
@@ -456,12 +457,12 @@ func TestFlushTimeout(t *testing.T) {
 	defer close(open)
 	c := r.greet(0)
 	r.store(chain(1, 1), 0, 1)
-	c.refused(wire.StatusTimeout, wire.OpFlush, &wire.FlushRequest{TimeoutMillis: 1})
+	c.refused(wire.CodeTimeout, wire.OpFlush, &wire.FlushRequest{Deadline: wire.Deadline{Given: true, Millis: 1}})
 	long := c.send(wire.OpFlush, &wire.FlushRequest{})
 	c.ping()
 	go r.stop() // the daemon stops: what waits is told
-	if f := c.take(long); f.Status != wire.StatusClosed {
-		t.Errorf("at the end: %s", f.Status)
+	if f := c.take(long); f.Code != wire.CodeClosed {
+		t.Errorf("at the end: %s", f.Code)
 	}
 	c.ended()
 }
@@ -491,7 +492,7 @@ func TestGetFromBelow(t *testing.T) {
 	r.onDisk(p, 0, 6)
 	c := r.greet(0)
 	var got wire.GetReply
-	c.do(wire.OpGet, &wire.GetRequest{Chain: c.chain(p), DeadlineMillis: 1}, &got)
+	c.do(wire.OpGet, &wire.GetRequest{Chain: c.chain(p), Deadline: wire.Deadline{Given: true, Millis: 1}}, &got)
 	if got.Chunks.Len() != 0 {
 		t.Errorf("%d chunks came through a closed gate", got.Chunks.Len())
 	}
@@ -516,21 +517,21 @@ func TestReserve(t *testing.T) {
 	a, b := r.greet(wants), r.greet(wants)
 	one := a.reserve(chain(1, 2))
 	two := b.reserve(p)
-	var grants []wire.Grant
+	var grants []wire.Code
 	for i := range two.Slots.Len() {
-		grants = append(grants, two.Slots.At(i).Grant)
+		grants = append(grants, two.Slots.At(i).Code)
 	}
-	if want := []wire.Grant{wire.GrantExists, wire.GrantPending, wire.GrantGranted, wire.GrantGranted}; fmt.Sprint(grants) != fmt.Sprint(want) {
+	if want := []wire.Code{wire.CodeExists, wire.CodePending, wire.CodeOK, wire.CodeOK}; fmt.Sprint(grants) != fmt.Sprint(want) {
 		t.Errorf("granted %v, want %v", grants, want)
 	}
 	a.do(wire.OpAbort, &wire.FillRequest{Fill: one.Fill}, wire.EmptyReply{})
 	three := b.reserve(chain(1, 2))
-	if three.Slots.At(1).Grant != wire.GrantGranted {
+	if three.Slots.At(1).Code != wire.CodeOK {
 		t.Error("an aborted chunk is still pending")
 	}
 	var stored wire.StoreReply
 	b.do(wire.OpCommit, &wire.FillRequest{Fill: two.Fill}, &stored)
-	if stored.Results.Len() != 4 || stored.Results.At(0).Result != wire.ResultNotGranted || stored.Results.At(3).Result != wire.ResultStored {
+	if stored.Results.Len() != 4 || stored.Results.At(0).Code != wire.CodeNotReserved || stored.Results.At(3).Code != wire.CodeOK {
 		t.Errorf("committed: %v", stored.Results)
 	}
 	b.do(wire.OpCommit, &wire.FillRequest{Fill: three.Fill, First: 1, Count: 1}, &stored)
@@ -539,14 +540,14 @@ func TestReserve(t *testing.T) {
 	long := wire.ReserveRequest{Chain: b.chain(chain(2, 100)), Sizes: wire.ViewU32s([]uint32{size})}
 	var m wire.ReserveReply
 	b.do(wire.OpReserve, &long, &m)
-	if n := m.Slots.Len(); n == 0 || n >= 100 || m.Reason != wire.ReasonNoSpace && m.Reason != wire.ReasonOverBudget {
-		t.Errorf("%d slots, %s", n, m.Reason)
+	if n := m.Slots.Len(); n == 0 || n >= 100 || m.Code != wire.CodeNoSpace && m.Code != wire.CodeOverBudget {
+		t.Errorf("%d slots, %s", n, m.Code)
 	}
 	b.do(wire.OpAbort, &wire.FillRequest{Fill: m.Fill}, wire.EmptyReply{})
 	long.Flags = wire.ReserveAllOrNothing
 	f := b.take(b.send(wire.OpReserve, &long))
-	if f.Status != wire.StatusNoSpace && f.Status != wire.StatusOverBudget {
-		t.Errorf("all or nothing: %s", f.Status)
+	if f.Code != wire.CodeNoSpace && f.Code != wire.CodeOverBudget {
+		t.Errorf("all or nothing: %s", f.Code)
 	}
 	if r.leased() != 0 {
 		t.Errorf("%d bytes are reserved", r.leased())
@@ -579,8 +580,8 @@ func TestPutAgainBelow(t *testing.T) {
 	got, err := c.Put(t.Context(), client.Chain(p), 0, [][]byte{tiertest.Payload(p.Key(0), size), other})
 	r.must(err)
 	for i, want := range []client.Stored{
-		{Result: client.ResultExists, Sum: arena.Checksum(tiertest.Payload(p.Key(0), size))},
-		{Result: client.ResultDiffers, Sum: arena.Checksum(tiertest.Payload(p.Key(1), size))},
+		{Code: client.ResultExists, Sum: arena.Checksum(tiertest.Payload(p.Key(0), size))},
+		{Code: client.ResultDiffers, Sum: arena.Checksum(tiertest.Payload(p.Key(1), size))},
 	} {
 		if got[i] != want {
 			t.Errorf("chunk %d on disk: %+v, want %+v", i, got[i], want)

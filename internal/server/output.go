@@ -171,7 +171,10 @@ func (o *output) next(p []byte) []byte {
 		if cap(o.frame) > o.limits.QueueBytes {
 			o.frame = nil
 		}
-		o.frame = j.appendPush(o.frame[:0])
+		var more bool
+		if o.frame, more = j.appendPush(o.frame[:0]); more {
+			o.push(j) // this goroutine is the writer, and comes to it next
+		}
 		_ = o.pushed.Set(int64(cap(o.frame))) // else the connection ends
 		if len(o.frame) > 0 {
 			return o.frame

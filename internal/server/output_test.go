@@ -52,10 +52,10 @@ func numbered(dst []byte, writer, n uint64, padding int) []byte {
 	start := len(dst)
 	dst = wire.Begin(dst, wire.Header{Kind: wire.KindReply, Op: wire.OpPing, ID: writer})
 	dst = binary.LittleEndian.AppendUint64(dst, n)
-	for range padding {
+	for range (padding + 7) &^ 7 {
 		dst = append(dst, byte(n))
 	}
-	wire.End(dst, start)
+	dst = wire.End(dst, start)
 	return dst
 }
 

@@ -16,7 +16,7 @@ func handlePin(c *reader, h wire.Header, body []byte) error {
 		return err
 	}
 	if req.LookupID == "" {
-		return refuse(wire.StatusBadRequest, "a pin needs a lookup id, or nobody can end it")
+		return refuse(wire.CodeBadRequest, "a pin needs a lookup id, or nobody can end it")
 	}
 	var chain key.Chain
 	if err := c.chain(&chain, &req.Chain); err != nil {

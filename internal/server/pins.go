@@ -32,9 +32,13 @@ type pin struct {
 	name    string
 	refs    map[ledger.ID]tier.Ref
 	of      map[key.SpaceID]pinned // what refs are, by space
+	cost    int64                  // charged to the connection
 	until   time.Time
 	expiry  *time.Timer
 }
+
+// What a pin costs besides its name, and each of its chunks.
+const pinBytes, pinChunkBytes = 1 << 10, 96
 
 // pinned is a number of chunks and their payload bytes.
 type pinned struct {
@@ -44,16 +48,34 @@ type pinned struct {
 
 // add takes over refs, and starts the age of the pin anew.
 func (ps *pins) add(c *session, space key.SpaceID, name string, refs []tier.Ref, age time.Duration) error {
-	ps.mu.Lock()
-	p, err := ps.open(c, name, age)
+	cost := pinBytes + int64(len(name)) + pinChunkBytes*int64(len(refs))
+	err := c.account.Charge(cost) // may wait, so without the mutex
 	if err == nil {
-		refs = p.keep(space, refs)
-		p.until = time.Now().Add(age)
-		p.expiry.Reset(age)
+		refs, cost, err = ps.addCharged(c, space, name, refs, age, cost)
+		c.account.Release(cost)
 	}
-	ps.mu.Unlock()
 	c.server.o.Stack.Release(c.owner, ledger.Pin, refs)
 	return err
+}
+
+// addCharged is add for what cost is charged for. It returns the refs that it does
+// not keep, and what they were charged.
+func (ps *pins) addCharged(c *session, space key.SpaceID, name string, refs []tier.Ref, age time.Duration, cost int64) ([]tier.Ref, int64, error) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	p, err := ps.open(c, name, age)
+	if err != nil {
+		return refs, cost, err
+	}
+	rest := p.keep(space, refs)
+	kept := pinChunkBytes * int64(len(refs)-len(rest))
+	if p.cost == 0 {
+		kept += pinBytes + int64(len(name))
+	}
+	p.cost += kept
+	p.until = time.Now().Add(age)
+	p.expiry.Reset(age)
+	return rest, cost - kept, nil
 }
 
 // open returns the pin of a connection and a name, a new one if need be;
@@ -64,7 +86,7 @@ func (ps *pins) open(c *session, name string, age time.Duration) (*pin, error) {
 		return p, nil
 	}
 	if len(own) >= maxLive {
-		return nil, refuse(wire.StatusOverBudget, "this connection has %d pins; unpin some first", maxLive)
+		return nil, refuse(wire.CodeOverBudget, "this connection has %d pins; unpin some first", maxLive)
 	}
 	p := &pin{session: c, name: name, refs: make(map[ledger.ID]tier.Ref), of: make(map[key.SpaceID]pinned)}
 	p.expiry = time.AfterFunc(age, func() { c.whileOpen(func() { ps.expire(p) }) })
@@ -120,6 +142,7 @@ func (p *pin) release() int {
 	}
 	c := p.session
 	c.server.o.Stack.Release(c.owner, ledger.Pin, refs)
+	c.account.Release(p.cost)
 	c.leave()
 	return len(refs)
 }
@@ -191,23 +214,31 @@ func (ps *pins) bytes(c *session) (n uint64) {
 	return n
 }
 
-// list describes all pins, by name, connection and space.
-func (ps *pins) list() (out []wire.PinInfo) {
+// list describes the first n pins, by name, connection and space, and returns how
+// many there are besides.
+func (ps *pins) list(n int) (out []Pin, more int) {
+	names := ps.names()
+	slices.Sort(names)
+	for _, name := range names {
+		of := ps.named(name)
+		listed := min(len(of), n-len(out))
+		out, more = append(out, of[:listed]...), more+len(of)-listed
+	}
+	return out, more
+}
+
+// named describes the pins of a name, by connection and space.
+func (ps *pins) named(name string) (out []Pin) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	for name, all := range ps.mu.byName {
-		for _, p := range all {
-			left := max(0, time.Until(p.until).Milliseconds())
-			for space, n := range p.of {
-				out = append(out, wire.PinInfo{
-					LookupID: name, Space: space, Connection: p.session.id,
-					Bytes: n.bytes, Chunks: uint32(n.chunks), ExpiresMillis: uint32(left),
-				})
-			}
+	for _, p := range ps.mu.byName[name] {
+		left := max(0, time.Until(p.until))
+		for space, n := range p.of {
+			out = append(out, Pin{Name: name, Space: space, Connection: p.session.id, Chunks: n.chunks, Bytes: n.bytes, Left: left})
 		}
 	}
-	slices.SortFunc(out, func(a, b wire.PinInfo) int {
-		return cmp.Or(cmp.Compare(a.LookupID, b.LookupID), cmp.Compare(a.Connection, b.Connection), bytes.Compare(a.Space[:], b.Space[:]))
+	slices.SortFunc(out, func(a, b Pin) int {
+		return cmp.Or(cmp.Compare(a.Connection, b.Connection), bytes.Compare(a.Space[:], b.Space[:]))
 	})
 	return out
 }

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"time"
@@ -18,9 +19,12 @@ func handlePrefetch(c *reader, h wire.Header, body []byte) error {
 		return err
 	}
 	a := ask{
-		search: searchSet(req.Search), flags: req.Flags, policy: req.Policy, deadlineMillis: req.DeadlineMillis,
-		lookupID: req.LookupID, ranks: req.Ranks, prefillRate: req.PrefillRate,
-		advice: hint.Read(req.Configs), announced: req.Chain.Form == wire.FormRef,
+		search: searchSet(req.Search), flags: req.Flags, policy: req.Policy, loadMillis: req.LoadMillis,
+		lookupID: req.LookupID, ranks: req.Shared.Ranks, prefillRate: req.Shared.PrefillRate,
+		advice: hint.Read(req.Shared.Configs), observed: req.Chain.Form == wire.FormRef, refBytes: c.maxReply,
+	}
+	if err := ungrouped(req.Shared.Groups); err != nil {
+		return err
 	}
 	var chain key.Chain
 	if err := c.chain(&chain, &req.Chain); err != nil {
@@ -41,15 +45,16 @@ func handlePrefetch(c *reader, h wire.Header, body []byte) error {
 
 // ask is what a client wants of a prompt.
 type ask struct {
-	search         tier.Set
-	flags          uint8
-	policy         wire.WaitPolicy
-	deadlineMillis uint32
-	lookupID       string
-	ranks          wire.U32s
-	prefillRate    uint32
-	advice         hint.Advice
-	announced      bool // by whoever made the chain that the prompt refers to
+	search      tier.Set
+	flags       uint8
+	policy      wire.WaitPolicy
+	loadMillis  uint32
+	lookupID    string
+	ranks       wire.U32s
+	prefillRate uint32
+	advice      hint.Advice
+	refBytes    int  // of the reply that may be about refs
+	observed    bool // by the request that made what the chain refers to
 }
 
 // begin makes the job of one prompt, and what the client is told of it. Once
@@ -58,12 +63,9 @@ func (c *reader) begin(chain *key.Chain, a *ask) (*job, wire.PrefetchReply, erro
 	var reply wire.PrefetchReply
 	pinned := a.flags&wire.PrefetchPin != 0
 	if pinned && a.lookupID == "" {
-		return nil, reply, refuse(wire.StatusBadRequest, "a pin needs a lookup id, or nobody can end it")
+		return nil, reply, refuse(wire.CodeBadRequest, "a pin needs a lookup id, or nobody can end it")
 	}
-	if err := roomFor(len(c.mu.jobs), "jobs"); err != nil { // only the reader adds and deletes
-		return nil, reply, err
-	}
-	if err := c.tenant.roomForJobs(c.server.o.Limits.UIDJobs); err != nil {
+	if err := cmp.Or(roomFor(c.jobs(), "jobs"), c.tenant.roomForJobs(c.server.o.Limits.UIDJobs)); err != nil {
 		return nil, reply, err
 	}
 	s := c.server
@@ -72,7 +74,7 @@ func (c *reader) begin(chain *key.Chain, a *ask) (*job, wire.PrefetchReply, erro
 	if g.chains, err = c.ranked(chain, a.ranks); err != nil {
 		return nil, reply, err
 	}
-	cost := liveBytes + liveChunkBytes*int64(len(g.chains)*chain.Len())
+	cost := liveBytes + int64(len(a.lookupID)) + liveChunkBytes*int64(len(g.chains)*chain.Len())
 	if err := c.account.Charge(cost); err != nil {
 		return nil, reply, err
 	}
@@ -84,10 +86,10 @@ func (c *reader) begin(chain *key.Chain, a *ask) (*job, wire.PrefetchReply, erro
 	if a.lookupID != "" {
 		s.recent.add(asked{c.uid, a.lookupID}, c.judged.policy, g.chains)
 	}
-	if a.announced {
+	if a.observed {
 		c.prompts.advise(g.chains, a.advice)
 	} else {
-		c.prompts.announceAll(g.chains, false, a.advice)
+		c.prompts.observeAll(g.chains, false, a.advice)
 	}
 	reply.Worth = c.worthAll(g.chains, &m)
 	j := newJob(c.session, g, &m)
@@ -99,7 +101,7 @@ func (c *reader) begin(chain *key.Chain, a *ask) (*job, wire.PrefetchReply, erro
 		j.pinReady(0, j.hot)
 	}
 	if a.prefillRate > 0 {
-		reply.Advice = j.advise(&m, a.prefillRate)
+		reply.Advice = j.advise(c.turning, &m, a.prefillRate)
 	}
 	if !j.mu.done {
 		policy := a.policy
@@ -107,16 +109,20 @@ func (c *reader) begin(chain *key.Chain, a *ask) (*job, wire.PrefetchReply, erro
 			policy = s.settings().Prefetch.Policy
 		}
 		j.best = policy == wire.PolicyBestEffort
-		j.fetchRest(&m, deadlineOf(c.session, policy, a.deadlineMillis, m.Tokens-j.mu.tokens))
+		j.fetchRest(c.turning, &m, deadlineOf(c.session, policy, a.loadMillis, m.Tokens-j.mu.tokens))
 	}
 	c.mu.Lock()
 	c.mu.jobs[j.id] = j
 	c.tenant.jobs.Add(1)
 	c.mu.Unlock()
+	if a.flags&wire.PrefetchShared != 0 {
+		s.shared.addJob(j)
+	}
+	c.untold = append(c.untold, j)
 	if s.settings().Access != c.judged.policy { // replaced meanwhile, and not judged by yet
 		j.revokeIfDenied()
 	}
-	reply.Job, reply.Match, reply.State = j.id, matchOf(&m), j.firstState()
+	reply.Job, reply.Match, reply.State = j.id, matchOf(&m), j.firstState(a.refBytes)
 	return j, reply, nil
 }
 
@@ -135,37 +141,56 @@ func deadlineOf(c *session, policy wire.WaitPolicy, millis uint32, tokens uint64
 
 func roomFor(have int, what string) error {
 	if have >= maxLive {
-		return refuse(wire.StatusOverBudget, "this connection has %d %s; release some first", have, what)
+		return refuse(wire.CodeOverBudget, "this connection has %d %s; release some first", have, what)
 	}
 	return nil
 }
 
-// job finds a job of this connection.
-func (c *session) job(id uint64) (*job, error) {
+// jobs is how many the connection has.
+func (c *session) jobs() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if j := c.mu.jobs[id]; j != nil {
+	return len(c.mu.jobs)
+}
+
+// job finds a job of this connection, or one that its user shares.
+func (c *session) job(id uint64) (*job, error) {
+	if j, _ := c.held(id); j != nil {
 		return j, nil
 	}
-	return nil, refuse(wire.StatusUnknownJob, "job %d is not live on this connection: it was released or cancelled, or never was", id)
+	return nil, unknownJob(id)
+}
+
+func unknownJob(id uint64) error {
+	return refuse(wire.CodeUnknownJob, "job %d is not live on this connection: it was released, or never was", id)
 }
 
 // takeJob finds a job and forgets it. The request that ends it lets the waits be
 // answered before its own reply, which is the last word then.
 func (c *session) takeJob(body []byte) (*job, error) {
-	var req wire.JobRequest
+	var req wire.IDRequest
 	if err := req.Decode(body); err != nil {
 		return nil, err
 	}
-	j, err := c.job(req.Job)
-	if err != nil {
-		return nil, err
+	j, err := c.job(req.ID)
+	if err != nil || !j.session.forgetJob(j) {
+		return nil, unknownJob(req.ID)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.mu.jobs, req.Job)
-	c.tenant.jobs.Add(-1)
 	return j, nil
+}
+
+// forgetJob takes a job out of the connection's table. It reports whether it was there.
+func (c *session) forgetJob(j *job) bool {
+	c.mu.Lock()
+	if c.mu.closed || c.mu.jobs[j.id] != j {
+		c.mu.Unlock()
+		return false
+	}
+	delete(c.mu.jobs, j.id)
+	c.tenant.jobs.Add(-1)
+	c.mu.Unlock()
+	c.server.shared.remove(j.id)
+	return true
 }
 
 func handleWait(c *reader, h wire.Header, body []byte) error {
@@ -183,22 +208,24 @@ func handleWait(c *reader, h wire.Header, body []byte) error {
 		}
 		j.changed() // in case the loader has not come to it yet
 	}
-	if req.TimeoutMillis == 0 || j.has(req.MinTokens) {
+	if req.Deadline == (wire.Deadline{Given: true}) || j.has(req.MinTokens) {
 		st := j.state(req.From)
 		c.reply(h, &st)
 		return nil
 	}
 	start := time.Now()
-	j.waits.Add(1)
-	err = c.async(func(ctx context.Context) {
+	if !j.beginWait() {
+		return unknownJob(req.Job)
+	}
+	err = c.async(h, func(ctx context.Context) {
 		defer j.waits.Done()
-		defer func() { c.server.observe(h.Op, time.Since(start)) }()
-		ctx, cancel := context.WithTimeout(ctx, time.Duration(req.TimeoutMillis)*time.Millisecond)
+		defer func() { c.server.took(h.Op, time.Since(start)) }()
+		limited, cancel := within(ctx, req.Deadline)
 		defer cancel()
-		j.fetch.Wait(ctx, j.ranks()*(j.chunksFor(req.MinTokens)-j.hot))
+		j.fetch.Wait(limited, j.ranks()*(j.chunksFor(req.MinTokens)-j.hot))
 		j.changed()
 		st := j.state(req.From)
-		c.answerAsync(h, &st, nil)
+		c.answerAsync(h, &st, asCancelled(ctx, ctx.Err()))
 	})
 	if err != nil {
 		j.waits.Done()
@@ -229,47 +256,43 @@ func (j *job) chunksFor(tokens uint64) int {
 	return n
 }
 
-func handleCancel(c *reader, h wire.Header, body []byte) error {
-	j, err := c.takeJob(body)
-	if err != nil {
-		return err
-	}
-	j.end()
-	j.waits.Wait()
-	c.account.Release(j.cost)
-	st := j.state(wire.FromUnsent)
-	c.reply(h, &st)
-	return nil
-}
-
 func handleRelease(c *reader, h wire.Header, body []byte) error {
 	j, err := c.takeJob(body)
 	if err != nil {
 		return err
 	}
-	out := wire.ReleaseReply{Outcome: wire.OutcomeOK}
+	out := wire.ReleaseReply{Code: wire.CodeOK}
 	if !j.end() {
-		out.Outcome = wire.OutcomeRevoked
+		out.Code = wire.CodeRevoked
 	}
 	j.waits.Wait()
-	c.account.Release(j.cost)
+	j.session.account.Release(j.cost)
+	out.State = j.state(wire.FromUnsent)
 	c.reply(h, &out)
 	return nil
 }
 
 func handleRenew(c *reader, h wire.Header, body []byte) error {
-	var req wire.JobRequest
+	var req wire.IDRequest
 	if err := req.Decode(body); err != nil {
 		return err
 	}
-	j, err := c.job(req.Job)
-	if err != nil {
-		return err
+	j, f := c.held(req.ID)
+	switch {
+	case j != nil && !j.age():
+		return refuse(wire.CodeRevoked, "the lease of job %d has expired; forget what was read under it and ask again", j.id)
+	case f != nil && !f.age():
+		return refuse(wire.CodeRevoked, "fill %d was given up; reserve again", f.id)
+	case j == nil && f == nil:
+		return unknownJob(req.ID)
 	}
-	if !j.age() {
-		return refuse(wire.StatusRevoked, "the lease of job %d has expired; forget what was read under it and ask again", j.id)
+	age := c.leaseAge
+	if j != nil {
+		age = j.session.leaseAge
+	} else if f != nil {
+		age = f.session.leaseAge
 	}
-	c.reply(h, &wire.RenewReply{RemainingMillis: uint32(c.leaseAge.Milliseconds())})
+	c.reply(h, &wire.RenewReply{HoldsMillis: uint32(age.Milliseconds())})
 	return nil
 }
 

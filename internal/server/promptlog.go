@@ -2,6 +2,7 @@ package server
 
 import (
 	"slices"
+	"unsafe"
 
 	"github.com/kvstored/kvstored/internal/hint"
 	"github.com/kvstored/kvstored/internal/stack"
@@ -18,7 +19,7 @@ type promptRecord struct {
 	ranks []key.SpaceID // in which it was asked about besides
 	tail  key.Hash      // of its last chunk
 	n     int           // chunks, with those skipped; 0: no prompt
-	// looked says that a lookup announced it, and no request for its chunks has
+	// looked says that a lookup observed it, and no request for its chunks has
 	// come since: the first one is the same request.
 	looked bool
 	done   bool // no request for it is expected any more
@@ -33,14 +34,9 @@ func (n *promptRecord) in(space key.SpaceID) bool {
 	return n.space == space || slices.Contains(n.ranks, space)
 }
 
-// join makes the record one of the prompt in a space as well, and reports whether
-// it was.
-func (n *promptRecord) join(space key.SpaceID) (was bool) {
-	if n.in(space) {
-		return true
-	}
-	n.ranks = append(n.ranks, space)
-	return false
+// bytes is the memory that ranks has.
+func (n *promptRecord) bytes() int64 {
+	return int64(cap(n.ranks)) * int64(unsafe.Sizeof(key.SpaceID{}))
 }
 
 // promptLog is the last prompts of a connection, and what its client said of them.
@@ -51,6 +47,8 @@ type promptLog struct {
 	client uint64
 	list   [maxPrompts]promptRecord
 	next   int
+	// rankBytes is the memory that the ranks of list have.
+	rankBytes int64
 }
 
 // of finds the longest prompt that c is or goes on from, or nil.
@@ -70,15 +68,28 @@ func (l *promptLog) take(c *key.Chain) *promptRecord {
 	}
 	n := &l.list[l.next]
 	l.next = (l.next + 1) % maxPrompts
+	l.rankBytes -= n.bytes()
 	*n = promptRecord{space: c.Space, tail: c.Hashes[c.Len()-1], n: c.Len()}
 	return n
 }
 
-// announce tells the store of a request for a prompt, and of what its client
+// join makes a record one of the prompt in a space as well, and reports whether
+// it was.
+func (l *promptLog) join(n *promptRecord, space key.SpaceID) (was bool) {
+	if n.in(space) {
+		return true
+	}
+	l.rankBytes -= n.bytes()
+	n.ranks = append(n.ranks, space)
+	l.rankBytes += n.bytes()
+	return false
+}
+
+// observe tells the store of a request for a prompt, and of what its client
 // says about it; ranks are the prompt in the other spaces that were named. A
 // lookup and the first request after it for the same chunks are one, and so
 // are several lookups.
-func (l *promptLog) announce(chain *key.Chain, ranks []key.Chain, looks bool, a hint.Advice) {
+func (l *promptLog) observe(chain *key.Chain, ranks []key.Chain, looks bool, a hint.Advice) {
 	if chain.Len() == 0 {
 		return
 	}
@@ -87,21 +98,21 @@ func (l *promptLog) announce(chain *key.Chain, ranks []key.Chain, looks bool, a 
 		l.hints.Asked(chain, a.Session)
 	}
 	l.hint(n, chain, &a)
-	l.announceOne(chain, stack.Prompt{Hint: a.Hint, Advice: n.looked})
+	l.observeOne(chain, stack.Prompt{Hint: a.Hint, Advice: n.looked})
 	for r := range ranks {
-		known := n.join(ranks[r].Space)
-		l.announceOne(&ranks[r], stack.Prompt{Hint: a.Hint, Advice: n.looked && known})
+		known := l.join(n, ranks[r].Space)
+		l.observeOne(&ranks[r], stack.Prompt{Hint: a.Hint, Advice: n.looked && known})
 	}
 	n.looked = looks
 }
 
-// announceAll is announce for all ranks of a prompt: one request, whose hint
+// observeAll is observe for all ranks of a prompt: one request, whose hint
 // is one hint.
-func (l *promptLog) announceAll(chains []key.Chain, looks bool, a hint.Advice) {
-	l.announce(&chains[0], chains[1:], looks, a)
+func (l *promptLog) observeAll(chains []key.Chain, looks bool, a hint.Advice) {
+	l.observe(&chains[0], chains[1:], looks, a)
 }
 
-// advise takes what a client says about a prompt that was announced before.
+// advise takes what a client says about a prompt that was observed before.
 // The session alone is nothing new.
 func (l *promptLog) advise(chains []key.Chain, a hint.Advice) {
 	if chains[0].Len() == 0 || a == (hint.Advice{Session: a.Session}) {
@@ -110,8 +121,8 @@ func (l *promptLog) advise(chains []key.Chain, a hint.Advice) {
 	n := l.take(&chains[0])
 	l.hint(n, &chains[0], &a)
 	for r := range chains {
-		n.join(chains[r].Space)
-		l.announceOne(&chains[r], stack.Prompt{Hint: a.Hint, Advice: true})
+		l.join(n, chains[r].Space)
+		l.observeOne(&chains[r], stack.Prompt{Hint: a.Hint, Advice: true})
 	}
 }
 
@@ -121,9 +132,9 @@ func (l *promptLog) hint(n *promptRecord, chain *key.Chain, a *hint.Advice) {
 	n.force, n.done = a.Force, a.Hint == policy.Done
 }
 
-// announceOne tells the store of a prompt; of one that it knows only if there is
+// observeOne tells the store of a prompt; of one that it knows only if there is
 // a hint.
-func (l *promptLog) announceOne(chain *key.Chain, p stack.Prompt) {
+func (l *promptLog) observeOne(chain *key.Chain, p stack.Prompt) {
 	if !p.Advice || p.Hint != policy.NoHint {
 		l.stack.Observe(chain, p)
 	}

@@ -27,7 +27,7 @@ func TestRanksAreOneRequest(t *testing.T) {
 		const ranks = 8
 		says := hint.Advice{Hint: policy.Done, Measured: true, Force: true, Bad: 1}
 		for i := range maxPrompts {
-			g.prompts.announceAll(ranksOf(uint64(100+i), ranks), false, says)
+			g.prompts.observeAll(ranksOf(uint64(100+i), ranks), false, says)
 		}
 		first := ranksOf(100, ranks)
 		for r := range first {
@@ -40,11 +40,18 @@ func TestRanksAreOneRequest(t *testing.T) {
 		if n := g.prompts.find(&other); n.force || n.done {
 			t.Errorf("a space that was not named: %+v", n)
 		}
+		kept := int64(0)
+		for i := range g.prompts.list {
+			kept += g.prompts.list[i].bytes()
+		}
+		if least := int64(maxPrompts * (ranks - 1) * len(key.SpaceID{})); kept < least || g.prompts.rankBytes != kept {
+			t.Errorf("%d bytes are to be charged for ranks, %d are kept", g.prompts.rankBytes, kept)
+		}
 		want := hint.Stats{Done: hint.Outcome{Given: maxPrompts}, Bad: maxPrompts}
 		if got := g.server.hints.Stats(); got != want {
 			t.Errorf("hints %+v, want %+v", got, want)
 		}
-		g.prompts.announceAll(first, false, hint.Advice{})
+		g.prompts.observeAll(first, false, hint.Advice{})
 		want.Done.Wrong = 1
 		if got := g.server.hints.Stats(); got != want {
 			t.Errorf("after it was asked for again: hints %+v, want %+v", got, want)
@@ -59,7 +66,7 @@ func TestAdviceByReference(t *testing.T) {
 		j := g.prefetch(&wire.PrefetchRequest{})
 		ref := func(configs wire.Pairs) *job {
 			return g.prefetch(&wire.PrefetchRequest{
-				Chain: wire.Chain{Form: wire.FormRef, Ref: j.id}, Configs: configs,
+				Chain: wire.Chain{Form: wire.FormRef, ID: j.id}, Shared: wire.Shared{Configs: configs},
 			})
 		}
 		if over := ref(wire.Pairs(nil).Add("turn_over", "done").Add("store", "always").Add("priority", "?")).over; !over {

@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 
-	"github.com/kvstored/kvstored/internal/access"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 )
@@ -24,18 +23,14 @@ func handlePurge(c *reader, h wire.Header, body []byte) error {
 	})
 }
 
-// mayPurge is an error unless the session's user may administer a space. Of one
-// that was not opened since the start only the id is known, and not whose it is.
+// mayPurge is an error unless the session's user may delete everything of a space.
 func mayPurge(c *reader, id key.SpaceID) error {
-	if c.judged.everywhere&access.Admin != 0 {
+	switch model, ok := c.server.MayPurge(c.uid, id); {
+	case ok:
 		return nil
-	}
-	model := c.server.catalog.space(id).Model
-	switch {
 	case model == "":
 		return c.denied("purge a space that is not known here; open it first")
-	case c.judged.policy.Model(c.uid, model)&access.Admin == 0:
+	default:
 		return c.denied("purge a space of model %.80q", model)
 	}
-	return nil
 }

@@ -24,69 +24,69 @@ var races = []struct {
 	script
 	req  wire.PrefetchRequest
 	play func(*stage, *job)
-	may  []wire.Reason
+	may  []wire.Code
 }{
-	{"deadline against completion", script{at: "dddd"}, wire.PrefetchRequest{DeadlineMillis: 10},
-		func(g *stage, j *job) { g.done(j) }, []wire.Reason{fine, late}},
-	{"deadline against failure", script{at: "dddd", do: ".x"}, wire.PrefetchRequest{DeadlineMillis: 10},
-		func(g *stage, j *job) { g.done(j) }, []wire.Reason{failed, late}},
+	{"deadline against completion", script{at: "dddd"}, wire.PrefetchRequest{LoadMillis: 10},
+		func(g *stage, j *job) { g.done(j) }, []wire.Code{fine, late}},
+	{"deadline against failure", script{at: "dddd", do: ".x"}, wire.PrefetchRequest{LoadMillis: 10},
+		func(g *stage, j *job) { g.done(j) }, []wire.Code{failed, late}},
 	{"cancel against completion", script{at: "dddd"}, wire.PrefetchRequest{},
 		func(g *stage, j *job) {
 			time.Sleep(diskTime)
-			g.send(wire.OpCancel, &wire.JobRequest{Job: j.id})
-		}, []wire.Reason{fine, cancelled}},
+			g.send(wire.OpRelease, &wire.IDRequest{ID: j.id})
+		}, []wire.Code{fine, cancelled}},
 	{"cancel against growth", script{at: "drdr"}, wire.PrefetchRequest{},
 		func(g *stage, j *job) {
 			time.Sleep(diskTime)
-			g.send(wire.OpCancel, &wire.JobRequest{Job: j.id})
-		}, []wire.Reason{cancelled}},
+			g.send(wire.OpRelease, &wire.IDRequest{ID: j.id})
+		}, []wire.Code{cancelled}},
 	{"cancel against a push", script{at: "dddddddd", pushes: true}, wire.PrefetchRequest{},
 		func(g *stage, j *job) {
 			time.Sleep(diskTime)
-			g.send(wire.OpCancel, &wire.JobRequest{Job: j.id})
-			if frame := j.appendPush(nil); len(frame) != 0 {
+			g.send(wire.OpRelease, &wire.IDRequest{ID: j.id})
+			if frame, _ := j.appendPush(nil); len(frame) != 0 {
 				g.t.Error("a push follows the reply to cancel")
 			}
-		}, []wire.Reason{fine, cancelled}},
+		}, []wire.Code{fine, cancelled}},
 	{"release against a push", script{at: "dddddddd", pushes: true}, wire.PrefetchRequest{},
 		func(g *stage, j *job) {
 			time.Sleep(diskTime)
-			g.send(wire.OpRelease, &wire.JobRequest{Job: j.id})
-		}, []wire.Reason{fine, cancelled}},
+			g.send(wire.OpRelease, &wire.IDRequest{ID: j.id})
+		}, []wire.Code{fine, cancelled}},
 	{"disconnect against completion", script{at: "dddd"}, wire.PrefetchRequest{},
 		func(g *stage, j *job) {
 			time.Sleep(diskTime)
 			j.end() // as close does
-		}, []wire.Reason{fine, cancelled}},
+		}, []wire.Code{fine, cancelled}},
 	{"deletion of a chunk about to load", script{at: "dddd"}, wire.PrefetchRequest{},
 		func(g *stage, j *job) {
 			time.Sleep(diskTime)
 			g.delete(2)
 			g.done(j)
-		}, []wire.Reason{fine, gap}},
+		}, []wire.Code{fine, gap}},
 	{"eviction of a chunk about to load", script{at: "dddddd"}, wire.PrefetchRequest{},
 		func(g *stage, j *job) {
 			time.Sleep(diskTime)
 			g.evict(tier.Disk, 2, 3, 4, 5)
 			g.done(j)
-		}, []wire.Reason{fine, gap}},
+		}, []wire.Code{fine, gap}},
 	{"eviction of a chunk about to load that remote has", script{at: "ddddbb"}, wire.PrefetchRequest{},
 		func(g *stage, j *job) {
 			time.Sleep(diskTime)
 			g.evict(tier.Disk, 4, 5)
 			g.done(j)
-		}, []wire.Reason{fine}},
+		}, []wire.Code{fine}},
 	{"deletion right after the match", script{at: "dddd"}, wire.PrefetchRequest{},
 		func(g *stage, j *job) {
 			g.delete(2)
 			g.done(j)
-		}, []wire.Reason{fine, gap}},
+		}, []wire.Code{fine, gap}},
 	{"best effort", script{at: "dddd"}, wire.PrefetchRequest{Policy: wire.PolicyBestEffort},
 		func(g *stage, j *job) {
 			time.Sleep(diskTime)
-			g.send(wire.OpWait, &wire.WaitRequest{Job: j.id, MinTokens: 64, TimeoutMillis: 0, From: wire.FromUnsent})
+			g.send(wire.OpWait, &wire.WaitRequest{Job: j.id, MinTokens: 64, Deadline: wire.Deadline{Given: true, Millis: 0}, From: wire.FromUnsent})
 			g.done(j)
-		}, []wire.Reason{fine, late}},
+		}, []wire.Code{fine, late}},
 	{"one chunk wanted by 50 jobs", script{at: "d"}, wire.PrefetchRequest{},
 		func(g *stage, j *job) {
 			jobs := []*job{j}
@@ -96,18 +96,18 @@ var races = []struct {
 			for i, k := range jobs {
 				if i%3 == 1 {
 					time.Sleep(diskTime / 20)
-					g.send(wire.OpCancel, &wire.JobRequest{Job: k.id})
+					g.send(wire.OpRelease, &wire.IDRequest{ID: k.id})
 					continue
 				}
 				g.done(k)
-				if s := k.state(0); s.Reason != fine || s.Ready.Chunks != 1 {
+				if s := k.state(0); s.Code != fine || s.Ready.Chunks != 1 {
 					g.t.Errorf("job %d of 50: %+v", i, s)
 				}
 			}
 			if n := g.server.o.Stack.Stats().Loads[tier.Disk].Chunks; n != 1 {
 				g.t.Errorf("the disk was read %d times for one chunk", n)
 			}
-		}, []wire.Reason{fine}},
+		}, []wire.Code{fine}},
 }
 
 // evict takes chunks out of one tier without a word to the stack, as a tier does
@@ -141,18 +141,18 @@ func TestRaces(t *testing.T) {
 	}
 }
 
-func (g *stage) checkMay(j *job, may []wire.Reason) {
+func (g *stage) checkMay(j *job, may []wire.Code) {
 	g.t.Helper()
 	s := j.state(0)
 	for _, r := range may {
-		if s.Done && s.Reason == r {
+		if s.Done() && s.Code == r {
 			if whole := s.Ready.Chunks == uint32(g.chain.Len()); r == fine && !whole && s.Refs.Len() > 0 || r == gap && s.Ready.Chunks < 2 {
 				g.t.Errorf("%s with %d of %d chunks", r, s.Ready.Chunks, g.chain.Len())
 			}
 			return
 		}
 	}
-	g.t.Errorf("done %t, reason %s; want one of %v", s.Done, s.Reason, may)
+	g.t.Errorf("done %t, reason %s; want one of %v", s.Done(), s.Code, may)
 }
 
 // Tiers that answer no call, not even one whose context ends: ten thousand jobs
@@ -167,12 +167,12 @@ func TestHungTiers(t *testing.T) {
 		for round := range rounds {
 			var live []*job
 			for range jobs {
-				live = append(live, g.prefetch(&wire.PrefetchRequest{DeadlineMillis: 100}))
+				live = append(live, g.prefetch(&wire.PrefetchRequest{LoadMillis: 100}))
 			}
 			start := time.Now()
 			for _, j := range live {
 				g.done(j)
-				if s := j.state(0); s.Reason != late || s.Ready.Chunks != 1 {
+				if s := j.state(0); s.Code != late || s.Ready.Chunks != 1 {
 					t.Fatalf("%+v; want one chunk at the deadline", s)
 				}
 			}
@@ -183,7 +183,7 @@ func TestHungTiers(t *testing.T) {
 				break // the last are still there when the tiers come back
 			}
 			for _, j := range live {
-				g.send(wire.OpRelease, &wire.JobRequest{Job: j.id})
+				g.send(wire.OpRelease, &wire.IDRequest{ID: j.id})
 			}
 			g.replies = g.replies[:0]
 		}

@@ -175,19 +175,19 @@ func TestRanksRefused(t *testing.T) {
 	c.do(wire.OpOpenSpace, &wire.OpenSpaceRequest{Space: other}, &s)
 	p := c.chain(chain(1, 2))
 	for name, tc := range map[string]struct {
-		want  wire.Status
+		want  wire.Code
 		ranks []uint32
 	}{
-		"not open":          {wire.StatusUnknownSpace, []uint32{99}},
-		"itself":            {wire.StatusBadRequest, []uint32{c.space}},
-		"twice":             {wire.StatusBadRequest, []uint32{c.space, c.space}},
-		"other chunk sizes": {wire.StatusBadRequest, []uint32{s.Space.Handle}},
+		"not open":          {wire.CodeUnknownSpace, []uint32{99}},
+		"itself":            {wire.CodeBadRequest, []uint32{c.space}},
+		"twice":             {wire.CodeBadRequest, []uint32{c.space, c.space}},
+		"other chunk sizes": {wire.CodeBadRequest, []uint32{s.Space.Handle}},
 	} {
 		ranks := wire.ViewU32s(tc.ranks)
 		t.Run(name, func(t *testing.T) {
 			c.t = t
-			c.refused(tc.want, wire.OpPrefetch, &wire.PrefetchRequest{Chain: p, Ranks: ranks})
-			c.refused(tc.want, wire.OpLookup, &wire.LookupRequest{Chain: p, Ranks: ranks})
+			c.refused(tc.want, wire.OpPrefetch, &wire.PrefetchRequest{Chain: p, Shared: wire.Shared{Ranks: ranks}})
+			c.refused(tc.want, wire.OpLookup, &wire.LookupRequest{Chain: p, Shared: wire.Shared{Ranks: ranks}})
 			c.ping()
 		})
 	}

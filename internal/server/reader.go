@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"time"
 	"unsafe"
 
@@ -36,20 +37,25 @@ type reader struct {
 	judged  judged
 	spaces  spaces
 	replies []byte
-	kept    budget.Held // for replies, asked and lengths
+	kept    budget.Held // for replies, asked, lengths and what prompts keep
+	spent   budget.Held // for the request at hand, see spend
 	asked   key.Chain   // see scratch
 	prompts promptLog
-	payload uint32   // bytes of the last chunk it wanted to store
-	lengths []uint32 // of the request at hand
-	late    bool     // a goroutine answers the request at hand
+	keeps   keptChains
+	untold  []*job // whose reply is among replies
+	// borrowed is another connection's window, from its duplication until hello is answered.
+	borrowed *os.File
+	payload  uint32   // bytes of the last chunk it wanted to store
+	lengths  []uint32 // of the request at hand
+	late     bool     // a goroutine answers the request at hand
 }
 
 // newReader makes the reader of a session.
 func newReader(c *session) *reader {
 	r := &reader{session: c, turn: c.tenant.NewTurn()}
 	r.pause = r.turn.Yield
-	r.kept.Account = c.account
-	r.spaces.server = c.server
+	r.kept.Account, r.spent.Account, r.keeps.bytes.Account = c.account, c.account, c.account
+	r.spaces.server, r.spaces.account = c.server, c.account
 	r.prompts = promptLog{stack: c.server.o.Stack, hints: c.server.hints, client: c.id}
 	return r
 }
@@ -72,7 +78,6 @@ func open(ctx context.Context, s *Server, uc *net.UnixConn, u *tenant, account *
 	}
 	_ = conn.SetReadDeadline(time.Time{})
 	_ = conn.SetWriteDeadline(time.Time{})
-	conn.SetMaxBody(wire.MaxBodyBytes)
 	conn.SetStall(s.o.Limits.StallTimeout)
 	if account != nil { // a nil *budget.Account would be a Meter
 		if err := conn.SetMeter(account); err != nil {
@@ -87,6 +92,7 @@ func open(ctx context.Context, s *Server, uc *net.UnixConn, u *tenant, account *
 
 // end takes down a session that was not greeted.
 func (c *reader) end() {
+	c.server.sessions.remove(c.session)
 	c.teardown()
 	c.spaces.close()
 }
@@ -141,7 +147,7 @@ func (c *reader) read() error {
 			c.turn.Rest(end)
 		}
 		if !c.late {
-			c.server.observe(h.Op, end.Sub(start))
+			c.server.took(h.Op, end.Sub(start))
 		}
 	}
 }
@@ -151,12 +157,12 @@ func (c *reader) lastReply(h wire.Header, err error) error {
 	if errors.Is(err, wire.ErrStalled) {
 		c.account.Closed(budget.Stalled)
 		if h != (wire.Header{}) {
-			c.replies = wire.AppendError(c.replies, h.Op, h.ID, wire.StatusTimeout, err.Error())
+			c.replies = wire.AppendError(c.replies, h.Op, h.ID, wire.CodeTimeout, wire.Refusal(wire.CodeTimeout, err.Error()))
 		}
 	}
 	if errors.Is(err, wire.ErrFrameTooLarge) {
 		c.server.count.malformed.Add(1)
-		c.replies = wire.AppendError(c.replies, h.Op, h.ID, wire.StatusTooLarge, err.Error())
+		c.replies = wire.AppendError(c.replies, h.Op, h.ID, wire.CodeTooLarge, wire.Refusal(wire.CodeTooLarge, err.Error()))
 	}
 	c.flush()
 	if c.ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
@@ -171,14 +177,25 @@ func (c *reader) flush() {
 	if len(c.replies) > 0 {
 		c.out.send(c.replies)
 		c.replies = c.replies[:0]
+		for _, j := range c.untold {
+			j.tell()
+		}
+		clear(c.untold)
+		c.untold = c.untold[:0]
 		if cap(c.replies) > c.server.o.Limits.QueueBytes {
 			c.replies = nil
 		}
 	}
 	const perChunk = int64(unsafe.Sizeof(key.Hash{}) + unsafe.Sizeof(uint32(0)))
-	_ = c.kept.Set(int64(cap(c.replies)+4*cap(c.lengths)) + perChunk*int64(cap(c.asked.Hashes))) // else the connection ends
+	bytes := cap(c.replies) + 4*cap(c.lengths) + c.spaces.scratchBytes()
+	_ = c.kept.Set(int64(bytes) + perChunk*int64(cap(c.asked.Hashes)) + c.prompts.rankBytes) // else the connection ends
 	c.awaitRoom(c.turning)
 }
+
+// spend is called before n bytes are allocated for the request at hand. They are
+// charged until it is answered, also where a goroutine does that (see async). An
+// error ends the connection.
+func (c *reader) spend(n int64) error { return c.spent.Set(c.spent.Bytes() + n) }
 
 // makeRoom makes room for n bytes of replies before they are appended. An error
 // ends the connection.
@@ -197,12 +214,14 @@ func (c *reader) makeRoom(n int) error {
 
 // answer handles one frame. An error ends the connection.
 func (c *reader) answer(h wire.Header, body []byte) error {
-	if h.Kind != wire.KindRequest || h.Status != 0 {
+	if h.Kind != wire.KindRequest || h.Code != 0 || h.BodyBytes%8 != 0 {
 		c.server.count.malformed.Add(1)
-		c.replies = wire.AppendError(c.replies, h.Op, h.ID, wire.StatusBadRequest, fmt.Sprintf("a %s frame with status %d came from a client; clients send requests", h.Kind, h.Status))
+		text := fmt.Sprintf("a %s frame with code %d and %d bytes came from a client; clients send requests of code 0 and multiples of 8 bytes", h.Kind, uint16(h.Code), h.BodyBytes)
+		c.replies = wire.AppendError(c.replies, h.Op, h.ID, wire.CodeBadRequest, wire.Refusal(wire.CodeBadRequest, text))
 		return errors.New("the client sent no request")
 	}
 	err := c.handle(h, body)
+	_ = c.spent.Set(0) // releases
 	if err != nil {
 		c.replies = c.appendRefusal(c.replies, h, err)
 	}
@@ -216,7 +235,7 @@ func (c *reader) answer(h wire.Header, body []byte) error {
 func (c *reader) handle(h wire.Header, body []byte) error {
 	o := &operations[h.Op]
 	if o.handle == nil {
-		return refuse(wire.StatusUnknownOp, "%s is unknown here; the daemon speaks version %d", h.Op, wire.Version)
+		return refuse(wire.CodeUnknownOp, "%s is unknown here; the daemon speaks version %d", h.Op, wire.Version)
 	}
 	if err := c.allowed(h.Op, o); err != nil {
 		return err

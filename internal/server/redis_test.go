@@ -2,12 +2,14 @@ package server_test
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
 
 	"github.com/kvstored/kvstored/internal/server"
 	"github.com/kvstored/kvstored/internal/wire"
+	"github.com/kvstored/kvstored/key"
 )
 
 // A Redis client hears at once that it has the wrong socket, in words that it
@@ -58,14 +60,23 @@ func TestNoRedisClient(t *testing.T) {
 func TestHelloLikeRedis(t *testing.T) {
 	r := newRig(t, options{})
 	c := r.connect()
-	const length = int('*') | int('1')<<8 // the first two bytes of "*1\r\n"
-	bare := len(hello(func(*wire.HelloRequest) {})) - wire.HeaderBytes
-	frame := hello(func(m *wire.HelloRequest) { m.Name = strings.Repeat("n", length-bare) })
-	if !bytes.HasPrefix(frame, []byte("*1\x00\x00")) {
+	const length = int('P') | int('I')<<8 // the first two bytes of "PING"
+	var tags []key.Tag
+	padded := func() []byte { return hello(func(m *wire.HelloRequest) { m.Space.Tags = tags }) }
+	for left := length - (len(padded()) - wire.HeaderBytes); left > 0; left = length - (len(padded()) - wire.HeaderBytes) {
+		const bare, least = 8 + 8, 8 // the record's head and the name; a value
+		n := min(left-bare, key.MaxTextBytes)
+		if rest := left - bare - n; rest > 0 && rest < bare+least {
+			n -= bare + least // room for another
+		}
+		tags = append(tags, key.Tag{Name: fmt.Sprintf("%02d", len(tags)), Value: strings.Repeat("n", n-4)})
+	}
+	frame := padded()
+	if !bytes.HasPrefix(frame, []byte("PI\x00\x00")) {
 		t.Fatalf("the frame starts with %q", frame[:4])
 	}
 	c.write(frame)
-	if f, err := c.read(); err != nil || f.Op != wire.OpHello || f.Status != wire.StatusOK {
+	if f, err := c.read(); err != nil || f.Op != wire.OpHello || f.Code != wire.CodeOK {
 		t.Errorf("answered %v %q, %v", f.Header, f.body, err)
 	}
 }

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -18,9 +19,18 @@ func handleReserve(c *reader, h wire.Header, body []byte) error {
 		return err
 	}
 	if c.puts == wire.PutInline {
-		return refuse(wire.StatusUnsupported, "this connection has neither a staging window nor a writable arena; ask for one in hello, or use put")
+		return refuse(wire.CodeUnsupported, "this connection has neither a staging window nor a writable arena; ask for one in hello, or use put")
 	}
-	f := &fill{session: c.session}
+	if err := ungrouped(req.Groups); err != nil {
+		return err
+	}
+	if req.Writers > 1 && req.Flags&wire.ReserveShared == 0 {
+		return refuse(wire.CodeBadRequest, "%d writers of a fill that is not shared; set the flag", req.Writers)
+	}
+	f := &fill{session: c.session, writers: int(min(max(1, req.Writers), math.MaxInt32))}
+	if req.Chain.Form == wire.FormNone {
+		return reserveNameless(c, h, f, &req)
+	}
 	if err := c.chain(&f.chain, &req.Chain); err != nil {
 		return err
 	}
@@ -28,7 +38,7 @@ func handleReserve(c *reader, h wire.Header, body []byte) error {
 	if err != nil {
 		return err
 	}
-	sizes, err := c.sizes(req.Sizes, to-from)
+	sizes, err := c.sizes(req.Sizes, to-from, c.largestSlot())
 	if err != nil {
 		return err
 	}
@@ -40,16 +50,19 @@ func handleReserve(c *reader, h wire.Header, body []byte) error {
 	}
 	f.id, f.first, f.said, f.blind = c.server.ids.Add(1), from, c.prompts.find(&f.chain), c.blind(f.chain.Space)
 	f.policy = c.judged.policy
-	all := req.Flags&wire.ReserveAllOrNothing != 0
-	if req.WaitMillis > 0 {
+	if req.Deadline.Or(0) > 0 {
 		sums := slices.Clone(req.Sums) // the body is not the request's any more then
 		return c.asyncReply(h, func(ctx context.Context) (wire.Message, error) {
-			ctx, cancel := context.WithTimeout(ctx, time.Duration(req.WaitMillis)*time.Millisecond)
+			limited, cancel := within(ctx, req.Deadline)
 			defer cancel()
-			return f.open(ctx, sizes, sums, all, true)
+			reply, err := f.open(limited, sizes, sums, req.Flags, true)
+			if reply == nil {
+				return nil, err
+			}
+			return reply, err
 		})
 	}
-	reply, err := f.open(c.turning, sizes, req.Sums, all, false)
+	reply, err := f.open(c.turning, sizes, req.Sums, req.Flags, false)
 	if err != nil {
 		return err
 	}
@@ -58,7 +71,7 @@ func handleReserve(c *reader, h wire.Header, body []byte) error {
 }
 
 // open takes room and makes the fill known.
-func (f *fill) open(ctx context.Context, sizes []uint32, sums wire.Sums, all, wait bool) (reply *wire.ReserveReply, err error) {
+func (f *fill) open(ctx context.Context, sizes []uint32, sums wire.Sums, flags uint8, wait bool) (reply *wire.ReserveReply, err error) {
 	f.cost = liveBytes + liveChunkBytes*int64(f.chain.Len())
 	if err := f.session.account.Charge(f.cost); err != nil {
 		return nil, err
@@ -68,17 +81,24 @@ func (f *fill) open(ctx context.Context, sizes []uint32, sums wire.Sums, all, wa
 			f.session.account.Release(f.cost)
 		}
 	}()
-	err = f.grant(ctx, sizes, all, wait)
+	err = f.grant(ctx, sizes, flags, wait)
 	if len(f.mu.slots) == 0 && err != nil {
 		return nil, err
 	}
 	differ := f.compare(sizes, sums)
 	reply = &wire.ReserveReply{Slots: f.describe(), Differ: differ}
-	reply.Reason, _ = reasonOf(err)
+	reply.Code, _ = endOf(err)
 	if f.mu.live == 0 { // nothing to commit, and no fill
 		return reply, nil
 	}
 	reply.Fill = f.id
+	if flags&wire.ReserveShared != 0 {
+		defer func() {
+			if err == nil {
+				f.session.server.shared.addFill(f)
+			}
+		}()
+	}
 	if err := f.session.adopt(f); err != nil {
 		f.abort(f.mu.slots)
 		return nil, err
@@ -102,6 +122,7 @@ func (c *session) adopt(f *fill) error {
 	if err := c.tenant.roomForJobs(c.server.o.Limits.UIDJobs); err != nil {
 		return err
 	}
+	f.mu.until = time.Now().Add(c.leaseAge)
 	f.expiry = time.AfterFunc(c.leaseAge, func() { c.whileOpen(f.expire) })
 	c.mu.fills[f.id] = f
 	c.tenant.jobs.Add(1)
@@ -109,10 +130,10 @@ func (c *session) adopt(f *fill) error {
 }
 
 // grant takes room for the longest leading run that fits, or for all.
-func (f *fill) grant(ctx context.Context, sizes []uint32, all, wait bool) error {
+func (f *fill) grant(ctx context.Context, sizes []uint32, flags uint8, wait bool) error {
 	c := f.session
 	grants := make([]stack.Grant, len(sizes))
-	want := stack.Store{Owner: c.owner, Wait: wait, Force: f.said.force}
+	want := stack.Store{Owner: c.owner, Wait: wait, Force: f.said.force, Free: flags&wire.ReserveNoEvict != 0}
 	n, err := c.server.o.Stack.ReserveFor(ctx, want, &f.chain, f.first, sizes, grants)
 	for i, g := range grants[:n] {
 		s := slot{status: g.Status, ref: g.Ref}
@@ -128,7 +149,7 @@ func (f *fill) grant(ctx context.Context, sizes []uint32, all, wait bool) error 
 		}
 		f.mu.slots = append(f.mu.slots, s)
 	}
-	if err != nil && all {
+	if err != nil && flags&wire.ReserveAllOrNothing != 0 {
 		f.mu.live = 0
 		f.abort(f.mu.slots)
 		f.mu.slots = nil
@@ -184,13 +205,24 @@ func (f *fill) compare(sizes []uint32, sums wire.Sums) wire.U32s {
 	return wire.ViewU32s(differ)
 }
 
+// grantCodes are what a slot's grant is called.
+var grantCodes = [...]wire.Code{stack.Granted: wire.CodeOK, stack.Exists: wire.CodeExists, stack.Pending: wire.CodePending}
+
+// largestSlot is how many bytes a slot may have on this connection.
+func (c *session) largestSlot() int64 {
+	if c.staging == nil {
+		return c.server.maxPayload
+	}
+	return min(c.server.maxPayload, c.staging.bytes())
+}
+
 // describe tells the client where to put what.
 func (f *fill) describe() wire.Slots {
 	slots := make(wire.Slots, 0, 16*len(f.mu.slots))
 	for _, s := range f.mu.slots {
-		w := wire.Slot{Grant: wire.Grant(s.status), Length: s.there} // the same numbers
+		w := wire.Slot{Code: grantCodes[s.status], Length: s.there}
 		if s.status == stack.Granted {
-			w.Length, w.Offset = uint32(s.ref.Block.Len()), uint64(s.window)
+			w.Length, w.Offset = uint32(s.size()), uint64(s.window)
 			if f.session.puts == wire.PutDirect {
 				w.Offset = uint64(s.ref.Block.Offset())
 			}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"path/filepath"
 	"runtime"
 	"testing"
@@ -282,6 +283,7 @@ type raw struct {
 	next  uint64
 	hello wire.HelloReply
 	space uint32
+	last  *os.File // of its descriptors: the staging window, if it has one
 	// what arrived and was not asked for yet
 	replies map[uint64]frame
 	pushes  []frame
@@ -322,15 +324,23 @@ func (r *rig) greet(wants wire.Features) *raw {
 	return c
 }
 
-func (c *raw) greet(wants wire.Features) {
+func (c *raw) greet(wants wire.Features) { c.say(&wire.HelloRequest{Wants: wants}) }
+
+// say says hello, as m has it.
+func (c *raw) say(m *wire.HelloRequest) {
 	c.t.Helper()
-	c.send(wire.OpHello, &wire.HelloRequest{MinVersion: 1, MaxVersion: 1, Wants: wants, Name: "raw", HasSpace: true, Space: space})
+	m.MinVersion, m.MaxVersion, m.Name, m.HasSpace, m.Space = 2, 2, "raw", true, space
+	c.send(wire.OpHello, m)
 	h, body, files, err := c.conn.ReadFrameFiles()
-	if err != nil || h.Status != wire.StatusOK {
+	if err != nil || h.Code != wire.CodeOK {
 		c.t.Fatalf("hello: %v %v %s", h, err, body)
 	}
-	for _, f := range files {
-		f.Close()
+	if n := len(files); n > 0 {
+		c.last = files[n-1]
+		c.t.Cleanup(func() { c.last.Close() })
+		for _, f := range files[:n-1] {
+			f.Close()
+		}
 	}
 	if err := c.hello.Decode(body); err != nil || int(c.hello.Descriptors) != len(files) {
 		c.t.Fatalf("hello: %v, %d descriptors, %+v", err, len(files), c.hello)
@@ -340,14 +350,17 @@ func (c *raw) greet(wants wire.Features) {
 
 // chain is p on this connection.
 func (c *raw) chain(p *key.Chain) wire.Chain {
-	ch := wire.Chain{Space: c.space, Form: wire.FormHashes, Width: 16, Skip: uint32(p.Skip), SaveUnfull: true, Lengths: wire.ViewU32s(p.Tokens)}
+	ch := wire.Chain{Space: c.space, Form: wire.FormHashes, Width: 16, Skip: uint32(p.Skip), SaveUnfull: true}
+	if n := len(p.Tokens); n > 0 {
+		ch.LastTokens = p.Tokens[n-1]
+	}
 	for _, h := range p.Hashes {
 		ch.Hashes = append(ch.Hashes, h[:]...)
 	}
 	return ch
 }
 
-func refChain(id uint64) wire.Chain { return wire.Chain{Form: wire.FormRef, Ref: id} }
+func refChain(id uint64) wire.Chain { return wire.Chain{Form: wire.FormRef, ID: id} }
 
 // write sends bytes.
 func (c *raw) write(p []byte) {
@@ -395,8 +408,8 @@ func (c *raw) take(id uint64) frame {
 func (c *raw) await(id uint64, reply wire.Message) {
 	c.t.Helper()
 	f := c.take(id)
-	if f.Status != wire.StatusOK {
-		c.t.Fatalf("%s: %s: %s", f.Op, f.Status, text(f))
+	if f.Code != wire.CodeOK {
+		c.t.Fatalf("%s: %s: %s", f.Op, f.Code, text(f))
 	}
 	if err := reply.Decode(f.body); err != nil {
 		c.t.Fatal(err)
@@ -418,11 +431,11 @@ func (c *raw) do(op wire.Op, m, reply wire.Message) {
 }
 
 // refused asks for something that must be refused with a status and a text.
-func (c *raw) refused(want wire.Status, op wire.Op, m wire.Message) {
+func (c *raw) refused(want wire.Code, op wire.Op, m wire.Message) {
 	c.t.Helper()
 	f := c.take(c.send(op, m))
-	if f.Status != want || text(f) == "" {
-		c.t.Fatalf("%s: status %s (%q), want %s", op, f.Status, text(f), want)
+	if f.Code != want || text(f) == "" {
+		c.t.Fatalf("%s: status %s (%q), want %s", op, f.Code, text(f), want)
 	}
 }
 
@@ -507,9 +520,9 @@ func put(ctx context.Context, c *client.Client, p *key.Chain, from, to int) erro
 		if f.Status(i) != client.Granted {
 			continue
 		}
-		switch s.Result {
+		switch s.Code {
 		case client.ResultNotGranted, client.ResultDiffers:
-			return fmt.Errorf("chunk %d: %s", from+i, s.Result)
+			return fmt.Errorf("chunk %d: %s", from+i, s.Code)
 		}
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"syscall"
 
 	"github.com/kvstored/kvstored/internal/access"
+	"github.com/kvstored/kvstored/internal/socket"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 )
@@ -55,12 +56,12 @@ func (c *reader) allowed(op wire.Op, n *operation) error {
 	if n.scope == everywhere && c.judged.policy.Ruled() {
 		where = " in every space"
 	}
-	return refuse(wire.StatusDenied, "%s takes the %s right%s, which user %d lacks; see %s", op, n.rights, where, c.uid, c.see())
+	return refuse(wire.CodeDenied, "%s takes the %s right%s, which user %d lacks; see %s", op, n.rights, where, c.uid, c.see())
 }
 
 // denied refuses what the session's user may not do in a space.
 func (c *reader) denied(format string, args ...any) error {
-	return refuse(wire.StatusDenied, "user %d may not %s; see %s", c.uid, fmt.Sprintf(format, args...), c.see())
+	return refuse(wire.CodeDenied, "user %d may not %s; see %s", c.uid, fmt.Sprintf(format, args...), c.see())
 }
 
 // see names the keys of the configuration that decide.
@@ -97,7 +98,7 @@ func (c *reader) may(id key.SpaceID) error {
 	}
 	sp := c.spaces.of(id)
 	if sp == nil { // jobs and fills are in open spaces only
-		return refuse(wire.StatusUnknownSpace, "the space of that job or fill is not open on this connection")
+		return refuse(wire.CodeUnknownSpace, "the space of that job or fill is not open on this connection")
 	}
 	_, err := c.space(sp.info.Handle)
 	return err
@@ -124,15 +125,15 @@ func (c *reader) endsPin(p *pin) bool {
 // sees reports whether a user may know of the space that u describes. A space that
 // a client opened is judged by its model, a space of a front end by that front. A
 // space of unknown origin is only for users that may administer everything.
-func sees(p *access.Policy, uid uint32, u *wire.SpaceUse) bool {
+func sees(p *access.Policy, uid uint32, u *SpaceUse) bool {
 	const either = access.Read | access.Admin
 	switch {
 	case p.Everywhere(uid)&access.Admin != 0:
 		return true
-	case u.Kind == wire.SpaceOpened:
-		return p.Model(uid, u.Space.Model)&either != 0
-	case u.Kind == wire.SpaceFront:
+	case u.Front != "":
 		return p.Front(uid, u.Front)&either != 0
+	case u.Opened:
+		return p.Model(uid, u.Space.Model)&either != 0
 	}
 	return false // whose it is cannot be told
 }
@@ -140,16 +141,16 @@ func sees(p *access.Policy, uid uint32, u *wire.SpaceUse) bool {
 // admit tells who is at the other end of a socket; an error if that user may not
 // connect.
 func (o *Settings) admit(raw syscall.RawConn) (uid uint32, err error) {
-	if uid, err = peerUID(raw); err != nil {
+	if uid, err = socket.PeerUID(raw); err != nil {
 		return 0, fmt.Errorf("hello: %w", err)
 	}
 	switch p := o.Access; {
 	case p.Somewhere(uid) != 0:
 		return uid, nil
 	case p.Ruled():
-		return 0, refuse(wire.StatusDenied, "user %d may not connect; no rule of access gives it a right", uid)
+		return 0, refuse(wire.CodeDenied, "user %d may not connect; no rule of access gives it a right", uid)
 	}
-	return 0, refuse(wire.StatusDenied, "user %d may not connect; add it to listen.allow_uids", uid)
+	return 0, refuse(wire.CodeDenied, "user %d may not connect; add it to listen.allow_uids", uid)
 }
 
 // Peer is who is at the other end of a front end's connection. It belongs to the
@@ -173,7 +174,7 @@ func (s *Server) Admit(front string, conn net.Conn) (*Peer, error) {
 		if err != nil {
 			return nil, err
 		}
-		if p.uid, err = peerUID(raw); err != nil {
+		if p.uid, err = socket.PeerUID(raw); err != nil {
 			return nil, fmt.Errorf("%s: %w", front, err)
 		}
 		p.user = true
@@ -183,11 +184,11 @@ func (s *Server) Admit(front string, conn net.Conn) (*Peer, error) {
 	case p.rights != 0:
 		return p, nil
 	case !p.policy.Ruled():
-		return nil, refuse(wire.StatusDenied, "user %d may not connect; add it to listen.allow_uids", p.uid)
+		return nil, refuse(wire.CodeDenied, "user %d may not connect; add it to listen.allow_uids", p.uid)
 	case p.user:
-		return nil, refuse(wire.StatusDenied, "user %d may not connect; no rule of access with front: %s gives it a right", p.uid, front)
+		return nil, refuse(wire.CodeDenied, "user %d may not connect; no rule of access with front: %s gives it a right", p.uid, front)
 	}
-	return nil, refuse(wire.StatusDenied, "connections without a user id may do nothing; no rule of access with front: %s gives them a right", front)
+	return nil, refuse(wire.CodeDenied, "connections without a user id may do nothing; no rule of access with front: %s gives them a right", front)
 }
 
 // Rights are what the peer may do by the present policy.

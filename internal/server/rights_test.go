@@ -15,7 +15,7 @@ func TestNeedsAdmin(t *testing.T) {
 		s := new(Server)
 		s.now.Store(&Settings{Access: access.New(access.Options{Own: 1})})
 		c := reader{session: &session{server: s, uid: 5}}
-		if err := c.handle(wire.Header{Op: op}, nil); statusOf(err) != wire.StatusDenied {
+		if err := c.handle(wire.Header{Op: op}, nil); codeOf(err) != wire.CodeDenied {
 			t.Errorf("%s: %v", op, err)
 		}
 	}
@@ -24,7 +24,7 @@ func TestNeedsAdmin(t *testing.T) {
 // TestNeeded: the table has a line for every operation but those that tell and
 // change nothing; those that change what others see take a right to do so.
 func TestNeeded(t *testing.T) {
-	free := []wire.Op{wire.OpHello, wire.OpOpenSpace, wire.OpPing}
+	free := []wire.Op{wire.OpHello, wire.OpOpenSpace, wire.OpPing, wire.OpCancel, wire.OpRenew}
 	writes := []wire.Op{wire.OpReserve, wire.OpCommit, wire.OpAbort, wire.OpPut, wire.OpDelete, wire.OpFlush}
 	for code, n := range operations {
 		op := wire.Op(code)

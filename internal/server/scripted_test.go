@@ -68,16 +68,17 @@ type script struct {
 // client: its replies and pushes end in a socket without a reader.
 type stage struct {
 	*reader
-	t     testing.TB
-	s     *script
-	chain *key.Chain
-	arena *arena.Arena
-	hot   *cpu.Tier
-	below [tier.Places]*tiertest.Memory
-	space uint32
-	peer  syscall.RawConn // the client's end
-	first []byte          // body of the newest reply to a prefetch
-	end   func()
+	t        testing.TB
+	s        *script
+	chain    *key.Chain
+	arena    *arena.Arena
+	hot      *cpu.Tier
+	below    [tier.Places]*tiertest.Memory
+	space    uint32
+	peer     syscall.RawConn // the client's end
+	first    []byte          // body of the newest reply to a prefetch
+	end      func()
+	requests uint64
 }
 
 // hook makes one of the tiers below do as the script says.
@@ -277,11 +278,20 @@ func (g *stage) must(err error) {
 
 // spec is the chain as a client sends it.
 func (g *stage) spec() wire.Chain {
-	ch := wire.Chain{Space: g.space, Form: wire.FormHashes, SaveUnfull: true, Width: 16, Lengths: wire.ViewU32s(g.chain.Tokens)}
+	ch := wire.Chain{Space: g.space, Form: wire.FormHashes, SaveUnfull: true, Width: 16}
+	if n := len(g.chain.Tokens); n > 0 && g.chain.Tokens[n-1] != scriptTokens {
+		ch.LastTokens = g.chain.Tokens[n-1]
+	}
 	for i := range g.chain.Hashes {
 		ch.Hashes = append(ch.Hashes, g.chain.Hashes[i][:]...)
 	}
 	return ch
+}
+
+// nextID is another one for each request.
+func (g *stage) nextID() uint64 {
+	g.requests++
+	return g.requests
 }
 
 // send has the session handle one request, as its reader would, and returns
@@ -289,7 +299,7 @@ func (g *stage) spec() wire.Chain {
 func (g *stage) send(op wire.Op, m wire.Message) []byte {
 	g.t.Helper()
 	start := len(g.replies)
-	g.must(g.handle(wire.Header{Op: op, ID: 1}, m.Append(nil)))
+	g.must(g.handle(wire.Header{Op: op, ID: g.nextID()}, m.Append(nil)))
 	if len(g.replies) <= start {
 		return nil
 	}
@@ -299,7 +309,7 @@ func (g *stage) send(op wire.Op, m wire.Message) []byte {
 // prefetch asks for the chain and returns the job.
 func (g *stage) prefetch(req *wire.PrefetchRequest) *job {
 	g.t.Helper()
-	if req.Chain.Lengths == nil && req.Chain.Form != wire.FormRef {
+	if req.Chain.Hashes == nil && req.Chain.Form != wire.FormRef {
 		req.Chain = g.spec()
 	}
 	before := g.server.ids.Load()

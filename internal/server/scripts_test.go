@@ -15,21 +15,21 @@ type ending struct {
 	ready  uint32
 	tokens uint64
 	from   [3]uint32 // chunks from DRAM, disk and remote
-	reason wire.Reason
+	reason wire.Code
 	failed string
 	after  time.Duration // from the request; -1 = whenever
 	cached string        // what is in DRAM then and after all loads; "" = do not ask
 }
 
 const (
-	fine      = wire.ReasonComplete
-	gap       = wire.ReasonGap
-	failed    = wire.ReasonFailed
-	corrupt   = wire.ReasonCorrupt
-	late      = wire.ReasonDeadline
-	noSpace   = wire.ReasonNoSpace
-	over      = wire.ReasonOverBudget
-	cancelled = wire.ReasonCancelled
+	fine      = wire.CodeOK
+	gap       = wire.CodeGap
+	failed    = wire.CodeFailed
+	corrupt   = wire.CodeCorrupt
+	late      = wire.CodeTimeout
+	noSpace   = wire.CodeNoSpace
+	over      = wire.CodeOverBudget
+	cancelled = wire.CodeCancelled
 
 	ms = time.Millisecond
 
@@ -118,19 +118,19 @@ var scripts = []struct {
 	{"disk fails, remote is out of range", script{at: "bb", do: "x"}, wire.PrefetchRequest{Search: onDisk}, ending{0, 0, [3]uint32{}, failed, "disk", 10 * ms, "0?"}},
 
 	// Deadlines.
-	{"disk slower than the deadline", script{at: "cddd", do: ".sss"}, wire.PrefetchRequest{DeadlineMillis: 100}, ending{1, 16, [3]uint32{1}, late, "", 100 * ms, "1111"}},
-	{"slow in the middle", script{at: "dddd", do: "..s"}, wire.PrefetchRequest{DeadlineMillis: 100}, ending{2, 32, [3]uint32{0, 2}, late, "", 100 * ms, "1111"}},
-	{"slow first", script{at: "dddd", do: "s"}, wire.PrefetchRequest{DeadlineMillis: 100}, ending{0, 0, [3]uint32{}, late, "", 100 * ms, "1111"}},
-	{"hangs at once", script{at: "dddd", do: "h"}, wire.PrefetchRequest{DeadlineMillis: 100}, ending{0, 0, [3]uint32{}, late, "", 100 * ms, "0111"}},
-	{"hangs in the middle", script{at: "crdd", do: "..h"}, wire.PrefetchRequest{DeadlineMillis: 100}, ending{2, 32, [3]uint32{1, 0, 1}, late, "", 100 * ms, "1101"}},
-	{"hangs for ever, everywhere", script{at: "bbbb", do: "HHHH"}, wire.PrefetchRequest{DeadlineMillis: 100}, ending{0, 0, [3]uint32{}, late, "", 100 * ms, "0000"}},
+	{"disk slower than the deadline", script{at: "cddd", do: ".sss"}, wire.PrefetchRequest{LoadMillis: 100}, ending{1, 16, [3]uint32{1}, late, "", 100 * ms, "1111"}},
+	{"slow in the middle", script{at: "dddd", do: "..s"}, wire.PrefetchRequest{LoadMillis: 100}, ending{2, 32, [3]uint32{0, 2}, late, "", 100 * ms, "1111"}},
+	{"slow first", script{at: "dddd", do: "s"}, wire.PrefetchRequest{LoadMillis: 100}, ending{0, 0, [3]uint32{}, late, "", 100 * ms, "1111"}},
+	{"hangs at once", script{at: "dddd", do: "h"}, wire.PrefetchRequest{LoadMillis: 100}, ending{0, 0, [3]uint32{}, late, "", 100 * ms, "0111"}},
+	{"hangs in the middle", script{at: "crdd", do: "..h"}, wire.PrefetchRequest{LoadMillis: 100}, ending{2, 32, [3]uint32{1, 0, 1}, late, "", 100 * ms, "1101"}},
+	{"hangs for ever, everywhere", script{at: "bbbb", do: "HHHH"}, wire.PrefetchRequest{LoadMillis: 100}, ending{0, 0, [3]uint32{}, late, "", 100 * ms, "0000"}},
 	{"the configured deadline", script{at: "dd", do: "hh", o: Prefetch{Deadline: 50 * ms}}, wire.PrefetchRequest{}, ending{0, 0, [3]uint32{}, late, "", 50 * ms, "00"}},
 	{"per 1024 tokens", script{at: "cddd", do: ".hhh", o: Prefetch{Deadline: 50 * ms, Per1024Tokens: 1024 * ms}}, wire.PrefetchRequest{}, ending{1, 16, [3]uint32{1}, late, "", 98 * ms, "1000"}},
 	{"just in time", script{at: "dd", o: Prefetch{Deadline: 11 * ms}}, wire.PrefetchRequest{}, ending{2, 32, [3]uint32{0, 2}, fine, "", 10 * ms, "11"}},
-	{"wait_complete has none", script{at: "ddd", do: ".s"}, wire.PrefetchRequest{Policy: wire.PolicyWaitComplete, DeadlineMillis: 100}, ending{3, 48, [3]uint32{0, 3}, fine, "", slowTime, "111"}},
+	{"wait_complete has none", script{at: "ddd", do: ".s"}, wire.PrefetchRequest{Policy: wire.PolicyWaitComplete, LoadMillis: 100}, ending{3, 48, [3]uint32{0, 3}, fine, "", slowTime, "111"}},
 	{"wait_complete ends at a failure", script{at: "ddd", do: "sx"}, wire.PrefetchRequest{Policy: wire.PolicyWaitComplete}, ending{1, 16, [3]uint32{0, 1}, failed, "disk", slowTime, "10?"}},
-	{"a failure before the deadline", script{at: "ddd", do: "xh"}, wire.PrefetchRequest{DeadlineMillis: 100}, ending{0, 0, [3]uint32{}, failed, "disk", 10 * ms, "00?"}},
-	{"a failure behind the deadline", script{at: "ddd", do: "hx"}, wire.PrefetchRequest{DeadlineMillis: 100}, ending{0, 0, [3]uint32{}, late, "", 100 * ms, "001"}},
+	{"a failure before the deadline", script{at: "ddd", do: "xh"}, wire.PrefetchRequest{LoadMillis: 100}, ending{0, 0, [3]uint32{}, failed, "disk", 10 * ms, "00?"}},
+	{"a failure behind the deadline", script{at: "ddd", do: "hx"}, wire.PrefetchRequest{LoadMillis: 100}, ending{0, 0, [3]uint32{}, late, "", 100 * ms, "001"}},
 
 	// Room and budgets.
 	{"a tier says there is no room", script{at: "ddd", do: ".n"}, wire.PrefetchRequest{}, ending{1, 16, [3]uint32{0, 1}, noSpace, "", 10 * ms, "10?"}},
@@ -165,7 +165,7 @@ func TestScripts(t *testing.T) {
 				g.checkCached(c.want.cached)
 				g.checkEnding(j, &c.want) // for good
 				var r wire.ReleaseReply
-				if body := g.send(wire.OpRelease, &wire.JobRequest{Job: j.id}); r.Decode(body) != nil || r.Outcome != wire.OutcomeOK {
+				if body := g.send(wire.OpRelease, &wire.IDRequest{ID: j.id}); r.Decode(body) != nil || r.Code != wire.CodeOK {
 					t.Errorf("release: %x", body)
 				}
 				if n := g.hot.Ledger().Stats().ClassBytes[ledger.Lease]; n != 0 {
@@ -193,8 +193,8 @@ func (g *stage) checkCached(want string) {
 func (g *stage) checkEnding(j *job, want *ending) {
 	g.t.Helper()
 	s := j.state(0)
-	if !s.Done || s.Reason != want.reason || s.FailedTier != want.failed {
-		g.t.Errorf("done %t, reason %s %q; want %s %q", s.Done, s.Reason, s.FailedTier, want.reason, want.failed)
+	if !s.Done() || s.Code != want.reason || s.FailedTier.String() != want.failed {
+		g.t.Errorf("done %t, reason %s %q; want %s %q", s.Done(), s.Code, s.FailedTier, want.reason, want.failed)
 	}
 	if s.Ready.Chunks != want.ready || s.Ready.Tokens != want.tokens || s.Refs.Len() != int(want.ready) {
 		g.t.Errorf("ready %+v with %d refs; want %d chunks with %d tokens", s.Ready, s.Refs.Len(), want.ready, want.tokens)
@@ -219,7 +219,7 @@ func TestWindowFitsLoads(t *testing.T) {
 		before := g.below[tier.Disk].Stats().Gets
 		j := g.prefetch(&wire.PrefetchRequest{})
 		g.done(j)
-		if st := j.state(0); st.Reason != over || st.Ready.Chunks != 8 {
+		if st := j.state(0); st.Code != over || st.Ready.Chunks != 8 {
 			t.Errorf("%+v; want 8 chunks", st)
 		}
 		g.checkBytes(j)

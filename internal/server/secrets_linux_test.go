@@ -125,9 +125,9 @@ func (r *rig) attack(uid uint32, s *secrets) *attacker {
 	s.scanReply(body)
 	a.mapAll(files)
 	a.conn.SetMaxBody(wire.MaxBodyBytes)
-	if h.Status != wire.StatusOK {
-		if h.Status != wire.StatusDenied || len(files) > 0 {
-			r.t.Errorf("user %d is answered %s with %d descriptors", uid, h.Status, len(files))
+	if h.Code != wire.CodeOK {
+		if h.Code != wire.CodeDenied || len(files) > 0 {
+			r.t.Errorf("user %d is answered %s with %d descriptors", uid, h.Code, len(files))
 		}
 		a.close()
 		return nil
@@ -165,7 +165,7 @@ func (a *attacker) close() {
 }
 
 // ask sends a request and scans the reply.
-func (a *attacker) ask(op wire.Op, m wire.Message) (wire.Status, []byte) {
+func (a *attacker) ask(op wire.Op, m wire.Message) (wire.Code, []byte) {
 	a.id++
 	_, err := a.conn.Write(wire.AppendRequest(nil, op, a.id, m))
 	a.r.must(err)
@@ -175,7 +175,7 @@ func (a *attacker) ask(op wire.Op, m wire.Message) (wire.Status, []byte) {
 		a.r.t.Fatalf("%s is answered as request %d", op, h.ID)
 	}
 	a.s.scanReply(body)
-	return h.Status, body
+	return h.Code, body
 }
 
 // everything asks for bob's chunks in each way there is, in bob's space and, by the
@@ -184,40 +184,40 @@ func (a *attacker) everything(theirs *key.Chain, models ...string) {
 	for _, model := range models {
 		status, body := a.ask(wire.OpOpenSpace, &wire.OpenSpaceRequest{Space: modelSpace(model)})
 		handle := uint32(0)
-		if status == wire.StatusOK {
+		if status == wire.CodeOK {
 			var m wire.OpenSpaceReply
 			a.r.must(m.Decode(body))
 			handle = m.Space.Handle
 		}
-		ch := wire.Chain{Space: handle, Form: wire.FormHashes, Width: 16, Lengths: wire.ViewU32s(theirs.Tokens)}
+		ch := wire.Chain{Space: handle, Form: wire.FormHashes, Width: 16}
 		for i := range theirs.Hashes {
 			ch.Hashes = append(ch.Hashes, theirs.Hashes[i][:]...)
 		}
 		a.ask(wire.OpLookup, &wire.LookupRequest{Chain: ch})
 		status, body = a.ask(wire.OpPrefetch, &wire.PrefetchRequest{Chain: ch, LookupID: "x", Flags: wire.PrefetchPin})
-		if status == wire.StatusOK {
+		if status == wire.CodeOK {
 			var m wire.PrefetchReply
 			a.r.must(m.Decode(body))
-			a.ask(wire.OpGet, &wire.GetRequest{Chain: wire.Chain{Form: wire.FormRef, Ref: m.Job}})
-			a.ask(wire.OpRelease, &wire.JobRequest{Job: m.Job})
+			a.ask(wire.OpGet, &wire.GetRequest{Chain: wire.Chain{Form: wire.FormRef, ID: m.Job}})
+			a.ask(wire.OpRelease, &wire.IDRequest{ID: m.Job})
 		}
 		a.ask(wire.OpBatch, &wire.BatchRequest{Prompts: []wire.BatchPrompt{{Chain: ch}}})
 		a.ask(wire.OpGet, &wire.GetRequest{Chain: ch})
 		a.ask(wire.OpPin, &wire.PinRequest{Chain: ch, LookupID: "x"})
 		a.ask(wire.OpWarm, &wire.WarmRequest{Chain: ch})
-		a.ask(wire.OpWarm, &wire.WarmRequest{Named: true, LookupID: "x"})
+		a.ask(wire.OpWarm, &wire.WarmRequest{Chain: wire.Chain{Form: wire.FormNone}, LookupID: "x"})
 		sums := wire.Sums(nil).Add(wire.Sum{Slot: 0, Sum: 1})
 		status, body = a.ask(wire.OpReserve, &wire.ReserveRequest{Chain: ch, Sizes: wire.ViewU32s([]uint32{size}), Sums: sums})
-		if status == wire.StatusOK {
+		if status == wire.CodeOK {
 			var m wire.ReserveReply
 			a.r.must(m.Decode(body))
 			a.look()
 			if m.Fill > 0 {
-				a.ask(wire.OpGet, &wire.GetRequest{Chain: wire.Chain{Form: wire.FormRef, Ref: m.Fill}})
+				a.ask(wire.OpGet, &wire.GetRequest{Chain: wire.Chain{Form: wire.FormRef, ID: m.Fill}})
 				a.ask(wire.OpAbort, &wire.FillRequest{Fill: m.Fill})
 			}
 		}
-		one := wire.Chain{Space: handle, Form: wire.FormHashes, Width: 16, Lengths: wire.ViewU32s(theirs.Tokens[:1]), Hashes: theirs.Hashes[0][:]}
+		one := wire.Chain{Space: handle, Form: wire.FormHashes, Width: 16, Hashes: theirs.Hashes[0][:]}
 		a.ask(wire.OpPut, &wire.PutRequest{Chain: one, Sizes: wire.ViewU32s([]uint32{3}), Payloads: []byte("bad")})
 		a.ask(wire.OpUnpin, &wire.UnpinRequest{LookupID: "x"})
 	}
@@ -239,8 +239,8 @@ func (r *rig) plant(s *secrets, prompt *key.Chain, model string) {
 	stored, err := c.Put(r.t.Context(), client.Chain(prompt), 0, payloads)
 	r.must(err)
 	for i, st := range stored {
-		if st.Result != client.ResultStored {
-			r.t.Fatalf("chunk %d: %s", i, st.Result)
+		if st.Code != client.ResultStored {
+			r.t.Fatalf("chunk %d: %s", i, st.Code)
 		}
 	}
 	r.must(c.Close())
@@ -414,7 +414,7 @@ func TestSecondHello(t *testing.T) {
 	a := r.attack(alice, newSecrets())
 	defer a.close()
 	status, _ := a.ask(wire.OpHello, &wire.HelloRequest{MinVersion: wire.Version, MaxVersion: wire.Version, Wants: wire.FeatureArena})
-	if status != wire.StatusBadRequest || len(a.maps) != 0 {
+	if status != wire.CodeBadRequest || len(a.maps) != 0 {
 		t.Errorf("it is answered %s, and has %d mappings", status, len(a.maps))
 	}
 	if _, _, err := a.conn.ReadFrame(); !errors.Is(err, net.ErrClosed) && err == nil {

@@ -110,6 +110,7 @@ type Server struct {
 	now        atomic.Pointer[Settings]
 	users      users
 	sessions   sessions
+	shared     *shared
 }
 
 // New makes a server; Serve starts it.
@@ -121,7 +122,7 @@ func New(o Options) *Server {
 	s.users.mu.byID = make(map[identity]*tenant)
 	s.next.server, s.next.grew = s, make(chan struct{}, 1)
 	s.sessions.mu.byID = make(map[uint64]*session)
-	s.hints = hint.NewTracker()
+	s.hints, s.shared = hint.NewTracker(), newShared()
 	s.catalog.mu.spaces = make(map[key.SpaceID]*openedSpace)
 	s.pins.mu.byName = make(map[string][]*pin)
 	s.pins.mu.bySession = make(map[*session]map[string]*pin)
@@ -148,7 +149,8 @@ func (s *Server) serveConn(ctx context.Context, uc *net.UnixConn) {
 	if err != nil {
 		s.count.refused[reason].Add(1)
 		// It fits an empty socket; who does not take it finds the socket closed.
-		_, _ = uc.Write(wire.AppendError(nil, wire.OpHello, 0, statusOf(err), err.Error()))
+		code := codeOf(err)
+		_, _ = uc.Write(wire.AppendError(nil, wire.OpHello, 0, code, replyOf(err, code, err.Error())))
 		return
 	}
 	account, err := s.o.Memory.Open(uc, budget.Native, quietBytes)
@@ -166,7 +168,6 @@ func (s *Server) serveConn(ctx context.Context, uc *net.UnixConn) {
 		return
 	}
 	s.count.connections.Add(1)
-	s.sessions.add(c.session)
 	defer s.sessions.remove(c.session)
 	c.recheck() // the settings may have changed since it was opened
 	c.serve(ctx)
@@ -182,7 +183,7 @@ func (s *Server) enter(uc *net.UnixConn) (a *tenant, reason int, err error) {
 	return s.users.enter(identity{uid: uid}, admin)
 }
 
-func (s *Server) observe(op wire.Op, took time.Duration) {
+func (s *Server) took(op wire.Op, took time.Duration) {
 	if s.o.Observe != nil {
 		s.o.Observe(op, took)
 	}

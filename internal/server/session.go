@@ -43,6 +43,7 @@ type session struct {
 	// renewing too late.
 	leaseAge time.Duration
 	puts     wire.PutMode
+	maxReply int // bytes of the largest body that the client takes
 	pushes   bool
 	owner    ledger.Owner // ledger.Daemon until it asks for something to hold; then never changed
 	users    atomic.Int64 // who may still hold something as owner; the last closes it
@@ -54,15 +55,15 @@ type session struct {
 	inline  *semaphore.Weighted // room for the copies of gets that wait
 
 	waiting sync.WaitGroup // goroutines of this connection
-	open    atomic.Int64   // requests that such a goroutine will answer
 	warms   atomic.Int64   // warms under way
 	ctx     context.Context
 
 	mu struct {
 		sync.Mutex
-		closed bool
-		jobs   map[uint64]*job // the reader adds and deletes
-		fills  map[uint64]*fill
+		closed  bool
+		jobs    map[uint64]*job
+		fills   map[uint64]*fill
+		waiting map[uint64]context.CancelCauseFunc // of requests that a goroutine will answer, by id
 	}
 }
 
@@ -73,6 +74,8 @@ func newSession(s *Server, conn *wire.Conn, u *tenant, account *budget.Account) 
 	c.out.pushed.Account = account
 	c.mu.jobs = make(map[uint64]*job)
 	c.mu.fills = make(map[uint64]*fill)
+	c.mu.waiting = make(map[uint64]context.CancelCauseFunc)
+	c.maxReply = wire.MaxBodyBytes
 	return c
 }
 
@@ -104,8 +107,10 @@ func (c *session) close() {
 	for _, f := range fills {
 		f.close()
 	}
+	c.server.shared.drop(jobs, fills)
 	c.teardown()
-	c.server.pins.drop(c) // a job may have pinned something until now
+	c.server.shared.drop(jobs, fills) // a request that waited may have shared one until now
+	c.server.pins.drop(c)             // and a job may have pinned something
 	c.leave()
 }
 

@@ -80,12 +80,13 @@ func TestDeniedBeforeTheReply(t *testing.T) {
 		set(access.Write) // the session is not told: its reader has begun the request
 		j, reply, err := g.begin(g.chain, &ask{search: tier.All})
 		g.must(err)
-		if !reply.State.Done || reply.State.Reason != wire.ReasonRevoked || reply.State.Ready.Chunks != 0 {
+		if !reply.State.Done() || reply.State.Code != wire.CodeRevoked || reply.State.Ready.Chunks != 0 {
 			t.Errorf("the reply says %+v", reply.State)
 		}
 		if n := pushed(); n > 0 {
 			t.Errorf("%d bytes come before the reply", n)
 		}
+		j.tell()
 		j.run()
 		synctest.Wait()
 		if pushed() == 0 {

@@ -28,8 +28,13 @@ const (
 // What no slot had for a minute is given back to the kernel. It is taken from
 // the room for that long, so that no slot gets it meanwhile. A client that
 // writes to it all the same has pages there again, of zeros before.
+//
+// A driver that has page-locked the window would go on writing to the pages that
+// were given back, and no fill reads them. So a window that keeps its pages has
+// them until the connection ends.
 type staging struct {
 	window *arena.Window
+	keeps  bool // its pages
 	// whileOpen runs the work of a timer unless the connection is being closed.
 	whileOpen func(func())
 	count     *stagingCounters
@@ -49,12 +54,12 @@ type stagingCounters struct {
 	givenBack atomic.Uint64
 }
 
-func newStaging(n int64, count *stagingCounters, whileOpen func(func())) (*staging, error) {
+func newStaging(n int64, keeps bool, count *stagingCounters, whileOpen func(func())) (*staging, error) {
 	w, err := arena.NewWindow(n)
 	if err != nil {
 		return nil, err
 	}
-	s := &staging{window: w, whileOpen: whileOpen, count: count}
+	s := &staging{window: w, keeps: keeps, whileOpen: whileOpen, count: count}
 	s.mu.room = extent.New(n)
 	s.mu.warm = make([]uint8, (n+segmentBytes-1)/segmentBytes)
 	return s, nil
@@ -102,7 +107,7 @@ func (s *staging) use(off, n int64) {
 		}
 		s.mu.warm[i] = keepTicks
 	}
-	if !s.mu.ticking {
+	if !s.mu.ticking && !s.keeps {
 		s.mu.ticking = true
 		s.tickLater()
 	}
@@ -139,6 +144,13 @@ func (s *staging) tick() {
 	if s.mu.ticking = slices.Max(s.mu.warm) > 0; s.mu.ticking {
 		s.tickLater()
 	}
+}
+
+// bytes is how long the window is.
+func (s *staging) bytes() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.room.Capacity()
 }
 
 // span is where n segments from the i-th on lie.

@@ -19,11 +19,11 @@ type windowRig struct {
 	client []byte
 }
 
-func newWindowRig(t *testing.T, n int64) *windowRig {
+func newWindowRig(t *testing.T, n int64, keeps bool) *windowRig {
 	t.Helper()
 	r := &windowRig{t: t}
 	var err error
-	if r.staging, err = newStaging(n, &r.count, func(f func()) { f() }); err != nil {
+	if r.staging, err = newStaging(n, keeps, &r.count, func(f func()) { f() }); err != nil {
 		t.Fatal(err)
 	}
 	if r.client, err = unix.Mmap(int(r.window.File().Fd()), 0, int(n), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
@@ -72,7 +72,7 @@ func (r *windowRig) holds(off int64, n int, b byte) {
 func TestWindowShrinks(t *testing.T) {
 	const mib = 1 << 20
 	synctest.Test(t, func(t *testing.T) {
-		r := newWindowRig(t, 65*mib) // the last segment is half of one
+		r := newWindowRig(t, 65*mib, false) // the last segment is half of one
 		held := r.take(3*mib, 1)
 		large := r.take(62*mib, 2)
 		if n := r.has(); n < 65*mib || n > 66*mib { // a huge page is whole
@@ -114,12 +114,31 @@ func TestWindowShrinks(t *testing.T) {
 	})
 }
 
+// A driver that has page-locked a window has its pages, whatever becomes of the
+// file: a window that keeps its pages has the same ones until it is closed.
+func TestWindowKeepsPages(t *testing.T) {
+	const mib = 1 << 20
+	synctest.Test(t, func(t *testing.T) {
+		r := newWindowRig(t, 16*mib, true)
+		r.free(r.take(16*mib, 1), 16*mib)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if n := r.has(); n != 16*mib {
+			t.Errorf("%d bytes are left", n)
+		}
+		r.holds(0, 16*mib, 1)
+		if n := r.count.bytes.Load(); n != 16*mib {
+			t.Errorf("%d bytes are counted", n)
+		}
+	})
+}
+
 // Parts that are taken while others are given back keep their bytes, and a
 // window that is full only because a part is just being given back is not full.
 // It goes on until something was given back.
 func TestWindowShrinksUnderUse(t *testing.T) {
 	const size = 16 << 20
-	r := newWindowRig(t, size)
+	r := newWindowRig(t, size, false)
 	stop := make(chan struct{})
 	var ticks, users sync.WaitGroup
 	ticks.Go(func() {

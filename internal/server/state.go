@@ -18,20 +18,25 @@ import (
 func (j *job) state(from uint32) wire.JobState {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.describe(from, !j.session.pushes)
+	return j.describe(from, !j.session.pushes, j.session.maxReply)
 }
 
-// firstState is the state in the reply that makes the job.
-func (j *job) firstState() wire.JobState {
+// firstState is the state in the reply that makes the job, of which bytes may be about
+// its refs.
+func (j *job) firstState(bytes int) wire.JobState {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.describe(0, true)
+	return j.describe(0, true, bytes)
 }
 
-// describe is called with the mutex held. It marks the refs as sent if told to.
-func (j *job) describe(from uint32, mark bool) wire.JobState {
-	s := wire.JobState{Done: j.mu.done}
-	s.Reason, s.FailedTier = j.reason()
+// stateBytes is more than what a state, and what stands around it, has besides refs.
+const stateBytes = 1 << 10
+
+// describe is called with the mutex held. It marks the refs as sent if told to. A job of
+// which not all fits into so many bytes is told of as one that still runs.
+func (j *job) describe(from uint32, mark bool, bytes int) wire.JobState {
+	var s wire.JobState
+	s.Code, s.FailedTier = j.code()
 	for p := range s.Tiers {
 		s.Tiers[p] = countOf(j.mu.in[p])
 	}
@@ -39,13 +44,17 @@ func (j *job) describe(from uint32, mark bool) wire.JobState {
 		s.First, s.Ready = uint32(j.mu.sent), j.firstTokens(j.mu.sent)
 		return s
 	}
-	s.Ready = wire.Count{Chunks: uint32(j.ready()), Tokens: j.mu.tokens}
 	first := int(min(from, uint32(j.ready())))
 	if from == wire.FromUnsent {
 		first = j.mu.sent
 	}
 	s.First = uint32(first)
 	ready, ranks := j.ready(), j.ranks()
+	s.Ready = wire.Count{Chunks: uint32(ready), Tokens: j.mu.tokens}
+	if most := max(1, (bytes-stateBytes)/(24*ranks)); ready-first > most {
+		ready = first + most
+		s.Ready, s.Code, s.FailedTier = j.firstTokens(ready), wire.CodeRunning, 0
+	}
 	s.Refs = make(wire.Refs, 0, 24*ranks*(ready-first))
 	for i, r := range j.mu.refs[first*ranks : ready*ranks] {
 		s.Refs = s.Refs.Add(wire.Ref{
@@ -68,55 +77,59 @@ func (j *job) firstTokens(n int) wire.Count {
 	return c
 }
 
-// reason says why the job is as short as it is; called with the mutex held.
-func (j *job) reason() (wire.Reason, string) {
+// code says why the job is as short as it is; called with the mutex held.
+func (j *job) code() (wire.Code, wire.Tiers) {
 	switch {
 	case j.mu.revoked:
-		return wire.ReasonRevoked, ""
+		return wire.CodeRevoked, 0
 	case !j.mu.done:
-		return wire.ReasonRunning, ""
+		return wire.CodeRunning, 0
 	}
-	return reasonOf(j.mu.err)
+	return endOf(j.mu.err)
 }
 
-// reasonOf names the error that made a prefix or a reservation short.
-func reasonOf(err error) (wire.Reason, string) {
+// endOf names the error that made a prefix or a reservation short.
+func endOf(err error) (wire.Code, wire.Tiers) {
 	var failed *stack.LoadError
 	switch {
 	case err == nil:
-		return wire.ReasonComplete, ""
+		return wire.CodeOK, 0
 	case errors.Is(err, prefetch.ErrDeadline):
-		return wire.ReasonDeadline, ""
+		return wire.CodeTimeout, 0
 	case errors.Is(err, prefetch.ErrCancelled):
-		return wire.ReasonCancelled, ""
+		return wire.CodeCancelled, 0
 	case errors.Is(err, tier.ErrOverBudget), errors.Is(err, ledger.ErrOverBudget):
-		return wire.ReasonOverBudget, ""
+		return wire.CodeOverBudget, 0
 	case errors.Is(err, tier.ErrOverQuota):
-		return wire.ReasonOverQuota, ""
+		return wire.CodeOverQuota, 0
+	case errors.Is(err, stack.ErrNotAdmitted):
+		return wire.CodeDeclined, 0
 	case errors.Is(err, tier.ErrNoSpace), errors.Is(err, ledger.ErrBusy):
-		return wire.ReasonNoSpace, ""
+		return wire.CodeNoSpace, 0
 	case errors.Is(err, tier.ErrCorrupt):
-		return wire.ReasonCorrupt, ""
+		return wire.CodeCorrupt, 0
 	case errors.Is(err, tier.ErrNotFound):
-		return wire.ReasonGap, ""
+		return wire.CodeGap, 0
 	case errors.Is(err, tier.ErrClosed):
-		return wire.ReasonClosed, ""
+		return wire.CodeClosed, 0
 	case errors.As(err, &failed):
-		return wire.ReasonFailed, failed.Place.String()
+		return wire.CodeFailed, wire.Tiers(tier.Of(failed.Place))
 	}
-	return wire.ReasonFailed, ""
+	return wire.CodeFailed, 0
 }
 
 // appendPush appends a push of what the client does not know yet, or nothing
-// if the client has ended the job: the reply to that was the last word.
-func (j *job) appendPush(dst []byte) []byte {
+// if the client has ended the job: the reply to that was the last word. more says that
+// not all of it did fit.
+func (j *job) appendPush(dst []byte) (frame []byte, more bool) {
 	j.mu.Lock()
 	if j.mu.silent {
 		j.mu.Unlock()
-		return dst
+		return dst, false
 	}
-	s := j.describe(wire.FromUnsent, true)
+	s := j.describe(wire.FromUnsent, true, j.session.maxReply)
+	more = !j.mu.ended && j.mu.sent < j.ready()
 	j.mu.Unlock()
 	j.session.server.count.pushes.Add(1)
-	return wire.AppendPush(dst, wire.OpPrefetch, j.id, &s)
+	return wire.AppendPush(dst, wire.OpPrefetch, j.id, &s), more
 }

@@ -147,7 +147,7 @@ func (s *stress) one(ctx context.Context, c *client.Client, seed uint64, n int) 
 
 // tolerate takes what a full or short-lived store may answer.
 func (s *stress) tolerate(err error) error {
-	for _, e := range []error{client.ErrNoSpace, client.ErrOverBudget, client.ErrRevoked, client.ErrUnknownFill, context.DeadlineExceeded} {
+	for _, e := range []error{client.ErrNoSpace, client.ErrDeclined, client.ErrOverBudget, client.ErrRevoked, client.ErrUnknownFill, context.DeadlineExceeded} {
 		if errors.Is(err, e) {
 			return nil
 		}

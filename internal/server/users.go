@@ -9,6 +9,7 @@ import (
 
 	"github.com/kvstored/kvstored/internal/access"
 	"github.com/kvstored/kvstored/internal/fair"
+	"github.com/kvstored/kvstored/internal/socket"
 	"github.com/kvstored/kvstored/internal/wire"
 )
 
@@ -70,13 +71,13 @@ func (us *users) enter(id identity, admin bool) (u *tenant, reason int, err erro
 		kept = fmt.Sprintf(" and keeps %d for its administrators", l.AdminConnections)
 	}
 	if have >= most {
-		return nil, refusedTotal, refuse(wire.StatusOverBudget, "the daemon has its %d connections%s; use fewer, or raise limits.connections", most, kept)
+		return nil, refusedTotal, refuse(wire.CodeOverBudget, "the daemon has its %d connections%s; use fewer, or raise limits.connections", most, kept)
 	}
 	if u = us.mu.byID[id]; u == nil {
 		u = &tenant{User: us.gate.NewUser(), id: id, admin: admin}
 	}
 	if u.connections >= l.UIDConnections {
-		return nil, refusedUser, refuse(wire.StatusOverBudget, "%v has its %d connections; use fewer, or raise limits.uid_connections", id, l.UIDConnections)
+		return nil, refusedUser, refuse(wire.CodeOverBudget, "%v has its %d connections; use fewer, or raise limits.uid_connections", id, l.UIDConnections)
 	}
 	us.mu.byID[id] = u
 	u.connections++
@@ -103,7 +104,7 @@ func (us *users) leave(u *tenant) {
 // roomForJobs is an error unless the user may have another job or fill.
 func (u *tenant) roomForJobs(most int) error {
 	if n := u.jobs.Load(); n >= int64(most) {
-		return refuse(wire.StatusOverBudget, "%v has %d jobs and fills; release some first, or raise limits.uid_jobs", u.id, n)
+		return refuse(wire.CodeOverBudget, "%v has %d jobs and fills; release some first, or raise limits.uid_jobs", u.id, n)
 	}
 	return nil
 }
@@ -138,6 +139,6 @@ func (s *Server) peer(uc *net.UnixConn) (uid uint32, admin bool, err error) {
 	if err != nil {
 		return 0, false, err
 	}
-	uid, err = peerUID(raw)
+	uid, err = socket.PeerUID(raw)
 	return uid, err == nil && s.settings().Access.Everywhere(uid)&access.Admin != 0, err
 }

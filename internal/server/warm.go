@@ -5,8 +5,8 @@ import (
 	"context"
 	"fmt"
 	"sync/atomic"
-	"time"
 
+	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
@@ -29,7 +29,7 @@ type warming struct {
 	limit int // chunks to bring up at most, the skipped ones included
 	fetch *prefetch.Job[tier.Place]
 	bytes int64        // that may come up
-	size  atomic.Int64 // of the last piece that came up
+	size  atomic.Int64 // of the last piece that came up; before, of what is known of one, or 0
 	moved func(bytes int64)
 }
 
@@ -39,10 +39,14 @@ func (s *Server) newWarming(ctx context.Context, g group, m *stack.Match, by sta
 	w := &warming{group: g, by: by, hot: m.Hot, bytes: bytes, moved: s.count.warmed}
 	w.limit = w.more()
 	lanes, lane := w.lanes(ctx, m)
+	guess := w.chunkBytes(w.skip() + w.hot)
+	if guess < arena.MaxPayload { // it is known; many loads may begin before the first has ended
+		w.size.Store(guess)
+	}
 	w.fetch = prefetch.New(prefetch.Options[tier.Place]{
 		Lanes: lanes, Lane: lane,
 		From: w.ranks() * w.hot, To: w.ranks() * (w.limit - w.skip()),
-		Window: windowOf(s), ChunkBytes: w.chunkBytes(w.skip() + w.hot), Discard: func(tier.Place) {},
+		Window: windowOf(s), ChunkBytes: guess, Discard: func(tier.Place) {},
 	}, w)
 	return w
 }
@@ -73,9 +77,9 @@ func (w *warming) Load(ctx context.Context, i int) (tier.Place, int64, error) {
 // state is how far it is, as of a job that holds nothing.
 func (w *warming) state() wire.JobState {
 	st := w.fetch.State()
-	s := wire.JobState{Done: st.Done}
+	s := wire.JobState{Code: wire.CodeRunning}
 	if st.Done {
-		s.Reason, s.FailedTier = reasonOf(cmp.Or(st.Err, w.unasked))
+		s.Code, s.FailedTier = endOf(cmp.Or(st.Err, w.unasked))
 	}
 	came := w.fetch.Ready(0, nil)
 	count := func(chunk int, p tier.Place) {
@@ -104,9 +108,9 @@ func handleWarm(c *reader, h wire.Header, body []byte) error {
 		return err
 	}
 	g := group{stack: c.server.o.Stack, search: searchSet(req.Search)}
-	if req.Named {
+	if req.LookupID != "" {
 		if g.chains = c.server.recent.get(asked{c.uid, req.LookupID}, c.judged.policy); g.chains == nil {
-			return refuse(wire.StatusNotFound, "nothing was prefetched as %.80q, or too long ago; send the prompt", req.LookupID)
+			return refuse(wire.CodeNotFound, "nothing was prefetched as %.80q, or too long ago; send the prompt", req.LookupID)
 		}
 	} else {
 		g.chains = make([]key.Chain, 1)
@@ -114,29 +118,32 @@ func handleWarm(c *reader, h wire.Header, body []byte) error {
 			return err
 		}
 	}
-	m, err := g.match(c.ctx)
+	if err := c.spend(liveBytes + liveChunkBytes*int64(len(g.chains)*g.chains[0].Len())); err != nil {
+		return err
+	}
+	m, err := g.match(c.turning)
 	if err != nil {
 		return err
 	}
 	if c.warms.Add(1) > maxWarms {
 		c.warms.Add(-1)
-		return refuse(wire.StatusOverBudget, "this connection has %d warms under way; wait for some", maxWarms)
+		return refuse(wire.CodeOverBudget, "this connection has %d warms under way; wait for some", maxWarms)
 	}
 	s := c.server
-	w := s.newWarming(c.ctx, g, &m, stack.Requester{Owner: c.owner, Job: s.ids.Add(1)}, s.o.Arena.Stats().CapacityBytes/warmShare)
-	c.waiting.Go(func() {
+	w := s.newWarming(c.turning, g, &m, stack.Requester{Owner: c.owner, Job: s.ids.Add(1)}, s.o.Arena.Stats().CapacityBytes/warmShare)
+	c.background(func(ctx context.Context) {
 		defer c.warms.Add(-1)
-		w.run(c.ctx)
+		w.run(ctx)
 	})
 	answer := func() *wire.WarmReply { return &wire.WarmReply{Match: matchOf(&m), State: w.state()} }
-	if req.TimeoutMillis == 0 {
+	if req.Deadline.Or(0) == 0 {
 		c.reply(h, answer())
 		return nil
 	}
 	return c.asyncReply(h, func(ctx context.Context) (wire.Message, error) {
-		ctx, cancel := context.WithTimeout(ctx, time.Duration(req.TimeoutMillis)*time.Millisecond)
+		limited, cancel := within(ctx, req.Deadline)
 		defer cancel()
-		w.fetch.Wait(ctx, w.ranks()*w.chains[0].Len()+1) // until it is done
-		return answer(), nil
+		w.fetch.Wait(limited, w.ranks()*w.chains[0].Len()+1) // until it is done
+		return answer(), ctx.Err()
 	})
 }

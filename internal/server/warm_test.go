@@ -111,13 +111,13 @@ func TestWarmRefuses(t *testing.T) {
 	p := chain(1, 2)
 	r.onDisk(p, 0, 2)
 	c := r.greet(0)
-	c.refused(wire.StatusNotFound, wire.OpWarm, &wire.WarmRequest{Named: true, LookupID: "nobody"})
-	c.refused(wire.StatusNotFound, wire.OpWarm, &wire.WarmRequest{Named: true})
-	c.refused(wire.StatusUnknownJob, wire.OpWarm, &wire.WarmRequest{Chain: refChain(9)})
-	c.refused(wire.StatusUnknownSpace, wire.OpWarm, &wire.WarmRequest{Chain: wire.Chain{Space: 99}})
-	c.refused(wire.StatusBadRequest, wire.OpWarm, bodyOf("\x02"))
+	c.refused(wire.CodeNotFound, wire.OpWarm, &wire.WarmRequest{Chain: wire.Chain{Form: wire.FormNone}, LookupID: "nobody"})
+	c.refused(wire.CodeBadRequest, wire.OpWarm, &wire.WarmRequest{Chain: wire.Chain{Form: wire.FormNone}})
+	c.refused(wire.CodeUnknownJob, wire.OpWarm, &wire.WarmRequest{Chain: refChain(9)})
+	c.refused(wire.CodeUnknownSpace, wire.OpWarm, &wire.WarmRequest{Chain: wire.Chain{Space: 99}})
+	c.refused(wire.CodeBadRequest, wire.OpWarm, bodyOf("\x02"))
 	for range 64 {
 		c.do(wire.OpWarm, &wire.WarmRequest{Chain: c.chain(p)}, &wire.WarmReply{})
 	}
-	c.refused(wire.StatusOverBudget, wire.OpWarm, &wire.WarmRequest{Chain: c.chain(p)})
+	c.refused(wire.CodeOverBudget, wire.OpWarm, &wire.WarmRequest{Chain: c.chain(p)})
 }

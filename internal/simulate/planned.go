@@ -16,7 +16,7 @@ func (p *planned) request(at int, blocks []uint32) (prefix, hits int) {
 	for prefix < len(blocks) && p.has(blocks[prefix]) {
 		prefix++
 	}
-	p.announce(at, blocks)
+	p.observe(at, blocks)
 	stored := prefix
 	for stored < len(blocks) && p.store.n < p.capacity || stored < len(blocks) && p.replace(blocks[stored]) {
 		b := blocks[stored]
@@ -33,7 +33,7 @@ func (p *planned) request(at int, blocks []uint32) (prefix, hits int) {
 	return prefix, prefix
 }
 
-func (p *planned) announce(at int, blocks []uint32) {
+func (p *planned) observe(at int, blocks []uint32) {
 	p.hashes = p.hashes[:0]
 	for _, b := range blocks {
 		p.hashes = append(p.hashes, hashOf(b))

@@ -144,7 +144,7 @@ func TestAnswers(t *testing.T) {
 	for text, want := range map[string]policy.Hint{long: policy.LongAnswer, brief: policy.BriefAnswer} {
 		told := &toldPlanner{}
 		p := &planned{tree: &tree{}, planner: told, trace: parse(t, text), o: &Options{Answers: true}}
-		if p.announce(0, []uint32{0, 1}); told.request.Hint != want || told.request.HintFrom != 0 {
+		if p.observe(0, []uint32{0, 1}); told.request.Hint != want || told.request.HintFrom != 0 {
 			t.Errorf("told %+v, want hint %d", told.request, want)
 		}
 	}

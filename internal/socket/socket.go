@@ -125,6 +125,10 @@ func lockSocket(path string) (unlock func(), err error) {
 			}
 			return nil, fmt.Errorf("%w: create the folder, or choose another path", err)
 		}
+		if owner, ok := foreign(f); ok {
+			_ = f.Close()
+			return nil, fmt.Errorf("lock %s: it belongs to user %d, who could keep the lock for ever; remove it, or choose a folder that other users cannot write to", path, owner)
+		}
 		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		if err == nil && isAt(f, path) {
 			return func() {
@@ -140,6 +144,19 @@ func lockSocket(path string) (unlock func(), err error) {
 			return nil, fmt.Errorf("lock %s, which another daemon that starts or stops may hold: %w", path, err)
 		}
 	}
+}
+
+// foreign is the owner of a file that is neither this user's nor root's.
+func foreign(f *os.File) (owner uint32, ok bool) {
+	st, err := f.Stat()
+	if err != nil {
+		return 0, false // locking it will fail, too
+	}
+	sys, ok := st.Sys().(*syscall.Stat_t)
+	if !ok || sys.Uid == 0 || int(sys.Uid) == os.Geteuid() {
+		return 0, false
+	}
+	return sys.Uid, true
 }
 
 // isAt reports whether f is the file at path. A lock that the daemon before has
@@ -163,7 +180,7 @@ func give(path string, mode fs.FileMode, group string) error {
 		return err
 	}
 	if err := os.Lchown(path, -1, gid); err != nil {
-		return fmt.Errorf("give the socket to group %s: %w; run as root or as a member, or leave listen.group empty", group, err)
+		return fmt.Errorf("give the socket to group %s: %w; run as root or as a member, or leave its group empty", group, err)
 	}
 	return nil
 }
@@ -175,7 +192,7 @@ func groupID(group string) (int, error) {
 	}
 	g, err := user.LookupGroup(group)
 	if err != nil {
-		return 0, fmt.Errorf("listen.group: %w", err)
+		return 0, fmt.Errorf("group: %w; create it, or name another", err)
 	}
 	return strconv.Atoi(g.Gid)
 }

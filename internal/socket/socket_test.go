@@ -275,6 +275,43 @@ func TestUnlistenRace(t *testing.T) {
 	old.Close()
 }
 
+// A lock that is another user's is not waited for: who holds it need never let
+// go, neither at the start nor at the end.
+func TestLockOfAnotherUser(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("takes root, to give files away")
+	}
+	path := filepath.Join(t.TempDir(), "sock")
+	l, err := Listen(path, 0o600, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := os.Lstat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	if err := os.WriteFile(path+".lock", nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(path+".lock", 4242, -1); err != nil {
+		t.Fatal(err)
+	}
+	want := path + ".lock: it belongs to user 4242"
+	if err := Unlisten(path, own); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("the end: %v", err)
+	}
+	if _, err := Listen(path, 0o600, ""); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("the start: %v", err)
+	}
+	if err := os.Remove(path + ".lock"); err != nil {
+		t.Fatal(err)
+	}
+	if err := Unlisten(path, own); err != nil {
+		t.Errorf("once it is removed: %v", err)
+	}
+}
+
 // TestLockIsNoLink: a symbolic link where the lock is to be is not followed: what
 // it leads to is neither made nor opened, and the error says so.
 func TestLockIsNoLink(t *testing.T) {

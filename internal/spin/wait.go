@@ -2,7 +2,6 @@ package spin
 
 import (
 	"runtime"
-	"sync/atomic"
 	"time"
 )
 
@@ -14,41 +13,27 @@ import (
 // have caught doubles the window up to the longest, one that no poll would have
 // caught halves it, down to none.
 type Wait struct {
+	host    *host
 	longest time.Duration // window
 	mutual  bool          // the peer polls as well
 	window  time.Duration // for how long this wait polls
 	since   time.Time     // start of this wait; zero while there is none
 	polled  time.Duration // from then to the last poll
 	yielded time.Duration // from then to when another thread could last have run
-	slot    bool          // it has one of the places in pollers
+	slot    bool          // it has one of the places of the host
 	crowd   int           // above 0: another thread wants this processor
+	tick    int64         // of the host, in which it was last active
 }
 
 // leastWindow: the shortest window is this part of the longest.
 const leastWindow = 16
 
-// pollers counts the Waits that poll now, of all connections of the process: at
-// most half of the processors it had at its start, so that others find one. With
-// one processor no connection polls.
-var (
-	pollers    atomic.Int32
-	busy       atomic.Int32
-	processors = int32(runtime.GOMAXPROCS(0))
-)
-
-// Busy says how many processors more or less are in use for longer than a poll
-// takes. Together with pollers they leave one free: while all have something to
-// run, the Go scheduler looks only every 10 ms at the sockets on which others
-// sleep.
-func Busy(change int) { busy.Add(int32(change)) }
-
-// maxPollers is how many may poll.
-func maxPollers() int32 { return min(processors/2, processors-1-busy.Load()) }
-
 // Start sets the longest window, 0 = never poll, and whether the peer may poll
 // as well.
-func (w *Wait) Start(longest time.Duration, mutual bool) {
-	*w = Wait{longest: longest, mutual: mutual, window: longest / leastWindow}
+func (w *Wait) Start(longest time.Duration, mutual bool) { w.start(process, longest, mutual) }
+
+func (w *Wait) start(h *host, longest time.Duration, mutual bool) {
+	*w = Wait{host: h, longest: longest, mutual: mutual, window: longest / leastWindow, tick: -1}
 }
 
 // Again is called when there was nothing to read, and reports whether to look
@@ -60,10 +45,14 @@ func (w *Wait) Again() bool {
 		return false
 	case w.since.IsZero():
 		w.since, w.polled, w.yielded = time.Now(), 0, 0
-		w.slot = w.window > 0 && takeSlot()
+		w.slot = w.window > 0 && w.host.enter(w.since)
 	case w.slot:
-		if w.poll() > w.window || pollers.Load() > maxPollers() {
-			w.leaveSlot()
+		now := w.poll()
+		switch {
+		case !w.host.mayPoll(now):
+			w.leave(cut)
+		case w.polled > w.window:
+			w.leave(vain)
 		}
 	}
 	switch {
@@ -82,15 +71,16 @@ func (w *Wait) Over() {
 	if w.since.IsZero() {
 		return
 	}
-	d := w.poll()
-	w.leaveSlot()
-	w.window = nextWindow(w.window, w.longest, d)
+	now := w.poll()
+	w.leave(gained)
+	w.host.active(w, now)
+	w.window = nextWindow(w.window, w.longest, w.polled)
 	w.since = time.Time{}
 }
 
 // Forget ends a wait that says nothing about the peer.
 func (w *Wait) Forget() {
-	w.leaveSlot()
+	w.leave(cut)
 	w.since = time.Time{}
 }
 
@@ -108,14 +98,21 @@ func nextWindow(window, longest, d time.Duration) time.Duration {
 	return 0
 }
 
-// poll notes when a poll was over, and returns how long this wait has taken.
-func (w *Wait) poll() time.Duration {
-	d := time.Since(w.since)
-	if w.mutual && w.slot {
-		w.crowd = nextCrowd(w.crowd, d-w.polled)
+// poll notes when a poll was over, and returns that.
+func (w *Wait) poll() time.Time {
+	now := time.Now()
+	d := now.Sub(w.since)
+	if w.slot {
+		took := d - w.polled
+		if w.mutual {
+			w.crowd = nextCrowd(w.crowd, took)
+		}
+		if took >= lostFor {
+			w.host.interrupted(now, took)
+		}
 	}
 	w.polled = d
-	return d
+	return now
 }
 
 // nextCrowd follows whether another thread wants this processor, from how long a
@@ -141,17 +138,10 @@ const (
 	yieldAfter = 200 * time.Microsecond
 )
 
-func takeSlot() bool {
-	if pollers.Add(1) <= maxPollers() {
-		return true
-	}
-	pollers.Add(-1)
-	return false
-}
-
-func (w *Wait) leaveSlot() {
+// leave gives the place back, if it has one, and counts the outcome of the poll.
+func (w *Wait) leave(as outcome) {
 	if w.slot {
 		w.slot = false
-		pollers.Add(-1)
+		w.host.leave(as)
 	}
 }

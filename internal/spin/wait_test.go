@@ -7,6 +7,11 @@ import (
 	"time"
 )
 
+// alone is a machine on which no thread waits for a processor.
+func alone(processors int) *host {
+	return newHost(time.Now(), processors, func() (int, time.Duration, bool) { return 1, 0, true }, func() (time.Duration, time.Duration) { return 0, 0 }, func() (int, bool) { return 0, false })
+}
+
 // The window follows what waits there are: it catches those it can, and costs
 // next to nothing where it cannot.
 func TestWindow(t *testing.T) {
@@ -45,20 +50,21 @@ func TestWindow(t *testing.T) {
 // Only half of the processors poll, and a Wait that stops polling, in any way,
 // makes room for another.
 func TestSlots(t *testing.T) {
-	waits := make([]Wait, 2*maxPollers()+1)
+	h := alone(8)
+	waits := make([]Wait, 2*h.maxPollers()+1)
 	polling := func() (n int32) {
 		for i := range waits {
 			if waits[i].slot {
 				n++
 			}
 		}
-		if n != pollers.Load() {
-			t.Errorf("%d poll, %d are counted", n, pollers.Load())
+		if n != h.pollers.Load() {
+			t.Errorf("%d poll, %d are counted", n, h.pollers.Load())
 		}
 		return n
 	}
 	for i := range waits {
-		waits[i].Start(time.Hour, true)
+		waits[i].start(h, time.Hour, true)
 	}
 	for range 2 {
 		for i := range waits {
@@ -66,8 +72,8 @@ func TestSlots(t *testing.T) {
 				t.Errorf("%d may poll without a place, or not with one", i)
 			}
 		}
-		if n := polling(); n != maxPollers() {
-			t.Errorf("%d poll, want %d", n, maxPollers())
+		if n := polling(); n != h.maxPollers() {
+			t.Errorf("%d poll, want %d", n, h.maxPollers())
 		}
 	}
 	for i := range waits {
@@ -81,7 +87,7 @@ func TestSlots(t *testing.T) {
 		t.Errorf("%d poll after their waits", n)
 	}
 	var never Wait
-	never.Start(0, true)
+	never.start(h, 0, true)
 	if never.Again() || polling() != 0 {
 		t.Error("a wait polls that never should")
 	}
@@ -90,12 +96,9 @@ func TestSlots(t *testing.T) {
 
 // A wait polls for its window, then sleeps, and goes on after that.
 func TestAgain(t *testing.T) {
-	if maxPollers() == 0 {
-		t.Skip("one processor: nobody polls")
-	}
 	synctest.Test(t, func(t *testing.T) {
 		var w Wait
-		w.Start(16*time.Second, true)
+		w.start(alone(2), 16*time.Second, true)
 		for range 3 { // the window starts at 1 s
 			if !w.Again() {
 				t.Fatal("it does not poll")
@@ -139,12 +142,12 @@ func TestCrowd(t *testing.T) {
 				"at the end":    (*Wait).Over,
 			} {
 				var w Wait
-				w.Start(time.Second, mutual)
-				if !w.Again() && maxPollers() > 0 {
+				w.start(alone(2), time.Second, mutual)
+				if !w.Again() {
 					t.Fatal("it does not poll")
 				}
 				time.Sleep(lostFor)
-				if end(&w); (w.crowd > 0) != (mutual && maxPollers() > 0) {
+				if end(&w); (w.crowd > 0) != mutual {
 					t.Errorf("%s, the peer polls %t: crowd is %d after losing the processor", name, mutual, w.crowd)
 				}
 				w.Over()
@@ -166,13 +169,10 @@ func TestCrowd(t *testing.T) {
 
 // A poller that polls for long yields now and then, also to a peer that sleeps.
 func TestYields(t *testing.T) {
-	if maxPollers() == 0 {
-		t.Skip("with one processor nobody polls")
-	}
 	synctest.Test(t, func(t *testing.T) {
 		for _, mutual := range []bool{true, false} {
 			var w Wait
-			w.Start(16*time.Second, mutual)
+			w.start(alone(2), 16*time.Second, mutual)
 			var at []time.Duration
 			for last := time.Duration(0); last < 3*yieldAfter; time.Sleep(yieldAfter / 4) {
 				if !w.Again() {
@@ -193,17 +193,14 @@ func TestYields(t *testing.T) {
 // TestBusy: processors that are in use for long are not polled on as well, and
 // one is left free.
 func TestBusy(t *testing.T) {
-	if maxPollers() == 0 {
-		t.Skip("one processor: nobody polls")
-	}
+	h := alone(4)
 	var w Wait
-	w.Start(time.Minute, true)
+	w.start(h, time.Minute, true)
 	w.window = time.Minute
 	if !w.Again() {
 		t.Fatal("it does not poll")
 	}
-	all := int(processors)
-	Busy(all)
+	h.busy.Add(4)
 	if w.Again() {
 		t.Error("it polls on while every processor is busy")
 	}
@@ -211,7 +208,7 @@ func TestBusy(t *testing.T) {
 	if w.window = time.Minute; w.Again() {
 		t.Error("it begins to poll while every processor is busy")
 	}
-	Busy(-all)
+	h.busy.Add(-4)
 	w.Forget()
 	if !w.Again() {
 		t.Error("it does not poll any more")

@@ -22,8 +22,8 @@ func (f atWork) take(k key.Key, wanted bool) {
 	f[k] = at
 }
 
-// land notes that a task has ended.
-func (f atWork) land(k key.Key) {
+// release notes that a task has ended.
+func (f atWork) release(k key.Key) {
 	at := f[k]
 	if at.tasks--; at.tasks > 0 {
 		f[k] = at

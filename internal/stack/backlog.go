@@ -49,9 +49,9 @@ type backlog struct {
 	ready   fifo[task] // protected
 	retry   fifo[item] // the oldest first
 
-	behind int64 // bytes of pending
-	held   int64 // bytes of ready and in flight, victims aside
-	lacks  int64 // bytes of retry
+	pendingBytes int64
+	heldBytes    int64 // of ready and in flight, victims aside
+	retryBytes   int64
 
 	queued     map[key.Key]struct{} // nil, or what is in any state, victims aside
 	open       map[uint64]int       // items by generation, those in retry aside
@@ -90,13 +90,13 @@ func (b *backlog) account(i *item, sign int) {
 	case done:
 		return
 	case pending:
-		b.behind += n
+		b.pendingBytes += n
 	case ready, inFlight:
 		if i.life == 0 {
-			b.held += n
+			b.heldBytes += n
 		}
 	case retry:
-		b.lacks += n
+		b.retryBytes += n
 		return
 	}
 	if b.open[i.gen] += sign; b.open[i.gen] == 0 {

@@ -32,7 +32,7 @@ func (s *remover) Clear(ctx context.Context, from tier.Set) (int, error) {
 		return 0, fmt.Errorf("clear: %w", err)
 	}
 	if from != tier.All {
-		defer s.cleared.note(from) // last: see flusher.Cleared
+		defer s.cleared.add(from) // last: see flusher.Cleared
 	}
 	n := 0
 	for _, id := range s.index.spaces() { // one at a time: the index is locked for one space
@@ -56,7 +56,7 @@ type cleared struct {
 	}
 }
 
-func (c *cleared) note(from tier.Set) {
+func (c *cleared) add(from tier.Set) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.mu.from |= from &^ tier.Of(tier.CPU)
@@ -69,8 +69,8 @@ func (c *cleared) read() (from tier.Set, times uint64) {
 	return c.mu.from, c.mu.times
 }
 
-// forget ends it, unless another Clear has ended since times was read.
-func (c *cleared) forget(times uint64) {
+// reset ends it, unless another Clear has ended since times was read.
+func (c *cleared) reset(times uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.mu.times == times {
@@ -105,7 +105,7 @@ func (s *flusher) Cleared() (v Volume) {
 		}
 	}
 	if v.Chunks == 0 {
-		s.cleared.forget(times)
+		s.cleared.reset(times)
 	}
 	return v
 }

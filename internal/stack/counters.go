@@ -9,7 +9,7 @@ import (
 
 type counters struct {
 	corrupt     atomic.Uint64 // found wrong in DRAM
-	corruptDown atomic.Uint64 // of those, on their way down
+	corruptDown atomic.Uint64 // of those, when they were demoted or written
 
 	replaced      atomic.Uint64 // below, because they came after what was stored
 	recoverFailed atomic.Uint64
@@ -18,7 +18,7 @@ type counters struct {
 // StackStats is a snapshot of the whole store.
 type StackStats struct {
 	Tiers        map[tier.Place]tier.Stats
-	Loads        map[tier.Place]Volume // chunks brought up to DRAM
+	Loads        map[tier.Place]Volume // chunks promoted to DRAM
 	LoadFailed   map[tier.Place]uint64
 	Written      map[tier.Place]Written
 	Ledger       ledger.Stats // DRAM: budgets and protection
@@ -27,7 +27,7 @@ type StackStats struct {
 	IndexBytes   int64
 	Inconsistent uint64 // chunks refused because their chain contradicted what is known
 	Corrupt      uint64 // chunks found wrong in DRAM and dropped
-	CorruptDown  uint64 // of those, the ones found on their way down
+	CorruptDown  uint64 // of those, the ones found when they were demoted or written
 	Recovering   bool
 
 	Replaced      uint64 // older bytes below that gave way to what was stored under their key

@@ -69,7 +69,7 @@ func (s *remover) Delete(ctx context.Context, ks []key.Key) (int, error) {
 	return known, s.delete(ctx, d)
 }
 
-// delete makes a deletion of which nothing can come up: first the chunks that
+// delete makes a deletion of which nothing can be promoted: first the chunks that
 // could be written go, then those being written, and then those that were. A chunk
 // in transit goes back to DRAM where that keeps its chunks.
 func (s *remover) delete(ctx context.Context, d *deletion) error {
@@ -79,7 +79,7 @@ func (s *remover) delete(ctx context.Context, d *deletion) error {
 	var errs []error
 	if d.from.Has(tier.CPU) {
 		errs = append(errs, s.deleteIn(ctx, tier.CPU, d.list(s.index)))
-		s.hot.HandedOver() // what is on its way down counts as DRAM's
+		s.hot.HandedOver() // what is in transit counts as DRAM's
 	}
 	for _, l := range s.levels.below {
 		w := l.writer
@@ -92,7 +92,7 @@ func (s *remover) delete(ctx context.Context, d *deletion) error {
 		s.index.sync(tier.CPU, s.transit.recall(d, &w.queue)...)
 		fair.Leave(ctx)
 		// Tasks that no worker has taken yet need not be waited for: they will find that
-		// their chunk was deleted, or recalled, or cannot come up.
+		// their chunk was deleted, or recalled, or cannot be promoted.
 		if err := w.await(ctx, func() bool { return !w.mu.atWork.touches(d) }); err != nil {
 			errs = append(errs, fmt.Errorf("delete in %s: it is still being written: %w", w.to.place, err))
 		}
@@ -163,7 +163,7 @@ func (s *remover) deletePart(ctx context.Context, p tier.Place, ks []key.Key) er
 }
 
 // deleteLeft forgets what the index does not know of a space that is deleted,
-// because its write was given up before it landed, or its deletion is under way.
+// because its write was given up before it ended, or its deletion is under way.
 func (s *remover) deleteLeft(ctx context.Context, l *level, d *deletion) error {
 	if d.in != nil || l.Unsettled == nil {
 		return nil

@@ -9,9 +9,9 @@ import (
 	"github.com/kvstored/kvstored/tier"
 )
 
-// takeVictim takes over a dirty chunk that DRAM evicted, if it is to be
+// demote takes over a dirty chunk that DRAM evicted, if it is to be
 // written and fits the budget of unwritten bytes.
-func (w *writer) takeVictim(v tier.Victim) bool {
+func (w *writer) demote(v tier.Victim) bool {
 	if w.when.mode == WriteSelective && v.Hits < w.when.minHits {
 		w.count.filtered.add(v.Size)
 		return false
@@ -26,15 +26,15 @@ func (w *writer) takeVictim(v tier.Victim) bool {
 		v.Block.Release()
 		return true
 	}
-	if w.takeNew(v, life) {
+	if w.demoteNew(v, life) {
 		return true
 	}
 	w.dram.transit.end(v.Key, life)
 	return false
 }
 
-// takeNew is takeVictim for one that is not in transit already.
-func (w *writer) takeNew(v tier.Victim, life uint64) bool {
+// demoteNew is demote for one that is not in transit already.
+func (w *writer) demoteNew(v tier.Victim, life uint64) bool {
 	n := occupied(v.Block)
 	if !v.Charged {
 		if err := w.dram.hot.Ledger().Charge(ledger.Daemon, ledger.Unwritten, n); err != nil {
@@ -42,11 +42,11 @@ func (w *writer) takeNew(v tier.Victim, life uint64) bool {
 			return false
 		}
 	}
-	w.dram.leaving.Add(n)
+	w.dram.demotingBytes.Add(n)
 	if w.pushVictim(v.Record, v.Block, life) {
 		return true
 	}
-	w.dram.leaving.Add(-n)
+	w.dram.demotingBytes.Add(-n)
 	if !v.Charged {
 		w.dram.hot.Ledger().Uncharge(ledger.Daemon, ledger.Unwritten, n)
 	}
@@ -75,7 +75,7 @@ func (q *queue) pushVictim(r tier.Record, b arena.Block, life uint64) bool {
 func (w *writer) forward(t task, how outcome) bool {
 	for _, l := range w.dram.levels.below[w.to.rank:] {
 		next := l.writer
-		if !next.lacks(t.rec.Key) {
+		if !next.needs(t.rec.Key) {
 			continue
 		}
 		if how == stored && next.when.mode != WriteBack {
@@ -105,17 +105,17 @@ func (q *queue) remember(r tier.Record) {
 	q.mu.backlog.toRetry(item{rec: r})
 }
 
-// landed ends what next began.
-func (q *queue) landed(k key.Key) {
+// release ends what next began.
+func (q *queue) release(k key.Key) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.mu.atWork.land(k)
+	q.mu.atWork.release(k)
 	q.mu.changed.Wake()
 }
 
-// awaitLanding waits until nothing of k is on its way to the tier, and reports
+// awaitTasks waits until nothing of k is on its way to the tier, and reports
 // whether something was.
-func (q *queue) awaitLanding(ctx context.Context, k key.Key) (was bool) {
+func (q *queue) awaitTasks(ctx context.Context, k key.Key) (was bool) {
 	_ = q.await(ctx, func() bool {
 		at := q.at(k)
 		was = was || at

@@ -2,7 +2,7 @@
 // write-behind and demotion.
 //
 // It never imports a tier; see package tier for what one is. It owns the index of
-// all known chunks, the chunks on their way up and down, and one level struct for
+// all known chunks, the chunks in flight and in transit, and one level struct for
 // each tier, which has the tier's roles, its queue of loads, its speed, its
 // counters and its writer. A tier that is added is one level more.
 //

@@ -13,21 +13,21 @@ import (
 	"github.com/kvstored/kvstored/tier"
 )
 
-// dram is the hot tier with the chunks on their way up to it and down from it:
+// dram is the hot tier with the chunks in flight to it and in transit from it:
 // every part of a Stack works with it.
 type dram struct {
-	hot        tier.Hot
-	room       int64 // in bytes
-	levels     *levels
-	index      *index
-	promotions promotions
-	transit    transit
-	local      locals
-	shrink     chan struct{} // capacity 1: it may be above its high watermark
-	leaving    atomic.Int64  // bytes of its victims that are still to be written
-	cleared    cleared
-	count      counters
-	log        zerolog.Logger
+	hot           tier.Hot
+	room          int64 // in bytes
+	levels        *levels
+	index         *index
+	promotions    promotions
+	transit       transit
+	local         locals
+	shrink        chan struct{} // capacity 1: it may be above its high watermark
+	demotingBytes atomic.Int64  // of its victims that are still to be written
+	cleared       cleared
+	count         counters
+	log           zerolog.Logger
 }
 
 func newDRAM(ls *levels, log zerolog.Logger) *dram {
@@ -39,7 +39,7 @@ func newDRAM(ls *levels, log zerolog.Logger) *dram {
 	return d
 }
 
-// has reports whether k is in DRAM, or on its way down from there. A chunk
+// has reports whether k is in DRAM, or in transit from there. A chunk
 // between the two is not told; see tier.Shrinker.HandedOver.
 func (d *dram) has(k key.Key) bool { return d.hot.Has(k) || d.transit.has(k) }
 
@@ -59,7 +59,7 @@ func (d *dram) keepWatermark(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-d.shrink:
-			d.hot.Shrink(ctx, d.leaving.Load(), d.demote)
+			d.hot.Shrink(ctx, d.demotingBytes.Load(), d.demote)
 		}
 	}
 }
@@ -67,7 +67,7 @@ func (d *dram) keepWatermark(ctx context.Context) error {
 // filled wakes keepWatermark if there is something for it to do: waking a
 // goroutine costs more than most commits.
 func (d *dram) filled() {
-	if !d.hot.Crowded(d.leaving.Load()) {
+	if !d.hot.Crowded(d.demotingBytes.Load()) {
 		return
 	}
 	select {
@@ -76,10 +76,10 @@ func (d *dram) filled() {
 	}
 }
 
-// demote takes over a victim of DRAM: it goes down first if no tier below has it,
+// demote takes over a victim of DRAM: it is demoted first if no tier below has it,
 // and true says that its memory stays in use until it has.
 func (d *dram) demote(v tier.Victim) bool {
-	taken := v.Dirty && d.handDown(v)
+	taken := v.Dirty && d.demoteDirty(v)
 	if taken {
 		d.index.insert(tier.CPU, []tier.Record{v.Record}) // the index may have been told that it is gone
 	} else {
@@ -90,11 +90,11 @@ func (d *dram) demote(v tier.Victim) bool {
 	return taken
 }
 
-// handDown gives a victim to the nearest writer that takes it; from there it is
+// demoteDirty gives a victim to the nearest writer that takes it; from there it is
 // forwarded. It is charged once, however many tiers it goes to.
-func (d *dram) handDown(v tier.Victim) bool {
+func (d *dram) demoteDirty(v tier.Victim) bool {
 	for _, l := range d.levels.below {
-		if w := l.writer; w.takes(v.Key.Space) && !w.has(v.Key, v.Sum) && w.takeVictim(v) {
+		if w := l.writer; w.takes(v.Key.Space) && !w.has(v.Key, v.Sum) && w.demote(v) {
 			return true
 		}
 	}
@@ -134,7 +134,7 @@ func (d *dram) takeIn(k key.Key) (r tier.Record, back bool) {
 	return r, err == nil && st != ledger.Filling
 }
 
-// endTransit ends a demotion and lets go of its memory.
+// endTransit ends a demotion and frees its memory.
 func (d *dram) endTransit(t task) {
 	d.transit.end(t.rec.Key, t.life)
 	d.index.sync(tier.CPU, t.rec.Key)
@@ -154,7 +154,7 @@ func (d *dram) refund(v tier.Victim) {
 // uncharge gives back what a victim was charged.
 func (d *dram) uncharge(n int64) {
 	d.hot.Ledger().Uncharge(ledger.Daemon, ledger.Unwritten, n)
-	d.leaving.Add(-n)
+	d.demotingBytes.Add(-n)
 }
 
 // hold holds a resident chunk for the daemon; ok is false if there is none.
@@ -192,7 +192,7 @@ func (d *dram) dropCorrupt(ctx context.Context, k key.Key) {
 	if err := d.hot.Delete(ctx, []key.Key{k}); err != nil {
 		d.log.Error().Err(err).Msg("a chunk with a wrong checksum could not be dropped from DRAM")
 	}
-	d.transit.drop(k)
+	d.transit.remove(k)
 	d.index.sync(tier.CPU, k)
 }
 

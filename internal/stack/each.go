@@ -18,7 +18,7 @@ func (l *leases) Current(c *key.Chain, refs []tier.Ref, is []bool) {
 
 // HoldEach is Hold for chunks that stand alone: each of c that is in DRAM and
 // within budget is held, and refs, as long as c, has its ref; that of any other is
-// zero. Chunks on their way down are not held: those are for Hold.
+// zero. Chunks in transit are not held: those are for Hold.
 func (l *leases) HoldEach(o ledger.Owner, cl ledger.Class, c *key.Chain, refs []tier.Ref) {
 	sc := borrow(0)
 	defer sc.give()

@@ -56,6 +56,7 @@ type Store struct {
 	Owner ledger.Owner
 	Wait  bool
 	Force bool // whatever the policies think of it
+	Free  bool // take only room that is free
 }
 
 // ReserveFor is Reserve for one who says more.
@@ -98,7 +99,7 @@ func (s *filler) reserve(ctx context.Context, want Store, c *key.Chain, from int
 			return n, fmt.Errorf("reserve chunk %d: %w", i, ErrNotAdmitted)
 		}
 		f.Record = recordAt(c, i, size)
-		f.Force = want.Force
+		f.Force, f.Free = want.Force, want.Free
 		ref, st, err := s.hot.Reserve(ctx, f)
 		if err != nil {
 			return n, fmt.Errorf("reserve chunk %d: %w", i, err)

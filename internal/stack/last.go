@@ -50,7 +50,7 @@ func (s *flusher) left(w *writer) Volume {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	b := &w.mu.backlog // victims are among those that wait
-	return Volume{uint64(b.waiting() + b.retry.len()), bytes + uint64(b.behind+b.held+b.lacks)}
+	return Volume{uint64(b.waiting() + b.retry.len()), bytes + uint64(b.pendingBytes+b.heldBytes+b.retryBytes)}
 }
 
 // of is what a writer has in hand.
@@ -65,7 +65,7 @@ func (d *transit) of(w *queue) (v Volume) {
 	return v
 }
 
-// valuableFirst orders the chunks that a writer has to write by their worth: the
+// valuableFirst orders the chunks that a writer has to write by their uses: the
 // most often used first, but no chunk before the prefix it stands on, for it is of
 // use only with all before it. Of equals the youngest goes first. Chunks in retry
 // are among them.
@@ -77,7 +77,7 @@ func (s *flusher) valuableFirst(w *writer) {
 	ranked := make([]rankedItem, len(list))
 	for i, of := range list {
 		e, _ := s.hot.Ledger().Find(of.rec.Key)
-		ranked[i] = rankedItem{item: of, worth: e.Hits, age: len(list) - i}
+		ranked[i] = rankedItem{item: of, uses: e.Hits, age: len(list) - i}
 	}
 	rankItems(ranked)
 	var left fifo[item]
@@ -100,26 +100,26 @@ func (s *flusher) takeAll(w *writer) (list []item) {
 	return list
 }
 
-// rankedItem is a chunk that is to be written, with its worth: how often it was
+// rankedItem is a chunk that is to be written, with its uses: how often it was
 // used, and no more than what the chunk before it is worth.
 type rankedItem struct {
 	item
-	worth uint8
-	age   int // 1 is the youngest
+	uses uint8
+	age  int // 1 is the youngest
 }
 
 // rankItems sorts by worth.
 func rankItems(is []rankedItem) {
 	slices.SortFunc(is, func(a, b rankedItem) int { return cmp.Compare(a.rec.Depth, b.rec.Depth) })
-	worth := make(map[key.Key]uint8, len(is))
+	uses := make(map[key.Key]uint8, len(is))
 	for n := range is {
 		i := &is[n]
-		if before, ok := worth[key.Key{Space: i.rec.Key.Space, Hash: i.rec.Parent}]; ok {
-			i.worth = min(i.worth, before)
+		if before, ok := uses[key.Key{Space: i.rec.Key.Space, Hash: i.rec.Parent}]; ok {
+			i.uses = min(i.uses, before)
 		}
-		worth[i.rec.Key] = i.worth
+		uses[i.rec.Key] = i.uses
 	}
 	slices.SortFunc(is, func(a, b rankedItem) int {
-		return cmp.Or(cmp.Compare(b.worth, a.worth), cmp.Compare(a.rec.Depth, b.rec.Depth), cmp.Compare(a.age, b.age))
+		return cmp.Or(cmp.Compare(b.uses, a.uses), cmp.Compare(a.rec.Depth, b.rec.Depth), cmp.Compare(a.age, b.age))
 	})
 }

@@ -38,7 +38,7 @@ type loader struct {
 
 func newLoader(d *dram, leases *leases) *loader {
 	l := &loader{dram: d, leases: leases}
-	l.flight.Clone, l.flight.Discard = (*promoted).share, l.letGo
+	l.flight.Clone, l.flight.Discard = (*promoted).share, l.release
 	return l
 }
 
@@ -76,14 +76,14 @@ func (p *promoted) share() *promoted {
 	return p
 }
 
-// letGo ends the share of one request, and with the last one the hold.
-func (l *loader) letGo(p *promoted) {
+// release ends the share of one request, and with the last one the hold.
+func (l *loader) release(p *promoted) {
 	if p.users.Add(-1) == 0 {
 		l.unhold(p.ref)
 	}
 }
 
-// LoadError says which tier failed to bring a chunk up.
+// LoadError says which tier failed to promote a chunk.
 type LoadError struct {
 	Place tier.Place
 	Err   error
@@ -99,7 +99,7 @@ func (e *LoadError) Unwrap() error { return e.Err }
 type Requester struct {
 	Owner ledger.Owner // whose lease it becomes, and the client
 	Job   uint64       // of that client
-	Idle  bool         // in no hurry: only where no other load waits
+	Idle  bool         // only where no other load waits
 }
 
 func (by Requester) turn() fair.By {
@@ -123,7 +123,7 @@ func (l *loader) LoadBy(ctx context.Context, by Requester, c *key.Chain, i int, 
 	if err != nil {
 		return tier.Ref{}, 0, err
 	}
-	defer l.letGo(p)
+	defer l.release(p)
 	n, err := l.leases.Hold(by.Owner, ledger.Lease, c, i, i+1, refs[:])
 	if n == 0 && err == nil {
 		err = tier.ErrNotFound // deleted this very moment
@@ -132,7 +132,7 @@ func (l *loader) LoadBy(ctx context.Context, by Requester, c *key.Chain, i int, 
 }
 
 // Warm promotes chunk i of c as idle work, which no other load waits behind, and
-// leaves it without a lease. It returns how many bytes came up, and from which
+// leaves it without a lease. It returns how many bytes were promoted, and from which
 // tier: none, from DRAM, if the chunk is there already. It ends with ctx.
 func (l *loader) Warm(ctx context.Context, by Requester, c *key.Chain, i int, search tier.Set) (int64, tier.Place, error) {
 	if ref, ok := l.hold(c.Key(i)); ok {
@@ -144,15 +144,15 @@ func (l *loader) Warm(ctx context.Context, by Requester, c *key.Chain, i int, se
 	if err != nil {
 		return 0, 0, err
 	}
-	defer l.letGo(p)
+	defer l.release(p)
 	if p.from == tier.CPU {
 		return 0, tier.CPU, nil
 	}
 	return int64(p.ref.Block.Len()), p.from, nil
 }
 
-// promote promotes a chunk for a request, which lets go of it then, or joins the
-// promotion under way.
+// promote promotes a chunk for a request, or joins the promotion under way. The
+// caller releases the result.
 func (l *loader) promote(ctx context.Context, by Requester, r tier.Record, search tier.Set) (*promoted, error) {
 	fair.Leave(ctx)
 	if !by.Idle {

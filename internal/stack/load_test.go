@@ -336,7 +336,7 @@ func TestLoadWhileClientFills(t *testing.T) {
 	})
 }
 
-// A chunk that a client has stored while it was on its way up is there: the load
+// A chunk that a client has stored while it was in flight is there: the load
 // takes the stored one.
 func TestLoadMeetsResident(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -121,6 +121,7 @@ func (l lookups) locate(ctx context.Context, c *key.Chain, from int, at []uint8)
 			known = l.index.match(c, known, to, at)
 		}
 	}
+	l.promotions.fence(c, from, at[:known])
 	return known
 }
 

@@ -4,26 +4,28 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
 
-// promotions is the chunks on their way up to DRAM, one fetch a key, and those being
-// deleted meanwhile: a fetch may have read its chunk before that was deleted,
-// and must not bring it back.
+// promotions is the chunks in flight to DRAM, one promotion a key, and those being
+// deleted meanwhile: a promotion may have read its chunk before that was deleted,
+// and must not publish it.
 //
 // Its mutex is held around one Publish in the hot tier: either a chunk is in
 // DRAM when its deletion begins, and is deleted there, or it never gets there.
 type promotions struct {
-	mu struct {
+	running atomic.Int32 // deletions
+	mu      struct {
 		sync.Mutex
 		chunks    map[key.Key]*promotion
 		deletions map[*deletion]struct{}
 	}
 }
 
-// promotion is one chunk being fetched.
+// promotion is one chunk in flight.
 type promotion struct {
 	key     key.Key
 	from    tier.Place
@@ -31,10 +33,10 @@ type promotion struct {
 	cancel  context.CancelFunc // its context ends when it is deleted
 }
 
-// errDeleted is the answer to a load of a chunk that is deleted on its way up.
+// errDeleted is the answer to a load of a chunk that is deleted while it is in flight.
 var errDeleted = fmt.Errorf("it is being deleted: %w", tier.ErrNotFound)
 
-// begin notes that k is about to be fetched from a tier. The context it returns
+// begin notes that k is about to be read from a tier. The context it returns
 // ends if k is deleted there. The promotion ends with end.
 func (ps *promotions) begin(ctx context.Context, k key.Key, from tier.Place) (context.Context, *promotion, error) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -89,7 +91,7 @@ func (ps *promotions) readmit(k key.Key, publish func()) {
 	publish()
 }
 
-// refuse keeps the chunks that d deletes from coming up, fetches under way included,
+// refuse keeps the chunks that d deletes from being promoted, those in flight included,
 // until the call of the result.
 func (ps *promotions) refuse(d *deletion) (end func()) {
 	ps.mu.Lock()
@@ -104,12 +106,14 @@ func (ps *promotions) refuse(d *deletion) (end func()) {
 		ps.mu.deletions = make(map[*deletion]struct{})
 	}
 	ps.mu.deletions[d] = struct{}{}
+	ps.running.Add(1)
 	return func() {
 		ps.mu.Lock()
 		defer ps.mu.Unlock()
+		ps.running.Add(-1)
 		delete(ps.mu.deletions, d)
 	}
 }
 
-// hit reports whether d deletes the chunk that is fetched.
+// hit reports whether d deletes the chunk in flight.
 func (p *promotion) hit(d *deletion) bool { return d.from.Has(p.from) && d.has(p.key) }

@@ -83,7 +83,7 @@ func (q *queue) caughtUp(ctx context.Context) error {
 	if q.when.mode == WriteBack {
 		return nil
 	}
-	return q.await(ctx, func() bool { return q.mu.backlog.behind <= q.limits.behind || q.mu.stopped })
+	return q.await(ctx, func() bool { return q.mu.backlog.pendingBytes <= q.limits.behind || q.mu.stopped })
 }
 
 // next returns the next chunk to write. If only a budget is in the way, one
@@ -124,7 +124,7 @@ func (q *queue) protectNext() (released <-chan struct{}) {
 	b, hot := &q.mu.backlog, q.dram.hot
 	for from := q.source(); from != nil && b.ready.len() < q.limits.workers; from = q.source() {
 		i := *from.front()
-		if q.limits.held > 0 && b.held > 0 && b.held+int64(i.rec.Size) > q.limits.held {
+		if q.limits.held > 0 && b.heldBytes > 0 && b.heldBytes+int64(i.rec.Size) > q.limits.held {
 			return nil // end wakes a worker
 		}
 		var refs [1]tier.Ref
@@ -142,7 +142,7 @@ func (q *queue) protectNext() (released <-chan struct{}) {
 		case n == 1:
 			b.move(&i, ready)
 			b.ready.push(task{item: i, ref: refs[0]})
-		case err == nil && q.nearer != nil: // or deleted: refetch will tell
+		case err == nil && q.nearer != nil: // or deleted: refetch finds out
 			b.move(&i, ready)
 			b.ready.push(task{item: i, inNearer: true})
 		default:
@@ -168,7 +168,7 @@ func (q *queue) setOut() bool {
 		q.mu.flushes.force()
 		q.more()
 	}
-	return b.ready.len() > 0 || b.held > 0 || len(q.mu.atWork) > 0 || b.compacting || q.source() != nil
+	return b.ready.len() > 0 || b.heldBytes > 0 || len(q.mu.atWork) > 0 || b.compacting || q.source() != nil
 }
 
 // compact keeps pending from outgrowing the chunks that are there, when chunks are evicted or
@@ -191,15 +191,15 @@ func (q *queue) compact() {
 			left.push(i)
 			continue
 		}
-		if !twice && q.nearer != nil && q.when.mode != WriteBack && q.lacks(i.rec.Key) {
+		if !twice && q.nearer != nil && q.when.mode != WriteBack && q.needs(i.rec.Key) {
 			q.count.drop(DropGone, i.rec.Size)
 		}
 		if gone = append(gone, i); len(gone) == indexBatch {
-			q.forget(gone)
+			q.finish(gone)
 			gone = gone[:0]
 		}
 	}
-	q.forget(gone)
+	q.finish(gone)
 	q.giveBack(&left)
 }
 
@@ -215,8 +215,8 @@ func (q *queue) takePending() fifo[item] {
 	return q.mu.backlog.takePending()
 }
 
-// forget drops pending items that are gone.
-func (q *queue) forget(gone []item) {
+// finish drops pending items that are gone.
+func (q *queue) finish(gone []item) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for i := range gone {

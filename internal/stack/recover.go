@@ -77,7 +77,7 @@ func (r *recovery) recover(ctx context.Context, l *level) error {
 func (r *recovery) recovered(l *level, n int) {
 	r.syncAll(l)
 	l.scan.unknown.Store(false)
-	l.scan.untold.forget()
+	l.scan.untold.reset()
 	r.log.Info().Int("chunks", n).Msgf("%s tier recovered", l.place)
 	for _, below := range r.levels.below {
 		below.writer.filled() // a smaller capacity, or other watermarks

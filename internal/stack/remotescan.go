@@ -76,13 +76,13 @@ func (r *RemoteScan) Find(ctx context.Context) {
 			ks = append(ks, r.chain.Key(i))
 		}
 		from := at
-		n, err := r.far.Shared.Find(ctx, ks, func(n int) { r.learn(from, from+n) })
+		n, err := r.far.Shared.Find(ctx, ks, func(n int) { r.add(from, from+n) })
 		if err != nil {
 			r.log.Debug().Err(err).Stringer("tier", r.far.place).Msg("a shared tier does not say what it has")
 			r.fail(err)
 			return
 		}
-		if n == 0 || !r.learn(from, from+n) {
+		if n == 0 || !r.add(from, from+n) {
 			return
 		}
 		// Behind what the far tier has, a near one may go on.
@@ -93,8 +93,8 @@ func (r *RemoteScan) Find(ctx context.Context) {
 	}
 }
 
-// learn notes that chunks from..to are there.
-func (r *RemoteScan) learn(from, to int) bool {
+// add notes in the index that chunks from..to are there.
+func (r *RemoteScan) add(from, to int) bool {
 	if err := r.index.add(r.chain, from, to, r.far.place); err != nil {
 		return false // it contradicts what is known: the prefix ends here
 	}

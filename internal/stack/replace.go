@@ -57,7 +57,7 @@ func (s *filler) Replace(ctx context.Context, c *key.Chain, ref tier.Ref) error 
 			released = nil
 		case <-ctx.Done():
 			s.hot.Abort([]tier.Ref{ref})
-			return fmt.Errorf("replace: the old bytes are still on their way up: %w", context.Cause(ctx))
+			return fmt.Errorf("replace: the old bytes are still in flight to DRAM: %w", context.Cause(ctx))
 		}
 	}
 }

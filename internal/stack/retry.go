@@ -41,7 +41,7 @@ func (w *writer) putOff(t *task, r DropReason) outcome {
 func (q *queue) missing() Volume {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return Volume{uint64(q.mu.backlog.retry.len()), uint64(q.mu.backlog.lacks)}
+	return Volume{uint64(q.mu.backlog.retry.len()), uint64(q.mu.backlog.retryBytes)}
 }
 
 // keepRetrying offers chunks in retry again. While the tier may still be off

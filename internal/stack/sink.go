@@ -127,9 +127,9 @@ func (s *sink) has(k key.Key, sum uint64) bool {
 // takes reports whether a space is written to the tier.
 func (s *sink) takes(id key.SpaceID) bool { return s.dram.reach(id).Has(s.to.place) }
 
-// lacks reports whether a chunk belongs into the tier and is not known to be
+// needs reports whether a chunk belongs into the tier and is not known to be
 // there.
-func (s *sink) lacks(k key.Key) bool { return s.takes(k.Space) && !s.dram.index.has(s.to.place, k) }
+func (s *sink) needs(k key.Key) bool { return s.takes(k.Space) && !s.dram.index.has(s.to.place, k) }
 
 // trim makes room below and tells the index; false if none could be made.
 func (s *sink) trim(ctx context.Context, n int64) bool {

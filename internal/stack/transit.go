@@ -24,7 +24,7 @@ type transit struct {
 	}
 }
 
-// demotion is one chunk on its way down. The block is the write task's.
+// demotion is one chunk in transit. The block is the write task's.
 type demotion struct {
 	life  uint64 // tells it from an earlier one of the same key
 	with  *queue
@@ -33,7 +33,7 @@ type demotion struct {
 }
 
 // begin notes a victim, and returns its life. Again says that the same block is
-// on its way down already: it was evicted, came back, and is evicted again.
+// in transit already: it was evicted, readmitted, and is evicted again.
 func (d *transit) begin(r tier.Record, b arena.Block, with *queue) (life uint64, again bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -74,7 +74,7 @@ func (d *transit) lives(k key.Key, life uint64) bool {
 	return d.mu.chunks[k].life == life
 }
 
-// has reports whether k is on its way down.
+// has reports whether k is in transit.
 func (d *transit) has(k key.Key) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -144,8 +144,8 @@ func (d *transit) recallSome(ks []key.Key, w *queue, out []key.Key) []key.Key {
 	return out
 }
 
-// drop forgets a chunk whose bytes are wrong.
-func (d *transit) drop(k key.Key) {
+// remove takes out a chunk whose bytes are wrong.
+func (d *transit) remove(k key.Key) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.mu.chunks, k)

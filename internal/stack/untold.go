@@ -38,7 +38,7 @@ func (u *untold) sum(k key.Key) (sum uint64, ok bool) {
 	return sum, ok
 }
 
-func (u *untold) forget() {
+func (u *untold) reset() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.mu.sums = nil

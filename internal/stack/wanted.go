@@ -7,7 +7,7 @@ import (
 )
 
 // wants decides whether the tier is to have a chunk: its policy says so, or the
-// client that stored it insists; and the chunk that it hangs on is there, or has
+// client that stored it forces it; and the chunk that it hangs on is there, or has
 // just been taken to be written. It is called with the mutex held, for the chunks
 // of a prompt in their order.
 func (q *queue) wants(t *task) bool {

@@ -11,7 +11,7 @@ import (
 	"github.com/kvstored/kvstored/internal/broadcast"
 )
 
-// WriteMode says when a committed chunk goes down.
+// WriteMode says when a committed chunk is written to the tiers below.
 type WriteMode uint8
 
 // The write modes.
@@ -58,13 +58,13 @@ const farShare = 20
 
 // writer writes committed chunks behind into one tier. Commits never wait
 // for it: chunks that the queue has no room for stay in DRAM, unprotected, and
-// are taken up as room appears; if DRAM must evict one first it goes down as a
-// victim, and if there is no room for that either it is dropped and counted.
+// are taken up as room appears; if DRAM must evict one first it is demoted, and
+// if there is no room for that either it is dropped and counted.
 //
 // An entry of DRAM is dirty from when it was stored here until the nearest tier
-// below that may have it does, and only dirty ones go down when DRAM evicts
-// them. Tiers behind that one find a chunk there, or are handed the victim when
-// that one is done with it, whether it took it or not.
+// below that may have it does, and only dirty ones are demoted when DRAM
+// evicts them. Tiers behind that one find a chunk there, or have the victim
+// forwarded when that one is done with it, whether it took it or not.
 //
 // Lock order: the writer's mutex is held around ledger calls, never the
 // other way round and never around the index's.
@@ -131,8 +131,7 @@ func newWriter(l *loader, to *level, o WriteOptions) *writer {
 	return w
 }
 
-// run writes until ctx ends; then it lets go of the chunks that it could not
-// write.
+// run writes until ctx ends; then it drops the chunks that it could not write.
 func (w *writer) run(ctx context.Context) error {
 	defer w.stop()
 	var g errgroup.Group
@@ -154,7 +153,7 @@ func (w *writer) worker(ctx context.Context) error {
 			return err
 		}
 		w.end(t, w.perform(ctx, &t))
-		w.landed(t.rec.Key)
+		w.release(t.rec.Key)
 	}
 }
 
@@ -214,7 +213,7 @@ func (q *queue) await(ctx context.Context, met func() bool) error {
 	}
 }
 
-// stop lets go of the chunks that were not written before run ended.
+// stop drops the chunks that were not written before run ended.
 func (w *writer) stop() {
 	w.mu.Lock()
 	w.mu.stopped = true

@@ -145,7 +145,7 @@ func (w *writer) end(t task, how outcome) {
 		}
 	case t.inNearer:
 		if t.promoted != nil {
-			w.loader.letGo(t.promoted)
+			w.loader.release(t.promoted)
 		}
 	default:
 		w.dram.hot.Release(ledger.Daemon, ledger.Unwritten, []tier.Ref{t.ref})
@@ -164,7 +164,7 @@ func (w *writer) end(t task, how outcome) {
 	w.mu.changed.Wake()
 }
 
-// refetch brings a chunk up again that DRAM has evicted before it was written
+// refetch promotes a chunk again that DRAM has evicted before it was written
 // here: the tier in between has it, so that nothing but a read is lost. If that
 // fails the task is over.
 func (w *writer) refetch(ctx context.Context, t *task) (how outcome, ok bool) {
@@ -178,7 +178,7 @@ func (w *writer) refetch(ctx context.Context, t *task) (how outcome, ok bool) {
 		}
 		return w.putOff(t, DropTierOff), false
 	case w.dram.transit.isWith(k, &nearer.queue):
-		nearer.awaitLanding(ctx, k)
+		nearer.awaitTasks(ctx, k)
 		return refused, false // it is forwarded from there
 	}
 	p, err := w.loader.refetch(ctx, t.rec, w.nearer)
@@ -188,12 +188,12 @@ func (w *writer) refetch(ctx context.Context, t *task) (how outcome, ok bool) {
 	}
 	reason := dropReason(err)
 	if errors.Is(err, tier.ErrNotFound) {
-		if w.when.mode == WriteBack || nearer.awaitLanding(ctx, k) {
+		if w.when.mode == WriteBack || nearer.awaitTasks(ctx, k) {
 			return refused, false // it is forwarded: with write-back, as all that DRAM evicts
 		}
 		reason = DropGone
 	}
 	w.count.drop(reason, t.rec.Size)
-	w.dram.log.Debug().Err(err).Stringer("tier", w.to.place).Msg("a chunk to be written could not be brought up")
+	w.dram.log.Debug().Err(err).Stringer("tier", w.to.place).Msg("a chunk to be written could not be promoted")
 	return refused, false
 }

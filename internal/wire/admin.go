@@ -54,7 +54,7 @@ func (m *PinsReply) Append(dst []byte) []byte {
 
 // Decode implements Message.
 func (m *PinsReply) Decode(body []byte) error {
-	c := cursor{b: body}
+	c := replyCursor(body)
 	*m = PinsReply{}
 	for n := c.u32("pins"); n > 0 && c.err == nil; n-- { // each takes bytes of the body
 		p := PinInfo{LookupID: c.str("lookup id")}
@@ -101,12 +101,12 @@ func (m *RevokeRequest) Append(dst []byte) []byte {
 	case RevokeConnection:
 		dst = binary.LittleEndian.AppendUint64(dst, m.Connection)
 	}
-	return appendOptions(dst)
+	return noOptions(dst)
 }
 
 // Decode implements Message.
 func (m *RevokeRequest) Decode(body []byte) error {
-	c := cursor{b: body}
+	c := requestCursor(body)
 	*m = RevokeRequest{What: RevokeWhat(c.u8("what"))}
 	switch m.What {
 	case RevokePin:
@@ -117,7 +117,7 @@ func (m *RevokeRequest) Decode(body []byte) error {
 	default:
 		c.fail("what", "%d is unknown", m.What)
 	}
-	return c.endRequest("revoke")
+	return c.endRequest("revoke", nil)
 }
 
 // PolicyRequest replaces the policy of eviction of a tier, or only asks.
@@ -128,12 +128,12 @@ type PolicyRequest struct {
 
 // Append implements Message.
 func (m *PolicyRequest) Append(dst []byte) []byte {
-	return appendOptions(appendStr(append(dst, byte(m.Tier)), m.Name))
+	return noOptions(appendStr(append(dst, byte(m.Tier)), m.Name))
 }
 
 // Decode implements Message.
 func (m *PolicyRequest) Decode(body []byte) error {
-	c := cursor{b: body}
+	c := requestCursor(body)
 	m.Tier = Tiers(c.flags(uint8(tiersKnown), "tier"))
 	m.Name = c.str("policy")
 	switch {
@@ -142,7 +142,7 @@ func (m *PolicyRequest) Decode(body []byte) error {
 	case m.Tier == 0 && m.Name != "", m.Tier != 0 && m.Name == "":
 		c.fail("policy", "name a tier and a policy, or neither")
 	}
-	return c.endRequest("policy")
+	return c.endRequest("policy", nil)
 }
 
 // TierPolicy is the policy of one tier.
@@ -172,7 +172,7 @@ func (m *PolicyReply) Append(dst []byte) []byte {
 
 // Decode implements Message.
 func (m *PolicyReply) Decode(body []byte) error {
-	c := cursor{b: body}
+	c := replyCursor(body)
 	*m = PolicyReply{}
 	for n := c.u8("tiers"); n > 0 && c.err == nil; n-- {
 		m.Tiers = append(m.Tiers, TierPolicy{Tiers(c.u8("tier")), c.str("policy")})
@@ -189,11 +189,11 @@ type ClearRequest struct {
 }
 
 // Append implements Message.
-func (m *ClearRequest) Append(dst []byte) []byte { return appendOptions(append(dst, byte(m.Tiers))) }
+func (m *ClearRequest) Append(dst []byte) []byte { return noOptions(append(dst, byte(m.Tiers))) }
 
 // Decode implements Message.
 func (m *ClearRequest) Decode(body []byte) error {
-	c := cursor{b: body}
+	c := requestCursor(body)
 	m.Tiers = Tiers(c.flags(uint8(tiersKnown), "tiers"))
-	return c.endRequest("clear")
+	return c.endRequest("clear", nil)
 }

@@ -6,17 +6,15 @@ import "encoding/binary"
 const MaxBatch = 1024
 
 // BatchRequest is a prefetch for each of many prompts, in the order in which
-// they arrived. An option that names no prompt holds for all.
+// they arrived. What names no prompt holds for all.
 type BatchRequest struct {
-	Search         Tiers
-	Flags          uint8 // as of a prefetch
-	Policy         WaitPolicy
-	DeadlineMillis uint32
-	MaxOvertaken   uint32 // how many later prompts may run before one of the batch
-	Prompts        []BatchPrompt
-	Ranks          U32s   // as of a prefetch
-	PrefillRate    uint32 // as of a prefetch
-	Configs        Pairs  // as of a prefetch, for all; an option
+	Search       Tiers
+	Flags        uint8 // as of a prefetch
+	Policy       WaitPolicy
+	LoadMillis   uint32
+	MaxOvertaken uint32 // how many later prompts may run before one of the batch
+	Prompts      []BatchPrompt
+	Shared       Shared // as of a prefetch
 }
 
 // BatchPrompt is one prompt of a batch.
@@ -28,53 +26,37 @@ type BatchPrompt struct {
 
 // Append implements Message.
 func (m *BatchRequest) Append(dst []byte) []byte {
-	dst = append(dst, byte(m.Search), m.Flags, byte(m.Policy))
-	dst = binary.LittleEndian.AppendUint32(dst, m.DeadlineMillis)
-	dst = binary.LittleEndian.AppendUint32(dst, m.MaxOvertaken)
-	dst = binary.LittleEndian.AppendUint16(dst, uint16(len(m.Prompts)))
+	dst = append(dst, byte(m.Search), m.Flags, byte(m.Policy), 0)
+	dst = binary.LittleEndian.AppendUint32(dst, m.LoadMillis)
+	dst = appendZero(binary.LittleEndian.AppendUint32(dst, m.MaxOvertaken), 4)
+	dst = appendZero(binary.LittleEndian.AppendUint32(dst, uint32(len(m.Prompts))), 4)
 	for i := range m.Prompts {
 		p := &m.Prompts[i]
-		dst = appendStr(p.Chain.append(dst), p.LookupID)
-		dst = binary.LittleEndian.AppendUint32(dst, p.Overtaken)
+		at := len(dst)
+		dst = p.Chain.append(beginRecord(dst))
+		dst = appendZero(binary.LittleEndian.AppendUint32(dst, p.Overtaken), 4)
+		dst = endRecord(appendStr(dst, p.LookupID), at)
 	}
-	l := beginOptions(dst)
-	l.add(optionRanks, m.Ranks)
-	l.add32(optionPrefillRate, m.PrefillRate)
-	if n := m.Configs.Len(); n > 0 {
-		l.add(optionConfigs, append(binary.LittleEndian.AppendUint16(nil, uint16(n)), m.Configs...))
-	}
-	return l.end()
+	return m.Shared.append(dst)
 }
 
 // Decode implements Message.
 func (m *BatchRequest) Decode(body []byte) error {
-	c := cursor{b: body}
-	*m = BatchRequest{Search: Tiers(c.flags(uint8(tiersKnown), "search")), Flags: c.flags(PrefetchPin, "flags"), Policy: c.policy()}
-	m.DeadlineMillis = c.u32("deadline")
+	c := requestCursor(body)
+	*m = BatchRequest{}
+	m.Search, m.Flags, m.Policy, m.LoadMillis = manner(&c)
 	m.MaxOvertaken = c.u32("max overtaken")
-	n := c.u16("prompts")
-	if n > MaxBatch {
-		c.fail("prompts", "%d, use at most %d", n, MaxBatch)
-	}
-	for range n {
-		if c.err != nil {
-			break
-		}
+	c.zero(4, "max overtaken")
+	c.listed("prompts", func(sub *cursor) {
 		var p BatchPrompt
-		c.chain(&p.Chain)
-		p.LookupID, p.Overtaken = c.str("lookup id"), c.u32("overtaken")
+		sub.chain(&p.Chain)
+		p.Overtaken = sub.u32("overtaken")
+		sub.zero(4, "overtaken")
+		p.LookupID = sub.str("lookup id")
 		m.Prompts = append(m.Prompts, p)
-	}
-	shared := c.prefetchOptions(&m.Ranks, &m.PrefillRate)
-	return c.endWith("batch", func(tag uint16, value cursor) bool {
-		if tag != optionConfigs {
-			return shared(tag, value)
-		}
-		if m.Configs = value.pairs("request configs"); value.err != nil || value.left() > 0 {
-			c.fail("request configs", "an option of %d bytes does not hold what it counts", len(value.b))
-		}
-		return true
+		sub.atMost(len(m.Prompts), MaxBatch, "prompts")
 	})
+	return c.endWith("batch", nil, m.Shared.option(true))
 }
 
 // BatchReply is an answer for each prompt, and the order in which to run them
@@ -86,43 +68,41 @@ type BatchReply struct {
 
 // BatchJob is the answer to one prompt.
 type BatchJob struct {
-	Status   Status // if not ok, Text says why and there is no job
+	Code     Code // if not ok, Text says why and there is no job
 	Text     string
 	Prefetch PrefetchReply
 }
 
 // Append implements Message.
 func (m *BatchReply) Append(dst []byte) []byte {
-	dst = binary.LittleEndian.AppendUint16(dst, uint16(len(m.Jobs)))
+	dst = appendZero(binary.LittleEndian.AppendUint32(dst, uint32(len(m.Jobs))), 4)
 	for i := range m.Jobs {
 		j := &m.Jobs[i]
-		dst = binary.LittleEndian.AppendUint16(dst, uint16(j.Status))
-		if j.Status != StatusOK {
-			dst = appendStr(dst, j.Text)
-			continue
+		at := len(dst)
+		dst = appendStr(appendCode(beginRecord(dst), j.Code, 8), j.Text)
+		inner := len(dst)
+		if dst = beginRecord(dst); j.Code == CodeOK {
+			dst = j.Prefetch.Append(dst)
 		}
-		dst = j.Prefetch.Append(dst)
+		dst = endRecord(endRecord(dst, inner), at)
 	}
-	return append(dst, m.Order...)
+	return noOptions(appendArray(dst, 4, m.Order))
 }
 
 // Decode implements Message.
 func (m *BatchReply) Decode(body []byte) error {
-	c := cursor{b: body}
+	c := replyCursor(body)
 	*m = BatchReply{}
-	n := c.u16("jobs")
-	for range n {
-		if c.err != nil {
-			break
-		}
-		j := BatchJob{Status: Status(c.u16("status"))}
-		if j.Status != StatusOK {
-			j.Text = c.str("text")
-		} else {
-			c.prefetchJob(&j.Prefetch)
+	c.listed("jobs", func(sub *cursor) {
+		j := BatchJob{Code: sub.code(8, "code"), Text: sub.text("text")}
+		if inner := sub.record("reply"); j.Code == CodeOK {
+			prefetched(&inner, &j.Prefetch)
+			sub.ended(&inner, "reply")
 		}
 		m.Jobs = append(m.Jobs, j)
+	})
+	if m.Order = c.numbers(4, "order"); c.err == nil && m.Order.Len() != len(m.Jobs) {
+		c.fail("order", "%d numbers for %d jobs", m.Order.Len(), len(m.Jobs))
 	}
-	m.Order = c.list(uint32(n), 4, "order")
-	return c.end("batch reply")
+	return c.endReply("batch reply")
 }

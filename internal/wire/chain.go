@@ -12,36 +12,55 @@ type Form uint8
 // The forms.
 const (
 	FormTokens Form = 0 // token ids; the daemon computes the hashes
-	FormHashes Form = 1 // hashes the engine computed, and the tokens of each chunk
-	FormRef    Form = 2 // the chain of a live job or fill of this connection, so that nothing is sent twice
+	FormHashes Form = 1 // hashes the engine computed
+	FormRef    Form = 2 // the chain of a live job or fill, so that nothing is sent twice
+	FormKept   Form = 3 // a chain that the connection keeps
+	FormNone   Form = 4 // the space only
 )
 
 func (f Form) String() string { return name(formNames[:], uint16(f), "form") }
 
-var formNames = [...]string{"tokens", "hashes", "ref"}
+var formNames = [...]string{"tokens", "hashes", "ref", "kept", "none"}
 
 const (
 	chainSaveUnfull = 1 << 0
 	chainAlone      = 1 << 1
 )
 
+// Limits of the chains that a connection keeps.
+const (
+	KeptChains = 16
+	KeptChunks = 64 << 10
+)
+
 // Chain says which chunks a request is about. In every form each chunk
 // number and every count in the request and its reply starts after the first
 // Skip chunks: these only give the position.
 type Chain struct {
-	Space      uint32 // handle; passed over in FormRef
+	Space      uint32 // handle; passed over in FormRef and FormKept
 	Form       Form
-	SaveUnfull bool   // a last chunk of fewer tokens counts too; passed over in FormRef
+	SaveUnfull bool   // a last chunk of fewer tokens counts too; of FormTokens and FormHashes
 	Alone      bool   // FormHashes: the chunks are no prompt, each is the first of its own
 	Skip       uint32 // leading chunks left out; in FormRef on top of what that chain leaves out
 	Tokens     U32s   // FormTokens
 	Width      uint16 // FormHashes: bytes of each hash, 8, 16 or 32
-	Lengths    U32s   // FormHashes: tokens of each chunk
+	LastTokens uint32 // FormHashes: of the last chunk; 0: it is full, as all others are
 	Hashes     []byte // FormHashes: Width bytes for each chunk
-	Ref        uint64 // FormRef: id of the job or fill
+	// ID is that of the job or fill (FormRef), of the kept chain (FormKept), or the
+	// number under which the connection is to keep this one; 0: it need not.
+	ID uint64
 }
 
+// Chunks is how many hashes there are.
+func (ch *Chain) Chunks() int { return len(ch.Hashes) / max(1, int(ch.Width)) }
+
+// append appends the record.
 func (ch *Chain) append(dst []byte) []byte {
+	at := len(dst)
+	return endRecord(ch.appendBare(beginRecord(dst)), at)
+}
+
+func (ch *Chain) appendBare(dst []byte) []byte {
 	flags := byte(0)
 	if ch.SaveUnfull {
 		flags |= chainSaveUnfull
@@ -50,24 +69,27 @@ func (ch *Chain) append(dst []byte) []byte {
 		flags |= chainAlone
 	}
 	dst = binary.LittleEndian.AppendUint32(dst, ch.Space)
-	dst = append(dst, byte(ch.Form), flags)
-	dst = binary.LittleEndian.AppendUint16(dst, ch.Width)
+	dst = append(dst, byte(ch.Form), flags, 0, 0)
 	dst = binary.LittleEndian.AppendUint32(dst, ch.Skip)
+	dst = binary.LittleEndian.AppendUint32(dst, ch.LastTokens)
+	dst = binary.LittleEndian.AppendUint64(dst, ch.ID)
 	switch ch.Form {
 	case FormTokens:
-		dst = binary.LittleEndian.AppendUint32(dst, uint32(ch.Tokens.Len()))
-		return append(dst, ch.Tokens...)
+		return appendArray(dst, 4, ch.Tokens)
 	case FormHashes:
-		dst = binary.LittleEndian.AppendUint32(dst, uint32(ch.Lengths.Len()))
-		dst = append(dst, ch.Lengths...)
-		return append(dst, ch.Hashes...)
-	default:
-		dst = binary.LittleEndian.AppendUint32(dst, 1)
-		return binary.LittleEndian.AppendUint64(dst, ch.Ref)
+		return appendArray(dst, int(ch.Width), ch.Hashes)
 	}
+	return appendZero(dst, 8)
 }
 
+// chain reads the record of a request.
 func (c *cursor) chain(ch *Chain) {
+	sub := c.record("chain")
+	sub.bareChain(ch)
+	c.ended(&sub, "chain")
+}
+
+func (c *cursor) bareChain(ch *Chain) {
 	*ch = Chain{Space: c.u32("chain space"), Form: Form(c.u8("chain form"))}
 	known := uint8(chainSaveUnfull)
 	if ch.Form == FormHashes {
@@ -75,34 +97,35 @@ func (c *cursor) chain(ch *Chain) {
 	}
 	flags := c.flags(known, "chain flags")
 	ch.SaveUnfull, ch.Alone = flags&chainSaveUnfull != 0, flags&chainAlone != 0
-	ch.Width = c.u16("chain hash width")
-	ch.Skip = c.u32("chain skip")
-	n := c.u32("chain count")
-	if c.err != nil {
-		return
+	c.zero(2, "chain")
+	ch.Skip, ch.LastTokens, ch.ID = c.u32("chain skip"), c.u32("chain last tokens"), c.u64("chain id")
+	if ch.Form != FormHashes && ch.LastTokens != 0 {
+		c.fail("chain last tokens", "%d, only a chain of hashes has them", ch.LastTokens)
 	}
 	switch ch.Form {
 	case FormTokens:
-		ch.Tokens = c.list(n, 4, "chain tokens")
+		ch.Tokens = c.numbers(4, "chain tokens")
 	case FormHashes:
-		c.hashWidth(ch.Width)
-		if n > key.MaxChunks {
-			c.fail("chain count", "%d chunks, use at most %d", n, key.MaxChunks)
+		ch.Hashes, ch.Width = hashesIn(c)
+	case FormRef, FormKept, FormNone:
+		if n, _ := c.arrayHead("chain items"); n != 0 {
+			c.fail("chain items", "%d, a chain of form %s has none", n, ch.Form)
 		}
-		ch.Lengths = c.list(n, 4, "chain lengths")
-		ch.Hashes = c.list(n, int(ch.Width), "chain hashes")
-	case FormRef:
-		if n != 1 {
-			c.fail("chain count", "%d, a reference counts 1", n)
-		}
-		ch.Ref = c.u64("chain reference")
 	default:
 		c.fail("chain form", "%d is unknown", ch.Form)
 	}
 }
 
-func (c *cursor) hashWidth(width uint16) {
-	if width != 8 && width != 16 && width != 32 {
+// hashes reads an array of hashes of one width.
+func hashesIn(c *cursor) ([]byte, uint16) {
+	n, width := c.arrayHead("chain hashes")
+	switch {
+	case n == 0:
+		return nil, 16
+	case width != 8 && width != 16 && width != 32:
 		c.fail("hash width", "%d, use 8, 16 or 32", width)
+	case n > key.MaxChunks:
+		c.fail("chain hashes", "%d chunks, use at most %d", n, key.MaxChunks)
 	}
+	return c.padded(n*int64(width), 0, "chain hashes"), uint16(width)
 }

@@ -73,7 +73,7 @@ func TestPipelinedFrames(t *testing.T) {
 	go mustWrite(t, a, all)
 	for i := range n {
 		h, body, err := b.ReadFrame()
-		if err != nil || h.ID != uint64(i) || h.Op != OpPing || len(body) != 2 {
+		if err != nil || h.ID != uint64(i) || h.Op != OpPing || len(body) != 8 {
 			t.Fatalf("frame %d: %+v, %d bytes, %v", i, h, len(body), err)
 		}
 	}

@@ -6,23 +6,31 @@ import (
 	"github.com/kvstored/kvstored/key"
 )
 
-// ReserveAllOrNothing refuses a reservation that would be cut short.
-const ReserveAllOrNothing uint8 = 1 << 0
+// Flags of a reservation.
+const (
+	ReserveAllOrNothing uint8 = 1 << 0 // refuse what would be cut short
+	ReserveNoEvict      uint8 = 1 << 1 // take only room that is free
+	ReserveShared       uint8 = 1 << 2 // every connection of the user may name the fill
+
+	reserveKnown = ReserveAllOrNothing | ReserveNoEvict | ReserveShared
+)
 
 // ReserveRequest asks for room for chunks First and following.
 type ReserveRequest struct {
-	Chain Chain
+	Chain Chain // FormNone: the slots have no keys until they are committed
 	First uint32
 	Count uint32 // chunks; 0 means all that follow First
 	Flags uint8
 	Sizes U32s // payload bytes of each chunk, or one size for all
-	// WaitMillis is how long the answer may wait for room while there is none
-	// for the first chunk, and for the tiers below to catch up. An option:
-	// 0 leaves it out, and the answer comes at once.
-	WaitMillis uint32
+	// Deadline is how long the answer may wait for room while there is none
+	// for the first chunk, and for the tiers below to catch up. Not given: the
+	// answer comes at once.
+	Deadline Deadline
+	Groups   Groups
+	// Writers is how many commits a slot of a shared fill takes; 0 means 1.
+	Writers uint32
 	// Sums are checksums of what the client would store in some slots, to be
-	// compared with what exists there. An option that an older daemon passes
-	// over; nil leaves it out.
+	// compared with what exists there.
 	Sums Sums
 }
 
@@ -31,32 +39,38 @@ func (m *ReserveRequest) Append(dst []byte) []byte {
 	dst = m.Chain.append(dst)
 	dst = binary.LittleEndian.AppendUint32(dst, m.First)
 	dst = binary.LittleEndian.AppendUint32(dst, m.Count)
-	dst = append(dst, m.Flags)
-	dst = binary.LittleEndian.AppendUint32(dst, uint32(m.Sizes.Len()))
-	return appendReserveOptions(append(dst, m.Sizes...), m.WaitMillis, m.Sums)
+	dst = appendZero(append(dst, m.Flags), 7)
+	l := beginOptions(appendArray(dst, 4, m.Sizes), m.Deadline)
+	l.list(tagSums, sumBytes, m.Sums)
+	l.list(tagGroups, groupBytes, m.Groups)
+	l.add32(tagWriters, m.Writers)
+	return l.end()
 }
 
 // Decode implements Message.
 func (m *ReserveRequest) Decode(body []byte) error {
-	c := cursor{b: body}
+	c := requestCursor(body)
+	*m = ReserveRequest{}
 	c.chain(&m.Chain)
 	m.First, m.Count = c.u32("first"), c.u32("count")
-	m.Flags = c.flags(ReserveAllOrNothing, "flags")
-	m.Sizes = c.list(c.u32("sizes"), 4, "sizes")
-	c.sizes(m.Sizes)
-	m.WaitMillis, m.Sums = 0, nil
-	return c.endWith("reserve", func(tag uint16, value cursor) bool {
+	m.Flags = c.flags(reserveKnown, "flags")
+	c.zero(7, "flags")
+	m.Sizes = c.numbers(4, "sizes")
+	checkSizes(&c, m.Sizes)
+	if c.bare() {
+		return c.end("reserve")
+	}
+	return c.endWith("reserve", &m.Deadline, func(tag uint16, v *cursor) bool {
 		switch tag {
-		case optionWait:
-			m.WaitMillis = value.u32("wait")
-			if value.err != nil || value.left() != 0 {
-				c.fail("wait", "%d bytes, a wait has 4", len(value.b))
+		case tagSums:
+			m.Sums = v.array(sumBytes, "sums")
+			v.atMost(m.Sums.Len(), MaxSums, "sums")
+		case tagGroups:
+			m.Groups = groupsIn(v)
+		case tagWriters:
+			if m.Writers = v.u32("writers"); m.Writers == 0 {
+				v.fail("writers", "0, send how many there are")
 			}
-		case optionSums:
-			if len(value.b)%sumBytes != 0 || len(value.b) > maxSums*sumBytes {
-				c.fail("sums", "%d bytes, use %d for each of at most %d", len(value.b), sumBytes, maxSums)
-			}
-			m.Sums = value.b
 		default:
 			return false
 		}
@@ -65,7 +79,7 @@ func (m *ReserveRequest) Decode(body []byte) error {
 }
 
 // sizes checks the rules for every list of payload sizes.
-func (c *cursor) sizes(l U32s) {
+func checkSizes(c *cursor, l U32s) {
 	if n := l.Len(); n > key.MaxChunks {
 		c.fail("sizes", "%d, use at most %d", n, key.MaxChunks)
 		return
@@ -80,9 +94,9 @@ func (c *cursor) sizes(l U32s) {
 
 // ReserveReply is the fill that was made.
 type ReserveReply struct {
-	Fill   uint64
-	Reason Reason // why Slots is shorter than the run asked for
-	Slots  Slots  // chunks First and following
+	Fill  uint64
+	Code  Code  // why Slots is shorter than the run asked for; CodeOK: it is not
+	Slots Slots // chunks First and following
 	// Differ are the slots that exist with another checksum than the one the
 	// request gave.
 	Differ U32s
@@ -91,22 +105,28 @@ type ReserveReply struct {
 // Append implements Message.
 func (m *ReserveReply) Append(dst []byte) []byte {
 	dst = binary.LittleEndian.AppendUint64(dst, m.Fill)
-	dst = append(dst, byte(m.Reason))
-	dst = binary.LittleEndian.AppendUint32(dst, uint32(m.Slots.Len()))
-	dst = append(dst, m.Slots...)
-	dst = binary.LittleEndian.AppendUint32(dst, uint32(m.Differ.Len()))
-	return append(dst, m.Differ...)
+	dst = appendArray(appendCode(dst, m.Code, 8), slotBytes, m.Slots)
+	l := beginOptions(dst, Deadline{})
+	l.list(replyDiffer, 4, m.Differ)
+	return l.end()
 }
 
 // Decode implements Message.
 func (m *ReserveReply) Decode(body []byte) error {
-	c := cursor{b: body}
+	c := replyCursor(body)
 	m.Fill = c.u64("fill")
-	m.Reason = Reason(c.u8("reason"))
-	m.Slots = c.list(c.u32("slots"), slotBytes, "slots")
-	if m.Differ = nil; c.left() > 0 { // an older daemon says nothing of it
-		m.Differ = c.list(c.u32("differ"), 4, "differ")
+	m.Code = c.code(8, "code")
+	m.Slots = c.array(slotBytes, "slots")
+	if m.Differ = nil; c.bare() {
+		return c.end("reserve reply")
 	}
+	c.options(func(tag uint16, v *cursor) bool {
+		if tag != replyDiffer {
+			return false
+		}
+		m.Differ = v.numbers(4, "differ")
+		return true
+	})
 	return c.end("reserve reply")
 }
 
@@ -115,20 +135,41 @@ type FillRequest struct {
 	Fill  uint64
 	First uint32 // slot, not chunk: 0 is the first of the reserve reply
 	Count uint32 // slots; 0 means all that follow First
+	// Chain, of a commit, names slots that have no keys: its chunk k is slot
+	// First + k. nil: they have keys.
+	Chain *Chain
 }
 
 // Append implements Message.
 func (m *FillRequest) Append(dst []byte) []byte {
 	dst = binary.LittleEndian.AppendUint64(dst, m.Fill)
 	dst = binary.LittleEndian.AppendUint32(dst, m.First)
-	return appendOptions(binary.LittleEndian.AppendUint32(dst, m.Count))
+	dst = binary.LittleEndian.AppendUint32(dst, m.Count)
+	if m.Chain == nil {
+		return noOptions(dst)
+	}
+	l := beginOptions(dst, Deadline{})
+	at := l.begin(tagChain)
+	l.dst = m.Chain.appendBare(l.dst)
+	l.finish(at)
+	return l.end()
 }
 
 // Decode implements Message.
 func (m *FillRequest) Decode(body []byte) error {
-	c := cursor{b: body}
+	c := requestCursor(body)
 	*m = FillRequest{Fill: c.u64("fill"), First: c.u32("first"), Count: c.u32("count")}
-	return c.endRequest("fill")
+	if c.bare() {
+		return c.end("fill")
+	}
+	return c.endWith("fill", nil, func(tag uint16, v *cursor) bool {
+		if tag != tagChain {
+			return false
+		}
+		m.Chain = new(Chain)
+		v.bareChain(m.Chain)
+		return true
+	})
 }
 
 // StoreReply is what became of the chunks of a commit or put, in their order.
@@ -136,13 +177,12 @@ type StoreReply struct{ Results Results }
 
 // Append implements Message.
 func (m *StoreReply) Append(dst []byte) []byte {
-	dst = binary.LittleEndian.AppendUint32(dst, uint32(m.Results.Len()))
-	return append(dst, m.Results...)
+	return noOptions(appendArray(dst, storedBytes, m.Results))
 }
 
 // Decode implements Message.
 func (m *StoreReply) Decode(body []byte) error {
-	c := cursor{b: body}
-	m.Results = c.list(c.u32("results"), storedBytes, "results")
-	return c.end("store reply")
+	c := replyCursor(body)
+	m.Results = c.array(storedBytes, "results")
+	return c.endReply("store reply")
 }

@@ -10,10 +10,12 @@ const (
 	HeaderBytes = 16
 	// MaxPayloadBytes is the largest payload of one chunk.
 	MaxPayloadBytes = 64 << 20
-	// MaxBodyBytes is the largest body of a frame after hello: one payload
-	// of the largest size sent inline, and 8 MiB for the chain before it,
+	// MaxBodyBytes is the largest body of a frame after hello that may be agreed on:
+	// one payload of the largest size sent inline, and 8 MiB for the chain before it,
 	// which is a prompt of 2 million tokens. A longer prompt is sent as hashes.
 	MaxBodyBytes = MaxPayloadBytes + 8<<20
+	// LeastBodyBytes is the least: a hello, or a job without references, fits well.
+	LeastBodyBytes = 1 << 20
 	// MaxHelloBytes is the largest body of a first frame: a space has at
 	// most 7 texts and 32 tags of 2 texts, each at most 1 KiB.
 	MaxHelloBytes = 128 << 10
@@ -38,15 +40,15 @@ type Header struct {
 	BodyBytes uint32
 	Kind      Kind
 	Op        Op
-	Status    Status // of a reply; otherwise 0
-	ID        uint64 // chosen by the client, echoed by the reply; in a push the job
+	Code      Code   // of a reply; otherwise 0
+	ID        uint64 // chosen by the client, echoed by the reply; in a push the job or fill
 }
 
 // Append appends the 16 bytes of h.
 func (h Header) Append(dst []byte) []byte {
 	dst = binary.LittleEndian.AppendUint32(dst, h.BodyBytes)
 	dst = append(dst, byte(h.Kind), byte(h.Op))
-	dst = binary.LittleEndian.AppendUint16(dst, uint16(h.Status))
+	dst = binary.LittleEndian.AppendUint16(dst, uint16(h.Code))
 	return binary.LittleEndian.AppendUint64(dst, h.ID)
 }
 
@@ -58,7 +60,7 @@ func DecodeHeader(b []byte) Header {
 		BodyBytes: binary.LittleEndian.Uint32(b),
 		Kind:      Kind(b[4]),
 		Op:        Op(b[5]),
-		Status:    Status(binary.LittleEndian.Uint16(b[6:])),
+		Code:      Code(binary.LittleEndian.Uint16(b[6:])),
 		ID:        binary.LittleEndian.Uint64(b[8:]),
 	}
 }
@@ -69,11 +71,16 @@ func DecodeHeader(b []byte) Header {
 //	start := len(dst)
 //	dst = wire.Begin(dst, wire.Header{Kind: wire.KindRequest, Op: wire.OpLookup, ID: id})
 //	dst = request.Append(dst)
-//	wire.End(dst, start)
+//	dst = wire.End(dst, start)
 func Begin(dst []byte, h Header) []byte { return h.Append(dst) }
 
-// End sets the body length of the frame that starts at start.
-func End(dst []byte, start int) { SetBodyBytes(dst[start:], uint32(len(dst)-start-HeaderBytes)) }
+// End sets the body length of the frame that starts at start, filled up to a
+// multiple of 8.
+func End(dst []byte, start int) []byte {
+	dst = appendPad(dst, len(dst)-start)
+	SetBodyBytes(dst[start:], uint32(len(dst)-start-HeaderBytes))
+	return dst
+}
 
 // SetBodyBytes sets the body length in the header that starts frame, for
 // writers that send part of the body from elsewhere.
@@ -83,34 +90,42 @@ func SetBodyBytes(frame []byte, n uint32) { binary.LittleEndian.PutUint32(frame,
 func AppendRequest(dst []byte, op Op, id uint64, m Message) []byte {
 	start := len(dst)
 	dst = m.Append(Begin(dst, Header{Kind: KindRequest, Op: op, ID: id}))
-	End(dst, start)
-	return dst
+	return End(dst, start)
 }
 
 // AppendReply appends a whole reply frame that says ok.
 func AppendReply(dst []byte, op Op, id uint64, m Message) []byte {
 	start := len(dst)
 	dst = m.Append(Begin(dst, Header{Kind: KindReply, Op: op, ID: id}))
-	End(dst, start)
-	return dst
+	return End(dst, start)
 }
 
 // AppendPush appends a whole push frame for a job.
 func AppendPush(dst []byte, op Op, job uint64, m Message) []byte {
 	start := len(dst)
 	dst = m.Append(Begin(dst, Header{Kind: KindPush, Op: op, ID: job}))
-	End(dst, start)
-	return dst
+	return End(dst, start)
 }
 
-// AppendError appends a whole reply frame that refuses a request. The text
-// says what to do about it; it is cut to what fits a string.
-func AppendError(dst []byte, op Op, id uint64, code Status, text string) []byte {
+// AppendError appends a whole reply frame that refuses a request.
+func AppendError(dst []byte, op Op, id uint64, code Code, m *ErrorReply) []byte {
+	if code == CodeVersion {
+		return AppendVersionRefusal(dst, id, m.Text)
+	}
 	start := len(dst)
-	dst = Begin(dst, Header{Kind: KindReply, Op: op, Status: code, ID: id})
-	dst = appendStr(dst, text)
-	End(dst, start)
-	return dst
+	return End(m.Append(Begin(dst, Header{Kind: KindReply, Op: op, Code: code, ID: id})), start)
+}
+
+// Refusal is the body of a reply that refuses with code.
+func Refusal(code Code, text string) *ErrorReply {
+	m := &ErrorReply{Retry: code.Retry(), Text: text}
+	switch m.Retry {
+	case RetryLater:
+		m.AfterMillis = 100 // about what writing a window of chunks takes
+	case RetryReconnect:
+		m.AfterMillis = 500
+	}
+	return m
 }
 
 // Message is a body: every request, reply and push of this package.

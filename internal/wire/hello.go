@@ -2,6 +2,7 @@ package wire
 
 import (
 	"encoding/binary"
+	"unicode/utf8"
 
 	"github.com/kvstored/kvstored/key"
 )
@@ -14,7 +15,8 @@ const (
 	FeatureArena   Features = 1 << 0 // a descriptor of the arena: read hits where they lie
 	FeatureStaging Features = 1 << 1 // a descriptor of a staging window: put through it
 	FeatureDirect  Features = 1 << 2 // a writable arena: put into it
-	FeaturePushes  Features = 1 << 3 // job states as they grow, unasked
+	FeaturePushes  Features = 1 << 3 // job states as they grow, and revocations, unasked
+	FeatureKeep    Features = 1 << 4 // a staging window that keeps its pages, for drivers that hold on to them
 )
 
 // Rights are what the daemon lets the peer's uid do.
@@ -45,10 +47,13 @@ var putModeNames = [...]string{"inline", "staged", "direct"}
 type HelloRequest struct {
 	MinVersion, MaxVersion uint16
 	Wants                  Features
+	MaxRequest, MaxReply   uint32 // bytes of the largest bodies; 0 leaves it to the daemon
 	StagingBytes           uint64 // wanted; 0 leaves it to the daemon
+	Credit                 uint64 // bytes of requests sent and not answered; 0 leaves it to the daemon
 	Name                   string // of the client, for people to read
 	HasSpace               bool   // open Space at once
 	Space                  key.Space
+	Window                 uint64 // connection whose staging window comes instead of an own one; 0: none
 }
 
 // Append implements Message.
@@ -57,20 +62,28 @@ func (m *HelloRequest) Append(dst []byte) []byte {
 	dst = binary.LittleEndian.AppendUint16(dst, m.MinVersion)
 	dst = binary.LittleEndian.AppendUint16(dst, m.MaxVersion)
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(m.Wants))
+	dst = binary.LittleEndian.AppendUint32(dst, m.MaxRequest)
+	dst = binary.LittleEndian.AppendUint32(dst, m.MaxReply)
+	dst = appendZero(dst, 4)
 	dst = binary.LittleEndian.AppendUint64(dst, m.StagingBytes)
-	dst = appendStr(dst, m.Name)
-	dst = appendBool(dst, m.HasSpace)
+	dst = binary.LittleEndian.AppendUint64(dst, m.Credit)
+	l := beginOptions(appendStr(dst, m.Name), Deadline{})
 	if m.HasSpace {
-		dst = appendSpace(dst, &m.Space)
+		at := l.begin(tagSpace)
+		l.dst = appendSpace(l.dst, &m.Space)
+		l.finish(at)
 	}
-	return appendOptions(dst)
+	if m.Window != 0 {
+		l.put64(tagWindow, m.Window)
+	}
+	return l.end()
 }
 
 // Decode implements Message. Unknown wants are passed over: they are wishes.
 // Where the versions do not include Version only they are meaningful, because
 // what follows them may look different.
 func (m *HelloRequest) Decode(body []byte) error {
-	c := cursor{b: body}
+	c := requestCursor(body)
 	*m = HelloRequest{}
 	if magic := c.bytes(int64(len(Magic)), "magic"); c.err == nil && string(magic) != Magic {
 		c.fail("magic", "%q is not %q: this is not the kvstored protocol", magic, Magic)
@@ -80,12 +93,22 @@ func (m *HelloRequest) Decode(body []byte) error {
 		return nil
 	}
 	m.Wants = Features(c.u32("wants"))
-	m.StagingBytes = c.u64("staging bytes")
+	m.MaxRequest, m.MaxReply = c.u32("max request"), c.u32("max reply")
+	c.zero(4, "max reply")
+	m.StagingBytes, m.Credit = c.u64("staging bytes"), c.u64("credit")
 	m.Name = c.str("name")
-	if m.HasSpace = c.bool("has space"); m.HasSpace {
-		c.space(&m.Space)
-	}
-	return c.endRequest("hello")
+	return c.endWith("hello", nil, func(tag uint16, v *cursor) bool {
+		switch tag {
+		case tagSpace:
+			m.HasSpace = true
+			v.space(&m.Space)
+		case tagWindow:
+			m.Window = v.u64("window")
+		default:
+			return false
+		}
+		return true
+	})
 }
 
 // Speaks reports whether the client speaks version v.
@@ -95,20 +118,53 @@ func (m *HelloRequest) Speaks(v uint16) bool { return m.MinVersion <= v && v <= 
 // byte: the arena if Granted has FeatureArena, then the staging window if it
 // has FeatureStaging.
 type HelloReply struct {
-	Version         uint16
-	Rights          Rights
-	Puts            PutMode
-	Granted         Features
-	Epoch           uint64 // random for each start of the daemon
-	ArenaBytes      uint64 // to map, 0 without FeatureArena
-	StagingBytes    uint64 // to map, 0 without FeatureStaging
-	Descriptors     uint8  // how many came along
-	MaxBodyBytes    uint32
-	MaxPayloadBytes uint32
-	LeaseMillis     uint32 // greatest age of a lease that is not renewed
-	HasSpace        bool
-	Space           SpaceInfo
-	Server          string // version of the daemon, for people to read
+	Version              uint16
+	Rights               Rights
+	Puts                 PutMode
+	Granted              Features
+	Epoch                uint64 // random for each start of the daemon
+	Connection           uint64 // given to no other while the daemon runs
+	ArenaBytes           uint64 // to map, 0 without FeatureArena
+	StagingBytes         uint64 // to map, 0 without FeatureStaging
+	Descriptors          uint32 // how many came along
+	MaxPayload           uint32 // bytes of one chunk
+	MaxRequest, MaxReply uint32
+	Credit               uint64
+	Limits               Limits
+	HasSpace             bool
+	Space                SpaceInfo
+	Server               string // version of the daemon, for people to read
+}
+
+// Limits are the configured defaults of requests, and
+// the bounds of a connection.
+type Limits struct {
+	LeaseMillis            uint32 // greatest age of a lease or fill that is not renewed
+	PinMillis              uint32
+	PrefetchMillis         uint32 // deadline of prefetches and gets
+	PrefetchMicrosPer1024  uint32 // added for each 1,024 tokens that a prefetch loads
+	HelloMillis            uint32
+	StallMillis            uint32
+	Requests               uint32 // not answered
+	Jobs, Fills            uint32
+	Pins, Spaces           uint32
+	UserJobs               uint32 // jobs and fills of a user
+	UnreadBytes            uint32
+	KeptChains, KeptChunks uint32
+	Warms                  uint32
+	ChunkTokens            uint32 // of spaces that do not say
+	SpinMicros             uint32 // for how long the daemon may poll
+}
+
+const limitFields = 18
+
+// fields are the limits in their order on the wire.
+func (l *Limits) fields() [limitFields]*uint32 {
+	return [limitFields]*uint32{
+		&l.LeaseMillis, &l.PinMillis, &l.PrefetchMillis, &l.PrefetchMicrosPer1024, &l.HelloMillis, &l.StallMillis,
+		&l.Requests, &l.Jobs, &l.Fills, &l.Pins, &l.Spaces, &l.UserJobs, &l.UnreadBytes, &l.KeptChains, &l.KeptChunks,
+		&l.Warms, &l.ChunkTokens, &l.SpinMicros,
+	}
 }
 
 // Append implements Message.
@@ -116,42 +172,80 @@ func (m *HelloReply) Append(dst []byte) []byte {
 	dst = binary.LittleEndian.AppendUint16(dst, m.Version)
 	dst = append(dst, byte(m.Rights), byte(m.Puts))
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(m.Granted))
-	dst = binary.LittleEndian.AppendUint64(dst, m.Epoch)
-	dst = binary.LittleEndian.AppendUint64(dst, m.ArenaBytes)
-	dst = binary.LittleEndian.AppendUint64(dst, m.StagingBytes)
-	dst = append(dst, m.Descriptors)
-	dst = binary.LittleEndian.AppendUint32(dst, m.MaxBodyBytes)
-	dst = binary.LittleEndian.AppendUint32(dst, m.MaxPayloadBytes)
-	dst = binary.LittleEndian.AppendUint32(dst, m.LeaseMillis)
-	dst = appendBool(dst, m.HasSpace)
-	if m.HasSpace {
-		dst = appendSpaceInfo(dst, m.Space)
+	for _, v := range [...]uint64{m.Epoch, m.Connection, m.ArenaBytes, m.StagingBytes} {
+		dst = binary.LittleEndian.AppendUint64(dst, v)
 	}
-	return appendStr(dst, m.Server)
+	for _, v := range [...]uint32{m.Descriptors, m.MaxPayload, m.MaxRequest, m.MaxReply} {
+		dst = binary.LittleEndian.AppendUint32(dst, v)
+	}
+	dst = binary.LittleEndian.AppendUint64(dst, m.Credit)
+	at := len(dst)
+	dst = beginRecord(dst)
+	for _, v := range m.Limits.fields() {
+		dst = binary.LittleEndian.AppendUint32(dst, *v)
+	}
+	l := beginOptions(appendStr(endRecord(dst, at), m.Server), Deadline{})
+	if m.HasSpace {
+		at := l.begin(replySpace)
+		l.dst = appendSpaceInfo(l.dst, m.Space)
+		l.finish(at)
+	}
+	return l.end()
 }
 
 // Decode implements Message.
 func (m *HelloReply) Decode(body []byte) error {
-	c := cursor{b: body}
+	c := replyCursor(body)
 	*m = HelloReply{
-		Version:         c.u16("version"),
-		Rights:          Rights(c.u8("rights")),
-		Puts:            PutMode(c.u8("put mode")),
-		Granted:         Features(c.u32("granted")),
-		Epoch:           c.u64("epoch"),
-		ArenaBytes:      c.u64("arena bytes"),
-		StagingBytes:    c.u64("staging bytes"),
-		Descriptors:     c.u8("descriptors"),
-		MaxBodyBytes:    c.u32("max body bytes"),
-		MaxPayloadBytes: c.u32("max payload bytes"),
-		LeaseMillis:     c.u32("lease millis"),
-		HasSpace:        c.bool("has space"),
+		Version:      c.u16("version"),
+		Rights:       Rights(c.u8("rights")),
+		Puts:         PutMode(c.u8("put mode")),
+		Granted:      Features(c.u32("granted")),
+		Epoch:        c.u64("epoch"),
+		Connection:   c.u64("connection"),
+		ArenaBytes:   c.u64("arena bytes"),
+		StagingBytes: c.u64("staging bytes"),
+		Descriptors:  c.u32("descriptors"),
+		MaxPayload:   c.u32("max payload"),
+		MaxRequest:   c.u32("max request"),
+		MaxReply:     c.u32("max reply"),
+		Credit:       c.u64("credit"),
 	}
-	if m.HasSpace {
-		m.Space = c.spaceInfo()
+	sub := c.record("limits")
+	for _, v := range m.Limits.fields() {
+		*v = sub.u32("limits")
 	}
+	c.ended(&sub, "limits")
 	m.Server = c.str("server")
+	c.options(func(tag uint16, v *cursor) bool {
+		if tag != replySpace {
+			return false
+		}
+		m.HasSpace, m.Space = true, v.spaceInfo()
+		return true
+	})
 	return c.end("hello reply")
+}
+
+// AppendVersionRefusal appends the reply that refuses a hello because of its
+// version. It is the same in all versions.
+func AppendVersionRefusal(dst []byte, id uint64, text string) []byte {
+	text = text[:min(len(text), 1<<10)]
+	dst = Header{BodyBytes: uint32(2 + len(text)), Kind: KindReply, Op: OpHello, Code: CodeVersion, ID: id}.Append(dst)
+	return append(binary.LittleEndian.AppendUint16(dst, uint16(len(text))), text...)
+}
+
+// VersionRefusal is the text of such a reply.
+func VersionRefusal(body []byte) string {
+	if len(body) < 2 {
+		return ""
+	}
+	text := body[2:]
+	text = text[:min(len(text), int(binary.LittleEndian.Uint16(body)))]
+	if !utf8.Valid(text) {
+		return ""
+	}
+	return string(text)
 }
 
 // OpenSpaceRequest asks for a handle. A connection may open many; opening the
@@ -160,25 +254,27 @@ type OpenSpaceRequest struct{ Space key.Space }
 
 // Append implements Message.
 func (m *OpenSpaceRequest) Append(dst []byte) []byte {
-	return appendOptions(appendSpace(dst, &m.Space))
+	return noOptions(appendSpaceRecord(dst, &m.Space))
 }
 
 // Decode implements Message.
 func (m *OpenSpaceRequest) Decode(body []byte) error {
-	c := cursor{b: body}
-	c.space(&m.Space)
-	return c.endRequest("open_space")
+	c := requestCursor(body)
+	spaceRecord(&c, &m.Space)
+	return c.endRequest("open_space", nil)
 }
 
 // OpenSpaceReply is the handle.
 type OpenSpaceReply struct{ Space SpaceInfo }
 
 // Append implements Message.
-func (m *OpenSpaceReply) Append(dst []byte) []byte { return appendSpaceInfo(dst, m.Space) }
+func (m *OpenSpaceReply) Append(dst []byte) []byte {
+	return noOptions(appendSpaceInfo(dst, m.Space))
+}
 
 // Decode implements Message.
 func (m *OpenSpaceReply) Decode(body []byte) error {
-	c := cursor{b: body}
+	c := replyCursor(body)
 	m.Space = c.spaceInfo()
-	return c.end("open_space reply")
+	return c.endReply("open_space reply")
 }

@@ -12,44 +12,41 @@ type PutRequest struct {
 
 // Append implements Message.
 func (m *PutRequest) Append(dst []byte) []byte {
-	dst = append(m.AppendHead(dst), m.Payloads...)
-	return m.AppendTail(dst)
+	return appendPad(append(m.AppendHead(dst), m.Payloads...), len(m.Payloads))
 }
 
 // AppendHead appends what precedes the payloads, for writers that send these
-// from where they are.
+// from where they are. A frame's body is zeros behind them, up to a multiple of 8.
 func (m *PutRequest) AppendHead(dst []byte) []byte {
 	dst = m.Chain.append(dst)
-	dst = binary.LittleEndian.AppendUint32(dst, m.First)
-	dst = binary.LittleEndian.AppendUint32(dst, uint32(m.Sizes.Len()))
-	return append(dst, m.Sizes...)
+	dst = appendZero(binary.LittleEndian.AppendUint32(dst, m.First), 4)
+	return noOptions(appendArray(dst, 4, m.Sizes))
 }
-
-// AppendTail appends what follows the payloads.
-func (m *PutRequest) AppendTail(dst []byte) []byte { return appendOptions(dst) }
 
 // Decode implements Message.
 func (m *PutRequest) Decode(body []byte) error {
-	c := cursor{b: body}
+	c := requestCursor(body)
 	c.chain(&m.Chain)
 	m.First = c.u32("first")
-	m.Sizes = c.list(c.u32("sizes"), 4, "sizes")
-	c.sizes(m.Sizes)
+	c.zero(4, "first")
+	m.Sizes = c.numbers(4, "sizes")
+	checkSizes(&c, m.Sizes)
 	total := int64(0)
 	for i := range m.Sizes.Len() {
 		total += int64(m.Sizes.At(i))
 	}
+	c.requestOptions(nil, nil)
 	m.Payloads = c.bytes(total, "payloads")
-	return c.endRequest("put")
+	return c.endBody("put")
 }
 
 // GetRequest asks for the payloads of chunks First and following, inline.
 type GetRequest struct {
-	Chain          Chain
-	First          uint32
-	MaxChunks      uint32 // 0 means all that follow First
-	MaxBytes       uint32 // of payload; 0 means what fits a frame. The first chunk comes even if it is larger
-	DeadlineMillis uint32 // for chunks that must be promoted; 0 means the configured one
+	Chain     Chain
+	First     uint32
+	MaxChunks uint32   // 0 means all that follow First
+	MaxBytes  uint32   // of payload; 0 means what fits a reply. The first chunk comes even if it is larger
+	Deadline  Deadline // for chunks that must be promoted; not given: the configured one
 }
 
 // Append implements Message.
@@ -58,16 +55,16 @@ func (m *GetRequest) Append(dst []byte) []byte {
 	dst = binary.LittleEndian.AppendUint32(dst, m.First)
 	dst = binary.LittleEndian.AppendUint32(dst, m.MaxChunks)
 	dst = binary.LittleEndian.AppendUint32(dst, m.MaxBytes)
-	return appendOptions(binary.LittleEndian.AppendUint32(dst, m.DeadlineMillis))
+	return appendDeadline(appendZero(dst, 4), m.Deadline)
 }
 
 // Decode implements Message.
 func (m *GetRequest) Decode(body []byte) error {
-	c := cursor{b: body}
+	c := requestCursor(body)
 	c.chain(&m.Chain)
-	m.First, m.MaxChunks = c.u32("first"), c.u32("max chunks")
-	m.MaxBytes, m.DeadlineMillis = c.u32("max bytes"), c.u32("deadline")
-	return c.endRequest("get")
+	m.First, m.MaxChunks, m.MaxBytes = c.u32("first"), c.u32("max chunks"), c.u32("max bytes")
+	c.zero(4, "max bytes")
+	return c.endRequest("get", &m.Deadline)
 }
 
 // GetReply is the longest leading run that could be had, perhaps empty.
@@ -78,20 +75,20 @@ type GetReply struct {
 
 // Append implements Message.
 func (m *GetReply) Append(dst []byte) []byte {
-	return append(m.AppendHead(dst), m.Payloads...)
+	return appendPad(append(m.AppendHead(dst), m.Payloads...), len(m.Payloads))
 }
 
 // AppendHead appends what precedes the payloads, for writers that send these
 // from where they are.
 func (m *GetReply) AppendHead(dst []byte) []byte {
-	dst = binary.LittleEndian.AppendUint32(dst, uint32(m.Chunks.Len()))
-	return append(dst, m.Chunks...)
+	return noOptions(appendArray(dst, chunkBytes, m.Chunks))
 }
 
 // Decode implements Message.
 func (m *GetReply) Decode(body []byte) error {
-	c := cursor{b: body}
-	m.Chunks = c.list(c.u32("chunks"), chunkBytes, "chunks")
+	c := replyCursor(body)
+	m.Chunks = c.array(chunkBytes, "chunks")
+	c.options(nil)
 	m.Payloads = c.bytes(m.Chunks.payloadBytes(), "payloads")
 	return c.end("get reply")
 }

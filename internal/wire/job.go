@@ -17,52 +17,55 @@ func (p WaitPolicy) String() string { return name(policyNames[:], uint16(p), "po
 
 var policyNames = [...]string{"default", "best_effort", "wait_complete", "timeout"}
 
-// PrefetchPin asks to pin the matched chunks under the lookup id as they are promoted.
-const PrefetchPin uint8 = 1 << 0
+// Flags of a prefetch and a batch.
+const (
+	PrefetchPin    uint8 = 1 << 0 // pin the matched chunks under the lookup id as they are promoted
+	PrefetchShared uint8 = 1 << 1 // every connection of the user may name the job
+
+	prefetchKnown = PrefetchPin | PrefetchShared
+)
 
 // PrefetchRequest leases chunks in DRAM and promotes the rest.
 type PrefetchRequest struct {
-	Chain          Chain
-	Search         Tiers
-	Flags          uint8
-	Policy         WaitPolicy
-	DeadlineMillis uint32 // from receipt; 0 means the configured one
-	LookupID       string // the engine's name for its request: for pins and logs
-	Configs        Pairs  // the engine's request_configs, passed through
-	Ranks          U32s   // handles of further spaces that must have every chunk
-	PrefillRate    uint32 // tokens a second that the caller computes; 0 asks for no advice
+	Chain      Chain
+	Search     Tiers
+	Flags      uint8
+	Policy     WaitPolicy
+	LoadMillis uint32 // deadline of the loading; 0 means the configured one
+	LookupID   string // the engine's name for its request: for pins and logs
+	Shared     Shared
 }
 
 // Append implements Message.
 func (m *PrefetchRequest) Append(dst []byte) []byte {
 	dst = m.Chain.append(dst)
-	dst = append(dst, byte(m.Search), m.Flags, byte(m.Policy))
-	dst = binary.LittleEndian.AppendUint32(dst, m.DeadlineMillis)
-	dst = appendStr(dst, m.LookupID)
-	dst = binary.LittleEndian.AppendUint16(dst, uint16(m.Configs.Len()))
-	return appendPrefetchOptions(append(dst, m.Configs...), m.Ranks, m.PrefillRate)
+	dst = append(dst, byte(m.Search), m.Flags, byte(m.Policy), 0)
+	dst = binary.LittleEndian.AppendUint32(dst, m.LoadMillis)
+	return m.Shared.append(appendStr(dst, m.LookupID))
 }
 
 // Decode implements Message.
 func (m *PrefetchRequest) Decode(body []byte) error {
-	c := cursor{b: body}
+	c := requestCursor(body)
 	c.chain(&m.Chain)
-	m.Search = Tiers(c.flags(uint8(tiersKnown), "search"))
-	m.Flags = c.flags(PrefetchPin, "flags")
-	m.Policy = c.policy()
-	m.DeadlineMillis = c.u32("deadline")
+	m.Search, m.Flags, m.Policy, m.LoadMillis = manner(&c)
 	m.LookupID = c.str("lookup id")
-	m.Configs = c.pairs("request configs")
-	m.Ranks, m.PrefillRate = nil, 0
-	return c.endWith("prefetch", c.prefetchOptions(&m.Ranks, &m.PrefillRate))
+	m.Shared = Shared{}
+	if c.bare() {
+		return c.end("prefetch")
+	}
+	return c.endWith("prefetch", nil, m.Shared.option(true))
 }
 
-func (c *cursor) policy() WaitPolicy {
-	p := WaitPolicy(c.u8("policy"))
-	if int(p) >= len(policyNames) {
-		c.fail("policy", "%d is unknown", p)
+// manner is how a prefetch or a batch goes about it.
+func manner(c *cursor) (search Tiers, flags uint8, policy WaitPolicy, millis uint32) {
+	search = Tiers(c.flags(uint8(tiersKnown), "search"))
+	flags = c.flags(prefetchKnown, "flags")
+	if policy = WaitPolicy(c.u8("policy")); int(policy) >= len(policyNames) {
+		c.fail("policy", "%d is unknown", policy)
 	}
-	return p
+	c.zero(1, "policy")
+	return search, flags, policy, c.u32("load millis")
 }
 
 // PrefetchReply is the job that was made, and its first state.
@@ -77,28 +80,43 @@ type PrefetchReply struct {
 // Append implements Message.
 func (m *PrefetchReply) Append(dst []byte) []byte {
 	dst = binary.LittleEndian.AppendUint64(dst, m.Job)
-	dst = m.State.Append(appendMatch(dst, &m.Match))
-	if dst = appendBool(dst, m.Advice != nil); m.Advice != nil {
-		dst = m.Advice.append(dst)
+	dst = binary.LittleEndian.AppendUint32(appendMatch(dst, &m.Match), m.Worth)
+	dst = m.State.appendRecord(appendZero(dst, 4))
+	if m.Advice == nil {
+		return noOptions(dst)
 	}
-	return binary.LittleEndian.AppendUint32(dst, m.Worth)
+	l := beginOptions(dst, Deadline{})
+	at := l.begin(replyAdvice)
+	l.dst = appendCount(l.dst, m.Advice.Load)
+	l.dst = binary.LittleEndian.AppendUint64(l.dst, m.Advice.Micros)
+	l.finish(at)
+	return l.end()
 }
 
 // Decode implements Message.
 func (m *PrefetchReply) Decode(body []byte) error {
-	c := cursor{b: body}
-	c.prefetchJob(m)
+	c := replyCursor(body)
+	prefetched(&c, m)
 	return c.end("prefetch reply")
 }
 
-func (c *cursor) prefetchJob(m *PrefetchReply) {
+func prefetched(c *cursor, m *PrefetchReply) {
 	m.Job = c.u64("job")
 	m.Match = c.match()
-	c.jobState(&m.State)
-	if m.Advice = nil; c.bool("advised") {
-		m.Advice = &Advice{Load: c.count("advised"), Micros: c.u64("advised time")}
-	}
 	m.Worth = c.u32("worth")
+	c.zero(4, "worth")
+	stateRecord(c, &m.State)
+	m.Advice = nil
+	if c.bare() {
+		return
+	}
+	c.options(func(tag uint16, v *cursor) bool {
+		if tag != replyAdvice {
+			return false
+		}
+		m.Advice = &Advice{Load: v.count("advised"), Micros: v.u64("advised time")}
+		return true
+	})
 }
 
 // Advice says where loading stops to be faster than computing.
@@ -107,48 +125,56 @@ type Advice struct {
 	Micros uint64 // from now until all of the prompt is loaded or computed
 }
 
-func (a *Advice) append(dst []byte) []byte {
-	return binary.LittleEndian.AppendUint64(appendCount(dst, a.Load), a.Micros)
-}
-
 // JobState is how far a job is. It is part of the prefetch reply, and the
-// body of pushes and of the replies to wait and cancel.
+// body of pushes and of the replies to wait and release.
 type JobState struct {
-	Done       bool
-	Reason     Reason
-	FailedTier string // with ReasonFailed
-	Ready      Count  // the leading run in DRAM under the lease; it only grows
+	Code       Code  // CodeRunning, or why the job is done: CodeOK where all that was matched is ready
+	FailedTier Tiers // one, with CodeFailed where it is known
+	Ready      Count // the leading run in DRAM under the lease; it only grows
 	Tiers      TierCounts
 	First      uint32 // chunk number of the first of Refs
 	Refs       Refs
 }
 
+// Done reports that nothing more comes.
+func (m *JobState) Done() bool { return m.Code != CodeRunning }
+
 // Append implements Message.
 func (m *JobState) Append(dst []byte) []byte {
-	dst = append(appendBool(dst, m.Done), byte(m.Reason))
-	dst = appendStr(dst, m.FailedTier)
-	dst = appendCount(dst, m.Ready)
-	dst = appendTierCounts(dst, &m.Tiers)
+	dst = binary.LittleEndian.AppendUint16(dst, uint16(m.Code))
+	dst = append(dst, byte(m.FailedTier), 0)
 	dst = binary.LittleEndian.AppendUint32(dst, m.First)
-	dst = binary.LittleEndian.AppendUint32(dst, uint32(m.Refs.Len()))
-	return append(dst, m.Refs...)
+	dst = appendTierCounts(appendCount(dst, m.Ready), &m.Tiers)
+	return noOptions(appendArray(dst, refBytes, m.Refs))
+}
+
+func (m *JobState) appendRecord(dst []byte) []byte {
+	at := len(dst)
+	return endRecord(m.Append(beginRecord(dst)), at)
 }
 
 // Decode implements Message.
 func (m *JobState) Decode(body []byte) error {
-	c := cursor{b: body}
+	c := replyCursor(body)
 	c.jobState(m)
 	return c.end("job state")
 }
 
 func (c *cursor) jobState(m *JobState) {
-	m.Done = c.bool("done")
-	m.Reason = Reason(c.u8("reason"))
-	m.FailedTier = c.str("failed tier")
+	m.Code = Code(c.u16("code"))
+	m.FailedTier = Tiers(c.u8("failed tier"))
+	c.zero(1, "failed tier")
+	m.First = c.u32("first ref")
 	m.Ready = c.count("ready")
 	m.Tiers = c.tierCounts()
-	m.First = c.u32("first ref")
-	m.Refs = c.list(c.u32("refs"), refBytes, "refs")
+	m.Refs = c.array(refBytes, "refs")
+	c.options(nil)
+}
+
+func stateRecord(c *cursor, m *JobState) {
+	sub := c.record("state")
+	sub.jobState(m)
+	c.ended(&sub, "state")
 }
 
 // FromUnsent in a WaitRequest asks for the refs not yet sent on the connection.
@@ -156,66 +182,90 @@ const FromUnsent = 1<<32 - 1
 
 // WaitRequest asks for the state of a job once enough of it is ready.
 type WaitRequest struct {
-	Job           uint64
-	MinTokens     uint64 // ready at least; answered earlier if the job is done
-	TimeoutMillis uint32 // then answered with what is; 0 answers at once
-	From          uint32 // chunk number of the first ref wanted, or FromUnsent
+	Job       uint64
+	MinTokens uint64   // ready at least; answered earlier if the job is done
+	From      uint32   // chunk number of the first ref wanted, or FromUnsent
+	Deadline  Deadline // then answered with what is ready; not given: when the job is done
 }
 
 // Append implements Message.
 func (m *WaitRequest) Append(dst []byte) []byte {
 	dst = binary.LittleEndian.AppendUint64(dst, m.Job)
 	dst = binary.LittleEndian.AppendUint64(dst, m.MinTokens)
-	dst = binary.LittleEndian.AppendUint32(dst, m.TimeoutMillis)
-	return appendOptions(binary.LittleEndian.AppendUint32(dst, m.From))
+	dst = binary.LittleEndian.AppendUint32(dst, m.From)
+	return appendDeadline(appendZero(dst, 4), m.Deadline)
 }
 
 // Decode implements Message.
 func (m *WaitRequest) Decode(body []byte) error {
-	c := cursor{b: body}
-	*m = WaitRequest{Job: c.u64("job"), MinTokens: c.u64("min tokens"), TimeoutMillis: c.u32("timeout"), From: c.u32("from")}
-	return c.endRequest("wait")
+	c := requestCursor(body)
+	*m = WaitRequest{Job: c.u64("job"), MinTokens: c.u64("min tokens"), From: c.u32("from")}
+	c.zero(4, "from")
+	return c.endRequest("wait", &m.Deadline)
 }
 
-// JobRequest names a job: the body of cancel, release and renew.
-type JobRequest struct{ Job uint64 }
+// IDRequest names a job or fill, or a request that is to be cancelled: the body of
+// release, renew and cancel.
+type IDRequest struct{ ID uint64 }
 
 // Append implements Message.
-func (m *JobRequest) Append(dst []byte) []byte {
-	return appendOptions(binary.LittleEndian.AppendUint64(dst, m.Job))
+func (m *IDRequest) Append(dst []byte) []byte {
+	return noOptions(binary.LittleEndian.AppendUint64(dst, m.ID))
 }
 
 // Decode implements Message.
-func (m *JobRequest) Decode(body []byte) error {
-	c := cursor{b: body}
-	m.Job = c.u64("job")
-	return c.endRequest("job")
+func (m *IDRequest) Decode(body []byte) error {
+	c := requestCursor(body)
+	m.ID = c.u64("id")
+	return c.endRequest("request", nil)
 }
 
-// ReleaseReply says whether the bytes read under the lease are good.
-type ReleaseReply struct{ Outcome Outcome }
+// CodeReply is the reply to cancel, and the push about a fill.
+type CodeReply struct{ Code Code }
 
 // Append implements Message.
-func (m *ReleaseReply) Append(dst []byte) []byte { return append(dst, byte(m.Outcome)) }
+func (m *CodeReply) Append(dst []byte) []byte { return noOptions(appendCode(dst, m.Code, 8)) }
+
+// Decode implements Message.
+func (m *CodeReply) Decode(body []byte) error {
+	c := replyCursor(body)
+	m.Code = c.code(8, "code")
+	return c.endReply("reply")
+}
+
+// ReleaseReply says whether the bytes read under the lease are good, and how far the
+// job was; it has no refs.
+type ReleaseReply struct {
+	Code  Code // CodeOK or CodeRevoked
+	State JobState
+}
+
+// Append implements Message.
+func (m *ReleaseReply) Append(dst []byte) []byte {
+	return noOptions(m.State.appendRecord(appendCode(dst, m.Code, 8)))
+}
 
 // Decode implements Message.
 func (m *ReleaseReply) Decode(body []byte) error {
-	c := cursor{b: body}
-	m.Outcome = Outcome(c.u8("outcome"))
-	return c.end("release reply")
+	c := replyCursor(body)
+	m.Code = c.code(8, "code")
+	stateRecord(&c, &m.State)
+	return c.endReply("release reply")
 }
 
-// RenewReply says how long the lease holds now.
-type RenewReply struct{ RemainingMillis uint32 }
+// RenewReply says how long the lease or fill holds now.
+type RenewReply struct{ HoldsMillis uint32 }
 
 // Append implements Message.
 func (m *RenewReply) Append(dst []byte) []byte {
-	return binary.LittleEndian.AppendUint32(dst, m.RemainingMillis)
+	dst = binary.LittleEndian.AppendUint32(dst, m.HoldsMillis)
+	return noOptions(appendZero(dst, 4))
 }
 
 // Decode implements Message.
 func (m *RenewReply) Decode(body []byte) error {
-	c := cursor{b: body}
-	m.RemainingMillis = c.u32("remaining")
-	return c.end("renew reply")
+	c := replyCursor(body)
+	m.HoldsMillis = c.u32("holds")
+	c.zero(4, "holds")
+	return c.endReply("renew reply")
 }

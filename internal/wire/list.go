@@ -87,14 +87,14 @@ type Sum struct {
 	Sum  uint64 // XXH3-64 of the payload
 }
 
-const sumBytes = 12
+const sumBytes = 16
 
 // Sums is a list of Sum as it lies in an option.
 type Sums []byte
 
 // Add appends one element.
 func (l Sums) Add(s Sum) Sums {
-	l = binary.LittleEndian.AppendUint32(l, s.Slot)
+	l = appendZero(binary.LittleEndian.AppendUint32(l, s.Slot), 4)
 	return binary.LittleEndian.AppendUint64(l, s.Sum)
 }
 
@@ -104,12 +104,13 @@ func (l Sums) Len() int { return len(l) / sumBytes }
 // At returns element i.
 func (l Sums) At(i int) Sum {
 	b := l[i*sumBytes:][:sumBytes]
-	return Sum{Slot: binary.LittleEndian.Uint32(b), Sum: binary.LittleEndian.Uint64(b[4:])}
+	return Sum{Slot: binary.LittleEndian.Uint32(b), Sum: binary.LittleEndian.Uint64(b[8:])}
 }
 
 // Slot is the answer to one chunk of a reservation.
 type Slot struct {
-	Grant Grant
+	// Code is CodeOK where room is granted, CodeExists or CodePending.
+	Code Code
 	// Length is the bytes asked for, if granted; of what exists its own, or 0
 	// where the daemon does not know them without reading.
 	Length uint32
@@ -123,7 +124,7 @@ type Slots []byte
 
 // Add appends one element.
 func (l Slots) Add(s Slot) Slots {
-	l = append(l, byte(s.Grant), 0, 0, 0)
+	l = appendCode(l, s.Code, 4)
 	l = binary.LittleEndian.AppendUint32(l, s.Length)
 	return binary.LittleEndian.AppendUint64(l, s.Offset)
 }
@@ -135,7 +136,7 @@ func (l Slots) Len() int { return len(l) / slotBytes }
 func (l Slots) At(i int) Slot {
 	b := l[i*slotBytes:][:slotBytes]
 	return Slot{
-		Grant:  Grant(b[0]),
+		Code:   Code(binary.LittleEndian.Uint16(b)),
 		Length: binary.LittleEndian.Uint32(b[4:]),
 		Offset: binary.LittleEndian.Uint64(b[8:]),
 	}
@@ -143,8 +144,8 @@ func (l Slots) At(i int) Slot {
 
 // Stored is what became of one chunk that was committed or put.
 type Stored struct {
-	Result Result
-	Sum    uint64 // of the chunk that is there now; 0 unless Result.Present
+	Code Code
+	Sum  uint64 // of the chunk that is there now; 0 unless Code.Present, or where it was not compared
 }
 
 const storedBytes = 16
@@ -154,7 +155,7 @@ type Results []byte
 
 // Add appends one element.
 func (l Results) Add(s Stored) Results {
-	l = append(l, byte(s.Result), 0, 0, 0, 0, 0, 0, 0)
+	l = appendCode(l, s.Code, 8)
 	return binary.LittleEndian.AppendUint64(l, s.Sum)
 }
 
@@ -164,7 +165,7 @@ func (l Results) Len() int { return len(l) / storedBytes }
 // At returns element i.
 func (l Results) At(i int) Stored {
 	b := l[i*storedBytes:][:storedBytes]
-	return Stored{Result: Result(b[0]), Sum: binary.LittleEndian.Uint64(b[8:])}
+	return Stored{Code: Code(binary.LittleEndian.Uint16(b)), Sum: binary.LittleEndian.Uint64(b[8:])}
 }
 
 // Chunk describes one payload of a get reply.
@@ -208,19 +209,77 @@ func (l Chunks) payloadBytes() int64 {
 	return n
 }
 
-// Pairs is a list of names and values as it lies in a body.
+// GroupKind says which chunks of a group of a hybrid model a prefix needs.
+type GroupKind uint8
+
+// The kinds.
+const (
+	GroupFull   GroupKind = 0 // all
+	GroupWindow GroupKind = 1 // the last Tokens
+	GroupLocal  GroupKind = 2 // those of the last unfinished Tokens
+	GroupState  GroupKind = 3 // the last one
+)
+
+// Group is one group of a hybrid model.
+type Group struct {
+	Space  uint32 // handle
+	Kind   GroupKind
+	Tokens uint32
+}
+
+const groupBytes = 16
+
+// Groups is a list of Group as it lies in a body.
+type Groups []byte
+
+// Add appends one element.
+func (l Groups) Add(g Group) Groups {
+	l = binary.LittleEndian.AppendUint32(l, g.Space)
+	l = append(l, byte(g.Kind), 0, 0, 0)
+	return appendZero(binary.LittleEndian.AppendUint32(l, g.Tokens), 4)
+}
+
+// Len is the number of elements.
+func (l Groups) Len() int { return len(l) / groupBytes }
+
+// Pairs is a list of names and values as it lies in a body: records.
 type Pairs []byte
 
-// Add appends one pair. Both texts are cut at 65,535 bytes.
-func (l Pairs) Add(name, value string) Pairs { return appendStr(appendStr(l, name), value) }
+// Add appends one pair.
+func (l Pairs) Add(name, value string) Pairs { return appendPair(l, name, value) }
+
+func appendPair(dst []byte, name, value string) []byte {
+	at := len(dst)
+	return endRecord(appendStr(appendStr(beginRecord(dst), name), value), at)
+}
+
+// appendPairs appends the list with its count.
+func appendPairs(dst []byte, l Pairs) []byte {
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(l.Len()))
+	return append(appendZero(dst, 4), l...)
+}
+
+// pairs reads a list.
+func pairsIn(c *cursor, field string) Pairs {
+	start := c.off + 8
+	c.listed(field, func(sub *cursor) {
+		sub.str(field)
+		sub.view(field)
+	})
+	if c.err != nil || start == c.off {
+		return nil
+	}
+	return Pairs(c.b[start:c.off])
+}
 
 // All yields the pairs as views into the body.
 func (l Pairs) All() iter.Seq2[[]byte, []byte] {
 	return func(yield func([]byte, []byte) bool) {
 		c := cursor{b: l}
 		for c.err == nil && c.left() > 0 {
-			name, value := c.text("name"), c.text("value")
-			if c.err != nil || !yield(name, value) {
+			sub := c.record("pair")
+			name, value := sub.view("name"), sub.view("value")
+			if sub.err != nil || !yield(name, value) {
 				return
 			}
 		}

@@ -1,6 +1,9 @@
 package wire
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"strings"
+)
 
 // Tiers is a set of tiers, nearest first.
 type Tiers uint8
@@ -16,26 +19,43 @@ const (
 	TierCount = 3
 )
 
+// String names the tiers, as disk or cpu+disk.
+func (t Tiers) String() string {
+	var names []string
+	for i, name := range [...]string{"cpu", "disk", "remote"} {
+		if t&(1<<i) != 0 {
+			names = append(names, name)
+		}
+	}
+	return strings.Join(names, "+")
+}
+
 // Count is a number of chunks and of the tokens in them.
 type Count struct {
 	Chunks uint32
 	Tokens uint64
 }
 
+const countBytes = 16
+
 func appendCount(dst []byte, n Count) []byte {
+	dst = binary.LittleEndian.AppendUint64(dst, n.Tokens)
 	dst = binary.LittleEndian.AppendUint32(dst, n.Chunks)
-	return binary.LittleEndian.AppendUint64(dst, n.Tokens)
+	return appendZero(dst, 4)
 }
 
 func (c *cursor) count(field string) Count {
-	return Count{Chunks: c.u32(field), Tokens: c.u64(field)}
+	n := Count{Tokens: c.u64(field), Chunks: c.u32(field)}
+	c.zero(4, field)
+	return n
 }
 
 // TierCounts is a Count for cpu, disk and remote.
 type TierCounts [TierCount]Count
 
 func appendTierCounts(dst []byte, ts *TierCounts) []byte {
-	dst = append(dst, TierCount)
+	dst = binary.LittleEndian.AppendUint32(dst, TierCount)
+	dst = binary.LittleEndian.AppendUint32(dst, countBytes)
 	for _, t := range ts {
 		dst = appendCount(dst, t)
 	}
@@ -45,10 +65,10 @@ func appendTierCounts(dst []byte, ts *TierCounts) []byte {
 // tierCounts reads as many as there are: missing tiers count nothing, tiers
 // of a newer peer are passed over.
 func (c *cursor) tierCounts() (ts TierCounts) {
-	for i := range c.u8("tiers") {
-		n := c.count("tier count")
-		if int(i) < len(ts) {
-			ts[i] = n
+	sub := cursor{b: c.array(countBytes, "tiers"), err: c.err}
+	for i := range ts {
+		if sub.left() > 0 {
+			ts[i] = sub.count("tier count")
 		}
 	}
 	return ts
@@ -74,22 +94,26 @@ func (c *cursor) match() Match {
 type LookupRequest struct {
 	Chain  Chain
 	Search Tiers
-	Ranks  U32s // handles of further spaces that must have every chunk
+	Shared Shared
 }
 
 // Append implements Message.
 func (m *LookupRequest) Append(dst []byte) []byte {
 	dst = m.Chain.append(dst)
-	return appendPrefetchOptions(append(dst, byte(m.Search)), m.Ranks, 0)
+	return m.Shared.append(appendZero(append(dst, byte(m.Search)), 7))
 }
 
 // Decode implements Message.
 func (m *LookupRequest) Decode(body []byte) error {
-	c := cursor{b: body}
+	c := requestCursor(body)
 	c.chain(&m.Chain)
 	m.Search = Tiers(c.flags(uint8(tiersKnown), "search"))
-	m.Ranks = nil
-	return c.endWith("lookup", c.prefetchOptions(&m.Ranks, nil))
+	c.zero(7, "search")
+	m.Shared = Shared{}
+	if c.bare() {
+		return c.end("lookup")
+	}
+	return c.endWith("lookup", nil, m.Shared.option(false))
 }
 
 // LookupReply is the answer.
@@ -102,13 +126,15 @@ type LookupReply struct {
 
 // Append implements Message.
 func (m *LookupReply) Append(dst []byte) []byte {
-	return binary.LittleEndian.AppendUint32(appendMatch(dst, &m.Match), m.Worth)
+	dst = binary.LittleEndian.AppendUint32(appendMatch(dst, &m.Match), m.Worth)
+	return noOptions(appendZero(dst, 4))
 }
 
 // Decode implements Message.
 func (m *LookupReply) Decode(body []byte) error {
-	c := cursor{b: body}
+	c := replyCursor(body)
 	m.Match = c.match()
 	m.Worth = c.u32("worth")
-	return c.end("lookup reply")
+	c.zero(4, "worth")
+	return c.endReply("lookup reply")
 }

@@ -1,7 +1,7 @@
 package wire
 
-// Version is the protocol version of this package, the only one so far.
-const Version = 1
+// Version is the protocol version of this package, the only one that it speaks.
+const Version = 2
 
 // Magic starts the body of hello, the first frame of every connection.
 const Magic = "KVS1"
@@ -14,16 +14,16 @@ const (
 	OpHello     Op = 1  // open the conversation: version, rights, descriptors
 	OpOpenSpace Op = 2  // get a handle for a space
 	OpLookup    Op = 3  // how much of a prompt is there; reads memory only
-	OpPrefetch  Op = 4  // lookup, lease the run in DRAM, promote the rest; its number is also that of pushes
+	OpPrefetch  Op = 4  // lookup, lease the run in DRAM, promote the rest; its number is also that of pushes about jobs
 	OpWait      Op = 5  // answer when enough of a job is ready
-	OpCancel    Op = 6  // end a job and give its lease back
-	OpReserve   Op = 7  // room for chunks to be stored
+	OpCancel    Op = 6  // end a request that waits
+	OpReserve   Op = 7  // room for chunks to be stored; its number is also that of pushes about fills
 	OpCommit    Op = 8  // make filled chunks visible
 	OpAbort     Op = 9  // give up reserved chunks
 	OpPut       Op = 10 // store payloads sent inline
 	OpGet       Op = 11 // read payloads inline
-	OpRelease   Op = 12 // give a job's lease back and learn whether it held
-	OpRenew     Op = 13 // start the age of a lease anew
+	OpRelease   Op = 12 // end a job, give its lease back and learn whether it held
+	OpRenew     Op = 13 // start the age of a lease or a fill anew
 	OpPin       Op = 14 // protect a chain under a name
 	OpUnpin     Op = 15 // end that
 	OpDelete    Op = 16 // forget chunks, a chain or a space

@@ -3,123 +3,257 @@ package wire
 import (
 	"encoding/binary"
 	"fmt"
+	"time"
 )
 
-// optionIgnorable marks tags that a daemon may pass over if it does not know
-// them. Any other unknown tag refuses the request.
-const optionIgnorable = 1 << 15
+// optionCritical marks tags that a reader must know. Any other unknown tag is
+// passed over.
+const optionCritical = 1 << 15
 
-// ErrUnknownOption is wrapped, besides ErrMalformed, when a request carries an
-// option that this side does not know and must not ignore. A server answers
-// it with StatusUnknownOption.
+// ErrUnknownOption is wrapped, besides ErrMalformed, when a message carries
+// something that this side does not know and must not pass over. A server answers
+// it with CodeUnknownOption.
 var ErrUnknownOption = fmt.Errorf("%w: unknown option", ErrMalformed)
 
-// optionWait, in a reserve, is a u32: how many milliseconds the answer may wait
-// for room.
-const optionWait = 1
-
-// optionSums, in a reserve, is a list of Sum, at most maxSums.
+// The tags. A tag has one meaning in all requests; in replies it is their own.
 const (
-	optionSums = optionIgnorable | 2
-	maxSums    = 4096
+	tagDeadline    = 1
+	tagSpace       = optionCritical | 2 // hello
+	tagWindow      = optionCritical | 3 // hello
+	tagRanks       = optionCritical | 2 // lookup, prefetch, batch
+	tagPrefillRate = 3                  // prefetch, batch
+	tagConfigs     = 4                  // prefetch, batch
+	tagGroups      = optionCritical | 5 // lookup, prefetch, batch, reserve
+	tagWriters     = optionCritical | 6 // reserve
+	tagSums        = 7                  // reserve
+	tagChain       = optionCritical | 8 // commit
+
+	replySpace  = 2 // hello
+	replyAdvice = 1 // prefetch
+	replyDiffer = 1 // reserve
+	replyLimit  = 1 // error
 )
 
-// Of a lookup, a prefetch and a batch. A list of ranks is u32 handles of
-// spaces, at most maxRanks; a prefill rate is a u32, tokens a second.
+// Limits of what a request may list.
 const (
-	optionRanks       = 1
-	optionPrefillRate = 2 // not of a lookup
-	optionConfigs     = 3 // of a batch only
-	maxRanks          = 1024
+	MaxSums   = 4096
+	MaxRanks  = 1024
+	MaxGroups = 64
 )
 
-// options reads the list at the end of a request: u16 count, then for each
-// u16 tag, u16 length and the bytes. known, unless nil, takes the value of a
-// tag and reports whether it is one of the message's.
-func (c *cursor) options(known func(tag uint16, value cursor) bool) {
-	n := c.u16("options")
-	for range n {
+// Deadline is how long the answer to a request may wait, from its receipt. The
+// zero Deadline leaves it to the operation.
+type Deadline struct {
+	Given  bool
+	Millis uint32 // 0: not at all
+}
+
+// Within is the Deadline of d, which is rounded up to milliseconds.
+func Within(d time.Duration) Deadline {
+	if d <= 0 {
+		return Deadline{Given: true}
+	}
+	return Deadline{true, uint32(min((d+time.Millisecond-1)/time.Millisecond, 1<<32-1))}
+}
+
+// Or is the time that was given, or d.
+func (d Deadline) Or(otherwise time.Duration) time.Duration {
+	if d.Given {
+		return time.Duration(d.Millis) * time.Millisecond
+	}
+	return otherwise
+}
+
+// options reads the list at the end of a message. known, unless nil, takes the
+// value of a tag and reports whether it is one of the message's.
+func (c *cursor) options(known func(tag uint16, value *cursor) bool) {
+	n := c.u32("options")
+	c.zero(4, "options")
+	before := -1
+	for ; n > 0 && c.err == nil; n-- {
+		tag := c.u16("option tag")
+		c.zero(2, "option")
+		size := int64(c.u32("option length"))
+		base := c.base + c.off
+		value := cursor{b: c.padded(size, 0, "option"), base: base, strict: c.strict, err: c.err}
+		if c.err == nil && int(tag) <= before {
+			c.fail("option tag", "%#x after %#x: send them in order, and none twice", tag, before)
+		}
+		before = int(tag)
 		if c.err != nil {
 			return
 		}
-		tag := c.u16("option tag")
-		value := c.bytes(int64(c.u16("option length")), "option")
-		if c.err != nil || known != nil && known(tag, cursor{b: value}) {
+		if known != nil && known(tag, &value) {
+			c.ended(&value, "option")
 			continue
 		}
-		if tag&optionIgnorable == 0 {
-			c.err = fmt.Errorf("%w %d at byte %d", ErrUnknownOption, tag, c.off)
+		if tag&optionCritical != 0 {
+			c.err = fmt.Errorf("%w %#x at byte %d", ErrUnknownOption, tag, c.base+c.off)
 		}
 	}
 }
 
-// appendOptions appends the empty list.
-func appendOptions(dst []byte) []byte { return binary.LittleEndian.AppendUint16(dst, 0) }
+// bare passes over the list at the end of a message if it is empty, as most are.
+func (c *cursor) bare() bool {
+	if c.err != nil || c.left() != 8 || binary.LittleEndian.Uint64(c.b[c.off:]) != 0 {
+		return false
+	}
+	c.off = len(c.b)
+	return true
+}
 
-// optionList is a list being appended.
+// requestOptions is options for a request, which may have a deadline.
+func (c *cursor) requestOptions(d *Deadline, known func(tag uint16, value *cursor) bool) {
+	if d != nil {
+		*d = Deadline{}
+	}
+	if c.bare() {
+		return
+	}
+	c.options(func(tag uint16, v *cursor) bool {
+		if tag != tagDeadline {
+			return known != nil && known(tag, v)
+		}
+		millis := v.u32("deadline")
+		if d != nil {
+			*d = Deadline{true, millis}
+		}
+		return true
+	})
+}
+
+// noOptions appends the empty list.
+func noOptions(dst []byte) []byte { return appendZero(dst, 8) }
+
+// appendDeadline appends a list of a deadline, or of nothing.
+func appendDeadline(dst []byte, d Deadline) []byte {
+	if !d.Given {
+		return noOptions(dst)
+	}
+	l := beginOptions(dst, d)
+	return l.end()
+}
+
+// optionList is a list being appended, in the order of the tags.
 type optionList struct {
 	dst []byte
 	at  int // where its count lies
-	n   uint16
+	n   uint32
 }
 
-func beginOptions(dst []byte) optionList { return optionList{dst: appendOptions(dst), at: len(dst)} }
+func beginOptions(dst []byte, d Deadline) optionList {
+	l := optionList{dst: noOptions(dst), at: len(dst)}
+	if d.Given {
+		l.put32(tagDeadline, d.Millis)
+	}
+	return l
+}
 
-// add appends an option unless its value is empty.
-func (l *optionList) add(tag uint16, value []byte) {
-	if len(value) == 0 {
+// begin appends the head of an option, whose value the caller appends; finish,
+// given its result, ends it.
+func (l *optionList) begin(tag uint16) (start int) {
+	l.n++
+	start = len(l.dst)
+	l.dst = binary.LittleEndian.AppendUint32(l.dst, uint32(tag)) // u16, and u16 zero
+	l.dst = appendZero(l.dst, 4)
+	return start
+}
+
+func (l *optionList) finish(start int) {
+	n := len(l.dst) - start - 8
+	binary.LittleEndian.PutUint32(l.dst[start+4:], uint32(n))
+	l.dst = appendPad(l.dst, n)
+}
+
+// list appends an option of an array, unless that is empty.
+func (l *optionList) list(tag uint16, size int, elements []byte) {
+	if len(elements) == 0 {
 		return
 	}
-	l.n++
-	l.dst = binary.LittleEndian.AppendUint16(l.dst, tag)
-	l.dst = append(binary.LittleEndian.AppendUint16(l.dst, uint16(len(value))), value...)
+	at := l.begin(tag)
+	l.dst = appendArray(l.dst, size, elements)
+	l.finish(at)
 }
 
-// add32 appends an option of one number, unless that is 0.
+func (l *optionList) put32(tag uint16, v uint32) {
+	at := l.begin(tag)
+	l.dst = binary.LittleEndian.AppendUint32(l.dst, v)
+	l.finish(at)
+}
+
+func (l *optionList) put64(tag uint16, v uint64) {
+	at := l.begin(tag)
+	l.dst = binary.LittleEndian.AppendUint64(l.dst, v)
+	l.finish(at)
+}
+
+// add32 is put32 unless v is 0.
 func (l *optionList) add32(tag uint16, v uint32) {
-	var value [4]byte
-	if binary.LittleEndian.PutUint32(value[:], v); v != 0 {
-		l.add(tag, value[:])
+	if v != 0 {
+		l.put32(tag, v)
 	}
 }
 
 func (l *optionList) end() []byte {
-	binary.LittleEndian.PutUint16(l.dst[l.at:], l.n)
+	binary.LittleEndian.PutUint32(l.dst[l.at:], l.n)
 	return l.dst
 }
 
-func appendReserveOptions(dst []byte, millis uint32, sums Sums) []byte {
-	l := beginOptions(dst)
-	l.add32(optionWait, millis)
-	l.add(optionSums, sums)
+// Shared are the options of a lookup, a prefetch and a batch.
+type Shared struct {
+	Ranks       U32s   // handles of further spaces that must have every chunk
+	PrefillRate uint32 // tokens a second that the caller computes; 0 asks for no advice. Not of a lookup
+	Configs     Pairs  // the engine's request configs. Not of a lookup
+	Groups      Groups // of a hybrid model
+}
+
+func (s *Shared) append(dst []byte) []byte {
+	if len(s.Ranks)+len(s.Configs)+len(s.Groups) == 0 && s.PrefillRate == 0 {
+		return noOptions(dst)
+	}
+	l := beginOptions(dst, Deadline{})
+	l.add32(tagPrefillRate, s.PrefillRate)
+	if len(s.Configs) > 0 {
+		at := l.begin(tagConfigs)
+		l.dst = appendPairs(l.dst, s.Configs)
+		l.finish(at)
+	}
+	l.list(tagRanks, 4, s.Ranks)
+	l.list(tagGroups, groupBytes, s.Groups)
 	return l.end()
 }
 
-// appendPrefetchOptions appends the list of a prefetch's options.
-func appendPrefetchOptions(dst []byte, ranks U32s, rate uint32) []byte {
-	l := beginOptions(dst)
-	l.add(optionRanks, ranks)
-	l.add32(optionPrefillRate, rate)
-	return l.end()
-}
-
-// prefetchOptions reads the options of a prefetch or a batch; rate is nil for
-// those of a lookup.
-func (c *cursor) prefetchOptions(ranks *U32s, rate *uint32) func(uint16, cursor) bool {
-	return func(tag uint16, v cursor) bool {
+// option reads one of the options; all says that the message may have each.
+func (s *Shared) option(all bool) func(tag uint16, v *cursor) bool {
+	*s = Shared{}
+	return func(tag uint16, v *cursor) bool {
 		switch {
-		case tag == optionRanks:
-			if len(v.b)%4 != 0 || len(v.b) > 4*maxRanks {
-				c.fail("ranks", "%d bytes, use 4 for each of at most %d", len(v.b), maxRanks)
+		case tag == tagRanks:
+			s.Ranks = v.numbers(4, "ranks")
+			v.atMost(s.Ranks.Len(), MaxRanks, "ranks")
+		case tag == tagGroups:
+			s.Groups = groupsIn(v)
+		case tag == tagPrefillRate && all:
+			if s.PrefillRate = v.u32("prefill rate"); s.PrefillRate == 0 {
+				v.fail("prefill rate", "0, send tokens a second")
 			}
-			*ranks = v.b
-		case tag == optionPrefillRate && rate != nil:
-			if *rate = v.u32("prefill rate"); v.err != nil || v.left() > 0 || *rate == 0 {
-				c.fail("prefill rate", "%x, send 4 bytes that are not 0", v.b)
-			}
+		case tag == tagConfigs && all:
+			s.Configs = pairsIn(v, "request configs")
 		default:
 			return false
 		}
 		return true
+	}
+}
+
+func groupsIn(c *cursor) Groups {
+	l := Groups(c.array(groupBytes, "groups"))
+	c.atMost(l.Len(), MaxGroups, "groups")
+	return l
+}
+
+func (c *cursor) atMost(n, most int, field string) {
+	if n > most {
+		c.fail(field, "%d, use at most %d", n, most)
 	}
 }

@@ -18,15 +18,15 @@ type PurgeRequest struct {
 // Append implements Message.
 func (m *PurgeRequest) Append(dst []byte) []byte {
 	dst = append(dst, m.Space[:]...)
-	return appendOptions(appendBool(appendStr(dst, m.After), m.Dry))
+	return noOptions(appendBool(appendStr(dst, m.After), m.Dry))
 }
 
 // Decode implements Message.
 func (m *PurgeRequest) Decode(body []byte) error {
-	c := cursor{b: body}
+	c := requestCursor(body)
 	copy(m.Space[:], c.bytes(int64(len(m.Space)), "space id"))
-	m.After, m.Dry = c.str("after"), c.bool("dry")
-	return c.endRequest("purge")
+	m.After, m.Dry = c.text("after"), c.bool("dry")
+	return c.endRequest("purge", nil)
 }
 
 // PurgeReply is what one step of a purge found.
@@ -47,7 +47,7 @@ func (m *PurgeReply) Append(dst []byte) []byte {
 
 // Decode implements Message.
 func (m *PurgeReply) Decode(body []byte) error {
-	c := cursor{b: body}
+	c := replyCursor(body)
 	*m = PurgeReply{Known: c.u64("known"), Found: c.u64("found"), Bytes: c.u64("bytes"), Next: c.str("next")}
 	return c.end("purge reply")
 }

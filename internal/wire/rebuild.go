@@ -8,14 +8,14 @@ type RebuildRequest struct{ Begin bool }
 
 // Append implements Message.
 func (m *RebuildRequest) Append(dst []byte) []byte {
-	return appendOptions(appendBool(dst, m.Begin))
+	return noOptions(appendBool(dst, m.Begin))
 }
 
 // Decode implements Message.
 func (m *RebuildRequest) Decode(body []byte) error {
-	c := cursor{b: body}
+	c := requestCursor(body)
 	m.Begin = c.bool("begin")
-	return c.endRequest("rebuild")
+	return c.endRequest("rebuild", nil)
 }
 
 // RebuildReply is what a rebuild has done so far.
@@ -41,7 +41,7 @@ func (m *RebuildReply) Append(dst []byte) []byte {
 
 // Decode implements Message.
 func (m *RebuildReply) Decode(body []byte) error {
-	c := cursor{b: body}
+	c := replyCursor(body)
 	*m = RebuildReply{
 		Running: c.bool("running"), Bytes: c.u64("bytes"), TotalBytes: c.u64("total bytes"), Headers: c.u64("headers"),
 		Restored: c.u64("restored"), Dropped: c.u64("dropped"), Resealed: c.u64("resealed"), Micros: c.u64("micros"),

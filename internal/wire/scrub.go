@@ -9,14 +9,14 @@ type ScrubRequest struct {
 
 // Append implements Message.
 func (m *ScrubRequest) Append(dst []byte) []byte {
-	return appendOptions(binary.LittleEndian.AppendUint64(dst, m.BytesPerSecond))
+	return noOptions(binary.LittleEndian.AppendUint64(dst, m.BytesPerSecond))
 }
 
 // Decode implements Message.
 func (m *ScrubRequest) Decode(body []byte) error {
-	c := cursor{b: body}
+	c := requestCursor(body)
 	m.BytesPerSecond = c.u64("bytes per second")
-	return c.endRequest("scrub")
+	return c.endRequest("scrub", nil)
 }
 
 // ScrubReply counts the entries that a scrub read.
@@ -37,7 +37,7 @@ func (m *ScrubReply) Append(dst []byte) []byte {
 
 // Decode implements Message.
 func (m *ScrubReply) Decode(body []byte) error {
-	c := cursor{b: body}
+	c := replyCursor(body)
 	*m = ScrubReply{Chunks: c.u64("chunks"), Bytes: c.u64("bytes"), Wrong: c.u64("wrong"), Failed: c.u64("failed")}
 	return c.end("scrub reply")
 }

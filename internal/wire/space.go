@@ -8,72 +8,78 @@ import (
 
 // appendSpace appends all fields of s in their fixed order.
 func appendSpace(dst []byte, s *key.Space) []byte {
-	dst = appendStr(dst, s.Model)
-	dst = appendStr(dst, s.Revision)
-	dst = appendStr(dst, s.LoRA)
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(s.World))
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(s.Worker))
-	dst = appendStr(dst, s.DType)
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(s.ChunkTokens))
-	dst = appendStr(dst, string(s.Method))
-	dst = appendStr(dst, s.Group)
-	dst = appendStr(dst, s.Salt)
+	dst = appendZero(dst, 4)
 	dst = append(dst, s.SaltDigest[:]...)
-	dst = binary.LittleEndian.AppendUint16(dst, uint16(len(s.Tags)))
+	for _, text := range [...]string{s.Model, s.Revision, s.LoRA, s.DType, string(s.Method), s.Group, s.Salt} {
+		dst = appendStr(dst, text)
+	}
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(s.Tags)))
+	dst = appendZero(dst, 4)
 	for _, t := range s.Tags {
-		dst = appendStr(dst, t.Name)
-		dst = appendStr(dst, t.Value)
+		dst = appendPair(dst, t.Name, t.Value)
 	}
 	return dst
+}
+
+// appendSpaceRecord appends s as a record.
+func appendSpaceRecord(dst []byte, s *key.Space) []byte {
+	at := len(dst)
+	return endRecord(appendSpace(beginRecord(dst), s), at)
 }
 
 // space reads what appendSpace wrote. Whether it is a valid space is for
 // key.Space.Validate to say.
 func (c *cursor) space(s *key.Space) {
 	*s = key.Space{
-		Model:       c.str("space model"),
-		Revision:    c.str("space revision"),
-		LoRA:        c.str("space lora"),
 		World:       int(c.u32("space world")),
 		Worker:      int(c.u32("space worker")),
-		DType:       c.str("space dtype"),
 		ChunkTokens: int(c.u32("space chunk tokens")),
-		Method:      key.Method(c.str("space method")),
-		Group:       c.str("space group"),
-		Salt:        c.str("space salt"),
 	}
+	c.zero(4, "space")
 	copy(s.SaltDigest[:], c.bytes(int64(len(s.SaltDigest)), "space salt digest"))
-	n := c.u16("space tags")
-	if n > key.MaxTags {
-		c.fail("space tags", "%d, use at most %d", n, key.MaxTags)
-		return
-	}
-	for range n {
-		s.Tags = append(s.Tags, key.Tag{Name: c.str("space tag name"), Value: c.str("space tag value")})
-	}
+	s.Model, s.Revision = c.str("space model"), c.str("space revision")
+	s.LoRA, s.DType = c.str("space lora"), c.str("space dtype")
+	s.Method, s.Group = key.Method(c.str("space method")), c.str("space group")
+	s.Salt = c.str("space salt")
+	c.listed("space tags", func(sub *cursor) {
+		if len(s.Tags) == key.MaxTags {
+			sub.fail("space tags", "use at most %d", key.MaxTags)
+			return
+		}
+		s.Tags = append(s.Tags, key.Tag{Name: sub.str("space tag name"), Value: sub.text("space tag value")})
+	})
+}
+
+// spaceRecord reads a space that is a record.
+func spaceRecord(c *cursor, s *key.Space) {
+	sub := c.record("space")
+	sub.space(s)
+	c.ended(&sub, "space")
 }
 
 // SpaceInfo is what the daemon says about an open space.
 type SpaceInfo struct {
-	Handle      uint32 // names the space on this connection
-	ID          key.SpaceID
+	Handle      uint32 // names the space on this connection; the first is 0
 	ChunkTokens uint32
+	ID          key.SpaceID
 }
 
 func appendSpaceInfo(dst []byte, s SpaceInfo) []byte {
 	dst = binary.LittleEndian.AppendUint32(dst, s.Handle)
-	dst = append(dst, s.ID[:]...)
-	return binary.LittleEndian.AppendUint32(dst, s.ChunkTokens)
+	dst = binary.LittleEndian.AppendUint32(dst, s.ChunkTokens)
+	return append(dst, s.ID[:]...)
 }
 
 func (c *cursor) spaceInfo() (s SpaceInfo) {
-	s.Handle = c.u32("space handle")
+	s.Handle, s.ChunkTokens = c.u32("space handle"), c.u32("space chunk tokens")
 	copy(s.ID[:], c.bytes(int64(len(s.ID)), "space id"))
-	s.ChunkTokens = c.u32("space chunk tokens")
 	return s
 }
 
-func (c *cursor) spaceUse() (s SpaceUse) {
+func spaceUse(c *cursor) (s SpaceUse) {
 	copy(s.ID[:], c.bytes(int64(len(s.ID)), "space id"))
 	s.Chunks, s.HotBytes, s.Connections = c.u64("chunks"), c.u64("DRAM bytes"), c.u32("connections")
 	switch s.Kind = SpaceKind(c.u8("kind")); s.Kind { // behind others there is nothing

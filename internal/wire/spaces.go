@@ -13,14 +13,14 @@ type SpacesRequest struct {
 
 // Append implements Message.
 func (m *SpacesRequest) Append(dst []byte) []byte {
-	return appendOptions(append(dst, m.After[:]...))
+	return noOptions(append(dst, m.After[:]...))
 }
 
 // Decode implements Message.
 func (m *SpacesRequest) Decode(body []byte) error {
-	c := cursor{b: body}
+	c := requestCursor(body)
 	copy(m.After[:], c.bytes(int64(len(m.After)), "after"))
-	return c.endRequest("spaces")
+	return c.endRequest("spaces", nil)
 }
 
 // SpaceKind says what the daemon knows of where a space comes from.
@@ -86,10 +86,10 @@ func (s *SpaceUse) append(dst []byte) []byte {
 
 // Decode implements Message.
 func (m *SpacesReply) Decode(body []byte) error {
-	c := cursor{b: body}
+	c := replyCursor(body)
 	*m = SpacesReply{}
 	for n := c.u32("spaces"); n > 0 && c.err == nil; n-- { // each takes bytes of the body
-		m.Spaces = append(m.Spaces, c.spaceUse())
+		m.Spaces = append(m.Spaces, spaceUse(&c))
 	}
 	m.More = c.bool("more")
 	for i := range m.Spaces { // behind the others, as what came later

@@ -1,39 +1,31 @@
 package wire
 
-import "encoding/binary"
-
 // WarmRequest promotes a chain to DRAM without leasing it.
 type WarmRequest struct {
-	Named         bool   // by LookupID, otherwise by Chain
-	Chain         Chain  // unless Named
-	LookupID      string // Named: of a prefetch of the same user
-	Search        Tiers
-	TimeoutMillis uint32 // answer when it is done, or then; 0 answers at once
+	Chain    Chain // FormNone with a lookup id
+	Search   Tiers
+	LookupID string   // of a prefetch of the same user, whose prompt is meant; empty: Chain is
+	Deadline Deadline // answer when it is done, or then; not given: at once
 }
 
 // Append implements Message.
 func (m *WarmRequest) Append(dst []byte) []byte {
-	if dst = appendBool(dst, m.Named); m.Named {
-		dst = appendStr(dst, m.LookupID)
-	} else {
-		dst = m.Chain.append(dst)
-	}
-	dst = binary.LittleEndian.AppendUint32(append(dst, byte(m.Search)), m.TimeoutMillis)
-	return appendOptions(dst)
+	dst = appendZero(append(m.Chain.append(dst), byte(m.Search)), 7)
+	return appendDeadline(appendStr(dst, m.LookupID), m.Deadline)
 }
 
 // Decode implements Message.
 func (m *WarmRequest) Decode(body []byte) error {
-	c := cursor{b: body}
-	*m = WarmRequest{Named: c.bool("named")}
-	if m.Named {
-		m.LookupID = c.str("lookup id")
-	} else {
-		c.chain(&m.Chain)
-	}
+	c := requestCursor(body)
+	*m = WarmRequest{}
+	c.chain(&m.Chain)
 	m.Search = Tiers(c.flags(uint8(tiersKnown), "search"))
-	m.TimeoutMillis = c.u32("timeout")
-	return c.endRequest("warm")
+	c.zero(7, "search")
+	m.LookupID = c.str("lookup id")
+	if named := m.LookupID != ""; c.err == nil && named != (m.Chain.Form == FormNone) {
+		c.fail("lookup id", "%q with a chain of form %s: send a chain, or a lookup id and form none", m.LookupID, m.Chain.Form)
+	}
+	return c.endRequest("warm", &m.Deadline)
 }
 
 // WarmReply is the match and its progress: the state of a job without
@@ -44,12 +36,14 @@ type WarmReply struct {
 }
 
 // Append implements Message.
-func (m *WarmReply) Append(dst []byte) []byte { return m.State.Append(appendMatch(dst, &m.Match)) }
+func (m *WarmReply) Append(dst []byte) []byte {
+	return noOptions(m.State.appendRecord(appendMatch(dst, &m.Match)))
+}
 
 // Decode implements Message.
 func (m *WarmReply) Decode(body []byte) error {
-	c := cursor{b: body}
+	c := replyCursor(body)
 	m.Match = c.match()
-	c.jobState(&m.State)
-	return c.end("warm reply")
+	stateRecord(&c, &m.State)
+	return c.endReply("warm reply")
 }

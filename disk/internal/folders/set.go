@@ -138,7 +138,7 @@ func (s *Set) openMeta() error {
 	case errors.Is(err, ErrGarbled):
 		s.ID = m.Set // "" but where the marker contradicts its copy
 		s.index, _ = s.indexOf(s.meta)
-		s.learn(m)
+		s.merge(m)
 		return nil
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
@@ -148,13 +148,13 @@ func (s *Set) openMeta() error {
 		return fmt.Errorf("disk: the database of the set %s is not in %s, which is path %d of it; name the folder of the database first, or as disk.meta", m.Set, s.meta, m.Index)
 	}
 	s.ID, s.index = m.Set, m.Index
-	s.learn(m)
+	s.merge(m)
 	return nil
 }
 
-// learn takes the secret of a path's marker if no other had one, and its epoch if
+// merge takes the secret of a path's marker if no other had one, and its epoch if
 // that is the highest.
-func (s *Set) learn(m Marker) {
+func (s *Set) merge(m Marker) {
 	if s.Secret == nil {
 		s.Secret = m.Secret
 	}
@@ -227,7 +227,7 @@ func (s *Set) openPath(dir string) (c Claimed, state pathState, err error) {
 // same. The list of members tells its index.
 func (s *Set) openGarbled(c Claimed, m Marker) (Claimed, pathState, error) {
 	if m.Set == s.ID {
-		s.learn(m)
+		s.merge(m)
 	}
 	state := pathOurs
 	index, listed := s.indexOf(c.Dir)
@@ -248,7 +248,7 @@ func (s *Set) belongs(m Marker, dir string) error {
 	case m.Set != s.ID:
 		return fmt.Errorf("disk: %s belongs to the set %s, not to %s: it is another tier's; choose another path, or empty it", dir, m.Set, s.ID)
 	}
-	s.learn(m)
+	s.merge(m)
 	return nil
 }
 

@@ -106,9 +106,9 @@ func (c *Committer) AddWith(make func() Change) error {
 	return nil
 }
 
-// Again queues a change whose commit failed, to go with the next one, or when
+// Requeue queues a change whose commit failed, to go with the next one, or when
 // run tries again.
-func (c *Committer) Again(ch Change) {
+func (c *Committer) Requeue(ch Change) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.mu.queue = append([]Change{ch}, c.mu.queue...)
@@ -248,14 +248,15 @@ type Batch struct {
 	bytes  int64
 }
 
-// Room is how much air the database's file system has. Badger maps its
+// Room is how much room the database's file system has. Badger maps its
 // files: a page that finds no block there would end the process.
 type Room uint8
 
+// The answers: deletions take little, and free some.
 const (
-	RoomNone    Room = iota
-	RoomDeletes      // enough to free some
-	RoomAll
+	RoomNone    Room = iota // not even deletions are committed
+	RoomDeletes             // deletions are
+	RoomAll                 // everything is
 )
 
 // Put adds a record.
@@ -317,16 +318,16 @@ func (b *Batch) number(n uint64) {
 	b.Set(record.CommitsKey(), binary.LittleEndian.AppendUint64(nil, n))
 }
 
-// Bury notes that k was deleted, under the number seq; see Tier.forget.
-func (b *Batch) Bury(k key.Key, seq uint64) {
-	dbKey := record.GraveKey(k)
+// MarkDeleted notes that k was deleted, under the number seq; see Tier.takeOut.
+func (b *Batch) MarkDeleted(k key.Key, seq uint64) {
+	dbKey := record.DeletionKey(k)
 	b.budget.ClaimAnyway(removalCost)
 	b.Set(dbKey[:], binary.LittleEndian.AppendUint64(nil, seq))
 }
 
-// Unbury drops that note.
-func (b *Batch) Unbury(k key.Key) {
-	dbKey := record.GraveKey(k)
+// UnmarkDeleted drops that note.
+func (b *Batch) UnmarkDeleted(k key.Key) {
+	dbKey := record.DeletionKey(k)
 	b.budget.ClaimAnyway(removalCost)
 	b.bytes += int64(len(dbKey))
 	b.wb.Delete(dbKey[:])

@@ -33,7 +33,7 @@ func (s *stubborn) Committed(err error) {
 		close(s.done)
 		return
 	}
-	s.c.Again(s)
+	s.c.Requeue(s)
 	select {
 	case s.refused <- struct{}{}:
 	default:

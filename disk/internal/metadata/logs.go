@@ -46,8 +46,8 @@ func (l *logs) begin(dir string, after uint64) {
 	l.push(logStart{last, after})
 }
 
-// note adds the logs that have come since, which begin behind a commit.
-func (l *logs) note(dir string, after uint64) {
+// extend adds the logs that have come since, which begin behind a commit.
+func (l *logs) extend(dir string, after uint64) {
 	for {
 		next := l[maxLogs-1].id + 1
 		if _, err := os.Stat(logPath(dir, next)); err != nil {

@@ -53,12 +53,12 @@ func (s *Store) failed(db *database.DB, err error) {
 
 // Works is an error while the database is not asked.
 func (s *Store) Works() error {
-	_, err := s.enter()
+	_, err := s.database()
 	return err
 }
 
-// enter is the database.
-func (s *Store) enter() (*database.DB, error) {
+// database returns the database, or why it is broken.
+func (s *Store) database() (*database.DB, error) {
 	s.use.Lock()
 	defer s.use.Unlock()
 	if s.use.broken != nil {
@@ -76,7 +76,7 @@ func (s *Store) Pid() int {
 
 // ask has fn read. Where that fails over the process the database is broken.
 func (s *Store) ask(fn func(*database.DB) error) error {
-	db, err := s.enter()
+	db, err := s.database()
 	if err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func (s *Store) ask(fn func(*database.DB) error) error {
 // try is enter if the file system takes writes at all, which Badger, whose
 // logs are mapped, must not be the one to find out: EROFS, EIO.
 func (s *Store) try() (*database.DB, error) {
-	db, err := s.enter()
+	db, err := s.database()
 	if err == nil {
 		err = s.beat()
 	}
@@ -107,7 +107,7 @@ func (s *Store) beat() error {
 // watch finds a database whose process has ended, or has not answered for so
 // long that it is ended here.
 func (s *Store) watch() {
-	db, err := s.enter()
+	db, err := s.database()
 	if err != nil {
 		return
 	}
@@ -142,7 +142,7 @@ func (s *Store) Mend() error {
 	if free, err := filesystem.AvailableBytes(s.o.Meta); err != nil || free < s.floor {
 		return fmt.Errorf("disk: the database needs %d bytes free on its file system: %w", s.floor, tier.ErrNoSpace)
 	}
-	if err := s.bury(); err != nil {
+	if err := s.endProcess(); err != nil {
 		return err
 	}
 	if err := rehearse(s.Dir); err != nil {
@@ -155,9 +155,9 @@ func (s *Store) Mend() error {
 	return nil
 }
 
-// bury ends the process of a broken database, and tells its openings that were
+// endProcess ends the process of a broken database, and tells its openings that were
 // its own fault from the others.
-func (s *Store) bury() error {
+func (s *Store) endProcess() error {
 	s.use.Lock()
 	db, why := s.use.db, s.use.broken
 	s.use.Unlock()

@@ -123,16 +123,16 @@ func (s *Store) InSegment(number uint32, wanted func(*record.Entry) bool, from k
 	return ks, last, err
 }
 
-// Graves returns the keys that were deleted during a recovery, which did not know
+// Deletions returns the keys that were deleted during a recovery, which did not know
 // all their headers yet, with the numbers of their deletions.
-func (s *Store) Graves() (map[key.Key]uint64, error) {
+func (s *Store) Deletions() (map[key.Key]uint64, error) {
 	list := make(map[key.Key]uint64)
 	var after []byte
 	for more := true; more; {
 		err := s.ask(func(db *database.DB) (err error) {
-			more, err = db.Page(record.GravePrefix(), after, math.MaxInt32, func(dbKey, v []byte) error {
+			more, err = db.Page(record.DeletionPrefix(), after, math.MaxInt32, func(dbKey, v []byte) error {
 				after = dbKey
-				if k, ok := record.ParseGraveKey(dbKey); ok && len(v) == 8 {
+				if k, ok := record.ParseDeletionKey(dbKey); ok && len(v) == 8 {
 					list[k] = binary.LittleEndian.Uint64(v)
 				}
 				return nil

@@ -21,9 +21,10 @@ import (
 	"github.com/kvstored/kvstored/internal/database"
 )
 
+// The files beside the database, in Options.Meta, and how often it is opened.
 const (
-	DamagedName = "badger.damaged" // the last database that did not open, kept for a person to look at
-	StartsName  = "kvstored.starts"
+	DamagedName = "badger.damaged"   // the last database that did not open, kept for a person to look at
+	StartsName  = "kvstored.starts"  // how many starts in a row did not get through
 	RebuildName = "kvstored.rebuild" // while not all of a lost database has been made anew from the headers
 
 	// maxFailedStarts in a row mean that the database ends the process while
@@ -283,7 +284,7 @@ func moveAside(meta string) error {
 func (s *Store) Sync() error {
 	s.witness.sawTables()
 	number, tables := s.witness.last(), s.witness.tables()
-	db, err := s.enter()
+	db, err := s.database()
 	if err == nil {
 		if err = db.Sync(); err != nil {
 			s.failed(db, err)
@@ -307,6 +308,7 @@ func (s *Store) Measure() (held int64, err error) {
 	return held, err
 }
 
+// Close ends the database's process, in order where it works. It is called once.
 func (s *Store) Close() error {
 	s.stop()
 	s.life.Lock()
@@ -314,7 +316,7 @@ func (s *Store) Close() error {
 	s.life.closed = true
 	defer s.witness.close()
 	s.Succeeded()
-	db, err := s.enter()
+	db, err := s.database()
 	if err != nil {
 		s.Kill(err)
 		return fmt.Errorf("%w: it is left as a crash would leave it", err)

@@ -18,6 +18,7 @@ import (
 	"github.com/kvstored/kvstored/internal/record"
 )
 
+// The file of a witness, and the sizes of what is in it.
 const (
 	WitnessName  = "kvstored.commits"
 	witnessBytes = 8 + 8 + bootBytes + 2*manifestBytes + maxLogs*logBytes + 8
@@ -144,9 +145,9 @@ func (w *witness) check(number uint64) error {
 	return nil
 }
 
-// noteTables notes the manifest where it has changed, and reports whether that
+// updateTables remembers the manifest where it has changed, and reports whether that
 // is to be written.
-func (w *witness) noteTables() (changed bool) {
+func (w *witness) updateTables() (changed bool) {
 	info, err := os.Stat(filepath.Join(w.dir, manifestName))
 	if err != nil {
 		return false // checkTables says so
@@ -167,9 +168,9 @@ func (w *witness) noteTables() (changed bool) {
 	return true
 }
 
-// sawTables is noteTables, written down.
+// sawTables is updateTables, written down.
 func (w *witness) sawTables() {
-	if !w.noteTables() {
+	if !w.updateTables() {
 		return
 	}
 	w.mu.Lock()
@@ -195,11 +196,11 @@ func (w *witness) last() uint64 {
 
 // saw notes that a commit is in the database.
 func (w *witness) saw(number uint64) {
-	w.noteTables()
+	w.updateTables()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.mu.number = number
-	w.mu.logs.note(w.dir, number-1)
+	w.mu.logs.extend(w.dir, number-1)
 	_ = w.write() // one that is behind says less
 }
 

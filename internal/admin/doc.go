@@ -1,0 +1,24 @@
+// Package admin is how a running daemon is asked and changed by its administrators:
+// HTTP with JSON on a Unix socket of its own, described in docs/admin-api.md, and the
+// client with which the commands do so.
+//
+// # Owns
+//
+// The calls: their paths, rights, requests, replies and errors. routes.go has them
+// all; api.go has the JSON, which a test compares with the document.
+//
+// # Never does
+//
+// It decides nothing about chunks or connections: it asks the store and the server.
+// It is never reached over TCP. Nothing that an engine needs is here: engines speak
+// the wire protocol.
+//
+// # Locks
+//
+// None. Rights are judged for each request by the policy of that moment.
+//
+// # Buffers
+//
+// A request has at most 64 KiB and is read whole; replies are made whole. A call
+// ends with its client and with the daemon.
+package admin

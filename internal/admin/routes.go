@@ -1,0 +1,79 @@
+package admin
+
+import (
+	"context"
+
+	"github.com/kvstored/kvstored/internal/access"
+)
+
+// scope is where a call takes the right admin.
+type scope string
+
+const (
+	everywhere scope = "every space" // it is about all spaces there can be
+	somewhere  scope = "any space"   // it is about none, or the call judges each
+)
+
+// call is one request of a user.
+type call struct {
+	*API
+	ctx context.Context // ends with the client and with the daemon
+	uid uint32
+}
+
+// route is one call of the API.
+type route struct {
+	method, path string
+	scope        scope
+	// do answers a request, which is JSON.
+	do func(c *call, request []byte) (any, error)
+	// types are a new request and a new reply, for what describes the call.
+	types func() (request, reply any)
+}
+
+func routeOf[Q, R any](method, path string, s scope, do func(*call, *Q) (*R, error)) route {
+	return route{
+		method, path, s,
+		func(c *call, request []byte) (any, error) {
+			q := new(Q)
+			if err := decode(request, q); err != nil {
+				return nil, err
+			}
+			return do(c, q)
+		},
+		func() (any, any) { return new(Q), new(R) },
+	}
+}
+
+// routes are all calls, in the order of the document.
+func routes() []route {
+	return []route{
+		routeOf("GET", "/v1/version", somewhere, (*call).version),
+		routeOf("GET", "/v1/config", everywhere, (*call).config),
+		routeOf("GET", "/v1/spaces", somewhere, (*call).spaces),
+		routeOf("GET", "/v1/pins", everywhere, (*call).pins),
+		routeOf("POST", "/v1/revoke", everywhere, (*call).revoke),
+		routeOf("GET", "/v1/policy", everywhere, (*call).policies),
+		routeOf("PUT", "/v1/policy", everywhere, (*call).setPolicy),
+		routeOf("POST", "/v1/clear", everywhere, (*call).clear),
+		routeOf("POST", "/v1/purge", somewhere, (*call).purge),
+		routeOf("POST", "/v1/scrub", everywhere, (*call).scrub),
+		routeOf("GET", "/v1/rebuild", everywhere, (*call).rebuilt),
+		routeOf("POST", "/v1/rebuild", everywhere, (*call).rebuild),
+	}
+}
+
+// allowed is an error unless a user has the right admin where a call takes it.
+func allowed(p *access.Policy, uid uint32, s scope) error {
+	have := p.Somewhere(uid)
+	if s == everywhere {
+		have = p.Everywhere(uid)
+	}
+	switch {
+	case have&access.Admin != 0:
+		return nil
+	case s == everywhere && p.Ruled():
+		return refuse(Denied, "user %d lacks the admin right in every space, which this takes", uid)
+	}
+	return refuse(Denied, "user %d lacks the admin right", uid)
+}

@@ -1,0 +1,218 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/kvstored/kvstored/internal/httpd"
+	"github.com/kvstored/kvstored/internal/server"
+	"github.com/kvstored/kvstored/internal/socket"
+	"github.com/kvstored/kvstored/internal/stack"
+)
+
+const (
+	// Connections is how many administrators there may be at a time, those that
+	// wait for a scrub included.
+	Connections = 64
+	// BodyBytes is the most that a request may have behind its header.
+	BodyBytes = 64 << 10
+)
+
+// Options of an API.
+type Options struct {
+	Stack  *stack.Stack
+	Server *server.Server
+	Config func() (Config, error) // that is in force
+	Log    zerolog.Logger
+}
+
+// API answers administrators. It is safe for concurrent use.
+type API struct {
+	o        Options
+	routes   []route
+	refusals zerolog.Logger // some a minute
+}
+
+// New makes an API; Serve starts it.
+func New(o Options) *API {
+	return &API{o, routes(), o.Log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})}
+}
+
+// Serve answers calls on l, a Unix socket, until ctx ends; then it ends those that
+// are being answered, and returns when they have. It closes l.
+func (a *API) Serve(ctx context.Context, l net.Listener) error {
+	return httpd.Serve(ctx, l, httpd.Options{Handler: a, Connections: Connections, Log: a.o.Log})
+}
+
+// ServeHTTP answers one call. Who it is from is looked at before anything is read.
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	begun := time.Now()
+	uid, err := peer(r)
+	var reply any
+	if err == nil {
+		reply, err = a.answer(w, r, uid)
+	}
+	if err == nil {
+		a.log(r, uid, time.Since(begun))
+		send(w, http.StatusOK, reply)
+		return
+	}
+	e := errorOf(r.URL.Path, err)
+	if e.Code == Denied || e.Code == TooLarge {
+		w.Header().Set("Connection", "close")
+	}
+	call := r.Method + " " + r.URL.Path
+	a.refusals.Warn().Uint32("uid", uid).Str("call", call[:min(len(call), 80)]).Err(e).Msg("a call of an administrator was refused, or failed")
+	send(w, codes[e.Code].status, e)
+}
+
+// log notes who has changed what; questions are answered without a word.
+func (a *API) log(r *http.Request, uid uint32, took time.Duration) {
+	if r.Method != http.MethodGet {
+		a.o.Log.Info().Uint32("uid", uid).Str("call", r.Method+" "+r.URL.Path).Dur("took", took).Msg("called by an administrator")
+	}
+}
+
+// peer is the user at the other end of a request's connection.
+func peer(r *http.Request) (uid uint32, err error) {
+	local, ok := httpd.Conn(r.Context()).(*net.UnixConn)
+	if !ok {
+		return 0, errors.New("administrators connect over a Unix socket only")
+	}
+	raw, err := local.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	return socket.PeerUID(raw)
+}
+
+func (a *API) answer(w http.ResponseWriter, r *http.Request, uid uint32) (any, error) {
+	policy := a.o.Server.Access()
+	if err := allowed(policy, uid, somewhere); err != nil { // before it learns what there is
+		return nil, err
+	}
+	route, err := a.find(w, r)
+	if err != nil {
+		return nil, err
+	}
+	if err := allowed(policy, uid, route.scope); err != nil {
+		return nil, err
+	}
+	request, err := read(w, r)
+	if err != nil {
+		return nil, err
+	}
+	// The call may take long; its client's departure is noticed by a read, which
+	// must not end by itself.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
+	return route.do(&call{a, r.Context(), uid}, request)
+}
+
+// find is the route of a request.
+func (a *API) find(w http.ResponseWriter, r *http.Request) (*route, error) {
+	var methods []string
+	for i := range a.routes {
+		switch route := &a.routes[i]; {
+		case route.path != r.URL.Path:
+		case route.method == r.Method:
+			return route, nil
+		default:
+			methods = append(methods, route.method)
+		}
+	}
+	if methods == nil {
+		return nil, refuse(UnknownCall, "there is no call %.80q", r.URL.Path)
+	}
+	allow := strings.Join(methods, ", ")
+	w.Header().Set("Allow", allow)
+	return nil, refuse(WrongMethod, "%s takes %s, not %.20s", r.URL.Path, strings.Join(methods, " or "), r.Method)
+}
+
+// read is the request as JSON: the body, or of a GET its query.
+func read(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	if r.Method != http.MethodGet {
+		if r.URL.RawQuery != "" {
+			return nil, refuse(BadRequest, "what follows ? in the path is not read; send it as JSON in the body")
+		}
+		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, BodyBytes))
+		var large *http.MaxBytesError
+		switch {
+		case errors.As(err, &large):
+			return nil, refuse(TooLarge, "the body has more than %d bytes", large.Limit)
+		case err != nil:
+			return nil, refuse(BadRequest, "the body did not come: %v", err)
+		}
+		return body, nil
+	}
+	if r.ContentLength != 0 {
+		return nil, refuse(BadRequest, "a GET has no body; put what it asks for behind ? in the path")
+	}
+	asked, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, refuse(BadRequest, "what follows ? in the path cannot be read: %v", err)
+	}
+	query := make(map[string]string)
+	for name, values := range asked {
+		if len(values) != 1 {
+			return nil, refuse(BadRequest, "%.80q is there %d times; give it once", name, len(values))
+		}
+		query[name] = values[0]
+	}
+	return json.Marshal(query)
+}
+
+// decode reads a request, which is one JSON object without any name that the call
+// does not know. No body is an empty object.
+func decode(request []byte, q any) error {
+	switch strings.TrimSpace(string(request)) {
+	case "":
+		return nil
+	case "null": // which Decode takes for any type
+		return refuse(BadRequest, "the request is no JSON object but null")
+	}
+	d := json.NewDecoder(strings.NewReader(string(request)))
+	d.DisallowUnknownFields()
+	var (
+		wrong  *json.UnmarshalTypeError
+		syntax *json.SyntaxError
+	)
+	switch err := d.Decode(q); {
+	case errors.As(err, &wrong) && wrong.Field == "":
+		return refuse(BadRequest, "the request is no JSON object but a %s", wrong.Value)
+	case errors.As(err, &wrong):
+		return refuse(BadRequest, "%q does not take a %s", wrong.Field, wrong.Value)
+	case errors.As(err, &syntax), errors.Is(err, io.ErrUnexpectedEOF):
+		return refuse(BadRequest, "the request is no JSON: %v", err)
+	case err != nil: // a name that is not known; it has no type of its own
+		return refuse(BadRequest, "%s", strings.TrimPrefix(err.Error(), "json: "))
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return refuse(BadRequest, "something follows the JSON object")
+	}
+	return nil
+}
+
+// send writes a reply. A client that does not read it is waited for no longer than
+// any other.
+func send(w http.ResponseWriter, status int, reply any) {
+	body, err := json.Marshal(reply)
+	if err != nil { // of plain data
+		status, body = http.StatusInternalServerError, []byte(`{"code":"internal","error":"the reply is no JSON","do":"report it"}`)
+	}
+	out := http.NewResponseController(w)
+	_ = out.SetWriteDeadline(time.Now().Add(httpd.ReplyTimeout))
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(slices.Concat(body, []byte("\n"))) // a client that has left is told nothing
+	_ = out.Flush()
+}

@@ -1,0 +1,83 @@
+package httpd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+// The bounds of every listener. docs/limits.md has them.
+const (
+	// HeaderBytes is the most that the header of a request may have, give or take
+	// the 4 KiB that net/http adds.
+	HeaderBytes = 16 << 10
+	// socketBytes is asked for as buffers of a connection in the kernel, which would
+	// grow to some MiB for a client that asks on and reads nothing.
+	socketBytes = 32 << 10
+	// requestTimeout is how long a client has to send a request.
+	requestTimeout = 10 * time.Second
+	// ReplyTimeout is how long a reply may take: to be made and read, unless a
+	// handler that takes long sets the deadline itself.
+	ReplyTimeout = 30 * time.Second
+	// restTimeout is how long a connection may rest between two requests.
+	restTimeout = 2 * time.Minute
+	// endTimeout is how long the end waits for replies that are being made.
+	endTimeout = time.Second
+)
+
+// Options of Serve.
+type Options struct {
+	Handler     http.Handler // the context of a request ends with its client and with Serve's
+	Connections int          // at most; one more takes the place of the one that has been idle the longest
+	Log         zerolog.Logger
+}
+
+// Serve answers requests on l until ctx ends or accepting fails. It returns when
+// every handler has, and closes l.
+func Serve(ctx context.Context, l net.Listener, o Options) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	// Complaints of net/http, such as of a lack of descriptors: one a minute.
+	complaints := o.Log.Sample(&zerolog.BurstSampler{Burst: 1, Period: time.Minute})
+	srv := &http.Server{
+		Handler: o.Handler, MaxHeaderBytes: HeaderBytes,
+		ReadHeaderTimeout: requestTimeout, ReadTimeout: requestTimeout,
+		WriteTimeout: ReplyTimeout, IdleTimeout: restTimeout,
+		BaseContext: func(net.Listener) context.Context { return ctx },
+		ErrorLog:    log.New(complaint{complaints}, "", 0),
+	}
+	conns := newConnLimit(o.Connections)
+	conns.wrap(srv)
+	stop := context.AfterFunc(ctx, func() {
+		select {
+		case <-conns.drained():
+		case <-time.After(endTimeout):
+		}
+		_ = srv.Close()
+	})
+	err := srv.Serve(l)
+	if stop() { // accepting has failed; what is being answered ends
+		cancel()
+		_ = srv.Close()
+	}
+	<-conns.drained()
+	if !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("accept on %v: %w", l.Addr(), err)
+	}
+	return nil
+}
+
+// complaint writes lines of net/http to the log.
+type complaint struct{ log zerolog.Logger }
+
+func (c complaint) Write(line []byte) (int, error) {
+	c.log.Warn().Msg(strings.TrimSpace(string(line)))
+	return len(line), nil
+}

@@ -1,0 +1,25 @@
+package server_test
+
+import (
+	"testing"
+
+	"github.com/kvstored/kvstored/internal/wire"
+)
+
+// Pages are kept only of a window, and only for a client that asks for it.
+func TestHelloKeeps(t *testing.T) {
+	const memory = wire.FeatureArena | wire.FeatureStaging
+	r := newRig(t, options{})
+	for wants, granted := range map[wire.Features]wire.Features{
+		memory:                                   memory,
+		memory | wire.FeatureKeep:                memory | wire.FeatureKeep,
+		wire.FeatureArena | wire.FeatureKeep:     wire.FeatureArena,
+		wire.FeatureKeep:                         0,
+		wire.FeatureKeep | wire.FeaturePushes:    wire.FeaturePushes,
+		memory | wire.FeatureKeep | 1<<31 | 1<<5: memory | wire.FeatureKeep,
+	} {
+		if got := r.greet(wants).hello.Granted; got != granted {
+			t.Errorf("a client that wants %#x is granted %#x, not %#x", wants, got, granted)
+		}
+	}
+}

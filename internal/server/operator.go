@@ -1,0 +1,129 @@
+package server
+
+import (
+	"bytes"
+	"slices"
+	"time"
+
+	"github.com/kvstored/kvstored/internal/access"
+	"github.com/kvstored/kvstored/key"
+)
+
+// What administrators see and take of the server's clients. Package admin asks for
+// it; nothing here looks at rights, but for Spaces.
+
+// Pin is what one connection protects of one space under one name.
+type Pin struct {
+	Name       string
+	Space      key.SpaceID
+	Connection uint64
+	Chunks     int
+	Bytes      uint64        // payload
+	Left       time.Duration // until it ends by age
+}
+
+// Holder is a connection that holds something.
+type Holder struct {
+	Connection uint64
+	UID        uint32
+	Name       string // as in its hello
+	LeaseBytes uint64 // leases and fills, as budgets count them
+	PinBytes   uint64
+}
+
+// Access is the present policy.
+func (s *Server) Access() *access.Policy { return s.settings().Access }
+
+// Held lists the pins, by name, connection and space, and the connections that hold
+// something, by age: of each the first most. more is how many are left out.
+func (s *Server) Held(most int) (pins []Pin, holders []Holder, more int) {
+	pins, more = s.pins.list(most)
+	for _, c := range s.sessions.all() {
+		h := Holder{Connection: c.id, UID: c.uid, Name: c.name, LeaseBytes: c.leasedBytes(), PinBytes: s.pins.bytes(c)}
+		switch {
+		case h.LeaseBytes+h.PinBytes == 0:
+		case len(holders) < most:
+			holders = append(holders, h)
+		default:
+			more++
+		}
+	}
+	return pins, holders, more
+}
+
+// RevokePin ends the pins of a name, on every connection, and returns how many
+// chunks they protected.
+func (s *Server) RevokePin(name string) int {
+	return s.pins.end(name, func(*pin) bool { return true })
+}
+
+// RevokePins ends all pins, and returns how many chunks they protected.
+func (s *Server) RevokePins() (chunks int) {
+	for _, name := range s.pins.names() {
+		chunks += s.RevokePin(name)
+	}
+	return chunks
+}
+
+// RevokeConnection frees all that a connection holds, and returns how many chunks
+// that was; false where there is no such connection. The connection stays and may
+// hold something else.
+func (s *Server) RevokeConnection(id uint64) (chunks int, ok bool) {
+	c := s.sessions.get(id)
+	if c == nil {
+		return 0, false
+	}
+	return c.revokeAll(), true
+}
+
+// SpaceUse is a space, how much is stored of it, and how many connections have it
+// open.
+type SpaceUse struct {
+	ID          key.SpaceID
+	Chunks      int64 // known, in any tier
+	HotBytes    int64 // that they occupy in DRAM
+	DiskBytes   int64 // and on disk
+	Connections uint32
+	Opened      bool      // since the daemon started, and remembered
+	Space       key.Space // then; with its SaltDigest, never its Salt
+	Front       string    // the front end whose values these are; "" of clients' spaces
+}
+
+// A page of spaces ends behind the first that fills it.
+const (
+	spacesPageBytes = 256 << 10
+	spaceUseBytes   = 128 // of a space without its texts, at most
+)
+
+// Spaces is the page of spaces whose ids come after one, of those that a user may
+// know of; more is whether there are others behind it.
+func (s *Server) Spaces(uid uint32, after key.SpaceID) (page []SpaceUse, more bool) {
+	policy, chunks, ids := s.Access(), s.o.Stack.Spaces(), s.catalog.ids()
+	for id := range chunks {
+		ids = append(ids, id)
+	}
+	ids = slices.DeleteFunc(ids, func(id key.SpaceID) bool { return bytes.Compare(id[:], after[:]) <= 0 })
+	slices.SortFunc(ids, func(a, b key.SpaceID) int { return bytes.Compare(a[:], b[:]) })
+	ids = slices.Compact(ids)
+	for filled := 0; len(ids) > 0 && filled < spacesPageBytes; ids = ids[1:] {
+		use := SpaceUse{
+			ID: ids[0], Chunks: int64(chunks[ids[0]]), HotBytes: s.o.Stack.HotBytes(ids[0]), DiskBytes: s.o.Stack.DiskBytes(ids[0]),
+			Front: s.o.Fronts[ids[0]],
+		}
+		text := s.catalog.describe(&use)
+		if sees(policy, uid, &use) {
+			filled += spaceUseBytes + text
+			page = append(page, use)
+		}
+	}
+	return page, len(ids) > 0
+}
+
+// MayPurge reports whether a user may delete everything of a space. Of one that was
+// not opened since the start only the id is known, and not whose it is: that takes
+// the right everywhere. The model is "" then.
+func (s *Server) MayPurge(uid uint32, id key.SpaceID) (model string, ok bool) {
+	policy := s.Access()
+	model = s.catalog.space(id).Model
+	return model, policy.Everywhere(uid)&access.Admin != 0 || model != "" && policy.Model(uid, model)&access.Admin != 0
+}

@@ -1,0 +1,81 @@
+package server
+
+import (
+	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/internal/wire"
+	"github.com/kvstored/kvstored/tier"
+)
+
+// slot is one chunk of a reservation.
+type slot struct {
+	status stack.GrantStatus
+	ref    tier.Ref // valid while granted and not given up
+	window int64    // where its bytes lie in the staging window; with staged puts
+	room   int      // bytes of the window, of a slot without a key that is not given up
+	late   int      // bytes of the window that it keeps, though given up; see revoke
+	there  uint32   // bytes of what exists already; 0: not known
+	acks   int      // commits that it has had
+	waits  bool     // of a slot taken for a commit: other writers are not done
+}
+
+// live reports whether the slot is granted and not given up.
+func (s *slot) live() bool { return s.ref.Valid() || s.room > 0 }
+
+// size is how many bytes a live slot has.
+func (s *slot) size() int {
+	if s.ref.Valid() {
+		return s.ref.Block.Len()
+	}
+	return s.room
+}
+
+// take takes the live slots of a range over; the others are zero. An aged
+// fill has none. The client that names slots writes to them no more, so that
+// what they kept of the window is free then.
+func (f *fill) take(from, to int, ack bool) ([]slot, error) {
+	f.mu.Lock()
+	if f.mu.aged {
+		f.mu.told = true
+		late := f.takeLate(from, to)
+		f.mu.Unlock()
+		for _, s := range late {
+			f.session.staging.free(s.window, s.late)
+		}
+		return nil, refuse(wire.CodeRevoked, "fill %d was given up: it was neither committed nor aborted within %v; reserve again", f.id, f.session.leaseAge)
+	}
+	defer f.mu.Unlock()
+	return f.takeLive(from, to, ack), nil
+}
+
+// takeLate takes over what slots of an aged fill keep of the window. The mutex
+// is held.
+func (f *fill) takeLate(from, to int) (late []slot) {
+	for i := from; i < to; i++ {
+		if s := &f.mu.slots[i]; s.late > 0 {
+			late = append(late, *s)
+			s.late = 0
+			f.mu.late--
+		}
+	}
+	return late
+}
+
+// takeLive is called with the mutex held. With ack a slot that other writers have yet
+// to commit stays.
+func (f *fill) takeLive(from, to int, ack bool) []slot {
+	out := make([]slot, to-from)
+	for i := range out {
+		s := &f.mu.slots[from+i]
+		if !s.live() {
+			continue
+		}
+		if s.acks++; ack && s.acks < f.writers {
+			out[i].waits = true
+			continue
+		}
+		out[i] = *s
+		s.ref, s.room = tier.Ref{}, 0
+		f.mu.live--
+	}
+	return out
+}

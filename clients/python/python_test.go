@@ -39,6 +39,7 @@ func TestPython(t *testing.T) {
 	}
 	dependOn(t, ".", ".py", ".json", ".md", ".toml")
 	dependOn(t, "../..", ".go", ".mod", ".txt", ".hex")
+	dependOn(t, "../../bench/gpu", ".py")
 	binary := filepath.Join(t.TempDir(), "kvstored")
 	build := exec.Command("go", "build", "-o", binary, "../../cmd/kvstored")
 	if out, err := build.CombinedOutput(); err != nil {

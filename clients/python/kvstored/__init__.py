@@ -21,17 +21,19 @@ from .aio import AsyncClient, AsyncFill, AsyncJob
 from .client import DEFAULT_SOCKET, Chunk, Client, default_socket
 from .errors import Code, DeadlineExceeded, Disconnected, Error, ProtocolError, Refused
 from .fill import Fill, Grant, GrantedSlot, Result, Slot
+from .glance import Polling, polling
 from .job import ALL, Job, Reason, State
 from .memory import Mapping, checksum
 from .pieces import Piece
 from .prompt import Prompt, hashes, tokens
 from .views import as_numpy, as_torch
 from .wire import Advice, Count, Flushed, Match, Space, Stored
+from .writer import Put, Writer
 
 __version__ = "0.1.0"
 
 __all__ = [
     "ALL", "Advice", "AsyncClient", "AsyncFill", "AsyncJob", "DEFAULT_SOCKET", "Chunk", "Client", "Code", "Count", "DeadlineExceeded", "Disconnected", "Error",
-    "Fill", "Flushed", "Grant", "GrantedSlot", "Job", "Mapping", "Match", "Piece", "Prompt", "ProtocolError", "Reason", "Refused",
-    "Result", "Slot", "Space", "State", "Stored", "as_numpy", "as_torch", "checksum", "default_socket", "hashes", "tokens",
+    "Fill", "Flushed", "Grant", "GrantedSlot", "Job", "Mapping", "Match", "Piece", "Polling", "Prompt", "ProtocolError", "Put", "Reason", "Refused",
+    "Result", "Slot", "Space", "State", "Stored", "Writer", "as_numpy", "as_torch", "checksum", "default_socket", "hashes", "polling", "tokens",
 ]  # fmt: skip

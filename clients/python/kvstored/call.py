@@ -6,9 +6,15 @@ import threading
 from typing import Any, Callable, List, NamedTuple, Optional, Tuple
 
 from . import wire
-from .errors import Error
+from .errors import Error, Refused
 
 Frame = Tuple[int, bytes]  # op and body of a request
+
+
+def refusal(op: str, code: int, body: bytes) -> Refused:
+    """What the body of a refused request's reply says."""
+    r = wire.error_reply(body)
+    return Refused(op, code, r.text, r.retry, r.after_ms / 1000, r.limit)
 
 
 class Request(NamedTuple):
@@ -24,6 +30,9 @@ class Request(NamedTuple):
     jobs: int = 0  # that the reply to a batch may make
     #: Told why no reply is taken, by a call whose caller went ahead of it.
     lost: Optional[Callable[[Error], None]] = None
+    #: Whether commits that wait for the next request go out behind this one. The
+    #: daemon answers it first, and works on them while its caller goes on.
+    leads: bool = False
 
 
 class Watch(NamedTuple):

@@ -18,6 +18,7 @@ from .prompt import Prompt
 from .state import State, lost
 from .turns import Queued
 from .wire import Buffer, Count, Flushed, Match, Op, Space, Stored
+from .writer import Writer
 
 __all__ = ["DEFAULT_SOCKET", "Chunk", "Client", "ClientCalls", "default_socket"]
 
@@ -45,12 +46,14 @@ class ClientCalls(Connection, Generic[J, F]):
     def _chain(self, going: Going, prompt: Prompt) -> Steps[bytes]:
         if not isinstance(prompt, Prompt):
             raise TypeError(f"a {type(prompt).__name__} is no prompt: make one with kvstored.tokens or kvstored.hashes")
-        return prompt.chain(0 if prompt.ref else (yield from self._opened(going, prompt.space)))
+        if prompt.ref:
+            return wire.chain_ref(prompt.ref, prompt.skip)
+        return prompt.chain((yield from self._opened(going, prompt.space)))
 
     def _ranks(self, going: Going, ranks: Sequence[Space]) -> Steps[List[int]]:
         handles: List[int] = []
         for space in ranks:
-            handles.append((yield from self._opened(going, space)))
+            handles.append((yield from self._opened(going, space)).handle)
         return handles
 
     # ---- what is there -------------------------------------------------------
@@ -59,7 +62,7 @@ class ClientCalls(Connection, Generic[J, F]):
         """Whether the daemon answers."""
 
         def steps(going: Going) -> Steps[bool]:
-            yield Request(Op.PING, wire.empty(), wire.empty_reply)
+            yield Request(Op.PING, wire.empty(), wire.plain_reply)
             return True
 
         return Ask(steps, lambda _: False, timeout)
@@ -205,8 +208,8 @@ class ClientCalls(Connection, Generic[J, F]):
             def undo(reply: bytes) -> Optional[Frame]:
                 made = [a.prefetch[0] for a in wire.batch_reply(reply)[0] if a.prefetch]
                 for id in made[1:]:
-                    going.link.later(Request(Op.CANCEL, wire.job(id), wire.empty_reply))
-                return (Op.CANCEL, wire.job(made[0])) if made else None
+                    going.link.later(Request(Op.RELEASE, wire.numbered(id), wire.ended_reply))
+                return (Op.RELEASE, wire.numbered(made[0])) if made else None
 
             return (yield Request(Op.BATCH, body, take, undo, jobs=len(prompts)))
 
@@ -218,7 +221,7 @@ class ClientCalls(Connection, Generic[J, F]):
     def _answered(self, going: Going, answer: wire.BatchJob, ranks: int) -> J:
         """The job of one prompt of a batch."""
         if answer.prefetch is None:
-            return self._job(None, self.timeout, Refused("batch", answer.status, answer.text))
+            return self._job(None, self.timeout, Refused("batch", answer.code, answer.text))
         job = self._job(going.link, self.timeout, ranks=ranks)
         job._accept(*answer.prefetch)
         return job
@@ -237,19 +240,22 @@ class ClientCalls(Connection, Generic[J, F]):
         wait: float = 0.0,
         sums: Sequence[Tuple[int, int]] = (),
         timeout: Optional[float] = None,
+        leads: bool = False,
     ) -> Ask[F]:
         """Asks for room for chunks of ``size`` bytes, or of ``sizes``. ``wait``
         lets the answer wait for room and for the tiers below to catch up.
 
         ``sums``: numbers of slots, and the checksum (XXH3-64) of what would be
         stored there. The daemon compares those that are there already; the fill's
-        ``differ`` names those that are there with other bytes, which stay."""
+        ``differ`` names those that are there with other bytes, which stay.
+
+        ``leads`` is for a :class:`Writer`: see :class:`Request`."""
 
         def steps(going: Going) -> Steps[F]:
             chain = yield from self._chain(going, prompt)
             body = wire.reserve(chain, sizes or [size], first, count, all_or_nothing, int(wait * 1000), sums)
             fill = self._fill(going.link, self.timeout)
-            return (yield Request(Op.RESERVE, body, fill._begin, fill._undo))
+            return (yield Request(Op.RESERVE, body, fill._begin, fill._undo, leads=leads))
 
         late = self.timeout + wait if timeout is None else timeout
         return Ask(steps, lambda e: self._fill(None, self.timeout, e), late)
@@ -307,7 +313,7 @@ class ClientCalls(Connection, Generic[J, F]):
         """Forgets the chunks of a prompt in every tier; those that were there."""
 
         def steps(going: Going) -> Steps[int]:
-            body = wire.delete_chain((yield from self._chain(going, prompt)))
+            body = wire.delete((yield from self._chain(going, prompt)))
             return (yield Request(Op.DELETE, body, wire.number_reply))
 
         return Ask(steps, lambda _: 0, timeout)
@@ -321,7 +327,8 @@ class ClientCalls(Connection, Generic[J, F]):
             raise ValueError(f"{len(raw)} bytes of hashes of {width} bytes: they have 8, 16 or 32 each")
 
         def steps(going: Going) -> Steps[int]:
-            body = wire.delete_chunks((yield from self._opened(going, space)), width, raw)
+            handle = (yield from self._opened(going, space)).handle
+            body = wire.delete(wire.chain_hashes(handle, width, raw, save_unfull=True, alone=True))
             return (yield Request(Op.DELETE, body, wire.number_reply))
 
         return Ask(steps, lambda _: 0, timeout)
@@ -330,7 +337,7 @@ class ClientCalls(Connection, Generic[J, F]):
         """Forgets a whole space. Needs the right admin."""
 
         def steps(going: Going) -> Steps[int]:
-            body = wire.delete_space((yield from self._opened(going, space)))
+            body = wire.delete(wire.chain_none((yield from self._opened(going, space)).handle))
             return (yield Request(Op.DELETE, body, wire.number_reply))
 
         return Ask(steps, lambda _: 0, timeout)
@@ -405,10 +412,15 @@ class Client(ClientCalls[Job, Fill]):
         timeout: Optional[float] = None,
     ) -> List[Stored]:
         """Stores chunks of a prompt, however much longer than DRAM they are: as
-        many at a time as there is room for. ``write(i, memory)`` fills chunk i.
-        A result for each chunk, up to the first that has no room within ``wait``
-        seconds."""
-        return pieces.store(self, prompt, sizes, write, first, wait, timeout)
+        many at a time as there is room for. ``write(i, memory)`` fills chunk i, in
+        order; the daemon takes over the first while the next are written. A result
+        for each chunk, up to the first that has no room within ``wait`` seconds.
+        Where ``write`` raises, the chunks before are stored."""
+        return Writer(self).put(prompt, sizes, write, first=first, wait=wait, timeout=timeout).results(timeout)
+
+    def writer(self) -> Writer:
+        """Stores one prompt after another, in one round trip each."""
+        return Writer(self)
 
     def wait_attached(self, timeout: Optional[float] = None) -> bool:
         """Waits until there is a connection that answers; whether there is."""

@@ -17,7 +17,7 @@ from .errors import DeadlineExceeded, Disconnected, Error, Refused
 from .link import Link
 from .memory import Mapping
 from .outage import Outage
-from .wire import Op, Space
+from .wire import Op, Space, SpaceInfo
 
 log = logging.getLogger("kvstored")
 
@@ -46,6 +46,7 @@ _OPTIONS = {
     "name": options.text(),
     "timeout": options.seconds(2.0),
     "staging_bytes": options.size(0),
+    "keep_staging": options.flag(False),
     "inline": options.flag(False),
 }
 
@@ -65,17 +66,24 @@ class Connection(Asker):
         name: str = "python",
         timeout: float = 2.0,
         staging_bytes: int = 0,
+        keep_staging: bool = False,
         inline: bool = False,
     ) -> None:
+        """``keep_staging``: the staging window keeps its pages, for a driver that
+        has page-locked it (:func:`kvstored.cuda.register`). Otherwise the daemon
+        gives the kernel back what was not used for a minute."""
         given = dict(
-            socket=socket, space=space, name=name, timeout=timeout, staging_bytes=staging_bytes, inline=inline
+            socket=socket, space=space, name=name, timeout=timeout, staging_bytes=staging_bytes,
+            keep_staging=keep_staging, inline=inline,
         )
         options.check(type(self).__name__, given, _OPTIONS)
         self._told, self.socket = socket, socket or default_socket()
         self.space, self.name, self.timeout = space, name, timeout
         self._staging_bytes = staging_bytes
         self._wants = wire.WANT_PUSHES if inline else wire.WANT_ARENA | wire.WANT_STAGING | wire.WANT_PUSHES
-        self._attached_callbacks: List[Callable[[Optional[Mapping]], Any]] = []
+        if keep_staging and not inline:
+            self._wants |= wire.WANT_KEEP
+        self._attached_callbacks: List[Callable[[Link], Any]] = []
         self._chores: List[Callable[[], None]] = []  # what the thread does now and then
         self._closed = False
         self._fresh()
@@ -115,7 +123,7 @@ class Connection(Asker):
         finally:
             self._give_up = None
         if self.space is not None and link.hello.space is not None:
-            link.handles[self.space] = link.hello.space.handle
+            link.spaces[self.space] = link.hello.space
         link.on_background = self._wake.set
         with self._telling:
             for callback in self._attached_callbacks:
@@ -133,9 +141,9 @@ class Connection(Asker):
             give_up()
 
     @staticmethod
-    def _notify(callback: Callable[[Optional[Mapping]], Any], link: Link) -> None:
+    def _notify(callback: Callable[[Link], Any], link: Link) -> None:
         try:
-            callback(link.arena)
+            callback(link)
         except Exception:
             log.exception("kvstored: a callback at attach failed")
 
@@ -215,6 +223,10 @@ class Connection(Asker):
     def on_attach(self, callback: Callable[[Optional[Mapping]], Any]) -> None:
         """Calls back with the daemon's memory as it is mapped here: now, if there is
         a connection, and at every new one before it is used."""
+        self._on_link(lambda link: callback(link.arena))
+
+    def _on_link(self, callback: Callable[[Link], Any]) -> None:
+        """:meth:`on_attach`, with the whole connection."""
         with self._telling:
             self._attached_callbacks.append(callback)
             link = self._link
@@ -303,16 +315,16 @@ class Connection(Asker):
         except Error:
             return None
 
-    def _opened(self, going: Going, space: Optional[Space]) -> Steps[int]:
-        """The handle of a space, which is opened if need be."""
+    def _opened(self, going: Going, space: Optional[Space]) -> Steps[SpaceInfo]:
+        """What the daemon calls a space, which is opened if need be."""
         space = self._space(space)
-        handle = going.link.handles.get(space)
-        if handle is None:
+        info = going.link.spaces.get(space)
+        if info is None:
             info = yield Request(Op.OPEN_SPACE, wire.open_space(space), wire.open_space_reply)
-            handle = going.link.handles[space] = info.handle
-        return handle
+            going.link.spaces[space] = info
+        return info
 
-    def _handle(self, link: Link, space: Optional[Space], deadline: float) -> int:
+    def _info(self, link: Link, space: Optional[Space], deadline: float) -> SpaceInfo:
         going = Going(link, deadline, None)
         return waited(going, self._opened(going, space))
 

@@ -8,10 +8,12 @@ so.
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Optional
 
 
 class Code(IntEnum):
-    """The stable codes of an error reply; docs/protocol.md says what to do about each."""
+    """The codes of errors, jobs, slots and results alike; docs/protocol.md says what
+    to do about each."""
 
     OK = 0
     BAD_REQUEST = 1
@@ -35,6 +37,30 @@ class Code(IntEnum):
     UNKNOWN_OPTION = 19
     UNSUPPORTED = 20
     OVER_QUOTA = 21
+    STARTING = 22
+    CANCELLED = 23
+    UNKNOWN_CHAIN = 24
+    RUNNING = 25
+    PENDING = 26
+    EXISTS = 27
+    DIFFERS = 28
+    CORRUPT = 29
+    FAILED = 30
+    GAP = 31
+    NEVER_STORED = 32
+    EVICTED = 33
+    DECLINED = 34
+    OTHER_SPACE = 35
+    GROUP = 36
+
+
+class Retry(IntEnum):
+    """When what was refused may be tried again."""
+
+    NEVER = 0  # not as it is
+    RELEASE = 1  # when this client has released something
+    LATER = 2  # after Refused.after seconds
+    RECONNECT = 3  # on a new connection, after that
 
 
 #: Codes that mean "do it differently", not "not now".
@@ -74,15 +100,20 @@ class DeadlineExceeded(Error, TimeoutError):
 
 
 class Refused(Error):
-    """The daemon refused a request. ``text`` says what is wrong and what to do."""
+    """The daemon refused a request. ``text`` says what is wrong and what to do,
+    ``retry`` (a :class:`Retry`, or a number of a newer daemon) and ``after``
+    (seconds) when to try again; ``limit``, if not None, is the largest value that
+    would have passed."""
 
-    def __init__(self, op: str, code: int, text: str) -> None:
+    def __init__(
+        self, op: str, code: int, text: str, retry: int = Retry.NEVER, after: float = 0.0, limit: Optional[int] = None
+    ) -> None:
         try:
             self.code: Code = Code(code)
         except ValueError:  # from a newer daemon
             self.code = Code.INTERNAL
-        self.op, self.text = op, text
-        super().__init__(op, code, text)
+        self.op, self.text, self.retry, self.after, self.limit = op, text, retry, after, limit
+        super().__init__(op, code, text, retry, after, limit)
 
     def __str__(self) -> str:
         return f"{self.op}: {self.code.name.lower()}: {self.text}"

@@ -9,27 +9,32 @@ from typing import Iterator, List, NamedTuple, Optional, Type
 from . import wire
 from .ask import Ask, Asker, Going, Steps, call, or_later
 from .call import Frame, Request
-from .errors import Disconnected, Error, ProtocolError
+from .errors import Code, Disconnected, Error, ProtocolError
 from .link import Link
 from .state import Reason, reason_name, reason_of
 from .wire import Op, Stored
 
 
 class Grant(IntEnum):
-    GRANTED = 0  # write it and commit
-    EXISTS = 1  # stored already
-    PENDING = 2  # somebody else is writing it
+    """What a slot is: those codes that a reserve may answer for one."""
+
+    GRANTED = Code.OK  # write it and commit
+    EXISTS = Code.EXISTS  # stored already
+    PENDING = Code.PENDING  # another client is writing it
 
 
 class Result(IntEnum):
-    STORED = 0
-    EXISTS = 1
-    DIFFERS = 2
-    NOT_GRANTED = 3
-    NO_SPACE = 4
-    OVER_BUDGET = 5
-    PENDING = 6
-    OVER_QUOTA = 7
+    """What became of a chunk: those codes that a commit or put may answer for one."""
+
+    STORED = Code.OK
+    EXISTS = Code.EXISTS
+    DIFFERS = Code.DIFFERS
+    NOT_GRANTED = Code.NOT_RESERVED
+    NO_SPACE = Code.NO_SPACE
+    OVER_BUDGET = Code.OVER_BUDGET
+    PENDING = Code.PENDING
+    OVER_QUOTA = Code.OVER_QUOTA
+    DECLINED = Code.DECLINED
 
 
 class Slot(NamedTuple):
@@ -59,7 +64,7 @@ class GrantedSlot(NamedTuple):
 
 
 def _slot(index: int, grant: int, length: int) -> str:
-    name = {g.value: g.name.lower() for g in Grant}.get(grant, str(grant))
+    name = {int(g): g.name.lower() for g in Grant}.get(grant, str(grant))
     return f"<Slot {index}: {name}, {length} bytes>"
 
 

@@ -8,6 +8,7 @@ import time
 from typing import Callable, NamedTuple, Optional, Sequence, Tuple
 
 from . import wire
+from .call import refusal
 from .errors import Code, DeadlineExceeded, Disconnected, ProtocolError, Refused
 from .memory import Mapping
 from .wire import HEADER, Op
@@ -60,7 +61,9 @@ def _greet(sock: socket.socket, hello: bytes, deadline: float) -> Greeting:
         if kind != wire.REPLY or op != Op.HELLO:
             raise ProtocolError(f"a frame of kind {kind}, op {op} where the reply to hello belongs")
         if status:
-            raise Refused("hello", status, wire.error_reply(body))
+            if status == Code.VERSION:
+                raise Refused("hello", status, wire.version_reply(body))
+            raise refusal("hello", status, body)
         reply = wire.hello_reply(body)
         return Greeting(reply, *_map(reply, fds), data[HEADER.size + length :])
     except wire.Malformed as e:

@@ -82,7 +82,7 @@ class JobCalls(Lease, Asker):
         def steps(going: Going) -> Steps[float]:
             if not self._leased() or not self.id:
                 return 0.0
-            return (yield Request(Op.RENEW, wire.job(self.id), wire.renew_reply)) / 1000
+            return (yield Request(Op.RENEW, wire.numbered(self.id), wire.renew_reply)) / 1000
 
         return Ask(steps, lambda _: 0.0, timeout, raises=False)
 
@@ -94,7 +94,7 @@ class JobCalls(Lease, Asker):
                 going.link.rouse()
                 yield Watch(self._watches, lambda: self.good is not None)
             elif self.good is None and self.id:
-                yield from self._end(Op.RELEASE, self._given_back)
+                yield from self._end(self._given_back)
             else:
                 self._drop()
             return bool(self.good)
@@ -107,7 +107,7 @@ class JobCalls(Lease, Asker):
         def steps(going: Going) -> Steps[State]:
             if self._leased() and self.id:
                 try:
-                    yield from self._end(Op.CANCEL, self._update)
+                    yield from self._end(lambda body: self._news(wire.ended_reply(body)))
                 except Error as e:
                     self._lose(e)
             else:
@@ -120,11 +120,11 @@ class JobCalls(Lease, Asker):
 
         return Ask(steps, miss, timeout, raises=False)
 
-    def _end(self, op: int, take: Callable[[bytes], Any]) -> Steps[None]:
+    def _end(self, take: Callable[[bytes], Any]) -> Steps[None]:
         """Gives the lease back, sooner or later."""
         self.good = False
         self._let_go()
-        request = Request(op, wire.job(self.id), take)
+        request = Request(Op.RELEASE, wire.numbered(self.id), take)
         yield from or_later(self._attached(), request, request._replace(take=wire.empty_reply))
 
     def _not_good(self, _: Error) -> bool:

@@ -47,7 +47,7 @@ class Lease:
     # ---- state ---------------------------------------------------------------
 
     def _begin(self, body: bytes) -> "Lease":
-        return self._accept(*wire.prefetch_advised_reply(body))
+        return self._accept(*wire.prefetch_reply(body))
 
     def _accept(self, id: int, match: Match, state: wire.JobState, advice: Optional[Advice] = None) -> "Lease":
         self.id, self.match, self.advice = id, match, advice
@@ -59,12 +59,16 @@ class Lease:
 
     @staticmethod
     def _undo(body: bytes) -> Optional[Frame]:
-        return Op.CANCEL, wire.job(wire.prefetch_reply(body)[0])
+        return Op.RELEASE, wire.numbered(wire.prefetch_reply(body)[0])
 
     def _update(self, body: bytes) -> State:
-        """Takes an answer or a push. Those to several threads may come in any
-        order, and what was lost stays lost."""
-        old, new = self._state, self._take(wire.job_state(body))
+        """Takes an answer or a push."""
+        return self._news(wire.job_state(body))
+
+    def _news(self, state: wire.JobState) -> State:
+        """Takes a state. Those to several threads may come in any order, and what
+        was lost stays lost."""
+        old, new = self._state, self._take(state)
         if self.error is None and (new.done, new.ready.chunks) >= (old.done, old.ready.chunks):
             self._state = new
             self._changed()
@@ -195,7 +199,7 @@ class Lease:
             self._drop()
         elif self._leased():
             self._let_go()
-            self._given = self._link.later(Request(Op.RELEASE, wire.job(self.id), self._given_back))
+            self._given = self._link.later(Request(Op.RELEASE, wire.numbered(self.id), self._given_back))
 
     def _given_back(self, body: bytes) -> None:
         self.good = wire.release_reply(body)

@@ -22,8 +22,8 @@ import time
 import weakref
 from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, List, Optional, Sequence, Tuple
 
-from . import greeting, wire
-from .call import Call, Frame, Request, Watch
+from . import glance, greeting, wire
+from .call import Call, Frame, Request, Watch, refusal
 from .errors import DeadlineExceeded, Disconnected, Error, ProtocolError, Refused
 from .turns import ENDS, Queued, Turns
 from .wire import HEADER, Op
@@ -36,12 +36,11 @@ log = logging.getLogger("kvstored")
 _READ_BYTES = 1 << 18
 #: A read or write that must wait looks up this often whether the link is closed.
 _TICK = 0.2
-#: Seconds that a reader looks for an answer before it sleeps: many come sooner
-#: than a thread falls asleep and wakes.
-_GLANCE = 50e-6
 #: A call that was given less time than this says nothing about the daemon when
 #: it is late.
 _DOUBT = 0.05
+#: Operations that the daemon may answer only when something has happened.
+_WAIT = (Op.WAIT, Op.GET, Op.RESERVE, Op.DELETE, Op.FLUSH, Op.WARM)
 #: Seconds that a late call has while there is something to read.
 _OVERDUE = 1.0
 
@@ -57,7 +56,7 @@ class Link:
         self.down: Optional[Error] = None  # why the link has failed; never raised itself
         self.stalled = False  # a call timed out, and nothing has arrived since
         self.background = 0  # calls with a callback that are neither answered nor left
-        self.handles: Dict[wire.Space, int] = {}
+        self.spaces: Dict[wire.Space, wire.SpaceInfo] = {}
         self.jobs: Dict[int, "Lease"] = {}  # those that pushes may come for; the reader's
         self.on_background: Callable[[], None] = lambda: None
         self._ids = itertools.count(1)
@@ -139,7 +138,10 @@ class Link:
                     raise self.down.fresh()
                 if self._late:
                     late = self._due()
-                going = late + [call for call in calls if self._turns.enter(call)]
+                going = [call for call in calls if self._turns.enter(call)]
+                if late:
+                    behind = [call for call in late if call.request.op == Op.COMMIT and calls and calls[0].request.leads]
+                    going = [call for call in late if call not in behind] + going + behind
                 for call in calls:
                     self._calls[call.id] = call
                 if background:
@@ -304,6 +306,7 @@ class Link:
                 self.background -= 1
             self._unhook(call)
             call.left = True
+            self._recall(call)
             return True
 
     def _disown(self, call: Call) -> None:
@@ -316,6 +319,7 @@ class Link:
                 self.background -= 1
             self._unhook(call)
             call.left = True
+            self._recall(call)
             reply = call.reply if call.done and call.error is None else None
         if reply is not None and call.request.undo is not None:
             self._undo(call.request.undo(reply))
@@ -350,7 +354,17 @@ class Link:
             return Queued(call)
         self._unhook(call)
         call.left = True
+        self._recall(call)
         return DeadlineExceeded(f"{call.name}: no answer in time")
+
+    def _recall(self, call: Call) -> None:
+        """Has the daemon end a request that waits for nothing any more, with the
+        lock held: the cancel goes out with the next request."""
+        if call.request.op in _WAIT and call.id in self._calls and self.down is None:
+            cancel = Call(next(self._ids), Request(Op.CANCEL, wire.numbered(call.id), wire.cancel_reply))
+            cancel.left = True
+            self._calls[cancel.id] = cancel
+            self._late.append(cancel)
 
     def _suspect(self, arrived: int) -> None:
         """After a timeout: if nothing came either, callers should not try until something does."""
@@ -447,7 +461,7 @@ class Link:
     def _read_until(self, enough: Callable[[], bool], deadline: float) -> None:
         """Reads what is there, and more until it is enough or the deadline has passed."""
         while True:
-            ready = self._glance()
+            ready = glance.look(self._readable.poll)
             if not ready:
                 left = deadline - time.monotonic()
                 ready = self._readable.poll(max(0.0, min(left, _TICK)) * 1000)
@@ -484,19 +498,6 @@ class Link:
         except BaseException:
             self.fail(Disconnected("interrupted in the middle of a reply"))
             raise
-
-    def _glance(self) -> Any:
-        """Whether there is something to read within a moment."""
-        poll, now = self._readable.poll, time.perf_counter
-        until = 0.0
-        while True:
-            ready = poll(0)
-            if ready:
-                return ready
-            if not until:
-                until = now() + _GLANCE
-            elif now() > until:
-                return ready
 
     def _alone(self, read: bytes) -> bool:
         """Delivers what was read if it is one whole reply, as most reads are."""
@@ -563,7 +564,7 @@ class Link:
         request, value = call.request, None
         call.reply = body
         if status:
-            self._finish(call, None, Refused(call.name, status, wire.error_reply(body)))
+            self._finish(call, None, refusal(call.name, status, body))
             return
         left = call.left
         if not left:

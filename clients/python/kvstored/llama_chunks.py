@@ -6,7 +6,7 @@ import os
 import queue
 import threading
 import time
-from typing import Dict, List, NamedTuple, Optional, Sequence
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from .client import Client
 from .job import Job, Reason
@@ -33,23 +33,25 @@ class Read(NamedTuple):
 
 
 class Verifier:
-    """A thread that computes checksums of large payloads while llama.cpp copies the
-    ones before. It starts with the first of them, and ends with the process."""
+    """A thread that computes the checksum of a large payload while llama.cpp copies
+    the one before. It starts with the first of them, and ends with the process."""
 
     def __init__(self) -> None:
-        self._queue: "Optional[queue.SimpleQueue[Reading]]" = None
+        self._queue: "Optional[queue.SimpleQueue[Tuple[Reading, int]]]" = None
         self._pid = 0
 
-    def start(self, reading: "Reading") -> None:
+    def start(self, reading: "Reading", i: int) -> None:
+        """Has chunk ``i`` verified."""
         if self._queue is None or self._pid != os.getpid():  # a forked child has no threads of its parent
             self._queue, self._pid = queue.SimpleQueue(), os.getpid()
             threading.Thread(target=self._run, args=(self._queue,), name="kvstored-verify", daemon=True).start()
-        self._queue.put(reading)
+        self._queue.put((reading, i))
 
     @staticmethod
-    def _run(readings: "queue.SimpleQueue[Reading]") -> None:
+    def _run(tasks: "queue.SimpleQueue[Tuple[Reading, int]]") -> None:
         while True:
-            readings.get().verify_ahead()
+            reading, i = tasks.get()
+            reading.verify(i)
 
 
 class Reading:
@@ -68,41 +70,35 @@ class Reading:
 
     def payload(self, i: int, first: int) -> Optional[Read]:
         """Chunk ``i`` of the job, whose first token is ``first``; None where it cannot
-        be had, or is not what was stored. They are asked for in order."""
+        be had, or is not what was stored. They are asked for in order. The thread
+        begins with the one behind it, and no further: what it has read is in the
+        processor's cache for llama.cpp."""
+        self._asked = i + 1
         try:
             self._take(i, first)
         except IndexError:
             return None  # this user may not map the daemon's memory
-        self._asked, read = i + 1, self._reads[i]
-        right = self._ahead.get(i)
+        read = self._reads[i]
+        if self._verifier is not None and self._asked < len(self._reads) and read.size >= _LARGE_BYTES:
+            self._verifier.start(self, self._asked)
+        right = self._ahead.pop(i, None)
         return read if (read.is_right() if right is None else right) else None
 
     def _take(self, i: int, first: int) -> None:
-        """Keeps what has come, of the first chunk only that, and lets the thread begin
-        with what follows chunk ``i``."""
-        have, come = len(self._reads), len(self.job) if i else 1
-        if i < have:
-            return
+        """Keeps what has come, of the first chunk that and the one behind it."""
+        have, come = len(self._reads), len(self.job) if i else min(2, len(self.job))
         if self._alive is None:
             self._alive = memoryview(self.job.block(i))
         for n in range(have, come):
             ref = self.job.ref(n)
             at, size = self.job.address(n)
             self._reads.append(Read(first + (n - i) * ref.tokens, at, size, ref.sum))
-        if self._verifier is not None and len(self._reads) > i + 1 and self._reads[i + 1].size >= _LARGE_BYTES:
-            self._verifier.start(self)
 
-    def verify_ahead(self) -> None:
-        """By the thread: verifies what was not asked for yet."""
-        i = 0
-        while True:
-            i = max(i, self._asked)
-            with self._mu:
-                if self._ended or i >= len(self._reads):
-                    return
-                if i not in self._ahead:
-                    self._ahead[i] = self._reads[i].is_right()
-            i += 1
+    def verify(self, i: int) -> None:
+        """By the thread: verifies chunk ``i``, if it was not asked for yet."""
+        with self._mu:
+            if not self._ended and i >= self._asked:
+                self._ahead[i] = self._reads[i].is_right()
 
     def end(self, timeout: float) -> Optional[int]:
         """Gives the lease back. The first token of the first chunk that may have been

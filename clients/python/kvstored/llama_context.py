@@ -3,7 +3,8 @@
 llama.cpp writes and reads the state of whole sequences only. A sequence is a mark
 on cells of the KV cache, and marks can be copied for a range of positions. So a
 second sequence, the *spare* one, stands in. What llama.cpp reads becomes the spare
-sequence, and the sequence itself gets the marks of these cells too. To write, the
+sequence, and the sequence itself gets the marks of these cells too; only the first
+range is read into the sequence itself, which is empty then. To write, the
 spare one holds all cells while the sequence itself is marked on one range at a time:
 llama.cpp does not write a sequence that its context was not made with. That needs
 one buffer of cells for all sequences (``kv_unified``).
@@ -163,9 +164,15 @@ class Loading:
         # Before, so that its cells come where theirs were: the order of cells is that
         # of sums, and decides on the last bits of what is computed.
         self.cut(first)
-        if not of.read(of.spare, address, size, end) or of._first(of.spare) != first:
+        # An empty sequence has nothing to lose, and needs no marks from another.
+        into = of.spare if first else self._seq
+        if not of.read(into, address, size, end):
             return False
-        of._copy(of.spare, self._seq, first, end)
+        if of._first(into) != first:
+            of._remove(into, _ALL, _ALL)
+            return False
+        if into != self._seq:
+            of._copy(into, self._seq, first, end)
         self.count = end
         return True
 

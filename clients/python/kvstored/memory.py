@@ -54,6 +54,11 @@ class _Shared(mmap.mmap):
 
     address = 0
     prot = 0
+    leave: Optional[Callable[[], None]] = None  # called before they are unmapped
+
+    def __del__(self) -> None:
+        if self.leave is not None:
+            self.leave()
 
     def replace(self) -> None:
         """In a forked child: puts pages of zeros where views still look."""
@@ -87,6 +92,11 @@ class Mapping:
             pages.address, pages.prot = self.address, prot
             _shared.add(pages)
             pages.madvise(mmap.MADV_DONTFORK)
+
+    def before_unmap(self, callback: Callable[[], None]) -> None:
+        """Has ``callback`` called once before the pages are unmapped: when the last
+        view of them goes, on the thread that drops it."""
+        self.view.obj.leave = callback  # type: ignore[attr-defined]
 
     def slice(self, offset: int, length: int) -> memoryview:
         if offset > self.size or length > self.size - offset:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import time
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from . import hints, options, wire
 from .client import Client
-from .errors import Code, Error, Refused
+from .errors import Code, DeadlineExceeded, Error, Refused
 from .existing import Existing, Place
 from .fill import Fill, Grant, Result, Slot
 from .hints import Hints
@@ -23,11 +23,11 @@ from .link import Link
 from .memory import address, checksum_at, copy
 from .questions import WINDOW, answers
 from .wire import Op, Space
+from .writer import Commits
 
 _RUN = 32  # values of one question
 _STORES = 256  # values of one reservation
 _LOADS = 64  # runs that one load is made of, where values are missing between
-_LATE_ABORT = 0.05  # seconds to give back what is too late to be stored
 _THERE = (Result.STORED, Result.EXISTS, Result.DIFFERS)
 _NO_ROOM = (Reason.NO_SPACE, Reason.OVER_BUDGET, Reason.OVER_QUOTA)
 _REFUSED = (Code.NO_SPACE, Code.OVER_BUDGET, Code.OVER_QUOTA)
@@ -52,9 +52,9 @@ class Pages:
         self._hints = Hints(client) if hints is None else hints
 
     def _chain(self, link: Link, keys: Sequence[bytes], deadline: float) -> bytes:
-        handle = self.client._handle(link, self.space, deadline)
+        handle = self.client._info(link, self.space, deadline).handle
         digests = b"".join([hashlib.sha256(k).digest()[:16] for k in keys])
-        return wire.chain_hashes(handle, 16, digests, [self.space.chunk_tokens] * len(keys), alone=True)
+        return wire.chain_hashes(handle, 16, digests, alone=True)
 
     def _prefetch(
         self, link: Link, keys: Sequence[bytes], deadline: float, load_seconds: float, callback: Any = None
@@ -239,22 +239,29 @@ class Pages:
         there: Dict[bytes, bool] = {}
         deadline = time.monotonic() + timeout
         todo = {k: p for k, p in zip(keys, places) if self._fits(p)}
+        commits, parts = Commits(), []
         while todo and time.monotonic() < deadline:
             link = self.client._ready()
             if link is None or link.staging is None:
                 break
-            window = self._window(todo, link.staging.size // 2)  # two threads store at the same time
+            window = self._window(todo, link.staging.size // 4)  # two threads store two at the same time
             try:
-                part, crowded = self._store(link, window, deadline, patient)
+                part, crowded = self._store(link, commits, window, deadline, patient)
             except Error:
                 break
-            if not part:
-                if not crowded:
-                    break
-                if not self._hints.drop():
-                    part = {window[0][0]: False}  # there is no room for this one, or better use
-            there.update(part)
-            todo = {k: p for k, p in todo.items() if k not in part}
+            if part.fill.slots:
+                parts.append(part)
+            elif commits:
+                commits.finish(deadline)  # they may have the room
+            elif not crowded:
+                break
+            elif not self._hints.drop():
+                del todo[window[0][0]]  # there is no room for this one, or better use
+            for key, _ in window[: len(part.fill)]:
+                del todo[key]
+        commits.finish(deadline)
+        for part in parts:
+            there.update(part.there(self._existing))
         return [there.get(k, False) for k in keys]
 
     def _fits(self, place: Place) -> bool:
@@ -273,34 +280,52 @@ class Pages:
         return window
 
     def _store(
-        self, link: Link, window: Sequence[Tuple[bytes, Place]], deadline: float, patient: bool
-    ) -> Tuple[Dict[bytes, bool], bool]:
-        """Stores a leading run; which of it is there, and whether more room would
-        have made it longer."""
+        self, link: Link, commits: Commits, window: Sequence[Tuple[bytes, Place]], deadline: float, patient: bool
+    ) -> Tuple["_Part", bool]:
+        """Stores a leading run; and whether more room would have made it longer."""
         wait_ms = max(1, int((deadline - time.monotonic()) * 500)) if patient else 0  # half is left for the copies
         sizes, sums = [_size(p) for _, p in window], self._existing.sums([p for _, p in window])
         body = wire.reserve(self._chain(link, [k for k, _ in window], deadline), sizes, wait_ms=wait_ms, sums=sums)
+        fill = Fill(link, self.client.timeout)
+        part = _Part(window, sizes, fill)
         try:
-            fill = link.call(Request(Op.RESERVE, body, Fill(link, self.client.timeout)._begin, Fill._undo), deadline)
+            link.call(Request(Op.RESERVE, body, fill._begin, Fill._undo, leads=True), deadline)
         except Refused as e:
-            return {}, e.code in _REFUSED
-        for slot, (_, place) in zip(fill.slots, window):
+            return part, e.code in _REFUSED
+
+        def gather(slot: Slot) -> None:
             if time.monotonic() >= deadline:  # the places, and the slots in the end, may be somebody else's
-                fill.abort(_LATE_ABORT)
-                return {}, False
-            if slot.grant == Grant.GRANTED:
-                _gather(slot, place)
-        results = fill.commit(deadline - time.monotonic()) or [None] * len(fill)
-        part = {
-            key: exists or slot.grant == Grant.PENDING or (r is not None and r.result in _THERE)
-            for (key, _), exists, slot, r in zip(window, self._existing.stored(fill, sizes), fill.slots, results)
-        }
+                raise DeadlineExceeded("storing")
+            _gather(slot, window[slot.index][1])
+
+        try:
+            commits.write(link, fill, gather, deadline)
+        except DeadlineExceeded:
+            pass  # nothing begins any more
         return part, fill.reason in _NO_ROOM
 
     def close(self) -> None:
         """Gives hinted leases back, unless they are shared. Nothing may be called afterwards."""
         if not self._shares_hints:
             self._hints.close()
+
+
+class _Part(NamedTuple):
+    """Values that were reserved together: the first of window, as many as the fill has."""
+
+    window: Sequence[Tuple[bytes, Place]]
+    sizes: Sequence[int]
+    fill: Fill
+
+    def there(self, existing: Existing) -> Dict[bytes, bool]:
+        """Which of them are there, once all is committed."""
+        results = self.fill.results or [None] * len(self.fill)
+        return {
+            key: exists or slot.grant == Grant.PENDING or (r is not None and r.result in _THERE)
+            for (key, _), exists, slot, r in zip(
+                self.window, existing.stored(self.fill, self.sizes), self.fill.slots, results
+            )
+        }
 
 
 def _distinct(keys: Sequence[bytes]) -> Sequence[bytes]:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, Iterator, List, NamedTuple, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Iterator, List, NamedTuple, Optional
 
-from .fill import Grant, Result
 from .prompt import Prompt
 from .state import Reason
-from .wire import Stored
 
 if TYPE_CHECKING:
     from .client import Client
@@ -16,7 +14,6 @@ if TYPE_CHECKING:
 _WAIT_COMPLETE = 2
 #: Where a piece ends: what copies of it take in this process.
 _PIECE_BYTES = 64 << 20
-_NO_ROOM = (Result.NO_SPACE, Result.OVER_BUDGET, Result.OVER_QUOTA)
 
 
 class Piece(NamedTuple):
@@ -61,34 +58,3 @@ def _piece(kv: "Client", prompt: Prompt, first: int, timeout: Optional[float], o
         return Piece(first, chunks, reason)
     return Piece(first, [], job.reason if not chunks else Reason.REVOKED)
 
-
-def store(
-    kv: "Client",
-    prompt: Prompt,
-    sizes: Sequence[int],
-    write: Callable[[int, memoryview], Any],
-    first: int = 0,
-    wait: float = 10.0,
-    timeout: Optional[float] = None,
-) -> List[Stored]:
-    """See :meth:`Client.store`."""
-    results: List[Stored] = []
-    limit = kv.timeout + wait if timeout is None else timeout
-    while len(results) < len(sizes):
-        at = len(results)
-        with kv.reserve(prompt, sizes=sizes[at:], first=first + at, count=len(sizes) - at, wait=wait, timeout=limit) as fill:
-            for slot in fill:
-                write(first + at + slot.index, slot.memory)
-        part = [_result(slot.grant, r) for slot, r in zip(fill.slots, fill.results)]
-        lacking = next((i for i, r in enumerate(part) if r.result in _NO_ROOM), len(part))
-        if not lacking:
-            break
-        results.extend(part[:lacking])
-    return results
-
-
-def _result(grant: int, r: Stored) -> Stored:
-    """What was not granted is there, or somebody else is writing it."""
-    if grant == Grant.GRANTED:
-        return r
-    return r._replace(result=Result.PENDING if grant == Grant.PENDING else Result.EXISTS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple, Optional, Sequence
 
 from . import wire
-from .wire import Buffer, Space
+from .wire import Buffer, Space, SpaceInfo
 
 
 class Prompt(NamedTuple):
@@ -25,12 +25,19 @@ class Prompt(NamedTuple):
     alone: bool = False
     ref: int = 0  # of a live job of the connection, whose prompt it is
 
-    def chain(self, handle: int) -> bytes:
-        if self.ref:
-            return wire.chain_ref(self.ref, self.skip)
+    def chain(self, space: SpaceInfo) -> bytes:
+        """The chain of what is not named by ``ref``. A ValueError says that a chunk
+        but the last is not full."""
         if self.ids is not None:
-            return wire.chain_tokens(handle, self.ids, self.skip, self.save_unfull)
-        return wire.chain_hashes(handle, self.width, self.raw, self.lengths, self.skip, self.save_unfull, self.alone)
+            return wire.chain_tokens(space.handle, self.ids, self.skip, self.save_unfull)
+        full = space.chunk_tokens
+        for i, n in enumerate(self.lengths):
+            if n != full and i + 1 < len(self.lengths):
+                raise ValueError(f"chunk {i} has {n} tokens: all but the last have those of the space, {full}")
+        last = self.lengths[-1] if self.lengths else full
+        return wire.chain_hashes(
+            space.handle, self.width, self.raw, 0 if last == full else last, self.skip, self.save_unfull, self.alone
+        )
 
     def __repr__(self) -> str:
         what = f"of job {self.ref}" if self.ref else f"{len(self.ids)} tokens" if self.ids is not None else f"{len(self.lengths)} hashes"

@@ -172,7 +172,7 @@ class KvstoredHiCache(HiCacheStorage):
 
     @_never_raises(_nothing(0))
     def batch_exists(self, keys: List[str], extra_info: Any = None) -> int:
-        """How many pages are there from the first on. They are brought up to DRAM
+        """How many pages are there from the first on. They are promoted to DRAM
         and leased for some seconds, for the load that follows."""
         name = _pool_of(keys)
         return self._of(name, self._flat or name != KV).find(_raw(keys), self._timeout)

@@ -10,20 +10,20 @@ from .wire import Count
 
 
 class Reason(IntEnum):
-    """Why a job or a fill is as short as it is."""
+    """Why a job or a fill is as short as it is: those codes that say so."""
 
-    RUNNING = 0
-    COMPLETE = 1
-    GAP = 2
-    FAILED = 3
-    CORRUPT = 4
-    DEADLINE = 5
-    NO_SPACE = 6
-    OVER_BUDGET = 7
-    CANCELLED = 8
-    REVOKED = 9
-    CLOSED = 10
-    OVER_QUOTA = 11
+    RUNNING = Code.RUNNING
+    COMPLETE = Code.OK
+    GAP = Code.GAP
+    FAILED = Code.FAILED
+    CORRUPT = Code.CORRUPT
+    DEADLINE = Code.TIMEOUT
+    NO_SPACE = Code.NO_SPACE
+    OVER_BUDGET = Code.OVER_BUDGET
+    CANCELLED = Code.CANCELLED
+    REVOKED = Code.REVOKED
+    CLOSED = Code.CLOSED
+    OVER_QUOTA = Code.OVER_QUOTA
 
 
 def reason_name(reason: int) -> str:
@@ -46,12 +46,8 @@ class State(NamedTuple):
 
 
 _REFUSALS = {
-    Code.NO_SPACE: Reason.NO_SPACE,
-    Code.OVER_BUDGET: Reason.OVER_BUDGET,
-    Code.OVER_QUOTA: Reason.OVER_QUOTA,
-    Code.REVOKED: Reason.REVOKED,
-    Code.CLOSED: Reason.CLOSED,
-    Code.TIMEOUT: Reason.DEADLINE,
+    **{Code(reason): reason for reason in Reason if reason not in (Reason.RUNNING, Reason.COMPLETE)},
+    Code.STARTING: Reason.CLOSED,
     Code.NOT_FOUND: Reason.GAP,
     Code.UNKNOWN_JOB: Reason.CANCELLED,
 }

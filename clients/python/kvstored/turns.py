@@ -28,7 +28,7 @@ class Queued(DeadlineExceeded):
 
 
 #: Operations that give a job back.
-ENDS = (Op.RELEASE, Op.CANCEL)
+ENDS = (Op.RELEASE,)
 
 
 class Turns:

@@ -1,9 +1,10 @@
 """The frames of docs/protocol.md as bytes: bodies of requests, and replies read.
 
 Functions named like an operation make the body of its request; those that end
-in ``_reply`` read the body of its reply. Replies may grow at their end, so
-bytes behind what is known are passed over. ``Malformed`` says that a body ends
-too early.
+in ``_reply`` read the body of its reply. Replies may grow: options, elements
+and records that are longer than known, and bytes behind what is known are
+passed over. ``Malformed`` says that a body ends too early, or has an option
+that must be understood and is not.
 """
 
 from __future__ import annotations
@@ -12,24 +13,25 @@ import array
 import struct
 import sys
 from enum import IntEnum
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 Buffer = Union[bytes, bytearray, memoryview]
 
-VERSION = 1
+VERSION = 2
 MAGIC = b"KVS1"
-HEADER = struct.Struct("<IBBHQ")  # body length, kind, op, status, id
-MAX_BODY = 72 << 20  # of a reply; what is larger is no reply of this protocol
+HEADER = struct.Struct("<IBBHQ")  # body length, kind, op, code, id
+MAX_BODY = 75497472  # of a reply; what is larger is no reply of this protocol
 REQUEST, REPLY, PUSH = 0, 1, 2
-WANT_ARENA, WANT_STAGING, WANT_DIRECT, WANT_PUSHES = 1, 2, 4, 8
-NO_OPTIONS = b"\0\0"
+WANT_ARENA, WANT_STAGING, WANT_DIRECT, WANT_PUSHES, WANT_KEEP = 1, 2, 4, 8, 16
 MAX_U32 = 0xFFFFFFFF
-RESERVE_SUMS = 0x8002  # an option of reserve; a daemon that does not know it passes over it
+MAX_STR = 1024  # bytes of a name
 MAX_SUMS = 4096  # in one reserve
+CRITICAL = 0x8000  # a tag with this bit must be understood
+RUNNING = 25  # the code of a job that is not done
 
 
 class Malformed(ValueError):
-    """A body ends before what it must contain."""
+    """A body ends before what it must contain, or means what is not known here."""
 
 
 class Op(IntEnum):
@@ -80,8 +82,8 @@ class Space(NamedTuple):
 
 class SpaceInfo(NamedTuple):
     handle: int
-    id: bytes
     chunk_tokens: int
+    id: bytes
 
 
 class Count(NamedTuple):
@@ -93,7 +95,7 @@ class Match(NamedTuple):
     """The longest leading run that is there, and where its chunks are nearest.
 
     Of the prompt's chunks, ``worth`` from the first on are there or worth
-    storing; None if nobody said so. What is behind them would be refused.
+    storing; None if nobody said so. What is behind them would be declined.
     """
 
     total: Count = Count()
@@ -112,7 +114,7 @@ class Ref(NamedTuple):
 
 class JobState(NamedTuple):
     done: bool
-    reason: int
+    reason: int  # a code
     failed_tier: str
     ready: Count
     ready_from: Tuple[Count, ...]
@@ -121,14 +123,37 @@ class JobState(NamedTuple):
 
 
 class Slot(NamedTuple):
-    grant: int
+    grant: int  # a code
     length: int
     offset: int
 
 
 class Stored(NamedTuple):
-    result: int
+    result: int  # a code
     sum: int
+
+
+class Limits(NamedTuple):
+    """What the daemon is configured to: ages and times, and counts of a connection."""
+
+    lease_ms: int
+    pin_ms: int
+    prefetch_ms: int
+    prefetch_us_per_1024: int
+    hello_ms: int
+    stall_ms: int
+    requests: int
+    jobs: int
+    fills: int
+    pins: int
+    spaces: int
+    user_jobs: int
+    unread_bytes: int
+    kept_chains: int
+    kept_chunks: int
+    warms: int
+    chunk_tokens: int
+    spin_us: int
 
 
 class Hello(NamedTuple):
@@ -137,14 +162,17 @@ class Hello(NamedTuple):
     put_mode: int
     granted: int
     epoch: int
+    connection: int
     arena_bytes: int
     staging_bytes: int
     descriptors: int
-    max_body: int
     max_payload: int
-    lease_millis: int
-    space: Optional[SpaceInfo]
+    max_request: int
+    max_reply: int
+    credit: int
+    limits: Limits
     server: str
+    space: Optional[SpaceInfo]
 
 
 class Advice(NamedTuple):
@@ -155,7 +183,7 @@ class Advice(NamedTuple):
 
 
 class BatchJob(NamedTuple):
-    status: int  # 0, or why there is no job
+    code: int  # 0, or why there is no job
     text: str
     prefetch: Optional[Tuple[int, "Match", "JobState", Optional[Advice]]]
 
@@ -166,105 +194,164 @@ class Flushed(NamedTuple):
     left: Dict[str, Tuple[int, int]]  # reason: chunks and bytes not written
 
 
-def frame(kind: int, op: int, id: int, body: Buffer, status: int = 0) -> bytes:
-    return HEADER.pack(len(body), kind, op, status, id) + bytes(body)
+class Refusal(NamedTuple):
+    """Why a request was refused: when to try again, and the words."""
+
+    retry: int  # 0 never, 1 when something is released, 2 after after_ms, 3 on a new connection
+    after_ms: int
+    text: str
+    limit: Optional[int] = None  # the largest value that would have passed
+
+
+def frame(kind: int, op: int, id: int, body: Buffer, code: int = 0) -> bytes:
+    return HEADER.pack(len(body), kind, op, code, id) + bytes(body)
 
 
 # ---- requests ----------------------------------------------------------------
 
+_PAD = tuple(bytes(-n % 8) for n in range(8))  # what follows n bytes
 
-def _pack(layout: str, *numbers: Any) -> bytes:
-    """``struct.pack`` of what a caller gave; a ValueError names what does not fit."""
+
+def _pack(layout: struct.Struct, *numbers: Any) -> bytes:
+    """``layout.pack`` of what a caller gave; a ValueError names what does not fit."""
     try:
-        return struct.pack(layout, *numbers)
+        return layout.pack(*numbers)
     except struct.error:
         wrong = [n for n in numbers if not hasattr(n, "__index__") or not 0 <= n <= MAX_U32] or [max(numbers)]
         raise ValueError(f"{wrong[0]!r} does not fit: want a whole number of 32 bits from 0 on (checksums: 64, search and policy: 8)") from None
 
 
-def _str(text: str) -> bytes:
+_U8, _U16, _U32, _U64 = (struct.Struct("<" + c) for c in "BHIQ")
+_HEAD = struct.Struct("<II")  # of a record (length, 0), a list and options (count, 0)
+_ARRAY = struct.Struct("<IHH")  # count, bytes of an element, 0
+_OPTION = struct.Struct("<HHI")  # tag, 0, bytes
+_CHAIN = struct.Struct("<IBB2xIIQ")  # space, form, flags, skip, last tokens, id
+NO_OPTIONS = bytes(8)
+TOKENS, HASHES, REF, KEPT, NONE = range(5)  # forms of a chain
+
+
+def _padded(raw: bytes) -> bytes:
+    return raw + _PAD[len(raw) & 7]
+
+
+def _str(text: str, most: int = MAX_STR) -> bytes:
     if not isinstance(text, str):
         raise TypeError(f"{text!r} is no text")
     raw = text.encode()
-    if len(raw) > 0xFFFF:
-        raise ValueError(f"a text of {len(raw)} bytes: at most 65535 go into a frame")
-    return struct.pack("<H", len(raw)) + raw
+    if len(raw) > most:
+        raise ValueError(f"a text of {len(raw)} bytes: at most {most} go into a frame")
+    return _padded(_U32.pack(len(raw)) + raw)
+
+
+def _record(raw: bytes) -> bytes:
+    return _HEAD.pack(len(raw), 0) + _padded(raw)
+
+
+def _list(items: Sequence[bytes]) -> bytes:
+    return _HEAD.pack(len(items), 0) + b"".join(map(_record, items))
+
+
+def _u32s(numbers: Sequence[int]) -> bytes:
+    if isinstance(numbers, array.array) and numbers.typecode == "I" and numbers.itemsize == 4 and sys.byteorder == "little":
+        raw = numbers.tobytes()
+    else:
+        raw = _pack(struct.Struct(f"<{len(numbers)}I"), *numbers)
+    return _ARRAY.pack(len(numbers), 4, 0) + _padded(raw)
 
 
 def options(items: Sequence[Tuple[int, bytes]]) -> bytes:
-    return struct.pack("<H", len(items)) + b"".join(struct.pack("<HH", tag, len(v)) + v for tag, v in items)
+    """Options, by ascending tags."""
+    if not items:
+        return NO_OPTIONS
+    return _HEAD.pack(len(items), 0) + b"".join(_OPTION.pack(tag, 0, len(v)) + _padded(v) for tag, v in sorted(items))
+
+
+def _deadline(ms: Optional[int]) -> List[Tuple[int, bytes]]:
+    return [] if ms is None else [(1, _pack(_U32, ms))]
 
 
 def space(s: Space) -> bytes:
     tags = sorted((name.encode(), value) for name, value in s.tags)
     return b"".join(
         (
-            _str(s.model),
-            _str(s.revision),
-            _str(s.lora),
-            struct.pack("<II", s.world, s.worker),
-            _str(s.dtype),
-            struct.pack("<I", s.chunk_tokens),
-            _str(s.method),
-            _str(s.group),
-            _str(s.salt),
-            bytes(16),  # salt digest: the salt itself is known
-            struct.pack("<H", len(tags)),
-            *(_str(name.decode()) + _str(value) for name, value in tags),
+            _pack(_SPACE, s.world, s.worker, s.chunk_tokens),  # salt digest 0: the salt itself is known
+            *map(_str, (s.model, s.revision, s.lora, s.dtype, s.method, s.group, s.salt)),
+            _list([_str(name.decode()) + _str(value) for name, value in tags]),
         )
     )
 
 
+_SPACE = struct.Struct("<III4x16x")  # world, worker, chunk tokens
+
+
 def hello(wants: int, name: str, staging_bytes: int = 0, first: Optional[Space] = None) -> bytes:
-    head = MAGIC + struct.pack("<HHIQ", VERSION, VERSION, wants, staging_bytes) + _str(name)
-    return head + (b"\0" if first is None else b"\1" + space(first)) + NO_OPTIONS
+    head = _HELLO_REQUEST.pack(MAGIC, VERSION, VERSION, wants, 0, 0, staging_bytes, 0)
+    return head + _str(name) + options([] if first is None else [(0x8002, space(first))])
+
+
+_HELLO_REQUEST = struct.Struct("<4sHHIII4xQQ")  # magic, versions, wants, largest request and reply, staging, credit
 
 
 def open_space(s: Space) -> bytes:
-    return space(s) + NO_OPTIONS
+    return _record(space(s)) + NO_OPTIONS
 
 
-_CHAIN = "<IBBHII"  # space, form, flags, width, skip, count
-
-
-def chain_tokens(handle: int, tokens: Sequence[int], skip: int = 0, save_unfull: bool = False) -> bytes:
-    return _pack(_CHAIN, handle, 0, save_unfull, 0, skip, len(tokens)) + _u32s(tokens)
+def chain_tokens(handle: int, tokens: Sequence[int], skip: int = 0, save_unfull: bool = False, keep: int = 0) -> bytes:
+    """``keep``, if not 0, is a number under which the daemon keeps the chain."""
+    return _record(_pack(_CHAIN, handle, TOKENS, save_unfull, skip, 0, keep) + _u32s(tokens))
 
 
 def chain_hashes(
     handle: int,
     width: int,
     hashes: Buffer,
-    lengths: Sequence[int],
+    last_tokens: int = 0,
     skip: int = 0,
     save_unfull: bool = False,
     alone: bool = False,
+    keep: int = 0,
 ) -> bytes:
-    return _pack(_CHAIN, handle, 1, save_unfull | alone << 1, width, skip, len(lengths)) + _u32s(lengths) + bytes(hashes)
+    """``last_tokens``: of the last chunk; 0 where it is full as all others."""
+    head = _pack(_CHAIN, handle, HASHES, save_unfull | alone << 1, skip, last_tokens, keep)
+    return _record(head + _ARRAY.pack(len(hashes) // width, width, 0) + _padded(bytes(hashes)))
+
+
+def _chain_named(handle: int, form: int, id: int, skip: int) -> bytes:
+    return _record(_pack(_CHAIN, handle, form, 0, skip, 0, id) + bytes(8))
 
 
 def chain_ref(id: int, skip: int = 0) -> bytes:
-    return _pack(_CHAIN, 0, 2, 0, 0, skip, 1) + struct.pack("<Q", id)
+    """The chain of a live job or fill."""
+    return _chain_named(0, REF, id, skip)
 
 
-def _u32s(numbers: Sequence[int]) -> bytes:
-    if isinstance(numbers, array.array) and numbers.typecode == "I" and numbers.itemsize == 4 and sys.byteorder == "little":
-        return numbers.tobytes()
-    return _pack(f"<{len(numbers)}I", *numbers)
+def chain_kept(id: int, skip: int = 0) -> bytes:
+    """A chain that the daemon keeps."""
+    return _chain_named(0, KEPT, id, skip)
+
+
+def chain_none(handle: int = 0) -> bytes:
+    """No chunks: the space as a whole."""
+    return _chain_named(handle, NONE, 0, 0)
 
 
 def lookup(chain: bytes, search: int = 0, ranks: Sequence[int] = ()) -> bytes:
-    return chain + bytes((search,)) + _prefetch_options(ranks, 0)
+    return chain + _pack(_BYTE8, search) + _prefetch_options(ranks, 0)
+
+
+_BYTE8 = struct.Struct("<B7x")
 
 
 def _prefetch_options(ranks: Sequence[int], prefill_rate: int, configs: Sequence[Tuple[str, str]] = ()) -> bytes:
-    items = [(1, _u32s(ranks))] if ranks else []
-    items += [(2, _pack("<I", prefill_rate))] if prefill_rate else []
-    return options(items + ([(3, _configs(configs))] if configs else []))
+    if not ranks and not prefill_rate and not configs:
+        return NO_OPTIONS
+    items = [(0x8002, _u32s(ranks))] if ranks else []
+    items += [(3, _pack(_U32, prefill_rate))] if prefill_rate else []
+    return options(items + ([(4, _configs(configs))] if configs else []))
 
 
 def _configs(configs: Sequence[Tuple[str, str]]) -> bytes:
-    return struct.pack("<H", len(configs)) + b"".join(_str(name) + _str(value) for name, value in configs)
+    return _list([_str(name) + _str(value, MAX_BODY) for name, value in configs])
 
 
 def prefetch(
@@ -278,20 +365,16 @@ def prefetch(
     ranks: Sequence[int] = (),
     prefill_rate: int = 0,
 ) -> bytes:
-    return b"".join(
-        (
-            chain,
-            _pack("<BBBI", search, pin, policy, deadline_ms),
-            _str(lookup_id),
-            _configs(configs),
-            _prefetch_options(ranks, prefill_rate),
-        )
-    )
+    how = _pack(_LOAD, search, pin, policy, deadline_ms)
+    return b"".join((chain, how, _str(lookup_id), _prefetch_options(ranks, prefill_rate, configs)))
+
+
+_LOAD = struct.Struct("<BBBxI")  # search, flags, policy, load ms
 
 
 def warm(chain: Optional[bytes] = None, lookup_id: str = "", search: int = 0, timeout_ms: int = 0) -> bytes:
-    what = b"\1" + _str(lookup_id) if chain is None else b"\0" + chain
-    return what + _pack("<BI", search, timeout_ms) + NO_OPTIONS
+    what = chain_none() if chain is None else chain
+    return what + _pack(_BYTE8, search) + _str(lookup_id) + options(_deadline(timeout_ms or None))
 
 
 def batch(
@@ -305,22 +388,33 @@ def batch(
     prefill_rate: int = 0,
     configs: Sequence[Tuple[str, str]] = (),
 ) -> bytes:
+    rows = [chain + _pack(_U32_8, overtaken) + _str(lookup_id) for chain, lookup_id, overtaken in prompts]
     return b"".join(
         (
-            _pack("<BBBIIH", search, pin, policy, deadline_ms, max_overtaken, len(prompts)),
-            *(chain + _str(lookup_id) + _pack("<I", overtaken) for chain, lookup_id, overtaken in prompts),
+            _pack(_LOAD, search, pin, policy, deadline_ms),
+            _pack(_U32_8, max_overtaken),
+            _list(rows),
             _prefetch_options(ranks, prefill_rate, configs),
         )
     )
 
 
+_U32_8 = struct.Struct("<I4x")
+
+
 def wait(job: int, min_tokens: int, timeout_ms: int, first: int = MAX_U32) -> bytes:
-    return struct.pack("<QQII", job, min_tokens, timeout_ms, first) + NO_OPTIONS
+    return _WAIT.pack(job, min_tokens, first, 1, 0, 1, 0, 4, timeout_ms)
 
 
-def job(id: int) -> bytes:
+_WAIT = struct.Struct("<QQI4xIIHHII4x")  # job, tokens, first ref, and a deadline
+
+
+def numbered(id: int) -> bytes:
     """The body of cancel, release and renew."""
-    return struct.pack("<Q", id) + NO_OPTIONS
+    return _NUMBERED.pack(id, 0)
+
+
+_NUMBERED = struct.Struct("<QQ")  # a number, no options
 
 
 def reserve(
@@ -332,48 +426,52 @@ def reserve(
     wait_ms: int = 0,
     sums: Sequence[Tuple[int, int]] = (),
 ) -> bytes:
-    items = [(1, _pack("<I", wait_ms))] if wait_ms else []
+    items = _deadline(wait_ms or None)
     if sums:
-        items.append((RESERVE_SUMS, b"".join(_pack("<IQ", slot, total) for slot, total in sums[:MAX_SUMS])))
-    return chain + _pack("<IIBI", first, count, all_or_nothing, len(sizes)) + _u32s(sizes) + options(items)
+        rows = b"".join(_pack(_SUM, slot, total) for slot, total in sums[:MAX_SUMS])
+        items.append((7, _ARRAY.pack(len(rows) // 16, 16, 0) + rows))
+    return chain + _pack(_RESERVE, first, count, all_or_nothing) + _u32s(sizes) + options(items)
+
+
+_SUM = struct.Struct("<I4xQ")
+_RESERVE = struct.Struct("<IIB7x")  # first, count, flags
 
 
 def fill(id: int, first: int = 0, count: int = 0) -> bytes:
     """The body of commit and abort."""
-    return struct.pack("<QII", id, first, count) + NO_OPTIONS
+    return _FILL.pack(id, first, count, 0)
+
+
+_FILL = struct.Struct("<QIIQ")  # fill, first, count, no options
 
 
 def put(chain: bytes, first: int, payloads: Sequence[Buffer]) -> bytes:
     sizes = [len(p) for p in payloads]
-    return b"".join((chain, _pack("<II", first, len(sizes)), _u32s(sizes), *payloads, NO_OPTIONS))
+    pad = _PAD[sum(sizes) & 7]
+    return b"".join((chain, _pack(_U32_8, first), _u32s(sizes), NO_OPTIONS, *payloads, pad))
 
 
-def get(chain: bytes, first: int = 0, max_chunks: int = 0, max_bytes: int = 0, deadline_ms: int = 0) -> bytes:
-    return chain + _pack("<IIII", first, max_chunks, max_bytes, deadline_ms) + NO_OPTIONS
+def get(chain: bytes, first: int = 0, max_chunks: int = 0, max_bytes: int = 0, deadline_ms: Optional[int] = None) -> bytes:
+    return chain + _pack(_GET, first, max_chunks, max_bytes) + options(_deadline(deadline_ms))
+
+
+_GET = struct.Struct("<III4x")
 
 
 def pin(chain: bytes, lookup_id: str, max_age_ms: int = 0) -> bytes:
-    return chain + _str(lookup_id) + _pack("<I", max_age_ms) + NO_OPTIONS
+    return chain + _pack(_U32_8, max_age_ms) + _str(lookup_id) + NO_OPTIONS
 
 
 def unpin(lookup_id: str) -> bytes:
     return _str(lookup_id) + NO_OPTIONS
 
 
-def delete_chunks(handle: int, width: int, hashes: Buffer) -> bytes:
-    return b"\0" + struct.pack("<IHI", handle, width, len(hashes) // width) + bytes(hashes) + NO_OPTIONS
-
-
-def delete_chain(chain: bytes) -> bytes:
-    return b"\1" + chain + NO_OPTIONS
-
-
-def delete_space(handle: int) -> bytes:
-    return b"\2" + struct.pack("<I", handle) + NO_OPTIONS
+def delete(chain: bytes, timeout_ms: Optional[int] = None) -> bytes:
+    return chain + options(_deadline(timeout_ms))
 
 
 def flush(durable: bool, timeout_ms: int) -> bytes:
-    return struct.pack("<BI", durable, timeout_ms) + NO_OPTIONS
+    return _BYTE8.pack(durable) + options(_deadline(timeout_ms))
 
 
 def empty(opts: bytes = NO_OPTIONS) -> bytes:
@@ -385,181 +483,311 @@ def empty(opts: bytes = NO_OPTIONS) -> bytes:
 
 
 class _Cursor:
-    __slots__ = ("data", "at")
+    """Reads a body, a record or an option: what is behind the end is Malformed."""
 
-    def __init__(self, data: Buffer) -> None:
-        self.data, self.at = data, 0
+    __slots__ = ("data", "at", "end")
+
+    def __init__(self, data: Buffer, at: int = 0, end: int = -1) -> None:
+        self.data, self.at = data, at
+        self.end = len(data) if end < 0 else end
 
     def read(self, layout: struct.Struct) -> Tuple[Any, ...]:
-        try:
-            values = layout.unpack_from(self.data, self.at)
-        except struct.error:
-            raise Malformed(f"{len(self.data)} bytes, more are needed") from None
-        self.at += layout.size
-        return values
+        at = self.at
+        self.skip(layout.size)
+        return layout.unpack_from(self.data, at)
 
-    def bytes(self, n: int) -> bytes:
-        if n > len(self.data) - self.at:
-            raise Malformed(f"{len(self.data)} bytes, {self.at + n} are needed")
-        self.at += n
-        return bytes(self.data[self.at - n : self.at])
+    def skip(self, n: int) -> int:
+        """Passes n bytes over, and returns where they begin."""
+        at = self.at
+        if n > self.end - at:
+            raise Malformed(f"{self.end} bytes, {at + n} are needed")
+        self.at = at + n
+        return at
 
-    def more(self) -> bool:
-        return self.at < len(self.data)
+    def padded(self, n: int) -> int:
+        """The same, with the padding behind them."""
+        return self.skip(n + (-n & 7))
+
+    def sub(self, n: int) -> "_Cursor":
+        at = self.padded(n)
+        return _Cursor(self.data, at, at + n)
+
+    def text(self) -> bytes:
+        (n,) = self.read(_U32)
+        at = self.skip(n + (-(n + 4) & 7))
+        return bytes(self.data[at : at + n])
 
     def str(self) -> str:
-        return self.bytes(self.read(_U16)[0]).decode(errors="replace")
+        return self.text().decode(errors="replace")
+
+    def record(self) -> "_Cursor":
+        return self.sub(self.read(_HEAD)[0])
+
+    def records(self, read: Callable[["_Cursor"], Any]) -> List[Any]:
+        (n, _), rows = self.read(_HEAD), []
+        for _ in range(n):
+            rows.append(read(self.record()))
+        return rows
+
+    def table(self, layout: struct.Struct, row: Any) -> List[Any]:
+        """An array, whose elements may be longer than known."""
+        n, size, _ = self.read(_ARRAY)
+        if n and size < layout.size:
+            raise Malformed(f"elements of {size} bytes, {layout.size} are known")
+        at = self.padded(n * size)
+        if size == layout.size:
+            return list(map(row, layout.iter_unpack(memoryview(self.data)[at : at + n * size])))
+        return [row(layout.unpack_from(self.data, at + k * size)) for k in range(n)]
+
+    def numbers(self) -> List[int]:
+        """An array of u32, which never grow."""
+        n, size, _ = self.read(_ARRAY)
+        if n and size != 4:
+            raise Malformed(f"numbers of {size} bytes, they have 4")
+        at = self.padded(n * size)
+        return list(struct.unpack_from(f"<{n}I", self.data, at))
+
+    def options(self, known: Dict[int, Callable[["_Cursor"], Any]] = {}) -> Dict[int, Any]:
+        n, _ = self.read(_HEAD)
+        values: Dict[int, Any] = {}
+        last = -1
+        for _ in range(n):
+            tag, _, size = self.read(_OPTION)
+            value = self.sub(size)
+            if tag <= last:
+                raise Malformed(f"option {tag} behind option {last}")
+            last = tag
+            if tag in known:
+                values[tag] = known[tag](value)
+            elif tag & CRITICAL:
+                raise Malformed(f"option {tag} must be understood, and is not known here")
+        return values
 
     def count(self) -> Count:
-        return Count(*self.read(_COUNT))
+        tokens, chunks = self.read(_COUNT)
+        return Count(chunks, tokens)
 
-    def counts(self) -> Tuple[Count, List[Count]]:
-        """A count, and how it is spread over the tiers."""
-        chunks, tokens, n = self.read(_COUNT_N)
-        tiers = self.table(n, _COUNT, Count)
-        return Count(chunks, tokens), tiers if n == 3 else (tiers + [Count()] * 3)[:3]
+    def tiers(self) -> List[Count]:
+        tiers = self.table(_COUNT, _count)
+        return tiers if len(tiers) == 3 else (tiers + [Count()] * 3)[:3]
 
     def match(self) -> Match:
-        total, (cpu, disk, remote) = self.counts()
+        total = self.count()
+        cpu, disk, remote = self.tiers()
         return Match(total, cpu, disk, remote)
 
-    def prefetch(self) -> Tuple[int, Match, JobState, Optional[Advice]]:
-        id, match, state = self.read(_U64)[0], self.match(), self.state()
-        advice = Advice(self.count(), self.read(_U64)[0]) if self.read(_U8)[0] else None
-        return id, match._replace(worth=self.worth()), state, advice
-
-    def worth(self) -> int:
-        return self.read(_U32)[0]
+    def prefetched(self) -> Tuple[int, Match, JobState, Optional[Advice]]:
+        (id,), match, (worth,) = self.read(_U64), self.match(), self.read(_U32_8)
+        state = self.record().state()
+        advice = self.options({1: lambda c: Advice(c.count(), c.read(_U64)[0])}).get(1)
+        return id, match._replace(worth=worth), state, advice
 
     def state(self) -> JobState:
-        done, reason = self.read(_U8U8)
-        failed = self.str()
-        ready, ready_from = self.counts()
-        first, n = self.read(_U32U32)
-        return JobState(bool(done), reason, failed, ready, tuple(ready_from), first, self.table(n, _REF, Ref))
-
-    def table(self, n: int, layout: struct.Struct, row: Any) -> List[Any]:
-        raw = self.bytes(n * layout.size)
-        return list(map(row._make, layout.iter_unpack(raw)))
+        code, tier, first, tokens, chunks = self.read(_STATE)
+        tiers = self.tiers()
+        refs = self.table(_REF, Ref._make)
+        self.options()
+        return JobState(code != RUNNING, code, _TIERS.get(tier, ""), Count(chunks, tokens), tuple(tiers), first, refs)
 
     def space_info(self) -> SpaceInfo:
         return SpaceInfo(*self.read(_SPACE_INFO))
 
 
-_U8, _U16, _U32, _U64 = (struct.Struct("<" + c) for c in "BHIQ")
-_U8U8, _U32U32, _U64U64 = struct.Struct("<BB"), struct.Struct("<II"), struct.Struct("<QQ")
-_COUNT, _COUNT_N = struct.Struct("<IQ"), struct.Struct("<IQB")
+_TIERS = {1: "cpu", 2: "disk", 4: "remote"}
+_COUNT = struct.Struct("<QI4x")  # tokens, chunks
+_STATE = struct.Struct("<HBxIQI4x")  # code, failed tier, first ref, ready
 _REF = struct.Struct("<QQII")
-_SLOT = struct.Struct("<B3xIQ")
-_RESULT = struct.Struct("<B7xQ")
+_SLOT = struct.Struct("<H2xIQ")
+_RESULT = struct.Struct("<H6xQ")
 _CHUNK = struct.Struct("<IIQ")
-_SPACE_INFO = struct.Struct("<I16sI")
-_HELLO = struct.Struct("<HBBIQQQBIIIB")
+_SPACE_INFO = struct.Struct("<II16s")
+_HELLO = struct.Struct("<HBBIQQQQIIIIQ")
+_LIMITS = struct.Struct("<18I")
+_CODE8 = struct.Struct("<H6x")
+_FILLED = struct.Struct("<QH6x")
+_LEFT = struct.Struct("<QQ")
+_REFUSAL = struct.Struct("<B3xI")
 
 
-def error_reply(body: Buffer) -> str:
-    return _Cursor(body).str()
+def _count(row: Tuple[int, int]) -> Count:
+    return Count(row[1], row[0])
+
+
+def error_reply(body: Buffer) -> Refusal:
+    c = _Cursor(body)
+    retry, after_ms = c.read(_REFUSAL)
+    text = c.str()
+    return Refusal(retry, after_ms, text, c.options({1: lambda o: o.read(_U64)[0]}).get(1))
+
+
+def version_reply(body: Buffer) -> str:
+    """What a daemon of any other version answers to hello, in words."""
+    c = _Cursor(body)
+    (n,) = c.read(_U16)
+    at = c.skip(n)
+    return bytes(body[at : at + n]).decode(errors="replace")
 
 
 def hello_reply(body: Buffer) -> Hello:
     c = _Cursor(body)
-    *fixed, has_space = c.read(_HELLO)
-    info = c.space_info() if has_space else None
-    return Hello._make([*fixed, info, c.str()])
+    fixed = c.read(_HELLO)
+    limits = Limits._make(c.record().read(_LIMITS))
+    server = c.str()
+    return Hello(*fixed, limits, server, c.options({2: _Cursor.space_info}).get(2))  # type: ignore[arg-type]
 
 
 def open_space_reply(body: Buffer) -> SpaceInfo:
-    return _Cursor(body).space_info()
+    c = _Cursor(body)
+    info = c.space_info()
+    c.options()
+    return info
 
 
 def lookup_reply(body: Buffer) -> Match:
     c = _Cursor(body)
-    return c.match()._replace(worth=c.worth())
+    match, (worth,) = c.match(), c.read(_U32_8)
+    c.options()
+    return match._replace(worth=worth)
 
 
-def prefetch_reply(body: Buffer) -> Tuple[int, Match, JobState]:
-    id, match, state, _ = _Cursor(body).prefetch()
-    return id, match, state
-
-
-def prefetch_advised_reply(body: Buffer) -> Tuple[int, Match, JobState, Optional[Advice]]:
-    return _Cursor(body).prefetch()
+def prefetch_reply(body: Buffer) -> Tuple[int, Match, JobState, Optional[Advice]]:
+    """Job, what was found, how far it is, and advice where it was asked for."""
+    return _Cursor(body).prefetched()
 
 
 def warm_reply(body: Buffer) -> Tuple[Match, JobState]:
     c = _Cursor(body)
-    return c.match(), c.state()
+    match, state = c.match(), c.record().state()
+    c.options()
+    return match, state
+
+
+def _batched(c: _Cursor) -> BatchJob:
+    (code,) = c.read(_CODE8)
+    text = c.str()
+    reply = c.record()
+    return BatchJob(code, text, None if code else reply.prefetched())
 
 
 def batch_reply(body: Buffer) -> Tuple[List[BatchJob], List[int]]:
     """An answer for each prompt, and the order in which to run them."""
     c = _Cursor(body)
-    jobs = []
-    for _ in range(c.read(_U16)[0]):
-        status = c.read(_U16)[0]
-        jobs.append(BatchJob(status, c.str(), None) if status else BatchJob(0, "", c.prefetch()))
-    return jobs, [c.read(_U32)[0] for _ in jobs]
+    jobs = c.records(_batched)
+    order = c.numbers()
+    c.options()
+    return jobs, order
 
 
 def job_state(body: Buffer) -> JobState:
-    """The body of a push, and of the replies to wait and cancel."""
+    """The body of a push about a job, and of the reply to wait."""
     return _Cursor(body).state()
 
 
-def reserve_reply(body: Buffer) -> Tuple[int, int, List[Slot], List[int]]:
-    """Fill, reason, slots, and the numbers of those that are there with other bytes."""
+def fill_push(body: Buffer) -> int:
+    """Why a fill is over."""
     c = _Cursor(body)
-    (id,), (reason,), (n,) = c.read(_U64), c.read(_U8), c.read(_U32)
-    slots = c.table(n, _SLOT, Slot)
-    differ = c.read(_U32)[0] if c.more() else 0  # an older daemon does not say
-    return id, reason, slots, [c.read(_U32)[0] for _ in range(differ)]
+    (code,) = c.read(_CODE8)
+    c.options()
+    return code
+
+
+def reserve_reply(body: Buffer) -> Tuple[int, int, List[Slot], List[int]]:
+    """Fill, code, slots, and the numbers of those that are there with other bytes."""
+    c = _Cursor(body)
+    id, code = c.read(_FILLED)
+    slots = c.table(_SLOT, Slot._make)
+    return id, code, slots, c.options({1: _Cursor.numbers}).get(1, [])
 
 
 def store_reply(body: Buffer) -> List[Stored]:
     """The body of the replies to commit and put."""
     c = _Cursor(body)
-    return c.table(c.read(_U32)[0], _RESULT, Stored)
+    results = c.table(_RESULT, Stored._make)
+    c.options()
+    return results
 
 
 def get_reply(body: Buffer) -> List[Tuple[bytes, int, int]]:
     """Payload, tokens and checksum of each chunk."""
     c = _Cursor(body)
-    rows = [c.read(_CHUNK) for _ in range(c.read(_U32)[0])]
-    return [(c.bytes(length), tokens, total) for length, tokens, total in rows]
+    rows = c.table(_CHUNK, tuple)
+    c.options()
+    at, chunks = c.padded(sum(row[0] for row in rows)), []
+    for length, tokens, total in rows:
+        chunks.append((bytes(body[at : at + length]), tokens, total))
+        at += length
+    return chunks
 
 
 def release_reply(body: Buffer) -> bool:
     """Whether what was read under the lease is good."""
-    return _Cursor(body).read(_U8)[0] == 0
+    c = _Cursor(body)
+    (code,) = c.read(_CODE8)
+    c.record().state()
+    c.options()
+    return code == 0
+
+
+def ended_reply(body: Buffer) -> JobState:
+    """The last state of a job, of the reply to release."""
+    c = _Cursor(body)
+    c.read(_CODE8)
+    state = c.record().state()
+    c.options()
+    return state
+
+
+def cancel_reply(body: Buffer) -> int:
+    """0: the request will be answered very soon."""
+    return fill_push(body)
 
 
 def renew_reply(body: Buffer) -> int:
-    return _Cursor(body).read(_U32)[0]
+    c = _Cursor(body)
+    (ms,) = c.read(_U32_8)
+    c.options()
+    return ms
 
 
 def pin_reply(body: Buffer) -> Count:
-    return _Cursor(body).count()
+    c = _Cursor(body)
+    count = c.count()
+    c.options()
+    return count
 
 
 def number_reply(body: Buffer) -> int:
     """The body of the replies to unpin and delete."""
-    return _Cursor(body).read(_U64)[0]
+    c = _Cursor(body)
+    (n,) = c.read(_U64)
+    c.options()
+    return n
+
+
+def _left(c: _Cursor) -> Tuple[str, Tuple[int, int]]:
+    counts = c.read(_LEFT)
+    return c.str(), counts  # type: ignore[return-value]
 
 
 def flush_reply(body: Buffer) -> Flushed:
     c = _Cursor(body)
-    chunks, size = c.read(_U64U64)
-    left = {}
-    for _ in range(c.read(_U16)[0]):
-        reason = c.str()
-        left[reason] = c.read(_U64U64)
-    return Flushed(chunks, size, left)  # type: ignore[arg-type]
+    chunks, size = c.read(_LEFT)
+    left = dict(c.records(_left))
+    c.options()
+    return Flushed(chunks, size, left)
 
 
 def stats_reply(body: Buffer) -> bytes:
     c = _Cursor(body)
-    return c.bytes(c.read(_U32)[0])
+    text = c.text()
+    c.options()
+    return text
+
+
+def plain_reply(body: Buffer) -> None:
+    """The body of the replies to abort and ping."""
+    _Cursor(body).options()
 
 
 def empty_reply(body: Buffer) -> None:
-    return None
+    """A reply of which nothing is wanted."""

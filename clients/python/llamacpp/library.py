@@ -6,6 +6,7 @@ taken from ``KVSTORED_LLAMA`` (the package's file) or fetched into the user's ca
 
     python3 -m llamacpp.library          # what would be fetched, and where it is or would be
     python3 -m llamacpp.library fetch    # fetches it, if it is not there, and checks its sum
+    python3 -m llamacpp.library version  # loads it, and prints what it calls itself
 """
 
 from __future__ import annotations
@@ -239,7 +240,13 @@ def library() -> Library:
 
 
 def main(arguments: List[str]) -> int:
+    if arguments not in ([], ["fetch"], ["version"]):
+        print(f"{' '.join(arguments)}: say fetch, version, or nothing", file=sys.stderr)
+        return 2
     try:
+        if arguments == ["version"]:
+            print(library().__version__)
+            return 0
         if arguments == ["fetch"]:
             fetched()
         print(json.dumps(pin()))

@@ -23,7 +23,7 @@ PATIENCE = 20.0  # seconds; bounds what should take none
 
 
 def ping(callback: Any) -> Request:
-    return Request(wire.Op.PING, wire.empty(), wire.empty_reply, callback=callback)
+    return Request(wire.Op.PING, wire.empty(), wire.plain_reply, callback=callback)
 
 
 class Callbacks(Served):
@@ -133,11 +133,11 @@ class Callbacks(Served):
         kv, link = self.client(), None
         for error in (wire.Malformed("short"), IndexError("none")):
             link, heard = self.link(kv), threading.Event()
-            with mock.patch.object(wire, "empty_reply", side_effect=error):
+            with mock.patch.object(wire, "plain_reply", side_effect=error):
                 self.assertFalse(kv.ping())
             self.assertIsInstance(link.down, kvstored.ProtocolError)
             self.assertTrue(kv.wait_attached())
-            with mock.patch.object(wire, "empty_reply", side_effect=error):
+            with mock.patch.object(wire, "plain_reply", side_effect=error):
                 self.link(kv).start([ping(lambda _: heard.set())], time.monotonic() + PATIENCE)
                 self.assertTrue(heard.wait(PATIENCE))
             self.assertTrue(kv.wait_attached())

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import itertools
 import unittest
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, Iterable, List, Tuple
 
 import kvstored
-from kvstored import Grant, Result, Space
+from kvstored import Code, Space
 
 from .daemon import ROOT, Daemon
 
@@ -17,8 +17,8 @@ def numbers(text: str) -> List[int]:
     return [] if text == "-" else [int(n) for n in text.split(",")]
 
 
-def words(items: Any, names: Any) -> str:
-    return ",".join(names(item).name.lower() for item in items) or "-"
+def words(codes: Iterable[int]) -> str:
+    return ",".join(Code(code).name.lower() for code in codes) or "-"
 
 
 class Script:
@@ -69,16 +69,16 @@ class Script:
         with self._reserve(p, first, sizes) as fill:
             for slot in fill:
                 slot.memory[:] = payloads[slot.index]
-        return words((s.grant for s in fill.slots), Grant) + " " + words((r.result for r in fill.results), Result)
+        return words(s.grant for s in fill.slots) + " " + words(r.result for r in fill.results)
 
     def abandon(self, p: str, first: str, sizes: str) -> str:
         fill = self._reserve(p, first, sizes)
         fill.abort()
-        return words((s.grant for s in fill.slots), Grant)
+        return words(s.grant for s in fill.slots)
 
     def put(self, p: str, first: str, sizes: str) -> str:
         results = self.kv.put(self.prompts[p], self.payloads(p, first, sizes), first=int(first))
-        return words((r.result for r in results), Result)
+        return words(r.result for r in results)
 
     def lookup(self, p: str) -> str:
         total = self.kv.lookup(self.prompts[p]).total

@@ -1,46 +1,116 @@
-"""Page-locking, with stand-ins for the CUDA runtime: functions, torch, and a library."""
+"""Page-locking, with a stand-in for NVIDIA's driver."""
 
 from __future__ import annotations
 
 import ctypes
-import shutil
+import gc
+import os
 import subprocess
 import sys
-import tempfile
+import threading
 import time
 import unittest
-from types import SimpleNamespace
-from typing import Any, List, Tuple
+from pathlib import Path
+from typing import Any, List, Optional
 from unittest import mock
 
 import kvstored
-from kvstored import cuda
-from kvstored.cuda import Registration
+from kvstored import cuda, wire
+from kvstored.wire import Space
 
-from .daemon import Daemon, skip
+from . import driver
+from .daemon import ROOT, Daemon, Served
 
-LIBRARY = """
-#include <stddef.h>
-void *at; size_t size; unsigned flags; int devices = 1;
-int cudaGetDeviceCount(int *n) { *n = devices; return 0; }
-int cudaHostRegister(void *p, size_t n, unsigned f) { at = p; size = n; flags = f; return 0; }
-int cudaHostUnregister(void *p) { if (p != at) return 1; at = 0; return 0; }
-"""
+SPACE = Space(model="gpu", dtype="bf16", chunk_tokens=16)
+BENCH = str(ROOT / "bench" / "gpu" / "gpu.py")
 
 
-class Cuda(unittest.TestCase):
+class Stub:
+    """The stand-in, in the place of the driver for as long as a test runs."""
+
+    def __init__(self, test: unittest.TestCase) -> None:
+        load, path = ctypes.CDLL, f"{driver.folder(test)}/libcuda.so.1"
+        self.library = load(path)
+
+        def library(name: Any, *args: Any, **kwargs: Any) -> Any:
+            return load(path if name == "libcuda.so.1" else name, *args, **kwargs)
+
+        patch = mock.patch.object(ctypes, "CDLL", library)
+        patch.start()
+        test.addCleanup(patch.stop)
+        for name, value in (("devices", 2), ("read_only", 1), ("refuses", 0), ("lost", 0), ("unlocked", 0), ("last_device", -1)):
+            self.set(name, value)
+
+    def set(self, name: str, value: int) -> None:
+        ctypes.c_int.in_dll(self.library, name).value = value
+
+    def get(self, name: str) -> int:
+        return ctypes.c_int.in_dll(self.library, name).value
+
+
+class Cuda(Served):
+    dram = "16MiB"
+
+    def setUp(self) -> None:
+        self.stub = Stub(self)
+        self.assertEqual((self.stub.get("mapped"), self.stub.get("retained")), (0, 0))
+
+    def tearDown(self) -> None:
+        gc.collect()
+        self.assertEqual((self.stub.get("mapped"), self.stub.get("retained")), (0, 0))
+
+    def client(self, keep: bool = False, daemon: Optional[Daemon] = None) -> kvstored.Client:
+        kv = kvstored.Client((daemon or self.daemon).socket, space=SPACE, timeout=5, keep_staging=keep)
+        self.addCleanup(kv.close)
+        return kv
+
+    def register(self, kv: kvstored.Client, device: Optional[int] = None) -> cuda.Registration:
+        registration = cuda.register(kv, device)
+        assert registration is not None
+        return registration
+
+    def test_flags_and_what_is_page_locked(self) -> None:
+        registration = self.register(self.client())
+        self.assertEqual((registration.arena, registration.staging, self.stub.get("mapped")), (True, False, 1))
+        self.assertEqual(self.stub.get("last_flags"), 0x08 | 0x01)
+        registration.close()
+        self.assertEqual((registration.arena, self.stub.get("mapped")), (False, 0))
+        registration.close()
+
+        kv = self.client(keep=True)
+        assert kv.hello is not None
+        self.assertTrue(kv.hello.granted & wire.WANT_KEEP)
+        registration = self.register(kv)
+        self.assertEqual((registration.arena, registration.staging, self.stub.get("mapped")), (True, True, 2))
+        self.assertEqual(self.stub.get("last_flags"), 0x01)  # the window's: it is writable
+        registration.close()
+        self.assertEqual(self.stub.get("unlocked"), 3)
+
+    def test_a_window_that_shrinks_is_not_page_locked(self) -> None:
+        """As with a daemon that does not know the wish: the driver would go on
+        copying to pages that were given back."""
+        hello = wire.hello
+
+        def without(wants: int, *args: Any) -> bytes:
+            return hello(wants & ~wire.WANT_KEEP, *args)
+
+        with mock.patch.object(wire, "hello", without):
+            registration = self.register(self.client(keep=True))
+        self.assertEqual((registration.arena, registration.staging, self.stub.get("mapped")), (True, False, 1))
+        registration.close()
+
     def test_registered_again_after_a_restart(self) -> None:
-        locked: List[Tuple[int, int]] = []
-        unlocked: List[int] = []
-
-        def lock(at: int, size: int, flags: int) -> int:
-            locked.append((at, size))
-            return 0
-
-        with Daemon(dram="16MiB") as daemon, kvstored.Client(daemon.socket, timeout=5) as kv:
-            registration = Registration(kv, lock, lambda at: unlocked.append(at) or 0)
-            self.assertTrue(registration.active)
-            self.assertEqual(locked, [(kv.arena.address, kv.arena.size)])
+        """What a job still holds stays page-locked until it ends."""
+        with Daemon(dram="16MiB") as daemon:
+            kv = self.client(True, daemon)
+            registration = self.register(kv)
+            prompt = kvstored.tokens(list(range(16)))
+            with kv.reserve(prompt, size=4096) as fill:
+                for slot in fill:
+                    slot.memory[:] = b"k" * 4096
+            job = kv.prefetch(prompt)
+            block = job.block(0)
+            del fill, slot
             epoch = kv.epoch
             daemon.kill()
             daemon.start()
@@ -48,57 +118,167 @@ class Cuda(unittest.TestCase):
             deadline = time.monotonic() + 5
             while kv.epoch in (None, epoch) and time.monotonic() < deadline:
                 time.sleep(0.01)
-            self.assertEqual(len(locked), 2)
-            self.assertEqual(unlocked, [locked[0][0]])
+            self.assertTrue(kv.wait_attached(5))
+            self.assertEqual((registration.arena, registration.staging), (True, True))
+            self.assertIn(self.stub.get("mapped"), (3, 4))  # the window of before may be gone
+            self.assertEqual(bytes(block), b"k" * 4096)
+            job.release()
+            del job, block
+            gc.collect()
+            self.assertEqual(self.stub.get("mapped"), 2)
             registration.close()
-            self.assertFalse(registration.active)
-            self.assertEqual(len(unlocked), 2)
+            self.assertEqual((self.stub.get("mapped"), self.stub.get("unlocked")), (0, 4))
+            kv.close()
+
+    def test_unlocked_before_it_is_unmapped(self) -> None:
+        """Else the next mapping, at the same address, would be refused."""
+        kv = self.client()
+        registration = self.register(kv)
+        assert kv.arena is not None
+        address, maps = kv.arena.address, Path("/proc/self/maps")
+        there: List[bool] = []
+        unregister = registration._driver.unregister
+
+        def looking(at: int) -> str:
+            there.append(f"{at:x}-" in maps.read_text())
+            return unregister(at)
+
+        with mock.patch.object(registration._driver, "unregister", looking):
+            kv.close()
+            kv._link = None
+            gc.collect()
+            self.assertEqual(there, [True])
+        self.assertNotIn(f"{address:x}-", maps.read_text())
+        registration.close()
+
+    def test_the_gpu_of_the_caller(self) -> None:
+        """A connection is made again by a thread that has chosen no GPU."""
+        context, old = ctypes.c_void_p(2), ctypes.c_void_p()  # of GPU 1
+        self.assertEqual(self.stub.library.cuCtxPushCurrent_v2(context), 0)
+        try:
+            registration = self.register(self.client())
+        finally:
+            self.stub.library.cuCtxPopCurrent_v2(ctypes.byref(old))
+        self.assertEqual((old.value, self.stub.get("last_device")), (2, 1))
+        threads = [threading.Thread(target=registration.close) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for device, expected in ((None, 0), (1, 1)):
+            self.register(self.client(), device).close()
+            self.assertEqual(self.stub.get("last_device"), expected)
+
+    def test_bad_devices(self) -> None:
+        kv = self.client()
+        for device in (2, -1, 1 << 40):
+            with self.assertRaisesRegex(ValueError, f"no GPU {device}: the driver has 2"):
+                cuda.register(kv, device)
+        for device in ("0", 1.0, True):
+            with self.assertRaisesRegex(TypeError, "number of a GPU"):
+                cuda.register(kv, device)  # type: ignore[arg-type]
+
+    def test_a_gpu_that_knows_no_read_only_memory(self) -> None:
+        self.stub.set("read_only", 0)
+        with self.assertLogs("kvstored.cuda", "WARNING") as logs:
+            registration = self.register(self.client(keep=True))
+        self.assertEqual((registration.arena, registration.staging), (False, True))
+        self.assertRegex(logs.output[0], r"not page-lock the arena, 16777216 bytes \(CUDA_ERROR_INVALID_VALUE \(1\)\)")
+        registration.close()
 
     def test_a_refusal_is_no_error(self) -> None:
-        with Daemon(dram="16MiB") as daemon, kvstored.Client(daemon.socket, timeout=5) as kv:
-            self.assertFalse(Registration(kv, lambda *_: 801, lambda _: 0).active)
+        self.stub.set("refuses", 2)
+        kv = self.client(keep=True)
+        with self.assertLogs("kvstored.cuda", "WARNING") as logs:
+            registration = self.register(kv)
+        self.assertEqual(len(logs.output), 2)
+        self.assertEqual((registration.arena, registration.staging), (False, False))
+        self.assertTrue(kv.ping())
+        self.stub.set("refuses", 0)
+        registration.close()
+
+    def test_a_context_that_is_gone(self) -> None:
+        """The engine has reset its GPU: nothing is page-locked, and all goes on."""
+        with Daemon(dram="16MiB") as daemon:
+            kv = self.client(True, daemon)
+            registration = self.register(kv)
+            self.stub.set("lost", 1)
+            epoch = kv.epoch
+            with self.assertLogs("kvstored.cuda", "WARNING") as logs:
+                daemon.kill()
+                daemon.start()
+                daemon.wait()
+                deadline = time.monotonic() + 5
+                while kv.epoch in (None, epoch) and time.monotonic() < deadline:
+                    time.sleep(0.01)
+            self.assertEqual((registration.arena, registration.staging, len(logs.output)), (False, False, 2))
+            self.assertIn("(error (709))", logs.output[0])
             self.assertTrue(kv.ping())
-
-    def test_through_torch(self) -> None:
-        locked: List[Tuple[int, int, int]] = []
-        runtime = SimpleNamespace(
-            cudaHostRegister=lambda *a: locked.append(a) or 0, cudaHostUnregister=lambda at: locked.clear() or 0
-        )
-        torch = SimpleNamespace(cuda=SimpleNamespace(is_available=lambda: True, cudart=lambda: runtime))
-        with Daemon(dram="16MiB") as daemon, kvstored.Client(daemon.socket, timeout=5) as kv:
-            with mock.patch.dict(sys.modules, {"torch": torch}):
-                registration = cuda.register(kv)
-            self.assertEqual(locked, [(kv.arena.address, kv.arena.size, 9)])
             registration.close()
-            self.assertEqual(locked, [])
+            kv.close()
+        self.stub.library.forget()
 
-    def test_through_the_library(self) -> None:
-        compiler = shutil.which("cc") or shutil.which("gcc")
-        if compiler is None:
-            skip(self, "there is no C compiler")
-        folder = tempfile.mkdtemp()
-        self.addCleanup(shutil.rmtree, folder)
-        command = [compiler, "-shared", "-fPIC", "-x", "c", "-", "-o", f"{folder}/stub.so"]
-        subprocess.run(command, input=LIBRARY, text=True, check=True)
-        load, stub = ctypes.CDLL, ctypes.CDLL(f"{folder}/stub.so")
+    def test_without_a_gpu(self) -> None:
+        kv = self.client()
+        self.stub.set("devices", 0)
+        with self.assertLogs("kvstored.cuda", "INFO") as logs:
+            self.assertIsNone(cuda.register(kv))
+        self.assertIn("CUDA_ERROR_NO_DEVICE (100)", logs.output[0])
+        with mock.patch.object(ctypes, "CDLL", mock.Mock(side_effect=OSError("no such file"))):
+            self.assertIsNone(cuda.register(kv))
 
-        def library(name: Any, *args: Any, **kwargs: Any) -> Any:
-            if not str(name).startswith("libcudart"):
-                return load(name, *args, **kwargs)
-            if name == "libcudart.so.12":
-                return stub
-            raise OSError(name)
-
-        with Daemon(dram="16MiB") as daemon, kvstored.Client(daemon.socket, timeout=5) as kv:
-            with mock.patch.dict(sys.modules, {"torch": None}), mock.patch.object(ctypes, "CDLL", library):
-                registration = cuda.register(kv)
-                self.assertTrue(registration.active)
-                at, size = ctypes.c_void_p.in_dll(stub, "at"), ctypes.c_size_t.in_dll(stub, "size")
-                self.assertEqual((at.value, size.value), (kv.arena.address, kv.arena.size))
+    def test_a_forked_child_leaves_it_alone(self) -> None:
+        kv = self.client()
+        registration = self.register(kv)
+        self.stub.set("last_flags", -1)
+        child = os.fork()
+        if child == 0:  # whatever fails, it ends here
+            status = 1
+            try:
+                attached = kv.wait_attached(5)
+                for address in list(registration._held):  # as when the last view goes
+                    registration._unlock(address)
                 registration.close()
-                self.assertIsNone(ctypes.c_void_p.in_dll(stub, "at").value)
-                ctypes.c_int.in_dll(stub, "devices").value = 0
-                self.assertIsNone(cuda.register(kv))  # no GPU
+                calls = tuple(map(self.stub.get, ("last_flags", "mapped", "unlocked", "retained")))
+                status = 0 if attached and calls == (-1, 1, 0, 1) else 2
+            finally:
+                os._exit(status)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+        self.assertTrue(registration.arena)
+        registration.close()
+
+
+class Bench(unittest.TestCase):
+    """bench/gpu, which has a GPU only where somebody runs it by hand."""
+
+    def run_it(self, *args: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+        variables["LD_LIBRARY_PATH"] = driver.folder(self)
+        command = [sys.executable, "-B", BENCH, *args]
+        return subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, timeout=120)
+
+    def test_without_a_gpu(self) -> None:
+        done = self.run_it(STUB_DEVICES="0")
+        self.assertEqual((done.returncode, done.stdout), (3, ""))
+        self.assertEqual(done.stderr, "there is no NVIDIA GPU to measure with: cuInit of the NVIDIA driver: CUDA_ERROR_NO_DEVICE (100)\n")
+
+    def test_bad_options(self) -> None:
+        sizes = [f"--arena={bad}" for bad in ("16", "16GB", "-1GiB", "1.5GiB", "", "15MiB", "9999999GiB")]
+        for bad in (*sizes, "--prompt=4GiB", "--rounds=0", "--rounds=many", "--pause=-1"):
+            done = self.run_it(bad)
+            self.assertEqual((done.returncode, done.stdout), (2, ""))
+            self.assertIn(f"{bad.partition('=')[2]!r} is none of ", done.stderr)
+
+    def test_all_of_it(self) -> None:
+        done = self.run_it("--arena", "16MiB", "--rounds", "1", "--prompt", "4MiB", "--pause", "1")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertNotIn("WRONG", done.stdout)
+        for line in (
+            "| arena, hugepages: off | 16 MiB | yes | none | CUDA_ERROR_INVALID_VALUE (1) |  |  |",
+            "| arena, window page-locked again | True, True |",
+            "| keep_staging: True, page-locked: yes | 0 of 16 |",
+        ):
+            self.assertIn(line, done.stdout)
+        self.assertRegex(done.stdout, r"\| 64 x 64 KiB \|.*\| 0 of 128 \|")
 
 
 if __name__ == "__main__":

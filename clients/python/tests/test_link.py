@@ -27,7 +27,7 @@ class Interrupt(BaseException):
 
 
 def ping(callback: Any = None) -> Request:
-    return Request(wire.Op.PING, wire.empty(), wire.empty_reply, callback=callback)
+    return Request(wire.Op.PING, wire.empty(), wire.plain_reply, callback=callback)
 
 
 class After:
@@ -96,7 +96,7 @@ class Interrupted(Served):
         self.assertEqual((link.background, list(link._calls), list(link._late)), (0, [given.id], [given]))
         link.call(ping(), time.monotonic() + PATIENCE)
         link.wait(given, time.monotonic() + PATIENCE)
-        self.assertEqual(undone, [b""])
+        self.assertEqual(undone, [wire.NO_OPTIONS])
 
     def test_roused_by_two(self) -> None:
         """A thread that reads may take the byte before the one that wrote it goes on."""
@@ -198,7 +198,7 @@ class Waiting(Served):
     def test_one_that_reads(self) -> None:
         kv, Op = self.kv, wire.Op
         for op, work, undo in (
-            (Op.PREFETCH, lambda: kv.prefetch(self.prompt), Op.CANCEL),
+            (Op.PREFETCH, lambda: kv.prefetch(self.prompt), Op.RELEASE),
             (Op.RESERVE, lambda: kv.reserve(chain("reserved", 1), size=100), Op.ABORT),
         ):
             with self.subTest(op):
@@ -221,7 +221,7 @@ class Waiting(Served):
             self.daemon.resume()
         other.join()
         self.assertEqual(others, [True])
-        self.nothing_is_held(wire.Op.CANCEL)
+        self.nothing_is_held(wire.Op.RELEASE)
 
     def test_a_reader_others_wait_for(self) -> None:
         """Another one reads then, long before it would be too late."""
@@ -242,7 +242,7 @@ class Waiting(Served):
             self.daemon.resume()
             other.join()
         self.assertEqual(others, [True])
-        self.nothing_is_held(wire.Op.CANCEL)
+        self.nothing_is_held(wire.Op.RELEASE)
 
     def test_one_that_has_its_answer(self) -> None:
         """But its caller has not yet."""
@@ -255,7 +255,7 @@ class Waiting(Served):
 
         with mock.patch.object(self.link, "_pass_on", interrupted), self.assertRaises(Interrupt):
             self.kv.prefetch(self.prompt)
-        self.nothing_is_held(wire.Op.CANCEL)
+        self.nothing_is_held(wire.Op.RELEASE)
 
 
 class Flood:

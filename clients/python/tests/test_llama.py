@@ -185,7 +185,7 @@ class Chunks(LlamaCase):
             other = text(21, 100)
             clear(llm)
             evaluate(llm, other, 0, 32)
-            with mock.patch.object(self.kv, "reserve", side_effect=Refused("reserve", Code.DENIED, "no right to write")):
+            with mock.patch.object(self.kv, "store", side_effect=Refused("reserve", Code.DENIED, "no right to write")):
                 for _ in range(2):
                     self.assertEqual(cache.store(other), 0)
         self.assertEqual([r.getMessage().count("no right to") for r in said.records], [1, 1])

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import tempfile
 import unittest
 from pathlib import Path
+from types import SimpleNamespace
 from typing import List
 from unittest import mock
 
@@ -59,6 +62,20 @@ class Pinned(unittest.TestCase):
         with self.npm("echo there is no network >&2; exit 1"), self.assertRaisesRegex(library.Missing, "no network"):
             library.fetched()
         self.assertEqual(self.left(), [])
+
+    def test_the_program(self) -> None:
+        """Its answer for CI's log is what the library calls itself, and nothing where it is not run."""
+        out, said = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(said):
+            with mock.patch.object(library, "library", return_value=SimpleNamespace(__version__="v1 (ggml 2, abc)")):
+                self.assertEqual(library.main(["version"]), 0)
+            with mock.patch.object(library, "library", side_effect=library.WrongSum("nothing of it was run")):
+                self.assertEqual(library.main(["version"]), 1)
+            for wrong in (["fetch", "it"], ["versions"], ["--help"]):
+                self.assertEqual(library.main(wrong), 2)
+        self.assertEqual(out.getvalue(), "v1 (ggml 2, abc)\n")
+        self.assertIn("nothing of it was run", said.getvalue())
+        self.assertEqual(said.getvalue().count("say fetch, version"), 3)
 
     def test_skipped_only_outside_ci(self) -> None:
         with self.given(__file__), mock.patch.object(llama_library, "library", side_effect=library.Missing("why")):

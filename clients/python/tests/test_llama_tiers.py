@@ -139,11 +139,11 @@ class Tiers(LlamaCase):
         evaluate(self.llm, text(15, 300), 0, 32)
         daemon.pause()
         try:
-            with mock.patch.object(cache.client, "reserve", wraps=cache.client.reserve) as reserve:
+            with mock.patch.object(cache.client, "store", wraps=cache.client.store) as store:
                 self.assertEqual(cache.store(text(15, 300), wait=0.1), 0)
         finally:
             daemon.resume()
-        self.assertLess(reserve.call_args.kwargs["timeout"], 0.5)  # the lookup took its part
+        self.assertLess(store.call_args.kwargs["timeout"], 0.5)  # the lookup took its part
 
     def test_killed_in_the_middle_of_a_restore(self) -> None:
         """The chunks that were read are right, whatever became of their lease."""
@@ -249,6 +249,42 @@ class Tiers(LlamaCase):
         cache = self.on(daemon)
         self.check(self.llm, cache, prompt, 288)
         self.check(self.llm, cache, prompt[:100] + text(12, 50), 96)
+
+    def test_two_processes_at_a_time(self) -> None:
+        """Both compute and store the same prompts in another order, and restore what the other one has."""
+        daemon, prompts = self.daemon(), [text(30, 200), text(30, 200) + text(31, 100), text(32, 250)]
+        context = multiprocessing.get_context("spawn")
+        barrier = context.Barrier(2)
+        ways = ([0, 1, 2, 0, 1, 2], [2, 1, 0, 2, 1, 0])
+        others = [
+            context.Process(target=talk, args=(daemon.socket, self.model, self.folder, [prompts[i] for i in way], barrier)) for way in ways
+        ]
+        for other in others:
+            other.start()
+        for other in others:
+            other.join(120)
+        self.assertEqual([other.exitcode for other in others], [0, 0])
+        cache = self.on(daemon)
+        for prompt in prompts:
+            self.check(self.llm, cache, prompt, len(prompt) // 32 * 32)
+
+
+def talk(socket: str, model: str, folder: str, prompts: List[List[int]], barrier: Any) -> None:
+    """Another process: restores, computes and stores prompts, and compares the logits with those of all computed."""
+    os.environ["XDG_CACHE_HOME"] = folder
+    with Llama(model, n_ctx=1024, n_batch=64, n_threads=1) as llm, kvstored.Client(socket, timeout=20) as kv:
+        assert kv.wait_attached(20)
+        cache = PrefixCache(kv, Engine.of(llm, llama_library.library()), chunk_tokens=32, store_wait=5)
+        for prompt in prompts:
+            clear(llm)
+            evaluate(llm, prompt, 0, 32)
+            want = llm._ctx.logits()
+            clear(llm)
+            barrier.wait(60)
+            have = cache.restore(prompt)
+            evaluate(llm, prompt, have, 32)
+            assert llm._ctx.logits() == want, have
+            assert cache.store(prompt) == len(prompt) // 32 * 32
 
 
 def store_elsewhere(socket: str, model: str, folder: str, prompt: List[int]) -> None:

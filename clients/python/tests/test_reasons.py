@@ -24,7 +24,7 @@ class Words(unittest.TestCase):
         for code in kvstored.Code:
             reason = reason_of(kvstored.Refused("prefetch", code, "by the test"))
             self.assertNotIn(reason, (Reason.RUNNING, Reason.COMPLETE), code)
-            if code.name in Reason.__members__:
+            if code.name in Reason.__members__ and code != kvstored.Code.RUNNING:
                 self.assertEqual(reason.name, code.name)
         self.assertEqual(reason_of(kvstored.DeadlineExceeded("late")), Reason.DEADLINE)
         self.assertEqual(reason_of(kvstored.Disconnected("gone")), Reason.CLOSED)

@@ -209,7 +209,7 @@ class Histories(unittest.TestCase):
         pages = target._of(name, name == "kv" and not rank.shape.v1)
         some = r.sample(keys, r.randint(1, len(keys)))
         link, deadline = target._client._ready(), time.monotonic() + 20
-        body = wire.delete_chain(pages._chain(link, [k.encode() for k in some], deadline))
+        body = wire.delete(pages._chain(link, [k.encode() for k in some], deadline))
         gone = link.call(Request(Op.DELETE, body, wire.number_reply), deadline)
         self.assertEqual(gone, len(stored[rank.identity(name)] & set(some)))
         stored[rank.identity(name)] -= set(some)

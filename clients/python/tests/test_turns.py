@@ -229,7 +229,7 @@ class Order(unittest.TestCase):
         q.answered(prefetch(), int(kvstored.Code.NO_SPACE), b"")
         self.assertEqual(q.taken, 0)
         q.enter(prefetch())
-        end = Call(0, Request(wire.Op.CANCEL, b"", wire.empty_reply))
+        end = Call(0, Request(wire.Op.RELEASE, b"", wire.empty_reply))
         q.answered(end, int(kvstored.Code.UNKNOWN_JOB), b"")  # it was counted when it ended
         self.assertEqual(q.taken, 1)
         with mock.patch.object(turns, "LIMIT", 1):  # what is larger than all there is goes alone

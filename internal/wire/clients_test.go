@@ -1,0 +1,177 @@
+package wire
+
+import (
+	"encoding/binary"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+var (
+	clientFrames = flag.Int("clients.frames", 3000, "frames on which the clients of all languages must agree")
+	clientSeed   = flag.Uint64("clients.seed", 1, "where their damages begin")
+	clientCorpus = flag.String("clients.corpus", "", "a folder of frames, besides: the corpus of the C client's fuzzer")
+)
+
+// inC reports whether the C client has the operation too.
+func inC(op Op) bool { return newReply[op] != nil && op != OpBatch && op != OpWarm }
+
+// accepted reports whether the Go client takes a frame of the daemon of an
+// operation that all clients have.
+func accepted(frame []byte) bool {
+	if len(frame) < HeaderBytes {
+		return false
+	}
+	h, body := DecodeHeader(frame), frame[HeaderBytes:]
+	if int(h.BodyBytes) != len(body) || len(body)%8 != 0 {
+		return false
+	}
+	var m Message
+	switch {
+	case h.Kind == KindReply && h.Code != CodeOK:
+		m = new(ErrorReply)
+	case h.Kind == KindReply && inC(h.Op) && h.Op != 0:
+		m = newReply[h.Op]()
+	case h.Kind == KindPush && h.Op == OpPrefetch:
+		m = new(JobState)
+	case h.Kind == KindPush && h.Op == OpReserve:
+		m = new(CodeReply)
+	default:
+		return false
+	}
+	return m.Decode(body) == nil
+}
+
+// damaged are frames of the daemon: golden ones, some with bytes changed, cut
+// off, or appended.
+func damaged(t *testing.T, n int) [][]byte {
+	r := rand.New(rand.NewPCG(*clientSeed, 0))
+	var whole [][]byte
+	for _, g := range golden {
+		if g.h.Kind != KindRequest && inC(g.h.Op) {
+			whole = append(whole, readGolden(t, g.name))
+		}
+	}
+	frames := whole
+	for len(frames) < n {
+		f := append([]byte(nil), whole[r.IntN(len(whole))]...)
+		for range r.IntN(4) {
+			i := HeaderBytes + r.IntN(max(1, len(f)-HeaderBytes))
+			if i < len(f) {
+				f[i] = []byte{0, 1, 2, 7, 8, 16, 255, f[i] ^ 1, f[i] ^ 128, f[i] + 8}[r.IntN(10)]
+			}
+		}
+		if r.IntN(4) == 0 {
+			f = f[:HeaderBytes+(len(f)-HeaderBytes)/8*r.IntN(9)/8*8]
+		}
+		if r.IntN(8) == 0 {
+			f = append(f, make([]byte, 8*r.IntN(4))...)
+		}
+		binary.LittleEndian.PutUint32(f, uint32(len(f)-HeaderBytes))
+		frames = append(frames, f)
+	}
+	return frames
+}
+
+// TestClientsAgree: what one client takes for a frame of the daemon all take, in
+// Go, C and Python.
+func TestClientsAgree(t *testing.T) {
+	dir := t.TempDir()
+	var paths []string
+	var frames [][]byte
+	for i, f := range damaged(t, *clientFrames) {
+		path := filepath.Join(dir, fmt.Sprintf("frame%d", i))
+		if err := os.WriteFile(path, f, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		paths, frames = append(paths, path), append(frames, f)
+	}
+	if *clientCorpus != "" {
+		files, err := filepath.Glob(filepath.Join(*clientCorpus, "*"))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("no frames in %s: %v", *clientCorpus, err)
+		}
+		for _, path := range files {
+			f, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(f) < HeaderBytes {
+				continue
+			}
+			binary.LittleEndian.PutUint32(f, uint32(len(f)-HeaderBytes)) // as the fuzzer does
+			path = filepath.Join(dir, filepath.Base(path))
+			if err := os.WriteFile(path, f, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			paths, frames = append(paths, path), append(frames, f)
+		}
+	}
+	for _, other := range []struct {
+		name    string
+		command func(*testing.T) (dir string, args []string)
+	}{{"C", cDecoder}, {"Python", pythonDecoder}} {
+		t.Run(other.name, func(t *testing.T) { compare(t, other.command, paths, frames) })
+	}
+}
+
+func compare(t *testing.T, command func(*testing.T) (string, []string), paths []string, frames [][]byte) {
+	dir, args := command(t)
+	cmd := exec.CommandContext(t.Context(), args[0], append(args[1:], paths...)...)
+	cmd.Dir, cmd.Stderr = dir, t.Output()
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := strings.Fields(string(out))
+	if len(said) != len(frames) {
+		t.Fatalf("%d answers about %d frames", len(said), len(frames))
+	}
+	took := 0
+	for i, f := range frames {
+		want := "refused"
+		if accepted(f) {
+			want, took = "accepted", took+1
+		}
+		if said[i] != want {
+			t.Errorf("%x: %s, Go says %s", f, said[i], want)
+		}
+	}
+	if took < len(frames)/10 || took > len(frames)*9/10 {
+		t.Errorf("%d of %d frames were accepted: the damages test too little", took, len(frames))
+	}
+}
+
+func cDecoder(t *testing.T) (string, []string) {
+	compiler, err := exec.LookPath("cc")
+	if err != nil {
+		missing(t, "there is no C compiler")
+	}
+	program := filepath.Join(t.TempDir(), "decode")
+	out, err := exec.CommandContext(t.Context(), compiler, "-std=c99", "-g", "-fsanitize=address,undefined",
+		"-fno-sanitize-recover=all", "-o", program, "../../clients/c/test/decode.c").CombinedOutput()
+	if err != nil {
+		t.Fatalf("cc: %v\n%s", err, out)
+	}
+	return "", []string{program}
+}
+
+func pythonDecoder(t *testing.T) (string, []string) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		missing(t, "there is no python3")
+	}
+	return "../../clients/python", []string{python, "-B", "-m", "tests.decode"}
+}
+
+func missing(t *testing.T, what string) {
+	if os.Getenv("CI") != "" {
+		t.Fatal(what + ", and CI skips nothing")
+	}
+	t.Skip(what)
+}

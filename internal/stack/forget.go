@@ -40,13 +40,29 @@ func (f *Forgetting) Delete(ctx context.Context) (int, error) {
 // End lets lookups find again what Delete has left, after an error.
 func (f *Forgetting) End() { f.end() }
 
-// fence takes out of at, which says where chunks from.. of c are, what is being
-// deleted.
-func (ps *promotions) fence(c *key.Chain, from int, at []uint8) {
+// fence is the deletions under way before a lookup reads the index. It must be taken
+// then: a deletion that ends in between has left the index, but what was read before
+// that has its chunks.
+type fence []*deletion
+
+// fence takes one.
+func (ps *promotions) fence() fence {
 	if ps.running.Load() == 0 {
-		return
+		return nil
 	}
-	for _, d := range ps.deletionsNow() {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	list := make(fence, 0, len(ps.mu.deletions))
+	for d := range ps.mu.deletions {
+		list = append(list, d)
+	}
+	return list
+}
+
+// apply takes out of at, which says where chunks from.. of c are, what is being
+// deleted.
+func (f fence) apply(c *key.Chain, from int, at []uint8) {
+	for _, d := range f {
 		for i := from; i < len(at); i++ {
 			if at[i] != 0 && d.has(c.Key(i)) {
 				at[i] &^= uint8(d.from)
@@ -55,13 +71,14 @@ func (ps *promotions) fence(c *key.Chain, from int, at []uint8) {
 	}
 }
 
-// deletionsNow are those that are under way.
-func (ps *promotions) deletionsNow() []*deletion {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	var list []*deletion
-	for d := range ps.mu.deletions {
-		list = append(list, d)
+// before is how many of the keys come before the first that is being deleted from p.
+func (f fence) before(ks []key.Key, p tier.Place) int {
+	for i, k := range ks {
+		for _, d := range f {
+			if d.from.Has(p) && d.has(k) {
+				return i
+			}
+		}
 	}
-	return list
+	return len(ks)
 }

@@ -89,14 +89,15 @@ func (l lookups) Match(ctx context.Context, c *key.Chain, search tier.Set) (Matc
 
 // locateOrAsk is locate, which also asks the tiers that are being scanned.
 func (l lookups) locateOrAsk(ctx context.Context, c *key.Chain, sc *scratch) (known int, err error) {
-	known = l.locate(ctx, c, 0, sc.at)
+	f := l.promotions.fence()
+	known = l.locateBehind(ctx, f, c, 0, sc.at)
 	if !l.scanning() {
 		return known, nil
 	}
 	fair.Leave(ctx)
 	for _, level := range l.levels.below {
 		if level.scan.running.Load() && err == nil {
-			known, err = l.ask(ctx, level, c, sc, known)
+			known, err = l.ask(ctx, f, level, c, sc, known)
 		}
 	}
 	return known, err
@@ -107,6 +108,11 @@ func (l lookups) locateOrAsk(ctx context.Context, c *key.Chain, sc *scratch) (kn
 // are, with none where they are not known. The chunks before cost nothing and may
 // be unknown. Other requests go first now and then (see fair.Yield).
 func (l lookups) locate(ctx context.Context, c *key.Chain, from int, at []uint8) (known int) {
+	return l.locateBehind(ctx, l.promotions.fence(), c, from, at)
+}
+
+// locateBehind is locate without the chunks that f deletes.
+func (l lookups) locateBehind(ctx context.Context, f fence, c *key.Chain, from int, at []uint8) (known int) {
 	known = from
 	for to := from; known == to && to < len(at); {
 		if to > from {
@@ -121,7 +127,7 @@ func (l lookups) locate(ctx context.Context, c *key.Chain, from int, at []uint8)
 			known = l.index.match(c, known, to, at)
 		}
 	}
-	l.promotions.fence(c, from, at[:known])
+	f.apply(c, from, at[:known])
 	return known
 }
 
@@ -149,7 +155,7 @@ func measure(nearest *[1 << tier.Places]tier.Place, c *key.Chain, at []uint8, se
 
 // ask extends the known part of c by chunks that a tier has but has not yet handed
 // over.
-func (l lookups) ask(ctx context.Context, of *level, c *key.Chain, sc *scratch, known int) (int, error) {
+func (l lookups) ask(ctx context.Context, f fence, of *level, c *key.Chain, sc *scratch, known int) (int, error) {
 	probe, cancel := context.WithTimeout(ctx, askFor)
 	defer cancel()
 	var have [askBatch]bool
@@ -166,8 +172,8 @@ func (l lookups) ask(ctx context.Context, of *level, c *key.Chain, sc *scratch, 
 			l.log.Debug().Err(err).Stringer("tier", of.place).Msg("a tier that is being scanned does not say what it has")
 			return known, ctx.Err() // otherwise it has nothing: the prefix ends here
 		}
-		n := 0
-		for n < len(ks) && have[n] {
+		n, most := 0, f.before(ks, of.place)
+		for n < most && have[n] {
 			n++
 		}
 		if n == 0 {
@@ -176,7 +182,7 @@ func (l lookups) ask(ctx context.Context, of *level, c *key.Chain, sc *scratch, 
 		if err := l.index.add(c, i, i+n, of.place); err != nil {
 			return known, nil // it contradicts what is known: the prefix ends here
 		}
-		known = l.locate(context.Background(), c, 0, sc.at)
+		known = l.locateBehind(context.Background(), f, c, 0, sc.at)
 		i += n
 	}
 	return known, nil

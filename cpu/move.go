@@ -16,10 +16,11 @@ func (t *Tier) keep(id ledger.ID, b arena.Block, r tier.Record) {
 // arena.Compact. A later hold of the entry gets the copy; a reference of the
 // block itself that was taken before, such as that of Get, keeps the block.
 func (t *Tier) move(from, to arena.Block) bool {
+	n := to.Len() // afterwards it is the entry's, and may be gone at once
 	if !t.ledger.Exchange(ledger.ID(from.Tag()), uint64(from.ID()), uint64(to.ID())) {
 		return false
 	}
 	t.moved.Add(1)
-	t.movedBytes.Add(uint64(to.Len()))
+	t.movedBytes.Add(uint64(n))
 	return true
 }

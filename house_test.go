@@ -31,7 +31,6 @@ const (
 
 // wideTypes may have more than maxMethods or maxTypeFiles.
 var wideTypes = map[string]span{
-	"client.Client":          {53, 16},
 	"internal/ledger.Ledger": {73, 16},
 	"internal/radix.Tree":    {51, 7},
 }

@@ -3,11 +3,6 @@ package client
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
-	"math"
-	"net"
-	"os"
 	"slices"
 	"sync"
 	"time"
@@ -15,33 +10,6 @@ import (
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 )
-
-// Options say what a connection is for. The zero value is a good start.
-type Options struct {
-	Name  string     // who this is, for the people who run the daemon
-	Space *key.Space // opened at once, and used by prompts that name none
-	// StagingBytes is how much memory puts may use on their way; 0 leaves it
-	// to the daemon. A Reserve grants no more than is free of it.
-	StagingBytes int64
-	// Direct asks to put into the arena itself, which saves a copy and trusts
-	// this process not to write where it should not. The daemon may answer
-	// with a staging window instead.
-	Direct bool
-	// Inline asks for no shared memory at all: payloads cross the socket.
-	Inline bool
-	// Spin is how long to poll for a reply before sleeping, only after recent
-	// traffic; 0 means 100 us, negative never.
-	Spin time.Duration
-	// NoPush asks the daemon not to send the progress of jobs unasked. Then
-	// Wait asks for it.
-	NoPush bool
-	// Timeout bounds Dial and every call whose context has no deadline: the
-	// daemon is given up, with ErrNoAnswer, when nothing came for so long. A
-	// call that waits for more than the daemon (Job.Wait, Flush, Scrub and
-	// their like) goes on for as long as it answers pings. 0 means
-	// DefaultTimeout, negative no bound.
-	Timeout time.Duration
-}
 
 // Client is a connection to a daemon. It is safe for concurrent use.
 type Client struct {
@@ -54,126 +22,6 @@ type Client struct {
 		sync.Mutex
 		jobs map[uint64]*Job // live ones, for pushes
 	}
-}
-
-// Dial connects to the daemon that listens at socket.
-func Dial(ctx context.Context, socket string, o Options) (*Client, error) {
-	patience := newPatience(o.Timeout)
-	ctx, cancel := patience.bound(ctx)
-	defer cancel()
-	nc, err := new(net.Dialer).DialContext(ctx, "unix", socket)
-	if err != nil {
-		return nil, fmt.Errorf("kvstored: is the daemon running? %w", err)
-	}
-	c, err := handshake(ctx, nc.(*net.UnixConn), &o, patience)
-	if err != nil {
-		nc.Close()
-		return nil, fmt.Errorf("kvstored: %s: %w", socket, err)
-	}
-	return c, nil
-}
-
-// handshake makes uc a Client. uc is the caller's to close beside an error.
-func handshake(ctx context.Context, uc *net.UnixConn, o *Options, p patience) (*Client, error) {
-	spin := o.Spin
-	if spin == 0 {
-		spin = wire.DefaultSpin
-	}
-	conn, err := wire.NewConn(uc, spin)
-	if err != nil {
-		return nil, err
-	}
-	stop := interrupt(ctx, uc.SetDeadline)
-	hello, files, err := exchangeHello(conn, o)
-	stop()
-	if err != nil {
-		closeFiles(files)
-		if ctx.Err() != nil {
-			return nil, ended(ctx)
-		}
-		return nil, err
-	}
-	c := &Client{hello: *hello, link: newLink(conn, hello.MaxRequest, p)}
-	c.link.push = c.push
-	c.mu.jobs = make(map[uint64]*Job)
-	conn.SetMaxBody(hello.MaxReply)
-	if hello.HasSpace {
-		c.space = &Space{hello.Space}
-	}
-	if err := c.maps.open(hello, files); err != nil {
-		c.maps.close()
-		return nil, err
-	}
-	return c, nil
-}
-
-func exchangeHello(conn *wire.Conn, o *Options) (*wire.HelloReply, []*os.File, error) {
-	req := wire.HelloRequest{
-		MinVersion: wire.Version, MaxVersion: wire.Version, Wants: o.wants(),
-		StagingBytes: uint64(max(0, o.StagingBytes)), Name: o.Name, HasSpace: o.Space != nil,
-	}
-	if o.Space != nil {
-		req.Space = *o.Space
-		if err := req.Space.Validate(); err != nil {
-			return nil, nil, refuse("hello", ErrBadRequest, "%v", err)
-		}
-	}
-	// A daemon that has no room answers at once and hangs up: the answer can be
-	// read even where the request could not be written.
-	_, failed := conn.Write(wire.AppendRequest(nil, wire.OpHello, 0, &req))
-	h, body, files, err := conn.ReadFrameFiles()
-	switch {
-	case failed != nil && err != nil:
-		return nil, files, fmt.Errorf("%w: %w", ErrDisconnected, failed)
-	case errors.Is(err, wire.ErrFrameTooLarge) && h.BodyBytes == redisError:
-		return nil, files, refuse("hello", ErrBadRequest, "a Redis server listens there; use the daemon's listen.socket")
-	case errors.Is(err, wire.ErrMalformed) || errors.Is(err, wire.ErrFrameTooLarge):
-		return nil, files, broken("%w", err)
-	case err != nil:
-		return nil, files, fmt.Errorf("%w: %w", ErrDisconnected, err)
-	case h.Kind != wire.KindReply || h.Op != wire.OpHello || h.ID != 0:
-		return nil, files, broken("it answered hello with a %s %s", h.Op, h.Kind)
-	case h.Code != wire.CodeOK:
-		return nil, files, refusedHello(h.Code, body)
-	}
-	hello := new(wire.HelloReply)
-	if err := hello.Decode(body); err != nil {
-		return nil, files, broken("%w", err)
-	}
-	if hello.Version != wire.Version {
-		return nil, files, broken("it chose version %d, which was not offered", hello.Version)
-	}
-	return hello, files, nil
-}
-
-// refusedHello is what a daemon says that refuses hello. Of a version that it does not
-// speak it does so in the format of all versions.
-func refusedHello(code Code, body []byte) error {
-	if code == ErrVersion {
-		return &Error{Op: "hello", Code: code, Text: wire.VersionRefusal(body)}
-	}
-	var m wire.ErrorReply
-	if err := m.Decode(body); err != nil {
-		return broken("%w", err)
-	}
-	return refusalOf("hello", code, &m)
-}
-
-// redisError is how a reply of a Redis server that has not understood hello
-// begins, "-ERR", read as the start of a header.
-const redisError = '-' | 'E'<<8 | 'R'<<16 | 'R'<<24
-
-func (o *Options) wants() (f wire.Features) {
-	if !o.Inline {
-		f |= wire.FeatureArena | wire.FeatureStaging
-		if o.Direct {
-			f |= wire.FeatureDirect
-		}
-	}
-	if !o.NoPush {
-		f |= wire.FeaturePushes
-	}
-	return f
 }
 
 // Close ends the connection: jobs, leases and fills go back to the daemon, and
@@ -279,19 +127,16 @@ func (c *Client) Stats(ctx context.Context) (json.RawMessage, error) {
 	return out, err
 }
 
-// after is the deadline d of a request; 0 leaves it to the operation.
-func after(d time.Duration) wire.Deadline {
-	if d <= 0 {
-		return wire.Deadline{}
+// push is called by the reader. Jobs that ended here may still be pushed.
+func (c *Client) push(h wire.Header, body []byte) error {
+	if h.Op != wire.OpPrefetch {
+		return nil // from a newer daemon
 	}
-	return wire.Within(d)
-}
-
-// millis is d on the wire, where 0 keeps its meaning: anything above it is at
-// least 1.
-func millis(d time.Duration) uint32 {
-	if d <= 0 {
-		return 0
+	c.mu.Lock()
+	j := c.mu.jobs[h.ID]
+	c.mu.Unlock()
+	if j == nil {
+		return nil
 	}
-	return uint32(min((d+time.Millisecond-1)/time.Millisecond, math.MaxUint32))
+	return j.update(body)
 }

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"github.com/kvstored/kvstored/internal/wire"
@@ -79,6 +80,23 @@ func until(ctx context.Context) wire.Deadline {
 	return wire.Within(max(time.Millisecond, time.Until(deadline)))
 }
 
+// after is the deadline d of a request; 0 leaves it to the operation.
+func after(d time.Duration) wire.Deadline {
+	if d <= 0 {
+		return wire.Deadline{}
+	}
+	return wire.Within(d)
+}
+
+// millis is d on the wire, where 0 keeps its meaning: anything above it is at
+// least 1.
+func millis(d time.Duration) uint32 {
+	if d <= 0 {
+		return 0
+	}
+	return uint32(min((d+time.Millisecond-1)/time.Millisecond, math.MaxUint32))
+}
+
 // Leftover is what a flush did not write for one reason.
 type Leftover = wire.Leftover
 
@@ -103,4 +121,28 @@ func (c *Client) Flush(ctx context.Context, durable bool) (Flushed, error) {
 		return nil
 	}, nil)
 	return f, err
+}
+
+// Warm promotes the stored prefix of a prompt to DRAM and leases none of it. It
+// is idle work: it waits while a client loads. It returns when all is promoted
+// or wait has passed (0: at once), with the prefix found and how far it is; the
+// daemon goes on for as long as the connection lasts.
+func (c *Client) Warm(ctx context.Context, p Prompt, search Tiers, wait time.Duration) (Match, State, error) {
+	ch, err := c.chain(wire.OpWarm, &p)
+	if err != nil {
+		return Match{}, State{}, err
+	}
+	return c.warm(ctx, &wire.WarmRequest{Chain: ch, Search: search, Deadline: after(wait)})
+}
+
+// WarmNamed is Warm for the prompt of an earlier Prefetch, of this user, by
+// its LookupID. ErrNotFound says that the daemon does not know it any more.
+func (c *Client) WarmNamed(ctx context.Context, lookupID string, search Tiers, wait time.Duration) (Match, State, error) {
+	return c.warm(ctx, &wire.WarmRequest{Chain: wire.Chain{Form: wire.FormNone}, LookupID: lookupID, Search: search, Deadline: after(wait)})
+}
+
+func (c *Client) warm(ctx context.Context, req *wire.WarmRequest) (Match, State, error) {
+	var m wire.WarmReply
+	err := c.link.do(ctx, wire.OpWarm, req, m.Decode, nil)
+	return matchOf(&m.Match, m.Match.Total.Chunks), stateOf(&m.State), err
 }

@@ -28,8 +28,7 @@ func TestSilentDaemon(t *testing.T) {
 		"prefetch": func(c *Client) error { _, err := c.Prefetch(ctx, prompt, PrefetchOptions{}); return err },
 		"get":      func(c *Client) error { _, err := c.Get(ctx, prompt, GetOptions{}); return err },
 		"flush":    func(c *Client) error { _, err := c.Flush(ctx, true); return err },
-		"scrub":    func(c *Client) error { _, err := c.Scrub(ctx, 0); return err },
-		"purge":    func(c *Client) error { _, err := c.Purge(ctx, c.Space().ID(), false, nil); return err },
+		"delete":   func(c *Client) error { _, err := c.DeletePrompt(ctx, prompt); return err },
 	}
 	for name, call := range calls {
 		t.Run(name, func(t *testing.T) {

@@ -109,3 +109,23 @@ func (c *Client) spaceOr(op wire.Op, s *Space) (*Space, error) {
 	}
 	return s, nil
 }
+
+// chunks is the number of chunks of p after the skipped ones.
+func (c *Client) chunks(p *Prompt) (int, error) {
+	switch p.form {
+	case wire.FormHashes:
+		return len(p.lengths) - p.SkipChunks, nil
+	case wire.FormRef:
+		return 0, refuse("reserve", ErrBadRequest, "the connection has no shared memory: say how many chunks with Count or Sizes")
+	}
+	space, err := c.spaceOr(wire.OpReserve, p.Space)
+	if err != nil {
+		return 0, err
+	}
+	size := max(1, space.ChunkTokens())
+	n := len(p.tokens) / size
+	if p.SaveUnfull && len(p.tokens)%size != 0 {
+		n++
+	}
+	return n - p.SkipChunks, nil
+}

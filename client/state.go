@@ -15,20 +15,6 @@ type State struct {
 	Tiers      TierCounts
 }
 
-// push is called by the reader. Jobs that ended here may still be pushed.
-func (c *Client) push(h wire.Header, body []byte) error {
-	if h.Op != wire.OpPrefetch {
-		return nil // from a newer daemon
-	}
-	c.mu.Lock()
-	j := c.mu.jobs[h.ID]
-	c.mu.Unlock()
-	if j == nil {
-		return nil
-	}
-	return j.update(body)
-}
-
 // update reads a job state, from a push or a reply.
 func (j *Job) update(body []byte) error {
 	var m wire.JobState

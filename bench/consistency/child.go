@@ -117,7 +117,7 @@ func child(ctx context.Context, job string) error {
 	}
 	w := worker{
 		writes: pipeLog{bufio.NewReader(os.Stdin)}, prompts: makePrompts(seed), next: first,
-		rng: rand.New(rand.NewPCG(seed, uint64(first))), s: daemonStore{c},
+		rng: rand.New(rand.NewPCG(seed, uint64(first))), s: daemonStore{c: c},
 	}
 	for {
 		p := w.prompts[w.rng.IntN(len(w.prompts))]

@@ -13,6 +13,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/internal/admin"
 	"github.com/kvstored/kvstored/internal/broadcast"
 )
 
@@ -38,10 +40,12 @@ type run struct {
 	history *history
 	prompts []prompt
 	daemon  daemon
-	rng     *rand.Rand // the conductor's
-	ops     atomic.Int64
-	lives   int
-	lost    bool // chunks did not get to the disk, in this life
+	// operator calls the admin.socket of any life.
+	operator *admin.Client
+	rng      *rand.Rand // the conductor's
+	ops      atomic.Int64
+	lives    int
+	lost     bool // chunks did not get to the disk, in this life
 
 	up struct {
 		sync.Mutex
@@ -55,6 +59,7 @@ func newRun(o options) *run {
 		r.wrap = func(s store) store { return s }
 	}
 	r.daemon = daemon{binary: o.binary, dir: o.dir}
+	r.operator = admin.NewClient(config.AdminSocketOf(r.daemon.socket()), callTimeout)
 	return r
 }
 
@@ -75,6 +80,7 @@ func (r *run) play(ctx context.Context) ([]violation, error) {
 		err = werr
 	}
 	r.daemon.stop(syscall.SIGKILL)
+	r.operator.Close()
 	return r.history.violations(), err
 }
 
@@ -121,7 +127,7 @@ func (r *run) work(ctx context.Context, n int) error {
 		if err != nil {
 			break
 		}
-		w.s = r.wrap(daemonStore{c})
+		w.s = r.wrap(daemonStore{c, r.operator})
 		for err == nil && ctx.Err() == nil {
 			r.ops.Add(1)
 			err = w.step(ctx)
@@ -194,12 +200,12 @@ func (r *run) with(ctx context.Context, do func(context.Context, store) error) e
 		return fmt.Errorf("connect to a daemon that runs: %w", err)
 	}
 	defer c.Close()
-	return do(ctx, r.wrap(daemonStore{c}))
+	return do(ctx, r.wrap(daemonStore{c, r.operator}))
 }
 
 // empty has everything read from below again.
 func (r *run) empty(ctx context.Context, s store) error {
-	_, err := s.Client().Clear(ctx, client.CPU)
+	err := s.Empty(ctx)
 	r.history.emptied(now())
 	if err != nil {
 		return fmt.Errorf("clear DRAM: %w", err)

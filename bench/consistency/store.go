@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"encoding/hex"
 	"time"
 
 	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/internal/admin"
 	"github.com/kvstored/kvstored/key"
 )
 
@@ -29,6 +31,8 @@ type upkeep interface {
 	// Exercise does what leaves nothing to check: pins, warm-ups, room that is
 	// not used.
 	Exercise(ctx context.Context, p client.Prompt, n uint64) error
+	// Empty forgets what is in DRAM.
+	Empty(ctx context.Context) error
 	Client() *client.Client
 }
 
@@ -44,7 +48,10 @@ type lease interface {
 const reserveWait = time.Second
 
 // daemonStore is a store over a connection.
-type daemonStore struct{ c *client.Client }
+type daemonStore struct {
+	c        *client.Client
+	operator *admin.Client // nil in a child, which only reads and stores
+}
 
 func (s daemonStore) Client() *client.Client { return s.c }
 
@@ -105,8 +112,20 @@ func (s daemonStore) Delete(ctx context.Context, ks []key.Hash) error {
 }
 
 func (s daemonStore) Purge(ctx context.Context) error {
-	_, err := s.c.Purge(ctx, s.c.Space().ID(), false, nil)
-	return err
+	space := s.c.Space().ID()
+	for step := (admin.PurgeRequest{Space: hex.EncodeToString(space[:])}); ; {
+		var p admin.Purged
+		if err := s.operator.Do(ctx, "POST", "/v1/purge", step, &p); err != nil {
+			return err
+		}
+		if step.After = p.Next; step.After == "" {
+			return nil
+		}
+	}
+}
+
+func (s daemonStore) Empty(ctx context.Context) error {
+	return s.operator.Do(ctx, "POST", "/v1/clear", admin.ClearRequest{Tiers: []string{"cpu"}}, new(admin.Chunks))
 }
 
 func (s daemonStore) Flush(ctx context.Context, durable bool) (bool, error) {

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/internal/admin"
 )
@@ -64,14 +63,11 @@ func TestScrubRebuild(t *testing.T) {
 // awaitRebuilt waits for the rebuild that a start began by itself.
 func awaitRebuilt(t *testing.T, socket string) {
 	t.Helper()
-	c, err := client.Dial(t.Context(), socket, client.Options{Inline: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := admin.NewClient(config.AdminSocketOf(socket), 0)
 	defer c.Close()
 	for {
-		r, err := c.Rebuilt(t.Context())
-		if err != nil {
+		var r admin.Rebuilt
+		if err := c.Get(t.Context(), "/v1/rebuild", &r); err != nil {
 			t.Fatal(err)
 		}
 		if !r.Running {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/internal/admin"
 )
 
 // effect is what a reload does that shows from outside.
@@ -39,16 +40,19 @@ func TestReloadTakesEffect(t *testing.T) {
 		}
 	})
 	cli := newRedis(t, front)
-	policyIs := func(tier client.Tiers, name string) func() bool {
+	operator := admin.NewClient(config.AdminSocketOf(r.d.socket), 0)
+	defer operator.Close()
+	policyIs := func(tier, name string) func() bool {
 		return func() bool {
-			p, err := r.c.Policies(t.Context())
-			return err == nil && p.Of[tier] == name
+			var p admin.Policies
+			err := operator.Get(t.Context(), "/v1/policy", &p)
+			return err == nil && p.Tiers[tier] == name
 		}
 	}
 	huge := strings.Repeat("x", 65<<20)
 	for _, e := range []effect{
-		{"the policy of DRAM", map[string]string{"cpu.policy": "s3fifo"}, policyIs(client.CPU, "s3fifo")},
-		{"the policy of the disk", map[string]string{"disk.policy": "sieve"}, policyIs(client.Disk, "sieve")},
+		{"the policy of DRAM", map[string]string{"cpu.policy": "s3fifo"}, policyIs("cpu", "s3fifo")},
+		{"the policy of the disk", map[string]string{"disk.policy": "sieve"}, policyIs("disk", "sieve")},
 		{"FLUSHDB", map[string]string{"listen.resp_flush": "true"}, func() bool { _, err := cli.do("FLUSHDB"); return err == nil }},
 		{"errors for values that cannot be kept", map[string]string{"listen.resp_full": "error"}, func() bool {
 			_, err := newRedis(t, front).do("SET", "huge", huge)

@@ -23,6 +23,7 @@ import (
 	"github.com/kvstored/kvstored/internal/admin"
 	"github.com/kvstored/kvstored/internal/logtest"
 	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier"
 )
 
 var testSpace = key.Space{Model: "m", World: 1, DType: "x", ChunkTokens: 4, Method: key.SHA256}
@@ -178,8 +179,8 @@ func TestReload(t *testing.T) {
 	if !st.LastReloadOK || len(st.NeedsRestart) != 1 || st.NeedsRestart[0].Key != "cpu.capacity" || !strings.Contains(st.Running, "s3fifo") {
 		t.Errorf("a good file: %+v", st)
 	}
-	if p, err := c.Policies(ctx); err != nil || p.Of[client.CPU] != "s3fifo" {
-		t.Errorf("the policy is %q, %v", p.Of[client.CPU], err)
+	if name, ok := d.stack.PolicyOf(tier.CPU); !ok || name != "s3fifo" {
+		t.Errorf("the policy is %q", name)
 	}
 	if err := os.WriteFile(file, []byte("cpu: {policy: lru, high_watermark: 7}\n"), 0o600); err != nil {
 		t.Fatal(err)

@@ -40,13 +40,4 @@ var operations = [1 << 8]operation{
 	wire.OpDelete:  {handleDelete, access.Write, inSpaces, false},
 	wire.OpAbort:   {handleAbort, access.Write, somewhere, false},
 	wire.OpFlush:   {handleFlush, access.Write, somewhere, false},
-
-	wire.OpPurge:   {handlePurge, access.Admin, somewhere, false},  // and in its space
-	wire.OpSpaces:  {handleSpaces, access.Admin, somewhere, false}, // lists the spaces that its user may read or administer
-	wire.OpScrub:   {handleScrub, access.Admin, everywhere, false},
-	wire.OpPins:    {handlePins, access.Admin, everywhere, false},
-	wire.OpRevoke:  {handleRevoke, access.Admin, everywhere, false},
-	wire.OpPolicy:  {handlePolicy, access.Admin, everywhere, false},
-	wire.OpClear:   {handleClear, access.Admin, everywhere, false},
-	wire.OpRebuild: {handleRebuild, access.Admin, everywhere, false},
 }

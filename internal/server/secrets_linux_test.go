@@ -222,8 +222,6 @@ func (a *attacker) everything(theirs *key.Chain, models ...string) {
 		a.ask(wire.OpUnpin, &wire.UnpinRequest{LookupID: "x"})
 	}
 	a.ask(wire.OpStats, wire.EmptyRequest{})
-	a.ask(wire.OpPins, wire.EmptyRequest{})
-	a.ask(wire.OpSpaces, &wire.SpacesRequest{})
 }
 
 // plant has bob store all secrets.

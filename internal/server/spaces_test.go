@@ -9,22 +9,20 @@ import (
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/server"
 	"github.com/kvstored/kvstored/internal/stack"
-	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
 
 // uses lists the spaces by id.
-func (r *rig) uses(c *client.Client) map[key.SpaceID]client.SpaceUse {
+func (r *rig) uses() map[key.SpaceID]server.SpaceUse {
 	r.t.Helper()
-	list, err := c.Spaces(r.t.Context())
-	r.must(err)
-	uses := make(map[key.SpaceID]client.SpaceUse)
+	list, more := r.server.Spaces(0, key.SpaceID{})
+	uses := make(map[key.SpaceID]server.SpaceUse)
 	for _, u := range list {
 		uses[u.ID] = u
 	}
-	if len(uses) != len(list) {
-		r.t.Errorf("a space is listed twice: %+v", list)
+	if more || len(uses) != len(list) {
+		r.t.Errorf("a space is listed twice, or not all are: %+v", list)
 	}
 	return uses
 }
@@ -42,7 +40,7 @@ func TestSpacesAreListed(t *testing.T) {
 	front := chain(7, 3)
 	front.Space = key.SpaceID{7}
 	r := newRig(t, options{Options: server.Options{Fronts: map[key.SpaceID]string{front.Space: "resp", {8}: "lm"}}})
-	admin := r.dial(client.Options{Inline: true})
+	r.dial(client.Options{Inline: true})
 	tenant := key.Space{
 		Model: "other", Revision: "main", LoRA: "l", World: 2, Worker: 1, DType: "fp8", ChunkTokens: tokens,
 		Method: key.Given, Group: "g", Salt: "secret", Tags: []key.Tag{{Name: "layout", Value: "hnd"}},
@@ -57,19 +55,19 @@ func TestSpacesAreListed(t *testing.T) {
 	_, err := b.OpenSpace(t.Context(), tenant) // again: it is one connection all the same
 	r.must(err)
 
-	uses := r.uses(admin)
-	want := map[key.SpaceID]client.SpaceUse{
-		stored.Space: {Chunks: 4, HotBytes: 4 * size, Connections: 1, Kind: client.SpaceOpened, Space: space},
+	uses := r.uses()
+	want := map[key.SpaceID]server.SpaceUse{
+		stored.Space: {Chunks: 4, HotBytes: 4 * size, Connections: 1, Opened: true, Space: space},
 		never.Space:  {Chunks: 2, HotBytes: 2 * size},
-		front.Space:  {Chunks: 3, HotBytes: 3 * size, Kind: client.SpaceFront, Front: "resp"},
-		id:           {Connections: 2, Kind: client.SpaceOpened, Space: tenant.WithoutSalt()},
+		front.Space:  {Chunks: 3, HotBytes: 3 * size, Front: "resp"},
+		id:           {Connections: 2, Opened: true, Space: tenant.WithoutSalt()},
 	}
 	for id, w := range want {
 		u := uses[id]
-		if u.Chunks != w.Chunks || u.HotBytes != w.HotBytes || u.Connections != w.Connections || u.Kind != w.Kind || u.Front != w.Front {
+		if u.Chunks != w.Chunks || u.HotBytes != w.HotBytes || u.Connections != w.Connections || u.Opened != w.Opened || u.Front != w.Front {
 			t.Errorf("%x: %+v, want %+v", id, u, w)
 		}
-		if w.Kind == client.SpaceOpened && (r.idOf(u.Space) != id || u.Space.Salt != "" || !slices.Equal(u.Space.Tags, w.Space.Tags)) {
+		if w.Opened && (r.idOf(u.Space) != id || u.Space.Salt != "" || !slices.Equal(u.Space.Tags, w.Space.Tags)) {
 			t.Errorf("%x: %+v, want %+v", id, u.Space, w.Space)
 		}
 	}
@@ -78,21 +76,21 @@ func TestSpacesAreListed(t *testing.T) {
 	}
 
 	r.must(a.Close())
-	r.until("one connection has it open", func() bool { return r.uses(admin)[id].Connections == 1 })
+	r.until("one connection has it open", func() bool { return r.uses()[id].Connections == 1 })
 	r.must(b.Close())
-	r.until("none has it open", func() bool { return r.uses(admin)[id].Connections == 0 })
-	_, err = admin.Purge(t.Context(), never.Space, false, nil)
+	r.until("none has it open", func() bool { return r.uses()[id].Connections == 0 })
+	_, err = r.stack.Purge(t.Context(), never.Space, "", false)
 	r.must(err)
-	_, err = admin.Purge(t.Context(), stored.Space, false, nil)
+	_, err = r.stack.Purge(t.Context(), stored.Space, "", false)
 	r.must(err)
-	uses = r.uses(admin)
+	uses = r.uses()
 	if _, listed := uses[never.Space]; listed {
 		t.Error("a purged space that nobody has opened is listed")
 	}
-	if u := uses[stored.Space]; u.Chunks != 0 || u.HotBytes != 0 || u.Kind != client.SpaceOpened || u.Connections != 1 {
+	if u := uses[stored.Space]; u.Chunks != 0 || u.HotBytes != 0 || !u.Opened || u.Connections != 1 {
 		t.Errorf("a purged space that is open: %+v", u)
 	}
-	if u := uses[id]; u.Kind != client.SpaceOpened || u.Space.Model != "other" {
+	if u := uses[id]; !u.Opened || u.Space.Model != "other" {
 		t.Errorf("a closed space: %+v", u)
 	}
 }
@@ -116,15 +114,17 @@ func TestSpacesInPages(t *testing.T) {
 		binary.BigEndian.PutUint16(p.Space[:], uint16(i))
 		r.storeBytes(p, 100)
 	}
-	c := r.greet(0)
-	var first wire.SpacesReply
-	c.do(wire.OpSpaces, &wire.SpacesRequest{}, &first)
-	if !first.More || len(first.Spaces) == 0 {
-		t.Errorf("the first page has %d spaces, more: %v", len(first.Spaces), first.More)
+	r.dial(client.Options{}) // opens one more
+	var list []server.SpaceUse
+	pages, after := 0, key.SpaceID{}
+	for more := true; more; pages++ {
+		var page []server.SpaceUse
+		if page, more = r.server.Spaces(0, after); len(page) == 0 {
+			t.Fatalf("page %d is empty", pages)
+		}
+		list, after = append(list, page...), page[len(page)-1].ID
 	}
-	list, err := r.dial(client.Options{}).Spaces(t.Context())
-	r.must(err)
-	if len(list) != n+1 || !slices.IsSortedFunc(list, func(a, b client.SpaceUse) int { return slices.Compare(a.ID[:], b.ID[:]) }) {
-		t.Errorf("%d spaces, want %d in order", len(list), n+1)
+	if pages < 2 || len(list) != n+1 || !slices.IsSortedFunc(list, func(a, b server.SpaceUse) int { return slices.Compare(a.ID[:], b.ID[:]) }) {
+		t.Errorf("%d spaces in %d pages, want %d in order", len(list), pages, n+1)
 	}
 }

@@ -33,14 +33,6 @@ var newRequest = map[Op]func() Message{
 	OpPing:      func() Message { return new(EmptyRequest) },
 	OpWarm:      func() Message { return new(WarmRequest) },
 	OpBatch:     func() Message { return new(BatchRequest) },
-	OpScrub:     func() Message { return new(ScrubRequest) },
-	OpPins:      func() Message { return new(EmptyRequest) },
-	OpRevoke:    func() Message { return new(RevokeRequest) },
-	OpPolicy:    func() Message { return new(PolicyRequest) },
-	OpClear:     func() Message { return new(ClearRequest) },
-	OpPurge:     func() Message { return new(PurgeRequest) },
-	OpSpaces:    func() Message { return new(SpacesRequest) },
-	OpRebuild:   func() Message { return new(RebuildRequest) },
 }
 
 // newReply returns an empty reply of each operation.
@@ -67,14 +59,6 @@ var newReply = map[Op]func() Message{
 	OpPing:      func() Message { return new(EmptyReply) },
 	OpWarm:      func() Message { return new(WarmReply) },
 	OpBatch:     func() Message { return new(BatchReply) },
-	OpScrub:     func() Message { return new(ScrubReply) },
-	OpPins:      func() Message { return new(PinsReply) },
-	OpRevoke:    func() Message { return new(ChunksReply) },
-	OpPolicy:    func() Message { return new(PolicyReply) },
-	OpClear:     func() Message { return new(ChunksReply) },
-	OpPurge:     func() Message { return new(PurgeReply) },
-	OpSpaces:    func() Message { return new(SpacesReply) },
-	OpRebuild:   func() Message { return new(RebuildReply) },
 }
 
 func TestEveryOpIsCovered(t *testing.T) {
@@ -297,7 +281,7 @@ func TestNames(t *testing.T) {
 		CodeInconsistentChain.Error(): "inconsistent_chain", CodeUnsupported.String(): "unsupported",
 		CodeClosed.String(): "closed", CodePending.String(): "pending", CodeGroup.String(): "group", Code(999).String(): "code(999)",
 		PutDirect.String(): "direct", FormRef.String(): "ref", Kind(9).String(): "kind(9)", PolicyTimeout.String(): "timeout",
-		RevokeConnection.String(): "connection", OpClear.String(): "clear", RetryLater.String(): "later",
+		RetryLater.String(): "later",
 	} {
 		if got != want {
 			t.Errorf("got %q, want %q", got, want)

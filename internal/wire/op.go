@@ -9,7 +9,7 @@ const Magic = "KVS1"
 // Op is an operation. Numbers are only ever added.
 type Op uint8
 
-// The operations. 30 to 39 are kept for later ones.
+// The operations. 22 to 29 are not used again, 30 to 39 are kept for later ones.
 const (
 	OpHello     Op = 1  // open the conversation: version, rights, descriptors
 	OpOpenSpace Op = 2  // get a handle for a space
@@ -32,14 +32,6 @@ const (
 	OpPing      Op = 19 // nothing
 	OpWarm      Op = 20 // promote a chain to DRAM without leasing it, while no client loads
 	OpBatch     Op = 21 // a prefetch for each of many prompts, and the order to run them in
-	OpScrub     Op = 25 // read everything on disk and delete entries that do not match their checksum
-	OpPins      Op = 22 // list pins, and the connections that hold something
-	OpRevoke    Op = 23 // free pins, or all that a connection holds
-	OpPolicy    Op = 24 // replace the policy of a tier
-	OpClear     Op = 26 // forget everything in some tiers
-	OpPurge     Op = 27 // delete everything of a space, step by step
-	OpSpaces    Op = 28 // list the spaces and what is stored of each
-	OpRebuild   Op = 29 // make the disk tier's index anew, or tell how far that is
 )
 
 func (o Op) String() string { return name(opNames[:], uint16(o), "op") }
@@ -52,7 +44,5 @@ var opNames = [...]string{
 	OpWait: "wait", OpCancel: "cancel", OpReserve: "reserve", OpCommit: "commit", OpAbort: "abort",
 	OpPut: "put", OpGet: "get", OpRelease: "release", OpRenew: "renew", OpPin: "pin",
 	OpUnpin: "unpin", OpDelete: "delete", OpFlush: "flush", OpStats: "stats", OpPing: "ping",
-	OpWarm: "warm", OpBatch: "batch", OpScrub: "scrub",
-	OpPins: "pins", OpRevoke: "revoke", OpPolicy: "policy", OpClear: "clear", OpPurge: "purge",
-	OpSpaces: "spaces", OpRebuild: "rebuild",
+	OpWarm: "warm", OpBatch: "batch",
 }

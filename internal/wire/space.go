@@ -78,15 +78,3 @@ func (c *cursor) spaceInfo() (s SpaceInfo) {
 	copy(s.ID[:], c.bytes(int64(len(s.ID)), "space id"))
 	return s
 }
-
-func spaceUse(c *cursor) (s SpaceUse) {
-	copy(s.ID[:], c.bytes(int64(len(s.ID)), "space id"))
-	s.Chunks, s.HotBytes, s.Connections = c.u64("chunks"), c.u64("DRAM bytes"), c.u32("connections")
-	switch s.Kind = SpaceKind(c.u8("kind")); s.Kind { // behind others there is nothing
-	case SpaceOpened:
-		c.space(&s.Space)
-	case SpaceFront:
-		s.Front = c.str("front end")
-	}
-	return s
-}

@@ -24,25 +24,27 @@ func TestPinsAreListedAndRevoked(t *testing.T) {
 		_, err := pin.c.Pin(ctx, pin.of, pin.name, 0)
 		r.must(err)
 	}
-	pins, holders, err := a.Pins(ctx)
-	r.must(err)
-	if len(pins) != 3 || pins[0].LookupID != "x" || pins[0].Chunks != 4 || pins[0].Bytes != 4*size ||
-		pins[0].Connection == pins[1].Connection || pins[2].LookupID != "y" || pins[2].Space != p.Space || pins[2].ExpiresMillis == 0 {
+	pins, holders, more := r.server.Held(100)
+	if more != 0 || len(pins) != 3 || pins[0].Name != "x" || pins[0].Chunks != 4 || pins[0].Bytes != 4*size ||
+		pins[0].Connection == pins[1].Connection || pins[2].Name != "y" || pins[2].Space != p.Space || pins[2].Left <= 0 {
 		t.Errorf("pins %+v", pins)
 	}
 	if len(holders) != 2 || holders[1].Name != "b" || holders[1].PinBytes != 6*size || holders[1].LeaseBytes != 0 {
 		t.Errorf("holders %+v", holders)
 	}
-	n, err := a.RevokePin(ctx, "x")
-	if r.must(err); n != 8 || r.pinned() != 2*size {
+	if pins, holders, more := r.server.Held(1); len(pins) != 1 || len(holders) != 1 || more != 3 {
+		t.Errorf("of each the first: %+v, %+v, %d more", pins, holders, more)
+	}
+	n := r.server.RevokePin("x")
+	if n != 8 || r.pinned() != 2*size {
 		t.Errorf("%d chunks freed, %d bytes pinned", n, r.pinned())
 	}
-	n, err = a.RevokePins(ctx)
-	if r.must(err); n != 2 || r.pinned() != 0 {
+	n = r.server.RevokePins()
+	if n != 2 || r.pinned() != 0 {
 		t.Errorf("%d chunks freed, %d bytes pinned", n, r.pinned())
 	}
-	if n, err = a.RevokePin(ctx, "x"); err != nil || n != 0 {
-		t.Errorf("a name that is gone: %d, %v", n, err)
+	if n := r.server.RevokePin("x"); n != 0 {
+		t.Errorf("a name that is gone: %d", n)
 	}
 }
 
@@ -50,32 +52,29 @@ func TestConnectionIsRevoked(t *testing.T) {
 	r := newRig(t, options{})
 	p := chain(1, 4)
 	r.store(p, 0, 4)
-	admin := r.dial(client.Options{})
 	c := r.greet(wire.FeatureArena | wire.FeatureStaging)
 	job, f := c.prefetch(p), c.reserve(chain(2, 3))
 	for _, name := range []string{"x", "y"} { // the same chunks: no more bytes
 		c.do(wire.OpPin, &wire.PinRequest{Chain: c.chain(p), LookupID: name}, &wire.PinReply{})
 	}
-	_, holders, err := admin.Pins(t.Context())
-	r.must(err)
+	_, holders, _ := r.server.Held(100)
 	if len(holders) != 1 || holders[0].LeaseBytes != 7*size || holders[0].PinBytes != 4*size {
 		t.Fatalf("holders %+v", holders)
 	}
-	n, err := admin.RevokeConnection(t.Context(), holders[0].Connection)
-	r.must(err)
-	if n != 15 || r.leased() != 0 || r.pinned() != 0 {
+	n, ok := r.server.RevokeConnection(holders[0].Connection)
+	if !ok || n != 15 || r.leased() != 0 || r.pinned() != 0 {
 		t.Errorf("%d chunks freed; still leased %d, pinned %d", n, r.leased(), r.pinned())
 	}
-	if n, err = admin.RevokeConnection(t.Context(), holders[0].Connection); err != nil || n != 0 {
-		t.Errorf("again: %d, %v", n, err)
+	if n, ok = r.server.RevokeConnection(holders[0].Connection); !ok || n != 0 {
+		t.Errorf("again: %d, %t", n, ok)
 	}
 	var out wire.ReleaseReply
 	if c.do(wire.OpRelease, &wire.IDRequest{ID: job.Job}, &out); out.Code != wire.CodeRevoked {
 		t.Errorf("released: %s", out.Code)
 	}
 	c.refused(wire.CodeRevoked, wire.OpCommit, &wire.FillRequest{Fill: f.Fill})
-	if _, err := admin.RevokeConnection(t.Context(), 1<<40); !errors.Is(err, client.ErrNotFound) {
-		t.Errorf("no such connection: %v", err)
+	if n, ok := r.server.RevokeConnection(1 << 40); ok || n != 0 {
+		t.Errorf("no such connection: %d, %t", n, ok)
 	}
 	c.prefetch(p) // it stays
 }
@@ -87,10 +86,9 @@ func TestPolicyIsReplaced(t *testing.T) {
 	c := r.dial(client.Options{})
 	job, err := c.Prefetch(t.Context(), client.Chain(p), client.PrefetchOptions{})
 	r.must(err)
-	got, err := c.SetPolicy(t.Context(), client.CPU, "s3fifo")
-	r.must(err)
-	if got.Of[client.CPU] != "s3fifo" || r.stack.Stats().Tiers[tier.CPU].Policy != "s3fifo" {
-		t.Errorf("policies %+v", got)
+	r.must(r.stack.SetPolicy(tier.CPU, "s3fifo"))
+	if name, ok := r.stack.PolicyOf(tier.CPU); !ok || name != "s3fifo" || r.stack.Stats().Tiers[tier.CPU].Policy != "s3fifo" {
+		t.Errorf("the policy is %q", name)
 	}
 	if n, _ := job.Ready(); n != 8 || r.leased() != 8*size {
 		t.Errorf("%d chunks, %d bytes leased", n, r.leased())
@@ -100,10 +98,7 @@ func TestPolicyIsReplaced(t *testing.T) {
 		t.Errorf("%d entries after the switch", n)
 	}
 	r.must(r.hot.Ledger().Check())
-	if _, err := c.SetPolicy(t.Context(), client.CPU, "no-such-policy"); !errors.Is(err, client.ErrBadRequest) {
-		t.Errorf("no such policy: %v", err)
-	}
-	if _, err := c.SetPolicy(t.Context(), client.Remote, "lru"); !errors.Is(err, client.ErrNotFound) {
+	if err := r.stack.SetPolicy(tier.Remote, "lru"); !errors.Is(err, tier.ErrNotFound) {
 		t.Errorf("no such tier: %v", err)
 	}
 }
@@ -120,15 +115,15 @@ func TestClear(t *testing.T) {
 		r.must(err)
 		return m
 	}
-	n, err := c.Clear(t.Context(), client.CPU)
+	n, err := r.stack.Clear(t.Context(), tier.Of(tier.CPU))
 	if r.must(err); n != 4 || match().Tiers[0].Chunks != 0 || match().Tiers[1].Chunks != 4 {
 		t.Errorf("%d cleared in DRAM; left %+v", n, match())
 	}
-	n, err = c.Clear(t.Context(), 0)
+	n, err = r.stack.Clear(t.Context(), 0)
 	if r.must(err); n != 4 || match().Total.Chunks != 0 || r.disk.Stats().Entries != 0 {
 		t.Errorf("%d cleared; left %+v", n, match())
 	}
-	if _, err := c.Clear(t.Context(), client.Remote); !errors.Is(err, client.ErrNotFound) {
+	if _, err := r.stack.Clear(t.Context(), tier.Of(tier.Remote)); !errors.Is(err, tier.ErrNotFound) {
 		t.Errorf("no such tier: %v", err)
 	}
 	if st := r.stack.Stats(); st.Chunks != 0 || st.Placeholders != 0 {

@@ -39,16 +39,39 @@ type Options struct {
 	Timeout time.Duration
 }
 
-// Dial connects to the daemon that listens at socket.
+// Dial connects to the daemon that listens at socket. While that is starting Dial waits
+// for it, until ctx ends or Options.Timeout has passed; then the error is ErrStarting.
 func Dial(ctx context.Context, socket string, o Options) (*Client, error) {
 	patience := newPatience(o.Timeout)
 	ctx, cancel := patience.bound(ctx)
 	defer cancel()
+	for {
+		c, err := connect(ctx, socket, &o, patience)
+		var refused *Error
+		if !errors.As(err, &refused) || refused.Code != ErrStarting {
+			return c, err
+		}
+		select {
+		case <-time.After(min(max(refused.After, leastPause), mostPause)):
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
+}
+
+// A daemon that is starting is asked again after what it says, within these.
+const (
+	leastPause = 10 * time.Millisecond
+	mostPause  = time.Second
+)
+
+// connect is one attempt of Dial.
+func connect(ctx context.Context, socket string, o *Options, patience patience) (*Client, error) {
 	nc, err := new(net.Dialer).DialContext(ctx, "unix", socket)
 	if err != nil {
 		return nil, fmt.Errorf("kvstored: is the daemon running? %w", err)
 	}
-	c, err := handshake(ctx, nc.(*net.UnixConn), &o, patience)
+	c, err := handshake(ctx, nc.(*net.UnixConn), o, patience)
 	if err != nil {
 		nc.Close()
 		return nil, fmt.Errorf("kvstored: %s: %w", socket, err)

@@ -983,6 +983,23 @@ static const char *lasting(int code) {
   }
 }
 
+/* One attempt: *client is to be closed whatever is returned, if it is not null. */
+static int attempt(const kvs_options *options, kvs_client **client) {
+  kvs_client *c = *client = calloc(1, sizeof *c);
+  if (c == NULL) return KVS_EMEMORY;
+  c->fd = -1;
+  c->error.text = "";
+  c->timeout_ms = options->timeout_ms == 0 ? DEFAULT_TIMEOUT_MS : options->timeout_ms;
+  int code = connect_to(c, options->socket);
+  return code == KVS_OK ? hello(c, options) : code;
+}
+
+static void pause_ms(int64_t ms) {
+  struct timespec t = {(time_t)(ms / 1000), (long)(ms % 1000) * 1000000};
+  while (nanosleep(&t, &t) != 0 && errno == EINTR) {
+  }
+}
+
 int kvs_connect(const kvs_options *options, kvs_client **client, kvs_error *error) {
   tell(error, KVS_OK, "");
   if (client != NULL) *client = NULL;
@@ -994,19 +1011,18 @@ int kvs_connect(const kvs_options *options, kvs_client **client, kvs_error *erro
     tell(error, KVS_EARGUMENT, "the path of the socket is longer than a Unix socket can have");
     return KVS_EARGUMENT;
   }
-  kvs_client *c = calloc(1, sizeof *c);
-  if (c == NULL) {
-    tell(error, KVS_EMEMORY, lasting(KVS_EMEMORY));
-    return KVS_EMEMORY;
+  int64_t until = now_ms() + (options->timeout_ms == 0 ? DEFAULT_TIMEOUT_MS : options->timeout_ms);
+  kvs_client *c;
+  int code;
+  while ((code = attempt(options, &c)) == KVS_STARTING) {
+    int64_t after = c->error.after_ms < 10 ? 10 : c->error.after_ms > 1000 ? 1000 : c->error.after_ms;
+    if (now_ms() + after >= until) break;
+    kvs_close(c);
+    pause_ms(after);
   }
-  c->fd = -1;
-  c->error.text = "";
-  c->timeout_ms = options->timeout_ms == 0 ? DEFAULT_TIMEOUT_MS : options->timeout_ms;
-  int code = connect_to(c, options->socket);
-  if (code == KVS_OK) code = hello(c, options);
   if (code != KVS_OK) {
     tell(error, code, lasting(code));
-    if (error != NULL) {
+    if (error != NULL && c != NULL) {
       error->retry = c->error.retry;
       error->after_ms = c->error.after_ms;
       error->limit = c->error.limit;

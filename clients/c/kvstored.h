@@ -148,8 +148,8 @@ typedef struct kvs_error {
   const char *text;   /* for people; until the next call */
 } kvs_error;
 
-/* Connects, says hello and maps what is granted. *client is null unless 0 is
- * returned. error may be null; its text then is static. */
+/* Connects, says hello and maps what is granted; waits timeout_ms for a daemon that
+ * is starting. *client is null unless 0 is returned. error may be null; its text then is static. */
 int kvs_connect(const kvs_options *options, kvs_client **client, kvs_error *error);
 
 /* Ends the connection, unmaps its memory and frees the client; null is passed

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -65,6 +66,11 @@ func New(cfg config.Config, o Options) (d *Daemon, err error) {
 	if d.socket, err = os.Lstat(cfg.Listen.Socket); err != nil {
 		return d, err
 	}
+	stop, err := d.starting()
+	if err != nil {
+		return d, err
+	}
+	defer stop()
 	d.admin, err = listenUnix("admin.socket", cfg.AdminSocket(), cfg.Admin.Mode, cfg.Admin.Group)
 	if err != nil {
 		return d, err
@@ -88,6 +94,30 @@ func New(cfg config.Config, o Options) (d *Daemon, err error) {
 		return d, err
 	}
 	return d, d.makeFronts()
+}
+
+// starting has clients told that the daemon is starting, until stop is called.
+func (d *Daemon) starting() (stop func(), err error) {
+	file, err := d.listener.File()
+	if err != nil {
+		return nil, fmt.Errorf("listen.socket: %w", err)
+	}
+	defer file.Close()
+	l, err := net.FileListener(file) // on the same socket; the end of one does not end the other
+	if err != nil {
+		return nil, fmt.Errorf("listen.socket: %w", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var answering sync.WaitGroup
+	answering.Go(func() {
+		if err := server.Starting(ctx, l, d.log); err != nil {
+			d.log.Warn().Err(err).Msg("clients are not told that the daemon is starting")
+		}
+	})
+	return func() {
+		cancel()
+		answering.Wait()
+	}, nil
 }
 
 func (d *Daemon) makeStack() error {

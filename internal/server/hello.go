@@ -53,18 +53,11 @@ func (c *reader) hello(uc *net.UnixConn) error {
 }
 
 func (c *reader) greet(h wire.Header, body []byte, uc *net.UnixConn) (*wire.HelloReply, []*os.File, error) {
-	if h.Kind != wire.KindRequest || h.Op != wire.OpHello {
-		return nil, nil, refuse(wire.CodeBadRequest, "the first frame is %s %s; start with hello", h.Op, h.Kind)
-	}
-	var req wire.HelloRequest
-	if err := req.Decode(body); err != nil {
+	req, err := helloOf(h, body)
+	if err != nil {
 		return nil, nil, err
 	}
-	if !req.Speaks(wire.Version) {
-		return nil, nil, refuse(wire.CodeVersion, "the client speaks versions %d to %d, the daemon %d; update the older one", req.MinVersion, req.MaxVersion, wire.Version)
-	}
 	o, now := &c.server.o, c.server.settings()
-	var err error
 	if c.uid, err = now.admit(c.conn.SyscallConn()); err != nil {
 		return nil, nil, err
 	}
@@ -75,15 +68,30 @@ func (c *reader) greet(h wire.Header, body []byte, uc *net.UnixConn) (*wire.Hell
 		Version: wire.Version, Rights: wire.Rights(c.judged.somewhere), Epoch: o.Epoch, Connection: c.id,
 		MaxPayload: uint32(c.server.maxPayload), Limits: limitsOf(c.server), Server: o.Version,
 	}
-	agree(c, &req, reply)
+	agree(c, req, reply)
 	if req.HasSpace {
 		if reply.Space, err = c.openSpaceOf(req.Space); err != nil {
 			return nil, nil, err
 		}
 		reply.HasSpace = true
 	}
-	files, err := c.grant(&req, reply, uc)
+	files, err := c.grant(req, reply, uc)
 	return reply, files, err
+}
+
+// helloOf reads the first frame of a client.
+func helloOf(h wire.Header, body []byte) (*wire.HelloRequest, error) {
+	if h.Kind != wire.KindRequest || h.Op != wire.OpHello {
+		return nil, refuse(wire.CodeBadRequest, "the first frame is %s %s; start with hello", h.Op, h.Kind)
+	}
+	req := new(wire.HelloRequest)
+	if err := req.Decode(body); err != nil {
+		return nil, err
+	}
+	if !req.Speaks(wire.Version) {
+		return nil, refuse(wire.CodeVersion, "the client speaks versions %d to %d, the daemon %d; update the older one", req.MinVersion, req.MaxVersion, wire.Version)
+	}
+	return req, nil
 }
 
 // agree settles how large frames may be.

@@ -13,7 +13,7 @@ from typing import Any, Callable, List, Optional
 from . import options, wire
 from .ask import Asker, Going, Steps, waited
 from .call import Request
-from .errors import DeadlineExceeded, Disconnected, Error, Refused
+from .errors import Code, DeadlineExceeded, Disconnected, Error, Refused
 from .link import Link
 from .memory import Mapping
 from .outage import Outage
@@ -96,10 +96,10 @@ class Connection(Asker):
         """Attaches, if the daemon is there, and from now on whenever it is."""
         try:
             self._attach()
-        except Refused:
-            self._closed = True
-            raise
         except Error as e:
+            if isinstance(e, Refused) and e.code != Code.STARTING:
+                self._closed = True
+                raise
             self._outage.goes_on(e)
         _clients.add(self)
         self._keep()
@@ -173,7 +173,8 @@ class Connection(Asker):
                 if self._closed:
                     break
                 self._outage.goes_on(e)
-                self._wake.wait(backoff * random.uniform(0.75, 1.25))
+                pause = max(backoff, min(e.after, 1.0)) if isinstance(e, Refused) else backoff
+                self._wake.wait(pause * random.uniform(0.75, 1.25))
                 self._wake.clear()
                 backoff = min(2 * backoff, _BACKOFF[1])
         if self._link is not None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import struct
+import threading
 import time
 import unittest
 from types import SimpleNamespace
@@ -9,6 +13,8 @@ from typing import Any, List
 from unittest import mock
 
 import kvstored
+from kvstored import wire
+from kvstored.errors import Code
 from kvstored.outage import Outage
 
 from .daemon import Daemon
@@ -100,6 +106,36 @@ class Lines(Said):
                     daemon.wait()
                     self.assertTrue(kv.wait_attached())
                     self.until(said, [LOST, BACK + daemon.socket])
+
+    def test_a_daemon_that_is_starting(self) -> None:
+        """It is waited for as one that is away, and nothing is raised."""
+        with Daemon() as daemon:
+            daemon.kill()
+            body = struct.pack("<B3xII20sII", 3, 20, 20, b"the daemon is coming", 0, 0)
+            with self.assertLogs("kvstored", "INFO") as said:
+                listener = socket.socket(socket.AF_UNIX)
+                os.unlink(daemon.socket)
+                listener.bind(daemon.socket)
+                listener.listen(8)
+                answered = threading.Event()
+
+                def refuse() -> None:
+                    for _ in range(3):
+                        conn, _ = listener.accept()
+                        with conn:
+                            conn.recv(4096)
+                            conn.sendall(wire.frame(wire.REPLY, wire.Op.HELLO, 0, body, Code.STARTING))
+                    listener.close()
+                    answered.set()
+
+                threading.Thread(target=refuse).start()
+                with kvstored.Client(daemon.socket, space=GIVEN, timeout=PATIENCE) as kv:
+                    self.until(said, [LOST + "hello: starting: the daemon is coming"])
+                    self.assertTrue(answered.wait(PATIENCE))
+                    self.assertFalse(kv.attached)
+                    daemon.start()
+                    self.assertTrue(kv.wait_attached())
+                    self.until(said, [LOST, BACK])
 
     def test_close_is_no_outage(self) -> None:
         with Daemon() as daemon, self.assertLogs("kvstored", "DEBUG") as said:

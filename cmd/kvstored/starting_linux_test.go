@@ -1,0 +1,98 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/internal/wire"
+)
+
+// TestStarting: a daemon that is long in starting says so to each client, and those
+// that wait are served as soon as it is ready. What holds it up here is a password
+// that does not come.
+func TestStarting(t *testing.T) {
+	program := cProgram(t, "kvstored.c", "test/conformance.c")
+	d := daemonFolder(t)
+	cfg, err := config.Load(d.config, nil, config.Rules{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fifo := filepath.Join(t.TempDir(), "password")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Listen.RESP = []string{filepath.Join(filepath.Dir(d.socket), "resp.sock")}
+	cfg.Listen.RESPPasswordFile = fifo
+	configure(t, d, &cfg)
+	if err := d.launch(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(d.kill)
+	hello := func() wire.ErrorReply {
+		var conn net.Conn
+		for conn == nil {
+			if conn, err = net.Dial("unix", d.socket); err != nil && !errors.Is(err, syscall.ENOENT) && !errors.Is(err, syscall.ECONNREFUSED) {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Millisecond)
+		}
+		defer conn.Close()
+		c, err := wire.NewConn(conn.(*net.UnixConn), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Write(wire.AppendRequest(nil, wire.OpHello, 7, &wire.HelloRequest{MinVersion: 2, MaxVersion: 2})); err != nil {
+			t.Fatal(err)
+		}
+		h, body, err := c.ReadFrame()
+		if err != nil || h.Code != wire.CodeStarting || h.ID != 7 || h.Op != wire.OpHello {
+			t.Fatalf("%+v, %v; want it to say that it is starting", h, err)
+		}
+		var m wire.ErrorReply
+		if err := m.Decode(body); err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	if m := hello(); m.Retry != wire.RetryReconnect || m.AfterMillis == 0 {
+		t.Errorf("%+v; want it to say when to come back", m)
+	}
+	if _, err := client.Dial(t.Context(), d.socket, client.Options{Timeout: 200 * time.Millisecond}); !errors.Is(err, client.ErrStarting) {
+		t.Errorf("a client that waits for a while: %v", err)
+	}
+	script := write(t, "ping\n")
+	dialed := make(chan error, 2)
+	go func() {
+		out, err := exec.CommandContext(t.Context(), program, d.socket, script).CombinedOutput()
+		if err != nil {
+			err = fmt.Errorf("the C client: %w: %s", err, out)
+		}
+		dialed <- err
+	}()
+	go func() {
+		c, err := client.Dial(t.Context(), d.socket, client.Options{Timeout: time.Minute})
+		if err == nil {
+			err = c.Ping(t.Context())
+			c.Close()
+		}
+		dialed <- err
+	}()
+	hello()
+	if err := os.WriteFile(fifo, []byte("secret\n"), 0); err != nil {
+		t.Fatal(err)
+	}
+	for range cap(dialed) {
+		if err := <-dialed; err != nil {
+			t.Errorf("a client that waits for the daemon: %v", err)
+		}
+	}
+}

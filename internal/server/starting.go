@@ -1,0 +1,66 @@
+package server
+
+import (
+	"context"
+	"net"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/kvstored/kvstored/internal/accept"
+	"github.com/kvstored/kvstored/internal/wire"
+)
+
+const (
+	// startingMillis is after what time a client comes back that was told that the
+	// daemon is starting: a tenth of what the smallest arena takes on a slow machine.
+	startingMillis = 100
+	// startingTimeout is how long a client has for its hello meanwhile, and
+	// startingGrace when the daemon is ready.
+	startingTimeout = time.Second
+	startingGrace   = 100 * time.Millisecond
+	// startingHellos is how many are read at a time; others wait.
+	startingHellos = 64
+)
+
+// Starting refuses hello with starting on each connection of l, whose connections are
+// those of a Unix socket, until ctx ends. It closes l, and returns when all that were
+// accepted have been answered or had their time.
+func Starting(ctx context.Context, l net.Listener, log zerolog.Logger) error {
+	turns := make(chan struct{}, startingHellos)
+	return accept.Serve(ctx, l, log, func(ctx context.Context, conn net.Conn) {
+		select {
+		case turns <- struct{}{}:
+			defer func() { <-turns }()
+		case <-ctx.Done():
+			return
+		}
+		stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now().Add(startingGrace)) })
+		defer stop()
+		refuseHello(conn.(*net.UnixConn))
+	})
+}
+
+// refuseHello tells a client that the daemon is starting, or what is wrong with its
+// hello.
+func refuseHello(uc *net.UnixConn) {
+	conn, err := wire.NewConn(uc, 0)
+	if err != nil {
+		return
+	}
+	_ = conn.SetReadDeadline(time.Now().Add(startingTimeout)) // these fail only on a closed socket, as the read will
+	_ = conn.SetWriteDeadline(time.Now().Add(startingTimeout))
+	h, body, err := conn.ReadFrame()
+	if err != nil {
+		return
+	}
+	if _, err = helloOf(h, body); err == nil {
+		err = refuse(wire.CodeStarting, "the daemon is starting: it takes its memory and opens its disk; try again in a moment")
+	}
+	code := codeOf(err)
+	reply := replyOf(err, code, err.Error())
+	if code == wire.CodeStarting {
+		reply.AfterMillis = startingMillis
+	}
+	_, _ = conn.Write(wire.AppendError(nil, wire.OpHello, h.ID, code, reply)) // a client that has left is told nothing
+}

@@ -79,6 +79,9 @@ func openBadger(o *Options) (db *badger.DB, err error) {
 	if err := checkManifest(o.Dir); err != nil {
 		return nil, err
 	}
+	if err := takeBackUnfinished(o.Dir); err != nil {
+		return nil, err
+	}
 	keepPrivate(o.Dir)
 	if err := watched.watch(o.Dir); err != nil {
 		return nil, err

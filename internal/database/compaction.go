@@ -47,6 +47,9 @@ const (
 //	                         |
 //	                         +--some missing, or failed--> the process ends
 //
+// The list is on the device before it is compared. Where the process ends in
+// between, takeBackUnfinished does what was left to do.
+//
 // Its mutex is a leaf. Badger's lock of the list may be held when it is taken.
 type compactions struct {
 	dir string
@@ -135,7 +138,10 @@ func (c *compactions) changed(manifest *os.File) error {
 	if len(removed) > 0 { // a flush only adds
 		if len(added) != c.mu.begun {
 			err := fmt.Errorf("a compaction wrote %d of %d tables", len(added), c.mu.begun)
-			return takeBack(manifest, added, removed, err)
+			if failed := takeBack(manifest, swap{added, removed}); failed != nil {
+				return fmt.Errorf("%w; it is not taken back: %w", err, failed)
+			}
+			return fmt.Errorf("%w; it is taken back", err)
 		}
 		c.mu.building, c.mu.begun = false, 0
 		c.mu.idle.Broadcast()
@@ -156,30 +162,31 @@ func missing(a, b map[uint64]badger.TableManifest) map[uint64]badger.TableManife
 }
 
 // takeBack lists the tables again that a compaction has removed from the list,
-// instead of those that it has added. The error says why, and whether that
-// failed.
-func takeBack(manifest *os.File, added, removed map[uint64]badger.TableManifest, why error) error {
+// instead of those that it has added.
+func takeBack(manifest *os.File, s swap) error {
 	changes := new(pb.ManifestChangeSet)
-	for id := range added {
+	for id := range s.added {
 		changes.Changes = append(changes.Changes, &pb.ManifestChange{Id: id, Op: pb.ManifestChange_DELETE})
 	}
-	for id, t := range removed {
+	for id, t := range s.removed {
 		changes.Changes = append(changes.Changes, &pb.ManifestChange{
 			Id: id, Op: pb.ManifestChange_CREATE, Level: uint32(t.Level),
 			KeyId: t.KeyID, EncryptionAlgo: pb.EncryptionAlgo_aes, Compression: uint32(t.Compression),
 		})
 	}
 	body, err := proto.Marshal(changes)
-	if err == nil {
-		text := binary.BigEndian.AppendUint32(nil, uint32(len(body)))
-		text = binary.BigEndian.AppendUint32(text, crc32.Checksum(body, crc32.MakeTable(crc32.Castagnoli)))
-		_, err = manifest.Write(append(text, body...))
-	}
-	if err == nil {
-		err = manifest.Sync()
-	}
 	if err != nil {
-		return fmt.Errorf("%w; it is not taken back: %w", why, err)
+		return err
 	}
-	return fmt.Errorf("%w; it is taken back", why)
+	text := binary.BigEndian.AppendUint32(nil, uint32(len(body)))
+	text = append(append(text, checksumOf(body)...), body...)
+	if _, err := manifest.Write(text); err != nil {
+		return err
+	}
+	return manifest.Sync()
+}
+
+// checksumOf is that of a set of changes, as it lies before the set.
+func checksumOf(body []byte) []byte {
+	return binary.BigEndian.AppendUint32(nil, crc32.Checksum(body, crc32.MakeTable(crc32.Castagnoli)))
 }

@@ -21,6 +21,7 @@ import (
 	"slices"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
@@ -55,7 +56,19 @@ func run(folder, mount string) error {
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 		fmt.Println(f.obey(in.Text()))
 	}
-	return server.Unmount()
+	return unmount(server)
+}
+
+// unmountTimeout bounds how long processes that are ending may keep files open.
+const unmountTimeout = 30 * time.Second
+
+// unmount tries until no process has a file open any more.
+func unmount(server *fuse.Server) (err error) {
+	for end := time.Now().Add(unmountTimeout); ; time.Sleep(50 * time.Millisecond) {
+		if err = server.Unmount(); err == nil || time.Now().After(end) {
+			return err
+		}
+	}
 }
 
 // fault is what fails of the files of one base name.

@@ -33,9 +33,10 @@ type Keeper struct {
 	o        Options
 	log      zerolog.Logger
 	now      atomic.Pointer[Tier] // the last that was open, or a blank one; all calls go there
-	reopened chan struct{}        // capacity 1
-	pending  chan opened          // gets the tier being opened; nil: none is
-	quoting  sync.Mutex           // held while a tier is told of quotas or replaced, before mu
+	openings atomic.Uint64
+	reopened chan struct{} // capacity 1
+	pending  chan opened   // gets the tier being opened; nil: none is
+	quoting  sync.Mutex    // held while a tier is told of quotas or replaced, before mu
 
 	mu struct {
 		sync.Mutex
@@ -142,6 +143,7 @@ func (k *Keeper) install(got opened) {
 	k.handOver(got.tier)
 	again := k.mu.set != ""
 	k.mu.set = got.tier.set
+	k.openings.Add(1)
 	k.now.Store(got.tier)
 	if again {
 		select {
@@ -289,6 +291,9 @@ func (k *Keeper) Trouble() error {
 
 // Off reports whether it is not open.
 func (k *Keeper) Off() bool { return k.Trouble() != nil }
+
+// Openings implements tier.Reopener.
+func (k *Keeper) Openings() uint64 { return k.openings.Load() }
 
 // Reopened implements tier.Reopener.
 func (k *Keeper) Reopened() <-chan struct{} { return k.reopened }

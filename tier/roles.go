@@ -161,6 +161,9 @@ type Reopener interface {
 	// Reopened tells after each opening: what the tier has is to be recovered
 	// again then.
 	Reopened() <-chan struct{}
+	// Openings is how often the tier was opened. It changes before any call is made
+	// of the tier as it was opened.
+	Openings() uint64
 }
 
 // Shared is a tier that others use too, too far away to be asked key by key.

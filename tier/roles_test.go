@@ -23,6 +23,7 @@ type everything struct {
 
 func (e everything) Ledger() *ledger.Ledger                                  { return e.ledger }
 func (e everything) Room(uint32) int                                         { return 0 }
+func (e everything) Openings() uint64                                        { return 0 }
 func (e everything) Reopened() <-chan struct{}                               { return nil }
 func (e everything) Absent(key.Key) bool                                     { return false }
 func (e everything) Unsettled(key.Key) bool                                  { return false }

@@ -48,6 +48,21 @@ type level struct {
 // shared reports whether others use the tier too: it is none of this machine.
 func (l *level) shared() bool { return l.Shared != nil || l.Resident == nil }
 
+// openings is how often the tier was opened, 1 if it is once for all.
+func (l *level) openings() uint64 {
+	if l.Reopener == nil {
+		return 1
+	}
+	return l.Reopener.Openings()
+}
+
+// knowsLoss reports whether it is known what the tier has lost where it was opened
+// again. The first opening loses nothing that was stored since the start.
+func (l *level) knowsLoss() bool {
+	n := l.openings()
+	return n <= 1 || n == l.scan.covered.Load()
+}
+
 // setBelow tells the tier's ledger whether tiers below have k now.
 func (l *level) setBelow(k key.Key, tiers tier.Set, have bool) {
 	l.Bounded.Ledger().SetBelow(k, ledger.Below(tiers), have)

@@ -22,6 +22,9 @@ type scan struct {
 	running atomic.Bool // for the first time: what it has is not all known
 	unknown atomic.Bool // no scan of it has come to its end yet
 	untold  untold
+	// covered is the opening of the tier that the last scan was of, see
+	// tier.Reopener: what that one lacks is known, and is written again.
+	covered atomic.Uint64
 }
 
 func (s *scan) begin() {
@@ -41,7 +44,7 @@ func (r *recovery) Ready() bool { return !r.scanning() }
 // goes on.
 func (r *recovery) recover(ctx context.Context, l *level) error {
 	for pause := recoverPause; ; pause = min(2*pause, recoverPauseMax) {
-		n := 0
+		n, opening := 0, l.openings()
 		err := l.Recoverer.Recover(ctx, func(recs []tier.Record) {
 			n += len(recs)
 			r.attachAll(ctx, l, recs)
@@ -51,7 +54,7 @@ func (r *recovery) recover(ctx context.Context, l *level) error {
 		}
 		l.scan.running.Store(false) // also if it failed: lookups must not wait for a tier in trouble
 		if err == nil {
-			r.recovered(l, n)
+			r.recovered(l, n, opening)
 			if !r.awaitLoss(ctx, l) {
 				return ctx.Err()
 			}
@@ -73,9 +76,10 @@ func (r *recovery) recover(ctx context.Context, l *level) error {
 	}
 }
 
-// recovered ends a scan that has brought n chunks.
-func (r *recovery) recovered(l *level, n int) {
+// recovered ends a scan of an opening of the tier that has brought n chunks.
+func (r *recovery) recovered(l *level, n int, opening uint64) {
 	r.syncAll(l)
+	l.scan.covered.Store(opening)
 	l.scan.unknown.Store(false)
 	l.scan.untold.reset()
 	r.log.Info().Int("chunks", n).Msgf("%s tier recovered", l.place)

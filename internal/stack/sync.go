@@ -3,6 +3,7 @@ package stack
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 
 	"github.com/kvstored/kvstored/internal/ledger"
@@ -21,6 +22,9 @@ type syncs struct {
 // drops changes when a Sync of the tier has dropped chunks.
 func (w *writer) drops() uint64 { return w.syncs.drops.Load() }
 
+// errUnscanned says that what was stored before may be lost.
+var errUnscanned = fmt.Errorf("%w: it was opened again, and has not been scanned yet for what it has lost; flush again", tier.ErrOff)
+
 // sync has what the tier has stored survive a power failure, but for the chunks
 // that the tier had to drop: these are to be written again, or lost.
 func (w *writer) sync(ctx context.Context) error {
@@ -33,6 +37,9 @@ func (w *writer) sync(ctx context.Context) error {
 	err := w.to.Recoverer.Sync(ctx)
 	var dropped *tier.DroppedError
 	if !errors.As(err, &dropped) {
+		if err == nil && !w.to.knowsLoss() {
+			err = errUnscanned
+		}
 		return err
 	}
 	w.writeAgain("the tier has dropped chunks that could not be synced", dropped.Keys)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -237,14 +238,22 @@ func (f failingAfter) Sync(ctx context.Context) error {
 type reopening struct {
 	*tiertest.Memory
 	opened chan struct{}
+	times  *atomic.Uint64
+}
+
+func newReopening() reopening {
+	d := reopening{tiertest.NewMemory("disk", 64*mib), make(chan struct{}), new(atomic.Uint64)}
+	d.times.Store(1)
+	return d
 }
 
 func (d reopening) Reopened() <-chan struct{} { return d.opened }
+func (d reopening) Openings() uint64          { return d.times.Load() }
 
 // Chunks that a disk has lost between two openings are written to it again.
 func TestLostWhileClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := reopening{tiertest.NewMemory("disk", 64*mib), make(chan struct{})}
+		d := newReopening()
 		r := newRig(t, options{disk: d.Memory, planner: d})
 		c := r.putChain(1, 4)
 		r.flush()
@@ -266,6 +275,34 @@ func TestLostWhileClosed(t *testing.T) {
 		}
 		if n := r.Written()[tier.Disk].Dropped[stack.DropLost].Chunks; n != 1 {
 			t.Errorf("%d chunks are counted as lost; want 1", n)
+		}
+	})
+}
+
+// Of a disk that was opened again no durable flush says that what was stored before
+// is there, until it is known what it has lost.
+func TestFlushAfterReopening(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newReopening()
+		r := newRig(t, options{disk: d.Memory, planner: d})
+		c := r.putChain(1, 4)
+		if err := r.Flush(t.Context(), true); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Delete(t.Context(), tiertest.Keys(c, 1, 4)); err != nil {
+			t.Fatal(err)
+		}
+		d.times.Add(1) // the signal comes later
+		if err := r.Flush(t.Context(), true); !errors.Is(err, tier.ErrOff) {
+			t.Errorf("a flush before the scan: %v", err)
+		}
+		d.opened <- struct{}{}
+		synctest.Wait()
+		if err := r.Flush(t.Context(), true); err != nil {
+			t.Errorf("a flush behind the scan: %v", err)
+		}
+		for i := range 4 {
+			r.wantOnDisk(c, i)
 		}
 	})
 }

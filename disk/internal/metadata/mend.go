@@ -16,7 +16,7 @@ import (
 
 // ErrForgot says that the books of the tier are ahead of its database: it is to
 // be opened, and recovered, as at a start.
-var ErrForgot = errors.New("the database lacks what its device did not take before it was synced")
+var ErrForgot = errors.New("the database may lack what its device did not take before it was synced")
 
 // ErrBroken says that the database is not asked any more.
 var ErrBroken = errors.New("the database has failed, and is not open again yet")

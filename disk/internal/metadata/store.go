@@ -179,7 +179,7 @@ func (s *Store) start() (*database.DB, error) {
 		_ = db.Close()
 		return nil, err
 	}
-	if s.witness.hasForgotten() && s.wasOpen() {
+	if s.witness.mayHaveForgotten() && s.wasOpen() {
 		_ = db.Close()
 		return nil, ErrForgot
 	}

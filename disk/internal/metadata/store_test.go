@@ -2,8 +2,10 @@ package metadata
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -69,3 +71,40 @@ func TestMendWithoutRoom(t *testing.T) {
 		t.Errorf("closed: %v", err)
 	}
 }
+
+// What a device may not have taken is looked for as at a start, also where the last
+// commit is there; what was synced is not.
+func TestMendAfterEIO(t *testing.T) {
+	s := testStore(t)
+	c := NewCommitter(s, free{}, 1)
+	commit := func() {
+		t.Helper()
+		if !c.commit([]Change{set{}}) {
+			t.Fatal("nothing is committed")
+		}
+	}
+	commit()
+	if err := s.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	s.failed(s.use.db, fmt.Errorf("a test says so: %w", syscall.EIO))
+	if err := s.Mend(); err != nil {
+		t.Errorf("all was synced: %v", err)
+	}
+	commit()
+	s.failed(s.use.db, errors.New("a test says so"))
+	if err := s.Mend(); err != nil {
+		t.Errorf("the device has not failed: %v", err)
+	}
+	commit()
+	s.failed(s.use.db, fmt.Errorf("a test says so: %w", syscall.EIO))
+	if err := s.Mend(); !errors.Is(err, ErrForgot) {
+		t.Errorf("the last commits were not synced: %v", err)
+	}
+}
+
+// set is a change of one pair.
+type set struct{}
+
+func (set) Apply(b *Batch) error { b.Set([]byte("pair"), nil); return nil }
+func (set) Committed(error)      {}

@@ -55,7 +55,7 @@ type witness struct {
 	mu struct {
 		sync.Mutex
 		number, synced           uint64
-		forgot                   bool // see hasForgotten
+		forgot                   bool // see mayHaveForgotten
 		manifest, syncedManifest manifest
 		seen                     os.FileInfo // of that manifest
 		logs                     logs
@@ -138,7 +138,7 @@ func (w *witness) check(number uint64) error {
 	if number < w.mu.synced || number < w.mu.number && w.boot == boot {
 		return fmt.Errorf("%w: it knows of %d, there were %d", errLost, number, w.mu.number)
 	}
-	w.mu.forgot = w.boot == doubted && number < w.mu.number
+	w.mu.forgot = w.boot == doubted && w.mu.synced < w.mu.number
 	w.boot = boot
 	w.mu.number = number
 	w.mu.logs.begin(w.dir, number)
@@ -216,9 +216,10 @@ func (w *witness) doubt() {
 	_ = w.write() // without it a process that ends now leaves what seems to be damage
 }
 
-// hasForgotten reports, once, that the database was opened in doubt and lacks
-// commits that there were.
-func (w *witness) hasForgotten() bool {
+// mayHaveForgotten reports, once, that the database was opened in doubt and may
+// lack commits that there were. That the last one is there says nothing: of two
+// logs the older one may have lost its end.
+func (w *witness) mayHaveForgotten() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	was := w.mu.forgot

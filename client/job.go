@@ -36,11 +36,7 @@ type PrefetchOptions struct {
 
 // shared is what a prefetch has in common with a batch.
 func (o *PrefetchOptions) shared() wire.Shared {
-	s := wire.Shared{Ranks: handles(o.Ranks), PrefillRate: o.PrefillRate}
-	for name, value := range o.Configs {
-		s.Configs = s.Configs.Add(name, value)
-	}
-	return s
+	return wire.Shared{Ranks: handles(o.Ranks), PrefillRate: o.PrefillRate, Configs: pairs(o.Configs)}
 }
 
 // Job is the prefix of one prompt, on its way into DRAM and leased as it
@@ -53,6 +49,7 @@ type Job struct {
 	policy WaitPolicy
 	ranks  int     // spaces it is about
 	advice *Advice // nil unless it was asked for
+	faults []Fault // of Configs
 
 	mu struct {
 		sync.Mutex
@@ -101,7 +98,7 @@ func (j *Job) begin(body []byte) error {
 }
 
 func (j *Job) accept(m *wire.PrefetchReply) error {
-	j.id, j.match, j.advice = m.Job, matchOf(&m.Match, m.Worth), m.Advice
+	j.id, j.match, j.advice, j.faults = m.Job, matchOf(&m.Match, m.Worth), m.Advice, m.Faults
 	if err := j.apply(&m.State); err != nil {
 		return err
 	}
@@ -125,6 +122,10 @@ func (j *Job) Advice() (Advice, bool) {
 	}
 	return *j.advice, true
 }
+
+// Faults are the Configs of the request that did not count. It is empty for a daemon
+// that does not tell.
+func (j *Job) Faults() []Fault { return j.faults }
 
 // Prompt is the prompt of the job by reference, so that its tokens or hashes
 // are not sent again. It is good until the job ends.

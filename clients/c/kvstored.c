@@ -337,10 +337,25 @@ struct prefetched {
   struct state state;
 };
 
+static void in_faults(struct in *i) {
+  for (uint32_t n = in_list(i); n > 0 && !i->bad; n--) {
+    struct in fault = in_record(i);
+    in_skip(&fault, 8);   /* code, action */
+    (void)in_text(&fault); /* name */
+    (void)in_text(&fault); /* text */
+    if (fault.bad) i->bad = 1;
+  }
+}
+
 static int prefetched_option(void *to, unsigned tag, struct in *value) {
   (void)to;
-  if (tag != 1) return 0; /* advice */
-  in_skip(value, 24);
+  if (tag == 1) { /* advice */
+    in_skip(value, 24);
+  } else if (tag == 2) { /* what did not count of the request configs */
+    in_faults(value);
+  } else {
+    return 0;
+  }
   return 1;
 }
 

@@ -28,6 +28,7 @@ var operations = [1 << 8]operation{
 	wire.OpBatch:    {handleBatch, access.Read, inSpaces, true},
 	wire.OpGet:      {handleGet, access.Read, inSpaces, true},
 	wire.OpWarm:     {handleWarm, access.Read, inSpaces, false},
+	wire.OpHint:     {handleHint, access.Read, inSpaces, false},
 	wire.OpPin:      {handlePin, access.Read, inSpaces, true},
 	wire.OpWait:     {handleWait, access.Read, somewhere, false},
 	wire.OpRelease:  {handleRelease, access.Read, somewhere, false},

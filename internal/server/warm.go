@@ -109,8 +109,9 @@ func handleWarm(c *reader, h wire.Header, body []byte) error {
 	}
 	g := group{stack: c.server.o.Stack, search: searchSet(req.Search)}
 	if req.LookupID != "" {
-		if g.chains = c.server.recent.get(asked{c.uid, req.LookupID}, c.judged.policy); g.chains == nil {
-			return refuse(wire.CodeNotFound, "nothing was prefetched as %.80q, or too long ago; send the prompt", req.LookupID)
+		var err error
+		if g.chains, err = c.named(req.LookupID); err != nil {
+			return err
 		}
 	} else {
 		g.chains = make([]key.Chain, 1)

@@ -33,6 +33,7 @@ var newRequest = map[Op]func() Message{
 	OpPing:      func() Message { return new(EmptyRequest) },
 	OpWarm:      func() Message { return new(WarmRequest) },
 	OpBatch:     func() Message { return new(BatchRequest) },
+	OpHint:      func() Message { return new(HintRequest) },
 }
 
 // newReply returns an empty reply of each operation.
@@ -59,6 +60,7 @@ var newReply = map[Op]func() Message{
 	OpPing:      func() Message { return new(EmptyReply) },
 	OpWarm:      func() Message { return new(WarmReply) },
 	OpBatch:     func() Message { return new(BatchReply) },
+	OpHint:      func() Message { return new(HintReply) },
 }
 
 func TestEveryOpIsCovered(t *testing.T) {

@@ -223,6 +223,18 @@ var golden = []struct {
 		}},
 		{Code: CodeUnknownJob, Text: "no such job"},
 	}, Order: ViewU32s([]uint32{1, 0})}},
+	{"prefetch_hints_reply", reply(OpPrefetch), &PrefetchReply{
+		Job: 7, Match: goldenMatch, State: goldenRunning, Advice: &Advice{Load: Count{2, 512}, Micros: 1500}, Worth: 4,
+		Faults: goldenFaults,
+	}},
+	{"hint_request", request(OpHint), &HintRequest{
+		Chain: Chain{Form: FormKept, ID: 3}, Ranks: ViewU32s([]uint32{2}),
+		Configs: Pairs(nil).Add("session", "s-1").Add("pause_seconds", "20"),
+	}},
+	{"hint_named_request", request(OpHint), &HintRequest{
+		Chain: Chain{Form: FormNone}, LookupID: "req-42", Configs: Pairs(nil).Add("turn_over", "done"),
+	}},
+	{"hint_reply", reply(OpHint), &HintReply{Retained: Count{3, 768}, Faults: goldenFaults}},
 	{"error_reply", Header{Kind: KindReply, Op: OpRelease, Code: CodeUnknownJob, ID: 21}, &ErrorReply{
 		Text: "job 9 is not live: it was released, cancelled or never made on this connection",
 	}},
@@ -232,6 +244,11 @@ var golden = []struct {
 	{"error_later_reply", Header{Kind: KindReply, Op: OpReserve, Code: CodeNoSpace, ID: 23}, &ErrorReply{
 		Retry: RetryLater, AfterMillis: 100, Text: "no room",
 	}},
+}
+
+var goldenFaults = []Fault{
+	{CodeTooLarge, 1, "turn-17", "directive 0 ends at 4096 of a prompt of 1000 tokens"},
+	{CodeBadRequest, NoAction, "pause_seconds", "\"soon\" is no number"},
 }
 
 var goldenRunning = JobState{Code: CodeRunning, Ready: Count{1, 256}, Tiers: TierCounts{{1, 256}}, Refs: goldenRefs.Slice(0, 1)}

@@ -75,6 +75,7 @@ type PrefetchReply struct {
 	State  JobState
 	Advice *Advice // nil unless it was asked for
 	Worth  uint32  // as in LookupReply
+	Faults []Fault // of the request configs
 }
 
 // Append implements Message.
@@ -82,14 +83,14 @@ func (m *PrefetchReply) Append(dst []byte) []byte {
 	dst = binary.LittleEndian.AppendUint64(dst, m.Job)
 	dst = binary.LittleEndian.AppendUint32(appendMatch(dst, &m.Match), m.Worth)
 	dst = m.State.appendRecord(appendZero(dst, 4))
-	if m.Advice == nil {
-		return noOptions(dst)
-	}
 	l := beginOptions(dst, Deadline{})
-	at := l.begin(replyAdvice)
-	l.dst = appendCount(l.dst, m.Advice.Load)
-	l.dst = binary.LittleEndian.AppendUint64(l.dst, m.Advice.Micros)
-	l.finish(at)
+	if m.Advice != nil {
+		at := l.begin(replyAdvice)
+		l.dst = appendCount(l.dst, m.Advice.Load)
+		l.dst = binary.LittleEndian.AppendUint64(l.dst, m.Advice.Micros)
+		l.finish(at)
+	}
+	l.putFaults(replyFaults, m.Faults)
 	return l.end()
 }
 
@@ -106,15 +107,19 @@ func prefetched(c *cursor, m *PrefetchReply) {
 	m.Worth = c.u32("worth")
 	c.zero(4, "worth")
 	stateRecord(c, &m.State)
-	m.Advice = nil
+	m.Advice, m.Faults = nil, nil
 	if c.bare() {
 		return
 	}
 	c.options(func(tag uint16, v *cursor) bool {
-		if tag != replyAdvice {
+		switch tag {
+		case replyAdvice:
+			m.Advice = &Advice{Load: v.count("advised"), Micros: v.u64("advised time")}
+		case replyFaults:
+			m.Faults = v.faults()
+		default:
 			return false
 		}
-		m.Advice = &Advice{Load: v.count("advised"), Micros: v.u64("advised time")}
 		return true
 	})
 }

@@ -111,9 +111,8 @@ func (g *newer) options(kind string) {
 		g.field(name, name, as)
 		if _, ok := g.s.Types[as]; ok {
 			g.out = append(g.out, added...)
-			binary.LittleEndian.PutUint32(g.out[at+4:], uint32(len(g.out)-before))
-			continue
 		}
+		binary.LittleEndian.PutUint32(g.out[at+4:], uint32(len(g.out)-before))
 		g.take(-size & 7)
 	}
 	binary.LittleEndian.PutUint32(g.out[start:], uint32(n+1))

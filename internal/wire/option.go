@@ -20,9 +20,9 @@ const (
 	tagDeadline    = 1
 	tagSpace       = optionCritical | 2 // hello
 	tagWindow      = optionCritical | 3 // hello
-	tagRanks       = optionCritical | 2 // lookup, prefetch, batch
+	tagRanks       = optionCritical | 2 // lookup, prefetch, batch, hint
 	tagPrefillRate = 3                  // prefetch, batch
-	tagConfigs     = 4                  // prefetch, batch
+	tagConfigs     = 4                  // prefetch, batch, hint
 	tagGroups      = optionCritical | 5 // lookup, prefetch, batch, reserve
 	tagWriters     = optionCritical | 6 // reserve
 	tagSums        = 7                  // reserve
@@ -30,6 +30,8 @@ const (
 
 	replySpace  = 2 // hello
 	replyAdvice = 1 // prefetch
+	replyFaults = 2 // prefetch
+	replyHints  = 1 // hint
 	replyDiffer = 1 // reserve
 	replyLimit  = 1 // error
 )

@@ -57,6 +57,7 @@ class AsyncClient(ClientCalls[AsyncJob, AsyncFill]):
     lookup = awaited(ClientCalls[AsyncJob, AsyncFill]._lookup)
     prefetch = awaited(ClientCalls[AsyncJob, AsyncFill]._prefetch)
     warm = awaited(ClientCalls[AsyncJob, AsyncFill]._warm)
+    hint = awaited(ClientCalls[AsyncJob, AsyncFill]._hint)
     batch = awaited(ClientCalls[AsyncJob, AsyncFill]._batch)
     reserve = awaited(ClientCalls[AsyncJob, AsyncFill]._reserve)
     put = awaited(ClientCalls[AsyncJob, AsyncFill]._put)

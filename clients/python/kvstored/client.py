@@ -10,14 +10,14 @@ from . import pieces, wire
 from .ask import Ask, Going, Steps, awaited, call
 from .call import Frame, Request, Watch
 from .connection import DEFAULT_SOCKET, Connection, default_socket
-from .errors import DeadlineExceeded, Error, Refused
+from .errors import Code, DeadlineExceeded, Error, Refused
 from .fill import Fill, FillCalls
 from .job import Job, JobCalls
 from .pieces import Piece
 from .prompt import Prompt
 from .state import State, lost
 from .turns import Queued
-from .wire import Buffer, Count, Flushed, Match, Op, Space, Stored
+from .wire import Buffer, Count, Flushed, Hinted, Match, Op, Space, Stored
 from .writer import Writer
 
 __all__ = ["DEFAULT_SOCKET", "Chunk", "Client", "ClientCalls", "default_socket"]
@@ -157,6 +157,37 @@ class ClientCalls(Connection, Generic[J, F]):
 
         return Ask(steps, lambda e: (Match(), lost(e)), self.timeout + wait if timeout is None else timeout)
 
+    def _hint(
+        self,
+        prompt: Optional[Prompt] = None,
+        configs: Sequence[Tuple[str, str]] = (),
+        *,
+        lookup_id: str = "",
+        ranks: Sequence[Space] = (),
+        timeout: Optional[float] = None,
+    ) -> Ask[Hinted]:
+        """Says something of the future of a prompt, or of that of an earlier prefetch
+        by its lookup id, without asking for it: when a request ends, or pauses.
+        Without both it is that of the session in ``configs``, in the client's own
+        space. A daemon that is away or older is told nothing."""
+
+        def steps(going: Going) -> Steps[Hinted]:
+            if prompt is not None:
+                chain = yield from self._chain(going, prompt)
+            elif lookup_id:
+                chain = wire.chain_none()
+            else:
+                chain = wire.chain_none((yield from self._opened(going, None)).handle)
+            body = wire.hint(chain, configs, lookup_id, (yield from self._ranks(going, ranks)))
+            try:
+                return (yield Request(Op.HINT, body, wire.hint_reply))
+            except Refused as e:
+                if e.code != Code.UNKNOWN_OP:
+                    raise
+                return Hinted()
+
+        return Ask(steps, lambda _: Hinted(), timeout)
+
     def _batch(
         self,
         prompts: Sequence[Prompt],
@@ -223,7 +254,7 @@ class ClientCalls(Connection, Generic[J, F]):
         if answer.prefetch is None:
             return self._job(None, self.timeout, Refused("batch", answer.code, answer.text))
         job = self._job(going.link, self.timeout, ranks=ranks)
-        job._accept(*answer.prefetch)
+        job._accept(answer.prefetch)
         return job
 
     # ---- storing -------------------------------------------------------------
@@ -380,6 +411,7 @@ class Client(ClientCalls[Job, Fill]):
     prefetch = call(ClientCalls[Job, Fill]._prefetch)
     prefetch_async = awaited(ClientCalls[Job, Fill]._prefetch)
     warm = call(ClientCalls[Job, Fill]._warm)
+    hint = call(ClientCalls[Job, Fill]._hint)
     batch = call(ClientCalls[Job, Fill]._batch)
     reserve = call(ClientCalls[Job, Fill]._reserve)
     put = call(ClientCalls[Job, Fill]._put)

@@ -12,7 +12,7 @@ from .link import Link
 from .memory import Mapping, checksum
 from .prompt import Prompt
 from .state import Reason, State, lost, reason_name
-from .wire import Advice, Count, Match, Op, Ref
+from .wire import Advice, Count, Fault, Match, Op, Ref
 
 _QUEUED = State(False, Reason.RUNNING, Count())
 
@@ -37,6 +37,8 @@ class Lease:
         self.match = Match()
         #: What of the match to load and what to compute, where it was asked for.
         self.advice: Optional[Advice] = None
+        #: What did not count of the configs that were given; all else did.
+        self.faults: Tuple[Fault, ...] = ()
         #: Why there is no job, or no more of it, where that was not the daemon's word.
         self.error: Optional[Error] = None
         #: True after a release that the daemon confirmed, False after any other; None while leased.
@@ -47,13 +49,13 @@ class Lease:
     # ---- state ---------------------------------------------------------------
 
     def _begin(self, body: bytes) -> "Lease":
-        return self._accept(*wire.prefetch_reply(body))
+        return self._accept(wire.prefetch_reply(body))
 
-    def _accept(self, id: int, match: Match, state: wire.JobState, advice: Optional[Advice] = None) -> "Lease":
-        self.id, self.match, self.advice = id, match, advice
-        self._state = self._take(state)
-        if not state.done and self._link is not None:
-            self._link.jobs[id] = self
+    def _accept(self, reply: wire.Prefetched) -> "Lease":
+        self.id, self.match, self.advice, self.faults = reply.job, reply.match, reply.advice, reply.faults
+        self._state = self._take(reply.state)
+        if not reply.state.done and self._link is not None:
+            self._link.jobs[reply.job] = self
         self._changed()
         return self
 

@@ -56,6 +56,7 @@ class Op(IntEnum):
     PING = 19
     WARM = 20
     BATCH = 21
+    HINT = 30
 
 
 class Space(NamedTuple):
@@ -103,6 +104,22 @@ class Match(NamedTuple):
     disk: Count = Count()
     remote: Count = Count()
     worth: Optional[int] = None
+
+
+class Fault(NamedTuple):
+    """What did not count of the configs of a request; all else did."""
+
+    code: int  # a code
+    action: int  #: number of the action in ``kv_hints``; -1: a config, and ``name`` is its name
+    name: str  #: of an action its ``action_id``
+    text: str  #: what is wrong, for people
+
+
+class Hinted(NamedTuple):
+    """What became of a hint."""
+
+    retained: Count = Count()  #: chunks that its claims cover now
+    faults: Tuple[Fault, ...] = ()
 
 
 class Ref(NamedTuple):
@@ -182,10 +199,21 @@ class Advice(NamedTuple):
     micros: int  # until all of it is loaded or computed
 
 
+class Prefetched(NamedTuple):
+    """The reply to a prefetch: job, what was found, how far it is, advice where it
+    was asked for, and what did not count of the configs."""
+
+    job: int
+    match: "Match"
+    state: "JobState"
+    advice: Optional[Advice] = None
+    faults: Tuple[Fault, ...] = ()
+
+
 class BatchJob(NamedTuple):
     code: int  # 0, or why there is no job
     text: str
-    prefetch: Optional[Tuple[int, "Match", "JobState", Optional[Advice]]]
+    prefetch: Optional[Prefetched]
 
 
 class Flushed(NamedTuple):
@@ -375,6 +403,13 @@ _LOAD = struct.Struct("<BBBxI")  # search, flags, policy, load ms
 def warm(chain: Optional[bytes] = None, lookup_id: str = "", search: int = 0, timeout_ms: int = 0) -> bytes:
     what = chain_none() if chain is None else chain
     return what + _pack(_BYTE8, search) + _str(lookup_id) + options(_deadline(timeout_ms or None))
+
+
+def hint(
+    chain: Optional[bytes] = None, configs: Sequence[Tuple[str, str]] = (), lookup_id: str = "", ranks: Sequence[int] = ()
+) -> bytes:
+    what = chain_none() if chain is None else chain
+    return what + _str(lookup_id) + _prefetch_options(ranks, 0, configs)
 
 
 def batch(
@@ -576,11 +611,18 @@ class _Cursor:
         cpu, disk, remote = self.tiers()
         return Match(total, cpu, disk, remote)
 
-    def prefetched(self) -> Tuple[int, Match, JobState, Optional[Advice]]:
+    def prefetched(self) -> "Prefetched":
         (id,), match, (worth,) = self.read(_U64), self.match(), self.read(_U32_8)
         state = self.record().state()
-        advice = self.options({1: lambda c: Advice(c.count(), c.read(_U64)[0])}).get(1)
-        return id, match._replace(worth=worth), state, advice
+        more = self.options({1: lambda c: Advice(c.count(), c.read(_U64)[0]), 2: _Cursor.faults})
+        return Prefetched(id, match._replace(worth=worth), state, more.get(1), more.get(2, ()))
+
+    def fault(self) -> Fault:
+        code, action = self.read(_FAULT)
+        return Fault(code, -1 if action == MAX_U32 else action, self.str(), self.str())
+
+    def faults(self) -> Tuple[Fault, ...]:
+        return tuple(self.records(_Cursor.fault))
 
     def state(self) -> JobState:
         code, tier, first, tokens, chunks = self.read(_STATE)
@@ -597,6 +639,7 @@ _TIERS = {1: "cpu", 2: "disk", 4: "remote"}
 _COUNT = struct.Struct("<QI4x")  # tokens, chunks
 _STATE = struct.Struct("<HBxIQI4x")  # code, failed tier, first ref, ready
 _REF = struct.Struct("<QQII")
+_FAULT = struct.Struct("<H2xI")
 _SLOT = struct.Struct("<H2xIQ")
 _RESULT = struct.Struct("<H6xQ")
 _CHUNK = struct.Struct("<IIQ")
@@ -650,9 +693,13 @@ def lookup_reply(body: Buffer) -> Match:
     return match._replace(worth=worth)
 
 
-def prefetch_reply(body: Buffer) -> Tuple[int, Match, JobState, Optional[Advice]]:
-    """Job, what was found, how far it is, and advice where it was asked for."""
+def prefetch_reply(body: Buffer) -> Prefetched:
     return _Cursor(body).prefetched()
+
+
+def hint_reply(body: Buffer) -> Hinted:
+    c = _Cursor(body)
+    return Hinted(c.count(), c.options({1: _Cursor.faults}).get(1, ()))
 
 
 def warm_reply(body: Buffer) -> Tuple[Match, JobState]:

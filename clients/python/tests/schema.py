@@ -136,7 +136,7 @@ def _options(name: str, r: Reader) -> Dict[str, Any]:
 
 def _inherited(name: str) -> List[str]:
     """Options that stand for all requests."""
-    return ["request"] if name in ("lookup", "prefetch", "reserve", "commit", "hello") else []
+    return ["request"] if name in ("lookup", "prefetch", "reserve", "commit", "hello", "hint") else []
 
 
 # ---- random messages ----------------------------------------------------------

@@ -73,6 +73,8 @@ REQUESTS = {
     "ping": (Op.PING, wire.empty()),
     "warm": (Op.WARM, wire.warm(BY_TOKENS, search=2, timeout_ms=500)),
     "warm_named": (Op.WARM, wire.warm(lookup_id="req-42")),
+    "hint": (Op.HINT, wire.hint(wire.chain_kept(3), [("session", "s-1"), ("pause_seconds", "20")], ranks=[2])),
+    "hint_named": (Op.HINT, wire.hint(None, [("turn_over", "done")], "req-42")),
     "batch": (
         Op.BATCH,
         wire.batch(
@@ -103,7 +105,11 @@ HELLO_SUM = 0x9555E8555C62DCFD
 REF = [Ref(8192, 0x0102030405060708, 65536, 256), Ref(73728, 0x1112131415161718, 65536, 256), Ref(139264, 0x2122232425262728, 65536, 256)]
 ALL = (Count(1, 256), Count(2, 512), Count())
 STATE = JobState(False, 25, "", Count(1, 256), (Count(1, 256), Count(), Count()), 0, REF[:1])
-ADVISED = (7, MATCH, STATE, wire.Advice(Count(2, 512), 1500))
+ADVISED = wire.Prefetched(7, MATCH, STATE, wire.Advice(Count(2, 512), 1500))
+FAULTS = (
+    wire.Fault(5, 1, "turn-17", "directive 0 ends at 4096 of a prompt of 1000 tokens"),
+    wire.Fault(1, -1, "pause_seconds", '"soon" is no number'),
+)
 
 REPLIES = {
     "hello_reply": (
@@ -149,7 +155,7 @@ REPLIES = {
     "open_space_reply": (wire.open_space_reply, SpaceInfo(2, 256, SPACE_ID)),
     "lookup_reply": (wire.lookup_reply, MATCH),
     "newer_lookup_reply": (wire.lookup_reply, MATCH),
-    "prefetch_reply": (wire.prefetch_reply, (*ADVISED[:3], None)),
+    "prefetch_reply": (wire.prefetch_reply, ADVISED._replace(advice=None)),
     "prefetch_advice_reply": (wire.prefetch_reply, ADVISED),
     "prefetch_push": (wire.job_state, JobState(True, 0, "", Count(3, 768), ALL, 1, REF[1:])),
     "revoked_push": (wire.job_state, JobState(True, 12, "", Count(3, 768), ALL, 3, [])),
@@ -177,6 +183,8 @@ REPLIES = {
     "stats_reply": (wire.stats_reply, b'{"uptime_seconds":1}'),
     "ping_reply": (wire.plain_reply, None),
     "warm_reply": (wire.warm_reply, (MATCH._replace(worth=None), JobState(True, 0, "", Count(3, 768), ALL, 0, []))),
+    "prefetch_hints_reply": (wire.prefetch_reply, ADVISED._replace(faults=FAULTS)),
+    "hint_reply": (wire.hint_reply, wire.Hinted(Count(3, 768), FAULTS)),
     "batch_reply": (
         wire.batch_reply,
         ([wire.BatchJob(0, "", ADVISED), wire.BatchJob(10, "no such job", None)], [1, 0]),

@@ -25,7 +25,7 @@ def state(chunks: int, done: bool = False) -> wire.JobState:
 class Answers(unittest.TestCase):
     def setUp(self) -> None:
         link: Any = SimpleNamespace(jobs={}, down=None)
-        self.job = Job(link, 1.0)._accept(1, wire.Match(), state(0))
+        self.job = Job(link, 1.0)._accept(wire.Prefetched(1, wire.Match(), state(0)))
 
     def take(self, answer: wire.JobState) -> None:
         with mock.patch.object(wire, "job_state", lambda _: answer):

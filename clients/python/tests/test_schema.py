@@ -39,6 +39,7 @@ REQUESTS: Dict[str, bytes] = {
     "stats": wire.empty(),
     "ping": wire.empty(),
     "warm": wire.warm(None, "name", 2, 100),
+    "hint": wire.hint(HASHES, [("session", "s")], "", [2]),
     "batch": wire.batch([(HASHES, "a", 1), (wire.chain_ref(7), "", 0)], 16, 1, True, 1, 100, [2], 1000, [("a", "b")]),
 }
 
@@ -116,12 +117,18 @@ def _match(value: Dict[str, Any], worth: Any) -> wire.Match:
 
 def _prefetched(value: Dict[str, Any]) -> Any:
     advice = value["options"].get("advice")
-    return (
+    return wire.Prefetched(
         value["job"],
         _match(value["match"], value["worth"]),
         _state(value["state"]),
         wire.Advice(_count(advice["load"]), advice["micros"]) if advice else None,
+        _faults(value["options"]),
     )
+
+
+def _faults(options: Dict[str, Any]) -> Any:
+    listed = options.get("hints", [])
+    return tuple(wire.Fault(f["code"], -1 if f["action"] == wire.MAX_U32 else f["action"], f["name"], f["text"]) for f in listed)
 
 
 def _info(value: Dict[str, Any]) -> wire.SpaceInfo:
@@ -167,6 +174,7 @@ REPLIES: Dict[str, Any] = {
     "stats": (wire.stats_reply, lambda v: v["json"].encode()),
     "ping": (wire.plain_reply, lambda v: None),
     "warm": (wire.warm_reply, lambda v: (_match(v["match"], None), _state(v["state"]))),
+    "hint": (wire.hint_reply, lambda v: wire.Hinted(_count(v["retained"]), _faults(v["options"]))),
 }
 
 

@@ -115,7 +115,7 @@ func (g *guarded) judge(ctx context.Context, err error) breaker.Verdict {
 
 // noTrouble is what a tier in good health says too.
 var noTrouble = []error{
-	ErrNotFound, ErrNoSpace, ErrTooLarge, ErrClosed, ErrOverBudget, ErrOverQuota, ErrInconsistent, ErrOff,
+	ErrNotFound, ErrNoSpace, ErrTooLarge, ErrClosed, ErrOverBudget, ErrOverQuota, ErrOff,
 	context.Canceled,
 }
 

@@ -97,7 +97,7 @@ func TestBreakerOpensAndProbes(t *testing.T) {
 
 // What a tier that works says too must not switch it off.
 func TestBreakerKeepsToFailures(t *testing.T) {
-	for _, err := range []error{tier.ErrNotFound, tier.ErrNoSpace, tier.ErrCorrupt, tier.ErrTooLarge, tier.ErrOverBudget, tier.ErrOverQuota, tier.ErrInconsistent, context.Canceled} {
+	for _, err := range []error{tier.ErrNotFound, tier.ErrNoSpace, tier.ErrCorrupt, tier.ErrTooLarge, tier.ErrOverBudget, tier.ErrOverQuota, context.Canceled} {
 		f := &tierfault.Switch{Fault: tierfault.Fault{Err: err}}
 		b, a, k := broken(t, f, tier.BreakerOptions{Failures: 1, Log: zerolog.Nop()})
 		f.Set(true)

@@ -13,7 +13,6 @@ func Refusal(err error) error {
 	for _, r := range []struct{ is, name error }{
 		{ledger.ErrOverBudget, ErrOverBudget},
 		{ledger.ErrOverQuota, ErrOverQuota},
-		{ledger.ErrInconsistent, ErrInconsistent},
 		{ledger.ErrBusy, ErrNoSpace},
 		{ledger.ErrFull, ErrNoSpace},
 	} {

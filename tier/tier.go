@@ -20,11 +20,6 @@ var (
 	ErrOff        = errors.New("tier is off")
 )
 
-// ErrInconsistent is returned for a chain that contradicts the known ones: a
-// hash that was stored before under another parent. Hashes must cover the
-// whole prompt up to the end of their chunk.
-var ErrInconsistent = errors.New("inconsistent chain")
-
 // Record is what a tier knows of an entry besides its payload.
 type Record struct {
 	Key    key.Key

@@ -83,9 +83,7 @@ func (p *prompt) store(ctx context.Context, c *key.Chain) error {
 		}
 		fillRandom(g[0].Ref.Block.Bytes())
 		g[0].Ref.Block.Seal()
-		if err := p.stack.Commit(c, i, []tier.Ref{g[0].Ref}); err != nil {
-			return err
-		}
+		p.stack.Commit(c, i, []tier.Ref{g[0].Ref})
 	}
 	return errors.Join(p.stack.Flush(ctx, false), p.cool(ctx, c))
 }

@@ -36,7 +36,7 @@ func (t tree) add(chain []key.Hash, from int) error {
 }
 
 func (t tree) match(chain []key.Hash, locs []radix.Loc) int {
-	return t.Match(key.SpaceID{}, chain, true, locs)
+	return t.Match(key.SpaceID{}, chain, locs)
 }
 
 // plain is a map with an entry for each chunk.

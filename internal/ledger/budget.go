@@ -16,8 +16,6 @@ var (
 	ErrOwn = fmt.Errorf("only its own is in the way: %w", ErrOverBudget)
 	// ErrBusy is a refusal for now: others hold the room. See Released.
 	ErrBusy = errors.New("busy")
-	// ErrInconsistent refuses a parent that is a descendant of its kid.
-	ErrInconsistent = errors.New("inconsistent chain")
 )
 
 // BudgetError says which budget refused. It unwraps to ErrOverBudget or

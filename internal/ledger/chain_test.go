@@ -207,20 +207,22 @@ func TestLimitsOfOneClient(t *testing.T) {
 	}
 }
 
-func TestCyclesAreRefused(t *testing.T) {
+// TestCycles: a parent that stands on the chunk is none.
+func TestCycles(t *testing.T) {
 	l := newLedger(t, "lru", ledger.Limits{})
 	a, b := key.Key{Hash: key.Hash{1}}, key.Key{Hash: key.Hash{2}}
-	if _, _, err := l.Begin(0, ledger.Load, a, a.Hash, 1); !errors.Is(err, ledger.ErrInconsistent) {
-		t.Errorf("its own parent: %v", err)
-	}
-	if _, _, err := l.Begin(0, ledger.Load, a, b.Hash, 1); err != nil {
-		t.Fatal(err)
-	}
-	if _, _, err := l.Begin(0, ledger.Load, b, a.Hash, 1); !errors.Is(err, ledger.ErrInconsistent) {
-		t.Errorf("its own grandparent: %v", err)
-	}
-	if err := l.Check(); err != nil {
-		t.Error(err)
+	for _, claim := range []struct{ k, parent, want key.Key }{
+		{key.Key{Hash: key.Hash{3}}, key.Key{Hash: key.Hash{3}}, key.Key{}}, // its own parent
+		{a, b, b},
+		{b, a, key.Key{}}, // its own grandparent
+	} {
+		id, _, err := l.Begin(0, ledger.Load, claim.k, claim.parent.Hash, 1)
+		if got := l.Get(id).Parent; err != nil || got != claim.want.Hash {
+			t.Errorf("%x below %x: its parent is %x, %v; want %x", claim.k.Hash, claim.parent.Hash, got, err, claim.want.Hash)
+		}
+		if err := l.Check(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

@@ -15,7 +15,10 @@ import (
 //
 // A filling entry protects its resident ancestors as a hold does.
 //
-// The error is ErrOverBudget, ErrOverQuota, ErrFull, ErrBusy or ErrInconsistent. A chunk that was
+// A parent that stands on the chunk is none: which chunk follows which may be only
+// an engine's claim.
+//
+// The error is ErrOverBudget, ErrOverQuota, ErrFull or ErrBusy. A chunk that was
 // removed is ErrBusy while it has both kids and a reader.
 func (l *Ledger) Begin(o Owner, c Class, k key.Key, parent key.Hash, size uint32) (ID, State, error) {
 	l.mu.Lock()
@@ -32,10 +35,7 @@ func (l *Ledger) Begin(o Owner, c Class, k key.Key, parent key.Hash, size uint32
 			return 0, Absent, fmt.Errorf("ledger: the removed chunk %x is still in use: %w", k.Hash, ErrBusy)
 		}
 	}
-	up, err := b.parentOf(k, id, parent)
-	if err != nil {
-		return 0, Absent, err
-	}
+	up, parent := b.parentOf(k, id, parent)
 	n := b.sizeOf(size)
 	if err := b.order.admits(k.Space, n); err != nil {
 		return 0, Absent, err
@@ -57,23 +57,20 @@ func (l *Ledger) Begin(o Owner, c Class, k key.Key, parent key.Hash, size uint32
 	return ID(id), Absent, nil
 }
 
-// parentOf finds the entry of a new chunk's parent, or 0, and refuses a
-// cycle. Only a hole can have descendants before it is filled.
-func (t *table) parentOf(k key.Key, id uint32, parent key.Hash) (uint32, error) {
-	if parent == (key.Hash{}) {
-		return 0, nil
+// parentOf finds the entry of a new chunk's parent, or 0, and returns its hash: zero
+// for one that would make a cycle. Only a hole can have descendants before it is
+// filled.
+func (t *table) parentOf(k key.Key, id uint32, parent key.Hash) (uint32, key.Hash) {
+	if parent == (key.Hash{}) || parent == k.Hash {
+		return 0, key.Hash{}
 	}
 	up := t.find(key.Key{Space: k.Space, Hash: parent})
-	bad := parent == k.Hash
-	if id != 0 {
-		for at := up; at != 0 && !bad; at = t.entries.at(at).parent {
-			bad = at == id
+	for at := up; at != 0 && id != 0; at = t.entries.at(at).parent {
+		if at == id {
+			return 0, key.Hash{}
 		}
 	}
-	if bad {
-		return 0, fmt.Errorf("ledger: chunk %x under %x: %w", k.Hash, parent, ErrInconsistent)
-	}
-	return up, nil
+	return up, parent
 }
 
 // Rekey gives a fill without a parent another key of its space, before it is
@@ -129,8 +126,8 @@ func (l *Ledger) Restore(e Entry, parent key.Hash) (ID, bool) {
 	if id != 0 && b.entries.at(id).life != hole {
 		return ID(id), false
 	}
-	up, err := b.parentOf(e.Key, id, parent)
-	if err != nil || b.hasRoom(id, up, parent) != nil {
+	up, parent := b.parentOf(e.Key, id, parent)
+	if b.hasRoom(id, up, parent) != nil {
 		return 0, false
 	}
 	b.order.renewPending()

@@ -245,7 +245,7 @@ func (m *model) begin(h holder, k key.Key, parent key.Hash, size uint32) (ledger
 		}
 	}
 	if m.cyclic(k, parent) {
-		return ledger.Absent, ledger.ErrInconsistent
+		parent = key.Hash{}
 	}
 	if m.owns(k) && occupied(size) > quotaPages*page {
 		m.refused++

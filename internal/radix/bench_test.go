@@ -64,42 +64,37 @@ func BenchmarkMatch(b *testing.B) {
 	report := func(b *testing.B) {
 		b.ReportMetric(float64(st.Bytes)/float64(st.Chunks), "B/chunk")
 	}
-	for _, mode := range []struct {
-		name    string
-		chained bool
-	}{{"chained", true}, {"every", false}} {
-		b.Run(mode.name+"/warm", func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				if t.Match(Hash{}, long[0], mode.chained, locs) != benchChain {
-					b.Fatal("no match")
-				}
+	b.Run("warm", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if t.Match(Hash{}, long[0], locs) != benchChain {
+				b.Fatal("no match")
 			}
-			report(b)
-		})
-		b.Run(mode.name+"/cold", func(b *testing.B) {
-			evict := make([]uint64, 16<<20) // four times the last level cache
-			took := make([]time.Duration, 31)
-			for i := range took {
-				for j := range evict {
-					evict[j]++
-				}
-				begin := time.Now()
-				t.Match(Hash{}, long[i%len(long)], mode.chained, locs)
-				took[i] = time.Since(begin)
+		}
+		report(b)
+	})
+	b.Run("cold", func(b *testing.B) {
+		evict := make([]uint64, 16<<20) // four times the last level cache
+		took := make([]time.Duration, 31)
+		for i := range took {
+			for j := range evict {
+				evict[j]++
 			}
-			slices.Sort(took)
-			for b.Loop() { // the median above is the result
-			}
-			b.ReportMetric(float64(took[len(took)/2].Nanoseconds()), "p50-ns")
-			b.ReportMetric(0, "ns/op")
-		})
-	}
+			begin := time.Now()
+			t.Match(Hash{}, long[i%len(long)], locs)
+			took[i] = time.Since(begin)
+		}
+		slices.Sort(took)
+		for b.Loop() { // the median above is the result
+		}
+		b.ReportMetric(float64(took[len(took)/2].Nanoseconds()), "p50-ns")
+		b.ReportMetric(0, "ns/op")
+	})
 	b.Run("fork", func(b *testing.B) { // differs in the middle of a run
 		chain := append([]Hash(nil), long[0]...)
 		copy(chain[5000:], randomChain(rand.New(rand.NewPCG(2, 2)), benchChain-5000))
 		for b.Loop() {
-			if t.Match(Hash{}, chain, true, locs) != 5000 {
+			if t.Match(Hash{}, chain, locs) != 5000 {
 				b.Fatal("no match")
 			}
 		}

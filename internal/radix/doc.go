@@ -9,11 +9,14 @@
 //
 // A run is a stretch of one chain without a branch, at most 1,024 chunks
 // long, so that no step moves more than that. Its hashes lie side by side in
-// slots; runs form a tree (parent, first child, siblings). Because every
-// hash chains the one before it, one equal hash at the end of a run proves
-// the whole run equal: a match costs a few comparisons per run instead of a
-// lookup per chunk. This is a radix tree (Morrison, "PATRICIA", J. ACM 15(4),
-// 1968) whose edge labels are sequences of hashes.
+// slots; runs form a tree (parent, first child, siblings). A match compares
+// them side by side instead of looking each chunk up. This is a radix tree
+// (Morrison, "PATRICIA", J. ACM 15(4), 1968) whose edge labels are sequences of
+// hashes.
+//
+// Which chunk follows which may be only what an engine claims, and wrong: Claim
+// takes the first parent of a chunk for the true one, so that there is always a
+// forest. No answer about a single chunk depends on its place in it.
 //
 // A seeded hash table leads from (space, hash) to a slot. It finds the child
 // to descend into and answers for single keys. It grows a segment at a time

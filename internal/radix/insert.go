@@ -35,6 +35,22 @@ func (t *Tree) Insert(space, parent, hash Hash, set Loc) error {
 	return nil
 }
 
+// Claim is Insert for a parent that may be wrong. A chunk keeps the first parent
+// that it was given; one that would be below itself keeps what is below it, and
+// its own parent stays unknown. set counts in any case. It reports whether the
+// chunk is behind parent now. The zero hash is no chunk, and passed over.
+func (t *Tree) Claim(space, parent, hash Hash, set Loc) (stands bool) {
+	if t.Insert(space, parent, hash, set) == nil {
+		return true
+	}
+	if s := t.ids[space]; t.find(s, hash) != 0 {
+		t.setLoc(s, t.find(s, hash), set, 0)
+	} else if hash != (Hash{}) {
+		_ = t.Insert(space, Hash{}, hash, set) // its own parent: an unknown chunk can be the first of a prompt
+	}
+	return false
+}
+
 // linkOne puts hash behind parent. above and slot are where they are now,
 // 0 if unknown; slot, if known, is detached.
 func (t *Tree) linkOne(s uint32, parent, hash Hash, above, slot uint32) {

@@ -35,20 +35,6 @@ func (t *Tree) Add(space Hash, chain []Hash, from int, set Loc) error {
 	return nil
 }
 
-// Check says whether Add would take the chain, and changes nothing.
-func (t *Tree) Check(space Hash, chain []Hash) error {
-	if len(chain) == 0 {
-		return nil
-	}
-	s := t.ids[space]
-	var p place
-	if s != 0 {
-		p = t.follow(t.spaces[s].root, chain)
-	}
-	_, err := t.check(s, chain, p.depth)
-	return err
-}
-
 // place is how far a chain could be followed: depth chunks, the last n of
 // them in run. n is 0 at a virtual run only.
 type place struct {
@@ -61,7 +47,7 @@ type place struct {
 func (t *Tree) follow(at uint32, chain []Hash) place {
 	p := place{run: at, n: int(t.runs.at(at).len)}
 	for p.depth < len(chain) && p.n == int(t.runs.at(p.run).len) {
-		id, n := t.step(p.run, chain[p.depth:], false)
+		id, n := t.step(p.run, chain[p.depth:])
 		if n == 0 {
 			break
 		}
@@ -220,7 +206,7 @@ func (t *Tree) compress(id uint32) {
 func (t *Tree) mark(s uint32, chain []Hash, from int, set Loc) {
 	at := t.spaces[s].root
 	for i := 0; i < len(chain); {
-		id, n := t.step(at, chain[i:], true)
+		id, n := t.step(at, chain[i:])
 		r := t.runs.at(id)
 		for j := max(from-i, 0); j < n; j++ {
 			t.setLoc(s, r.start+uint32(j), set, 0)

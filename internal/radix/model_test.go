@@ -62,10 +62,10 @@ func (m model) prune(space, h Hash) {
 }
 
 // matchInPieces is Match, at most so many chunks at a time.
-func matchInPieces(t *Tree, space Hash, chain []Hash, chained bool, locs []Loc, piece int) (known int) {
+func matchInPieces(t *Tree, space Hash, chain []Hash, locs []Loc, piece int) (known int) {
 	for to := 0; known == to && to < len(chain); {
 		to = min(to+piece, len(chain))
-		known = t.MatchOn(space, chain[:to], known, chained, locs)
+		known = t.MatchOn(space, chain[:to], known, locs)
 	}
 	return known
 }
@@ -103,6 +103,19 @@ func (m model) add(space Hash, chain []Hash, from int, set Loc) bool {
 	}
 	m.prune(space, prev)
 	return true
+}
+
+// claim is insert where the first parent stays.
+func (m model) claim(space, parent, h Hash, set Loc) bool {
+	if m.insert(space, parent, h, set) {
+		return true
+	}
+	if n := m.get(space, h); n != nil {
+		n.loc |= set
+		return false
+	}
+	m.insert(space, Hash{}, h, set)
+	return false
 }
 
 func (m model) insert(space, parent, h Hash, set Loc) bool {
@@ -211,7 +224,7 @@ func (m model) compare(t *Tree) error {
 type world struct {
 	parent []int // by chunk number; 0 is the root
 	spaces []Hash
-	honest bool // nobody links a chunk where it does not belong, so hashes are chained
+	honest bool // nobody links a chunk where it does not belong
 }
 
 func newWorld(rng *rand.Rand, chunks int, branch float64) *world {
@@ -254,16 +267,21 @@ func (w *world) operate(t *Tree, m model, src source) error {
 	case op < 12:
 		chain := w.chain(n)
 		from := src.IntN(len(chain) + 2)
-		return same(checkAndAdd(t, space, chain, from, set), m.add(space, chain, from, set))
+		return same(t.Add(space, chain, from, set), m.add(space, chain, from, set))
 	case op < 14 && !w.honest: // a chain that is wrong somewhere, mostly
 		chain := w.chain(n)
 		chain[src.IntN(len(chain))] = hash(src.IntN(len(w.parent)))
-		return same(checkAndAdd(t, space, chain, 0, set), m.add(space, chain, 0, set))
+		return same(t.Add(space, chain, 0, set), m.add(space, chain, 0, set))
 	case op < 38:
 		return same(t.Insert(space, hash(w.parent[n]), hash(n), set), m.insert(space, hash(w.parent[n]), hash(n), set))
 	case op < 40 && !w.honest:
 		p := src.IntN(len(w.parent))
-		return same(t.Insert(space, hash(p), hash(n), set), m.insert(space, hash(p), hash(n), set))
+		if src.IntN(2) == 0 {
+			return same(t.Insert(space, hash(p), hash(n), set), m.insert(space, hash(p), hash(n), set))
+		}
+		if got, want := t.Claim(space, hash(p), hash(n), set), m.claim(space, hash(p), hash(n), set); got != want {
+			return fmt.Errorf("claim %d below %d: %v, want %v", n, p, got, want)
+		}
 	case op < 80:
 		now, known := t.Set(space, hash(n), set, clear)
 		if wantNow, want := m.set(space, hash(n), set, clear); now != wantNow || known != want {
@@ -279,13 +297,12 @@ func (w *world) operate(t *Tree, m model, src source) error {
 	case op < 99:
 		chain := w.chain(n)
 		locs := make([]Loc, len(chain))
-		chained := w.honest && op%2 == 0
-		known, want := t.Match(space, chain, chained, locs), m.match(space, chain)
+		known, want := t.Match(space, chain, locs), m.match(space, chain)
 		if string(want) != string(locs[:known]) {
 			return fmt.Errorf("match %d: %v, want %v", n, locs[:known], want)
 		}
 		locs = make([]Loc, len(chain))
-		known = matchInPieces(t, space, chain, chained, locs, 1+src.IntN(8))
+		known = matchInPieces(t, space, chain, locs, 1+src.IntN(8))
 		if string(want) != string(locs[:known]) {
 			return fmt.Errorf("match %d in pieces: %v, want %v", n, locs[:known], want)
 		}
@@ -301,16 +318,6 @@ func (w *world) operate(t *Tree, m model, src source) error {
 		}
 	}
 	return nil
-}
-
-// checkAndAdd is Add, unless Check foretold something else.
-func checkAndAdd(t *Tree, space Hash, chain []Hash, from int, set Loc) error {
-	said := t.Check(space, chain)
-	err := t.Add(space, chain, from, set)
-	if (said == nil) != (err == nil) {
-		return fmt.Errorf("check said %v, then add %v", said, err)
-	}
-	return err
 }
 
 func same(err error, ok bool) error {

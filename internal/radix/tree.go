@@ -5,7 +5,6 @@ import (
 	"errors"
 	"math/bits"
 	"math/rand/v2"
-	"sort"
 )
 
 // Hash names a chunk within its space, and also a space. The zero Hash is no
@@ -60,13 +59,10 @@ func New() *Tree {
 
 // Match looks a chain up from its first chunk and returns how many leading
 // chunks are known, placeholders included. It writes their locations to
-// locs, which bounds the answer when it is shorter than chain.
-//
-// With chained, hashes are trusted to be chained: equality at one position
-// is taken to mean that all before are equal too. Without it every hash is
+// locs, which bounds the answer when it is shorter than chain. Every hash is
 // compared. Match does not allocate.
-func (t *Tree) Match(space Hash, chain []Hash, chained bool, locs []Loc) (known int) {
-	return t.MatchOn(space, chain, 0, chained, locs)
+func (t *Tree) Match(space Hash, chain []Hash, locs []Loc) (known int) {
+	return t.MatchOn(space, chain, 0, locs)
 }
 
 // MatchOn is Match for a chain of which the first from chunks were matched
@@ -74,7 +70,8 @@ func (t *Tree) Match(space Hash, chain []Hash, chained bool, locs []Loc) (known 
 // chain's share of their lock by matching it in pieces, chain[:k] with growing
 // k, until known is less than k. A change in between is not looked at
 // again, as it is not after Match; where chunk from-1 is gone, known is from.
-func (t *Tree) MatchOn(space Hash, chain []Hash, from int, chained bool, locs []Loc) (known int) {
+// Where chunk from-1 lies does not matter, only what follows it.
+func (t *Tree) MatchOn(space Hash, chain []Hash, from int, locs []Loc) (known int) {
 	chain = chain[:min(len(chain), len(locs))]
 	s := t.ids[space]
 	if s == 0 {
@@ -88,7 +85,7 @@ func (t *Tree) MatchOn(space Hash, chain []Hash, from int, chained bool, locs []
 			return known
 		}
 		at = t.slots.owner(slot)
-		n, ends := t.rest(at, slot, chain[known:], chained)
+		n, ends := t.rest(at, slot, chain[known:])
 		if n > 0 { // else the slot may be the last of all pages
 			copy(locs[known:], t.slots.locs(slot+1, n))
 		}
@@ -97,7 +94,7 @@ func (t *Tree) MatchOn(space Hash, chain []Hash, from int, chained bool, locs []
 		}
 	}
 	for known < len(chain) {
-		id, n := t.step(at, chain[known:], chained)
+		id, n := t.step(at, chain[known:])
 		if n == 0 {
 			break
 		}
@@ -154,7 +151,7 @@ func (t *Tree) Stats() Stats {
 
 // step goes from the end of a run to the child that continues with chain,
 // and returns it with how many of its leading chunks chain has; 0 is none.
-func (t *Tree) step(at uint32, chain []Hash, chained bool) (id uint32, n int) {
+func (t *Tree) step(at uint32, chain []Hash) (id uint32, n int) {
 	id = t.runs.onlyChild(at) // common looks whether it is the right one
 	if id == 0 {
 		slot := t.find(t.runs.at(at).space, chain[0])
@@ -166,32 +163,26 @@ func (t *Tree) step(at uint32, chain []Hash, chained bool) (id uint32, n int) {
 			return 0, 0
 		}
 	}
-	return id, t.common(id, 0, chain, chained)
+	return id, t.common(id, 0, chain)
 }
 
 // rest counts the leading chunks that chain has in common with what follows a
 // slot in its run, and reports whether that is all that follows.
-func (t *Tree) rest(id, slot uint32, chain []Hash, chained bool) (n int, all bool) {
+func (t *Tree) rest(id, slot uint32, chain []Hash) (n int, all bool) {
 	r := t.runs.at(id)
 	from := int(slot+1) - int(r.start)
 	if from < int(r.len) && len(chain) > 0 {
-		n = t.common(id, from, chain, chained)
+		n = t.common(id, from, chain)
 	}
 	return n, from+n == int(r.len)
 }
 
 // common counts the leading chunks that a run, from its chunk number from on,
 // and chain have in common; both have one at least.
-func (t *Tree) common(id uint32, from int, chain []Hash, chained bool) int {
+func (t *Tree) common(id uint32, from int, chain []Hash) int {
 	r := t.runs.at(id)
 	n := min(int(r.len)-from, len(chain))
 	own, chain := t.slots.hashes(r.start+uint32(from), n), chain[:n]
-	if chained {
-		if own[n-1] == chain[n-1] {
-			return n
-		}
-		return sort.Search(n-1, func(i int) bool { return own[i] != chain[i] })
-	}
 	for i := range own {
 		if own[i] != chain[i] {
 			return i

@@ -97,11 +97,9 @@ func checkLocations(t *testing.T, tr *Tree, chain []Hash, want []Loc) {
 	for len(want) > 0 && want[len(want)-1] == 0 {
 		want = want[:len(want)-1]
 	}
-	for _, chained := range []bool{true, false} {
-		locs := make([]Loc, len(chain))
-		if n := tr.Match(Hash{}, chain, chained, locs); !slices.Equal(locs[:n], want) {
-			t.Fatalf("match %v, want %v", locs[:n], want)
-		}
+	locs := make([]Loc, len(chain))
+	if n := tr.Match(Hash{}, chain, locs); !slices.Equal(locs[:n], want) {
+		t.Fatalf("match %v, want %v", locs[:n], want)
 	}
 	var walked []Loc
 	tr.Walk(Hash{}, func(h, _ Hash, depth int, loc Loc) bool {
@@ -132,7 +130,7 @@ func TestSharedPrefixIsStoredOnce(t *testing.T) {
 	}
 	locs := make([]Loc, n+1)
 	for i := range n {
-		if got := tr.Match(Hash{}, append(shared, hash(2*n+i)), true, locs); got != n+1 {
+		if got := tr.Match(Hash{}, append(shared, hash(2*n+i)), locs); got != n+1 {
 			t.Fatalf("suffix %d: %d chunks known", i, got)
 		}
 	}
@@ -145,14 +143,14 @@ func TestSpacesShareNothing(t *testing.T) {
 	chain := numbers(1, 100)
 	mustAdd(t, tr, a, chain, 0, 1)
 	locs := make([]Loc, 100)
-	if n := tr.Match(b, chain, true, locs); n != 0 {
+	if n := tr.Match(b, chain, locs); n != 0 {
 		t.Errorf("%d chunks known in a space where nothing was added", n)
 	}
 	mustAdd(t, tr, b, chain[:50], 0, 2)
 	if n, more := tr.DropLoc(a, 255, 1000); n != 100 || more {
 		t.Errorf("dropped %d, more %v", n, more)
 	}
-	if n := tr.Match(b, chain, false, locs); n != 50 || locs[0] != 2 {
+	if n := tr.Match(b, chain, locs); n != 50 || locs[0] != 2 {
 		t.Errorf("%d chunks, location %b", n, locs[0])
 	}
 	if st := tr.Stats(); st.Spaces != 1 || st.Chunks != 50 {
@@ -208,7 +206,7 @@ func TestAnyOrderEndsCompressed(t *testing.T) {
 			if st := tr.Stats(); st.Runs > c.runs || st.Chunks != n || st.Placeholders != 0 {
 				t.Errorf("%+v, want at most %d runs", st, c.runs)
 			}
-			if got := tr.Match(Hash{}, chain, true, make([]Loc, n)); got != n {
+			if got := tr.Match(Hash{}, chain, make([]Loc, n)); got != n {
 				t.Errorf("%d chunks known", got)
 			}
 			mustCheck(t, tr)
@@ -224,7 +222,7 @@ func TestHolesHeal(t *testing.T) {
 		t.Fatalf("set: %b %v", now, known)
 	}
 	locs := make([]Loc, len(chain))
-	if n := tr.Match(Hash{}, chain, true, locs); n != 3000 || locs[1500] != 0 || locs[1501] != 1 {
+	if n := tr.Match(Hash{}, chain, locs); n != 3000 || locs[1500] != 0 || locs[1501] != 1 {
 		t.Errorf("%d known, %v around the hole", n, locs[1499:1502])
 	}
 	mustInsert(t, tr, chain[1499], chain[1500], 2)
@@ -323,7 +321,7 @@ func TestMatchOnAtPageEnd(t *testing.T) {
 	locs := make([]Loc, len(chain))
 	for n := 1; n < len(chain); n++ {
 		mustAdd(t, tree, Hash{1}, chain[:n], n-1, 1)
-		if known := tree.MatchOn(Hash{1}, chain, n, false, locs); known != n {
+		if known := tree.MatchOn(Hash{1}, chain, n, locs); known != n {
 			t.Fatalf("behind chunk %d: %d are known", n, known)
 		}
 	}

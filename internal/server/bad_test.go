@@ -203,7 +203,6 @@ func TestBadRequests(t *testing.T) {
 		"writers":            {wire.CodeBadRequest, wire.OpReserve, &wire.ReserveRequest{Chain: given, Sizes: one, Writers: 2}},
 		"delete of no space": {wire.CodeUnknownSpace, wire.OpDelete, &wire.DeleteRequest{Chain: wire.Chain{Form: wire.FormNone, Space: 99}}},
 		"bad space":          {wire.CodeBadRequest, wire.OpOpenSpace, &wire.OpenSpaceRequest{}},
-		"another parent":     {wire.CodeInconsistentChain, wire.OpPut, &wire.PutRequest{Chain: swapped(c), First: 2, Sizes: wire.ViewU32s([]uint32{1}), Payloads: []byte("a")}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.t = t
@@ -236,14 +235,6 @@ func oddTokens(handle uint32) []byte {
 func tooLong(handle uint32) wire.Chain {
 	n := key.MaxChunks + 1
 	return wire.Chain{Space: handle, Form: wire.FormHashes, Width: 8, Hashes: make([]byte, 8*n)}
-}
-
-// swapped is a chain in which the second chunk of chain(1, 2), which is stored,
-// comes after another first one.
-func swapped(c *raw) wire.Chain {
-	p := chain(1, 3)
-	p.Hashes[0] = key.Hash{1, 2, 3}
-	return c.chain(p)
 }
 
 // Slots and leases can be given back once.

@@ -50,8 +50,6 @@ func codeOf(err error) wire.Code {
 		return wire.CodeUnknownOption
 	case errors.Is(err, wire.ErrMalformed):
 		return wire.CodeBadRequest
-	case errors.Is(err, tier.ErrInconsistent), errors.Is(err, ledger.ErrInconsistent):
-		return wire.CodeInconsistentChain
 	case errors.Is(err, tier.ErrTooLarge):
 		return wire.CodeTooLarge
 	case errors.Is(err, tier.ErrOverBudget), errors.Is(err, ledger.ErrOverBudget), errors.Is(err, budget.ErrOver):

@@ -196,20 +196,6 @@ func (d *dram) dropCorrupt(ctx context.Context, k key.Key) {
 	d.index.sync(tier.CPU, k)
 }
 
-// attach notes entries of a tier below, indexBatch at most. A chunk that has no
-// place in the index is deleted there: no lookup finds it, and it would be in the
-// way of the next one that is stored under its key.
-func (d *dram) attach(ctx context.Context, p tier.Place, recs []tier.Record) {
-	lost := d.index.insert(p, recs)
-	if len(lost) == 0 {
-		return
-	}
-	d.log.Warn().Int("chunks", len(lost)).Stringer("tier", p).Msg("chunks contradict the prompts that are known and are deleted")
-	if err := d.levels.at[p].tier.Delete(ctx, lost); err != nil {
-		d.log.Error().Err(err).Stringer("tier", p).Msg("chunks that contradict the prompts that are known stay")
-	}
-}
-
 // isBelow reports whether a tier below DRAM has k. A bounded one is asked
 // itself, for the index may be behind it.
 func (d *dram) isBelow(k key.Key) bool {

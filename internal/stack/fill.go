@@ -3,13 +3,11 @@ package stack
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/ledger"
-	"github.com/kvstored/kvstored/internal/radix"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -72,9 +70,7 @@ func (s *filler) ReserveFor(ctx context.Context, want Store, c *key.Chain, from 
 	to := from + len(sizes)
 	sc := borrow(to)
 	defer sc.give()
-	if err := s.index.matchEach(c, s.locate(ctx, c, from, sc.at), to, sc.at); err != nil {
-		return 0, err
-	}
+	s.index.matchEach(c, s.locate(ctx, c, from, sc.at), to, sc.at)
 	n, err := s.reserve(ctx, want, c, from, sizes, sc.at, grants)
 	sure, unsure := s.reject(ctx, want.Wait, c, from, grants[:n])
 	return sure, cmp.Or(unsure, err)
@@ -126,13 +122,13 @@ func statusOf(st ledger.State) GrantStatus {
 //
 // A key has one value until it is deleted: where a tier below has come to have
 // a chunk since it was reserved, that one stays and the new bytes are dropped.
-func (s *filler) Commit(c *key.Chain, from int, refs []tier.Ref) error {
-	return s.CommitEach(c, from, refs, make([]bool, len(refs)))
+func (s *filler) Commit(c *key.Chain, from int, refs []tier.Ref) {
+	s.CommitEach(c, from, refs, make([]bool, len(refs)))
 }
 
 // CommitEach is Commit, and sets stored[i] where the bytes of refs[i] are the
 // chunk's now.
-func (s *filler) CommitEach(c *key.Chain, from int, refs []tier.Ref, stored []bool) error {
+func (s *filler) CommitEach(c *key.Chain, from int, refs []tier.Ref, stored []bool) {
 	for i, r := range refs {
 		if stored[i] = !s.isBelow(c.Key(from + i)); !stored[i] {
 			s.reveal(recordAt(c, from+i, uint32(r.Block.Len())))
@@ -140,23 +136,17 @@ func (s *filler) CommitEach(c *key.Chain, from int, refs []tier.Ref, stored []bo
 			s.storedUnasked(c.Key(from+i), r.Block.Sum())
 		}
 	}
-	return s.commit(c, from, refs, stored)
+	s.commit(c, from, refs, stored)
 }
 
 // commit is CommitEach for those of refs that are to be stored.
-func (s *filler) commit(c *key.Chain, from int, refs []tier.Ref, stored []bool) error {
+func (s *filler) commit(c *key.Chain, from int, refs []tier.Ref, stored []bool) {
 	sc := borrow(0)
 	defer sc.give()
 	to := from + len(refs)
 	ks := sc.chain(c, from, to)
 	for _, r := range refs {
 		sc.sizes = append(sc.sizes, uint32(r.Block.Len()))
-	}
-	// Before a lookup can see them: a client that knows such a hash under its true parent
-	// must not be handed these bytes, not even for a moment.
-	if err := s.index.check(c, from, to); err != nil {
-		s.hot.Abort(refs)
-		return s.refused(err, len(ks))
 	}
 	for i := 0; i < len(refs); {
 		n := runOf(stored[i:])
@@ -167,20 +157,13 @@ func (s *filler) commit(c *key.Chain, from int, refs []tier.Ref, stored []bool) 
 		}
 		i += n
 	}
-	if err := s.index.add(c, from, to, tier.CPU); err != nil { // somebody contradicted it just now
-		if derr := s.hot.Delete(context.Background(), ks); derr != nil {
-			return fmt.Errorf("commit: %w", derr)
-		}
-		s.index.sync(tier.CPU, ks...)
-		return s.refused(err, len(ks))
-	}
+	s.index.add(c, from, to, tier.CPU)
 	// A chunk that was evicted between the two steps must not stay in the index.
 	s.index.sync(tier.CPU, ks...)
 	for _, l := range s.levels.below {
 		l.writer.committed(c, from, sc.sizes)
 	}
 	s.filled()
-	return nil
 }
 
 // runOf is how many of the first values are equal.
@@ -190,15 +173,6 @@ func runOf(v []bool) int {
 		return len(v)
 	}
 	return n
-}
-
-// refused counts n chunks that the index did not take.
-func (s *filler) refused(err error, n int) error {
-	s.index.inconsistent.Add(uint64(n))
-	if errors.Is(err, radix.ErrInconsistent) {
-		return fmt.Errorf("commit: %w: %w", tier.ErrInconsistent, err)
-	}
-	return fmt.Errorf("commit: %w", err)
 }
 
 // Abort gives up reserved chunks; their keys are free again.

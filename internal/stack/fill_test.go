@@ -22,9 +22,7 @@ func TestReserveCommitHoldRelease(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.wantIn(c, 0, 0) // invisible until committed
-	if err := r.Commit(c, 0, fill(c, 0, grants)); err != nil {
-		t.Fatal(err)
-	}
+	r.Commit(c, 0, fill(c, 0, grants))
 	if m := r.match(c); m.Chunks != 4 || m.Hot != 4 || m.Tokens != 4*tiertest.ChunkTokens {
 		t.Errorf("a lookup found %+v; want 4 chunks, all in DRAM", m)
 	}
@@ -70,9 +68,7 @@ func TestAlone(t *testing.T) {
 			t.Fatalf("chunk %d is %d", i, g.Status)
 		}
 	}
-	if err := r.Commit(c, 0, fill(c, 0, grants[:100])); err != nil {
-		t.Fatal(err)
-	}
+	r.Commit(c, 0, fill(c, 0, grants[:100]))
 	for _, g := range grants[300:] {
 		r.Abort([]tier.Ref{g.Ref})
 	}
@@ -193,35 +189,21 @@ func TestReserveLongestRun(t *testing.T) {
 	r.CloseOwner(other)
 }
 
-// A chain that puts a known chunk elsewhere is refused, and the chunks filled for
-// it are gone; the chain that was there first is untouched.
-func TestCommitInconsistent(t *testing.T) {
+// A chain that puts a known chunk elsewhere is served by its keys; the chain that was
+// there first is untouched.
+func TestCommitContradiction(t *testing.T) {
 	r := newRig(t, options{lone: true})
 	first := r.putChain(1, 3)
 	liar := tiertest.Chain(1, 3)
-	liar.Hashes = []key.Hash{first.Hashes[1], tiertest.Chain(2, 1).Hashes[0]}
-	liar.Tokens = liar.Tokens[:2]
+	liar.Hashes = []key.Hash{first.Hashes[1], tiertest.Chain(2, 1).Hashes[0], first.Hashes[2]}
 	liar.Chained = false
-	grants, err := r.reserve(ledger.Daemon, liar, 1, 2, size)
-	if err == nil {
-		err = r.Commit(liar, 1, fill(liar, 1, grants))
-	}
-	if !errors.Is(err, tier.ErrInconsistent) {
-		t.Errorf("got %v; want that the chain is inconsistent", err)
-	}
+	r.wantIn(liar, 1, 0) // the first is known, though not as the first of a prompt
+	r.put(liar, 1, 2, size)
+	r.wantIn(liar, 3, 0)
 	r.wantIn(first, 3, 0)
-	if r.hot.Has(liar.Key(1)) {
-		t.Error("the refused chunk stays in DRAM")
-	}
-	if n := r.hot.Stats().Puts; n != 3 {
-		t.Errorf("%d chunks were visible, the refused one for a moment; want 3", n)
-	}
-	if n := r.Stack.Stats().Inconsistent; n != 1 {
-		t.Errorf("%d chunks counted as inconsistent; want 1", n)
-	}
 }
 
-// A chunk that would become its own ancestor is refused too.
+// A chunk that would become its own ancestor stands alone.
 func TestReserveCycle(t *testing.T) {
 	r := newRig(t, options{lone: true})
 	c := r.putChain(1, 2)
@@ -231,9 +213,9 @@ func TestReserveCycle(t *testing.T) {
 	loop := tiertest.Chain(1, 2)
 	slices.Reverse(loop.Hashes)
 	loop.Chained = false
-	if grants, err := r.reserve(ledger.Daemon, loop, 1, 2, size); !errors.Is(err, tier.ErrInconsistent) {
-		t.Errorf("got %v, error %v; want that the chain is inconsistent", grants, err)
-	}
+	r.put(loop, 1, 2, size)
+	r.wantIn(loop, 2, 0)
+	r.wantIn(c, 2, 0)
 }
 
 func TestDelete(t *testing.T) {

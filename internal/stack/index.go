@@ -1,7 +1,6 @@
 package stack
 
 import (
-	"fmt"
 	"sync"
 	"sync/atomic"
 
@@ -25,7 +24,7 @@ type index struct {
 	levels *levels
 	// holds asks a bounded tier whether it has k. Memory only.
 	holds        func(p tier.Place, k key.Key) bool
-	inconsistent atomic.Uint64 // chunks that contradicted what was known
+	inconsistent atomic.Uint64 // claims about the parents of chunks that contradicted earlier ones
 
 	mu struct {
 		sync.Mutex
@@ -56,12 +55,29 @@ func (x *index) count(ks []key.Key) (n int) {
 	return n
 }
 
-// match copies where chunks from..to of c are into at, as far as the way to them
-// is known, and returns how many chunks of c are; those before from are.
-func (x *index) match(c *key.Chain, from, to int, at []uint8) (known int) {
+// match copies where chunks from..to of c are into at, as far as they are known one
+// after the other, and returns how many chunks of c are; those before from are. more
+// says that it ended early for the sake of others.
+//
+// The tree finds them while c goes on in it as it did before. A chunk that is known
+// behind another one than in c is looked up by itself: which chunk follows which may
+// be only an engine's claim.
+func (x *index) match(c *key.Chain, from, to int, at []uint8) (known int, more bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.mu.tree.MatchOn(c.Space, c.Hashes[:to], from, c.Chained, at)
+	known = from
+	for range indexBatch {
+		if known = x.mu.tree.MatchOn(c.Space, c.Hashes[:to], known, at); known == to {
+			return known, false
+		}
+		loc, ok := x.mu.tree.Get(c.Space, c.Hashes[known])
+		if !ok {
+			return known, false
+		}
+		at[known] = loc
+		known++
+	}
+	return known, known < to
 }
 
 // matchAlone copies where chunks from..to of c are into at, whether or not
@@ -74,82 +90,67 @@ func (x *index) matchAlone(c *key.Chain, from, to int, at []uint8) {
 	}
 }
 
-// matchEach is matchAlone, and ErrInconsistent where a chunk is known below
-// another chunk than in c.
-func (x *index) matchEach(c *key.Chain, from, to int, at []uint8) error {
-	return x.each(from, to, func(i int) error {
-		at[i], _ = x.mu.tree.Get(c.Space, c.Hashes[i])
-		if up, ok := x.mu.tree.Parent(c.Space, c.Hashes[i]); ok && at[i] != 0 && up != c.Parent(i) {
+// matchEach is matchAlone for any number of chunks.
+func (x *index) matchEach(c *key.Chain, from, to int, at []uint8) {
+	x.each(from, to, func(i int) { at[i], _ = x.mu.tree.Get(c.Space, c.Hashes[i]) })
+}
+
+// add notes that p has chunks from..to of c. Where c contradicts the chains that are
+// known each chunk keeps the place that it was given first; see radix.Tree.Claim.
+func (x *index) add(c *key.Chain, from, to int, p tier.Place) {
+	if !c.Alone && x.addChain(c, from, to, p) {
+		return
+	}
+	x.each(from, to, func(i int) {
+		stands := x.mu.tree.Claim(c.Space, c.Parent(i), c.Hashes[i], uint8(tier.Of(p)))
+		if !stands && !c.Alone {
 			x.inconsistent.Add(1)
-			return fmt.Errorf("reserve chunk %d: %w: it is known below another chunk", i, tier.ErrInconsistent)
 		}
-		return nil
+		x.tell(p, c.Key(i))
 	})
 }
 
-// check says whether chunks from..to of c, and those before, contradict the
-// chains that are known.
-func (x *index) check(c *key.Chain, from, to int) error {
-	if c.Alone {
-		return x.each(from, to, func(i int) error { return x.mu.tree.Check(c.Space, c.Hashes[i:i+1]) })
-	}
+// addChain is add for a chain that contradicts nothing; false changes nothing.
+func (x *index) addChain(c *key.Chain, from, to int, p tier.Place) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.mu.tree.Check(c.Space, c.Hashes[:to])
+	if x.mu.tree.Add(c.Space, c.Hashes[:to], from, uint8(tier.Of(p))) != nil {
+		return false
+	}
+	for i := from; i < to && p != tier.CPU; i++ {
+		x.tell(p, c.Key(i))
+	}
+	return true
 }
 
-// add notes that p has chunks from..to of c.
-func (x *index) add(c *key.Chain, from, to int, p tier.Place) error {
-	if c.Alone {
-		return x.each(from, to, func(i int) error { return x.addOn(c, c.Hashes[i:i+1], 0, p) })
+// tell notes a chunk that p has; called with the lock held. DRAM is synced anyway.
+func (x *index) tell(p tier.Place, k key.Key) {
+	if p != tier.CPU {
+		x.levels.told(p, k, tier.Of(p))
 	}
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.addOn(c, c.Hashes[:to], from, p)
 }
 
-// addOn is add for a chain of hashes, with the lock held. DRAM is synced anyway.
-func (x *index) addOn(c *key.Chain, hashes []key.Hash, from int, p tier.Place) error {
-	if err := x.mu.tree.Add(c.Space, hashes, from, uint8(tier.Of(p))); err != nil || p == tier.CPU {
-		return err
-	}
-	for _, h := range hashes[from:] {
-		x.levels.told(p, key.Key{Space: c.Space, Hash: h}, tier.Of(p))
-	}
-	return nil
-}
-
-// each calls fn for from..to with the lock held, as long as there is no error. It
-// lets others have the lock in between.
-func (x *index) each(from, to int, fn func(i int) error) error {
+// each calls fn for from..to with the lock held, and lets others have it in between.
+func (x *index) each(from, to int, fn func(i int)) {
 	for from < to {
 		end := min(from+indexBatch, to)
-		if err := x.some(from, end, fn); err != nil {
-			return err
-		}
+		x.some(from, end, fn)
 		from = end
 	}
-	return nil
 }
 
-func (x *index) some(from, to int, fn func(i int) error) error {
+func (x *index) some(from, to int, fn func(i int)) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for i := from; i < to; i++ {
-		if err := fn(i); err != nil {
-			return err
-		}
+		fn(i)
 	}
-	return nil
 }
 
 // sync brings the index's bit of p for each key in line with what the tier
 // holds now.
 func (x *index) sync(p tier.Place, ks ...key.Key) {
-	_ = x.each(0, len(ks), func(i int) error { // fn has no error
-		x.set(ks[i], p, x.holds(p, ks[i]))
-		return nil
-	})
+	x.each(0, len(ks), func(i int) { x.set(ks[i], p, x.holds(p, ks[i])) })
 }
 
 // clear notes that a tier turned out not to have ks; one with bounds is asked.
@@ -158,16 +159,12 @@ func (x *index) clear(p tier.Place, ks ...key.Key) {
 		x.sync(p, ks...)
 		return
 	}
-	_ = x.each(0, len(ks), func(i int) error { // fn has no error
-		x.set(ks[i], p, false)
-		return nil
-	})
+	x.each(0, len(ks), func(i int) { x.set(ks[i], p, false) })
 }
 
 // insert is sync for entries, indexBatch at most, that the index may not know
-// (any more). It returns those that contradict the known chains, which no lookup
-// will find.
-func (x *index) insert(p tier.Place, recs []tier.Record) (lost []key.Key) {
+// (any more).
+func (x *index) insert(p tier.Place, recs []tier.Record) {
 	bounded := x.levels.at[p].Resident != nil
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -177,15 +174,12 @@ func (x *index) insert(p tier.Place, recs []tier.Record) (lost []key.Key) {
 			x.set(r.Key, p, false)
 			continue
 		}
-		if err := x.mu.tree.Insert(r.Key.Space, r.Parent, r.Key.Hash, uint8(tier.Of(p))); err != nil {
-			lost = append(lost, r.Key)
-			continue
+		if !x.mu.tree.Claim(r.Key.Space, r.Parent, r.Key.Hash, uint8(tier.Of(p))) {
+			x.inconsistent.Add(1)
 		}
 		at, _ := x.mu.tree.Get(r.Key.Space, r.Key.Hash)
 		x.levels.told(p, r.Key, tier.Set(at))
 	}
-	x.inconsistent.Add(uint64(len(lost)))
-	return lost
 }
 
 // set notes whether p has k, if the index knows k; called with the lock held.

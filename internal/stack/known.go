@@ -98,7 +98,7 @@ func (s *filler) rejectUnscanned(ctx context.Context, of *level, wait bool, c *k
 		for i := range ks {
 			if g := &grants[n+i]; have[i] && isGranted(*g) {
 				s.exists(g)
-				_ = s.index.add(c, from+n+i, from+n+i+1, of.place) // otherwise the scan will tell
+				s.index.add(c, from+n+i, from+n+i+1, of.place)
 			}
 		}
 	}

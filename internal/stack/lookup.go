@@ -114,17 +114,18 @@ func (l lookups) locate(ctx context.Context, c *key.Chain, from int, at []uint8)
 // locateBehind is locate without the chunks that f deletes.
 func (l lookups) locateBehind(ctx context.Context, f fence, c *key.Chain, from int, at []uint8) (known int) {
 	known = from
-	for to := from; known == to && to < len(at); {
-		if to > from {
+	for more := known < len(at); more; {
+		if known > from {
 			fair.Yield(ctx)
 		}
 		if c.Alone {
-			to = min(known+indexBatch, len(at))
+			to := min(known+indexBatch, len(at))
 			l.index.matchAlone(c, known, to, at)
-			known = to
+			known, more = to, to < len(at)
 		} else {
-			to = min(known+matchBatch, len(at))
-			known = l.index.match(c, known, to, at)
+			to := min(known+matchBatch, len(at))
+			known, more = l.index.match(c, known, to, at)
+			more = more || known == to && to < len(at)
 		}
 	}
 	f.apply(c, from, at[:known])
@@ -179,9 +180,7 @@ func (l lookups) ask(ctx context.Context, f fence, of *level, c *key.Chain, sc *
 		if n == 0 {
 			return known, nil
 		}
-		if err := l.index.add(c, i, i+n, of.place); err != nil {
-			return known, nil // it contradicts what is known: the prefix ends here
-		}
+		l.index.add(c, i, i+n, of.place)
 		known = l.locateBehind(context.Background(), f, c, 0, sc.at)
 		i += n
 	}

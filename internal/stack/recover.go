@@ -129,7 +129,7 @@ func (r *recovery) syncAll(l *level) {
 // attachAll is attach for any number of records.
 func (r *recovery) attachAll(ctx context.Context, l *level, recs []tier.Record) {
 	for part := range slices.Chunk(recs, indexBatch) {
-		r.attach(ctx, l.place, part)
+		r.index.insert(l.place, part)
 		r.dropOutlived(ctx, l, part)
 	}
 }

@@ -82,9 +82,10 @@ func (r *RemoteScan) Find(ctx context.Context) {
 			r.fail(err)
 			return
 		}
-		if n == 0 || !r.add(from, from+n) {
+		if n == 0 {
 			return
 		}
+		r.add(from, from+n)
 		// Behind what the far tier has, a near one may go on.
 		at = r.advance(from + n)
 		if at == from+n {
@@ -94,12 +95,9 @@ func (r *RemoteScan) Find(ctx context.Context) {
 }
 
 // add notes in the index that chunks from..to are there.
-func (r *RemoteScan) add(from, to int) bool {
-	if err := r.index.add(r.chain, from, to, r.far.place); err != nil {
-		return false // it contradicts what is known: the prefix ends here
-	}
+func (r *RemoteScan) add(from, to int) {
+	r.index.add(r.chain, from, to, r.far.place)
 	r.reach(to)
-	return true
 }
 
 // advance returns how far the chain is known from at on.

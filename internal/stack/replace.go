@@ -45,7 +45,8 @@ func (s *filler) Replace(ctx context.Context, c *key.Chain, ref tier.Ref) error 
 		}
 		switch st := s.hot.Ledger().Rekey(ref.ID, k); {
 		case st == ledger.Absent:
-			return s.commit(c, 0, []tier.Ref{ref}, []bool{true})
+			s.commit(c, 0, []tier.Ref{ref}, []bool{true})
+			return nil
 		case st == ledger.Resident: // somebody has stored it just now
 			continue
 		case released == nil: // taken before the next try, to miss nothing

@@ -72,11 +72,11 @@ func (w *writer) write(ctx context.Context, t *task) outcome {
 	}
 	if err := w.store(ctx, tier.Entry{Record: rec, Block: t.ref.Block}); err != nil {
 		if w.to.Resident != nil {
-			w.dram.attach(ctx, w.to.place, []tier.Record{rec}) // it may be there all the same
+			w.dram.index.insert(w.to.place, []tier.Record{rec}) // it may be there all the same
 		}
 		return w.failed(ctx, t, err)
 	}
-	w.dram.attach(ctx, w.to.place, []tier.Record{rec})
+	w.dram.index.insert(w.to.place, []tier.Record{rec})
 	w.count.written.add(rec.Size)
 	w.filled()
 	w.works()

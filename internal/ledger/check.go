@@ -197,6 +197,9 @@ func (a *audit) add(e *entry) {
 			a.count.DirtyEntries++
 			a.count.DirtyBytes += int64(e.size)
 		}
+		if e.isRetained() {
+			a.count.RetainedBytes += n
+		}
 	case gone:
 		if !a.book.isHeld(e) {
 			a.count.LeavingBytes += n

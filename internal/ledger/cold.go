@@ -13,7 +13,7 @@ func (o *order) nextCold() (id uint32, found bool) {
 	for range min(coldLook, o.cold.n) {
 		id := o.cold.pop()
 		switch e := o.entries.at(id); {
-		case e.mark&cooled == 0:
+		case e.mark&cooled == 0 || e.isRetained():
 		case o.evictable(e):
 			return id, true
 		default:
@@ -25,15 +25,11 @@ func (o *order) nextCold() (id uint32, found bool) {
 
 // MarkCold makes the own end of a chain the first to go, as MADV_COLD does with
 // pages: its chunks up to the last one that others hang on, too. A use makes a
-// chunk like any other again. A policy that plans is left alone: Observe has
-// told it.
+// chunk like any other again.
 func (l *Ledger) MarkCold(space key.SpaceID, hs []key.Hash) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	b := &l.mu.book
-	if b.order.scopes[everything].silent {
-		return
-	}
 	hs = hs[:min(len(hs), maxRound)]
 	own := b.ownFrom(space, hs)
 	for i := len(hs) - 1; i >= own; i-- {

@@ -82,7 +82,13 @@ func (b *book) choose(r uint32, works mark, safely bool) (id uint32, ok bool) {
 		if ok && !b.isLost(b.entries.at(leaf)) {
 			return leaf, true
 		}
-		other, found := b.order.nextUnder(r, works)
+		other, found := b.order.nextUnder(r, works, false)
+		if !ok && !found && r == everything {
+			if leaf, ok = b.order.nextRetained(); ok && !b.isLost(b.entries.at(leaf)) {
+				return leaf, true
+			}
+			other, found = b.order.nextUnder(r, works, true)
+		}
 		later := !found && b.order.stale == 0 // another round will tell
 		if ok && (found || keep || later) {
 			b.order.join(leaf)
@@ -145,6 +151,8 @@ func (b *book) endResidency(id uint32) {
 	e := b.entries.at(id)
 	was, n := b.protected(e), b.bytes(e)
 	b.unlink(id)
+	b.countRetained(e, -1)
+	e.setRank(0)
 	e.life = gone
 	e.mark &^= fresh | cooled | passed
 	b.count.Entries--

@@ -189,6 +189,7 @@ type Stats struct {
 	Entries        int   // resident
 	DirtyEntries   int   // resident, and the tiers below lack them
 	DirtyBytes     int64 // payload bytes of these
+	RetainedBytes  int64 // occupied by entries that have a rank; see Retain
 	Filling        int
 	Holes          int // missing parents of entries
 	Owners         int

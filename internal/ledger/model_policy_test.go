@@ -31,10 +31,41 @@ type ranking struct {
 	pending, tail *body
 	evictions     uint64
 	refused       uint64
+	retained      [ledger.MaxRank]policy.Policy
+}
+
+// retain gives an entry a rank.
+func (m *model) retain(e *body, rank ledger.Rank) {
+	if e.rank == rank {
+		return
+	}
+	if e.rank > 0 {
+		m.retained[e.rank-1].Remove(e.entry.ID)
+	}
+	if e.rank = rank; rank > 0 {
+		m.retained[rank-1].Add(e.entry.ID, meta(e))
+	}
+}
+
+// retainedLeaf takes the first of the retained entries that may go out of all.
+func (m *model) retainedLeaf() *body {
+	byID := m.byID()
+	for _, p := range m.retained {
+		if id, ok := p.Evict(func(id policy.ID) bool { return m.evictable(byID[id]) }); ok {
+			e := byID[id]
+			p.Add(id, meta(e))
+			m.remove(e)
+			return e
+		}
+	}
+	return nil
 }
 
 func newRanking(name string) *ranking {
 	r := &ranking{in: make(map[*body]bool)}
+	for i := range r.retained {
+		r.retained[i] = policytest.Model("lru", 0)
+	}
 	r.all = r.reference(name, 1<<20)
 	return r
 }
@@ -127,6 +158,9 @@ func (r *ranking) admit(k key.Key, size uint32) {
 
 func (r *ranking) add(e *body) {
 	r.all.Add(e.entry.ID, meta(e))
+	if e.rank > 0 {
+		r.retained[e.rank-1].Add(e.entry.ID, meta(e))
+	}
 	if r.owns(e.entry.Key) {
 		r.quote(e)
 	}
@@ -138,6 +172,9 @@ func (r *ranking) quote(e *body) {
 }
 
 func (r *ranking) touch(e *body) {
+	if e.rank > 0 {
+		r.retained[e.rank-1].Touch(e.entry.ID)
+	}
 	r.all.Touch(e.entry.ID)
 	if r.in[e] {
 		r.own.Touch(e.entry.ID)
@@ -146,6 +183,9 @@ func (r *ranking) touch(e *body) {
 
 // renew reports whether there is anything to it.
 func (r *ranking) renew(e *body) bool {
+	if e.rank > 0 {
+		r.retained[e.rank-1].Touch(e.entry.ID)
+	}
 	all, ok := r.all.(policy.Renewer)
 	if !ok {
 		return false
@@ -159,6 +199,9 @@ func (r *ranking) renew(e *body) bool {
 
 func (r *ranking) remove(e *body) {
 	r.all.Remove(e.entry.ID)
+	if e.rank > 0 {
+		r.retained[e.rank-1].Remove(e.entry.ID)
+	}
 	if r.in[e] {
 		r.own.Remove(e.entry.ID)
 		delete(r.in, e)
@@ -298,7 +341,7 @@ func (m *model) evict(p policy.Policy, got ledger.Entry, safely bool) *body {
 }
 
 func (m *model) choose(p policy.Policy, got ledger.Entry, safely bool) *body {
-	if _, trusted := p.(*trusting); trusted && safely && got.Key == (key.Key{}) && m.under(p, got) == nil {
+	if _, trusted := p.(*trusting); trusted && safely && got.Key == (key.Key{}) && m.under(p, got, true) == nil {
 		for _, e := range m.live {
 			if m.works != 0 && m.isLost(e) && m.evictable(e) {
 				return nil // it had come to those only
@@ -310,7 +353,13 @@ func (m *model) choose(p policy.Policy, got ledger.Entry, safely bool) *body {
 		if e != nil && !m.isLost(e) {
 			return e
 		}
-		under := m.under(p, got)
+		under := m.under(p, got, false)
+		if e == nil && under == nil && p == m.all {
+			if e = m.retainedLeaf(); e != nil && !m.isLost(e) {
+				return e
+			}
+			under = m.under(p, got, true)
+		}
 		if e != nil && (under != nil || safely && m.works != 0) {
 			m.add(e)
 		}
@@ -332,9 +381,9 @@ func (m *model) isLost(e *body) bool {
 }
 
 // under is what the ledger evicted of a policy, if it stands underneath.
-func (m *model) under(p policy.Policy, got ledger.Entry) *body {
+func (m *model) under(p policy.Policy, got ledger.Entry, retained bool) *body {
 	for _, e := range m.live {
-		if m.underneath(e) && (p == m.all || m.in[e]) && (got.Key == key.Key{} || e.entry == got) {
+		if m.underneath(e) && (retained || p == m.own || e.rank == 0) && (p == m.all || m.in[e]) && (got.Key == key.Key{} || e.entry == got) {
 			return e
 		}
 	}
@@ -345,7 +394,7 @@ func (m *model) under(p policy.Policy, got ledger.Entry) *body {
 func (m *model) leaf(p policy.Policy) *body {
 	byID := m.byID()
 	next := func() (policy.ID, bool) {
-		return p.Evict(func(id policy.ID) bool { return m.evictable(byID[id]) })
+		return p.Evict(func(id policy.ID) bool { return m.evictable(byID[id]) && (p == m.own || byID[id].rank == 0) })
 	}
 	id, ok := next()
 	for n := 0; ok && n < 16 && p == m.all && m.in[byID[id]] && byID[id].spared < quotaPriority; n++ {
@@ -361,6 +410,9 @@ func (m *model) leaf(p policy.Policy) *body {
 		m.all.Remove(id)
 	} else if m.in[e] {
 		m.own.Remove(id)
+	}
+	if e.rank > 0 {
+		m.retained[e.rank-1].Remove(id)
 	}
 	delete(m.in, e)
 	return e

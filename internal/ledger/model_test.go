@@ -29,6 +29,7 @@ type body struct {
 	freed  bool
 	fresh  bool // published to be used, and not used yet
 	spared int
+	rank   ledger.Rank
 	// undead is set while a removed body still stands for the missing
 	// parent of its kids, so that its key cannot be filled again.
 	undead bool
@@ -319,6 +320,7 @@ func (m *model) endResidency(e *body) {
 	m.unlink(e)
 	delete(m.live, e.entry.Key)
 	m.dead = append(m.dead, e)
+	e.rank = 0
 	e.undead = m.hasKids(e.entry.Key)
 }
 
@@ -339,6 +341,9 @@ func (m *model) stats() (s ledger.Stats) {
 			s.Filling++
 		} else {
 			s.Entries++
+			if e.rank > 0 {
+				s.RetainedBytes += occupied(e.entry.Size)
+			}
 			if e.entry.Dirty {
 				s.DirtyEntries++
 				s.DirtyBytes += int64(e.entry.Size)

@@ -12,9 +12,11 @@ type order struct {
 	*table
 	scopes    []scope // of everything, then of each quota
 	name      string  // of their policies
-	ok        func(policy.ID) bool
-	retired   uint64 // steps of policies that were replaced
-	requoting bool   // no quota is enforced; see Requote
+	retained  retained
+	leaf      func(policy.ID) bool // any that may go
+	ok        func(policy.ID) bool // of these, what the policy of all may name
+	retired   uint64               // steps of policies that were replaced
+	requoting bool                 // no quota is enforced; see Requote
 
 	// pending is the next ancestor to renew after a Publish that ended with
 	// tail; 0 for none.
@@ -28,7 +30,8 @@ type order struct {
 
 // init installs the policies. Those of quotas are of the kind of opt.Policy.
 func (o *order) init(t *table, opt Options, later bool) {
-	o.table, o.ok = t, t.acceptable
+	o.table, o.leaf, o.ok = t, t.acceptable, t.unretained
+	o.retained.init()
 	o.name = cmp.Or(opt.PolicyName, "lru")
 	o.scopes = make([]scope, 1+len(opt.Quotas))
 	o.introduce(opt.Policy)
@@ -93,6 +96,7 @@ func (o *order) add(r, id uint32) {
 // join makes the entry a candidate.
 func (o *order) join(id uint32) {
 	o.add(everything, id)
+	o.retained.add(o.entries.at(id), policy.ID(id))
 	if sp := o.spaces.slots.at(o.entries.at(id).space); sp.quota != 0 && !sp.moving {
 		o.joinQuota(id)
 	}
@@ -107,6 +111,7 @@ func (o *order) joinQuota(id uint32) {
 }
 
 func (o *order) touch(id uint32) {
+	o.retained.touch(o.entries.at(id), policy.ID(id))
 	o.inScopes(o.entries.at(id), func(r *scope) {
 		if !r.silent {
 			r.policy.Touch(policy.ID(id))
@@ -116,6 +121,7 @@ func (o *order) touch(id uint32) {
 
 // renew makes the entry as young as one just used. It is no use.
 func (o *order) renew(id uint32) {
+	o.retained.touch(o.entries.at(id), policy.ID(id))
 	o.inScopes(o.entries.at(id), func(r *scope) {
 		if p, ok := r.policy.(policy.Renewer); ok {
 			p.Renew(policy.ID(id))
@@ -127,7 +133,7 @@ func (o *order) renew(id uint32) {
 // was counted when it was added.
 func (o *order) use(id policy.ID) {
 	e := o.entries.at(uint32(id))
-	e.spared = 0
+	e.forgetSpared()
 	e.mark = e.mark&^(cooled|passed) | used
 	if e.mark&fresh != 0 {
 		e.mark &^= fresh
@@ -147,12 +153,14 @@ func (o *order) renews() bool {
 }
 
 func (o *order) allow(id uint32) {
+	o.retained.allow(o.entries.at(id), policy.ID(id))
 	o.inScopes(o.entries.at(id), func(r *scope) { r.policy.Allow(policy.ID(id)) })
 }
 
 func (o *order) remove(id uint32) {
 	e := o.entries.at(id)
 	o.inScopes(e, func(r *scope) { r.policy.Remove(policy.ID(id)) })
+	o.retained.remove(e, policy.ID(id))
 	e.mark &^= inQuota
 }
 
@@ -165,9 +173,13 @@ func (o *order) next(r uint32) (id uint32, ok bool) {
 			return id, true
 		}
 	}
-	victim, ok := o.scopes[r].policy.Evict(o.ok)
+	acceptable := o.leaf
+	if r == everything {
+		acceptable = o.ok
+	}
+	victim, ok := o.scopes[r].policy.Evict(acceptable)
 	for n := 0; ok && n < maxSpared && r == everything && o.spare(uint32(victim)); n++ {
-		victim, ok = o.scopes[r].policy.Evict(o.ok)
+		victim, ok = o.scopes[r].policy.Evict(acceptable)
 	}
 	if !ok {
 		return 0, false
@@ -180,6 +192,7 @@ func (o *order) next(r uint32) (id uint32, ok bool) {
 	case e.mark&inQuota != 0:
 		o.scopes[o.spaces.slots.at(e.space).quota].policy.Remove(victim)
 	}
+	o.retained.remove(e, victim)
 	e.mark &^= inQuota
 	return id, true
 }
@@ -189,5 +202,5 @@ func (o *order) steps() (n uint64) {
 	for i := range o.scopes {
 		n += o.scopes[i].policy.Steps()
 	}
-	return n + o.retired
+	return n + o.retired + o.retained.steps()
 }

@@ -30,10 +30,10 @@ const (
 // it had that as often as its priority says. A use starts the count again.
 func (o *order) spare(id uint32) bool {
 	e := o.entries.at(id)
-	if e.mark&inQuota == 0 || e.spared >= o.scopes[o.spaces.slots.at(e.space).quota].priority {
+	if e.mark&inQuota == 0 || e.spared() >= o.scopes[o.spaces.slots.at(e.space).quota].priority {
 		return false
 	}
-	e.spared++
+	e.spareAgain()
 	o.add(everything, id)
 	return true
 }

@@ -250,6 +250,19 @@ func (r *rig) cool() {
 	r.model.trustAll()
 }
 
+// retain gives the chunks of a path ranks, or takes them.
+func (r *rig) retain() {
+	ks := r.path()
+	hs, ranks := make([]key.Hash, len(ks)), make([]ledger.Rank, len(ks))
+	for i, k := range ks {
+		hs[i], ranks[i] = k.Hash, ledger.Rank(max(0, r.source(int(ledger.MaxRank)+3)-2))
+		if e := r.model.live[k]; e != nil && e.state == ledger.Resident {
+			r.model.retain(e, ranks[i])
+		}
+	}
+	ledger.Retain(r.real, ks[0].Space, hs, ranks)
+}
+
 // turn replaces the policy.
 func (r *rig) turn() {
 	names := policy.All()
@@ -333,9 +346,13 @@ func (r *rig) restore() {
 	if len(ks) > 1 {
 		parent = ks[len(ks)-2].Hash
 	}
+	claimed := parent
+	if r.model.cyclic(k, parent) {
+		parent = key.Hash{}
+	}
 	e := &body{entry: ledger.Entry{Key: k, Parent: parent, Size: 100, Dirty: true}, parent: parent, state: ledger.Resident, holds: map[holder]int{}}
-	id, ok := r.real.Restore(e.entry, parent)
-	want := r.model.live[k] == nil && !r.model.cyclic(k, parent) &&
+	id, ok := r.real.Restore(e.entry, claimed)
+	want := r.model.live[k] == nil &&
 		!slices.ContainsFunc(r.model.dead, func(e *body) bool { return e.undead && e.entry.Key == k }) && !r.model.full(e)
 	if ok != want {
 		r.t.Fatalf("Restore: %v, want %v", ok, want)

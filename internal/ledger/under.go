@@ -77,8 +77,9 @@ const underLook = 64
 
 // nextUnder takes out what may go although it has kids. What may not any more
 // is dropped on the way: it was put there once for that. It finds nothing, and
-// leaves no stale, where that would make the lock round too long.
-func (o *order) nextUnder(r uint32, works mark) (id uint32, found bool) {
+// leaves no stale, where that would make the lock round too long. What is retained
+// has its turn only if retained says so.
+func (o *order) nextUnder(r uint32, works mark, retained bool) (id uint32, found bool) {
 	if works == 0 {
 		return 0, false
 	}
@@ -93,6 +94,7 @@ func (o *order) nextUnder(r uint32, works mark) (id uint32, found bool) {
 				return 0, false
 			}
 			continue
+		case e.isRetained() && r == everything && !retained:
 		case e.mark&works != 0 && (looked >= underLook || !o.again(r, e)):
 			o.remove(id)
 			return id, true
@@ -110,9 +112,9 @@ func (o *order) again(r uint32, e *entry) bool {
 		e.mark &^= used
 		return true
 	}
-	if r != everything || e.mark&inQuota == 0 || e.spared >= o.scopes[o.spaces.slots.at(e.space).quota].priority {
+	if r != everything || e.mark&inQuota == 0 || e.spared() >= o.scopes[o.spaces.slots.at(e.space).quota].priority {
 		return false
 	}
-	e.spared++
+	e.spareAgain()
 	return true
 }

@@ -1,0 +1,81 @@
+package ledger_test
+
+import (
+	"testing"
+
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/policy"
+)
+
+// TestRetainedGoLast: under every policy, what has no rank goes first, then rank by
+// rank, leaves before what they stand on; and nothing is in the way of a fill.
+func TestRetainedGoLast(t *testing.T) {
+	for _, name := range policy.All() {
+		t.Run(name, func(t *testing.T) {
+			l := newLedger(t, name, ledger.Limits{})
+			for n := byte(1); n <= 8; n++ { // 1-2-3-4, and four others
+				parent := key.Hash{}
+				if n <= 4 && n > 1 {
+					parent = key.Hash{n - 1}
+				}
+				id, _, err := l.Begin(ledger.Daemon, ledger.IO, key.Key{Hash: key.Hash{n}}, parent, 1)
+				if err != nil {
+					t.Fatal(err)
+				}
+				l.Publish([]ledger.ID{id}, false)
+			}
+			hs := []key.Hash{{1}, {2}, {3}, {4}, {5}, {6}, {9}}
+			ledger.Retain(l, key.SpaceID{}, hs, []ledger.Rank{4, 4, 2, 2, 1, 3, 3})
+			l.Touch([]key.Key{{Hash: key.Hash{5}}})
+			if n := l.Stats().RetainedBytes; n != 6*page {
+				t.Errorf("%d bytes are retained, want %d", n, 6*page)
+			}
+			var order []byte
+			for range 8 {
+				if err := l.Check(); err != nil {
+					t.Fatal(err)
+				}
+				e, ok := l.Evict()
+				if !ok {
+					t.Fatalf("nothing can be evicted after %v", order)
+				}
+				l.Free(e.ID)
+				order = append(order, e.Key.Hash[0])
+			}
+			if first := order[0] + order[1]; first != 7+8 {
+				t.Errorf("%v: those without a rank are not the first", order)
+			}
+			if got, want := string(order[2:]), "\x05\x04\x03\x06\x02\x01"; got != want {
+				t.Errorf("they went in the order %v, want %v behind the first two", order, []byte(want))
+			}
+		})
+	}
+}
+
+// TestRetainEnds: an entry without its rank has the place that it would have had.
+func TestRetainEnds(t *testing.T) {
+	l := newLedger(t, "lru", ledger.Limits{})
+	for n := byte(1); n <= 3; n++ {
+		id, _, err := l.Begin(ledger.Daemon, ledger.IO, key.Key{Hash: key.Hash{n}}, key.Hash{}, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Publish([]ledger.ID{id}, false)
+	}
+	first := []key.Hash{{1}}
+	ledger.Retain(l, key.SpaceID{}, first, []ledger.Rank{4})
+	evict := func(want byte) {
+		t.Helper()
+		if e, ok := l.Evict(); !ok || e.Key.Hash[0] != want {
+			t.Errorf("%x went, want %x", e.Key.Hash[0], want)
+		}
+	}
+	evict(2)
+	ledger.Retain(l, key.SpaceID{}, first, []ledger.Rank{0})
+	evict(1)
+	evict(3)
+	if n := l.Stats().RetainedBytes; n != 0 {
+		t.Errorf("%d bytes are retained", n)
+	}
+}

@@ -341,12 +341,8 @@ func (m *model) evict(p policy.Policy, got ledger.Entry, safely bool) *body {
 }
 
 func (m *model) choose(p policy.Policy, got ledger.Entry, safely bool) *body {
-	if _, trusted := p.(*trusting); trusted && safely && got.Key == (key.Key{}) && m.under(p, got, true) == nil {
-		for _, e := range m.live {
-			if m.works != 0 && m.isLost(e) && m.evictable(e) {
-				return nil // it had come to those only
-			}
-		}
+	if _, trusted := p.(*trusting); trusted && safely && got.Key == (key.Key{}) && m.mayGiveUp(p, got) {
+		return nil
 	}
 	for range 16 {
 		e := m.leaf(p)
@@ -372,6 +368,18 @@ func (m *model) choose(p policy.Policy, got ledger.Entry, safely bool) *body {
 		}
 	}
 	return nil
+}
+
+// mayGiveUp says whether a ledger may have come to leaves that would be lost only.
+func (m *model) mayGiveUp(p policy.Policy, got ledger.Entry) bool {
+	var any, lost [2]bool // without a rank, and with one
+	for _, e := range m.live {
+		if m.works != 0 && m.evictable(e) {
+			with := min(e.rank, 1)
+			any[with], lost[with] = true, lost[with] || m.isLost(e)
+		}
+	}
+	return m.under(p, got, false) == nil && (lost[0] || !any[0] && lost[1] && m.under(p, got, true) == nil)
 }
 
 // isLost says whether no writer would take a victim.

@@ -78,16 +78,10 @@ func (b *book) choose(r uint32, works mark, safely bool) (id uint32, ok bool) {
 	}
 	keep := safely && works != 0
 	for range maxSpared {
-		leaf, ok := b.order.next(r)
+		leaf, other := b.order.nextOf(r, works, b.isLost)
+		ok, found := leaf != 0, other != 0
 		if ok && !b.isLost(b.entries.at(leaf)) {
 			return leaf, true
-		}
-		other, found := b.order.nextUnder(r, works, false)
-		if !ok && !found && r == everything {
-			if leaf, ok = b.order.nextRetained(); ok && !b.isLost(b.entries.at(leaf)) {
-				return leaf, true
-			}
-			other, found = b.order.nextUnder(r, works, true)
 		}
 		later := !found && b.order.stale == 0 // another round will tell
 		if ok && (found || keep || later) {
@@ -103,6 +97,24 @@ func (b *book) choose(r uint32, works mark, safely bool) (id uint32, ok bool) {
 		}
 	}
 	return 0, false
+}
+
+// nextOf takes out the next leaf of a scope and, where there is none or it would be
+// lost, what may go from underneath others; 0 for none. Retained entries have their
+// turn where there is nothing else.
+func (o *order) nextOf(r uint32, works mark, lost func(*entry) bool) (leaf, other uint32) {
+	leaf, ok := o.next(r)
+	if ok && !lost(o.entries.at(leaf)) {
+		return leaf, 0
+	}
+	other, found := o.nextUnder(r, works, false)
+	if ok || found || r != everything {
+		return leaf, other
+	}
+	if leaf, ok = o.nextRetained(); !ok || lost(o.entries.at(leaf)) {
+		other, _ = o.nextUnder(r, works, true)
+	}
+	return leaf, other
 }
 
 // isLost says whether an entry that goes is lost: the tiers below lack it, and

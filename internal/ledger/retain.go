@@ -81,12 +81,12 @@ func (e *entry) isRetained() bool { return e.turns>>spareBits > 0 }
 func Retain(l *Ledger, space key.SpaceID, hs []key.Hash, ranks []Rank) {
 	for len(hs) > 0 {
 		n := min(len(hs), maxRound)
-		l.retainRound(space, hs[:n], ranks[:n])
+		retainRound(l, space, hs[:n], ranks[:n])
 		hs, ranks = hs[n:], ranks[n:]
 	}
 }
 
-func (l *Ledger) retainRound(space key.SpaceID, hs []key.Hash, ranks []Rank) {
+func retainRound(l *Ledger, space key.SpaceID, hs []key.Hash, ranks []Rank) {
 	l.mu.Lock()
 	defer l.unlock()
 	for i, h := range hs {

@@ -146,3 +146,23 @@ func (c *Client) warm(ctx context.Context, req *wire.WarmRequest) (Match, State,
 	err := c.link.do(ctx, wire.OpWarm, req, m.Decode, nil)
 	return matchOf(&m.Match, m.Match.Total.Chunks), stateOf(&m.State), err
 }
+
+// Hint says something of the future of a prompt, in request_configs as those of
+// PrefetchOptions, without asking for the prompt: when a request of the engine ends or
+// pauses. ErrNotFound says that the daemon does not know the subject any more,
+// ErrUnknownOp that it is older: do without.
+func (c *Client) Hint(ctx context.Context, about Subject, configs map[string]string) (Hinted, error) {
+	req := wire.HintRequest{Chain: wire.Chain{Form: wire.FormNone}, LookupID: about.LookupID, Configs: pairs(configs)}
+	switch {
+	case about.Prompt != nil:
+		var err error
+		if req.Chain, err = c.chain(wire.OpHint, about.Prompt); err != nil {
+			return Hinted{}, err
+		}
+	case about.LookupID == "" && about.Space != nil:
+		req.Chain.Space = about.Space.info.Handle
+	}
+	var m wire.HintReply
+	err := c.link.do(ctx, wire.OpHint, &req, m.Decode, nil)
+	return Hinted{m.Retained, m.Faults}, err
+}

@@ -1,0 +1,155 @@
+package retain
+
+import (
+	"cmp"
+	"container/heap"
+	"context"
+	"encoding/hex"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/kvstored/kvstored/key"
+)
+
+// claim is one call of Retain: its chunks are looked at when it ends. What was claimed
+// anew by then has a later end of its own.
+type claim struct {
+	of    *holder
+	hs    []key.Hash
+	until time.Time
+}
+
+// deadlines is a heap of claims, the first to end on top.
+type deadlines []claim
+
+func (d deadlines) Len() int           { return len(d) }
+func (d deadlines) Less(i, j int) bool { return d[i].until.Before(d[j].until) }
+func (d deadlines) Swap(i, j int)      { d[i], d[j] = d[j], d[i] }
+func (d *deadlines) Push(c any)        { *d = append(*d, c.(claim)) }
+func (d *deadlines) Pop() any {
+	last := len(*d) - 1
+	c := (*d)[last]
+	(*d)[last] = claim{}
+	*d = (*d)[:last]
+	return c
+}
+
+// Expire ends the claims that are over, and returns when the next one is; zero for
+// none.
+func (t *Table) Expire() time.Time {
+	for {
+		if next, more := t.expireOne(); !more {
+			return next
+		}
+	}
+}
+
+// expireOne ends one claim, and reports whether there may be another.
+func (t *Table) expireOne() (next time.Time, more bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := t.now()
+	if len(t.mu.due) == 0 {
+		return time.Time{}, false
+	}
+	if next = t.mu.due[0].until; next.After(now) {
+		return next, false
+	}
+	c := heap.Pop(&t.mu.due).(claim)
+	for _, hash := range c.hs {
+		ch := t.mu.chunks[key.Key{Space: c.of.Space, Hash: hash}]
+		if g := ch.of(c.of); g != nil && !g.until.After(now) {
+			t.drop(c.of, hash)
+		}
+	}
+	t.flush(c.of.Space)
+	t.spend(c.of, -claimBytes-hashBytes*int64(len(c.hs)))
+	if u := c.of.user; u.holders == 0 && u.memory == 0 {
+		delete(t.mu.users, c.of.UID)
+	}
+	return time.Time{}, true
+}
+
+// Run ends claims in time until ctx ends.
+func (t *Table) Run(ctx context.Context) error {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		wait := time.Hour
+		if next := t.Expire(); !next.IsZero() {
+			wait = max(next.Sub(t.now()), 0)
+		}
+		timer.Reset(wait)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-timer.C:
+		case <-t.wake:
+		}
+	}
+}
+
+// counts are of grants: a chunk that one claimant retains is one.
+type counts struct{ given, right, wrong, over atomic.Uint64 }
+
+// Stats is what is retained, and what came of it.
+type Stats struct {
+	Chunks      int64  `json:"chunks"`
+	Bytes       int64  `json:"bytes"` // payload, as far as it is known
+	Claimants   int64  `json:"claimants"`
+	MemoryBytes int64  `json:"memory_bytes"`
+	Given       uint64 `json:"given"`       // chunks that a claimant has retained
+	Right       uint64 `json:"right"`       // of these, asked for since
+	Wrong       uint64 `json:"wrong"`       // let go of without that
+	OverBudget  uint64 `json:"over_budget"` // let go of because they were larger than expected
+}
+
+// Stats returns the present numbers.
+func (t *Table) Stats() Stats {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return Stats{
+		Chunks: int64(len(t.mu.chunks)), Bytes: t.mu.bytes, Claimants: int64(len(t.mu.holders)), MemoryBytes: t.mu.memory,
+		Given: t.count.given.Load(), Right: t.count.right.Load(), Wrong: t.count.wrong.Load(), OverBudget: t.count.over.Load(),
+	}
+}
+
+// Held is what one claimant retains.
+type Held struct {
+	Claimant
+	Chunks   int
+	Bytes    int64
+	Priority uint8 // the highest
+	Used     int   // chunks that were asked for since
+	Left     time.Duration
+}
+
+// List is what claimants retain, most bytes first: the first most of them. more is how
+// many are left out.
+func (t *Table) List(most int) (list []Held, more int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := t.now()
+	for _, h := range t.mu.holders {
+		x := Held{Claimant: h.Claimant, Chunks: len(h.chunks)}
+		for hash := range h.chunks {
+			ch := t.mu.chunks[key.Key{Space: h.Space, Hash: hash}]
+			g := ch.of(h)
+			x.Bytes += ch.bytes
+			x.Priority, x.Left = max(x.Priority, g.priority), max(x.Left, g.until.Sub(now))
+			if g.used {
+				x.Used++
+			}
+		}
+		list = append(list, x)
+	}
+	slices.SortFunc(list, func(a, b Held) int {
+		return cmp.Or(
+			cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.UID, b.UID), cmp.Compare(a.Name, b.Name),
+			cmp.Compare(hex.EncodeToString(a.Space[:]), hex.EncodeToString(b.Space[:])),
+		)
+	})
+	more = max(0, len(list)-most)
+	return list[:len(list)-more], more
+}

@@ -1,0 +1,411 @@
+package retain
+
+import (
+	"container/heap"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/key"
+)
+
+// Limits bound what may be retained. They are soft: what is retained already stays
+// where they are lowered.
+type Limits struct {
+	TotalBytes int64         // payload of all chunks that are retained, each once
+	UserBytes  int64         // of those of one user
+	Duration   time.Duration // of one claim
+}
+
+const (
+	// MaxPriority is the highest priority of a claim.
+	MaxPriority = 100
+	// maxMemory bounds the table: at some 250 bytes for each chunk of a claim that is
+	// a quarter of a million chunks, of which one user may have half.
+	maxMemory = 64 << 20
+	// Memory of a claimant, of a chunk, of a grant on it, and of a claim, with their
+	// shares of maps and heaps.
+	holderBytes, chunkBytes, grantBytes, claimBytes, hashBytes = 384, 160, 72, 96, 16
+)
+
+// ErrOver says that no more may be retained, of a user or in total.
+var ErrOver = errors.New("no more may be retained")
+
+// Claimant is who retains: a name of one user in one space.
+type Claimant struct {
+	UID   uint32
+	Space key.SpaceID
+	Name  string // a scope or a session; "" is a claimant too
+}
+
+// Tell gives chunks of a space their ranks in all tiers that have them. It must not
+// call the table.
+type Tell func(space key.SpaceID, hs []key.Hash, ranks []ledger.Rank)
+
+// Table is all claims. It is safe for concurrent use.
+type Table struct {
+	tell  Tell
+	now   func() time.Time
+	known atomic.Int64  // chunks; 0 for most daemons, which then take no lock
+	wake  chan struct{} // capacity 1: the first deadline may be another
+	mu    struct {
+		sync.Mutex
+		limits  Limits
+		chunks  map[key.Key]*chunk
+		holders map[Claimant]*holder
+		users   map[uint32]*user
+		due     deadlines
+		bytes   int64
+		memory  int64
+		hashes  []key.Hash // of the round being told
+		ranks   []ledger.Rank
+	}
+	count counts
+}
+
+type chunk struct {
+	bytes  int64 // of its payload; 0 = not known yet
+	grants []grant
+}
+
+// grant is what one claimant retains a chunk with.
+type grant struct {
+	of       *holder
+	priority uint8
+	used     bool // it was asked for
+	until    time.Time
+}
+
+type holder struct {
+	Claimant
+	user   *user
+	chunks map[key.Hash]struct{}
+}
+
+type user struct {
+	holders int
+	bytes   int64
+	memory  int64
+}
+
+// New returns an empty table.
+func New(tell Tell, l Limits) *Table {
+	t := &Table{tell: tell, now: time.Now, wake: make(chan struct{}, 1)}
+	t.mu.chunks, t.mu.holders, t.mu.users = make(map[key.Key]*chunk), make(map[Claimant]*holder), make(map[uint32]*user)
+	t.mu.limits = l
+	return t
+}
+
+// Set replaces the limits. Claims that are there stay.
+func (t *Table) Set(l Limits) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.mu.limits = l
+}
+
+// Limits are the present ones.
+func (t *Table) Limits() Limits {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.mu.limits
+}
+
+// Retain has a claimant retain chunks of its space for so long: what it claimed of one
+// before is replaced. sizes are their payload bytes, 0 where they are not known yet; see
+// Stored. Priority 0 releases them. It returns how many of the first are retained now;
+// the error, ErrOver, says why not all.
+func (t *Table) Retain(c Claimant, hs []key.Hash, sizes []int64, priority uint8, d time.Duration) (int, error) {
+	if priority == 0 {
+		t.Release(c, hs)
+		return 0, nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	until := t.now().Add(min(d, t.mu.limits.Duration))
+	n, err := 0, error(nil)
+	for ; n < len(hs); n++ {
+		if err = t.grant(c, hs[n], sizes[n], priority, until); err != nil {
+			break
+		}
+	}
+	t.flush(c.Space)
+	if h := t.mu.holders[c]; h != nil && n > 0 {
+		t.await(h, hs[:n], until)
+	}
+	return n, err
+}
+
+// grant retains one chunk, and notes its rank.
+func (t *Table) grant(c Claimant, hash key.Hash, bytes int64, priority uint8, until time.Time) error {
+	k := key.Key{Space: c.Space, Hash: hash}
+	h, ch := t.mu.holders[c], t.mu.chunks[k]
+	g := ch.of(h)
+	if g == nil {
+		if err := t.fits(c.UID, ch, bytes); err != nil {
+			return err
+		}
+		g = t.add(c, k, bytes)
+		t.count.given.Add(1)
+		ch = t.mu.chunks[k]
+	}
+	g.priority, g.until = priority, until
+	t.note(c.Space, hash, ch)
+	return nil
+}
+
+// of is the grant of a claimant on a chunk, or nil.
+func (c *chunk) of(h *holder) *grant {
+	if c == nil || h == nil {
+		return nil
+	}
+	for i := range c.grants {
+		if c.grants[i].of == h {
+			return &c.grants[i]
+		}
+	}
+	return nil
+}
+
+// has reports whether a user retains a chunk.
+func (c *chunk) has(u *user) bool {
+	for i := range c.grants {
+		if c.grants[i].of.user == u {
+			return true
+		}
+	}
+	return false
+}
+
+// fits is an error if a user must not retain one chunk more.
+func (t *Table) fits(uid uint32, ch *chunk, bytes int64) error {
+	u, l := t.mu.users[uid], &t.mu.limits
+	own, memory, total := int64(0), int64(0), t.mu.bytes
+	if u != nil {
+		own, memory = u.bytes, u.memory
+	}
+	if ch != nil {
+		bytes = ch.bytes
+	} else {
+		total += bytes
+	}
+	if ch == nil || u == nil || !ch.has(u) {
+		own += bytes
+	}
+	const most = holderBytes + chunkBytes + grantBytes + claimBytes + hashBytes
+	switch {
+	case own > l.UserBytes:
+		return fmt.Errorf("%d bytes of this user, of %d: %w", own, l.UserBytes, ErrOver)
+	case total > l.TotalBytes:
+		return fmt.Errorf("%d bytes of all users, of %d: %w", total, l.TotalBytes, ErrOver)
+	case t.mu.memory+most > maxMemory || memory+most > maxMemory/2:
+		return fmt.Errorf("the table of claims is full: %w", ErrOver)
+	}
+	return nil
+}
+
+// add makes a grant without a priority.
+func (t *Table) add(c Claimant, k key.Key, bytes int64) *grant {
+	h := t.holder(c)
+	ch := t.mu.chunks[k]
+	if ch == nil {
+		ch = &chunk{bytes: bytes}
+		t.mu.chunks[k] = ch
+		t.mu.bytes += bytes
+		t.mu.memory += chunkBytes
+		t.known.Add(1)
+	}
+	if !ch.has(h.user) {
+		h.user.bytes += ch.bytes
+	}
+	h.chunks[k.Hash] = struct{}{}
+	ch.grants = append(ch.grants, grant{of: h})
+	t.spend(h, grantBytes)
+	return &ch.grants[len(ch.grants)-1]
+}
+
+func (t *Table) holder(c Claimant) *holder {
+	h := t.mu.holders[c]
+	if h == nil {
+		u := t.mu.users[c.UID]
+		if u == nil {
+			u = new(user)
+			t.mu.users[c.UID] = u
+		}
+		u.holders++
+		h = &holder{Claimant: c, user: u, chunks: make(map[key.Hash]struct{})}
+		t.mu.holders[c] = h
+		t.spend(h, holderBytes+int64(len(c.Name)))
+	}
+	return h
+}
+
+func (t *Table) spend(h *holder, n int64) {
+	h.user.memory += n
+	t.mu.memory += n
+}
+
+// drop ends the grant of a claimant on a chunk, and notes the rank that is left.
+func (t *Table) drop(h *holder, hash key.Hash) {
+	k := key.Key{Space: h.Space, Hash: hash}
+	ch := t.mu.chunks[k]
+	g := ch.of(h)
+	if g == nil {
+		return
+	}
+	if !g.used {
+		t.count.wrong.Add(1)
+	}
+	*g = ch.grants[len(ch.grants)-1]
+	ch.grants[len(ch.grants)-1] = grant{}
+	ch.grants = ch.grants[:len(ch.grants)-1]
+	delete(h.chunks, hash)
+	if !ch.has(h.user) {
+		h.user.bytes -= ch.bytes
+	}
+	t.spend(h, -grantBytes)
+	t.note(h.Space, hash, ch)
+	if len(ch.grants) == 0 {
+		t.mu.bytes -= ch.bytes
+		t.mu.memory -= chunkBytes
+		delete(t.mu.chunks, k)
+		t.known.Add(-1)
+	}
+	if len(h.chunks) == 0 {
+		t.forget(h)
+	}
+}
+
+// forget ends a claimant that retains nothing.
+func (t *Table) forget(h *holder) {
+	t.spend(h, -holderBytes-int64(len(h.Name)))
+	delete(t.mu.holders, h.Claimant)
+	if h.user.holders--; h.user.holders == 0 && h.user.memory == 0 {
+		delete(t.mu.users, h.UID)
+	}
+}
+
+// rank is that of the highest priority which a chunk is retained with.
+func (c *chunk) rank() (r ledger.Rank) {
+	for i := range c.grants {
+		r = max(r, RankOf(c.grants[i].priority))
+	}
+	return r
+}
+
+// RankOf is how a priority ranks in the tiers: 1 to 25 are the lowest rank.
+func RankOf(priority uint8) ledger.Rank {
+	const each = MaxPriority / int(ledger.MaxRank)
+	return ledger.Rank((int(min(priority, MaxPriority)) + each - 1) / each)
+}
+
+// note puts a chunk among those whose ranks are to be told.
+func (t *Table) note(space key.SpaceID, hash key.Hash, ch *chunk) {
+	t.mu.hashes, t.mu.ranks = append(t.mu.hashes, hash), append(t.mu.ranks, ch.rank())
+	if len(t.mu.hashes) == cap(t.mu.hashes) && len(t.mu.hashes) >= 1024 {
+		t.flush(space)
+	}
+}
+
+// flush tells what was noted, of one space.
+func (t *Table) flush(space key.SpaceID) {
+	if len(t.mu.hashes) > 0 {
+		t.tell(space, t.mu.hashes, t.mu.ranks)
+		t.mu.hashes, t.mu.ranks = t.mu.hashes[:0], t.mu.ranks[:0]
+	}
+}
+
+// Release ends what a claimant claims of some chunks, of all for nil, and returns how
+// many those were.
+func (t *Table) Release(c Claimant, hs []key.Hash) (n int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	h := t.mu.holders[c]
+	if h == nil {
+		return 0
+	}
+	before := len(h.chunks)
+	if hs == nil {
+		for hash := range h.chunks {
+			t.drop(h, hash)
+		}
+	}
+	for _, hash := range hs {
+		t.drop(h, hash)
+	}
+	t.flush(c.Space)
+	return before - len(h.chunks)
+}
+
+// Stored says that a tier has a chunk of so many bytes now, and has that tier told its
+// rank.
+func (t *Table) Stored(k key.Key, bytes int64, tell func(ledger.Rank)) {
+	if t.known.Load() == 0 {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	ch := t.mu.chunks[k]
+	if ch == nil {
+		return
+	}
+	if ch.bytes == 0 && !t.measured(k, ch, bytes) {
+		return
+	}
+	tell(ch.rank())
+}
+
+// measured notes how large a chunk is, and reports whether it is retained all the same:
+// those who must not have it beside what they retain lose it.
+func (t *Table) measured(k key.Key, ch *chunk, bytes int64) bool {
+	ch.bytes = bytes
+	t.mu.bytes += bytes
+	seen := make(map[*user]bool, 1)
+	for i := range ch.grants {
+		if u := ch.grants[i].of.user; !seen[u] {
+			seen[u] = true
+			u.bytes += bytes
+		}
+	}
+	for i := len(ch.grants) - 1; i >= 0; i-- {
+		if h := ch.grants[i].of; h.user.bytes > t.mu.limits.UserBytes || t.mu.bytes > t.mu.limits.TotalBytes {
+			t.count.over.Add(1)
+			t.drop(h, k.Hash)
+		}
+	}
+	t.flush(k.Space)
+	return len(ch.grants) > 0
+}
+
+// Asked says that chunks of a space were asked for: whoever claimed one was right.
+func (t *Table) Asked(space key.SpaceID, hs []key.Hash) {
+	if t.known.Load() == 0 {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, hash := range hs[:min(len(hs), 4096)] {
+		ch := t.mu.chunks[key.Key{Space: space, Hash: hash}]
+		for i := 0; ch != nil && i < len(ch.grants); i++ {
+			if g := &ch.grants[i]; !g.used {
+				g.used = true
+				t.count.right.Add(1)
+			}
+		}
+	}
+}
+
+// await has a claim ended in time.
+func (t *Table) await(h *holder, hs []key.Hash, until time.Time) {
+	c := claim{h, append([]key.Hash(nil), hs...), until}
+	t.spend(h, claimBytes+hashBytes*int64(len(hs)))
+	heap.Push(&t.mu.due, c)
+	if t.mu.due[0].until.Equal(until) {
+		select {
+		case t.wake <- struct{}{}:
+		default:
+		}
+	}
+}

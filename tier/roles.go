@@ -122,8 +122,7 @@ type Planner interface {
 	// worth more than what would go for them and, with twice, have been asked
 	// for twice.
 	Admit(space key.SpaceID, parent key.Hash, hs []key.Hash, size uint32, twice bool) int
-	// MarkCold makes the chunks that are the chain's alone the first to go,
-	// unless a policy plans: Observe has told it.
+	// MarkCold makes the chunks that are the chain's alone the first to go.
 	MarkCold(space key.SpaceID, hs []key.Hash)
 	// Train runs the trainings of the policy that are due.
 	Train()

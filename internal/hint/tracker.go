@@ -2,12 +2,10 @@ package hint
 
 import (
 	"crypto/sha256"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/policy"
 )
@@ -32,49 +30,6 @@ type Advice struct {
 	Session  string // several requests of one have the same; "" is none
 	Force    bool   // the chunks are to be stored also where the policies refuse them
 	Bad      int    // values that are none
-}
-
-// Read reads session, turn_over, priority, expected_output_tokens and
-// store.
-func Read(configs wire.Pairs) (a Advice) {
-	for name, text := range configs.All() {
-		value := string(text)
-		switch string(name) {
-		case "session":
-			a.Session = value
-		case "turn_over":
-			a.Measured = true
-			a.pick(value, map[string]policy.Hint{"done": policy.Done, "continues": policy.Continues}, &a.Hint)
-		case "priority":
-			wished := policy.NoHint
-			a.pick(value, map[string]policy.Hint{"low": policy.Done, "normal": policy.NoHint, "high": policy.Continues}, &wished)
-			if a.Hint == policy.NoHint {
-				a.Hint = wished
-			}
-		case "expected_output_tokens":
-			n, err := strconv.ParseUint(value, 10, 31)
-			if err != nil || n == 0 {
-				a.Bad++
-				break
-			}
-			a.Answer = int(n)
-		case "store":
-			if a.Force = value == "always"; !a.Force && value != "worth" {
-				a.Bad++
-			}
-		}
-	}
-	a.Measured = a.Measured && a.Hint != policy.NoHint
-	return a
-}
-
-func (a *Advice) pick(value string, of map[string]policy.Hint, to *policy.Hint) {
-	h, ok := of[value]
-	if !ok {
-		a.Bad++
-		return
-	}
-	*to = h
 }
 
 // Tracker follows what clients say will be asked for again, or not, and how long

@@ -54,7 +54,7 @@ func TestPriorities(t *testing.T) {
 	h := NewTracker()
 	now := time.Unix(0, 0)
 	h.now = func() time.Time { return now }
-	high := Read(wire.Pairs(nil).Add("priority", "high"))
+	high, _ := Read(wire.Pairs(nil).Add("priority", "high"))
 	for n := range maxClientHints + 2 {
 		if taken := h.give(1, tiertest.Chain(uint64(n), 2), &high); taken != (n < maxClientHints) {
 			t.Fatalf("priority %d is taken: %v", n, taken)
@@ -76,7 +76,7 @@ func TestPriorities(t *testing.T) {
 // TestPrioritiesJudgeNothing: what one client says of a prompt, or a session,
 // stays judged when another wishes something for it, and the other way round.
 func TestPrioritiesJudgeNothing(t *testing.T) {
-	high := Read(wire.Pairs(nil).Add("priority", "high"))
+	high, _ := Read(wire.Pairs(nil).Add("priority", "high"))
 	done := Advice{Hint: policy.Done, Measured: true}
 	for _, session := range []string{"", "s"} {
 		high.Session, done.Session = session, session
@@ -173,7 +173,7 @@ func TestReadAnswer(t *testing.T) {
 	for text, want := range map[string]Advice{
 		"300": {Answer: 300}, "0": {Bad: 1}, "-1": {Bad: 1}, "many": {Bad: 1}, "": {Bad: 1}, "99999999999": {Bad: 1},
 	} {
-		if got := Read(wire.Pairs(nil).Add("expected_output_tokens", text)); got != want {
+		if got, _ := Read(wire.Pairs(nil).Add("expected_output_tokens", text)); got != want {
 			t.Errorf("%q: %+v, want %+v", text, got, want)
 		}
 	}

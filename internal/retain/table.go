@@ -339,9 +339,9 @@ func (t *Table) Release(c Claimant, hs []key.Hash) (n int) {
 	return before - len(h.chunks)
 }
 
-// Stored says that a tier has a chunk of so many bytes now, and has that tier told its
-// rank.
-func (t *Table) Stored(k key.Key, bytes int64, tell func(ledger.Rank)) {
+// Stored says that a tier has a chunk of so many bytes now, and gives it its rank in the
+// ledger of that tier.
+func (t *Table) Stored(k key.Key, bytes int64, in *ledger.Ledger) {
 	if t.known.Load() == 0 {
 		return
 	}
@@ -354,7 +354,9 @@ func (t *Table) Stored(k key.Key, bytes int64, tell func(ledger.Rank)) {
 	if ch.bytes == 0 && !t.measured(k, ch, bytes) {
 		return
 	}
-	tell(ch.rank())
+	if in != nil {
+		ledger.Retain(in, k.Space, []key.Hash{k.Hash}, []ledger.Rank{ch.rank()})
+	}
 }
 
 // measured notes how large a chunk is, and reports whether it is retained all the same:

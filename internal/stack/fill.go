@@ -158,6 +158,11 @@ func (s *filler) commit(c *key.Chain, from int, refs []tier.Ref, stored []bool) 
 		i += n
 	}
 	s.index.add(c, from, to, tier.CPU)
+	for i, k := range ks {
+		if stored[i] {
+			s.index.retained(tier.CPU, k, sc.sizes[i])
+		}
+	}
 	// A chunk that was evicted between the two steps must not stay in the index.
 	s.index.sync(tier.CPU, ks...)
 	for _, l := range s.levels.below {

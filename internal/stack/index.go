@@ -24,6 +24,7 @@ type index struct {
 	levels *levels
 	// holds asks a bounded tier whether it has k. Memory only.
 	holds        func(p tier.Place, k key.Key) bool
+	retainer     Retainer      // nil: nothing is retained
 	inconsistent atomic.Uint64 // claims about the parents of chunks that contradicted earlier ones
 
 	mu struct {
@@ -165,6 +166,13 @@ func (x *index) clear(p tier.Place, ks ...key.Key) {
 // insert is sync for entries, indexBatch at most, that the index may not know
 // (any more).
 func (x *index) insert(p tier.Place, recs []tier.Record) {
+	x.insertAll(p, recs)
+	for i := range recs {
+		x.retained(p, recs[i].Key, recs[i].Size)
+	}
+}
+
+func (x *index) insertAll(p tier.Place, recs []tier.Record) {
 	bounded := x.levels.at[p].Resident != nil
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -75,14 +75,22 @@ func (s *planning) observe(c *key.Chain, from, to int, p Prompt) {
 // MarkCold says that the client is done with a chain: in every tier the chunks
 // that are its alone are the first to go, until they are used.
 func (s *planning) MarkCold(c *key.Chain) {
+	s.eachPrompt(c, func(hs []key.Hash) {
+		for _, t := range s.planners {
+			t.MarkCold(c.Space, hs)
+		}
+	})
+}
+
+// eachPrompt calls do with the hashes of each prompt that a chain is of: chunks that
+// stand alone are one each.
+func (s *planning) eachPrompt(c *key.Chain, do func([]key.Hash)) {
 	step := c.Len()
 	if c.Alone {
 		step = 1
 	}
 	for hs := range slices.Chunk(c.Hashes, max(step, 1)) {
-		for _, t := range s.planners {
-			t.MarkCold(c.Space, hs)
-		}
+		do(hs)
 	}
 }
 

@@ -1,0 +1,294 @@
+package hint
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/kvstored/kvstored/internal/wire"
+	"github.com/kvstored/kvstored/policy"
+)
+
+// Bounds of what a client may wish for, as of the hints that engines carry.
+const (
+	MaxPriority   = 100
+	MaxDuration   = 30 * 24 * time.Hour
+	MaxPause      = 24 * time.Hour
+	MaxActions    = 16
+	MaxDirectives = 128
+	MaxEnvelope   = 64 << 10 // bytes of kv_hints
+)
+
+// Wishes is what request_configs ask for beyond Advice. The zero Wishes asks for
+// nothing.
+type Wishes struct {
+	Scope        string // names the claims; "" is the session
+	PromptTokens uint64 // where in the chain the output begins; 0 = at its end
+	Retains      []Retain
+	Pause        time.Duration // the conversation goes on after about so long; 0 = not said
+	MaxAge       time.Duration // of what is stored of the prompt; 0 = not said
+	Prefetch     bool          // promote the prompt
+	Demote       bool          // let DRAM go of it first
+	Faults       []wire.Fault
+}
+
+// Any reports whether there is something to carry out.
+func (w *Wishes) Any() bool {
+	return len(w.Retains) > 0 || w.Pause > 0 || w.MaxAge > 0 || w.Prefetch || w.Demote
+}
+
+// Retain asks for a range of a prompt to be kept.
+type Retain struct {
+	From, To uint64 // tokens; To 0 = to the end, with what is generated
+	Output   bool   // what is generated, instead of From and To
+	Priority uint8  // 0 releases
+	For      time.Duration
+	Said     Said // where it was asked for
+}
+
+// Said is where a wish stands, for the faults about it.
+type Said struct {
+	Action uint32 // number in the envelope, or wire.NoAction
+	Name   string
+}
+
+// Fault is the fault of what stands there.
+func (s Said) Fault(code wire.Code, format string, args ...any) wire.Fault {
+	return wire.Fault{Code: code, Action: s.Action, Name: cut(s.Name), Text: fmt.Sprintf(format, args...)}
+}
+
+// cut bounds a text of a client that goes back to it.
+func cut(s string) string {
+	return strings.ToValidUTF8(s[:min(len(s), wire.MaxStrBytes)], "")
+}
+
+func (w *Wishes) fault(s Said, code wire.Code, format string, args ...any) {
+	w.Add(s.Fault(code, format, args...))
+}
+
+// Add keeps a fault, unless there are as many as a reply tells.
+func (w *Wishes) Add(f wire.Fault) {
+	if len(w.Faults) < wire.MaxFaults {
+		w.Faults = append(w.Faults, f)
+	}
+}
+
+// wishing reads one config after the other.
+type wishing struct {
+	Advice
+	Wishes
+	own      Retain // of retain_priority and those beside it
+	retains  bool   // retain_priority was given
+	ranged   string // the name of a range that was given without it
+	envelope []byte
+}
+
+// Read reads all that the daemon understands of request_configs, by the names of
+// docs/protocol-more.md. What it does not understand is among the faults, and counted
+// as bad.
+func Read(configs wire.Pairs) (Advice, Wishes) {
+	if configs.Len() == 0 {
+		return Advice{}, Wishes{}
+	}
+	r := wishing{own: Retain{For: MaxDuration, Said: Said{wire.NoAction, "retain_priority"}}}
+	for name, value := range configs.All() {
+		r.config(string(name), string(value))
+	}
+	r.Measured = r.Measured && r.Hint != policy.NoHint
+	switch {
+	case r.retains:
+		r.keep(r.own)
+	case r.ranged != "":
+		r.fault(Said{wire.NoAction, r.ranged}, wire.CodeBadRequest, "there is no retain_priority beside it")
+	}
+	if r.envelope != nil {
+		r.read(r.envelope)
+	}
+	r.Bad += len(r.Faults)
+	return r.Advice, r.Wishes
+}
+
+// config reads one; a name with a dot is another program's, but for ours.
+func (r *wishing) config(name, value string) {
+	said := Said{wire.NoAction, name}
+	bare, ours := strings.CutPrefix(name, "kvstored.")
+	if !ours && strings.Contains(name, ".") {
+		return
+	}
+	read, known := configs[bare]
+	if !known {
+		r.fault(said, wire.CodeUnsupported, "the daemon knows no such config")
+		return
+	}
+	if code, problem := read(r, value); problem != "" {
+		r.fault(said, code, "%.80q %s", value, problem)
+	}
+}
+
+// configs are the readers of all names. A reader says what is wrong with a value.
+var configs = map[string]func(r *wishing, value string) (wire.Code, string){
+	"session":         func(r *wishing, v string) (wire.Code, string) { return named(v, &r.Session) },
+	"scope":           func(r *wishing, v string) (wire.Code, string) { return named(v, &r.Scope) },
+	"turn_over":       readTurnOver,
+	"priority":        readPriority,
+	"store":           readStore,
+	"kv_hints":        readEnvelope,
+	"retain_priority": readRetainPriority,
+	"retain_seconds": func(r *wishing, v string) (wire.Code, string) {
+		r.ranged = "retain_seconds"
+		return seconds(v, 0, MaxDuration, &r.own.For)
+	},
+	"retain_start": func(r *wishing, v string) (wire.Code, string) {
+		r.ranged = "retain_start"
+		return tokens(v, 0, &r.own.From)
+	},
+	"retain_end": func(r *wishing, v string) (wire.Code, string) {
+		r.ranged = "retain_end"
+		return tokens(v, 1, &r.own.To)
+	},
+	"covers_output": readCoversOutput,
+	"prompt_tokens": func(r *wishing, v string) (wire.Code, string) { return tokens(v, 1, &r.PromptTokens) },
+	"pause_seconds": func(r *wishing, v string) (wire.Code, string) {
+		return seconds(v, time.Millisecond, MaxPause, &r.Pause)
+	},
+	"max_age_seconds": func(r *wishing, v string) (wire.Code, string) {
+		return seconds(v, time.Second, MaxDuration, &r.MaxAge)
+	},
+	"expected_output_tokens": func(r *wishing, v string) (wire.Code, string) {
+		var n uint64
+		code, problem := tokens(v, 1, &n)
+		r.Answer = int(n)
+		return code, problem
+	},
+}
+
+func readTurnOver(r *wishing, v string) (wire.Code, string) {
+	h, ok := map[string]policy.Hint{"done": policy.Done, "continues": policy.Continues}[v]
+	if !ok {
+		return wire.CodeBadRequest, "is neither done nor continues"
+	}
+	r.Measured, r.Hint = true, h
+	return 0, ""
+}
+
+func readPriority(r *wishing, v string) (wire.Code, string) {
+	h, ok := map[string]policy.Hint{"low": policy.Done, "normal": policy.NoHint, "high": policy.Continues}[v]
+	if !ok {
+		return wire.CodeBadRequest, "is none of low, normal and high"
+	}
+	if r.Hint == policy.NoHint {
+		r.Hint = h
+	}
+	return 0, ""
+}
+
+func readStore(r *wishing, v string) (wire.Code, string) {
+	if r.Force = v == "always"; !r.Force && v != "worth" {
+		return wire.CodeBadRequest, "is neither always nor worth"
+	}
+	return 0, ""
+}
+
+func readRetainPriority(r *wishing, v string) (wire.Code, string) {
+	n, err := strconv.ParseUint(v, 10, 8)
+	if err != nil || n > MaxPriority {
+		return wire.CodeBadRequest, "is no whole number from 0 to 100"
+	}
+	r.own.Priority, r.retains = uint8(n), true
+	return 0, ""
+}
+
+func readCoversOutput(r *wishing, v string) (wire.Code, string) {
+	r.ranged = "covers_output"
+	if r.own.Output = v == "true"; !r.own.Output && v != "false" {
+		return wire.CodeBadRequest, "is neither true nor false"
+	}
+	return 0, ""
+}
+
+func readEnvelope(r *wishing, v string) (wire.Code, string) {
+	if len(v) > MaxEnvelope {
+		return wire.CodeTooLarge, fmt.Sprintf("has %d bytes; %d are allowed", len(v), MaxEnvelope)
+	}
+	r.envelope = []byte(v)
+	return 0, ""
+}
+
+// named reads a name of a client's choice.
+func named(v string, to *string) (wire.Code, string) {
+	switch {
+	case v == "":
+		return wire.CodeBadRequest, "is empty; leave it out, or give a name"
+	case len(v) > wire.MaxStrBytes:
+		return wire.CodeTooLarge, fmt.Sprintf("has %d bytes; use at most %d", len(v), wire.MaxStrBytes)
+	}
+	*to = v
+	return 0, ""
+}
+
+func tokens(v string, least uint64, to *uint64) (wire.Code, string) {
+	n, err := strconv.ParseUint(v, 10, 31)
+	if err != nil || n < least {
+		return wire.CodeBadRequest, fmt.Sprintf("is no whole number of tokens from %d on", least)
+	}
+	*to = n
+	return 0, ""
+}
+
+func seconds(v string, least, most time.Duration, to *time.Duration) (wire.Code, string) {
+	s, err := strconv.ParseFloat(v, 64)
+	if err != nil {
+		return wire.CodeBadRequest, "is no number of seconds"
+	}
+	return duration(s, least, most, to)
+}
+
+// duration is a number of seconds within bounds.
+func duration(s float64, least, most time.Duration, to *time.Duration) (wire.Code, string) {
+	switch {
+	case math.IsNaN(s) || s < least.Seconds():
+		return wire.CodeBadRequest, fmt.Sprintf("is less than %v", least)
+	case s > most.Seconds():
+		return wire.CodeTooLarge, fmt.Sprintf("is more than %.0f seconds", most.Seconds())
+	}
+	*to = time.Duration(s * float64(time.Second))
+	return 0, ""
+}
+
+// keep takes a range, unless it is one too many, contradicts itself, or rises above
+// what was kept of the prompt before it.
+func (r *wishing) keep(k Retain) {
+	switch {
+	case len(r.Retains) >= MaxDirectives:
+		r.fault(k.Said, wire.CodeTooLarge, "more than %d ranges in all", MaxDirectives)
+	case k.Output && (k.From > 0 || k.To > 0):
+		r.fault(k.Said, wire.CodeBadRequest, "what is generated has no start and no end")
+	case k.To > 0 && k.To <= k.From:
+		r.fault(k.Said, wire.CodeBadRequest, "the range ends at %d and begins at %d", k.To, k.From)
+	case r.rises(k):
+		r.fault(k.Said, wire.CodeBadRequest, "priority %d rises along the prompt: what stands before it goes first, and it is of no use then", k.Priority)
+	default:
+		r.Retains = append(r.Retains, k)
+	}
+}
+
+// rises reports whether priorities would rise along the prompt with k.
+func (r *wishing) rises(k Retain) bool {
+	for _, o := range r.Retains {
+		before, behind := k.start() < o.start(), k.start() > o.start()
+		if before && k.Priority < o.Priority || behind && k.Priority > o.Priority {
+			return true
+		}
+	}
+	return false
+}
+
+// start orders ranges; what is generated comes behind all.
+func (k *Retain) start() uint64 {
+	if k.Output {
+		return math.MaxUint64
+	}
+	return k.From
+}

@@ -16,6 +16,7 @@ type Config struct {
 	Prefetch Prefetch `yaml:"prefetch"`
 	Lease    Lease    `yaml:"lease"`
 	Pin      Pin      `yaml:"pin"`
+	Retain   Retain   `yaml:"retain"`
 	Budget   Budget   `yaml:"budget"`
 	Limits   Limits   `yaml:"limits"`
 	Stop     Stop     `yaml:"stop"`
@@ -96,6 +97,33 @@ type Lease struct {
 type Pin struct {
 	// Longest that a client may protect a prompt from eviction.
 	MaxAge time.Duration `yaml:"max_age" range:">0s" reload:"new pins"`
+}
+
+// Retain bounds what clients may have kept longer than the policies would. It is
+// evicted all the same where there is nothing else: see
+// [eviction.md](eviction.md#in-the-daemon).
+type Retain struct {
+	// Most payload bytes that all clients retain together; 0 is half of
+	// cpu.capacity and disk.capacity.
+	Total Bytes `yaml:"total" range:"0.." reload:"at once"`
+	// Most of these of one user; 0 is half of total.
+	UID Bytes `yaml:"uid" range:"0.." reload:"at once"`
+	// Longest that a chunk is retained, from when a client said so last.
+	MaxDuration time.Duration `yaml:"max_duration" range:">0s..720h" reload:"at once"`
+}
+
+// MaxRetain is the largest retain.max_duration, as of the hints that engines carry.
+const MaxRetain = 30 * 24 * time.Hour
+
+// Retained is what may be retained, in total and of one user.
+func (c *Config) Retained() (total, uid int64) {
+	if total = int64(c.Retain.Total); total == 0 {
+		total = int64(c.CPU.Capacity+c.Disk.Capacity) / 2
+	}
+	if uid = int64(c.Retain.UID); uid == 0 {
+		uid = total / 2
+	}
+	return total, uid
 }
 
 // Budget holds the shares of cpu.capacity that may be protected from eviction.

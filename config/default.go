@@ -36,6 +36,7 @@ func Default() Config {
 		Prefetch: Prefetch{Policy: PrefetchTimeout, Deadline: 2 * time.Second, Window: 256 * mib},
 		Lease:    Lease{MaxAge: 5 * time.Minute},
 		Pin:      Pin{MaxAge: 5 * time.Minute},
+		Retain:   Retain{MaxDuration: MaxRetain},
 		Budget:   Budget{Leases: 0.4, Pins: 0.2, Loads: 0.2, Unwritten: 0.2},
 		Limits:   Limits{UIDMemory: 0.75, Stall: 30 * time.Second, Connections: 4096, UIDJobs: 16 << 10},
 		Stop:     Stop{Flush: 60 * time.Second},

@@ -299,6 +299,17 @@ func (c *checker) flows() {
 	c.size("prefetch.window", c.Prefetch.Window, mib)
 	c.positive("lease.max_age", c.Lease.MaxAge)
 	c.positive("pin.max_age", c.Pin.MaxAge)
+	c.retain()
+}
+
+func (c *checker) retain() {
+	r := c.Retain
+	if r.MaxDuration <= 0 || r.MaxDuration > MaxRetain {
+		c.fail("retain.max_duration", "want a duration above 0s and at most 720h, not %s", durationText(r.MaxDuration))
+	}
+	if r.Total > 0 && r.UID > r.Total {
+		c.fail("retain.uid", "%v is more than retain.total, %v, of all users; lower it, or raise that", r.UID, r.Total)
+	}
 }
 
 func (c *checker) spaces() {

@@ -195,6 +195,9 @@ func (v *statsView) printRest(w io.Writer) {
 			l.row("hints: "+[]string{"done", "continues", "answer"}[i], "%s; %s of those whose outcome is known were right", human.Count(h.Given), human.Percent(float64(h.Right), float64(h.Right+h.Wrong)))
 		}
 	}
+	if r := s.Retained; r.Given > 0 {
+		l.row("retained", "%s in %s; %s of those asked to be kept came back", human.Bytes(r.Bytes), human.Plural(r.Chunks, "chunk"), human.Percent(float64(r.Right), float64(r.Given)))
+	}
 	if n := s.Hints.Priority; n > 0 {
 		l.row("hints: priority", "%s", human.Count(n))
 	}

@@ -53,6 +53,8 @@ func routes() []route {
 		routeOf("GET", "/v1/spaces", somewhere, (*call).spaces),
 		routeOf("GET", "/v1/pins", everywhere, (*call).pins),
 		routeOf("POST", "/v1/revoke", everywhere, (*call).revoke),
+		routeOf("GET", "/v1/retains", everywhere, (*call).retains),
+		routeOf("POST", "/v1/retain", everywhere, (*call).retain),
 		routeOf("GET", "/v1/policy", everywhere, (*call).policies),
 		routeOf("PUT", "/v1/policy", everywhere, (*call).setPolicy),
 		routeOf("POST", "/v1/clear", everywhere, (*call).clear),

@@ -38,6 +38,8 @@ var (
 	descStoredBytes = desc("stored_bytes_total", "Payload bytes committed by clients.")
 
 	descHints           = desc("hints_total", "What clients said of the future, by what came of it: what is neither right nor wrong is open.", "hint", "outcome")
+	descRetained        = desc("retained_bytes", "Payload that clients have asked to be kept.")
+	descRetains         = desc("retained_chunks_total", "Chunks that a client has asked to be kept, by what came of it: what is neither right nor wrong is retained.", "outcome")
 	descHintsOverBudget = desc("hints_over_budget_total", "Hints ignored because their client has too many open.")
 
 	descScanFailed   = desc("disk_scan_failures_total", "Scans of the disk tier that failed; it is served without its old contents.")
@@ -150,6 +152,11 @@ func collectServer(st *Stats, gauge gaugeFunc, counter counterFunc) {
 	}
 	counter(descHints, s.Hints.Priority, "priority", "given")
 	counter(descHintsOverBudget, s.Hints.OverBudget)
+	gauge(descRetained, float64(s.Retained.Bytes))
+	counter(descRetains, s.Retained.Given, "given")
+	counter(descRetains, s.Retained.Right, "right")
+	counter(descRetains, s.Retained.Wrong, "wrong")
+	counter(descRetains, s.Retained.OverBudget, "over_budget")
 	for p, n := range s.HitTokens {
 		counter(descHitTok, n, p.String())
 	}

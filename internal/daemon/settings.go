@@ -13,6 +13,7 @@ import (
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/resp"
+	"github.com/kvstored/kvstored/internal/retain"
 	"github.com/kvstored/kvstored/internal/server"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/wire"
@@ -149,7 +150,9 @@ func serverSettings(c *config.Config) server.Settings {
 		config.PrefetchWaitComplete: wire.PolicyWaitComplete,
 		config.PrefetchTimeout:      wire.PolicyTimeout,
 	}
+	total, uid := c.Retained()
 	return server.Settings{
+		Retain:      retain.Limits{TotalBytes: total, UserBytes: uid, Duration: c.Retain.MaxDuration},
 		Access:      c.Policy(uint32(os.Getuid())),
 		LeaseMaxAge: c.Lease.MaxAge, PinMaxAge: c.Pin.MaxAge,
 		Prefetch: server.Prefetch{

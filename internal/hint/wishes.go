@@ -3,6 +3,7 @@ package hint
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -107,6 +108,7 @@ func Read(configs wire.Pairs) (Advice, Wishes) {
 		r.read(r.envelope)
 	}
 	r.Bad += len(r.Faults)
+	r.Faults = slices.Clip(r.Faults) // a batch adds to it for each of its prompts
 	return r.Advice, r.Wishes
 }
 

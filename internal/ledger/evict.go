@@ -101,8 +101,15 @@ func (b *book) choose(r uint32, works mark, safely bool) (id uint32, ok bool) {
 
 // nextOf takes out the next leaf of a scope and, where there is none or it would be
 // lost, what may go from underneath others; 0 for none. Retained entries have their
-// turn where there is nothing else.
+// turn where there is nothing else, or too many have a rank.
 func (o *order) nextOf(r uint32, works mark, lost func(*entry) bool) (leaf, other uint32) {
+	if r == everything && o.count.RetainedBytes > o.retained.most {
+		if id, ok := o.nextRetained(); ok && !lost(o.entries.at(id)) {
+			return id, 0
+		} else if ok {
+			o.join(id)
+		}
+	}
 	leaf, ok := o.next(r)
 	if ok && !lost(o.entries.at(leaf)) {
 		return leaf, 0

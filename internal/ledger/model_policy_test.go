@@ -345,6 +345,13 @@ func (m *model) choose(p policy.Policy, got ledger.Entry, safely bool) *body {
 		return nil
 	}
 	for range 16 {
+		if p == m.all && m.stats().RetainedBytes > 1<<20/2 {
+			if e := m.retainedLeaf(); e != nil && !m.isLost(e) {
+				return e
+			} else if e != nil {
+				m.add(e)
+			}
+		}
 		e := m.leaf(p)
 		if e != nil && !m.isLost(e) {
 			return e

@@ -31,7 +31,7 @@ type order struct {
 // init installs the policies. Those of quotas are of the kind of opt.Policy.
 func (o *order) init(t *table, opt Options, later bool) {
 	o.table, o.leaf, o.ok = t, t.acceptable, t.unretained
-	o.retained.init()
+	o.retained.init(opt.CapacityBytes)
 	o.name = cmp.Or(opt.PolicyName, "lru")
 	o.scopes = make([]scope, 1+len(opt.Quotas))
 	o.introduce(opt.Policy)

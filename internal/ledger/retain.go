@@ -14,20 +14,26 @@ const MaxRank Rank = 4
 
 // retained is the order in which entries with a rank go: by rank, and in each the
 // one used longest ago first. They stay in the policies of their scopes, where the one
-// of all refuses them. A rank spares nothing from a quota.
-type retained [MaxRank]policy.Policy
+// of all refuses them. A rank spares nothing from a quota, and counts for nothing once
+// entries with a rank occupy more than most.
+type retained struct {
+	ranks [MaxRank]policy.Policy
+	most  int64
+}
 
-// init makes the orders, which take no memory before they have something.
-func (r *retained) init() {
-	for i := range r {
-		r[i], _ = policy.New("lru", 0) // there is one of that name
+// init makes the orders, which take no memory before they have something. Half of a
+// tier is for what nobody retains: what is new would go at once otherwise.
+func (r *retained) init(capacity int64) {
+	for i := range r.ranks {
+		r.ranks[i], _ = policy.New("lru", 0) // there is one of that name
 	}
+	r.most = capacity / 2
 }
 
 // of is the order that has an entry; nil for one without a rank.
 func (r *retained) of(e *entry) policy.Policy {
 	if k := e.rank(); k > 0 {
-		return r[k-1]
+		return r.ranks[k-1]
 	}
 	return nil
 }
@@ -57,7 +63,7 @@ func (r *retained) remove(e *entry, id policy.ID) {
 }
 
 func (r *retained) steps() (n uint64) {
-	for _, p := range r {
+	for _, p := range r.ranks {
 		n += p.Steps()
 	}
 	return n
@@ -118,7 +124,7 @@ func (b *book) countRetained(e *entry, n int64) {
 
 // nextRetained takes out the first of the retained entries that may go as a leaf.
 func (o *order) nextRetained() (id uint32, found bool) {
-	for _, p := range o.retained {
+	for _, p := range o.retained.ranks {
 		if victim, ok := p.Evict(o.leaf); ok {
 			id = uint32(victim)
 			o.retained.add(o.entries.at(id), victim) // remove takes it out of all

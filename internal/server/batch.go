@@ -24,7 +24,7 @@ func handleBatch(c *reader, h wire.Header, body []byte) error {
 	if err != nil {
 		return err
 	}
-	said := hint.Read(req.Shared.Configs)
+	said, wished := hint.Read(req.Shared.Configs)
 	reply := wire.BatchReply{Jobs: make([]wire.BatchJob, len(prompts))}
 	var jobs []*job
 	for i := range prompts {
@@ -33,7 +33,7 @@ func handleBatch(c *reader, h wire.Header, body []byte) error {
 			a := ask{
 				search: searchSet(req.Search), flags: req.Flags, policy: req.Policy, loadMillis: req.LoadMillis,
 				lookupID: req.Prompts[i].LookupID, ranks: req.Shared.Ranks, prefillRate: req.Shared.PrefillRate,
-				advice: said, observed: req.Prompts[i].Chain.Form == wire.FormRef, refBytes: c.maxReply / len(prompts),
+				advice: said, wishes: wished, observed: req.Prompts[i].Chain.Form == wire.FormRef, refBytes: c.maxReply / len(prompts),
 			}
 			if j, reply.Jobs[i].Prefetch, errs[i] = c.begin(prompts[i].Chain, &a); errs[i] == nil {
 				jobs = append(jobs, j)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/hint"
+	"github.com/kvstored/kvstored/internal/retain"
 	"github.com/kvstored/kvstored/internal/spin"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/key"
@@ -97,6 +98,7 @@ type Stats struct {
 	StoredChunks     uint64                `json:"stored_chunks"`
 	StoredBytes      uint64                `json:"stored_bytes"`
 	Hints            hint.Stats            `json:"hints"`
+	Retained         retain.Stats          `json:"retained"`
 	WarmChunks       uint64                `json:"warm_chunks"` // brought up by warms
 	WarmBytes        uint64                `json:"warm_bytes"`
 	NextTurnChunks   uint64                `json:"next_turn_chunks"` // brought up for the next turn of what had grown
@@ -133,6 +135,7 @@ func (s *Server) Stats() Stats {
 		StoredChunks:     c.storedChunks.Load(),
 		StoredBytes:      c.storedBytes.Load(),
 		Hints:            s.hints.Stats(),
+		Retained:         s.wishes.claims.Stats(),
 		WarmChunks:       c.warmChunks.Load(),
 		WarmBytes:        c.warmBytes.Load(),
 		NextTurnChunks:   c.nextTurnChunks.Load(),

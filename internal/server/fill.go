@@ -162,6 +162,7 @@ func (f *fill) store(turn *fair.Turn, blind bool, results wire.Results, n int, r
 	sizes := sizesOf(refs)
 	c.server.o.Stack.CommitEach(&f.chain, first, refs, stored)
 	c.server.o.Stack.Passed(&f.chain, first, first+len(run), int64(sizes[0]))
+	c.server.wishes.stored(c.uid, &f.said, &f.chain, first, first+len(run))
 	for i, sum := range sums {
 		if !stored[i] {
 			results = results.Add(compareStored(c, &f.chain, first+i, sum, blind))

@@ -12,19 +12,24 @@ func handleHint(c *reader, h wire.Header, body []byte) error {
 	if err := req.Decode(body); err != nil {
 		return err
 	}
-	chains, err := c.hinted(&req)
+	a, w := hint.Read(req.Configs)
+	chains, err := c.hinted(&req, a.Session)
 	if err != nil {
 		return err
 	}
-	c.prompts.advise(chains, hint.Read(req.Configs))
-	c.reply(h, &wire.HintReply{})
+	c.prompts.advise(chains, a)
+	reply := wire.HintReply{Retained: c.carryOut(chains, &a, &w, true), Faults: w.Faults}
+	c.reply(h, &reply)
 	return nil
 }
 
 // hinted is the prompt that a hint is about, in each of its spaces.
-func (c *reader) hinted(req *wire.HintRequest) ([]key.Chain, error) {
-	if req.LookupID != "" {
+func (c *reader) hinted(req *wire.HintRequest, session string) ([]key.Chain, error) {
+	switch {
+	case req.LookupID != "":
 		return c.named(req.LookupID)
+	case req.Chain.Form == wire.FormNone:
+		return c.lastOf(req.Chain.Space, session)
 	}
 	var chain key.Chain
 	if err := c.chain(&chain, &req.Chain); err != nil {
@@ -38,6 +43,22 @@ func (c *reader) named(lookupID string) ([]key.Chain, error) {
 	chains := c.server.recent.get(asked{c.uid, lookupID}, c.judged.policy)
 	if chains == nil {
 		return nil, refuse(wire.CodeNotFound, "nothing was prefetched as %.80q, or too long ago; send the prompt", lookupID)
+	}
+	return chains, nil
+}
+
+// lastOf is the last prompt of a session of this user in a space.
+func (c *reader) lastOf(handle uint32, session string) ([]key.Chain, error) {
+	if session == "" {
+		return nil, refuse(wire.CodeBadRequest, "neither a chain, nor a lookup id, nor a session is given")
+	}
+	sp, err := c.space(handle)
+	if err != nil {
+		return nil, err
+	}
+	chains := c.server.wishes.sessions.get(asked{c.uid, sessionName(sp.info.ID, session)}, c.judged.policy)
+	if chains == nil {
+		return nil, refuse(wire.CodeNotFound, "nothing is known of session %.80q in this space, or not any more; send the prompt", session)
 	}
 	return chains, nil
 }

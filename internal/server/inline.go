@@ -54,6 +54,7 @@ func handlePut(c *reader, h wire.Header, body []byte) error {
 			break
 		}
 	}
+	c.server.wishes.stored(c.uid, &said, &chain, from, to)
 	if said.done {
 		c.server.o.Stack.MarkCold(&chain)
 	} else {

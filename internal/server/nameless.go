@@ -122,6 +122,7 @@ func storeNameless(c *reader, f *fill, chain *key.Chain, from, to int) (wire.Res
 		}
 		results = results.Add(stored)
 	}
+	c.server.wishes.stored(c.uid, &said, chain, chain.Skip, chain.Skip+len(taken))
 	if said.done {
 		c.server.o.Stack.MarkCold(chain)
 	} else {

@@ -21,8 +21,9 @@ func handlePrefetch(c *reader, h wire.Header, body []byte) error {
 	a := ask{
 		search: searchSet(req.Search), flags: req.Flags, policy: req.Policy, loadMillis: req.LoadMillis,
 		lookupID: req.LookupID, ranks: req.Shared.Ranks, prefillRate: req.Shared.PrefillRate,
-		advice: hint.Read(req.Shared.Configs), observed: req.Chain.Form == wire.FormRef, refBytes: c.maxReply,
+		observed: req.Chain.Form == wire.FormRef, refBytes: c.maxReply,
 	}
+	a.advice, a.wishes = hint.Read(req.Shared.Configs)
 	if err := ungrouped(req.Shared.Groups); err != nil {
 		return err
 	}
@@ -53,6 +54,7 @@ type ask struct {
 	ranks       wire.U32s
 	prefillRate uint32
 	advice      hint.Advice
+	wishes      hint.Wishes
 	refBytes    int  // of the reply that may be about refs
 	observed    bool // by the request that made what the chain refers to
 }
@@ -90,6 +92,10 @@ func (c *reader) begin(chain *key.Chain, a *ask) (*job, wire.PrefetchReply, erro
 		c.prompts.advise(g.chains, a.advice)
 	} else {
 		c.prompts.observeAll(g.chains, false, a.advice)
+	}
+	if a.wishes.Any() || len(a.wishes.Faults) > 0 || a.advice.Session != "" || a.advice.Measured {
+		c.carryOut(g.chains, &a.advice, &a.wishes, false)
+		reply.Faults = a.wishes.Faults
 	}
 	reply.Worth = c.worthAll(g.chains, &m)
 	j := newJob(c.session, g, &m)

@@ -5,6 +5,7 @@ import (
 	"unsafe"
 
 	"github.com/kvstored/kvstored/internal/hint"
+	"github.com/kvstored/kvstored/internal/retain"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/policy"
@@ -24,6 +25,7 @@ type promptRecord struct {
 	looked bool
 	done   bool // no request for it is expected any more
 	force  bool // its chunks are to be stored also where the policies refuse them
+	open   []openRange
 }
 
 func (n *promptRecord) is(c *key.Chain) bool {
@@ -44,6 +46,7 @@ func (n *promptRecord) bytes() int64 {
 type promptLog struct {
 	stack  *stack.Stack
 	hints  *hint.Tracker
+	claims *retain.Table
 	client uint64
 	list   [maxPrompts]promptRecord
 	next   int
@@ -96,6 +99,10 @@ func (l *promptLog) observe(chain *key.Chain, ranks []key.Chain, looks bool, a h
 	n := l.take(chain)
 	if !n.looked {
 		l.hints.Asked(chain, a.Session)
+		l.claims.Asked(chain.Space, chain.Hashes)
+		for r := range ranks {
+			l.claims.Asked(ranks[r].Space, ranks[r].Hashes)
+		}
 	}
 	l.hint(n, chain, &a)
 	l.observeOne(chain, stack.Prompt{Hint: a.Hint, Advice: n.looked})

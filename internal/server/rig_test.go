@@ -19,6 +19,7 @@ import (
 	"github.com/kvstored/kvstored/cpu"
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/retain"
 	"github.com/kvstored/kvstored/internal/server"
 	"github.com/kvstored/kvstored/internal/socket"
 	"github.com/kvstored/kvstored/internal/stack"
@@ -117,6 +118,9 @@ func (r *rig) serve(o server.Options) {
 	o.Prefetch.Policy = cmp.Or(o.Prefetch.Policy, wire.PolicyTimeout)
 	o.Prefetch.Deadline = cmp.Or(o.Prefetch.Deadline, patience)
 	o.Prefetch.WindowBytes = cmp.Or(o.Prefetch.WindowBytes, mib)
+	if o.Retain == (retain.Limits{}) {
+		o.Retain = retain.Limits{TotalBytes: 1 << 40, UserBytes: 1 << 39, Duration: time.Hour}
+	}
 	o.ChunkTokens, o.Method, o.Version, o.Epoch = tokens, "sha256", "test", 42
 	o.Log = zerolog.Nop()
 	r.server = server.New(o)

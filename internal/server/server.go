@@ -15,6 +15,7 @@ import (
 	"github.com/kvstored/kvstored/internal/budget"
 	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/hint"
+	"github.com/kvstored/kvstored/internal/retain"
 	"github.com/kvstored/kvstored/internal/spin"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/wire"
@@ -106,6 +107,7 @@ type Server struct {
 	hints      *hint.Tracker
 	recent     recent
 	next       nextTurns
+	wishes     wishes
 	count      counters
 	now        atomic.Pointer[Settings]
 	users      users
@@ -121,6 +123,9 @@ func New(o Options) *Server {
 	s.users.gate, s.users.limits = fair.NewGate(0, spin.Busy), &s.o.Limits
 	s.users.mu.byID = make(map[identity]*tenant)
 	s.next.server, s.next.grew = s, make(chan struct{}, 1)
+	s.wishes.server, s.wishes.claims = s, retain.New(o.Stack.Retain, o.Settings.Retain)
+	s.wishes.pauses.server, s.wishes.pauses.wake = s, make(chan struct{}, 1)
+	o.Stack.RetainBy(s.wishes.claims)
 	s.sessions.mu.byID = make(map[uint64]*session)
 	s.hints, s.shared = hint.NewTracker(), newShared()
 	s.catalog.mu.spaces = make(map[key.SpaceID]*openedSpace)
@@ -136,6 +141,8 @@ func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var turns sync.WaitGroup
 	turns.Go(func() { s.next.run(ctx) })
+	turns.Go(func() { s.wishes.pauses.run(ctx) })
+	turns.Go(func() { _ = s.wishes.claims.Run(ctx) }) // until ctx ends
 	err := accept.Serve(ctx, l, s.o.Log, func(ctx context.Context, conn net.Conn) {
 		s.serveConn(ctx, conn.(*net.UnixConn))
 	})

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/internal/access"
+	"github.com/kvstored/kvstored/internal/retain"
 	"github.com/kvstored/kvstored/key"
 )
 
@@ -15,6 +16,7 @@ type Settings struct {
 	LeaseMaxAge time.Duration // of connections that are opened from now on
 	PinMaxAge   time.Duration // of pins from now on
 	Prefetch    Prefetch
+	Retain      retain.Limits // of claims from now on
 
 	ChunkTokens int    // of spaces that do not say
 	Method      string // hash method of spaces that do not say
@@ -44,6 +46,7 @@ func (s *Server) Set(to Settings) {
 		to.Access = old // what was judged by it stays so
 	}
 	changed := to.Access != s.settings().Access
+	s.wishes.claims.Set(to.Retain)
 	s.now.Store(&to) // first: a connection that is not among the sessions yet finds it
 	for _, c := range s.sessions.all() {
 		c.recheck()

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kvstored/kvstored/internal/admin"
+	"github.com/kvstored/kvstored/internal/human"
+)
+
+func retainsCommand() *cobra.Command {
+	var (
+		at     adminFlags
+		asJSON bool
+	)
+	cmd := &cobra.Command{
+		Use:   "retains",
+		Short: "List what clients have asked to be kept, and what came of it",
+		Long: `List what clients and orchestrators retain: it goes last, and is evicted all the
+same where there is nothing else. Used are the chunks that were asked for since.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return at.call(func(c *admin.Client) error {
+				var r admin.Retains
+				if err := c.Get(cmd.Context(), "/v1/retains", &r); err != nil {
+					return err
+				}
+				return printRetains(cmd, &r, asJSON)
+			})
+		},
+	}
+	at.add(cmd)
+	jsonFlag(cmd, &asJSON)
+	return cmd
+}
+
+func printRetains(cmd *cobra.Command, r *admin.Retains, asJSON bool) error {
+	w := cmd.OutOrStdout()
+	if asJSON {
+		return printJSON(w, r)
+	}
+	if len(r.Retains) == 0 {
+		fmt.Fprintln(w, "nothing is retained")
+		return nil
+	}
+	var t table
+	t.row("name", "user", "priority", "chunks", "used", "bytes", "ends in", "space")
+	for _, h := range r.Retains {
+		left := time.Duration(h.ExpiresSeconds * float64(time.Second))
+		t.row(printable(h.Name), fmt.Sprint(h.UID), fmt.Sprint(h.Priority), human.Count(h.Chunks), human.Count(h.Used), human.Bytes(h.Bytes), human.Duration(left), h.Space)
+	}
+	t.print(w, "")
+	if r.LeftOut > 0 {
+		fmt.Fprintf(w, "and %s more\n", human.Count(r.LeftOut))
+	}
+	return nil
+}

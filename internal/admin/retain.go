@@ -1,0 +1,149 @@
+package admin
+
+import (
+	"cmp"
+	"encoding/hex"
+	"errors"
+	"time"
+
+	"github.com/kvstored/kvstored/internal/hint"
+	"github.com/kvstored/kvstored/internal/retain"
+	"github.com/kvstored/kvstored/internal/server"
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier"
+)
+
+// Retains is what clients and orchestrators retain, most bytes first.
+type Retains struct {
+	Retains []Retained `json:"retains"`
+	LeftOut int        `json:"left_out"`
+}
+
+// Retained is what one claimant retains: a name of one user in one space.
+type Retained struct {
+	Name           string  `json:"name"` // a scope or a session
+	UID            uint32  `json:"uid"`
+	Space          string  `json:"space"`
+	Chunks         int     `json:"chunks"`
+	Bytes          int64   `json:"bytes"`    // payload, as far as it is known
+	Priority       uint8   `json:"priority"` // the highest
+	Used           int     `json:"used"`     // chunks that were asked for since
+	ExpiresSeconds float64 `json:"expires_seconds"`
+}
+
+// RetainRequest asks for something to be done with a prompt: that of the session, of the
+// hashes, or of the tokens.
+type RetainRequest struct {
+	Action   string   `json:"action"`            // retain, release, prefetch or demote
+	Space    string   `json:"space"`             // its id, 32 hex digits
+	UID      *uint32  `json:"uid,omitempty"`     // whose session and claim; null = the caller's
+	Session  string   `json:"session,omitempty"` // its last prompt; also the name of the claim
+	Hashes   []string `json:"hashes,omitempty"`  // of the first chunks of a prompt, 32 hex digits each
+	Tokens   []uint32 `json:"tokens,omitempty"`  // of a prompt whose space hashes tokens
+	Scope    string   `json:"scope,omitempty"`   // name of the claim instead
+	Priority *uint8   `json:"priority,omitempty"`
+	Seconds  *float64 `json:"seconds,omitempty"` // null = as long as may be
+}
+
+func (c *call) retains(*None) (*Retains, error) {
+	list, more := c.o.Server.Claims().List(maxListed)
+	reply := Retains{Retains: []Retained{}, LeftOut: more}
+	for _, h := range list {
+		reply.Retains = append(reply.Retains, Retained{
+			h.Name, h.UID, hex.EncodeToString(h.Space[:]), h.Chunks, h.Bytes, h.Priority, h.Used, h.Left.Seconds(),
+		})
+	}
+	return &reply, nil
+}
+
+func (c *call) retain(q *RetainRequest) (*Chunks, error) {
+	o := server.Order{UID: c.uid, Session: q.Session, Tokens: q.Tokens}
+	if q.UID != nil {
+		o.UID = *q.UID
+	}
+	var err error
+	if o.Space, err = spaceID("space", q.Space); err != nil {
+		return nil, err
+	}
+	given := 0
+	for _, is := range []bool{q.Session != "", len(q.Hashes) > 0, len(q.Tokens) > 0} {
+		if is {
+			given++
+		}
+	}
+	name := cmp.Or(q.Scope, q.Session)
+	if given == 0 && q.Action == "release" { // all of a claimant
+		return &Chunks{uint64(c.o.Server.Claims().Release(retain.Claimant{UID: o.UID, Space: o.Space, Name: name}, nil))}, nil
+	}
+	if given != 1 {
+		return nil, refuse(BadRequest, "give one of session, hashes and tokens, not %d", given)
+	}
+	if o.Hashes, err = hashesOf(q.Hashes); err != nil {
+		return nil, err
+	}
+	return c.carryOut(q, &o, name)
+}
+
+// carryOut does what is asked for with the prompt of an order.
+func (c *call) carryOut(q *RetainRequest, o *server.Order, name string) (*Chunks, error) {
+	chain, err := c.o.Server.Prompt(o)
+	switch {
+	case errors.Is(err, tier.ErrNotFound):
+		e := refuse(NotFound, "%v", err)
+		e.Do = "give the hashes of the prompt, or wait until a client has asked for it"
+		return nil, e
+	case err != nil:
+		return nil, refuse(BadRequest, "tokens: %v", err)
+	}
+	switch q.Action {
+	case "retain":
+		return c.keep(q, o, name, chain)
+	case "release":
+		n, err := c.o.Server.RetainFor(o, name, chain, 0, 0)
+		return &Chunks{uint64(n)}, err
+	case "prefetch":
+		c.o.Server.Promote(chain)
+	case "demote":
+		c.o.Stack.Cool(chain)
+	default:
+		e := refuse(BadRequest, "%.80q is no action", q.Action)
+		e.Do = "write retain, release, prefetch or demote"
+		return nil, e
+	}
+	return &Chunks{uint64(chain.Len())}, nil
+}
+
+// keep retains a prompt.
+func (c *call) keep(q *RetainRequest, o *server.Order, name string, chain *key.Chain) (*Chunks, error) {
+	lasts := hint.MaxDuration
+	if q.Seconds != nil {
+		lasts = time.Duration(*q.Seconds * float64(time.Second))
+	}
+	switch {
+	case q.Priority == nil || *q.Priority == 0 || *q.Priority > hint.MaxPriority:
+		return nil, refuse(BadRequest, "priority: give a whole number from 1 to %d", hint.MaxPriority)
+	case q.Seconds != nil && (*q.Seconds < 0 || *q.Seconds > hint.MaxDuration.Seconds()):
+		return nil, refuse(BadRequest, "seconds: %v is not from 0 to %.0f", *q.Seconds, hint.MaxDuration.Seconds())
+	}
+	n, err := c.o.Server.RetainFor(o, name, chain, *q.Priority, lasts)
+	if err != nil && n == 0 {
+		e := refuse(NoSpace, "%v", err)
+		e.Do = "release what is retained (`kvstored retains` lists it), or raise retain.uid or retain.total"
+		return nil, e
+	}
+	return &Chunks{uint64(n)}, nil
+}
+
+// hashesOf reads hashes of chunks.
+func hashesOf(texts []string) (hs []key.Hash, err error) {
+	for i, text := range texts {
+		digits, err := hex.DecodeString(text)
+		if err != nil || len(digits) != len(key.Hash{}) {
+			e := refuse(BadRequest, "hashes: number %d, %.80q, is no hash", i, text)
+			e.Do = "give 32 hex digits for each chunk, first to last"
+			return nil, e
+		}
+		hs = append(hs, key.Hash(digits))
+	}
+	return hs, nil
+}

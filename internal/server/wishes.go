@@ -1,0 +1,194 @@
+package server
+
+import (
+	"cmp"
+	"encoding/hex"
+	"math"
+	"time"
+
+	"github.com/kvstored/kvstored/internal/hint"
+	"github.com/kvstored/kvstored/internal/retain"
+	"github.com/kvstored/kvstored/internal/wire"
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/policy"
+	"github.com/kvstored/kvstored/tier"
+)
+
+// wishes carries out what clients and orchestrators ask for of prompts that are
+// stored, or will be.
+type wishes struct {
+	server   *Server
+	claims   *retain.Table
+	sessions recent // the last prompt of each session
+	pauses   pauses
+}
+
+// Claims is what is retained.
+func (s *Server) Claims() *retain.Table { return s.wishes.claims }
+
+// openRange is a range without an end: what is stored behind the prompt is retained too.
+type openRange struct {
+	claimant string
+	priority uint8
+	lasts    time.Duration
+}
+
+// carryOut does what a client wishes for a prompt, in each of its spaces, and adds to
+// w's faults what it cannot. now says that no request for the prompt comes with it. It
+// returns what is retained by it, of the first space.
+func (c *reader) carryOut(chains []key.Chain, a *hint.Advice, w *hint.Wishes, now bool) (retained wire.Count) {
+	v := &c.server.wishes
+	name := cmp.Or(w.Scope, a.Session)
+	if a.Session != "" && chains[0].Len() > 0 {
+		v.sessions.add(asked{c.uid, sessionName(chains[0].Space, a.Session)}, c.judged.policy, chains)
+	}
+	if done := a.Measured && a.Hint == policy.Done; done {
+		v.done(c.uid, name, chains, now)
+	}
+	if w.MaxAge > 0 {
+		w.Add(hint.Said{Action: wire.NoAction, Name: "max_age_seconds"}.Fault(wire.CodeUnsupported, "this daemon does not end the age of chunks yet"))
+	}
+	var open []openRange
+	for i := range w.Retains {
+		r := &w.Retains[i]
+		from, to, fault := chunksOf(r, &chains[0], w.PromptTokens)
+		if fault != nil {
+			w.Add(*fault)
+			continue
+		}
+		n, err := v.retain(c.uid, name, chains, from, to, r.Priority, r.For)
+		if err != nil {
+			w.Add(r.Said.Fault(wire.CodeOverBudget, "%d of %d chunks: %v", n, to-from, err))
+		}
+		for _, tokens := range chains[0].Tokens[from : from+n] {
+			retained.Chunks++
+			retained.Tokens += uint64(tokens)
+		}
+		if (r.Output || r.To == 0) && r.Priority > 0 {
+			open = append(open, openRange{name, r.Priority, r.For})
+		}
+	}
+	if len(open) > 0 {
+		c.prompts.take(&chains[0]).open = open
+	}
+	switch {
+	case w.Pause > 0:
+		v.pause(chains, w.Pause)
+	case w.Demote:
+		for i := range chains {
+			c.server.o.Stack.Cool(&chains[i])
+		}
+	case w.Prefetch && now:
+		v.pauses.add(chains, time.Now())
+	}
+	return retained
+}
+
+// chunksOf are the chunks that a range of a prompt touches. A range that is not of the
+// prompt is a fault. The daemon knows a prompt by its whole chunks: what is behind them
+// may have up to a chunk more.
+func chunksOf(r *hint.Retain, c *key.Chain, promptTokens uint64) (from, to int, fault *wire.Fault) {
+	total := tokensOf(c, c.Len())
+	first, last := r.From, cmp.Or(r.To, math.MaxUint64)
+	if r.Output {
+		first = cmp.Or(promptTokens, total)
+	}
+	most := max(total, promptTokens)
+	if c.Len() > 0 && promptTokens == 0 {
+		most += uint64(c.Tokens[0]) - 1
+	}
+	if first > most || r.To > most {
+		f := r.Said.Fault(wire.CodeTooLarge, "the range from %d to %d is outside the prompt of %d tokens", first, r.To, most)
+		return 0, 0, &f
+	}
+	at := uint64(0)
+	for ; from < c.Len() && at+uint64(c.Tokens[from]) <= first; from++ {
+		at += uint64(c.Tokens[from])
+	}
+	for to = from; to < c.Len() && at < last; to++ {
+		at += uint64(c.Tokens[to])
+	}
+	return from, to, nil
+}
+
+// tokensOf is how many tokens the first n chunks have.
+func tokensOf(c *key.Chain, n int) (tokens uint64) {
+	for _, t := range c.Tokens[:n] {
+		tokens += uint64(t)
+	}
+	return tokens
+}
+
+// sessionName is a session among the names of prompts: it counts in its space.
+func sessionName(space key.SpaceID, session string) string {
+	return hex.EncodeToString(space[:]) + " " + session
+}
+
+// done lets the end of a conversation that is its alone go first, and ends what its
+// claimant retains. Where a request for it is under way its end does the former.
+func (v *wishes) done(uid uint32, name string, chains []key.Chain, now bool) {
+	for i := range chains {
+		if name != "" {
+			v.claims.Release(retain.Claimant{UID: uid, Space: chains[i].Space, Name: name}, nil)
+		}
+		if now {
+			v.server.o.Stack.MarkCold(&chains[i])
+		}
+	}
+}
+
+// retain retains chunks from..to of a prompt in all its spaces, as many of the first
+// as may be in each.
+func (v *wishes) retain(uid uint32, name string, chains []key.Chain, from, to int, priority uint8, d time.Duration) (n int, err error) {
+	n = to - from
+	for i := range chains {
+		c := &chains[i]
+		sizes := v.server.o.Stack.SizesOf(c, from, from+n)
+		done, over := v.claims.Retain(retain.Claimant{UID: uid, Space: c.Space, Name: name}, c.Hashes[from:from+n], sizes, priority, d)
+		if over != nil {
+			n, err = done, over
+		}
+	}
+	if priority == 0 {
+		return 0, err
+	}
+	return n, err
+}
+
+// stored retains chunks from..to of a chain, which were stored behind a prompt whose
+// client wished for that.
+func (v *wishes) stored(uid uint32, said *promptRecord, c *key.Chain, from, to int) {
+	if from = max(from, said.n); from >= to {
+		return
+	}
+	for _, o := range said.open {
+		_, _ = v.retain(uid, o.claimant, []key.Chain{*c}, from, to, o.priority, o.lasts) // beyond the budget it is not
+	}
+}
+
+// pause lets a conversation that rests go to a tier below, and has it promoted before
+// it goes on, twice as long before as that should take. A rest that is too short for
+// that changes nothing.
+func (v *wishes) pause(chains []key.Chain, rest time.Duration) {
+	lead := v.leadTime(chains)
+	if rest <= lead {
+		return
+	}
+	for i := range chains {
+		v.server.o.Stack.Cool(&chains[i])
+	}
+	v.pauses.add(chains, time.Now().Add(rest-lead))
+}
+
+// leadTime is twice what it takes to load a prompt from the nearest tier below DRAM, at
+// the speed that was measured; an unmeasured one counts as 100 MB/s.
+func (v *wishes) leadTime(chains []key.Chain) time.Duration {
+	const unmeasured, safety = 100e6, 2
+	for p := tier.CPU + 1; p < tier.Places; p++ {
+		if s := v.server.o.Stack.Speed(p); s.ChunkBytes > 0 {
+			bytes := float64(s.ChunkBytes) * float64(len(chains)*chains[0].Len())
+			return safety * (s.First + time.Duration(bytes/cmp.Or(s.BytesPerSecond, unmeasured)*float64(time.Second)))
+		}
+	}
+	return math.MaxInt64
+}

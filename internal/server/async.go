@@ -25,7 +25,7 @@ func (c *reader) async(h wire.Header, do func(ctx context.Context)) error {
 		return err
 	}
 	ctx, cancel := context.WithCancelCause(c.ctx)
-	if err := c.waits(h.ID, cancel); err != nil {
+	if err := c.waits(h, cancel); err != nil {
 		cancel(nil)
 		return err
 	}
@@ -37,17 +37,24 @@ func (c *reader) async(h wire.Header, do func(ctx context.Context)) error {
 	return nil
 }
 
+// waiting is a request that a goroutine will answer.
+type waiting struct {
+	cancel context.CancelCauseFunc
+	bytes  int64 // of its body
+}
+
 // waits makes a request one that waits, until it is answered.
-func (c *session) waits(id uint64, cancel context.CancelCauseFunc) error {
+func (c *session) waits(h wire.Header, cancel context.CancelCauseFunc) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.mu.waiting) >= maxLive {
 		return refuse(wire.CodeOverBudget, "%d requests of this connection are unanswered; wait for some", maxLive)
 	}
-	if _, taken := c.mu.waiting[id]; taken {
-		return refuse(wire.CodeBadRequest, "request %d of this connection is not answered yet; give each its own id", id)
+	if _, taken := c.mu.waiting[h.ID]; taken {
+		return refuse(wire.CodeBadRequest, "request %d of this connection is not answered yet; give each its own id", h.ID)
 	}
-	c.mu.waiting[id] = cancel
+	c.mu.waiting[h.ID] = waiting{cancel, int64(h.BodyBytes)}
+	c.under.Add(int64(h.BodyBytes))
 	return nil
 }
 
@@ -56,6 +63,7 @@ func (c *session) waits(id uint64, cancel context.CancelCauseFunc) error {
 func (c *session) answered(id uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.under.Add(-c.mu.waiting[id].bytes)
 	delete(c.mu.waiting, id)
 }
 
@@ -65,11 +73,11 @@ func handleCancel(c *reader, h wire.Header, body []byte) error {
 		return err
 	}
 	c.mu.Lock()
-	cancel := c.mu.waiting[req.ID]
+	w, waits := c.mu.waiting[req.ID]
 	c.mu.Unlock()
 	reply := wire.CodeReply{Code: wire.CodeNotFound}
-	if cancel != nil {
-		cancel(errCancelled)
+	if waits {
+		w.cancel(errCancelled)
 		reply.Code = wire.CodeOK
 	}
 	c.reply(h, &reply)
@@ -119,10 +127,33 @@ func (c *session) answerAsync(h wire.Header, m wire.Message, err error) {
 	if err != nil {
 		frame = c.appendRefusal(nil, h, err)
 	} else {
-		frame = wire.AppendReply(nil, h.Op, h.ID, m)
+		frame = c.appendReply(nil, h, m)
 	}
 	c.answered(h.ID)
 	c.out.send(frame)
+}
+
+// withinCredit is an error if the client has sent more than its credit without waiting for
+// answers. What ends requests is always taken.
+func (c *session) withinCredit(h wire.Header) error {
+	if under := c.under.Load(); under+int64(h.BodyBytes) > c.credit && h.Op != wire.OpCancel {
+		return refuse(wire.CodeOverBudget, "this request has %d bytes, and %d of others are not answered yet; the credit of this connection is %d: wait for some, or agree on more in hello", h.BodyBytes, under, c.credit)
+	}
+	return nil
+}
+
+// appendReply appends the reply to a request with ok, or refuses it where the client
+// has agreed to less.
+func (c *session) appendReply(dst []byte, h wire.Header, m wire.Message) []byte {
+	out := wire.AppendReply(dst, h.Op, h.ID, m)
+	if n := len(out) - len(dst) - wire.HeaderBytes; n > c.maxReply {
+		return c.appendRefusal(out[:len(dst)], h, tooLargeReply(c, n))
+	}
+	return out
+}
+
+func tooLargeReply(c *session, n int) error {
+	return refuse(wire.CodeTooLarge, "the reply has %d bytes, and the largest that was agreed to is %d; agree on more in hello", n, c.maxReply)
 }
 
 // appendRefusal appends the reply for a request that failed.

@@ -3,12 +3,16 @@ package server
 import (
 	"cmp"
 	"math"
+	"strings"
 
 	"github.com/kvstored/kvstored/internal/hint"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/prefetch"
 )
+
+// batchedBytes is more than what the reply has for one prompt, besides refs.
+const batchedBytes = 768
 
 // handleBatch is a prefetch for each of many prompts. The error of one prompt
 // is the answer for that one only.
@@ -27,22 +31,25 @@ func handleBatch(c *reader, h wire.Header, body []byte) error {
 	said, wished := hint.Read(req.Shared.Configs)
 	reply := wire.BatchReply{Jobs: make([]wire.BatchJob, len(prompts))}
 	var jobs []*job
+	left := c.maxReply - batchedBytes*len(prompts) // for refs
 	for i := range prompts {
 		if errs[i] = cmp.Or(errs[i], c.ctx.Err()); errs[i] == nil {
 			var j *job
 			a := ask{
 				search: searchSet(req.Search), flags: req.Flags, policy: req.Policy, loadMillis: req.LoadMillis,
 				lookupID: req.Prompts[i].LookupID, ranks: req.Shared.Ranks, prefillRate: req.Shared.PrefillRate,
-				advice: said, wishes: wished, observed: req.Prompts[i].Chain.Form == wire.FormRef, refBytes: c.maxReply / len(prompts),
+				advice: said, wishes: wished, observed: req.Prompts[i].Chain.Form == wire.FormRef, refBytes: stateBytes + left/(len(prompts)-i),
 			}
 			if j, reply.Jobs[i].Prefetch, errs[i] = c.begin(prompts[i].Chain, &a); errs[i] == nil {
 				jobs = append(jobs, j)
+				left -= 24 * reply.Jobs[i].Prefetch.State.Refs.Len()
 				prompts[i].Cached = prompts[i].Chain.Skip + int(reply.Jobs[i].Prefetch.Match.Total.Chunks)
 				continue
 			}
 		}
 		c.server.count.errors.Add(1)
-		reply.Jobs[i].Code, reply.Jobs[i].Text = codeOf(errs[i]), errs[i].Error()
+		text := errs[i].Error()
+		reply.Jobs[i].Code, reply.Jobs[i].Text = codeOf(errs[i]), strings.ToValidUTF8(text[:min(len(text), batchedBytes/2)], "")
 	}
 	var order []uint32
 	for _, i := range prefetch.Order(prompts, int(min(req.MaxOvertaken, math.MaxInt32))) {

@@ -25,6 +25,7 @@ type fill struct {
 	expiry  *time.Timer
 	cost    int64 // charged until it is forgotten
 	writers int   // commits that a slot takes
+	cut     bool  // more slots were asked for than a reply has room for
 	mu      struct {
 		sync.Mutex
 		slots []slot
@@ -60,6 +61,9 @@ func handleCommit(c *reader, h wire.Header, body []byte) error {
 	var req wire.FillRequest
 	f, from, to, err := c.slots(&req, body)
 	if err != nil {
+		return err
+	}
+	if err := c.resultsFit(to - from); err != nil {
 		return err
 	}
 	if err := c.may(f.chain.Space); err != nil {

@@ -108,7 +108,7 @@ func agree(c *reader, req *wire.HelloRequest, reply *wire.HelloReply) {
 		reply.Credit = min(req.Credit, maxCredit)
 	}
 	c.conn.SetMaxBody(reply.MaxRequest)
-	c.maxReply = int(reply.MaxReply)
+	c.maxReply, c.credit = int(reply.MaxReply), int64(reply.Credit)
 }
 
 // maxCredit is the most that a client may have sent and not had answered: the largest

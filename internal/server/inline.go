@@ -24,6 +24,9 @@ func handlePut(c *reader, h wire.Header, body []byte) error {
 	if n == 0 {
 		return refuse(wire.CodeBadRequest, "no chunks are given")
 	}
+	if err := c.resultsFit(n); err != nil {
+		return err
+	}
 	from, to, err := span(&chain, req.First, uint32(n))
 	if err != nil {
 		return err

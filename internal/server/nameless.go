@@ -36,6 +36,10 @@ func reserveNameless(c *reader, h wire.Header, f *fill, req *wire.ReserveRequest
 		c.account.Release(f.cost)
 		return err
 	}
+	if sizes, f.cut, err = c.slotsThatFit(sizes, req.Flags); err != nil {
+		c.account.Release(f.cost)
+		return err
+	}
 	f.id, f.chain.Space, f.policy = c.server.ids.Add(1), sp.info.ID, c.judged.policy
 	reply, err := f.openNameless(sizes, req.Flags)
 	if err != nil {
@@ -49,6 +53,9 @@ func reserveNameless(c *reader, h wire.Header, f *fill, req *wire.ReserveRequest
 // openNameless takes room for the slots, as many as fit, and makes the fill known.
 func (f *fill) openNameless(sizes []uint32, flags uint8) (*wire.ReserveReply, error) {
 	c, short := f.session, wire.CodeOK
+	if f.cut {
+		short = wire.CodeTooLarge
+	}
 	for _, size := range sizes {
 		off, ok := c.staging.alloc(size)
 		if !ok {
@@ -59,7 +66,7 @@ func (f *fill) openNameless(sizes []uint32, flags uint8) (*wire.ReserveReply, er
 		f.mu.live++
 	}
 	reply := &wire.ReserveReply{Fill: f.id, Code: short, Slots: f.describe()}
-	if short != wire.CodeOK && (f.mu.live == 0 || flags&wire.ReserveAllOrNothing != 0) {
+	if short == wire.CodeOverBudget && (f.mu.live == 0 || flags&wire.ReserveAllOrNothing != 0) {
 		f.abort(f.mu.slots)
 		return nil, refuse(wire.CodeOverBudget, "the staging window is full; commit or abort something, or ask for a larger one in hello")
 	}

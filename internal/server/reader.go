@@ -240,6 +240,9 @@ func (c *reader) handle(h wire.Header, body []byte) error {
 	if err := c.allowed(h.Op, o); err != nil {
 		return err
 	}
+	if err := c.withinCredit(h); err != nil {
+		return err
+	}
 	c.server.count.requests.Add(1)
 	if o.holds && c.owner == ledger.Daemon {
 		c.owner = c.server.o.Stack.NewOwner()
@@ -249,5 +252,5 @@ func (c *reader) handle(h wire.Header, body []byte) error {
 
 // reply answers a request with ok.
 func (c *reader) reply(h wire.Header, m wire.Message) {
-	c.replies = wire.AppendReply(c.replies, h.Op, h.ID, m)
+	c.replies = c.appendReply(c.replies, h, m)
 }

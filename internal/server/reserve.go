@@ -42,6 +42,9 @@ func handleReserve(c *reader, h wire.Header, body []byte) error {
 	if err != nil {
 		return err
 	}
+	if sizes, f.cut, err = c.slotsThatFit(sizes, req.Flags); err != nil {
+		return err
+	}
 	c.mu.Lock()
 	fills := len(c.mu.fills)
 	c.mu.Unlock()
@@ -70,6 +73,32 @@ func handleReserve(c *reader, h wire.Header, body []byte) error {
 	return nil
 }
 
+// slotsThatFit cuts a reservation to what the largest reply has room for.
+func (c *session) slotsThatFit(sizes []uint32, flags uint8) (fit []uint32, cut bool, err error) {
+	most := c.mostResults() - 4*wire.MaxSums/resultBytes // which may all differ
+	switch {
+	case len(sizes) <= most:
+		return sizes, false, nil
+	case flags&wire.ReserveAllOrNothing != 0:
+		return nil, false, tooLarge(int64(most), "the largest reply that was agreed to has room for %d slots, not for %d", most, len(sizes))
+	}
+	return sizes[:most], true, nil
+}
+
+// resultBytes is what a slot, or a result, has in a reply.
+const resultBytes = 16
+
+// mostResults is how many results, or slots, the largest reply has room for.
+func (c *session) mostResults() int { return (c.maxReply - replyBytes) / resultBytes }
+
+// resultsFit is an error if the client would not take a reply with n results.
+func (c *session) resultsFit(n int) error {
+	if most := c.mostResults(); n > most {
+		return tooLarge(int64(most), "the largest reply that was agreed to has room for the results of %d chunks, not of %d", most, n)
+	}
+	return nil
+}
+
 // open takes room and makes the fill known.
 func (f *fill) open(ctx context.Context, sizes []uint32, sums wire.Sums, flags uint8, wait bool) (reply *wire.ReserveReply, err error) {
 	f.cost = liveBytes + liveChunkBytes*int64(f.chain.Len())
@@ -87,7 +116,9 @@ func (f *fill) open(ctx context.Context, sizes []uint32, sums wire.Sums, flags u
 	}
 	differ := f.compare(sizes, sums)
 	reply = &wire.ReserveReply{Slots: f.describe(), Differ: differ}
-	reply.Code, _ = endOf(err)
+	if reply.Code, _ = endOf(err); reply.Code == wire.CodeOK && f.cut {
+		reply.Code = wire.CodeTooLarge
+	}
 	if f.mu.live == 0 { // nothing to commit, and no fill
 		return reply, nil
 	}

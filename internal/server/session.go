@@ -43,7 +43,8 @@ type session struct {
 	// renewing too late.
 	leaseAge time.Duration
 	puts     wire.PutMode
-	maxReply int // bytes of the largest body that the client takes
+	maxReply int   // bytes of the largest body that the client takes
+	credit   int64 // bytes of bodies of requests that it may have unanswered
 	pushes   bool
 	owner    ledger.Owner // ledger.Daemon until it asks for something to hold; then never changed
 	users    atomic.Int64 // who may still hold something as owner; the last closes it
@@ -55,6 +56,7 @@ type session struct {
 	inline  *semaphore.Weighted // room for the copies of gets that wait
 
 	waiting sync.WaitGroup // goroutines of this connection
+	under   atomic.Int64   // bytes of the bodies of the requests in mu.waiting
 	warms   atomic.Int64   // warms under way
 	ctx     context.Context
 
@@ -63,7 +65,7 @@ type session struct {
 		closed  bool
 		jobs    map[uint64]*job
 		fills   map[uint64]*fill
-		waiting map[uint64]context.CancelCauseFunc // of requests that a goroutine will answer, by id
+		waiting map[uint64]waiting // requests that a goroutine will answer, by id
 	}
 }
 
@@ -74,8 +76,8 @@ func newSession(s *Server, conn *wire.Conn, u *tenant, account *budget.Account) 
 	c.out.pushed.Account = account
 	c.mu.jobs = make(map[uint64]*job)
 	c.mu.fills = make(map[uint64]*fill)
-	c.mu.waiting = make(map[uint64]context.CancelCauseFunc)
-	c.maxReply = wire.MaxBodyBytes
+	c.mu.waiting = make(map[uint64]waiting)
+	c.maxReply, c.credit = wire.MaxBodyBytes, maxCredit
 	return c
 }
 

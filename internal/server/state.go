@@ -51,7 +51,7 @@ func (j *job) describe(from uint32, mark bool, bytes int) wire.JobState {
 	s.First = uint32(first)
 	ready, ranks := j.ready(), j.ranks()
 	s.Ready = wire.Count{Chunks: uint32(ready), Tokens: j.mu.tokens}
-	if most := max(1, (bytes-stateBytes)/(24*ranks)); ready-first > most {
+	if most := max(0, (bytes-stateBytes)/(24*ranks)); ready-first > most {
 		ready = first + most
 		s.Ready, s.Code, s.FailedTier = j.firstTokens(ready), wire.CodeRunning, 0
 	}

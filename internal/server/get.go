@@ -154,6 +154,7 @@ func (g *get) frameBytes() int {
 func (g *get) answerAsync(h wire.Header) {
 	c, n := g.session, g.frameBytes()
 	frame := budget.Held{Account: c.account}
+	defer frame.Set(0) //nolint:errcheck // it releases
 	if g.err == nil {
 		g.err = frame.Set(int64(n))
 	}
@@ -166,7 +167,6 @@ func (g *get) answerAsync(h wire.Header) {
 		return
 	}
 	c.out.send(wire.AppendReply(make([]byte, 0, n), h.Op, h.ID, &g.reply))
-	_ = frame.Set(0) // releases
 }
 
 // underLease takes what a job of the connection holds, and returns the first

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync"
 	"testing"
@@ -24,6 +25,9 @@ type sharedTier struct {
 	off       bool
 }
 
+// errFindHangs has Find hang until its context ends.
+var errFindHangs = errors.New("hangs")
+
 // Off is what a breaker says.
 func (s *sharedTier) Off() bool { return s.off }
 
@@ -34,6 +38,10 @@ func (*sharedTier) Absent(key.Key) bool { return false }
 func (s *sharedTier) Find(ctx context.Context, ks []key.Key, found func(int)) (int, error) {
 	s.asked.Lock() // one question at a time
 	defer s.asked.Unlock()
+	if errors.Is(s.find, errFindHangs) {
+		<-ctx.Done()
+		return 0, ctx.Err()
+	}
 	if s.find != nil {
 		time.Sleep(remoteTime)
 		return 0, s.find

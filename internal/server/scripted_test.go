@@ -17,6 +17,7 @@ import (
 
 	"github.com/kvstored/kvstored/cpu"
 	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/budget"
 	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/stack"
@@ -62,6 +63,9 @@ type script struct {
 	forget []int
 	pushes bool
 	gate   chan struct{} // g in do: wait until it is closed, whatever the context says
+	// fault, if not nil, comes before all that: what it says true to is done.
+	fault  func(tierfault.Call) (tierfault.Fault, bool)
+	memory *budget.Budget // what the session costs; nil: it is not counted
 }
 
 // stage is the reader of a session over a Stack over scripted tiers, without a
@@ -78,12 +82,19 @@ type stage struct {
 	peer     syscall.RawConn // the client's end
 	first    []byte          // body of the newest reply to a prefetch
 	end      func()
+	after    []func()  // to be called when the play is over
+	others   []*reader // sessions besides
 	requests uint64
 }
 
 // hook makes one of the tiers below do as the script says.
 func (g *stage) hook(p tier.Place, took time.Duration) tierfault.Hook {
 	return func(c tierfault.Call) tierfault.Fault {
+		if g.s.fault != nil {
+			if f, ok := g.s.fault(c); ok {
+				return f
+			}
+		}
 		if c.Op != tierfault.Get && c.Op != tierfault.Put {
 			return tierfault.Fault{}
 		}
@@ -199,20 +210,33 @@ func (g *stage) open(store *stack.Stack) {
 		Stack: store, Arena: g.arena, Log: zerolog.Nop(),
 		Settings: Settings{LeaseMaxAge: time.Hour, PinMaxAge: time.Hour, Prefetch: g.s.o, ChunkTokens: scriptTokens, Method: "sha256"},
 	})
-	conn, err := wire.NewConn(g.socket(), 0)
+	g.reader = g.connect(srv)
+}
+
+// connect makes a session with the space open.
+func (g *stage) connect(srv *Server) *reader {
+	uc := g.socket()
+	conn, err := wire.NewConn(uc, 0)
 	g.must(err)
 	tenant, _, err := srv.users.enter(identity{}, true)
 	g.must(err)
-	c := newReader(newSession(srv, conn, tenant, nil))
+	var account *budget.Account
+	if g.s.memory != nil {
+		account, err = g.s.memory.Open(uc, budget.Native, quietBytes)
+		g.must(err)
+	}
+	c := newReader(newSession(srv, conn, tenant, account))
 	c.leaseAge, c.turning = time.Hour, context.Background()
 	c.judge()
 	c.pushes = g.s.pushes
-	c.ctx = context.Background()
+	ctx, cancel := context.WithCancel(context.Background())
+	c.ctx = ctx
+	g.after = append(g.after, cancel)
 	info, err := c.openSpaceOf(scriptSpace)
 	g.must(err)
 	g.space = info.Handle
 	c.join()
-	g.reader = c
+	return c
 }
 
 // socket is one end of a connection whose other end takes a few frames.
@@ -298,8 +322,8 @@ func (g *stage) nextID() uint64 {
 // the body of the reply if it came at once and is still here.
 func (g *stage) send(op wire.Op, m wire.Message) []byte {
 	g.t.Helper()
-	start := len(g.replies)
-	g.must(g.handle(wire.Header{Op: op, ID: g.nextID()}, m.Append(nil)))
+	start, body := len(g.replies), m.Append(nil)
+	g.must(g.handle(wire.Header{Op: op, BodyBytes: uint32(len(body)), ID: g.nextID()}, body))
 	if len(g.replies) <= start {
 		return nil
 	}
@@ -338,8 +362,13 @@ func (g *stage) done(j *job) {
 // strike gives everything back and checks that nothing is left of anything.
 func (g *stage) strike() {
 	g.t.Helper()
-	g.close()
-	g.must(g.conn.Close())
+	for _, f := range g.after {
+		f()
+	}
+	for _, c := range append(g.others, g.reader) {
+		c.close()
+		g.must(c.conn.Close())
+	}
 	g.end()
 	l, a := g.hot.Ledger().Stats(), g.arena.Stats()
 	if l.ProtectedBytes != 0 || l.Filling != 0 || l.LeavingBytes != 0 || l.Owners != 0 {

@@ -1,0 +1,199 @@
+package server
+
+import (
+	"context"
+	"math"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kvstored/kvstored/internal/budget"
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/internal/wire"
+	"github.com/kvstored/kvstored/tier"
+	"github.com/kvstored/kvstored/tier/tierfault"
+	"github.com/kvstored/kvstored/tier/tiertest"
+)
+
+// never is a deadline of many days.
+var never = wire.Deadline{Given: true, Millis: math.MaxUint32}
+
+// cancelCase is a request that waits for something that does not come.
+type cancelCase struct {
+	name string
+	do   string // of the script, for the only chunk
+	hang tierfault.Op
+	find error
+	ask  func(g *stage) (wire.Op, wire.Message)
+}
+
+var cancelCases = []cancelCase{
+	{"wait, for a load that ends with its context", "h", "", nil, func(g *stage) (wire.Op, wire.Message) {
+		j := g.prefetch(&wire.PrefetchRequest{Policy: wire.PolicyWaitComplete})
+		return wire.OpWait, &wire.WaitRequest{Job: j.id, MinTokens: 1, Deadline: never}
+	}},
+	{"wait without a deadline", "g", "", nil, func(g *stage) (wire.Op, wire.Message) {
+		j := g.prefetch(&wire.PrefetchRequest{Policy: wire.PolicyWaitComplete})
+		return wire.OpWait, &wire.WaitRequest{Job: j.id, MinTokens: math.MaxUint64}
+	}},
+	{"wait for a job that another connection shares", "g", "", nil, func(g *stage) (wire.Op, wire.Message) {
+		own, peer := g.reader, g.peer
+		g.reader = g.connect(own.server)
+		j := g.prefetch(&wire.PrefetchRequest{Policy: wire.PolicyWaitComplete, Flags: wire.PrefetchShared})
+		g.others, g.reader, g.peer = append(g.others, g.reader), own, peer
+		return wire.OpWait, &wire.WaitRequest{Job: j.id, MinTokens: 1, Deadline: never}
+	}},
+	{"get, of a load that ends with its context", "h", "", nil, func(g *stage) (wire.Op, wire.Message) {
+		return wire.OpGet, &wire.GetRequest{Chain: g.spec(), Deadline: never}
+	}},
+	{"get, of a load that does not end", "g", "", nil, func(g *stage) (wire.Op, wire.Message) {
+		return wire.OpGet, &wire.GetRequest{Chain: g.spec(), Deadline: never}
+	}},
+	{"get without a deadline", "g", "", nil, func(g *stage) (wire.Op, wire.Message) {
+		return wire.OpGet, &wire.GetRequest{Chain: g.spec()}
+	}},
+	{"get, of what the remote tier may have", "", "", errFindHangs, func(g *stage) (wire.Op, wire.Message) {
+		return wire.OpGet, &wire.GetRequest{Chain: g.spec(), Deadline: never}
+	}},
+	{"get, for room to copy to", "", "", nil, func(g *stage) (wire.Op, wire.Message) {
+		if !g.inline.TryAcquire(maxInline) {
+			g.t.Fatal("there is no room before")
+		}
+		g.after = append(g.after, func() { g.inline.Release(maxInline) })
+		return wire.OpGet, &wire.GetRequest{Chain: g.spec(), Deadline: never}
+	}},
+	{"reserve", "", "", nil, func(g *stage) (wire.Op, wire.Message) {
+		g.hoard()
+		g.puts = wire.PutDirect // which needs no window
+		ch := g.spec()
+		ch.Hashes = []byte("a key of its own")
+		return wire.OpReserve, &wire.ReserveRequest{Chain: ch, Sizes: wire.ViewU32s([]uint32{scriptSize}), Deadline: never}
+	}},
+	{"warm", "h", "", nil, func(g *stage) (wire.Op, wire.Message) {
+		return wire.OpWarm, &wire.WarmRequest{Chain: g.spec(), Deadline: never}
+	}},
+	{"flush", "", tierfault.Put, nil, func(g *stage) (wire.Op, wire.Message) {
+		g.dirty()
+		return wire.OpFlush, &wire.FlushRequest{Deadline: never}
+	}},
+	{"flush without a deadline", "", tierfault.Put, nil, func(g *stage) (wire.Op, wire.Message) {
+		g.dirty()
+		return wire.OpFlush, &wire.FlushRequest{Durable: true}
+	}},
+	{"delete", "", tierfault.Delete, nil, func(g *stage) (wire.Op, wire.Message) {
+		return wire.OpDelete, &wire.DeleteRequest{Chain: g.spec(), Deadline: never}
+	}},
+	{"delete of a space", "", tierfault.Delete, nil, func(g *stage) (wire.Op, wire.Message) {
+		return wire.OpDelete, &wire.DeleteRequest{Chain: wire.Chain{Space: g.space, Form: wire.FormNone}}
+	}},
+}
+
+// hoard takes all room of DRAM for another client, until the play is over.
+func (g *stage) hoard() {
+	store := g.server.o.Stack
+	owner, n := store.NewOwner(), 4<<20/scriptSize
+	c := tiertest.Chain(99, n)
+	c.Space = g.chain.Space
+	sizes, grants := make([]uint32, n), make([]stack.Grant, n)
+	for i := range sizes {
+		sizes[i] = scriptSize
+	}
+	had, err := store.Reserve(context.Background(), owner, c, 0, sizes, grants, false)
+	if had == 0 {
+		g.t.Fatal(err)
+	}
+	g.after = append(g.after, func() {
+		abortGrants(store, grants[:had])
+		store.CloseOwner(owner)
+	})
+}
+
+// dirty stores the chunk, which is not written below yet.
+func (g *stage) dirty() {
+	var grant [1]stack.Grant
+	_, err := g.server.o.Stack.Reserve(context.Background(), ledger.Daemon, g.chain, 0, []uint32{scriptSize}, grant[:], false)
+	g.must(err)
+	grant[0].Ref.Block.Seal()
+	g.must(g.server.o.Stack.CommitEach(g.chain, 0, []tier.Ref{grant[0].Ref}, make([]bool, 1)))
+}
+
+// TestCancelInNoTime: a request that waits ends when its client cancels it, without
+// its deadline or what it waits for, and holds nothing any more.
+func TestCancelInNoTime(t *testing.T) {
+	for _, tt := range cancelCases {
+		s := script{at: "d", do: tt.do, memory: budget.New(budget.Options{Bytes: 256 << 20}), find: tt.find}
+		if tt.find != nil || tt.hang == tierfault.Put {
+			s.at = "."
+		}
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				hold := make(chan struct{}) // that of a bubble must be made in it
+				s.gate = hold
+				var filled atomic.Bool
+				s.fault = func(c tierfault.Call) (tierfault.Fault, bool) {
+					return tierfault.Fault{Until: hold}, filled.Load() && c.Op == tt.hang
+				}
+				g := newStage(t, &s)
+				filled.Store(true)
+				op, m := tt.ask(g)
+				_ = g.spent.Set(0) // as its reader does behind each request
+				before, begun := g.account.Bytes(), time.Now()
+				if g.drain(); g.send(op, m) != nil {
+					t.Fatal("it does not wait")
+				}
+				id := g.requests
+				time.Sleep(time.Second)
+				synctest.Wait()
+				if f := g.drain(); len(f) != 0 {
+					t.Fatalf("it is answered before: %+v", f)
+				}
+				reply := g.send(wire.OpCancel, &wire.IDRequest{ID: id})
+				var told wire.CodeReply
+				if g.must(told.Decode(reply)); told.Code != wire.CodeOK {
+					t.Fatalf("cancel: %s", told.Code)
+				}
+				synctest.Wait()
+				f := g.drain()
+				if len(f) != 1 || f[0].ID != id || f[0].Code != wire.CodeCancelled {
+					t.Errorf("answered %+v", f)
+				}
+				if took := time.Since(begun); took != time.Second {
+					t.Errorf("it took %v more", took-time.Second)
+				}
+				g.atRest(before, op == wire.OpWarm)
+				close(hold)
+				g.strike()
+			})
+		})
+	}
+}
+
+// drain returns the headers of the frames that have come to the client.
+func (g *stage) drain() (frames []wire.Header) {
+	g.must(g.peer.Read(func(fd uintptr) bool {
+		buf := make([]byte, 64<<10)
+		n, _ := syscall.Read(int(fd), buf)
+		for buf = buf[:max(n, 0)]; len(buf) > 0; {
+			h := wire.DecodeHeader(buf)
+			frames, buf = append(frames, h), buf[wire.HeaderBytes+int(h.BodyBytes):]
+		}
+		return true
+	}))
+	return frames
+}
+
+// atRest checks that no request waits, and that nothing is charged besides what was
+// before it, unless what was asked for goes on.
+func (g *stage) atRest(before int64, goesOn bool) {
+	g.t.Helper()
+	g.mu.Lock()
+	n := len(g.mu.waiting)
+	g.mu.Unlock()
+	_ = g.spent.Set(0)
+	if under := g.under.Load(); n != 0 || under != 0 || g.account.Bytes() != before && !goesOn {
+		g.t.Errorf("%d requests wait, %d bytes are unanswered, %d are charged, %d before", n, under, g.account.Bytes(), before)
+	}
+}

@@ -122,7 +122,7 @@ func (c *Client) put(ctx context.Context, p *Prompt, first int, payloads [][]byt
 		for i := range sizes {
 			sizes[i] = uint32(len(payloads[i]))
 		}
-		req := wire.PutRequest{Chain: ch, First: uint32(first), Sizes: wire.ViewU32s(sizes)}
+		req := wire.PutRequest{Chain: ch, First: uint32(first), Sizes: wire.ViewU32s(sizes), PayloadBytes: sum(payloads[:n])}
 		err := c.link.exchange(ctx, &message{
 			op: wire.OpPut, head: req.AppendHead, payloads: payloads[:n], take: takeResults(&out, n),
 		})
@@ -132,6 +132,13 @@ func (c *Client) put(ctx context.Context, p *Prompt, first int, payloads [][]byt
 		first, payloads = first+n, payloads[n:]
 	}
 	return out, nil
+}
+
+func sum(payloads [][]byte) (n uint32) {
+	for _, p := range payloads {
+		n += uint32(len(p))
+	}
+	return n
 }
 
 // batch is how many leading payloads go together: at least one, and no more

@@ -125,17 +125,29 @@ func (w *Writer) part(ctx context.Context, s *Storing, p Prompt, o ReserveOption
 	return fill.Len(), nil
 }
 
-// reserve asks for room. Where commits under way have it, it waits for them.
+// reserve asks for room. Where commits under way have it, or the chunks themselves, it
+// waits for them.
 func (w *Writer) reserve(ctx context.Context, p Prompt, o ReserveOptions) (*Fill, error) {
 	fill := &Fill{c: w.c, prompt: p, first: o.First}
 	err := fill.reserve(ctx, o, true)
-	if len(w.under) == 0 || err == nil && fill.Len() > 0 || err != nil && !isFull(err) {
+	switch {
+	case len(w.under) == 0 || err != nil && !isFull(err):
 		return fill, err
+	case err == nil && fill.Len() > 0:
+		if !fill.pends() {
+			return fill, nil
+		}
+		fill.giveBack(0)
 	}
 	if err := w.wait(ctx, 0); err != nil {
 		return nil, err
 	}
 	return w.c.Reserve(ctx, p, o)
+}
+
+// pends reports whether another fill has some slot.
+func (f *Fill) pends() bool {
+	return slices.ContainsFunc(f.slots, func(s wire.Slot) bool { return s.Code == Pending })
 }
 
 // commit has n slots from first committed, with the next request if they are the

@@ -1553,7 +1553,7 @@ int kvs_put(kvs_client *c, const kvs_prompt *prompt, uint32_t first, const void 
   struct out *o = begin(c);
   put_prompt(o, prompt);
   out_u32(o, first);
-  out_u32(o, 0);
+  out_u32(o, (uint32_t)bytes);
   out_u32s(o, sizes, n);
   out_options(o, 0);
   struct in i;

@@ -34,6 +34,7 @@ type fill struct {
 		late  int  // slots given up that the client may still be writing
 		aged  bool // given up because nobody ended it in time
 		told  bool // and the client knows
+		acks       // of a fill with several writers
 	}
 }
 
@@ -69,7 +70,7 @@ func handleCommit(c *reader, h wire.Header, body []byte) error {
 	if err := c.may(f.chain.Space); err != nil {
 		var ended error
 		f.whileOpen(c.session, &ended, func() {
-			if taken, late := f.take(from, to, false); late == nil { // it keeps nothing of the window
+			if taken, late := f.take(from, to, nil); late == nil { // it keeps nothing of the window
 				f.abort(taken)
 			}
 		})
@@ -81,10 +82,10 @@ func handleCommit(c *reader, h wire.Header, body []byte) error {
 	}
 	blind := c.blind(f.chain.Space)
 	if len(c.replies) > 0 && f.bytes(from, to) >= longCommit {
-		c.flush()
+		c.sendReplies()
 	}
 	var results wire.Results
-	f.whileOpen(c.session, &err, func() { results, err = f.commit(c.turn, blind, from, to) })
+	f.whileOpen(c.session, &err, func() { results, err = f.commit(c.session, c.turn, blind, from, to) })
 	f.forgetIfDone()
 	if err != nil {
 		return err
@@ -113,10 +114,10 @@ func (f *fill) bytes(from, to int) (n int) {
 	return n
 }
 
-// commit makes slots visible, run by run, for a request of a turn, whose client may be
+// commit makes slots visible, run by run, for a request of by in its turn. by may be
 // blind: another than the one that reserved.
-func (f *fill) commit(turn *fair.Turn, blind bool, from, to int) (wire.Results, error) {
-	taken, err := f.take(from, to, true)
+func (f *fill) commit(by *session, turn *fair.Turn, blind bool, from, to int) (wire.Results, error) {
+	taken, err := f.take(from, to, &ack{by: by.id})
 	if err != nil {
 		return nil, err
 	}
@@ -210,7 +211,7 @@ func handleAbort(c *reader, h wire.Header, body []byte) error {
 	}
 	f.whileOpen(c.session, &err, func() {
 		var taken []slot
-		if taken, err = f.take(from, to, false); err == nil {
+		if taken, err = f.take(from, to, nil); err == nil {
 			f.abort(taken)
 			c.reply(h, wire.EmptyReply{})
 		}
@@ -269,7 +270,7 @@ func (f *fill) quarantine(r tier.Ref) {
 func (f *fill) close() {
 	f.expiry.Stop()
 	f.mu.Lock()
-	taken := f.takeLive(0, len(f.mu.slots), false)
+	taken := f.takeLive(0, len(f.mu.slots), 0)
 	f.mu.Unlock()
 	f.abandon(taken)
 }
@@ -331,7 +332,7 @@ func (f *fill) revoke(why string) int {
 			f.mu.late++
 		}
 	}
-	taken := f.takeLive(0, len(f.mu.slots), false)
+	taken := f.takeLive(0, len(f.mu.slots), 0)
 	f.mu.Unlock()
 	f.abandon(taken)
 	f.session.server.count.revoked.Add(1)

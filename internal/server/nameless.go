@@ -28,6 +28,9 @@ func reserveNameless(c *reader, h wire.Header, f *fill, req *wire.ReserveRequest
 		return refuse(wire.CodeBadRequest, "%d slots without keys from %d on, and %d checksums: send first 0, 1 to %d slots and no checksums", n, req.First, req.Sums.Len(), key.MaxChunks)
 	}
 	f.cost = liveBytes + liveChunkBytes*int64(n)
+	if f.writers > 1 {
+		f.cost += keyBytes * int64(n)
+	}
 	if err := c.account.Charge(f.cost); err != nil {
 		return err
 	}
@@ -74,6 +77,9 @@ func (f *fill) openNameless(sizes []uint32, flags uint8) (*wire.ReserveReply, er
 		f.abort(f.mu.slots)
 		return nil, err
 	}
+	if c.server.settings().Access != f.policy { // replaced meanwhile
+		f.revokeIfDenied()
+	}
 	if flags&wire.ReserveShared != 0 {
 		c.server.shared.addFill(f)
 	}
@@ -108,7 +114,7 @@ func commitNameless(c *reader, h wire.Header, f *fill, req *wire.FillRequest, fr
 
 // storeNameless stores slots as the chunks of chain that follow the skipped ones.
 func storeNameless(c *reader, f *fill, chain *key.Chain, from, to int) (wire.Results, error) {
-	taken, err := f.take(from, to, true)
+	taken, err := f.take(from, to, &ack{by: c.id, chain: chain})
 	if err != nil {
 		return nil, err
 	}

@@ -174,6 +174,15 @@ func (c *reader) lastReply(h wire.Header, err error) error {
 // flush sends the replies gathered so far, and waits while the client does
 // not read.
 func (c *reader) flush() {
+	c.sendReplies()
+	const perChunk = int64(unsafe.Sizeof(key.Hash{}) + unsafe.Sizeof(uint32(0)))
+	bytes := cap(c.replies) + 4*cap(c.lengths) + c.spaces.scratchBytes()
+	_ = c.kept.Set(int64(bytes) + perChunk*int64(cap(c.asked.Hashes)) + c.prompts.rankBytes) // else the connection ends
+	c.awaitRoom(c.turning)
+}
+
+// sendReplies is flush that does not wait: a request goes on after it.
+func (c *reader) sendReplies() {
 	if len(c.replies) > 0 {
 		c.out.send(c.replies)
 		c.replies = c.replies[:0]
@@ -186,10 +195,6 @@ func (c *reader) flush() {
 			c.replies = nil
 		}
 	}
-	const perChunk = int64(unsafe.Sizeof(key.Hash{}) + unsafe.Sizeof(uint32(0)))
-	bytes := cap(c.replies) + 4*cap(c.lengths) + c.spaces.scratchBytes()
-	_ = c.kept.Set(int64(bytes) + perChunk*int64(cap(c.asked.Hashes)) + c.prompts.rankBytes) // else the connection ends
-	c.awaitRoom(c.turning)
 }
 
 // spend is called before n bytes are allocated for the request at hand. They are

@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
@@ -18,16 +17,10 @@ func handleReserve(c *reader, h wire.Header, body []byte) error {
 	if err := req.Decode(body); err != nil {
 		return err
 	}
-	if c.puts == wire.PutInline {
-		return refuse(wire.CodeUnsupported, "this connection has neither a staging window nor a writable arena; ask for one in hello, or use put")
-	}
-	if err := ungrouped(req.Groups); err != nil {
+	f, err := c.newFill(&req)
+	if err != nil {
 		return err
 	}
-	if req.Writers > 1 && req.Flags&wire.ReserveShared == 0 {
-		return refuse(wire.CodeBadRequest, "%d writers of a fill that is not shared; set the flag", req.Writers)
-	}
-	f := &fill{session: c.session, writers: int(min(max(1, req.Writers), math.MaxInt32))}
 	if req.Chain.Form == wire.FormNone {
 		return reserveNameless(c, h, f, &req)
 	}
@@ -71,6 +64,24 @@ func handleReserve(c *reader, h wire.Header, body []byte) error {
 	}
 	c.reply(h, reply)
 	return nil
+}
+
+// newFill is what a reservation makes, as far as it is one that this connection may ask
+// for.
+func (c *session) newFill(req *wire.ReserveRequest) (*fill, error) {
+	if c.puts == wire.PutInline {
+		return nil, refuse(wire.CodeUnsupported, "this connection has neither a staging window nor a writable arena; ask for one in hello, or use put")
+	}
+	if err := ungrouped(req.Groups); err != nil {
+		return nil, err
+	}
+	if req.Writers > 1 && req.Flags&wire.ReserveShared == 0 {
+		return nil, refuse(wire.CodeBadRequest, "%d writers of a fill that is not shared; set the flag", req.Writers)
+	}
+	if req.Writers > wire.MaxWriters {
+		return nil, tooLarge(wire.MaxWriters, "%d writers of one fill; use at most %d", req.Writers, wire.MaxWriters)
+	}
+	return &fill{session: c, writers: int(max(1, req.Writers))}, nil
 }
 
 // slotsThatFit cuts a reservation to what the largest reply has room for.

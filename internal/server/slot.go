@@ -1,6 +1,8 @@
 package server
 
 import (
+	"math/bits"
+
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/tier"
@@ -14,7 +16,7 @@ type slot struct {
 	room   int      // bytes of the window, of a slot without a key that is not given up
 	late   int      // bytes of the window that it keeps, though given up; see revoke
 	there  uint32   // bytes of what exists already; 0: not known
-	acks   int      // commits that it has had
+	acks   uint64   // a bit for each writer that has committed it
 	waits  bool     // of a slot taken for a commit: other writers are not done
 }
 
@@ -30,9 +32,9 @@ func (s *slot) size() int {
 }
 
 // take takes the live slots of a range over; the others are zero. An aged
-// fill has none. The client that names slots writes to them no more, so that
+// fill has none. With an ack slots that other writers have yet to commit stay. The client that names slots writes to them no more, so that
 // what they kept of the window is free then.
-func (f *fill) take(from, to int, ack bool) ([]slot, error) {
+func (f *fill) take(from, to int, ack *ack) ([]slot, error) {
 	f.mu.Lock()
 	if f.mu.aged {
 		f.mu.told = true
@@ -44,7 +46,14 @@ func (f *fill) take(from, to int, ack bool) ([]slot, error) {
 		return nil, refuse(wire.CodeRevoked, "fill %d was given up: it was neither committed nor aborted within %v; reserve again", f.id, f.session.leaseAge)
 	}
 	defer f.mu.Unlock()
-	return f.takeLive(from, to, ack), nil
+	var writer uint64
+	if ack != nil {
+		var err error
+		if writer, err = f.acknowledge(ack, from, to); err != nil {
+			return nil, err
+		}
+	}
+	return f.takeLive(from, to, writer), nil
 }
 
 // takeLate takes over what slots of an aged fill keep of the window. The mutex
@@ -60,16 +69,16 @@ func (f *fill) takeLate(from, to int) (late []slot) {
 	return late
 }
 
-// takeLive is called with the mutex held. With ack a slot that other writers have yet
-// to commit stays.
-func (f *fill) takeLive(from, to int, ack bool) []slot {
+// takeLive is called with the mutex held. For a writer, which is a bit, a slot that
+// others have yet to commit stays; 0 takes it from all.
+func (f *fill) takeLive(from, to int, writer uint64) []slot {
 	out := make([]slot, to-from)
 	for i := range out {
 		s := &f.mu.slots[from+i]
 		if !s.live() {
 			continue
 		}
-		if s.acks++; ack && s.acks < f.writers {
+		if s.acks |= writer; writer != 0 && bits.OnesCount64(s.acks) < f.writers {
 			out[i].waits = true
 			continue
 		}

@@ -131,6 +131,7 @@ func TestBadRequests(t *testing.T) {
 		{"policy", new(PrefetchRequest), (&PrefetchRequest{Policy: 99}).Append(nil), "policy"},
 		{"flags", new(PrefetchRequest), (&PrefetchRequest{Flags: 128}).Append(nil), "flags"},
 		{"no bytes", new(ReserveRequest), (&ReserveRequest{Sizes: make(U32s, 4)}).Append(nil), "has no bytes"},
+		{"sizes that take padding for payload", new(PutRequest), (&PutRequest{Sizes: ViewU32s([]uint32{8}), Payloads: []byte("hello")}).Append(nil), "5 bytes of payloads"},
 		{"bool", new(FlushRequest), set(&FlushRequest{}, 0, 2), "durable"},
 		{"ranks", new(PrefetchRequest), withOption(&PrefetchRequest{}, tagRanks, appendArray(nil, 8, make([]byte, 8))), "ranks"},
 		{"prefill rate", new(PrefetchRequest), withOption(&PrefetchRequest{}, tagPrefillRate, make([]byte, 4)), "prefill rate"},

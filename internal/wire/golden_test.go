@@ -182,7 +182,7 @@ var golden = []struct {
 	{"abort_reply", reply(OpAbort), &EmptyReply{}},
 	{"put_request", request(OpPut), &PutRequest{
 		Chain: Chain{Space: 2, Form: FormHashes, Width: 8, Hashes: goldenHashes(2)},
-		Sizes: ViewU32s([]uint32{5, 6}), Payloads: []byte("helloKVS..."),
+		Sizes: ViewU32s([]uint32{5, 6}), PayloadBytes: 11, Payloads: []byte("helloKVS..."),
 	}},
 	{"put_reply", reply(OpPut), &StoreReply{Results(nil).
 		Add(Stored{CodeExists, helloSum}).Add(Stored{CodeOverBudget, 0})}},

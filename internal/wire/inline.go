@@ -4,10 +4,13 @@ import "encoding/binary"
 
 // PutRequest stores payloads that come with it: chunks First and following.
 type PutRequest struct {
-	Chain    Chain
-	First    uint32
-	Sizes    U32s   // payload bytes of each chunk
-	Payloads []byte // one after the other
+	Chain Chain
+	First uint32
+	Sizes U32s // payload bytes of each chunk
+	// PayloadBytes is how many the payloads have together, counted where they are:
+	// sizes that take padding for payload are refused. Append sets it where there are Payloads.
+	PayloadBytes uint32
+	Payloads     []byte // one after the other
 }
 
 // Append implements Message.
@@ -18,8 +21,13 @@ func (m *PutRequest) Append(dst []byte) []byte {
 // AppendHead appends what precedes the payloads, for writers that send these
 // from where they are. A frame's body is zeros behind them, up to a multiple of 8.
 func (m *PutRequest) AppendHead(dst []byte) []byte {
+	n := m.PayloadBytes
+	if m.Payloads != nil {
+		n = uint32(len(m.Payloads))
+	}
 	dst = m.Chain.append(dst)
-	dst = appendZero(binary.LittleEndian.AppendUint32(dst, m.First), 4)
+	dst = binary.LittleEndian.AppendUint32(dst, m.First)
+	dst = binary.LittleEndian.AppendUint32(dst, n)
 	return noOptions(appendArray(dst, 4, m.Sizes))
 }
 
@@ -28,12 +36,15 @@ func (m *PutRequest) Decode(body []byte) error {
 	c := requestCursor(body)
 	c.chain(&m.Chain)
 	m.First = c.u32("first")
-	c.zero(4, "first")
+	m.PayloadBytes = c.u32("payload bytes")
 	m.Sizes = c.numbers(4, "sizes")
 	checkSizes(&c, m.Sizes)
 	total := int64(0)
 	for i := range m.Sizes.Len() {
 		total += int64(m.Sizes.At(i))
+	}
+	if c.err == nil && total != int64(m.PayloadBytes) {
+		c.fail("sizes", "%d bytes together, and %d bytes of payloads", total, m.PayloadBytes)
 	}
 	c.requestOptions(nil, nil)
 	m.Payloads = c.bytes(total, "payloads")

@@ -38,9 +38,10 @@ const (
 
 // Limits of what a request may list.
 const (
-	MaxSums   = 4096
-	MaxRanks  = 1024
-	MaxGroups = 64
+	MaxSums    = 4096
+	MaxWriters = 64 // of one shared fill
+	MaxRanks   = 1024
+	MaxGroups  = 64
 )
 
 // Deadline is how long the answer to a request may wait, from its receipt. The

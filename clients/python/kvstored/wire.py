@@ -435,6 +435,7 @@ def batch(
 
 
 _U32_8 = struct.Struct("<I4x")
+_U32_U32 = struct.Struct("<II")
 
 
 def wait(job: int, min_tokens: int, timeout_ms: int, first: int = MAX_U32) -> bytes:
@@ -482,8 +483,9 @@ _FILL = struct.Struct("<QIIQ")  # fill, first, count, no options
 
 def put(chain: bytes, first: int, payloads: Sequence[Buffer]) -> bytes:
     sizes = [len(p) for p in payloads]
-    pad = _PAD[sum(sizes) & 7]
-    return b"".join((chain, _pack(_U32_8, first), _u32s(sizes), NO_OPTIONS, *payloads, pad))
+    total = sum(sizes)
+    pad = _PAD[total & 7]
+    return b"".join((chain, _pack(_U32_U32, first, total), _u32s(sizes), NO_OPTIONS, *payloads, pad))
 
 
 def get(chain: bytes, first: int = 0, max_chunks: int = 0, max_bytes: int = 0, deadline_ms: Optional[int] = None) -> bytes:

@@ -17,6 +17,7 @@ type Client struct {
 	maps  mappings
 	hello wire.HelloReply
 	space *Space // of Dial, or nil
+	chains
 
 	mu struct {
 		sync.Mutex
@@ -81,25 +82,18 @@ func (c *Client) OpenSpace(ctx context.Context, s key.Space) (*Space, error) {
 // Lookup says how much of a prompt is there, in the given tiers (0 means all).
 // It takes no lease: the answer may be old when it arrives.
 func (c *Client) Lookup(ctx context.Context, p Prompt, search Tiers) (Match, error) {
-	ch, err := c.chain(wire.OpLookup, &p)
-	if err != nil {
-		return Match{}, err
-	}
-	var m wire.LookupReply
-	err = c.link.do(ctx, wire.OpLookup, &wire.LookupRequest{Chain: ch, Search: search}, m.Decode, nil)
-	return matchOf(&m.Match, m.Worth), err
+	return c.LookupAll(ctx, p, nil, search)
 }
 
 // LookupAll is Lookup for a prompt in several spaces, those of the ranks of a
 // tensor-parallel group: a chunk counts only if all have it, and where the
 // farthest of them is.
 func (c *Client) LookupAll(ctx context.Context, p Prompt, ranks []*Space, search Tiers) (Match, error) {
-	ch, err := c.chain(wire.OpLookup, &p)
-	if err != nil {
-		return Match{}, err
-	}
 	var m wire.LookupReply
-	err = c.link.do(ctx, wire.OpLookup, &wire.LookupRequest{Chain: ch, Search: search, Shared: wire.Shared{Ranks: handles(ranks)}}, m.Decode, nil)
+	err := c.withChain(wire.OpLookup, &p, func(ch wire.Chain) error {
+		req := wire.LookupRequest{Chain: ch, Search: search, Shared: wire.Shared{Ranks: handles(ranks)}}
+		return c.link.do(ctx, wire.OpLookup, &req, m.Decode, nil)
+	})
 	return matchOf(&m.Match, m.Worth), err
 }
 

@@ -65,10 +65,6 @@ func (c *Client) Reserve(ctx context.Context, p Prompt, o ReserveOptions) (*Fill
 // are filled.
 func (f *Fill) reserve(ctx context.Context, o ReserveOptions, leads bool) error {
 	c := f.c
-	ch, err := c.chain(wire.OpReserve, &f.prompt)
-	if err != nil {
-		return err
-	}
 	sizes, err := c.sizes(&o)
 	if err != nil {
 		return err
@@ -76,7 +72,7 @@ func (f *Fill) reserve(ctx context.Context, o ReserveOptions, leads bool) error 
 	if c.hello.Puts == wire.PutInline {
 		return f.lend(ctx, o, sizes)
 	}
-	req := wire.ReserveRequest{Chain: ch, First: uint32(o.First), Count: uint32(o.Count), Sizes: wire.ViewU32s(sizes), Deadline: after(o.Wait)}
+	req := wire.ReserveRequest{First: uint32(o.First), Count: uint32(o.Count), Sizes: wire.ViewU32s(sizes), Deadline: after(o.Wait)}
 	for slot, sum := range o.Sums {
 		req.Sums = req.Sums.Add(wire.Sum{Slot: uint32(slot), Sum: sum})
 	}
@@ -88,7 +84,10 @@ func (f *Fill) reserve(ctx context.Context, o ReserveOptions, leads bool) error 
 		err := m.Decode(body)
 		return []orphan{{wire.OpAbort, &wire.FillRequest{Fill: m.Fill}}}, err
 	}
-	return c.link.exchange(ctx, &message{op: wire.OpReserve, leads: leads, head: req.Append, take: f.begin, undo: undo})
+	return c.withChain(wire.OpReserve, &f.prompt, func(ch wire.Chain) error {
+		req.Chain = ch
+		return c.link.exchange(ctx, &message{op: wire.OpReserve, leads: leads, head: req.Append, take: f.begin, undo: undo})
+	})
 }
 
 // sizes checks what cannot be said on the wire.

@@ -28,20 +28,16 @@ type Chunk struct {
 // over the socket. It needs neither shared memory nor a lease; with shared
 // memory Prefetch is faster.
 func (c *Client) Get(ctx context.Context, p Prompt, o GetOptions) ([]Chunk, error) {
-	ch, err := c.chain(wire.OpGet, &p)
-	if err != nil {
-		return nil, err
-	}
 	if o.First < 0 || o.MaxChunks < 0 || o.MaxBytes < 0 {
 		return nil, refuse("get", ErrBadRequest, "first %d, max chunks %d, max bytes %d: use numbers from 0", o.First, o.MaxChunks, o.MaxBytes)
 	}
 	req := wire.GetRequest{
-		Chain: ch, First: uint32(o.First), MaxChunks: uint32(o.MaxChunks),
+		First: uint32(o.First), MaxChunks: uint32(o.MaxChunks),
 		MaxBytes: uint32(min(o.MaxBytes, wire.MaxBodyBytes)), Deadline: after(o.Deadline),
 	}
 	var out []Chunk
 	var payloads []byte
-	err = c.link.do(ctx, wire.OpGet, &req, func(body []byte) error {
+	take := func(body []byte) error {
 		var m wire.GetReply
 		if err := m.Decode(body); err != nil {
 			return err
@@ -55,7 +51,11 @@ func (c *Client) Get(ctx context.Context, p Prompt, o GetOptions) ([]Chunk, erro
 			off += uint64(d.Length)
 		}
 		return nil
-	}, nil)
+	}
+	err := c.withChain(wire.OpGet, &p, func(ch wire.Chain) error {
+		req.Chain = ch
+		return c.link.do(ctx, wire.OpGet, &req, take, nil)
+	})
 	if err != nil {
 		return nil, err
 	}

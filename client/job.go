@@ -64,22 +64,22 @@ type Job struct {
 // promote the stored chunks behind it. The run that came with the reply is
 // ready at once.
 func (c *Client) Prefetch(ctx context.Context, p Prompt, o PrefetchOptions) (*Job, error) {
-	ch, err := c.chain(wire.OpPrefetch, &p)
-	if err != nil {
-		return nil, err
-	}
 	req := wire.PrefetchRequest{
-		Chain: ch, Search: o.Search, Policy: o.Policy, LoadMillis: millis(o.Deadline), LookupID: o.LookupID,
+		Search: o.Search, Policy: o.Policy, LoadMillis: millis(o.Deadline), LookupID: o.LookupID,
 		Shared: o.shared(),
 	}
 	if o.Pin {
 		req.Flags |= wire.PrefetchPin
 	}
 	j := &Job{c: c, policy: o.Policy, ranks: 1 + len(o.Ranks)}
-	err = c.link.do(ctx, wire.OpPrefetch, &req, j.begin, func(body []byte) ([]orphan, error) {
+	undo := func(body []byte) ([]orphan, error) {
 		var m wire.PrefetchReply
 		err := m.Decode(body)
 		return []orphan{{wire.OpRelease, &wire.IDRequest{ID: m.Job}}}, err
+	}
+	err := c.withChain(wire.OpPrefetch, &p, func(ch wire.Chain) error {
+		req.Chain = ch
+		return c.link.do(ctx, wire.OpPrefetch, &req, j.begin, undo)
 	})
 	if err != nil {
 		return nil, err

@@ -32,6 +32,7 @@ type Prompt struct {
 	hashes  []byte
 	lengths []uint32
 	ref     uint64
+	keep    *keep // nil: it is sent with every call
 }
 
 // Tokens is a prompt of token ids. The daemon computes the hashes.

@@ -163,3 +163,44 @@ func TestWriterStoresAgain(t *testing.T) {
 	}
 	r.until("nothing is held", func() bool { return r.leased() == 0 })
 }
+
+// TestKeptPrompts: a kept prompt means the same in each call, whatever others were kept
+// meanwhile.
+func TestKeptPrompts(t *testing.T) {
+	r := newRig(t, options{})
+	c := r.dial(client.Options{})
+	var prompts []client.Prompt
+	for i := range 2*wire.KeptChains + 1 {
+		p := chain(uint64(i+1), 3)
+		r.store(p, 0, i%4)
+		prompts = append(prompts, client.Chain(p).Kept())
+	}
+	for range 2 {
+		for i, p := range prompts {
+			want := i % 4
+			m, err := c.Lookup(t.Context(), p, 0)
+			if r.must(err); int(m.Total.Chunks) != want {
+				t.Errorf("prompt %d: %d chunks, want %d", i, m.Total.Chunks, want)
+			}
+			j, err := c.Prefetch(t.Context(), p, client.PrefetchOptions{})
+			r.must(err)
+			if n, _ := j.Ready(); n != want {
+				t.Errorf("prompt %d: %d chunks are ready, want %d", i, n, want)
+			}
+			r.must(j.Release(t.Context()))
+			p.SkipChunks = 1
+			got, err := c.Get(t.Context(), p, client.GetOptions{})
+			if r.must(err); len(got) != max(0, want-1) {
+				t.Errorf("prompt %d: %d chunks behind the first, want %d", i, len(got), max(0, want-1))
+			}
+			f, err := c.Reserve(t.Context(), p, client.ReserveOptions{Size: size})
+			r.must(err)
+			for k := range f.Len() {
+				if exists := f.Status(k) == client.Exists; exists != (k+1 < want) {
+					t.Errorf("prompt %d, chunk %d: %s", i, k+1, f.Status(k))
+				}
+			}
+			r.must(f.Abort(t.Context()))
+		}
+	}
+}

@@ -1,7 +1,6 @@
 package client
 
 import (
-	"errors"
 	"sync"
 
 	"github.com/kvstored/kvstored/internal/wire"
@@ -50,28 +49,4 @@ func (cs *chains) number(k keptChain) (id uint64, sent bool) {
 	m.ids++
 	m.last[m.ids%n] = k
 	return m.ids, false
-}
-
-// withChain calls do with the chain of p: a reference where the daemon keeps it. do may be
-// called twice, the second time after a refusal.
-func (c *Client) withChain(op wire.Op, p *Prompt, do func(wire.Chain) error) error {
-	ch, err := c.chain(op, p)
-	if err != nil {
-		return err
-	}
-	if p.keep == nil || ch.Form == wire.FormRef {
-		return do(ch)
-	}
-	if n, err := c.chunks(p); err != nil || n+p.SkipChunks > wire.KeptChunks {
-		return do(ch)
-	}
-	id, sent := c.chains.number(keptChain{p.keep, ch.Space, ch.SaveUnfull, ch.Alone})
-	if sent {
-		err := do(wire.Chain{Form: wire.FormKept, ID: id, Skip: ch.Skip})
-		if !errors.Is(err, ErrUnknownChain) {
-			return err
-		}
-	}
-	ch.ID = id
-	return do(ch)
 }

@@ -13,11 +13,11 @@ import (
 
 // Client is a connection to a daemon. It is safe for concurrent use.
 type Client struct {
-	link  *link
-	maps  mappings
-	hello wire.HelloReply
-	space *Space // of Dial, or nil
-	chains
+	link   *link
+	maps   mappings
+	hello  wire.HelloReply
+	space  *Space // of Dial, or nil
+	chains chains
 
 	mu struct {
 		sync.Mutex

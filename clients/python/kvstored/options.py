@@ -35,6 +35,11 @@ def size(default: int) -> Option:
     return Option(default, "a number of bytes from 0 on", lambda v: _number(v) and isinstance(v, int) and 0 <= v < 1 << 63)
 
 
+def rate() -> Option:
+    """Of prompt tokens that an engine computes; 0: not known."""
+    return Option(0, "a number of tokens a second from 0 to 4294967295", lambda v: _number(v) and 0 <= v < 1 << 32)
+
+
 #: Of values that are to be stored, one in so many is compared with what exists.
 CHECK_EXISTING = 256
 

@@ -1,36 +1,57 @@
-"""Values under single keys, for engines that hand over pages without their order.
+"""Values under single keys, as engines hand them over.
 
-Each key is a chunk that stands alone; many are asked for, leased or stored in
-one round trip. Nothing here raises because of the daemon, and copies let other
-threads run.
+Where an engine says what a run of keys follows (``before``, the digests of the
+chain from the start of the prompt, [] where the run begins it), they are chunks
+of a prompt; else (None) each is a chunk that stands alone. Many are asked for,
+leased or stored in one round trip. Nothing here raises because of the daemon, and
+copies let other threads run.
+
+What an engine says may contradict what the daemon knows, which then refuses the
+chain: such values are stored alone. And a chain does not find what is known under
+its key with another order: until several answers in a row have shown that there is
+no such, what a chain did not find is asked for once more by single keys.
 """
 
 from __future__ import annotations
 
-import hashlib
 import time
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from . import hints, options, wire
+from .chains import digests
 from .client import Client
-from .errors import Code, DeadlineExceeded, Error, Refused
+from .errors import Error
 from .existing import Existing, Place
-from .fill import Fill, Grant, Result, Slot
 from .hints import Hints
 from .job import Job, Reason
 from .call import Call, Request
 from .link import Link
 from .memory import address, checksum_at, copy
 from .questions import WINDOW, answers
+from .storing import Storing, size_of
 from .wire import Op, Space
-from .writer import Commits
 
 _RUN = 32  # values of one question
-_STORES = 256  # values of one reservation
+_DOUBTS = 8  # short answers in a row that are asked again by single keys, until chains are trusted
 _LOADS = 64  # runs that one load is made of, where values are missing between
-_THERE = (Result.STORED, Result.EXISTS, Result.DIFFERS)
 _NO_ROOM = (Reason.NO_SPACE, Reason.OVER_BUDGET, Reason.OVER_QUOTA)
-_REFUSED = (Code.NO_SPACE, Code.OVER_BUDGET, Code.OVER_QUOTA)
+
+#: The chain before a run of keys; None: each stands alone.
+Before = Optional[Sequence[bytes]]
+#: A place, or what makes one for a payload, given its address and bytes; None: there is none.
+Target = Union[Place, Callable[[int, int], Optional[Place]]]
+
+
+class Said(NamedTuple):
+    """What an engine says with a question of a prompt."""
+
+    #: Tokens a second that it computes: more than is worth loading is not found.
+    prefill_rate: int = 0
+    #: Its request configs that are hints: see docs/protocol-more.md.
+    configs: Sequence[Tuple[str, str]] = ()
+
+
+Say = Optional[Said]
 
 
 class Pages:
@@ -43,42 +64,94 @@ class Pages:
         verify: bool = True,
         hints: Optional[Hints] = None,
         check_existing: int = options.CHECK_EXISTING,
+        others: Sequence[Space] = (),
     ) -> None:
         """``hints``: those of an engine with several spaces, which closes them itself.
-        ``check_existing``: see :class:`Existing`."""
+        ``check_existing``: see :class:`Existing`. ``others``: the spaces of the other
+        ranks, where values of all ranks are asked for and loaded together."""
         self._existing = Existing(space, check_existing)
+        self.others = tuple(others)
+        #: Whether values may be stored without their order, always.
+        self.wary = False
+        self._doubt = _DOUBTS
         self.client, self.space, self.verify = client, space, verify and checksum_at is not None
         self._shares_hints = hints is not None
         self._hints = Hints(client) if hints is None else hints
 
-    def _chain(self, link: Link, keys: Sequence[bytes], deadline: float) -> bytes:
+    def _chain(self, link: Link, keys: Sequence[bytes], deadline: float, before: Before = None) -> bytes:
         handle = self.client._info(link, self.space, deadline).handle
-        digests = b"".join([hashlib.sha256(k).digest()[:16] for k in keys])
-        return wire.chain_hashes(handle, 16, digests, alone=True)
+        if before is None:
+            return wire.chain_hashes(handle, 16, b"".join(digests(keys)), alone=True)
+        return wire.chain_hashes(handle, 16, b"".join([*before, *digests(keys)]), skip=len(before))
+
+    def _ranks(self, link: Link, deadline: float) -> List[int]:
+        return [self.client._info(link, space, deadline).handle for space in self.others]
 
     def _prefetch(
-        self, link: Link, keys: Sequence[bytes], deadline: float, load_seconds: float, callback: Any = None
+        self,
+        link: Link,
+        keys: Sequence[bytes],
+        deadline: float,
+        load_seconds: float,
+        callback: Any = None,
+        before: Before = None,
+        say: "Say" = None,
     ) -> Request:
-        body = wire.prefetch(self._chain(link, keys, deadline), deadline_ms=max(1, int(load_seconds * 1000)))
-        return Request(Op.PREFETCH, body, Job(link, self.client.timeout)._begin, Job._undo, callback)
+        said = say or Said()
+        ranks = self._ranks(link, deadline)
+        body = wire.prefetch(
+            self._chain(link, keys, deadline, before),
+            deadline_ms=max(1, int(load_seconds * 1000)),
+            configs=said.configs,
+            ranks=ranks,
+            prefill_rate=said.prefill_rate,
+        )
+        job = Job(link, self.client.timeout, ranks=1 + len(ranks))
+        return Request(Op.PREFETCH, body, job._begin, Job._undo, callback)
 
-    def lookup(self, link: Link, keys: Sequence[bytes], deadline: float) -> Request:
+    def lookup(self, link: Link, keys: Sequence[bytes], deadline: float, before: Before = None) -> Request:
         """How long the run of values is that are there."""
-        return Request(Op.LOOKUP, wire.lookup(self._chain(link, keys, deadline)), wire.lookup_reply)
+        body = wire.lookup(self._chain(link, keys, deadline, before), ranks=self._ranks(link, deadline))
+        return Request(Op.LOOKUP, body, wire.lookup_reply)
+
+    # ---- doubt ---------------------------------------------------------------
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether the daemon may know values under these keys with another order."""
+        return self.wary or self._doubt > 0
+
+    def asked_again(self, found: int) -> None:
+        """Takes note of what single keys found that a chain did not; threads may
+        disagree by one."""
+        self._doubt = _DOUBTS if found else max(0, self._doubt - 1)
 
     # ---- what is there -------------------------------------------------------
 
-    def find(self, keys: Sequence[bytes], timeout: float) -> int:
+    def find(self, keys: Sequence[bytes], timeout: float, before: Before = None, say: Say = None) -> int:
         """How many values are there from the first on, in one round trip. They
         start to come up to DRAM and are leased for some seconds, so that they
         are still there when they are loaded."""
-        distinct = list(dict.fromkeys(keys))
-        job = self.lease(distinct, timeout)
-        found = 0 if job is None else job.match.total.chunks
+        distinct, deadline = list(dict.fromkeys(keys)), time.monotonic() + timeout
+        if len(distinct) < len(keys):
+            before = None
+        found = self._found(self.lease(distinct, timeout, before, say))
+        if before is not None and found < len(distinct) and self.doubtful and not (say and say.prefill_rate):
+            more = self._found(self.lease(distinct[found:], deadline - time.monotonic()))
+            self.asked_again(more)
+            found += more
         if len(distinct) == len(keys):
             return found
         there = set(distinct[:found])
         return next((i for i, k in enumerate(keys) if k not in there), len(keys))
+
+    @staticmethod
+    def _found(job: Optional[Job]) -> int:
+        """Chunks that are there, as far as they are worth loading."""
+        if job is None:
+            return 0
+        most = job.match.total.chunks
+        return most if job.advice is None else min(most, job.advice.load.chunks)
 
     def exists(self, keys: Sequence[bytes], timeout: float) -> List[bool]:
         """Which values are there, wherever they are in ``keys``."""
@@ -106,21 +179,26 @@ class Pages:
 
     # ---- hints ---------------------------------------------------------------
 
-    def lease(self, keys: Sequence[bytes], timeout: float) -> Optional[Job]:
+    def lease(self, keys: Sequence[bytes], timeout: float, before: Before = None, say: Say = None) -> Optional[Job]:
         """Leases a run of values for some seconds, as :meth:`find` does. Until the
         job is done the daemon may still be asking its remote tier for more than it
         has matched. None if there is no answer."""
+        job = self.take(keys, timeout, before, say)
+        if job is not None:
+            self._hints.keep(job)
+        return job
+
+    def take(self, keys: Sequence[bytes], timeout: float, before: Before = None, say: Say = None) -> Optional[Job]:
+        """:meth:`lease` for a caller that gives the job back itself."""
         link, deadline = self.client._ready(), time.monotonic() + timeout
         if link is None or not keys:
             return None
         try:
-            job = link.call(self._prefetch(link, keys, deadline, hints.SECONDS), deadline)
+            return link.call(self._prefetch(link, keys, deadline, hints.SECONDS, None, before, say), deadline)
         except Error:
             return None
-        self._hints.keep(job)
-        return job
 
-    def hint(self, keys: Sequence[bytes]) -> None:
+    def hint(self, keys: Sequence[bytes], before: Before = None) -> None:
         """:meth:`lease` of distinct values for a caller that wants no answer. Returns
         at once. The answer may take the client's timeout: to all calls the daemon
         looks stalled when one is late."""
@@ -129,7 +207,8 @@ class Pages:
             return
         try:
             distinct = list(dict.fromkeys(keys))
-            link.start([self._prefetch(link, distinct, deadline, hints.SECONDS, self._hinted)], deadline)
+            request = self._prefetch(link, distinct, deadline, hints.SECONDS, self._hinted, before)
+            link.start([request], deadline)
         except Error:
             pass  # it was only a hint
 
@@ -139,22 +218,27 @@ class Pages:
 
     # ---- loading -------------------------------------------------------------
 
-    def load(self, keys: Sequence[bytes], places: Sequence[Place], timeout: float) -> int:
+    def load(self, keys: Sequence[bytes], places: Sequence[Target], timeout: float, before: Before = None) -> int:
         """Copies values to their places, and returns how many from the first on.
         The next one is not there, is not as long as its place, does not match its
         checksum, or its lease did not hold; what lies in its place and in those
         behind it is undefined. No copy begins after the timeout: the places may
-        be somebody else's then."""
+        be somebody else's then. Of several ranks a place has the pieces of each, one
+        list a rank."""
         loaded, deadline = 0, time.monotonic() + timeout
+        chain = None if before is None or len(set(keys)) < len(keys) else [*before, *digests(keys)]
         while loaded < len(keys) and time.monotonic() < deadline:
             run = _distinct(keys[loaded:])
+            at = None if chain is None else chain[: len(chain) - len(keys) + loaded]
             try:
-                n, crowded = self._load(run, places[loaded:], deadline)
+                n, crowded = self._load(run, places[loaded:], deadline, at)
             except Error:
                 break
             loaded += n
             if n < len(run) and not (crowded and (n or self._hints.drop())):
-                break
+                if chain is None or not self.doubtful:
+                    break
+                chain = None  # by single keys
         return loaded
 
     def load_each(self, keys: Sequence[bytes], places: Sequence[Place], timeout: float) -> List[bool]:
@@ -174,14 +258,16 @@ class Pages:
             todo = [i for i, yes in zip(rest, there) if yes]
         return loaded
 
-    def _load(self, keys: Sequence[bytes], places: Sequence[Place], deadline: float) -> Tuple[int, bool]:
+    def _load(
+        self, keys: Sequence[bytes], places: Sequence[Target], deadline: float, before: Before
+    ) -> Tuple[int, bool]:
         """Loads a leading run of keys; whether more room would have made it longer."""
         link = self.client._ready()
         if link is None:
             return 0, False
         if link.arena is None:
-            return self._load_inline(link, keys, places, deadline), False
-        job = link.call(self._prefetch(link, keys, deadline, deadline - time.monotonic()), deadline)
+            return self._load_inline(link, keys, places, deadline, before), False
+        job = link.call(self._prefetch(link, keys, deadline, deadline - time.monotonic(), None, before), deadline)
         loaded = 0
         try:
             for i, place in enumerate(places[: job.match.total.chunks]):
@@ -192,13 +278,17 @@ class Pages:
             good = job.release(max(0.05, deadline - time.monotonic()))
         return (loaded if good else 0), job.state.reason in _NO_ROOM
 
-    def _load_inline(self, link: Link, keys: Sequence[bytes], places: Sequence[Place], deadline: float) -> int:
+    def _load_inline(
+        self, link: Link, keys: Sequence[bytes], places: Sequence[Target], deadline: float, before: Before
+    ) -> int:
         """Loads a leading run of keys over the socket, where the daemon does not let
         this user map its memory; as many at a time as fit into one reply."""
         loaded = 0
-        while loaded < len(keys) and time.monotonic() < deadline:
+        chain = None if before is None else [*before, *digests(keys)]
+        while loaded < len(keys) and time.monotonic() < deadline and not self.others:
             left = max(1, int((deadline - time.monotonic()) * 900))
-            body = wire.get(self._chain(link, keys[loaded:], deadline), deadline_ms=left)
+            at = None if chain is None else chain[: len(chain) - len(keys) + loaded]
+            body = wire.get(self._chain(link, keys[loaded:], deadline, at), deadline_ms=left)
             chunks = link.call(Request(Op.GET, body, wire.get_reply), deadline)
             for payload, _, total in chunks:
                 if time.monotonic() >= deadline or not self._copy_from(address(payload), len(payload), places[loaded], total):
@@ -208,19 +298,24 @@ class Pages:
                 break
         return loaded
 
-    def _copy(self, job: Job, i: int, place: Place, deadline: float) -> bool:
+    def _copy(self, job: Job, i: int, place: Any, deadline: float) -> bool:
         if len(job) <= i:
             job.wait((i + 1) * self.space.chunk_tokens, deadline - time.monotonic())
         if len(job) <= i or time.monotonic() >= deadline:
             return False
-        at, length = job.address(i)
-        return self._copy_from(at, length, place, job.ref(i).sum)
+        places = place if self.others else [place]
+        return all(self._copy_from(*job.address(i, r), places[r], job.ref(i, r).sum) for r in range(job.ranks))
 
-    def _copy_from(self, at: int, length: int, place: Place, total: int) -> bool:
+    def _copy_from(self, at: int, length: int, target: Target, total: int) -> bool:
         """Copies a payload to its place; False if it is not as long or as it was."""
-        if length != sum(size for _, size in place):
+        place = None if callable(target) else target
+        if place is not None and length != size_of(place):
             return False
         if self.verify and checksum_at is not None and checksum_at(at, length) != total:
+            return False
+        if callable(target):
+            place = target(at, length)
+        if place is None or length != size_of(place):
             return False
         for to, size in place:
             copy(to, at, size)
@@ -230,102 +325,30 @@ class Pages:
     # ---- storing -------------------------------------------------------------
 
     def store(
-        self, keys: Sequence[bytes], places: Sequence[Place], timeout: float, patient: bool = True
+        self, keys: Sequence[bytes], places: Sequence[Place], timeout: float, patient: bool = True, before: Before = None
     ) -> List[bool]:
         """Copies values from their places. True: it is there, perhaps with other
         bytes but of this length, or another client is just storing it. Where room
         is short it waits for the tiers below to catch up, if ``patient``, which
         takes up to half of the time. No copy begins after the timeout."""
-        there: Dict[bytes, bool] = {}
-        deadline = time.monotonic() + timeout
-        todo = {k: p for k, p in zip(keys, places) if self._fits(p)}
-        commits, parts = Commits(), []
-        while todo and time.monotonic() < deadline:
-            link = self.client._ready()
-            if link is None or link.staging is None:
-                break
-            window = self._window(todo, link.staging.size // 4)  # two threads store two at the same time
-            try:
-                part, crowded = self._store(link, commits, window, deadline, patient)
-            except Error:
-                break
-            if part.fill.slots:
-                parts.append(part)
-            elif commits:
-                commits.finish(deadline)  # they may have the room
-            elif not crowded:
-                break
-            elif not self._hints.drop():
-                del todo[window[0][0]]  # there is no room for this one, or better use
-            for key, _ in window[: len(part.fill)]:
-                del todo[key]
-        commits.finish(deadline)
-        for part in parts:
-            there.update(part.there(self._existing))
+        there = Storing(self, keys, places, before, patient).run(time.monotonic() + timeout)
         return [there.get(k, False) for k in keys]
 
-    def _fits(self, place: Place) -> bool:
-        hello = self.client.hello
-        return hello is not None and 0 < _size(place) <= hello.max_payload
-
-    @staticmethod
-    def _window(todo: Dict[bytes, Place], room: int) -> List[Tuple[bytes, Place]]:
-        """The first of todo that fit the room, and one at least."""
-        window: List[Tuple[bytes, Place]] = []
-        for key, place in todo.items():
-            room -= _size(place)
-            if len(window) == _STORES or (window and room < 0):
-                break
-            window.append((key, place))
-        return window
-
-    def _store(
-        self, link: Link, commits: Commits, window: Sequence[Tuple[bytes, Place]], deadline: float, patient: bool
-    ) -> Tuple["_Part", bool]:
-        """Stores a leading run; and whether more room would have made it longer."""
-        wait_ms = max(1, int((deadline - time.monotonic()) * 500)) if patient else 0  # half is left for the copies
-        sizes, sums = [_size(p) for _, p in window], self._existing.sums([p for _, p in window])
-        body = wire.reserve(self._chain(link, [k for k, _ in window], deadline), sizes, wait_ms=wait_ms, sums=sums)
-        fill = Fill(link, self.client.timeout)
-        part = _Part(window, sizes, fill)
+    def delete(self, keys: Sequence[bytes], timeout: float) -> int:
+        """Forgets values in every tier; how many were there."""
+        link, deadline = self.client._ready(), time.monotonic() + timeout
+        if link is None or not keys:
+            return 0
         try:
-            link.call(Request(Op.RESERVE, body, fill._begin, Fill._undo, leads=True), deadline)
-        except Refused as e:
-            return part, e.code in _REFUSED
-
-        def gather(slot: Slot) -> None:
-            if time.monotonic() >= deadline:  # the places, and the slots in the end, may be somebody else's
-                raise DeadlineExceeded("storing")
-            _gather(slot, window[slot.index][1])
-
-        try:
-            commits.write(link, fill, gather, deadline)
-        except DeadlineExceeded:
-            pass  # nothing begins any more
-        return part, fill.reason in _NO_ROOM
+            body = wire.delete(self._chain(link, list(dict.fromkeys(keys)), deadline))
+            return link.call(Request(Op.DELETE, body, wire.number_reply), deadline)
+        except Error:
+            return 0
 
     def close(self) -> None:
         """Gives hinted leases back, unless they are shared. Nothing may be called afterwards."""
         if not self._shares_hints:
             self._hints.close()
-
-
-class _Part(NamedTuple):
-    """Values that were reserved together: the first of window, as many as the fill has."""
-
-    window: Sequence[Tuple[bytes, Place]]
-    sizes: Sequence[int]
-    fill: Fill
-
-    def there(self, existing: Existing) -> Dict[bytes, bool]:
-        """Which of them are there, once all is committed."""
-        results = self.fill.results or [None] * len(self.fill)
-        return {
-            key: exists or slot.grant == Grant.PENDING or (r is not None and r.result in _THERE)
-            for (key, _), exists, slot, r in zip(
-                self.window, existing.stored(self.fill, self.sizes), self.fill.slots, results
-            )
-        }
 
 
 def _distinct(keys: Sequence[bytes]) -> Sequence[bytes]:
@@ -336,14 +359,3 @@ def _distinct(keys: Sequence[bytes]) -> Sequence[bytes]:
             return keys[:i]
         seen.add(key)
     return keys
-
-
-def _size(place: Place) -> int:
-    return sum(size for _, size in place)
-
-
-def _gather(slot: Slot, place: Place) -> None:
-    to = slot.address
-    for source, size in place:
-        copy(to, source, size)
-        to += size

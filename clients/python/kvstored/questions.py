@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Sequence
+from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequence
 
 from .client import Client
 from .errors import DeadlineExceeded, Disconnected, Error
@@ -22,6 +22,7 @@ class Question(NamedTuple):
     pages: "Pages"
     keys: Sequence[bytes]
     each: bool = False
+    before: Optional[Sequence[bytes]] = None  # the chain that the keys follow; not with each
 
     def _runs(self) -> List[Sequence[bytes]]:
         """An answer is how long a run is from its start."""
@@ -34,17 +35,31 @@ def ask(client: Client, questions: Sequence[Question], timeout: float) -> List[L
     and nothing is leased. Where the daemon is away or late, nothing is there."""
     link, deadline = client._ready(), time.monotonic() + timeout
     found: List[Dict[bytes, bool]] = [{} for _ in questions]
-    asked = [(q.pages, run, there) for q, there in zip(questions, found) for run in q._runs()]
+    asked: List[_Run] = [_Run(q.pages, run, there, q.before) for q, there in zip(questions, found) for run in q._runs()]
     try:
         while link is not None and asked:
             now, asked = asked[:WINDOW], asked[WINDOW:]
-            requests = [pages.lookup(link, run, deadline) for pages, run, _ in now]
-            for (_, run, there), match in zip(now, answers(link, requests, deadline)):
+            requests = [run.pages.lookup(link, run.keys, deadline, run.before) for run in now]
+            for run, match in zip(now, answers(link, requests, deadline)):
                 if match is not None:
-                    there.update(dict.fromkeys(run[: match.total.chunks], True))
+                    run.there.update(dict.fromkeys(run.keys[: match.total.chunks], True))
+                    asked += run.again(match.total.chunks)
     except Error:
         pass  # a space could not be opened
     return [_leading(q, there) for q, there in zip(questions, found)]
+
+
+class _Run(NamedTuple):
+    pages: "Pages"
+    keys: Sequence[bytes]
+    there: Dict[bytes, bool]
+    before: Optional[Sequence[bytes]]
+
+    def again(self, found: int) -> "List[_Run]":
+        """What a chain has not found and may be known in another order."""
+        if self.before is None or not self.pages.doubtful or found == len(self.keys):
+            return []
+        return [_Run(self.pages, self.keys[found:], self.there, None)]
 
 
 def _leading(question: Question, found: Dict[bytes, bool]) -> List[bool]:

@@ -15,10 +15,12 @@ import time
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
 from . import engine, options
+from .chains import digests
 from .client import Client
 from .hints import Hints
-from .pages import Pages, Place
+from .pages import Pages, Place, Said
 from .questions import Question, ask
+from .sglang_order import FLAG, Order, hints
 from .sglang_pools import HostPools, tensors
 from .sglang_prefix import Side, pool_name, served
 from .sglang_space import KV, Names, space
@@ -61,6 +63,7 @@ KEYS = {
     "revision": options.text(),
     "namespace": options.text(),
     "model": options.text(),
+    "prefill_tokens_per_second": options.rate(),
 }
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -107,7 +110,9 @@ class KvstoredHiCache(HiCacheStorage):
     call; ``verify``, compare checksums of what is loaded; ``check_existing``,
     one page in so many that is to be stored is compared with what is stored
     already; ``revision``, of the weights; ``namespace``, further text that must
-    be equal for pages to be shared; ``model``, where SGLang gives no model name.
+    be equal for pages to be shared; ``model``, where SGLang gives no model name;
+    ``prefill_tokens_per_second``, that this engine computes, so that no more is
+    found than is loaded sooner than computed.
     The constructor raises a ValueError that says what is wrong with them.
     """
 
@@ -121,6 +126,8 @@ class KvstoredHiCache(HiCacheStorage):
         self._names = Names(model, o["revision"], o["namespace"])
         self._timeout, self._verify = o["timeout"], o["verify"]
         self._check_existing = o["check_existing"]
+        self._prefill_rate = int(o["prefill_tokens_per_second"])
+        self._order = Order(passes=extra.get(FLAG) is True)
         # Which pages of keys and values SGLang will ask for: its tensors of them, or their buffers.
         self._flat = "class_name" in extra and not extra.get("interface_v1")
         self._client = Client(o["socket"], name="sglang", timeout=self._timeout)
@@ -162,6 +169,7 @@ class KvstoredHiCache(HiCacheStorage):
                 pages = self._pages[name, flat] = Pages(
                     self._client, where, self._verify, self._hints, self._check_existing
                 )
+                pages.wary = name != KV  # their order comes from other calls, or from none
             return pages
 
     # ---- what is there ---------------------------------------------------------
@@ -174,34 +182,57 @@ class KvstoredHiCache(HiCacheStorage):
     def batch_exists(self, keys: List[str], extra_info: Any = None) -> int:
         """How many pages are there from the first on. They are promoted to DRAM
         and leased for some seconds, for the load that follows."""
-        name = _pool_of(keys)
-        return self._of(name, self._flat or name != KV).find(_raw(keys), self._timeout)
+        name, raw = _pool_of(keys), _raw(keys)
+        pages = self._of(name, self._flat or name != KV)
+        if name != KV:
+            return pages.find(raw, self._timeout)
+        run = self._order.said("query", raw, extra_info)
+        found = pages.find(raw, self._timeout, self._order.asked(run), self._said(extra_info))
+        self._order.went_on("query", run, found == len(raw), extra_info)
+        return found
+
+    def _said(self, extra_info: Any) -> Said:
+        return Said(self._prefill_rate, hints(extra_info))
 
     @_never_raises(lambda _: PoolTransferResult(0, {}))
     def batch_exists_v2(self, keys: List[str], pool_transfers: Any = None, extra_info: Any = None) -> Any:
         """The longest prefix that every pool can serve, and that of each by itself.
         All pools are asked together; what will be loaded is leased for some seconds."""
-        raw, sides = _raw(keys), [Side(KV, 0), *map(Side.of, pool_transfers or ())]
+        if not pool_transfers:
+            found = self.batch_exists(keys, extra_info)
+            return _result(found, {KV: found} if found else {}, list(range(1, found + 1)))
+        raw, sides = _raw(keys), [Side(KV, 0), *map(Side.of, pool_transfers)]
+        before = self._order.asked(self._order.said("query", raw, extra_info))
         flat = [self._flat, *[False] * (len(sides) - 1)]
         pools = [self._of(side.name, f) for side, f in zip(sides, flat)]
-        there = ask(
-            self._client, [Question(pages, raw, each=side.last > 0) for pages, side in zip(pools, sides)], self._timeout
-        )
-        hits, ends = served(sides, there)
+        first, *beside = zip(pools, sides)
+        questions = [Question(first[0], raw, before=before)]
+        questions += [Question(pages, raw, each=side.last > 0) for pages, side in beside]
+        hits, ends = served(sides, ask(self._client, questions, self._timeout))
         longest = ends[-1] if ends else 0
+        if longest and self._prefill_rate:
+            worth = pools[0].find(raw[:longest], self._timeout, before, self._said(extra_info))
+            longest = max((end for end in ends if end <= worth), default=0)
+            ends = [end for end in ends if end <= longest]
         for pages, side in zip(pools, sides):
-            pages.hint(side.needs(raw[:longest]))
+            wanted = side.needs(raw[:longest])
+            pages.hint(wanted, None if before is None else [*before, *digests(raw[: longest - len(wanted)])])
         return _result(longest, hits, ends)
 
     # ---- host pages ------------------------------------------------------------
 
     @_never_raises(_no_pages)
     def batch_get_v1(self, keys: List[str], host_indices: Any, extra_info: Any = None) -> List[bool]:
-        return self._get(self._of(), keys, self._pools.places(KV, len(keys), host_indices, load=True))
+        places = self._pools.places(KV, len(keys), host_indices, load=True)
+        return self._get(self._of(), keys, places, before=self._order.asked(self._order.said("get", _raw(keys), extra_info)))
 
     @_never_raises(_no_pages)
     def batch_set_v1(self, keys: List[str], host_indices: Any, extra_info: Any = None) -> List[bool]:
-        return self._set(self._of(), keys, self._pools.places(KV, len(keys), host_indices, load=False))
+        places = self._pools.places(KV, len(keys), host_indices, load=False)
+        run = self._order.said("set", _raw(keys), extra_info)
+        stored = self._set(self._of(), keys, places, before=self._order.before(run))
+        self._order.went_on("set", run, all(stored), extra_info)
+        return stored
 
     @_never_raises(_no_transfers)
     def batch_get_v2(self, transfers: List[Any], extra_info: Any = None) -> Dict[str, List[bool]]:
@@ -217,25 +248,37 @@ class KvstoredHiCache(HiCacheStorage):
         keys, name = list(transfer.keys or ()), pool_name(transfer.name)
         try:
             places = self._pools.places(name, len(keys), transfer.host_indices, load)
-            return (self._get if load else self._set)(self._of(name), keys, places, until - time.monotonic())
+            run = self._order.said("beside", _raw(keys), None)
+            before = self._order.asked(run) if load else self._order.before(run)
+            return (self._get if load else self._set)(self._of(name), keys, places, until - time.monotonic(), before)
         except Exception:
             self._complain(name)
             return _no_pages(keys)
 
     def _get(
-        self, pages: Pages, keys: Sequence[str], places: Sequence[Place], timeout: Optional[float] = None
+        self,
+        pages: Pages,
+        keys: Sequence[str],
+        places: Sequence[Place],
+        timeout: Optional[float] = None,
+        before: Optional[List[bytes]] = None,
     ) -> List[bool]:
         """Loads pages; what follows a page that failed counts as failed too."""
         began = time.monotonic()
-        run = pages.load(_raw(keys), places, self._timeout if timeout is None else timeout)
+        run = pages.load(_raw(keys), places, self._timeout if timeout is None else timeout, before)
         self._count("prefetch", places[:run], began)
         return [True] * run + [False] * (len(keys) - run)
 
     def _set(
-        self, pages: Pages, keys: Sequence[str], places: Sequence[Place], timeout: Optional[float] = None
+        self,
+        pages: Pages,
+        keys: Sequence[str],
+        places: Sequence[Place],
+        timeout: Optional[float] = None,
+        before: Optional[List[bytes]] = None,
     ) -> List[bool]:
         began = time.monotonic()
-        stored = pages.store(_raw(keys), places, self._timeout if timeout is None else timeout)
+        stored = pages.store(_raw(keys), places, self._timeout if timeout is None else timeout, before=before)
         self._count("backup", [p for p, ok in zip(places, stored) if ok], began)
         return stored
 
@@ -250,7 +293,7 @@ class KvstoredHiCache(HiCacheStorage):
     def batch_get(self, keys: List[str], target_locations: Any = None, target_sizes: Any = None) -> List[Any]:
         """The targets, filled: a leading run of them, then None."""
         places = tensors(target_locations, target_sizes, load=True)
-        loaded = self._get(self._of(_pool_of(keys), flat=True), keys, places)
+        loaded = self._get(self._of(_pool_of(keys), flat=True), keys, places, before=self._remembered(keys, load=True))
         return [target if ok else None for target, ok in zip(target_locations, loaded)]
 
     @_never_raises(_nothing(False))
@@ -264,7 +307,14 @@ class KvstoredHiCache(HiCacheStorage):
     ) -> bool:
         sources = target_locations if values is None else [_contiguous(v) for v in values]
         places = tensors(sources, target_sizes, load=False)
-        return all(self._set(self._of(_pool_of(keys), flat=True), keys, places))
+        return all(self._set(self._of(_pool_of(keys), flat=True), keys, places, before=self._remembered(keys, load=False)))
+
+    def _remembered(self, keys: Sequence[str], load: bool) -> Optional[List[bytes]]:
+        """What pages of keys and values follow that come without anything said of it."""
+        if _pool_of(keys) != KV:
+            return None
+        run = self._order.said("tensors", _raw(keys), None)
+        return self._order.asked(run) if load else self._order.before(run)
 
     # ---- the rest --------------------------------------------------------------
 

@@ -26,6 +26,7 @@ SECONDS: List[Any] = ["0.5", True, None, 0, -1, math.nan, math.inf, 1e9, 10**400
 TEXT: List[Any] = [None, 1, True, ["a"], "\u00e4" * 513]
 FLAG: List[Any] = ["false", "true", 0, 1, None]
 NUMBER: List[Any] = ["256", -1, 1.5, True, None, 1 << 40]
+RATE: List[Any] = [-1, 1 << 32, "8000", True, None]
 CHOICE: List[Any] = ["local", "", None, 1, ["LOCAL"]]
 TABLE: List[Any] = ["{}", "EMABackpressureDetector", 1, True, [{}]]
 SOCKET: List[Any] = ["", 5, b"/s", "/" + "s" * 107]
@@ -72,6 +73,7 @@ class Options(unittest.TestCase):
     def test_sglang(self) -> None:
         wrong = [(k, TEXT) for k in ("model", "revision", "namespace")]
         wrong += [("timeout", SECONDS), ("verify", FLAG), ("check_existing", NUMBER), ("socket", SOCKET)]
+        wrong += [("prefill_tokens_per_second", RATE)]
         self.assertEqual({k for k, _ in wrong}, set(kvstored.sglang.KEYS))
         self.refused(pages, wrong)
         for key in ("time_out", "sockets", "Namespace", "lookup_timeout", "secondary_tiers"):

@@ -79,11 +79,11 @@ class Tier(Tiers):
             late[0] = 3600.0
 
         clock = SimpleNamespace(monotonic=lambda: time.monotonic() + late[0])
-        with mock.patch("kvstored.pages.copy", slow), mock.patch("kvstored.pages.time", clock):
+        with mock.patch("kvstored.storing.copy", slow), mock.patch("kvstored.storing.time", clock):
             self.assertEqual(tier._pages.store(wanted, places, 30.0), [False] * 4)
         self.assertEqual(len(copied), 1)
         self.assertEqual(tier._pages.exists(wanted, 10.0), [False] * 4)
-        with mock.patch("kvstored.pages.copy", wraps=addresses.copy) as copy:
+        with mock.patch("kvstored.storing.copy", wraps=addresses.copy) as copy:
             self.assertEqual(tier._pages.store(wanted, places, 30.0), [True] * 4)
         self.assertEqual(copy.call_count, 4)
 

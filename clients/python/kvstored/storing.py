@@ -1,0 +1,162 @@
+"""One call that stores values: as many at a time as there is room for."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+from . import wire
+from .call import Request
+from .chains import digests
+from .errors import Code, DeadlineExceeded, Error, Refused
+from .existing import Existing, Place
+from .fill import Fill, Grant, Result, Slot
+from .job import Reason
+from .link import Link
+from .memory import copy
+from .wire import Op
+from .writer import Commits
+
+if TYPE_CHECKING:
+    from .pages import Pages
+
+_STORES = 256  # values of one reservation
+_THERE = (Result.STORED, Result.EXISTS, Result.DIFFERS)
+_NO_ROOM = (Reason.NO_SPACE, Reason.OVER_BUDGET, Reason.OVER_QUOTA)
+_REFUSED = (Code.NO_SPACE, Code.OVER_BUDGET, Code.OVER_QUOTA)
+
+
+class Storing:
+    """What of some values is still to be stored."""
+
+    def __init__(
+        self, pages: "Pages", keys: Sequence[bytes], places: Sequence[Place], before: Optional[Sequence[bytes]], patient: bool
+    ) -> None:
+        self._pages, self._patient = pages, patient
+        self._chain = None if before is None or len(set(keys)) < len(keys) else [*before, *digests(keys)]
+        self._number = {k: len(before or ()) + i for i, k in enumerate(keys)}  # in the chain
+        self._todo = {k: p for k, p in zip(keys, places) if self._fits(p)}
+        if len(self._todo) < len(self._number):
+            self._chain = None  # it would have a hole
+        self._contradicts = False
+
+    def _fits(self, place: Place) -> bool:
+        hello = self._pages.client.hello
+        return hello is not None and 0 < size_of(place) <= hello.max_payload
+
+    def run(self, deadline: float) -> Dict[bytes, bool]:
+        """Stores what there is room for, and returns which values are there. What
+        the daemon refuses because their order contradicts what it knows is stored
+        again, each alone."""
+        there, places = {}, dict(self._todo)
+        there.update(self._run(deadline))
+        if self._contradicts and self._chain is not None:
+            self._pages.asked_again(len(self._number))
+            self._chain = None
+            self._todo = {k: p for k, p in places.items() if not there.get(k)}
+            known = self._pages.exists(list(self._todo), deadline - time.monotonic())
+            there.update((k, True) for k, yes in zip(list(self._todo), known) if yes)
+            self._todo = {k: p for k, p in self._todo.items() if not there.get(k)}
+            there.update(self._run(deadline))
+        return there
+
+    def _run(self, deadline: float) -> Dict[bytes, bool]:
+        commits, parts = Commits(), []
+        while self._todo and time.monotonic() < deadline:
+            link = self._pages.client._ready()
+            if link is None or link.staging is None:
+                break
+            window = self._window(link.staging.size // 4)  # two threads store two at the same time
+            try:
+                part, crowded = self._store(link, commits, window, deadline)
+            except Error:
+                break
+            if part.fill.slots:
+                parts.append(part)
+            elif commits:
+                commits.finish(deadline)  # they may have the room
+            elif not crowded:
+                break
+            elif not self._pages._hints.drop():
+                del self._todo[window[0][0]]  # there is no room for this one, or better use
+            for key, _ in window[: len(part.fill)]:
+                del self._todo[key]
+        commits.finish(deadline)
+        there: Dict[bytes, bool] = {}
+        for part in parts:
+            there.update(part.there(self._pages._existing))
+            self._contradicts |= _refused(part.fill.error)
+        return there
+
+    def _window(self, room: int) -> List[Tuple[bytes, Place]]:
+        """The first that fit the room, and one at least."""
+        window: List[Tuple[bytes, Place]] = []
+        for key, place in self._todo.items():
+            room -= size_of(place)
+            if len(window) == _STORES or (window and room < 0):
+                break
+            window.append((key, place))
+        return window
+
+    def _store(
+        self, link: Link, commits: Commits, window: Sequence[Tuple[bytes, Place]], deadline: float
+    ) -> Tuple["_Part", bool]:
+        """Stores a leading run; and whether more room would have made it longer."""
+        pages = self._pages
+        wait_ms = max(1, int((deadline - time.monotonic()) * 500)) if self._patient else 0  # half is left for the copies
+        sizes, sums = [size_of(p) for _, p in window], pages._existing.sums([p for _, p in window])
+        keys = [k for k, _ in window]
+        before = None if self._chain is None else self._chain[: self._number[keys[0]]]
+        body = wire.reserve(pages._chain(link, keys, deadline, before), sizes, wait_ms=wait_ms, sums=sums)
+        fill = Fill(link, pages.client.timeout)
+        part = _Part(window, sizes, fill)
+        try:
+            link.call(Request(Op.RESERVE, body, fill._begin, Fill._undo, leads=True), deadline)
+        except Refused as e:
+            self._contradicts |= _refused(e)
+            return part, e.code in _REFUSED
+
+        def gather(slot: Slot) -> None:
+            if time.monotonic() >= deadline:  # the places, and the slots in the end, may be somebody else's
+                raise DeadlineExceeded("storing")
+            _gather(slot, window[slot.index][1])
+
+        try:
+            commits.write(link, fill, gather, deadline)
+        except DeadlineExceeded:
+            pass  # nothing begins any more
+        return part, fill.reason in _NO_ROOM
+
+
+class _Part(NamedTuple):
+    """Values that were reserved together: the first of window, as many as the fill has."""
+
+    window: Sequence[Tuple[bytes, Place]]
+    sizes: Sequence[int]
+    fill: Fill
+
+    def there(self, existing: Existing) -> Dict[bytes, bool]:
+        """Which of them are there, once all is committed."""
+        results = self.fill.results or [None] * len(self.fill)
+        return {
+            key: exists or slot.grant == Grant.PENDING or (r is not None and r.result in _THERE)
+            for (key, _), exists, slot, r in zip(
+                self.window, existing.stored(self.fill, self.sizes), self.fill.slots, results
+            )
+        }
+
+
+def _refused(error: Optional[Error]) -> bool:
+    """Whether the daemon knows values of a chain with another order."""
+    return isinstance(error, Refused) and error.code == Code.INCONSISTENT_CHAIN
+
+
+def size_of(place: Place) -> int:
+    return sum(size for _, size in place)
+
+
+def _gather(slot: Slot, place: Place) -> None:
+    to = slot.address
+    for source, size in place:
+        copy(to, source, size)
+        to += size

@@ -137,3 +137,19 @@ func TestClaims(t *testing.T) {
 		disk = disk.Reopen()
 	}
 }
+
+// What a chain skips gives a position and nothing else: it may be gone, or unknown.
+func TestSkippedChunksMayBeUnknown(t *testing.T) {
+	r := newRig(t, options{lone: true})
+	c := tiertest.Chain(1, 6)
+	alone := *c
+	alone.Chained, alone.Alone = false, true
+	r.put(&alone, 4, 6, size)
+	c.Chained = false
+	for skip, want := range []int{0, 0, 0, 0, 2, 1} {
+		c.Skip = skip
+		if m := r.match(c); m.Chunks != want {
+			t.Errorf("%d chunks skipped: %d found, want %d", skip, m.Chunks, want)
+		}
+	}
+}

@@ -62,7 +62,7 @@ func (x *index) count(ks []key.Key) (n int) {
 //
 // The tree finds them while c goes on in it as it did before. A chunk that is known
 // behind another one than in c is looked up by itself: which chunk follows which may
-// be only an engine's claim.
+// be only an engine's claim. So may be what c skips, of which nothing need be known.
 func (x *index) match(c *key.Chain, from, to int, at []uint8) (known int, more bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -72,7 +72,7 @@ func (x *index) match(c *key.Chain, from, to int, at []uint8) (known int, more b
 			return known, false
 		}
 		loc, ok := x.mu.tree.Get(c.Space, c.Hashes[known])
-		if !ok {
+		if !ok && known >= c.Skip {
 			return known, false
 		}
 		at[known] = loc

@@ -6,10 +6,8 @@ of a prompt; else (None) each is a chunk that stands alone. Many are asked for,
 leased or stored in one round trip. Nothing here raises because of the daemon, and
 copies let other threads run.
 
-What an engine says may contradict what the daemon knows, which then refuses the
-chain: such values are stored alone. And a chain does not find what is known under
-its key with another order: until several answers in a row have shown that there is
-no such, what a chain did not find is asked for once more by single keys.
+What an engine says of the order may be wrong: the daemon finds each value by its key
+all the same.
 """
 
 from __future__ import annotations
@@ -32,7 +30,6 @@ from .storing import Storing, size_of
 from .wire import Op, Space
 
 _RUN = 32  # values of one question
-_DOUBTS = 8  # short answers in a row that are asked again by single keys, until chains are trusted
 _LOADS = 64  # runs that one load is made of, where values are missing between
 _NO_ROOM = (Reason.NO_SPACE, Reason.OVER_BUDGET, Reason.OVER_QUOTA)
 
@@ -40,6 +37,8 @@ _NO_ROOM = (Reason.NO_SPACE, Reason.OVER_BUDGET, Reason.OVER_QUOTA)
 Before = Optional[Sequence[bytes]]
 #: A place, or what makes one for a payload, given its address and bytes; None: there is none.
 Target = Union[Place, Callable[[int, int], Optional[Place]]]
+#: Takes over a lease of so many keys.
+Keep = Optional[Callable[[Job, int], None]]
 
 
 class Said(NamedTuple):
@@ -71,9 +70,6 @@ class Pages:
         ranks, where values of all ranks are asked for and loaded together."""
         self._existing = Existing(space, check_existing)
         self.others = tuple(others)
-        #: Whether values may be stored without their order, always.
-        self.wary = False
-        self._doubt = _DOUBTS
         self.client, self.space, self.verify = client, space, verify and checksum_at is not None
         self._shares_hints = hints is not None
         self._hints = Hints(client) if hints is None else hints
@@ -114,32 +110,22 @@ class Pages:
         body = wire.lookup(self._chain(link, keys, deadline, before), ranks=self._ranks(link, deadline))
         return Request(Op.LOOKUP, body, wire.lookup_reply)
 
-    # ---- doubt ---------------------------------------------------------------
-
-    @property
-    def doubtful(self) -> bool:
-        """Whether the daemon may know values under these keys with another order."""
-        return self.wary or self._doubt > 0
-
-    def asked_again(self, found: int) -> None:
-        """Takes note of what single keys found that a chain did not; threads may
-        disagree by one."""
-        self._doubt = _DOUBTS if found else max(0, self._doubt - 1)
-
     # ---- what is there -------------------------------------------------------
 
-    def find(self, keys: Sequence[bytes], timeout: float, before: Before = None, say: Say = None) -> int:
+    def find(
+        self, keys: Sequence[bytes], timeout: float, before: Before = None, say: Say = None, keep: Keep = None
+    ) -> int:
         """How many values are there from the first on, in one round trip. They
         start to come up to DRAM and are leased for some seconds, so that they
-        are still there when they are loaded."""
-        distinct, deadline = list(dict.fromkeys(keys)), time.monotonic() + timeout
-        if len(distinct) < len(keys):
-            before = None
-        found = self._found(self.lease(distinct, timeout, before, say))
-        if before is not None and found < len(distinct) and self.doubtful and not (say and say.prefill_rate):
-            more = self._found(self.lease(distinct[found:], deadline - time.monotonic()))
-            self.asked_again(more)
-            found += more
+        are still there when they are loaded. ``keep`` takes that lease over, and is
+        told of how many keys it is."""
+        distinct = list(dict.fromkeys(keys))
+        job = self.take(distinct, timeout, before if len(distinct) == len(keys) else None, say)
+        found = self._found(job)
+        if job is not None and found and keep is not None:
+            keep(job, found)
+        elif job is not None:
+            self._hints.keep(job)
         if len(distinct) == len(keys):
             return found
         there = set(distinct[:found])
@@ -236,9 +222,7 @@ class Pages:
                 break
             loaded += n
             if n < len(run) and not (crowded and (n or self._hints.drop())):
-                if chain is None or not self.doubtful:
-                    break
-                chain = None  # by single keys
+                break
         return loaded
 
     def load_each(self, keys: Sequence[bytes], places: Sequence[Place], timeout: float) -> List[bool]:

@@ -35,31 +35,17 @@ def ask(client: Client, questions: Sequence[Question], timeout: float) -> List[L
     and nothing is leased. Where the daemon is away or late, nothing is there."""
     link, deadline = client._ready(), time.monotonic() + timeout
     found: List[Dict[bytes, bool]] = [{} for _ in questions]
-    asked: List[_Run] = [_Run(q.pages, run, there, q.before) for q, there in zip(questions, found) for run in q._runs()]
+    asked = [(q, run, there) for q, there in zip(questions, found) for run in q._runs()]
     try:
         while link is not None and asked:
             now, asked = asked[:WINDOW], asked[WINDOW:]
-            requests = [run.pages.lookup(link, run.keys, deadline, run.before) for run in now]
-            for run, match in zip(now, answers(link, requests, deadline)):
+            requests = [q.pages.lookup(link, run, deadline, q.before) for q, run, _ in now]
+            for (_, run, there), match in zip(now, answers(link, requests, deadline)):
                 if match is not None:
-                    run.there.update(dict.fromkeys(run.keys[: match.total.chunks], True))
-                    asked += run.again(match.total.chunks)
+                    there.update(dict.fromkeys(run[: match.total.chunks], True))
     except Error:
         pass  # a space could not be opened
     return [_leading(q, there) for q, there in zip(questions, found)]
-
-
-class _Run(NamedTuple):
-    pages: "Pages"
-    keys: Sequence[bytes]
-    there: Dict[bytes, bool]
-    before: Optional[Sequence[bytes]]
-
-    def again(self, found: int) -> "List[_Run]":
-        """What a chain has not found and may be known in another order."""
-        if self.before is None or not self.pages.doubtful or found == len(self.keys):
-            return []
-        return [_Run(self.pages, self.keys[found:], self.there, None)]
 
 
 def _leading(question: Question, found: Dict[bytes, bool]) -> List[bool]:

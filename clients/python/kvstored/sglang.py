@@ -7,18 +7,18 @@ raises: an exception would end a thread of SGLang, and with it the cache.
 
 from __future__ import annotations
 
-import functools
 import logging
 import sys
 import threading
 import time
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from . import engine, options
 from .chains import digests
 from .client import Client
 from .hints import Hints
 from .pages import Pages, Place, Said
+from .quiet import Complaints, never_raises, nothing
 from .questions import Question, ask
 from .sglang_order import FLAG, Order, hints
 from .sglang_pools import HostPools, tensors
@@ -51,8 +51,6 @@ StorageMetrics = _storage_metrics()
 
 log = logging.getLogger("kvstored.sglang")
 
-_LOG_SECONDS = 30.0
-
 _SGLANGS = "backend_name", "module_path", "class_name", "interface_v1", "tp_lcm_size"  # keys that SGLang reads
 
 KEYS = {
@@ -65,30 +63,6 @@ KEYS = {
     "model": options.text(),
     "prefill_tokens_per_second": options.rate(),
 }
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def _never_raises(otherwise: Callable[..., Any]) -> Callable[[F], F]:
-    """What a method returns instead of raising, made from its first argument."""
-
-    def wrap(method: F) -> F:
-        @functools.wraps(method)
-        def guarded(self: "KvstoredHiCache", *args: Any, **kwargs: Any) -> Any:
-            try:
-                return method(self, *args, **kwargs)
-            except Exception:
-                self._complain(method.__name__)
-                return otherwise(next(iter((*args, *kwargs.values())), None))
-
-        return guarded  # type: ignore[return-value]
-
-    return wrap
-
-
-def _nothing(value: Any) -> Callable[..., Any]:
-    return lambda _: value
-
 
 def _length(keys: Any) -> int:
     return len(keys) if hasattr(keys, "__len__") else 0
@@ -132,10 +106,10 @@ class KvstoredHiCache(HiCacheStorage):
         self._flat = "class_name" in extra and not extra.get("interface_v1")
         self._client = Client(o["socket"], name="sglang", timeout=self._timeout)
         self._hints = Hints(self._client)
+        self._complaints = Complaints(log)
         self._pools = HostPools()
         self._mu = threading.Lock()  # guards the fields below
         self._pages: Dict[Tuple[str, bool], Pages] = {}
-        self._complained = -_LOG_SECONDS
         self._moved: Dict[str, List[Tuple[int, float]]] = {"prefetch": [], "backup": []}  # pages, GiB/s
 
     @property
@@ -145,13 +119,13 @@ class KvstoredHiCache(HiCacheStorage):
 
     # ---- pools -----------------------------------------------------------------
 
-    @_never_raises(_nothing(None))
+    @never_raises(nothing(None))
     def register_mem_pool_host(self, mem_pool_host: Any) -> None:
         self.mem_pool_host = mem_pool_host
         self._pools.register_first(mem_pool_host)
         self._forget(KV)
 
-    @_never_raises(_nothing(None))
+    @never_raises(nothing(None))
     def register_mem_host_pool_v2(self, host_pool: Any, host_pool_name: Any) -> None:
         self._pools.register(pool_name(host_pool_name), host_pool)
         self._forget(pool_name(host_pool_name))
@@ -169,16 +143,15 @@ class KvstoredHiCache(HiCacheStorage):
                 pages = self._pages[name, flat] = Pages(
                     self._client, where, self._verify, self._hints, self._check_existing
                 )
-                pages.wary = name != KV  # their order comes from other calls, or from none
             return pages
 
     # ---- what is there ---------------------------------------------------------
 
-    @_never_raises(_nothing(False))
+    @never_raises(nothing(False))
     def exists(self, key: str) -> bool:
         return self.batch_exists([key]) == 1
 
-    @_never_raises(_nothing(0))
+    @never_raises(nothing(0))
     def batch_exists(self, keys: List[str], extra_info: Any = None) -> int:
         """How many pages are there from the first on. They are promoted to DRAM
         and leased for some seconds, for the load that follows."""
@@ -187,14 +160,14 @@ class KvstoredHiCache(HiCacheStorage):
         if name != KV:
             return pages.find(raw, self._timeout)
         run = self._order.said("query", raw, extra_info)
-        found = pages.find(raw, self._timeout, self._order.asked(run), self._said(extra_info))
+        found = pages.find(raw, self._timeout, self._order.before(run), self._said(extra_info))
         self._order.went_on("query", run, found == len(raw), extra_info)
         return found
 
     def _said(self, extra_info: Any) -> Said:
         return Said(self._prefill_rate, hints(extra_info))
 
-    @_never_raises(lambda _: PoolTransferResult(0, {}))
+    @never_raises(lambda _: PoolTransferResult(0, {}))
     def batch_exists_v2(self, keys: List[str], pool_transfers: Any = None, extra_info: Any = None) -> Any:
         """The longest prefix that every pool can serve, and that of each by itself.
         All pools are asked together; what will be loaded is leased for some seconds."""
@@ -202,12 +175,12 @@ class KvstoredHiCache(HiCacheStorage):
             found = self.batch_exists(keys, extra_info)
             return _result(found, {KV: found} if found else {}, list(range(1, found + 1)))
         raw, sides = _raw(keys), [Side(KV, 0), *map(Side.of, pool_transfers)]
-        before = self._order.asked(self._order.said("query", raw, extra_info))
+        before = self._order.before(self._order.said("query", raw, extra_info))
         flat = [self._flat, *[False] * (len(sides) - 1)]
         pools = [self._of(side.name, f) for side, f in zip(sides, flat)]
         first, *beside = zip(pools, sides)
         questions = [Question(first[0], raw, before=before)]
-        questions += [Question(pages, raw, each=side.last > 0) for pages, side in beside]
+        questions += [Question(pages, raw, side.last > 0, None if side.last else before) for pages, side in beside]
         hits, ends = served(sides, ask(self._client, questions, self._timeout))
         longest = ends[-1] if ends else 0
         if longest and self._prefill_rate:
@@ -221,12 +194,12 @@ class KvstoredHiCache(HiCacheStorage):
 
     # ---- host pages ------------------------------------------------------------
 
-    @_never_raises(_no_pages)
+    @never_raises(_no_pages)
     def batch_get_v1(self, keys: List[str], host_indices: Any, extra_info: Any = None) -> List[bool]:
         places = self._pools.places(KV, len(keys), host_indices, load=True)
-        return self._get(self._of(), keys, places, before=self._order.asked(self._order.said("get", _raw(keys), extra_info)))
+        return self._get(self._of(), keys, places, before=self._order.before(self._order.said("get", _raw(keys), extra_info)))
 
-    @_never_raises(_no_pages)
+    @never_raises(_no_pages)
     def batch_set_v1(self, keys: List[str], host_indices: Any, extra_info: Any = None) -> List[bool]:
         places = self._pools.places(KV, len(keys), host_indices, load=False)
         run = self._order.said("set", _raw(keys), extra_info)
@@ -234,12 +207,12 @@ class KvstoredHiCache(HiCacheStorage):
         self._order.went_on("set", run, all(stored), extra_info)
         return stored
 
-    @_never_raises(_no_transfers)
+    @never_raises(_no_transfers)
     def batch_get_v2(self, transfers: List[Any], extra_info: Any = None) -> Dict[str, List[bool]]:
         until = time.monotonic() + self._timeout
         return {pool_name(t.name): self._transfer(t, True, until) for t in transfers}
 
-    @_never_raises(_no_transfers)
+    @never_raises(_no_transfers)
     def batch_set_v2(self, transfers: List[Any], extra_info: Any = None) -> Dict[str, List[bool]]:
         until = time.monotonic() + self._timeout
         return {pool_name(t.name): self._transfer(t, False, until) for t in transfers}
@@ -248,11 +221,10 @@ class KvstoredHiCache(HiCacheStorage):
         keys, name = list(transfer.keys or ()), pool_name(transfer.name)
         try:
             places = self._pools.places(name, len(keys), transfer.host_indices, load)
-            run = self._order.said("beside", _raw(keys), None)
-            before = self._order.asked(run) if load else self._order.before(run)
+            before = self._order.before(self._order.said("beside", _raw(keys), None))
             return (self._get if load else self._set)(self._of(name), keys, places, until - time.monotonic(), before)
         except Exception:
-            self._complain(name)
+            self._complaints.say(name)
             return _no_pages(keys)
 
     def _get(
@@ -284,41 +256,40 @@ class KvstoredHiCache(HiCacheStorage):
 
     # ---- tensors ---------------------------------------------------------------
 
-    @_never_raises(_nothing(None))
+    @never_raises(nothing(None))
     def get(self, key: str, target_location: Any = None, target_sizes: Any = None) -> Any:
         """The target, filled; None if the page is not there."""
         return self.batch_get([key], [target_location], None if target_sizes is None else [target_sizes])[0]
 
-    @_never_raises(lambda keys: [None] * _length(keys))
+    @never_raises(lambda keys: [None] * _length(keys))
     def batch_get(self, keys: List[str], target_locations: Any = None, target_sizes: Any = None) -> List[Any]:
         """The targets, filled: a leading run of them, then None."""
         places = tensors(target_locations, target_sizes, load=True)
-        loaded = self._get(self._of(_pool_of(keys), flat=True), keys, places, before=self._remembered(keys, load=True))
+        loaded = self._get(self._of(_pool_of(keys), flat=True), keys, places, before=self._remembered(keys))
         return [target if ok else None for target, ok in zip(target_locations, loaded)]
 
-    @_never_raises(_nothing(False))
+    @never_raises(nothing(False))
     def set(self, key: str, value: Any = None, target_location: Any = None, target_sizes: Any = None) -> bool:
         location = None if target_location is None else [target_location]
         return self.batch_set([key], None if value is None else [value], location, [target_sizes])
 
-    @_never_raises(_nothing(False))
+    @never_raises(nothing(False))
     def batch_set(
         self, keys: List[str], values: Any = None, target_locations: Any = None, target_sizes: Any = None
     ) -> bool:
         sources = target_locations if values is None else [_contiguous(v) for v in values]
         places = tensors(sources, target_sizes, load=False)
-        return all(self._set(self._of(_pool_of(keys), flat=True), keys, places, before=self._remembered(keys, load=False)))
+        return all(self._set(self._of(_pool_of(keys), flat=True), keys, places, before=self._remembered(keys)))
 
-    def _remembered(self, keys: Sequence[str], load: bool) -> Optional[List[bytes]]:
+    def _remembered(self, keys: Sequence[str]) -> Optional[List[bytes]]:
         """What pages of keys and values follow that come without anything said of it."""
         if _pool_of(keys) != KV:
             return None
-        run = self._order.said("tensors", _raw(keys), None)
-        return self._order.asked(run) if load else self._order.before(run)
+        return self._order.before(self._order.said("tensors", _raw(keys), None))
 
     # ---- the rest --------------------------------------------------------------
 
-    @_never_raises(_nothing(None))
+    @never_raises(nothing(None))
     def clear(self) -> None:
         """Forgets the pages of this rank, where the daemon lets this process (the right admin)."""
         with self._mu:
@@ -326,7 +297,7 @@ class KvstoredHiCache(HiCacheStorage):
         for space in spaces:
             self._client.delete_space(space, timeout=self._timeout)
 
-    @_never_raises(_nothing(None))
+    @never_raises(nothing(None))
     def get_stats(self) -> Any:
         """Pages of each load and store since the last call, and their rates."""
         if StorageMetrics is None or not getattr(self._config, "enable_storage_metrics", False):
@@ -339,7 +310,7 @@ class KvstoredHiCache(HiCacheStorage):
             getattr(stats, f"{kind}_bandwidth").extend(rate for _, rate in moves)
         return stats
 
-    @_never_raises(_nothing(None))
+    @never_raises(nothing(None))
     def close(self) -> None:
         self._hints.close()
         self._client.close()
@@ -350,14 +321,6 @@ class KvstoredHiCache(HiCacheStorage):
             with self._mu:
                 rates = self._moved[kind][-1023:]  # if nobody asks
                 self._moved[kind] = rates + [(len(moved), gib / max(time.monotonic() - began, 1e-9))]
-
-    def _complain(self, what: str) -> None:
-        now = time.monotonic()
-        with self._mu:
-            quiet = now - self._complained < _LOG_SECONDS
-            self._complained = self._complained if quiet else now
-        if not quiet:
-            log.exception("kvstored: %s failed and counts as a miss", what)
 
 
 def _options(extra: Dict[str, Any]) -> Dict[str, Any]:

@@ -61,13 +61,8 @@ class Order:
             setattr(self._thread, kind, run[-1])
 
     def before(self, run: Sequence[bytes]) -> Optional[List[bytes]]:
-        """The chain before pages that are stored; None: each stands alone."""
+        """The chain before pages; None: each stands alone."""
         return self._chains.before(run)
-
-    def asked(self, run: Sequence[bytes]) -> Optional[List[bytes]]:
-        """:meth:`before` for pages that are asked for: by their keys alone as long as
-        SGLang has passed no prefix, since a chain may lack its beginning then."""
-        return self._chains.before(run) if self._passed else None
 
     def _miss(self, extra_info: Any) -> None:
         if self._passed or extra_info is None:

@@ -38,29 +38,13 @@ class Storing:
         self._todo = {k: p for k, p in zip(keys, places) if self._fits(p)}
         if len(self._todo) < len(self._number):
             self._chain = None  # it would have a hole
-        self._contradicts = False
 
     def _fits(self, place: Place) -> bool:
         hello = self._pages.client.hello
         return hello is not None and 0 < size_of(place) <= hello.max_payload
 
     def run(self, deadline: float) -> Dict[bytes, bool]:
-        """Stores what there is room for, and returns which values are there. What
-        the daemon refuses because their order contradicts what it knows is stored
-        again, each alone."""
-        there, places = {}, dict(self._todo)
-        there.update(self._run(deadline))
-        if self._contradicts and self._chain is not None:
-            self._pages.asked_again(len(self._number))
-            self._chain = None
-            self._todo = {k: p for k, p in places.items() if not there.get(k)}
-            known = self._pages.exists(list(self._todo), deadline - time.monotonic())
-            there.update((k, True) for k, yes in zip(list(self._todo), known) if yes)
-            self._todo = {k: p for k, p in self._todo.items() if not there.get(k)}
-            there.update(self._run(deadline))
-        return there
-
-    def _run(self, deadline: float) -> Dict[bytes, bool]:
+        """Stores what there is room for, and returns which values are there."""
         commits, parts = Commits(), []
         while self._todo and time.monotonic() < deadline:
             link = self._pages.client._ready()
@@ -85,7 +69,6 @@ class Storing:
         there: Dict[bytes, bool] = {}
         for part in parts:
             there.update(part.there(self._pages._existing))
-            self._contradicts |= _refused(part.fill.error)
         return there
 
     def _window(self, room: int) -> List[Tuple[bytes, Place]]:
@@ -113,7 +96,6 @@ class Storing:
         try:
             link.call(Request(Op.RESERVE, body, fill._begin, Fill._undo, leads=True), deadline)
         except Refused as e:
-            self._contradicts |= _refused(e)
             return part, e.code in _REFUSED
 
         def gather(slot: Slot) -> None:
@@ -144,11 +126,6 @@ class _Part(NamedTuple):
                 self.window, existing.stored(self.fill, self.sizes), self.fill.slots, results
             )
         }
-
-
-def _refused(error: Optional[Error]) -> bool:
-    """Whether the daemon knows values of a chain with another order."""
-    return isinstance(error, Refused) and error.code == Code.INCONSISTENT_CHAIN
 
 
 def size_of(place: Place) -> int:

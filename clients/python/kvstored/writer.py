@@ -42,7 +42,7 @@ class _Commit:
             self._link.start([], deadline)  # what is not sent
             results = self._link.wait(self._call, deadline)
         except Error as e:
-            self._fill.results, self._fill.error = [], e
+            self._fill.results = []
             if isinstance(e, DeadlineExceeded):  # it may not even be sent
                 self._link.later(Request(Op.ABORT, wire.fill(self._fill.id, self._first, self._count), wire.empty_reply))
             return

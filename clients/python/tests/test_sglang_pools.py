@@ -367,7 +367,7 @@ class HiCache(Served):
         backend, keys = self.backend(config("timeout"), registered, timeout=3), chain("timeout", 1)
         given: List[float] = []
 
-        def slow(pages: Any, keys: Any, places: Any, timeout: float) -> int:
+        def slow(pages: Any, keys: Any, places: Any, timeout: float, before: Any) -> int:
             given.append(timeout)
             clock.monotonic.return_value += 2  # seconds that the first takes
             return 0

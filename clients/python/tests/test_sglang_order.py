@@ -1,0 +1,268 @@
+"""What KvstoredHiCache makes of SGLang's prefix_keys, against a live daemon."""
+
+from __future__ import annotations
+
+import threading
+import time
+import unittest
+from types import SimpleNamespace
+from typing import Any, List, Sequence
+
+from kvstored.sglang import KvstoredHiCache
+from kvstored.sglang_order import Order, hints
+
+from .daemon import Daemon, Served
+from .frames import counted, left, run_of
+from .test_sglang import Pool, chain, config, slots, value
+
+BATCH = 128
+SIZE = 3000
+
+
+class Large(Pool):
+    """More pages than the others have."""
+
+    def __init__(self, size: int = SIZE) -> None:
+        super().__init__("page_first", 1, size)
+        self.buffers = [bytearray(600 * size)]
+
+
+def info(prefix: Any = None, **extra: Any) -> Any:
+    return SimpleNamespace(prefix_keys=prefix, extra_info=extra or None)
+
+
+class Tree:
+    """The calls of SGLang's cache controller for keys and values: batches of 128
+    pages, of which each has the pages before it, unless the prompt begins there."""
+
+    def __init__(self, backend: KvstoredHiCache, pool: Pool, passes: bool = True) -> None:
+        self.backend, self.pool, self.passes = backend, pool, passes
+
+    def _batches(self, keys: Sequence[str], known: int) -> Any:
+        prefix = list(keys[:known]) if self.passes and known else None
+        for i in range(known, len(keys), BATCH):
+            part = list(keys[i : i + BATCH])
+            yield i, part, info(None if prefix is None else list(prefix))
+            if prefix is not None:
+                prefix += part
+
+    def query(self, keys: Sequence[str], known: int = 0) -> int:
+        hit = 0
+        for _, part, extra in self._batches(keys, known):
+            n = self.backend.batch_exists(part, extra)
+            hit += n
+            if n < len(part):
+                break
+        return hit
+
+    def backup(self, keys: Sequence[str], known: int = 0) -> List[bool]:
+        stored: List[bool] = []
+        for i, part, extra in self._batches(keys, known):
+            for p, key in enumerate(part, i):
+                self.pool.fill(p, value(key, self.pool))
+            stored += self.backend.batch_set_v1(part, slots(list(range(i, i + len(part)))), extra)
+        return stored
+
+    def load(self, keys: Sequence[str], known: int = 0) -> List[bool]:
+        loaded: List[bool] = []
+        for i, part, extra in self._batches(keys, known):
+            loaded += self.backend.batch_get_v1(part, slots(list(range(i, i + len(part)))), extra)
+        return loaded
+
+
+class Prefixes(Served):
+    dram = "128MiB"
+
+    def tree(self, name: str, passes: bool = True, socket: str = "", size: int = SIZE, **extra: Any) -> Tree:
+        cfg, pool = config(name), Large(size)
+        cfg.extra_config = {"socket": socket or self.daemon.socket, "timeout": 20, **extra}
+        backend = KvstoredHiCache(cfg, {})
+        self.addCleanup(backend.close)
+        backend.register_mem_pool_host(pool)
+        backend._client.wait_attached(20)
+        return Tree(backend, pool, passes)
+
+    def check(self, tree: Tree, keys: Sequence[str], first: int = 0) -> None:
+        for p in range(first, len(keys)):
+            self.assertEqual(tree.pool.page(p), value(keys[p], tree.pool), p)
+
+    def test_one_request_for_a_lookup_and_two_for_a_load(self) -> None:
+        tree, keys = self.tree("frames"), chain("frames", 512)
+        self.assertEqual(set(tree.backup(keys)), {True})
+        raw, extra = keys, info([])
+        with counted() as sent:
+            self.assertEqual(tree.backend.batch_exists(raw, extra), 512)
+            self.assertEqual(sent, ["prefetch"])
+            sent.clear()
+            self.assertEqual(tree.backend.batch_exists_v2(raw, None, extra).kv_hit_pages, 512)
+            self.assertEqual(sent, ["prefetch"])
+            tree.pool.wipe()
+            sent.clear()
+            self.assertEqual(tree.backend.batch_get_v1(raw, slots(list(range(512))), extra), [True] * 512)
+            self.assertEqual([s for s in sent if s != "release"], ["prefetch"])
+        self.check(tree, keys)
+
+    def test_chains_equal_the_prompts(self) -> None:
+        """Batches too: of a prompt that is evicted in part, its beginning stays, and
+        what two prompts share goes last."""
+        for passes in (True, False):
+            with self.subTest(passes=passes), Daemon(dram="32MiB") as daemon:
+                tree = self.tree("chain", passes, daemon.socket, size=60_000)
+                first = chain("chain", 200)
+                second = first[:100] + chain("branch", 150)
+                for keys, known in ((first, 0), (second, 100)):
+                    tree.query(keys, known)
+                    self.assertEqual(set(tree.backup(keys, known)), {True})
+                space = tree.backend._of().space
+                for i in range(100):
+                    tree.backup(chain(f"other {i}", 8))
+                    there = [left(tree.backend._client, space, [k.encode() for k in keys]) for keys in (first, second)]
+                    a, b = run_of(there[0]), run_of(there[1])
+                    if passes:
+                        self.assertTrue(min(a, b) >= 0 and (min(a, b) >= 100 or a == b), (a, b))
+                    if sum(there[0]) < 200 or sum(there[1]) < 250:
+                        break
+                else:
+                    self.fail("nothing was evicted")
+
+    def test_contradictions_lose_nothing(self) -> None:
+        """One engine passes prefixes, one does not, one passes those of another prompt."""
+        keys = chain("disputed", 12)
+        trees = [self.tree("disputed", passes) for passes in (True, False, True)]
+        wrong = info(chain("a lie", 3))
+        trees[2].backend.batch_exists(keys[4:8], wrong)
+        self.assertEqual(trees[2].backend.batch_set_v1(keys[4:8], slots([4, 5, 6, 7]), wrong), [True] * 4)
+        for p in range(4, 8):
+            trees[2].pool.fill(p, value(keys[p], trees[2].pool))
+        trees[2].backend.clear()
+        self.assertEqual(trees[2].backend.batch_set_v1(keys[4:8], slots([4, 5, 6, 7]), wrong), [True] * 4)
+        self.assertEqual(set(trees[1].backup(keys, 8)), {True})
+        self.assertEqual(set(trees[0].backup(keys[:4])), {True})
+        for tree in trees:
+            self.assertEqual((tree.query(keys), tree.query(keys, 4), tree.query(keys, 8)), (12, 8, 4))
+            tree.pool.wipe()
+            self.assertEqual(tree.load(keys), [True] * 12)
+            self.check(tree, keys)
+
+    def test_v2_remembers_what_the_query_said(self) -> None:
+        """Pools beside keys and values are stored in the order of the query's prompt."""
+        with Daemon(dram="16MiB") as daemon:
+            tree = self.tree("beside", socket=daemon.socket)
+            index = Large(60_000)
+            tree.backend.register_mem_host_pool_v2(index, "indexer")
+            keys = chain("beside", 120)
+            transfer = SimpleNamespace(name="indexer", keys=keys, host_indices=slots(list(range(120))), hit_policy="all_pages")
+            self.assertEqual(tree.backend.batch_exists_v2(keys, [transfer], info([])).kv_hit_pages, 0)
+            self.assertEqual(tree.backend.batch_set_v2([transfer]), {"indexer": [True] * 120})
+            space = tree.backend._of("indexer").space
+            for i in range(60):
+                more = SimpleNamespace(name="indexer", keys=chain(f"more {i}", 8), host_indices=slots(list(range(8))))
+                tree.backend.batch_set_v2([more])
+                there = left(tree.backend._client, space, [k.encode() for k in keys])
+                if not all(there):
+                    self.assertGreater(run_of(there), 0)
+                    return
+            self.fail("nothing was evicted")
+
+    def test_quirks_of_what_is_passed(self) -> None:
+        tree, keys = self.tree("quirks"), chain("quirks", 3)
+        for i, prefix in enumerate(([], (None,), [None], "text", 5, {"a": 1}, [b"x"], keys, keys[::-1] * 2, ...)):
+            with self.subTest(prefix=prefix):
+                own = chain(f"quirk {i}", 3)
+                self.assertEqual(tree.backend.batch_exists(own, info(prefix)), 0)
+                self.assertEqual(tree.backend.batch_set_v1(own, slots([0, 1, 2]), info(prefix)), [True] * 3)
+                self.assertEqual(tree.backend.batch_exists(own, info(prefix)), 3)
+                self.assertEqual(tree.backend.batch_get_v1(own, slots([0, 1, 2]), info(prefix)), [True] * 3)
+        self.assertEqual(tree.backend.batch_exists([], info([])), 0)
+        self.assertEqual(tree.backend.batch_get_v1([], [], info([])), [])
+
+    def test_its_absence_is_said_once(self) -> None:
+        silent, passing = self.tree("silent"), self.tree("passing")
+        with self.assertLogs("kvstored.sglang", "WARNING") as said:
+            for i in range(200):
+                silent.backend.batch_exists(chain(f"silent {i}", 1), info())
+            for i in range(200):
+                passing.backend.batch_exists(chain(f"passing {i}", 2)[1:], info(chain(f"passing {i}", 1)))
+        self.assertEqual(len([m for m in said.output if "hicache_storage_pass_prefix_keys" in m]), 1)
+
+    def test_what_is_remembered_is_bounded(self) -> None:
+        order = Order(passes=True)
+        order._chains._most = 100
+        for i in range(50):
+            order.said("query", [b"%d/%d" % (i, n) for n in range(10)], info([]))
+        self.assertLessEqual(len(order._chains._before), 100)
+        self.assertIsNone(order.before([b"unknown"]))
+
+    def test_a_circle_is_no_chain(self) -> None:
+        tree, keys = self.tree("circle"), chain("circle", 4)
+        tree.backend.batch_exists(keys[2:], info(keys[:2]))
+        tree.backend.batch_exists(keys[:2], info(keys[2:]))
+        self.assertEqual(set(tree.backup(keys[::-1])), {True})
+        self.assertEqual(tree.query(keys), 4)
+
+    def test_no_more_than_is_worth_loading(self) -> None:
+        """What is in DRAM counts; the rest is on a disk, and this engine computes at once."""
+        with Daemon(dram="32MiB", disk="256MiB") as daemon:
+            slow = self.tree("advice", socket=daemon.socket, size=500_000)
+            fast = self.tree("advice", socket=daemon.socket, size=500_000, prefill_tokens_per_second=2**32 - 1)
+            keys = chain("advice", 40)
+            for i in range(2):
+                self.assertEqual(set(slow.backup(keys)), {True})
+                for p in range(5):
+                    slow.backup(chain(f"others {i} {p}", 8))
+                if not i:
+                    slow.load(keys)  # how fast the disk is, the daemon knows now
+            until = time.monotonic() + 20
+            while slow.query(keys) < 40 and time.monotonic() < until:
+                time.sleep(0.01)
+            worth = fast.query(keys)
+            self.assertLess(worth, slow.query(keys))
+            transfer = SimpleNamespace(name="indexer", keys=keys[:0], hit_policy="all_pages")
+            fast.backend.register_mem_host_pool_v2(Large(), "indexer")
+            self.assertLessEqual(fast.backend.batch_exists_v2(keys, [transfer], info([])).kv_hit_pages, worth)
+
+    def test_hints(self) -> None:
+        envelope = {"protocol_version": "0.1", "message_id": "m", "actions": []}
+        self.assertEqual(hints(info([], kv_hints=envelope))[0][0], "kv_hints")
+        self.assertEqual((hints(info([])), hints(None), hints(info([], other=1))), ((), (), ()))
+        tree, keys = self.tree("hints"), chain("hints", 2)
+        tree.backup(keys)
+        self.assertEqual(tree.backend.batch_exists(keys, info([], kv_hints=envelope)), 2)
+
+    def test_killed_and_held(self) -> None:
+        """No exception, no None, and no wrong page, whatever the daemon does."""
+        with Daemon() as daemon:
+            tree, failures, stop = self.tree("trouble", socket=daemon.socket, timeout=1), [], threading.Event()
+
+            def work(n: int) -> None:
+                i = 0
+                try:
+                    while not stop.is_set():
+                        i += 1
+                        keys = chain(f"trouble {n} {i % 5}", 20)
+                        assert isinstance(tree.query(keys, 5), int)
+                        assert len(tree.backend.batch_set_v1(keys, slots(list(range(20 * n, 20 * n + 20))), info([]))) == 20
+                        assert len(tree.backend.batch_get_v1(keys, slots(list(range(100, 120))), info([]))) == 20
+                except BaseException as e:
+                    failures.append(e)
+
+            threads = [threading.Thread(target=work, args=(n,)) for n in range(3)]
+            for t in threads:
+                t.start()
+            for _ in range(2):
+                time.sleep(0.2)
+                daemon.kill()
+                daemon.start()
+                daemon.wait()
+                daemon.pause()
+                time.sleep(0.2)
+                daemon.resume()
+            time.sleep(0.2)
+            stop.set()
+            for t in threads:
+                t.join(60)
+            self.assertEqual(failures, [])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -40,6 +40,11 @@ def rate() -> Option:
     return Option(0, "a number of tokens a second from 0 to 4294967295", lambda v: _number(v) and 0 <= v < 1 << 32)
 
 
+def tokens(default: int) -> Option:
+    """Of a chunk."""
+    return Option(default, "a whole number from 1 to 65536", lambda v: _number(v) and isinstance(v, int) and 0 < v <= 1 << 16)
+
+
 #: Of values that are to be stored, one in so many is compared with what exists.
 CHECK_EXISTING = 256
 

@@ -11,6 +11,8 @@ from types import SimpleNamespace
 from typing import Any, Dict, List, Tuple
 
 import kvstored
+import kvstored.lmcache
+import kvstored.lmcache_l2
 import kvstored.sglang
 import kvstored.vllm
 from kvstored.sglang import KvstoredHiCache
@@ -99,12 +101,24 @@ class Options(unittest.TestCase):
 
     def test_the_documented_keys(self) -> None:
         """And their defaults, where they are the classes' own."""
-        for heading, keys in (("vLLM", kvstored.vllm.KEYS), ("SGLang", kvstored.sglang.KEYS)):
+        classes = ("vLLM", kvstored.vllm.KEYS), ("SGLang", kvstored.sglang.KEYS), ("LMCache", kvstored.lmcache.KEYS)
+        for heading, keys in classes:
             told = documented(heading)
             self.assertEqual(set(told), set(keys) - {"module_path"})
             for key, default in told.items():
                 if isinstance(keys[key].default, (bool, float)):
                     self.assertEqual(json.loads(default), keys[key].default, key)
+
+    def test_the_documented_keys_of_the_l2_adapter(self) -> None:
+        own = {"chunk_tokens", "lock_seconds"}
+        self.assertEqual(set(kvstored.lmcache_l2.KEYS) - own, set(kvstored.lmcache.KEYS) - {"pin_seconds", "pending_bytes"})
+        section = DOCS.partition("\n### In the multi-process server\n")[2].partition("\n### ")[0]
+        told = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", section, re.M))
+        self.assertEqual({k: json.loads(v) for k, v in told.items()}, {k: kvstored.lmcache_l2.KEYS[k].default for k in own})
+        (line,) = re.findall(r"--l2-adapter '(\{\"type\": \"plugin\".*)'", DOCS)
+        given = json.loads(line)
+        self.assertTrue(hasattr(kvstored.lmcache_l2, given["class_name"]))
+        kvstored.lmcache_l2.KvstoredL2Adapter({**given["adapter_params"], "socket": ABSENT}).close()
 
     def test_the_documented_lines(self) -> None:
         (given,) = engines.documented()["secondary_tiers"]

@@ -1,0 +1,480 @@
+"""KvstoredBackend under the calls of LMCache's storage manager, against a live daemon."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import random
+import threading
+import time
+import unittest
+from types import SimpleNamespace
+from typing import Any, Dict, List, Optional, Sequence
+
+import kvstored
+from kvstored.lmcache import KvstoredBackend
+from kvstored.lmcache_keys import families
+
+from .daemon import Daemon, Served
+from .frames import counted, left, run_of
+from .lmcache_engine import Key, Manager, Memory, Object
+
+HISTORIES = int(os.environ.get("KVSTORED_HISTORIES", "250"))
+SHAPE = (2, 1, 4, 32)  # 512 bytes
+
+
+def hashed(*parts: Any) -> bytes:
+    return hashlib.sha256(repr(parts).encode()).digest()
+
+
+def prompt(name: Any, n: int, worker: int = 0, world: int = 1, after: Sequence[Key] = (), **more: Any) -> List[Key]:
+    """The keys of a prompt's chunks, which begins as ``after``."""
+    keys = list(after)
+    while len(keys) < n:
+        keys.append(Key(hashed(name, len(keys)), worker, world, **more))
+    return keys
+
+
+def right(key: Key, size: int) -> bytes:
+    return hashlib.shake_128(key.to_string().encode()).digest(size)
+
+
+def wait_for(what: Any, seconds: float = 20.0) -> bool:
+    until = time.monotonic() + seconds
+    while not what() and time.monotonic() < until:
+        time.sleep(0.002)
+    return bool(what())
+
+
+class Case(Served):
+    def engine(self, hot: bool = False, capacity: int = 64 << 20, socket: str = "", **extra: Any) -> Manager:
+        options = {"socket": socket or self.daemon.socket, "lookup_timeout": 20, "transfer_timeout": 20, **extra}
+        config = SimpleNamespace(chunk_size=256, extra_config={f"kvstored.{k}": v for k, v in options.items()})
+        memory = Memory(capacity, hot)
+        plugin = KvstoredBackend(config=config, dst_device="cpu", metadata=None, local_cpu_backend=memory, loop=None)
+        manager = Manager(memory, plugin)
+        self.addCleanup(manager.close)
+        self.assertTrue(plugin._client.wait_attached(20) or socket)
+        return manager
+
+    def make(self, manager: Manager, keys: Sequence[Key], shape: Any = SHAPE) -> List[Object]:
+        objects = []
+        for key in keys:
+            obj = manager.memory.allocate(shape, key.dtype, 1)
+            assert obj is not None
+            obj._bytes[:] = right(key, obj.get_size())
+            objects.append(obj)
+        return objects
+
+    def put(self, manager: Manager, keys: List[Key], shape: Any = SHAPE) -> None:
+        objects = self.make(manager, keys, shape)
+        manager.put(keys, objects)
+        kept = int(manager.memory.hot)
+        self.assertTrue(wait_for(lambda: all(o.references == kept for o in objects)))
+
+    def check(self, keys: Sequence[Key], objects: Sequence[Optional[Object]]) -> None:
+        for key, obj in zip(keys, objects):
+            assert obj is not None
+            self.assertEqual(bytes(obj.byte_array), right(key, obj.get_size()), key)
+
+    def left(self, manager: Manager, keys: Sequence[Key]) -> List[bool]:
+        (family,) = families(keys, manager.plugin._names)
+        return left(manager.plugin._client, family.space, family.names)
+
+
+class Calls(Case):
+    def test_put_and_get(self) -> None:
+        m, keys = self.engine(), prompt("first", 5)
+        self.assertEqual(m.lookup(keys), (0, {}))
+        self.put(m, keys)
+        self.assertEqual(m.lookup(keys + prompt("absent", 2)), (5, {1: keys}))
+        objects = m.get(1, keys)
+        self.check(keys, objects)
+        self.assertEqual([(o.meta.shape, o.meta.dtype, o.meta.fmt) for o in objects], [(SHAPE, "bfloat16", 1)] * 5)
+        self.assertEqual([o.references for o in objects], [1] * 5)
+        for obj in objects:
+            obj.ref_count_down()
+        self.assertEqual(m.memory.used, 0)
+        self.assertEqual(m.get(1, prompt("absent", 3)), [None] * 3)
+        self.assertEqual(m.plugin.batched_get_blocking(prompt("absent", 3)), [])  # the next backend is asked
+        self.assertIsNone(m.plugin.get_blocking(prompt("absent", 1)[0]))
+
+    def test_one_request_for_a_lookup_and_two_for_a_load(self) -> None:
+        m, keys = self.engine(), prompt("frames", 512)
+        self.put(m, keys)
+        with counted() as sent:
+            self.assertEqual(m.lookup(keys)[0], 512)
+            self.assertEqual(sent, ["prefetch"])
+            sent.clear()
+            objects = m.get(1, keys)
+            self.assertEqual(sent, ["prefetch", "release"])
+        self.check(keys, objects)
+        for obj in objects:
+            obj.ref_count_down()
+        m.unpin(keys)
+
+    def test_chains_equal_the_prompts(self) -> None:
+        """Of a prompt that is evicted in part, its beginning stays; also what two share,
+        and where LMCache's own memory has the beginning and is asked first."""
+        with Daemon(dram="16MiB") as daemon:
+            m = self.engine(hot=True, socket=daemon.socket)
+            shape = (2, 1, 100, 256)  # 100 KB
+            first = prompt("root", 40)
+            second = prompt("branch", 60, after=first[:20])
+            for keys in (first, second[:30], second):
+                n, where = m.lookup(keys)
+                self.assertNotIn(1, where)
+                self.put(m, keys[n:], shape)
+            m.unpin(second)
+            for i in range(100):
+                self.put(m, prompt(("other", i), 3), shape)
+                a, b = (run_of(self.left(m, keys)) for keys in (first, second))
+                self.assertTrue(min(a, b) >= 0 and (min(a, b) >= 20 or a == b), (a, b))
+                if 0 < b < 60:
+                    return
+            self.fail("nothing was evicted in part")
+
+    def test_contradictions_lose_nothing(self) -> None:
+        """Three engines that disagree of the order: each finds what any has stored."""
+        keys = prompt("disputed", 12)
+        orders = [keys, keys[::-1], random.Random(3).sample(keys, 12)]
+        engines = [self.engine() for _ in orders]
+        for m, order in zip(engines, orders):
+            for first in range(0, 12, 4):
+                m.lookup(order)
+                self.put(m, order[first : first + 4])
+        for m, order in zip(engines, orders):
+            self.assertEqual(m.lookup(order)[0], 12)
+            objects = m.get(1, order)
+            self.check(order, objects)
+            for obj in objects:
+                assert obj is not None
+                obj.ref_count_down()
+
+    def test_what_is_stored_alone_is_found_in_a_chain(self) -> None:
+        m, keys = self.engine(), prompt("scattered", 8)
+        m.lookup(prompt("something else", 1))
+        for key in keys[::-1]:
+            self.put(m, [key])
+        self.assertEqual(self.engine().lookup(keys)[0], 8)
+
+    def test_kinds_of_objects(self) -> None:
+        """A last chunk that is shorter, and keys of layers."""
+        m, keys = self.engine(), prompt("kinds", 3)
+        self.put(m, keys[:2])
+        self.put(m, keys[2:], shape=(2, 1, 1, 32))
+        objects = m.get(1, keys)
+        self.check(keys, objects)
+        self.assertEqual([o.get_size() for o in objects], [512, 512, 128])
+        for obj in objects:
+            obj.ref_count_down()
+        layers = [Key(hashed("layered", c), layer=layer) for c in range(3) for layer in range(4)]
+        self.put(m, layers)
+        self.assertEqual(m.lookup(layers + [Key(hashed("layered", 9), layer=0)])[0], 12)
+        objects = m.get(1, layers)
+        self.check(layers, objects)
+        for obj in objects:
+            obj.ref_count_down()
+        self.assertEqual(m.memory.used, 0)
+
+    def test_ranks_do_not_meet(self) -> None:
+        m, keys = self.engine(), prompt("ranks", 3, worker=0, world=2)
+        self.put(m, keys)
+        self.assertEqual(m.lookup(prompt("ranks", 3, worker=1, world=2))[0], 0)
+        self.assertEqual(m.lookup(prompt("ranks", 3, worker=0, world=2, dtype="float16"))[0], 0)
+        self.assertEqual(m.lookup(keys)[0], 3)
+
+    def test_asynchronous(self) -> None:
+        m, keys = self.engine(hot=True), prompt("async", 9)
+        self.put(m, keys)
+        m.memory.clear()
+        loads = [m.prefetch(f"request {i}", keys[: 9 - i]) for i in range(6)]
+        for i, load in enumerate(loads):
+            objects = load.result(30)
+            self.assertEqual(len(objects), 9 - i)
+            self.check(keys, objects)
+            for obj in objects:
+                obj.ref_count_down()
+        self.assertEqual(m.prefetch("absent", prompt("absent", 4)).result(30), [])
+        self.assertEqual(m.memory.used, 0)
+
+    def test_a_cancelled_load_gives_its_objects_back(self) -> None:
+        m, keys = self.engine(), prompt("cancelled", 8)
+        self.put(m, keys)
+        self.daemon.pause()
+        try:
+            load = asyncio.run_coroutine_threadsafe(m.plugin.batched_get_non_blocking("r", keys), m.loop)
+            time.sleep(0.05)
+            load.cancel()
+        finally:
+            self.daemon.resume()
+        m.plugin._threads.submit(lambda: None).result(30)
+        self.assertTrue(wait_for(lambda: m.memory.used == 0))
+
+    def test_pins_are_counters(self) -> None:
+        m, keys = self.engine(), prompt("pins", 4)
+        self.put(m, keys)
+        name = keys[2].to_string()
+        self.assertEqual(m.plugin.batched_contains(keys, pin=True), 4)
+        self.assertTrue(m.plugin.pin(keys[2]))
+        self.assertFalse(m.plugin.remove(keys[2], force=False))
+        for left in (True, False):
+            self.assertTrue(m.plugin.unpin(keys[2]))
+            self.assertEqual(m.plugin._held.holds(name), left)
+        self.assertFalse(m.plugin.unpin(keys[2]))
+        self.assertEqual(len(m.plugin._held._leases), 1)  # the other three
+        m.unpin(keys)
+        self.assertEqual((len(m.plugin._held._leases), m.plugin._held._of), (0, {}))
+        self.assertTrue(m.plugin.remove(keys[2], force=False))
+
+    def test_a_forgotten_pin_ends(self) -> None:
+        m, keys = self.engine(pin_seconds=0.2), prompt("forgotten", 4)
+        self.put(m, keys)
+        self.assertEqual(m.plugin.batched_contains(keys, pin=True), 4)
+        self.assertTrue(wait_for(lambda: not m.plugin._held._leases and not m.plugin._held._of))
+
+    def test_remove_and_clear(self) -> None:
+        m, keys = self.engine(namespace="clear"), prompt("removed", 6)
+        self.put(m, keys)
+        self.assertTrue(m.plugin.remove(keys[5]))
+        self.assertFalse(m.plugin.remove(keys[5]))
+        self.assertEqual(m.plugin.batched_remove(keys[3:]), 2)
+        self.assertEqual(m.lookup(keys)[0], 3)
+        self.assertEqual(m.plugin.clear(), 3 * 256)
+        self.assertEqual(m.lookup(keys)[0], 0)
+
+    def test_callbacks_and_tasks(self) -> None:
+        m, keys = self.engine(), prompt("callbacks", 3)
+        objects, told = self.make(m, keys), []
+
+        def stored(key: Key) -> None:
+            told.append((key, m.plugin.batched_contains([key])))
+            if key == keys[1]:
+                raise ValueError("of the engine")
+
+        m.plugin.batched_submit_put_task(keys, objects, on_complete_callback=stored)
+        for obj in objects:
+            obj.ref_count_down()
+        self.assertTrue(wait_for(lambda: len(told) == 3))
+        self.assertEqual(told, [(key, 1) for key in keys])
+        self.assertFalse(any(m.plugin.exists_in_put_tasks(k) for k in keys))
+        self.assertEqual(m.memory.used, 0)
+
+    def test_no_memory_of_the_engine(self) -> None:
+        """As many objects as there is room for; the others are None."""
+        m, keys = self.engine(capacity=512 * 10), prompt("narrow", 8)
+        self.put(m, keys)
+        kept = self.make(m, prompt("in the way", 5))
+        objects = m.get(1, keys)
+        self.check(keys, objects[:5])
+        self.assertEqual(objects[5:], [None] * 3)
+        for obj in (*kept, *objects[:5]):
+            obj.ref_count_down()
+        self.assertEqual(m.memory.used, 0)
+
+    def test_more_than_may_wait(self) -> None:
+        m, keys = self.engine(pending_bytes=512 * 3), prompt("bounded", 8)
+        self.daemon.pause()
+        try:
+            m.put(keys, self.make(m, keys))
+            self.assertEqual(m.memory.used, 512 * 3)
+        finally:
+            self.daemon.resume()
+        self.assertTrue(wait_for(lambda: not m.plugin._puts))
+        self.assertEqual((m.memory.used, m.lookup(keys)[0]), (0, 3))
+
+    def test_a_scheduler_has_no_memory(self) -> None:
+        m, keys = self.engine(), prompt("scheduler", 3)
+        self.put(m, keys)
+        config = SimpleNamespace(chunk_size=256, extra_config={"kvstored.socket": self.daemon.socket})
+        plugin = KvstoredBackend(config=config, dst_device="cpu", metadata=None, local_cpu_backend=None, loop=None)
+        self.addCleanup(plugin.close)
+        plugin._client.wait_attached(20)
+        self.assertEqual(plugin.batched_contains(keys), 3)
+        self.assertEqual((plugin.batched_get_blocking(keys), plugin.get_allocator_backend()), ([], None))
+
+    def test_no_more_than_is_worth_loading(self) -> None:
+        """A tier that is slow and an engine that is fast: what is in DRAM counts, the rest may not."""
+        with Daemon(dram="32MiB", disk="256MiB") as daemon:
+            slow = self.engine(socket=daemon.socket, capacity=256 << 20)
+            shape = (2, 1, 1024, 512)  # 2 MiB
+            keys = prompt("advice", 24)
+            self.put(slow, keys, shape)
+            for p in range(3):
+                self.put(slow, prompt(f"others {p}", 6), shape)
+            self.assertTrue(wait_for(lambda: slow.lookup(keys, pin=False)[0] == 24))
+            objects = [o for o in slow.get(1, keys) if o is not None]  # how fast the disk is, it knows now
+            for obj in objects:
+                obj.ref_count_down()
+            for p in range(3):
+                self.put(slow, prompt(f"more {p}", 6), shape)
+            fast = self.engine(socket=daemon.socket, prefill_tokens_per_second=2**32 - 1)
+            worth = fast.lookup(keys, pin=False)[0]
+            self.assertLess(worth, slow.lookup(keys, pin=False)[0])
+
+
+class Trouble(Case):
+    def test_nothing_waits_for_a_daemon_that_hangs(self) -> None:
+        """Neither the event loop, nor a store. A lookup of the caller's own thread waits
+        for its timeout, and only once."""
+        m, keys = self.engine(lookup_timeout=1, transfer_timeout=5), prompt("held", 4)
+        self.put(m, keys)
+        self.daemon.pause()
+        try:
+            ticks: List[float] = []
+            stop = threading.Event()
+
+            async def tick() -> None:
+                while not stop.is_set():
+                    ticks.append(time.monotonic())
+                    await asyncio.sleep(0.01)
+
+            ticking = asyncio.run_coroutine_threadsafe(tick(), m.loop)
+            load = m.prefetch("held", keys)
+            m.put(prompt("stored meanwhile", 3), self.make(m, prompt("stored meanwhile", 3)))
+            self.assertEqual(load.result(30), [])
+            self.assertEqual([m.lookup(prompt("new", 4))[0] for _ in range(1000)], [0] * 1000)  # none of them waits
+            stop.set()
+            ticking.result(10)
+            self.assertGreater(len(ticks), 20)
+        finally:
+            self.daemon.resume()
+        self.assertTrue(wait_for(lambda: m.lookup(keys)[0] == 4))
+        self.assertTrue(wait_for(lambda: m.memory.used == 0))
+
+    def test_killed_and_started_again(self) -> None:
+        """In the middle of everything: no exception leaves, and in the end no reference is left."""
+        with Daemon() as daemon:
+            m = self.engine(socket=daemon.socket, lookup_timeout=1, transfer_timeout=2)
+            failures: List[BaseException] = []
+            stop = threading.Event()
+
+            def work(n: int) -> None:
+                r, i = random.Random(n), 0
+                while not stop.is_set():
+                    i += 1
+                    keys = prompt(("killed", n, i % 7), r.randint(1, 20))
+                    try:
+                        total, where = m.lookup(keys)
+                        for obj in m.get(1, keys[:total]) if total else []:
+                            if obj is not None:
+                                obj.ref_count_down()
+                        for obj in m.prefetch(f"{n}/{i}", keys).result(30):
+                            obj.ref_count_down()
+                        m.put(keys, self.make(m, keys))
+                        m.unpin(keys)
+                    except BaseException as e:
+                        failures.append(e)
+                        return
+
+            threads = [threading.Thread(target=work, args=(n,)) for n in range(3)]
+            for t in threads:
+                t.start()
+            for _ in range(3):
+                time.sleep(0.3)
+                daemon.kill()
+                daemon.start()
+                daemon.wait()
+            time.sleep(0.3)
+            stop.set()
+            for t in threads:
+                t.join(30)
+            self.assertEqual(failures, [])
+            self.assertTrue(wait_for(lambda: m.memory.used == 0), m.memory.used)
+
+    def test_without_a_daemon(self) -> None:
+        m, keys = self.engine(socket="/nonexistent/s", lookup_timeout=0.2, transfer_timeout=0.2), prompt("none", 3)
+        self.assertEqual(m.lookup(keys), (0, {}))
+        m.put(keys, self.make(m, keys))
+        self.assertEqual(m.prefetch("none", keys).result(10), [])
+        self.assertEqual((m.plugin.clear(), m.plugin.remove(keys[0])), (0, False))
+        self.assertTrue(wait_for(lambda: m.memory.used == 0))
+
+    def test_keys_that_are_none(self) -> None:
+        class Odd(Key):
+            def to_string(self) -> str:
+                return "one@text"
+
+        m, odd = self.engine(), [Odd(1)]
+        objects = self.make(m, prompt("odd", 1))
+        self.assertEqual(m.plugin.batched_contains(odd, True), 0)
+        self.assertEqual(m.plugin.batched_get_blocking(odd), [])
+        self.assertFalse(m.plugin.pin(odd[0]) or m.plugin.unpin(odd[0]) or m.plugin.remove(odd[0]))
+        m.put(odd, objects)
+        self.assertTrue(wait_for(lambda: m.memory.used == 0))
+
+    def test_closed(self) -> None:
+        m, keys = self.engine(), prompt("closed", 3)
+        self.put(m, keys)
+        m.put(keys, self.make(m, keys))
+        m.plugin.close()
+        self.assertEqual(m.memory.used, 0)
+        self.assertEqual(m.plugin.batched_contains(keys), 0)
+        m.put(keys, self.make(m, keys))
+        self.assertEqual(m.prefetch("closed", keys).result(10), [])
+        self.assertEqual(m.memory.used, 0)
+
+
+class Options(unittest.TestCase):
+    def test_wrong_ones(self) -> None:
+        wrong: Dict[str, List[Any]] = {
+            "socket": ["", 5, b"/s"],
+            "lookup_timeout": ["0.5", 0, -1, True, None],
+            "transfer_timeout": ["1", 0, 1e9],
+            "pin_seconds": [0, "30", None],
+            "verify": ["true", 1],
+            "check_existing": [-1, "256", 1.5],
+            "revision": [1, None],
+            "namespace": [1, "x" * 2000],
+            "pending_bytes": ["1GiB", -1, 1.5],
+            "prefill_tokens_per_second": [-1, "8000", True],
+            "sockets": ["/s"],
+        }
+        for key, values in wrong.items():
+            for value in values:
+                config = SimpleNamespace(chunk_size=256, extra_config={f"kvstored.{key}": value})
+                with self.subTest(key, value=value), self.assertRaisesRegex(ValueError, f"KvstoredBackend.*{key}"):
+                    KvstoredBackend(config=config)
+
+
+class Histories(Case):
+    dram = "512MiB"
+
+    def test_histories(self) -> None:
+        """Random lookups, loads, stores and removals of two ranks equal a dict."""
+        r = random.Random(int(os.environ.get("KVSTORED_SEED", "20")))
+        ranks = [self.engine(namespace="histories") for _ in range(2)]
+        for history in range(HISTORIES):
+            stored: set = set()
+            prompts = [prompt(("history", history, p), 8, after=prompt(("history", history), r.randint(0, 5))) for p in range(2)]
+            for _ in range(r.randint(3, 9)):
+                worker = r.randrange(2)
+                m = ranks[worker]
+                keys = [k._replace(worker_id=worker, world_size=2) for k in r.choice(prompts)][: r.randint(1, 8)]
+                there = next((i for i, k in enumerate(keys) if k not in stored), len(keys))
+                step = r.choices(("put", "get", "async", "remove"), (5, 3, 2, 1))[0]
+                with self.subTest(history=history, step=step):
+                    if step == "put":
+                        first = r.randint(0, len(keys) - 1)
+                        self.put(m, keys[first:])
+                        stored.update(keys[first:])
+                    elif step == "remove":
+                        gone = r.sample(keys, r.randint(1, len(keys)))
+                        self.assertEqual(m.plugin.batched_remove(gone), len(stored & set(gone)))
+                        stored -= set(gone)
+                    else:
+                        self.assertEqual(m.lookup(keys)[0], there)
+                        objects = m.prefetch("r", keys).result(30) if step == "async" else m.get(1, keys)[:there]
+                        self.assertEqual(len(objects), there)
+                        self.check(keys, objects)
+                        for obj in objects:
+                            obj.ref_count_down()
+                        for _ in range(1 + (step == "async")):
+                            m.unpin(keys[:there])
+        for m in ranks:
+            self.assertEqual((m.memory.used, m.plugin._held._of), (0, {}))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -184,7 +184,7 @@ class Pages:
         except Error:
             return None
 
-    def hint(self, keys: Sequence[bytes], before: Before = None) -> None:
+    def hint(self, keys: Sequence[bytes], before: Before = None, say: Say = None) -> None:
         """:meth:`lease` of distinct values for a caller that wants no answer. Returns
         at once. The answer may take the client's timeout: to all calls the daemon
         looks stalled when one is late."""
@@ -193,7 +193,7 @@ class Pages:
             return
         try:
             distinct = list(dict.fromkeys(keys))
-            request = self._prefetch(link, distinct, deadline, hints.SECONDS, self._hinted, before)
+            request = self._prefetch(link, distinct, deadline, hints.SECONDS, self._hinted, before, say)
             link.start([request], deadline)
         except Error:
             pass  # it was only a hint

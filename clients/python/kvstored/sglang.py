@@ -187,7 +187,11 @@ class KvstoredHiCache(HiCacheStorage):
             worth = pools[0].find(raw[:longest], self._timeout, before, self._said(extra_info))
             longest = max((end for end in ends if end <= worth), default=0)
             ends = [end for end in ends if end <= longest]
+        says = Said(0, hints(extra_info))
         for pages, side in zip(pools, sides):
+            if pages is pools[0] and says.configs:  # they are about all of the prompt
+                pages.hint(raw, before, says)
+                continue
             wanted = side.needs(raw[:longest])
             pages.hint(wanted, None if before is None else [*before, *digests(raw[: longest - len(wanted)])])
         return _result(longest, hits, ends)

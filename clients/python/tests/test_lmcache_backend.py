@@ -11,8 +11,9 @@ import time
 import unittest
 from types import SimpleNamespace
 from typing import Any, Dict, List, Optional, Sequence
+from unittest import mock
 
-import kvstored
+from kvstored import wire
 from kvstored.lmcache import KvstoredBackend
 from kvstored.lmcache_keys import families
 
@@ -211,6 +212,20 @@ class Calls(Case):
             self.daemon.resume()
         m.plugin._threads.submit(lambda: None).result(30)
         self.assertTrue(wait_for(lambda: m.memory.used == 0))
+
+    def test_request_configs_that_are_hints(self) -> None:
+        configs = (("session", "s1"), ("retain_priority", 80), ("covers_output", True), ("lmcache.tag.user", "u"), ("other", 1))
+        m, keys = self.engine(), prompt("hints", 2, configs=configs)
+        told: List[Any] = []
+        prefetch = wire.prefetch
+
+        def noted(*args: Any, **kwargs: Any) -> bytes:
+            told.extend(kwargs["configs"])
+            return prefetch(*args, **kwargs)
+
+        with mock.patch.object(wire, "prefetch", noted):
+            self.assertEqual(m.lookup(keys)[0], 0)
+        self.assertEqual(told, [("session", "s1"), ("retain_priority", "80"), ("covers_output", "true")])
 
     def test_pins_are_counters(self) -> None:
         m, keys = self.engine(), prompt("pins", 4)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 import unittest
 from types import SimpleNamespace
 from typing import Any, List, Sequence
+from unittest import mock
 
+from kvstored import wire
 from kvstored.sglang import KvstoredHiCache
 from kvstored.sglang_order import Order, hints
 
@@ -228,6 +231,19 @@ class Prefixes(Served):
         tree, keys = self.tree("hints"), chain("hints", 2)
         tree.backup(keys)
         self.assertEqual(tree.backend.batch_exists(keys, info([], kv_hints=envelope)), 2)
+        told: List[Any] = []
+        prefetch = wire.prefetch
+
+        def noted(*args: Any, **kwargs: Any) -> bytes:
+            told.extend(kwargs["configs"])
+            return prefetch(*args, **kwargs)
+
+        tree.backend.register_mem_host_pool_v2(Large(), "indexer")
+        beside = SimpleNamespace(name="indexer", keys=None, hit_policy="all_pages")
+        with mock.patch.object(wire, "prefetch", noted):
+            tree.backend.batch_exists(keys, info([], kv_hints=envelope))
+            tree.backend.batch_exists_v2(keys, [beside], info([], kv_hints=envelope))
+        self.assertEqual(told, [("kv_hints", json.dumps(envelope))] * 2)
 
     def test_killed_and_held(self) -> None:
         """No exception, no None, and no wrong page, whatever the daemon does."""

@@ -3,8 +3,11 @@ package server_test
 import (
 	"bytes"
 	"encoding/binary"
+	"encoding/hex"
 	"flag"
 	"io"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -377,18 +380,36 @@ func TestHelloAgrees(t *testing.T) {
 // version.
 func TestVersion1(t *testing.T) {
 	r := newRig(t, options{})
-	c := r.connect()
-	hello := []byte("\x1e\x00\x00\x00\x00\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00KVS1\x01\x00\x01\x00" +
-		"\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x05\x00older\x00\x00\x00")
-	c.write(hello)
-	answer, err := io.ReadAll(c.uc)
-	r.must(err)
-	h := wire.DecodeHeader(answer)
-	body := answer[wire.HeaderBytes:]
-	if h.Code != wire.CodeVersion || h.Kind != wire.KindReply || h.ID != 1 || int(h.BodyBytes) != len(body) {
-		t.Fatalf("%+v, %d bytes", h, len(body))
+	for _, name := range []string{"version_1_request", "version_1_python_request"} {
+		hello := recorded(t, name)
+		c := r.connect()
+		c.write(hello)
+		answer, err := io.ReadAll(c.uc)
+		r.must(err)
+		h, body := wire.DecodeHeader(answer), answer[wire.HeaderBytes:]
+		if h.Code != wire.CodeVersion || h.Kind != wire.KindReply || h.ID != wire.DecodeHeader(hello).ID || int(h.BodyBytes) != len(body) {
+			t.Fatalf("%s: %+v, %d bytes", name, h, len(body))
+		}
+		if n := int(binary.LittleEndian.Uint16(body)); n != len(body)-2 || !bytes.Contains(body, []byte("versions 1 to 1, the daemon 2; update the older one")) {
+			t.Errorf("%s: %q", name, body)
+		}
 	}
-	if n := int(binary.LittleEndian.Uint16(body)); n != len(body)-2 || n == 0 {
-		t.Errorf("%q", body)
+}
+
+// recorded is a frame of testdata/wire.
+func recorded(t *testing.T, name string) (frame []byte) {
+	t.Helper()
+	text, err := os.ReadFile("../../testdata/wire/" + name + ".hex")
+	if err != nil {
+		t.Fatal(err)
 	}
+	for line := range strings.Lines(string(text)) {
+		digits, _, _ := strings.Cut(line, "#")
+		part, err := hex.DecodeString(strings.ReplaceAll(strings.TrimSpace(digits), " ", ""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		frame = append(frame, part...)
+	}
+	return frame
 }

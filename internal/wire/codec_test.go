@@ -220,9 +220,14 @@ func TestVersionRefusal(t *testing.T) {
 	if got := AppendError(nil, OpHello, 1, CodeVersion, Refusal(CodeVersion, text)); !bytes.Equal(got, frame) {
 		t.Errorf("got %x, want %x", got, frame)
 	}
-	var hello HelloRequest
-	if err := hello.Decode(readGolden(t, "version_1_request")[HeaderBytes:]); err != nil || hello.Speaks(Version) || !hello.Speaks(1) {
-		t.Errorf("got %+v, %v", hello, err)
+	if got := VersionRefusal(readGolden(t, "version_1_reply")[HeaderBytes:]); !strings.Contains(got, "the daemon 1; update the older one") {
+		t.Errorf("a daemon of version 1: %q", got)
+	}
+	for _, name := range []string{"version_1_request", "version_1_python_request"} {
+		var hello HelloRequest
+		if err := hello.Decode(readGolden(t, name)[HeaderBytes:]); err != nil || hello.Speaks(Version) || !hello.Speaks(1) {
+			t.Errorf("%s: got %+v, %v", name, hello, err)
+		}
 	}
 }
 

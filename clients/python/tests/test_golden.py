@@ -3,13 +3,16 @@ replies are read as what their comments say."""
 
 from __future__ import annotations
 
+import threading
 import unittest
 from pathlib import Path
 
+import kvstored
 from kvstored import wire
 from kvstored.wire import Count, JobState, Limits, Match, Op, Ref, Slot, Space, SpaceInfo, Stored
 
 from .daemon import ROOT
+from .stub import Hanging
 
 GOLDEN = ROOT / "testdata" / "wire"
 
@@ -98,6 +101,7 @@ NOT_SPOKEN = {
     "reserve_slots_request",
     "reserve_sums_request",
     "version_1_request",
+    "version_1_python_request",
 }
 
 MATCH = Match(Count(3, 768), Count(1, 256), Count(2, 512), Count(), 4)
@@ -204,7 +208,7 @@ def read(path: Path) -> bytes:
 
 class Golden(unittest.TestCase):
     def test_every_frame_is_covered(self) -> None:
-        covered = {f"{name}_request" for name in REQUESTS} | set(REPLIES) | {"newer_wait_reply", "version_reply"}
+        covered = {f"{name}_request" for name in REQUESTS} | set(REPLIES) | {"newer_wait_reply", "version_reply", "version_1_reply"}
         self.assertEqual({path.stem for path in GOLDEN.glob("*.hex")}, covered | NOT_SPOKEN)
 
     def test_requests(self) -> None:
@@ -226,6 +230,24 @@ class Golden(unittest.TestCase):
         unknown = JobState(True, 999, "", Count(1, 256), (Count(1, 256), Count(), Count()), 0, REF[:1])
         self.assertEqual(wire.job_state(body), unknown)
         self.assertEqual("update the older", wire.version_reply(read(GOLDEN / "version_reply.hex")[wire.HEADER.size :]))
+
+    def test_a_daemon_of_version_1(self) -> None:
+        """Its recorded answer is one clear error, and the client is closed."""
+        answer = bytearray(read(GOLDEN / "version_1_reply.hex"))
+        daemon = Hanging()
+        with daemon as path:
+
+            def serve() -> None:
+                conn, _ = daemon.listener.accept()
+                with conn:
+                    answer[8:16] = conn.recv(4096)[8:16]  # the id
+                    conn.sendall(answer)
+
+            threading.Thread(target=serve).start()
+            with self.assertRaises(kvstored.Refused) as caught:
+                kvstored.Client(path)
+        self.assertEqual(kvstored.Code.VERSION, caught.exception.code)
+        self.assertIn("versions 2 to 2, the daemon 1; update the older one", str(caught.exception))
 
     def test_a_reply_cut_short_is_malformed(self) -> None:
         for name, (decode, _) in REPLIES.items():

@@ -2,6 +2,7 @@ package server
 
 import (
 	"container/list"
+	"maps"
 	"sync"
 
 	"github.com/kvstored/kvstored/key"
@@ -23,6 +24,7 @@ type catalog struct {
 	mu struct {
 		sync.Mutex
 		spaces map[key.SpaceID]*openedSpace
+		most   int       // of spaces, since the map was made
 		closed list.List // of *openedSpace without connections, last closed first
 		bytes  int       // of what is remembered
 	}
@@ -44,6 +46,7 @@ func (c *catalog) open(id key.SpaceID, space key.Space) {
 	if o == nil {
 		o = &openedSpace{id: id}
 		c.mu.spaces[id] = o
+		c.mu.most = max(c.mu.most, len(c.mu.spaces))
 	}
 	o.connections++
 	if o.place != nil {
@@ -76,6 +79,25 @@ func (c *catalog) forget(o *openedSpace) {
 	}
 	delete(c.mu.spaces, o.id)
 	c.mu.bytes -= o.bytes
+	c.shrink()
+}
+
+// A map that had more than leastShrink entries is made anew when it has a
+// shrinkShare of them left: Go's maps keep the room of all that they ever had.
+const (
+	leastShrink = 16 << 10
+	shrinkShare = 8
+)
+
+// shrink makes the map anew where it has become much smaller. Called with the mutex
+// held; it takes as long as the deletions since then took together, at most.
+func (c *catalog) shrink() {
+	if c.mu.most <= leastShrink || len(c.mu.spaces) > c.mu.most/shrinkShare {
+		return
+	}
+	fewer := make(map[key.SpaceID]*openedSpace, len(c.mu.spaces))
+	maps.Copy(fewer, c.mu.spaces)
+	c.mu.spaces, c.mu.most = fewer, len(fewer)
 }
 
 // close ends what open began.

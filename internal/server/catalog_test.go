@@ -2,6 +2,7 @@ package server
 
 import (
 	"encoding/binary"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -75,4 +76,34 @@ func TestCatalogIsFull(t *testing.T) {
 	if ids := c.ids(); len(ids) != 1 || ids[0] != spaceNumber(2) {
 		t.Errorf("a space that was never remembered is listed: %x", ids)
 	}
+}
+
+// A catalog that once had very many spaces takes no more memory than one that never
+// had them, and knows all that are left.
+func TestCatalogShrinks(t *testing.T) {
+	const many = 200_000
+	c := newCatalog()
+	heap := func() uint64 {
+		var st runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&st)
+		return st.HeapAlloc
+	}
+	before := heap()
+	for i := range many {
+		c.open(spaceNumber(i), key.Space{Model: "m"})
+	}
+	for i := 1; i < many; i++ {
+		c.close(spaceNumber(i))
+	}
+	if now := heap(); now > before+2*maxCatalogBytes {
+		t.Errorf("%d KiB stay of %d spaces; the bound is %d", (now-before)>>10, many, maxCatalogBytes>>10)
+	}
+	if s := c.space(spaceNumber(0)); s.Model != "m" {
+		t.Errorf("the space that is open is %+v", s)
+	}
+	if n := len(c.ids()); n > maxCatalogBytes/catalogEntryBytes || n < 1000 {
+		t.Errorf("%d spaces are left", n)
+	}
+	runtime.KeepAlive(c)
 }

@@ -88,15 +88,7 @@ func (c *reader) begin(chain *key.Chain, a *ask) (*job, wire.PrefetchReply, erro
 	if a.lookupID != "" {
 		s.recent.add(asked{c.uid, a.lookupID}, c.judged.policy, g.chains)
 	}
-	if a.observed {
-		c.prompts.advise(g.chains, a.advice)
-	} else {
-		c.prompts.observeAll(g.chains, false, a.advice)
-	}
-	if a.wishes.Any() || len(a.wishes.Faults) > 0 || a.advice.Session != "" || a.advice.Measured {
-		c.carryOut(g.chains, &a.advice, &a.wishes, false)
-		reply.Faults = a.wishes.Faults
-	}
+	reply.Faults = c.hear(g.chains, a)
 	reply.Worth = c.worthAll(g.chains, &m)
 	j := newJob(c.session, g, &m)
 	j.cost = cost
@@ -130,6 +122,20 @@ func (c *reader) begin(chain *key.Chain, a *ask) (*job, wire.PrefetchReply, erro
 	}
 	reply.Job, reply.Match, reply.State = j.id, matchOf(&m), j.firstState(a.refBytes)
 	return j, reply, nil
+}
+
+// hear takes what a client says of the prompt that it asks for, and returns what of that
+// does not count.
+func (c *reader) hear(chains []key.Chain, a *ask) []wire.Fault {
+	if a.observed {
+		c.prompts.advise(chains, a.advice)
+	} else {
+		c.prompts.observeAll(chains, false, a.advice)
+	}
+	if a.wishes.Any() || a.advice.Session != "" || a.advice.Measured {
+		c.carryOut(chains, &a.advice, &a.wishes, false)
+	}
+	return a.wishes.Faults
 }
 
 // deadlineOf is when a job that must bring tokens up is cut short; zero for never.

@@ -23,9 +23,6 @@ type wishes struct {
 	pauses   pauses
 }
 
-// Claims is what is retained.
-func (s *Server) Claims() *retain.Table { return s.wishes.claims }
-
 // openRange is a range without an end: what is stored behind the prompt is retained too.
 type openRange struct {
 	claimant string
@@ -48,29 +45,7 @@ func (c *reader) carryOut(chains []key.Chain, a *hint.Advice, w *hint.Wishes, no
 	if w.MaxAge > 0 {
 		w.Add(hint.Said{Action: wire.NoAction, Name: "max_age_seconds"}.Fault(wire.CodeUnsupported, "this daemon does not end the age of chunks yet"))
 	}
-	var open []openRange
-	for i := range w.Retains {
-		r := &w.Retains[i]
-		from, to, fault := chunksOf(r, &chains[0], w.PromptTokens)
-		if fault != nil {
-			w.Add(*fault)
-			continue
-		}
-		n, err := v.retain(c.uid, name, chains, from, to, r.Priority, r.For)
-		if err != nil {
-			w.Add(r.Said.Fault(wire.CodeOverBudget, "%d of %d chunks: %v", n, to-from, err))
-		}
-		for _, tokens := range chains[0].Tokens[from : from+n] {
-			retained.Chunks++
-			retained.Tokens += uint64(tokens)
-		}
-		if (r.Output || r.To == 0) && r.Priority > 0 {
-			open = append(open, openRange{name, r.Priority, r.For})
-		}
-	}
-	if len(open) > 0 {
-		c.prompts.take(&chains[0]).open = open
-	}
+	retained = c.retainAll(chains, name, w)
 	switch {
 	case w.Pause > 0:
 		v.pause(chains, w.Pause)
@@ -80,6 +55,34 @@ func (c *reader) carryOut(chains []key.Chain, a *hint.Advice, w *hint.Wishes, no
 		}
 	case w.Prefetch && now:
 		v.pauses.add(chains, time.Now())
+	}
+	return retained
+}
+
+// retainAll retains the ranges that a client wishes for.
+func (c *reader) retainAll(chains []key.Chain, name string, w *hint.Wishes) (retained wire.Count) {
+	var open []openRange
+	for i := range w.Retains {
+		r := &w.Retains[i]
+		from, to, fault := chunksOf(r, &chains[0], w.PromptTokens)
+		if fault != nil {
+			w.Add(*fault)
+			continue
+		}
+		n, err := c.server.wishes.retain(c.uid, name, chains, from, to, r.Priority, r.For)
+		if err != nil {
+			w.Add(r.Said.Fault(wire.CodeOverBudget, "%d of %d chunks: %v", n, to-from, err))
+		}
+		retained.Chunks += uint32(n)
+		for _, tokens := range chains[0].Tokens[from : from+n] {
+			retained.Tokens += uint64(tokens)
+		}
+		if (r.Output || r.To == 0) && r.Priority > 0 {
+			open = append(open, openRange{name, r.Priority, r.For})
+		}
+	}
+	if len(open) > 0 && chains[0].Len() > 0 {
+		c.prompts.take(&chains[0]).open = open
 	}
 	return retained
 }

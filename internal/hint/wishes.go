@@ -87,7 +87,7 @@ type wishing struct {
 }
 
 // Read reads all that the daemon understands of request_configs, by the names of
-// docs/protocol-more.md. What it does not understand is among the faults, and counted
+// docs/protocol-more.md. The rest is among the faults; values that are none are counted
 // as bad.
 func Read(configs wire.Pairs) (Advice, Wishes) {
 	if configs.Len() == 0 {
@@ -107,7 +107,11 @@ func Read(configs wire.Pairs) (Advice, Wishes) {
 	if r.envelope != nil {
 		r.read(r.envelope)
 	}
-	r.Bad += len(r.Faults)
+	for _, f := range r.Faults {
+		if f.Code != wire.CodeUnsupported {
+			r.Bad++
+		}
+	}
 	r.Faults = slices.Clip(r.Faults) // a batch adds to it for each of its prompts
 	return r.Advice, r.Wishes
 }

@@ -21,7 +21,7 @@
 // # Bounds
 //
 // Payload bytes by user and in total (Limits), the length of a claim, and the memory of
-// the table: what is beyond is refused, and nothing that is there goes for it.
+// the table: claims beyond are refused, and no other goes for them.
 //
 // # Buffers
 //

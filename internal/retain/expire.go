@@ -12,7 +12,7 @@ import (
 	"github.com/kvstored/kvstored/key"
 )
 
-// claim is one call of Retain: its chunks are looked at when it ends. What was claimed
+// claim is one call of Retain: its chunks are looked at when it ends. A claim made
 // anew by then has a later end of its own.
 type claim struct {
 	of    *holder
@@ -93,7 +93,7 @@ func (t *Table) Run(ctx context.Context) error {
 // counts are of grants: a chunk that one claimant retains is one.
 type counts struct{ given, right, wrong, over atomic.Uint64 }
 
-// Stats is what is retained, and what came of it.
+// Stats counts the claims, and how they ended.
 type Stats struct {
 	Chunks      int64  `json:"chunks"`
 	Bytes       int64  `json:"bytes"` // payload, as far as it is known

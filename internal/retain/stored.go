@@ -26,7 +26,7 @@ func (t *Table) Stored(k key.Key, bytes int64, in *ledger.Ledger) {
 }
 
 // measured notes how large a chunk is, and reports whether it is retained all the same:
-// those who must not have it beside what they retain lose it.
+// a user who would retain too much with it loses it.
 func (t *Table) measured(k key.Key, ch *chunk, bytes int64) bool {
 	ch.bytes = bytes
 	t.mu.bytes += bytes
@@ -47,7 +47,7 @@ func (t *Table) measured(k key.Key, ch *chunk, bytes int64) bool {
 	return len(ch.grants) > 0
 }
 
-// Asked says that chunks of a space were asked for: whoever claimed one was right.
+// Asked says that chunks of a space were asked for: the claims on them were right.
 func (t *Table) Asked(space key.SpaceID, hs []key.Hash) {
 	if t.known.Load() == 0 {
 		return

@@ -12,7 +12,7 @@ import (
 	"github.com/kvstored/kvstored/key"
 )
 
-// Limits bound what may be retained. They are soft: what is retained already stays
+// Limits bound what may be retained. They are soft: claims that are there stay
 // where they are lowered.
 type Limits struct {
 	TotalBytes int64         // payload of all chunks that are retained, each once
@@ -113,8 +113,8 @@ func (t *Table) Limits() Limits {
 	return t.mu.limits
 }
 
-// Retain has a claimant retain chunks of its space for so long: what it claimed of one
-// before is replaced. sizes are their payload bytes, 0 where they are not known yet; see
+// Retain has a claimant retain chunks of its space for so long; an earlier claim of
+// its own is replaced. sizes are their payload bytes, 0 where they are not known yet; see
 // Stored. Priority 0 releases them. It returns how many of the first are retained now;
 // the error, ErrOver, says why not all.
 func (t *Table) Retain(c Claimant, hs []key.Hash, sizes []int64, priority uint8, d time.Duration) (int, error) {
@@ -309,7 +309,7 @@ func (t *Table) note(space key.SpaceID, hash key.Hash, ch *chunk) {
 	}
 }
 
-// flush tells what was noted, of one space.
+// flush tells the ranks that were noted, of one space.
 func (t *Table) flush(space key.SpaceID) {
 	if len(t.mu.hashes) > 0 {
 		t.tell(space, t.mu.hashes, t.mu.ranks)

@@ -131,7 +131,7 @@ func (s *Server) MayPurge(uid uint32, id key.SpaceID) (model string, ok bool) {
 	return model, policy.Everywhere(uid)&access.Admin != 0 || model != "" && policy.Model(uid, model)&access.Admin != 0
 }
 
-// Claims is what is retained.
+// Claims is the table of claims.
 func (s *Server) Claims() *retain.Table { return s.wishes.claims }
 
 // Prompt is the prompt that an order is about. tier.ErrNotFound says that nothing is

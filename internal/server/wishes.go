@@ -23,7 +23,7 @@ type wishes struct {
 	pauses   pauses
 }
 
-// openRange is a range without an end: what is stored behind the prompt is retained too.
+// openRange is a range without an end: chunks stored behind the prompt are retained too.
 type openRange struct {
 	claimant string
 	priority uint8
@@ -31,8 +31,8 @@ type openRange struct {
 }
 
 // carryOut does what a client wishes for a prompt, in each of its spaces, and adds to
-// w's faults what it cannot. now says that no request for the prompt comes with it. It
-// returns what is retained by it, of the first space.
+// w's faults the rest. now says that no request for the prompt comes with it. It
+// returns how much is retained by it, of the first space.
 func (c *reader) carryOut(chains []key.Chain, a *hint.Advice, w *hint.Wishes, now bool) (retained wire.Count) {
 	v := &c.server.wishes
 	name := cmp.Or(w.Scope, a.Session)
@@ -88,8 +88,8 @@ func (c *reader) retainAll(chains []key.Chain, name string, w *hint.Wishes) (ret
 }
 
 // chunksOf are the chunks that a range of a prompt touches. A range that is not of the
-// prompt is a fault. The daemon knows a prompt by its whole chunks: what is behind them
-// may have up to a chunk more.
+// prompt is a fault. The daemon knows a prompt by its whole chunks; up to a chunk
+// more may lie behind them.
 func chunksOf(r *hint.Retain, c *key.Chain, promptTokens uint64) (from, to int, fault *wire.Fault) {
 	total := tokensOf(c, c.Len())
 	first, last := r.From, cmp.Or(r.To, math.MaxUint64)
@@ -183,7 +183,7 @@ func (v *wishes) pause(chains []key.Chain, rest time.Duration) {
 	v.pauses.add(chains, time.Now().Add(rest-lead))
 }
 
-// leadTime is twice what it takes to load a prompt from the nearest tier below DRAM, at
+// leadTime is twice the time that loading a prompt takes from the nearest tier below DRAM, at
 // the speed that was measured; an unmeasured one counts as 100 MB/s.
 func (v *wishes) leadTime(chains []key.Chain) time.Duration {
 	const unmeasured, safety = 100e6, 2

@@ -84,7 +84,7 @@ func (c *call) retain(q *RetainRequest) (*Chunks, error) {
 	return c.carryOut(q, &o, name)
 }
 
-// carryOut does what is asked for with the prompt of an order.
+// carryOut does the action with the prompt of an order.
 func (c *call) carryOut(q *RetainRequest, o *server.Order, name string) (*Chunks, error) {
 	chain, err := c.o.Server.Prompt(o)
 	switch {

@@ -38,7 +38,7 @@ var actions = map[string]func(r *wishing, s Said, payload []byte) error{
 	"kvstored.max_age": readMaxAge,
 }
 
-// tooLarge is an error for what is beyond a bound.
+// tooLarge is an error for a value beyond a bound.
 type tooLarge struct{ error }
 
 // read carries the actions of an envelope over; each that cannot be is a fault.

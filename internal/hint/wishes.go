@@ -133,7 +133,7 @@ func (r *wishing) config(name, value string) {
 	}
 }
 
-// configs are the readers of all names. A reader says what is wrong with a value.
+// configs are the readers of all names. A reader explains a wrong value.
 var configs = map[string]func(r *wishing, value string) (wire.Code, string){
 	"session":         func(r *wishing, v string) (wire.Code, string) { return named(v, &r.Session) },
 	"scope":           func(r *wishing, v string) (wire.Code, string) { return named(v, &r.Scope) },
@@ -264,7 +264,7 @@ func duration(s float64, least, most time.Duration, to *time.Duration) (wire.Cod
 }
 
 // keep takes a range, unless it is one too many, contradicts itself, or rises above
-// what was kept of the prompt before it.
+// a range of the prompt before it.
 func (r *wishing) keep(k Retain) {
 	switch {
 	case len(r.Retains) >= MaxDirectives:
@@ -291,7 +291,7 @@ func (r *wishing) rises(k Retain) bool {
 	return false
 }
 
-// start orders ranges; what is generated comes behind all.
+// start orders ranges; the output comes behind all.
 func (k *Retain) start() uint64 {
 	if k.Output {
 		return math.MaxUint64

@@ -22,7 +22,7 @@ type retained struct {
 }
 
 // init makes the orders, which take no memory before they have something. Half of a
-// tier is for what nobody retains: what is new would go at once otherwise.
+// tier is for entries without a rank: a new one would go at once otherwise.
 func (r *retained) init(capacity int64) {
 	for i := range r.ranks {
 		r.ranks[i], _ = policy.New("lru", 0) // there is one of that name
@@ -81,7 +81,7 @@ func (e *entry) forgetSpared()    { e.turns &^= 1<<spareBits - 1 }
 func (e *entry) isRetained() bool { return e.turns>>spareBits > 0 }
 
 // Retain gives the resident ones of hs, chunks of a space, their ranks: they go after
-// all that has a lower one, and none is 0. It protects nothing: what is retained is
+// all that has a lower one, and none is 0. It protects nothing: a retained entry is
 // evicted where there is nothing else. A rank ends with the residency. Chunks that are
 // not resident are passed over.
 func Retain(l *Ledger, space key.SpaceID, hs []key.Hash, ranks []Rank) {

@@ -206,7 +206,7 @@ func (m *naive) compare(t *testing.T, op int, table *Table, told map[key.Key]led
 	}
 }
 
-// TestMemory: the table refuses what it has no memory for, of one user before all.
+// TestMemory: the table refuses claims that it has no memory for, of one user first.
 func TestMemory(t *testing.T) {
 	table := New(func(key.SpaceID, []key.Hash, []ledger.Rank) {}, Limits{TotalBytes: 1 << 60, UserBytes: 1 << 60, Duration: time.Hour})
 	for uid := range uint32(3) {

@@ -13,7 +13,7 @@ func handleHint(c *reader, h wire.Header, body []byte) error {
 		return err
 	}
 	a, w := hint.Read(req.Configs)
-	chains, err := c.hinted(&req, a.Session)
+	chains, err := hinted(c, &req, a.Session)
 	if err != nil {
 		return err
 	}
@@ -24,12 +24,12 @@ func handleHint(c *reader, h wire.Header, body []byte) error {
 }
 
 // hinted is the prompt that a hint is about, in each of its spaces.
-func (c *reader) hinted(req *wire.HintRequest, session string) ([]key.Chain, error) {
+func hinted(c *reader, req *wire.HintRequest, session string) ([]key.Chain, error) {
 	switch {
 	case req.LookupID != "":
 		return c.named(req.LookupID)
 	case req.Chain.Form == wire.FormNone:
-		return c.lastOf(req.Chain.Space, session)
+		return lastOf(c, req.Chain.Space, session)
 	}
 	var chain key.Chain
 	if err := c.chain(&chain, &req.Chain); err != nil {
@@ -48,7 +48,7 @@ func (c *reader) named(lookupID string) ([]key.Chain, error) {
 }
 
 // lastOf is the last prompt of a session of this user in a space.
-func (c *reader) lastOf(handle uint32, session string) ([]key.Chain, error) {
+func lastOf(c *reader, handle uint32, session string) ([]key.Chain, error) {
 	if session == "" {
 		return nil, refuse(wire.CodeBadRequest, "neither a chain, nor a lookup id, nor a session is given")
 	}

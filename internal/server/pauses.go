@@ -73,7 +73,7 @@ func (p *pauses) add(chains []key.Chain, at time.Time) {
 	}
 }
 
-// take takes out what is due now, or says when the next is.
+// take takes out a prompt that is due now, or says when the next is.
 func (p *pauses) take() (d due, ok bool, next time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -26,7 +26,7 @@ const (
 
 // liars store and read chains of few keys in any order: a key has many parents, and
 // cycles are common. Honest chains of other keys are among them. The disk has room
-// for everything, so that what was stored is there until it is deleted.
+// for everything, so that a stored chunk is there until it is deleted.
 type liars struct {
 	*rig
 	rnd    *rand.Rand
@@ -67,7 +67,7 @@ func (l *liars) chain() *key.Chain {
 	return c
 }
 
-// put stores what is not there of a chain, from some chunk on.
+// put stores the missing chunks of a chain, from some chunk on.
 func (l *liars) put(c *key.Chain) {
 	from := l.rnd.IntN(c.Len())
 	grants, err := l.reserve(ledger.Daemon, c, from, c.Len(), claimSize)
@@ -86,7 +86,7 @@ func (l *liars) put(c *key.Chain) {
 	}
 }
 
-// read looks a chain up and loads what was found.
+// read looks a chain up and loads the chunks that were found.
 func (l *liars) read(c *key.Chain) {
 	want := 0
 	for want < c.Len() && l.stored[c.Key(want)] {
@@ -110,7 +110,7 @@ func (l *liars) delete(c *key.Chain) {
 	delete(l.stored, c.Key(i))
 }
 
-// TestClaims: which chunk follows which is only a claim. Whatever is claimed, what was
+// TestClaims: which chunk follows which is only a claim. A chunk that was
 // stored under a key is found under it and has its bytes, also after a restart, and
 // nothing is left behind: the end of each rig audits ledger, index and arena.
 func TestClaims(t *testing.T) {

@@ -9,7 +9,7 @@ const NoAction = 1<<32 - 1
 const MaxFaults = 32
 
 // Fault is one of the things that a client said of the future, in request configs,
-// and that did not count. Whatever else it said did.
+// and that did not count. All else that it said did.
 type Fault struct {
 	Code   Code
 	Action uint32 // number of the action in the envelope of kv_hints, or NoAction
@@ -81,7 +81,7 @@ func (m *HintRequest) Decode(body []byte) error {
 	return err
 }
 
-// HintReply is what came of it.
+// HintReply is the outcome.
 type HintReply struct {
 	Retained Count // chunks that the claims of this request cover now
 	Faults   []Fault

@@ -49,6 +49,22 @@ f.yaml:5:18: lease.max_age: want a duration above 0s, not 0s
 KVSTORED_PIN__MAX_AGE: pin.max_age: "soon" is not a duration; write a number with a unit, such as 25us, 10s or 5m`,
 		},
 		{
+			name: "what may be retained",
+			file: "retain: {total: 1GiB, uid: 2GiB, max_duration: 721h}\n",
+			want: `
+f.yaml:1:28: retain.uid: 2GiB is more than retain.total, 1GiB, of all users; lower it, or raise that
+f.yaml:1:48: retain.max_duration: want a duration above 0s and at most 720h, not 721h`,
+		},
+		{
+			name: "what may be retained, of other kinds",
+			file: "retain: {total: much, uid: -1, max_duration: 0s, priority: 5}\n",
+			want: `
+f.yaml:1:17: retain.total: "much" is not a size; write a whole number with a unit, such as 512MiB, 4GiB or 64KB
+f.yaml:1:28: retain.uid: "-1" is not a size; write a whole number with a unit, such as 512MiB, 4GiB or 64KB
+f.yaml:1:46: retain.max_duration: want a duration above 0s and at most 720h, not 0s
+f.yaml:1:50: retain.priority: unknown key; known here: total, uid, max_duration`,
+		},
+		{
 			name: "what is wrong with one key hides nothing about its neighbours",
 			file: "cpu: {capacity: 4gb, policy: best}\ndisk: {segment_size: 3MiB, paths: [x, 7]}\nwrite: {moed: back, queue: 1KiB}\nbudget: {leases: lots, pins: 0.7}\nlisten: {socket: x, resp_password_file: 7, resp: [\"0.0.0.0:1\"]}\n",
 			want: `

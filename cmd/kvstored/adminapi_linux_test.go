@@ -100,6 +100,13 @@ func TestAdminWrongInput(t *testing.T) {
 		{"POST", "/v1/revoke", `{"connection": -1}`, admin.BadRequest, 400, "connection"},
 		{"POST", "/v1/revoke", `{"connection": "1"}`, admin.BadRequest, 400, "connection"},
 		{"POST", "/v1/revoke", `{"connection": 1000000}`, admin.NotFound, 404, "no connection 1000000"},
+		{"POST", "/v1/retain", `{"action": "retain"}`, admin.BadRequest, 400, "space"},
+		{"POST", "/v1/retain", `{"action": "retain", "space": "6e33fcdcdaf1c74c161088f6a05d399a"}`, admin.BadRequest, 400, "not 0"},
+		{"POST", "/v1/retain", `{"action": "keep", "space": "6e33fcdcdaf1c74c161088f6a05d399a", "hashes": ["6e33fcdcdaf1c74c161088f6a05d399a"]}`, admin.BadRequest, 400, "no action"},
+		{"POST", "/v1/retain", `{"action": "retain", "space": "6e33fcdcdaf1c74c161088f6a05d399a", "hashes": ["6e33fcdcdaf1c74c161088f6a05d399a"], "priority": 101}`, admin.BadRequest, 400, "priority"},
+		{"POST", "/v1/retain", `{"action": "retain", "space": "6e33fcdcdaf1c74c161088f6a05d399a", "hashes": ["6e"], "priority": 5}`, admin.BadRequest, 400, "no hash"},
+		{"POST", "/v1/retain", `{"action": "demote", "space": "6e33fcdcdaf1c74c161088f6a05d399a", "session": "s"}`, admin.NotFound, 404, "session"},
+		{"POST", "/v1/retain", `{"action": "demote", "space": "6e33fcdcdaf1c74c161088f6a05d399a", "tokens": [1]}`, admin.NotFound, 404, "not opened"},
 
 		{"PUT", "/v1/policy", "{}", admin.BadRequest, 400, "is no tier"},
 		{"PUT", "/v1/policy", `{"tier": "cpu"}`, admin.BadRequest, 400, "no policy called"},
@@ -153,6 +160,7 @@ var adminCalls = []struct {
 	{"GET", "/v1/config", "", true}, {"GET", "/v1/pins", "", true},
 	{"GET", "/v1/policy", "", true}, {"PUT", "/v1/policy", `{"tier": "cpu", "policy": "lru"}`, true},
 	{"POST", "/v1/revoke", `{"name": "none"}`, true}, {"POST", "/v1/clear", `{"tiers": ["cpu"]}`, true},
+	{"GET", "/v1/retains", "", true}, {"POST", "/v1/retain", `{"action": "release", "space": "00000000000000000000000000000001"}`, true},
 	{"POST", "/v1/scrub", "", true}, {"POST", "/v1/rebuild", "", true}, {"GET", "/v1/rebuild", "", true},
 	{"POST", "/v1/purge", `{"space": "00000000000000000000000000000001"}`, true}, // of a space that is not known
 }

@@ -64,6 +64,16 @@ func TestReloadTakesEffect(t *testing.T) {
 		}},
 		{"the write budget", map[string]string{"disk.write_budget": "24"}, r.diskRefuses},
 		{"the budget of pins", map[string]string{"budget.pins": "0.0001"}, r.pinRefused},
+		{"what may be retained", map[string]string{"retain.max_duration": "1ms"}, func() bool {
+			of := admin.RetainRequest{Action: "retain", Space: strings.Repeat("01", 16), Hashes: []string{strings.Repeat("02", 16)}, Priority: new(uint8)}
+			*of.Priority = 50
+			var done admin.Chunks
+			var l admin.Retains
+			if operator.Do(t.Context(), "POST", "/v1/retain", of, &done) != nil || operator.Get(t.Context(), "/v1/retains", &l) != nil {
+				return false
+			}
+			return len(l.Retains) == 0 || l.Retains[0].ExpiresSeconds < 1
+		}},
 		{"the age of leases", map[string]string{"lease.max_age": "1ms"}, r.leaseEnds},
 		{"the log's level", map[string]string{"log.level": "error"}, func() bool {
 			_, _, log := r.reload()

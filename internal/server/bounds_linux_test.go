@@ -25,7 +25,7 @@ func (r *rig) storeMany(c *key.Chain, bytes uint32) {
 		refs[i] = grants[i].Ref
 		refs[i].Block.Seal()
 	}
-	r.must(r.stack.Commit(c, 0, refs))
+	r.stack.Commit(c, 0, refs)
 }
 
 // frugal is a connection with the least largest reply there is.

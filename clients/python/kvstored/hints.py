@@ -36,6 +36,18 @@ class Hints:
         self.held.append(Hint(job, time.monotonic() + SECONDS))
         self._give_back(len(self.held) - _MOST)
 
+    def take(self, job: Job) -> bool:
+        """Hands a job back to a caller that will end it; False if its lease was given
+        back already, or will be by another thread."""
+        for hint in list(self.held):
+            if hint.job is job:
+                try:
+                    self.held.remove(hint)
+                    return True
+                except (ValueError, IndexError):
+                    return False  # another thread was faster
+        return False
+
     def _give_back(self, n: int) -> None:
         """Gives the n oldest leases back."""
         for _ in range(n):

@@ -121,7 +121,7 @@ class Pages:
         told of how many keys it is."""
         distinct = list(dict.fromkeys(keys))
         job = self.take(distinct, timeout, before if len(distinct) == len(keys) else None, say)
-        found = self._found(job)
+        found = self.found(job)
         if job is not None and found and keep is not None:
             keep(job, found)
         elif job is not None:
@@ -132,7 +132,7 @@ class Pages:
         return next((i for i, k in enumerate(keys) if k not in there), len(keys))
 
     @staticmethod
-    def _found(job: Optional[Job]) -> int:
+    def found(job: Optional[Job]) -> int:
         """Chunks that are there, as far as they are worth loading."""
         if job is None:
             return 0
@@ -183,6 +183,10 @@ class Pages:
             return link.call(self._prefetch(link, keys, deadline, hints.SECONDS, None, before, say), deadline)
         except Error:
             return None
+
+    def keep(self, job: Job) -> None:
+        """Takes a job over, and gives its lease back after some seconds."""
+        self._hints.keep(job)
 
     def hint(self, keys: Sequence[bytes], before: Before = None, say: Say = None) -> None:
         """:meth:`lease` of distinct values for a caller that wants no answer. Returns
@@ -252,15 +256,26 @@ class Pages:
         if link.arena is None:
             return self._load_inline(link, keys, places, deadline, before), False
         job = link.call(self._prefetch(link, keys, deadline, deadline - time.monotonic(), None, before), deadline)
+        return self._unload(job, 0, places, deadline), job.state.reason in _NO_ROOM
+
+    def unload(self, job: Job, first: int, places: Sequence[Target], timeout: float) -> int:
+        """Copies values of a lease, from number ``first`` of it on, and gives it back:
+        :meth:`load` without asking once more. 0 if it is not held any more."""
+        link = self.client._ready()
+        if link is None or link.arena is None or job._link is not link or not self._hints.take(job):
+            return 0
+        return self._unload(job, first, places, time.monotonic() + timeout)
+
+    def _unload(self, job: Job, first: int, places: Sequence[Target], deadline: float) -> int:
         loaded = 0
         try:
-            for i, place in enumerate(places[: job.match.total.chunks]):
+            for i, place in enumerate(places[: max(0, job.match.total.chunks - first)], first):
                 if not self._copy(job, i, place, deadline):
                     break
                 loaded += 1
         finally:
             good = job.release(max(0.05, deadline - time.monotonic()))
-        return (loaded if good else 0), job.state.reason in _NO_ROOM
+        return loaded if good else 0
 
     def _load_inline(
         self, link: Link, keys: Sequence[bytes], places: Sequence[Target], deadline: float, before: Before

@@ -21,11 +21,13 @@ import weakref
 from typing import Any, Callable, Collection, Deque, Dict, Iterable, List, Optional, Set
 
 from . import engine, options, vllm_stats
+from .chains import digests
 from .client import Client
 from .memory import address
 from .pages import Pages, Place
 from .vllm_jobs import Jobs, Transfer, Worker
-from .vllm_lookup import Lookups, raw
+from .vllm_lookup import Lookups
+from .vllm_order import Order, Run, raw
 from .vllm_space import fingerprint
 from .vllm_stats import Counters, Events
 
@@ -56,6 +58,7 @@ KEYS = {
     "model": options.text(),
     "revision": options.text(),
     "namespace": options.text(),
+    "prefill_tokens_per_second": options.rate(),
     "enable_kv_events": options.flag(False),
     "locality": options.choice("LOCAL", "LOCAL", "REMOTE"),
     "backpressure": options.table(),
@@ -102,6 +105,8 @@ class KvstoredTier(SecondaryTierManager):
     with what is stored already; 0 for none.
     ``model``, ``revision``: of the weights, in place of what vLLM says.
     ``namespace``: further text that must be equal for blocks to be shared.
+    ``prefill_tokens_per_second``: that this engine computes, so that no more is
+    found than is loaded sooner than computed; 0 if that is not known.
     ``enable_kv_events``: tell vLLM's KV events what was stored, if those are on.
     ``locality``: LOCAL or REMOTE, for vLLM's filters and events.
     ``backpressure``, ``module_path``: the factory's; older ones leave them in.
@@ -140,7 +145,10 @@ class KvstoredTier(SecondaryTierManager):
         self._jobs = Jobs()
         self._loads: Deque[Transfer] = collections.deque()
         self._stores: Deque[Transfer] = collections.deque()
-        self._lookups = Lookups(self._pages, o["lookup_timeout"], self._counters)
+        self._order = Order()
+        rate = int(o["prefill_tokens_per_second"])
+        steps = hasattr(SecondaryTierManager, "on_schedule_end")
+        self._lookups = Lookups(self._pages, self._order, o["lookup_timeout"], self._counters, rate, steps)
         self._loader = Worker("load", functools.partial(self._turn, self._loads, self._load))
         self._storer = Worker("store", functools.partial(self._turn, self._stores, self._store))
         _tiers.add(self)
@@ -155,7 +163,7 @@ class KvstoredTier(SecondaryTierManager):
     def lookup(self, key: Any, req_context: Any = None) -> Any:
         """HIT for a block that is in any tier of the daemon's, MISS, or RETRY while the
         daemon is being asked. A HIT is leased for some seconds."""
-        there = not self._jobs.closed and self._client.attached and self._lookups.get(key)
+        there = not self._jobs.closed and self._client.attached and self._lookups.get(key, req_context)
         return _result(there)
 
     def submit_store(self, job_metadata: Any) -> None:
@@ -186,7 +194,8 @@ class KvstoredTier(SecondaryTierManager):
         return bool(self._jobs)
 
     def touch(self, keys: Collection[Any], req_context: Any = None) -> None:
-        """Nothing: the daemon counts a load as a use."""
+        """Nothing: the daemon counts a load as a use, and the end of a request what
+        vLLM had itself."""
 
     @_harmless(_nothing)
     def on_new_request(self, req_context: Any) -> Any:
@@ -194,11 +203,15 @@ class KvstoredTier(SecondaryTierManager):
 
     get_request_offloading_context = on_new_request  # its older name
 
+    @_harmless(_nothing)
     def on_request_finished(self, req_context: Any) -> None:
-        pass
+        """Its blocks that vLLM had on the GPU or in host memory count as used."""
+        self._lookups.finished(req_context)
 
+    @_harmless(_nothing)
     def on_schedule_end(self, context: Any = None) -> None:
-        pass
+        """What was asked for in this step goes out, as one question."""
+        self._lookups.end_step()
 
     @_harmless(list)
     def take_events(self) -> Iterable[Any]:
@@ -249,17 +262,35 @@ class KvstoredTier(SecondaryTierManager):
         return 0
 
     def _load(self, job: Transfer) -> None:
-        loaded = self._pages.load_each([raw(k) for k in job.keys], self._places(job), job.left)
-        brought = [key for key, ok in zip(job.keys, loaded) if ok]
-        for key, ok in zip(job.keys, loaded):
-            if not ok:
+        places, loaded = dict(zip(job.keys, self._places(job))), set()
+        for run in self._order.runs(job.context, job.keys):
+            there = self._load_run(job, run, [places[k] for k in run.keys])
+            loaded.update(k for k, ok in zip(run.keys, there) if ok)
+        brought = [key for key in job.keys if key in loaded]
+        for key in job.keys:
+            if key not in loaded:
                 self._lookups.absent(key)
         self._count("load", job, len(brought))
         self._jobs.finish(job, len(brought) == len(job.keys), brought, len(brought) * self._row)
 
+    def _load_run(self, job: Transfer, run: Run, places: List[Place]) -> List[bool]:
+        """Loads blocks under the lease that their lookup took, and what that lacks by itself."""
+        keys = [raw(k) for k in run.keys]
+        lease, first = self._lookups.lease(job.context, run.keys)
+        n = 0 if lease is None else self._pages.unload(lease, first, places, job.left)
+        if run.before is not None and n < len(keys):
+            n += self._pages.load(keys[n:], places[n:], job.left, run.before + digests(keys[:n]))
+        if n == len(keys):
+            return [True] * n
+        return [True] * n + self._pages.load_each(keys[n:], places[n:], job.left)
+
     def _store(self, job: Transfer) -> None:
-        stored = self._pages.store([raw(k) for k in job.keys], self._places(job), job.left, patient=False)
-        there = [key for key, ok in zip(job.keys, stored) if ok]
+        places, stored = dict(zip(job.keys, self._places(job))), set()
+        for run in self._order.runs(job.context, job.keys):
+            keys, rows = [raw(k) for k in run.keys], [places[k] for k in run.keys]
+            done = self._pages.store(keys, rows, job.left, patient=False, before=run.before)
+            stored.update(k for k, ok in zip(run.keys, done) if ok)
+        there = [key for key in job.keys if key in stored]
         self._lookups.forget(there)
         self._events.stored(there)
         self._count("store", job, len(there))

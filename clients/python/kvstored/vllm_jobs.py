@@ -31,6 +31,7 @@ class Transfer:
 
     def __init__(self, metadata: Any, seconds: float) -> None:
         self.id, self.keys = metadata.job_id, list(metadata.keys)
+        self.context = getattr(metadata, "req_context", None)
         ids = getattr(metadata, "block_ids", None)
         self.rows = [int(i) for i in (metadata.chunk_ids if ids is None else ids)]
         if len(self.rows) != len(self.keys):

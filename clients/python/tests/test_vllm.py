@@ -16,7 +16,7 @@ from unittest import mock
 import kvstored.vllm
 from kvstored import memory as addresses
 from kvstored.vllm import SecondaryTierManager
-from kvstored.vllm_lookup import raw
+from kvstored.vllm_order import raw
 
 from .engines import HIT, MISS, context, transfer, vllm_config
 from .test_fork import in_child

@@ -11,6 +11,7 @@ from unittest import mock
 
 import kvstored
 from kvstored.vllm_lookup import Lookups
+from kvstored.vllm_order import Order
 from kvstored.vllm_stats import Counters
 
 from .daemon import Daemon
@@ -115,12 +116,16 @@ class Bucket(unittest.TestCase):
             self.leases.append(wanted)
             return asked
 
+        nothing = SimpleNamespace(total=SimpleNamespace(chunks=0))
+        job = SimpleNamespace(id=1, state=self.state, match=nothing, advice=None)
         pages: Any = SimpleNamespace(
             exists=lambda wanted, timeout: [k in self.known for k in wanted],
-            find=lambda wanted, timeout: len(wanted),
             lease=lease,
+            keep=lambda job: None,
+            client=SimpleNamespace(batch=lambda prompts, **_: ([job] * len(prompts), [])),
+            space=SimpleNamespace(chunk_tokens=16),
         )
-        lookups = Lookups(pages, 20.0, Counters())
+        lookups = Lookups(pages, Order(), 20.0, Counters())
         self.addCleanup(lookups.worker.stop)
         return lookups
 
@@ -139,9 +144,8 @@ class Bucket(unittest.TestCase):
     def test_each_group_is_a_run(self) -> None:
         wanted = [*keys("full", 3), *keys("window", 2, group=1)]
         lookups = self.lookups()
-        for key in wanted:
-            lookups._queue.append(key)
-        lookups.worker.wake()
+        self.assertEqual([lookups.get(k) for k in wanted], [None] * 5)
+        lookups.end_step()
         until(self, lambda: sum(map(len, self.leases)) == 5)
         self.assertEqual({k[-4:] for run in self.leases for k in run[:1]}, {b"\0\0\0\0", b"\0\0\0\1"})
         self.assertTrue(all(len({k[-4:] for k in run}) == 1 for run in self.leases))

@@ -21,7 +21,7 @@ from .engines import needs_vllm
 from .vllm_engine import ROW, Engine, keys, row
 
 FORMS = contracts.load("vllm")
-MODULES = ("kvstored.vllm", "kvstored.vllm_jobs", "kvstored.vllm_lookup", "kvstored.vllm_stats", "kvstored.vllm_space")
+MODULES = ("kvstored.vllm", "kvstored.vllm_jobs", "kvstored.vllm_lookup", "kvstored.vllm_order", "kvstored.vllm_stats", "kvstored.vllm_space")
 
 
 class Scripts:
@@ -99,13 +99,13 @@ class Scripts:
         engine.store(keys(self.name(), 15), first)
         engine.settle()
         second = engine.request("second")
-        real = engine.tier._pages.load_each
+        real = engine.tier._load_run
         lost = wanted[2]
 
-        def loses(asked: List[bytes], places: Any, timeout: float) -> List[bool]:
-            return [ok and k != lost for k, ok in zip(asked, real(asked, places, timeout))]
+        def loses(job: Any, run: Any, places: Any) -> List[bool]:
+            return [ok and k != lost for k, ok in zip(run.keys, real(job, run, places))]
 
-        with mock.patch.object(engine.tier._pages, "load_each", loses):
+        with mock.patch.object(engine.tier, "_load_run", loses):
             engine.ask(wanted, second)
             engine.settle()
             self.assertEqual(engine.ask([lost], second), {lost: engine.results.MISS})
@@ -162,7 +162,7 @@ class Scripts:
             self.assertEqual(counts["vllm:kvstored_lookups:('miss',)"], 5)
 
 
-def stand_in(test: unittest.TestCase, form: contracts.Form, socket: str, **tier: Any) -> Engine:
+def stand_in(test: unittest.TestCase, form: contracts.Form, socket: str, rows: int = 16, **tier: Any) -> Engine:
     """On the stand-ins of a form, which are there for as long as the test."""
     context = form.installed(*MODULES)
     modules = context.__enter__()
@@ -170,7 +170,7 @@ def stand_in(test: unittest.TestCase, form: contracts.Form, socket: str, **tier:
     stats = modules[MODULES.index("kvstored.vllm_stats")]
     if stats.ConnectorStats is not None:
         stats.ConnectorStats = recording(stats.ConnectorStats)
-    engine = Engine.of(form, modules[0], socket, 16, **tier)
+    engine = Engine.of(form, modules[0], socket, rows, **tier)
     test.addCleanup(engine.manager.shutdown)
     return engine
 

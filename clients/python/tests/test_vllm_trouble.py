@@ -22,21 +22,23 @@ from .vllm_tier import Tiers, ended, finished, lookups, not_returned, scheduler_
 class Trouble(Tiers):
     def test_no_call_waits_for_the_daemon(self) -> None:
         """However long the tier's thread is in a call: here until all others have returned."""
-        for doing in ("exists", "load_each", "store"):
+        for doing, call in {"batch": "lookup", "load": "submit_load", "store": "submit_store"}.items():
             with self.subTest(doing):
                 tier, wanted = self.tier(view()), keys(f"waits/{doing}", 4)
                 busy, go = threading.Event(), threading.Event()
-                real = getattr(tier._pages, doing)
+                of: Any = tier._client if doing == "batch" else tier._pages
+                real = getattr(of, doing)
+                tier._order.learn(None, wanted)
 
                 def waits(*args: Any, **more: Any) -> Any:
                     busy.set()
                     go.wait(60)
                     return real(*args, **more)
 
-                with mock.patch.object(tier._pages, doing, waits):
+                with mock.patch.object(of, doing, waits):
                     self.addCleanup(go.set)
                     calls = scheduler_calls(tier, wanted, 100)
-                    calls[{"exists": "lookup", "load_each": "submit_load", "store": "submit_store"}[doing]]()
+                    calls[call]()
                     self.assertTrue(busy.wait(30))
                     self.assertEqual(not_returned(scheduler_calls(tier, wanted, 200)), [])
                     self.assertFalse(go.is_set())

@@ -1,0 +1,279 @@
+"""What the daemon learns of the order of vLLM's blocks, and what that costs, with
+the newest form of vLLM and whole steps of its scheduler."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import random
+import time
+import unittest
+from types import SimpleNamespace
+from typing import Any, Counter, Dict, Iterator, List, Sequence
+from unittest import mock
+
+import kvstored
+import kvstored.chains
+from kvstored.call import Call
+from kvstored.vllm_order import Order, Run, raw
+from kvstored.wire import Op
+
+from . import vllm_engine
+from .daemon import Daemon
+from .test_vllm_steps import FORMS, stand_in
+from .vllm_engine import Engine, keys, row
+
+CHUNK = 16  # tokens
+_ROW = 4096
+
+
+def positions(*groups: Sequence[bytes]) -> Dict[bytes, int]:
+    """As a request of 0.30 has them, in no order."""
+    ends = [(key, (n + 1) * CHUNK) for chunks in groups for n, key in enumerate(chunks)]
+    return dict(random.sample(ends, len(ends)))
+
+
+@contextlib.contextmanager
+def frames() -> Iterator[Counter[int]]:
+    """Counts the requests that are sent while it lasts."""
+    sent: Counter[int] = collections.Counter()
+    real = Call.frame
+
+    def frame(call: Call) -> bytes:
+        sent[call.request.op] += 1
+        return real(call)
+
+    with mock.patch.object(Call, "frame", frame):
+        yield sent
+
+
+class Chains(unittest.TestCase):
+    def setUp(self) -> None:
+        small = mock.patch.object(vllm_engine, "ROW", _ROW)
+        small.start()
+        self.addCleanup(small.stop)
+
+    def daemon(self, **sizes: str) -> Daemon:
+        daemon = Daemon(**sizes)
+        self.addCleanup(daemon.close)
+        daemon.wait()
+        return daemon
+
+    def engine(self, daemon: Daemon, rows: int = 600, **tier: Any) -> Engine:
+        return stand_in(self, FORMS[-1], daemon.socket, rows, **tier)
+
+    def request(self, engine: Engine, name: str, *groups: Sequence[bytes]) -> Any:
+        request = engine.request(name)
+        request._offload_key_positions = positions(*groups)
+        return request
+
+    def store(self, engine: Engine, name: str, *groups: Sequence[bytes]) -> None:
+        request = self.request(engine, name, *groups)
+        for chunks in groups:
+            for at in range(0, len(chunks), 200):
+                engine.store(list(chunks[at : at + 200]), request)
+                engine.settle()
+        engine.finish(request)
+        engine.step()
+
+    def attempts(self, engine: Engine, request: Any, full: Sequence[bytes], window: Sequence[bytes] = (), size: int = 0) -> int:
+        """The prefix of which everything is in host memory, asked for as vLLM does: in
+        every step the first group from its start on, then the other from the end of
+        what that has, until so many are there in a row."""
+        results, deadline = engine.results, time.monotonic() + 30
+        while time.monotonic() < deadline:
+            found, defers = 0, False
+            for key in full:
+                answer = engine.manager.lookup(key, request)
+                if answer == results.MISS:
+                    break
+                defers, found = defers or answer != results.HIT, found + 1
+            run = 0
+            for key in reversed(window[:found]):
+                answer = engine.manager.lookup(key, request)
+                defers = defers or answer in (results.RETRY, results.HIT_PENDING)
+                run = run + 1 if answer in (results.HIT, results.HIT_PENDING) else 0
+                if run == size:
+                    break
+            if not defers:
+                return found
+            engine.step()
+            time.sleep(0.001)
+        raise AssertionError("it is asked for ever")
+
+    def there(self, engine: Engine, wanted: Sequence[bytes]) -> List[bool]:
+        return engine.tier._pages.exists([raw(k) for k in wanted], 10.0)
+
+    def test_one_question_and_one_load(self) -> None:
+        daemon, wanted = self.daemon(), keys("one question", 512)
+        self.store(self.engine(daemon), "stores", wanted)
+        engine = self.engine(daemon)
+        request = self.request(engine, "asks", wanted)
+        with frames() as sent:
+            self.assertEqual(self.attempts(engine, request, wanted), 512)
+            engine.settle()
+        self.assertEqual({op: sent[op] for op in (Op.BATCH, Op.LOOKUP, Op.PREFETCH)}, {Op.BATCH: 1, Op.LOOKUP: 0, Op.PREFETCH: 0})
+        self.assertLessEqual(sum(sent.values()), 1 + 2, sent)  # and at most two for the load
+        self.assertEqual(engine.load(wanted, request), [row(k) for k in wanted])
+
+    def test_one_question_for_a_step(self) -> None:
+        daemon = self.daemon()
+        engine = self.engine(daemon)
+        prompts = [keys(f"step/{n}", 8) for n in range(64)]
+        requests = [self.request(engine, f"step/{n}", wanted) for n, wanted in enumerate(prompts)]
+        with frames() as sent:
+            for request, wanted in zip(requests, prompts):
+                engine.manager.lookup(wanted[0], request)
+            engine.step()
+            for request, wanted in zip(requests, prompts):
+                self.assertEqual(self.attempts(engine, request, wanted), 0)
+        self.assertEqual(dict(sent), {Op.BATCH: 1})
+
+    def test_the_first_key_answers_for_all(self) -> None:
+        daemon, wanted = self.daemon(), keys("the first", 40)
+        self.store(self.engine(daemon), "stores", wanted)
+        engine = self.engine(daemon)
+        request = self.request(engine, "asks", wanted)
+        deadline = time.monotonic() + 20
+        while engine.tier.lookup(wanted[0], request) != engine.results.HIT and time.monotonic() < deadline:
+            engine.tier.on_schedule_end()
+            time.sleep(0.001)
+        with frames() as sent:
+            self.assertEqual({engine.tier.lookup(k, request) for k in wanted}, {engine.results.HIT})
+        self.assertEqual(dict(sent), {})
+
+    def test_a_prompt_goes_from_its_end(self) -> None:
+        """Its chunks are not alone: what room others take is that of its leaves."""
+        daemon, wanted = self.daemon(dram="16MiB"), keys("a prompt", 1000)
+        engine = self.engine(daemon)
+        self.store(engine, "first", wanted)
+        room = iter(range(100))
+        while all(self.there(engine, wanted)):
+            n = next(room)
+            self.store(engine, f"other/{n}", keys(f"other/{n}", 200))
+        there = self.there(engine, wanted)
+        self.assertEqual(there, sorted(there, reverse=True))
+        self.assertGreater(sum(there), 0)
+
+    def test_a_window_is_loaded_only_where_it_is_needed(self) -> None:
+        daemon, n, size = self.daemon(dram="64MiB"), 200, 8
+        full, window = keys("hybrid", n), keys("hybrid", n, group=1)
+        self.store(self.engine(daemon), "stores", full, window)
+        engine = self.engine(daemon)
+        request = self.request(engine, "asks", full, window)
+        self.assertEqual(self.attempts(engine, request, full, window, size), n)
+        engine.settle()
+        needed = n + size
+        loaded = [key for job in engine.manager.loads for key in job.keys]
+        self.assertLessEqual(len(loaded), 1.05 * needed)
+        self.assertEqual(engine.tier._counters.take()["bytes", "load"], len(loaded) * _ROW)
+        wanted = [*full, *window[-size:]]
+        self.assertEqual(engine.load(wanted, request), [row(k) for k in wanted])
+
+    def test_a_hole_that_vllm_has(self) -> None:
+        """What lies behind a block that only vLLM has is found all the same."""
+        daemon, wanted = self.daemon(), keys("a hole", 30)
+        first = self.engine(daemon)
+        self.store(first, "before", wanted[:10])
+        request = self.request(first, "behind", wanted)
+        first.store(wanted[11:], request)
+        first.settle()
+        engine = self.engine(daemon)
+        other = self.request(engine, "asks", wanted)
+        taken = engine.manager.primary_tier.take([wanted[10]])  # it is in host memory
+        taken[wanted[10]].ready = True
+        engine.memory[taken[wanted[10]].at * _ROW :][:_ROW] = row(wanted[10])
+        self.assertEqual(self.attempts(engine, other, wanted), 30)
+        self.assertEqual(engine.load(wanted, other), [row(k) for k in wanted])
+
+    def test_a_hit_elsewhere_is_a_use(self) -> None:
+        """Blocks that a request had on the GPU outlive those of one that came later."""
+        daemon = self.daemon(dram="16MiB")
+        engine, used, unused = self.engine(daemon), keys("used", 400), keys("unused", 400)
+        self.store(engine, "first", used)
+        self.store(engine, "second", unused)
+        request = self.request(engine, "hits", used)
+        engine.finish(request)  # nothing was asked for
+        engine.step()
+        deadline = time.monotonic() + 20
+        while engine.tier._lookups._used and time.monotonic() < deadline:
+            time.sleep(0.001)
+        engine.tier._client.ping()  # behind the question
+        room = iter(range(100))
+        while all(self.there(engine, used)) and all(self.there(engine, unused)):
+            n = next(room)
+            self.store(engine, f"room/{n}", keys(f"room/{n}", 200))
+        self.assertEqual(self.there(engine, used), [True] * 400)
+        self.assertLess(sum(self.there(engine, unused)), 400)
+
+    def test_claims_that_lie(self) -> None:
+        """Blocks under other parents, in circles and twice: no wrong byte, none lost."""
+        daemon, blocks = self.daemon(), keys("lies", 60)
+        engine, stored, r = self.engine(daemon, rows=32), set(), random.Random(7)
+        for n in range(150):
+            claimed = r.sample(blocks, 16)
+            request = self.request(engine, f"lies/{n}", claimed)
+            if r.random() < 0.5:
+                found = self.attempts(engine, request, claimed)
+                self.assertGreaterEqual(found, next((i for i, k in enumerate(claimed) if k not in stored), 16))
+                self.assertEqual(engine.load(claimed[:found], request), [row(k) for k in claimed[:found]])
+            else:
+                engine.store(claimed[:10], request)
+                stored.update(claimed[:10])
+            engine.settle()
+            engine.finish(request)
+        self.assertEqual(self.there(engine, sorted(stored)), [True] * len(stored))
+
+    def test_no_more_than_is_worth_loading(self) -> None:
+        """An engine that computes faster than the disk loads is told of a miss."""
+        daemon, wanted = self.daemon(dram="16MiB", disk="256MiB"), keys("worth", 100)
+        engine = self.engine(daemon)
+        self.store(engine, "stores", wanted)
+        self.assertIsNotNone(engine.tier._client.flush(timeout=30))
+        for n in range(30):  # it is only on disk then
+            self.store(engine, f"room/{n}", keys(f"room/{n}", 200))
+        measured = self.engine(daemon)
+        request = self.request(measured, "measures", wanted[:20])
+        self.attempts(measured, request, wanted[:20])
+        fast = self.engine(daemon, prefill_tokens_per_second=1 << 31)
+        request = self.request(fast, "asks", wanted)
+        found = self.attempts(fast, request, wanted)
+        self.assertLess(found, 100)
+        slow = self.engine(daemon, prefill_tokens_per_second=1)
+        self.assertEqual(self.attempts(slow, self.request(slow, "asks", wanted), wanted), 100)
+
+
+class Orders(unittest.TestCase):
+    """What is made of positions, and of lookups where there are none."""
+
+    def said(self, *groups: Sequence[bytes]) -> Any:
+        return SimpleNamespace(req_id="r", _offload_key_positions=positions(*groups))
+
+    def test_positions(self) -> None:
+        full, window = keys("p", 6), keys("p", 6, group=1)
+        order, request = Order(), self.said(full, window)
+        shuffled = random.sample([*full[2:5], *window[1:2], *window[4:]], 6)
+        runs = sorted(order.runs(request, shuffled), key=lambda run: (run.keys[0][-4:], full.index(run.keys[0][:-4] + full[0][-4:])))
+        digests = [kvstored.chains.digest(k) for k in full], [kvstored.chains.digest(k) for k in window]
+        self.assertEqual(
+            runs,
+            [Run(full[2:5], digests[0][:2]), Run(window[1:2], digests[1][:1]), Run(window[4:], digests[1][:4])],
+        )
+        request._offload_key_positions.update({key: 999 + n for n, key in enumerate(keys("more", 2))})  # decoded meanwhile
+        self.assertEqual(order.runs(request, keys("more", 2)), [Run(keys("more", 2), digests[0])])
+        self.assertEqual(order.runs(request, keys("unknown", 1)), [Run(keys("unknown", 1), None)])
+
+    def test_lookups(self) -> None:
+        full, window = keys("l", 6), keys("l", 6, group=1)
+        order, request = Order(), SimpleNamespace(req_id="r")
+        order.learn(request, full)
+        digests = [kvstored.chains.digest(k) for k in window]
+        self.assertEqual(order.runs(request, random.sample(window[2:5], 3)), [Run(window[2:5], digests[:2])])
+        order.learn(request, full[::-1])  # what was said first stays
+        chain, numbers = order.numbered(request, window[:1:-1])
+        self.assertEqual((chain.keys, numbers), (window, [5, 4, 3, 2]))
+        self.assertEqual(order.runs(None, keys("unknown", 2)), [Run(keys("unknown", 2), None)])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -13,16 +13,21 @@ from __future__ import annotations
 
 import collections
 import itertools
+import logging
 import time
 from typing import Any, Deque, Dict, Iterable, List, Mapping, NamedTuple, Optional, Set, Tuple
 
 from . import hints, prompt
 from .chains import digests
+from .errors import Error
 from .job import Job
 from .pages import Pages
+from .vllm_hints import configs
 from .vllm_jobs import Worker
-from .vllm_order import Order, Run, group, raw
+from .vllm_order import Chain, Order, Run, group, raw
 from .vllm_stats import Counters
+
+log = logging.getLogger("kvstored.vllm")
 
 _HIT_SECONDS = hints.SECONDS - 1.0  # less than the lease that a hit takes
 _MISS_SECONDS = 1.0
@@ -294,10 +299,11 @@ class Lookups:
         self._counters.add("lookups", hits, "hit")
         self._counters.add("lookups", len(answers) - hits, "miss")
 
-    # ---- uses --------------------------------------------------------------------
+    # ---- requests that have finished ---------------------------------------------
 
     def _use(self, contexts: List[Any]) -> None:
-        """Counts what lies in DRAM and was never asked for, as vLLM had it itself."""
+        """Counts what lies in DRAM and was never asked for, as vLLM had it itself, and
+        passes on what the requests say of the future."""
         prompts: List[prompt.Prompt] = []
         for context in contexts:
             first = self._first.pop(_name(context), {})
@@ -305,11 +311,23 @@ class Lookups:
                 n = first.get(name, len(chain.keys))
                 if n and name not in self._windows:
                     prompts.append(self._prompt(Run(chain.keys[:n], [])))
+                self._tell(context, chain)
             self._order.forget(context)
         for at in range(0, len(prompts), _BATCH):
             jobs, _ = self._pages.client.batch(prompts[at : at + _BATCH], search=_DRAM, timeout=self._timeout)
             for job in jobs:
                 job.release_soon()
+
+    def _tell(self, context: Any, chain: Chain) -> None:
+        said = configs(context)
+        if not said:
+            return
+        try:
+            hinted = self._pages.client.hint(self._prompt(Run(chain.keys, [])), said, timeout=self._timeout)
+            for fault in hinted.faults:
+                log.info("kvstored: request %s: hint %r does not count: %s", _name(context), fault.name, fault.text)
+        except Error as e:
+            log.info("kvstored: request %s: its hints do not count: %s", _name(context), e)
 
 
 _DRAM = 1  # of a search

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import json
 import random
 import time
 import unittest
@@ -15,6 +16,7 @@ from unittest import mock
 import kvstored
 import kvstored.chains
 from kvstored.call import Call
+from kvstored.vllm_hints import configs
 from kvstored.vllm_order import Order, Run, raw
 from kvstored.wire import Op
 
@@ -205,6 +207,38 @@ class Chains(unittest.TestCase):
             self.store(engine, f"room/{n}", keys(f"room/{n}", 200))
         self.assertEqual(self.there(engine, used), [True] * 400)
         self.assertLess(sum(self.there(engine, unused)), 400)
+
+    def test_hints_at_the_end(self) -> None:
+        """What a request says of the future goes out when it ends, with its whole chain.
+        What the daemon does not know is in the log, and changes nothing else."""
+        daemon, wanted = self.daemon(), keys("hints", 20)
+        engine = self.engine(daemon)
+        self.store(engine, "stores", wanted)
+        envelope = {"protocol_version": "0.1", "message_id": "m", "actions": []}
+        request = self.request(engine, "hints", wanted)
+        request.kv_hints = envelope
+        request.kv_transfer_params = {"kvstored": {"session": "s", "pause_seconds": 3, "unknown": True, "no text": []}}
+        sent: List[Any] = []
+        real = engine.tier._client.hint
+
+        def hint(prompt: Any, configs: Any, **more: Any) -> Any:
+            sent.append((len(prompt.lengths), dict(configs)))
+            return real(prompt, configs, **more)
+
+        with mock.patch.object(engine.tier._client, "hint", hint), self.assertLogs("kvstored.vllm", "INFO") as said:
+            engine.finish(request)
+            engine.step()
+            deadline = time.monotonic() + 20
+            while not said.output and time.monotonic() < deadline:
+                time.sleep(0.001)
+        expected = {"session": "s", "pause_seconds": "3", "unknown": "true", "kv_hints": json.dumps(envelope)}
+        self.assertEqual(sent, [(20, expected)])
+        self.assertIn("hint 'unknown' does not count", said.output[0])
+
+    def test_hints_that_make_no_sense(self) -> None:
+        for params in (None, [], {"kvstored": 5}, {"kvstored": {"a": None}}, {"other": {}}):
+            for envelope in (None, "text", 7, [], object()):
+                self.assertEqual(configs(SimpleNamespace(kv_transfer_params=params, kv_hints=envelope)), [])
 
     def test_claims_that_lie(self) -> None:
         """Blocks under other parents, in circles and twice: no wrong byte, none lost."""

@@ -3,8 +3,8 @@
 //
 // # Owns
 //
-// [Requests] reads traces in the format published with Mooncake, [Chat] makes
-// up the prompts of people who chat. A [Player] plays one prompt: prefetch,
+// [Requests] reads traces in the format published with Mooncake, and of whole
+// sessions of agents; [Chat] makes up the prompts of people who chat. A [Player] plays one prompt: prefetch,
 // wait, verify the ready prefix, store the missing chunks, release. [Run] plays a
 // whole trace with several clients and adds everything up in a [Result].
 //

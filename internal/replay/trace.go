@@ -3,12 +3,14 @@ package replay
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"iter"
 	"math"
+	"slices"
 	"time"
 )
 
@@ -19,14 +21,16 @@ var ErrTrace = errors.New("invalid trace")
 // blocks of 16 is 131,072 ids of up to 20 digits.
 const maxLineBytes = 4 << 20
 
-// Request is one line of a trace: a prompt, as the ids of its blocks.
+// Request is one request of a trace: a prompt, as the ids of its blocks.
 type Request struct {
 	Line         int
+	Session      int   // number of the session or sub-agent that made it, from 1 on; 0 where the trace does not say
 	Millis       int64 // since the start of the trace
 	InputTokens  int
 	OutputTokens int
 	// BlockIDs has one id a block, from the start of the prompt. Equal ids
-	// mean equal blocks and equal blocks before them.
+	// mean equal blocks and equal blocks before them. The last block may be
+	// partial.
 	BlockIDs []uint64
 
 	due time.Time // when it is to start; zero = whenever a client is free
@@ -37,7 +41,21 @@ type Request struct {
 //	{"timestamp": 0, "input_length": 700, "output_length": 5, "hash_ids": [0, 1]}
 //
 // with one id for each block of blockTokens tokens, the last of which may be
-// partial. Other members are passed over. It yields requests in their order,
+// partial, or a whole session a line, as
+//
+//	{"block_size": 64, "tool_tokens": 512, "system_tokens": 256, "start": 9.5, "requests": [
+//	  {"t": 0, "in": 1290, "out": 169, "model": "m", "hash_ids": [1, 2, 3]},
+//	  {"t": 4.2, "type": "subagent", "tool_tokens": 0, "system_tokens": 64, "requests": [...]}]}
+//
+// (without the line breaks), where ids are the session's own and stand for
+// block_size tokens. These are put together to blocks of blockTokens, named by
+// their last id; sessions that have equal tools, system prompt and model have
+// the whole blocks of these in common. Requests of all sessions then come in
+// the order of their times: start is when a session began, in seconds, and t
+// counts from there or from the sub-agent's own t. A trace of sessions is read
+// whole before its first request.
+//
+// Other members are passed over. Requests yields requests in their order,
 // and at the first line that is not one an error that names the line, then
 // ends. The error wraps [ErrTrace] unless reading itself failed. name stands
 // for the trace in errors.
@@ -55,34 +73,93 @@ func Requests(r io.Reader, name string, blockTokens int) iter.Seq2[Request, erro
 // and ends where reading fails.
 func Lines(r io.Reader, name string, blockTokens int) iter.Seq2[Request, error] {
 	return func(yield func(Request, error) bool) {
-		in := bufio.NewReaderSize(r, 64<<10)
-		var text []byte
-		for line := 1; ; line++ {
-			var err error
-			if text, err = readLine(in, text[:0]); err == io.EOF {
-				return
-			} else if err != nil {
-				yield(Request{}, fmt.Errorf("read trace: %s:%d: %w", name, line, err))
+		l := lines{in: bufio.NewReaderSize(r, 64<<10), name: name, most: maxSessionBytes}
+		first, err := l.next()
+		switch {
+		case err == nil && isSession(first):
+			l.sessions(first, blockTokens, yield)
+		default:
+			l.most = maxLineBytes
+			l.requests(first, err, blockTokens, yield)
+		}
+	}
+}
+
+// lines is a trace on its way in.
+type lines struct {
+	in     *bufio.Reader
+	name   string
+	most   int // bytes of a line
+	number int // of the last line read
+	text   []byte
+}
+
+// next returns a line, valid until the one after it. io.EOF is the end.
+func (l *lines) next() (line []byte, err error) {
+	l.number++
+	if l.text, err = readLine(l.in, l.text[:0], l.most); err != nil && err != io.EOF {
+		err = fmt.Errorf("read trace: %s:%d: %w", l.name, l.number, err)
+	}
+	return l.text, err
+}
+
+// wrong names the line that is not what it should be.
+func (l *lines) wrong(err error) error {
+	return fmt.Errorf("%w: %s:%d: %w", ErrTrace, l.name, l.number, err)
+}
+
+// requests yields one request a line.
+func (l *lines) requests(text []byte, err error, blockTokens int, yield func(Request, error) bool) {
+	for ; err == nil; text, err = l.next() {
+		req, err := parse(text, blockTokens)
+		if err != nil {
+			req, err = Request{}, l.wrong(err)
+		}
+		req.Line = l.number
+		if !yield(req, err) {
+			return
+		}
+	}
+	if err != io.EOF {
+		yield(Request{}, err)
+	}
+}
+
+// sessions yields the lines that are wrong, then all requests by their times.
+func (l *lines) sessions(text []byte, blockTokens int, yield func(Request, error) bool) {
+	s, err := newSessions(blockTokens), error(nil)
+	var all []Request
+	for ; err == nil; text, err = l.next() {
+		some, err := s.parse(text)
+		if err != nil {
+			if !yield(Request{Line: l.number}, l.wrong(err)) {
 				return
 			}
-			req, err := parse(text, blockTokens)
-			if err != nil {
-				req, err = Request{}, fmt.Errorf("%w: %s:%d: %w", ErrTrace, name, line, err)
-			}
-			req.Line = line
-			if !yield(req, err) {
-				return
-			}
+			continue
+		}
+		for i := range some {
+			some[i].Line = l.number
+		}
+		all = append(all, some...)
+	}
+	if err != io.EOF {
+		yield(Request{}, err)
+		return
+	}
+	slices.SortStableFunc(all, func(a, b Request) int { return cmp.Compare(a.Millis, b.Millis) })
+	for _, req := range all {
+		if !yield(req, nil) {
+			return
 		}
 	}
 }
 
 // readLine appends a line to text, or as much of it as shows that it is too
 // long. io.EOF is the end of the trace.
-func readLine(in *bufio.Reader, text []byte) ([]byte, error) {
+func readLine(in *bufio.Reader, text []byte, most int) ([]byte, error) {
 	for {
 		part, err := in.ReadSlice('\n')
-		if len(text) <= maxLineBytes {
+		if len(text) <= most {
 			text = append(text, part...)
 		}
 		switch {
@@ -97,6 +174,7 @@ func readLine(in *bufio.Reader, text []byte) ([]byte, error) {
 
 // wireRequest tells absent members from zeros.
 type wireRequest struct {
+	Requests  any       `json:"requests"`  // of a session, which is no request
 	Timestamp *float64  `json:"timestamp"` // some traces have fractions of a millisecond
 	Input     *int      `json:"input_length"`
 	Output    *int      `json:"output_length"`
@@ -115,6 +193,8 @@ func parse(line []byte, blockTokens int) (Request, error) {
 		return Request{}, malformed(err)
 	}
 	switch {
+	case w.Requests != nil:
+		return Request{}, errors.New("a session, but the trace began with a request")
 	case w.Timestamp == nil:
 		return Request{}, errors.New(`"timestamp" is missing`)
 	case w.Input == nil:

@@ -113,7 +113,7 @@ func playChats(t *testing.T, name, trace string) replay.Result {
 // it would, twice the same, and tenure stores less and hits more than lru.
 func TestLiveIsAsSimulated(t *testing.T) {
 	text := chats(1500)
-	trace, err := simulate.Read(strings.NewReader(text), "chats", 512, false)
+	trace, err := simulate.Read(strings.NewReader(text), "chats", simulate.Reading{BlockTokens: 512, SaveUnfull: true})
 	if err != nil {
 		t.Fatal(err)
 	}

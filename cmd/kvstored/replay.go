@@ -41,7 +41,8 @@ that with what it must be, and store the blocks that are missing.
 
 A trace has one JSON object a line, as published with Mooncake: "timestamp",
 "input_length", "output_length", and "hash_ids" with one id for each block of
---block-size tokens. Requests are played as fast as possible, or with
+--block-size tokens; or a session of an agent, with "requests" of "t", "in",
+"out" and "hash_ids", which docs/benchmarks.md describes. Requests are played as fast as possible, or with
 --honor-timestamps when their time has come, if a client is free then: give
 enough of them with --concurrency. Names that end in .gz and .zst are unpacked.
 
@@ -69,7 +70,7 @@ each policy and capacity would have hit, which tells how large a cache to buy.`,
 	fl.StringVar(&f.payload, "payload-bytes", "64KiB", "size of every payload")
 	fl.IntVar(&f.limit, "limit", 0, "play only so many requests; 0 = all")
 	fl.IntVar(&f.concurrency, "concurrency", 1, "clients that play at the same time")
-	fl.BoolVar(&f.saveUnfull, "save-unfull", false, "store the last, partial block of a prompt too")
+	fl.BoolVar(&f.saveUnfull, "save-unfull", false, "store the last, partial block of a prompt too, which engines do not")
 	fl.BoolVar(&f.waitComplete, "wait-complete", false, "always wait for the disk: until all that is stored is ready, and until what was stored is written")
 	fl.BoolVar(&f.timestamps, "honor-timestamps", false, "start requests when their timestamps say")
 	fl.Float64Var(&f.speed, "speed", 1, "with --honor-timestamps: so many times as fast as the trace")

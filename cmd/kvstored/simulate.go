@@ -37,7 +37,8 @@ func (s *simulateFlags) define(fl *pflag.FlagSet) {
 	fl.StringSliceVar(&s.policies, "policy", []string{"all"}, "simulate these policies: all, or some of "+strings.Join(simulate.Policies(), ","))
 	fl.StringSliceVar(&s.capacities, "capacity-blocks", []string{"auto"}, "simulate caches of so many blocks; auto = a sweep up to all blocks of the trace")
 	fl.BoolVar(&s.tree, "tree", false, "simulate as the daemon evicts: only blocks that no other one stands on")
-	fl.StringVar(&s.hints, "hints", "none", "simulate clients that tell the policies which take hints what is not used again (oracle), or how long each answer will be (answers)")
+	fl.StringVar(&s.hints, "hints", "none", "simulate clients that tell the policies which take hints what is not used again (oracle), or how long each answer will be (answers); "+
+		"or all policies that evict leaves only which prompts are done (done), when a session ends (ends), and also how long it pauses (pause)")
 	fl.IntVar(&s.resample, "resample", 0, "simulate so many times without a random fifth of the sessions, and show mean and deviation")
 	fl.BoolVar(&s.skipBad, "skip-bad", false, "simulate without the lines that are not requests, and count them")
 	fl.StringVar(&s.blockSize, "bytes-per-block", "", "also show sizes in bytes, at so many for a block's KV")
@@ -46,7 +47,7 @@ func (s *simulateFlags) define(fl *pflag.FlagSet) {
 // Each mode of replay has flags that mean nothing to the other.
 var (
 	simulateOnly = []string{"policy", "capacity-blocks", "tree", "hints", "resample", "skip-bad", "bytes-per-block"}
-	liveOnly     = []string{"honor-timestamps", "speed", "payload-bytes", "limit", "concurrency", "save-unfull", "wait-complete", "config", "socket"}
+	liveOnly     = []string{"honor-timestamps", "speed", "payload-bytes", "limit", "concurrency", "wait-complete", "config", "socket"}
 )
 
 // oneMode refuses flags of the other mode.
@@ -123,7 +124,7 @@ func (f *replayFlags) runSimulate(cmd *cobra.Command) error {
 // simulateOptions has no capacities where a sweep is asked for.
 func (f *replayFlags) simulateOptions() (simulate.Options, error) {
 	s := &f.simulate
-	o := simulate.Options{Policies: s.policies, Tree: s.tree, Oracle: s.hints == "oracle", Answers: s.hints == "answers"}
+	o := simulate.Options{Policies: s.policies, Tree: s.tree}
 	if slices.Equal(s.policies, []string{"all"}) {
 		o.Policies = simulate.Policies()
 		if s.tree {
@@ -131,6 +132,9 @@ func (f *replayFlags) simulateOptions() (simulate.Options, error) {
 		}
 	}
 	var err error
+	if err = s.parseHints(&o); err != nil {
+		return o, err
+	}
 	if o.Capacities, err = s.parseCapacities(); err != nil {
 		return o, err
 	}
@@ -138,8 +142,6 @@ func (f *replayFlags) simulateOptions() (simulate.Options, error) {
 		return o, err
 	}
 	switch {
-	case s.hints != "none" && !o.Oracle && !o.Answers:
-		return o, usage(fmt.Errorf("--hints %q: use none, oracle or answers", s.hints))
 	case s.resample < 0 || s.resample == 1:
 		return o, usage(errors.New("--resample must be at least 2: one says nothing of a deviation"))
 	case s.resample > 0 && f.report != "":
@@ -151,6 +153,26 @@ func (f *replayFlags) simulateOptions() (simulate.Options, error) {
 		return o, usage(err)
 	}
 	return o, nil
+}
+
+// parseHints reads what the simulated clients say.
+func (s *simulateFlags) parseHints(o *simulate.Options) error {
+	switch s.hints {
+	case "none":
+	case "oracle":
+		o.Oracle = true
+	case "answers":
+		o.Answers = true
+	case "done":
+		o.Sessions = simulate.Turns
+	case "ends":
+		o.Sessions = simulate.Ends
+	case "pause":
+		o.Sessions = simulate.Pauses
+	default:
+		return usage(fmt.Errorf("--hints %q: use none, oracle, answers, done, ends or pause", s.hints))
+	}
+	return nil
 }
 
 // parseCapacities reads numbers of blocks; none for auto.
@@ -186,5 +208,5 @@ func (f *replayFlags) readTrace() (*simulate.Trace, error) {
 		return nil, err
 	}
 	defer in.Close()
-	return simulate.Read(in, f.trace, f.blockTokens, f.simulate.skipBad)
+	return simulate.Read(in, f.trace, simulate.Reading{BlockTokens: f.blockTokens, SkipBad: f.simulate.skipBad, SaveUnfull: f.saveUnfull})
 }

@@ -157,6 +157,41 @@ func TestSimulateResample(t *testing.T) {
 	}
 }
 
+// TestSimulateSessions: a trace of sessions is read, whole blocks are stored
+// unless partial ones are asked for, and hints are carried out.
+func TestSimulateSessions(t *testing.T) {
+	trace := write(t, `{"block_size":64,"requests":[{"t":0,"in":100,"hash_ids":[1]},{"t":9,"in":130,"hash_ids":[1,2,3]}]}`+"\n"+
+		`{"block_size":64,"start":1,"requests":[{"t":0,"in":64,"hash_ids":[1]}]}`+"\n")
+	for _, tt := range []struct {
+		args []string
+		hits int64
+		last int
+	}{
+		{nil, 0, 1},
+		{[]string{"--capacity-blocks", "9"}, 64, 3},
+		{[]string{"--capacity-blocks", "9", "--save-unfull"}, 64, 4},
+		{[]string{"--hints", "done"}, 64, 1}, // what is not asked for again displaces nothing
+		{[]string{"--hints", "ends"}, 0, 1},
+		{[]string{"--hints", "pause"}, 64, 1}, // it is back before it is due
+	} {
+		args := append([]string{"replay", "--simulate", "--tree", "--trace", trace, "--block-size", "64", "--policy", "lru", "--capacity-blocks", "1", "--json"}, tt.args...)
+		if len(tt.args) > 0 && tt.args[0] == "--capacity-blocks" {
+			args = slices.Delete(args, 9, 11)
+		}
+		code, out, errs := kvstored(t, "", args...)
+		var rows []simulate.Row
+		if err := json.Unmarshal([]byte(out), &rows); code != exitOK || err != nil {
+			t.Fatalf("%v: exit code %d, %v, %s", args, code, err, errs)
+		}
+		if r := rows[0]; r.TotalHitTokens != tt.hits || r.FinalCacheBlocks != tt.last || r.Requests != 3 {
+			t.Errorf("%v: %+v; want %d tokens hit, %d blocks in the end", tt.args, r, tt.hits, tt.last)
+		}
+	}
+	if code, _, errs := kvstored(t, "", "replay", "--simulate", "--trace", madeUpTrace, "--hints", "pause"); code != exitFailure || !strings.Contains(errs, "sessions") {
+		t.Errorf("pauses of a trace without sessions: exit code %d, %s", code, errs)
+	}
+}
+
 func TestSimulateErrors(t *testing.T) {
 	good, err := os.ReadFile(madeUpTrace)
 	if err != nil {

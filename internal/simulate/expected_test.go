@@ -34,7 +34,7 @@ var readConversation = sync.OnceValues(func() (*Trace, error) {
 		return nil, err
 	}
 	defer f.Close()
-	return Read(f, path, 512, false)
+	return Read(f, path, Reading{BlockTokens: 512, SaveUnfull: true})
 })
 
 // TestPublishedCounts: every policy makes of the published trace exactly what

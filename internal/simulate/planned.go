@@ -13,17 +13,19 @@ type planned struct {
 }
 
 func (p *planned) request(at int, blocks []uint32) (prefix, hits int) {
+	if p.idle != nil {
+		p.idle.arrive(p.turn, blocks)
+		defer p.idle.leave(p.turn)
+	}
 	for prefix < len(blocks) && p.has(blocks[prefix]) {
 		prefix++
 	}
 	p.observe(at, blocks)
-	stored := prefix
-	for stored < len(blocks) && p.store.n < p.capacity || stored < len(blocks) && p.replace(blocks[stored]) {
+	stored, wanted := prefix, p.wanted(at, blocks)
+	for stored < len(blocks) && p.store.n < p.capacity || stored < wanted && p.replace(blocks[stored]) {
 		b := blocks[stored]
 		p.add(b)
-		if up := p.parents[b]; up != 0 {
-			p.kids[up-1]++
-		}
+		p.adopt(b)
 		stored++
 	}
 	p.turn++
@@ -42,7 +44,7 @@ func (p *planned) observe(at int, blocks []uint32) {
 	switch {
 	case p.o.Answers:
 		r.Hint = policy.AnswerHint(p.trace.requests[p.turn].answer)
-	case p.o.Oracle:
+	case p.o.Oracle, p.o.Sessions == Turns:
 		r.Hint = policy.Done
 		for r.HintFrom < len(blocks) && p.trace.nextUse()[at+r.HintFrom] != never {
 			r.HintFrom++
@@ -51,8 +53,13 @@ func (p *planned) observe(at int, blocks []uint32) {
 	p.planner.Observe(r)
 }
 
-// replace makes room for b if it is worth more than what would go.
+// replace makes room for b if it is worth more than what would go, as it is
+// than anything of a session that is idle.
 func (p *planned) replace(b uint32) bool {
+	if b, found := p.first(); found {
+		p.evicted(b)
+		return true
+	}
 	up := p.parents[b]
 	if !p.planner.Admit(hashOf(b), uint64(up)) {
 		return false

@@ -91,7 +91,8 @@ func (t *Trace) thenAnew(accesses int) *Trace {
 			s.blocks = append(s.blocks, b+n)
 		}
 		at = req.end
-		s.requests = append(s.requests, request{len(s.blocks), req.tokens, req.answer})
+		req.end = len(s.blocks)
+		s.requests = append(s.requests, req)
 		s.promptTokens += int64(req.tokens)
 	}
 	s.nextUse = sync.OnceValue(s.findNextUse)

@@ -104,7 +104,8 @@ func (t *Trace) without(seed uint64) *Trace {
 			continue
 		}
 		s.blocks = append(s.blocks, blocks...)
-		s.requests = append(s.requests, request{len(s.blocks), req.tokens, req.answer})
+		req.end = len(s.blocks)
+		s.requests = append(s.requests, req)
 		s.promptTokens += int64(req.tokens)
 	}
 	s.nextUse = sync.OnceValue(s.findNextUse)

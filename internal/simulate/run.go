@@ -39,9 +39,26 @@ type Options struct {
 	// The hints that policies which take any are told.
 	Oracle  bool // which blocks are not used again
 	Answers bool // how long the answer to each prompt will be
+	// Sessions is what clients say of their sessions to every policy that
+	// evicts leaves only, and that is no bound.
+	Sessions Sessions
 	// Done is told of each row as it is ready, one at a time. May be nil.
 	Done func(Row)
 }
+
+// Sessions is what clients say of their sessions.
+type Sessions uint8
+
+// What clients may say.
+const (
+	Nothing Sessions = iota
+	Turns            // that no prompt will go on from the last one
+	Ends             // that a session is over, after its last request
+	// Pauses is Ends, and after each other request how long the session
+	// pauses, known to a factor of two. A disk below holds all that there
+	// was: from half that time on what has gone comes back.
+	Pauses
+)
 
 // Check names the first fault of the options.
 func (o *Options) Check() error {
@@ -70,6 +87,11 @@ func Run(ctx context.Context, t *Trace, o Options) ([]Row, error) {
 	}
 	if o.Tree || slices.ContainsFunc(o.Policies, NeedsTree) {
 		if err := t.CheckTree(); err != nil {
+			return nil, err
+		}
+	}
+	if o.Sessions > Turns {
+		if err := t.checkSessions(); err != nil {
 			return nil, err
 		}
 	}
@@ -128,13 +150,18 @@ func newPlayer(t *Trace, name string, capacity int, o *Options) (player, error) 
 		}
 		s.policy = p
 	}
-	if p, ok := s.policy.(policy.Planner); ok {
-		return &planned{tree: newTree(s), planner: p, trace: t, o: o}, nil
+	planner, plans := s.policy.(policy.Planner)
+	if !plans && !o.Tree {
+		return &flat{s}, nil
 	}
-	if o.Tree {
-		return newTree(s), nil
+	leaves := newTree(s)
+	if o.Sessions != Nothing && !IsBound(name) {
+		leaves.idle = newIdle(leaves, t, o)
 	}
-	return &flat{s}, nil
+	if plans {
+		return &planned{tree: leaves, planner: planner, trace: t, o: o}, nil
+	}
+	return leaves, nil
 }
 
 // askEvery is how many requests are played between two looks at the context.

@@ -18,7 +18,7 @@ func line(ids string, tokens string) string {
 
 func parse(t *testing.T, text string) *Trace {
 	t.Helper()
-	trace, err := Read(strings.NewReader(text), "t.jsonl", 512, false)
+	trace, err := Read(strings.NewReader(text), "t.jsonl", Reading{BlockTokens: 512, SaveUnfull: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,14 +52,14 @@ func TestByHand(t *testing.T) {
 
 func TestReadSkips(t *testing.T) {
 	text := line("1", "512") + "bad\n" + line("1", "512") + line("1", "9999")
-	if _, err := Read(strings.NewReader(text), "t.jsonl", 512, false); !errors.Is(err, replay.ErrTrace) || !strings.Contains(err.Error(), "t.jsonl:2: ") {
+	if _, err := Read(strings.NewReader(text), "t.jsonl", Reading{BlockTokens: 512, SaveUnfull: true}); !errors.Is(err, replay.ErrTrace) || !strings.Contains(err.Error(), "t.jsonl:2: ") {
 		t.Errorf("error %v, want one about t.jsonl:2", err)
 	}
-	trace, err := Read(strings.NewReader(text), "t.jsonl", 512, true)
+	trace, err := Read(strings.NewReader(text), "t.jsonl", Reading{BlockTokens: 512, SaveUnfull: true, SkipBad: true})
 	if err != nil || trace.Requests() != 2 || trace.Skipped != 2 || !strings.Contains(trace.Bad.Error(), "t.jsonl:2: ") {
 		t.Errorf("%v requests, %d skipped, first %v, error %v", trace.Requests(), trace.Skipped, trace.Bad, err)
 	}
-	if _, err := Read(strings.NewReader("bad\n"), "t.jsonl", 512, true); !errors.Is(err, replay.ErrTrace) {
+	if _, err := Read(strings.NewReader("bad\n"), "t.jsonl", Reading{BlockTokens: 512, SaveUnfull: true, SkipBad: true}); !errors.Is(err, replay.ErrTrace) {
 		t.Errorf("nothing but bad lines: error %v", err)
 	}
 }

@@ -22,7 +22,7 @@ func readTrace(t testing.TB, path string) *Trace {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	trace, err := Read(f, path, 512, false)
+	trace, err := Read(f, path, Reading{BlockTokens: 512, SaveUnfull: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,21 +26,36 @@ type Trace struct {
 }
 
 type request struct {
-	end    int // of its blocks in Trace.blocks; they begin where the one before ends
-	tokens int
-	answer int // tokens of it
+	end     int // of its blocks in Trace.blocks; they begin where the one before ends
+	tokens  int
+	answer  int   // tokens of it
+	session int   // 0 = not known
+	millis  int64 // when it came
+}
+
+// Reading says how to read a trace.
+type Reading struct {
+	BlockTokens int
+	SkipBad     bool // pass over the lines that are not requests
+	// SaveUnfull also stores the last, partial block of each prompt. Engines
+	// store whole ones.
+	SaveUnfull bool
 }
 
 // Read reads a trace (see [replay.Requests]) to its end. It fails at the first
-// line that is not a request unless skipBad is set.
-func Read(r io.Reader, name string, blockTokens int, skipBad bool) (*Trace, error) {
-	t := &Trace{blockTokens: blockTokens}
+// line that is not a request unless these are passed over. The tokens of
+// blocks that are not stored count in the prompts all the same.
+func Read(r io.Reader, name string, how Reading) (*Trace, error) {
+	t := &Trace{blockTokens: how.BlockTokens}
 	numbers := make(map[uint64]uint32)
-	for req, err := range replay.Lines(r, name, blockTokens) {
+	for req, err := range replay.Lines(r, name, how.BlockTokens) {
 		switch {
 		case err == nil:
+			if whole := req.InputTokens / how.BlockTokens; !how.SaveUnfull {
+				req.BlockIDs = req.BlockIDs[:whole]
+			}
 			t.add(&req, name, numbers)
-		case skipBad && errors.Is(err, replay.ErrTrace):
+		case how.SkipBad && errors.Is(err, replay.ErrTrace):
 			t.Skipped++
 			if t.Bad == nil {
 				t.Bad = err
@@ -70,12 +85,30 @@ func (t *Trace) add(req *replay.Request, name string, numbers map[uint64]uint32)
 		t.blocks = append(t.blocks, b)
 		parent = b + 1
 	}
-	t.requests = append(t.requests, request{len(t.blocks), req.InputTokens, req.OutputTokens})
+	t.requests = append(t.requests, request{len(t.blocks), req.InputTokens, req.OutputTokens, req.Session, req.Millis})
 	t.promptTokens += int64(req.InputTokens)
 }
 
 // CheckTree says where the ids of the trace stop standing for prefixes, or nil.
 func (t *Trace) CheckTree() error { return t.notTree }
+
+// start is where the blocks of a request begin.
+func (t *Trace) start(turn int) int {
+	if turn == 0 {
+		return 0
+	}
+	return t.requests[turn-1].end
+}
+
+// checkSessions fails where a request is of no session.
+func (t *Trace) checkSessions() error {
+	for _, r := range t.requests {
+		if r.session == 0 {
+			return fmt.Errorf("%w: it does not say which requests are of one session; a trace of sessions does", replay.ErrTrace)
+		}
+	}
+	return nil
+}
 
 // Requests is how many requests there are.
 func (t *Trace) Requests() int { return len(t.requests) }

@@ -76,7 +76,7 @@ func randomTrace(t testing.TB, seed uint64) *Trace {
 		chains = append(chains, c)
 		fmt.Fprintf(&text, `{"timestamp": %d, "input_length": %d, "output_length": 1, "hash_ids": [%s]}`+"\n", next, 512*len(c), strings.Join(c, ","))
 	}
-	trace, err := Read(strings.NewReader(text.String()), "random", 512, false)
+	trace, err := Read(strings.NewReader(text.String()), "random", Reading{BlockTokens: 512, SaveUnfull: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,7 +27,7 @@ func handleHint(c *reader, h wire.Header, body []byte) error {
 func hinted(c *reader, req *wire.HintRequest, session string) ([]key.Chain, error) {
 	switch {
 	case req.LookupID != "":
-		return c.named(req.LookupID)
+		return named(c, req.LookupID)
 	case req.Chain.Form == wire.FormNone:
 		return lastOf(c, req.Chain.Space, session)
 	}
@@ -39,7 +39,7 @@ func hinted(c *reader, req *wire.HintRequest, session string) ([]key.Chain, erro
 }
 
 // named is the prompt that this user asked for under a lookup id.
-func (c *reader) named(lookupID string) ([]key.Chain, error) {
+func named(c *reader, lookupID string) ([]key.Chain, error) {
 	chains := c.server.recent.get(asked{c.uid, lookupID}, c.judged.policy)
 	if chains == nil {
 		return nil, refuse(wire.CodeNotFound, "nothing was prefetched as %.80q, or too long ago; send the prompt", lookupID)

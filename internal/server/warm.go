@@ -110,7 +110,7 @@ func handleWarm(c *reader, h wire.Header, body []byte) error {
 	g := group{stack: c.server.o.Stack, search: searchSet(req.Search)}
 	if req.LookupID != "" {
 		var err error
-		if g.chains, err = c.named(req.LookupID); err != nil {
+		if g.chains, err = named(c, req.LookupID); err != nil {
 			return err
 		}
 	} else {

@@ -21,7 +21,7 @@ var rows = [][]string{
 	{"clients/python", "internal/broadcast", "internal/bulk", "internal/glob", "internal/httpd", "internal/human", "internal/version"},
 	{"internal/access"},
 	{"key", "policy", "config", "internal/accept", "internal/arena", "internal/breaker", "internal/budget", "internal/chart", "internal/database", "internal/extent", "internal/fair", "internal/flight", "internal/radix", "internal/socket", "internal/spin", "router/index"},
-	{"internal/ledger", "internal/record", "internal/wire", "router/event"},
+	{"internal/events", "internal/ledger", "internal/record", "internal/wire", "router/event"},
 	{"tier", "internal/hint", "internal/retain"},
 	{"internal/stack"},
 	{"internal/nested"}, // for tests

@@ -26,6 +26,7 @@ type index struct {
 	holds        func(p tier.Place, k key.Key) bool
 	retainer     Retainer      // nil: nothing is retained
 	inconsistent atomic.Uint64 // claims about the parents of chunks that contradicted earlier ones
+	journal      *journal      // nil: no events
 
 	mu struct {
 		sync.Mutex
@@ -103,10 +104,12 @@ func (x *index) add(c *key.Chain, from, to int, p tier.Place) {
 		return
 	}
 	x.each(from, to, func(i int) {
+		was := x.journal.at(c.Key(i))
 		stands := x.mu.tree.Claim(c.Space, c.Parent(i), c.Hashes[i], uint8(tier.Of(p)))
 		if !stands && !c.Alone {
 			x.inconsistent.Add(1)
 		}
+		x.journal.claimed(p, c.Key(i), c.Tokens[i], was)
 		x.tell(p, c.Key(i))
 	})
 }
@@ -115,9 +118,11 @@ func (x *index) add(c *key.Chain, from, to int, p tier.Place) {
 func (x *index) addChain(c *key.Chain, from, to int, p tier.Place) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	was := x.journal.before(c.Space, c.Hashes[from:to])
 	if x.mu.tree.Add(c.Space, c.Hashes[:to], from, uint8(tier.Of(p))) != nil {
 		return false
 	}
+	x.journal.added(c, from, to, p, was)
 	for i := from; i < to && p != tier.CPU; i++ {
 		x.tell(p, c.Key(i))
 	}
@@ -182,9 +187,11 @@ func (x *index) insertAll(p tier.Place, recs []tier.Record) {
 			x.set(r.Key, p, false)
 			continue
 		}
+		was := x.journal.at(r.Key)
 		if !x.mu.tree.Claim(r.Key.Space, r.Parent, r.Key.Hash, uint8(tier.Of(p))) {
 			x.inconsistent.Add(1)
 		}
+		x.journal.claimed(p, r.Key, r.Tokens, was)
 		at, _ := x.mu.tree.Get(r.Key.Space, r.Key.Hash)
 		x.levels.told(p, r.Key, tier.Set(at))
 	}
@@ -196,7 +203,9 @@ func (x *index) set(k key.Key, p tier.Place, has bool) {
 	if has {
 		set, clear = clear, set
 	}
+	was := x.journal.at(k)
 	at, _ := x.mu.tree.Set(k.Space, k.Hash, set, clear)
+	x.journal.changed(k, p, was, tier.Set(at))
 	x.levels.told(p, k, tier.Set(at))
 }
 

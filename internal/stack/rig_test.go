@@ -12,6 +12,7 @@ import (
 
 	"github.com/kvstored/kvstored/cpu"
 	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/events"
 	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/stack"
@@ -61,6 +62,7 @@ type rig struct {
 	disk  *tiertest.Memory
 	below tier.Tier // disk as the stack sees it
 	more  []stack.Below
+	log   *events.Log
 	end   func()
 
 	mu   sync.Mutex
@@ -80,8 +82,9 @@ func newRig(t *testing.T, o options) *rig {
 	}
 	l := ledger.New(ledger.Options{CapacityBytes: capacity, Policy: lru, Limits: o.limits})
 	r := &rig{t: t, arena: a, more: o.more, seen: make(map[key.Key]bool), end: func() {}}
+	r.log = events.New(1, events.Options{Pending: 1 << 30, Batches: 1 << 30, Changes: 1 << 30})
 	r.hot = cpu.New(cpu.Options{Arena: a, Ledger: l, HighWatermark: 0.95, LowWatermark: 0.90})
-	so := stack.Options{Hot: r.hot, Write: o.write, Settings: stack.Settings{VerifyHits: o.verify, DiskBytesPerDay: o.perDay}, Quotas: o.quotas, Log: zerolog.Nop()}
+	so := stack.Options{Hot: r.hot, Write: o.write, Settings: stack.Settings{VerifyHits: o.verify, DiskBytesPerDay: o.perDay}, Quotas: o.quotas, Events: r.log, Log: zerolog.Nop()}
 	if !o.lone {
 		r.disk = o.disk
 		if r.disk == nil {
@@ -134,6 +137,7 @@ func (r *rig) stop() {
 		return
 	}
 	r.checkIndex()
+	r.checkEvents()
 	r.checkRest()
 	var ks []key.Key
 	for k := range r.seen {

@@ -7,6 +7,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/kvstored/kvstored/internal/events"
 	"github.com/kvstored/kvstored/tier"
 )
 
@@ -15,8 +16,9 @@ type Options struct {
 	Hot      tier.Hot
 	Below    []Below // the tiers below DRAM, nearest first
 	Write    WriteOptions
-	Quotas   []Quota // as the tiers were given them
-	Settings         // the first ones; see Stack.Set
+	Quotas   []Quota     // as the tiers were given them
+	Settings             // the first ones; see Stack.Set
+	Events   *events.Log // is told what the tiers come to have and lose; nil: off
 	Log      zerolog.Logger
 }
 
@@ -53,6 +55,7 @@ type Stack struct {
 // NewStack makes a stack over its tiers.
 func NewStack(o Options) *Stack {
 	d := newDRAM(newLevels(o.Hot, o.Below), o.Log)
+	d.index.journal = newJournal(&o, d.index.mu.tree)
 	s := &Stack{dram: d, lookups: lookups{d}, leases: &leases{dram: d}, remover: &remover{d}}
 	s.loader, s.planning = newLoader(d, s.leases), newPlanning(d)
 	s.filler = &filler{lookups: s.lookups, planning: s.planning, remover: s.remover}

@@ -1,0 +1,161 @@
+package stack
+
+import (
+	"context"
+
+	"github.com/kvstored/kvstored/internal/events"
+	"github.com/kvstored/kvstored/internal/radix"
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier"
+)
+
+// journal notes in the log of events what the index learns of the tiers. All of it
+// is called with the index's lock held, so that the log has the order of the index.
+// A nil journal notes nothing.
+type journal struct {
+	log  *events.Log
+	hot  tier.Hot
+	tree *radix.Tree
+	was  []uint8 // scratch of before
+}
+
+func newJournal(o *Options, tree *radix.Tree) *journal {
+	if o.Events == nil {
+		return nil
+	}
+	return &journal{log: o.Events, hot: o.Hot, tree: tree}
+}
+
+// at is where the index has k before a change.
+func (j *journal) at(k key.Key) tier.Set {
+	if j == nil {
+		return 0
+	}
+	at, _ := j.tree.Get(k.Space, k.Hash)
+	return tier.Set(at)
+}
+
+// before is where the index has the chunks of a space before a change; valid until
+// the next call.
+func (j *journal) before(space key.SpaceID, hashes []key.Hash) []uint8 {
+	if j == nil {
+		return nil
+	}
+	j.was = j.was[:0]
+	for _, h := range hashes {
+		at, _ := j.tree.Get(space, h)
+		j.was = append(j.was, at)
+	}
+	return j.was
+}
+
+// added notes those of chunks from..to of c that p has not had; was is what before
+// said of them.
+func (j *journal) added(c *key.Chain, from, to int, p tier.Place, was []uint8) {
+	if j == nil {
+		return
+	}
+	for i := from; i < to; i++ {
+		if !tier.Set(was[i-from]).Has(p) {
+			j.log.Note(events.Change{Kind: events.Stored, Place: uint8(p), Tokens: c.Tokens[i], Key: c.Key(i), Parent: c.Parent(i)})
+		}
+	}
+}
+
+// claimed notes a chunk that was put into the index, which had it at was. It may
+// stand below another chunk than was claimed.
+func (j *journal) claimed(p tier.Place, k key.Key, tokens uint32, was tier.Set) {
+	if j == nil || was.Has(p) {
+		return
+	}
+	c := events.Change{Kind: events.Stored, Place: uint8(p), Tokens: tokens, Key: k}
+	c.Parent, _ = j.tree.Parent(k.Space, k.Hash)
+	j.log.Note(c)
+}
+
+// changed notes that p has come to have k, or has it no more.
+func (j *journal) changed(k key.Key, p tier.Place, was, now tier.Set) {
+	switch {
+	case j == nil || was.Has(p) == now.Has(p):
+	case now.Has(p):
+		j.log.Note(j.stored(k, p))
+	default:
+		j.log.Note(events.Change{Kind: events.Removed, Place: uint8(p), Key: k})
+	}
+}
+
+// stored is the change of a chunk of which only the key is at hand. DRAM knows the
+// number of its tokens, if it has it too.
+func (j *journal) stored(k key.Key, p tier.Place) events.Change {
+	c := events.Change{Kind: events.Stored, Place: uint8(p), Key: k}
+	c.Parent, _ = j.tree.Parent(k.Space, k.Hash)
+	if e, _ := j.hot.Ledger().Find(k); e.Key == k {
+		c.Tokens = tier.HotRecord(e, 0).Tokens
+	}
+	return c
+}
+
+// Announce notes in the log all that the tiers are known to have, in order with
+// other changes. It lets requests in between.
+func (s *operator) Announce(ctx context.Context) error {
+	return s.index.tour(ctx, func(ks []key.Key) error {
+		s.index.announce(ks)
+		return s.index.journal.log.Room(ctx)
+	})
+}
+
+// announce notes where the chunks, indexBatch at most, are now.
+func (x *index) announce(ks []key.Key) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, k := range ks {
+		x.journal.everywhere(k, x.journal.log.Note)
+	}
+}
+
+// everywhere calls do for each tier that has k.
+func (j *journal) everywhere(k key.Key, do func(events.Change)) {
+	for p, at := tier.Place(0), j.at(k); p < tier.Places; p++ {
+		if at.Has(p) {
+			do(j.stored(k, p))
+		}
+	}
+}
+
+// Contents calls visit with all that the tiers are known to have, a few hundred
+// chunks at a time and a chunk before those that follow it. What changes meanwhile
+// may be in it or not: the log has it. The slice is valid until visit returns.
+func (s *operator) Contents(ctx context.Context, visit func([]events.Change) error) error {
+	var list []events.Change
+	return s.index.tour(ctx, func(ks []key.Key) error {
+		list = s.index.contents(list[:0], ks)
+		return visit(list)
+	})
+}
+
+func (x *index) contents(list []events.Change, ks []key.Key) []events.Change {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, k := range ks {
+		x.journal.everywhere(k, func(c events.Change) { list = append(list, c) })
+	}
+	return list
+}
+
+// tour calls visit for the keys of all spaces, indexBatch at a time, in the order of
+// prompts. It lists one space in one hold of the lock, at some 20 ns a key.
+func (x *index) tour(ctx context.Context, visit func([]key.Key) error) error {
+	for _, id := range x.spaces() {
+		for ks := x.keys(id, tier.All); len(ks) > 0; {
+			n := min(len(ks), indexBatch)
+			if err := visit(ks[:n]); err != nil {
+				return err
+			}
+			ks = ks[n:]
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -190,6 +190,13 @@ func (l *Log) Next() uint64 {
 	return l.batches.next
 }
 
+// Oldest is the number of the oldest batch that Read has.
+func (l *Log) Oldest() uint64 {
+	l.batches.mu.Lock()
+	defer l.batches.mu.Unlock()
+	return l.batches.next - uint64(len(l.batches.list))
+}
+
 // Read appends batches from a sequence number on to dst, max at most. lost says
 // that some of them are gone, or never were: the reader goes on with those
 // returned, or with next, and asks for a snapshot. more is closed when there are

@@ -147,7 +147,7 @@ func TestSoakOfLibzmq(t *testing.T) {
 	const messages = 8_000
 	p, endpoint := publish(t, 1000, "tcp")
 	slow := startPeer(t, "slow", endpoint, 0)
-	churn := startPeer(t, "churn", endpoint, 40)
+	churn := startPeer(t, "churn", endpoint, 10)
 	good := startPeer(t, "sub", endpoint, messages)
 	until(t, func() bool { // all are there
 		p.Publish([]byte("warm"), seq(0), nil)

@@ -1,0 +1,193 @@
+package publish
+
+import (
+	"encoding/binary"
+	"math"
+	"time"
+
+	"github.com/kvstored/kvstored/internal/events"
+	"github.com/kvstored/kvstored/key"
+)
+
+// media names the tiers by place, as routers know them, and localities says whose
+// they are: a shared tier is not the publisher's alone.
+var (
+	media      = [...]string{"CPU", "STORAGE", "SHARED"}
+	localities = [...]string{"LOCAL", "LOCAL", "REMOTE"}
+)
+
+// Spaces says what the id of a space stands for; the zero Space if it is not known.
+type Spaces func(key.SpaceID) key.Space
+
+// Tokens appends the tokens of a chunk to dst, if they are known.
+type Tokens func(dst []uint32, k key.Key) []uint32
+
+// encoder writes batches in msgpack (github.com/msgpack/msgpack, spec.md).
+type encoder struct {
+	b      []byte
+	spaces Spaces
+	tokens Tokens // nil: none are sent
+	ids    []uint32
+}
+
+// batch is a whole batch: [time, [event, ...], rank].
+func (e *encoder) batch(at time.Time, list []events.Change) []byte {
+	e.b = append(e.b[:0], 0x93, 0xcb)
+	e.b = binary.BigEndian.AppendUint64(e.b, math.Float64bits(float64(at.UnixMicro())/1e6))
+	head := len(e.b)
+	e.array(math.MaxUint16 + 1) // of five bytes
+	n := uint32(0)
+	for ; len(list) > 0; n++ {
+		run := together(list)
+		e.event(list[:run])
+		list = list[run:]
+	}
+	binary.BigEndian.PutUint32(e.b[head+1:], n)
+	e.b = append(e.b, 0)
+	return e.b
+}
+
+// maxRun is the most blocks of one event: consumers bound them.
+const maxRun = 256
+
+// together is how many of the leading changes are one event: those of one kind, tier
+// and space, and of stored ones a chain of chunks with equally many tokens.
+func together(list []events.Change) int {
+	first := &list[0]
+	n := 1
+	for ; n < min(len(list), maxRun); n++ {
+		c := &list[n]
+		switch {
+		case c.Kind != first.Kind || c.Place != first.Place || c.Key.Space != first.Key.Space:
+			return n
+		case c.Kind == events.Stored && (c.Parent != list[n-1].Key.Hash || c.Tokens != first.Tokens):
+			return n
+		}
+	}
+	return n
+}
+
+func (e *encoder) event(run []events.Change) {
+	c := &run[0]
+	if c.Kind == events.Cleared {
+		e.fields(1)
+		e.text("type", "AllBlocksCleared")
+		return
+	}
+	space := e.spaces(c.Key.Space)
+	if c.Kind == events.Removed {
+		e.fields(5)
+		e.text("type", "BlockRemoved")
+	} else {
+		e.fields(11)
+		e.text("type", "BlockStored")
+	}
+	e.name("block_hashes")
+	e.array(len(run))
+	for i := range run {
+		e.hash(run[i].Key.Hash)
+	}
+	e.text("medium", media[c.Place])
+	e.text("locality", localities[c.Place])
+	e.text("space", c.Key.Space.String())
+	if c.Kind == events.Stored {
+		e.stored(run, &space)
+	}
+}
+
+// stored is what a stored event has besides: the parent, how many tokens a block
+// has, and the tokens themselves if all of them are known. Without tokens block_size
+// is 0, as in vLLM's placeholders: it goes with them.
+func (e *encoder) stored(run []events.Change, space *key.Space) {
+	each := int(run[0].Tokens)
+	if each == 0 {
+		each = space.ChunkTokens
+	}
+	e.name("parent_block_hash")
+	if run[0].Parent == (key.Hash{}) {
+		e.b = append(e.b, 0xc0)
+	} else {
+		e.hash(run[0].Parent)
+	}
+	ids := e.idsOf(run, each)
+	e.name("token_ids")
+	e.array(len(ids))
+	for _, id := range ids {
+		e.number(uint64(id))
+	}
+	size := each
+	if len(ids) == 0 {
+		size = 0
+	}
+	e.name("block_size")
+	e.number(uint64(size))
+	e.name("tokens")
+	e.number(uint64(each))
+	e.name("lora_id")
+	e.b = append(e.b, 0xc0)
+	e.name("lora_name")
+	if space.LoRA == "" {
+		e.b = append(e.b, 0xc0)
+	} else {
+		e.str(space.LoRA)
+	}
+}
+
+// idsOf is the tokens of a run, if all are known.
+func (e *encoder) idsOf(run []events.Change, each int) []uint32 {
+	if e.tokens == nil || each == 0 {
+		return nil
+	}
+	e.ids = e.ids[:0]
+	for i := range run {
+		if e.ids = e.tokens(e.ids, run[i].Key); len(e.ids) != (i+1)*each {
+			return nil
+		}
+	}
+	return e.ids
+}
+
+// hash is a hash in bytes; one that an engine gave in 8 bytes is the number that
+// it was.
+func (e *encoder) hash(h key.Hash) {
+	if binary.BigEndian.Uint64(h[8:]) == 0 {
+		e.b = binary.BigEndian.AppendUint64(append(e.b, 0xcf), binary.BigEndian.Uint64(h[:8]))
+		return
+	}
+	e.b = append(append(e.b, 0xc4, byte(len(h))), h[:]...)
+}
+
+func (e *encoder) text(name, value string) {
+	e.name(name)
+	e.str(value)
+}
+
+func (e *encoder) name(s string) { e.b = append(append(e.b, 0xa0|byte(len(s))), s...) }
+
+func (e *encoder) str(s string) {
+	e.b = append(binary.BigEndian.AppendUint16(append(e.b, 0xda), uint16(len(s))), s...)
+}
+
+func (e *encoder) fields(n int) { e.b = append(e.b, 0x80|byte(n)) }
+
+func (e *encoder) array(n int) {
+	switch {
+	case n < 16:
+		e.b = append(e.b, 0x90|byte(n))
+	case n <= math.MaxUint16:
+		e.b = binary.BigEndian.AppendUint16(append(e.b, 0xdc), uint16(n))
+	default:
+		e.b = binary.BigEndian.AppendUint32(append(e.b, 0xdd), uint32(n))
+	}
+}
+
+func (e *encoder) number(n uint64) {
+	switch {
+	case n < 128:
+		e.b = append(e.b, byte(n))
+	case n <= math.MaxUint32:
+		e.b = binary.BigEndian.AppendUint32(append(e.b, 0xce), uint32(n))
+	default:
+		e.b = binary.BigEndian.AppendUint64(append(e.b, 0xcf), n)
+	}
+}

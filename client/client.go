@@ -21,7 +21,8 @@ type Client struct {
 
 	mu struct {
 		sync.Mutex
-		jobs map[uint64]*Job // live ones, for pushes
+		jobs   map[uint64]*Job // live ones, for pushes
+		events *eventStream    // of the call of Events under way
 	}
 }
 
@@ -123,6 +124,15 @@ func (c *Client) Stats(ctx context.Context) (json.RawMessage, error) {
 
 // push is called by the reader. Jobs that ended here may still be pushed.
 func (c *Client) push(h wire.Header, body []byte) error {
+	if h.Op == wire.OpEvents {
+		c.mu.Lock()
+		s := c.mu.events
+		c.mu.Unlock()
+		if s == nil || s.id.Load() != h.ID {
+			return nil
+		}
+		return s.update(body)
+	}
 	if h.Op != wire.OpPrefetch {
 		return nil // from a newer daemon
 	}

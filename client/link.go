@@ -79,6 +79,7 @@ type message struct {
 	payloads [][]byte
 	take     func(body []byte) error
 	undo     func(body []byte) ([]orphan, error)
+	begins   func(id uint64) // nil, or told the request's id before it is sent
 }
 
 // do sends a request and waits for its reply. An error of take is the error of
@@ -96,6 +97,9 @@ func (l *link) exchange(ctx context.Context, m *message) error {
 	*c = call{op: m.op, done: c.done, take: m.take, undo: m.undo}
 	if err := l.register(c); err != nil {
 		return err
+	}
+	if m.begins != nil {
+		m.begins(c.id)
 	}
 	if err := l.send(ctx, c.id, m); err != nil {
 		l.forget(c)

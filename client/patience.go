@@ -51,7 +51,7 @@ func ended(ctx context.Context) error {
 // disk, a bucket, or the loads of a job.
 func slow(op wire.Op) bool {
 	switch op {
-	case wire.OpWait, wire.OpGet, wire.OpReserve, wire.OpDelete, wire.OpFlush, wire.OpWarm:
+	case wire.OpWait, wire.OpGet, wire.OpReserve, wire.OpDelete, wire.OpFlush, wire.OpWarm, wire.OpEvents:
 		return true
 	}
 	return false

@@ -20,6 +20,7 @@ type Config struct {
 	Budget   Budget   `yaml:"budget"`
 	Limits   Limits   `yaml:"limits"`
 	Stop     Stop     `yaml:"stop"`
+	Events   Events   `yaml:"events"`
 	Spaces   []Space  `yaml:"spaces" reload:"at once"`
 	Access   []Access `yaml:"access" reload:"next request"`
 	Log      Log      `yaml:"log"`

@@ -47,6 +47,7 @@ type checker struct {
 func check(c *Config, rules Rules, meant func(path string) bool) Errors {
 	k := checker{Config: c, rules: rules, meant: meant}
 	k.listen()
+	k.events()
 	k.formats()
 	k.cpu()
 	k.disk()

@@ -65,7 +65,7 @@ configuration; 4 no daemon there, it went away, or it does not answer.`,
 	root.AddCommand(
 		serveCommand(), checkCommand(), configCommand(), demoCommand(), replayCommand(), statsCommand(),
 		putCommand(), getCommand(), lookupCommand(), deleteCommand(), flushCommand(), scrubCommand(), versionCommand(),
-		pinsCommand(), retainsCommand(), revokeCommand(), policyCommand(), clearCommand(), purgeCommand(), spacesCommand(), warmCommand(),
+		pinsCommand(), retainsCommand(), revokeCommand(), policyCommand(), clearCommand(), purgeCommand(), spacesCommand(), warmCommand(), eventsCommand(),
 	)
 	markFailures(root)
 	return root

@@ -2,8 +2,6 @@ package daemon
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -37,6 +35,8 @@ type Daemon struct {
 	stack   *stack.Stack
 	server  *server.Server
 	fronts  fronts
+	events  eventLog
+	epoch   uint64
 	metrics *metrics
 	started time.Time
 	reloads *reloads
@@ -81,6 +81,13 @@ func New(cfg config.Config, o Options) (d *Daemon, err error) {
 	if err = d.listenFronts(); err != nil {
 		return d, err
 	}
+	if err = d.events.listen(&d.cfg); err != nil {
+		return d, err
+	}
+	if d.epoch, err = makeEpoch(); err != nil {
+		return d, err
+	}
+	d.events.make(&d.cfg, d.epoch)
 	d.makeBudget()
 	if err = d.tiers.make(&d.cfg, d.log); err != nil {
 		return d, err
@@ -90,9 +97,8 @@ func New(cfg config.Config, o Options) (d *Daemon, err error) {
 		return d, err
 	}
 	d.loadLearned()
-	if err = d.makeServer(); err != nil {
-		return d, err
-	}
+	d.makeServer()
+	d.events.publish(d)
 	return d, d.makeFronts()
 }
 
@@ -127,7 +133,7 @@ func (d *Daemon) makeStack() error {
 	}
 	o := stack.Options{
 		Hot: d.cpu, Write: stack.WriteOptions{Mode: mode, MinHits: d.cfg.Write.MinHits},
-		Settings: stackSettings(&d.cfg), Quotas: quotas(d.cfg.Spaces), Log: d.log.With().Str("component", "stack").Logger(),
+		Settings: stackSettings(&d.cfg), Quotas: quotas(d.cfg.Spaces), Events: d.events.log, Log: d.log.With().Str("component", "stack").Logger(),
 	}
 	if d.disk != nil { // a nil *disk.Keeper would be a tier
 		o.Below = append(o.Below, stack.Below{
@@ -146,13 +152,9 @@ func (d *Daemon) makeStack() error {
 	return nil
 }
 
-func (d *Daemon) makeServer() error {
+func (d *Daemon) makeServer() {
 	c := &d.cfg
 	limits := limitsWithin(c.Limits, openFiles())
-	var epoch [8]byte
-	if _, err := rand.Read(epoch[:]); err != nil {
-		return fmt.Errorf("epoch: %w", err)
-	}
 	d.server = server.New(server.Options{
 		Memory: d.budget, Limits: server.Limits{
 			StallTimeout: c.Limits.Stall, Connections: limits.Connections, AdminConnections: config.AdminConnections,
@@ -160,12 +162,11 @@ func (d *Daemon) makeServer() error {
 		},
 		Stack: d.stack, Arena: d.arena, Quarantine: d.quarantine, Direct: d.quarantine != nil,
 		Settings: serverSettings(c), Spin: c.Arena.Spin, Fronts: frontSpaces(),
-		Version: version.String(), Epoch: binary.LittleEndian.Uint64(epoch[:]),
+		Version: version.String(), Epoch: d.epoch, Events: d.events.log, Tokens: d.events.tokens,
 		Stats:   d.statsJSON,
 		Observe: d.metrics.observe,
 		Log:     d.log.With().Str("component", "server").Logger(),
 	})
-	return nil
 }
 
 // Run serves until ctx ends or a part of the daemon fails, then writes all
@@ -180,6 +181,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	workers.Go(func() error { return d.stack.Run(below) })
 	workers.Go(func() error { return d.runLearned(below) })
 	workers.Go(func() error { return d.budget.Run(below) })
+	d.events.run(below, d, workers)
 	d.tiers.run(below, workers)
 
 	clients, serving := errgroup.WithContext(ctx)
@@ -194,6 +196,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 		clients.Go(func() error { return d.servePages(serving) })
 	}
 	d.fronts.serve(serving, clients, &d.log)
+	d.events.serve(serving, clients, &d.log)
 	clients.Go(func() error { return d.reloads.run(serving) })
 	d.log.Info().Str("socket", d.cfg.Listen.Socket).Str("admin_socket", d.admin.path).Str("admin", pages).Msg("serving")
 	<-serving.Done()
@@ -217,6 +220,7 @@ func (d *Daemon) Close() {
 		fail("admin socket", socket.Unlisten(d.admin.path, d.admin.socket))
 	}
 	d.fronts.close(fail)
+	d.events.close(fail)
 	if d.stack != nil {
 		d.stack.Wait() // no client asks any more; loads under way end soon
 	}

@@ -27,6 +27,7 @@ type Stats struct {
 	Store         StoreStats   `json:"store"`
 	RESP          *resp.Stats  `json:"resp,omitempty"` // of front ends that are on
 	LM            *lm.Stats    `json:"lm,omitempty"`
+	Events        *EventStats  `json:"events,omitempty"`
 }
 
 // ArenaStats are the numbers of the memory that clients map.
@@ -94,6 +95,7 @@ func (d *Daemon) stats() Stats {
 		out.Store.ClassBytes[ledger.Class(c).String()] = n
 	}
 	d.fronts.stats(&out)
+	d.events.stats(&out)
 	if d.quarantine != nil {
 		out.Arena.QuarantineBytes = d.quarantine.Stats().Bytes
 	}

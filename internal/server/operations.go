@@ -33,6 +33,7 @@ var operations = [1 << 8]operation{
 	wire.OpWait:     {handleWait, access.Read, somewhere, false},
 	wire.OpRelease:  {handleRelease, access.Read, somewhere, false},
 	wire.OpUnpin:    {handleUnpin, access.Read, somewhere, false},
+	wire.OpEvents:   {handleEvents, access.Read, somewhere, false},
 	wire.OpStats:    {handleStats, access.Read, everywhere, false},
 
 	wire.OpReserve: {handleReserve, access.Write, inSpaces, true},

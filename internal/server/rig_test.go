@@ -62,6 +62,7 @@ type rig struct {
 
 	cancel context.CancelFunc // ends the server
 	served chan error
+	logged chan struct{} // closed when the log of events has ended
 }
 
 // options of a rig, on top of those of the server.
@@ -94,7 +95,7 @@ func newRig(t testing.TB, o options) *rig {
 		HighWatermark: 0.95, LowWatermark: 0.90,
 	})
 	r.disk = tiertest.NewMemory("disk", 64*mib)
-	so := stack.Options{Hot: r.hot, Below: []stack.Below{{Place: tier.Disk, Tier: r.disk}}, Write: o.write, Quotas: o.quotas, Log: zerolog.Nop()}
+	so := stack.Options{Hot: r.hot, Below: []stack.Below{{Place: tier.Disk, Tier: r.disk}}, Write: o.write, Quotas: o.quotas, Events: o.Events, Log: zerolog.Nop()}
 	if o.lone {
 		so.Below = nil
 	}
@@ -128,6 +129,13 @@ func (r *rig) serve(o server.Options) {
 	below, stopBelow := context.WithCancel(context.Background())
 	ended := make(chan error, 2)
 	go func() { ended <- r.stack.Run(below) }()
+	r.logged = make(chan struct{})
+	go func() {
+		defer close(r.logged)
+		if o.Events != nil {
+			_ = o.Events.Run(below, r.stack.Announce)
+		}
+	}()
 	if r.quarantine != nil {
 		go func() { ended <- r.quarantine.Run(below) }()
 	} else {
@@ -143,6 +151,7 @@ func (r *rig) serve(o server.Options) {
 		r.stop()
 		r.stack.Wait()
 		stopBelow()
+		<-r.logged
 		for range 2 {
 			if err := <-ended; err != nil {
 				r.t.Error(err)

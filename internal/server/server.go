@@ -13,6 +13,7 @@ import (
 	"github.com/kvstored/kvstored/internal/accept"
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/budget"
+	"github.com/kvstored/kvstored/internal/events"
 	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/hint"
 	"github.com/kvstored/kvstored/internal/retain"
@@ -40,7 +41,9 @@ type Options struct {
 	Memory *budget.Budget // what the connections cost outside the arena; nil = no bound
 
 	Version string
-	Epoch   uint64 // random for each start of the daemon
+	Epoch   uint64         // random for each start of the daemon
+	Events  *events.Log    // nil: off
+	Tokens  *events.Tokens // nil: not kept
 	// Stats returns the daemon's numbers as a JSON object, for a client with these
 	// rights.
 	Stats func(wire.Rights) ([]byte, error)
@@ -113,12 +116,13 @@ type Server struct {
 	users      users
 	sessions   sessions
 	shared     *shared
+	snapshots  chan struct{} // capacity 1: held by the snapshot under way
 }
 
 // New makes a server; Serve starts it.
 func New(o Options) *Server {
 	o.Limits = o.Limits.orDefault()
-	s := &Server{o: o, maxPayload: min(arena.MaxPayload, o.Arena.Stats().CapacityBytes)}
+	s := &Server{o: o, maxPayload: min(arena.MaxPayload, o.Arena.Stats().CapacityBytes), snapshots: make(chan struct{}, 1)}
 	s.now.Store(&o.Settings)
 	s.users.gate, s.users.limits = fair.NewGate(0, spin.Busy), &s.o.Limits
 	s.users.mu.byID = make(map[identity]*tenant)

@@ -19,7 +19,9 @@ var (
 )
 
 // inC reports whether the C client has the operation too.
-func inC(op Op) bool { return newReply[op] != nil && op != OpBatch && op != OpWarm && op != OpHint }
+func inC(op Op) bool {
+	return newReply[op] != nil && op != OpBatch && op != OpWarm && op != OpHint && op != OpEvents
+}
 
 // accepted reports whether the Go client takes a frame of the daemon of an
 // operation that all clients have.

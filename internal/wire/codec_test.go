@@ -34,6 +34,7 @@ var newRequest = map[Op]func() Message{
 	OpWarm:      func() Message { return new(WarmRequest) },
 	OpBatch:     func() Message { return new(BatchRequest) },
 	OpHint:      func() Message { return new(HintRequest) },
+	OpEvents:    func() Message { return new(EventsRequest) },
 }
 
 // newReply returns an empty reply of each operation.
@@ -61,6 +62,7 @@ var newReply = map[Op]func() Message{
 	OpWarm:      func() Message { return new(WarmReply) },
 	OpBatch:     func() Message { return new(BatchReply) },
 	OpHint:      func() Message { return new(HintReply) },
+	OpEvents:    func() Message { return new(EventsReply) },
 }
 
 func TestEveryOpIsCovered(t *testing.T) {

@@ -207,6 +207,18 @@ var golden = []struct {
 	{"stats_reply", reply(OpStats), &StatsReply{[]byte(`{"uptime_seconds":1}`)}},
 	{"ping_request", request(OpPing), &EmptyRequest{}},
 	{"ping_reply", reply(OpPing), &EmptyReply{}},
+	{"events_request", request(OpEvents), &EventsRequest{Epoch: 0x1122334455667788, From: 41, Snapshot: true}},
+	{"events_now_request", request(OpEvents), &EventsRequest{From: EventsNow, Deadline: Deadline{true, 500}}},
+	{"events_reply", reply(OpEvents), &EventsReply{Next: 43}},
+	{"events_push", push(OpEvents), &EventsPush{
+		Epoch: 0x1122334455667788, Seq: 41, Micros: 1_700_000_000_000_000,
+		Spaces: []EventSpace{{ID: goldenInfo(0).ID, Space: goldenSpace.WithoutSalt()}},
+		Events: Events(nil).
+			Add(Event{Tier: TierCPU, Tokens: 256, Space: goldenInfo(0).ID, Hash: key.Hash(sequence(1, 17)), Parent: key.Hash(sequence(17, 33))}).
+			Add(Event{Kind: EventRemoved, Tier: TierDisk, Space: goldenInfo(0).ID, Hash: key.Hash(sequence(17, 33))}).
+			Add(Event{Kind: EventCleared}),
+	}},
+	{"events_lost_push", push(OpEvents), &EventsPush{Epoch: 0x1122334455667788, Seq: 90, Micros: 1_700_000_000_000_000, Flags: EventsLost}},
 	{"warm_request", request(OpWarm), &WarmRequest{Chain: goldenTokens, Search: TierDisk, Deadline: Deadline{true, 500}}},
 	{"warm_named_request", request(OpWarm), &WarmRequest{Chain: Chain{Form: FormNone}, LookupID: "req-42"}},
 	{"warm_reply", reply(OpWarm), &WarmReply{Match: goldenMatch, State: JobState{
@@ -254,6 +266,7 @@ var goldenFaults = []Fault{
 var goldenRunning = JobState{Code: CodeRunning, Ready: Count{1, 256}, Tiers: TierCounts{{1, 256}}, Refs: goldenRefs.Slice(0, 1)}
 
 func request(op Op) Header { return Header{Kind: KindRequest, Op: op, ID: uint64(op)} }
+func push(op Op) Header    { return Header{Kind: KindPush, Op: op, ID: uint64(op)} }
 func reply(op Op) Header   { return Header{Kind: KindReply, Op: op, ID: uint64(op)} }
 
 // handmade are golden frames that no codec here writes.

@@ -57,6 +57,7 @@ class Op(IntEnum):
     WARM = 20
     BATCH = 21
     HINT = 30
+    EVENTS = 31
 
 
 class Space(NamedTuple):

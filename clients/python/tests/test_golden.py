@@ -93,6 +93,11 @@ REQUESTS = {
 #: Requests that this client never makes.
 NOT_SPOKEN = {
     "commit_chain_request",
+    "events_lost_push",
+    "events_now_request",
+    "events_push",
+    "events_reply",
+    "events_request",
     "hello_window_request",
     "lookup_groups_request",
     "ping_option_request",

@@ -1,0 +1,192 @@
+package server_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/internal/events"
+	"github.com/kvstored/kvstored/internal/server"
+	"github.com/kvstored/kvstored/internal/wire"
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier"
+)
+
+// eventful is the options of a rig whose events are on.
+func eventful(o events.Options) options {
+	return options{Options: server.Options{Events: events.New(42, o)}}
+}
+
+// event reads pushes of events until one has something in it.
+func (c *raw) event() (uint64, wire.EventsPush) {
+	c.t.Helper()
+	for {
+		for len(c.pushes) == 0 {
+			f, err := c.read()
+			if err != nil {
+				c.t.Fatalf("waiting for a push: %v", err)
+			}
+			if f.Kind == wire.KindPush {
+				c.pushes = append(c.pushes, f)
+			} else {
+				c.replies[f.ID] = f
+			}
+		}
+		f := c.pushes[0]
+		c.pushes = c.pushes[1:]
+		var m wire.EventsPush
+		if err := m.Decode(f.body); err != nil || f.Op != wire.OpEvents {
+			c.t.Fatalf("%s: %v", f.Op, err)
+		}
+		if m.Events.Len() > 0 || m.Flags != 0 {
+			return f.ID, m
+		}
+	}
+}
+
+func TestEvents(t *testing.T) {
+	r := newRig(t, eventful(events.Options{}))
+	c := r.greet(staged)
+	id := c.send(wire.OpEvents, &wire.EventsRequest{From: wire.EventsNow})
+	c.ping()
+	p := chain(1, 3)
+	r.store(p, 0, 3)
+	at := make(map[key.Hash]tier.Set)
+	for told := false; at[p.Hashes[0]]&at[p.Hashes[1]]&at[p.Hashes[2]] != tier.Of(tier.CPU)|tier.Of(tier.Disk); {
+		of, m := c.event()
+		if of != id || m.Epoch != 42 {
+			t.Fatalf("%d: %+v", of, m)
+		}
+		for _, s := range m.Spaces {
+			if told = true; s.Space.Model != "m" || s.ID != p.Space {
+				t.Errorf("%+v", s)
+			}
+		}
+		for i := range m.Events.Len() {
+			e := m.Events.At(i)
+			if !told || e.Kind != wire.EventStored || e.Space != p.Space {
+				t.Fatalf("told %v: %+v", told, e)
+			}
+			at[e.Hash] |= tier.Set(e.Tier)
+		}
+	}
+	if _, err := r.stack.Delete(t.Context(), []key.Key{p.Key(2)}); err != nil {
+		t.Fatal(err)
+	}
+	for removed := false; !removed; {
+		_, m := c.event()
+		for i := range m.Events.Len() {
+			e := m.Events.At(i)
+			removed = removed || e.Kind == wire.EventRemoved && e.Tier == wire.TierCPU && e.Hash == p.Hashes[2]
+		}
+	}
+	var code wire.CodeReply
+	if c.do(wire.OpCancel, &wire.IDRequest{ID: id}, &code); code.Code != wire.CodeOK {
+		t.Fatal(code)
+	}
+	if f := c.take(id); f.Code != wire.CodeCancelled {
+		t.Errorf("it ends with %s", f.Code)
+	}
+}
+
+// A snapshot is all that is there, each chunk before those that follow it.
+func TestEventsSnapshot(t *testing.T) {
+	r := newRig(t, eventful(events.Options{}))
+	p := chain(1, 300)
+	r.onDisk(p, 0, 4)
+	r.store(p, 4, 200)
+	c := r.greet(staged)
+	c.send(wire.OpEvents, &wire.EventsRequest{Snapshot: true})
+	known, parts := map[key.Hash]bool{{}: true}, 0
+	for {
+		_, m := c.event()
+		if m.Flags&wire.EventsSnapshot == 0 {
+			t.Fatalf("%+v", m)
+		}
+		for i := range m.Events.Len() {
+			e := m.Events.At(i)
+			if !known[e.Parent] {
+				t.Fatalf("chunk %x comes before the one before it", e.Hash)
+			}
+			known[e.Hash] = true
+		}
+		if parts++; m.Flags&wire.EventsComplete != 0 {
+			break
+		}
+		if parts > 100 {
+			t.Fatal("it does not end")
+		}
+	}
+	if len(known) != 1+200 {
+		t.Errorf("%d chunks of 200", len(known)-1)
+	}
+}
+
+// A place that is gone, that never was, and that of another epoch: the client is
+// told, and goes on with what comes.
+func TestEventsLost(t *testing.T) {
+	r := newRig(t, eventful(events.Options{Batches: 1}))
+	c := r.greet(staged)
+	for _, req := range []wire.EventsRequest{{Epoch: 42, From: 1 << 40}, {Epoch: 41}, {}} {
+		c.send(wire.OpEvents, &req)
+		if _, m := c.event(); m.Flags != wire.EventsLost {
+			t.Errorf("%+v: %+v", req, m)
+		}
+	}
+	r.store(chain(1, 1), 0, 1)
+	if _, m := c.event(); m.Events.Len() == 0 {
+		t.Errorf("then came %+v", m)
+	}
+}
+
+func TestEventsRefused(t *testing.T) {
+	off := newRig(t, options{}).greet(0)
+	off.refused(wire.CodeUnsupported, wire.OpEvents, &wire.EventsRequest{From: wire.EventsNow})
+	r := newRig(t, eventful(events.Options{}))
+	c := r.greet(0)
+	c.refused(wire.CodeBadRequest, wire.OpEvents, bodyOf("\x02"))
+	c.refused(wire.CodeBadRequest, wire.OpEvents, bodyOf("\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"))
+	for range 1024 { // each costs memory until it ends, and there are so many requests at most
+		c.send(wire.OpEvents, &wire.EventsRequest{From: wire.EventsNow})
+	}
+	c.refused(wire.CodeOverBudget, wire.OpEvents, &wire.EventsRequest{From: wire.EventsNow})
+}
+
+var errEnough = errors.New("enough")
+
+// The Go client: a callback that ends it, a context that does, and the connection
+// goes on.
+func TestClientEvents(t *testing.T) {
+	r := newRig(t, eventful(events.Options{}))
+	c := r.dial(client.Options{Space: &space})
+	for range 3 {
+		err := c.Events(t.Context(), client.EventsOptions{Snapshot: true}, func(b *client.EventBatch) error {
+			if b.Complete {
+				return errEnough
+			}
+			return nil
+		})
+		if !errors.Is(err, errEnough) {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	err := c.Events(ctx, client.EventsOptions{From: 7}, func(b *client.EventBatch) error {
+		if !b.Lost {
+			t.Errorf("%+v", b)
+		}
+		second := c.Events(ctx, client.EventsOptions{}, nil)
+		if !errors.Is(second, client.ErrBadRequest) {
+			t.Errorf("a second call: %v", second)
+		}
+		cancel()
+		return nil
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if err := c.Ping(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

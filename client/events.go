@@ -39,46 +39,13 @@ type EventBatch struct {
 	Seq   uint64 // of the batch; of a snapshot and with Lost that of the batch that comes next
 	Time  time.Time
 	// Snapshot says that this is a part of what is there; Complete, that it was the
-	// last one. What was known before it is to be forgotten.
+	// last part. A client forgets all it knew before a snapshot.
 	Snapshot, Complete bool
-	// Lost says that batches before Seq are gone, or of another epoch: what is known is
-	// stale.
+	// Lost says that batches before Seq are gone, or of another epoch: the client's
+	// picture is stale.
 	Lost   bool
 	Spaces map[key.SpaceID]key.Space // told for the first time; without salts
 	Events []Event                   // valid until the callback returns
-}
-
-// Events calls do with what the tiers come to have and lose, in order, until ctx or
-// the connection ends or do returns an error, which it returns. One call at a time is
-// possible on a connection, which should be used for nothing else: what is read for
-// another call is handed to do by that call's goroutine. The daemon tells of
-// the spaces that the user may read; where events are off the error is
-// ErrUnsupported.
-func (c *Client) Events(ctx context.Context, o EventsOptions, do func(*EventBatch) error) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	s := &eventStream{do: do, stop: cancel}
-	if !c.subscribe(nil, s) {
-		return refuse("events", ErrBadRequest, "this connection has a call of Events already; use another connection")
-	}
-	defer c.subscribe(s, nil)
-	req := wire.EventsRequest{Epoch: o.Epoch, From: o.From, Snapshot: o.Snapshot}
-	err := c.link.exchange(ctx, &message{op: wire.OpEvents, head: req.Append, take: new(wire.EventsReply).Decode, begins: s.id.Store})
-	if cause := context.Cause(ctx); ctx.Err() != nil && cause != nil {
-		return cause
-	}
-	return err
-}
-
-// subscribe exchanges the stream of events, if there is the one expected.
-func (c *Client) subscribe(from, to *eventStream) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.mu.events != from {
-		return false
-	}
-	c.mu.events = to
-	return true
 }
 
 // eventStream is one call of Events.

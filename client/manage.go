@@ -166,3 +166,36 @@ func (c *Client) Hint(ctx context.Context, about Subject, configs map[string]str
 	err := c.link.do(ctx, wire.OpHint, &req, m.Decode, nil)
 	return Hinted{m.Retained, m.Faults}, err
 }
+
+// Events calls do with what the tiers come to have and lose, in order, until ctx or
+// the connection ends or do returns an error, which it returns. One call at a time is
+// possible on a connection, which should be used for nothing else: what is read for
+// another call is handed to do by that call's goroutine. The daemon tells of
+// the spaces that the user may read; where events are off the error is
+// ErrUnsupported.
+func (c *Client) Events(ctx context.Context, o EventsOptions, do func(*EventBatch) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	s := &eventStream{do: do, stop: cancel}
+	if !subscribe(c, nil, s) {
+		return refuse("events", ErrBadRequest, "this connection has a call of Events already; use another connection")
+	}
+	defer subscribe(c, s, nil)
+	req := wire.EventsRequest{Epoch: o.Epoch, From: o.From, Snapshot: o.Snapshot}
+	err := c.link.exchange(ctx, &message{op: wire.OpEvents, head: req.Append, take: new(wire.EventsReply).Decode, begins: s.id.Store})
+	if cause := context.Cause(ctx); ctx.Err() != nil && cause != nil {
+		return cause
+	}
+	return err
+}
+
+// subscribe exchanges the stream of events, if there is the one expected.
+func subscribe(c *Client, from, to *eventStream) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mu.events != from {
+		return false
+	}
+	c.mu.events = to
+	return true
+}

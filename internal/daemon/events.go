@@ -58,7 +58,7 @@ func (e *eventLog) make(c *config.Config, epoch uint64) {
 	}
 }
 
-// publish makes the publisher, once there is what it tells of.
+// publish makes the publisher, once store and server are made.
 func (e *eventLog) publish(d *Daemon) {
 	if len(e.at) == 0 {
 		return

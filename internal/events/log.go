@@ -80,7 +80,7 @@ func (l *Log) enqueue(c Change) (first bool) {
 	return len(p.list) == 1
 }
 
-// Room waits until the log has taken what is pending, for a caller that notes
+// Room waits until the log has taken half of the pending changes, for a caller that notes
 // much and can wait: the walk.
 func (l *Log) Room(ctx context.Context) error {
 	for {
@@ -99,7 +99,7 @@ func (l *Log) Room(ctx context.Context) error {
 	}
 }
 
-// Run numbers what is noted until ctx ends. walk notes all that is there, in
+// Run numbers the changes until ctx ends. walk notes all resident chunks, in
 // order with other changes; it is called in a goroutine of its own after changes
 // were dropped, and never twice at a time.
 func (l *Log) Run(ctx context.Context, walk func(context.Context) error) error {
@@ -138,7 +138,7 @@ func (l *Log) poke() {
 	}
 }
 
-// cut makes batches of what is pending, and reports whether changes were dropped.
+// cut makes batches of the pending changes, and reports whether changes were dropped.
 func (l *Log) cut() (lost bool) {
 	list, lost := l.take(make([]Change, 0, 2*MaxBatch))
 	if lost { // what came before is worth nothing without what was dropped
@@ -152,7 +152,7 @@ func (l *Log) cut() (lost bool) {
 	return lost
 }
 
-// take exchanges what is pending for room.
+// take exchanges the pending changes for room.
 func (l *Log) take(room []Change) (list []Change, lost bool) {
 	p := &l.pending
 	p.mu.Lock()

@@ -99,7 +99,7 @@ func (p *Publisher) answer(ctx context.Context, request [][]byte, send func(...[
 	return send(number(end), nil)
 }
 
-// sendBatches sends what there is from a number on. What is gone is a gap.
+// sendBatches sends the kept batches from a number on. Forgotten ones are a gap.
 func (p *Publisher) sendBatches(from uint64, send func(...[]byte) error) error {
 	e := p.encoder()
 	last := p.o.Events.Next()

@@ -142,7 +142,7 @@ func eventOf(c *events.Change) wire.Event {
 	return e
 }
 
-// sees reports whether the session's user may read a space, and tells what it is
+// sees reports whether the session's user may read a space, and tells its identity
 // once.
 func (s *subscription) sees(id key.SpaceID) bool {
 	may, known := s.may[id]
@@ -150,7 +150,7 @@ func (s *subscription) sees(id key.SpaceID) bool {
 		return may
 	}
 	space := s.session.server.catalog.space(id)
-	may = s.session.mayRead(id, space.Model)
+	may = s.mayRead(id, space.Model)
 	s.may[id] = may
 	if may && space.Model != "" && !s.told[id] {
 		if len(s.told) >= maxTold {
@@ -164,17 +164,14 @@ func (s *subscription) sees(id key.SpaceID) bool {
 
 // mayRead reports whether the session's user may read a space, whose model is empty
 // if it is not known, by the present policy.
-func (c *session) mayRead(id key.SpaceID, model string) bool {
-	p := c.server.settings().Access
-	rights := p.Everywhere(c.uid)
-	if front, ok := c.server.o.Fronts[id]; ok {
-		rights = p.Front(c.uid, front)
+func (s *subscription) mayRead(id key.SpaceID, model string) bool {
+	server, uid := s.session.server, s.session.uid
+	p := server.settings().Access
+	rights := p.Everywhere(uid)
+	if front, ok := server.o.Fronts[id]; ok {
+		rights = p.Front(uid, front)
 	} else if model != "" {
-		rights = p.Model(c.uid, model)
+		rights = p.Model(uid, model)
 	}
 	return rights&access.Read != 0
 }
-
-// Describe is what the id of a space stands for, without its salt; the zero Space
-// if no client has opened it.
-func (s *Server) Describe(id key.SpaceID) key.Space { return s.catalog.space(id) }

@@ -95,15 +95,6 @@ func (j *journal) stored(k key.Key, p tier.Place) events.Change {
 	return c
 }
 
-// Announce notes in the log all that the tiers are known to have, in order with
-// other changes. It lets requests in between.
-func (s *operator) Announce(ctx context.Context) error {
-	return s.index.tour(ctx, func(ks []key.Key) error {
-		s.index.announce(ks)
-		return s.index.journal.log.Room(ctx)
-	})
-}
-
 // announce notes where the chunks, indexBatch at most, are now.
 func (x *index) announce(ks []key.Key) {
 	x.mu.Lock()
@@ -120,17 +111,6 @@ func (j *journal) everywhere(k key.Key, do func(events.Change)) {
 			do(j.stored(k, p))
 		}
 	}
-}
-
-// Contents calls visit with all that the tiers are known to have, a few hundred
-// chunks at a time and a chunk before those that follow it. What changes meanwhile
-// may be in it or not: the log has it. The slice is valid until visit returns.
-func (s *operator) Contents(ctx context.Context, visit func([]events.Change) error) error {
-	var list []events.Change
-	return s.index.tour(ctx, func(ks []key.Key) error {
-		list = s.index.contents(list[:0], ks)
-		return visit(list)
-	})
 }
 
 func (x *index) contents(list []events.Change, ks []key.Key) []events.Change {

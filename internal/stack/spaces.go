@@ -1,6 +1,9 @@
 package stack
 
 import (
+	"context"
+
+	"github.com/kvstored/kvstored/internal/events"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -26,4 +29,24 @@ func (s *operator) DiskBytes(id key.SpaceID) int64 {
 		return l.Bounded.Ledger().SpaceBytes(id)
 	}
 	return 0
+}
+
+// Announce notes in the log all that the tiers are known to have, in order with
+// other changes. It lets requests in between.
+func (s *operator) Announce(ctx context.Context) error {
+	return s.index.tour(ctx, func(ks []key.Key) error {
+		s.index.announce(ks)
+		return s.index.journal.log.Room(ctx)
+	})
+}
+
+// Contents calls visit with all that the tiers are known to have, a few hundred
+// chunks at a time and a chunk before those that follow it. What changes meanwhile
+// may be in it or not: the log has it. The slice is valid until visit returns.
+func (s *operator) Contents(ctx context.Context, visit func([]events.Change) error) error {
+	var list []events.Change
+	return s.index.tour(ctx, func(ks []key.Key) error {
+		list = s.index.contents(list[:0], ks)
+		return visit(list)
+	})
 }

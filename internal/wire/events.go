@@ -15,7 +15,7 @@ type EventsRequest struct {
 	Deadline Deadline
 }
 
-// EventsNow is what comes from now on.
+// EventsNow is the number of the next batch, whatever it will be.
 const EventsNow = 1<<64 - 1
 
 const eventsKnown = 1 // snapshot

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Errors of a connection, wrapped with what came.
+// Errors of a connection, wrapped with the bytes or lengths that are wrong.
 var (
 	ErrProtocol = errors.New("not ZMTP 3")
 	ErrTooLarge = errors.New("message is too large")
@@ -137,7 +137,7 @@ func (c *conn) isReady() error {
 	return nil
 }
 
-// cut takes bytes with their length before them, which has size bytes. What is cut
+// cut takes bytes with their length before them, which has size bytes. A value cut
 // short is empty, and so is the rest.
 func cut(b []byte, size int) (value, rest []byte) {
 	if len(b) < size {

@@ -132,16 +132,16 @@ func (c *Client) Warm(ctx context.Context, p Prompt, search Tiers, wait time.Dur
 	if err != nil {
 		return Match{}, State{}, err
 	}
-	return c.warm(ctx, &wire.WarmRequest{Chain: ch, Search: search, Deadline: after(wait)})
+	return warm(ctx, c, &wire.WarmRequest{Chain: ch, Search: search, Deadline: after(wait)})
 }
 
 // WarmNamed is Warm for the prompt of an earlier Prefetch, of this user, by
 // its LookupID. ErrNotFound says that the daemon does not know it any more.
 func (c *Client) WarmNamed(ctx context.Context, lookupID string, search Tiers, wait time.Duration) (Match, State, error) {
-	return c.warm(ctx, &wire.WarmRequest{Chain: wire.Chain{Form: wire.FormNone}, LookupID: lookupID, Search: search, Deadline: after(wait)})
+	return warm(ctx, c, &wire.WarmRequest{Chain: wire.Chain{Form: wire.FormNone}, LookupID: lookupID, Search: search, Deadline: after(wait)})
 }
 
-func (c *Client) warm(ctx context.Context, req *wire.WarmRequest) (Match, State, error) {
+func warm(ctx context.Context, c *Client, req *wire.WarmRequest) (Match, State, error) {
 	var m wire.WarmReply
 	err := c.link.do(ctx, wire.OpWarm, req, m.Decode, nil)
 	return matchOf(&m.Match, m.Match.Total.Chunks), stateOf(&m.State), err

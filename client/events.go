@@ -38,7 +38,7 @@ type EventBatch struct {
 	Epoch uint64 // the numbers of two epochs have nothing to do with each other
 	Seq   uint64 // of the batch; of a snapshot and with Lost that of the batch that comes next
 	Time  time.Time
-	// Snapshot says that this is a part of what is there; Complete, that it was the
+	// Snapshot marks a part of a snapshot; Complete marks its
 	// last part. A client forgets all it knew before a snapshot.
 	Snapshot, Complete bool
 	// Lost says that batches before Seq are gone, or of another epoch: the client's

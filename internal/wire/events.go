@@ -15,7 +15,7 @@ type EventsRequest struct {
 	Deadline Deadline
 }
 
-// EventsNow is the number of the next batch, whatever it will be.
+// EventsNow stands for the number of the next batch.
 const EventsNow = 1<<64 - 1
 
 const eventsKnown = 1 // snapshot

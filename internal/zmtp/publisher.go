@@ -98,7 +98,7 @@ func (p *Publisher) serve(ctx context.Context, nc net.Conn) error {
 		}
 		if err != nil {
 			_ = c.Close()
-			<-ended
+			_ = <-ended // as the connection does
 			return err
 		}
 	}

@@ -28,7 +28,7 @@ type Replier struct {
 // Serve takes clients until ctx ends. It closes l.
 func (r *Replier) Serve(ctx context.Context, l net.Listener) error {
 	return serve(ctx, l, r.Connections, &r.refused, func(ctx context.Context, nc net.Conn) {
-		if err := r.serve(ctx, nc); err != nil && ctx.Err() == nil {
+		if err := r.serve(ctx, nc); ctx.Err() == nil { // it ends with an error only
 			r.Log.Debug().Err(err).Msg("a client of replays left")
 		}
 	})

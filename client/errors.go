@@ -75,7 +75,7 @@ type Error struct {
 	Limit uint64        // with ErrTooLarge: the largest value that would have passed, 0 if it is not told
 }
 
-// Retry says when what was refused may be asked again.
+// Retry says when the refused request may be sent again.
 type Retry = wire.Retry
 
 // The classes.

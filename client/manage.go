@@ -169,8 +169,8 @@ func (c *Client) Hint(ctx context.Context, about Subject, configs map[string]str
 
 // Events calls do with what the tiers come to have and lose, in order, until ctx or
 // the connection ends or do returns an error, which it returns. One call at a time is
-// possible on a connection, which should be used for nothing else: what is read for
-// another call is handed to do by that call's goroutine. The daemon tells of
+// possible on a connection, which should be used for nothing else: the goroutine of
+// another call may be the one that reads, and then calls do. The daemon tells of
 // the spaces that the user may read; where events are off the error is
 // ErrUnsupported.
 func (c *Client) Events(ctx context.Context, o EventsOptions, do func(*EventBatch) error) error {

@@ -123,8 +123,8 @@ func TestEventsSnapshot(t *testing.T) {
 	}
 }
 
-// A place that is gone, that never was, and that of another epoch: the client is
-// told, and goes on with what comes.
+// A place that is gone, one that never was, and one of another epoch: the client is
+// told, and goes on with the next batch.
 func TestEventsLost(t *testing.T) {
 	r := newRig(t, eventful(events.Options{Batches: 1}))
 	c := r.greet(staged)

@@ -6,7 +6,7 @@ import (
 	"github.com/kvstored/kvstored/key"
 )
 
-// EventsRequest asks for the changes of what the tiers hold, as pushes with the
+// EventsRequest asks for the changes of all tiers, as pushes with the
 // request's id. The reply comes when that ends: when the client cancels it.
 type EventsRequest struct {
 	Epoch    uint64 // of the numbers; 0 with From = EventsNow

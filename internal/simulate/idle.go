@@ -31,7 +31,7 @@ type quiet struct {
 	session int
 }
 
-// waking is a time at which what has gone of a session's prompt comes back.
+// waking is a time at which the missing blocks of a session's prompt come back.
 type waking struct {
 	at      int64
 	request int // the last one
@@ -63,7 +63,7 @@ func newIdle(t *tree, trace *Trace, o *Options) *idle {
 }
 
 // arrive ends the silence of the session whose request comes, and first brings
-// back what was due before.
+// back the prompts that were due before.
 func (p *idle) arrive(turn int, blocks []uint32) {
 	if p.said == Turns {
 		return

@@ -13,7 +13,7 @@ import (
 	"github.com/kvstored/kvstored/policy/policytest"
 )
 
-// TestIdleSessions: what goes, comes back and is hit is what a model has that
+// TestIdleSessions: the blocks that go, come back and are hit are those of a model that
 // searches the whole trace every time; two runs are the same.
 func TestIdleSessions(t *testing.T) {
 	for seed := range uint64(4) {
@@ -178,7 +178,7 @@ func (s *slowIdle) sessions() (most int) {
 	return most
 }
 
-// wakeAll brings back what was due since the turn before.
+// wakeAll brings back the prompts that were due since the turn before.
 func (s *slowIdle) wakeAll(turn int) {
 	type call struct {
 		from    int64

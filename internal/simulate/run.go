@@ -56,7 +56,7 @@ const (
 	Ends             // that a session is over, after its last request
 	// Pauses is Ends, and after each other request how long the session
 	// pauses, known to a factor of two. A disk below holds all that there
-	// was: from half that time on what has gone comes back.
+	// was: from half that time on missing blocks come back.
 	Pauses
 )
 

@@ -20,7 +20,7 @@ const module = "github.com/kvstored/kvstored"
 var rows = [][]string{
 	{"clients/python", "internal/broadcast", "internal/bulk", "internal/glob", "internal/httpd", "internal/human", "internal/version", "internal/zmtp"},
 	{"internal/access"},
-	{"key", "policy", "config", "internal/accept", "internal/arena", "internal/breaker", "internal/budget", "internal/chart", "internal/database", "internal/extent", "internal/fair", "internal/flight", "internal/radix", "internal/socket", "internal/spin", "router/index"},
+	{"key", "policy", "config", "internal/accept", "internal/arena", "internal/breaker", "internal/budget", "internal/chart", "internal/database", "internal/extent", "internal/fair", "internal/flight", "internal/hybrid", "internal/radix", "internal/socket", "internal/spin", "router/index"},
 	{"internal/events", "internal/ledger", "internal/record", "internal/wire", "router/event"},
 	{"tier", "internal/hint", "internal/publish", "internal/retain"},
 	{"internal/stack"},

@@ -2,12 +2,15 @@ package stack_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/kvstored/kvstored/cpu"
 	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/hybrid"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/policy"
 	"github.com/kvstored/kvstored/tier"
 	"github.com/kvstored/kvstored/tier/tiertest"
@@ -32,20 +35,7 @@ func emptyStack(b *testing.B, capacity int64) (*stack.Stack, ledger.Owner) {
 func benchStack(b *testing.B, n int) (*stack.Stack, ledger.Owner) {
 	s, o := emptyStack(b, 64<<20)
 	c := tiertest.Chain(1, n)
-	sizes := make([]uint32, n)
-	for i := range sizes {
-		sizes[i] = 4096
-	}
-	grants := make([]stack.Grant, n)
-	if _, err := s.Reserve(b.Context(), o, c, 0, sizes, grants, false); err != nil {
-		b.Fatal(err)
-	}
-	refs := make([]tier.Ref, n)
-	for i, g := range grants {
-		g.Ref.Block.Seal()
-		refs[i] = g.Ref
-	}
-	s.Commit(c, 0, refs)
+	storeAll(b, s, o, c, 0, n)
 	return s, o
 }
 
@@ -102,4 +92,64 @@ func BenchmarkStoreEach(b *testing.B) {
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/chunk")
 		})
 	}
+}
+
+// BenchmarkMatchFamily is a match of four groups, full, two windows and states, with
+// one usable length in sixty chunks, over one of a flat chain of as many chunks.
+// The last usable length lies late, or there is none.
+func BenchmarkMatchFamily(b *testing.B) {
+	const chunks, every = 8192, 60
+	groups := hybrid.Family{
+		{Chunk: 16}, {Kind: hybrid.Window, Tokens: 16, Chunk: 16}, {Kind: hybrid.Window, Tokens: 32, Chunk: 16}, {Kind: hybrid.State, Chunk: 16},
+	}
+	for name, last := range map[string]int{"late": chunks, "none": 0} {
+		s, o := emptyStack(b, 128<<20)
+		f := newFamily(groups, 1, chunks)
+		for g := range groups {
+			c := &f.Chains[g][0]
+			if g == 0 {
+				storeAll(b, s, o, c, 0, chunks)
+				continue
+			}
+			for at := every; at < chunks; at += every {
+				if g == 3 && at >= last {
+					break
+				}
+				for i := at - 2 + g%2; i < at; i++ {
+					storeAll(b, s, o, c, i, i+1)
+				}
+			}
+		}
+		b.Run("flat/"+name, func(b *testing.B) {
+			for b.Loop() {
+				if m, err := s.Match(b.Context(), &f.Chains[0][0], tier.All); err != nil || m.Chunks != chunks {
+					b.Fatal(m, err)
+				}
+			}
+		})
+		b.Run("groups/"+name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := s.MatchFamily(b.Context(), f, tier.All, 16*chunks, nil); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// storeAll stores chunks from..to of c with 4 KiB each.
+func storeAll(b *testing.B, s *stack.Stack, o ledger.Owner, c *key.Chain, from, to int) {
+	b.Helper()
+	n := to - from
+	grants := make([]stack.Grant, n)
+	if _, err := s.Reserve(b.Context(), o, c, from, slices.Repeat([]uint32{4096}, n), grants, false); err != nil {
+		b.Fatal(err)
+	}
+	refs := make([]tier.Ref, n)
+	for i, g := range grants {
+		g.Ref.Block.Seal()
+		refs[i] = g.Ref
+	}
+	s.Commit(c, from, refs)
 }

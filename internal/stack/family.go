@@ -1,0 +1,204 @@
+package stack
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/kvstored/kvstored/internal/hybrid"
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier"
+)
+
+// Family is one prompt of a hybrid model, in the spaces of its groups and ranks.
+type Family struct {
+	Groups hybrid.Family // checked
+	// Chains are those of each group: one for each rank, equal but for their
+	// spaces. Groups of one chunk size have the same hashes. Those that are not full
+	// are Alone: of a group that has one chunk in sixty the index knows no other.
+	Chains [][]key.Chain
+	Skip   int // leading tokens that the caller has, with what each group needs there
+}
+
+// Piece is a chunk of one rank of one group.
+type Piece struct{ Group, Rank, Chunk int }
+
+// Need is the chunks From..To of a group that a prefix needs.
+type Need struct {
+	From, To int
+	At       []uint8 // the farthest place of each, over the ranks, as a bit
+	In       [tier.Places]int
+}
+
+// FamilyMatch is the longest prefix of a Family that is usable: what each group
+// needs at its end is there, for every rank.
+type FamilyMatch struct {
+	Tokens int    // usable, skipped ones included; Skip if there is none
+	Run    int    // as far as the full groups reach, in steps of Groups.Grid
+	Lacks  uint64 // a bit for each group that lacks something at Run
+	Needs  []Need // of each group, at Tokens
+}
+
+// MatchFamily finds the longest usable prefix of at most most tokens. Pieces that
+// are in lost count as missing. Memory only, but that the full groups are asked for
+// as Match does it while a tier is still being scanned.
+func (l lookups) MatchFamily(ctx context.Context, f *Family, search tier.Set, most int, lost map[Piece]struct{}) (FamilyMatch, error) {
+	s := familySearches.Get().(*familySearch)
+	defer s.give()
+	s.start(ctx, l, f, search, lost)
+	m := FamilyMatch{Run: most}
+	for g := range f.Groups {
+		n, err := s.run(g)
+		if err != nil {
+			return m, err
+		}
+		m.Run = min(m.Run, n)
+	}
+	grid := f.Groups.Grid()
+	if m.Run = max(m.Run/grid*grid, 0); m.Run <= f.Skip {
+		m.Run = f.Skip
+	}
+	found := s.words.Longest(f.Groups, f.Skip, m.Run, s)
+	m.Tokens, m.Lacks = found.Tokens, found.Lacks
+	m.Needs = s.needs(m.Tokens)
+	return m, nil
+}
+
+// familySearch is what one MatchFamily needs.
+type familySearch struct {
+	ctx     context.Context
+	lookups lookups
+	family  *Family
+	lost    map[Piece]struct{}
+	near    [1 << tier.Places]uint8 // the nearest of some tiers that counts, as a bit; or 0
+	words   hybrid.Search
+	at      [][]uint8 // by group: the farthest place of its chunks, as far as they were asked for
+	rank    []uint8   // of one rank
+}
+
+var familySearches = sync.Pool{New: func() any { return new(familySearch) }}
+
+func (s *familySearch) start(ctx context.Context, l lookups, f *Family, search tier.Set, lost map[Piece]struct{}) {
+	s.ctx, s.lookups, s.family, s.lost = ctx, l, f, lost
+	mask := search &^ l.levels.off()
+	for set := range s.near {
+		s.near[set] = 0
+		if p, ok := l.levels.nearestOf(tier.Set(set) & mask); ok {
+			s.near[set] = uint8(tier.Of(p))
+		}
+	}
+	for len(s.at) < len(f.Groups) {
+		s.at = append(s.at, nil)
+	}
+	for g := range f.Groups {
+		n := f.Chains[g][0].Len()
+		s.at[g] = slices.Grow(s.at[g][:0], n)[:n]
+		s.rank = slices.Grow(s.rank[:0], n)[:max(n, len(s.rank))]
+	}
+}
+
+func (s *familySearch) give() {
+	s.ctx, s.lookups, s.family, s.lost = nil, lookups{}, nil, nil
+	familySearches.Put(s)
+}
+
+// run is how many leading tokens of a group are there; of one that is not full, how
+// many there can be. A shorter last chunk is no end.
+func (s *familySearch) run(g int) (tokens int, err error) {
+	chains, group := s.family.Chains[g], s.family.Groups[g]
+	n := chains[0].Len()
+	if n > 0 && int(chains[0].Tokens[n-1]) != group.Chunk {
+		n--
+	}
+	if group.Kind != hybrid.Full {
+		return n * group.Chunk, nil
+	}
+	for r := range chains {
+		known, err := s.full(g, r)
+		if err != nil {
+			return 0, err
+		}
+		n = min(n, known)
+	}
+	s.lose(g, 0, n)
+	i := s.family.Skip / group.Chunk
+	for i < n && s.at[g][i] != 0 {
+		i++
+	}
+	return i * group.Chunk, nil
+}
+
+// full is where the chunks of a rank of a full group are, as far as they are known.
+func (s *familySearch) full(g, r int) (known int, err error) {
+	c := &s.family.Chains[g][r]
+	sc := borrow(c.Len())
+	defer sc.give()
+	if known, err = s.lookups.locateOrAsk(s.ctx, c, sc); err == nil {
+		s.merge(g, r, 0, sc.at[:known])
+	}
+	return known, err
+}
+
+// There implements hybrid.Source.
+func (s *familySearch) There(g, from, to int) (bits uint64) {
+	for r := range s.family.Chains[g] {
+		s.lookups.locate(s.ctx, &s.family.Chains[g][r], from, s.rank[:to])
+		s.merge(g, r, from, s.rank[from:to])
+	}
+	s.lose(g, from, to)
+	for i, at := range s.at[g][from:to] {
+		if at != 0 {
+			bits |= 1 << i
+		}
+	}
+	return bits
+}
+
+// merge adds what is known of the chunks of a rank, from one on, to what is known of
+// those before it.
+func (s *familySearch) merge(g, r, from int, of []uint8) {
+	at := s.at[g][from:][:len(of)]
+	if r == 0 {
+		for i, set := range of {
+			at[i] = s.near[set&uint8(tier.All)]
+		}
+		return
+	}
+	for i, set := range of {
+		bit := s.near[set&uint8(tier.All)]
+		if p, ok := s.lookups.levels.nearestOf(tier.Set(bit)); !ok || at[i] != 0 && s.lookups.levels.behind(p, tier.Set(at[i])) {
+			at[i] = bit
+		}
+	}
+}
+
+// lose takes out what counts as missing.
+func (s *familySearch) lose(g, from, to int) {
+	for p := range s.lost {
+		if p.Group == g && from <= p.Chunk && p.Chunk < to {
+			s.at[g][p.Chunk] = 0
+		}
+	}
+}
+
+// needs is what each group needs for n tokens, which are usable.
+func (s *familySearch) needs(n int) []Need {
+	f := s.family
+	out := make([]Need, len(f.Groups))
+	if n <= f.Skip {
+		return out
+	}
+	for g := range out {
+		need := &out[g]
+		need.From, need.To = f.Groups[g].Needs(f.Skip, n)
+		need.At = slices.Clone(s.at[g][need.From:need.To])
+		var count [1 << tier.Places]int
+		for _, at := range need.At {
+			count[at&uint8(tier.All)]++
+		}
+		for p := tier.CPU; p < tier.Places; p++ {
+			need.In[p] = count[tier.Of(p)]
+		}
+	}
+	return out
+}

@@ -93,7 +93,7 @@ func (b *Batch) begin(c *Client, o *BatchOptions, body []byte) error {
 			b.Errors[i] = &Error{Op: wire.OpBatch.String(), Code: a.Code, Text: a.Text}
 			continue
 		}
-		j := &Job{c: c, policy: o.Policy, ranks: 1 + len(o.Ranks)}
+		j := newJob(c, &o.PrefetchOptions)
 		if err := j.accept(&a.Prefetch); err != nil {
 			return err
 		}

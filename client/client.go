@@ -98,6 +98,22 @@ func (c *Client) LookupAll(ctx context.Context, p Prompt, ranks []*Space, search
 	return matchOf(&m.Match, m.Worth), err
 }
 
+// LookupGroups is Client.Lookup for a hybrid model: how long a prefix all its groups can use.
+// The first group is full, and in the space of the prompt. ranks are the spaces of
+// further ranks: of each rank one for each group.
+func LookupGroups(ctx context.Context, c *Client, p Prompt, groups []Group, ranks []*Space, search Tiers) (Match, error) {
+	ch, err := c.chain(wire.OpLookup, &p)
+	if err != nil {
+		return Match{}, err
+	}
+	req := wire.LookupRequest{Chain: ch, Search: search, Shared: wire.Shared{Ranks: handles(ranks), Groups: groupsOf(groups)}}
+	var m wire.LookupReply
+	err = c.link.do(ctx, wire.OpLookup, &req, m.Decode, nil)
+	out := matchOf(&m.Match, m.Worth)
+	out.Grouped = groupedOf(m.Grouped)
+	return out, err
+}
+
 // handles are spaces on the wire.
 func handles(spaces []*Space) wire.U32s {
 	if len(spaces) == 0 {

@@ -29,6 +29,10 @@ type PrefetchOptions struct {
 	// chunk counts only if they have it too. The prompt is hashed as in its
 	// own space, so method, chunk tokens and salt must be equal.
 	Ranks []*Space
+	// Groups are those of a hybrid model, the prompt's own space first; see
+	// LookupGroups. Nothing is ready before all is that the longest usable prefix
+	// needs, and Piece reads it. There is no advice then.
+	Groups []Group
 	// PrefillRate, in tokens a second, asks for advice: how much to load and
 	// how much to compute. The job loads no more than that.
 	PrefillRate uint32
@@ -36,25 +40,27 @@ type PrefetchOptions struct {
 
 // shared is what a prefetch has in common with a batch.
 func (o *PrefetchOptions) shared() wire.Shared {
-	return wire.Shared{Ranks: handles(o.Ranks), PrefillRate: o.PrefillRate, Configs: pairs(o.Configs)}
+	return wire.Shared{Ranks: handles(o.Ranks), PrefillRate: o.PrefillRate, Configs: pairs(o.Configs), Groups: groupsOf(o.Groups)}
 }
 
 // Job is the prefix of one prompt, on its way into DRAM and leased as it
 // arrives. Its methods may be called concurrently. End it with Release or
 // Cancel; if neither is called its lease lasts until it is too old.
 type Job struct {
-	c      *Client
-	id     uint64
-	match  Match
-	policy WaitPolicy
-	ranks  int     // spaces it is about
-	advice *Advice // nil unless it was asked for
-	faults []Fault // of Configs
+	c          *Client
+	id         uint64
+	match      Match
+	policy     WaitPolicy
+	ranks      int     // refs of one chunk
+	groupRanks int     // ranks of a job with groups, whose refs are counted one by one; or 0
+	advice     *Advice // nil unless it was asked for
+	faults     []Fault // of Configs
 
 	mu struct {
 		sync.Mutex
 		state   State
 		refs    []wire.Ref       // of all ranks of chunk 0, then of chunk 1, ...
+		needs   wire.Needs       // what refs are of, in a job with groups
 		ended   bool             // Release or Cancel was called
 		changed broadcast.Signal // closed when state changes; nil while no call waits
 	}
@@ -71,7 +77,7 @@ func (c *Client) Prefetch(ctx context.Context, p Prompt, o PrefetchOptions) (*Jo
 	if o.Pin {
 		req.Flags |= wire.PrefetchPin
 	}
-	j := &Job{c: c, policy: o.Policy, ranks: 1 + len(o.Ranks)}
+	j := newJob(c, &o)
 	undo := func(body []byte) ([]orphan, error) {
 		var m wire.PrefetchReply
 		err := m.Decode(body)
@@ -99,6 +105,7 @@ func (j *Job) begin(body []byte) error {
 
 func (j *Job) accept(m *wire.PrefetchReply) error {
 	j.id, j.match, j.advice, j.faults = m.Job, matchOf(&m.Match, m.Worth), m.Advice, m.Faults
+	j.match.Grouped = groupedOf(m.Grouped)
 	if err := j.apply(&m.State); err != nil {
 		return err
 	}
@@ -201,7 +208,7 @@ func (j *Job) refOf(rank, i int) (wire.Ref, error) {
 	if err := j.live("chunk"); err != nil {
 		return wire.Ref{}, err
 	}
-	if i < 0 || i >= int(j.mu.state.Ready.Chunks) {
+	if i < 0 || i >= int(j.mu.state.Ready.Chunks) || j.groupRanks > 0 {
 		return wire.Ref{}, fmt.Errorf("kvstored: chunk %d of job %d: %w: %d are", i, j.id, ErrNotReady, j.mu.state.Ready.Chunks)
 	}
 	return j.mu.refs[i*j.ranks+rank], nil

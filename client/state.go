@@ -32,7 +32,7 @@ func (j *Job) apply(m *wire.JobState) error {
 		if err := j.addRefs(int(m.First), m.Refs); err != nil {
 			return err
 		}
-		if int64(m.Ready.Chunks)*int64(j.ranks) > int64(len(j.mu.refs)) {
+		if j.mu.needs = slices.Clone(m.Needs); !j.enough(m) {
 			return broken("job %d: %d chunks are ready, %d refs came", j.id, m.Ready.Chunks, len(j.mu.refs))
 		}
 	}

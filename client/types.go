@@ -15,6 +15,9 @@ type Match struct {
 	Total Count
 	Tiers TierCounts
 	Worth int
+	// Grouped is what a lookup or a job with groups has found; nil of others. Total
+	// counts chunks of the first group then.
+	Grouped *Grouped
 }
 
 func matchOf(m *wire.Match, worth uint32) Match {

@@ -72,10 +72,14 @@ func NewBuilder(s Space) (*Builder, error) {
 // Space returns the id of the builder's space.
 func (b *Builder) Space() SpaceID { return b.space }
 
+// SamePrompt reports whether a prompt has the same hashes in the space of o, but for how
+// many tokens a chunk has: as in those of all groups of a hybrid model.
+func (b *Builder) SamePrompt(o *Builder) bool { return b.method == o.method && b.seed == o.seed }
+
 // SameChains reports whether a prompt has the same hashes in the space of o,
 // as in those of all ranks of a model.
 func (b *Builder) SameChains(o *Builder) bool {
-	return b.method == o.method && b.chunkTokens == o.chunkTokens && b.seed == o.seed
+	return b.SamePrompt(o) && b.chunkTokens == o.chunkTokens
 }
 
 // Tokens makes dst the chain of a prompt of token ids, reusing dst's memory.

@@ -313,6 +313,25 @@ static struct ref ref_of(const struct array *a, size_t k) {
   return r;
 }
 
+/* What a reply says of the groups of a hybrid model. This client names none; it
+ * reads what others may be told, and keeps nothing of it. */
+enum { GROUPS_OPTION = 5, NEED_BYTES = 24 };
+
+static int state_option(void *to, unsigned tag, struct in *value) {
+  (void)to;
+  if (tag != GROUPS_OPTION) return 0;
+  in_array(value, NEED_BYTES);
+  return 1;
+}
+
+static int grouped_option(void *to, unsigned tag, struct in *value) {
+  (void)to;
+  if (tag != GROUPS_OPTION) return 0;
+  in_skip(value, 24); /* usable, run, lacks */
+  in_array(value, NEED_BYTES);
+  return 1;
+}
+
 static void in_state(struct in *i, struct state *s) {
   kvs_count tiers[3];
   s->code = (int)in_u16(i);
@@ -322,7 +341,7 @@ static void in_state(struct in *i, struct state *s) {
   s->ready = in_count(i);
   in_tiers(i, tiers);
   s->refs = in_array(i, 24);
-  in_options(i, NULL, NULL);
+  in_options(i, state_option, NULL);
 }
 
 static void in_match(struct in *i, kvs_match *m) {
@@ -348,13 +367,12 @@ static void in_faults(struct in *i) {
 }
 
 static int prefetched_option(void *to, unsigned tag, struct in *value) {
-  (void)to;
   if (tag == 1) { /* advice */
     in_skip(value, 24);
   } else if (tag == 2) { /* what did not count of the request configs */
     in_faults(value);
   } else {
-    return 0;
+    return grouped_option(to, tag, value);
   }
   return 1;
 }
@@ -1159,7 +1177,7 @@ int kvs_lookup(kvs_client *c, const kvs_prompt *prompt, unsigned search, kvs_mat
   in_match(&i, &m);
   m.worth = in_u32(&i);
   in_skip(&i, 4);
-  in_options(&i, NULL, NULL);
+  in_options(&i, grouped_option, NULL);
   if (i.bad) return senseless(c);
   *match = m;
   return KVS_OK;

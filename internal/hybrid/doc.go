@@ -3,7 +3,7 @@
 //
 // A model with sliding windows, chunked attention or recurrent layers beside
 // full attention has several KV cache groups, each with chunks of its own. A
-// prefix of n tokens is of use only if every group has what it needs at n. The
+// prefix of n tokens is of use only if every group has its need at n. The
 // conditions of two lengths are independent, so no fixed point is looked for:
 // Group.Needs is the definition, and Search goes through 64 lengths at a time,
 // the longest first.

@@ -166,8 +166,7 @@ func (c *column) at(word int) (out uint64) {
 	return out
 }
 
-// usable has a bit for each chunk of a word at whose end the group has what it
-// needs.
+// usable has a bit for each chunk of a word at whose end the need of the group is there.
 func (c *column) usable(word int) uint64 {
 	switch c.Kind {
 	case Window:

@@ -37,7 +37,7 @@ func tokensNeeded(g hybrid.Group, n, t int) bool {
 	return true
 }
 
-// usable is the definition of a usable prefix, one token after the other: a token
+// usable is the definition of a usable prefix, token by token: a token
 // that is needed is in a chunk that is there.
 func usable(f hybrid.Family, there chunks, skip, n int) bool {
 	for i := range f {
@@ -115,7 +115,7 @@ func randomChunks(r *rand.Rand, f hybrid.Family, n int) chunks {
 	return c
 }
 
-// The words find what the definition says, in whatever order chunks come and go.
+// The words agree with the definition, in any order in which chunks come and go.
 func TestSearchIsTheDefinition(t *testing.T) {
 	r, s := rand.New(rand.NewPCG(1, 2)), new(hybrid.Search)
 	rounds := 6000
@@ -210,7 +210,7 @@ func (c *counted) There(group, from, to int) uint64 {
 	return c.chunks.There(group, from, to)
 }
 
-// What is wrong with a family has an error of its own.
+// Each wrong family has an error of its own.
 func TestCheck(t *testing.T) {
 	full := hybrid.Group{Chunk: 16}
 	for name, tc := range map[string]struct {

@@ -92,7 +92,7 @@ func within(ctx context.Context, d wire.Deadline) (context.Context, context.Canc
 	return context.WithTimeout(ctx, d.Or(0))
 }
 
-// background runs do in a goroutine of its own, which takes over what is charged
+// background runs do in a goroutine of its own, which takes over the memory charged
 // for the request at hand.
 func (c *reader) background(do func(ctx context.Context)) {
 	spent := c.spent

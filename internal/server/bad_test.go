@@ -197,7 +197,7 @@ func TestBadRequests(t *testing.T) {
 		"unknown policy":     {wire.CodeBadRequest, wire.OpPrefetch, &wire.PrefetchRequest{Chain: given, Policy: 9}},
 		"unknown flag":       {wire.CodeBadRequest, wire.OpPrefetch, &wire.PrefetchRequest{Chain: given, Flags: 128}},
 		"unknown tier":       {wire.CodeBadRequest, wire.OpPrefetch, &wire.PrefetchRequest{Chain: given, Search: 128}},
-		"groups":             {wire.CodeUnsupported, wire.OpLookup, &wire.LookupRequest{Chain: given, Shared: wire.Shared{Groups: wire.Groups(nil).Add(wire.Group{})}}},
+		"groups to reserve":  {wire.CodeUnsupported, wire.OpReserve, &wire.ReserveRequest{Chain: given, Sizes: one, Groups: wire.Groups(nil).Add(wire.Group{})}},
 		"space only":         {wire.CodeBadRequest, wire.OpLookup, lookup(wire.Chain{Space: c.space, Form: wire.FormNone})},
 		"not kept":           {wire.CodeUnknownChain, wire.OpLookup, lookup(wire.Chain{Form: wire.FormKept, ID: 9})},
 		"writers":            {wire.CodeBadRequest, wire.OpReserve, &wire.ReserveRequest{Chain: given, Sizes: one, Writers: 2}},

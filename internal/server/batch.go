@@ -21,9 +21,6 @@ func handleBatch(c *reader, h wire.Header, body []byte) error {
 	if err := req.Decode(body); err != nil {
 		return err
 	}
-	if err := ungrouped(req.Shared.Groups); err != nil {
-		return err
-	}
 	prompts, errs, err := promptsOf(c, &req)
 	if err != nil {
 		return err
@@ -37,7 +34,7 @@ func handleBatch(c *reader, h wire.Header, body []byte) error {
 			var j *job
 			a := ask{
 				search: searchSet(req.Search), flags: req.Flags, policy: req.Policy, loadMillis: req.LoadMillis,
-				lookupID: req.Prompts[i].LookupID, ranks: req.Shared.Ranks, prefillRate: req.Shared.PrefillRate,
+				lookupID: req.Prompts[i].LookupID, shared: req.Shared, sent: &req.Prompts[i].Chain,
 				advice: said, wishes: wished, observed: req.Prompts[i].Chain.Form == wire.FormRef, refBytes: stateBytes + left/(len(prompts)-i),
 			}
 			if j, reply.Jobs[i].Prefetch, errs[i] = c.begin(prompts[i].Chain, &a); errs[i] == nil {
@@ -59,7 +56,7 @@ func handleBatch(c *reader, h wire.Header, body []byte) error {
 	c.reply(h, &reply)
 	c.flush() // the client must know the jobs before their pushes
 	for _, j := range jobs {
-		if j.fetch != nil {
+		if j.loads() {
 			j.run()
 		}
 		j.age()
@@ -78,7 +75,7 @@ func promptsOf(c *reader, req *wire.BatchRequest) ([]prefetch.Prompt, []error, e
 		if errs[i] = c.chain(prompts[i].Chain, &p.Chain); errs[i] != nil {
 			prompts[i].Chain.Reset()
 		}
-		if pieces += int64(prompts[i].Chain.Len()) * int64(1+req.Shared.Ranks.Len()); pieces > key.MaxChunks {
+		if pieces += int64(prompts[i].Chain.Len()) * int64(max(1, req.Shared.Groups.Len())+req.Shared.Ranks.Len()); pieces > key.MaxChunks {
 			return nil, nil, tooLarge(key.MaxChunks, "the prompts have more than %d chunks in all; send fewer at a time", key.MaxChunks)
 		}
 	}

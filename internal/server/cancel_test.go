@@ -186,7 +186,7 @@ func (g *stage) drain() (frames []wire.Header) {
 }
 
 // atRest checks that no request waits, and that nothing is charged besides what was
-// before it, unless what was asked for goes on.
+// before it, unless the request goes on.
 func (g *stage) atRest(before int64, goesOn bool) {
 	g.t.Helper()
 	g.mu.Lock()

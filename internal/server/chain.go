@@ -126,10 +126,10 @@ func span(ch *key.Chain, first, count uint32) (from, to int, err error) {
 	return from, from + int(count), nil
 }
 
-// ungrouped refuses the groups of a hybrid model, which come later.
+// ungrouped refuses the groups of a hybrid model in a reservation.
 func ungrouped(l wire.Groups) error {
 	if l.Len() > 0 {
-		return refuse(wire.CodeUnsupported, "%d groups of a hybrid model: this daemon knows none; ask for each space by itself", l.Len())
+		return refuse(wire.CodeUnsupported, "%d groups of a hybrid model: store what each needs in its own space", l.Len())
 	}
 	return nil
 }

@@ -51,6 +51,7 @@ type job struct {
 	hot    int                  // chunks leased before anything was fetched
 	limit  int                  // chunks to bring up at most, the skipped ones included
 	fetch  *prefetch.Job[chunk] // brings up the rest; nil if there is none
+	family *assembly            // brings up what a hybrid model needs, and fetch is nil; or nil
 	over   bool                 // its client expects nobody to ask for the chain again
 	queued bool                 // a push waits its turn; the output's mutex guards it
 	waits  sync.WaitGroup       // waits that are not answered yet; see beginWait
@@ -140,11 +141,37 @@ func (j *job) beginWait() bool {
 	return true
 }
 
+// loads reports whether the job has anything to run.
+func (j *job) loads() bool { return j.fetch != nil || j.family != nil }
+
+// stop ends the loading with what is ready, as the deadline would.
+func (j *job) stop() {
+	if j.family != nil {
+		j.family.Stop()
+		return
+	}
+	j.fetch.Stop()
+}
+
+// await returns when so many tokens are ready, or no more will be, or ctx ends.
+func (j *job) await(ctx context.Context, tokens uint64) {
+	if j.family != nil {
+		j.family.wait(ctx)
+		return
+	}
+	j.fetch.Wait(ctx, j.ranks()*(j.chunksFor(tokens)-j.hot))
+	j.changed()
+}
+
 // run fetches the rest. The client has been told of the job.
 func (j *job) run() {
 	// Not the connection's context: the end of the job, which the end of the
 	// connection brings, cancels the loads under way.
 	ctx := context.WithoutCancel(j.session.ctx)
+	if j.family != nil {
+		j.session.waiting.Go(func() { j.family.run(ctx) })
+		return
+	}
 	j.session.waiting.Go(func() {
 		defer j.find(ctx)() // nobody asks any more
 		j.fetch.Run(ctx)

@@ -93,7 +93,7 @@ func (j *job) add(ch chunk) {
 func (j *job) leased(i int) (arena.Block, bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if i < 0 || i >= j.ready() {
+	if i < 0 || i >= j.ready() || j.family != nil {
 		return arena.Block{}, false
 	}
 	return j.mu.refs[i*j.ranks()].Block.Retain(), true
@@ -132,6 +132,9 @@ func (j *job) close() (refs []tier.Ref, taken int) {
 func (j *job) giveBack(refs []tier.Ref, taken int) {
 	j.session.server.count.hit(j.mu.in) // it does not change after the end
 	var late []tier.Ref
+	if j.family != nil {
+		j.family.Cancel()
+	}
 	if j.fetch != nil {
 		j.fetch.Cancel()
 		for _, ch := range j.fetch.Ready(taken, nil) {
@@ -143,14 +146,18 @@ func (j *job) giveBack(refs []tier.Ref, taken int) {
 		bytes = int64(refs[0].Block.Len())
 	}
 	n := len(refs) / j.ranks()
+	if j.family != nil {
+		n = int(j.family.ready.Chunks)
+	}
 	j.unlease(refs)
 	j.unlease(late)
+	chains := j.all()
 	for r := range j.chains {
 		j.stack.Passed(&j.chains[r], j.chain.Skip, j.chain.Skip+n, bytes)
 	}
 	if j.over {
-		for r := range j.chains {
-			j.stack.MarkCold(&j.chains[r])
+		for r := range chains {
+			j.stack.MarkCold(&chains[r])
 		}
 	}
 }

@@ -13,12 +13,12 @@ func handleLookup(c *reader, h wire.Header, body []byte) error {
 	if err := req.Decode(body); err != nil {
 		return err
 	}
-	if err := ungrouped(req.Shared.Groups); err != nil {
-		return err
-	}
 	chain := c.scratch(&req.Chain)
 	if err := c.chain(chain, &req.Chain); err != nil {
 		return err
+	}
+	if req.Shared.Groups.Len() > 0 {
+		return lookupFamily(c, h, chain, &req)
 	}
 	if req.Shared.Ranks.Len() > 0 {
 		return lookupRanks(c, h, chain, &req)

@@ -20,13 +20,10 @@ func handlePrefetch(c *reader, h wire.Header, body []byte) error {
 	}
 	a := ask{
 		search: searchSet(req.Search), flags: req.Flags, policy: req.Policy, loadMillis: req.LoadMillis,
-		lookupID: req.LookupID, ranks: req.Shared.Ranks, prefillRate: req.Shared.PrefillRate,
+		lookupID: req.LookupID, shared: req.Shared, sent: &req.Chain,
 		observed: req.Chain.Form == wire.FormRef, refBytes: c.maxReply,
 	}
 	a.advice, a.wishes = hint.Read(req.Shared.Configs)
-	if err := ungrouped(req.Shared.Groups); err != nil {
-		return err
-	}
 	var chain key.Chain
 	if err := c.chain(&chain, &req.Chain); err != nil {
 		return err
@@ -36,7 +33,7 @@ func handlePrefetch(c *reader, h wire.Header, body []byte) error {
 		return err
 	}
 	c.reply(h, &reply)
-	if j.fetch != nil {
+	if j.loads() {
 		c.flush() // the client must know the job before its pushes
 		j.run()
 	}
@@ -46,17 +43,17 @@ func handlePrefetch(c *reader, h wire.Header, body []byte) error {
 
 // ask is what a client wants of a prompt.
 type ask struct {
-	search      tier.Set
-	flags       uint8
-	policy      wire.WaitPolicy
-	loadMillis  uint32
-	lookupID    string
-	ranks       wire.U32s
-	prefillRate uint32
-	advice      hint.Advice
-	wishes      hint.Wishes
-	refBytes    int  // of the reply that may be about refs
-	observed    bool // by the request that made what the chain refers to
+	search     tier.Set
+	flags      uint8
+	policy     wire.WaitPolicy
+	loadMillis uint32
+	lookupID   string
+	shared     wire.Shared
+	sent       *wire.Chain // the record that the chain was made of
+	advice     hint.Advice
+	wishes     hint.Wishes
+	refBytes   int  // of the reply that may be about refs
+	observed   bool // by the request that made what the chain refers to
 }
 
 // begin makes the job of one prompt, and what the client is told of it. Once
@@ -70,10 +67,13 @@ func (c *reader) begin(chain *key.Chain, a *ask) (*job, wire.PrefetchReply, erro
 	if err := cmp.Or(roomFor(c.jobs(), "jobs"), c.tenant.roomForJobs(c.server.o.Limits.UIDJobs)); err != nil {
 		return nil, reply, err
 	}
+	if a.shared.Groups.Len() > 0 {
+		return beginFamily(c, chain, a)
+	}
 	s := c.server
 	g := group{stack: s.o.Stack, search: a.search}
 	var err error
-	if g.chains, err = c.ranked(chain, a.ranks); err != nil {
+	if g.chains, err = c.ranked(chain, a.shared.Ranks); err != nil {
 		return nil, reply, err
 	}
 	cost := liveBytes + int64(len(a.lookupID)) + liveChunkBytes*int64(len(g.chains)*chain.Len())
@@ -98,17 +98,30 @@ func (c *reader) begin(chain *key.Chain, a *ask) (*job, wire.PrefetchReply, erro
 		j.pin = a.lookupID
 		j.pinReady(0, j.hot)
 	}
-	if a.prefillRate > 0 {
-		reply.Advice = j.advise(c.turning, &m, a.prefillRate)
+	if rate := a.shared.PrefillRate; rate > 0 {
+		reply.Advice = j.advise(c.turning, &m, rate)
 	}
 	if !j.mu.done {
-		policy := a.policy
-		if policy == wire.PolicyDefault {
-			policy = s.settings().Prefetch.Policy
-		}
-		j.best = policy == wire.PolicyBestEffort
-		j.fetchRest(c.turning, &m, deadlineOf(c.session, policy, a.loadMillis, m.Tokens-j.mu.tokens))
+		j.fetchRest(c.turning, &m, deadlineFor(c, j, a, m.Tokens-j.mu.tokens))
 	}
+	enter(c, j, a)
+	reply.Job, reply.Match, reply.State = j.id, matchOf(&m), j.firstState(a.refBytes)
+	return j, reply, nil
+}
+
+// deadlineFor is when a job that must bring so many tokens up is cut short; zero for never.
+func deadlineFor(c *reader, j *job, a *ask, tokens uint64) time.Time {
+	policy := a.policy
+	if policy == wire.PolicyDefault {
+		policy = c.server.settings().Prefetch.Policy
+	}
+	j.best = policy == wire.PolicyBestEffort
+	return deadlineOf(c.session, policy, a.loadMillis, tokens)
+}
+
+// enter makes a job one of the connection's.
+func enter(c *reader, j *job, a *ask) {
+	s := c.server
 	c.mu.Lock()
 	c.mu.jobs[j.id] = j
 	c.tenant.jobs.Add(1)
@@ -120,8 +133,6 @@ func (c *reader) begin(chain *key.Chain, a *ask) (*job, wire.PrefetchReply, erro
 	if s.settings().Access != c.judged.policy { // replaced meanwhile, and not judged by yet
 		j.revokeIfDenied()
 	}
-	reply.Job, reply.Match, reply.State = j.id, matchOf(&m), j.firstState(a.refBytes)
-	return j, reply, nil
 }
 
 // hear takes what a client says of the prompt that it asks for, and returns what of that
@@ -214,10 +225,10 @@ func handleWait(c *reader, h wire.Header, body []byte) error {
 	if err != nil {
 		return err
 	}
+	if j.loads() && j.best {
+		j.stop()
+	}
 	if j.fetch != nil {
-		if j.best {
-			j.fetch.Stop()
-		}
 		j.changed() // in case the loader has not come to it yet
 	}
 	if req.Deadline == (wire.Deadline{Given: true}) || j.has(req.MinTokens) {
@@ -234,8 +245,7 @@ func handleWait(c *reader, h wire.Header, body []byte) error {
 		defer func() { c.server.took(h.Op, time.Since(start)) }()
 		limited, cancel := within(ctx, req.Deadline)
 		defer cancel()
-		j.fetch.Wait(limited, j.ranks()*(j.chunksFor(req.MinTokens)-j.hot))
-		j.changed()
+		j.await(limited, req.MinTokens)
 		st := j.state(req.From)
 		c.answerAsync(h, &st, asCancelled(ctx, ctx.Err()))
 	})

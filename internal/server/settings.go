@@ -95,8 +95,9 @@ func (c *session) has(need access.Rights, id key.SpaceID) bool {
 }
 
 func (j *job) revokeIfDenied() {
-	for r := range j.chains {
-		if !j.session.has(access.Read, j.chains[r].Space) {
+	chains := j.all()
+	for r := range chains {
+		if !j.session.has(access.Read, chains[r].Space) {
 			j.revoke(lostRight)
 			return
 		}

@@ -35,6 +35,9 @@ const stateBytes = 1 << 10
 // describe is called with the mutex held. It marks the refs as sent if told to. A job of
 // which not all fits into so many bytes is told of as one that still runs.
 func (j *job) describe(from uint32, mark bool, bytes int) wire.JobState {
+	if j.family != nil {
+		return j.family.describe(from, mark, bytes)
+	}
 	var s wire.JobState
 	s.Code, s.FailedTier = j.code()
 	for p := range s.Tiers {

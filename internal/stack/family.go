@@ -154,7 +154,7 @@ func (s *familySearch) There(g, from, to int) (bits uint64) {
 	return bits
 }
 
-// merge adds what is known of the chunks of a rank, from one on, to what is known of
+// merge adds the places of the chunks of a rank, from one on, to those known of
 // those before it.
 func (s *familySearch) merge(g, r, from int, of []uint8) {
 	at := s.at[g][from:][:len(of)]
@@ -172,7 +172,7 @@ func (s *familySearch) merge(g, r, from int, of []uint8) {
 	}
 }
 
-// lose takes out what counts as missing.
+// lose takes out the lost pieces.
 func (s *familySearch) lose(g, from, to int) {
 	for p := range s.lost {
 		if p.Group == g && from <= p.Chunk && p.Chunk < to {

@@ -47,7 +47,7 @@ func (r *rig) there(f *stack.Family, g, i int, search tier.Set, lost map[stack.P
 	return far, true
 }
 
-// naive is the definition: the longest n at which every group has what it needs.
+// naive is the definition: the longest n at which the need of every group is there.
 func (r *rig) naive(f *stack.Family, search tier.Set, most int, lost map[stack.Piece]struct{}) (m stack.FamilyMatch) {
 	grid := f.Groups.Grid()
 	m.Tokens, m.Run = f.Skip, f.Skip

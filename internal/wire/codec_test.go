@@ -202,7 +202,7 @@ func TestUnknownOption(t *testing.T) {
 // TestNewer: what a newer daemon adds is passed over.
 func TestNewer(t *testing.T) {
 	var lookup LookupReply
-	if err := lookup.Decode(readGolden(t, "newer_lookup_reply")[HeaderBytes:]); err != nil || lookup != (LookupReply{goldenMatch, 4}) {
+	if err := lookup.Decode(readGolden(t, "newer_lookup_reply")[HeaderBytes:]); err != nil || lookup != (LookupReply{Match: goldenMatch, Worth: 4}) {
 		t.Errorf("got %+v, %v", lookup, err)
 	}
 	var state JobState

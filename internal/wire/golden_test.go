@@ -13,6 +13,12 @@ import (
 	"github.com/kvstored/kvstored/key"
 )
 
+var goldenNeeds = Needs(nil).
+	Add(Need{Space: 1, Chunks: 3, Tiers: [TierCount]uint32{1, 2}}).
+	Add(Need{Space: 2, First: 2, Chunks: 1, Tiers: [TierCount]uint32{0, 1}})
+
+var goldenGrouped = Grouped{Tokens: 768, Run: 1024, Lacks: 2, Needs: goldenNeeds}
+
 var update = flag.Bool("update", false, "write the golden frames, and what the documents print from the schema")
 
 const goldenDir = "../../testdata/wire"
@@ -126,7 +132,8 @@ var golden = []struct {
 	{"lookup_groups_request", request(OpLookup), &LookupRequest{Chain: goldenRef, Shared: Shared{
 		Groups: Groups(nil).Add(Group{2, GroupWindow, 4096}).Add(Group{3, GroupState, 0}),
 	}}},
-	{"lookup_reply", reply(OpLookup), &LookupReply{goldenMatch, 4}},
+	{"lookup_reply", reply(OpLookup), &LookupReply{Match: goldenMatch, Worth: 4}},
+	{"lookup_groups_reply", reply(OpLookup), &LookupReply{Match: goldenMatch, Worth: 3, Grouped: &goldenGrouped}},
 	{"prefetch_request", request(OpPrefetch), &PrefetchRequest{
 		Chain: Chain{Space: 1, SaveUnfull: true, Tokens: goldenTokens.Tokens},
 		Flags: PrefetchPin, Policy: PolicyTimeout, LoadMillis: 2000, LookupID: "req-42",
@@ -139,6 +146,15 @@ var golden = []struct {
 	{"prefetch_reply", reply(OpPrefetch), &PrefetchReply{Job: 7, Match: goldenMatch, State: goldenRunning, Worth: 4}},
 	{"prefetch_advice_reply", reply(OpPrefetch), &PrefetchReply{
 		Job: 7, Match: goldenMatch, State: goldenRunning, Advice: &Advice{Load: Count{2, 512}, Micros: 1500}, Worth: 4,
+	}},
+	{"prefetch_groups_request", request(OpPrefetch), &PrefetchRequest{
+		Chain:  Chain{Space: 1, Tokens: goldenTokens.Tokens},
+		Shared: Shared{Groups: Groups(nil).Add(Group{Space: 1}).Add(Group{2, GroupWindow, 128})},
+	}},
+	{"prefetch_groups_reply", reply(OpPrefetch), &PrefetchReply{
+		Job: 7, Match: goldenMatch, Worth: 3, Grouped: &goldenGrouped, State: JobState{
+			Code: CodeOK, Ready: Count{3, 768}, Tiers: TierCounts{{3, 768}}, Refs: goldenRefs.Slice(0, 3), Needs: goldenNeeds,
+		},
 	}},
 	{"prefetch_push", Header{Kind: KindPush, Op: OpPrefetch, ID: 7}, &JobState{
 		Code: CodeOK, Ready: Count{3, 768}, Tiers: TierCounts{{1, 256}, {2, 512}},

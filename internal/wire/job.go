@@ -70,12 +70,13 @@ func manner(c *cursor) (search Tiers, flags uint8, policy WaitPolicy, millis uin
 
 // PrefetchReply is the job that was made, and its first state.
 type PrefetchReply struct {
-	Job    uint64 // id of the job and of its lease
-	Match  Match
-	State  JobState
-	Advice *Advice // nil unless it was asked for
-	Worth  uint32  // as in LookupReply
-	Faults []Fault // of the request configs
+	Job     uint64 // id of the job and of its lease
+	Match   Match
+	State   JobState
+	Advice  *Advice  // nil unless it was asked for
+	Grouped *Grouped // as in LookupReply
+	Worth   uint32   // as in LookupReply
+	Faults  []Fault  // of the request configs
 }
 
 // Append implements Message.
@@ -91,6 +92,7 @@ func (m *PrefetchReply) Append(dst []byte) []byte {
 		l.finish(at)
 	}
 	l.putFaults(replyFaults, m.Faults)
+	m.Grouped.appendOption(&l, replyGrouped)
 	return l.end()
 }
 
@@ -107,7 +109,7 @@ func prefetched(c *cursor, m *PrefetchReply) {
 	m.Worth = c.u32("worth")
 	c.zero(4, "worth")
 	stateRecord(c, &m.State)
-	m.Advice, m.Faults = nil, nil
+	m.Advice, m.Grouped, m.Faults = nil, nil, nil
 	if c.bare() {
 		return
 	}
@@ -117,6 +119,8 @@ func prefetched(c *cursor, m *PrefetchReply) {
 			m.Advice = &Advice{Load: v.count("advised"), Micros: v.u64("advised time")}
 		case replyFaults:
 			m.Faults = v.faults()
+		case replyGrouped:
+			m.Grouped = groupedIn(v)
 		default:
 			return false
 		}
@@ -137,8 +141,12 @@ type JobState struct {
 	FailedTier Tiers // one, with CodeFailed where it is known
 	Ready      Count // the leading run in DRAM under the lease; it only grows
 	Tiers      TierCounts
-	First      uint32 // chunk number of the first of Refs
+	First      uint32 // chunk number of the first of Refs; of a job with groups their own number
 	Refs       Refs
+	// Needs are the chunks of each group that the refs of a job with groups are of: all
+	// of the first group, of each chunk those of all ranks, then of the next. There
+	// are none, and nothing is ready, before all of them are there.
+	Needs Needs
 }
 
 // Done reports that nothing more comes.
@@ -150,7 +158,9 @@ func (m *JobState) Append(dst []byte) []byte {
 	dst = append(dst, byte(m.FailedTier), 0)
 	dst = binary.LittleEndian.AppendUint32(dst, m.First)
 	dst = appendTierCounts(appendCount(dst, m.Ready), &m.Tiers)
-	return noOptions(appendArray(dst, refBytes, m.Refs))
+	l := beginOptions(appendArray(dst, refBytes, m.Refs), Deadline{})
+	l.list(replyNeeds, needBytes, m.Needs)
+	return l.end()
 }
 
 func (m *JobState) appendRecord(dst []byte) []byte {
@@ -173,7 +183,17 @@ func (c *cursor) jobState(m *JobState) {
 	m.Ready = c.count("ready")
 	m.Tiers = c.tierCounts()
 	m.Refs = c.array(refBytes, "refs")
-	c.options(nil)
+	m.Needs = nil
+	if c.bare() {
+		return
+	}
+	c.options(func(tag uint16, v *cursor) bool {
+		if tag != replyNeeds {
+			return false
+		}
+		m.Needs = Needs(v.array(needBytes, "needs"))
+		return true
+	})
 }
 
 func stateRecord(c *cursor, m *JobState) {

@@ -209,39 +209,6 @@ func (l Chunks) payloadBytes() int64 {
 	return n
 }
 
-// GroupKind says which chunks of a group of a hybrid model a prefix needs.
-type GroupKind uint8
-
-// The kinds.
-const (
-	GroupFull   GroupKind = 0 // all
-	GroupWindow GroupKind = 1 // the last Tokens
-	GroupLocal  GroupKind = 2 // those of the last unfinished Tokens
-	GroupState  GroupKind = 3 // the last one
-)
-
-// Group is one group of a hybrid model.
-type Group struct {
-	Space  uint32 // handle
-	Kind   GroupKind
-	Tokens uint32
-}
-
-const groupBytes = 16
-
-// Groups is a list of Group as it lies in a body.
-type Groups []byte
-
-// Add appends one element.
-func (l Groups) Add(g Group) Groups {
-	l = binary.LittleEndian.AppendUint32(l, g.Space)
-	l = append(l, byte(g.Kind), 0, 0, 0)
-	return appendZero(binary.LittleEndian.AppendUint32(l, g.Tokens), 4)
-}
-
-// Len is the number of elements.
-func (l Groups) Len() int { return len(l) / groupBytes }
-
 // Pairs is a list of names and values as it lies in a body: records.
 type Pairs []byte
 

@@ -121,13 +121,16 @@ type LookupReply struct {
 	Match Match
 	// Worth is how many chunks, from the first on, are there or worth storing:
 	// keys behind them would be refused.
-	Worth uint32
+	Worth   uint32
+	Grouped *Grouped // nil unless the request named groups
 }
 
 // Append implements Message.
 func (m *LookupReply) Append(dst []byte) []byte {
 	dst = binary.LittleEndian.AppendUint32(appendMatch(dst, &m.Match), m.Worth)
-	return noOptions(appendZero(dst, 4))
+	l := beginOptions(appendZero(dst, 4), Deadline{})
+	m.Grouped.appendOption(&l, replyMatched)
+	return l.end()
 }
 
 // Decode implements Message.
@@ -136,5 +139,16 @@ func (m *LookupReply) Decode(body []byte) error {
 	m.Match = c.match()
 	m.Worth = c.u32("worth")
 	c.zero(4, "worth")
-	return c.endReply("lookup reply")
+	m.Grouped = nil
+	if c.bare() {
+		return c.end("lookup reply")
+	}
+	c.options(func(tag uint16, v *cursor) bool {
+		if tag != replyMatched {
+			return false
+		}
+		m.Grouped = groupedIn(v)
+		return true
+	})
+	return c.end("lookup reply")
 }

@@ -109,8 +109,10 @@ func (g *newer) options(kind string) {
 		name, as := g.s.option(kind, tag)
 		before := len(g.out)
 		g.field(name, name, as)
-		if _, ok := g.s.Types[as]; ok {
-			g.out = append(g.out, added...)
+		if _, ok := g.s.Types[strings.TrimSuffix(as, "[]")]; ok {
+			if !strings.HasSuffix(as, "[]") { // an array has grown in its elements
+				g.out = append(g.out, added...)
+			}
 		}
 		binary.LittleEndian.PutUint32(g.out[at+4:], uint32(len(g.out)-before))
 		g.take(-size & 7)

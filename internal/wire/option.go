@@ -28,12 +28,15 @@ const (
 	tagSums        = 7                  // reserve
 	tagChain       = optionCritical | 8 // commit
 
-	replySpace  = 2 // hello
-	replyAdvice = 1 // prefetch
-	replyFaults = 2 // prefetch
-	replyHints  = 1 // hint
-	replyDiffer = 1 // reserve
-	replyLimit  = 1 // error
+	replySpace   = 2 // hello
+	replyMatched = 5 // lookup
+	replyAdvice  = 1 // prefetch
+	replyFaults  = 2 // prefetch
+	replyHints   = 1 // hint
+	replyGrouped = 5 // prefetch
+	replyNeeds   = 5 // state
+	replyDiffer  = 1 // reserve
+	replyLimit   = 1 // error
 )
 
 // Limits of what a request may list.
@@ -247,12 +250,6 @@ func (s *Shared) option(all bool) func(tag uint16, v *cursor) bool {
 		}
 		return true
 	}
-}
-
-func groupsIn(c *cursor) Groups {
-	l := Groups(c.array(groupBytes, "groups"))
-	c.atMost(l.Len(), MaxGroups, "groups")
-	return l
 }
 
 func (c *cursor) atMost(n, most int, field string) {

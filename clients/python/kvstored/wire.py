@@ -93,6 +93,40 @@ class Count(NamedTuple):
     tokens: int = 0
 
 
+class Group(NamedTuple):
+    """One group of a hybrid model in a request: its space and what a prefix needs
+    of it. ``tokens`` are those of a window or a local group, 0 otherwise."""
+
+    space: int
+    kind: int = 0  # FULL, WINDOW, LOCAL or STATE
+    tokens: int = 0
+
+
+FULL, WINDOW, LOCAL, STATE = range(4)
+
+
+class Need(NamedTuple):
+    """The chunks of a group that a prefix needs, from the start of the prompt, and
+    how many of them are in which tier."""
+
+    space: int
+    first: int
+    chunks: int
+    cpu: int
+    disk: int
+    remote: int
+
+
+class Grouped(NamedTuple):
+    """The longest prefix that all groups can use. ``run`` is how far the full ones
+    reach, ``lacks`` has a bit for each group that lacks something there."""
+
+    tokens: int
+    run: int
+    lacks: int
+    needs: Tuple[Need, ...] = ()
+
+
 class Match(NamedTuple):
     """The longest leading run that is there, and where its chunks are nearest.
 
@@ -105,6 +139,7 @@ class Match(NamedTuple):
     disk: Count = Count()
     remote: Count = Count()
     worth: Optional[int] = None
+    grouped: Optional[Grouped] = None
 
 
 class Fault(NamedTuple):
@@ -138,6 +173,7 @@ class JobState(NamedTuple):
     ready_from: Tuple[Count, ...]
     first: int
     refs: Sequence[Ref]
+    needs: Tuple[Need, ...] = ()  # what the refs of a job with groups are of
 
 
 class Slot(NamedTuple):
@@ -364,19 +400,32 @@ def chain_none(handle: int = 0) -> bytes:
     return _chain_named(handle, NONE, 0, 0)
 
 
-def lookup(chain: bytes, search: int = 0, ranks: Sequence[int] = ()) -> bytes:
-    return chain + _pack(_BYTE8, search) + _prefetch_options(ranks, 0)
+def lookup(chain: bytes, search: int = 0, ranks: Sequence[int] = (), groups: Sequence[Group] = ()) -> bytes:
+    return chain + _pack(_BYTE8, search) + _prefetch_options(ranks, 0, (), groups)
 
 
 _BYTE8 = struct.Struct("<B7x")
 
 
-def _prefetch_options(ranks: Sequence[int], prefill_rate: int, configs: Sequence[Tuple[str, str]] = ()) -> bytes:
-    if not ranks and not prefill_rate and not configs:
+def _prefetch_options(
+    ranks: Sequence[int],
+    prefill_rate: int,
+    configs: Sequence[Tuple[str, str]] = (),
+    groups: Sequence[Group] = (),
+) -> bytes:
+    if not ranks and not prefill_rate and not configs and not groups:
         return NO_OPTIONS
     items = [(0x8002, _u32s(ranks))] if ranks else []
     items += [(3, _pack(_U32, prefill_rate))] if prefill_rate else []
-    return options(items + ([(4, _configs(configs))] if configs else []))
+    items += [(4, _configs(configs))] if configs else []
+    return options(items + ([(0x8005, _groups(groups))] if groups else []))
+
+
+def _groups(groups: Sequence[Group]) -> bytes:
+    return _pack(_ARRAY, len(groups), _GROUP.size, 0) + b"".join(_pack(_GROUP, *g) for g in groups)
+
+
+_GROUP = struct.Struct("<IB3xI4x")
 
 
 def _configs(configs: Sequence[Tuple[str, str]]) -> bytes:
@@ -393,9 +442,10 @@ def prefetch(
     configs: Sequence[Tuple[str, str]] = (),
     ranks: Sequence[int] = (),
     prefill_rate: int = 0,
+    groups: Sequence[Group] = (),
 ) -> bytes:
     how = _pack(_LOAD, search, pin, policy, deadline_ms)
-    return b"".join((chain, how, _str(lookup_id), _prefetch_options(ranks, prefill_rate, configs)))
+    return b"".join((chain, how, _str(lookup_id), _prefetch_options(ranks, prefill_rate, configs, groups)))
 
 
 _LOAD = struct.Struct("<BBBxI")  # search, flags, policy, load ms
@@ -617,8 +667,8 @@ class _Cursor:
     def prefetched(self) -> "Prefetched":
         (id,), match, (worth,) = self.read(_U64), self.match(), self.read(_U32_8)
         state = self.record().state()
-        more = self.options({1: lambda c: Advice(c.count(), c.read(_U64)[0]), 2: _Cursor.faults})
-        return Prefetched(id, match._replace(worth=worth), state, more.get(1), more.get(2, ()))
+        more = self.options({1: lambda c: Advice(c.count(), c.read(_U64)[0]), 2: _Cursor.faults, 5: _Cursor.grouped})
+        return Prefetched(id, match._replace(worth=worth, grouped=more.get(5)), state, more.get(1), more.get(2, ()))
 
     def fault(self) -> Fault:
         code, action = self.read(_FAULT)
@@ -627,12 +677,19 @@ class _Cursor:
     def faults(self) -> Tuple[Fault, ...]:
         return tuple(self.records(_Cursor.fault))
 
+    def grouped(self) -> Grouped:
+        return Grouped(*self.read(_GROUPED), self.needs())
+
+    def needs(self) -> Tuple[Need, ...]:
+        return tuple(self.table(_NEED, Need._make))
+
     def state(self) -> JobState:
         code, tier, first, tokens, chunks = self.read(_STATE)
         tiers = self.tiers()
         refs = self.table(_REF, Ref._make)
-        self.options()
-        return JobState(code != RUNNING, code, _TIERS.get(tier, ""), Count(chunks, tokens), tuple(tiers), first, refs)
+        needs = self.options({5: _Cursor.needs}).get(5, ())
+        ready = Count(chunks, tokens)
+        return JobState(code != RUNNING, code, _TIERS.get(tier, ""), ready, tuple(tiers), first, refs, needs)
 
     def space_info(self) -> SpaceInfo:
         return SpaceInfo(*self.read(_SPACE_INFO))
@@ -643,6 +700,8 @@ _COUNT = struct.Struct("<QI4x")  # tokens, chunks
 _STATE = struct.Struct("<HBxIQI4x")  # code, failed tier, first ref, ready
 _REF = struct.Struct("<QQII")
 _FAULT = struct.Struct("<H2xI")
+_NEED = struct.Struct("<6I")
+_GROUPED = struct.Struct("<QQQ")  # tokens, run, lacks
 _SLOT = struct.Struct("<H2xIQ")
 _RESULT = struct.Struct("<H6xQ")
 _CHUNK = struct.Struct("<IIQ")
@@ -692,8 +751,7 @@ def open_space_reply(body: Buffer) -> SpaceInfo:
 def lookup_reply(body: Buffer) -> Match:
     c = _Cursor(body)
     match, (worth,) = c.match(), c.read(_U32_8)
-    c.options()
-    return match._replace(worth=worth)
+    return match._replace(worth=worth, grouped=c.options({5: _Cursor.grouped}).get(5))
 
 
 def prefetch_reply(body: Buffer) -> Prefetched:

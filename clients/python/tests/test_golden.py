@@ -47,6 +47,14 @@ REQUESTS = {
         wire.lookup(wire.chain_hashes(2, 8, b"".join(H[:2]), save_unfull=True, alone=True)),
     ),
     "lookup_ranks": (Op.LOOKUP, wire.lookup(wire.chain_ref(7), ranks=[2, 3])),
+    "prefetch_groups": (
+        Op.PREFETCH,
+        wire.prefetch(wire.chain_tokens(1, TOKENS), groups=[wire.Group(1), wire.Group(2, wire.WINDOW, 128)]),
+    ),
+    "lookup_groups": (
+        Op.LOOKUP,
+        wire.lookup(wire.chain_ref(7), groups=[wire.Group(2, wire.WINDOW, 4096), wire.Group(3, wire.STATE)]),
+    ),
     "prefetch": (
         Op.PREFETCH,
         wire.prefetch(
@@ -99,7 +107,6 @@ NOT_SPOKEN = {
     "events_reply",
     "events_request",
     "hello_window_request",
-    "lookup_groups_request",
     "ping_option_request",
     "prefetch_ranks_request",
     "reserve_shared_request",
@@ -110,6 +117,7 @@ NOT_SPOKEN = {
 }
 
 MATCH = Match(Count(3, 768), Count(1, 256), Count(2, 512), Count(), 4)
+GROUPED = wire.Grouped(768, 1024, 2, (wire.Need(1, 0, 3, 1, 2, 0), wire.Need(2, 2, 1, 0, 1, 0)))
 HELLO_SUM = 0x9555E8555C62DCFD
 REF = [Ref(8192, 0x0102030405060708, 65536, 256), Ref(73728, 0x1112131415161718, 65536, 256), Ref(139264, 0x2122232425262728, 65536, 256)]
 ALL = (Count(1, 256), Count(2, 512), Count())
@@ -166,6 +174,15 @@ REPLIES = {
     "newer_lookup_reply": (wire.lookup_reply, MATCH),
     "prefetch_reply": (wire.prefetch_reply, ADVISED._replace(advice=None)),
     "prefetch_advice_reply": (wire.prefetch_reply, ADVISED),
+    "lookup_groups_reply": (wire.lookup_reply, MATCH._replace(worth=3, grouped=GROUPED)),
+    "prefetch_groups_reply": (
+        wire.prefetch_reply,
+        wire.Prefetched(
+            7,
+            MATCH._replace(worth=3, grouped=GROUPED),
+            JobState(True, 0, "", Count(3, 768), (Count(3, 768), Count(), Count()), 0, REF, GROUPED.needs),
+        ),
+    ),
     "prefetch_push": (wire.job_state, JobState(True, 0, "", Count(3, 768), ALL, 1, REF[1:])),
     "revoked_push": (wire.job_state, JobState(True, 12, "", Count(3, 768), ALL, 3, [])),
     "fill_push": (wire.fill_push, 12),

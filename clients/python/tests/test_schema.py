@@ -44,9 +44,12 @@ REQUESTS: Dict[str, bytes] = {
 }
 
 
+UNSPOKEN = {"events"}  # operations that this client has no call for
+
+
 class Requests(unittest.TestCase):
     def test_every_operation(self) -> None:
-        self.assertEqual(set(REQUESTS), set(SCHEMA["operations"]), "requests of this test")
+        self.assertEqual(set(REQUESTS) | UNSPOKEN, set(SCHEMA["operations"]), "requests of this test")
         for name, body in REQUESTS.items():
             with self.subTest(name):
                 self.assertEqual(len(body) % 8, 0, "a body is a multiple of 8 bytes")
@@ -107,19 +110,28 @@ def _state(value: Dict[str, Any]) -> wire.JobState:
         tuple(tiers + [wire.Count()] * (3 - len(tiers))),
         value["first"],
         [wire.Ref(r["offset"], r["sum"], r["bytes"], r["tokens"]) for r in value["refs"]],
+        _needs(value["options"].get("needs", [])),
     )
 
 
-def _match(value: Dict[str, Any], worth: Any) -> wire.Match:
+def _needs(value: Any) -> Any:
+    return tuple(wire.Need(*(n[field] for field in wire.Need._fields)) for n in value)
+
+
+def _grouped(value: Any) -> Any:
+    return value and wire.Grouped(value["tokens"], value["run"], value["lacks"], _needs(value["needs"]))
+
+
+def _match(value: Dict[str, Any], worth: Any, grouped: Any = None) -> wire.Match:
     tiers = ([_count(c) for c in value["tiers"]] + [wire.Count()] * 3)[:3]
-    return wire.Match(_count(value["total"]), *tiers, worth)
+    return wire.Match(_count(value["total"]), *tiers, worth, _grouped(grouped))
 
 
 def _prefetched(value: Dict[str, Any]) -> Any:
     advice = value["options"].get("advice")
     return wire.Prefetched(
         value["job"],
-        _match(value["match"], value["worth"]),
+        _match(value["match"], value["worth"], value["options"].get("grouped")),
         _state(value["state"]),
         wire.Advice(_count(advice["load"]), advice["micros"]) if advice else None,
         _faults(value["options"]),
@@ -145,7 +157,7 @@ def _hello(v: Dict[str, Any]) -> wire.Hello:
 REPLIES: Dict[str, Any] = {
     "hello": (wire.hello_reply, _hello),
     "open_space": (wire.open_space_reply, lambda v: _info(v["space"])),
-    "lookup": (wire.lookup_reply, lambda v: _match(v["match"], v["worth"])),
+    "lookup": (wire.lookup_reply, lambda v: _match(v["match"], v["worth"], v["options"].get("grouped"))),
     "prefetch": (wire.prefetch_reply, _prefetched),
     "wait": (wire.job_state, _state),
     "cancel": (wire.cancel_reply, lambda v: v["code"]),
@@ -181,7 +193,7 @@ REPLIES: Dict[str, Any] = {
 class Replies(unittest.TestCase):
     def each(self, grown: bool) -> None:
         rng = random.Random(1)
-        self.assertEqual(set(REPLIES) | {"batch"}, set(SCHEMA["operations"]), "replies of this test")
+        self.assertEqual(set(REPLIES) | UNSPOKEN | {"batch"}, set(SCHEMA["operations"]), "replies of this test")
         for name, (read, says) in REPLIES.items():
             for i in range(200):
                 body, values = schema.make(SCHEMA["operations"][name]["reply"], rng, grown)

@@ -1,0 +1,256 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/internal/wire"
+	"github.com/kvstored/kvstored/prefetch"
+	"github.com/kvstored/kvstored/tier"
+)
+
+// assembly is the part of a job that is about a hybrid model. It brings up what
+// one length needs, and hands the job all of it at once: until then nothing is
+// ready. Where a piece is lost, or the time is up, it goes for the longest usable
+// length that is left, which is shorter; what that one does not need is released.
+// So the refs of a job are always those of one length.
+type assembly struct {
+	job    *job
+	family *stack.Family
+	groups wire.Groups       // as the request named them
+	first  stack.FamilyMatch // what the job is to bring up
+	held   map[stack.Piece]chunk
+	lost   map[stack.Piece]struct{}
+	until  time.Time
+	done   chan struct{} // closed when the job is
+
+	mu struct {
+		sync.Mutex
+		fetch *prefetch.Job[chunk] // of the length that is tried now
+		stop  error                // prefetch.ErrDeadline or ErrCancelled: no more is loaded
+	}
+
+	// What the job has, set once before done is closed, under the job's mutex.
+	ready  wire.Count
+	needs  wire.Needs
+	tokens []uint32 // of each ref
+}
+
+func newAssembly(j *job, f *stack.Family, groups wire.Groups, m *stack.FamilyMatch) *assembly {
+	return &assembly{
+		job: j, family: f, groups: slices.Clone(groups), first: *m,
+		held: make(map[stack.Piece]chunk), lost: make(map[stack.Piece]struct{}), done: make(chan struct{}),
+	}
+}
+
+// begin holds the needed pieces that are in DRAM. If those are all, the job is done.
+func (a *assembly) begin() {
+	if a.hold(&a.first); len(a.missing(&a.first)) == 0 {
+		a.settle(&a.first, nil)
+	}
+}
+
+// run brings up the rest, unless begin has ended the job.
+func (a *assembly) run(ctx context.Context) {
+	select {
+	case <-a.done:
+		return
+	default:
+	}
+	m, search := a.first, a.job.search
+	var cause error
+	for {
+		err := a.bring(ctx, &m)
+		if err == nil {
+			break
+		}
+		cause = cmp.Or(cause, err)
+		if a.over() != nil { // nothing more is loaded
+			search &= tier.Of(tier.CPU)
+		}
+		most := m.Tokens
+		var merr error
+		if m, merr = a.job.stack.MatchFamily(ctx, a.family, search, most, a.lost); merr != nil || errors.Is(a.over(), prefetch.ErrCancelled) {
+			m = stack.FamilyMatch{Tokens: a.family.Skip, Needs: make([]stack.Need, len(a.family.Groups))}
+		}
+		a.release(a.unneeded(&m))
+		a.hold(&m)
+	}
+	if m.Tokens == a.first.Tokens {
+		cause = nil
+	}
+	a.settle(&m, cause)
+}
+
+// over is why no more is loaded; nil if some may be.
+func (a *assembly) over() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.mu.stop
+}
+
+// bring loads the missing pieces of m. The error says why a piece, which is
+// lost from then on, is not there.
+func (a *assembly) bring(ctx context.Context, m *stack.FamilyMatch) error {
+	missing := a.missing(m)
+	if len(missing) == 0 {
+		return nil
+	}
+	fetch, err := a.fetch(missing, m)
+	if err != nil {
+		a.lost[missing[0]] = struct{}{}
+		return err
+	}
+	a.job.session.waiting.Go(func() { fetch.Run(ctx) })
+	st := fetch.Wait(ctx, len(missing)) // loads under way at the deadline may take longer
+	for i, ch := range fetch.Ready(0, nil) {
+		a.held[missing[i]] = ch
+	}
+	if st.Ready == len(missing) {
+		return nil
+	}
+	if errors.Is(st.Err, prefetch.ErrDeadline) || errors.Is(st.Err, prefetch.ErrCancelled) {
+		a.mu.Lock()
+		a.mu.stop = cmp.Or(a.mu.stop, st.Err)
+		a.mu.Unlock()
+		return st.Err // nothing is lost yet: what came up too late may be in DRAM
+	}
+	a.lost[missing[st.Ready]] = struct{}{}
+	return st.Err
+}
+
+// fetch makes the job that loads some pieces, unless nothing more is to be loaded.
+func (a *assembly) fetch(pieces []stack.Piece, m *stack.FamilyMatch) (*prefetch.Job[chunk], error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.mu.stop != nil {
+		return nil, a.mu.stop
+	}
+	j := a.job
+	far := func(i int) int {
+		need, p := &m.Needs[pieces[i].Group], pieces[i]
+		if tier.Set(need.At[p.Chunk-need.From]).Has(tier.Remote) {
+			return 1
+		}
+		return 0
+	}
+	in := [2]bool{}
+	for i := range pieces {
+		in[far(i)] = true
+	}
+	lanes, lane := 1, func(int) int { return 0 }
+	if in[0] && in[1] { // the slower tier must not keep the other waiting
+		lanes, lane = 2, far
+	}
+	a.mu.fetch = prefetch.New(prefetch.Options[chunk]{
+		Lanes: lanes, Lane: lane, To: len(pieces), Window: windowOf(j.session.server), ChunkBytes: j.chunkBytes(pieces[0].Chunk),
+		Deadline: a.until, Discard: func(ch chunk) { j.unlease([]tier.Ref{ch.ref}) }, Yields: isBudget,
+	}, pieceSource{a, pieces})
+	return a.mu.fetch, nil
+}
+
+// pieceSource loads pieces.
+type pieceSource struct {
+	*assembly
+	pieces []stack.Piece
+}
+
+// Load implements prefetch.Source.
+func (s pieceSource) Load(ctx context.Context, i int) (chunk, int64, error) {
+	j, p := s.job, s.pieces[i]
+	by := stack.Requester{Owner: j.session.owner, Job: j.id}
+	ref, from, err := j.stack.LoadBy(ctx, by, &s.family.Chains[p.Group][p.Rank], p.Chunk, j.search)
+	if err != nil {
+		return chunk{}, 0, err
+	}
+	return chunk{ref, from}, int64(ref.Block.Len()), nil
+}
+
+// settle hands the job what m needs, all of which is held, and ends it.
+func (a *assembly) settle(m *stack.FamilyMatch, err error) {
+	j := a.job
+	defer close(a.done)
+	a.release(a.unneeded(m))
+	var refs []tier.Ref
+	var tokens []uint32
+	far := make([]tier.Place, m.Needs[0].To-m.Needs[0].From)
+	a.each(m, func(p stack.Piece) {
+		ch := a.held[p]
+		refs, tokens = append(refs, ch.ref), append(tokens, uint32(a.family.Groups[p.Group].Chunk))
+		if p.Group == 0 {
+			far[p.Chunk-m.Needs[0].From] = max(far[p.Chunk-m.Needs[0].From], ch.from)
+		}
+	})
+	j.mu.Lock()
+	if j.mu.ended {
+		j.mu.Unlock()
+		j.unlease(refs)
+		return
+	}
+	a.tokens = tokens
+	if len(refs) > 0 {
+		a.needs = needsOf(m, a.groups)
+	}
+	for _, p := range far {
+		j.mu.in[p].Chunks++
+		j.mu.in[p].Tokens += uint64(a.family.Groups[0].Chunk)
+		a.ready.Chunks++
+	}
+	a.ready.Tokens = uint64(m.Tokens - a.family.Skip)
+	j.mu.refs, j.mu.tokens, j.mu.done, j.mu.err = refs, a.ready.Tokens, true, err
+	j.rejuvenate()
+	told := j.mu.told
+	j.mu.Unlock()
+	a.used(m)
+	if told && j.session.pushes { // else tell does
+		j.session.out.push(j)
+	}
+}
+
+// used counts one use of what m needs, and pins it if the job is to.
+func (a *assembly) used(m *stack.FamilyMatch) {
+	j, c := a.job, a.job.session
+	for g, need := range m.Needs {
+		for r := range a.family.Chains[g] {
+			chain := &a.family.Chains[g][r]
+			j.stack.Touch(chain, need.From, need.To)
+			if j.pin == "" || need.From == need.To {
+				continue
+			}
+			if _, err := addPin(c, chain, need.From, need.To, j.pin, c.server.settings().PinMaxAge); err != nil {
+				c.log.Debug().Err(err).Str("lookup_id", j.pin).Msg("pinned less than was matched")
+			}
+		}
+	}
+}
+
+// Stop ends the loading now, as the deadline would; Cancel for good.
+func (a *assembly) Stop() { a.end(prefetch.ErrDeadline, (*prefetch.Job[chunk]).Stop) }
+
+// Cancel ends the loads under way, too.
+func (a *assembly) Cancel() { a.end(prefetch.ErrCancelled, (*prefetch.Job[chunk]).Cancel) }
+
+func (a *assembly) end(why error, how func(*prefetch.Job[chunk])) {
+	a.mu.Lock()
+	if a.mu.stop == nil || errors.Is(why, prefetch.ErrCancelled) {
+		a.mu.stop = why
+	}
+	fetch := a.mu.fetch
+	a.mu.Unlock()
+	if fetch != nil {
+		how(fetch)
+	}
+}
+
+// wait returns when the job is done, or ctx.
+func (a *assembly) wait(ctx context.Context) {
+	select {
+	case <-a.done:
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,262 @@
+package server_test
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier"
+	"github.com/kvstored/kvstored/tier/tierfault"
+	"github.com/kvstored/kvstored/tier/tiertest"
+)
+
+// hybridModel is a prompt of n chunks in the spaces of a full group, one with a
+// window of two chunks, and one with states, each for so many ranks.
+type hybridModel struct {
+	chains [3][]*key.Chain // by group and rank
+	groups []client.Group
+	ranks  []*client.Space
+}
+
+var hybridKinds = [3]client.Group{{Kind: client.FullGroup}, {Kind: client.WindowGroup, Tokens: 2 * tokens}, {Kind: client.StateGroup}}
+
+func (r *rig) hybrid(n, ranks int) (*client.Client, *hybridModel) {
+	r.t.Helper()
+	m := new(hybridModel)
+	var c *client.Client
+	for rank := range ranks {
+		for g, group := range hybridKinds {
+			s := space
+			s.World, s.Worker, s.Group = ranks, rank, string("fws"[g])
+			chain := chainIn(s, 1, n)
+			chain.Alone = g > 0
+			m.chains[g] = append(m.chains[g], chain)
+			if c == nil {
+				c = r.dial(client.Options{Space: &s})
+			}
+			handle, err := c.OpenSpace(r.t.Context(), s)
+			r.must(err)
+			if rank > 0 {
+				m.ranks = append(m.ranks, handle)
+				continue
+			}
+			group.Space = handle
+			m.groups = append(m.groups, group)
+		}
+	}
+	return c, m
+}
+
+// put stores, by put, what the usable lengths of the model need: all full chunks, and
+// the windows and states of each of the ends.
+func (m *hybridModel) put(put func(c *key.Chain, from, to int), ends ...int) {
+	for rank, c := range m.chains[0] {
+		put(c, 0, c.Len())
+		for _, n := range ends {
+			put(m.chains[1][rank], n-2, n)
+			put(m.chains[2][rank], n-1, n)
+		}
+	}
+}
+
+// want is the pieces that n chunks need, of so many ranks.
+func piecesAt(n, ranks int) int64 { return int64(ranks * (n + min(n, 2) + 1)) }
+
+// Only the chunks that one length needs are found, leased, pinned and read.
+func TestGroups(t *testing.T) {
+	var mu sync.Mutex
+	read := make(map[key.Key]bool)
+	r := newRig(t, options{capacity: 16 * mib, hook: func(c tierfault.Call) tierfault.Fault {
+		if c.Op == tierfault.Get {
+			mu.Lock()
+			read[c.Keys[0]] = true
+			mu.Unlock()
+		}
+		return tierfault.Fault{}
+	}})
+	c, m := r.hybrid(10, 2)
+	m.put(r.onDisk, 3, 7)
+	ctx, prompt := t.Context(), client.Chain(m.chains[0][0])
+	found, err := client.LookupGroups(ctx, c, prompt, m.groups, m.ranks, 0)
+	r.must(err)
+	g := found.Grouped
+	if found.Total.Chunks != 7 || found.Tiers[1].Chunks != 7 || g.Tokens != 7*tokens || g.Run != 10*tokens || g.Lacks != 0b110 {
+		t.Fatalf("found %+v, %+v", found, g)
+	}
+	for i, want := range [][2]int{{0, 7}, {5, 2}, {6, 1}} {
+		if n := g.Needs[i]; n.First != want[0] || n.Chunks != want[1] || n.Tiers[1] != want[1] {
+			t.Errorf("group %d needs %+v; want %d", i, n, want)
+		}
+	}
+	for _, name := range []string{"from disk", "all in DRAM"} {
+		j, err := c.Prefetch(ctx, prompt, client.PrefetchOptions{Groups: m.groups, Ranks: m.ranks, Pin: true, LookupID: "x"})
+		r.must(err)
+		st, err := j.Wait(ctx, client.All)
+		r.must(err)
+		if st.Reason != client.Complete || st.Ready.Chunks != 7 || st.Ready.Tokens != 7*tokens {
+			t.Errorf("%s: %+v", name, st)
+		}
+		if leased, pinned := r.leased(), r.pinned(); leased != piecesAt(7, 2)*size || pinned != leased {
+			t.Errorf("%s: %d bytes are leased, %d pinned; want %d", name, leased, pinned, piecesAt(7, 2)*size)
+		}
+		r.checkPieces(j, m)
+		r.must(j.Release(ctx))
+		_, err = c.Unpin(ctx, "x")
+		r.must(err)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if int64(len(read)) != piecesAt(7, 2) {
+		t.Errorf("%d chunks were read from disk; want %d", len(read), piecesAt(7, 2))
+	}
+}
+
+// checkPieces checks the bytes of all that a job has.
+func (r *rig) checkPieces(j *client.Job, m *hybridModel) {
+	r.t.Helper()
+	for g, need := range j.Needs() {
+		for i := need.First; i < need.First+need.Chunks; i++ {
+			for rank, c := range m.chains[g] {
+				p, err := j.Piece(g, rank, i)
+				r.must(err)
+				if !bytes.Equal(p, tiertest.Payload(c.Key(i), size)) {
+					r.t.Errorf("group %d, rank %d, chunk %d has the bytes of another", g, rank, i)
+				}
+			}
+		}
+	}
+}
+
+// A job that loses a piece of any group ends at the largest usable length before it, with
+// the pieces of that one only.
+func TestGroupsLost(t *testing.T) {
+	broken, corrupt, hang := tierfault.Fault{Err: errors.New("broken")}, tierfault.Fault{Err: tier.ErrCorrupt}, tierfault.Fault{Hang: true}
+	for name, tc := range map[string]struct {
+		group, rank, chunk int
+		fault              tierfault.Fault
+		hot                bool // what 3 needs is in DRAM
+		policy             client.WaitPolicy
+		want               int
+		reason             client.Reason
+	}{
+		"a full chunk behind 7":  {0, 0, 8, broken, false, client.WaitComplete, 7, client.StoppedFailed},
+		"a full chunk before 7":  {0, 1, 6, broken, false, client.WaitComplete, 3, client.StoppedFailed},
+		"the first chunk":        {0, 0, 0, broken, false, client.WaitComplete, 0, client.StoppedFailed},
+		"a window":               {1, 1, 8, broken, false, client.WaitComplete, 7, client.StoppedFailed},
+		"a corrupt window":       {1, 0, 9, corrupt, false, client.WaitComplete, 7, client.StoppedCorrupt},
+		"a state":                {2, 0, 9, broken, false, client.WaitComplete, 7, client.StoppedFailed},
+		"a state comes too late": {2, 1, 9, hang, true, client.BestEffort, 3, client.StoppedDeadline},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var bad key.Key
+			r := newRig(t, options{capacity: 16 * mib, hook: func(c tierfault.Call) tierfault.Fault {
+				if c.Op == tierfault.Get && c.Keys[0] == bad {
+					return tc.fault
+				}
+				return tierfault.Fault{}
+			}})
+			c, m := r.hybrid(10, 2)
+			bad = m.chains[tc.group][tc.rank].Key(tc.chunk)
+			m.put(r.onDisk, 3, 7, 10)
+			if tc.hot {
+				r.warmUp(c, m, 3)
+			}
+			j, err := c.Prefetch(t.Context(), client.Chain(m.chains[0][0]), client.PrefetchOptions{Groups: m.groups, Ranks: m.ranks, Policy: tc.policy})
+			r.must(err)
+			st, err := j.Wait(t.Context(), client.All)
+			r.must(err)
+			if !st.Done || st.Reason != tc.reason || int(st.Ready.Chunks) != tc.want {
+				t.Errorf("%+v; want %d chunks, %v", st, tc.want, tc.reason)
+			}
+			want := piecesAt(tc.want, 2) * size
+			if tc.want == 0 {
+				want = 0
+			}
+			r.until("only what that length needs is leased", func() bool { return r.leased() == want })
+			r.checkPieces(j, m)
+			r.must(j.Release(t.Context()))
+			if r.leased() != 0 {
+				t.Errorf("%d bytes are leased", r.leased())
+			}
+		})
+	}
+}
+
+// warmUp has in DRAM what n chunks need.
+func (r *rig) warmUp(c *client.Client, m *hybridModel, n int) {
+	r.t.Helper()
+	short := *m.chains[0][0]
+	short.Hashes, short.Tokens = short.Hashes[:n], short.Tokens[:n]
+	j, err := c.Prefetch(r.t.Context(), client.Chain(&short), client.PrefetchOptions{Groups: m.groups, Ranks: m.ranks, Policy: client.WaitComplete})
+	r.must(err)
+	st, err := j.Wait(r.t.Context(), client.All)
+	r.must(err)
+	if int(st.Ready.Chunks) != n {
+		r.t.Fatalf("%+v; want %d", st, n)
+	}
+	r.must(j.Release(r.t.Context()))
+}
+
+// Each thing that is wrong with groups has an error of its own, and costs nothing.
+func TestGroupsRefused(t *testing.T) {
+	r := newRig(t, options{})
+	c, m := r.hybrid(4, 2)
+	other, err := c.OpenSpace(t.Context(), func() key.Space { s := space; s.Group, s.ChunkTokens = "odd", 3; return s }())
+	r.must(err)
+	salted, err := c.OpenSpace(t.Context(), func() key.Space { s := space; s.Group, s.Method = "xxh", key.XXH64; return s }())
+	r.must(err)
+	full, window, state := m.groups[0], m.groups[1], m.groups[2]
+	with := func(g client.Group, change func(*client.Group)) client.Group { change(&g); return g }
+	for name, tc := range map[string]struct {
+		groups []client.Group
+		ranks  []*client.Space
+		want   string
+	}{
+		"no full one":          {[]client.Group{with(full, func(g *client.Group) { g.Kind = client.StateGroup }), window}, nil, "put a full one there"},
+		"not the chain's":      {[]client.Group{window, full}, nil, "not in that of the chain"},
+		"named twice":          {[]client.Group{full, window, with(state, func(g *client.Group) { g.Space = window.Space })}, nil, "named twice"},
+		"window of 0":          {[]client.Group{full, with(window, func(g *client.Group) { g.Tokens = 0 })}, nil, "a window of 0 tokens"},
+		"state with tokens":    {[]client.Group{full, with(state, func(g *client.Group) { g.Tokens = 5 })}, nil, "only a window"},
+		"unknown kind":         {[]client.Group{full, with(state, func(g *client.Group) { g.Kind = 9 })}, nil, "kind 9 is unknown"},
+		"lengths":              {[]client.Group{full, with(state, func(g *client.Group) { g.Space = other })}, nil, "send the tokens"},
+		"another method":       {[]client.Group{full, with(state, func(g *client.Group) { g.Space = salted })}, nil, "method and salt"},
+		"ranks of some groups": {[]client.Group{full, window}, m.ranks, "3 ranks for 2 groups"},
+	} {
+		_, err := client.LookupGroups(t.Context(), c, client.Chain(m.chains[0][0]), tc.groups, tc.ranks, 0)
+		if err == nil || !strings.Contains(err.Error(), tc.want) || !errors.Is(err, client.ErrBadRequest) {
+			t.Errorf("%s: lookup: %v; want %q", name, err, tc.want)
+		}
+		if _, err := c.Prefetch(t.Context(), client.Chain(m.chains[0][0]), client.PrefetchOptions{Groups: tc.groups, Ranks: tc.ranks}); err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: prefetch: %v; want %q", name, err, tc.want)
+		}
+	}
+	if r.leased() != 0 {
+		t.Errorf("%d bytes are leased", r.leased())
+	}
+}
+
+// A batch has a job for each prompt, each of its own length.
+func TestGroupsInABatch(t *testing.T) {
+	r := newRig(t, options{capacity: 16 * mib})
+	c, m := r.hybrid(10, 1)
+	m.put(r.onDisk, 3, 7)
+	short := *m.chains[0][0]
+	short.Hashes, short.Tokens = short.Hashes[:5], short.Tokens[:5]
+	b, err := c.Batch(t.Context(), []client.BatchPrompt{{Prompt: client.Chain(m.chains[0][0])}, {Prompt: client.Chain(&short)}},
+		client.BatchOptions{PrefetchOptions: client.PrefetchOptions{Groups: m.groups}})
+	r.must(err)
+	for i, want := range []int{7, 3} {
+		r.must(b.Errors[i])
+		st, err := b.Jobs[i].Wait(t.Context(), client.All)
+		r.must(err)
+		if int(st.Ready.Chunks) != want || st.Reason != client.Complete {
+			t.Errorf("job %d: %+v; want %d", i, st, want)
+		}
+		r.checkPieces(b.Jobs[i], m)
+		r.must(b.Jobs[i].Release(t.Context()))
+	}
+}

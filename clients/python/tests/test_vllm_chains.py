@@ -108,14 +108,18 @@ class Chains(unittest.TestCase):
 
     def test_one_question_and_one_load(self) -> None:
         daemon, wanted = self.daemon(), keys("one question", 512)
-        self.store(self.engine(daemon), "stores", wanted)
+        first = self.engine(daemon)
+        self.store(first, "stores", wanted)
+        first.tier.shutdown()  # it may still have to say that its blocks were used
         engine = self.engine(daemon)
         request = self.request(engine, "asks", wanted)
         with frames() as sent:
             self.assertEqual(self.attempts(engine, request, wanted), 512)
             engine.settle()
-        self.assertEqual({op: sent[op] for op in (Op.BATCH, Op.LOOKUP, Op.PREFETCH)}, {Op.BATCH: 1, Op.LOOKUP: 0, Op.PREFETCH: 0})
-        self.assertLessEqual(sum(sent.values()), 1 + 2, sent)  # and at most two for the load
+        self.assertEqual({op: sent[op] for op in (Op.BATCH, Op.LOOKUP)}, {Op.BATCH: 1, Op.LOOKUP: 0})
+        # And at most two for the load, of which the second is for what vLLM asked for
+        # while the answers were being noted.
+        self.assertLessEqual(sum(sent.values()), 1 + 2, sent)
         self.assertEqual(engine.load(wanted, request), [row(k) for k in wanted])
 
     def test_one_question_for_a_step(self) -> None:

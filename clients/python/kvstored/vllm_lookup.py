@@ -12,6 +12,7 @@ last blocks that are there: of it nothing is leased before vLLM loads it.
 from __future__ import annotations
 
 import collections
+import math
 import itertools
 import logging
 import time
@@ -79,6 +80,8 @@ class Lookups:
         self._rate, self._patience = prefill_rate, _STEP_SECONDS if steps else _STEPLESS_SECONDS
         # Deques and dicts are shared without a lock: each operation on them is atomic.
         self._answers: Dict[Any, Tuple[Optional[bool], float]] = {}  # until when; None: behind one that is missing
+        self._news: Deque[Dict[Any, Tuple[Optional[bool], float]]] = collections.deque()  # for the next step
+        self._steps, self._heard = steps, -math.inf  # when a step began to ask
         self._asked: Dict[Any, float] = {}  # since when
         self._queue: Deque[_Asked] = collections.deque()
         self._used: Deque[Any] = collections.deque(maxlen=_LEASES)  # requests that have finished
@@ -95,6 +98,9 @@ class Lookups:
     def get(self, key: Any, context: Any = None) -> Optional[bool]:
         """Whether a block is there, None while the daemon is being asked. Returns at once."""
         now = time.monotonic()
+        if self._steps and now - self._heard > self._patience:  # a new step, or one whose end is not told
+            self._heard = now
+            self._hear()
         answer = self._answers.get(key)
         behind = False
         if answer is not None and answer[1] > now:
@@ -112,6 +118,7 @@ class Lookups:
 
     def end_step(self) -> None:
         """Nothing more is asked for in this step."""
+        self._heard = -math.inf
         if self._queue or self._used:
             self._ended = True
             self.worker.wake()
@@ -120,12 +127,24 @@ class Lookups:
         """A request has ended: what it found in the GPU or in host memory was used too."""
         self._used.append(context)
 
+    def _hear(self) -> None:
+        """Takes note of answers, between two scans: one that saw a part of an answer
+        would load that part by itself."""
+        while self._news:
+            answers = self._news.popleft()
+            self._answers.update(answers)
+            for key in answers:
+                self._asked.pop(key, None)
+
     # ---- called by the threads of jobs ---------------------------------------------
 
     def forget(self, keys: Iterable[Any]) -> None:
         """Drops what was answered before these were stored, or failed to load."""
+        news = list(self._news)
         for key in keys:
             self._answers.pop(key, None)
+            for answers in news:
+                answers.pop(key, None)
 
     def absent(self, key: Any) -> None:
         """Takes note of a block that could not be loaded."""
@@ -238,11 +257,11 @@ class Lookups:
     def _answer_run(self, question: _Question, job: Job, until: float) -> None:
         keys = question.run.keys
         n = Pages.found(job)
-        self._answer(dict.fromkeys(keys[:n], True))
-        if n and job.id:
+        if n and job.id:  # before the answer: vLLM loads as soon as it has that
             self._leases[_name(question.context), group(keys[0])] = Lease(job, {key: i for i, key in enumerate(keys[:n])})
             while len(self._leases) > _LEASES:
                 self._leases.popitem(last=False)
+        self._answer(dict.fromkeys(keys[:n], True))
         if job.id:
             self._pages.keep(job)
         missing, asked = keys[n:], set(question.asked)
@@ -292,9 +311,9 @@ class Lookups:
         now = time.monotonic()
         if len(self._answers) > _CACHED:
             self._answers.clear()
-        for key, there in answers.items():
-            self._answers[key] = (there, now + (_HIT_SECONDS if there else _MISS_SECONDS))
-            self._asked.pop(key, None)
+        self._news.append({key: (there, now + (_HIT_SECONDS if there else _MISS_SECONDS)) for key, there in answers.items()})
+        if not self._steps:
+            self._hear()
         hits = sum(map(bool, answers.values()))
         self._counters.add("lookups", hits, "hit")
         self._counters.add("lookups", len(answers) - hits, "miss")

@@ -16,10 +16,11 @@ import (
 // written again.
 type syncs struct {
 	turn  chan struct{} // capacity 1, held by the one at work
-	drops atomic.Uint64 // calls that have dropped chunks; changes with turn held
+	drops atomic.Uint64 // see writer.drops
 }
 
-// drops changes when a Sync of the tier has dropped chunks.
+// drops changes when a Sync of the tier has dropped chunks, or a scan has found some
+// lost.
 func (w *writer) drops() uint64 { return w.syncs.drops.Load() }
 
 // errUnscanned says that what was stored before may be lost.
@@ -43,7 +44,6 @@ func (w *writer) sync(ctx context.Context) error {
 		return err
 	}
 	w.writeAgain("the tier has dropped chunks that could not be synced", dropped.Keys)
-	w.syncs.drops.Add(1)
 	return dropped.Err
 }
 
@@ -67,6 +67,7 @@ func (w *writer) writeAgain(why string, ks []key.Key) {
 			lost++
 		}
 	}
+	w.syncs.drops.Add(1) // once they wait: a flush that began before goes round again
 	w.dram.log.Warn().Stringer("tier", w.to.place).Int("chunks", len(ks)).Int("written_again", again).Int("lost", lost).Msg(why)
 }
 

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/key"
@@ -303,6 +304,54 @@ func TestFlushAfterReopening(t *testing.T) {
 		}
 		for i := range 4 {
 			r.wantOnDisk(c, i)
+		}
+	})
+}
+
+// scanned is a reopening disk that is scanned while it syncs, behind what that syncs.
+type scanned struct {
+	reopening
+	unsynced *atomic.Int64 // puts since the last sync began
+	late     *atomic.Bool
+}
+
+func (d scanned) Put(ctx context.Context, e tier.Entry) error {
+	d.unsynced.Add(1)
+	return d.Memory.Put(ctx, e)
+}
+
+func (d scanned) Sync(ctx context.Context) error {
+	d.unsynced.Store(0)
+	err := d.Memory.Sync(ctx)
+	if d.late.CompareAndSwap(true, false) {
+		d.opened <- struct{}{}
+		time.Sleep(time.Second) // of the test's clock: until the scan has ended
+	}
+	return err
+}
+
+// A flush syncs too what a scan beside it has found lost.
+func TestFlushBesideScan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := scanned{newReopening(), new(atomic.Int64), new(atomic.Bool)}
+		r := newRig(t, options{disk: d.Memory, planner: d})
+		c := r.putChain(1, 4)
+		if err := r.Flush(t.Context(), true); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Delete(t.Context(), tiertest.Keys(c, 1, 4)); err != nil {
+			t.Fatal(err)
+		}
+		d.times.Add(1)
+		d.late.Store(true)
+		if err := r.Flush(t.Context(), true); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 4 {
+			r.wantOnDisk(c, i)
+		}
+		if n := d.unsynced.Load(); n > 0 {
+			t.Errorf("%d chunks that were written again are not synced", n)
 		}
 	})
 }

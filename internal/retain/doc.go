@@ -21,7 +21,8 @@
 // # Bounds
 //
 // Payload bytes by user and in total (Limits), the length of a claim, and the memory of
-// the table: claims beyond are refused, and no other goes for them.
+// the table, to which a claim made again adds nothing: claims beyond are refused, and no
+// other goes for them.
 //
 // # Buffers
 //

@@ -2,7 +2,6 @@ package retain
 
 import (
 	"cmp"
-	"container/heap"
 	"context"
 	"encoding/hex"
 	"slices"
@@ -12,62 +11,66 @@ import (
 	"github.com/kvstored/kvstored/key"
 )
 
-// claim is one call of Retain: its chunks are looked at when it ends. A claim made
-// anew by then has a later end of its own.
-type claim struct {
-	of    *holder
-	hs    []key.Hash
-	until time.Time
-}
-
-// deadlines is a heap of claims, the first to end on top.
-type deadlines []claim
+// deadlines is a heap of grants, the first to end on top. Each knows its place.
+type deadlines []*grant
 
 func (d deadlines) Len() int           { return len(d) }
 func (d deadlines) Less(i, j int) bool { return d[i].until.Before(d[j].until) }
-func (d deadlines) Swap(i, j int)      { d[i], d[j] = d[j], d[i] }
-func (d *deadlines) Push(c any)        { *d = append(*d, c.(claim)) }
+func (d deadlines) Swap(i, j int) {
+	d[i], d[j] = d[j], d[i]
+	d[i].at, d[j].at = i, j
+}
+
+func (d *deadlines) Push(g any) {
+	g.(*grant).at = len(*d)
+	*d = append(*d, g.(*grant))
+}
+
 func (d *deadlines) Pop() any {
 	last := len(*d) - 1
-	c := (*d)[last]
-	(*d)[last] = claim{}
+	g := (*d)[last]
+	(*d)[last] = nil
 	*d = (*d)[:last]
-	return c
+	return g
 }
+
+// first is when the first one ends; zero for none.
+func (d deadlines) first() time.Time {
+	if len(d) == 0 {
+		return time.Time{}
+	}
+	return d[0].until
+}
+
+// expireRound is how many grants end in one hold of the lock.
+const expireRound = 1024
 
 // Expire ends the claims that are over, and returns when the next one is; zero for
 // none.
 func (t *Table) Expire() time.Time {
 	for {
-		if next, more := t.expireOne(); !more {
+		if next, more := t.expireSome(); !more {
 			return next
 		}
 	}
 }
 
-// expireOne ends one claim, and reports whether there may be another.
-func (t *Table) expireOne() (next time.Time, more bool) {
+// expireSome ends claims in one space, and reports whether there may be others.
+func (t *Table) expireSome() (next time.Time, more bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := t.now()
-	if len(t.mu.due) == 0 {
-		return time.Time{}, false
-	}
-	if next = t.mu.due[0].until; next.After(now) {
+	if next = t.mu.due.first(); next.IsZero() || next.After(now) {
 		return next, false
 	}
-	c := heap.Pop(&t.mu.due).(claim)
-	for _, hash := range c.hs {
-		ch := t.mu.chunks[key.Key{Space: c.of.Space, Hash: hash}]
-		if g := ch.of(c.of); g != nil && !g.until.After(now) {
-			t.drop(c.of, hash)
+	space := t.mu.due[0].of.Space
+	for range expireRound {
+		if len(t.mu.due) == 0 || t.mu.due[0].until.After(now) || t.mu.due[0].of.Space != space {
+			break
 		}
+		t.drop(t.mu.due[0].of, t.mu.due[0].hash)
 	}
-	t.flush(c.of.Space)
-	t.spend(c.of, -claimBytes-hashBytes*int64(len(c.hs)))
-	if u := c.of.user; u.holders == 0 && u.memory == 0 {
-		delete(t.mu.users, c.of.UID)
-	}
+	t.flush(space)
 	return time.Time{}, true
 }
 

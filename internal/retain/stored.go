@@ -57,7 +57,7 @@ func (t *Table) Asked(space key.SpaceID, hs []key.Hash) {
 	for _, hash := range hs[:min(len(hs), 4096)] {
 		ch := t.mu.chunks[key.Key{Space: space, Hash: hash}]
 		for i := 0; ch != nil && i < len(ch.grants); i++ {
-			if g := &ch.grants[i]; !g.used {
+			if g := ch.grants[i]; !g.used {
 				g.used = true
 				t.count.right.Add(1)
 			}

@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,12 +24,12 @@ type Limits struct {
 const (
 	// MaxPriority is the highest priority of a claim.
 	MaxPriority = 100
-	// maxMemory bounds the table: at some 250 bytes for each chunk of a claim that is
-	// a quarter of a million chunks, of which one user may have half.
+	// maxMemory bounds the table: at some 300 bytes for each chunk of a claim these are
+	// 220,000 chunks, of which one user may have half.
 	maxMemory = 64 << 20
-	// Memory of a claimant, of a chunk, of a grant on it, and of a claim, with their
-	// shares of maps and heaps.
-	holderBytes, chunkBytes, grantBytes, claimBytes, hashBytes = 384, 160, 72, 96, 16
+	// Memory of a claimant, of a chunk, and of a grant on it, with their shares of
+	// maps and heaps.
+	holderBytes, chunkBytes, grantBytes = 384, 160, 144
 )
 
 // ErrOver says that no more may be retained, of a user or in total.
@@ -57,7 +58,7 @@ type Table struct {
 		chunks  map[key.Key]*chunk
 		holders map[Claimant]*holder
 		users   map[uint32]*user
-		due     deadlines
+		due     deadlines // of all grants
 		bytes   int64
 		memory  int64
 		hashes  []key.Hash // of the round being told
@@ -68,12 +69,14 @@ type Table struct {
 
 type chunk struct {
 	bytes  int64 // of its payload; 0 = not known yet
-	grants []grant
+	grants []*grant
 }
 
 // grant is what one claimant retains a chunk with.
 type grant struct {
 	of       *holder
+	hash     key.Hash
+	at       int // in deadlines
 	priority uint8
 	used     bool // it was asked for
 	until    time.Time
@@ -88,7 +91,7 @@ type holder struct {
 type user struct {
 	holders int
 	bytes   int64
-	memory  int64
+	memory  int64 // with each grant's chunk, also one that others retain too
 }
 
 // New returns an empty table.
@@ -125,6 +128,7 @@ func (t *Table) Retain(c Claimant, hs []key.Hash, sizes []int64, priority uint8,
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	until := t.now().Add(min(d, t.mu.limits.Duration))
+	first := t.mu.due.first()
 	n, err := 0, error(nil)
 	for ; n < len(hs); n++ {
 		if err = t.grant(c, hs[n], sizes[n], priority, until); err != nil {
@@ -132,8 +136,11 @@ func (t *Table) Retain(c Claimant, hs []key.Hash, sizes []int64, priority uint8,
 		}
 	}
 	t.flush(c.Space)
-	if h := t.mu.holders[c]; h != nil && n > 0 {
-		t.await(h, hs[:n], until)
+	if !t.mu.due.first().Equal(first) {
+		select {
+		case t.wake <- struct{}{}:
+		default:
+		}
 	}
 	return n, err
 }
@@ -152,6 +159,7 @@ func (t *Table) grant(c Claimant, hash key.Hash, bytes int64, priority uint8, un
 		ch = t.mu.chunks[k]
 	}
 	g.priority, g.until = priority, until
+	heap.Fix(&t.mu.due, g.at)
 	t.note(c.Space, hash, ch)
 	return nil
 }
@@ -161,9 +169,9 @@ func (c *chunk) of(h *holder) *grant {
 	if c == nil || h == nil {
 		return nil
 	}
-	for i := range c.grants {
-		if c.grants[i].of == h {
-			return &c.grants[i]
+	for _, g := range c.grants {
+		if g.of == h {
+			return g
 		}
 	}
 	return nil
@@ -194,7 +202,7 @@ func (t *Table) fits(uid uint32, ch *chunk, bytes int64) error {
 	if ch == nil || u == nil || !ch.has(u) {
 		own += bytes
 	}
-	const most = holderBytes + chunkBytes + grantBytes + claimBytes + hashBytes
+	const most = holderBytes + chunkBytes + grantBytes
 	switch {
 	case own > l.UserBytes:
 		return fmt.Errorf("%d bytes of this user, of %d: %w", own, l.UserBytes, ErrOver)
@@ -206,7 +214,7 @@ func (t *Table) fits(uid uint32, ch *chunk, bytes int64) error {
 	return nil
 }
 
-// add makes a grant without a priority.
+// add makes a grant without a priority and an end.
 func (t *Table) add(c Claimant, k key.Key, bytes int64) *grant {
 	h := t.holder(c)
 	ch := t.mu.chunks[k]
@@ -221,9 +229,12 @@ func (t *Table) add(c Claimant, k key.Key, bytes int64) *grant {
 		h.user.bytes += ch.bytes
 	}
 	h.chunks[k.Hash] = struct{}{}
-	ch.grants = append(ch.grants, grant{of: h})
+	g := &grant{of: h, hash: k.Hash}
+	ch.grants = append(ch.grants, g)
+	heap.Push(&t.mu.due, g)
 	t.spend(h, grantBytes)
-	return &ch.grants[len(ch.grants)-1]
+	h.user.memory += chunkBytes
+	return g
 }
 
 func (t *Table) holder(c Claimant) *holder {
@@ -258,14 +269,15 @@ func (t *Table) drop(h *holder, hash key.Hash) {
 	if !g.used {
 		t.count.wrong.Add(1)
 	}
-	*g = ch.grants[len(ch.grants)-1]
-	ch.grants[len(ch.grants)-1] = grant{}
-	ch.grants = ch.grants[:len(ch.grants)-1]
+	i := slices.Index(ch.grants, g)
+	ch.grants = slices.Delete(ch.grants, i, i+1)
+	heap.Remove(&t.mu.due, g.at)
 	delete(h.chunks, hash)
 	if !ch.has(h.user) {
 		h.user.bytes -= ch.bytes
 	}
 	t.spend(h, -grantBytes)
+	h.user.memory -= chunkBytes
 	t.note(h.Space, hash, ch)
 	if len(ch.grants) == 0 {
 		t.mu.bytes -= ch.bytes
@@ -282,7 +294,7 @@ func (t *Table) drop(h *holder, hash key.Hash) {
 func (t *Table) forget(h *holder) {
 	t.spend(h, -holderBytes-int64(len(h.Name)))
 	delete(t.mu.holders, h.Claimant)
-	if h.user.holders--; h.user.holders == 0 && h.user.memory == 0 {
+	if h.user.holders--; h.user.holders == 0 {
 		delete(t.mu.users, h.UID)
 	}
 }
@@ -337,17 +349,4 @@ func (t *Table) Release(c Claimant, hs []key.Hash) (n int) {
 	}
 	t.flush(c.Space)
 	return before - len(h.chunks)
-}
-
-// await has a claim ended in time.
-func (t *Table) await(h *holder, hs []key.Hash, until time.Time) {
-	c := claim{h, append([]key.Hash(nil), hs...), until}
-	t.spend(h, claimBytes+hashBytes*int64(len(hs)))
-	heap.Push(&t.mu.due, c)
-	if t.mu.due[0].until.Equal(until) {
-		select {
-		case t.wake <- struct{}{}:
-		default:
-		}
-	}
 }

@@ -29,14 +29,33 @@ func (o *order) nextCold() (id uint32, found bool) {
 func (l *Ledger) MarkCold(space key.SpaceID, hs []key.Hash) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	b := &l.mu.book
+	l.mu.eachOwn(space, hs, l.mu.cool)
+}
+
+// Cool is MarkCold for chunks that may be retained: their ranks end. What other chains
+// have too keeps its rank.
+func (l *Ledger) Cool(space key.SpaceID, hs []key.Hash) {
+	l.mu.Lock()
+	defer l.unlock()
+	l.mu.eachOwn(space, hs, func(id uint32) {
+		l.mu.retain(id, 0)
+		l.mu.cool(id)
+	})
+}
+
+func (b *book) cool(id uint32) {
+	b.entries.at(id).mark |= cooled
+	b.order.cold.push(id)
+}
+
+// eachOwn calls do for the resident chunks that are a chain's alone, the last one first.
+func (b *book) eachOwn(space key.SpaceID, hs []key.Hash, do func(id uint32)) {
 	hs = hs[:min(len(hs), maxRound)]
 	own := b.ownFrom(space, hs)
 	for i := len(hs) - 1; i >= own; i-- {
 		id := b.find(key.Key{Space: space, Hash: hs[i]})
-		if e := b.entries.at(id); id != 0 && e.life == resident {
-			e.mark |= cooled
-			b.order.cold.push(id)
+		if id != 0 && b.entries.at(id).life == resident {
+			do(id)
 		}
 	}
 }

@@ -79,3 +79,40 @@ func TestRetainEnds(t *testing.T) {
 		t.Errorf("%d bytes are retained", n)
 	}
 }
+
+// TestCoolRetained: what only one prompt has goes first, retained or not; what another has
+// too keeps its rank.
+func TestCoolRetained(t *testing.T) {
+	l := newLedger(t, "lru", ledger.Limits{})
+	for n, parent := range []byte{0, 1, 2, 2, 0} { // 1-2-3, 1-2-4, and 5
+		up := key.Hash{}
+		if parent > 0 {
+			up = key.Hash{parent}
+		}
+		id, _, err := l.Begin(ledger.Daemon, ledger.IO, key.Key{Hash: key.Hash{byte(n + 1)}}, up, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Publish([]ledger.ID{id}, false)
+	}
+	ledger.Retain(l, key.SpaceID{}, []key.Hash{{1}, {2}, {3}}, []ledger.Rank{4, 4, 4})
+	l.Cool(key.SpaceID{}, []key.Hash{{1}, {2}, {3}})
+	if n := l.Stats().RetainedBytes; n != 2*page {
+		t.Errorf("%d bytes are retained, want %d", n, 2*page)
+	}
+	var order []byte
+	for range 5 {
+		e, ok := l.Evict()
+		if !ok {
+			t.Fatalf("nothing can be evicted after %v", order)
+		}
+		l.Free(e.ID)
+		order = append(order, e.Key.Hash[0])
+	}
+	if order[0] != 3 || order[3] != 2 || order[4] != 1 {
+		t.Errorf("they went in the order %v: want 3 first, then 4 and 5", order)
+	}
+	if err := l.Check(); err != nil {
+		t.Error(err)
+	}
+}

@@ -51,9 +51,7 @@ func (s *planning) Cool(c *key.Chain) {
 	if s.nearest(c.Space) == nil {
 		return
 	}
-	hot := s.hot.Ledger()
-	ledger.Retain(hot, c.Space, c.Hashes, make([]ledger.Rank, c.Len()))
-	s.eachPrompt(c, func(hs []key.Hash) { hot.MarkCold(c.Space, hs) })
+	s.eachPrompt(c, func(hs []key.Hash) { s.hot.Ledger().Cool(c.Space, hs) })
 }
 
 // retained has the tier p told how chunks that it has now are retained.

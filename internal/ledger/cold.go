@@ -34,7 +34,7 @@ func (l *Ledger) MarkCold(space key.SpaceID, hs []key.Hash) {
 
 // Cool is MarkCold for chunks that may be retained: their ranks end. What other chains
 // have too keeps its rank.
-func (l *Ledger) Cool(space key.SpaceID, hs []key.Hash) {
+func Cool(l *Ledger, space key.SpaceID, hs []key.Hash) {
 	l.mu.Lock()
 	defer l.unlock()
 	l.mu.eachOwn(space, hs, func(id uint32) {

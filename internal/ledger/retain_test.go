@@ -96,7 +96,7 @@ func TestCoolRetained(t *testing.T) {
 		l.Publish([]ledger.ID{id}, false)
 	}
 	ledger.Retain(l, key.SpaceID{}, []key.Hash{{1}, {2}, {3}}, []ledger.Rank{4, 4, 4})
-	l.Cool(key.SpaceID{}, []key.Hash{{1}, {2}, {3}})
+	ledger.Cool(l, key.SpaceID{}, []key.Hash{{1}, {2}, {3}})
 	if n := l.Stats().RetainedBytes; n != 2*page {
 		t.Errorf("%d bytes are retained, want %d", n, 2*page)
 	}

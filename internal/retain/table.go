@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -27,6 +28,8 @@ const (
 	// maxMemory bounds the table: at some 300 bytes for each chunk of a claim these are
 	// 220,000 chunks, of which one user may have half.
 	maxMemory = 64 << 20
+	// round is how many chunks change in one hold of the lock, in some 0.3 ms.
+	round = 1024
 	// Memory of a claimant, of a chunk, and of a grant on it, with their shares of
 	// maps and heaps.
 	holderBytes, chunkBytes, grantBytes = 384, 160, 144
@@ -121,15 +124,26 @@ func (t *Table) Limits() Limits {
 // Stored. Priority 0 releases them. It returns how many of the first are retained now;
 // the error, ErrOver, says why not all.
 func (t *Table) Retain(c Claimant, hs []key.Hash, sizes []int64, priority uint8, d time.Duration) (int, error) {
-	if priority == 0 {
+	if priority == 0 && len(hs) > 0 { // nil would be all
 		t.Release(c, hs)
+	}
+	if priority == 0 {
 		return 0, nil
 	}
+	for n := 0; n < len(hs); {
+		end := min(n+round, len(hs))
+		done, err := t.retainSome(c, hs[n:end], sizes[n:end], priority, d)
+		if n += done; err != nil {
+			return n, err
+		}
+	}
+	return len(hs), nil
+}
+
+func (t *Table) retainSome(c Claimant, hs []key.Hash, sizes []int64, priority uint8, d time.Duration) (n int, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	until := t.now().Add(min(d, t.mu.limits.Duration))
-	first := t.mu.due.first()
-	n, err := 0, error(nil)
+	until, first := t.now().Add(min(d, t.mu.limits.Duration)), t.mu.due.first()
 	for ; n < len(hs); n++ {
 		if err = t.grant(c, hs[n], sizes[n], priority, until); err != nil {
 			break
@@ -332,6 +346,26 @@ func (t *Table) flush(space key.SpaceID) {
 // Release ends what a claimant claims of some chunks, of all for nil, and returns how
 // many those were.
 func (t *Table) Release(c Claimant, hs []key.Hash) (n int) {
+	if hs == nil {
+		hs = t.claimed(c)
+	}
+	for part := range slices.Chunk(hs, round) {
+		n += t.release(c, part)
+	}
+	return n
+}
+
+// claimed is the chunks that a claimant retains.
+func (t *Table) claimed(c Claimant) []key.Hash {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if h := t.mu.holders[c]; h != nil {
+		return slices.Collect(maps.Keys(h.chunks))
+	}
+	return nil
+}
+
+func (t *Table) release(c Claimant, hs []key.Hash) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	h := t.mu.holders[c]
@@ -339,11 +373,6 @@ func (t *Table) Release(c Claimant, hs []key.Hash) (n int) {
 		return 0
 	}
 	before := len(h.chunks)
-	if hs == nil {
-		for hash := range h.chunks {
-			t.drop(h, hash)
-		}
-	}
 	for _, hash := range hs {
 		t.drop(h, hash)
 	}

@@ -51,7 +51,7 @@ func (s *planning) Cool(c *key.Chain) {
 	if s.nearest(c.Space) == nil {
 		return
 	}
-	s.eachPrompt(c, func(hs []key.Hash) { s.hot.Ledger().Cool(c.Space, hs) })
+	s.eachPrompt(c, func(hs []key.Hash) { ledger.Cool(s.hot.Ledger(), c.Space, hs) })
 }
 
 // retained has the tier p told how chunks that it has now are retained.

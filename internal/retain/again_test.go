@@ -30,6 +30,9 @@ func TestMemoryOfAgain(t *testing.T) {
 				if now := table.Stats().MemoryBytes; now != first {
 					t.Fatalf("%d bytes, first %d", now, first)
 				}
+				if _, err := table.Retain(c, nil, nil, 0, time.Hour); err != nil || table.Stats().Chunks != 100 {
+					t.Fatalf("%d chunks are left, where none were to be released: %v", table.Stats().Chunks, err)
+				}
 				if release {
 					table.Release(c, nil)
 					if left := table.Stats().MemoryBytes; left != 0 || len(table.mu.users) > 0 {

@@ -42,9 +42,6 @@ func (d deadlines) first() time.Time {
 	return d[0].until
 }
 
-// expireRound is how many grants end in one hold of the lock.
-const expireRound = 1024
-
 // Expire ends the claims that are over, and returns when the next one is; zero for
 // none.
 func (t *Table) Expire() time.Time {
@@ -64,7 +61,7 @@ func (t *Table) expireSome() (next time.Time, more bool) {
 		return next, false
 	}
 	space := t.mu.due[0].of.Space
-	for range expireRound {
+	for range round {
 		if len(t.mu.due) == 0 || t.mu.due[0].until.After(now) || t.mu.due[0].of.Space != space {
 			break
 		}

@@ -25,7 +25,7 @@ type promptRecord struct {
 	looked bool
 	done   bool // no request for it is expected any more
 	force  bool // its chunks are to be stored also where the policies refuse them
-	open   []openRange
+	open   openRange
 }
 
 func (n *promptRecord) is(c *key.Chain) bool {

@@ -6,6 +6,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/hint"
 	"github.com/kvstored/kvstored/internal/retain"
 	"github.com/kvstored/kvstored/internal/wire"
@@ -26,7 +27,7 @@ type wishes struct {
 // openRange is a range without an end: chunks stored behind the prompt are retained too.
 type openRange struct {
 	claimant string
-	priority uint8
+	priority uint8 // 0: they are not
 	lasts    time.Duration
 }
 
@@ -61,8 +62,9 @@ func (c *reader) carryOut(chains []key.Chain, a *hint.Advice, w *hint.Wishes, no
 
 // retainAll retains the ranges that a client wishes for.
 func (c *reader) retainAll(chains []key.Chain, name string, w *hint.Wishes) (retained wire.Count) {
-	var open []openRange
+	var open *openRange // the last one: it replaces the others for what comes behind
 	for i := range w.Retains {
+		fair.Yield(c.turning)
 		r := &w.Retains[i]
 		from, to, fault := chunksOf(r, &chains[0], w.PromptTokens)
 		if fault != nil {
@@ -77,12 +79,12 @@ func (c *reader) retainAll(chains []key.Chain, name string, w *hint.Wishes) (ret
 		for _, tokens := range chains[0].Tokens[from : from+n] {
 			retained.Tokens += uint64(tokens)
 		}
-		if (r.Output || r.To == 0) && r.Priority > 0 {
-			open = append(open, openRange{name, r.Priority, r.For})
+		if r.Output || r.To == 0 {
+			open = &openRange{name, r.Priority, r.For}
 		}
 	}
-	if len(open) > 0 && chains[0].Len() > 0 {
-		c.prompts.take(&chains[0]).open = open
+	if open != nil && chains[0].Len() > 0 {
+		c.prompts.take(&chains[0]).open = *open
 	}
 	return retained
 }
@@ -161,12 +163,11 @@ func (v *wishes) retain(uid uint32, name string, chains []key.Chain, from, to in
 // stored retains chunks from..to of a chain, which were stored behind a prompt whose
 // client wished for that.
 func (v *wishes) stored(uid uint32, said *promptRecord, c *key.Chain, from, to int) {
-	if from = max(from, said.n); from >= to {
+	o := &said.open
+	if from = max(from, said.n); from >= to || o.priority == 0 {
 		return
 	}
-	for _, o := range said.open {
-		_, _ = v.retain(uid, o.claimant, []key.Chain{*c}, from, to, o.priority, o.lasts) // beyond the budget it is not
-	}
+	_, _ = v.retain(uid, o.claimant, []key.Chain{*c}, from, to, o.priority, o.lasts) // beyond the budget it is not
 }
 
 // pause lets a conversation that rests go to a tier below, and has it promoted before

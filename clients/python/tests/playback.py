@@ -1,5 +1,5 @@
-"""Plays a trace through the classes for vLLM and SGLang as the schedulers do, with
-stand-ins of these engines, and counts the tokens that hit.
+"""Plays a trace through the classes for vLLM, SGLang and LMCache as the engines do,
+with stand-ins of these, and counts the tokens that hit.
 
 From the folder of the Python client:
 
@@ -18,17 +18,20 @@ import collections
 import hashlib
 import json
 import time
+from types import SimpleNamespace
 from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
+import kvstored.lmcache
 import kvstored.sglang
 
-from . import contracts, engines, sglang_pools
+from . import contracts, engines, lmcache_engine, sglang_pools
 from .daemon import Daemon
 from .vllm_manager import Manager
 
 PAGE = 4096  # bytes of a chunk; 5,859 of them make 23 MiB
 BLOCK = 512  # tokens
 LONGEST = 512  # blocks of a prompt
+DESCRIPTION = 40  # bytes behind an object of LMCache, at most
 SETTLES = 60.0  # seconds for the jobs of one request
 
 class Request(NamedTuple):
@@ -199,7 +202,53 @@ class VLLM:
         self._stack.__exit__(None, None, None)
 
 
-ENGINES: Dict[str, Any] = {"sglang": SGLang, "vllm": VLLM}
+class LMCache:
+    """The calls of LMCache's storage manager, whose own memory keeps nothing. An
+    object and its description together are a chunk."""
+
+    def __init__(self, socket: str, size: int) -> None:
+        self.size = (size - DESCRIPTION) // 2 * 2  # bytes of an object
+        self._memory = lmcache_engine.Memory(2 * LONGEST * size, hot=False)
+        options = {"kvstored.socket": socket, "kvstored.lookup_timeout": 20, "kvstored.transfer_timeout": 20}
+        config = SimpleNamespace(chunk_size=BLOCK, extra_config=options)
+        self._plugin = kvstored.lmcache.KvstoredBackend(config=config, local_cpu_backend=self._memory)
+        self._manager = lmcache_engine.Manager(self._memory, self._plugin)
+        assert self._plugin._client.wait_attached(20)
+
+    def _settle(self) -> None:
+        until = time.monotonic() + SETTLES
+        while self._memory.used:
+            assert time.monotonic() < until, "objects are not given back"
+            time.sleep(0)
+
+    def _object(self, block: int) -> lmcache_engine.Object:
+        obj = self._memory.allocate((self.size // 2,), "bfloat16", 1)
+        assert obj is not None
+        obj.byte_array[:] = page(block, self.size)
+        return obj
+
+    def play(self, blocks: List[int], first: int) -> Tuple[int, List[bytes]]:
+        keys = [lmcache_engine.Key(digest(b)) for b in blocks]
+        found, _ = self._manager.lookup(keys[first:])
+        objects = self._manager.get(1, keys[first : first + found]) if found else []
+        got: List[bytes] = []
+        for obj in objects:
+            if obj is None:
+                break
+            got.append(bytes(obj.byte_array))
+            obj.ref_count_down()
+        self._manager.unpin(keys[first : first + found])
+        rest = first + len(got)
+        if rest < len(keys):
+            self._manager.put(keys[rest:], [self._object(b) for b in blocks[rest:]])
+        self._settle()
+        return len(got), got
+
+    def close(self) -> None:
+        self._manager.close()
+
+
+ENGINES: Dict[str, Any] = {"lmcache": LMCache, "sglang": SGLang, "vllm": VLLM}
 
 
 class Result(NamedTuple):

@@ -24,14 +24,15 @@ def conversations() -> Iterator[playback.Request]:
 
 class Playback(unittest.TestCase):
     def test_every_byte_is_right(self) -> None:
-        """And each finds about as much. Runs differ: classes were .017 to .062 apart."""
+        """And each finds about as much: they were .015 to .062 apart, as vLLM's rate
+        differs from run to run."""
         rates: List[float] = []
         for engine in sorted(playback.ENGINES):
             r = playback.run(engine, conversations(), "lru", 256, size=SIZE)
             self.assertEqual((r.requests, r.wrong, r.in_front), (120, 0, 0))
             self.assertGreater(r.below, 0)
             rates.append(r.rate)
-        self.assertLess(max(rates) - min(rates), 0.15)
+        self.assertLess(max(rates) - min(rates), 0.12)
 
     def test_tiers_in_front_hide_what_they_have(self) -> None:
         plain = playback.run("sglang", conversations(), "lru", 256, size=SIZE)

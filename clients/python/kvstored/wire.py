@@ -678,7 +678,8 @@ class _Cursor:
         return tuple(self.records(_Cursor.fault))
 
     def grouped(self) -> Grouped:
-        return Grouped(*self.read(_GROUPED), self.needs())
+        tokens, run, lacks = self.read(_GROUPED)
+        return Grouped(tokens, run, lacks, self.needs())
 
     def needs(self) -> Tuple[Need, ...]:
         return tuple(self.table(_NEED, Need._make))

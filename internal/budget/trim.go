@@ -55,14 +55,17 @@ func (b *Budget) Run(ctx context.Context) error {
 	}
 }
 
-// fallen reports whether half of the most that was used is free, and much, and
-// begins to look anew.
+// fallen reports whether half of the most that was used since it was last true is
+// free, and much: a use that falls slowly has fallen in the end.
 func (b *Budget) fallen() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	free := b.mu.peak - b.mu.used
+	if free < trimBytes || free < b.mu.used {
+		return false
+	}
 	b.mu.peak = b.mu.used
-	return free >= trimBytes && free >= b.mu.used
+	return true
 }
 
 // heap is the Go heap, garbage included. Its mutex is held while it is collected:

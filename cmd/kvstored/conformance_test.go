@@ -90,6 +90,8 @@ func (s *script) run(step []string) (string, error) {
 		p = s.prompts[a[1]]
 		p.SkipChunks = number(a[2])
 		s.prompts[a[0]] = p
+	case "kept":
+		s.prompts[a[0]] = s.prompts[a[1]].Kept()
 	case "store", "abandon":
 		return s.store(p, number(a[1]), a[2], step[0] == "store")
 	case "put":

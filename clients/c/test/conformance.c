@@ -164,6 +164,19 @@ static int step_skip(char **a) {
   return 1;
 }
 
+static int step_kept(char **a) {
+  const struct prompt *q = prompt_of(a[1]);
+  struct prompt *p = new_prompt(a[0]);
+  kvs_match match;
+  p->p = q->p;
+  p->p.keep = (uint64_t)n_prompts;
+  if (!ok(kvs_lookup(client, &p->p, 0, &match))) return 0;
+  memset(&p->p, 0, sizeof p->p);
+  p->p.kept = (uint64_t)n_prompts;
+  p->p.skip = q->p.skip;
+  return 1;
+}
+
 static void say_grants(const kvs_fill *fill) {
   uint32_t n = kvs_fill_slots(fill, NULL, NULL);
   for (uint32_t i = 0; i < n; i++) {
@@ -336,7 +349,8 @@ static const struct {
   int (*run)(char **);
 } steps[] = {
     {"space", 3, step_space},   {"tokens", 4, step_tokens},   {"hashes", 4, step_hashes}, {"alone", 5, step_alone},
-    {"skip", 3, step_skip},     {"store", 3, step_store},     {"abandon", 3, step_abandon}, {"put", 3, step_put},
+    {"skip", 3, step_skip},     {"kept", 2, step_kept},       {"store", 3, step_store},     {"abandon", 3, step_abandon},
+    {"put", 3, step_put},
     {"lookup", 1, step_lookup}, {"read", 3, step_read},       {"get", 3, step_get},       {"sum", 2, step_sum},
     {"pin", 2, step_pin},       {"unpin", 1, step_unpin},     {"delete", 1, step_delete}, {"flush", 0, step_flush},
     {"ping", 0, step_ping}};

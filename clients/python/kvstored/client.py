@@ -43,12 +43,27 @@ class ClientCalls(Connection, Generic[J, F]):
     _job: Type[J]
     _fill: Type[F]
 
-    def _chain(self, going: Going, prompt: Prompt) -> Steps[bytes]:
+    def _chain(self, going: Going, prompt: Prompt, keep: int = 0) -> Steps[bytes]:
         if not isinstance(prompt, Prompt):
             raise TypeError(f"a {type(prompt).__name__} is no prompt: make one with kvstored.tokens or kvstored.hashes")
         if prompt.ref:
             return wire.chain_ref(prompt.ref, prompt.skip)
-        return prompt.chain((yield from self._opened(going, prompt.space)))
+        return prompt.chain((yield from self._opened(going, prompt.space)), keep)
+
+    def _with_chain(self, going: Going, prompt: Prompt, request: Callable[[bytes], Request]) -> Steps[Any]:
+        """Sends what ``request`` makes of the chain of a prompt: a reference where the
+        daemon keeps it. It may be called twice, the second time after a refusal."""
+        link, number, sent = going.link, 0, False
+        # A request that waits for its turn has nobody who would send it again.
+        if isinstance(prompt, Prompt) and prompt.keep is not None and not link.crowded:
+            number, sent = link.kept.number(prompt, (yield from self._opened(going, prompt.space)))
+        if sent:
+            try:
+                return (yield request(wire.chain_kept(number, prompt.skip)))
+            except Refused as e:
+                if e.code != Code.UNKNOWN_CHAIN:
+                    raise
+        return (yield request((yield from self._chain(going, prompt, number))))
 
     def _ranks(self, going: Going, ranks: Sequence[Space]) -> Steps[List[int]]:
         handles: List[int] = []
@@ -75,9 +90,12 @@ class ClientCalls(Connection, Generic[J, F]):
         if all have it."""
 
         def steps(going: Going) -> Steps[Match]:
-            chain = yield from self._chain(going, prompt)
-            body = wire.lookup(chain, search, (yield from self._ranks(going, ranks)))
-            return (yield Request(Op.LOOKUP, body, wire.lookup_reply))
+            others = yield from self._ranks(going, ranks)
+
+            def request(chain: bytes) -> Request:
+                return Request(Op.LOOKUP, wire.lookup(chain, search, others), wire.lookup_reply)
+
+            return (yield from self._with_chain(going, prompt, request))
 
         return Ask(steps, lambda _: Match(), timeout)
 
@@ -109,14 +127,17 @@ class ClientCalls(Connection, Generic[J, F]):
         (``waits_for_its_turn``): it loses nothing, and ``job.wait`` goes on."""
 
         def steps(going: Going) -> Steps[J]:
-            chain = yield from self._chain(going, prompt)
             others = yield from self._ranks(going, ranks)
             job = self._job(going.link, self.timeout, ranks=1 + len(others))
-            body = wire.prefetch(
-                chain, search, pin, policy, int(load_deadline * 1000), lookup_id, configs, others, prefill_rate
-            )
+
+            def request(chain: bytes) -> Request:
+                body = wire.prefetch(
+                    chain, search, pin, policy, int(load_deadline * 1000), lookup_id, configs, others, prefill_rate
+                )
+                return Request(Op.PREFETCH, body, job._begin, job._undo, lost=job._lose)
+
             try:
-                yield Request(Op.PREFETCH, body, job._begin, job._undo, lost=job._lose)
+                yield from self._with_chain(going, prompt, request)
             except Queued as e:
                 job._pending = e.call
                 yield from self._turn(going, job)
@@ -283,10 +304,13 @@ class ClientCalls(Connection, Generic[J, F]):
         ``leads`` is for a :class:`Writer`: see :class:`Request`."""
 
         def steps(going: Going) -> Steps[F]:
-            chain = yield from self._chain(going, prompt)
-            body = wire.reserve(chain, sizes or [size], first, count, all_or_nothing, int(wait * 1000), sums)
             fill = self._fill(going.link, self.timeout)
-            return (yield Request(Op.RESERVE, body, fill._begin, fill._undo, leads=leads))
+
+            def request(chain: bytes) -> Request:
+                body = wire.reserve(chain, sizes or [size], first, count, all_or_nothing, int(wait * 1000), sums)
+                return Request(Op.RESERVE, body, fill._begin, fill._undo, leads=leads)
+
+            return (yield from self._with_chain(going, prompt, request))
 
         late = self.timeout + wait if timeout is None else timeout
         return Ask(steps, lambda e: self._fill(None, self.timeout, e), late)
@@ -314,10 +338,12 @@ class ClientCalls(Connection, Generic[J, F]):
         """Payloads over the socket: the longest leading run that can be had in time."""
 
         def steps(going: Going) -> Steps[List[Chunk]]:
-            chain = yield from self._chain(going, prompt)
-            # The daemon gives up a little earlier than this side.
-            body = wire.get(chain, first, max_chunks, max_bytes, max(1, int(going.left * 900)))
-            return [Chunk(*row) for row in (yield Request(Op.GET, body, wire.get_reply))]
+            def request(chain: bytes) -> Request:
+                # The daemon gives up a little earlier than this side.
+                body = wire.get(chain, first, max_chunks, max_bytes, max(1, int(going.left * 900)))
+                return Request(Op.GET, body, wire.get_reply)
+
+            return [Chunk(*row) for row in (yield from self._with_chain(going, prompt, request))]
 
         return Ask(steps, lambda _: [], timeout)
 

@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, List, Optional, Se
 from . import glance, greeting, wire
 from .call import Call, Frame, Request, Watch, refusal
 from .errors import DeadlineExceeded, Disconnected, Error, ProtocolError, Refused
-from .turns import ENDS, Queued, Turns
+from .prompt import Kept
+from .turns import ENDS, LIMIT, Queued, Turns
 from .wire import HEADER, Op
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ class Link:
         self._rest = b""  # of what was sent in part; whoever writes next begins with it
         self._sock, greeted = greeting.connect(path, hello, timeout, opened)
         self.hello, self.arena, self.staging, rest = greeted
+        self.kept = Kept(self.hello.limits)
         self._in += rest
         self._readable, self._writable = select.poll(), select.poll()
         self._readable.register(self._sock, select.POLLIN)
@@ -342,6 +344,11 @@ class Link:
                 return None  # it was just woken to read: look again first
             call.parked = False
             return self._give_up(call)
+
+    @property
+    def crowded(self) -> bool:
+        """Whether a job that is asked for now may have to wait for its turn."""
+        return self._turns.taken >= LIMIT or bool(self._turns.queue)
 
     def stuck(self, seconds: float) -> bool:
         """Whether nobody's turn has come for so long, and no job was given back."""

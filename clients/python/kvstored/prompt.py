@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Optional, Sequence
+import threading
+from typing import Dict, NamedTuple, Optional, Sequence, Tuple
 
 from . import wire
 from .wire import Buffer, Space, SpaceInfo
@@ -24,25 +25,76 @@ class Prompt(NamedTuple):
     space: Optional[Space] = None  # None: the one of the client
     alone: bool = False
     ref: int = 0  # of a live job of the connection, whose prompt it is
+    keep: Optional["Prompt"] = None  # made by kept of this one
 
-    def chain(self, space: SpaceInfo) -> bytes:
-        """The chain of what is not named by ``ref``. A ValueError says that a chunk
-        but the last is not full."""
+    def kept(self) -> "Prompt":
+        """This prompt, for several calls: each connection sends its tokens or hashes
+        once, with the first lookup, prefetch, get or reserve, and refers to them from
+        then on. The daemon keeps the last 16 of a connection; one that it keeps no
+        more is sent again, and one of more than 65,536 chunks with each call. What it
+        was made of must not change for as long as the result is used."""
+        return self._replace(keep=self)
+
+    def kept_as(self) -> Optional["Prompt"]:
+        """What the daemon may be told to keep: None for a prompt that is not made by
+        :meth:`kept`, or has other tokens or hashes since."""
+        k = self.keep
+        if k is None or self.ref or self.ids is not k.ids or self.raw is not k.raw or self.lengths is not k.lengths:
+            return None
+        return k if self.width == k.width else None
+
+    def chain(self, space: SpaceInfo, keep: int = 0) -> bytes:
+        """The chain of what is not named by ``ref``; ``keep``, if not 0, is the number
+        under which the daemon keeps it. A ValueError says that a chunk but the last is
+        not full."""
         if self.ids is not None:
-            return wire.chain_tokens(space.handle, self.ids, self.skip, self.save_unfull)
+            return wire.chain_tokens(space.handle, self.ids, self.skip, self.save_unfull, keep)
         full = space.chunk_tokens
         for i, n in enumerate(self.lengths):
             if n != full and i + 1 < len(self.lengths):
                 raise ValueError(f"chunk {i} has {n} tokens: all but the last have those of the space, {full}")
         last = self.lengths[-1] if self.lengths else full
         return wire.chain_hashes(
-            space.handle, self.width, self.raw, 0 if last == full else last, self.skip, self.save_unfull, self.alone
+            space.handle, self.width, self.raw, 0 if last == full else last, self.skip, self.save_unfull, self.alone, keep
         )
 
     def __repr__(self) -> str:
         what = f"of job {self.ref}" if self.ref else f"{len(self.ids)} tokens" if self.ids is not None else f"{len(self.lengths)} hashes"
         skip = f", {self.skip} chunks skipped" if self.skip else ""
-        return f"<Prompt {what}{skip}{', each alone' if self.alone else ''}{f', {self.space}' if self.space else ''}>"
+        kept = ", kept" if self.keep is not None else ""
+        return f"<Prompt {what}{skip}{', each alone' if self.alone else ''}{kept}{f', {self.space}' if self.space else ''}>"
+
+
+class Kept:
+    """The chains that one connection has sent to be kept, by the numbers that they
+    have there. Safe for threads."""
+
+    def __init__(self, limits: wire.Limits) -> None:
+        self._most, self._chunks = limits.kept_chains, limits.kept_chunks
+        self._mu = threading.Lock()  # guards the fields below
+        # Oldest first. The prompts are held, so that no other has the address of one.
+        self._sent: Dict[Tuple[int, int, bool, bool], Tuple[int, Prompt]] = {}
+        self._last = 0
+
+    def number(self, prompt: Prompt, space: SpaceInfo) -> Tuple[int, bool]:
+        """The number of a prompt, and whether its chain was sent; 0 if it is not to be
+        kept. No number is given twice: one that the daemon keeps no more names nothing."""
+        of = prompt.kept_as()
+        if of is None:
+            return 0, False
+        n = len(of.lengths) if of.ids is None else -(-len(of.ids) // max(1, space.chunk_tokens))
+        if n > self._chunks or not self._most:
+            return 0, False
+        key = (id(of), space.handle, bool(prompt.save_unfull), bool(prompt.alone))
+        with self._mu:
+            known = self._sent.get(key)
+            if known is not None:
+                return known[0], True
+            self._last += 1
+            self._sent[key] = self._last, of
+            if len(self._sent) > self._most:
+                del self._sent[next(iter(self._sent))]
+            return self._last, False
 
 
 def tokens(

@@ -53,6 +53,9 @@ class Script:
     def skip(self, p: str, q: str, n: str) -> None:
         self.prompts[p] = self.prompts[q]._replace(skip=int(n))
 
+    def kept(self, p: str, q: str) -> None:
+        self.prompts[p] = self.prompts[q].kept()
+
     def payloads(self, p: str, first: str, sizes: str) -> List[bytes]:
         start = int(first) + self.prompts[p].skip
         return [

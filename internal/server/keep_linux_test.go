@@ -6,7 +6,8 @@ import (
 	"github.com/kvstored/kvstored/internal/wire"
 )
 
-// Pages are kept only of a window, and only for a client that asks for it.
+// Pages are kept only of a window, and only for a client that asks for it; a bit without
+// what it needs is not granted, which is no error.
 func TestHelloKeeps(t *testing.T) {
 	const memory = wire.FeatureArena | wire.FeatureStaging
 	r := newRig(t, options{})
@@ -15,6 +16,9 @@ func TestHelloKeeps(t *testing.T) {
 		memory | wire.FeatureKeep:                memory | wire.FeatureKeep,
 		wire.FeatureArena | wire.FeatureKeep:     wire.FeatureArena,
 		wire.FeatureKeep:                         0,
+		wire.FeatureStaging:                      0,
+		wire.FeatureDirect:                       0,
+		wire.FeatureStaging | wire.FeatureDirect: 0,
 		wire.FeatureKeep | wire.FeaturePushes:    wire.FeaturePushes,
 		memory | wire.FeatureKeep | 1<<31 | 1<<5: memory | wire.FeatureKeep,
 	} {

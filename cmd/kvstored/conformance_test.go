@@ -122,8 +122,8 @@ func (s *script) run(step []string) (string, error) {
 		return "", s.c.Ping(s.ctx)
 	case "refused":
 		got, err := s.run(step[1:])
-		if code := client.Code(0); errors.As(err, &code) {
-			return code.String(), nil
+		if e := (*client.Error)(nil); errors.As(err, &e) {
+			return e.Code.String() + " " + e.Retry.String(), nil
 		}
 		return "", fmt.Errorf("it was not refused: %q, %w", got, err)
 	default:

@@ -355,13 +355,15 @@ static const struct {
     {"pin", 2, step_pin},       {"unpin", 1, step_unpin},     {"delete", 1, step_delete}, {"flush", 0, step_flush},
     {"ping", 0, step_ping}};
 
+static const char *const retries[] = {"never", "release", "later", "reconnect"};
+
 static int run(char **words, int n) {
   if (n > 0 && strcmp(words[0], "refused") == 0) {
     if (run(words + 1, n - 1)) {
       say(" was not refused");
     } else {
       out[0] = 0;
-      say("%s", kvs_name(code));
+      say("%s %s", kvs_name(code), retries[kvs_error_of(client)->retry & 3]);
     }
     return 1;
   }

@@ -124,7 +124,7 @@ class Script:
         try:
             got = self.run(" ".join(step))
         except kvstored.Refused as e:
-            return e.code.name.lower()
+            return f"{e.code.name.lower()} {kvstored.errors.Retry(e.retry).name.lower()}"
         raise AssertionError(f"it was done: {got}")
 
 

@@ -102,7 +102,7 @@ func (c *call) carryOut(q *RetainRequest, o *server.Order, name string) (*Chunks
 		n, err := c.o.Server.RetainFor(o, name, chain, 0, 0)
 		return &Chunks{uint64(n)}, err
 	case "prefetch":
-		c.o.Server.Promote(chain)
+		c.o.Server.Promote(o, chain)
 	case "demote":
 		c.o.Stack.Cool(chain)
 	default:

@@ -24,7 +24,7 @@ const (
 	// MaxPriority is the highest priority of a claim.
 	MaxPriority = 100
 	// maxMemory bounds the table: at some 300 bytes for each chunk of a claim these are
-	// 220,000 chunks, of which one user may have half.
+	// 220,000 chunks, of which each user may have half of what the others leave.
 	maxMemory = 64 << 20
 	// round is how many chunks change in one hold of the lock, in some 0.3 ms.
 	round = 1024
@@ -220,7 +220,7 @@ func (t *Table) fits(uid uint32, ch *chunk, bytes int64) error {
 		return fmt.Errorf("%d bytes of this user, of %d: %w", own, l.UserBytes, ErrOver)
 	case total > l.TotalBytes:
 		return fmt.Errorf("%d bytes of all users, of %d: %w", total, l.TotalBytes, ErrOver)
-	case t.mu.memory+most > maxMemory || memory+most > maxMemory/2:
+	case memory+most > (maxMemory-max(t.mu.memory-memory, 0))/2 || t.mu.memory+most > maxMemory:
 		return fmt.Errorf("the table of claims is full: %w", ErrOver)
 	}
 	return nil

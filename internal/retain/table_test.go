@@ -206,19 +206,47 @@ func (m *naive) compare(t *testing.T, op int, table *Table, told map[key.Key]led
 	}
 }
 
-// TestMemory: the table refuses claims that it has no memory for, of one user first.
+// TestMemory: the table refuses claims that it has no memory for, and each user has half
+// of what the others leave, so that one more can always claim something.
 func TestMemory(t *testing.T) {
 	table := New(func(key.SpaceID, []key.Hash, []ledger.Rank) {}, Limits{TotalBytes: 1 << 60, UserBytes: 1 << 60, Duration: time.Hour})
-	for uid := range uint32(3) {
+	for uid := range uint32(4) {
 		n, err := 0, error(nil)
 		for ; err == nil; n++ {
 			_, err = table.Retain(Claimant{UID: uid}, []key.Hash{{byte(uid), byte(n), byte(n >> 8), byte(n >> 16)}}, []int64{1}, 50, time.Hour)
 		}
-		if !errors.Is(err, ErrOver) || uid < 2 && n < 10_000 || uid == 2 && n > 10 {
+		if !errors.Is(err, ErrOver) || n < 10_000 {
 			t.Errorf("user %d: %d chunks, then %v", uid, n, err)
 		}
 	}
 	if n := table.Stats().MemoryBytes; n > maxMemory {
 		t.Errorf("%d bytes, of %d", n, maxMemory)
+	}
+}
+
+// TestOneUserFills: a user that retains a million chunks, in spaces and under names of
+// its own, takes nothing away from another one.
+func TestOneUserFills(t *testing.T) {
+	table := New(func(key.SpaceID, []key.Hash, []ledger.Rank) {}, Limits{TotalBytes: 1 << 60, UserBytes: 1 << 60, Duration: time.Hour})
+	given := 0
+	for n := range 1_000_000 {
+		c := Claimant{UID: 1, Space: key.SpaceID{byte(n)}, Name: string(rune('a' + n%26))}
+		k, _ := table.Retain(c, []key.Hash{{byte(n), byte(n >> 8), byte(n >> 16)}}, []int64{1}, 100, time.Hour)
+		given += k
+	}
+	if n := table.Stats().MemoryBytes; given > 200_000 || n > maxMemory/2 {
+		t.Errorf("one user retains %d chunks in %d bytes of %d", given, n, maxMemory)
+	}
+	hs := make([]key.Hash, 10_000)
+	for i := range hs {
+		hs[i] = key.Hash{1, byte(i), byte(i >> 8)}
+	}
+	if n, err := table.Retain(Claimant{UID: 2}, hs, make([]int64, len(hs)), 50, time.Hour); n != len(hs) {
+		t.Errorf("another user retains %d of %d chunks: %v", n, len(hs), err)
+	}
+	table.mu.Lock()
+	defer table.mu.Unlock()
+	if n := len(table.mu.users); n != 2 {
+		t.Errorf("%d users are known", n)
 	}
 }

@@ -173,5 +173,8 @@ func (s *Server) RetainFor(o *Order, name string, c *key.Chain, priority uint8, 
 	return s.wishes.retain(o.UID, name, []key.Chain{*c}, 0, c.Len(), priority, d)
 }
 
-// Promote has a prompt promoted to DRAM when no client loads.
-func (s *Server) Promote(c *key.Chain) { s.wishes.pauses.add([]key.Chain{*c}, time.Now()) }
+// Promote has the prompt of an order promoted to DRAM when no client loads. It counts
+// among those that wait for their time of the order's user.
+func (s *Server) Promote(o *Order, c *key.Chain) {
+	s.wishes.pauses.add(o.UID, []key.Chain{*c}, time.Now())
+}

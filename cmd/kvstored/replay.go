@@ -52,11 +52,15 @@ With --simulate no daemon is needed and no byte moved: it counts what a cache of
 each policy and capacity would have hit, which tells how large a cache to buy.`,
 		Example: `  kvstored replay --trace conversation_trace.jsonl --payload-bytes 64KiB --save-unfull
   kvstored replay --simulate --trace conversation_trace.jsonl --policy lru,s3fifo,belady --capacity-blocks 1000,10000
-  kvstored replay --simulate --trace conversation_trace.jsonl --bytes-per-block 64MiB --report sizes.html`,
+  kvstored replay --simulate --trace conversation_trace.jsonl --bytes-per-block 64MiB --report sizes.html
+  kvstored replay --simulate --trace conversation_trace.jsonl --groups gpt-oss-120b --policy lru --capacity-blocks 5859`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := oneMode(cmd, f.simulate.on); err != nil {
 				return err
+			}
+			if f.simulate.groups != "" {
+				return f.runGroups(cmd)
 			}
 			if f.simulate.on {
 				return f.runSimulate(cmd)

@@ -28,6 +28,7 @@ type simulateFlags struct {
 	policies          []string
 	capacities        []string
 	blockSize, hints  string
+	groups            string
 	resample          int
 	blockBytes        int64 // blockSize parsed, 0 = not said
 }
@@ -41,12 +42,13 @@ func (s *simulateFlags) define(fl *pflag.FlagSet) {
 		"or all policies that evict leaves only which prompts are done (done), when a session ends (ends), and also how long it pauses (pause)")
 	fl.IntVar(&s.resample, "resample", 0, "simulate so many times without a random fifth of the sessions, and show mean and deviation")
 	fl.BoolVar(&s.skipBad, "skip-bad", false, "simulate without the lines that are not requests, and count them")
+	fl.StringVar(&s.groups, "groups", "", "simulate stores of a hybrid model: a YAML file with its groups, or one of "+strings.Join(config.Models(), ", "))
 	fl.StringVar(&s.blockSize, "bytes-per-block", "", "also show sizes in bytes, at so many for a block's KV")
 }
 
 // Each mode of replay has flags that mean nothing to the other.
 var (
-	simulateOnly = []string{"policy", "capacity-blocks", "tree", "hints", "resample", "skip-bad", "bytes-per-block"}
+	simulateOnly = []string{"policy", "capacity-blocks", "tree", "hints", "resample", "skip-bad", "bytes-per-block", "groups"}
 	liveOnly     = []string{"honor-timestamps", "speed", "payload-bytes", "limit", "concurrency", "wait-complete", "config", "socket"}
 )
 

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/internal/human"
+	"github.com/kvstored/kvstored/internal/simulate"
+)
+
+// notWithGroups are flags of --simulate that mean nothing with --groups.
+var notWithGroups = []string{"tree", "hints", "resample", "bytes-per-block", "report"}
+
+// runGroups simulates a store of the groups of a hybrid model.
+func (f *replayFlags) runGroups(cmd *cobra.Command) error {
+	o, err := f.groupOptions(cmd)
+	if err != nil {
+		return err
+	}
+	trace, err := f.readTrace()
+	if err != nil {
+		return err
+	}
+	if trace.Skipped > 0 {
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s skipped, the first: %s\n", human.Plural(trace.Skipped, "line"), trace.Bad)
+	}
+	if len(o.Capacities) == 0 {
+		o.Capacities = trace.Sweep()
+	}
+	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	bar := newProgress(cmd.ErrOrStderr(), filepath.Base(f.trace), len(o.Policies)*len(o.Keeps)*len(o.Capacities))
+	o.Done = func(r simulate.GroupRow) {
+		bar.step(func() string {
+			return fmt.Sprintf("%s, %s at %s", r.Policy, r.Store, human.Plural(r.CapacityBlocks, "block"))
+		})
+	}
+	rows, err := simulate.RunGroups(ctx, trace, o)
+	bar.end()
+	switch {
+	case ctx.Err() != nil:
+		return errors.New("interrupted; nothing is known before the end")
+	case err != nil:
+		return err
+	case f.asJSON:
+		return printJSON(cmd.OutOrStdout(), rows)
+	}
+	groupTable(rows).print(cmd.OutOrStdout(), "")
+	return nil
+}
+
+func (f *replayFlags) groupOptions(cmd *cobra.Command) (o simulate.GroupOptions, err error) {
+	for _, name := range notWithGroups {
+		if cmd.Flags().Changed(name) {
+			return o, usage(fmt.Errorf("--%s is not for --groups", name))
+		}
+	}
+	m, err := config.ModelNamed(f.simulate.groups)
+	if err != nil {
+		return o, usage(fmt.Errorf("--groups: %w", err))
+	}
+	o = simulate.GroupOptions{Model: &m, Policies: f.simulate.policies, Keeps: simulate.Keeps()}
+	if slices.Equal(o.Policies, []string{"all"}) {
+		o.Policies = simulate.GroupPolicies()
+	}
+	if o.Capacities, err = f.simulate.parseCapacities(); err != nil {
+		return o, err
+	}
+	if f.blockTokens < 1 {
+		return o, usage(errors.New("--block-size must be at least 1"))
+	}
+	if err := o.Check(); err != nil {
+		return o, usage(err)
+	}
+	return o, nil
+}
+
+// groupTable has all digits of every number.
+func groupTable(rows []simulate.GroupRow) *table {
+	t := new(table)
+	t.row("policy", "store", "capacity_blocks", "capacity_bytes", "requests", "total_prompt_tokens", "total_hit_tokens",
+		"overall_hit_rate", "lost_tokens", "loaded_bytes", "bytes_per_hit_token", "bytes_by_group", "dead_bytes")
+	for _, r := range rows {
+		var by []string
+		dead := int64(0)
+		for _, g := range r.Groups {
+			by = append(by, fmt.Sprintf("%s=%d", g.Kind, g.Bytes))
+			dead += g.DeadBytes
+		}
+		of := func(n int64) string { return strconv.FormatInt(n, 10) }
+		t.row(r.Policy, string(r.Store), of(int64(r.CapacityBlocks)), of(r.CapacityBytes), of(int64(r.Requests)), of(r.TotalPromptTokens), of(r.TotalHitTokens),
+			strconv.FormatFloat(r.OverallHitRate, 'g', -1, 64), of(r.LostTokens), of(r.LoadedBytes), strconv.FormatFloat(r.BytesPerHitToken, 'f', 0, 64), strings.Join(by, ","), of(dead))
+	}
+	return t
+}

@@ -1,0 +1,148 @@
+package config
+
+import (
+	"cmp"
+	"embed"
+	"errors"
+	"fmt"
+	"path"
+	"reflect"
+	"strings"
+)
+
+// Model is the KV cache groups of a model, as the files that `replay --simulate
+// --groups` reads have them.
+type Model struct {
+	Model  string       `yaml:"model"`
+	Source string       `yaml:"source"` // of the sizes
+	Every  int          `yaml:"every"`  // tokens between windows and states that are stored besides those of ends and junctions; 0 = none
+	Groups []ModelGroup `yaml:"groups"`
+}
+
+// ModelGroup is a group of layers.
+type ModelGroup struct {
+	Kind          string `yaml:"kind"`            // full, window, local or state
+	BytesPerToken Bytes  `yaml:"bytes_per_token"` // of all but state
+	Window        int    `yaml:"window"`          // tokens; of window and local
+	StateBytes    Bytes  `yaml:"state_bytes"`     // of state
+	StateEvery    int    `yaml:"state_every"`     // tokens between two states of an engine that keeps each; of state
+}
+
+// Dense is what the group takes for a block of so many tokens where an engine keeps
+// all of it.
+func (g ModelGroup) Dense(tokens int) int64 {
+	if g.Kind == "state" {
+		return int64(g.StateBytes) * int64(tokens) / int64(g.StateEvery)
+	}
+	return int64(g.BytesPerToken) * int64(tokens)
+}
+
+// The most that a Model can have.
+const (
+	maxModelGroups = 64
+	maxModelTokens = 1 << 24 // of a window, or between two boundaries
+	maxTokenBytes  = 64 * mib
+	maxStateBytes  = 16 << 10 * mib
+)
+
+//go:embed models/*.yaml
+var models embed.FS
+
+// Models are the names that ModelNamed knows.
+func Models() (names []string) {
+	files, err := models.ReadDir("models")
+	if err != nil {
+		panic(err) // they are part of the program
+	}
+	for _, f := range files {
+		names = append(names, strings.TrimSuffix(f.Name(), ".yaml"))
+	}
+	return names
+}
+
+// ModelNamed returns the Model of a name of Models, and of any other the file
+// with it. Wrong content is reported as Errors.
+func ModelNamed(name string) (m Model, err error) {
+	data, err := models.ReadFile(path.Join("models", name+".yaml"))
+	if err != nil {
+		if data, err = read(name); err != nil {
+			return m, fmt.Errorf("read groups: %w (a file, or one of %s)", err, strings.Join(Models(), ", "))
+		}
+	}
+	return parseModel(name, data)
+}
+
+func parseModel(name string, data []byte) (m Model, err error) {
+	d := &decoder{file: name, source: name, set: map[string]origin{}}
+	body, ok := d.parse(data, "")
+	if ok && body != nil {
+		d.value(body, reflect.ValueOf(&m).Elem(), "")
+	}
+	if len(d.errs) == 0 {
+		d.checkModel(&m)
+	}
+	return m, d.errs.sorted()
+}
+
+func (d *decoder) checkModel(m *Model) {
+	wrong := func(path string, err error) {
+		e := &Error{Path: path, Text: err.Error()}
+		d.place(e)
+		d.errs = append(d.errs, e)
+	}
+	if m.Every < 0 || m.Every > maxModelTokens {
+		wrong("every", fmt.Errorf("%d tokens: use 1 to %d, or 0 for none", m.Every, maxModelTokens))
+	}
+	full := false
+	for i, g := range m.Groups {
+		full = full || g.Kind == "full"
+		if err := g.check(); err != nil {
+			wrong(fmt.Sprintf("groups[%d]", i), err)
+		}
+	}
+	switch {
+	case len(m.Groups) > maxModelGroups:
+		wrong("groups", fmt.Errorf("%d groups: use at most %d", len(m.Groups), maxModelGroups))
+	case !full:
+		wrong("groups", errors.New("none is full: a prefix of such a model is a window, which has no length"))
+	}
+}
+
+func (g *ModelGroup) check() error {
+	switch g.Kind {
+	case "full":
+		return cmp.Or(g.checkBytes(), g.checkOthers(g.Window != 0 || g.hasState()))
+	case "window", "local":
+		return cmp.Or(g.checkBytes(), g.checkTokens("window", g.Window), g.checkOthers(g.hasState()))
+	case "state":
+		if g.StateBytes < 1 || g.StateBytes > maxStateBytes {
+			return fmt.Errorf("state_bytes %v: use 1 to %v", g.StateBytes, Bytes(maxStateBytes))
+		}
+		return cmp.Or(g.checkTokens("state_every", g.StateEvery), g.checkOthers(g.Window != 0 || g.BytesPerToken != 0))
+	}
+	return fmt.Errorf("kind %q: use full, window, local or state", g.Kind)
+}
+
+func (g *ModelGroup) hasState() bool { return g.StateBytes != 0 || g.StateEvery != 0 }
+
+func (g *ModelGroup) checkBytes() error {
+	if g.BytesPerToken < 1 || g.BytesPerToken > maxTokenBytes {
+		return fmt.Errorf("bytes_per_token %v: use 1 to %v", g.BytesPerToken, Bytes(maxTokenBytes))
+	}
+	return nil
+}
+
+func (g *ModelGroup) checkTokens(name string, n int) error {
+	if n < 1 || n > maxModelTokens {
+		return fmt.Errorf("%s %d: use 1 to %d tokens", name, n, maxModelTokens)
+	}
+	return nil
+}
+
+// checkOthers refuses members that are of other kinds.
+func (g *ModelGroup) checkOthers(has bool) error {
+	if has {
+		return fmt.Errorf("kind %s: window is of window and local, state_bytes and state_every are of state, bytes_per_token is of all others", g.Kind)
+	}
+	return nil
+}

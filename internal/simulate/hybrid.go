@@ -1,0 +1,207 @@
+package simulate
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/internal/hybrid"
+	"github.com/kvstored/kvstored/policy"
+)
+
+// Keep is what a store knows of the groups of a hybrid model.
+type Keep string
+
+// What it may know.
+const (
+	Dense Keep = "dense" // nothing: all groups of each block are one chunk
+	Keys  Keep = "keys"  // the engine offers windows and states where they are of use; each chunk goes by itself
+	Aware Keep = "aware" // a full chunk goes after those behind it, with the windows and states that stand on it
+	Dead  Keep = "dead"  // Aware, and what no usable prefix needs goes first
+)
+
+// Keeps are all of them.
+func Keeps() []Keep { return []Keep{Dense, Keys, Aware, Dead} }
+
+// GroupPolicies are the names that [RunGroups] knows.
+func GroupPolicies() []string { return append(policy.Names(), Infinite) }
+
+// GroupOptions say what RunGroups simulates.
+type GroupOptions struct {
+	Model      *config.Model
+	Policies   []string
+	Keeps      []Keep
+	Capacities []int // in blocks that have all of every group
+	// Done is told of each row as it is ready, one at a time. May be nil.
+	Done func(GroupRow)
+}
+
+// GroupRow is what one policy made of a trace for a hybrid model.
+type GroupRow struct {
+	Policy            string     `json:"policy"`
+	Store             Keep       `json:"store"`
+	CapacityBlocks    int        `json:"capacity_blocks"` // with all of every group
+	CapacityBytes     int64      `json:"capacity_bytes"`
+	Requests          int        `json:"requests"`
+	TotalPromptTokens int64      `json:"total_prompt_tokens"`
+	TotalHitTokens    int64      `json:"total_hit_tokens"` // usable
+	OverallHitRate    float64    `json:"overall_hit_rate"`
+	LostTokens        int64      `json:"lost_tokens"` // that the full groups had, and another group lacked what it needs there
+	LoadedBytes       int64      `json:"loaded_bytes"`
+	BytesPerHitToken  float64    `json:"bytes_per_hit_token"`
+	Groups            []GroupUse `json:"groups"`
+}
+
+// GroupUse is what a group occupies in the end. Those that are full are one.
+type GroupUse struct {
+	Kind      string `json:"kind"`
+	Tokens    int    `json:"tokens,omitempty"` // of a window
+	Chunks    int    `json:"chunks"`
+	Bytes     int64  `json:"bytes"`
+	DeadBytes int64  `json:"dead_bytes"` // that no usable prefix needs
+}
+
+// Check names the first fault of the options.
+func (o *GroupOptions) Check() error {
+	for _, name := range o.Policies {
+		if !slices.Contains(GroupPolicies(), name) {
+			return fmt.Errorf("policy %q is not simulated with groups; there are %s", name, strings.Join(GroupPolicies(), ", "))
+		}
+	}
+	for _, k := range o.Keeps {
+		if !slices.Contains(Keeps(), k) {
+			return fmt.Errorf("store %q: use dense, keys, aware or dead", k)
+		}
+	}
+	for _, c := range o.Capacities {
+		if c < 1 {
+			return fmt.Errorf("capacity of %d blocks: use at least 1", c)
+		}
+	}
+	return nil
+}
+
+// RunGroups simulates every policy with every store at every capacity, on all
+// processors, and returns the rows in that order.
+func RunGroups(ctx context.Context, t *Trace, o GroupOptions) ([]GroupRow, error) {
+	if err := o.Check(); err != nil {
+		return nil, err
+	}
+	if err := t.CheckTree(); err != nil {
+		return nil, err
+	}
+	rows := make([]GroupRow, len(o.Policies)*len(o.Keeps)*len(o.Capacities))
+	var done sync.Mutex
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(runtime.GOMAXPROCS(0))
+	for i := range rows {
+		r := &rows[i]
+		r.CapacityBlocks = o.Capacities[i%len(o.Capacities)]
+		r.Store = o.Keeps[i/len(o.Capacities)%len(o.Keeps)]
+		r.Policy = o.Policies[i/len(o.Capacities)/len(o.Keeps)]
+		g.Go(func() error {
+			if err := r.play(ctx, t, o.Model); err != nil {
+				return err
+			}
+			if o.Done != nil {
+				done.Lock()
+				defer done.Unlock()
+				o.Done(*r)
+			}
+			return nil
+		})
+	}
+	return rows, g.Wait()
+}
+
+func (r *GroupRow) play(ctx context.Context, t *Trace, m *config.Model) error {
+	f, err := r.family(t, m)
+	if err != nil {
+		return err
+	}
+	at := 0
+	for i, req := range t.requests {
+		if i%askEvery == 0 && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		hit := f.request(t.blocks[at:req.end])
+		r.TotalHitTokens += int64(min(hit*t.blockTokens, req.tokens))
+		at = req.end
+	}
+	r.Requests, r.TotalPromptTokens = len(t.requests), t.promptTokens
+	r.OverallHitRate = float64(r.TotalHitTokens) / float64(r.TotalPromptTokens)
+	r.LoadedBytes, r.LostTokens = f.loaded, f.lost
+	r.BytesPerHitToken = float64(r.LoadedBytes) / float64(max(1, r.TotalHitTokens))
+	r.Groups = f.use()
+	return nil
+}
+
+// family makes the store of a row.
+func (r *GroupRow) family(t *Trace, m *config.Model) (*family, error) {
+	dense := int64(0)
+	groups := []pieces{{hybrid.Group{Chunk: t.blockTokens}, 0}}
+	for _, g := range m.Groups {
+		p := piecesOf(g, t.blockTokens)
+		dense += g.Dense(t.blockTokens)
+		if p.Kind == hybrid.Full {
+			groups[0].bytes += p.bytes
+		} else {
+			groups = append(groups, p)
+		}
+	}
+	r.CapacityBytes = int64(r.CapacityBlocks) * dense
+	if r.Store == Dense {
+		groups = groups[:1]
+		groups[0].bytes = dense
+	}
+	capacity, p := r.CapacityBytes, policy.Policy(unused{})
+	if r.Policy == Infinite {
+		capacity = math.MaxInt64
+	} else {
+		var err error
+		if p, err = policy.New(r.Policy, capacity); err != nil {
+			return nil, err
+		}
+	}
+	return newFamily(t, groups, r.Store, m.Every/t.blockTokens, capacity, p), nil
+}
+
+// piecesOf is a group in blocks of so many tokens. Of a window that is shorter than
+// a block no more than the window is stored.
+func piecesOf(g config.ModelGroup, block int) pieces {
+	p := pieces{hybrid.Group{Chunk: block}, int64(g.BytesPerToken) * int64(block)}
+	switch g.Kind {
+	case "window":
+		p.Kind, p.Tokens = hybrid.Window, g.Window
+		p.bytes = int64(g.BytesPerToken) * int64(min(block, g.Window))
+	case "local":
+		p.Kind, p.Tokens = hybrid.Local, g.Window
+	case "state":
+		p.Kind, p.bytes = hybrid.State, int64(g.StateBytes)
+	}
+	return p
+}
+
+func (f *family) use() []GroupUse {
+	out := make([]GroupUse, len(f.groups))
+	for g := range out {
+		out[g].Kind, out[g].Tokens = f.groups[g].Kind.String(), f.groups[g].Tokens
+	}
+	for p, in := range f.in {
+		if u := &out[f.group(uint32(p))]; in {
+			u.Chunks++
+			u.Bytes += f.groups[f.group(uint32(p))].bytes
+			if f.keep != Keys && f.alive.count[p] == 0 {
+				u.DeadBytes += f.groups[f.group(uint32(p))].bytes
+			}
+		}
+	}
+	return out
+}

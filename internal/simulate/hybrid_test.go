@@ -1,0 +1,188 @@
+package simulate
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/policy"
+)
+
+// TestPublishedGroups: the published trace makes of four models what another simulator
+// made of them, and knowing what is dead costs lru nothing.
+func TestPublishedGroups(t *testing.T) {
+	if raced {
+		t.Skip("the race detector makes a minute of it, and there is one goroutine a row")
+	}
+	trace := conversation(t)
+	capacities := []int{1000, 5859, 10000}
+	for name, want := range map[string][]float64{ // of Dead
+		"gpt-oss-120b":   {.0539, .2226, .2839},
+		"gemma-3-27b":    {.0909, .3002, .3446},
+		"qwen3-next-80b": {.1277, .3231, .3498},
+		"nemotron-h-8b":  {.1784, .3458, 0},
+	} {
+		m, err := config.ModelNamed(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows, err := RunGroups(t.Context(), trace, GroupOptions{Model: &m, Policies: []string{"lru"}, Keeps: Keeps(), Capacities: capacities})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, dense := range []float64{.0454, .1387, .2157} {
+			dead, keys := rows[9+i], rows[3+i]
+			if dead.OverallHitRate < want[i]-.005 || dead.OverallHitRate < keys.OverallHitRate-.002 {
+				t.Errorf("%s at %d: %.4f, single keys %.4f; want %.4f", name, capacities[i], dead.OverallHitRate, keys.OverallHitRate, want[i])
+			}
+			if got := rows[i].OverallHitRate; got < dense-.0001 || got > dense+.0001 {
+				t.Errorf("%s at %d, dense: %.4f; want %.4f", name, capacities[i], got, dense)
+			}
+		}
+	}
+}
+
+var small = []config.Model{
+	{Groups: []config.ModelGroup{{Kind: "full", BytesPerToken: 3}, {Kind: "window", BytesPerToken: 2, Window: 1100}}},
+	{Groups: []config.ModelGroup{{Kind: "full", BytesPerToken: 1}, {Kind: "state", StateBytes: 2000, StateEvery: 512}}, Every: 1024},
+	{Groups: []config.ModelGroup{
+		{Kind: "full", BytesPerToken: 1}, {Kind: "full", BytesPerToken: 2}, {Kind: "local", BytesPerToken: 2, Window: 1536},
+		{Kind: "window", BytesPerToken: 1, Window: 64}, {Kind: "state", StateBytes: 700, StateEvery: 512},
+	}},
+}
+
+// TestGroupsAreTheDefinition: after each request what is counted is what a search of all
+// that is resident finds, and nothing is more than the room.
+func TestGroupsAreTheDefinition(t *testing.T) {
+	for seed := range uint64(3) {
+		trace := randomTrace(t, seed)
+		for _, name := range policy.Names() {
+			for i := range small {
+				for _, keep := range Keeps() {
+					r := GroupRow{Policy: name, Store: keep, CapacityBlocks: 3 + int(rand.New(rand.NewPCG(seed, uint64(i))).IntN(30))}
+					f, err := r.family(trace, &small[i])
+					if err != nil {
+						t.Fatal(err)
+					}
+					for n, req := range trace.requests {
+						blocks := trace.blocks[trace.start(n):req.end]
+						want := f.naiveHit(blocks)
+						if got := f.request(blocks); got != want {
+							t.Fatalf("%s %s, model %d, request %d: %d blocks hit, want %d", name, keep, i, n, got, want)
+						}
+						f.check(t)
+					}
+				}
+			}
+		}
+	}
+}
+
+// naiveHit is the longest prefix that is usable, by the definition of what groups need.
+func (f *family) naiveHit(blocks []uint32) int {
+	for n := len(blocks); n > 0; n-- {
+		if f.naiveUsable(blocks[:n]) {
+			return n
+		}
+	}
+	return 0
+}
+
+func (f *family) naiveUsable(blocks []uint32) bool {
+	n := len(blocks)
+	if len(f.groups) > 1 && f.cut[blocks[n-1]] {
+		return false
+	}
+	for g, group := range f.groups {
+		from, to := group.Needs(0, n*f.trace.blockTokens)
+		for i := from; i < to; i++ {
+			if !f.in[f.piece(blocks[i], g)] {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func (f *family) path(b uint32) (out []uint32) {
+	if up := f.trace.parents[b]; up != 0 {
+		out = f.path(up - 1)
+	}
+	return append(out, b)
+}
+
+func (f *family) check(t *testing.T) {
+	t.Helper()
+	used, count := int64(0), make([]uint32, len(f.in))
+	for p, in := range f.in {
+		b, g := f.block(uint32(p)), f.group(uint32(p))
+		if !in {
+			continue
+		}
+		used += f.groups[g].bytes
+		if up := f.trace.parents[b]; f.keep != Keys && g == 0 && up != 0 && !f.in[f.piece(up-1, 0)] {
+			t.Fatalf("%s: block %d is resident without its parent", f.keep, b)
+		}
+	}
+	if used != f.used || used > f.capacity {
+		t.Fatalf("%s: %d bytes are resident, counted %d of %d", f.keep, used, f.used, f.capacity)
+	}
+	if f.keep == Keys {
+		return
+	}
+	for b := range f.kids {
+		path := f.path(uint32(b))
+		if !f.naiveUsable(path) {
+			continue
+		}
+		for g, group := range f.groups {
+			from, to := group.Needs(0, len(path)*f.trace.blockTokens)
+			for i := from; i < to; i++ {
+				count[f.piece(path[i], g)]++
+			}
+		}
+	}
+	for p, n := range count {
+		if n != f.alive.count[p] {
+			t.Fatalf("%s: %d live boundaries need piece %d, counted %d", f.keep, n, p, f.alive.count[p])
+		}
+	}
+}
+
+// TestGroupsByHand: a prefix without a state where it ends is of no use, the next prompt
+// that meets its junction leaves one there, and what nobody can use goes first.
+func TestGroupsByHand(t *testing.T) {
+	m := config.Model{Groups: []config.ModelGroup{{Kind: "full", BytesPerToken: 1}, {Kind: "state", StateBytes: 512, StateEvery: 512}}}
+	trace := parse(t, line("1, 2", "1024")+line("1, 3", "1024")+line("1, 4", "1024"))
+	rows, err := RunGroups(t.Context(), trace, GroupOptions{Model: &m, Policies: []string{Infinite}, Keeps: Keeps(), Capacities: []int{1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if dense := rows[0]; dense.TotalHitTokens != 1024 || dense.LoadedBytes != 2048 || dense.LostTokens != 0 {
+		t.Errorf("dense: %+v", dense)
+	}
+	for _, r := range rows[1:] {
+		if r.TotalHitTokens != 512 || r.LostTokens != 512 || r.LoadedBytes != 1024 || r.Groups[1].Chunks != 4 {
+			t.Errorf("%+v", r)
+		}
+	}
+}
+
+func TestWrongGroupOptions(t *testing.T) {
+	trace := parse(t, line("1, 2", "1024"))
+	for want, o := range map[string]GroupOptions{
+		`policy "tenure"`: {Policies: []string{"tenure"}},
+		`policy "none"`:   {Policies: []string{"none"}},
+		`store "all"`:     {Keeps: []Keep{"all"}},
+		"0 blocks":        {Capacities: []int{0}},
+	} {
+		if _, err := RunGroups(t.Context(), trace, o); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+	forest := parse(t, line("1, 2", "1024")+line("3, 2", "1024"))
+	if _, err := RunGroups(t.Context(), forest, GroupOptions{Model: &small[0]}); err == nil {
+		t.Error("ids that stand for no prefixes are simulated")
+	}
+}

@@ -126,9 +126,9 @@ func TestEventsAreVLLMs(t *testing.T) {
 		medium index.Medium
 		where  string
 	}{
-		{event.Stored, []uint64{1, 1}, index.CPU, "LOCAL"}, {event.Stored, []uint64{1}, index.CPU, "LOCAL"},
-		{event.Stored, []uint64{1}, index.Disk, "LOCAL"}, {event.Stored, []uint64{1}, index.Shared, "REMOTE"},
-		{event.Removed, []uint64{1, 1}, index.CPU, "LOCAL"}, {event.Removed, []uint64{9}, index.Disk, "LOCAL"},
+		{event.Stored, []uint64{1 << 56, 2 << 56}, index.CPU, "LOCAL"}, {event.Stored, []uint64{3 << 56}, index.CPU, "LOCAL"},
+		{event.Stored, []uint64{1 << 56}, index.Disk, "LOCAL"}, {event.Stored, []uint64{1 << 56}, index.Shared, "REMOTE"},
+		{event.Removed, []uint64{3 << 56, 2 << 56}, index.CPU, "LOCAL"}, {event.Removed, []uint64{9}, index.Disk, "LOCAL"},
 		{event.Cleared, nil, index.GPU, ""},
 	}
 	if len(got) != len(want) {

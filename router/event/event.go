@@ -1,6 +1,7 @@
 package event
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 
@@ -81,8 +82,9 @@ type Batch struct {
 }
 
 // Event is one change of an engine's cache. A hash of more than 8 bytes is here
-// by its last 8, big-endian, as vLLM's own integers are. All slices are the
-// caller's.
+// by its first 8, big-endian, as [ShortHash] has it: kvstored keeps the first 16
+// of an engine's, so that both join. vLLM's own integers are the last 8 and join
+// with nothing but themselves. All slices are the caller's.
 type Event struct {
 	Kind        Kind
 	Hashes      []uint64
@@ -96,6 +98,8 @@ type Event struct {
 	LoRA        string       // name, or "#" and the id if only that was said
 	Salt        string       // SGLang's cache_salt
 	Locality    string       // "LOCAL", "REMOTE" or empty
+	Space       string       // kvstored's id of the space; empty from engines
+	ChunkTokens int          // tokens in each block of a kvstored placeholder; else 0
 
 	// Components are SGLang's, if it says them: "FULL", "SWA", "MAMBA".
 	Components []string
@@ -111,6 +115,10 @@ type Event struct {
 func (e *Event) Placeholder() bool {
 	return e.Kind == Stored && e.BlockTokens == 0 && len(e.Tokens) == 0
 }
+
+// ShortHash is how the index knows a block by a hash of 8 bytes or more: the
+// first 8, big-endian. kvstored keeps a hash of 8 bytes with zeros behind it.
+func ShortHash(hash []byte) uint64 { return binary.BigEndian.Uint64(hash) }
 
 // media leads from the names of media in use to media. The grouping is that
 // of Dynamo's router (ai-dynamo/dynamo, lib/kv-router).
@@ -147,6 +155,8 @@ type decoder struct {
 	dialect Dialect
 	limits  Limits
 	batch   Batch
+
+	onlyNames []string // of the event: texts that are the only extra key of a block
 }
 
 func (c *decoder) decode() {

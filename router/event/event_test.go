@@ -11,10 +11,10 @@ import (
 	"github.com/kvstored/kvstored/router/index"
 )
 
-// digest is a hash of 32 bytes; its last 8 are 0x0102030405060708.
-var digest = append(bytes.Repeat([]byte{0xee}, 24), 1, 2, 3, 4, 5, 6, 7, 8)
+// digest is a hash of 32 bytes; its first 8 are 0x0102030405060708.
+var digest = append([]byte{1, 2, 3, 4, 5, 6, 7, 8}, bytes.Repeat([]byte{0xee}, 24)...)
 
-const last8 = 0x0102030405060708
+const first8 = 0x0102030405060708
 
 // form is an event in one of the forms that engines send.
 type form struct {
@@ -58,12 +58,21 @@ var forms = []form{
 	}, stored(func(e *event.Event) {
 		e.LoRA, e.Medium, e.Extra, e.Group, e.GroupKind, e.Window, e.Locality = "ada", index.CPU, true, 3, "mamba", 64, "REMOTE"
 	})},
+	{"vLLM map, the adapter as an extra key", event.VLLM, pairs{
+		"type", "BlockStored", "block_hashes", hashes, "parent_block_hash", 10, "token_ids", tokens, "block_size", 2, "extra_keys", list{list{"ada"}, list{"ada"}}, "lora_name", "ada",
+	}, stored(func(e *event.Event) { e.LoRA = "ada" })},
+	{"vLLM map, another name as an extra key", event.VLLM, pairs{
+		"type", "BlockStored", "block_hashes", hashes, "parent_block_hash", 10, "token_ids", tokens, "block_size", 2, "lora_name", "ada", "extra_keys", list{list{"ada"}, list{"salt"}},
+	}, stored(func(e *event.Event) { e.LoRA, e.Extra = "ada", true })},
+	{"kvstored placeholder", event.VLLM, pairs{
+		"type", "BlockStored", "block_hashes", list{digest[:16]}, "medium", "SHARED", "locality", "REMOTE", "space", "00ff", "parent_block_hash", nil, "token_ids", list{}, "block_size", 0, "tokens", 256,
+	}, event.Event{Hashes: []uint64{first8}, Tokens: []uint32{}, Medium: index.Shared, Locality: "REMOTE", Space: "00ff", ChunkTokens: 256}},
 	{"vLLM map, nils", event.VLLM, pairs{
 		"type", "BlockStored", "block_hashes", hashes, "parent_block_hash", nil, "token_ids", tokens, "block_size", 2, "lora_id", nil, "medium", nil, "lora_name", nil,
 		"extra_keys", nil, "group_idx", nil, "kv_cache_spec_kind", nil, "kv_cache_spec_sliding_window", nil, "locality", nil,
 	}, stored(func(e *event.Event) { e.Parent = index.Root })},
-	{"hashes as bytes", event.VLLM, pairs{"type", "BlockStored", "block_hashes", list{digest}, "parent_block_hash", digest[24:], "token_ids", list{1, 2}, "block_size", 2}, event.Event{
-		Hashes: []uint64{last8}, Parent: index.After(last8), Tokens: []uint32{1, 2}, BlockTokens: 2,
+	{"hashes as bytes", event.VLLM, pairs{"type", "BlockStored", "block_hashes", list{digest}, "parent_block_hash", digest[:8], "token_ids", list{1, 2}, "block_size", 2}, event.Event{
+		Hashes: []uint64{first8}, Parent: index.After(first8), Tokens: []uint32{1, 2}, BlockTokens: 2,
 	}},
 	{"hashes of 64 bits", event.SGLang, list{"BlockStored", list{-2, uint64(1<<63 + 5)}, -300, tokens, 2}, stored(func(e *event.Event) {
 		e.Hashes, e.Parent = []uint64{1<<64 - 2, 1<<63 + 5}, index.After(1<<64-300)
@@ -121,7 +130,7 @@ func TestForms(t *testing.T) {
 
 func TestPlaceholder(t *testing.T) {
 	for _, f := range forms {
-		if got := f.want.Placeholder(); got != (f.name == "vLLM placeholder") {
+		if got := f.want.Placeholder(); got != strings.HasSuffix(f.name, " placeholder") {
 			t.Errorf("%s: %v", f.name, got)
 		}
 	}

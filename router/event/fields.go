@@ -1,7 +1,6 @@
 package event
 
 import (
-	"encoding/binary"
 	"fmt"
 
 	"github.com/kvstored/kvstored/router/index"
@@ -10,6 +9,7 @@ import (
 // event reads one event and checks that its parts fit.
 func (c *decoder) event() {
 	e := Event{}
+	c.onlyNames = nil
 	if c.peek() == kindMap {
 		c.mapped(&e)
 	} else {
@@ -27,8 +27,12 @@ func (c *decoder) event() {
 	}
 }
 
-// check compares the numbers of a Stored event.
+// check compares the numbers of a Stored event, and what only the whole event
+// can tell.
 func (c *decoder) check(e *Event) {
+	for _, name := range c.onlyNames {
+		e.Extra = e.Extra || name != e.LoRA
+	}
 	switch {
 	case e.Kind != Stored || e.Placeholder():
 	case e.BlockTokens == 0:
@@ -178,9 +182,11 @@ var fields = map[string]func(*decoder, *Event){
 	"kv_cache_spec_sliding_window": func(c *decoder, e *Event) { e.Window = c.optional("window", maxNumber) },
 	"kv_cache_spec_kind":           func(c *decoder, e *Event) { e.GroupKind = c.text("kv_cache_spec_kind") },
 	"locality":                     func(c *decoder, e *Event) { e.Locality = c.text("locality") },
-	"extra_keys":                   func(c *decoder, e *Event) { e.Extra = c.extra() || e.Extra },
-	"block_mm_infos":               func(c *decoder, e *Event) { e.Extra = c.extra() || e.Extra },
+	"extra_keys":                   (*decoder).extraKeys,
+	"block_mm_infos":               func(c *decoder, e *Event) { e.Extra = c.extra(nil) || e.Extra },
 	"component_types":              (*decoder).components,
+	"space":                        func(c *decoder, e *Event) { e.Space = c.text("space") },
+	"tokens":                       func(c *decoder, e *Event) { e.ChunkTokens = c.optional("tokens", maxTokens) },
 }
 
 // maxNumber bounds groups and windows.
@@ -209,7 +215,7 @@ func (c *decoder) loraName(e *Event) {
 	}
 }
 
-// hash reads a hash: an integer, or bytes of which the last 8 count.
+// hash reads a hash: an integer, or bytes of which the first 8 count.
 func (c *decoder) hash(what string) uint64 {
 	if c.peek() == kindInt {
 		return c.integer(what)
@@ -221,7 +227,7 @@ func (c *decoder) hash(what string) uint64 {
 	if c.err != nil {
 		return 0
 	}
-	return binary.BigEndian.Uint64(b[len(b)-8:])
+	return ShortHash(b)
 }
 
 func (c *decoder) hashes() []uint64 {
@@ -268,21 +274,52 @@ func (c *decoder) medium(e *Event) {
 	e.Medium = m
 }
 
+// extraKeys reads what else the hashes of blocks are made of. vLLM puts the name
+// of a LoRA adapter there too, which the event says elsewhere: a key that is only
+// that is none.
+func (c *decoder) extraKeys(e *Event) {
+	var only []string
+	e.Extra = c.extra(&only) || e.Extra
+	c.onlyNames = only
+}
+
 // extra reads a list with something or nil for each block, and reports whether
-// there was something.
-func (c *decoder) extra() bool {
+// there was something. A list of one text goes to only, if that is not nil, and
+// does not count.
+func (c *decoder) extra(only *[]string) bool {
 	if c.null() {
 		return false
 	}
 	some := false
 	n := c.length(kindArray, "extra keys")
 	for i := 0; i < n && c.err == nil; i++ {
-		if !c.null() {
+		if c.null() {
+			continue
+		}
+		if only == nil || c.peek() != kindArray {
 			some = true
+			c.skip(maxNesting)
+			continue
+		}
+		size := c.length(kindArray, "extra keys of a block")
+		if size == 1 && c.peek() == kindString {
+			*only = appendNew(*only, c.text("an extra key"))
+			continue
+		}
+		some = some || size > 0
+		for j := 0; j < size && c.err == nil; j++ {
 			c.skip(maxNesting)
 		}
 	}
 	return some
+}
+
+// appendNew appends a text that differs from the last one.
+func appendNew(all []string, s string) []string {
+	if n := len(all); n > 0 && all[n-1] == s {
+		return all
+	}
+	return append(all, s)
 }
 
 func (c *decoder) components(e *Event) {

@@ -22,7 +22,7 @@ var rows = [][]string{
 	{"internal/access"},
 	{"key", "policy", "config", "internal/accept", "internal/arena", "internal/breaker", "internal/budget", "internal/chart", "internal/database", "internal/extent", "internal/fair", "internal/flight", "internal/hybrid", "internal/radix", "internal/socket", "internal/spin", "router/index"},
 	{"internal/events", "internal/ledger", "internal/record", "internal/wire", "router/event"},
-	{"tier", "internal/hint", "internal/publish", "internal/retain"},
+	{"tier", "internal/feed", "internal/hint", "internal/publish", "internal/retain"},
 	{"internal/stack"},
 	{"internal/nested"}, // for tests
 	{"policy/policytest", "tier/tierfault", "internal/faultfs", "internal/logtest", "internal/s3test"}, // for tests

@@ -140,6 +140,9 @@ var Root Parent
 // After is the place behind the block with this hash.
 func After(hash uint64) Parent { return Parent{hash: hash, below: true} }
 
+// Hash is the hash of the block; false for [Root].
+func (p Parent) Hash() (hash uint64, below bool) { return p.hash, p.below }
+
 // String is the parent as errors name it.
 func (p Parent) String() string {
 	if !p.below {

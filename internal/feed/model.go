@@ -1,0 +1,90 @@
+package feed
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/router/index"
+)
+
+// Model is how the blocks of one model are kept: those of engines, which are named
+// by their tokens, and chunks of kvstored, which are named as the daemon names
+// them. The two have shards of their own. It is plain data, and not changed once a
+// publisher has it.
+type Model struct {
+	Name string
+	// BlockTokens is the tokens in a block of the engines; 0: no engine tells
+	// events.
+	BlockTokens int
+	// Unseeded says that blocks are hashed as index.DynamoHashUnseeded; else they
+	// are hashed as index.DynamoHash.
+	Unseeded bool
+	// ChunkTokens is the tokens in a chunk of the daemons; 0: no daemon tells
+	// events.
+	ChunkTokens int
+}
+
+// ErrModel says that a model cannot be kept as it is described.
+var ErrModel = errors.New("wrong model")
+
+// Check reports the first thing that is wrong.
+func (m *Model) Check() error {
+	fail := func(format string, args ...any) error {
+		return fmt.Errorf("model %.64q: %w: %s", m.Name, ErrModel, fmt.Sprintf(format, args...))
+	}
+	switch {
+	case m.Name == "" || len(m.Name) > key.MaxTextBytes:
+		return fail("a name of %d bytes; use 1 to %d", len(m.Name), key.MaxTextBytes)
+	case m.BlockTokens < 0 || m.BlockTokens > maxBlockTokens || m.ChunkTokens < 0 || m.ChunkTokens > key.MaxChunkTokens:
+		return fail("blocks of %d tokens and chunks of %d; use 1 to %d and 1 to %d, and 0 for none", m.BlockTokens, m.ChunkTokens, maxBlockTokens, key.MaxChunkTokens)
+	case m.BlockTokens == 0 && m.ChunkTokens == 0:
+		return fail("neither blocks nor chunks; say how many tokens they have")
+	}
+	return nil
+}
+
+// maxBlockTokens is that of router/index.
+const maxBlockTokens = 1 << 20
+
+// Blocks is the name of the shard of the engines' blocks.
+func (m *Model) Blocks(tenant, salt, lora string) index.Name {
+	return index.Name{Model: m.Name, Tenant: tenant, Salt: salt, LoRA: lora}
+}
+
+// Chunks is the name of the shard of the daemons' chunks. A salt is part of their
+// hashes.
+func (m *Model) Chunks(tenant, lora string) index.Name {
+	return index.Name{Model: m.Name + chunksOf, Tenant: tenant, LoRA: lora}
+}
+
+// chunksOf is behind the model's name in the name of a shard of chunks.
+const chunksOf = " (chunks)"
+
+// hash is how the engines' blocks are named.
+func (m *Model) hash(salt, lora string) index.Hash {
+	if m.Unseeded {
+		return index.DynamoHashUnseeded()
+	}
+	return index.DynamoHash(lora, salt)
+}
+
+// openBlocks returns the shard of an event, made if it is the first.
+func (m *Model) openBlocks(x *index.Index, tenant, salt, lora string) (*index.Shard, error) {
+	return open(x, m.Blocks(tenant, salt, lora), index.Config{BlockTokens: m.BlockTokens, Hash: m.hash(salt, lora)})
+}
+
+// openChunks is openBlocks for chunks.
+func (m *Model) openChunks(x *index.Index, tenant, lora string) (*index.Shard, error) {
+	return open(x, m.Chunks(tenant, lora), index.Config{BlockTokens: m.ChunkTokens})
+}
+
+func open(x *index.Index, n index.Name, c index.Config) (*index.Shard, error) {
+	s, err := x.Shard(n)
+	if errors.Is(err, index.ErrUnknownShard) || errors.Is(err, index.ErrUnknownModel) {
+		if s, err = x.Open(n, c); errors.Is(err, index.ErrShardExists) { // another was faster
+			return x.Shard(n)
+		}
+	}
+	return s, err
+}

@@ -1,0 +1,317 @@
+package feed
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/kvstored/kvstored/router/event"
+	"github.com/kvstored/kvstored/router/index"
+)
+
+// Errors of batches and of publishers.
+var (
+	ErrRank   = errors.New("batch of another rank")
+	ErrSpace  = errors.New("chunks of another space")
+	ErrIgnore = errors.New("publisher is not heard for a while")
+)
+
+// Options of publishers. The zero values of all but Index are the defaults.
+type Options struct {
+	Index *index.Index
+	Now   func() time.Time // nil = time.Now
+
+	WaitingEvents int           // events whose parents are not known: 1,024
+	WaitingBlocks int           // blocks in all of them: 65,536
+	WaitingAge    time.Duration // 60 s
+	Grace         time.Duration // a lost connection may last: 30 s
+
+	Limits event.Limits // of a batch
+}
+
+// Worker is whose events they are. It is registered in the index.
+type Worker struct {
+	index.Worker
+	Tenant  string
+	Dialect event.Dialect
+	// Chunks says that a kvstored tells them: blocks are chunks, known by hashes.
+	Chunks bool
+}
+
+// Verdict is what became of a batch.
+type Verdict uint8
+
+// The verdicts.
+const (
+	Applied   Verdict = iota // or refused with an error: the next number is expected
+	Duplicate                // it was applied before
+	Gap                      // batches before it are missing; it is not applied
+	Restart                  // its number moves back, or is another's; it is not applied
+)
+
+// Stats count what a publisher has said.
+type Stats struct {
+	Batches    uint64 // applied
+	Blocks     uint64 // stored or removed
+	Passed     uint64 // events that are passed over: other groups, images, pairs
+	Refused    uint64 // events and batches with an error
+	Duplicates uint64 // batches
+	Gaps       uint64
+	Restarts   uint64
+	Garbage    uint64 // batches that could not be decoded
+	Forgotten  uint64 // times that all was forgotten
+	Dropped    uint64 // events that waited for their parents in vain
+	Waiting    int    // events that wait now
+}
+
+// Publisher is what one endpoint says of one worker. Its methods may be called
+// from any number of goroutines.
+type Publisher struct {
+	o     Options
+	w     Worker
+	model *Model
+
+	mu struct {
+		sync.Mutex
+		begun    bool
+		next     uint64    // number that is expected
+		covered  uint64    // numbers from here to next came by a replay, and may come again
+		live     uint64    // highest number that came live, with heard
+		heard    bool      // there is one
+		last     uint64    // hash of the last batch, to know it again
+		lost     time.Time // since when there is no connection; zero: there is
+		deaf     time.Time // until when nothing is heard
+		penalty  time.Duration
+		shards   map[index.Name]*index.Shard // that have something of the worker
+		other    map[int]bool                // groups that are not full
+		space    string                      // of the chunks
+		waiting  waiting
+		stats    Stats
+		lastSaid error
+	}
+}
+
+const (
+	firstPenalty = time.Second
+	lastPenalty  = time.Minute
+)
+
+// New makes a publisher. The model has been checked.
+func New(o Options, w Worker, m *Model) *Publisher {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	o.WaitingEvents = cmp.Or(o.WaitingEvents, 1024)
+	o.WaitingBlocks = cmp.Or(o.WaitingBlocks, 65536)
+	o.WaitingAge = cmp.Or(o.WaitingAge, time.Minute)
+	o.Grace = cmp.Or(o.Grace, 30*time.Second)
+	p := &Publisher{o: o, w: w, model: m}
+	p.mu.waiting = newWaiting(o.WaitingEvents, o.WaitingBlocks)
+	p.mu.shards, p.mu.other = make(map[index.Name]*index.Shard), make(map[int]bool)
+	p.mu.lost = o.Now()
+	return p
+}
+
+// Live takes in a batch as the publisher sends it. An error tells what is wrong
+// with it, and comes with Applied: it will not be better if it is asked for again.
+func (p *Publisher) Live(seq uint64, payload []byte) (Verdict, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.o.Now().Before(p.mu.deaf) {
+		p.mu.begun = false
+		return Applied, ErrIgnore
+	}
+	switch v := p.judge(seq); v {
+	case Duplicate:
+		p.mu.stats.Duplicates++
+		p.mu.live, p.mu.heard = seq, true
+		return v, nil
+	case Gap:
+		p.mu.stats.Gaps++
+		return v, nil
+	case Restart:
+		p.mu.stats.Restarts++
+		return v, nil
+	}
+	p.mu.live, p.mu.heard, p.mu.begun = seq, true, true
+	return Applied, p.take(seq, payload)
+}
+
+// judge compares a live number with the one that is expected.
+func (p *Publisher) judge(seq uint64) Verdict {
+	m := &p.mu
+	switch {
+	case !m.begun:
+		m.next, m.covered = seq, seq
+		return Applied
+	case seq == m.next:
+		return Applied
+	case seq > m.next:
+		return Gap
+	case seq >= m.covered && (!m.heard || seq > m.live):
+		return Duplicate
+	}
+	return Restart
+}
+
+// Replay takes in a batch that was asked for again. Numbers before the one that
+// is expected are passed over; the last of them tells whether the publisher still is the
+// one that it was.
+func (p *Publisher) Replay(seq uint64, payload []byte) (Verdict, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	m := &p.mu
+	switch {
+	case !m.begun: // the first that is kept
+		m.begun, m.next, m.covered = true, seq, seq
+	case seq+1 == m.next && xxh3.Hash(payload) != m.last:
+		m.stats.Restarts++
+		return Restart, nil
+	case seq < m.next:
+		return Duplicate, nil
+	case seq > m.next:
+		return Gap, nil
+	}
+	return Applied, p.take(seq, payload)
+}
+
+// Snapshot takes in a part of all that is there, after Reset.
+func (p *Publisher) Snapshot(payload []byte) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.apply(payload)
+}
+
+// Next is the number that is expected; false if none is.
+func (p *Publisher) Next() (uint64, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mu.next, p.mu.begun
+}
+
+// Reset forgets all that the publisher has said. What comes next counts as the
+// first.
+func (p *Publisher) Reset() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.forget()
+	p.mu.begun, p.mu.heard = false, false
+}
+
+// Expect sets the number that is expected, after a snapshot.
+func (p *Publisher) Expect(next uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.begun, p.mu.next, p.mu.covered, p.mu.last = true, next, 0, 0
+}
+
+// Rewind has live batches from the expected number on count as known once a
+// replay has brought them. seq is the live number that led to the replay, which
+// comes no more.
+func (p *Publisher) Rewind(seq uint64, heard bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.covered = p.mu.next
+	p.mu.live, p.mu.heard = seq, heard
+}
+
+// Connected says that there is a connection again.
+func (p *Publisher) Connected() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.lost, p.mu.heard = time.Time{}, false
+	p.mu.covered = p.mu.next
+}
+
+// Lost says that the connection has ended.
+func (p *Publisher) Lost() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mu.lost.IsZero() {
+		p.mu.lost = p.o.Now()
+	}
+}
+
+// Tick does what time brings: blocks that wait too long go, and all of a worker
+// whose connection is lost for too long. Call it every second or so.
+func (p *Publisher) Tick() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.o.Now()
+	for _, w := range p.mu.waiting.take() { // another worker may have brought the parent
+		if now.Sub(w.since) >= p.o.WaitingAge {
+			p.mu.stats.Dropped++
+			continue
+		}
+		_ = p.store(w) // it is counted
+	}
+	if !p.mu.lost.IsZero() && now.Sub(p.mu.lost) >= p.o.Grace {
+		p.forget()
+		p.mu.begun = false
+	}
+}
+
+// Stats returns the numbers, and the last error.
+func (p *Publisher) Stats() (Stats, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.mu.stats
+	s.Waiting = p.mu.waiting.pieces
+	return s, p.mu.lastSaid
+}
+
+// take applies the batch that is expected.
+func (p *Publisher) take(seq uint64, payload []byte) error {
+	p.mu.next, p.mu.last = seq+1, xxh3.Hash(payload)
+	return p.apply(payload)
+}
+
+// apply decodes a batch and applies it.
+func (p *Publisher) apply(payload []byte) error {
+	b, err := event.Decode(payload, p.w.Dialect, p.o.Limits)
+	if err != nil {
+		p.mu.stats.Garbage++
+		p.forget()
+		p.mu.penalty = min(max(2*p.mu.penalty, firstPenalty), lastPenalty)
+		p.mu.deaf = p.o.Now().Add(p.mu.penalty)
+		return p.refused(fmt.Errorf("events of worker %s: %w", p.w.Worker, err))
+	}
+	if b.HasRank && b.Rank != p.w.Rank {
+		return p.refused(fmt.Errorf("events of worker %s: %w: %d; register that one with an endpoint of its own", p.w.Worker, ErrRank, b.Rank))
+	}
+	p.mu.stats.Batches++
+	if p.mu.stats.Batches%1024 == 0 {
+		p.mu.penalty /= 2
+	}
+	for i := range b.Events {
+		err = errors.Join(err, p.event(&b.Events[i]))
+	}
+	return err
+}
+
+func (p *Publisher) refused(err error) error {
+	p.mu.stats.Refused++
+	p.mu.lastSaid = err
+	return err
+}
+
+// forget clears all that the publisher has said.
+func (p *Publisher) forget() {
+	p.mu.waiting.clear()
+	clear(p.mu.other)
+	p.mu.space = ""
+	if len(p.mu.shards) == 0 {
+		return
+	}
+	for _, s := range p.mu.shards {
+		if err := s.Clear(p.w.Worker); err != nil && !errors.Is(err, index.ErrDropped) && !errors.Is(err, index.ErrUnknownWorker) {
+			_ = p.refused(err)
+		}
+	}
+	clear(p.mu.shards)
+	p.mu.stats.Forgotten++
+}

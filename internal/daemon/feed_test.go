@@ -1,0 +1,118 @@
+package daemon
+
+import (
+	"cmp"
+	"context"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/internal/feed"
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/router/event"
+	"github.com/kvstored/kvstored/router/index"
+)
+
+// A routing index that follows a daemon over ZeroMQ says of each prompt what the
+// daemon says when it is asked: of what was there before, came and was deleted.
+func TestIndexFollowsDaemon(t *testing.T) {
+	cfg := smallConfig(t)
+	dir := filepath.Dir(cfg.Listen.Socket)
+	cfg.Events.Enabled = true
+	cfg.Events.Publish, cfg.Events.Replay = filepath.Join(dir, "pub"), filepath.Join(dir, "replay")
+	d := serve(t, cfg)
+	c := dial(t, d)
+	size := c.Space().ChunkTokens()
+	promptTokens := func(n uint32) (tokens []uint32) { // three chunks; those of one third of the prompts begin alike
+		for chunk := range uint32(3) {
+			for i := range uint32(size) {
+				tokens = append(tokens, i+1000*chunk+10_000*(n*min(chunk, 1)+n%3))
+			}
+		}
+		return tokens
+	}
+	prompt := func(n uint32) client.Prompt { return client.Tokens(promptTokens(n)) }
+	put := func(n uint32) {
+		payload := []byte("payload")
+		if _, err := c.Put(t.Context(), prompt(n), 0, [][]byte{payload, payload, payload}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const prompts = 30
+	for n := range uint32(prompts / 2) {
+		put(n)
+	}
+
+	x, err := index.New(index.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := feed.Worker{Worker: index.Worker{ID: "w"}, Dialect: event.VLLM, Chunks: true}
+	if err := x.Register(w.Worker, index.WorkerOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	m := &feed.Model{Name: "m", ChunkTokens: size}
+	p := feed.New(feed.Options{Index: x}, w, m)
+	s := &feed.Subscriber{Publisher: p, Events: "ipc://" + cfg.Events.Publish, Replay: "ipc://" + cfg.Events.Replay, Snapshots: true, Log: zerolog.Nop()}
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { _ = s.Run(ctx) })
+	defer running.Wait()
+	defer stop()
+
+	space := testSpace
+	space.ChunkTokens = size
+	space.Method = cmp.Or(space.Method, key.SHA256)
+	b, err := key.NewBuilder(space)
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := func(n uint32) int {
+		shard, err := x.Shard(m.Chunks("", ""))
+		if err != nil {
+			return 0
+		}
+		var chain key.Chain
+		if err := b.Tokens(&chain, promptTokens(n), key.Options{}); err != nil {
+			t.Fatal(err)
+		}
+		var hashes []uint64
+		for i := range chain.Hashes {
+			hashes = append(hashes, event.ShortHash(chain.Hashes[i][:]))
+		}
+		for _, found := range shard.Find(nil, hashes, index.FindOptions{}) {
+			return int(found.Blocks[index.Shared])
+		}
+		return 0
+	}
+	same := func(what string) {
+		t.Helper()
+		for n := range uint32(prompts) {
+			match, err := c.Lookup(t.Context(), prompt(n), 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for end := time.Now().Add(20 * time.Second); known(n) != int(match.Total.Chunks); time.Sleep(time.Millisecond) {
+				if time.Now().After(end) {
+					stats, err := p.Stats()
+					t.Fatalf("%s: prompt %d: the index knows %d chunks, the daemon %d; %+v, %v", what, n, known(n), match.Total.Chunks, stats, err)
+				}
+			}
+		}
+	}
+	same("a snapshot")
+	for n := uint32(prompts / 2); n < prompts; n++ {
+		put(n)
+	}
+	same("stored")
+	for n := uint32(0); n < prompts; n += 4 {
+		if _, err := c.DeletePrompt(t.Context(), prompt(n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	same("deleted")
+}

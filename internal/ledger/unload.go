@@ -1,0 +1,81 @@
+package ledger
+
+import "github.com/kvstored/kvstored/policy"
+
+// Unload calls visit for all resident entries, the first to go first, for another
+// process to Reload. It takes their order away: nothing is evicted from l any more, and
+// only its entries may still be asked for. Nobody else uses l meanwhile. What is on the
+// lines of Pass and MarkCold comes first. visit is called with the lock held, and keeps
+// nothing of the entry.
+func Unload(l *Ledger, visit func(*Entry)) {
+	l.eachIn(everything, func(b *book, id policy.ID) { b.order.scopes[everything].policy.Allow(id) })
+	u := unloading{visit: visit}
+	for more := true; more; {
+		more = l.withLock(func() bool { return u.round(&l.mu.book) })
+	}
+}
+
+// unloading is the Unload at work.
+type unloading struct {
+	visit func(*Entry)
+	done  handover // only its bits: entries that were visited from a line
+	x     Entry
+}
+
+// round visits the next entries, and reports whether there may be more.
+func (u *unloading) round(b *book) bool {
+	for range maxRound {
+		id, more := u.next(b)
+		if !more {
+			return false
+		}
+		if e := b.entries.at(id); e.life == resident && !u.done.has(policy.ID(id)) {
+			b.export(id, &u.x)
+			u.visit(&u.x)
+			u.done.set(policy.ID(id))
+		}
+	}
+	return true
+}
+
+// next takes the next entry out of the lines, then out of the policy.
+func (u *unloading) next(b *book) (id uint32, more bool) {
+	o := &b.order
+	if o.passing.n > 0 {
+		return marked(o, o.passing.pop(), passed), true
+	}
+	if o.cold.n > 0 {
+		return marked(o, o.cold.pop(), cooled), true
+	}
+	victim, ok := o.scopes[everything].policy.Evict(func(policy.ID) bool { return true })
+	return uint32(victim), ok
+}
+
+// marked is an entry that still has the mark of the line it was on, else none.
+func marked(o *order, id uint32, m mark) uint32 {
+	if o.entries.at(id).mark&m == 0 {
+		return 0
+	}
+	return id
+}
+
+// Reload is Restore of an entry that Unload has visited, with its uses, which policies
+// that do not plan know from touches. Call it in the order of Unload, and backwards
+// where Backwards says so. SetBelow says anew what tiers below have.
+func Reload(l *Ledger, e Entry, uses uint8) (ID, bool) {
+	e.Hits = min(uses, MaxHits)
+	id, ok := l.Restore(e, e.Parent)
+	if !ok {
+		return id, false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for range e.Hits {
+		l.mu.order.touch(uint32(id))
+	}
+	return id, true
+}
+
+// Backwards reports whether a policy has what came last go first, so that its order
+// comes about only if what goes first is added last.
+func Backwards(policyName string) bool { return policyName == "mru" }

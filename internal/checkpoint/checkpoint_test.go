@@ -98,7 +98,7 @@ func TestOtherVersionsAreTold(t *testing.T) {
 	}
 }
 
-// What has its checksum and makes no sense is refused too.
+// A file that has its checksum and makes no sense is refused too.
 func TestNonsenseIsTold(t *testing.T) {
 	for name, change := range map[string]func(data []byte){
 		"a space that is not there": func(p []byte) { binary.LittleEndian.PutUint32(p[headerBytes+56:], 99) },

@@ -23,7 +23,7 @@
 // # Never does
 //
 // It does no I/O of its own, and does not know what a tier or a ledger is. A payload's
-// checksum travels with its record; whoever uses the arena checks payloads.
+// checksum travels with its record; the user of the arena checks payloads.
 //
 // # Locks and buffers
 //

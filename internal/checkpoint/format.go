@@ -27,7 +27,7 @@ const (
 	unitBytes   = 4 << 10 // of offsets in the arena
 )
 
-// The errors of Open, wrapped with what is wrong.
+// The errors of Open, wrapped with the reason.
 var (
 	ErrDamaged = errors.New("checkpoint: damaged")
 	ErrVersion = errors.New("checkpoint: of another version")

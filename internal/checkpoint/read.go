@@ -16,8 +16,8 @@ type File struct {
 	records, spaces, voids, learned []byte
 }
 
-// Open checks a checkpoint and returns it; it keeps data, which nobody changes from
-// then on. The error is ErrDamaged or ErrVersion, and says what is wrong.
+// Open checks a checkpoint and returns it. The File keeps data, which must not change
+// from then on. The error is ErrDamaged or ErrVersion, with the reason.
 func Open(data []byte) (*File, error) {
 	if len(data) < headerBytes {
 		return nil, fmt.Errorf("%w: %d bytes, fewer than a header has", ErrDamaged, len(data))
@@ -50,7 +50,8 @@ func Open(data []byte) (*File, error) {
 	return f, f.check()
 }
 
-// check refuses what has its checksum and makes no sense: records outside of the arena.
+// check refuses a file that has its checksum and makes no sense: records outside of the
+// arena.
 func (f *File) check() error {
 	for i := range f.Len() {
 		p := f.records[i*RecordBytes:]

@@ -4,8 +4,8 @@ import "github.com/kvstored/kvstored/policy"
 
 // Unload calls visit for all resident entries, the first to go first, for another
 // process to Reload. It takes their order away: nothing is evicted from l any more, and
-// only its entries may still be asked for. Nobody else uses l meanwhile. What is on the
-// lines of Pass and MarkCold comes first. visit is called with the lock held, and keeps
+// only its entries may still be asked for. The caller is the only user of l meanwhile.
+// Entries on the lines of Pass and MarkCold come first. visit is called with the lock held, and keeps
 // nothing of the entry.
 func Unload(l *Ledger, visit func(*Entry)) {
 	l.eachIn(everything, func(b *book, id policy.ID) { b.order.scopes[everything].policy.Allow(id) })
@@ -76,6 +76,6 @@ func Reload(l *Ledger, e Entry, uses uint8) (ID, bool) {
 	return id, true
 }
 
-// Backwards reports whether a policy has what came last go first, so that its order
-// comes about only if what goes first is added last.
+// Backwards reports whether a policy evicts the newest entry first. Its order comes about
+// only if the first to go is added last.
 func Backwards(policyName string) bool { return policyName == "mru" }

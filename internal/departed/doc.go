@@ -6,8 +6,8 @@
 // A table of fixed size: [EntryBytes] for each chunk, without pointers, so that the
 // garbage collector does not look into it. It is a cache of buckets. An entry has 64
 // bits of a keyed hash of the chunk's key, why, from which tier and when the chunk
-// left, and how many bytes that tier had evicted by then: what it has evicted since is
-// how much larger it would have had to be. Of a full bucket the entry that was noted
+// left, and how many bytes that tier had evicted by then: the bytes evicted since are
+// how much larger the tier would have had to be. Of a full bucket the entry that was noted
 // first goes.
 //
 // # Never does

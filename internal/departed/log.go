@@ -35,7 +35,7 @@ const (
 	markShift  = 16 // marks count 64 KiB
 )
 
-// Note is what is known of a departed chunk.
+// Note says why a chunk departed.
 type Note struct {
 	Kind   Kind
 	Tier   uint8  // that it left, or that declined it
@@ -116,8 +116,8 @@ func (l *Log) DeclineNew(k key.Key, tier, why uint8) {
 	l.note(&k, Note{Kind: Declined, Tier: tier, Detail: why}, func(had *Note) bool { return had.Kind != Unknown })
 }
 
-// note writes n at k, stamped with the present. Where keep says so of what is known of
-// k, why it is not there stays as it is, and only the time is new.
+// note writes n at k, stamped with the present. Where keep says so of the note that k
+// has, that note's reason stays, and only the time is new.
 func (l *Log) note(k *key.Key, n Note, keep func(had *Note) bool) {
 	if l == nil {
 		return
@@ -171,7 +171,7 @@ func (l *Log) Taken(k key.Key) {
 	}
 }
 
-// Find is what is known of a chunk; its Kind is Unknown where that is nothing.
+// Find is the note of a chunk; its Kind is Unknown where there is none.
 func (l *Log) Find(k key.Key) (n Note) {
 	if l == nil {
 		return n

@@ -3,7 +3,7 @@
 //	ZeroMQ: a publisher, and its replays --> Subscriber --> Publisher --> index
 //
 // A [Publisher] is what one endpoint says of one worker. It checks that numbers
-// follow each other, decodes, and applies. What it cannot be sure of it forgets:
+// follow each other, decodes, and applies. A publisher forgets blocks that may be gone:
 // the index then knows less than is there, and never more.
 //
 //	number is the next one         applied

@@ -116,8 +116,8 @@ func New(o Options, w Worker, m *Model) *Publisher {
 	return p
 }
 
-// Live takes in a batch as the publisher sends it. An error tells what is wrong
-// with it, and comes with Applied: it will not be better if it is asked for again.
+// Live takes in a batch as the publisher sends it. An error names the
+// fault of the batch, and comes with Applied: a second copy would have the same fault.
 func (p *Publisher) Live(seq uint64, payload []byte) (Verdict, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -193,7 +193,7 @@ func (p *Publisher) Next() (uint64, bool) {
 	return p.mu.next, p.mu.begun
 }
 
-// Reset forgets all that the publisher has said. What comes next counts as the
+// Reset forgets all that the publisher has said. The next batch counts as the
 // first.
 func (p *Publisher) Reset() {
 	p.mu.Lock()

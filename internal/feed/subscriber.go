@@ -84,7 +84,7 @@ func (s *Subscriber) session(ctx context.Context) error {
 	}
 }
 
-// live hands on a live batch, after what was missed before it.
+// live hands on a live batch, after the batches that were missed before it.
 func (s *Subscriber) live(ctx context.Context, seq uint64, payload []byte) {
 	v, _ := s.Publisher.Live(seq, payload) // errors are counted
 	switch {
@@ -105,7 +105,7 @@ func (s *Subscriber) live(ctx context.Context, seq uint64, payload []byte) {
 	}
 }
 
-// catchUp asks for what came since the last batch, and for that one, to see that
+// catchUp asks for the batches since the last one, and for that one, to see that
 // the publisher still is the same; and for all where that fails.
 func (s *Subscriber) catchUp(ctx context.Context) {
 	next, begun := s.Publisher.Next()

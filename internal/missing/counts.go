@@ -6,7 +6,7 @@ import (
 )
 
 // A distance is counted in steps of a quarter of a power of two, from least on, so that
-// what is said of it is at most a quarter too much.
+// a sum of distances is at most a quarter too much.
 const (
 	least     = 16 // a power of two: 64 KiB
 	perDouble = 4
@@ -69,8 +69,8 @@ type Growth struct {
 	Tokens uint64 `json:"tokens"`
 }
 
-// Totals is a snapshot: what was counted, by tier and reason, and what more room would
-// have kept, by tier and then by bytes.
+// Totals is a snapshot: missed tokens by tier and reason, and the tokens that more room
+// would have kept, by tier and then by bytes.
 type Totals struct {
 	Missed []Total  `json:"missed"`
 	Growth []Growth `json:"growth"`

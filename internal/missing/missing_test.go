@@ -45,7 +45,7 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// TestCounts: totals are what was added, by tier and reason; growth is summed up.
+// TestCounts: totals are the sums of all tokens added, by tier and reason; growth is summed up.
 func TestCounts(t *testing.T) {
 	c := new(Counts)
 	c.Add(&Absence{Reason: Nothing, Tier: NoTier}, 5)

@@ -6,7 +6,7 @@ import "time"
 type Reason uint8
 
 // The reasons: first those of the chunk that is missing, then those of a request that
-// did not get what is there.
+// did not get chunks that are there.
 const (
 	Nothing     Reason = iota // nothing is missing
 	NeverStored               // nobody has stored it here, or that was too long ago to be known

@@ -23,8 +23,8 @@ const (
 	enough  = 2. / 3
 )
 
-// Sentence says what became of the tokens that were asked for, and what would have
-// helped; "" while nothing was asked. asked counts all of them, and t what was missing.
+// Sentence tells where missed tokens were, and which size of a tier would have
+// helped; "" while nothing was asked. asked counts all tokens, and t the missed ones.
 func Sentence(asked uint64, t *Totals, tiers []Tier) string {
 	if asked == 0 {
 		return ""
@@ -44,8 +44,8 @@ func Sentence(asked uint64, t *Totals, tiers []Tier) string {
 	return strings.Join(out, "; ")
 }
 
-// shares are the totals, the largest first. What is said in the same words for all
-// tiers is one.
+// shares are the totals, the largest first. A reason with the same words for all
+// tiers is one share.
 func shares(t *Totals) (out []Total) {
 	for _, m := range t.Missed {
 		i := slices.IndexFunc(out, func(o Total) bool { return o.Reason == m.Reason && !namesTier(m.Reason) })
@@ -127,7 +127,7 @@ func said(s *Total, tiers []Tier) string {
 }
 
 // growth says how much larger a tier had to be, where a bearable size is enough for
-// most of what it has evicted, or for something at all.
+// most of the tokens it has evicted, or for any at all.
 func growth(asked, evicted uint64, t *Totals, of Tier) string {
 	limit := growing * of.CapacityBytes
 	var best Growth

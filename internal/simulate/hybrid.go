@@ -19,7 +19,7 @@ import (
 // Keep is what a store knows of the groups of a hybrid model.
 type Keep string
 
-// What it may know.
+// The kinds of stores.
 const (
 	Dense Keep = "dense" // nothing: all groups of each block are one chunk
 	Keys  Keep = "keys"  // the engine offers windows and states where they are of use; each chunk goes by itself

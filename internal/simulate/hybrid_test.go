@@ -9,8 +9,8 @@ import (
 	"github.com/kvstored/kvstored/policy"
 )
 
-// TestPublishedGroups: the published trace makes of four models what another simulator
-// made of them, and knowing what is dead costs lru nothing.
+// TestPublishedGroups: the published trace has the hits for four models that another
+// simulator found, and knowing dead chunks costs lru nothing.
 func TestPublishedGroups(t *testing.T) {
 	if raced {
 		t.Skip("the race detector makes a minute of it, and there is one goroutine a row")

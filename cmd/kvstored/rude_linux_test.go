@@ -15,6 +15,9 @@ const (
 	rudeAtOnce = 3 // attacks
 	rudeTurn   = 10 * time.Second
 	rudeTurns  = 3 // between two looks
+	// rudeChunks is limits.chunks: what is known of stored chunks, 320 bytes each,
+	// stays as they do, and is to be small beside anonSlack.
+	rudeChunks = 20_000
 )
 
 // Attacks of all kinds at once, again and again, beside clients that compare
@@ -24,7 +27,7 @@ func TestRude(t *testing.T) {
 		t.Skip("-rude says for how long")
 	}
 	s := scaleOf(t)
-	p := newPrey(t, 0)
+	p := newPrey(t, rudeChunks)
 	witnesses := []*witness{newWitness(t, p), newWitness(t, p)}
 	if err := witnesses[0].round(t.Context()); err != nil {
 		t.Fatal(err)

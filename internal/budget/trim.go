@@ -2,6 +2,7 @@ package budget
 
 import (
 	"context"
+	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
 	"sync"
@@ -26,16 +27,24 @@ const (
 )
 
 // Run gives memory back to the system after connections have let go of much of
-// it, until ctx ends. The runtime would keep it until the next collection, which
-// may be minutes away when nothing is allocated.
+// it, and when a daemon that does little has much garbage, until ctx ends. The
+// runtime would keep it until the next collection, which may be minutes away when
+// little is allocated, and lets the heap grow to twice its live bytes then.
 func (b *Budget) Run(ctx context.Context) error {
 	if b == nil {
 		return nil
 	}
 	go b.watchGhosts(ctx.Done())
+	looks := time.NewTicker(restLook)
+	defer looks.Stop()
 	for {
 		select {
 		case <-b.fell:
+		case <-looks.C:
+			if b.rest.due(b.look()) {
+				b.giveBack()
+			}
+			continue
 		case <-ctx.Done():
 			return nil
 		}
@@ -50,9 +59,22 @@ func (b *Budget) Run(ctx context.Context) error {
 			b.heap.Unlock()
 		}
 		if b.fallen() {
-			debug.FreeOSMemory()
+			b.giveBack()
 		}
 	}
+}
+
+// giveBack gives the system all memory that is not live.
+func (b *Budget) giveBack() {
+	b.trim()
+	b.rest.gave(b.look())
+}
+
+// trim collects the heap twice, as pools and finalizers keep what they have over one
+// collection, and gives the system what is free then.
+func trim() {
+	runtime.GC()
+	debug.FreeOSMemory()
 }
 
 // fallen reports whether half of the most that was used since it was last true is

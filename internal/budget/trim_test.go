@@ -1,6 +1,11 @@
 package budget
 
-import "testing"
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+)
 
 // Memory that clients let go of bit by bit is given back, too, once.
 func TestSlowFall(t *testing.T) {
@@ -22,5 +27,66 @@ func TestSlowFall(t *testing.T) {
 		if got := b.fallen(); got != step.want {
 			t.Errorf("at %d MiB: %t", step.used>>20, got)
 		}
+	}
+}
+
+// The garbage of a daemon that does little is given back, once, and never while it
+// allocates much or where no collection would free it.
+func TestRest(t *testing.T) {
+	for _, tt := range []struct {
+		name             string
+		spare, per, live int64 // at first; allocated from look to look; of spare, that no collection frees
+		want             int
+	}{
+		{"much garbage", 40 << 20, 1 << 20, 0, 1},
+		{"little garbage", 15 << 20, 0, 0, 0},
+		{"garbage that comes again", 0, 16 << 20, 0, 10},
+		{"garbage that comes slowly", 0, 4 << 20, 0, 2},
+		{"busy", 400 << 20, restAllocs + 1, 0, 0},
+		{"pieces between live objects", 100 << 20, 0, 100 << 20, 1}, // the first time tells
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := New(Options{Bytes: mib})
+				g, times := glance{spare: tt.spare}, 0
+				b.look = func() glance { return g }
+				b.trim = func() { times++; g.spare = tt.live }
+				ctx, cancel := context.WithCancel(t.Context())
+				ended := make(chan error, 1)
+				go func() { ended <- b.Run(ctx) }()
+				time.Sleep(restLook / 2)
+				for range 10 {
+					g.allocated += tt.per
+					g.spare += tt.per
+					time.Sleep(restLook)
+				}
+				cancel()
+				if err := <-ended; err != nil {
+					t.Error(err)
+				}
+				if times != tt.want {
+					t.Errorf("given back %d times, want %d", times, tt.want)
+				}
+			})
+		})
+	}
+}
+
+// The runtime tells of garbage what a collection frees.
+func TestLookAtHeap(t *testing.T) {
+	trim()
+	before := lookAtHeap()
+	garbage := make([][]byte, 32)
+	for i := range garbage {
+		garbage[i] = make([]byte, mib)
+		garbage[i][0] = 1
+	}
+	if now := lookAtHeap(); now.allocated-before.allocated < 32*mib {
+		t.Errorf("%d bytes allocated, of %d", now.allocated-before.allocated, 32*mib)
+	}
+	clear(garbage)
+	trim()
+	if after := lookAtHeap(); after.spare > before.spare+restSpare {
+		t.Errorf("%d bytes are spare behind a collection, %d before", after.spare, before.spare)
 	}
 }

@@ -54,6 +54,7 @@ type backlog struct {
 	retryBytes   int64
 
 	queued     map[key.Key]struct{} // nil, or what is in any state, victims aside
+	mostQueued int                  // that the map has had room for
 	open       map[uint64]int       // items by generation, those in retry aside
 	compacting bool                 // pending was taken away for a moment: see compact
 	compactAt  int                  // how long pending may become
@@ -77,9 +78,12 @@ func (b *backlog) move(i *item, to state) {
 		return
 	}
 	if to == done {
-		delete(b.queued, i.rec.Key)
+		if delete(b.queued, i.rec.Key); len(b.queued) == 0 && b.mostQueued > keptRoom {
+			b.queued, b.mostQueued = make(map[key.Key]struct{}), 0
+		}
 	} else {
 		b.queued[i.rec.Key] = struct{}{}
+		b.mostQueued = max(b.mostQueued, len(b.queued))
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -155,5 +156,35 @@ func TestReadmitOrDelete(t *testing.T) {
 	end()
 	if !back(ks[0]) {
 		t.Error("a chunk does not come back after a deletion")
+	}
+}
+
+// Maps of writes that were long give their room back when they are empty, and work
+// as before.
+func TestMapsOfWritesShrink(t *testing.T) {
+	var d transit
+	b := newBacklog(true)
+	for round := range 2 {
+		const n = keptRoom + 1
+		var items [n]item
+		var lives [n]uint64
+		for i := range items {
+			items[i].rec.Key.Hash[0], items[i].rec.Key.Hash[1] = byte(i), byte(i>>8)
+			b.move(&items[i], pending)
+			lives[i], _ = d.begin(items[i].rec, arena.Block{}, nil)
+		}
+		if len(b.queued) != n || len(d.mu.chunks) != n {
+			t.Fatalf("round %d: %d queued and %d in transit, want %d", round, len(b.queued), len(d.mu.chunks), n)
+		}
+		for i := range items {
+			if !d.has(items[i].rec.Key) {
+				t.Fatalf("round %d: chunk %d is not in transit", round, i)
+			}
+			b.move(&items[i], done)
+			d.end(items[i].rec.Key, lives[i])
+		}
+		if b.mostQueued != 0 || len(b.queued) != 0 || d.mu.chunks != nil {
+			t.Errorf("round %d: the room of %d stays", round, n)
+		}
 	}
 }

@@ -20,9 +20,14 @@ type transit struct {
 	mu struct {
 		sync.Mutex
 		chunks map[key.Key]demotion
+		most   int // chunks that the map has had room for
 		last   uint64
 	}
 }
+
+// keptRoom is for how many chunks a map of writes keeps its room when it has become
+// empty: Go's maps keep that of all that they ever had.
+const keptRoom = 1 << 10
 
 // demotion is one chunk in transit. The block is the write task's.
 type demotion struct {
@@ -45,6 +50,7 @@ func (d *transit) begin(r tier.Record, b arena.Block, with *queue) (life uint64,
 	}
 	d.mu.last++
 	d.mu.chunks[r.Key] = demotion{d.mu.last, with, r, b}
+	d.mu.most = max(d.mu.most, len(d.mu.chunks))
 	return d.mu.last, false
 }
 
@@ -64,6 +70,9 @@ func (d *transit) end(k key.Key, life uint64) {
 	defer d.mu.Unlock()
 	if d.mu.chunks[k].life == life {
 		delete(d.mu.chunks, k)
+	}
+	if len(d.mu.chunks) == 0 && d.mu.most > keptRoom {
+		d.mu.chunks, d.mu.most = nil, 0
 	}
 }
 

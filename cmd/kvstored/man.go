@@ -88,7 +88,7 @@ func manProse(b *bytes.Buffer, text, otherwise string) {
 	b.WriteString(".fi\n")
 }
 
-// manFlag writes a flag, its default, and what it does.
+// manFlag writes a flag, its default and its description.
 func manFlag(b *bytes.Buffer, f *pflag.Flag) {
 	if f.Hidden {
 		return
@@ -109,7 +109,7 @@ func manFlag(b *bytes.Buffer, f *pflag.Flag) {
 	b.WriteString("\n")
 }
 
-// manCommands writes what is below a command, and what is above it.
+// manCommands writes the commands below a command, and the one above.
 func manCommands(b *bytes.Buffer, cmd *cobra.Command) {
 	var also []string
 	if cmd.HasParent() {

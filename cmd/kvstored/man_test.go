@@ -36,8 +36,8 @@ func TestMan(t *testing.T) {
 	manRenders(t, dir)
 }
 
-// manRenders has groff read the pages, where there is one: it warns of what it
-// does not know.
+// manRenders has groff read the pages, where there is one: groff warns of unknown
+// macros.
 func manRenders(t *testing.T, dir string) {
 	groff, err := exec.LookPath("groff")
 	if err != nil {

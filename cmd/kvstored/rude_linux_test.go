@@ -15,7 +15,7 @@ const (
 	rudeAtOnce = 3 // attacks
 	rudeTurn   = 10 * time.Second
 	rudeTurns  = 3 // between two looks
-	// rudeChunks is limits.chunks: what is known of stored chunks, 320 bytes each,
+	// rudeChunks is limits.chunks: the books of stored chunks, 320 bytes each,
 	// stays as they do, and is to be small beside anonSlack.
 	rudeChunks = 20_000
 )

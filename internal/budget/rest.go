@@ -35,7 +35,7 @@ func (r *rest) due(g glance) bool {
 	return allocated <= restAllocs && g.spare-r.left >= restSpare
 }
 
-// gave notes what was left when memory was given back.
+// gave notes the memory left after some was given back.
 func (r *rest) gave(g glance) { r.allocated, r.left = g.allocated, g.spare }
 
 // lookAtHeap asks the runtime, which stops nothing for it.

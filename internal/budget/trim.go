@@ -71,7 +71,7 @@ func (b *Budget) giveBack() {
 }
 
 // trim collects the heap twice, as pools and finalizers keep what they have over one
-// collection, and gives the system what is free then.
+// collection, and gives the system all free pages.
 func trim() {
 	runtime.GC()
 	debug.FreeOSMemory()

@@ -24,7 +24,7 @@
 // may leave the rest of a prompt out that is worth less than what would go.
 //
 // What clients say of their prompts and sessions (Options.Sessions) is carried out
-// in tree mode: what they are done with goes before all that a policy would
+// in tree mode: blocks of ended prompts go before all that a policy would
 // choose.
 //
 // [Resample] says how much of a number is owed to the choice of sessions.

@@ -167,7 +167,7 @@ func (p *idle) victim(due int64) (b uint32, found bool) {
 	return 0, false
 }
 
-// wake brings back what is gone of the prompt of a request, as far as the room
+// wake brings back the missing blocks of a request's prompt, as far as the room
 // of sessions that are due later goes.
 func (p *idle) wake(turn int) {
 	session, start := p.trace.requests[turn].session, p.trace.start(turn)

@@ -44,13 +44,14 @@ type spendthrift struct {
 }
 
 func readRaw(r io.Reader) (wire.Header, []byte, error) {
-	frame := make([]byte, wire.HeaderBytes)
-	if _, err := io.ReadFull(r, frame); err != nil {
+	var head [wire.HeaderBytes]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
 		return wire.Header{}, nil, err
 	}
-	h := wire.DecodeHeader(frame)
-	frame = append(frame, make([]byte, h.BodyBytes)...)
-	_, err := io.ReadFull(r, frame[wire.HeaderBytes:])
+	h := wire.DecodeHeader(head[:])
+	frame := make([]byte, len(head)+int(h.BodyBytes))
+	copy(frame, head[:])
+	_, err := io.ReadFull(r, frame[len(head):])
 	return h, frame, err
 }
 

@@ -25,6 +25,7 @@ type Program struct {
 var (
 	Gateway = Program{"internal/s3test/versitygw", "github.com/versity/versitygw/cmd/versitygw"}
 	FaultFS = Program{"internal/faultfs/faultfs", ours + "/internal/faultfs/faultfs"}
+	Release = Program{"deploy/release", ours + "/deploy/release"}
 )
 
 // ErrNotBuilt is the error of Find for a program that was not built yet.

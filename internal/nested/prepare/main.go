@@ -10,7 +10,7 @@ import (
 )
 
 func main() {
-	for _, p := range []nested.Program{nested.Gateway, nested.FaultFS} {
+	for _, p := range []nested.Program{nested.Gateway, nested.FaultFS, nested.Release} {
 		fmt.Fprintf(os.Stderr, "building %s; the first time that takes up to two minutes\n", path.Base(p.Pkg))
 		program, err := p.Build(context.Background())
 		if err != nil {

@@ -1,0 +1,10 @@
+// Release builds what is handed out of a version of kvstored into a folder: for
+// each system a static program and an archive with it, deb and rpm packages, the
+// software bill of materials of each program, and the sums of all files. Equal
+// commits and toolchains make equal bytes. It publishes nothing.
+//
+// It is a module of its own, so that the packager's modules are none of the
+// sidecar's.
+//
+//	go -C deploy/release run . -out /tmp/release
+package main

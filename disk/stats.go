@@ -22,7 +22,8 @@ type counters struct {
 	evictedMeta               atomic.Uint64 // for the database
 	evictedEntries            atomic.Uint64 // for Options.Entries
 	compactions               atomic.Int64  // that were asked for
-	scrubs, scrubBytes        atomic.Uint64 // passes; bytes read by them
+	scrubsBegun               atomic.Uint64
+	scrubs, scrubBytes        atomic.Uint64 // passes that came to their end; bytes read by all
 }
 
 // Stats returns a snapshot. UsedBytes is how many bytes extents occupy; the
@@ -70,6 +71,7 @@ func (t *Tier) workCounters() map[string]uint64 {
 		"put_errors":           t.count.putErrors.Load(),
 		"corrupt_get":          t.count.corruptGet.Load(),
 		"corrupt_scrub":        t.count.corruptScrub.Load(),
+		"scrub_begun":          t.count.scrubsBegun.Load(),
 		"scrub_passes":         t.count.scrubs.Load(),
 		"scrub_bytes":          t.count.scrubBytes.Load(),
 	}

@@ -263,9 +263,15 @@ func TestLongAdminCallEnds(t *testing.T) {
 			t.Fatal("the scrub goes on without its client")
 		}
 	}
+	begun := func() uint64 { return tiersNow(t)["disk"].Counters["scrub_begun"] }
+	before := begun()
 	ended := make(chan error, 1)
 	go func() { ended <- scrub(t.Context()) }()
-	time.Sleep(200 * time.Millisecond) // so that it has begun, mostly; else there is nothing to hold up
+	for end := time.Now().Add(30 * time.Second); begun() == before; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the scrub does not begin")
+		}
+	}
 	if err := d.stop(t.Context()); err != nil {
 		t.Error(err)
 	}

@@ -190,8 +190,25 @@ func (u footprint) settled(before footprint) bool {
 	return u.anon <= before.anon+anonSlack && u.fds <= before.fds && u.goroutines <= before.goroutines
 }
 
-// footprint asks the daemon and the kernel.
+// footprint asks the kernel and the daemon.
 func (p *prey) footprint() (u footprint, err error) {
+	if u, err = p.held(); err != nil {
+		return u, err
+	}
+	text, err := p.metrics()
+	if err != nil {
+		return u, err
+	}
+	_, count, _ := strings.Cut(text, "\ngo_goroutines ")
+	if _, err = fmt.Sscan(count, &u.goroutines); err != nil {
+		return u, fmt.Errorf("go_goroutines: %w", err)
+	}
+	return u, nil
+}
+
+// held is the footprint without goroutines, of the kernel: the daemon allocates
+// nothing for it.
+func (p *prey) held() (u footprint, err error) {
 	proc := fmt.Sprintf("/proc/%d/", p.d.cmd.Process.Pid)
 	status, err := os.ReadFile(proc + "status")
 	if err != nil {
@@ -207,14 +224,6 @@ func (p *prey) footprint() (u footprint, err error) {
 		return u, err
 	}
 	u.fds = len(open)
-	text, err := p.metrics()
-	if err != nil {
-		return u, err
-	}
-	_, count, _ := strings.Cut(text, "\ngo_goroutines ")
-	if _, err = fmt.Sscan(count, &u.goroutines); err != nil {
-		return u, fmt.Errorf("go_goroutines: %w", err)
-	}
 	return u, nil
 }
 
@@ -236,8 +245,10 @@ func (p *prey) rests(before footprint) (after footprint) {
 	for end := time.Now().Add(restIn); ; time.Sleep(100 * time.Millisecond) {
 		p.lives()
 		var err error
-		if after, err = p.footprint(); err == nil && after.settled(before) {
-			return after
+		if after, err = p.held(); err == nil && after.settled(before) {
+			if after, err = p.footprint(); err == nil && after.settled(before) {
+				return after
+			}
 		}
 		if time.Now().After(end) {
 			_ = p.d.cmd.Process.Signal(syscall.SIGQUIT)

@@ -12,7 +12,7 @@ const (
 	restAllocs = 64 << 20
 	// restSpare is how much more than after the last time must be spare. With less
 	// a collection would cost more than the memory is worth.
-	restSpare = 16 << 20
+	restSpare = trimBytes
 )
 
 // glance is what the heap has at one moment.

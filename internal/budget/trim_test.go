@@ -2,6 +2,7 @@ package budget
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -38,26 +39,38 @@ func TestRest(t *testing.T) {
 		spare, per, live int64 // at first; allocated from look to look; of spare, that no collection frees
 		want             int
 	}{
-		{"much garbage", 40 << 20, 1 << 20, 0, 1},
-		{"little garbage", 15 << 20, 0, 0, 0},
-		{"garbage that comes again", 0, 16 << 20, 0, 10},
-		{"garbage that comes slowly", 0, 4 << 20, 0, 2},
+		{"much garbage", 40 << 20, 512 << 10, 0, 1},
+		{"little garbage", 7 << 20, 0, 0, 0},
+		{"garbage that comes again", 0, 8 << 20, 0, 10},
+		{"garbage that comes slowly", 0, 2 << 20, 0, 2},
 		{"busy", 400 << 20, restAllocs + 1, 0, 0},
 		{"pieces between live objects", 100 << 20, 0, 100 << 20, 1}, // the first time tells
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := New(Options{Bytes: mib})
+				var mu sync.Mutex
 				g, times := glance{spare: tt.spare}, 0
-				b.look = func() glance { return g }
-				b.trim = func() { times++; g.spare = tt.live }
+				b.look = func() glance {
+					mu.Lock()
+					defer mu.Unlock()
+					return g
+				}
+				b.trim = func() {
+					mu.Lock()
+					defer mu.Unlock()
+					times++
+					g.spare = tt.live
+				}
 				ctx, cancel := context.WithCancel(t.Context())
 				ended := make(chan error, 1)
 				go func() { ended <- b.Run(ctx) }()
 				time.Sleep(restLook / 2)
 				for range 10 {
+					mu.Lock()
 					g.allocated += tt.per
 					g.spare += tt.per
+					mu.Unlock()
 					time.Sleep(restLook)
 				}
 				cancel()

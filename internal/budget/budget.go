@@ -83,10 +83,11 @@ type Budget struct {
 	fell    chan struct{} // Run is to look
 	died    chan struct{} // there are ghosts
 	unread  func(fd int) int64
-	look    func() glance // at the Go heap
 	trim    func()
-	rest    rest // of Run
-	mu      struct {
+	// allocated is how many bytes the Go heap has allocated since the start.
+	allocated func() int64
+	rest      rest // of Run
+	mu        struct {
 		sync.Mutex
 		used    int64 // of all accounts; at most Bytes
 		leaving int64 // of those that were ended and are still there
@@ -110,7 +111,7 @@ func New(o Options) *Budget {
 		o.HolderBytes = o.Bytes
 	}
 	o.Log = o.Log.Sample(&zerolog.BurstSampler{Burst: logBurst, Period: time.Minute})
-	b := &Budget{o: o, fell: make(chan struct{}, 1), died: make(chan struct{}, 1), unread: unreadOf, look: lookAtHeap, trim: trim}
+	b := &Budget{o: o, fell: make(chan struct{}, 1), died: make(chan struct{}, 1), unread: unreadOf, trim: trim, allocated: allocatedBytes}
 	b.mu.holders = make(map[Holder]*holding)
 	return b
 }

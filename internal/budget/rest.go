@@ -3,52 +3,39 @@ package budget
 import "runtime/metrics"
 
 const (
-	// restLook is the time between two looks at the heap of a daemon that may be at
-	// rest, and so the least between two times that its garbage is given back.
+	// restLook is the time between two looks at what a daemon allocates, and so the
+	// least that it must have been at rest before its memory is given back.
 	restLook = 5 * trimPause
 	// restAllocs is what a daemon allocates at most from look to look while it
-	// rests: requests for its metrics, and the like. One that allocates more is left
+	// rests: answers with its metrics, and the like. One that allocates more is left
 	// to the runtime, which collects often then.
-	restAllocs = 64 << 20
-	// restSpare is how much more than after the last time must be spare. With less
-	// a collection would cost more than the memory is worth.
-	restSpare = trimBytes
+	restAllocs = 4 << 20
 )
 
-// glance is what the heap has at one moment.
-type glance struct {
-	spare     int64 // bytes held from the system beyond what was live at the last collection
-	allocated int64 // bytes since the start
-}
-
-// rest says when the garbage of a daemon that does little is given back. One
-// goroutine uses it.
+// rest says when the garbage of a daemon that does little is given back: once after
+// each time that it did more. What was live at the last collection may be garbage
+// since, of which only another one tells. One goroutine uses it.
 type rest struct {
-	allocated int64 // at the last look
-	left      int64 // the least spare seen since the last time: no collection frees that
+	seen int64 // bytes allocated at the last look, since the start
+	gave int64 // when memory was last given back for rest
 }
 
-// due reports whether little was allocated since the last look, and much is spare.
-func (r *rest) due(g glance) bool {
-	allocated := g.allocated - r.allocated
-	r.allocated, r.left = g.allocated, min(r.left, g.spare)
-	return allocated <= restAllocs && g.spare-r.left >= restSpare
+// due reports whether little was allocated since the last look, and much since memory
+// was last given back; it is given back then.
+func (r *rest) due(allocated int64) bool {
+	little := allocated-r.seen <= restAllocs
+	r.seen = allocated
+	if !little || allocated-r.gave < trimBytes {
+		return false
+	}
+	r.gave = allocated
+	return true
 }
 
-// gave notes the memory left after some was given back.
-func (r *rest) gave(g glance) { r.allocated, r.left = g.allocated, g.spare }
-
-// lookAtHeap asks the runtime, which stops nothing for it.
-func lookAtHeap() (g glance) {
-	samples := []metrics.Sample{
-		{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/unused:bytes"},
-		{Name: "/memory/classes/heap/free:bytes"}, {Name: "/gc/heap/live:bytes"}, {Name: "/gc/heap/allocs:bytes"},
-	}
-	metrics.Read(samples)
-	for _, s := range samples[:3] {
-		g.spare += int64(s.Value.Uint64())
-	}
-	g.spare -= int64(samples[3].Value.Uint64())
-	g.allocated = int64(samples[4].Value.Uint64())
-	return g
+// allocatedBytes is what the Go heap has allocated since the start. Nothing stops
+// for it.
+func allocatedBytes() int64 {
+	sample := [1]metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
+	metrics.Read(sample[:])
+	return int64(sample[0].Value.Uint64())
 }

@@ -27,7 +27,7 @@ const (
 )
 
 // Run gives memory back to the system after connections have let go of much of
-// it, and when a daemon that does little has much garbage, until ctx ends. The
+// it, and once a daemon has come to do little, until ctx ends. The
 // runtime would keep it until the next collection, which may be minutes away when
 // little is allocated, and lets the heap grow to twice its live bytes then.
 func (b *Budget) Run(ctx context.Context) error {
@@ -41,8 +41,8 @@ func (b *Budget) Run(ctx context.Context) error {
 		select {
 		case <-b.fell:
 		case <-looks.C:
-			if b.rest.due(b.look()) {
-				b.giveBack()
+			if b.rest.due(b.allocated()) {
+				b.trim()
 			}
 			continue
 		case <-ctx.Done():
@@ -59,15 +59,9 @@ func (b *Budget) Run(ctx context.Context) error {
 			b.heap.Unlock()
 		}
 		if b.fallen() {
-			b.giveBack()
+			b.trim()
 		}
 	}
-}
-
-// giveBack gives the system all memory that is not live.
-func (b *Budget) giveBack() {
-	b.trim()
-	b.rest.gave(b.look())
 }
 
 // trim collects the heap twice, as pools and finalizers keep what they have over one

@@ -2,7 +2,8 @@ package budget
 
 import (
 	"context"
-	"sync"
+	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -31,75 +32,58 @@ func TestSlowFall(t *testing.T) {
 	}
 }
 
-// The garbage of a daemon that does little is given back, once, and never while it
-// allocates much or where no collection would free it.
+// A daemon that comes to rest gives its garbage back, once; never while it allocates
+// much.
 func TestRest(t *testing.T) {
+	const much = restAllocs + 1
 	for _, tt := range []struct {
-		name             string
-		spare, per, live int64 // at first; allocated from look to look; of spare, that no collection frees
-		want             int
+		name string
+		each []int64 // allocated from look to look
+		want []int   // the looks at which memory is given back
 	}{
-		{"much garbage", 40 << 20, 512 << 10, 0, 1},
-		{"little garbage", 7 << 20, 0, 0, 0},
-		{"garbage that comes again", 0, 8 << 20, 0, 10},
-		{"garbage that comes slowly", 0, 2 << 20, 0, 2},
-		{"busy", 400 << 20, restAllocs + 1, 0, 0},
-		{"pieces between live objects", 100 << 20, 0, 100 << 20, 1}, // the first time tells
+		{"a start", []int64{much, 0, 0, 0}, nil}, // less than trimBytes
+		{"idle", []int64{40 << 20, 0, 0, 0, 0}, []int{1}},
+		{"busy", []int64{much, much, much, much, much}, nil},
+		{"busy again", []int64{much, much, 0, 0, much, much, much, 0}, []int{2, 7}},
+		{"little by little", []int64{0, restAllocs, restAllocs, 1, restAllocs, restAllocs, 0}, []int{2, 5}},
+		{"slowly", slices.Repeat([]int64{1 << 20}, 17), []int{7, 15}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := New(Options{Bytes: mib})
-				var mu sync.Mutex
-				g, times := glance{spare: tt.spare}, 0
-				b.look = func() glance {
-					mu.Lock()
-					defer mu.Unlock()
-					return g
-				}
-				b.trim = func() {
-					mu.Lock()
-					defer mu.Unlock()
-					times++
-					g.spare = tt.live
-				}
+				var allocated, times atomic.Int64
+				b.allocated = allocated.Load
+				b.trim = func() { times.Add(1) }
 				ctx, cancel := context.WithCancel(t.Context())
 				ended := make(chan error, 1)
 				go func() { ended <- b.Run(ctx) }()
 				time.Sleep(restLook / 2)
-				for range 10 {
-					mu.Lock()
-					g.allocated += tt.per
-					g.spare += tt.per
-					mu.Unlock()
+				var got []int
+				for i, n := range tt.each {
+					allocated.Add(n)
+					before := times.Load()
 					time.Sleep(restLook)
+					for range times.Load() - before {
+						got = append(got, i)
+					}
 				}
 				cancel()
 				if err := <-ended; err != nil {
 					t.Error(err)
 				}
-				if times != tt.want {
-					t.Errorf("given back %d times, want %d", times, tt.want)
+				if !slices.Equal(got, tt.want) {
+					t.Errorf("given back at looks %v, want %v", got, tt.want)
 				}
 			})
 		})
 	}
 }
 
-// The runtime tells of garbage what a collection frees.
-func TestLookAtHeap(t *testing.T) {
-	trim()
-	before := lookAtHeap()
-	garbage := make([][]byte, 32)
-	for i := range garbage {
-		garbage[i] = make([]byte, mib)
-		garbage[i][0] = 1
-	}
-	if now := lookAtHeap(); now.allocated-before.allocated < 32*mib {
-		t.Errorf("%d bytes allocated, of %d", now.allocated-before.allocated, 32*mib)
-	}
-	clear(garbage)
-	trim()
-	if after := lookAtHeap(); after.spare > before.spare+restSpare {
-		t.Errorf("%d bytes are spare behind a collection, %d before", after.spare, before.spare)
+// The runtime tells what was allocated.
+func TestAllocatedBytes(t *testing.T) {
+	before := allocatedBytes()
+	kept := make([]byte, 32*mib)
+	if n := allocatedBytes() - before; n < int64(len(kept)) {
+		t.Errorf("%d bytes allocated, of %d", n, len(kept))
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/wire"
+	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/prefetch"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -171,7 +172,8 @@ func (s pieceSource) Load(ctx context.Context, i int) (chunk, int64, error) {
 	return chunk{ref, from}, int64(ref.Block.Len()), nil
 }
 
-// settle hands the job what m needs, all of which is held, and ends it.
+// settle pins what m needs, all of which is held, if the job is to be pinned, hands it
+// to the job, and ends it.
 func (a *assembly) settle(m *stack.FamilyMatch, err error) {
 	j := a.job
 	defer close(a.done)
@@ -186,6 +188,7 @@ func (a *assembly) settle(m *stack.FamilyMatch, err error) {
 			far[p.Chunk-m.Needs[0].From] = max(far[p.Chunk-m.Needs[0].From], ch.from)
 		}
 	})
+	a.chains(m, func(chain *key.Chain, need *stack.Need) { j.pinChunks(chain, need.From, need.To) })
 	j.mu.Lock()
 	if j.mu.ended {
 		j.mu.Unlock()
@@ -206,25 +209,17 @@ func (a *assembly) settle(m *stack.FamilyMatch, err error) {
 	j.rejuvenate()
 	told := j.mu.told
 	j.mu.Unlock()
-	a.used(m)
+	a.chains(m, func(chain *key.Chain, need *stack.Need) { j.stack.Touch(chain, need.From, need.To) })
 	if told && j.session.pushes { // else tell does
 		j.session.out.push(j)
 	}
 }
 
-// used counts one use of what m needs, and pins it if the job is to.
-func (a *assembly) used(m *stack.FamilyMatch) {
-	j, c := a.job, a.job.session
-	for g, need := range m.Needs {
+// chains calls fn for each chain of each rank of a group, with what m needs of it.
+func (a *assembly) chains(m *stack.FamilyMatch, fn func(chain *key.Chain, need *stack.Need)) {
+	for g := range m.Needs {
 		for r := range a.family.Chains[g] {
-			chain := &a.family.Chains[g][r]
-			j.stack.Touch(chain, need.From, need.To)
-			if j.pin == "" || need.From == need.To {
-				continue
-			}
-			if _, err := addPin(c, chain, need.From, need.To, j.pin, c.server.settings().PinMaxAge); err != nil {
-				c.log.Debug().Err(err).Str("lookup_id", j.pin).Msg("pinned less than was matched")
-			}
+			fn(&a.family.Chains[g][r], &m.Needs[g])
 		}
 	}
 }

@@ -54,7 +54,7 @@ type job struct {
 	family *assembly            // brings up what a hybrid model needs, and fetch is nil; or nil
 	over   bool                 // its client expects nobody to ask for the chain again
 	queued bool                 // a push waits its turn; the output's mutex guards it
-	waits  sync.WaitGroup       // waits that are not answered yet; see beginWait
+	waits  sync.WaitGroup       // waits that are not answered yet, and pinning; see beginWait
 
 	mu struct {
 		sync.Mutex
@@ -129,8 +129,8 @@ func (j *job) tell() {
 	}
 }
 
-// beginWait has the end of the job wait for a request that waits for it. It reports
-// false if the client has ended the job.
+// beginWait has the end of the job wait for a request that waits for it, or for pins
+// that are being set. It reports false if the client has ended the job.
 func (j *job) beginWait() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -214,7 +214,8 @@ func (j *job) changed() {
 }
 
 // collect takes over what the fetch has ready, and its end. It reports
-// whether anything changed.
+// whether anything changed. Chunks to pin are pinned first: what the job shows
+// as ready is pinned, however many calls collect at a time.
 func (j *job) collect() bool {
 	st := j.fetch.State()
 	j.mu.Lock()
@@ -225,6 +226,7 @@ func (j *job) collect() bool {
 	}
 	var scratch [16]chunk
 	came := j.fetch.Ready(had, scratch[:0])
+	j.pinReady(j.hot+had/j.ranks(), j.hot+(had+len(came))/j.ranks())
 
 	j.mu.Lock()
 	if j.mu.ended {
@@ -248,7 +250,6 @@ func (j *job) collect() bool {
 	}
 	j.mu.Unlock()
 	j.unlease(pieces)
-	j.pinReady(before, now)
 	if ends {
 		j.touch(0, now)
 	}

@@ -65,13 +65,21 @@ func addPin(c *session, chain *key.Chain, from, to int, name string, age time.Du
 
 // pinReady pins chunks from..to of a job's prefix, if it is to be pinned.
 func (j *job) pinReady(from, to int) {
-	if j.pin == "" || from == to {
+	for r := range j.chains {
+		j.pinChunks(&j.chains[r], j.skip()+from, j.skip()+to)
+	}
+}
+
+// pinChunks pins chunks from..to of a chain, if the job is to be pinned. The job holds
+// them, and does not show them before it has returned: with the end of a job in hand its
+// client may end the pin.
+func (j *job) pinChunks(chain *key.Chain, from, to int) {
+	if j.pin == "" || from == to || !j.beginWait() {
 		return
 	}
-	c, skip := j.session, j.skip()
-	for r := range j.chains {
-		if _, err := addPin(c, &j.chains[r], skip+from, skip+to, j.pin, c.server.settings().PinMaxAge); err != nil {
-			c.log.Debug().Err(err).Str("lookup_id", j.pin).Msg("pinned less than was matched")
-		}
+	defer j.waits.Done()
+	c := j.session
+	if _, err := addPin(c, chain, from, to, j.pin, c.server.settings().PinMaxAge); err != nil {
+		c.log.Debug().Err(err).Str("lookup_id", j.pin).Msg("pinned less than was matched")
 	}
 }

@@ -195,3 +195,34 @@ func TestHungTiers(t *testing.T) {
 		}
 	})
 }
+
+// A job shows nothing as ready that it is still to pin: with a pin in its hands a client
+// asks how much is pinned, or ends the pin.
+func TestPinnedBeforeReady(t *testing.T) {
+	s := script{at: "dd"}
+	g := newStage(t, &s)
+	pins := &g.server.pins
+	pins.mu.Lock() // the pins are long in coming
+	j := g.prefetch(&wire.PrefetchRequest{Flags: wire.PrefetchPin, LookupID: "x"})
+	for deadline := time.Now().Add(10 * time.Second); g.hot.Ledger().Stats().ClassBytes[ledger.Pin] == 0; {
+		if time.Now().After(deadline) {
+			pins.mu.Unlock()
+			t.Fatal("nothing comes up to be pinned")
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if st := j.state(0); st.Done() || st.Ready.Chunks != 0 {
+		t.Errorf("%s with %d chunks ready; none is pinned", st.Code, st.Ready.Chunks)
+	}
+	pins.mu.Unlock()
+	g.done(j)
+	if st, n := j.state(0), pins.bytes(g.session); st.Code != fine || st.Ready.Chunks != 2 || n != 2*scriptSize {
+		t.Errorf("%s with %d chunks ready, %d bytes pinned", st.Code, st.Ready.Chunks, n)
+	}
+	g.send(wire.OpRelease, &wire.IDRequest{ID: j.id})
+	g.send(wire.OpUnpin, &wire.UnpinRequest{LookupID: "x"})
+	if n := g.hot.Ledger().Stats().ClassBytes[ledger.Pin]; n != 0 {
+		t.Errorf("%d bytes stay pinned", n)
+	}
+	g.strike()
+}

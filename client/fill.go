@@ -2,6 +2,8 @@ package client
 
 import (
 	"context"
+	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,6 +18,16 @@ type ReserveOptions struct {
 	Size         int      // payload bytes of every chunk, or
 	Sizes        []uint32 // of each
 	AllOrNothing bool     // rather no chunk than fewer than asked for
+	// Groups are those of a hybrid model, the prompt's own space first, which is full;
+	// see LookupGroups. Then Sizes has a size for each group, or one for each chunk of
+	// the first group, then of the next: of those chunks that end where First and
+	// Count say. A chunk of 0 bytes is not offered; each other one is a slot, in that
+	// order. A window or a state that no prefix needs that is worth having is NotWanted. It takes
+	// shared memory.
+	Groups []Group
+	// Every is the tokens between two lengths whose windows and states are stored
+	// besides those of the prompt's end and of where prompts part. 0 is none.
+	Every int
 	// Wait is how long the answer may wait while there is no room for the
 	// first chunk, or while the tiers below are far behind. 0 answers at once,
 	// with fewer slots; chunks stored then may be evicted before they are
@@ -28,7 +40,7 @@ type ReserveOptions struct {
 }
 
 // Fill is room for chunks to be stored. Slot i of it is chunk First+i of the
-// prompt. Fill the granted slots and Commit, or Abort. A Fill whose slots are
+// prompt, or with Groups the chunk of number i that was offered. Fill the granted slots and Commit, or Abort. A Fill whose slots are
 // all committed or aborted is over.
 //
 // Without shared memory a Fill lends ordinary memory and Commit sends it; then
@@ -70,9 +82,12 @@ func (f *Fill) reserve(ctx context.Context, o ReserveOptions, leads bool) error 
 		return err
 	}
 	if c.hello.Puts == wire.PutInline {
+		if len(o.Groups) > 0 {
+			return refuse("reserve", ErrUnsupported, "%d groups take shared memory; store each in its own space", len(o.Groups))
+		}
 		return f.lend(ctx, o, sizes)
 	}
-	req := wire.ReserveRequest{First: uint32(o.First), Count: uint32(o.Count), Sizes: wire.ViewU32s(sizes), Deadline: after(o.Wait)}
+	req := wire.ReserveRequest{Groups: groupsOf(o.Groups), Every: uint32(o.Every), First: uint32(o.First), Count: uint32(o.Count), Sizes: wire.ViewU32s(sizes), Deadline: after(o.Wait)}
 	for slot, sum := range o.Sums {
 		req.Sums = req.Sums.Add(wire.Sum{Slot: uint32(slot), Sum: sum})
 	}
@@ -95,13 +110,16 @@ func (c *Client) sizes(o *ReserveOptions) ([]uint32, error) {
 	if o.First < 0 || o.Count < 0 {
 		return nil, refuse("reserve", ErrBadRequest, "first %d, count %d: use numbers from 0", o.First, o.Count)
 	}
+	if o.Every < 0 || int64(o.Every) > math.MaxUint32 {
+		return nil, refuse("reserve", ErrBadRequest, "every %d tokens: use a positive number, or 0 for none", o.Every)
+	}
 	if len(o.Sizes) > 0 {
 		return o.Sizes, nil
 	}
 	if o.Size < 1 || int64(o.Size) > int64(c.hello.MaxPayload) {
 		return nil, refuse("reserve", ErrTooLarge, "payloads of %d bytes: use 1 to %d", o.Size, c.hello.MaxPayload)
 	}
-	return []uint32{uint32(o.Size)}, nil
+	return slices.Repeat([]uint32{uint32(o.Size)}, max(1, len(o.Groups))), nil
 }
 
 func (f *Fill) begin(body []byte) error {

@@ -75,6 +75,8 @@ const (
 	Granted = wire.CodeOK      // fill it and commit
 	Exists  = wire.CodeExists  // already stored: nothing to do
 	Pending = wire.CodePending // another client is filling it: nothing to do
+	// NotWanted is a window or a state that no prefix needs that is worth having.
+	NotWanted = wire.CodeDeclined
 )
 
 // Stored is what became of one chunk that was committed or put.

@@ -126,14 +126,6 @@ func span(ch *key.Chain, first, count uint32) (from, to int, err error) {
 	return from, from + int(count), nil
 }
 
-// ungrouped refuses the groups of a hybrid model in a reservation.
-func ungrouped(l wire.Groups) error {
-	if l.Len() > 0 {
-		return refuse(wire.CodeUnsupported, "%d groups of a hybrid model: store what each needs in its own space", l.Len())
-	}
-	return nil
-}
-
 // ranked returns the chain in its own space and in those of the ranks that
 // are named besides.
 func (c *reader) ranked(chain *key.Chain, ranks wire.U32s) ([]key.Chain, error) {

@@ -19,6 +19,7 @@ type fill struct {
 	session *session
 	chain   key.Chain
 	first   int            // chunk of slot 0
+	groups  *groupFill     // nil: all slots are chunks of chain, one after the other
 	said    promptRecord   // what the client said of the prompt
 	policy  *access.Policy // by which it was let begin
 	blind   bool           // its own client may not read the space; see session.blind
@@ -67,7 +68,7 @@ func handleCommit(c *reader, h wire.Header, body []byte) error {
 	if err := c.resultsFit(to - from); err != nil {
 		return err
 	}
-	if err := c.may(f.chain.Space); err != nil {
+	if err := f.mayStore(c); err != nil {
 		var ended error
 		f.whileOpen(c.session, &ended, func() {
 			if taken, late := f.take(from, to, nil); late == nil { // it keeps nothing of the window
@@ -80,7 +81,7 @@ func handleCommit(c *reader, h wire.Header, body []byte) error {
 	if nameless := f.chain.Len() == 0; nameless || req.Chain != nil {
 		return commitNameless(c, h, f, &req, from, to)
 	}
-	blind := c.blind(f.chain.Space)
+	blind := f.blindTo(c)
 	if len(c.replies) > 0 && f.bytes(from, to) >= longCommit {
 		c.sendReplies()
 	}
@@ -133,8 +134,8 @@ func (f *fill) commit(by *session, turn *fair.Turn, blind bool, from, to int) (w
 			i++
 			continue
 		}
-		run := i
-		for run < len(taken) && taken[run].ref.Valid() {
+		run, most := i, f.runFrom(from+i, to)-from
+		for run < most && taken[run].ref.Valid() {
 			run++
 		}
 		results, err = f.store(turn, blind, results, from+i, taken[i:run])
@@ -150,9 +151,11 @@ func (f *fill) commit(by *session, turn *fair.Turn, blind bool, from, to int) (w
 	return results, nil
 }
 
-// store makes a run of slots from slot n on visible, and adds their results.
+// store makes a run of slots from slot n on, chunks of one chain without a gap,
+// visible, and adds their results.
 func (f *fill) store(turn *fair.Turn, blind bool, results wire.Results, n int, run []slot) (wire.Results, error) {
-	c, first := f.session, f.first+n
+	c := f.session
+	chain, first := f.at(n)
 	refs, sums, stored := make([]tier.Ref, len(run)), make([]uint64, len(run)), make([]bool, len(run))
 	for i, s := range run {
 		turn.Yield()
@@ -165,12 +168,14 @@ func (f *fill) store(turn *fair.Turn, blind bool, results wire.Results, n int, r
 		refs[i] = s.ref
 	}
 	sizes := sizesOf(refs)
-	c.server.o.Stack.CommitEach(&f.chain, first, refs, stored)
-	c.server.o.Stack.Passed(&f.chain, first, first+len(run), int64(sizes[0]))
-	c.server.wishes.stored(c.uid, &f.said, &f.chain, first, first+len(run))
+	c.server.o.Stack.CommitEach(chain, first, refs, stored)
+	if chain == &f.chain { // what its client said is of this one
+		c.server.o.Stack.Passed(chain, first, first+len(run), int64(sizes[0]))
+		c.server.wishes.stored(c.uid, &f.said, chain, first, first+len(run))
+	}
 	for i, sum := range sums {
 		if !stored[i] {
-			results = results.Add(compareStored(c, &f.chain, first+i, sum, blind))
+			results = results.Add(compareStored(c, chain, first+i, sum, blind))
 			continue
 		}
 		c.server.count.stored(1, sizes[i])

@@ -31,7 +31,7 @@ func handleReserve(c *reader, h wire.Header, body []byte) error {
 	if err != nil {
 		return err
 	}
-	sizes, err := c.sizes(req.Sizes, to-from, c.largestSlot())
+	sizes, err := f.sizes(c, &req, from, to)
 	if err != nil {
 		return err
 	}
@@ -44,7 +44,7 @@ func handleReserve(c *reader, h wire.Header, body []byte) error {
 	if err := roomFor(fills, "fills"); err != nil {
 		return err
 	}
-	f.id, f.first, f.said, f.blind = c.server.ids.Add(1), from, c.prompts.find(&f.chain), c.blind(f.chain.Space)
+	f.id, f.first, f.said, f.blind = c.server.ids.Add(1), from, c.prompts.find(&f.chain), f.blindTo(c)
 	f.policy = c.judged.policy
 	if req.Deadline.Or(0) > 0 {
 		sums := slices.Clone(req.Sums) // the body is not the request's any more then
@@ -72,7 +72,7 @@ func (c *session) newFill(req *wire.ReserveRequest) (*fill, error) {
 	if c.puts == wire.PutInline {
 		return nil, refuse(wire.CodeUnsupported, "this connection has neither a staging window nor a writable arena; ask for one in hello, or use put")
 	}
-	if err := ungrouped(req.Groups); err != nil {
+	if err := groupless(req); err != nil {
 		return nil, err
 	}
 	if req.Writers > 1 && req.Flags&wire.ReserveShared == 0 {
@@ -112,7 +112,7 @@ func (c *session) resultsFit(n int) error {
 
 // open takes room and makes the fill known.
 func (f *fill) open(ctx context.Context, sizes []uint32, sums wire.Sums, flags uint8, wait bool) (reply *wire.ReserveReply, err error) {
-	f.cost = liveBytes + liveChunkBytes*int64(f.chain.Len())
+	f.cost = liveBytes + liveChunkBytes*int64(f.chain.Len()) + f.groups.bytes()
 	if err := f.session.account.Charge(f.cost); err != nil {
 		return nil, err
 	}
@@ -176,7 +176,7 @@ func (f *fill) grant(ctx context.Context, sizes []uint32, flags uint8, wait bool
 	c := f.session
 	grants := make([]stack.Grant, len(sizes))
 	want := stack.Store{Owner: c.owner, Wait: wait, Force: f.said.force, Free: flags&wire.ReserveNoEvict != 0}
-	n, err := c.server.o.Stack.ReserveFor(ctx, want, &f.chain, f.first, sizes, grants)
+	n, err := f.ask(ctx, want, sizes, grants)
 	for i, g := range grants[:n] {
 		s := slot{status: g.Status, ref: g.Ref}
 		if g.Status == stack.Granted {
@@ -214,41 +214,52 @@ func (f *fill) compare(sizes []uint32, sums wire.Sums) wire.U32s {
 	if f.blind {
 		return nil
 	}
-	c := f.session
 	ours := make(map[uint32]uint64, sums.Len())
 	for i := range sums.Len() {
 		s := sums.At(i)
 		ours[s.Slot] = s.Sum
 	}
-	// At once as far as DRAM has them: each by itself would be a walk to the root.
-	held := make([]tier.Ref, len(f.mu.slots))
-	n, _ := c.server.o.Stack.Hold(c.owner, ledger.IO, &f.chain, f.first, f.first+len(held), held)
-	defer c.server.o.Stack.Release(c.owner, ledger.IO, held[:n])
 	var differ []uint32
-	for i := range f.mu.slots {
-		s := &f.mu.slots[i]
+	for from := 0; from < len(f.mu.slots); {
+		to := f.runFrom(from, len(f.mu.slots))
+		differ = f.compareRun(from, to, sizes, ours, differ)
+		from = to
+	}
+	return wire.ViewU32s(differ)
+}
+
+// compareRun is compare for slots of one chain without a gap. It adds to differ.
+func (f *fill) compareRun(from, to int, sizes []uint32, ours map[uint32]uint64, differ []uint32) []uint32 {
+	c := f.session
+	chain, first := f.at(from)
+	// At once as far as DRAM has them: each by itself would be a walk to the root.
+	held := make([]tier.Ref, to-from)
+	n, _ := c.server.o.Stack.Hold(c.owner, ledger.IO, chain, first, first+len(held), held)
+	defer c.server.o.Stack.Release(c.owner, ledger.IO, held[:n])
+	for i := range held {
+		s := &f.mu.slots[from+i]
 		if s.status != stack.Exists {
 			continue
 		}
 		sum, size, known := uint64(0), uint32(0), i < n
 		if known {
 			sum, size = held[i].Block.Sum(), uint32(held[i].Block.Len())
-		} else if sum, size, known = c.server.o.Stack.Sum(c.owner, &f.chain, f.first+i); !known {
+		} else if sum, size, known = c.server.o.Stack.Sum(c.owner, chain, first+i); !known {
 			continue
 		}
 		s.there = size
-		if own, ok := ours[uint32(i)]; ok && own != sum {
-			differ = append(differ, uint32(i))
-			logDiffering(c, &f.chain, f.first+i, "checksums compared")
-		} else if size != sizes[i] {
-			logDiffering(c, &f.chain, f.first+i, "another length")
+		if own, ok := ours[uint32(from+i)]; ok && own != sum {
+			differ = append(differ, uint32(from+i))
+			logDiffering(c, chain, first+i, "checksums compared")
+		} else if size != sizes[from+i] {
+			logDiffering(c, chain, first+i, "another length")
 		}
 	}
-	return wire.ViewU32s(differ)
+	return differ
 }
 
 // grantCodes are what a slot's grant is called.
-var grantCodes = [...]wire.Code{stack.Granted: wire.CodeOK, stack.Exists: wire.CodeExists, stack.Pending: wire.CodePending}
+var grantCodes = [...]wire.Code{stack.Granted: wire.CodeOK, stack.Exists: wire.CodeExists, stack.Pending: wire.CodePending, stack.Unwanted: wire.CodeDeclined}
 
 // largestSlot is how many bytes a slot may have on this connection.
 func (c *session) largestSlot() int64 {

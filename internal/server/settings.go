@@ -105,7 +105,10 @@ func (j *job) revokeIfDenied() {
 }
 
 func (f *fill) revokeIfDenied() {
-	if !f.session.has(access.Write, f.chain.Space) {
-		f.revoke(lostRight)
+	for _, id := range f.spaces() {
+		if !f.session.has(access.Write, id) {
+			f.revoke(lostRight)
+			return
+		}
 	}
 }

@@ -124,7 +124,7 @@ func (f *family) store(blocks []uint32, hit, run int) {
 	if whole > 0 && f.cut[blocks[whole-1]] {
 		whole--
 	}
-	f.boundaries(hit, min(run, whole), whole, func(end int) {
+	hybrid.Boundaries(hit, min(run, whole), whole, f.every, func(end int) {
 		f.eachNeed(blocks[end-1], func(p uint32) bool {
 			offered[p] = true
 			return true
@@ -143,22 +143,6 @@ func (f *family) store(blocks []uint32, hit, run int) {
 			if !f.admit(p) {
 				return
 			}
-		}
-	}
-}
-
-// boundaries calls do with the ends that are worth windows and states: that of the
-// prompt, the junction, and each multiple of every that was computed.
-func (f *family) boundaries(hit, run, n int, do func(end int)) {
-	if n > 0 {
-		do(n)
-	}
-	if hit < run && run < n {
-		do(run)
-	}
-	if f.every > 0 {
-		for end := (hit/f.every + 1) * f.every; end < n; end += f.every {
-			do(end)
 		}
 	}
 }

@@ -24,9 +24,10 @@ type GrantStatus uint8
 
 // The answers.
 const (
-	Granted GrantStatus = iota // fill it
-	Exists                     // some tier has it: nothing to send
-	Pending                    // another client is filling it
+	Granted  GrantStatus = iota // fill it
+	Exists                      // some tier has it: nothing to send
+	Pending                     // another client is filling it
+	Unwanted                    // no prefix that is worth having needs it; see Family.Wanted
 )
 
 // Grant is one chunk of a Reserve; Ref is valid if it was granted.

@@ -21,12 +21,16 @@ type ReserveRequest struct {
 	First uint32
 	Count uint32 // chunks; 0 means all that follow First
 	Flags uint8
-	Sizes U32s // payload bytes of each chunk, or one size for all
+	// Sizes is the payload bytes of each chunk, or one size for all. With Groups it is a
+	// size of each group, or of each chunk of the first, then of the next and so on;
+	// a chunk of 0 bytes is not offered, and has no slot.
+	Sizes U32s
 	// Deadline is how long the answer may wait for room while there is none
 	// for the first chunk, and for the tiers below to catch up. Not given: the
 	// answer comes at once.
 	Deadline Deadline
 	Groups   Groups
+	Every    uint32 // tokens between two lengths whose windows and states are stored besides; 0: none
 	// Writers is how many commits a slot of a shared fill takes; 0 means 1.
 	Writers uint32
 	// Sums are checksums of what the client would store in some slots, to be
@@ -42,6 +46,7 @@ func (m *ReserveRequest) Append(dst []byte) []byte {
 	dst = appendZero(append(dst, m.Flags), 7)
 	l := beginOptions(appendArray(dst, 4, m.Sizes), m.Deadline)
 	l.list(tagSums, sumBytes, m.Sums)
+	l.add32(tagEvery, m.Every)
 	l.list(tagGroups, groupBytes, m.Groups)
 	l.add32(tagWriters, m.Writers)
 	return l.end()
@@ -56,36 +61,46 @@ func (m *ReserveRequest) Decode(body []byte) error {
 	m.Flags = c.flags(reserveKnown, "flags")
 	c.zero(7, "flags")
 	m.Sizes = c.numbers(4, "sizes")
-	checkSizes(&c, m.Sizes)
 	if c.bare() {
+		checkSizes(&c, m.Sizes, false)
 		return c.end("reserve")
 	}
-	return c.endWith("reserve", &m.Deadline, func(tag uint16, v *cursor) bool {
-		switch tag {
-		case tagSums:
-			m.Sums = v.array(sumBytes, "sums")
-			v.atMost(m.Sums.Len(), MaxSums, "sums")
-		case tagGroups:
-			m.Groups = groupsIn(v)
-		case tagWriters:
-			if m.Writers = v.u32("writers"); m.Writers == 0 {
-				v.fail("writers", "0, send how many there are")
-			}
-		default:
-			return false
-		}
-		return true
-	})
+	c.requestOptions(&m.Deadline, m.option)
+	checkSizes(&c, m.Sizes, m.Groups.Len() > 0)
+	return c.endBody("reserve")
 }
 
-// sizes checks the rules for every list of payload sizes.
-func checkSizes(c *cursor, l U32s) {
+// option reads one of the options.
+func (m *ReserveRequest) option(tag uint16, v *cursor) bool {
+	switch tag {
+	case tagSums:
+		m.Sums = v.array(sumBytes, "sums")
+		v.atMost(m.Sums.Len(), MaxSums, "sums")
+	case tagEvery:
+		if m.Every = v.u32("every"); m.Every == 0 {
+			v.fail("every", "0 tokens, leave the option out for none")
+		}
+	case tagGroups:
+		m.Groups = groupsIn(v)
+	case tagWriters:
+		if m.Writers = v.u32("writers"); m.Writers == 0 {
+			v.fail("writers", "0, send how many there are")
+		}
+	default:
+		return false
+	}
+	return true
+}
+
+// checkSizes checks the rules for every list of payload sizes. some says that a
+// chunk may have none.
+func checkSizes(c *cursor, l U32s, some bool) {
 	if n := l.Len(); n > key.MaxChunks {
 		c.fail("sizes", "%d, use at most %d", n, key.MaxChunks)
 		return
 	}
 	for i := range l.Len() {
-		if l.At(i) == 0 {
+		if l.At(i) == 0 && !some {
 			c.fail("sizes", "chunk %d has no bytes", i)
 			return
 		}

@@ -184,6 +184,10 @@ var golden = []struct {
 	{"reserve_slots_request", request(OpReserve), &ReserveRequest{
 		Chain: Chain{Space: 1, Form: FormNone}, Count: 4, Sizes: ViewU32s([]uint32{65536}),
 	}},
+	{"reserve_groups_request", request(OpReserve), &ReserveRequest{
+		Chain: Chain{Space: 1, Tokens: goldenTokens.Tokens}, Count: 2, Sizes: ViewU32s([]uint32{65536, 65536, 0, 4096}), Every: 4096,
+		Groups: Groups(nil).Add(Group{Space: 1}).Add(Group{2, GroupWindow, 128}),
+	}},
 	{"reserve_reply", reply(OpReserve), &ReserveReply{Fill: 8, Code: CodeNoSpace, Slots: Slots(nil).
 		Add(Slot{CodeOK, 65536, 4096}).Add(Slot{CodeExists, 0, 0})}},
 	{"reserve_sums_reply", reply(OpReserve), &ReserveReply{Fill: 8, Slots: Slots(nil).

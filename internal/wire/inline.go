@@ -38,7 +38,7 @@ func (m *PutRequest) Decode(body []byte) error {
 	m.First = c.u32("first")
 	m.PayloadBytes = c.u32("payload bytes")
 	m.Sizes = c.numbers(4, "sizes")
-	checkSizes(&c, m.Sizes)
+	checkSizes(&c, m.Sizes, false)
 	total := int64(0)
 	for i := range m.Sizes.Len() {
 		total += int64(m.Sizes.At(i))

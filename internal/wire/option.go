@@ -27,6 +27,7 @@ const (
 	tagWriters     = optionCritical | 6 // reserve
 	tagSums        = 7                  // reserve
 	tagChain       = optionCritical | 8 // commit
+	tagEvery       = 9                  // reserve
 
 	replySpace   = 2 // hello
 	replyMatched = 5 // lookup

@@ -109,6 +109,7 @@ NOT_SPOKEN = {
     "hello_window_request",
     "ping_option_request",
     "prefetch_ranks_request",
+    "reserve_groups_request",
     "reserve_shared_request",
     "reserve_slots_request",
     "reserve_sums_request",

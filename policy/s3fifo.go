@@ -10,6 +10,8 @@ type s3fifo struct {
 	pair      // mark: uses, up to maxUses, and upper
 	mainShare int64
 	ghostRoom int64
+	maxUses   uint8
+	promoteAt uint8
 }
 
 const (
@@ -22,11 +24,23 @@ const (
 	maxUses    = 3 // two bits
 )
 
-func newS3FIFO(capacity int64) Policy {
+// MostUses bounds the uses that S3-FIFO can count.
+const MostUses = upper - 1
+
+// newS3FIFO is S3-FIFO as its paper has it.
+func newS3FIFO(capacity int64) Policy { return NewS3FIFO(capacity, smallShare, maxUses) }
+
+// NewS3FIFO is the policy "s3fifo" with a small queue of another share of the
+// capacity, above 0 and below 1, and with entries of which so many uses count, 1
+// to MostUses. An entry moves to the main queue after two uses, or after one where
+// no more count.
+func NewS3FIFO(capacity int64, small float64, uses int) Policy {
 	return &s3fifo{
 		pair:      pair{capacity: capacity},
-		mainShare: capacity - int64(smallShare*float64(capacity)),
+		mainShare: capacity - int64(small*float64(capacity)),
 		ghostRoom: int64(ghostShare * float64(capacity)),
+		maxUses:   uint8(uses),
+		promoteAt: uint8(min(uses, promoteAt)),
 	}
 }
 
@@ -45,7 +59,7 @@ func (p *s3fifo) Add(id ID, m Meta) {
 }
 
 func (p *s3fifo) Touch(id ID) {
-	if n := p.nodes.resident(id); n.mark()&^upper < maxUses {
+	if n := p.nodes.resident(id); n.mark()&^upper < p.maxUses {
 		n.setMark(n.mark() + 1)
 	}
 }
@@ -71,7 +85,7 @@ func (p *s3fifo) fromSmall(ok func(ID) bool) (ID, bool) {
 		if !found {
 			return 0, false
 		}
-		if p.nodes.at(uint32(id)).mark() < promoteAt {
+		if p.nodes.at(uint32(id)).mark() < p.promoteAt {
 			p.endAsGhost(id, small, lost)
 			p.ghosts.trim(lost, p.ghostRoom)
 			return id, true

@@ -41,7 +41,7 @@ that with what it must be, and store the blocks that are missing.
 
 A trace has one JSON object a line, as published with Mooncake: "timestamp",
 "input_length", "output_length", and "hash_ids" with one id for each block of
---block-size tokens; or a session of an agent, with "requests" of "t", "in",
+--block-size tokens, with or without one for a partial block at the end; or a session of an agent, with "requests" of "t", "in",
 "out" and "hash_ids", which docs/benchmarks.md describes. Requests are played as
 fast as possible, or with --honor-timestamps when their time has come, if a
 client is free then: give enough of them with --concurrency. Names that end in
@@ -54,11 +54,15 @@ each policy and capacity would have hit, which tells how large a cache to buy.`,
 		Example: `  kvstored replay --trace conversation_trace.jsonl --payload-bytes 64KiB --save-unfull
   kvstored replay --simulate --trace conversation_trace.jsonl --policy lru,s3fifo,belady --capacity-blocks 1000,10000
   kvstored replay --simulate --trace conversation_trace.jsonl --bytes-per-block 64MiB --report sizes.html
-  kvstored replay --simulate --trace conversation_trace.jsonl --groups gpt-oss-120b --policy lru --capacity-blocks 5859`,
+  kvstored replay --simulate --trace conversation_trace.jsonl --groups gpt-oss-120b --policy lru --capacity-blocks 5859
+  kvstored replay --simulate --trace conversation_trace.jsonl --policy lru --capacity-blocks 10000 --disk-blocks 16384,32768 --disk-policy all --write-mode all`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := oneMode(cmd, f.simulate.on); err != nil {
 				return err
+			}
+			if f.simulate.on && len(f.simulate.disk.blocks) > 0 {
+				return f.runTiers(cmd)
 			}
 			if f.simulate.groups != "" {
 				return f.runGroups(cmd)

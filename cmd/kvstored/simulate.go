@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os/signal"
 	"path/filepath"
 	"slices"
@@ -30,12 +31,16 @@ type simulateFlags struct {
 	blockSize, hints  string
 	groups            string
 	resample          int
+	perRequest        bool
+	prefillDepth      float64
+	s3fifo            simulate.S3FIFO
+	disk              diskFlags
 	blockBytes        int64 // blockSize parsed, 0 = not said
 }
 
 func (s *simulateFlags) define(fl *pflag.FlagSet) {
 	fl.BoolVar(&s.on, "simulate", false, "count what a cache would have hit, without a daemon")
-	fl.StringSliceVar(&s.policies, "policy", []string{"all"}, "simulate these policies: all, or some of "+strings.Join(simulate.Policies(), ","))
+	fl.StringSliceVar(&s.policies, "policy", []string{"all"}, "simulate these policies: all, or some of "+strings.Join(simulate.Policies(), ",")+"; "+simulate.StaticToo+" is "+simulate.Static)
 	fl.StringSliceVar(&s.capacities, "capacity-blocks", []string{"auto"}, "simulate caches of so many blocks; auto = a sweep up to all blocks of the trace")
 	fl.BoolVar(&s.tree, "tree", false, "simulate as the daemon evicts: only blocks that no other one stands on")
 	fl.StringVar(&s.hints, "hints", "none", "simulate clients that tell the policies which take hints what is not used again (oracle), or how long each answer will be (answers); "+
@@ -43,13 +48,21 @@ func (s *simulateFlags) define(fl *pflag.FlagSet) {
 	fl.IntVar(&s.resample, "resample", 0, "simulate so many times without a random fifth of the sessions, and show mean and deviation")
 	fl.BoolVar(&s.skipBad, "skip-bad", false, "simulate without the lines that are not requests, and count them")
 	fl.StringVar(&s.groups, "groups", "", "simulate stores of a hybrid model: a YAML file with its groups, or one of "+strings.Join(config.Models(), ", "))
+	fl.BoolVar(&s.perRequest, "per-request", false, "with --json: simulate, and have the tokens that each request hit, too")
+	fl.Float64Var(&s.prefillDepth, "prefill-depth", simulate.DefaultPrefillDepth, "simulate a model that takes twice as long for a token so deep in a prompt as for the first, for the column of compute")
+	fl.Float64Var(&s.s3fifo.SmallShare, "small-ratio", 0.1, "simulate s3fifo and s3fifo-static with a small queue of this share of the room")
+	fl.IntVar(&s.s3fifo.MaxUses, "max-freq", 3, "simulate s3fifo and s3fifo-static with so many uses of a block that count at most")
+	s.disk.define(fl)
 	fl.StringVar(&s.blockSize, "bytes-per-block", "", "also show sizes in bytes, at so many for a block's KV")
 }
 
 // Each mode of replay has flags that mean nothing to the other.
 var (
-	simulateOnly = []string{"policy", "capacity-blocks", "tree", "hints", "resample", "skip-bad", "bytes-per-block", "groups"}
-	liveOnly     = []string{"honor-timestamps", "speed", "payload-bytes", "limit", "concurrency", "wait-complete", "config", "socket"}
+	simulateOnly = []string{
+		"policy", "capacity-blocks", "tree", "hints", "resample", "skip-bad", "bytes-per-block", "groups", "per-request", "prefill-depth",
+		"small-ratio", "max-freq", "disk-blocks", "disk-policy", "write-mode", "unsafe-age", "min-hits",
+	}
+	liveOnly = []string{"honor-timestamps", "speed", "payload-bytes", "concurrency", "wait-complete", "config", "socket"}
 )
 
 // oneMode refuses flags of the other mode.
@@ -69,19 +82,16 @@ func oneMode(cmd *cobra.Command, simulated bool) error {
 // runSimulate reads the trace once and simulates every policy at every
 // capacity, several at a time.
 func (f *replayFlags) runSimulate(cmd *cobra.Command) error {
-	o, err := f.simulateOptions()
+	o, err := f.simulateOptions(cmd)
 	if err != nil {
 		return err
 	}
 	if err := canReport(f.report); err != nil {
 		return err
 	}
-	trace, err := f.readTrace()
+	trace, err := f.readTrace(cmd.ErrOrStderr())
 	if err != nil {
 		return err
-	}
-	if trace.Skipped > 0 {
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s skipped, the first: %s\n", human.Plural(trace.Skipped, "line"), trace.Bad)
 	}
 	if len(o.Capacities) == 0 {
 		o.Capacities = trace.Sweep()
@@ -120,41 +130,84 @@ func (f *replayFlags) runSimulate(cmd *cobra.Command) error {
 			return err
 		}
 	}
-	return f.printRows(cmd.OutOrStdout(), rows[:asked*len(o.Capacities)])
+	return f.printRows(cmd.OutOrStdout(), trace, rows[:asked*len(o.Capacities)])
 }
 
+// Faults of the command line of several kinds of simulation.
+var (
+	errBlockTokens = errors.New("--block-size must be at least 1")
+	errPerRequest  = errors.New("--per-request is for --json: a table has no room for it")
+)
+
 // simulateOptions has no capacities where a sweep is asked for.
-func (f *replayFlags) simulateOptions() (simulate.Options, error) {
+func (f *replayFlags) simulateOptions(cmd *cobra.Command) (simulate.Options, error) {
 	s := &f.simulate
-	o := simulate.Options{Policies: s.policies, Tree: s.tree}
+	o := simulate.Options{Policies: slices.Clone(s.policies), Tree: s.tree, PerRequest: s.perRequest, PrefillDepth: s.prefillDepth, S3FIFO: s.s3fifo}
 	if slices.Equal(s.policies, []string{"all"}) {
 		o.Policies = simulate.Policies()
 		if s.tree {
 			o.Policies = slices.DeleteFunc(o.Policies, func(name string) bool { return name == simulate.Static })
 		}
 	}
+	for i, name := range o.Policies {
+		if name == simulate.StaticToo {
+			o.Policies[i] = simulate.Static
+		}
+	}
 	var err error
 	if err = s.parseHints(&o); err != nil {
 		return o, err
 	}
-	if o.Capacities, err = s.parseCapacities(); err != nil {
+	if o.Capacities, err = parseBlocks("capacity-blocks", s.capacities); err != nil {
 		return o, err
 	}
 	if s.blockBytes, err = s.parseBlockSize(); err != nil {
 		return o, err
 	}
-	switch {
-	case s.resample < 0 || s.resample == 1:
-		return o, usage(errors.New("--resample must be at least 2: one says nothing of a deviation"))
-	case s.resample > 0 && f.report != "":
-		return o, usage(errors.New("--resample has no --report"))
-	case f.blockTokens < 1:
-		return o, usage(errors.New("--block-size must be at least 1"))
-	}
-	if err := o.Check(); err != nil {
+	if err := f.checkSimulate(cmd, &o); err != nil {
 		return o, usage(err)
 	}
 	return o, nil
+}
+
+// checkSimulate names the first fault in what flags say together.
+func (f *replayFlags) checkSimulate(cmd *cobra.Command, o *simulate.Options) error {
+	s := &f.simulate
+	if err := s.checkS3FIFO(cmd, o); err != nil {
+		return err
+	}
+	for _, name := range onlyWithDisk {
+		if cmd.Flags().Changed(name) {
+			return fmt.Errorf("--%s is for --disk-blocks", name)
+		}
+	}
+	switch {
+	case s.resample < 0 || s.resample == 1:
+		return errors.New("--resample must be at least 2: one says nothing of a deviation")
+	case s.resample > 0 && f.report != "":
+		return errors.New("--resample has no --report")
+	case s.perRequest && (!f.asJSON || s.resample > 0):
+		return errPerRequest
+	case s.prefillDepth <= 0:
+		return fmt.Errorf("--prefill-depth %v: use a number of tokens above 0", s.prefillDepth)
+	case f.blockTokens < 1:
+		return errBlockTokens
+	}
+	return o.Check()
+}
+
+// checkS3FIFO refuses numbers of S3-FIFO that say nothing.
+func (s *simulateFlags) checkS3FIFO(cmd *cobra.Command, o *simulate.Options) error {
+	if s.s3fifo.SmallShare <= 0 || s.s3fifo.MaxUses <= 0 {
+		return errors.New("--small-ratio and --max-freq must be above 0")
+	}
+	played := slices.Contains(o.Policies, "s3fifo") || slices.Contains(o.Policies, simulate.Static)
+	for _, name := range []string{"small-ratio", "max-freq"} {
+		if cmd.Flags().Changed(name) && !played {
+			return fmt.Errorf("--%s is for the policies s3fifo and %s", name, simulate.Static)
+		}
+	}
+	return nil
 }
 
 // parseHints reads what the simulated clients say.
@@ -177,15 +230,15 @@ func (s *simulateFlags) parseHints(o *simulate.Options) error {
 	return nil
 }
 
-// parseCapacities reads numbers of blocks; none for auto.
-func (s *simulateFlags) parseCapacities() (out []int, err error) {
-	if slices.Equal(s.capacities, []string{"auto"}) {
+// parseBlocks reads the numbers of blocks of a flag; none for auto.
+func parseBlocks(flag string, texts []string) (out []int, err error) {
+	if slices.Equal(texts, []string{"auto"}) {
 		return nil, nil
 	}
-	for _, text := range s.capacities {
+	for _, text := range texts {
 		n, err := strconv.Atoi(text)
 		if err != nil {
-			return nil, usage(fmt.Errorf("--capacity-blocks %q: want numbers of blocks, or auto", text))
+			return nil, usage(fmt.Errorf("--%s %q: want numbers of blocks, or auto", flag, text))
 		}
 		out = append(out, n)
 	}
@@ -204,11 +257,19 @@ func (s *simulateFlags) parseBlockSize() (int64, error) {
 	return int64(n), nil
 }
 
-func (f *replayFlags) readTrace() (*simulate.Trace, error) {
+// readTrace reads the trace, and names the first line passed over.
+func (f *replayFlags) readTrace(warn io.Writer) (*simulate.Trace, error) {
+	if f.limit < 0 {
+		return nil, usage(errors.New("--limit must be at least 0"))
+	}
 	in, err := replay.Open(f.trace)
 	if err != nil {
 		return nil, err
 	}
 	defer in.Close()
-	return simulate.Read(in, f.trace, simulate.Reading{BlockTokens: f.blockTokens, SkipBad: f.simulate.skipBad, SaveUnfull: f.saveUnfull})
+	t, err := simulate.Read(in, f.trace, simulate.Reading{BlockTokens: f.blockTokens, SkipBad: f.simulate.skipBad, SaveUnfull: f.saveUnfull, Limit: f.limit})
+	if err == nil && t.Skipped > 0 {
+		fmt.Fprintf(warn, "%s skipped, the first: %s\n", human.Plural(t.Skipped, "line"), t.Bad)
+	}
+	return t, err
 }

@@ -18,7 +18,7 @@ import (
 )
 
 // notWithGroups are flags of --simulate that mean nothing with --groups.
-var notWithGroups = []string{"tree", "hints", "resample", "bytes-per-block", "report"}
+var notWithGroups = []string{"tree", "hints", "resample", "bytes-per-block", "report", "per-request", "prefill-depth", "small-ratio", "max-freq", "disk-policy", "write-mode", "unsafe-age", "min-hits"}
 
 // runGroups simulates a store of the groups of a hybrid model.
 func (f *replayFlags) runGroups(cmd *cobra.Command) error {
@@ -26,12 +26,9 @@ func (f *replayFlags) runGroups(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	trace, err := f.readTrace()
+	trace, err := f.readTrace(cmd.ErrOrStderr())
 	if err != nil {
 		return err
-	}
-	if trace.Skipped > 0 {
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s skipped, the first: %s\n", human.Plural(trace.Skipped, "line"), trace.Bad)
 	}
 	if len(o.Capacities) == 0 {
 		o.Capacities = trace.Sweep()
@@ -72,11 +69,11 @@ func (f *replayFlags) groupOptions(cmd *cobra.Command) (o simulate.GroupOptions,
 	if slices.Equal(o.Policies, []string{"all"}) {
 		o.Policies = simulate.GroupPolicies()
 	}
-	if o.Capacities, err = f.simulate.parseCapacities(); err != nil {
+	if o.Capacities, err = parseBlocks("capacity-blocks", f.simulate.capacities); err != nil {
 		return o, err
 	}
 	if f.blockTokens < 1 {
-		return o, usage(errors.New("--block-size must be at least 1"))
+		return o, usage(errBlockTokens)
 	}
 	if err := o.Check(); err != nil {
 		return o, usage(err)

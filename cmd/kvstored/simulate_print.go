@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"golang.org/x/term"
@@ -15,61 +15,48 @@ import (
 	"github.com/kvstored/kvstored/internal/simulate"
 )
 
-// rowColumns are those of a simulation's rows, as scripts know them.
-var rowColumns = []string{
-	"policy", "capacity_blocks", "requests", "total_prompt_tokens", "total_hit_tokens",
-	"overall_hit_rate", "final_cache_blocks", "block_accesses", "block_hits", "block_misses",
-}
-
-// printRows prints the same columns for scripts and for people.
-func (f *replayFlags) printRows(w io.Writer, rows []simulate.Row) error {
+// printRows prints a table for people, or all of each row as JSON.
+func (f *replayFlags) printRows(w io.Writer, trace *simulate.Trace, rows []simulate.Row) error {
 	if f.asJSON {
 		return printJSON(w, rows)
 	}
-	if file, ok := w.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
-		f.rowsForPeople(w, rows, os.Getenv("NO_COLOR") == "")
-	} else {
-		f.rowsForScripts(w, rows)
-	}
+	f.printTrace(w, trace)
+	f.rowTable(w, rows, styled(w))
 	if f.report != "" {
 		fmt.Fprintf(w, "\nreport: %s\n", f.report)
 	}
 	return nil
 }
 
-// rowsForScripts has all digits of every number, and nothing between them.
-func (f *replayFlags) rowsForScripts(w io.Writer, rows []simulate.Row) {
-	var t table
-	t.row(f.withSize(rowColumns, "capacity")...)
-	for _, r := range rows {
-		t.row(f.withSize(rowCells(r, strconv.FormatInt, strconv.FormatFloat(r.OverallHitRate, 'g', -1, 64)), f.rowSize(r))...)
-	}
-	t.print(w, "")
+// printTrace names the trace and its sizes.
+func (f *replayFlags) printTrace(w io.Writer, t *simulate.Trace) {
+	fmt.Fprintf(w, "%s: %s with %s tokens, %s accesses to %s of %d tokens\n\n", filepath.Base(f.trace),
+		human.Plural(t.Requests(), "request"), human.Count(t.Tokens()), human.Count(t.Accesses()), human.Plural(t.Distinct(), "block"), f.blockTokens)
 }
 
-// rowsForPeople has a block of rows for each capacity, as the table of the
-// report has a row. With styles the best of each stands out, and the bounds do
-// not.
-func (f *replayFlags) rowsForPeople(w io.Writer, rows []simulate.Row, styled bool) {
+// styled reports whether a writer is a terminal with styles.
+func styled(w io.Writer) bool {
+	file, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd())) && os.Getenv("NO_COLOR") == ""
+}
+
+// rowTable has a block of rows for each capacity, as the table of the report has a
+// row. With styles the best of each stands out, and the bounds do not.
+func (f *replayFlags) rowTable(w io.Writer, rows []simulate.Row, styled bool) {
 	rows = slices.Clone(rows)
 	slices.SortStableFunc(rows, func(a, b simulate.Row) int { return cmp.Compare(a.CapacityBlocks, b.CapacityBlocks) })
 	var t table
-	var upper, lower []string
-	for _, name := range f.withSize(rowColumns, "capacity") {
-		above, below := headLines(name)
-		upper, lower = append(upper, above), append(lower, below)
-	}
-	t.row(upper...)
-	t.row(lower...)
-	digits := func(n int64, _ int) string { return human.Count(n) }
+	t.row(f.withSize([]string{"policy", "blocks", "tokens hit", "compute", "hit tokens", "block hits", "block misses", "in the end"}, "size")...)
 	for _, r := range rows {
-		rate := fmt.Sprintf("%.2f %%", 100*r.OverallHitRate)
-		t.row(f.withSize(rowCells(r, digits, rate), f.rowSize(r))...)
+		t.row(f.withSize([]string{
+			r.Policy, human.Count(r.CapacityBlocks), percent(r.OverallHitRate), percent(r.OverallComputeRate), human.Count(r.TotalHitTokens),
+			human.Count(r.BlockHits), human.Count(r.BlockMisses), human.Count(r.FinalCacheBlocks),
+		}, f.size(r.CapacityBlocks))...)
 	}
 	var text strings.Builder
 	t.print(&text, "")
 	for i, line := range strings.Split(strings.TrimRight(text.String(), "\n"), "\n") {
-		at := i - 2
+		at := i - 1
 		if at == 0 || at > 0 && rows[at].CapacityBlocks != rows[at-1].CapacityBlocks {
 			fmt.Fprintln(w)
 		}
@@ -80,6 +67,9 @@ func (f *replayFlags) rowsForPeople(w io.Writer, rows []simulate.Row, styled boo
 	}
 }
 
+// percent is a rate for people.
+func percent(rate float64) string { return fmt.Sprintf("%.2f %%", 100*rate) }
+
 // What every terminal knows.
 const (
 	plainText = "\x1b[0m"
@@ -87,7 +77,7 @@ const (
 	faintText = "\x1b[2m"
 )
 
-// rowStyle is that of a row among all; the head's lines are before the first.
+// rowStyle is that of a row among all; the head's line is before the first.
 func rowStyle(rows []simulate.Row, at int) string {
 	switch {
 	case at < 0 || simulate.IsBound(rows[at].Policy):
@@ -100,29 +90,28 @@ func rowStyle(rows []simulate.Row, at int) string {
 	return boldText
 }
 
-// headLines breaks the name of a column in two, before its last word.
-func headLines(name string) (above, below string) {
-	at := strings.LastIndexByte(name, '_') + 1
-	return name[:at], name[at:]
-}
-
-// rowCells are the cells of a row, but for how large the capacity is in bytes.
-func rowCells(r simulate.Row, number func(n int64, base int) string, rate string) []string {
-	of := func(n int) string { return number(int64(n), 10) }
-	return []string{
-		r.Policy, of(r.CapacityBlocks), of(r.Requests), number(r.TotalPromptTokens, 10), number(r.TotalHitTokens, 10),
-		rate, of(r.FinalCacheBlocks), of(r.BlockAccesses), of(r.BlockHits), of(r.BlockMisses),
-	}
-}
-
 // withSize adds a cell where bytes are asked for.
 func (f *replayFlags) withSize(cells []string, size string) []string {
 	if f.simulate.blockBytes == 0 {
 		return cells
 	}
-	return append(slices.Clone(cells), size)
+	return append(cells, size)
 }
 
-func (f *replayFlags) rowSize(r simulate.Row) string {
-	return human.Bytes(int64(r.CapacityBlocks) * f.simulate.blockBytes)
+// size is so many blocks in bytes.
+func (f *replayFlags) size(blocks int) string {
+	return human.Bytes(int64(blocks) * f.simulate.blockBytes)
+}
+
+// tierTable has a row for each pair of tiers.
+func (f *replayFlags) tierTable(rows []simulate.TierRow) *table {
+	t := new(table)
+	t.row(f.withSize([]string{"DRAM", "blocks", "disk", "blocks", "write", "tokens hit", "in DRAM", "compute", "written"}, "bytes written")...)
+	for _, r := range rows {
+		t.row(f.withSize([]string{
+			r.Policy, human.Count(r.CapacityBlocks), r.DiskPolicy, human.Count(r.DiskBlocks), string(r.Write),
+			percent(r.OverallHitRate), percent(float64(r.DRAMHitTokens) / float64(r.TotalPromptTokens)), percent(r.OverallComputeRate), human.Count(r.WrittenBlocks),
+		}, human.Bytes(r.WrittenBytes))...)
+	}
+	return t
 }

@@ -33,52 +33,124 @@ func TestSimulateJSON(t *testing.T) {
 		if r["overall_hit_rate"].(float64) != r["total_hit_tokens"].(float64)/r["total_prompt_tokens"].(float64) {
 			t.Errorf("row %d: a rate of %v for %v of %v", i, r["overall_hit_rate"], r["total_hit_tokens"], r["total_prompt_tokens"])
 		}
-		if r["block_hits"].(float64)+r["block_misses"].(float64) != r["block_accesses"].(float64) || len(r) != 10 {
+		if r["block_hits"].(float64)+r["block_misses"].(float64) != r["block_accesses"].(float64) || len(r) != 11 {
 			t.Errorf("row %d: %v", i, r)
 		}
 	}
 }
 
-// TestSimulateRows: scripts get the columns of old, people the same ones in
-// blocks of one capacity each.
+// TestSimulateRows: a table has rates in percent, in blocks of one capacity each, and
+// with styles the best of each stands out.
 func TestSimulateRows(t *testing.T) {
 	rows := []simulate.Row{
-		{Policy: "lru", CapacityBlocks: 1000, Requests: 7, TotalPromptTokens: 4000, TotalHitTokens: 1000, OverallHitRate: .25, BlockAccesses: 9, BlockHits: 2, BlockMisses: 7},
+		{Policy: "lru", CapacityBlocks: 1000, Requests: 7, TotalPromptTokens: 4000, TotalHitTokens: 1000, OverallHitRate: .25, OverallComputeRate: .2002, BlockAccesses: 9, BlockHits: 2, BlockMisses: 7000},
 		{Policy: "lru", CapacityBlocks: 2000, Requests: 7, TotalPromptTokens: 4000, TotalHitTokens: 1001, OverallHitRate: .25025},
 		{Policy: "arc", CapacityBlocks: 1000, Requests: 7, TotalPromptTokens: 4000, TotalHitTokens: 1002, OverallHitRate: .2505},
 		{Policy: "arc", CapacityBlocks: 2000, Requests: 7, TotalPromptTokens: 4000, TotalHitTokens: 1001, OverallHitRate: .25025},
 		{Policy: simulate.Belady, CapacityBlocks: 1000, Requests: 7, TotalPromptTokens: 4000, TotalHitTokens: 3000, OverallHitRate: .75},
 	}
 	var f replayFlags
-	var scripts, people, styled strings.Builder
-	if err := f.printRows(&scripts, rows); err != nil {
-		t.Fatal(err)
-	}
-	if head, _, _ := strings.Cut(scripts.String(), "\n"); strings.Join(strings.Fields(head), " ") != "policy capacity_blocks requests total_prompt_tokens "+
-		"total_hit_tokens overall_hit_rate final_cache_blocks block_accesses block_hits block_misses" {
-		t.Errorf("columns for scripts: %s", head)
-	}
-	if !strings.Contains(scripts.String(), " 0.25025 ") || strings.ContainsAny(scripts.String(), "%,\x1b") {
-		t.Errorf("for scripts: %s", scripts.String())
-	}
-	f.rowsForPeople(&people, rows, false)
-	lines := strings.Split(people.String(), "\n")
+	var people, styled strings.Builder
+	f.rowTable(&people, rows, false)
 	var seen []string
-	for _, line := range lines {
+	for _, line := range strings.Split(people.String(), "\n") {
 		name, _, _ := strings.Cut(line, " ")
 		seen = append(seen, name)
 	}
-	if got := strings.Join(seen, " "); got != " policy  lru arc belady  lru arc " {
-		t.Errorf("for people: lines begin with %q\n%s", got, people.String())
+	if got := strings.Join(seen, " "); got != "policy  lru arc belady  lru arc " {
+		t.Errorf("lines begin with %q\n%s", got, people.String())
 	}
-	if !strings.Contains(people.String(), "25.05 %") || !strings.Contains(people.String(), "4,000") || strings.Contains(people.String(), "\x1b") {
-		t.Errorf("for people: %s", people.String())
+	for _, want := range []string{"25.05 %", "20.02 %", "7,000"} {
+		if !strings.Contains(people.String(), want) {
+			t.Errorf("no %s in\n%s", want, people.String())
+		}
 	}
-	f.rowsForPeople(&styled, rows, true)
+	f.rowTable(&styled, rows, true)
 	for i, line := range strings.Split(styled.String(), "\n") {
-		best := slices.Contains([]int{4, 7, 8}, i) // both at 2,000
-		if strings.HasPrefix(line, boldText) != best || strings.HasPrefix(line, faintText) != (i < 2 || i == 5) {
+		best := slices.Contains([]int{3, 6, 7}, i) // both at 2,000
+		if strings.HasPrefix(line, boldText) != best || strings.HasPrefix(line, faintText) != (i < 1 || i == 4) {
 			t.Errorf("line %d: %q", i, line)
+		}
+	}
+}
+
+// TestSimulateOptions: of a trace without partial blocks the first requests are played,
+// S3FIFO is the static variant, its numbers change its hits, and the hits of
+// all requests add up to the total.
+func TestSimulateOptions(t *testing.T) {
+	rows := func(args ...string) (rows []simulate.Row) {
+		t.Helper()
+		code, out, errs := kvstored(t, "", append([]string{"replay", "--simulate", "--save-unfull", "--trace", madeUpTrace, "--capacity-blocks", "20", "--json"}, args...)...)
+		if err := json.Unmarshal([]byte(out), &rows); code != exitOK || err != nil {
+			t.Fatalf("%v: exit code %d, %v, %s", args, code, err, errs)
+		}
+		return rows
+	}
+	static, named, small, few := rows("--policy", "s3fifo-static"), rows("--policy", "S3FIFO"), rows("--policy", "s3fifo-static", "--small-ratio", ".4"), rows("--policy", "s3fifo-static", "--max-freq", "1")
+	if named[0].TotalHitTokens != static[0].TotalHitTokens || named[0].Policy != static[0].Policy {
+		t.Errorf("S3FIFO is %+v, s3fifo-static %+v", named[0], static[0])
+	}
+	if small[0].BlockHits == static[0].BlockHits || few[0].BlockHits == static[0].BlockHits {
+		t.Errorf("the numbers of s3fifo-static change nothing: %d, %d, %d hits", static[0].BlockHits, small[0].BlockHits, few[0].BlockHits)
+	}
+	if a, b := rows("--policy", "s3fifo"), rows("--policy", "s3fifo", "--small-ratio", ".4", "--max-freq", "1"); a[0].BlockHits == b[0].BlockHits {
+		t.Errorf("the numbers of s3fifo change nothing: %d hits", a[0].BlockHits)
+	}
+	all := rows("--policy", "lru,tenure", "--per-request")
+	for _, r := range all {
+		sum := int64(0)
+		for _, n := range r.PerRequest {
+			sum += n
+		}
+		if len(r.PerRequest) != r.Requests || sum != r.TotalHitTokens || sum == 0 {
+			t.Errorf("%s: %d requests hit %d, want %d and %d", r.Policy, len(r.PerRequest), sum, r.Requests, r.TotalHitTokens)
+		}
+	}
+	if r := rows("--policy", "lru", "--limit", "7", "--per-request")[0]; r.Requests != 7 || !slices.Equal(r.PerRequest, all[0].PerRequest[:7]) {
+		t.Errorf("7 requests: %+v", r)
+	}
+	if a, b := rows("--policy", "lru")[0], rows("--policy", "lru", "--prefill-depth", "100")[0]; a.OverallComputeRate <= b.OverallComputeRate || a.TotalHitTokens != b.TotalHitTokens {
+		t.Errorf("deep tokens, of which fewer hit, weigh more: %+v, %+v", a, b)
+	}
+	whole := write(t, `{"timestamp": 0, "input_length": 1000, "output_length": 1, "hash_ids": [1]}`+"\n"+`{"timestamp": 1, "input_length": 1000, "output_length": 1, "hash_ids": [1]}`)
+	code, out, errs := kvstored(t, "", "replay", "--simulate", "--trace", whole, "--policy", "lru", "--capacity-blocks", "5")
+	if code != exitOK || !strings.Contains(out, "25.60 %") { // 512 of 2,000
+		t.Errorf("a trace of whole blocks: exit code %d, %s%s", code, out, errs)
+	}
+}
+
+// TestSimulateTiers: a pair of tiers for each of the policies, modes and sizes.
+func TestSimulateTiers(t *testing.T) {
+	base := []string{"replay", "--simulate", "--trace", madeUpTrace, "--policy", "lru", "--capacity-blocks", "10"}
+	code, out, errs := kvstored(t, "", append(base, "--disk-blocks", "20,40", "--disk-policy", "lru,tenure", "--write-mode", "all", "--bytes-per-block", "1MiB", "--json")...)
+	var rows []simulate.TierRow
+	if err := json.Unmarshal([]byte(out), &rows); code != exitOK || err != nil || len(rows) != 16 {
+		t.Fatalf("exit code %d, %v, %d rows, %s", code, err, len(rows), errs)
+	}
+	for _, r := range rows {
+		if r.WrittenBytes != r.WrittenBlocks<<20 || r.TotalHitTokens < r.DRAMHitTokens || r.FinalDisk > r.DiskBlocks {
+			t.Errorf("%+v", r)
+		}
+	}
+	code, out, errs = kvstored(t, "", append(base, "--disk-blocks", "20", "--write-mode", "back")...)
+	if code != exitOK || !strings.Contains(out, "back") || !strings.Contains(out, " %") {
+		t.Errorf("exit code %d, %s%s", code, out, errs)
+	}
+	for _, bad := range [][]string{
+		{"--disk-blocks", "x"},
+		{"--disk-blocks", "0"},
+		{"--disk-blocks", "20", "--write-mode", "around"},
+		{"--disk-blocks", "20", "--disk-policy", "belady"},
+		{"--disk-blocks", "20", "--unsafe-age", "-1s"},
+		{"--disk-blocks", "20", "--write-mode", "selective", "--min-hits", "0"},
+		{"--disk-blocks", "20", "--tree"},
+		{"--disk-blocks", "20", "--capacity-blocks", "auto"},
+		{"--disk-blocks", "20", "--per-request"},
+		{"--write-mode", "back"},
+		{"--disk-policy", "lru"},
+	} {
+		if code, out, errs := kvstored(t, "", append(slices.Clone(base), bad...)...); code != exitUsage || out != "" || errs == "" {
+			t.Errorf("%v: exit code %d, %s%s", bad, code, out, errs)
 		}
 	}
 }
@@ -91,7 +163,7 @@ func TestSimulateReport(t *testing.T) {
 	if code != exitOK {
 		t.Fatalf("exit code %d, %s", code, errs)
 	}
-	if !strings.HasPrefix(out, "policy ") || !strings.Contains(out, "MiB") {
+	if !strings.Contains(out, "\npolicy ") || !strings.Contains(out, "MiB") {
 		t.Errorf("printed %s", out)
 	}
 	html, err := os.ReadFile(page)
@@ -212,6 +284,16 @@ func TestSimulateErrors(t *testing.T) {
 		{simulated("--policy", "clock"), exitUsage, `"clock"`},
 		{simulated("--policy", "s3fifo-static", "--tree"), exitUsage, "s3fifo-static"},
 		{simulated("--hints", "some"), exitUsage, "--hints"},
+		{simulated("--small-ratio", "0"), exitUsage, "--small-ratio"},
+		{simulated("--small-ratio", "1"), exitUsage, "below 1"},
+		{simulated("--max-freq", "0"), exitUsage, "--max-freq"},
+		{simulated("--max-freq", "32"), exitUsage, "1 to 31"},
+		{simulated("--max-freq", "2", "--policy", "lru"), exitUsage, "s3fifo"},
+		{simulated("--prefill-depth", "0"), exitUsage, "--prefill-depth"},
+		{simulated("--prefill-depth", "-5"), exitUsage, "--prefill-depth"},
+		{simulated("--per-request"), exitUsage, "--json"},
+		{simulated("--limit", "-1"), exitUsage, "--limit"},
+		{simulated("--limit", "90", "--policy", "fifo"), exitOK, ""},
 		{simulated("--resample", "1"), exitUsage, "--resample"},
 		{simulated("--capacity-blocks", "10,x"), exitUsage, `"x"`},
 		{simulated("--capacity-blocks", "0"), exitUsage, "at least 1"},

@@ -40,8 +40,8 @@ type Request struct {
 //
 //	{"timestamp": 0, "input_length": 700, "output_length": 5, "hash_ids": [0, 1]}
 //
-// with one id for each block of blockTokens tokens, the last of which may be
-// partial, or a whole session a line, as
+// with one id for each block of blockTokens tokens, and one or none for a
+// partial block at the end, or a whole session a line, as
 //
 //	{"block_size": 64, "tool_tokens": 512, "system_tokens": 256, "start": 9.5, "requests": [
 //	  {"t": 0, "in": 1290, "out": 169, "model": "m", "hash_ids": [1, 2, 3]},
@@ -227,9 +227,10 @@ func (r *Request) check(blockTokens int) error {
 	if r.Millis < 0 || r.OutputTokens < 0 {
 		return errors.New("timestamp and output_length must not be negative")
 	}
-	if want := (r.InputTokens + blockTokens - 1) / blockTokens; len(r.BlockIDs) != want {
-		return fmt.Errorf("%d hash_ids, but input_length %d is %d blocks of %d tokens; is the block size right?",
-			len(r.BlockIDs), r.InputTokens, want, blockTokens)
+	whole := r.InputTokens / blockTokens
+	if all := (r.InputTokens + blockTokens - 1) / blockTokens; len(r.BlockIDs) != all && len(r.BlockIDs) != whole {
+		return fmt.Errorf("%d hash_ids, but input_length %d is %d whole blocks of %d tokens, %d with a partial one; is the block size right?",
+			len(r.BlockIDs), r.InputTokens, whole, blockTokens, all)
 	}
 	for _, id := range r.BlockIDs {
 		if id == math.MaxUint64 {

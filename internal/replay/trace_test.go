@@ -23,12 +23,15 @@ func read(t *testing.T, text string, block int) ([]Request, error) {
 
 func TestRequests(t *testing.T) {
 	got, err := read(t, `{"timestamp": 0, "input_length": 1025, "output_length": 5, "hash_ids": [0, 1, 2]}
-{"timestamp": 27.5, "input_length": 512, "output_length": 0, "hash_ids": [7], "session": "passed over"}`, 512)
+{"timestamp": 27.5, "input_length": 512, "output_length": 0, "hash_ids": [7], "session": "passed over"}
+{"timestamp": 28, "input_length": 1025, "output_length": 0, "hash_ids": [0, 1]}
+{"timestamp": 29, "input_length": 100, "output_length": 0, "hash_ids": []}`, 512)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(got) != 2 || got[0].Line != 1 || got[1].Line != 2 || got[0].InputTokens != 1025 ||
-		!slices.Equal(got[0].BlockIDs, []uint64{0, 1, 2}) || got[1].Millis != 27 {
+	if len(got) != 4 || got[0].Line != 1 || got[1].Line != 2 || got[0].InputTokens != 1025 ||
+		!slices.Equal(got[0].BlockIDs, []uint64{0, 1, 2}) || got[1].Millis != 27 ||
+		!slices.Equal(got[2].BlockIDs, []uint64{0, 1}) || len(got[3].BlockIDs) != 0 || got[3].InputTokens != 100 {
 		t.Errorf("read %+v", got)
 	}
 }
@@ -48,7 +51,7 @@ func TestBadLines(t *testing.T) {
 		"no ids":              `{"timestamp": 0, "input_length": 512, "output_length": 5}`,
 		"null ids":            `{"timestamp": 0, "input_length": 512, "output_length": 5, "hash_ids": null}`,
 		"text for a number":   `{"timestamp": 0, "input_length": "512", "output_length": 5, "hash_ids": [0]}`,
-		"too few ids":         `{"timestamp": 0, "input_length": 513, "output_length": 5, "hash_ids": [0]}`,
+		"too few ids":         `{"timestamp": 0, "input_length": 1025, "output_length": 5, "hash_ids": [0]}`,
 		"too many ids":        `{"timestamp": 0, "input_length": 512, "output_length": 5, "hash_ids": [0, 1]}`,
 		"negative id":         `{"timestamp": 0, "input_length": 512, "output_length": 5, "hash_ids": [-1]}`,
 		"the reserved id":     `{"timestamp": 0, "input_length": 512, "output_length": 5, "hash_ids": [18446744073709551615]}`,

@@ -20,7 +20,7 @@ func BenchmarkConversation(b *testing.B) {
 					if err != nil {
 						b.Fatal(err)
 					}
-					if _, err := trace.play(b.Context(), p); err != nil {
+					if _, err := trace.play(b.Context(), p, &Options{}); err != nil {
 						b.Fatal(err)
 					}
 				}

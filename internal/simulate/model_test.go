@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"math"
+	"reflect"
 	"slices"
 
 	"github.com/kvstored/kvstored/policy"
@@ -19,13 +20,21 @@ type slow interface {
 func slowRow(t *Trace, c slow) Row {
 	r := Row{Requests: len(t.requests), TotalPromptTokens: t.promptTokens, BlockAccesses: len(t.blocks)}
 	at := 0
+	spared, all := 0., 0.
 	for _, req := range t.requests {
 		blocks := t.blocks[at:req.end]
 		k := 0
 		for k < len(blocks) && slices.Contains(c.residents(), blocks[k]) {
 			k++
 		}
-		r.TotalHitTokens += int64(min(k*t.blockTokens, req.tokens))
+		hit := min(k*t.blockTokens, req.tokens)
+		r.TotalHitTokens += int64(hit)
+		for p := range req.tokens {
+			cost := 1 + (float64(p)+.5)/DefaultPrefillDepth
+			if all += cost; p < hit {
+				spared += cost
+			}
+		}
 		for _, b := range blocks {
 			if slices.Contains(c.residents(), b) {
 				r.BlockHits++
@@ -39,7 +48,16 @@ func slowRow(t *Trace, c slow) Row {
 	}
 	r.OverallHitRate = float64(r.TotalHitTokens) / float64(r.TotalPromptTokens)
 	r.FinalCacheBlocks = len(c.residents())
+	r.OverallComputeRate = spared / all
 	return r
+}
+
+// same reports whether two rows are equal, but for how their compute was added up.
+func same(a, b *Row) bool {
+	x, y := *a, *b
+	near := math.Abs(x.OverallComputeRate-y.OverallComputeRate) < 1e-9
+	x.OverallComputeRate, y.OverallComputeRate = 0, 0
+	return near && reflect.DeepEqual(x, y)
 }
 
 // slowPolicy is a cache under a reference model of package policytest.

@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"runtime"
@@ -17,7 +18,7 @@ import (
 // misses, not of hit tokens: these are counted by whole prefixes, so one that
 // keeps prefixes together, or leaves some out, can have a few more.
 const (
-	Static   = "s3fifo-static" // S3-FIFO with queues of fixed size
+	Static   = "s3fifo-static" // S3-FIFO with queues of fixed size; also called StaticToo
 	Belady   = "belady"        // evicts what is used again last: none that stores every block misses fewer
 	Infinite = "infinite"      // evicts nothing
 )
@@ -26,6 +27,9 @@ const (
 func Policies() []string {
 	return slices.Concat(policy.Names(), policy.Planners(), []string{Static, Belady, Infinite})
 }
+
+// StaticToo is what other simulators call Static.
+const StaticToo = "S3FIFO"
 
 // NeedsTree reports whether a policy is of whole prefixes with or without
 // Options.Tree.
@@ -36,6 +40,11 @@ type Options struct {
 	Policies   []string
 	Capacities []int // in blocks
 	Tree       bool  // evict leaves only
+	PerRequest bool  // fill Row.PerRequest
+	// PrefillDepth is how deep in a prompt a token takes twice as long to compute
+	// as the first one does; 0 = DefaultPrefillDepth.
+	PrefillDepth float64
+	S3FIFO       S3FIFO
 	// The hints that policies which take any are told.
 	Oracle  bool // which blocks are not used again
 	Answers bool // how long the answer to each prompt will be
@@ -44,6 +53,39 @@ type Options struct {
 	Sessions Sessions
 	// Done is told of each row as it is ready, one at a time. May be nil.
 	Done func(Row)
+}
+
+// DefaultPrefillDepth is that of an 8-billion-parameter Llama 3.
+const DefaultPrefillDepth = 30_000
+
+// S3FIFO is the numbers of the policies "s3fifo" and Static; 0 is what the paper
+// has, a tenth and 3.
+type S3FIFO struct {
+	SmallShare float64 // of the capacity, for the small queue
+	MaxUses    int     // that count of a block
+}
+
+func (s S3FIFO) check() error {
+	if s.SmallShare < 0 || s.SmallShare >= 1 || s.SmallShare != s.SmallShare {
+		return fmt.Errorf("a small queue of %v of the room: use a share above 0 and below 1", s.SmallShare)
+	}
+	if s.MaxUses < 0 || s.MaxUses > policy.MostUses {
+		return fmt.Errorf("%d uses that count: use 1 to %d", s.MaxUses, policy.MostUses)
+	}
+	return nil
+}
+
+func (s S3FIFO) orDefault() S3FIFO {
+	return S3FIFO{cmp.Or(s.SmallShare, 0.1), cmp.Or(s.MaxUses, 3)}
+}
+
+// newPolicy makes a policy of a tier.
+func newPolicy(name string, capacity int, o *Options) (policy.Policy, error) {
+	if name == "s3fifo" {
+		of := o.S3FIFO.orDefault()
+		return policy.NewS3FIFO(int64(capacity), of.SmallShare, of.MaxUses), nil
+	}
+	return policy.New(name, int64(capacity))
 }
 
 // Sessions is what clients say of their sessions.
@@ -65,9 +107,9 @@ func (o *Options) Check() error {
 	known := Policies()
 	for _, name := range o.Policies {
 		switch {
-		case !slices.Contains(known, name):
+		case name != StaticToo && !slices.Contains(known, name):
 			return fmt.Errorf("no policy is called %q; there are %s", name, strings.Join(known, ", "))
-		case name == Static && o.Tree:
+		case (name == Static || name == StaticToo) && o.Tree:
 			return fmt.Errorf("%s cannot evict leaves only: its queues have no room for what must stay", Static)
 		}
 	}
@@ -76,7 +118,10 @@ func (o *Options) Check() error {
 			return fmt.Errorf("capacity of %d blocks: use at least 1", c)
 		}
 	}
-	return nil
+	if d := o.PrefillDepth; d < 0 || d != d {
+		return fmt.Errorf("a prefill depth of %v tokens: use a number above 0", d)
+	}
+	return o.S3FIFO.check()
 }
 
 // Run simulates every policy at every capacity, on all processors, and returns
@@ -106,7 +151,7 @@ func Run(ctx context.Context, t *Trace, o Options) ([]Row, error) {
 			if err != nil {
 				return err
 			}
-			if rows[i], err = t.play(ctx, p); err != nil {
+			if rows[i], err = t.play(ctx, p, &o); err != nil {
 				return err
 			}
 			rows[i].Policy, rows[i].CapacityBlocks = name, capacity
@@ -136,12 +181,12 @@ func newPlayer(t *Trace, name string, capacity int, o *Options) (player, error) 
 	case Infinite:
 		s.capacity = len(t.blocks)
 		s.policy = unused{}
-	case Static:
-		return &flat{newStatic(t.Distinct(), capacity)}, nil
+	case Static, StaticToo:
+		return &flat{newStatic(t.Distinct(), capacity, o.S3FIFO.orDefault())}, nil
 	case Belady:
 		s.policy = &belady{next: t.nextUse(), uses: make([]uint32, t.Distinct()), now: &s.now}
 	default:
-		p, err := policy.New(name, int64(capacity))
+		p, err := newPolicy(name, capacity, o)
 		if err != nil {
 			return nil, err
 		}
@@ -167,21 +212,22 @@ func newPlayer(t *Trace, name string, capacity int, o *Options) (player, error) 
 // askEvery is how many requests are played between two looks at the context.
 const askEvery = 1024
 
-func (t *Trace) play(ctx context.Context, p player) (Row, error) {
+func (t *Trace) play(ctx context.Context, p player, o *Options) (Row, error) {
 	r := Row{Requests: len(t.requests), TotalPromptTokens: t.promptTokens, BlockAccesses: len(t.blocks)}
+	s := newScore(cmp.Or(o.PrefillDepth, DefaultPrefillDepth), len(t.requests), o.PerRequest)
 	at := 0
 	for i, req := range t.requests {
 		if i%askEvery == 0 && ctx.Err() != nil {
 			return Row{}, ctx.Err()
 		}
 		prefix, hits := p.request(at, t.blocks[at:req.end])
-		r.TotalHitTokens += int64(min(prefix*t.blockTokens, req.tokens))
+		s.add(min(prefix*t.blockTokens, req.tokens), req.tokens)
 		r.BlockHits += hits
 		at = req.end
 	}
 	r.BlockMisses = r.BlockAccesses - r.BlockHits
-	r.OverallHitRate = float64(r.TotalHitTokens) / float64(r.TotalPromptTokens)
 	r.FinalCacheBlocks = p.len()
+	r.take(s)
 	return r, nil
 }
 

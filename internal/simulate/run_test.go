@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -37,14 +38,16 @@ func TestByHand(t *testing.T) {
 		Policy: "lru", CapacityBlocks: 2, Requests: 3, TotalPromptTokens: 2424, TotalHitTokens: 700,
 		OverallHitRate: 700.0 / 2424, FinalCacheBlocks: 2, BlockAccesses: 6, BlockHits: 3, BlockMisses: 3,
 	}
-	if rows[0] != want {
+	short, long := 700+700.*700/60_000, 1024+1024.*1024/60_000
+	want.OverallComputeRate = short / (short + short + long)
+	if !reflect.DeepEqual(rows[0], want) {
 		t.Errorf("%+v, want %+v", rows[0], want)
 	}
 	text, err := json.Marshal(rows)
 	if err != nil {
 		t.Fatal(err)
 	}
-	const names = `[{"policy":"lru","capacity_blocks":2,"requests":3,"total_prompt_tokens":2424,"total_hit_tokens":700,"overall_hit_rate":0.2887788778877888,"final_cache_blocks":2,"block_accesses":6,"block_hits":3,"block_misses":3}]`
+	const names = `[{"policy":"lru","capacity_blocks":2,"requests":3,"total_prompt_tokens":2424,"total_hit_tokens":700,"overall_hit_rate":0.2887788778877888,"final_cache_blocks":2,"block_accesses":6,"block_hits":3,"block_misses":3,"overall_compute_rate":0.28812918082290295}]`
 	if string(text) != names {
 		t.Errorf("JSON %s, want %s", text, names)
 	}

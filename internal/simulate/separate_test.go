@@ -43,7 +43,7 @@ func TestSeparatingTrace(t *testing.T) {
 		model := newSlow(trace, r.Policy, separatingCapacity)
 		want := slowRow(trace, model)
 		want.Policy, want.CapacityBlocks = r.Policy, r.CapacityBlocks
-		if r != want {
+		if !same(&r, &want) {
 			t.Errorf("%s:\n%+v, its model\n%+v", r.Policy, r, want)
 		}
 		checkCorners(t, r.Policy, model)

@@ -9,6 +9,7 @@ import "math"
 type static struct {
 	small, main, ghosts fifo
 	blocks              []queued
+	maxUses             uint8
 }
 
 // fifo is a list of blocks, the oldest in front. A block is in one at most.
@@ -23,15 +24,11 @@ type queued struct {
 	uses       uint8  // since it came in
 }
 
-// As the paper has them. The small queue has one block at least.
-const (
-	smallShare = 0.1
-	maxUses    = 3
-)
-
-func newStatic(distinct, capacity int) *static {
-	s := &static{blocks: make([]queued, distinct)}
-	s.small.size = max(1, int(math.RoundToEven(smallShare*float64(capacity))))
+// newStatic makes one with a small queue of a share of the capacity, one block at
+// least.
+func newStatic(distinct, capacity int, o S3FIFO) *static {
+	s := &static{blocks: make([]queued, distinct), maxUses: uint8(o.MaxUses)}
+	s.small.size = max(1, int(math.RoundToEven(o.SmallShare*float64(capacity))))
 	s.main.size = capacity - s.small.size
 	s.ghosts.size = s.main.size
 	return s
@@ -56,7 +53,7 @@ func (s *static) access(_ int, b uint32) (hit bool) {
 		s.toSmall(b)
 		return false
 	default:
-		e.uses = min(e.uses+1, maxUses)
+		e.uses = min(e.uses+1, s.maxUses)
 		return true
 	}
 }

@@ -40,10 +40,12 @@ type Reading struct {
 	// SaveUnfull also stores the last, partial block of each prompt. Engines
 	// store whole ones.
 	SaveUnfull bool
+	Limit      int // requests to read; 0 = all
 }
 
 // Read reads a trace (see [replay.Requests]) to its end. It fails at the first
-// line that is not a request unless these are passed over. The tokens of
+// line that is not a request unless these are passed over, and reads no further
+// than its limit. The tokens of
 // blocks that are not stored count in the prompts all the same.
 func Read(r io.Reader, name string, how Reading) (*Trace, error) {
 	t := &Trace{blockTokens: how.BlockTokens}
@@ -54,7 +56,9 @@ func Read(r io.Reader, name string, how Reading) (*Trace, error) {
 			if whole := req.InputTokens / how.BlockTokens; !how.SaveUnfull {
 				req.BlockIDs = req.BlockIDs[:whole]
 			}
-			t.add(&req, name, numbers)
+			if t.add(&req, name, numbers); len(t.requests) == how.Limit {
+				return t.done(name)
+			}
 		case how.SkipBad && errors.Is(err, replay.ErrTrace):
 			t.Skipped++
 			if t.Bad == nil {
@@ -64,6 +68,11 @@ func Read(r io.Reader, name string, how Reading) (*Trace, error) {
 			return nil, err
 		}
 	}
+	return t.done(name)
+}
+
+// done ends the reading.
+func (t *Trace) done(name string) (*Trace, error) {
 	if len(t.requests) == 0 {
 		return nil, fmt.Errorf("%w: %s: there is no request in it", replay.ErrTrace, name)
 	}
@@ -109,6 +118,9 @@ func (t *Trace) checkSessions() error {
 	}
 	return nil
 }
+
+// Tokens is how many tokens the prompts have, in all.
+func (t *Trace) Tokens() int64 { return t.promptTokens }
 
 // Requests is how many requests there are.
 func (t *Trace) Requests() int { return len(t.requests) }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/hint"
+	"github.com/kvstored/kvstored/internal/missing"
 	"github.com/kvstored/kvstored/internal/retain"
 	"github.com/kvstored/kvstored/internal/spin"
 	"github.com/kvstored/kvstored/internal/stack"
@@ -16,6 +17,8 @@ type counters struct {
 	connections, requests, errors, malformed, pushes, revoked, differs atomic.Uint64
 
 	refused [refusedReasons]atomic.Uint64 // connections
+
+	missed missing.Counts
 
 	prefetches, askedChunks, askedTokens       atomic.Uint64
 	matchedChunks, matchedTokens               atomic.Uint64
@@ -95,6 +98,7 @@ type Stats struct {
 	MatchedTokens    uint64                `json:"matched_tokens"`
 	HitChunks        map[tier.Place]uint64 `json:"hit_chunks"` // in final prefixes, by where they were found
 	HitTokens        map[tier.Place]uint64 `json:"hit_tokens"`
+	Missed           missing.Totals        `json:"missed"` // tokens that prefetches did not get, by why
 	StoredChunks     uint64                `json:"stored_chunks"`
 	StoredBytes      uint64                `json:"stored_bytes"`
 	Hints            hint.Stats            `json:"hints"`
@@ -132,6 +136,7 @@ func (s *Server) Stats() Stats {
 		MatchedTokens:    c.matchedTokens.Load(),
 		HitChunks:        make(map[tier.Place]uint64),
 		HitTokens:        make(map[tier.Place]uint64),
+		Missed:           c.missed.Read(),
 		StoredChunks:     c.storedChunks.Load(),
 		StoredBytes:      c.storedBytes.Load(),
 		Hints:            s.hints.Stats(),

@@ -55,18 +55,20 @@ type job struct {
 	over   bool                 // its client expects nobody to ask for the chain again
 	queued bool                 // a push waits its turn; the output's mutex guards it
 	waits  sync.WaitGroup       // waits that are not answered yet, and pinning; see beginWait
+	short  shortfall
 
 	mu struct {
 		sync.Mutex
-		refs   []tier.Ref // the pieces of the ready prefix, held
-		taken  int        // pieces that were taken over from fetch
-		far    tier.Place // farthest place of the last chunk's pieces
-		tokens uint64     // in the ready prefix
-		in     [tier.Places]stack.Count
-		came   map[int]tier.Place // where pieces came from that could not be leased at once
-		sent   int                // chunks whose refs the client was sent
-		done   bool
-		err    error // why a job that is done is short; nil = complete
+		refs    []tier.Ref // the pieces of the ready prefix, held
+		taken   int        // pieces that were taken over from fetch
+		far     tier.Place // farthest place of the last chunk's pieces
+		tokens  uint64     // in the ready prefix
+		in      [tier.Places]stack.Count
+		endedAt int                // chunks that were ready when the lease ended
+		came    map[int]tier.Place // where pieces came from that could not be leased at once
+		sent    int                // chunks whose refs the client was sent
+		done    bool
+		err     error // why a job that is done is short; nil = complete
 
 		told    bool // its client knows it; before that nothing is pushed
 		ended   bool // nothing is held any more

@@ -117,7 +117,7 @@ func (j *job) end() bool {
 // close ends the lease and returns the pieces it held, and how many were
 // taken over from fetch; called with the mutex held.
 func (j *job) close() (refs []tier.Ref, taken int) {
-	j.mu.ended = true
+	j.mu.ended, j.mu.endedAt = true, j.ready()
 	if !j.mu.done {
 		j.mu.done, j.mu.err = true, prefetch.ErrCancelled
 	}
@@ -131,6 +131,7 @@ func (j *job) close() (refs []tier.Ref, taken int) {
 // giveBack releases the pieces that the lease held, and those that came up since.
 func (j *job) giveBack(refs []tier.Ref, taken int) {
 	j.session.server.count.hit(j.mu.in) // it does not change after the end
+	j.short.count(j)
 	var late []tier.Ref
 	if j.family != nil {
 		j.family.Cancel()

@@ -85,13 +85,16 @@ func (c *reader) begin(chain *key.Chain, a *ask) (*job, wire.PrefetchReply, erro
 		c.account.Release(cost)
 		return nil, reply, err
 	}
-	if a.lookupID != "" {
-		s.recent.add(asked{c.uid, a.lookupID}, c.judged.policy, g.chains)
-	}
 	reply.Faults = c.hear(g.chains, a)
 	reply.Worth = c.worthAll(g.chains, &m)
 	j := newJob(c.session, g, &m)
 	j.cost = cost
+	j.short = shortfallOf(j, m.Tokens, j.why(j.skip()+m.Chunks))
+	if a.lookupID != "" {
+		j.short.name = asked{c.uid, a.lookupID}
+		s.recent.add(j.short.name, c.judged.policy, g.chains)
+		s.recent.ended(j.short.name, outcome{j.short.behind, j.short.asked, m.Tokens})
+	}
 	j.over = c.prompts.find(chain).done
 	s.count.asked(chain, &m)
 	if pinned {

@@ -6,13 +6,14 @@ import (
 	"unsafe"
 
 	"github.com/kvstored/kvstored/internal/access"
+	"github.com/kvstored/kvstored/internal/missing"
 	"github.com/kvstored/kvstored/key"
 )
 
 // maxRecentBytes bounds the memory of what recent remembers.
 const (
 	maxRecentBytes   = 8 << 20
-	recentEntryBytes = 256 // a name's share of the map, its place in the order and a recentChain
+	recentEntryBytes = 320 // a name's share of the map, its place in the order and a recentChain
 )
 
 // recent is the prompts that were asked for by their lookup ids, so that a warm can
@@ -34,8 +35,15 @@ type asked struct {
 
 type recentChain struct {
 	asked
-	policy *access.Policy // that let the user read all of chains
-	chains []key.Chain    // by rank; never changed
+	policy  *access.Policy // that let the user read all of chains
+	chains  []key.Chain    // by rank; never changed
+	outcome outcome
+}
+
+// outcome is what a prompt got: until its job has ended, what it was found to get.
+type outcome struct {
+	why        missing.Absence
+	asked, got uint64 // tokens
 }
 
 // bytes is the memory that it takes; ranks share their chunks.
@@ -51,7 +59,7 @@ func (r *recentChain) bytes() int {
 // prompt that had the name before. A prompt without a whole chunk only takes the
 // name away.
 func (r *recent) add(as asked, policy *access.Policy, chains []key.Chain) {
-	c := &recentChain{as, policy, chains}
+	c := &recentChain{asked: as, policy: policy, chains: chains}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if e := r.mu.byName[c.asked]; e != nil {
@@ -73,6 +81,27 @@ func (r *recent) forget(e *list.Element) {
 	c := r.mu.order.Remove(e).(*recentChain)
 	delete(r.mu.byName, c.asked)
 	r.mu.bytes -= c.bytes()
+}
+
+// ended notes what a prompt got in the end, unless its name is forgotten.
+func (r *recent) ended(as asked, o outcome) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if of := r.mu.byName[as]; of != nil {
+		of.Value.(*recentChain).outcome = o
+	}
+}
+
+// outcomes lists what the prompts with a lookup id got, of each user that has used it.
+func (r *recent) outcomes(lookupID string) (out []recentChain) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for as, e := range r.mu.byName {
+		if as.lookupID == lookupID {
+			out = append(out, *e.Value.(*recentChain))
+		}
+	}
+	return out
 }
 
 // get returns what a user asked for under a name; nil if that is not known, or was

@@ -33,9 +33,9 @@ func (s *operator) SetPolicy(p tier.Place, name string) error {
 	l := s.levels.at[p]
 	switch {
 	case l == nil:
-		return fmt.Errorf("policy: %w", missing("there is no "+p.String()+" tier"))
+		return fmt.Errorf("policy: %w", notThere("there is no "+p.String()+" tier"))
 	case l.Tunable == nil:
-		return fmt.Errorf("policy: %w", missing("the "+p.String()+" tier evicts nothing"))
+		return fmt.Errorf("policy: %w", notThere("the "+p.String()+" tier evicts nothing"))
 	}
 	if err := l.Tunable.SetPolicy(name); err != nil {
 		return fmt.Errorf("policy: %w", err)
@@ -44,8 +44,8 @@ func (s *operator) SetPolicy(p tier.Place, name string) error {
 	return nil
 }
 
-// missing is an ErrNotFound that names the missing thing.
-type missing string
+// notThere is an ErrNotFound that names what is not there.
+type notThere string
 
-func (m missing) Error() string { return string(m) }
-func (missing) Unwrap() error   { return tier.ErrNotFound }
+func (n notThere) Error() string { return string(n) }
+func (notThere) Unwrap() error   { return tier.ErrNotFound }

@@ -19,7 +19,7 @@ func (s *remover) Clear(ctx context.Context, from tier.Set) (int, error) {
 	own := tier.Set(0)
 	for p := tier.CPU; p < tier.Places; p++ {
 		if from.Has(p) && s.levels.at[p] == nil {
-			return 0, fmt.Errorf("clear: %w", missing("there is no "+p.String()+" tier"))
+			return 0, fmt.Errorf("clear: %w", notThere("there is no "+p.String()+" tier"))
 		}
 	}
 	for _, l := range s.levels.all {

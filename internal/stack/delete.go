@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/kvstored/kvstored/internal/departed"
 	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -89,7 +90,7 @@ func (s *remover) delete(ctx context.Context, d *deletion) error {
 		if !d.from.Has(tier.CPU) {
 			defer s.keep(w, s.transit.list(d, &w.queue))()
 		}
-		s.index.sync(tier.CPU, s.transit.recall(d, &w.queue)...)
+		s.index.syncGone(tier.CPU, departed.Deleted, s.transit.recall(d, &w.queue)...)
 		fair.Leave(ctx)
 		// Tasks that no worker has taken yet need not be waited for: they will find that
 		// their chunk was deleted, or recalled, or cannot be promoted.
@@ -156,7 +157,7 @@ func (s *remover) deletePart(ctx context.Context, p tier.Place, ks []key.Key) er
 		}
 	}
 	for part := range slices.Chunk(ks, indexBatch) {
-		s.index.clear(p, part...)
+		s.index.clear(p, departed.Deleted, part...)
 		fair.Yield(ctx)
 	}
 	return nil

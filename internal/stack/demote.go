@@ -5,6 +5,7 @@ import (
 
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/missing"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -14,10 +15,11 @@ import (
 func (w *writer) demote(v tier.Victim) bool {
 	if w.when.mode == WriteSelective && v.Hits < w.when.minHits {
 		w.count.filtered.add(v.Size)
+		w.dram.absences.declined(w.to.place, v.Key, missing.MinHits)
 		return false
 	}
 	if w.to.Off() {
-		w.count.drop(DropTierOff, v.Size)
+		w.count.drop(&v.Record, DropTierOff)
 		return false
 	}
 	life, again := w.dram.transit.begin(v.Record, v.Block, &w.queue)
@@ -38,7 +40,7 @@ func (w *writer) demoteNew(v tier.Victim, life uint64) bool {
 	n := occupied(v.Block)
 	if !v.Charged {
 		if err := w.dram.hot.Ledger().Charge(ledger.Daemon, ledger.Unwritten, n); err != nil {
-			w.count.drop(DropQueueFull, v.Size)
+			w.count.drop(&v.Record, DropQueueFull)
 			return false
 		}
 	}
@@ -58,7 +60,7 @@ func (q *queue) pushVictim(r tier.Record, b arena.Block, life uint64) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.mu.stopped {
-		q.count.drop(DropStopped, r.Size)
+		q.count.drop(&r, DropStopped)
 		return false
 	}
 	i := item{rec: r, gen: q.mu.flushes.awaited(), life: life}
@@ -83,7 +85,7 @@ func (w *writer) forward(t task, how outcome) bool {
 			continue
 		}
 		if l.Off() {
-			next.count.drop(DropTierOff, t.rec.Size)
+			next.count.drop(&t.rec, DropTierOff)
 			if how == stored {
 				next.remember(t.rec)
 			}

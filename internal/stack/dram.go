@@ -7,6 +7,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/kvstored/kvstored/internal/departed"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/radix"
 	"github.com/kvstored/kvstored/key"
@@ -27,6 +28,7 @@ type dram struct {
 	demotingBytes atomic.Int64  // of its victims that are still to be written
 	cleared       cleared
 	count         counters
+	absences      *absences
 	log           zerolog.Logger
 }
 
@@ -34,7 +36,8 @@ func newDRAM(ls *levels, log zerolog.Logger) *dram {
 	d := &dram{
 		hot: ls.hot, room: ls.hot.Stats().CapacityBytes, levels: ls, log: log, shrink: make(chan struct{}, 1),
 	}
-	d.index = &index{levels: ls, holds: d.holds}
+	d.absences = &absences{log: departed.New(departed.DefaultEntries), levels: ls}
+	d.index = &index{levels: ls, holds: d.holds, absences: d.absences}
 	d.index.mu.tree = radix.New()
 	return d
 }
@@ -79,6 +82,7 @@ func (d *dram) filled() {
 // demote takes over a victim of DRAM: it is demoted first if no tier below has it,
 // and true says that its memory stays in use until it has.
 func (d *dram) demote(v tier.Victim) bool {
+	d.absences.log.Leaving(uint8(tier.CPU), uint64(v.Size))
 	taken := v.Dirty && d.demoteDirty(v)
 	if taken {
 		d.index.insert(tier.CPU, []tier.Record{v.Record}) // the index may have been told that it is gone
@@ -193,7 +197,7 @@ func (d *dram) dropCorrupt(ctx context.Context, k key.Key) {
 		d.log.Error().Err(err).Msg("a chunk with a wrong checksum could not be dropped from DRAM")
 	}
 	d.transit.remove(k)
-	d.index.sync(tier.CPU, k)
+	d.index.syncGone(tier.CPU, departed.Corrupt, k)
 }
 
 // isBelow reports whether a tier below DRAM has k. A bounded one is asked

@@ -93,12 +93,14 @@ func (s *filler) reserve(ctx context.Context, want Store, c *key.Chain, from int
 			continue
 		}
 		if !want.Force && s.planning.admit(c, i, i+1, size) == 0 {
+			s.absences.refused(c.Key(i), ErrNotAdmitted)
 			return n, fmt.Errorf("reserve chunk %d: %w", i, ErrNotAdmitted)
 		}
 		f.Record = recordAt(c, i, size)
 		f.Force, f.Free = want.Force, want.Free
 		ref, st, err := s.hot.Reserve(ctx, f)
 		if err != nil {
+			s.absences.refused(f.Record.Key, err)
 			return n, fmt.Errorf("reserve chunk %d: %w", i, err)
 		}
 		grants[n] = Grant{Status: statusOf(st), Ref: ref}
@@ -161,6 +163,7 @@ func (s *filler) commit(c *key.Chain, from int, refs []tier.Ref, stored []bool) 
 	s.index.add(c, from, to, tier.CPU)
 	for i, k := range ks {
 		if stored[i] {
+			s.absences.log.Taken(k)
 			s.index.retained(tier.CPU, k, sc.sizes[i])
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"math"
 	"sync/atomic"
 
+	"github.com/kvstored/kvstored/internal/missing"
 	"github.com/kvstored/kvstored/tier"
 )
 
@@ -77,10 +78,19 @@ type writeCounters struct {
 	written  volume
 	filtered volume // selective: evicted before it was used often enough
 	dropped  [dropReasons]volume
+
+	absences *absences
+	place    tier.Place // that is written to
 }
 
-// drop returns how many chunks were dropped for that reason so far.
-func (c *writeCounters) drop(r DropReason, n uint32) uint64 { return c.dropped[r].add(n) }
+// drop counts a chunk that is not written, and notes why, unless the reason is that the
+// chunk was gone. It returns how many were dropped for that reason so far.
+func (c *writeCounters) drop(r *tier.Record, why DropReason) uint64 {
+	if why < DropGone {
+		c.absences.declined(c.place, r.Key, missing.Decline(why))
+	}
+	return c.dropped[why].add(r.Size)
+}
 
 // Written is what one tier below DRAM was given so far.
 type Written struct {

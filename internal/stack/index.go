@@ -4,6 +4,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/kvstored/kvstored/internal/departed"
 	"github.com/kvstored/kvstored/internal/radix"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -27,6 +28,7 @@ type index struct {
 	retainer     Retainer      // nil: nothing is retained
 	inconsistent atomic.Uint64 // claims about the parents of chunks that contradicted earlier ones
 	journal      *journal      // nil: no events
+	absences     *absences
 
 	mu struct {
 		sync.Mutex
@@ -154,18 +156,21 @@ func (x *index) some(from, to int, fn func(i int)) {
 }
 
 // sync brings the index's bit of p for each key in line with what the tier
-// holds now.
-func (x *index) sync(p tier.Place, ks ...key.Key) {
-	x.each(0, len(ks), func(i int) { x.set(ks[i], p, x.holds(p, ks[i])) })
+// holds now. A chunk that it does not hold was evicted.
+func (x *index) sync(p tier.Place, ks ...key.Key) { x.syncGone(p, departed.Evicted, ks...) }
+
+// syncGone is sync where a chunk that the tier does not hold has left for another reason.
+func (x *index) syncGone(p tier.Place, why departed.Kind, ks ...key.Key) {
+	x.each(0, len(ks), func(i int) { x.set(ks[i], p, x.holds(p, ks[i]), why) })
 }
 
 // clear notes that a tier turned out not to have ks; one with bounds is asked.
-func (x *index) clear(p tier.Place, ks ...key.Key) {
+func (x *index) clear(p tier.Place, why departed.Kind, ks ...key.Key) {
 	if x.levels.at[p].Resident != nil {
-		x.sync(p, ks...)
+		x.syncGone(p, why, ks...)
 		return
 	}
-	x.each(0, len(ks), func(i int) { x.set(ks[i], p, false) })
+	x.each(0, len(ks), func(i int) { x.set(ks[i], p, false, why) })
 }
 
 // insert is sync for entries, indexBatch at most, that the index may not know
@@ -184,7 +189,7 @@ func (x *index) insertAll(p tier.Place, recs []tier.Record) {
 	for i := range recs {
 		r := &recs[i]
 		if bounded && !x.holds(p, r.Key) {
-			x.set(r.Key, p, false)
+			x.set(r.Key, p, false, departed.Evicted)
 			continue
 		}
 		was := x.journal.at(r.Key)
@@ -197,14 +202,22 @@ func (x *index) insertAll(p tier.Place, recs []tier.Record) {
 	}
 }
 
-// set notes whether p has k, if the index knows k; called with the lock held.
-func (x *index) set(k key.Key, p tier.Place, has bool) {
+// set notes whether p has k, if the index knows k, and why it left where it is in no
+// tier any more; called with the lock held.
+func (x *index) set(k key.Key, p tier.Place, has bool, why departed.Kind) {
 	set, clear := uint8(0), uint8(tier.Of(p))
 	if has {
 		set, clear = clear, set
 	}
-	was := x.journal.at(k)
+	was := tier.Set(0)
+	if !has || x.journal != nil {
+		at, _ := x.mu.tree.Get(k.Space, k.Hash)
+		was = tier.Set(at)
+	}
 	at, _ := x.mu.tree.Set(k.Space, k.Hash, set, clear)
+	if was.Has(p) && at == 0 {
+		x.absences.left(p, k, why)
+	}
 	x.journal.changed(k, p, was, tier.Set(at))
 	x.levels.told(p, k, tier.Set(at))
 }
@@ -220,6 +233,22 @@ func (x *index) keys(id key.SpaceID, in tier.Set) (ks []key.Key) {
 		return true
 	})
 	return ks
+}
+
+// spacesWith lists at most so many spaces that have a chunk with the hash of k in
+// some tier, of the first mostElsewhere that come to hand, but for k's own.
+func (x *index) spacesWith(k key.Key, most int) (ids []key.SpaceID) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	left := mostElsewhere
+	x.mu.tree.Spaces(func(id key.Hash) bool {
+		if at, _ := x.mu.tree.Get(id, k.Hash); at != 0 && id != k.Space {
+			ids = append(ids, id)
+		}
+		left--
+		return left > 0 && len(ids) < most
+	})
+	return ids
 }
 
 // spaces lists the spaces of which anything is known.

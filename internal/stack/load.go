@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/departed"
 	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/flight"
 	"github.com/kvstored/kvstored/internal/ledger"
@@ -198,11 +199,19 @@ func (l *loader) promoteNearest(ctx context.Context, by Requester, r tier.Record
 			continue // the deletion tells the index
 		}
 		if errors.Is(err, tier.ErrNotFound) || errors.Is(err, tier.ErrCorrupt) {
-			l.index.clear(from.place, r.Key)
+			l.index.clear(from.place, lossOf(err), r.Key)
 		}
 		from.failed.Add(1)
 	}
 	return nil, err
+}
+
+// lossOf is why a tier that failed to read a chunk has it no more.
+func lossOf(err error) departed.Kind {
+	if errors.Is(err, tier.ErrCorrupt) {
+		return departed.Corrupt
+	}
+	return departed.Lost
 }
 
 // promoteFrom reads a chunk of one tier and publishes it, held by the daemon,

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/kvstored/kvstored/internal/departed"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -26,7 +27,7 @@ func (s *remover) Purge(ctx context.Context, id key.SpaceID, after string, dry b
 	if far == nil || !s.reach(id).Has(far.place) {
 		return p, err
 	}
-	found, perr := far.Shared.Purge(ctx, id, after, dry, func(k key.Key) { s.index.clear(far.place, k) })
+	found, perr := far.Shared.Purge(ctx, id, after, dry, func(k key.Key) { s.index.clear(far.place, departed.Deleted, k) })
 	if perr != nil {
 		err = errors.Join(err, fmt.Errorf("purge %s: %w", far.place, perr))
 	}

@@ -147,7 +147,7 @@ func (q *queue) protectNext() (released <-chan struct{}) {
 			b.ready.push(task{item: i, inNearer: true})
 		default:
 			if err != nil { // larger than the queue can ever be
-				q.count.drop(DropQueueFull, i.rec.Size)
+				q.count.drop(&i.rec, DropQueueFull)
 			}
 			b.move(&i, done) // else evicted or deleted
 			q.mu.changed.Wake()
@@ -192,7 +192,7 @@ func (q *queue) compact() {
 			continue
 		}
 		if !twice && q.nearer != nil && q.when.mode != WriteBack && q.needs(i.rec.Key) {
-			q.count.drop(DropGone, i.rec.Size)
+			q.count.drop(&i.rec, DropGone)
 		}
 		if gone = append(gone, i); len(gone) == indexBatch {
 			q.finish(gone)

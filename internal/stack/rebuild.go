@@ -12,7 +12,7 @@ import (
 func (s *operator) Rebuild(ctx context.Context, begin bool) (tier.Rebuilt, error) {
 	r := s.levels.first(func(l *level) bool { return l.Rebuilder != nil })
 	if r == nil {
-		return tier.Rebuilt{}, fmt.Errorf("rebuild: %w", missing("there is no disk tier; disk.capacity is 0"))
+		return tier.Rebuilt{}, fmt.Errorf("rebuild: %w", notThere("there is no disk tier; disk.capacity is 0"))
 	}
 	if begin {
 		if err := s.scanned(tier.Of(r.place)); err != nil {

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/kvstored/kvstored/internal/departed"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -19,11 +20,11 @@ func (s *operator) Scrub(ctx context.Context, bytesPerSecond int64) (tier.Scrubb
 	l := s.levels.first(func(l *level) bool { return l.Scrubber != nil })
 	switch {
 	case l == nil:
-		return tier.Scrubbed{}, fmt.Errorf("scrub: %w", missing("there is no disk tier; disk.capacity is 0"))
+		return tier.Scrubbed{}, fmt.Errorf("scrub: %w", notThere("there is no disk tier; disk.capacity is 0"))
 	case l.Off():
 		return tier.Scrubbed{}, fmt.Errorf("scrub: %w", tier.ErrOff)
 	}
-	return l.Scrubber.Scrub(ctx, bytesPerSecond, func(k key.Key) { s.index.sync(l.place, k) })
+	return l.Scrubber.Scrub(ctx, bytesPerSecond, func(k key.Key) { s.index.syncGone(l.place, departed.Corrupt, k) })
 }
 
 // scrubs is how fast the background scrub is to read.

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
+	"github.com/kvstored/kvstored/internal/departed"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -26,6 +28,11 @@ type sink struct {
 	to     *level
 	budget *budget
 	grown  chan struct{} // capacity 1: the tier may be above its high watermark
+
+	evicted struct {
+		sync.Mutex
+		told uint64 // bytes; see countEvicted
+	}
 }
 
 func newSink(d *dram, to *level) sink {
@@ -134,11 +141,28 @@ func (s *sink) needs(k key.Key) bool { return s.takes(k.Space) && !s.dram.index.
 // trim makes room below and tells the index; false if none could be made.
 func (s *sink) trim(ctx context.Context, n int64) bool {
 	gone, err := s.to.Resident.Trim(ctx, n, nil)
+	s.countEvicted()
 	s.dram.index.sync(s.to.place, gone...)
 	if err != nil {
 		s.dram.log.Debug().Err(err).Stringer("tier", s.to.place).Msg("trim failed")
 	}
 	return len(gone) > 0 || err == nil
+}
+
+// countEvicted tells the log of absences how much the tier has evicted since the last
+// call. A tier that was opened again counts from 0.
+func (s *sink) countEvicted() {
+	if s.to.Bounded == nil {
+		return
+	}
+	s.evicted.Lock()
+	defer s.evicted.Unlock()
+	total := s.to.Bounded.Ledger().Stats().EvictedBytes
+	if total < s.evicted.told {
+		s.evicted.told = 0
+	}
+	s.dram.absences.log.Leaving(uint8(s.to.place), total-s.evicted.told)
+	s.evicted.told = total
 }
 
 // takeBack deletes below a chunk that was deleted while it was being written.
@@ -147,7 +171,7 @@ func (s *sink) takeBack(ctx context.Context, k key.Key) {
 		s.dram.log.Error().Err(err).Stringer("tier", s.to.place).Msg("a chunk that was deleted while it was written stays; delete it again")
 		return
 	}
-	s.dram.index.clear(s.to.place, k)
+	s.dram.index.clear(s.to.place, departed.Deleted, k)
 }
 
 // probe has a tier that is off tried at the next write.

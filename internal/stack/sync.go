@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"github.com/kvstored/kvstored/internal/departed"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -59,11 +60,11 @@ func (w *writer) writeAgain(why string, ks []key.Key) {
 			w.markUnwritten(k, ref)
 			again++
 		}
-		w.dram.index.sync(w.to.place, k)
+		w.dram.index.syncGone(w.to.place, departed.Lost, k)
 		if resident {
 			w.dram.unhold(ref)
 		} else if w.dram.index.where(k) == 0 {
-			w.count.drop(DropLost, 0)
+			w.count.drop(&tier.Record{Key: k}, DropLost)
 			lost++
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 
+	"github.com/kvstored/kvstored/internal/departed"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -61,5 +62,5 @@ func (r *recovery) dropOutlived(ctx context.Context, l *level, recs []tier.Recor
 		r.log.Error().Err(err).Stringer("tier", l.place).Msg("chunks that were stored anew while the tier could not be asked stay there with their old bytes")
 	}
 	r.count.replaced.Add(uint64(len(ks)))
-	r.index.sync(l.place, ks...)
+	r.index.syncGone(l.place, departed.Lost, ks...)
 }

@@ -114,6 +114,7 @@ type writeLimits struct {
 
 func newWriter(l *loader, to *level, o WriteOptions) *writer {
 	w := &writer{queue: queue{sink: newSink(l.dram, to), work: make(chan struct{}, 1)}, loader: l, syncs: syncs{turn: make(chan struct{}, 1)}}
+	w.count.absences, w.count.place = l.absences, to.place
 	w.when = writeRule{o.Mode, uint8(min(o.MinHits, 255))}
 	w.limits = writeLimits{workers: cmp.Or(o.Workers, defaultWorkers), behind: l.room / behindShare}
 	for _, nearer := range l.levels.below[:to.rank-1] {
@@ -223,7 +224,7 @@ func (w *writer) stop() {
 	w.mu.Unlock()
 	for left.len() > 0 {
 		t := left.pop()
-		w.count.drop(DropStopped, t.rec.Size)
+		w.count.drop(&t.rec, DropStopped)
 		w.end(t, refused)
 	}
 }

@@ -49,7 +49,7 @@ func (w *writer) decline(t *task) outcome {
 		return void // deleted before a worker took it
 	}
 	if !t.declinedBefore {
-		w.count.drop(DropNotWorth, t.rec.Size)
+		w.count.drop(&t.rec, DropNotWorth)
 	}
 	return refused
 }
@@ -58,7 +58,7 @@ func (w *writer) decline(t *task) outcome {
 func (w *writer) write(ctx context.Context, t *task) outcome {
 	k := t.rec.Key
 	if w.await(ctx, func() bool { return w.mu.atWork.begin(k) }) != nil {
-		w.count.drop(DropStopped, t.rec.Size)
+		w.count.drop(&t.rec, DropStopped)
 		return refused
 	}
 	defer w.wrote(t)
@@ -78,6 +78,7 @@ func (w *writer) write(ctx context.Context, t *task) outcome {
 	}
 	w.dram.index.insert(w.to.place, []tier.Record{rec})
 	w.count.written.add(rec.Size)
+	w.dram.absences.log.Taken(rec.Key)
 	w.filled()
 	w.works()
 	if _, ok := w.record(t); !ok { // Delete came by before there was anything to delete
@@ -100,7 +101,7 @@ func (q *queue) wrote(t *task) {
 func (w *writer) failed(ctx context.Context, t *task, err error) outcome {
 	reason, first := dropReason(err), false
 	if !t.retried {
-		first = w.count.drop(reason, t.rec.Size) == 1
+		first = w.count.drop(&t.rec, reason) == 1
 	}
 	if first && reason == DropNoSpace {
 		w.dram.log.Warn().Err(err).Stringer("tier", w.to.place).Msg("no room for a chunk, which stays in DRAM only; further ones are counted as dropped: no_space")
@@ -174,7 +175,7 @@ func (w *writer) refetch(ctx context.Context, t *task) (how outcome, ok bool) {
 		return refused, false
 	case w.to.Off():
 		if !t.retried {
-			w.count.drop(DropTierOff, t.rec.Size)
+			w.count.drop(&t.rec, DropTierOff)
 		}
 		return w.putOff(t, DropTierOff), false
 	case w.dram.transit.isWith(k, &nearer.queue):
@@ -193,7 +194,7 @@ func (w *writer) refetch(ctx context.Context, t *task) (how outcome, ok bool) {
 		}
 		reason = DropGone
 	}
-	w.count.drop(reason, t.rec.Size)
+	w.count.drop(&t.rec, reason)
 	w.dram.log.Debug().Err(err).Stringer("tier", w.to.place).Msg("a chunk to be written could not be promoted")
 	return refused, false
 }

@@ -1,0 +1,190 @@
+package server_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/missing"
+	"github.com/kvstored/kvstored/internal/server"
+	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/internal/wire"
+	"github.com/kvstored/kvstored/tier"
+	"github.com/kvstored/kvstored/tier/tierfault"
+	"github.com/kvstored/kvstored/tier/tiertest"
+)
+
+// TestWhyMissed causes each reason why a prompt is not had to its end. Each case
+// prepares the store, asks for the prompt of seed 1, and names the tokens that it
+// misses by tier and reason. What was asked for is what was had and what is counted.
+func TestWhyMissed(t *testing.T) {
+	p := chain(1, 4)
+	slow, release := gate()
+	defer close(release)
+	for name, c := range map[string]struct {
+		o    options
+		prep func(r *rig, c *raw)
+		ask  wire.PrefetchRequest
+		want missing.Total
+	}{
+		"never stored": {want: missing.Total{Tier: "none", Reason: "never_stored", Tokens: 4 * tokens}},
+		"evicted": {
+			o: options{capacity: 256 * kib, lone: true},
+			prep: func(r *rig, _ *raw) {
+				r.store(p, 0, 4)
+				r.store(chain(2, 14), 0, 14)
+				r.store(chain(3, 14), 0, 14)
+			},
+			want: missing.Total{Tier: "cpu", Reason: "evicted", Tokens: 4 * tokens},
+		},
+		"declined: the writer was behind": {
+			o: options{capacity: 256 * kib, limits: ledger.Limits{Unwritten: size / 2}, write: stack.WriteOptions{Mode: stack.WriteBack}},
+			prep: func(r *rig, _ *raw) {
+				r.store(p, 0, 4)
+				r.store(chain(2, 14), 0, 14)
+				r.store(chain(3, 14), 0, 14)
+			},
+			want: missing.Total{Tier: "disk", Reason: "declined_queue_full", Tokens: 4 * tokens},
+		},
+		"declined: the quota is in use": {
+			o: options{quotas: []stack.Quota{{Match: "*", Bytes: 2 * size}}, lone: true},
+			prep: func(r *rig, c *raw) {
+				r.store(p, 0, 2)
+				c.prefetch(p) // holds them
+				c.refused(wire.CodeOverQuota, wire.OpReserve, &wire.ReserveRequest{Chain: c.chain(p), Sizes: wire.ViewU32s([]uint32{size}), First: 2})
+			},
+			want: missing.Total{Tier: "cpu", Reason: "declined_quota", Tokens: 2 * tokens},
+		},
+		"deleted": {
+			prep: func(r *rig, _ *raw) {
+				r.store(p, 0, 4)
+				_, err := r.stack.Delete(r.t.Context(), tiertest.Keys(p, 3, 4))
+				r.must(err)
+			},
+			want: missing.Total{Tier: "cpu", Reason: "deleted", Tokens: tokens},
+		},
+		"only in another space": {
+			prep: func(r *rig, _ *raw) {
+				other := space
+				other.Model = "another"
+				r.store(chainIn(other, 1, 4), 0, 4)
+			},
+			want: missing.Total{Tier: "none", Reason: "other_space", Tokens: 4 * tokens},
+		},
+		"being written": {
+			prep: func(r *rig, c *raw) { r.connectAndReserve(c) },
+			want: missing.Total{Tier: "none", Reason: "pending", Tokens: 4 * tokens},
+		},
+		"not searched": {
+			prep: func(r *rig, _ *raw) { r.onDisk(p, 0, 4) },
+			ask:  wire.PrefetchRequest{Search: wire.Tiers(tier.Of(tier.CPU))},
+			want: missing.Total{Tier: "disk", Reason: "not_searched", Tokens: 4 * tokens},
+		},
+		"corrupt": {
+			o:    options{hook: tierfault.OnKey(tierfault.Get, p.Key(2), tierfault.Fault{Err: tier.ErrCorrupt})},
+			prep: func(r *rig, _ *raw) { r.onDisk(p, 0, 4) },
+			want: missing.Total{Tier: "disk", Reason: "corrupt", Tokens: 2 * tokens},
+		},
+		"lost by its tier": {
+			o:    options{hook: tierfault.OnKey(tierfault.Get, p.Key(1), tierfault.Fault{Err: tier.ErrNotFound})},
+			prep: func(r *rig, _ *raw) { r.onDisk(p, 0, 4) },
+			want: missing.Total{Tier: "disk", Reason: "gap", Tokens: 3 * tokens},
+		},
+		"its tier is off": {
+			o:    options{hook: tierfault.OnKey(tierfault.Get, p.Key(1), tierfault.Fault{Err: tier.ErrOff})},
+			prep: func(r *rig, _ *raw) { r.onDisk(p, 0, 4) },
+			want: missing.Total{Tier: "disk", Reason: "tier_off", Tokens: 3 * tokens},
+		},
+		"too late": {
+			o:    options{hook: slow},
+			prep: func(r *rig, _ *raw) { r.onDisk(p, 0, 4) },
+			ask:  wire.PrefetchRequest{LoadMillis: 20},
+			want: missing.Total{Tier: "none", Reason: "timeout", Tokens: 4 * tokens},
+		},
+		"more than a client may hold": {
+			o:    options{limits: ledger.Limits{Lease: 2 * size}},
+			prep: func(r *rig, _ *raw) { r.store(p, 0, 4) },
+			want: missing.Total{Tier: "none", Reason: "over_budget", Tokens: 2 * tokens},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, c.o)
+			conn := r.greet(wire.FeatureArena | wire.FeatureStaging)
+			if c.prep != nil {
+				c.prep(r, conn)
+			}
+			before := r.server.Stats()
+			c.ask.Chain = conn.chain(p)
+			var reply wire.PrefetchReply
+			conn.do(wire.OpPrefetch, &c.ask, &reply)
+			var st wire.JobState
+			conn.do(wire.OpWait, &wire.WaitRequest{Job: reply.Job, MinTokens: 4 * tokens}, &st)
+			var end wire.ReleaseReply
+			conn.do(wire.OpRelease, &wire.IDRequest{ID: reply.Job}, &end)
+			after := r.server.Stats()
+			got := minus(after.Missed, before.Missed)
+			if len(got) != 1 || got[0] != c.want {
+				t.Errorf("missed %+v, want %+v; the job ended with %v", got, c.want, st.Code)
+			}
+			hit := after.HitTokens[tier.CPU] + after.HitTokens[tier.Disk] - before.HitTokens[tier.CPU] - before.HitTokens[tier.Disk]
+			if asked := after.AskedTokens - before.AskedTokens; asked != hit+c.want.Tokens {
+				t.Errorf("asked for %d tokens, had %d, missed %+v", asked, hit, got)
+			}
+		})
+	}
+}
+
+// connectAndReserve has another connection reserve the prompt of seed 1, and not commit it.
+func (r *rig) connectAndReserve(*raw) {
+	r.greet(wire.FeatureArena | wire.FeatureStaging).reserve(chain(1, 4))
+}
+
+// minus is the totals of a that b does not have.
+func minus(a, b missing.Totals) (out []missing.Total) {
+	for _, m := range a.Missed {
+		for _, o := range b.Missed {
+			if o.Tier == m.Tier && o.Reason == m.Reason {
+				m.Tokens -= o.Tokens
+			}
+		}
+		if m.Tokens > 0 {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+// TestMissedWithoutWaiting: a job that its client does not wait for, and one whose lease
+// is revoked, say so.
+func TestMissedWithoutWaiting(t *testing.T) {
+	hook, release := gate()
+	r := newRig(t, options{hook: hook, Options: server.Options{Settings: server.Settings{LeaseMaxAge: time.Minute}}})
+	p := chain(1, 4)
+	r.onDisk(p, 0, 4)
+	c := r.dial(client.Options{})
+	j, err := c.Prefetch(t.Context(), client.Chain(p), client.PrefetchOptions{})
+	r.must(err)
+	err = j.Release(t.Context())
+	r.must(err)
+	close(release)
+	got := r.server.Stats().Missed.Missed
+	if want := (missing.Total{Tier: "none", Reason: "cancelled", Tokens: 4 * tokens}); len(got) != 1 || got[0] != want {
+		t.Errorf("missed %+v, want %+v", got, want)
+	}
+}
+
+// TestMissedOfGroups: a prompt of which a state is missing misses what no length has.
+func TestMissedOfGroups(t *testing.T) {
+	r := newRig(t, options{capacity: 16 * mib})
+	c, m := r.hybrid(8, 1)
+	m.put(r.store, 4)
+	j, err := c.Prefetch(t.Context(), client.Chain(m.chains[0][0]), client.PrefetchOptions{Groups: m.groups, Ranks: m.ranks})
+	r.must(err)
+	err = j.Release(t.Context())
+	r.must(err)
+	got := r.server.Stats().Missed.Missed
+	if want := (missing.Total{Tier: "none", Reason: "group", Tokens: 4 * tokens}); len(got) != 1 || got[0] != want {
+		t.Errorf("missed %+v, want %+v", got, want)
+	}
+}

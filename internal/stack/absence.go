@@ -1,0 +1,136 @@
+package stack
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/kvstored/kvstored/internal/departed"
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/missing"
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/policy"
+	"github.com/kvstored/kvstored/tier"
+)
+
+// absences notes which chunks are in no tier any more, and which ones a tier did not
+// take, so that Why can tell. It has no lock but that of its log, a leaf.
+type absences struct {
+	log    *departed.Log
+	levels *levels
+}
+
+// policies are the names of which a note of an eviction has the number.
+var policies = policy.Names()
+
+// left notes that p was the last tier to have k.
+func (a *absences) left(p tier.Place, k key.Key, why departed.Kind) {
+	if why != departed.Evicted {
+		a.log.Add(k, departed.Note{Kind: why, Tier: uint8(p)})
+		return
+	}
+	chose := -1
+	if b := a.levels.at[p].Bounded; b != nil {
+		chose = slices.Index(policies, b.Ledger().PolicyName())
+	}
+	a.log.Evict(k, uint8(p), uint8(chose+1), true)
+}
+
+// declined notes that a tier did not take a chunk, which others may have.
+func (a *absences) declined(p tier.Place, k key.Key, why missing.Decline) {
+	a.log.Decline(k, uint8(p), uint8(why))
+}
+
+// refused notes that DRAM did not take a new chunk.
+func (a *absences) refused(k key.Key, err error) {
+	if why, ok := declineOf(err); ok {
+		a.log.DeclineNew(k, uint8(tier.CPU), uint8(why))
+	}
+}
+
+// declineOf names the refusal of a reservation; false if it says nothing of the chunk.
+func declineOf(err error) (missing.Decline, bool) {
+	switch {
+	case errors.Is(err, ErrNotAdmitted):
+		return missing.Admission, true
+	case errors.Is(err, tier.ErrOverQuota), errors.Is(err, ledger.ErrOverQuota):
+		return missing.Quota, true
+	case errors.Is(err, tier.ErrOverBudget), errors.Is(err, ledger.ErrOverBudget):
+		return missing.Budget, true
+	case errors.Is(err, tier.ErrNoSpace):
+		return missing.Crowded, true
+	}
+	return 0, false
+}
+
+// Why says why a lookup in the tiers of search ended before chunk i of c: what is
+// true of the chunk now, or what became of it. Its reason is Nothing where c has no such
+// chunk, or it is there. It holds locks for some microseconds,
+// and asks no tier for anything but its memory.
+func (l lookups) Why(c *key.Chain, i int, search tier.Set) missing.Absence {
+	if i >= c.Len() {
+		return missing.None
+	}
+	k := c.Key(i)
+	at, off := l.index.where(k), l.levels.off()
+	if p, ok := l.levels.nearestOf(at & search & off); ok && at&search&^off == 0 {
+		return missing.Absence{Reason: missing.TierOff, Tier: uint8(p)}
+	}
+	if p, ok := l.levels.nearestOf(at &^ search); ok && at&search == 0 {
+		return missing.Absence{Reason: missing.NotSearched, Tier: uint8(p)}
+	}
+	if at != 0 {
+		return missing.None
+	}
+	if _, st := l.hot.Ledger().Find(k); st == ledger.Filling {
+		return missing.Because(missing.Pending)
+	}
+	if a := l.departed(k); a.Reason != missing.NeverStored {
+		return a
+	}
+	for _, level := range l.levels.below {
+		if search.Has(level.place) && level.scan.unknown.Load() {
+			return missing.Absence{Reason: missing.Scanning, Tier: uint8(level.place)}
+		}
+	}
+	if l.elsewhere(k) {
+		return missing.Because(missing.OtherSpace)
+	}
+	return missing.Because(missing.NeverStored)
+}
+
+// departed is what became of a chunk that no tier has.
+func (l lookups) departed(k key.Key) missing.Absence {
+	n := l.absences.log.Find(k)
+	a := missing.Absence{Tier: n.Tier, At: n.At}
+	switch n.Kind {
+	case departed.Evicted:
+		a.Reason, a.Since = missing.Evicted, l.absences.log.Since(n)
+		if at := int(n.Detail); at > 0 && at <= len(policies) {
+			a.Policy = policies[at-1]
+		}
+	case departed.Declined:
+		a.Reason, a.Why = missing.Declined, missing.Decline(n.Detail)
+	case departed.Deleted:
+		a.Reason = missing.Deleted
+	case departed.Corrupt:
+		a.Reason = missing.Corrupt
+	case departed.Lost:
+		a.Reason = missing.Gap
+	default:
+		return missing.Because(missing.NeverStored)
+	}
+	return a
+}
+
+// mostElsewhere bounds in how many other spaces a missing chunk is looked for.
+const mostElsewhere = 16
+
+// elsewhere reports whether another space has a chunk of the same tokens. Hashes of
+// spaces with other methods or salts never meet.
+func (l lookups) elsewhere(k key.Key) bool { return len(l.SpacesWith(k, 1)) > 0 }
+
+// SpacesWith lists at most so many spaces, among the first few that are known, in
+// which some tier has a chunk of the tokens of k, but for k's own.
+func (l lookups) SpacesWith(k key.Key, most int) []key.SpaceID {
+	return l.index.spacesWith(k, most)
+}

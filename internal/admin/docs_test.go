@@ -84,24 +84,24 @@ func TestDocumentHasEveryField(t *testing.T) {
 			if err := json.Unmarshal([]byte(blocks[i]), &have); err != nil {
 				t.Error(err)
 			}
-			if missing := missing(reflect.TypeOf(v).Elem(), have); missing != "" {
-				t.Errorf("%s: no field %s in %s", heading, missing, blocks[i])
+			if lacks := lacking(reflect.TypeOf(v).Elem(), have); lacks != "" {
+				t.Errorf("%s: no field %s in %s", heading, lacks, blocks[i])
 			}
 		}
 	}
 }
 
-// missing is a field of a type that a JSON value does not have; "" if there is none.
-func missing(of reflect.Type, have any) string {
+// lacking is a field of a type that a JSON value does not have; "" if there is none.
+func lacking(of reflect.Type, have any) string {
 	switch of.Kind() {
 	case reflect.Pointer:
-		return missing(of.Elem(), have)
+		return lacking(of.Elem(), have)
 	case reflect.Slice:
 		list, _ := have.([]any)
 		if len(list) == 0 {
 			return "within an empty list"
 		}
-		return missing(of.Elem(), list[0])
+		return lacking(of.Elem(), list[0])
 	case reflect.Struct:
 		object, ok := have.(map[string]any)
 		if !ok {
@@ -113,7 +113,7 @@ func missing(of reflect.Type, have any) string {
 			if !there {
 				return name
 			}
-			if within := missing(of.Field(i).Type, value); within != "" {
+			if within := lacking(of.Field(i).Type, value); within != "" {
 				return name + "." + within
 			}
 		}

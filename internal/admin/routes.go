@@ -55,6 +55,7 @@ func routes() []route {
 		routeOf("POST", "/v1/revoke", everywhere, (*call).revoke),
 		routeOf("GET", "/v1/retains", everywhere, (*call).retains),
 		routeOf("POST", "/v1/retain", everywhere, (*call).retain),
+		routeOf("POST", "/v1/why", everywhere, (*call).why),
 		routeOf("GET", "/v1/policy", everywhere, (*call).policies),
 		routeOf("PUT", "/v1/policy", everywhere, (*call).setPolicy),
 		routeOf("POST", "/v1/clear", everywhere, (*call).clear),

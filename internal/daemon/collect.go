@@ -31,6 +31,7 @@ var (
 	descLeases      = desc("leases", "Read leases held now.")
 	descRevoked     = desc("revoked_total", "Leases and fills taken back because they grew too old.")
 	descAskedTok    = desc("asked_tokens_total", "Tokens of prompts asked for.")
+	descMissedTok   = desc("missed_tokens_total", "Tokens of prompts asked for that were not in a ready prefix, by why its first missing chunk is missing, and the tier that had or declined it.", "tier", "reason")
 	descHitTok      = desc("hit_tokens_total", "Tokens in ready prefixes, by the tier they were found in.", "tier")
 	descHitChunks   = desc("hit_chunks_total", "Chunks in ready prefixes, by the tier they were found in.", "tier")
 	descDiffer      = desc("puts_differ_total", "Chunks that a client had other bytes for, or another length, than are stored under their key, which stay; by space.", "space")
@@ -140,6 +141,9 @@ func collectServer(st *Stats, gauge gaugeFunc, counter counterFunc) {
 	counter(descMalformed, s.Malformed)
 	counter(descRevoked, s.Revoked)
 	counter(descAskedTok, s.AskedTokens)
+	for _, m := range s.Missed.Missed {
+		counter(descMissedTok, m.Tokens, m.Tier, m.Reason)
+	}
 	for space, n := range s.DiffersBySpace {
 		counter(descDiffer, n, space)
 	}

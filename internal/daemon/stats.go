@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"encoding/json"
 	"time"
 
@@ -8,6 +9,7 @@ import (
 	"github.com/kvstored/kvstored/internal/budget"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/lm"
+	"github.com/kvstored/kvstored/internal/missing"
 	"github.com/kvstored/kvstored/internal/resp"
 	"github.com/kvstored/kvstored/internal/server"
 	"github.com/kvstored/kvstored/internal/stack"
@@ -25,6 +27,7 @@ type Stats struct {
 	Memory        budget.Stats `json:"memory"` // of clients, outside the arena
 	Server        server.Stats `json:"server"`
 	Store         StoreStats   `json:"store"`
+	Advice        string       `json:"advice"` // one sentence: what was missed, and what would have helped; "" while nothing was asked
 	RESP          *resp.Stats  `json:"resp,omitempty"` // of front ends that are on
 	LM            *lm.Stats    `json:"lm,omitempty"`
 	Events        *EventStats  `json:"events,omitempty"`
@@ -89,6 +92,7 @@ func (d *Daemon) stats() Stats {
 			Tiers: s.Tiers, Loads: s.Loads, LoadFailed: s.LoadFailed, Written: s.Written,
 		},
 	}
+	out.Advice = missing.Sentence(out.Server.AskedTokens, &out.Server.Missed, tiersForAdvice(s.Tiers))
 	out.Config, _ = d.reloads.stats(false) // which prints nothing that could fail
 	out.Store.Mismatches = mismatches(&s)
 	for c, n := range s.Ledger.ClassBytes {
@@ -98,6 +102,15 @@ func (d *Daemon) stats() Stats {
 	d.events.stats(&out)
 	if d.quarantine != nil {
 		out.Arena.QuarantineBytes = d.quarantine.Stats().Bytes
+	}
+	return out
+}
+
+// tiersForAdvice is what the sentence about misses has to know of tiers.
+func tiersForAdvice(tiers map[tier.Place]tier.Stats) (out []missing.Tier) {
+	for p, t := range tiers {
+		title := map[tier.Place]string{tier.CPU: "DRAM", tier.Remote: "the bucket"}[p]
+		out = append(out, missing.Tier{Name: p.String(), Title: cmp.Or(title, p.String()), CapacityBytes: uint64(max(0, t.CapacityBytes))})
 	}
 	return out
 }

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"encoding/hex"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/internal/admin"
+	"github.com/kvstored/kvstored/internal/human"
+	"github.com/kvstored/kvstored/key"
+)
+
+func whyCommand() *cobra.Command {
+	var (
+		at           adminFlags
+		asJSON       bool
+		flags        promptFlags
+		lookup, into string
+	)
+	cmd := &cobra.Command{
+		Use:   "why",
+		Short: "Say why a prompt is not there to its end",
+		Long: `Say why a prompt was not had to its end, or is not there to its end now. With
+--lookup-id, what came of the prompt that an engine asked for last under that name
+(engines give the name of their request). Otherwise a prompt is looked up as it is
+now. --space takes the id of a space, as 'kvstored spaces' lists it, in the place of
+--model and its like.
+` + promptHelp + `
+It takes an admin.`,
+		Example: `  kvstored why --text "You are a helpful assistant."
+  kvstored why --lookup-id cmpl-7f3a`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if lookup != "" {
+				return askWhy(cmd, &at, &admin.WhyRequest{LookupID: lookup}, asJSON)
+			}
+			_, tokens, err := flags.prompt(cmd.InOrStdin())
+			if err != nil {
+				return err
+			}
+			if into != "" {
+				return askWhy(cmd, &at, &admin.WhyRequest{Space: into, Tokens: tokens}, asJSON)
+			}
+			q, err := whyOf(&flags.space, tokens)
+			if err != nil {
+				return err
+			}
+			// The daemon can say what differs of spaces that a client has opened.
+			return withClient(cmd.Context(), at.socket, client.Options{Space: &flags.space, Inline: true}, func(*client.Client) error {
+				return askWhy(cmd, &at, q, asJSON)
+			})
+		},
+	}
+	at.add(cmd)
+	jsonFlag(cmd, &asJSON)
+	cmd.Flags().StringVar(&lookup, "lookup-id", "", "a prompt by the name that its engine gave it")
+	cmd.Flags().StringVar(&into, "space", "", "id of the space, 32 hex digits")
+	flags.add(cmd, "lookup-id")
+	for _, name := range []string{"model", "dtype", "chunk-tokens", "salt", "lookup-id"} {
+		cmd.MarkFlagsMutuallyExclusive("space", name)
+	}
+	return cmd
+}
+
+// whyOf asks of a prompt by the hashes of its chunks.
+func whyOf(space *key.Space, tokens []uint32) (*admin.WhyRequest, error) {
+	b, err := key.NewBuilder(*space)
+	if err != nil {
+		return nil, usage(err)
+	}
+	var c key.Chain
+	if err := b.Tokens(&c, tokens, key.Options{SaveUnfull: true}); err != nil {
+		return nil, usage(err)
+	}
+	q := &admin.WhyRequest{Space: hex.EncodeToString(c.Space[:])}
+	for _, h := range c.Hashes {
+		q.Hashes = append(q.Hashes, hex.EncodeToString(h[:]))
+	}
+	return q, nil
+}
+
+func askWhy(cmd *cobra.Command, at *adminFlags, q *admin.WhyRequest, asJSON bool) error {
+	var r admin.Why
+	if err := at.call(func(c *admin.Client) error { return c.Do(cmd.Context(), "POST", "/v1/why", q, &r) }); err != nil {
+		return err
+	}
+	if asJSON {
+		return printJSON(cmd.OutOrStdout(), r)
+	}
+	for i := range r.Prompts {
+		printWhy(cmd, &r.Prompts[i])
+	}
+	return nil
+}
+
+func printWhy(cmd *cobra.Command, m *admin.Missed) {
+	w := cmd.OutOrStdout()
+	had := fmt.Sprintf("%s of %s tokens", human.Count(m.Got), human.Count(m.Tokens))
+	if m.Got >= m.Tokens {
+		fmt.Fprintf(w, "all %s tokens were there; space %s %s\n", human.Count(m.Tokens), m.Space, printable(m.Model))
+		return
+	}
+	fmt.Fprintf(w, "%s, up to chunk %s of %s; space %s %s\n", had, human.Count(m.Chunk), human.Count(m.Chunks), m.Space, printable(m.Model))
+	fmt.Fprintf(w, "%s: %s\n", m.Reason, m.Sentence)
+	for _, n := range m.Nearest {
+		fmt.Fprintf(w, "  in space %s %s", n.Space, printable(n.Model))
+		for i, d := range n.Differs {
+			lead := ", "
+			if i == 0 {
+				lead = ": "
+			}
+			fmt.Fprintf(w, "%s%s is %q there and %q here", lead, d.Field, d.There, d.Here)
+		}
+		fmt.Fprintln(w)
+	}
+}

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"encoding/hex"
+	"strings"
+	"testing"
+
+	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/internal/admin"
+	"github.com/kvstored/kvstored/key"
+)
+
+// TestWhy: the command says why a prompt is missing, by its tokens and by the name of its
+// request, and what is wrong with a question.
+func TestWhy(t *testing.T) {
+	d := startDaemonWith(t, func(cfg *config.Config) { cfg.CPU.Capacity, cfg.Disk.Capacity = 64<<20, 0 })
+	t.Setenv("KVSTORED_SOCKET", d.socket)
+	ask := func(args ...string) admin.Missed {
+		t.Helper()
+		r := read[admin.Why](t, append([]string{"why"}, args...)...)
+		if len(r.Prompts) != 1 {
+			t.Fatalf("%d prompts", len(r.Prompts))
+		}
+		return r.Prompts[0]
+	}
+	if m := ask("--text", "a prompt"); m.Reason != "never_stored" || m.Chunks != 1 || m.Chunk != 0 {
+		t.Errorf("before it is stored: %+v", m)
+	}
+	must(t, "payload", "put", "--text", "a prompt")
+	if m := ask("--text", "a prompt"); m.Reason != "nothing" || m.Chunk != 1 {
+		t.Errorf("stored: %+v", m)
+	}
+	m := ask("--text", "a prompt", "--dtype", "fp8")
+	if m.Reason != "other_space" || len(m.Nearest) != 1 || len(m.Nearest[0].Differs) != 1 || m.Nearest[0].Differs[0] != (admin.Differs{Field: "dtype", Here: "fp8", There: "bytes"}) {
+		t.Errorf("with another dtype: %+v", m)
+	}
+	if out := must(t, "", "why", "--text", "a prompt", "--dtype", "fp8"); !strings.Contains(out, `dtype is "bytes" there and "fp8" here`) {
+		t.Errorf("with another dtype:\n%s", out)
+	}
+	must(t, "", "delete", "--text", "a prompt")
+	if m := ask("--text", "a prompt"); m.Reason != "deleted" || m.Tier != "cpu" || m.Left == nil {
+		t.Errorf("deleted: %+v", m)
+	}
+	space := key.Space{Model: "m", DType: "b", World: 1, ChunkTokens: 4, Method: key.SHA256}
+	c, err := client.Dial(t.Context(), d.socket, client.Options{Space: &space})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	j, err := c.Prefetch(t.Context(), client.Tokens([]uint32{1, 2, 3, 4, 5, 6, 7, 8}), client.PrefetchOptions{LookupID: "request-7"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m := ask("--lookup-id", "request-7"); m.Reason != "never_stored" || m.Tokens != 8 || m.Got != 0 || m.Chunks != 2 || m.Model != "m" {
+		t.Errorf("by its name: %+v", m)
+	}
+	if err := j.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	id := c.Space().ID()
+	if m := ask("--space", hex.EncodeToString(id[:]), "--tokens", "1,2,3,4"); m.Reason != "never_stored" || m.Chunks != 1 {
+		t.Errorf("by its space: %+v", m)
+	}
+	fails(t, exitUsage, "at least one", "why")
+	fails(t, exitUsage, "none of the others", "why", "--text", "x", "--lookup-id", "y")
+	fails(t, exitUsage, "none of the others", "why", "--text", "x", "--space", hex.EncodeToString(id[:]), "--model", "m")
+	fails(t, exitFailure, `"zz" is no space`, "why", "--text", "x", "--space", "zz")
+	fails(t, exitFailure, "nothing is remembered", "why", "--lookup-id", "request-8")
+	fails(t, exitUsage, "is empty", "why", "--tokens", ",")
+	fails(t, exitFailure, "was not opened", "why", "--tokens", "1", "--space", strings.Repeat("0", 32))
+}

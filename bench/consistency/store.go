@@ -31,7 +31,7 @@ type upkeep interface {
 	// Exercise does what leaves nothing to check: pins, warm-ups, room that is
 	// not used.
 	Exercise(ctx context.Context, p client.Prompt, n uint64) error
-	// Empty forgets what is in DRAM.
+	// Empty forgets the chunks in DRAM.
 	Empty(ctx context.Context) error
 	Client() *client.Client
 }

@@ -48,7 +48,7 @@ func call(t *testing.T, c *http.Client, method, path, body string) (*http.Respon
 	return resp, string(text)
 }
 
-// TestAdminWrongInput: each wrong way to call is answered by its code, what is wrong
+// TestAdminWrongInput: each wrong way to call is answered by its code, its text
 // and what to do, and costs nothing.
 func TestAdminWrongInput(t *testing.T) {
 	d := startDaemonWith(t, func(c *config.Config) { c.CPU.Capacity, c.Disk.Capacity = 64<<20, 0 })

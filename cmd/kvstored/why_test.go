@@ -12,7 +12,7 @@ import (
 )
 
 // TestWhy: the command says why a prompt is missing, by its tokens and by the name of its
-// request, and what is wrong with a question.
+// request, and names the error of a wrong question.
 func TestWhy(t *testing.T) {
 	d := startDaemonWith(t, func(cfg *config.Config) { cfg.CPU.Capacity, cfg.Disk.Capacity = 64<<20, 0 })
 	t.Setenv("KVSTORED_SOCKET", d.socket)

@@ -31,7 +31,7 @@ type Waiting struct {
 	File    string `json:"file"`
 }
 
-// Pins is what is pinned, and which connections hold something.
+// Pins is the pins, and the connections that hold something.
 type Pins struct {
 	Pins    []Pin    `json:"pins"`    // by name, connection and space
 	Holders []Holder `json:"holders"` // by age
@@ -57,7 +57,7 @@ type Holder struct {
 	PinBytes   uint64 `json:"pin_bytes"`
 }
 
-// RevokeRequest names what is to be freed: one of the three.
+// RevokeRequest names pins or a connection: one of the three.
 type RevokeRequest struct {
 	Name       *string `json:"name,omitempty"` // the pins of a name
 	AllPins    bool    `json:"all_pins,omitempty"`

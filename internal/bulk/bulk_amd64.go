@@ -20,7 +20,7 @@ var streams = vectors && isAMD()
 //go:noescape
 func hashBlocks(lanes *[8]uint64, secret *[192]byte, src *byte, n int)
 
-// copyBlocks is hashBlocks, and stores to dst what it hashes.
+// copyBlocks is hashBlocks, and stores to dst the bytes that it hashes.
 //
 //go:noescape
 func copyBlocks(lanes *[8]uint64, secret *[192]byte, dst, src *byte, n int)

@@ -27,7 +27,7 @@ type Stats struct {
 	Memory        budget.Stats `json:"memory"` // of clients, outside the arena
 	Server        server.Stats `json:"server"`
 	Store         StoreStats   `json:"store"`
-	Advice        string       `json:"advice"` // one sentence: what was missed, and what would have helped; "" while nothing was asked
+	Advice        string       `json:"advice"`         // one sentence: what was missed, and what would have helped; "" while nothing was asked
 	RESP          *resp.Stats  `json:"resp,omitempty"` // of front ends that are on
 	LM            *lm.Stats    `json:"lm,omitempty"`
 	Events        *EventStats  `json:"events,omitempty"`

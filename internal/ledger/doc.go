@@ -35,7 +35,7 @@
 // longer than the tier has left behind, from its root on, and also from
 // underneath the rest of it.
 //
-// Options.Entries bounds how many entries there are, whatever they occupy, and
+// Options.Entries bounds the number of entries, of any size, and
 // with them the memory of the books: Begin refuses one more, as a tier without
 // room does, and its owner evicts (Spare, ErrFull).
 //

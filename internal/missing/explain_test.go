@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TestExplain: each reason is explained, with what is known of it.
+// TestExplain: each reason is explained, with tier, policy and time.
 func TestExplain(t *testing.T) {
 	now := time.Unix(1000, 0)
 	for _, c := range []struct {

@@ -40,7 +40,7 @@ func (a *arguments) cutArgs() {
 	}
 }
 
-// reset empties the room, and gives back what is more than a connection keeps.
+// reset empties the room, and gives back the room beyond that which a connection keeps.
 func (a *arguments) reset() {
 	clear(a.args) // they lie in text, which may be long
 	a.args, a.text, a.ends = a.args[:0], a.text[:0], a.ends[:0]

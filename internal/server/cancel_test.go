@@ -121,7 +121,7 @@ func (g *stage) dirty() {
 }
 
 // TestCancelInNoTime: a request that waits ends when its client cancels it, without
-// its deadline or what it waits for, and holds nothing any more.
+// its deadline or the event that it waits for, and holds nothing any more.
 func TestCancelInNoTime(t *testing.T) {
 	for _, tt := range cancelCases {
 		s := script{at: "d", do: tt.do, memory: budget.New(budget.Options{Bytes: 256 << 20}), find: tt.find}

@@ -69,6 +69,12 @@ func (a *arc) move(id ID, from, to int) {
 	a.put(id, to, 0)
 }
 
+// Leave makes a ghost of id.
+func (a *arc) Leave(id ID) {
+	i := a.quit(id)
+	a.endAsGhost(id, i, i)
+}
+
 // Evict takes from t1 if that is beyond p, else from t2; where ok refuses all,
 // from the other.
 func (a *arc) Evict(ok func(ID) bool) (ID, bool) {

@@ -8,7 +8,7 @@
 //
 // [Policy] is the whole contract for most: Miss and Add for a new entry, Touch
 // for a hit, Evict for the next victim, Allow for a refused one that may go
-// now. [Renewer] and [MetaReader] serve policies that use more of what the owner
+// now. [Renewer], [Leaver] and [MetaReader] serve policies that use more of what the owner
 // knows. A [Planner] observes whole requests, and may admit a chunk or not.
 // Package policytest has the conformance suite that every policy passes.
 //
@@ -45,7 +45,8 @@
 //
 // arc and s3fifo remember the hashes of their victims, weighed as the entries
 // were: arc as many as make two capacities together with the residents,
-// s3fifo 0.9 of one. Removing an entry leaves no ghost. A ghost is known by 32
+// s3fifo 0.9 of one. Removing an entry leaves no ghost, unless
+// the owner says that it lets it go for room ([Leaver]). A ghost is known by 32
 // bits, which is exact for hashes below 2³², as those of a replay are; among
 // ten million ghosts one other hash in 400 is taken for one.
 //

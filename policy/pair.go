@@ -91,11 +91,17 @@ func (p *pair) endAsGhost(id ID, i, queue int) {
 	p.ghosts.put(queue, hash, size)
 }
 
-func (p *pair) Remove(id ID) {
+func (p *pair) Remove(id ID) { p.end(id, p.quit(id)) }
+
+// quit takes id out of its order, and returns which. Weights are the caller's.
+func (p *pair) quit(id ID) int {
 	i := p.in(id)
 	p.orders[i].leave(&p.nodes, id)
-	p.end(id, i)
+	return i
 }
+
+// Proven reports whether id is in the second order.
+func (p *pair) Proven(id ID) bool { return p.in(id) == 1 }
 
 func (p *pair) Allow(id ID) { p.orders[p.in(id)].allow(&p.nodes, id) }
 

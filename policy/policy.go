@@ -50,6 +50,17 @@ type Policy interface {
 // request asked for them again. Other policies have no use for that.
 type Renewer interface{ Renew(id ID) }
 
+// Leaver is a Policy with ghosts. Its owner may know an entry that nothing needs any
+// more, and have it go before those that Evict would choose.
+type Leaver interface {
+	// Leave is Evict where the owner has chosen id: it leaves the same ghost.
+	Leave(id ID)
+	// Proven reports whether id is among those that were asked for again,
+	// before they left the last time or since. Whatever the owner knows of
+	// it, the policy's order is better.
+	Proven(id ID) bool
+}
+
 // MetaReader is a Policy that keeps no copy of what its owner knows of a
 // resident. ReadMetaFrom is called once, before the first Add, with a function
 // that returns the Meta that a resident was added with; Parent and Uses may be

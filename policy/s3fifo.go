@@ -64,6 +64,19 @@ func (p *s3fifo) Touch(id ID) {
 	}
 }
 
+// Leave makes a ghost of id, if that is in the small queue.
+func (p *s3fifo) Leave(id ID) { p.out(id, p.quit(id)) }
+
+// out ends id, which has left queue i.
+func (p *s3fifo) out(id ID, i int) {
+	if i == main {
+		p.end(id, main)
+		return
+	}
+	p.endAsGhost(id, small, lost)
+	p.ghosts.trim(lost, p.ghostRoom)
+}
+
 // Evict takes from the main queue if that is beyond its share, else from the
 // small one; where that yields no victim, as when it is empty, from the other.
 // An entry that the small queue promotes can be the next victim.
@@ -86,8 +99,7 @@ func (p *s3fifo) fromSmall(ok func(ID) bool) (ID, bool) {
 			return 0, false
 		}
 		if p.nodes.at(uint32(id)).mark() < p.promoteAt {
-			p.endAsGhost(id, small, lost)
-			p.ghosts.trim(lost, p.ghostRoom)
+			p.out(id, small)
 			return id, true
 		}
 		p.shift(id, small, main)
@@ -103,7 +115,7 @@ func (p *s3fifo) fromMain(ok func(ID) bool) (ID, bool) {
 		}
 		uses := p.nodes.at(uint32(id)).mark() &^ upper
 		if uses == 0 {
-			p.end(id, main)
+			p.out(id, main)
 			return id, true
 		}
 		p.put(id, main, uses-1)

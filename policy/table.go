@@ -71,6 +71,8 @@ func Names() []string {
 var (
 	_ MetaReader = (*gdsf)(nil)
 	_ MetaReader = (*pair)(nil)
+	_ Leaver     = (*arc)(nil)
+	_ Leaver     = (*s3fifo)(nil)
 	_ Renewer    = (*lru)(nil)
 	_ Renewer    = (*mru)(nil)
 	_ Renewer    = (*arc)(nil)

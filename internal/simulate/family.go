@@ -14,7 +14,8 @@ type family struct {
 	keep     Keep
 	every    int // blocks between two boundaries beside those of Keep; 0 = none
 	policy   policy.Policy
-	capacity int64 // bytes
+	leaver   policy.Leaver // policy, if it is one
+	capacity int64         // bytes
 	used     int64
 
 	in     []bool   // by piece: resident
@@ -51,6 +52,7 @@ func newFamily(t *Trace, groups []pieces, keep Keep, every int, capacity int64, 
 		}
 	}
 	f.alive = newLiveness(f)
+	f.leaver, _ = p.(policy.Leaver)
 	if p, ok := p.(policy.MetaReader); ok {
 		p.ReadMetaFrom(f.told)
 	}
@@ -153,7 +155,7 @@ func (f *family) admit(p uint32) bool {
 	f.policy.Miss(uint64(p)+1, size)
 	for f.used+size > f.capacity {
 		if id, found := f.alive.first(); found {
-			f.policy.Remove(policy.ID(id))
+			f.lets(id)
 			f.evicted(id)
 			continue
 		}
@@ -185,7 +187,7 @@ func (f *family) evicted(p uint32) {
 	b := f.block(p)
 	for g := 1; g < len(f.groups); g++ {
 		if q := f.piece(b, g); f.in[q] {
-			f.policy.Remove(policy.ID(q))
+			f.lets(q)
 			f.leave(q)
 		}
 	}
@@ -197,6 +199,15 @@ func (f *family) evicted(p uint32) {
 			}
 			f.alive.offer(q)
 		}
+	}
+}
+
+// lets has the policy forget a piece that goes though it is not the policy's choice.
+func (f *family) lets(p uint32) {
+	if f.leaver != nil {
+		f.leaver.Leave(policy.ID(p))
+	} else {
+		f.policy.Remove(policy.ID(p))
 	}
 }
 

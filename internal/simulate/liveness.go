@@ -1,5 +1,7 @@
 package simulate
 
+import "github.com/kvstored/kvstored/policy"
+
 // lineage is the blocks of a trace as a tree.
 type lineage struct {
 	depth     []int    // blocks of the prefix that ends with a block
@@ -22,7 +24,8 @@ func newLineage(parents []uint32) lineage {
 // liveness counts which pieces a live boundary needs: a block at which all that
 // any group needs is resident. What no live boundary needs is dead; Dead lets it go
 // before anything that the policy would choose, but for full pieces that were used
-// since they came: these show where prompts part, and the policy's choice is better.
+// since they came, and pieces that the policy knows as proven: these show where
+// prompts part, and the policy's choice is better.
 type liveness struct {
 	*family
 	live  []bool   // by block
@@ -104,7 +107,7 @@ func (l *liveness) first() (p uint32, found bool) {
 	for len(l.cold) > 0 {
 		p, l.cold = l.cold[0], l.cold[1:]
 		switch {
-		case !l.dead(p):
+		case !l.dead(p), l.leaver != nil && l.leaver.Proven(policy.ID(p)):
 		case l.users[p] == l.turn:
 			l.later = append(l.later, p)
 		case l.group(p) > 0 || l.kids[l.block(p)] == 0:

@@ -59,6 +59,16 @@ func (m *arc) Renew(id policy.ID) {
 	m.Touch(id)
 }
 
+func (m *arc) Leave(id policy.ID) {
+	ghosts := &m.b1
+	if m.Proven(id) {
+		ghosts = &m.b2
+	}
+	m.haunt(ghosts, m.remove(id))
+}
+
+func (m *arc) Proven(id policy.ID) bool { return m.t2.has(byID(id)) }
+
 func (m *arc) Remove(id policy.ID) { m.remove(id) }
 
 func (m *arc) remove(id policy.ID) item {
@@ -84,10 +94,14 @@ func (m *arc) Evict(ok func(policy.ID) bool) (policy.ID, bool) {
 		ghosts = thenGhosts
 	}
 	if found {
-		for _, q := range []*weighed{&m.b1, &m.b2, &m.promised} {
-			q.cut(byHash(e.hash))
-		}
-		ghosts.push(e)
+		m.haunt(ghosts, e)
 	}
 	return e.id, found
+}
+
+func (m *arc) haunt(ghosts *weighed, e item) {
+	for _, q := range []*weighed{&m.b1, &m.b2, &m.promised} {
+		q.cut(byHash(e.hash))
+	}
+	ghosts.push(e)
 }

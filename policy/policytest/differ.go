@@ -96,9 +96,7 @@ func (d *differ) step(op int, id policy.ID, source func(n int) int) {
 		}
 	case op < 10:
 		if e.resident {
-			d.got.Remove(id)
-			d.want.Remove(id)
-			d.forget(id)
+			d.takeOut(id, source(2) == 1)
 		}
 	case op < 12:
 		e.locked = true // without a word: only unlocking is announced
@@ -107,6 +105,28 @@ func (d *differ) step(op int, id policy.ID, source func(n int) int) {
 	default:
 		d.evict()
 	}
+}
+
+// takeOut removes id, or lets it leave if the policy tells the one from the other.
+func (d *differ) takeOut(id policy.ID, leave bool) {
+	got, leaves := d.got.(policy.Leaver)
+	want, should := d.want.(policy.Leaver)
+	if leaves != should {
+		d.t.Fatalf("leaves: %v; the model: %v", leaves, should)
+	}
+	if leaves {
+		if proven, should := got.Proven(id), want.Proven(id); proven != should {
+			d.t.Fatalf("after %d victims: %d is proven: %v; the model: %v", d.victims, id, proven, should)
+		}
+	}
+	if leave && leaves {
+		got.Leave(id)
+		want.Leave(id)
+	} else {
+		d.got.Remove(id)
+		d.want.Remove(id)
+	}
+	d.forget(id)
 }
 
 func (d *differ) add(id policy.ID, hash uint64) {

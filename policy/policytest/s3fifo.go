@@ -58,6 +58,22 @@ func (m *s3fifo) Remove(id policy.ID) {
 	m.main.cut(byID(id))
 }
 
+func (m *s3fifo) Leave(id policy.ID) {
+	if e, found := m.small.cut(byID(id)); found {
+		m.haunt(e)
+	}
+	m.main.cut(byID(id))
+}
+
+func (m *s3fifo) Proven(id policy.ID) bool { return m.main.has(byID(id)) }
+
+func (m *s3fifo) haunt(e item) {
+	m.ghosts.cut(byHash(e.hash))
+	m.promised.cut(byHash(e.hash))
+	m.ghosts.push(e)
+	m.ghosts.trim(m.ghostShare)
+}
+
 func (m *s3fifo) Evict(ok func(policy.ID) bool) (id policy.ID, found bool) {
 	acceptable := func(e item) bool { m.steps++; return ok(e.id) }
 	if m.main.weight() > m.mainShare || len(m.small) == 0 {
@@ -79,10 +95,7 @@ func (m *s3fifo) fromSmall(acceptable func(item) bool) (policy.ID, bool) {
 			return 0, false
 		}
 		if e.uses < 2 {
-			m.ghosts.cut(byHash(e.hash))
-			m.promised.cut(byHash(e.hash))
-			m.ghosts.push(e)
-			m.ghosts.trim(m.ghostShare)
+			m.haunt(e)
 			return e.id, true
 		}
 		e.uses = 0

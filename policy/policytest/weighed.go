@@ -34,6 +34,8 @@ func (q *weighed) cut(is func(item) bool) (e item, found bool) {
 	return item{}, false
 }
 
+func (q weighed) has(is func(item) bool) bool { return slices.ContainsFunc(q, is) }
+
 func (q *weighed) push(e item) { *q = append(*q, e) }
 
 // trim drops items from the front until the queue weighs no more than limit.

@@ -58,9 +58,13 @@ func (p *s3fifo) Add(id ID, m Meta) {
 	p.enter(id, to, m.Size)
 }
 
+// uses is how many of its uses the policy counts.
+func (p *s3fifo) uses(id ID) uint8 { return p.nodes.at(uint32(id)).mark() &^ upper }
+
 func (p *s3fifo) Touch(id ID) {
 	if n := p.nodes.resident(id); n.mark()&^upper < p.maxUses {
 		n.setMark(n.mark() + 1)
+		p.Allow(id) // to move on, if it was refused
 	}
 }
 
@@ -79,7 +83,8 @@ func (p *s3fifo) out(id ID, i int) {
 
 // Evict takes from the main queue if that is beyond its share, else from the
 // small one; where that yields no victim, as when it is empty, from the other.
-// An entry that the small queue promotes can be the next victim.
+// An entry that the small queue promotes can be the next victim. What has another
+// round or another queue before it is no victim, so ok is not asked of it.
 func (p *s3fifo) Evict(ok func(ID) bool) (ID, bool) {
 	if p.weights[main] > p.mainShare {
 		if id, found := p.fromMain(ok); found {
@@ -93,12 +98,13 @@ func (p *s3fifo) Evict(ok func(ID) bool) (ID, bool) {
 }
 
 func (p *s3fifo) fromSmall(ok func(ID) bool) (ID, bool) {
+	goes := func(id ID) bool { return p.uses(id) >= p.promoteAt || ok(id) }
 	for {
-		id, found := p.take(small, ok)
+		id, found := p.take(small, goes)
 		if !found {
 			return 0, false
 		}
-		if p.nodes.at(uint32(id)).mark() < p.promoteAt {
+		if p.uses(id) < p.promoteAt {
 			p.out(id, small)
 			return id, true
 		}
@@ -108,12 +114,13 @@ func (p *s3fifo) fromSmall(ok func(ID) bool) (ID, bool) {
 }
 
 func (p *s3fifo) fromMain(ok func(ID) bool) (ID, bool) {
+	goes := func(id ID) bool { return p.uses(id) > 0 || ok(id) }
 	for {
-		id, found := p.take(main, ok)
+		id, found := p.take(main, goes)
 		if !found {
 			return 0, false
 		}
-		uses := p.nodes.at(uint32(id)).mark() &^ upper
+		uses := p.uses(id)
 		if uses == 0 {
 			p.out(id, main)
 			return id, true

@@ -43,6 +43,32 @@ func TestPublishedGroups(t *testing.T) {
 	}
 }
 
+// TestDeadFirstCostsNothing: whatever the policy, a store that lets dead chunks go first
+// hits no less than one of single keys, but for two in a thousand.
+func TestDeadFirstCostsNothing(t *testing.T) {
+	if raced {
+		t.Skip("the race detector makes a minute of it, and there is one goroutine a row")
+	}
+	trace := conversation(t)
+	for _, name := range []string{"gpt-oss-120b", "gemma-3-27b", "qwen3-next-80b", "nemotron-h-8b"} {
+		m, err := config.ModelNamed(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows, err := RunGroups(t.Context(), trace, GroupOptions{Model: &m, Policies: policy.Names(), Keeps: []Keep{Keys, Dead}, Capacities: []int{1000, 5859, 10000}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := 0; i < len(rows); i += 6 {
+			for c := range 3 {
+				if keys, dead := rows[i+c], rows[i+3+c]; dead.OverallHitRate < keys.OverallHitRate-.002 {
+					t.Errorf("%s, %s at %d: %.4f, single keys %.4f", name, dead.Policy, dead.CapacityBlocks, dead.OverallHitRate, keys.OverallHitRate)
+				}
+			}
+		}
+	}
+}
+
 var small = []config.Model{
 	{Groups: []config.ModelGroup{{Kind: "full", BytesPerToken: 3}, {Kind: "window", BytesPerToken: 2, Window: 1100}}},
 	{Groups: []config.ModelGroup{{Kind: "full", BytesPerToken: 1}, {Kind: "state", StateBytes: 2000, StateEvery: 512}}, Every: 1024},

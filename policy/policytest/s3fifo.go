@@ -90,7 +90,7 @@ func (m *s3fifo) Evict(ok func(policy.ID) bool) (id policy.ID, found bool) {
 
 func (m *s3fifo) fromSmall(acceptable func(item) bool) (policy.ID, bool) {
 	for {
-		e, found := m.small.cut(acceptable)
+		e, found := m.small.cut(func(e item) bool { return e.uses >= 2 || acceptable(e) })
 		if !found {
 			return 0, false
 		}
@@ -105,7 +105,7 @@ func (m *s3fifo) fromSmall(acceptable func(item) bool) (policy.ID, bool) {
 
 func (m *s3fifo) fromMain(acceptable func(item) bool) (policy.ID, bool) {
 	for {
-		e, found := m.main.cut(acceptable)
+		e, found := m.main.cut(func(e item) bool { return e.uses > 0 || acceptable(e) })
 		if !found || e.uses == 0 {
 			return e.id, found
 		}

@@ -21,7 +21,7 @@ var rows = [][]string{
 	{"clients/python", "internal/broadcast", "internal/bulk", "internal/glob", "internal/httpd", "internal/human", "internal/version", "internal/zmtp"},
 	{"internal/access", "internal/missing"},
 	{"key", "policy", "config", "internal/accept", "internal/arena", "internal/breaker", "internal/budget", "internal/chart", "internal/database", "internal/extent", "internal/fair", "internal/flight", "internal/hybrid", "internal/radix", "internal/socket", "internal/spin", "router/index"},
-	{"internal/checkpoint", "internal/departed", "internal/events", "internal/ledger", "internal/record", "internal/wire", "router/event"},
+	{"internal/boundary", "internal/checkpoint", "internal/departed", "internal/events", "internal/ledger", "internal/record", "internal/wire", "router/event"},
 	{"tier", "internal/feed", "internal/hint", "internal/publish", "internal/retain"},
 	{"internal/stack"},
 	{"internal/nested"}, // for tests

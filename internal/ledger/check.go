@@ -73,6 +73,9 @@ func (a *audit) lines() error {
 	b := a.book
 	for id := uint32(1); id < b.entries.n; id++ {
 		e := b.entries.at(id)
+		if e.mark&cooled != 0 && b.evictable(e) && !e.isRetained() && *b.order.cold.link(id) == 0 {
+			return fmt.Errorf("ledger: entry %d is to go first, and is not in line", id)
+		}
 		if !b.underneath(e) {
 			continue
 		}
@@ -199,6 +202,9 @@ func (a *audit) add(e *entry) {
 		}
 		if e.isRetained() {
 			a.count.RetainedBytes += n
+		}
+		if e.mark&cooled != 0 {
+			a.count.ColdBytes += n
 		}
 	case gone:
 		if !a.book.isHeld(e) {

@@ -2,22 +2,17 @@ package ledger
 
 import "github.com/kvstored/kvstored/key"
 
-// coldLook is how many of the cold ones a victim looks at: one that is held or has a
-// kid goes to the back.
-const coldLook = 8
-
 // nextCold takes out the next of the entries that go before any that a policy would
 // choose: the ends of prompts that a client has said will not be asked for
-// again. They are in a line, in which some are not cold any more.
+// again, and what no usable prefix needs (see Need). They are in a line, in which some
+// are not cold any more. One that may not go now leaves the line, and is put into it again
+// when it may: so each is looked at once for that.
 func (o *order) nextCold() (id uint32, found bool) {
-	for range min(coldLook, o.cold.n) {
+	for range min(o.cold.n, maxRound) {
 		id := o.cold.pop()
-		switch e := o.entries.at(id); {
-		case e.mark&cooled == 0 || e.isRetained():
-		case o.evictable(e):
+		o.looked++
+		if e := o.entries.at(id); e.mark&cooled != 0 && !e.isRetained() && o.evictable(e) {
 			return id, true
-		default:
-			o.cold.push(id)
 		}
 	}
 	return 0, false
@@ -44,8 +39,23 @@ func Cool(l *Ledger, space key.SpaceID, hs []key.Hash) {
 }
 
 func (b *book) cool(id uint32) {
-	b.entries.at(id).mark |= cooled
-	b.order.cold.push(id)
+	e := b.entries.at(id)
+	if b.setCold(e, true); b.evictable(e) {
+		b.order.cold.push(id)
+	}
+}
+
+// setCold marks a resident entry, and keeps the count.
+func (t *table) setCold(e *entry, is bool) {
+	if is == (e.mark&cooled != 0) {
+		return
+	}
+	e.mark ^= cooled
+	if is {
+		t.count.ColdBytes += t.bytes(e)
+	} else {
+		t.count.ColdBytes -= t.bytes(e)
+	}
 }
 
 // eachOwn calls do for the resident chunks that are a chain's alone, the last one first.

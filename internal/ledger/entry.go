@@ -75,6 +75,7 @@ const (
 
 	below  mark = 1 << 6  // the first of maxBelow tiers that may have it
 	passed mark = 1 << 10 // see Pass
+	ends   mark = 1 << 11 // a usable prefix ends with it; see Need
 	hit    mark = 1 << 12 // the upper four bits count touches
 )
 

@@ -172,8 +172,9 @@ func (b *book) endResidency(id uint32) {
 	b.unlink(id)
 	b.countRetained(e, -1)
 	e.setRank(0)
+	b.setCold(e, false)
 	e.life = gone
-	e.mark &^= fresh | cooled | passed
+	e.mark &^= fresh | passed | ends
 	b.count.Entries--
 	if e.mark&dirty != 0 { // it stays so, for whoever takes the entry over
 		b.count.DirtyEntries--

@@ -60,6 +60,7 @@ type Entry struct {
 	// Charged says that EvictSafely has charged its bytes to the daemon as
 	// Unwritten, for the writer below.
 	Charged bool
+	Cold    bool // it is to go first; see MarkCold and Need
 }
 
 // Limits bound what may be protected, in occupied bytes; 0 is unlimited. An
@@ -190,6 +191,7 @@ type Stats struct {
 	DirtyEntries   int   // resident, and the tiers below lack them
 	DirtyBytes     int64 // payload bytes of these
 	RetainedBytes  int64 // occupied by entries that have a rank; see Retain
+	ColdBytes      int64 // occupied by those that go first; see MarkCold and Need
 	Filling        int
 	Holes          int // missing parents of entries
 	Owners         int

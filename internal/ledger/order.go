@@ -24,8 +24,9 @@ type order struct {
 
 	chain   []uint64 // of the request being announced
 	cold    line
-	passing line // what Pass was told of, in that order
-	stale   int  // entries that this round may still drop from lines; see nextUnder
+	passing line   // what Pass was told of, in that order
+	stale   int    // entries that this round may still drop from lines; see nextUnder
+	looked  uint64 // entries of the cold line that victims have looked at
 }
 
 // init installs the policies. Those of quotas are of the kind of opt.Policy.
@@ -134,7 +135,8 @@ func (o *order) renew(id uint32) {
 func (o *order) use(id policy.ID) {
 	e := o.entries.at(uint32(id))
 	e.forgetSpared()
-	e.mark = e.mark&^(cooled|passed) | used
+	o.setCold(e, false)
+	e.mark = e.mark&^passed | used
 	if e.mark&fresh != 0 {
 		e.mark &^= fresh
 		o.renew(uint32(id))
@@ -153,6 +155,9 @@ func (o *order) renews() bool {
 }
 
 func (o *order) allow(id uint32) {
+	if o.entries.at(id).mark&cooled != 0 {
+		o.cold.push(id)
+	}
 	o.retained.allow(o.entries.at(id), policy.ID(id))
 	o.inScopes(o.entries.at(id), func(r *scope) { r.policy.Allow(policy.ID(id)) })
 }
@@ -202,5 +207,5 @@ func (o *order) steps() (n uint64) {
 	for i := range o.scopes {
 		n += o.scopes[i].policy.Steps()
 	}
-	return n + o.retired + o.retained.steps()
+	return n + o.retired + o.retained.steps() + o.looked
 }

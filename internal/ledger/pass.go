@@ -33,6 +33,9 @@ func (l *Ledger) passRound(space key.SpaceID, hs []key.Hash) {
 	}
 }
 
+// passLook is how many entries of the line of Pass a victim looks at.
+const passLook = 8
+
 // nextPassed takes out the next entry on the line of Pass that a working tier
 // below has, and that may go: as a leaf, or from underneath others. An entry that
 // may not go yet is put at the back. To a quota Pass is nothing.
@@ -40,7 +43,7 @@ func (o *order) nextPassed(r uint32, works mark) (id uint32, found bool) {
 	if r != everything {
 		return 0, false
 	}
-	for range min(coldLook, o.passing.n) {
+	for range min(passLook, o.passing.n) {
 		id := o.passing.pop()
 		e := o.entries.at(id)
 		switch {

@@ -90,6 +90,9 @@ func (b *book) unlink(id uint32) {
 	if was {
 		b.unshield(p)
 	}
+	if e.mark&(cooled|ends) != 0 && b.isSpent(p) {
+		b.setCold(p, true) // allow puts it into the line
+	}
 	switch {
 	case p.life == hole && p.kids == 0:
 		b.dropHole(up)

@@ -24,6 +24,7 @@ type space struct {
 	mix  uint64 // seeded hash of id, goes into the hash of every key in it
 
 	quota  uint32 // the scope of its quota; 0 for none
+	bounds bool   // its prefixes are usable where Need says so only
 	moving bool   // its entries join the order of no quota now; see Requote
 	bytes  int64  // occupied by its entries
 }

@@ -183,6 +183,7 @@ func (t *table) export(id uint32, x *Entry) {
 	}
 	x.Size, x.Value = e.size, e.value.unpack()
 	x.Dirty, x.Hits, x.Below = e.mark&dirty != 0, uint8(e.mark/hit), Below(e.mark&anyBelow/below)
+	x.Cold = e.mark&cooled != 0
 }
 
 // setDirty marks a resident entry, and keeps the count.

@@ -128,7 +128,7 @@ func (f *fill) sizes(c *reader, req *wire.ReserveRequest, from, to int) ([]uint3
 	return f.groups.fill(c, req, family, chains, wanted, from, to)
 }
 
-// fill makes the places of what is offered, and returns the bytes of each.
+// fill makes a place for each chunk that is offered, and returns its bytes.
 func (g *groupFill) fill(c *reader, req *wire.ReserveRequest, family *stack.Family, chains []*key.Chain, wanted [][]bool, from, to int) ([]uint32, error) {
 	spans, all := make([][2]int, len(chains)), 0
 	for i, chain := range chains {

@@ -122,7 +122,7 @@ func (r *rig) readsBack(c *client.Client, m *hybridModel, chains [3]*key.Chain, 
 }
 
 // A prompt that is stored in parts has its windows and states all the same: those that lie in an
-// earlier part too. What is not offered has no slot.
+// earlier part too. A chunk that is not offered has no slot.
 func TestReserveGroupsInParts(t *testing.T) {
 	r := newRig(t, options{capacity: 16 * mib})
 	c, m := r.hybrid(5, 1)
@@ -157,7 +157,7 @@ func TestReserveGroupsInParts(t *testing.T) {
 }
 
 // A reservation that finds no room for all full chunks grants no window; its client loses
-// nothing of what was granted, and an abort gives all back.
+// no slot that was granted, and an abort gives all back.
 func TestReserveGroupsShort(t *testing.T) {
 	r := newRig(t, options{capacity: 16 * mib})
 	c, m := r.hybrid(10, 1)

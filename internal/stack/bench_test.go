@@ -7,8 +7,10 @@ import (
 
 	"github.com/kvstored/kvstored/cpu"
 	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/boundary"
 	"github.com/kvstored/kvstored/internal/hybrid"
 	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/radix"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/policy"
@@ -152,4 +154,73 @@ func storeAll(b *testing.B, s *stack.Stack, o ledger.Owner, c *key.Chain, from, 
 		refs[i] = g.Ref
 	}
 	s.Commit(c, from, refs)
+}
+
+// BenchmarkEvictGroups evicts 100,000 entries one by one: chunks of flat prompts, or of
+// prompts of a hybrid model with the windows that one length of each needs, with what
+// each has the index, the table of boundaries and the ledger do.
+func BenchmarkEvictGroups(b *testing.B) {
+	const entries, each, windows = 100_000, 64, 4
+	for _, groups := range []bool{false, true} {
+		b.Run(map[bool]string{false: "flat", true: "groups"}[groups], func(b *testing.B) {
+			n := 0
+			for b.Loop() {
+				b.StopTimer()
+				lru, err := policy.New("lru", 1<<40)
+				if err != nil {
+					b.Fatal(err)
+				}
+				l, table, tree := ledger.New(ledger.Options{CapacityBytes: 1 << 40, Policy: lru}), boundary.New(), radix.New()
+				for p := range uint64(entries / each) {
+					storePrompt(b, l, table, tree, p, each, groups, windows)
+				}
+				b.StartTimer()
+				for e, ok := l.Evict(); ok; e, ok = l.Evict() {
+					l.Free(e.ID)
+					tree.Set(e.Key.Space, e.Key.Hash, 0, 1)
+					if n++; table.Knows(e.Key.Space) {
+						tell(l, table.Changed(e.Key, false))
+					}
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(n), "ns/victim")
+		})
+	}
+}
+
+func storePrompt(b *testing.B, l *ledger.Ledger, table *boundary.Table, tree *radix.Tree, seed uint64, n int, groups bool, windows int) {
+	publish := func(k key.Key, parent key.Hash) {
+		id, _, err := l.Begin(ledger.Daemon, ledger.Load, k, parent, 4096)
+		if err != nil {
+			b.Fatal(err)
+		}
+		l.Publish([]ledger.ID{id}, false)
+		if err := tree.Insert(k.Space, parent, k.Hash, 1); err != nil {
+			b.Fatal(err)
+		}
+	}
+	c := tiertest.Chain(seed+1, n)
+	if groups {
+		n -= windows
+	}
+	for i := range n {
+		publish(c.Key(i), c.Parent(i))
+	}
+	if !groups {
+		return
+	}
+	var needs []key.Key
+	for i := n - windows; i < n; i++ {
+		k := c.Key(i)
+		k.Space[0]++
+		publish(k, key.Hash{})
+		needs = append(needs, k)
+	}
+	tell(l, table.Declare([]key.Key{c.Key(n - 1)}, needs, func(key.Key) bool { return true }))
+}
+
+func tell(l *ledger.Ledger, told []boundary.Need) {
+	for _, n := range told {
+		ledger.Need(l, n.Key, n.Full, n.Needed)
+	}
 }

@@ -2,8 +2,12 @@ package stack
 
 import (
 	"context"
+	"slices"
 
+	"github.com/kvstored/kvstored/internal/boundary"
 	"github.com/kvstored/kvstored/internal/hybrid"
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
 
@@ -31,8 +35,67 @@ func (l lookups) Wanted(ctx context.Context, f *Family, every int) ([][]bool, er
 			}
 			done[g] = max(done[g], to)
 		}
+		l.declare(f, end)
 	})
 	return wanted, nil
+}
+
+// declare makes a usable length of a prompt known, or one that is about to be, in each
+// rank: what only such lengths need goes before anything else where none of these is
+// usable any more.
+func (l lookups) declare(f *Family, n int) {
+	if !slices.ContainsFunc(f.Groups, func(g hybrid.Group) bool { return g.Kind != hybrid.Full }) {
+		return
+	}
+	for r := range f.Chains[0] {
+		if end := f.Chains[0][r].Key(n/f.Groups[0].Chunk - 1); !l.index.declared(end) {
+			l.index.declare(f.pieces(n, r))
+		}
+	}
+}
+
+// pieces are what n tokens need of a rank: the last chunks of the full groups, and all of
+// the others.
+func (f *Family) pieces(n, rank int) (ends, needs []key.Key) {
+	for g, group := range f.Groups {
+		c := &f.Chains[g][rank]
+		from, to := group.Needs(0, n)
+		if group.Kind == hybrid.Full {
+			ends = append(ends, c.Key(to-1))
+			continue
+		}
+		for i := from; i < to && len(needs) <= boundary.MaxPieces; i++ {
+			needs = append(needs, c.Key(i))
+		}
+	}
+	return ends, needs
+}
+
+// declared reports whether a boundary that ends with k is known.
+func (x *index) declared(k key.Key) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.mu.bounds.Has(k)
+}
+
+// declare makes a boundary known, and tells the tiers of its pieces.
+func (x *index) declare(ends, needs []key.Key) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.levels.needed(x.mu.bounds.Declare(ends, needs, func(k key.Key) bool {
+		at, _ := x.mu.tree.Get(k.Space, k.Hash)
+		return at != 0
+	}))
+}
+
+// revive keeps the end of what the full groups have, of which no more is usable, from
+// going first: a prompt parts there, perhaps, and what it stores makes it usable.
+func (l lookups) revive(k key.Key) {
+	for _, to := range l.levels.all {
+		if to.Bounded != nil {
+			ledger.Revive(to.Bounded.Ledger(), k)
+		}
+	}
 }
 
 // whole is the tokens of the prompt up to the last of its usable lengths.

@@ -3,6 +3,7 @@ package stack
 import (
 	"sync/atomic"
 
+	"github.com/kvstored/kvstored/internal/boundary"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -29,6 +30,10 @@ type StackStats struct {
 	Corrupt      uint64 // chunks found wrong in DRAM and dropped
 	CorruptDown  uint64 // of those, the ones found when they were demoted or written
 	Recovering   bool
+
+	// Boundaries are the usable lengths of prompts of hybrid models that are known, and what
+	// they need.
+	Boundaries boundary.Stats
 
 	Replaced      uint64 // older bytes below that gave way to what was stored under their key
 	RecoverFailed uint64 // scans of the disk tier that failed
@@ -63,7 +68,8 @@ func (s *operator) Stats() StackStats {
 			st.LoadFailed[l.place] = l.failed.Load()
 		}
 	}
-	t := s.index.stats()
+	t, bounds := s.index.stats()
+	st.Boundaries = bounds
 	st.Chunks, st.Placeholders, st.IndexBytes = int64(t.Chunks), int64(t.Placeholders), int64(t.Bytes)
 	return st
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/kvstored/kvstored/internal/boundary"
 	"github.com/kvstored/kvstored/internal/departed"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/radix"
@@ -38,7 +39,7 @@ func newDRAM(ls *levels, log zerolog.Logger) *dram {
 	}
 	d.absences = &absences{log: departed.New(departed.DefaultEntries), levels: ls}
 	d.index = &index{levels: ls, holds: d.holds, absences: d.absences}
-	d.index.mu.tree = radix.New()
+	d.index.mu.tree, d.index.mu.bounds = radix.New(), boundary.New()
 	return d
 }
 

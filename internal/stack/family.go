@@ -61,6 +61,7 @@ func (l lookups) MatchFamily(ctx context.Context, f *Family, search tier.Set, mo
 	found := s.words.Longest(f.Groups, f.Skip, m.Run, s)
 	m.Tokens, m.Lacks = found.Tokens, found.Lacks
 	m.Needs = s.needs(m.Tokens)
+	s.learn(&m)
 	return m, nil
 }
 
@@ -177,6 +178,20 @@ func (s *familySearch) lose(g, from, to int) {
 	for p := range s.lost {
 		if p.Group == g && from <= p.Chunk && p.Chunk < to {
 			s.at[g][p.Chunk] = 0
+		}
+	}
+}
+
+// learn tells the tiers of the length that was found.
+func (s *familySearch) learn(m *FamilyMatch) {
+	if m.Tokens > s.family.Skip {
+		s.lookups.declare(s.family, m.Tokens)
+	}
+	for g, group := range s.family.Groups {
+		for r := range s.family.Chains[g] {
+			if group.Kind == hybrid.Full && m.Tokens < m.Run {
+				s.lookups.revive(s.family.Chains[g][r].Key(m.Run/group.Chunk - 1))
+			}
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/kvstored/kvstored/internal/boundary"
 	"github.com/kvstored/kvstored/internal/departed"
 	"github.com/kvstored/kvstored/internal/radix"
 	"github.com/kvstored/kvstored/key"
@@ -32,7 +33,8 @@ type index struct {
 
 	mu struct {
 		sync.Mutex
-		tree *radix.Tree
+		tree   *radix.Tree
+		bounds *boundary.Table // of hybrid models
 	}
 }
 
@@ -134,7 +136,16 @@ func (x *index) addChain(c *key.Chain, from, to int, p tier.Place) bool {
 // tell notes a chunk that p has; called with the lock held. DRAM is synced anyway.
 func (x *index) tell(p tier.Place, k key.Key) {
 	if p != tier.CPU {
-		x.levels.told(p, k, tier.Of(p))
+		x.told(p, k, tier.Of(p))
+	}
+}
+
+// told follows up on a change of what p has: the index has k at `at` now. It is called
+// with the lock held, which makes the last call leave the truth behind.
+func (x *index) told(p tier.Place, k key.Key, at tier.Set) {
+	x.levels.told(p, k, at)
+	if x.mu.bounds.Knows(k.Space) {
+		x.levels.needed(x.mu.bounds.Changed(k, at != 0))
 	}
 }
 
@@ -198,7 +209,7 @@ func (x *index) insertAll(p tier.Place, recs []tier.Record) {
 		}
 		x.journal.claimed(p, r.Key, r.Tokens, was)
 		at, _ := x.mu.tree.Get(r.Key.Space, r.Key.Hash)
-		x.levels.told(p, r.Key, tier.Set(at))
+		x.told(p, r.Key, tier.Set(at))
 	}
 }
 
@@ -219,7 +230,7 @@ func (x *index) set(k key.Key, p tier.Place, has bool, why departed.Kind) {
 		x.absences.left(p, k, why)
 	}
 	x.journal.changed(k, p, was, tier.Set(at))
-	x.levels.told(p, k, tier.Set(at))
+	x.told(p, k, tier.Set(at))
 }
 
 // keys lists what some tier of a set has of a space. It takes some 20 ns a key.
@@ -273,9 +284,9 @@ func (x *index) census(from int, chunks map[key.SpaceID]int) (next int) {
 	})
 }
 
-// stats is what the tree says of itself.
-func (x *index) stats() radix.Stats {
+// stats is what the tree and the table of boundaries say of themselves.
+func (x *index) stats() (radix.Stats, boundary.Stats) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.mu.tree.Stats()
+	return x.mu.tree.Stats(), x.mu.bounds.Stats()
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"sync/atomic"
 
+	"github.com/kvstored/kvstored/internal/boundary"
 	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
@@ -169,6 +170,18 @@ func (ls *levels) told(p tier.Place, k key.Key, at tier.Set) {
 			l.setBelow(k, tier.Of(p), at.Has(p))
 		case at.Has(p) && at&l.beyond != 0:
 			l.setBelow(k, at&l.beyond, true)
+		}
+	}
+}
+
+// needed tells the tiers what usable prefixes need, or do not any more. It is called with
+// the index's lock held.
+func (ls *levels) needed(told []boundary.Need) {
+	for _, n := range told {
+		for _, l := range ls.all {
+			if l.Bounded != nil {
+				ledger.Need(l.Bounded.Ledger(), n.Key, n.Full, n.Needed)
+			}
 		}
 	}
 }

@@ -1,0 +1,193 @@
+package stack_test
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	"github.com/kvstored/kvstored/internal/hybrid"
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier"
+	"github.com/kvstored/kvstored/tier/tiertest"
+)
+
+var groupOperations = flag.Int("groups.ops", 1500, "steps of TestDeadIsTheDefinition, in all")
+
+// forest is prompts of a hybrid model that share beginnings, in a store, with the
+// boundaries that stores and lookups have declared.
+type forest struct {
+	*rig
+	rng    *rand.Rand
+	groups hybrid.Family
+	bounds map[key.Key]*declared // by the last chunk of the first full group
+	at     map[key.Key]bool      // pieces of boundaries that were there after the last step
+}
+
+type declared struct {
+	ends, needs []key.Key
+	lost        bool
+}
+
+// prompt is a prompt of some chunks of the grid, of one of a few roots, that leaves a common way
+// somewhere.
+func (f *forest) prompt() *stack.Family {
+	grid := f.groups.Grid()
+	steps, leaves, other := 1+f.rng.IntN(10), f.rng.IntN(10), f.rng.Uint64N(3)
+	p := newFamily(f.groups, 1, steps)
+	root := f.rng.Uint64N(2)
+	for g := range p.Chains {
+		c, size := &p.Chains[g][0], f.groups[g].Chunk
+		for i := range c.Hashes {
+			c.Hashes[i] = key.Hash{byte(i + 1), byte(size), byte(root + 1)}
+			if i*size/grid >= leaves {
+				c.Hashes[i][3] = byte(other + 1)
+			}
+		}
+	}
+	return p
+}
+
+func (f *forest) declare(p *stack.Family, n int) {
+	b := new(declared)
+	for g, group := range f.groups {
+		from, to := group.Needs(0, n)
+		for i := from; i < to; i++ {
+			if k := p.Chains[g][0].Key(i); group.Kind != hybrid.Full {
+				b.needs = append(b.needs, k)
+			} else if i == to-1 {
+				b.ends = append(b.ends, k)
+			}
+		}
+	}
+	if f.bounds[b.ends[0]] == nil {
+		f.bounds[b.ends[0]] = b
+	}
+}
+
+func (f *forest) step(every int) {
+	p := f.prompt()
+	total := p.Chains[0][0].Len() * f.groups[0].Chunk
+	m, err := f.MatchFamily(f.t.Context(), p, tier.All, total, nil)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	if m.Tokens > 0 {
+		f.declare(p, m.Tokens)
+	}
+	g := f.rng.IntN(len(f.groups))
+	c := &p.Chains[g][0]
+	switch f.rng.IntN(6) {
+	case 0:
+		if _, err := f.Delete(f.t.Context(), []key.Key{c.Key(f.rng.IntN(c.Len()))}); err != nil {
+			f.t.Fatal(err)
+		}
+	case 1: // dropped from DRAM, and perhaps there below
+		i := f.rng.IntN(c.Len())
+		if err := f.hot.Delete(f.t.Context(), []key.Key{c.Key(i)}); err != nil {
+			f.t.Fatal(err)
+		}
+		_, _ = f.Hold(0, 0, c, i, i+1, make([]tier.Ref, 1)) // the index is told
+	default:
+		f.store(p, m, every)
+	}
+	f.follow()
+}
+
+// store stores what the groups want of a prompt.
+func (f *forest) store(p *stack.Family, m stack.FamilyMatch, every int) {
+	wanted, err := f.Wanted(f.t.Context(), p, every)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	grid := f.groups.Grid()
+	total := p.Chains[0][0].Len() * f.groups[0].Chunk / grid * grid
+	hybrid.Boundaries(m.Tokens, m.Run, total, (every+grid-1)/grid*grid, func(end int) { f.declare(p, end) })
+	for g := range wanted {
+		for i := range p.Chains[g][0].Len() {
+			if wanted[g] == nil || wanted[g][i] {
+				f.storeMissing(&p.Chains[g][0], i, i+1)
+				f.at[p.Chains[g][0].Key(i)] = true
+				f.follow()
+			}
+		}
+	}
+}
+
+// follow notes which boundaries have lost a piece in the last step.
+func (f *forest) follow() {
+	synctest.Wait()
+	now := make(map[key.Key]bool)
+	for _, b := range f.bounds {
+		all := true
+		for _, k := range slices.Concat(b.ends, b.needs) {
+			now[k] = f.Where(k) != 0
+			b.lost = b.lost || f.at[k] && !now[k]
+			all = all && now[k]
+		}
+		b.lost = b.lost && !all
+	}
+	f.at = now
+}
+
+// check compares the chunks that go first in DRAM with the definition: a window or a state that is
+// in the need of no boundary, and a full chunk that ends none, once one ended there.
+func (f *forest) check() {
+	f.t.Helper()
+	needed := make(map[key.Key]bool)
+	for _, b := range f.bounds {
+		for _, k := range slices.Concat(b.ends, b.needs) {
+			needed[k] = needed[k] || !b.lost
+		}
+	}
+	l := f.hot.Ledger()
+	for _, b := range f.bounds {
+		for _, k := range b.needs {
+			if e, st := l.Find(k); st == ledger.Resident && e.Cold == needed[k] {
+				f.t.Fatalf("chunk %x of space %x goes first: %v; needed: %v", k.Hash[:4], k.Space[:2], e.Cold, needed[k])
+			}
+		}
+		for _, k := range b.ends {
+			if e, st := l.Find(k); st == ledger.Resident && e.Cold && needed[k] {
+				f.t.Fatalf("the end %x of space %x goes first, and is needed", k.Hash[:4], k.Space[:2])
+			}
+		}
+	}
+	if err := l.Check(); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// After each step, in each state of the tiers, chunks go first that no usable prefix needs.
+func TestDeadIsTheDefinition(t *testing.T) {
+	families := []hybrid.Family{
+		{{Chunk: 16}, {Kind: hybrid.State, Chunk: 16}},
+		{{Chunk: 16}, {Kind: hybrid.Window, Tokens: 40, Chunk: 16}},
+		{{Chunk: 32}, {Kind: hybrid.Window, Tokens: 50, Chunk: 16}, {Kind: hybrid.State, Chunk: 16}, {Chunk: 16}},
+		{{Chunk: 16}, {Kind: hybrid.Local, Tokens: 64, Chunk: 16}, {Kind: hybrid.State, Chunk: 64}, {Kind: hybrid.Window, Tokens: 1, Chunk: 32}},
+	}
+	for i, groups := range families {
+		for _, lone := range []bool{true, false} {
+			t.Run(fmt.Sprint(groups, lone), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					o := options{capacity: 160 * kib, lone: lone}
+					if !lone {
+						o.disk = tiertest.NewMemory("disk", 320*kib)
+					}
+					f := &forest{
+						rig: newRig(t, o), rng: rand.New(rand.NewPCG(uint64(i), 5)), groups: groups,
+						bounds: make(map[key.Key]*declared), at: make(map[key.Key]bool),
+					}
+					for range *groupOperations / len(families) / 2 {
+						f.step(f.rng.IntN(2) * 3 * groups.Grid())
+						f.check()
+					}
+				})
+			})
+		}
+	}
+}

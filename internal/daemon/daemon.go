@@ -164,8 +164,8 @@ func (d *Daemon) makeServer() {
 		Settings: serverSettings(c), Spin: c.Arena.Spin, Fronts: frontSpaces(),
 		Version: version.String(), Epoch: d.epoch, Events: d.events.log, Tokens: d.events.tokens,
 		Stats:   d.statsJSON,
-		Observe: d.metrics.observe,
-		Log:     d.log.With().Str("component", "server").Logger(),
+		Observe: d.metrics.observe, Ready: d.metrics.ready,
+		Log: d.log.With().Str("component", "server").Logger(),
 	})
 }
 

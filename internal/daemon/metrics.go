@@ -2,11 +2,13 @@ package daemon
 
 import (
 	"errors"
+	"runtime"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/kvstored/kvstored/internal/version"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -18,6 +20,7 @@ type metrics struct {
 	registry *prometheus.Registry
 	took     [256]prometheus.Observer // by operation
 	tierTook *prometheus.HistogramVec
+	readyBy  *prometheus.HistogramVec
 }
 
 func newMetrics(d *Daemon) *metrics {
@@ -33,12 +36,22 @@ func newMetrics(d *Daemon) *metrics {
 		Help:    "Time of operations of a tier that succeeded, waiting in its queue included.",
 		Buckets: prometheus.ExponentialBuckets(1e-5, 4, 12), // 10 us to 42 s
 	}, []string{"tier", "op"})
+	m.readyBy = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "kvstored_prefix_ready_seconds",
+		Help:    "Time from reading a prefetch that finds something until its prefix does not grow any more, waiting included, by the farthest tier that a chunk of it came from.",
+		Buckets: prometheus.ExponentialBuckets(1e-5, 2, 22), // 10 us to 21 s
+	}, []string{"tier"})
+	info := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "kvstored_build_info", Help: "1, labelled with the version of the program and of Go.",
+		ConstLabels: prometheus.Labels{"version": version.String(), "goversion": runtime.Version()},
+	})
+	info.Set(1)
 	for op := range m.took {
 		if wire.Op(op).Known() {
 			m.took[op] = h.WithLabelValues(wire.Op(op).String())
 		}
 	}
-	m.registry.MustRegister(h, m.tierTook, m, collectors.NewGoCollector(),
+	m.registry.MustRegister(h, m.tierTook, m.readyBy, info, m, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{Namespace: "kvstored_database", PidFn: m.databasePid}))
 	return m
@@ -62,6 +75,11 @@ func (m *metrics) observer(p tier.Place) tier.Observer {
 	return func(op string, took time.Duration) {
 		m.tierTook.WithLabelValues(p.String(), op).Observe(took.Seconds())
 	}
+}
+
+// ready times a prefix.
+func (m *metrics) ready(from tier.Place, took time.Duration) {
+	m.readyBy.WithLabelValues(from.String()).Observe(took.Seconds())
 }
 
 func (m *metrics) observe(op wire.Op, took time.Duration) {

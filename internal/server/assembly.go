@@ -206,6 +206,7 @@ func (a *assembly) settle(m *stack.FamilyMatch, err error) {
 	}
 	a.ready.Tokens = uint64(m.Tokens - a.family.Skip)
 	j.mu.refs, j.mu.tokens, j.mu.done, j.mu.err = refs, a.ready.Tokens, true, err
+	j.short.settled(j)
 	j.rejuvenate()
 	told := j.mu.told
 	j.mu.Unlock()

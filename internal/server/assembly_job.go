@@ -81,7 +81,7 @@ func beginFamily(c *reader, chain *key.Chain, a *ask) (*job, wire.PrefetchReply,
 	if a.flags&wire.PrefetchPin != 0 {
 		j.pin = a.lookupID
 	}
-	j.short = shortfallOf(j, reply.Match.Total.Tokens, j.whyFamily(f, &m))
+	j.short = shortfallOf(j, a.began, reply.Match.Total.Tokens, j.whyFamily(f, &m))
 	j.family = newAssembly(j, f, a.shared.Groups, &m)
 	s.count.asked(chain, &stack.Match{Count: stack.Count{Chunks: int(reply.Match.Total.Chunks), Tokens: reply.Match.Total.Tokens}})
 	j.family.begin()

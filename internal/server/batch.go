@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"strings"
+	"time"
 
 	"github.com/kvstored/kvstored/internal/hint"
 	"github.com/kvstored/kvstored/internal/wire"
@@ -21,6 +22,7 @@ func handleBatch(c *reader, h wire.Header, body []byte) error {
 	if err := req.Decode(body); err != nil {
 		return err
 	}
+	began := time.Now()
 	prompts, errs, err := promptsOf(c, &req)
 	if err != nil {
 		return err
@@ -33,7 +35,7 @@ func handleBatch(c *reader, h wire.Header, body []byte) error {
 		if errs[i] = cmp.Or(errs[i], c.ctx.Err()); errs[i] == nil {
 			var j *job
 			a := ask{
-				search: searchSet(req.Search), flags: req.Flags, policy: req.Policy, loadMillis: req.LoadMillis,
+				began: began, search: searchSet(req.Search), flags: req.Flags, policy: req.Policy, loadMillis: req.LoadMillis,
 				lookupID: req.Prompts[i].LookupID, shared: req.Shared, sent: &req.Prompts[i].Chain,
 				advice: said, wishes: wished, observed: req.Prompts[i].Chain.Form == wire.FormRef, refBytes: stateBytes + left/(len(prompts)-i),
 			}

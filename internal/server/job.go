@@ -244,6 +244,7 @@ func (j *job) collect() bool {
 	var pieces []tier.Ref
 	if ends {
 		j.mu.done, j.mu.err = true, cmp.Or(st.Err, j.unasked)
+		j.short.settled(j)
 		pieces = j.mu.refs[now*j.ranks():] // of a chunk that is not whole
 		j.mu.refs = j.mu.refs[:now*j.ranks()]
 	}

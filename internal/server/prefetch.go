@@ -19,7 +19,7 @@ func handlePrefetch(c *reader, h wire.Header, body []byte) error {
 		return err
 	}
 	a := ask{
-		search: searchSet(req.Search), flags: req.Flags, policy: req.Policy, loadMillis: req.LoadMillis,
+		began: time.Now(), search: searchSet(req.Search), flags: req.Flags, policy: req.Policy, loadMillis: req.LoadMillis,
 		lookupID: req.LookupID, shared: req.Shared, sent: &req.Chain,
 		observed: req.Chain.Form == wire.FormRef, refBytes: c.maxReply,
 	}
@@ -43,6 +43,7 @@ func handlePrefetch(c *reader, h wire.Header, body []byte) error {
 
 // ask is what a client wants of a prompt.
 type ask struct {
+	began      time.Time
 	search     tier.Set
 	flags      uint8
 	policy     wire.WaitPolicy
@@ -89,7 +90,7 @@ func (c *reader) begin(chain *key.Chain, a *ask) (*job, wire.PrefetchReply, erro
 	reply.Worth = c.worthAll(g.chains, &m)
 	j := newJob(c.session, g, &m)
 	j.cost = cost
-	j.short = shortfallOf(j, m.Tokens, j.why(j.skip()+m.Chunks))
+	j.short = shortfallOf(j, a.began, m.Tokens, j.why(j.skip()+m.Chunks))
 	if a.lookupID != "" {
 		j.short.name = asked{c.uid, a.lookupID}
 		s.recent.add(j.short.name, c.judged.policy, g.chains)
@@ -106,6 +107,8 @@ func (c *reader) begin(chain *key.Chain, a *ask) (*job, wire.PrefetchReply, erro
 	}
 	if !j.mu.done {
 		j.fetchRest(c.turning, &m, deadlineFor(c, j, a, m.Tokens-j.mu.tokens))
+	} else {
+		j.short.settled(j)
 	}
 	enter(c, j, a)
 	reply.Job, reply.Match, reply.State = j.id, matchOf(&m), j.firstState(a.refBytes)

@@ -21,6 +21,7 @@ import (
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier"
 )
 
 // Options of a Server.
@@ -50,7 +51,11 @@ type Options struct {
 	// Observe is told how long a request took until its reply was handed to the
 	// socket; nil is not called.
 	Observe func(op wire.Op, took time.Duration)
-	Log     zerolog.Logger
+	// Ready is told how long a prefetch that found something took until its prefix would
+	// not grow any more, and the farthest tier that a chunk of it came from. Nil: not
+	// measured. It must not block.
+	Ready func(from tier.Place, took time.Duration)
+	Log   zerolog.Logger
 }
 
 // Prefetch is what a prefetch does where its request does not say.

@@ -2,6 +2,7 @@ package server
 
 import (
 	"errors"
+	"time"
 
 	"github.com/kvstored/kvstored/internal/missing"
 	"github.com/kvstored/kvstored/internal/stack"
@@ -15,6 +16,23 @@ type shortfall struct {
 	found  uint64 // of these, tokens of the match
 	behind missing.Absence
 	name   asked // the lookup id of the prompt, if it has one
+	since  time.Time
+	took   time.Duration // until the prefix would not grow any more; 0 while it may
+}
+
+// settled notes that the prefix of the job will not grow any more. It is called once,
+// with the job's mutex held or before the job is shared.
+func (s *shortfall) settled(j *job) {
+	s.took = max(1, time.Since(s.since))
+	far, some := tier.CPU, false
+	for p := range j.mu.in {
+		if j.mu.in[p].Chunks > 0 {
+			far, some = tier.Place(p), true
+		}
+	}
+	if ready := j.session.server.o.Ready; ready != nil && some {
+		ready(far, s.took)
+	}
 }
 
 // why is why chunk i, which the match of the group ended at, is not there.
@@ -39,16 +57,16 @@ func (g *group) whyFamily(f *stack.Family, m *stack.FamilyMatch) missing.Absence
 }
 
 // shortfallOf is that of a job of whose prompt so many tokens were found, and why not more.
-func shortfallOf(j *job, found uint64, behind missing.Absence) shortfall {
+func shortfallOf(j *job, began time.Time, found uint64, behind missing.Absence) shortfall {
 	if j.unasked != nil && behind.Reason == missing.NeverStored {
 		behind = missing.Absence{Reason: missing.TierOff, Tier: uint8(tier.Remote)}
 	}
-	return shortfall{asked: j.behind(0), found: found, behind: behind}
+	return shortfall{asked: j.behind(0), found: found, behind: behind, since: began}
 }
 
 // count counts the tokens that the prompt has beyond the final prefix of its job, which
-// has ended, by why it is not longer. It returns the first why.
-func (s *shortfall) count(j *job) missing.Absence {
+// has ended, by why it is not longer.
+func (s *shortfall) count(j *job) {
 	got := uint64(0)
 	for p := range j.mu.in {
 		got += j.mu.in[p].Tokens
@@ -70,7 +88,11 @@ func (s *shortfall) count(j *job) missing.Absence {
 	if s.name.lookupID != "" {
 		j.session.server.recent.ended(s.name, outcome{first, s.asked, got})
 	}
-	return first
+	if e := j.session.log.Debug(); e.Enabled() {
+		e.Hex("space", j.chain.Space[:]).Str("lookup_id", s.name.lookupID).Uint64("tokens", s.asked).Uint64("found", s.found).Uint64("had", got).
+			Uint64("cpu", j.mu.in[tier.CPU].Tokens).Uint64("disk", j.mu.in[tier.Disk].Tokens).Uint64("remote", j.mu.in[tier.Remote].Tokens).
+			Dur("ready_after", s.took).Dur("held", time.Since(s.since)).Str("missing", first.Name()).Str("tier", first.TierName()).Msg("prefetch")
+	}
 }
 
 // whyShort is why a job that has ended has less than was found.

@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -186,5 +187,35 @@ func TestMissedOfGroups(t *testing.T) {
 	got := r.server.Stats().Missed.Missed
 	if want := (missing.Total{Tier: "none", Reason: "group", Tokens: 4 * tokens}); len(got) != 1 || got[0] != want {
 		t.Errorf("missed %+v, want %+v", got, want)
+	}
+}
+
+// TestReadyIsTimed: each prefetch that finds something is timed once, by the farthest
+// tier that a chunk came from.
+func TestReadyIsTimed(t *testing.T) {
+	told := make(chan tier.Place, 10)
+	r := newRig(t, options{Options: server.Options{Ready: func(from tier.Place, took time.Duration) {
+		if took <= 0 {
+			t.Errorf("it took %v", took)
+		}
+		told <- from
+	}}})
+	p := chain(1, 4)
+	r.onDisk(p, 0, 4)
+	c := r.dial(client.Options{})
+	for _, seed := range []uint64{1, 1, 2} { // from disk, from DRAM, not at all
+		j, err := c.Prefetch(t.Context(), client.Chain(chain(seed, 4)), client.PrefetchOptions{})
+		r.must(err)
+		_, err = j.Wait(t.Context(), 4*tokens)
+		r.must(err)
+		r.must(j.Release(t.Context()))
+	}
+	close(told)
+	var got []tier.Place
+	for p := range told {
+		got = append(got, p)
+	}
+	if !slices.Equal(got, []tier.Place{tier.Disk, tier.CPU}) {
+		t.Errorf("ready from %v", got)
 	}
 }

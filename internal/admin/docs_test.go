@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/kvstored/kvstored/internal/httpd"
 )
 
 func document(t *testing.T) string {
@@ -77,7 +79,7 @@ func TestDocumentHasEveryField(t *testing.T) {
 			continue
 		}
 		for i, v := range want {
-			if err := decode([]byte(blocks[i]), v); err != nil {
+			if err := httpd.Decode([]byte(blocks[i]), v); err != nil {
 				t.Errorf("%s: %v", heading, err)
 			}
 			var have any

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/kvstored/kvstored/internal/access"
+	"github.com/kvstored/kvstored/internal/httpd"
 )
 
 // scope is where a call takes the right admin.
@@ -36,8 +37,8 @@ func routeOf[Q, R any](method, path string, s scope, do func(*call, *Q) (*R, err
 		method, path, s,
 		func(c *call, request []byte) (any, error) {
 			q := new(Q)
-			if err := decode(request, q); err != nil {
-				return nil, err
+			if err := httpd.Decode(request, q); err != nil {
+				return nil, refuse(BadRequest, "%v", err)
 			}
 			return do(c, q)
 		},

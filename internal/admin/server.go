@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
@@ -64,7 +63,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if err == nil {
 		a.log(r, uid, time.Since(begun))
-		send(w, http.StatusOK, reply)
+		httpd.Reply(w, http.StatusOK, reply)
 		return
 	}
 	e := errorOf(r.URL.Path, err)
@@ -73,7 +72,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	call := r.Method + " " + r.URL.Path
 	a.refusals.Warn().Uint32("uid", uid).Str("call", call[:min(len(call), 80)]).Err(e).Msg("a call of an administrator was refused, or failed")
-	send(w, codes[e.Code].status, e)
+	httpd.Reply(w, codes[e.Code].status, e)
 }
 
 // log notes who has changed what; questions are answered without a word.
@@ -169,50 +168,4 @@ func read(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 		query[name] = values[0]
 	}
 	return json.Marshal(query)
-}
-
-// decode reads a request, which is one JSON object without any name that the call
-// does not know. No body is an empty object.
-func decode(request []byte, q any) error {
-	switch strings.TrimSpace(string(request)) {
-	case "":
-		return nil
-	case "null": // which Decode takes for any type
-		return refuse(BadRequest, "the request is no JSON object but null")
-	}
-	d := json.NewDecoder(strings.NewReader(string(request)))
-	d.DisallowUnknownFields()
-	var (
-		wrong  *json.UnmarshalTypeError
-		syntax *json.SyntaxError
-	)
-	switch err := d.Decode(q); {
-	case errors.As(err, &wrong) && wrong.Field == "":
-		return refuse(BadRequest, "the request is no JSON object but a %s", wrong.Value)
-	case errors.As(err, &wrong):
-		return refuse(BadRequest, "%q does not take a %s", wrong.Field, wrong.Value)
-	case errors.As(err, &syntax), errors.Is(err, io.ErrUnexpectedEOF):
-		return refuse(BadRequest, "the request is no JSON: %v", err)
-	case err != nil: // a name that is not known; it has no type of its own
-		return refuse(BadRequest, "%s", strings.TrimPrefix(err.Error(), "json: "))
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return refuse(BadRequest, "something follows the JSON object")
-	}
-	return nil
-}
-
-// send writes a reply. A client that does not read it is waited for no longer than
-// any other.
-func send(w http.ResponseWriter, status int, reply any) {
-	body, err := json.Marshal(reply)
-	if err != nil { // of plain data
-		status, body = http.StatusInternalServerError, []byte(`{"code":"internal","error":"the reply is no JSON","do":"report it"}`)
-	}
-	out := http.NewResponseController(w)
-	_ = out.SetWriteDeadline(time.Now().Add(httpd.ReplyTimeout))
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_, _ = w.Write(slices.Concat(body, []byte("\n"))) // a client that has left is told nothing
-	_ = out.Flush()
 }

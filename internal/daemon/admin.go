@@ -33,7 +33,7 @@ func (d *Daemon) listenPages() (err error) {
 	if d.cfg.Admin.Listen == "" {
 		return nil
 	}
-	d.pages, err = listenTCP("admin.listen", d.cfg.Admin.Listen)
+	d.pages, err = ListenTCP("admin.listen", d.cfg.Admin.Listen)
 	return err
 }
 
@@ -65,7 +65,7 @@ func (d *Daemon) servePages(ctx context.Context) error {
 		}
 	})
 	err := httpd.Serve(ctx, d.pages, httpd.Options{
-		Handler: httpd.SameOrigin(mux, d.cfg.Admin.OwnHosts()), Connections: pageConnections,
+		Handler: httpd.SameOrigin(mux, d.cfg.Admin.OwnHosts(), "admin.hosts"), Connections: pageConnections,
 		Log: d.log.With().Str("component", "pages").Logger(),
 	})
 	if err != nil {

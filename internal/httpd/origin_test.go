@@ -11,7 +11,7 @@ import (
 // TestSameOrigin: a page of another origin reads nothing, neither under a name
 // that it has point here nor by its Origin header; probes and scrapers do.
 func TestSameOrigin(t *testing.T) {
-	h := SameOrigin(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "here") }), []string{"node1", "metrics.example"})
+	h := SameOrigin(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "here") }), []string{"node1", "metrics.example"}, "admin.hosts")
 	for _, tc := range []struct {
 		host, origin string
 		in           bool

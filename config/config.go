@@ -21,6 +21,7 @@ type Config struct {
 	Limits   Limits   `yaml:"limits"`
 	Stop     Stop     `yaml:"stop"`
 	Events   Events   `yaml:"events"`
+	Route    Route    `yaml:"route"`
 	Spaces   []Space  `yaml:"spaces" reload:"at once"`
 	Access   []Access `yaml:"access" reload:"next request"`
 	Log      Log      `yaml:"log"`

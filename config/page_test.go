@@ -350,6 +350,9 @@ func aboutKey(t *testing.T, key, value string) string {
 	beside := map[string]string{
 		"spaces[0]": `match: "*", quota: 64MiB`,
 		"access[0]": `uids: [1], match: "*", rights: [read]`,
+
+		"route.models[0]":  `name: m, chunk_tokens: 1`,
+		"route.workers[0]": `id: w, model: m`,
 	}
 	list, field, isRule := strings.Cut(key, "].")
 	file := strings.ReplaceAll(key, ".", ": {") + ": " + value + strings.Repeat("}", strings.Count(key, "."))
@@ -361,7 +364,7 @@ func aboutKey(t *testing.T, key, value string) string {
 				others += kv + ", "
 			}
 		}
-		file = fmt.Sprintf("%s: [{%s%s: %s}]", strings.TrimSuffix(list, "[0]"), others, field, value)
+		file = fmt.Sprintf("%s: [{%s%s: %s}]", strings.ReplaceAll(strings.TrimSuffix(list, "[0]"), ".", ": {"), others, field, value) + strings.Repeat("}", strings.Count(list, "."))
 	}
 	if field == "front" {
 		file += "\nlisten: {resp: [/run/r.sock], lm: /run/lm.sock}"

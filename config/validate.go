@@ -48,6 +48,7 @@ func check(c *Config, rules Rules, meant func(path string) bool) Errors {
 	k := checker{Config: c, rules: rules, meant: meant}
 	k.listen()
 	k.events()
+	k.route()
 	k.formats()
 	k.cpu()
 	k.disk()

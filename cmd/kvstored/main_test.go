@@ -24,7 +24,7 @@ const commandVar = "KVSTORED_TEST_COMMAND"
 // the test's own.
 func TestMain(m *testing.M) {
 	database.Main()
-	if len(os.Args) > 1 && (os.Args[1] == "serve" || os.Getenv(commandVar) != "") {
+	if len(os.Args) > 1 && (os.Args[1] == "serve" || os.Args[1] == "route" || os.Getenv(commandVar) != "") {
 		os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}
 	os.Exit(m.Run())

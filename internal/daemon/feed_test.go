@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"cmp"
 	"context"
 	"path/filepath"
 	"sync"
@@ -11,15 +10,29 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/internal/feed"
-	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/router/event"
 	"github.com/kvstored/kvstored/router/index"
 )
 
-// A routing index that follows a daemon over ZeroMQ says of each prompt what the
-// daemon says when it is asked: of what was there before, came and was deleted.
+// A routing index that follows a daemon, over ZeroMQ or on its socket, says of each
+// prompt what the daemon says when it is asked: of what was there before, came and
+// was deleted.
 func TestIndexFollowsDaemon(t *testing.T) {
+	t.Run("ZeroMQ", func(t *testing.T) {
+		indexFollows(t, func(p *feed.Publisher, c *config.Config) func(context.Context) error {
+			return (&feed.Subscriber{Publisher: p, Events: "ipc://" + c.Events.Publish, Replay: "ipc://" + c.Events.Replay, Snapshots: true, Log: zerolog.Nop()}).Run
+		})
+	})
+	t.Run("socket", func(t *testing.T) {
+		indexFollows(t, func(p *feed.Publisher, c *config.Config) func(context.Context) error {
+			return (&feed.Stream{Publisher: p, Socket: c.Listen.Socket, Log: zerolog.Nop()}).Run
+		})
+	})
+}
+
+func indexFollows(t *testing.T, follow func(*feed.Publisher, *config.Config) func(context.Context) error) {
 	cfg := smallConfig(t)
 	dir := filepath.Dir(cfg.Listen.Socket)
 	cfg.Events.Enabled = true
@@ -55,34 +68,23 @@ func TestIndexFollowsDaemon(t *testing.T) {
 	if err := x.Register(w.Worker, index.WorkerOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	m := &feed.Model{Name: "m", ChunkTokens: size}
+	m := &feed.Model{Name: testSpace.Model, ChunkTokens: size, ChunkHash: testSpace.Method}
 	p := feed.New(feed.Options{Index: x}, w, m)
-	s := &feed.Subscriber{Publisher: p, Events: "ipc://" + cfg.Events.Publish, Replay: "ipc://" + cfg.Events.Replay, Snapshots: true, Log: zerolog.Nop()}
+	run := follow(p, &cfg)
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
-	running.Go(func() { _ = s.Run(ctx) })
+	running.Go(func() { _ = run(ctx) })
 	defer running.Wait()
 	defer stop()
 
-	space := testSpace
-	space.ChunkTokens = size
-	space.Method = cmp.Or(space.Method, key.SHA256)
-	b, err := key.NewBuilder(space)
-	if err != nil {
-		t.Fatal(err)
-	}
 	known := func(n uint32) int {
 		shard, err := x.Shard(m.Chunks("", ""))
 		if err != nil {
 			return 0
 		}
-		var chain key.Chain
-		if err := b.Tokens(&chain, promptTokens(n), key.Options{}); err != nil {
+		hashes, err := m.ChunkHashes("", promptTokens(n))
+		if err != nil {
 			t.Fatal(err)
-		}
-		var hashes []uint64
-		for i := range chain.Hashes {
-			hashes = append(hashes, event.ShortHash(chain.Hashes[i][:]))
 		}
 		for _, found := range shard.Find(nil, hashes, index.FindOptions{}) {
 			return int(found.Blocks[index.Shared])

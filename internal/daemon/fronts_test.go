@@ -8,19 +8,19 @@ import (
 
 // An error says once what failed, on what, and what to do.
 func TestListenErrors(t *testing.T) {
-	l, err := listenTCP("listen.resp", "127.0.0.1:0")
+	l, err := ListenTCP("listen.resp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
 	addr := l.Addr().String()
-	_, err = listenTCP("listen.resp", addr)
+	_, err = ListenTCP("listen.resp", addr)
 	if err == nil || strings.Count(err.Error(), addr) != 1 || !strings.HasSuffix(err.Error(), "choose another address") {
 		t.Errorf("an address that is taken: %v", err)
 	}
 	path := filepath.Join(t.TempDir(), "password")
 	_, err = readPassword(path)
-	if err == nil || strings.Count(err.Error(), path) != 1 || !strings.Contains(err.Error(), "write the password into that file") {
+	if err == nil || strings.Count(err.Error(), path) != 1 || !strings.Contains(err.Error(), "write the secret into that file") {
 		t.Errorf("a password file that is not there: %v", err)
 	}
 }

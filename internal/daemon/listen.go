@@ -29,7 +29,8 @@ func (e *endpoint) String() string {
 // isSocket tells a socket's path from host:port.
 func isSocket(addr string) bool { return strings.HasPrefix(addr, "/") }
 
-func listenTCP(key, addr string) (net.Listener, error) {
+// ListenTCP takes host:port, for the key that names it.
+func ListenTCP(key, addr string) (net.Listener, error) {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		var op *net.OpError // says once more what is listened on
@@ -44,16 +45,22 @@ func listenTCP(key, addr string) (net.Listener, error) {
 // readPassword is what a file names as the password: its first line. Without a
 // file there is none.
 func readPassword(path string) (string, error) {
+	return ReadSecret("listen.resp_password_file", path)
+}
+
+// ReadSecret is the first line of the file that a key names; without a file it is
+// empty.
+func ReadSecret(key, path string) (string, error) {
 	if path == "" {
 		return "", nil
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return "", fmt.Errorf("listen.resp_password_file: %w; write the password into that file, readable for the daemon's user, or take the key out", err)
+		return "", fmt.Errorf("%s: %w; write the secret into that file, readable for this user, or take the key out", key, err)
 	}
 	line, _, _ := bytes.Cut(text, []byte("\n"))
 	if line = bytes.TrimSuffix(line, []byte("\r")); len(line) == 0 {
-		return "", fmt.Errorf("listen.resp_password_file: the first line of %s is empty; write the password there", path)
+		return "", fmt.Errorf("%s: the first line of %s is empty; write the secret there", key, path)
 	}
 	return string(line), nil
 }
@@ -61,7 +68,7 @@ func readPassword(path string) (string, error) {
 // listenAt takes an address of the configuration: a socket's path or host:port.
 func listenAt(c *config.Listen, key, addr string) (e endpoint, err error) {
 	if !isSocket(addr) {
-		e.Listener, err = listenTCP(key, addr)
+		e.Listener, err = ListenTCP(key, addr)
 		return e, err
 	}
 	return listenUnix(key, addr, c.Mode, c.Group)

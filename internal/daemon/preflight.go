@@ -55,7 +55,7 @@ func Preflight(c *config.Config) (errs Problems) {
 			unix(key, addr, c.Listen.Mode, c.Listen.Group)
 			return
 		}
-		l, err := listenTCP(key, addr)
+		l, err := ListenTCP(key, addr)
 		if err == nil {
 			held = append(held, l)
 		}

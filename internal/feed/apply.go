@@ -22,6 +22,9 @@ func (p *Publisher) event(e *event.Event) error {
 	case p.partial(e):
 		p.mu.stats.Passed++
 		return nil
+	case e.Kind == event.Removed && p.w.Chunks && !p.bound(e.Space):
+		p.mu.stats.Passed++
+		return nil
 	case e.Kind == event.Removed:
 		return p.removed(at, e.Hashes)
 	}
@@ -57,22 +60,45 @@ func (p *Publisher) stored(at index.At, e *event.Event) error {
 	case p.w.Chunks && e.ChunkTokens != p.model.ChunkTokens:
 		p.mu.stats.Passed++ // the shorter last one of a prompt, or another space's
 		return nil
-	case p.w.Chunks && p.mu.space != "" && p.mu.space != e.Space:
-		return p.refused(fmt.Errorf("events of worker %s: %w: %.64q after %s; one space is counted, so publish from a daemon with one rank of one model", p.w.Worker, ErrSpace, e.Space, p.mu.space))
+	case p.w.Chunks && !p.bind(e.LoRA, e.Space):
+		return p.refused(fmt.Errorf("events of worker %s: %w: %.64q after %.64q; one space of an adapter is counted, so publish from a daemon with one rank of one model, or follow its own socket", p.w.Worker, ErrSpace, e.Space, p.mu.spaces[e.LoRA]))
 	case p.w.Chunks:
-		p.mu.space = e.Space
-		w.shard, err = p.model.openChunks(p.o.Index, p.w.Tenant, e.LoRA)
+		w.shard, err = p.model.OpenChunks(p.o.Index, p.w.Tenant, e.LoRA)
 	case e.Placeholder():
 		return p.add(at, e.Hashes)
 	default:
 		w.tokens, w.each = e.Tokens, e.BlockTokens
-		w.shard, err = p.model.openBlocks(p.o.Index, p.w.Tenant, e.Salt, e.LoRA)
+		w.shard, err = p.model.OpenBlocks(p.o.Index, p.w.Tenant, e.Salt, e.LoRA)
 	}
 	if err != nil {
 		return p.refused(err)
 	}
 	p.mu.shards[w.shard.Name()] = w.shard
 	return p.store(w)
+}
+
+// maxSpaces bounds the adapters of a publisher.
+const maxSpaces = 1024
+
+// bind has the first space of an adapter be the one that counts, and reports
+// whether it is this one.
+func (p *Publisher) bind(lora, space string) bool {
+	first, is := p.mu.spaces[lora]
+	if !is && len(p.mu.spaces) < maxSpaces {
+		p.mu.spaces[lora] = space
+		return true
+	}
+	return is && first == space
+}
+
+// bound reports whether a space is one that counts.
+func (p *Publisher) bound(space string) bool {
+	for _, first := range p.mu.spaces {
+		if first == space {
+			return true
+		}
+	}
+	return false
 }
 
 // store applies a piece, and those that wait for it. One whose parent is not known
@@ -84,6 +110,7 @@ func (p *Publisher) store(first *piece) (err error) {
 		list = list[1:]
 		n, failed := w.put()
 		p.mu.stats.Blocks += uint64(n)
+		p.mu.held += n
 		switch {
 		case errors.Is(failed, index.ErrUnknownParent):
 			if w.since.IsZero() {
@@ -117,6 +144,7 @@ func (p *Publisher) add(at index.At, hashes []uint64) (err error) {
 			continue
 		}
 		p.mu.stats.Blocks += uint64(len(hashes) - n)
+		p.mu.held += len(hashes) - n
 	}
 	return err
 }
@@ -137,6 +165,7 @@ func (p *Publisher) removed(at index.At, hashes []uint64) (err error) {
 			continue
 		}
 		p.mu.stats.Blocks += uint64(len(hashes) - n)
+		p.mu.held -= len(hashes) - n
 		for _, h := range hashes {
 			p.mu.waiting.removed(blockName{s, h}, at.Medium)
 		}

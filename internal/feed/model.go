@@ -1,10 +1,12 @@
 package feed
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
 	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/router/event"
 	"github.com/kvstored/kvstored/router/index"
 )
 
@@ -23,6 +25,10 @@ type Model struct {
 	// ChunkTokens is the tokens in a chunk of the daemons; 0: no daemon tells
 	// events.
 	ChunkTokens int
+	// ChunkHash is how the daemons make a chunk's hash of its tokens; empty:
+	// key.SHA256. Where engines hand over their own hashes, it is key.Given, and
+	// prompts are asked for by hashes only.
+	ChunkHash key.Method
 }
 
 // ErrModel says that a model cannot be kept as it is described.
@@ -40,8 +46,30 @@ func (m *Model) Check() error {
 		return fail("blocks of %d tokens and chunks of %d; use 1 to %d and 1 to %d, and 0 for none", m.BlockTokens, m.ChunkTokens, maxBlockTokens, key.MaxChunkTokens)
 	case m.BlockTokens == 0 && m.ChunkTokens == 0:
 		return fail("neither blocks nor chunks; say how many tokens they have")
+	case m.ChunkHash != "" && m.ChunkHash != key.SHA256 && m.ChunkHash != key.XXH64 && m.ChunkHash != key.Given:
+		return fail("chunks hashed by %.64q; use sha256, xxh64 or given", m.ChunkHash)
 	}
 	return nil
+}
+
+// ChunkHashes are the hashes of the whole chunks of a prompt, as the daemons name
+// them.
+func (m *Model) ChunkHashes(salt string, tokens []uint32) ([]uint64, error) {
+	b, err := key.NewBuilder(key.Space{
+		Model: m.Name, World: 1, DType: "any", ChunkTokens: m.ChunkTokens, Method: cmp.Or(m.ChunkHash, key.SHA256), Salt: salt,
+	})
+	if err != nil {
+		return nil, err
+	}
+	var chain key.Chain
+	if err := b.Tokens(&chain, tokens, key.Options{}); err != nil {
+		return nil, err
+	}
+	all := make([]uint64, len(chain.Hashes))
+	for i := range chain.Hashes {
+		all[i] = event.ShortHash(chain.Hashes[i][:])
+	}
+	return all, nil
 }
 
 // maxBlockTokens is that of router/index.
@@ -69,13 +97,13 @@ func (m *Model) hash(salt, lora string) index.Hash {
 	return index.DynamoHash(lora, salt)
 }
 
-// openBlocks returns the shard of an event, made if it is the first.
-func (m *Model) openBlocks(x *index.Index, tenant, salt, lora string) (*index.Shard, error) {
+// OpenBlocks returns the shard of an event, made if it is the first.
+func (m *Model) OpenBlocks(x *index.Index, tenant, salt, lora string) (*index.Shard, error) {
 	return open(x, m.Blocks(tenant, salt, lora), index.Config{BlockTokens: m.BlockTokens, Hash: m.hash(salt, lora)})
 }
 
-// openChunks is openBlocks for chunks.
-func (m *Model) openChunks(x *index.Index, tenant, lora string) (*index.Shard, error) {
+// OpenChunks is OpenBlocks for chunks.
+func (m *Model) OpenChunks(x *index.Index, tenant, lora string) (*index.Shard, error) {
 	return open(x, m.Chunks(tenant, lora), index.Config{BlockTokens: m.ChunkTokens})
 }
 
@@ -87,4 +115,9 @@ func open(x *index.Index, n index.Name, c index.Config) (*index.Shard, error) {
 		}
 	}
 	return s, err
+}
+
+// OfModel reports whether a shard is one of a model's; all are of "".
+func OfModel(shard, model string) bool {
+	return model == "" || shard == model || shard == model+chunksOf
 }

@@ -18,6 +18,7 @@ var (
 	ErrRank   = errors.New("batch of another rank")
 	ErrSpace  = errors.New("chunks of another space")
 	ErrIgnore = errors.New("publisher is not heard for a while")
+	ErrFlood  = errors.New("publisher says more than it may")
 )
 
 // Options of publishers. The zero values of all but Index are the defaults.
@@ -29,6 +30,15 @@ type Options struct {
 	WaitingBlocks int           // blocks in all of them: 65,536
 	WaitingAge    time.Duration // 60 s
 	Grace         time.Duration // a lost connection may last: 30 s
+	// MaxBlocks is the most blocks that a publisher says of its worker, in all
+	// media; beyond it all is forgotten, as after garbage. 0 = 4 Mi.
+	MaxBlocks int
+	// Rate is how many blocks a second a publisher may go on saying: see
+	// [Publisher.Pace]. 0 = 200,000.
+	Rate float64
+	// Silence is how long nothing comes, though something is [Publisher.Due],
+	// until all is forgotten: 10 s.
+	Silence time.Duration
 
 	Limits event.Limits // of a batch
 }
@@ -53,27 +63,14 @@ const (
 	Restart                  // its number moves back, or is another's; it is not applied
 )
 
-// Stats count what a publisher has said.
-type Stats struct {
-	Batches    uint64 // applied
-	Blocks     uint64 // stored or removed
-	Passed     uint64 // events that are passed over: other groups, images, pairs
-	Refused    uint64 // events and batches with an error
-	Duplicates uint64 // batches
-	Gaps       uint64
-	Restarts   uint64
-	Garbage    uint64 // batches that could not be decoded
-	Forgotten  uint64 // times that all was forgotten
-	Dropped    uint64 // events that waited for their parents in vain
-	Waiting    int    // events that wait now
-}
-
 // Publisher is what one endpoint says of one worker. Its methods may be called
 // from any number of goroutines.
 type Publisher struct {
 	o     Options
 	w     Worker
 	model *Model
+
+	silent chan struct{} // full: what there is must be asked for anew
 
 	mu struct {
 		sync.Mutex
@@ -88,7 +85,12 @@ type Publisher struct {
 		penalty  time.Duration
 		shards   map[index.Name]*index.Shard // that have something of the worker
 		other    map[int]bool                // groups that are not full
-		space    string                      // of the chunks
+		spaces   map[string]string           // of the chunks, by adapter
+		held     int                         // blocks stored, less those removed
+		epoch    string                      // of posted batches
+		bucket   bucket
+		due      due
+		stale    stale
 		waiting  waiting
 		stats    Stats
 		lastSaid error
@@ -109,9 +111,14 @@ func New(o Options, w Worker, m *Model) *Publisher {
 	o.WaitingBlocks = cmp.Or(o.WaitingBlocks, 65536)
 	o.WaitingAge = cmp.Or(o.WaitingAge, time.Minute)
 	o.Grace = cmp.Or(o.Grace, 30*time.Second)
-	p := &Publisher{o: o, w: w, model: m}
+	o.MaxBlocks = cmp.Or(o.MaxBlocks, 4<<20)
+	o.Rate = cmp.Or(o.Rate, 200_000)
+	o.Silence = cmp.Or(o.Silence, 10*time.Second)
+	p := &Publisher{o: o, w: w, model: m, silent: make(chan struct{}, 1)}
 	p.mu.waiting = newWaiting(o.WaitingEvents, o.WaitingBlocks)
 	p.mu.shards, p.mu.other = make(map[index.Name]*index.Shard), make(map[int]bool)
+	p.mu.spaces = make(map[string]string)
+	p.mu.bucket = bucket{at: o.Now()}
 	p.mu.lost = o.Now()
 	return p
 }
@@ -186,6 +193,17 @@ func (p *Publisher) Snapshot(payload []byte) error {
 	return p.apply(payload)
 }
 
+// Told takes in events that are decoded, whose source sees to their order itself.
+func (p *Publisher) Told(all []event.Event) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.o.Now().Before(p.mu.deaf) {
+		p.mu.begun = false
+		return ErrIgnore
+	}
+	return p.told(all)
+}
+
 // Next is the number that is expected; false if none is.
 func (p *Publisher) Next() (uint64, bool) {
 	p.mu.Lock()
@@ -253,15 +271,10 @@ func (p *Publisher) Tick() {
 		p.forget()
 		p.mu.begun = false
 	}
-}
-
-// Stats returns the numbers, and the last error.
-func (p *Publisher) Stats() (Stats, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	s := p.mu.stats
-	s.Waiting = p.mu.waiting.pieces
-	return s, p.mu.lastSaid
+	p.overdue(now)
+	if p.mu.stale.due(now, p.mu.stats.Dropped) {
+		p.askAgain()
+	}
 }
 
 // take applies the batch that is expected.
@@ -275,22 +288,45 @@ func (p *Publisher) apply(payload []byte) error {
 	b, err := event.Decode(payload, p.w.Dialect, p.o.Limits)
 	if err != nil {
 		p.mu.stats.Garbage++
-		p.forget()
-		p.mu.penalty = min(max(2*p.mu.penalty, firstPenalty), lastPenalty)
-		p.mu.deaf = p.o.Now().Add(p.mu.penalty)
+		p.punish()
 		return p.refused(fmt.Errorf("events of worker %s: %w", p.w.Worker, err))
 	}
 	if b.HasRank && b.Rank != p.w.Rank {
 		return p.refused(fmt.Errorf("events of worker %s: %w: %d; register that one with an endpoint of its own", p.w.Worker, ErrRank, b.Rank))
 	}
+	return p.told(b.Events)
+}
+
+// told applies the events of a batch.
+func (p *Publisher) told(all []event.Event) (err error) {
 	p.mu.stats.Batches++
 	if p.mu.stats.Batches%1024 == 0 {
 		p.mu.penalty /= 2
 	}
-	for i := range b.Events {
-		err = errors.Join(err, p.event(&b.Events[i]))
+	p.mu.due = due{}
+	blocks := 0
+	for i := range all {
+		blocks += 1 + len(all[i].Hashes)
+		if failed := p.event(&all[i]); err == nil {
+			err = failed // the first; a batch may have one in each event
+		}
+	}
+	p.mu.bucket.spend(p.o.Now(), blocks, p.o.Rate)
+	if p.mu.held > p.o.MaxBlocks {
+		held := p.mu.held
+		p.mu.stats.Floods++
+		p.punish()
+		err = p.refused(fmt.Errorf("events of worker %s: %w: %d blocks, of at most %d; raise route.worker_blocks if it has so many", p.w.Worker, ErrFlood, held, p.o.MaxBlocks))
 	}
 	return err
+}
+
+// punish forgets all, and has nothing of the publisher be heard for a while,
+// longer each time.
+func (p *Publisher) punish() {
+	p.forget()
+	p.mu.penalty = min(max(2*p.mu.penalty, firstPenalty), lastPenalty)
+	p.mu.deaf = p.o.Now().Add(p.mu.penalty)
 }
 
 func (p *Publisher) refused(err error) error {
@@ -303,7 +339,8 @@ func (p *Publisher) refused(err error) error {
 func (p *Publisher) forget() {
 	p.mu.waiting.clear()
 	clear(p.mu.other)
-	p.mu.space = ""
+	clear(p.mu.spaces)
+	p.mu.held = 0
 	if len(p.mu.shards) == 0 {
 		return
 	}

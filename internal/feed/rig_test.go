@@ -1,55 +1,19 @@
 package feed
 
 import (
-	"encoding/binary"
 	"testing"
 	"time"
 
+	"github.com/kvstored/kvstored/internal/feed/feedtest"
 	"github.com/kvstored/kvstored/router/event"
 	"github.com/kvstored/kvstored/router/index"
 )
 
-// pack writes msgpack: lists, texts, whole numbers and nil.
-func pack(dst []byte, v any) []byte {
-	switch v := v.(type) {
-	case nil:
-		return append(dst, 0xc0)
-	case int:
-		return binary.BigEndian.AppendUint64(append(dst, 0xcf), uint64(v))
-	case string:
-		return append(append(dst, 0xd9, byte(len(v))), v...)
-	case []any:
-		dst = binary.BigEndian.AppendUint16(append(dst, 0xdc), uint16(len(v)))
-		for _, e := range v {
-			dst = pack(dst, e)
-		}
-		return dst
-	}
-	panic("no form for it")
-}
+type list = feedtest.List
 
-type list = []any
+const blockTokens = feedtest.BlockTokens
 
-const blockTokens = 2
-
-// stored is an event of blocks; the tokens of a block are its hash, twice.
-func stored(parent any, hashes ...int) list {
-	all, tokens := list{}, list{}
-	for _, h := range hashes {
-		all, tokens = append(all, h), append(tokens, h, h)
-	}
-	return list{"BlockStored", all, parent, tokens, blockTokens, nil, "GPU"}
-}
-
-func removed(hashes ...int) list {
-	all := list{}
-	for _, h := range hashes {
-		all = append(all, h)
-	}
-	return list{"BlockRemoved", all, "GPU"}
-}
-
-func batch(events ...any) []byte { return pack(nil, list{1, list(events), 0}) }
+var pack, stored, removed, batch = feedtest.Pack, feedtest.Stored, feedtest.Removed, feedtest.Batch
 
 // rig is a publisher of one worker, on a clock of its own.
 type rig struct {
@@ -90,11 +54,7 @@ func (r *rig) depth(hashes ...int) int {
 	if err != nil {
 		return 0
 	}
-	var tokens []uint32
-	for _, h := range hashes {
-		tokens = append(tokens, uint32(h), uint32(h))
-	}
-	found, err := s.FindTokens(nil, tokens, index.FindOptions{})
+	found, err := s.FindTokens(nil, feedtest.Tokens(hashes...), index.FindOptions{})
 	if err != nil {
 		r.Fatal(err)
 	}

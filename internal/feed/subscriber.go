@@ -34,27 +34,16 @@ type Subscriber struct {
 	// is asked for that, as a kvstored does. Others are asked for all they keep.
 	Snapshots bool
 	Log       zerolog.Logger
+
+	ignored bool // a batch was, since what there is was asked for
 }
 
 // Run subscribes until ctx ends.
 func (s *Subscriber) Run(ctx context.Context) error {
-	for backoff := firstBackoff; ; backoff = min(2*backoff, lastBackoff) {
-		begun := time.Now()
-		err := s.session(ctx)
-		s.Publisher.Lost()
-		if ctx.Err() != nil {
-			return nil
-		}
-		s.Log.Debug().Err(err).Str("endpoint", s.Events).Msg("a publisher of events is not there")
-		if time.Since(begun) > lastBackoff {
-			backoff = firstBackoff
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(backoff):
-		}
+	if s.Replay != "" {
+		s.Publisher.canAsk()
 	}
+	return again(ctx, s.Publisher, s.Log, s.Events, s.session)
 }
 
 // session is one connection.
@@ -69,10 +58,16 @@ func (s *Subscriber) session(ctx context.Context) error {
 		return err
 	}
 	s.Publisher.Connected()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go s.Publisher.endIfSilent(ctx, c)
 	if s.Replay != "" {
 		s.catchUp(ctx)
 	}
 	for {
+		if err := s.Publisher.wait(ctx); err != nil {
+			return err
+		}
 		frames, err := c.Receive(time.Time{})
 		if err != nil {
 			return err
@@ -86,8 +81,13 @@ func (s *Subscriber) session(ctx context.Context) error {
 
 // live hands on a live batch, after the batches that were missed before it.
 func (s *Subscriber) live(ctx context.Context, seq uint64, payload []byte) {
-	v, _ := s.Publisher.Live(seq, payload) // errors are counted
+	v, err := s.Publisher.Live(seq, payload) // errors are counted
 	switch {
+	case errors.Is(err, ErrIgnore):
+		s.ignored = true
+		return
+	case s.ignored && s.Replay != "":
+		s.resync(ctx)
 	case v == Applied, v == Duplicate:
 		return
 	case s.Replay != "" && v == Gap:
@@ -130,6 +130,7 @@ func (s *Subscriber) catchUp(ctx context.Context) {
 // resync forgets all and asks for all that is there, or is kept.
 func (s *Subscriber) resync(ctx context.Context) {
 	s.Publisher.Reset()
+	s.ignored = false
 	var what []byte
 	take := func(seq uint64, payload []byte) error {
 		_, _ = s.Publisher.Replay(seq, payload)
@@ -184,6 +185,9 @@ func (s *Subscriber) replay(ctx context.Context, from uint64, what []byte, visit
 			return nil
 		}
 		if err := visit(seq, frames[1]); err != nil {
+			return err
+		}
+		if err := s.Publisher.wait(ctx); err != nil {
 			return err
 		}
 	}

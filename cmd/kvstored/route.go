@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/internal/daemon"
+	"github.com/kvstored/kvstored/internal/feed"
+	"github.com/kvstored/kvstored/internal/reach"
+	"github.com/kvstored/kvstored/internal/route"
+	"github.com/kvstored/kvstored/internal/socket"
+	"github.com/kvstored/kvstored/key"
+)
+
+func routeCommand() *cobra.Command {
+	var path string
+	cmd := &cobra.Command{
+		Use:   "route [FILE]",
+		Short: "Say which of several engines a request should go to",
+		Long: `Follow the KV events of engines and of the daemons beside them, and answer over
+HTTP which engine has how much of a prompt, and which one is expected to give the
+first token first. It forwards no request. Of the configuration file only the
+section route counts; docs/routing.md describes the calls. It runs until SIGTERM or
+SIGINT.`,
+		Example: `  kvstored route --config route.yaml
+  curl -s localhost:9465/v1/select -d '{"model": "llama", "tokens": [1, 2, 3]}'`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				path = args[0]
+			}
+			cfg, err := loadConfig(path, false)
+			if err != nil {
+				return err
+			}
+			return runRoute(cmd.Context(), &cfg)
+		},
+	}
+	cmd.Flags().StringVarP(&path, "config", "c", os.Getenv("KVSTORED_CONFIG"), "configuration file; $KVSTORED_CONFIG sets the default")
+	return cmd
+}
+
+func runRoute(ctx context.Context, cfg *config.Config) error {
+	r := &cfg.Route
+	switch {
+	case len(r.Models) == 0:
+		return &exitError{exitConfig, errors.New("route.models is empty; name the models that are served, such as [{name: llama, block_tokens: 16}]")}
+	case r.Listen == "" && r.Socket == "":
+		return &exitError{exitConfig, errors.New("route.listen and route.socket are empty, so that nobody could ask; set one of them")}
+	}
+	o, err := routeOptions(r)
+	if err != nil {
+		return &exitError{exitConfig, err}
+	}
+	o.Log = newLog(cfg.Log)
+	s, err := route.New(o)
+	if err != nil {
+		return &exitError{exitConfig, err}
+	}
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal has its usual effect
+	running, ctx := errgroup.WithContext(ctx)
+	if r.Listen != "" {
+		l, err := daemon.ListenTCP("route.listen", r.Listen)
+		if err != nil {
+			return err
+		}
+		o.Log.Info().Stringer("address", l.Addr()).Msg("listening")
+		running.Go(func() error { return s.Serve(ctx, l, r.OwnHosts()) })
+	}
+	if r.Socket != "" {
+		l, err := socket.Listen(r.Socket, r.Mode, "")
+		if err != nil {
+			return err
+		}
+		own, err := os.Lstat(r.Socket)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = socket.Unlisten(r.Socket, own) }()
+		o.Log.Info().Str("address", r.Socket).Msg("listening")
+		running.Go(func() error { return s.Serve(ctx, l, nil) })
+	}
+	running.Go(func() error { return s.Run(ctx) })
+	return running.Wait()
+}
+
+// routeOptions are a configuration as the service has it.
+func routeOptions(r *config.Route) (o route.Options, err error) {
+	o = route.Options{
+		Index: int64(r.Memory), MaxWorkers: r.MaxWorkers, Blocks: r.WorkerBlocks, Temperature: r.Temperature,
+		Reservation: r.Reservation, Grace: r.Grace, Silence: r.Silence, Closed: !onlyHere(r.Listen),
+	}
+	if o.Token, err = daemon.ReadSecret("route.token_file", r.TokenFile); err != nil {
+		return o, err
+	}
+	if o.Allow, err = reach.Parse(r.Allow); err != nil {
+		return o, err
+	}
+	for _, m := range r.Models {
+		o.Models = append(o.Models, feed.Model{
+			Name: m.Name, BlockTokens: m.BlockTokens, Unseeded: m.BlockHash == config.BlockHashDynamoUnseeded,
+			ChunkTokens: m.ChunkTokens, ChunkHash: key.Method(m.ChunkHash),
+		})
+	}
+	for _, w := range r.Workers {
+		o.Workers = append(o.Workers, route.Worker{
+			ID: w.ID, Rank: w.Rank, Model: w.Model, Tenant: w.Tenant, URL: w.URL,
+			Events: w.Events, Replay: w.Replay, Topic: w.Topic, Engine: w.Engine, Scheme: w.Scheme,
+			Kvstored: w.Kvstored, KvstoredReplay: w.KvstoredReplay, TTLSeconds: int(w.TTL / time.Second),
+			Prefill: w.Prefill, LoadCPU: w.LoadCPU, LoadDisk: w.LoadDisk, LoadShared: w.LoadShared,
+		})
+	}
+	return o, nil
+}
+
+// onlyHere reports whether only this machine reaches an address.
+func onlyHere(addr string) bool {
+	host, _, _ := net.SplitHostPort(addr)
+	ip := net.ParseIP(host)
+	return addr == "" || host == "localhost" || ip != nil && ip.IsLoopback()
+}

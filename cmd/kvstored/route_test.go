@@ -1,0 +1,311 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/internal/replay"
+	"github.com/kvstored/kvstored/internal/route"
+	"github.com/kvstored/kvstored/key"
+)
+
+var (
+	routeTrace  = flag.String("route-trace", "../../../shared/traces/conversation_trace.jsonl", "the trace of TestRouteEndToEnd; without it, made-up conversations")
+	routePlayed = flag.Int("route-requests", 1500, "requests of it that are played")
+	routeAsked  = flag.Int("route-asked", 1000, "prompts that are asked for after each event")
+)
+
+const (
+	routeChunk = 4 // tokens
+	routeModel = "routed"
+	routeOpen  = 8 // requests at a time
+)
+
+// routed is two daemons and a router over them, each in a process of its own.
+type routed struct {
+	*testing.T
+	daemons [2]*demoDaemon
+	clients [2]*client.Client
+	socket  string // of the router
+	config  string
+	cmd     *exec.Cmd
+	http    http.Client
+	open    []uint64 // reservations
+}
+
+func newRouted(t *testing.T) *routed {
+	r := &routed{T: t}
+	dir, err := os.MkdirTemp("", "kvstored-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	cfg := config.Default()
+	cfg.Route.Listen, cfg.Route.Socket = "", filepath.Join(dir, "route")
+	cfg.Route.Grace = time.Second
+	cfg.Route.Models = []config.RouteModel{{Name: routeModel, ChunkTokens: routeChunk}}
+	for i := range r.daemons {
+		r.daemons[i] = startDaemonWith(t, func(c *config.Config) {
+			c.Events.Enabled = true
+			c.CPU.Capacity = 16 << 20
+		})
+		cfg.Route.Allow = append(cfg.Route.Allow, r.daemons[i].socket)
+		cfg.Route.Workers = append(cfg.Route.Workers, config.RouteWorker{ID: fmt.Sprint(i), Model: routeModel, Kvstored: r.daemons[i].socket, Prefill: 500})
+		r.dial(i)
+	}
+	var text bytes.Buffer
+	r.config, r.socket = filepath.Join(dir, "route.yaml"), cfg.Route.Socket
+	if err := errors.Join(cfg.Print(&text), os.WriteFile(r.config, text.Bytes(), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	r.http.Transport = &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", r.socket)
+	}}
+	t.Cleanup(r.http.CloseIdleConnections)
+	r.startRouter()
+	t.Cleanup(r.killRouter)
+	return r
+}
+
+func (r *routed) dial(i int) {
+	r.Helper()
+	space := key.Space{Model: routeModel, World: 1, DType: "x", ChunkTokens: routeChunk, Method: key.SHA256}
+	c, err := client.Dial(r.Context(), r.daemons[i].socket, client.Options{Space: &space})
+	if err != nil {
+		r.Fatal(err)
+	}
+	r.Cleanup(func() { c.Close() })
+	r.clients[i] = c
+}
+
+// startRouter runs the router and waits until it answers.
+func (r *routed) startRouter() {
+	r.Helper()
+	program, err := os.Executable()
+	if err != nil {
+		r.Fatal(err)
+	}
+	r.cmd = exec.Command(program, "route", "--config", r.config)
+	r.cmd.Env = withoutOurs(os.Environ())
+	r.cmd.Stderr = r.Output()
+	if err := r.cmd.Start(); err != nil {
+		r.Fatal(err)
+	}
+	r.until("the router answers", func() error {
+		p, err := r.http.Get("http://localhost/healthz")
+		if err == nil {
+			err = p.Body.Close()
+		}
+		return err
+	})
+}
+
+// killRouter is kill -9.
+func (r *routed) killRouter() {
+	_ = r.cmd.Process.Kill()
+	_ = r.cmd.Wait()
+}
+
+// until repeats what fails until it does not.
+func (r *routed) until(what string, do func() error) {
+	r.Helper()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+		err := do()
+		if err == nil {
+			return
+		}
+		if time.Now().After(end) {
+			r.Fatalf("%s: %v", what, err)
+		}
+	}
+}
+
+// call makes a call of the router.
+func (r *routed) call(path string, q, reply any) error {
+	body, err := json.Marshal(q)
+	if err != nil {
+		return err
+	}
+	p, err := r.http.Post("http://localhost"+path, "application/json", bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	defer p.Body.Close()
+	text, err := io.ReadAll(p.Body)
+	if err == nil && p.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", path, text)
+	}
+	if err == nil && reply != nil {
+		err = json.Unmarshal(text, reply)
+	}
+	return err
+}
+
+// play has the router say where a request goes, and stores its prompt there.
+func (r *routed) play(tokens []uint32) (worker int, err error) {
+	var chosen route.Selected
+	q := route.Selection{Prompt: route.Prompt{Model: routeModel, Tokens: tokens}, Reserve: true}
+	if err := r.call("/v1/select", &q, &chosen); err != nil {
+		return 0, err
+	}
+	if _, err := fmt.Sscan(chosen.ID, &worker); err != nil {
+		return 0, err
+	}
+	payloads := make([][]byte, len(tokens)/routeChunk)
+	for i := range payloads {
+		payloads[i] = bytes.Repeat([]byte{byte(tokens[i*routeChunk])}, 2<<10)
+	}
+	if _, err := r.clients[worker].Put(r.Context(), client.Tokens(tokens), 0, payloads); err != nil {
+		return 0, err
+	}
+	if r.open = append(r.open, chosen.Reservation); len(r.open) < routeOpen {
+		return worker, nil
+	}
+	first := r.open[0]
+	r.open = r.open[1:]
+	return worker, r.call("/v1/free", &route.Progress{Reservation: first}, nil)
+}
+
+// same compares what the router says of a prompt with what the daemons say that are
+// there.
+func (r *routed) same(tokens []uint32, there ...int) error {
+	var answer route.Answer
+	if err := r.call("/v1/query", &route.Question{Prompt: route.Prompt{Model: routeModel, Tokens: tokens}}, &answer); err != nil {
+		return err
+	}
+	said := make(map[string]int)
+	for _, w := range answer.Workers {
+		said[w.ID] = w.Tokens[len(w.Tokens)-1]
+	}
+	for _, i := range there {
+		m, err := r.clients[i].Lookup(r.Context(), client.Tokens(tokens), 0)
+		if err != nil {
+			return err
+		}
+		id := fmt.Sprint(i)
+		if has := int(m.Total.Chunks) * routeChunk; said[id] != has {
+			return fmt.Errorf("of %d tokens the router says that worker %s has %d, and it has %d", len(tokens), id, said[id], has)
+		}
+		delete(said, id)
+	}
+	if len(said) > 0 {
+		return fmt.Errorf("the router says of workers that are gone: %v", said)
+	}
+	return nil
+}
+
+// routePrompts are the prompts of a trace, a chunk for each block.
+func routePrompts(t *testing.T) (all [][]uint32) {
+	t.Helper()
+	chunk := func(id uint64) []uint32 { return []uint32{uint32(id) + 1, uint32(id >> 32), 3, 4} }
+	f, err := os.Open(*routeTrace)
+	if errors.Is(err, fs.ErrNotExist) {
+		rnd := rand.New(rand.NewPCG(1, 1))
+		var open [][]uint32 // conversations, which grow
+		for n := uint64(0); len(all) < *routePlayed; {
+			if len(open) < 50 {
+				open = append(open, chunk(rnd.Uint64N(5))) // some begin alike
+			}
+			i := rnd.IntN(len(open))
+			for range 1 + rnd.IntN(8) {
+				n++
+				open[i] = append(open[i], chunk(1000+n)...)
+			}
+			all = append(all, slices.Clone(open[i]))
+			if len(open[i]) > 60*routeChunk {
+				open[i] = open[len(open)-1]
+				open = open[:len(open)-1]
+			}
+		}
+		return all
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for q, err := range replay.Requests(f, *routeTrace, 512) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		var tokens []uint32
+		for _, id := range q.BlockIDs {
+			tokens = append(tokens, chunk(id)...)
+		}
+		if all = append(all, tokens); len(all) == *routePlayed {
+			break
+		}
+	}
+	return all
+}
+
+// A replay is split between two daemons by a router. It says of each prompt what
+// both daemons say when they are asked; and again after kill -9 of each of the three.
+func TestRouteEndToEnd(t *testing.T) {
+	r := newRouted(t)
+	prompts := routePrompts(t)
+	var given [2]int
+	for _, p := range prompts {
+		worker, err := r.play(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		given[worker]++
+	}
+	t.Logf("%d requests to the one, %d to the other", given[0], given[1])
+	if given[0] == 0 || given[1] == 0 {
+		t.Errorf("all went to one of them: %v", given)
+	}
+	rnd := rand.New(rand.NewPCG(2, 2))
+	equal := func(what string, there ...int) {
+		t.Helper()
+		hits := 0
+		for range *routeAsked {
+			p := prompts[rnd.IntN(len(prompts))]
+			p = p[:len(p)-rnd.IntN(len(p))/2]
+			r.until(what, func() error { return r.same(p, there...) })
+			if m, err := r.clients[there[0]].Lookup(t.Context(), client.Tokens(p), 0); err == nil && m.Total.Chunks > 0 {
+				hits++
+			}
+		}
+		t.Logf("%s: %d prompts asked for, %d of them found on worker %d", what, *routeAsked, hits, there[0])
+		if hits == 0 {
+			t.Errorf("%s: nothing is found", what)
+		}
+	}
+	equal("after the replay", 0, 1)
+	for i := range r.daemons {
+		if _, err := r.clients[i].Flush(t.Context(), false); err != nil { // else nothing comes back
+			t.Fatal(err)
+		}
+		r.daemons[i].kill()
+		equal(fmt.Sprintf("daemon %d is killed", i), 1-i)
+		if _, err := r.daemons[i].start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		r.dial(i)
+		equal(fmt.Sprintf("daemon %d is back", i), i, 1-i)
+	}
+	r.killRouter()
+	if _, err := r.play(prompts[0]); err == nil {
+		t.Error("a router that is killed answers")
+	}
+	r.startRouter()
+	equal("the router is back", 0, 1)
+}

@@ -42,6 +42,9 @@ type Options struct {
 	HugePages     string // HugeAuto, HugeOn or HugeOff; only Touch can tell what was got
 	Mlock         bool   // lock all pages in memory; needs RLIMIT_MEMLOCK or CAP_IPC_LOCK
 	Touch         bool   // fault all pages in before New returns, on all CPUs
+	// HandOver has another process go on with the arena: see Files. A staged one
+	// lacks F_SEAL_FUTURE_WRITE then.
+	HandOver bool
 }
 
 // Arena is one shared mapping and the blocks in it. Create it with New. It is
@@ -57,6 +60,7 @@ type Arena struct {
 		spare  []uint32 // ids of freed blocks; the last one freed is used first
 		used   uint32   // ids ever used; ids start at 1, so that 0 is no block
 		freed  broadcast.Signal
+		voids  int64 // extents that are out of use for good
 		closed bool
 	}
 
@@ -86,16 +90,21 @@ func New(o Options) (*Arena, error) {
 	if err != nil {
 		return nil, fmt.Errorf("arena: %w", err)
 	}
+	return newArena(m, o.CapacityBytes), nil
+}
+
+// newArena makes an arena of which nothing is handed out.
+func newArena(m mapping, capacity int64) *Arena {
 	a := &Arena{
 		mapping:  m,
-		capacity: o.CapacityBytes,
-		states:   make([]atomic.Pointer[statePage], o.CapacityBytes/AlignBytes/statesPerPage+1),
+		capacity: capacity,
+		states:   make([]atomic.Pointer[statePage], capacity/AlignBytes/statesPerPage+1),
 
 		compacting: make(chan struct{}, 1),
 	}
 	a.clearing.arena = a
-	a.mu.space = extent.New(o.CapacityBytes)
-	return a, nil
+	a.mu.space = extent.New(capacity)
+	return a
 }
 
 func (o *Options) check() error {
@@ -129,7 +138,7 @@ func (a *Arena) Close() error {
 	if a.mu.closed {
 		return nil
 	}
-	if n := a.mu.space.Extents(); n > 0 {
+	if n := a.mu.space.Extents() - a.mu.voids; n > 0 {
 		return fmt.Errorf("arena: close: %d blocks are still held", n)
 	}
 	a.mu.closed = true

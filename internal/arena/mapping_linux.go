@@ -19,7 +19,8 @@ const hugePageBytes = 2 << 20
 // mapping is the memory of an arena and the descriptor it is shared by.
 type mapping struct {
 	mem       []byte
-	file      *os.File
+	file      *os.File // for clients
+	whole     *os.File // for a successor, writable; nil: there will be none
 	hugeBytes int64
 	locked    bool
 }
@@ -50,7 +51,13 @@ func newMapping(o Options) (m mapping, err error) {
 		}
 	}
 	if o.Direct {
+		if o.HandOver {
+			m.whole = m.file
+		}
 		return m, addSeals(m.file, unix.F_SEAL_SEAL)
+	}
+	if o.HandOver {
+		return m, m.share()
 	}
 	if err = addSeals(m.file, unix.F_SEAL_FUTURE_WRITE|unix.F_SEAL_SEAL); err != nil {
 		return m, fmt.Errorf("arena.puts: staged needs Linux 5.1: %w", err)
@@ -65,10 +72,13 @@ func (m *mapping) close() error {
 		errs = append(errs, unix.MunmapPtr(unsafe.Pointer(&m.mem[0]), uintptr(len(m.mem))))
 		m.mem = nil
 	}
+	if m.whole != nil && m.whole != m.file {
+		errs = append(errs, m.whole.Close())
+	}
 	if m.file != nil {
 		errs = append(errs, m.file.Close())
-		m.file = nil
 	}
+	m.file, m.whole = nil, nil
 	return errors.Join(errs...)
 }
 

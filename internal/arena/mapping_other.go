@@ -15,6 +15,7 @@ import (
 type mapping struct {
 	mem       []byte
 	file      *os.File // always nil
+	whole     *os.File // always nil
 	hugeBytes int64    // always 0
 	locked    bool
 }
@@ -22,6 +23,9 @@ type mapping struct {
 func newMapping(o Options) (m mapping, err error) {
 	if o.Direct {
 		return m, fmt.Errorf("arena.puts: direct needs Linux: %w", errors.ErrUnsupported)
+	}
+	if o.HandOver {
+		return m, fmt.Errorf("upgrade.hand_over: true needs Linux: %w", errors.ErrUnsupported)
 	}
 	if o.HugePages == HugeOn {
 		return m, fmt.Errorf("cpu.hugepages: on needs Linux: %w", errors.ErrUnsupported)
@@ -44,8 +48,14 @@ func newMapping(o Options) (m mapping, err error) {
 	return m, nil
 }
 
+func (m *mapping) adopt(Options) error {
+	return fmt.Errorf("memory is handed over on Linux only: %w", errors.ErrUnsupported)
+}
+
 func (m *mapping) close() error {
 	mem := m.mem
-	m.mem = nil
+	if m.mem = nil; mem == nil {
+		return nil
+	}
 	return unix.Munmap(mem)
 }

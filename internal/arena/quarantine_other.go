@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"syscall"
+	"time"
 )
 
 // Peer names a process; it needs Linux.
@@ -16,6 +17,9 @@ func PeerOf(syscall.Conn) (*Peer, error) { return nil, errors.ErrUnsupported }
 
 // Ended reports whether the process has ended.
 func (*Peer) Ended() bool { return true }
+
+// Kill is errors.ErrUnsupported here.
+func (*Peer) Kill(time.Duration) error { return errors.ErrUnsupported }
 
 // Close has nothing to do here.
 func (*Peer) Close() error { return nil }

@@ -1,0 +1,89 @@
+package arena
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// share has clients get a descriptor that only reads, of a file that may still be
+// mapped writable by a holder of the other one.
+//
+// F_SEAL_FUTURE_WRITE would stop a successor too. In its place a client is kept from
+// writing by the mode of its descriptor, and from opening the file again through /proc
+// by the mode of the file, which says that also its owner may only read. Root, and the
+// daemon's own user by way of chmod, get past it.
+func (m *mapping) share() error {
+	if err := addSeals(m.file, unix.F_SEAL_SEAL); err != nil {
+		return err
+	}
+	fd, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", m.file.Fd()), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("upgrade.hand_over needs /proc, for a descriptor that clients can only read: %w", err)
+	}
+	m.whole, m.file = m.file, os.NewFile(uintptr(fd), m.file.Name())
+	return m.whole.Chmod(0o400)
+}
+
+// adopt maps the files of another process. It changes no byte.
+func (m *mapping) adopt(o Options) (err error) {
+	if err := m.checkFiles(o); err != nil {
+		return err
+	}
+	if m.mem, err = mapAligned(m.whole, o.CapacityBytes, unix.PROT_READ|unix.PROT_WRITE); err != nil {
+		return err
+	}
+	_ = unix.Madvise(m.mem, unix.MADV_DONTDUMP) // as for a new one
+	advice := unix.MADV_HUGEPAGE
+	if o.HugePages == HugeOff {
+		advice = unix.MADV_NOHUGEPAGE
+	}
+	_ = unix.Madvise(m.mem, advice)
+	if o.Touch {
+		// What fails here is faulted in later, page by page.
+		_ = unix.Madvise(m.mem, unix.MADV_POPULATE_WRITE)
+		if m.hugeBytes, err = hugeMapped(m.mem); err != nil {
+			return err
+		}
+	}
+	if o.Mlock {
+		return m.lock()
+	}
+	return nil
+}
+
+// checkFiles is an error unless the files are those of an arena with these options: its
+// size can then never change under the mapping.
+func (m *mapping) checkFiles(o Options) error {
+	if m.whole == nil || m.file == nil {
+		return errors.New("a descriptor is missing")
+	}
+	const fixed = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
+	seals, err := unix.FcntlInt(m.whole.Fd(), unix.F_GET_SEALS, 0)
+	if err != nil {
+		return fmt.Errorf("the file handed over is no memory file: %w", err)
+	}
+	if seals&fixed != fixed || seals&(unix.F_SEAL_WRITE|unix.F_SEAL_FUTURE_WRITE) != 0 {
+		return fmt.Errorf("the file handed over has the seals %#x: its size could change, or it cannot be written", seals)
+	}
+	var whole, clients unix.Stat_t
+	if err := errors.Join(unix.Fstat(int(m.whole.Fd()), &whole), unix.Fstat(int(m.file.Fd()), &clients)); err != nil {
+		return err
+	}
+	if whole.Ino != clients.Ino || whole.Dev != clients.Dev {
+		return errors.New("the descriptor for clients is of another file")
+	}
+	if whole.Size != o.CapacityBytes {
+		return fmt.Errorf("the file handed over has %d bytes, not the %d of cpu.capacity", whole.Size, o.CapacityBytes)
+	}
+	flags, err := unix.FcntlInt(m.file.Fd(), unix.F_GETFL, 0)
+	if err != nil {
+		return err
+	}
+	if write := flags&unix.O_ACCMODE != unix.O_RDONLY; write != o.Direct {
+		return errors.New("the descriptor for clients is not what arena.puts says: writable with direct, and only readable with staged")
+	}
+	return nil
+}

@@ -1,0 +1,194 @@
+package handover
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"runtime"
+	"syscall"
+	"time"
+
+	"github.com/kvstored/kvstored/internal/socket"
+)
+
+const (
+	// maxBytes is the largest message.
+	maxBytes = 32 << 10
+	// MaxFiles is how many descriptors go with one.
+	MaxFiles = 64
+)
+
+// Conn is one end of a hand-over.
+type Conn struct {
+	c *net.UnixConn
+}
+
+// Dial connects to the process that listens at path, which must be of this user or of
+// root: its files are believed.
+func Dial(path string, timeout time.Duration) (*Conn, error) {
+	c, err := net.DialTimeout("unix", path, timeout)
+	if err != nil {
+		return nil, err
+	}
+	return NewConn(c.(*net.UnixConn))
+}
+
+// NewConn takes over a connection, whose other end must be of this user or of root. It
+// closes it where it fails.
+func NewConn(c *net.UnixConn) (*Conn, error) {
+	raw, err := c.SyscallConn()
+	var uid uint32
+	if err == nil {
+		uid, err = socket.PeerUID(raw)
+	}
+	if err == nil && uid != 0 && int(uid) != os.Geteuid() {
+		err = fmt.Errorf("user %d is at the other end; only root and user %d may hand over or take over", uid, os.Geteuid())
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("hand-over: %w", err), c.Close())
+	}
+	return &Conn{c}, nil
+}
+
+// Send sends a message with descriptors, which stay the caller's. It fails rather than
+// wait longer than timeout.
+func (c *Conn) Send(m Message, timeout time.Duration, files ...*os.File) error {
+	m.Version = Version
+	text, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	if len(text) > maxBytes || len(files) > MaxFiles {
+		return fmt.Errorf("hand-over: %s: %d bytes and %d descriptors are more than %d and %d", m.Step, len(text), len(files), maxBytes, MaxFiles)
+	}
+	rights, err := rightsOf(files)
+	if err != nil {
+		return err
+	}
+	if err := c.c.SetWriteDeadline(time.Now().Add(timeout)); err != nil {
+		return fmt.Errorf("hand-over: %s: %w", m.Step, err)
+	}
+	frame := append(binary.LittleEndian.AppendUint32(nil, uint32(len(text))), text...)
+	if _, _, err := c.c.WriteMsgUnix(frame, rights, nil); err != nil {
+		return fmt.Errorf("hand-over: %s: %w", m.Step, err)
+	}
+	runtime.KeepAlive(files)
+	return nil
+}
+
+// rightsOf is how descriptors go along. It asks each file for its number without Fd,
+// which would have the sockets that it is a copy of block.
+func rightsOf(files []*os.File) (rights []byte, err error) {
+	fds := make([]int, len(files))
+	for i, f := range files {
+		raw, err := f.SyscallConn()
+		if err == nil {
+			err = raw.Control(func(fd uintptr) { fds[i] = int(fd) })
+		}
+		if err != nil {
+			return nil, fmt.Errorf("hand-over: %s: %w", f.Name(), err)
+		}
+	}
+	if len(fds) == 0 {
+		return nil, nil
+	}
+	return syscall.UnixRights(fds...), nil
+}
+
+// ErrEnded is the other end's end, without a word.
+var ErrEnded = errors.New("the other process has ended")
+
+// Receive waits for a step at most for timeout, and returns it with its descriptors,
+// which are the caller's to close. Any other message is an error; one that says failed
+// is what that says.
+func (c *Conn) Receive(want Step, timeout time.Duration) (m Message, files []*os.File, err error) {
+	m, files, err = c.receive(timeout)
+	switch {
+	case err != nil:
+		err = fmt.Errorf("hand-over: waiting for %s: %w", want, err)
+	case m.Version != Version:
+		err = fmt.Errorf("hand-over: the other process speaks version %d, and this one %d: stop the daemon and start the new one", m.Version, Version)
+	case m.Step == Failed:
+		err = fmt.Errorf("hand-over: the other process (%s) says: %s", m.Program, m.Why)
+	case m.Step != want:
+		err = fmt.Errorf("hand-over: the other process says %q, and %s was to come", m.Step, want)
+	default:
+		return m, files, nil
+	}
+	CloseAll(files)
+	return m, nil, err
+}
+
+func (c *Conn) receive(timeout time.Duration) (m Message, files []*os.File, err error) {
+	if err := c.c.SetReadDeadline(time.Now().Add(timeout)); err != nil {
+		return m, nil, err
+	}
+	var size [4]byte
+	rights := make([]byte, syscall.CmsgSpace(4*MaxFiles))
+	n, control, flags, _, err := c.c.ReadMsgUnix(size[:], rights) // descriptors come with the first byte
+	if errors.Is(err, io.EOF) || err == nil && n == 0 {
+		err = ErrEnded
+	}
+	if err != nil {
+		return m, nil, err
+	}
+	if files, err = filesOf(rights[:control]); err != nil {
+		return m, files, err
+	}
+	if flags&syscall.MSG_CTRUNC != 0 {
+		return m, files, fmt.Errorf("a message of more than %d descriptors", MaxFiles)
+	}
+	if _, err = io.ReadFull(c.c, size[n:]); err != nil {
+		return m, files, err
+	}
+	length := binary.LittleEndian.Uint32(size[:])
+	if length > maxBytes {
+		return m, files, fmt.Errorf("a message of %d bytes, and %d are the most", length, maxBytes)
+	}
+	text := make([]byte, length)
+	if _, err = io.ReadFull(c.c, text); err == nil {
+		err = json.Unmarshal(text, &m)
+	}
+	return m, files, err
+}
+
+// filesOf makes files of the descriptors that came with a message.
+func filesOf(rights []byte) (files []*os.File, err error) {
+	if len(rights) == 0 {
+		return nil, nil
+	}
+	parts, err := syscall.ParseSocketControlMessage(rights)
+	if err != nil {
+		return nil, err
+	}
+	for i := range parts {
+		fds, err := syscall.ParseUnixRights(&parts[i])
+		if err != nil {
+			return files, err
+		}
+		for _, fd := range fds {
+			files = append(files, os.NewFile(uintptr(fd), "handed over"))
+		}
+	}
+	return files, nil
+}
+
+// CloseAll closes files that are not needed. Nothing was written to them.
+func CloseAll(files []*os.File) {
+	for _, f := range files {
+		_ = f.Close()
+	}
+}
+
+// Fail tells the other end why it ends here. That may not reach it any more.
+func (c *Conn) Fail(program string, why error) {
+	text := why.Error()
+	_ = c.Send(Message{Step: Failed, Program: program, Why: text[:min(len(text), maxBytes/8)]}, time.Second)
+}
+
+// Close ends the connection.
+func (c *Conn) Close() error { return c.c.Close() }

@@ -1,0 +1,180 @@
+package handover
+
+import (
+	"encoding/binary"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// pair is the two ends of a hand-over.
+func pair(t *testing.T) (a, b *Conn) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if a, err = Dial(path, time.Second); err != nil {
+		t.Fatal(err)
+	}
+	raw, err := l.AcceptUnix()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b, err = NewConn(raw); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { a.Close(); b.Close() })
+	return a, b
+}
+
+// A message arrives whole with its descriptors, also with as many as may be.
+func TestSendAndReceive(t *testing.T) {
+	a, b := pair(t)
+	f, err := NewMemory("test", 4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.WriteAt([]byte("what it says"), 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := Map(f); err == nil {
+		t.Error("a file that can change is mapped")
+	}
+	if err := Seal(f); err != nil {
+		t.Fatal(err)
+	}
+	many := make([]*os.File, MaxFiles)
+	for i := range many {
+		many[i] = f
+	}
+	want := Message{Step: Offer, Program: "v1", Arena: Arena{Bytes: 7, Direct: true}, Addresses: []string{"/a", "b:1"}}
+	if err := a.Send(want, time.Second, many...); err != nil {
+		t.Fatal(err)
+	}
+	got, files, err := b.Receive(Offer, time.Second)
+	if err != nil || len(files) != MaxFiles || got.Arena != want.Arena || len(got.Addresses) != 2 || got.Program != "v1" {
+		t.Fatalf("%+v with %d files, %v", got, len(files), err)
+	}
+	defer CloseAll(files)
+	data, unmap, err := Map(files[MaxFiles-1])
+	if err != nil || string(data) != "what it says" {
+		t.Errorf("%q, %v", data, err)
+	}
+	if err := unmap(); err != nil {
+		t.Error(err)
+	}
+	if err := a.Send(Message{Step: Offer}, time.Second, append(many, f)...); err == nil {
+		t.Error("more descriptors than may be")
+	}
+	if err := a.Send(Message{Step: Offer, Addresses: []string{strings.Repeat("x", maxBytes)}}, time.Second); err == nil {
+		t.Error("a longer message than may be")
+	}
+}
+
+// Garbage, other messages, the end and silence are told.
+func TestReceiveRefuses(t *testing.T) {
+	frame := func(text string) string {
+		return string(binary.LittleEndian.AppendUint32(nil, uint32(len(text)))) + text
+	}
+	for name, c := range map[string]struct{ bytes, want string }{
+		"another step":    {frame(`{"step":"go","version":1}`), `says "go", and ready was to come`},
+		"another version": {frame(`{"step":"ready","version":2}`), "speaks version 2"},
+		"a failure":       {frame(`{"step":"failed","version":1,"program":"p","why":"no room"}`), "(p) says: no room"},
+		"no JSON":         {frame(`step: ready`), "invalid character"},
+		"too long":        {"\xff\xff\xff\x7f", "are the most"},
+		"half a message":  {frame(`{"step":"ready"}`)[:9], "EOF"},
+		"half a length":   {"\x01\x00", "EOF"},
+		"nothing":         {"", ErrEnded.Error()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, b := pair(t)
+			if _, err := a.c.Write([]byte(c.bytes)); err != nil {
+				t.Fatal(err)
+			}
+			a.Close()
+			if _, _, err := b.Receive(Ready, time.Second); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("Receive: %v", err)
+			}
+		})
+	}
+	_, b := pair(t)
+	if _, _, err := b.Receive(Ready, 10*time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("silence: %v", err)
+	}
+}
+
+// A process of another user is at neither end, whatever the mode of the socket.
+func TestOtherUsersAreRefused(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root can be another user")
+	}
+	dir, err := os.MkdirTemp("", "kvstored-test-") // others may enter it
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "s")
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if err := os.Chmod(path, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	asNobody(t, func() {
+		c, err := net.Dial("unix", path)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer c.Close()
+	})
+	c, err := l.AcceptUnix()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := NewConn(c); err == nil || !strings.Contains(err.Error(), "user 65534 is at the other end") {
+		t.Errorf("NewConn: %v", err)
+	}
+	own := filepath.Join(dir, "own")
+	var foreign net.Listener
+	asNobody(t, func() { foreign, err = net.Listen("unix", own) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer foreign.Close()
+	if _, err := Dial(own, time.Second); err == nil || !strings.Contains(err.Error(), "user 65534") {
+		t.Errorf("Dial: %v", err)
+	}
+}
+
+// asNobody runs f in a thread of another user.
+func asNobody(t *testing.T, f func()) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		const nobody, keep = 65534, ^uintptr(0)
+		if _, _, err := syscall.RawSyscall(syscall.SYS_SETRESUID, keep, nobody, keep); err != 0 {
+			t.Error(err)
+			return
+		}
+		f()
+	}()
+	<-done
+}

@@ -32,6 +32,14 @@ type Victim struct {
 	Charged bool
 }
 
+// Resumed is an entry of the hot tier that an earlier process has left there.
+type Resumed struct {
+	Record
+	Below Set   // tiers below that have it, as that process knew
+	Dirty bool  // the nearest of them lacks it
+	Hits  uint8 // uses, saturating
+}
+
 // Fill is a request for room in the hot tier.
 type Fill struct {
 	Record // Sum is not known yet

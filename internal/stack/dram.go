@@ -28,6 +28,7 @@ type dram struct {
 	shrink        chan struct{} // capacity 1: it may be above its high watermark
 	demotingBytes atomic.Int64  // of its victims that are still to be written
 	cleared       cleared
+	staying       atomic.Bool // victims go back to DRAM: see Stay
 	count         counters
 	absences      *absences
 	log           zerolog.Logger

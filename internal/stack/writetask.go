@@ -141,6 +141,9 @@ func (w *writer) record(t *task) (tier.Record, bool) {
 func (w *writer) end(t task, how outcome) {
 	switch {
 	case t.life > 0:
+		if how == refused && w.dram.staying.Load() {
+			w.dram.readmit(t.rec.Key)
+		}
 		if how == void || !w.forward(t, how) {
 			w.dram.endTransit(t)
 		}

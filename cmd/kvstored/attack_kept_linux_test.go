@@ -102,7 +102,7 @@ func tinyValues(a *attackers, _ *key.Chain) {
 
 // fewEvicted is until more tiny values were stored than may be known.
 func fewEvicted(a *attackers) bool {
-	return a.metric(`kvstored_tier_counter{name="evicted_for_entries",tier="disk"}`) < a.known/8 && a.metric(`kvstored_tier_entries{tier="disk"}`) <= a.known
+	return a.metric(`kvstored_disk_evicted_chunks_total{reason="entries"}`) < a.known/8 && a.metric(`kvstored_tier_entries{tier="disk"}`) <= a.known
 }
 
 // bounded fails the test where a tier knows more chunks than limits.chunks says.

@@ -392,7 +392,7 @@ func TestNoCredentialsTold(t *testing.T) {
 					t.Errorf("credentials are told: %s", text[max(0, at-200):min(len(text), at+len(secret)+100)])
 				}
 			}
-			for _, told := range []string{"SignatureDoesNotMatch", "ExpiredToken", "SlowDown", "kvstored_tier_counter", "S3 requests"} {
+			for _, told := range []string{"SignatureDoesNotMatch", "ExpiredToken", "SlowDown", "kvstored_remote_requests_total", "S3 requests"} {
 				if !strings.Contains(text, told) {
 					t.Errorf("the test does not get to what says %s", told)
 				}

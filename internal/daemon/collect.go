@@ -1,15 +1,29 @@
 package daemon
 
 import (
+	"runtime"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kvstored/kvstored/internal/admin"
 	"github.com/kvstored/kvstored/internal/hint"
+	"github.com/kvstored/kvstored/internal/version"
 	"github.com/kvstored/kvstored/tier"
 )
 
-// desc names one exported number.
+// metric is what docs/metrics.md says of one.
+type metric struct {
+	name, help string
+	labels     []string
+	buckets    []float64 // of a histogram
+}
+
+// described are all metrics made by desc, in no order.
+var described []metric
+
+// desc names one exported number. It is for variables of the package only.
 func desc(name, help string, labels ...string) *prometheus.Desc {
+	described = append(described, metric{name: name, help: help, labels: labels})
 	return prometheus.NewDesc("kvstored_"+name, help, labels, nil)
 }
 
@@ -68,8 +82,6 @@ var (
 	descGetBytes    = desc("tier_read_bytes_total", "Payload bytes read from a tier.", "tier")
 	descPutBytes    = desc("tier_written_bytes_total", "Payload bytes written to a tier.", "tier")
 	descOff         = desc("tier_off", "1 while a tier is switched off after failures.", "tier")
-	descTierOther   = desc("tier_counter", "Other numbers of a tier, by name.", "tier", "name")
-	descTierPath    = desc("tier_path", "Numbers of each folder of a tier, by name.", "tier", "path", "name")
 
 	descLoads      = desc("loads_total", "Chunks promoted to DRAM.", "tier")
 	descLoadFailed = desc("load_failures_total", "Loads that a tier failed.", "tier")
@@ -91,6 +103,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	counter := func(d *prometheus.Desc, v uint64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
 	}
+	gauge(descBuild, 1, version.String(), runtime.Version())
 	gauge(descUptime, st.UptimeSeconds)
 	ready := 1.0
 	if st.Store.Recovering {
@@ -102,7 +115,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	collectFronts(&st, gauge, counter)
 	collectStore(&st.Store, gauge, counter)
 	for p, t := range st.Store.Tiers {
-		collectTier(p.String(), t, gauge, counter)
+		collectTier(p, &t, gauge, counter)
 	}
 }
 
@@ -198,7 +211,8 @@ func collectStore(s *StoreStats, gauge gaugeFunc, counter counterFunc) {
 	}
 }
 
-func collectTier(name string, t tier.Stats, gauge gaugeFunc, counter counterFunc) {
+func collectTier(p tier.Place, t *tier.Stats, gauge gaugeFunc, counter counterFunc) {
+	name := p.String()
 	gauge(descEntries, float64(t.Entries), name)
 	gauge(descUsed, float64(t.UsedBytes), name)
 	gauge(descCapacity, float64(t.CapacityBytes), name)
@@ -222,15 +236,8 @@ func collectTier(name string, t tier.Stats, gauge gaugeFunc, counter counterFunc
 	counter(descEvicted, t.EvictedBytes, name)
 	counter(descGetBytes, t.GetBytes, name)
 	counter(descPutBytes, t.PutBytes, name)
-	if name != tier.CPU.String() {
+	if p != tier.CPU {
 		counter(descCorrupt, t.Corrupt, name)
 	}
-	for n, v := range t.Counters {
-		gauge(descTierOther, float64(v), name, n)
-	}
-	for _, p := range t.Paths {
-		for n, v := range p.Counters {
-			gauge(descTierPath, float64(v), name, p.Path, n)
-		}
-	}
+	collectNumbers(p, t, gauge, counter)
 }

@@ -69,7 +69,7 @@ func TestRun(t *testing.T) {
 		if !page(t, d, "/metrics", http.StatusOK, "kvstored_tier_entries{tier=\"disk\"}") {
 			t.Errorf("run %d: the metrics have no disk", run)
 		}
-		if !page(t, d, "/metrics", http.StatusOK, fmt.Sprintf("kvstored_tier_path{name=\"io_depth\",path=%q,tier=\"disk\"}", cfg.Disk.Paths[0])) {
+		if !page(t, d, "/metrics", http.StatusOK, fmt.Sprintf("kvstored_disk_path_io_depth{path=%q}", cfg.Disk.Paths[0])) {
 			t.Errorf("run %d: /metrics has no folder of the disk", run)
 		}
 		stop()

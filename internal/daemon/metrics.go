@@ -2,13 +2,11 @@ package daemon
 
 import (
 	"errors"
-	"runtime"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
-	"github.com/kvstored/kvstored/internal/version"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -23,35 +21,38 @@ type metrics struct {
 	readyBy  *prometheus.HistogramVec
 }
 
+// histogram describes one, of seconds.
+func histogram(name, help string, buckets []float64, labels ...string) metric {
+	m := metric{name, help, labels, buckets}
+	described = append(described, m)
+	return m
+}
+
+// vec makes the histogram of one daemon.
+func (m *metric) vec() *prometheus.HistogramVec {
+	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "kvstored_" + m.name, Help: m.help, Buckets: m.buckets}, m.labels)
+}
+
+var (
+	requestSeconds = histogram("request_seconds", "Time from reading a request to handing its answer to the socket; what waits is answered later.",
+		prometheus.ExponentialBuckets(1e-6, 4, 12), "op") // 1 us to 4 s
+	tierSeconds = histogram("tier_seconds", "Time of operations of a tier that succeeded, waiting in its queue included.",
+		prometheus.ExponentialBuckets(1e-5, 4, 12), "tier", "op") // 10 us to 42 s
+	readySeconds = histogram("prefix_ready_seconds", "Time from reading a prefetch that finds something until its prefix does not grow any more, waiting included, by the farthest tier that a chunk of it came from.",
+		prometheus.ExponentialBuckets(1e-5, 2, 22), "tier") // 10 us to 21 s
+	descBuild = desc("build_info", "1, labelled with the versions of the program and of Go.", "version", "goversion")
+)
+
 func newMetrics(d *Daemon) *metrics {
 	m := &metrics{daemon: d, registry: prometheus.NewRegistry()}
-	h := prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "kvstored_request_seconds",
-		Help: "Time from reading a request to handing its answer to the socket; what waits is answered later.",
-		// 1 us to 4 s in factors of 4.
-		Buckets: prometheus.ExponentialBuckets(1e-6, 4, 12),
-	}, []string{"op"})
-	m.tierTook = prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name:    "kvstored_tier_seconds",
-		Help:    "Time of operations of a tier that succeeded, waiting in its queue included.",
-		Buckets: prometheus.ExponentialBuckets(1e-5, 4, 12), // 10 us to 42 s
-	}, []string{"tier", "op"})
-	m.readyBy = prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name:    "kvstored_prefix_ready_seconds",
-		Help:    "Time from reading a prefetch that finds something until its prefix does not grow any more, waiting included, by the farthest tier that a chunk of it came from.",
-		Buckets: prometheus.ExponentialBuckets(1e-5, 2, 22), // 10 us to 21 s
-	}, []string{"tier"})
-	info := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "kvstored_build_info", Help: "1, labelled with the version of the program and of Go.",
-		ConstLabels: prometheus.Labels{"version": version.String(), "goversion": runtime.Version()},
-	})
-	info.Set(1)
+	h := requestSeconds.vec()
+	m.tierTook, m.readyBy = tierSeconds.vec(), readySeconds.vec()
 	for op := range m.took {
 		if wire.Op(op).Known() {
 			m.took[op] = h.WithLabelValues(wire.Op(op).String())
 		}
 	}
-	m.registry.MustRegister(h, m.tierTook, m.readyBy, info, m, collectors.NewGoCollector(),
+	m.registry.MustRegister(h, m.tierTook, m.readyBy, m, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{Namespace: "kvstored_database", PidFn: m.databasePid}))
 	return m

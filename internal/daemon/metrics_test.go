@@ -1,14 +1,17 @@
 package daemon
 
 import (
+	"flag"
+	"fmt"
 	"os"
-	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/rs/zerolog"
 
+	"github.com/kvstored/kvstored/remote"
 	"github.com/kvstored/kvstored/tier"
 )
 
@@ -30,22 +33,9 @@ func watched(t *testing.T) string {
 // TestWatchedMetrics: what docs/operations.md recommends to watch is exported.
 func TestWatchedMetrics(t *testing.T) {
 	exported := map[string]bool{}
-	define := regexp.MustCompile(`(?:desc\(|Name: +)"(?:kvstored_)?([a-z_]+)"`)
-	sources, err := filepath.Glob("*.go")
-	if err != nil {
-		t.Fatal(err)
+	for _, m := range described {
+		exported[m.name] = true
 	}
-	for _, path := range sources {
-		data, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, m := range define.FindAllStringSubmatch(string(data), -1) {
-			exported[m[1]] = true
-		}
-	}
-	disk := diskStats(t)
-
 	name := regexp.MustCompile("`([a-z0-9_]+)(?:\\{[^`]*)?`")
 	rows := 0
 	for _, row := range strings.Split(watched(t), "\n") {
@@ -54,29 +44,87 @@ func TestWatchedMetrics(t *testing.T) {
 			continue
 		}
 		rows++
-		for _, m := range name.FindAllStringSubmatch(cells[1], -1) {
+		cell := cells[1]
+		if strings.Contains(cell, "*") { // the names are in the next
+			cell = cells[2]
+		}
+		for _, m := range name.FindAllStringSubmatch(cell, -1) {
 			if !exported[m[1]] {
 				t.Errorf("docs/operations.md names the metric %s, which there is not", m[1])
-			}
-		}
-		var counters map[string]uint64
-		switch {
-		case strings.Contains(cells[1], "tier_counter"):
-			counters = disk.Counters
-		case strings.Contains(cells[1], "tier_path"):
-			counters = disk.Paths[0].Counters
-		default:
-			continue
-		}
-		for _, m := range name.FindAllStringSubmatch(cells[2], -1) {
-			if _, ok := counters[m[1]]; !ok && !exported[m[1]] {
-				t.Errorf("docs/operations.md names the number %s of the disk tier, which there is not", m[1])
 			}
 		}
 	}
 	if rows == 0 {
 		t.Error("docs/operations.md has no table of metrics")
 	}
+}
+
+// TestEveryNumberIsExported: each number that a tier counts for itself has its metric, or is
+// said to be in another, and each metric of such numbers has its number.
+func TestEveryNumberIsExported(t *testing.T) {
+	tiers := serve(t, smallConfig(t)).stats().Store.Tiers
+	disk := tiers[tier.Disk]
+	counted := map[tier.Place]map[string]uint64{
+		tier.CPU:    tiers[tier.CPU].Counters,
+		tier.Disk:   disk.Counters,
+		tier.Remote: new(remote.Tier).Stats().Counters,
+	}
+	for p, counters := range counted {
+		for n := range counters {
+			if _, ok := numbers[p][n]; !ok && breakerNumbers[n] == nil {
+				t.Errorf("the number %s of %v has no metric", n, p)
+			}
+		}
+		for n := range numbers[p] {
+			if _, ok := counters[n]; !ok {
+				t.Errorf("%v has no number %s", p, n)
+			}
+		}
+	}
+	for n := range disk.Paths[0].Counters {
+		if pathNumbers[n] == nil {
+			t.Errorf("the number %s of a folder has no metric", n)
+		}
+	}
+	if len(pathNumbers) != len(disk.Paths[0].Counters) {
+		t.Errorf("a folder has the numbers %v", disk.Paths[0].Counters)
+	}
+}
+
+// TestMetricsPage: docs/metrics.md is what there is. Run with -update to write it anew.
+func TestMetricsPage(t *testing.T) {
+	const path = "../../docs/metrics.md"
+	want := metricsPage()
+	if *update {
+		if err := os.WriteFile(path, []byte(want), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if got, err := os.ReadFile(path); err != nil || string(got) != want {
+		t.Errorf("docs/metrics.md is not of this program (%v); write it anew: go test ./internal/daemon -run TestMetricsPage -update", err)
+	}
+}
+
+var update = flag.Bool("update", false, "write docs/metrics.md anew")
+
+// metricsPage is docs/metrics.md.
+func metricsPage() string {
+	var b strings.Builder
+	b.WriteString("# Metrics\n\nAll metrics at `/metrics` of `admin.listen`, besides those of the Go runtime (`go_*`) and of the two processes " +
+		"(`process_*`, `kvstored_database_process_*`). Which ones to watch, and what to do about them, is in [operations.md](operations.md#what-to-watch). " +
+		"This page is generated; names have the prefix `kvstored_`. Counters end in `_total`; a metric with buckets is a histogram.\n\n" +
+		"| metric | labels | what it is |\n|---|---|---|\n")
+	list := slices.Clone(described)
+	slices.SortFunc(list, func(a, b metric) int { return strings.Compare(a.name, b.name) })
+	for _, m := range list {
+		help := m.help
+		if n := len(m.buckets); n > 0 {
+			help += fmt.Sprintf(" %d buckets from %v s to %.3g s.", n, m.buckets[0], m.buckets[n-1])
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", m.name, strings.Join(m.labels, ", "), help)
+	}
+	return b.String()
 }
 
 // diskStats are the numbers of a disk tier that has just been made.

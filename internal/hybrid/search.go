@@ -9,6 +9,9 @@ import (
 // the word for chunk from, and so on. They are 64 at most.
 type Source interface {
 	There(group, from, to int) uint64
+	// May says at the ends of which of steps from..to of the grid, 64 at most, a
+	// prefix may be usable, in the same way: a guess that costs little and leaves out none.
+	May(from, to int) uint64
 }
 
 // Search finds the longest usable prefix. The zero Search is ready; one that is used
@@ -41,6 +44,9 @@ func (s *Search) Longest(f Family, skip, most int, source Source) Result {
 	var lacks uint64
 	for word := (to - 1) / 64; word >= from/64; word-- {
 		ok := between(word, from, to)
+		if ok != 0 {
+			ok &= source.May(64*word, min(64*word+64, to))
+		}
 		top := word == (to-1)/64
 		for i := range s.columns {
 			if c := &s.columns[i]; ok != 0 || top {

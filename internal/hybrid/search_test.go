@@ -24,6 +24,9 @@ func (c chunks) There(group, from, to int) (w uint64) {
 	return w
 }
 
+// May says nothing.
+func (c chunks) May(int, int) uint64 { return ^uint64(0) }
+
 // tokensNeeded is the definition, token by token: does a prefix of n tokens need token t?
 func tokensNeeded(g hybrid.Group, n, t int) bool {
 	switch g.Kind {
@@ -264,3 +267,5 @@ func BenchmarkSearch(b *testing.B) {
 type words [][]uint64
 
 func (w words) There(group, from, _ int) uint64 { return w[group][from/64] }
+
+func (w words) May(int, int) uint64 { return ^uint64(0) }

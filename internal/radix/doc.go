@@ -41,6 +41,12 @@
 // chunk by chunk in random order up to 46, because there were many short runs
 // on the way.
 //
+// # Marks
+//
+// A known chunk may have marks, eight bits of which only the owner knows the meaning
+// (Mark, MatchMarked). They go with the chunk. A page has a column for them, one byte a
+// slot, from the first mark in it on.
+//
 // # Locks and buffers
 //
 // None: the owner serialises all calls. Slices handed in are only read during

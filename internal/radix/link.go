@@ -182,6 +182,7 @@ func (t *Tree) prepend(id uint32, hash Hash) {
 func (t *Tree) write(space, slot uint32, hashes []Hash) {
 	copy(t.slots.hashes(slot, len(hashes)), hashes)
 	clear(t.slots.locs(slot, len(hashes)))
+	t.slots.clearMarks(slot, len(hashes))
 	for i, h := range hashes {
 		t.table.insert(t.mix(space, h), slot+uint32(i))
 	}

@@ -119,3 +119,28 @@ func TestMatchDoesNotAllocate(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
+
+// Three sparse groups of a hybrid model, each with a chunk in sixty, take 4 bytes for each
+// chunk of the full one: the marks of that, and their own chunks, which stand alone.
+func TestBytesOfSparseGroups(t *testing.T) {
+	bytes := func(groups int) float64 {
+		tr := New()
+		for _, chain := range manyChains(memoryChunks) {
+			mustAdd(t, tr, Hash{}, chain, 0, 1)
+			for i := 59; i < len(chain); i += 60 {
+				for g := range groups {
+					if err := tr.Insert(Hash{15: byte(g + 1)}, Hash{}, chain[i], 1); err != nil {
+						t.Fatal(err)
+					}
+					Mark(tr, Hash{}, chain[i], 1<<g, 0)
+				}
+			}
+		}
+		return float64(tr.Stats().Bytes) / float64(memoryChunks)
+	}
+	flat, groups := bytes(0), bytes(3)
+	t.Logf("%.1f bytes a chunk, with groups %.1f", flat, groups)
+	if groups > flat+4 {
+		t.Errorf("%.1f bytes a chunk, %.1f with three groups", flat, groups)
+	}
+}

@@ -19,6 +19,7 @@ type node struct {
 	parent Hash
 	linked bool // parent is known
 	loc    Loc
+	marks  uint8
 	kids   int
 }
 
@@ -282,6 +283,14 @@ func (w *world) operate(t *Tree, m model, src source) error {
 		if got, want := t.Claim(space, hash(p), hash(n), set), m.claim(space, hash(p), hash(n), set); got != want {
 			return fmt.Errorf("claim %d below %d: %v, want %v", n, p, got, want)
 		}
+	case op < 50:
+		n2 := m.get(space, hash(n))
+		if Mark(t, space, hash(n), set, clear) != (n2 != nil) {
+			return fmt.Errorf("mark %d, of which is known: %v", n, n2 != nil)
+		}
+		if n2 != nil {
+			n2.marks = n2.marks&^clear | set
+		}
 	case op < 80:
 		now, known := t.Set(space, hash(n), set, clear)
 		if wantNow, want := m.set(space, hash(n), set, clear); now != wantNow || known != want {
@@ -291,7 +300,7 @@ func (w *world) operate(t *Tree, m model, src source) error {
 		loc, known := t.Get(space, hash(n))
 		p, linked := t.Parent(space, hash(n))
 		want := m.get(space, hash(n))
-		if known != (want != nil) || known && (loc != want.loc || p != want.parent || linked != want.linked) {
+		if known != (want != nil) || known && (loc != want.loc || p != want.parent || linked != want.linked || Marks(t, space, hash(n)) != want.marks) {
 			return fmt.Errorf("get %d: %b %v, parent %x %v; want %+v", n, loc, known, p, linked, want)
 		}
 	case op < 99:
@@ -300,6 +309,12 @@ func (w *world) operate(t *Tree, m model, src source) error {
 		known, want := t.Match(space, chain, locs), m.match(space, chain)
 		if string(want) != string(locs[:known]) {
 			return fmt.Errorf("match %d: %v, want %v", n, locs[:known], want)
+		}
+		marks := make([]uint8, len(chain))
+		for i := range MatchMarked(t, space, chain, 0, locs, marks) {
+			if want := m.get(space, chain[i]).marks; marks[i] != want {
+				return fmt.Errorf("chunk %d of %d has the marks %b, want %b", i, n, marks[i], want)
+			}
 		}
 		locs = make([]Loc, len(chain))
 		known = matchInPieces(t, space, chain, locs, 1+src.IntN(8))

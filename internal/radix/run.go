@@ -190,6 +190,7 @@ func (t *Tree) moveSlots(space, from, to uint32, n int) {
 	hashes := t.slots.hashes(to, n)
 	copy(hashes, t.slots.hashes(from, n))
 	copy(t.slots.locs(to, n), t.slots.locs(from, n))
+	t.slots.moveMarks(from, to, n)
 	for i, h := range hashes {
 		t.table.move(t.mix(space, h), from+uint32(i), to+uint32(i))
 	}

@@ -29,6 +29,7 @@ const pageBytes = int64(unsafe.Sizeof(page{}))
 // Slot 0 is never handed out. A stretch lies within one page.
 type slots struct {
 	pages  []*page
+	marks  []*marks // by page; nil where no slot has one
 	frees  []int32  // free slots by page
 	vacant []uint32 // numbers of pages given back to the collector
 	bins   [64]uint32
@@ -172,6 +173,7 @@ func (s *slots) addPage() {
 	} else {
 		s.pages = append(s.pages, new(page))
 		s.frees = append(s.frees, 0)
+		s.marks = append(s.marks, nil)
 	}
 	first, size := n<<pageBits, pageSlots
 	if n == 0 { // slot 0 means "none" everywhere
@@ -185,7 +187,7 @@ func (s *slots) addPage() {
 // removePage gives back a page that is free and in no bin.
 func (s *slots) removePage(n uint32) {
 	s.count(n<<pageBits, -pageSlots)
-	s.pages[n] = nil
+	s.pages[n], s.marks[n] = nil, nil
 	s.vacant = append(s.vacant, n)
 	if n == s.leaving {
 		s.leaving = 0
@@ -193,7 +195,7 @@ func (s *slots) removePage(n uint32) {
 }
 
 func (s *slots) bytes() int64 {
-	return int64(len(s.pages)-len(s.vacant))*pageBytes + int64(cap(s.pages)*8+cap(s.frees)*4+cap(s.vacant)*4)
+	return int64(len(s.pages)-len(s.vacant))*pageBytes + int64(cap(s.pages)*16+cap(s.frees)*4+cap(s.vacant)*4) + s.markBytes()
 }
 
 // A free stretch: its first slot's hash holds size, next and previous of its

@@ -72,6 +72,12 @@ func (t *Tree) Match(space Hash, chain []Hash, locs []Loc) (known int) {
 // again, as it is not after Match; where chunk from-1 is gone, known is from.
 // Where chunk from-1 lies does not matter, only what follows it.
 func (t *Tree) MatchOn(space Hash, chain []Hash, from int, locs []Loc) (known int) {
+	return MatchMarked(t, space, chain, from, locs, nil)
+}
+
+// MatchMarked is MatchOn, and writes the marks of the chunks to marks, unless that is nil;
+// it is as long as locs.
+func MatchMarked(t *Tree, space Hash, chain []Hash, from int, locs []Loc, marks []uint8) (known int) {
 	chain = chain[:min(len(chain), len(locs))]
 	s := t.ids[space]
 	if s == 0 {
@@ -88,6 +94,7 @@ func (t *Tree) MatchOn(space Hash, chain []Hash, from int, locs []Loc) (known in
 		n, ends := t.rest(at, slot, chain[known:])
 		if n > 0 { // else the slot may be the last of all pages
 			copy(locs[known:], t.slots.locs(slot+1, n))
+			t.slots.copyMarks(marks, known, slot+1, n)
 		}
 		if known += n; !ends {
 			return known
@@ -100,6 +107,7 @@ func (t *Tree) MatchOn(space Hash, chain []Hash, from int, locs []Loc) (known in
 		}
 		r := t.runs.at(id)
 		copy(locs[known:], t.slots.locs(r.start, n))
+		t.slots.copyMarks(marks, known, r.start, n)
 		known += n
 		if n < int(r.len) {
 			break

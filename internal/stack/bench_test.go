@@ -98,13 +98,14 @@ func BenchmarkStoreEach(b *testing.B) {
 
 // BenchmarkMatchFamily is a match of four groups, full, two windows and states, with
 // one usable length in sixty chunks, over one of a flat chain of as many chunks.
-// The last usable length lies late, or there is none.
+// The last usable length lies late, or there is none: because there are no states, or
+// because each is where no window is.
 func BenchmarkMatchFamily(b *testing.B) {
 	const chunks, every = 8192, 60
 	groups := hybrid.Family{
 		{Chunk: 16}, {Kind: hybrid.Window, Tokens: 16, Chunk: 16}, {Kind: hybrid.Window, Tokens: 32, Chunk: 16}, {Kind: hybrid.State, Chunk: 16},
 	}
-	for name, last := range map[string]int{"late": chunks, "none": 0} {
+	for name, last := range map[string]int{"late": chunks, "none": 0, "apart": chunks} {
 		s, o := emptyStack(b, 128<<20)
 		f := newFamily(groups, 1, chunks)
 		for g := range groups {
@@ -117,8 +118,12 @@ func BenchmarkMatchFamily(b *testing.B) {
 				if g == 3 && at >= last {
 					break
 				}
+				off := 0
+				if g == 3 && name == "apart" {
+					off = -every / 2
+				}
 				for i := at - 2 + g%2; i < at; i++ {
-					storeAll(b, s, o, c, i, i+1)
+					storeAll(b, s, o, c, i+off, i+off+1)
 				}
 			}
 		}

@@ -2,6 +2,7 @@ package stack
 
 import (
 	"context"
+	"encoding/binary"
 	"slices"
 	"sync"
 
@@ -75,6 +76,9 @@ type familySearch struct {
 	words   hybrid.Search
 	at      [][]uint8 // by group: the farthest place of its chunks, as far as they were asked for
 	rank    []uint8   // of one rank
+	marks   [][]uint8 // by rank: of the chunks of the first group; see kin
+	mark    [][]uint8 // by group and rank: its own of these; 0: all of its chunks are looked up
+	ends    []uint8   // by rank: the marks without which no prefix ends at a chunk
 }
 
 var familySearches = sync.Pool{New: func() any { return new(familySearch) }}
@@ -95,6 +99,29 @@ func (s *familySearch) start(ctx context.Context, l lookups, f *Family, search t
 		n := f.Chains[g][0].Len()
 		s.at[g] = slices.Grow(s.at[g][:0], n)[:n]
 		s.rank = slices.Grow(s.rank[:0], n)[:max(n, len(s.rank))]
+		s.join(g)
+	}
+	s.findEnds()
+}
+
+// join finds the marks of a group, if it has the hashes of the first, which is full.
+func (s *familySearch) join(g int) {
+	f := s.family
+	for len(s.mark) <= g {
+		s.mark = append(s.mark, nil)
+	}
+	s.mark[g] = slices.Grow(s.mark[g][:0], len(f.Chains[g]))[:len(f.Chains[g])]
+	for r := range f.Chains[g] {
+		first, own := &f.Chains[0][r], &f.Chains[g][r]
+		s.mark[g][r] = 0
+		if g == 0 {
+			for len(s.marks) <= r {
+				s.marks = append(s.marks, nil)
+			}
+			s.marks[r] = slices.Grow(s.marks[r][:0], own.Len())[:own.Len()]
+		} else if f.Groups[g].Kind != hybrid.Full && own.Len() > 0 && own.Len() == first.Len() && &own.Hashes[0] == &first.Hashes[0] {
+			s.mark[g][r] = s.lookups.index.mark(first.Space, own.Space)
+		}
 	}
 }
 
@@ -134,6 +161,9 @@ func (s *familySearch) full(g, r int) (known int, err error) {
 	c := &s.family.Chains[g][r]
 	sc := borrow(c.Len())
 	defer sc.give()
+	if g == 0 {
+		sc.marks = s.marks[r]
+	}
 	if known, err = s.lookups.locateOrAsk(s.ctx, c, sc); err == nil {
 		s.merge(g, r, 0, sc.at[:known])
 	}
@@ -143,7 +173,11 @@ func (s *familySearch) full(g, r int) (known int, err error) {
 // There implements hybrid.Source.
 func (s *familySearch) There(g, from, to int) (bits uint64) {
 	for r := range s.family.Chains[g] {
-		s.lookups.locate(s.ctx, &s.family.Chains[g][r], from, s.rank[:to])
+		if mark := s.mark[g][r]; mark != 0 {
+			s.marked(&s.family.Chains[g][r], s.marks[r], mark, from, to)
+		} else {
+			s.lookups.locate(s.ctx, &s.family.Chains[g][r], from, s.rank[:to])
+		}
 		s.merge(g, r, from, s.rank[from:to])
 	}
 	s.lose(g, from, to)
@@ -153,6 +187,68 @@ func (s *familySearch) There(g, from, to int) (bits uint64) {
 		}
 	}
 	return bits
+}
+
+// marked locates those of chunks from..to that have a mark: no others are anywhere.
+func (s *familySearch) marked(c *key.Chain, marks []uint8, mark uint8, from, to int) {
+	clear(s.rank[from:to])
+	for i := from; i < to; i++ {
+		if marks[i]&mark == 0 {
+			continue
+		}
+		first := i
+		for i+1 < to && marks[i+1]&mark != 0 {
+			i++
+		}
+		s.lookups.locate(s.ctx, c, first, s.rank[:i+1])
+	}
+}
+
+// findEnds finds the groups that need the chunk of the first group's hash at each end.
+func (s *familySearch) findEnds() {
+	f := s.family
+	s.ends = slices.Grow(s.ends[:0], len(f.Chains[0]))[:len(f.Chains[0])]
+	clear(s.ends)
+	for g, group := range f.Groups {
+		for r, mark := range s.mark[g] {
+			if group.Kind == hybrid.Window || group.Kind == hybrid.State {
+				s.ends[r] |= mark
+			}
+		}
+	}
+}
+
+// May implements hybrid.Source.
+func (s *familySearch) May(from, to int) uint64 {
+	may := ^uint64(0)
+	if s.family.Groups.Grid() != s.family.Groups[0].Chunk {
+		return may
+	}
+	for r, ends := range s.ends {
+		if ends != 0 {
+			may &= withAll(s.marks[r][from:to], ends)
+		}
+	}
+	return may
+}
+
+// withAll has a bit for each of 64 bytes at most that has all bits of a mask, and
+// perhaps for a byte behind such a one.
+func withAll(bytes []uint8, mask uint8) (out uint64) {
+	const each, high, gather = 0x0101010101010101, 0x8080808080808080, 0x0102040810204080
+	all := each * uint64(mask)
+	var last [8]uint8
+	for i := 0; i < len(bytes); i += 8 {
+		eight := bytes[i:min(i+8, len(bytes))]
+		if len(eight) < 8 {
+			copy(last[:], eight)
+			eight = last[:]
+		}
+		x := binary.LittleEndian.Uint64(eight)&all ^ all // 0 in each byte that has all
+		zero := (x - each) & ^x & high
+		out |= zero >> 7 * gather >> 56 << i
+	}
+	return out & (1<<len(bytes) - 1) // all of 64
 }
 
 // merge adds the places of the chunks of a rank, from one on, to those known of

@@ -15,9 +15,12 @@ import (
 
 // newFamily is a prompt of some steps of the grid in spaces of its own.
 func newFamily(groups hybrid.Family, ranks, steps int) *stack.Family {
-	f := &stack.Family{Groups: groups}
+	f, shared := &stack.Family{Groups: groups}, make(map[int]*key.Chain)
 	for g, group := range groups {
-		c := *tiertest.Chain(uint64(group.Chunk), steps*groups.Grid()/group.Chunk)
+		if shared[group.Chunk] == nil {
+			shared[group.Chunk] = tiertest.Chain(uint64(group.Chunk), steps*groups.Grid()/group.Chunk)
+		}
+		c := *shared[group.Chunk]
 		for i := range c.Tokens {
 			c.Tokens[i] = uint32(group.Chunk)
 		}

@@ -35,6 +35,7 @@ type index struct {
 		sync.Mutex
 		tree   *radix.Tree
 		bounds *boundary.Table // of hybrid models
+		kin    kin
 	}
 }
 
@@ -68,19 +69,22 @@ func (x *index) count(ks []key.Key) (n int) {
 // The tree finds them while c goes on in it as it did before. A chunk that is known
 // behind another one than in c is looked up by itself: which chunk follows which may
 // be only an engine's claim. So may be what c skips, of which nothing need be known.
-func (x *index) match(c *key.Chain, from, to int, at []uint8) (known int, more bool) {
+// Unless marks is nil the marks of the chunks are copied there.
+func (x *index) match(c *key.Chain, from, to int, at, marks []uint8) (known int, more bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	known = from
 	for range indexBatch {
-		if known = x.mu.tree.MatchOn(c.Space, c.Hashes[:to], known, at); known == to {
+		if known = radix.MatchMarked(x.mu.tree, c.Space, c.Hashes[:to], known, at, marks); known == to {
 			return known, false
 		}
 		loc, ok := x.mu.tree.Get(c.Space, c.Hashes[known])
 		if !ok && known >= c.Skip {
 			return known, false
 		}
-		at[known] = loc
+		if at[known] = loc; marks != nil {
+			marks[known] = radix.Marks(x.mu.tree, c.Space, c.Hashes[known])
+		}
 		known++
 	}
 	return known, known < to
@@ -144,6 +148,7 @@ func (x *index) tell(p tier.Place, k key.Key) {
 // with the lock held, which makes the last call leave the truth behind.
 func (x *index) told(p tier.Place, k key.Key, at tier.Set) {
 	x.levels.told(p, k, at)
+	x.mu.kin.changed(x.mu.tree, k, at != 0)
 	if x.mu.bounds.Knows(k.Space) {
 		x.levels.needed(x.mu.bounds.Changed(k, at != 0))
 	}

@@ -47,6 +47,7 @@ type Match struct {
 // allocate nothing per chunk.
 type scratch struct {
 	at    []uint8
+	marks []uint8 // of the same chunks, where they were asked for
 	keys  []key.Key
 	sizes []uint32
 }
@@ -59,7 +60,7 @@ func borrow(n int) *scratch {
 		sc.at = make([]uint8, n)
 	}
 	sc.at = sc.at[:n]
-	sc.keys, sc.sizes = sc.keys[:0], sc.sizes[:0]
+	sc.keys, sc.sizes, sc.marks = sc.keys[:0], sc.sizes[:0], nil
 	return sc
 }
 
@@ -90,7 +91,7 @@ func (l lookups) Match(ctx context.Context, c *key.Chain, search tier.Set) (Matc
 // locateOrAsk is locate, which also asks the tiers that are being scanned.
 func (l lookups) locateOrAsk(ctx context.Context, c *key.Chain, sc *scratch) (known int, err error) {
 	f := l.promotions.fence()
-	known = l.locateBehind(ctx, f, c, 0, sc.at)
+	known = l.locateBehind(ctx, f, c, 0, sc.at, sc.marks)
 	if !l.scanning() {
 		return known, nil
 	}
@@ -108,11 +109,12 @@ func (l lookups) locateOrAsk(ctx context.Context, c *key.Chain, sc *scratch) (kn
 // are, with none where they are not known. The chunks before cost nothing and may
 // be unknown. Other requests go first now and then (see fair.Yield).
 func (l lookups) locate(ctx context.Context, c *key.Chain, from int, at []uint8) (known int) {
-	return l.locateBehind(ctx, l.promotions.fence(), c, from, at)
+	return l.locateBehind(ctx, l.promotions.fence(), c, from, at, nil)
 }
 
-// locateBehind is locate without the chunks that f deletes.
-func (l lookups) locateBehind(ctx context.Context, f fence, c *key.Chain, from int, at []uint8) (known int) {
+// locateBehind is locate without the chunks that f deletes. Unless marks is nil it copies
+// their marks there; not those of chunks that stand alone.
+func (l lookups) locateBehind(ctx context.Context, f fence, c *key.Chain, from int, at, marks []uint8) (known int) {
 	known = from
 	for more := known < len(at); more; {
 		if known > from {
@@ -124,7 +126,7 @@ func (l lookups) locateBehind(ctx context.Context, f fence, c *key.Chain, from i
 			known, more = to, to < len(at)
 		} else {
 			to := min(known+matchBatch, len(at))
-			known, more = l.index.match(c, known, to, at)
+			known, more = l.index.match(c, known, to, at, marks)
 			more = more || known == to && to < len(at)
 		}
 	}
@@ -181,7 +183,7 @@ func (l lookups) ask(ctx context.Context, f fence, of *level, c *key.Chain, sc *
 			return known, nil
 		}
 		l.index.add(c, i, i+n, of.place)
-		known = l.locateBehind(context.Background(), f, c, 0, sc.at)
+		known = l.locateBehind(context.Background(), f, c, 0, sc.at, sc.marks)
 		i += n
 	}
 	return known, nil

@@ -208,8 +208,11 @@ func (t *Tier) wait(ctx context.Context, changed, freed <-chan struct{}) error {
 }
 
 // evictTo hands one victim of n bytes over, whose memory perhaps stays in use;
-// if safely, none that would be lost for want of patience.
+// if safely, none that would be lost for want of patience. Without a drop none goes.
 func (t *Tier) evictTo(drop func(tier.Victim) bool, safely bool) (n int64, stays, ok bool) {
+	if drop == nil {
+		return 0, false, false
+	}
 	t.handing.RLock()
 	defer t.handing.RUnlock()
 	evict := t.ledger.Evict
@@ -222,6 +225,12 @@ func (t *Tier) evictTo(drop func(tier.Victim) bool, safely bool) (n int64, stays
 	}
 	v := t.victim(e)
 	return occupied(v.Size), drop(v), true
+}
+
+// EvictOne implements tier.Hot.
+func (t *Tier) EvictOne(drop func(tier.Victim) bool) bool {
+	_, _, ok := t.evictTo(drop, true)
+	return ok
 }
 
 // shedTo hands over one victim of a quota that is exceeded, if there is one.
@@ -239,14 +248,6 @@ func (t *Tier) shedTo(drop func(tier.Victim) bool) bool {
 func (t *Tier) HandedOver() {
 	t.handing.Lock()
 	defer t.handing.Unlock()
-}
-
-func (t *Tier) evict() (tier.Victim, bool) {
-	e, ok := t.ledger.Evict()
-	if !ok {
-		return tier.Victim{}, false
-	}
-	return t.victim(e), true
 }
 
 // victim ends an entry that the ledger evicted.
@@ -294,10 +295,11 @@ func (t *Tier) Trim(ctx context.Context, n int64, out []key.Key) ([]key.Key, err
 		return out, ctx.Err()
 	}
 	for ctx.Err() == nil && t.arena.Stats().UsedBytes+n > t.goal() {
-		v, ok := t.evict()
+		e, ok := t.ledger.Evict()
 		if !ok {
 			return out, fmt.Errorf("cpu: trim: everything left is protected: %w", tier.ErrNoSpace)
 		}
+		v := t.victim(e)
 		out = append(out, v.Key)
 		v.Block.Release()
 	}

@@ -165,8 +165,8 @@ func (t *Tier) remove(ks []key.Key) {
 // stay. The arena stays open: it belongs to the caller of New.
 func (t *Tier) Close() error {
 	t.closed.Store(true)
-	for v, ok := t.evict(); ok; v, ok = t.evict() {
-		v.Block.Release()
+	for e, ok := t.ledger.Evict(); ok; e, ok = t.ledger.Evict() {
+		t.victim(e).Block.Release()
 	}
 	return nil
 }

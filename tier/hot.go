@@ -61,7 +61,8 @@ type Fill struct {
 	Block arena.Block
 	// Drop takes over every entry that had to go, and reports whether its
 	// memory stays in use for now. It must not block or call the tier to
-	// evict; no lock of the ledger or the arena is held.
+	// evict; no lock of the ledger or the arena is held. Nil, with a Block: nothing
+	// goes, and the fill fails where it would be one entry too many.
 	Drop func(Victim) bool
 }
 
@@ -100,6 +101,9 @@ type Shrinker interface {
 	// hands each victim to drop, as Fill.Drop says. demoting is what earlier
 	// victims still occupy: it is on its way out and does not count.
 	Shrink(ctx context.Context, demoting int64, drop func(Victim) bool)
+	// EvictOne evicts the next entry, unless it would be lost, and hands it to drop. It
+	// reports whether there was one.
+	EvictOne(drop func(Victim) bool) bool
 	// HandedOver returns when each entry that had left the tier before the call has
 	// been handed to its Drop, by any caller. It waits for no I/O.
 	HandedOver()

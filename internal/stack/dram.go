@@ -2,6 +2,7 @@ package stack
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 
@@ -107,8 +108,13 @@ func (d *dram) demoteDirty(v tier.Victim) bool {
 	return false
 }
 
+// readmitTries bounds how many chunks go for one that comes back from transit: for itself
+// and its parent's entry, and what others take meanwhile.
+const readmitTries = 4
+
 // readmit makes a chunk in transit resident again, in the block it has, and
-// reports whether it is. It is written all the same.
+// reports whether it is. It is written all the same. Where DRAM has as many entries as
+// it may have, others go for it, outside the lock of the promotions.
 func (d *dram) readmit(k key.Key) (back bool) {
 	if !d.transit.has(k) {
 		if !d.index.has(tier.CPU, k) {
@@ -117,7 +123,13 @@ func (d *dram) readmit(k key.Key) (back bool) {
 		d.hot.HandedOver() // perhaps just between the ledger and its writer
 	}
 	var r tier.Record
-	d.promotions.readmit(k, func() { r, back = d.takeIn(k) })
+	for range readmitTries {
+		var err error
+		d.promotions.readmit(k, func() { r, back, err = d.takeIn(k) })
+		if !errors.Is(err, ledger.ErrFull) || !d.hot.EvictOne(d.demote) {
+			break
+		}
+	}
 	if back {
 		d.index.insert(tier.CPU, []tier.Record{r})
 		d.filled()
@@ -127,17 +139,17 @@ func (d *dram) readmit(k key.Key) (back bool) {
 
 // takeIn publishes a chunk in transit. A deletion that has ended by now has
 // recalled it, and one that begins later finds it in DRAM.
-func (d *dram) takeIn(k key.Key) (r tier.Record, back bool) {
+func (d *dram) takeIn(k key.Key) (r tier.Record, back bool, err error) {
 	r, b, ok := d.transit.take(k)
 	if !ok {
-		return r, false
+		return r, false, nil
 	}
 	defer b.Release()
 	ref, st, err := d.hot.Reserve(context.Background(), tier.Fill{Record: r, Owner: ledger.Daemon, Class: ledger.IO, Block: b})
 	if err == nil && st == ledger.Absent {
 		d.hot.Publish([]tier.Ref{ref}, true, false)
 	}
-	return r, err == nil && st != ledger.Filling
+	return r, err == nil && st != ledger.Filling, err
 }
 
 // endTransit ends a demotion and frees its memory.

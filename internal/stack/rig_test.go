@@ -34,6 +34,7 @@ const (
 // writes through to a roomy disk.
 type options struct {
 	capacity int64 // of DRAM; 0 = 4 MiB
+	entries  int   // of DRAM at most; 0 = as many as come
 	limits   ledger.Limits
 	write    stack.WriteOptions
 	verify   int
@@ -80,7 +81,7 @@ func newRig(t *testing.T, o options) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := ledger.New(ledger.Options{CapacityBytes: capacity, Policy: lru, Limits: o.limits})
+	l := ledger.New(ledger.Options{CapacityBytes: capacity, Policy: lru, Limits: o.limits, Entries: o.entries})
 	r := &rig{t: t, arena: a, more: o.more, seen: make(map[key.Key]bool), end: func() {}}
 	r.log = events.New(1, events.Options{Pending: 1 << 30, Batches: 1 << 30, Changes: 1 << 30})
 	r.hot = cpu.New(cpu.Options{Arena: a, Ledger: l, HighWatermark: 0.95, LowWatermark: 0.90})

@@ -16,11 +16,15 @@ import (
 
 // transit is a rig with a chain of three chunks in the hands of a writer, which
 // goes on when the gate opens.
-func transit(t *testing.T) (r *rig, c *key.Chain, gate chan struct{}) {
+func transit(t *testing.T) (r *rig, c *key.Chain, gate chan struct{}) { return transitOf(t, 0) }
+
+// transitOf is transit with so many entries of DRAM at most.
+func transitOf(t *testing.T, entries int) (r *rig, c *key.Chain, gate chan struct{}) {
 	gate = make(chan struct{})
 	r = newRig(t, options{
-		write: stack.WriteOptions{Mode: stack.WriteBack},
-		hook:  tierfault.On(tierfault.Put, tierfault.Fault{Until: gate}),
+		entries: entries,
+		write:   stack.WriteOptions{Mode: stack.WriteBack},
+		hook:    tierfault.On(tierfault.Put, tierfault.Fault{Until: gate}),
 	})
 	c = r.putChain(1, 3)
 	r.evict()
@@ -64,6 +68,59 @@ func TestTransitIsFound(t *testing.T) {
 		}
 		for i := range 3 {
 			r.wantOnDisk(c, i)
+		}
+	})
+}
+
+// It is taken also where DRAM has as many chunks as it may have: others go for it.
+func TestTransitIntoFullDRAM(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const entries = 8
+		r, c, gate := transitOf(t, entries)
+		r.putChain(2, entries)
+		if n := ledger.Spare(r.hot.Ledger()); n != 0 {
+			t.Fatalf("there is room for %d more chunks", n)
+		}
+		o := r.NewOwner()
+		refs := make([]tier.Ref, 3)
+		if n, err := r.Hold(o, ledger.Lease, c, 0, 3, refs); n != 3 || err != nil {
+			t.Errorf("%d chunks held, %v; want 3", n, err)
+		}
+		r.Release(o, ledger.Lease, refs)
+		r.CloseOwner(o)
+		close(gate)
+		r.flush()
+		r.wantIn(c, 3, 0)
+		for i := range 3 {
+			r.wantOnDisk(c, i)
+		}
+	})
+}
+
+// Where nothing can go for it, because all is in use, it stays on its way: the prefix is
+// shorter until it is written.
+func TestTransitIntoBusyDRAM(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const entries = 8
+		r, c, gate := transitOf(t, entries)
+		held := make([]tier.Ref, entries)
+		full := r.putChain(2, entries)
+		o := r.NewOwner()
+		if n, err := r.Hold(o, ledger.Lease, full, 0, entries, held); n != entries || err != nil {
+			t.Fatalf("%d chunks held, %v", n, err)
+		}
+		refs := make([]tier.Ref, 3)
+		if n, err := r.Hold(o, ledger.Lease, c, 0, 3, refs); n != 0 || err != nil {
+			t.Errorf("%d chunks held, %v; there is no room for one", n, err)
+		}
+		r.wantIn(c, 3, 0) // on its way
+		close(gate)
+		r.flush()
+		r.wantOnDisk(c, 0)
+		r.Release(o, ledger.Lease, held)
+		r.CloseOwner(o)
+		if err := r.load(c, 0); err != nil {
+			t.Error(err)
 		}
 	})
 }

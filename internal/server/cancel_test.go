@@ -2,7 +2,9 @@ package server
 
 import (
 	"context"
+	"errors"
 	"math"
+	"runtime"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -13,6 +15,7 @@ import (
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/wire"
+	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 	"github.com/kvstored/kvstored/tier/tierfault"
 	"github.com/kvstored/kvstored/tier/tiertest"
@@ -120,6 +123,21 @@ func (g *stage) dirty() {
 	g.server.o.Stack.CommitEach(g.chain, 0, []tier.Ref{grant[0].Ref}, make([]bool, 1))
 }
 
+// scanned waits until the tiers below are, which have no fault yet: a deletion of a space
+// is refused before.
+func (g *stage) scanned() {
+	for {
+		d := g.server.o.Stack.ForgetSpace(key.SpaceID{1})
+		_, err := d.Delete(context.Background())
+		d.End()
+		if !errors.Is(err, tier.ErrOff) {
+			g.must(err)
+			return
+		}
+		runtime.Gosched() // the tiers in memory take no time
+	}
+}
+
 // TestCancelInNoTime: a request that waits ends when its client cancels it, without
 // its deadline or the event that it waits for, and holds nothing any more.
 func TestCancelInNoTime(t *testing.T) {
@@ -137,6 +155,7 @@ func TestCancelInNoTime(t *testing.T) {
 					return tierfault.Fault{Until: hold}, filled.Load() && c.Op == tt.hang
 				}
 				g := newStage(t, &s)
+				g.scanned()
 				filled.Store(true)
 				op, m := tt.ask(g)
 				_ = g.spent.Set(0) // as its reader does behind each request

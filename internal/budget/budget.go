@@ -80,7 +80,6 @@ type Budget struct {
 	closed  [fronts][reasons]atomic.Uint64
 	heap    heap
 	sockets atomic.Int64  // charged for what lies in sockets
-	fell    chan struct{} // Run is to look
 	died    chan struct{} // there are ghosts
 	unread  func(fd int) int64
 	trim    func()
@@ -91,7 +90,7 @@ type Budget struct {
 		sync.Mutex
 		used    int64 // of all accounts; at most Bytes
 		leaving int64 // of those that were ended and are still there
-		peak    int64 // of used, since Run has last looked
+		given   int64 // given back by accounts since the start
 		holders map[Holder]*holding
 		ghosts  []ghost
 		freed   broadcast.Signal // something was given back
@@ -111,7 +110,7 @@ func New(o Options) *Budget {
 		o.HolderBytes = o.Bytes
 	}
 	o.Log = o.Log.Sample(&zerolog.BurstSampler{Burst: logBurst, Period: time.Minute})
-	b := &Budget{o: o, fell: make(chan struct{}, 1), died: make(chan struct{}, 1), unread: unreadOf, trim: trim, allocated: allocatedBytes}
+	b := &Budget{o: o, died: make(chan struct{}, 1), unread: unreadOf, trim: trim, allocated: allocatedBytes}
 	b.mu.holders = make(map[Holder]*holding)
 	return b
 }
@@ -157,7 +156,6 @@ func (b *Budget) fits(a *Account, n int64) bool {
 // add is called with the mutex held.
 func (b *Budget) add(a *Account, n int64) {
 	b.mu.used += n
-	b.mu.peak = max(b.mu.peak, b.mu.used)
 	b.mu.holders[a.holder].used += n
 	a.paid += n
 }
@@ -289,18 +287,13 @@ func (b *Budget) give(a *Account, n int64) {
 	n = min(n, a.paid)
 	a.paid -= n
 	b.mu.used -= n
+	b.mu.given += n
 	if a.gone {
 		b.mu.leaving -= n
 	} else {
 		b.mu.holders[a.holder].used -= n
 	}
 	b.mu.freed.Wake()
-	if b.mu.peak-b.mu.used >= trimBytes {
-		select {
-		case b.fell <- struct{}{}:
-		default:
-		}
-	}
 }
 
 // Stats is a snapshot of a budget.

@@ -16,6 +16,5 @@
 //
 // The charges cover live memory. The garbage between two collections comes on top:
 // the limit of the Go heap is set for both (see [Plan]), and [Budget.Run] gives
-// the memory back to the system when much of it has become free, and what is
-// garbage when the daemon does little.
+// the memory back to the system when the daemon has come to rest after work.
 package budget

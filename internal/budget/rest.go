@@ -1,35 +1,84 @@
 package budget
 
-import "runtime/metrics"
-
-const (
-	// restLook is the time between two looks at what a daemon allocates, and so the
-	// least that it must have been at rest before its memory is given back.
-	restLook = 5 * trimPause
-	// restAllocs is what a daemon allocates at most from look to look while it
-	// rests: answers with its metrics, and the like. One that allocates more is left
-	// to the runtime, which collects often then.
-	restAllocs = 4 << 20
+import (
+	"context"
+	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
+	"time"
 )
 
-// rest says when the garbage of a daemon that does little is given back: once after
-// each time that it did more. What was live at the last collection may be garbage
-// since, of which only another one tells. One goroutine uses it.
+const (
+	// restLook is the time between two looks at what a daemon does, and so the least
+	// that it must have been at rest before its memory is given back: clients that go
+	// on would need it again.
+	restLook = 5 * time.Second
+	// restTurn is what is turned over at most from look to look while a daemon rests:
+	// answers with its metrics, and the like. One that does more is left to the
+	// runtime, which collects often then.
+	restTurn = 4 << 20
+	// restBytes is how much must have been turned over before memory is given back.
+	restBytes = 8 << 20
+)
+
+// rest says when the memory of a daemon is given back: once after each time of work,
+// when that has ended. Whether work left garbage behind, only another collection would
+// tell. So rest goes by what may have become garbage, which is turned over: all that
+// was allocated, and all that clients have let go of, be it without a further
+// allocation. One goroutine uses it.
 type rest struct {
-	seen int64 // bytes allocated at the last look, since the start
-	gave int64 // when memory was last given back for rest
+	seen int64 // bytes turned over at the last look, since the start
+	gave int64 // and when memory was last given back
 }
 
-// due reports whether little was allocated since the last look, and much since memory
+// due reports whether little was turned over since the last look, and much since memory
 // was last given back; it is given back then.
-func (r *rest) due(allocated int64) bool {
-	little := allocated-r.seen <= restAllocs
-	r.seen = allocated
-	if !little || allocated-r.gave < trimBytes {
+func (r *rest) due(turned int64) bool {
+	little := turned-r.seen <= restTurn
+	r.seen = turned
+	if !little || turned-r.gave < restBytes {
 		return false
 	}
-	r.gave = allocated
+	r.gave = turned
 	return true
+}
+
+// Run gives memory back to the system when the daemon has come to rest, until ctx
+// ends. The runtime would keep it until the next collection, which may be minutes away
+// when little is allocated, and lets the heap grow to twice its live bytes then.
+func (b *Budget) Run(ctx context.Context) error {
+	if b == nil {
+		return nil
+	}
+	go b.watchGhosts(ctx.Done())
+	looks := time.NewTicker(restLook)
+	defer looks.Stop()
+	for {
+		select {
+		case <-looks.C:
+		case <-ctx.Done():
+			return nil
+		}
+		b.limitHeap()
+		if b.rest.due(b.turned()) {
+			b.trim()
+		}
+	}
+}
+
+// turned is what was turned over since the start.
+func (b *Budget) turned() int64 {
+	b.mu.Lock()
+	given := b.mu.given
+	b.mu.Unlock()
+	return b.allocated() + given
+}
+
+// trim collects the heap twice, as pools and finalizers keep what they have over one
+// collection, and gives the system all free pages.
+func trim() {
+	runtime.GC()
+	debug.FreeOSMemory()
 }
 
 // allocatedBytes is what the Go heap has allocated since the start. Nothing stops

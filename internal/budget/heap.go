@@ -1,8 +1,6 @@
 package budget
 
 import (
-	"context"
-	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
 	"sync"
@@ -10,12 +8,6 @@ import (
 )
 
 const (
-	// trimBytes is how much must have become free to be given back at once. Less
-	// is given back by the runtime, within some minutes.
-	trimBytes = 8 << 20
-	// trimPause is from then to giving it back, and between two times: a client
-	// that goes on would need it again.
-	trimPause = 2 * time.Second
 	// socketStep is how much the sockets grow before the limit of the heap is set
 	// anew, which stops the world for some microseconds.
 	socketStep = 16 << 20
@@ -25,64 +17,6 @@ const (
 	// leastHeap is the limit that the heap has at least.
 	leastHeap = 128 << 20
 )
-
-// Run gives memory back to the system after connections have let go of much of
-// it, and once a daemon has come to do little, until ctx ends. The
-// runtime would keep it until the next collection, which may be minutes away when
-// little is allocated, and lets the heap grow to twice its live bytes then.
-func (b *Budget) Run(ctx context.Context) error {
-	if b == nil {
-		return nil
-	}
-	go b.watchGhosts(ctx.Done())
-	looks := time.NewTicker(restLook)
-	defer looks.Stop()
-	for {
-		select {
-		case <-b.fell:
-		case <-looks.C:
-			if b.rest.due(b.allocated()) {
-				b.trim()
-			}
-			continue
-		case <-ctx.Done():
-			return nil
-		}
-		select {
-		case <-time.After(trimPause):
-		case <-ctx.Done():
-			return nil
-		}
-		if b.o.HeapBytes > 0 {
-			b.heap.Lock()
-			b.heap.limit(b.o.HeapBytes, b.sockets.Load())
-			b.heap.Unlock()
-		}
-		if b.fallen() {
-			b.trim()
-		}
-	}
-}
-
-// trim collects the heap twice, as pools and finalizers keep what they have over one
-// collection, and gives the system all free pages.
-func trim() {
-	runtime.GC()
-	debug.FreeOSMemory()
-}
-
-// fallen reports whether half of the most that was used since it was last true is
-// free, and much: a use that falls slowly has fallen in the end.
-func (b *Budget) fallen() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	free := b.mu.peak - b.mu.used
-	if free < trimBytes || free < b.mu.used {
-		return false
-	}
-	b.mu.peak = b.mu.used
-	return true
-}
 
 // heap is the Go heap, garbage included. Its mutex is held while it is collected:
 // what waits for it is sockets that need the memory.
@@ -120,6 +54,16 @@ func (b *Budget) socketsGrew(n int64) {
 			b.heap.collected = time.Now()
 		}
 	}
+}
+
+// limitHeap sets the limit of the heap anew: sockets may hold less than they did.
+func (b *Budget) limitHeap() {
+	if b.o.HeapBytes == 0 {
+		return
+	}
+	b.heap.Lock()
+	defer b.heap.Unlock()
+	b.heap.limit(b.o.HeapBytes, b.sockets.Load())
 }
 
 // limit has the runtime keep to what the sockets leave of most, when that has

@@ -9,48 +9,31 @@ import (
 	"time"
 )
 
-// Memory that clients let go of bit by bit is given back, too, once.
-func TestSlowFall(t *testing.T) {
-	var b Budget
-	b.mu.peak, b.mu.used = 64<<20, 64<<20
-	for _, step := range []struct {
-		used int64
-		want bool
-	}{
-		{56 << 20, false},
-		{40 << 20, false}, // less than half
-		{26 << 20, true},
-		{24 << 20, false}, // it was given back
-		{20 << 20, false},
-		{12 << 20, true},
-		{6 << 20, false}, // too little
-	} {
-		b.mu.used = step.used
-		if got := b.fallen(); got != step.want {
-			t.Errorf("at %d MiB: %t", step.used>>20, got)
-		}
-	}
-}
-
 // A daemon that comes to rest gives its garbage back, once; never while it allocates
 // much.
 func TestRest(t *testing.T) {
-	const much = restAllocs + 1
+	const much = restTurn + 1
 	for _, tt := range []struct {
 		name string
-		each []int64 // allocated from look to look
+		each []int64 // allocated from look to look; negative: a client lets go of so much
 		want []int   // the looks at which memory is given back
 	}{
-		{"a start", []int64{much, 0, 0, 0}, nil}, // less than trimBytes
+		{"a start", []int64{much, 0, 0, 0}, nil}, // less than restBytes
 		{"idle", []int64{40 << 20, 0, 0, 0, 0}, []int{1}},
 		{"busy", []int64{much, much, much, much, much}, nil},
 		{"busy again", []int64{much, much, 0, 0, much, much, much, 0}, []int{2, 7}},
-		{"little by little", []int64{0, restAllocs, restAllocs, 1, restAllocs, restAllocs, 0}, []int{2, 5}},
+		{"little by little", []int64{0, restTurn, restTurn, 1, restTurn, restTurn, 0}, []int{2, 5}},
+		{"clients that leave later", []int64{much, much, 0, 0, -40 << 20, 0, 0}, []int{2, 5}},
+		{"clients that leave one by one", []int64{-3 << 20, -3 << 20, -3 << 20, -3 << 20, 0}, []int{2}},
 		{"slowly", slices.Repeat([]int64{1 << 20}, 17), []int{7, 15}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := New(Options{Bytes: mib})
+				b := New(Options{Bytes: 100 * mib})
+				client := open(t, b, user(1), 0).Account
+				if err := client.Charge(64 * mib); err != nil {
+					t.Fatal(err)
+				}
 				var allocated, times atomic.Int64
 				b.allocated = allocated.Load
 				b.trim = func() { times.Add(1) }
@@ -60,7 +43,11 @@ func TestRest(t *testing.T) {
 				time.Sleep(restLook / 2)
 				var got []int
 				for i, n := range tt.each {
-					allocated.Add(n)
+					if n < 0 {
+						client.Release(-n)
+					} else {
+						allocated.Add(n)
+					}
 					before := times.Load()
 					time.Sleep(restLook)
 					for range times.Load() - before {

@@ -59,9 +59,10 @@ func (s *Store) Begin(ctx context.Context, o ledger.Owner, name []byte, n int) (
 func (f *Fill) Value() []byte { return f.ref.Block.Bytes()[headerBytes(len(f.name)):] }
 
 // Arrived says that the next n bytes of the value are written and do not change
-// any more, so that they are hashed while they are hot. A caller need not say it.
-func (f *Fill) Arrived(n int) {
-	f.sum.Arrived(n)
+// any more, so that they are hashed while they are hot, in the turn that ctx is for. A
+// caller need not say it.
+func (f *Fill) Arrived(ctx context.Context, n int) {
+	fair.Step(ctx, func() { f.sum.Arrived(n) })
 	f.left -= n
 }
 

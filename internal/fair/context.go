@@ -3,6 +3,7 @@ package fair
 import (
 	"context"
 	"sync"
+	"time"
 )
 
 type turnKey struct{}
@@ -22,6 +23,16 @@ func Yield(ctx context.Context) { turnOf(ctx).yieldIn(ctx) }
 
 // Leave is Turn.Leave for the turn that a context is for, if it is for one.
 func Leave(ctx context.Context) { turnOf(ctx).Leave() }
+
+// Step does a part of something that waits between its parts, and gives its place back
+// then (Leave): it has its turn and is charged like a request. After the end of ctx it is
+// done without: nothing follows it.
+func Step(ctx context.Context, do func()) {
+	t := turnOf(ctx)
+	_ = t.Begin(ctx, time.Now()) // of no turn it does nothing, and so does End
+	do()
+	t.End(time.Now())
+}
 
 // Lock locks mu for the turn that a context is for, if it is for one. The turn
 // gives its place back where it has to wait for the lock, and does not wait for a

@@ -151,10 +151,15 @@ func (c *session) put(ctx context.Context, req *request) error {
 		}
 		return c.drop(ctx, req, err)
 	}
-	copy(f.Value(), req.meta)
-	if _, err := io.ReadFull(c, f.Value()[metaBytes:]); err != nil {
-		f.Abort()
-		return err
+	f.Arrived(ctx, copy(f.Value(), req.meta))
+	for rest := f.Value()[metaBytes:]; len(rest) > 0; {
+		n, err := c.Read(rest)
+		if err != nil {
+			f.Abort()
+			return err
+		}
+		f.Arrived(ctx, n)
+		rest = rest[n:]
 	}
 	if _, err := f.Store(ctx, blob.Always, time.Time{}); err != nil {
 		return c.drop(ctx, req, err)

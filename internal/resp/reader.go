@@ -164,15 +164,12 @@ func (r *reader) short(dst []byte) ([]byte, bool) {
 	return append(dst, b[at+2:end]...), true
 }
 
-// taker is told of the bytes of a value as they arrive.
-type taker interface{ Arrived(n int) }
-
-// full fills p, from the buffer and then straight from the source, and tells to
-// of each part. Bytes that come behind p go into the buffer.
-func (r *reader) full(p []byte, to taker) error {
+// full fills p, from the buffer and then straight from the source, and calls arrived
+// for each part. Bytes that come behind p go into the buffer.
+func (r *reader) full(p []byte, arrived func(n int)) error {
 	at := copy(p, r.buf[r.r:r.w])
 	r.r += at
-	to.Arrived(at)
+	arrived(at)
 	for at < len(p) {
 		n, err := r.src.read(p[at:], r.buf)
 		if n == 0 {
@@ -183,7 +180,7 @@ func (r *reader) full(p []byte, to taker) error {
 			n -= behind
 		}
 		at += n
-		to.Arrived(n)
+		arrived(n)
 	}
 	return nil
 }

@@ -45,11 +45,6 @@ func (s stream) read(p, rest []byte) (int, error) {
 	return n, err
 }
 
-// heard counts the bytes that it was told of.
-type heard int
-
-func (h *heard) Arrived(n int) { *h += heard(n) }
-
 // readAll returns the arguments of all commands, separated, and why it ended.
 func readAll(src io.Reader, size int) (all []byte, err error) {
 	r := newReader(stream{src})
@@ -72,9 +67,9 @@ func readAll(src io.Reader, size int) (all []byte, err error) {
 			switch {
 			case i%3 == 1 && size < 1<<16:
 				p := make([]byte, size)
-				var told heard
-				if err = r.full(p, &told); err == nil {
-					if int(told) != size {
+				told := 0
+				if err = r.full(p, func(n int) { told += n }); err == nil {
+					if told != size {
 						panic("a value arrived, but was not told of whole")
 					}
 					all, err = append(all, p...), r.end()

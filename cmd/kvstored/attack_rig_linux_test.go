@@ -234,9 +234,34 @@ func (p *prey) lives() {
 	case err := <-p.d.ended:
 		p.d.cmd = nil
 		killed, _ := os.ReadFile(filepath.Join(p.cage, "memory.oom_control"))
-		p.t.Fatalf("the daemon has ended: %v; its cgroup: %s", p.d.failed(err), killed)
+		p.t.Fatalf("the daemon has ended: %v; its cgroup: %s\n%s", p.d.failed(err), killed, p.logEnd())
 	default:
 	}
+}
+
+// logEnd is the end of what the daemon's log says: all goroutines, or why it panicked.
+func (p *prey) logEnd() []byte {
+	log, _ := os.ReadFile(p.d.log)
+	return log[max(0, len(log)-64<<10):]
+}
+
+// heap is what the Go heap of the daemon consists of, and what the runtime keeps beside
+// it: live and garbage, free, given back, books of its own.
+func (p *prey) heap() string {
+	text, err := p.metrics()
+	if err != nil {
+		return err.Error()
+	}
+	var out []string
+	for line := range strings.Lines(text) {
+		var n float64
+		if name, value, ok := strings.Cut(line, "_bytes "); ok && strings.HasPrefix(name, "go_memstats_") {
+			if _, err := fmt.Sscan(value, &n); err == nil {
+				out = append(out, fmt.Sprintf("%s %.0f KiB", strings.TrimPrefix(name, "go_memstats_"), n/1024))
+			}
+		}
+	}
+	return strings.Join(out, ", ")
 }
 
 // rests waits until the daemon is where it was before.
@@ -251,11 +276,11 @@ func (p *prey) rests(before footprint) (after footprint) {
 			}
 		}
 		if time.Now().After(end) {
+			heap := p.heap()
 			_ = p.d.cmd.Process.Signal(syscall.SIGQUIT)
 			<-p.d.ended
 			p.d.cmd = nil
-			log, _ := os.ReadFile(p.d.log)
-			p.t.Fatalf("it does not come to rest: %v, before the attack %v (%v)\n%s", after, before, err, log[max(0, len(log)-64<<10):])
+			p.t.Fatalf("it does not come to rest: %v, before the attack %v (%v); %s\n%s", after, before, err, heap, p.logEnd())
 		}
 	}
 }

@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"flag"
+	"math"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -15,9 +17,14 @@ const (
 	rudeAtOnce = 3 // attacks
 	rudeTurn   = 10 * time.Second
 	rudeTurns  = 3 // between two looks
-	// rudeChunks is limits.chunks: the books of stored chunks, 320 bytes each,
-	// stays as they do, and is to be small beside anonSlack.
-	rudeChunks = 20_000
+	// rudeChunks is limits.chunks: the books of what is stored stay, 450 bytes a chunk
+	// with those of the disk, and are to be small beside anonSlack.
+	rudeChunks = 4096
+	// rudeRest is what a daemon has to give back all that it will.
+	rudeRest = 15 * time.Second
+	// rudeRise is how much more a daemon may rest at in the last third of the looks
+	// than in the first, at the least: what stays is what stayed after the first ones.
+	rudeRise = 8 << 20
 )
 
 // Attacks of all kinds at once, again and again, beside clients that compare
@@ -38,6 +45,7 @@ func TestRude(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("at first %v", before)
+	var rested []int64
 	for begun := time.Now(); time.Since(begun) < *rude && !t.Failed(); {
 		ctx, over := context.WithTimeout(t.Context(), rudeTurns*rudeTurn)
 		var working sync.WaitGroup
@@ -49,15 +57,37 @@ func TestRude(t *testing.T) {
 		}
 		over()
 		working.Wait()
-		rested := time.Now()
+		left := time.Now()
 		after := p.rests(before)
 		t.Logf("%4.0f s: %v, %.1f s after the attackers left; clients that behave: %d and %d rounds, %d and %d errors", time.Since(begun).Seconds(), after,
-			time.Since(rested).Seconds(), witnesses[0].rounds, witnesses[1].rounds, witnesses[0].errs, witnesses[1].errs)
+			time.Since(left).Seconds(), witnesses[0].rounds, witnesses[1].rounds, witnesses[0].errs, witnesses[1].errs)
+		rested = append(rested, p.lowest(rudeRest))
+		t.Logf("%d MiB at rest; %s", rested[len(rested)-1]>>20, p.heap())
+	}
+	if third := len(rested) / 3; third > 0 {
+		first, last := slices.Min(rested[:third]), slices.Min(rested[len(rested)-third:])
+		if t.Logf("at the least %d MiB of anonymous memory in the first third of the looks, %d MiB in the last", first>>20, last>>20); last > first+rudeRise {
+			t.Error("it grows")
+		}
 	}
 	if witnesses[0].rounds == 0 || witnesses[1].rounds == 0 {
 		t.Error("clients that behave were not served")
 	}
 	terminate(t, p.d, stopFlush, true)
+}
+
+// lowest is the least anonymous memory that the daemon has for so long.
+func (p *prey) lowest(d time.Duration) int64 {
+	p.t.Helper()
+	least := int64(math.MaxInt64)
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		u, err := p.held()
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		least = min(least, u.anon)
+	}
+	return least
 }
 
 // mixed runs some attacks at once for a turn.

@@ -32,7 +32,7 @@ func Default() Config {
 		Remote: Remote{S3: S3{
 			Prefix: "kvstored", Region: "us-east-1", Concurrency: 32, Flight: 256 * mib, Timeout: 10 * time.Second,
 		}},
-		Write:    Write{Mode: WriteThrough, MinHits: 2, Queue: gib},
+		Write:    Write{Mode: WriteAuto, UnsafeAge: 10 * time.Minute, MinHits: 2, Queue: gib},
 		Prefetch: Prefetch{Policy: PrefetchTimeout, Deadline: 2 * time.Second, Window: 256 * mib},
 		Lease:    Lease{MaxAge: 5 * time.Minute},
 		Pin:      Pin{MaxAge: 5 * time.Minute},

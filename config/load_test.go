@@ -73,7 +73,7 @@ f.yaml:1:30: cpu.policy: want lru or lfu, not "best"
 f.yaml:2:22: disk.segment_size: 3MiB is too small; the least is 64MiB
 f.yaml:2:36: disk.paths[0]: want an absolute path, not "x"
 f.yaml:2:39: disk.paths[1]: want a string; put quotes around 7
-f.yaml:3:9: write.moed: unknown key; known here: mode, min_hits, queue
+f.yaml:3:9: write.moed: unknown key; known here: mode, unsafe_age, min_hits, queue
 f.yaml:3:28: write.queue: 1KiB is too small; the least is 1MiB
 f.yaml:4:18: budget.leases: want a number, such as 0.75, not the string "lots"
 f.yaml:5:18: listen.socket: want an absolute path, not "x"
@@ -181,16 +181,17 @@ f.yaml:4:16: budget.pins: want a number, such as 0.75, not the string "1e999"`,
 		},
 		{
 			name: "values",
-			file: "chunk: {tokens: 0, hash: md5}\narena: {puts: fast, verify_hits: -1, spin: 1s}\nwrite: {mode: never, min_hits: 0, queue: 1KiB}\nprefetch: {policy: maybe, deadline: -1s, per_1024_tokens: -1ms, window: 0}\nlog: {format: xml}\n",
+			file: "chunk: {tokens: 0, hash: md5}\narena: {puts: fast, verify_hits: -1, spin: 1s}\nwrite: {mode: never, min_hits: 0, queue: 1KiB, unsafe_age: 20ms}\nprefetch: {policy: maybe, deadline: -1s, per_1024_tokens: -1ms, window: 0}\nlog: {format: xml}\n",
 			want: `
 f.yaml:1:17: chunk.tokens: want a number from 1 to 1048576, not 0
 f.yaml:1:26: chunk.hash: want sha256 or xxh64, not "md5"
 f.yaml:2:15: arena.puts: want staged or direct, not "fast"
 f.yaml:2:34: arena.verify_hits: want a number from 0 to 1073741824, not -1
 f.yaml:2:44: arena.spin: want a duration from 0s to 10ms, not 1s; it is time spent busy
-f.yaml:3:15: write.mode: want through, selective or back, not "never"
+f.yaml:3:15: write.mode: want auto, through, back or selective, not "never"
 f.yaml:3:32: write.min_hits: want a number from 1 to 1048576, not 0
 f.yaml:3:42: write.queue: 1KiB is too small; the least is 1MiB
+f.yaml:3:60: write.unsafe_age: want 0s, which is no bound, or 1s or more, not 20ms
 f.yaml:4:20: prefetch.policy: want best_effort, wait_complete or timeout, not "maybe"
 f.yaml:4:37: prefetch.deadline: want a duration above 0s, not -1s
 f.yaml:4:59: prefetch.per_1024_tokens: want a duration of 0s or more, not -1ms
@@ -408,7 +409,7 @@ func TestDefaultsAreValid(t *testing.T) {
 		t.Error(err)
 	}
 	c.Write.Mode = ""
-	if got := errorText(c.Validate(testRules)); got != `write.mode: want through, selective or back, not ""` {
+	if got := errorText(c.Validate(testRules)); got != `write.mode: want auto, through, back or selective, not ""` {
 		t.Error(got)
 	}
 	_, err := Load("", nil, Rules{MemoryBytes: 1 << 30})

@@ -127,9 +127,12 @@ func (s *S3) Enabled() bool { return s.Bucket != "" }
 
 // Write says when chunks are written to the disk tier.
 type Write struct {
-	// through writes after every commit, selective after min_hits hits, back when
-	// DRAM evicts the chunk.
-	Mode string `yaml:"mode" oneof:"through,selective,back"`
+	// through writes after every commit, back when DRAM evicts the chunk, auto as
+	// through until the disk is full and then as back, selective after min_hits hits.
+	Mode string `yaml:"mode" oneof:"auto,through,back,selective"`
+	// For mode auto: longest that a chunk of a full disk's queue is in DRAM only; 0s is
+	// for ever. A kill costs these chunks.
+	UnsafeAge time.Duration `yaml:"unsafe_age" range:"0s.." reload:"at once"`
 	// For mode selective: hits before a chunk is worth writing.
 	MinHits int `yaml:"min_hits" range:"1..1048576"`
 	// Most bytes waiting to be written; beyond it chunks stay in DRAM only.
@@ -138,6 +141,7 @@ type Write struct {
 
 // The write modes.
 const (
+	WriteAuto      = "auto"      // as WriteThrough while the disk has room for all, then as WriteBack
 	WriteThrough   = "through"   // after every commit
 	WriteSelective = "selective" // after min_hits hits
 	WriteBack      = "back"      // when DRAM evicts it

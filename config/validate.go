@@ -290,7 +290,10 @@ func (c *checker) remote() {
 
 // flows checks writing, prefetching, leases and pins.
 func (c *checker) flows() {
-	c.oneOf("write.mode", c.Write.Mode, WriteThrough, WriteSelective, WriteBack)
+	c.oneOf("write.mode", c.Write.Mode, WriteAuto, WriteThrough, WriteBack, WriteSelective)
+	if age := c.Write.UnsafeAge; age < 0 || age > 0 && age < time.Second { // it is kept to the second
+		c.fail("write.unsafe_age", "want 0s, which is no bound, or 1s or more, not %s", durationText(age))
+	}
 	c.between("write.min_hits", c.Write.MinHits, 1, 1<<20)
 	c.size("write.queue", c.Write.Queue, mib)
 	c.oneOf("prefetch.policy", c.Prefetch.Policy, PrefetchBestEffort, PrefetchWaitComplete, PrefetchTimeout)

@@ -30,7 +30,7 @@ type setup struct {
 }
 
 var (
-	modes    = []string{"through", "back", "selective"}
+	modes    = []string{"through", "back", "selective", "auto"}
 	policies = policy.All()
 )
 

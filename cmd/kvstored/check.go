@@ -28,7 +28,8 @@ there. Each is an error, and the exit code is 1. So is what keeps the disk tier
 from being opened (a full disk, missing rights), without which serve would start
 and go on trying. What serve
 would start with, but hardly as it was meant, is a warning. Both are printed on
-standard error. Nothing is changed. What a user may do counts: run it as the
+standard error. Nothing is changed; with write.mode auto or back the speed of the
+disk is measured, with up to 64 MiB in a file that is gone at once. What a user may do counts: run it as the
 daemon's. --file-only leaves the machine out: for the configuration of another
 machine, or of a daemon that runs.
 
@@ -52,6 +53,9 @@ runs, that takes both flags.`,
 			}
 			fmt.Fprintln(cmd.OutOrStdout())
 			summarize(cmd.OutOrStdout(), &cfg, !fileOnly)
+			if !fileOnly {
+				checkStop(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), &cfg)
+			}
 			for _, text := range daemon.Warnings(&cfg, !fileOnly) {
 				fmt.Fprintln(cmd.ErrOrStderr(), "kvstored: warning:", text)
 			}

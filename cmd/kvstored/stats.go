@@ -74,6 +74,24 @@ type writtenView struct {
 	} `json:"dropped"`
 	Waiting int64 `json:"waiting"`
 	Missed  int64 `json:"missed"`
+
+	Held      bool  `json:"held"`
+	HeldBytes int64 `json:"held_bytes"`
+}
+
+// print says what a tier was not given yet.
+func (wr *writtenView) print(l *list, tier string) {
+	l.row("to "+tier, "%s waiting", human.Plural(wr.Waiting, "chunk"))
+	if wr.Held {
+		l.row("", "%s of them until DRAM evicts them", human.Bytes(wr.HeldBytes))
+	}
+	for _, reason := range slices.Sorted(maps.Keys(wr.Dropped)) {
+		d := wr.Dropped[reason]
+		l.row("", "%s (%s) dropped: %s", human.Plural(d.Chunks, "chunk"), human.Bytes(d.Bytes), reason)
+	}
+	if wr.Missed > 0 {
+		l.row("", "%s of them will be offered again when the tier works", human.Plural(wr.Missed, "chunk"))
+	}
 }
 
 func statsCommand() *cobra.Command {
@@ -230,14 +248,7 @@ func (v *statsView) printRest(w io.Writer) {
 		if !ok {
 			continue
 		}
-		l.row("to "+replay.TierTitles[i], "%s waiting", human.Plural(wr.Waiting, "chunk"))
-		for _, reason := range slices.Sorted(maps.Keys(wr.Dropped)) {
-			d := wr.Dropped[reason]
-			l.row("", "%s (%s) dropped: %s", human.Plural(d.Chunks, "chunk"), human.Bytes(d.Bytes), reason)
-		}
-		if wr.Missed > 0 {
-			l.row("", "%s of them will be offered again when the tier works", human.Plural(wr.Missed, "chunk"))
-		}
+		wr.print(&l, replay.TierTitles[i])
 		s := v.Store.Tiers[name]
 		if s.Off {
 			l.row("", "switched off after failures; probed until it works again")

@@ -86,6 +86,7 @@ var (
 	descLoads      = desc("loads_total", "Chunks promoted to DRAM.", "tier")
 	descLoadFailed = desc("load_failures_total", "Loads that a tier failed.", "tier")
 	descWaiting    = desc("write_waiting_chunks", "Chunks not yet written below.", "tier")
+	descHeld       = desc("write_held_bytes", "Bytes not yet written below that wait until DRAM evicts them (write.mode back, or auto over a full disk).", "tier")
 	descMissed     = desc("write_missed_chunks", "Of the chunks that were dropped, those that are offered again when the tier works.", "tier")
 	descDropped    = desc("write_dropped_chunks_total", "Chunks not written below, by reason.", "tier", "reason")
 )
@@ -199,6 +200,7 @@ func collectStore(s *StoreStats, gauge gaugeFunc, counter counterFunc) {
 	}
 	for p, w := range s.Written {
 		gauge(descWaiting, float64(w.Waiting), p.String())
+		gauge(descHeld, float64(w.HeldBytes), p.String())
 		gauge(descMissed, float64(w.Missed), p.String())
 		for r, v := range w.Dropped {
 			counter(descDropped, v.Chunks, p.String(), r.String())

@@ -141,6 +141,7 @@ func diskSettings(c *config.Disk) disk.Settings {
 func stackSettings(c *config.Config) stack.Settings {
 	return stack.Settings{
 		VerifyHits: c.Arena.VerifyHits, ScrubBytesPerSecond: int64(c.Disk.ScrubRate), DiskBytesPerDay: int64(c.Disk.WriteBudget),
+		UnsafeAge: c.Write.UnsafeAge,
 	}
 }
 

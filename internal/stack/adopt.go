@@ -56,6 +56,6 @@ func adopt(q *queue, e *tier.Resumed) {
 	r.Sum = 0 // the block has it
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.mu.backlog.add(r, q.mu.flushes.gen)
+	q.mu.backlog.add(r, q.mu.flushes.gen, q.when.clock())
 	q.more()
 }

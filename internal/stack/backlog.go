@@ -38,6 +38,7 @@ type item struct {
 	state   state
 	retried bool   // that it was dropped is counted
 	failed  uint8  // how often the tier failed it
+	came    uint32 // when it came to be pending, by queue.clock
 	life    uint64 // of a victim of DRAM, whose block is all that is left; else 0
 }
 
@@ -109,8 +110,8 @@ func (b *backlog) account(i *item, sign int) {
 }
 
 // add puts a chunk into pending.
-func (b *backlog) add(r tier.Record, gen uint64) {
-	i := item{rec: r, gen: gen}
+func (b *backlog) add(r tier.Record, gen uint64, now uint32) {
+	i := item{rec: r, gen: gen, came: now}
 	b.move(&i, pending)
 	b.pending.push(i)
 }
@@ -144,14 +145,15 @@ func (b *backlog) offer(n int, gen uint64) {
 
 // source is the list whose front is to be written next; nil if there is none.
 // held says that pending waits for victims, but for the generations before
-// forced.
-func (b *backlog) source(held bool, forced uint64) *fifo[item] {
+// forced, and, where that is bounded, for what came at or before old.
+func (b *backlog) source(held bool, forced uint64, old uint32, bounded bool) *fifo[item] {
 	switch {
 	case b.offered.len() > 0:
 		return &b.offered
 	case b.compacting || b.pending.len() == 0:
 		return nil
-	case held && b.pending.front().gen >= forced:
+	}
+	if i := b.pending.front(); held && i.gen >= forced && (!bounded || i.came > old) {
 		return nil
 	}
 	return &b.pending

@@ -80,7 +80,7 @@ func (w *writer) forward(t task, how outcome) bool {
 		if !next.needs(t.rec.Key) {
 			continue
 		}
-		if how == stored && next.when.mode != WriteBack {
+		if how == stored && !next.when.holds() {
 			next.forwarded(t.rec)
 			continue
 		}

@@ -99,6 +99,10 @@ type Written struct {
 	Dropped  map[DropReason]Volume `json:"dropped"`  // reasons that have occurred
 	Waiting  int                   `json:"waiting"`  // chunks not yet written
 	Missed   int                   `json:"missed"`   // of those dropped, chunks that will be offered again
+	// Held says that chunks wait until DRAM evicts them, as in mode back, and in mode
+	// auto while the tier is full; HeldBytes is what does.
+	Held      bool  `json:"held"`
+	HeldBytes int64 `json:"held_bytes"`
 }
 
 // Written returns the totals per tier since the start.
@@ -115,6 +119,7 @@ func (ls *levels) written() map[tier.Place]Written {
 			Waiting:  w.waiting(),
 			Missed:   int(w.missing().Chunks),
 		}
+		wr.Held, wr.HeldBytes = w.held()
 		for r := range dropReasons {
 			if v := w.count.dropped[r].load(); v.Chunks > 0 {
 				wr.Dropped[r] = v

@@ -77,7 +77,7 @@ func reopened(t *testing.T, n int, o options, deleted ...int) (*rig, *key.Chain)
 func TestOrphanKeepsItsKey(t *testing.T) {
 	for name, deleted := range map[string][]int{"the first": {0, 1}, "in between": {2, 3}, "all but the last": {0, 1, 2, 3, 4}} {
 		for mode, w := range map[string]stack.WriteOptions{
-			"through": {Mode: stack.WriteThrough}, "back": {Mode: stack.WriteBack}, "selective": {Mode: stack.WriteSelective, MinHits: 1},
+			"through": {Mode: stack.WriteThrough}, "back": {Mode: stack.WriteBack}, "auto": {Mode: stack.WriteAuto}, "selective": {Mode: stack.WriteSelective, MinHits: 1},
 		} {
 			t.Run(name+", "+mode, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {

@@ -19,6 +19,7 @@ func TestKeepLocal(t *testing.T) {
 		"through":   {Mode: stack.WriteThrough},
 		"selective": {Mode: stack.WriteSelective, MinHits: 1},
 		"back":      {Mode: stack.WriteBack},
+		"auto":      {Mode: stack.WriteAuto},
 	} {
 		for where, lone := range map[string]bool{"with a disk": false, "without": true} {
 			t.Run(name+" "+where, func(t *testing.T) {

@@ -412,7 +412,7 @@ func (m *model) settledAt(c *key.Chain, i int) {
 // mode wants it; and in the end nothing is held, no goroutine runs, and the index is
 // true (rig.stop).
 func TestModel(t *testing.T) {
-	for name, mode := range map[string]stack.WriteMode{"through": stack.WriteThrough, "selective": stack.WriteSelective, "back": stack.WriteBack} {
+	for name, mode := range map[string]stack.WriteMode{"through": stack.WriteThrough, "selective": stack.WriteSelective, "back": stack.WriteBack, "auto": stack.WriteAuto} {
 		for weather, calm := range map[string]bool{"calm": true, "stormy": false} {
 			for seed := range uint64(*modelSeeds) {
 				seed += *modelFirst

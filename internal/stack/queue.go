@@ -15,10 +15,11 @@ func (q *queue) committed(c *key.Chain, from int, sizes []uint32) {
 	if q.when.mode == WriteSelective || !q.takes(c.Space) {
 		return // selective: touched will say when
 	}
+	now := q.when.clock()
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for n, size := range sizes {
-		q.mu.backlog.add(recordAt(c, from+n, size), q.mu.flushes.gen)
+		q.mu.backlog.add(recordAt(c, from+n, size), q.mu.flushes.gen, now)
 	}
 	q.more()
 }
@@ -28,7 +29,7 @@ func (q *queue) committed(c *key.Chain, from int, sizes []uint32) {
 // chunk worth writing has another look at it.
 func (q *queue) touched(c *key.Chain, from int, refs []tier.Ref) {
 	selective := q.when.mode == WriteSelective
-	if !selective && (q.to.Planner == nil || q.when.mode == WriteBack || !q.to.Planner.Plans()) || !q.takes(c.Space) {
+	if !selective && (q.to.Planner == nil || q.when.holds() || !q.to.Planner.Plans()) || !q.takes(c.Space) {
 		return
 	}
 	q.mu.Lock()
@@ -40,7 +41,7 @@ func (q *queue) touched(c *key.Chain, from int, refs []tier.Ref) {
 		}
 		rec := recordAt(c, from+n, uint32(r.Block.Len()))
 		if !q.mu.backlog.has(rec.Key) {
-			q.mu.backlog.add(rec, q.mu.flushes.gen)
+			q.mu.backlog.add(rec, q.mu.flushes.gen, q.when.clock())
 			some = true
 		}
 	}
@@ -51,12 +52,12 @@ func (q *queue) touched(c *key.Chain, from int, refs []tier.Ref) {
 
 // promoted takes up a chunk that came from a tier further away.
 func (q *queue) promoted(r tier.Record) {
-	if q.when.mode != WriteThrough {
+	if q.when.mode == WriteSelective || q.when.holds() {
 		return
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.mu.backlog.add(r, q.mu.flushes.gen)
+	q.mu.backlog.add(r, q.mu.flushes.gen, q.when.clock())
 	q.more()
 }
 
@@ -67,7 +68,7 @@ func (q *queue) forwarded(r tier.Record) {
 	if q.when.mode == WriteSelective && q.mu.backlog.has(r.Key) {
 		return
 	}
-	q.mu.backlog.add(r, q.mu.flushes.awaited())
+	q.mu.backlog.add(r, q.mu.flushes.awaited(), q.when.clock())
 	q.more()
 }
 
@@ -77,13 +78,10 @@ func recordAt(c *key.Chain, i int, size uint32) tier.Record {
 }
 
 // caughtUp waits until the chunks that are neither written nor protected are
-// few enough that DRAM can do without evicting them. With write-back they are
-// meant to wait.
+// few enough that DRAM can do without evicting them. Where they are held for DRAM to
+// evict them they are meant to wait.
 func (q *queue) caughtUp(ctx context.Context) error {
-	if q.when.mode == WriteBack {
-		return nil
-	}
-	return q.await(ctx, func() bool { return q.mu.backlog.pendingBytes <= q.limits.behind || q.mu.stopped })
+	return q.await(ctx, func() bool { return q.when.holds() || q.mu.backlog.pendingBytes <= q.limits.behind || q.mu.stopped })
 }
 
 // next returns the next chunk to write. If only a budget is in the way, one
@@ -115,7 +113,8 @@ func (q *queue) next() (t task, released <-chan struct{}) {
 
 // source is the list whose front is to be written next; nil if there is none.
 func (q *queue) source() *fifo[item] {
-	return q.mu.backlog.source(q.when.mode == WriteBack, q.mu.flushes.forced)
+	old, bounded := q.when.old()
+	return q.mu.backlog.source(q.when.holds(), q.mu.flushes.forced, old, bounded)
 }
 
 // protectNext makes items ready as far as the budget allows. If that ends it,
@@ -164,7 +163,7 @@ func (q *queue) setOut() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	b := &q.mu.backlog
-	if q.when.mode == WriteBack && b.pending.len() > 0 && q.source() == nil && !b.compacting {
+	if q.when.holds() && b.pending.len() > 0 && q.source() == nil && !b.compacting {
 		q.mu.flushes.force()
 		q.more()
 	}
@@ -191,7 +190,7 @@ func (q *queue) compact() {
 			left.push(i)
 			continue
 		}
-		if !twice && q.nearer != nil && q.when.mode != WriteBack && q.needs(i.rec.Key) {
+		if !twice && q.nearer != nil && !q.when.holds() && q.needs(i.rec.Key) {
 			q.count.drop(&i.rec, DropGone)
 		}
 		if gone = append(gone, i); len(gone) == indexBatch {

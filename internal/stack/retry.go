@@ -46,7 +46,7 @@ func (q *queue) missing() Volume {
 
 // keepRetrying offers chunks in retry again. While the tier may still be off
 // that is one chunk at a time.
-func (q *queue) keepRetrying(ctx context.Context) error {
+func (w *writer) keepRetrying(ctx context.Context) error {
 	tick := time.NewTicker(offerEvery)
 	defer tick.Stop()
 	for {
@@ -55,8 +55,10 @@ func (q *queue) keepRetrying(ctx context.Context) error {
 			return ctx.Err()
 		case <-tick.C:
 		}
-		if !q.to.Off() {
-			q.offerSome()
+		if !w.to.Off() {
+			w.offerSome()
+			w.noteRoom()
+			w.wakeForOld()
 		}
 	}
 }

@@ -1,6 +1,10 @@
 package stack
 
-import "github.com/kvstored/kvstored/tier"
+import (
+	"time"
+
+	"github.com/kvstored/kvstored/tier"
+)
 
 // Settings are the options that can change while a Stack runs.
 type Settings struct {
@@ -13,6 +17,9 @@ type Settings struct {
 	// DiskBytesPerDay bounds the bytes written to the disk, against wear, with
 	// bursts of up to an hour's share; 0 = unlimited.
 	DiskBytesPerDay int64
+	// UnsafeAge bounds how long WriteAuto leaves a chunk in DRAM alone, give or take
+	// the seconds between two looks; 0 = not at all.
+	UnsafeAge time.Duration
 }
 
 // Set replaces the settings. A pass of the scrub at another rate than the new
@@ -20,6 +27,9 @@ type Settings struct {
 func (s *operator) Set(to Settings) {
 	s.leases.verify.every.Store(uint64(to.VerifyHits))
 	s.scrubs.setRate(to.ScrubBytesPerSecond)
+	for _, l := range s.levels.below {
+		l.writer.setUnsafeAge(to.UnsafeAge)
+	}
 	if l := s.levels.at[tier.Disk]; l != nil {
 		l.writer.budget.set(to.DiskBytesPerDay)
 	}

@@ -26,6 +26,7 @@ func TestSettle(t *testing.T) {
 		"through":   {Mode: stack.WriteThrough},
 		"selective": {Mode: stack.WriteSelective, MinHits: 2},
 		"back":      {Mode: stack.WriteBack},
+		"auto":      {Mode: stack.WriteAuto},
 	} {
 		t.Run(name, func(t *testing.T) {
 			const raceSize = 8 * kib

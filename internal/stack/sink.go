@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/kvstored/kvstored/internal/departed"
@@ -28,6 +29,7 @@ type sink struct {
 	to     *level
 	budget *budget
 	grown  chan struct{} // capacity 1: the tier may be above its high watermark
+	shrunk atomic.Bool   // the tier has evicted since noteRoom looked last
 
 	evicted struct {
 		sync.Mutex
@@ -143,6 +145,9 @@ func (s *sink) trim(ctx context.Context, n int64) bool {
 	gone, err := s.to.Resident.Trim(ctx, n, nil)
 	s.countEvicted()
 	s.dram.index.sync(s.to.place, gone...)
+	if len(gone) > 0 {
+		s.shrunk.Store(true)
+	}
 	if err != nil {
 		s.dram.log.Debug().Err(err).Stringer("tier", s.to.place).Msg("trim failed")
 	}

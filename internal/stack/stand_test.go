@@ -60,7 +60,7 @@ func (r *rig) readLong(ctx context.Context, o ledger.Owner, c *key.Chain) error 
 // A prompt of 20 times DRAM is stored and read back through one client, which
 // waits for the disk and for nothing else.
 func TestPromptLongerThanDRAM(t *testing.T) {
-	for name, mode := range map[string]stack.WriteMode{"through": stack.WriteThrough, "back": stack.WriteBack} {
+	for name, mode := range map[string]stack.WriteMode{"through": stack.WriteThrough, "back": stack.WriteBack, "auto": stack.WriteAuto} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { storeAndReadLong(t, mode) })
 		})

@@ -83,7 +83,7 @@ func (w *writer) markUnwritten(k key.Key, ref tier.Ref) {
 	if e, st := l.Find(k); st == ledger.Resident && e.ID == ref.ID && w.takes(k.Space) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.mu.backlog.add(tier.HotRecord(e, 0), w.mu.flushes.gen)
+		w.mu.backlog.add(tier.HotRecord(e, 0), w.mu.flushes.gen, w.when.clock())
 		w.more()
 	}
 }

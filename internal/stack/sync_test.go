@@ -74,7 +74,7 @@ func (d *doubtful) next() (dropped []key.Key, gate chan struct{}, err error) {
 // A flush that comes after one whose sync failed writes again what the disk has
 // dropped for that, before it says that all is durable.
 func TestFlushWritesAgainWhatWasDropped(t *testing.T) {
-	for name, mode := range map[string]stack.WriteMode{"through": stack.WriteThrough, "back": stack.WriteBack} {
+	for name, mode := range map[string]stack.WriteMode{"through": stack.WriteThrough, "back": stack.WriteBack, "auto": stack.WriteAuto} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d := newDoubtful()

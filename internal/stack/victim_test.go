@@ -68,7 +68,7 @@ func TestVictimsArePassedOn(t *testing.T) {
 		"the disk refuses":          {true, errors.New("no")},
 		"the disk refuses it first": {false, errors.New("no")},
 	} {
-		for mode, w := range map[string]stack.WriteMode{"through": stack.WriteThrough, "back": stack.WriteBack} {
+		for mode, w := range map[string]stack.WriteMode{"through": stack.WriteThrough, "back": stack.WriteBack, "auto": stack.WriteAuto} {
 			t.Run(name+", "+mode, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					b := newTwoBelow(t, options{write: stack.WriteOptions{Workers: 1, Mode: w}})
@@ -141,7 +141,7 @@ func TestVictimIsChargedOnce(t *testing.T) {
 // What the disk refused has another chance there when DRAM evicts it, even if
 // the remote tier took it.
 func TestDirtyUntilOnDisk(t *testing.T) {
-	for name, mode := range map[string]stack.WriteMode{"through": stack.WriteThrough, "back": stack.WriteBack} {
+	for name, mode := range map[string]stack.WriteMode{"through": stack.WriteThrough, "back": stack.WriteBack, "auto": stack.WriteAuto} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := newTwoBelow(t, options{write: stack.WriteOptions{Mode: mode}})

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -19,6 +20,7 @@ const (
 	WriteThrough   WriteMode = iota // right after commit
 	WriteSelective                  // after WriteOptions.MinHits uses
 	WriteBack                       // when DRAM evicts it
+	WriteAuto                       // as WriteThrough while the tier has room, then as WriteBack; see autoWrite
 )
 
 // ParseWriteMode reads the configuration's name of a mode.
@@ -30,8 +32,10 @@ func ParseWriteMode(s string) (WriteMode, error) {
 		return WriteSelective, nil
 	case "back":
 		return WriteBack, nil
+	case "auto":
+		return WriteAuto, nil
 	}
-	return 0, fmt.Errorf("write mode %q: use through, selective or back", s)
+	return 0, fmt.Errorf("write mode %q: use auto, through, back or selective", s)
 }
 
 // WriteOptions say which chunks are written behind.
@@ -100,6 +104,7 @@ type queue struct {
 type writeRule struct {
 	mode    WriteMode
 	minHits uint8 // for WriteSelective
+	auto    autoWrite
 }
 
 // writeLimits bound what a writer does, and protects, at a time.
@@ -115,7 +120,10 @@ type writeLimits struct {
 func newWriter(l *loader, to *level, o WriteOptions) *writer {
 	w := &writer{queue: queue{sink: newSink(l.dram, to), work: make(chan struct{}, 1)}, loader: l, syncs: syncs{turn: make(chan struct{}, 1)}}
 	w.count.absences, w.count.place = l.absences, to.place
-	w.when = writeRule{o.Mode, uint8(min(o.MinHits, 255))}
+	w.when.mode, w.when.minHits = o.Mode, uint8(min(o.MinHits, 255))
+	if o.Mode == WriteAuto && to.Resident == nil {
+		w.when.mode = WriteThrough // it has room for all
+	}
 	w.limits = writeLimits{workers: cmp.Or(o.Workers, defaultWorkers), behind: l.room / behindShare}
 	for _, nearer := range l.levels.below[:to.rank-1] {
 		if nearer.Resident != nil {
@@ -126,6 +134,7 @@ func newWriter(l *loader, to *level, o WriteOptions) *writer {
 	if to.rank == 1 && len(l.levels.below) > 1 { // what the far one holds takes room too, and its ancestors with it
 		w.limits.behind /= 2
 	}
+	w.when.auto.began = time.Now()
 	w.mu.backlog = newBacklog(o.Mode == WriteSelective || to.Planner != nil)
 	w.mu.atWork = make(atWork)
 	w.mu.flushes.waiting = make(map[uint64]struct{})

@@ -70,7 +70,11 @@ func (w *writer) write(ctx context.Context, t *task) outcome {
 		w.clean(t)
 		return stored
 	}
-	if err := w.store(ctx, tier.Entry{Record: rec, Block: t.ref.Block}); err != nil {
+	err := w.store(ctx, tier.Entry{Record: rec, Block: t.ref.Block})
+	if w.shrunk.Swap(false) {
+		w.noteRoom()
+	}
+	if err != nil {
 		if w.to.Resident != nil {
 			w.dram.index.insert(w.to.place, []tier.Record{rec}) // it may be there all the same
 		}
@@ -192,7 +196,7 @@ func (w *writer) refetch(ctx context.Context, t *task) (how outcome, ok bool) {
 	}
 	reason := dropReason(err)
 	if errors.Is(err, tier.ErrNotFound) {
-		if w.when.mode == WriteBack || nearer.awaitTasks(ctx, k) {
+		if w.when.holds() || nearer.awaitTasks(ctx, k) {
 			return refused, false // it is forwarded: with write-back, as all that DRAM evicts
 		}
 		reason = DropGone

@@ -1,0 +1,64 @@
+package disk
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"time"
+)
+
+// The most that MeasureWrite writes, and for how long it begins writes.
+const (
+	measuredBytes = 64 << 20
+	measuredTime  = time.Second
+	measuredPiece = 1 << 20
+)
+
+// MeasureWrite is how many bytes a second reach the device of a folder, in one stream:
+// the bytes are synced, in a file without a name, so that nothing stays. It ends with ctx also where the device hangs; the write under way ends on
+// its own.
+func MeasureWrite(ctx context.Context, folder string) (bytesPerSecond float64, err error) {
+	type result struct {
+		speed float64
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		speed, err := measureWrite(ctx, folder)
+		done <- result{speed, err}
+	}()
+	select {
+	case r := <-done:
+		return r.speed, r.err
+	case <-ctx.Done():
+		return 0, fmt.Errorf("disk: measure writes in %s: %w", folder, context.Cause(ctx))
+	}
+}
+
+func measureWrite(ctx context.Context, folder string) (float64, error) {
+	f, err := os.CreateTemp(folder, ".kvstored-speed-*")
+	if err != nil {
+		return 0, fmt.Errorf("disk: measure writes: %w", err)
+	}
+	defer f.Close()
+	if err := os.Remove(f.Name()); err != nil {
+		return 0, fmt.Errorf("disk: measure writes: %w", err)
+	}
+	piece := make([]byte, measuredPiece)
+	r := rand.New(rand.NewPCG(1, 2))
+	for i := range piece {
+		piece[i] = byte(r.Uint32())
+	}
+	start, n := time.Now(), 0
+	for n < measuredBytes && time.Since(start) < measuredTime && ctx.Err() == nil {
+		if _, err := f.Write(piece); err != nil {
+			return 0, fmt.Errorf("disk: measure writes in %s: %w", folder, err)
+		}
+		n += len(piece)
+	}
+	if err := f.Sync(); err != nil {
+		return 0, fmt.Errorf("disk: measure writes in %s: %w", folder, err)
+	}
+	return float64(n) / time.Since(start).Seconds(), ctx.Err()
+}

@@ -102,11 +102,17 @@ func (c *Client) LookupAll(ctx context.Context, p Prompt, ranks []*Space, search
 // The first group is full, and in the space of the prompt. ranks are the spaces of
 // further ranks: of each rank one for each group.
 func LookupGroups(ctx context.Context, c *Client, p Prompt, groups []Group, ranks []*Space, search Tiers) (Match, error) {
+	return LookupLengths(ctx, c, p, groups, ranks, search, 0)
+}
+
+// LookupLengths is LookupGroups, and names the usable lengths, the longest first and no more
+// than most of them, which is at most 4096.
+func LookupLengths(ctx context.Context, c *Client, p Prompt, groups []Group, ranks []*Space, search Tiers, most int) (Match, error) {
 	ch, err := c.chain(wire.OpLookup, &p)
 	if err != nil {
 		return Match{}, err
 	}
-	req := wire.LookupRequest{Chain: ch, Search: search, Shared: wire.Shared{Ranks: handles(ranks), Groups: groupsOf(groups)}}
+	req := wire.LookupRequest{Chain: ch, Search: search, Shared: wire.Shared{Ranks: handles(ranks), Groups: groupsOf(groups), Lengths: uint32(max(0, most))}}
 	var m wire.LookupReply
 	err = c.link.do(ctx, wire.OpLookup, &req, m.Decode, nil)
 	out := matchOf(&m.Match, m.Worth)

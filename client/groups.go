@@ -35,13 +35,15 @@ type Grouped struct {
 	Run   int64
 	Lacks uint64 // a bit for each group that lacks something at Run
 	Needs []Need // of each group, at Tokens
+	// Lengths are usable ones in tokens, the longest first, where they were asked for.
+	Lengths []uint32
 }
 
 func groupedOf(m *wire.Grouped) *Grouped {
 	if m == nil {
 		return nil
 	}
-	return &Grouped{Tokens: int64(m.Tokens), Run: int64(m.Run), Lacks: m.Lacks, Needs: needsOf(m.Needs)}
+	return &Grouped{Tokens: int64(m.Tokens), Run: int64(m.Run), Lacks: m.Lacks, Needs: needsOf(m.Needs), Lengths: m.Lengths.Append(nil)}
 }
 
 func needsOf(l wire.Needs) (out []Need) {

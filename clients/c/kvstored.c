@@ -315,7 +315,7 @@ static struct ref ref_of(const struct array *a, size_t k) {
 
 /* What a reply says of the groups of a hybrid model. This client names none; it
  * reads what others may be told, and keeps nothing of it. */
-enum { GROUPS_OPTION = 5, NEED_BYTES = 24 };
+enum { GROUPS_OPTION = 5, LENGTHS_OPTION = 6, NEED_BYTES = 24 };
 
 static int state_option(void *to, unsigned tag, struct in *value) {
   (void)to;
@@ -326,6 +326,7 @@ static int state_option(void *to, unsigned tag, struct in *value) {
 
 static int grouped_option(void *to, unsigned tag, struct in *value) {
   (void)to;
+  if (tag == LENGTHS_OPTION) return (void)in_numbers(value, 4), 1;
   if (tag != GROUPS_OPTION) return 0;
   in_skip(value, 24); /* usable, run, lacks */
   in_array(value, NEED_BYTES);

@@ -3,6 +3,7 @@ package hybrid_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -81,6 +82,16 @@ func longest(f hybrid.Family, there chunks, skip, most int) (r hybrid.Result) {
 	return r
 }
 
+// lengths is the naive answer of all.
+func lengths(f hybrid.Family, there chunks, skip, most, limit int) (out []int) {
+	for n := most / f.Grid() * f.Grid(); n > skip && len(out) < limit; n -= f.Grid() {
+		if usable(f, there, skip, n) {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
 func randomFamily(r *rand.Rand) (f hybrid.Family) {
 	steps := [...]int{1, 2, 6, 12}
 	for i := range 1 + r.IntN(5) {
@@ -140,6 +151,10 @@ func TestSearchIsTheDefinition(t *testing.T) {
 			want := longest(f, there, skip, most)
 			if got := s.Longest(f, skip, most, there); got != want {
 				t.Fatalf("%+v, %d to %d of\n%v: %+v; want %+v", f, skip, most, picture(there), got, want)
+			}
+			limit := 1 + r.IntN(100)
+			if got, want := s.Lengths(nil, f, skip, most, limit, there), lengths(f, there, skip, most, limit); !slices.Equal(got, want) {
+				t.Fatalf("%+v, %d to %d of\n%v: lengths %d; want %d", f, skip, most, picture(there), got, want)
 			}
 		}
 	}

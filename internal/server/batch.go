@@ -22,6 +22,9 @@ func handleBatch(c *reader, h wire.Header, body []byte) error {
 	if err := req.Decode(body); err != nil {
 		return err
 	}
+	if req.Shared.Lengths > 0 {
+		return refuse(wire.CodeBadRequest, "lengths: a lookup or a prefetch names them, a batch does not")
+	}
 	began := time.Now()
 	prompts, errs, err := promptsOf(c, &req)
 	if err != nil {

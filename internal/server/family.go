@@ -6,6 +6,7 @@ import (
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier"
 )
 
 // familyOf is the prompt of a request in all spaces of a hybrid model that it names.
@@ -145,7 +146,7 @@ func lookupFamily(c *reader, h wire.Header, chain *key.Chain, req *wire.LookupRe
 		c.prompts.observeAll(fullChains(f), true, hint.Advice{})
 	}
 	c.reply(h, &wire.LookupReply{
-		Match: familyMatchOf(f, &m), Worth: worthFamily(c, f, &m), Grouped: groupedOf(f, &m, &req.Shared),
+		Match: familyMatchOf(f, &m), Worth: worthFamily(c, f, &m), Grouped: groupedOf(c, f, searchSet(req.Search), &m, &req.Shared),
 	})
 	return nil
 }
@@ -162,8 +163,17 @@ func familyMatchOf(f *stack.Family, m *stack.FamilyMatch) (out wire.Match) {
 	return out
 }
 
-func groupedOf(f *stack.Family, m *stack.FamilyMatch, o *wire.Shared) *wire.Grouped {
-	return &wire.Grouped{Tokens: uint64(m.Tokens), Run: uint64(m.Run), Lacks: m.Lacks, Needs: needsOf(m, o.Groups)}
+func groupedOf(c *reader, f *stack.Family, search tier.Set, m *stack.FamilyMatch, o *wire.Shared) *wire.Grouped {
+	out := &wire.Grouped{Tokens: uint64(m.Tokens), Run: uint64(m.Run), Lacks: m.Lacks, Needs: needsOf(m, o.Groups)}
+	if o.Lengths > 0 {
+		found := c.server.o.Stack.Lengths(c.turning, f, search, m, int(o.Lengths))
+		lengths := make([]uint32, len(found))
+		for i, n := range found {
+			lengths[i] = uint32(n)
+		}
+		out.Lengths = wire.ViewU32s(lengths)
+	}
+	return out
 }
 
 func needsOf(m *stack.FamilyMatch, groups wire.Groups) (out wire.Needs) {
@@ -176,6 +186,14 @@ func needsOf(m *stack.FamilyMatch, groups wire.Groups) (out wire.Needs) {
 		out = out.Add(need)
 	}
 	return out
+}
+
+// checkLengths refuses to name the usable lengths of what is no hybrid model.
+func checkLengths(o *wire.Shared) error {
+	if o.Lengths > 0 && o.Groups.Len() == 0 {
+		return refuse(wire.CodeBadRequest, "lengths: without groups every length is usable; send both or none")
+	}
+	return nil
 }
 
 // fullChains are the chains of the full groups, which the policies learn of.

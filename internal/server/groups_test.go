@@ -3,11 +3,13 @@ package server_test
 import (
 	"bytes"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 	"github.com/kvstored/kvstored/tier/tierfault"
@@ -81,9 +83,12 @@ func TestGroups(t *testing.T) {
 	c, m := r.hybrid(10, 2)
 	m.put(r.onDisk, 3, 7)
 	ctx, prompt := t.Context(), client.Chain(m.chains[0][0])
-	found, err := client.LookupGroups(ctx, c, prompt, m.groups, m.ranks, 0)
+	found, err := client.LookupLengths(ctx, c, prompt, m.groups, m.ranks, 0, 4)
 	r.must(err)
 	g := found.Grouped
+	if !slices.Equal(g.Lengths, []uint32{7 * tokens, 3 * tokens}) {
+		t.Errorf("usable are %d", g.Lengths)
+	}
 	if found.Total.Chunks != 7 || found.Tiers[1].Chunks != 7 || g.Tokens != 7*tokens || g.Run != 10*tokens || g.Lacks != 0b110 {
 		t.Fatalf("found %+v, %+v", found, g)
 	}
@@ -183,6 +188,23 @@ func TestGroupsLost(t *testing.T) {
 				t.Errorf("%d bytes are leased", r.leased())
 			}
 		})
+	}
+}
+
+// Lengths are those of a hybrid model, in a lookup or a prefetch, and not too many.
+func TestLengthsRefused(t *testing.T) {
+	r := newRig(t, options{})
+	c := r.greet(wire.FeatureArena)
+	ch := c.chain(chain(1, 4))
+	groups := wire.Groups(nil).Add(wire.Group{Space: ch.Space})
+	c.refused(wire.CodeBadRequest, wire.OpLookup, &wire.LookupRequest{Chain: ch, Shared: wire.Shared{Lengths: 1}})
+	c.refused(wire.CodeBadRequest, wire.OpPrefetch, &wire.PrefetchRequest{Chain: ch, Shared: wire.Shared{Lengths: 1}})
+	c.refused(wire.CodeBadRequest, wire.OpLookup, &wire.LookupRequest{Chain: ch, Shared: wire.Shared{Groups: groups, Lengths: wire.MaxLengths + 1}})
+	c.refused(wire.CodeBadRequest, wire.OpBatch, &wire.BatchRequest{Prompts: []wire.BatchPrompt{{Chain: ch}}, Shared: wire.Shared{Groups: groups, Lengths: 1}})
+	var reply wire.LookupReply
+	c.do(wire.OpLookup, &wire.LookupRequest{Chain: ch, Shared: wire.Shared{Groups: groups, Lengths: wire.MaxLengths}}, &reply)
+	if reply.Grouped == nil || reply.Grouped.Lengths.Len() != 0 {
+		t.Errorf("%+v", reply.Grouped)
 	}
 }
 

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"cmp"
+
 	"github.com/kvstored/kvstored/internal/hint"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/wire"
@@ -14,7 +16,7 @@ func handleLookup(c *reader, h wire.Header, body []byte) error {
 		return err
 	}
 	chain := c.scratch(&req.Chain)
-	if err := c.chain(chain, &req.Chain); err != nil {
+	if err := cmp.Or(checkLengths(&req.Shared), c.chain(chain, &req.Chain)); err != nil {
 		return err
 	}
 	if req.Shared.Groups.Len() > 0 {

@@ -21,11 +21,11 @@ func handlePrefetch(c *reader, h wire.Header, body []byte) error {
 	a := ask{
 		began: time.Now(), search: searchSet(req.Search), flags: req.Flags, policy: req.Policy, loadMillis: req.LoadMillis,
 		lookupID: req.LookupID, shared: req.Shared, sent: &req.Chain,
-		observed: req.Chain.Form == wire.FormRef, refBytes: c.maxReply,
+		observed: req.Chain.Form == wire.FormRef, refBytes: c.maxReply - 4*int(req.Shared.Lengths),
 	}
 	a.advice, a.wishes = hint.Read(req.Shared.Configs)
 	var chain key.Chain
-	if err := c.chain(&chain, &req.Chain); err != nil {
+	if err := cmp.Or(checkLengths(&req.Shared), c.chain(&chain, &req.Chain)); err != nil {
 		return err
 	}
 	j, reply, err := c.begin(&chain, &a)

@@ -66,6 +66,15 @@ func (l lookups) MatchFamily(ctx context.Context, f *Family, search tier.Set, mo
 	return m, nil
 }
 
+// Lengths are the lengths at which what MatchFamily has matched is usable, the longest
+// first: Tokens, and then no more than limit of them in all.
+func (l lookups) Lengths(ctx context.Context, f *Family, search tier.Set, m *FamilyMatch, limit int) []int {
+	s := familySearches.Get().(*familySearch)
+	defer s.give()
+	s.start(ctx, l, f, search, nil)
+	return s.words.Lengths(nil, f.Groups, f.Skip, m.Tokens, limit, s)
+}
+
 // familySearch is what one MatchFamily needs.
 type familySearch struct {
 	ctx     context.Context

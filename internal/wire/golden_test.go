@@ -19,6 +19,8 @@ var goldenNeeds = Needs(nil).
 
 var goldenGrouped = Grouped{Tokens: 768, Run: 1024, Lacks: 2, Needs: goldenNeeds}
 
+var goldenLengths = Grouped{Tokens: 768, Run: 1024, Lacks: 2, Needs: goldenNeeds, Lengths: ViewU32s([]uint32{768, 256})}
+
 var update = flag.Bool("update", false, "write the golden frames, and what the documents print from the schema")
 
 const goldenDir = "../../testdata/wire"
@@ -132,8 +134,12 @@ var golden = []struct {
 	{"lookup_groups_request", request(OpLookup), &LookupRequest{Chain: goldenRef, Shared: Shared{
 		Groups: Groups(nil).Add(Group{2, GroupWindow, 4096}).Add(Group{3, GroupState, 0}),
 	}}},
+	{"lookup_lengths_request", request(OpLookup), &LookupRequest{Chain: goldenRef, Shared: Shared{
+		Groups: Groups(nil).Add(Group{2, GroupState, 0}), Lengths: 8,
+	}}},
 	{"lookup_reply", reply(OpLookup), &LookupReply{Match: goldenMatch, Worth: 4}},
 	{"lookup_groups_reply", reply(OpLookup), &LookupReply{Match: goldenMatch, Worth: 3, Grouped: &goldenGrouped}},
+	{"lookup_lengths_reply", reply(OpLookup), &LookupReply{Match: goldenMatch, Worth: 3, Grouped: &goldenLengths}},
 	{"prefetch_request", request(OpPrefetch), &PrefetchRequest{
 		Chain: Chain{Space: 1, SaveUnfull: true, Tokens: goldenTokens.Tokens},
 		Flags: PrefetchPin, Policy: PolicyTimeout, LoadMillis: 2000, LookupID: "req-42",

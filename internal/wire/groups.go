@@ -88,9 +88,11 @@ type Grouped struct {
 	Run   uint64
 	Lacks uint64 // a bit for each group, in the order of the request, that lacks something at Run
 	Needs Needs  // of each group, at Tokens
+	// Lengths are the usable ones in tokens, the longest first, as many as were asked for.
+	Lengths U32s
 }
 
-// appendOption appends it as an option.
+// appendOption appends it as an option, and the lengths as the one that is replyLengths.
 func (m *Grouped) appendOption(l *optionList, tag uint16) {
 	if m == nil {
 		return
@@ -101,6 +103,14 @@ func (m *Grouped) appendOption(l *optionList, tag uint16) {
 	}
 	l.dst = appendArray(l.dst, needBytes, m.Needs)
 	l.finish(at)
+	l.list(replyLengths, 4, m.Lengths)
+}
+
+// lengthsIn reads those of a reply, which follow what they are of.
+func lengthsIn(c *cursor, of *Grouped) {
+	if l := c.numbers(4, "usable lengths"); of != nil {
+		of.Lengths = l
+	}
 }
 
 func groupedIn(c *cursor) *Grouped {

@@ -121,6 +121,8 @@ func prefetched(c *cursor, m *PrefetchReply) {
 			m.Faults = v.faults()
 		case replyGrouped:
 			m.Grouped = groupedIn(v)
+		case replyLengths:
+			lengthsIn(v, m.Grouped)
 		default:
 			return false
 		}

@@ -144,10 +144,14 @@ func (m *LookupReply) Decode(body []byte) error {
 		return c.end("lookup reply")
 	}
 	c.options(func(tag uint16, v *cursor) bool {
-		if tag != replyMatched {
+		switch tag {
+		case replyMatched:
+			m.Grouped = groupedIn(v)
+		case replyLengths:
+			lengthsIn(v, m.Grouped)
+		default:
 			return false
 		}
-		m.Grouped = groupedIn(v)
 		return true
 	})
 	return c.end("lookup reply")

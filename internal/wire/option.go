@@ -28,6 +28,7 @@ const (
 	tagSums        = 7                  // reserve
 	tagChain       = optionCritical | 8 // commit
 	tagEvery       = 9                  // reserve
+	tagLengths     = 10                 // lookup, prefetch
 
 	replySpace   = 2 // hello
 	replyMatched = 5 // lookup
@@ -36,6 +37,7 @@ const (
 	replyHints   = 1 // hint
 	replyGrouped = 5 // prefetch
 	replyNeeds   = 5 // state
+	replyLengths = 6 // lookup, prefetch
 	replyDiffer  = 1 // reserve
 	replyLimit   = 1 // error
 )
@@ -46,6 +48,7 @@ const (
 	MaxWriters = 64 // of one shared fill
 	MaxRanks   = 1024
 	MaxGroups  = 64
+	MaxLengths = 4096
 )
 
 // Deadline is how long the answer to a request may wait, from its receipt. The
@@ -212,10 +215,11 @@ type Shared struct {
 	PrefillRate uint32 // tokens a second that the caller computes; 0 asks for no advice. Not of a lookup
 	Configs     Pairs  // the engine's request configs. Not of a lookup
 	Groups      Groups // of a hybrid model
+	Lengths     uint32 // usable lengths of a hybrid model to name, the longest first; 0 asks for none
 }
 
 func (s *Shared) append(dst []byte) []byte {
-	if len(s.Ranks)+len(s.Configs)+len(s.Groups) == 0 && s.PrefillRate == 0 {
+	if len(s.Ranks)+len(s.Configs)+len(s.Groups) == 0 && s.PrefillRate == 0 && s.Lengths == 0 {
 		return noOptions(dst)
 	}
 	l := beginOptions(dst, Deadline{})
@@ -225,6 +229,7 @@ func (s *Shared) append(dst []byte) []byte {
 		l.dst = appendPairs(l.dst, s.Configs)
 		l.finish(at)
 	}
+	l.add32(tagLengths, s.Lengths)
 	l.list(tagRanks, 4, s.Ranks)
 	l.list(tagGroups, groupBytes, s.Groups)
 	return l.end()
@@ -240,6 +245,11 @@ func (s *Shared) option(all bool) func(tag uint16, v *cursor) bool {
 			v.atMost(s.Ranks.Len(), MaxRanks, "ranks")
 		case tag == tagGroups:
 			s.Groups = groupsIn(v)
+		case tag == tagLengths:
+			s.Lengths = v.u32("lengths")
+			if s.Lengths < 1 || s.Lengths > MaxLengths {
+				v.fail("lengths", "%d, use 1 to %d", s.Lengths, MaxLengths)
+			}
 		case tag == tagPrefillRate && all:
 			if s.PrefillRate = v.u32("prefill rate"); s.PrefillRate == 0 {
 				v.fail("prefill rate", "0, send tokens a second")

@@ -103,6 +103,7 @@ class Group(NamedTuple):
 
 
 FULL, WINDOW, LOCAL, STATE = range(4)
+MAX_LENGTHS = 4096  # that may be asked for
 
 
 class Need(NamedTuple):
@@ -119,12 +120,14 @@ class Need(NamedTuple):
 
 class Grouped(NamedTuple):
     """The longest prefix that all groups can use. ``run`` is how far the full ones
-    reach, ``lacks`` has a bit for each group that lacks something there."""
+    reach, ``lacks`` has a bit for each group that lacks something there. ``lengths``,
+    if they were asked for, are the usable ones in tokens, the longest first."""
 
     tokens: int
     run: int
     lacks: int
     needs: Tuple[Need, ...] = ()
+    lengths: Tuple[int, ...] = ()
 
 
 class Match(NamedTuple):
@@ -400,8 +403,10 @@ def chain_none(handle: int = 0) -> bytes:
     return _chain_named(handle, NONE, 0, 0)
 
 
-def lookup(chain: bytes, search: int = 0, ranks: Sequence[int] = (), groups: Sequence[Group] = ()) -> bytes:
-    return chain + _pack(_BYTE8, search) + _prefetch_options(ranks, 0, (), groups)
+def lookup(
+    chain: bytes, search: int = 0, ranks: Sequence[int] = (), groups: Sequence[Group] = (), lengths: int = 0
+) -> bytes:
+    return chain + _pack(_BYTE8, search) + _prefetch_options(ranks, 0, (), groups, lengths)
 
 
 _BYTE8 = struct.Struct("<B7x")
@@ -412,12 +417,14 @@ def _prefetch_options(
     prefill_rate: int,
     configs: Sequence[Tuple[str, str]] = (),
     groups: Sequence[Group] = (),
+    lengths: int = 0,
 ) -> bytes:
-    if not ranks and not prefill_rate and not configs and not groups:
+    if not ranks and not prefill_rate and not configs and not groups and not lengths:
         return NO_OPTIONS
     items = [(0x8002, _u32s(ranks))] if ranks else []
     items += [(3, _pack(_U32, prefill_rate))] if prefill_rate else []
     items += [(4, _configs(configs))] if configs else []
+    items += [(10, _pack(_U32, lengths))] if lengths else []
     return options(items + ([(0x8005, _groups(groups))] if groups else []))
 
 
@@ -443,9 +450,11 @@ def prefetch(
     ranks: Sequence[int] = (),
     prefill_rate: int = 0,
     groups: Sequence[Group] = (),
+    lengths: int = 0,
 ) -> bytes:
+    """``lengths``: of the groups' usable lengths, so many are named, the longest first."""
     how = _pack(_LOAD, search, pin, policy, deadline_ms)
-    return b"".join((chain, how, _str(lookup_id), _prefetch_options(ranks, prefill_rate, configs, groups)))
+    return b"".join((chain, how, _str(lookup_id), _prefetch_options(ranks, prefill_rate, configs, groups, lengths)))
 
 
 _LOAD = struct.Struct("<BBBxI")  # search, flags, policy, load ms
@@ -667,8 +676,8 @@ class _Cursor:
     def prefetched(self) -> "Prefetched":
         (id,), match, (worth,) = self.read(_U64), self.match(), self.read(_U32_8)
         state = self.record().state()
-        more = self.options({1: lambda c: Advice(c.count(), c.read(_U64)[0]), 2: _Cursor.faults, 5: _Cursor.grouped})
-        return Prefetched(id, match._replace(worth=worth, grouped=more.get(5)), state, more.get(1), more.get(2, ()))
+        more = self.options({1: lambda c: Advice(c.count(), c.read(_U64)[0]), 2: _Cursor.faults, **_GROUPS_OPTIONS})
+        return Prefetched(id, match._replace(worth=worth, grouped=_grouped(more)), state, more.get(1), more.get(2, ()))
 
     def fault(self) -> Fault:
         code, action = self.read(_FAULT)
@@ -696,6 +705,13 @@ class _Cursor:
         return SpaceInfo(*self.read(_SPACE_INFO))
 
 
+def _grouped(options: Dict[int, Any]) -> Optional[Grouped]:
+    """What a reply says of groups."""
+    found: Optional[Grouped] = options.get(5)
+    return None if found is None else found._replace(lengths=tuple(options.get(6, ())))
+
+
+_GROUPS_OPTIONS: Dict[int, Callable[[_Cursor], Any]] = {5: _Cursor.grouped, 6: _Cursor.numbers}
 _TIERS = {1: "cpu", 2: "disk", 4: "remote"}
 _COUNT = struct.Struct("<QI4x")  # tokens, chunks
 _STATE = struct.Struct("<HBxIQI4x")  # code, failed tier, first ref, ready
@@ -752,7 +768,7 @@ def open_space_reply(body: Buffer) -> SpaceInfo:
 def lookup_reply(body: Buffer) -> Match:
     c = _Cursor(body)
     match, (worth,) = c.match(), c.read(_U32_8)
-    return match._replace(worth=worth, grouped=c.options({5: _Cursor.grouped}).get(5))
+    return match._replace(worth=worth, grouped=_grouped(c.options(_GROUPS_OPTIONS)))
 
 
 def prefetch_reply(body: Buffer) -> Prefetched:

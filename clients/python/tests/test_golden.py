@@ -55,6 +55,7 @@ REQUESTS = {
         Op.LOOKUP,
         wire.lookup(wire.chain_ref(7), groups=[wire.Group(2, wire.WINDOW, 4096), wire.Group(3, wire.STATE)]),
     ),
+    "lookup_lengths": (Op.LOOKUP, wire.lookup(wire.chain_ref(7), groups=[wire.Group(2, wire.STATE)], lengths=8)),
     "prefetch": (
         Op.PREFETCH,
         wire.prefetch(
@@ -176,6 +177,7 @@ REPLIES = {
     "prefetch_reply": (wire.prefetch_reply, ADVISED._replace(advice=None)),
     "prefetch_advice_reply": (wire.prefetch_reply, ADVISED),
     "lookup_groups_reply": (wire.lookup_reply, MATCH._replace(worth=3, grouped=GROUPED)),
+    "lookup_lengths_reply": (wire.lookup_reply, MATCH._replace(worth=3, grouped=GROUPED._replace(lengths=(768, 256)))),
     "prefetch_groups_reply": (
         wire.prefetch_reply,
         wire.Prefetched(

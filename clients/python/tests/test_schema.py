@@ -118,20 +118,21 @@ def _needs(value: Any) -> Any:
     return tuple(wire.Need(*(n[field] for field in wire.Need._fields)) for n in value)
 
 
-def _grouped(value: Any) -> Any:
-    return value and wire.Grouped(value["tokens"], value["run"], value["lacks"], _needs(value["needs"]))
+def _grouped(options: Dict[str, Any]) -> Any:
+    value, lengths = options.get("grouped"), tuple(options.get("lengths") or ())
+    return value and wire.Grouped(value["tokens"], value["run"], value["lacks"], _needs(value["needs"]), lengths)
 
 
-def _match(value: Dict[str, Any], worth: Any, grouped: Any = None) -> wire.Match:
+def _match(value: Dict[str, Any], worth: Any, options: Dict[str, Any] = {}) -> wire.Match:
     tiers = ([_count(c) for c in value["tiers"]] + [wire.Count()] * 3)[:3]
-    return wire.Match(_count(value["total"]), *tiers, worth, _grouped(grouped))
+    return wire.Match(_count(value["total"]), *tiers, worth, _grouped(options))
 
 
 def _prefetched(value: Dict[str, Any]) -> Any:
     advice = value["options"].get("advice")
     return wire.Prefetched(
         value["job"],
-        _match(value["match"], value["worth"], value["options"].get("grouped")),
+        _match(value["match"], value["worth"], value["options"]),
         _state(value["state"]),
         wire.Advice(_count(advice["load"]), advice["micros"]) if advice else None,
         _faults(value["options"]),
@@ -157,7 +158,7 @@ def _hello(v: Dict[str, Any]) -> wire.Hello:
 REPLIES: Dict[str, Any] = {
     "hello": (wire.hello_reply, _hello),
     "open_space": (wire.open_space_reply, lambda v: _info(v["space"])),
-    "lookup": (wire.lookup_reply, lambda v: _match(v["match"], v["worth"], v["options"].get("grouped"))),
+    "lookup": (wire.lookup_reply, lambda v: _match(v["match"], v["worth"], v["options"])),
     "prefetch": (wire.prefetch_reply, _prefetched),
     "wait": (wire.job_state, _state),
     "cancel": (wire.cancel_reply, lambda v: v["code"]),

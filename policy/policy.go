@@ -55,9 +55,8 @@ type Renewer interface{ Renew(id ID) }
 type Leaver interface {
 	// Leave is Evict where the owner has chosen id: it leaves the same ghost.
 	Leave(id ID)
-	// Proven reports whether id is among those that were asked for again,
-	// before they left the last time or since. Whatever the owner knows of
-	// it, the policy's order is better.
+	// Proven reports whether id was asked for again, before it left the last
+	// time or since. Then the policy's order is better than the owner's choice.
 	Proven(id ID) bool
 }
 

@@ -83,8 +83,8 @@ func (p *s3fifo) out(id ID, i int) {
 
 // Evict takes from the main queue if that is beyond its share, else from the
 // small one; where that yields no victim, as when it is empty, from the other.
-// An entry that the small queue promotes can be the next victim. What has another
-// round or another queue before it is no victim, so ok is not asked of it.
+// An entry that the small queue promotes can be the next victim. An entry
+// with another round or another queue before it is no victim: ok is not asked of it.
 func (p *s3fifo) Evict(ok func(ID) bool) (ID, bool) {
 	if p.weights[main] > p.mainShare {
 		if id, found := p.fromMain(ok); found {

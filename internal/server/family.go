@@ -188,7 +188,7 @@ func needsOf(m *stack.FamilyMatch, groups wire.Groups) (out wire.Needs) {
 	return out
 }
 
-// checkLengths refuses to name the usable lengths of what is no hybrid model.
+// checkLengths refuses the option lengths without groups.
 func checkLengths(o *wire.Shared) error {
 	if o.Lengths > 0 && o.Groups.Len() == 0 {
 		return refuse(wire.CodeBadRequest, "lengths: without groups every length is usable; send both or none")

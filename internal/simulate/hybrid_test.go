@@ -43,7 +43,7 @@ func TestPublishedGroups(t *testing.T) {
 	}
 }
 
-// TestDeadFirstCostsNothing: whatever the policy, a store that lets dead chunks go first
+// TestDeadFirstCostsNothing: under every policy a store that lets dead chunks go first
 // hits no less than one of single keys, but for two in a thousand.
 func TestDeadFirstCostsNothing(t *testing.T) {
 	if raced {

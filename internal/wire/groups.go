@@ -106,7 +106,7 @@ func (m *Grouped) appendOption(l *optionList, tag uint16) {
 	l.list(replyLengths, 4, m.Lengths)
 }
 
-// lengthsIn reads those of a reply, which follow what they are of.
+// lengthsIn reads the lengths of a reply, which follow their Grouped.
 func lengthsIn(c *cursor, of *Grouped) {
 	if l := c.numbers(4, "usable lengths"); of != nil {
 		of.Lengths = l

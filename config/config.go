@@ -20,6 +20,7 @@ type Config struct {
 	Budget   Budget   `yaml:"budget"`
 	Limits   Limits   `yaml:"limits"`
 	Stop     Stop     `yaml:"stop"`
+	Upgrade  Upgrade  `yaml:"upgrade"`
 	Events   Events   `yaml:"events"`
 	Route    Route    `yaml:"route"`
 	Spaces   []Space  `yaml:"spaces" reload:"at once"`

@@ -40,6 +40,7 @@ func Default() Config {
 		Budget:   Budget{Leases: 0.4, Pins: 0.2, Loads: 0.2, Unwritten: 0.2},
 		Limits:   Limits{UIDMemory: 0.75, Stall: 30 * time.Second, Connections: 4096, UIDJobs: 16 << 10},
 		Stop:     Stop{Flush: 60 * time.Second},
+		Upgrade:  Upgrade{Timeout: 10 * time.Second},
 		Events:   Events{Batches: 1024},
 		Route: Route{
 			Listen: "127.0.0.1:9465", Mode: 0o600, Allow: []string{"127.0.0.0/8", "::1", "localhost", "/run/kvstored/*"},

@@ -57,6 +57,7 @@ func check(c *Config, rules Rules, meant func(path string) bool) Errors {
 	k.budget()
 	k.limits()
 	k.stop()
+	k.upgrade()
 	k.spaces()
 	k.access()
 	return k.errs

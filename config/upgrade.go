@@ -25,7 +25,7 @@ func UpgradeSocketOf(socket string) string { return socket + ".upgrade" }
 // UpgradeSocket is where the daemon hands over.
 func (c *Config) UpgradeSocket() string { return UpgradeSocketOf(c.Listen.Socket) }
 
-func (c *checker) upgrade() {
+func checkUpgrade(c *checker) {
 	if t := c.Upgrade.Timeout; t < minUpgradeTimeout || t > maxUpgradeTimeout {
 		c.fail("upgrade.timeout", "want a duration from %s to %s, not %s", durationText(minUpgradeTimeout), durationText(maxUpgradeTimeout), durationText(t))
 	}

@@ -57,7 +57,7 @@ func check(c *Config, rules Rules, meant func(path string) bool) Errors {
 	k.budget()
 	k.limits()
 	k.stop()
-	k.upgrade()
+	checkUpgrade(&k)
 	k.spaces()
 	k.access()
 	return k.errs

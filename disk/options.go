@@ -73,6 +73,10 @@ type Options struct {
 	IODepth   int  // pieces of I/O under way at once in each path; default what a probe of it finds
 	Buffered  bool // never use direct I/O
 
+	// Awaited says that folders in use are those of a process that is about to let go of
+	// them: Keep takes that for trouble.
+	Awaited bool
+
 	Log zerolog.Logger
 }
 

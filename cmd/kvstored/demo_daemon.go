@@ -63,8 +63,8 @@ func (d *demoDaemon) start(ctx context.Context) (*statsView, error) {
 	return d.ready(ctx)
 }
 
-// launch starts the process.
-func (d *demoDaemon) launch() error {
+// launch starts the process, with more arguments of serve.
+func (d *demoDaemon) launch(more ...string) error {
 	program, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("demo: which program is this: %w", err)
@@ -74,7 +74,7 @@ func (d *demoDaemon) launch() error {
 		return fmt.Errorf("demo: %w", err)
 	}
 	defer log.Close()
-	cmd := exec.Command(program, "serve", "--config", d.config)
+	cmd := exec.Command(program, append([]string{"serve", "--config", d.config}, more...)...)
 	cmd.Stderr = log
 	cmd.Env = withoutOurs(os.Environ())
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for the demo, which then ends the daemon

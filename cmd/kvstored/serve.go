@@ -17,6 +17,7 @@ import (
 
 func serveCommand() *cobra.Command {
 	var path string
+	var takeOver bool
 	cmd := &cobra.Command{
 		Use:   "serve [FILE]",
 		Short: "Run the daemon",
@@ -26,9 +27,16 @@ it read its configuration file again and apply what can change meanwhile; the
 log says what was applied, what takes a restart, and what is wrong. Without a
 file it has 4 GiB of DRAM and up to 50 GiB of disk; 'kvstored check' prints all
 settings. Each can be overridden by the environment, such as
-KVSTORED_CPU__CAPACITY=8GiB.`,
+KVSTORED_CPU__CAPACITY=8GiB.
+
+With --take-over it goes on where the daemon that serves the same socket ends:
+with its DRAM, its clients' next connections and its folders. Both need
+upgrade.hand_over: true, and the same cpu.capacity and arena.puts. If it fails
+before it serves, the daemon that runs goes on. Where none runs it starts as
+ever.`,
 		Example: `  kvstored serve --config kvstored.yaml
-  KVSTORED_CPU__CAPACITY=1GiB KVSTORED_DISK__CAPACITY=0 kvstored serve`,
+  KVSTORED_CPU__CAPACITY=1GiB KVSTORED_DISK__CAPACITY=0 kvstored serve
+  kvstored serve --config kvstored.yaml --take-over    # the new program, beside the old one`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
@@ -39,10 +47,11 @@ KVSTORED_CPU__CAPACITY=8GiB.`,
 			if err != nil {
 				return err
 			}
-			return serve(cmd.Context(), cfg, path, hup)
+			return serve(cmd.Context(), cfg, daemon.Options{File: path, Hangups: hup, TakeOver: takeOver})
 		},
 	}
 	cmd.Flags().StringVarP(&path, "config", "c", os.Getenv("KVSTORED_CONFIG"), "configuration file; $KVSTORED_CONFIG sets the default; none = the defaults")
+	cmd.Flags().BoolVar(&takeOver, "take-over", false, "go on where the daemon that runs ends, with its DRAM and its sockets")
 	return cmd
 }
 
@@ -69,9 +78,8 @@ func hangups() <-chan os.Signal {
 	return hup
 }
 
-// serve runs the daemon until a signal or a failure. path is where cfg is from,
-// and is read again when hup says so.
-func serve(ctx context.Context, cfg config.Config, path string, hup <-chan os.Signal) error {
+// serve runs the daemon until a signal or a failure.
+func serve(ctx context.Context, cfg config.Config, o daemon.Options) error {
 	log := newLog(cfg.Log)
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
@@ -79,7 +87,8 @@ func serve(ctx context.Context, cfg config.Config, path string, hup <-chan os.Si
 	for _, text := range daemon.Warnings(&cfg, true) {
 		log.Warn().Msg(text)
 	}
-	d, err := daemon.New(cfg, daemon.Options{Log: log, File: path, Hangups: hup})
+	o.Log = log
+	d, err := daemon.New(cfg, o)
 	if err != nil {
 		return err
 	}

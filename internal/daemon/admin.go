@@ -33,7 +33,7 @@ func (d *Daemon) listenPages() (err error) {
 	if d.cfg.Admin.Listen == "" {
 		return nil
 	}
-	d.pages, err = ListenTCP("admin.listen", d.cfg.Admin.Listen)
+	d.pages, err = d.from.listenTCP("admin.listen", d.cfg.Admin.Listen)
 	return err
 }
 

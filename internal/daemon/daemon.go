@@ -16,7 +16,6 @@ import (
 	"github.com/kvstored/kvstored/internal/budget"
 	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/server"
-	"github.com/kvstored/kvstored/internal/socket"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/version"
 	"github.com/kvstored/kvstored/tier"
@@ -24,13 +23,15 @@ import (
 
 // Daemon is everything one kvstored process runs, top to bottom.
 type Daemon struct {
-	cfg      config.Config
-	log      zerolog.Logger
-	listener *net.UnixListener
-	socket   os.FileInfo  // of the listener, to remove no other's
-	admin    endpoint     // without a Listener until it is made
-	pages    net.Listener // of metrics and health; nil: off
-	budget   *budget.Budget
+	cfg        config.Config
+	log        zerolog.Logger
+	main       endpoint // of clients; like the next without a Listener until it is made
+	admin      endpoint
+	from       *inheritance // nil: it begins with nothing
+	options    Options
+	successors successors
+	pages      net.Listener // of metrics and health; nil: off
+	budget     *budget.Budget
 	tiers
 	stack   *stack.Stack
 	server  *server.Server
@@ -47,23 +48,37 @@ type Options struct {
 	Log     zerolog.Logger
 	File    string           // of the configuration, which a reload reads again; "": there was none
 	Hangups <-chan os.Signal // each asks for a reload; nil: never
+	// TakeOver has New go on where the daemon that runs ends, with its DRAM and its
+	// sockets. That one goes on if Run is not called.
+	TakeOver bool
 }
 
 // New makes everything and starts nothing. On an error nothing is left.
 func New(cfg config.Config, o Options) (d *Daemon, err error) {
-	d = &Daemon{cfg: cfg, log: o.Log, started: time.Now()}
+	var from *inheritance
+	if o.TakeOver {
+		if from, err = takeOver(&cfg, &o.Log); err != nil {
+			return nil, err
+		}
+	}
+	return newDaemon(cfg, o, from)
+}
+
+// newDaemon is New with what a daemon begins with, which may be nil.
+func newDaemon(cfg config.Config, o Options, from *inheritance) (d *Daemon, err error) {
+	d = &Daemon{cfg: cfg, log: o.Log, started: time.Now(), from: from, options: o}
 	d.reloads = newReloads(d, &o)
 	defer func() {
 		if err != nil {
-			d.Close()
+			d.close(err)
 		}
 	}()
-	// The socket first: a daemon that serves it already owns the disk as well.
-	d.listener, err = socket.Listen(cfg.Listen.Socket, cfg.Listen.Mode, cfg.Listen.Group)
-	if err != nil {
-		return d, err
+	if from != nil {
+		d.arena = from.arena
 	}
-	if d.socket, err = os.Lstat(cfg.Listen.Socket); err != nil {
+	// The socket first: a daemon that serves it already owns the disk as well.
+	d.main, err = from.listenUnix("listen.socket", cfg.Listen.Socket, cfg.Listen.Mode, cfg.Listen.Group)
+	if err != nil {
 		return d, err
 	}
 	stop, err := d.starting()
@@ -71,7 +86,7 @@ func New(cfg config.Config, o Options) (d *Daemon, err error) {
 		return d, err
 	}
 	defer stop()
-	d.admin, err = listenUnix("admin.socket", cfg.AdminSocket(), cfg.Admin.Mode, cfg.Admin.Group)
+	d.admin, err = from.listenUnix("admin.socket", cfg.AdminSocket(), cfg.Admin.Mode, cfg.Admin.Group)
 	if err != nil {
 		return d, err
 	}
@@ -81,7 +96,10 @@ func New(cfg config.Config, o Options) (d *Daemon, err error) {
 	if err = d.listenFronts(); err != nil {
 		return d, err
 	}
-	if err = d.events.listen(&d.cfg); err != nil {
+	if err = d.events.listen(&d.cfg, from); err != nil {
+		return d, err
+	}
+	if err = d.successors.listen(d); err != nil {
 		return d, err
 	}
 	if d.epoch, err = makeEpoch(); err != nil {
@@ -89,7 +107,7 @@ func New(cfg config.Config, o Options) (d *Daemon, err error) {
 	}
 	d.events.make(&d.cfg, d.epoch)
 	d.makeBudget()
-	if err = d.tiers.make(&d.cfg, d.log); err != nil {
+	if err = d.tiers.make(&d.cfg, from, d.log); err != nil {
 		return d, err
 	}
 	d.metrics = newMetrics(d)
@@ -99,12 +117,20 @@ func New(cfg config.Config, o Options) (d *Daemon, err error) {
 	d.loadLearned()
 	d.makeServer()
 	d.events.publish(d)
-	return d, d.makeFronts()
+	if err = d.makeFronts(); err != nil {
+		return d, err
+	}
+	from.load(d)
+	return d, nil
 }
 
 // starting has clients told that the daemon is starting, until stop is called.
+// Where it goes on for another one they wait instead: that one may still serve them.
 func (d *Daemon) starting() (stop func(), err error) {
-	file, err := d.listener.File()
+	if d.from != nil {
+		return func() {}, nil
+	}
+	file, err := d.main.Listener.(*net.UnixListener).File()
 	if err != nil {
 		return nil, fmt.Errorf("listen.socket: %w", err)
 	}
@@ -172,7 +198,56 @@ func (d *Daemon) makeServer() {
 // Run serves until ctx ends or a part of the daemon fails, then writes all
 // unwritten chunks, within stop.flush, and gives everything back. An error says which
 // part failed, or hung until its time was over; the process must end then.
+//
+// A daemon that has handed over to a successor ends without an error. Where the
+// successor fails, Run goes on with all that was handed over, as another Daemon.
 func (d *Daemon) Run(ctx context.Context) error {
+	if err := d.commit(ctx); err != nil {
+		d.close(err)
+		return err
+	}
+	for d != nil {
+		var err error
+		if d, err = d.run(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// commit makes the memory and the sockets of a predecessor this daemon's, if there is one.
+func (d *Daemon) commit(ctx context.Context) error {
+	if !d.from.pending() {
+		return nil
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	var uses []string
+	for _, e := range d.endpoints() {
+		uses = append(uses, e.addr)
+	}
+	if err := d.from.from.commit(uses); err != nil {
+		return err
+	}
+	d.from.from = nil
+	d.from.close()
+	return nil
+}
+
+// endpoints lists all that the daemon listens on.
+func (d *Daemon) endpoints() (list []endpoint) {
+	list = append(list, d.main, d.admin, d.successors.at)
+	if d.pages != nil {
+		list = append(list, endpoint{Listener: d.pages, addr: d.cfg.Admin.Listen})
+	}
+	list = append(list, d.fronts.respAt...)
+	list = append(list, d.fronts.lmAt...)
+	return append(list, d.events.at...)
+}
+
+// run is Run of one life; next is the daemon that goes on, or nil.
+func (d *Daemon) run(ctx context.Context) (next *Daemon, err error) {
 	// Workers below the clients go on until the clients are gone and their
 	// chunks are written.
 	below, stopBelow := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -188,7 +263,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	serving, stopServing := context.WithCancel(serving)
 	defer stopServing()
 	context.AfterFunc(below, stopServing) // a failed worker ends the daemon
-	clients.Go(func() error { return d.server.Serve(serving, d.listener) })
+	clients.Go(func() error { return d.server.Serve(serving, d.main.Listener.(*net.UnixListener)) })
 	clients.Go(func() error { return d.serveAdmin(serving) })
 	pages := ""
 	if d.pages != nil {
@@ -198,26 +273,34 @@ func (d *Daemon) Run(ctx context.Context) error {
 	d.fronts.serve(serving, clients, &d.log)
 	d.events.serve(serving, clients, &d.log)
 	clients.Go(func() error { return d.reloads.run(serving) })
+	clients.Go(func() error { return d.successors.serve(serving, d) })
 	d.log.Info().Str("socket", d.cfg.Listen.Socket).Str("admin_socket", d.admin.path).Str("admin", pages).Msg("serving")
-	<-serving.Done()
-	return d.shutdown(clients, workers, below, func() { stopBelow(context.Canceled) })
+	stop := func() { stopBelow(context.Canceled) }
+	select {
+	case <-serving.Done():
+		return nil, d.shutdown(clients, workers, below, stop)
+	case next := <-d.successors.ready:
+		return next.handOver(d, clients, workers, stopServing, stop)
+	}
 }
 
 // Close gives back all that New made. Run does that itself: it is for a daemon
 // that is not run.
-func (d *Daemon) Close() {
+func (d *Daemon) Close() { d.close(errors.New("it was not run")) }
+
+// close is Close, and tells the predecessor why, if there is one that waits.
+func (d *Daemon) close(why error) {
+	defer d.from.fail(why)
 	fail := func(what string, err error) {
 		if err != nil && !errors.Is(err, net.ErrClosed) {
 			d.log.Error().Err(err).Msg("close " + what)
 		}
 	}
-	if d.listener != nil {
-		fail("socket", d.listener.Close())
-		fail("socket", socket.Unlisten(d.cfg.Listen.Socket, d.socket))
-	}
-	if d.admin.Listener != nil {
-		fail("admin socket", d.admin.Close())
-		fail("admin socket", socket.Unlisten(d.admin.path, d.admin.socket))
+	for what, e := range map[string]*endpoint{"socket": &d.main, "admin socket": &d.admin, "socket of upgrades": &d.successors.at} {
+		if e.Listener != nil {
+			fail(what, e.Close())
+			fail(what, e.remove())
+		}
 	}
 	d.fronts.close(fail)
 	d.events.close(fail)

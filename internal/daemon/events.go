@@ -12,7 +12,6 @@ import (
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/internal/events"
 	"github.com/kvstored/kvstored/internal/publish"
-	"github.com/kvstored/kvstored/internal/socket"
 )
 
 // eventLog is the events of a daemon, and where they are published.
@@ -33,12 +32,12 @@ func makeEpoch() (uint64, error) {
 }
 
 // listen takes the addresses of events, before anything is served.
-func (e *eventLog) listen(c *config.Config) error {
+func (e *eventLog) listen(c *config.Config, from *inheritance) error {
 	for _, a := range []struct{ key, addr string }{{"events.publish", c.Events.Publish}, {"events.replay", c.Events.Replay}} {
 		if a.addr == "" {
 			continue
 		}
-		at, err := listenAt(&c.Listen, a.key, a.addr)
+		at, err := from.listenAt(&c.Listen, a.key, a.addr)
 		if err != nil {
 			return err
 		}
@@ -97,9 +96,7 @@ func (e *eventLog) serve(ctx context.Context, g *errgroup.Group, log *zerolog.Lo
 func (e *eventLog) close(fail func(string, error)) {
 	for _, at := range e.at {
 		fail("listener of events", at.Close())
-		if at.path != "" {
-			fail("socket of events", socket.Unlisten(at.path, at.socket))
-		}
+		fail("socket of events", at.remove())
 	}
 }
 

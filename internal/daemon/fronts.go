@@ -17,7 +17,6 @@ import (
 	"github.com/kvstored/kvstored/internal/lm"
 	"github.com/kvstored/kvstored/internal/resp"
 	"github.com/kvstored/kvstored/internal/server"
-	"github.com/kvstored/kvstored/internal/socket"
 	"github.com/kvstored/kvstored/internal/version"
 	"github.com/kvstored/kvstored/key"
 )
@@ -43,7 +42,7 @@ func (d *Daemon) listenFronts() (err error) {
 		return err
 	}
 	for _, addr := range c.RESP {
-		e, err := listenAt(c, "listen.resp", addr)
+		e, err := d.from.listenAt(c, "listen.resp", addr)
 		if err != nil {
 			return err
 		}
@@ -52,7 +51,7 @@ func (d *Daemon) listenFronts() (err error) {
 	if c.LM == "" {
 		return nil
 	}
-	e, err := listenAt(c, "listen.lm", c.LM)
+	e, err := d.from.listenAt(c, "listen.lm", c.LM)
 	if err == nil {
 		f.lmAt = append(f.lmAt, e)
 	}
@@ -188,9 +187,7 @@ func (f *fronts) apply(s *settings) {
 func (f *fronts) close(fail func(string, error)) {
 	for _, e := range append(f.respAt, f.lmAt...) {
 		fail("front end", e.Close())
-		if e.path != "" {
-			fail("front end's socket", socket.Unlisten(e.path, e.socket))
-		}
+		fail("front end's socket", e.remove())
 	}
 }
 

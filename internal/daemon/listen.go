@@ -15,8 +15,18 @@ import (
 // endpoint is a listener, and for a Unix socket its path and file.
 type endpoint struct {
 	net.Listener
-	path   string
+	addr   string // as the configuration has it
+	path   string // the same, of a Unix socket
 	socket os.FileInfo
+	from   *inheritance // where it is from; nil: it was made here
+}
+
+// remove removes the socket, if it is this daemon's.
+func (e *endpoint) remove() error {
+	if e.path == "" || e.from.pending() {
+		return nil
+	}
+	return socket.Unlisten(e.path, e.socket)
 }
 
 func (e *endpoint) String() string {
@@ -66,21 +76,25 @@ func ReadSecret(key, path string) (string, error) {
 }
 
 // listenAt takes an address of the configuration: a socket's path or host:port.
-func listenAt(c *config.Listen, key, addr string) (e endpoint, err error) {
+func (in *inheritance) listenAt(c *config.Listen, key, addr string) (e endpoint, err error) {
 	if !isSocket(addr) {
-		e.Listener, err = ListenTCP(key, addr)
+		e.addr = addr
+		e.Listener, err = in.listenTCP(key, addr)
 		return e, err
 	}
-	return listenUnix(key, addr, c.Mode, c.Group)
+	return in.listenUnix(key, addr, c.Mode, c.Group)
 }
 
 // listenUnix makes a socket and remembers its file.
-func listenUnix(key, path string, mode os.FileMode, group string) (e endpoint, err error) {
-	l, err := socket.Listen(path, mode, group)
+func (in *inheritance) listenUnix(key, path string, mode os.FileMode, group string) (e endpoint, err error) {
+	l, err := in.listenSocket(path, mode, group)
 	if err != nil {
 		return e, fmt.Errorf("%s: %w", key, err)
 	}
-	e = endpoint{Listener: l, path: path}
+	e = endpoint{Listener: l, addr: path, path: path}
+	if in != nil && in.files[path] != nil {
+		e.from = in
+	}
 	if e.socket, err = os.Lstat(path); err != nil {
 		_ = l.Close()
 	}

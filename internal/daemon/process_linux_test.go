@@ -18,7 +18,7 @@ func TestDatabasePid(t *testing.T) {
 	if pid, err := m.databasePid(); err == nil {
 		t.Errorf("process %d without a disk tier", pid)
 	}
-	if err := d.makeDisk(&d.cfg, 0, d.log); err != nil {
+	if err := d.makeDisk(&d.cfg, false, 0, d.log); err != nil {
 		t.Fatal(err)
 	}
 	pid, err := m.databasePid()

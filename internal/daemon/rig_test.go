@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 
 // smallConfig is that of a small daemon with a disk tier, in a folder that goes
 // with the test.
-func smallConfig(t *testing.T) config.Config {
+func smallConfig(t testing.TB) config.Config {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "kvstored-test-") // t.TempDir can be too long for a socket
 	if err != nil {

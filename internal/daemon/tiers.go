@@ -27,31 +27,37 @@ type tiers struct {
 
 // make makes all that the configuration names, and starts nothing. Beside an
 // error, close gives back the tiers made so far.
-func (t *tiers) make(c *config.Config, log zerolog.Logger) error {
-	if err := t.makeArena(c, &log); err != nil {
+func (t *tiers) make(c *config.Config, from *inheritance, log zerolog.Logger) error {
+	if err := t.makeArena(c, from, &log); err != nil {
 		return err
 	}
 	plan, _ := MemoryPlan(c, true)
 	if err := t.makeCPU(c, int(plan.Number)); err != nil {
 		return err
 	}
-	if err := t.makeDisk(c, int(plan.Number), log); err != nil {
+	if err := t.makeDisk(c, from != nil, int(plan.Number), log); err != nil {
 		return err
 	}
 	return t.makeRemote(c, log)
 }
 
-func (t *tiers) makeArena(c *config.Config, log *zerolog.Logger) (err error) {
-	direct := c.Arena.Puts == config.PutsDirect
-	log.Info().Stringer("capacity", c.CPU.Capacity).Msg("taking the memory of the arena")
-	t.arena, err = arena.New(arena.Options{
-		CapacityBytes: int64(c.CPU.Capacity), Direct: direct,
-		HugePages: c.CPU.HugePages, Mlock: c.CPU.MLock, Touch: true,
-	})
-	if err != nil {
-		return fmt.Errorf("cpu.capacity: %w", err)
+func arenaOptions(c *config.Config) arena.Options {
+	return arena.Options{
+		CapacityBytes: int64(c.CPU.Capacity), Direct: c.Arena.Puts == config.PutsDirect,
+		HugePages: c.CPU.HugePages, Mlock: c.CPU.MLock, Touch: true, HandOver: c.Upgrade.HandOver,
 	}
-	if direct {
+}
+
+func (t *tiers) makeArena(c *config.Config, from *inheritance, log *zerolog.Logger) (err error) {
+	if from != nil {
+		t.arena = from.arena
+	} else {
+		log.Info().Stringer("capacity", c.CPU.Capacity).Msg("taking the memory of the arena")
+		if t.arena, err = arena.New(arenaOptions(c)); err != nil {
+			return fmt.Errorf("cpu.capacity: %w", err)
+		}
+	}
+	if c.Arena.Puts == config.PutsDirect {
 		t.quarantine, err = arena.NewQuarantine()
 	}
 	st := t.arena.Stats()
@@ -76,12 +82,12 @@ func (t *tiers) makeCPU(c *config.Config, chunks int) error {
 	return nil
 }
 
-func (t *tiers) makeDisk(c *config.Config, chunks int, log zerolog.Logger) (err error) {
+func (t *tiers) makeDisk(c *config.Config, handed bool, chunks int, log zerolog.Logger) (err error) {
 	if !c.Disk.Enabled() {
 		return nil
 	}
 	o := diskOptions(&c.Disk, log)
-	o.Entries = chunks
+	o.Entries, o.Awaited = chunks, handed
 	o.Quotas, o.DeferTraining = ledgerQuotas(c.Spaces), true
 	t.disk, err = disk.Keep(o)
 	return err // it says disk
@@ -127,12 +133,7 @@ func (t *tiers) run(ctx context.Context, g *errgroup.Group) {
 
 // close closes the tiers that were made, far ones first.
 func (t *tiers) close(fail func(string, error)) {
-	if t.remote != nil {
-		fail("remote tier", t.remote.Close())
-	}
-	if t.disk != nil {
-		fail("disk tier", t.disk.Close())
-	}
+	t.closeBelow(fail)
 	if t.cpu != nil {
 		fail("cpu tier", t.cpu.Close())
 	}
@@ -141,5 +142,15 @@ func (t *tiers) close(fail func(string, error)) {
 	}
 	if t.arena != nil {
 		fail("arena", t.arena.Close())
+	}
+}
+
+// closeBelow closes the tiers below DRAM.
+func (t *tiers) closeBelow(fail func(string, error)) {
+	if t.remote != nil {
+		fail("remote tier", t.remote.Close())
+	}
+	if t.disk != nil {
+		fail("disk tier", t.disk.Close())
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -73,7 +74,7 @@ func TestSendAndReceive(t *testing.T) {
 	if err := unmap(); err != nil {
 		t.Error(err)
 	}
-	if err := a.Send(Message{Step: Offer}, time.Second, append(many, f)...); err == nil {
+	if err := a.Send(Message{Step: Offer}, time.Second, slices.Concat(many, many)...); err == nil {
 		t.Error("more descriptors than may be")
 	}
 	if err := a.Send(Message{Step: Offer, Addresses: []string{strings.Repeat("x", maxBytes)}}, time.Second); err == nil {

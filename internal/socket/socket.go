@@ -100,7 +100,7 @@ func bind(temp string, mode fs.FileMode, group string) (*net.UnixListener, error
 		return nil, err
 	}
 	l.SetUnlinkOnClose(false)
-	if err := give(temp, mode, group); err != nil {
+	if err := Give(temp, mode, group); err != nil {
 		_ = l.Close()
 		return nil, err
 	}
@@ -170,8 +170,8 @@ func isAt(f *os.File, path string) bool {
 	return err == nil && os.SameFile(own, now)
 }
 
-// give sets the mode of a socket and, unless empty, its group.
-func give(path string, mode fs.FileMode, group string) error {
+// Give sets the mode of a socket and, unless empty, its group.
+func Give(path string, mode fs.FileMode, group string) error {
 	if err := os.Chmod(path, mode); err != nil || group == "" {
 		return err
 	}

@@ -1,0 +1,337 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/internal/replay"
+	"github.com/kvstored/kvstored/key"
+)
+
+var (
+	handOvers = flag.Int("hand-overs", 6, "how often TestHandOvers hands a daemon over; 50 for a long run")
+	badHeirs  = flag.Int("bad-successors", 10, "how many successors TestSuccessorDies ends; 200 for a long run")
+)
+
+const (
+	handOverClients = 4
+	handOverChains  = 300              // of 1 to 6 chunks, 38 MB for each 100: all of it fits into DRAM
+	handOverMost    = 10 * time.Second // that a request may take
+)
+
+// handOverDaemon is one that can hand over, with room in DRAM for all that is stored.
+func handOverDaemon(t *testing.T, disk config.Bytes) *demoDaemon {
+	t.Helper()
+	d := daemonFolder(t)
+	cfg := config.Default()
+	cfg.Listen.Socket, cfg.Admin.Listen = d.socket, "127.0.0.1:0"
+	cfg.CPU.Capacity = 512 << 20
+	cfg.Upgrade.HandOver = true
+	cfg.Disk.Paths = []string{d.socket + ".disk"}
+	cfg.Disk.Capacity, cfg.Disk.SegmentSize, cfg.Disk.MinFree = disk, 64<<20, 0
+	configure(t, d, &cfg)
+	t.Cleanup(d.kill)
+	return d
+}
+
+// traffic is what clients store and read while daemons come and go.
+type traffic struct {
+	socket string
+	mu     struct {
+		sync.Mutex
+		begun   uint64
+		most    uint64       // that begun may come to
+		chains  []*key.Chain // stored and acknowledged
+		gaps    []time.Duration
+		answers int
+	}
+}
+
+func newTraffic(d *demoDaemon) *traffic {
+	tr := &traffic{socket: d.socket}
+	tr.mu.most = handOverChains
+	return tr
+}
+
+// run stores and reads until ctx ends. Whenever the connection ends it makes another one.
+func (tr *traffic) run(ctx context.Context, t *testing.T, rng *rand.Rand) {
+	var c *client.Client
+	var lost time.Time
+	defer func() {
+		if c != nil {
+			c.Close()
+		}
+	}()
+	for ctx.Err() == nil {
+		begun := time.Now()
+		err := error(nil)
+		if c == nil {
+			c, err = client.Dial(t.Context(), tr.socket, client.Options{Name: "traffic", Space: &crashSpace})
+			if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, os.ErrNotExist) {
+				t.Errorf("a connect was refused: %v", err)
+				return
+			}
+		}
+		if err == nil {
+			err = tr.one(t, c, rng)
+		}
+		if took := time.Since(begun); took > handOverMost+time.Second {
+			t.Errorf("a request took %v", took)
+		}
+		switch {
+		case err == nil:
+			tr.answered(lost)
+			lost = time.Time{}
+		case errors.Is(err, client.ErrDisconnected):
+			if lost.IsZero() {
+				lost = begun
+			}
+			if c != nil {
+				c.Close()
+				c = nil
+			}
+		default:
+			t.Errorf("a client failed: %v", err)
+			return
+		}
+	}
+}
+
+// answered notes a request that was answered, and since when none was.
+func (tr *traffic) answered(lost time.Time) {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	tr.mu.answers++
+	if !lost.IsZero() {
+		tr.mu.gaps = append(tr.mu.gaps, time.Since(lost))
+	}
+}
+
+// one stores or reads a chain.
+func (tr *traffic) one(t *testing.T, c *client.Client, rng *rand.Rand) error {
+	ctx, cancel := context.WithTimeout(t.Context(), handOverMost)
+	defer cancel()
+	tr.mu.Lock()
+	number, known := tr.mu.begun, len(tr.mu.chains)
+	var chain *key.Chain
+	if number < tr.mu.most && (known == 0 || rng.IntN(4) == 0) {
+		tr.mu.begun++
+	} else {
+		chain = tr.mu.chains[rng.IntN(known)]
+	}
+	tr.mu.Unlock()
+	if chain != nil {
+		_, err := readRight(ctx, t, c, chain)
+		return err
+	}
+	chain = chainOf(t, crashSpace, number, 1+int(number%6))
+	if err := storeChain(ctx, c, chain); err != nil {
+		return err
+	}
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	tr.mu.chains = append(tr.mu.chains, chain)
+	return nil
+}
+
+// readRight reads the chunks of a chain that are in DRAM. Each byte must be right where the
+// lease held until the end.
+func readRight(ctx context.Context, t *testing.T, c *client.Client, chain *key.Chain) (chunks int, err error) {
+	job, err := c.Prefetch(ctx, client.Chain(chain), client.PrefetchOptions{Policy: client.BestEffort})
+	if err != nil {
+		return 0, err
+	}
+	st, err := job.Wait(ctx, client.All)
+	if err != nil {
+		return 0, err
+	}
+	wrong := -1
+	buf := make([]byte, crashMaxSize)
+	for i := range int(st.Ready.Chunks) {
+		n, err := job.Copy(ctx, buf, i)
+		if err != nil {
+			return i, err
+		}
+		if k := chain.Key(i); n != int(sizeOf(k)) || replay.Verify(buf[:n], k) >= 0 {
+			wrong = i
+		}
+	}
+	if err := job.Release(ctx); err != nil {
+		return 0, err
+	}
+	if wrong >= 0 {
+		t.Errorf("chunk %d: wrong bytes under a lease that held", wrong)
+	}
+	return int(st.Ready.Chunks), nil
+}
+
+// there counts the chunks of the chains stored so far, and how many are in DRAM.
+func (tr *traffic) there(t *testing.T) (there, all int) {
+	t.Helper()
+	tr.mu.Lock()
+	chains := slices.Clone(tr.mu.chains)
+	tr.mu.Unlock()
+	c, err := client.Dial(t.Context(), tr.socket, client.Options{Name: "count", Space: &crashSpace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for _, chain := range chains {
+		n, err := readRight(t.Context(), t, c, chain)
+		if err != nil {
+			t.Fatal(err)
+		}
+		there, all = there+n, all+chain.Len()
+	}
+	return there, all
+}
+
+// succeed has a new process take over from d.
+func succeed(t *testing.T, d *demoDaemon) *demoDaemon {
+	t.Helper()
+	next := &demoDaemon{socket: d.socket, config: d.config, log: d.log}
+	if err := next.launch("--take-over"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(next.kill)
+	select {
+	case err := <-d.ended:
+		d.cmd = nil
+		if err != nil {
+			t.Fatal(next.failed(err))
+		}
+	case <-time.After(time.Minute):
+		t.Fatal(next.failed(errors.New("the hand-over does not end")))
+	}
+	return next
+}
+
+// Daemons hand over under the eyes of their clients: no byte is wrong, no connect is
+// refused, no request takes longer than it may, and all of DRAM is there afterwards.
+func TestHandOvers(t *testing.T) {
+	for name, disk := range map[string]config.Bytes{"DRAM": 0, "disk": 2 << 30} {
+		t.Run(name, func(t *testing.T) {
+			d := handOverDaemon(t, disk)
+			if _, err := d.start(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			tr := newTraffic(d)
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			var clients sync.WaitGroup
+			for i := range handOverClients {
+				clients.Go(func() { tr.run(ctx, t, rand.New(rand.NewPCG(1, uint64(i)))) })
+			}
+			for round := range *handOvers {
+				time.Sleep(100 * time.Millisecond) // of traffic, not a wait for anything
+				d = succeed(t, d)
+				if there, all := tr.there(t); all == 0 || there < all*99/100 {
+					t.Errorf("hand-over %d: %d of %d chunks are in DRAM", round, there, all)
+				}
+			}
+			stop()
+			clients.Wait()
+			there, all := tr.there(t)
+			slices.Sort(tr.mu.gaps)
+			t.Logf("%d hand-overs, %d requests answered, %d of %d chunks in DRAM; gaps: median %v, longest %v", *handOvers, tr.mu.answers, there, all,
+				tr.mu.gaps[len(tr.mu.gaps)/2].Round(time.Millisecond), tr.mu.gaps[len(tr.mu.gaps)-1].Round(time.Millisecond))
+			if there != all {
+				t.Errorf("%d of %d chunks are in DRAM", there, all)
+			}
+			if err := d.stop(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if left, _ := os.ReadDir(d.socket[:strings.LastIndexByte(d.socket, '/')]); len(left) > 0 {
+				for _, f := range left {
+					if f.Type()&os.ModeSocket != 0 {
+						t.Errorf("%s is left behind", f.Name())
+					}
+				}
+			}
+		})
+	}
+}
+
+// A successor that is killed or stopped at any moment leaves the daemon as it was, with
+// all of DRAM, or was the daemon already.
+func TestSuccessorDies(t *testing.T) {
+	d := handOverDaemon(t, 256<<20)
+	cfg, err := config.Load(d.config, nil, config.Rules{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Upgrade.Timeout = time.Second
+	configure(t, d, &cfg)
+	if _, err := d.start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	tr := newTraffic(d)
+	fill := func() {
+		c, err := client.Dial(t.Context(), d.socket, client.Options{Name: "fill", Space: &crashSpace})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		rng := rand.New(rand.NewPCG(1, 2))
+		for len(tr.mu.chains) < 50 {
+			if err := tr.one(t, c, rng); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	fill()
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	took := 0
+	for round := range *badHeirs {
+		next := &demoDaemon{socket: d.socket, config: d.config, log: d.log}
+		if err := next.launch("--take-over"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Duration(rng.Int64N(int64(250 * time.Millisecond)))) // the moment of its end
+		if round%3 == 2 {
+			if err := next.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+				t.Fatal(err)
+			}
+		} else {
+			next.kill()
+		}
+		over := make(chan error, 1)
+		select {
+		case err := <-d.ended: // it had handed over before
+			over <- err
+		case <-time.After(3 * time.Second): // longer than upgrade.timeout
+		}
+		next.kill()
+		if len(over) > 0 {
+			took++
+			if err := <-over; err != nil {
+				t.Fatal(d.failed(err))
+			}
+			d.cmd = nil
+			tr.mu.most, tr.mu.chains = tr.mu.begun+handOverChains, nil // others: those before may be on disk
+			if _, err := d.start(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			fill()
+			continue
+		}
+		if there, all := tr.there(t); there != all {
+			log, _ := os.ReadFile(d.log)
+			t.Fatalf("round %d: %d of %d chunks are in DRAM\n%s", round, there, all, log[max(0, len(log)-8<<10):])
+		}
+	}
+	t.Logf("%d successors ended, %d of them after they had taken over", *badHeirs, took)
+}

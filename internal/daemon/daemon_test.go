@@ -88,6 +88,13 @@ func TestRun(t *testing.T) {
 // page reports whether a page of the admin listener has a text.
 func page(t *testing.T, d *Daemon, path string, code int, has string) bool {
 	t.Helper()
+	status, text := fetchPage(t, d, path)
+	return status == code && strings.Contains(text, has)
+}
+
+// fetchPage is the status and the text of a page.
+func fetchPage(t *testing.T, d *Daemon, path string) (int, string) {
+	t.Helper()
 	resp, err := http.Get("http://" + d.pages.Addr().String() + path)
 	if err != nil {
 		t.Fatal(err)
@@ -97,7 +104,7 @@ func page(t *testing.T, d *Daemon, path string, code int, has string) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return resp.StatusCode == code && strings.Contains(string(text), has)
+	return resp.StatusCode, string(text)
 }
 
 // TestNewLeavesNothing: what cannot be made is an error that names its key, and

@@ -11,12 +11,7 @@ import (
 	"github.com/kvstored/kvstored/internal/daemon"
 )
 
-func checkCommand() *cobra.Command {
-	var connect, fileOnly bool
-	cmd := &cobra.Command{
-		Use:   "check [FILE]",
-		Short: "Check a configuration, and whether the daemon would start with it here",
-		Long: `Check a configuration file and print the effective configuration, with every
+const checkHelp = `Check a configuration file and print the effective configuration, with every
 default and with the overrides of the environment; without a file, that of a
 daemon that was given none. What is wrong is printed one problem a line, as
 file:line:column: key.path: what is wrong. Comments below the configuration say
@@ -35,7 +30,18 @@ machine, or of a daemon that runs.
 
 With --connect it also tries the remote tier, with everything the daemon needs
 there: it puts a small object, reads, lists and deletes it. While the daemon
-runs, that takes both flags.`,
+runs, that takes both flags.
+
+With --against-running it says what would change of the daemon that runs at
+admin.socket: by a reload or by a restart, and whether that empties DRAM or
+serve --take-over keeps it. It leaves out the rest that is of this machine.`
+
+func checkCommand() *cobra.Command {
+	var connect, fileOnly, against bool
+	cmd := &cobra.Command{
+		Use:   "check [FILE]",
+		Short: "Check a configuration, and whether the daemon would start with it here",
+		Long:  checkHelp,
 		Example: `  kvstored check kvstored.yaml
   kvstored check --file-only > kvstored.yaml   # all defaults, to edit`,
 		Args: cobra.MaximumNArgs(1),
@@ -62,7 +68,10 @@ runs, that takes both flags.`,
 			if connect {
 				err = checkRemote(cmd.Context(), cmd.OutOrStdout(), &cfg.Remote.S3)
 			}
-			if fileOnly {
+			if against && err == nil {
+				err = againstRunning(cmd.Context(), cmd.OutOrStdout(), &cfg)
+			}
+			if fileOnly || against {
 				return err
 			}
 			errs := daemon.Preflight(&cfg)
@@ -77,6 +86,7 @@ runs, that takes both flags.`,
 	}
 	cmd.Flags().BoolVar(&connect, "connect", false, "try the remote tier too")
 	cmd.Flags().BoolVar(&fileOnly, "file-only", false, "leave this machine out, and what would keep serve from starting here")
+	cmd.Flags().BoolVar(&against, "against-running", false, "say what would change of the daemon that runs, and what that costs")
 	return cmd
 }
 

@@ -13,6 +13,8 @@ import (
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/checkpoint"
 	"github.com/kvstored/kvstored/internal/handover"
 	"github.com/kvstored/kvstored/internal/logtest"
 	"github.com/kvstored/kvstored/key"
@@ -342,4 +344,89 @@ func TestSuccessorsAreRefused(t *testing.T) {
 	alone := live(t, cfg, true)
 	connect(t, &cfg)
 	alone.end(t)
+}
+
+// A directory that is damaged, cut short, of another version or of another arena is set
+// aside: DRAM begins empty, with one line that says why, and everything works.
+func TestDirectoryIsSetAside(t *testing.T) {
+	for want, change := range map[string]func(data []byte) []byte{
+		"damaged":                func(p []byte) []byte { p[len(p)/2] ^= 1; return p },
+		"bytes, and its header":  func(p []byte) []byte { return p[:len(p)-1] },
+		"fewer than a header":    func([]byte) []byte { return nil },
+		"of another version":     func(p []byte) []byte { p[8]++; return p },
+		"does not begin":         func(p []byte) []byte { p[0]++; return p },
+		"it is of an arena of":   nil,
+		"is no sealed file in m": func(p []byte) []byte { return p },
+	} {
+		t.Run(want, func(t *testing.T) {
+			cfg := handedConfig(t)
+			cfg.Disk.Capacity = 0
+			a, err := arena.New(arenaOptions(&cfg))
+			if err != nil {
+				t.Fatal(err)
+			}
+			in := &inheritance{arena: a}
+			if in.directory, err = handover.NewMemory("test", 0); err != nil {
+				t.Fatal(err)
+			}
+			bytes := a.Stats().CapacityBytes
+			if change == nil {
+				bytes *= 2
+				change = func(p []byte) []byte { return p }
+			}
+			data := directoryOf(t, bytes)
+			if _, err := in.directory.WriteAt(change(data), 0); err != nil {
+				t.Fatal(err)
+			}
+			if !strings.HasPrefix(want, "is no sealed") {
+				if err := handover.Seal(in.directory); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var log logtest.Book
+			d, err := newDaemon(cfg, Options{Log: zerolog.New(&log)}, in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, stop := context.WithCancel(context.Background())
+			ended := make(chan error, 1)
+			go func() { ended <- d.Run(ctx) }()
+			c := connect(t, &cfg)
+			store(t, c, 1, 3)
+			wants(t, c, 1, 3)
+			c.Close()
+			stop()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+			if text := log.String(); strings.Count(text, "set aside") != 1 || !strings.Contains(text, want) {
+				t.Errorf("the log: %s", text)
+			}
+		})
+	}
+}
+
+// directoryOf is a directory of some entries in an arena of so many bytes.
+func directoryOf(t *testing.T, bytes int64) []byte {
+	t.Helper()
+	f, err := os.CreateTemp(t.TempDir(), "directory")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	w, err := checkpoint.NewWriter(f, bytes, "lru")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 10 {
+		w.Add(&checkpoint.Record{Key: key.Key{Hash: key.Hash{byte(i + 1)}}, Offset: int64(i) << 12, Size: 4096})
+	}
+	if err := w.Close(nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(f.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
 }

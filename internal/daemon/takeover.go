@@ -74,7 +74,7 @@ func (in *inheritance) take(c *config.Config, log *zerolog.Logger) error {
 		in.files[addr] = files[2+i]
 	}
 	whole, clients := files[0], files[1]
-	if err := fits(c, offer.Arena); err != nil {
+	if err := fits(c, shape{offer.Arena.Bytes, offer.Arena.Direct}); err != nil {
 		handover.CloseAll(files[:2])
 		return err
 	}
@@ -98,15 +98,40 @@ func (in *inheritance) take(c *config.Config, log *zerolog.Logger) error {
 	return nil
 }
 
-// fits is an error where the memory cannot be that of a configuration.
-func fits(c *config.Config, has handover.Arena) error {
-	switch want := extent.RoundDown(int64(c.CPU.Capacity)); {
-	case want != has.Bytes:
-		return fmt.Errorf("cpu.capacity: %d bytes, and the daemon that runs has %d: its DRAM cannot be kept. To change it stop that daemon, which empties DRAM, and start without --take-over", want, has.Bytes)
-	case (c.Arena.Puts == config.PutsDirect) != has.Direct:
-		return fmt.Errorf("arena.puts: %s, and the daemon that runs has another one: its DRAM cannot be kept. To change it stop that daemon, which empties DRAM, and start without --take-over", c.Arena.Puts)
+// fits is an error where an arena cannot be that of a configuration.
+func fits(c *config.Config, has shape) error {
+	const rest = "its DRAM cannot be kept. To change it stop that daemon, which empties DRAM, and start without --take-over"
+	switch want := shapeOf(c); {
+	case want.bytes != has.bytes:
+		return fmt.Errorf("cpu.capacity: %d bytes, and the daemon that runs has %d: %s", want.bytes, has.bytes, rest)
+	case want.direct != has.direct:
+		return fmt.Errorf("arena.puts: %s, and the daemon that runs has another one: %s", c.Arena.Puts, rest)
 	}
 	return nil
+}
+
+// shape is what two arenas have in common of which one can be the other.
+type shape struct {
+	bytes  int64
+	direct bool
+}
+
+func shapeOf(c *config.Config) shape {
+	return shape{extent.RoundDown(int64(c.CPU.Capacity)), c.Arena.Puts == config.PutsDirect}
+}
+
+// EmptiesDRAM says why a daemon with the configuration next cannot keep the DRAM of one
+// that runs with running; nil if it can take over.
+func EmptiesDRAM(running, next *config.Config) error {
+	switch {
+	case !running.Upgrade.HandOver:
+		return errors.New("the daemon that runs has upgrade.hand_over: false")
+	case !next.Upgrade.HandOver:
+		return errors.New("upgrade.hand_over: false, and only a daemon that can hand over can take over")
+	case running.Listen.Socket != next.Listen.Socket:
+		return errors.New("listen.socket: a successor takes over at the socket of the daemon that runs")
+	}
+	return fits(next, shapeOf(running))
 }
 
 // fail tells a predecessor that it has to go on.

@@ -36,6 +36,9 @@ type Options[T any] struct {
 	// Each counts as so much until the first is promoted, and then as much as that.
 	// 0: one load at a time until then.
 	ChunkBytes int64
+	// Bytes is what chunk i has, where chunks are known to differ; then ChunkBytes and what
+	// was promoted count for nothing. May be nil.
+	Bytes func(i int) int64
 	// Lane says where chunk i comes from: from 0 to Lanes-1. Loads start in
 	// prefix order in each lane, with an equal share of the window, so that
 	// none waits for another. May be nil where there is one.

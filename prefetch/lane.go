@@ -12,6 +12,7 @@ const maxLoads = 64
 type lane struct {
 	next   int // first item of it that was not started; or behind the last
 	flying int
+	bytes  int64 // of those that are flying, where Options.Bytes says how many
 }
 
 // seek moves a lane on to its next item that was not started; called with the
@@ -36,6 +37,7 @@ func (j *Job[T]) admit(ctx context.Context) (i, l int, ok bool) {
 			j.mu.items[i].flying = true
 			j.mu.flying++
 			j.mu.lanes[l].flying++
+			j.mu.lanes[l].bytes += j.bytes(i)
 			j.mu.lanes[l].next++
 			j.seek(l)
 		}
@@ -62,12 +64,27 @@ func (j *Job[T]) next() (first int, over bool) {
 			continue
 		}
 		over = false
-		fits := j.mu.flying < limit && lane.flying < max(1, limit/len(j.mu.lanes))
-		if fits && (first < 0 || lane.next < first) {
+		if j.fits(lane, limit) && (first < 0 || lane.next < first) {
 			first = lane.next
 		}
 	}
 	return first, over
+}
+
+// fits reports whether the window has room for the next item of a lane.
+func (j *Job[T]) fits(lane *lane, limit int) bool {
+	if j.o.Bytes == nil {
+		return j.mu.flying < limit && lane.flying < max(1, limit/len(j.mu.lanes))
+	}
+	return j.mu.flying < maxLoads && (lane.flying == 0 || lane.bytes+j.bytes(lane.next) <= j.o.Window/int64(len(j.mu.lanes)))
+}
+
+// bytes is what an item has, as far as Options.Bytes says.
+func (j *Job[T]) bytes(i int) int64 {
+	if j.o.Bytes == nil {
+		return 0
+	}
+	return j.o.Bytes(j.o.From + i)
 }
 
 // limit is how many loads may fly; called with the mutex held.

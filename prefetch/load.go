@@ -54,6 +54,7 @@ func (j *Job[T]) loaded(i, l int) {
 	defer j.mu.Unlock()
 	j.mu.flying--
 	j.mu.lanes[l].flying--
+	j.mu.lanes[l].bytes -= j.bytes(i)
 	if i < len(j.mu.items) {
 		j.mu.items[i].flying = false
 	}

@@ -102,15 +102,17 @@ func (a *assembly) bring(ctx context.Context, m *stack.FamilyMatch) error {
 	if len(missing) == 0 {
 		return nil
 	}
-	fetch, err := a.fetch(missing, m)
+	sizes := a.sizes(m)
+	missing = a.insure(ctx, m, missing, sizes)
+	fetch, err := a.fetch(missing, sizes)
 	if err != nil {
-		a.lost[missing[0]] = struct{}{}
+		a.lost[missing[0].Piece] = struct{}{}
 		return err
 	}
 	a.job.session.waiting.Go(func() { fetch.Run(ctx) })
 	st := fetch.Wait(ctx, len(missing)) // loads under way at the deadline may take longer
 	for i, ch := range fetch.Ready(0, nil) {
-		a.held[missing[i]] = ch
+		a.held[missing[i].Piece] = ch
 	}
 	if st.Ready == len(missing) {
 		return nil
@@ -121,12 +123,12 @@ func (a *assembly) bring(ctx context.Context, m *stack.FamilyMatch) error {
 		a.mu.Unlock()
 		return st.Err // nothing is lost yet: what came up too late may be in DRAM
 	}
-	a.lost[missing[st.Ready]] = struct{}{}
+	a.lost[missing[st.Ready].Piece] = struct{}{}
 	return st.Err
 }
 
-// fetch makes the job that loads some pieces, unless nothing more is to be loaded.
-func (a *assembly) fetch(pieces []stack.Piece, m *stack.FamilyMatch) (*prefetch.Job[chunk], error) {
+// fetch makes the job that loads some pieces, of so many bytes by group, unless nothing more is to be loaded.
+func (a *assembly) fetch(pieces []load, sizes []int64) (*prefetch.Job[chunk], error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.mu.stop != nil {
@@ -134,8 +136,7 @@ func (a *assembly) fetch(pieces []stack.Piece, m *stack.FamilyMatch) (*prefetch.
 	}
 	j := a.job
 	far := func(i int) int {
-		need, p := &m.Needs[pieces[i].Group], pieces[i]
-		if tier.Set(need.At[p.Chunk-need.From]).Has(tier.Remote) {
+		if pieces[i].at.Has(tier.Remote) {
 			return 1
 		}
 		return 0
@@ -149,7 +150,7 @@ func (a *assembly) fetch(pieces []stack.Piece, m *stack.FamilyMatch) (*prefetch.
 		lanes, lane = 2, far
 	}
 	a.mu.fetch = prefetch.New(prefetch.Options[chunk]{
-		Lanes: lanes, Lane: lane, To: len(pieces), Window: windowOf(j.session.server), ChunkBytes: j.chunkBytes(pieces[0].Chunk),
+		Lanes: lanes, Lane: lane, To: len(pieces), Window: windowOf(j.session.server), Bytes: func(i int) int64 { return sizes[pieces[i].Group] },
 		Deadline: a.until, Discard: func(ch chunk) { j.unlease([]tier.Ref{ch.ref}) }, Yields: isBudget,
 	}, pieceSource{a, pieces})
 	return a.mu.fetch, nil
@@ -158,7 +159,7 @@ func (a *assembly) fetch(pieces []stack.Piece, m *stack.FamilyMatch) (*prefetch.
 // pieceSource loads pieces.
 type pieceSource struct {
 	*assembly
-	pieces []stack.Piece
+	pieces []load
 }
 
 // Load implements prefetch.Source.

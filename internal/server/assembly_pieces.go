@@ -21,17 +21,29 @@ func (a *assembly) each(m *stack.FamilyMatch, fn func(p stack.Piece)) {
 	}
 }
 
+// load is a piece that is to be brought up.
+type load struct {
+	stack.Piece
+	turn int      // the token by which it has its turn
+	at   tier.Set // where it is
+}
+
 // missing is the pieces that m needs and the job does not hold, in the order in
 // which to load them: those of the full groups in the order of the prompt, and the
 // others before the last of these.
-func (a *assembly) missing(m *stack.FamilyMatch) (out []stack.Piece) {
+func (a *assembly) missing(m *stack.FamilyMatch) (out []load) {
 	a.each(m, func(p stack.Piece) {
 		if _, ok := a.held[p]; !ok {
-			out = append(out, p)
+			need := &m.Needs[p.Group]
+			out = append(out, load{p, a.turn(m, p), tier.Set(need.At[p.Chunk-need.From])})
 		}
 	})
-	slices.SortStableFunc(out, func(p, q stack.Piece) int { return cmp.Compare(a.turn(m, p), a.turn(m, q)) })
+	byTurn(out)
 	return out
+}
+
+func byTurn(loads []load) {
+	slices.SortStableFunc(loads, func(p, q load) int { return cmp.Compare(p.turn, q.turn) })
 }
 
 // turn is the token by which a piece has its turn.

@@ -264,7 +264,13 @@ func chainIn(s key.Space, seed uint64, n int) *key.Chain {
 // onDisk puts chunks from..to of c on disk only.
 func (r *rig) onDisk(c *key.Chain, from, to int) {
 	r.t.Helper()
-	r.store(c, from, to)
+	r.onDiskSized(c, from, to, size)
+}
+
+// onDiskSized is onDisk with payloads of so many bytes.
+func (r *rig) onDiskSized(c *key.Chain, from, to, bytes int) {
+	r.t.Helper()
+	r.storeSized(c, from, to, bytes)
 	r.must(r.stack.Flush(r.t.Context(), false))
 	r.must(r.hot.Delete(r.t.Context(), tiertest.Keys(c, from, to)))
 	for i := from; i < to; i++ { // what DRAM no longer has, the index learns by holding
@@ -275,15 +281,17 @@ func (r *rig) onDisk(c *key.Chain, from, to int) {
 }
 
 // store commits chunks from..to of c.
-func (r *rig) store(c *key.Chain, from, to int) {
+func (r *rig) store(c *key.Chain, from, to int) { r.storeSized(c, from, to, size) }
+
+func (r *rig) storeSized(c *key.Chain, from, to, bytes int) {
 	r.t.Helper()
 	o := r.stack.NewOwner()
 	defer r.stack.CloseOwner(o)
 	for i := from; i < to; i++ {
 		var g [1]stack.Grant
-		_, err := r.stack.Reserve(r.t.Context(), o, c, i, []uint32{size}, g[:], false)
+		_, err := r.stack.Reserve(r.t.Context(), o, c, i, []uint32{uint32(bytes)}, g[:], false)
 		r.must(err)
-		g[0].Ref.Block.SealSum(g[0].Ref.Block.Write(tiertest.Payload(c.Key(i), size)))
+		g[0].Ref.Block.SealSum(g[0].Ref.Block.Write(tiertest.Payload(c.Key(i), bytes)))
 		r.stack.Commit(c, i, []tier.Ref{g[0].Ref})
 	}
 }

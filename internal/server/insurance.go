@@ -1,0 +1,123 @@
+package server
+
+import (
+	"context"
+	"time"
+
+	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/tier"
+)
+
+// A job that may not bring all up in time also loads what some shorter usable lengths
+// need, each before the last full chunk of that length: at its deadline it has one of
+// these then. They are looked for at shares of the length to be expected, and take a tenth
+// of the bytes at most.
+var insuredAt = [...]float64{1, .85, .7, .55, .4, .25, .12}
+
+const (
+	insuredBytes = 10 // one in so many
+	inTime       = .8 // of the time that is left: what is expected by then is certain
+)
+
+// insure adds to the loads of m what shorter lengths need. sizes is by group.
+func (a *assembly) insure(ctx context.Context, m *stack.FamilyMatch, loads []load, sizes []int64) []load {
+	if a.until.IsZero() || a.over() != nil {
+		return loads
+	}
+	budget := int64(0)
+	planned := make(map[stack.Piece]int, len(loads))
+	for i, l := range loads {
+		planned[l.Piece] = i
+		budget += sizes[l.Group]
+	}
+	budget /= insuredBytes
+	skip, last := a.family.Skip, m.Tokens
+	reach, sure := a.reach(m, loads, sizes)
+	if sure {
+		return loads
+	}
+	for _, share := range insuredAt {
+		most := min(skip+int(share*float64(reach-skip)), last-1)
+		n, err := a.job.stack.MatchFamily(ctx, a.family, a.job.search, most, a.lost)
+		if err != nil || n.Tokens <= skip {
+			break
+		}
+		last = n.Tokens
+		loads, budget = a.cover(&n, loads, planned, sizes, budget)
+	}
+	byTurn(loads)
+	return loads
+}
+
+// cover adds what n needs to loads, if the budget has room for it.
+func (a *assembly) cover(n *stack.FamilyMatch, loads []load, planned map[stack.Piece]int, sizes []int64, budget int64) ([]load, int64) {
+	more, cost := a.missing(n), int64(0)
+	for _, l := range more {
+		if _, ok := planned[l.Piece]; !ok {
+			cost += sizes[l.Group]
+		}
+	}
+	if cost > budget {
+		return loads, budget
+	}
+	for _, l := range more {
+		if i, ok := planned[l.Piece]; ok {
+			loads[i].turn = min(loads[i].turn, l.turn)
+			continue
+		}
+		planned[l.Piece] = len(loads)
+		loads = append(loads, l)
+	}
+	return loads, budget - cost
+}
+
+// reach is up to which token the loads of m should come up before the deadline, by
+// the speed of the tiers. It is sure if that is all, with time to spare.
+func (a *assembly) reach(m *stack.FamilyMatch, loads []load, sizes []int64) (tokens int, sure bool) {
+	left := time.Until(a.until).Seconds()
+	var speeds [tier.Places]stack.Speed
+	for p := tier.Disk; p < tier.Places; p++ {
+		speeds[p] = a.job.stack.Speed(p)
+	}
+	var bytes [tier.Places]int64
+	took := 0.0
+	tokens = a.family.Skip
+	for _, l := range loads {
+		p := tier.Disk
+		for p < tier.Places-1 && !l.at.Has(p) {
+			p++
+		}
+		s := &speeds[p]
+		if s.BytesPerSecond == 0 { // nothing has come from there yet
+			return m.Tokens, false
+		}
+		bytes[p] += sizes[l.Group]
+		took = max(took, s.First.Seconds(), float64(bytes[p])*float64(1+s.Others)/s.BytesPerSecond)
+		if took > left {
+			return tokens, false
+		}
+		tokens = l.turn
+	}
+	return m.Tokens, took <= inTime*left && !a.job.best
+}
+
+// sizes is how large the chunks of each group are: as the first that m needs, or as the most
+// that they may be where that is not known.
+func (a *assembly) sizes(m *stack.FamilyMatch) []int64 {
+	sizes := make([]int64, len(m.Needs))
+	for g, need := range m.Needs {
+		at := need.From
+		if sizes[g] = arena.MaxPayload; at == need.To { // as the last one before, then
+			at, sizes[g] = at-1, 0
+		}
+		if at < 0 {
+			continue
+		}
+		if _, size, known := a.job.stack.Sum(ledger.Daemon, &a.family.Chains[g][0], at); known {
+			sizes[g] = int64(size)
+		}
+	}
+	return sizes
+}

@@ -80,9 +80,14 @@ func TestPageHasEveryLiveKey(t *testing.T) {
 	}
 }
 
-// What the pod in deploy sets are settings, with values that are good.
+// The variables that the pods in deploy set are settings, with values that are good.
 func TestDeployedVariables(t *testing.T) {
-	const path = "../deploy/sidecar.yaml"
+	for _, path := range []string{"../deploy/sidecar.yaml", "../deploy/kubernetes/daemonset.yaml"} {
+		deployed(t, path)
+	}
+}
+
+func deployed(t *testing.T, path string) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,116 @@
+package kvstored_test
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// The files that the image is built from are in it.
+func TestDockerignore(t *testing.T) {
+	text, err := os.ReadFile(".dockerignore")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var left []string
+	for line := range strings.Lines(string(text)) {
+		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
+			continue
+		}
+		if _, err := os.Stat(line); err != nil || strings.ContainsAny(line, "*?!") {
+			t.Errorf("%q is no path here: %v", line, err)
+		}
+		left = append(left, line)
+	}
+	needs := []string{"go.mod", "go.sum", ".git"}
+	recipe, err := os.ReadFile("deploy/Dockerfile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile(`(?m)cp ([\w. ]+) /out`).FindAllStringSubmatch(string(recipe), -1) {
+		needs = append(needs, strings.Fields(m[1])...)
+	}
+	if len(needs) < 6 {
+		t.Errorf("the recipe copies %q: the test does not understand it", needs)
+	}
+	needs = append(needs, builtFrom(t)...)
+	for _, file := range needs {
+		for _, path := range left {
+			if under(file, path) {
+				t.Errorf("%s is left out by %s", file, path)
+			}
+		}
+	}
+}
+
+// builtFrom lists the files of this module that the program is built from.
+func builtFrom(t *testing.T) (files []string) {
+	t.Helper()
+	root, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("go", "list", "-deps", "-json=Dir,GoFiles,SFiles,EmbedFiles,Standard", "./cmd/kvstored")
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for dec := json.NewDecoder(strings.NewReader(string(out))); dec.More(); {
+		var p struct {
+			Dir                         string
+			GoFiles, SFiles, EmbedFiles []string
+			Standard                    bool
+		}
+		if err := dec.Decode(&p); err != nil {
+			t.Fatal(err)
+		}
+		dir, err := filepath.Rel(root, p.Dir)
+		if err != nil || p.Standard || !filepath.IsLocal(dir) {
+			continue
+		}
+		for _, names := range [][]string{p.GoFiles, p.SFiles, p.EmbedFiles} {
+			for _, name := range names {
+				files = append(files, filepath.Join(dir, name))
+			}
+		}
+	}
+	if len(files) < 100 {
+		t.Fatalf("only %d files", len(files))
+	}
+	return files
+}
+
+// Daemon, service and monitor are about the same pods and the same port.
+func TestKubernetesNames(t *testing.T) {
+	read := func(path string) string {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	pods, monitor := read("deploy/kubernetes/daemonset.yaml"), read("deploy/kubernetes/servicemonitor.yaml")
+	const label = "app.kubernetes.io/name: kvstored}"
+	for _, c := range []struct {
+		text, part string
+		times      int
+	}{
+		{pods, "matchLabels: {" + label, 1}, {pods, "labels: {" + label, 2}, {pods, "{name: metrics, containerPort: 9464}", 1}, {pods, "port: metrics}", 2},
+		{monitor, "selector: {" + label, 1}, {monitor, "matchLabels: {" + label, 1}, {monitor, "labels: {" + label, 2},
+		{monitor, "targetPort: metrics}", 1}, {monitor, "{port: metrics,", 1},
+	} {
+		if n := strings.Count(c.text, c.part); n != c.times {
+			t.Errorf("%q is there %d times, want %d", c.part, n, c.times)
+		}
+	}
+	for _, text := range []string{pods, monitor} {
+		if strings.Contains(text, "\t") {
+			t.Error("a tab: YAML has none")
+		}
+	}
+}

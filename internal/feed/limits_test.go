@@ -132,7 +132,17 @@ func TestSilence(t *testing.T) {
 	r.want(1, 1)
 	tick(time.Second)
 	r.want(0, 1)
-	r.live(2, stored(nil, 3)) // it speaks again
+	for range 2 { // it speaks again, of all that came meanwhile too
+		if v, err := r.p.Live(2, batch(stored(nil, 3))); v != Restart || err != nil {
+			t.Fatalf("after silence: %v, %v", v, err)
+		}
+	}
+	if v, err := r.p.Replay(1, batch(stored(nil, 2))); v != Duplicate || err != nil {
+		t.Fatalf("what it said before: %v, %v", v, err)
+	}
+	r.want(0, 1)
+	r.p.Reset()
+	r.live(2, stored(nil, 3))
 	r.want(1, 3)
 	if s, _ := r.p.Stats(); s.Silences != 1 {
 		t.Errorf("%+v", s)

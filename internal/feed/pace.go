@@ -58,7 +58,8 @@ type due struct {
 
 // Due says that the worker has computed blocks, so that a batch should come. A
 // publisher that says nothing for long though it was due several times has stopped:
-// all is forgotten, and asked for anew where there are replays.
+// all is forgotten. When it goes on, all there is is asked for where there are
+// replays.
 func (p *Publisher) Due() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -70,12 +71,14 @@ func (p *Publisher) Due() {
 // overdue forgets a publisher that has stopped.
 func (p *Publisher) overdue(now time.Time) {
 	d := &p.mu.due
-	if d.times < dueTimes || now.Sub(d.since) < p.o.Silence {
+	if p.mu.stalled || d.times < dueTimes || now.Sub(d.since) < p.o.Silence {
 		return
 	}
 	*d = due{}
 	p.mu.stats.Silences++
+	begun := p.mu.begun
 	p.askAgain()
+	p.mu.begun, p.mu.stalled = begun, begun // what it said before is no news
 }
 
 // endIfSilent closes a connection on which nothing comes though it should, so that

@@ -90,6 +90,7 @@ type Publisher struct {
 		epoch    string                      // of posted batches
 		bucket   bucket
 		due      due
+		stalled  bool // it has stopped, and next is what would show that it goes on
 		stale    stale
 		waiting  waiting
 		stats    Stats
@@ -129,7 +130,7 @@ func (p *Publisher) Live(seq uint64, payload []byte) (Verdict, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.o.Now().Before(p.mu.deaf) {
-		p.mu.begun = false
+		p.mu.begun, p.mu.stalled = false, false
 		return Applied, ErrIgnore
 	}
 	switch v := p.judge(seq); v {
@@ -155,6 +156,8 @@ func (p *Publisher) judge(seq uint64) Verdict {
 	case !m.begun:
 		m.next, m.covered = seq, seq
 		return Applied
+	case m.stalled && seq >= m.next:
+		return Restart
 	case seq == m.next:
 		return Applied
 	case seq > m.next:
@@ -173,6 +176,9 @@ func (p *Publisher) Replay(seq uint64, payload []byte) (Verdict, error) {
 	defer p.mu.Unlock()
 	m := &p.mu
 	switch {
+	case m.stalled && m.begun && seq >= m.next:
+		m.stats.Restarts++
+		return Restart, nil
 	case !m.begun: // the first that is kept
 		m.begun, m.next, m.covered = true, seq, seq
 	case seq+1 == m.next && xxh3.Hash(payload) != m.last:
@@ -217,7 +223,7 @@ func (p *Publisher) Reset() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.forget()
-	p.mu.begun, p.mu.heard = false, false
+	p.mu.begun, p.mu.heard, p.mu.stalled = false, false, false
 }
 
 // Expect sets the number that is expected, after a snapshot.
@@ -269,7 +275,7 @@ func (p *Publisher) Tick() {
 	}
 	if !p.mu.lost.IsZero() && now.Sub(p.mu.lost) >= p.o.Grace {
 		p.forget()
-		p.mu.begun = false
+		p.mu.begun, p.mu.stalled = false, false
 	}
 	p.overdue(now)
 	if p.mu.stale.due(now, p.mu.stats.Dropped) {

@@ -44,7 +44,7 @@ func (p *Publisher) canAsk() {
 // askAgain forgets all, and has the source end its connection and ask for all.
 func (p *Publisher) askAgain() {
 	p.forget()
-	p.mu.begun = false
+	p.mu.begun, p.mu.stalled = false, false
 	select {
 	case p.silent <- struct{}{}:
 	default:

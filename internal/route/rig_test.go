@@ -23,7 +23,7 @@ import (
 
 const (
 	testToken = "secret"
-	patience  = 30 * time.Second
+	patience  = 30 * time.Second // of a test for what must come
 )
 
 // rig is a service that answers over TCP and on a Unix socket.
@@ -154,14 +154,4 @@ func (r *rig) tokens(id string, hashes ...int) int {
 		}
 	}
 	return 0
-}
-
-// comes waits until a worker has so many tokens of a prompt.
-func (r *rig) comes(id string, tokens int, hashes ...int) {
-	r.Helper()
-	for end := time.Now().Add(patience); r.tokens(id, hashes...) != tokens; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			r.Fatalf("worker %s has %d tokens of %v, want %d; %+v", id, r.tokens(id, hashes...), hashes, tokens, r.s.Workers())
-		}
-	}
 }

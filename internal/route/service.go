@@ -114,8 +114,9 @@ func (s *Service) clock() float64 { return s.now().Sub(s.born).Seconds() }
 // tickTime is how often time is looked at.
 const tickTime = time.Second
 
-// expireTime is how often blocks with a time to live are looked at, as all are.
-const expireTime = 10 * time.Second
+// Blocks with a time to live are looked at, as all are, after a tenth of the
+// shortest one, within these bounds.
+const leastExpire, mostExpire = time.Second, 10 * time.Second
 
 // Run hears the workers until ctx ends.
 func (s *Service) Run(ctx context.Context) error {
@@ -137,11 +138,22 @@ func (s *Service) Run(ctx context.Context) error {
 		case <-t.C:
 		}
 		s.Tick()
-		if time.Since(last) >= expireTime {
+		if time.Since(last) >= s.expireTime() {
 			s.index.Expire()
 			last = time.Now()
 		}
 	}
+}
+
+// expireTime is how often to look at blocks with a time to live.
+func (s *Service) expireTime() time.Duration {
+	every := mostExpire
+	for _, w := range s.all() {
+		if w.TTLSeconds > 0 {
+			every = min(every, time.Duration(w.TTLSeconds)*time.Second/10)
+		}
+	}
+	return max(every, leastExpire)
 }
 
 // Tick does what time brings; Run calls it every second.

@@ -37,7 +37,7 @@ var rows = [][]string{
 	{"internal/admin", "internal/route"},
 	{"internal/daemon", "internal/demo"},
 	{"internal/report"},
-	{"cmd/kvstored", "internal/nested/prepare", "examples/prompt", "bench/consistency", "bench/disk", "bench/engines", "bench/evict", "bench/hot", "bench/long", "bench/prefetch", "bench/remote", "bench/rivals", "bench/router", "bench/rude"},
+	{"cmd/kvstored", "internal/nested/prepare", "examples/prompt", "bench/consistency", "bench/disk", "bench/engines", "bench/evict", "bench/hot", "bench/long", "bench/prefetch", "bench/remote", "bench/rivals", "bench/router", "bench/routing", "bench/rude"},
 }
 
 // exceptions are the imports inside one row that are meant.
@@ -67,7 +67,7 @@ var only = []struct {
 	pkgs    []string
 }{
 	{"github.com/dgraph-io/badger", []string{"internal/database", "bench/disk"}},
-	{"github.com/aws", []string{"remote", "bench/remote", "bench/router", "bench/rude"}},
+	{"github.com/aws", []string{"remote", "bench/remote", "bench/router", "bench/routing", "bench/rude"}},
 	{"github.com/goccy/go-yaml", []string{"config"}},
 	{"github.com/spf13/cobra", []string{"cmd/kvstored"}},
 }

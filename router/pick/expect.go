@@ -19,14 +19,15 @@ type Speeds struct {
 	// there are computed again. That of GPU means nothing.
 	Load [index.Media]float64
 	// Running is the seconds that each request under way adds to the first token
-	// of the next one, as decoding takes part of every step.
+	// of the next one: decoding takes part of every step, and a session goes on where
+	// it began, so that the weight spreads sessions too.
 	Running float64
 }
 
 // DefaultSpeeds are for a worker of which nothing is known: those of a model of
 // some 8 billion parameters on one large GPU, in orders of magnitude.
 func DefaultSpeeds() Speeds {
-	return Speeds{Prefill: 8000, Load: [index.Media]float64{index.CPU: 200_000, index.Disk: 40_000, index.Shared: 10_000}, Running: 0.005}
+	return Speeds{Prefill: 8000, Load: [index.Media]float64{index.CPU: 200_000, index.Disk: 40_000, index.Shared: 10_000}, Running: 0.08}
 }
 
 // maxSpeed is far beyond any machine.

@@ -1,0 +1,178 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/kvstored/kvstored/internal/chart"
+	"github.com/kvstored/kvstored/internal/replay"
+	"github.com/kvstored/kvstored/router/pick"
+)
+
+func main() {
+	var f flags
+	flag.StringVar(&f.trace, "trace", "../shared/traces/conversation_trace.jsonl", "the trace")
+	flag.BoolVar(&f.made, "made", false, "agents that are made up, instead of a trace")
+	flag.StringVar(&f.workers, "workers", "8,64", "numbers of engines")
+	flag.IntVar(&f.room, "room", 1000, "blocks of an engine's cache")
+	flag.IntVar(&f.blockTokens, "block-size", 512, "tokens of a block of the trace")
+	flag.Float64Var(&f.prefill, "prefill", 8000, "tokens that an engine computes a second")
+	flag.Float64Var(&f.running, "running", pick.DefaultSpeeds().Running, "seconds that kvstored route adds for each request under way")
+	flag.Float64Var(&f.answer, "answer", 0.02, "seconds for each token of an answer")
+	flag.StringVar(&f.svg, "svg", "", "write a chart to this file")
+	flag.Parse()
+	if err := run(&f); err != nil {
+		fmt.Fprintln(os.Stderr, "routing:", err)
+		os.Exit(1)
+	}
+}
+
+type flags struct {
+	trace, workers, svg string
+	made                bool
+	room, blockTokens   int
+	prefill, answer     float64
+	running             float64
+}
+
+func run(f *flags) error {
+	if f.room < 1 || f.blockTokens < 1 || !(f.prefill > 0) || !(f.answer >= 0) {
+		return errors.New("-room, -block-size and -prefill must be above 0, -answer not below")
+	}
+	trace := agents(f.blockTokens)
+	if !f.made {
+		var err error
+		if trace, err = load(f.trace, f.blockTokens); errors.Is(err, fs.ErrNotExist) {
+			fmt.Printf("no trace at %s: nothing is played. It is published with Mooncake (docs/benchmarks.md)\n", f.trace)
+			return nil
+		} else if err != nil {
+			return err
+		}
+	}
+	drawing := chart.Bars{
+		Title: "Time to the first token that 99 % of the requests do not exceed",
+		X:     "how engines are chosen, and how many there are", Y: "seconds", Size: chart.Size{Width: 900, Height: 260},
+	}
+	for _, text := range strings.Split(f.workers, ",") {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 || n > 4096 {
+			return fmt.Errorf("-workers %q: write numbers from 1 to 4096", f.workers)
+		}
+		if err := compare(f, n, trace, &drawing); err != nil {
+			return err
+		}
+	}
+	if f.svg == "" {
+		return nil
+	}
+	svg := strings.Replace(drawing.SVG(), ">", "><style>"+chart.Style()+"</style>", 1) // it stands alone
+	return os.WriteFile(f.svg, []byte(svg), 0o644)
+}
+
+// fewest is the number of engines at which the trace goes as fast as it is.
+const fewest = 8
+
+func compare(f *flags, n int, trace []*request, drawing *chart.Bars) error {
+	s := settings{workers: n, room: f.room, blockTokens: f.blockTokens, prefill: f.prefill, answer: f.answer}
+	rnd := rand.New(rand.NewPCG(1, 1))
+	our, err := newOurs(s, f.running, rnd.Float64)
+	if err != nil {
+		return err
+	}
+	sent := make([]*engine, n)
+	for i := range sent {
+		sent[i] = newEngine(f.room, f.prefill)
+	}
+	fewestOpen := func() least { return least{make([]int, n), rnd} }
+	load := fewestOpen()
+	fast := make([]*request, len(trace))
+	for i, r := range trace {
+		q := *r
+		q.at *= fewest / float64(n)
+		fast[i] = &q
+	}
+	fmt.Printf("\n%d engines, %d requests\n%-16s%10s%10s%10s%10s%14s\n", n, len(trace), "", "hits", "p50, s", "p99, s", "busiest", "said in vain")
+	for _, one := range []struct {
+		name string
+		router
+	}{
+		{"round robin", &robin{n: n}}, {"least load", &load}, {"sticky", &sticky{fewestOpen(), make(map[uint64]int)}},
+		{"Dynamo's cost", newDynamo(s, rnd)}, {"SGLang's tree", &tree{fewestOpen(), sent}}, {"kvstored route", our},
+	} {
+		c := &cluster{settings: s, router: one.router}
+		r := c.play(fast)
+		fmt.Printf("%-16s%9.2f%%%10.3f%10.3f%10.2f%13.2f%%\n", one.name, 100*r.hits, r.p50, r.p99, r.imbalance, 100*r.vain)
+		drawing.Labels = append(drawing.Labels, fmt.Sprintf("%s, %d", one.name, n))
+		if drawing.Parts == nil {
+			drawing.Parts = []chart.Part{{Name: "p99", Color: chart.Blue}}
+		}
+		drawing.Parts[0].Values = append(drawing.Parts[0].Values, r.p99)
+	}
+	return nil
+}
+
+// load reads a trace. A session is known by its second block, as the first is that
+// of all; conversation traces do not say it.
+func load(name string, blockTokens int) (all []*request, err error) {
+	in, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = in.Close() }()
+	for q, err := range replay.Requests(in, name, blockTokens) {
+		if err != nil {
+			return nil, err
+		}
+		if len(q.BlockIDs) == 0 {
+			continue
+		}
+		r := &request{at: float64(q.Millis) / 1000, session: uint64(q.Session), tokens: q.InputTokens, output: q.OutputTokens}
+		for _, id := range q.BlockIDs {
+			r.blocks = append(r.blocks, id+1)
+		}
+		if q.Session == 0 {
+			r.session = r.blocks[min(1, len(r.blocks)-1)]
+		}
+		all = append(all, r)
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("%s has no requests", name)
+	}
+	return all, nil
+}
+
+// agents are sessions of some 20 turns with a common beginning of one of five kinds,
+// in which each turn adds two blocks on average.
+func agents(blockTokens int) (all []*request) {
+	rnd := rand.New(rand.NewPCG(7, 7))
+	next := uint64(1000)
+	for session := range uint64(400) {
+		at := rnd.Float64() * 1800
+		var blocks []uint64
+		for i := range uint64(8) {
+			blocks = append(blocks, 1+session%5*10+i)
+		}
+		for range 5 + rnd.IntN(30) {
+			for range 1 + rnd.IntN(3) {
+				next++
+				blocks = append(blocks, next)
+			}
+			all = append(all, &request{at: at, session: session + 1, tokens: len(blocks) * blockTokens, output: 50 + rnd.IntN(300), blocks: slices.Clone(blocks)})
+			at += 5 + rnd.ExpFloat64()*20
+		}
+	}
+	slices.SortFunc(all, func(a, b *request) int {
+		if a.at < b.at {
+			return -1
+		}
+		return 1
+	})
+	return all
+}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/kvstored/kvstored/internal/muted"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 )
@@ -71,7 +72,8 @@ func connect(ctx context.Context, socket string, o *Options, patience patience) 
 	if err != nil {
 		return nil, fmt.Errorf("kvstored: is the daemon running? %w", err)
 	}
-	c, err := handshake(ctx, nc.(*net.UnixConn), o, patience)
+	nc = muted.New(nc)
+	c, err := handshake(ctx, nc, o, patience)
 	if err != nil {
 		nc.Close()
 		return nil, fmt.Errorf("kvstored: %s: %w", socket, err)
@@ -79,17 +81,17 @@ func connect(ctx context.Context, socket string, o *Options, patience patience) 
 	return c, nil
 }
 
-// handshake makes uc a Client. uc is the caller's to close beside an error.
-func handshake(ctx context.Context, uc *net.UnixConn, o *Options, p patience) (*Client, error) {
+// handshake makes nc a Client. nc is the caller's to close beside an error.
+func handshake(ctx context.Context, nc net.Conn, o *Options, p patience) (*Client, error) {
 	spin := o.Spin
 	if spin == 0 {
 		spin = wire.DefaultSpin
 	}
-	conn, err := wire.NewConn(uc, spin)
+	conn, err := wire.NewConn(nc, spin)
 	if err != nil {
 		return nil, err
 	}
-	stop := interrupt(ctx, uc.SetDeadline)
+	stop := interrupt(ctx, nc.SetDeadline)
 	hello, files, err := exchangeHello(conn, o)
 	stop()
 	if err != nil {

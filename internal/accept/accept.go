@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"github.com/kvstored/kvstored/internal/muted"
 )
 
 // pause is how long accepting rests when the process has no descriptor or
@@ -49,7 +51,7 @@ func loop(ctx context.Context, l net.Listener, log zerolog.Logger, start func(ne
 		conn, err := l.Accept()
 		switch {
 		case err == nil:
-			start(conn)
+			start(muted.New(conn))
 		case ctx.Err() != nil, errors.Is(err, net.ErrClosed):
 			return nil
 		case isShortage(err):

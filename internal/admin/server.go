@@ -84,15 +84,11 @@ func (a *API) log(r *http.Request, uid uint32, took time.Duration) {
 
 // peer is the user at the other end of a request's connection.
 func peer(r *http.Request) (uid uint32, err error) {
-	local, ok := httpd.Conn(r.Context()).(*net.UnixConn)
-	if !ok {
+	conn := httpd.Conn(r.Context())
+	if _, ok := conn.(*net.UnixConn); !ok {
 		return 0, errors.New("administrators connect over a Unix socket only")
 	}
-	raw, err := local.SyscallConn()
-	if err != nil {
-		return 0, err
-	}
-	return socket.PeerUID(raw)
+	return socket.PeerOf(conn)
 }
 
 func (a *API) answer(w http.ResponseWriter, r *http.Request, uid uint32) (any, error) {

@@ -22,11 +22,7 @@ type Peer struct {
 
 // PeerOf returns the peer of a connected Unix socket. It fails when the
 // process has ended already. The caller closes the peer.
-func PeerOf(conn syscall.Conn) (*Peer, error) {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return nil, fmt.Errorf("arena: peer: %w", err)
-	}
+func PeerOf(raw syscall.RawConn) (*Peer, error) {
 	var p *Peer
 	var perr error
 	if err := raw.Control(func(fd uintptr) { p, perr = peerOf(int(fd)) }); err != nil {

@@ -25,7 +25,11 @@ func connected(t *testing.T) (*client, *Peer) {
 	}
 	// The connection ends before the process does.
 	defer conn.Close()
-	p, err := PeerOf(conn.(*net.UnixConn))
+	raw, err := conn.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := PeerOf(raw)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,8 +12,9 @@ const (
 	// ownFiles are the descriptors that the daemon has besides those of clients:
 	// listeners, segments of the disk tier, connections to a bucket, HTTP clients.
 	ownFiles = 512
-	// connectionFiles are those of a connection: its socket and its staging window.
-	connectionFiles = 2
+	// connectionFiles are those of a connection: its socket, what it sleeps on for
+	// that, and its staging window.
+	connectionFiles = 3
 	// leastConnections are let in whatever the limit on open files is.
 	leastConnections = 64
 )

@@ -17,11 +17,11 @@ func TestConnectionsWithinOpenFiles(t *testing.T) {
 	}{
 		{0, 4096, 0, 4096, 2048, false}, // not known
 		{1 << 20, 4096, 0, 4096, 2048, false},
-		{8704, 4096, 0, 4096, 2048, false},
-		{8702, 4096, 0, 4095, 2047, true},
-		{1024, 4096, 0, 256, 128, true},
-		{1024, 4096, 4000, 256, 256, true},
-		{1024, 200, 150, 200, 150, false},
+		{12_800, 4096, 0, 4096, 2048, false},
+		{12_799, 4096, 0, 4095, 2047, true},
+		{1024, 4096, 0, 170, 85, true},
+		{1024, 4096, 4000, 170, 170, true},
+		{1024, 160, 150, 160, 150, false},
 		{256, 4096, 0, leastConnections, leastConnections / 2, true},
 	} {
 		cfg := config.Default()

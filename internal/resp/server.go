@@ -161,7 +161,7 @@ func (s *Server) serveConn(ctx context.Context, conn net.Conn) {
 		defer leave()
 	}
 	s.count.connections.Add(1)
-	if local, ok := conn.(*net.UnixConn); ok { // TCP sizes its buffers itself
+	if local, ok := conn.(interface{ SetWriteBuffer(int) error }); ok && conn.LocalAddr().Network() == "unix" { // TCP sizes its buffers itself
 		_ = local.SetWriteBuffer(sendBuffer) // it gives less without harm
 	}
 	account, err := s.o.Budget.Open(conn, budget.RESP, quietBytes)

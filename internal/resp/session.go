@@ -63,7 +63,7 @@ type session struct {
 func newSession(ctx context.Context, s *Server, conn net.Conn, peer access.Peer, account *budget.Account) *session {
 	c := &session{server: s, conn: conn, peer: peer, account: account, ctx: ctx, id: s.ids.Add(1), owner: s.o.NewOwner()}
 	c.held.Account = account
-	_, local := conn.(*net.UnixConn)
+	local := conn.LocalAddr().Network() == "unix"
 	c.known = local || s.now.Load().Password == ""
 	c.parses = s.now.Load().Errors
 	c.in = newReader(c)

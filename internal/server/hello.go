@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"net"
 	"os"
 	"syscall"
 	"time"
@@ -27,7 +26,7 @@ const (
 
 // hello reads the first frame and answers it. On an error the client has been
 // told, if it can be.
-func (c *reader) hello(uc *net.UnixConn) error {
+func (c *reader) hello() error {
 	if err := turnAwayRedis(c.session); err != nil {
 		return err
 	}
@@ -38,7 +37,7 @@ func (c *reader) hello(uc *net.UnixConn) error {
 		}
 		return err
 	}
-	reply, files, err := c.greet(h, body, uc)
+	reply, files, err := c.greet(h, body)
 	defer c.borrowed.Close() // of no file it is an error, and nothing else
 	if err != nil {
 		code := codeOf(err)
@@ -52,7 +51,7 @@ func (c *reader) hello(uc *net.UnixConn) error {
 	return c.conn.WriteFiles(wire.AppendReply(nil, wire.OpHello, h.ID, reply), files...)
 }
 
-func (c *reader) greet(h wire.Header, body []byte, uc *net.UnixConn) (*wire.HelloReply, []*os.File, error) {
+func (c *reader) greet(h wire.Header, body []byte) (*wire.HelloReply, []*os.File, error) {
 	req, err := helloOf(h, body)
 	if err != nil {
 		return nil, nil, err
@@ -75,7 +74,7 @@ func (c *reader) greet(h wire.Header, body []byte, uc *net.UnixConn) (*wire.Hell
 		}
 		reply.HasSpace = true
 	}
-	files, err := c.grant(req, reply, uc)
+	files, err := c.grant(req, reply)
 	return reply, files, err
 }
 
@@ -162,7 +161,7 @@ func duplicate(f *os.File) (*os.File, error) {
 }
 
 // grant gives the client those features that it wants and may have.
-func (c *reader) grant(req *wire.HelloRequest, reply *wire.HelloReply, uc *net.UnixConn) ([]*os.File, error) {
+func (c *reader) grant(req *wire.HelloRequest, reply *wire.HelloReply) ([]*os.File, error) {
 	o := &c.server.o
 	var files []*os.File
 	if req.Wants&wire.FeaturePushes != 0 {
@@ -179,7 +178,7 @@ func (c *reader) grant(req *wire.HelloRequest, reply *wire.HelloReply, uc *net.U
 		reply.ArenaBytes = uint64(o.Arena.Stats().CapacityBytes)
 	}
 	if c.judged.somewhere&access.Write != 0 {
-		window, err := c.grantPuts(req, reply, uc)
+		window, err := c.grantPuts(req, reply)
 		if err != nil {
 			return nil, err
 		}
@@ -192,13 +191,13 @@ func (c *reader) grant(req *wire.HelloRequest, reply *wire.HelloReply, uc *net.U
 	return files, nil
 }
 
-func (c *reader) grantPuts(req *wire.HelloRequest, reply *wire.HelloReply, uc *net.UnixConn) (*os.File, error) {
+func (c *reader) grantPuts(req *wire.HelloRequest, reply *wire.HelloReply) (*os.File, error) {
 	o := &c.server.o
 	if req.Window != 0 {
 		return borrow(c, req.Window, reply)
 	}
 	if o.Direct && c.mapped && req.Wants&wire.FeatureDirect != 0 {
-		peer, err := arena.PeerOf(uc)
+		peer, err := arena.PeerOf(c.conn.SyscallConn())
 		if err != nil {
 			return nil, fmt.Errorf("hello: direct puts need to know when the client's process ends: %w", err)
 		}

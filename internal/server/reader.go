@@ -61,8 +61,8 @@ func newReader(c *session) *reader {
 }
 
 // open greets a client. On an error the client has been told.
-func open(ctx context.Context, s *Server, uc *net.UnixConn, u *tenant, account *budget.Account) (*reader, error) {
-	conn, err := wire.NewConn(uc, s.o.Spin)
+func open(ctx context.Context, s *Server, nc net.Conn, u *tenant, account *budget.Account) (*reader, error) {
+	conn, err := wire.NewConn(nc, s.o.Spin)
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +72,7 @@ func open(ctx context.Context, s *Server, uc *net.UnixConn, u *tenant, account *
 	_ = conn.SetWriteDeadline(limit)
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
-	if err := c.hello(uc); err != nil {
+	if err := c.hello(); err != nil {
 		c.end()
 		return nil, err
 	}

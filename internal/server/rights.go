@@ -169,12 +169,9 @@ type Peer struct {
 // nothing there.
 func (s *Server) Admit(front string, conn net.Conn) (*Peer, error) {
 	p := &Peer{server: s, front: front}
-	if local, ok := conn.(*net.UnixConn); ok {
-		raw, err := local.SyscallConn()
-		if err != nil {
-			return nil, err
-		}
-		if p.uid, err = socket.PeerUID(raw); err != nil {
+	if conn.LocalAddr().Network() == "unix" {
+		var err error
+		if p.uid, err = socket.PeerOf(conn); err != nil {
 			return nil, fmt.Errorf("%s: %w", front, err)
 		}
 		p.user = true

@@ -153,30 +153,30 @@ func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
 	turns.Go(func() { s.wishes.pauses.run(ctx) })
 	turns.Go(func() { _ = s.wishes.claims.Run(ctx) }) // until ctx ends
 	err := accept.Serve(ctx, l, s.o.Log, func(ctx context.Context, conn net.Conn) {
-		s.serveConn(ctx, conn.(*net.UnixConn))
+		s.serveConn(ctx, conn)
 	})
 	cancel()
 	turns.Wait()
 	return err
 }
 
-func (s *Server) serveConn(ctx context.Context, uc *net.UnixConn) {
-	u, reason, err := s.enter(uc)
+func (s *Server) serveConn(ctx context.Context, nc net.Conn) {
+	u, reason, err := s.enter(nc)
 	if err != nil {
 		s.count.refused[reason].Add(1)
 		// It fits an empty socket; who does not take it finds the socket closed.
 		code := codeOf(err)
-		_, _ = uc.Write(wire.AppendError(nil, wire.OpHello, 0, code, replyOf(err, code, err.Error())))
+		_, _ = nc.Write(wire.AppendError(nil, wire.OpHello, 0, code, replyOf(err, code, err.Error())))
 		return
 	}
-	account, err := s.o.Memory.Open(uc, budget.Native, quietBytes)
+	account, err := s.o.Memory.Open(nc, budget.Native, quietBytes)
 	if err != nil {
 		s.users.leave(u)
 		s.count.refused[refusedMemory].Add(1)
 		return
 	}
 	defer account.Close()
-	c, err := open(ctx, s, uc, u, account)
+	c, err := open(ctx, s, nc, u, account)
 	if err != nil {
 		s.users.leave(u)
 		s.count.refused[refusedDenied].Add(1)
@@ -191,8 +191,8 @@ func (s *Server) serveConn(ctx context.Context, uc *net.UnixConn) {
 
 // enter counts a connection. Who may not connect is told so after its hello, in
 // which it may ask for another version.
-func (s *Server) enter(uc *net.UnixConn) (a *tenant, reason int, err error) {
-	uid, admin, err := s.peer(uc)
+func (s *Server) enter(nc net.Conn) (a *tenant, reason int, err error) {
+	uid, admin, err := s.peer(nc)
 	if err != nil {
 		return nil, refusedDenied, err
 	}

@@ -37,14 +37,14 @@ func Starting(ctx context.Context, l net.Listener, log zerolog.Logger) error {
 		}
 		stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now().Add(startingGrace)) })
 		defer stop()
-		refuseHello(conn.(*net.UnixConn))
+		refuseHello(conn)
 	})
 }
 
 // refuseHello tells a client that the daemon is starting, or what is wrong with its
 // hello.
-func refuseHello(uc *net.UnixConn) {
-	conn, err := wire.NewConn(uc, 0)
+func refuseHello(nc net.Conn) {
+	conn, err := wire.NewConn(nc, 0)
 	if err != nil {
 		return
 	}

@@ -114,8 +114,8 @@ func (u *tenant) roomForJobs(most int) error {
 // user has too many.
 func (s *Server) Enter(conn net.Conn) (turn *fair.Turn, leave func(), err error) {
 	id, admin := identity{}, false
-	if local, ok := conn.(*net.UnixConn); ok {
-		if id.uid, admin, err = s.peer(local); err != nil {
+	if conn.LocalAddr().Network() == "unix" {
+		if id.uid, admin, err = s.peer(conn); err != nil {
 			return nil, nil, err
 		}
 	} else if at, err := netip.ParseAddrPort(conn.RemoteAddr().String()); err == nil {
@@ -134,11 +134,7 @@ func (s *Server) Enter(conn net.Conn) (turn *fair.Turn, leave func(), err error)
 }
 
 // peer tells who is at the other end of a socket, and whether as administrator.
-func (s *Server) peer(uc *net.UnixConn) (uid uint32, admin bool, err error) {
-	raw, err := uc.SyscallConn()
-	if err != nil {
-		return 0, false, err
-	}
-	uid, err = socket.PeerUID(raw)
+func (s *Server) peer(nc net.Conn) (uid uint32, admin bool, err error) {
+	uid, err = socket.PeerOf(nc)
 	return uid, err == nil && s.settings().Access.Everywhere(uid)&access.Admin != 0, err
 }

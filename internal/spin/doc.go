@@ -4,9 +4,10 @@
 //
 // A [Wait] is one connection's; its window follows the waits there were. All Waits
 // of the process share one view of the machine, and polling must never be at
-// another's cost. It ends at once, and stays off for seconds, when a poll was seen
-// to lose the processor, when more connections are active than processors are
-// left for, or when threads wait for processors (pressure stall information).
+// another's cost. It ends at once, and stays off for seconds, when polls lose the
+// processor for more than a tenth of the time, when more connections are active than
+// processors are left for, or when threads wait for processors (pressure stall
+// information).
 // [Read] has counts of the polls by their outcome.
 //
 // It owns these windows and counts. It never reads a socket, starts a goroutine or

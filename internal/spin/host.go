@@ -29,11 +29,14 @@ type host struct {
 
 	mu struct {
 		sync.Mutex
-		pause  time.Duration         // for how long it was off last
-		debt   time.Duration         // lost to others, as of at
-		at     time.Duration         // since start
-		waited map[int]time.Duration // by a thread, when it was looked at last
-		stalls [2]time.Duration      // the pressure that was read last
+		pause   time.Duration         // for how long it was off last
+		off     time.Duration         // until when, since start; a moment's pause is not counted
+		debt    time.Duration         // lost to others, as of at
+		at      time.Duration         // since start
+		waited  map[int]time.Duration // by a thread, when it was looked at last
+		stalls  [2]time.Duration      // the pressure that was read last
+		shared  int                   // times that too many connections were active since sharing
+		sharing time.Duration         // since start
 	}
 }
 
@@ -65,14 +68,21 @@ const (
 	longestPause = 8 * time.Second
 	// A process may lose one part in lostOfTime of its time to others and be
 	// mostLost behind: the daemons of a machine and its kernel wake up now and then
-	// for some tens of us, and two ends that find themselves on one processor take
-	// some 100 us from each other until the kernel parts them. A thread that
-	// computes takes time slices of 1.4 ms and more, one after the other.
-	mostLost   = 3 * time.Millisecond
-	lostOfTime = 100
-	// Connections count as active at the same time by ticks.
+	// for some tens of us, the garbage collectors of both ends for a ms, and two ends
+	// that find themselves on one processor take some 100 us from each other until
+	// the kernel parts them. A thread that computes takes time slices of 1.4 to 4 ms,
+	// one after the other.
+	mostLost   = 6 * time.Millisecond
+	lostOfTime = 10
+	// Connections count as active at the same time by ticks. With too many of them
+	// none polls for sharedPause; with too many for sharedTimes within sharedTime, for
+	// as long as for the other reasons: a client that asks for statistics once does
+	// not stop an engine's polling.
 	tick           = time.Millisecond
 	connectionBits = 20
+	sharedPause    = 2 * tick
+	sharedTimes    = 4
+	sharedTime     = 100 * time.Millisecond
 	// The kernel reckons the pressure every two seconds. Where threads waited for
 	// more than one part in pressedOfTime of the time while polling was on, it is
 	// switched off. Waits while it is off say nothing: two processes that
@@ -80,7 +90,7 @@ const (
 	// Nor do counts older than stalePressure.
 	pressureEvery = 2 * time.Second
 	stalePressure = 2 * longestPause
-	pressedOfTime = 4
+	pressedOfTime = 2
 	// mostThreads bounds the table of threads.
 	mostThreads = 1024
 )
@@ -135,10 +145,11 @@ func (h *host) mayPoll(now time.Time) bool {
 func (h *host) switchOff(now time.Time, why reason) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	at, off := now.Sub(h.start), time.Duration(h.off.Load())
+	at, off := now.Sub(h.start), h.mu.off
 	switch {
 	case at < off && why == shared: // as long as that lasts
-		h.off.Store(int64(max(off, at+firstPause)))
+		h.mu.off = max(off, at+firstPause)
+		h.off.Store(int64(max(h.mu.off, time.Duration(h.off.Load()))))
 		return
 	case at < off:
 		return
@@ -147,7 +158,8 @@ func (h *host) switchOff(now time.Time, why reason) {
 	default:
 		h.mu.pause = firstPause
 	}
-	h.off.Store(int64(at + h.mu.pause))
+	h.mu.off = at + h.mu.pause
+	h.off.Store(int64(h.mu.off))
 	h.looked.Store(0)
 	h.offs[why].Add(1)
 }
@@ -177,6 +189,25 @@ func (h *host) active(w *Wait, now time.Time) {
 		}
 	}
 	if n := h.connections(t); n > 1 && 2*n > h.processors {
+		h.crowded(now)
+	}
+}
+
+// crowded ends all polling for a moment, because too many connections are active,
+// or for a while where that is so again and again.
+func (h *host) crowded(now time.Time) {
+	at := now.Sub(h.start)
+	h.mu.Lock()
+	if at-h.mu.sharing > sharedTime {
+		h.mu.shared, h.mu.sharing = 0, at
+	}
+	h.mu.shared++
+	often := h.mu.shared >= sharedTimes
+	if !often {
+		h.off.Store(max(h.off.Load(), int64(at+sharedPause)))
+	}
+	h.mu.Unlock()
+	if often {
 		h.switchOff(now, shared)
 	}
 }

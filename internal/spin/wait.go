@@ -19,8 +19,10 @@ type Wait struct {
 	window  time.Duration // for how long this wait polls
 	since   time.Time     // start of this wait; zero while there is none
 	polled  time.Duration // from then to the last poll
-	yielded time.Duration // from then to when another thread could last have run
 	slot    bool          // it has one of the places of the host
+	yielded time.Time     // when another thread could last run
+	asked   bool          // that was after the last poll
+	paused  time.Time     // when another goroutine could
 	crowd   int           // above 0: another thread wants this processor
 	tick    int64         // of the host, in which it was last active
 }
@@ -44,7 +46,7 @@ func (w *Wait) Again() bool {
 	case w.longest <= 0:
 		return false
 	case w.since.IsZero():
-		w.since, w.polled, w.yielded = time.Now(), 0, 0
+		w.since, w.polled, w.asked = time.Now(), 0, false
 		w.slot = w.window > 0 && w.host.enter(w.since)
 	case w.slot:
 		now := w.poll()
@@ -55,15 +57,23 @@ func (w *Wait) Again() bool {
 			w.leave(vain)
 		}
 	}
-	switch {
-	case !w.slot:
-	case w.crowd > 0, w.polled-w.yielded >= yieldAfter:
-		yield()
-		w.yielded = w.polled
-	default:
-		runtime.Gosched()
+	if w.slot {
+		w.letRun()
 	}
 	return w.slot
+}
+
+// letRun lets other threads and goroutines run, where it is time.
+func (w *Wait) letRun() {
+	now := w.since.Add(w.polled)
+	if w.asked = w.crowd > 0 || now.Sub(w.yielded) >= yieldAfter; w.asked {
+		yield()
+		w.yielded = now
+	}
+	if now.Sub(w.paused) >= pauseAfter {
+		runtime.Gosched()
+		w.paused = now
+	}
 }
 
 // Over ends a wait, if there was one, and draws the conclusions from it.
@@ -105,7 +115,7 @@ func (w *Wait) poll() time.Time {
 	if w.slot {
 		took := d - w.polled
 		if w.mutual {
-			w.crowd = nextCrowd(w.crowd, took)
+			w.crowd = nextCrowd(w.crowd, took, w.asked)
 		}
 		if took >= lostFor {
 			w.host.interrupted(now, took)
@@ -116,12 +126,13 @@ func (w *Wait) poll() time.Time {
 }
 
 // nextCrowd follows whether another thread wants this processor, from how long a
-// poll took. Where both ends of a socket poll on one processor, each makes the
-// other wait for a whole time slice unless it yields. Alone it yields only now
-// and then (see yieldAfter): yielding makes the scheduler keep both on one.
-func nextCrowd(crowd int, poll time.Duration) int {
+// poll took and whether it began with a yield. Where both ends of a socket poll on
+// one processor, each makes the other wait for a whole time slice unless it yields.
+// Alone it yields only now and then (see yieldAfter): yielding makes the scheduler
+// keep both on one.
+func nextCrowd(crowd int, poll time.Duration, yielded bool) int {
 	switch {
-	case poll >= lostFor:
+	case poll >= lostFor, yielded && poll >= aloneFor:
 		return crowded
 	case poll < aloneFor:
 		return max(0, crowd-1)
@@ -133,9 +144,17 @@ const (
 	lostFor  = 100 * time.Microsecond // another thread had the processor for a while
 	aloneFor = 2 * time.Microsecond   // no other thread had it
 	crowded  = 8                      // such polls until it counts as alone
-	// yieldAfter is how long a peer that has slept may have to wait for the
-	// processor: not every scheduler lets it interrupt the poller there.
+	// yieldAfter is how long another thread may have to wait for the processor, be it
+	// the peer that has slept or of no concern to this process: not every scheduler
+	// lets it interrupt the poller.
 	yieldAfter = 200 * time.Microsecond
+	// pauseAfter is how long the poller keeps its place among goroutines. Others have
+	// an idle processor of the runtime to run on, as maxPollers leaves one free, so
+	// they do not wait for that. To pause at each poll would wake a thread each time
+	// that looks for work and finds none, which takes a second processor; never to
+	// pause makes the runtime's monitor interrupt the goroutine every 10 ms, and look
+	// every 20 us for a while.
+	pauseAfter = 2 * time.Millisecond
 )
 
 // leave gives the place back, if it has one, and counts the outcome of the poll.

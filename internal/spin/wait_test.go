@@ -162,8 +162,11 @@ func TestCrowd(t *testing.T) {
 			}
 		}
 	})
-	if nextCrowd(crowded, aloneFor) != crowded || nextCrowd(0, lostFor-1) != 0 {
+	if nextCrowd(crowded, aloneFor, false) != crowded || nextCrowd(0, lostFor-1, false) != 0 {
 		t.Error("a poll that shows nothing changes something")
+	}
+	if nextCrowd(0, aloneFor, true) != crowded || nextCrowd(1, aloneFor-1, true) != 0 {
+		t.Error("a thread that ran when the poller yielded is not seen, or one that did not is")
 	}
 }
 
@@ -173,12 +176,13 @@ func TestYields(t *testing.T) {
 		for _, mutual := range []bool{true, false} {
 			var w Wait
 			w.start(alone(2), 16*time.Second, mutual)
+			w.yielded = time.Now()
 			var at []time.Duration
-			for last := time.Duration(0); last < 3*yieldAfter; time.Sleep(yieldAfter / 4) {
+			for last := time.Duration(0); last < 3*yieldAfter; time.Sleep(aloneFor / 2) {
 				if !w.Again() {
 					t.Fatal("it does not poll")
 				}
-				if last = w.polled; w.yielded == last && last > 0 {
+				if last = w.polled; w.asked && last > 0 {
 					at = append(at, last)
 				}
 			}
@@ -186,6 +190,28 @@ func TestYields(t *testing.T) {
 				t.Errorf("the peer polls %t: it yields after %v, want %v", mutual, at, want)
 			}
 			w.Forget()
+		}
+	})
+}
+
+// A poller yields as often where each of its waits is short.
+func TestYieldsOverWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w Wait
+		w.start(alone(2), 16*time.Second, true)
+		yields := 0
+		for range 1000 {
+			if !w.Again() {
+				t.Fatal("it does not poll")
+			}
+			if w.asked {
+				yields++
+			}
+			time.Sleep(time.Microsecond)
+			w.Over()
+		}
+		if yields != 5 { // the first, and each 200 us
+			t.Errorf("it yields %d times in 1 ms", yields)
 		}
 	})
 }

@@ -51,7 +51,7 @@ var ErrWouldBlock = errors.New("would block")
 // Conn carries frames over a Unix socket. One goroutine at a time may read and
 // one may write; Close and the deadlines may be set from any.
 type Conn struct {
-	uc      *net.UnixConn
+	nc      net.Conn
 	raw     syscall.RawConn
 	maxBody uint32
 	meter   Meter // nil: of no interest
@@ -64,16 +64,20 @@ type Conn struct {
 	tail int
 }
 
-// NewConn takes over uc. Spin is the longest time to poll before sleeping; with
+// NewConn takes over nc, which is a Unix socket. Spin is the longest time to poll before sleeping; with
 // 0 it never polls, and so it is where the process has one CPU, on which polling
 // keeps others from running. The limit on bodies
 // is MaxHelloBytes until SetMaxBody raises it.
-func NewConn(uc *net.UnixConn, spin time.Duration) (*Conn, error) {
-	raw, err := uc.SyscallConn()
+func NewConn(nc net.Conn, spin time.Duration) (*Conn, error) {
+	socket, ok := nc.(syscall.Conn)
+	if !ok {
+		return nil, fmt.Errorf("wire: a connection of %T is none of the system's", nc)
+	}
+	raw, err := socket.SyscallConn()
 	if err != nil {
 		return nil, fmt.Errorf("wire: %w", err)
 	}
-	c := &Conn{uc: uc, raw: raw, maxBody: MaxHelloBytes, buf: make([]byte, readBytes)}
+	c := &Conn{nc: nc, raw: raw, maxBody: MaxHelloBytes, buf: make([]byte, readBytes)}
 	c.rd.init(spin)
 	c.wr.init()
 	return c, nil
@@ -106,17 +110,19 @@ func (c *Conn) Interrupt() {
 }
 
 // Close closes the socket; a read or write under way returns.
-func (c *Conn) Close() error { return c.uc.Close() }
+func (c *Conn) Close() error { return c.nc.Close() }
 
 // Shut ends both directions: reads and writes under way and later see the end.
-func (c *Conn) Shut() { _, _ = c.uc.CloseRead(), c.uc.CloseWrite() } // they fail where it has ended
+func (c *Conn) Shut() {
+	_ = c.raw.Control(func(fd uintptr) { _ = syscall.Shutdown(int(fd), syscall.SHUT_RDWR) }) // they fail where it has ended
+}
 
 // SetReadDeadline makes a blocking read return os.ErrDeadlineExceeded. What
 // was received of a frame stays for the next read.
-func (c *Conn) SetReadDeadline(t time.Time) error { return c.uc.SetReadDeadline(t) }
+func (c *Conn) SetReadDeadline(t time.Time) error { return c.nc.SetReadDeadline(t) }
 
 // SetWriteDeadline is SetReadDeadline for writes.
-func (c *Conn) SetWriteDeadline(t time.Time) error { return c.uc.SetWriteDeadline(t) }
+func (c *Conn) SetWriteDeadline(t time.Time) error { return c.nc.SetWriteDeadline(t) }
 
 // SyscallConn is the socket, for options and credentials.
 func (c *Conn) SyscallConn() syscall.RawConn { return c.raw }
@@ -254,7 +260,7 @@ func (c *Conn) Write(p []byte) (int, error) {
 	if err != nil || n == len(p) {
 		return n, err
 	}
-	m, err := c.uc.Write(p[n:])
+	m, err := c.nc.Write(p[n:])
 	return n + m, err
 }
 
@@ -271,7 +277,7 @@ func (c *Conn) WriteFiles(p []byte, files ...*os.File) error {
 	if err != nil {
 		return err
 	}
-	n, _, err := c.uc.WriteMsgUnix(p, rights, nil)
+	n, err := writeRights(c.raw, p, rights)
 	if err == nil && n < len(p) {
 		_, err = c.Write(p[n:])
 	}
@@ -294,7 +300,7 @@ func (c *Conn) ReadFrameFiles() (Header, []byte, []*os.File, error) {
 		if err := c.makeRoom(h); err != nil {
 			return Header{}, nil, files, err
 		}
-		n, got, err := readFiles(c.uc, c.buf[c.tail:])
+		n, got, err := readFiles(c.raw, c.buf[c.tail:])
 		c.tail += n
 		files = append(files, got...)
 		if err == nil && len(files) > MaxFiles {

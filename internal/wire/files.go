@@ -3,10 +3,11 @@ package wire
 import (
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"runtime"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // MaxFiles is the largest number of descriptors that come with one frame. The
@@ -27,11 +28,37 @@ func fileRights(files []*os.File) ([]byte, error) {
 	return rights, nil
 }
 
+// writeRights sends p, as far as the socket takes it at once, with rights beside
+// its first byte.
+func writeRights(raw syscall.RawConn, p, rights []byte) (n int, err error) {
+	var failed error
+	err = raw.Write(func(fd uintptr) bool {
+		for failed = syscall.EINTR; failed == syscall.EINTR; {
+			n, failed = unix.SendmsgN(int(fd), p, rights, nil, 0)
+		}
+		return failed != syscall.EAGAIN
+	})
+	if err == nil && failed != nil {
+		err = os.NewSyscallError("sendmsg", failed)
+	}
+	return n, err
+}
+
 // readFiles reads bytes and the descriptors that came with them. They are
 // closed on exec; the caller owns them, also beside an error.
-func readFiles(uc *net.UnixConn, p []byte) (int, []*os.File, error) {
+func readFiles(raw syscall.RawConn, p []byte) (int, []*os.File, error) {
 	oob := make([]byte, syscall.CmsgSpace(4*MaxFiles))
-	n, oobn, flags, _, err := uc.ReadMsgUnix(p, oob)
+	var n, oobn, flags int
+	var failed error
+	err := raw.Read(func(fd uintptr) bool {
+		for failed = syscall.EINTR; failed == syscall.EINTR; {
+			n, oobn, flags, _, failed = unix.Recvmsg(int(fd), p, oob, closeOnExec)
+		}
+		return failed != syscall.EAGAIN
+	})
+	if err == nil && failed != nil {
+		err = os.NewSyscallError("recvmsg", failed)
+	}
 	if err != nil {
 		return 0, nil, err
 	}
@@ -58,6 +85,9 @@ func parseFiles(oob []byte) ([]*os.File, error) {
 			continue // not descriptors: nothing of ours
 		}
 		for _, fd := range fds {
+			if closeOnExec == 0 {
+				syscall.CloseOnExec(fd)
+			}
 			files = append(files, os.NewFile(uintptr(fd), "kvstored"))
 		}
 	}

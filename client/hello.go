@@ -46,10 +46,16 @@ func Dial(ctx context.Context, socket string, o Options) (*Client, error) {
 	patience := newPatience(o.Timeout)
 	ctx, cancel := patience.bound(ctx)
 	defer cancel()
+	var starting error
 	for {
 		c, err := connect(ctx, socket, &o, patience)
 		var refused *Error
-		if !errors.As(err, &refused) || refused.Code != ErrStarting {
+		switch {
+		case errors.As(err, &refused) && refused.Code == ErrStarting:
+			starting = err
+		case err != nil && starting != nil && (ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded)): // in the middle of an attempt
+			return nil, starting
+		default:
 			return c, err
 		}
 		select {

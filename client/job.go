@@ -31,7 +31,7 @@ type PrefetchOptions struct {
 	Ranks []*Space
 	// Groups are those of a hybrid model, the prompt's own space first; see
 	// LookupGroups. Nothing is ready before all is that the longest usable prefix
-	// needs, and Piece reads it. There is no advice then.
+	// needs, and Piece reads it.
 	Groups []Group
 	// PrefillRate, in tokens a second, asks for advice: how much to load and
 	// how much to compute. The job loads no more than that.

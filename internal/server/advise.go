@@ -55,3 +55,45 @@ func (j *job) behind(n int) (tokens uint64) {
 	}
 	return tokens
 }
+
+// advisedLengths is among how many usable lengths the advice chooses, the longest ones.
+const advisedLengths = 64
+
+// advise is job.advise for a hybrid model: it chooses among the lengths at which the
+// prompt is usable, and none. The job brings up what the one that was chosen needs.
+func (a *assembly) advise(ctx context.Context, prefillRate uint32) *wire.Advice {
+	j, skip := a.job, a.family.Skip
+	lengths := j.stack.Lengths(ctx, a.family, j.search, &a.first, advisedLengths)
+	if skip == 0 || len(lengths) == 0 || lengths[len(lengths)-1] != skip {
+		lengths = append(lengths, skip)
+	}
+	total := skip + int(j.behind(0))
+	best, least := a.first, -1.0
+	for _, n := range lengths {
+		m, err := a.first, error(nil)
+		switch {
+		case n == skip:
+			m = stack.FamilyMatch{Tokens: skip, Needs: make([]stack.Need, len(a.family.Groups))}
+		case n < a.first.Tokens:
+			m, err = j.stack.MatchFamily(ctx, a.family, j.search, n, nil)
+		}
+		if err != nil {
+			return nil
+		}
+		if t := a.takes(&m) + float64(total-m.Tokens)/float64(prefillRate); least < 0 || t < least {
+			best, least = m, t
+		}
+	}
+	a.first = best
+	loaded := wire.Count{Chunks: uint32((best.Tokens - skip) / a.family.Groups[0].Chunk), Tokens: uint64(best.Tokens - skip)}
+	return &wire.Advice{Load: loaded, Micros: uint64(least * 1e6)}
+}
+
+// takes is the seconds in which all that m needs comes up.
+func (a *assembly) takes(m *stack.FamilyMatch) float64 {
+	t, sizes := a.tempo(), a.sizes(m)
+	for _, l := range a.missing(m) {
+		t.load(l.at, sizes[l.Group])
+	}
+	return t.took
+}

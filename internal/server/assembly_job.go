@@ -83,6 +83,9 @@ func beginFamily(c *reader, chain *key.Chain, a *ask) (*job, wire.PrefetchReply,
 	}
 	j.short = shortfallOf(j, a.began, reply.Match.Total.Tokens, j.whyFamily(f, &m))
 	j.family = newAssembly(j, f, a.shared.Groups, &m)
+	if rate := a.shared.PrefillRate; rate > 0 {
+		reply.Advice = j.family.advise(c.turning, rate)
+	}
 	s.count.asked(chain, &stack.Match{Count: stack.Count{Chunks: int(reply.Match.Total.Chunks), Tokens: reply.Match.Total.Tokens}})
 	j.family.begin()
 	j.family.until = deadlineFor(c, j, a, reply.Match.Total.Tokens)

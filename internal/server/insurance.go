@@ -76,31 +76,52 @@ func (a *assembly) cover(n *stack.FamilyMatch, loads []load, planned map[stack.P
 // reach is up to which token the loads of m should come up before the deadline, by
 // the speed of the tiers. It is sure if that is all, with time to spare.
 func (a *assembly) reach(m *stack.FamilyMatch, loads []load, sizes []int64) (tokens int, sure bool) {
-	left := time.Until(a.until).Seconds()
-	var speeds [tier.Places]stack.Speed
-	for p := tier.Disk; p < tier.Places; p++ {
-		speeds[p] = a.job.stack.Speed(p)
-	}
-	var bytes [tier.Places]int64
-	took := 0.0
+	left, t := time.Until(a.until).Seconds(), a.tempo()
 	tokens = a.family.Skip
 	for _, l := range loads {
-		p := tier.Disk
-		for p < tier.Places-1 && !l.at.Has(p) {
-			p++
-		}
-		s := &speeds[p]
-		if s.BytesPerSecond == 0 { // nothing has come from there yet
+		if !t.load(l.at, sizes[l.Group]) { // nothing has come from there yet
 			return m.Tokens, false
 		}
-		bytes[p] += sizes[l.Group]
-		took = max(took, s.First.Seconds(), float64(bytes[p])*float64(1+s.Others)/s.BytesPerSecond)
-		if took > left {
+		if t.took > left {
 			return tokens, false
 		}
 		tokens = l.turn
 	}
-	return m.Tokens, took <= inTime*left && !a.job.best
+	return m.Tokens, t.took <= inTime*left && !a.job.best
+}
+
+// tempo is how long loads take, by the speed of the tiers.
+type tempo struct {
+	speeds [tier.Places]stack.Speed
+	bytes  [tier.Places]int64
+	took   float64 // seconds, of all loads together
+}
+
+func (a *assembly) tempo() *tempo {
+	t := new(tempo)
+	for p := tier.Disk; p < tier.Places; p++ {
+		t.speeds[p] = a.job.stack.Speed(p)
+	}
+	return t
+}
+
+// load adds the load of a piece from the nearest of some tiers, which takes no time from
+// DRAM. It is false where the speed of that tier is not known, which counts as no time.
+func (t *tempo) load(at tier.Set, bytes int64) (known bool) {
+	if at.Has(tier.CPU) {
+		return true
+	}
+	p := tier.Disk
+	for p < tier.Places-1 && !at.Has(p) {
+		p++
+	}
+	s := &t.speeds[p]
+	if s.BytesPerSecond == 0 {
+		return false
+	}
+	t.bytes[p] += bytes
+	t.took = max(t.took, s.First.Seconds(), float64(t.bytes[p])*float64(1+s.Others)/s.BytesPerSecond)
+	return true
 }
 
 // sizes is how large the chunks of each group are: as the first that m needs, or as the most

@@ -159,3 +159,39 @@ func short(m *hybridModel, n int) *key.Chain {
 	c.Hashes, c.Tokens = c.Hashes[:n], c.Tokens[:n]
 	return &c
 }
+
+// The advice is one of the lengths at which the prompt is usable, and the job is for that.
+func TestAdviceOfGroups(t *testing.T) {
+	r, c, m, d := insured(t, 16, options{}, 4, 8, 12, 16)
+	d.fault = func(key.Key) tierfault.Fault { return tierfault.Fault{Delay: time.Millisecond} }
+	for _, tc := range []struct {
+		name string
+		hot  int
+		rate uint32
+		want uint32
+	}{
+		{"computing is slow: all", 4, 1, 16},
+		{"computing takes no time: what is in DRAM", 8, 4e9, 8},
+		{"computing takes no time", 0, 4e9, 0},
+	} {
+		r.must(r.stack.Flush(t.Context(), false))
+		for _, chains := range m.chains {
+			for i := range chains[0].Len() {
+				_ = r.hot.Delete(t.Context(), tiertest.Keys(chains[0], i, i+1))
+				_, _ = r.stack.Hold(0, 0, chains[0], i, i+1, make([]tier.Ref, 1)) // the index is told
+			}
+		}
+		if tc.hot > 0 {
+			r.warmUp(c, m, tc.hot)
+		}
+		j, err := c.Prefetch(t.Context(), client.Chain(m.chains[0][0]), client.PrefetchOptions{Groups: m.groups, PrefillRate: tc.rate})
+		r.must(err)
+		st, err := j.Wait(t.Context(), client.All)
+		r.must(err)
+		if a, ok := j.Advice(); !ok || uint32(a.Load.Chunks) != tc.want || uint32(st.Ready.Chunks) != tc.want || j.Match().Total.Chunks != 16 {
+			t.Errorf("%s: advice %+v, %+v, match %+v; want %d chunks", tc.name, a, st, j.Match(), tc.want)
+		}
+		r.checkPieces(j, m)
+		r.must(j.Release(t.Context()))
+	}
+}

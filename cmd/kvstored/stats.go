@@ -1,10 +1,7 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
-	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -98,6 +95,7 @@ func statsCommand() *cobra.Command {
 	var (
 		socket string
 		asJSON bool
+		every  time.Duration
 	)
 	cmd := &cobra.Command{
 		Use:   "stats",
@@ -108,21 +106,17 @@ the tier that it was found in. --json has more numbers.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return withClient(cmd.Context(), socket, client.Options{Inline: true}, func(c *client.Client) error {
-				raw, err := c.Stats(cmd.Context())
+				switch {
+				case cmd.Flags().Changed("watch") && every < leastWatch:
+					return usage(fmt.Errorf("--watch %v: give at least %v", every, leastWatch))
+				case every > 0:
+					return watchStats(cmd.Context(), cmd.OutOrStdout(), c, every)
+				case asJSON:
+					return printRawStats(cmd, c)
+				}
+				v, err := readStats(cmd.Context(), c)
 				if err != nil {
 					return err
-				}
-				if asJSON {
-					var b bytes.Buffer
-					if err := json.Indent(&b, raw, "", "  "); err != nil {
-						return fmt.Errorf("the daemon's statistics: %w", err)
-					}
-					_, err := fmt.Fprintln(cmd.OutOrStdout(), b.String())
-					return err
-				}
-				var v statsView
-				if err := json.Unmarshal(raw, &v); err != nil {
-					return fmt.Errorf("the daemon's statistics: %w", err)
 				}
 				v.print(cmd.OutOrStdout())
 				return nil
@@ -131,20 +125,10 @@ the tier that it was found in. --json has more numbers.`,
 	}
 	socketFlag(cmd, &socket)
 	jsonFlag(cmd, &asJSON)
+	cmd.Flags().DurationVar(&every, "watch", 0, "print them again and again, after so long (2s without a value)")
+	cmd.Flags().Lookup("watch").NoOptDefVal = "2s"
+	cmd.MarkFlagsMutuallyExclusive("watch", "json")
 	return cmd
-}
-
-// tiersOfDaemon are the tiers that the daemon has, by name.
-func tiersOfDaemon(ctx context.Context, c *client.Client) (map[string]tierView, error) {
-	raw, err := c.Stats(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var v statsView
-	if err := json.Unmarshal(raw, &v); err != nil {
-		return nil, fmt.Errorf("the daemon's statistics: %w", err)
-	}
-	return v.Store.Tiers, nil
 }
 
 func (v *statsView) print(w io.Writer) {

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kvstored/kvstored/client"
+)
+
+// watched cancels its context when the statistics were printed for the second time.
+type watched struct {
+	bytes.Buffer
+	enough context.CancelFunc
+}
+
+func (w *watched) Write(p []byte) (int, error) {
+	n, err := w.Buffer.Write(p)
+	if strings.Count(w.String(), "kvstored v") == 3 {
+		w.enough()
+	}
+	return n, err
+}
+
+// TestWatch: the statistics come again and again, with what was asked for in between, and
+// an interruption is no error.
+func TestWatch(t *testing.T) {
+	socket := startDaemon(t)
+	t.Setenv("KVSTORED_SOCKET", socket)
+	must(t, "payload", "put", "--text", "a prompt")
+	c, err := client.Dial(t.Context(), socket, client.Options{Inline: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	w := &watched{enough: cancel}
+	if err := watchStats(ctx, w, c, leastWatch); err != nil {
+		t.Error(err)
+	}
+	if n := strings.Count(w.String(), "in the last "); n != 1 && n != 2 { // the third may be cut short
+		t.Errorf("watched:\n%s", w.String())
+	}
+	var v, last statsView
+	v.UptimeSeconds, v.Server.AskedTokens, v.Server.HitTokens = 12, 300, map[string]uint64{"cpu": 150, "disk": 30}
+	last.UptimeSeconds, last.Server.AskedTokens, last.Server.HitTokens = 10, 100, map[string]uint64{"cpu": 50}
+	var out bytes.Buffer
+	v.printChange(&out, &last)
+	if !strings.Contains(out.String(), "in the last 2.0 s: 200 tokens asked for, 130 hit (65.0 %)") {
+		t.Errorf("changed: %s", out.String())
+	}
+	for _, wrong := range []string{"0s", "-1s", "x", "10ms", "2"} {
+		fails(t, exitUsage, "watch", "stats", "--watch="+wrong)
+	}
+	fails(t, exitUsage, "none of the others", "stats", "--watch", "--json")
+}

@@ -74,8 +74,12 @@ func beginFamily(c *reader, chain *key.Chain, a *ask) (*job, wire.PrefetchReply,
 		c.account.Release(cost)
 		return nil, reply, err
 	}
+	if reply.Grouped, err = groupedOf(c, f, a.search, &m, &a.shared); err != nil {
+		c.account.Release(cost)
+		return nil, reply, err
+	}
 	reply.Faults = c.hear(fullChains(f), a)
-	reply.Match, reply.Worth, reply.Grouped = familyMatchOf(f, &m), worthFamily(c, f, &m), groupedOf(c, f, a.search, &m, &a.shared)
+	reply.Match, reply.Worth = familyMatchOf(f, &m), worthFamily(c, f, &m)
 	j := &job{id: s.ids.Add(1), session: c.session, group: group{stack: s.o.Stack, search: a.search, chains: f.Chains[0][:1]}}
 	j.chain, j.cost, j.over = &j.chains[0], cost, c.prompts.find(chain).done
 	if a.flags&wire.PrefetchPin != 0 {

@@ -145,9 +145,11 @@ func lookupFamily(c *reader, h wire.Header, chain *key.Chain, req *wire.LookupRe
 	if req.Chain.Form != wire.FormRef {
 		c.prompts.observeAll(fullChains(f), true, hint.Advice{})
 	}
-	c.reply(h, &wire.LookupReply{
-		Match: familyMatchOf(f, &m), Worth: worthFamily(c, f, &m), Grouped: groupedOf(c, f, searchSet(req.Search), &m, &req.Shared),
-	})
+	grouped, err := groupedOf(c, f, searchSet(req.Search), &m, &req.Shared)
+	if err != nil {
+		return err
+	}
+	c.reply(h, &wire.LookupReply{Match: familyMatchOf(f, &m), Worth: worthFamily(c, f, &m), Grouped: grouped})
 	return nil
 }
 
@@ -163,17 +165,20 @@ func familyMatchOf(f *stack.Family, m *stack.FamilyMatch) (out wire.Match) {
 	return out
 }
 
-func groupedOf(c *reader, f *stack.Family, search tier.Set, m *stack.FamilyMatch, o *wire.Shared) *wire.Grouped {
+func groupedOf(c *reader, f *stack.Family, search tier.Set, m *stack.FamilyMatch, o *wire.Shared) (*wire.Grouped, error) {
 	out := &wire.Grouped{Tokens: uint64(m.Tokens), Run: uint64(m.Run), Lacks: m.Lacks, Needs: needsOf(m, o.Groups)}
 	if o.Lengths > 0 {
-		found := c.server.o.Stack.Lengths(c.turning, f, search, m, int(o.Lengths))
+		found, err := c.server.o.Stack.Lengths(c.turning, f, search, m, int(o.Lengths))
+		if err != nil {
+			return nil, err
+		}
 		lengths := make([]uint32, len(found))
 		for i, n := range found {
 			lengths[i] = uint32(n)
 		}
 		out.Lengths = wire.ViewU32s(lengths)
 	}
-	return out
+	return out, nil
 }
 
 func needsOf(m *stack.FamilyMatch, groups wire.Groups) (out wire.Needs) {

@@ -83,7 +83,14 @@ func TestGroups(t *testing.T) {
 	c, m := r.hybrid(10, 2)
 	m.put(r.onDisk, 3, 7)
 	ctx, prompt := t.Context(), client.Chain(m.chains[0][0])
-	found, err := client.LookupLengths(ctx, c, prompt, m.groups, m.ranks, 0, 4)
+	apart := *m.chains[0][0]
+	apart.Alone = true // as of an engine that does not say which chunk follows which
+	found, err := client.LookupLengths(ctx, c, client.Chain(&apart), m.groups, m.ranks, 0, 4)
+	r.must(err)
+	if g := found.Grouped; g.Tokens != 7*tokens || !slices.Equal(g.Lengths, []uint32{7 * tokens, 3 * tokens}) {
+		t.Errorf("of chunks that stand alone: %+v", g)
+	}
+	found, err = client.LookupLengths(ctx, c, prompt, m.groups, m.ranks, 0, 4)
 	r.must(err)
 	g := found.Grouped
 	if !slices.Equal(g.Lengths, []uint32{7 * tokens, 3 * tokens}) {

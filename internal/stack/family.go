@@ -68,11 +68,15 @@ func (l lookups) MatchFamily(ctx context.Context, f *Family, search tier.Set, mo
 
 // Lengths are the lengths at which what MatchFamily has matched is usable, the longest
 // first: Tokens, and then no more than limit of them in all.
-func (l lookups) Lengths(ctx context.Context, f *Family, search tier.Set, m *FamilyMatch, limit int) []int {
+func (l lookups) Lengths(ctx context.Context, f *Family, search tier.Set, m *FamilyMatch, limit int) ([]int, error) {
 	s := familySearches.Get().(*familySearch)
 	defer s.give()
 	s.start(ctx, l, f, search, nil)
-	return s.words.Lengths(nil, f.Groups, f.Skip, m.Tokens, limit, s)
+	run, err := s.run(0) // which reads its marks
+	if err != nil {
+		return nil, err
+	}
+	return s.words.Lengths(nil, f.Groups, f.Skip, min(run, m.Tokens), limit, s), nil
 }
 
 // familySearch is what one MatchFamily needs.
@@ -128,7 +132,7 @@ func (s *familySearch) join(g int) {
 				s.marks = append(s.marks, nil)
 			}
 			s.marks[r] = slices.Grow(s.marks[r][:0], own.Len())[:own.Len()]
-		} else if f.Groups[g].Kind != hybrid.Full && own.Len() > 0 && own.Len() == first.Len() && &own.Hashes[0] == &first.Hashes[0] {
+		} else if f.Groups[g].Kind != hybrid.Full && !first.Alone && own.Len() > 0 && own.Len() == first.Len() && &own.Hashes[0] == &first.Hashes[0] {
 			s.mark[g][r] = s.lookups.index.mark(first.Space, own.Space)
 		}
 	}

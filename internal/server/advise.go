@@ -63,7 +63,10 @@ const advisedLengths = 64
 // prompt is usable, and none. The job brings up what the one that was chosen needs.
 func (a *assembly) advise(ctx context.Context, prefillRate uint32) *wire.Advice {
 	j, skip := a.job, a.family.Skip
-	lengths := j.stack.Lengths(ctx, a.family, j.search, &a.first, advisedLengths)
+	lengths, err := j.stack.Lengths(ctx, a.family, j.search, &a.first, advisedLengths)
+	if err != nil {
+		return nil
+	}
 	if skip == 0 || len(lengths) == 0 || lengths[len(lengths)-1] != skip {
 		lengths = append(lengths, skip)
 	}

@@ -16,14 +16,15 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 from . import engine, options
 from .chains import digests
 from .client import Client
+from .families import Families
 from .hints import Hints
 from .pages import Pages, Place, Said
 from .quiet import Complaints, never_raises, nothing
 from .questions import Question, ask
 from .sglang_order import FLAG, Order, hints
 from .sglang_pools import HostPools, tensors
-from .sglang_prefix import Side, pool_name, served
-from .sglang_space import KV, Names, space
+from .sglang_prefix import Side, members, pool_name, served, told
+from .sglang_space import KV, Names, get, space
 
 
 class _Storage:  # without SGLang
@@ -106,6 +107,7 @@ class KvstoredHiCache(HiCacheStorage):
         self._flat = "class_name" in extra and not extra.get("interface_v1")
         self._client = Client(o["socket"], name="sglang", timeout=self._timeout)
         self._hints = Hints(self._client)
+        self._families = Families(self._client)
         self._complaints = Complaints(log)
         self._pools = HostPools()
         self._mu = threading.Lock()  # guards the fields below
@@ -131,15 +133,17 @@ class KvstoredHiCache(HiCacheStorage):
         self._forget(pool_name(host_pool_name))
 
     def _forget(self, name: str) -> None:
+        """All pools have pages of as many tokens as the first."""
         with self._mu:
-            self._pages = {key: pages for key, pages in self._pages.items() if key[0] != name}
+            self._pages = {key: pages for key, pages in self._pages.items() if name not in (KV, key[0])}
 
     def _of(self, name: str = KV, flat: bool = False) -> Pages:
         """The values of one pool. ``flat``: of pages that SGLang gathers into tensors."""
         with self._mu:
             pages = self._pages.get((name, flat))
             if pages is None:
-                where = space(name, self._config, self._pools.get(name), self._names, flat)
+                page = get(self._pools.get(KV), "page_size", None)
+                where = space(name, self._config, self._pools.get(name), self._names, flat, page)
                 pages = self._pages[name, flat] = Pages(
                     self._client, where, self._verify, self._hints, self._check_existing
                 )
@@ -169,8 +173,9 @@ class KvstoredHiCache(HiCacheStorage):
 
     @never_raises(lambda _: PoolTransferResult(0, {}))
     def batch_exists_v2(self, keys: List[str], pool_transfers: Any = None, extra_info: Any = None) -> Any:
-        """The longest prefix that every pool can serve, and that of each by itself.
-        All pools are asked together; what will be loaded is leased for some seconds."""
+        """The longest prefix that every pool can serve, and what is known of each by
+        itself. One request is about all pools, and leases what will be loaded for some
+        seconds."""
         if not pool_transfers:
             found = self.batch_exists(keys, extra_info)
             return _result(found, {KV: found} if found else {}, list(range(1, found + 1)))
@@ -178,16 +183,20 @@ class KvstoredHiCache(HiCacheStorage):
         before = self._order.before(self._order.said("query", raw, extra_info))
         flat = [self._flat, *[False] * (len(sides) - 1)]
         pools = [self._of(side.name, f) for side, f in zip(sides, flat)]
-        first, *beside = zip(pools, sides)
-        questions = [Question(first[0], raw, before=before)]
-        questions += [Question(pages, raw, side.last > 0, None if side.last else before) for pages, side in beside]
-        hits, ends = served(sides, ask(self._client, questions, self._timeout))
+        says = Said(0, hints(extra_info))
+        found = self._families.find(members(sides, pools), raw, self._timeout, before, says.configs, not self._prefill_rate)
+        if found is None:
+            hits, ends = served(sides, self._ask(pools, sides, raw, before))
+        else:
+            hits, ends = told(sides, found.run, found.lacks, found.ends), found.ends
         longest = ends[-1] if ends else 0
+        if found is not None and found.job is not None:
+            self._hints.keep(found.job)
+            return _result(longest, hits, ends)
         if longest and self._prefill_rate:
             worth = pools[0].find(raw[:longest], self._timeout, before, self._said(extra_info))
             longest = max((end for end in ends if end <= worth), default=0)
             ends = [end for end in ends if end <= longest]
-        says = Said(0, hints(extra_info))
         for pages, side in zip(pools, sides):
             if pages is pools[0] and says.configs:  # they are about all of the prompt
                 pages.hint(raw, before, says)
@@ -195,6 +204,15 @@ class KvstoredHiCache(HiCacheStorage):
             wanted = side.needs(raw[:longest])
             pages.hint(wanted, None if before is None else [*before, *digests(raw[: longest - len(wanted)])])
         return _result(longest, hits, ends)
+
+    def _ask(
+        self, pools: List[Pages], sides: List[Side], raw: List[bytes], before: Optional[List[bytes]]
+    ) -> List[List[bool]]:
+        """Which pages each pool has, of a daemon that knows no groups."""
+        first, *beside = zip(pools, sides)
+        questions = [Question(first[0], raw, before=before)]
+        questions += [Question(pages, raw, side.last > 0, None if side.last else before) for pages, side in beside]
+        return ask(self._client, questions, self._timeout)
 
     # ---- host pages ------------------------------------------------------------
 

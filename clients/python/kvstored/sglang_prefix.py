@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
+from . import wire
+from .families import Member
+from .pages import Pages
+
 
 class Side(NamedTuple):
     """A pool: of a prefix it must have all pages, or only the last ones."""
@@ -51,6 +55,26 @@ def served(sides: Sequence[Side], there: Sequence[Sequence[bool]]) -> Tuple[Dict
         hits[side.name] = ends[-1]
         most = hits[sides[0].name]
     return hits, sorted(common)
+
+
+def members(sides: Sequence[Side], pools: Sequence[Pages]) -> List[Member]:
+    """The pools as groups of a hybrid model."""
+    tokens = pools[0].space.chunk_tokens
+
+    def member(side: Side, pages: Pages) -> Member:
+        if side.last == 1:
+            return Member(pages, wire.STATE)
+        return Member(pages, wire.WINDOW, side.last * tokens) if side.last else Member(pages)
+
+    return [member(side, pages) for side, pages in zip(sides, pools)]
+
+
+def told(sides: Sequence[Side], run: int, lacks: int, ends: Sequence[int]) -> Dict[str, int]:
+    """The counts of :func:`served` as far as one answer about all pools has them: of a
+    pool that cannot serve all of what the others have, the longest that all can."""
+    longest = ends[-1] if ends else 0
+    counts = {side.name: longest if lacks >> i & 1 else run for i, side in enumerate(sides)}
+    return {name: n for name, n in counts.items() if n}
 
 
 def pool_name(pool: Any) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from typing import Any, Dict, List, NamedTuple, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from .wire import Space
 
@@ -53,19 +53,22 @@ def _is_a(pool: Any, marks: Tuple[str, ...]) -> bool:
     return any(mark in cls.__name__ for cls in type(pool).__mro__ for mark in marks)
 
 
-def space(name: str, config: Any, pool: Any, names: Names, flat: bool) -> Space:
+def space(name: str, config: Any, pool: Any, names: Names, flat: bool, page: Optional[int] = None) -> Space:
     """The space of one pool of one rank. ``flat``: of pages that SGLang has
-    gathered into a tensor, which orders the parts of some in another way."""
+    gathered into a tensor, which orders the parts of some in another way. ``page``:
+    tokens of a page, where that is not the pool's number of slots."""
     rank, ranks = get(config, "tp_rank", 0), get(config, "tp_size", 1)
     if replicated(name, config, pool):
         rank, ranks = 0, 1
     form = "flat" if flat and _order_differs(pool) else ""
+    slots = get(pool, "page_size", 1)
     tags = [*_computed(config), *_held(pool), ("namespace", names.namespace), ("form", form)]
+    tags += [("slots", str(slots))] if page and page != slots else []
     return Space(
         model=names.model,
         revision=names.revision,
         dtype=_element(pool),
-        chunk_tokens=max(1, min(int(get(pool, "page_size", 1)), 1 << 16)),
+        chunk_tokens=max(1, min(int(page or slots), 1 << 16)),
         method="given:sglang",
         world=int(ranks),
         worker=int(rank),

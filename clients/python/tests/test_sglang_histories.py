@@ -27,7 +27,6 @@ from . import contracts
 from .daemon import Daemon
 from .sglang_engine import FAMILIES, LAYOUTS, PAGES, Controller, Rank, Shape
 from .sglang_pools import MLATokenToKVPoolHost
-from .test_sglang_pools import of_the_file_backend
 
 HISTORIES = int(os.environ.get("KVSTORED_HISTORIES", "250"))
 SEED = int(os.environ.get("KVSTORED_SEED", "15"))
@@ -85,6 +84,15 @@ class Fleet:
     def close(self) -> None:
         for controller in self.controllers:
             controller.target.close()
+
+
+def counts(sides: List[Any], there: List[List[bool]], hit: int) -> Dict[str, int]:
+    """Of each pool what one answer about all of them has."""
+    run = min((have + [False]).index(False) for s, have in zip(sides, there) if not s.last)
+    if len(sides) == 1:
+        return {"kv": run} if run else {}
+    whole = {s.name: all(have[max(0, run - s.last) if s.last else 0 : run]) for s, have in zip(sides, there)}
+    return {name: n for name, n in ((name, run if yes else hit) for name, yes in whole.items()) if n}
 
 
 class Histories(unittest.TestCase):
@@ -180,13 +188,12 @@ class Histories(unittest.TestCase):
     def load(self, r: random.Random, controller: Controller, keys: List[str], stored: Dict[Any, Set[str]]) -> None:
         rank, sides = controller.rank, [controller.rank.family.kv, *controller.rank.family.sides]
         there = [[key in stored[rank.identity(side.name)] for key in keys] for side in sides]
-        _, counts = of_the_file_backend(sides, there)
 
         def able(n: int) -> bool:
             return all(all(have[max(0, n - s.last) if s.last else 0 : n]) for s, have in zip(sides, there))
 
         hit, found = controller.query(keys)
-        self.assertEqual((hit, found), (max(filter(able, range(len(keys) + 1))), counts))
+        self.assertEqual((hit, found), (max(filter(able, range(len(keys) + 1))), counts(sides, there, hit)))
         self.done["found" if hit else "missed"] += 1
         rank.wipe()
         for name, loaded in controller.prefetch(keys[:hit]).items():

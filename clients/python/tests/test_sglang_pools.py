@@ -15,6 +15,7 @@ from unittest import mock
 
 import kvstored.link
 from kvstored import sglang_space
+from kvstored.errors import Code, Refused
 from kvstored.pages import Pages
 from kvstored.sglang import KvstoredHiCache
 from kvstored.sglang_pools import HostPools
@@ -216,7 +217,7 @@ class HiCache(Served):
         self.assertEqual(backend.batch_set_v2([some]), {name: [True] * len(at)})
 
     def test_one_flight_for_all_pools(self) -> None:
-        """One for the question, and leases of what will be loaded: no more."""
+        """One request asks about all, and leases what will be loaded: no more."""
         registered = {"kv": MLA(20, 4, [100]), "indexer": DSA(20, 4, [30]), "mamba": pools.MambaPoolHost(20, 1, [50, 7])}
         backend, keys = self.backend(config("flight", mla=True), registered), chain("flight", 20)
         self.stored(backend, "kv", registered["kv"], keys, list(range(20)))
@@ -234,10 +235,29 @@ class HiCache(Served):
                 keys, [transfer("indexer", keys), transfer("mamba", keys[-1:], policy="trailing_pages")]
             )
         self.assertEqual(got.kv_hit_pages, 12)
-        self.assertEqual(got.extra_pool_hit_pages, {"kv": 20, "indexer": 15, "mamba": 18})
-        self.assertEqual(flights, [["LOOKUP"] * 22, ["PREFETCH"], ["PREFETCH"], ["PREFETCH"]])
-        self.assertTrue(backend._client.wait_attached(5))
-        self.wait_for(lambda: sorted(h.job.match.total.chunks for h in backend._hints.held) == [1, 12, 12])
+        self.assertEqual(got.extra_pool_hit_pages, {"kv": 15, "indexer": 15, "mamba": 12})
+        self.assertEqual(flights, [["PREFETCH"]])
+        (held,) = backend._hints.held
+        self.assertEqual([n.chunks for n in held.job.match.grouped.needs], [12, 12, 1])
+
+    def test_a_daemon_that_knows_no_groups(self) -> None:
+        """Each pool is asked for by itself, on one connection once."""
+        registered = {"kv": MLA(20, 4, [100]), "mamba": pools.MambaPoolHost(20, 1, [50, 7])}
+        backend, keys = self.backend(config("old", mla=True), registered), chain("old", 20)
+        self.stored(backend, "kv", registered["kv"], keys, list(range(20)))
+        self.stored(backend, "mamba", registered["mamba"], keys, [3, 11, 17])
+        asked: List[Any] = []
+
+        def refused(*args: Any, **options: Any) -> bytes:
+            asked.append(options.get("groups"))
+            raise Refused("prefetch", Code.UNKNOWN_OPTION, "option 0x8005")
+
+        side = [transfer("mamba", keys[-1:], policy="trailing_pages")]
+        with mock.patch("kvstored.wire._groups", refused):
+            for _ in range(2):
+                got = backend.batch_exists_v2(keys, side)
+                self.assertEqual((got.kv_hit_pages, got.extra_pool_hit_pages), (18, {"kv": 20, "mamba": 18}))
+        self.assertEqual(len(asked), 1)
 
     def wait_for(self, so: Any) -> None:
         deadline = time.monotonic() + 10

@@ -114,6 +114,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	collectConfig(&st.Config, gauge, counter)
 	collectServer(&st, gauge, counter)
 	collectFronts(&st, gauge, counter)
+	collectEvents(st.Events, gauge, counter)
 	collectStore(&st.Store, gauge, counter)
 	for p, t := range st.Store.Tiers {
 		collectTier(p, &t, gauge, counter)

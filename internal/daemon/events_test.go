@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"net/http"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -18,6 +19,7 @@ func TestEventsOverZeroMQ(t *testing.T) {
 	cfg := smallConfig(t)
 	dir := filepath.Dir(cfg.Listen.Socket)
 	cfg.Events.Enabled, cfg.Events.Topic, cfg.Events.Tokens = true, "kv", true
+	cfg.Admin.Listen = "127.0.0.1:0"
 	cfg.Events.Publish, cfg.Events.Replay = filepath.Join(dir, "pub"), filepath.Join(dir, "replay")
 	d := serve(t, cfg)
 	c := dial(t, d)
@@ -69,6 +71,11 @@ func TestEventsOverZeroMQ(t *testing.T) {
 	}
 	for d.stats().Events.Subscribers == 0 {
 		time.Sleep(time.Millisecond)
+	}
+	for _, want := range []string{"kvstored_events_subscribers 1", "kvstored_events_restarts_total 0", `kvstored_events_messages_total{result="missed"} 0`} {
+		if !page(t, d, "/metrics", http.StatusOK, want) {
+			t.Errorf("/metrics has no %s", want)
+		}
 	}
 	got := make(chan []event.Event, 1)
 	go func() { got <- batch(sub, 2) }()

@@ -16,7 +16,7 @@ import (
 type conn struct {
 	local, remote net.Addr
 	file          *os.File        // the socket, which the runtime does not watch
-	raw           syscall.RawConn // of file; whoever uses the descriptor does it through raw
+	raw           syscall.RawConn // of file; the descriptor is used through raw only
 	in            *gate
 	once          attempt
 

@@ -3,7 +3,7 @@
 //
 // The runtime watches each socket with one epoll instance, on which an idle thread
 // waits. So each message wakes that thread, also where a goroutine polls the
-// socket itself (package spin): it finds nobody to wake and sleeps again. On two
+// socket itself (package spin): it finds no goroutine to wake and sleeps again. On two
 // processors that costs more than the message, and the thread competes with the
 // other end for its processor.
 //

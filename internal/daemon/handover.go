@@ -217,7 +217,8 @@ func (next *successor) letGo(d *Daemon, clients, workers *errgroup.Group, stopSe
 		}
 	}
 	stopServing()
-	hangs(within(clientsTimeout, "clients' requests", clients.Wait))
+	left := within(clientsTimeout, "clients' requests", clients.Wait)
+	hangs(left)
 	d.stack.Stay()
 	stopBelow()
 	hangs(within(closeTimeout, "work on the tiers", func() error {
@@ -236,6 +237,9 @@ func (next *successor) letGo(d *Daemon, clients, workers *errgroup.Group, stopSe
 	in := &inheritance{arena: d.arena.Renew(), directory: next.room}
 	next.room = nil
 	_, err := cpu.Save(d.cpu, in.directory)
+	if d.quarantine != nil && left == nil { // else a client that hangs may still add to it
+		_ = d.quarantine.Close() // its blocks are kept out of use from now on
+	}
 	if err == nil {
 		err = handover.Seal(in.directory)
 	}

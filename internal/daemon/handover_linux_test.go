@@ -248,7 +248,7 @@ func TestSuccessorFails(t *testing.T) {
 		"hangs": func(*testing.T, *fake) {},
 	}
 	cfg := handedConfig(t)
-	cfg.Upgrade.Timeout = time.Second
+	cfg.Upgrade.Timeout = 5 * time.Second // a real one has it too, at the end, on a busy machine
 	at := live(t, cfg, false)
 	c := connect(t, &cfg)
 	for n := range 3 {

@@ -10,7 +10,7 @@ import (
 	"github.com/kvstored/kvstored/internal/daemon"
 )
 
-// againstRunning says, as comments, what it would take to have the daemon that runs at the
+// againstRunning lists, as comments, the changes that would have the daemon that runs at the
 // admin.socket of a configuration run with that configuration.
 func againstRunning(ctx context.Context, w io.Writer, next *config.Config) error {
 	c := admin.NewClient(next.AdminSocket(), 0)

@@ -8,7 +8,7 @@ import (
 	"github.com/kvstored/kvstored/config"
 )
 
-// check --against-running says of each change what it costs, and changes nothing.
+// check --against-running says the cost of each change, and changes nothing.
 func TestAgainstRunning(t *testing.T) {
 	d := handOverDaemon(t, 256<<20)
 	running, err := config.Load(d.config, nil, config.Rules{})

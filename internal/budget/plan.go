@@ -17,7 +17,7 @@ const (
 	leastLimit = 160 << 20
 )
 
-// What is known of chunks gets three eighths of what the arena, the database and
+// The tables of chunks get three eighths of what the arena, the database and
 // the program leave, at most chunksMost and one part in chunksShare of all.
 const (
 	chunksMost  = 256 << 20

@@ -233,7 +233,7 @@ func come(t *testing.T, cfg *config.Config, to handover.Step) *fake {
 	return nil
 }
 
-// At whatever step a successor fails, the daemon goes on with all of DRAM.
+// At any step at which a successor fails, the daemon goes on with all of DRAM.
 func TestSuccessorFails(t *testing.T) {
 	steps := []handover.Step{handover.Hello, handover.Offer, handover.Ready, handover.Yours, handover.Prepared}
 	ways := map[string]func(t *testing.T, f *fake){

@@ -55,7 +55,7 @@ func (a *Answer) same(b *Answer) bool {
 	return a.Logits == b.Logits && slices.Equal(a.Tokens, b.Tokens)
 }
 
-// LoadedDaemon is a daemon that says what it loaded.
+// LoadedDaemon is a daemon that tells its loads.
 type LoadedDaemon interface {
 	Daemon
 	// FromDisk is how many bytes it has loaded from disk since its start.

@@ -114,7 +114,7 @@ func TestReceiveRefuses(t *testing.T) {
 	}
 }
 
-// A process of another user is at neither end, whatever the mode of the socket.
+// A process of another user is at neither end, though the mode of the socket admits it.
 func TestOtherUsersAreRefused(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can be another user")

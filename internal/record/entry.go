@@ -17,8 +17,13 @@ var (
 	ErrNewer = errors.New("record written by a newer version")
 )
 
-// EntryVersion is the layout that AppendEntry writes. Version 1 knew no headers.
-const EntryVersion = 2
+// EntryVersion is the newest layout of an entry. Version 1 knew no headers, version 2
+// no Dies. AppendEntry writes version 3 where an entry has that, so that a program that
+// does not know of it leaves the entry alone, and else version 2.
+const (
+	EntryVersion = 3
+	plainVersion = 2
+)
 
 // EntryBytes is the size of an encoded entry, without its key.
 const EntryBytes = 88
@@ -34,7 +39,8 @@ type Entry struct {
 	// Seq orders writes: of two entries that claim the same bytes of a
 	// segment the one with the higher Seq wrote last.
 	Seq     uint64
-	Created uint32 // Unix seconds
+	Created uint32 // Unix seconds; of one with Dies when its chunk was stored first, in any tier
+	Dies    uint32 // Unix seconds at which it is over; 0 = never
 	Used    uint32 // Unix seconds of the last known use
 	Hits    uint32
 	Extent  Extent // zero when Inline
@@ -63,7 +69,7 @@ const (
 //	0 version u8 · 1 flags u8 · 2 zero u16 · 4 depth u32 · 8 tokens u32 · 12 size u32
 //	16 parent [16] · 32 payload checksum u64 · 40 sequence u64
 //	48 created u32 · 52 used u32 · 56 hits u32 · 60 segment u32
-//	64 offset u64 · 72 extent bytes u32 · 76 zero u32
+//	64 offset u64 · 72 extent bytes u32 · 76 dies u32, of version 2 zero
 //	80 xxHash64 over the database key and the 80 bytes before
 //
 // Integers are little-endian.
@@ -77,7 +83,11 @@ func AppendEntry(dst []byte, e *Entry) []byte {
 		flags |= flagHeaded
 	}
 	le := binary.LittleEndian
-	dst = append(dst, EntryVersion, flags, 0, 0)
+	version := byte(plainVersion)
+	if e.Dies != 0 {
+		version = EntryVersion
+	}
+	dst = append(dst, version, flags, 0, 0)
 	dst = le.AppendUint32(dst, e.Depth)
 	dst = le.AppendUint32(dst, e.Tokens)
 	dst = le.AppendUint32(dst, e.Size)
@@ -90,7 +100,7 @@ func AppendEntry(dst []byte, e *Entry) []byte {
 	dst = le.AppendUint32(dst, e.Extent.Segment)
 	dst = le.AppendUint64(dst, uint64(e.Extent.Offset))
 	dst = le.AppendUint32(dst, e.Extent.Bytes)
-	dst = le.AppendUint32(dst, 0)
+	dst = le.AppendUint32(dst, e.Dies)
 	k := EntryKey(e.Key)
 	return le.AppendUint64(dst, checksum(k[:], dst[from:]))
 }
@@ -121,6 +131,10 @@ func DecodeEntry(e *Entry, k, v []byte) error {
 	e.Created = le.Uint32(v[48:])
 	e.Used = le.Uint32(v[52:])
 	e.Hits = le.Uint32(v[56:])
+	e.Dies = 0
+	if v[0] > plainVersion {
+		e.Dies = le.Uint32(v[76:])
+	}
 	e.Extent = Extent{Segment: le.Uint32(v[60:]), Offset: int64(le.Uint64(v[64:])), Bytes: le.Uint32(v[72:])}
 	return nil
 }

@@ -66,7 +66,7 @@ func (s *Sealer) sum(body []byte, to *[sha256.Size]byte) {
 //
 //	0 magic [8] · 8 free u8 · 9 zero [7] · 16 key: space [16], hash [16] · 48 parent [16]
 //	64 depth u32 · 68 tokens u32 · 72 size u32 · 76 segment u32 · 80 offset u64
-//	88 extent bytes u32 · 92 created u32 · 96 void u64 · 104 sequence u64 · 112 payload checksum u64 · 120 zero u64
+//	88 extent bytes u32 · 92 created u32 · 96 void u64 · 104 sequence u64 · 112 payload checksum u64 · 120 dies u32 · 124 zero u32
 //	128 HMAC-SHA-256 over the 128 bytes before
 //	2048 the same once more
 //
@@ -92,6 +92,7 @@ func (s *Sealer) Seal(page []byte, h *Header) {
 	le.PutUint64(b[96:], uint64(h.Void))
 	le.PutUint64(b[104:], h.Seq)
 	le.PutUint64(b[112:], h.Entry.Sum)
+	le.PutUint32(b[120:], h.Dies)
 	var sum [sha256.Size]byte
 	s.sum(b[:headerBody], &sum)
 	copy(b[headerBody:], sum[:])
@@ -121,6 +122,6 @@ func (s *Sealer) open(b []byte, segment uint32, offset int64, h *Header) bool {
 	h.Extent = Extent{Segment: le.Uint32(b[76:]), Offset: int64(le.Uint64(b[80:])), Bytes: le.Uint32(b[88:])}
 	h.Created, h.Used = le.Uint32(b[92:]), le.Uint32(b[92:])
 	h.Seq, h.Entry.Sum = le.Uint64(b[104:]), le.Uint64(b[112:])
-	h.Headed = true
+	h.Dies, h.Headed = le.Uint32(b[120:]), true
 	return h.Extent.Segment == segment && h.Extent.Offset == offset
 }

@@ -52,11 +52,35 @@ const (
 	goldenSum  uint64 = 0x6bfc046ac0984b53
 )
 
+// TestAgedEntryGolden: an entry that has a time at which it is over is of version 3,
+// the bytes of which stay as they are; one of version 2 has none, whatever is in those
+// bytes.
+func TestAgedEntryGolden(t *testing.T) {
+	golden := "03" + goldenRest[:len(goldenRest)-8] + "80175565"
+	e := sample()
+	e.Dies = 1_700_075_392
+	v := AppendEntry(nil, &e)
+	if got := hex.EncodeToString(v[:80]); got != golden {
+		t.Fatalf("layout changed:\n got %s\nwant %s", got, golden)
+	}
+	k := EntryKey(e.Key)
+	var got Entry
+	if err := DecodeEntry(&got, k[:], v); err != nil || got != e {
+		t.Fatalf("got %+v, %v; want %+v", got, err, e)
+	}
+	v[0] = plainVersion
+	v = binary.LittleEndian.AppendUint64(v[:80], checksum(k[:], v[:80]))
+	e.Dies = 0
+	if err := DecodeEntry(&got, k[:], v); err != nil || got != e {
+		t.Fatalf("of version 2: got %+v, %v; want %+v", got, err, e)
+	}
+}
+
 // A header is read where it was written, with the secret it was written with,
 // also when one copy of it is damaged, and nowhere else.
 func TestHeader(t *testing.T) {
 	e := sample()
-	e.Headed, e.Used, e.Hits = true, e.Created, 0
+	e.Headed, e.Used, e.Hits, e.Dies = true, e.Created, 0, e.Created+3600
 	want := Header{Entry: e, Void: 1 << 30}
 	s, page := NewSealer(make([]byte, SecretBytes)), make([]byte, HeaderBytes)
 	s.Seal(page, &want)

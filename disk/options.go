@@ -10,6 +10,7 @@ import (
 	"github.com/kvstored/kvstored/disk/internal/filesystem"
 	"github.com/kvstored/kvstored/disk/internal/folders"
 	"github.com/kvstored/kvstored/disk/internal/metadata"
+	"github.com/kvstored/kvstored/internal/age"
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/extent"
 	"github.com/kvstored/kvstored/internal/ledger"
@@ -76,6 +77,9 @@ type Options struct {
 	// Awaited says that folders in use are those of a process that is about to let go of
 	// them: Keep takes that for trouble.
 	Awaited bool
+	// Ages says which entries have a bound on their age, and is told of those that an
+	// earlier process left; nil: none has.
+	Ages *age.Book
 
 	Log zerolog.Logger
 }

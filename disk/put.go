@@ -98,6 +98,9 @@ func (t *Tier) store(ctx context.Context, id ledger.ID, e tier.Entry, tried []*v
 		Key: e.Key, Parent: e.Parent, Depth: e.Depth, Tokens: e.Tokens, Size: e.Size, Sum: e.Block.Sum(),
 		Created: at, Used: at,
 	}
+	if s := t.o.Ages.Of(e.Key); s.Bounded() {
+		w.entry.Created, w.entry.Dies = s.Born, s.Dies
+	}
 	w.Block = e.Block
 	w.key = record.EntryKey(e.Key)
 	inline := int64(e.Size) <= t.o.InlineMax

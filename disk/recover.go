@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/disk/internal/metadata"
+	"github.com/kvstored/kvstored/internal/age"
 	"github.com/kvstored/kvstored/internal/extent"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/record"
@@ -308,6 +309,7 @@ func (r *recovery) emit(entries []record.Entry, emit func([]tier.Record)) {
 		if !t.Has(e.Key) {
 			continue
 		}
+		t.o.Ages.Found(e.Key, stampOf(e)) // before the index has it
 		out = append(out, tier.Record{Key: e.Key, Parent: e.Parent, Depth: e.Depth, Tokens: e.Tokens, Size: e.Size, Sum: e.Sum})
 		if len(out) == emitBatch {
 			emit(out)
@@ -318,6 +320,9 @@ func (r *recovery) emit(entries []record.Entry, emit func([]tier.Record)) {
 		emit(out)
 	}
 }
+
+// stampOf is what a record says of the age of its entry.
+func stampOf(e *record.Entry) age.Stamp { return age.Stamp{Born: e.Created, Dies: e.Dies} }
 
 // valueOf is the value of an entry in the ledger: its packed location, or
 // inlined, and its checksum.

@@ -257,6 +257,9 @@ func (t *Tier) unscanned(ctx context.Context, k key.Key, e *record.Entry) (bool,
 	if err != nil {
 		return false, err
 	}
+	if got.found {
+		t.o.Ages.Found(k, stampOf(&got.Entry))
+	}
 	if e != nil {
 		*e = got.Entry
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
+	"github.com/kvstored/kvstored/internal/age"
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/bulk"
 	"github.com/kvstored/kvstored/key"
@@ -64,12 +65,12 @@ func (t *Tier) fetch(ctx context.Context, api *s3.Client, k key.Key, a tier.Allo
 	}
 	defer done()
 	defer out.Body.Close()
-	r, err := parseMetadata(out.Metadata)
+	r, stamp, err := parseMetadata(out.Metadata)
 	switch {
 	case err != nil || r.Key != k:
 		// Its owner may want it: it is left alone.
 		return arena.Block{}, &Error{Op: "get", Err: fmt.Errorf("%w: %w", tier.ErrNotFound, errForeign)}
-	case t.expired(out.LastModified):
+	case t.expired(out.LastModified) || !t.alive(k, stamp, out.LastModified):
 		return arena.Block{}, &Error{Op: "get", Err: tier.ErrNotFound}
 	case out.ContentLength != nil && *out.ContentLength != int64(r.Size):
 		return arena.Block{}, &Error{Op: "get", Err: fmt.Errorf("%w: %w", tier.ErrCorrupt, errLength)}
@@ -228,7 +229,22 @@ func (t *Tier) head(ctx context.Context, d direction, k key.Key) (out *s3.HeadOb
 	case t.expired(out.LastModified):
 		return nil, nil
 	}
+	if _, stamp, err := parseMetadata(out.Metadata); err == nil && !t.alive(k, stamp, out.LastModified) {
+		return nil, nil
+	}
 	return out, nil
+}
+
+// alive tells the book of ages of an object, and reports whether it may be used. One
+// without a stamp counts from when it was put. One of a clock that is ahead of ours is
+// left alone: whose clock is wrong cannot be told.
+func (t *Tier) alive(k key.Key, s age.Stamp, modified *time.Time) bool {
+	if !s.Bounded() {
+		if s.Born = t.o.Ages.Now(); modified != nil {
+			s.Born = uint32(modified.Unix())
+		}
+	}
+	return !t.o.Ages.Ahead(s) && t.o.Ages.Found(k, s)
 }
 
 // expired reports whether an object is older than the ttl.

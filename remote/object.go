@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/kvstored/kvstored/internal/age"
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -24,6 +25,8 @@ const (
 	metaTokens = "kvstored-tokens"
 	metaSize   = "kvstored-size"
 	metaSum    = "kvstored-xxh3" // hex, 16 digits
+	metaBorn   = "kvstored-born" // Unix seconds, of a chunk with a bound on its age
+	metaDies   = "kvstored-dies" // so too
 )
 
 // names makes and reads the names of objects below a prefix.
@@ -56,10 +59,10 @@ func unhex(dst []byte, s string) bool {
 	return err == nil
 }
 
-// metadata is the record of an object.
-func metadata(r *tier.Record) map[string]string {
+// metadata is the record of an object, and its stamp where it has one.
+func metadata(r *tier.Record, s age.Stamp) map[string]string {
 	decimal := func(n uint32) string { return strconv.FormatUint(uint64(n), 10) }
-	return map[string]string{
+	m := map[string]string{
 		metaSpace:  hex.EncodeToString(r.Key.Space[:]),
 		metaHash:   hex.EncodeToString(r.Key.Hash[:]),
 		metaParent: hex.EncodeToString(r.Parent[:]),
@@ -68,34 +71,62 @@ func metadata(r *tier.Record) map[string]string {
 		metaSize:   decimal(r.Size),
 		metaSum:    fmt.Sprintf("%016x", r.Sum),
 	}
+	if s.Bounded() {
+		m[metaBorn], m[metaDies] = decimal(s.Born), decimal(s.Dies)
+	}
+	return m
 }
 
 // errForeign is an object that kvstored did not write, or not under this name.
 var errForeign = errors.New("not a chunk of kvstored's")
 
-// parseMetadata reads a record back. Stores may change the case of names.
-func parseMetadata(meta map[string]string) (r tier.Record, err error) {
+// parseMetadata reads a record and a stamp back. Stores may change the case of names.
+func parseMetadata(meta map[string]string) (r tier.Record, s age.Stamp, err error) {
 	m := make(map[string]string, len(meta))
 	for name, v := range meta {
 		m[strings.ToLower(name)] = v
 	}
+	if s, err = parseStamp(m); err != nil {
+		return r, s, err
+	}
 	for name, dst := range map[string][]byte{metaSpace: r.Key.Space[:], metaHash: r.Key.Hash[:], metaParent: r.Parent[:]} {
 		if !unhex(dst, m[name]) {
-			return r, fmt.Errorf("metadata %s: %w", name, errForeign)
+			return r, s, fmt.Errorf("metadata %s: %w", name, errForeign)
 		}
 	}
 	for name, dst := range map[string]*uint32{metaDepth: &r.Depth, metaTokens: &r.Tokens, metaSize: &r.Size} {
 		n, err := strconv.ParseUint(m[name], 10, 32)
 		if err != nil {
-			return r, fmt.Errorf("metadata %s: %w", name, errForeign)
+			return r, s, fmt.Errorf("metadata %s: %w", name, errForeign)
 		}
 		*dst = uint32(n)
 	}
 	if r.Sum, err = strconv.ParseUint(m[metaSum], 16, 64); err != nil || len(m[metaSum]) != 16 {
-		return r, fmt.Errorf("metadata %s: %w", metaSum, errForeign)
+		return r, s, fmt.Errorf("metadata %s: %w", metaSum, errForeign)
 	}
 	if r.Size == 0 || r.Size > arena.MaxPayload {
-		return r, fmt.Errorf("a payload of %d bytes: %w", r.Size, errForeign)
+		return r, s, fmt.Errorf("a payload of %d bytes: %w", r.Size, errForeign)
 	}
-	return r, nil
+	return r, s, nil
+}
+
+// parseStamp reads the stamp of an object; one that is half there, or no stamp, is an
+// error, for nothing says then until when the object may be used.
+func parseStamp(m map[string]string) (s age.Stamp, err error) {
+	born, isBorn := m[metaBorn]
+	dies, has := m[metaDies]
+	if !has && !isBorn {
+		return s, nil
+	}
+	for _, n := range []struct {
+		text string
+		to   *uint32
+	}{{born, &s.Born}, {dies, &s.Dies}} {
+		v, err := strconv.ParseUint(n.text, 10, 32)
+		if err != nil || v == 0 {
+			return s, fmt.Errorf("metadata %s %.20q, %s %.20q: %w", metaBorn, born, metaDies, dies, errForeign)
+		}
+		*n.to = uint32(v)
+	}
+	return s, nil
 }

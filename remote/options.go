@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"github.com/kvstored/kvstored/internal/age"
 )
 
 // Defaults for what Options leaves zero.
@@ -37,6 +39,9 @@ type Options struct {
 	Timeout     time.Duration // of one request; default 10 s
 	TTL         time.Duration // age at which objects count as absent; 0 = never
 	List        bool          // Run reads the names of all objects
+	// Ages says which chunks have a bound on their age, and is told of those that
+	// others have stored; nil: none has.
+	Ages *age.Book
 
 	Log zerolog.Logger
 

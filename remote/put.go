@@ -58,7 +58,7 @@ func (t *Tier) present(ctx context.Context, e *tier.Entry) (bool, error) {
 	if out == nil || err != nil {
 		return false, err
 	}
-	r, err := parseMetadata(out.Metadata)
+	r, _, err := parseMetadata(out.Metadata)
 	length := int64(r.Size)
 	if out.ContentLength != nil {
 		length = *out.ContentLength
@@ -97,7 +97,7 @@ func (t *Tier) send(ctx context.Context, e *tier.Entry, ifNone bool) error {
 	err := t.request(ctx, write, func(ctx context.Context, api *s3.Client) error {
 		body := &body{p: e.Block.Bytes()}
 		in := &s3.PutObjectInput{
-			Bucket: &t.o.Bucket, Key: aws.String(t.names.object(e.Key)), Metadata: metadata(&e.Record),
+			Bucket: &t.o.Bucket, Key: aws.String(t.names.object(e.Key)), Metadata: metadata(&e.Record, t.o.Ages.Of(e.Key)),
 			Body: body, ContentLength: aws.Int64(int64(e.Size)), ContentType: aws.String("application/octet-stream"),
 		}
 		if ifNone {

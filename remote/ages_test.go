@@ -1,0 +1,133 @@
+package remote
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+
+	"github.com/kvstored/kvstored/internal/age"
+	"github.com/kvstored/kvstored/internal/s3test"
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier"
+	"github.com/kvstored/kvstored/tier/tiertest"
+)
+
+// stamped puts chunk i of c with a stamp, as a host with another clock would.
+func stamped(t *testing.T, r *Tier, m tiertest.Allocator, c *key.Chain, i int, s age.Stamp) {
+	t.Helper()
+	e := tiertest.NewEntry(t, m.Arena, c, i, 4*kib)
+	defer e.Block.Release()
+	write := kind{op: "put", count: &r.count.puts, direction: writes, bytes: int(e.Size)}
+	if err := r.request(t.Context(), write, func(ctx context.Context, api *s3.Client) error {
+		_, err := api.PutObject(ctx, &s3.PutObjectInput{
+			Bucket: &r.o.Bucket, Key: aws.String(r.names.object(e.Key)), Metadata: metadata(&e.Record, s), Body: bytes.NewReader(e.Block.Bytes()),
+		})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestAgesOfTwoHosts: what one host stores with a bound the other does not use longer;
+// it finds out by asking, or by reading. What is over gives way to the same chunk anew.
+func TestAgesOfTwoHosts(t *testing.T) {
+	server := s3test.Run(t)
+	m := memory(t, mib)
+	host := func() *Tier {
+		o := testOptions(server.Endpoint)
+		o.Ages = age.New()
+		return connect(t, o)
+	}
+	a, c := host(), tiertest.Chain(1, 4)
+	now := uint32(time.Now().Unix())
+	alive, over, ahead := age.Stamp{Born: now - 10, Dies: now + 3600}, age.Stamp{Born: now - 100, Dies: now}, age.Stamp{Born: now + 3600, Dies: now + 7200}
+	stamped(t, a, m, c, 0, alive)
+	stamped(t, a, m, c, 1, over)
+	stamped(t, a, m, c, 2, ahead)
+	put(t, a, m, c, 3, 4, 4*kib)
+
+	for name, ask := range map[string]func(b *Tier, i int) bool{
+		"asked": func(b *Tier, i int) bool {
+			have := make([]bool, 1)
+			if err := b.Contains(t.Context(), []key.Key{c.Key(i)}, have); err != nil {
+				t.Fatal(err)
+			}
+			return have[0]
+		},
+		"read": func(b *Tier, i int) bool {
+			err := get(t, b, m, c.Key(i))
+			if err != nil && !errors.Is(err, tier.ErrNotFound) {
+				t.Fatal(err)
+			}
+			return err == nil
+		},
+	} {
+		b := host()
+		for i, want := range []bool{true, false, false, true} {
+			if got := ask(b, i); got != want {
+				t.Errorf("%s: chunk %d is there: %t, want %t", name, i, got, want)
+			}
+		}
+		if got := b.o.Ages.Of(c.Key(0)); got != alive {
+			t.Errorf("%s: %+v, want %+v", name, got, alive)
+		}
+		if got := b.o.Ages.Of(c.Key(2)); got.Bounded() {
+			t.Errorf("%s: a chunk of a clock that is ahead is to be removed: %+v", name, got)
+		}
+		if ks, _ := b.o.Ages.Due(8); len(ks) > 1 || len(ks) == 1 && ks[0] != c.Key(1) {
+			t.Errorf("%s: due: %v", name, ks)
+		}
+	}
+
+	b := host()
+	b.o.Ages.Stored(c.Space, []key.Hash{c.Hashes[1]}, time.Hour)
+	fresh := b.o.Ages.Of(c.Key(1))
+	put(t, b, m, c, 1, 2, 4*kib)
+	d := host()
+	if err := get(t, d, m, c.Key(1)); err != nil || d.o.Ages.Of(c.Key(1)) != fresh {
+		t.Errorf("stored anew: %v, %+v, want %+v", err, d.o.Ages.Of(c.Key(1)), fresh)
+	}
+
+	// Without a stamp an object counts from when it was put.
+	e := host()
+	e.o.Ages.Open(c.Space, time.Hour)
+	if err := get(t, e, m, c.Key(3)); err != nil {
+		t.Error(err)
+	}
+	if s := e.o.Ages.Of(c.Key(3)); s.Dies != s.Born+3600 || s.Born+60 < now || s.Born > now+60 {
+		t.Errorf("%+v at %d", s, now)
+	}
+}
+
+// TestStampOfAnObject: half a stamp, or none that can be one, makes an object foreign.
+func TestStampOfAnObject(t *testing.T) {
+	c := tiertest.Chain(1, 1)
+	r := tier.Record{Key: c.Key(0), Tokens: 1, Size: 5, Sum: 7}
+	stamp := age.Stamp{Born: 100, Dies: 100}
+	m := metadata(&r, stamp)
+	if got, s, err := parseMetadata(m); err != nil || got != r || s != stamp {
+		t.Errorf("%+v, %+v, %v", got, s, err)
+	}
+	for name, change := range map[string]func(m map[string]string){
+		"no birth": func(m map[string]string) { delete(m, metaBorn) },
+		"no end":   func(m map[string]string) { delete(m, metaDies) },
+		"negative": func(m map[string]string) { m[metaDies] = "-1" },
+		"zero":     func(m map[string]string) { m[metaDies] = "0" },
+		"a date":   func(m map[string]string) { m[metaBorn] = "2026-11-24" },
+		"too late": func(m map[string]string) { m[metaDies] = "4294967296" },
+	} {
+		m := metadata(&r, stamp)
+		change(m)
+		if _, _, err := parseMetadata(m); !errors.Is(err, errForeign) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, s, err := parseMetadata(metadata(&r, age.Stamp{})); err != nil || s.Bounded() {
+		t.Errorf("without a stamp: %+v, %v", s, err)
+	}
+}

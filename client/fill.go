@@ -33,6 +33,9 @@ type ReserveOptions struct {
 	// with fewer slots; chunks stored then may be evicted before they are
 	// written below.
 	Wait time.Duration
+	// MaxAge is how long what is stored may stay in any tier, in whole seconds from its
+	// Commit; 0 leaves it to the daemon. Chunks that are there already keep their own.
+	MaxAge time.Duration
 	// Sums are checksums (XXH3-64) of the payloads of some slots, by slot, at
 	// most 4,096. The daemon compares them with the stored payloads: see
 	// Fill.Differ. Not without shared memory.
@@ -50,6 +53,7 @@ type Fill struct {
 	id     uint64 // 0: nothing was granted, so that the daemon keeps no fill
 	prompt Prompt
 	first  int
+	maxAge uint32 // seconds, of what is lent
 	reason Reason
 	slots  []wire.Slot
 	differ []int
@@ -87,7 +91,10 @@ func (f *Fill) reserve(ctx context.Context, o ReserveOptions, leads bool) error 
 		}
 		return f.lend(ctx, o, sizes)
 	}
-	req := wire.ReserveRequest{Groups: groupsOf(o.Groups), Every: uint32(o.Every), First: uint32(o.First), Count: uint32(o.Count), Sizes: wire.ViewU32s(sizes), Deadline: after(o.Wait)}
+	req := wire.ReserveRequest{
+		Groups: groupsOf(o.Groups), Every: uint32(o.Every), First: uint32(o.First), Count: uint32(o.Count), Sizes: wire.ViewU32s(sizes),
+		Deadline: after(o.Wait), MaxAge: seconds(o.MaxAge),
+	}
 	for slot, sum := range o.Sums {
 		req.Sums = req.Sums.Add(wire.Sum{Slot: uint32(slot), Sum: sum})
 	}
@@ -105,6 +112,9 @@ func (f *Fill) reserve(ctx context.Context, o ReserveOptions, leads bool) error 
 	})
 }
 
+// seconds is the whole seconds of an age that sizes has checked.
+func seconds(d time.Duration) uint32 { return uint32(d / time.Second) }
+
 // sizes checks what cannot be said on the wire.
 func (c *Client) sizes(o *ReserveOptions) ([]uint32, error) {
 	if o.First < 0 || o.Count < 0 {
@@ -112,6 +122,9 @@ func (c *Client) sizes(o *ReserveOptions) ([]uint32, error) {
 	}
 	if o.Every < 0 || int64(o.Every) > math.MaxUint32 {
 		return nil, refuse("reserve", ErrBadRequest, "every %d tokens: use a positive number, or 0 for none", o.Every)
+	}
+	if o.MaxAge != 0 && (o.MaxAge < time.Second || o.MaxAge/time.Second > math.MaxUint32) {
+		return nil, refuse("reserve", ErrBadRequest, "a max age of %v: use 1 s to 136 years, or 0 for none", o.MaxAge)
 	}
 	if len(o.Sizes) > 0 {
 		return o.Sizes, nil

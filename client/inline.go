@@ -106,14 +106,13 @@ func (c *Client) Put(ctx context.Context, p Prompt, first int, payloads [][]byte
 	if first < 0 {
 		return nil, refuse("put", ErrBadRequest, "first %d: use numbers from 0", first)
 	}
-	return c.put(ctx, &p, first, payloads, nil)
+	return c.put(ctx, &p, wire.PutRequest{First: uint32(first)}, payloads, nil)
 }
 
-// put sends as many requests as the payloads need, one after the other, and
+// put sends as many requests as req as the payloads need, one after the other, and
 // appends the results to out.
-func (c *Client) put(ctx context.Context, p *Prompt, first int, payloads [][]byte, out []Stored) ([]Stored, error) {
-	ch, err := c.chain(wire.OpPut, p)
-	if err != nil {
+func (c *Client) put(ctx context.Context, p *Prompt, req wire.PutRequest, payloads [][]byte, out []Stored) (_ []Stored, err error) {
+	if req.Chain, err = c.chain(wire.OpPut, p); err != nil {
 		return out, err
 	}
 	for len(payloads) > 0 {
@@ -122,14 +121,14 @@ func (c *Client) put(ctx context.Context, p *Prompt, first int, payloads [][]byt
 		for i := range sizes {
 			sizes[i] = uint32(len(payloads[i]))
 		}
-		req := wire.PutRequest{Chain: ch, First: uint32(first), Sizes: wire.ViewU32s(sizes), PayloadBytes: sum(payloads[:n])}
+		req.Sizes, req.PayloadBytes = wire.ViewU32s(sizes), sum(payloads[:n])
 		err := c.link.exchange(ctx, &message{
 			op: wire.OpPut, head: req.AppendHead, payloads: payloads[:n], take: takeResults(&out, n),
 		})
 		if err != nil {
 			return out, err
 		}
-		first, payloads = first+n, payloads[n:]
+		req.First, payloads = req.First+uint32(n), payloads[n:]
 	}
 	return out, nil
 }

@@ -18,6 +18,7 @@ func (f *Fill) lend(ctx context.Context, o ReserveOptions, sizes []uint32) error
 	if err != nil {
 		return err
 	}
+	f.maxAge = seconds(o.MaxAge)
 	f.slots = make([]wire.Slot, n)
 	f.mu.local = make([][]byte, n)
 	f.mu.over = make([]bool, n)
@@ -81,7 +82,7 @@ func (f *Fill) send(ctx context.Context, first, n int, out []Stored) ([]Stored, 
 			continue
 		}
 		var err error
-		if out, err = f.c.put(ctx, &f.prompt, f.first+i, run, out); err != nil {
+		if out, err = f.c.put(ctx, &f.prompt, wire.PutRequest{First: uint32(f.first + i), MaxAge: f.maxAge}, run, out); err != nil {
 			return out, err
 		}
 		i += len(run)

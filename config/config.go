@@ -147,15 +147,20 @@ type Budget struct {
 // protect together; the rest is always evictable, so that puts go on.
 const MaxProtected = 0.8
 
-// Space is a quota and a priority for the spaces whose model it matches. The
-// first rule that matches counts, and its spaces share the quota.
+// Space is a quota, a priority and a largest age for the spaces whose model it
+// matches. The first rule that matches counts, and its spaces share the quota.
 type Space struct {
 	// The whole model name; * is any run of characters, slashes too, ? any one.
 	Match string `yaml:"match"`
 	// Most bytes of all spaces under this rule, in DRAM and on disk each.
-	Quota Bytes `yaml:"quota" range:"64MiB.."`
-	// How often a chunk is spared when its turn to be evicted has come.
+	// 0, or left out: as much as there is room for.
+	Quota Bytes `yaml:"quota" range:"0,64MiB.."`
+	// How often a chunk is spared when its turn to be evicted has come. Only
+	// beside a quota.
 	Priority int `yaml:"priority" range:"0..3"`
+	// How long a chunk may stay, in every tier, from when it was stored on, in
+	// whole seconds. 0s: for ever.
+	MaxAge time.Duration `yaml:"max_age" range:"0s..87600h"`
 }
 
 // Log is the daemon's own log, on standard error.

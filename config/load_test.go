@@ -309,6 +309,16 @@ f.yaml:4:37: spaces[2].priority: want 0 to 3, how often a chunk is spared when i
 f.yaml:5:11: spaces[3].match: "b" is in an earlier rule, which counts; remove one`,
 		},
 		{
+			name: "ages of chunks",
+			file: "spaces:\n- {match: a, max_age: 1d}\n- {match: b, max_age: 90}\n- {match: c, max_age: -1h}\n- {match: d, max_age: 500ms}\n- {match: e, max_age: 100000h}\n- {match: f, max_age: 1h, priority: 1}\n",
+			want: `f.yaml:2:23: spaces[0].max_age: "1d" is not a duration; write a number with a unit, such as 25us, 10s or 5m
+f.yaml:3:23: spaces[1].max_age: "90" is not a duration; write a number with a unit, such as 25us, 10s or 5m
+f.yaml:4:23: spaces[2].max_age: want whole seconds up to 87600h, 0s for any age, not -1h
+f.yaml:5:23: spaces[3].max_age: want whole seconds up to 87600h, 0s for any age, not 500ms
+f.yaml:6:23: spaces[4].max_age: want whole seconds up to 87600h, 0s for any age, not 100000h
+f.yaml:7:37: spaces[5].priority: spares chunks of spaces with a quota; add one, or remove it`,
+		},
+		{
 			name: "front ends",
 			file: "listen:\n  resp: [\"0.0.0.0:6379\", run/resp.sock, \"127.0.0.1:6380\", /run/resp.sock]\n  lm: \":65432\"\n",
 			want: `

@@ -23,6 +23,8 @@ const (
 
 	// maxPriority is the most that spaces[].priority can be.
 	maxPriority = 3
+	// maxAge is the most that spaces[].max_age can be: ten years.
+	maxAge = 10 * 365 * 24 * time.Hour
 	// maxIODepth is far beyond what any device gains from requests of 1 MiB.
 	maxIODepth = 64
 	// maxSpin bounds what an idle client may cost in processor time.
@@ -329,7 +331,15 @@ func (c *checker) spaces() {
 			c.fail(path+".match", "%q is in an earlier rule, which counts; remove one", s.Match)
 		}
 		seen[s.Match] = true
-		c.size(path+".quota", s.Quota, maxPayload)
+		if s.Quota != 0 {
+			c.size(path+".quota", s.Quota, maxPayload)
+		}
+		if s.MaxAge < 0 || s.MaxAge > maxAge || s.MaxAge%time.Second != 0 {
+			c.fail(path+".max_age", "want whole seconds up to %s, 0s for any age, not %s", durationText(maxAge), durationText(s.MaxAge))
+		}
+		if s.Priority > 0 && s.Quota == 0 {
+			c.fail(path+".priority", "spares chunks of spaces with a quota; add one, or remove it")
+		}
 		if s.Priority < 0 || s.Priority > maxPriority {
 			c.fail(path+".priority", "want 0 to %d, how often a chunk is spared when it would go, not %d", maxPriority, s.Priority)
 		}

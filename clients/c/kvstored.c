@@ -33,7 +33,7 @@ enum {
 };
 enum { FORM_TOKENS = 0, FORM_HASHES = 1, FORM_REF = 2, FORM_KEPT = 3, FORM_NONE = 4 };
 enum { CHAIN_SAVE_UNFULL = 1, CHAIN_ALONE = 2 };
-enum { OPTION_DEADLINE = 1, OPTION_HELLO_SPACE = 0x8002, OPTION_CRITICAL = 0x8000, ERROR_LIMIT = 1 };
+enum { OPTION_DEADLINE = 1, OPTION_MAX_AGE = 0x800b, OPTION_HELLO_SPACE = 0x8002, OPTION_CRITICAL = 0x8000, ERROR_LIMIT = 1 };
 enum { HEADER = 16, MAX_BODY = 75497472, MAX_TAGS = 32, MAX_CHUNKS = 1048576, MAX_DESCRIPTORS = 8 };
 
 #define DEFAULT_TIMEOUT_MS 10000u
@@ -136,15 +136,18 @@ static void out_options(struct out *o, uint32_t n) {
 }
 
 /* The options of a request that may have a deadline; 0 is none. */
+static void out_option(struct out *o, uint16_t tag, uint32_t value) {
+  if (value == 0) return;
+  out_u16(o, tag);
+  out_u16(o, 0);
+  out_u32(o, 4);
+  out_u32(o, value);
+  out_pad(o);
+}
+
 static void out_deadline(struct out *o, uint32_t ms) {
   out_options(o, ms != 0);
-  if (ms != 0) {
-    out_u16(o, OPTION_DEADLINE);
-    out_u16(o, 0);
-    out_u32(o, 4);
-    out_u32(o, ms);
-    out_pad(o);
-  }
+  out_option(o, OPTION_DEADLINE, ms);
 }
 
 /* ---- bytes in ---- */
@@ -1420,7 +1423,9 @@ int kvs_reserve(kvs_client *c, const kvs_prompt *prompt, const kvs_wish *wish, k
   out_u32(o, wish->count);
   out_u64(o, wish->flags); /* u8, 7 of 0 */
   out_u32s(o, wish->sizes, wish->n_sizes);
-  out_deadline(o, wish->deadline_ms);
+  out_options(o, (wish->deadline_ms != 0) + (wish->max_age_s != 0));
+  out_option(o, OPTION_DEADLINE, wish->deadline_ms);
+  out_option(o, OPTION_MAX_AGE, wish->max_age_s);
   struct in i;
   struct slots s;
   code = call(c, OP_RESERVE, wish->deadline_ms, &i);

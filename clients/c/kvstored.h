@@ -290,6 +290,7 @@ typedef struct kvs_wish {
   size_t n_sizes;
   unsigned flags;       /* KVS_ALL_OR_NOTHING, KVS_NO_EVICT */
   uint32_t deadline_ms; /* how long to wait for room; 0: not at all */
+  uint32_t max_age_s;   /* how long it may stay in any tier, from its commit; 0: as configured */
 } kvs_wish;
 
 /* Asks for room. *fill is the caller's until kvs_fill_free. Needs put mode 1 or

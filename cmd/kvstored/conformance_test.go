@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/key"
@@ -93,7 +94,11 @@ func (s *script) run(step []string) (string, error) {
 	case "kept":
 		s.prompts[a[0]] = s.prompts[a[1]].Kept()
 	case "store", "abandon":
-		return s.store(p, number(a[1]), a[2], step[0] == "store")
+		return s.store(p, number(a[1]), a[2], 0, step[0] == "store")
+	case "aged":
+		return s.store(p, number(a[1]), a[2], time.Duration(number(a[3]))*time.Second, true)
+	case "over":
+		return "", s.over(p)
 	case "put":
 		results, err := s.c.Put(s.ctx, p, number(a[1]), payloads(p, number(a[1]), a[2]))
 		return resultNames(results), err
@@ -150,8 +155,21 @@ func (s *script) hashes(space string, seed byte, first, n int) client.Prompt {
 	return p
 }
 
-func (s *script) store(p client.Prompt, first int, sizes string, commit bool) (string, error) {
-	o := client.ReserveOptions{First: first, Sizes: numbers(sizes), Count: len(numbers(sizes))}
+// over returns when nothing of a prompt is found any more.
+func (s *script) over(p client.Prompt) error {
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		m, err := s.c.Lookup(s.ctx, p, 0)
+		switch {
+		case err != nil || m.Total.Chunks == 0:
+			return err
+		case time.Now().After(end):
+			return fmt.Errorf("%d chunks are still found", m.Total.Chunks)
+		}
+	}
+}
+
+func (s *script) store(p client.Prompt, first int, sizes string, maxAge time.Duration, commit bool) (string, error) {
+	o := client.ReserveOptions{First: first, Sizes: numbers(sizes), Count: len(numbers(sizes)), MaxAge: maxAge}
 	fill, err := s.c.Reserve(s.ctx, p, o)
 	if err != nil {
 		return "", err

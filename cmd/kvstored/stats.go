@@ -39,6 +39,8 @@ type statsView struct {
 		Recovering     bool                   `json:"recovering"`
 		Chunks         int64                  `json:"chunks"`
 		ProtectedBytes int64                  `json:"protected_bytes"`
+		Aged           int64                  `json:"chunks_with_age"`
+		AgedOut        uint64                 `json:"chunks_aged_out"`
 		ClassBytes     map[string]int64       `json:"class_bytes"`
 		Tiers          map[string]tierView    `json:"tiers"`
 		Written        map[string]writtenView `json:"written"`
@@ -247,10 +249,18 @@ func (v *statsView) printRest(w io.Writer) {
 		}
 	}
 	v.quotas(&l)
+	v.ages(&l)
 	v.disk(&l)
 	v.remote(&l)
 	v.fronts(&l)
 	l.print(w, "")
+}
+
+// ages is how many chunks have a bound on their age.
+func (v *statsView) ages(l *list) {
+	if n, out := v.Store.Aged, v.Store.AgedOut; n > 0 || out > 0 {
+		l.row("ages", "%s with a largest age; %s removed because of it", human.Plural(n, "chunk"), human.Count(out))
+	}
 }
 
 // quotas is what spaces under a quota have of each tier.

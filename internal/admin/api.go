@@ -86,9 +86,10 @@ type Space struct {
 	Chunks      int64   `json:"chunks"` // known, in any tier
 	HotBytes    int64   `json:"dram_bytes"`
 	DiskBytes   int64   `json:"disk_bytes"`
-	Connections uint32  `json:"connections"`     // that have it open
-	Front       string  `json:"front,omitempty"` // the front end whose values these are
-	Opened      *Opened `json:"opened"`          // null: not since the daemon started
+	MaxAge      float64 `json:"max_age_seconds,omitempty"` // of its chunks, while it is open; 0: any
+	Connections uint32  `json:"connections"`               // that have it open
+	Front       string  `json:"front,omitempty"`           // the front end whose values these are
+	Opened      *Opened `json:"opened"`                    // null: not since the daemon started
 }
 
 // Opened is as what a space was opened, but for its salt.

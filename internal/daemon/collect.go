@@ -65,6 +65,9 @@ var (
 	descClass        = desc("budget_bytes", "Bytes in DRAM held, by what for.", "class")
 	descCorrupt      = desc("corrupt_total", "Chunks dropped because their bytes were wrong.", "tier")
 
+	descAged    = desc("aged_chunks", "Chunks with a bound on their age.")
+	descAgedOut = desc("aged_out_total", "Chunks removed because they had become as old as they may.")
+
 	descMismatches = desc("mismatches_total", "Payloads and records that were not what was stored, by where that was found.", "place")
 
 	descEntries     = desc("tier_entries", "Chunks in a tier.", "tier")
@@ -190,6 +193,8 @@ func collectStore(s *StoreStats, gauge gaugeFunc, counter counterFunc) {
 	gauge(descPlaceholders, float64(s.Placeholders))
 	gauge(descIndexBytes, float64(s.IndexBytes))
 	gauge(descProtected, float64(s.ProtectedBytes))
+	gauge(descAged, float64(s.Aged))
+	counter(descAgedOut, s.AgedOut)
 	for class, n := range s.ClassBytes {
 		gauge(descClass, float64(n), class)
 	}

@@ -159,7 +159,7 @@ func (d *Daemon) makeStack() error {
 	}
 	o := stack.Options{
 		Hot: d.cpu, Write: stack.WriteOptions{Mode: mode, MinHits: d.cfg.Write.MinHits},
-		Settings: stackSettings(&d.cfg), Quotas: quotas(d.cfg.Spaces), Events: d.events.log, Log: d.log.With().Str("component", "stack").Logger(),
+		Settings: stackSettings(&d.cfg), Quotas: quotas(d.cfg.Spaces), Ages: d.ages, Events: d.events.log, Log: d.log.With().Str("component", "stack").Logger(),
 	}
 	if d.disk != nil { // a nil *disk.Keeper would be a tier
 		o.Below = append(o.Below, stack.Below{

@@ -234,6 +234,8 @@ func (next *successor) letGo(d *Daemon, clients, workers *errgroup.Group, stopSe
 		})
 		return nil
 	}))
+	// The directory has no ages: chunks with a bound go on from the tiers below only.
+	hangs(d.cpu.Delete(context.Background(), d.ages.Keys()))
 	in := &inheritance{arena: d.arena.Renew(), directory: next.room}
 	next.room = nil
 	_, err := cpu.Save(d.cpu, in.directory)

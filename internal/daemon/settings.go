@@ -121,15 +121,15 @@ func limitsOfDRAM(c *config.Config, arenaBytes int64) ledger.Limits {
 // quotas are those of spaces, in their order.
 func quotas(spaces []config.Space) (qs []stack.Quota) {
 	for _, s := range spaces {
-		qs = append(qs, stack.Quota{Match: s.Match, Bytes: int64(s.Quota), Priority: s.Priority})
+		qs = append(qs, stack.Quota{Match: s.Match, Bytes: int64(s.Quota), Priority: s.Priority, MaxAge: s.MaxAge})
 	}
 	return qs
 }
 
 // ledgerQuotas are the same for a tier.
 func ledgerQuotas(spaces []config.Space) (qs []ledger.Quota) {
-	for _, s := range spaces {
-		qs = append(qs, ledger.Quota{Bytes: int64(s.Quota), Priority: s.Priority})
+	for _, q := range stack.Bounded(quotas(spaces)) {
+		qs = append(qs, ledger.Quota{Bytes: q.Bytes, Priority: q.Priority})
 	}
 	return qs
 }

@@ -55,8 +55,10 @@ type StoreStats struct {
 	ClassBytes     map[string]int64             `json:"class_bytes"`
 	Inconsistent   uint64                       `json:"inconsistent_chunks"`
 	Corrupt        uint64                       `json:"corrupt_in_dram"`
-	Replaced       uint64                       `json:"replaced_below"` // older bytes under a key that gave way
-	Mismatches     map[string]uint64            `json:"mismatches"`     // by where they were found
+	Replaced       uint64                       `json:"replaced_below"`  // older bytes under a key that gave way
+	Aged           int64                        `json:"chunks_with_age"` // that have a bound on their age
+	AgedOut        uint64                       `json:"chunks_aged_out"` // removed because that was reached
+	Mismatches     map[string]uint64            `json:"mismatches"`      // by where they were found
 	Tiers          map[tier.Place]tier.Stats    `json:"tiers"`
 	Loads          map[tier.Place]stack.Volume  `json:"loads"`
 	LoadFailed     map[tier.Place]uint64        `json:"loads_failed"`
@@ -89,6 +91,7 @@ func (d *Daemon) stats() Stats {
 			Recovering: s.Recovering, RecoverFailed: s.RecoverFailed, Chunks: s.Chunks, Placeholders: s.Placeholders, IndexBytes: s.IndexBytes,
 			ProtectedBytes: s.Ledger.ProtectedBytes, ClassBytes: make(map[string]int64),
 			Inconsistent: s.Inconsistent, Corrupt: s.Corrupt, Replaced: s.Replaced,
+			Aged: int64(s.Ages.Chunks), AgedOut: s.Ages.Removed,
 			Tiers: s.Tiers, Loads: s.Loads, LoadFailed: s.LoadFailed, Written: s.Written,
 		},
 	}

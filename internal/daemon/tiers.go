@@ -10,6 +10,7 @@ import (
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/cpu"
 	"github.com/kvstored/kvstored/disk"
+	"github.com/kvstored/kvstored/internal/age"
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/policy"
@@ -23,11 +24,13 @@ type tiers struct {
 	cpu        *cpu.Tier
 	disk       *disk.Keeper // nil: no disk tier
 	remote     *remote.Tier // nil: no remote tier
+	ages       *age.Book    // that all of them keep to
 }
 
 // make makes all that the configuration names, and starts nothing. Beside an
 // error, close gives back the tiers made so far.
 func (t *tiers) make(c *config.Config, from *inheritance, log zerolog.Logger) error {
+	t.ages = age.New()
 	if err := t.makeArena(c, from, &log); err != nil {
 		return err
 	}
@@ -87,7 +90,7 @@ func (t *tiers) makeDisk(c *config.Config, handed bool, chunks int, log zerolog.
 		return nil
 	}
 	o := diskOptions(&c.Disk, log)
-	o.Entries, o.Awaited = chunks, handed
+	o.Entries, o.Awaited, o.Ages = chunks, handed, t.ages
 	o.Quotas, o.DeferTraining = ledgerQuotas(c.Spaces), true
 	t.disk, err = disk.Keep(o)
 	return err // it says disk
@@ -105,7 +108,9 @@ func diskOptions(c *config.Disk, log zerolog.Logger) disk.Options {
 
 func (t *tiers) makeRemote(c *config.Config, log zerolog.Logger) (err error) {
 	if c.Remote.S3.Enabled() {
-		t.remote, err = remote.New(remoteOptions(&c.Remote.S3, log))
+		o := remoteOptions(&c.Remote.S3, log)
+		o.Ages = t.ages
+		t.remote, err = remote.New(o)
 	}
 	return err
 }

@@ -120,7 +120,7 @@ func (g *stage) dirty() {
 	_, err := g.server.o.Stack.Reserve(context.Background(), ledger.Daemon, g.chain, 0, []uint32{scriptSize}, grant[:], false)
 	g.must(err)
 	grant[0].Ref.Block.Seal()
-	g.server.o.Stack.CommitEach(g.chain, 0, []tier.Ref{grant[0].Ref}, make([]bool, 1))
+	g.server.o.Stack.CommitEach(g.chain, 0, []tier.Ref{grant[0].Ref}, 0, make([]bool, 1))
 }
 
 // scanned waits until the tiers below are, which have no fault yet: a deletion of a space

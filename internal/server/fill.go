@@ -21,6 +21,7 @@ type fill struct {
 	first   int            // chunk of slot 0
 	groups  *groupFill     // nil: all slots are chunks of chain, one after the other
 	said    promptRecord   // what the client said of the prompt
+	maxAge  uint32         // seconds that what is stored by it may stay; 0: any time
 	policy  *access.Policy // by which it was let begin
 	blind   bool           // its own client may not read the space; see session.blind
 	expiry  *time.Timer
@@ -168,7 +169,7 @@ func (f *fill) store(turn *fair.Turn, blind bool, results wire.Results, n int, r
 		refs[i] = s.ref
 	}
 	sizes := sizesOf(refs)
-	c.server.o.Stack.CommitEach(chain, first, refs, stored)
+	c.server.o.Stack.CommitEach(chain, first, refs, f.said.allows(f.maxAge), stored)
 	if chain == &f.chain { // what its client said is of this one
 		c.server.o.Stack.Passed(chain, first, first+len(run), int64(sizes[0]))
 		c.server.wishes.stored(c.uid, &f.said, chain, first, first+len(run))

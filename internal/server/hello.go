@@ -297,6 +297,7 @@ func (s *spaces) get(handle uint32) (openSpace, error) {
 func (s *spaces) close() {
 	for _, o := range s.list {
 		s.server.catalog.close(o.info.ID)
+		s.server.o.Stack.CloseSpace(o.info.ID)
 	}
 }
 

@@ -161,7 +161,13 @@ func TestFaults(t *testing.T) {
 		"no number":              {map[string]string{"retain_priority": "high"}, 0, []string{"bad_request config retain_priority: \"high\" is no whole number"}},
 		"a range of nothing":     {map[string]string{"retain_start": "5"}, 0, []string{"bad_request config retain_start: there is no retain_priority"}},
 		"longer than may be":     {map[string]string{"retain_priority": "5", "retain_seconds": "1e9"}, 4, []string{"too_large config retain_seconds"}},
-		"an age":                 {map[string]string{"max_age_seconds": "5"}, 0, []string{"unsupported config max_age_seconds"}},
+		"an age":                 {map[string]string{"max_age_seconds": "5"}, 0, nil},
+		"an age in an envelope":  {map[string]string{"kv_hints": envelope(action{"action_id": "a", "action_type": "kvstored.max_age", "action_version": "1.0", "payload": action{"seconds": 5}})}, 0, nil},
+		"no age":                 {map[string]string{"max_age_seconds": "0"}, 0, []string{"bad_request config max_age_seconds: \"0\" is less than 1s"}},
+		"an age in words":        {map[string]string{"max_age_seconds": "1h"}, 0, []string{"bad_request config max_age_seconds: \"1h\" is no number"}},
+		"a negative age":         {map[string]string{"max_age_seconds": "-5"}, 0, []string{"bad_request config max_age_seconds"}},
+		"an age beyond all":      {map[string]string{"max_age_seconds": "2592001"}, 0, []string{"too_large config max_age_seconds"}},
+		"no age at all":          {map[string]string{"max_age_seconds": "NaN"}, 0, []string{"bad_request config max_age_seconds"}},
 		"what is generated only": {map[string]string{"retain_priority": "5", "covers_output": "true", "prompt_tokens": fmt.Sprint(3 * tokens)}, 1, nil},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -2,6 +2,7 @@ package server
 
 import (
 	"errors"
+	"time"
 
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/stack"
@@ -36,6 +37,7 @@ func handlePut(c *reader, h wire.Header, body []byte) error {
 		return err
 	}
 	said, blind := c.prompts.find(&chain), c.blind(chain.Space)
+	want := putWish{said.force, said.allows(req.MaxAge)}
 	results := make(wire.Results, 0, 16*n)
 	for i, size := range sizes {
 		if err := c.ctx.Err(); err != nil {
@@ -44,7 +46,7 @@ func handlePut(c *reader, h wire.Header, body []byte) error {
 		c.turn.Yield()
 		payload := req.Payloads[:size]
 		req.Payloads = req.Payloads[size:]
-		stored, err := putOne(c, &chain, from+i, payload, said.force, blind)
+		stored, err := putOne(c, &chain, from+i, payload, want, blind)
 		declined := errors.Is(err, stack.ErrNotAdmitted)
 		if err != nil && !declined {
 			return err
@@ -67,11 +69,17 @@ func handlePut(c *reader, h wire.Header, body []byte) error {
 	return nil
 }
 
+// putWish is how a client wants chunks stored.
+type putWish struct {
+	force  bool
+	maxAge time.Duration
+}
+
 // putOne stores one chunk. With stack.ErrNotAdmitted there is a result as well.
-func putOne(c *reader, chain *key.Chain, i int, payload []byte, force, blind bool) (wire.Stored, error) {
+func putOne(c *reader, chain *key.Chain, i int, payload []byte, wish putWish, blind bool) (wire.Stored, error) {
 	var grants [1]stack.Grant
 	store := c.server.o.Stack
-	want := stack.Store{Owner: c.owner, Force: force}
+	want := stack.Store{Owner: c.owner, Force: wish.force}
 	if _, err := store.ReserveFor(c.ctx, want, chain, i, []uint32{uint32(len(payload))}, grants[:]); err != nil {
 		return notStored(err)
 	}
@@ -85,7 +93,7 @@ func putOne(c *reader, chain *key.Chain, i int, payload []byte, force, blind boo
 	sum := ref.Block.Write(payload)
 	ref.Block.SealSum(sum)
 	var stored [1]bool
-	store.CommitEach(chain, i, []tier.Ref{ref}, stored[:])
+	store.CommitEach(chain, i, []tier.Ref{ref}, wish.maxAge, stored[:])
 	if !stored[0] {
 		return compareStored(c.session, chain, i, sum, blind), nil
 	}

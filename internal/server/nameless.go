@@ -128,7 +128,7 @@ func storeNameless(c *reader, f *fill, chain *key.Chain, from, to int) (wire.Res
 		case s.waits:
 			stored.Code = wire.CodePending
 		case s.room > 0:
-			stored, err = storeSlot(c, f, s, chain, chain.Skip+i, said.force)
+			stored, err = storeSlot(c, f, s, chain, chain.Skip+i, &said)
 			if err != nil && !errors.Is(err, stack.ErrNotAdmitted) {
 				return nil, err
 			}
@@ -153,10 +153,10 @@ func (f *fill) freeWindow(taken []slot) {
 }
 
 // storeSlot is putOne for a payload in the window of the fill.
-func storeSlot(c *reader, f *fill, s slot, chain *key.Chain, i int, force bool) (wire.Stored, error) {
+func storeSlot(c *reader, f *fill, s slot, chain *key.Chain, i int, said *promptRecord) (wire.Stored, error) {
 	var grants [1]stack.Grant
 	store := c.server.o.Stack
-	want := stack.Store{Owner: c.owner, Force: force}
+	want := stack.Store{Owner: c.owner, Force: said.force}
 	if _, err := store.ReserveFor(c.ctx, want, chain, i, []uint32{uint32(s.room)}, grants[:]); err != nil {
 		return notStored(err)
 	}
@@ -174,7 +174,7 @@ func storeSlot(c *reader, f *fill, s slot, chain *key.Chain, i int, force bool) 
 	}
 	ref.Block.SealSum(sum)
 	var stored [1]bool
-	store.CommitEach(chain, i, []tier.Ref{ref}, stored[:])
+	store.CommitEach(chain, i, []tier.Ref{ref}, said.allows(f.maxAge), stored[:])
 	if !stored[0] {
 		return compareStored(c.session, chain, i, sum, c.blind(chain.Space)), nil
 	}

@@ -85,9 +85,10 @@ func (s *Server) RevokeConnection(id uint64) (chunks int, ok bool) {
 // open.
 type SpaceUse struct {
 	ID          key.SpaceID
-	Chunks      int64 // known, in any tier
-	HotBytes    int64 // that they occupy in DRAM
-	DiskBytes   int64 // and on disk
+	Chunks      int64         // known, in any tier
+	HotBytes    int64         // that they occupy in DRAM
+	DiskBytes   int64         // and on disk
+	MaxAge      time.Duration // that they may have, while the space is open; 0: any
 	Connections uint32
 	Opened      bool      // since the daemon started, and remembered
 	Space       key.Space // then; with its SaltDigest, never its Salt
@@ -113,7 +114,8 @@ func (s *Server) Spaces(uid uint32, after key.SpaceID) (page []SpaceUse, more bo
 	for filled := 0; len(ids) > 0 && filled < spacesPageBytes; ids = ids[1:] {
 		use := SpaceUse{
 			ID: ids[0], Chunks: int64(chunks[ids[0]]), HotBytes: s.o.Stack.HotBytes(ids[0]), DiskBytes: s.o.Stack.DiskBytes(ids[0]),
-			Front: s.o.Fronts[ids[0]],
+			MaxAge: s.o.Stack.MaxAge(ids[0]),
+			Front:  s.o.Fronts[ids[0]],
 		}
 		text := s.catalog.describe(&use)
 		if sees(policy, uid, &use) {

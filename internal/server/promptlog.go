@@ -2,6 +2,7 @@ package server
 
 import (
 	"slices"
+	"time"
 	"unsafe"
 
 	"github.com/kvstored/kvstored/internal/hint"
@@ -26,6 +27,7 @@ type promptRecord struct {
 	done   bool // no request for it is expected any more
 	force  bool // its chunks are to be stored also where the policies refuse them
 	open   openRange
+	maxAge time.Duration // of what is stored of it; 0: any
 }
 
 func (n *promptRecord) is(c *key.Chain) bool {
@@ -154,4 +156,14 @@ func (l *promptLog) find(chain *key.Chain) (n promptRecord) {
 		n = *found
 	}
 	return n
+}
+
+// allows is how old what is stored of the prompt may become where the request that
+// stores it says so many seconds: the shorter of the two of which 0 says nothing.
+func (n *promptRecord) allows(seconds uint32) time.Duration {
+	d := time.Duration(seconds) * time.Second
+	if d == 0 || n.maxAge > 0 && n.maxAge < d {
+		return n.maxAge
+	}
+	return d
 }

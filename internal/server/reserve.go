@@ -81,7 +81,7 @@ func (c *session) newFill(req *wire.ReserveRequest) (*fill, error) {
 	if req.Writers > wire.MaxWriters {
 		return nil, tooLarge(wire.MaxWriters, "%d writers of one fill; use at most %d", req.Writers, wire.MaxWriters)
 	}
-	return &fill{session: c, writers: int(max(1, req.Writers))}, nil
+	return &fill{session: c, writers: int(max(1, req.Writers)), maxAge: req.MaxAge}, nil
 }
 
 // slotsThatFit cuts a reservation to what the largest reply has room for.

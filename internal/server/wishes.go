@@ -43,8 +43,8 @@ func (c *reader) carryOut(chains []key.Chain, a *hint.Advice, w *hint.Wishes, no
 	if done := a.Measured && a.Hint == policy.Done; done {
 		v.done(c.uid, name, chains, now)
 	}
-	if w.MaxAge > 0 {
-		w.Add(hint.Said{Action: wire.NoAction, Name: "max_age_seconds"}.Fault(wire.CodeUnsupported, "this daemon does not end the age of chunks yet"))
+	if w.MaxAge > 0 && chains[0].Len() > 0 {
+		c.prompts.take(&chains[0]).maxAge = w.MaxAge
 	}
 	retained = c.retainAll(chains, name, w)
 	switch {

@@ -12,6 +12,7 @@ import (
 type operator struct {
 	*dram
 	leases *leases
+	ages   *ages
 	quotas struct {
 		sync.Mutex // held while tiers are told of quotas, before any other lock
 		list       []Quota

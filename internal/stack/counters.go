@@ -3,6 +3,7 @@ package stack
 import (
 	"sync/atomic"
 
+	"github.com/kvstored/kvstored/internal/age"
 	"github.com/kvstored/kvstored/internal/boundary"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/tier"
@@ -37,6 +38,7 @@ type StackStats struct {
 
 	Replaced      uint64 // older bytes below that gave way to what was stored under their key
 	RecoverFailed uint64 // scans of the disk tier that failed
+	Ages          age.Stats
 }
 
 // Stats returns a snapshot; the parts are each consistent in themselves.
@@ -54,13 +56,15 @@ func (s *operator) Stats() StackStats {
 
 		Replaced:      s.count.replaced.Load(),
 		RecoverFailed: s.count.recoverFailed.Load(),
+		Ages:          s.ages.book.Stats(),
 	}
 	s.quotas.Lock()
 	defer s.quotas.Unlock()
+	bounded := Bounded(s.quotas.list)
 	for _, l := range s.levels.all {
 		t := l.tier.Stats()
 		for i := range t.Quotas {
-			t.Quotas[i].Match = s.quotas.list[i].Match
+			t.Quotas[i].Match = bounded[i].Match
 		}
 		st.Tiers[l.place] = t
 		if l.rank > 0 {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/kvstored/kvstored/internal/age"
 	"github.com/kvstored/kvstored/internal/boundary"
 	"github.com/kvstored/kvstored/internal/departed"
 	"github.com/kvstored/kvstored/internal/ledger"
@@ -26,6 +27,7 @@ type dram struct {
 	promotions    promotions
 	transit       transit
 	local         locals
+	ages          *age.Book
 	shrink        chan struct{} // capacity 1: it may be above its high watermark
 	demotingBytes atomic.Int64  // of its victims that are still to be written
 	cleared       cleared
@@ -175,8 +177,12 @@ func (d *dram) uncharge(n int64) {
 	d.demotingBytes.Add(-n)
 }
 
-// hold holds a resident chunk for the daemon; ok is false if there is none.
+// hold holds a resident chunk for the daemon; ok is false if there is none, or it is
+// over.
 func (d *dram) hold(k key.Key) (ref tier.Ref, ok bool) {
+	if d.ages.Over(k) {
+		return ref, false
+	}
 	var refs [1]tier.Ref
 	ks := [1]key.Key{k}
 	n, _ := d.hot.Hold(ledger.Daemon, ledger.IO, ks[:], refs[:])

@@ -26,6 +26,11 @@ func (l *leases) HoldEach(o ledger.Owner, cl ledger.Class, c *key.Chain, refs []
 	refs = refs[:len(ks)]
 	clear(refs)
 	l.hot.HoldEach(o, cl, ks, refs)
+	l.ages.Each(c.Space, c.Hashes, func(i int) {
+		if refs[i].Valid() {
+			l.Release(o, cl, refs[i:i+1])
+		}
+	})
 	if cl != ledger.Lease {
 		return
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/ledger"
@@ -126,12 +127,13 @@ func statusOf(st ledger.State) GrantStatus {
 // A key has one value until it is deleted: where a tier below has come to have
 // a chunk since it was reserved, that one stays and the new bytes are dropped.
 func (s *filler) Commit(c *key.Chain, from int, refs []tier.Ref) {
-	s.CommitEach(c, from, refs, make([]bool, len(refs)))
+	s.CommitEach(c, from, refs, 0, make([]bool, len(refs)))
 }
 
-// CommitEach is Commit, and sets stored[i] where the bytes of refs[i] are the
-// chunk's now.
-func (s *filler) CommitEach(c *key.Chain, from int, refs []tier.Ref, stored []bool) {
+// CommitEach is Commit of chunks that may become so old, 0 for any age; the shorter of
+// that and the bound of their space counts. It sets stored[i] where the bytes of refs[i]
+// are the chunk's now.
+func (s *filler) CommitEach(c *key.Chain, from int, refs []tier.Ref, maxAge time.Duration, stored []bool) {
 	for i, r := range refs {
 		if stored[i] = !s.isBelow(c.Key(from + i)); !stored[i] {
 			s.reveal(recordAt(c, from+i, uint32(r.Block.Len())))
@@ -139,11 +141,11 @@ func (s *filler) CommitEach(c *key.Chain, from int, refs []tier.Ref, stored []bo
 			s.storedUnasked(c.Key(from+i), r.Block.Sum())
 		}
 	}
-	s.commit(c, from, refs, stored)
+	s.commit(c, from, refs, maxAge, stored)
 }
 
 // commit is CommitEach for those of refs that are to be stored.
-func (s *filler) commit(c *key.Chain, from int, refs []tier.Ref, stored []bool) {
+func (s *filler) commit(c *key.Chain, from int, refs []tier.Ref, maxAge time.Duration, stored []bool) {
 	sc := borrow(0)
 	defer sc.give()
 	to := from + len(refs)
@@ -154,6 +156,7 @@ func (s *filler) commit(c *key.Chain, from int, refs []tier.Ref, stored []bool) 
 	for i := 0; i < len(refs); {
 		n := runOf(stored[i:])
 		if stored[i] {
+			s.ages.Stored(c.Space, c.Hashes[from+i:from+i+n], maxAge) // before anything can find them
 			s.hot.Publish(refs[i:i+n], s.nearest(c.Space) != nil, false)
 		} else {
 			s.hot.Abort(refs[i : i+n])

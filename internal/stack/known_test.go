@@ -28,7 +28,7 @@ func (r *rig) other(c *key.Chain, from int, grants []stack.Grant) (stored []bool
 		refs = append(refs, g.Ref)
 	}
 	stored = make([]bool, len(refs))
-	r.CommitEach(c, from, refs, stored)
+	r.CommitEach(c, from, refs, 0, stored)
 	return stored
 }
 

@@ -38,6 +38,7 @@ func (l *leases) Uncharge(o ledger.Owner, c ledger.Class, n int64) {
 func (l *leases) Hold(o ledger.Owner, cl ledger.Class, c *key.Chain, from, to int, refs []tier.Ref) (int, error) {
 	sc := borrow(0)
 	defer sc.give()
+	l.ages.Each(c.Space, c.Hashes[from:to], func(i int) { to = min(to, from+i) })
 	ks := sc.chain(c, from, to)
 	n, err := l.hot.Hold(o, cl, ks, refs)
 	for n < len(ks) && err == nil && l.readmit(ks[n]) {

@@ -173,6 +173,9 @@ func refusedLoad(err error) error {
 	return fmt.Errorf("load: %w", tier.Refusal(err))
 }
 
+// errOver is the answer to a load of a chunk of which the time has come.
+var errOver = fmt.Errorf("it is older than it may become: %w", tier.ErrNotFound)
+
 // promoteNearest promotes a chunk from the nearest tier that gives it. A tier that
 // fails passes the turn to the next; the last error is told.
 func (l *loader) promoteNearest(ctx context.Context, by Requester, r tier.Record, search tier.Set) (*promoted, error) {
@@ -180,6 +183,9 @@ func (l *loader) promoteNearest(ctx context.Context, by Requester, r tier.Record
 		return newPromoted(ref, tier.CPU), nil // another load was faster
 	}
 	err := fmt.Errorf("load: %w", tier.ErrNotFound)
+	if l.ages.Over(r.Key) {
+		return nil, fmt.Errorf("load: %w", errOver)
+	}
 	search &= l.reach(r.Key.Space) & l.index.where(r.Key)
 	for _, from := range l.levels.below {
 		if !search.Has(from.place) {
@@ -195,7 +201,7 @@ func (l *loader) promoteNearest(ctx context.Context, by Requester, r tier.Record
 			}
 			return nil, err // no tier's fault, and none would fare better
 		}
-		if errors.Is(err, errDeleted) {
+		if errors.Is(err, errDeleted) || errors.Is(err, errOver) {
 			continue // the deletion tells the index
 		}
 		if errors.Is(err, tier.ErrNotFound) || errors.Is(err, tier.ErrCorrupt) {
@@ -220,7 +226,9 @@ func (l *loader) promoteFrom(ctx context.Context, by Requester, r tier.Record, f
 	room := loadRoom{loader: l, rec: r, by: by.Owner}
 	ctx, p, err := l.promotions.begin(ctx, r.Key, from.place)
 	if err == nil {
-		err = l.read(ctx, by, from, &room)
+		if err = l.read(ctx, by, from, &room); err == nil && l.ages.Over(r.Key) {
+			err = errOver // while it was read, or the tier has only told now
+		}
 		err = l.promotions.publish(p, err, func() { l.hot.Publish([]tier.Ref{room.ref}, false, true) })
 		l.promotions.end(p)
 	}

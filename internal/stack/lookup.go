@@ -112,8 +112,9 @@ func (l lookups) locate(ctx context.Context, c *key.Chain, from int, at []uint8)
 	return l.locateBehind(ctx, l.promotions.fence(), c, from, at, nil)
 }
 
-// locateBehind is locate without the chunks that f deletes. Unless marks is nil it copies
-// their marks there; not those of chunks that stand alone.
+// locateBehind is locate without the chunks that f deletes. Chunks that are over are
+// nowhere, in each case. Unless marks is nil it copies the marks of chunks there; not
+// those of chunks that stand alone.
 func (l lookups) locateBehind(ctx context.Context, f fence, c *key.Chain, from int, at, marks []uint8) (known int) {
 	known = from
 	for more := known < len(at); more; {
@@ -131,6 +132,7 @@ func (l lookups) locateBehind(ctx context.Context, f fence, c *key.Chain, from i
 		}
 	}
 	f.apply(c, from, at[:known])
+	l.ages.Each(c.Space, c.Hashes[from:known], func(i int) { at[from+i] = 0 })
 	return known
 }
 

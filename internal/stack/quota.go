@@ -3,6 +3,7 @@ package stack
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/kvstored/kvstored/internal/glob"
 	"github.com/kvstored/kvstored/internal/ledger"
@@ -10,12 +11,20 @@ import (
 )
 
 // Quota bounds what the spaces whose model matches, all together, occupy in
-// each bounded tier. Of several that match, the first counts.
+// each bounded tier, and how old their chunks become. Of several that match, the
+// first counts.
 type Quota struct {
 	Match string // a pattern of package glob
-	Bytes int64
-	// Priority is how often a chunk of theirs is spared when it would go.
+	Bytes int64  // 0: as much as there is room for
+	// Priority is how often a chunk of theirs is spared when it would go; 0 where
+	// Bytes is.
 	Priority int
+	MaxAge   time.Duration // in whole seconds; 0: any
+}
+
+// Bounded is the quotas of a list that the tiers are told of, in their order.
+func Bounded(quotas []Quota) []Quota {
+	return slices.DeleteFunc(slices.Clone(quotas), func(q Quota) bool { return q.Bytes == 0 })
 }
 
 // OpenSpace tells the store the model of a space. Only the id of a space is stored,
@@ -24,6 +33,9 @@ type Quota struct {
 func (s *operator) OpenSpace(id key.SpaceID, model string) {
 	s.quotas.Lock()
 	defer s.quotas.Unlock()
+	if most := maxAgeOf(s.quotas.list, model); s.ages.book.Open(id, most) {
+		s.ages.stamp(id, most)
+	}
 	i, ok := quotaOf(s.quotas.list, model)
 	if !ok {
 		return
@@ -36,10 +48,32 @@ func (s *operator) OpenSpace(id key.SpaceID, model string) {
 	s.keepQuotas()
 }
 
-// quotaOf is the place of the quota that a model is under.
+// MaxAge is how old the chunks of a space that is open become; 0 for any age.
+func (s *operator) MaxAge(id key.SpaceID) time.Duration { return s.ages.book.Most(id) }
+
+// CloseSpace ends what OpenSpace began, once for each call of it.
+func (s *operator) CloseSpace(id key.SpaceID) { s.ages.book.Close(id) }
+
+// ruleOf is the place of the rule for a model; -1 for none.
+func ruleOf(quotas []Quota, model string) int {
+	return slices.IndexFunc(quotas, func(q Quota) bool { return glob.Match(q.Match, model) })
+}
+
+// quotaOf is the place of the quota that a model is under among those of Bounded.
 func quotaOf(quotas []Quota, model string) (i int, ok bool) {
-	i = slices.IndexFunc(quotas, func(q Quota) bool { return glob.Match(q.Match, model) })
-	return i, i >= 0
+	rule := ruleOf(quotas, model)
+	if rule < 0 || quotas[rule].Bytes == 0 {
+		return 0, false
+	}
+	return len(Bounded(quotas[:rule])), true
+}
+
+// maxAgeOf is how old the chunks of a model become; 0 for any age.
+func maxAgeOf(quotas []Quota, model string) time.Duration {
+	if rule := ruleOf(quotas, model); rule >= 0 {
+		return quotas[rule].MaxAge
+	}
+	return 0
 }
 
 // keepQuotas has chunks evicted where a quota is exceeded.
@@ -60,13 +94,15 @@ func (s *operator) SetQuotas(quotas []Quota, models func() map[key.SpaceID]strin
 	if slices.Equal(quotas, s.quotas.list) {
 		return nil
 	}
-	qs := make([]ledger.Requota, len(quotas))
-	for i, q := range quotas {
-		was := slices.IndexFunc(s.quotas.list, func(old Quota) bool { return old.Match == q.Match })
+	bounded, had := Bounded(quotas), Bounded(s.quotas.list)
+	qs := make([]ledger.Requota, len(bounded))
+	for i, q := range bounded {
+		was := slices.IndexFunc(had, func(old Quota) bool { return old.Match == q.Match })
 		qs[i] = ledger.Requota{Quota: ledger.Quota{Bytes: q.Bytes, Priority: q.Priority}, Was: was}
 	}
 	of := make(map[key.SpaceID]int)
-	for id, model := range models() {
+	known := models()
+	for id, model := range known {
 		if i, ok := quotaOf(quotas, model); ok {
 			of[id] = i
 		}
@@ -79,6 +115,11 @@ func (s *operator) SetQuotas(quotas []Quota, models func() map[key.SpaceID]strin
 		}
 	}
 	s.quotas.list = quotas
+	for id, model := range known {
+		if most := maxAgeOf(quotas, model); s.ages.book.Bound(id, most) {
+			s.ages.stamp(id, most)
+		}
+	}
 	s.keepQuotas()
 	return nil
 }

@@ -45,7 +45,7 @@ func (s *filler) Replace(ctx context.Context, c *key.Chain, ref tier.Ref) error 
 		}
 		switch st := s.hot.Ledger().Rekey(ref.ID, k); {
 		case st == ledger.Absent:
-			s.commit(c, 0, []tier.Ref{ref}, []bool{true})
+			s.commit(c, 0, []tier.Ref{ref}, 0, []bool{true})
 			return nil
 		case st == ledger.Resident: // somebody has stored it just now
 			continue

@@ -7,6 +7,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/kvstored/kvstored/internal/age"
 	"github.com/kvstored/kvstored/internal/events"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -16,7 +17,8 @@ type Options struct {
 	Hot      tier.Hot
 	Below    []Below // the tiers below DRAM, nearest first
 	Write    WriteOptions
-	Quotas   []Quota     // as the tiers were given them
+	Quotas   []Quota     // the tiers were given those of Bounded
+	Ages     *age.Book   // the same that the tiers have; nil: a new one
 	Settings             // the first ones; see Stack.Set
 	Events   *events.Log // is told what the tiers come to have and lose; nil: off
 	Log      zerolog.Logger
@@ -39,6 +41,7 @@ type Options struct {
 //	planning  what the policies are told              Observe, Admit, Passed
 //	recovery  what an earlier process has left        Ready
 //	operator  questions and changes by hand           SetPolicy, SetQuotas, Scrub
+//	ages      out of every tier, once they are over   the operator's
 type Stack struct {
 	*dram
 	*leases
@@ -55,12 +58,15 @@ type Stack struct {
 // NewStack makes a stack over its tiers.
 func NewStack(o Options) *Stack {
 	d := newDRAM(newLevels(o.Hot, o.Below), o.Log)
+	if d.ages = o.Ages; d.ages == nil {
+		d.ages = age.New()
+	}
 	d.index.journal = newJournal(&o, d.index.mu.tree)
 	s := &Stack{dram: d, lookups: lookups{d}, leases: &leases{dram: d}, remover: &remover{d}}
 	s.loader, s.planning = newLoader(d, s.leases), newPlanning(d)
 	s.filler = &filler{lookups: s.lookups, planning: s.planning, remover: s.remover}
 	s.flusher, s.recovery = &flusher{d}, &recovery{d}
-	s.operator = &operator{dram: d, leases: s.leases}
+	s.operator = &operator{dram: d, leases: s.leases, ages: newAges(d.ages, s.remover)}
 	s.operator.quotas.list = o.Quotas
 	s.operator.scrubs.changed = make(chan struct{}, 1)
 	for _, l := range d.levels.below {
@@ -76,6 +82,7 @@ func (s *Stack) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.keepWatermark(ctx) })
 	g.Go(func() error { return s.keepTraining(ctx) })
+	g.Go(func() error { return s.operator.ages.run(ctx) })
 	for _, l := range s.levels.below {
 		g.Go(func() error { return l.writer.run(ctx) })
 		if l.Recoverer != nil {

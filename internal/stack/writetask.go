@@ -63,7 +63,7 @@ func (w *writer) write(ctx context.Context, t *task) outcome {
 	}
 	defer w.wrote(t)
 	rec, ok := w.record(t)
-	if !ok {
+	if !ok || w.dram.ages.Over(k) {
 		return void
 	}
 	if w.has(k, rec.Sum) {

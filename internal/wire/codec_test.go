@@ -141,6 +141,8 @@ func TestBadRequests(t *testing.T) {
 		{"short deadline", new(FlushRequest), withOption(&FlushRequest{}, tagDeadline, make([]byte, 3)), "deadline"},
 		{"later deadline", new(FlushRequest), withOption(&FlushRequest{}, tagDeadline, []byte{1, 0, 0, 0, 1}), "unknown option"},
 		{"deadline twice", new(FlushRequest), twice((&FlushRequest{Deadline: Deadline{Given: true}}).Append(nil)), "none twice"},
+		{"an age of 0", new(ReserveRequest), withOption(&ReserveRequest{Sizes: ViewU32s([]uint32{1})}, tagMaxAge, make([]byte, 4)), "send seconds"},
+		{"no number of an age", new(ReserveRequest), withOption(&ReserveRequest{Sizes: ViewU32s([]uint32{1})}, tagMaxAge, make([]byte, 2)), "max age"},
 		{"longer elements", new(ReserveRequest), longer((&ReserveRequest{Sums: Sums(nil).Add(Sum{})}).Append(nil)), "unknown option"},
 		{"shorter elements", new(ReserveRequest), withOption(&ReserveRequest{}, tagSums, appendArray(nil, 8, make([]byte, 8))), "at least 16"},
 		{"long text", new(UnpinRequest), (&UnpinRequest{strings.Repeat("x", 1025)}).Append(nil), "at most 1024"},

@@ -33,6 +33,8 @@ type ReserveRequest struct {
 	Every    uint32 // tokens between two lengths whose windows and states are stored besides; 0: none
 	// Writers is how many commits a slot of a shared fill takes; 0 means 1.
 	Writers uint32
+	// MaxAge is how many seconds what is stored by it may stay in any tier; 0: any time.
+	MaxAge uint32
 	// Sums are checksums of what the client would store in some slots, to be
 	// compared with what exists there.
 	Sums Sums
@@ -49,6 +51,7 @@ func (m *ReserveRequest) Append(dst []byte) []byte {
 	l.add32(tagEvery, m.Every)
 	l.list(tagGroups, groupBytes, m.Groups)
 	l.add32(tagWriters, m.Writers)
+	l.add32(tagMaxAge, m.MaxAge)
 	return l.end()
 }
 
@@ -86,6 +89,8 @@ func (m *ReserveRequest) option(tag uint16, v *cursor) bool {
 		if m.Writers = v.u32("writers"); m.Writers == 0 {
 			v.fail("writers", "0, send how many there are")
 		}
+	case tagMaxAge:
+		m.MaxAge = maxAgeIn(v)
 	default:
 		return false
 	}

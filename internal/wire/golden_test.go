@@ -194,6 +194,9 @@ var golden = []struct {
 		Chain: Chain{Space: 1, Tokens: goldenTokens.Tokens}, Count: 2, Sizes: ViewU32s([]uint32{65536, 65536, 0, 4096}), Every: 4096,
 		Groups: Groups(nil).Add(Group{Space: 1}).Add(Group{2, GroupWindow, 128}),
 	}},
+	{"reserve_aged_request", request(OpReserve), &ReserveRequest{
+		Chain: goldenRef, Sizes: ViewU32s([]uint32{65536}), Deadline: Deadline{true, 2000}, MaxAge: 3600,
+	}},
 	{"reserve_reply", reply(OpReserve), &ReserveReply{Fill: 8, Code: CodeNoSpace, Slots: Slots(nil).
 		Add(Slot{CodeOK, 65536, 4096}).Add(Slot{CodeExists, 0, 0})}},
 	{"reserve_sums_reply", reply(OpReserve), &ReserveReply{Fill: 8, Slots: Slots(nil).
@@ -209,6 +212,10 @@ var golden = []struct {
 	{"put_request", request(OpPut), &PutRequest{
 		Chain: Chain{Space: 2, Form: FormHashes, Width: 8, Hashes: goldenHashes(2)},
 		Sizes: ViewU32s([]uint32{5, 6}), PayloadBytes: 11, Payloads: []byte("helloKVS..."),
+	}},
+	{"put_aged_request", request(OpPut), &PutRequest{
+		Chain: Chain{Space: 2, Form: FormHashes, Width: 8, Hashes: goldenHashes(2)},
+		Sizes: ViewU32s([]uint32{5}), PayloadBytes: 5, MaxAge: 60, Payloads: []byte("hello"),
 	}},
 	{"put_reply", reply(OpPut), &StoreReply{Results(nil).
 		Add(Stored{CodeExists, helloSum}).Add(Stored{CodeOverBudget, 0})}},

@@ -10,6 +10,7 @@ type PutRequest struct {
 	// PayloadBytes is how many the payloads have together, counted where they are:
 	// sizes that take padding for payload are refused. Append sets it where there are Payloads.
 	PayloadBytes uint32
+	MaxAge       uint32 // seconds that they may stay in any tier; 0: any time
 	Payloads     []byte // one after the other
 }
 
@@ -27,8 +28,13 @@ func (m *PutRequest) AppendHead(dst []byte) []byte {
 	}
 	dst = m.Chain.append(dst)
 	dst = binary.LittleEndian.AppendUint32(dst, m.First)
-	dst = binary.LittleEndian.AppendUint32(dst, n)
-	return noOptions(appendArray(dst, 4, m.Sizes))
+	dst = appendArray(binary.LittleEndian.AppendUint32(dst, n), 4, m.Sizes)
+	if m.MaxAge == 0 {
+		return noOptions(dst)
+	}
+	l := beginOptions(dst, Deadline{})
+	l.put32(tagMaxAge, m.MaxAge)
+	return l.end()
 }
 
 // Decode implements Message.
@@ -46,7 +52,14 @@ func (m *PutRequest) Decode(body []byte) error {
 	if c.err == nil && total != int64(m.PayloadBytes) {
 		c.fail("sizes", "%d bytes together, and %d bytes of payloads", total, m.PayloadBytes)
 	}
-	c.requestOptions(nil, nil)
+	m.MaxAge = 0
+	c.requestOptions(nil, func(tag uint16, v *cursor) bool {
+		if tag != tagMaxAge {
+			return false
+		}
+		m.MaxAge = maxAgeIn(v)
+		return true
+	})
 	m.Payloads = c.bytes(total, "payloads")
 	return c.endBody("put")
 }

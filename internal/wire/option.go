@@ -18,17 +18,18 @@ var ErrUnknownOption = fmt.Errorf("%w: unknown option", ErrMalformed)
 // The tags. A tag has one meaning in all requests; in replies it is their own.
 const (
 	tagDeadline    = 1
-	tagSpace       = optionCritical | 2 // hello
-	tagWindow      = optionCritical | 3 // hello
-	tagRanks       = optionCritical | 2 // lookup, prefetch, batch, hint
-	tagPrefillRate = 3                  // prefetch, batch
-	tagConfigs     = 4                  // prefetch, batch, hint
-	tagGroups      = optionCritical | 5 // lookup, prefetch, batch, reserve
-	tagWriters     = optionCritical | 6 // reserve
-	tagSums        = 7                  // reserve
-	tagChain       = optionCritical | 8 // commit
-	tagEvery       = 9                  // reserve
-	tagLengths     = 10                 // lookup, prefetch
+	tagSpace       = optionCritical | 2  // hello
+	tagWindow      = optionCritical | 3  // hello
+	tagRanks       = optionCritical | 2  // lookup, prefetch, batch, hint
+	tagPrefillRate = 3                   // prefetch, batch
+	tagConfigs     = 4                   // prefetch, batch, hint
+	tagGroups      = optionCritical | 5  // lookup, prefetch, batch, reserve
+	tagWriters     = optionCritical | 6  // reserve
+	tagSums        = 7                   // reserve
+	tagChain       = optionCritical | 8  // commit
+	tagEvery       = 9                   // reserve
+	tagLengths     = 10                  // lookup, prefetch
+	tagMaxAge      = optionCritical | 11 // reserve, put
 
 	replySpace   = 2 // hello
 	replyMatched = 5 // lookup
@@ -202,6 +203,14 @@ func (l *optionList) add32(tag uint16, v uint32) {
 	if v != 0 {
 		l.put32(tag, v)
 	}
+}
+
+// maxAgeIn reads how old chunks may become.
+func maxAgeIn(v *cursor) (seconds uint32) {
+	if seconds = v.u32("max age"); seconds == 0 {
+		v.fail("max age", "0, send seconds, or leave it out")
+	}
+	return seconds
 }
 
 func (l *optionList) end() []byte {

@@ -3,12 +3,15 @@
  * client, and says which lines went wrong. conformance_test.go builds and runs
  * it. A null or wrong argument ends it, since scripts are the repository's own.
  */
+#define _POSIX_C_SOURCE 200809L
+
 #include "../kvstored.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { MAX_NAMED = 64, MAX_WORDS = 8, MAX_SIZES = 64, MAX_TOKENS = 4096, LINE = 4096 };
 
@@ -194,6 +197,8 @@ static void say_results(const kvs_result *r, size_t n) {
   if (n == 0) say("-");
 }
 
+static uint32_t max_age; /* of the next reservation, in seconds */
+
 static int reserve(const struct prompt *p, char **a, kvs_fill **fill) {
   uint32_t sizes[MAX_SIZES];
   kvs_wish wish;
@@ -202,6 +207,7 @@ static int reserve(const struct prompt *p, char **a, kvs_fill **fill) {
   wish.n_sizes = numbers(a[2], sizes);
   wish.count = (uint32_t)wish.n_sizes;
   wish.sizes = sizes;
+  wish.max_age_s = max_age;
   return ok(kvs_reserve(client, &p->p, &wish, fill));
 }
 
@@ -223,6 +229,25 @@ static int step_store(char **a) {
   if (done) say_results(results, n);
   kvs_fill_free(fill);
   return done;
+}
+
+static int step_aged(char **a) {
+  max_age = number(a[3]);
+  int done = step_store(a);
+  max_age = 0;
+  return done;
+}
+
+static int step_over(char **a) {
+  kvs_match m;
+  struct timespec pause = {0, 20000000};
+  for (int left = 500; left > 0; left--) {
+    if (!ok(kvs_lookup(client, &prompt_of(a[0])->p, 0, &m))) return 0;
+    if (m.total.chunks == 0) return 1;
+    nanosleep(&pause, NULL);
+  }
+  say("%u chunks are still found", (unsigned)m.total.chunks);
+  return 1;
 }
 
 static int step_abandon(char **a) {
@@ -350,7 +375,7 @@ static const struct {
 } steps[] = {
     {"space", 3, step_space},   {"tokens", 4, step_tokens},   {"hashes", 4, step_hashes}, {"alone", 5, step_alone},
     {"skip", 3, step_skip},     {"kept", 2, step_kept},       {"store", 3, step_store},     {"abandon", 3, step_abandon},
-    {"put", 3, step_put},
+    {"put", 3, step_put},       {"aged", 4, step_aged},       {"over", 1, step_over},
     {"lookup", 1, step_lookup}, {"read", 3, step_read},       {"get", 3, step_get},       {"sum", 2, step_sum},
     {"pin", 2, step_pin},       {"unpin", 1, step_unpin},     {"delete", 1, step_delete}, {"flush", 0, step_flush},
     {"ping", 0, step_ping}};

@@ -291,6 +291,7 @@ class ClientCalls(Connection, Generic[J, F]):
         all_or_nothing: bool = False,
         wait: float = 0.0,
         sums: Sequence[Tuple[int, int]] = (),
+        max_age: float = 0.0,
         timeout: Optional[float] = None,
         leads: bool = False,
     ) -> Ask[F]:
@@ -301,13 +302,16 @@ class ClientCalls(Connection, Generic[J, F]):
         stored there. The daemon compares those that are there already; the fill's
         ``differ`` names those that are there with other bytes, which stay.
 
+        ``max_age``: for how many seconds from the commit what is stored may stay in
+        any tier; 0 leaves it to the daemon. Chunks that are there keep their own.
+
         ``leads`` is for a :class:`Writer`: see :class:`Request`."""
 
         def steps(going: Going) -> Steps[F]:
             fill = self._fill(going.link, self.timeout)
 
             def request(chain: bytes) -> Request:
-                body = wire.reserve(chain, sizes or [size], first, count, all_or_nothing, int(wait * 1000), sums)
+                body = wire.reserve(chain, sizes or [size], first, count, all_or_nothing, int(wait * 1000), sums, max_age)
                 return Request(Op.RESERVE, body, fill._begin, fill._undo, leads=leads)
 
             return (yield from self._with_chain(going, prompt, request))
@@ -316,12 +320,19 @@ class ClientCalls(Connection, Generic[J, F]):
         return Ask(steps, lambda e: self._fill(None, self.timeout, e), late)
 
     def _put(
-        self, prompt: Prompt, payloads: Sequence[Buffer], *, first: int = 0, timeout: Optional[float] = None
+        self,
+        prompt: Prompt,
+        payloads: Sequence[Buffer],
+        *,
+        first: int = 0,
+        max_age: float = 0.0,
+        timeout: Optional[float] = None,
     ) -> Ask[List[Stored]]:
-        """Stores payloads over the socket, where memory cannot be shared. [] is a miss."""
+        """Stores payloads over the socket, where memory cannot be shared. [] is a miss.
+        ``max_age`` is as of ``reserve``."""
 
         def steps(going: Going) -> Steps[List[Stored]]:
-            body = wire.put((yield from self._chain(going, prompt)), first, payloads)
+            body = wire.put((yield from self._chain(going, prompt)), first, payloads, max_age)
             return (yield Request(Op.PUT, body, wire.store_reply))
 
         return Ask(steps, lambda _: [], timeout)

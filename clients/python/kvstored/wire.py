@@ -521,12 +521,22 @@ def reserve(
     all_or_nothing: bool = False,
     wait_ms: int = 0,
     sums: Sequence[Tuple[int, int]] = (),
+    max_age: float = 0.0,
 ) -> bytes:
-    items = _deadline(wait_ms or None)
+    items = _deadline(wait_ms or None) + _max_age(max_age)
     if sums:
         rows = b"".join(_pack(_SUM, slot, total) for slot, total in sums[:MAX_SUMS])
         items.append((7, _ARRAY.pack(len(rows) // 16, 16, 0) + rows))
     return chain + _pack(_RESERVE, first, count, all_or_nothing) + _u32s(sizes) + options(items)
+
+
+def _max_age(seconds: float) -> List[Tuple[int, bytes]]:
+    """How long chunks may stay in any tier, in whole seconds; 0 leaves it to the daemon."""
+    if seconds == 0:
+        return []
+    if not 1 <= seconds <= MAX_U32:
+        raise ValueError(f"a max age of {seconds!r}: want at least 1 second, or 0 for none")
+    return [(CRITICAL | 11, _pack(_U32, int(seconds)))]
 
 
 _SUM = struct.Struct("<I4xQ")
@@ -541,11 +551,11 @@ def fill(id: int, first: int = 0, count: int = 0) -> bytes:
 _FILL = struct.Struct("<QIIQ")  # fill, first, count, no options
 
 
-def put(chain: bytes, first: int, payloads: Sequence[Buffer]) -> bytes:
+def put(chain: bytes, first: int, payloads: Sequence[Buffer], max_age: float = 0.0) -> bytes:
     sizes = [len(p) for p in payloads]
     total = sum(sizes)
     pad = _PAD[total & 7]
-    return b"".join((chain, _pack(_U32_U32, first, total), _u32s(sizes), NO_OPTIONS, *payloads, pad))
+    return b"".join((chain, _pack(_U32_U32, first, total), _u32s(sizes), options(_max_age(max_age)), *payloads, pad))
 
 
 def get(chain: bytes, first: int = 0, max_chunks: int = 0, max_bytes: int = 0, deadline_ms: Optional[int] = None) -> bytes:

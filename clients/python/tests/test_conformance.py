@@ -4,6 +4,7 @@ in cmd/kvstored."""
 from __future__ import annotations
 
 import itertools
+import time
 import unittest
 from typing import Any, Dict, Iterable, List, Tuple
 
@@ -63,13 +64,22 @@ class Script:
             for i, size in zip(itertools.repeat(0) if self.prompts[p].alone else itertools.count(start), numbers(sizes))
         ]
 
-    def _reserve(self, p: str, first: str, sizes: str) -> kvstored.Fill:
+    def _reserve(self, p: str, first: str, sizes: str, seconds: str = "0") -> kvstored.Fill:
         n = numbers(sizes)
-        return self.kv.reserve(self.prompts[p], first=int(first), count=len(n), sizes=n)
+        return self.kv.reserve(self.prompts[p], first=int(first), count=len(n), sizes=n, max_age=int(seconds))
 
-    def store(self, p: str, first: str, sizes: str) -> str:
+    def aged(self, p: str, first: str, sizes: str, seconds: str) -> str:
+        return self.store(p, first, sizes, seconds)
+
+    def over(self, p: str) -> None:
+        end = time.monotonic() + 10
+        while self.kv.lookup(self.prompts[p]).total.chunks:
+            assert time.monotonic() < end, "it is still found"
+            time.sleep(0.02)
+
+    def store(self, p: str, first: str, sizes: str, seconds: str = "0") -> str:
         payloads = self.payloads(p, first, sizes)
-        with self._reserve(p, first, sizes) as fill:
+        with self._reserve(p, first, sizes, seconds) as fill:
             for slot in fill:
                 slot.memory[:] = payloads[slot.index]
         return words(s.grant for s in fill.slots) + " " + words(r.result for r in fill.results)

@@ -19,6 +19,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Callable, Deque, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from . import engine, options
+from .ages import max_age
 from .chains import Chains, digests
 from .client import Client
 from .errors import Error
@@ -298,7 +299,9 @@ class KvstoredBackend(StoragePluginInterface):
         for family in families(put.keys, self._names):
             before = self._chains.before(self._run(family, put.keys[family.at[0]], looked=False))
             places = [place(put.objects[i]) for i in family.at]
-            there = self._of(family.space).store(family.names, places, until - time.monotonic(), before=before)
+            age = max_age(hints(put.keys[family.at[0]]))
+            left = until - time.monotonic()
+            there = self._of(family.space).store(family.names, places, left, before=before, max_age=age)
             stored += [put.keys[i] for i, ok in zip(family.at, there) if ok]
         return stored
 

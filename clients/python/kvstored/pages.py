@@ -324,13 +324,20 @@ class Pages:
     # ---- storing -------------------------------------------------------------
 
     def store(
-        self, keys: Sequence[bytes], places: Sequence[Place], timeout: float, patient: bool = True, before: Before = None
+        self,
+        keys: Sequence[bytes],
+        places: Sequence[Place],
+        timeout: float,
+        patient: bool = True,
+        before: Before = None,
+        max_age: float = 0.0,
     ) -> List[bool]:
         """Copies values from their places. True: it is there, perhaps with other
         bytes but of this length, or another client is just storing it. Where room
         is short it waits for the tiers below to catch up, if ``patient``, which
-        takes up to half of the time. No copy begins after the timeout."""
-        there = Storing(self, keys, places, before, patient).run(time.monotonic() + timeout)
+        takes up to half of the time. No copy begins after the timeout. ``max_age`` is
+        for how many seconds what is stored may stay; 0: as the daemon says."""
+        there = Storing(self, keys, places, before, patient, max_age).run(time.monotonic() + timeout)
         return [there.get(k, False) for k in keys]
 
     def delete(self, keys: Sequence[bytes], timeout: float) -> int:

@@ -14,6 +14,7 @@ import time
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from . import engine, options
+from .ages import max_age
 from .chains import digests
 from .client import Client
 from .families import Families
@@ -225,7 +226,7 @@ class KvstoredHiCache(HiCacheStorage):
     def batch_set_v1(self, keys: List[str], host_indices: Any, extra_info: Any = None) -> List[bool]:
         places = self._pools.places(KV, len(keys), host_indices, load=False)
         run = self._order.said("set", _raw(keys), extra_info)
-        stored = self._set(self._of(), keys, places, before=self._order.before(run))
+        stored = self._set(self._of(), keys, places, before=self._order.before(run), extra_info=extra_info)
         self._order.went_on("set", run, all(stored), extra_info)
         return stored
 
@@ -237,14 +238,17 @@ class KvstoredHiCache(HiCacheStorage):
     @never_raises(_no_transfers)
     def batch_set_v2(self, transfers: List[Any], extra_info: Any = None) -> Dict[str, List[bool]]:
         until = time.monotonic() + self._timeout
-        return {pool_name(t.name): self._transfer(t, False, until) for t in transfers}
+        return {pool_name(t.name): self._transfer(t, False, until, extra_info) for t in transfers}
 
-    def _transfer(self, transfer: Any, load: bool, until: float) -> List[bool]:
+    def _transfer(self, transfer: Any, load: bool, until: float, extra_info: Any = None) -> List[bool]:
         keys, name = list(transfer.keys or ()), pool_name(transfer.name)
         try:
             places = self._pools.places(name, len(keys), transfer.host_indices, load)
             before = self._order.before(self._order.said("beside", _raw(keys), None))
-            return (self._get if load else self._set)(self._of(name), keys, places, until - time.monotonic(), before)
+            left = until - time.monotonic()
+            if load:
+                return self._get(self._of(name), keys, places, left, before)
+            return self._set(self._of(name), keys, places, left, before, extra_info)
         except Exception:
             self._complaints.say(name)
             return _no_pages(keys)
@@ -270,9 +274,10 @@ class KvstoredHiCache(HiCacheStorage):
         places: Sequence[Place],
         timeout: Optional[float] = None,
         before: Optional[List[bytes]] = None,
+        extra_info: Any = None,
     ) -> List[bool]:
-        began = time.monotonic()
-        stored = pages.store(_raw(keys), places, self._timeout if timeout is None else timeout, before=before)
+        began, left = time.monotonic(), self._timeout if timeout is None else timeout
+        stored = pages.store(_raw(keys), places, left, before=before, max_age=max_age(hints(extra_info)))
         self._count("backup", [p for p, ok in zip(places, stored) if ok], began)
         return stored
 

@@ -30,9 +30,15 @@ class Storing:
     """What of some values is still to be stored."""
 
     def __init__(
-        self, pages: "Pages", keys: Sequence[bytes], places: Sequence[Place], before: Optional[Sequence[bytes]], patient: bool
+        self,
+        pages: "Pages",
+        keys: Sequence[bytes],
+        places: Sequence[Place],
+        before: Optional[Sequence[bytes]],
+        patient: bool,
+        max_age: float,
     ) -> None:
-        self._pages, self._patient = pages, patient
+        self._pages, self._patient, self._max_age = pages, patient, max_age
         self._chain = None if before is None or len(set(keys)) < len(keys) else [*before, *digests(keys)]
         self._number = {k: len(before or ()) + i for i, k in enumerate(keys)}  # in the chain
         self._todo = {k: p for k, p in zip(keys, places) if self._fits(p)}
@@ -90,7 +96,8 @@ class Storing:
         sizes, sums = [size_of(p) for _, p in window], pages._existing.sums([p for _, p in window])
         keys = [k for k, _ in window]
         before = None if self._chain is None else self._chain[: self._number[keys[0]]]
-        body = wire.reserve(pages._chain(link, keys, deadline, before), sizes, wait_ms=wait_ms, sums=sums)
+        chain = pages._chain(link, keys, deadline, before)
+        body = wire.reserve(chain, sizes, wait_ms=wait_ms, sums=sums, max_age=self._max_age)
         fill = Fill(link, pages.client.timeout)
         part = _Part(window, sizes, fill)
         try:

@@ -21,10 +21,12 @@ import weakref
 from typing import Any, Callable, Collection, Deque, Dict, Iterable, List, Optional, Set
 
 from . import engine, options, vllm_stats
+from .ages import max_age
 from .chains import digests
 from .client import Client
 from .memory import address
 from .pages import Pages, Place
+from .vllm_hints import configs
 from .vllm_jobs import Jobs, Transfer, Worker
 from .vllm_lookup import Lookups
 from .vllm_order import Order, Run, raw
@@ -286,9 +288,10 @@ class KvstoredTier(SecondaryTierManager):
 
     def _store(self, job: Transfer) -> None:
         places, stored = dict(zip(job.keys, self._places(job))), set()
+        age = max_age(configs(job.context))
         for run in self._order.runs(job.context, job.keys):
             keys, rows = [raw(k) for k in run.keys], [places[k] for k in run.keys]
-            done = self._pages.store(keys, rows, job.left, patient=False, before=run.before)
+            done = self._pages.store(keys, rows, job.left, patient=False, before=run.before, max_age=age)
             stored.update(k for k, ok in zip(run.keys, done) if ok)
         there = [key for key in job.keys if key in stored]
         self._lookups.forget(there)

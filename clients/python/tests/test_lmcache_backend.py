@@ -227,6 +227,25 @@ class Calls(Case):
             self.assertEqual(m.lookup(keys)[0], 0)
         self.assertEqual(told, [("session", "s1"), ("retain_priority", "80"), ("covers_output", "true")])
 
+    def test_age(self) -> None:
+        """What a request says of the age goes with its stores, and is kept to."""
+        m = self.engine()
+        for said, seconds in (("1", 1.0), (60, 60.0), (None, 0.0), ("soon", 0.0)):
+            keys = prompt(f"age {said}", 2, configs=(("max_age_seconds", said),))
+            told: List[float] = []
+            reserve = wire.reserve
+
+            def noted(*args: Any, **kwargs: Any) -> bytes:
+                told.append(kwargs["max_age"])
+                return reserve(*args, **kwargs)
+
+            with mock.patch.object(wire, "reserve", noted):
+                self.put(m, keys)
+            self.assertEqual(told, [seconds])
+            if seconds == 1:
+                time.sleep(1.1)
+            self.assertEqual(self.left(m, keys), [seconds != 1] * 2)
+
     def test_pins_are_counters(self) -> None:
         m, keys = self.engine(), prompt("pins", 4)
         self.put(m, keys)

@@ -245,6 +245,20 @@ class Prefixes(Served):
             tree.backend.batch_exists_v2(keys, [beside], info([], kv_hints=envelope))
         self.assertEqual(told, [("kv_hints", json.dumps(envelope))] * 2)
 
+    def test_age(self) -> None:
+        """The envelope of a backup says how old its pages become."""
+        tree = self.tree("age")
+        for seconds in (1, 60):
+            action = {"action_type": "kvstored.max_age", "action_version": "1.0", "payload": {"seconds": seconds}}
+            keys = chain(f"age {seconds}", 2)
+            for p, key in enumerate(keys):
+                tree.pool.fill(p, value(key, tree.pool))
+            stored = tree.backend.batch_set_v1(keys, slots([0, 1]), info([], kv_hints={"actions": [action]}))
+            self.assertEqual(stored, [True, True])
+            if seconds == 1:
+                time.sleep(1.1)
+            self.assertEqual(tree.backend.batch_exists(keys, info([])), 0 if seconds == 1 else 2)
+
     def test_killed_and_held(self) -> None:
         """No exception, no None, and no wrong page, whatever the daemon does."""
         with Daemon() as daemon:

@@ -15,6 +15,7 @@ from unittest import mock
 
 import kvstored
 import kvstored.chains
+from kvstored import wire
 from kvstored.call import Call
 from kvstored.vllm_hints import configs
 from kvstored.vllm_order import Order, Run, raw
@@ -246,6 +247,29 @@ class Chains(unittest.TestCase):
         expected = {"session": "s", "pause_seconds": "3", "unknown": "true", "kv_hints": json.dumps(envelope)}
         self.assertEqual(sent, [(20, expected)])
         self.assertIn("hint 'unknown' does not count", said.output[0])
+
+    def test_age(self) -> None:
+        """What a request says of the age goes with what is stored of it, and is kept to."""
+        daemon = self.daemon()
+        engine = self.engine(daemon)
+        for params, seconds in (({"max_age_seconds": 1}, 1.0), ({"max_age_seconds": "60"}, 60.0), ({}, 0.0)):
+            wanted = keys(f"age {seconds}", 4)
+            request = self.request(engine, f"age {seconds}", wanted)
+            request.kv_transfer_params = {"kvstored": params}
+            told: List[float] = []
+            reserve = wire.reserve
+
+            def noted(*args: Any, **kwargs: Any) -> bytes:
+                told.append(kwargs["max_age"])
+                return reserve(*args, **kwargs)
+
+            with mock.patch.object(wire, "reserve", noted):
+                self.assertEqual(engine.store(wanted, request), 4)
+                engine.settle()
+            self.assertEqual(told, [seconds])
+            if seconds == 1:
+                time.sleep(1.1)
+            self.assertEqual(self.there(engine, wanted), [seconds != 1] * 4)
 
     def test_hints_that_make_no_sense(self) -> None:
         for params in (None, [], {"kvstored": 5}, {"kvstored": {"a": None}}, {"other": {}}):

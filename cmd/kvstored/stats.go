@@ -256,13 +256,6 @@ func (v *statsView) printRest(w io.Writer) {
 	l.print(w, "")
 }
 
-// ages is how many chunks have a bound on their age.
-func (v *statsView) ages(l *list) {
-	if n, out := v.Store.Aged, v.Store.AgedOut; n > 0 || out > 0 {
-		l.row("ages", "%s with a largest age; %s removed because of it", human.Plural(n, "chunk"), human.Count(out))
-	}
-}
-
 // quotas is what spaces under a quota have of each tier.
 func (v *statsView) quotas(l *list) {
 	for i, name := range replay.TierNames {

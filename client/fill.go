@@ -33,7 +33,7 @@ type ReserveOptions struct {
 	// with fewer slots; chunks stored then may be evicted before they are
 	// written below.
 	Wait time.Duration
-	// MaxAge is how long what is stored may stay in any tier, in whole seconds from its
+	// MaxAge is how long the chunks may stay in any tier, in whole seconds from their
 	// Commit; 0 leaves it to the daemon. Chunks that are there already keep their own.
 	MaxAge time.Duration
 	// Sums are checksums (XXH3-64) of the payloads of some slots, by slot, at

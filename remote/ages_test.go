@@ -33,8 +33,8 @@ func stamped(t *testing.T, r *Tier, m tiertest.Allocator, c *key.Chain, i int, s
 	}
 }
 
-// TestAgesOfTwoHosts: what one host stores with a bound the other does not use longer;
-// it finds out by asking, or by reading. What is over gives way to the same chunk anew.
+// TestAgesOfTwoHosts: a chunk that one host stores with a bound the other does not use
+// longer; it finds out by asking, or by reading. A chunk that is over gives way to a new one.
 func TestAgesOfTwoHosts(t *testing.T) {
 	server := s3test.Run(t)
 	m := memory(t, mib)

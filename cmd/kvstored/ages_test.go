@@ -88,8 +88,8 @@ func (a *ages) until(what string, is func() bool) {
 }
 
 // TestMaxAgeOutlivesAKill: a daemon that is killed and started again keeps to the ages of
-// what it finds on disk, also where the index is made anew: what became too old while it
-// was away is not found, and leaves the disk.
+// chunks on disk, also where the index is made anew: chunks that became too old meanwhile
+// are not found, and leave the disk.
 func TestMaxAgeOutlivesAKill(t *testing.T) {
 	a := newAges(t, "stays", "an hour", "seconds")
 	d := startDaemonWith(t, func(*config.Config) {})

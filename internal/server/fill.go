@@ -21,7 +21,7 @@ type fill struct {
 	first   int            // chunk of slot 0
 	groups  *groupFill     // nil: all slots are chunks of chain, one after the other
 	said    promptRecord   // what the client said of the prompt
-	maxAge  uint32         // seconds that what is stored by it may stay; 0: any time
+	maxAge  uint32         // seconds that its chunks may stay; 0: any time
 	policy  *access.Policy // by which it was let begin
 	blind   bool           // its own client may not read the space; see session.blind
 	expiry  *time.Timer

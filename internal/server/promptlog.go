@@ -158,8 +158,8 @@ func (l *promptLog) find(chain *key.Chain) (n promptRecord) {
 	return n
 }
 
-// allows is how old what is stored of the prompt may become where the request that
-// stores it says so many seconds: the shorter of the two of which 0 says nothing.
+// allows is how old chunks of the prompt may become where the request that stores them
+// says so many seconds: the shorter of the two; 0 says nothing.
 func (n *promptRecord) allows(seconds uint32) time.Duration {
 	d := time.Duration(seconds) * time.Second
 	if d == 0 || n.maxAge > 0 && n.maxAge < d {

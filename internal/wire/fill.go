@@ -33,7 +33,7 @@ type ReserveRequest struct {
 	Every    uint32 // tokens between two lengths whose windows and states are stored besides; 0: none
 	// Writers is how many commits a slot of a shared fill takes; 0 means 1.
 	Writers uint32
-	// MaxAge is how many seconds what is stored by it may stay in any tier; 0: any time.
+	// MaxAge is how many seconds its chunks may stay in any tier; 0: any time.
 	MaxAge uint32
 	// Sums are checksums of what the client would store in some slots, to be
 	// compared with what exists there.

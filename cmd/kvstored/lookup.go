@@ -23,6 +23,7 @@ type lookupResult struct {
 	MatchedChunks uint32                 `json:"matched_chunks"`
 	Tiers         map[string]lookupCount `json:"tiers"`
 	LookupUS      float64                `json:"lookup_us"`
+	Grouped       *groupsResult          `json:"grouped,omitempty"`
 }
 
 type lookupCount struct {
@@ -35,6 +36,7 @@ func lookupCommand() *cobra.Command {
 		socket string
 		asJSON bool
 		flags  promptFlags
+		groups []string
 	)
 	cmd := &cobra.Command{
 		Use:   "lookup",
@@ -43,6 +45,10 @@ func lookupCommand() *cobra.Command {
 moved and nothing is kept from being evicted. The bucket, if there is one, is not
 asked: of it only what this daemon knows already is counted. warm and get look
 there.
+
+With --groups it is the longest prefix that all groups of a hybrid model can use:
+the space of the prompt has the layers of full attention, and --group names its
+group, if it has one; --groups names the others, as swa=window:1024,mamba=state.
 ` + promptHelp,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -50,9 +56,13 @@ there.
 			if err != nil {
 				return err
 			}
+			others, err := parseGroups(groups)
+			if err != nil {
+				return usage(fmt.Errorf("--groups: %w", err))
+			}
 			return withClient(cmd.Context(), socket, client.Options{Space: &flags.space, Inline: true}, func(c *client.Client) error {
 				start := time.Now()
-				m, err := c.Lookup(cmd.Context(), prompt, 0)
+				m, found, err := lookupGroups(cmd.Context(), c, prompt, flags.space, others)
 				if err != nil {
 					return err
 				}
@@ -63,6 +73,7 @@ there.
 					MatchedTokens: m.Total.Tokens, MatchedChunks: m.Total.Chunks,
 					Tiers:    make(map[string]lookupCount),
 					LookupUS: float64(time.Since(start)) / float64(time.Microsecond),
+					Grouped:  found,
 				}
 				for i, n := range m.Tiers {
 					r.Tiers[replay.TierNames[i]] = lookupCount{n.Chunks, n.Tokens}
@@ -81,6 +92,7 @@ there.
 	socketFlag(cmd, &socket)
 	jsonFlag(cmd, &asJSON)
 	flags.add(cmd)
+	cmd.Flags().StringSliceVar(&groups, "groups", nil, "the other groups of a hybrid model: NAME=full, NAME=window:TOKENS, NAME=local:TOKENS or NAME=state")
 	return cmd
 }
 
@@ -111,5 +123,8 @@ func printLookup(cmd *cobra.Command, r *lookupResult, m *client.Match) {
 	t.row("stored", human.Count(r.MatchedChunks), human.Count(r.MatchedTokens), human.Percent(float64(r.MatchedTokens), float64(r.PromptTokens)))
 	t.row("prompt", human.Count(r.PromptChunks), human.Count(r.PromptTokens), "")
 	t.print(cmd.OutOrStdout(), "")
+	if r.Grouped != nil {
+		printGroups(cmd.OutOrStdout(), r.Grouped)
+	}
 	fmt.Fprintf(cmd.OutOrStdout(), "answered in %s; space %s\n", human.Micros(r.LookupUS), r.Space)
 }

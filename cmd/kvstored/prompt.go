@@ -49,6 +49,7 @@ func spaceFlags(cmd *cobra.Command, s *key.Space) {
 	f.StringVar(&s.Model, "model", "hands-on", "model of the space")
 	f.StringVar(&s.DType, "dtype", "bytes", "element type and layout of the space")
 	f.IntVar(&s.ChunkTokens, "chunk-tokens", 256, "tokens in a chunk")
+	f.StringVar(&s.Group, "group", "", "group of layers of a hybrid model")
 	f.StringVar(&s.Salt, "salt", "", "secret that separates tenants")
 }
 

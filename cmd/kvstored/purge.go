@@ -72,7 +72,7 @@ which only counts. If it is interrupted, call it again. It takes an admin.`,
 // alone name none: that would be too easy to do by mistake.
 func meantSpace(cmd *cobra.Command, args []string, flags *key.Space) (id key.SpaceID, err error) {
 	given := false
-	for _, name := range []string{"model", "dtype", "chunk-tokens", "salt"} {
+	for _, name := range []string{"model", "dtype", "chunk-tokens", "group", "salt"} {
 		given = given || cmd.Flags().Changed(name)
 	}
 	switch {

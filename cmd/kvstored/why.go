@@ -58,7 +58,7 @@ It takes an admin.`,
 	cmd.Flags().StringVar(&lookup, "lookup-id", "", "a prompt by the name that its engine gave it")
 	cmd.Flags().StringVar(&into, "space", "", "id of the space, 32 hex digits")
 	flags.add(cmd, "lookup-id")
-	for _, name := range []string{"model", "dtype", "chunk-tokens", "salt", "lookup-id"} {
+	for _, name := range []string{"model", "dtype", "chunk-tokens", "group", "salt", "lookup-id"} {
 		cmd.MarkFlagsMutuallyExclusive("space", name)
 	}
 	return cmd

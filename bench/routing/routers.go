@@ -115,7 +115,8 @@ func (d *dynamo) first(_ float64, engine int, r *running, gone []uint64) {
 
 func (d *dynamo) last(_ float64, engine int, r *running) { d.active[engine] -= len(r.blocks) }
 
-// tree is SGLang's: it knows what it sent, in a cache by last use for each engine.
+// tree is SGLang's: it keeps the prompts that it sent, in a cache by last use for each
+// engine.
 type tree struct {
 	least
 	sent []*engine

@@ -22,8 +22,8 @@ const (
 // Post stands for an endpoint where events come by HTTP.
 const Post = "post"
 
-// defaultTTL is for workers that tell nothing: what they were sent counts as there
-// for so long.
+// defaultTTL is for workers that tell nothing: prompts that they were sent count as
+// there for so long.
 const defaultTTL = 5 * time.Minute
 
 // Worker is an engine to which requests can go, as it is registered.
@@ -35,7 +35,7 @@ type Worker struct {
 	URL    string `json:"url,omitempty"` // told to callers as it is
 
 	// Where the engine publishes events, tcp://host:port or ipc:///path; "post": they
-	// are posted; empty: it tells nothing, and what it was sent counts as there.
+	// are posted; empty: it tells nothing, and prompts that it was sent count as there.
 	Events string `json:"events,omitempty"`
 	Replay string `json:"replay,omitempty"`
 	Topic  string `json:"topic,omitempty"`
@@ -151,7 +151,7 @@ func (w *member) publishers() []*feed.Publisher {
 	return all
 }
 
-// told reports whether the worker says what it has.
+// told reports whether the worker tells events.
 func (w *member) told() bool { return w.engine != nil || w.daemon != nil }
 
 // newMember makes the sources of a worker; start runs them.

@@ -147,7 +147,7 @@ func isOpen(x *index.Index, model string, c index.Config) error {
 }
 func isShard(x *index.Index, n index.Name) error { _, err := x.Shard(n); return err }
 
-// What is unknown, or said twice, is no error where it does no harm.
+// An unknown block, or one said twice, is no error where it does no harm.
 func TestHarmless(t *testing.T) {
 	_, s := newIndex(t)
 	for range 2 {

@@ -11,7 +11,7 @@
 // disarmed. The runtime watches that instance. To sleep, a goroutine arms the
 // socket for one event and waits for the instance, with deadlines and Close as
 // the runtime has them. [New] makes one; elsewhere than on Linux, and where
-// descriptors run out, the connection stays what it was.
+// descriptors run out, the connection is returned unchanged.
 //
 // It owns the sockets that it took over and their instances. It starts no
 // goroutine and buffers nothing. The mutex of a gate is held while its goroutine

@@ -41,7 +41,7 @@ func pair(t testing.TB) (*conn, *net.UnixConn) {
 	return muted, far.(*net.UnixConn)
 }
 
-// What is written at one end comes at the other, though the readers sleep at times
+// Bytes written at one end come at the other, though the readers sleep at times
 // and the writers find the socket full.
 func TestBothWays(t *testing.T) {
 	near, far := pair(t)
@@ -89,7 +89,7 @@ func TestBothWays(t *testing.T) {
 	wg.Wait()
 }
 
-// Each of many messages wakes the reader, whatever moment it comes at.
+// Each of many messages wakes the reader, at any moment.
 func TestWakes(t *testing.T) {
 	near, far := pair(t)
 	n := 20_000
@@ -236,7 +236,7 @@ func TestClose(t *testing.T) {
 }
 
 // Where there is no room for another descriptor, and for other networks, the
-// connection stays what it was.
+// connection is returned unchanged.
 func TestStays(t *testing.T) {
 	a, b := net.Pipe()
 	defer a.Close()

@@ -11,7 +11,10 @@ import (
 )
 
 const (
-	// readBytes is the receive buffer of a quiet connection: about what a
+	// firstBytes is the receive buffer until more arrives than fits: most hellos and
+	// requests do. Peers that connect and leave, or send garbage, cost no more.
+	firstBytes = 4 << 10
+	// readBytes is the receive buffer of a connection after that: about what a
 	// Unix socket hands over at once, and room for many pipelined frames.
 	readBytes = 64 << 10
 	// keepBytes is the largest receive buffer kept when it runs empty, so
@@ -77,7 +80,7 @@ func NewConn(nc net.Conn, spin time.Duration) (*Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("wire: %w", err)
 	}
-	c := &Conn{nc: nc, raw: raw, maxBody: MaxHelloBytes, buf: make([]byte, readBytes)}
+	c := &Conn{nc: nc, raw: raw, maxBody: MaxHelloBytes, buf: make([]byte, firstBytes)}
 	c.rd.init(spin)
 	c.wr.init()
 	return c, nil
@@ -220,27 +223,24 @@ func (c *Conn) peek() (h Header, body []byte, ok bool, err error) {
 // peer has to send a large body to make us hold one.
 func (c *Conn) makeRoom(h Header) error {
 	if c.head == c.tail {
-		c.head, c.tail = 0, 0
-		if len(c.buf) > keepBytes {
-			if c.meter != nil {
-				c.meter.Release(beyond(len(c.buf)))
-			}
-			c.buf = make([]byte, readBytes)
-		}
+		c.reset()
 	}
 	if c.tail < len(c.buf) && (c.head == 0 || HeaderBytes+int(h.BodyBytes) <= len(c.buf)-c.head) {
 		return nil
 	}
 	have := c.tail - c.head
 	to := c.buf
-	if have == len(c.buf) {
-		n := min(2*have+HeaderBytes, HeaderBytes+int(h.BodyBytes))
+	switch {
+	case have == len(c.buf):
+		n := HeaderBytes + min(max(2*have, readBytes), int(h.BodyBytes))
 		if c.meter != nil {
 			if err := c.meter.Charge(beyond(n)); err != nil {
 				return err
 			}
 		}
 		to = make([]byte, n)
+	case c.tail == len(c.buf) && len(c.buf) < readBytes: // more was waiting
+		to = make([]byte, readBytes)
 	}
 	copy(to, c.buf[c.head:c.tail])
 	if c.meter != nil && have == len(c.buf) {
@@ -248,6 +248,20 @@ func (c *Conn) makeRoom(h Header) error {
 	}
 	c.buf, c.head, c.tail = to, 0, have
 	return nil
+}
+
+// reset begins anew with an empty buffer, of the size of a quiet connection where it was
+// a large one, or where a read has filled a small one: more was waiting then.
+func (c *Conn) reset() {
+	filled := c.tail == len(c.buf)
+	c.head, c.tail = 0, 0
+	if large := len(c.buf) > keepBytes; !large && (!filled || len(c.buf) >= readBytes) {
+		return
+	}
+	if c.meter != nil {
+		c.meter.Release(beyond(len(c.buf)))
+	}
+	c.buf = make([]byte, readBytes)
 }
 
 // beyond is what a receive buffer of n bytes takes more than that of a quiet

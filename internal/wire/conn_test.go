@@ -96,6 +96,31 @@ func TestFrameInPieces(t *testing.T) {
 	}
 }
 
+// TestReceiveBuffer: a peer that sends little costs little, and one that sends much at a
+// time is read in large pieces.
+func TestReceiveBuffer(t *testing.T) {
+	a, b := connPair(t, 0)
+	for id := range uint64(3) {
+		mustWrite(t, a, pingFrame(id))
+		if h, _, err := b.ReadFrame(); err != nil || h.ID != id {
+			t.Fatalf("%+v, %v", h, err)
+		}
+	}
+	if len(b.buf) != firstBytes {
+		t.Errorf("a buffer of %d bytes for pings, want %d", len(b.buf), firstBytes)
+	}
+	const frames = 1000
+	mustWrite(t, a, bytes.Repeat(pingFrame(4), frames))
+	for range frames {
+		if _, _, err := b.ReadFrame(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(b.buf) != readBytes {
+		t.Errorf("a buffer of %d bytes for a pipeline, want %d", len(b.buf), readBytes)
+	}
+}
+
 // TestClaimedBodyCostsNothing: a header that claims the largest body does not
 // make the receiver hold more than about twice the bytes sent of it.
 func TestClaimedBodyCostsNothing(t *testing.T) {
@@ -104,7 +129,7 @@ func TestClaimedBodyCostsNothing(t *testing.T) {
 	if _, _, err := b.TryReadFrame(); !errors.Is(err, ErrWouldBlock) {
 		t.Fatal(err)
 	}
-	if len(b.buf) > readBytes {
+	if len(b.buf) > firstBytes {
 		t.Errorf("buffer of %d bytes for a header", len(b.buf))
 	}
 	const sent = 1 << 20

@@ -16,9 +16,9 @@ const (
 	// restTurn is what is turned over at most from look to look while a daemon rests:
 	// answers with its metrics, and the like. One that does more is left to the
 	// runtime, which collects often then.
-	restTurn = 4 << 20
+	restTurn = 2 << 20
 	// restBytes is how much must have been turned over before memory is given back.
-	restBytes = 8 << 20
+	restBytes = 4 << 20
 )
 
 // rest says when the memory of a daemon is given back: once after each time of work,

@@ -24,8 +24,8 @@ func TestRest(t *testing.T) {
 		{"busy again", []int64{much, much, 0, 0, much, much, much, 0}, []int{2, 7}},
 		{"little by little", []int64{0, restTurn, restTurn, 1, restTurn, restTurn, 0}, []int{2, 5}},
 		{"clients that leave later", []int64{much, much, 0, 0, -40 << 20, 0, 0}, []int{2, 5}},
-		{"clients that leave one by one", []int64{-3 << 20, -3 << 20, -3 << 20, -3 << 20, 0}, []int{2}},
-		{"slowly", slices.Repeat([]int64{1 << 20}, 17), []int{7, 15}},
+		{"clients that leave one by one", []int64{-3 << 20, -3 << 20, -3 << 20, -3 << 20, 0}, []int{4}},
+		{"slowly", slices.Repeat([]int64{1 << 20}, 17), []int{3, 7, 11, 15}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

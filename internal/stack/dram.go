@@ -41,7 +41,7 @@ func newDRAM(ls *levels, log zerolog.Logger) *dram {
 	d := &dram{
 		hot: ls.hot, room: ls.hot.Stats().CapacityBytes, levels: ls, log: log, shrink: make(chan struct{}, 1),
 	}
-	d.absences = &absences{log: departed.New(departed.DefaultEntries), levels: ls}
+	d.absences = &absences{log: departed.New(min(departed.DefaultEntries, ledger.Spare(ls.hot.Ledger()))), levels: ls}
 	d.index = &index{levels: ls, holds: d.holds, absences: d.absences}
 	d.index.mu.tree, d.index.mu.bounds = radix.New(), boundary.New()
 	return d

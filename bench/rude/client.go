@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -26,6 +27,7 @@ const (
 // seen is what a client saw.
 type seen struct {
 	P50, P99      float64 // us
+	Bare50, Bare  float64 // us: p50 and p99 of a bare server's, in turns with these
 	Calls, Failed int
 }
 
@@ -35,7 +37,10 @@ func work(text string) error {
 	if err := json.Unmarshal([]byte(text), &j); err != nil {
 		return err
 	}
-	if j.Attack != "" {
+	switch {
+	case j.Echo:
+		return serveEcho(j.Socket)
+	case j.Attack != "":
 		return assault(&j)
 	}
 	s, err := behave(context.Background(), &j)
@@ -46,7 +51,7 @@ func work(text string) error {
 }
 
 // behave stores a prompt and asks for it again and again: a lookup, and one
-// chunk.
+// chunk. After each it asks the bare server.
 func behave(ctx context.Context, j *job) (s seen, err error) {
 	begin := time.Now()
 	c, err := client.Dial(ctx, j.Socket, client.Options{Name: "client", Space: &space})
@@ -67,20 +72,15 @@ func behave(ctx context.Context, j *job) (s seen, err error) {
 	if _, err := c.Put(ctx, p, 0, payloads); err != nil {
 		return s, err
 	}
-	var took []time.Duration
+	bare, err := dialEcho(j.Socket)
+	if err != nil {
+		return s, err
+	}
+	var took, echoed []time.Duration
 	for begin = time.Now(); time.Since(begin) < j.Span; time.Sleep(pace) {
 		start := time.Now()
-		if s.Calls++; s.Calls%2 == 0 {
-			var m client.Match
-			if m, err = c.Lookup(ctx, p, 0); err == nil && m.Total.Chunks != promptChunks {
-				err = fmt.Errorf("%d chunks of %d are there", m.Total.Chunks, promptChunks)
-			}
-		} else {
-			var chunks []client.Chunk
-			if chunks, err = c.Get(ctx, p, client.GetOptions{First: s.Calls % promptChunks, MaxChunks: 1}); err == nil && len(chunks) != 1 {
-				err = fmt.Errorf("a chunk is missing")
-			}
-		}
+		s.Calls++
+		err := ask(ctx, c, p, s.Calls)
 		if d := time.Since(start); s.Calls > warmup {
 			took = append(took, d)
 		}
@@ -88,15 +88,45 @@ func behave(ctx context.Context, j *job) (s seen, err error) {
 			fmt.Fprintln(os.Stderr, "rude: the client:", err)
 			s.Failed++
 		}
+		time.Sleep(pace)
+		start = time.Now()
+		if err := bare.call(); err != nil {
+			return s, err
+		}
+		if d := time.Since(start); s.Calls > warmup {
+			echoed = append(echoed, d)
+		}
 	}
-	slices.Sort(took)
-	if len(took) > 0 {
-		s.P50, s.P99 = us(took[len(took)/2]), us(took[len(took)*99/100])
-	}
+	s.P50, s.P99 = percentiles(took)
+	s.Bare50, s.Bare = percentiles(echoed)
 	return s, nil
 }
 
-func us(d time.Duration) float64 { return float64(d) / 1e3 }
+// ask makes the i-th call.
+func ask(ctx context.Context, c *client.Client, p client.Prompt, i int) error {
+	if i%2 == 0 {
+		m, err := c.Lookup(ctx, p, 0)
+		if err == nil && m.Total.Chunks != promptChunks {
+			err = fmt.Errorf("%d chunks of %d are there", m.Total.Chunks, promptChunks)
+		}
+		return err
+	}
+	chunks, err := c.Get(ctx, p, client.GetOptions{First: i % promptChunks, MaxChunks: 1})
+	if err == nil && len(chunks) != 1 {
+		err = errors.New("a chunk is missing")
+	}
+	return err
+}
+
+// percentiles are the median and the p99 in us, 0 of none.
+func percentiles(took []time.Duration) (p50, p99 float64) {
+	if len(took) == 0 {
+		return 0, 0
+	}
+	slices.Sort(took)
+	us := func(d time.Duration) float64 { return float64(d) / 1e3 }
+	return us(took[len(took)/2]), us(took[len(took)*99/100])
+}
 
 // prompt is so many chunks of a prompt that no other client has.
 func prompt(seed uint64, chunks int) client.Prompt {

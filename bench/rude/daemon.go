@@ -17,7 +17,7 @@ import (
 
 // daemon is the kvstored under attack.
 type daemon struct {
-	cmd          *exec.Cmd
+	cmd, echo    *exec.Cmd
 	self         string // this program, where every user may run it
 	socket, resp string
 }
@@ -59,7 +59,12 @@ log: {level: error}
 	for {
 		c, err := client.Dial(ctx, d.socket, client.Options{Inline: true})
 		if err == nil {
-			return d, c.Close()
+			_ = c.Close() // it asked for nothing
+			if err := d.startEcho(); err != nil {
+				_ = d.cmd.Process.Kill()
+				return nil, fmt.Errorf("the bare server does not start: %w", err)
+			}
+			return d, nil
 		}
 		select {
 		case <-ctx.Done():
@@ -69,7 +74,26 @@ log: {level: error}
 	}
 }
 
+// startEcho starts the bare server.
+func (d *daemon) startEcho() (err error) {
+	if d.echo, err = d.command(context.Background(), job{Echo: true}, clientUID); err != nil {
+		return err
+	}
+	out, err := d.echo.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	d.echo.SysProcAttr = nil // it makes a socket in the daemon's folder
+	if err := d.echo.Start(); err != nil {
+		return err
+	}
+	_, err = bufio.NewReader(out).ReadString('\n')
+	return err
+}
+
 func (d *daemon) close() {
+	_ = d.echo.Process.Kill()
+	_ = d.echo.Wait() // killed
 	_ = d.cmd.Process.Signal(syscall.SIGTERM)
 	_ = d.cmd.Wait()
 }
@@ -89,6 +113,7 @@ const jobVar = "KVSTORED_RUDE_JOB"
 // job is what a process is to do.
 type job struct {
 	Attack       string // empty: the well-behaved client
+	Echo         bool   // the bare server
 	Socket, RESP string
 	Span         time.Duration
 }

@@ -9,5 +9,6 @@
 // "processors" attacks nothing: its processes only count, and show what the
 // machine alone costs the client. With -idle the attackers get a processor only
 // where neither daemon nor client wants one: the rest is the cost that the daemon
-// itself allows them.
+// itself allows them. After each call the client asks a bare server, too, which has
+// no runtime and nothing else to do: its p99 is what the machine alone costs.
 package main

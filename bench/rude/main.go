@@ -121,18 +121,20 @@ func (d *daemon) measure(ctx context.Context, r *row, o *options) error {
 }
 
 func print(rows []*row) {
+	p50, p99 := func(s seen) float64 { return s.P50 }, func(s seen) float64 { return s.P99 }
+	bare, toBare := func(s seen) float64 { return s.Bare }, func(s seen) float64 { return s.P99 / s.Bare }
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "attack\talone p50 us\tp99\tbeside p50 us\tp99\tp50 ratio\tp99 ratio\tmin\tmax\tcalls\tunanswered\t")
+	fmt.Fprintln(w, "attack\talone p50 us\tp99\tbare p99\tbeside p50 us\tp99\tbare p99\tp99 ratio\tmin\tmax\tbare's ratio\tp99 to bare p99\tcalls\tunanswered\t")
 	for _, r := range rows {
-		p50, p99 := ratios(r, func(s seen) float64 { return s.P50 }), ratios(r, func(s seen) float64 { return s.P99 })
+		all := ratios(r, p99)
 		calls, failed := 0, 0
 		for _, s := range r.beside {
 			calls, failed = calls+s.Calls, failed+s.Failed
 		}
-		fmt.Fprintf(w, "%s\t%.0f\t%.0f\t%.0f\t%.0f\t%.2f\t%.2f\t%.2f\t%.2f\t%d\t%d\t\n", r.attack.name,
-			medianOf(r.alone, func(s seen) float64 { return s.P50 }), medianOf(r.alone, func(s seen) float64 { return s.P99 }),
-			medianOf(r.beside, func(s seen) float64 { return s.P50 }), medianOf(r.beside, func(s seen) float64 { return s.P99 }),
-			median(p50), median(p99), slices.Min(p99), slices.Max(p99), calls, failed)
+		fmt.Fprintf(w, "%s\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%d\t%d\t\n", r.attack.name,
+			medianOf(r.alone, p50), medianOf(r.alone, p99), medianOf(r.alone, bare),
+			medianOf(r.beside, p50), medianOf(r.beside, p99), medianOf(r.beside, bare),
+			median(all), slices.Min(all), slices.Max(all), median(ratios(r, bare)), medianOf(r.beside, toBare), calls, failed)
 	}
 	_ = w.Flush() // to standard output
 }

@@ -17,7 +17,7 @@ const (
 	rudeAtOnce = 3 // attacks
 	rudeTurn   = 10 * time.Second
 	rudeTurns  = 3 // between two looks
-	// rudeChunks is limits.chunks: the books of what is stored stay, 450 bytes a chunk
+	// rudeChunks is limits.chunks: the books of stored chunks stay, 450 bytes a chunk
 	// with those of the disk, and are to be small beside anonSlack.
 	rudeChunks = 4096
 	// rudeRest is what a daemon has to give back all that it will.

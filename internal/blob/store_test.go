@@ -284,7 +284,7 @@ func TestChecksum(t *testing.T) {
 }
 
 // A value whose bytes are told of as they arrive has the checksum of its block,
-// in whatever parts, with an expiry in front of it, or only partly told of.
+// in all kinds of parts, with an expiry in front of it, or only partly told of.
 func TestChecksumAsBytesArrive(t *testing.T) {
 	r := newRig(t, 32<<20)
 	value := bytes.Repeat([]byte("0123456789abcdef-"), 20_000)

@@ -13,7 +13,7 @@ const (
 	// that it must have been at rest before its memory is given back: clients that go
 	// on would need it again.
 	restLook = 5 * time.Second
-	// restTurn is what is turned over at most from look to look while a daemon rests:
+	// restTurn is the most that is turned over from look to look while a daemon rests:
 	// answers with its metrics, and the like. One that does more is left to the
 	// runtime, which collects often then.
 	restTurn = 2 << 20
@@ -66,7 +66,7 @@ func (b *Budget) Run(ctx context.Context) error {
 	}
 }
 
-// turned is what was turned over since the start.
+// turned is the bytes turned over since the start.
 func (b *Budget) turned() int64 {
 	b.mu.Lock()
 	given := b.mu.given
@@ -74,14 +74,14 @@ func (b *Budget) turned() int64 {
 	return b.allocated() + given
 }
 
-// trim collects the heap twice, as pools and finalizers keep what they have over one
+// trim collects the heap twice, as pools and finalizers keep theirs over one
 // collection, and gives the system all free pages.
 func trim() {
 	runtime.GC()
 	debug.FreeOSMemory()
 }
 
-// allocatedBytes is what the Go heap has allocated since the start. Nothing stops
+// allocatedBytes is all that the Go heap has allocated since the start. Nothing stops
 // for it.
 func allocatedBytes() int64 {
 	sample := [1]metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}

@@ -66,7 +66,7 @@ func TestRest(t *testing.T) {
 	}
 }
 
-// The runtime tells what was allocated.
+// The runtime tells of all that was allocated.
 func TestAllocatedBytes(t *testing.T) {
 	before := allocatedBytes()
 	kept := make([]byte, 32*mib)

@@ -145,7 +145,7 @@ func (b *backlog) offer(n int, gen uint64) {
 
 // source is the list whose front is to be written next; nil if there is none.
 // held says that pending waits for victims, but for the generations before
-// forced, and, where that is bounded, for what came at or before old.
+// forced, and, where that is bounded, for items that came at or before old.
 func (b *backlog) source(held bool, forced uint64, old uint32, bounded bool) *fifo[item] {
 	switch {
 	case b.offered.len() > 0:

@@ -114,7 +114,7 @@ func TestCleared(t *testing.T) {
 	})
 }
 
-// Chunks that were cleared in a tier that evicts nothing are not there, wherever else
+// Chunks that were cleared in a tier that evicts nothing are absent, wherever else
 // they are, and no flush writes them there again.
 func TestClearedFarAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

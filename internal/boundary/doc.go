@@ -12,7 +12,7 @@
 // that has it, and a boundary that comes to life or dies changes a number of each of its pieces.
 // So is each piece's share of a boundary paid once for each time that the boundary dies.
 //
-// A Table keeps all live boundaries, and the last maxDead others. One takes 16 bytes for
+// A Table keeps all live boundaries, and the last maxDead others, of maxWaits pieces in all. One takes 16 bytes for
 // each of its pieces, and a piece some 70.
 //
 // The owner serialises all calls. A Table does no I/O, and knows no tier.

@@ -6,6 +6,8 @@ const (
 	// maxDead is how many boundaries are remembered that are not live: those of which
 	// a piece is missing yet, or went.
 	maxDead = 1 << 14
+	// maxWaits is how many pieces all of these have. Nothing that is stored stands for them.
+	maxWaits = 1 << 20
 	// MaxPieces is the most pieces of a boundary; one with more is not counted.
 	MaxPieces = 1 << 13
 )
@@ -19,15 +21,17 @@ type Need struct {
 
 // Table counts boundaries and their pieces. Call New.
 type Table struct {
-	maxDead int // smaller in tests
-	spaces  map[key.SpaceID]*space
-	last    *space // the one asked for last; nil for none
-	pieces  pool[piece]
-	bounds  pool[bound]
-	links   pool[link]
-	dead    []uint32 // boundaries that were not live when they were put there, the oldest first
-	live    int
-	told    []Need // see Changed
+	maxDead, maxWaits int // smaller in tests
+
+	spaces map[key.SpaceID]*space
+	last   *space // the one asked for last; nil for none
+	pieces pool[piece]
+	bounds pool[bound]
+	links  pool[link]
+	dead   []uint32 // boundaries that were not live when they were put there, the oldest first
+	waits  int      // pieces of these
+	live   int
+	told   []Need // see Changed
 }
 
 // space is the pieces of one space.
@@ -49,7 +53,8 @@ type piece struct {
 // bound is a boundary.
 type bound struct {
 	first   uint32 // of its links
-	missing uint32 // pieces that are not stored
+	pieces  uint32
+	missing uint32 // of these, those that are not stored
 	counts  bool   // among the needs of its pieces
 	waits   bool   // it is in dead
 }
@@ -62,7 +67,9 @@ type link struct {
 }
 
 // New returns an empty table.
-func New() *Table { return &Table{maxDead: maxDead, spaces: make(map[key.SpaceID]*space)} }
+func New() *Table {
+	return &Table{maxDead: maxDead, maxWaits: maxWaits, spaces: make(map[key.SpaceID]*space)}
+}
 
 // Declare makes a boundary known, which counts as live until one of its pieces goes: what
 // is still to be stored comes soon. ends are the last chunks of its full groups, one at
@@ -129,6 +136,7 @@ func (t *Table) join(b uint32, k key.Key, full bool, here func(key.Key) bool) {
 	l, p, of := t.links.take(), t.pieces.at(id), t.bounds.at(b)
 	*t.links.at(l) = link{piece: id, bound: b, ofPiece: p.first, ofBound: of.first}
 	p.first, of.first = l, l
+	of.pieces++
 	if !p.here {
 		of.missing++
 	}
@@ -212,16 +220,19 @@ func (t *Table) tell(p *piece) {
 }
 
 // wait remembers a boundary that is not live, and forgets the oldest such where there
-// are too many.
+// are too many, or those have too many pieces.
 func (t *Table) wait(b uint32) {
 	if of := t.bounds.at(b); !of.waits {
 		of.waits = true
 		t.dead = append(t.dead, b)
+		t.waits += int(of.pieces)
 	}
-	for len(t.dead) > t.maxDead {
+	for len(t.dead) > t.maxDead || t.waits > t.maxWaits && len(t.dead) > 1 {
 		oldest := t.dead[0]
 		t.dead = t.dead[1:]
-		if of := t.bounds.at(oldest); of.missing > 0 {
+		of := t.bounds.at(oldest)
+		t.waits -= int(of.pieces)
+		if of.missing > 0 {
 			t.turn(oldest, false)
 			t.forget(oldest)
 		} else {

@@ -49,7 +49,7 @@ func (n *naive) change(k key.Key, here bool) {
 func TestIsTheDefinition(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	table, model := New(), &naive{here: make(map[key.Key]bool)}
-	table.maxDead = 1 << 30
+	table.maxDead, table.maxWaits = 1<<30, 1<<30
 	follow := map[key.Key]bool{} // needed, of what is here
 	at := func(space, n int) key.Key {
 		return key.Key{Space: key.SpaceID{byte(space)}, Hash: key.Hash{byte(n), byte(n >> 8), 1}}
@@ -126,5 +126,28 @@ func TestForgets(t *testing.T) {
 	}
 	if s := table.Stats(); s.Boundaries != 0 || s.Pieces != 300 || table.links.used != 300 {
 		t.Fatalf("%+v, %d links; want 100 boundaries that are not live", s, table.links.used)
+	}
+}
+
+// Boundaries with many pieces of which nothing is ever stored take no more memory than a
+// few of them.
+func TestBoundsWhatWaits(t *testing.T) {
+	table := New()
+	table.maxWaits = 1000
+	at := func(space, n int) key.Key {
+		return key.Key{Space: key.SpaceID{byte(space)}, Hash: key.Hash{byte(n), byte(n >> 8), 1}}
+	}
+	for i := range 500 {
+		needs := make([]key.Key, 99)
+		for j := range needs {
+			needs[j] = at(1, i+j)
+		}
+		table.Declare([]key.Key{at(0, i)}, needs, func(key.Key) bool { return false })
+		if most := min(i+1, 10); table.bounds.used != most || table.links.used != 100*most {
+			t.Fatalf("%d boundaries with %d links after %d; want %d", table.bounds.used, table.links.used, i+1, most)
+		}
+	}
+	if last := at(0, 499); !table.Has(last) {
+		t.Fatal("the last boundary is not known")
 	}
 }

@@ -11,6 +11,10 @@ import (
 	"github.com/kvstored/kvstored/tier"
 )
 
+// mostDeclared is how many pieces the boundaries have that Wanted declares, but for the
+// end. Others are declared when a lookup finds them usable.
+const mostDeclared = 1 << 16
+
 // Wanted is, for each group that is not full, which of its chunks are worth storing: what
 // the end of the prompt, its junction and each multiple of every tokens need (see
 // hybrid.Boundaries; 0: none of these). Of a full group all are, and it has nil. The
@@ -27,6 +31,7 @@ func (l lookups) Wanted(ctx context.Context, f *Family, every int) ([][]bool, er
 			wanted[g] = make([]bool, f.Chains[g][0].Len())
 		}
 	}
+	left := mostDeclared
 	hybrid.Boundaries(m.Tokens, m.Run, n, (every+grid-1)/grid*grid, func(end int) {
 		for g := range wanted {
 			from, to := f.Groups[g].Needs(0, end)
@@ -35,23 +40,28 @@ func (l lookups) Wanted(ctx context.Context, f *Family, every int) ([][]bool, er
 			}
 			done[g] = max(done[g], to)
 		}
-		l.declare(f, end)
+		if left > 0 || end == n {
+			left -= l.declare(f, end)
+		}
 	})
 	return wanted, nil
 }
 
 // declare makes a usable length of a prompt known, or one that is about to be, in each
 // rank: what only such lengths need goes before anything else where none of these is
-// usable any more.
-func (l lookups) declare(f *Family, n int) {
+// usable any more. It returns how many pieces were counted for that.
+func (l lookups) declare(f *Family, n int) (pieces int) {
 	if !slices.ContainsFunc(f.Groups, func(g hybrid.Group) bool { return g.Kind != hybrid.Full }) {
-		return
+		return 0
 	}
 	for r := range f.Chains[0] {
 		if end := f.Chains[0][r].Key(n/f.Groups[0].Chunk - 1); !l.index.declared(end) {
-			l.index.declare(f.pieces(n, r))
+			ends, needs := f.pieces(n, r)
+			l.index.declare(ends, needs)
+			pieces += len(ends) + len(needs)
 		}
 	}
+	return pieces
 }
 
 // pieces are what n tokens need of a rank: the last chunks of the full groups, and all of

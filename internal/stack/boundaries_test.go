@@ -191,3 +191,18 @@ func TestDeadIsTheDefinition(t *testing.T) {
 		}
 	}
 }
+
+// A prompt with a boundary at each chunk declares the first of them and the end, whose
+// window is another: 361 lengths and the end, with 861 windows.
+func TestDeclaresSoMany(t *testing.T) {
+	const n = 1000
+	groups := hybrid.Family{{Chunk: 16}, {Kind: hybrid.Window, Tokens: 500 * 16, Chunk: 16}}
+	r, f := newRig(t, options{capacity: mib, lone: true}), newFamily(groups, 1, n)
+	wanted, err := r.Wanted(t.Context(), f, 1)
+	if err != nil || slices.Contains(wanted[1], false) {
+		t.Fatalf("not all windows are wanted: %v", err)
+	}
+	if got := r.Stats().Boundaries.Pieces; got < 1200 || got > 1250 {
+		t.Fatalf("%d pieces are known; all would be %d", got, 2*n)
+	}
+}

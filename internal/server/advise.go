@@ -78,7 +78,7 @@ func (a *assembly) advise(ctx context.Context, prefillRate uint32) *wire.Advice 
 		case n == skip:
 			m = stack.FamilyMatch{Tokens: skip, Needs: make([]stack.Need, len(a.family.Groups))}
 		case n < a.first.Tokens:
-			m, err = j.stack.MatchFamily(ctx, a.family, j.search, n, nil)
+			m, err = j.stack.ProbeFamily(ctx, a.family, j.search, n, nil)
 		}
 		if err != nil {
 			return nil

@@ -40,7 +40,7 @@ func (a *assembly) insure(ctx context.Context, m *stack.FamilyMatch, loads []loa
 	}
 	for _, share := range insuredAt {
 		most := min(skip+int(share*float64(reach-skip)), last-1)
-		n, err := a.job.stack.MatchFamily(ctx, a.family, a.job.search, most, a.lost)
+		n, err := a.job.stack.ProbeFamily(ctx, a.family, a.job.search, most, a.lost)
 		if err != nil || n.Tokens <= skip {
 			break
 		}

@@ -162,6 +162,29 @@ func (f *forest) check() {
 	}
 }
 
+// TestProbeDeclaresNothing: a length that is only looked at is no boundary.
+func TestProbeDeclaresNothing(t *testing.T) {
+	r := newRig(t, options{})
+	f := newFamily(hybrid.Family{{Chunk: 16}, {Kind: hybrid.State, Chunk: 16}}, 1, 8)
+	for g := range f.Chains {
+		r.storeMissing(&f.Chains[g][0], 0, 8)
+	}
+	before := r.Stats().Boundaries
+	m, err := r.ProbeFamily(t.Context(), f, tier.All, 64, nil)
+	if err != nil || m.Tokens != 64 {
+		t.Fatalf("%d tokens, %v", m.Tokens, err)
+	}
+	if got := r.Stats().Boundaries; got != before {
+		t.Errorf("after a look: %+v, before %+v", got, before)
+	}
+	if _, err := r.MatchFamily(t.Context(), f, tier.All, 64, nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.Stats().Boundaries; got == before {
+		t.Errorf("after a match: %+v", got)
+	}
+}
+
 // After each step, in each state of the tiers, chunks go first that no usable prefix needs.
 func TestDeadIsTheDefinition(t *testing.T) {
 	families := []hybrid.Family{

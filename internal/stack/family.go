@@ -42,8 +42,18 @@ type FamilyMatch struct {
 
 // MatchFamily finds the longest usable prefix of at most most tokens. Pieces that
 // are in lost count as missing. Memory only, but that the full groups are asked for
-// as Match does it while a tier is still being scanned.
+// as Match does it while a tier is still being scanned. The length is one that a client
+// wants: what it needs is kept before what no such length does.
 func (l lookups) MatchFamily(ctx context.Context, f *Family, search tier.Set, most int, lost map[Piece]struct{}) (FamilyMatch, error) {
+	return l.matchFamily(ctx, f, search, most, lost, true)
+}
+
+// ProbeFamily is MatchFamily for a length that is only looked at.
+func (l lookups) ProbeFamily(ctx context.Context, f *Family, search tier.Set, most int, lost map[Piece]struct{}) (FamilyMatch, error) {
+	return l.matchFamily(ctx, f, search, most, lost, false)
+}
+
+func (l lookups) matchFamily(ctx context.Context, f *Family, search tier.Set, most int, lost map[Piece]struct{}, wanted bool) (FamilyMatch, error) {
 	s := familySearches.Get().(*familySearch)
 	defer s.give()
 	s.start(ctx, l, f, search, lost)
@@ -62,7 +72,9 @@ func (l lookups) MatchFamily(ctx context.Context, f *Family, search tier.Set, mo
 	found := s.words.Longest(f.Groups, f.Skip, m.Run, s)
 	m.Tokens, m.Lacks = found.Tokens, found.Lacks
 	m.Needs = s.needs(m.Tokens)
-	s.learn(&m)
+	if wanted {
+		s.learn(&m)
+	}
 	return m, nil
 }
 

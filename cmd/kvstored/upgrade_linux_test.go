@@ -93,7 +93,7 @@ func (tr *traffic) run(ctx context.Context, t *testing.T, rng *rand.Rand) {
 		case err == nil:
 			tr.answered(lost)
 			lost = time.Time{}
-		case errors.Is(err, client.ErrDisconnected):
+		case errors.Is(err, client.ErrDisconnected), errors.Is(err, client.ErrStopping): // both say: connect again
 			if lost.IsZero() {
 				lost = begun
 			}

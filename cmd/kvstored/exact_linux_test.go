@@ -307,7 +307,9 @@ func TestExactClients(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if st.RESP.Errors+st.RESP.HungUp+st.RESP.Malformed > 0 || int64(hits) < sent.Load()/20 {
+	// While the disk is in trouble nearly nothing hits, and the faster the clients are the more
+	// they send meanwhile; so the hits are compared with what was to be sent, not with what was.
+	if st.RESP.Errors+st.RESP.HungUp+st.RESP.Malformed > 0 || int64(hits) < *exactCommands/20 {
 		t.Errorf("%d hits of %d commands", hits, sent.Load())
 	}
 	t.Logf("%d commands, %d hits; since the kill: %s", sent.Load(), hits, exactState(st))

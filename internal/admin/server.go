@@ -40,11 +40,13 @@ type API struct {
 	o        Options
 	routes   []route
 	refusals zerolog.Logger // some a minute
+	outlines outlines
 }
 
 // New makes an API; Serve starts it.
 func New(o Options) *API {
-	return &API{o, routes(), o.Log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})}
+	refusals := o.Log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})
+	return &API{o, routes(), refusals, outlines{turn: make(chan struct{}, 1)}}
 }
 
 // Serve answers calls on l, a Unix socket, until ctx ends; then it ends those that

@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -79,6 +80,64 @@ func (s *Server) RevokeConnection(id uint64) (chunks int, ok bool) {
 		return 0, false
 	}
 	return c.revokeAll(), true
+}
+
+// Clients lists the first most clients, by what they hold; more is how many are left out.
+func (s *Server) Clients(most int) (list []Client, more int) {
+	type as struct {
+		uid  uint32
+		name string
+	}
+	at := make(map[as]int)
+	for _, c := range s.sessions.all() {
+		i, known := at[as{c.uid, c.name}]
+		if !known {
+			i = len(list)
+			at[as{c.uid, c.name}] = i
+			list = append(list, Client{UID: c.uid, Name: c.name})
+		}
+		jobs, fills := c.live()
+		of := &list[i]
+		of.Connections++
+		of.Memory += c.account.Bytes()
+		of.Leases += len(jobs) + len(fills)
+		of.LeaseBytes += c.leasedBytes()
+		of.PinBytes += s.pins.bytes(c)
+	}
+	slices.SortStableFunc(list, func(a, b Client) int {
+		return cmp.Or(cmp.Compare(b.Held(), a.Held()), cmp.Compare(b.Connections, a.Connections))
+	})
+	return first(list, most)
+}
+
+// Leases lists the first most jobs and fills, those that hold most first; with loading
+// only those whose prefix may still grow, the oldest first. more is how many are left out.
+func (s *Server) Leases(most int, loading bool) (list []Lease, more int) {
+	now := time.Now()
+	for _, c := range s.sessions.all() {
+		jobs, fills := c.live()
+		for _, j := range jobs {
+			if l := watchJob(j, now); l.Loading || !loading {
+				list = append(list, l)
+			}
+		}
+		for _, f := range fills {
+			if !loading {
+				list = append(list, watchFill(f, now))
+			}
+		}
+	}
+	slices.SortStableFunc(list, func(a, b Lease) int {
+		if loading {
+			return cmp.Compare(b.Age, a.Age)
+		}
+		return cmp.Compare(b.Bytes, a.Bytes)
+	})
+	list, more = first(list, most)
+	for i := range list {
+		list[i].Model = s.catalog.space(list[i].Space).Model
+	}
+	return list, more
 }
 
 // SpaceUse is a space, how much is stored of it, and how many connections have it

@@ -11,6 +11,7 @@ import (
 	"github.com/kvstored/kvstored/internal/age"
 	"github.com/kvstored/kvstored/internal/boundary"
 	"github.com/kvstored/kvstored/internal/departed"
+	"github.com/kvstored/kvstored/internal/heat"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/radix"
 	"github.com/kvstored/kvstored/key"
@@ -34,6 +35,7 @@ type dram struct {
 	staying       atomic.Bool // victims go back to DRAM: see Stay
 	count         counters
 	absences      *absences
+	heat          *heat.Table // of the ends of prompts
 	log           zerolog.Logger
 }
 
@@ -41,6 +43,7 @@ func newDRAM(ls *levels, log zerolog.Logger) *dram {
 	d := &dram{
 		hot: ls.hot, room: ls.hot.Stats().CapacityBytes, levels: ls, log: log, shrink: make(chan struct{}, 1),
 	}
+	d.heat = heat.New()
 	d.absences = &absences{log: departed.New(min(departed.DefaultEntries, ledger.Spare(ls.hot.Ledger()))), levels: ls}
 	d.index = &index{levels: ls, holds: d.holds, absences: d.absences}
 	d.index.mu.tree, d.index.mu.bounds = radix.New(), boundary.New()

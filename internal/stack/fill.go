@@ -175,6 +175,9 @@ func (s *filler) commit(c *key.Chain, from int, refs []tier.Ref, maxAge time.Dur
 	for _, l := range s.levels.below {
 		l.writer.committed(c, from, sc.sizes)
 	}
+	if to > from && !c.Alone {
+		s.heat.Stored(c.Key(to - 1))
+	}
 	s.filled()
 }
 

@@ -93,6 +93,9 @@ func (l *leases) Touch(c *key.Chain, from, to int) {
 			level.Resident.Touch(ks)
 		}
 	}
+	if to > from && !c.Alone {
+		l.heat.Asked(c.Key(to - 1))
+	}
 }
 
 // Sum is the checksum of chunk i of c and its bytes, if DRAM has it or a tier

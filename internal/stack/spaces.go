@@ -2,8 +2,11 @@ package stack
 
 import (
 	"context"
+	"time"
 
 	"github.com/kvstored/kvstored/internal/events"
+	"github.com/kvstored/kvstored/internal/outline"
+	"github.com/kvstored/kvstored/internal/radix"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -29,6 +32,38 @@ func (s *operator) DiskBytes(id key.SpaceID) int64 {
 		return l.Bounded.Ledger().SpaceBytes(id)
 	}
 	return 0
+}
+
+// Outline is all that the tiers are known to have, as a tree of prefixes. It lets requests
+// in between: what changes meanwhile may be in it or not.
+func (s *operator) Outline(ctx context.Context) (*outline.Tree, error) {
+	m := outlining{spaces: make(map[key.SpaceID]int), at: make(map[uint32]int)}
+	begun := time.Now()
+	for next := s.index.outline(1, &m); next != 0; next = s.index.outline(next, &m) {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+	}
+	ends := s.heat.Ends()
+	s.index.each(0, len(ends), func(i int) {
+		e := &ends[i]
+		at, ok := m.at[radix.RunOf(s.index.mu.tree, e.Key.Space, e.Key.Hash)]
+		if !ok {
+			return
+		}
+		r := &m.runs[at]
+		r.Heat += e.Heat
+		if e.Last.After(r.Last) {
+			r.Last = e.Last
+		}
+	})
+	for i := range m.list {
+		id := m.list[i].ID
+		m.list[i].Bytes = [outline.Places]int64{tier.CPU: s.HotBytes(id), tier.Disk: s.DiskBytes(id)}
+	}
+	tree := outline.Build(begun, m.list, m.runs)
+	tree.LeftOut = m.leftOut
+	return tree, nil
 }
 
 // Announce notes in the log all that the tiers are known to have, in order with

@@ -1,0 +1,18 @@
+// Package outline is what is stored as a tree of prefixes that people can look at: what
+// each occupies, how hot it is, when it was used last.
+//
+// # Owns
+//
+// A Tree, made in one go from stretches of chunks as the index tells of them, and never
+// changed. A prefix is named by the hash of its first chunk behind the last branch.
+// Totals of a prefix include all that stands on it.
+//
+// # Never does
+//
+// It knows no lock and no tier. What it is told may be of different moments: a stretch
+// whose ancestors are missing stands at the top, one that is its own ancestor is dropped.
+//
+// # Buffers
+//
+// A Tree has about 150 bytes for each of at most [MostRuns] stretches.
+package outline

@@ -12,8 +12,13 @@
 // that has it, and a boundary that comes to life or dies changes a number of each of its pieces.
 // So is each piece's share of a boundary paid once for each time that the boundary dies.
 //
-// A Table keeps all live boundaries, and the last maxDead others, of maxWaits pieces in all. One takes 16 bytes for
-// each of its pieces, and a piece some 70.
+// Each call counts a batch of pieces at most; what is left has its turn in the next calls,
+// so that a chunk which very many boundaries have makes none of them long. Until then pieces
+// count as needed, or not, as before.
+//
+// A Table keeps all live boundaries, and the last maxDead others, of maxWaits pieces in all.
+// One takes 20 bytes for each of its pieces, and a piece some 70. Boundaries for which there
+// is no room are not counted: what they need goes as the policies say.
 //
 // The owner serialises all calls. A Table does no I/O, and knows no tier.
 package boundary

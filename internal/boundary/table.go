@@ -8,8 +8,16 @@ const (
 	maxDead = 1 << 14
 	// maxWaits is how many pieces all of these have. Nothing that is stored stands for them.
 	maxWaits = 1 << 20
+	// maxLinks is how many pieces all boundaries have, each counted for each that needs it:
+	// some 180 MiB at most. A boundary for which there is no room is not counted.
+	maxLinks = 1 << 21
+	// maxShares is how many boundaries a piece may have.
+	maxShares = 1 << 10
 	// MaxPieces is the most pieces of a boundary; one with more is not counted.
-	MaxPieces = 1 << 13
+	MaxPieces = 1 << 11
+	// batch is how many pieces are counted for boundaries that came to life or died within
+	// one call, and those of one boundary more. The others have their turn in the next calls.
+	batch = 1 << 10
 )
 
 // Need says whether a live boundary needs a stored piece now.
@@ -21,7 +29,7 @@ type Need struct {
 
 // Table counts boundaries and their pieces. Call New.
 type Table struct {
-	maxDead, maxWaits int // smaller in tests
+	maxDead, maxWaits, maxLinks, batch int // others in tests
 
 	spaces map[key.SpaceID]*space
 	last   *space // the one asked for last; nil for none
@@ -30,7 +38,9 @@ type Table struct {
 	links  pool[link]
 	dead   []uint32 // boundaries that were not live when they were put there, the oldest first
 	waits  int      // pieces of these
+	turns  []uint32 // boundaries of which wanted is not counts, perhaps
 	live   int
+	over   uint64 // boundaries that were not counted
 	told   []Need // see Changed
 }
 
@@ -45,7 +55,8 @@ type piece struct {
 	hash  key.Hash
 	space *space
 	first uint32 // of its links
-	needs uint32 // live boundaries that need it
+	needs uint32 // boundaries that count and need it
+	of    uint32 // boundaries that have it
 	here  bool   // stored
 	full  bool
 }
@@ -56,6 +67,8 @@ type bound struct {
 	pieces  uint32
 	missing uint32 // of these, those that are not stored
 	counts  bool   // among the needs of its pieces
+	wanted  bool   // it is live, or may become so: it is to count
+	turning bool   // it is in turns
 	waits   bool   // it is in dead
 }
 
@@ -63,12 +76,13 @@ type bound struct {
 type link struct {
 	piece, bound uint32
 	ofPiece      uint32 // the next of the piece
+	before       uint32 // the one before that, or 0
 	ofBound      uint32 // the next of the boundary
 }
 
 // New returns an empty table.
 func New() *Table {
-	return &Table{maxDead: maxDead, maxWaits: maxWaits, spaces: make(map[key.SpaceID]*space)}
+	return &Table{maxDead: maxDead, maxWaits: maxWaits, maxLinks: maxLinks, batch: batch, spaces: make(map[key.SpaceID]*space)}
 }
 
 // Declare makes a boundary known, which counts as live until one of its pieces goes: what
@@ -77,7 +91,11 @@ func New() *Table {
 // with the same first end stays as it is. The result is good until the next call.
 func (t *Table) Declare(ends, needs []key.Key, here func(key.Key) bool) []Need {
 	t.told = t.told[:0]
-	if len(ends)+len(needs) > MaxPieces || t.Has(ends[0]) {
+	if t.Has(ends[0]) {
+		return nil
+	}
+	if !t.hasRoom(ends, needs) {
+		t.over++
 		return nil
 	}
 	b := t.bounds.take()
@@ -87,12 +105,31 @@ func (t *Table) Declare(ends, needs []key.Key, here func(key.Key) bool) []Need {
 	for _, k := range needs {
 		t.join(b, k, false, here)
 	}
-	if t.turn(b, true); t.bounds.at(b).missing > 0 {
+	of := t.bounds.at(b)
+	of.wanted = true
+	if t.turn(b); of.missing > 0 {
 		t.wait(b)
 	} else {
 		t.live++
 	}
+	t.settle()
 	return t.told
+}
+
+// hasRoom reports whether a boundary with these pieces can be counted.
+func (t *Table) hasRoom(ends, needs []key.Key) bool {
+	n := len(ends) + len(needs)
+	if n > MaxPieces || t.links.used+n > t.maxLinks {
+		return false
+	}
+	for _, ks := range [...][]key.Key{ends, needs} {
+		for _, k := range ks {
+			if id := t.find(k); id != 0 && t.pieces.at(id).of >= maxShares {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // Has reports whether a boundary ends with k.
@@ -135,7 +172,11 @@ func (t *Table) join(b uint32, k key.Key, full bool, here func(key.Key) bool) {
 	}
 	l, p, of := t.links.take(), t.pieces.at(id), t.bounds.at(b)
 	*t.links.at(l) = link{piece: id, bound: b, ofPiece: p.first, ofBound: of.first}
+	if p.first != 0 {
+		t.links.at(p.first).before = l
+	}
 	p.first, of.first = l, l
+	p.of++
 	of.pieces++
 	if !p.here {
 		of.missing++
@@ -146,19 +187,25 @@ func (t *Table) join(b uint32, k key.Key, full bool, here func(key.Key) bool) {
 func (t *Table) Knows(id key.SpaceID) bool { return len(t.spaces) > 0 && t.of(id) != nil }
 
 // Changed notes whether a chunk is stored. It returns the pieces of which it has become
-// known whether they are needed, k among them if it has come. The result is good until the next call.
+// known whether they are needed, k among them if it has come, and others for which calls
+// before had no time. The result is good until the next call.
 func (t *Table) Changed(k key.Key, here bool) []Need {
 	t.told = t.told[:0]
-	id := t.find(k)
+	t.change(t.find(k), here)
+	t.settle()
+	return t.told
+}
+
+func (t *Table) change(id uint32, here bool) {
 	if id == 0 {
-		return nil
+		return
 	}
 	p := t.pieces.at(id)
 	if p.here == here {
 		if here { // perhaps in one tier more
 			t.tell(p)
 		}
-		return t.told
+		return
 	}
 	p.here = here
 	for l := p.first; l != 0; l = t.links.at(l).ofPiece {
@@ -171,7 +218,6 @@ func (t *Table) Changed(k key.Key, here bool) []Need {
 	if here {
 		t.tell(p)
 	}
-	return t.told
 }
 
 // came counts one more piece of a boundary.
@@ -179,7 +225,7 @@ func (t *Table) came(b uint32) {
 	of := t.bounds.at(b)
 	if of.missing--; of.missing == 0 {
 		t.live++
-		t.turn(b, true)
+		t.want(b, true)
 	}
 }
 
@@ -190,20 +236,44 @@ func (t *Table) went(b uint32) {
 	if of.missing++; of.missing == 1 {
 		t.live--
 	}
-	t.turn(b, false)
+	t.want(b, false)
 	t.wait(b)
 }
 
-// turn has a boundary count among the needs of its pieces, or not.
-func (t *Table) turn(b uint32, counts bool) {
+// want has a boundary count among the needs of its pieces, or not, when its turn comes.
+func (t *Table) want(b uint32, counts bool) {
 	of := t.bounds.at(b)
-	if of.counts == counts {
+	if of.wanted = counts; of.counts != counts && !of.turning {
+		of.turning = true
+		t.turns = append(t.turns, b)
+	}
+}
+
+// settle takes turns, those of a batch of pieces at most.
+func (t *Table) settle() {
+	left := t.batch
+	for len(t.turns) > 0 && left > 0 {
+		b := t.turns[len(t.turns)-1]
+		t.turns = t.turns[:len(t.turns)-1]
+		of := t.bounds.at(b)
+		if of.turning = false; of.counts != of.wanted {
+			left -= int(of.pieces)
+			t.turn(b)
+		}
+	}
+	t.trim()
+}
+
+// turn has a boundary count as is wanted.
+func (t *Table) turn(b uint32) {
+	of := t.bounds.at(b)
+	if of.counts == of.wanted {
 		return
 	}
-	of.counts = counts
+	of.counts = of.wanted
 	for l := of.first; l != 0; l = t.links.at(l).ofBound {
 		p := t.pieces.at(t.links.at(l).piece)
-		if counts {
+		if of.counts {
 			if p.needs++; p.needs == 1 {
 				t.tell(p)
 			}
@@ -219,21 +289,27 @@ func (t *Table) tell(p *piece) {
 	}
 }
 
-// wait remembers a boundary that is not live, and forgets the oldest such where there
-// are too many, or those have too many pieces.
+// wait remembers a boundary that is not live.
 func (t *Table) wait(b uint32) {
 	if of := t.bounds.at(b); !of.waits {
 		of.waits = true
 		t.dead = append(t.dead, b)
 		t.waits += int(of.pieces)
 	}
-	for len(t.dead) > t.maxDead || t.waits > t.maxWaits && len(t.dead) > 1 {
+}
+
+// trim forgets the oldest boundaries that are not live where there are too many, or those
+// have too many pieces: a batch of pieces at most.
+func (t *Table) trim() {
+	for left := t.batch; left > 0 && (len(t.dead) > t.maxDead || t.waits > t.maxWaits && len(t.dead) > 1); {
 		oldest := t.dead[0]
 		t.dead = t.dead[1:]
 		of := t.bounds.at(oldest)
+		left -= int(of.pieces)
 		t.waits -= int(of.pieces)
 		if of.missing > 0 {
-			t.turn(oldest, false)
+			of.wanted = false
+			t.turn(oldest)
 			t.forget(oldest)
 		} else {
 			of.waits = false // it has come to life
@@ -245,7 +321,7 @@ func (t *Table) wait(b uint32) {
 func (t *Table) forget(b uint32) {
 	for l := t.bounds.at(b).first; l != 0; {
 		id, next := t.links.at(l).piece, t.links.at(l).ofBound
-		t.unlink(id, l)
+		t.unlink(l)
 		t.links.give(l)
 		if p := t.pieces.at(id); p.first == 0 {
 			if delete(p.space.pieces, p.hash); len(p.space.pieces) == 0 {
@@ -259,20 +335,29 @@ func (t *Table) forget(b uint32) {
 	t.bounds.give(b)
 }
 
-// unlink takes a link out of the list of a piece.
-func (t *Table) unlink(id, l uint32) {
-	at := &t.pieces.at(id).first
-	for *at != l {
-		at = &t.links.at(*at).ofPiece
+// unlink takes a link out of the list of its piece.
+func (t *Table) unlink(l uint32) {
+	at := t.links.at(l)
+	p := t.pieces.at(at.piece)
+	if p.of--; at.before == 0 {
+		p.first = at.ofPiece
+	} else {
+		t.links.at(at.before).ofPiece = at.ofPiece
 	}
-	*at = t.links.at(l).ofPiece
+	if at.ofPiece != 0 {
+		t.links.at(at.ofPiece).before = at.before
+	}
 }
 
 // Stats is a snapshot of a table.
 type Stats struct {
 	Boundaries int `json:"boundaries"` // live
 	Pieces     int `json:"pieces"`     // of these and those that are remembered
+	// Uncounted are boundaries for which there was no room, or that have too many pieces.
+	Uncounted uint64 `json:"uncounted"`
 }
 
 // Stats counts what the table has.
-func (t *Table) Stats() Stats { return Stats{Boundaries: t.live, Pieces: t.pieces.used} }
+func (t *Table) Stats() Stats {
+	return Stats{Boundaries: t.live, Pieces: t.pieces.used, Uncounted: t.over}
+}

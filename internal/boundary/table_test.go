@@ -49,7 +49,7 @@ func (n *naive) change(k key.Key, here bool) {
 func TestIsTheDefinition(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	table, model := New(), &naive{here: make(map[key.Key]bool)}
-	table.maxDead, table.maxWaits = 1<<30, 1<<30
+	table.maxDead, table.maxWaits, table.batch = 1<<30, 1<<30, 1<<30
 	follow := map[key.Key]bool{} // needed, of what is here
 	at := func(space, n int) key.Key {
 		return key.Key{Space: key.SpaceID{byte(space)}, Hash: key.Hash{byte(n), byte(n >> 8), 1}}
@@ -149,5 +149,77 @@ func TestBoundsWhatWaits(t *testing.T) {
 	}
 	if last := at(0, 499); !table.Has(last) {
 		t.Fatal("the last boundary is not known")
+	}
+}
+
+// A chunk that very many boundaries have takes no call long, and in the end each knows that it
+// is gone; boundaries that would be too many are not counted.
+func TestTurns(t *testing.T) {
+	table := New()
+	at := func(space, n int) key.Key {
+		return key.Key{Space: key.SpaceID{byte(space)}, Hash: key.Hash{byte(n), byte(n >> 8), 1}}
+	}
+	always := func(key.Key) bool { return true }
+	needed := map[key.Key]bool{}
+	hear := func(told []Need) (n int) {
+		for _, need := range told {
+			needed[need.Key] = need.Needed
+		}
+		return len(told)
+	}
+	const pieces = 20 // of each boundary, but for the one that all have
+	for i := range 3 * maxShares {
+		needs := []key.Key{at(1, 0)}
+		for j := 1; j < pieces; j++ {
+			needs = append(needs, at(2, i*pieces+j))
+		}
+		hear(table.Declare([]key.Key{at(0, i)}, needs, always))
+	}
+	if s := table.Stats(); s.Boundaries != maxShares || s.Uncounted != 2*maxShares {
+		t.Fatalf("%+v; want %d boundaries that share a piece, and twice that uncounted", s, maxShares)
+	}
+	for n, told := 0, table.Changed(at(1, 0), false); ; n++ {
+		if got := hear(told); got > batch+MaxPieces {
+			t.Fatalf("one call told of %d pieces", got)
+		}
+		if len(table.turns) == 0 {
+			if n < maxShares*pieces/(batch+pieces)/2 {
+				t.Errorf("all were told in %d calls", n)
+			}
+			break
+		}
+		told = table.Changed(at(9, 9), true) // of no boundary
+	}
+	delete(needed, at(1, 0)) // it is gone, and nothing is told of it
+	for k, yes := range needed {
+		if yes {
+			t.Fatalf("%v is needed still", k)
+		}
+	}
+	if s := table.Stats(); s.Boundaries != 0 {
+		t.Fatalf("%+v; want none", s)
+	}
+	hear(table.Changed(at(1, 0), true))
+	for len(table.turns) > 0 {
+		hear(table.Changed(at(9, 9), true))
+	}
+	if s := table.Stats(); s.Boundaries != maxShares || !needed[at(1, 0)] {
+		t.Fatalf("%+v; want all %d again", s, maxShares)
+	}
+}
+
+// No number of boundaries takes more than the room that they have together.
+func TestBoundsWhatIsLive(t *testing.T) {
+	table := New()
+	table.maxLinks = 1000
+	for i := range 500 {
+		end := key.Key{Hash: key.Hash{byte(i), byte(i >> 8), 1}}
+		table.Declare([]key.Key{end}, []key.Key{{Space: key.SpaceID{1}, Hash: end.Hash}, {Space: key.SpaceID{2}, Hash: end.Hash}}, func(key.Key) bool { return true })
+		if table.links.used > 1000 {
+			t.Fatalf("%d links", table.links.used)
+		}
+	}
+	if s := table.Stats(); s.Boundaries != 333 || s.Uncounted != 167 {
+		t.Fatalf("%+v; want 333 of 500", s)
 	}
 }

@@ -7,7 +7,8 @@ import "github.com/kvstored/kvstored/key"
 // all would choose. Of a full group, whose prefixes end at some of its chunks only, k is
 // such an end: a chunk is dead there where no end is at or below it. A chunk of a full group that was used since it
 // came keeps the order of the policy: it shows where prompts part, and the next one that
-// parts there makes an end of it.
+// parts there makes an end of it. So does one that the policy knows to have been asked for
+// again before it left the last time (policy.Leaver).
 //
 // That is forgotten with the entry. A k that is not resident is passed over.
 func Need(l *Ledger, k key.Key, full, needed bool) {
@@ -27,7 +28,7 @@ func Need(l *Ledger, k key.Key, full, needed bool) {
 		if full {
 			e.mark |= ends
 		}
-	case !e.isRetained() && (!full || b.isSpent(e)):
+	case !e.isRetained() && (!full || b.isSpent(e)) && !b.order.proven(id):
 		b.cool(id)
 		b.released = true
 	}

@@ -144,3 +144,28 @@ func TestDeadSteps(t *testing.T) {
 		})
 	}
 }
+
+// Policies with ghosts keep one of what goes because nothing needs it, and know it when it
+// comes again; then its turn is theirs.
+func TestDeadLeaveGhosts(t *testing.T) {
+	for _, name := range []string{"arc", "s3fifo"} {
+		t.Run(name, func(t *testing.T) {
+			l := newLedger(t, name, ledger.Limits{})
+			old := chain(2, 3)
+			l.Publish(fill(t, l, old, 0), false)
+			w := windows(t, l, 7, 1)
+			ledger.Need(l, w[0], false, false)
+			if got := victims(t, l, 1); got[0] != w[0] {
+				t.Fatalf("%x went first, want %x", hashesOf(got), hashesOf(w))
+			}
+			windows(t, l, 7, 1) // it comes again
+			ledger.Need(l, w[0], false, false)
+			if got := victims(t, l, 1); got[0] == w[0] {
+				t.Error("what was asked for again went first")
+			}
+			if err := l.Check(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

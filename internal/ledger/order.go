@@ -163,10 +163,33 @@ func (o *order) allow(id uint32) {
 }
 
 func (o *order) remove(id uint32) {
+	o.out(id, func(r *scope) { r.policy.Remove(policy.ID(id)) })
+}
+
+// leave is remove for a victim that the policies have not chosen: those with ghosts
+// keep one of it.
+func (o *order) leave(id uint32) {
+	o.out(id, func(r *scope) {
+		if p, ok := r.policy.(policy.Leaver); ok {
+			p.Leave(policy.ID(id))
+		} else {
+			r.policy.Remove(policy.ID(id))
+		}
+	})
+}
+
+func (o *order) out(id uint32, forget func(*scope)) {
 	e := o.entries.at(id)
-	o.inScopes(e, func(r *scope) { r.policy.Remove(policy.ID(id)) })
+	o.inScopes(e, forget)
 	o.retained.remove(e, policy.ID(id))
 	e.mark &^= inQuota
+}
+
+// proven reports whether the policy of all knows that the entry was asked for again: then
+// its order is better than what boundaries say.
+func (o *order) proven(id uint32) bool {
+	p, ok := o.scopes[everything].policy.(policy.Leaver)
+	return ok && p.Proven(policy.ID(id))
 }
 
 // next takes out the next victim of scope r. That of everything spares
@@ -174,7 +197,7 @@ func (o *order) remove(id uint32) {
 func (o *order) next(r uint32) (id uint32, ok bool) {
 	if r == everything {
 		if id, ok := o.nextCold(); ok {
-			o.remove(id)
+			o.leave(id)
 			return id, true
 		}
 	}

@@ -90,7 +90,7 @@ func (b *book) unlink(id uint32) {
 	if was {
 		b.unshield(p)
 	}
-	if e.mark&(cooled|ends) != 0 && b.isSpent(p) {
+	if e.mark&(cooled|ends) != 0 && b.isSpent(p) && !b.order.proven(up) {
 		b.setCold(p, true) // allow puts it into the line
 	}
 	switch {

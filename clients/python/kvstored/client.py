@@ -222,6 +222,7 @@ class ClientCalls(Connection, Generic[J, F]):
         pin: bool = False,
         configs: Sequence[Tuple[str, str]] = (),
         ranks: Sequence[Space] = (),
+        groups: Sequence[Tuple[Space, int, int]] = (),
         prefill_rate: int = 0,
         timeout: Optional[float] = None,
     ) -> Ask[Tuple[List[J], List[int]]]:
@@ -232,7 +233,8 @@ class ClientCalls(Connection, Generic[J, F]):
         daemon refuses has a job without chunks, whose ``reason`` says why.
 
         ``pin`` protects each under its lookup id. ``configs`` are said of every
-        prompt."""
+        prompt. ``groups``: space, kind and tokens of each group of a hybrid model (see
+        :class:`wire.Group`), that of the prompts first."""
         names = list(lookup_ids) + [""] * (len(prompts) - len(lookup_ids))
         counts = list(overtaken) + [0] * (len(prompts) - len(overtaken))
 
@@ -241,6 +243,7 @@ class ClientCalls(Connection, Generic[J, F]):
             for p in prompts:
                 chains.append((yield from self._chain(going, p)))
             others = yield from self._ranks(going, ranks)
+            handles = yield from self._ranks(going, [space for space, _, _ in groups])
             body = wire.batch(
                 list(zip(chains, names, counts)),
                 max_overtaken,
@@ -251,6 +254,7 @@ class ClientCalls(Connection, Generic[J, F]):
                 others,
                 prefill_rate,
                 configs,
+                [wire.Group(handle, kind, tokens) for handle, (_, kind, tokens) in zip(handles, groups)],
             )
 
             def take(reply: bytes) -> Tuple[List[J], List[int]]:

@@ -20,16 +20,17 @@ import time
 import weakref
 from typing import Any, Callable, Collection, Deque, Dict, Iterable, List, Optional, Set
 
-from . import engine, options, vllm_stats
+from . import engine, options, vllm_groups, vllm_stats
 from .ages import max_age
 from .chains import digests
 from .client import Client
 from .memory import address
-from .pages import Pages, Place
+from .pages import Place
+from .vllm_groups import Groups
 from .vllm_hints import configs
 from .vllm_jobs import Jobs, Transfer, Worker
 from .vllm_lookup import Lookups
-from .vllm_order import Order, Run, raw
+from .vllm_order import Order, Run, group, named
 from .vllm_space import fingerprint
 from .vllm_stats import Counters, Events
 
@@ -61,6 +62,7 @@ KEYS = {
     "revision": options.text(),
     "namespace": options.text(),
     "prefill_tokens_per_second": options.rate(),
+    "groups": vllm_groups.option(),
     "enable_kv_events": options.flag(False),
     "locality": options.choice("LOCAL", "LOCAL", "REMOTE"),
     "backpressure": options.table(),
@@ -109,6 +111,8 @@ class KvstoredTier(SecondaryTierManager):
     ``namespace``: further text that must be equal for blocks to be shared.
     ``prefill_tokens_per_second``: that this engine computes, so that no more is
     found than is loaded sooner than computed; 0 if that is not known.
+    ``groups``: of a hybrid model, what a prefix needs of each group of layers, where
+    vLLM does not say.
     ``enable_kv_events``: tell vLLM's KV events what was stored, if those are on.
     ``locality``: LOCAL or REMOTE, for vLLM's filters and events.
     ``backpressure``, ``module_path``: the factory's; older ones leave them in.
@@ -142,7 +146,9 @@ class KvstoredTier(SecondaryTierManager):
         self._counters, self._events = Counters(), Events(self, o["enable_kv_events"], spec)
         space = fingerprint(spec, self._row, o["model"], o["revision"], o["namespace"])
         self._client = Client(o["socket"], space=space, name="vllm", timeout=self._transfer_timeout)  # it is checked there
-        self._pages = Pages(self._client, space, o["verify"], check_existing=o["check_existing"])
+        kinds = vllm_groups.given(o["groups"]) or vllm_groups.of_spec(spec)
+        self._groups = Groups(self._client, space, kinds, vllm_groups.chunks(spec), o["verify"], o["check_existing"])
+        self._pages = self._groups.first
         self._client.on_attach(self._attached)
         self._jobs = Jobs()
         self._loads: Deque[Transfer] = collections.deque()
@@ -150,7 +156,7 @@ class KvstoredTier(SecondaryTierManager):
         self._order = Order()
         rate = int(o["prefill_tokens_per_second"])
         steps = hasattr(SecondaryTierManager, "on_schedule_end")
-        self._lookups = Lookups(self._pages, self._order, o["lookup_timeout"], self._counters, rate, steps)
+        self._lookups = Lookups(self._pages, self._order, o["lookup_timeout"], self._counters, rate, steps, self._groups)
         self._loader = Worker("load", functools.partial(self._turn, self._loads, self._load))
         self._storer = Worker("store", functools.partial(self._turn, self._stores, self._store))
         _tiers.add(self)
@@ -249,7 +255,7 @@ class KvstoredTier(SecondaryTierManager):
         for worker in workers:
             worker.join(self._transfer_timeout + _LATE_SECONDS)
         self._jobs.sweep()
-        self._pages.close()
+        self._groups.close()
 
     # ---- the tier's threads ----------------------------------------------------
 
@@ -265,36 +271,38 @@ class KvstoredTier(SecondaryTierManager):
 
     def _load(self, job: Transfer) -> None:
         places, loaded = dict(zip(job.keys, self._places(job))), set()
+        self._lookups.loaded(job.context, job.keys)
         for run in self._order.runs(job.context, job.keys):
             there = self._load_run(job, run, [places[k] for k in run.keys])
             loaded.update(k for k, ok in zip(run.keys, there) if ok)
         brought = [key for key in job.keys if key in loaded]
         for key in job.keys:
             if key not in loaded:
-                self._lookups.absent(key)
+                self._lookups.absent(job.context, key)
         self._count("load", job, len(brought))
         self._jobs.finish(job, len(brought) == len(job.keys), brought, len(brought) * self._row)
 
     def _load_run(self, job: Transfer, run: Run, places: List[Place]) -> List[bool]:
         """Loads blocks under the lease that their lookup took, and what that lacks by itself."""
-        keys = [raw(k) for k in run.keys]
+        keys, pages = [named(k) for k in run.keys], self._groups.pages(group(run.keys[0]))
         lease, first = self._lookups.lease(job.context, run.keys)
-        n = 0 if lease is None else self._pages.unload(lease, first, places, job.left)
+        n = 0 if lease is None else pages.unload(lease, first, places, job.left)
         if run.before is not None and n < len(keys):
-            n += self._pages.load(keys[n:], places[n:], job.left, run.before + digests(keys[:n]))
+            n += pages.load(keys[n:], places[n:], job.left, run.before + digests(keys[:n]))
         if n == len(keys):
             return [True] * n
-        return [True] * n + self._pages.load_each(keys[n:], places[n:], job.left)
+        return [True] * n + pages.load_each(keys[n:], places[n:], job.left)
 
     def _store(self, job: Transfer) -> None:
         places, stored = dict(zip(job.keys, self._places(job))), set()
         age = max_age(configs(job.context))
         for run in self._order.runs(job.context, job.keys):
-            keys, rows = [raw(k) for k in run.keys], [places[k] for k in run.keys]
-            done = self._pages.store(keys, rows, job.left, patient=False, before=run.before, max_age=age)
+            keys, rows, name = [named(k) for k in run.keys], [places[k] for k in run.keys], group(run.keys[0])
+            before = None if self._groups.alone(name) else run.before
+            done = self._groups.pages(name).store(keys, rows, job.left, patient=False, before=before, max_age=age)
             stored.update(k for k, ok in zip(run.keys, done) if ok)
         there = [key for key in job.keys if key in stored]
-        self._lookups.forget(there)
+        self._lookups.forget(job.context, there)
         self._events.stored(there)
         self._count("store", job, len(there))
         self._jobs.finish(job, len(there) == len(job.keys), size=len(there) * self._row)

@@ -5,27 +5,31 @@ queued, and answered as *retry*, so that it goes on to the end of each prompt. W
 the step ends a thread asks the daemon once for all prompts of it, which leases what
 is there and begins to bring it up; the answers are kept for a while.
 
-A group of layers that is asked for from its end on, as windows are, needs only the
-last blocks that are there: of it nothing is leased before vLLM loads it.
+The groups of layers of a hybrid model are asked for together (:mod:`vllm_families`).
+Where that cannot be, a group that is asked for from its end on, as windows are, needs
+only the last blocks that are there: of it nothing is leased before vLLM loads it.
 """
 
 from __future__ import annotations
 
 import collections
-import math
 import itertools
 import logging
+import math
+import os
 import time
-from typing import Any, Deque, Dict, Iterable, List, Mapping, NamedTuple, Optional, Set, Tuple
+from typing import Any, Deque, Dict, Iterable, List, Mapping, NamedTuple, Optional, Set, Tuple, TypeVar
 
 from . import hints, prompt
 from .chains import digests
 from .errors import Error
 from .job import Job
 from .pages import Pages
+from .vllm_families import Asked, Family, Questions, answer, family, refused
+from .vllm_groups import Groups
 from .vllm_hints import configs
 from .vllm_jobs import Worker
-from .vllm_order import Chain, Order, Run, group, raw
+from .vllm_order import Chain, Order, Run, group, named, number
 from .vllm_stats import Counters
 
 log = logging.getLogger("kvstored.vllm")
@@ -38,12 +42,26 @@ _STEPLESS_SECONDS = 0.002  # the same, where a version does not tell the end
 _BATCH = 256  # prompts of one question
 _LEASES = 1024  # kept for the load that follows
 _LOOK_SECONDS = 0.01  # between looks at what the remote tier has been found to have
+_STRAYS = 3  # requests
+_BUCKET_SECONDS = 30.0  # for which it is known whether there is a remote tier to ask
+
+
+_T = TypeVar("_T")
+_Single = Tuple[Any, Any]  # a block and the request that it is asked for, the latter first
 
 
 class _Asked(NamedTuple):
+    at: Any  # where its answer is; see Lookups._at
     key: Any
     context: Any
     behind: bool  # one that was missing
+
+
+class _Of(NamedTuple):
+    """A block for one request. Of a hybrid model it may be of use to one and not to another."""
+
+    request: Any
+    key: Any
 
 
 class _Question(NamedTuple):
@@ -58,6 +76,7 @@ class _Search(NamedTuple):
     """Blocks that the daemon is asking its remote tier for."""
 
     job: Job
+    context: Any
     keys: List[Any]
     until: float
 
@@ -73,22 +92,36 @@ class Lookups:
     """Answers for keys, which are told apart as vLLM gives them."""
 
     def __init__(
-        self, pages: Pages, order: Order, timeout: float, counters: Counters, prefill_rate: int = 0, steps: bool = False
+        self,
+        pages: Pages,
+        order: Order,
+        timeout: float,
+        counters: Counters,
+        prefill_rate: int = 0,
+        steps: bool = False,
+        groups: Optional[Groups] = None,
     ) -> None:
-        """``steps``: the end of each is told."""
+        """``pages``: of the first group. ``steps``: the end of each is told."""
         self._pages, self._order, self._timeout, self._counters = pages, order, timeout, counters
         self._rate, self._patience = prefill_rate, _STEP_SECONDS if steps else _STEPLESS_SECONDS
+        self._groups = groups
+        self._questions = None if groups is None else Questions(pages.client, groups)
+        self._hybrid = groups is not None and groups.several
+        self._strays: Set[Any] = set()  # requests for which more was asked for than their groups need
+        self._bucket = False, -math.inf  # whether there is one to ask, known since when
         # Deques and dicts are shared without a lock: each operation on them is atomic.
         self._answers: Dict[Any, Tuple[Optional[bool], float]] = {}  # until when; None: behind one that is missing
         self._news: Deque[Dict[Any, Tuple[Optional[bool], float]]] = collections.deque()  # for the next step
         self._steps, self._heard = steps, -math.inf  # when a step began to ask
         self._asked: Dict[Any, float] = {}  # since when
+        self._deferred: Set[Tuple[Any, bytes]] = set()  # windows of requests of which a block was asked for in this scan
         self._queue: Deque[_Asked] = collections.deque()
         self._used: Deque[Any] = collections.deque(maxlen=_LEASES)  # requests that have finished
         self._leases: "collections.OrderedDict[Tuple[Any, bytes], Lease]" = collections.OrderedDict()
-        self._ended = False  # the step
+        self._due: Deque[List[_Asked]] = collections.deque()  # of steps that have ended
         # The thread's:
         self._searches: List[_Search] = []
+        self._families: List[Family] = []
         self._windows: Set[bytes] = set()  # groups that are asked for from their end
         self._first: "collections.OrderedDict[Any, Dict[bytes, int]]" = collections.OrderedDict()  # that was asked for
         self.worker = Worker("lookup", self._turn)
@@ -101,26 +134,40 @@ class Lookups:
         if self._steps and now - self._heard > self._patience:  # a new step, or one whose end is not told
             self._heard = now
             self._hear()
-        answer = self._answers.get(key)
+        at, of = self._at(context, key), (_name(context), group(key))
+        answer = self._answers.get(at)
         behind = False
         if answer is not None and answer[1] > now:
             if answer[0] is not None:
-                return answer[0]
+                # Of a window, a part of what is there would be loaded by itself.
+                return None if answer[0] and of in self._deferred else answer[0]
             behind = True
-        since = self._asked.get(key)
+            if of[1] in self._windows:  # a window of more than the usable prefix needs
+                self._strays.add(of[0])
+        if of[1] in self._windows:
+            self._deferred.add(of)
+        since = self._asked.get(at)
         if since is None:
-            self._asked[key] = now
-            self._queue.append(_Asked(key, context, behind))
+            self._asked[at] = now
+            self._queue.append(_Asked(at, key, context, behind))
             if len(self._queue) == 1:
                 self.worker.wake()
             return None
         return None if now - since < self._timeout else False
 
+    def _at(self, context: Any, key: Any) -> Any:
+        """Where the answer for a block is."""
+        if not self._hybrid:
+            if self._groups is None or not number(group(key)):
+                return key
+            self._hybrid = True
+        return _Of(_name(context), key)
+
     def end_step(self) -> None:
         """Nothing more is asked for in this step."""
         self._heard = -math.inf
         if self._queue or self._used:
-            self._ended = True
+            self._due.append(_drained(self._queue))
             self.worker.wake()
 
     def finished(self, context: Any) -> None:
@@ -130,6 +177,7 @@ class Lookups:
     def _hear(self) -> None:
         """Takes note of answers, between two scans: one that saw a part of an answer
         would load that part by itself."""
+        self._deferred.clear()
         while self._news:
             answers = self._news.popleft()
             self._answers.update(answers)
@@ -138,17 +186,18 @@ class Lookups:
 
     # ---- called by the threads of jobs ---------------------------------------------
 
-    def forget(self, keys: Iterable[Any]) -> None:
-        """Drops what was answered before these were stored, or failed to load."""
+    def forget(self, context: Any, keys: Iterable[Any]) -> None:
+        """Drops what was answered before these were stored."""
         news = list(self._news)
-        for key in keys:
+        for key in [self._at(context, key) for key in keys]:
             self._answers.pop(key, None)
             for answers in news:
                 answers.pop(key, None)
 
-    def absent(self, key: Any) -> None:
+    def absent(self, context: Any, key: Any) -> None:
         """Takes note of a block that could not be loaded."""
-        self._answer({key: False})
+        self._strays.discard(_name(context))
+        self._answer(context, {key: False})
 
     def lease(self, context: Any, keys: List[Any]) -> Tuple[Optional[Job], int]:
         """Takes over the lease that a request has of a run, and the number of its first
@@ -162,38 +211,48 @@ class Lookups:
     # ---- the thread ------------------------------------------------------------
 
     def _turn(self) -> Optional[float]:
-        left = self._step_left()
-        if left <= 0:
-            self._ended = False
-            self._ask([self._queue.popleft() for _ in range(len(self._queue))])
-            self._use([self._used.popleft() for _ in range(len(self._used))])
+        asked = [a for step in _drained(self._due) for a in step]
+        if self._step_left() <= 0:
+            asked += _drained(self._queue)
+        if asked:
+            self._ask(asked)
+        self._use(_drained(self._used))
         self._searches = [search for search in self._searches if self._goes_on(search)]
+        if self._due:
+            return 0
         if self._queue or self._searches:
             return max(0.0, min(self._step_left(), _LOOK_SECONDS))
         return None
 
     def _step_left(self) -> float:
-        """Seconds until what was asked for goes out."""
-        if self._ended or not self._queue:
-            return 0.0 if self._ended or self._used else _LOOK_SECONDS
-        since = self._asked.get(self._queue[0].key, 0.0)
+        """Seconds until what was asked for goes out, whether or not the step has ended."""
+        try:
+            since = self._asked.get(self._queue[0].at, 0.0)
+        except IndexError:  # it has
+            return _LOOK_SECONDS
         return since + self._patience - time.monotonic()
 
     def _ask(self, asked: List[_Asked]) -> None:
-        """One question for the runs, and one round trip or two for what is no run."""
+        """One question for the prompts of hybrid models, one for the other runs, and one
+        round trip or two for what is no run."""
         try:
             questions, single = self._sort(asked)
+            families, self._families = self._families, []
+            for _, alike in itertools.groupby(families, key=lambda f: list(f.groups)):
+                self._ask_families(list(alike))
             for at in range(0, len(questions), _BATCH):
                 self._ask_runs(questions[at : at + _BATCH])
             if single:
                 self._ask_each(single)
         except Exception:
-            self._answer({a.key: False for a in asked if a.key in self._asked})
+            for a in asked:
+                if a.at in self._asked:
+                    self._answer(a.context, {a.key: False})
             raise
 
-    def _sort(self, asked: List[_Asked]) -> Tuple[List[_Question], List[Any]]:
+    def _sort(self, asked: List[_Asked]) -> Tuple[List[_Question], List[_Single]]:
         questions: List[_Question] = []
-        single = [a.key for a in asked if a.behind]
+        single = [(a.context, a.key) for a in asked if a.behind]
         contexts: Dict[Any, Tuple[Any, Dict[bytes, List[Any]]]] = {}
         for a in asked:
             if not a.behind:
@@ -201,13 +260,62 @@ class Lookups:
                 groups.setdefault(group(a.key), []).append(a.key)
         for context, groups in contexts.values():
             self._order.learn(context, next(iter(groups.values())))
-            for name, keys in groups.items():
-                question = self._question(context, name, keys)
-                if question is None:
-                    single += keys
-                else:
-                    questions.append(question)
+            whole = self._family(context, groups)
+            if whole is not None:
+                self._families.append(whole)
+                continue
+            runs, each = self._apart(context, groups)
+            questions += runs
+            single += each
         return questions, single
+
+    def _apart(self, context: Any, groups: Mapping[bytes, List[Any]]) -> Tuple[List[_Question], List[_Single]]:
+        """Each group by itself: what is a run, and what is not."""
+        questions: List[_Question] = []
+        single: List[_Single] = []
+        for name, keys in groups.items():
+            question = self._question(context, name, keys)
+            if question is None:
+                single += [(context, key) for key in keys]
+            else:
+                questions.append(question)
+        return questions, single
+
+    def _family(self, context: Any, groups: Mapping[bytes, List[Any]]) -> Optional[Family]:
+        """What is asked for of all groups, if that is one question."""
+        if len(self._strays) >= _STRAYS and self._questions is not None:
+            self._questions = None
+            log.info("kvstored: vLLM asks for more than its groups need, as with a draft model: each group is asked for by itself")
+        if self._groups is None or self._questions is None or len(groups) < 2 or not self._questions.able():
+            return None
+        asked: Dict[bytes, Asked] = {}
+        for name, keys in groups.items():
+            found = self._order.numbered(context, keys)
+            if found is None:
+                return None
+            asked[name] = Asked(keys, *found)
+            self._direction(name, found[1])
+        now = time.monotonic()
+
+        def known(key: Any) -> Any:
+            at = self._at(context, key)
+            there, until = self._answers.get(at, (None, now))
+            if until <= now:
+                return "asked" if at in self._asked else None
+            return "asked" if there is None else there
+
+        return family(context, asked, list(self._order.chains(context)), self._groups, known)
+
+    def _direction(self, name: bytes, numbers: List[int]) -> None:
+        """Takes note of whether a group is asked for from its end."""
+        if len(numbers) < 2:
+            return
+        if numbers[1] < numbers[0]:
+            self._windows.add(name)
+            return
+        self._windows.discard(name)
+        if self._groups is not None:
+            self._groups.full(name)
 
     def _question(self, context: Any, name: bytes, keys: List[Any]) -> Optional[_Question]:
         """About the blocks of one group, in the order in which vLLM asked for them;
@@ -216,10 +324,7 @@ class Lookups:
         if found is None:
             return _Question(context, Run(keys, None), keys)
         chain, numbers = found
-        if len(keys) > 1 and numbers[1] < numbers[0]:
-            self._windows.add(name)
-        elif len(keys) > 1:
-            self._windows.discard(name)
+        self._direction(name, numbers)
         first = min(numbers)
         self._note(context, name, first)
         if name in self._windows:
@@ -232,6 +337,65 @@ class Lookups:
         groups[name] = min(first, groups.get(name, first))
         while len(self._first) > _LEASES:
             self._first.popitem(last=False)
+
+    # ---- all groups of a model ---------------------------------------------------
+
+    def _ask_families(self, families: List[Family]) -> None:
+        assert self._questions is not None
+        for at in range(0, len(families), _BATCH):
+            some = families[at : at + _BATCH]
+            jobs = self._questions.ask(some, self._rate, self._timeout)
+            for asked, job in zip(some, jobs):
+                self._answer_family(asked, job)
+
+    def _answer_family(self, asked: Family, job: Job) -> None:
+        assert self._groups is not None
+        found = None if refused(job) else answer(asked, self._groups, job)
+        if job.id:
+            self._pages.keep(job)
+        if found is None:
+            runs, single = self._apart(asked.context, {name: a.keys for name, a in asked.groups.items()})
+            if runs:
+                self._ask_runs(runs)
+            if single:
+                self._ask_each(single)
+            return
+        for name, a in asked.groups.items():
+            self._note(asked.context, name, min(a.numbers))
+        # Of windows and states the daemon knows only what it has heard of.
+        asks = bool(found.behind and job.id) and self._asks_bucket()
+        self._answer(asked.context, found.there)
+        self._answer(asked.context, dict.fromkeys(found.behind, None if asks else False), 0 if asks else _HIT_SECONDS)
+
+    def _asks_bucket(self) -> bool:
+        """Whether the daemon asks a remote tier for a block of which it does not know."""
+        yes, since = self._bucket
+        now = time.monotonic()
+        if now - since > _BUCKET_SECONDS:
+            job = self._pages.lease([os.urandom(32)], self._timeout)  # there is no such block
+            yes = job is not None and not job.state.done
+            self._bucket = yes, now
+        return yes
+
+    def _of(self, key: Any) -> Pages:
+        """The values of the group of a block."""
+        return self._pages if self._groups is None else self._groups.pages(group(key))
+
+    def loaded(self, context: Any, keys: List[Any]) -> None:
+        """What vLLM loads says how much it needs of the groups that it asks for from
+        their end: the run that its search ended at is the first one."""
+        if self._groups is None:
+            return
+        groups: Dict[bytes, List[Any]] = {}
+        for key in keys:
+            groups.setdefault(group(key), []).append(key)
+        for name in [name for name in groups if name in self._windows]:
+            found = self._order.numbered(context, groups[name])
+            numbers = sorted(found[1]) if found is not None else []
+            if not numbers or numbers[0] == self._first.get(_name(context), {}).get(name, 0):
+                continue
+            run = next((i for i, n in enumerate(numbers) if n != numbers[0] + i), len(numbers))
+            self._groups.loaded(name, run)
 
     # ---- runs --------------------------------------------------------------------
 
@@ -248,10 +412,10 @@ class Lookups:
             self._answer_run(question, job, until)
 
     def _prompt(self, run: Run) -> prompt.Prompt:
-        values = digests([raw(key) for key in run.keys])
-        lengths = [self._pages.space.chunk_tokens] * (len(values) + len(run.before or ()))
+        values, space = digests([named(key) for key in run.keys]), self._of(run.keys[0]).space
+        lengths = [space.chunk_tokens] * (len(values) + len(run.before or ()))
         return prompt.hashes(
-            b"".join([*(run.before or ()), *values]), lengths, skip=len(run.before or ()), alone=run.before is None
+            b"".join([*(run.before or ()), *values]), lengths, skip=len(run.before or ()), alone=run.before is None, space=space
         )
 
     def _answer_run(self, question: _Question, job: Job, until: float) -> None:
@@ -261,7 +425,7 @@ class Lookups:
             self._leases[_name(question.context), group(keys[0])] = Lease(job, {key: i for i, key in enumerate(keys[:n])})
             while len(self._leases) > _LEASES:
                 self._leases.popitem(last=False)
-        self._answer(dict.fromkeys(keys[:n], True))
+        self._answer(question.context, dict.fromkeys(keys[:n], True))
         if job.id:
             self._pages.keep(job)
         missing, asked = keys[n:], set(question.asked)
@@ -269,49 +433,62 @@ class Lookups:
         if not wanted:
             return
         if not job.id or n < job.match.total.chunks:  # no answer, or it is sooner computed
-            self._answer(dict.fromkeys(wanted, False))
+            self._answer(question.context, dict.fromkeys(wanted, False))
         elif job.state.done:
             # Of those behind the first one that is missing nothing is known: vLLM may
             # have that one, and asks again.
-            self._answer({**dict.fromkeys(wanted), missing[0]: False})
+            self._answer(question.context, {**dict.fromkeys(wanted), missing[0]: False})
         else:
-            self._search(missing, until)
+            self._search(question.context, missing, until)
 
     # ---- single blocks -------------------------------------------------------------
 
-    def _ask_each(self, keys: List[Any]) -> None:
-        found = self._pages.exists([raw(k) for k in keys], self._timeout)
-        there = {k for k, yes in zip(keys, found) if yes}
-        self._answer(dict.fromkeys(there, True))
-        left = [key for key in keys if key not in there]
-        for _, run in itertools.groupby(left, key=group):
-            self._search(list(run), time.monotonic() + self._timeout)
+    def _ask_each(self, single: List[_Single]) -> None:
+        found = self._exist(list(dict.fromkeys(key for _, key in single)))
+        left: List[_Single] = []
+        for context, key in single:
+            if found[key]:
+                self._answer(context, {key: True})
+            else:
+                left.append((context, key))
+        for _, run in itertools.groupby(left, key=lambda s: (_name(s[0]), group(s[1]))):
+            of = list(run)
+            self._search(of[0][0], [key for _, key in of], time.monotonic() + self._timeout)
 
-    def _search(self, keys: List[Any], until: float) -> None:
+    def _exist(self, keys: List[Any]) -> Dict[Any, bool]:
+        found: Dict[Any, bool] = {}
+        for name in dict.fromkeys(map(group, keys)):
+            of = [key for key in keys if group(key) == name]
+            found.update(zip(of, self._of(of[0]).exists([named(k) for k in of], self._timeout)))
+        return found
+
+    def _search(self, context: Any, keys: List[Any], until: float) -> None:
         """Has the daemon ask its remote tier, if there is one: it finds the leading run
         of what it is asked for."""
-        job = self._pages.lease([raw(k) for k in keys], until - time.monotonic())
+        job = self._of(keys[0]).lease([named(k) for k in keys], until - time.monotonic())
         if job is None or job.state.done:
-            self._answer(dict.fromkeys(keys, False))
+            self._answer(context, dict.fromkeys(keys, False))
             return
-        self._searches.append(_Search(job, keys, until))
+        self._searches.append(_Search(job, context, keys, until))
         job.on_ready(lambda _: self.worker.wake(), timeout=self._timeout)
 
     def _goes_on(self, search: _Search) -> bool:
         """Answers what has been found. What the remote tier has is known before it is in DRAM."""
         over = search.job.state.done or time.monotonic() >= search.until
-        found = self._pages.exists([raw(k) for k in search.keys], self._timeout)
-        there = {k: True for k, yes in zip(search.keys, found) if yes}
+        there = {k: True for k, yes in self._exist(search.keys).items() if yes}
         left = [k for k in search.keys if k not in there]
-        self._answer({**there, **(dict.fromkeys(left, False) if over else {})})
+        self._answer(search.context, {**there, **(dict.fromkeys(left, False) if over else {})})
         search.keys[:] = left
         return bool(left) and not over
 
-    def _answer(self, answers: Mapping[Any, Optional[bool]]) -> None:
+    def _answer(self, context: Any, answers: Mapping[Any, Optional[bool]], seconds: float = 0.0) -> None:
+        """``seconds``: for which they hold, where that is not as usual."""
         now = time.monotonic()
         if len(self._answers) > _CACHED:
             self._answers.clear()
-        self._news.append({key: (there, now + (_HIT_SECONDS if there else _MISS_SECONDS)) for key, there in answers.items()})
+        self._news.append(
+            {self._at(context, k): (yes, now + (seconds or (_HIT_SECONDS if yes else _MISS_SECONDS))) for k, yes in answers.items()}
+        )
         if not self._steps:
             self._hear()
         hits = sum(map(bool, answers.values()))
@@ -328,7 +505,7 @@ class Lookups:
             first = self._first.pop(_name(context), {})
             for name, chain in self._order.chains(context).items():
                 n = first.get(name, len(chain.keys))
-                if n and name not in self._windows:
+                if n and name not in self._windows and not (self._groups is not None and self._groups.alone(name)):
                     prompts.append(self._prompt(Run(chain.keys[:n], [])))
                 self._tell(context, chain)
             self._order.forget(context)
@@ -350,6 +527,17 @@ class Lookups:
 
 
 _DRAM = 1  # of a search
+
+
+def _drained(queue: Deque[_T]) -> List[_T]:
+    """What was in a queue, to which and from which other threads may come."""
+    taken: List[_T] = []
+    try:
+        for _ in range(len(queue)):
+            taken.append(queue.popleft())
+    except IndexError:
+        pass  # another thread was faster
+    return taken
 
 
 def _name(context: Any) -> Any:

@@ -19,6 +19,7 @@ from .chains import Chains, digest
 
 _REQUESTS = 4096  # of which the chains are kept
 _GROUP = 4  # bytes of a key that name the group
+MOST_GROUPS = 64  # of a model
 
 Before = Optional[List[bytes]]
 
@@ -45,7 +46,7 @@ class Chain:
         """The digests of the first n."""
         known = self._digests  # replaced whole: another thread may do the same
         if len(known) < n:
-            known = self._digests = known + [digest(raw(key)) for key in self.keys[len(known) : n]]
+            known = self._digests = known + [digest(named(key)) for key in self.keys[len(known) : n]]
         return known[:n]
 
 
@@ -145,6 +146,19 @@ def raw(key: Any) -> bytes:
 def group(key: Any) -> bytes:
     """The group of layers of a key."""
     return raw(key)[-_GROUP:]
+
+
+def number(group: bytes) -> int:
+    """Of a group of layers; 0 for bytes that name none."""
+    n = int.from_bytes(group, "big")
+    return n if n < MOST_GROUPS else 0
+
+
+def named(key: Any) -> bytes:
+    """What the daemon knows a block by in the space of its group: the key of the block of
+    the first group that ends at the same token."""
+    own = raw(key)
+    return own[:-_GROUP] + bytes(_GROUP) if number(own[-_GROUP:]) else own
 
 
 def _hash(key: Any) -> bytes:

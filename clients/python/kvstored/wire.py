@@ -482,6 +482,7 @@ def batch(
     ranks: Sequence[int] = (),
     prefill_rate: int = 0,
     configs: Sequence[Tuple[str, str]] = (),
+    groups: Sequence[Group] = (),
 ) -> bytes:
     rows = [chain + _pack(_U32_8, overtaken) + _str(lookup_id) for chain, lookup_id, overtaken in prompts]
     return b"".join(
@@ -489,7 +490,7 @@ def batch(
             _pack(_LOAD, search, pin, policy, deadline_ms),
             _pack(_U32_8, max_overtaken),
             _list(rows),
-            _prefetch_options(ranks, prefill_rate, configs),
+            _prefetch_options(ranks, prefill_rate, configs, groups),
         )
     )
 

@@ -18,7 +18,7 @@ import kvstored.chains
 from kvstored import wire
 from kvstored.call import Call
 from kvstored.vllm_hints import configs
-from kvstored.vllm_order import Order, Run, raw
+from kvstored.vllm_order import Order, Run, named, raw
 from kvstored.wire import Op
 
 from . import vllm_engine
@@ -324,7 +324,7 @@ class Orders(unittest.TestCase):
         order, request = Order(), self.said(full, window)
         shuffled = random.sample([*full[2:5], *window[1:2], *window[4:]], 6)
         runs = sorted(order.runs(request, shuffled), key=lambda run: (run.keys[0][-4:], full.index(run.keys[0][:-4] + full[0][-4:])))
-        digests = [kvstored.chains.digest(k) for k in full], [kvstored.chains.digest(k) for k in window]
+        digests = [kvstored.chains.digest(k) for k in full], [kvstored.chains.digest(named(k)) for k in window]
         self.assertEqual(
             runs,
             [Run(full[2:5], digests[0][:2]), Run(window[1:2], digests[1][:1]), Run(window[4:], digests[1][:4])],
@@ -337,7 +337,7 @@ class Orders(unittest.TestCase):
         full, window = keys("l", 6), keys("l", 6, group=1)
         order, request = Order(), SimpleNamespace(req_id="r")
         order.learn(request, full)
-        digests = [kvstored.chains.digest(k) for k in window]
+        digests = [kvstored.chains.digest(named(k)) for k in window]
         self.assertEqual(order.runs(request, random.sample(window[2:5], 3)), [Run(window[2:5], digests[:2])])
         order.learn(request, full[::-1])  # what was said first stays
         chain, numbers = order.numbered(request, window[:1:-1])

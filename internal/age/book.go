@@ -1,12 +1,12 @@
 package age
 
 import (
-	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/kvstored/kvstored/internal/lean"
 	"github.com/kvstored/kvstored/key"
 )
 
@@ -29,6 +29,7 @@ type Book struct {
 	mu      struct {
 		sync.RWMutex
 		spaces map[key.SpaceID]*space
+		peak   int // of spaces
 		slots  calendar
 		stamps int
 	}
@@ -39,7 +40,7 @@ type space struct {
 	open   int    // clients
 	most   uint32 // seconds that each chunk may have; 0: no bound
 	stamps map[key.Hash]held
-	peak   int // stamps since the map was made
+	peak   int // of stamps
 }
 
 // held is a stamp in a Book.
@@ -124,7 +125,7 @@ func (b *Book) space(id key.SpaceID) *space {
 // drop forgets a space that no client has open and that has no stamps. The mutex is held.
 func (b *Book) drop(id key.SpaceID, sp *space) {
 	if sp.open == 0 && len(sp.stamps) == 0 {
-		delete(b.mu.spaces, id)
+		lean.Delete(&b.mu.spaces, id, &b.mu.peak)
 	}
 }
 
@@ -173,7 +174,6 @@ func (b *Book) note(id key.SpaceID, sp *space, h key.Hash, s Stamp, now uint32) 
 		b.bounds.Store(true)
 	}
 	sp.stamps[h] = held{s, now}
-	sp.peak = max(sp.peak, len(sp.stamps))
 	if !known {
 		b.mu.stamps++
 	}
@@ -187,19 +187,9 @@ func (b *Book) forget(sp *space, h key.Hash) {
 	if _, known := sp.stamps[h]; !known {
 		return
 	}
-	delete(sp.stamps, h)
+	lean.Delete(&sp.stamps, h, &sp.peak)
 	b.mu.stamps--
-	if sp.peak > leastShrink && len(sp.stamps) < sp.peak/shrinkShare { // Go's maps keep the room that they had
-		sp.stamps, sp.peak = maps.Clone(sp.stamps), len(sp.stamps)
-	}
 }
-
-// A map that has had more than leastShrink stamps is made anew when it has a
-// shrinkShare of them left.
-const (
-	leastShrink = 16 << 10
-	shrinkShare = 8
-)
 
 // Found tells what stands beside a chunk in a tier that outlives the process, or that
 // others use too: its stamp, of which the end may be 0, no bound. A known chunk keeps

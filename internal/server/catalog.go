@@ -1,10 +1,11 @@
 package server
 
 import (
-	"container/list"
 	"maps"
+	"slices"
 	"sync"
 
+	"github.com/kvstored/kvstored/internal/lean"
 	"github.com/kvstored/kvstored/key"
 )
 
@@ -12,7 +13,7 @@ import (
 // spaces.
 const (
 	maxCatalogBytes   = 4 << 20
-	catalogEntryBytes = 512 // a space's share of the map, its place in the order and an openedSpace
+	catalogEntryBytes = 512 // a space's share of the maps, and an openedSpace
 )
 
 // catalog is what the ids of spaces stand for, and how many connections have
@@ -23,36 +24,31 @@ const (
 type catalog struct {
 	mu struct {
 		sync.Mutex
-		spaces map[key.SpaceID]*openedSpace
-		most   int       // of spaces, since the map was made
-		closed list.List // of *openedSpace without connections, last closed first
-		bytes  int       // of what is remembered
+		opened map[key.SpaceID]*openedSpace
+		peak   int // of opened
+		bytes  int // of those of opened that are remembered
+		closed shelf
 	}
 }
 
+// openedSpace is a space that connections have open.
 type openedSpace struct {
-	id          key.SpaceID
 	space       key.Space // without its salt
 	bytes       int       // 0: it is not remembered, only counted
 	connections uint32
-	place       *list.Element // in closed, while it is there
 }
 
 // open notes that one more connection has the space open.
 func (c *catalog) open(id key.SpaceID, space key.Space) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	o := c.mu.spaces[id]
+	o := c.mu.opened[id]
 	if o == nil {
-		o = &openedSpace{id: id}
-		c.mu.spaces[id] = o
-		c.mu.most = max(c.mu.most, len(c.mu.spaces))
+		o = new(openedSpace)
+		c.mu.opened[id] = o
+		c.mu.closed.take(id)
 	}
 	o.connections++
-	if o.place != nil {
-		c.mu.closed.Remove(o.place)
-		o.place = nil
-	}
 	if o.bytes == 0 {
 		c.remember(o, space.WithoutSalt())
 	}
@@ -61,80 +57,53 @@ func (c *catalog) open(id key.SpaceID, space key.Space) {
 // remember keeps the identity of a space if there is room, or room can be made.
 func (c *catalog) remember(o *openedSpace, space key.Space) {
 	n := catalogEntryBytes + textBytes(&space)
-	for c.mu.bytes+n > maxCatalogBytes {
-		oldest := c.mu.closed.Back()
-		if oldest == nil {
-			return
-		}
-		c.forget(oldest.Value.(*openedSpace))
+	if c.mu.bytes+n > maxCatalogBytes {
+		return
 	}
 	o.space, o.bytes = space, n
 	c.mu.bytes += n
-}
-
-// forget drops a space that no connection has open.
-func (c *catalog) forget(o *openedSpace) {
-	if o.place != nil {
-		c.mu.closed.Remove(o.place)
-	}
-	delete(c.mu.spaces, o.id)
-	c.mu.bytes -= o.bytes
-	c.shrink()
-}
-
-// A map that had more than leastShrink entries is made anew when it has a
-// shrinkShare of them left: Go's maps keep the room of all that they ever had.
-const (
-	leastShrink = 16 << 10
-	shrinkShare = 8
-)
-
-// shrink makes the map anew where it has become much smaller. Called with the mutex
-// held; it takes as long as the deletions since then took together, at most.
-func (c *catalog) shrink() {
-	if c.mu.most <= leastShrink || len(c.mu.spaces) > c.mu.most/shrinkShare {
-		return
-	}
-	fewer := make(map[key.SpaceID]*openedSpace, len(c.mu.spaces))
-	maps.Copy(fewer, c.mu.spaces)
-	c.mu.spaces, c.mu.most = fewer, len(fewer)
+	c.mu.closed.trim(maxCatalogBytes - c.mu.bytes)
 }
 
 // close ends what open began.
 func (c *catalog) close(id key.SpaceID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	o := c.mu.spaces[id]
+	o := c.mu.opened[id]
 	if o.connections--; o.connections > 0 {
 		return
 	}
-	if o.bytes == 0 {
-		c.forget(o)
-		return
+	lean.Delete(&c.mu.opened, id, &c.mu.peak)
+	if o.bytes > 0 {
+		c.mu.bytes -= o.bytes
+		c.mu.closed.put(id, &o.space, o.bytes)
 	}
-	o.place = c.mu.closed.PushFront(o)
+}
+
+// known is the identity of a space, where that is remembered. Called with the mutex
+// held.
+func (c *catalog) known(id key.SpaceID) (key.Space, bool) {
+	if o := c.mu.opened[id]; o != nil {
+		return o.space, o.bytes > 0
+	}
+	return c.mu.closed.get(id)
 }
 
 // space is the identity of a space by its id; the zero Space if it is not known.
 func (c *catalog) space(id key.SpaceID) key.Space {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if o := c.mu.spaces[id]; o != nil {
-		return o.space
-	}
-	return key.Space{}
+	s, _ := c.known(id)
+	return s
 }
 
 // Models are the models of the spaces that are known: the ones that connections have
 // open, and some thousand that were open before.
 func (s *Server) Models() map[key.SpaceID]string {
-	c := &s.catalog
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	models := make(map[key.SpaceID]string, len(c.mu.spaces))
-	for id, o := range c.mu.spaces {
-		if o.bytes > 0 {
-			models[id] = o.space.Model
+	models := make(map[key.SpaceID]string)
+	for _, id := range s.catalog.ids() {
+		if model := s.catalog.space(id).Model; model != "" {
+			models[id] = model
 		}
 	}
 	return models
@@ -144,11 +113,9 @@ func (s *Server) Models() map[key.SpaceID]string {
 func (c *catalog) ids() []key.SpaceID {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	ids := make([]key.SpaceID, 0, len(c.mu.spaces))
-	for id := range c.mu.spaces {
-		ids = append(ids, id)
-	}
-	return ids
+	ids := make([]key.SpaceID, 0, len(c.mu.opened)+len(c.mu.closed.at))
+	ids = slices.AppendSeq(ids, maps.Keys(c.mu.opened))
+	return slices.AppendSeq(ids, maps.Keys(c.mu.closed.at))
 }
 
 // describe adds the identity of its space to u, and returns how many bytes of
@@ -156,13 +123,11 @@ func (c *catalog) ids() []key.SpaceID {
 func (c *catalog) describe(u *SpaceUse) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	o := c.mu.spaces[u.ID]
-	if o == nil {
-		return 0
+	if o := c.mu.opened[u.ID]; o != nil {
+		u.Connections = o.connections
 	}
-	u.Connections = o.connections
-	if o.bytes > 0 {
-		u.Opened, u.Space = true, o.space
+	if s, ok := c.known(u.ID); ok {
+		u.Opened, u.Space = true, s
 	}
 	return textBytes(&u.Space)
 }

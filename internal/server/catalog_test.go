@@ -11,7 +11,7 @@ import (
 
 func newCatalog() *catalog {
 	c := new(catalog)
-	c.mu.spaces = make(map[key.SpaceID]*openedSpace)
+	c.mu.opened = make(map[key.SpaceID]*openedSpace)
 	return c
 }
 
@@ -43,8 +43,8 @@ func TestCatalogIsBounded(t *testing.T) {
 			c.close(spaceNumber(2))
 		}
 	}
-	if n := len(c.ids()); n != fit || c.mu.bytes != fit*(catalogEntryBytes+1000) || c.mu.closed.Len() != fit-1 {
-		t.Errorf("%d spaces with %d bytes, %d of them closed; %d fit", n, c.mu.bytes, c.mu.closed.Len(), fit)
+	if n := len(c.ids()); n != fit || c.mu.bytes+c.mu.closed.bytes != fit*(catalogEntryBytes+1000) || len(c.mu.closed.at) != fit-1 {
+		t.Errorf("%d spaces with %d bytes, %d of them closed; %d fit", n, c.mu.bytes+c.mu.closed.bytes, len(c.mu.closed.at), fit)
 	}
 	for i, want := range map[int]bool{1: true, 2: true, 3: false, 3*fit - 1: true} {
 		if u := c.look(spaceNumber(i)); u.Opened != want || u.Space.Salt != "" {

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kvstored/kvstored/internal/lean"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
@@ -21,6 +22,7 @@ type pins struct {
 	mu struct {
 		sync.Mutex
 		byName    map[string][]*pin // one for each connection that pinned the name
+		peak      int               // of byName
 		bySession map[*session]map[string]*pin
 	}
 }
@@ -128,7 +130,7 @@ func (ps *pins) remove(p *pin) bool {
 	}
 	all := slices.DeleteFunc(ps.mu.byName[p.name], func(q *pin) bool { return q == p })
 	if ps.mu.byName[p.name] = all; len(all) == 0 {
-		delete(ps.mu.byName, p.name)
+		lean.Delete(&ps.mu.byName, p.name, &ps.mu.peak)
 	}
 	return true
 }

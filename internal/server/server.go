@@ -137,7 +137,7 @@ func New(o Options) *Server {
 	o.Stack.RetainBy(s.wishes.claims)
 	s.sessions.mu.byID = make(map[uint64]*session)
 	s.hints, s.shared = hint.NewTracker(), newShared()
-	s.catalog.mu.spaces = make(map[key.SpaceID]*openedSpace)
+	s.catalog.mu.opened = make(map[key.SpaceID]*openedSpace)
 	s.pins.mu.byName = make(map[string][]*pin)
 	s.pins.mu.bySession = make(map[*session]map[string]*pin)
 	return s

@@ -1,0 +1,60 @@
+package lean
+
+import (
+	"maps"
+	"math/rand/v2"
+	"runtime"
+	"testing"
+)
+
+// A map that had very many entries takes little memory with few, and keeps those.
+func TestDelete(t *testing.T) {
+	const many, few = 500_000, 100
+	heap := func() int64 {
+		var st runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&st)
+		return int64(st.HeapAlloc)
+	}
+	before := heap()
+	m, peak := make(map[int][4]int), 0
+	for i := range many {
+		m[i] = [4]int{i}
+	}
+	for i := few; i < many; i++ {
+		Delete(&m, i, &peak)
+	}
+	if now := heap(); now > before+4<<20 {
+		t.Errorf("%d KiB stay of %d entries, of which %d are left", (now-before)>>10, many, few)
+	}
+	for i := range few {
+		if m[i] != [4]int{i} {
+			t.Fatalf("entry %d is %v", i, m[i])
+		}
+	}
+	if len(m) != few {
+		t.Errorf("%d entries are left, want %d", len(m), few)
+	}
+}
+
+// Against plain deletions, in any order, with keys that are not there.
+func TestAgainstMap(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	want, got, peak := make(map[int]int), make(map[int]int), 0
+	for round := range 4 {
+		for range 40_000 {
+			k, v := rng.IntN(100_000), rng.Int()
+			want[k], got[k] = v, v
+		}
+		for range 400_000 >> round {
+			k := rng.IntN(100_000)
+			delete(want, k)
+			Delete(&got, k, &peak)
+		}
+		if !maps.Equal(want, got) {
+			t.Fatalf("round %d: %d entries, want %d", round, len(got), len(want))
+		}
+	}
+	var none map[int]int
+	Delete(&none, 1, new(int))
+}

@@ -1,0 +1,106 @@
+package server
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kvstored/kvstored/key"
+)
+
+// TestShelf: against a list, in any order of puts, removals and bounds.
+func TestShelf(t *testing.T) {
+	type known struct {
+		id     key.SpaceID
+		space  key.Space
+		weight int
+	}
+	for seed := range uint64(20) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		var s shelf
+		var want []known
+		index := func(id key.SpaceID) int { return slices.IndexFunc(want, func(k known) bool { return k.id == id }) }
+		for step := range 3000 {
+			id := spaceNumber(rng.IntN(100))
+			switch i := index(id); rng.IntN(8) {
+			case 0:
+				s.take(id)
+				if i >= 0 {
+					want = slices.Delete(want, i, i+1)
+				}
+			case 1:
+				most := rng.IntN(4000)
+				s.trim(most)
+				for sum := 0; ; want = want[1:] {
+					if sum = 0; len(want) > 0 {
+						for _, k := range want {
+							sum += k.weight
+						}
+					}
+					if sum <= most {
+						break
+					}
+				}
+			default:
+				if i >= 0 {
+					continue // it is there
+				}
+				space := key.Space{Model: strings.Repeat("m", rng.IntN(500)), Revision: fmt.Sprint(step), World: 2, Worker: 1, DType: "d", ChunkTokens: 16, Method: "given:x"}
+				if rng.IntN(2) == 0 {
+					space.SaltDigest[3], space.Tags = byte(step), []key.Tag{{Name: "a", Value: "b"}}
+				}
+				s.put(id, &space, 1+len(space.Model))
+				want = append(want, known{id, space, 1 + len(space.Model)})
+			}
+			id = spaceNumber(rng.IntN(100))
+			got, ok := s.get(id)
+			if i := index(id); ok != (i >= 0) || ok && !reflect.DeepEqual(got, want[i].space) {
+				t.Fatalf("seed %d, step %d: %+v, %t; place %d", seed, step, got, ok, i)
+			}
+			if len(s.at) != len(want) {
+				t.Fatalf("seed %d, step %d: %d spaces, want %d", seed, step, len(s.at), len(want))
+			}
+			if most := 2 * (s.live + leastShelf + 1000); cap(s.log) > most && step%100 == 99 {
+				s.tidy(0)
+				if cap(s.log) > most {
+					t.Fatalf("seed %d, step %d: %d bytes for %d", seed, step, cap(s.log), s.live)
+				}
+			}
+		}
+	}
+}
+
+// TestCatalogLiesTogether: what is remembered of spaces that came amid much else does
+// not keep the pages of the heap that this lay in.
+func TestCatalogLiesTogether(t *testing.T) {
+	inuse := func() int64 {
+		var st runtime.MemStats
+		runtime.GC()
+		runtime.GC()
+		runtime.ReadMemStats(&st)
+		return int64(st.HeapInuse)
+	}
+	c, beside := newCatalog(), make([]string, 0, 1<<17)
+	before := inuse()
+	for i := range cap(beside) {
+		name := []byte(strings.Repeat("m", 900))
+		beside = append(beside, string(name))
+		if i%16 == 0 {
+			c.open(spaceNumber(i), key.Space{Model: string(name), World: 1, DType: "d", ChunkTokens: 16, Method: "given:x"})
+		}
+	}
+	for i := 0; i < cap(beside); i += 16 {
+		c.close(spaceNumber(i))
+	}
+	kept := c.mu.closed.bytes
+	beside = nil
+	if now := inuse(); now > before+3*maxCatalogBytes || kept < maxCatalogBytes/2 {
+		t.Errorf("%d KiB of the heap are in use for %d KiB", (now-before)>>10, kept>>10)
+	}
+	runtime.KeepAlive(beside)
+	runtime.KeepAlive(c)
+}

@@ -19,18 +19,35 @@ import (
 // memory left for one more connection.
 const pause = 50 * time.Millisecond
 
+// Handler serves a connection. It does not close it.
+type Handler func(context.Context, net.Conn)
+
 // Serve runs serve in a goroutine for each connection of l, which it closes in
 // the end, until ctx ends or accepting fails for good. Then it ends the contexts
 // that serve was given, and returns when every serve has. The context of one
 // connection also ends, with ErrDeparted as its cause, within a moment of the
 // client's end; the cause of a stop is context.Canceled.
-func Serve(ctx context.Context, l net.Listener, log zerolog.Logger, serve func(context.Context, net.Conn)) error {
+func Serve(ctx context.Context, l net.Listener, log zerolog.Logger, serve Handler) error {
+	return ServeSome(ctx, l, log, func(net.Conn) Handler { return serve })
+}
+
+// ServeSome is Serve with the handler that admit returns for a connection, which runs
+// then, also when ctx has ended. Without one the connection is closed: it has
+// cost little, and no more than one at a time. The next is accepted when admit returns,
+// so it must not wait. The handler may have another net.Conn than admit.
+func ServeSome(ctx context.Context, l net.Listener, log zerolog.Logger, admit func(net.Conn) Handler) error {
 	ctx, cancel := context.WithCancel(ctx)
 	context.AfterFunc(ctx, func() { _ = l.Close() })
 	var connections sync.WaitGroup
 	departures := newDepartures()
 	connections.Go(func() { departures.run(ctx) })
 	err := loop(ctx, l, log, func(conn net.Conn) {
+		serve := admit(conn)
+		if serve == nil {
+			_ = conn.Close() // nothing is to be sent any more
+			return
+		}
+		conn = muted.New(conn)
 		connections.Go(func() {
 			defer conn.Close()
 			ctx, gone := context.WithCancelCause(ctx)
@@ -51,7 +68,7 @@ func loop(ctx context.Context, l net.Listener, log zerolog.Logger, start func(ne
 		conn, err := l.Accept()
 		switch {
 		case err == nil:
-			start(muted.New(conn))
+			start(conn)
 		case ctx.Err() != nil, errors.Is(err, net.ErrClosed):
 			return nil
 		case isShortage(err):

@@ -118,3 +118,37 @@ func TestFailure(t *testing.T) {
 		t.Errorf("Serve: %v; the connection ended: %t; closed %d times", err, over.Load(), l.closes.Load())
 	}
 }
+
+// A connection without a handler is closed before the next one is accepted, and costs no
+// goroutine.
+func TestServeSome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		l := &script{closed: make(chan struct{})}
+		var theirs []net.Conn
+		for range 4 {
+			a, b := net.Pipe()
+			l.results, theirs = append(l.results, a), append(theirs, b)
+		}
+		admitted := 0
+		var served atomic.Int32
+		go func() {
+			synctest.Wait()
+			cancel()
+		}()
+		err := ServeSome(ctx, l, zerolog.Nop(), func(net.Conn) Handler {
+			if admitted++; admitted < 4 {
+				for i, c := range theirs[:admitted-1] {
+					if _, err := c.Write([]byte("x")); err == nil {
+						t.Errorf("connection %d is open while the next is looked at", i)
+					}
+				}
+				return nil
+			}
+			return func(context.Context, net.Conn) { served.Add(1) }
+		})
+		if err != nil || admitted != 4 || served.Load() != 1 {
+			t.Errorf("ServeSome: %v; of %d connections %d were served, want 1 of 4", err, admitted, served.Load())
+		}
+	})
+}

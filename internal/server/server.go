@@ -152,41 +152,57 @@ func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
 	turns.Go(func() { s.next.run(ctx) })
 	turns.Go(func() { s.wishes.pauses.run(ctx) })
 	turns.Go(func() { _ = s.wishes.claims.Run(ctx) }) // until ctx ends
-	err := accept.Serve(ctx, l, s.o.Log, func(ctx context.Context, conn net.Conn) {
-		s.serveConn(ctx, conn)
+	err := accept.ServeSome(ctx, l, s.o.Log, func(conn net.Conn) accept.Handler {
+		u := s.admit(conn)
+		if u == nil {
+			return nil
+		}
+		return func(served context.Context, conn net.Conn) {
+			if err := s.serveConn(served, conn, u); err != nil {
+				u.slow(ctx)
+				s.users.leave(u)
+			}
+		}
 	})
 	cancel()
 	turns.Wait()
 	return err
 }
 
-func (s *Server) serveConn(ctx context.Context, nc net.Conn) {
+// admit counts a connection, or tells its client why there may be no more, and returns
+// nil.
+func (s *Server) admit(nc net.Conn) *tenant {
 	u, reason, err := s.enter(nc)
-	if err != nil {
-		s.count.refused[reason].Add(1)
-		// It fits an empty socket; who does not take it finds the socket closed.
-		code := codeOf(err)
-		_, _ = nc.Write(wire.AppendError(nil, wire.OpHello, 0, code, replyOf(err, code, err.Error())))
-		return
+	if err == nil {
+		return u
 	}
+	s.count.refused[reason].Add(1)
+	// It fits an empty socket; who does not take it finds the socket closed.
+	code := codeOf(err)
+	_, _ = nc.Write(wire.AppendError(nil, wire.OpHello, 0, code, replyOf(err, code, err.Error())))
+	return nil
+}
+
+// serveConn serves a connection that admit has counted. The error is of one that was
+// not greeted, which its client was told, if it can be.
+func (s *Server) serveConn(ctx context.Context, nc net.Conn, u *tenant) error {
 	account, err := s.o.Memory.Open(nc, budget.Native, quietBytes)
 	if err != nil {
-		s.users.leave(u)
 		s.count.refused[refusedMemory].Add(1)
-		return
+		return err
 	}
 	defer account.Close()
 	c, err := open(ctx, s, nc, u, account)
 	if err != nil {
-		s.users.leave(u)
 		s.count.refused[refusedDenied].Add(1)
 		s.o.Log.Debug().Err(err).Msg("connection refused")
-		return
+		return err
 	}
 	s.count.connections.Add(1)
 	defer s.sessions.remove(c.session)
 	c.recheck() // the settings may have changed since it was opened
 	c.serve(ctx)
+	return nil
 }
 
 // enter counts a connection. Who may not connect is told so after its hello, in

@@ -1,11 +1,13 @@
 package server
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/netip"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/kvstored/kvstored/internal/access"
 	"github.com/kvstored/kvstored/internal/fair"
@@ -34,6 +36,26 @@ type tenant struct {
 	admin       bool         // when its first connection came
 	connections int          // the mutex of users guards it
 	jobs        atomic.Int64 // jobs and fills
+	slowed      atomic.Int64 // connections in slow
+}
+
+// A connection that was not greeted is closed after slowEach, and as much more for each
+// other one of its user that waits for that, up to slowMost.
+const (
+	slowEach = 100 * time.Millisecond
+	slowMost = 5 * time.Second
+)
+
+// slow waits after a connection that was not greeted, until ctx ends at most. Meanwhile
+// it counts as one of its user's, also where its client has left: else a user that
+// connects with garbage again and again would take the daemon's time from others.
+func (u *tenant) slow(ctx context.Context) {
+	d := min(time.Duration(u.slowed.Add(1))*slowEach, slowMost)
+	defer u.slowed.Add(-1)
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
 }
 
 // users are those who have connections. The mutex is a leaf.

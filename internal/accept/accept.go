@@ -19,6 +19,15 @@ import (
 // memory left for one more connection.
 const pause = 50 * time.Millisecond
 
+// Work that would go on for long without a wait rests for breath each breathAfter steps:
+// the runtime looks for what has arrived elsewhere when a processor of it has nothing
+// to do, or after 10 ms.
+const (
+	breath      = 100 * time.Microsecond
+	breathAfter = 8   // refused connections
+	breathLooks = 256 // looks at connections, see departures
+)
+
 // Handler serves a connection. It does not close it.
 type Handler func(context.Context, net.Conn)
 
@@ -41,12 +50,17 @@ func ServeSome(ctx context.Context, l net.Listener, log zerolog.Logger, admit fu
 	var connections sync.WaitGroup
 	departures := newDepartures()
 	connections.Go(func() { departures.run(ctx) })
+	refused := 0 // one after the other
 	err := loop(ctx, l, log, func(conn net.Conn) {
 		serve := admit(conn)
 		if serve == nil {
 			_ = conn.Close() // nothing is to be sent any more
+			if refused++; refused%breathAfter == 0 {
+				time.Sleep(breath)
+			}
 			return
 		}
+		refused = 0
 		conn = muted.New(conn)
 		connections.Go(func() {
 			defer conn.Close()

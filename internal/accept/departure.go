@@ -92,7 +92,9 @@ func (d *departures) run(ctx context.Context) {
 		}
 		for i, p := range all {
 			p.look(d.halfFor)
-			all[i] = nil
+			if all[i] = nil; i%breathLooks == breathLooks-1 {
+				time.Sleep(breath)
+			}
 		}
 		select {
 		case <-time.After(lookEvery):

@@ -52,7 +52,7 @@ More: kvstored stats
 func (d *Daemon) servePages(ctx context.Context) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintf(w, pageIndex, version.String()) })
-	mux.Handle("GET /metrics", promhttp.HandlerFor(d.metrics.registry, promhttp.HandlerOpts{}))
+	mux.Handle("GET /metrics", newSharedMetrics(promhttp.HandlerFor(d.metrics.registry, promhttp.HandlerOpts{})))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if err := d.ready(); err != nil {

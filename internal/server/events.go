@@ -96,21 +96,34 @@ func (s *subscription) run(ctx context.Context, req *wire.EventsRequest) (at uin
 }
 
 // snapshot pushes all that is there, and returns the number of the first batch
-// that follows it. The daemon makes one at a time.
+// that follows it. One at a time looks at what is there, and not while it waits for its
+// client.
 func (s *subscription) snapshot(ctx context.Context) (at uint64, err error) {
 	turn := s.session.server.snapshots
-	select {
-	case turn <- struct{}{}:
-		defer func() { <-turn }()
-	case <-ctx.Done():
+	begin := func() error {
+		select {
+		case turn <- struct{}{}:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	if begin() != nil {
 		return s.log.Next(), nil
 	}
+	held := true
 	at = s.log.Next()
 	now := time.Now()
 	err = s.session.server.o.Stack.Contents(ctx, func(list []events.Change) error {
+		<-turn
 		s.send(ctx, at, now, wire.EventsSnapshot, list)
-		return ctx.Err()
+		err := begin()
+		held = err == nil
+		return err
 	})
+	if held {
+		<-turn
+	}
 	if err != nil { // ctx has ended
 		return at, nil //nolint:nilerr // its end is no failure
 	}

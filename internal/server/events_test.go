@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/internal/events"
@@ -120,6 +121,30 @@ func TestEventsSnapshot(t *testing.T) {
 	}
 	if len(known) != 1+200 {
 		t.Errorf("%d chunks of 200", len(known)-1)
+	}
+}
+
+// Clients that ask for all that is there and read nothing keep no other from it.
+func TestDeafSnapshots(t *testing.T) {
+	o := eventful(events.Options{})
+	o.Options.Limits = server.Limits{QueueBytes: 64 * kib, StallTimeout: time.Hour}
+	r := newRig(t, o)
+	const many = 12_000
+	for p, at := chain(1, many), 0; at < many; at += 200 {
+		r.onDiskSized(p, at, at+200, 512)
+	}
+	for range 3 {
+		r.greet(0).send(wire.OpEvents, &wire.EventsRequest{Snapshot: true})
+	}
+	c := r.greet(0)
+	c.send(wire.OpEvents, &wire.EventsRequest{Snapshot: true})
+	r.must(c.conn.SetReadDeadline(time.Now().Add(patience)))
+	for told, complete := 0, false; !complete; {
+		_, m := c.event()
+		if complete = m.Flags&wire.EventsComplete != 0; complete && told != many {
+			t.Errorf("%d chunks of %d", told, many)
+		}
+		told += m.Events.Len()
 	}
 }
 

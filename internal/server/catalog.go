@@ -12,7 +12,7 @@ import (
 // maxCatalogBytes bounds the memory of what catalog remembers: some thousand
 // spaces.
 const (
-	maxCatalogBytes   = 4 << 20
+	maxCatalogBytes   = 2 << 20
 	catalogEntryBytes = 512 // a space's share of the maps, and an openedSpace
 )
 

@@ -41,10 +41,10 @@ func (s *shelf) put(id key.SpaceID, space *key.Space, weight int) {
 	s.bytes += weight
 }
 
-// tidy moves all into memory that has room for n bytes more, and half as much again.
+// tidy moves all into memory that has room for n bytes more, and a quarter more than that.
 func (s *shelf) tidy(n int) {
 	old := *s
-	s.log, s.first = make([]byte, 0, max((s.live+n)*3/2, leastShelf)), 0
+	s.log, s.first = make([]byte, 0, max((s.live+n)*5/4, leastShelf)), 0
 	s.at = make(map[key.SpaceID]int, len(old.at))
 	for at := old.first; at < len(old.log); {
 		id, _, text := old.entry(at)

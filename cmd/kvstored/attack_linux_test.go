@@ -225,6 +225,9 @@ var attacks = []struct {
 	{"long requests", longRequests, nil},
 	{"many names", manyNames, nil},
 	{"tiny values", tinyValues, fewEvicted},
+	{"pages", pages, nil},
+	{"waiting requests", waitingRequests, nil},
+	{"descriptors", descriptors, nil},
 	{"garbage", func(a *attackers, _ *key.Chain) {
 		for _, at := range [][2]string{{"unix", a.d.socket}, {"unix", a.resp}, {"unix", a.lm}, {"tcp", a.respTCP}, {"tcp", a.adminTCP}} {
 			a.each(a.few, func(i int) {

@@ -67,7 +67,13 @@ type Request struct {
 	// Hint is what the client says about the chunks from HintFrom on.
 	Hint     Hint
 	HintFrom int
+	// PrefillDepth is how deep in a prompt a token takes twice as long to compute as the
+	// first one does; 0 = what it takes to compute a chunk again counts for nothing.
+	PrefillDepth int
 }
+
+// DefaultPrefillDepth is the PrefillDepth of an 8-billion-parameter Llama 3.
+const DefaultPrefillDepth = 30_000
 
 // Hint is a client's advice about the future of a chunk. The policy learns how
 // far to trust each hint as it learns everything else: a client that is always

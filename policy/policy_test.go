@@ -219,6 +219,9 @@ func TestPlanners(t *testing.T) {
 		if events["turned"] < 4 {
 			t.Errorf("seed %d: the tables were believed, or not, all the time", seed)
 		}
+		if events["guarded"] == 0 || events["refused"] == 0 || events["worth"] == 0 {
+			t.Errorf("seed %d: a regime was missing: %v", seed, events)
+		}
 		if policytest.Raced {
 			continue
 		}

@@ -6,7 +6,8 @@ package policy
 // residents and ghosts alike, how likely reuse is at each age
 // (tenure_learner.go). Classes at an age are cells, ranked by the most reuse to
 // be expected per time kept, and the victim is the front of the lowest cell
-// (tenure_cells.go). A chunk that would itself be the lowest is not admitted.
+// (tenure_cells.go). A chunk that would itself be the lowest is not admitted. Where
+// the owner says how cost grows with depth, values are multiplied by its root.
 //
 // Time is counted in tokens asked for, so that a replay is deterministic and
 // the length of a chunk does not matter.
@@ -19,6 +20,7 @@ type tenure struct {
 	now       int64 // tokens asked for before the request at hand
 	span      int64 // tokens of the request at hand
 	floor     int   // ghosts there may be however few are resident
+	roomy     bool  // it has held roomyTokens
 	requests  int
 	untrained int // requests since the last training
 	resident  int
@@ -100,6 +102,7 @@ func (p *tenure) addUnobserved(i uint32, uses uint8) {
 	t := p.chunks.at(i)
 	t.last = p.now
 	t.class = class(min(max(int(uses), 1), maxCount), true, defaultChunk, defaultChunk, NoHint)
+	t.setStep(0)
 	p.chunks.known++
 	p.watch(i)
 }
@@ -126,7 +129,7 @@ func (p *tenure) Remove(id ID) {
 
 func (p *tenure) Evict(ok func(ID) bool) (ID, bool) {
 	for {
-		i := p.cells.lowest()
+		i := p.victim()
 		if i == 0 {
 			return 0, false
 		}
@@ -186,21 +189,24 @@ func (p *tenure) Allow(id ID) {
 	i := p.chunkOf(id)
 	if t := p.chunks.at(i); t.is(passedOver) {
 		t.mark &^= passedOver
-		p.insert(i, byAge)
+		p.insert(i, byLast)
 	}
 }
 
 func (p *tenure) Admit(hash, parent uint64) bool {
-	own := cell(unannounced, 0)
+	if p.cells.by == byUse {
+		return true
+	}
+	own := seat{rank: int(p.cells.rank[cell(unannounced, 0)])}
 	if i := p.chunks.find(hash); i != 0 && p.chunks.at(i).known() {
 		t := p.chunks.at(i)
-		own = cell(t.class, bin(p.now-t.last))
+		own = seat{t.step(), int(p.cells.rank[cell(t.class, bin(p.now-t.last))])}
 	}
 	up := uint32(0)
 	if parent != 0 {
 		up = p.chunks.find(parent)
 	}
-	if int(p.cells.rank[own]) >= p.cells.lowestRankBut(up) {
+	if low, found := p.lowest(up); found && !p.before(own, low) {
 		return true
 	}
 	if up != 0 && p.chunks.at(up).is(inCell) { // as if the chunk had come and gone

@@ -12,7 +12,7 @@ type chunk struct {
 	id         ID     // of a resident
 	watch      uint32 // 1 + its place among the watched, 0 = not watched
 	class      uint16
-	bin        uint8 // of its cell, while it is in one
+	spot       uint8 // the bin of its cell, while it is in one, and its step of cost
 	mark       uint8
 }
 
@@ -26,6 +26,16 @@ const (
 	twin       // its hash leads to another
 	asked      // in the request being read
 )
+
+// spotBits is how many bits of a chunk's spot are its bin.
+const spotBits = 5
+
+const _ = uint(1<<spotBits - bins) // every bin fits
+
+func (t *chunk) bin() int        { return int(t.spot) & (1<<spotBits - 1) }
+func (t *chunk) setBin(b int)    { t.spot = t.spot&^(1<<spotBits-1) | uint8(b) }
+func (t *chunk) step() int       { return int(t.spot) >> spotBits }
+func (t *chunk) setStep(s uint8) { t.spot = t.spot&(1<<spotBits-1) | s<<spotBits }
 
 func (t *chunk) is(mark uint8) bool { return t.mark&mark != 0 }
 

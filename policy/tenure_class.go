@@ -80,6 +80,7 @@ func (p *tenure) observe(r Request) {
 	p.now += p.span
 	p.span = int64(n) * int64(chunk)
 	p.floor = ghostTokens / max(chunk, 16)
+	p.roomy = p.roomy || p.resident*chunk >= roomyTokens
 	known := 0
 	for known < n && p.chunks.at(p.chain[known]).known() {
 		known++
@@ -90,14 +91,15 @@ func (p *tenure) observe(r Request) {
 			h = r.Hint
 		}
 		p.use(i, j == n-1, tokens-known*chunk, tokens, h)
+		p.chunks.at(i).setStep(costStep(j*chunk+chunk/2, r.PrefillDepth))
 	}
 	p.requests++
-	turned := p.trust.update(p.span)
+	p.trust.update(p.span)
 	first := p.isNew(r.Hint)
 	if p.untrained++; first || p.deferred == nil && p.due() {
 		p.untrained = 0
 		p.train()
-	} else if turned {
+	} else if p.regime() != p.cells.by {
 		p.arrange()
 	}
 	p.age()
@@ -119,7 +121,7 @@ func (p *tenure) Advise(chain []uint64, h Hint, from int) {
 			p.takeOut(i)
 			t := p.chunks.at(i)
 			t.class = uint16(h)*plain + t.class%plain
-			p.insert(i, byAge)
+			p.insert(i, byLast)
 		}
 	}
 }

@@ -129,7 +129,8 @@ func (l *learner) fit() {
 	}
 	order := l.order[:groups*plain*bins]
 	for c := range order {
-		order[c] = math.Float64bits(l.value[c])&^(1<<cellBits-1) | uint64(c)
+		value := math.Float64bits(l.value[c]) &^ (1<<cellBits - 1)
+		order[c], l.value[c] = value|uint64(c), math.Float64frombits(value)
 	}
 	slices.Sort(order)
 	for rank, c := range order {
@@ -178,7 +179,7 @@ func (l *learner) promise(groups int, h *[classes][bins]float64) {
 // than memory.
 func (p *tenure) apply(from *learner) {
 	l := &p.learner
-	l.ranked, l.aged = from.ranked, from.aged
+	l.ranked, l.aged, l.value = from.ranked, from.aged, from.value
 	p.trust.rate = math.Ldexp(from.rate, -int(l.thin-from.thin)) // fewer may be watched by now
 	p.arrange()
 	if l.seen > memory {
@@ -192,11 +193,11 @@ func (p *tenure) apply(from *learner) {
 	}
 }
 
-// arrange orders the cells as trust has it.
+// arrange orders the cells as the regime has it.
 func (p *tenure) arrange() {
 	l := &p.learner
 	ranked := &l.ranked
-	if p.trust.lost {
+	if p.cells.by = p.regime(); p.cells.by != byValue {
 		ranked = &l.aged
 	}
 	p.cells.rearrange(ranked[:l.groups()*plain*bins])

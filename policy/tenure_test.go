@@ -33,14 +33,16 @@ func (p *tenure) check(t *testing.T) {
 			t.Fatalf("chunk %d is watched in the place of %d", i, p.learner.watched[n.watch-1])
 		}
 	}
-	for c := range p.cells.lists {
-		full := p.cells.lists[c].front != 0
-		rank := p.cells.rank[c]
-		if full != (p.cells.taken[c/64]>>(c%64)&1 == 1) || full && p.cells.order[rank/64]>>(rank%64)&1 == 0 {
-			t.Fatalf("cell %d: its bits are wrong", c)
-		}
-		for i := p.cells.lists[c].front; i != 0; i = p.chunks.at(i).next {
-			seats--
+	for step, l := range p.cells.layers {
+		for c := 0; l != nil && c < len(l.lists); c++ {
+			full := l.lists[c].front != 0
+			rank := p.cells.rank[c]
+			if full != (l.taken[c/64]>>(c%64)&1 == 1) || full && l.order[rank/64]>>(rank%64)&1 == 0 {
+				t.Fatalf("step %d, cell %d: its bits are wrong", step, c)
+			}
+			for i := l.lists[c].front; i != 0; i = p.chunks.at(i).next {
+				seats--
+			}
 		}
 	}
 	if known != p.chunks.known || residents != p.resident || seats != 0 {

@@ -30,12 +30,29 @@ func (t *trust) countReuse(n *chunk) {
 	}
 }
 
-// update takes in a request of so many tokens, and reports whether trust was
-// lost or gained by it.
-func (t *trust) update(tokens int64) (turned bool) {
+// update takes in a request of so many tokens.
+func (t *trust) update(tokens int64) {
 	t.kept = min((t.kept*trustWindow+t.seen)/(trustWindow+t.rate*float64(tokens)), trustMost)
 	t.seen = 0
-	was := t.lost
-	t.lost = t.kept < trustLost || was && t.kept < trustGained
-	return t.lost != was
+	t.lost = t.kept < trustLost || t.lost && t.kept < trustGained
+}
+
+// A cache is guarded, the chunk asked for longest ago going first and no chunk being
+// refused, until so much was observed that the tables know anything, and until it has
+// held so much that not all happens within the first bin of age. docs/eviction.md has
+// what more of either costs.
+const (
+	enoughSeen  = shrink
+	roomyTokens = 1 << firstBin
+)
+
+// regime is what victims are to be chosen by now.
+func (p *tenure) regime() regime {
+	switch {
+	case !p.roomy || p.learner.seen < enoughSeen:
+		return byUse
+	case p.trust.lost:
+		return byAge
+	}
+	return byValue
 }

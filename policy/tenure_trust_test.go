@@ -8,8 +8,9 @@ func TestTrust(t *testing.T) {
 	trust := trust{kept: 1, rate: 1. / 1000}
 	turns := func(requests int, seen float64) (n int) {
 		for range requests {
+			was := trust.lost
 			trust.seen = seen
-			if trust.update(10_000) { // 10 are promised
+			if trust.update(10_000); trust.lost != was { // 10 are promised
 				n++
 			}
 		}

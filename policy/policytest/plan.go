@@ -82,6 +82,7 @@ func (p *plan) request(node uint64, pick func(int) int) {
 	slices.Reverse(chain)
 	r := policy.Request{Chain: chain, ChunkTokens: 256 << pick(3)}
 	r.Tokens = len(chain)*r.ChunkTokens - pick(100)
+	r.PrefillDepth = []int{0, 0, 300, 3000}[pick(4)]
 	if pick(32) == 0 {
 		r.ChunkTokens <<= 12 // so much time passes that what was to come did not
 	}

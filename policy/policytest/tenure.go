@@ -14,16 +14,20 @@ import (
 type tenure struct {
 	events
 	all                         []*chunk
-	cells                       [432][26][]*chunk
+	cells                       [8][432][26][]*chunk // by step of cost, class, bin
 	ghosts                      []*chunk
 	hits, gone                  [432][26]float64
 	value                       [432][26]float64
-	byValue, order              [][2]int // class, bin
+	byValue                     [][2]int // class, bin
+	order                       [][3]int // class, bin, step
+	steps                       int      // of cost there have been; beyond them no cell has a place in order
+	arranged                    arrangement
+	roomy                       bool
 	trust                       tenureTrust
 	groups                      int // of 72 classes
 	now, span                   int64
 	requests, untrained, ghostN int
-	steps                       uint64
+	inspected                   uint64
 }
 
 type chunk struct {
@@ -31,13 +35,13 @@ type chunk struct {
 	id                                        policy.ID
 	last                                      int64
 	count                                     int
-	class, bin                                int
+	class, bin, step                          int
 	parent                                    *chunk
 	resident, ghost, inCell, passedOver, twin bool
 }
 
 func newTenure(int64) policy.Policy {
-	m := &tenure{ghostN: 32768, groups: 1, trust: tenureTrust{kept: 1}}
+	m := &tenure{ghostN: 32768, groups: 1, steps: 1, trust: tenureTrust{kept: 1}}
 	m.train()
 	return m
 }
@@ -101,10 +105,7 @@ func (m *tenure) request(chain []*chunk, r policy.Request) {
 	m.now += m.span
 	m.span = int64(n * size)
 	m.ghostN = 32768 * 512 / max(size, 16)
-	known := 0
-	for known < n && chain[known].known() {
-		known++
-	}
+	known := slices.IndexFunc(append(slices.Clone(chain), &chunk{}), func(c *chunk) bool { return !c.known() })
 	for j, c := range chain {
 		if c.known() {
 			m.hits[c.class][ageBin(m.now-c.last)]++
@@ -124,9 +125,12 @@ func (m *tenure) request(chain []*chunk, r policy.Request) {
 			h = int(r.Hint)
 		}
 		c.class = classOf(c.count, j == n-1, tokens-known*size, tokens, h)
+		c.step = stepOf(float64(j*size+size/2), float64(r.PrefillDepth))
+		m.steps = max(m.steps, c.step+1)
 	}
 	m.requests++
 	m.untrained++
+	m.roomy = m.roomy || m.residents()*size >= 32768
 	m.update(m.span)
 	first := r.Hint <= policy.LongAnswer && int(r.Hint) >= m.groups
 	if first {
@@ -135,6 +139,9 @@ func (m *tenure) request(chain []*chunk, r policy.Request) {
 	if first || m.untrained >= max(4, min(256, m.requests/16)) {
 		m.untrained = 0
 		m.train()
+	}
+	if now := (arrangement{m.steps, m.trust.lost, m.guarded()}); now != m.arranged {
+		m.arrange()
 	}
 	m.age()
 	for _, c := range chain {
@@ -145,10 +152,11 @@ func (m *tenure) request(chain []*chunk, r policy.Request) {
 
 // age moves each candidate that has grown older into the cell of its age.
 func (m *tenure) age() {
-	for class := range m.classes() {
+	for at := range 8 * m.classes() {
+		cells := &m.cells[at%8][at/8]
 		for bin := 25; bin >= 0; bin-- {
-			for len(m.cells[class][bin]) > 0 && ageBin(m.now-m.cells[class][bin][0].last) != bin {
-				c := m.cells[class][bin][0]
+			for len(cells[bin]) > 0 && ageBin(m.now-cells[bin][0].last) != bin {
+				c := cells[bin][0]
 				m.takeOut(c)
 				m.insert(c, false)
 			}
@@ -196,7 +204,7 @@ func (m *tenure) Add(id policy.ID, meta policy.Meta) {
 	}
 	if !c.ghost {
 		c.count, c.last = min(max(int(meta.Uses), 1), 4), m.now
-		c.class = classOf(c.count, true, 512, 512, 0)
+		c.class, c.step = classOf(c.count, true, 512, 512, 0), 0
 	}
 	m.ghosts = slices.DeleteFunc(m.ghosts, func(g *chunk) bool { return g == c })
 	c.ghost, c.resident, c.id = false, true, id
@@ -215,19 +223,22 @@ func (m *tenure) Remove(id policy.ID) {
 }
 
 func (m *tenure) Admit(hash, parent uint64) bool {
-	class, bin := classOf(1, true, 512, 512, 0), 0
+	if m.guarded() {
+		m.count("guarded")
+		return true
+	}
+	own := [3]int{classOf(1, true, 512, 512, 0), 0, 0}
 	var up *chunk
 	for _, c := range m.all {
 		if c.hash == hash && !c.twin && c.known() {
-			class, bin = c.class, ageBin(m.now-c.last)
+			own = [3]int{c.class, ageBin(m.now - c.last), c.step}
 		}
 		if parent != 0 && c.hash == parent && !c.twin {
 			up = c
 		}
 	}
-	rank := func(class, bin int) int { return slices.Index(m.order, [2]int{class, bin}) }
-	lowClass, lowBin, found := m.lowest(up)
-	if found && rank(class, bin) >= rank(lowClass, lowBin) {
+	low, found := m.lowest(up)
+	if found && slices.Index(m.order, own) >= slices.Index(m.order, low) {
 		m.count("worth")
 		return true
 	}
@@ -255,8 +266,7 @@ func (m *tenure) Advise(chain []uint64, h policy.Hint, from int) {
 		c := m.all[i]
 		m.takeOut(c)
 		c.class = int(h)*72 + c.class%72
-		q := m.cells[c.class][ageBin(m.now-c.last)]
-		m.insert(c, len(q) > 0 && c.last < q[len(q)-1].last)
+		m.insertByLast(c)
 	}
 }
 
@@ -267,7 +277,7 @@ func (m *tenure) Seen(hash uint64) bool {
 	return slices.ContainsFunc(m.all, func(c *chunk) bool { return c.hash == hash && !c.twin && c.known() && c.count > 1 })
 }
 
-func (m *tenure) Steps() uint64                     { return m.steps }
+func (m *tenure) Steps() uint64                     { return m.inspected }
 func (m *tenure) MarshalBinary() ([]byte, error)    { return nil, nil }
 func (m *tenure) UnmarshalBinary(data []byte) error { return nil }
 
@@ -353,22 +363,4 @@ func worthKeeping(h []float64, bin int) (best float64) {
 		best = max(best, reused/kept)
 	}
 	return best
-}
-
-func (m *tenure) halve() {
-	sum := 0.0
-	for c := range m.hits {
-		for b := range m.hits[c] {
-			sum += m.hits[c][b] + m.gone[c][b]
-		}
-	}
-	if sum <= 131072 {
-		return
-	}
-	for c := range m.hits {
-		for b := range m.hits[c] {
-			m.hits[c][b] /= 2
-			m.gone[c][b] /= 2
-		}
-	}
 }

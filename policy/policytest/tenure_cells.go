@@ -11,7 +11,7 @@ func (m *tenure) insert(c *chunk, front bool) {
 		return
 	}
 	c.bin, c.inCell = ageBin(m.now-c.last), true
-	q := &m.cells[c.class][c.bin]
+	q := &m.cells[c.step][c.class][c.bin]
 	if front {
 		*q = slices.Insert(*q, 0, c)
 	} else {
@@ -22,7 +22,7 @@ func (m *tenure) insert(c *chunk, front bool) {
 func (m *tenure) takeOut(c *chunk) {
 	if c.inCell {
 		c.inCell = false
-		q := &m.cells[c.class][c.bin]
+		q := &m.cells[c.step][c.class][c.bin]
 		*q = slices.DeleteFunc(*q, func(x *chunk) bool { return x == c })
 	}
 }
@@ -42,13 +42,12 @@ func (m *tenure) endResidency(c *chunk) {
 
 func (m *tenure) Evict(ok func(policy.ID) bool) (policy.ID, bool) {
 	for {
-		class, bin, found := m.lowest(nil)
-		if !found {
+		c := m.victim()
+		if c == nil {
 			return 0, false
 		}
-		c := m.cells[class][bin][0]
 		m.takeOut(c)
-		m.steps++
+		m.inspected++
 		if !ok(c.id) {
 			c.passedOver = true
 			continue
@@ -64,15 +63,36 @@ func (m *tenure) Evict(ok func(policy.ID) bool) (policy.ID, bool) {
 	}
 }
 
-// lowest finds the cell of the next victim if that is not but.
-func (m *tenure) lowest(but *chunk) (class, bin int, found bool) {
-	for _, o := range m.order {
-		q := &m.cells[o[0]][o[1]]
-		if len(*q) > 1 || len(*q) == 1 && (*q)[0] != but {
-			return o[0], o[1], true
+// victim is the front of the lowest cell, or under guard, of all fronts as old, the one
+// asked for longest ago.
+func (m *tenure) victim() (v *chunk) {
+	at, found := m.lowest(nil)
+	if !found || !m.guarded() {
+		if found {
+			v = m.cells[at[2]][at[0]][at[1]][0]
+		}
+		return v
+	}
+	first := func(c *chunk) bool { return v == nil || c.last < v.last }
+	for step := range 8 {
+		for _, o := range m.order {
+			if q := m.cells[step][o[0]][o[1]]; o[2] == step && len(q) > 0 && oldness(o) == oldness(at) && first(q[0]) {
+				v = q[0]
+			}
 		}
 	}
-	return 0, 0, false
+	return v
+}
+
+// lowest finds the cell of the next victim if that is not but.
+func (m *tenure) lowest(but *chunk) (at [3]int, found bool) {
+	for _, o := range m.order {
+		q := &m.cells[o[2]][o[0]][o[1]]
+		if len(*q) > 1 || len(*q) == 1 && (*q)[0] != but {
+			return o, true
+		}
+	}
+	return at, false
 }
 
 func (m *tenure) Allow(id policy.ID) {
@@ -81,6 +101,11 @@ func (m *tenure) Allow(id policy.ID) {
 		return
 	}
 	c.passedOver = false
-	q := m.cells[c.class][ageBin(m.now-c.last)]
+	m.insertByLast(c)
+}
+
+// insertByLast puts a leaf at the end of its cell that its last use says.
+func (m *tenure) insertByLast(c *chunk) {
+	q := m.cells[c.step][c.class][ageBin(m.now-c.last)]
 	m.insert(c, len(q) > 0 && c.last < q[len(q)-1].last)
 }

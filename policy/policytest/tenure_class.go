@@ -35,3 +35,15 @@ func ageBin(age int64) int {
 	}
 	return bin
 }
+
+// stepOf is the step of the cost of a token so deep in a prompt.
+func stepOf(depth, twice float64) (step int) {
+	if twice == 0 {
+		return 0
+	}
+	cost := 1 + depth/twice
+	for step < 7 && cost*cost >= math.Pow(2, float64(step+1)) {
+		step++
+	}
+	return step
+}

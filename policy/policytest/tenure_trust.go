@@ -1,5 +1,11 @@
 package policytest
 
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
 // tenureTrust is how far the tables of the tenure model are believed.
 type tenureTrust struct {
 	kept, rate, seen float64
@@ -21,30 +27,46 @@ func (m *tenure) update(tokens int64) {
 	}
 	if t.lost != was {
 		m.count("turned")
-		m.arrange()
 	}
 }
 
-// arrange orders the cells: by value, or by age where that is not believed.
+// guarded reports whether little is known, or the cache is small.
+func (m *tenure) guarded() bool { return !m.roomy || m.seen() < 256 }
+
+// arrangement is what the order of the cells depends on, beside their values.
+type arrangement struct {
+	steps         int
+	lost, guarded bool
+}
+
+// arrange orders the cells: by value times the root of the cost, or by age where that
+// is not believed.
 func (m *tenure) arrange() {
-	m.order = m.order[:0]
-	if !m.trust.lost {
-		m.order = append(m.order, m.byValue...)
-		return
-	}
-	done := func(c [2]int) bool { return c[0]/72 == 1 }
-	for _, c := range m.byValue {
-		if done(c) {
-			m.order = append(m.order, c)
+	m.order, m.arranged = m.order[:0], arrangement{m.steps, m.trust.lost, m.guarded()}
+	for step := range m.steps {
+		for _, o := range m.byValue {
+			m.order = append(m.order, [3]int{o[0], o[1], step})
 		}
 	}
-	for bin := 25; bin >= 0; bin-- {
-		for _, c := range m.byValue {
-			if c[1] == bin && !done(c) {
-				m.order = append(m.order, c)
-			}
-		}
+	worth := func(o [3]int) float64 {
+		value := math.Float64frombits(math.Float64bits(m.value[o[0]][o[1]]) >> 14 << 14)
+		return value * math.Pow(2, float64(o[2])/4)
 	}
+	aged := m.arranged.lost || m.arranged.guarded
+	slices.SortStableFunc(m.order, func(a, b [3]int) int {
+		if c := cmp.Compare(oldness(b), oldness(a)); aged && c != 0 {
+			return c
+		}
+		return cmp.Compare(worth(a), worth(b))
+	})
+}
+
+// oldness is the bin of a cell, or more if it is of chunks that a client is done with.
+func oldness(o [3]int) int {
+	if o[0]/72 == 1 {
+		return 26
+	}
+	return o[1]
 }
 
 // smooth gives each bin its neighbours' values with half the weight.
@@ -59,4 +81,26 @@ func smooth(h [26]float64) (s [26]float64) {
 		s[b] = sum / weight
 	}
 	return s
+}
+
+// seen is how many observations there are.
+func (m *tenure) seen() (sum float64) {
+	for c := range m.hits {
+		for b := range m.hits[c] {
+			sum += m.hits[c][b] + m.gone[c][b]
+		}
+	}
+	return sum
+}
+
+func (m *tenure) halve() {
+	if m.seen() <= 131072 {
+		return
+	}
+	for c := range m.hits {
+		for b := range m.hits[c] {
+			m.hits[c][b] /= 2
+			m.gone[c][b] /= 2
+		}
+	}
 }

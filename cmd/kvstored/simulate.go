@@ -33,6 +33,7 @@ type simulateFlags struct {
 	resample          int
 	perRequest        bool
 	prefillDepth      float64
+	rankBy            string
 	s3fifo            simulate.S3FIFO
 	disk              diskFlags
 	blockBytes        int64 // blockSize parsed, 0 = not said
@@ -49,7 +50,8 @@ func (s *simulateFlags) define(fl *pflag.FlagSet) {
 	fl.BoolVar(&s.skipBad, "skip-bad", false, "simulate without the lines that are not requests, and count them")
 	fl.StringVar(&s.groups, "groups", "", "simulate stores of a hybrid model: a YAML file with its groups, or one of "+strings.Join(config.Models(), ", "))
 	fl.BoolVar(&s.perRequest, "per-request", false, "with --json: simulate, and have the tokens that each request hit, too")
-	fl.Float64Var(&s.prefillDepth, "prefill-depth", simulate.DefaultPrefillDepth, "simulate a model that takes twice as long for a token so deep in a prompt as for the first, for the column of compute")
+	fl.Float64Var(&s.prefillDepth, "prefill-depth", simulate.DefaultPrefillDepth, "simulate a model that takes twice as long for a token so deep in a prompt as for the first, for the column of compute and --rank-by")
+	fl.StringVar(&s.rankBy, "rank-by", "tokens", "simulate gdsf and tenure that weigh blocks by tokens, or by what these take to compute (compute)")
 	fl.Float64Var(&s.s3fifo.SmallShare, "small-ratio", 0.1, "simulate s3fifo and s3fifo-static with a small queue of this share of the room")
 	fl.IntVar(&s.s3fifo.MaxUses, "max-freq", 3, "simulate s3fifo and s3fifo-static with so many uses of a block that count at most")
 	s.disk.define(fl)
@@ -59,8 +61,8 @@ func (s *simulateFlags) define(fl *pflag.FlagSet) {
 // Each mode of replay has flags that mean nothing to the other.
 var (
 	simulateOnly = []string{
-		"policy", "capacity-blocks", "tree", "hints", "resample", "skip-bad", "bytes-per-block", "groups", "per-request", "prefill-depth",
-		"small-ratio", "max-freq", "disk-blocks", "disk-policy", "write-mode", "unsafe-age", "min-hits",
+		"policy", "capacity-blocks", "tree", "hints", "resample", "skip-bad", "bytes-per-block", "groups", "per-request", "prefill-depth", "rank-by",
+		"small-ratio", "max-freq", "disk-blocks", "disk-policy", "disk-rank-by", "write-mode", "unsafe-age", "min-hits",
 	}
 	liveOnly = []string{"honor-timestamps", "speed", "payload-bytes", "concurrency", "wait-complete", "config", "socket"}
 )
@@ -155,6 +157,9 @@ func (f *replayFlags) simulateOptions(cmd *cobra.Command) (simulate.Options, err
 		}
 	}
 	var err error
+	if o.ByCompute, err = parseRankBy("rank-by", s.rankBy); err != nil {
+		return o, err
+	}
 	if err = s.parseHints(&o); err != nil {
 		return o, err
 	}
@@ -168,6 +173,15 @@ func (f *replayFlags) simulateOptions(cmd *cobra.Command) (simulate.Options, err
 		return o, usage(err)
 	}
 	return o, nil
+}
+
+// parseRankBy reads what a policy weighs blocks by.
+func parseRankBy(flag, s string) (compute bool, err error) {
+	switch s {
+	case "tokens", "compute":
+		return s == "compute", nil
+	}
+	return false, usage(fmt.Errorf("--%s %q: use tokens or compute", flag, s))
 }
 
 // checkSimulate names the first fault in what flags say together.

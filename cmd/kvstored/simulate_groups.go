@@ -18,7 +18,7 @@ import (
 )
 
 // notWithGroups are flags of --simulate that mean nothing with --groups.
-var notWithGroups = []string{"tree", "hints", "resample", "bytes-per-block", "report", "per-request", "prefill-depth", "small-ratio", "max-freq", "disk-policy", "write-mode", "unsafe-age", "min-hits"}
+var notWithGroups = []string{"tree", "hints", "resample", "bytes-per-block", "report", "per-request", "prefill-depth", "rank-by", "small-ratio", "max-freq", "disk-policy", "disk-rank-by", "write-mode", "unsafe-age", "min-hits"}
 
 // runGroups simulates a store of the groups of a hybrid model.
 func (f *replayFlags) runGroups(cmd *cobra.Command) error {

@@ -112,6 +112,16 @@ func TestSimulateOptions(t *testing.T) {
 	if a, b := rows("--policy", "lru")[0], rows("--policy", "lru", "--prefill-depth", "100")[0]; a.OverallComputeRate <= b.OverallComputeRate || a.TotalHitTokens != b.TotalHitTokens {
 		t.Errorf("deep tokens, of which fewer hit, weigh more: %+v, %+v", a, b)
 	}
+	for _, name := range []string{"gdsf", "lru"} {
+		by := []string{"--policy", name, "--capacity-blocks", "20", "--tree", "--block-size", "512", "--prefill-depth", "500"}
+		tokens, compute := rows(by...)[0], rows(append(by, "--rank-by", "compute")...)[0]
+		if again := rows(append(by, "--rank-by", "compute")...)[0]; again.TotalHitTokens != compute.TotalHitTokens {
+			t.Errorf("%s: two runs hit %d and %d", name, compute.TotalHitTokens, again.TotalHitTokens)
+		}
+		if knows := name != "lru"; knows != (tokens.TotalHitTokens != compute.TotalHitTokens) {
+			t.Errorf("%s: by tokens it hits %d, by compute %d", name, tokens.TotalHitTokens, compute.TotalHitTokens)
+		}
+	}
 	whole := write(t, `{"timestamp": 0, "input_length": 1000, "output_length": 1, "hash_ids": [1]}`+"\n"+`{"timestamp": 1, "input_length": 1000, "output_length": 1, "hash_ids": [1]}`)
 	code, out, errs := kvstored(t, "", "replay", "--simulate", "--trace", whole, "--policy", "lru", "--capacity-blocks", "5")
 	if code != exitOK || !strings.Contains(out, "25.60 %") { // 512 of 2,000
@@ -143,6 +153,7 @@ func TestSimulateTiers(t *testing.T) {
 		{"--disk-blocks", "20", "--disk-policy", "belady"},
 		{"--disk-blocks", "20", "--unsafe-age", "-1s"},
 		{"--disk-blocks", "20", "--write-mode", "selective", "--min-hits", "0"},
+		{"--disk-blocks", "20", "--disk-rank-by", "time"},
 		{"--disk-blocks", "20", "--tree"},
 		{"--disk-blocks", "20", "--capacity-blocks", "auto"},
 		{"--disk-blocks", "20", "--per-request"},
@@ -291,6 +302,9 @@ func TestSimulateErrors(t *testing.T) {
 		{simulated("--max-freq", "2", "--policy", "lru"), exitUsage, "s3fifo"},
 		{simulated("--prefill-depth", "0"), exitUsage, "--prefill-depth"},
 		{simulated("--prefill-depth", "-5"), exitUsage, "--prefill-depth"},
+		{simulated("--rank-by", "cost"), exitUsage, "tokens or compute"},
+		{simulated("--rank-by", ""), exitUsage, "--rank-by"},
+		{simulated("--disk-rank-by", "compute"), exitUsage, "--disk-blocks"},
 		{simulated("--per-request"), exitUsage, "--json"},
 		{simulated("--limit", "-1"), exitUsage, "--limit"},
 		{simulated("--limit", "90", "--policy", "fifo"), exitOK, ""},

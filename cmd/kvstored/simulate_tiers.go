@@ -20,11 +20,13 @@ type diskFlags struct {
 	blocks, policies, writes []string
 	unsafeAge                time.Duration
 	minHits                  int
+	rankBy                   string
 }
 
 func (d *diskFlags) define(fl *pflag.FlagSet) {
 	fl.StringSliceVar(&d.blocks, "disk-blocks", nil, "simulate DRAM of --capacity-blocks over a disk of so many blocks")
 	fl.StringSliceVar(&d.policies, "disk-policy", []string{"lru"}, "with --disk-blocks: simulate these policies of the disk: all, or some")
+	fl.StringVar(&d.rankBy, "disk-rank-by", "tokens", "with --disk-blocks: as --rank-by, for the disk")
 	fl.StringSliceVar(&d.writes, "write-mode", []string{"auto"}, "with --disk-blocks: simulate these write modes: all, or some of through,back,auto,selective")
 	fl.DurationVar(&d.unsafeAge, "unsafe-age", simulate.DefaultUnsafeAge, "with --disk-blocks: write.unsafe_age of the mode auto; 0 = no bound")
 	fl.IntVar(&d.minHits, "min-hits", 2, "with --disk-blocks: write.min_hits of the mode selective")
@@ -32,7 +34,7 @@ func (d *diskFlags) define(fl *pflag.FlagSet) {
 
 // Flags of --simulate that mean something only with --disk-blocks, or nothing then.
 var (
-	onlyWithDisk = []string{"disk-policy", "write-mode", "unsafe-age", "min-hits"}
+	onlyWithDisk = []string{"disk-policy", "disk-rank-by", "write-mode", "unsafe-age", "min-hits"}
 	notWithDisk  = []string{"tree", "hints", "resample", "report", "groups", "small-ratio", "max-freq"}
 )
 
@@ -83,6 +85,12 @@ func (f *replayFlags) tierOptions(cmd *cobra.Command) (o simulate.TierOptions, e
 	o = simulate.TierOptions{
 		Policies: orAll(s.policies, simulate.TierPolicies()), DiskPolicies: orAll(d.policies, simulate.TierPolicies()),
 		UnsafeAge: d.unsafeAge, MinHits: d.minHits, PrefillDepth: s.prefillDepth, PerRequest: s.perRequest,
+	}
+	if o.ByCompute, err = parseRankBy("rank-by", s.rankBy); err != nil {
+		return o, err
+	}
+	if o.DiskByCompute, err = parseRankBy("disk-rank-by", d.rankBy); err != nil {
+		return o, err
 	}
 	names := []string{}
 	for _, w := range simulate.Writes() {

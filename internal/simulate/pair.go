@@ -27,10 +27,10 @@ type aging struct {
 func newPair(t *Trace, r *TierRow, o *TierOptions) (*pair, error) {
 	p := &pair{o: o, write: r.Write, hits: make([]uint8, t.Distinct()), came: make([]int64, t.Distinct())}
 	var err error
-	if p.dram, err = newShelf(t, r.Policy, r.CapacityBlocks); err != nil {
+	if p.dram, err = newShelf(t, r.Policy, r.CapacityBlocks, weighed(o.ByCompute, o.PrefillDepth)); err != nil {
 		return nil, err
 	}
-	p.disk, err = newShelf(t, r.DiskPolicy, r.DiskBlocks)
+	p.disk, err = newShelf(t, r.DiskPolicy, r.DiskBlocks, weighed(o.DiskByCompute, o.PrefillDepth))
 	return p, err
 }
 
@@ -162,19 +162,21 @@ type shelf struct {
 	*tree
 	planner policy.Planner // nil: the policy does not plan
 	renewer policy.Renewer // nil: it has no use for that
-	tokens  int            // of a block
 	hashes  []uint64
+
+	tokens, prefillDepth int // of a block; see Options
 }
 
-func newShelf(t *Trace, name string, capacity int) (*shelf, error) {
+func newShelf(t *Trace, name string, capacity, prefillDepth int) (*shelf, error) {
 	p, err := policy.New(name, int64(capacity))
 	if err != nil {
 		return nil, err
 	}
+	s := &shelf{tokens: t.blockTokens, prefillDepth: prefillDepth, tree: newTree(newStore(t, capacity, prefillDepth))}
+	s.policy = p
 	if m, ok := p.(policy.MetaReader); ok {
-		m.ReadMetaFrom(told)
+		m.ReadMetaFrom(s.told)
 	}
-	s := &shelf{tokens: t.blockTokens, tree: newTree(&store{policy: p, capacity: capacity, resident: make([]bool, t.Distinct()), parents: t.parents})}
 	s.planner, _ = p.(policy.Planner)
 	s.renewer, _ = p.(policy.Renewer)
 	return s, nil
@@ -193,7 +195,7 @@ func (s *shelf) begin(blocks []uint32, prefix, tokens int) {
 	for _, b := range blocks {
 		s.hashes = append(s.hashes, hashOf(b))
 	}
-	s.planner.Observe(policy.Request{Chain: s.hashes, ChunkTokens: s.tokens, Tokens: tokens})
+	s.planner.Observe(policy.Request{Chain: s.hashes, ChunkTokens: s.tokens, Tokens: tokens, PrefillDepth: s.prefillDepth})
 }
 
 // wants reports whether the policy finds a block worth the room that it takes.

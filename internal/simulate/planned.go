@@ -40,7 +40,7 @@ func (p *planned) observe(at int, blocks []uint32) {
 	for _, b := range blocks {
 		p.hashes = append(p.hashes, hashOf(b))
 	}
-	r := policy.Request{Chain: p.hashes, ChunkTokens: p.trace.blockTokens, Tokens: p.trace.requests[p.turn].tokens}
+	r := policy.Request{Chain: p.hashes, ChunkTokens: p.trace.blockTokens, Tokens: p.trace.requests[p.turn].tokens, PrefillDepth: weighed(p.o.ByCompute, p.o.PrefillDepth)}
 	switch {
 	case p.o.Answers:
 		r.Hint = policy.AnswerHint(p.trace.requests[p.turn].answer)

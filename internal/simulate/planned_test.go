@@ -21,7 +21,7 @@ func TestTenureRates(t *testing.T) {
 		Policies:   append(policy.Names(), "tenure"),
 		Capacities: []int{1000, 2000, 4096, 5859, 10_000, 20_000, 50_000},
 	}
-	want := []float64{.0864, .1207, .1694, .1956, .2426, .3081, .3630}
+	want := []float64{.0864, .1190, .1694, .1956, .2426, .3081, .3630}
 	if raced {
 		o.Policies, o.Capacities, want = []string{"lru", "tenure"}, o.Capacities[:2], want[:2]
 	}

@@ -44,7 +44,10 @@ type Options struct {
 	// PrefillDepth is how deep in a prompt a token takes twice as long to compute
 	// as the first one does; 0 = DefaultPrefillDepth.
 	PrefillDepth float64
-	S3FIFO       S3FIFO
+	// ByCompute has policies that know costs (gdsf, tenure) rank by what the tokens
+	// of a block take to compute, and not by how many there are.
+	ByCompute bool
+	S3FIFO    S3FIFO
 	// The hints that policies which take any are told.
 	Oracle  bool // which blocks are not used again
 	Answers bool // how long the answer to each prompt will be
@@ -55,8 +58,16 @@ type Options struct {
 	Done func(Row)
 }
 
-// DefaultPrefillDepth is that of an 8-billion-parameter Llama 3.
-const DefaultPrefillDepth = 30_000
+// weighed is the depth that policies are told of.
+func weighed(byCompute bool, depth float64) int {
+	if !byCompute {
+		return 0
+	}
+	return max(1, int(cmp.Or(depth, DefaultPrefillDepth)))
+}
+
+// DefaultPrefillDepth is that of the daemon.
+const DefaultPrefillDepth = policy.DefaultPrefillDepth
 
 // S3FIFO is the numbers of the policies "s3fifo" and Static; 0 is what the paper
 // has, a tenth and 3.
@@ -176,7 +187,7 @@ type player interface {
 }
 
 func newPlayer(t *Trace, name string, capacity int, o *Options) (player, error) {
-	s := &store{capacity: capacity, resident: make([]bool, t.Distinct()), parents: t.parents}
+	s := newStore(t, capacity, weighed(o.ByCompute, o.PrefillDepth))
 	switch name {
 	case Infinite:
 		s.capacity = len(t.blocks)
@@ -191,7 +202,7 @@ func newPlayer(t *Trace, name string, capacity int, o *Options) (player, error) 
 			return nil, err
 		}
 		if p, ok := p.(policy.MetaReader); ok {
-			p.ReadMetaFrom(told)
+			p.ReadMetaFrom(s.told)
 		}
 		s.policy = p
 	}

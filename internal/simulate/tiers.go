@@ -45,6 +45,7 @@ type TierOptions struct {
 	UnsafeAge                time.Duration // of the trace's time, for Auto; 0 = no bound
 	MinHits                  int           // for Selective
 	PrefillDepth             float64       // see Options
+	ByCompute, DiskByCompute bool
 	PerRequest               bool
 	Done                     func(TierRow) // as Options.Done
 }

@@ -52,17 +52,17 @@ func TestAutoWrite(t *testing.T) {
 		}
 		r.wantIn(waits, 3, 0)
 		r.evict()
-		r.wantAuto(13, true)
+		r.wantAuto(16, true) // also 3 that the disk had evicted while DRAM had them
 		r.wantIn(waits, 0, 3)
 		r.putChain(4, 2)
-		r.wantAuto(13, true)
+		r.wantAuto(16, true)
 		r.flush()
-		r.wantAuto(15, true)
+		r.wantAuto(18, true)
 		r.putChain(5, 2)
 		if left := r.FlushLast(t.Context()); len(left) > 0 {
 			t.Errorf("left at the end: %+v", left)
 		}
-		r.wantAuto(17, true)
+		r.wantAuto(20, true)
 	})
 }
 

@@ -161,21 +161,23 @@ func (s *flusher) Unflushed(told Volume) (reason string, v Volume) {
 // With durable it survives a power failure too; chunks that a tier had to drop,
 // as an earlier sync of them failed, are written again from DRAM. The dropped
 // chunks, and why, are in Written. Write mode selective stays selective: a chunk that was not used
-// often enough is not written.
+// often enough is not written. The policy of a tier has no say: whoever flushes wants
+// all of it there, also what the tier declined, or evicted, while DRAM has it.
 func (s *flusher) Flush(ctx context.Context, durable bool) error {
 	for _, l := range s.levels.below {
-		if err := l.writer.flushTo(ctx, durable); err != nil {
+		l.writer.offerDeclined()
+		if err := l.writer.flushTo(ctx, durable, true); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// flushTo is Flush into one tier.
-func (w *writer) flushTo(ctx context.Context, durable bool) error {
+// flushTo is Flush into one tier. Unless it is forced that may decline chunks.
+func (w *writer) flushTo(ctx context.Context, durable, forced bool) error {
 	for again := true; again; {
 		drops := w.drops()
-		err := w.flush(ctx)
+		err := w.flush(ctx, forced)
 		if w.to.Recoverer != nil && durable && err == nil {
 			err = w.sync(ctx)
 		}
@@ -192,9 +194,9 @@ func (w *writer) flushTo(ctx context.Context, durable bool) error {
 // power failure. To one that is switched off it is a probe.
 func (s *flusher) SyncDisk(ctx context.Context) error { return s.sync(ctx) }
 
-func (w *writer) flush(ctx context.Context) error {
+func (w *writer) flush(ctx context.Context, forced bool) error {
 	written := w.count.written.chunks.Load()
-	target := w.beginFlush()
+	target := w.beginFlush(forced)
 	defer w.endFlush(target)
 	for handed := false; ; {
 		err := w.await(ctx, func() bool { return !w.mu.backlog.openBefore(target) || w.mu.stopped })
@@ -217,6 +219,7 @@ func (w *writer) flush(ctx context.Context) error {
 type flushes struct {
 	gen     uint64 // what is enqueued now belongs to this generation
 	forced  uint64 // generations below are written whatever the mode says
+	wanted  uint64 // and these whatever the policy of the tier says
 	waiting map[uint64]struct{}
 }
 
@@ -239,7 +242,7 @@ func (f *flushes) awaited() uint64 {
 
 // beginFlush ends a generation and returns the number of the next. Chunks in
 // retry are offered again, also to a tier that is off: an operator wants to know.
-func (q *queue) beginFlush() uint64 {
+func (q *queue) beginFlush(forced bool) uint64 {
 	if q.missing().Chunks > 0 {
 		q.probe()
 	}
@@ -248,6 +251,9 @@ func (q *queue) beginFlush() uint64 {
 	q.offer(math.MaxInt)
 	target := q.mu.flushes.force()
 	q.mu.flushes.waiting[target] = struct{}{}
+	if forced {
+		q.mu.flushes.wanted = target
+	}
 	q.more()
 	return target
 }

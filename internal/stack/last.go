@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -19,15 +20,17 @@ type Left struct {
 // FlushLast is the flush of a daemon that ends: durable, into all tiers at once
 // and until ctx ends, the most valuable chunks first. No client may store any more. It
 // returns what each tier is left without; a tier that has all is not named. What
-// write mode selective does not write is not left.
+// write mode selective does not write is not left, nor what a tier's policy declines: it
+// is asked as it is when DRAM evicts a chunk.
 func (s *flusher) FlushLast(ctx context.Context) map[tier.Place]Left {
 	errs := make([]error, len(s.levels.below))
 	var flushes sync.WaitGroup
 	for i, l := range s.levels.below {
 		w := l.writer
 		flushes.Go(func() {
+			w.offerDeclined()
 			s.valuableFirst(w)
-			errs[i] = w.flushTo(ctx, true)
+			errs[i] = w.flushTo(ctx, true, false)
 		})
 	}
 	flushes.Wait()
@@ -43,8 +46,13 @@ func (s *flusher) FlushLast(ctx context.Context) map[tier.Place]Left {
 // left is what the tier lacks and would have taken.
 func (s *flusher) left(w *writer) Volume {
 	if w.to.rank == 1 && w.when.mode != WriteSelective {
-		l := s.hot.Ledger().Stats()
-		return s.transit.of(&w.queue).Plus(Volume{uint64(l.DirtyEntries), uint64(l.DirtyBytes)})
+		v := s.transit.of(&w.queue)
+		ledger.EachDirty(s.hot.Ledger(), func(e *ledger.Entry) {
+			if !tier.Declined(e.Value) {
+				v = v.Plus(Volume{1, uint64(e.Size)})
+			}
+		})
+		return v
 	}
 	bytes := s.transit.of(&w.queue).Bytes
 	w.mu.Lock()

@@ -88,6 +88,17 @@ func newLearned(t *testing.T, o options) *rig {
 	return r
 }
 
+// longChunk is the tokens in a chunk of which few make a cache that is not small.
+const longChunk = 1024
+
+func longChunks(n uint64, chunks int) *key.Chain {
+	c := tiertest.Chain(n, chunks)
+	for i := range c.Tokens {
+		c.Tokens[i] = longChunk
+	}
+	return c
+}
+
 // TestOnlyWhatIsWanted: a chunk that no tier wants is refused, and with it the
 // rest of the prompt; the client is told beforehand.
 func TestOnlyWhatIsWanted(t *testing.T) {
@@ -95,20 +106,19 @@ func TestOnlyWhatIsWanted(t *testing.T) {
 		r, p := newPlanned(t, options{})
 		// DRAM is full of chunks that were asked for twice at once: the best there
 		// is.
-		old := tiertest.Chain(1, 60)
+		old, c := longChunks(1, 60), longChunks(2, 6) // so long that DRAM is no small cache
 		p.want(true, old, 0, 60)
-		for range 3 {
+		for range 6 {
 			r.Observe(old, stack.Prompt{})
 		}
 		r.put(old, 0, 60, size)
 		synctest.Wait()
 
-		c := tiertest.Chain(2, 6)
 		r.see(c)
 		p.want(true, c, 0, 4)
 		r.Observe(c, stack.Prompt{Hint: policy.Continues})
-		if n := len(p.asked); n != 4 || p.asked[3].Tokens != 6*tiertest.ChunkTokens || p.asked[3].Hint != policy.Continues ||
-			!slices.Equal(p.asked[3].Hashes, c.Hashes) {
+		if n := len(p.asked); n != 7 || p.asked[6].Tokens != 6*longChunk || p.asked[6].Hint != policy.Continues ||
+			!slices.Equal(p.asked[6].Hashes, c.Hashes) {
 			t.Fatalf("%d requests were announced, the last as %+v", n, p.asked[n-1])
 		}
 		if worth := r.Admit(c, 0, size); worth != 4 {
@@ -163,6 +173,39 @@ func TestDiskDecidesForItself(t *testing.T) {
 		r.Commit(own, 0, fill(own, 0, grants))
 		synctest.Wait()
 		r.wantWritten(10, 0, map[stack.DropReason]uint64{stack.DropNotWorth: 5})
+		r.wantOnDisk(own, 1)
+	})
+}
+
+// TestFlushIsForced: a flush writes what the disk does not want, now and before. The
+// flush at the end leaves that, and nothing is missed of it; it asks once more.
+func TestFlushIsForced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, p := newPlanned(t, options{})
+		c := tiertest.Chain(1, 8)
+		p.want(true, c, 0, 3)
+		r.put(c, 0, 8, size)
+		synctest.Wait()
+		r.wantWritten(3, 0, map[stack.DropReason]uint64{stack.DropNotWorth: 5})
+		if left := r.FlushLast(t.Context()); len(left) > 0 {
+			t.Errorf("a daemon that ends leaves %+v", left)
+		}
+		r.wantWritten(3, 0, map[stack.DropReason]uint64{stack.DropNotWorth: 5})
+		p.want(true, c, 3, 4)
+		if left := r.FlushLast(t.Context()); len(left) > 0 {
+			t.Errorf("a daemon that ends leaves %+v", left)
+		}
+		r.wantWritten(4, 0, map[stack.DropReason]uint64{stack.DropNotWorth: 5})
+		r.flush()
+		r.wantWritten(8, 0, map[stack.DropReason]uint64{stack.DropNotWorth: 5})
+		for i := range 8 {
+			r.wantOnDisk(c, i)
+		}
+		if reason, v := r.Unflushed(stack.Volume{}); v.Chunks != 0 {
+			t.Errorf("%d chunks are in DRAM only: %s", v.Chunks, reason)
+		}
+		own := r.putChain(2, 2) // written by the flush that begins at once
+		r.flush()
 		r.wantOnDisk(own, 1)
 	})
 }

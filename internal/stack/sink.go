@@ -31,6 +31,8 @@ type sink struct {
 	grown  chan struct{} // capacity 1: the tier may be above its high watermark
 	shrunk atomic.Bool   // the tier has evicted since noteRoom looked last
 
+	exclusive bool // DRAM and the tier are one cache: see noteGone
+
 	evicted struct {
 		sync.Mutex
 		told uint64 // bytes; see countEvicted
@@ -147,6 +149,9 @@ func (s *sink) trim(ctx context.Context, n int64) bool {
 	s.dram.index.sync(s.to.place, gone...)
 	if len(gone) > 0 {
 		s.shrunk.Store(true)
+	}
+	if s.exclusive {
+		s.noteGone(gone)
 	}
 	if err != nil {
 		s.dram.log.Debug().Err(err).Stringer("tier", s.to.place).Msg("trim failed")

@@ -1,6 +1,9 @@
 package stack
 
 import (
+	"cmp"
+	"slices"
+
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -12,6 +15,9 @@ import (
 // of a prompt in their order.
 func (q *queue) wants(t *task) bool {
 	if q.to.Planner == nil || !q.to.Planner.Plans() || q.to.scan.running.Load() {
+		return true
+	}
+	if t.gen < q.mu.flushes.wanted {
 		return true
 	}
 	r := &t.rec
@@ -52,4 +58,53 @@ func (q *queue) forced(t *task) bool {
 		return t.rec.Force
 	}
 	return tier.HotRecord(q.dram.hot.Ledger().Get(t.ref.ID), 0).Force
+}
+
+// offerDeclined has chunks written that only DRAM has and that nothing would write
+// before DRAM evicts them: those that the tier declined, and those that it has evicted.
+// A prefix comes before what stands on it.
+func (w *writer) offerDeclined() {
+	if w.to.rank != 1 || w.to.Planner == nil || w.when.mode == WriteSelective {
+		return
+	}
+	var list []tier.Record
+	ledger.EachDirty(w.dram.hot.Ledger(), func(e *ledger.Entry) {
+		if tier.Declined(e.Value) && w.takes(e.Key.Space) {
+			list = append(list, tier.HotRecord(*e, 0))
+		}
+	})
+	slices.SortFunc(list, func(a, b tier.Record) int { return cmp.Compare(a.Depth, b.Depth) })
+	now := w.when.clock()
+	for some := range slices.Chunk(list, indexBatch) {
+		w.offerSomeDeclined(some, now)
+	}
+}
+
+func (w *writer) offerSomeDeclined(list []tier.Record, now uint32) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, r := range list {
+		if !w.mu.backlog.has(r.Key) {
+			w.mu.backlog.add(r, w.mu.flushes.gen, now)
+		}
+	}
+	w.more()
+}
+
+// noteGone has chunks offered again that the tier has evicted while DRAM alone has them,
+// when DRAM evicts them: where both tiers are one cache the tier decides anew then.
+func (s *sink) noteGone(gone []key.Key) {
+	for _, k := range gone {
+		var refs [1]tier.Ref
+		if s.dram.isBelow(k) {
+			continue
+		}
+		if n, _ := s.dram.hot.Hold(ledger.Daemon, ledger.IO, []key.Key{k}, refs[:]); n == 0 {
+			continue
+		}
+		l := s.dram.hot.Ledger()
+		l.SetDirty(refs[0].ID, true)
+		l.SetValue(refs[0].ID, tier.WithDeclined(l.Get(refs[0].ID).Value, true))
+		s.dram.unhold(refs[0])
+	}
 }

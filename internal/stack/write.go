@@ -124,6 +124,7 @@ func newWriter(l *loader, to *level, o WriteOptions) *writer {
 	if o.Mode == WriteAuto && to.Resident == nil {
 		w.when.mode = WriteThrough // it has room for all
 	}
+	w.exclusive = w.when.mode == WriteAuto && to.rank == 1
 	w.limits = writeLimits{workers: cmp.Or(o.Workers, defaultWorkers), behind: l.room / behindShare}
 	for _, nearer := range l.levels.below[:to.rank-1] {
 		if nearer.Resident != nil {

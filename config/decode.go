@@ -156,6 +156,9 @@ func (d *decoder) sequence(n ast.Node, v reflect.Value, path string) {
 	for i, e := range s.Values {
 		item := fmt.Sprintf("%s[%d]", path, i)
 		d.set[item] = d.origin(e.GetToken())
+		if rule, ok := out.Index(i).Interface().(interface{ Default() any }); ok {
+			out.Index(i).Set(reflect.ValueOf(rule.Default()))
+		}
 		d.value(e, out.Index(i), item)
 	}
 	if len(s.Values) == 0 {

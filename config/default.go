@@ -21,12 +21,12 @@ func Default() Config {
 		Chunk:  Chunk{Tokens: 256, Hash: HashSHA256},
 		Arena:  Arena{Puts: PutsStaged, VerifyHits: 256, Spin: time.Millisecond},
 		CPU: CPU{
-			Capacity: 4 * gib, Policy: "lru", HighWatermark: 0.95, LowWatermark: 0.90,
+			Capacity: 4 * gib, Policy: "lru", RankBy: RankByTokens, HighWatermark: 0.95, LowWatermark: 0.90,
 			HugePages: HugePagesAuto,
 		},
 		Disk: Disk{
 			Paths: []string{"/var/lib/kvstored"}, Capacity: 50 * gib,
-			Policy: "lru", HighWatermark: 0.95, LowWatermark: 0.90,
+			Policy: "lru", RankBy: RankByTokens, HighWatermark: 0.95, LowWatermark: 0.90,
 			MinFree: 5 * gib, InlineMax: 4 * kib, SegmentSize: gib, IOTimeout: 10 * time.Second,
 		},
 		Remote: Remote{S3: S3{

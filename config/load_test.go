@@ -44,7 +44,7 @@ func TestErrors(t *testing.T) {
 			want: `
 f.yaml:1:14: log.level: want trace, debug, info, warn or error, not "loud"
 f.yaml:3:13: cpu.capacity: "4gb" is not a size; write a whole number with a unit, such as 512MiB, 4GiB or 64KB
-f.yaml:4:3: cpu.polcy: unknown key; known here: capacity, policy, high_watermark, low_watermark, hugepages, mlock, learned
+f.yaml:4:3: cpu.polcy: unknown key; known here: capacity, policy, rank_by, high_watermark, low_watermark, hugepages, mlock, learned
 f.yaml:5:18: lease.max_age: want a duration above 0s, not 0s
 KVSTORED_PIN__MAX_AGE: pin.max_age: "soon" is not a duration; write a number with a unit, such as 25us, 10s or 5m`,
 		},
@@ -299,6 +299,18 @@ f.yaml:2:17: admin.listen: port "http" is not a number from 0 to 65535`,
 			want: `
 f.yaml:1:18: budget.leases: want a share above 0 and at most 0.8, not 0
 f.yaml:1:32: budget.unwritten: want a share above 0 and at most 0.8, not 0.9`,
+		},
+		{
+			name: "what a token costs",
+			file: "cpu: {rank_by: cost}\ndisk: {rank_by: \"\"}\nspaces:\n- {match: a, prefill_depth: 0}\n- {match: b, prefill_depth: -30000}\n" +
+				"- {match: c, prefill_depth: 30k}\n- {match: d, prefill_depth: 1.5}\n- {match: e, prefill_depth: 2000000000}\n- {match: f}\n",
+			want: `f.yaml:1:16: cpu.rank_by: want tokens or compute, not "cost"
+f.yaml:2:17: disk.rank_by: want tokens or compute, not ""
+f.yaml:4:29: spaces[0].prefill_depth: want a number from 1 to 1000000000, not 0
+f.yaml:5:29: spaces[1].prefill_depth: want a number from 1 to 1000000000, not -30000
+f.yaml:6:29: spaces[2].prefill_depth: want a whole number, not the string "30k"
+f.yaml:7:29: spaces[3].prefill_depth: want a whole number, not "1.5"
+f.yaml:8:29: spaces[4].prefill_depth: want a number from 1 to 1000000000, not 2000000000`,
 		},
 		{
 			name: "spaces",

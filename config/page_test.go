@@ -100,10 +100,14 @@ func (p *page) section(s reflect.Value, path string) {
 
 // fields writes the rows of what one rule of a list has.
 func (p *page) fields(rule reflect.Type, path string) {
+	value := reflect.Zero(rule)
+	if r, ok := value.Interface().(interface{ Default() any }); ok {
+		value = reflect.ValueOf(r.Default())
+	}
 	for i := range rule.NumField() {
 		f := rule.Field(i)
 		f.Tag += ` reload:"as the list"`
-		p.row(path+keyName(f), f, oneLine(reflect.Zero(f.Type)), p.doc[rule.Name()+"."+f.Name])
+		p.row(path+keyName(f), f, oneLine(value.Field(i)), p.doc[rule.Name()+"."+f.Name])
 	}
 }
 

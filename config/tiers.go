@@ -9,6 +9,9 @@ type CPU struct {
 	Capacity Bytes `yaml:"capacity" range:"16MiB.."`
 	// Which chunk is evicted first. tenure learns: see [eviction.md](eviction.md).
 	Policy string `yaml:"policy" oneof:"lru,lfu,fifo,mru,sieve,arc,gdsf,s3fifo,tenure" reload:"at once"`
+	// What tenure and gdsf weigh chunks by: the tokens in them, or what these take to
+	// compute, for which one deep in a prompt counts more: see spaces[].prefill_depth.
+	RankBy string `yaml:"rank_by" oneof:"tokens,compute" reload:"at once"`
 	// Share of capacity above which eviction starts, ahead of the puts that will
 	// need the room.
 	HighWatermark float64 `yaml:"high_watermark" range:">0..1" reload:"next eviction"`
@@ -22,6 +25,12 @@ type CPU struct {
 	// "" is disk.meta, and without a disk tier nowhere.
 	Learned string `yaml:"learned"`
 }
+
+// What policies that know costs weigh chunks by.
+const (
+	RankByTokens  = "tokens"
+	RankByCompute = "compute"
+)
 
 // LearnedPath is where what the policy of DRAM has learned is kept over a
 // restart; "" is nowhere.
@@ -52,6 +61,8 @@ type Disk struct {
 	Capacity Bytes `yaml:"capacity" range:"0.."`
 	// As cpu.policy.
 	Policy string `yaml:"policy" oneof:"lru,lfu,fifo,mru,sieve,arc,gdsf,s3fifo,tenure" reload:"at once"`
+	// As cpu.rank_by, but that gdsf weighs the chunks of a disk by tokens in any case.
+	RankBy string `yaml:"rank_by" oneof:"tokens,compute" reload:"at once"`
 	// As cpu.high_watermark.
 	HighWatermark float64 `yaml:"high_watermark" range:">0..1" reload:"next eviction"`
 	// As cpu.low_watermark.

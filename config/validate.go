@@ -23,6 +23,8 @@ const (
 
 	// maxPriority is the most that spaces[].priority can be.
 	maxPriority = 3
+	// maxPrefillDepth is the most that spaces[].prefill_depth can be.
+	maxPrefillDepth = 1_000_000_000
 	// maxAge is the most that spaces[].max_age can be: ten years.
 	maxAge = 10 * 365 * 24 * time.Hour
 	// maxIODepth is far beyond what any device gains from requests of 1 MiB.
@@ -212,6 +214,7 @@ func (c *checker) cpu() {
 	if c.CPU.Learned != "" {
 		c.absolute("cpu.learned", c.CPU.Learned)
 	}
+	c.oneOf("cpu.rank_by", c.CPU.RankBy, RankByTokens, RankByCompute)
 	c.watermarks("cpu", c.CPU.LowWatermark, c.CPU.HighWatermark)
 	c.oneOf("cpu.hugepages", c.CPU.HugePages, HugePagesAuto, HugePagesOn, HugePagesOff)
 }
@@ -239,6 +242,7 @@ func (c *checker) disk() {
 	if d.Meta != "" {
 		c.absolute("disk.meta", d.Meta)
 	}
+	c.oneOf("disk.rank_by", c.Disk.RankBy, RankByTokens, RankByCompute)
 	c.policy("disk.policy", d.Policy)
 	c.watermarks("disk", d.LowWatermark, d.HighWatermark)
 	if d.InlineMax > 64*kib {
@@ -337,6 +341,7 @@ func (c *checker) spaces() {
 		if s.MaxAge < 0 || s.MaxAge > maxAge || s.MaxAge%time.Second != 0 {
 			c.fail(path+".max_age", "want whole seconds up to %s, 0s for any age, not %s", durationText(maxAge), durationText(s.MaxAge))
 		}
+		c.between(path+".prefill_depth", s.PrefillDepth, 1, maxPrefillDepth)
 		if s.Priority > 0 && s.Quota == 0 {
 			c.fail(path+".priority", "spares chunks of spaces with a quota; add one, or remove it")
 		}

@@ -284,7 +284,7 @@ func TestSpaceQuota(t *testing.T) {
 	d := startDaemonWith(t, func(c *config.Config) {
 		// Half of the leases are a client's while the one before it is leaving.
 		c.CPU.Capacity = 2 * config.Bytes(float64(quota*chunk)/c.Budget.Leases) * 5 / 4
-		c.Spaces = []config.Space{{Match: "tenant-*", Quota: quota * chunk}}
+		c.Spaces = []config.Space{{Match: "tenant-*", Quota: quota * chunk, PrefillDepth: config.DefaultPrefillDepth}}
 	})
 	t.Setenv("KVSTORED_SOCKET", d.socket)
 	ours, theirs := string(noise(1, 3*chunk)), string(noise(2, 6*chunk))

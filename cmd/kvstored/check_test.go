@@ -166,7 +166,7 @@ func TestWarnings(t *testing.T) {
 		c.Listen.LM = "0.0.0.0:0"
 		c.Listen.LMOpen = true
 		c.Listen.AdminUIDs = []uint32{0, 12345}
-		c.Spaces = []config.Space{{Match: "[a-z]*", Quota: 64 << 20}}
+		c.Spaces = []config.Space{{Match: "[a-z]*", Quota: 64 << 20, PrefillDepth: 1}}
 	})
 	log, err := os.ReadFile(d.log)
 	if err != nil {

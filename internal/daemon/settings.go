@@ -121,7 +121,7 @@ func limitsOfDRAM(c *config.Config, arenaBytes int64) ledger.Limits {
 // quotas are those of spaces, in their order.
 func quotas(spaces []config.Space) (qs []stack.Quota) {
 	for _, s := range spaces {
-		qs = append(qs, stack.Quota{Match: s.Match, Bytes: int64(s.Quota), Priority: s.Priority, MaxAge: s.MaxAge})
+		qs = append(qs, stack.Quota{Match: s.Match, Bytes: int64(s.Quota), Priority: s.Priority, MaxAge: s.MaxAge, PrefillDepth: s.PrefillDepth})
 	}
 	return qs
 }
@@ -141,9 +141,23 @@ func diskSettings(c *config.Disk) disk.Settings {
 func stackSettings(c *config.Config) stack.Settings {
 	return stack.Settings{
 		VerifyHits: c.Arena.VerifyHits, ScrubBytesPerSecond: int64(c.Disk.ScrubRate), DiskBytesPerDay: int64(c.Disk.WriteBudget),
-		UnsafeAge: c.Write.UnsafeAge,
+		UnsafeAge: c.Write.UnsafeAge, ByCompute: byCompute(c),
 	}
 }
+
+// byCompute is the tiers that rank chunks by what these take to compute.
+func byCompute(c *config.Config) (set tier.Set) {
+	if c.CPU.RankBy == config.RankByCompute {
+		set |= tier.Of(tier.CPU)
+	}
+	if c.Disk.RankBy == config.RankByCompute {
+		set |= tier.Of(tier.Disk)
+	}
+	return set
+}
+
+// Spaces under no rule have what those under one have that says nothing.
+var _ = [1]struct{}{}[config.DefaultPrefillDepth-policy.DefaultPrefillDepth]
 
 func serverSettings(c *config.Config) server.Settings {
 	policies := map[string]wire.WaitPolicy{

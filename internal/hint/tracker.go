@@ -30,6 +30,8 @@ type Advice struct {
 	Session  string // several requests of one have the same; "" is none
 	Force    bool   // the chunks are to be stored also where the policies refuse them
 	Bad      int    // values that are none
+
+	PrefillDepth int // see stack.Prompt; 0 = not said
 }
 
 // Tracker follows what clients say will be asked for again, or not, and how long

@@ -162,6 +162,12 @@ var configs = map[string]func(r *wishing, value string) (wire.Code, string){
 	"max_age_seconds": func(r *wishing, v string) (wire.Code, string) {
 		return seconds(v, time.Second, MaxDuration, &r.MaxAge)
 	},
+	"prefill_depth": func(r *wishing, v string) (wire.Code, string) {
+		var n uint64
+		code, problem := tokens(v, 1, &n)
+		r.PrefillDepth = int(n)
+		return code, problem
+	},
 	"expected_output_tokens": func(r *wishing, v string) (wire.Code, string) {
 		var n uint64
 		code, problem := tokens(v, 1, &n)

@@ -20,6 +20,9 @@ type Request struct {
 	// Advice says that the request was announced before, and only its hint is
 	// new.
 	Advice bool
+	// PrefillDepth is how many tokens into a prompt one takes twice as long to compute as
+	// the first; 0 = chunks are ranked by their tokens alone.
+	PrefillDepth int
 }
 
 // planner is what a scope asks of a policy that plans.
@@ -69,6 +72,7 @@ func (l *Ledger) Observe(r *Request) (learn bool) {
 	}
 	p := policy.Request{
 		Chain: b.order.chain, ChunkTokens: r.ChunkTokens, Tokens: r.Tokens, Hint: r.Hint, HintFrom: r.HintFrom,
+		PrefillDepth: r.PrefillDepth,
 	}
 	if r.Hint == policy.Done || r.Hint == policy.Continues {
 		p.HintFrom = max(p.HintFrom, b.ownFrom(r.Space, r.Hashes[:len(b.order.chain)]))

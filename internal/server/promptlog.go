@@ -107,10 +107,10 @@ func (l *promptLog) observe(chain *key.Chain, ranks []key.Chain, looks bool, a h
 		}
 	}
 	l.hint(n, chain, &a)
-	l.observeOne(chain, stack.Prompt{Hint: a.Hint, Advice: n.looked})
+	l.observeOne(chain, stack.Prompt{Hint: a.Hint, Advice: n.looked, PrefillDepth: a.PrefillDepth})
 	for r := range ranks {
 		known := l.join(n, ranks[r].Space)
-		l.observeOne(&ranks[r], stack.Prompt{Hint: a.Hint, Advice: n.looked && known})
+		l.observeOne(&ranks[r], stack.Prompt{Hint: a.Hint, Advice: n.looked && known, PrefillDepth: a.PrefillDepth})
 	}
 	n.looked = looks
 }

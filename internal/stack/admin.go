@@ -13,6 +13,7 @@ type operator struct {
 	*dram
 	leases *leases
 	ages   *ages
+	depths *depths // planning's
 	quotas struct {
 		sync.Mutex // held while tiers are told of quotas, before any other lock
 		list       []Quota

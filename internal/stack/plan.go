@@ -15,20 +15,38 @@ import (
 // chunks are worth storing.
 type planning struct {
 	*dram
-	planners []tier.Planner // of the bounded tiers, nearest first
-	takesAll bool           // there is a tier without bounds
-	training chan struct{}  // capacity 1: a policy may have a training due
+	planners []plannerAt // of the bounded tiers, nearest first
+	depths   depths
+	takesAll bool          // there is a tier without bounds
+	training chan struct{} // capacity 1: a policy may have a training due
+}
+
+// plannerAt is the planner of a tier.
+type plannerAt struct {
+	tier.Planner
+	place tier.Place
 }
 
 func newPlanning(d *dram) *planning {
 	p := &planning{dram: d, training: make(chan struct{}, 1)}
 	for _, l := range d.levels.all {
 		if l.Planner != nil {
-			p.planners = append(p.planners, l.Planner)
+			p.planners = append(p.planners, plannerAt{l.Planner, l.place})
 		}
 		p.takesAll = p.takesAll || l.Resident == nil
 	}
+	ledger.PriceBy(d.hot.Ledger(), p.cost)
 	return p
+}
+
+// cost is what it takes to compute a chunk of DRAM again, for policies that are told of
+// one chunk at a time; 0 where they rank by tokens.
+func (s *planning) cost(id key.SpaceID, v ledger.Value) int64 {
+	depth := s.depths.of(tier.CPU, id, 0)
+	if depth == 0 {
+		return 0
+	}
+	return policy.Cost(tier.TokensInto(v), depth)
 }
 
 // ErrNotAdmitted refuses a chunk because every tier has better use for its room.
@@ -39,13 +57,15 @@ type Prompt struct {
 	Hint policy.Hint // see ledger.Request
 	// Advice says that the request was announced before: only the hint is new.
 	Advice bool
+	// PrefillDepth is Quota.PrefillDepth as the client says it; 0 = it does not.
+	PrefillDepth int
 }
 
 // Observe tells the policies that plan of a request for the chain, once a
 // request and before anything of it is held or stored. To them it is the use
 // that Touch is to the others.
 func (s *planning) Observe(c *key.Chain, p Prompt) {
-	if c.Len() == 0 || !slices.ContainsFunc(s.planners, tier.Planner.Plans) {
+	if c.Len() == 0 || !slices.ContainsFunc(s.planners, plannerAt.Plans) {
 		return
 	}
 	if !c.Alone {
@@ -66,6 +86,7 @@ func (s *planning) observe(c *key.Chain, from, to int, p Prompt) {
 		r.Tokens += int(n)
 	}
 	for _, t := range s.planners {
+		r.PrefillDepth = s.depths.of(t.place, c.Space, p.PrefillDepth)
 		if t.Observe(&r) {
 			s.trainingDue()
 		}

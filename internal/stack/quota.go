@@ -11,8 +11,8 @@ import (
 )
 
 // Quota bounds what the spaces whose model matches, all together, occupy in
-// each bounded tier, and how old their chunks become. Of several that match, the
-// first counts.
+// each bounded tier, how old their chunks become, and what these take to compute. Of
+// several that match, the first counts.
 type Quota struct {
 	Match string // a pattern of package glob
 	Bytes int64  // 0: as much as there is room for
@@ -20,6 +20,9 @@ type Quota struct {
 	// Bytes is.
 	Priority int
 	MaxAge   time.Duration // in whole seconds; 0: any
+	// PrefillDepth is how many tokens into a prompt one takes twice as long to compute
+	// as the first; 0: as usual.
+	PrefillDepth int
 }
 
 // Bounded is the quotas of a list that the tiers are told of, in their order.
@@ -36,6 +39,7 @@ func (s *operator) OpenSpace(id key.SpaceID, model string) {
 	if most := maxAgeOf(s.quotas.list, model); s.ages.book.Open(id, most) {
 		s.ages.stamp(id, most)
 	}
+	s.depths.begin(id, depthOf(s.quotas.list, model))
 	i, ok := quotaOf(s.quotas.list, model)
 	if !ok {
 		return
@@ -52,7 +56,10 @@ func (s *operator) OpenSpace(id key.SpaceID, model string) {
 func (s *operator) MaxAge(id key.SpaceID) time.Duration { return s.ages.book.Most(id) }
 
 // CloseSpace ends what OpenSpace began, once for each call of it.
-func (s *operator) CloseSpace(id key.SpaceID) { s.ages.book.Close(id) }
+func (s *operator) CloseSpace(id key.SpaceID) {
+	s.ages.book.Close(id)
+	s.depths.end(id)
+}
 
 // ruleOf is the place of the rule for a model; -1 for none.
 func ruleOf(quotas []Quota, model string) int {
@@ -72,6 +79,14 @@ func quotaOf(quotas []Quota, model string) (i int, ok bool) {
 func maxAgeOf(quotas []Quota, model string) time.Duration {
 	if rule := ruleOf(quotas, model); rule >= 0 {
 		return quotas[rule].MaxAge
+	}
+	return 0
+}
+
+// depthOf is the PrefillDepth of a model; 0 where no rule says one.
+func depthOf(quotas []Quota, model string) int {
+	if rule := ruleOf(quotas, model); rule >= 0 {
+		return quotas[rule].PrefillDepth
 	}
 	return 0
 }
@@ -119,6 +134,7 @@ func (s *operator) SetQuotas(quotas []Quota, models func() map[key.SpaceID]strin
 		if most := maxAgeOf(quotas, model); s.ages.book.Bound(id, most) {
 			s.ages.stamp(id, most)
 		}
+		s.depths.change(id, depthOf(quotas, model))
 	}
 	s.keepQuotas()
 	return nil

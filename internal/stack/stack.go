@@ -66,7 +66,7 @@ func NewStack(o Options) *Stack {
 	s.loader, s.planning = newLoader(d, s.leases), newPlanning(d)
 	s.filler = &filler{lookups: s.lookups, planning: s.planning, remover: s.remover}
 	s.flusher, s.recovery = &flusher{d}, &recovery{d}
-	s.operator = &operator{dram: d, leases: s.leases, ages: newAges(d.ages, s.remover)}
+	s.operator = &operator{dram: d, leases: s.leases, ages: newAges(d.ages, s.remover), depths: &s.planning.depths}
 	s.operator.quotas.list = o.Quotas
 	s.operator.scrubs.changed = make(chan struct{}, 1)
 	for _, l := range d.levels.below {

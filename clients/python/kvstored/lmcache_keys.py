@@ -13,7 +13,8 @@ _NAME_BYTES = 512
 #: Request configs that are hints: docs/protocol-more.md says what they do.
 HINTS = (
     "session", "turn_over", "priority", "expected_output_tokens", "store", "retain_priority", "retain_seconds",
-    "retain_start", "retain_end", "covers_output", "prompt_tokens", "scope", "pause_seconds", "max_age_seconds", "kv_hints",
+    "retain_start", "retain_end", "covers_output", "prompt_tokens", "scope", "pause_seconds", "max_age_seconds", "prefill_depth",
+    "kv_hints",
 )  # fmt: skip
 
 

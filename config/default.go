@@ -26,7 +26,7 @@ func Default() Config {
 		},
 		Disk: Disk{
 			Paths: []string{"/var/lib/kvstored"}, Capacity: 50 * gib,
-			Policy: "lru", RankBy: RankByTokens, HighWatermark: 0.95, LowWatermark: 0.90,
+			Policy: "tenure", RankBy: RankByTokens, HighWatermark: 0.95, LowWatermark: 0.90,
 			MinFree: 5 * gib, InlineMax: 4 * kib, SegmentSize: gib, IOTimeout: 10 * time.Second,
 		},
 		Remote: Remote{S3: S3{

@@ -10,7 +10,7 @@ import (
 )
 
 // testRules is a machine with 8 GiB and two policies, run by root.
-var testRules = Rules{Policies: []string{"lru", "lfu"}, MemoryBytes: 8 << 30, MemoryFrom: "memory.max"}
+var testRules = Rules{Policies: []string{"lru", "lfu", "tenure"}, MemoryBytes: 8 << 30, MemoryFrom: "memory.max"}
 
 // loadText is Load of a file f.yaml with this content.
 func loadText(t *testing.T, text string, env ...string) (Config, error) {
@@ -69,7 +69,7 @@ f.yaml:1:50: retain.priority: unknown key; known here: total, uid, max_duration`
 			file: "cpu: {capacity: 4gb, policy: best}\ndisk: {segment_size: 3MiB, paths: [x, 7]}\nwrite: {moed: back, queue: 1KiB}\nbudget: {leases: lots, pins: 0.7}\nlisten: {socket: x, resp_password_file: 7, resp: [\"0.0.0.0:1\"]}\n",
 			want: `
 f.yaml:1:17: cpu.capacity: "4gb" is not a size; write a whole number with a unit, such as 512MiB, 4GiB or 64KB
-f.yaml:1:30: cpu.policy: want lru or lfu, not "best"
+f.yaml:1:30: cpu.policy: want lru, lfu or tenure, not "best"
 f.yaml:2:22: disk.segment_size: 3MiB is too small; the least is 64MiB
 f.yaml:2:36: disk.paths[0]: want an absolute path, not "x"
 f.yaml:2:39: disk.paths[1]: want a string; put quotes around 7
@@ -203,7 +203,7 @@ f.yaml:5:15: log.format: want auto, console or json, not "xml"`,
 			file: "cpu:\n  capacity: 9GiB\n  policy: best\n  high_watermark: 1.1\n  low_watermark: 0\n  hugepages: maybe\n",
 			want: `
 f.yaml:2:13: cpu.capacity: 9GiB is more than there is: memory.max allows 8.0 GiB; lower it (the process itself needs some too)
-f.yaml:3:11: cpu.policy: want lru or lfu, not "best"
+f.yaml:3:11: cpu.policy: want lru, lfu or tenure, not "best"
 f.yaml:4:19: cpu.high_watermark: want a share above 0 and at most 1, not 1.1
 f.yaml:5:18: cpu.low_watermark: want a share above 0 and below cpu.high_watermark (1.1), not 0
 f.yaml:6:14: cpu.hugepages: want auto, on or off, not "maybe"`,

@@ -270,6 +270,7 @@ func crashDaemon(t *testing.T, dram, disk int64) *demoDaemon {
 	cfg.CPU.Capacity = config.Bytes(dram)
 	cfg.Disk.Paths = []string{filepath.Join(dir, "disk"), filepath.Join(dir, "disk2")}
 	cfg.Disk.Capacity, cfg.Disk.SegmentSize, cfg.Disk.MinFree = config.Bytes(disk), 64<<20, 0
+	cfg.Disk.Policy = "lru" // only by age can be told what it has not evicted
 	configure(t, d, &cfg)
 	t.Cleanup(d.kill)
 	return d

@@ -22,7 +22,7 @@ func TestLearnedSurvives(t *testing.T) {
 	cfg := config.Default()
 	cfg.Listen.Socket, cfg.Admin.Listen = filepath.Join(dir, "s"), ""
 	cfg.CPU.Capacity, cfg.CPU.Policy, cfg.CPU.HugePages = 16<<20, "tenure", config.HugePagesOff
-	cfg.Disk.Paths, cfg.Disk.Capacity, cfg.Disk.SegmentSize, cfg.Disk.MinFree = []string{dir}, 256<<20, 64<<20, 0
+	cfg.Disk.Paths, cfg.Disk.Capacity, cfg.Disk.SegmentSize, cfg.Disk.MinFree, cfg.Disk.Policy = []string{dir}, 256<<20, 64<<20, 0, "lru"
 	file := filepath.Join(dir, "learned.cpu")
 
 	// restart runs a daemon for as long as do takes, and returns its log.

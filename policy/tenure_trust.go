@@ -42,7 +42,7 @@ func (t *trust) update(tokens int64) {
 // held so much that not all happens within the first bin of age. docs/eviction.md has
 // what more of either costs.
 const (
-	enoughSeen  = shrink
+	enoughSeen  = 128
 	roomyTokens = 1 << firstBin
 )
 

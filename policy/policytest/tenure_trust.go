@@ -31,7 +31,7 @@ func (m *tenure) update(tokens int64) {
 }
 
 // guarded reports whether little is known, or the cache is small.
-func (m *tenure) guarded() bool { return !m.roomy || m.seen() < 256 }
+func (m *tenure) guarded() bool { return !m.roomy || m.seen() < 128 }
 
 // arrangement is what the order of the cells depends on, beside their values.
 type arrangement struct {

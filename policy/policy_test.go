@@ -210,7 +210,7 @@ func BenchmarkTouch(b *testing.B) {
 // TestPlanners: over trees, with requests announced, a planner does what its
 // model does, twice.
 func TestPlanners(t *testing.T) {
-	seeds := uint64(2)
+	seeds, guarded := uint64(2), 0
 	if policytest.Raced {
 		seeds = 1
 	}
@@ -219,9 +219,10 @@ func TestPlanners(t *testing.T) {
 		if events["turned"] < 4 {
 			t.Errorf("seed %d: the tables were believed, or not, all the time", seed)
 		}
-		if events["guarded"] == 0 || events["refused"] == 0 || events["worth"] == 0 {
-			t.Errorf("seed %d: a regime was missing: %v", seed, events)
+		if events["refused"] == 0 || events["worth"] == 0 {
+			t.Errorf("seed %d: all was worth storing, or nothing: %v", seed, events)
 		}
+		guarded += events["guarded"]
 		if policytest.Raced {
 			continue
 		}
@@ -229,6 +230,9 @@ func TestPlanners(t *testing.T) {
 		if !slices.Equal(first, again) {
 			t.Errorf("seed %d: two runs evict differently", seed)
 		}
+	}
+	if guarded == 0 {
+		t.Error("nothing was asked under guard")
 	}
 }
 

@@ -41,14 +41,14 @@ func Save(t *Tier, to io.WriterAt) (entries int, err error) {
 // nothing. lost is how many entries had no room.
 func Load(t *Tier, f *checkpoint.File, visit func([]tier.Resumed)) (lost int) {
 	for _, v := range f.Voids() {
-		t.arena.Exclude(v.Offset, v.Bytes)
+		t.notes.exclude(t.arena, v.Offset, v.Bytes)
 	}
 	part := make([]tier.Resumed, 0, batch)
 	for i := range f.Len() {
 		if ledger.Backwards(f.Policy()) {
 			i = f.Len() - 1 - i
 		}
-		r, ok := resume(t, f.Record(i))
+		r, ok := resume(t, f.Record(i), false)
 		if !ok {
 			lost++
 			continue
@@ -62,9 +62,10 @@ func Load(t *Tier, f *checkpoint.File, visit func([]tier.Resumed)) (lost int) {
 	return lost
 }
 
-// resume takes up one entry; false if its place is not free or the ledger has no room.
-func resume(t *Tier, r checkpoint.Record) (out tier.Resumed, ok bool) {
-	b, ok := t.arena.Place(r.Offset, int(r.Size), r.Sum)
+// resume takes up one entry, whose payload has its checksum unless there are doubts;
+// false if its place is not free or the ledger has no room.
+func resume(t *Tier, r checkpoint.Record, doubts bool) (out tier.Resumed, ok bool) {
+	b, ok := t.arena.Place(r.Offset, int(r.Size), r.Sum, doubts)
 	if !ok {
 		return out, false
 	}
@@ -78,6 +79,7 @@ func resume(t *Tier, r checkpoint.Record) (out tier.Resumed, ok bool) {
 		return out, false
 	}
 	b.SetTag(uint32(id))
+	t.notes.put(e, b)
 	t.payloadBytes.Add(int64(r.Size))
 	return tier.Resumed{Record: tier.HotRecord(e, r.Sum), Below: tier.Set(r.Below), Dirty: r.Dirty, Hits: r.Hits}, true
 }

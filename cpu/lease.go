@@ -34,6 +34,9 @@ func holdRun(t *Tier, o ledger.Owner, c ledger.Class, ks []key.Key, refs []tier.
 			refs[n+i] = tier.Ref{ID: e.ID, Block: t.block(e).Retain(), Dirty: e.Dirty, Hits: e.Hits}
 		}
 		t.deleting.RUnlock()
+		if right := sound(t, o, c, part, refs[n:n+got]); right < got {
+			return n + right, nil
+		}
 		n += got
 		if got < len(part) {
 			return n, err

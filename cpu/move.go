@@ -10,6 +10,7 @@ import (
 func (t *Tier) keep(id ledger.ID, b arena.Block, r tier.Record) {
 	b.SetTag(uint32(id))
 	t.ledger.SetValue(id, tier.HotValue(b, r))
+	t.notes.fill(b)
 }
 
 // move puts a copy in the place of a block whose entry is not held; see
@@ -17,7 +18,7 @@ func (t *Tier) keep(id ledger.ID, b arena.Block, r tier.Record) {
 // block itself that was taken before, such as that of Get, keeps the block.
 func (t *Tier) move(from, to arena.Block) bool {
 	n := to.Len() // afterwards it is the entry's, and may be gone at once
-	if !t.ledger.Exchange(ledger.ID(from.Tag()), uint64(from.ID()), uint64(to.ID())) {
+	if !t.notes.exchange(t, from, to) {
 		return false
 	}
 	t.moved.Add(1)

@@ -253,6 +253,7 @@ func (t *Tier) HandedOver() {
 // victim ends an entry that the ledger evicted.
 func (t *Tier) victim(e ledger.Entry) tier.Victim {
 	b := t.block(e) // the residency's reference passes to the victim
+	t.notes.clear(b)
 	t.ledger.Free(e.ID)
 	t.payloadBytes.Add(-int64(e.Size))
 	t.evictions.Add(1)
@@ -332,6 +333,7 @@ func (t *Tier) Publish(refs []tier.Ref, dirty, held bool) {
 }
 
 func (t *Tier) publish(ids []ledger.ID, dirty, held bool) {
+	t.notes.publish(t, ids)
 	if !held {
 		t.ledger.Publish(ids, dirty)
 		return

@@ -11,6 +11,7 @@ import (
 	"github.com/kvstored/kvstored/internal/extent"
 	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/manifest"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -19,6 +20,14 @@ import (
 type Options struct {
 	Arena  *arena.Arena
 	Ledger *ledger.Ledger
+	// Manifest, if any, has each payload noted, so that another process finds it in the
+	// arena after a kill; see Resume. The tier writes it, and it stays the caller's.
+	Manifest *manifest.Manifest
+	// Direct says that clients write into the arena, of which NoteFrees has the
+	// manifest's Clear then.
+	Direct bool
+	// Passing, if any, says that a chunk is not to outlive the process.
+	Passing func(key.Key) bool
 	// Trim starts above HighWatermark and goes on down to LowWatermark,
 	// both shares of the arena.
 	HighWatermark, LowWatermark float64
@@ -28,6 +37,7 @@ type Options struct {
 type Tier struct {
 	arena     *arena.Arena
 	ledger    *ledger.Ledger
+	notes     notes
 	high, low atomic.Int64 // bytes; see SetWatermarks
 	closed    atomic.Bool
 
@@ -42,6 +52,9 @@ type Tier struct {
 
 	waiting atomic.Int64 // fills of the daemon that wait for room
 
+	doubts atomic.Bool   // Resume has left payloads to be proved
+	wrong  atomic.Uint64 // of them
+
 	payloadBytes atomic.Int64
 
 	gets, getBytes, puts, putBytes, evictions, evictedBytes, refused, moved, movedBytes atomic.Uint64
@@ -51,7 +64,7 @@ var _ tier.Hot = (*Tier)(nil)
 
 // New makes a tier over an arena and a ledger.
 func New(o Options) *Tier {
-	t := &Tier{arena: o.Arena, ledger: o.Ledger}
+	t := &Tier{arena: o.Arena, ledger: o.Ledger, notes: notes{o.Manifest, o.Passing, o.Direct}}
 	t.SetWatermarks(o.HighWatermark, o.LowWatermark)
 	return t
 }
@@ -123,6 +136,7 @@ func (t *Tier) Put(ctx context.Context, e tier.Entry) error {
 	t.keep(id, e.Block, e.Record)
 	e.Block.Retain()
 	t.payloadBytes.Add(int64(e.Size))
+	t.notes.publish(t, []ledger.ID{id})
 	t.ledger.Publish([]ledger.ID{id}, false)
 	t.puts.Add(1)
 	t.putBytes.Add(uint64(e.Size))
@@ -155,6 +169,7 @@ func (t *Tier) remove(ks []key.Key) {
 	t.deleting.Unlock()
 	for _, e := range removed {
 		b := t.block(e)
+		t.notes.clear(b)
 		t.ledger.Free(e.ID)
 		t.payloadBytes.Add(-int64(e.Size))
 		b.Release()
@@ -162,7 +177,8 @@ func (t *Tier) remove(ks []key.Key) {
 }
 
 // Close implements tier.Tier. It empties the tier; entries that are still held
-// stay. The arena stays open: it belongs to the caller of New.
+// stay. The arena stays open: it belongs to the caller of New. So does a manifest, which
+// is to be finished first where another process goes on.
 func (t *Tier) Close() error {
 	t.closed.Store(true)
 	for e, ok := t.ledger.Evict(); ok; e, ok = t.ledger.Evict() {

@@ -53,6 +53,7 @@ type Arena struct {
 	mapping  mapping // changed by Close only, when no block is left to use it
 	capacity int64
 	states   []atomic.Pointer[statePage] // grown a page at a time, never moved
+	freed    func(id uint32)             // see NoteFrees; never nil
 
 	mu struct {
 		sync.Mutex
@@ -98,6 +99,7 @@ func newArena(m mapping, capacity int64) *Arena {
 	a := &Arena{
 		mapping:  m,
 		capacity: capacity,
+		freed:    func(uint32) {},
 		states:   make([]atomic.Pointer[statePage], capacity/AlignBytes/statesPerPage+1),
 
 		compacting: make(chan struct{}, 1),
@@ -213,12 +215,17 @@ func (a *Arena) takeID() uint32 {
 
 // free takes back the memory and the id of a block without references.
 func (a *Arena) free(id uint32, off, n int64) {
+	a.freed(id)
 	a.mu.Lock()
 	a.mu.space.Free(off, n)
 	a.mu.spare = append(a.mu.spare, id)
 	a.mu.freed.Wake()
 	a.mu.Unlock()
 }
+
+// NoteFrees has f called, without locks, for each block whose memory can be handed out
+// again from then on. Call it before anything is handed out.
+func (a *Arena) NoteFrees(f func(id uint32)) { a.freed = f }
 
 // Freed returns a channel that is closed when the next block is freed. Take it
 // before the Alloc that fails, or a free in between is missed.

@@ -27,12 +27,13 @@ type state struct {
 	n     int32
 	refs  atomic.Int32
 	gen   atomic.Uint32 // counts the frees of this id
-	flags atomic.Uint32 // sealed, and the tag in the bits above it
+	flags atomic.Uint32 // sealed, doubtful, and the tag in the bits above them
 }
 
 const (
-	sealed   = 1
-	tagShift = 1
+	sealed   = 1 << iota
+	doubtful // the payload may not sum to sum; see Arena.Place
+	tagShift = iota
 )
 
 // MaxTag is the largest tag of a block.
@@ -173,7 +174,7 @@ func (b Block) SetTag(tag uint32) {
 	}
 	for {
 		old := s.flags.Load()
-		if s.flags.CompareAndSwap(old, old&sealed|tag<<tagShift) {
+		if s.flags.CompareAndSwap(old, old&(sealed|doubtful)|tag<<tagShift) {
 			return
 		}
 	}
@@ -187,6 +188,23 @@ func (b Block) Sealed() bool { return b.live().isSealed() }
 
 // Sum is the checksum the block was sealed with, 0 before.
 func (b Block) Sum() uint64 { return b.live().sum.Load() }
+
+// Doubtful reports whether nothing has shown yet that the payload of a block of Place is
+// the one that was sealed.
+func (b Block) Doubtful() bool { return b.live().flags.Load()&doubtful != 0 }
+
+// Clear reports whether the payload is the sealed one. It hashes one that is Doubtful,
+// which after true it is not any more.
+func (b Block) Clear() bool {
+	if !b.Doubtful() {
+		return true
+	}
+	if !b.Verify() {
+		return false
+	}
+	b.live().flags.And(^uint32(doubtful))
+	return true
+}
 
 // Verify hashes the payload again and reports whether it is the sealed one.
 func (b Block) Verify() bool {

@@ -281,6 +281,9 @@ func (a *Arena) share(p extent.Piece) (Block, bool) {
 func (c *clearing) finish(n int) Block {
 	a := c.arena
 	off := int64(-1)
+	for _, b := range c.moved {
+		a.freed(b.id)
+	}
 	a.mu.Lock()
 	for _, p := range c.room {
 		a.mu.space.Free(p.Off, p.Bytes)

@@ -28,7 +28,7 @@ type mapping struct {
 // newMapping creates, maps, fills and seals the memory, in this order: after
 // F_SEAL_FUTURE_WRITE not even the daemon can map it writable.
 func newMapping(o Options) (m mapping, err error) {
-	if m.file, err = newMemfd("kvstored-arena", o.CapacityBytes); err != nil {
+	if m.file, err = NewMemory("kvstored-arena", o.CapacityBytes); err != nil {
 		return mapping{}, err
 	}
 	defer func() {

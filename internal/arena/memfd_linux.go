@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// newMemfd creates a file of n bytes in memory whose size is sealed.
-func newMemfd(name string, n int64) (*os.File, error) {
+// NewMemory creates a file of n bytes in memory whose size is sealed. Its mode is 0600.
+func NewMemory(name string, n int64) (*os.File, error) {
 	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
 	fd, err := unix.MemfdCreate(name, flags|unix.MFD_NOEXEC_SEAL)
 	if errors.Is(err, unix.EINVAL) { // before Linux 6.3

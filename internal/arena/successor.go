@@ -49,8 +49,8 @@ func (a *Arena) Renew() *Arena { return newArena(a.mapping, a.capacity) }
 
 // Place makes a sealed block of n bytes with one reference, owned by the caller, of what
 // lies at off. It is false where off is no place for a block, or not free. The bytes are
-// as they are: they need not sum to sum.
-func (a *Arena) Place(off int64, n int, sum uint64) (Block, bool) {
+// as they are: where they need not sum to sum the block is Doubtful.
+func (a *Arena) Place(off int64, n int, sum uint64, doubts bool) (Block, bool) {
 	if n <= 0 || n > MaxPayload {
 		return Block{}, false
 	}
@@ -64,19 +64,23 @@ func (a *Arena) Place(off int64, n int, sum uint64) (Block, bool) {
 	s.off, s.n = off, int32(n)
 	s.sum.Store(sum)
 	s.flags.Store(sealed)
+	if doubts {
+		s.flags.Store(sealed | doubtful)
+	}
 	s.refs.Store(1)
 	return Block{a: a, id: id, gen: s.gen.Load()}, true
 }
 
-// Exclude keeps a part out of use for good. It is false where the part is not free.
-func (a *Arena) Exclude(off, n int64) bool {
+// Exclude keeps a part out of use for good, under an id that no block gets any more. It
+// is false where the part is not free.
+func (a *Arena) Exclude(off, n int64) (id uint32, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if !a.mu.space.Reserve(off, n) {
-		return false
+	if a.mu.closed || !a.mu.space.ReserveTag(off, n, a.nextID()) {
+		return 0, false
 	}
 	a.mu.voids++
-	return true
+	return a.takeID(), true
 }
 
 // Others visits the parts that are out of use, and the blocks whose ids known does not
@@ -85,9 +89,18 @@ func (a *Arena) Others(known func(id uint32) bool, visit func(off, n int64)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.mu.space.Walk(0, false, func(p extent.Piece) bool {
-		if !p.Free && (p.Tag == 0 || !known(p.Tag)) {
+		if !p.Free && !known(p.Tag) {
 			visit(p.Off, p.Bytes)
 		}
 		return true
 	})
+}
+
+// Close closes both, for files that no arena has taken over.
+func (f Files) Close() {
+	for _, file := range []*os.File{f.Whole, f.Clients} {
+		if file != nil {
+			_ = file.Close() // it is memory: nothing is lost
+		}
+	}
 }

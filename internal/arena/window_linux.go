@@ -16,7 +16,7 @@ import (
 // on the advice of the daemon the kernel could fill holes of a window with pages
 // that are charged to the daemon.
 func newWindow(n int64) (*Window, error) {
-	f, err := newMemfd("kvstored-window", n)
+	f, err := NewMemory("kvstored-window", n)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,161 @@
+package manifest
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/key"
+)
+
+// Version is that of the format. A file of any other is refused.
+const Version = 1
+
+// RecordBytes is what each block takes in the file.
+const RecordBytes = 96
+
+const (
+	magic       = "kvsLIVE\n"
+	headerBytes = 4096
+	usedAt      = 24 // in the header
+	checkAt     = RecordBytes - 8
+
+	fill  = 1 // the block is being written
+	entry = 2 // it is the payload of a chunk
+)
+
+// The errors of Open, wrapped with the reason.
+var (
+	ErrDamaged = errors.New("manifest: damaged")
+	ErrVersion = errors.New("manifest: of another version")
+)
+
+// Record is one chunk in DRAM.
+type Record struct {
+	Key    key.Key
+	Parent key.Hash // of the chunk before it; zero for the first
+	Offset int64    // of its payload in the arena, a multiple of 4 KiB
+	Size   uint32   // of the payload in bytes, above 0
+	Sum    uint64   // of the payload
+	Word   uint64   // what the tier keeps with the entry; see tier.HotValue
+}
+
+// Manifest is a manifest that is being written. Create it with New.
+type Manifest struct {
+	file *os.File
+	mem  []byte
+	used *atomic.Uint32 // in mem
+	last atomic.Uint64  // record written
+	done atomic.Bool
+}
+
+// New makes the manifest of an arena of so many bytes, of which nothing is handed out.
+func New(arenaBytes int64) (*Manifest, error) {
+	ids := arenaBytes/arena.AlignBytes + 1 // they are dense, and 0 is none
+	m := &Manifest{}
+	var err error
+	if m.file, m.mem, err = newMemory(headerBytes + ids*RecordBytes); err != nil {
+		return nil, fmt.Errorf("manifest: %w", err)
+	}
+	le := binary.LittleEndian
+	copy(m.mem, magic)
+	le.PutUint32(m.mem[8:], Version)
+	le.PutUint32(m.mem[12:], RecordBytes)
+	le.PutUint64(m.mem[16:], uint64(arenaBytes))
+	m.used = (*atomic.Uint32)(unsafe.Pointer(&m.mem[usedAt]))
+	return m, nil
+}
+
+// File is the descriptor by which another process reads the manifest. It is the
+// manifest's: do not close it.
+func (m *Manifest) File() *os.File { return m.file }
+
+// Finish has the manifest stay as it is: later calls of Put, Fill and Clear change nothing.
+func (m *Manifest) Finish() {
+	if m != nil {
+		m.done.Store(true)
+	}
+}
+
+func (m *Manifest) open() bool { return m != nil && !m.done.Load() }
+
+// Put notes what the block id is from now on. The payload is sealed.
+func (m *Manifest) Put(id uint32, r *Record) {
+	if !m.open() {
+		return
+	}
+	p := m.begin(id)
+	le := binary.LittleEndian
+	copy(p, r.Key.Hash[:])
+	copy(p[16:], r.Key.Space[:])
+	copy(p[32:], r.Parent[:])
+	le.PutUint64(p[48:], r.Sum)
+	le.PutUint64(p[56:], r.Word)
+	m.place(p, r.Offset, r.Size, entry)
+}
+
+// Fill notes that a process writes the block id, where that is not the daemon itself.
+func (m *Manifest) Fill(id uint32, off int64, size uint32) {
+	if !m.open() {
+		return
+	}
+	p := m.begin(id)
+	clear(p[:64])
+	m.place(p, off, size, fill)
+}
+
+// Clear notes that the block id is nothing any more.
+func (m *Manifest) Clear(id uint32) {
+	if !m.open() {
+		return
+	}
+	if p := m.record(id); check(p).Load() != 0 {
+		check(p).Store(0)
+	}
+}
+
+func (m *Manifest) record(id uint32) []byte {
+	at := headerBytes + int64(id)*RecordBytes
+	return m.mem[at : at+RecordBytes : at+RecordBytes]
+}
+
+// begin makes a record none while it is written.
+func (m *Manifest) begin(id uint32) []byte {
+	for used := m.used.Load(); used < id && !m.used.CompareAndSwap(used, id); {
+		used = m.used.Load()
+	}
+	p := m.record(id)
+	check(p).Store(0)
+	return p
+}
+
+// place ends a record. Its check comes last: a process that is killed leaves what it has
+// stored before that, in this order.
+func (m *Manifest) place(p []byte, off int64, size uint32, kind uint32) {
+	le := binary.LittleEndian
+	le.PutUint64(p[64:], m.last.Add(1))
+	le.PutUint32(p[72:], uint32(off/arena.AlignBytes))
+	le.PutUint32(p[76:], size)
+	le.PutUint64(p[80:], uint64(kind))
+	check(p).Store(sumOf(p))
+}
+
+// check is where the check of a record lies, on a boundary of 8 bytes.
+func check(p []byte) *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Pointer(&p[checkAt])) }
+
+// sumOf is the check of a record, which is never 0.
+func sumOf(p []byte) uint64 { return xxh3.Hash(p[:checkAt]) | 1 }
+
+// Close gives the memory of the manifest back, unless others have its file.
+func (m *Manifest) Close() error {
+	if m == nil {
+		return nil
+	}
+	return closeMemory(m.file, m.mem)
+}

@@ -1,0 +1,248 @@
+package manifest
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/key"
+)
+
+const testBytes = 1 << 20 // of the arena: 256 ids
+
+// recordOf is a record that tells all of its own number.
+func recordOf(n uint64) *Record {
+	r := &Record{Sum: n * 3, Word: n * 5, Offset: int64(n%200) * arena.AlignBytes, Size: uint32(n%4000) + 1}
+	binary.LittleEndian.PutUint64(r.Key.Hash[:], n)
+	binary.LittleEndian.PutUint64(r.Key.Space[8:], n*7)
+	if n%3 > 0 {
+		binary.LittleEndian.PutUint64(r.Parent[8:], n*11)
+	}
+	return r
+}
+
+func newTest(t testing.TB) *Manifest {
+	t.Helper()
+	m, err := New(testBytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = m.Close() })
+	return m
+}
+
+// fileOf is a sealed file in memory with these bytes.
+func fileOf(t testing.TB, data []byte) *os.File {
+	t.Helper()
+	f, err := arena.NewMemory("test", int64(len(data)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Close() })
+	if _, err := f.WriteAt(data, 0); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func open(t testing.TB, f *os.File) *Left {
+	t.Helper()
+	l, err := Open(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+// A random life of blocks is read back as a plain map has it, in the order in which the
+// records were written.
+func TestModel(t *testing.T) {
+	m := newTest(t)
+	rng := rand.New(rand.NewPCG(1, 1))
+	entries, fills := map[uint32]*Record{}, map[uint32]bool{}
+	var order []uint32
+	for n := range uint64(20_000) {
+		id := 1 + rng.Uint32N(255)
+		delete(entries, id)
+		delete(fills, id)
+		switch rng.IntN(4) {
+		case 0:
+			m.Clear(id)
+		case 1:
+			m.Fill(id, int64(id)*arena.AlignBytes, id)
+			fills[id] = true
+		default:
+			r := recordOf(n)
+			m.Put(id, r)
+			entries[id] = r
+			order = append(order, id)
+		}
+	}
+	m.Finish()
+	m.Clear(1)
+	m.Put(2, recordOf(1))
+	l := open(t, m.File())
+	if l.Len() != len(entries) || l.Torn() != 0 || l.ArenaBytes() != testBytes {
+		t.Fatalf("%d entries, %d torn, an arena of %d; want %d, 0, %d", l.Len(), l.Torn(), l.ArenaBytes(), len(entries), testBytes)
+	}
+	at := 0
+	for i := range order {
+		last := -1 // the last time that an id was written counts
+		for j := i + 1; j < len(order) && last < 0; j++ {
+			if order[j] == order[i] {
+				last = j
+			}
+		}
+		if r := entries[order[i]]; r != nil && last < 0 {
+			if got := l.Record(at); got != *r {
+				t.Fatalf("entry %d is %+v, want %+v", at, got, *r)
+			}
+			at++
+		}
+	}
+	if at != l.Len() {
+		t.Errorf("%d entries in order, of %d", at, l.Len())
+	}
+	n := 0
+	l.Fills(func(off int64, size uint32) {
+		n++
+		if !fills[size] || off != int64(size)*arena.AlignBytes {
+			t.Errorf("a fill at %d of %d bytes that was not noted", off, size)
+		}
+	})
+	if n != len(fills) {
+		t.Errorf("%d fills, want %d", n, len(fills))
+	}
+}
+
+// A copy of the file at any moment has only records that were written: as after a kill.
+func TestTorn(t *testing.T) {
+	m := newTest(t)
+	var writers sync.WaitGroup
+	stop := make(chan struct{})
+	for w := range uint32(3) {
+		writers.Go(func() {
+			for n := uint64(w); ; n += 3 {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				id := 1 + 3*uint32(n/3%80) + w
+				m.Put(id, recordOf(n))
+				if n%5 == 0 {
+					m.Clear(id)
+				}
+			}
+		})
+	}
+	copied := make([]byte, len(m.mem))
+	seen := 0
+	for range 300 {
+		if _, err := m.File().ReadAt(copied, 0); err != nil {
+			t.Fatal(err)
+		}
+		l := open(t, fileOf(t, copied))
+		for i := range l.Len() {
+			got := l.Record(i)
+			if want := recordOf(binary.LittleEndian.Uint64(got.Key.Hash[:])); got != *want {
+				t.Fatalf("a record that was never written: %+v, want %+v", got, *want)
+			}
+			seen++
+		}
+	}
+	close(stop)
+	writers.Wait()
+	if seen == 0 {
+		t.Error("no record was seen")
+	}
+}
+
+// A file that is cut short, damaged, of another version or no file in memory is an error
+// that says so, and a record of which a bit is flipped is not among the entries.
+func TestOpenRefuses(t *testing.T) {
+	m := newTest(t)
+	for id := range uint32(100) {
+		m.Put(id+1, recordOf(uint64(id)))
+	}
+	good := bytes.Clone(m.mem)
+	change := func(at int, to byte) []byte {
+		data := bytes.Clone(good)
+		data[at] = to
+		return data
+	}
+	for why, c := range map[string]struct {
+		data []byte
+		want error
+	}{
+		"version":       {change(8, 9), ErrVersion},
+		"magic":         {change(0, 'x'), ErrDamaged},
+		"record size":   {change(12, 64), ErrDamaged},
+		"arena":         {change(18, 0), ErrDamaged},
+		"used":          {change(usedAt+2, 1), ErrDamaged},
+		"cut in header": {good[:100], ErrDamaged},
+		"cut":           {good[:headerBytes+5000], ErrDamaged},
+		"empty":         {nil, ErrDamaged},
+	} {
+		if _, err := Open(fileOf(t, c.data)); !errors.Is(err, c.want) {
+			t.Errorf("%s: error %v, want %v", why, err, c.want)
+		}
+	}
+	plain, err := os.Create(t.TempDir() + "/plain")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer plain.Close()
+	if _, err := Open(plain); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "sealed") {
+		t.Errorf("a plain file: %v", err)
+	}
+	rng := rand.New(rand.NewPCG(1, 1))
+	for range 500 {
+		data := bytes.Clone(good)
+		id := 1 + rng.IntN(100)
+		data[headerBytes+id*RecordBytes+rng.IntN(RecordBytes)] ^= 1 << rng.IntN(8)
+		l := open(t, fileOf(t, data))
+		if l.Len() != 99 || l.Torn() != 1 {
+			t.Fatalf("record %d with a bit flipped: %d entries, %d torn", id, l.Len(), l.Torn())
+		}
+	}
+}
+
+func FuzzOpen(f *testing.F) {
+	m := newTest(f)
+	m.Put(1, recordOf(1))
+	m.Fill(2, 4096, 5)
+	f.Add(bytes.Clone(m.mem[:headerBytes+4*RecordBytes]))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		l, err := Open(fileOf(t, data))
+		if err != nil {
+			return
+		}
+		defer l.Close()
+		check := func(off, n int64) {
+			if off < 0 || n <= 0 || off+n > l.ArenaBytes() {
+				t.Errorf("at %d, +%d, of an arena of %d", off, n, l.ArenaBytes())
+			}
+		}
+		for i := range l.Len() {
+			r := l.Record(i)
+			check(r.Offset, int64(r.Size))
+		}
+		l.Fills(func(off int64, size uint32) { check(off, int64(size)) })
+	})
+}
+
+func BenchmarkPut(b *testing.B) {
+	m := newTest(b)
+	r := &Record{Key: key.Key{Hash: key.Hash{1}}, Size: 1}
+	for b.Loop() {
+		m.Put(7, r)
+	}
+}

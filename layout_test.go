@@ -22,7 +22,7 @@ var rows = [][]string{
 	{"internal/access", "internal/missing", "internal/reach"},
 	{"key", "policy", "config", "internal/accept", "internal/arena", "internal/breaker", "internal/budget", "internal/chart", "internal/database", "internal/extent", "internal/fair", "internal/flight", "internal/hybrid", "internal/radix", "internal/socket", "internal/spin", "router/index"},
 	{"internal/age", "internal/boundary", "internal/checkpoint", "internal/departed", "internal/events", "internal/handover", "internal/heat", "internal/ledger", "internal/manifest", "internal/outline", "internal/record", "internal/wire", "router/event", "router/pick"},
-	{"tier", "internal/hint", "internal/publish", "internal/retain"},
+	{"tier", "internal/hint", "internal/keep", "internal/publish", "internal/retain"},
 	{"internal/stack"},
 	{"internal/nested"}, // for tests
 	{"policy/policytest", "tier/tierfault", "internal/faultfs", "internal/feed/feedtest", "internal/logtest", "internal/s3test"}, // for tests

@@ -65,7 +65,7 @@ func (c *Conn) Send(m Message, timeout time.Duration, files ...*os.File) error {
 	if len(text) > maxBytes || len(files) > MaxFiles {
 		return fmt.Errorf("hand-over: %s: %d bytes and %d descriptors are more than %d and %d", m.Step, len(text), len(files), maxBytes, MaxFiles)
 	}
-	rights, err := rightsOf(files)
+	rights, err := Rights(files)
 	if err != nil {
 		return err
 	}
@@ -80,9 +80,9 @@ func (c *Conn) Send(m Message, timeout time.Duration, files ...*os.File) error {
 	return nil
 }
 
-// rightsOf is how descriptors go along. It asks each file for its number without Fd,
+// Rights is the control message by which descriptors go along. It asks each file for its number without Fd,
 // which would have the sockets that it is a copy of block.
-func rightsOf(files []*os.File) (rights []byte, err error) {
+func Rights(files []*os.File) (rights []byte, err error) {
 	fds := make([]int, len(files))
 	for i, f := range files {
 		raw, err := f.SyscallConn()
@@ -106,12 +106,10 @@ var ErrEnded = errors.New("the other process has ended")
 // which are the caller's to close. Any other message is an error; one that says failed
 // is what that says.
 func (c *Conn) Receive(want Step, timeout time.Duration) (m Message, files []*os.File, err error) {
-	m, files, err = c.receive(timeout)
+	m, files, err = c.Next(timeout)
 	switch {
 	case err != nil:
-		err = fmt.Errorf("hand-over: waiting for %s: %w", want, err)
-	case m.Version != Version:
-		err = fmt.Errorf("hand-over: the other process speaks version %d, and this one %d: stop the daemon and start the new one", m.Version, Version)
+		err = fmt.Errorf("waiting for %s: %w", want, err)
 	case m.Step == Failed:
 		err = fmt.Errorf("hand-over: the other process (%s) says: %s", m.Program, m.Why)
 	case m.Step != want:
@@ -123,8 +121,27 @@ func (c *Conn) Receive(want Step, timeout time.Duration) (m Message, files []*os
 	return m, nil, err
 }
 
+// Next is Receive of any step. It waits without an end where timeout is 0.
+func (c *Conn) Next(timeout time.Duration) (m Message, files []*os.File, err error) {
+	m, files, err = c.receive(timeout)
+	switch {
+	case err != nil:
+		err = fmt.Errorf("hand-over: %w", err)
+	case m.Version != Version:
+		err = fmt.Errorf("hand-over: the other process speaks version %d, and this one %d: stop the daemon and start the new one", m.Version, Version)
+	default:
+		return m, files, nil
+	}
+	CloseAll(files)
+	return m, nil, err
+}
+
 func (c *Conn) receive(timeout time.Duration) (m Message, files []*os.File, err error) {
-	if err := c.c.SetReadDeadline(time.Now().Add(timeout)); err != nil {
+	deadline := time.Time{}
+	if timeout > 0 {
+		deadline = time.Now().Add(timeout)
+	}
+	if err := c.c.SetReadDeadline(deadline); err != nil {
 		return m, nil, err
 	}
 	var size [4]byte

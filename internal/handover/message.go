@@ -19,6 +19,13 @@ const (
 	Failed   Step = "failed" // in the place of any: it ends here
 )
 
+// The messages of a daemon and a keeper of descriptors, which see package keep.
+const (
+	Take  Step = "take"  // what is kept
+	Keep  Step = "keep"  // what comes along, in place of what is kept
+	Taken Step = "taken" // the answer to both
+)
+
 // Message is one step. A field that the step does not have is empty.
 type Message struct {
 	Step    Step   `json:"step"`

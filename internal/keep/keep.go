@@ -1,0 +1,105 @@
+package keep
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/handover"
+	"github.com/kvstored/kvstored/internal/version"
+)
+
+// timeout is how long a keeper has for an answer.
+const timeout = 5 * time.Second
+
+// Files are the descriptors that are kept.
+type Files struct {
+	Arena    arena.Files
+	Manifest *os.File
+}
+
+func (f *Files) list() []*os.File { return []*os.File{f.Arena.Whole, f.Arena.Clients, f.Manifest} }
+
+// Close closes all of them.
+func (f *Files) Close() { handover.CloseAll(f.list()) }
+
+func filesOf(list []*os.File) *Files {
+	return &Files{Arena: arena.Files{Whole: list[0], Clients: list[1]}, Manifest: list[2]}
+}
+
+// Keeper keeps the descriptors of a daemon.
+type Keeper interface {
+	// Name is what the keeper is called in messages.
+	Name() string
+	// Take returns what the keeper has, nil if that is nothing. The files are the
+	// caller's to close; the keeper has its own of the same memory, until Keep.
+	Take() (*Files, error)
+	// Keep has the keeper keep f in place of what it has. The files stay the caller's.
+	// After an error the keeper may have what it had before, or nothing.
+	Keep(f *Files) error
+	// Close ends the use of the keeper, which keeps what it has.
+	Close() error
+}
+
+// ErrNone says that nothing keeps descriptors.
+var ErrNone = errors.New("nothing keeps the memory of DRAM when this process is killed")
+
+// Find returns the keeper of a daemon: the one that listens at path, else the service
+// manager that has started this process. ErrNone says that there is neither.
+func Find(path string) (Keeper, error) {
+	conn, err := handover.Dial(path, timeout)
+	if err == nil {
+		return &client{conn: conn, path: path}, nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ECONNREFUSED) {
+		return nil, fmt.Errorf("keeper at %s: %w", path, err)
+	}
+	if m := managerOf(os.Getenv, firstFD); m != nil {
+		return m, nil
+	}
+	return nil, ErrNone
+}
+
+// client is a Keeper that a Server serves.
+type client struct {
+	conn *handover.Conn
+	path string
+}
+
+func (c *client) Name() string { return "the keeper at " + c.path }
+
+func (c *client) Take() (*Files, error) {
+	list, err := c.ask(handover.Take)
+	if err != nil || len(list) == 0 {
+		return nil, err
+	}
+	if len(list) != kept {
+		handover.CloseAll(list)
+		return nil, fmt.Errorf("keeper: %d descriptors, and %d are those of a daemon", len(list), kept)
+	}
+	return filesOf(list), nil
+}
+
+func (c *client) Keep(f *Files) error {
+	_, err := c.ask(handover.Keep, f.list()...)
+	return err
+}
+
+// ask sends one message and returns the descriptors of the answer.
+func (c *client) ask(step handover.Step, files ...*os.File) ([]*os.File, error) {
+	err := c.conn.Send(handover.Message{Step: step, Program: version.String()}, timeout, files...)
+	if err != nil {
+		return nil, fmt.Errorf("keeper: %w", err)
+	}
+	_, list, err := c.conn.Receive(handover.Taken, timeout)
+	if err != nil {
+		return nil, fmt.Errorf("keeper: %s: %w", step, err)
+	}
+	return list, nil
+}
+
+func (c *client) Close() error { return c.conn.Close() }

@@ -1,0 +1,341 @@
+package keep
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/sys/unix"
+
+	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/handover"
+)
+
+// filesFor are three files in memory that tell their number.
+func filesFor(t *testing.T, n int) *Files {
+	t.Helper()
+	list := make([]*os.File, kept)
+	for i := range list {
+		f, err := arena.NewMemory(fmt.Sprint(n, i), 8)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.WriteAt(fmt.Appendf(nil, "%d.%d", n, i), 0); err != nil {
+			t.Fatal(err)
+		}
+		list[i] = f
+	}
+	f := filesOf(list)
+	t.Cleanup(f.Close)
+	return f
+}
+
+// wantFiles fails unless f are the files of a number, or none for 0.
+func wantFiles(t *testing.T, f *Files, err error, n int) {
+	t.Helper()
+	if err != nil || n == 0 && f != nil || n > 0 && f == nil {
+		t.Fatalf("files %v, error %v; want those of %d", f, err, n)
+	}
+	if f == nil {
+		return
+	}
+	defer f.Close()
+	for i, file := range f.list() {
+		text := make([]byte, 3)
+		if _, err := file.ReadAt(text, 0); err != nil || string(text) != fmt.Sprintf("%d.%d", n, i) {
+			t.Errorf("file %d is %q, error %v; want that of %d", i, text, err, n)
+		}
+	}
+}
+
+// newServer runs a keeper and returns its path.
+func newServer(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "keep")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := dir + "/keep"
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	s := &Server{Log: zerolog.Nop()}
+	ended := make(chan error, 1)
+	go func() { ended <- s.Serve(ctx, l) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		if s.mu.files != nil {
+			t.Error("an ended keeper still has files")
+		}
+		_ = os.RemoveAll(dir)
+	})
+	return path
+}
+
+func find(t *testing.T, path string) Keeper {
+	t.Helper()
+	k, err := Find(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = k.Close() })
+	return k
+}
+
+// What a daemon has given is the next one's, once the first has ended and not before; a
+// successor that gives its own has them at once.
+func TestServer(t *testing.T) {
+	path := newServer(t)
+	first := find(t, path)
+	f, err := first.Take()
+	wantFiles(t, f, err, 0)
+	for n := 1; n < 3; n++ { // the second in place of the first
+		if err := first.Keep(filesFor(t, n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if f, err := find(t, path).Take(); err == nil || !strings.Contains(err.Error(), "still runs") {
+		t.Fatalf("beside the daemon that has them: %v, error %v", f, err)
+	}
+	f, err = first.Take()
+	wantFiles(t, f, err, 2)
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	second := takeWhenLeft(t, path, 2)
+	third := find(t, path)
+	if err := third.Keep(filesFor(t, 3)); err != nil { // takes over
+		t.Fatal(err)
+	}
+	if _, err := second.Take(); err == nil {
+		t.Error("the daemon that has handed over is given what its successor has")
+	}
+	_ = third.Close()
+	takeWhenLeft(t, path, 3)
+}
+
+// takeWhenLeft takes the files of a number once the keeper has seen that the daemon before
+// has ended.
+func takeWhenLeft(t *testing.T, path string, n int) Keeper {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		k := find(t, path)
+		f, err := k.Take()
+		if err == nil {
+			wantFiles(t, f, nil, n)
+			return k
+		}
+		if !strings.Contains(err.Error(), "still runs") || time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Nonsense ends the connection that says it, with a reason, and no other.
+func TestServerRefuses(t *testing.T) {
+	path := newServer(t)
+	good := find(t, path)
+	if err := good.Keep(filesFor(t, 1)); err != nil {
+		t.Fatal(err)
+	}
+	two := filesFor(t, 2).list()[:2]
+	for why, send := range map[string]func(*handover.Conn) error{
+		"a step of another exchange": func(c *handover.Conn) error { return c.Send(handover.Message{Step: handover.Go}, time.Second) },
+		"too few files": func(c *handover.Conn) error {
+			return c.Send(handover.Message{Step: handover.Keep}, time.Second, two...)
+		},
+		"files with take": func(c *handover.Conn) error {
+			return c.Send(handover.Message{Step: handover.Take}, time.Second, two...)
+		},
+		"no file": func(c *handover.Conn) error { return c.Send(handover.Message{Step: handover.Keep}, time.Second) },
+	} {
+		c, err := handover.Dial(path, time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := send(c); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := c.Receive(handover.Taken, 5*time.Second); err == nil || !strings.Contains(err.Error(), "want take with none or keep with 3") {
+			t.Errorf("%s: error %v", why, err)
+		}
+		_ = c.Close()
+	}
+	raw, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := raw.Write([]byte("GET / HTTP/1.1\r\n\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := raw.Read(make([]byte, 1)); err != nil {
+		t.Errorf("garbage is not answered: %v", err)
+	}
+	_ = raw.Close()
+	f, err := good.Take()
+	wantFiles(t, f, err, 1)
+}
+
+// Without a keeper and a service manager that is said.
+func TestFindNone(t *testing.T) {
+	t.Setenv("NOTIFY_SOCKET", "")
+	if _, err := Find(t.TempDir() + "/none"); !errors.Is(err, ErrNone) {
+		t.Errorf("error %v", err)
+	}
+}
+
+// store is the descriptor store of a service manager, as sd_notify(3) and
+// sd_pid_notify_with_fds(3) describe it.
+type store struct {
+	conn  *net.UnixConn
+	names []string
+	files []*os.File
+}
+
+func newStore(t *testing.T) *store {
+	t.Helper()
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: "@kvstored-test-" + strconv.Itoa(os.Getpid()), Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return &store{conn: conn}
+}
+
+// read takes up all messages sent so far.
+func (s *store) read(t *testing.T) {
+	t.Helper()
+	for {
+		_ = s.conn.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+		text, rights := make([]byte, 4096), make([]byte, 4096)
+		n, rn, _, _, err := s.conn.ReadMsgUnix(text, rights)
+		if err != nil {
+			return
+		}
+		fields := map[string]string{}
+		for line := range strings.SplitSeq(string(text[:n]), "\n") {
+			name, value, _ := strings.Cut(line, "=")
+			fields[name] = value
+		}
+		switch name := fields["FDNAME"]; {
+		case fields["FDSTORE"] == "1":
+			parts, err := syscall.ParseSocketControlMessage(rights[:rn])
+			if err != nil {
+				t.Fatal(err)
+			}
+			fds, err := syscall.ParseUnixRights(&parts[0])
+			if err != nil || len(fds) != 1 {
+				t.Fatalf("%d descriptors, error %v", len(fds), err)
+			}
+			s.names, s.files = append(s.names, name), append(s.files, os.NewFile(uintptr(fds[0]), name))
+		case fields["FDSTOREREMOVE"] == "1":
+			for i, have := range s.names {
+				if have == name {
+					_ = s.files[i].Close()
+					s.names, s.files = append(s.names[:i:i], s.names[i+1:]...), append(s.files[:i:i], s.files[i+1:]...)
+					break
+				}
+			}
+		}
+	}
+}
+
+// start is the environment of the next process, and what that finds.
+func (s *store) start(t *testing.T, pid int) *manager {
+	t.Helper()
+	const first = 300 // in place of 3, which this process uses
+	for i, f := range s.files {
+		if err := unix.Dup3(int(f.Fd()), first+i, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	env := map[string]string{
+		"NOTIFY_SOCKET": s.conn.LocalAddr().String(), "LISTEN_PID": strconv.Itoa(pid),
+		"LISTEN_FDS": strconv.Itoa(len(s.files)), "LISTEN_FDNAMES": strings.Join(s.names, ":"),
+	}
+	return managerOf(func(name string) string { return env[name] }, first)
+}
+
+// A daemon finds in the store what the one before has stored last, also where that was
+// killed between storing the new and removing the old.
+func TestManager(t *testing.T) {
+	s := newStore(t)
+	m := s.start(t, os.Getpid())
+	f, err := m.Take()
+	wantFiles(t, f, err, 0)
+	if err := m.Keep(filesFor(t, 1)); err != nil {
+		t.Fatal(err)
+	}
+	s.read(t)
+
+	m = s.start(t, os.Getpid()) // goes on with the arena, and a manifest of its own
+	f, err = m.Take()
+	if err != nil || f == nil {
+		t.Fatalf("files %v, error %v", f, err)
+	}
+	next := &Files{Arena: f.Arena, Manifest: filesFor(t, 2).Manifest}
+	before := len(s.names)
+	if err := m.Keep(next); err != nil {
+		t.Fatal(err)
+	}
+	s.read(t)
+	if len(s.names) != kept || before != kept {
+		t.Fatalf("the store has %v", s.names)
+	}
+	f.Close()
+	text := make([]byte, 3)
+	if f, err = s.start(t, os.Getpid()).Take(); err != nil || f == nil {
+		t.Fatalf("files %v, error %v", f, err)
+	}
+	if _, err := f.Manifest.ReadAt(text, 0); err != nil || string(text) != "2.2" {
+		t.Errorf("the manifest is %q, error %v", text, err)
+	}
+	if _, err := f.Arena.Whole.ReadAt(text, 0); err != nil || string(text) != "1.0" {
+		t.Errorf("the arena is %q, error %v", text, err)
+	}
+	f.Close()
+
+	m = s.start(t, os.Getpid()) // begins anew: another arena
+	if f, err := m.Take(); err == nil && f != nil {
+		f.Close()
+	}
+	had := m.had
+	m.had = nil // killed before it removes the old
+	if err := m.Keep(filesFor(t, 3)); err != nil {
+		t.Fatal(err)
+	}
+	s.read(t)
+	if len(s.names) != len(had)+kept {
+		t.Fatalf("the store has %v", s.names)
+	}
+	m = s.start(t, os.Getpid())
+	f, err = m.Take()
+	wantFiles(t, f, err, 3)
+	if err := m.Keep(filesFor(t, 4)); err != nil {
+		t.Fatal(err)
+	}
+	s.read(t)
+	if len(s.names) != kept {
+		t.Errorf("the store has %v", s.names)
+	}
+
+	if m := s.start(t, 1); len(m.had) > 0 {
+		t.Error("descriptors for another process are taken")
+	}
+	if managerOf(func(string) string { return "" }, firstFD) != nil {
+		t.Error("a manager without NOTIFY_SOCKET")
+	}
+}

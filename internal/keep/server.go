@@ -1,0 +1,140 @@
+package keep
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+
+	"github.com/rs/zerolog"
+
+	"github.com/kvstored/kvstored/internal/handover"
+	"github.com/kvstored/kvstored/internal/version"
+)
+
+const (
+	// kept is how many descriptors are those of a daemon.
+	kept = 3
+	// most is how many connections are served at a time.
+	most = 8
+)
+
+// Server keeps the descriptors of one daemon. Its zero value has none.
+type Server struct {
+	Log zerolog.Logger
+
+	mu struct {
+		sync.Mutex
+		files []*os.File     // none, or those of a daemon
+		owner *handover.Conn // of the daemon that has them, while it lasts
+	}
+}
+
+// Serve answers daemons until ctx ends, and then lets go of everything. The listener is
+// closed by it.
+func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
+	var serving sync.WaitGroup
+	defer serving.Wait()
+	defer s.drop()
+	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
+	defer stop()
+	places := make(chan struct{}, most)
+	for {
+		uc, err := l.AcceptUnix()
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("keep: accept: %w", err)
+		}
+		select {
+		case places <- struct{}{}:
+		default:
+			s.Log.Warn().Int("connections", most).Msg("a connection more than are served; it is closed")
+			_ = uc.Close()
+			continue
+		}
+		serving.Go(func() {
+			defer func() { <-places }()
+			s.meet(ctx, uc)
+		})
+	}
+}
+
+// drop closes what is kept.
+func (s *Server) drop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	handover.CloseAll(s.mu.files)
+	s.mu.files = nil
+}
+
+// meet serves one connection until it ends.
+func (s *Server) meet(ctx context.Context, uc *net.UnixConn) {
+	conn, err := handover.NewConn(uc)
+	if err != nil {
+		s.Log.Warn().Err(err).Msg("a process was refused")
+		return
+	}
+	stop := context.AfterFunc(ctx, func() { _ = uc.CloseRead() })
+	defer stop()
+	for err == nil {
+		err = s.answer(conn)
+	}
+	s.leave(conn)
+	if !errors.Is(err, handover.ErrEnded) && ctx.Err() == nil {
+		s.Log.Warn().Err(err).Msg("a connection ended")
+		conn.Fail(version.String(), err)
+	}
+	_ = conn.Close()
+}
+
+// answer serves one message. An error ends the connection.
+func (s *Server) answer(conn *handover.Conn) error {
+	m, files, err := conn.Next(0)
+	if err != nil {
+		return err
+	}
+	switch {
+	case m.Step == handover.Take && len(files) == 0:
+		return s.give(conn, m.Program)
+	case m.Step == handover.Keep && len(files) == kept:
+		return s.keep(conn, m.Program, files)
+	}
+	handover.CloseAll(files)
+	return fmt.Errorf("%q with %d descriptors: want %s with none or %s with %d", m.Step, len(files), handover.Take, handover.Keep, kept)
+}
+
+// give answers Take.
+func (s *Server) give(conn *handover.Conn, program string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.owner != nil && s.mu.owner != conn {
+		return errors.New("the daemon that has the memory still runs: one daemon can have it at a time; stop that one, or take over from it")
+	}
+	s.mu.owner = conn
+	s.Log.Info().Str("program", program).Bool("memory", s.mu.files != nil).Msg("a daemon starts")
+	return conn.Send(handover.Message{Step: handover.Taken}, timeout, s.mu.files...)
+}
+
+// keep answers Keep. The files are kept.
+func (s *Server) keep(conn *handover.Conn, program string, files []*os.File) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	handover.CloseAll(s.mu.files)
+	s.mu.files, s.mu.owner = files, conn
+	s.Log.Info().Str("program", program).Msg("the memory of a daemon is kept")
+	return conn.Send(handover.Message{Step: handover.Taken}, timeout)
+}
+
+// leave notes that a daemon has ended.
+func (s *Server) leave(conn *handover.Conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.owner == conn {
+		s.mu.owner = nil
+		s.Log.Info().Msg("the daemon has ended; its memory is kept for the next one")
+	}
+}

@@ -4,7 +4,8 @@ import "time"
 
 // Upgrade is how another process goes on with DRAM where this one ends.
 type Upgrade struct {
-	// Let a successor (serve --take-over) have DRAM and the sockets. The arena of
+	// Let a successor (serve --take-over) have DRAM and the sockets, and the next
+	// start DRAM, after a stop or a kill, where kvstored keep or systemd kept it. The arena of
 	// arena.puts: staged lacks a seal then, so that root, and the daemon's own user,
 	// could write it: see [security.md](security.md#handing-over).
 	HandOver bool `yaml:"hand_over"`
@@ -24,6 +25,9 @@ func UpgradeSocketOf(socket string) string { return socket + ".upgrade" }
 
 // UpgradeSocket is where the daemon hands over.
 func (c *Config) UpgradeSocket() string { return UpgradeSocketOf(c.Listen.Socket) }
+
+// KeeperSocket is where kvstored keep listens.
+func (c *Config) KeeperSocket() string { return c.Listen.Socket + ".keep" }
 
 func checkUpgrade(c *checker) {
 	if t := c.Upgrade.Timeout; t < minUpgradeTimeout || t > maxUpgradeTimeout {

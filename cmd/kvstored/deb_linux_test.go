@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -73,7 +74,7 @@ func (r *freshRoot) command(user string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(r.t.Context(), "/usr/bin/env", args...)
 	cmd.Dir = "/"
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "DEBIAN_FRONTEND=noninteractive",
-		"KVSTORED_CPU__CAPACITY=64MiB", "KVSTORED_DISK__CAPACITY=512MiB", "KVSTORED_DISK__SEGMENT_SIZE=64MiB", "KVSTORED_DISK__MIN_FREE=0", "KVSTORED_ADMIN__LISTEN="}
+		"KVSTORED_CPU__CAPACITY=64MiB", "KVSTORED_DISK__CAPACITY=512MiB", "KVSTORED_DISK__SEGMENT_SIZE=64MiB", "KVSTORED_DISK__MIN_FREE=0", "KVSTORED_ADMIN__LISTEN=", "KVSTORED_UPGRADE__HAND_OVER=true"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: r.dir}
 	return cmd
 }
@@ -88,24 +89,34 @@ func (r *freshRoot) run(args ...string) string {
 	return string(out)
 }
 
+// keeper runs what keeps the memory of the daemon, as systemd does for its unit.
+func (r *freshRoot) keeper() (stop func()) {
+	return r.running("keep", func() bool { return r.command("root", "test", "-S", "/run/kvstored/kvstored.sock.keep").Run() == nil })
+}
+
 // daemon runs the daemon as its unit does, until stop.
 func (r *freshRoot) daemon() (stop func()) {
+	return r.running("serve", func() bool { return strings.Contains(r.stats(), "cpu") })
+}
+
+// running runs a command of the daemon's user until stop. It is up once ready says so.
+func (r *freshRoot) running(command string, ready func() bool) (stop func()) {
 	r.t.Helper()
 	r.run("install", "-d", "-o", "kvstored", "-g", "kvstored", "-m", "0750", "/run/kvstored")
 	var log bytes.Buffer
-	cmd := r.command("kvstored", "/usr/bin/kvstored", "serve", "--config", "/etc/kvstored/kvstored.yaml")
+	cmd := r.command("kvstored", "/usr/bin/kvstored", command, "--config", "/etc/kvstored/kvstored.yaml")
 	cmd.Stdout, cmd.Stderr = &log, &log
 	if err := cmd.Start(); err != nil {
 		r.t.Fatal(err)
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
-	for !strings.Contains(r.stats(), "cpu") {
+	for !ready() {
 		select {
 		case err := <-ended:
-			r.t.Fatalf("the daemon ended: %v\n%s", err, &log)
+			r.t.Fatalf("%s ended: %v\n%s", command, err, &log)
 		case <-r.t.Context().Done():
-			r.t.Fatal("the daemon did not start")
+			r.t.Fatal(command + " did not start")
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
@@ -115,7 +126,7 @@ func (r *freshRoot) daemon() (stop func()) {
 			r.t.Fatal(err)
 		}
 		if err := <-ended; err != nil {
-			r.t.Fatalf("the daemon's end: %v\n%s", err, &log)
+			r.t.Fatalf("the end of %s: %v\n%s", command, err, &log)
 		}
 	}
 }
@@ -211,6 +222,7 @@ func TestDeb(t *testing.T) {
 	r.run("sh", "-c", "echo '# edited' >> /etc/kvstored/kvstored.yaml")
 
 	payload := strings.Repeat("kv of a prompt. ", 256)
+	stopKeeping := r.keeper()
 	stop := r.daemon()
 	put := r.command("root", "kvstored", "put", "--text", strings.Repeat("t", 256))
 	put.Stdin = strings.NewReader(payload)
@@ -230,11 +242,16 @@ func TestDeb(t *testing.T) {
 		t.Error("the upgrade has replaced the configuration")
 	}
 	stop = r.daemon()
+	var st statsView
+	if err := json.Unmarshal([]byte(r.stats()), &st); err != nil || st.Store.Tiers["cpu"].Entries != 1 {
+		t.Errorf("after the upgrade DRAM has %d chunks, not the one that was put: %v", st.Store.Tiers["cpu"].Entries, err)
+	}
 	r.run("kvstored", "get", "--text", strings.Repeat("t", 256), "-o", "/tmp/got")
 	if got := r.run("cat", "/tmp/got"); got != payload {
 		t.Errorf("after the upgrade get returns %d bytes, not the %d that were put", len(got), len(payload))
 	}
 	stop()
+	stopKeeping()
 
 	r.run("dpkg", "--no-triggers", "-r", "kvstored")
 	if out, err := r.command("root", "test", "-e", "/usr/bin/kvstored").CombinedOutput(); err == nil {

@@ -64,7 +64,10 @@ func (d *demoDaemon) start(ctx context.Context) (*statsView, error) {
 }
 
 // launch starts the process, with more arguments of serve.
-func (d *demoDaemon) launch(more ...string) error {
+func (d *demoDaemon) launch(more ...string) error { return d.run("serve", more...) }
+
+// run starts a command that takes the configuration and runs until it is ended.
+func (d *demoDaemon) run(command string, more ...string) error {
 	program, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("demo: which program is this: %w", err)
@@ -74,7 +77,7 @@ func (d *demoDaemon) launch(more ...string) error {
 		return fmt.Errorf("demo: %w", err)
 	}
 	defer log.Close()
-	cmd := exec.Command(program, append([]string{"serve", "--config", d.config}, more...)...)
+	cmd := exec.Command(program, append([]string{command, "--config", d.config}, more...)...)
 	cmd.Stderr = log
 	cmd.Env = withoutOurs(os.Environ())
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for the demo, which then ends the daemon

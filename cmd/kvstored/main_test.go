@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -24,7 +25,7 @@ const commandVar = "KVSTORED_TEST_COMMAND"
 // the test's own.
 func TestMain(m *testing.M) {
 	database.Main()
-	if len(os.Args) > 1 && (os.Args[1] == "serve" || os.Args[1] == "route" || os.Getenv(commandVar) != "") {
+	if len(os.Args) > 1 && (slices.Contains([]string{"serve", "keep", "route"}, os.Args[1]) || os.Getenv(commandVar) != "") {
 		os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}
 	os.Exit(m.Run())

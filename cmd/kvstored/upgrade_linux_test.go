@@ -48,11 +48,13 @@ func handOverDaemon(t *testing.T, disk config.Bytes) *demoDaemon {
 // traffic is what clients store and read while daemons come and go.
 type traffic struct {
 	socket string
+	kills  bool // daemons may be killed, and away for a moment
 	mu     struct {
 		sync.Mutex
 		begun   uint64
 		most    uint64       // that begun may come to
 		chains  []*key.Chain // stored and acknowledged
+		at      []time.Time  // when
 		gaps    []time.Duration
 		answers int
 	}
@@ -78,7 +80,10 @@ func (tr *traffic) run(ctx context.Context, t *testing.T, rng *rand.Rand) {
 		err := error(nil)
 		if c == nil {
 			c, err = client.Dial(t.Context(), tr.socket, client.Options{Name: "traffic", Space: &crashSpace})
-			if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, os.ErrNotExist) {
+			if gone := errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, os.ErrNotExist); gone && tr.kills {
+				time.Sleep(time.Millisecond)
+				continue
+			} else if gone {
 				t.Errorf("a connect was refused: %v", err)
 				return
 			}
@@ -142,6 +147,7 @@ func (tr *traffic) one(t *testing.T, c *client.Client, rng *rand.Rand) error {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	tr.mu.chains = append(tr.mu.chains, chain)
+	tr.mu.at = append(tr.mu.at, time.Now())
 	return nil
 }
 
@@ -182,6 +188,12 @@ func (tr *traffic) there(t *testing.T) (there, all int) {
 	tr.mu.Lock()
 	chains := slices.Clone(tr.mu.chains)
 	tr.mu.Unlock()
+	return tr.count(t, chains)
+}
+
+// count is there for some chains.
+func (tr *traffic) count(t *testing.T, chains []*key.Chain) (there, all int) {
+	t.Helper()
 	c, err := client.Dial(t.Context(), tr.socket, client.Options{Name: "count", Space: &crashSpace})
 	if err != nil {
 		t.Fatal(err)

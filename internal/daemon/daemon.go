@@ -15,6 +15,7 @@ import (
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/internal/budget"
 	"github.com/kvstored/kvstored/internal/fair"
+	"github.com/kvstored/kvstored/internal/keep"
 	"github.com/kvstored/kvstored/internal/server"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/version"
@@ -28,6 +29,7 @@ type Daemon struct {
 	main       endpoint // of clients; like the next without a Listener until it is made
 	admin      endpoint
 	from       *inheritance // nil: it begins with nothing
+	keeper     keep.Keeper  // of the memory of DRAM; nil: none
 	options    Options
 	successors successors
 	pages      net.Listener // of metrics and health; nil: off
@@ -61,12 +63,17 @@ func New(cfg config.Config, o Options) (d *Daemon, err error) {
 			return nil, err
 		}
 	}
-	return newDaemon(cfg, o, from)
+	keeper := findKeeper(&cfg, &o.Log)
+	if keeper != nil && from == nil {
+		from = takeKept(keeper, &cfg, &o.Log)
+	}
+	return newDaemon(cfg, o, from, keeper)
 }
 
-// newDaemon is New with what a daemon begins with, which may be nil.
-func newDaemon(cfg config.Config, o Options, from *inheritance) (d *Daemon, err error) {
-	d = &Daemon{cfg: cfg, log: o.Log, started: time.Now(), from: from, options: o}
+// newDaemon is New with what a daemon begins with, and what keeps its memory; either may
+// be nil.
+func newDaemon(cfg config.Config, o Options, from *inheritance, keeper keep.Keeper) (d *Daemon, err error) {
+	d = &Daemon{cfg: cfg, log: o.Log, started: time.Now(), from: from, options: o, keeper: keeper}
 	d.reloads = newReloads(d, &o)
 	defer func() {
 		if err != nil {
@@ -121,13 +128,16 @@ func newDaemon(cfg config.Config, o Options, from *inheritance) (d *Daemon, err 
 		return d, err
 	}
 	from.load(d)
+	if !from.pending() {
+		keepMemory(d)
+	}
 	return d, nil
 }
 
 // starting has clients told that the daemon is starting, until stop is called.
 // Where it goes on for another one they wait instead: that one may still serve them.
 func (d *Daemon) starting() (stop func(), err error) {
-	if d.from != nil {
+	if d.from.handed() {
 		return func() {}, nil
 	}
 	file, err := d.main.Listener.(*net.UnixListener).File()
@@ -232,6 +242,7 @@ func (d *Daemon) commit(ctx context.Context) error {
 	}
 	d.from.from = nil
 	d.from.close()
+	keepMemory(d)
 	return nil
 }
 
@@ -256,6 +267,7 @@ func (d *Daemon) run(ctx context.Context) (next *Daemon, err error) {
 	workers.Go(func() error { return d.stack.Run(below) })
 	workers.Go(func() error { return d.runLearned(below) })
 	workers.Go(func() error { return d.budget.Run(below) })
+	workers.Go(func() error { return d.from.prove(below, d) })
 	d.events.run(below, d, workers)
 	d.tiers.run(below, workers)
 
@@ -311,6 +323,9 @@ func (d *Daemon) close(why error) {
 		fail("admin listener", d.pages.Close())
 	}
 	d.tiers.close(fail)
+	if d.keeper != nil {
+		fail("the keeper", d.keeper.Close())
+	}
 }
 
 // ready reports why the daemon does not know everything it has yet; nil when

@@ -199,7 +199,7 @@ func (next *successor) handOver(d *Daemon, clients, workers *errgroup.Group, sto
 	_ = next.peer.Close()
 	o := d.options
 	o.TakeOver = false
-	again, err := newDaemon(d.reloads.running(), o, in)
+	again, err := newDaemon(d.reloads.running(), o, in, d.keeper)
 	in.close()
 	if err != nil {
 		return nil, fmt.Errorf("go on after a hand-over that failed: %w", err)

@@ -384,7 +384,7 @@ func TestDirectoryIsSetAside(t *testing.T) {
 				}
 			}
 			var log logtest.Book
-			d, err := newDaemon(cfg, Options{Log: zerolog.New(&log)}, in)
+			d, err := newDaemon(cfg, Options{Log: zerolog.New(&log)}, in, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -9,6 +9,7 @@ import (
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/checkpoint"
 	"github.com/kvstored/kvstored/internal/handover"
+	"github.com/kvstored/kvstored/internal/manifest"
 	"github.com/kvstored/kvstored/internal/socket"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -18,6 +19,7 @@ import (
 // one have nothing.
 type inheritance struct {
 	arena     *arena.Arena
+	left      *manifest.Left      // of DRAM, where the other one just ended; nil: not known
 	directory *os.File            // of DRAM; nil: it is not known
 	files     map[string]*os.File // listening sockets by address
 	from      *predecessor        // that waits for what becomes of it; nil: none does
@@ -66,6 +68,10 @@ func (in *inheritance) listenTCP(key, addr string) (net.Listener, error) {
 	return ListenTCP(key, addr)
 }
 
+// handed reports whether another daemon lets go of what this one begins with: its folders
+// may still be in use.
+func (in *inheritance) handed() bool { return in != nil && in.left == nil }
+
 // pending reports whether the predecessor may still take everything back.
 func (in *inheritance) pending() bool { return in != nil && in.from != nil }
 
@@ -94,6 +100,9 @@ func (in *inheritance) close() {
 // load makes the chunks of DRAM known that are in its directory. A directory that cannot
 // be used leaves DRAM empty, and nothing worse.
 func (in *inheritance) load(d *Daemon) {
+	if in != nil && in.left != nil {
+		in.resume(d)
+	}
 	if in == nil || in.directory == nil {
 		return
 	}

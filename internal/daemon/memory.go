@@ -11,6 +11,7 @@ import (
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/budget"
 	"github.com/kvstored/kvstored/internal/human"
+	"github.com/kvstored/kvstored/internal/manifest"
 	"github.com/kvstored/kvstored/policy"
 )
 
@@ -61,6 +62,9 @@ func chunksOf(c *config.Config) budget.Chunks {
 		if slices.Contains(policy.Planners(), name) {
 			n.EachBytes = learnedBytes
 		}
+	}
+	if c.Upgrade.HandOver {
+		n.EachBytes += manifest.RecordBytes
 	}
 	return n
 }

@@ -13,6 +13,8 @@ import (
 	"github.com/kvstored/kvstored/internal/age"
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/manifest"
+	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/policy"
 	"github.com/kvstored/kvstored/remote"
 )
@@ -20,7 +22,8 @@ import (
 // tiers are the tiers of a daemon, and the memory that they and clients share.
 type tiers struct {
 	arena      *arena.Arena
-	quarantine *arena.Quarantine // with direct puts; otherwise nil
+	quarantine *arena.Quarantine  // with direct puts; otherwise nil
+	manifest   *manifest.Manifest // of DRAM; nil without upgrade.hand_over
 	cpu        *cpu.Tier
 	disk       *disk.Keeper // nil: no disk tier
 	remote     *remote.Tier // nil: no remote tier
@@ -34,11 +37,14 @@ func (t *tiers) make(c *config.Config, from *inheritance, log zerolog.Logger) er
 	if err := t.makeArena(c, from, &log); err != nil {
 		return err
 	}
+	if err := t.makeManifest(c); err != nil {
+		return err
+	}
 	plan, _ := MemoryPlan(c, true)
 	if err := t.makeCPU(c, int(plan.Number)); err != nil {
 		return err
 	}
-	if err := t.makeDisk(c, from != nil, int(plan.Number), log); err != nil {
+	if err := t.makeDisk(c, from.handed(), int(plan.Number), log); err != nil {
 		return err
 	}
 	return t.makeRemote(c, log)
@@ -68,6 +74,16 @@ func (t *tiers) makeArena(c *config.Config, from *inheritance, log *zerolog.Logg
 	return err
 }
 
+func (t *tiers) makeManifest(c *config.Config) (err error) {
+	if !c.Upgrade.HandOver {
+		return nil
+	}
+	if t.manifest, err = manifest.New(t.arena.Stats().CapacityBytes); err == nil && t.quarantine != nil {
+		t.arena.NoteFrees(t.manifest.Clear)
+	}
+	return err
+}
+
 func (t *tiers) makeCPU(c *config.Config, chunks int) error {
 	capacity := t.arena.Stats().CapacityBytes
 	p, err := policy.New(c.CPU.Policy, capacity)
@@ -80,6 +96,8 @@ func (t *tiers) makeCPU(c *config.Config, chunks int) error {
 			CapacityBytes: capacity, Entries: chunks, Policy: p, PolicyName: c.CPU.Policy, Quotas: ledgerQuotas(c.Spaces), DeferTraining: true,
 			Limits: limitsOfDRAM(c, capacity),
 		}),
+		Manifest: t.manifest, Direct: t.quarantine != nil,
+		Passing:       func(k key.Key) bool { return t.ages.Of(k).Bounded() },
 		HighWatermark: c.CPU.HighWatermark, LowWatermark: c.CPU.LowWatermark,
 	})
 	return nil
@@ -139,6 +157,7 @@ func (t *tiers) run(ctx context.Context, g *errgroup.Group) {
 // close closes the tiers that were made, far ones first.
 func (t *tiers) close(fail func(string, error)) {
 	t.closeBelow(fail)
+	t.manifest.Finish() // what is in DRAM stays there for the next process
 	if t.cpu != nil {
 		fail("cpu tier", t.cpu.Close())
 	}
@@ -148,6 +167,7 @@ func (t *tiers) close(fail func(string, error)) {
 	if t.arena != nil {
 		fail("arena", t.arena.Close())
 	}
+	fail("manifest", t.manifest.Close())
 }
 
 // closeBelow closes the tiers below DRAM.

@@ -1,0 +1,159 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/key"
+)
+
+var kills = flag.Int("kills", 8, "how often TestKilledKeepsDRAM kills the daemon; 200 for a long run")
+
+// settledBefore is how long before a kill a chunk is acknowledged that is to be there.
+const settledBefore = 100 * time.Millisecond
+
+// keeperOf runs kvstored keep for a daemon.
+func keeperOf(t *testing.T, d *demoDaemon) *demoDaemon {
+	t.Helper()
+	k := &demoDaemon{socket: d.socket + ".keep", config: d.config, log: d.log + ".keep"}
+	if err := k.run("keep"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(k.kill)
+	for range 1000 {
+		if _, err := os.Stat(k.socket); err == nil {
+			return k
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatal(k.failed(os.ErrDeadlineExceeded))
+	return nil
+}
+
+// settled are the chains that were acknowledged a while before a moment.
+func (tr *traffic) settled(at time.Time) (chains []*key.Chain) {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	for i, chain := range tr.mu.chains {
+		if at.Sub(tr.mu.at[i]) >= settledBefore {
+			chains = append(chains, chain)
+		}
+	}
+	return chains
+}
+
+// A daemon that is killed amid puts and hand-overs finds its DRAM again, and no byte of it
+// is wrong. Without a disk nothing else could have the chunks.
+func TestKilledKeepsDRAM(t *testing.T) {
+	for _, puts := range []string{config.PutsStaged, config.PutsDirect} {
+		t.Run(puts, func(t *testing.T) {
+			d := handOverDaemon(t, 0)
+			cfg, err := config.Load(d.config, nil, config.Rules{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			cfg.Arena.Puts = puts
+			configure(t, d, &cfg)
+			k := keeperOf(t, d)
+			if _, err := d.start(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			tr := newTraffic(d)
+			tr.kills = true
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			var clients sync.WaitGroup
+			for i := range handOverClients {
+				clients.Go(func() { tr.run(ctx, t, rand.New(rand.NewPCG(2, uint64(i)))) })
+			}
+			seed := uint64(time.Now().UnixNano())
+			t.Logf("seed %d", seed)
+			rng := rand.New(rand.NewPCG(seed, 0))
+			found, asked := 0, 0
+			for round := range *kills {
+				time.Sleep(time.Duration(rng.Int64N(int64(400 * time.Millisecond)))) // the moment of the kill
+				if round%3 == 2 {
+					killAmidHandOver(t, d, time.Duration(rng.Int64N(int64(300*time.Millisecond))))
+				}
+				at := time.Now()
+				d.kill()
+				if _, err := d.start(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				there, all := tr.count(t, tr.settled(at))
+				if there < all*95/100 {
+					t.Errorf("round %d: %d of %d chunks are in DRAM", round, there, all)
+				}
+				found, asked = found+there, asked+all
+			}
+			stop()
+			clients.Wait()
+			t.Logf("%d kills, %d requests answered; %d of %d chunks were in DRAM", *kills, tr.mu.answers, found, asked)
+			if asked == 0 {
+				t.Error("nothing was stored")
+			}
+			wantStopsKeeping(t, d, k, tr)
+		})
+	}
+}
+
+// killAmidHandOver has a successor begin to take over, and kills it a while later.
+func killAmidHandOver(t *testing.T, d *demoDaemon, after time.Duration) {
+	t.Helper()
+	next := &demoDaemon{socket: d.socket, config: d.config, log: d.log}
+	if err := next.launch("--take-over"); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(after) // the moment of the kill
+	if err := d.cmd.Process.Signal(syscall.SIGKILL); err != nil && !strings.Contains(err.Error(), "finished") {
+		t.Fatal(err)
+	}
+	next.kill()
+}
+
+// wantStopsKeeping says that DRAM outlives a stop too, and goes with the keeper.
+func wantStopsKeeping(t *testing.T, d, k *demoDaemon, tr *traffic) {
+	t.Helper()
+	for _, keeping := range []bool{true, false} {
+		if err := d.stop(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if !keeping {
+			if err := k.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-k.ended; err != nil {
+				t.Error(k.failed(err))
+			}
+			k.cmd = nil
+			if _, err := os.Stat(k.socket); err == nil {
+				t.Error("the socket of the keeper stays")
+			}
+		}
+		if _, err := d.start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		switch there, all := tr.there(t); {
+		case keeping && there < all*95/100:
+			t.Errorf("after a stop %d of %d chunks are in DRAM", there, all)
+		case !keeping && there > 0:
+			t.Errorf("without a keeper %d of %d chunks are in DRAM", there, all)
+		}
+	}
+	log, err := os.ReadFile(d.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lines := strings.Split(string(log), "\n"); !slices.ContainsFunc(lines, func(line string) bool { return strings.Contains(line, "kvstored keep does not listen") }) {
+		t.Error("the log does not say what would have kept DRAM")
+	}
+}

@@ -1,0 +1,125 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/cpu"
+	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/keep"
+	"github.com/kvstored/kvstored/internal/manifest"
+	"github.com/kvstored/kvstored/tier"
+)
+
+// findKeeper finds what keeps the memory of DRAM over the end of this process; nil where
+// nothing does.
+func findKeeper(c *config.Config, log *zerolog.Logger) keep.Keeper {
+	if !c.Upgrade.HandOver {
+		log.Info().Msg("DRAM ends with this process; upgrade.hand_over: true, and kvstored keep or systemd's descriptor store, would keep it")
+		return nil
+	}
+	k, err := keep.Find(c.KeeperSocket())
+	if errors.Is(err, keep.ErrNone) {
+		log.Info().Str("socket", c.KeeperSocket()).Msg("DRAM ends with this process unless a successor takes over: kvstored keep does not listen, and no service manager was found")
+		return nil
+	}
+	if err != nil {
+		log.Warn().Err(err).Msg("DRAM ends with this process unless a successor takes over")
+		return nil
+	}
+	return k
+}
+
+// takeKept takes the memory that an earlier process has left; nil where there is none, or
+// none that can be used. DRAM begins empty then, and the log says why.
+func takeKept(k keep.Keeper, c *config.Config, log *zerolog.Logger) *inheritance {
+	f, err := k.Take()
+	if err == nil && f == nil {
+		log.Info().Str("keeper", k.Name()).Msg("it has no memory of DRAM yet; DRAM begins empty")
+		return nil
+	}
+	var in *inheritance
+	if err == nil {
+		in, err = adopt(f, c)
+	}
+	if err != nil {
+		log.Warn().Err(err).Str("keeper", k.Name()).Msg("the memory kept cannot be used: it is set aside, and DRAM begins empty")
+		return nil
+	}
+	log.Info().Str("keeper", k.Name()).Int("chunks", in.left.Len()).Int("torn", in.left.Torn()).Msg("an earlier process has left DRAM")
+	return in
+}
+
+// adopt makes an inheritance of files, which it takes over.
+func adopt(f *keep.Files, c *config.Config) (*inheritance, error) {
+	left, err := manifest.Open(f.Manifest)
+	_ = f.Manifest.Close() // left has a mapping
+	if err == nil {
+		if want := shapeOf(c).bytes; left.ArenaBytes() != want {
+			err = fmt.Errorf("cpu.capacity: %d bytes, and the memory kept has %d", want, left.ArenaBytes())
+		}
+	} else {
+		left = nil
+	}
+	if err != nil {
+		f.Manifest = nil
+		f.Arena.Close()
+	} else {
+		var a *arena.Arena
+		if a, err = arena.Adopt(f.Arena, arenaOptions(c)); err == nil {
+			return &inheritance{arena: a, left: left}, nil
+		}
+	}
+	if left != nil {
+		err = errors.Join(err, left.Close())
+	}
+	return nil, err
+}
+
+// resume makes the chunks of a manifest known.
+func (in *inheritance) resume(d *Daemon) {
+	begun, chunks := time.Now(), 0
+	lost := cpu.Resume(d.cpu, in.left, d.disk != nil || d.remote != nil, func(part []tier.Resumed) {
+		chunks += len(part)
+		d.stack.Adopt(part)
+	})
+	d.log.Info().Int("chunks", chunks).Int("lost", lost).Stringer("took", time.Since(begun).Round(time.Millisecond)).
+		Msg("DRAM is known again; each chunk is checked before its first use")
+}
+
+// prove checks what resume has left in doubt.
+func (in *inheritance) prove(ctx context.Context, d *Daemon) error {
+	if in == nil || in.left == nil {
+		return nil
+	}
+	defer in.left.Close() //nolint:errcheck // it was only read
+	begun := time.Now()
+	wrong, err := cpu.Prove(ctx, d.cpu, in.left)
+	if err != nil {
+		return nil // the daemon ends
+	}
+	d.log.Info().Uint64("wrong", wrong).Stringer("took", time.Since(begun).Round(time.Millisecond)).Msg("all of DRAM is checked")
+	return nil
+}
+
+// keepMemory has the keeper keep the memory of this daemon. Without success DRAM ends with the
+// process, as it does without a keeper.
+func keepMemory(d *Daemon) {
+	if d.keeper == nil {
+		return
+	}
+	files, err := d.arena.Files()
+	if err == nil {
+		err = d.keeper.Keep(&keep.Files{Arena: files, Manifest: d.manifest.File()})
+	}
+	if err != nil {
+		d.log.Warn().Err(err).Str("keeper", d.keeper.Name()).Msg("the memory of DRAM is not kept: it ends with this process")
+		return
+	}
+	d.log.Info().Str("keeper", d.keeper.Name()).Msg("the memory of DRAM is kept")
+}

@@ -7,8 +7,8 @@
 //
 // # Owns
 //
-// What is said to either, in which order, and who may ask the Server: a process of its
-// user, or root's. One daemon at a time has the descriptors of a Server: while the
+// The messages to either and their order, and the check of the peer of a Server: its
+// user's, or root's. One daemon at a time has the descriptors of a Server: while the
 // connection of the one that took or gave them lasts, no other is given them.
 //
 // # Never does

@@ -38,10 +38,10 @@ type Keeper interface {
 	// Take returns what the keeper has, nil if that is nothing. The files are the
 	// caller's to close; the keeper has its own of the same memory, until Keep.
 	Take() (*Files, error)
-	// Keep has the keeper keep f in place of what it has. The files stay the caller's.
-	// After an error the keeper may have what it had before, or nothing.
+	// Keep has the keeper keep f, and drop the files before. The files stay the caller's.
+	// After an error the keeper may have the files before, or none.
 	Keep(f *Files) error
-	// Close ends the use of the keeper, which keeps what it has.
+	// Close ends the use of the keeper, which goes on keeping.
 	Close() error
 }
 

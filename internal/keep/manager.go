@@ -19,7 +19,7 @@ import (
 // firstFD is the first descriptor that systemd passes (sd_listen_fds(3)).
 const firstFD = 3
 
-// Names of descriptors in the store of systemd: a prefix, what it is, and the number of
+// Names of descriptors in the store of systemd: a prefix, the kind, and the number of
 // the daemon that has stored it. Two daemons never use one name.
 const (
 	prefix   = "kvstored"
@@ -29,7 +29,7 @@ const (
 )
 
 // manager is systemd as a Keeper: sd_notify(3) with FDSTORE=1, and LISTEN_FDNAMES at the
-// next start. It answers nothing, so that what it really keeps is known only then.
+// next start. It answers nothing, so that nothing is known to be kept before then.
 type manager struct {
 	socket string
 	had    []stored // at the start; closed by Take, but for what that returns
@@ -113,7 +113,7 @@ func (m *manager) newest(what string) (f *os.File) {
 	return f
 }
 
-// Keep stores what is new before it removes what is old: a kill between the two leaves
+// Keep stores the new before it removes the old: a kill between the two leaves
 // both, of which Take chooses the new.
 func (m *manager) Keep(f *Files) error {
 	goesOn := m.arena.Whole != nil && f.Arena == m.arena

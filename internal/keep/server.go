@@ -63,7 +63,7 @@ func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
 	}
 }
 
-// drop closes what is kept.
+// drop closes the files kept.
 func (s *Server) drop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -136,7 +136,7 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// Bytes that have changed are given to nobody, whether a reader or Prove comes first, and
+// Bytes that have changed are no hit, whether a reader or Prove comes first, and
 // what follows them in the prompt is as before.
 func TestResumeProves(t *testing.T) {
 	n := newNoted(t, newShared(t, mib), false, nil)

@@ -68,7 +68,7 @@ type Request struct {
 	Hint     Hint
 	HintFrom int
 	// PrefillDepth is how deep in a prompt a token takes twice as long to compute as the
-	// first one does; 0 = what it takes to compute a chunk again counts for nothing.
+	// first one does; 0 = the cost of computing a chunk again counts for nothing.
 	PrefillDepth int
 }
 

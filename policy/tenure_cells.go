@@ -164,7 +164,7 @@ func ageLayer(p *tenure, l *layer) {
 	}
 }
 
-// before reports whether what is at a goes before what is at b.
+// before reports whether the entry at a goes before the one at b.
 func (p *tenure) before(a, b seat) bool {
 	if a.step == b.step {
 		return a.rank < b.rank

@@ -40,7 +40,7 @@ func TestGuard(t *testing.T) {
 	}
 }
 
-// TestCostStepsByHand: each step begins where the cost is √2 times what it was, and the
+// TestCostStepsByHand: each step begins where the cost is √2 times the one before, and the
 // last has no end.
 func TestCostStepsByHand(t *testing.T) {
 	for tokens, want := range map[int]uint8{

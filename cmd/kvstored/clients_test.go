@@ -14,7 +14,7 @@ import (
 )
 
 // TestWhoHoldsWhat: clients, leases and jobs tell of a client and its leases, and ls of
-// what is stored and used, and their tables fit 80 columns.
+// the chunks stored and used, and their tables fit 80 columns.
 func TestWhoHoldsWhat(t *testing.T) {
 	d := startDaemonWith(t, func(cfg *config.Config) { cfg.CPU.Capacity, cfg.Disk.Capacity = 64<<20, 0 })
 	t.Setenv("KVSTORED_SOCKET", d.socket)

@@ -20,7 +20,7 @@ import (
 const pause = 50 * time.Millisecond
 
 // Work that would go on for long without a wait rests for breath each breathAfter steps:
-// the runtime looks for what has arrived elsewhere when a processor of it has nothing
+// the runtime looks for connections elsewhere when a processor of it has nothing
 // to do, or after 10 ms.
 const (
 	breath      = 100 * time.Microsecond

@@ -7,9 +7,11 @@ import (
 	"net"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/rs/zerolog"
 
+	"github.com/kvstored/kvstored/internal/broadcast"
 	"github.com/kvstored/kvstored/internal/handover"
 	"github.com/kvstored/kvstored/internal/version"
 )
@@ -19,6 +21,9 @@ const (
 	kept = 3
 	// most is how many connections are served at a time.
 	most = 8
+	// leaveTimeout is how long a daemon that starts waits for the end of the one before,
+	// which may be on its way out.
+	leaveTimeout = 2 * time.Second
 )
 
 // Server keeps the descriptors of one daemon. Its zero value has none.
@@ -29,6 +34,7 @@ type Server struct {
 		sync.Mutex
 		files []*os.File     // none, or those of a daemon
 		owner *handover.Conn // of the daemon that has them, while it lasts
+		left  broadcast.Signal
 	}
 }
 
@@ -109,15 +115,29 @@ func (s *Server) answer(conn *handover.Conn) error {
 
 // give answers Take.
 func (s *Server) give(conn *handover.Conn, program string) error {
+	late := time.After(leaveTimeout)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.mu.owner != nil && s.mu.owner != conn {
+	for waits := true; waits && s.busy(conn); {
+		left := s.mu.left.Next()
+		s.mu.Unlock()
+		select {
+		case <-left:
+		case <-late:
+			waits = false
+		}
+		s.mu.Lock()
+	}
+	if s.busy(conn) {
 		return errors.New("the daemon that has the memory still runs: one daemon can have it at a time; stop that one, or take over from it")
 	}
 	s.mu.owner = conn
 	s.Log.Info().Str("program", program).Bool("memory", s.mu.files != nil).Msg("a daemon starts")
 	return conn.Send(handover.Message{Step: handover.Taken}, timeout, s.mu.files...)
 }
+
+// busy reports whether another daemon than that of conn has the files. The mutex is held.
+func (s *Server) busy(conn *handover.Conn) bool { return s.mu.owner != nil && s.mu.owner != conn }
 
 // keep answers Keep. The files are kept.
 func (s *Server) keep(conn *handover.Conn, program string, files []*os.File) error {
@@ -135,6 +155,7 @@ func (s *Server) leave(conn *handover.Conn) {
 	defer s.mu.Unlock()
 	if s.mu.owner == conn {
 		s.mu.owner = nil
+		s.mu.left.Wake()
 		s.Log.Info().Msg("the daemon has ended; its memory is kept for the next one")
 	}
 }

@@ -145,7 +145,7 @@ func TestDeadSteps(t *testing.T) {
 	}
 }
 
-// Policies with ghosts keep one of what goes because nothing needs it, and know it when it
+// Policies with ghosts keep one of an entry that goes because nothing needs it, and know it when it
 // comes again; then its turn is theirs.
 func TestDeadLeaveGhosts(t *testing.T) {
 	for _, name := range []string{"arc", "s3fifo"} {

@@ -67,7 +67,7 @@ func (o *order) told(e *entry) policy.Meta {
 	return m
 }
 
-// PriceBy has policies told what it costs to bring an entry back, by the space and the
+// PriceBy has policies told the cost of bringing an entry back, by the space and the
 // value of the entry: see policy.Meta. cost is called with the lock held. Call it once,
 // before the ledger is used.
 func PriceBy(l *Ledger, cost func(key.SpaceID, Value) int64) { l.mu.order.cost = cost }

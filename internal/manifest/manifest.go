@@ -135,8 +135,8 @@ func (m *Manifest) begin(id uint32) []byte {
 	return p
 }
 
-// place ends a record. Its check comes last: a process that is killed leaves what it has
-// stored before that, in this order.
+// place ends a record. Its check comes last: a process that is killed leaves the stores
+// before that, in this order.
 func (m *Manifest) place(p []byte, off int64, size uint32, kind uint32) {
 	le := binary.LittleEndian
 	le.PutUint64(p[64:], m.last.Add(1))

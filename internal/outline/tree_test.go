@@ -71,7 +71,7 @@ func TestBuild(t *testing.T) {
 	}
 }
 
-// TestOrders: what is not remembered is older than all that is.
+// TestOrders: a chunk not remembered is older than all others.
 func TestOrders(t *testing.T) {
 	now := time.Now()
 	runs := []Run{run(1, 0, 1), run(2, 0, 2), run(3, 0, 3)}

@@ -74,7 +74,7 @@ func TestShelf(t *testing.T) {
 	}
 }
 
-// TestCatalogLiesTogether: what is remembered of spaces that came amid much else does
+// TestCatalogLiesTogether: the memory of spaces that came amid much else does
 // not keep the pages of the heap that this lay in.
 func TestCatalogLiesTogether(t *testing.T) {
 	inuse := func() int64 {

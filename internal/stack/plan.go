@@ -39,7 +39,7 @@ func newPlanning(d *dram) *planning {
 	return p
 }
 
-// cost is what it takes to compute a chunk of DRAM again, for policies that are told of
+// cost is that of computing a chunk of DRAM again, for policies that are told of
 // one chunk at a time; 0 where they rank by tokens.
 func (s *planning) cost(id key.SpaceID, v ledger.Value) int64 {
 	depth := s.depths.of(tier.CPU, id, 0)

@@ -24,7 +24,7 @@ GLOBL prime<>(SB), RODATA|NOPTR, $32
 #define STRIPE(i, STORE) \
 	VMOVDQU 64*i(SI), Y2 \
 	VMOVDQU 64*i+32(SI), Y3 \
-	PREFETCHT0 64*i+1024(SI) \
+	PREFETCHT0 64*i+4096(SI) \
 	STORE(64*i) \
 	VPXOR 8*i(DX), Y2, Y4 \
 	VPXOR 8*i+32(DX), Y3, Y5 \
@@ -122,19 +122,35 @@ streamNext:
 	END
 
 // func streamLines(dst, src *byte, n int)
+// No line is asked for ahead: the processor sees where a plain copy goes, and was
+// 8 % slower with that (Zen 5).
 TEXT ·streamLines(SB), NOSPLIT, $0-24
 	MOVQ dst+0(FP), DI
 	MOVQ src+8(FP), SI
 	MOVQ n+16(FP), CX
-lineNext:
+	SHRQ $1, CX
+	JNC  twoLeft
 	VMOVDQU (SI), Y2
 	VMOVDQU 32(SI), Y3
-	PREFETCHT0 1024(SI)
 	PAST(0)
 	ADDQ $64, SI
 	ADDQ $64, DI
+twoLeft:
+	TESTQ CX, CX
+	JZ   linesDone
+twoLines:
+	VMOVDQU (SI), Y2
+	VMOVDQU 32(SI), Y3
+	VMOVDQU 64(SI), Y4
+	VMOVDQU 96(SI), Y5
+	PAST(0)
+	VMOVNTDQ Y4, 64(DI)
+	VMOVNTDQ Y5, 96(DI)
+	ADDQ $128, SI
+	ADDQ $128, DI
 	DECQ CX
-	JNZ  lineNext
+	JNZ  twoLines
+linesDone:
 	SFENCE // as above
 	VZEROUPPER
 	RET

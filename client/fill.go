@@ -207,9 +207,14 @@ func (f *Fill) Bytes(i int) []byte {
 
 // Write copies a payload into slot i and returns how many bytes it has copied:
 // the lesser of both lengths, or 0 unless the slot was granted. It is faster than
-// copying into Bytes from 1 MiB on, because what it writes stays in the caches
-// until the daemon reads it.
-func (f *Fill) Write(i int, payload []byte) int { return bulk.Copy(f.Bytes(i), payload) }
+// copying into Bytes: what it writes stays in the caches until the daemon reads it,
+// or goes past them where daemon and client share none.
+func (f *Fill) Write(i int, payload []byte) int {
+	if f.c.hello.Puts == wire.PutDirect { // other memory each time
+		return bulk.CopyCold(f.Bytes(i), payload)
+	}
+	return CopyTo(f.Bytes(i), payload)
+}
 
 // Commit makes all slots visible that were granted and not committed or
 // aborted before. It returns a result for every slot.

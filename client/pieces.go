@@ -116,11 +116,11 @@ func (c *Client) Store(ctx context.Context, p Prompt, o ReserveOptions, out []St
 	return out, err
 }
 
-// lendable is how many chunks of n, from the i-th on, a fill without shared
-// memory lends room for at a time: a piece, or one chunk.
-func lendable(sizes []uint32, i, n int) int {
+// chunksOf is how many chunks of n, from the i-th on, have at least so many bytes
+// together, or as many as there are.
+func chunksOf(bytes int, sizes []uint32, i, n int) int {
 	count := 0
-	for sum := 0; i+count < n && sum < pieceBytes; count++ {
+	for sum := 0; i+count < n && sum < bytes; count++ {
 		sum += int(sizes[min(i+count, len(sizes)-1)])
 	}
 	return count

@@ -42,7 +42,7 @@ func TestLendable(t *testing.T) {
 		{[]uint32{mib, 63 * mib, mib}, 0, 3, 2, "the sizes differ"},
 		{[]uint32{mib, 63 * mib, mib}, 2, 3, 1, "the last is left"},
 	} {
-		if got := lendable(tt.sizes, tt.i, tt.n); got != tt.want {
+		if got := chunksOf(pieceBytes, tt.sizes, tt.i, tt.n); got != tt.want {
 			t.Errorf("%s: %d chunks, want %d", tt.because, got, tt.want)
 		}
 	}

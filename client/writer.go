@@ -17,6 +17,11 @@ const (
 	// commitBytes is from how many bytes on slots are committed while the ones
 	// behind them are filled. For less, the request costs more than it gains.
 	commitBytes = 512 << 10
+	// partBytes is from how many bytes on a prompt is reserved in parts, so that each
+	// is written where the one before the last was: in the caches still. It has at most mostParts, as
+	// each sends the chain again.
+	partBytes = 8 << 20
+	mostParts = 32
 )
 
 // Writer stores chunks of one prompt after another in one round trip each: the
@@ -52,13 +57,16 @@ func (w *Writer) Put(ctx context.Context, p Prompt, o ReserveOptions, write func
 	for i := 0; i < n; {
 		part := o
 		part.First, part.Count = o.First+i, n-i
-		if w.c.hello.Puts == wire.PutInline {
-			part.Count = lendable(sizes, i, n)
+		switch {
+		case w.c.hello.Puts == wire.PutInline:
+			part.Count = chunksOf(pieceBytes, sizes, i, n)
+		case w.c.hello.Puts == wire.PutStaged && !o.AllOrNothing && len(o.Groups) == 0:
+			part.Count = min(n-i, max(n/mostParts, chunksOf(partBytes, sizes, i, n)))
 		}
 		if len(o.Sizes) > 0 {
 			part.Sizes = o.Sizes[i:][:part.Count]
 		}
-		part.Sums = sumsFrom(o.Sums, i)
+		part.Sums = sumsOf(o.Sums, i, part.Count)
 		done, err := w.part(ctx, s, p, part, func(slot int, dst []byte) error { return write(i+slot, dst) })
 		if err != nil {
 			return s, err
@@ -68,15 +76,11 @@ func (w *Writer) Put(ctx context.Context, p Prompt, o ReserveOptions, write func
 	return s, nil
 }
 
-// sumsFrom is the sums of the slots from one on, as a fill that begins there has
-// them.
-func sumsFrom(sums map[int]uint64, first int) map[int]uint64 {
-	if first == 0 {
-		return sums
-	}
+// sumsOf is the sums of n slots from first on, as a fill that begins there has them.
+func sumsOf(sums map[int]uint64, first, n int) map[int]uint64 {
 	of := make(map[int]uint64)
 	for slot, sum := range sums {
-		if slot >= first {
+		if slot >= first && slot < first+n {
 			of[slot-first] = sum
 		}
 	}
@@ -253,7 +257,10 @@ func (s *Storing) settle(ctx context.Context, first, n int) (int, error) {
 
 // CopyTo copies a payload to the memory of a slot, and returns how many bytes it
 // has copied: Fill.Write for what Store and Put hand out.
-func CopyTo(dst, payload []byte) int { return bulk.Copy(dst, payload) }
+func CopyTo(dst, payload []byte) int { return toDaemon.Copy(dst, payload) }
+
+// toDaemon is how this process copies to memory that a daemon reads.
+var toDaemon bulk.Way
 
 var noRoom = map[Result]Code{ResultNoSpace: ErrNoSpace, ResultOverBudget: ErrOverBudget, ResultOverQuota: ErrOverQuota, ErrDeclined: ErrDeclined}
 

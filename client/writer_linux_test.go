@@ -337,3 +337,48 @@ func TestWriterSums(t *testing.T) {
 		t.Errorf("%+v, %v", rs, err)
 	}
 }
+
+// A long prompt is reserved in parts, unless it is to be stored whole or not at all.
+func TestWriterParts(t *testing.T) {
+	const chunks, size = 20, 1 << 20
+	for name, tt := range map[string]struct {
+		whole bool
+		want  []uint32
+	}{
+		"parts": {false, []uint32{8, 8, 4}},
+		"whole": {true, []uint32{chunks}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := windowed(t, func(f *fake, _ *arena.Window) {
+				first, last := uint32(0), -1 // slot of the part before
+				for i, want := range tt.want {
+					var m wire.ReserveRequest
+					r := f.expect(wire.OpReserve, &m)
+					if m.First != first || m.Count != want {
+						f.t.Errorf("%d chunks are reserved from %d on, want %d from %d on", m.Count, m.First, want, first)
+					}
+					reply := wire.ReserveReply{Fill: uint64(i + 1), Code: Complete}
+					for range want {
+						reply.Slots = reply.Slots.Add(wire.Slot{Length: size})
+					}
+					f.reply(r, &reply)
+					if last >= 0 {
+						f.stored(uint64(i), last, 1)
+					}
+					last = int(want) - 1
+					for slot := range last {
+						f.stored(uint64(i+1), slot, 1)
+					}
+					first += want
+				}
+				f.stored(uint64(len(tt.want)), last, 1)
+				f.drain()
+			})
+			o := ReserveOptions{Count: chunks, Size: size, AllOrNothing: tt.whole}
+			rs, err := c.Store(testContext(t), Tokens(make([]uint32, 4*chunks)), o, nil, func(int, []byte) error { return nil })
+			if err != nil || len(rs) != chunks {
+				t.Errorf("%d results, %v", len(rs), err)
+			}
+		})
+	}
+}

@@ -140,14 +140,15 @@ func (c *reader) read() error {
 		if !more || len(c.replies) >= flushBytes {
 			c.flush()
 		}
-		end := time.Now()
+		took := time.Since(start) // reads one clock; time.Now reads two
+		end := start.Add(took)
 		if more {
 			c.turn.End(end)
 		} else {
 			c.turn.Rest(end)
 		}
 		if !c.late {
-			c.server.took(h.Op, end.Sub(start))
+			c.server.took(h.Op, took)
 		}
 	}
 }

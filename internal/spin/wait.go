@@ -110,8 +110,8 @@ func nextWindow(window, longest, d time.Duration) time.Duration {
 
 // poll notes when a poll was over, and returns that.
 func (w *Wait) poll() time.Time {
-	now := time.Now()
-	d := now.Sub(w.since)
+	d := time.Since(w.since) // reads one clock; time.Now reads two
+	now := w.since.Add(d)
 	if w.slot {
 		took := d - w.polled
 		if w.mutual {

@@ -225,8 +225,9 @@ func (x *bench) batches(ctx context.Context, size int, c, h time.Duration) error
 		}
 		var inFlight [2]time.Duration
 		for i := range inFlight {
-			ps := d.chains(n, batch)
-			if inFlight[i], err = d.putMany(ctx, x.b, ps, batch, size, i+1); err != nil {
+			chunks := together(size)
+			ps := d.chains(workingSet/size/chunks, chunks)
+			if inFlight[i], err = d.putMany(ctx, x.b, ps, chunks, size, i+1); err != nil {
 				return err
 			}
 			if err := d.forget(ctx, ps); err != nil {
@@ -237,6 +238,10 @@ func (x *bench) batches(ctx context.Context, size int, c, h time.Duration) error
 	}
 	return nil
 }
+
+// together is how many chunks a prompt has of which some are put in flight: as many
+// as a client.Writer reserves at a time, but at least two.
+func together(size int) int { return max(2, min(batch, (8<<20)/size)) }
 
 func (x *bench) chains(ctx context.Context) error {
 	hit, err := x.staged.lookup(ctx, x.hit, chainLen)

@@ -1,0 +1,188 @@
+package daemon
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/key"
+)
+
+// The names of the statistics that are 0 of a daemon at rest are there, are not 0
+// while a client holds something of what they count, and are 0 once it has left.
+func TestNothingIsHeldAtRest(t *testing.T) {
+	names := atRest(t)
+	d := serve(t, smallConfig(t))
+	looker, holder := dial(t, d), dial(t, d)
+	if _, err := holder.Put(t.Context(), client.Tokens([]uint32{1, 2, 3, 4}), 0, [][]byte{{1}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := holder.Prefetch(t.Context(), client.Tokens([]uint32{1, 2, 3, 4}), client.PrefetchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := holder.Reserve(t.Context(), client.Tokens([]uint32{5, 6, 7, 8}), client.ReserveOptions{Count: 1, Size: 4096}); err != nil {
+		t.Fatal(err)
+	}
+	held := statistics(t, looker, names)
+	for _, name := range []string{"server.leases_live", "store.protected_bytes"} {
+		if held[name] == 0 {
+			t.Errorf("%s is 0 while a client holds a lease and a fill: %v", name, held)
+		}
+	}
+	holder.Close()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		rest := statistics(t, looker, names)
+		var sum float64
+		for _, n := range rest {
+			sum += n
+		}
+		if sum == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("at rest: %v", rest)
+		}
+	}
+}
+
+// atRest is the names that the document says are 0 at rest, as part.name.
+func atRest(t *testing.T) (names []string) {
+	t.Helper()
+	doc, err := os.ReadFile("../../docs/protocol-more.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(doc), "of a daemon at rest (no client holds anything) these are 0: ")
+	sentence, _, found := strings.Cut(rest, ".\n")
+	for _, part := range strings.Split(sentence, ", ") {
+		of := regexp.MustCompile("`([a-z_]+)`").FindAllStringSubmatch(part, -1)
+		for _, name := range of[:max(0, len(of)-1)] {
+			names = append(names, of[len(of)-1][1]+"."+name[1])
+		}
+	}
+	if !found || len(names) < 4 {
+		t.Fatalf("the document names %v", names)
+	}
+	return names
+}
+
+// statistics reads some names of the statistics.
+func statistics(t *testing.T, c *client.Client, names []string) map[string]float64 {
+	t.Helper()
+	raw, err := c.Stats(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all map[string]any
+	if err := json.Unmarshal(raw, &all); err != nil {
+		t.Fatal(err)
+	}
+	out := make(map[string]float64)
+	for _, name := range names {
+		part, key, _ := strings.Cut(name, ".")
+		in, _ := all[part].(map[string]any)
+		n, ok := in[key].(float64)
+		if !ok {
+			t.Fatalf("the statistics have no number %s", name)
+		}
+		out[name] = n
+	}
+	return out
+}
+
+// An epoch is one start of the daemon: its clients are told the same, those of the
+// next another. Jobs, fills and kept chains of before are unknown there.
+func TestEpochIsOneStart(t *testing.T) {
+	cfg := smallConfig(t)
+	var epochs []uint64
+	var job *client.Job
+	for range 2 {
+		t.Run("start", func(t *testing.T) {
+			d := serve(t, cfg)
+			c, other := dial(t, d), dial(t, d)
+			if c.Epoch() == 0 || c.Epoch() != other.Epoch() {
+				t.Errorf("two clients of one daemon: epochs %d and %d", c.Epoch(), other.Epoch())
+			}
+			epochs = append(epochs, c.Epoch())
+			p := client.Tokens([]uint32{1, 2, 3, 4})
+			if job != nil {
+				if _, err := c.Lookup(t.Context(), job.Prompt(), 0); !errors.Is(err, client.ErrUnknownJob) {
+					t.Errorf("a job of the daemon before: %v", err)
+				}
+				return
+			}
+			if _, err := c.Put(t.Context(), p, 0, [][]byte{{1}}); err != nil {
+				t.Fatal(err)
+			}
+			var err error
+			if job, err = c.Prefetch(t.Context(), p, client.PrefetchOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := c.Lookup(t.Context(), job.Prompt(), 0); err != nil {
+				t.Errorf("a live job: %v", err)
+			}
+		})
+	}
+	if epochs[0] == epochs[1] {
+		t.Errorf("two starts have the epoch %d", epochs[0])
+	}
+}
+
+// Where the disk has a chunk whose parent was lost before the daemon was started
+// anew, a put of other bytes is told ok or differs. Either of the two may be read
+// from then on, whole, with the checksum that the daemon tells.
+func TestOlderBytesBelow(t *testing.T) {
+	cfg := smallConfig(t)
+	space := key.Space{Model: "m", World: 1, DType: "x", ChunkTokens: 4, Method: key.Given}
+	both := client.Hashes(16, []byte("parent.........1kid............2"), []uint32{4, 4})
+	older, newer := []byte("older bytes"), []byte("newer bytes, and more")
+	session := func(name string, do func(t *testing.T, c *client.Client)) {
+		t.Run(name, func(t *testing.T) {
+			d := serve(t, cfg)
+			c, err := client.Dial(t.Context(), d.cfg.Listen.Socket, client.Options{Space: &space})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			do(t, c)
+		})
+	}
+	session("stored", func(t *testing.T, c *client.Client) {
+		if _, err := c.Put(t.Context(), both, 0, [][]byte{{1}, older}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Flush(t.Context(), false); err != nil {
+			t.Fatal(err)
+		}
+		parent := client.Hashes(16, []byte("parent.........1"), []uint32{4})
+		if _, err := c.DeletePrompt(t.Context(), parent); err != nil {
+			t.Fatal(err)
+		}
+	})
+	read := func(t *testing.T, c *client.Client) {
+		chunks, err := c.Get(t.Context(), both, client.GetOptions{First: 1})
+		if err != nil || len(chunks) != 1 {
+			t.Fatalf("%d chunks, %v", len(chunks), err)
+		}
+		if got := string(chunks[0].Bytes); got != string(older) && got != string(newer) {
+			t.Errorf("neither the older nor the newer bytes: %q", got)
+		}
+	}
+	session("started anew", func(t *testing.T, c *client.Client) {
+		rs, err := c.Put(t.Context(), both, 0, [][]byte{{1}, newer})
+		if err != nil || len(rs) != 2 {
+			t.Fatalf("%v, %v", rs, err)
+		}
+		t.Logf("a put over what is below is told %s", rs[1].Code)
+		if code := rs[1].Code; code != client.ResultStored && code != client.ResultDiffers {
+			t.Errorf("a put over what is below: %s", code)
+		}
+		read(t, c)
+	})
+	session("once more", read)
+}

@@ -39,7 +39,8 @@ type Writer struct {
 // NewWriter returns a Writer on a connection.
 func NewWriter(c *Client) *Writer { return &Writer{c: c} }
 
-// Put stores chunks of a prompt, those that o says, as Store does. Beside an error
+// Put stores chunks of a prompt, those that o says, as Store does. A long prompt is
+// reserved in parts of some MiB, unless o says AllOrNothing. Beside an error
 // the chunks before the one that it is about are stored. Only Wait tells what
 // became of each.
 func (w *Writer) Put(ctx context.Context, p Prompt, o ReserveOptions, write func(i int, dst []byte) error) (*Storing, error) {

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/goccy/go-yaml"
 )
 
 // keyRow is a line of the tables of docs/configuration.md: key, type, default,
@@ -82,7 +84,7 @@ func TestPageHasEveryLiveKey(t *testing.T) {
 
 // The variables that the pods in deploy set are settings, with values that are good.
 func TestDeployedVariables(t *testing.T) {
-	for _, path := range []string{"../deploy/sidecar.yaml", "../deploy/kubernetes/daemonset.yaml"} {
+	for _, path := range []string{"../deploy/sidecar.yaml", "../deploy/kubernetes/daemonset.yaml", "../deploy/compose/compose.yaml"} {
 		deployed(t, path)
 	}
 }
@@ -93,14 +95,40 @@ func deployed(t *testing.T, path string) {
 		t.Fatal(err)
 	}
 	var env []string
-	for _, m := range regexp.MustCompile(`\{name: (KVSTORED_\w+), value: "?([^}"]*)"?\}`).FindAllStringSubmatch(string(data), -1) {
-		env = append(env, m[1]+"="+m[2])
+	pods, compose := `\{name: (KVSTORED_\w+), value: "?([^}"]*)"?\}`, `(?m)^ +(KVSTORED_\w+): (.+)$`
+	for _, m := range regexp.MustCompile(pods+"|"+compose).FindAllStringSubmatch(string(data), -1) {
+		env = append(env, m[1]+m[3]+"="+m[2]+strings.Trim(m[4], `'"`))
 	}
 	if len(env) == 0 {
 		t.Fatalf("%s sets no variables", path)
 	}
 	if _, err := Load("", env, Rules{}); err != nil {
 		t.Errorf("%s: %v", path, err)
+	}
+}
+
+// The configuration in the values of the chart is a good one.
+func TestChartValues(t *testing.T) {
+	data, err := os.ReadFile("../deploy/helm/kvstored/values.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var values struct{ Config map[string]any }
+	if err := yaml.Unmarshal(data, &values); err != nil {
+		t.Fatal(err)
+	}
+	text, err := yaml.Marshal(values.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "values.yaml")
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := Load(path, nil, Rules{}); err != nil { // for a node with more memory
+		t.Error(err)
+	} else if c.CPU.Capacity != 32<<30 {
+		t.Errorf("cpu.capacity is %v", c.CPU.Capacity)
 	}
 }
 

@@ -27,6 +27,7 @@ const (
 // of its own.
 type demoDaemon struct {
 	socket, config, log string
+	program             string    // "": this one
 	cmd                 *exec.Cmd // nil unless it runs
 	ended               chan error
 }
@@ -68,9 +69,12 @@ func (d *demoDaemon) launch(more ...string) error { return d.run("serve", more..
 
 // run starts a command that takes the configuration and runs until it is ended.
 func (d *demoDaemon) run(command string, more ...string) error {
-	program, err := os.Executable()
-	if err != nil {
-		return fmt.Errorf("demo: which program is this: %w", err)
+	program := d.program
+	if program == "" {
+		var err error
+		if program, err = os.Executable(); err != nil {
+			return fmt.Errorf("demo: which program is this: %w", err)
+		}
 	}
 	log, err := os.OpenFile(d.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {

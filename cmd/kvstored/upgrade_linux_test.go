@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -21,6 +22,7 @@ import (
 
 var (
 	handOvers = flag.Int("hand-overs", 6, "how often TestHandOvers hands a daemon over; 50 for a long run")
+	otherProg = flag.String("other-program", "", "an older kvstored, with which TestHandOvers alternates")
 	badHeirs  = flag.Int("bad-successors", 10, "how many successors TestSuccessorDies ends; 200 for a long run")
 )
 
@@ -41,6 +43,13 @@ func handOverDaemon(t *testing.T, disk config.Bytes) *demoDaemon {
 	cfg.Disk.Paths = []string{d.socket + ".disk"}
 	cfg.Disk.Capacity, cfg.Disk.SegmentSize, cfg.Disk.MinFree = disk, 64<<20, 0
 	configure(t, d, &cfg)
+	if *otherProg != "" { // it does not know the keys that came later
+		text := fmt.Sprintf("listen: {socket: %s}\nadmin: {listen: 127.0.0.1:0}\ncpu: {capacity: 512MiB}\nupgrade: {hand_over: true}\n"+
+			"disk: {paths: [%s], capacity: %d, segment_size: 64MiB, min_free: 0}\n", d.socket, cfg.Disk.Paths[0], disk)
+		if err := os.WriteFile(d.config, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	t.Cleanup(d.kill)
 	return d
 }
@@ -213,6 +222,9 @@ func (tr *traffic) count(t *testing.T, chains []*key.Chain) (there, all int) {
 func succeed(t *testing.T, d *demoDaemon) *demoDaemon {
 	t.Helper()
 	next := &demoDaemon{socket: d.socket, config: d.config, log: d.log}
+	if d.program == "" {
+		next.program = *otherProg
+	}
 	if err := next.launch("--take-over"); err != nil {
 		t.Fatal(err)
 	}

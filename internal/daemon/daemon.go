@@ -268,6 +268,7 @@ func (d *Daemon) run(ctx context.Context) (next *Daemon, err error) {
 	workers.Go(func() error { return d.runLearned(below) })
 	workers.Go(func() error { return d.budget.Run(below) })
 	workers.Go(func() error { return d.from.prove(below, d) })
+	workers.Go(func() error { return watchKeeper(below, d) })
 	d.events.run(below, d, workers)
 	d.tiers.run(below, workers)
 

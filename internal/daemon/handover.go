@@ -16,6 +16,7 @@ import (
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/checkpoint"
 	"github.com/kvstored/kvstored/internal/handover"
+	"github.com/kvstored/kvstored/internal/manifest"
 	"github.com/kvstored/kvstored/internal/version"
 )
 
@@ -180,6 +181,9 @@ func (next *successor) handOver(d *Daemon, clients, workers *errgroup.Group, sto
 		next.conn.Fail(version.String(), errors.New("the directory of DRAM could not be written"))
 	} else if uses, err := next.give(d, in.directory); err == nil {
 		unlistenOthers(d, uses)
+		if err := manifest.Void(d.manifest.File()); err != nil { // the successor has its own
+			d.log.Error().Err(err).Msg("the manifest of this process")
+		}
 		d.log.Info().Stringer("took", time.Since(begun).Round(time.Millisecond)).Msg("handed over; this process ends")
 		next.close()
 		return nil, nil

@@ -20,6 +20,7 @@ import (
 type inheritance struct {
 	arena     *arena.Arena
 	left      *manifest.Left      // of DRAM, where the other one just ended; nil: not known
+	old       *os.File            // of left; nil once it is void
 	directory *os.File            // of DRAM; nil: it is not known
 	files     map[string]*os.File // listening sockets by address
 	from      *predecessor        // that waits for what becomes of it; nil: none does

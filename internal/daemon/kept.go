@@ -58,7 +58,6 @@ func takeKept(k keep.Keeper, c *config.Config, log *zerolog.Logger) *inheritance
 // adopt makes an inheritance of files, which it takes over.
 func adopt(f *keep.Files, c *config.Config) (*inheritance, error) {
 	left, err := manifest.Open(f.Manifest)
-	_ = f.Manifest.Close() // left has a mapping
 	if err == nil {
 		if want := shapeOf(c).bytes; left.ArenaBytes() != want {
 			err = fmt.Errorf("cpu.capacity: %d bytes, and the memory kept has %d", want, left.ArenaBytes())
@@ -67,14 +66,14 @@ func adopt(f *keep.Files, c *config.Config) (*inheritance, error) {
 		left = nil
 	}
 	if err != nil {
-		f.Manifest = nil
 		f.Arena.Close()
 	} else {
 		var a *arena.Arena
 		if a, err = arena.Adopt(f.Arena, arenaOptions(c)); err == nil {
-			return &inheritance{arena: a, left: left}, nil
+			return &inheritance{arena: a, left: left, old: f.Manifest}, nil
 		}
 	}
+	_ = f.Manifest.Close() // it was only read
 	if left != nil {
 		err = errors.Join(err, left.Close())
 	}
@@ -108,10 +107,19 @@ func (in *inheritance) prove(ctx context.Context, d *Daemon) error {
 }
 
 // keepMemory has the keeper keep the memory of this daemon. Without success DRAM ends with the
-// process, as it does without a keeper.
+// process, as it does without a keeper: the manifest that an earlier process has left is
+// void in any case, for the arena changes from now on.
 func keepMemory(d *Daemon) {
 	if d.keeper == nil {
 		return
+	}
+	if d.from != nil && d.from.old != nil {
+		defer func() {
+			err := errors.Join(manifest.Void(d.from.old), d.from.old.Close())
+			if d.from.old = nil; err != nil {
+				d.log.Error().Err(err).Msg("the manifest of the process before")
+			}
+		}()
 	}
 	files, err := d.arena.Files()
 	if err == nil {
@@ -121,5 +129,33 @@ func keepMemory(d *Daemon) {
 		d.log.Warn().Err(err).Str("keeper", d.keeper.Name()).Msg("the memory of DRAM is not kept: it ends with this process")
 		return
 	}
-	d.log.Info().Str("keeper", d.keeper.Name()).Msg("the memory of DRAM is kept")
+	d.log.Info().Str("keeper", d.keeper.Name()).Msg("the memory of DRAM was given to its keeper")
 }
+
+// watchKeeper gives the memory to a keeper that comes in place of one that has gone, until
+// ctx ends.
+func watchKeeper(ctx context.Context, d *Daemon) error {
+	if d.keeper == nil {
+		return nil
+	}
+	for d.keeper.Await(ctx); ctx.Err() == nil; d.keeper.Await(ctx) {
+		d.log.Warn().Str("keeper", d.keeper.Name()).Msg("it has ended: DRAM ends with this process unless it starts again")
+		_ = d.keeper.Close() // it has ended
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(keeperPause):
+			}
+			if k, err := keep.Find(d.cfg.KeeperSocket()); err == nil {
+				d.keeper = k
+				keepMemory(d)
+				break
+			}
+		}
+	}
+	return nil
+}
+
+// keeperPause is between two looks for a keeper that has gone.
+const keeperPause = time.Second

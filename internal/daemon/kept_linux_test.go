@@ -5,6 +5,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rs/zerolog"
 
@@ -14,22 +15,59 @@ import (
 	"github.com/kvstored/kvstored/internal/socket"
 )
 
-// keeping runs a keeper for daemons with a configuration.
-func keeping(t *testing.T, cfg *config.Config) {
+// keepingUntil runs a keeper until ctx ends.
+func keepingUntil(t *testing.T, ctx context.Context, cfg *config.Config) (ended chan error) {
 	t.Helper()
 	l, err := socket.Listen(cfg.KeeperSocket(), 0o600, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
+	ended = make(chan error, 1)
 	go func() { ended <- (&keep.Server{Log: zerolog.Nop()}).Serve(ctx, l) }()
+	return ended
+}
+
+// keeping runs a keeper for daemons with a configuration.
+func keeping(t *testing.T, cfg *config.Config) {
+	t.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	ended := keepingUntil(t, ctx, cfg)
 	t.Cleanup(func() {
 		stop()
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
 	})
+}
+
+// A keeper that is started again has the memory of the daemon that still runs.
+func TestKeeperComesBack(t *testing.T) {
+	cfg := handedConfig(t)
+	cfg.Disk.Capacity = 0
+	ctx, stop := context.WithCancel(context.Background())
+	first := keepingUntil(t, ctx, &cfg)
+	d := live(t, cfg, false)
+	c := connect(t, &cfg)
+	store(t, c, 1, 5)
+	stop()
+	if err := <-first; err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(cfg.KeeperSocket()); err != nil {
+		t.Fatal(err)
+	}
+	keeping(t, &cfg)
+	const given = "was given to its keeper"
+	for deadline := time.Now().Add(time.Minute); strings.Count(d.log.String(), given) < 2; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("the new keeper has nothing\n%s", d.log)
+		}
+	}
+	c.Close()
+	d.end(t)
+	d = live(t, cfg, false)
+	wants(t, connect(t, &cfg), 1, 5)
+	d.end(t)
 }
 
 // there is how many chunks of a prompt are there.

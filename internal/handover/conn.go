@@ -1,6 +1,7 @@
 package handover
 
 import (
+	"context"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -192,6 +193,21 @@ func filesOf(rights []byte) (files []*os.File, err error) {
 		}
 	}
 	return files, nil
+}
+
+// AwaitEnd returns when the other end has gone, or ctx has ended. Nothing is to come
+// meanwhile.
+func (c *Conn) AwaitEnd(ctx context.Context) {
+	_ = c.c.SetReadDeadline(time.Time{}) // what fails here fails the read
+	done := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		_ = c.c.SetReadDeadline(time.Unix(1, 0))
+		close(done)
+	})
+	_, _ = c.c.Read(make([]byte, 1)) // ends with the connection, or the deadline
+	if !stop() {
+		<-done // or it would end a later read
+	}
 }
 
 // CloseAll closes files that are not needed. Nothing was written to them.

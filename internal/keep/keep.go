@@ -1,6 +1,7 @@
 package keep
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -41,6 +42,8 @@ type Keeper interface {
 	// Keep has the keeper keep f, and drop the files before. The files stay the caller's.
 	// After an error the keeper may have the files before, or none.
 	Keep(f *Files) error
+	// Await returns when the keeper has ended, with what it kept, or ctx has.
+	Await(ctx context.Context)
 	// Close ends the use of the keeper, which goes on keeping.
 	Close() error
 }
@@ -101,5 +104,7 @@ func (c *client) ask(step handover.Step, files ...*os.File) ([]*os.File, error) 
 	}
 	return list, nil
 }
+
+func (c *client) Await(ctx context.Context) { c.conn.AwaitEnd(ctx) }
 
 func (c *client) Close() error { return c.conn.Close() }

@@ -1,6 +1,7 @@
 package keep
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -177,5 +178,8 @@ func sendmsg(c *net.UnixConn, text, rights []byte) error {
 	})
 	return errors.Join(werr, err)
 }
+
+// Await waits for ctx: the manager ends after its units.
+func (m *manager) Await(ctx context.Context) { <-ctx.Done() }
 
 func (m *manager) Close() error { return nil }

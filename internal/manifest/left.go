@@ -41,6 +41,15 @@ func Open(f *os.File) (*Left, error) {
 	return l, nil
 }
 
+// Void makes a manifest one that no process goes on from: its arena has another one, or changes without. f is
+// its file; a Left that is open already stays as it is.
+func Void(f *os.File) error {
+	if _, err := f.WriteAt(make([]byte, len(magic)), 0); err != nil {
+		return fmt.Errorf("manifest: void: %w", err)
+	}
+	return nil
+}
+
 // Close gives the mapping back.
 func (l *Left) Close() error { return unmap(l.mem) }
 

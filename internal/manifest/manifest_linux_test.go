@@ -88,6 +88,14 @@ func TestModel(t *testing.T) {
 	m.Finish()
 	m.Clear(1)
 	m.Put(2, recordOf(1))
+	defer func() {
+		if err := Void(m.File()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Open(m.File()); !errors.Is(err, ErrDamaged) {
+			t.Errorf("a void manifest: error %v", err)
+		}
+	}()
 	l := open(t, m.File())
 	if l.Len() != len(entries) || l.Torn() != 0 || l.ArenaBytes() != testBytes {
 		t.Fatalf("%d entries, %d torn, an arena of %d; want %d, 0, %d", l.Len(), l.Torn(), l.ArenaBytes(), len(entries), testBytes)

@@ -123,7 +123,7 @@ func TestReadmeHasTheLine(t *testing.T) {
 	}
 }
 
-// TestReadmeIsShort: the README is a front door; what is longer is a page of docs.
+// TestReadmeIsShort: the README is a front door; longer texts are pages of docs.
 func TestReadmeIsShort(t *testing.T) {
 	data, err := os.ReadFile("README.md")
 	if err != nil {

@@ -136,7 +136,7 @@ func checkNumbers(t *testing.T, list, unit string, limit int, listed, numbers ma
 	checkNames(t, list, listed, numbers)
 }
 
-// checkNames finds entries of a list for what is gone.
+// checkNames finds entries of a list for names that are gone.
 func checkNames[V, W any](t *testing.T, list string, listed map[string]V, real map[string]W) {
 	for _, name := range slices.Sorted(maps.Keys(listed)) {
 		if _, there := real[name]; !there {

@@ -59,7 +59,7 @@ func cell(class uint16, bin int) uint16 { return uint16(class)*bins + uint16(bin
 // has no end.
 const costSteps = 1 << (8 - spotBits)
 
-// costStarts are where the steps begin, in units of P, and costRoots what they
+// costStarts are the begins of the steps, in units of P, and costRoots the factors that they
 // multiply values by.
 var costStarts, costRoots = func() (starts, roots [costSteps]float64) {
 	for s := range starts {

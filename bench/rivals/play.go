@@ -113,7 +113,7 @@ func (p *player) many(of func(i int) []byte, i int) (out [][]byte) {
 	return out
 }
 
-// play plays the clients of one system and prints what it saw as JSON.
+// play plays the clients of one system and prints their times as JSON.
 func play(text string) error {
 	var o order
 	if err := json.Unmarshal([]byte(text), &o); err != nil {

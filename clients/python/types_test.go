@@ -56,7 +56,7 @@ func TestTypes(t *testing.T) {
 	if out, err := run(dir); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	// What it must find, or it finds nothing at all.
+	// These it must find, or it finds nothing at all.
 	write(t, filepath.Join(dir, "wrong.py"), "import kvstored\n\nkvstored.Client().lookup(5)\n")
 	if out, err := run(dir); err == nil || !strings.Contains(string(out), "wrong.py:3:26 - error") {
 		t.Errorf("a mistake was not found: %v\n%s", err, out)

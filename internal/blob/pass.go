@@ -263,7 +263,7 @@ func (s *Store) deletePart(ctx context.Context, list [][]byte) (n int, err error
 	return n, nil
 }
 
-// deleteHashes deletes what is not owed of a pass.
+// deleteHashes deletes the hashes of a pass that are not owed.
 func (p *names) deleteHashes(ctx context.Context) error {
 	ks := make([]key.Key, 0, DeleteNames)
 	for i, h := range p.hashes[:len(p.list)] {

@@ -73,7 +73,7 @@ func TestWayIsTheFaster(t *testing.T) {
 	})
 }
 
-// Bytes arrive whichever way is taken, in whatever number of goroutines.
+// Bytes arrive by each way, in any number of goroutines.
 func TestWayIsExact(t *testing.T) {
 	ways(t, func(t *testing.T) {
 		var w Way

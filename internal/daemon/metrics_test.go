@@ -91,7 +91,7 @@ func TestEveryNumberIsExported(t *testing.T) {
 	}
 }
 
-// TestMetricsPage: docs/metrics.md is what there is. Run with -update to write it anew.
+// TestMetricsPage: docs/metrics.md has the metrics there are. Run with -update to write it anew.
 func TestMetricsPage(t *testing.T) {
 	const path = "../../docs/metrics.md"
 	want := metricsPage()

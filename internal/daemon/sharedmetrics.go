@@ -19,7 +19,7 @@ type sharedMetrics struct {
 	last    *answer
 }
 
-// answer is a ResponseWriter that keeps what is written. Once it is made it is not
+// answer is a ResponseWriter that keeps all writes. Once it is made it is not
 // changed any more.
 type answer struct {
 	header http.Header

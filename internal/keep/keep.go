@@ -42,7 +42,7 @@ type Keeper interface {
 	// Keep has the keeper keep f, and drop the files before. The files stay the caller's.
 	// After an error the keeper may have the files before, or none.
 	Keep(f *Files) error
-	// Await returns when the keeper has ended, with what it kept, or ctx has.
+	// Await returns when the keeper has ended, and let go of the files, or ctx has.
 	Await(ctx context.Context)
 	// Close ends the use of the keeper, which goes on keeping.
 	Close() error

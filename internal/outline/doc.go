@@ -1,4 +1,4 @@
-// Package outline is what is stored as a tree of prefixes that people can look at: what
+// Package outline is the store as a tree of prefixes that people can look at: what
 // each occupies, how hot it is, when it was used last.
 //
 // # Owns

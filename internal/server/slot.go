@@ -33,7 +33,7 @@ func (s *slot) size() int {
 
 // take takes the live slots of a range over; the others are zero. An aged
 // fill has none. With an ack slots that other writers have yet to commit stay. The client that names slots writes to them no more, so that
-// what they kept of the window is free then.
+// their parts of the window are free then.
 func (f *fill) take(from, to int, ack *ack) ([]slot, error) {
 	f.mu.Lock()
 	if f.mu.aged {

@@ -10,7 +10,7 @@ import (
 	"github.com/kvstored/kvstored/router/index"
 )
 
-// engine is a worker that evicts from the ends of chains, and what it has.
+// engine is a worker that evicts from the ends of chains, and its blocks.
 type engine struct {
 	at    index.At
 	holds map[uint64]uint64 // block to parent; 0 is the root

@@ -73,7 +73,7 @@ func TestMendWithoutRoom(t *testing.T) {
 }
 
 // What a device may not have taken is looked for as at a start, also where the last
-// commit is there; what was synced is not.
+// commit is there; the synced part is not.
 func TestMendAfterEIO(t *testing.T) {
 	s := testStore(t)
 	c := NewCommitter(s, free{}, 1)

@@ -80,7 +80,12 @@
 // and offers leaves only; Evict's ok has the last word.
 //
 // Its tables promise how much will be asked for again. Where much less is, it
-// ranks by age until that changes: see trust.
+// ranks by age until that changes: see trust. Where little was observed, or the
+// cache is so small that ages tell nothing, it evicts by last use and refuses
+// nothing: see regime.
+//
+// Where Request.PrefillDepth says so, what it takes to compute a chunk again
+// multiplies its value, as Meta.Cost does that of gdsf: see costSteps.
 //
 // A training is due every 256 requests in the long run, and takes about a
 // millisecond with 131,072 chunks watched. It runs within Observe, so that

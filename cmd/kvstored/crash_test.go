@@ -261,7 +261,7 @@ func (s *stored) settled(first uint64, killed time.Time, present map[uint64]int)
 
 // crashDaemon is a daemon small enough that DRAM and disk both evict, over two
 // paths.
-func crashDaemon(t *testing.T, dram, disk int64) *demoDaemon {
+func crashDaemon(t *testing.T, dram, disk int64, change ...func(*config.Config)) *demoDaemon {
 	t.Helper()
 	d := daemonFolder(t)
 	dir := filepath.Dir(d.config)
@@ -271,6 +271,9 @@ func crashDaemon(t *testing.T, dram, disk int64) *demoDaemon {
 	cfg.Disk.Paths = []string{filepath.Join(dir, "disk"), filepath.Join(dir, "disk2")}
 	cfg.Disk.Capacity, cfg.Disk.SegmentSize, cfg.Disk.MinFree = config.Bytes(disk), 64<<20, 0
 	cfg.Disk.Policy = "lru" // only by age can be told what it has not evicted
+	for _, do := range change {
+		do(&cfg)
+	}
 	configure(t, d, &cfg)
 	t.Cleanup(d.kill)
 	return d

@@ -169,6 +169,9 @@ func (m *flushMark) advance(ws map[tier.Place]stack.Written) (*wire.FlushReply, 
 	d := written.Minus(m.mu.written)
 	reply := &wire.FlushReply{Chunks: d.Chunks, Bytes: d.Bytes}
 	for r, v := range dropped {
+		if r == stack.DropNotWorth {
+			continue // before the flush, which has written them if DRAM still has them
+		}
 		if d := v.Minus(m.mu.dropped[r]); d.Chunks > 0 {
 			reply.Left = append(reply.Left, wire.Leftover{Reason: r.String(), Chunks: d.Chunks, Bytes: d.Bytes})
 			all = all.Plus(d)

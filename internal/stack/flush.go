@@ -7,6 +7,7 @@ import (
 	"math"
 	"sync/atomic"
 
+	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/missing"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -133,6 +134,20 @@ func (ls *levels) written() map[tier.Place]Written {
 // flusher writes down the chunks that are only in DRAM.
 type flusher struct{ *dram }
 
+// unwritten is what only DRAM has, but for chunks that the tier below has declined or
+// evicted: that is its decision.
+func (s *flusher) unwritten() (v Volume) {
+	if s.hot.Ledger().Stats().DirtyEntries == 0 {
+		return v
+	}
+	ledger.EachDirty(s.hot.Ledger(), func(e *ledger.Entry) {
+		if !tier.Declined(e.Value) {
+			v = v.Plus(Volume{1, uint64(e.Size)})
+		}
+	})
+	return v
+}
+
 // Unflushed is the chunks that are in DRAM only and stay there, or not in a tier behind that
 // failed, and why: a flush does not write them. told is what Unflushed has said of them
 // already.
@@ -141,11 +156,11 @@ func (s *flusher) Unflushed(told Volume) (reason string, v Volume) {
 		st := s.hot.Stats()
 		return "no_tier", Volume{uint64(st.Entries), uint64(st.PayloadBytes)}
 	}
-	l := s.hot.Ledger().Stats()
-	v = Volume{uint64(l.DirtyEntries), uint64(l.DirtyBytes)}
 	if s.levels.below[0].writer.when.mode == WriteSelective {
-		return "min_hits", v
+		l := s.hot.Ledger().Stats()
+		return "min_hits", Volume{uint64(l.DirtyEntries), uint64(l.DirtyBytes)}
 	}
+	v = s.unwritten()
 	for _, l := range s.levels.below[1:] {
 		v = v.Plus(l.writer.missing())
 	}

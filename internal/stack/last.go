@@ -6,7 +6,6 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -46,13 +45,7 @@ func (s *flusher) FlushLast(ctx context.Context) map[tier.Place]Left {
 // left is what the tier lacks and would have taken.
 func (s *flusher) left(w *writer) Volume {
 	if w.to.rank == 1 && w.when.mode != WriteSelective {
-		v := s.transit.of(&w.queue)
-		ledger.EachDirty(s.hot.Ledger(), func(e *ledger.Entry) {
-			if !tier.Declined(e.Value) {
-				v = v.Plus(Volume{1, uint64(e.Size)})
-			}
-		})
-		return v
+		return s.transit.of(&w.queue).Plus(s.unwritten())
 	}
 	bytes := s.transit.of(&w.queue).Bytes
 	w.mu.Lock()

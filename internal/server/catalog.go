@@ -9,11 +9,12 @@ import (
 	"github.com/kvstored/kvstored/key"
 )
 
-// maxCatalogBytes bounds the memory of what catalog remembers: some thousand
-// spaces.
+// The bounds of what catalog remembers: some thousand spaces that are closed, and as many
+// that are open.
 const (
-	maxCatalogBytes   = 2 << 20
-	catalogEntryBytes = 512 // a space's share of the maps, and an openedSpace
+	maxCatalogBytes   = 2 << 20 // of all
+	maxShelfBytes     = 1 << 20 // of those that are closed
+	catalogEntryBytes = 512     // a space's share of the map, and an openedSpace
 )
 
 // catalog is what the ids of spaces stand for, and how many connections have
@@ -76,7 +77,8 @@ func (c *catalog) close(id key.SpaceID) {
 	lean.Delete(&c.mu.opened, id, &c.mu.peak)
 	if o.bytes > 0 {
 		c.mu.bytes -= o.bytes
-		c.mu.closed.put(id, &o.space, o.bytes)
+		c.mu.closed.put(id, &o.space)
+		c.mu.closed.trim(min(maxShelfBytes, maxCatalogBytes-c.mu.bytes))
 	}
 }
 

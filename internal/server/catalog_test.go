@@ -34,7 +34,9 @@ func TestCatalogIsBounded(t *testing.T) {
 	c.open(spaceNumber(1), space)
 	c.open(spaceNumber(1), space)
 	c.close(spaceNumber(1))
-	fit := maxCatalogBytes / (catalogEntryBytes + 1000)
+	var one shelf
+	one.put(spaceNumber(1), new(space.WithoutSalt()))
+	fit := 1 + maxShelfBytes/one.bytes() // and the first, which stays open
 	for i := 2; i < 3*fit; i++ {
 		c.open(spaceNumber(i), space)
 		c.close(spaceNumber(i))
@@ -43,8 +45,8 @@ func TestCatalogIsBounded(t *testing.T) {
 			c.close(spaceNumber(2))
 		}
 	}
-	if n := len(c.ids()); n != fit || c.mu.bytes+c.mu.closed.bytes != fit*(catalogEntryBytes+1000) || len(c.mu.closed.at) != fit-1 {
-		t.Errorf("%d spaces with %d bytes, %d of them closed; %d fit", n, c.mu.bytes+c.mu.closed.bytes, len(c.mu.closed.at), fit)
+	if n := len(c.ids()); n != fit || c.mu.bytes != catalogEntryBytes+1000 || c.mu.closed.bytes() != (fit-1)*one.bytes() || len(c.mu.closed.at) != fit-1 {
+		t.Errorf("%d spaces with %d bytes, %d of them closed; %d fit", n, c.mu.bytes+c.mu.closed.bytes(), len(c.mu.closed.at), fit)
 	}
 	for i, want := range map[int]bool{1: true, 2: true, 3: false, 3*fit - 1: true} {
 		if u := c.look(spaceNumber(i)); u.Opened != want || u.Space.Salt != "" {
@@ -102,7 +104,7 @@ func TestCatalogShrinks(t *testing.T) {
 	if s := c.space(spaceNumber(0)); s.Model != "m" {
 		t.Errorf("the space that is open is %+v", s)
 	}
-	if n := len(c.ids()); n > maxCatalogBytes/catalogEntryBytes || n < 1000 {
+	if n := len(c.ids()); n > maxShelfBytes/(shelfHeader+shelfMapBytes) || n < 1000 {
 		t.Errorf("%d spaces are left", n)
 	}
 	runtime.KeepAlive(c)

@@ -15,9 +15,9 @@ import (
 // TestShelf: against a list, in any order of puts, removals and bounds.
 func TestShelf(t *testing.T) {
 	type known struct {
-		id     key.SpaceID
-		space  key.Space
-		weight int
+		id    key.SpaceID
+		space key.Space
+		bytes int
 	}
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -33,12 +33,12 @@ func TestShelf(t *testing.T) {
 					want = slices.Delete(want, i, i+1)
 				}
 			case 1:
-				most := rng.IntN(4000)
+				most := rng.IntN(30_000)
 				s.trim(most)
 				for sum := 0; ; want = want[1:] {
 					if sum = 0; len(want) > 0 {
 						for _, k := range want {
-							sum += k.weight
+							sum += k.bytes
 						}
 					}
 					if sum <= most {
@@ -53,8 +53,9 @@ func TestShelf(t *testing.T) {
 				if rng.IntN(2) == 0 {
 					space.SaltDigest[3], space.Tags = byte(step), []key.Tag{{Name: "a", Value: "b"}}
 				}
-				s.put(id, &space, 1+len(space.Model))
-				want = append(want, known{id, space, 1 + len(space.Model)})
+				before := s.bytes()
+				s.put(id, &space)
+				want = append(want, known{id, space, s.bytes() - before})
 			}
 			id = spaceNumber(rng.IntN(100))
 			got, ok := s.get(id)
@@ -96,9 +97,9 @@ func TestCatalogLiesTogether(t *testing.T) {
 	for i := 0; i < cap(beside); i += 16 {
 		c.close(spaceNumber(i))
 	}
-	kept := c.mu.closed.bytes
+	kept := c.mu.closed.bytes()
 	beside = nil
-	if now := inuse(); now > before+3*maxCatalogBytes || kept < maxCatalogBytes/2 {
+	if now := inuse(); now > before+3*maxCatalogBytes || kept < maxShelfBytes/2 {
 		t.Errorf("%d KiB of the heap are in use for %d KiB", (now-before)>>10, kept>>10)
 	}
 	runtime.KeepAlive(beside)

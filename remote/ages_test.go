@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -101,6 +102,37 @@ func TestAgesOfTwoHosts(t *testing.T) {
 	}
 	if s := e.o.Ages.Of(c.Key(3)); s.Dies != s.Born+3600 || s.Born+60 < now || s.Born > now+60 {
 		t.Errorf("%+v at %d", s, now)
+	}
+}
+
+// TestRenewedObject: an object that another host has put since is told from the one that
+// is over, also where it has no stamp; so is one that is gone.
+func TestRenewedObject(t *testing.T) {
+	server := s3test.Run(t)
+	m := memory(t, mib)
+	o := testOptions(server.Endpoint)
+	o.Ages = age.New()
+	r, c := connect(t, o), tiertest.Chain(1, 5)
+	now := uint32(time.Now().Unix())
+	over := age.Stamp{Born: now - 7200, Dies: now - 3600}
+	for i := range 5 {
+		o.Ages.Found(c.Key(i), over)
+	}
+	stamped(t, r, m, c, 0, over)
+	stamped(t, r, m, c, 1, age.Stamp{Born: now - 60, Dies: now + 60})
+	stamped(t, r, m, c, 2, age.Stamp{})
+	stamped(t, r, m, c, 3, age.Stamp{Born: now - 60, Dies: now - 1})
+	is := make([]bool, 5)
+	if err := r.Renewed(t.Context(), tiertest.Keys(c, 0, 5), is); err != nil {
+		t.Fatal(err)
+	}
+	if want := []bool{false, true, true, false, false}; !slices.Equal(is, want) {
+		t.Errorf("%v, want %v", is, want)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := r.Renewed(ctx, tiertest.Keys(c, 0, 5), is); err == nil {
+		t.Error("a store that was not asked says which objects are new")
 	}
 }
 

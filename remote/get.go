@@ -10,6 +10,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/kvstored/kvstored/internal/age"
 	"github.com/kvstored/kvstored/internal/arena"
@@ -70,7 +71,7 @@ func (t *Tier) fetch(ctx context.Context, api *s3.Client, k key.Key, a tier.Allo
 	case err != nil || r.Key != k:
 		// Its owner may want it: it is left alone.
 		return arena.Block{}, &Error{Op: "get", Err: fmt.Errorf("%w: %w", tier.ErrNotFound, errForeign)}
-	case t.expired(out.LastModified) || !t.alive(k, stamp, out.LastModified):
+	case t.expired(out.LastModified) || !alive(t.o.Ages, k, stamp, out.LastModified):
 		return arena.Block{}, &Error{Op: "get", Err: tier.ErrNotFound}
 	case out.ContentLength != nil && *out.ContentLength != int64(r.Size):
 		return arena.Block{}, &Error{Op: "get", Err: fmt.Errorf("%w: %w", tier.ErrCorrupt, errLength)}
@@ -217,34 +218,65 @@ func discard(out *s3.GetObjectOutput) {
 
 // head asks for an object without its bytes; nil if it is not there.
 func (t *Tier) head(ctx context.Context, d direction, k key.Key) (out *s3.HeadObjectOutput, err error) {
-	err = t.request(ctx, kind{op: "head", count: &t.count.heads, direction: d}, func(ctx context.Context, api *s3.Client) (err error) {
-		out, err = api.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &t.o.Bucket, Key: aws.String(t.names.object(k))})
-		return err
-	})
-	switch {
-	case isNotFound(err):
-		return nil, nil
-	case err != nil:
+	out, err = t.ask(ctx, d, k)
+	if err != nil || out == nil || t.expired(out.LastModified) {
 		return nil, err
-	case t.expired(out.LastModified):
-		return nil, nil
 	}
-	if _, stamp, err := parseMetadata(out.Metadata); err == nil && !t.alive(k, stamp, out.LastModified) {
+	if _, stamp, err := parseMetadata(out.Metadata); err == nil && !alive(t.o.Ages, k, stamp, out.LastModified) {
 		return nil, nil
 	}
 	return out, nil
 }
 
+// ask is head whatever the age of the object.
+func (t *Tier) ask(ctx context.Context, d direction, k key.Key) (out *s3.HeadObjectOutput, err error) {
+	err = t.request(ctx, kind{op: "head", count: &t.count.heads, direction: d}, func(ctx context.Context, api *s3.Client) (err error) {
+		out, err = api.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &t.o.Bucket, Key: aws.String(t.names.object(k))})
+		return err
+	})
+	if isNotFound(err) {
+		return nil, nil
+	}
+	return out, err
+}
+
+// Renewed implements tier.Shared.
+func (t *Tier) Renewed(ctx context.Context, ks []key.Key, is []bool) error {
+	if err := t.usable(ctx, "renewed"); err != nil {
+		return err
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(t.o.Concurrency)
+	for i, k := range ks {
+		g.Go(func() error {
+			out, err := t.ask(ctx, writes, k)
+			if err != nil || out == nil {
+				return err
+			}
+			_, stamp, foreign := parseMetadata(out.Metadata)
+			is[i] = foreign == nil && t.o.Ages.Renews(k, dated(t.o.Ages, stamp, out.LastModified))
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
 // alive tells the book of ages of an object, and reports whether it may be used. One
 // without a stamp counts from when it was put. One of a clock that is ahead of ours is
 // left alone: whose clock is wrong cannot be told.
-func (t *Tier) alive(k key.Key, s age.Stamp, modified *time.Time) bool {
+func alive(b *age.Book, k key.Key, s age.Stamp, modified *time.Time) bool {
+	s = dated(b, s, modified)
+	return !b.Ahead(s) && b.Found(k, s)
+}
+
+// dated is the stamp of an object, which is from when it was put where it has none.
+func dated(b *age.Book, s age.Stamp, modified *time.Time) age.Stamp {
 	if !s.Bounded() {
-		if s.Born = t.o.Ages.Now(); modified != nil {
+		if s.Born = b.Now(); modified != nil {
 			s.Born = uint32(modified.Unix())
 		}
 	}
-	return !t.o.Ages.Ahead(s) && t.o.Ages.Found(k, s)
+	return s
 }
 
 // expired reports whether an object is older than the ttl.

@@ -247,6 +247,10 @@ func (r guardedShared) Find(ctx context.Context, ks []key.Key, found func(int)) 
 	return n, err
 }
 
+func (r guardedShared) Renewed(ctx context.Context, ks []key.Key, is []bool) error {
+	return r.g.call(ctx, "renewed", true, func(ctx context.Context) error { return r.Shared.Renewed(ctx, ks, is) })
+}
+
 func (r guardedShared) Purge(ctx context.Context, id key.SpaceID, after string, dry bool, gone func(key.Key)) (p Purged, err error) {
 	err = r.g.call(ctx, "purge", true, func(ctx context.Context) (err error) {
 		p, err = r.Shared.Purge(ctx, id, after, dry, gone)

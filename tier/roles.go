@@ -173,6 +173,9 @@ type Shared interface {
 	// in being there, in few round trips. It may be wrong where there is a
 	// hole. found, if not nil, is told whenever more is certain.
 	Find(ctx context.Context, ks []key.Key, found func(n int)) (int, error)
+	// Renewed sets is[i] where what the tier has of ks[i], whose time has come, was
+	// stored since. One request a key.
+	Renewed(ctx context.Context, ks []key.Key, is []bool) error
 	// Purge deletes the chunks of a space that follow after, of all machines, or only
 	// counts it: as much as one request can name. It tells gone of each.
 	Purge(ctx context.Context, id key.SpaceID, after string, dry bool, gone func(key.Key)) (Purged, error)

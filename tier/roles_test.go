@@ -35,6 +35,8 @@ func (e everything) Trouble() error                                          { r
 func (e everything) ProbeNow()                                               {}
 func (e everything) Find(context.Context, []key.Key, func(int)) (int, error) { return 0, nil }
 
+func (e everything) Renewed(context.Context, []key.Key, []bool) error { return nil }
+
 func (e everything) Purge(context.Context, key.SpaceID, string, bool, func(key.Key)) (tier.Purged, error) {
 	return tier.Purged{}, nil
 }

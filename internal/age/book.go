@@ -224,6 +224,24 @@ func (b *Book) Found(k key.Key, s Stamp) (alive bool) {
 	return !s.over(now)
 }
 
+// Renews reports whether a copy with stamp s, in a tier that others use too, was stored
+// since a known chunk was over, and is not over itself, or of a clock that is ahead.
+func (b *Book) Renews(k key.Key, s Stamp) bool {
+	if !b.active() {
+		return false
+	}
+	now := b.Now()
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	sp := b.mu.spaces[k.Space]
+	if sp == nil {
+		return false
+	}
+	was := sp.stamps[k.Hash]
+	s = s.within(sp.most)
+	return was.over(now) && s.Born >= was.Dies && (s.Dies == 0 || now < s.Dies)
+}
+
 // Stamp has chunks of a space that are there already become at most so old: those
 // without a stamp count as stored now, the others since they were, and an earlier end
 // stays.

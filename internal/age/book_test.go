@@ -325,14 +325,56 @@ func TestDueAfterALeap(t *testing.T) {
 		b.Stored(key.SpaceID{1}, []key.Hash{{i, 1}}, time.Duration(1+int(i))*time.Hour)
 	}
 	at.set = 5 * 365 * 24 * time.Hour
-	told := 0
-	for more := true; more; {
+	told, calls := 0, 0
+	for more := true; more; calls++ {
 		var ks []key.Key
 		ks, more = b.Due(64)
 		told += len(ks)
 	}
-	if told != 200 {
-		t.Errorf("%d of 200 were told", told)
+	if told != 200 || calls > 200 {
+		t.Errorf("%d of 200 were told, in %d calls", told, calls)
+	}
+	b.Stored(key.SpaceID{1}, []key.Hash{{1}}, time.Minute) // and the clock is set right again
+	if at.set, at.since = 0, time.Hour; !b.Over(key.Key{Space: key.SpaceID{1}, Hash: key.Hash{1}}) {
+		t.Error("a chunk of the time ahead is not over")
+	}
+	b.Stored(key.SpaceID{1}, []key.Hash{{2}}, time.Minute)
+	at.since += time.Minute + slotSeconds*time.Second
+	if ks, _ := b.Due(8); !slices.Contains(ks, key.Key{Space: key.SpaceID{1}, Hash: key.Hash{2}}) {
+		t.Errorf("due after the clock was set right: %v", ks)
+	}
+}
+
+// TestRenews: only a copy that was stored since the known chunk was over, and is not over
+// itself, renews it.
+func TestRenews(t *testing.T) {
+	at, k := newClock(), keyOf(1, 1)
+	b := at.book()
+	if b.Renews(k, Stamp{}) {
+		t.Error("without a stamp")
+	}
+	b.Open(k.Space, 10*time.Minute)
+	b.Stored(k.Space, hashes(k), time.Minute)
+	end := b.Of(k).Dies
+	if at.since = 59 * time.Second; b.Renews(k, Stamp{end, end + 60}) {
+		t.Error("before the end")
+	}
+	at.since = 2 * time.Minute
+	now := b.Now()
+	for s, want := range map[Stamp]bool{
+		{end, now + 1}:          true,
+		{end - 1, now + 1}:      false, // the one that is known, or as old
+		{end, now}:              false,
+		{Born: end}:             true,
+		{Born: end - 1}:         false,
+		{now + 3600, now + 9e3}: true, // whose clock is wrong cannot be told
+	} {
+		if got := b.Renews(k, s); got != want {
+			t.Errorf("%+v at %d, over since %d: %t", s, now, end, got)
+		}
+	}
+	if at.since = time.Hour; b.Renews(k, Stamp{Born: end}) {
+		t.Error("the bound of the space does not count")
 	}
 }
 

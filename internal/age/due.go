@@ -34,6 +34,19 @@ func (c *calendar) add(k key.Key, s Stamp, now uint32) {
 	c.lists[n] = append(c.lists[n], k)
 }
 
+// skip passes empty slots before one where there are more of them than slots with
+// chunks: the clock has leapt.
+func (c *calendar) skip(end uint32) {
+	if uint64(end-c.first) <= uint64(len(c.lists))+slotsAtOnce {
+		return
+	}
+	least := end
+	for n := range c.lists {
+		least = min(least, n)
+	}
+	c.first = least
+}
+
 // Due takes up to most chunks that are over. None is told again by itself: those that
 // could not be removed are to be given to Again, the others to Removed. A chunk whose
 // end was changed to and fro may be told twice. more says that there may be further
@@ -50,6 +63,7 @@ func (b *Book) Due(most int) (ks []key.Key, more bool) {
 		if len(c.lists) == 0 || c.first >= now/slotSeconds {
 			return ks, false
 		}
+		c.skip(now / slotSeconds)
 		list := c.lists[c.first]
 		left := max(0, len(list)-(most-len(ks)))
 		for _, k := range list[left:] {

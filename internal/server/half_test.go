@@ -63,6 +63,8 @@ func (s *sharedTier) Find(ctx context.Context, ks []key.Key, found func(int)) (i
 	return n, nil
 }
 
+func (*sharedTier) Renewed(context.Context, []key.Key, []bool) error { return nil }
+
 func (*sharedTier) Purge(context.Context, key.SpaceID, string, bool, func(key.Key)) (tier.Purged, error) {
 	return tier.Purged{}, nil
 }

@@ -2,6 +2,8 @@ package stack
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -114,11 +116,50 @@ func (a *ages) sweep(ctx context.Context) error {
 func (a *ages) remove(ctx context.Context, ks []key.Key) error {
 	ctx, cancel := context.WithTimeout(ctx, sweepWait)
 	defer cancel()
-	n, err := a.remover.Delete(ctx, ks)
-	if n > 0 {
+	over, renewed, asked := a.renewed(ctx, ks)
+	n, err := a.remover.Delete(ctx, over)
+	here, hereErr := a.removeHere(ctx, renewed)
+	if n += here; n > 0 {
 		a.remover.log.Debug().Int("chunks", n).Msg("removed, as their time had come")
 	}
-	return err
+	return errors.Join(asked, err, hereErr)
+}
+
+// renewed tells those of ks that another machine has stored anew in the shared tier,
+// since they were over, from the others. After an error, all that it may have.
+func (a *ages) renewed(ctx context.Context, ks []key.Key) (over, renewed []key.Key, err error) {
+	far := a.remover.levels.far()
+	if far == nil {
+		return ks, nil, nil
+	}
+	var shared []key.Key
+	for _, k := range ks {
+		if a.remover.reach(k.Space).Has(far.place) {
+			shared = append(shared, k)
+		} else {
+			over = append(over, k)
+		}
+	}
+	is := make([]bool, len(shared))
+	if err := far.Shared.Renewed(ctx, shared, is); err != nil {
+		return over, shared, fmt.Errorf("ask %s what is over: %w", far.place, err)
+	}
+	for i, k := range shared {
+		if is[i] {
+			renewed = append(renewed, k)
+		} else {
+			over = append(over, k)
+		}
+	}
+	return over, renewed, nil
+}
+
+// removeHere leaves alone what the shared tier has.
+func (a *ages) removeHere(ctx context.Context, ks []key.Key) (int, error) {
+	if len(ks) == 0 {
+		return 0, nil
+	}
+	return a.remover.deleteFrom(ctx, tier.All&^tier.Of(a.remover.levels.far().place), ks)
 }
 
 // gone says which of ks no tier has, nor is about to have.

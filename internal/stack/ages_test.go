@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -149,6 +150,43 @@ func TestOverOnADeadDisk(t *testing.T) {
 			if r.disk.Has(c.Key(i)) {
 				t.Errorf("chunk %d is still on disk", i)
 			}
+		}
+	})
+}
+
+// TestRenewedElsewhere: what another machine has stored anew in the shared tier stays
+// there, and goes here as all that is over; a shared tier that does not answer keeps
+// nothing in the others.
+func TestRenewedElsewhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := tiertest.Chain(1, 3)
+		f := newFar(c)
+		f.renewed = map[key.Key]bool{c.Key(1): true}
+		f.err = tier.ErrOff
+		r := newRig(t, options{remote: f})
+		r.putAged(c, 3, time.Minute)
+		r.flush()
+		time.Sleep(time.Minute + swept)
+		r.hides(c)
+		for i := range 3 {
+			if k := c.Key(i); r.hot.Has(k) || r.disk.Has(k) {
+				t.Errorf("chunk %d is still here", i)
+			}
+		}
+		if len(f.deleted) > 0 {
+			t.Errorf("deleted, and it cannot be known whether they were stored anew: %v", f.deleted)
+		}
+		f.mu.Lock()
+		f.err = nil
+		f.mu.Unlock()
+		time.Sleep(2 * time.Minute)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if want := []key.Key{c.Key(0), c.Key(2)}; !slices.Equal(f.deleted, want) {
+			t.Errorf("deleted in the shared tier: %v, want %v", f.deleted, want)
+		}
+		if st := r.Stack.Stats().Ages; st.Chunks != 0 {
+			t.Errorf("%+v, want no stamp left", st)
 		}
 	})
 }

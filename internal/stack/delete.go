@@ -64,7 +64,12 @@ func (d *deletion) list(x *index) []key.Key {
 // chunks that others store meanwhile may go too. After an error, also that of ctx, some
 // of it may still be there, in the tiers that it names.
 func (s *remover) Delete(ctx context.Context, ks []key.Key) (int, error) {
-	d := deletionOf(ctx, tier.All, ks)
+	return s.deleteFrom(ctx, tier.All, ks)
+}
+
+// deleteFrom is Delete in some tiers.
+func (s *remover) deleteFrom(ctx context.Context, from tier.Set, ks []key.Key) (int, error) {
+	d := deletionOf(ctx, from, ks)
 	defer s.promotions.refuse(d)()
 	known := s.known(ctx, ks)
 	return known, s.delete(ctx, d)

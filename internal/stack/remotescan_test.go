@@ -23,10 +23,12 @@ type far struct {
 	each      time.Duration // for each step
 	err       error
 	asked     []int // how many keys each Find was about
+	renewed   map[key.Key]bool
 
-	mu     sync.Mutex // guards what follows
-	absent map[key.Key]bool
-	has    map[key.Key]bool
+	mu      sync.Mutex // guards what follows
+	absent  map[key.Key]bool
+	has     map[key.Key]bool
+	deleted []key.Key
 }
 
 func newFar(c *key.Chain, has ...[2]int) *far {
@@ -49,12 +51,26 @@ func (f *far) Get(context.Context, key.Key, tier.Allocator) (arena.Block, error)
 
 func (f *far) Put(context.Context, tier.Entry) error { return nil }
 
-func (f *far) Delete(context.Context, []key.Key) error { return nil }
+func (f *far) Delete(_ context.Context, ks []key.Key) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.deleted = append(f.deleted, ks...)
+	return nil
+}
 
 func (f *far) Absent(k key.Key) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.absent[k]
+}
+
+func (f *far) Renewed(_ context.Context, ks []key.Key, is []bool) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i, k := range ks {
+		is[i] = f.renewed[k]
+	}
+	return f.err
 }
 
 func (f *far) Purge(context.Context, key.SpaceID, string, bool, func(key.Key)) (tier.Purged, error) {

@@ -11,7 +11,7 @@ import (
 const (
 	priorHazard = 0.03 // of reuse in a bin
 	priorWeight = 20
-	shrink      = 256     // observations that outweigh what the coarser class says
+	shrink      = 256     // observations that outweigh what the coarser class says; half of them where there are hints
 	countPrior  = 3       // each further use adds so many times the prior
 	memory      = 1 << 17 // observations, then all are halved; and chunks watched
 )
@@ -222,7 +222,10 @@ func (l *learner) estimate(groups int) *[classes][bins]float64 {
 	for b := range bins {
 		up[0][b] = (hits[b] + priorWeight*priorHazard) / (risk[b] + priorWeight)
 	}
-	above := groups * plain
+	above, weight := groups*plain, float64(shrink)
+	if groups > 1 {
+		weight /= 2 // hints have told most of the difference, and left fewer in each class
+	}
 	for _, size := range [...]int{plain, 2 * news * lengths, news * lengths, lengths, 1} {
 		if size == above {
 			continue // no hints: all chunks are one group
@@ -237,7 +240,7 @@ func (l *learner) estimate(groups int) *[classes][bins]float64 {
 				if size == 2*news*lengths {
 					prior = min(prior*(1+countPrior*float64(k%maxCount)), 1)
 				}
-				own[k][b] = (hits[b] + shrink*prior) / (risk[b] + shrink)
+				own[k][b] = (hits[b] + weight*prior) / (risk[b] + weight)
 			}
 		}
 		up, own, above = own, up, size

@@ -312,6 +312,10 @@ func (m *tenure) train() {
 		return hits, exposed
 	}
 	m.byValue, m.trust.rate = m.byValue[:0], 0
+	weight := 256.0
+	if m.groups > 1 {
+		weight = 128
+	}
 	for c := range classes {
 		var h [26]float64
 		for b := range h {
@@ -320,14 +324,14 @@ func (m *tenure) train() {
 			if m.groups > 1 {
 				hits, risk = of(c/72*72, 72, b)
 				p *= []float64{1, 0.1, 1, 1, 1, 1}[c/72]
-				p = (hits + 256*p) / (risk + 256)
+				p = (hits + weight*p) / (risk + weight)
 			}
 			for _, n := range []int{18, 9, 3, 1} {
 				if n == 18 {
 					p = min(p*(1+3*float64(c/18%4)), 1)
 				}
 				hits, risk = of(c/n*n, n, b)
-				p = (hits + 256*p) / (risk + 256)
+				p = (hits + weight*p) / (risk + weight)
 			}
 			h[b] = p
 			m.trust.rate += alive[c][b] * p / (32768 * width(b))

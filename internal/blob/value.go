@@ -43,6 +43,18 @@ func (v *Value) Release() {
 // the store's LoadTimeout. The error is ErrNotFound for everything that makes
 // it a miss, ErrNoRoom among it if that is why.
 func (s *Store) Get(ctx context.Context, o ledger.Owner, name []byte) (Value, error) {
+	v, err := s.Fetch(ctx, o, name)
+	if err == nil {
+		var p place
+		c := p.at(s.space, hashOf(name))
+		s.o.Stack.Observe(c, stack.Prompt{})
+		s.o.Stack.Touch(c, 0, 1)
+	}
+	return v, err
+}
+
+// Fetch is Get of a value that Used counts later.
+func (s *Store) Fetch(ctx context.Context, o ledger.Owner, name []byte) (Value, error) {
 	var p place
 	c := p.at(s.space, hashOf(name))
 	if s.debts.owes(c.Hashes[0]) {
@@ -69,8 +81,6 @@ func (s *Store) Get(ctx context.Context, o ledger.Owner, name []byte) (Value, er
 		}
 		return Value{}, ErrNotFound
 	}
-	s.o.Stack.Observe(c, stack.Prompt{})
-	s.o.Stack.Touch(c, 0, 1)
 	return v, nil
 }
 

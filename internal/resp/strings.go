@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/kvstored/kvstored/internal/blob"
+	"github.com/kvstored/kvstored/internal/ledger"
 )
 
 const (
@@ -15,12 +17,19 @@ const (
 	noInteger   = "ERR value is not an integer or out of range"
 )
 
+type getter = func(context.Context, ledger.Owner, []byte) (blob.Value, error)
+
 // lookup leases a value. What the client has not read yet of earlier replies
 // counts against its share of the leases: then it is waited for.
 func (c *session) lookup(ctx context.Context, name []byte) (blob.Value, bool) {
-	v, err := c.server.o.Store.Get(ctx, c.owner, name)
+	return c.lookupBy(ctx, c.server.o.Store.Get, name)
+}
+
+// lookupBy is lookup by Get or Fetch.
+func (c *session) lookupBy(ctx context.Context, get getter, name []byte) (blob.Value, bool) {
+	v, err := get(ctx, c.owner, name)
 	if errors.Is(err, blob.ErrNoRoom) && c.out.drain() {
-		v, err = c.server.o.Store.Get(ctx, c.owner, name)
+		v, err = get(ctx, c.owner, name)
 	}
 	if err != nil {
 		c.server.count.misses.Add(1)
@@ -30,23 +39,35 @@ func (c *session) lookup(ctx context.Context, name []byte) (blob.Value, bool) {
 	return v, true
 }
 
-func doGet(c *session, ctx context.Context) { c.answer(ctx, c.args[0]) }
+func doGet(c *session, ctx context.Context) { c.answer(ctx, c.server.o.Store.Get, c.args[0]) }
 
-func (c *session) answer(ctx context.Context, name []byte) {
-	if v, ok := c.lookup(ctx, name); ok {
+func (c *session) answer(ctx context.Context, get getter, name []byte) (found bool) {
+	v, found := c.lookupBy(ctx, get, name)
+	if found {
 		c.out.value(v)
-		return
+	} else {
+		c.out.null()
 	}
-	c.out.null()
+	return found
 }
 
+// doMget answers one name after the other; what is below DRAM comes up meanwhile, in
+// their order.
 func doMget(c *session, ctx context.Context) {
+	store := c.server.o.Store
 	c.out.array(len(c.args))
-	for _, name := range c.args {
-		if c.quit = c.quit || c.closing.Load(); c.quit { // in the middle of the reply
-			return
+	found := c.args[:0] // each is answered by then
+	defer func() { store.Used(found) }()
+	for part := range slices.Chunk(c.args, blob.PassNames) {
+		store.Expect(ctx, part)
+		for _, name := range part {
+			if c.quit = c.quit || c.closing.Load(); c.quit { // in the middle of the reply
+				return
+			}
+			if c.answer(ctx, store.Fetch, name) {
+				found = append(found, name)
+			}
 		}
-		c.answer(ctx, name)
 	}
 }
 
@@ -134,14 +155,25 @@ func doMset(c *session, ctx context.Context) {
 		c.fail("ERR wrong number of arguments for 'mset' command")
 		return
 	}
-	for i := range c.fills {
+	// The last one first: it is the one that may go first.
+	var failed error
+	later := make(map[string]struct{}, len(c.fills))
+	for i := len(c.fills) - 1; i >= 0; i-- {
 		if c.cutShort(ctx) {
 			return
 		}
-		if _, err := c.store(ctx, i, blob.Always, time.Time{}); err != nil {
-			c.refuseValue(err)
-			return
+		name := string(c.args[2*i])
+		if _, again := later[name]; again {
+			continue // its last value counts
 		}
+		later[name] = struct{}{}
+		if _, err := c.store(ctx, i, blob.Always, time.Time{}); err != nil {
+			failed = err
+		}
+	}
+	if failed != nil {
+		c.refuseValue(failed)
+		return
 	}
 	c.out.simple("OK")
 }

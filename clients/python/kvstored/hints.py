@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import time
-from typing import Deque, NamedTuple
+from typing import Deque, NamedTuple, Optional, Sequence
 
 from .client import Client
 from .job import Job
@@ -16,6 +16,7 @@ _MOST = 512  # kept at a time: a connection may have 1,024 jobs
 class Hint(NamedTuple):
     job: Job
     until: float
+    last: Optional[bytes]  # key that it is for, where one load after the other comes
 
 
 class Hints:
@@ -28,12 +29,13 @@ class Hints:
         self._chores = client._chores
         self._chores.append(self._expire)
 
-    def keep(self, job: Job) -> None:
-        """Takes a job over: gives its lease back after some seconds, or when there are many."""
+    def keep(self, job: Job, last: Optional[bytes] = None) -> None:
+        """Takes a job over: gives its lease back after some seconds, when its last key
+        is loaded, or when there are many."""
         if job.state.done and not job.match.total.chunks:
             job.release_soon()
             return
-        self.held.append(Hint(job, time.monotonic() + SECONDS))
+        self.held.append(Hint(job, time.monotonic() + SECONDS, last))
         self._give_back(len(self.held) - _MOST)
 
     def take(self, job: Job) -> bool:
@@ -47,6 +49,13 @@ class Hints:
                 except (ValueError, IndexError):
                     return False  # another thread was faster
         return False
+
+    def loaded(self, keys: Sequence[bytes]) -> None:
+        """Gives the leases back of which the last key is among those that were loaded."""
+        ends = set(keys) if self.held else ()
+        for hint in list(self.held) if ends else ():
+            if hint.last in ends and self.take(hint.job):
+                hint.job.release_soon()
 
     def _give_back(self, n: int) -> None:
         """Gives the n oldest leases back."""

@@ -125,7 +125,7 @@ class Pages:
         if job is not None and found and keep is not None:
             keep(job, found)
         elif job is not None:
-            self._hints.keep(job)
+            self._hints.keep(job, distinct[found - 1] if found else None)
         if len(distinct) == len(keys):
             return found
         there = set(distinct[:found])
@@ -227,6 +227,7 @@ class Pages:
             loaded += n
             if n < len(run) and not (crowded and (n or self._hints.drop())):
                 break
+        self._hints.loaded(keys[:loaded])
         return loaded
 
     def load_each(self, keys: Sequence[bytes], places: Sequence[Place], timeout: float) -> List[bool]:

@@ -234,6 +234,7 @@ class HiCache(Served):
             sent.clear()
             self.assertEqual(backend.batch_get_v1(keys, slots(list(range(40)))), [True] * 40)
             self.assertEqual(sent, ["PREFETCH", "RELEASE"])
+            self.assertFalse(backend._hints.held)  # the lease of the question has served
         self.assertEqual(pool.page(39), value(keys[39], pool))
 
     def test_hints_give_way(self) -> None:

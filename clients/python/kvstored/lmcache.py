@@ -27,6 +27,7 @@ from .held import Held
 from .lmcache_keys import Family, Names, families, hints
 from .lmcache_objects import Arrivals, place
 from .pages import Pages, Said
+from .prefill import Prefill
 from .quiet import Complaints, never_raises, nothing
 from .wire import Space
 
@@ -107,6 +108,7 @@ class KvstoredBackend(StoragePluginInterface):
         self._client = Client(o["socket"], name="lmcache", timeout=o["transfer_timeout"])
         self._held = Held(self._client, o["pin_seconds"])
         self._chains, self._asked = Chains(), False
+        self._prefill = Prefill(o["prefill_tokens_per_second"])
         self._complaints = Complaints(log)
         self._threads = ThreadPoolExecutor(_THREADS, "kvstored-lmcache")
         self._mu = threading.Lock()  # guards the fields below
@@ -179,11 +181,14 @@ class KvstoredBackend(StoragePluginInterface):
                 self._held.hold([k.to_string() for k in mine[:n]], job)
 
             before = self._chains.before(self._run(family, mine[0], looked=True))
-            say = Said(int(self._options["prefill_tokens_per_second"]), hints(mine[0]))
+            say = Said(self._prefill.rate, hints(mine[0]))
             left = until - time.monotonic()
             n = self._of(family.space).find(family.names, left, before, say, hold if pin else None)
             for i in family.at[:n]:
                 found[i] = True
+            if n < len(family.names):
+                missing = (len(family.names) - n) * family.space.chunk_tokens
+                self._prefill.asked((family.space, family.names[-1]), missing)
         return next((i for i, there in enumerate(found) if not there), len(keys))
 
     @never_raises(nothing(False))
@@ -299,6 +304,7 @@ class KvstoredBackend(StoragePluginInterface):
         for family in families(put.keys, self._names):
             before = self._chains.before(self._run(family, put.keys[family.at[0]], looked=False))
             places = [place(put.objects[i]) for i in family.at]
+            self._prefill.stored([(family.space, name) for name in family.names])
             age = max_age(hints(put.keys[family.at[0]]))
             left = until - time.monotonic()
             there = self._of(family.space).store(family.names, places, left, before=before, max_age=age)

@@ -24,6 +24,7 @@ from .held import Held
 from .lmcache_keys import Grid, Names, grids
 from .lmcache_objects import bytes_of
 from .pages import Pages, Said
+from .prefill import Prefill
 from .quiet import Complaints, never_raises, nothing
 from .wire import Space
 
@@ -158,6 +159,7 @@ class KvstoredL2Adapter(L2AdapterInterface):
         self._client = Client(o["socket"], name="lmcache-mp", timeout=o["transfer_timeout"])
         self._held = Held(self._client, o["lock_seconds"])
         self._chains = Chains()
+        self._prefill = Prefill(o["prefill_tokens_per_second"])
         self._complaints = Complaints(log)
         self._ids = itertools.count(1)
         self._kinds = {name: _Kind(name, threads) for name, threads in _THREADS.items()}
@@ -218,6 +220,7 @@ class KvstoredL2Adapter(L2AdapterInterface):
         sizes: Dict[Any, int] = {}
         for grid in grids(keys, self._names):
             before = self._before(grid)
+            self._prefill.stored([(grid.spaces[0], name) for name in grid.names])
             for rank, space in enumerate(grid.spaces):
                 at = [chunk[rank] for chunk in grid.at]
                 places = [(bytes_of(objects[i]),) for i in at]
@@ -247,9 +250,11 @@ class KvstoredL2Adapter(L2AdapterInterface):
             def lock(job: Any, n: int, grid: Grid = grid) -> None:
                 self._held.hold([keys[i] for chunk in grid.at[:n] for i in chunk], job)
 
-            say = Said(int(self._options["prefill_tokens_per_second"]))
+            say = Said(self._prefill.rate)
             pages = self._of(grid.spaces)
             n = pages.find(grid.names, until - time.monotonic(), self._before(grid), say, lock)
+            if n < len(grid.names):
+                self._prefill.asked((grid.spaces[0], grid.names[-1]), (len(grid.names) - n) * grid.spaces[0].chunk_tokens)
             for i in itertools.chain(*grid.at[:n]):
                 found.set(i)
                 accessed.append(keys[i])

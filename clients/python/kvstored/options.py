@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any, Callable, Dict, Mapping, NamedTuple
 
+from .prefill import MEASURED
+
 _DAY = 86400
 _TEXT_BYTES = 1024  # of a text of the protocol
 _PATH_BYTES = 107  # of the path of a socket
@@ -37,7 +39,11 @@ def size(default: int) -> Option:
 
 def rate() -> Option:
     """Of prompt tokens that an engine computes; 0: not known."""
-    return Option(0, "a number of tokens a second from 0 to 4294967295", lambda v: _number(v) and 0 <= v < 1 << 32)
+    return Option(
+        0,
+        f'a number of tokens a second from 0 to 4294967295, or "{MEASURED}"',
+        lambda v: v == MEASURED or _number(v) and 0 <= v < 1 << 32,
+    )
 
 
 def tokens(default: int) -> Option:

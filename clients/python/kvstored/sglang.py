@@ -20,6 +20,7 @@ from .client import Client
 from .families import Families
 from .hints import Hints
 from .pages import Pages, Place, Said
+from .prefill import Prefill
 from .quiet import Complaints, never_raises, nothing
 from .questions import Question, ask
 from .sglang_order import FLAG, Order, hints
@@ -88,7 +89,7 @@ class KvstoredHiCache(HiCacheStorage):
     already; ``revision``, of the weights; ``namespace``, further text that must
     be equal for pages to be shared; ``model``, where SGLang gives no model name;
     ``prefill_tokens_per_second``, that this engine computes, so that no more is
-    found than is loaded sooner than computed.
+    found than is loaded sooner than computed, or "measured" to take it from the calls.
     The constructor raises a ValueError that says what is wrong with them.
     """
 
@@ -102,7 +103,7 @@ class KvstoredHiCache(HiCacheStorage):
         self._names = Names(model, o["revision"], o["namespace"])
         self._timeout, self._verify = o["timeout"], o["verify"]
         self._check_existing = o["check_existing"]
-        self._prefill_rate = int(o["prefill_tokens_per_second"])
+        self._prefill = Prefill(o["prefill_tokens_per_second"])
         self._order = Order(passes=extra.get(FLAG) is True)
         # Which pages of keys and values SGLang will ask for: its tensors of them, or their buffers.
         self._flat = "class_name" in extra and not extra.get("interface_v1")
@@ -167,10 +168,15 @@ class KvstoredHiCache(HiCacheStorage):
         run = self._order.said("query", raw, extra_info)
         found = pages.find(raw, self._timeout, self._order.before(run), self._said(extra_info))
         self._order.went_on("query", run, found == len(raw), extra_info)
+        self._missing(pages, raw, found)
         return found
 
+    def _missing(self, pages: Pages, raw: List[bytes], found: int) -> None:
+        if found < len(raw):
+            self._prefill.asked(raw[-1], (len(raw) - found) * pages.space.chunk_tokens)
+
     def _said(self, extra_info: Any) -> Said:
-        return Said(self._prefill_rate, hints(extra_info))
+        return Said(self._prefill.rate, hints(extra_info))
 
     @never_raises(lambda _: PoolTransferResult(0, {}))
     def batch_exists_v2(self, keys: List[str], pool_transfers: Any = None, extra_info: Any = None) -> Any:
@@ -184,18 +190,19 @@ class KvstoredHiCache(HiCacheStorage):
         before = self._order.before(self._order.said("query", raw, extra_info))
         flat = [self._flat, *[False] * (len(sides) - 1)]
         pools = [self._of(side.name, f) for side, f in zip(sides, flat)]
-        says = Said(0, hints(extra_info))
-        found = self._families.find(members(sides, pools), raw, self._timeout, before, says.configs, not self._prefill_rate)
+        says, rate = Said(0, hints(extra_info)), self._prefill.rate
+        found = self._families.find(members(sides, pools), raw, self._timeout, before, says.configs, not rate)
         if found is None:
             hits, ends = served(sides, self._ask(pools, sides, raw, before))
         else:
             hits, ends = told(sides, found.run, found.lacks, found.ends), found.ends
         longest = ends[-1] if ends else 0
+        self._missing(pools[0], raw, longest)
         if found is not None and found.job is not None:
             self._hints.keep(found.job)
             return _result(longest, hits, ends)
-        if longest and self._prefill_rate:
-            worth = pools[0].find(raw[:longest], self._timeout, before, self._said(extra_info))
+        if longest and rate:
+            worth = pools[0].find(raw[:longest], self._timeout, before, Said(rate, says.configs))
             longest = max((end for end in ends if end <= worth), default=0)
             ends = [end for end in ends if end <= longest]
         for pages, side in zip(pools, sides):
@@ -277,6 +284,7 @@ class KvstoredHiCache(HiCacheStorage):
         extra_info: Any = None,
     ) -> List[bool]:
         began, left = time.monotonic(), self._timeout if timeout is None else timeout
+        self._prefill.stored(_raw(keys))
         stored = pages.store(_raw(keys), places, left, before=before, max_age=max_age(hints(extra_info)))
         self._count("backup", [p for p, ok in zip(places, stored) if ok], began)
         return stored

@@ -26,6 +26,7 @@ from .chains import digests
 from .client import Client
 from .memory import address
 from .pages import Place
+from .prefill import Prefill
 from .vllm_groups import Groups
 from .vllm_hints import configs
 from .vllm_jobs import Jobs, Transfer, Worker
@@ -110,7 +111,8 @@ class KvstoredTier(SecondaryTierManager):
     ``model``, ``revision``: of the weights, in place of what vLLM says.
     ``namespace``: further text that must be equal for blocks to be shared.
     ``prefill_tokens_per_second``: that this engine computes, so that no more is
-    found than is loaded sooner than computed; 0 if that is not known.
+    found than is loaded sooner than computed; 0 if that is not known, "measured"
+    to take it from the calls.
     ``groups``: of a hybrid model, what a prefix needs of each group of layers, where
     vLLM does not say.
     ``enable_kv_events``: tell vLLM's KV events what was stored, if those are on.
@@ -154,9 +156,9 @@ class KvstoredTier(SecondaryTierManager):
         self._loads: Deque[Transfer] = collections.deque()
         self._stores: Deque[Transfer] = collections.deque()
         self._order = Order()
-        rate = int(o["prefill_tokens_per_second"])
+        self._prefill = Prefill(o["prefill_tokens_per_second"])
         steps = hasattr(SecondaryTierManager, "on_schedule_end")
-        self._lookups = Lookups(self._pages, self._order, o["lookup_timeout"], self._counters, rate, steps, self._groups)
+        self._lookups = Lookups(self._pages, self._order, o["lookup_timeout"], self._counters, self._prefill, steps, self._groups)
         self._loader = Worker("load", functools.partial(self._turn, self._loads, self._load))
         self._storer = Worker("store", functools.partial(self._turn, self._stores, self._store))
         _tiers.add(self)
@@ -190,6 +192,8 @@ class KvstoredTier(SecondaryTierManager):
             raise
         self._jobs.add(job, queue)
         worker.wake()
+        if queue is self._stores:
+            self._prefill.stored(job.keys)
 
     @_harmless(list)
     def get_finished_jobs(self) -> Iterable[Any]:

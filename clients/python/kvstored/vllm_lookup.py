@@ -25,6 +25,7 @@ from .chains import digests
 from .errors import Error
 from .job import Job
 from .pages import Pages
+from .prefill import Prefill
 from .vllm_families import Asked, Family, Questions, answer, family, refused
 from .vllm_groups import Groups
 from .vllm_hints import configs
@@ -97,13 +98,13 @@ class Lookups:
         order: Order,
         timeout: float,
         counters: Counters,
-        prefill_rate: int = 0,
+        prefill: Prefill,
         steps: bool = False,
         groups: Optional[Groups] = None,
     ) -> None:
         """``pages``: of the first group. ``steps``: the end of each is told."""
         self._pages, self._order, self._timeout, self._counters = pages, order, timeout, counters
-        self._rate, self._patience = prefill_rate, _STEP_SECONDS if steps else _STEPLESS_SECONDS
+        self._prefill, self._patience = prefill, _STEP_SECONDS if steps else _STEPLESS_SECONDS
         self._groups = groups
         self._questions = None if groups is None else Questions(pages.client, groups)
         self._hybrid = groups is not None and groups.several
@@ -344,7 +345,7 @@ class Lookups:
         assert self._questions is not None
         for at in range(0, len(families), _BATCH):
             some = families[at : at + _BATCH]
-            jobs = self._questions.ask(some, self._rate, self._timeout)
+            jobs = self._questions.ask(some, self._prefill.rate, self._timeout)
             for asked, job in zip(some, jobs):
                 self._answer_family(asked, job)
 
@@ -405,7 +406,7 @@ class Lookups:
             [self._prompt(q.run) for q in questions],
             lookup_ids=[str(_name(q.context))[:256] for q in questions],
             load_deadline=hints.SECONDS,
-            prefill_rate=self._rate,
+            prefill_rate=self._prefill.rate,
             timeout=self._timeout,
         )
         for question, job in zip(questions, jobs):
@@ -429,6 +430,8 @@ class Lookups:
         if job.id:
             self._pages.keep(job)
         missing, asked = keys[n:], set(question.asked)
+        if missing and question.run.before is not None:
+            self._prefill.asked(missing[-1], len(missing) * self._pages.space.chunk_tokens)
         wanted = [key for key in missing if key in asked]
         if not wanted:
             return

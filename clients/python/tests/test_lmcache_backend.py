@@ -20,6 +20,7 @@ from kvstored.lmcache_keys import families
 from .daemon import Daemon, Served
 from .frames import counted, left, run_of
 from .lmcache_engine import Key, Manager, Memory, Object
+from .test_prefill import Clock
 
 HISTORIES = int(os.environ.get("KVSTORED_HISTORIES", "250"))
 SHAPE = (2, 1, 4, 32)  # 512 bytes
@@ -346,6 +347,21 @@ class Calls(Case):
             fast = self.engine(socket=daemon.socket, prefill_tokens_per_second=2**32 - 1)
             worth = fast.lookup(keys, pin=False)[0]
             self.assertLess(worth, slow.lookup(keys, pin=False)[0])
+
+
+    def test_measured_prefill_rate(self) -> None:
+        m, clock = self.engine(prefill_tokens_per_second="measured"), Clock()
+        m.plugin._prefill._clock = clock
+        known = prompt("known", 2)
+        self.put(m, known)
+        for n in range(8):
+            self.assertEqual(m.plugin._prefill.rate, 0)
+            keys = prompt(f"measured {n}", 12, after=known)
+            self.assertEqual(m.lookup(keys, pin=False)[0], 2)
+            clock.now += 2.56
+            self.put(m, keys[2:])
+        self.assertEqual(m.plugin._prefill.rate, 1000)
+        self.assertEqual(m.lookup(keys, pin=False)[0], 12)  # they are in DRAM
 
 
 class Trouble(Case):

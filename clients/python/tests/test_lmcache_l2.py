@@ -16,6 +16,7 @@ from .daemon import Daemon, Served
 from .frames import counted, left, run_of
 from .lmcache_engine import Controllers, Memory, Object, ObjectKey, rank
 from .test_lmcache_backend import HISTORIES, hashed, wait_for
+from .test_prefill import Clock
 
 SIZE = 2000
 
@@ -88,6 +89,18 @@ class Calls(Case):
                 self.check(c, keys, [True] * len(keys))
                 self.assertEqual(sent, ["prefetch", "release"])
             c.adapter.close()
+
+    def test_measured_prefill_rate(self) -> None:
+        c, clock = self.adapter(prefill_tokens_per_second="measured"), Clock()
+        c.adapter._prefill._clock = clock
+        for n in range(8):
+            self.assertEqual(c.adapter._prefill.rate, 0)
+            keys = keys_of(prompt(f"measured {n}", 10), 2)
+            self.assertEqual(c.lookup(keys), [False] * 20)
+            clock.now += 2.56
+            self.store(c, keys)
+        self.assertEqual(c.adapter._prefill.rate, 1000)
+        self.assertEqual(c.lookup(keys), [True] * 20)  # they are in DRAM
 
     def test_a_chunk_counts_if_all_ranks_have_it(self) -> None:
         c, chunks = self.adapter(), prompt("ranks", 4)

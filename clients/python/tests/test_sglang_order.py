@@ -16,6 +16,7 @@ from kvstored.sglang_order import Order, hints
 
 from .daemon import Daemon, Served
 from .frames import counted, left, run_of
+from .test_prefill import Clock
 from .test_sglang import Pool, chain, config, slots, value
 
 BATCH = 128
@@ -223,6 +224,18 @@ class Prefixes(Served):
             transfer = SimpleNamespace(name="indexer", keys=keys[:0], hit_policy="all_pages")
             fast.backend.register_mem_host_pool_v2(Large(), "indexer")
             self.assertLessEqual(fast.backend.batch_exists_v2(keys, [transfer], info([])).kv_hit_pages, worth)
+
+    def test_measured_prefill_rate(self) -> None:
+        tree, clock = self.tree("measured", prefill_tokens_per_second="measured"), Clock()
+        tree.backend._prefill._clock = clock
+        tokens = BATCH * tree.backend._of().space.chunk_tokens  # of those asked for: the rest is behind
+        for n in range(8):
+            keys = chain(f"measured {n}", 300)
+            self.assertEqual((tree.query(keys), tree.backend._said(None).prefill_rate), (0, 0))
+            clock.now += tokens / 1000
+            self.assertEqual(set(tree.backup(keys)), {True})
+        self.assertEqual(tree.backend._said(None).prefill_rate, 1000)
+        self.assertEqual(tree.query(keys), 300)  # they are in DRAM
 
     def test_hints(self) -> None:
         envelope = {"protocol_version": "0.1", "message_id": "m", "actions": []}

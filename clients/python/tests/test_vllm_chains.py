@@ -23,6 +23,7 @@ from kvstored.wire import Op
 
 from . import vllm_engine
 from .daemon import Daemon
+from .test_prefill import Clock
 from .test_vllm_steps import FORMS, stand_in
 from .vllm_engine import Engine, keys, row
 
@@ -311,6 +312,23 @@ class Chains(unittest.TestCase):
         self.assertLess(found, 100)
         slow = self.engine(daemon, prefill_tokens_per_second=1)
         self.assertEqual(self.attempts(slow, self.request(slow, "asks", wanted), wanted), 100)
+
+
+    def test_measured_prefill_rate(self) -> None:
+        """What is missing of a prompt is computed between the question and the store."""
+        daemon, clock, shared = self.daemon(), Clock(), keys("measured", 20)
+        engine = self.engine(daemon, prefill_tokens_per_second="measured")
+        engine.tier._prefill._clock = clock
+        self.store(engine, "shared", shared)
+        for n in range(8):
+            self.assertEqual(engine.tier._lookups._prefill.rate, 0)
+            wanted = [*shared, *keys(f"measured/{n}", 160)]
+            request = self.request(engine, f"measured/{n}", wanted)
+            self.assertEqual(self.attempts(engine, request, wanted), 20)
+            clock.now += 160 * CHUNK / 1000
+            engine.finish(request)
+            self.store(engine, f"stores/{n}", wanted)
+        self.assertEqual(engine.tier._lookups._prefill.rate, 1000)
 
 
 class Orders(unittest.TestCase):

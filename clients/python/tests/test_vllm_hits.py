@@ -10,6 +10,7 @@ from typing import Any, Callable, Dict, List
 from unittest import mock
 
 import kvstored
+from kvstored.prefill import Prefill
 from kvstored.vllm_lookup import Lookups
 from kvstored.vllm_order import Order
 from kvstored.vllm_stats import Counters
@@ -125,7 +126,7 @@ class Bucket(unittest.TestCase):
             client=SimpleNamespace(batch=lambda prompts, **_: ([job] * len(prompts), [])),
             space=SimpleNamespace(chunk_tokens=16),
         )
-        lookups = Lookups(pages, Order(), 20.0, Counters())
+        lookups = Lookups(pages, Order(), 20.0, Counters(), Prefill(0))
         self.addCleanup(lookups.worker.stop)
         return lookups
 

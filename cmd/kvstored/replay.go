@@ -24,7 +24,7 @@ type replayFlags struct {
 	trace, socket, config, payload, report string
 	blockTokens, limit, concurrency        int
 	saveUnfull, waitComplete, asJSON       bool
-	timestamps                             bool
+	timestamps, flat                       bool
 	speed                                  float64
 	deadline                               time.Duration
 	simulate                               simulateFlags
@@ -61,6 +61,9 @@ each policy and capacity would have hit, which tells how large a cache to buy.`,
 			if err := oneMode(cmd, f.simulate.on); err != nil {
 				return err
 			}
+			if f.flat {
+				return f.flatten(cmd.OutOrStdout())
+			}
 			if f.simulate.on && len(f.simulate.disk.blocks) > 0 {
 				return f.runTiers(cmd)
 			}
@@ -89,7 +92,9 @@ each policy and capacity would have hit, which tells how large a cache to buy.`,
 	socketFlag(cmd, &f.socket)
 	jsonFlag(cmd, &f.asJSON)
 	f.simulate.define(fl)
+	fl.BoolVar(&f.flat, "flatten", false, "play nothing, and print the requests as lines of Mooncake's form, sessions in the order of time")
 	cmd.MarkFlagsMutuallyExclusive("socket", "config")
+	cmd.MarkFlagsMutuallyExclusive("flatten", "simulate")
 	if err := cmd.MarkFlagRequired("trace"); err != nil {
 		panic(err) // the flag is defined above
 	}

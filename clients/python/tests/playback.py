@@ -17,6 +17,7 @@ import argparse
 import collections
 import hashlib
 import json
+import subprocess
 import time
 from types import SimpleNamespace
 from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple
@@ -25,12 +26,12 @@ import kvstored.lmcache
 import kvstored.sglang
 
 from . import contracts, engines, lmcache_engine, sglang_pools
-from .daemon import Daemon
+from .daemon import Daemon, binary
 from .vllm_manager import Manager
 
 PAGE = 4096  # bytes of a chunk; 5,859 of them make 23 MiB
 BLOCK = 512  # tokens
-LONGEST = 512  # blocks of a prompt
+LONGEST = 2048  # blocks of a prompt
 DESCRIPTION = 40  # bytes behind an object of LMCache, at most
 SETTLES = 60.0  # seconds for the jobs of one request
 
@@ -40,13 +41,16 @@ class Request(NamedTuple):
 
 
 def read(path: str, limit: int = 0) -> Iterator[Request]:
-    """The requests of a trace as published with Mooncake."""
-    with open(path) as lines:
-        for n, line in enumerate(lines):
-            if limit and n == limit:
-                return
+    """The requests of a trace as published with Mooncake, or of sessions of agents in the
+    order of time."""
+    command = [binary(), "replay", "--flatten", "--trace", path, "--block-size", str(BLOCK), "--limit", str(limit)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as flat:
+        assert flat.stdout is not None
+        for line in flat.stdout:
             r = json.loads(line)
             yield Request(r["input_length"], r["hash_ids"][: r["input_length"] // BLOCK])
+    if flat.returncode:
+        raise SystemExit(f"{path} cannot be read")
 
 
 def digest(block: int) -> bytes:

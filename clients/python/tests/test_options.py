@@ -67,6 +67,7 @@ class Options(unittest.TestCase):
         wrong = [(k, SECONDS) for k in seconds] + [(k, TEXT) for k in text] + [("verify", FLAG), ("socket", SOCKET)]
         wrong += [("check_existing", NUMBER), ("enable_kv_events", FLAG), ("locality", CHOICE), ("backpressure", TABLE)]
         wrong += [("prefill_tokens_per_second", ["8000", -1, None, True, 1 << 32, "measure"])]
+        wrong += [("groups", ["full", ["windows 128"], [128], {}, ["window"]])]
         self.assertEqual({k for k, _ in wrong}, set(kvstored.vllm.KEYS))
         self.refused(tier, wrong)
         with self.assertRaisesRegex(ValueError, "KvstoredTier knows no 'lookup_timout' .* lookup_timeout, "):

@@ -228,7 +228,7 @@ func (t *Tier) head(ctx context.Context, d direction, k key.Key) (out *s3.HeadOb
 	return out, nil
 }
 
-// ask is head whatever the age of the object.
+// ask is head of an object of any age.
 func (t *Tier) ask(ctx context.Context, d direction, k key.Key) (out *s3.HeadObjectOutput, err error) {
 	err = t.request(ctx, kind{op: "head", count: &t.count.heads, direction: d}, func(ctx context.Context, api *s3.Client) (err error) {
 		out, err = api.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &t.o.Bucket, Key: aws.String(t.names.object(k))})

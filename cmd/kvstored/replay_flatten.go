@@ -18,8 +18,8 @@ type flatRequest struct {
 	HashIDs   []uint64 `json:"hash_ids"`
 }
 
-// flatten prints the requests of a trace in the order of their time, whatever
-// form the trace has.
+// flatten prints the requests of a trace, of either form, in the order of
+// their time.
 func (f *replayFlags) flatten(w io.Writer) error {
 	if f.blockTokens < 1 || f.limit < 0 {
 		return usage(errors.New("--block-size must be at least 1, --limit at least 0"))

@@ -9,8 +9,8 @@ import (
 )
 
 // What a client names in one request belongs together, and the first is needed first:
-// of a prompt its beginning. That is a hint. It says what comes up to DRAM and goes from
-// a tier first; each value is stored, found and deleted by itself all the same.
+// of a prompt its beginning. That is a hint. It orders how values come up to DRAM and go
+// from a tier; each value is stored, found and deleted by itself all the same.
 
 // Expect has those of list, PassNames at most, that are below DRAM begin to come up, the
 // first one first.

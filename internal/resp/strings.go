@@ -51,7 +51,7 @@ func (c *session) answer(ctx context.Context, get getter, name []byte) (found bo
 	return found
 }
 
-// doMget answers one name after the other; what is below DRAM comes up meanwhile, in
+// doMget answers one name after the other; values below DRAM come up meanwhile, in
 // their order.
 func doMget(c *session, ctx context.Context) {
 	store := c.server.o.Store

@@ -35,6 +35,7 @@ var rows = [][]string{
 	{"internal/feed", "internal/server", "internal/resp", "internal/lm", "internal/replay"},
 	{"internal/simulate"}, // reads the traces of replay
 	{"internal/admin", "internal/route"},
+	{"internal/dashboard"},
 	{"internal/daemon", "internal/demo"},
 	{"internal/report"},
 	{"cmd/kvstored", "internal/nested/prepare", "examples/prompt", "bench/consistency", "bench/disk", "bench/engines", "bench/evict", "bench/hot", "bench/long", "bench/prefetch", "bench/remote", "bench/rivals", "bench/router", "bench/routing", "bench/rude"},

@@ -21,6 +21,10 @@ type Admin struct {
 	// localhost and the name in listen; requests for others are refused, as are
 	// those of foreign web pages.
 	Hosts []string `yaml:"hosts,flow"`
+	// The page at /dashboard/ of that listener also shows who holds what, and which
+	// prefixes are stored, as it always does on admin.socket: names of clients, prompts
+	// and models, to all who reach the listener.
+	Dashboard bool `yaml:"dashboard"`
 	// Absolute path of the Unix socket for administrators, at most 106 bytes; "" is
 	// listen.socket with `.admin` behind it. See [admin-api.md](admin-api.md).
 	Socket string `yaml:"socket"`

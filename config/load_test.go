@@ -161,7 +161,7 @@ f.yaml:2:16: disk.policy: anchors, aliases, tags and directives are not supporte
 			want: `
 f.yaml:1:17: listen.group: want a string; put quotes around 12
 f.yaml:1:33: listen.allow_uids: want a list, such as [1000]
-f.yaml:2:8: admin: want a mapping of listen, hosts, socket, mode, group
+f.yaml:2:8: admin: want a mapping of listen, hosts, dashboard, socket, mode, group
 f.yaml:3:17: chunk.tokens: want a whole number, not the string "many"
 f.yaml:3:36: chunk.save_unfull: want true or false, not the string "true"
 f.yaml:4:16: disk.paths[0]: want a single value, not a list or a mapping; within [...] text with a colon needs quotes
@@ -350,6 +350,12 @@ f.yaml:2:42: remote.s3.endpoint: contains credentials; give them through the env
 			file: "remote: {s3: {bucket: kv}}\n",
 			want: `
 f.yaml:1:23: remote.s3.bucket: "kv" has 2 characters; S3 wants 3 to 63 in the name of a bucket`,
+		},
+		{
+			name: "a bucket whose name S3 refuses",
+			file: "remote: {s3: {bucket: KV_Cache}}\n",
+			want: `
+f.yaml:1:23: remote.s3.bucket: S3 refuses "KV_Cache"; the name of a bucket has lower-case letters, digits, hyphens and single dots, and begins and ends with a letter or digit`,
 		},
 		{
 			name: "a bucket whose name is too long",

@@ -45,15 +45,17 @@ type RetainRequest struct {
 	Seconds  *float64 `json:"seconds,omitempty"` // null = as long as may be
 }
 
-func (c *call) retains(*None) (*Retains, error) {
-	list, more := c.o.Server.Claims().List(maxListed)
+func (c *call) retains(*None) (*Retains, error) { return c.retainsOf(maxListed), nil }
+
+func (a *API) retainsOf(most int) *Retains {
+	list, more := a.o.Server.Claims().List(most)
 	reply := Retains{Retains: []Retained{}, LeftOut: more}
 	for _, h := range list {
 		reply.Retains = append(reply.Retains, Retained{
 			h.Name, h.UID, hex.EncodeToString(h.Space[:]), h.Chunks, h.Bytes, h.Priority, h.Used, h.Left.Seconds(),
 		})
 	}
-	return &reply, nil
+	return &reply
 }
 
 func (c *call) retain(q *RetainRequest) (*Chunks, error) {

@@ -41,18 +41,27 @@ type API struct {
 	routes   []route
 	refusals zerolog.Logger // some a minute
 	outlines outlines
+	pages    http.Handler // nil: none
 }
 
 // New makes an API; Serve starts it.
 func New(o Options) *API {
 	refusals := o.Log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})
-	return &API{o, routes(), refusals, outlines{turn: make(chan struct{}, 1)}}
+	return &API{o: o, routes: routes(), refusals: refusals, outlines: outlines{turn: make(chan struct{}, 1)}}
 }
+
+// PagesPath is where the pages of SetPages begin.
+const PagesPath = "/dashboard/"
+
+// SetPages has the API serve pages to administrators of every space. It is called before
+// Serve.
+func (a *API) SetPages(h http.Handler) { a.pages = h }
 
 // Serve answers calls on l, a Unix socket, until ctx ends; then it ends those that
 // are being answered, and returns when they have. It closes l.
 func (a *API) Serve(ctx context.Context, l net.Listener) error {
-	return httpd.Serve(ctx, l, httpd.Options{Handler: a, Connections: Connections, Log: a.o.Log})
+	// A browser reaches the socket by a tunnel, and with it the pages of others.
+	return httpd.Serve(ctx, l, httpd.Options{Handler: httpd.SameOrigin(a, []string{"kvstored"}, ""), Connections: Connections, Log: a.o.Log})
 }
 
 // ServeHTTP answers one call. Who it is from is looked at before anything is read.
@@ -60,7 +69,12 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	begun := time.Now()
 	uid, err := peer(r)
 	var reply any
-	if err == nil {
+	if err == nil && a.pages != nil && strings.HasPrefix(r.URL.Path, PagesPath) {
+		if err = allowed(a.o.Server.Access(), uid, everywhere); err == nil {
+			a.pages.ServeHTTP(w, r)
+			return
+		}
+	} else if err == nil {
 		reply, err = a.answer(w, r, uid)
 	}
 	if err == nil {

@@ -57,13 +57,29 @@ type Lease struct {
 	ExpiresSeconds float64           `json:"expires_seconds"`
 }
 
-func (c *call) clients(*None) (*Clients, error) {
-	list, more := c.o.Server.Clients(maxListed)
+// Watched is what a page shows of clients.
+type Watched struct {
+	Clients *Clients
+	Jobs    *Jobs
+	Pins    *Pins
+	Retains *Retains
+}
+
+// Watch lists the first most of each.
+func (a *API) Watch(most int) *Watched {
+	jobs, more := a.o.Server.Leases(most, true)
+	return &Watched{a.clientsOf(most), &Jobs{leasesOf(jobs), more}, a.pinsOf(most), a.retainsOf(most)}
+}
+
+func (c *call) clients(*None) (*Clients, error) { return c.clientsOf(maxListed), nil }
+
+func (a *API) clientsOf(most int) *Clients {
+	list, more := a.o.Server.Clients(most)
 	reply := Clients{Clients: []ClientUse{}, LeftOut: more}
 	for _, h := range list {
 		reply.Clients = append(reply.Clients, ClientUse(h))
 	}
-	return &reply, nil
+	return &reply
 }
 
 func (c *call) leases(*None) (*Leases, error) {

@@ -62,8 +62,8 @@ func (b *Bars) SVG() string {
 			}
 			top, bottom := y.at(min(sum+v, high)), y.at(min(sum, high))
 			sum += v
-			c.printf(`<rect x="%s" y="%s" width="%s" height="%s" style="fill:%s"><title>%s</title></rect>`+"\n",
-				coordinate(middle-width/2), coordinate(top), coordinate(width), coordinate(bottom-top), p.Color.CSS(),
+			c.printf(`<rect x="%s" y="%s" width="%s" height="%s" class="%s"><title>%s</title></rect>`+"\n",
+				coordinate(middle-width/2), coordinate(top), coordinate(width), coordinate(bottom-top), p.Color.fill(),
 				html.EscapeString(fmt.Sprintf("%s: %s", p.Name, Number(math.Round(v*10)/10))))
 		}
 		if label != "" && i%every == 0 {

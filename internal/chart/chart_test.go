@@ -182,7 +182,7 @@ func TestLines(t *testing.T) {
 		switch {
 		case e.name == "circle":
 			dots = append(dots, e)
-		case e.name == "path" && e.attr["class"] == "line":
+		case e.name == "path" && strings.HasPrefix(e.attr["class"], "line "):
 			paths = append(paths, e)
 		}
 	}
@@ -198,8 +198,8 @@ func TestLines(t *testing.T) {
 		t.Errorf("a dot does not tell its numbers:\n%s", svg)
 	}
 	steps := paths[0] // the first line ends up above the others
-	if d := steps.attr["d"]; strings.Contains(d, "L") || !strings.HasSuffix(d, "H884") || !strings.Contains(steps.attr["style"], "dasharray") {
-		t.Errorf("steps are drawn as %s, %s", d, steps.attr["style"])
+	if d := steps.attr["d"]; strings.Contains(d, "L") || !strings.HasSuffix(d, "H884") || !strings.HasSuffix(steps.attr["class"], " dashed") {
+		t.Errorf("steps are drawn as %s, %s", d, steps.attr["class"])
 	}
 	if got := texts(all); !slices.Contains(got, "1") || !slices.Contains(got, "10") || !slices.Contains(got, "100") {
 		t.Errorf("texts: %q", got)

@@ -53,13 +53,23 @@ const (
 	darkPage  = "#131c2e"
 )
 
+// Swatch is the class of an element of that color, on a page that has Style.
+func (c Color) Swatch() string { return fmt.Sprintf("swatch%d", c) }
+
 // CSS is the color in a style sheet, on a page that has Style.
 func (c Color) CSS() string { return fmt.Sprintf("var(--chart-%d)", c) }
 
+// fill and stroke are classes of Style, for a page whose policy takes no style of an
+// element.
+func (c Color) fill() string   { return fmt.Sprintf("fill%d", c) }
+func (c Color) stroke() string { return fmt.Sprintf("stroke%d", c) }
+
 // Style is the style sheet that a page with charts has once.
 func Style() string {
-	var light, dark strings.Builder
+	var light, dark, classes strings.Builder
 	for c, v := range palette {
+		color := Color(c)
+		fmt.Fprintf(&classes, ".chart .%s{fill:%s}.chart .%s{stroke:%s}.swatch%d{background:%s}\n", color.fill(), color.CSS(), color.stroke(), color.CSS(), c, color.CSS())
 		fmt.Fprintf(&light, "--chart-%d:%s;", c, v[0])
 		fmt.Fprintf(&dark, "--chart-%d:%s;", c, v[1])
 	}
@@ -67,5 +77,6 @@ func Style() string {
 		"@media screen and (prefers-color-scheme:dark){:root{" + dark.String() + "--chart-ink:#a9b6c8;--chart-grid:#2b3950;}}\n" +
 		".chart text{font:11px system-ui,-apple-system,\"Segoe UI\",Roboto,\"Liberation Sans\",sans-serif;fill:var(--chart-ink)}\n" +
 		".chart .grid{stroke:var(--chart-grid);stroke-width:1}\n" +
-		".chart .line{fill:none;stroke-width:2;stroke-linejoin:round;stroke-linecap:round}\n"
+		".chart .line{fill:none;stroke-width:2;stroke-linejoin:round;stroke-linecap:round}\n" +
+		".chart .dashed{stroke-dasharray:6 4}\n" + classes.String()
 }

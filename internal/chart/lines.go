@@ -8,10 +8,10 @@ import (
 	"unicode/utf8"
 )
 
-// Lines is a chart of lines over a logarithmic x axis.
+// Lines is a chart of lines.
 type Lines struct {
 	Title string // for readers who listen
-	X, Y  Axis   // X is logarithmic, Y linear
+	X, Y  Axis   // X is logarithmic unless it says otherwise, Y linear
 	Lines []Line // the first ends up above the others
 	Size  Size
 }
@@ -21,6 +21,7 @@ type Axis struct {
 	Title     string
 	Low, High float64              // 0, 0 = what the points take, in round numbers
 	Format    func(float64) string // of a tick; nil = Number
+	Linear    bool                 // of X; it wants Low and High
 }
 
 // Line is a series of points, by X.
@@ -38,7 +39,7 @@ type Point struct{ X, Y float64 }
 
 // SVG draws the chart.
 func (l *Lines) SVG() string {
-	x, y := l.X.scale(l.xs(), true), l.Y.scale(l.ys(), false)
+	x, y := l.X.scale(l.xs(), !l.X.Linear), l.Y.scale(l.ys(), false)
 	ticks := linearTicks(y.low, y.high)
 	labels := format(ticks, l.Y.format)
 	var c canvas
@@ -104,8 +105,24 @@ func (a *Axis) scale(values []float64, log bool) scale {
 	return s
 }
 
-// draw labels a logarithmic x axis, as finely as the labels have room.
+// draw labels an x axis, as finely as the labels have room.
 func (a *Axis) draw(c *canvas, x scale) {
+	ticks := linearTicks(x.low, x.high)
+	if x.log {
+		ticks = a.logTicks(x)
+	}
+	for n := 2; !fit(x, ticks, format(ticks, a.format)); n++ {
+		ticks = everyNth(ticks, n)
+	}
+	for i, label := range format(ticks, a.format) {
+		at := x.at(ticks[i])
+		c.printf(`<path class="grid" d="M%s %sv4"/>`+"\n", coordinate(at), coordinate(c.bottom))
+		c.xLabel(at, label)
+	}
+}
+
+// logTicks are the finest round numbers whose labels have room.
+func (a *Axis) logTicks(x scale) []float64 {
 	ticks := []float64{math.Sqrt(x.low * x.high)} // where no round number is between them
 	for _, parts := range decadeParts {
 		t := logTicks(x.low, x.high, parts)
@@ -116,14 +133,7 @@ func (a *Axis) draw(c *canvas, x scale) {
 			break
 		}
 	}
-	for n := 2; !fit(x, ticks, format(ticks, a.format)); n++ {
-		ticks = everyNth(ticks, n)
-	}
-	for i, label := range format(ticks, a.format) {
-		at := x.at(ticks[i])
-		c.printf(`<path class="grid" d="M%s %sv4"/>`+"\n", coordinate(at), coordinate(c.bottom))
-		c.xLabel(at, label)
-	}
+	return ticks
 }
 
 // everyNth keeps the first of each n values.
@@ -177,15 +187,15 @@ func (l *Line) draw(c *canvas, x, y scale, xAxis, yAxis *Axis) {
 	}
 	dashes := ""
 	if l.Dashed {
-		dashes = `;stroke-dasharray:6 4`
+		dashes = " dashed"
 	}
-	c.printf(`<path class="line" d="%s" style="stroke:%s%s"><title>%s</title></path>`+"\n", path.String(), l.Color.CSS(), dashes, html.EscapeString(l.Name))
+	c.printf(`<path class="line %s%s" d="%s"><title>%s</title></path>`+"\n", l.Color.stroke(), dashes, path.String(), html.EscapeString(l.Name))
 	if !l.Dots {
 		return
 	}
 	for _, p := range points {
 		text := fmt.Sprintf("%s: %s at %s", l.Name, yAxis.format(math.Round(p.Y*10)/10), xAxis.format(p.X))
-		c.printf(`<circle cx="%s" cy="%s" r="2.6" style="fill:%s"><title>%s</title></circle>`+"\n",
-			coordinate(x.at(p.X)), coordinate(y.at(p.Y)), l.Color.CSS(), html.EscapeString(text))
+		c.printf(`<circle cx="%s" cy="%s" r="2.6" class="%s"><title>%s</title></circle>`+"\n",
+			coordinate(x.at(p.X)), coordinate(y.at(p.Y)), l.Color.fill(), html.EscapeString(text))
 	}
 }

@@ -4,21 +4,39 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/kvstored/kvstored/internal/admin"
+	"github.com/kvstored/kvstored/internal/dashboard"
 	"github.com/kvstored/kvstored/internal/httpd"
 	"github.com/kvstored/kvstored/internal/version"
 )
 
-// serveAdmin answers administrators until ctx ends.
-func (d *Daemon) serveAdmin(ctx context.Context) error {
+// views are the two ways to look at the daemon: the calls of administrators, and the
+// page in a browser.
+func (d *Daemon) views() (*admin.API, *dashboard.Dashboard) {
 	api := admin.New(admin.Options{
 		Stack: d.stack, Server: d.server,
 		Config: func() (admin.Config, error) { return d.reloads.stats(true) },
 		Log:    d.log.With().Str("component", "admin").Logger(),
 	})
+	board := dashboard.New(dashboard.Options{
+		API: api,
+		Numbers: func() dashboard.Numbers {
+			st := d.stats()
+			return dashboard.Numbers{
+				Version: st.Version, Uptime: time.Since(d.started), Advice: st.Advice, Server: st.Server, Tiers: st.Store.Tiers,
+			}
+		},
+	})
+	api.SetPages(board.Handler(true))
+	return api, board
+}
+
+// serveAdmin answers administrators until ctx ends.
+func (d *Daemon) serveAdmin(ctx context.Context, api *admin.API) error {
 	if err := api.Serve(ctx, d.admin.Listener); err != nil {
 		return fmt.Errorf("admin.socket: %w", err)
 	}
@@ -40,17 +58,19 @@ func (d *Daemon) listenPages() (err error) {
 // pageIndex is what a person finds who opens the address in a browser.
 const pageIndex = `kvstored %s
 
-/metrics  numbers for Prometheus
-/healthz  200 while the process answers
-/readyz   200 once everything on disk has been found again, and then which tier is off and why
+/dashboard/  hits, misses and tiers, live
+/metrics     numbers for Prometheus
+/healthz     200 while the process answers
+/readyz      200 once everything on disk has been found again, and then which tier is off and why
 
 More: kvstored stats
 `
 
 // servePages answers metrics and health over HTTP until ctx ends. These pages change
 // nothing, and never will: what does is on admin.socket.
-func (d *Daemon) servePages(ctx context.Context) error {
+func (d *Daemon) servePages(ctx context.Context, board *dashboard.Dashboard) error {
 	mux := http.NewServeMux()
+	mux.Handle(dashboard.Path, board.Handler(d.cfg.Admin.Dashboard))
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintf(w, pageIndex, version.String()) })
 	mux.Handle("GET /metrics", newSharedMetrics(promhttp.HandlerFor(d.metrics.registry, promhttp.HandlerOpts{})))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })

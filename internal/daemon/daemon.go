@@ -277,11 +277,13 @@ func (d *Daemon) run(ctx context.Context) (next *Daemon, err error) {
 	defer stopServing()
 	context.AfterFunc(below, stopServing) // a failed worker ends the daemon
 	clients.Go(func() error { return d.server.Serve(serving, d.main.Listener.(*net.UnixListener)) })
-	clients.Go(func() error { return d.serveAdmin(serving) })
+	api, board := d.views()
+	clients.Go(func() error { return d.serveAdmin(serving, api) })
+	clients.Go(func() error { return board.Run(serving) })
 	pages := ""
 	if d.pages != nil {
 		pages = d.pages.Addr().String() // with the port that the kernel chose for 0
-		clients.Go(func() error { return d.servePages(serving) })
+		clients.Go(func() error { return d.servePages(serving, board) })
 	}
 	d.fronts.serve(serving, clients, &d.log)
 	d.events.serve(serving, clients, &d.log)

@@ -15,11 +15,16 @@ import (
 // name of its own point to the listener's address; the Host header still has that
 // name. An address written as numbers is always let through, since a page cannot
 // give it another meaning; so are localhost and hosts, names without a port in
-// lower case, which stand in the configuration under key. An Origin header has to name the same host and port as Host.
+// lower case, which stand in the
+// configuration under key ("" is nowhere). An Origin header has to name the same host and port as Host.
 func SameOrigin(h http.Handler, hosts []string, key string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !ownHost(r.Host, hosts) {
-			refuse(w, fmt.Sprintf("the host %.80q is none of this listener's; ask by its address or localhost, or add the name to %s", r.Host, key))
+			text := fmt.Sprintf("the host %.80q is none of this listener's; ask by its address or localhost", r.Host)
+			if key != "" {
+				text += ", or add the name to " + key
+			}
+			refuse(w, text)
 			return
 		}
 		for _, origin := range r.Header.Values("Origin") {

@@ -1,5 +1,5 @@
-// Package outline is the store as a tree of prefixes that people can look at: what
-// each occupies, how hot it is, when it was used last.
+// Package outline makes a tree of all stored prefixes for people: the bytes of each, its
+// heat, the time of its last use.
 //
 // # Owns
 //

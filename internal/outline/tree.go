@@ -45,7 +45,7 @@ func (u *Use) add(o *Use) {
 	}
 }
 
-// Space is a space and the bytes that it occupies.
+// Space is a space and its bytes.
 type Space struct {
 	ID    key.SpaceID
 	Bytes [Places]int64 // of its chunks in each tier; 0 where that is not known
@@ -76,7 +76,7 @@ type Node struct {
 	All      Use // of it and all that stands on it
 }
 
-// Tree is a tree of prefixes, in an order in which parents come before children.
+// Tree is all stored prefixes; parents come before children.
 type Tree struct {
 	At      time.Time
 	Spaces  []Space

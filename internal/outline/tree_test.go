@@ -71,7 +71,7 @@ func TestBuild(t *testing.T) {
 	}
 }
 
-// TestOrders: a chunk not remembered is older than all others.
+// TestOrders: a prefix whose use is forgotten counts as older than all others.
 func TestOrders(t *testing.T) {
 	now := time.Now()
 	runs := []Run{run(1, 0, 1), run(2, 0, 2), run(3, 0, 3)}

@@ -63,8 +63,8 @@ type legend struct {
 	Label string
 }
 
-// Color is for the style of the sample beside the label.
-func (l legend) Color() template.CSS { return template.CSS(l.color.CSS()) }
+// Swatch is the class of the sample beside the label.
+func (l legend) Swatch() string { return l.color.Swatch() }
 
 //go:embed report.html
 var reportHTML string

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/key"
+)
+
+// playwright drives the browser; npm exec runs it.
+const playwright = "playwright-core@1.65.1"
+
+var screenshots = flag.String("screenshots", "", "folder for pictures of the dashboard; empty: they are thrown away")
+
+// browserCommand is how a script that drives a browser is run. Tests download nothing:
+// without npm, playwright in its cache, or chromium they are skipped, except in CI.
+func browserCommand(t *testing.T) []string {
+	t.Helper()
+	command := []string{"npm", "exec", "--yes", "--offline", "--package=" + playwright, "--"}
+	chromium, err := exec.LookPath("chromium")
+	if err == nil {
+		var out []byte
+		if out, err = exec.Command(command[0], append(command[1:], "playwright-core", "--version")...).CombinedOutput(); err != nil {
+			err = fmt.Errorf("%w: %s", err, out)
+		}
+	}
+	switch {
+	case err != nil && os.Getenv("CI") != "":
+		t.Fatalf("the dashboard is looked at in chromium, and CI skips nothing: %v", err)
+	case err != nil:
+		t.Skipf("the dashboard is not looked at; install chromium, and npm exec --yes --package=%s -- playwright-core --version (%v)", playwright, err)
+	}
+	t.Setenv("CHROMIUM", chromium)
+	return append(command, "node")
+}
+
+// TestDashboard: while clients are at work the page loads in chromium, keeps up to date,
+// and can be read and used on wide and narrow screens, in light and dark, and with the
+// keyboard; the script says what it looks at.
+func TestDashboard(t *testing.T) {
+	command, at := browserCommand(t), freePort(t)
+	d := startDaemonWith(t, func(cfg *config.Config) {
+		cfg.Admin.Listen, cfg.Admin.Dashboard = at, true
+		cfg.CPU.Capacity = 32 << 20
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	var clients sync.WaitGroup
+	defer clients.Wait()
+	defer cancel()
+	clients.Go(func() { converse(ctx, t, d.socket) })
+	out := *screenshots
+	if out == "" {
+		out = t.TempDir()
+	}
+	script, err := filepath.Abs("testdata/dashboard.mjs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	browser := exec.CommandContext(t.Context(), command[0], append(command[1:], script, "http://"+at+"/dashboard/", out)...)
+	if text, err := browser.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, text)
+	}
+}
+
+// converse has a client ask for conversations that grow, more than DRAM has room for, and
+// pin one, until ctx ends.
+func converse(ctx context.Context, t *testing.T, socket string) {
+	space := key.Space{Model: "example/chat-8b", DType: "bf16", World: 1, ChunkTokens: 16, Method: key.SHA256}
+	c, err := client.Dial(ctx, socket, client.Options{Space: &space, Name: "engine <b>1</b>"})
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer c.Close()
+	for i := 0; ctx.Err() == nil; i++ {
+		if err := turn(ctx, c, i*i%61, 1+i/61%12); err != nil && ctx.Err() == nil {
+			t.Error(err)
+			return
+		}
+		if i == 5 {
+			if _, err := c.Pin(ctx, client.Tokens(prefixOf(0, 1)), "a pinned prompt", time.Hour); err != nil {
+				t.Error(err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(5 * time.Millisecond): // at the pace of an engine
+		}
+	}
+}
+
+// turn asks for a turn of a conversation, and stores its new chunks.
+func turn(ctx context.Context, c *client.Client, who, n int) error {
+	tokens := prefixOf(who, n)
+	p := client.Tokens(tokens)
+	j, err := c.Prefetch(ctx, p, client.PrefetchOptions{LookupID: fmt.Sprintf("chat-%d", who)})
+	if err != nil {
+		return err
+	}
+	ready, err := j.Wait(ctx, math.MaxInt64)
+	if err != nil {
+		return err
+	}
+	if err := j.Release(ctx); err != nil {
+		return err
+	}
+	var payloads [][]byte
+	first := int(ready.Ready.Chunks)
+	for range len(tokens)/16 - first {
+		payloads = append(payloads, noise(1, 64<<10))
+	}
+	if len(payloads) > 0 {
+		_, err = c.Put(ctx, p, first, payloads)
+	}
+	return err
+}
+
+// prefixOf is the tokens of a conversation up to a turn; 64 all have in common.
+func prefixOf(who, n int) []uint32 {
+	tokens := make([]uint32, 64+32*n)
+	for i := range tokens {
+		if tokens[i] = uint32(i); i >= 64 {
+			tokens[i] += uint32(1000 * (who + 1))
+		}
+	}
+	return tokens
+}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -35,19 +36,24 @@ func pinsCommand() *cobra.Command {
 }
 
 func printPins(cmd *cobra.Command, p *admin.Pins, asJSON bool) error {
-	w := cmd.OutOrStdout()
 	if asJSON {
-		return printJSON(w, p)
+		return printJSON(cmd.OutOrStdout(), p)
 	}
+	writePins(cmd.OutOrStdout(), p)
+	return nil
+}
+
+func writePins(w io.Writer, p *admin.Pins) {
 	var byName, byConnection table
-	byName.row("name", "connection", "chunks", "bytes", "ends in", "space")
+	byName.row("name", "connection", "chunks", "bytes", "ends in")
 	for _, p := range p.Pins {
 		left := time.Duration(p.ExpiresSeconds * float64(time.Second))
-		byName.row(printable(p.Name), fmt.Sprint(p.Connection), human.Count(p.Chunks), human.Bytes(p.Bytes), human.Duration(left), p.Space)
+		byName.row(short(p.Name, 34), fmt.Sprint(p.Connection), human.Count(p.Chunks), human.Bytes(p.Bytes), human.Duration(left))
+		byName.row("  " + p.Space)
 	}
 	byConnection.row("client", "connection", "user", "leases, fills", "pins")
 	for _, h := range p.Holders {
-		byConnection.row(printable(h.Name), fmt.Sprint(h.Connection), fmt.Sprint(h.UID), human.Bytes(h.LeaseBytes), human.Bytes(h.PinBytes))
+		byConnection.row(short(h.Name, 28), fmt.Sprint(h.Connection), fmt.Sprint(h.UID), human.Bytes(h.LeaseBytes), human.Bytes(h.PinBytes))
 	}
 	if len(p.Pins) == 0 {
 		fmt.Fprintln(w, "nothing is pinned")
@@ -61,5 +67,4 @@ func printPins(cmd *cobra.Command, p *admin.Pins, asJSON bool) error {
 	if p.LeftOut > 0 {
 		fmt.Fprintf(w, "\n%s more\n", human.Count(p.LeftOut))
 	}
-	return nil
 }

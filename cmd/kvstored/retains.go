@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -37,23 +38,27 @@ same where there is nothing else. Used are the chunks that were asked for since.
 }
 
 func printRetains(cmd *cobra.Command, r *admin.Retains, asJSON bool) error {
-	w := cmd.OutOrStdout()
 	if asJSON {
-		return printJSON(w, r)
+		return printJSON(cmd.OutOrStdout(), r)
 	}
+	writeRetains(cmd.OutOrStdout(), r)
+	return nil
+}
+
+func writeRetains(w io.Writer, r *admin.Retains) {
 	if len(r.Retains) == 0 {
 		fmt.Fprintln(w, "nothing is retained")
-		return nil
+		return
 	}
 	var t table
-	t.row("name", "user", "priority", "chunks", "used", "bytes", "ends in", "space")
+	t.row("name", "user", "priority", "chunks", "used", "bytes", "ends in")
 	for _, h := range r.Retains {
 		left := time.Duration(h.ExpiresSeconds * float64(time.Second))
-		t.row(printable(h.Name), fmt.Sprint(h.UID), fmt.Sprint(h.Priority), human.Count(h.Chunks), human.Count(h.Used), human.Bytes(h.Bytes), human.Duration(left), h.Space)
+		t.row(short(h.Name, 22), fmt.Sprint(h.UID), fmt.Sprint(h.Priority), human.Count(h.Chunks), human.Count(h.Used), human.Bytes(h.Bytes), human.Duration(left))
+		t.row("  " + h.Space)
 	}
 	t.print(w, "")
 	if r.LeftOut > 0 {
 		fmt.Fprintf(w, "and %s more\n", human.Count(r.LeftOut))
 	}
-	return nil
 }

@@ -34,6 +34,7 @@ type statsView struct {
 		server.Stats
 		HitChunks map[string]uint64 `json:"hit_chunks"`
 		HitTokens map[string]uint64 `json:"hit_tokens"`
+		Models    []modelView       `json:"models"`
 	} `json:"server"`
 	Store struct {
 		Recovering     bool                   `json:"recovering"`
@@ -49,6 +50,14 @@ type statsView struct {
 	Advice string      `json:"advice"`
 	RESP   *resp.Stats `json:"resp"` // nil: that front end is off
 	LM     *lm.Stats   `json:"lm"`
+}
+
+// modelView is what was asked for and hit of a model.
+type modelView struct {
+	Model       string   `json:"model"`
+	AskedTokens uint64   `json:"asked_tokens"`
+	HitTokens   []uint64 `json:"hit_tokens"` // by tier, nearest first
+	StoredBytes uint64   `json:"stored_bytes"`
 }
 
 type tierView struct {
@@ -104,7 +113,11 @@ func statsCommand() *cobra.Command {
 		Short: "Show what the daemon holds and has done",
 		Long: `Show what the daemon holds now, and what it has done since it started. A hit is
 a token of a prefix that was ready when its client stopped waiting, counted by
-the tier that it was found in. --json has more numbers.`,
+the tier that it was found in. The lines of what was missed say why, and a sentence
+what would have helped; 'kvstored why' says it of one prompt. --json has more
+numbers, --watch prints them again and again, with what was done in between.`,
+		Example: `  kvstored stats
+  kvstored stats --watch=5s`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return withClient(cmd.Context(), socket, client.Options{Inline: true}, func(c *client.Client) error {

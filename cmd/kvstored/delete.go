@@ -13,6 +13,7 @@ func deleteCommand() *cobra.Command {
 	var (
 		socket string
 		asJSON bool
+		dry    bool
 		flags  promptFlags
 	)
 	cmd := &cobra.Command{
@@ -20,6 +21,7 @@ func deleteCommand() *cobra.Command {
 		Short: "Forget the stored KV of a prompt",
 		Long: `Forget all chunks of a prompt in every tier, also those that other prompts share
 with it. A prompt that goes on after it is cut short until they are stored again.
+--dry-run only says how many there are.
 ` + promptHelp,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -28,6 +30,9 @@ with it. A prompt that goes on after it is cut short until they are stored again
 				return err
 			}
 			return withClient(cmd.Context(), socket, client.Options{Space: &flags.space, Inline: true}, func(c *client.Client) error {
+				if dry {
+					return countPrompt(cmd, c, prompt, asJSON)
+				}
 				n, err := c.DeletePrompt(cmd.Context(), prompt)
 				if err != nil {
 					return err
@@ -44,6 +49,23 @@ with it. A prompt that goes on after it is cut short until they are stored again
 	}
 	socketFlag(cmd, &socket)
 	jsonFlag(cmd, &asJSON)
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "only say how many chunks are there; nothing is forgotten")
 	flags.add(cmd)
 	return cmd
+}
+
+// countPrompt says how many leading chunks of a prompt are stored.
+func countPrompt(cmd *cobra.Command, c *client.Client, p client.Prompt, asJSON bool) error {
+	m, err := c.Lookup(cmd.Context(), p, 0)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return printJSON(cmd.OutOrStdout(), struct {
+			Chunks uint32 `json:"stored_chunks"`
+			DryRun bool   `json:"dry_run"`
+		}{m.Total.Chunks, true})
+	}
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s would be deleted, and what is stored behind a hole\n", human.Plural(int(m.Total.Chunks), "chunk"))
+	return err
 }

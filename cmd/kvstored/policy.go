@@ -9,6 +9,7 @@ import (
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/internal/admin"
 	"github.com/kvstored/kvstored/internal/replay"
+	"github.com/kvstored/kvstored/policy"
 )
 
 func policyCommand() *cobra.Command {
@@ -26,8 +27,17 @@ func policyCommand() *cobra.Command {
 		if _, err := tiersOf(args[0]); err != nil {
 			return err
 		}
-		return c.Do(cmd.Context(), "PUT", "/v1/policy", admin.PolicyRequest{Tier: args[0], Policy: args[1]}, p)
+		return c.Do(cmd.Context(), "PUT", "/v1/policy", admin.PolicyRequest{Tier: placeName(args[0]), Policy: args[1]}, p)
 	})
+	set.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		switch len(args) {
+		case 0:
+			return replay.TierNames[:2], cobra.ShellCompDirectiveNoFileComp
+		case 1:
+			return policy.All(), cobra.ShellCompDirectiveNoFileComp
+		}
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
 	set.Short = "Change the policy of a tier while it runs"
 	set.Long = `Change the policy of a tier (cpu or disk) while it runs. No chunk is lost by
 that, and what was to go first goes first, as far as the new policy cares.
@@ -66,8 +76,8 @@ func printPolicies(cmd *cobra.Command, p admin.Policies, asJSON bool) error {
 	}
 	var l list
 	for _, name := range replay.TierNames {
-		if policy, ok := p.Tiers[name]; ok {
-			l.row(name, "%s", policy)
+		if is, ok := p.Tiers[name]; ok {
+			l.row(name, "%s", is)
 		}
 	}
 	l.row("available", "%s", strings.Join(p.Names, ", "))
@@ -75,17 +85,25 @@ func printPolicies(cmd *cobra.Command, p admin.Policies, asJSON bool) error {
 	return nil
 }
 
+// placeName is the name of a tier as the protocol has it, if it is what people call one.
+func placeName(name string) string {
+	if strings.EqualFold(name, "DRAM") {
+		return replay.TierNames[0]
+	}
+	return name
+}
+
 // tiersOf reads names of tiers.
 func tiersOf(names ...string) (t client.Tiers, err error) {
 next:
 	for _, name := range names {
 		for i, known := range replay.TierNames {
-			if name == known {
+			if placeName(name) == known {
 				t |= client.CPU << i
 				continue next
 			}
 		}
-		return 0, usage(fmt.Errorf("%q is no tier; write %s", name, strings.Join(replay.TierNames[:], ", ")))
+		return 0, usage(fmt.Errorf("%q is no tier; write %s (DRAM is cpu)", name, strings.Join(replay.TierNames[:], ", ")))
 	}
 	return t, nil
 }

@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -268,19 +267,6 @@ func (c *checker) disk() {
 	}
 }
 
-// bucketName is what S3 takes, but for its length.
-var bucketName = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]*[a-z0-9]$`)
-
-func (c *checker) bucket(s *S3) {
-	if n := len(s.Bucket); strings.ContainsAny(s.Bucket, "/ \x00") {
-		c.fail("remote.s3.bucket", "%q is not the name of a bucket; write it without a scheme or a path", s.Bucket)
-	} else if s.Enabled() && (n < 3 || n > 63) {
-		c.fail("remote.s3.bucket", "%q has %d characters; S3 wants 3 to 63 in the name of a bucket", s.Bucket, n)
-	} else if s.Enabled() && !bucketName.MatchString(s.Bucket) || strings.Contains(s.Bucket, "..") {
-		c.fail("remote.s3.bucket", "S3 refuses %q; the name of a bucket has lower-case letters, digits, hyphens and single dots, and begins and ends with a letter or digit", s.Bucket)
-	}
-}
-
 func (c *checker) remote() {
 	s := &c.Remote.S3
 	c.between("remote.s3.concurrency", s.Concurrency, 1, 4096)
@@ -289,7 +275,7 @@ func (c *checker) remote() {
 	if s.TTL < 0 {
 		c.fail("remote.s3.ttl", "want a duration of 0s or more, not %s", durationText(s.TTL))
 	}
-	c.bucket(s)
+	checkBucket(c, s.Bucket)
 	if s.Enabled() && s.Region == "" && c.meant("remote.s3.bucket") {
 		c.fail("remote.s3.region", "is empty; requests are signed for a region, us-east-1 does for most stores")
 	}

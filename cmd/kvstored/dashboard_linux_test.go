@@ -46,7 +46,7 @@ func browserCommand(t *testing.T) []string {
 
 // TestDashboard: while clients are at work the page loads in chromium, keeps up to date,
 // and can be read and used on wide and narrow screens, in light and dark, and with the
-// keyboard; the script says what it looks at.
+// keyboard; the script has the list.
 func TestDashboard(t *testing.T) {
 	command, at := browserCommand(t), freePort(t)
 	d := startDaemonWith(t, func(cfg *config.Config) {

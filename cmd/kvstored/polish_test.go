@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestDryRuns: clear and delete say what they would forget, and forget nothing; DRAM is
+// TestDryRuns: dry runs of clear and delete count chunks, and forget none; DRAM is
 // understood as cpu.
 func TestDryRuns(t *testing.T) {
 	t.Setenv("KVSTORED_SOCKET", startDaemon(t))

@@ -52,7 +52,7 @@ type statsView struct {
 	LM     *lm.Stats   `json:"lm"`
 }
 
-// modelView is what was asked for and hit of a model.
+// modelView is the tokens asked for and hit of a model.
 type modelView struct {
 	Model       string   `json:"model"`
 	AskedTokens uint64   `json:"asked_tokens"`

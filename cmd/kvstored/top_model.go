@@ -38,7 +38,7 @@ type top struct {
 	lost   error // why it ended
 }
 
-// moment is what was counted at a look.
+// moment is the counters at a look.
 type moment struct {
 	at                          time.Time
 	asked, hit, disk, stored    uint64

@@ -55,7 +55,7 @@ func press(m tea.Model, keys ...tea.KeyPressMsg) (tea.Model, tea.Cmd) {
 
 func letter(r rune) tea.KeyPressMsg { return tea.KeyPressMsg{Code: r, Text: string(r)} }
 
-// TestTop: one key leads to each view, which answers what it is for and fits its window;
+// TestTop: one key leads to each view, which answers its question and fits its window;
 // a client's name cannot command the terminal.
 func TestTop(t *testing.T) {
 	for _, size := range [][2]int{{80, 24}, {40, 12}, {200, 60}, {1, 1}} {

@@ -110,7 +110,7 @@ func (m *top) overview() (out []string) {
 	return out
 }
 
-// misses: why tokens were not hits, and by model what was.
+// misses: why tokens were not hits, and the hits of each model.
 func (m *top) misses() (out []string) {
 	s := m.last.stats
 	if out = printed(s.printMissed); len(out) == 0 {

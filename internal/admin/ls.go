@@ -14,6 +14,7 @@ import (
 
 const (
 	outlineShare = 20               // an outline serves for so many times what it took to be made
+	smallOutline = 1000             // prefixes; a smaller one is made anew each time
 	outlineAge   = 20 * time.Second // and is dropped then
 	mostPage     = 1000             // prefixes in a page
 	defaultPage  = 100
@@ -87,7 +88,10 @@ func (a *API) outline(ctx context.Context) (*outline.Tree, error) {
 	}
 	t, err := a.o.Stack.Outline(ctx)
 	if err == nil {
-		a.outlines.last, a.outlines.good = t, time.Now().Add(outlineShare*time.Since(t.At))
+		a.outlines.last, a.outlines.good = t, time.Now()
+		if len(t.Nodes) > smallOutline {
+			a.outlines.good = a.outlines.good.Add(outlineShare * time.Since(t.At))
+		}
 		time.AfterFunc(outlineAge, func() { a.outlines.forget(t) })
 	}
 	return t, err

@@ -12,7 +12,7 @@ const (
 	sampleCount = 1800 // an hour
 )
 
-// sample is what was counted up to a moment.
+// sample is the counters at a moment.
 type sample struct {
 	at      time.Time
 	asked   uint64              // tokens

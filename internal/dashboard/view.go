@@ -52,7 +52,7 @@ const mostRows = 50
 // titles are the tiers as people call them.
 var titles = [...]string{tier.CPU: "DRAM", tier.Disk: "disk", tier.Remote: "bucket"}
 
-// look is what there is to see now.
+// look makes the view of this moment.
 func (d *Dashboard) look(names bool) *view {
 	n := d.o.Numbers()
 	v := &view{Names: names, Text: make(map[string]string), Charts: make(map[string]drawn), Tables: make(map[string]*table)}

@@ -9,7 +9,7 @@
 //
 // # Never does
 //
-// It knows no lock and no tier. What it is told may be of different moments: a stretch
+// It knows no lock and no tier. Stretches may be of different moments: one
 // whose ancestors are missing stands at the top, one that is its own ancestor is dropped.
 //
 // # Buffers

@@ -22,7 +22,7 @@ func names(t *Tree, list []int) (out []byte) {
 }
 
 // TestBuild: totals include what stands on a prefix, a stretch with one child is one
-// prefix with it, and a node told wrong is left out or stands at the top.
+// prefix with it, and wrong stretches are left out or stand at the top.
 func TestBuild(t *testing.T) {
 	now := time.Now()
 	runs := []Run{

@@ -82,7 +82,8 @@ func (s *Server) RevokeConnection(id uint64) (chunks int, ok bool) {
 	return c.revokeAll(), true
 }
 
-// Clients lists the first most clients, by the bytes they hold; more is how many are left out.
+// Clients lists the first most clients, the largest holder first; more is how many are
+// left out.
 func (s *Server) Clients(most int) (list []Client, more int) {
 	type as struct {
 		uid  uint32

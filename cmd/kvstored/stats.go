@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/internal/boundary"
 	"github.com/kvstored/kvstored/internal/budget"
 	"github.com/kvstored/kvstored/internal/daemon"
 	"github.com/kvstored/kvstored/internal/hint"
@@ -21,6 +22,7 @@ import (
 	"github.com/kvstored/kvstored/internal/replay"
 	"github.com/kvstored/kvstored/internal/resp"
 	"github.com/kvstored/kvstored/internal/server"
+	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/tier"
 )
 
@@ -46,6 +48,9 @@ type statsView struct {
 		Tiers          map[string]tierView    `json:"tiers"`
 		Written        map[string]writtenView `json:"written"`
 		Mismatches     map[string]uint64      `json:"mismatches"`
+		Boundaries     boundary.Stats         `json:"boundaries"`
+
+		Groups map[string][]stack.GroupStats `json:"groups"`
 	} `json:"store"`
 	Advice string      `json:"advice"`
 	RESP   *resp.Stats `json:"resp"` // nil: that front end is off
@@ -231,6 +236,7 @@ func (v *statsView) printRest(w io.Writer) {
 	l.row("stored", "%s, %s%s", human.Plural(s.StoredChunks, "chunk"), human.Bytes(s.StoredBytes), differs)
 	l.row("DRAM", "%s cannot be evicted now%s", human.Bytes(v.Store.ProtectedBytes), v.classes())
 	l.row("", "%s in huge pages, of %s; largest free run %s", human.Bytes(v.Arena.HugeBytes), human.Bytes(v.Arena.CapacityBytes), human.Bytes(v.Arena.LargestFreeBytes))
+	v.printGroups(&l)
 	for i, h := range []hint.Outcome{s.Hints.Done, s.Hints.Continues, s.Hints.Answer} {
 		if h.Given > 0 {
 			l.row("hints: "+[]string{"done", "continues", "answer"}[i], "%s; %s of those whose outcome is known were right", human.Count(h.Given), human.Percent(float64(h.Right), float64(h.Right+h.Wrong)))

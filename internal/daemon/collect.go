@@ -65,6 +65,14 @@ var (
 	descClass        = desc("budget_bytes", "Bytes in DRAM held, by what for.", "class")
 	descCorrupt      = desc("corrupt_total", "Chunks dropped because their bytes were wrong.", "tier")
 
+	descLost       = desc("usable_lost_tokens_total", "Tokens of prompts of hybrid models that the full groups had and that could not be used, by the kind of the group that cut them off, and why what it needs was not there: not stored as far as is known (never), gone (evicted), or not up at the deadline (late).", "group", "reason")
+	descBoundaries = desc("boundaries", "Lengths at which prompts of hybrid models can be used now, as far as they were asked for.")
+	descPieces     = desc("boundary_pieces", "Windows, states and ends that these and some others need.")
+	descUncounted  = desc("boundaries_uncounted_total", "Lengths that were not counted, for want of room or as they need too much.")
+	descGroup      = desc("group_chunks", "Chunks of hybrid models in a tier, by the kind of their group.", "tier", "group")
+	descGroupBytes = desc("group_bytes", "Bytes that these occupy.", "tier", "group")
+	descGroupDead  = desc("group_dead_bytes", "Of these, bytes that go first: no usable length needs them, or their client is done with them.", "tier", "group")
+
 	descAged    = desc("aged_chunks", "Chunks with a bound on their age.")
 	descAgedOut = desc("aged_out_total", "Chunks removed because they had become as old as they may.")
 
@@ -179,6 +187,9 @@ func collectServer(st *Stats, gauge gaugeFunc, counter counterFunc) {
 	counter(descRetains, s.Retained.Right, "right")
 	counter(descRetains, s.Retained.Wrong, "wrong")
 	counter(descRetains, s.Retained.OverBudget, "over_budget")
+	for _, l := range s.Lost {
+		counter(descLost, l.Tokens, l.Group, l.Reason)
+	}
 	for p, n := range s.HitTokens {
 		counter(descHitTok, n, p.String())
 	}
@@ -195,6 +206,16 @@ func collectStore(s *StoreStats, gauge gaugeFunc, counter counterFunc) {
 	gauge(descProtected, float64(s.ProtectedBytes))
 	gauge(descAged, float64(s.Aged))
 	counter(descAgedOut, s.AgedOut)
+	gauge(descBoundaries, float64(s.Boundaries.Boundaries))
+	gauge(descPieces, float64(s.Boundaries.Pieces))
+	counter(descUncounted, s.Boundaries.Uncounted)
+	for p, groups := range s.Groups {
+		for _, g := range groups {
+			gauge(descGroup, float64(g.Chunks), p.String(), g.Kind)
+			gauge(descGroupBytes, float64(g.Bytes), p.String(), g.Kind)
+			gauge(descGroupDead, float64(g.DeadBytes), p.String(), g.Kind)
+		}
+	}
 	for class, n := range s.ClassBytes {
 		gauge(descClass, float64(n), class)
 	}

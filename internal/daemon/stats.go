@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/internal/admin"
+	"github.com/kvstored/kvstored/internal/boundary"
 	"github.com/kvstored/kvstored/internal/budget"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/lm"
@@ -63,6 +64,9 @@ type StoreStats struct {
 	Loads          map[tier.Place]stack.Volume  `json:"loads"`
 	LoadFailed     map[tier.Place]uint64        `json:"loads_failed"`
 	Written        map[tier.Place]stack.Written `json:"written"`
+	Boundaries     boundary.Stats               `json:"boundaries"` // usable lengths of prompts of hybrid models
+	// Groups are the chunks of hybrid models by kind; absent without any.
+	Groups map[tier.Place][]stack.GroupStats `json:"groups,omitempty"`
 }
 
 // statsJSON is what a client gets; an administrator's has the configuration.
@@ -92,7 +96,7 @@ func (d *Daemon) stats() Stats {
 			ProtectedBytes: s.Ledger.ProtectedBytes, ClassBytes: make(map[string]int64),
 			Inconsistent: s.Inconsistent, Corrupt: s.Corrupt, Replaced: s.Replaced,
 			Aged: int64(s.Ages.Chunks), AgedOut: s.Ages.Removed,
-			Tiers: s.Tiers, Loads: s.Loads, LoadFailed: s.LoadFailed, Written: s.Written,
+			Tiers: s.Tiers, Loads: s.Loads, LoadFailed: s.LoadFailed, Written: s.Written, Boundaries: s.Boundaries, Groups: s.Groups,
 		},
 	}
 	out.Advice = missing.Sentence(out.Server.AskedTokens, &out.Server.Missed, tiersForAdvice(s.Tiers))

@@ -8,7 +8,7 @@ func (l *Ledger) Check() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	b := &l.mu.book
-	sum := audit{book: b, kids: make(map[uint32]uint32), shields: make(map[uint32]uint32), held: make(map[uint32][classes]uint16), spaces: make(map[uint32]int64)}
+	sum := audit{book: b, kids: make(map[uint32]uint32), shields: make(map[uint32]uint32), held: make(map[uint32][classes]uint16), spaces: make(map[uint32]Occupancy)}
 	return sum.run()
 }
 
@@ -19,7 +19,7 @@ type audit struct {
 	shields map[uint32]uint32
 	held    map[uint32][classes]uint16
 	count   Stats
-	spaces  map[uint32]int64 // bytes
+	spaces  map[uint32]Occupancy
 	indexed uint32
 	guards  uint32
 	used    int // entries in any life
@@ -139,8 +139,8 @@ func (a *audit) quotas() error {
 		if sp.refs == 0 {
 			continue
 		}
-		if n := a.spaces[slot]; n != sp.bytes || sp.quota != b.spaces.quotas[sp.id] {
-			return fmt.Errorf("ledger: space %x has %d bytes under quota %d, found %d under %d", sp.id, sp.bytes, sp.quota, n, b.spaces.quotas[sp.id])
+		if have, found := (Occupancy{int(sp.here), sp.bytes, sp.cold}), a.spaces[slot]; have != found || sp.quota != b.spaces.quotas[sp.id] {
+			return fmt.Errorf("ledger: space %x has %+v under quota %d, found %+v under %d", sp.id, have, sp.quota, found, b.spaces.quotas[sp.id])
 		}
 		under[sp.quota] += sp.bytes
 	}
@@ -186,7 +186,7 @@ func (a *audit) guard(id uint32, e *entry) error {
 
 // add counts an entry by its life.
 func (a *audit) add(e *entry) {
-	n := a.book.bytes(e)
+	n, in := a.book.bytes(e), a.spaces[e.space]
 	a.used++
 	switch e.life {
 	case hole:
@@ -196,6 +196,7 @@ func (a *audit) add(e *entry) {
 		a.count.Filling++
 	case resident:
 		a.count.Entries++
+		in.Entries++
 		if e.mark&dirty != 0 {
 			a.count.DirtyEntries++
 			a.count.DirtyBytes += int64(e.size)
@@ -205,6 +206,7 @@ func (a *audit) add(e *entry) {
 		}
 		if e.mark&cooled != 0 {
 			a.count.ColdBytes += n
+			in.ColdBytes += n
 		}
 	case gone:
 		if !a.book.isHeld(e) {
@@ -212,7 +214,8 @@ func (a *audit) add(e *entry) {
 		}
 	}
 	a.count.UsedBytes += n
-	a.spaces[e.space] += n
+	in.Bytes += n
+	a.spaces[e.space] = in
 	if a.book.protected(e) {
 		a.count.ProtectedBytes += n
 	}

@@ -51,11 +51,12 @@ func (t *table) setCold(e *entry, is bool) {
 		return
 	}
 	e.mark ^= cooled
-	if is {
-		t.count.ColdBytes += t.bytes(e)
-	} else {
-		t.count.ColdBytes -= t.bytes(e)
+	n := t.bytes(e)
+	if !is {
+		n = -n
 	}
+	t.count.ColdBytes += n
+	t.spaces.slots.at(e.space).cold += n
 }
 
 // eachOwn calls do for the resident chunks that are a chain's alone, the last one first.

@@ -175,7 +175,7 @@ func (b *book) endResidency(id uint32) {
 	b.setCold(e, false)
 	e.life = gone
 	e.mark &^= fresh | passed | ends
-	b.count.Entries--
+	b.countResident(e, -1)
 	if e.mark&dirty != 0 { // it stays so, for whoever takes the entry over
 		b.count.DirtyEntries--
 		b.count.DirtyBytes -= int64(e.size)

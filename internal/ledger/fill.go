@@ -136,7 +136,7 @@ func (l *Ledger) Restore(e Entry, parent key.Hash) (ID, bool) {
 	r.life, r.value = resident, pack(e.Value)
 	r.mark |= hit * mark(min(e.Hits, MaxHits))
 	b.setDirty(r, e.Dirty)
-	b.count.Entries++
+	b.countResident(r, 1)
 	b.order.join(id)
 	if b.protected(r) {
 		b.protect(id)

@@ -102,7 +102,7 @@ func (o *order) climb(id, first uint32, steps *int) bool {
 			e.mark &^= publishing
 			e.life = resident
 			o.count.Filling--
-			o.count.Entries++
+			o.countResident(e, 1)
 			o.join(id)
 		case e.life == resident && *steps > 0:
 			*steps--

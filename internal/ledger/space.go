@@ -27,6 +27,8 @@ type space struct {
 	bounds bool   // its prefixes are usable where Need says so only
 	moving bool   // its entries join the order of no quota now; see Requote
 	bytes  int64  // occupied by its entries
+	cold   int64  // of these, by those that go first
+	here   uint32 // resident entries
 }
 
 // noSpace is the slot that is never used; an entry never names it.
@@ -106,6 +108,37 @@ func (l *Ledger) keysRound(id key.SpaceID, at uint32, ks []key.Key) ([]key.Key, 
 		}
 	}
 	return ks, at, at < l.mu.entries.n
+}
+
+// Occupancy is what the resident entries of a space are, and take with others of it.
+type Occupancy struct {
+	Entries          int
+	Bytes, ColdBytes int64 // see Stats
+}
+
+// Occupancies calls fn with what each of some spaces takes, in their order, without the lock.
+func Occupancies(l *Ledger, ids []key.SpaceID, fn func(i int, o Occupancy)) {
+	var some [handOverRound]Occupancy
+	for from := 0; from < len(ids); from += len(some) {
+		n := occupied(l, ids[from:], some[:])
+		for i, o := range some[:n] {
+			fn(from+i, o)
+		}
+	}
+}
+
+func occupied(l *Ledger, ids []key.SpaceID, out []Occupancy) (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for n < len(ids) && n < len(out) {
+		out[n] = Occupancy{}
+		if s := l.mu.spaces.find(ids[n]); s != noSpace {
+			sp := l.mu.spaces.slots.at(s)
+			out[n] = Occupancy{int(sp.here), sp.bytes, sp.cold}
+		}
+		n++
+	}
+	return n
 }
 
 // mix is what id adds to the hashes of its keys.

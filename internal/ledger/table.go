@@ -207,3 +207,9 @@ func (t *table) makeHole(id uint32) {
 	*e = entry{hash: e.hash, space: e.space, next: e.next, kids: e.kids, guard: e.guard, life: hole}
 	t.count.Holes++
 }
+
+// countResident counts n more resident entries, or less, in the space of e.
+func (t *table) countResident(e *entry, n int) {
+	t.count.Entries += n
+	t.spaces.slots.at(e.space).here += uint32(n)
+}

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kvstored/kvstored/internal/hybrid"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
@@ -28,7 +29,9 @@ type assembly struct {
 	held   map[stack.Piece]chunk
 	lost   map[stack.Piece]struct{}
 	until  time.Time
-	done   chan struct{} // closed when the job is
+	// lateFor is the kind of the group of the first piece that was not up at the deadline.
+	lateFor *hybrid.Kind
+	done    chan struct{} // closed when the job is
 
 	mu struct {
 		sync.Mutex
@@ -71,6 +74,9 @@ func (a *assembly) run(ctx context.Context) {
 			break
 		}
 		cause = cmp.Or(cause, err)
+		if left := a.missing(&m); errors.Is(err, prefetch.ErrDeadline) && a.lateFor == nil && len(left) > 0 {
+			a.lateFor = &a.family.Groups[left[0].Group].Kind
+		}
 		if a.over() != nil { // nothing more is loaded
 			search &= tier.Of(tier.CPU)
 		}
@@ -85,6 +91,7 @@ func (a *assembly) run(ctx context.Context) {
 	if m.Tokens == a.first.Tokens {
 		cause = nil
 	}
+	a.late(&m)
 	a.settle(&m, cause)
 }
 

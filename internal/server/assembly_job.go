@@ -90,6 +90,7 @@ func beginFamily(c *reader, chain *key.Chain, a *ask) (*job, wire.PrefetchReply,
 	if rate := a.shared.PrefillRate; rate > 0 {
 		reply.Advice = j.family.advise(c.turning, rate)
 	}
+	s.count.lost.cut(s.o.Stack, f, &m, a.search)
 	s.count.asked(chain, &stack.Match{Count: stack.Count{Chunks: int(reply.Match.Total.Chunks), Tokens: reply.Match.Total.Tokens}})
 	j.family.begin()
 	j.family.until = deadlineFor(c, j, a, reply.Match.Total.Tokens)

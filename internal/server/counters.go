@@ -19,6 +19,7 @@ type counters struct {
 	refused [refusedReasons]atomic.Uint64 // connections
 
 	missed missing.Counts
+	lost   lostCounts
 
 	prefetches, askedChunks, askedTokens       atomic.Uint64
 	matchedChunks, matchedTokens               atomic.Uint64
@@ -98,7 +99,8 @@ type Stats struct {
 	MatchedTokens    uint64                `json:"matched_tokens"`
 	HitChunks        map[tier.Place]uint64 `json:"hit_chunks"` // in final prefixes, by where they were found
 	HitTokens        map[tier.Place]uint64 `json:"hit_tokens"`
-	Missed           missing.Totals        `json:"missed"` // tokens that prefetches did not get, by why
+	Missed           missing.Totals        `json:"missed"`      // tokens that prefetches did not get, by why
+	Lost             []Lost                `json:"usable_lost"` // tokens of hybrid models, by the group that cut them off
 	StoredChunks     uint64                `json:"stored_chunks"`
 	StoredBytes      uint64                `json:"stored_bytes"`
 	Hints            hint.Stats            `json:"hints"`
@@ -137,6 +139,7 @@ func (s *Server) Stats() Stats {
 		HitChunks:        make(map[tier.Place]uint64),
 		HitTokens:        make(map[tier.Place]uint64),
 		Missed:           c.missed.Read(),
+		Lost:             c.lost.read(),
 		StoredChunks:     c.storedChunks.Load(),
 		StoredBytes:      c.storedBytes.Load(),
 		Hints:            s.hints.Stats(),

@@ -194,6 +194,13 @@ func TestGroupsLost(t *testing.T) {
 			if r.leased() != 0 {
 				t.Errorf("%d bytes are leased", r.leased())
 			}
+			late := uint64(0)
+			for _, lost := range r.server.Stats().Lost {
+				late += lost.Tokens
+			}
+			if want := uint64((10 - tc.want) * tokens); (tc.reason == client.StoppedDeadline) != (late == want) {
+				t.Errorf("%d tokens were lost because they came late", late)
+			}
 		})
 	}
 }

@@ -54,12 +54,17 @@ func (l lookups) declare(f *Family, n int) (pieces int) {
 	if !slices.ContainsFunc(f.Groups, func(g hybrid.Group) bool { return g.Kind != hybrid.Full }) {
 		return 0
 	}
+	fresh := false
 	for r := range f.Chains[0] {
 		if end := f.Chains[0][r].Key(n/f.Groups[0].Chunk - 1); !l.index.declared(end) {
 			ends, needs := f.pieces(n, r)
 			l.index.declare(ends, needs)
 			pieces += len(ends) + len(needs)
+			fresh = true
 		}
+	}
+	if fresh {
+		l.index.groups.learn(f)
 	}
 	return pieces
 }

@@ -35,6 +35,7 @@ type StackStats struct {
 	// Boundaries are the usable lengths of prompts of hybrid models that are known, and what
 	// they need.
 	Boundaries boundary.Stats
+	Groups     map[tier.Place][]GroupStats // by tier, then by kind; nil where there are none
 
 	Replaced      uint64 // older bytes below that gave way to what was stored under their key
 	RecoverFailed uint64 // scans of the disk tier that failed
@@ -73,7 +74,7 @@ func (s *operator) Stats() StackStats {
 		}
 	}
 	t, bounds := s.index.stats()
-	st.Boundaries = bounds
+	st.Boundaries, st.Groups = bounds, s.index.groups.stats(s.levels)
 	st.Chunks, st.Placeholders, st.IndexBytes = int64(t.Chunks), int64(t.Placeholders), int64(t.Bytes)
 	return st
 }

@@ -30,6 +30,7 @@ type index struct {
 	inconsistent atomic.Uint64 // claims about the parents of chunks that contradicted earlier ones
 	journal      *journal      // nil: no events
 	absences     *absences
+	groups       groupKinds
 
 	mu struct {
 		sync.Mutex

@@ -338,5 +338,37 @@ class Tiers(Case):
             self.assertLessEqual(self.promoted(player.engine) - before, needed)
 
 
+    def test_killed_between_groups(self) -> None:
+        """kill -9 when one group of a longer prefix is stored and another is not: the hit is the
+        longest that all groups have, at least what was flushed, and its bytes are right."""
+        daemon, model = self.daemon(dram="16MiB", disk="256MiB"), MODELS["all kinds"]
+        grain, lengths = 32, range(4, 40, 6)
+        blocks = list(range(40))
+        flushed, everything = 0, set()  # type: ignore[var-annotated]
+        for n in lengths:
+            player = Player(self, self.engine(daemon, model, groups=model.kinds), model)
+            prompt = Prompt.of(blocks[:n], grain, n * grain + 1, "killed")
+            keys = player.sparse(prompt, [n * grain])
+            parts = {name: [k for k in keys if group(k) == name] for name in dict.fromkeys(map(group, keys))}
+            missing = sorted(parts)[n // 6 % len(parts)]
+            for name, part in parts.items():
+                if name != missing:
+                    player.store(prompt, part)
+            everything |= player.stored
+            daemon.kill()
+            daemon.start()
+            daemon.wait()
+            after = Player(self, self.engine(daemon, model, groups=model.kinds), model)
+            after.stored = everything
+            hit, most = after.play(prompt, 0)
+            self.assertLessEqual(hit, most)
+            self.assertGreaterEqual(hit, flushed)
+            self.assertEqual(after.outside, set())
+            after.store(prompt, keys)
+            self.assertIsNotNone(after.engine.tier._client.flush(timeout=30))
+            everything |= after.stored
+            flushed = n * grain
+
+
 if __name__ == "__main__":
     unittest.main()

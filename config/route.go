@@ -59,6 +59,10 @@ type RouteModel struct {
 	// How engines' blocks are named: as NVIDIA Dynamo does (seed 1337), the default,
 	// or dynamo-unseeded. It matters to callers that ask by hashes.
 	BlockHash string `yaml:"block_hash,omitempty" oneof:"dynamo,dynamo-unseeded"`
+	// Groups of layers of a hybrid model by the engine's numbers, such as
+	// [full, window 1024, local 8192, state]: what each needs of a prefix, and of how many
+	// tokens. None: blocks of groups that are not full are passed over.
+	Groups []string `yaml:"groups,flow,omitempty"`
 	// Tokens in a chunk of the daemons; 0: none is followed.
 	ChunkTokens int `yaml:"chunk_tokens,omitempty" range:"0..65536"`
 	// As chunk.hash of the daemons; given where engines hand over their own hashes.

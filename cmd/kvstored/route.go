@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"os/signal"
@@ -107,9 +108,13 @@ func routeOptions(r *config.Route) (o route.Options, err error) {
 	if o.Allow, err = reach.Parse(r.Allow); err != nil {
 		return o, err
 	}
-	for _, m := range r.Models {
+	for i, m := range r.Models {
+		groups, err := feed.ParseGroups(m.Groups)
+		if err != nil {
+			return o, fmt.Errorf("route.models[%d].groups: %w", i, err)
+		}
 		o.Models = append(o.Models, feed.Model{
-			Name: m.Name, BlockTokens: m.BlockTokens, Unseeded: m.BlockHash == config.BlockHashDynamoUnseeded,
+			Name: m.Name, BlockTokens: m.BlockTokens, Groups: groups, Unseeded: m.BlockHash == config.BlockHashDynamoUnseeded,
 			ChunkTokens: m.ChunkTokens, ChunkHash: key.Method(m.ChunkHash),
 		})
 	}

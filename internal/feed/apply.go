@@ -15,6 +15,9 @@ func (p *Publisher) event(e *event.Event) error {
 		medium = index.Shared
 	}
 	at := index.At{Worker: p.w.Worker, Medium: medium}
+	if len(p.model.Groups) > 0 {
+		at.Group = e.Group
+	}
 	switch {
 	case e.Kind == event.Cleared:
 		p.forget()
@@ -31,16 +34,17 @@ func (p *Publisher) event(e *event.Event) error {
 	return p.stored(at, e)
 }
 
-// full are the kinds of groups of layers that attend to the whole prefix.
-var full = map[string]bool{"": true, "full_attention": true, "mla_attention": true, "sink_full_attention": true}
-
 // maxGroup bounds the groups that a publisher is known by.
 const maxGroup = 64
 
 // partial reports whether an event is of blocks that the index does not count.
 // Removals say no kind of their group, so that stored ones teach it.
 func (p *Publisher) partial(e *event.Event) bool {
-	if e.Kind == event.Stored && !full[e.GroupKind] {
+	kind, known := kinds[e.GroupKind]
+	if n := len(p.model.Groups); n > 0 && !p.w.Chunks {
+		return !known || e.Group < 0 || e.Group >= n || e.Pairs || e.Extra
+	}
+	if e.Kind == event.Stored && (!known || kind != index.Full) {
 		if e.Group >= 0 && e.Group < maxGroup {
 			p.mu.other[e.Group] = true
 		}
@@ -52,6 +56,9 @@ func (p *Publisher) partial(e *event.Event) bool {
 func (p *Publisher) stored(at index.At, e *event.Event) error {
 	if len(e.Hashes) == 0 {
 		return nil
+	}
+	if err := p.grouped(e); err != nil {
+		return p.refused(err)
 	}
 	w := &piece{at: at, parent: e.Parent, hashes: e.Hashes}
 	w.behind, _ = e.Parent.Hash()
@@ -167,7 +174,7 @@ func (p *Publisher) removed(at index.At, hashes []uint64) (err error) {
 		p.mu.stats.Blocks += uint64(len(hashes) - n)
 		p.mu.held -= len(hashes) - n
 		for _, h := range hashes {
-			p.mu.waiting.removed(blockName{s, h}, at.Medium)
+			p.mu.waiting.removed(blockName{s, h}, at)
 		}
 	}
 	return err

@@ -22,6 +22,9 @@ type Model struct {
 	// Unseeded says that blocks are hashed as index.DynamoHashUnseeded; else they
 	// are hashed as index.DynamoHash.
 	Unseeded bool
+	// Groups are the engines' groups of layers, by their numbers; none: only groups of
+	// full attention are counted, as one. All have blocks of BlockTokens.
+	Groups []index.Group
 	// ChunkTokens is the tokens in a chunk of the daemons; 0: no daemon tells
 	// events.
 	ChunkTokens int
@@ -46,8 +49,13 @@ func (m *Model) Check() error {
 		return fail("blocks of %d tokens and chunks of %d; use 1 to %d and 1 to %d, and 0 for none", m.BlockTokens, m.ChunkTokens, maxBlockTokens, key.MaxChunkTokens)
 	case m.BlockTokens == 0 && m.ChunkTokens == 0:
 		return fail("neither blocks nor chunks; say how many tokens they have")
+	case len(m.Groups) > 0 && m.BlockTokens == 0:
+		return fail("groups without blocks; set block_tokens")
 	case m.ChunkHash != "" && m.ChunkHash != key.SHA256 && m.ChunkHash != key.XXH64 && m.ChunkHash != key.Given:
 		return fail("chunks hashed by %.64q; use sha256, xxh64 or given", m.ChunkHash)
+	}
+	if err := index.CheckGroups(m.Groups); len(m.Groups) > 0 && err != nil {
+		return fail("%v", err)
 	}
 	return nil
 }
@@ -99,7 +107,7 @@ func (m *Model) hash(salt, lora string) index.Hash {
 
 // OpenBlocks returns the shard of an event, made if it is the first.
 func (m *Model) OpenBlocks(x *index.Index, tenant, salt, lora string) (*index.Shard, error) {
-	return open(x, m.Blocks(tenant, salt, lora), index.Config{BlockTokens: m.BlockTokens, Hash: m.hash(salt, lora)})
+	return open(x, m.Blocks(tenant, salt, lora), index.Config{BlockTokens: m.BlockTokens, Groups: m.Groups, Hash: m.hash(salt, lora)})
 }
 
 // OpenChunks is OpenBlocks for chunks.

@@ -127,9 +127,9 @@ func (w *waiting) below(name blockName) []*piece {
 
 // removed cuts a block that is gone from a medium, and those behind it, from the
 // pieces that wait with it there.
-func (w *waiting) removed(name blockName, medium index.Medium) {
+func (w *waiting) removed(name blockName, at index.At) {
 	for _, p := range append([]*piece(nil), w.blocks[name]...) {
-		if p.at.Medium != medium {
+		if p.at != at {
 			continue
 		}
 		w.drop(p)

@@ -29,6 +29,11 @@
 // A block that no worker has stays while blocks stand on it, and goes with the
 // last of them.
 //
+// Of a hybrid model's groups with windows, chunked attention or states, the cover
+// has what a worker has, whatever it has before. Find counts the full groups as
+// above, and then goes back from their end, block by block, until each worker has
+// what all its groups need: it costs a look at each block between.
+//
 // # Where it lies
 //
 //	      key                      page of 256 blocks                   sets
@@ -63,8 +68,8 @@
 // for the longest time. A tree that is mostly empty is packed anew. An empty
 // shard takes about 12 KiB, which the budget does not count; MaxShards bounds it.
 //
-// Not here yet: groups with windows or states (hybrid models), blocks with
-// images (their tokens are alike, so that callers must leave them out or give
-// them a shard of their own), and a shared store that counts for all workers at
-// once: the caller stores its blocks for each worker that reaches it.
+// Not here: groups with blocks of different lengths, blocks with images (their
+// tokens are alike, so that callers must leave them out or give them a shard of
+// their own), and a shared store that counts for all workers at once: the caller
+// stores its blocks for each worker that reaches it.
 package index

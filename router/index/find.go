@@ -11,11 +11,12 @@ import (
 type Match struct {
 	Worker Worker
 	// Usable is how many tokens the worker need not compute, from any
-	// medium: of full groups, Tokens(Shared).
+	// medium: Tokens(Shared).
 	Usable int
-	// Blocks are leading blocks, for each medium: how many the worker has, each
-	// in that medium or a nearer one, of all groups. So Blocks[GPU] need no
-	// load, and the block after them, where there is one, does.
+	// Blocks are leading blocks, for each medium: the longest prefix of which the
+	// worker has all that its groups need, each in that medium or a nearer one.
+	// Of full groups that is all blocks, so Blocks[GPU] need no load, and the
+	// block after them, where there is one, does.
 	Blocks [Media]int32
 	// AtLeast says that the worker may have more: with [FindOptions].EarlyExit
 	// it was not counted on.
@@ -30,18 +31,22 @@ func (m Match) Tokens(medium Medium) int { return int(m.Blocks[medium]) * int(m.
 // FindOptions say how to find.
 type FindOptions struct {
 	// EarlyExit ends the search when only one worker is left: it is the one
-	// with most, though not by how much.
+	// with most, though not by how much. Where a group is not full, it has no
+	// effect.
 	EarlyExit bool
 }
 
 // Find appends to dst what each worker has of a prompt, given the sequence
-// hashes of its blocks: all workers that have the first block, in the order of
+// hashes of its blocks: all workers that can use some of it, which are those that
+// have the first block where all groups are full, in the order of
 // [Index.Workers]. It takes no lock. While the shard changes, each worker's
 // depth is that of some moment during the call.
 //
 // Equal sets of holders along a chain mean that nothing changed between, since a
 // holder of a block holds all before it. So the search looks at blocks 0, 1, 3,
-// 7, ... as long as there is one holder, and halves where sets differ.
+// 7, ... as long as there is one holder, and halves where sets differ. Groups that
+// are not full come after that: from the end of the full ones it goes back block
+// by block until each worker has what its windows and states need.
 func (s *Shard) Find(dst []Match, hashes []uint64, o FindOptions) []Match {
 	f := finders.Get().(*finder)
 	f.hashes, f.count, f.tokens = hashes, len(hashes), nil
@@ -85,6 +90,8 @@ type finder struct {
 
 	ahead [maxSteps]look // at 0, 1, 3, 7, ...
 	steps int            // how many of them there are
+
+	seek seek
 }
 
 // maxSteps is how many places are looked at together: those of a prompt of two
@@ -113,10 +120,14 @@ func (f *finder) run(dst []Match, s *Shard, o FindOptions) []Match {
 		r := s.index.workers.Load()
 		f.shard, f.t = s, s.tree.Load()
 		exact, changed := f.search(o)
-		if changed {
+		if changed || f.t.partial != 0 && !f.usable() {
 			continue
 		}
-		dst = f.matches(dst[:from], r, exact)
+		if f.t.partial != 0 {
+			dst = f.seek.matches(dst[:from], r, int32(s.config.BlockTokens))
+		} else {
+			dst = f.matches(dst[:from], r, exact)
+		}
 		if s.index.workers.Load().reused == r.reused {
 			clear(f.ahead[:f.steps]) // a tree that was replaced is free to go
 			f.shard, f.t = nil, nil
@@ -173,7 +184,7 @@ func (f *finder) lookAhead() {
 	}
 	f.steps = min(bits.Len(uint(f.count-1))+1, maxSteps)
 	for i := range f.steps {
-		f.ahead[i].at = f.place(i)
+		f.ahead[i] = look{at: f.place(i)}
 	}
 	f.lookAt(f.ahead[:f.steps])
 }
@@ -187,11 +198,19 @@ func (f *finder) lookAt(all []look) {
 	}
 	for i := range all {
 		if n := buckets[i].first(tags[i]); n != 0 {
-			f.t.blocks.at(n).key.Load()
+			all[i].block = f.t.blocks.at(n)
+			all[i].block.key.Load()
 		}
 	}
 	for i := range all {
-		all[i] = f.look(all[i].at)
+		l := &all[i]
+		if l.block != nil {
+			if word, found := l.block.read(f.hash(l.at)); found {
+				l.set, l.word = setID(word), word
+				continue
+			}
+		}
+		*l = f.look(l.at)
 	}
 }
 
@@ -212,7 +231,7 @@ func (f *finder) search(o FindOptions) (exact, changed bool) {
 	exact = true
 	deepest := low
 	for i := 1; low.at < f.count-1 && low.set != empty; i++ {
-		if o.EarlyExit && f.alone() {
+		if o.EarlyExit && f.t.partial == 0 && f.alone() {
 			exact = false
 			break
 		}
@@ -221,6 +240,9 @@ func (f *finder) search(o FindOptions) (exact, changed bool) {
 			return false, true
 		}
 		low = high
+		if len(f.now) == 0 {
+			break // nothing but groups that are not full
+		}
 	}
 	if low.set != empty {
 		deepest = low
@@ -239,6 +261,7 @@ func (f *finder) begin(l look) bool {
 	if f.all, same = l.block.content(f.all, l.word, f.t.sets); !same {
 		return false
 	}
+	f.all = f.fullOnly(f.all)
 	f.now = f.all
 	f.depths = slices.Grow(f.depths, len(f.all))[:len(f.all)]
 	clear(f.depths)
@@ -256,6 +279,11 @@ func (f *finder) between(low, high look, deepest *look) bool {
 	}
 	if low.at+1 == high.at {
 		return f.change(high)
+	}
+	if f.t.partial != 0 {
+		if same, changed := f.seek.alike(f, low, high); same || changed {
+			return !changed
+		}
 	}
 	gap := high.at - low.at
 	if f.tokens != nil || gap < 8 {
@@ -281,6 +309,7 @@ func (f *finder) change(at look) bool {
 		if f.then, same = at.block.content(f.then, at.word, f.t.sets); !same {
 			return false
 		}
+		f.then = f.fullOnly(f.then)
 	}
 	f.note(int32(at.at))
 	f.now = f.then

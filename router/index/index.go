@@ -56,9 +56,9 @@ func (n Name) String() string {
 type Config struct {
 	// BlockTokens is the number of tokens in a block, on all workers.
 	BlockTokens int
-	// Groups are the kinds of the groups of layers, in the order of the
-	// engine's numbers. Empty: one full group. At most [MaxGroups].
-	Groups []Kind
+	// Groups are the groups of layers, in the order of the engine's numbers; one
+	// of them at least is full. Empty: one full group. At most [MaxGroups].
+	Groups []Group
 	// Hash is how blocks are named.
 	Hash Hash
 }
@@ -120,7 +120,7 @@ func New(o Options) (*Index, error) {
 // Open makes a shard. One that is there already is an error.
 func (x *Index) Open(n Name, c Config) (*Shard, error) {
 	if len(c.Groups) == 0 {
-		c.Groups = []Kind{Full}
+		c.Groups = make([]Group, 1)
 	}
 	if err := c.check(); err != nil {
 		return nil, fmt.Errorf("open %s: %w", n, err)
@@ -154,15 +154,17 @@ func (c Config) check() error {
 	if c.BlockTokens < 1 || c.BlockTokens > maxBlockTokens {
 		return fmt.Errorf("%d tokens: %w; 1 to %d", c.BlockTokens, ErrBlockTokens, maxBlockTokens)
 	}
-	if len(c.Groups) > MaxGroups {
-		return fmt.Errorf("%d groups: %w; at most %d", len(c.Groups), ErrGroup, MaxGroups)
-	}
-	for i, k := range c.Groups {
-		if k != Full {
-			return fmt.Errorf("group %d is of kind %d: %w; only full groups are counted so far", i, k, ErrGroup)
+	return CheckGroups(c.Groups)
+}
+
+// partial has a bit for each group that is not full.
+func (c Config) partial() (groups uint8) {
+	for i, g := range c.Groups {
+		if g.Kind != Full {
+			groups |= 1 << i
 		}
 	}
-	return nil
+	return groups
 }
 
 // Shard returns an open shard. The error tells a model of which nothing is open

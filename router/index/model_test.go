@@ -44,13 +44,14 @@ type node struct {
 type plain struct {
 	root    *node
 	groups  int
+	kinds   []Group
 	schemes []string // of workers
 	names   map[string]map[uint64]*node
 }
 
-func newPlain(workers, groups int) *plain {
-	p := &plain{groups: groups, names: make(map[string]map[uint64]*node)}
-	p.root = &node{own: make([]mask, workers*groups), alive: 1}
+func newPlain(workers int, groups []Group) *plain {
+	p := &plain{groups: len(groups), kinds: groups, names: make(map[string]map[uint64]*node)}
+	p.root = &node{own: make([]mask, workers*len(groups)), alive: 1}
 	for w := range workers {
 		scheme := "shared"
 		if w%2 == 1 {
@@ -128,19 +129,41 @@ func (p *plain) set(n *node, worker, group int, m mask) {
 func (p *plain) find(worker int, chain []*node) (blocks [Media]int32) {
 	for m := range Media {
 		near := mask(1<<(m+1) - 1)
-		depth := 0
-		for ; depth < len(chain); depth++ {
+		for depth := len(chain); depth > 0 && blocks[m] == 0; depth-- {
 			all := true
-			for g := range p.groups {
-				all = all && chain[depth].own[worker*p.groups+g]&near != 0
+			for i, n := range chain[:depth] {
+				for g := range p.groups {
+					all = all && (n.own[worker*p.groups+g]&near != 0 || !p.needs(g, i, depth))
+				}
 			}
-			if !all {
-				break
+			if all {
+				blocks[m] = int32(depth)
 			}
 		}
-		blocks[m] = int32(depth)
 	}
 	return blocks
+}
+
+// needs reports whether a prefix of n blocks needs block i of a group, token by token.
+func (p *plain) needs(group, i, n int) bool {
+	g := p.kinds[group]
+	for token := i * testTokens; token < (i+1)*testTokens; token++ {
+		switch end := n * testTokens; g.Kind {
+		case Full:
+			return true
+		case Window:
+			if token >= end-g.Tokens {
+				return true
+			}
+		case Local:
+			if end%g.Tokens != 0 && token/g.Tokens == end/g.Tokens {
+				return true
+			}
+		case State:
+			return i == n-1
+		}
+	}
+	return false
 }
 
 // history is one random history against index and model.
@@ -168,7 +191,7 @@ type saidKey struct {
 // ttlWorker is the first worker: it has a time to live.
 const ttlWorker, ttl = 0, 30 * time.Second
 
-func newHistory(t *testing.T, seed uint64, workers, groups int) *history {
+func newHistory(t *testing.T, seed uint64, workers int, groups []Group) *history {
 	h := &history{
 		t: t, rnd: rand.New(rand.NewPCG(seed, 1)), p: newPlain(workers, groups), workers: workers,
 		gone: make(map[int]bool), now: time.Unix(1e9, 0), said: make(map[saidKey]time.Time),
@@ -181,8 +204,7 @@ func newHistory(t *testing.T, seed uint64, workers, groups int) *history {
 	for w := range workers {
 		h.register(w)
 	}
-	kinds := make([]Kind, groups)
-	if h.s, err = x.Open(Name{Model: "m"}, Config{BlockTokens: testTokens, Groups: kinds, Hash: testHash}); err != nil {
+	if h.s, err = x.Open(Name{Model: "m"}, Config{BlockTokens: testTokens, Groups: groups, Hash: testHash}); err != nil {
 		t.Fatal(err)
 	}
 	return h
@@ -543,8 +565,13 @@ func (h *history) run(n int) {
 
 // TestAgainstSets compares every answer with that of plain sets.
 func TestAgainstSets(t *testing.T) {
-	for _, c := range []struct{ workers, groups int }{{1, 1}, {3, 1}, {5, 2}, {64, 1}, {300, 1}} {
-		t.Run(fmt.Sprintf("%d workers, %d groups", c.workers, c.groups), func(t *testing.T) {
+	hybrid := []Group{{}, {Window, 5}, {State, 0}}
+	local := []Group{{Local, 6}, {}, {Window, 3}, {}}
+	for _, c := range []struct {
+		workers int
+		groups  []Group
+	}{{1, make([]Group, 1)}, {3, make([]Group, 1)}, {5, make([]Group, 2)}, {64, make([]Group, 1)}, {300, make([]Group, 1)}, {2, hybrid}, {3, local}} {
+		t.Run(fmt.Sprintf("%d workers, groups %v", c.workers, c.groups), func(t *testing.T) {
 			t.Parallel()
 			h := newHistory(t, uint64(c.workers), c.workers, c.groups)
 			h.run(cmp.Or(*operations, few()))

@@ -23,15 +23,6 @@ func (m Medium) String() string {
 	return [Media]string{"gpu", "cpu", "disk", "shared"}[m]
 }
 
-// Kind is what a group of layers needs of a prefix.
-type Kind uint8
-
-// The kinds of groups. Windows and states of hybrid models are not here yet:
-// [Index.Open] refuses unknown kinds.
-const (
-	Full Kind = iota // attention over all of the prefix: a hole ends it
-)
-
 // Worker is one engine that holds blocks: an id, and the rank inside an engine
 // of several data-parallel ranks.
 type Worker struct {

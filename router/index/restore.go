@@ -125,7 +125,7 @@ func (d *decoder) shard() {
 	name := Name{d.text("model"), d.text("tenant"), d.text("salt"), d.text("LoRA")}
 	c := Config{BlockTokens: int(d.number("tokens of a block", maxBlockTokens))}
 	for range d.number("number of groups", MaxGroups) {
-		c.Groups = append(c.Groups, Kind(d.number("kind", 255)))
+		c.Groups = append(c.Groups, Group{Kind(d.number("kind", 255)), int(d.number("tokens of a group", maxGroupTokens))})
 	}
 	c.Hash = Hash{kind: hashKind(d.number("hash", uint64(dynamoUnseeded))), seed: d.eight("seed")}
 	if d.err != nil {

@@ -30,7 +30,7 @@ const allMedia mask = 1<<Media - 1
 
 func newShard(x *Index, n Name, c Config) *Shard {
 	s := &Shard{index: x, name: n, config: c}
-	s.tree.Store(newTree(x.seed))
+	s.tree.Store(newTree(x.seed, c.partial()))
 	s.mu.claims = make(map[claim]uint32)
 	return s
 }
@@ -151,7 +151,7 @@ func (s *Shard) Store(at At, parent Parent, hashes []uint64) (int, error) {
 }
 
 // hold marks that the worker has a block, and returns how far it reaches for it
-// and all before it.
+// and all before it: the level above the next one.
 func (w *writer) hold(n uint32, above int) int {
 	b := w.t.blocks.at(n)
 	if w.member.ttl > 0 {
@@ -163,13 +163,21 @@ func (w *writer) hold(n uint32, above int) int {
 		if level < none {
 			b.setCover(one(w.column.with(cover(level))))
 		}
-		return level
+		return w.above(level)
 	}
 	m := w.t.sets.get(b.own, w.column)
 	if m&w.medium == 0 {
 		w.t.set(n, w.column, m|w.medium, above)
 	}
-	return max(above, (m | w.medium).level())
+	return w.above(max(above, (m | w.medium).level()))
+}
+
+// above is the level of a block as the one behind it sees it.
+func (w *writer) above(level int) int {
+	if w.t.partial>>w.column.group()&1 != 0 {
+		return 0
+	}
+	return level
 }
 
 // Remove says that a worker does not have blocks any more, in any order, by
@@ -261,7 +269,7 @@ func (s *Shard) drop() {
 	defer s.mu.Unlock()
 	s.mu.dropped = true
 	clear(s.mu.claims)
-	s.tree.Store(newTree(s.index.seed))
+	s.tree.Store(newTree(s.index.seed, s.config.partial()))
 	s.settle()
 }
 

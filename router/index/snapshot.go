@@ -18,7 +18,8 @@ import (
 //	    count of claims; of each the key, the element, when it was said
 //	xxh3_64 of all that, 8 bytes
 //
-// A text is its length and its bytes; a list of groups is a text. A block is
+// A text is its length and its bytes; groups are their count, and of each its kind and
+// tokens. A block is
 //
 //	up (tree.walk)
 //	what * 2, and 1 if there are aliases
@@ -31,7 +32,7 @@ import (
 //	scheme, and the hash, 8 bytes
 //
 // An element has the number of a worker in the list above in place of a slot.
-const snapshotMagic = "kvindex\x01"
+const snapshotMagic = "kvindex\x02"
 
 const (
 	ageShift = 7 // of a stamp's age
@@ -103,8 +104,9 @@ func (e *encoder) shard(s *Shard) {
 	}
 	e.number(uint64(s.config.BlockTokens))
 	e.number(uint64(len(s.config.Groups)))
-	for _, k := range s.config.Groups {
-		e.number(uint64(k))
+	for _, g := range s.config.Groups {
+		e.number(uint64(g.Kind))
+		e.number(uint64(g.Tokens))
 	}
 	e.number(uint64(s.config.Hash.kind))
 	e.eight(s.config.Hash.seed)

@@ -27,7 +27,7 @@ func sample(t testing.TB) *Index {
 		errs = append(errs, x.Register(Worker{ID: fmt.Sprint("w", w), Rank: uint32(w)}, o))
 	}
 	for _, n := range []Name{{Model: "a"}, {Model: "a", Salt: "t"}, {Model: "b", LoRA: "l"}} {
-		s, err := x.Open(n, Config{BlockTokens: 2, Groups: make([]Kind, 2), Hash: DynamoHash(n.LoRA, n.Salt)})
+		s, err := x.Open(n, Config{BlockTokens: 2, Groups: make([]Group, 2), Hash: DynamoHash(n.LoRA, n.Salt)})
 		errs = append(errs, err)
 		for w := range 4 {
 			at := At{Worker: Worker{ID: fmt.Sprint("w", w), Rank: uint32(w)}, Group: w % 2, Medium: Medium(w)}
@@ -89,7 +89,7 @@ func TestWrongSnapshots(t *testing.T) {
 		{"another file", []byte("PNG 0123456789 0123456789"), Options{}, ErrSnapshot, "does not begin"},
 		{"cut", whole[:len(whole)-1], Options{}, ErrSnapshot, "checksum"},
 		{"a bit flipped", flipped, Options{}, ErrSnapshot, "checksum"},
-		{"another version", signed(append([]byte("kvindex\x02"), whole[8:]...)), Options{}, ErrSnapshot, "does not begin"},
+		{"another version", signed(append([]byte("kvindex\x01"), whole[8:]...)), Options{}, ErrSnapshot, "does not begin"},
 		{"bytes behind the end", signed(append(append([]byte(nil), whole[:len(whole)-8]...), make([]byte, 9)...)), Options{}, ErrSnapshot, "1 bytes behind"},
 		{"cut, with a checksum", signed(append(append([]byte(nil), whole[:100]...), make([]byte, 8)...)), Options{}, ErrSnapshot, "no "},
 		{"fewer workers allowed", whole, Options{MaxWorkers: 3}, ErrSnapshot, "number of workers is 4, at most 3"},

@@ -7,10 +7,12 @@ type tree struct {
 	table  *table
 	sets   *sets
 	alias  *aliases
+
+	partial uint8 // groups that are not full: what a worker has of them counts whatever it has before it
 }
 
-func newTree(seed [2]uint64) *tree {
-	t := &tree{blocks: newBlocks(), sets: newSets()}
+func newTree(seed [2]uint64, partial uint8) *tree {
+	t := &tree{blocks: newBlocks(), sets: newSets(), partial: partial}
 	t.table = newTable(seed, t.blocks.key)
 	t.alias = newAliases(seed)
 	return t
@@ -89,7 +91,7 @@ func (t *tree) prune(n uint32) {
 
 // level is how far a worker reaches for a block and all before it.
 func (t *tree) level(n uint32, c column) int {
-	if n == root {
+	if n == root || t.partial>>c.group()&1 != 0 {
 		return 0
 	}
 	return t.sets.get(t.blocks.at(n).coverSet(), c).level()
@@ -102,7 +104,7 @@ func (t *tree) set(n uint32, c column, m mask, above int) {
 	old := b.own
 	b.own = t.sets.with(old, c, m)
 	t.sets.release(old)
-	if t.cover(n, c, above) && b.child != 0 {
+	if t.cover(n, c, above) && b.child != 0 && t.partial>>c.group()&1 == 0 {
 		t.spread(n, c)
 	}
 }
@@ -152,7 +154,7 @@ func (t *tree) spread(top uint32, c column) {
 
 // repacked returns a copy without the room of removed blocks.
 func (t *tree) repacked() *tree {
-	to := newTree(t.table.seed)
+	to := newTree(t.table.seed, t.partial)
 	t.sets.forget()
 	t.copyTo(to)
 	return to

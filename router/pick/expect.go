@@ -27,7 +27,7 @@ type Speeds struct {
 // DefaultSpeeds are for a worker of which nothing is known: those of a model of
 // some 8 billion parameters on one large GPU, in orders of magnitude.
 func DefaultSpeeds() Speeds {
-	return Speeds{Prefill: 8000, Load: [index.Media]float64{index.CPU: 200_000, index.Disk: 40_000, index.Shared: 10_000}, Running: 0.08}
+	return Speeds{Prefill: 8000, Load: [index.Media]float64{index.CPU: 200_000, index.Disk: 40_000, index.Shared: 10_000}, Running: 0.06}
 }
 
 // maxSpeed is far beyond any machine.

@@ -80,6 +80,13 @@ class Pages:
             return wire.chain_hashes(handle, 16, b"".join(digests(keys)), alone=True)
         return wire.chain_hashes(handle, 16, b"".join([*before, *digests(keys)]), skip=len(before))
 
+    def space_id(self, seconds: float) -> bytes:
+        """The daemon's name of the space; empty while there is no connection."""
+        try:
+            return self.client._info(self.client._attached(), self.space, time.monotonic() + seconds).id
+        except Error:
+            return b""
+
     def _ranks(self, link: Link, deadline: float) -> List[int]:
         return [self.client._info(link, space, deadline).handle for space in self.others]
 

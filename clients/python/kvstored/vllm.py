@@ -115,7 +115,8 @@ class KvstoredTier(SecondaryTierManager):
     to take it from the calls.
     ``groups``: of a hybrid model, what a prefix needs of each group of layers, where
     vLLM does not say.
-    ``enable_kv_events``: tell vLLM's KV events what was stored, if those are on.
+    ``enable_kv_events``: tell vLLM's KV events what was stored and what has gone, if
+    those are on and the daemon's ``events.enabled`` is set.
     ``locality``: LOCAL or REMOTE, for vLLM's filters and events.
     ``backpressure``, ``module_path``: the factory's; older ones leave them in.
     """
@@ -152,6 +153,7 @@ class KvstoredTier(SecondaryTierManager):
         self._groups = Groups(self._client, space, kinds, vllm_groups.chunks(spec), o["verify"], o["check_existing"])
         self._pages = self._groups.first
         self._client.on_attach(self._attached)
+        self._events.follow(self._client.socket, self._transfer_timeout)
         self._jobs = Jobs()
         self._loads: Deque[Transfer] = collections.deque()
         self._stores: Deque[Transfer] = collections.deque()
@@ -227,7 +229,7 @@ class KvstoredTier(SecondaryTierManager):
 
     @_harmless(list)
     def take_events(self) -> Iterable[Any]:
-        """What was stored since the last call."""
+        """What was stored, and what has gone, since the last call."""
         return self._events.take()
 
     @classmethod
@@ -256,6 +258,7 @@ class KvstoredTier(SecondaryTierManager):
         for worker in workers:
             worker.stop()
         self._client.close()  # a call that is under way fails
+        self._events.close()
         for worker in workers:
             worker.join(self._transfer_timeout + _LATE_SECONDS)
         self._jobs.sweep()
@@ -303,11 +306,14 @@ class KvstoredTier(SecondaryTierManager):
         for run in self._order.runs(job.context, job.keys):
             keys, rows, name = [named(k) for k in run.keys], [places[k] for k in run.keys], group(run.keys[0])
             before = None if self._groups.alone(name) else run.before
-            done = self._groups.pages(name).store(keys, rows, job.left, patient=False, before=before, max_age=age)
+            pages = self._groups.pages(name)
+            space = pages.space_id(job.left) if self._events.enabled else b""
+            self._events.storing(space, run.keys)
+            done = pages.store(keys, rows, job.left, patient=False, before=before, max_age=age)
             stored.update(k for k, ok in zip(run.keys, done) if ok)
+            self._events.stored(space, [k for k, ok in zip(run.keys, done) if ok])
         there = [key for key in job.keys if key in stored]
         self._lookups.forget(job.context, there)
-        self._events.stored(there)
         self._count("store", job, len(there))
         self._jobs.finish(job, len(there) == len(job.keys), size=len(there) * self._row)
 
@@ -329,6 +335,7 @@ class KvstoredTier(SecondaryTierManager):
     def _forked(self) -> None:
         """In a child there is no thread: everything is a miss, and jobs fail."""
         self._counters.forked()
+        self._events.forked()
         self._jobs.forked()
 
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import collections
 import inspect
+import itertools
 import logging
 import threading
-from typing import Any, Deque, Dict, Iterable, List, Tuple
+from typing import Any, Deque, Dict, Iterable, List, Optional, Sequence, Tuple
 
 from . import engine
+from .chains import digest
+from .vllm_follow import CLEARED, STORED, Event, Follower
+from .vllm_order import named
 
 log = logging.getLogger("kvstored.vllm")
 
 _METRICS = "vllm.distributed.kv_transfer.kv_connector.v1.offloading.metrics"
-_EVENT_KEYS = 1 << 16  # kept, if nobody takes them
+_EVENT_KEYS = 1 << 17  # of which removals are told; some 40 MiB of this process at most
 
 ConnectorStats: Any = engine.find(_METRICS, "OffloadingConnectorStats", newer=True)
 CounterMetadata: Any = engine.find("vllm.v1.kv_offload.base", "OffloadingCounterMetadata", newer=True)
@@ -74,12 +78,20 @@ class Counters:
 
 
 class Events:
-    """Events about what the tier holds; those of removals are not told yet."""
+    """What vLLM's KV events are told of the tier: blocks that this engine stored there,
+    and that they are gone from all of the daemon's tiers. A block is told only while
+    the daemon's own events are heard, so that its removal will be. Where some may
+    have been missed, all blocks are told as removed: what follows them knows less
+    than there is, and never more. Safe for threads."""
 
     def __init__(self, tier: Any, wanted: bool, spec: Any) -> None:
         config = getattr(spec, "kv_events_config", None)
         self._tier = tier
-        self._keys: Deque[Any] = collections.deque(maxlen=_EVENT_KEYS)
+        self._mu = threading.Lock()  # guards the fields below
+        self._held: "collections.OrderedDict[Tuple[bytes, bytes], _Held]" = collections.OrderedDict()  # by space and digest
+        self._told: Deque[Tuple[Any, bool]] = collections.deque()  # keys, and whether they are gone
+        self._live = False
+        self._follower: Optional[Follower] = None
         self.enabled = bool(wanted and OffloadingEvent is not None and getattr(config, "enable_kv_cache_events", False))
         if wanted and not self.enabled:
             log.warning(
@@ -87,14 +99,96 @@ class Events:
                 "vLLM's KV cache events are off" if OffloadingEvent is not None else "this vLLM takes none from tiers",
             )
 
-    def stored(self, keys: Iterable[Any]) -> None:
+    def follow(self, path: str, timeout: float) -> None:
+        """Hears the daemon from now on."""
         if self.enabled:
-            self._keys.extend(keys)
+            self._follower = Follower(path, timeout, self._begun, self._heard, self._ended)
+
+    def close(self) -> None:
+        if self._follower is not None:
+            self._follower.close()
+
+    def forked(self) -> None:
+        """In a child there is no thread that hears."""
+        self._mu, self._live, self._follower = threading.Lock(), False, None
+
+    # ---- of the tier's threads -------------------------------------------------
+
+    def storing(self, space: bytes, keys: Iterable[Any]) -> None:
+        """These are about to be stored. What the daemon says of them counts from now on.
+        ``space`` is empty where it is not known: nothing is told."""
+        if not self._live or not space:
+            return
+        with self._mu:
+            for key in keys:
+                self._held.setdefault((space, digest(named(key))), _Held(key))
+            while len(self._held) > _EVENT_KEYS:
+                self._gone(self._held.popitem(last=False)[1])
+
+    def stored(self, space: bytes, keys: Iterable[Any]) -> None:
+        """These were. They are told, unless they are gone already."""
+        if not self._live:
+            return
+        with self._mu:
+            for key in keys:
+                held = self._held.get((space, digest(named(key))))
+                if held is not None and not held.told and len(self._told) < _EVENT_KEYS:
+                    held.told = True
+                    self._told.append((held.key, False))
 
     def take(self) -> List[Any]:
-        keys = [self._keys.popleft() for _ in range(len(self._keys))]
-        if not keys:
+        """As vLLM takes them, in order."""
+        with self._mu:
+            told, self._told = self._told, collections.deque()
+        if not told:
             return []
         known = inspect.signature(OffloadingEvent).parameters
-        told = {"medium": self._tier.medium, "locality": self._tier.locality, "ownership": self._tier.tier_type}
-        return [OffloadingEvent(keys=keys, removed=False, **{n: v for n, v in told.items() if n in known})]
+        fields = {"medium": self._tier.medium, "locality": self._tier.locality, "ownership": self._tier.tier_type, "removal_expected": True}
+        fields = {n: v for n, v in fields.items() if n in known}
+        return [
+            OffloadingEvent(keys=[key for key, _ in run], removed=removed, **fields)
+            for removed, run in itertools.groupby(told, lambda one: one[1])
+        ]
+
+    # ---- of the follower's thread ----------------------------------------------
+
+    def _begun(self) -> None:
+        with self._mu:
+            self._live = True
+
+    def _heard(self, events: Sequence[Event]) -> None:
+        with self._mu:
+            for event in events:
+                if event.kind == CLEARED:
+                    self._forget()
+                held = self._held.get(event.name)
+                if held is None:
+                    continue
+                if event.kind == STORED:
+                    held.tiers |= event.tier
+                else:
+                    held.tiers &= ~event.tier
+                    if not held.tiers:
+                        self._gone(self._held.pop(event.name))
+
+    def _ended(self) -> None:
+        with self._mu:
+            self._live = False
+            self._forget()
+
+    def _forget(self) -> None:
+        while self._held:
+            self._gone(self._held.popitem()[1])
+
+    def _gone(self, held: "_Held") -> None:
+        if held.told:
+            self._told.append((held.key, True))
+
+
+class _Held:
+    """A block of this engine's in the daemon."""
+
+    __slots__ = ("key", "tiers", "told")
+
+    def __init__(self, key: Any) -> None:
+        self.key, self.tiers, self.told = key, 0, False

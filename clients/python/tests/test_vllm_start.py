@@ -88,7 +88,7 @@ class Starts(unittest.TestCase):
             manager = Manager(form, modules[0].KvstoredTier, line, spec, ROWS, SIZE)
         self.addCleanup(manager.shutdown)
         self.assertIn("KV cache events are off", " ".join(logged.output))
-        manager.tier._events.stored([b"k"])
+        manager.tier._events.stored(b"s", [b"k"])
         self.assertEqual(list(manager.tier.take_events()), [])
 
 

@@ -1,0 +1,142 @@
+"""What vLLM's KV events are told of blocks that the daemon has, and loses."""
+
+from __future__ import annotations
+
+import struct
+import time
+import unittest
+from typing import Any, Dict, List, Set
+
+import kvstored
+from kvstored import vllm_follow, wire
+from kvstored.chains import digest
+
+from .daemon import Daemon
+from .test_vllm_steps import FORMS, stand_in
+from .vllm_engine import keys
+
+EVENTS = "events: {enabled: true}\n"
+
+
+def told(engine: Any) -> Set[bytes]:
+    """The keys that are there by all events so far, each stored once at a time."""
+    there: Set[bytes] = set()
+    for event in engine.events:
+        if event.medium != engine.tier.medium:
+            continue
+        for key in event.keys:
+            assert (key in there) == event.removed, (key, event.removed)
+            (there.discard if event.removed else there.add)(key)
+    return there
+
+
+class Events(unittest.TestCase):
+    def engine(self, daemon: Daemon) -> Any:
+        engine = stand_in(self, FORMS[-1], daemon.socket, enable_kv_events=True)
+        self.until(lambda: engine.tier._events._live)
+        return engine
+
+    def until(self, enough: Any) -> None:
+        deadline = time.monotonic() + 30
+        while not enough():
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.01)
+
+    def store(self, engine: Any, name: str, n: int) -> List[bytes]:
+        """As many rows as vLLM's host memory has, one prompt after the other."""
+        wanted: List[bytes] = []
+        for i in range(0, n, 8):
+            request, more = engine.request(f"{name}{i}"), keys(f"{name}{i}", 8)
+            engine.store(more, request)
+            engine.settle()
+            engine.step()
+            engine.finish(request)
+            wanted += more
+        return wanted
+
+    def test_what_is_evicted_is_removed(self) -> None:
+        with Daemon(dram="8MiB", more=EVENTS) as daemon:
+            daemon.wait()
+            engine = self.engine(daemon)
+            wanted = self.store(engine, "a", 160)  # 15 MiB
+
+            self.until(lambda: engine.step() or 0 < len(told(engine)) < len(wanted))
+            ask = kvstored.Client(daemon.socket, space=engine.tier._client.space)
+            self.addCleanup(ask.close)
+
+            def there() -> Set[bytes]:
+                return {key for key in wanted if ask.lookup(kvstored.hashes([digest(key)])).total.chunks}
+
+            self.until(lambda: engine.step() or told(engine) == there())
+
+    def test_a_lost_daemon(self) -> None:
+        """Its blocks are told as removed, and told again once it is back and has them anew."""
+        with Daemon(dram="16MiB", more=EVENTS) as daemon:
+            daemon.wait()
+            engine = self.engine(daemon)
+            wanted = set(self.store(engine, "a", 16))
+            self.until(lambda: engine.step() or told(engine) == wanted)
+            daemon.kill()
+            self.until(lambda: engine.step() or not told(engine))
+            daemon.start()
+            daemon.wait()
+            self.until(lambda: engine.tier._events._live and engine.tier._client.attached)
+            again = set(self.store(engine, "b", 16))
+            self.until(lambda: engine.step() or told(engine) == again)
+
+    def test_a_daemon_without_events(self) -> None:
+        """Nothing is told, as removals could not be, and the log says why."""
+        with Daemon(dram="16MiB") as daemon:
+            daemon.wait()
+            with self.assertLogs("kvstored.vllm", "WARNING") as logged:
+                engine = stand_in(self, FORMS[-1], daemon.socket, enable_kv_events=True)
+                self.until(lambda: any("events.enabled" in line for line in logged.output))
+            self.store(engine, "a", 8)
+            self.assertEqual(told(engine), set())
+
+    def test_bounds(self) -> None:
+        """Beyond its bound the oldest blocks are told as removed, and removals are never dropped."""
+        with Daemon(dram="16MiB", more=EVENTS) as daemon:
+            daemon.wait()
+            engine = self.engine(daemon)
+            events = engine.tier._events
+            stats = __import__(type(events).__module__, fromlist=["_EVENT_KEYS"])
+            stats._EVENT_KEYS, most = 10, stats._EVENT_KEYS
+            try:
+                for key in range(100):
+                    events.storing([str(key).encode()])
+                    events.stored([str(key).encode()])
+                    engine.events += events.take()
+                self.assertEqual(told(engine), {str(key).encode() for key in range(90, 100)})
+            finally:
+                stats._EVENT_KEYS = most
+
+
+class Pushes(unittest.TestCase):
+    """Against bytes that are written here by docs/protocol-more.md."""
+
+    def body(self, flags: int, events: List[Dict[str, Any]], size: int = 56) -> bytes:
+        rows = [
+            struct.pack("<BB2xI16s16s16s", e["kind"], e["tier"], 0, e["space"], e["hash"], bytes(16)) + bytes(size - 56) for e in events
+        ]
+        return struct.pack("<QQQB7xII", 1, 2, 3, flags, 0, 0) + struct.pack("<IHH", len(rows), size, 0) + b"".join(rows) + wire.NO_OPTIONS
+
+    def test_read(self) -> None:
+        ours, other, key = b"o" * 16, b"x" * 16, digest(b"k")
+        events = [
+            {"kind": 0, "tier": 1, "space": ours, "hash": key},
+            {"kind": 1, "tier": 2, "space": other, "hash": key},
+            {"kind": 2, "tier": 0, "space": bytes(16), "hash": bytes(16)},
+        ]
+        want = [vllm_follow.Event(0, 1, key), vllm_follow.Event(2, 0, bytes(16))]
+        for size in (56, 64):
+            self.assertEqual(vllm_follow.push(self.body(0, events, size), ours), (False, want))
+        self.assertEqual(vllm_follow.push(self.body(4, []), ours), (True, []))
+        whole = self.body(0, events)
+        for cut in range(len(whole)):
+            with self.assertRaises(wire.Malformed):
+                vllm_follow.push(whole[:cut], ours)
+
+
+if __name__ == "__main__":
+    unittest.main()

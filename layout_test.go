@@ -38,7 +38,7 @@ var rows = [][]string{
 	{"internal/dashboard"},
 	{"internal/daemon", "internal/demo"},
 	{"internal/report"},
-	{"cmd/kvstored", "internal/nested/prepare", "examples/prompt", "bench/consistency", "bench/disk", "bench/engines", "bench/evict", "bench/hot", "bench/long", "bench/prefetch", "bench/remote", "bench/rivals", "bench/router", "bench/routing", "bench/rude"},
+	{"cmd/kvstored", "internal/nested/prepare", "examples/prompt", "bench/consistency", "bench/disk", "bench/engines", "bench/events", "bench/evict", "bench/hot", "bench/long", "bench/prefetch", "bench/remote", "bench/rivals", "bench/router", "bench/routing", "bench/rude"},
 }
 
 // exceptions are the imports inside one row that are meant.

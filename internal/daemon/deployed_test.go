@@ -62,8 +62,10 @@ func promtool(t *testing.T, stdin []byte, args ...string) {
 
 // TestAlerts: each alert fires where it should and none where all is well.
 func TestAlerts(t *testing.T) {
-	promtool(t, nil, "check", "rules", "kvstored.rules.yaml")
-	promtool(t, nil, "test", "rules", "kvstored.test.yaml")
+	for _, what := range []string{"kvstored", "route"} {
+		promtool(t, nil, "check", "rules", what+".rules.yaml")
+		promtool(t, nil, "test", "rules", what+".test.yaml")
+	}
 }
 
 // TestMetricsAreClean: Prometheus has nothing to say against the metrics of a daemon that

@@ -2,6 +2,7 @@ package route
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -129,16 +130,19 @@ func TestBodyBudget(t *testing.T) {
 	}
 }
 
+var registrations = flag.Int("registrations", 2000, "workers that TestManyRegistrations has at a time")
+
 // Many workers that come and go at the same time leave nothing behind, and queries
 // go on.
 func TestManyRegistrations(t *testing.T) {
-	r := newRig(t, nil)
-	const each, users = 250, 8
+	r := newRig(t, func(o *Options) { o.MaxWorkers = *registrations + 1 })
+	const users = 8
+	each := *registrations / users
 	var running sync.WaitGroup
 	for u := range users {
 		running.Go(func() {
 			for i := range each {
-				w := Worker{ID: fmt.Sprint(u, "/", i), Model: "m", Events: fmt.Sprintf("tcp://127.0.0.%d:%d", 2+u, 1+i)} // nobody is there
+				w := Worker{ID: fmt.Sprint(u, "/", i), Model: "m", Events: fmt.Sprintf("tcp://127.0.%d.%d:%d", u, 2+i/1000, 1+i%1000)} // nobody is there
 				if i%3 == 0 {
 					w.Events = Post
 				}

@@ -52,6 +52,7 @@ var codes = []struct {
 	{feed.ErrFlood, "flood", http.StatusTooManyRequests},
 	{feed.ErrRank, "wrong_rank", http.StatusBadRequest},
 	{feed.ErrSpace, "wrong_space", http.StatusBadRequest},
+	{feed.ErrGroup, "wrong_group", http.StatusBadRequest},
 	{index.ErrUnknownWorker, "unknown_worker", http.StatusNotFound},
 	{index.ErrWorkerExists, "worker_exists", http.StatusConflict},
 	{index.ErrTooManyWorkers, "too_many_workers", http.StatusInsufficientStorage},

@@ -43,6 +43,7 @@ def push(body: bytes, space: bytes) -> Tuple[bool, List[Event]]:
     _, _, _, flags = c.read(_PUSH)
     c.records(lambda _: None)
     events = c.table(_EVENT, lambda e: Event(e[0], e[1], e[4]) if e[3] == space or e[0] == CLEARED else None)
+    c.options()
     return bool(flags & _LOST), [event for event in events if event is not None]
 
 

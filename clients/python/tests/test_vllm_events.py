@@ -55,24 +55,22 @@ class Events(unittest.TestCase):
         return wanted
 
     def test_what_is_evicted_is_removed(self) -> None:
-        with Daemon(dram="8MiB", more=EVENTS) as daemon:
-            daemon.wait()
+        with Daemon(dram="16MiB", more=EVENTS) as daemon:
             engine = self.engine(daemon)
-            wanted = self.store(engine, "a", 160)  # 15 MiB
+            wanted = self.store(engine, "a", 320)  # 30 MiB
 
             self.until(lambda: engine.step() or 0 < len(told(engine)) < len(wanted))
             ask = kvstored.Client(daemon.socket, space=engine.tier._client.space)
             self.addCleanup(ask.close)
 
             def there() -> Set[bytes]:
-                return {key for key in wanted if ask.lookup(kvstored.hashes([digest(key)])).total.chunks}
+                return {key for key in wanted if ask.lookup(kvstored.hashes(digest(key), [engine.tier._client.space.chunk_tokens], alone=True)).total.chunks}
 
             self.until(lambda: engine.step() or told(engine) == there())
 
     def test_a_lost_daemon(self) -> None:
         """Its blocks are told as removed, and told again once it is back and has them anew."""
         with Daemon(dram="16MiB", more=EVENTS) as daemon:
-            daemon.wait()
             engine = self.engine(daemon)
             wanted = set(self.store(engine, "a", 16))
             self.until(lambda: engine.step() or told(engine) == wanted)
@@ -87,7 +85,6 @@ class Events(unittest.TestCase):
     def test_a_daemon_without_events(self) -> None:
         """Nothing is told, as removals could not be, and the log says why."""
         with Daemon(dram="16MiB") as daemon:
-            daemon.wait()
             with self.assertLogs("kvstored.vllm", "WARNING") as logged:
                 engine = stand_in(self, FORMS[-1], daemon.socket, enable_kv_events=True)
                 self.until(lambda: any("events.enabled" in line for line in logged.output))
@@ -97,7 +94,6 @@ class Events(unittest.TestCase):
     def test_bounds(self) -> None:
         """Beyond its bound the oldest blocks are told as removed, and removals are never dropped."""
         with Daemon(dram="16MiB", more=EVENTS) as daemon:
-            daemon.wait()
             engine = self.engine(daemon)
             events = engine.tier._events
             stats = __import__(type(events).__module__, fromlist=["_EVENT_KEYS"])

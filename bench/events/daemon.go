@@ -1,0 +1,212 @@
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/internal/zmtp"
+	"github.com/kvstored/kvstored/key"
+)
+
+// The daemons.
+const (
+	off     = "off"
+	counted = "counted"
+	stream  = "socket"
+	zeromq  = "ZeroMQ"
+)
+
+const (
+	chunks      = 24 // of a prompt
+	chunkBytes  = 16 << 10
+	capacityMiB = 64
+	prompts     = 64 // that are asked for, again and again
+)
+
+// daemon is one kvstored, its clients and its subscriber.
+type daemon struct {
+	cmd     *exec.Cmd
+	reader  *client.Client
+	writer  *client.Client
+	asked   []client.Prompt
+	payload [][]byte
+	next    uint64
+	heard   atomic.Int64 // events
+	end     []func()
+}
+
+// startDaemon starts a daemon, fills it and subscribes. With an error there is none.
+func startDaemon(ctx context.Context, binary, dir, kind string) (*daemon, error) {
+	socket, file := filepath.Join(dir, kind), filepath.Join(dir, kind+".yaml")
+	events := "{enabled: true}"
+	switch kind {
+	case off:
+		events = "{enabled: false}"
+	case zeromq:
+		events = fmt.Sprintf("{enabled: true, publish: %s.pub}", socket)
+	}
+	text := fmt.Sprintf("listen: {socket: %s}\nadmin: {listen: \"\"}\ncpu: {capacity: %dMiB}\ndisk: {capacity: 0}\nevents: %s\nlog: {level: warn}\n", socket, capacityMiB, events)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		return nil, err
+	}
+	d := &daemon{cmd: exec.Command(binary, "serve", "--config", file)}
+	d.cmd.Stderr = os.Stderr
+	if err := d.cmd.Start(); err != nil {
+		return nil, err
+	}
+	if err := errors.Join(d.dial(ctx, socket), d.subscribe(ctx, kind, socket)); err != nil {
+		d.close()
+		return nil, err
+	}
+	return d, nil
+}
+
+func (d *daemon) dial(ctx context.Context, socket string) (err error) {
+	space := key.Space{Model: "bench", World: 1, DType: "none", ChunkTokens: 256, Method: "given:bench"}
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		if d.reader, err = client.Dial(ctx, socket, client.Options{Name: "bench", Space: &space}); err == nil {
+			break
+		}
+		if time.Now().After(end) {
+			return err
+		}
+	}
+	d.end = append(d.end, func() { _ = d.reader.Close() })
+	if d.writer, err = client.Dial(ctx, socket, client.Options{Name: "bench", Space: &space}); err != nil {
+		return err
+	}
+	d.end = append(d.end, func() { _ = d.writer.Close() })
+	for range chunks {
+		d.payload = append(d.payload, make([]byte, chunkBytes))
+	}
+	for i := 0; i < 2*capacityMiB<<20/chunkBytes; i += chunks { // from here on what comes makes something go
+		if err := d.store(ctx, chunks); err != nil {
+			return err
+		}
+	}
+	for range prompts {
+		d.asked = append(d.asked, d.prompt(chunks))
+	}
+	return nil
+}
+
+// subscribe hears the events of a daemon that has some.
+func (d *daemon) subscribe(ctx context.Context, kind, socket string) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	d.end = append(d.end, func() { cancel(); running.Wait() })
+	switch kind {
+	case stream:
+		c, err := client.Dial(ctx, socket, client.Options{Name: "subscriber", Inline: true})
+		if err != nil {
+			return err
+		}
+		running.Go(func() {
+			_ = c.Events(ctx, client.EventsOptions{From: client.EventsNow}, func(b *client.EventBatch) error { // ends with ctx
+				d.heard.Add(int64(len(b.Events)))
+				return nil
+			})
+			_ = c.Close()
+		})
+	case zeromq:
+		c, err := zmtp.Dial(ctx, "SUB", "ipc://"+socket+".pub", 64<<20)
+		if err == nil {
+			err = c.Subscribe("")
+		}
+		if err != nil {
+			return err
+		}
+		context.AfterFunc(ctx, func() { _ = c.Close() })
+		running.Go(func() {
+			for {
+				if _, err := c.Receive(time.Time{}); err != nil {
+					return
+				}
+				d.heard.Add(1)
+			}
+		})
+	}
+	return nil
+}
+
+// prompt makes a prompt of new chunks.
+func (d *daemon) prompt(n int) client.Prompt {
+	hashes, lengths := make([]byte, 0, 16*n), make([]uint32, n)
+	for i := range n {
+		d.next++
+		hashes = binary.LittleEndian.AppendUint64(hashes, d.next)
+		hashes = append(hashes, 0, 0, 0, 0, 0, 0, 0, 1)
+		lengths[i] = 256
+	}
+	return client.Hashes(16, hashes, lengths)
+}
+
+func (d *daemon) store(ctx context.Context, n int) error {
+	_, err := d.writer.Put(ctx, d.prompt(n), 0, d.payload[:n])
+	return err
+}
+
+// turn is one round's work.
+func (d *daemon) turn(ctx context.Context, o *options) (r result, err error) {
+	for _, p := range d.asked { // they are there again
+		if _, err := d.writer.Put(ctx, p, 0, d.payload); err != nil {
+			return r, err
+		}
+	}
+	var stored atomic.Int64
+	failed := make(chan error, 1)
+	busy, begun := d.busy(), time.Now()
+	go func() {
+		for n := 0; ; n++ {
+			time.Sleep(time.Until(begun.Add(time.Duration(n*chunks) * time.Second / time.Duration(o.rate))))
+			if time.Since(begun) >= o.span {
+				failed <- nil
+				return
+			}
+			if err := d.store(ctx, chunks); err != nil {
+				failed <- err
+				return
+			}
+			stored.Add(chunks)
+		}
+	}()
+	for time.Since(begun) < o.span {
+		if _, err := d.reader.Lookup(ctx, d.asked[r.lookups%len(d.asked)], 0); err != nil {
+			return r, err
+		}
+		r.lookups++
+	}
+	err = <-failed
+	r.busy, r.stored = d.busy()-busy, int(stored.Load())
+	return r, err
+}
+
+// busy is the daemon's processor time.
+func (d *daemon) busy() time.Duration {
+	var t unix.Timespec
+	if err := unix.ClockGettime(int32(^d.cmd.Process.Pid<<3|2), &t); err != nil { // the clock of a process, as clock_getcpuclockid makes it
+		return 0
+	}
+	return time.Duration(t.Nano())
+}
+
+// close ends the daemon and its clients.
+func (d *daemon) close() {
+	for i := len(d.end) - 1; i >= 0; i-- {
+		d.end[i]()
+	}
+	_ = d.cmd.Process.Signal(syscall.SIGTERM)
+	_ = d.cmd.Wait()
+}

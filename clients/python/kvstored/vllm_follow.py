@@ -1,4 +1,4 @@
-"""The daemon's events about one space, as a thread hears them over a connection of
+"""The daemon's events, as a thread hears them over a connection of
 its own: the engine's waits for none of it."""
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Callable, Iterator, List, NamedTuple, Optional, Tuple
 from . import greeting, wire
 from .call import refusal
 from .errors import Code, DeadlineExceeded, Disconnected, Error, ProtocolError, Refused
-from .wire import HEADER, Op, Space
+from .wire import HEADER, Op
 
 log = logging.getLogger("kvstored.vllm")
 
@@ -29,7 +29,7 @@ STORED, REMOVED, CLEARED = range(3)
 class Event(NamedTuple):
     kind: int
     tier: int  # a bit
-    digest: bytes
+    name: Tuple[bytes, bytes]  # space and digest
 
 
 def request() -> bytes:
@@ -37,14 +37,14 @@ def request() -> bytes:
     return _REQUEST.pack(0, _NOW, 0) + wire.NO_OPTIONS
 
 
-def push(body: bytes, space: bytes) -> Tuple[bool, List[Event]]:
-    """Whether batches before this one are lost, and its events of a space."""
+def push(body: bytes) -> Tuple[bool, List[Event]]:
+    """Whether batches before this one are lost, and its events."""
     c = wire._Cursor(body)
     _, _, _, flags = c.read(_PUSH)
     c.records(lambda _: None)
-    events = c.table(_EVENT, lambda e: Event(e[0], e[1], e[4]) if e[3] == space or e[0] == CLEARED else None)
+    events = c.table(_EVENT, lambda e: Event(e[0], e[1], (e[3], e[4])))
     c.options()
-    return bool(flags & _LOST), [event for event in events if event is not None]
+    return bool(flags & _LOST), events
 
 
 class Follower:
@@ -52,9 +52,9 @@ class Follower:
     ``ended`` when some may be missed. All are called by its thread."""
 
     def __init__(
-        self, path: str, space: Space, timeout: float, begun: Callable[[], None], told: Callable[[List[Event]], None], ended: Callable[[], None]
+        self, path: str, timeout: float, begun: Callable[[], None], told: Callable[[List[Event]], None], ended: Callable[[], None]
     ) -> None:
-        self._path, self._space, self._timeout = path, space, timeout
+        self._path, self._timeout = path, timeout
         self._begun, self._told, self._ended = begun, told, ended
         self._closed, self._said = threading.Event(), False
         self._mu = threading.Lock()  # guards _sock
@@ -98,8 +98,6 @@ class Follower:
         try:
             frames = self._frames(sock, greeted.rest)
             sock.settimeout(self._timeout)
-            sock.sendall(wire.frame(wire.REQUEST, Op.OPEN_SPACE, 1, wire.open_space(self._space)))
-            space = wire.open_space_reply(_reply(next(frames))).id
             sock.sendall(wire.frame(wire.REQUEST, Op.EVENTS, 2, request()))
             sock.sendall(wire.frame(wire.REQUEST, Op.PING, 3, wire.empty()))  # answered behind the first: it is taken
             sock.settimeout(self._timeout)
@@ -112,7 +110,7 @@ class Follower:
                     _reply((kind, op, code, body))
                     return
                 elif op == Op.EVENTS:
-                    lost, events = push(body, space)
+                    lost, events = push(body)
                     if lost:
                         return
                     if events:

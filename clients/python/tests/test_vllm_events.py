@@ -68,6 +68,21 @@ class Events(unittest.TestCase):
 
             self.until(lambda: engine.step() or told(engine) == there())
 
+    def test_groups(self) -> None:
+        """Blocks of several groups have one hash, and go one by one."""
+        with Daemon(dram="16MiB", more=EVENTS) as daemon:
+            engine = self.engine(daemon)
+            first, second = keys("a", 4), keys("a", 4, group=1)
+            request = engine.request("a")
+            engine.store(first + second, request)
+            engine.settle()
+            self.until(lambda: engine.step() or told(engine) == set(first + second))
+            held = engine.tier._events._held
+            self.assertEqual(len(held), 8)
+            name = next(name for name, one in held.items() if one.key == second[0])
+            engine.tier._events._heard([vllm_follow.Event(vllm_follow.REMOVED, 7, name)])
+            self.until(lambda: engine.step() or told(engine) == set(first + second[1:]))
+
     def test_a_lost_daemon(self) -> None:
         """Its blocks are told as removed, and told again once it is back and has them anew."""
         with Daemon(dram="16MiB", more=EVENTS) as daemon:
@@ -100,8 +115,8 @@ class Events(unittest.TestCase):
             stats._EVENT_KEYS, most = 10, stats._EVENT_KEYS
             try:
                 for key in range(100):
-                    events.storing([str(key).encode()])
-                    events.stored([str(key).encode()])
+                    events.storing(b"space", [str(key).encode()])
+                    events.stored(b"space", [str(key).encode()])
                     engine.events += events.take()
                 self.assertEqual(told(engine), {str(key).encode() for key in range(90, 100)})
             finally:
@@ -124,14 +139,14 @@ class Pushes(unittest.TestCase):
             {"kind": 1, "tier": 2, "space": other, "hash": key},
             {"kind": 2, "tier": 0, "space": bytes(16), "hash": bytes(16)},
         ]
-        want = [vllm_follow.Event(0, 1, key), vllm_follow.Event(2, 0, bytes(16))]
+        want = [vllm_follow.Event(0, 1, (ours, key)), vllm_follow.Event(1, 2, (other, key)), vllm_follow.Event(2, 0, (bytes(16), bytes(16)))]
         for size in (56, 64):
-            self.assertEqual(vllm_follow.push(self.body(0, events, size), ours), (False, want))
-        self.assertEqual(vllm_follow.push(self.body(4, []), ours), (True, []))
+            self.assertEqual(vllm_follow.push(self.body(0, events, size)), (False, want))
+        self.assertEqual(vllm_follow.push(self.body(4, [])), (True, []))
         whole = self.body(0, events)
         for cut in range(len(whole)):
             with self.assertRaises(wire.Malformed):
-                vllm_follow.push(whole[:cut], ours)
+                vllm_follow.push(whole[:cut])
 
 
 if __name__ == "__main__":

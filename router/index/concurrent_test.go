@@ -12,12 +12,18 @@ import (
 // and what it never had is never found, while all else changes and tables,
 // pages and sets are made anew.
 func TestReadersBesideWriters(t *testing.T) {
+	for _, groups := range [][]Group{{{}}, {{}, {Kind: State}, {Kind: Window, Tokens: 3}}} {
+		t.Run(fmt.Sprint(groups), func(t *testing.T) { readBesideWriters(t, groups) })
+	}
+}
+
+func readBesideWriters(t *testing.T, groups []Group) {
 	const workers, depth = 6, 40
 	x, err := New(Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := x.Open(Name{Model: "m"}, Config{BlockTokens: 1})
+	s, err := x.Open(Name{Model: "m"}, Config{BlockTokens: 1, Groups: groups})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,9 +37,7 @@ func TestReadersBesideWriters(t *testing.T) {
 		if err := x.Register(Worker{ID: fmt.Sprint(w)}, WorkerOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.Store(At{Worker: Worker{ID: fmt.Sprint(w)}}, Root, chain[:5*w]); err != nil {
-			t.Fatal(err)
-		}
+		storeAll(t, s, At{Worker: Worker{ID: fmt.Sprint(w)}}, Root, chain[:5*w])
 	}
 	var done atomic.Bool
 	var writers, readers sync.WaitGroup
@@ -44,13 +48,30 @@ func TestReadersBesideWriters(t *testing.T) {
 			}
 		})
 	}
-	writers.Go(func() { upAndDown(s, chain) })
+	writers.Go(func() { upAndDown(t, s, chain) })
 	writers.Go(func() { churn(t, s) })
 	writers.Go(func() { comeAndGo(t, x, s, chain) })
 	writers.Wait()
 	done.Store(true)
 	readers.Wait()
 	check(t, s)
+}
+
+// storeAll stores blocks of all groups; removeAll removes them.
+func storeAll(t *testing.T, s *Shard, at At, parent Parent, hashes []uint64) {
+	for at.Group = range s.config.Groups {
+		if _, err := s.Store(at, parent, hashes); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func removeAll(t *testing.T, s *Shard, at At, hashes []uint64) {
+	for at.Group = range s.config.Groups {
+		if _, err := s.Remove(at, hashes); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 func rounds() int {
@@ -90,16 +111,16 @@ func checkFound(t *testing.T, s *Shard, chain []uint64) {
 
 // upAndDown has worker 1 take and lose the end of the chain, block by block or
 // with a hole, and worker 0 its beginning.
-func upAndDown(s *Shard, chain []uint64) {
+func upAndDown(t *testing.T, s *Shard, chain []uint64) {
 	one, zero := At{Worker: Worker{ID: "1"}}, At{Worker: Worker{ID: "0"}}
 	for i := range rounds() {
-		_, _ = s.Store(one, After(chain[4]), chain[5:])
-		_, _ = s.Store(zero, Root, chain[:7])
+		storeAll(t, s, one, After(chain[4]), chain[5:])
+		storeAll(t, s, zero, Root, chain[:7])
 		if i%2 == 0 {
-			_, _ = s.Remove(one, chain[20:21])
+			removeAll(t, s, one, chain[20:21])
 		}
-		_, _ = s.Remove(one, chain[5:])
-		_, _ = s.Remove(zero, chain[:7])
+		removeAll(t, s, one, chain[5:])
+		removeAll(t, s, zero, chain[:7])
 	}
 }
 
@@ -134,9 +155,7 @@ func comeAndGo(t *testing.T, x *Index, s *Shard, chain []uint64) {
 		if err := x.Register(w, WorkerOptions{}); err != nil {
 			t.Error(err)
 		}
-		if _, err := s.Store(At{Worker: w}, Root, chain[:2+i%2]); err != nil {
-			t.Error(err)
-		}
+		storeAll(t, s, At{Worker: w}, Root, chain[:2+i%2])
 		if err := x.Unregister(w); err != nil {
 			t.Error(err)
 		}

@@ -7,35 +7,6 @@ import (
 	"sync"
 )
 
-// Match is what one worker has of a prompt.
-type Match struct {
-	Worker Worker
-	// Usable is how many tokens the worker need not compute, from any
-	// medium: Tokens(Shared).
-	Usable int
-	// Blocks are leading blocks, for each medium: the longest prefix of which the
-	// worker has all that its groups need, each in that medium or a nearer one.
-	// Of full groups that is all blocks, so Blocks[GPU] need no load, and the
-	// block after them, where there is one, does.
-	Blocks [Media]int32
-	// AtLeast says that the worker may have more: with [FindOptions].EarlyExit
-	// it was not counted on.
-	AtLeast bool
-
-	blockTokens int32
-}
-
-// Tokens are the tokens of Blocks.
-func (m Match) Tokens(medium Medium) int { return int(m.Blocks[medium]) * int(m.blockTokens) }
-
-// FindOptions say how to find.
-type FindOptions struct {
-	// EarlyExit ends the search when only one worker is left: it is the one
-	// with most, though not by how much. Where a group is not full, it has no
-	// effect.
-	EarlyExit bool
-}
-
 // Find appends to dst what each worker has of a prompt, given the sequence
 // hashes of its blocks: all workers that can use some of it, which are those that
 // have the first block where all groups are full, in the order of
@@ -46,7 +17,8 @@ type FindOptions struct {
 // holder of a block holds all before it. So the search looks at blocks 0, 1, 3,
 // 7, ... as long as there is one holder, and halves where sets differ. Groups that
 // are not full come after that: from the end of the full ones it goes back block
-// by block until each worker has what its windows and states need.
+// by block until each worker has what its windows and states need; each block counts
+// as of some moment during the call.
 func (s *Shard) Find(dst []Match, hashes []uint64, o FindOptions) []Match {
 	f := finders.Get().(*finder)
 	f.hashes, f.count, f.tokens = hashes, len(hashes), nil

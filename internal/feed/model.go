@@ -49,15 +49,23 @@ func (m *Model) Check() error {
 		return fail("blocks of %d tokens and chunks of %d; use 1 to %d and 1 to %d, and 0 for none", m.BlockTokens, m.ChunkTokens, maxBlockTokens, key.MaxChunkTokens)
 	case m.BlockTokens == 0 && m.ChunkTokens == 0:
 		return fail("neither blocks nor chunks; say how many tokens they have")
-	case len(m.Groups) > 0 && m.BlockTokens == 0:
-		return fail("groups without blocks; set block_tokens")
 	case m.ChunkHash != "" && m.ChunkHash != key.SHA256 && m.ChunkHash != key.XXH64 && m.ChunkHash != key.Given:
 		return fail("chunks hashed by %.64q; use sha256, xxh64 or given", m.ChunkHash)
 	}
-	if err := index.CheckGroups(m.Groups); len(m.Groups) > 0 && err != nil {
+	if err := m.checkGroups(); err != nil {
 		return fail("%v", err)
 	}
 	return nil
+}
+
+func (m *Model) checkGroups() error {
+	switch {
+	case len(m.Groups) == 0:
+		return nil
+	case m.BlockTokens == 0:
+		return errors.New("groups without blocks; set block_tokens")
+	}
+	return index.CheckGroups(m.Groups)
 }
 
 // ChunkHashes are the hashes of the whole chunks of a prompt, as the daemons name

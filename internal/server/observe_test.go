@@ -81,7 +81,16 @@ func TestOneRequestIsOneUse(t *testing.T) {
 // may insist.
 func TestWorthIsTold(t *testing.T) {
 	r := learning(t)
-	c := r.dial(client.Options{})
+	long := space
+	long.ChunkTokens = 1024 // so many that this is no small cache
+	c := r.dial(client.Options{Space: &long})
+	chain := func(seed uint64, n int) *key.Chain {
+		c := chainIn(long, seed, n)
+		for i := range c.Tokens {
+			c.Tokens[i] = uint32(long.ChunkTokens)
+		}
+		return c
+	}
 	old := chain(1, 243)
 	for range 3 { // asked for again and again: the best there is
 		r.ask(c, old, nil)
@@ -103,7 +112,7 @@ func TestWorthIsTold(t *testing.T) {
 	if _, err := c.Reserve(t.Context(), client.Chain(ch), client.ReserveOptions{Size: size}); !errors.Is(err, client.ErrDeclined) {
 		t.Errorf("reserve: %v", err)
 	}
-	in := r.dial(client.Options{Inline: true})
+	in := r.dial(client.Options{Inline: true, Space: &long})
 	results, err := in.Put(t.Context(), client.Chain(ch), 0, [][]byte{make([]byte, size), make([]byte, size)})
 	r.must(err)
 	for i, x := range results {

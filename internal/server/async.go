@@ -15,6 +15,10 @@ import (
 // measured with 27,000 of them, buffers of their connections included.
 const asyncBytes = 16 << 10
 
+// maxWaiting is how many requests of one user may be unanswered that wait. The runtime
+// never gives back what it keeps of a goroutine, 0.5 KiB.
+const maxWaiting = 8 << 10
+
 // errCancelled is the cause of the context of a request that its client has cancelled.
 var errCancelled = errors.New("cancelled by the client")
 
@@ -54,6 +58,10 @@ func (c *session) waits(h wire.Header, cancel context.CancelCauseFunc) error {
 	if _, taken := c.mu.waiting[h.ID]; taken {
 		return refuse(wire.CodeBadRequest, "request %d of this connection is not answered yet; give each its own id", h.ID)
 	}
+	if n := c.tenant.waiting.Add(1); n > maxWaiting {
+		c.tenant.waiting.Add(-1)
+		return refuse(wire.CodeOverBudget, "%d requests of %v wait for their answers; wait for some, or cancel them", maxWaiting, c.tenant.id)
+	}
 	c.mu.waiting[h.ID] = waiting{cancel, int64(h.BodyBytes)}
 	c.under.Add(int64(h.BodyBytes))
 	return nil
@@ -64,6 +72,7 @@ func (c *session) waits(h wire.Header, cancel context.CancelCauseFunc) error {
 func (c *session) answered(id uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.tenant.waiting.Add(-1)
 	c.under.Add(-c.mu.waiting[id].bytes)
 	delete(c.mu.waiting, id)
 }

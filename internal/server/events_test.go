@@ -178,6 +178,30 @@ func TestEventsRefused(t *testing.T) {
 	c.refused(wire.CodeOverBudget, wire.OpEvents, &wire.EventsRequest{From: wire.EventsNow})
 }
 
+// The requests of one user that wait are bounded over all its connections, and those that
+// have ended count no more.
+func TestWaitingIsBounded(t *testing.T) {
+	r := newRig(t, eventful(events.Options{}))
+	var all []*raw
+	for range 8 {
+		c := r.greet(0)
+		for range 1024 {
+			c.send(wire.OpEvents, &wire.EventsRequest{From: wire.EventsNow})
+		}
+		c.ping()
+		all = append(all, c)
+	}
+	c := r.greet(0)
+	c.refused(wire.CodeOverBudget, wire.OpEvents, &wire.EventsRequest{From: wire.EventsNow})
+	r.must(all[0].conn.Close())
+	r.until("a connection has ended", func() bool { return r.server.Stats().Connections == 8 })
+	id := c.send(wire.OpEvents, &wire.EventsRequest{From: wire.EventsNow})
+	var code wire.CodeReply
+	if c.do(wire.OpCancel, &wire.IDRequest{ID: id}, &code); code.Code != wire.CodeOK {
+		t.Errorf("after others have ended it is not taken: %v", code)
+	}
+}
+
 var errEnough = errors.New("enough")
 
 // The Go client: a callback that ends it, a context that does, and the connection

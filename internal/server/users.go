@@ -36,6 +36,7 @@ type tenant struct {
 	admin       bool         // when its first connection came
 	connections int          // the mutex of users guards it
 	jobs        atomic.Int64 // jobs and fills
+	waiting     atomic.Int64 // requests that a goroutine will answer
 	slowed      atomic.Int64 // connections in slow
 }
 

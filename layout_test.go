@@ -18,7 +18,7 @@ const module = "github.com/kvstored/kvstored"
 // rows is the layout, lowest first. A package imports only from rows below
 // its own, never from its own, unless exceptions says so.
 var rows = [][]string{
-	{"clients/python", "internal/broadcast", "internal/bulk", "internal/glob", "internal/httpd", "internal/human", "internal/lean", "internal/muted", "internal/version", "internal/zmtp"},
+	{"clients/python", "internal/broadcast", "internal/bulk", "internal/glob", "internal/httpd", "internal/human", "internal/lean", "internal/metric", "internal/muted", "internal/version", "internal/zmtp"},
 	{"internal/access", "internal/missing", "internal/reach"},
 	{"key", "policy", "config", "internal/accept", "internal/arena", "internal/breaker", "internal/budget", "internal/chart", "internal/database", "internal/extent", "internal/fair", "internal/flight", "internal/hybrid", "internal/radix", "internal/socket", "internal/spin", "router/index"},
 	{"internal/age", "internal/boundary", "internal/checkpoint", "internal/departed", "internal/events", "internal/handover", "internal/heat", "internal/ledger", "internal/manifest", "internal/outline", "internal/record", "internal/wire", "router/event", "router/pick"},
@@ -34,6 +34,7 @@ var rows = [][]string{
 	{"internal/blob/blobtest", "internal/resp/resptest"}, // for tests
 	{"internal/feed", "internal/server", "internal/resp", "internal/lm", "internal/replay"},
 	{"internal/simulate"}, // reads the traces of replay
+	{"internal/whatif"},   // plays its caches
 	{"internal/admin", "internal/route"},
 	{"internal/dashboard"},
 	{"internal/daemon", "internal/demo"},

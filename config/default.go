@@ -17,7 +17,7 @@ const (
 func Default() Config {
 	return Config{
 		Listen: Listen{Socket: "/run/kvstored/kvstored.sock", Mode: 0o660, RESPFull: RESPFullDrop},
-		Admin:  Admin{Listen: "127.0.0.1:9464", Mode: 0o600},
+		Admin:  Admin{Listen: "127.0.0.1:9464", Mode: 0o600, WhatIf: true},
 		Chunk:  Chunk{Tokens: 256, Hash: HashSHA256},
 		Arena:  Arena{Puts: PutsStaged, VerifyHits: 256, Spin: time.Millisecond},
 		CPU: CPU{

@@ -161,7 +161,7 @@ f.yaml:2:16: disk.policy: anchors, aliases, tags and directives are not supporte
 			want: `
 f.yaml:1:17: listen.group: want a string; put quotes around 12
 f.yaml:1:33: listen.allow_uids: want a list, such as [1000]
-f.yaml:2:8: admin: want a mapping of listen, hosts, dashboard, socket, mode, group
+f.yaml:2:8: admin: want a mapping of listen, hosts, dashboard, socket, mode, group, what_if
 f.yaml:3:17: chunk.tokens: want a whole number, not the string "many"
 f.yaml:3:36: chunk.save_unfull: want true or false, not the string "true"
 f.yaml:4:16: disk.paths[0]: want a single value, not a list or a mapping; within [...] text with a colon needs quotes

@@ -199,6 +199,7 @@ func (t *Tier) Stats() tier.Stats {
 		Gets:             t.gets.Load(), GetBytes: t.getBytes.Load(),
 		Puts: t.puts.Load(), PutBytes: t.putBytes.Load(),
 		Evictions: t.evictions.Load(), EvictedBytes: t.evictedBytes.Load(),
+		EvictedUnused: l.EvictedUnused, EvictedUnusedBytes: l.EvictedUnusedBytes,
 		Policy: t.ledger.PolicyName(), Steps: l.Steps, Quotas: tier.QuotasOf(t.ledger),
 		Counters: map[string]uint64{
 			"protected_bytes": uint64(l.ProtectedBytes),

@@ -48,12 +48,13 @@ func (t *Tier) Stats() tier.Stats {
 		PutBytes:         t.count.putBytes.Load(),
 		Evictions:        l.Evictions,
 		EvictedBytes:     l.EvictedBytes,
-		Corrupt:          t.count.corruptGet.Load() + t.count.corruptScrub.Load(),
-		Policy:           t.ledger.PolicyName(),
-		Steps:            l.Steps,
-		Quotas:           tier.QuotasOf(t.ledger),
-		Counters:         counters,
-		Paths:            pathStats(t),
+		EvictedUnused:    l.EvictedUnused, EvictedUnusedBytes: l.EvictedUnusedBytes,
+		Corrupt:  t.count.corruptGet.Load() + t.count.corruptScrub.Load(),
+		Policy:   t.ledger.PolicyName(),
+		Steps:    l.Steps,
+		Quotas:   tier.QuotasOf(t.ledger),
+		Counters: counters,
+		Paths:    pathStats(t),
 	}
 }
 

@@ -70,24 +70,26 @@ type Tier interface {
 
 // Stats is a snapshot of one tier.
 type Stats struct {
-	Entries          int64             `json:"entries"`
-	PayloadBytes     int64             `json:"payload_bytes"`      // sum of payload lengths
-	UsedBytes        int64             `json:"used_bytes"`         // what they occupy
-	CapacityBytes    int64             `json:"capacity_bytes"`     // 0 = unbounded
-	LargestFreeBytes int64             `json:"largest_free_bytes"` // largest free run; 0 where that means nothing
-	Gets             uint64            `json:"gets"`               // Get calls that found the entry
-	GetBytes         uint64            `json:"get_bytes"`
-	Puts             uint64            `json:"puts"` // entries that were new
-	PutBytes         uint64            `json:"put_bytes"`
-	Evictions        uint64            `json:"evictions"`
-	EvictedBytes     uint64            `json:"evicted_bytes"`
-	Corrupt          uint64            `json:"corrupt"`          // entries dropped because their bytes were wrong
-	Off              bool              `json:"off"`              // switched off after failures
-	Policy           string            `json:"policy,omitempty"` // of eviction; "" where nothing is evicted
-	Steps            uint64            `json:"eviction_steps"`   // what the policies inspected to find victims
-	Quotas           []QuotaUse        `json:"quotas,omitempty"`
-	Counters         map[string]uint64 `json:"counters,omitempty"` // whatever else the tier counts
-	Paths            []PathStats       `json:"paths,omitempty"`    // those that are there, in the order of the configuration
+	Entries            int64             `json:"entries"`
+	PayloadBytes       int64             `json:"payload_bytes"`      // sum of payload lengths
+	UsedBytes          int64             `json:"used_bytes"`         // what they occupy
+	CapacityBytes      int64             `json:"capacity_bytes"`     // 0 = unbounded
+	LargestFreeBytes   int64             `json:"largest_free_bytes"` // largest free run; 0 where that means nothing
+	Gets               uint64            `json:"gets"`               // Get calls that found the entry
+	GetBytes           uint64            `json:"get_bytes"`
+	Puts               uint64            `json:"puts"` // entries that were new
+	PutBytes           uint64            `json:"put_bytes"`
+	Evictions          uint64            `json:"evictions"`
+	EvictedBytes       uint64            `json:"evicted_bytes"`
+	EvictedUnused      uint64            `json:"evicted_unused"` // of Evictions: chunks that no request asked for since they came
+	EvictedUnusedBytes uint64            `json:"evicted_unused_bytes"`
+	Corrupt            uint64            `json:"corrupt"`          // entries dropped because their bytes were wrong
+	Off                bool              `json:"off"`              // switched off after failures
+	Policy             string            `json:"policy,omitempty"` // of eviction; "" where nothing is evicted
+	Steps              uint64            `json:"eviction_steps"`   // what the policies inspected to find victims
+	Quotas             []QuotaUse        `json:"quotas,omitempty"`
+	Counters           map[string]uint64 `json:"counters,omitempty"` // whatever else the tier counts
+	Paths              []PathStats       `json:"paths,omitempty"`    // those that are there, in the order of the configuration
 }
 
 // PathStats are the numbers of one folder of a tier.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"os/signal"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/internal/daemon"
+	"github.com/kvstored/kvstored/internal/version"
 )
 
 func serveCommand() *cobra.Command {
@@ -81,6 +83,7 @@ func hangups() <-chan os.Signal {
 // serve runs the daemon until a signal or a failure.
 func serve(ctx context.Context, cfg config.Config, o daemon.Options) error {
 	log := newLog(cfg.Log)
+	logStart(&log, &cfg, o.File)
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal has its usual effect
@@ -93,6 +96,15 @@ func serve(ctx context.Context, cfg config.Config, o daemon.Options) error {
 		return err
 	}
 	return d.Run(ctx)
+}
+
+// logStart notes which program starts, and with which settings besides the defaults.
+func logStart(log *zerolog.Logger, cfg *config.Config, file string) {
+	defaults, set := config.Default(), zerolog.Arr()
+	for _, c := range config.Compare(&defaults, cfg) {
+		set.Str(c.Path + ": " + c.New)
+	}
+	log.Info().Str("version", version.String()).Str("go", runtime.Version()).Str("file", file).Array("settings", set).Msg("starting")
 }
 
 func newLog(c config.Log) zerolog.Logger {

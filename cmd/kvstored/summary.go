@@ -11,6 +11,7 @@ import (
 	"github.com/kvstored/kvstored/disk"
 	"github.com/kvstored/kvstored/internal/daemon"
 	"github.com/kvstored/kvstored/internal/human"
+	"github.com/kvstored/kvstored/internal/whatif"
 )
 
 // summarize prints what a configuration comes to, as comments; if here, on this
@@ -91,6 +92,9 @@ func summarizeMemory(l *list, c *config.Config, here bool) {
 	l.row("memory", "clients outside DRAM %s (%s), %s of it for one user", human.Bytes(p.Clients), from, human.Bytes(c.Limits.UIDMemory*float64(p.Clients)))
 	l.row("", "in all %s: DRAM %s, the database's process %s, the daemon itself %s, what it knows of chunks %s, its clients %s and what is not collected of that %s",
 		human.Bytes(p.Total()), human.Bytes(p.Arena), human.Bytes(p.Database), human.Bytes(p.Own), human.Bytes(p.Chunks), human.Bytes(p.Clients), human.Bytes(p.Garbage))
+	if c.Admin.WhatIf {
+		l.row("", "of the daemon itself, %s are for what-if estimates (admin.what_if)", human.Bytes(whatif.Bytes))
+	}
 	if p.Limit > 0 {
 		l.row("", "of %s, by %s; the Go heap may have %s, unless GOMEMLIMIT says otherwise", human.Bytes(p.Limit), source, human.Bytes(p.GoLimit()))
 	}

@@ -62,6 +62,8 @@ func routes() []route {
 		routeOf("GET", "/v1/retains", everywhere, (*call).retains),
 		routeOf("POST", "/v1/retain", everywhere, (*call).retain),
 		routeOf("POST", "/v1/why", everywhere, (*call).why),
+		routeOf("GET", "/v1/whatif", everywhere, (*call).whatIf),
+		routeOf("POST", "/v1/whatif", everywhere, (*call).makeWhatIf),
 		routeOf("GET", "/v1/policy", everywhere, (*call).policies),
 		routeOf("PUT", "/v1/policy", everywhere, (*call).setPolicy),
 		routeOf("POST", "/v1/clear", everywhere, (*call).clear),

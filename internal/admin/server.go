@@ -17,6 +17,7 @@ import (
 	"github.com/kvstored/kvstored/internal/server"
 	"github.com/kvstored/kvstored/internal/socket"
 	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/internal/whatif"
 )
 
 const (
@@ -31,6 +32,7 @@ const (
 type Options struct {
 	Stack  *stack.Stack
 	Server *server.Server
+	WhatIf *whatif.Recorder       // nil: off
 	Config func() (Config, error) // that is in force
 	Log    zerolog.Logger
 }
@@ -68,6 +70,12 @@ func (a *API) Serve(ctx context.Context, l net.Listener) error {
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	begun := time.Now()
 	uid, err := peer(r)
+	if err == nil && strings.HasPrefix(r.URL.Path, profiles) {
+		if err = allowed(a.o.Server.Access(), uid, everywhere); err == nil {
+			profile(w, r)
+			return
+		}
+	}
 	var reply any
 	if err == nil && a.pages != nil && strings.HasPrefix(r.URL.Path, PagesPath) {
 		if err = allowed(a.o.Server.Access(), uid, everywhere); err == nil {

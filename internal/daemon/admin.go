@@ -18,7 +18,7 @@ import (
 // page in a browser.
 func (d *Daemon) views() (*admin.API, *dashboard.Dashboard) {
 	api := admin.New(admin.Options{
-		Stack: d.stack, Server: d.server,
+		Stack: d.stack, Server: d.server, WhatIf: d.whatIf,
 		Config: func() (admin.Config, error) { return d.reloads.stats(true) },
 		Log:    d.log.With().Str("component", "admin").Logger(),
 	})

@@ -7,24 +7,17 @@ import (
 
 	"github.com/kvstored/kvstored/internal/admin"
 	"github.com/kvstored/kvstored/internal/hint"
+	"github.com/kvstored/kvstored/internal/metric"
 	"github.com/kvstored/kvstored/internal/version"
 	"github.com/kvstored/kvstored/tier"
 )
 
-// metric is what docs/metrics.md says of one.
-type metric struct {
-	name, help string
-	labels     []string
-	buckets    []float64 // of a histogram
-}
+// exported are all metrics of the daemon.
+var exported = metric.Set{Prefix: "kvstored_"}
 
-// described are all metrics made by desc, in no order.
-var described []metric
-
-// desc names one exported number. It is for variables of the package only.
+// desc describes one. It is for variables of the package only.
 func desc(name, help string, labels ...string) *prometheus.Desc {
-	described = append(described, metric{name: name, help: help, labels: labels})
-	return prometheus.NewDesc("kvstored_"+name, help, labels, nil)
+	return exported.Desc(name, help, labels...)
 }
 
 var (
@@ -40,7 +33,7 @@ var (
 	descRefused     = desc("connections_refused_total", "Connections that were refused, also those of front ends: too many (connections, uid_connections), or hello failed, or no memory.", "reason")
 	descTurns       = desc("waiting_turns", "Requests that wait for their user's turn to compute.")
 	descRequests    = desc("requests_total", "Requests answered.")
-	descErrors      = desc("request_errors_total", "Requests refused or failed.")
+	descErrors      = desc("request_errors_total", "Requests refused or failed, by operation and by the code of the reply.", "op", "code")
 	descMalformed   = desc("malformed_frames_total", "Frames that did not follow the protocol.")
 	descLeases      = desc("leases", "Read leases held now.")
 	descRevoked     = desc("revoked_total", "Leases and fills taken back because they grew too old.")
@@ -89,6 +82,8 @@ var (
 	descQuotaOut    = desc("quota_evictions_total", "Chunks evicted because their own space was over its quota.", "tier", "match")
 	descQuotaNo     = desc("quota_refused_total", "Chunks that had no room under their quota.", "tier", "match")
 	descEvictions   = desc("tier_evictions_total", "Chunks evicted.", "tier")
+	descUnused      = desc("tier_evicted_unused_chunks_total", "Of the chunks evicted, those that no request asked for after they had come to the tier.", "tier")
+	descUnusedBytes = desc("tier_evicted_unused_bytes_total", "Bytes of these.", "tier")
 	descEvicted     = desc("tier_evicted_bytes_total", "Bytes evicted.", "tier")
 	descGetBytes    = desc("tier_read_bytes_total", "Payload bytes read from a tier.", "tier")
 	descPutBytes    = desc("tier_written_bytes_total", "Payload bytes written to a tier.", "tier")
@@ -109,12 +104,7 @@ func (m *metrics) Describe(chan<- *prometheus.Desc) {}
 // Collect implements prometheus.Collector.
 func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	st := m.daemon.stats()
-	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
-	}
-	counter := func(d *prometheus.Desc, v uint64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
-	}
+	gauge, counter := metric.Out(ch).Gauge, metric.Out(ch).Counter
 	gauge(descBuild, 1, version.String(), runtime.Version())
 	gauge(descUptime, st.UptimeSeconds)
 	ready := 1.0
@@ -126,6 +116,10 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	collectServer(&st, gauge, counter)
 	collectFronts(&st, gauge, counter)
 	collectEvents(st.Events, gauge, counter)
+	if w := m.daemon.whatIf; w != nil {
+		r := w.Report()
+		collectWhatIf(&r, gauge, counter)
+	}
 	collectStore(&st.Store, gauge, counter)
 	for p, t := range st.Store.Tiers {
 		collectTier(p, &t, gauge, counter)
@@ -163,13 +157,16 @@ func collectServer(st *Stats, gauge gaugeFunc, counter counterFunc) {
 	}
 	gauge(descLeases, float64(s.LeasesLive))
 	counter(descRequests, s.Requests)
-	counter(descErrors, s.Errors)
+	for _, e := range s.ErrorsBy {
+		counter(descErrors, e.Requests, e.Op, e.Code)
+	}
 	counter(descMalformed, s.Malformed)
 	counter(descRevoked, s.Revoked)
 	counter(descAskedTok, s.AskedTokens)
 	for _, m := range s.Missed.Missed {
 		counter(descMissedTok, m.Tokens, m.Tier, m.Reason)
 	}
+	collectModels(s.Models, counter)
 	for space, n := range s.DiffersBySpace {
 		counter(descDiffer, n, space)
 	}
@@ -263,6 +260,8 @@ func collectTier(p tier.Place, t *tier.Stats, gauge gaugeFunc, counter counterFu
 	}
 	counter(descEvictions, t.Evictions, name)
 	counter(descEvicted, t.EvictedBytes, name)
+	counter(descUnused, t.EvictedUnused, name)
+	counter(descUnusedBytes, t.EvictedUnusedBytes, name)
 	counter(descGetBytes, t.GetBytes, name)
 	counter(descPutBytes, t.PutBytes, name)
 	if p != tier.CPU {

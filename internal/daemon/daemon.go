@@ -19,6 +19,7 @@ import (
 	"github.com/kvstored/kvstored/internal/server"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/version"
+	"github.com/kvstored/kvstored/internal/whatif"
 	"github.com/kvstored/kvstored/tier"
 )
 
@@ -39,6 +40,7 @@ type Daemon struct {
 	server  *server.Server
 	fronts  fronts
 	events  eventLog
+	whatIf  *whatif.Recorder // nil: off
 	epoch   uint64
 	metrics *metrics
 	started time.Time
@@ -122,6 +124,7 @@ func newDaemon(cfg config.Config, o Options, from *inheritance, keeper keep.Keep
 		return d, err
 	}
 	d.loadLearned()
+	d.whatIf = newWhatIf(d)
 	d.makeServer()
 	d.events.publish(d)
 	if err = d.makeFronts(); err != nil {
@@ -169,7 +172,7 @@ func (d *Daemon) makeStack() error {
 	}
 	o := stack.Options{
 		Hot: d.cpu, Write: stack.WriteOptions{Mode: mode, MinHits: d.cfg.Write.MinHits},
-		Settings: stackSettings(&d.cfg), Quotas: quotas(d.cfg.Spaces), Ages: d.ages, Events: d.events.log, Log: d.log.With().Str("component", "stack").Logger(),
+		Settings: stackSettings(&d.cfg), Quotas: quotas(d.cfg.Spaces), Ages: d.ages, Events: d.events.log, Loaded: d.metrics.loaded, Log: d.log.With().Str("component", "stack").Logger(),
 	}
 	if d.disk != nil { // a nil *disk.Keeper would be a tier
 		o.Below = append(o.Below, stack.Below{
@@ -191,7 +194,7 @@ func (d *Daemon) makeStack() error {
 func (d *Daemon) makeServer() {
 	c := &d.cfg
 	limits := limitsWithin(c.Limits, openFiles())
-	d.server = server.New(server.Options{
+	o := server.Options{
 		Memory: d.budget, Limits: server.Limits{
 			StallTimeout: c.Limits.Stall, Connections: limits.Connections, AdminConnections: config.AdminConnections,
 			UIDConnections: limits.OfOneUser(), UIDJobs: c.Limits.UIDJobs,
@@ -202,7 +205,11 @@ func (d *Daemon) makeServer() {
 		Stats:   d.statsJSON,
 		Observe: d.metrics.observe, Ready: d.metrics.ready,
 		Log: d.log.With().Str("component", "server").Logger(),
-	})
+	}
+	if d.whatIf != nil {
+		o.Asked, o.Stored = d.whatIf.Asked, d.whatIf.Stored
+	}
+	d.server = server.New(o)
 }
 
 // Run serves until ctx ends or a part of the daemon fails, then writes all
@@ -267,6 +274,9 @@ func (d *Daemon) run(ctx context.Context) (next *Daemon, err error) {
 	workers.Go(func() error { return d.stack.Run(below) })
 	workers.Go(func() error { return d.runLearned(below) })
 	workers.Go(func() error { return d.budget.Run(below) })
+	if d.whatIf != nil {
+		workers.Go(func() error { return d.whatIf.Run(below) })
+	}
 	workers.Go(func() error { return d.from.prove(below, d) })
 	workers.Go(func() error { return watchKeeper(below, d) })
 	d.events.run(below, d, workers)

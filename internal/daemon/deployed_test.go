@@ -16,12 +16,12 @@ import (
 // TestDeployedMetrics: the dashboard and the rules of deploy name metrics that there are,
 // by their names in Prometheus.
 func TestDeployedMetrics(t *testing.T) {
-	exported := map[string]bool{}
-	for _, m := range described {
-		exported["kvstored_"+m.name] = true
-		if m.buckets != nil {
+	known := map[string]bool{}
+	for _, m := range exported.List {
+		known["kvstored_"+m.Name] = true
+		if m.Buckets != nil {
 			for _, part := range []string{"_bucket", "_count", "_sum"} {
-				exported["kvstored_"+m.name+part] = true
+				known["kvstored_"+m.Name+part] = true
 			}
 		}
 	}
@@ -36,7 +36,7 @@ func TestDeployedMetrics(t *testing.T) {
 			t.Errorf("%s names no metric", file)
 		}
 		for _, n := range found {
-			if !exported[n] {
+			if !known[n] {
 				t.Errorf("%s names %s, which there is not", file, n)
 			}
 		}

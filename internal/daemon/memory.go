@@ -12,6 +12,7 @@ import (
 	"github.com/kvstored/kvstored/internal/budget"
 	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/internal/manifest"
+	"github.com/kvstored/kvstored/internal/whatif"
 	"github.com/kvstored/kvstored/policy"
 )
 
@@ -30,7 +31,19 @@ func MemoryPlan(c *config.Config, here bool) (p budget.Plan, source string) {
 	if c.Disk.Enabled() {
 		database = disk.DatabaseBytes(int64(c.Disk.Capacity))
 	}
-	return budget.NewPlan(limit, int64(c.CPU.Capacity), database, int64(c.Limits.Memory), int64(config.LeastMemory), chunksOf(c)), source
+	estimates := int64(0)
+	if c.Admin.WhatIf {
+		estimates = whatif.Bytes
+	}
+	if limit > 0 {
+		limit = max(1, limit-estimates)
+	}
+	p = budget.NewPlan(limit, int64(c.CPU.Capacity), database, int64(c.Limits.Memory), int64(config.LeastMemory), chunksOf(c))
+	p.Own += estimates
+	if limit > 0 {
+		p.Limit += estimates
+	}
+	return p, source
 }
 
 // What a chunk takes at most beside its payload: its entry in the ledger of DRAM, and

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -19,40 +20,38 @@ type metrics struct {
 	took     [256]prometheus.Observer // by operation
 	tierTook *prometheus.HistogramVec
 	readyBy  *prometheus.HistogramVec
-}
-
-// histogram describes one, of seconds.
-func histogram(name, help string, buckets []float64, labels ...string) metric {
-	m := metric{name, help, labels, buckets}
-	described = append(described, m)
-	return m
-}
-
-// vec makes the histogram of one daemon.
-func (m *metric) vec() *prometheus.HistogramVec {
-	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "kvstored_" + m.name, Help: m.help, Buckets: m.buckets}, m.labels)
+	loadTook [tier.Remote + 1]prometheus.Observer // none for DRAM
+	asking   atomic.Int64                         // nanoseconds spent on requests about prompts
 }
 
 var (
-	requestSeconds = histogram("request_seconds", "Time from reading a request to handing its answer to the socket; what waits is answered later.",
+	requestSeconds = exported.Histogram("request_seconds", "Time from reading a request to handing its answer to the socket; what waits is answered later.",
 		prometheus.ExponentialBuckets(1e-6, 4, 12), "op") // 1 us to 4 s
-	tierSeconds = histogram("tier_seconds", "Time of operations of a tier that succeeded, waiting in its queue included.",
+	tierSeconds = exported.Histogram("tier_seconds", "Time of operations of a tier that succeeded, waiting in its queue included.",
 		prometheus.ExponentialBuckets(1e-5, 4, 12), "tier", "op") // 10 us to 42 s
-	readySeconds = histogram("prefix_ready_seconds", "Time from reading a prefetch that finds something until its prefix does not grow any more, waiting included, by the farthest tier that a chunk of it came from.",
+	readySeconds = exported.Histogram("prefix_ready_seconds", "Time from reading a prefetch that finds something until its prefix does not grow any more, waiting included, by the farthest tier that a chunk of it came from.",
+		prometheus.ExponentialBuckets(1e-5, 2, 22), "tier") // 10 us to 21 s
+	loadSeconds = exported.Histogram("chunk_load_seconds", "Time from wanting a chunk that is below DRAM until it is there and leased, waiting for turns, for room and for other loads included, by the tier it came from.",
 		prometheus.ExponentialBuckets(1e-5, 2, 22), "tier") // 10 us to 21 s
 	descBuild = desc("build_info", "1, labelled with the versions of the program and of Go.", "version", "goversion")
 )
 
 func newMetrics(d *Daemon) *metrics {
 	m := &metrics{daemon: d, registry: prometheus.NewRegistry()}
-	h := requestSeconds.vec()
-	m.tierTook, m.readyBy = tierSeconds.vec(), readySeconds.vec()
+	h := requestSeconds.Vec()
+	m.tierTook, m.readyBy = tierSeconds.Vec(), readySeconds.Vec()
+	loads := loadSeconds.Vec()
+	for p := range m.loadTook {
+		if tier.Place(p) != tier.CPU {
+			m.loadTook[p] = loads.WithLabelValues(tier.Place(p).String())
+		}
+	}
 	for op := range m.took {
 		if wire.Op(op).Known() {
 			m.took[op] = h.WithLabelValues(wire.Op(op).String())
 		}
 	}
-	m.registry.MustRegister(h, m.tierTook, m.readyBy, m, collectors.NewGoCollector(),
+	m.registry.MustRegister(h, m.tierTook, m.readyBy, loads, m, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{Namespace: "kvstored_database", PidFn: m.databasePid}))
 	return m
@@ -78,12 +77,22 @@ func (m *metrics) observer(p tier.Place) tier.Observer {
 	}
 }
 
+// loaded times a chunk that came to DRAM.
+func (m *metrics) loaded(from tier.Place, took time.Duration) {
+	if int(from) < len(m.loadTook) && m.loadTook[from] != nil {
+		m.loadTook[from].Observe(took.Seconds())
+	}
+}
+
 // ready times a prefix.
 func (m *metrics) ready(from tier.Place, took time.Duration) {
 	m.readyBy.WithLabelValues(from.String()).Observe(took.Seconds())
 }
 
 func (m *metrics) observe(op wire.Op, took time.Duration) {
+	if op == wire.OpLookup || op == wire.OpPrefetch || op == wire.OpReserve {
+		m.asking.Add(int64(took))
+	}
 	if o := m.took[op]; o != nil {
 		o.Observe(took.Seconds())
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/kvstored/kvstored/internal/metric"
 	"github.com/kvstored/kvstored/remote"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -32,9 +33,9 @@ func watched(t *testing.T) string {
 
 // TestWatchedMetrics: what docs/operations.md recommends to watch is exported.
 func TestWatchedMetrics(t *testing.T) {
-	exported := map[string]bool{}
-	for _, m := range described {
-		exported[m.name] = true
+	known := map[string]bool{}
+	for _, m := range exported.List {
+		known[m.Name] = true
 	}
 	name := regexp.MustCompile("`([a-z0-9_]+)(?:\\{[^`]*)?`")
 	rows := 0
@@ -49,7 +50,7 @@ func TestWatchedMetrics(t *testing.T) {
 			cell = cells[2]
 		}
 		for _, m := range name.FindAllStringSubmatch(cell, -1) {
-			if !exported[m[1]] {
+			if !known[m[1]] {
 				t.Errorf("docs/operations.md names the metric %s, which there is not", m[1])
 			}
 		}
@@ -115,14 +116,14 @@ func metricsPage() string {
 		"(`process_*`, `kvstored_database_process_*`). Which ones to watch, and what to do about them, is in [operations.md](operations.md#what-to-watch). " +
 		"This page is generated; names have the prefix `kvstored_`. Counters end in `_total`; a metric with buckets is a histogram.\n\n" +
 		"| metric | labels | what it is |\n|---|---|---|\n")
-	list := slices.Clone(described)
-	slices.SortFunc(list, func(a, b metric) int { return strings.Compare(a.name, b.name) })
+	list := slices.Clone(exported.List)
+	slices.SortFunc(list, func(a, b metric.Described) int { return strings.Compare(a.Name, b.Name) })
 	for _, m := range list {
-		help := m.help
-		if n := len(m.buckets); n > 0 {
-			help += fmt.Sprintf(" %d buckets from %v s to %.3g s.", n, m.buckets[0], m.buckets[n-1])
+		help := m.Help
+		if n := len(m.Buckets); n > 0 {
+			help += fmt.Sprintf(" %d buckets from %v s to %.3g s.", n, m.Buckets[0], m.Buckets[n-1])
 		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", m.name, strings.Join(m.labels, ", "), help)
+		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", m.Name, strings.Join(m.Labels, ", "), help)
 	}
 	return b.String()
 }

@@ -47,7 +47,7 @@ func (a *audit) run() error {
 		return err
 	}
 	got, want := b.count, a.count
-	got.Evictions, got.EvictedBytes = 0, 0
+	got.Evictions, got.EvictedBytes, got.EvictedUnused, got.EvictedUnusedBytes = 0, 0, 0, 0
 	want.UsedBytes += b.budgets.extra
 	want.ProtectedBytes += b.budgets.extra
 	for c := range want.ClassBytes { // charges are in the owners' sums only

@@ -61,6 +61,10 @@ func (b *book) evict(r uint32, works mark, safely bool) (Entry, bool) {
 	v, n := b.snapshot(id), b.bytes(e)
 	b.count.Evictions++
 	b.count.EvictedBytes += uint64(n)
+	if v.Hits == 0 {
+		b.count.EvictedUnused++
+		b.count.EvictedUnusedBytes += uint64(n)
+	}
 	v.Charged = safely && works != 0 && v.Dirty && !b.isLost(e)
 	b.endResidency(id)
 	if v.Charged {

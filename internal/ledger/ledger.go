@@ -197,7 +197,9 @@ type Stats struct {
 	Owners         int
 	Evictions      uint64
 	EvictedBytes   uint64
-	Steps          uint64 // of the policy: what it inspected to find victims
+	// Of these, the entries that were never touched since they were published.
+	EvictedUnused, EvictedUnusedBytes uint64
+	Steps                             uint64 // of the policy: what it inspected to find victims
 }
 
 // Stats returns the present sums.

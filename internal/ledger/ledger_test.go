@@ -25,6 +25,7 @@ type rig struct {
 	owners []ledger.Owner
 	held   []held // what must be given back
 	evicts uint64
+	unused uint64 // of evicts
 }
 
 type held struct {
@@ -101,6 +102,9 @@ func (r *rig) compare() {
 		r.t.Fatal(err)
 	}
 	got, want := r.real.Stats(), r.model.stats()
+	if got.EvictedUnused != r.unused {
+		r.t.Fatalf("%d evictions of what was not used, want %d", got.EvictedUnused, r.unused)
+	}
 	if got.Evictions != r.evicts {
 		r.t.Fatalf("%d evictions, want %d", got.Evictions, r.evicts)
 	}
@@ -112,6 +116,7 @@ func (r *rig) compare() {
 		r.t.Fatalf("free %d and the rest do not make the capacity: %+v", free, got)
 	}
 	want.CapacityBytes, want.Evictions, want.EvictedBytes, want.Steps = 1<<20, got.Evictions, got.EvictedBytes, got.Steps
+	want.EvictedUnused, want.EvictedUnusedBytes = got.EvictedUnused, got.EvictedUnusedBytes
 	if got != want {
 		r.t.Fatalf("stats %+v\nwant  %+v", got, want)
 	}

@@ -169,6 +169,9 @@ func (r *rig) evict() {
 		r.t.Fatalf("Evict: %+v, want %+v", got, want.entry)
 	case ok:
 		r.evicts++
+		if got.Hits == 0 {
+			r.unused++
+		}
 	}
 }
 
@@ -203,6 +206,9 @@ func (r *rig) quotaVictim(got ledger.Entry, over, ok bool) {
 		r.t.Fatalf("EvictOwn: %+v, %v; want %v", got, ok, want)
 	case ok:
 		r.evicts++
+		if got.Hits == 0 {
+			r.unused++
+		}
 	default:
 		r.model.refused++
 	}

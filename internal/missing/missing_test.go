@@ -95,6 +95,11 @@ func TestSentence(t *testing.T) {
 			t.Errorf("%s:\n%s, want\n%s", name, got, c.want)
 		}
 	}
+	sizeless := add(evicted(0, 1<<30), 500)
+	sizeless.Growth = nil
+	if got := Sentence(1000, sizeless, tiers); got != "50 % was hit; 50 % was evicted from DRAM" {
+		t.Errorf("without sizes: %s", got)
+	}
 	if strings.Contains(Sentence(10, add(Because(Reason(3)), 5), tiers), "%!") {
 		t.Error("a sentence is not whole")
 	}

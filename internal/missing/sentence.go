@@ -24,7 +24,8 @@ const (
 )
 
 // Sentence tells where missed tokens were, and which size of a tier would have
-// helped; "" while nothing was asked. asked counts all tokens, and t the missed ones.
+// helped; "" while nothing was asked. asked counts all tokens, and t the missed ones. Where
+// t.Growth is nil no size is told.
 func Sentence(asked uint64, t *Totals, tiers []Tier) string {
 	if asked == 0 {
 		return ""
@@ -36,7 +37,7 @@ func Sentence(asked uint64, t *Totals, tiers []Tier) string {
 			break
 		}
 		text := fmt.Sprintf("%s %s", percent(s.Tokens, asked), said(&s, tiers))
-		if s.Reason == Evicted.String() {
+		if s.Reason == Evicted.String() && t.Growth != nil {
 			text += growth(asked, s.Tokens, t, tierOf(tiers, s.Tier))
 		}
 		out = append(out, text)

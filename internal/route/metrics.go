@@ -6,6 +6,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/kvstored/kvstored/internal/metric"
 )
 
 // counts are the metrics of a service.
@@ -30,21 +32,20 @@ func (c *counts) make(s *Service) {
 	c.registry.MustRegister(c.calls, c.took, c.asked, c.reused, &collector{s}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 }
 
-func desc(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc(prefix+name, help, labels, nil)
-}
+// exported are the metrics of the workers and of the index.
+var exported = metric.Set{Prefix: prefix}
 
 var (
-	descWorkers      = desc("workers", "Workers that are registered.")
-	descUnheard      = desc("workers_unheard", "Workers of which a source of events is not connected.")
-	descReservations = desc("reservations", "Reservations that are not freed.")
-	descBlocks       = desc("index_blocks", "Blocks in the index, each once.")
-	descBytes        = desc("index_bytes", "Memory of the index.")
-	descTrimmed      = desc("index_trimmed_total", "Blocks that were forgotten for the budget of the index.")
-	descExpired      = desc("index_expired_total", "Blocks of workers that were not told again within their time to live.")
-	descQueue        = desc("worker_queue_seconds", "Work that a worker was given and has not done, as estimated.", "worker", "rank")
-	descHeld         = desc("worker_blocks", "Blocks that a worker has told of, less those removed.", "worker", "rank", "source")
-	descEvents       = desc("worker_events_total", "What the sources of a worker's events have said, by kind.", "worker", "rank", "source", "kind")
+	descWorkers      = exported.Desc("workers", "Workers that are registered.")
+	descUnheard      = exported.Desc("workers_unheard", "Workers of which a source of events is not connected.")
+	descReservations = exported.Desc("reservations", "Reservations that are not freed.")
+	descBlocks       = exported.Desc("index_blocks", "Blocks in the index, each once.")
+	descBytes        = exported.Desc("index_bytes", "Memory of the index.")
+	descTrimmed      = exported.Desc("index_trimmed_total", "Blocks that were forgotten for the budget of the index.")
+	descExpired      = exported.Desc("index_expired_total", "Blocks of workers that were not told again within their time to live.")
+	descQueue        = exported.Desc("worker_queue_seconds", "Work that a worker was given and has not done, as estimated.", "worker", "rank")
+	descHeld         = exported.Desc("worker_blocks", "Blocks that a worker has told of, less those removed.", "worker", "rank", "source")
+	descEvents       = exported.Desc("worker_events_total", "What the sources of a worker's events have said, by kind.", "worker", "rank", "source", "kind")
 )
 
 // collector exports the numbers of workers and of the index.
@@ -55,43 +56,41 @@ func (c *collector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
-	put := func(d *prometheus.Desc, kind prometheus.ValueType, v float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, kind, v, labels...)
-	}
+	out := metric.Out(ch)
 	all, unheard := c.Workers(), 0
 	for i := range all {
 		if !all[i].Connected {
 			unheard++
 		}
-		collectWorker(put, &all[i])
+		collectWorker(out, &all[i])
 	}
 	c.mu.Lock()
 	reservations := c.mu.loads.Len()
 	c.mu.Unlock()
 	x := c.index.Stats()
-	put(descWorkers, prometheus.GaugeValue, float64(len(all)))
-	put(descUnheard, prometheus.GaugeValue, float64(unheard))
-	put(descReservations, prometheus.GaugeValue, float64(reservations))
-	put(descBlocks, prometheus.GaugeValue, float64(x.Blocks))
-	put(descBytes, prometheus.GaugeValue, float64(x.Memory))
-	put(descTrimmed, prometheus.CounterValue, float64(x.Trimmed))
-	put(descExpired, prometheus.CounterValue, float64(x.Expired))
+	out.Gauge(descWorkers, float64(len(all)))
+	out.Gauge(descUnheard, float64(unheard))
+	out.Gauge(descReservations, float64(reservations))
+	out.Gauge(descBlocks, float64(x.Blocks))
+	out.Gauge(descBytes, float64(x.Memory))
+	out.Counter(descTrimmed, uint64(x.Trimmed))
+	out.Counter(descExpired, uint64(x.Expired))
 }
 
-func collectWorker(put func(*prometheus.Desc, prometheus.ValueType, float64, ...string), w *State) {
+func collectWorker(out metric.Out, w *State) {
 	id, rank := valid(w.ID), number(w.Rank)
-	put(descQueue, prometheus.GaugeValue, w.Queue, id, rank)
+	out.Gauge(descQueue, w.Queue, id, rank)
 	for name, source := range map[string]*Source{"engine": w.Engine, "kvstored": w.Daemon} {
 		if source == nil {
 			continue
 		}
-		put(descHeld, prometheus.GaugeValue, float64(source.Held), id, rank, name)
+		out.Gauge(descHeld, float64(source.Held), id, rank, name)
 		for kind, n := range map[string]uint64{
 			"batches": source.Batches, "blocks": source.Blocks, "passed": source.Passed, "refused": source.Refused, "duplicates": source.Duplicates,
 			"gaps": source.Gaps, "restarts": source.Restarts, "garbage": source.Garbage, "forgotten": source.Forgotten, "dropped": source.Dropped,
 			"floods": source.Floods, "silences": source.Silences,
 		} {
-			put(descEvents, prometheus.CounterValue, float64(n), id, rank, name, kind)
+			out.Counter(descEvents, uint64(n), id, rank, name, kind)
 		}
 	}
 }

@@ -54,6 +54,16 @@ func TestAdvice(t *testing.T) {
 				if s := j.state(0); s.Code != fine || s.Ready.Chunks != a.Load.Chunks {
 					t.Errorf("the job has %+v; want what was advised", s)
 				}
+				g.send(wire.OpRelease, &wire.IDRequest{ID: j.id})
+				missed := uint64(0)
+				for _, m := range g.server.Stats().Missed.Missed {
+					if m.Reason == "advised" && m.Tier == "none" {
+						missed = m.Tokens
+					}
+				}
+				if want := uint64(len(all)-int(tc.load)) * scriptTokens; missed != want {
+					t.Errorf("%d tokens are missing as advised, want %d", missed, want)
+				}
 				took := time.Since(start) + time.Duration(uint64(len(all))*scriptTokens-a.Load.Tokens)*time.Second/time.Duration(tc.prefillRate)
 				if said := time.Duration(a.Micros) * time.Microsecond; tc.measure && (said < took*2/3 || said > took*3/2) {
 					t.Errorf("all is there after %v; advised %v", took, said)

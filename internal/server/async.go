@@ -172,7 +172,7 @@ func (c *session) appendRefusal(dst []byte, h wire.Header, err error) []byte {
 	if code == wire.CodeInternal {
 		c.log.Error().Err(err).Stringer("op", h.Op).Msg("request failed")
 	}
-	c.server.count.errors.Add(1)
+	c.server.count.failures.add(h.Op, code)
 	// The layers below say which operation failed; the reply's header does too.
 	text := strings.TrimPrefix(err.Error(), h.Op.String()+": ")
 	return wire.AppendError(dst, h.Op, h.ID, code, replyOf(err, code, text))

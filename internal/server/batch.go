@@ -49,7 +49,7 @@ func handleBatch(c *reader, h wire.Header, body []byte) error {
 				continue
 			}
 		}
-		c.server.count.errors.Add(1)
+		c.server.count.failures.add(wire.OpBatch, codeOf(errs[i]))
 		text := errs[i].Error()
 		reply.Jobs[i].Code, reply.Jobs[i].Text = codeOf(errs[i]), strings.ToValidUTF8(text[:min(len(text), batchedBytes/2)], "")
 	}

@@ -37,15 +37,16 @@ type openedSpace struct {
 	space       key.Space // without its salt
 	bytes       int       // 0: it is not remembered, only counted
 	connections uint32
+	model       *modelCount
 }
 
 // open notes that one more connection has the space open.
-func (c *catalog) open(id key.SpaceID, space key.Space) {
+func (c *catalog) open(id key.SpaceID, space key.Space, model *modelCount) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	o := c.mu.opened[id]
 	if o == nil {
-		o = new(openedSpace)
+		o = &openedSpace{model: model}
 		c.mu.opened[id] = o
 		c.mu.closed.take(id)
 	}
@@ -89,6 +90,16 @@ func (c *catalog) known(id key.SpaceID) (key.Space, bool) {
 		return o.space, o.bytes > 0
 	}
 	return c.mu.closed.get(id)
+}
+
+// model is the counters of a space's model.
+func (s *Server) model(id key.SpaceID) *modelCount {
+	s.catalog.mu.Lock()
+	defer s.catalog.mu.Unlock()
+	if o := s.catalog.mu.opened[id]; o != nil && o.model != nil {
+		return o.model
+	}
+	return &s.models.others
 }
 
 // space is the identity of a space by its id; the zero Space if it is not known.

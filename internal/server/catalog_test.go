@@ -31,17 +31,17 @@ func (c *catalog) look(id key.SpaceID) SpaceUse {
 func TestCatalogIsBounded(t *testing.T) {
 	c := newCatalog()
 	space := key.Space{Model: strings.Repeat("m", 1000), Salt: "secret"}
-	c.open(spaceNumber(1), space)
-	c.open(spaceNumber(1), space)
+	c.open(spaceNumber(1), space, nil)
+	c.open(spaceNumber(1), space, nil)
 	c.close(spaceNumber(1))
 	var one shelf
 	one.put(spaceNumber(1), new(space.WithoutSalt()))
 	fit := 1 + maxShelfBytes/one.bytes() // and the first, which stays open
 	for i := 2; i < 3*fit; i++ {
-		c.open(spaceNumber(i), space)
+		c.open(spaceNumber(i), space, nil)
 		c.close(spaceNumber(i))
 		if i > 2 {
-			c.open(spaceNumber(2), space) // used all the time, though not open
+			c.open(spaceNumber(2), space, nil) // used all the time, though not open
 			c.close(spaceNumber(2))
 		}
 	}
@@ -63,17 +63,17 @@ func TestCatalogIsBounded(t *testing.T) {
 func TestCatalogIsFull(t *testing.T) {
 	c := newCatalog()
 	space := key.Space{Model: strings.Repeat("m", maxCatalogBytes-catalogEntryBytes)}
-	c.open(spaceNumber(1), space)
-	c.open(spaceNumber(2), space)
+	c.open(spaceNumber(1), space, nil)
+	c.open(spaceNumber(2), space, nil)
 	if u := c.look(spaceNumber(2)); u.Opened || u.Connections != 1 {
 		t.Errorf("without room: %t, %d connections", u.Opened, u.Connections)
 	}
 	c.close(spaceNumber(1))
-	c.open(spaceNumber(2), space)
+	c.open(spaceNumber(2), space, nil)
 	if u := c.look(spaceNumber(2)); !u.Opened || u.Connections != 2 {
 		t.Errorf("with room: %t, %d connections", u.Opened, u.Connections)
 	}
-	c.open(spaceNumber(1), space)
+	c.open(spaceNumber(1), space, nil)
 	c.close(spaceNumber(1))
 	if ids := c.ids(); len(ids) != 1 || ids[0] != spaceNumber(2) {
 		t.Errorf("a space that was never remembered is listed: %x", ids)
@@ -93,7 +93,7 @@ func TestCatalogShrinks(t *testing.T) {
 	}
 	before := heap()
 	for i := range many {
-		c.open(spaceNumber(i), key.Space{Model: "m"})
+		c.open(spaceNumber(i), key.Space{Model: "m"}, nil)
 	}
 	for i := 1; i < many; i++ {
 		c.close(spaceNumber(i))

@@ -14,12 +14,13 @@ import (
 )
 
 type counters struct {
-	connections, requests, errors, malformed, pushes, revoked, differs atomic.Uint64
+	connections, requests, malformed, pushes, revoked, differs atomic.Uint64
 
 	refused [refusedReasons]atomic.Uint64 // connections
 
-	missed missing.Counts
-	lost   lostCounts
+	missed   missing.Counts
+	lost     lostCounts
+	failures failures
 
 	prefetches, askedChunks, askedTokens       atomic.Uint64
 	matchedChunks, matchedTokens               atomic.Uint64
@@ -86,6 +87,8 @@ type Stats struct {
 	Waiting          int                   `json:"waiting_turns"`          // requests that wait for their user's turn
 	Requests         uint64                `json:"requests"`
 	Errors           uint64                `json:"errors"`
+	ErrorsBy         []Failures            `json:"errors_by"` // the same, by operation and code
+	Models           []ModelStats          `json:"models"`    // of spaces that clients have opened
 	Malformed        uint64                `json:"malformed_frames"`
 	Pushes           uint64                `json:"pushes"`
 	LeasesLive       int64                 `json:"leases_live"`
@@ -124,7 +127,7 @@ func (s *Server) Stats() Stats {
 		RefusedBy:        make(map[string]uint64),
 		Waiting:          s.users.gate.Waiting(),
 		Requests:         c.requests.Load(),
-		Errors:           c.errors.Load(),
+		Models:           s.models.read(),
 		Malformed:        c.malformed.Load(),
 		Pushes:           c.pushes.Load(),
 		LeasesLive:       int64(c.leases.Load() - c.gotBack.Load()),
@@ -153,6 +156,7 @@ func (s *Server) Stats() Stats {
 		StagingHuge:      arena.WindowsHuge(),
 		Polling:          spin.Read(),
 	}
+	st.ErrorsBy, st.Errors = c.failures.read()
 	for reason, name := range refusedNames {
 		n := c.refused[reason].Load()
 		st.RefusedBy[name] = n

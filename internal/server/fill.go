@@ -174,12 +174,14 @@ func (f *fill) store(turn *fair.Turn, blind bool, results wire.Results, n int, r
 		c.server.o.Stack.Passed(chain, first, first+len(run), int64(sizes[0]))
 		c.server.wishes.stored(c.uid, &f.said, chain, first, first+len(run))
 	}
+	model := c.server.model(chain.Space)
 	for i, sum := range sums {
 		if !stored[i] {
 			results = results.Add(compareStored(c, chain, first+i, sum, blind))
 			continue
 		}
 		c.server.count.stored(1, sizes[i])
+		model.storedBytes.Add(sizes[i])
 		results = results.Add(wire.Stored{Code: wire.CodeOK, Sum: sum})
 	}
 	return results, nil

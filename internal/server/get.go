@@ -200,12 +200,14 @@ func (g *get) gather(ctx context.Context, from, to int, search tier.Set) {
 		if err != nil {
 			break // a shorter prefix
 		}
+		bytes := ref.Block.Len()
 		fits := g.fitsRoom(ctx, int64(ref.Block.Len())) && g.add(ref.Block, g.chain.Tokens[i])
 		stack.Release(owner, ledger.Lease, []tier.Ref{ref})
 		if !fits {
 			break
 		}
 		g.session.server.count.got(place, g.chain.Tokens[i])
+		g.session.server.model(g.chain.Space).got(place, g.chain.Tokens[i], bytes)
 	}
 	stack.Touch(&g.chain, from, i)
 }

@@ -98,6 +98,7 @@ func putOne(c *reader, chain *key.Chain, i int, payload []byte, wish putWish, bl
 		return compareStored(c.session, chain, i, sum, blind), nil
 	}
 	c.server.count.stored(1, uint64(len(payload)))
+	c.server.model(chain.Space).storedBytes.Add(uint64(len(payload)))
 	return wire.Stored{Code: wire.CodeOK, Sum: sum}, nil
 }
 

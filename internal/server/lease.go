@@ -131,6 +131,11 @@ func (j *job) close() (refs []tier.Ref, taken int) {
 // giveBack releases the pieces that the lease held, and those that came up since.
 func (j *job) giveBack(refs []tier.Ref, taken int) {
 	j.session.server.count.hit(j.mu.in) // it does not change after the end
+	held := uint64(0)
+	for i := range refs {
+		held += uint64(refs[i].Block.Len())
+	}
+	j.session.server.model(j.chain.Space).had(&j.mu.in, held)
 	j.short.count(j)
 	var late []tier.Ref
 	if j.family != nil {

@@ -179,6 +179,7 @@ func storeSlot(c *reader, f *fill, s slot, chain *key.Chain, i int, said *prompt
 		return compareStored(c.session, chain, i, sum, c.blind(chain.Space)), nil
 	}
 	c.server.count.stored(1, uint64(s.room))
+	c.server.model(chain.Space).storedBytes.Add(uint64(s.room))
 	return wire.Stored{Code: wire.CodeOK, Sum: sum}, nil
 }
 

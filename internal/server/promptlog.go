@@ -49,6 +49,7 @@ type promptLog struct {
 	stack  *stack.Stack
 	hints  *hint.Tracker
 	claims *retain.Table
+	asked  func(*key.Chain) // nil: not wanted
 	client uint64
 	list   [maxPrompts]promptRecord
 	next   int
@@ -100,6 +101,9 @@ func (l *promptLog) observe(chain *key.Chain, ranks []key.Chain, looks bool, a h
 	}
 	n := l.take(chain)
 	if !n.looked {
+		if l.asked != nil {
+			l.asked(chain)
+		}
 		l.hints.Asked(chain, a.Session)
 		l.claims.Asked(chain.Space, chain.Hashes)
 		for r := range ranks {

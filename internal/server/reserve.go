@@ -27,6 +27,9 @@ func handleReserve(c *reader, h wire.Header, body []byte) error {
 	if err := c.chain(&f.chain, &req.Chain); err != nil {
 		return err
 	}
+	if stored := c.server.o.Stored; stored != nil {
+		stored(&f.chain)
+	}
 	from, to, err := span(&f.chain, req.First, req.Count)
 	if err != nil {
 		return err

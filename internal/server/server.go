@@ -51,6 +51,10 @@ type Options struct {
 	// Observe is told how long a request took until its reply was handed to the
 	// socket; nil is not called.
 	Observe func(op wire.Op, took time.Duration)
+	// Asked is told of each prompt that a client asks for, once for a lookup and the
+	// request that follows it, and Stored of each that a client makes room for. Nil: not
+	// wanted. They keep nothing of a chain and must not block.
+	Asked, Stored func(*key.Chain)
 	// Ready is told how long a prefetch that found something took until its prefix would
 	// not grow any more, and the farthest tier that a chunk of it came from. Nil: not
 	// measured. It must not block.
@@ -110,6 +114,7 @@ type Server struct {
 	sessionIDs atomic.Uint64
 	pins       pins
 	catalog    catalog
+	models     models
 	differing  differing
 	revoked    revocations
 	hints      *hint.Tracker
@@ -200,6 +205,13 @@ func (s *Server) serveConn(ctx context.Context, nc net.Conn, u *tenant) error {
 	}
 	s.count.connections.Add(1)
 	defer s.sessions.remove(c.session)
+	if e := c.log.Debug(); e.Enabled() {
+		begun := time.Now()
+		e.Uint64("connection", c.id).Uint32("uid", c.uid).Str("name", c.name).Bool("mapped", c.mapped).Msg("connected")
+		defer func() {
+			c.log.Debug().Uint64("connection", c.id).Uint32("uid", c.uid).Dur("after", time.Since(begun)).Msg("disconnected")
+		}()
+	}
 	c.recheck() // the settings may have changed since it was opened
 	c.serve(ctx)
 	return nil

@@ -91,7 +91,7 @@ func TestCatalogLiesTogether(t *testing.T) {
 		name := []byte(strings.Repeat("m", 900))
 		beside = append(beside, string(name))
 		if i%16 == 0 {
-			c.open(spaceNumber(i), key.Space{Model: string(name), World: 1, DType: "d", ChunkTokens: 16, Method: "given:x"})
+			c.open(spaceNumber(i), key.Space{Model: string(name), World: 1, DType: "d", ChunkTokens: 16, Method: "given:x"}, nil)
 		}
 	}
 	for i := 0; i < cap(beside); i += 16 {

@@ -61,7 +61,9 @@ func shortfallOf(j *job, began time.Time, found uint64, behind missing.Absence) 
 	if j.unasked != nil && behind.Reason == missing.NeverStored {
 		behind = missing.Absence{Reason: missing.TierOff, Tier: uint8(tier.Remote)}
 	}
-	return shortfall{asked: j.behind(0), found: found, behind: behind, since: began}
+	s := shortfall{asked: j.behind(0), found: found, behind: behind, since: began}
+	j.session.server.model(j.chain.Space).asked.Add(s.asked)
+	return s
 }
 
 // count counts the tokens that the prompt has beyond the final prefix of its job, which

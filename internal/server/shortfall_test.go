@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -23,6 +24,8 @@ func TestWhyMissed(t *testing.T) {
 	p := chain(1, 4)
 	slow, release := gate()
 	defer close(release)
+	read := make(chan struct{})
+	defer close(read)
 	for name, c := range map[string]struct {
 		o    options
 		prep func(r *rig, c *raw)
@@ -104,6 +107,15 @@ func TestWhyMissed(t *testing.T) {
 			ask:  wire.PrefetchRequest{LoadMillis: 20},
 			want: missing.Total{Tier: "none", Reason: "timeout", Tokens: 4 * tokens},
 		},
+		"its tier failed": {
+			o:    options{hook: tierfault.OnKey(tierfault.Get, p.Key(1), tierfault.Fault{Err: errors.New("input/output error")})},
+			prep: func(r *rig, _ *raw) { r.onDisk(p, 0, 4) },
+			want: missing.Total{Tier: "disk", Reason: "failed", Tokens: 3 * tokens},
+		},
+		"the disk is being read": {
+			o:    options{hook: tierfault.On(tierfault.Recover, tierfault.Fault{Until: read})},
+			want: missing.Total{Tier: "disk", Reason: "scanning", Tokens: 4 * tokens},
+		},
 		"more than a client may hold": {
 			o:    options{limits: ledger.Limits{Lease: 2 * size}},
 			prep: func(r *rig, _ *raw) { r.store(p, 0, 4) },
@@ -172,6 +184,23 @@ func TestMissedWithoutWaiting(t *testing.T) {
 	close(release)
 	got := r.server.Stats().Missed.Missed
 	if want := (missing.Total{Tier: "none", Reason: "cancelled", Tokens: 4 * tokens}); len(got) != 1 || got[0] != want {
+		t.Errorf("missed %+v, want %+v", got, want)
+	}
+}
+
+// TestMissedRevoked: what a lease that is taken back while it loads does not have yet, is
+// missing for that.
+func TestMissedRevoked(t *testing.T) {
+	hook, open := gate()
+	r := newRig(t, options{hook: hook, Options: server.Options{Settings: server.Settings{LeaseMaxAge: brief}}})
+	defer close(open)
+	p := chain(1, 4)
+	r.onDisk(p, 2, 4)
+	r.store(p, 0, 2)
+	r.greet(wire.FeatureArena | wire.FeaturePushes).prefetch(p)
+	r.until("the lease is revoked", func() bool { return r.server.Stats().Revoked == 1 })
+	got := r.server.Stats().Missed.Missed
+	if want := (missing.Total{Tier: "none", Reason: "revoked", Tokens: 2 * tokens}); len(got) != 1 || got[0] != want {
 		t.Errorf("missed %+v, want %+v", got, want)
 	}
 }

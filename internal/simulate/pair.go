@@ -48,8 +48,8 @@ func (p *pair) request(req *request, blocks []uint32) (prefix int, near []int) {
 			break
 		}
 	}
-	p.dram.begin(blocks, prefix, req.tokens)
-	p.disk.begin(blocks, prefix, req.tokens)
+	p.dram.begin(blocks, prefix, req)
+	p.disk.begin(blocks, prefix, req)
 	kept := p.makeRoom(blocks, prefix)
 	p.dram.enter(blocks[:kept], func(b uint32) { p.hits[b], p.came[b] = 0, p.now })
 	p.disk.touch(blocks[:prefix])
@@ -89,6 +89,9 @@ func (p *pair) worth(b uint32, coming int) bool {
 		return true
 	}
 	d := p.disk
+	if d.capacity == 0 { // there is none
+		return false
+	}
 	return d.planner == nil || d.n < d.capacity || d.planner.Seen(hashOf(b)) && d.wants(b, 0)
 }
 
@@ -147,6 +150,9 @@ func (p *pair) store(b uint32) bool {
 	if d.has(b) {
 		return true
 	}
+	if d.capacity == 0 {
+		return false
+	}
 	d.policy.Miss(hashOf(b), 1)
 	if !d.wants(b, 0) || !d.makeRoom(0, func(uint32) { p.full = true }) {
 		return false
@@ -164,7 +170,7 @@ type shelf struct {
 	renewer policy.Renewer // nil: it has no use for that
 	hashes  []uint64
 
-	tokens, prefillDepth int // of a block; see Options
+	prefillDepth int // see Options
 }
 
 func newShelf(t *Trace, name string, capacity, prefillDepth int) (*shelf, error) {
@@ -172,7 +178,7 @@ func newShelf(t *Trace, name string, capacity, prefillDepth int) (*shelf, error)
 	if err != nil {
 		return nil, err
 	}
-	s := &shelf{tokens: t.blockTokens, prefillDepth: prefillDepth, tree: newTree(newStore(t, capacity, prefillDepth))}
+	s := &shelf{prefillDepth: prefillDepth, tree: newTree(newStore(t, capacity, prefillDepth))}
 	s.policy = p
 	if m, ok := p.(policy.MetaReader); ok {
 		m.ReadMetaFrom(s.told)
@@ -182,8 +188,8 @@ func newShelf(t *Trace, name string, capacity, prefillDepth int) (*shelf, error)
 	return s, nil
 }
 
-// begin takes in a request of so many tokens, of whose blocks the prefix stays.
-func (s *shelf) begin(blocks []uint32, prefix, tokens int) {
+// begin takes in a request, of whose blocks the prefix stays.
+func (s *shelf) begin(blocks []uint32, prefix int, req *request) {
 	s.turn++
 	for _, b := range blocks[:prefix] {
 		s.users[b] = s.turn
@@ -195,7 +201,7 @@ func (s *shelf) begin(blocks []uint32, prefix, tokens int) {
 	for _, b := range blocks {
 		s.hashes = append(s.hashes, hashOf(b))
 	}
-	s.planner.Observe(policy.Request{Chain: s.hashes, ChunkTokens: s.tokens, Tokens: tokens, PrefillDepth: s.prefillDepth})
+	s.planner.Observe(policy.Request{Chain: s.hashes, ChunkTokens: req.per, Tokens: req.tokens, PrefillDepth: s.prefillDepth})
 }
 
 // wants reports whether the policy finds a block worth the room that it takes.

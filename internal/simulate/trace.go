@@ -28,6 +28,7 @@ type Trace struct {
 type request struct {
 	end     int // of its blocks in Trace.blocks; they begin where the one before ends
 	tokens  int
+	per     int   // tokens of a block
 	answer  int   // tokens of it
 	session int   // 0 = not known
 	millis  int64 // when it came
@@ -94,7 +95,7 @@ func (t *Trace) add(req *replay.Request, name string, numbers map[uint64]uint32)
 		t.blocks = append(t.blocks, b)
 		parent = b + 1
 	}
-	t.requests = append(t.requests, request{len(t.blocks), req.InputTokens, req.OutputTokens, req.Session, req.Millis})
+	t.requests = append(t.requests, request{len(t.blocks), req.InputTokens, t.blockTokens, req.OutputTokens, req.Session, req.Millis})
 	t.promptTokens += int64(req.InputTokens)
 }
 

@@ -35,10 +35,11 @@ type loader struct {
 	leases *leases
 	flight flight.Group[key.Key, *promoted]
 	boost  boost
+	loaded func(from tier.Place, took time.Duration) // nil: not wanted
 }
 
-func newLoader(d *dram, leases *leases) *loader {
-	l := &loader{dram: d, leases: leases}
+func newLoader(d *dram, leases *leases, loaded func(tier.Place, time.Duration)) *loader {
+	l := &loader{dram: d, leases: leases, loaded: loaded}
 	l.flight.Clone, l.flight.Discard = (*promoted).share, l.release
 	return l
 }
@@ -120,6 +121,7 @@ func (l *loader) LoadBy(ctx context.Context, by Requester, c *key.Chain, i int, 
 	if n, err := l.leases.Hold(by.Owner, ledger.Lease, c, i, i+1, refs[:]); n == 1 || err != nil {
 		return refs[0], tier.CPU, refusedLoad(err)
 	}
+	start := time.Now()
 	p, err := l.promote(ctx, by, recordAt(c, i, 0), search)
 	if err != nil {
 		return tier.Ref{}, 0, err
@@ -128,6 +130,9 @@ func (l *loader) LoadBy(ctx context.Context, by Requester, c *key.Chain, i int, 
 	n, err := l.leases.Hold(by.Owner, ledger.Lease, c, i, i+1, refs[:])
 	if n == 0 && err == nil {
 		err = tier.ErrNotFound // deleted this very moment
+	}
+	if n == 1 && l.loaded != nil {
+		l.loaded(p.from, time.Since(start))
 	}
 	return refs[0], p.from, refusedLoad(err)
 }

@@ -3,6 +3,7 @@ package stack
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
@@ -21,7 +22,10 @@ type Options struct {
 	Ages     *age.Book   // the same that the tiers have; nil: a new one
 	Settings             // the first ones; see Stack.Set
 	Events   *events.Log // is told what the tiers come to have and lose; nil: off
-	Log      zerolog.Logger
+	// Loaded is told how long a chunk that a client waited for took from a tier below to
+	// its lease in DRAM. Nil: not wanted. It must not block.
+	Loaded func(from tier.Place, took time.Duration)
+	Log    zerolog.Logger
 }
 
 // Stack is the tiers as one store, nearest first, under one index of every
@@ -63,7 +67,7 @@ func NewStack(o Options) *Stack {
 	}
 	d.index.journal = newJournal(&o, d.index.mu.tree)
 	s := &Stack{dram: d, lookups: lookups{d}, leases: &leases{dram: d}, remover: &remover{d}}
-	s.loader, s.planning = newLoader(d, s.leases), newPlanning(d)
+	s.loader, s.planning = newLoader(d, s.leases, o.Loaded), newPlanning(d)
 	s.filler = &filler{lookups: s.lookups, planning: s.planning, remover: s.remover}
 	s.flusher, s.recovery = &flusher{d}, &recovery{d}
 	s.operator = &operator{dram: d, leases: s.leases, ages: newAges(d.ages, s.remover), depths: &s.planning.depths}

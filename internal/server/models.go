@@ -1,0 +1,108 @@
+package server
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/tier"
+)
+
+const (
+	// maxModels bounds the models that are counted each by itself; the others share a
+	// count under otherModels, which no model can be called.
+	maxModels   = 64
+	otherModels = "(others)"
+	// mostLabel is how many bytes of a name are told.
+	mostLabel = 80
+)
+
+// models counts tokens and bytes by model. Its mutex is a leaf.
+type models struct {
+	mu struct {
+		sync.Mutex
+		byLabel map[string]*modelCount
+	}
+	others modelCount
+}
+
+// modelCount is the counters of one model.
+type modelCount struct {
+	asked, hitBytes, storedBytes atomic.Uint64
+	hit                          [tier.Remote + 1]atomic.Uint64 // tokens
+}
+
+// of is the counters of a model by its name.
+func (m *models) of(name string) *modelCount {
+	label := labelOf(name)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c := m.mu.byLabel[label]
+	switch {
+	case c != nil:
+		return c
+	case len(m.mu.byLabel) == maxModels:
+		return &m.others
+	case m.mu.byLabel == nil:
+		m.mu.byLabel = make(map[string]*modelCount)
+	}
+	c = new(modelCount)
+	m.mu.byLabel[label] = c
+	return c
+}
+
+// labelOf is a name as a label can be.
+func labelOf(name string) string {
+	name = strings.Trim(strings.ToValidUTF8(name[:min(len(name), mostLabel)], ""), "()")
+	return cmp.Or(name, "(none)")
+}
+
+// had counts the final prefix of a job.
+func (m *modelCount) had(in *[tier.Places]stack.Count, bytes uint64) {
+	for p := range m.hit {
+		m.hit[p].Add(in[p].Tokens)
+	}
+	m.hitBytes.Add(bytes)
+}
+
+// got counts one chunk of an inline get.
+func (m *modelCount) got(p tier.Place, tokens uint32, bytes int) {
+	if int(p) < len(m.hit) {
+		m.hit[p].Add(uint64(tokens))
+	}
+	m.hitBytes.Add(uint64(bytes))
+}
+
+// ModelStats are the numbers of one model, or of all that have none of their own.
+type ModelStats struct {
+	Model       string                  `json:"model"`
+	AskedTokens uint64                  `json:"asked_tokens"`
+	HitTokens   [tier.Remote + 1]uint64 `json:"hit_tokens"` // by tier, nearest first
+	HitBytes    uint64                  `json:"hit_bytes"`
+	StoredBytes uint64                  `json:"stored_bytes"`
+}
+
+// read lists the models that there are, by name.
+func (m *models) read() (out []ModelStats) {
+	m.mu.Lock()
+	for label, c := range m.mu.byLabel {
+		out = append(out, c.read(label))
+	}
+	m.mu.Unlock()
+	slices.SortFunc(out, func(a, b ModelStats) int { return strings.Compare(a.Model, b.Model) })
+	if others := m.others.read(otherModels); others != (ModelStats{Model: otherModels}) {
+		out = append(out, others)
+	}
+	return out
+}
+
+func (m *modelCount) read(label string) ModelStats {
+	s := ModelStats{Model: label, AskedTokens: m.asked.Load(), HitBytes: m.hitBytes.Load(), StoredBytes: m.storedBytes.Load()}
+	for p := range m.hit {
+		s.HitTokens[p] = m.hit[p].Load()
+	}
+	return s
+}

@@ -1,0 +1,261 @@
+package whatif
+
+import (
+	"slices"
+
+	"github.com/kvstored/kvstored/internal/simulate"
+)
+
+// Bounds of the sample.
+const (
+	maxChunks  = 1 << 17 // of the tree
+	maxPrompts = 1 << 16
+	maxPlays   = 1 << 22 // chunks of all prompts, each as often as it is in one
+)
+
+const (
+	groups = simulate.Groups
+	// A chunk is a head where it is in one of so many branches of the sample, or more, and
+	// in this many.
+	headShare, headLeast = 64, 16
+	// A window is long enough where its chunks are so many times those of the largest
+	// cache, and much too long where they are so many times as many again.
+	turnovers, tooLong = 4, 4
+	// A cache is not scaled down to fewer prompts: it would say nothing of a larger one.
+	promptsInCache = 8
+)
+
+// prompt is one that was asked for.
+type prompt struct {
+	last         uint32 // number + 1 of its last chunk, or of the last that was stored behind it
+	length       uint32 // chunks up to that one
+	tokens, skip uint32
+	chunk        uint32 // tokens of a whole one
+	shift        uint8  // that the sample had when it came, or has had since
+	millis       int64
+}
+
+// book is the sample: the prompts of the sessions that are in it. It is not safe for
+// concurrent use.
+type book struct {
+	numbers map[uint64]uint32 // of the chunks of the tree, by hash
+	hashes  []uint64          // by number
+	parents []uint32          // number + 1; 0 = none
+	ends    []uint32          // number + 1 of the last prompt that ends at a chunk; 0 = none
+	list    []prompt
+	plays   int64
+	shift   uint8
+	cut     bool   // older prompts have gone
+	asked   uint64 // prompts that were added since the start
+	gate    *gate  // as requests should have it
+}
+
+func newBook() *book {
+	return &book{numbers: make(map[uint64]uint32), gate: &gate{}}
+}
+
+// add takes in a prompt by the hashes of its chunks.
+func (b *book) add(hashes []uint64, it *item, millis int64) {
+	known := b.known(hashes)
+	if it.stored {
+		b.extend(hashes, known)
+		return
+	}
+	last := b.grow(hashes[known:], b.at(hashes, known))
+	b.list = append(b.list, prompt{last: last, length: uint32(len(hashes)), tokens: it.tokens, skip: it.skip, chunk: it.chunk, shift: b.shift, millis: millis})
+	b.ends[last-1] = uint32(len(b.list))
+	b.plays += int64(len(hashes))
+	b.asked++
+}
+
+// known is how many leading chunks are in the tree. With a chunk all before it are.
+func (b *book) known(hashes []uint64) int {
+	low, high := 0, len(hashes)
+	for low < high {
+		m := (low + high + 1) / 2
+		if _, ok := b.numbers[hashes[m-1]]; ok {
+			low = m
+		} else {
+			high = m - 1
+		}
+	}
+	return low
+}
+
+// at is number + 1 of the last of some leading chunks that are in the tree.
+func (b *book) at(hashes []uint64, known int) uint32 {
+	if known == 0 {
+		return 0
+	}
+	return b.numbers[hashes[known-1]] + 1
+}
+
+// grow adds chunks behind one, and returns number + 1 of the last.
+func (b *book) grow(hashes []uint64, last uint32) uint32 {
+	for _, h := range hashes {
+		b.numbers[h] = uint32(len(b.hashes))
+		b.hashes, b.parents, b.ends = append(b.hashes, h), append(b.parents, last), append(b.ends, 0)
+		last = uint32(len(b.hashes))
+	}
+	return last
+}
+
+// extend notes chunks that are stored behind a prompt: its answer.
+func (b *book) extend(hashes []uint64, known int) {
+	if known == 0 || known == len(hashes) {
+		return
+	}
+	from := b.at(hashes, known)
+	at := b.ends[from-1]
+	if at == 0 || b.list[at-1].last != from {
+		return
+	}
+	p := &b.list[at-1]
+	p.last = b.grow(hashes[known:], from)
+	b.ends[p.last-1] = at
+	b.plays += int64(len(hashes) - int(p.length))
+	p.length = uint32(len(hashes))
+}
+
+// full reports whether the sample is to be made smaller.
+func (b *book) full() bool {
+	return len(b.hashes) > maxChunks || len(b.list) > maxPrompts || b.plays > maxPlays
+}
+
+// sizes are how many chunks the smallest and the largest cache of a report hold.
+type sizes struct{ smallest, largest int64 }
+
+// shrink makes room. Of a sample of one or two prompts nothing may be left.
+func (b *book) shrink(of sizes) {
+	window := int64(len(b.hashes)) << b.shift
+	long := b.plays / int64(len(b.list)) // a prompt
+	if window < turnovers*of.largest && of.smallest>>(b.shift+1) >= promptsInCache*long {
+		b.halve()
+		return
+	}
+	b.cut = true
+	b.rebuild(b.list[(len(b.list)+3)/4:])
+	if window > tooLong*turnovers*of.largest {
+		b.widen()
+	}
+}
+
+// widen takes twice as many sessions in from now on.
+func (b *book) widen() {
+	if b.shift > 0 {
+		b.shift--
+		b.gate = &gate{shift: b.shift, heads: b.gate.heads}
+	}
+}
+
+// halve leaves half of the sessions out.
+func (b *book) halve() {
+	b.shift = min(b.shift+1, 40)
+	b.rebuild(b.list)
+}
+
+// rebuild makes the tree anew of those prompts that are in the sample.
+func (b *book) rebuild(list []prompt) {
+	heads := b.findHeads()
+	sessions := b.sessions(heads)
+	old := *b
+	*b = book{numbers: make(map[uint64]uint32), shift: old.shift, cut: old.cut, asked: old.asked, gate: &gate{shift: old.shift, heads: make(map[uint64]struct{})}}
+	place := make([]uint32, len(old.hashes)) // in the new tree, + 1
+	for i, head := range heads {
+		if head {
+			b.gate.heads[old.hashes[i]] = struct{}{}
+		}
+	}
+	var path []uint32
+	for _, p := range list {
+		if b.shift > 0 && !in(sessions[p.last-1], b.shift) {
+			continue
+		}
+		path = path[:0]
+		at := p.last
+		for ; at != 0 && place[at-1] == 0; at = old.parents[at-1] {
+			path = append(path, at-1)
+		}
+		last := uint32(0)
+		if at != 0 {
+			last = place[at-1]
+		}
+		for i := len(path) - 1; i >= 0; i-- {
+			last = b.grow(old.hashes[path[i]:path[i]+1], last)
+			place[path[i]] = last
+		}
+		p.last, p.shift = place[p.last-1], max(p.shift, b.shift)
+		b.list = append(b.list, p)
+		b.ends[p.last-1] = uint32(len(b.list))
+		b.plays += int64(p.length)
+	}
+}
+
+// findHeads says of each chunk whether it belongs to no session. A head stays one, so
+// that the sessions behind it stay the same.
+func (b *book) findHeads() []bool {
+	leaves := make([]uint32, len(b.hashes))
+	all := uint32(0)
+	for i := len(b.hashes) - 1; i >= 0; i-- {
+		if leaves[i] == 0 {
+			leaves[i] = 1
+			all++
+		}
+		if up := b.parents[i]; up != 0 {
+			leaves[up-1] += leaves[i]
+		}
+	}
+	heads := make([]bool, len(b.hashes))
+	for i, n := range leaves {
+		heads[i] = n >= max(headLeast, all/headShare) || b.gate.isHead(b.hashes[i])
+	}
+	return heads
+}
+
+// sessions is the hash of the session of each chunk.
+func (b *book) sessions(heads []bool) []uint64 {
+	out := make([]uint64, len(b.hashes))
+	for i, up := range b.parents {
+		if up == 0 || heads[up-1] {
+			out[i] = b.hashes[i]
+		} else {
+			out[i] = out[up-1]
+		}
+	}
+	return out
+}
+
+// sample is a copy of the book for plays.
+type sample struct {
+	*simulate.Prompts
+	shift uint8 // one of 1<<shift sessions is in it
+	heads int   // chunks that belong to no session
+}
+
+// copy makes a sample of the book. Where older prompts have gone, the first quarter only
+// fills the caches. Sessions that were not in the book all the time are left out.
+func (b *book) copy() *sample {
+	heads := b.findHeads()
+	sessions := b.sessions(heads)
+	s := &sample{Prompts: &simulate.Prompts{Parents: slices.Clone(b.parents), List: make([]simulate.Prompt, 0, len(b.list))}}
+	for i := range b.list {
+		s.shift = max(s.shift, b.list[i].shift)
+	}
+	for _, head := range heads {
+		if head {
+			s.heads++
+		}
+	}
+	for i := range b.list {
+		p := &b.list[i]
+		session := sessions[p.last-1]
+		if s.shift > 0 && !in(session, s.shift) {
+			continue
+		}
+		s.List = append(s.List, simulate.Prompt{
+			Last: p.last, Chunk: int(p.chunk), Tokens: int(p.tokens), Skip: int(p.skip), Millis: p.millis,
+			Group: groupOf(session), Warmup: b.cut && i < len(b.list)/4,
+		})
+	}
+	return s
+}

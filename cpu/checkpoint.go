@@ -10,7 +10,8 @@ import (
 
 // Save writes the directory of a tier for a process that goes on with the arena, and
 // returns how many entries it has. Nothing else uses the tier any more, and nothing may
-// afterwards: see ledger.Unload. What something may still write, such as a device that
+// afterwards: see ledger.Unload. Payloads that nothing has proved since Resume are left
+// out. What something may still write, such as a device that
 // hangs, is marked as not to be used.
 func Save(t *Tier, to io.WriterAt) (entries int, err error) {
 	learned, err := t.ledger.SavePolicy()
@@ -25,6 +26,9 @@ func Save(t *Tier, to io.WriterAt) (entries int, err error) {
 	ledger.Unload(t.ledger, func(e *ledger.Entry) {
 		b := t.block(*e)
 		known.set(b.ID())
+		if b.Doubtful() {
+			return // a directory has no doubts: the room is free
+		}
 		entries++
 		w.Add(&checkpoint.Record{
 			Key: e.Key, Parent: e.Parent, Offset: b.Offset(), Size: e.Size, Sum: b.Sum(), Word: e.Value.B,

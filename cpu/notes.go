@@ -53,22 +53,17 @@ func (n *notes) publish(t *Tier, ids []ledger.ID) {
 	}
 }
 
-// exchange has an entry name the copy of a block. A manifest has both for a moment, rather
-// than none.
+// exchange has an entry name the copy of a block. What a manifest says changes under the
+// ledger's lock: the entry may have left by now, and its id be another one's.
 func (n *notes) exchange(t *Tier, from, to arena.Block) bool {
-	id := ledger.ID(from.Tag())
-	if n.to == nil {
-		return t.ledger.Exchange(id, uint64(from.ID()), uint64(to.ID()))
+	var note func(ledger.Entry)
+	if n.to != nil {
+		note = func(e ledger.Entry) {
+			n.put(e, to)
+			n.clear(from)
+		}
 	}
-	t.deleting.RLock() // what is deleted meanwhile is not to be noted any more
-	defer t.deleting.RUnlock()
-	n.put(t.ledger.Get(id), to)
-	if !t.ledger.Exchange(id, uint64(from.ID()), uint64(to.ID())) {
-		n.clear(to)
-		return false
-	}
-	n.clear(from)
-	return true
+	return t.ledger.Exchange(ledger.ID(from.Tag()), uint64(from.ID()), uint64(to.ID()), note)
 }
 
 // exclude keeps a part of the arena out of use, in this process and in the next.
@@ -81,9 +76,6 @@ func (n *notes) exclude(a *arena.Arena, off, size int64) {
 // sound is how many of the leading refs have the payload that was sealed. Those from the
 // first on that has not are let go of, and that one is removed: memory has changed it.
 func sound(t *Tier, o ledger.Owner, c ledger.Class, ks []key.Key, refs []tier.Ref) int {
-	if !t.doubts.Load() {
-		return len(refs)
-	}
 	for i := range refs {
 		if refs[i].Block.Clear() {
 			continue
@@ -103,14 +95,19 @@ func sound(t *Tier, o ledger.Owner, c ledger.Class, ks []key.Key, refs []tier.Re
 // is not known: all is dirty if there are any. lost is how many entries had no room, or
 // were there twice.
 func Resume(t *Tier, left *manifest.Left, below bool, visit func([]tier.Resumed)) (lost int) {
-	t.doubts.Store(true)
 	left.Fills(func(off int64, size uint32) { t.notes.exclude(t.arena, off, int64(size)) })
 	part := make([]tier.Resumed, 0, batch)
 	for i := range left.Len() {
 		r := left.Record(i)
-		e, ok := resume(t, checkpoint.Record{
+		rec := checkpoint.Record{
 			Key: r.Key, Parent: r.Parent, Offset: r.Offset, Size: r.Size, Sum: r.Sum, Word: r.Word, Dirty: below,
-		}, true)
+		}
+		e, ok := resume(t, rec, true)
+		if !ok && t.Has(r.Key) { // stored again, at a kill amid the removal of the one before
+			t.remove([]key.Key{r.Key})
+			lost++
+			e, ok = resume(t, rec, true)
+		}
 		if !ok {
 			lost++
 			continue
@@ -138,6 +135,5 @@ func Prove(ctx context.Context, t *Tier, left *manifest.Left) (wrong uint64, err
 			t.Release(ledger.Daemon, ledger.IO, refs[:])
 		}
 	}
-	t.doubts.Store(false)
 	return t.wrong.Load(), nil
 }

@@ -52,8 +52,7 @@ type Tier struct {
 
 	waiting atomic.Int64 // fills of the daemon that wait for room
 
-	doubts atomic.Bool   // Resume has left payloads to be proved
-	wrong  atomic.Uint64 // of them
+	wrong atomic.Uint64 // payloads that Resume has left in doubt
 
 	payloadBytes atomic.Int64
 
@@ -163,13 +162,13 @@ func (t *Tier) remove(ks []key.Key) {
 	t.deleting.Lock()
 	for _, k := range ks {
 		if e, ok := t.ledger.Remove(k); ok {
+			t.notes.clear(t.block(e)) // before a chunk can be stored again under the key
 			removed = append(removed, e)
 		}
 	}
 	t.deleting.Unlock()
 	for _, e := range removed {
 		b := t.block(e)
-		t.notes.clear(b)
 		t.ledger.Free(e.ID)
 		t.payloadBytes.Add(-int64(e.Size))
 		b.Release()

@@ -67,7 +67,9 @@ func New(cfg config.Config, o Options) (d *Daemon, err error) {
 	}
 	keeper := findKeeper(&cfg, &o.Log)
 	if keeper != nil && from == nil {
-		from = takeKept(keeper, &cfg, &o.Log)
+		if from, err = takeKept(keeper, &cfg, &o.Log); err != nil {
+			return nil, errors.Join(err, keeper.Close())
+		}
 	}
 	return newDaemon(cfg, o, from, keeper)
 }

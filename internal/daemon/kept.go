@@ -36,23 +36,29 @@ func findKeeper(c *config.Config, log *zerolog.Logger) keep.Keeper {
 }
 
 // takeKept takes the memory that an earlier process has left; nil where there is none, or
-// none that can be used. DRAM begins empty then, and the log says why.
-func takeKept(k keep.Keeper, c *config.Config, log *zerolog.Logger) *inheritance {
+// none that can be used. DRAM begins empty then, and the log says why; the keeper lets go
+// of what cannot be used first, or there would be memory for two. The error is
+// keep.ErrBusy.
+func takeKept(k keep.Keeper, c *config.Config, log *zerolog.Logger) (*inheritance, error) {
 	f, err := k.Take()
+	if errors.Is(err, keep.ErrBusy) {
+		return nil, err
+	}
 	if err == nil && f == nil {
 		log.Info().Str("keeper", k.Name()).Msg("it has no memory of DRAM yet; DRAM begins empty")
-		return nil
+		return nil, nil
 	}
 	var in *inheritance
 	if err == nil {
 		in, err = adopt(f, c)
 	}
 	if err != nil {
+		err = errors.Join(err, k.Drop())
 		log.Warn().Err(err).Str("keeper", k.Name()).Msg("the memory kept cannot be used: it is set aside, and DRAM begins empty")
-		return nil
+		return nil, nil
 	}
 	log.Info().Str("keeper", k.Name()).Int("chunks", in.left.Len()).Int("torn", in.left.Torn()).Msg("an earlier process has left DRAM")
-	return in
+	return in, nil
 }
 
 // adopt makes an inheritance of files, which it takes over.
@@ -123,7 +129,7 @@ func keepMemory(d *Daemon) {
 	}
 	files, err := d.arena.Files()
 	if err == nil {
-		err = d.keeper.Keep(&keep.Files{Arena: files, Manifest: d.manifest.File()})
+		err = d.keeper.Keep(&keep.Files{Arena: files, Manifest: d.manifest.File()}, d.from.handed())
 	}
 	if err != nil {
 		d.log.Warn().Err(err).Str("keeper", d.keeper.Name()).Msg("the memory of DRAM is not kept: it ends with this process")
@@ -149,6 +155,9 @@ func watchKeeper(ctx context.Context, d *Daemon) error {
 			}
 			if k, err := keep.Find(d.cfg.KeeperSocket()); err == nil {
 				d.keeper = k
+				if ctx.Err() != nil { // a successor may have given it its own
+					return nil
+				}
 				keepMemory(d)
 				break
 			}

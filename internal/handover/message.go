@@ -22,7 +22,7 @@ const (
 // The messages of a daemon and a keeper of descriptors, which see package keep.
 const (
 	Take  Step = "take"  // what is kept
-	Keep  Step = "keep"  // what comes along, in place of what is kept
+	Keep  Step = "keep"  // what comes along, or nothing, in place of what is kept
 	Taken Step = "taken" // the answer to both
 )
 
@@ -40,6 +40,11 @@ type Message struct {
 
 	// Of yours: entries of the directory, which is the descriptor with it.
 	Entries int `json:"entries,omitempty"`
+
+	// Of keep: the daemon takes over from the one that has what is kept. Of taken: another
+	// daemon has it, and nothing was done.
+	Over bool `json:"over,omitempty"`
+	Busy bool `json:"busy,omitempty"`
 
 	// Of prepared: the addresses that the successor listens on.
 	Uses []string `json:"uses,omitempty"`

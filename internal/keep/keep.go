@@ -36,17 +36,23 @@ func filesOf(list []*os.File) *Files {
 type Keeper interface {
 	// Name is what the keeper is called in messages.
 	Name() string
-	// Take returns what the keeper has, nil if that is nothing. The files are the
+	// Take returns what the keeper has, nil if that is nothing, or ErrBusy. The files are the
 	// caller's to close; the keeper has its own of the same memory, until Keep.
 	Take() (*Files, error)
 	// Keep has the keeper keep f, and drop the files before. The files stay the caller's.
-	// After an error the keeper may have the files before, or none.
-	Keep(f *Files) error
+	// over says that the caller takes over from the daemon that has those. After an error
+	// but ErrBusy the keeper may have the files before, or none.
+	Keep(f *Files, over bool) error
+	// Drop has the keeper keep nothing.
+	Drop() error
 	// Await returns when the keeper has ended, and let go of the files, or ctx has.
 	Await(ctx context.Context)
 	// Close ends the use of the keeper, which goes on keeping.
 	Close() error
 }
+
+// ErrBusy says that another daemon has what is kept, and still runs.
+var ErrBusy = errors.New("the daemon that has the memory kept still runs; one can have it at a time: stop that one, or take over from it")
 
 // ErrNone says that nothing keeps descriptors.
 var ErrNone = errors.New("nothing keeps the memory of DRAM when this process is killed")
@@ -54,14 +60,16 @@ var ErrNone = errors.New("nothing keeps the memory of DRAM when this process is 
 // Find returns the keeper of a daemon: the one that listens at path, else the service
 // manager that has started this process. ErrNone says that there is neither.
 func Find(path string) (Keeper, error) {
+	m := managerOf(os.Getenv, firstFD)
 	conn, err := handover.Dial(path, timeout)
 	if err == nil {
+		m.letGo()
 		return &client{conn: conn, path: path}, nil
 	}
 	if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ECONNREFUSED) {
 		return nil, fmt.Errorf("keeper at %s: %w", path, err)
 	}
-	if m := managerOf(os.Getenv, firstFD); m != nil {
+	if m != nil {
 		return m, nil
 	}
 	return nil, ErrNone
@@ -76,7 +84,7 @@ type client struct {
 func (c *client) Name() string { return "the keeper at " + c.path }
 
 func (c *client) Take() (*Files, error) {
-	list, err := c.ask(handover.Take)
+	list, err := c.ask(handover.Message{Step: handover.Take})
 	if err != nil || len(list) == 0 {
 		return nil, err
 	}
@@ -87,20 +95,28 @@ func (c *client) Take() (*Files, error) {
 	return filesOf(list), nil
 }
 
-func (c *client) Keep(f *Files) error {
-	_, err := c.ask(handover.Keep, f.list()...)
+func (c *client) Keep(f *Files, over bool) error {
+	_, err := c.ask(handover.Message{Step: handover.Keep, Over: over}, f.list()...)
+	return err
+}
+
+func (c *client) Drop() error {
+	_, err := c.ask(handover.Message{Step: handover.Keep})
 	return err
 }
 
 // ask sends one message and returns the descriptors of the answer.
-func (c *client) ask(step handover.Step, files ...*os.File) ([]*os.File, error) {
-	err := c.conn.Send(handover.Message{Step: step, Program: version.String()}, timeout, files...)
-	if err != nil {
+func (c *client) ask(m handover.Message, files ...*os.File) ([]*os.File, error) {
+	m.Program = version.String()
+	if err := c.conn.Send(m, timeout, files...); err != nil {
 		return nil, fmt.Errorf("keeper: %w", err)
 	}
-	_, list, err := c.conn.Receive(handover.Taken, timeout)
+	answer, list, err := c.conn.Receive(handover.Taken, timeout)
+	if err == nil && answer.Busy {
+		err = ErrBusy
+	}
 	if err != nil {
-		return nil, fmt.Errorf("keeper: %s: %w", step, err)
+		return nil, fmt.Errorf("keeper: %s: %w", m.Step, err)
 	}
 	return list, nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -103,12 +104,18 @@ func TestServer(t *testing.T) {
 	f, err := first.Take()
 	wantFiles(t, f, err, 0)
 	for n := 1; n < 3; n++ { // the second in place of the first
-		if err := first.Keep(filesFor(t, n)); err != nil {
+		if err := first.Keep(filesFor(t, n), false); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if f, err := find(t, path).Take(); err == nil || !strings.Contains(err.Error(), "still runs") {
+	other := find(t, path)
+	if f, err := other.Take(); !errors.Is(err, ErrBusy) {
 		t.Fatalf("beside the daemon that has them: %v, error %v", f, err)
+	}
+	for what, err := range map[string]error{"keep": other.Keep(filesFor(t, 9), false), "drop": other.Drop()} {
+		if !errors.Is(err, ErrBusy) {
+			t.Fatalf("%s beside the daemon that has them: error %v", what, err)
+		}
 	}
 	f, err = first.Take()
 	wantFiles(t, f, err, 2)
@@ -117,14 +124,19 @@ func TestServer(t *testing.T) {
 	}
 	second := takeWhenLeft(t, path, 2)
 	third := find(t, path)
-	if err := third.Keep(filesFor(t, 3)); err != nil { // takes over
+	if err := third.Keep(filesFor(t, 3), true); err != nil { // takes over
 		t.Fatal(err)
 	}
 	if _, err := second.Take(); err == nil {
 		t.Error("the daemon that has handed over is given what its successor has")
 	}
 	_ = third.Close()
-	takeWhenLeft(t, path, 3)
+	fourth := takeWhenLeft(t, path, 3)
+	if err := fourth.Drop(); err != nil {
+		t.Fatal(err)
+	}
+	f, err = fourth.Take()
+	wantFiles(t, f, err, 0)
 }
 
 // takeWhenLeft takes the files of a number, which the keeper gives once it has seen that
@@ -141,7 +153,7 @@ func takeWhenLeft(t *testing.T, path string, n int) Keeper {
 func TestServerRefuses(t *testing.T) {
 	path := newServer(t)
 	good := find(t, path)
-	if err := good.Keep(filesFor(t, 1)); err != nil {
+	if err := good.Keep(filesFor(t, 1), false); err != nil {
 		t.Fatal(err)
 	}
 	two := filesFor(t, 2).list()[:2]
@@ -153,7 +165,6 @@ func TestServerRefuses(t *testing.T) {
 		"files with take": func(c *handover.Conn) error {
 			return c.Send(handover.Message{Step: handover.Take}, time.Second, two...)
 		},
-		"no file": func(c *handover.Conn) error { return c.Send(handover.Message{Step: handover.Keep}, time.Second) },
 	} {
 		c, err := handover.Dial(path, time.Second)
 		if err != nil {
@@ -162,7 +173,7 @@ func TestServerRefuses(t *testing.T) {
 		if err := send(c); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := c.Receive(handover.Taken, 5*time.Second); err == nil || !strings.Contains(err.Error(), "want take with none or keep with 3") {
+		if _, _, err := c.Receive(handover.Taken, 5*time.Second); err == nil || !strings.Contains(err.Error(), "want take with none or keep with 3 or none") {
 			t.Errorf("%s: error %v", why, err)
 		}
 		_ = c.Close()
@@ -233,6 +244,10 @@ func (s *store) read(t *testing.T) {
 			if err != nil || len(fds) != 1 {
 				t.Fatalf("%d descriptors, error %v", len(fds), err)
 			}
+			if slices.ContainsFunc(s.files, func(f *os.File) bool { return same(t, int(f.Fd()), fds[0]) }) {
+				_ = syscall.Close(fds[0]) // as systemd does
+				continue
+			}
 			s.names, s.files = append(s.names, name), append(s.files, os.NewFile(uintptr(fds[0]), name))
 		case fields["FDSTOREREMOVE"] == "1":
 			for i, have := range s.names {
@@ -244,6 +259,17 @@ func (s *store) read(t *testing.T) {
 			}
 		}
 	}
+}
+
+// same reports whether two descriptors are of one file that was opened once, going by what
+// these tests open.
+func same(t *testing.T, a, b int) bool {
+	t.Helper()
+	var sa, sb unix.Stat_t
+	if err := errors.Join(unix.Fstat(a, &sa), unix.Fstat(b, &sb)); err != nil {
+		t.Fatal(err)
+	}
+	return sa.Ino == sb.Ino && sa.Dev == sb.Dev
 }
 
 // start is the environment of the next process, and what that finds.
@@ -269,7 +295,7 @@ func TestManager(t *testing.T) {
 	m := s.start(t, os.Getpid())
 	f, err := m.Take()
 	wantFiles(t, f, err, 0)
-	if err := m.Keep(filesFor(t, 1)); err != nil {
+	if err := m.Keep(filesFor(t, 1), false); err != nil {
 		t.Fatal(err)
 	}
 	s.read(t)
@@ -281,7 +307,7 @@ func TestManager(t *testing.T) {
 	}
 	next := &Files{Arena: f.Arena, Manifest: filesFor(t, 2).Manifest}
 	before := len(s.names)
-	if err := m.Keep(next); err != nil {
+	if err := m.Keep(next, false); err != nil {
 		t.Fatal(err)
 	}
 	s.read(t)
@@ -307,7 +333,7 @@ func TestManager(t *testing.T) {
 	}
 	had := m.had
 	m.had = nil // killed before it removes the old
-	if err := m.Keep(filesFor(t, 3)); err != nil {
+	if err := m.Keep(filesFor(t, 3), false); err != nil {
 		t.Fatal(err)
 	}
 	s.read(t)
@@ -317,11 +343,29 @@ func TestManager(t *testing.T) {
 	m = s.start(t, os.Getpid())
 	f, err = m.Take()
 	wantFiles(t, f, err, 3)
-	if err := m.Keep(filesFor(t, 4)); err != nil {
+	if err := m.Keep(filesFor(t, 4), false); err != nil {
 		t.Fatal(err)
 	}
 	s.read(t)
 	if len(s.names) != kept {
+		t.Errorf("the store has %v", s.names)
+	}
+
+	direct := filesFor(t, 5) // clients have what the daemon has
+	direct.Arena.Clients = direct.Arena.Whole
+	if err := m.Keep(direct, false); err != nil {
+		t.Fatal(err)
+	}
+	s.read(t)
+	m = s.start(t, os.Getpid())
+	if f, err = m.Take(); err != nil || f == nil || f.Arena.Clients != f.Arena.Whole {
+		t.Fatalf("files %v, error %v", f, err)
+	}
+	if err := m.Drop(); err != nil {
+		t.Fatal(err)
+	}
+	s.read(t)
+	if len(s.names) > 0 {
 		t.Errorf("the store has %v", s.names)
 	}
 

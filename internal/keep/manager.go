@@ -80,12 +80,26 @@ func parseName(name string) (s stored, ok bool) {
 	return stored{name: name, what: parts[1], number: n}, err == nil
 }
 
+// letGo closes what the manager has passed, for a process that has another keeper.
+func (m *manager) letGo() {
+	if m == nil {
+		return
+	}
+	for _, s := range m.had {
+		_ = s.file.Close() // it is memory
+	}
+	m.had = nil
+}
+
 func (m *manager) Name() string { return "the service manager's store" }
 
 // Take returns the files of the last daemon that has stored a manifest. A daemon that goes
 // on with an arena stores a manifest only.
 func (m *manager) Take() (*Files, error) {
 	f := filesOf([]*os.File{m.newest(whole), m.newest(clients), m.newest(manifest)})
+	if f.Arena.Clients == nil { // the store keeps one of two that are the same: arena.puts: direct
+		f.Arena.Clients = f.Arena.Whole
+	}
 	for i := range m.had {
 		if s := &m.had[i]; s.file != f.Arena.Whole && s.file != f.Arena.Clients && s.file != f.Manifest {
 			_ = s.file.Close()
@@ -116,14 +130,16 @@ func (m *manager) newest(what string) (f *os.File) {
 
 // Keep stores the new before it removes the old: a kill between the two leaves
 // both, of which Take chooses the new.
-func (m *manager) Keep(f *Files) error {
+func (m *manager) Keep(f *Files, _ bool) error {
 	goesOn := m.arena.Whole != nil && f.Arena == m.arena
 	var next []stored
-	for i, what := range []string{whole, clients, manifest} {
+	// The manifest first: beside the arena before, an empty one does no harm.
+	for i, what := range []string{manifest, whole, clients} {
 		if goesOn && what != manifest {
 			continue
 		}
-		s := stored{name: fmt.Sprintf("%s-%s-%d", prefix, what, m.number), what: what, number: m.number, file: f.list()[i]}
+		file := []*os.File{f.Manifest, f.Arena.Whole, f.Arena.Clients}[i]
+		s := stored{name: fmt.Sprintf("%s-%s-%d", prefix, what, m.number), what: what, number: m.number, file: file}
 		if err := m.notify("FDSTORE=1\nFDPOLL=0\nFDNAME="+s.name, s.file); err != nil {
 			return err
 		}
@@ -131,14 +147,23 @@ func (m *manager) Keep(f *Files) error {
 	}
 	var errs []error
 	for _, s := range m.had {
-		if s.what == manifest || !goesOn {
-			errs = append(errs, m.notify("FDSTOREREMOVE=1\nFDNAME="+s.name))
-		} else {
+		if goesOn && (s.file == f.Arena.Whole || s.file == f.Arena.Clients) {
 			next = append(next, s)
+		} else {
+			errs = append(errs, m.notify("FDSTOREREMOVE=1\nFDNAME="+s.name))
 		}
 	}
 	m.had, m.arena = next, f.Arena
 	m.number++
+	return errors.Join(errs...)
+}
+
+func (m *manager) Drop() error {
+	var errs []error
+	for _, s := range m.had {
+		errs = append(errs, m.notify("FDSTOREREMOVE=1\nFDNAME="+s.name))
+	}
+	m.had, m.arena = nil, arena.Files{}
 	return errors.Join(errs...)
 }
 

@@ -106,11 +106,11 @@ func (s *Server) answer(conn *handover.Conn) error {
 	switch {
 	case m.Step == handover.Take && len(files) == 0:
 		return s.give(conn, m.Program)
-	case m.Step == handover.Keep && len(files) == kept:
-		return s.keep(conn, m.Program, files)
+	case m.Step == handover.Keep && (len(files) == kept || len(files) == 0):
+		return s.keep(conn, &m, files)
 	}
 	handover.CloseAll(files)
-	return fmt.Errorf("%q with %d descriptors: want %s with none or %s with %d", m.Step, len(files), handover.Take, handover.Keep, kept)
+	return fmt.Errorf("%q with %d descriptors: want %s with none or %s with %d or none", m.Step, len(files), handover.Take, handover.Keep, kept)
 }
 
 // give answers Take.
@@ -129,7 +129,7 @@ func (s *Server) give(conn *handover.Conn, program string) error {
 		s.mu.Lock()
 	}
 	if s.busy(conn) {
-		return errors.New("the daemon that has the memory still runs: one daemon can have it at a time; stop that one, or take over from it")
+		return conn.Send(handover.Message{Step: handover.Taken, Busy: true}, timeout)
 	}
 	s.mu.owner = conn
 	s.Log.Info().Str("program", program).Bool("memory", s.mu.files != nil).Msg("a daemon starts")
@@ -139,13 +139,17 @@ func (s *Server) give(conn *handover.Conn, program string) error {
 // busy reports whether another daemon than that of conn has the files. The mutex is held.
 func (s *Server) busy(conn *handover.Conn) bool { return s.mu.owner != nil && s.mu.owner != conn }
 
-// keep answers Keep. The files are kept.
-func (s *Server) keep(conn *handover.Conn, program string, files []*os.File) error {
+// keep answers Keep. The files are kept, or closed.
+func (s *Server) keep(conn *handover.Conn, m *handover.Message, files []*os.File) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.busy(conn) && !m.Over {
+		handover.CloseAll(files)
+		return conn.Send(handover.Message{Step: handover.Taken, Busy: true}, timeout)
+	}
 	handover.CloseAll(s.mu.files)
 	s.mu.files, s.mu.owner = files, conn
-	s.Log.Info().Str("program", program).Msg("the memory of a daemon is kept")
+	s.Log.Info().Str("program", m.Program).Bool("memory", len(files) > 0).Msg("kept for a daemon")
 	return conn.Send(handover.Message{Step: handover.Taken}, timeout)
 }
 

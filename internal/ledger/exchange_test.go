@@ -24,7 +24,7 @@ func TestExchange(t *testing.T) {
 	l.SetValue(id, ledger.Value{A: 7, B: 9})
 	want := func(what string, from uint64, ok bool) {
 		t.Helper()
-		if got := l.Exchange(id, from, 8); got != ok {
+		if got := l.Exchange(id, from, 8, nil); got != ok {
 			t.Errorf("%s: %t", what, got)
 		}
 	}
@@ -42,7 +42,7 @@ func TestExchange(t *testing.T) {
 	if e, _ := l.Find(k); e.Value != (ledger.Value{A: 8, B: 9}) {
 		t.Errorf("the words are %+v", e.Value)
 	}
-	if l.Exchange(id+1000, 7, 8) {
+	if l.Exchange(id+1000, 7, 8, nil) {
 		t.Error("an entry that never was has been changed")
 	}
 	if _, ok := l.Evict(); !ok {

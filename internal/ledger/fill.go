@@ -153,8 +153,9 @@ func (l *Ledger) SetValue(id ID, v Value) {
 
 // Exchange puts another word A in the place of one, if the entry is resident and
 // not held: for a tier that moves a payload. False changes nothing; the entry may
-// also be another one by now, or none.
-func (l *Ledger) Exchange(id ID, from, to uint64) bool {
+// also be another one by now, or none. note, if any, is called with the entry under the
+// ledger's lock, before anything can happen to it; it calls no ledger.
+func (l *Ledger) Exchange(id ID, from, to uint64, note func(Entry)) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	b := &l.mu.book
@@ -168,6 +169,9 @@ func (l *Ledger) Exchange(id ID, from, to uint64) bool {
 	}
 	v.A = to
 	e.value = pack(v)
+	if note != nil {
+		note(b.snapshot(uint32(id)))
+	}
 	return true
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"testing"
 
 	"github.com/kvstored/kvstored/cpu"
@@ -199,4 +200,83 @@ func TestResumeLeavesOut(t *testing.T) {
 		}
 		n = next
 	}
+}
+
+// Doubts about a payload outlive a trip through the hands of a writer, and the end of
+// Prove meanwhile.
+func TestDoubtsLast(t *testing.T) {
+	n := newNoted(t, newShared(t, mib), false, nil)
+	c := store(t, n.Tier, 1, 1, 3*page)
+	var refs [1]tier.Ref
+	ks := tiertest.Keys(c, 0, 1)
+	if got, err := n.Hold(ledger.Daemon, ledger.IO, ks, refs[:]); got != 1 {
+		t.Fatal(err)
+	}
+	refs[0].Block.Bytes()[100] ^= 1
+	next, left, _, _ := n.killed(t, false)
+	var victim tier.Victim
+	if !next.EvictOne(func(v tier.Victim) bool { victim = v; return true }) {
+		t.Fatal("nothing was evicted")
+	}
+	if _, err := cpu.Prove(t.Context(), next.Tier, left); err != nil {
+		t.Fatal(err)
+	}
+	var d drops
+	f := fillOf(ledger.Daemon, c, 0, 3*page, &d)
+	f.Block = victim.Block
+	ref, st, err := next.Reserve(t.Context(), f)
+	if err != nil || st != ledger.Absent {
+		t.Fatalf("state %d, error %v", st, err)
+	}
+	next.Publish([]tier.Ref{ref}, false, false)
+	victim.Block.Release()
+	if got, _ := next.Hold(ledger.Daemon, ledger.IO, ks, refs[:]); got != 0 || next.Has(ks[0]) {
+		t.Errorf("a payload that nothing has proved is given out: %d held", got)
+	}
+}
+
+// A hand-over passes on what was proved only.
+func TestSaveLeavesDoubtsOut(t *testing.T) {
+	for _, proved := range []bool{false, true} {
+		n := newNoted(t, newShared(t, mib), false, nil)
+		store(t, n.Tier, 1, 7, page)
+		next, left, _, _ := n.killed(t, false)
+		want := 0
+		if proved {
+			want = 7
+			if _, err := cpu.Prove(t.Context(), next.Tier, left); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f, err := os.Create(t.TempDir() + "/directory")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if got, err := cpu.Save(next.Tier, f); err != nil || got != want {
+			t.Errorf("proved %t: %d entries, error %v; want %d", proved, got, err, want)
+		}
+	}
+}
+
+// Of two records of one key, as a kill amid the replacing of a value leaves them, the later
+// one counts.
+func TestLaterRecordCounts(t *testing.T) {
+	n := newNoted(t, newShared(t, mib), false, nil)
+	first, second := store(t, n.Tier, 1, 1, page), store(t, n.Tier, 2, 1, page)
+	var refs [1]tier.Ref
+	if got, err := n.Hold(ledger.Daemon, ledger.IO, tiertest.Keys(second, 0, 1), refs[:]); got != 1 {
+		t.Fatal(err)
+	}
+	b := refs[0].Block
+	n.manifest.Put(b.ID(), &manifest.Record{Key: first.Key(0), Offset: b.Offset(), Size: uint32(b.Len()), Sum: b.Sum()})
+	next, _, lost, _ := n.killed(t, false)
+	got, err := next.Get(t.Context(), first.Key(0), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tiertest.CheckPayload(second.Key(0), got.Bytes()); err != nil || lost != 1 {
+		t.Errorf("not the later bytes: %v; %d lost", err, lost)
+	}
+	got.Release()
 }

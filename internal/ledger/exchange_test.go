@@ -24,8 +24,14 @@ func TestExchange(t *testing.T) {
 	l.SetValue(id, ledger.Value{A: 7, B: 9})
 	want := func(what string, from uint64, ok bool) {
 		t.Helper()
-		if got := l.Exchange(id, from, 8, nil); got != ok {
-			t.Errorf("%s: %t", what, got)
+		notes := 0
+		got := l.Exchange(id, from, 8, func(e ledger.Entry) {
+			if notes++; e.Key != k || e.Value.A != 8 {
+				t.Errorf("%s: the note is of %+v", what, e)
+			}
+		})
+		if got != ok || notes > 0 != ok {
+			t.Errorf("%s: %t, %d notes", what, got, notes)
 		}
 	}
 	want("while it is filled", 7, false)

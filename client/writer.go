@@ -17,11 +17,6 @@ const (
 	// commitBytes is from how many bytes on slots are committed while the ones
 	// behind them are filled. For less, the request costs more than it gains.
 	commitBytes = 512 << 10
-	// partBytes is from how many bytes on a prompt is reserved in parts, so that each
-	// is written where the one before the last was: in the caches still. It has at most mostParts, as
-	// each sends the chain again.
-	partBytes = 8 << 20
-	mostParts = 32
 )
 
 // Writer stores chunks of one prompt after another in one round trip each: the
@@ -39,8 +34,7 @@ type Writer struct {
 // NewWriter returns a Writer on a connection.
 func NewWriter(c *Client) *Writer { return &Writer{c: c} }
 
-// Put stores chunks of a prompt, those that o says, as Store does. A long prompt is
-// reserved in parts of some MiB, unless o says AllOrNothing. Beside an error
+// Put stores chunks of a prompt, those that o says, as Store does. Beside an error
 // the chunks before the one that it is about are stored. Only Wait tells what
 // became of each.
 func (w *Writer) Put(ctx context.Context, p Prompt, o ReserveOptions, write func(i int, dst []byte) error) (*Storing, error) {
@@ -58,11 +52,8 @@ func (w *Writer) Put(ctx context.Context, p Prompt, o ReserveOptions, write func
 	for i := 0; i < n; {
 		part := o
 		part.First, part.Count = o.First+i, n-i
-		switch {
-		case w.c.hello.Puts == wire.PutInline:
+		if w.c.hello.Puts == wire.PutInline {
 			part.Count = chunksOf(pieceBytes, sizes, i, n)
-		case w.c.hello.Puts == wire.PutStaged && !o.AllOrNothing && len(o.Groups) == 0:
-			part.Count = min(n-i, max(n/mostParts, chunksOf(partBytes, sizes, i, n)))
 		}
 		if len(o.Sizes) > 0 {
 			part.Sizes = o.Sizes[i:][:part.Count]

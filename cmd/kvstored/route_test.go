@@ -158,6 +158,22 @@ func (r *routed) call(path string, q, reply any) error {
 	return err
 }
 
+// heard is how many batches the router has heard of a daemon, and whether it is
+// connected to it.
+func (r *routed) heard(i int) (batches uint64, connected bool) {
+	r.Helper()
+	p, err := r.http.Get("http://localhost/v1/workers")
+	if err != nil {
+		r.Fatal(err)
+	}
+	defer p.Body.Close()
+	var all []route.State
+	if err := json.NewDecoder(p.Body).Decode(&all); err != nil || len(all) != len(r.daemons) {
+		r.Fatalf("%+v, %v", all, err)
+	}
+	return all[i].Daemon.Batches, all[i].Connected
+}
+
 // play has the router say where a request goes, and stores its prompt there.
 func (r *routed) play(tokens []uint32) (worker int, err error) {
 	var chosen route.Selected
@@ -296,9 +312,16 @@ func TestRouteEndToEnd(t *testing.T) {
 		}
 		r.daemons[i].kill()
 		equal(fmt.Sprintf("daemon %d is killed", i), 1-i)
+		before, _ := r.heard(i)
 		if _, err := r.daemons[i].start(t.Context()); err != nil {
 			t.Fatal(err)
 		}
+		r.until("the router hears a daemon that no client has told its space", func() error {
+			if n, connected := r.heard(i); !connected || n == before {
+				return errors.New("it does not")
+			}
+			return nil
+		})
 		r.dial(i)
 		equal(fmt.Sprintf("daemon %d is back", i), i, 1-i)
 	}

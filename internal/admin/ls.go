@@ -187,7 +187,7 @@ func (c *call) at(space, under string) (*outline.Tree, int, error) {
 
 func (c *call) prefix(t *outline.Tree, n *outline.Node) Prefix {
 	s := &t.Spaces[n.Space]
-	of := c.o.Server.Describe(s.ID)
+	of, _ := c.o.Server.Describe(s.ID)
 	p := Prefix{
 		Space: hex.EncodeToString(s.ID[:]), Model: of.Model, Hash: hex.EncodeToString(n.Hash[:]), Detached: n.Detached,
 		Depth: n.Depth, Own: n.Length, ChunkTokens: of.ChunkTokens, Branches: n.Branches, Chunks: n.All.Chunks, Bytes: t.Size(n),

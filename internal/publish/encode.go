@@ -16,8 +16,9 @@ var (
 	localities = [...]string{"LOCAL", "LOCAL", "REMOTE"}
 )
 
-// Spaces says what the id of a space stands for; the zero Space if it is not known.
-type Spaces func(key.SpaceID) key.Space
+// Spaces says what the id of a space stands for, if that is known. Chunks of other
+// spaces are left out: they are told when it is.
+type Spaces func(key.SpaceID) (key.Space, bool)
 
 // Tokens appends the tokens of a chunk to dst, if they are known.
 type Tokens func(dst []uint32, k key.Key) []uint32
@@ -37,9 +38,11 @@ func (e *encoder) batch(at time.Time, list []events.Change) []byte {
 	head := len(e.b)
 	e.array(math.MaxUint16 + 1) // of five bytes
 	n := uint32(0)
-	for ; len(list) > 0; n++ {
+	for len(list) > 0 {
 		run := together(list)
-		e.event(list[:run])
+		if e.event(list[:run]) {
+			n++
+		}
 		list = list[run:]
 	}
 	binary.BigEndian.PutUint32(e.b[head+1:], n)
@@ -67,14 +70,18 @@ func together(list []events.Change) int {
 	return n
 }
 
-func (e *encoder) event(run []events.Change) {
+// event encodes one event; false: nothing, as its space is not known.
+func (e *encoder) event(run []events.Change) bool {
 	c := &run[0]
 	if c.Kind == events.Cleared {
 		e.fields(1)
 		e.text("type", "AllBlocksCleared")
-		return
+		return true
 	}
-	space := e.spaces(c.Key.Space)
+	space, known := e.spaces(c.Key.Space)
+	if !known {
+		return false
+	}
 	if c.Kind == events.Removed {
 		e.fields(5)
 		e.text("type", "BlockRemoved")
@@ -93,6 +100,7 @@ func (e *encoder) event(run []events.Change) {
 	if c.Kind == events.Stored {
 		e.stored(run, &space)
 	}
+	return true
 }
 
 // stored is what a stored event has besides: the parent, how many tokens a block

@@ -20,6 +20,9 @@ import (
 	"github.com/kvstored/kvstored/router/index"
 )
 
+// unnamed is a space that no client has opened.
+var unnamed = key.SpaceID{1}
+
 // rig is a log that is published on two sockets.
 type rig struct {
 	log         *events.Log
@@ -31,7 +34,9 @@ func newRig(t *testing.T, tokens publish.Tokens, o events.Options) *rig {
 	r := &rig{log: events.New(1, o)}
 	p := publish.New(publish.Options{
 		Events: r.log, Topic: "kv", Tokens: tokens, Log: zerolog.Nop(),
-		Spaces: func(key.SpaceID) key.Space { return key.Space{ChunkTokens: 2, LoRA: "adapter"} },
+		Spaces: func(id key.SpaceID) (key.Space, bool) {
+			return key.Space{ChunkTokens: 2, LoRA: "adapter"}, id != unnamed
+		},
 		Contents: func(_ context.Context, visit func([]events.Change) error) error {
 			return visit(r.there)
 		},
@@ -95,7 +100,8 @@ var changes = []events.Change{
 	stored(1, 1, 0, 0), stored(2, 1, 0, 2),
 	{Kind: events.Removed, Key: key.Key{Hash: key.Hash{3, 15: 1}}},
 	{Kind: events.Removed, Key: key.Key{Hash: key.Hash{2, 15: 1}}},
-	{Kind: events.Removed, Place: 1, Key: key.Key{Hash: key.Hash{7: 9}}}, // of 8 bytes
+	{Kind: events.Removed, Place: 1, Key: key.Key{Hash: key.Hash{7: 9}}},                                                              // of 8 bytes
+	{Kind: events.Removed, Key: key.Key{Space: unnamed, Hash: key.Hash{1, 15: 1}}}, {Key: key.Key{Space: unnamed, Hash: key.Hash{5}}}, // not told
 	{Kind: events.Cleared},
 }
 

@@ -40,10 +40,12 @@ type openedSpace struct {
 	model       *modelCount
 }
 
-// open notes that one more connection has the space open.
-func (c *catalog) open(id key.SpaceID, space key.Space, model *modelCount) {
+// open notes that one more connection has the space open, and reports whether its
+// identity was not known and now is.
+func (c *catalog) open(id key.SpaceID, space key.Space, model *modelCount) (news bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	_, known := c.known(id)
 	o := c.mu.opened[id]
 	if o == nil {
 		o = &openedSpace{model: model}
@@ -54,6 +56,7 @@ func (c *catalog) open(id key.SpaceID, space key.Space, model *modelCount) {
 	if o.bytes == 0 {
 		c.remember(o, space.WithoutSalt())
 	}
+	return !known && o.bytes > 0
 }
 
 // remember keeps the identity of a space if there is room, or room can be made.
@@ -153,6 +156,13 @@ func textBytes(s *key.Space) int {
 	return n
 }
 
-// Describe is what the id of a space stands for, without its salt; the zero Space
-// if no client has opened it.
-func (s *Server) Describe(id key.SpaceID) key.Space { return s.catalog.space(id) }
+// Describe is what the id of a space stands for, without its salt; false if no client
+// has opened it, nor is it a front end's, which is described by nothing.
+func (s *Server) Describe(id key.SpaceID) (key.Space, bool) {
+	if _, front := s.o.Fronts[id]; front {
+		return key.Space{}, true
+	}
+	s.catalog.mu.Lock()
+	defer s.catalog.mu.Unlock()
+	return s.catalog.known(id)
+}

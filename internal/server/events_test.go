@@ -3,6 +3,7 @@ package server_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"testing"
 	"time"
 
@@ -121,6 +122,39 @@ func TestEventsSnapshot(t *testing.T) {
 	}
 	if len(known) != 1+200 {
 		t.Errorf("%d chunks of 200", len(known)-1)
+	}
+}
+
+// The chunks that a start finds are told again once a client has said what their space
+// is: without that they say nothing to a router.
+func TestEventsOfSpaceNamedLater(t *testing.T) {
+	r := newRig(t, eventful(events.Options{}))
+	p := chain(1, 250)
+	r.store(p, 0, 250)
+	other := space
+	other.Model = "other"
+	c := r.dial(client.Options{Space: &other})
+	known, told := make(map[key.SpaceID]key.Space), map[key.Hash]bool{{}: true}
+	err := c.Events(t.Context(), client.EventsOptions{From: client.EventsNow, Snapshot: true}, func(b *client.EventBatch) error {
+		maps.Copy(known, b.Spaces)
+		for i := range b.Events {
+			e := &b.Events[i]
+			if s, named := known[e.Space]; named && s.Model == "m" && told[e.Parent] {
+				told[e.Hash] = true
+			}
+		}
+		switch {
+		case b.Complete && len(told) > 1:
+			t.Errorf("%d chunks are of a space that no client has opened", len(told)-1)
+		case b.Complete:
+			r.dial(client.Options{})
+		case len(told) == 1+250:
+			return errEnough
+		}
+		return nil
+	})
+	if !errors.Is(err, errEnough) {
+		t.Fatal(err)
 	}
 }
 

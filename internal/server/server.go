@@ -120,6 +120,7 @@ type Server struct {
 	hints      *hint.Tracker
 	recent     recent
 	next       nextTurns
+	naming     naming
 	wishes     wishes
 	count      counters
 	now        atomic.Pointer[Settings]
@@ -137,6 +138,7 @@ func New(o Options) *Server {
 	s.users.gate, s.users.limits = fair.NewGate(0, spin.Busy), &s.o.Limits
 	s.users.mu.byID = make(map[identity]*tenant)
 	s.next.server, s.next.grew = s, make(chan struct{}, 1)
+	s.naming.server, s.naming.wake = s, make(chan struct{}, 1)
 	s.wishes.server, s.wishes.claims = s, retain.New(o.Stack.Retain, o.Settings.Retain)
 	s.wishes.pauses.server, s.wishes.pauses.wake = s, make(chan struct{}, 1)
 	o.Stack.RetainBy(s.wishes.claims)
@@ -156,6 +158,7 @@ func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
 	var turns sync.WaitGroup
 	turns.Go(func() { s.next.run(ctx) })
 	turns.Go(func() { s.wishes.pauses.run(ctx) })
+	turns.Go(func() { s.naming.run(ctx) })
 	turns.Go(func() { _ = s.wishes.claims.Run(ctx) }) // until ctx ends
 	err := accept.ServeSome(ctx, l, s.o.Log, func(conn net.Conn) accept.Handler {
 		u := s.admit(conn)

@@ -126,16 +126,21 @@ func (x *index) contents(list []events.Change, ks []key.Key) []events.Change {
 // prompts. It lists one space in one hold of the lock, at some 20 ns a key.
 func (x *index) tour(ctx context.Context, visit func([]key.Key) error) error {
 	for _, id := range x.spaces() {
-		for ks := x.keys(id, tier.All); len(ks) > 0; {
-			n := min(len(ks), indexBatch)
-			if err := visit(ks[:n]); err != nil {
-				return err
-			}
-			ks = ks[n:]
-		}
-		if err := ctx.Err(); err != nil {
+		if err := x.tourSpace(ctx, id, visit); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// tourSpace is tour for one space.
+func (x *index) tourSpace(ctx context.Context, id key.SpaceID, visit func([]key.Key) error) error {
+	for ks := x.keys(id, tier.All); len(ks) > 0; {
+		n := min(len(ks), indexBatch)
+		if err := visit(ks[:n]); err != nil {
+			return err
+		}
+		ks = ks[n:]
+	}
+	return ctx.Err()
 }

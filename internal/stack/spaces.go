@@ -75,6 +75,14 @@ func (s *operator) Announce(ctx context.Context) error {
 	})
 }
 
+// AnnounceSpace is Announce for one space.
+func (s *operator) AnnounceSpace(ctx context.Context, id key.SpaceID) error {
+	return s.index.tourSpace(ctx, id, func(ks []key.Key) error {
+		s.index.announce(ks)
+		return s.index.journal.log.Room(ctx)
+	})
+}
+
 // Contents calls visit with all that the tiers are known to have, a few hundred
 // chunks at a time and a chunk before those that follow it. What changes meanwhile
 // may be in it or not: the log has it. The slice is valid until visit returns.

@@ -4,6 +4,11 @@ import (
 	"errors"
 	"testing"
 	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/kvstored/kvstored/internal/feed/feedtest"
+	"github.com/kvstored/kvstored/router/event"
 )
 
 // A batch that was posted twice counts once, one behind a gap does not count, and
@@ -180,6 +185,7 @@ func TestStale(t *testing.T) {
 		t.Error("not asked again")
 	}
 	r.want(0, 1)
+	r.p.Reset()
 	r.now = r.now.Add(time.Hour)
 	if r.p.Tick(); asked() {
 		t.Error("asked again for nothing")
@@ -193,4 +199,54 @@ func TestStale(t *testing.T) {
 	if r.p.Tick(); !asked() {
 		t.Error("not asked again")
 	}
+}
+
+// What a connection brings after it was asked to end is not taken: it would count as
+// all there is. The next one asks for that.
+func TestAsking(t *testing.T) {
+	for name, then := range map[string]func(p *Publisher){
+		"between two batches":          func(*Publisher) {},
+		"before the number of a batch": func(p *Publisher) { p.Expect(7) },
+	} {
+		r := newRig(t, Options{})
+		r.live(6, stored(nil, 1))
+		r.p.mu.Lock()
+		r.p.askAgain()
+		r.p.mu.Unlock()
+		then(r.p)
+		if _, err := r.p.Live(7, batch(stored(nil, 2))); !errors.Is(err, ErrIgnore) {
+			t.Errorf("%s: a live batch: %v", name, err)
+		}
+		if err := r.p.Told([]event.Event{{Kind: event.Cleared}}); !errors.Is(err, ErrIgnore) {
+			t.Errorf("%s: a batch of a daemon: %v", name, err)
+		}
+		if next, begun := r.p.Next(); begun {
+			t.Errorf("%s: it goes on with %d, and what was before is missing", name, next)
+		}
+		r.want(0, 2)
+		if r.p.Reset(); len(r.p.silent) > 0 {
+			t.Errorf("%s: the connection that asks is ended", name)
+		}
+		r.live(8, stored(nil, 3))
+		r.want(1, 3)
+	}
+}
+
+// A source that is heard again after garbage is asked for what it had before, even if
+// it said nothing while it was not heard.
+func TestAfterGarbage(t *testing.T) {
+	e := feedtest.NewEngine(t)
+	e.Start()
+	defer e.End()
+	r := newRig(t, Options{})
+	s := &Subscriber{Publisher: r.p, Events: e.Events(), Replay: e.Replay(), Log: zerolog.Nop()}
+	e.Say(true, stored(nil, 1))
+	s.catchUp(t.Context())
+	r.want(1, 1)
+	s.live(t.Context(), 1, []byte{0xc1})
+	r.want(0, 1)
+	r.now = r.now.Add(time.Hour)
+	e.Say(true, stored(1, 2))
+	s.live(t.Context(), 2, batch(stored(1, 2)))
+	r.want(2, 1, 2)
 }

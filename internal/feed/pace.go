@@ -76,18 +76,14 @@ func (p *Publisher) overdue(now time.Time) {
 	}
 	*d = due{}
 	p.mu.stats.Silences++
-	begun := p.mu.begun
-	p.askAgain()
-	p.mu.begun, p.mu.stalled = begun, begun // what it said before is no news
+	p.forget()
+	p.mu.stalled = p.mu.begun // what it said before is no news
+	p.endConnection()
 }
 
 // endIfSilent closes a connection on which nothing comes though it should, so that
 // the next one asks for all there is. It returns with ctx.
 func (p *Publisher) endIfSilent(ctx context.Context, c io.Closer) {
-	select {
-	case <-p.silent: // of an earlier connection
-	default:
-	}
 	select {
 	case <-ctx.Done():
 	case <-p.silent:

@@ -70,7 +70,7 @@ type Publisher struct {
 	w     Worker
 	model *Model
 
-	silent chan struct{} // full: what there is must be asked for anew
+	silent chan struct{} // full: the connection is to end, so that the next one asks
 
 	mu struct {
 		sync.Mutex
@@ -91,6 +91,7 @@ type Publisher struct {
 		bucket   bucket
 		due      due
 		stalled  bool // it has stopped, and next is what would show that it goes on
+		asking   bool // all there is must be asked for: nothing counts until Reset
 		stale    stale
 		waiting  waiting
 		stats    Stats
@@ -129,7 +130,7 @@ func New(o Options, w Worker, m *Model) *Publisher {
 func (p *Publisher) Live(seq uint64, payload []byte) (Verdict, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.o.Now().Before(p.mu.deaf) {
+	if p.mu.asking || p.o.Now().Before(p.mu.deaf) {
 		p.mu.begun, p.mu.stalled = false, false
 		return Applied, ErrIgnore
 	}
@@ -203,11 +204,18 @@ func (p *Publisher) Snapshot(payload []byte) error {
 func (p *Publisher) Told(all []event.Event) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.o.Now().Before(p.mu.deaf) {
+	if p.mu.asking || p.o.Now().Before(p.mu.deaf) {
 		p.mu.begun = false
 		return ErrIgnore
 	}
 	return p.told(all)
+}
+
+// isDeaf reports whether nothing of the publisher is heard for a while.
+func (p *Publisher) isDeaf() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.o.Now().Before(p.mu.deaf)
 }
 
 // Next is the number that is expected; false if none is.
@@ -223,13 +231,21 @@ func (p *Publisher) Reset() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.forget()
-	p.mu.begun, p.mu.heard, p.mu.stalled = false, false, false
+	p.mu.begun, p.mu.heard, p.mu.stalled, p.mu.asking = false, false, false, false
+	select {
+	case <-p.silent: // what is asked for now is all there is
+	default:
+	}
 }
 
-// Expect sets the number that is expected, after a snapshot.
+// Expect sets the number that is expected, after a snapshot or a batch, unless what
+// came has been forgotten since.
 func (p *Publisher) Expect(next uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.mu.asking {
+		return
+	}
 	p.mu.begun, p.mu.next, p.mu.covered, p.mu.last = true, next, 0, 0
 }
 

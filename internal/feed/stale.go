@@ -41,10 +41,16 @@ func (p *Publisher) canAsk() {
 	p.mu.stale.askable = true
 }
 
-// askAgain forgets all, and has the source end its connection and ask for all.
+// askAgain forgets all, and has the source end its connection and ask for all. What
+// the connection brings until then is not taken, else it would count as all there is.
 func (p *Publisher) askAgain() {
 	p.forget()
-	p.mu.begun, p.mu.stalled = false, false
+	p.mu.begun, p.mu.stalled, p.mu.asking = false, false, true
+	p.endConnection()
+}
+
+// endConnection has the source end its connection.
+func (p *Publisher) endConnection() {
 	select {
 	case p.silent <- struct{}{}:
 	default:

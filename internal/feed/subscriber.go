@@ -83,8 +83,8 @@ func (s *Subscriber) session(ctx context.Context) error {
 func (s *Subscriber) live(ctx context.Context, seq uint64, payload []byte) {
 	v, err := s.Publisher.Live(seq, payload) // errors are counted
 	switch {
-	case errors.Is(err, ErrIgnore):
-		s.ignored = true
+	case errors.Is(err, ErrIgnore), err != nil && s.Publisher.isDeaf():
+		s.ignored = true // what it said before is forgotten, too
 		return
 	case s.ignored && s.Replay != "":
 		s.resync(ctx)

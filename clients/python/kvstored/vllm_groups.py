@@ -124,7 +124,6 @@ class Groups:
         self._pages: Dict[bytes, Pages] = {}
         self._loads: Dict[bytes, Deque[int]] = {}
         self.first = self.pages(bytes(4))
-        self.several = max(len(sizes), len(kinds)) > 1  # as far as vLLM or the user says
 
     def pages(self, group: bytes) -> Pages:
         """The values of a group."""

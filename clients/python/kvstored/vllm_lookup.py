@@ -3,7 +3,9 @@
 It asks for one block at a time and must not wait. What it asks in one step is
 queued, and answered as *retry*, so that it goes on to the end of each prompt. When
 the step ends a thread asks the daemon once for all prompts of it, which leases what
-is there and begins to bring it up; the answers are kept for a while.
+is there and begins to bring it up; the answers are kept for a while, each for the
+request that asked: what another one has found is neither leased for this one nor
+counted as used by it.
 
 The groups of layers of a hybrid model are asked for together (:mod:`vllm_families`).
 Where that cannot be, a group that is asked for from its end on, as windows are, needs
@@ -30,7 +32,7 @@ from .vllm_families import Asked, Family, Questions, answer, family, refused
 from .vllm_groups import Groups
 from .vllm_hints import configs
 from .vllm_jobs import Worker
-from .vllm_order import Chain, Order, Run, group, named, number
+from .vllm_order import Chain, Order, Run, group, named
 from .vllm_stats import Counters
 
 log = logging.getLogger("kvstored.vllm")
@@ -49,17 +51,18 @@ _BUCKET_SECONDS = 30.0  # for which it is known whether there is a remote tier t
 
 _T = TypeVar("_T")
 _Single = Tuple[Any, Any]  # a block and the request that it is asked for, the latter first
+_Answers = Dict[Any, Tuple[Optional[bool], float]]  # by block, and until when; None: behind one that is missing
 
 
 class _Asked(NamedTuple):
-    at: Any  # where its answer is; see Lookups._at
+    at: "_Of"
     key: Any
     context: Any
     behind: bool  # one that was missing
 
 
 class _Of(NamedTuple):
-    """A block for one request. Of a hybrid model it may be of use to one and not to another."""
+    """A block that a request asks for."""
 
     request: Any
     key: Any
@@ -107,14 +110,14 @@ class Lookups:
         self._prefill, self._patience = prefill, _STEP_SECONDS if steps else _STEPLESS_SECONDS
         self._groups = groups
         self._questions = None if groups is None else Questions(pages.client, groups)
-        self._hybrid = groups is not None and groups.several
         self._strays: Set[Any] = set()  # requests for which more was asked for than their groups need
         self._bucket = False, -math.inf  # whether there is one to ask, known since when
         # Deques and dicts are shared without a lock: each operation on them is atomic.
-        self._answers: Dict[Any, Tuple[Optional[bool], float]] = {}  # until when; None: behind one that is missing
-        self._news: Deque[Dict[Any, Tuple[Optional[bool], float]]] = collections.deque()  # for the next step
+        self._answers: "collections.OrderedDict[Any, _Answers]" = collections.OrderedDict()  # by request
+        self._added = 0  # answers since they were last counted
+        self._news: Deque[Tuple[Any, _Answers]] = collections.deque()  # for the next step
         self._steps, self._heard = steps, -math.inf  # when a step began to ask
-        self._asked: Dict[Any, float] = {}  # since when
+        self._asked: Dict[_Of, float] = {}  # since when
         self._deferred: Set[Tuple[Any, bytes]] = set()  # windows of requests of which a block was asked for in this scan
         self._queue: Deque[_Asked] = collections.deque()
         self._used: Deque[Any] = collections.deque(maxlen=_LEASES)  # requests that have finished
@@ -135,8 +138,9 @@ class Lookups:
         if self._steps and now - self._heard > self._patience:  # a new step, or one whose end is not told
             self._heard = now
             self._hear()
-        at, of = self._at(context, key), (_name(context), group(key))
-        answer = self._answers.get(at)
+        name = _name(context)
+        of, known = (name, group(key)), self._answers.get(name)
+        answer = None if known is None else known.get(key)
         behind = False
         if answer is not None and answer[1] > now:
             if answer[0] is not None:
@@ -147,6 +151,7 @@ class Lookups:
                 self._strays.add(of[0])
         if of[1] in self._windows:
             self._deferred.add(of)
+        at = _Of(name, key)
         since = self._asked.get(at)
         if since is None:
             self._asked[at] = now
@@ -155,14 +160,6 @@ class Lookups:
                 self.worker.wake()
             return None
         return None if now - since < self._timeout else False
-
-    def _at(self, context: Any, key: Any) -> Any:
-        """Where the answer for a block is."""
-        if not self._hybrid:
-            if self._groups is None or not number(group(key)):
-                return key
-            self._hybrid = True
-        return _Of(_name(context), key)
 
     def end_step(self) -> None:
         """Nothing more is asked for in this step."""
@@ -173,6 +170,7 @@ class Lookups:
 
     def finished(self, context: Any) -> None:
         """A request has ended: what it found in the GPU or in host memory was used too."""
+        self._answers.pop(_name(context), None)
         self._used.append(context)
 
     def _hear(self) -> None:
@@ -180,19 +178,24 @@ class Lookups:
         would load that part by itself."""
         self._deferred.clear()
         while self._news:
-            answers = self._news.popleft()
-            self._answers.update(answers)
+            name, answers = self._news.popleft()
+            self._answers.setdefault(name, {}).update(answers)
             for key in answers:
-                self._asked.pop(key, None)
+                self._asked.pop(_Of(name, key), None)
+            self._added += len(answers)
+        if self._added > _CACHED // 8:
+            self._added, kept = 0, sum(map(len, list(self._answers.values())))
+            while kept > _CACHED:
+                kept -= len(self._answers.popitem(last=False)[1])
 
     # ---- called by the threads of jobs ---------------------------------------------
 
     def forget(self, context: Any, keys: Iterable[Any]) -> None:
         """Drops what was answered before these were stored."""
-        news = list(self._news)
-        for key in [self._at(context, key) for key in keys]:
-            self._answers.pop(key, None)
-            for answers in news:
+        name = _name(context)
+        told = [self._answers.get(name, {}), *(answers for of, answers in list(self._news) if of == name)]
+        for key in keys:
+            for answers in told:
                 answers.pop(key, None)
 
     def absent(self, context: Any, key: Any) -> None:
@@ -296,13 +299,13 @@ class Lookups:
                 return None
             asked[name] = Asked(keys, *found)
             self._direction(name, found[1])
-        now = time.monotonic()
+        now, of = time.monotonic(), _name(context)
 
         def known(key: Any) -> Any:
-            at = self._at(context, key)
-            there, until = self._answers.get(at, (None, now))
+            waits = _Of(of, key) in self._asked  # looked at first: _hear takes it out when the answer is there
+            there, until = self._answers.get(of, {}).get(key, (None, now))
             if until <= now:
-                return "asked" if at in self._asked else None
+                return "asked" if waits else None
             return "asked" if there is None else there
 
         return family(context, asked, list(self._order.chains(context)), self._groups, known)
@@ -487,10 +490,8 @@ class Lookups:
     def _answer(self, context: Any, answers: Mapping[Any, Optional[bool]], seconds: float = 0.0) -> None:
         """``seconds``: for which they hold, where that is not as usual."""
         now = time.monotonic()
-        if len(self._answers) > _CACHED:
-            self._answers.clear()
         self._news.append(
-            {self._at(context, k): (yes, now + (seconds or (_HIT_SECONDS if yes else _MISS_SECONDS))) for k, yes in answers.items()}
+            (_name(context), {k: (yes, now + (seconds or (_HIT_SECONDS if yes else _MISS_SECONDS))) for k, yes in answers.items()})
         )
         if not self._steps:
             self._hear()

@@ -158,6 +158,22 @@ class Chains(unittest.TestCase):
             self.assertEqual({engine.tier.lookup(k, request) for k in wanted}, {engine.results.HIT})
         self.assertEqual(dict(sent), {})
 
+    def test_what_another_request_has_found(self) -> None:
+        """Each request is asked for as a whole, and loaded under a lease of its own."""
+        daemon, wanted = self.daemon(), keys("found before", 40)
+        first = self.engine(daemon)
+        self.store(first, "stores", wanted[:20])
+        first.tier.shutdown()
+        engine = self.unhurried(self.engine(daemon))
+        for name in ("one", "another"):
+            request = self.request(engine, name, wanted)
+            with frames() as sent:
+                self.assertEqual(self.attempts(engine, request, wanted), 20)
+                engine.settle()
+            self.assertEqual({op: sent[op] for op in (Op.BATCH, Op.LOOKUP, Op.PREFETCH)}, {Op.BATCH: 1, Op.LOOKUP: 0, Op.PREFETCH: 0}, name)
+            for key in list(engine.manager.primary_tier.rows):
+                engine.manager.primary_tier.drop(key)  # host memory has had room for others
+
     def test_a_prompt_goes_from_its_end(self) -> None:
         """Its chunks are not alone: what room others take is that of its leaves."""
         daemon, wanted = self.daemon(dram="16MiB"), keys("a prompt", 1000)

@@ -1,6 +1,7 @@
 package disk
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,8 +12,10 @@ import (
 
 	"github.com/kvstored/kvstored/disk/internal/folders"
 	"github.com/kvstored/kvstored/disk/internal/metadata"
+	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/logtest"
 	"github.com/kvstored/kvstored/internal/record"
+	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
 
@@ -50,6 +53,39 @@ func TestCorruptPayload(t *testing.T) {
 	}
 	if blocks := m.Stats().Blocks; blocks != 0 {
 		t.Fatalf("%d blocks leaked", blocks)
+	}
+}
+
+// removing is an allocator that has a key removed before it allocates.
+type removing struct {
+	memory
+	d *Tier
+	n int
+}
+
+func (r removing) Alloc(ctx context.Context, n int) (arena.Block, error) {
+	if err := r.d.Delete(ctx, []key.Key{keyOf(r.n)}); err != nil {
+		return arena.Block{}, err
+	}
+	return r.memory.Alloc(ctx, n)
+}
+
+// TestRemovedWhileRead: a payload in the database that is removed between the look-up
+// and the read is no damage, and one in an extent is still read.
+func TestRemovedWhileRead(t *testing.T) {
+	m := newMemory(t)
+	d, _ := start(t, testOptions(t.TempDir()), nil)
+	mustPut(t, d, m, 1, 100) // inline
+	_, err := d.Get(t.Context(), keyOf(1), removing{m, d, 1})
+	wantErr(t, err, tier.ErrNotFound)
+	mustPut(t, d, m, 2, 100_000)
+	b, err := d.Get(t.Context(), keyOf(2), removing{m, d, 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Release()
+	if s := d.Stats(); s.Corrupt != 0 || s.Counters["corrupt_get"] != 0 {
+		t.Fatalf("corrupt: %d", s.Corrupt)
 	}
 }
 

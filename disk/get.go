@@ -74,7 +74,9 @@ func (t *Tier) get(ctx context.Context, k key.Key, a tier.Allocator) (arena.Bloc
 	}
 	b.Release()
 	if err == nil {
-		t.removeIf(k, f)
+		if dropped := t.removeIf(k, f); !dropped && f.seg == nil {
+			return arena.Block{}, tier.ErrNotFound // it was removed while it was read: nothing holds what lies in the database
+		}
 		t.count.corruptGet.Add(1)
 		t.wrong.add(k, f)
 		err = tier.ErrCorrupt

@@ -8,6 +8,7 @@ from typing import Deque, NamedTuple, Optional, Sequence
 
 from .client import Client
 from .job import Job
+from .wire import Space
 
 SECONDS = 5.0  # that a lease is kept for its load
 _MOST = 512  # kept at a time: a connection may have 1,024 jobs
@@ -16,7 +17,8 @@ _MOST = 512  # kept at a time: a connection may have 1,024 jobs
 class Hint(NamedTuple):
     job: Job
     until: float
-    last: Optional[bytes]  # key that it is for, where one load after the other comes
+    keys: Sequence[bytes]  # that it is for, where one load after the other comes
+    space: Optional[Space]  # of those
 
 
 class Hints:
@@ -29,13 +31,13 @@ class Hints:
         self._chores = client._chores
         self._chores.append(self._expire)
 
-    def keep(self, job: Job, last: Optional[bytes] = None) -> None:
-        """Takes a job over: gives its lease back after some seconds, when its last key
-        is loaded, or when there are many."""
+    def keep(self, job: Job, keys: Sequence[bytes] = (), space: Optional[Space] = None) -> None:
+        """Takes a job over: gives its lease back after some seconds, when the last of
+        its keys is loaded, or when there are many."""
         if job.state.done and not job.match.total.chunks:
             job.release_soon()
             return
-        self.held.append(Hint(job, time.monotonic() + SECONDS, last))
+        self.held.append(Hint(job, time.monotonic() + SECONDS, keys, space))
         self._give_back(len(self.held) - _MOST)
 
     def take(self, job: Job) -> bool:
@@ -50,11 +52,19 @@ class Hints:
                     return False  # another thread was faster
         return False
 
+    def find(self, keys: Sequence[bytes], space: Space) -> Optional[Job]:
+        """A job of which these keys are the first. It is not taken."""
+        for hint in list(self.held):
+            if len(hint.keys) >= len(keys) > 0 and hint.keys[len(keys) - 1] == keys[-1] and hint.space == space:
+                if list(hint.keys[: len(keys)]) == list(keys):
+                    return hint.job
+        return None
+
     def loaded(self, keys: Sequence[bytes]) -> None:
         """Gives the leases back of which the last key is among those that were loaded."""
         ends = set(keys) if self.held else ()
         for hint in list(self.held) if ends else ():
-            if hint.last in ends and self.take(hint.job):
+            if hint.keys and hint.keys[-1] in ends and self.take(hint.job):
                 hint.job.release_soon()
 
     def _give_back(self, n: int) -> None:

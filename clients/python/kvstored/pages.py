@@ -132,7 +132,7 @@ class Pages:
         if job is not None and found and keep is not None:
             keep(job, found)
         elif job is not None:
-            self._hints.keep(job, distinct[found - 1] if found else None)
+            self._hints.keep(job, distinct[:found], self.space)
         if len(distinct) == len(keys):
             return found
         there = set(distinct[:found])
@@ -216,13 +216,15 @@ class Pages:
     # ---- loading -------------------------------------------------------------
 
     def load(self, keys: Sequence[bytes], places: Sequence[Target], timeout: float, before: Before = None) -> int:
-        """Copies values to their places, and returns how many from the first on.
+        """Copies values to their places, and returns how many from the first on: under
+        the lease that :meth:`find` has of them, else under one of its own.
         The next one is not there, is not as long as its place, does not match its
         checksum, or its lease did not hold; what lies in its place and in those
         behind it is undefined. No copy begins after the timeout: the places may
         be somebody else's then. Of several ranks a place has the pieces of each, one
         list a rank."""
-        loaded, deadline = 0, time.monotonic() + timeout
+        deadline, lease = time.monotonic() + timeout, self._hints.find(keys, self.space)
+        loaded = 0 if lease is None else self.unload(lease, 0, places, timeout)
         chain = None if before is None or len(set(keys)) < len(keys) else [*before, *digests(keys)]
         while loaded < len(keys) and time.monotonic() < deadline:
             run = _distinct(keys[loaded:])

@@ -103,6 +103,11 @@ class Prefixes(Served):
             tree.pool.wipe()
             sent.clear()
             self.assertEqual(tree.backend.batch_get_v1(raw, slots(list(range(512))), extra), [True] * 512)
+            self.assertEqual([s for s in sent if s != "release"], [])  # it is leased
+            tree.pool.wipe()
+            tree.backend._hints.drop()
+            sent.clear()
+            self.assertEqual(tree.backend.batch_get_v1(raw, slots(list(range(512))), extra), [True] * 512)
             self.assertEqual([s for s in sent if s != "release"], ["prefetch"])
         self.check(tree, keys)
 

@@ -49,6 +49,10 @@ func (c *Client) Batch(ctx context.Context, prompts []BatchPrompt, o BatchOption
 	}
 	for i := range prompts {
 		p := &prompts[i]
+		if p.Prompt.Grain != prompts[0].Prompt.Grain {
+			return nil, refuse("batch", ErrBadRequest, "prompt %d has a grain of %d tokens, the first of %d: use one", i, p.Prompt.Grain, prompts[0].Prompt.Grain)
+		}
+		req.Shared.Grain = p.Prompt.grain()
 		ch, err := c.chain(wire.OpBatch, &p.Prompt)
 		if err != nil {
 			return nil, err

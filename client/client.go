@@ -112,7 +112,7 @@ func LookupLengths(ctx context.Context, c *Client, p Prompt, groups []Group, ran
 	if err != nil {
 		return Match{}, err
 	}
-	req := wire.LookupRequest{Chain: ch, Search: search, Shared: wire.Shared{Ranks: handles(ranks), Groups: groupsOf(groups), Lengths: uint32(max(0, most))}}
+	req := wire.LookupRequest{Chain: ch, Search: search, Shared: wire.Shared{Ranks: handles(ranks), Groups: groupsOf(groups), Lengths: uint32(max(0, most)), Grain: p.grain()}}
 	var m wire.LookupReply
 	err = c.link.do(ctx, wire.OpLookup, &req, m.Decode, nil)
 	out := matchOf(&m.Match, m.Worth)

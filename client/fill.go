@@ -92,7 +92,7 @@ func (f *Fill) reserve(ctx context.Context, o ReserveOptions, leads bool) error 
 		return f.lend(ctx, o, sizes)
 	}
 	req := wire.ReserveRequest{
-		Groups: groupsOf(o.Groups), Every: uint32(o.Every), First: uint32(o.First), Count: uint32(o.Count), Sizes: wire.ViewU32s(sizes),
+		Groups: groupsOf(o.Groups), Every: uint32(o.Every), Grain: f.prompt.grain(), First: uint32(o.First), Count: uint32(o.Count), Sizes: wire.ViewU32s(sizes),
 		Deadline: after(o.Wait), MaxAge: seconds(o.MaxAge),
 	}
 	for slot, sum := range o.Sums {

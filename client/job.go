@@ -74,6 +74,7 @@ func (c *Client) Prefetch(ctx context.Context, p Prompt, o PrefetchOptions) (*Jo
 		Search: o.Search, Policy: o.Policy, LoadMillis: millis(o.Deadline), LookupID: o.LookupID,
 		Shared: o.shared(),
 	}
+	req.Shared.Grain = p.grain()
 	if o.Pin {
 		req.Flags |= wire.PrefetchPin
 	}

@@ -27,6 +27,10 @@ type Prompt struct {
 	// first of its own, as pages are that an engine hands over without their
 	// order. They are only named together so that one call is about many.
 	Alone bool
+	// Grain is the tokens between two hashes, for calls with groups some of which have
+	// shorter chunks than the first: their least common part. It divides the chunks of
+	// all groups, and lengths has it for each hash. 0: each chunk has a hash.
+	Grain int
 
 	form    wire.Form
 	tokens  []uint32
@@ -75,22 +79,29 @@ func (c *Client) chain(op wire.Op, p *Prompt) (wire.Chain, error) {
 		ch.Tokens = wire.ViewU32s(p.tokens)
 		return ch, nil
 	}
+	full := space.info.ChunkTokens
+	if p.Grain > 0 {
+		full = uint32(p.Grain)
+	}
 	switch {
 	case p.width != 8 && p.width != 16 && p.width != 32:
 		return ch, refuse(op.String(), ErrBadRequest, "hashes of %d bytes: use 8, 16 or 32", p.width)
-	case !wholeButLast(p.lengths, space.info.ChunkTokens):
-		return ch, refuse(op.String(), ErrBadRequest, "chunks of other lengths than %d tokens: fewer has only the last one", space.info.ChunkTokens)
+	case !wholeButLast(p.lengths, full):
+		return ch, refuse(op.String(), ErrBadRequest, "chunks of other lengths than %d tokens: fewer has only the last one", full)
 	case len(p.hashes) != p.width*len(p.lengths):
 		return ch, refuse(op.String(), ErrBadRequest, "%d bytes of hashes for %d chunks of %d each", len(p.hashes), len(p.lengths), p.width)
 	case len(p.lengths) > key.MaxChunks:
 		return ch, refuse(op.String(), ErrTooLarge, "%d chunks: use at most %d", len(p.lengths), key.MaxChunks)
 	}
 	ch.Width, ch.Hashes = uint16(p.width), p.hashes
-	if n := len(p.lengths); n > 0 && p.lengths[n-1] != space.info.ChunkTokens {
+	if n := len(p.lengths); n > 0 && p.lengths[n-1] != full {
 		ch.LastTokens = p.lengths[n-1]
 	}
 	return ch, nil
 }
+
+// grain is Grain on the wire.
+func (p *Prompt) grain() uint32 { return uint32(max(0, p.Grain)) }
 
 // wholeButLast reports whether chunks of these lengths are full, but for the last,
 // which has some tokens.

@@ -76,8 +76,8 @@ func (f Family) Check() error {
 			return fmt.Errorf("group %d: %w", i, err)
 		}
 	}
-	if !slices.ContainsFunc(f, func(g Group) bool { return g.Kind == Full }) {
-		return errors.New("none of the groups is full: without one no length is certain; ask for each space by itself")
+	if !slices.ContainsFunc(f, func(g Group) bool { return g.Kind == Full }) && !f.OnlyStates() {
+		return errors.New("none of the groups is full, and not all are states: without one no length is certain; ask for each space by itself")
 	}
 	grid := f.Grid()
 	for i, g := range f {
@@ -88,6 +88,13 @@ func (f Family) Check() error {
 		}
 	}
 	return nil
+}
+
+// OnlyStates reports whether all groups are states: of a recurrent model without
+// attention, or of an engine whose snapshots have all of a prompt. Where they lie says
+// at which lengths it is usable.
+func (f Family) OnlyStates() bool {
+	return len(f) > 0 && !slices.ContainsFunc(f, func(g Group) bool { return g.Kind != State })
 }
 
 // Grid is the tokens of the longest chunk: usable prefixes are multiples of it.

@@ -88,8 +88,7 @@ func (a *assembly) advise(ctx context.Context, prefillRate uint32) *wire.Advice 
 		}
 	}
 	a.first = best
-	loaded := wire.Count{Chunks: uint32((best.Tokens - skip) / a.family.Groups[0].Chunk), Tokens: uint64(best.Tokens - skip)}
-	return &wire.Advice{Load: loaded, Micros: uint64(least * 1e6)}
+	return &wire.Advice{Load: familyMatchOf(a.family, &best).Total, Micros: uint64(least * 1e6)}
 }
 
 // takes is the seconds in which all that m needs comes up.

@@ -209,7 +209,7 @@ func (a *assembly) settle(m *stack.FamilyMatch, err error) {
 	}
 	for _, p := range far {
 		j.mu.in[p].Chunks++
-		j.mu.in[p].Tokens += uint64(a.family.Groups[0].Chunk)
+		j.mu.in[p].Tokens += uint64(tokensEach(a.family, m))
 		a.ready.Chunks++
 	}
 	a.ready.Tokens = uint64(m.Tokens - a.family.Skip)

@@ -17,7 +17,7 @@ func familyOf(c *reader, chain *key.Chain, asked *wire.Chain, o *wire.Shared) (*
 		return nil, err
 	}
 	f := &stack.Family{Groups: make(hybrid.Family, o.Groups.Len()), Chains: make([][]key.Chain, o.Groups.Len())}
-	b := familyBuilder{reader: c, family: f, chain: chain, asked: asked, seen: make(map[key.SpaceID]bool)}
+	b := familyBuilder{reader: c, family: f, chain: chain, asked: asked, grain: o.Grain, seen: make(map[key.SpaceID]bool)}
 	for g := range f.Groups {
 		for _, handle := range handles[g] {
 			if err := b.add(g, o.Groups.At(g), handle); err != nil {
@@ -25,7 +25,7 @@ func familyOf(c *reader, chain *key.Chain, asked *wire.Chain, o *wire.Shared) (*
 			}
 		}
 	}
-	if f.Groups[0].Kind != hybrid.Full {
+	if f.Groups[0].Kind != hybrid.Full && !f.Groups.OnlyStates() {
 		return nil, refuse(wire.CodeBadRequest, "groups: the first, of the space of the chain, is a %v; put a full one there", f.Groups[0].Kind)
 	}
 	if err := f.Groups.Check(); err != nil {
@@ -40,6 +40,7 @@ type familyBuilder struct {
 	family *stack.Family
 	chain  *key.Chain
 	asked  *wire.Chain
+	grain  uint32
 	seen   map[key.SpaceID]bool
 	first  *key.Builder // of the space of the chain
 }
@@ -93,6 +94,10 @@ func (b *familyBuilder) addChain(g int, sp *openSpace) error {
 	case len(f.Chains[g]) > 0:
 		out = f.Chains[g][0]
 	case group.Chunk == own:
+	case b.grain > 0:
+		if err := b.ofGrain(&out, sp); err != nil {
+			return err
+		}
 	case b.asked.Form == wire.FormTokens:
 		out = key.Chain{}
 		if err := sp.builder.TokenBytes(&out, b.asked.Tokens, key.Options{Pause: b.pause}); err != nil {
@@ -101,7 +106,7 @@ func (b *familyBuilder) addChain(g int, sp *openSpace) error {
 	case !b.chain.Chained && group.Chunk%own == 0:
 		out = coarser(b.chain, group.Chunk/own, group.Chunk)
 	default:
-		return refuse(wire.CodeBadRequest, "groups: space %d has chunks of %d tokens, that of the chain of %d; send the tokens of the prompt", sp.info.Handle, group.Chunk, own)
+		return refuse(wire.CodeBadRequest, "groups: space %d has chunks of %d tokens, that of the chain of %d; send the tokens of the prompt, or hashes with a grain", sp.info.Handle, group.Chunk, own)
 	}
 	out.Space, out.Skip = sp.info.ID, f.Skip/group.Chunk
 	out.Alone = b.chain.Alone || group.Kind != hybrid.Full
@@ -156,13 +161,19 @@ func lookupFamily(c *reader, h wire.Header, chain *key.Chain, req *wire.LookupRe
 // familyMatchOf is what the usable prefix is to a client that counts chunks of the
 // first group: where they are.
 func familyMatchOf(f *stack.Family, m *stack.FamilyMatch) (out wire.Match) {
-	chunk := f.Groups[0].Chunk
-	count := func(n int) wire.Count { return wire.Count{Chunks: uint32(n), Tokens: uint64(n * chunk)} }
+	each := tokensEach(f, m)
+	count := func(n int) wire.Count { return wire.Count{Chunks: uint32(n), Tokens: uint64(n * each)} }
 	out.Total = count(m.Needs[0].To - m.Needs[0].From)
 	for p := range out.Tiers {
 		out.Tiers[p] = count(m.Needs[0].In[p])
 	}
 	return out
+}
+
+// tokensEach is for how many tokens of the usable prefix each chunk of the first group
+// stands: its own, but that the state of a model without full groups stands for all.
+func tokensEach(f *stack.Family, m *stack.FamilyMatch) int {
+	return (m.Tokens - f.Skip) / max(1, m.Needs[0].To-m.Needs[0].From)
 }
 
 func groupedOf(c *reader, f *stack.Family, search tier.Set, m *stack.FamilyMatch, o *wire.Shared) (*wire.Grouped, error) {
@@ -201,8 +212,12 @@ func checkLengths(o *wire.Shared) error {
 	return nil
 }
 
-// fullChains are the chains of the full groups, which the policies learn of.
+// fullChains are the chains of the full groups, which the policies learn of; of a model
+// that has none those of the first group.
 func fullChains(f *stack.Family) (out []key.Chain) {
+	if f.Groups.OnlyStates() {
+		return f.Chains[0]
+	}
 	for g, chains := range f.Chains {
 		if f.Groups[g].Kind == hybrid.Full {
 			out = append(out, chains...)

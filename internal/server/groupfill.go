@@ -109,7 +109,7 @@ func (f *fill) sizes(c *reader, req *wire.ReserveRequest, from, to int) ([]uint3
 	if req.Groups.Len() == 0 {
 		return c.sizes(req.Sizes, to-from, c.largestSlot())
 	}
-	family, err := familyOf(c, &f.chain, &req.Chain, &wire.Shared{Groups: req.Groups})
+	family, err := familyOf(c, &f.chain, &req.Chain, &wire.Shared{Groups: req.Groups, Grain: req.Grain})
 	if err != nil {
 		return nil, err
 	}

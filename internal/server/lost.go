@@ -46,7 +46,7 @@ func (c *lostCounts) read() (out []Lost) {
 
 // cut counts what a match lost to the first group that lacks something at the end of the run.
 func (c *lostCounts) cut(s *stack.Stack, f *stack.Family, m *stack.FamilyMatch, search tier.Set) {
-	if m.Tokens >= m.Run {
+	if m.Tokens >= m.Run || f.Groups.OnlyStates() { // without a full group nothing was there
 		return
 	}
 	for g, group := range f.Groups {

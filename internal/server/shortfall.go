@@ -50,6 +50,9 @@ func (g *group) why(i int) missing.Absence {
 
 // whyFamily is why a match of a hybrid model ended.
 func (g *group) whyFamily(f *stack.Family, m *stack.FamilyMatch) missing.Absence {
+	if m.Tokens < m.Run && f.Groups.OnlyStates() {
+		return g.why(m.Run/f.Groups[0].Chunk - 1)
+	}
 	if m.Tokens < m.Run {
 		return missing.Because(missing.Group)
 	}

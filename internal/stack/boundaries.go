@@ -51,7 +51,7 @@ func (l lookups) Wanted(ctx context.Context, f *Family, every int) ([][]bool, er
 // rank: what only such lengths need goes before anything else where none of these is
 // usable any more. It returns how many pieces were counted for that.
 func (l lookups) declare(f *Family, n int) (pieces int) {
-	if !slices.ContainsFunc(f.Groups, func(g hybrid.Group) bool { return g.Kind != hybrid.Full }) {
+	if !slices.ContainsFunc(f.Groups, func(g hybrid.Group) bool { return g.Kind != hybrid.Full }) || f.Groups.OnlyStates() {
 		return 0
 	}
 	fresh := false

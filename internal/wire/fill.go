@@ -31,6 +31,7 @@ type ReserveRequest struct {
 	Deadline Deadline
 	Groups   Groups
 	Every    uint32 // tokens between two lengths whose windows and states are stored besides; 0: none
+	Grain    uint32 // see Shared
 	// Writers is how many commits a slot of a shared fill takes; 0 means 1.
 	Writers uint32
 	// MaxAge is how many seconds its chunks may stay in any tier; 0: any time.
@@ -52,6 +53,7 @@ func (m *ReserveRequest) Append(dst []byte) []byte {
 	l.list(tagGroups, groupBytes, m.Groups)
 	l.add32(tagWriters, m.Writers)
 	l.add32(tagMaxAge, m.MaxAge)
+	l.add32(tagGrain, m.Grain)
 	return l.end()
 }
 
@@ -91,6 +93,8 @@ func (m *ReserveRequest) option(tag uint16, v *cursor) bool {
 		}
 	case tagMaxAge:
 		m.MaxAge = maxAgeIn(v)
+	case tagGrain:
+		m.Grain = grainIn(v)
 	default:
 		return false
 	}

@@ -137,6 +137,10 @@ var golden = []struct {
 	{"lookup_lengths_request", request(OpLookup), &LookupRequest{Chain: goldenRef, Shared: Shared{
 		Groups: Groups(nil).Add(Group{2, GroupState, 0}), Lengths: 8,
 	}}},
+	{"lookup_grain_request", request(OpLookup), &LookupRequest{
+		Chain:  Chain{Space: 2, Form: FormHashes, Width: 8, Skip: 1, Hashes: goldenHashes(4)},
+		Shared: Shared{Groups: Groups(nil).Add(Group{Space: 2}).Add(Group{3, GroupWindow, 128}), Grain: 16},
+	}},
 	{"lookup_reply", reply(OpLookup), &LookupReply{Match: goldenMatch, Worth: 4}},
 	{"lookup_groups_reply", reply(OpLookup), &LookupReply{Match: goldenMatch, Worth: 3, Grouped: &goldenGrouped}},
 	{"lookup_lengths_reply", reply(OpLookup), &LookupReply{Match: goldenMatch, Worth: 3, Grouped: &goldenLengths}},

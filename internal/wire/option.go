@@ -30,6 +30,7 @@ const (
 	tagEvery       = 9                   // reserve
 	tagLengths     = 10                  // lookup, prefetch
 	tagMaxAge      = optionCritical | 11 // reserve, put
+	tagGrain       = optionCritical | 12 // lookup, prefetch, batch, reserve
 
 	replySpace   = 2 // hello
 	replyMatched = 5 // lookup
@@ -213,6 +214,14 @@ func maxAgeIn(v *cursor) (seconds uint32) {
 	return seconds
 }
 
+// grainIn reads how many tokens lie between two hashes.
+func grainIn(v *cursor) (tokens uint32) {
+	if tokens = v.u32("grain"); tokens == 0 {
+		v.fail("grain", "0 tokens, leave the option out where each chunk of the first group has a hash")
+	}
+	return tokens
+}
+
 func (l *optionList) end() []byte {
 	binary.LittleEndian.PutUint32(l.dst[l.at:], l.n)
 	return l.dst
@@ -225,10 +234,11 @@ type Shared struct {
 	Configs     Pairs  // the engine's request configs. Not of a lookup
 	Groups      Groups // of a hybrid model
 	Lengths     uint32 // usable lengths of a hybrid model to name, the longest first; 0 asks for none
+	Grain       uint32 // with Groups: tokens between two hashes of the chain; 0: a chunk of the first group
 }
 
 func (s *Shared) append(dst []byte) []byte {
-	if len(s.Ranks)+len(s.Configs)+len(s.Groups) == 0 && s.PrefillRate == 0 && s.Lengths == 0 {
+	if len(s.Ranks)+len(s.Configs)+len(s.Groups) == 0 && s.PrefillRate|s.Lengths|s.Grain == 0 {
 		return noOptions(dst)
 	}
 	l := beginOptions(dst, Deadline{})
@@ -241,6 +251,7 @@ func (s *Shared) append(dst []byte) []byte {
 	l.add32(tagLengths, s.Lengths)
 	l.list(tagRanks, 4, s.Ranks)
 	l.list(tagGroups, groupBytes, s.Groups)
+	l.add32(tagGrain, s.Grain)
 	return l.end()
 }
 
@@ -259,6 +270,8 @@ func (s *Shared) option(all bool) func(tag uint16, v *cursor) bool {
 			if s.Lengths < 1 || s.Lengths > MaxLengths {
 				v.fail("lengths", "%d, use 1 to %d", s.Lengths, MaxLengths)
 			}
+		case tag == tagGrain:
+			s.Grain = grainIn(v)
 		case tag == tagPrefillRate && all:
 			if s.PrefillRate = v.u32("prefill rate"); s.PrefillRate == 0 {
 				v.fail("prefill rate", "0, send tokens a second")

@@ -255,11 +255,13 @@ class ClientCalls(Connection, Generic[J, F]):
                 prefill_rate,
                 configs,
                 [wire.Group(handle, kind, tokens) for handle, (_, kind, tokens) in zip(handles, groups)],
+                prompts[0].grain if prompts else 0,
             )
 
             def take(reply: bytes) -> Tuple[List[J], List[int]]:
                 answers, order = wire.batch_reply(reply)
-                return [self._answered(going, a, 1 + len(others)) for a in answers], order
+                # Of groups refs are counted one by one.
+                return [self._answered(going, a, 1 if groups else 1 + len(others)) for a in answers], order
 
             def undo(reply: bytes) -> Optional[Frame]:
                 made = [a.prefetch[0] for a in wire.batch_reply(reply)[0] if a.prefetch]

@@ -1,7 +1,9 @@
 """States of whole sequences, for models of which no range can be taken out.
 
 One is stored under the hash of all its tokens, and stands alone: those of a prompt
-that are there have nothing to do with each other.
+that are there have nothing to do with each other. To the daemon they are the states of
+a model that has no other group: one request finds the longest of a prompt, and brings up
+that one and no other.
 """
 
 from __future__ import annotations
@@ -11,13 +13,16 @@ import hashlib
 import logging
 import sys
 import time
-from typing import List, Sequence, Tuple
+from typing import List, Optional, Sequence, Tuple
 
-from . import memory
+from . import memory, wire
 from .client import Client
+from .errors import Refused
 from .fill import Result
+from .job import Job
 from .llama_chunks import WAIT_COMPLETE, Reading
 from .llama_context import Sequences
+from .link import Link
 from .prompt import Prompt, hashes
 from .wire import Space
 
@@ -46,24 +51,55 @@ class Snapshots:
 
     def __init__(self, client: Client, space: Space, sequences: Sequences, sizes: "Sizes") -> None:
         self._client, self._space, self._sequences, self._sizes = client, space, sequences, sizes
+        self._old: Optional[Link] = None  # a connection to a daemon that knows no groups
 
     def restore(self, tokens: Sequence[int], seq: int, have: int, limit: int, deadline: float) -> int:
         """Makes a sequence that holds ``have`` tokens the longest snapshot of no more
         than ``limit``, if one is longer. How many tokens it holds then."""
-        for count, name in self._ends(tokens, have, limit):
-            left = deadline - time.monotonic()
-            if left <= 0:
-                break
-            prompt = self._prompt(name)
-            job = self._client.prefetch(prompt, policy=WAIT_COMPLETE, load_deadline=left, timeout=left)
-            if not job.match.total.chunks and job.state.done:
+        n = self._space.chunk_tokens
+        names = digest(tokens, range(n, limit + 1, n))
+        while len(names) > have // n and time.monotonic() < deadline:
+            ask = self._ask_each if self._without() else self._ask
+            job, count = ask(names, have // n, deadline)
+            if not count:
                 job.release_soon()
-                continue
-            job.wait(timeout=deadline - time.monotonic())
+                break
             read = self._read(Reading(job), seq, count, deadline)
             if read is not None:
                 return read
+            del names[count // n - 1 :]
         return self._sequences.cut(seq, have)
+
+    def _ask(self, names: Sequence[bytes], skip: int, deadline: float) -> Tuple[Job, int]:
+        """A job with the longest snapshot behind so many, and how many tokens that has."""
+        left = deadline - time.monotonic()
+        chain = hashes(b"".join(names), [self._space.chunk_tokens] * len(names), skip=skip, space=self._space)
+        ((job,), _) = self._client.batch(
+            [chain], policy=WAIT_COMPLETE, load_deadline=left, groups=[(self._space, wire.STATE, 0)], timeout=left
+        )
+        if isinstance(job.error, Refused):
+            self._old = self._client._ready()
+            return self._ask_each(names, skip, deadline)
+        job.wait(timeout=deadline - time.monotonic())
+        return job, job.state.ready.tokens and skip * self._space.chunk_tokens + job.state.ready.tokens
+
+    def _without(self) -> bool:
+        """Whether the daemon is known to have no groups."""
+        return self._old is not None and self._client._ready() is self._old
+
+    def _ask_each(self, names: Sequence[bytes], skip: int, deadline: float) -> Tuple[Job, int]:
+        """:meth:`_ask` of a daemon that knows no groups: one question for each."""
+        job = Job(None, self._client.timeout)
+        for end in range(len(names), skip, -1):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                break
+            job = self._client.prefetch(self._prompt(names[end - 1]), policy=WAIT_COMPLETE, load_deadline=left, timeout=left)
+            job.wait(timeout=deadline - time.monotonic())
+            if len(job):
+                return job, end * self._space.chunk_tokens
+            job.release_soon()
+        return job, 0
 
     def _read(self, reading: Reading, seq: int, count: int, deadline: float) -> "int | None":
         """Reads the snapshot of a job; None where it did not come, and nothing changed."""
@@ -92,12 +128,6 @@ class Snapshots:
                     return False
         there = (Result.STORED, Result.EXISTS, Result.DIFFERS, Result.PENDING)
         return any(r.result in there for r in fill.results) or any(s.memory is None for s in fill.slots)
-
-    def _ends(self, tokens: Sequence[int], have: int, limit: int) -> List[Tuple[int, bytes]]:
-        """Where snapshots can be, the longest first."""
-        n = self._space.chunk_tokens
-        ends = list(range((have // n + 1) * n, limit + 1, n))
-        return list(zip(ends, digest(tokens, ends)))[::-1]
 
     def _prompt(self, name: bytes) -> Prompt:
         return hashes(name, [self._space.chunk_tokens], alone=True, space=self._space)

@@ -17,10 +17,11 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from . import engine, options
+from . import engine, group_kinds, options
 from .chains import Chains, digests
 from .client import Client
 from .held import Held
+from .lmcache_groups import ObjectGroups
 from .lmcache_keys import Grid, Names, grids
 from .lmcache_objects import bytes_of
 from .pages import Pages, Said
@@ -89,6 +90,7 @@ KEYS = {
     "revision": options.text(),
     "namespace": options.text(),
     "prefill_tokens_per_second": options.rate(),
+    "groups": group_kinds.option("LMCache"),
 }
 
 
@@ -156,7 +158,9 @@ class KvstoredL2Adapter(L2AdapterInterface):
         o = self._options = options.check("KvstoredL2Adapter", params or {}, KEYS)
         super().__init__(0)  # the daemon evicts by itself
         self._names = Names(o["chunk_tokens"], o["revision"], o["namespace"])
+        kinds = group_kinds.given(o["groups"])
         self._client = Client(o["socket"], name="lmcache-mp", timeout=o["transfer_timeout"])
+        self._groups = ObjectGroups(self._client, kinds)
         self._held = Held(self._client, o["lock_seconds"])
         self._chains = Chains()
         self._prefill = Prefill(o["prefill_tokens_per_second"])
@@ -178,6 +182,9 @@ class KvstoredL2Adapter(L2AdapterInterface):
             return pages
 
     def _before(self, grid: Grid) -> Optional[List[bytes]]:
+        """None where chunks stand alone, as those of which a prefix needs the last ones only."""
+        if self._groups.sparse(grid.spaces) and len(grid.spaces) == 1:
+            return None
         run = digests(grid.names)
         self._chains.learn(run, begins=True)
         return self._chains.before(run)
@@ -218,7 +225,7 @@ class KvstoredL2Adapter(L2AdapterInterface):
     def _store(self, keys: List[Any], objects: List[Any]) -> Any:
         until = time.monotonic() + self._options["transfer_timeout"]
         sizes: Dict[Any, int] = {}
-        for grid in grids(keys, self._names):
+        for grid in self._grids(keys):
             before = self._before(grid)
             self._prefill.stored([(grid.spaces[0], name) for name in grid.names])
             for rank, space in enumerate(grid.spaces):
@@ -233,8 +240,8 @@ class KvstoredL2Adapter(L2AdapterInterface):
     # ---- what is there ---------------------------------------------------------
 
     def submit_lookup_and_lock_task(self, keys: Sequence[Any], *_: Any, **__: Any) -> int:
-        """A bit for each object of the leading chunks that all ranks and groups have.
-        They start to be promoted, and are leased until they are unlocked."""
+        """A bit for each object that the longest prefix needs which all ranks and groups can
+        serve. They start to be promoted, and are leased until they are unlocked."""
         keys = list(keys)
         return self._submit("lookup", lambda: self._lookup(keys), Bitmap(len(keys)))
 
@@ -246,20 +253,51 @@ class KvstoredL2Adapter(L2AdapterInterface):
         until = time.monotonic() + self._options["lookup_timeout"]
         accessed: List[Any] = []
         for grid in grids(keys, self._names):
-
-            def lock(job: Any, n: int, grid: Grid = grid) -> None:
-                self._held.hold([keys[i] for chunk in grid.at[:n] for i in chunk], job)
-
-            say = Said(self._prefill.rate)
-            pages = self._of(grid.spaces)
-            n = pages.find(grid.names, until - time.monotonic(), self._before(grid), say, lock)
-            if n < len(grid.names):
-                self._prefill.asked((grid.spaces[0], grid.names[-1]), (len(grid.names) - n) * grid.spaces[0].chunk_tokens)
-            for i in itertools.chain(*grid.at[:n]):
+            for i in self._found(keys, grid, until):
                 found.set(i)
                 accessed.append(keys[i])
         self._notify("_notify_keys_accessed", accessed)
         return found
+
+    def _grids(self, keys: List[Any]) -> List[Grid]:
+        return [part for grid in grids(keys, self._names) for part in self._groups.apart(grid)]
+
+    def _found(self, keys: List[Any], grid: Grid, until: float) -> List[int]:
+        """Which of the keys of a grid are there and of use, which are leased then."""
+        if not self._groups.sparse(grid.spaces):
+            return self._run(keys, grid, until)
+        usable = self._groups.find(grid, self._before(grid), self._prefill.rate, until - time.monotonic())
+        if usable is None:
+            return [i for part in self._groups.apart(grid) for i in self._part(keys, part, until)]
+        self._missed(grid, usable.chunks)
+        if usable.at:
+            self._held.hold([keys[i] for i in usable.at], usable.job)
+        else:
+            usable.job.release_soon()
+        return usable.at
+
+    def _part(self, keys: List[Any], grid: Grid, until: float) -> List[int]:
+        """:meth:`_found` of one space. Of a group that keeps the last chunks only nothing
+        is leased: which of them are of use the other groups decide."""
+        if not self._groups.sparse(grid.spaces):
+            return self._run(keys, grid, until)
+        there = self._of(grid.spaces).exists(grid.names, until - time.monotonic())
+        return [i for (i,), yes in zip(grid.at, there) if yes]
+
+    def _run(self, keys: List[Any], grid: Grid, until: float) -> List[int]:
+        """:meth:`_found` of full groups: the leading run that all have."""
+
+        def lock(job: Any, n: int) -> None:
+            self._held.hold([keys[i] for chunk in grid.at[:n] for i in chunk], job)
+
+        say = Said(self._prefill.rate)
+        n = self._of(grid.spaces).find(grid.names, until - time.monotonic(), self._before(grid), say, lock)
+        self._missed(grid, n)
+        return list(itertools.chain(*grid.at[:n]))
+
+    def _missed(self, grid: Grid, n: int) -> None:
+        if n < len(grid.names):
+            self._prefill.asked((grid.spaces[0], grid.names[-1]), (len(grid.names) - n) * grid.spaces[0].chunk_tokens)
 
     @never_raises(nothing(None))
     def submit_unlock(self, keys: Sequence[Any], *_: Any, **__: Any) -> None:
@@ -279,7 +317,7 @@ class KvstoredL2Adapter(L2AdapterInterface):
     def _load(self, keys: List[Any], objects: List[Any]) -> Any:
         loaded = Bitmap(len(keys))
         until = time.monotonic() + self._options["transfer_timeout"]
-        for grid in grids(keys, self._names):
+        for grid in self._grids(keys):
             places: List[Any] = [[(bytes_of(objects[i]),) for i in chunk] for chunk in grid.at]
             if len(grid.spaces) == 1:
                 places = [place for (place,) in places]

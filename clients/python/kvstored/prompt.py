@@ -26,6 +26,9 @@ class Prompt(NamedTuple):
     alone: bool = False
     ref: int = 0  # of a live job of the connection, whose prompt it is
     keep: Optional["Prompt"] = None  # made by kept of this one
+    #: Tokens between two hashes, with groups of which some have shorter chunks than the
+    #: first: it divides the chunks of all. 0: each chunk has a hash.
+    grain: int = 0
 
     def kept(self) -> "Prompt":
         """This prompt, for several calls: each connection sends its tokens or hashes
@@ -49,7 +52,7 @@ class Prompt(NamedTuple):
         not full."""
         if self.ids is not None:
             return wire.chain_tokens(space.handle, self.ids, self.skip, self.save_unfull, keep)
-        full = space.chunk_tokens
+        full = self.grain or space.chunk_tokens
         for i, n in enumerate(self.lengths):
             if n != full and i + 1 < len(self.lengths):
                 raise ValueError(f"chunk {i} has {n} tokens: all but the last have those of the space, {full}")

@@ -20,7 +20,7 @@ import time
 import weakref
 from typing import Any, Callable, Collection, Deque, Dict, Iterable, List, Optional, Set
 
-from . import engine, options, vllm_groups, vllm_stats
+from . import engine, group_kinds, options, vllm_groups, vllm_stats
 from .ages import max_age
 from .chains import digests
 from .client import Client
@@ -63,7 +63,7 @@ KEYS = {
     "revision": options.text(),
     "namespace": options.text(),
     "prefill_tokens_per_second": options.rate(),
-    "groups": vllm_groups.option(),
+    "groups": group_kinds.option("vLLM"),
     "enable_kv_events": options.flag(False),
     "locality": options.choice("LOCAL", "LOCAL", "REMOTE"),
     "backpressure": options.table(),
@@ -149,7 +149,7 @@ class KvstoredTier(SecondaryTierManager):
         self._counters, self._events = Counters(), Events(self, o["enable_kv_events"], spec)
         space = fingerprint(spec, self._row, o["model"], o["revision"], o["namespace"])
         self._client = Client(o["socket"], space=space, name="vllm", timeout=self._transfer_timeout)  # it is checked there
-        kinds = vllm_groups.given(o["groups"]) or vllm_groups.of_spec(spec)
+        kinds = group_kinds.given(o["groups"]) or vllm_groups.of_spec(spec)
         self._groups = Groups(self._client, space, kinds, vllm_groups.chunks(spec), o["verify"], o["check_existing"])
         self._pages = self._groups.first
         self._client.on_attach(self._attached)

@@ -13,10 +13,10 @@ from . import hints
 from .chains import digests
 from .client import Client
 from .errors import Code, Refused
+from .group_kinds import FULL
 from .job import Job
-from .pages import Pages
 from .prompt import Prompt, hashes
-from .vllm_groups import FULL, Groups
+from .vllm_groups import Groups
 from .vllm_order import Chain, named
 
 _UNKNOWN = Code.UNSUPPORTED, Code.UNKNOWN_OPTION
@@ -35,48 +35,59 @@ class Family(NamedTuple):
 
     context: Any
     groups: Dict[bytes, Asked]
-    tokens: int  # in a chunk of each group
-    skip: int  # chunks of which vLLM has all that it asks for
-    end: int  # chunks of the longest prefix that is asked for
-    #: Chunks from which on what vLLM has itself, of groups that it asks for, makes no
+    sizes: Dict[bytes, int]  # tokens in a chunk of each
+    skip: int  # tokens of which vLLM has all that it asks for
+    end: int  # tokens of the longest prefix that is asked for
+    #: Tokens from which on what vLLM has itself, of groups that it asks for, makes no
     #: prefix usable that the daemon would not find.
     reach: int
 
+    @property
+    def uneven(self) -> bool:
+        """Whether chunks differ in tokens. Then vLLM uses prefixes that end within a chunk,
+        which the daemon does not look for."""
+        return len(set(self.sizes.values())) > 1
+
     def prompt(self) -> Prompt:
-        keys = next(iter(self.groups.values())).chain.keys[: self.end]
-        return hashes(b"".join(digests([named(k) for k in keys])), [self.tokens] * len(keys), skip=self.skip)
+        grain = min(self.sizes.values())
+        finest = next(name for name, size in self.sizes.items() if size == grain)
+        keys = self.groups[finest].chain.keys[: self.end // grain]
+        first = next(iter(self.sizes.values()))
+        raw = b"".join(digests([named(k) for k in keys]))
+        return hashes(raw, [grain] * len(keys), skip=self.skip // first)._replace(grain=grain if self.uneven else 0)
 
 
 def family(
     context: Any, asked: Mapping[bytes, Asked], all_groups: Sequence[bytes], groups: Groups, known: Callable[[Any], Any]
 ) -> Optional[Family]:
     """None where blocks are to be asked for by themselves: what a group needs is not known
-    yet, a group is not asked for, or chunks differ in tokens. ``known`` says of a block what
+    yet, a group is not asked for, or no chunk's tokens are a multiple of another's. ``known`` says of a block what
     was answered lately, or that it was asked for; None for others, which vLLM has."""
     kinds = {name: groups.kind(name) for name in asked}
     full = [name for name in asked if kinds[name] == FULL]
     if len(asked) < 2 or not full or None in kinds.values() or set(all_groups) - set(asked):
         return None
-    tokens = groups.tokens(full[0])
-    if any(groups.tokens(name) != tokens for name in asked):
+    sizes = {name: groups.tokens(name) for name in [full[0], *(name for name in asked if name != full[0])]}
+    rising = sorted(set(sizes.values()))
+    if any(more % less for less, more in zip(rising, rising[1:])):
         return None
     low = {name: _low(a, known) for name, a in asked.items()}
     high = {name: _high(a, known) for name, a in asked.items()}
-    skip, end = min(low.values()), max(high.values())
+    skip, end = min(low[name] * size for name, size in sizes.items()), max(high[name] * size for name, size in sizes.items())
     for name in full:
         if known(asked[name].chain.keys[high[name] - 1]) is False:  # it is asked for no further
-            end = min(end, high[name])
+            end = min(end, high[name] * sizes[name])
+    skip, end = skip // rising[-1] * rising[-1], end // rising[-1] * rising[-1]
     if end <= skip:
         return None
     reach = skip
     for name, a in asked.items():
-        numbers, chunks = set(a.numbers), range(end - 1, skip - 1, -1)
+        numbers, chunks = set(a.numbers), range(end // sizes[name] - 1, skip // sizes[name] - 1, -1)
         holes = (i for i in chunks if i not in numbers and not low[name] <= i < high[name] or known(a.chain.keys[i]) is None)
         hole = next(holes, None) if len(numbers) < len(chunks) else None
         if hole is not None:
-            reach = max(reach, hole + 1 + (kinds[name] or FULL).window(tokens))
-    ordered = [full[0], *(name for name in asked if name != full[0])]
-    return Family(context, {name: asked[name] for name in ordered}, tokens, skip, end, reach)
+            reach = max(reach, (hole + 1 + (kinds[name] or FULL).window(sizes[name])) * sizes[name])
+    return Family(context, {name: asked[name] for name in sizes}, sizes, skip, end, reach)
 
 
 def _low(asked: Asked, known: Callable[[Any], Any]) -> int:
@@ -102,17 +113,19 @@ class Answer(NamedTuple):
 
 def answer(family: Family, groups: Groups, job: Job) -> Optional[Answer]:
     """None where vLLM's own blocks may make a longer prefix usable."""
-    n = family.skip + Pages.found(job)
+    load = job.match.total if job.advice is None else min(job.match.total, job.advice.load)
+    n = family.skip + load.tokens
     if n < family.reach:
         return None
     there: Dict[Any, Optional[bool]] = {}
     behind: List[Any] = []
     for name, asked in family.groups.items():
-        low, high = (groups.kind(name) or FULL).needs(family.tokens, family.skip, n)
+        size = family.sizes[name]
+        low, high = (groups.kind(name) or FULL).needs(size, family.skip // size, n // size)
         needed = dict.fromkeys(asked.chain.keys[low:high] if n > family.skip else (), True)
         there.update(needed)
         for key, number in zip(asked.keys, asked.numbers):
-            if number >= n:
+            if number >= n // size:
                 behind.append(key)
             elif key not in needed:
                 there[key] = None

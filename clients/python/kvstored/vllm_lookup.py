@@ -111,6 +111,7 @@ class Lookups:
         self._groups = groups
         self._questions = None if groups is None else Questions(pages.client, groups)
         self._strays: Set[Any] = set()  # requests for which more was asked for than their groups need
+        self._uneven = False  # whether chunks of groups differ in tokens: then more is asked for anyway
         self._bucket = False, -math.inf  # whether there is one to ask, known since when
         # Deques and dicts are shared without a lock: each operation on them is atomic.
         self._answers: "collections.OrderedDict[Any, _Answers]" = collections.OrderedDict()  # by request
@@ -147,7 +148,7 @@ class Lookups:
                 # Of a window, a part of what is there would be loaded by itself.
                 return None if answer[0] and of in self._deferred else answer[0]
             behind = True
-            if of[1] in self._windows:  # a window of more than the usable prefix needs
+            if of[1] in self._windows and not self._uneven:  # a window of more than the usable prefix needs
                 self._strays.add(of[0])
         if of[1] in self._windows:
             self._deferred.add(of)
@@ -367,7 +368,8 @@ class Lookups:
         for name, a in asked.groups.items():
             self._note(asked.context, name, min(a.numbers))
         # Of windows and states the daemon knows only what it has heard of.
-        asks = bool(found.behind and job.id) and self._asks_bucket()
+        self._uneven = self._uneven or asked.uneven
+        asks = asked.uneven or bool(found.behind and job.id) and self._asks_bucket()
         self._answer(asked.context, found.there)
         self._answer(asked.context, dict.fromkeys(found.behind, None if asks else False), 0 if asks else _HIT_SECONDS)
 

@@ -16,10 +16,10 @@ import collections
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from .chains import Chains, digest
+from .group_kinds import MOST_GROUPS
 
 _REQUESTS = 4096  # of which the chains are kept
 _GROUP = 4  # bytes of a key that name the group
-MOST_GROUPS = 64  # of a model
 
 Before = Optional[List[bytes]]
 

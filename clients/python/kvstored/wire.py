@@ -404,9 +404,9 @@ def chain_none(handle: int = 0) -> bytes:
 
 
 def lookup(
-    chain: bytes, search: int = 0, ranks: Sequence[int] = (), groups: Sequence[Group] = (), lengths: int = 0
+    chain: bytes, search: int = 0, ranks: Sequence[int] = (), groups: Sequence[Group] = (), lengths: int = 0, grain: int = 0
 ) -> bytes:
-    return chain + _pack(_BYTE8, search) + _prefetch_options(ranks, 0, (), groups, lengths)
+    return chain + _pack(_BYTE8, search) + _prefetch_options(ranks, 0, (), groups, lengths, grain)
 
 
 _BYTE8 = struct.Struct("<B7x")
@@ -418,13 +418,15 @@ def _prefetch_options(
     configs: Sequence[Tuple[str, str]] = (),
     groups: Sequence[Group] = (),
     lengths: int = 0,
+    grain: int = 0,
 ) -> bytes:
-    if not ranks and not prefill_rate and not configs and not groups and not lengths:
+    if not any((ranks, prefill_rate, configs, groups, lengths, grain)):
         return NO_OPTIONS
     items = [(0x8002, _u32s(ranks))] if ranks else []
     items += [(3, _pack(_U32, prefill_rate))] if prefill_rate else []
     items += [(4, _configs(configs))] if configs else []
     items += [(10, _pack(_U32, lengths))] if lengths else []
+    items += [(CRITICAL | 12, _pack(_U32, grain))] if grain else []
     return options(items + ([(0x8005, _groups(groups))] if groups else []))
 
 
@@ -483,14 +485,16 @@ def batch(
     prefill_rate: int = 0,
     configs: Sequence[Tuple[str, str]] = (),
     groups: Sequence[Group] = (),
+    grain: int = 0,
 ) -> bytes:
+    """``grain``: tokens between two hashes of the chains; 0: a chunk of the first group."""
     rows = [chain + _pack(_U32_8, overtaken) + _str(lookup_id) for chain, lookup_id, overtaken in prompts]
     return b"".join(
         (
             _pack(_LOAD, search, pin, policy, deadline_ms),
             _pack(_U32_8, max_overtaken),
             _list(rows),
-            _prefetch_options(ranks, prefill_rate, configs, groups),
+            _prefetch_options(ranks, prefill_rate, configs, groups, 0, grain),
         )
     )
 

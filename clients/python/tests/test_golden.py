@@ -55,6 +55,14 @@ REQUESTS = {
         Op.LOOKUP,
         wire.lookup(wire.chain_ref(7), groups=[wire.Group(2, wire.WINDOW, 4096), wire.Group(3, wire.STATE)]),
     ),
+    "lookup_grain": (
+        Op.LOOKUP,
+        wire.lookup(
+            wire.chain_hashes(2, 8, b"".join([*H, bytes(range(64, 72))]), skip=1),
+            groups=[wire.Group(2), wire.Group(3, wire.WINDOW, 128)],
+            grain=16,
+        ),
+    ),
     "lookup_lengths": (Op.LOOKUP, wire.lookup(wire.chain_ref(7), groups=[wire.Group(2, wire.STATE)], lengths=8)),
     "prefetch": (
         Op.PREFETCH,

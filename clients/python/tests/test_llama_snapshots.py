@@ -6,6 +6,7 @@ import unittest
 import unittest.mock
 from typing import Any, List, Optional
 
+import kvstored
 from kvstored import llama_chunks, llama_snapshots
 from kvstored.llama import LlamaCache, PrefixCache
 from llamacpp import model as llama_model
@@ -60,6 +61,17 @@ class Window(LlamaCase):
         self.check(self.llm, self.cache_, prompt[:448], 384)  # one token at least is left
         self.check(self.llm, self.cache_, prompt[:300] + text(2, 100), 256)
         self.check(self.llm, self.cache_, text(3, 200), 0)
+
+    def test_one_question(self) -> None:
+        """However many lengths there may be: of a daemon that knows no groups one for each."""
+        prompt, real = text(14, 500), kvstored.Client.prefetch
+        self.fill_ends(prompt[:130])
+        with unittest.mock.patch.object(kvstored.Client, "prefetch", autospec=True, side_effect=real) as asked:
+            self.check(self.llm, self.cache_, prompt, 128)
+            asked.assert_not_called()
+            with unittest.mock.patch.object(llama_snapshots.Snapshots, "_without", return_value=True):
+                self.check(self.llm, self.cache_, prompt, 128)
+            self.assertEqual(asked.call_count, 6)
 
     def test_only_at_ends_of_chunks(self) -> None:
         prompt = text(4, 200)

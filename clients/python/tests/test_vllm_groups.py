@@ -25,7 +25,7 @@ from . import engines, vllm_engine
 from .daemon import Daemon
 from .test_vllm_steps import FORMS, stand_in
 from .vllm_engine import Engine, row
-from .vllm_scheduler import Group, Prompt, Scheduler, best
+from .vllm_scheduler import Group, Prompt, Scheduler, best, deferred
 
 HISTORIES = int(os.environ.get("KVSTORED_HISTORIES", "200"))
 SEED = int(os.environ.get("KVSTORED_SEED", "22"))
@@ -48,6 +48,8 @@ MODELS = {
     "window first": Model([Group(16, 3), Group(16)], ["window 48", "full"]),
     "all kinds": Model([Group(32), Group(32), Group(32, 4), Group(32, 2), Group(32, 1)], ["full", "full", "window 128", "local 64", "state"], 32),
     "other sizes": Model([Group(32), Group(16, 5)], ["full", "window 80"]),
+    "three sizes": Model([Group(64), Group(32, 2), Group(16, 3)], ["full", "window 64", "window 48"]),
+    "longer windows": Model([Group(16), Group(32, 2)], ["full", "window 64"]),
     "one full group": Model([Group(16)], ["full"]),
 }
 
@@ -117,6 +119,7 @@ class Player:
         request, before = self.request(prompt), len(self.engine.manager.loads)
         ready = {key for key, at in self.memory.rows.items() if at.ready}
         want = best(self.scheduler, prompt, computed, self.stored | ready)
+        self.deferred = deferred(self.scheduler, prompt, computed, self.stored | ready, ready)
         hit = self.lookup(prompt, computed, request)
         needed = self.scheduler.needs(prompt, computed, hit) if hit > computed else []
         rows = self.engine.manager.prepare_load(needed, request).block_ids
@@ -229,7 +232,10 @@ class Histories(Case):
         if r.random() < 0.3:
             player.forget()
         hit, want = player.play(prompt, computed)
-        self.assertEqual(hit, want, (prompt.tokens, computed, pure))
+        if hit != want and hit == player.deferred:
+            self.done["vLLM's own"] += 1
+        else:
+            self.assertEqual(hit, want, (prompt.tokens, computed, pure))
         full = min(len(prompt.keys(i, g)) * g.chunk for i, g in enumerate(player.model.groups) if not g.window)
         self.done["hit" if hit > computed else "missed"] += 1
         self.done["shorter"] += hit < full

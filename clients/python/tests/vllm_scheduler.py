@@ -150,3 +150,15 @@ PLAIN = Answers(True, "pending", "retry", False)
 def best(scheduler: Scheduler, prompt: Prompt, computed: int, there: Set[bytes]) -> int:
     """The hit of a store that has so many keys in a set."""
     return Scheduler(scheduler.groups, PLAIN, scheduler.align).lookup(prompt, computed, lambda key: key in there) or computed
+
+
+def deferred(scheduler: Scheduler, prompt: Prompt, computed: int, there: Set[bytes], ready: Set[bytes]) -> int:
+    """The hit of such a store where only some of it is ready. vLLM's search begins anew with
+    the full groups where a window shortens what waits for a block; what is less than
+    a chunk of these is nothing then, where it would be a hit if no block was waited for."""
+
+    def ask(key: bytes) -> Any:
+        return key in ready or (PLAIN.HIT_PENDING if key in there else False)
+
+    found = Scheduler(scheduler.groups, PLAIN, scheduler.align).lookup(prompt, computed, ask)
+    return best(scheduler, prompt, computed, there) if found is None else found

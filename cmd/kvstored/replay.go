@@ -67,7 +67,7 @@ each policy and capacity would have hit, which tells how large a cache to buy.`,
 			if f.simulate.on && len(f.simulate.disk.blocks) > 0 {
 				return f.runTiers(cmd)
 			}
-			if f.simulate.groups != "" {
+			if f.simulate.on && f.simulate.groups != "" {
 				return f.runGroups(cmd)
 			}
 			if f.simulate.on {
@@ -79,7 +79,7 @@ each policy and capacity would have hit, which tells how large a cache to buy.`,
 	fl := cmd.Flags()
 	fl.StringVar(&f.trace, "trace", "", "trace to play")
 	fl.IntVar(&f.blockTokens, "block-size", 512, "tokens in a block of the trace")
-	fl.StringVar(&f.payload, "payload-bytes", "64KiB", "size of every payload")
+	fl.StringVar(&f.payload, "payload-bytes", "64KiB", "size of every payload; with --groups of those of the full groups together, and others in proportion")
 	fl.IntVar(&f.limit, "limit", 0, "play only so many requests; 0 = all")
 	fl.IntVar(&f.concurrency, "concurrency", 1, "clients that play at the same time")
 	fl.BoolVar(&f.saveUnfull, "save-unfull", false, "store the last, partial block of a prompt too, which engines do not")
@@ -171,6 +171,9 @@ func (f *replayFlags) options() (replay.Options, error) {
 		Name: f.trace, Socket: f.socket, Concurrency: f.concurrency, BlockTokens: f.blockTokens,
 		PayloadBytes: int(payload), Limit: f.limit, SaveUnfull: f.saveUnfull,
 	}
+	if o.Groups, o.Every, err = f.liveGroups(int64(payload)); err != nil {
+		return replay.Options{}, err
+	}
 	if f.waitComplete {
 		o.Policy = client.WaitComplete
 	}
@@ -256,7 +259,13 @@ func printReplay(w io.Writer, o *replay.Options, r *replay.Result) {
 			l.row(e.name, "%s %s", human.Count(e.n), e.what)
 		}
 	}
+	if r.NeededBytes > 0 {
+		l.row("needed", "%s by what was matched, %s of them below DRAM", human.Bytes(r.NeededBytes), human.Bytes(r.NeededBelow))
+	}
 	if d := r.Daemon; d != nil {
+		if r.NeededBytes > 0 {
+			l.row("loaded", "%s from below DRAM", human.Bytes(d.LoadedBytes))
+		}
 		l.row("daemon", "%s", daemonVerdict(r))
 	}
 	l.print(w, "")

@@ -6,6 +6,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/internal/replay"
+	"github.com/kvstored/kvstored/internal/simulate"
 )
 
 func TestSimulateGroups(t *testing.T) {
@@ -30,8 +34,10 @@ func TestSimulateGroups(t *testing.T) {
 		t.Errorf("exit code %d, %s%s", code, out, errs)
 	}
 	for _, bad := range [][]string{
-		{"--simulate", "--groups", "gpt-oss-12b"}, // no file, and no name
-		{"--groups", "gpt-oss-120b"},              // no simulation
+		{"--simulate", "--groups", "gpt-oss-12b"},                // no file, and no name
+		{"--groups", "gpt-oss-12b"},                              // nor live
+		{"--groups", "nemotron-h-8b", "--payload-bytes", "8MiB"}, // too large a state
+		{"--groups", "gpt-oss-120b", "--block-size", "0"},
 		{"--simulate", "--groups", file, "--tree"},
 		{"--simulate", "--groups", file, "--policy", "tenure"},
 		{"--simulate", "--groups", file, "--capacity-blocks", "0"},
@@ -40,5 +46,38 @@ func TestSimulateGroups(t *testing.T) {
 		if code, out, errs := kvstored(t, "", append([]string{"replay", "--trace", madeUpTrace}, bad...)...); code != exitUsage || out != "" || errs == "" {
 			t.Errorf("%v: exit code %d, %s%s", bad, code, out, errs)
 		}
+	}
+}
+
+// TestReplayGroups: a daemon hits of generated groups what the simulator says, and loads
+// what the hits need.
+func TestReplayGroups(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it plays a trace")
+	}
+	d := startDaemonWith(t, func(c *config.Config) {
+		c.CPU.Capacity = 16 << 20
+	})
+	var live replay.Result
+	code, out, errs := kvstored(t, "", "replay", "--groups", "gemma-3-27b", "--payload-bytes", "64KiB", "--trace", madeUpTrace, "--wait-complete", "--json", "--socket", d.socket)
+	if err := json.Unmarshal([]byte(out), &live); err != nil || code != exitOK {
+		t.Fatalf("exit code %d, %v, %s", code, err, errs)
+	}
+	if !live.OK() || !live.DaemonAgrees() || live.NeededBytes == 0 || live.NeededBelow == 0 {
+		t.Errorf("%+v of %+v", live, live.Daemon)
+	}
+	if loaded := live.Daemon.LoadedBytes; loaded > live.NeededBelow*21/20 {
+		t.Errorf("%d bytes came up, %d were needed", loaded, live.NeededBelow)
+	}
+	code, out, errs = kvstored(t, "", "replay", "--simulate", "--groups", "gemma-3-27b", "--policy", "infinite", "--trace", madeUpTrace, "--capacity-blocks", "9", "--json")
+	var rows []simulate.GroupRow
+	if err := json.Unmarshal([]byte(out), &rows); err != nil || code != exitOK {
+		t.Fatalf("exit code %d, %v, %s", code, err, errs)
+	}
+	if want := rows[3].TotalHitTokens; live.TotalHitTokens != want {
+		t.Errorf("%d tokens hit; simulated are %d, where nothing goes", live.TotalHitTokens, want)
+	}
+	if code, out, _ := kvstored(t, "", "replay", "--groups", "gemma-3-27b", "--payload-bytes", "64KiB", "--trace", madeUpTrace, "--socket", d.socket); code != exitOK || !strings.Contains(out, "needed") {
+		t.Errorf("exit code %d, %s", code, out)
 	}
 }

@@ -20,6 +20,8 @@ type DaemonCounts struct {
 	StoredBytes   int64            `json:"stored_bytes"`
 	Revoked       int64            `json:"revoked"`
 	Differs       int64            `json:"put_differs"`
+	// LoadedBytes came up from below DRAM.
+	LoadedBytes int64 `json:"loaded_bytes"`
 	// Dropped is chunks not written to a lower tier, by tier and reason.
 	Dropped map[string]int64 `json:"write_dropped"`
 }
@@ -33,6 +35,9 @@ func counts(ctx context.Context, c *client.Client) (*DaemonCounts, error) {
 	var stats struct {
 		Server DaemonCounts `json:"server"`
 		Store  struct {
+			Loads map[string]struct {
+				Bytes int64 `json:"bytes"`
+			} `json:"loads"`
 			Written map[string]struct {
 				Dropped map[string]struct {
 					Chunks int64 `json:"chunks"`
@@ -44,7 +49,10 @@ func counts(ctx context.Context, c *client.Client) (*DaemonCounts, error) {
 		return nil, fmt.Errorf("the daemon's statistics: %w", err)
 	}
 	d := &stats.Server
-	d.Dropped = make(map[string]int64)
+	d.LoadedBytes, d.Dropped = 0, make(map[string]int64)
+	for _, v := range stats.Store.Loads {
+		d.LoadedBytes += v.Bytes
+	}
 	for tier, w := range stats.Store.Written {
 		for reason, v := range w.Dropped {
 			d.Dropped[tier+"."+reason] = v.Chunks
@@ -66,6 +74,7 @@ func (d *DaemonCounts) since(before *DaemonCounts) *DaemonCounts {
 		StoredBytes:   d.StoredBytes - before.StoredBytes,
 		Revoked:       d.Revoked - before.Revoked,
 		Differs:       d.Differs - before.Differs,
+		LoadedBytes:   d.LoadedBytes - before.LoadedBytes,
 		Dropped:       grown(d.Dropped, before.Dropped),
 	}
 }

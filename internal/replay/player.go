@@ -57,6 +57,8 @@ type Outcome struct {
 	Late   bool          // the answer came after the deadline, where that is known
 
 	ReadBytes    int64 // verified
+	NeededBytes  int64 // of the match of a hybrid model: what all groups need there,
+	NeededBelow  int64 // and what of that is below DRAM
 	WrittenBytes int64 // committed
 
 	Stored  int  // chunks that are new
@@ -101,13 +103,17 @@ func (p *Player) Play(ctx context.Context, prompt Prompt) (Outcome, error) {
 	}
 	switch err := job.Release(ctx); {
 	case errors.Is(err, client.ErrRevoked):
-		// The bytes may have been overwritten during the read.
-		o.Revoked, o.Mismatches, o.ReadBytes = true, nil, 0
-		o.Hit, o.Tiers = client.Count{}, client.TierCounts{}
+		o.revoke()
 	case err != nil:
 		return o, err
 	}
 	return o, nil
+}
+
+// revoke takes back what was read: the bytes may have been overwritten meanwhile.
+func (o *Outcome) revoke() {
+	o.Revoked, o.Mismatches, o.ReadBytes = true, nil, 0
+	o.Hit, o.Tiers = client.Count{}, client.TierCounts{}
 }
 
 // verify compares every byte of the ready prefix with its right value. Behind
@@ -213,21 +219,29 @@ func (p *Player) fill(ctx context.Context, fill *client.Fill, chain *key.Chain, 
 		if fill.Status(i) != client.Granted {
 			continue
 		}
-		switch r.Code {
-		case client.ResultStored:
-			o.Stored++
-			o.WrittenBytes += int64(p.PayloadBytes)
-		case client.ResultExists:
-			o.Exists++
-		case client.ResultPending:
-			o.Pending++
-		case client.ResultDiffers:
-			o.Differs++
-		case client.ResultNoSpace, client.ResultOverBudget, client.ResultDeclined:
-			o.Refused++
-		default:
-			return fmt.Errorf("commit of %s: the daemon answered %s for a slot it had granted", chain.Key(first+i), r.Code.String())
+		if err := o.count(r, int64(p.PayloadBytes)); err != nil {
+			return fmt.Errorf("commit of %s: %w", chain.Key(first+i), err)
 		}
+	}
+	return nil
+}
+
+// count counts what became of a granted slot.
+func (o *Outcome) count(r client.Stored, bytes int64) error {
+	switch r.Code {
+	case client.ResultStored:
+		o.Stored++
+		o.WrittenBytes += bytes
+	case client.ResultExists:
+		o.Exists++
+	case client.ResultPending:
+		o.Pending++
+	case client.ResultDiffers:
+		o.Differs++
+	case client.ResultNoSpace, client.ResultOverBudget, client.ResultDeclined:
+		o.Refused++
+	default:
+		return fmt.Errorf("the daemon answered %s for a slot it had granted", r.Code.String())
 	}
 	return nil
 }

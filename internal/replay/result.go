@@ -22,6 +22,11 @@ type Result struct {
 	BytesRead    int64 `json:"bytes_read"` // verified
 	BytesWritten int64 `json:"bytes_written"`
 
+	// Of a hybrid model what all groups need for the matched prefixes, and what of that
+	// was below DRAM.
+	NeededBytes int64 `json:"needed_bytes,omitempty"`
+	NeededBelow int64 `json:"needed_below_bytes,omitempty"`
+
 	Seconds      float64 `json:"seconds"`
 	GBPerSecond  float64 `json:"gb_per_second"` // read and written, 10^9 bytes
 	LookupP50    float64 `json:"lookup_p50_us"` // until the daemon said what is there
@@ -109,6 +114,8 @@ func (t *Tally) Add(o *Outcome) {
 	}
 	r.BytesRead += o.ReadBytes
 	r.BytesWritten += o.WrittenBytes
+	r.NeededBytes += o.NeededBytes
+	r.NeededBelow += o.NeededBelow
 	r.StoredBlocks += int64(o.Stored)
 	r.ExistsBlocks += int64(o.Exists)
 	r.PendingBlocks += int64(o.Pending)

@@ -27,6 +27,8 @@ type Options struct {
 
 	BlockTokens  int
 	PayloadBytes int
+	Groups       []Group           // of a hybrid model; of others none, and a block has PayloadBytes
+	Every        int               // tokens between windows and states that are stored besides those of ends and junctions; 0 = none
 	Limit        int               // requests; 0 = all
 	SaveUnfull   bool              // also store the last, partial block of each prompt
 	Policy       client.WaitPolicy // when a client stops waiting for its prefix
@@ -127,7 +129,14 @@ func (o *Options) worker(ctx context.Context, c *client.Client, space *key.Space
 	if err != nil {
 		return err
 	}
-	p := Player{Client: c, PayloadBytes: o.PayloadBytes, Policy: o.Policy, Deadline: o.Deadline}
+	play := (&Player{Client: c, PayloadBytes: o.PayloadBytes, Policy: o.Policy, Deadline: o.Deadline}).Play
+	if len(o.Groups) > 0 {
+		p, err := newGroupPlayer(ctx, c, o)
+		if err != nil {
+			return err
+		}
+		play = p.Play
+	}
 	var chain key.Chain
 	for req := range requests {
 		prompt, err := o.prompt(b, &chain, &req)
@@ -135,7 +144,7 @@ func (o *Options) worker(ctx context.Context, c *client.Client, space *key.Space
 			return fmt.Errorf("%w: %s:%d: %w", ErrTrace, o.Name, req.Line, err)
 		}
 		behind := req.behind()
-		outcome, err := p.Play(ctx, prompt)
+		outcome, err := play(ctx, prompt)
 		outcome.Behind = behind
 		if errors.Is(err, client.ErrInconsistentChain) {
 			err = fmt.Errorf("%w: an id of this line stands behind other ids elsewhere in the trace, or in another trace of that name played before", err)

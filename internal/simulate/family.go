@@ -10,7 +10,7 @@ import (
 // what Groups.Needs says, with no more cleverness than the length of a trace asks for.
 type family struct {
 	trace    *Trace
-	groups   []pieces
+	groups   []GroupPieces
 	keep     Keep
 	every    int // blocks between two boundaries beside those of Keep; 0 = none
 	policy   policy.Policy
@@ -33,13 +33,13 @@ type family struct {
 	lost   int64    // tokens that the full groups had and another cut off
 }
 
-// pieces are those of one group.
-type pieces struct {
+// GroupPieces are the pieces of one group, one for each block of a trace.
+type GroupPieces struct {
 	hybrid.Group
-	bytes int64 // of a piece
+	Bytes int64 // of a piece
 }
 
-func newFamily(t *Trace, groups []pieces, keep Keep, every int, capacity int64, p policy.Policy) *family {
+func newFamily(t *Trace, groups []GroupPieces, keep Keep, every int, capacity int64, p policy.Policy) *family {
 	n := t.Distinct() * len(groups)
 	f := &family{
 		trace: t, groups: groups, keep: keep, every: every, policy: p, capacity: capacity,
@@ -64,7 +64,7 @@ func (f *family) block(p uint32) uint32        { return p / uint32(len(f.groups)
 func (f *family) group(p uint32) int           { return int(p % uint32(len(f.groups))) }
 
 func (f *family) told(id policy.ID) policy.Meta {
-	return policy.Meta{Hash: uint64(id) + 1, Size: f.groups[f.group(uint32(id))].bytes, Cost: f.costs[id]}
+	return policy.Meta{Hash: uint64(id) + 1, Size: f.groups[f.group(uint32(id))].Bytes, Cost: f.costs[id]}
 }
 
 // eachNeed calls do with the pieces that a prefix up to and with block b needs of
@@ -104,12 +104,12 @@ func (f *family) request(blocks []uint32) (hit int) {
 	for _, b := range blocks[:run] {
 		f.users[f.piece(b, 0)] = f.turn
 	}
-	f.loaded += int64(hit) * f.groups[0].bytes
+	f.loaded += int64(hit) * f.groups[0].Bytes
 	f.lost += int64(run-hit) * int64(f.trace.blockTokens)
 	if hit > 0 {
 		f.eachNeed(blocks[hit-1], func(p uint32) bool {
 			f.users[p] = f.turn
-			f.loaded += f.groups[f.group(p)].bytes
+			f.loaded += f.groups[f.group(p)].Bytes
 			return true
 		})
 	}
@@ -151,7 +151,7 @@ func (f *family) store(blocks []uint32, hit, run int) {
 
 // admit makes room for a piece.
 func (f *family) admit(p uint32) bool {
-	size := f.groups[f.group(p)].bytes
+	size := f.groups[f.group(p)].Bytes
 	f.policy.Miss(uint64(p)+1, size)
 	for f.used+size > f.capacity {
 		if id, found := f.alive.first(); found {
@@ -213,7 +213,7 @@ func (f *family) lets(p uint32) {
 
 func (f *family) leave(p uint32) {
 	f.in[p], f.reused[p] = false, false
-	f.used -= f.groups[f.group(p)].bytes
+	f.used -= f.groups[f.group(p)].Bytes
 	f.alive.changed(p)
 }
 

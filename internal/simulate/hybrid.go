@@ -146,20 +146,14 @@ func (r *GroupRow) play(ctx context.Context, t *Trace, m *config.Model) error {
 // family makes the store of a row.
 func (r *GroupRow) family(t *Trace, m *config.Model) (*family, error) {
 	dense := int64(0)
-	groups := []pieces{{hybrid.Group{Chunk: t.blockTokens}, 0}}
 	for _, g := range m.Groups {
-		p := piecesOf(g, t.blockTokens)
 		dense += g.Dense(t.blockTokens)
-		if p.Kind == hybrid.Full {
-			groups[0].bytes += p.bytes
-		} else {
-			groups = append(groups, p)
-		}
 	}
+	groups := Pieces(m, t.blockTokens)
 	r.CapacityBytes = int64(r.CapacityBlocks) * dense
 	if r.Store == Dense {
 		groups = groups[:1]
-		groups[0].bytes = dense
+		groups[0].Bytes = dense
 	}
 	capacity, p := r.CapacityBytes, policy.Policy(unused{})
 	if r.Policy == Infinite {
@@ -173,18 +167,33 @@ func (r *GroupRow) family(t *Trace, m *config.Model) (*family, error) {
 	return newFamily(t, groups, r.Store, m.Every/t.blockTokens, capacity, p), nil
 }
 
+// Pieces are those of the groups of a model, for blocks of so many tokens. The full
+// groups are one, the first.
+func Pieces(m *config.Model, blockTokens int) []GroupPieces {
+	groups := []GroupPieces{{hybrid.Group{Chunk: blockTokens}, 0}}
+	for _, g := range m.Groups {
+		p := piecesOf(g, blockTokens)
+		if p.Kind == hybrid.Full {
+			groups[0].Bytes += p.Bytes
+		} else {
+			groups = append(groups, p)
+		}
+	}
+	return groups
+}
+
 // piecesOf is a group in blocks of so many tokens. Of a window that is shorter than
 // a block no more than the window is stored.
-func piecesOf(g config.ModelGroup, block int) pieces {
-	p := pieces{hybrid.Group{Chunk: block}, int64(g.BytesPerToken) * int64(block)}
+func piecesOf(g config.ModelGroup, block int) GroupPieces {
+	p := GroupPieces{hybrid.Group{Chunk: block}, int64(g.BytesPerToken) * int64(block)}
 	switch g.Kind {
 	case "window":
 		p.Kind, p.Tokens = hybrid.Window, g.Window
-		p.bytes = int64(g.BytesPerToken) * int64(min(block, g.Window))
+		p.Bytes = int64(g.BytesPerToken) * int64(min(block, g.Window))
 	case "local":
 		p.Kind, p.Tokens = hybrid.Local, g.Window
 	case "state":
-		p.Kind, p.bytes = hybrid.State, int64(g.StateBytes)
+		p.Kind, p.Bytes = hybrid.State, int64(g.StateBytes)
 	}
 	return p
 }
@@ -197,9 +206,9 @@ func (f *family) use() []GroupUse {
 	for p, in := range f.in {
 		if u := &out[f.group(uint32(p))]; in {
 			u.Chunks++
-			u.Bytes += f.groups[f.group(uint32(p))].bytes
+			u.Bytes += f.groups[f.group(uint32(p))].Bytes
 			if f.keep != Keys && f.alive.count[p] == 0 {
-				u.DeadBytes += f.groups[f.group(uint32(p))].bytes
+				u.DeadBytes += f.groups[f.group(uint32(p))].Bytes
 			}
 		}
 	}

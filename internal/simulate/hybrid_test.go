@@ -146,7 +146,7 @@ func (f *family) check(t *testing.T) {
 		if !in {
 			continue
 		}
-		used += f.groups[g].bytes
+		used += f.groups[g].Bytes
 		if up := f.trace.parents[b]; f.keep != Keys && g == 0 && up != 0 && !f.in[f.piece(up-1, 0)] {
 			t.Fatalf("%s: block %d is resident without its parent", f.keep, b)
 		}

@@ -30,6 +30,36 @@ func Marks(t *Tree, space, hash Hash) uint8 {
 	return t.slots.marks[slot>>pageBits][slot&pageMask]
 }
 
+// Sweep calls fn for chunks of a space, from a place on that is 0 at first, after having
+// looked at limit chunks of any space, or some hundred more. It returns the place to go on
+// with, 0 after the last: so a caller that wants all can let others in between. A chunk
+// that is there all the time is told of once, wherever it lies meanwhile. fn may Mark.
+func Sweep(t *Tree, space Hash, from uint64, limit int, fn func(hash Hash, loc Loc)) (next uint64) {
+	s := t.ids[space]
+	if s == 0 {
+		return 0
+	}
+	for limit > 0 {
+		n := t.table.number(from)
+		for _, b := range t.table.segment(n) {
+			for _, slot := range b.slot {
+				if slot != 0 && t.runs.at(t.slots.owner(slot)).space == s {
+					fn(t.slots.hash(slot), *t.slots.loc(slot))
+				}
+			}
+		}
+		limit -= int(t.table.counts[n])
+		shared := t.table.depths[n] // the hashes of a segment have so many top bits in common
+		if from = (from>>(64-shared) + 1) << (64 - shared); from == 0 {
+			return 0
+		}
+	}
+	return from
+}
+
+// Has reports whether a space has chunks, or placeholders.
+func Has(t *Tree, space Hash) bool { return t.ids[space] != 0 }
+
 // copyMarks writes the marks of n slots of one stretch to out[at:], unless out is nil.
 func (s *slots) copyMarks(out []uint8, at int, slot uint32, n int) {
 	if out == nil {

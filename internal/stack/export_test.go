@@ -37,3 +37,10 @@ func (s *Stack) Recall(ks []key.Key) {
 		s.transit.recall(deletionOf(context.Background(), tier.All, ks), &l.writer.queue)
 	}
 }
+
+// Kinships counts them.
+func (s *Stack) Kinships() int {
+	s.index.mu.Lock()
+	defer s.index.mu.Unlock()
+	return len(s.index.mu.kin.of)
+}

@@ -1,6 +1,8 @@
 package stack
 
 import (
+	"slices"
+
 	"github.com/kvstored/kvstored/internal/radix"
 	"github.com/kvstored/kvstored/key"
 )
@@ -21,61 +23,75 @@ type kin struct {
 type kinship struct {
 	space, full key.SpaceID
 	mark        uint8
-	left        []key.Hash // chunks from before they were joined, that are still to be marked
+	// from is where the sweep for the chunks from before they were joined goes on; swept
+	// says that it has ended.
+	from  uint64
+	swept bool
 }
 
 const (
 	maxKin  = 8       // marks of a chunk
 	maxKins = 1 << 14 // kinships
+	// sweepBatch is how many chunks of the index a sweep looks at under one hold of its lock,
+	// and sweepRounds how often each request that wants the marks has it do that.
+	sweepBatch  = 2 * indexBatch
+	sweepRounds = 8
 )
 
-// join makes space a kin of full, unless it is one, and marks at most indexBatch of the
-// chunks that it has had before. It returns the mark, once all of them have it; 0 where that is
-// not so yet, or there are too many.
-func (n *kin) join(tree *radix.Tree, full, space key.SpaceID) (mark uint8) {
+// join makes space a kin of full, unless it is one, and goes on with its sweep. It returns
+// the mark, once all chunks of space have it, and whether there is more to sweep; no mark
+// where that is not so yet, or there are too many.
+func (n *kin) join(tree *radix.Tree, full, space key.SpaceID) (mark uint8, more bool) {
 	k := n.of[space]
 	if k == nil {
-		if k = n.add(full, space); k == nil {
-			return 0
-		}
-		tree.Walk(space, func(hash, _ key.Hash, _ int, at radix.Loc) bool {
+		k = n.add(full, space)
+	}
+	if k == nil || k.full != full {
+		return 0, false
+	}
+	if !k.swept {
+		k.from = radix.Sweep(tree, space, k.from, sweepBatch, func(hash key.Hash, at radix.Loc) {
 			if at != 0 {
-				k.left = append(k.left, hash)
+				radix.Mark(tree, full, hash, k.mark, 0)
 			}
-			return true
 		})
-	}
-	if k.full != full {
-		return 0
-	}
-	for range min(len(k.left), indexBatch) {
-		hash := k.left[len(k.left)-1]
-		k.left = k.left[:len(k.left)-1]
-		if at, _ := tree.Get(space, hash); at != 0 {
-			radix.Mark(tree, full, hash, k.mark, 0)
+		if k.swept = k.from == 0; !k.swept {
+			return 0, true
 		}
 	}
-	if len(k.left) > 0 {
-		return 0
-	}
-	k.left = nil
-	return k.mark
+	return k.mark, false
 }
 
 // add makes a kinship, with a mark that no other of full has.
 func (n *kin) add(full, space key.SpaceID) *kinship {
-	if len(n.with[full]) >= maxKin || len(n.of) >= maxKins || n.of[full] != nil || len(n.with[space]) > 0 {
+	if len(n.of) >= maxKins || n.of[full] != nil || len(n.with[space]) > 0 {
+		return nil
+	}
+	taken := uint8(0)
+	for _, other := range n.with[full] {
+		taken |= other.mark
+	}
+	if taken == 1<<maxKin-1 {
 		return nil
 	}
 	if n.of == nil {
 		n.of, n.with = make(map[key.SpaceID]*kinship), make(map[key.SpaceID][]*kinship)
 	}
-	k := &kinship{space: space, full: full, mark: 1 << len(n.with[full])}
+	k := &kinship{space: space, full: full, mark: ^taken & (taken + 1)}
 	n.of[space], n.with[full] = k, append(n.with[full], k)
 	return k
 }
 
-// changed follows up on a chunk that some tier has now, or none.
+// part ends a kinship, of which no chunk has a mark any more.
+func (n *kin) part(k *kinship) {
+	delete(n.of, k.space)
+	if n.with[k.full] = slices.DeleteFunc(n.with[k.full], func(other *kinship) bool { return other == k }); len(n.with[k.full]) == 0 {
+		delete(n.with, k.full)
+	}
+}
+
+// changed follows up on a chunk that some tier has now, or none. With the last chunk of
+// one of its spaces a kinship ends.
 func (n *kin) changed(tree *radix.Tree, k key.Key, here bool) {
 	if len(n.of) == 0 {
 		return
@@ -85,8 +101,15 @@ func (n *kin) changed(tree *radix.Tree, k key.Key, here bool) {
 		if here {
 			set, clear = clear, set
 		}
-		radix.Mark(tree, own.full, k.Hash, set, clear)
+		if radix.Mark(tree, own.full, k.Hash, set, clear); !here && !radix.Has(tree, k.Space) {
+			n.part(own)
+		}
 		return
+	}
+	if !here && !radix.Has(tree, k.Space) {
+		for _, other := range slices.Clone(n.with[k.Space]) {
+			n.part(other)
+		}
 	}
 	for _, other := range n.with[k.Space] {
 		if at, _ := tree.Get(other.space, k.Hash); here && at != 0 {
@@ -97,7 +120,14 @@ func (n *kin) changed(tree *radix.Tree, k key.Key, here bool) {
 
 // mark is the mark that a chunk of full has where space has the one of the same hash; 0 if
 // there is none.
-func (x *index) mark(full, space key.SpaceID) uint8 {
+func (x *index) mark(full, space key.SpaceID) (mark uint8) {
+	for more, round := true, 0; more && round < sweepRounds; round++ {
+		mark, more = x.join(full, space)
+	}
+	return mark
+}
+
+func (x *index) join(full, space key.SpaceID) (mark uint8, more bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.mu.kin.join(x.mu.tree, full, space)

@@ -55,3 +55,55 @@ func TestMarksFollow(t *testing.T) {
 	r.storeMissing(full, 0, n)
 	check("windows and states were there first")
 }
+
+// A kinship ends with the last chunk of one of its spaces, so that models that come and go
+// leave none behind; one that comes back is found again.
+func TestKinshipsEnd(t *testing.T) {
+	groups := hybrid.Family{{Chunk: 16}, {Kind: hybrid.State, Chunk: 16}}
+	r := newRig(t, options{capacity: 16 * mib, lone: true})
+	for n := range 40 {
+		f := newFamily(groups, 1, 5)
+		for g := range f.Chains {
+			f.Chains[g][0].Space[2] = byte(n + 1)
+			r.storeMissing(&f.Chains[g][0], 0, 5)
+		}
+		r.checkFamily(f, tier.All, 80, nil)
+		if got := r.Kinships(); got != 1 {
+			t.Fatalf("model %d: %d kinships; want its own", n, got)
+		}
+		gone := &f.Chains[n%2][0] // of the states, or the full group, first
+		if _, err := r.Delete(t.Context(), tiertest.Keys(gone, 0, 5)); err != nil {
+			t.Fatal(err)
+		}
+		if got := r.Kinships(); got != 0 {
+			t.Fatalf("model %d: %d kinships without chunks", n, got)
+		}
+		r.storeMissing(gone, 0, 4)
+		r.checkFamily(f, tier.All, 80, nil)
+		for g := range f.Chains {
+			if _, err := r.Delete(t.Context(), tiertest.Keys(&f.Chains[g][0], 0, 5)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// A space that is large when it is first asked for is swept in parts, also while the index
+// grows and shrinks beside it.
+func TestSweepBesideChanges(t *testing.T) {
+	const n = 6000
+	groups := hybrid.Family{{Chunk: 16}, {Kind: hybrid.State, Chunk: 16}}
+	r, f := newRig(t, options{capacity: 64 * mib, lone: true}), newFamily(groups, 1, n)
+	full, state := &f.Chains[0][0], &f.Chains[1][0]
+	r.put(state, 0, n, 4*kib)
+	r.put(full, 0, n, 4*kib)
+	other := *state
+	other.Space[3] = 9
+	for i := range 20 {
+		r.put(&other, i*100, i*100+100, 4*kib)
+		r.checkFamily(f, tier.All, (n-i)*16, nil)
+		if _, err := r.Delete(t.Context(), tiertest.Keys(state, n-i-1, n-i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

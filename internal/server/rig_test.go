@@ -74,6 +74,7 @@ type options struct {
 	write    stack.WriteOptions
 	quotas   []stack.Quota
 	lone     bool // no disk
+	far      bool // the disk is in the place of the remote tier
 }
 
 func newRig(t testing.TB, o options) *rig {
@@ -98,6 +99,9 @@ func newRig(t testing.TB, o options) *rig {
 	so := stack.Options{Hot: r.hot, Below: []stack.Below{{Place: tier.Disk, Tier: r.disk}}, Write: o.write, Quotas: o.quotas, Events: o.Events, Log: zerolog.Nop()}
 	if o.lone {
 		so.Below = nil
+	}
+	if o.far {
+		so.Below[0].Place = tier.Remote
 	}
 	if o.hook != nil {
 		so.Below[0].Tier = tierfault.Wrap(r.disk, o.hook)

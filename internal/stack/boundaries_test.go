@@ -16,7 +16,10 @@ import (
 	"github.com/kvstored/kvstored/tier/tiertest"
 )
 
-var groupOperations = flag.Int("groups.ops", 1500, "steps of TestDeadIsTheDefinition, in all")
+var (
+	groupOperations = flag.Int("groups.ops", 2400, "steps of TestDeadIsTheDefinition, in all")
+	groupSeed       = flag.Uint64("groups.seed", 5, "where its chance begins")
+)
 
 // forest is prompts of a hybrid model that share beginnings, in a store, with the
 // boundaries that stores and lookups have declared.
@@ -24,7 +27,8 @@ type forest struct {
 	*rig
 	rng    *rand.Rand
 	groups hybrid.Family
-	bounds map[key.Key]*declared // by the last chunk of the first full group
+	ranks  int
+	bounds map[key.Key]*declared // by the last chunk of the first full group of a rank
 	at     map[key.Key]bool      // pieces of boundaries that were there after the last step
 }
 
@@ -37,15 +41,15 @@ type declared struct {
 // somewhere.
 func (f *forest) prompt() *stack.Family {
 	grid := f.groups.Grid()
-	steps, leaves, other := 1+f.rng.IntN(10), f.rng.IntN(10), f.rng.Uint64N(3)
-	p := newFamily(f.groups, 1, steps)
+	steps, leaves, other := 1+f.rng.IntN(10), []int{0, 2, 5, 8}[f.rng.IntN(4)], f.rng.Uint64N(3)
+	p := newFamily(f.groups, f.ranks, steps)
 	root := f.rng.Uint64N(2)
 	for g := range p.Chains {
-		c, size := &p.Chains[g][0], f.groups[g].Chunk
+		c, size := &p.Chains[g][0], f.groups[g].Chunk // whose hashes the other ranks share
 		for i := range c.Hashes {
 			c.Hashes[i] = key.Hash{byte(i + 1), byte(size), byte(root + 1)}
 			if i*size/grid >= leaves {
-				c.Hashes[i][3] = byte(other + 1)
+				c.Hashes[i][3], c.Hashes[i][4] = byte(other+1), byte(leaves+1) // it follows no other
 			}
 		}
 	}
@@ -53,11 +57,17 @@ func (f *forest) prompt() *stack.Family {
 }
 
 func (f *forest) declare(p *stack.Family, n int) {
+	for rank := range f.ranks {
+		f.declareOne(p, n, rank)
+	}
+}
+
+func (f *forest) declareOne(p *stack.Family, n, rank int) {
 	b := new(declared)
 	for g, group := range f.groups {
 		from, to := group.Needs(0, n)
 		for i := from; i < to; i++ {
-			if k := p.Chains[g][0].Key(i); group.Kind != hybrid.Full {
+			if k := p.Chains[g][rank].Key(i); group.Kind != hybrid.Full {
 				b.needs = append(b.needs, k)
 			} else if i == to-1 {
 				b.ends = append(b.ends, k)
@@ -79,8 +89,9 @@ func (f *forest) step(every int) {
 	if m.Tokens > 0 {
 		f.declare(p, m.Tokens)
 	}
+	f.look(p, total)
 	g := f.rng.IntN(len(f.groups))
-	c := &p.Chains[g][0]
+	c := &p.Chains[g][f.rng.IntN(f.ranks)]
 	switch f.rng.IntN(6) {
 	case 0:
 		if _, err := f.Delete(f.t.Context(), []key.Key{c.Key(f.rng.IntN(c.Len()))}); err != nil {
@@ -98,7 +109,37 @@ func (f *forest) step(every int) {
 	f.follow()
 }
 
-// store stores what the groups want of a prompt.
+// look compares what a part of the tiers has of a prompt, behind some that are skipped and
+// with a piece that counts as lost, with the definition.
+func (f *forest) look(p *stack.Family, total int) {
+	search, lost := tier.All, map[stack.Piece]struct{}{}
+	if f.rng.IntN(3) == 0 {
+		search = tier.Of(tier.CPU)
+	}
+	if f.rng.IntN(3) == 0 {
+		g := f.rng.IntN(len(f.groups))
+		lost[stack.Piece{Group: g, Rank: f.rng.IntN(f.ranks), Chunk: f.rng.IntN(p.Chains[g][0].Len())}] = struct{}{}
+	}
+	if f.rng.IntN(2) == 0 {
+		p.Skip = f.rng.IntN(total)
+	}
+	for g := range p.Chains {
+		for rank := range f.ranks {
+			p.Chains[g][rank].Skip = p.Skip / f.groups[g].Chunk
+		}
+	}
+	if m := f.checkFamily(p, search, total-f.rng.IntN(f.groups.Grid()), lost); m.Tokens > p.Skip {
+		f.declare(p, m.Tokens)
+	}
+	p.Skip = 0
+	for g := range p.Chains {
+		for rank := range f.ranks {
+			p.Chains[g][rank].Skip = 0
+		}
+	}
+}
+
+// store stores what the groups want of a prompt, in all ranks or all but one.
 func (f *forest) store(p *stack.Family, m stack.FamilyMatch, every int) {
 	wanted, err := f.Wanted(f.t.Context(), p, every)
 	if err != nil {
@@ -107,12 +148,16 @@ func (f *forest) store(p *stack.Family, m stack.FamilyMatch, every int) {
 	grid := f.groups.Grid()
 	total := p.Chains[0][0].Len() * f.groups[0].Chunk / grid * grid
 	hybrid.Boundaries(m.Tokens, m.Run, total, (every+grid-1)/grid*grid, func(end int) { f.declare(p, end) })
+	without := f.rng.IntN(4 * f.ranks)
 	for g := range wanted {
-		for i := range p.Chains[g][0].Len() {
-			if wanted[g] == nil || wanted[g][i] {
-				f.storeMissing(&p.Chains[g][0], i, i+1)
-				f.at[p.Chains[g][0].Key(i)] = true
-				f.follow()
+		for rank := range f.ranks {
+			c := &p.Chains[g][rank]
+			for i := range c.Len() {
+				if rank != without && (wanted[g] == nil || wanted[g][i]) {
+					f.storeMissing(c, i, i+1)
+					f.at[c.Key(i)] = true
+					f.follow()
+				}
 			}
 		}
 	}
@@ -185,27 +230,32 @@ func TestProbeDeclaresNothing(t *testing.T) {
 	}
 }
 
-// After each step, in each state of the tiers, chunks go first that no usable prefix needs.
+// After each step, in each state of the tiers, chunks go first that no usable prefix needs,
+// and what is found is the longest usable prefix with what it needs.
 func TestDeadIsTheDefinition(t *testing.T) {
 	families := []hybrid.Family{
+		{{Chunk: 16}},
+		{{Chunk: 16}, {Kind: hybrid.Window, Tokens: 17, Chunk: 16}, {Kind: hybrid.Window, Tokens: 80, Chunk: 16}, {Kind: hybrid.Local, Tokens: 48, Chunk: 16}, {Kind: hybrid.State, Chunk: 16}},
 		{{Chunk: 16}, {Kind: hybrid.State, Chunk: 16}},
 		{{Chunk: 16}, {Kind: hybrid.Window, Tokens: 40, Chunk: 16}},
 		{{Chunk: 32}, {Kind: hybrid.Window, Tokens: 50, Chunk: 16}, {Kind: hybrid.State, Chunk: 16}, {Chunk: 16}},
 		{{Chunk: 16}, {Kind: hybrid.Local, Tokens: 64, Chunk: 16}, {Kind: hybrid.State, Chunk: 64}, {Kind: hybrid.Window, Tokens: 1, Chunk: 32}},
 	}
 	for i, groups := range families {
-		for _, lone := range []bool{true, false} {
-			t.Run(fmt.Sprint(groups, lone), func(t *testing.T) {
+		for n := range 4 {
+			ranks, lone := 1+n/2, n%2 == 0
+			t.Run(fmt.Sprint(groups, ranks, lone), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					o := options{capacity: 160 * kib, lone: lone}
+					room := int64(ranks) * kib
+					o := options{capacity: 160 * room, lone: lone}
 					if !lone {
-						o.disk = tiertest.NewMemory("disk", 320*kib)
+						o.disk = tiertest.NewMemory("disk", 320*room)
 					}
 					f := &forest{
-						rig: newRig(t, o), rng: rand.New(rand.NewPCG(uint64(i), 5)), groups: groups,
+						rig: newRig(t, o), rng: rand.New(rand.NewPCG(uint64(i), *groupSeed)), groups: groups, ranks: ranks,
 						bounds: make(map[key.Key]*declared), at: make(map[key.Key]bool),
 					}
-					for range *groupOperations / len(families) / 2 {
+					for range *groupOperations / len(families) / 4 {
 						f.step(f.rng.IntN(2) * 3 * groups.Grid())
 						f.check()
 					}

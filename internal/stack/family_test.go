@@ -159,7 +159,7 @@ func (r *rig) storeMissing(c *key.Chain, from, to int) {
 	}
 }
 
-func (r *rig) checkFamily(f *stack.Family, search tier.Set, most int, lost map[stack.Piece]struct{}) {
+func (r *rig) checkFamily(f *stack.Family, search tier.Set, most int, lost map[stack.Piece]struct{}) stack.FamilyMatch {
 	r.t.Helper()
 	m, err := r.MatchFamily(r.t.Context(), f, search, most, lost)
 	if err != nil {
@@ -189,4 +189,5 @@ func (r *rig) checkFamily(f *stack.Family, search tier.Set, most int, lost map[s
 			r.t.Fatalf("group %d: %v; want %v", g, need.In, in)
 		}
 	}
+	return m
 }

@@ -138,7 +138,7 @@ func (m *killedGroups) check(socket string) int {
 }
 
 // TestKilledBetweenGroups: a daemon that is killed between the stores of a prompt's groups finds
-// afterwards the longest prefix of which all groups had on disk what it needs.
+// afterwards the longest prefix of which all groups had their needs on disk.
 func TestKilledBetweenGroups(t *testing.T) {
 	rng := rand.New(rand.NewPCG(22, uint64(*groupKills)))
 	d := startDaemonWith(t, func(*config.Config) {})

@@ -17,7 +17,7 @@ type order struct {
 	leaf      func(policy.ID) bool           // any that may go
 	ok        func(policy.ID) bool           // of these, what the policy of all may name
 	retired   uint64                         // steps of policies that were replaced
-	cost      func(key.SpaceID, Value) int64 // see PriceBy; nil: all cost the same
+	cost      func(key.Key, Value) int64 // see PriceBy; nil: all cost the same
 	requoting bool                           // no quota is enforced; see Requote
 
 	// pending is the next ancestor to renew after a Publish that ended with
@@ -62,15 +62,15 @@ func (o *order) introduce(p policy.Policy) {
 func (o *order) told(e *entry) policy.Meta {
 	m := policy.Meta{Hash: o.hash(e.space, e.hash), Size: o.bytes(e)}
 	if o.cost != nil {
-		m.Cost = o.cost(o.spaces.slots.at(e.space).id, e.value.unpack())
+		m.Cost = o.cost(key.Key{Space: o.spaces.slots.at(e.space).id, Hash: e.hash}, e.value.unpack())
 	}
 	return m
 }
 
-// PriceBy has policies told the cost of bringing an entry back, by the space and the
+// PriceBy has policies told the cost of bringing an entry back, by the key and the
 // value of the entry: see policy.Meta. cost is called with the lock held. Call it once,
 // before the ledger is used.
-func PriceBy(l *Ledger, cost func(key.SpaceID, Value) int64) { l.mu.order.cost = cost }
+func PriceBy(l *Ledger, cost func(key.Key, Value) int64) { l.mu.order.cost = cost }
 
 // meta is told, with what planners want to know: for others the parent, whose
 // hash costs a look at another entry, is left out.

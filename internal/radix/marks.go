@@ -33,7 +33,7 @@ func Marks(t *Tree, space, hash Hash) uint8 {
 // Sweep calls fn for chunks of a space, from a place on that is 0 at first, after having
 // looked at limit chunks of any space, or some hundred more. It returns the place to go on
 // with, 0 after the last: so a caller that wants all can let others in between. A chunk
-// that is there all the time is told of once, wherever it lies meanwhile. fn may Mark.
+// that is there all the time is told of once, also if it moves meanwhile. fn may Mark.
 func Sweep(t *Tree, space Hash, from uint64, limit int, fn func(hash Hash, loc Loc)) (next uint64) {
 	s := t.ids[space]
 	if s == 0 {

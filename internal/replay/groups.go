@@ -125,8 +125,8 @@ func (p *groupPlayer) verify(job *client.Job, chain *key.Chain, o *Outcome) erro
 	return nil
 }
 
-// store offers all of the prompt, some blocks at a time, and what there was no room for
-// again as long as there comes to be some. What is there already costs no bytes.
+// store offers all of the prompt, some blocks at a time, and again as long as that finds
+// room for more of them. Blocks that exist cost no bytes.
 func (p *groupPlayer) store(ctx context.Context, job *client.Job, chain *key.Chain, o *Outcome) error {
 	for first := 0; first < chain.Len(); {
 		n := min(groupPart, chain.Len()-first)

@@ -110,7 +110,7 @@ func (p *Player) Play(ctx context.Context, prompt Prompt) (Outcome, error) {
 	return o, nil
 }
 
-// revoke takes back what was read: the bytes may have been overwritten meanwhile.
+// revoke takes the hits back: the bytes may have been overwritten meanwhile.
 func (o *Outcome) revoke() {
 	o.Revoked, o.Mismatches, o.ReadBytes = true, nil, 0
 	o.Hit, o.Tiers = client.Count{}, client.TierCounts{}

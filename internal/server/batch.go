@@ -77,7 +77,7 @@ func promptsOf(c *reader, req *wire.BatchRequest) ([]prefetch.Prompt, []error, e
 	for i := range req.Prompts {
 		p := &req.Prompts[i]
 		prompts[i] = prefetch.Prompt{Chain: new(key.Chain), Overtaken: int(min(p.Overtaken, math.MaxInt32))}
-		if errs[i] = c.prompt(prompts[i].Chain, &p.Chain, &req.Shared); errs[i] != nil {
+		if errs[i] = promptOf(c, prompts[i].Chain, &p.Chain, &req.Shared); errs[i] != nil {
 			prompts[i].Chain.Reset()
 		}
 		if pieces += int64(prompts[i].Chain.Len()) * int64(max(1, req.Shared.Groups.Len())+req.Shared.Ranks.Len()); pieces > key.MaxChunks {

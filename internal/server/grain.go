@@ -5,9 +5,9 @@ import (
 	"github.com/kvstored/kvstored/key"
 )
 
-// prompt is chain for a request that may name groups. With a grain its hashes are those
+// promptOf is reader.chain for a request that may name groups. With a grain its hashes are those
 // of so many tokens each, and the chunks of dst have the hashes at their ends.
-func (c *reader) prompt(dst *key.Chain, ch *wire.Chain, o *wire.Shared) error {
+func promptOf(c *reader, dst *key.Chain, ch *wire.Chain, o *wire.Shared) error {
 	if o.Grain == 0 {
 		return c.chain(dst, ch)
 	}
@@ -21,7 +21,7 @@ func (c *reader) prompt(dst *key.Chain, ch *wire.Chain, o *wire.Shared) error {
 	if err != nil {
 		return err
 	}
-	own, err := c.atEnds(ch, o.Grain, sp.info.ChunkTokens)
+	own, err := atEnds(c, ch, o.Grain, sp.info.ChunkTokens)
 	if err != nil {
 		return err
 	}
@@ -30,7 +30,7 @@ func (c *reader) prompt(dst *key.Chain, ch *wire.Chain, o *wire.Shared) error {
 
 // atEnds is a record of hashes of grain tokens each with those at the ends of chunks only.
 // Its skip stays: it counts chunks of the first group.
-func (c *reader) atEnds(ch *wire.Chain, grain, chunk uint32) (wire.Chain, error) {
+func atEnds(c *reader, ch *wire.Chain, grain, chunk uint32) (wire.Chain, error) {
 	own := *ch
 	if chunk%grain != 0 {
 		return own, refuse(wire.CodeBadRequest, "grain: a hash for each %d tokens, and chunks of %d; it must divide the chunks of all groups", grain, chunk)
@@ -53,7 +53,7 @@ func (c *reader) atEnds(ch *wire.Chain, grain, chunk uint32) (wire.Chain, error)
 // ofGrain makes out the chain of a group whose chunks have another length than those of
 // the first.
 func (b *familyBuilder) ofGrain(out *key.Chain, sp *openSpace) error {
-	own, err := b.atEnds(b.asked, b.grain, sp.info.ChunkTokens)
+	own, err := atEnds(b.reader, b.asked, b.grain, sp.info.ChunkTokens)
 	if err != nil {
 		return err
 	}

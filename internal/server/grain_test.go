@@ -141,7 +141,7 @@ func withGrain(grain uint32, last ...uint32) client.Prompt {
 }
 
 // TestOnlyStates: of a model without full groups the longest prompt is usable of which
-// there is the state, wherever it lies; a state that is lost makes it the next.
+// there is the state; a state that is lost makes it the next.
 func TestOnlyStates(t *testing.T) {
 	r := newRig(t, options{capacity: 16 * mib})
 	s := space

@@ -16,7 +16,7 @@ func handleLookup(c *reader, h wire.Header, body []byte) error {
 		return err
 	}
 	chain := c.scratch(&req.Chain)
-	if err := cmp.Or(checkLengths(&req.Shared), c.prompt(chain, &req.Chain, &req.Shared)); err != nil {
+	if err := cmp.Or(checkLengths(&req.Shared), promptOf(c, chain, &req.Chain, &req.Shared)); err != nil {
 		return err
 	}
 	if req.Shared.Groups.Len() > 0 {

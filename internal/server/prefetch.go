@@ -25,7 +25,7 @@ func handlePrefetch(c *reader, h wire.Header, body []byte) error {
 	}
 	a.advice, a.wishes = hint.Read(req.Shared.Configs)
 	var chain key.Chain
-	if err := cmp.Or(checkLengths(&req.Shared), c.prompt(&chain, &req.Chain, &req.Shared)); err != nil {
+	if err := cmp.Or(checkLengths(&req.Shared), promptOf(c, &chain, &req.Chain, &req.Shared)); err != nil {
 		return err
 	}
 	j, reply, err := c.begin(&chain, &a)

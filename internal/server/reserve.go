@@ -24,7 +24,7 @@ func handleReserve(c *reader, h wire.Header, body []byte) error {
 	if req.Chain.Form == wire.FormNone {
 		return reserveNameless(c, h, f, &req)
 	}
-	if err := c.prompt(&f.chain, &req.Chain, &wire.Shared{Groups: req.Groups, Grain: req.Grain}); err != nil {
+	if err := promptOf(c, &f.chain, &req.Chain, &wire.Shared{Groups: req.Groups, Grain: req.Grain}); err != nil {
 		return err
 	}
 	if stored := c.server.o.Stored; stored != nil {

@@ -31,7 +31,7 @@ func (l lookups) Wanted(ctx context.Context, f *Family, every int) ([][]bool, er
 			wanted[g] = make([]bool, f.Chains[g][0].Len())
 		}
 	}
-	left := mostDeclared
+	left, before := mostDeclared, m.Tokens
 	hybrid.Boundaries(m.Tokens, m.Run, n, (every+grid-1)/grid*grid, func(end int) {
 		for g := range wanted {
 			from, to := f.Groups[g].Needs(0, end)
@@ -41,16 +41,18 @@ func (l lookups) Wanted(ctx context.Context, f *Family, every int) ([][]bool, er
 			done[g] = max(done[g], to)
 		}
 		if left > 0 || end == n {
-			left -= l.declare(f, end)
+			left -= l.declare(f, end, end-before)
 		}
+		before = end
 	})
 	return wanted, nil
 }
 
 // declare makes a usable length of a prompt known, or one that is about to be, in each
 // rank: what only such lengths need goes before anything else where none of these is
-// usable any more. It returns how many pieces were counted for that.
-func (l lookups) declare(f *Family, n int) (pieces int) {
+// usable any more. more is the tokens that it makes usable beyond the length before it; 0
+// if that is not known. It returns how many pieces were counted.
+func (l lookups) declare(f *Family, n, more int) (pieces int) {
 	if !slices.ContainsFunc(f.Groups, func(g hybrid.Group) bool { return g.Kind != hybrid.Full }) || f.Groups.OnlyStates() {
 		return 0
 	}
@@ -59,6 +61,7 @@ func (l lookups) declare(f *Family, n int) (pieces int) {
 		if end := f.Chains[0][r].Key(n/f.Groups[0].Chunk - 1); !l.index.declared(end) {
 			ends, needs := f.pieces(n, r)
 			l.index.declare(ends, needs)
+			l.index.worths.note(needs, more/f.Groups[0].Chunk)
 			pieces += len(ends) + len(needs)
 			fresh = true
 		}

@@ -231,7 +231,7 @@ func TestProbeDeclaresNothing(t *testing.T) {
 }
 
 // After each step, in each state of the tiers, chunks go first that no usable prefix needs,
-// and what is found is the longest usable prefix with what it needs.
+// and a match is the longest usable prefix with its needs.
 func TestDeadIsTheDefinition(t *testing.T) {
 	families := []hybrid.Family{
 		{{Chunk: 16}},

@@ -44,3 +44,10 @@ func (s *Stack) Kinships() int {
 	defer s.index.mu.Unlock()
 	return len(s.index.mu.kin.of)
 }
+
+// Worths counts the chunks of which it is known what hangs on them.
+func (s *Stack) Worths() int {
+	s.index.worths.mu.RLock()
+	defer s.index.worths.mu.RUnlock()
+	return len(s.index.worths.mu.of)
+}

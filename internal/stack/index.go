@@ -31,6 +31,7 @@ type index struct {
 	journal      *journal      // nil: no events
 	absences     *absences
 	groups       groupKinds
+	worths       worths
 
 	mu struct {
 		sync.Mutex

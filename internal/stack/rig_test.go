@@ -50,6 +50,7 @@ type options struct {
 	idle     bool          // the stack does not run
 	scanning bool          // the test begins before the disk is known
 	loads    [tier.Places]fair.Limit
+	policy   string // of DRAM; "" = lru
 }
 
 // rig is a Stack over a DRAM tier and tiers in plain memory. When its test
@@ -77,7 +78,7 @@ func newRig(t *testing.T, o options) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lru, err := policy.New("lru", capacity)
+	lru, err := policy.New(cmp.Or(o.policy, "lru"), capacity)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -48,6 +48,8 @@ type Table struct {
 type space struct {
 	id     key.SpaceID
 	pieces map[key.Hash]uint32
+	filter *filter // of pieces; nil where they are few
+	added  int     // to the filter
 }
 
 // piece is a chunk that boundaries need.
@@ -140,7 +142,7 @@ func (t *Table) Has(k key.Key) bool {
 
 func (t *Table) find(k key.Key) uint32 {
 	if sp := t.of(k.Space); sp != nil {
-		return sp.pieces[k.Hash]
+		return sp.find(&k.Hash)
 	}
 	return 0
 }
@@ -168,7 +170,7 @@ func (t *Table) join(b uint32, k key.Key, full bool, here func(key.Key) bool) {
 		}
 		id = t.pieces.take()
 		*t.pieces.at(id) = piece{hash: k.Hash, space: sp, here: here(k), full: full}
-		sp.pieces[k.Hash] = id
+		sp.add(k.Hash, id)
 	}
 	l, p, of := t.links.take(), t.pieces.at(id), t.bounds.at(b)
 	*t.links.at(l) = link{piece: id, bound: b, ofPiece: p.first, ofBound: of.first}

@@ -14,11 +14,11 @@ type order struct {
 	scopes    []scope // of everything, then of each quota
 	name      string  // of their policies
 	retained  retained
-	leaf      func(policy.ID) bool           // any that may go
-	ok        func(policy.ID) bool           // of these, what the policy of all may name
-	retired   uint64                         // steps of policies that were replaced
+	leaf      func(policy.ID) bool       // any that may go
+	ok        func(policy.ID) bool       // of these, what the policy of all may name
+	retired   uint64                     // steps of policies that were replaced
 	cost      func(key.Key, Value) int64 // see PriceBy; nil: all cost the same
-	requoting bool                           // no quota is enforced; see Requote
+	requoting bool                       // no quota is enforced; see Requote
 
 	// pending is the next ancestor to renew after a Publish that ended with
 	// tail; 0 for none.

@@ -79,6 +79,9 @@ func beginFamily(c *reader, chain *key.Chain, a *ask) (*job, wire.PrefetchReply,
 		return nil, reply, err
 	}
 	reply.Faults = c.hear(fullChains(f), a)
+	if !a.observed {
+		noteReached(c, chain, a.search, &m)
+	}
 	reply.Match, reply.Worth = familyMatchOf(f, &m), worthFamily(c, f, &m)
 	j := &job{id: s.ids.Add(1), session: c.session, group: group{stack: s.o.Stack, search: a.search, chains: f.Chains[0][:1]}}
 	j.chain, j.cost, j.over = &j.chains[0], cost, c.prompts.find(chain).done

@@ -149,6 +149,7 @@ func lookupFamily(c *reader, h wire.Header, chain *key.Chain, req *wire.LookupRe
 	}
 	if req.Chain.Form != wire.FormRef {
 		c.prompts.observeAll(fullChains(f), true, hint.Advice{})
+		noteReached(c, chain, searchSet(req.Search), &m)
 	}
 	grouped, err := groupedOf(c, f, searchSet(req.Search), &m, &req.Shared)
 	if err != nil {
@@ -156,6 +157,13 @@ func lookupFamily(c *reader, h wire.Header, chain *key.Chain, req *wire.LookupRe
 	}
 	c.reply(h, &wire.LookupReply{Match: familyMatchOf(f, &m), Worth: worthFamily(c, f, &m), Grouped: grouped})
 	return nil
+}
+
+// noteReached notes how far a prompt reaches that is asked for in all tiers.
+func noteReached(c *reader, chain *key.Chain, search tier.Set, m *stack.FamilyMatch) {
+	if chain.Len() > 0 && search == tier.All {
+		c.prompts.take(chain).reached = &stack.Reached{Usable: m.Tokens, Run: m.Run}
+	}
 }
 
 // familyMatchOf is what the usable prefix is to a client that counts chunks of the

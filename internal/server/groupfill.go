@@ -120,12 +120,30 @@ func (f *fill) sizes(c *reader, req *wire.ReserveRequest, from, to int) ([]uint3
 		chains[g], family.Chains[g][0].Skip = &own, 0
 	}
 	chains[0] = &f.chain
-	wanted, err := c.server.o.Stack.Wanted(c.turning, family, int(req.Every))
+	at, err := reachedBy(c, &f.chain, family)
 	if err != nil {
 		return nil, err
 	}
+	wanted := c.server.o.Stack.Wanted(family, at, int(req.Every))
 	f.groups = new(groupFill)
 	return f.groups.fill(c, req, family, chains, wanted, from, to)
+}
+
+// reachedBy is how far a prompt reached when the connection asked for it, or first stored a
+// part of it: the parts that it has stored since do not move the junction.
+func reachedBy(c *reader, chain *key.Chain, f *stack.Family) (stack.Reached, error) {
+	if chain.Len() == 0 {
+		return stack.Reached{}, nil
+	}
+	n := c.prompts.take(chain)
+	if n.reached == nil {
+		at, err := c.server.o.Stack.Reached(c.turning, f)
+		if err != nil {
+			return at, err
+		}
+		n.reached = &at
+	}
+	return *n.reached, nil
 }
 
 // fill makes a place for each chunk that is offered, and returns its bytes.

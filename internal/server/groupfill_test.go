@@ -156,6 +156,40 @@ func TestReserveGroupsInParts(t *testing.T) {
 	r.readsBack(c, m, [3]*key.Chain{m.chains[0][0], m.chains[1][0], m.chains[2][0]}, 5)
 }
 
+// A prompt that is stored in parts, some of them twice, has the junction that it had when it was
+// asked for: what it has stored of itself since is none.
+func TestJunctionStays(t *testing.T) {
+	r := newRig(t, options{capacity: 16 * mib})
+	c, m := r.hybrid(10, 1)
+	r.offer(c, m, [3]*key.Chain{m.chains[0][0], m.chains[1][0], m.chains[2][0]}, 0)
+	for _, looks := range []bool{true, false} {
+		branch := m.parts(6, 12)
+		for g := range branch {
+			for i := 6; i < 12 && !looks; i++ {
+				branch[g].Hashes[i][6]++
+			}
+		}
+		if looks {
+			r.usable(c, m, branch[0])
+		}
+		f, err := c.Reserve(t.Context(), client.Chain(branch[0]), client.ReserveOptions{Groups: m.groups, Size: size, Count: 8})
+		r.must(err)
+		for i := range 8 {
+			f.Write(i, tiertest.Payload(branch[0].Key(i), size))
+		}
+		_, err = f.CommitRange(t.Context(), 0, 8, nil)
+		r.must(err)
+		r.must(f.Abort(t.Context()))
+		window, state := except(12, 4, 5, 10, 11), except(12, 5, 11)
+		if !looks { // the first of the two has stored its junction, which is this one's too
+			window, state = except(12, 10, 11), except(12, 11)
+		}
+		if d := r.offer(c, m, branch, 0); !slices.Equal(d[1], window) || !slices.Equal(d[2], state) {
+			t.Errorf("asked for before: %t: %v are not stored; want all but %v, %v", looks, d, window, state)
+		}
+	}
+}
+
 // A reservation that finds no room for all full chunks grants no window; its client loses
 // no slot that was granted, and an abort gives all back.
 func TestReserveGroupsShort(t *testing.T) {

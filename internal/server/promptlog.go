@@ -28,6 +28,8 @@ type promptRecord struct {
 	force  bool // its chunks are to be stored also where the policies refuse them
 	open   openRange
 	maxAge time.Duration // of what is stored of it; 0: any
+	// reached is how far the groups of a hybrid model went when it was asked for; nil if it was not.
+	reached *stack.Reached
 }
 
 func (n *promptRecord) is(c *key.Chain) bool {

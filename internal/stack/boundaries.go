@@ -15,24 +15,30 @@ import (
 // end. Others are declared when a lookup finds them usable.
 const mostDeclared = 1 << 16
 
-// Wanted is, for each group that is not full, which of its chunks are worth storing: what
-// the end of the prompt, its junction and each multiple of every tokens need (see
+// Reached is how much of a prompt was usable, and how far its full groups reached, in
+// tokens, when it was asked for and nothing of it was stored yet.
+type Reached struct{ Usable, Run int }
+
+// Reached is that now.
+func (l lookups) Reached(ctx context.Context, f *Family) (Reached, error) {
+	m, err := l.MatchFamily(ctx, f, tier.All, f.whole(), nil)
+	return Reached{m.Tokens, m.Run}, err
+}
+
+// Wanted is, for each group that is not full, which of its chunks are worth storing: those
+// that the end of the prompt, its junction and each multiple of every tokens need (see
 // hybrid.Boundaries; 0: none of these). Of a full group all are, and it has nil. The
 // family skips nothing.
-func (l lookups) Wanted(ctx context.Context, f *Family, every int) ([][]bool, error) {
+func (l lookups) Wanted(f *Family, at Reached, every int) [][]bool {
 	grid, n := f.Groups.Grid(), f.whole()
-	m, err := l.MatchFamily(ctx, f, tier.All, n, nil)
-	if err != nil {
-		return nil, err
-	}
 	wanted, done := make([][]bool, len(f.Groups)), make([]int, len(f.Groups))
 	for g, group := range f.Groups {
 		if group.Kind != hybrid.Full {
 			wanted[g] = make([]bool, f.Chains[g][0].Len())
 		}
 	}
-	left, before := mostDeclared, m.Tokens
-	hybrid.Boundaries(m.Tokens, m.Run, n, (every+grid-1)/grid*grid, func(end int) {
+	left, before := mostDeclared, min(at.Usable, n)
+	hybrid.Boundaries(before, min(at.Run, n), n, (every+grid-1)/grid*grid, func(end int) {
 		for g := range wanted {
 			from, to := f.Groups[g].Needs(0, end)
 			for i := max(from, done[g]); i < to && wanted[g] != nil; i++ {
@@ -45,7 +51,7 @@ func (l lookups) Wanted(ctx context.Context, f *Family, every int) ([][]bool, er
 		}
 		before = end
 	})
-	return wanted, nil
+	return wanted
 }
 
 // declare makes a usable length of a prompt known, or one that is about to be, in each

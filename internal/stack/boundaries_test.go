@@ -141,10 +141,11 @@ func (f *forest) look(p *stack.Family, total int) {
 
 // store stores what the groups want of a prompt, in all ranks or all but one.
 func (f *forest) store(p *stack.Family, m stack.FamilyMatch, every int) {
-	wanted, err := f.Wanted(f.t.Context(), p, every)
+	at, err := f.Reached(f.t.Context(), p)
 	if err != nil {
 		f.t.Fatal(err)
 	}
+	wanted := f.Wanted(p, at, every)
 	grid := f.groups.Grid()
 	total := p.Chains[0][0].Len() * f.groups[0].Chunk / grid * grid
 	hybrid.Boundaries(m.Tokens, m.Run, total, (every+grid-1)/grid*grid, func(end int) { f.declare(p, end) })
@@ -271,9 +272,8 @@ func TestDeclaresSoMany(t *testing.T) {
 	const n = 1000
 	groups := hybrid.Family{{Chunk: 16}, {Kind: hybrid.Window, Tokens: 500 * 16, Chunk: 16}}
 	r, f := newRig(t, options{capacity: mib, lone: true}), newFamily(groups, 1, n)
-	wanted, err := r.Wanted(t.Context(), f, 1)
-	if err != nil || slices.Contains(wanted[1], false) {
-		t.Fatalf("not all windows are wanted: %v", err)
+	if wanted := r.Wanted(f, stack.Reached{}, 1); slices.Contains(wanted[1], false) {
+		t.Fatal("not all windows are wanted")
 	}
 	if got := r.Stats().Boundaries.Pieces; got < 1200 || got > 1250 {
 		t.Fatalf("%d pieces are known; all would be %d", got, 2*n)

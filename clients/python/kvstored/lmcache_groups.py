@@ -79,7 +79,8 @@ class ObjectGroups:
                 self._without = self._client._ready()
             return None
         load = job.match.total if job.advice is None else min(job.match.total, job.advice.load)
-        n, at = load.tokens // tokens, []  # type: int, List[int]
+        n = load.tokens // tokens
+        at: List[int] = []
         for rank in ranks:
             for number, kind in zip(order, kinds):
                 low, high = kind.needs(tokens, skip, skip + n)

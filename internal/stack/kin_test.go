@@ -91,19 +91,29 @@ func TestKinshipsEnd(t *testing.T) {
 // A space that is large when it is first asked for is swept in parts, also while the index
 // grows and shrinks beside it.
 func TestSweepBesideChanges(t *testing.T) {
-	const n = 6000
+	const n, each = 12_000, 7
 	groups := hybrid.Family{{Chunk: 16}, {Kind: hybrid.State, Chunk: 16}}
-	r, f := newRig(t, options{capacity: 64 * mib, lone: true}), newFamily(groups, 1, n)
+	r, f := newRig(t, options{capacity: 80 * mib, lone: true}), newFamily(groups, 1, n)
 	full, state := &f.Chains[0][0], &f.Chains[1][0]
-	r.put(state, 0, n, 4*kib)
+	for i := each - 1; i < n; i += each {
+		r.put(state, i, i+1, 4*kib)
+	}
 	r.put(full, 0, n, 4*kib)
 	other := *state
 	other.Space[3] = 9
-	for i := range 20 {
+	last := n / each * each
+	for i := range 12 {
 		r.put(&other, i*100, i*100+100, 4*kib)
-		r.checkFamily(f, tier.All, (n-i)*16, nil)
-		if _, err := r.Delete(t.Context(), tiertest.Keys(state, n-i-1, n-i)); err != nil {
+		m, err := r.MatchFamily(t.Context(), f, tier.All, n*16, nil)
+		if err != nil || m.Tokens != last*16 {
+			t.Fatalf("request %d: %d tokens, %v; want %d", i, m.Tokens, err, last*16)
+		}
+		if _, err := r.Delete(t.Context(), tiertest.Keys(state, last-1, last)); err != nil {
 			t.Fatal(err)
 		}
+		last -= each
+	}
+	if r.Kinships() != 1 {
+		t.Errorf("%d kinships", r.Kinships())
 	}
 }

@@ -106,14 +106,17 @@ func (n *kin) changed(tree *radix.Tree, k key.Key, here bool) {
 		}
 		return
 	}
-	if !here && !radix.Has(tree, k.Space) {
-		for _, other := range slices.Clone(n.with[k.Space]) {
-			n.part(other)
+	switch others := n.with[k.Space]; {
+	case len(others) == 0:
+	case here:
+		for _, other := range others {
+			if at, _ := tree.Get(other.space, k.Hash); at != 0 {
+				radix.Mark(tree, k.Space, k.Hash, other.mark, 0)
+			}
 		}
-	}
-	for _, other := range n.with[k.Space] {
-		if at, _ := tree.Get(other.space, k.Hash); here && at != 0 {
-			radix.Mark(tree, k.Space, k.Hash, other.mark, 0)
+	case !radix.Has(tree, k.Space): // else its marks go with the chunk, or stay true
+		for _, other := range slices.Clone(others) {
+			n.part(other)
 		}
 	}
 }

@@ -179,7 +179,9 @@ func TestJunctionStays(t *testing.T) {
 		}
 		_, err = f.CommitRange(t.Context(), 0, 8, nil)
 		r.must(err)
-		r.must(f.Abort(t.Context()))
+		if looks { // else the windows and states of these 8 are not wanted
+			r.must(f.Abort(t.Context()))
+		}
 		window, state := except(12, 4, 5, 10, 11), except(12, 5, 11)
 		if !looks { // the first of the two has stored its junction, which is this one's too
 			window, state = except(12, 10, 11), except(12, 11)

@@ -200,8 +200,9 @@ func TestEventsLost(t *testing.T) {
 }
 
 func TestEventsRefused(t *testing.T) {
-	off := newRig(t, options{}).greet(0)
-	off.refused(wire.CodeUnsupported, wire.OpEvents, &wire.EventsRequest{From: wire.EventsNow})
+	t.Run("off", func(t *testing.T) {
+		newRig(t, options{}).greet(0).refused(wire.CodeUnsupported, wire.OpEvents, &wire.EventsRequest{From: wire.EventsNow})
+	})
 	r := newRig(t, eventful(events.Options{}))
 	c := r.greet(0)
 	c.refused(wire.CodeBadRequest, wire.OpEvents, bodyOf("\x02"))

@@ -5,6 +5,7 @@ import (
 
 	"github.com/kvstored/kvstored/internal/checkpoint"
 	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
 
@@ -47,17 +48,32 @@ func Load(t *Tier, f *checkpoint.File, visit func([]tier.Resumed)) (lost int) {
 	for _, v := range f.Voids() {
 		t.notes.exclude(t.arena, v.Offset, v.Bytes)
 	}
-	part := make([]tier.Resumed, 0, batch)
-	for i := range f.Len() {
+	return takeUp(t, f.Len(), func(i int) checkpoint.Record {
 		if ledger.Backwards(f.Policy()) {
 			i = f.Len() - 1 - i
 		}
-		r, ok := resume(t, f.Record(i), false)
+		return f.Record(i)
+	}, false, visit)
+}
+
+// takeUp makes n records resident and calls visit for them, in parts. lost is how many had
+// no room, or were there twice: of two records of a chunk, stored again at a kill amid the
+// removal of the one before, the later counts.
+func takeUp(t *Tier, n int, record func(i int) checkpoint.Record, doubts bool, visit func([]tier.Resumed)) (lost int) {
+	part := make([]tier.Resumed, 0, batch)
+	for i := range n {
+		r := record(i)
+		e, ok := resume(t, r, doubts)
+		if !ok && t.Has(r.Key) {
+			t.remove([]key.Key{r.Key})
+			lost++
+			e, ok = resume(t, r, doubts)
+		}
 		if !ok {
 			lost++
 			continue
 		}
-		if part = append(part, r); len(part) == batch {
+		if part = append(part, e); len(part) == batch {
 			visit(part)
 			part = part[:0]
 		}

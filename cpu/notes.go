@@ -96,29 +96,12 @@ func sound(t *Tier, o ledger.Owner, c ledger.Class, ks []key.Key, refs []tier.Re
 // were there twice.
 func Resume(t *Tier, left *manifest.Left, below bool, visit func([]tier.Resumed)) (lost int) {
 	left.Fills(func(off int64, size uint32) { t.notes.exclude(t.arena, off, int64(size)) })
-	part := make([]tier.Resumed, 0, batch)
-	for i := range left.Len() {
+	return takeUp(t, left.Len(), func(i int) checkpoint.Record {
 		r := left.Record(i)
-		rec := checkpoint.Record{
+		return checkpoint.Record{
 			Key: r.Key, Parent: r.Parent, Offset: r.Offset, Size: r.Size, Sum: r.Sum, Word: r.Word, Dirty: below,
 		}
-		e, ok := resume(t, rec, true)
-		if !ok && t.Has(r.Key) { // stored again, at a kill amid the removal of the one before
-			t.remove([]key.Key{r.Key})
-			lost++
-			e, ok = resume(t, rec, true)
-		}
-		if !ok {
-			lost++
-			continue
-		}
-		if part = append(part, e); len(part) == batch {
-			visit(part)
-			part = part[:0]
-		}
-	}
-	visit(part)
-	return lost
+	}, true, visit)
 }
 
 // Prove compares the checksums of all payloads that Resume has left in doubt, and removes

@@ -49,7 +49,7 @@ func newNoted(t *testing.T, a *arena.Arena, direct bool, passing func(key.Key) b
 // killed is what the next process finds: the bytes of the arena and the manifest.
 func (n *noted) killed(t *testing.T, direct bool) (next *noted, left *manifest.Left, lost int, resumed map[key.Key]bool) {
 	t.Helper()
-	left, err := manifest.Open(n.manifest.File())
+	left, err := manifest.Open(n.manifest.File(), n.arena.Stats().CapacityBytes)
 	if err != nil {
 		t.Fatal(err)
 	}

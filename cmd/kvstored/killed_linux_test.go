@@ -91,7 +91,8 @@ func TestKilledKeepsDRAM(t *testing.T) {
 				}
 				there, all := tr.count(t, tr.settled(at))
 				if there < all*95/100 {
-					t.Errorf("round %d: %d of %d chunks are in DRAM", round, there, all)
+					log, _ := os.ReadFile(d.log)
+					t.Fatalf("round %d: %d of %d chunks are in DRAM\n%s", round, there, all, log[max(0, len(log)-16<<10):])
 				}
 				found, asked = found+there, asked+all
 			}

@@ -134,7 +134,7 @@ func newDaemon(cfg config.Config, o Options, from *inheritance, keeper keep.Keep
 	}
 	from.load(d)
 	if !from.pending() {
-		keepMemory(d)
+		keepMemory(d, from.handed())
 	}
 	return d, nil
 }
@@ -246,12 +246,15 @@ func (d *Daemon) commit(ctx context.Context) error {
 	for _, e := range d.endpoints() {
 		uses = append(uses, e.addr)
 	}
-	if err := d.from.from.commit(uses); err != nil {
+	if err := d.from.from.await(uses); err != nil {
 		return err
 	}
+	// The predecessor makes its manifest void when this one serves. A kill at any moment leaves
+	// the keeper with one that is right: nothing changes DRAM in between.
+	keepMemory(d, true)
+	d.from.from.serving()
 	d.from.from = nil
 	d.from.close()
-	keepMemory(d)
 	return nil
 }
 

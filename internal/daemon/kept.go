@@ -3,7 +3,6 @@ package daemon
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -63,27 +62,17 @@ func takeKept(k keep.Keeper, c *config.Config, log *zerolog.Logger) (*inheritanc
 
 // adopt makes an inheritance of files, which it takes over.
 func adopt(f *keep.Files, c *config.Config) (*inheritance, error) {
-	left, err := manifest.Open(f.Manifest)
-	if err == nil {
-		if want := shapeOf(c).bytes; left.ArenaBytes() != want {
-			err = fmt.Errorf("cpu.capacity: %d bytes, and the memory kept has %d", want, left.ArenaBytes())
-		}
-	} else {
-		left = nil
-	}
+	left, err := manifest.Open(f.Manifest, shapeOf(c).bytes)
 	if err != nil {
-		f.Arena.Close()
-	} else {
-		var a *arena.Arena
-		if a, err = arena.Adopt(f.Arena, arenaOptions(c)); err == nil {
-			return &inheritance{arena: a, left: left, old: f.Manifest}, nil
-		}
+		f.Close()
+		return nil, err
 	}
-	_ = f.Manifest.Close() // it was only read
-	if left != nil {
-		err = errors.Join(err, left.Close())
+	a, err := arena.Adopt(f.Arena, arenaOptions(c)) // closes its files where it fails
+	if err != nil {
+		_ = f.Manifest.Close() // it was only read
+		return nil, errors.Join(err, left.Close())
 	}
-	return nil, err
+	return &inheritance{arena: a, left: left, old: f.Manifest}, nil
 }
 
 // resume makes the chunks of a manifest known.
@@ -114,10 +103,11 @@ func (in *inheritance) prove(ctx context.Context, d *Daemon) error {
 
 // keepMemory has the keeper keep the memory of this daemon. Without success DRAM ends with the
 // process, as it does without a keeper: the manifest that an earlier process has left is
-// void in any case, for the arena changes from now on.
-func keepMemory(d *Daemon) {
+// void in any case, for the arena changes from now on. over says that it has those of
+// another connection.
+func keepMemory(d *Daemon, over bool) (kept bool) {
 	if d.keeper == nil {
-		return
+		return false
 	}
 	if d.from != nil && d.from.old != nil {
 		defer func() {
@@ -129,13 +119,14 @@ func keepMemory(d *Daemon) {
 	}
 	files, err := d.arena.Files()
 	if err == nil {
-		err = d.keeper.Keep(&keep.Files{Arena: files, Manifest: d.manifest.File()}, d.from.handed())
+		err = d.keeper.Keep(&keep.Files{Arena: files, Manifest: d.manifest.File()}, over)
 	}
 	if err != nil {
 		d.log.Warn().Err(err).Str("keeper", d.keeper.Name()).Msg("the memory of DRAM is not kept: it ends with this process")
-		return
+		return false
 	}
 	d.log.Info().Str("keeper", d.keeper.Name()).Msg("the memory of DRAM was given to its keeper")
+	return true
 }
 
 // watchKeeper gives the memory to a keeper that comes in place of one that has gone, until
@@ -144,27 +135,51 @@ func watchKeeper(ctx context.Context, d *Daemon) error {
 	if d.keeper == nil {
 		return nil
 	}
-	for d.keeper.Await(ctx); ctx.Err() == nil; d.keeper.Await(ctx) {
-		d.log.Warn().Str("keeper", d.keeper.Name()).Msg("it has ended: DRAM ends with this process unless it starts again")
-		_ = d.keeper.Close() // it has ended
-		for {
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-time.After(keeperPause):
-			}
-			if k, err := keep.Find(d.cfg.KeeperSocket()); err == nil {
-				d.keeper = k
-				if ctx.Err() != nil { // a successor may have given it its own
-					return nil
-				}
-				keepMemory(d)
-				break
-			}
+	for pause := keeperPause; ; {
+		silent := d.keeper.Await(ctx)
+		if ctx.Err() != nil {
+			return nil
 		}
+		d.log.Warn().Str("keeper", d.keeper.Name()).Msg("it has ended, or does not answer: DRAM ends with this process unless it starts again")
+		next := findAgain(ctx, d, pause)
+		if next == nil {
+			return nil
+		}
+		before := d.keeper
+		d.keeper = next
+		if keepMemory(d, silent || d.from.handed()) {
+			pause = keeperPause
+		} else {
+			pause = min(2*pause, keeperPauseMost)
+		}
+		_ = before.Close() // not sooner: a keeper that has files gives them away when no daemon has it
 	}
-	return nil
 }
 
-// keeperPause is between two looks for a keeper that has gone.
-const keeperPause = time.Second
+// findAgain looks for a keeper after each pause. It is nil when ctx has ended: a successor
+// may have given the keeper its own.
+func findAgain(ctx context.Context, d *Daemon, pause time.Duration) keep.Keeper {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(pause):
+		}
+		k, err := keep.Find(d.cfg.KeeperSocket())
+		switch {
+		case err != nil:
+		case ctx.Err() != nil:
+			_ = k.Close() // nothing was said to it
+			return nil
+		default:
+			return k
+		}
+	}
+}
+
+// keeperPause is between two looks for a keeper that has gone, and longer after each one
+// that keeps nothing.
+const (
+	keeperPause     = time.Second
+	keeperPauseMost = time.Minute
+)

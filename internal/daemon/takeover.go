@@ -140,9 +140,9 @@ func (p *predecessor) fail(why error) {
 	_ = p.conn.Close() // all that was to be said was
 }
 
-// commit ends a hand-over, or fails where the predecessor goes on. From its return on this
-// process alone uses the memory and the sockets.
-func (p *predecessor) commit(uses []string) error {
+// await waits until it is decided, or fails where the predecessor goes on. From its return on
+// that goes on only where this process has ended before serving.
+func (p *predecessor) await(uses []string) error {
 	err := p.conn.Send(handover.Message{Step: handover.Prepared, Uses: uses}, answerTimeout)
 	if err == nil {
 		_, _, err = p.conn.Receive(handover.Go, p.timeout)
@@ -150,8 +150,11 @@ func (p *predecessor) commit(uses []string) error {
 	if err != nil {
 		return fmt.Errorf("take over: %w; the daemon that ran goes on", err)
 	}
-	// It is decided; a predecessor that does not hear of it has ended.
+	return nil
+}
+
+// serving ends a hand-over. A predecessor that does not hear of it has ended.
+func (p *predecessor) serving() {
 	_ = p.conn.Send(handover.Message{Step: handover.Serving}, answerTimeout)
 	_ = p.conn.Close()
-	return nil
 }

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/kvstored/kvstored/internal/socket"
 )
 
@@ -98,6 +100,23 @@ func Rights(files []*os.File) (rights []byte, err error) {
 		return nil, nil
 	}
 	return syscall.UnixRights(fds...), nil
+}
+
+// Copy is another descriptor of the same open file.
+func Copy(f *os.File) (*os.File, error) {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var fd int
+	var derr error
+	if err := raw.Control(func(old uintptr) { fd, derr = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 0) }); err != nil {
+		return nil, err
+	}
+	if derr != nil {
+		return nil, fmt.Errorf("copy the descriptor of %s: %w", f.Name(), derr)
+	}
+	return os.NewFile(uintptr(fd), f.Name()), nil
 }
 
 // ErrEnded is the other end's end, without a word.

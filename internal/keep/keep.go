@@ -45,8 +45,10 @@ type Keeper interface {
 	Keep(f *Files, over bool) error
 	// Drop has the keeper keep nothing.
 	Drop() error
-	// Await returns when the keeper has ended, and let go of the files, or ctx has.
-	Await(ctx context.Context)
+	// Await returns when the keeper has ended, and let go of the files, or ctx has. It returns
+	// silent at once where the keeper has not answered: that may still have files, and is
+	// asked nothing more; Keep of another Keeper takes over from this one then.
+	Await(ctx context.Context) (silent bool)
 	// Close ends the use of the keeper, which goes on keeping.
 	Close() error
 }
@@ -54,31 +56,39 @@ type Keeper interface {
 // ErrBusy says that another daemon has what is kept, and still runs.
 var ErrBusy = errors.New("the daemon that has the memory kept still runs; one can have it at a time: stop that one, or take over from it")
 
+// errSilent says that a keeper is not asked again.
+var errSilent = errors.New("it has not answered before, and is left alone")
+
 // ErrNone says that nothing keeps descriptors.
 var ErrNone = errors.New("nothing keeps the memory of DRAM when this process is killed")
 
 // Find returns the keeper of a daemon: the one that listens at path, else the service
-// manager that has started this process. ErrNone says that there is neither.
+// manager that has started this process. ErrNone says that there is neither. A keeper that
+// cannot be used, as one of another user, is an error where there is no manager.
 func Find(path string) (Keeper, error) {
 	m := managerOf(os.Getenv, firstFD)
 	conn, err := handover.Dial(path, timeout)
 	if err == nil {
 		m.letGo()
-		return &client{conn: conn, path: path}, nil
+		return &client{conn: conn, path: path, timeout: timeout}, nil
 	}
-	if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ECONNREFUSED) {
-		return nil, fmt.Errorf("keeper at %s: %w", path, err)
-	}
-	if m != nil {
+	switch {
+	case m != nil:
 		return m, nil
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
+		return nil, ErrNone
 	}
-	return nil, ErrNone
+	return nil, fmt.Errorf("keeper at %s: %w", path, err)
 }
 
-// client is a Keeper that a Server serves.
+// client is a Keeper that a Server serves. A keeper that does not answer, or answers with
+// nonsense, is left alone from then on: it would hold the daemon up again. The connection
+// stays, for its end says that the daemon has ended.
 type client struct {
-	conn *handover.Conn
-	path string
+	conn    *handover.Conn
+	path    string
+	timeout time.Duration // for each message
+	silent  bool
 }
 
 func (c *client) Name() string { return "the keeper at " + c.path }
@@ -107,20 +117,33 @@ func (c *client) Drop() error {
 
 // ask sends one message and returns the descriptors of the answer.
 func (c *client) ask(m handover.Message, files ...*os.File) ([]*os.File, error) {
+	if c.silent {
+		return nil, fmt.Errorf("keeper: %s: %w", m.Step, errSilent)
+	}
 	m.Program = version.String()
-	if err := c.conn.Send(m, timeout, files...); err != nil {
-		return nil, fmt.Errorf("keeper: %w", err)
+	var answer handover.Message
+	var list []*os.File
+	err := c.conn.Send(m, c.timeout, files...)
+	if err == nil {
+		answer, list, err = c.conn.Receive(handover.Taken, c.timeout)
 	}
-	answer, list, err := c.conn.Receive(handover.Taken, timeout)
-	if err == nil && answer.Busy {
+	switch {
+	case err != nil:
+		c.silent = true // what is still to come would be taken for the next answer
+	case answer.Busy:
+		handover.CloseAll(list)
 		err = ErrBusy
+	default:
+		return list, nil
 	}
-	if err != nil {
-		return nil, fmt.Errorf("keeper: %s: %w", m.Step, err)
-	}
-	return list, nil
+	return nil, fmt.Errorf("keeper: %s: %w", m.Step, err)
 }
 
-func (c *client) Await(ctx context.Context) { c.conn.AwaitEnd(ctx) }
+func (c *client) Await(ctx context.Context) (silent bool) {
+	if !c.silent {
+		c.conn.AwaitEnd(ctx)
+	}
+	return c.silent
+}
 
 func (c *client) Close() error { return c.conn.Close() }

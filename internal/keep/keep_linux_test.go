@@ -2,6 +2,7 @@ package keep
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -191,6 +192,104 @@ func TestServerRefuses(t *testing.T) {
 	_ = raw.Close()
 	f, err := good.Take()
 	wantFiles(t, f, err, 1)
+}
+
+// A peer that does not read its answers keeps no other waiting.
+func TestDeafPeer(t *testing.T) {
+	path := newServer(t)
+	deaf, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer deaf.Close()
+	text := `{"step":"take","version":1}`
+	ask := append(binary.LittleEndian.AppendUint32(nil, uint32(len(text))), text...)
+	for err == nil { // until the server waits for room to answer, and reads no more
+		_ = deaf.SetWriteDeadline(time.Now().Add(200 * time.Millisecond))
+		_, err = deaf.Write(ask)
+	}
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatal(err)
+	}
+	k := find(t, path).(*client)
+	k.timeout = time.Second
+	if err := k.Keep(filesFor(t, 1), true); err != nil {
+		t.Error(err)
+	}
+	f, err := k.Take()
+	wantFiles(t, f, err, 1)
+}
+
+// A keeper that does not answer, or answers with nonsense, costs its timeout once.
+func TestBadKeeper(t *testing.T) {
+	for name, answer := range map[string]string{"silent": "", "nonsense": "\x02\x00\x00\x00{}", "a long message": "\xff\xff\xff\xff"} {
+		t.Run(name, func(t *testing.T) {
+			dir, err := os.MkdirTemp("", "keep")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer os.RemoveAll(dir)
+			l, err := net.Listen("unix", dir+"/keep")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			k := find(t, dir+"/keep").(*client)
+			k.timeout = 10 * time.Millisecond
+			c, err := l.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			if _, err := c.Write([]byte(answer)); err != nil {
+				t.Fatal(err)
+			}
+			if f, err := k.Take(); err == nil {
+				t.Fatalf("taken: %v", f)
+			}
+			k.timeout = time.Hour
+			if err := k.Drop(); !errors.Is(err, errSilent) {
+				t.Errorf("the second message: %v", err)
+			}
+			if !k.Await(t.Context()) {
+				t.Error("it counts as ended")
+			}
+		})
+	}
+}
+
+// A keeper lets go of what it had for each that it gets, however often.
+func TestManyKept(t *testing.T) {
+	k := find(t, newServer(t))
+	open := func() int {
+		list, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list)
+	}
+	f := filesFor(t, 1)
+	if err := k.Keep(f, false); err != nil {
+		t.Fatal(err)
+	}
+	before := open()
+	for range 10_000 {
+		if err := k.Keep(f, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := open(); n > before+8 { // others of this process come and go
+		t.Errorf("%d descriptors, %d before", n, before)
+	}
+}
+
+// Beside a service manager a keeper of another user, or one that is none, is passed over.
+func TestManagerBesideAForeignKeeper(t *testing.T) {
+	s := newStore(t)
+	t.Setenv("NOTIFY_SOCKET", s.conn.LocalAddr().String())
+	if k, err := Find(t.TempDir()); err != nil || k.Name() != (&manager{}).Name() { // a folder: nothing listens there
+		t.Errorf("%v, error %v", k, err)
+	}
 }
 
 // Without a keeper and a service manager that is said.

@@ -205,6 +205,9 @@ func sendmsg(c *net.UnixConn, text, rights []byte) error {
 }
 
 // Await waits for ctx: the manager ends after its units.
-func (m *manager) Await(ctx context.Context) { <-ctx.Done() }
+func (m *manager) Await(ctx context.Context) (silent bool) {
+	<-ctx.Done()
+	return false
+}
 
 func (m *manager) Close() error { return nil }

@@ -113,8 +113,24 @@ func (s *Server) answer(conn *handover.Conn) error {
 	return fmt.Errorf("%q with %d descriptors: want %s with none or %s with %d or none", m.Step, len(files), handover.Take, handover.Keep, kept)
 }
 
-// give answers Take.
+// give answers Take. The descriptors sent are copies: a peer that does not read keeps
+// nobody else waiting, and Keep may close the others meanwhile.
 func (s *Server) give(conn *handover.Conn, program string) error {
+	answer := handover.Message{Step: handover.Taken}
+	files, err := s.lend(conn, program)
+	if errors.Is(err, ErrBusy) {
+		answer.Busy, err = true, nil
+	}
+	if err != nil {
+		return err
+	}
+	defer handover.CloseAll(files)
+	return conn.Send(answer, timeout, files...)
+}
+
+// lend has conn's daemon have the files, and returns copies of them. ErrBusy says that
+// another one still has them after leaveTimeout.
+func (s *Server) lend(conn *handover.Conn, program string) (files []*os.File, err error) {
 	late := time.After(leaveTimeout)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,11 +145,19 @@ func (s *Server) give(conn *handover.Conn, program string) error {
 		s.mu.Lock()
 	}
 	if s.busy(conn) {
-		return conn.Send(handover.Message{Step: handover.Taken, Busy: true}, timeout)
+		return nil, ErrBusy
+	}
+	for _, f := range s.mu.files {
+		c, err := handover.Copy(f)
+		if err != nil {
+			handover.CloseAll(files)
+			return nil, err
+		}
+		files = append(files, c)
 	}
 	s.mu.owner = conn
-	s.Log.Info().Str("program", program).Bool("memory", s.mu.files != nil).Msg("a daemon starts")
-	return conn.Send(handover.Message{Step: handover.Taken}, timeout, s.mu.files...)
+	s.Log.Info().Str("program", program).Bool("memory", len(files) > 0).Msg("a daemon starts")
+	return files, nil
 }
 
 // busy reports whether another daemon than that of conn has the files. The mutex is held.
@@ -141,16 +165,22 @@ func (s *Server) busy(conn *handover.Conn) bool { return s.mu.owner != nil && s.
 
 // keep answers Keep. The files are kept, or closed.
 func (s *Server) keep(conn *handover.Conn, m *handover.Message, files []*os.File) error {
+	answer := handover.Message{Step: handover.Taken, Busy: !s.exchange(conn, m, &files)}
+	handover.CloseAll(files)
+	return conn.Send(answer, timeout)
+}
+
+// exchange has files kept in place of those that are, which it leaves in files. It is
+// false where another daemon has these and is not taken over from.
+func (s *Server) exchange(conn *handover.Conn, m *handover.Message, files *[]*os.File) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.busy(conn) && !m.Over {
-		handover.CloseAll(files)
-		return conn.Send(handover.Message{Step: handover.Taken, Busy: true}, timeout)
+		return false
 	}
-	handover.CloseAll(s.mu.files)
-	s.mu.files, s.mu.owner = files, conn
-	s.Log.Info().Str("program", m.Program).Bool("memory", len(files) > 0).Msg("kept for a daemon")
-	return conn.Send(handover.Message{Step: handover.Taken}, timeout)
+	s.Log.Info().Str("program", m.Program).Bool("memory", len(*files) > 0).Msg("kept for a daemon")
+	s.mu.files, *files, s.mu.owner = *files, s.mu.files, conn
+	return true
 }
 
 // leave notes that a daemon has ended.

@@ -26,14 +26,15 @@ type written struct {
 	id     uint32
 }
 
-// Open reads a manifest. The error is ErrDamaged or ErrVersion with the reason, or that
-// of the system. The file stays the caller's.
-func Open(f *os.File) (*Left, error) {
+// Open reads the manifest of an arena of so many bytes, which bound what is read. The error
+// is ErrDamaged, ErrVersion or ErrArena with the reason, or that of the system. The file
+// stays the caller's.
+func Open(f *os.File, arenaBytes int64) (*Left, error) {
 	mem, err := mapLeft(f)
 	if err != nil {
 		return nil, fmt.Errorf("manifest: %w", err)
 	}
-	l := &Left{mem: mem}
+	l := &Left{mem: mem, arena: arenaBytes}
 	if err := l.read(); err != nil {
 		_ = l.Close()
 		return nil, err
@@ -61,9 +62,11 @@ func (l *Left) read() error {
 	if v := le.Uint32(l.mem[8:]); v != Version {
 		return fmt.Errorf("%w: %d, and this program knows %d", ErrVersion, v, Version)
 	}
-	l.arena = int64(le.Uint64(l.mem[16:]))
+	if n := le.Uint64(l.mem[16:]); n != uint64(l.arena) {
+		return fmt.Errorf("%w: it has %d bytes, and cpu.capacity is %d", ErrArena, n, l.arena)
+	}
 	used := int64(le.Uint32(l.mem[usedAt:]))
-	if le.Uint32(l.mem[12:]) != RecordBytes || l.arena < 0 || used > l.arena/arena.AlignBytes || headerBytes+(used+1)*RecordBytes > int64(len(l.mem)) {
+	if le.Uint32(l.mem[12:]) != RecordBytes || used > l.arena/arena.AlignBytes || headerBytes+(used+1)*RecordBytes > int64(len(l.mem)) {
 		return fmt.Errorf("%w: %d bytes, for %d records and an arena of %d bytes", ErrDamaged, len(l.mem), used, l.arena)
 	}
 	for id := uint32(1); int64(id) <= used; id++ {
@@ -105,9 +108,6 @@ func (l *Left) at(p []byte) (off, n int64) {
 	le := binary.LittleEndian
 	return int64(le.Uint32(p[72:])) * arena.AlignBytes, int64(le.Uint32(p[76:]))
 }
-
-// ArenaBytes is how large the arena is.
-func (l *Left) ArenaBytes() int64 { return l.arena }
 
 // Len is the number of entries.
 func (l *Left) Len() int { return len(l.order) }

@@ -34,6 +34,7 @@ const (
 var (
 	ErrDamaged = errors.New("manifest: damaged")
 	ErrVersion = errors.New("manifest: of another version")
+	ErrArena   = errors.New("manifest: of another arena")
 )
 
 // Record is one chunk in DRAM.

@@ -53,7 +53,7 @@ func fileOf(t testing.TB, data []byte) *os.File {
 
 func open(t testing.TB, f *os.File) *Left {
 	t.Helper()
-	l, err := Open(f)
+	l, err := Open(f, testBytes)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,13 +92,13 @@ func TestModel(t *testing.T) {
 		if err := Void(m.File()); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Open(m.File()); !errors.Is(err, ErrDamaged) {
+		if _, err := Open(m.File(), testBytes); !errors.Is(err, ErrDamaged) {
 			t.Errorf("a void manifest: error %v", err)
 		}
 	}()
 	l := open(t, m.File())
-	if l.Len() != len(entries) || l.Torn() != 0 || l.ArenaBytes() != testBytes {
-		t.Fatalf("%d entries, %d torn, an arena of %d; want %d, 0, %d", l.Len(), l.Torn(), l.ArenaBytes(), len(entries), testBytes)
+	if l.Len() != len(entries) || l.Torn() != 0 {
+		t.Fatalf("%d entries, %d torn; want %d, 0", l.Len(), l.Torn(), len(entries))
 	}
 	at := 0
 	for i := range order {
@@ -193,13 +193,13 @@ func TestOpenRefuses(t *testing.T) {
 		"version":       {change(8, 9), ErrVersion},
 		"magic":         {change(0, 'x'), ErrDamaged},
 		"record size":   {change(12, 64), ErrDamaged},
-		"arena":         {change(18, 0), ErrDamaged},
+		"arena":         {change(18, 0), ErrArena},
 		"used":          {change(usedAt+2, 1), ErrDamaged},
 		"cut in header": {good[:100], ErrDamaged},
 		"cut":           {good[:headerBytes+5000], ErrDamaged},
 		"empty":         {nil, ErrDamaged},
 	} {
-		if _, err := Open(fileOf(t, c.data)); !errors.Is(err, c.want) {
+		if _, err := Open(fileOf(t, c.data), testBytes); !errors.Is(err, c.want) {
 			t.Errorf("%s: error %v, want %v", why, err, c.want)
 		}
 	}
@@ -208,7 +208,7 @@ func TestOpenRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer plain.Close()
-	if _, err := Open(plain); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "sealed") {
+	if _, err := Open(plain, testBytes); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "sealed") {
 		t.Errorf("a plain file: %v", err)
 	}
 	rng := rand.New(rand.NewPCG(1, 1))
@@ -229,14 +229,14 @@ func FuzzOpen(f *testing.F) {
 	m.Fill(2, 4096, 5)
 	f.Add(bytes.Clone(m.mem[:headerBytes+4*RecordBytes]))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		l, err := Open(fileOf(t, data))
+		l, err := Open(fileOf(t, data), testBytes)
 		if err != nil {
 			return
 		}
 		defer l.Close()
 		check := func(off, n int64) {
-			if off < 0 || n <= 0 || off+n > l.ArenaBytes() {
-				t.Errorf("at %d, +%d, of an arena of %d", off, n, l.ArenaBytes())
+			if off < 0 || n <= 0 || off+n > testBytes {
+				t.Errorf("at %d, +%d, of an arena of %d", off, n, testBytes)
 			}
 		}
 		for i := range l.Len() {

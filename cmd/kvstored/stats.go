@@ -235,7 +235,7 @@ func (v *statsView) printRest(w io.Writer) {
 	}
 	l.row("stored", "%s, %s%s", human.Plural(s.StoredChunks, "chunk"), human.Bytes(s.StoredBytes), differs)
 	l.row("DRAM", "%s cannot be evicted now%s", human.Bytes(v.Store.ProtectedBytes), v.classes())
-	l.row("", "%s in huge pages, of %s; largest free run %s", human.Bytes(v.Arena.HugeBytes), human.Bytes(v.Arena.CapacityBytes), human.Bytes(v.Arena.LargestFreeBytes))
+	v.printArena(&l)
 	v.printGroups(&l)
 	for i, h := range []hint.Outcome{s.Hints.Done, s.Hints.Continues, s.Hints.Answer} {
 		if h.Given > 0 {

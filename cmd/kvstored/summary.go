@@ -95,6 +95,9 @@ func summarizeMemory(l *list, c *config.Config, here bool) {
 	if c.Admin.WhatIf {
 		l.row("", "of the daemon itself, %s are for what-if estimates (admin.what_if)", human.Bytes(whatif.Bytes))
 	}
+	if c.Upgrade.HandOver {
+		l.row("", "one that takes over (serve --take-over) has %s beside DRAM too, and comes on top until this one has ended", human.Bytes(p.Own+p.Chunks))
+	}
 	if p.Limit > 0 {
 		l.row("", "of %s, by %s; the Go heap may have %s, unless GOMEMLIMIT says otherwise", human.Bytes(p.Limit), source, human.Bytes(p.GoLimit()))
 	}

@@ -62,6 +62,7 @@ type Arena struct {
 		used   uint32   // ids ever used; ids start at 1, so that 0 is no block
 		freed  broadcast.Signal
 		voids  int64 // extents that are out of use for good
+		void   int64 // bytes of these
 		closed bool
 	}
 
@@ -76,6 +77,7 @@ type Stats struct {
 	FreeBytes        int64
 	LargestFreeBytes int64 // the largest block that Alloc would grant now, if below MaxPayload
 	Blocks           int64
+	ExcludedBytes    int64 // of UsedBytes: out of use for good, see Exclude
 	HugeBytes        int64 // mapped by huge pages when New returned
 	Locked           bool  // all pages are locked in memory
 }
@@ -261,6 +263,7 @@ func (a *Arena) Stats() Stats {
 		FreeBytes:        a.mu.space.FreeBytes(),
 		LargestFreeBytes: a.mu.space.LargestFree(),
 		Blocks:           a.mu.space.Extents(),
+		ExcludedBytes:    a.mu.void,
 		HugeBytes:        a.mapping.hugeBytes,
 		Locked:           a.mapping.locked,
 	}

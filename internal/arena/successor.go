@@ -80,6 +80,7 @@ func (a *Arena) Exclude(off, n int64) (id uint32, ok bool) {
 		return 0, false
 	}
 	a.mu.voids++
+	a.mu.void += extent.RoundUp(n)
 	return a.takeID(), true
 }
 

@@ -55,6 +55,8 @@ var (
 	descPlaceholders = desc("index_placeholders", "Nodes of the index whose chunk is in no tier.")
 	descIndexBytes   = desc("index_bytes", "Memory of the index.")
 	descProtected    = desc("protected_bytes", "Bytes in DRAM that may not be evicted now.")
+	descQuarantine   = desc("arena_quarantine_bytes", "Bytes in DRAM that wait for the end of a client's process, which may still write there.")
+	descExcluded     = desc("arena_excluded_bytes", "Bytes in DRAM out of use until it begins empty: what wrote there before a kill or a hand-over may still do so.")
 	descClass        = desc("budget_bytes", "Bytes in DRAM held, by what for.", "class")
 	descCorrupt      = desc("corrupt_total", "Chunks dropped because their bytes were wrong.", "tier")
 
@@ -120,6 +122,8 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		r := w.Report()
 		collectWhatIf(&r, gauge, counter)
 	}
+	gauge(descQuarantine, float64(st.Arena.QuarantineBytes))
+	gauge(descExcluded, float64(st.Arena.ExcludedBytes))
 	collectStore(&st.Store, gauge, counter)
 	for p, t := range st.Store.Tiers {
 		collectTier(p, &t, gauge, counter)

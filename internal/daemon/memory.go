@@ -77,7 +77,7 @@ func chunksOf(c *config.Config) budget.Chunks {
 		}
 	}
 	if c.Upgrade.HandOver {
-		n.EachBytes += manifest.RecordBytes
+		n.EachBytes += 2 * manifest.RecordBytes // there are two after a hand-over that failed, for a moment
 	}
 	return n
 }

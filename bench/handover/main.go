@@ -1,0 +1,125 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"text/tabwriter"
+	"time"
+)
+
+// row is what DRAM is filled with, and how often it is handed over.
+type row struct{ chunks, bytes, rounds int }
+
+// rows have the same bytes in more and more chunks, then as many chunks with fewer bytes.
+var rows = []row{
+	{1_000, 4 << 20, 30},
+	{16_000, 256 << 10, 30},
+	{100_000, 40_000, 10},
+	{100_000, 4_000, 10},
+	{1_000_000, 4_000, 5},
+}
+
+// capacity is room for the chunks, and for a seventh more.
+func (r row) capacity() int64 {
+	return int64(r.chunks) * int64((r.bytes+4095)&^4095) * 23 / 20
+}
+
+func main() {
+	binary := flag.String("kvstored", "", "daemon to measure; empty builds this tree's")
+	other := flag.String("other", "", "an older daemon, which takes turns with the first; empty for the first alone")
+	only := flag.Int("row", -1, "number of the only row, from 0 on; negative for all")
+	rounds := flag.Int("rounds", 0, "hand-overs in each row; 0 for as many as it says in the source")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM) // daemons of 5 GiB are not left behind
+	defer stop()
+	if err := run(ctx, *binary, *other, *only, *rounds); err != nil {
+		fmt.Fprintln(os.Stderr, "handover:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, binary, other string, only, rounds int) error {
+	if only >= len(rows) {
+		return fmt.Errorf("-row %d: there are %d, from 0 on", only, len(rows))
+	}
+	dir, err := os.MkdirTemp("", "kvstored-bench-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	if binary == "" {
+		binary = filepath.Join(dir, "kvstored")
+		if out, err := exec.CommandContext(ctx, "go", "build", "-o", binary, "github.com/kvstored/kvstored/cmd/kvstored").CombinedOutput(); err != nil {
+			return fmt.Errorf("build: %w\n%s", err, out)
+		}
+	}
+	programs := []string{binary}
+	if other != "" {
+		programs = append(programs, other)
+	}
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "chunks\tbytes each\tGiB\thand-overs\tgaps\tmedian\tp99\tlongest\tthe whole\t")
+	for i, r := range rows {
+		if only >= 0 && i != only {
+			continue
+		}
+		if rounds > 0 {
+			r.rounds = rounds
+		}
+		gaps, whole, err := measure(ctx, dir, programs, r)
+		if err != nil {
+			return fmt.Errorf("%d chunks of %d bytes: %w", r.chunks, r.bytes, err)
+		}
+		fmt.Fprintf(w, "%d\t%d\t%.1f\t%d\t%d\t%v\t%v\t%v\t%v\t\n", r.chunks, r.bytes, float64(r.chunks)*float64(r.bytes)/(1<<30), r.rounds, len(gaps),
+			quantile(gaps, .5), quantile(gaps, .99), quantile(gaps, 1), quantile(whole, .5))
+	}
+	return w.Flush()
+}
+
+// quantile is the smallest duration that such a share of all do not exceed.
+func quantile(ds []time.Duration, share float64) time.Duration {
+	slices.Sort(ds)
+	return ds[max(0, int(math.Ceil(share*float64(len(ds))))-1)].Round(time.Millisecond)
+}
+
+// measure hands one row over. It returns the gaps that clients saw, and how long each
+// hand-over took from the start of the process to the end of the one before.
+func measure(ctx context.Context, dir string, programs []string, r row) (gaps, whole []time.Duration, err error) {
+	d, err := startDaemon(ctx, programs[0], dir, r)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { d.close() }()
+	if err := d.fill(ctx, r); err != nil {
+		return nil, nil, err
+	}
+	asking := newAsking(ctx, d.socket)
+	defer asking.stop()
+	for i := range r.rounds {
+		if err := asking.all(ctx); err != nil {
+			return nil, nil, err
+		}
+		begun := time.Now()
+		if d, err = d.succeed(ctx, programs[(i+1)%len(programs)]); err != nil {
+			return nil, nil, err
+		}
+		whole = append(whole, time.Since(begun))
+		found, err := asking.gaps(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		gaps = append(gaps, found...)
+		if err := d.complete(ctx, r); err != nil {
+			return nil, nil, fmt.Errorf("after hand-over %d: %w", i+1, err)
+		}
+	}
+	return gaps, whole, nil
+}

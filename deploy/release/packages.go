@@ -40,6 +40,7 @@ func (r *release) packages(program string, extras []extra, s system) error {
 			Description: "KV cache sidecar for LLM inference engines\nIt keeps the KV cache of an inference engine in DRAM and on disk, beside the\nengine, and tells it in microseconds how much of a new prompt it has.",
 			MTime:       r.date,
 			Overridables: nfpm.Overridables{
+				RPM:     nfpm.RPM{BuildHost: "localhost"}, // not the name of this machine
 				Depends: needed.depends, Recommends: needed.recommends, Contents: contents,
 				Scripts: nfpm.Scripts{
 					PostInstall: r.script("postinstall.sh"), PreRemove: r.script("preremove.sh"), PostRemove: r.script("postremove.sh"),

@@ -17,11 +17,11 @@ func TestConnectionsWithinOpenFiles(t *testing.T) {
 	}{
 		{0, 4096, 0, 4096, 2048, false}, // not known
 		{1 << 20, 4096, 0, 4096, 2048, false},
-		{12_800, 4096, 0, 4096, 2048, false},
-		{12_799, 4096, 0, 4095, 2047, true},
-		{1024, 4096, 0, 170, 85, true},
-		{1024, 4096, 4000, 170, 170, true},
-		{1024, 160, 150, 160, 150, false},
+		{16_896, 4096, 0, 4096, 2048, false},
+		{16_895, 4096, 0, 4095, 2047, true},
+		{1024, 4096, 0, 128, 64, true},
+		{1024, 4096, 4000, 128, 128, true},
+		{1024, 120, 110, 120, 110, false},
 		{256, 4096, 0, leastConnections, leastConnections / 2, true},
 	} {
 		cfg := config.Default()

@@ -27,10 +27,11 @@ type Options struct {
 	// Admit tells who has connected, and is an error where that client may not;
 	// nil: every client may do everything.
 	Admit func(net.Conn) (access.Peer, error)
-	// Enter counts a client that is admitted, until leave is called, and returns
-	// the turns in which its requests compute; an error says that it has too many
-	// connections. Nil does not count.
-	Enter        func(net.Conn) (turn *fair.Turn, leave func(), err error)
+	// Enter counts a client that is admitted, and returns how long it waits before it
+	// is served, and the turns in which its requests compute; an error says that it has
+	// too many connections, and waits to be refused. Leave is called in either case when
+	// that is done. Nil does not count.
+	Enter        func(net.Conn) (turn *fair.Turn, wait time.Duration, leave func(), err error)
 	Connections  int            // there may be at a time; 0 = 1024
 	StallTimeout time.Duration  // without progress in the middle of a frame or a reply; 0 = 30 s
 	Budget       *budget.Budget // what the connections cost outside the arena; nil = no bound
@@ -82,33 +83,53 @@ func (s *Server) Recheck() {
 // Serve accepts connections of l until ctx ends, then lets each finish the
 // request it is at and closes it. It closes l.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
-	return accept.Serve(ctx, l, s.o.Log, s.serveConn)
+	return accept.ServeSome(ctx, l, s.o.Log, s.admit)
 }
 
-func (s *Server) serveConn(ctx context.Context, conn net.Conn) {
-	defer s.live.Add(-1)
+// admit says what becomes of a connection. The protocol has no words for a refusal.
+func (s *Server) admit(conn net.Conn) accept.Admission {
 	if s.live.Add(1) > int64(s.o.Connections) {
-		s.count.refused.Add(1)
-		return
+		return s.refuse(0, nil)
 	}
+	if s.o.Admit != nil {
+		if _, err := s.o.Admit(conn); err != nil {
+			return s.refuse(0, nil)
+		}
+	}
+	if s.o.Enter == nil {
+		return accept.Admission{Serve: func(ctx context.Context, conn net.Conn) { s.serveConn(ctx, conn, nil) }}
+	}
+	turn, wait, leave, err := s.o.Enter(conn)
+	if err != nil {
+		return s.refuse(wait, leave)
+	}
+	return accept.Admission{Wait: wait, Serve: func(ctx context.Context, conn net.Conn) {
+		defer leave()
+		s.serveConn(ctx, conn, turn)
+	}}
+}
+
+// refuse closes a connection after a wait.
+func (s *Server) refuse(wait time.Duration, leave func()) accept.Admission {
+	s.live.Add(-1) // those that wait for it take no place
+	s.count.refused.Add(1)
+	return accept.Admission{Wait: wait, Refuse: func(net.Conn) {
+		if leave != nil {
+			leave()
+		}
+	}}
+}
+
+func (s *Server) serveConn(ctx context.Context, conn net.Conn, turn *fair.Turn) {
+	defer s.live.Add(-1)
 	defer s.conns.Add(conn)()
 	var peer access.Peer
-	if s.o.Admit != nil {
+	if s.o.Admit != nil { // once more: who may connect can have changed since
 		var err error
-		if peer, err = s.o.Admit(conn); err != nil { // the protocol has no words for it
+		if peer, err = s.o.Admit(conn); err != nil {
 			s.count.refused.Add(1)
 			return
 		}
-	}
-	var turn *fair.Turn
-	if s.o.Enter != nil {
-		var leave func()
-		var err error
-		if turn, leave, err = s.o.Enter(conn); err != nil {
-			s.count.refused.Add(1)
-			return
-		}
-		defer leave()
 	}
 	s.count.connections.Add(1)
 	account, err := s.o.Budget.Open(conn, budget.LM, quietBytes)

@@ -27,10 +27,11 @@ type Options struct {
 	// Admit tells who has connected, and is an error where that client may not;
 	// nil: every client may do everything.
 	Admit func(net.Conn) (access.Peer, error)
-	// Enter counts a client that is admitted, until leave is called, and returns
-	// the turns in which its requests compute; an error says that it has too many
-	// connections. Nil does not count.
-	Enter   func(net.Conn) (turn *fair.Turn, leave func(), err error)
+	// Enter counts a client that is admitted, and returns how long it waits before it
+	// is served, and the turns in which its requests compute; an error says that it has
+	// too many connections, and waits to be told so. Leave is called in either case when
+	// that is done. Nil does not count.
+	Enter   func(net.Conn) (turn *fair.Turn, wait time.Duration, leave func(), err error)
 	Memory  func() Memory // for INFO
 	Version string
 	Spin    time.Duration // the longest a connection polls before it sleeps; 0 = never
@@ -132,33 +133,53 @@ func (s *Server) Recheck() {
 // command it is at and closes it. It closes l. It may be called for several
 // listeners at a time.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
-	return accept.Serve(ctx, l, s.o.Log, s.serveConn)
+	return accept.ServeSome(ctx, l, s.o.Log, s.admit)
 }
 
-func (s *Server) serveConn(ctx context.Context, conn net.Conn) {
-	defer s.live.Add(-1)
+// admit says what becomes of a connection.
+func (s *Server) admit(conn net.Conn) accept.Admission {
 	if s.live.Add(1) > int64(s.o.Limits.Connections) {
-		s.turnAway(conn, "ERR max number of clients reached")
-		return
+		return s.refuse("ERR max number of clients reached", 0, nil)
 	}
+	if s.o.Admit != nil {
+		if _, err := s.o.Admit(conn); err != nil {
+			return s.refuse("NOPERM "+err.Error(), 0, nil)
+		}
+	}
+	if s.o.Enter == nil {
+		return accept.Admission{Serve: func(ctx context.Context, conn net.Conn) { s.serveConn(ctx, conn, nil) }}
+	}
+	turn, wait, leave, err := s.o.Enter(conn)
+	if err != nil {
+		return s.refuse("ERR max number of clients reached: "+err.Error(), wait, leave)
+	}
+	return accept.Admission{Wait: wait, Serve: func(ctx context.Context, conn net.Conn) {
+		defer leave()
+		s.serveConn(ctx, conn, turn)
+	}}
+}
+
+// refuse tells a client why it is not served, after a wait.
+func (s *Server) refuse(text string, wait time.Duration, leave func()) accept.Admission {
+	s.live.Add(-1) // those that wait for it take no place
+	return accept.Admission{Wait: wait, Refuse: func(conn net.Conn) {
+		s.turnAway(conn, text)
+		if leave != nil {
+			leave()
+		}
+	}}
+}
+
+func (s *Server) serveConn(ctx context.Context, conn net.Conn, turn *fair.Turn) {
+	defer s.live.Add(-1)
 	defer s.conns.Add(conn)()
 	var peer access.Peer
-	if s.o.Admit != nil {
+	if s.o.Admit != nil { // once more: who may connect can have changed since
 		var err error
 		if peer, err = s.o.Admit(conn); err != nil {
 			s.turnAway(conn, "NOPERM "+err.Error())
 			return
 		}
-	}
-	var turn *fair.Turn
-	if s.o.Enter != nil {
-		var leave func()
-		var err error
-		if turn, leave, err = s.o.Enter(conn); err != nil {
-			s.turnAway(conn, "ERR max number of clients reached: "+err.Error())
-			return
-		}
-		defer leave()
 	}
 	s.count.connections.Add(1)
 	if local, ok := conn.(interface{ SetWriteBuffer(int) error }); ok && conn.LocalAddr().Network() == "unix" { // TCP sizes its buffers itself
@@ -175,10 +196,10 @@ func (s *Server) serveConn(ctx context.Context, conn net.Conn) {
 	c.serve()
 }
 
-// turnAway tells a client why it is not served.
+// turnAway tells a client why it is not served. It fits an empty socket; who does not
+// take it finds the socket closed.
 func (s *Server) turnAway(conn net.Conn, text string) {
 	s.count.refused.Add(1)
-	_ = conn.SetWriteDeadline(time.Now().Add(time.Second))
 	_, _ = conn.Write([]byte("-" + text + "\r\n"))
 }
 

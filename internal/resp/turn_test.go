@@ -26,9 +26,9 @@ func TestValuesTakeTurns(t *testing.T) {
 		t.Fatal(err)
 	}
 	heavy.Rest(time.Now().Add(time.Hour))
-	r := newRig(t, resp.Options{Enter: func(net.Conn) (*fair.Turn, func(), error) {
+	r := newRig(t, resp.Options{Enter: func(net.Conn) (*fair.Turn, time.Duration, func(), error) {
 		turn := user.NewTurn()
-		return turn, turn.Leave, nil
+		return turn, 0, turn.Leave, nil
 	}})
 	c := r.dial(r.unix)
 	set := encode("SET", "a", strings.Repeat("x", 1<<20))

@@ -94,14 +94,20 @@ type Limits struct {
 	StallTimeout time.Duration
 }
 
+// Defaults of Limits.
+const (
+	helloTimeout = 10 * time.Second
+	queueBytes   = 1 << 20
+)
+
 func (l Limits) orDefault() Limits {
 	return Limits{
 		Connections:      cmp.Or(l.Connections, 4096),
 		UIDConnections:   cmp.Or(l.UIDConnections, l.Connections, 4096),
 		AdminConnections: l.AdminConnections,
 		UIDJobs:          cmp.Or(l.UIDJobs, 16<<10),
-		HelloTimeout:     cmp.Or(l.HelloTimeout, 10*time.Second),
-		QueueBytes:       cmp.Or(l.QueueBytes, 1<<20),
+		HelloTimeout:     cmp.Or(l.HelloTimeout, helloTimeout),
+		QueueBytes:       cmp.Or(l.QueueBytes, queueBytes),
 		StallTimeout:     cmp.Or(l.StallTimeout, 30*time.Second),
 	}
 }
@@ -160,35 +166,32 @@ func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
 	turns.Go(func() { s.wishes.pauses.run(ctx) })
 	turns.Go(func() { s.naming.run(ctx) })
 	turns.Go(func() { _ = s.wishes.claims.Run(ctx) }) // until ctx ends
-	err := accept.ServeSome(ctx, l, s.o.Log, func(conn net.Conn) accept.Handler {
-		u := s.admit(conn)
-		if u == nil {
-			return nil
-		}
-		return func(served context.Context, conn net.Conn) {
-			if err := s.serveConn(served, conn, u); err != nil {
-				u.slow(ctx)
-				s.users.leave(u)
-			}
-		}
-	})
+	err := accept.ServeSome(ctx, l, s.o.Log, func(conn net.Conn) accept.Admission { return s.admit(ctx, conn) })
 	cancel()
 	turns.Wait()
 	return err
 }
 
-// admit counts a connection, or tells its client why there may be no more, and returns
-// nil.
-func (s *Server) admit(nc net.Conn) *tenant {
-	u, reason, err := s.enter(nc)
+// admit counts a connection, or says that its client is to be told why there may be no
+// more. ctx ends with the server.
+func (s *Server) admit(ctx context.Context, nc net.Conn) accept.Admission {
+	u, wait, reason, err := s.enter(nc)
 	if err == nil {
-		return u
+		return accept.Admission{Wait: wait, Serve: func(served context.Context, conn net.Conn) {
+			if err := s.serveConn(served, conn, u); err != nil {
+				u.slow(ctx)
+				s.users.leave(u)
+			}
+		}}
 	}
 	s.count.refused[reason].Add(1)
-	// It fits an empty socket; who does not take it finds the socket closed.
-	code := codeOf(err)
-	_, _ = nc.Write(wire.AppendError(nil, wire.OpHello, 0, code, replyOf(err, code, err.Error())))
-	return nil
+	wait, done := s.hold(nc, wait)
+	return accept.Admission{Wait: wait, Refuse: func(conn net.Conn) {
+		defer done()
+		// It fits an empty socket; who does not take it finds the socket closed.
+		code := codeOf(err)
+		_, _ = conn.Write(wire.AppendError(nil, wire.OpHello, 0, code, replyOf(err, code, err.Error())))
+	}}
 }
 
 // serveConn serves a connection that admit has counted. The error is of one that was
@@ -222,10 +225,10 @@ func (s *Server) serveConn(ctx context.Context, nc net.Conn, u *tenant) error {
 
 // enter counts a connection. Who may not connect is told so after its hello, in
 // which it may ask for another version.
-func (s *Server) enter(nc net.Conn) (a *tenant, reason int, err error) {
+func (s *Server) enter(nc net.Conn) (a *tenant, wait time.Duration, reason int, err error) {
 	uid, admin, err := s.peer(nc)
 	if err != nil {
-		return nil, refusedDenied, err
+		return nil, 0, refusedDenied, err
 	}
 	return s.users.enter(identity{uid: uid}, admin)
 }

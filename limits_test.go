@@ -1,0 +1,290 @@
+package kvstored_test
+
+import (
+	"fmt"
+	"go/ast"
+	"go/constant"
+	"go/parser"
+	"go/token"
+	gotypes "go/types"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kvstored/kvstored/config"
+)
+
+// limitsPage has every bound of the daemon.
+const limitsPage = "docs/limits.md"
+
+// stated are rows of its tables whose value no key sets: how they begin, and the constants
+// that they state. Those of a number of bytes have "bytes " in front.
+var stated = map[string][]string{
+	"less than 64 KiB of a frame":                {"bytes internal/wire.stallBytes"},
+	"less than 1 MiB read while":                 {"bytes internal/server.queueBytes"},
+	"connections, front ends' included":          {"config.AdminConnections"},
+	"of all, where the limit on open files":      {"internal/daemon.ownFiles"},
+	"new connections of one user":                {"internal/server.paceBurst", "internal/server.paceEach", "internal/server.paceMost"},
+	"unanswered requests of one user":            {"internal/server.maxWaiting"},
+	"of one connection: jobs, fills":             {"internal/server.maxLive"},
+	"chunks of one request":                      {"key.MaxChunks"},
+	"wrong passwords of Redis clients":           {"internal/resp.firstDelay", "internal/resp.mostDelay", "internal/resp.forgiveAfter"},
+	"hosts whose wrong passwords":                {"internal/resp.mostHosts"},
+	"logins of a host":                           {"internal/resp.mostWaiting"},
+	"connections of `admin.listen`":              {"internal/daemon.pageConnections"},
+	"making of `/metrics`":                       {"internal/daemon.metricsPause"},
+	"connections of `admin.socket`":              {"internal/admin.Connections"},
+	"one HTTP request":                           {"bytes internal/httpd.HeaderBytes", "internal/httpd.requestTimeout", "internal/httpd.ReplyTimeout", "internal/httpd.restTimeout"},
+	"body of a call to `admin.socket`":           {"bytes internal/admin.BodyBytes"},
+	"pages of the dashboard":                     {"internal/dashboard.MaxStreams", "internal/dashboard.writeTimeout"},
+	"prefixes: a page of":                        {"internal/admin.mostPage", "internal/admin.mostTree", "internal/outline.MostRuns"},
+	"ends of prompts":                            {"internal/heat.Entries"},
+	"a page of `GET /v1/spaces`":                 {"bytes internal/server.spacesPageBytes", "internal/admin.maxListed"},
+	"connections for events over ZeroMQ":         {"internal/publish.connections", "internal/zmtp.maxTopics", "bytes internal/zmtp.maxTopicBytes"},
+	"until the departure of a client":            {"internal/accept.lookEvery"},
+	"a TCP client that has closed":               {"internal/accept.halfFor"},
+	"what a Redis or lm command waits for":       {"internal/resp.closeAfter", "internal/lm.closeAfter"},
+	"all else at SIGTERM":                        {"internal/daemon.EndTimeout"},
+	"body of a first frame":                      {"bytes internal/wire.MaxHelloBytes"},
+	"body of a frame":                            {"bytes internal/wire.MaxBodyBytes"},
+	"name of a client":                           {"internal/resp.maxShy"},
+	"staging window":                             {"bytes internal/server.maxStaging"},
+	"warms under way":                            {"internal/server.maxWarms"},
+	"payloads that a connection's gets copy":     {"bytes internal/server.maxInline"},
+	"replies kept for a Redis client":            {"bytes internal/resp.maxQueue"},
+	"name of a Redis value":                      {"bytes internal/blob.MaxName"},
+	"deletions that the disk owes":               {"internal/blob.maxOwed"},
+	"prompts that a lookup id names":             {"bytes internal/server.maxRecentBytes"},
+	"chunks of which it is remembered":           {"internal/departed.DefaultEntries"},
+	"names of spaces":                            {"bytes internal/server.maxCatalogBytes", "bytes internal/server.maxShelfBytes"},
+	"models with a label":                        {"internal/server.maxModels"},
+	"what-if":                                    {"bytes internal/whatif.Bytes"},
+	"lengths at which prompts of hybrid models":  {"internal/boundary.maxWaits", "internal/boundary.maxLinks"},
+	"connections of `kvstored keep`":             {"internal/keep.most", "internal/keep.kept"},
+	"memory of the manifest of DRAM":             {"internal/manifest.RecordBytes"},
+	"claims on chunks":                           {"bytes internal/retain.maxMemory"},
+	"prompts of conversations that rest":         {"bytes internal/server.maxPausesBytes"},
+	"hints of a client":                          {"internal/hint.maxClientHints", "internal/hint.maxHints"},
+	"messages that wait for one subscriber":      {"internal/publish.queue"},
+	"`kv_hints` of a request":                    {"bytes internal/hint.MaxEnvelope", "internal/hint.MaxActions", "internal/hint.MaxDirectives"},
+	"shards of the index":                        {"router/index.defaultMaxShards"},
+	"texts of a worker":                          {"internal/route.maxText"},
+	"blocks that a worker tells":                 {"internal/feed.burst"},
+	"a batch of events":                          {"bytes internal/feed.maxMessage"},
+	"adapters of one daemon":                     {"internal/feed.maxSpaces"},
+	"batches asked for again":                    {"internal/feed.maxReplay", "bytes internal/feed.maxMessage", "internal/feed.replayWait"},
+	"reservations; age of one":                   {"internal/route.maxReservations", "internal/route.defaultReservation"},
+	"body of a call: a prompt":                   {"bytes internal/route.promptBody", "bytes internal/route.eventBody", "bytes internal/route.smallBody"},
+	"memory for bodies":                          {"bytes internal/route.freeBody", "bytes internal/route.bodyBudget"},
+	"hashes in a call":                           {"internal/route.maxHashes", "internal/route.maxListed"},
+	"blocks in a dump":                           {"internal/route.defaultDump", "internal/route.maxDump"},
+	"connections, of `route.listen`":             {"internal/route.connections"},
+	"arguments of a Redis command":               nil, // a default of its options
+	"prompts that a session's name leads to":     nil, // the same table's as of lookup ids
+	"requests that compute at a time":            nil, // of the machine
+	"descriptors and memory for new connections": nil,
+	"changes that wait to be told":               nil, // a default of its options
+	"events of a worker that wait":               nil, // likewise
+}
+
+// derived are keys whose default the configuration does not say: it depends on others.
+var derived = map[string]string{"limits.memory": "derived", "limits.chunks": "derived", "limits.uid_connections": "half", "retain.total": "half", "retain.uid": "a quarter"}
+
+// TestLimitsAreTrue: each row of the tables of limits states the default of its key, or
+// the constants of the code; each key that is a limit, and each constant, has its row.
+func TestLimitsAreTrue(t *testing.T) {
+	defaults := map[string]reflect.Value{}
+	keys(reflect.ValueOf(config.Default()), "", defaults)
+	constants := newConstants()
+	found, keyed := map[string]bool{}, map[string]bool{}
+	row := regexp.MustCompile(`(?m)^\| (.+?) \| (.+?) \| (.+?) \| .*\|$`)
+	for _, m := range row.FindAllStringSubmatch(page(t, limitsPage), -1) {
+		what, value, key := m[1], m[2], m[3]
+		for _, k := range regexp.MustCompile("`([a-z0-9_.]+)`").FindAllStringSubmatch(key, -1) {
+			v, ok := defaults[k[1]]
+			if !ok || strings.HasPrefix(what, "attack") {
+				continue
+			}
+			keyed[k[1]] = true
+			if want := orElse(derived[k[1]], inWords(v)); !strings.Contains(value, want) {
+				t.Errorf("%s: the default of %s is %s, not %q", what, k[1], want, value)
+			}
+		}
+		for begins, of := range stated {
+			if !strings.HasPrefix(what, begins) || strings.HasPrefix(value, "as of ") {
+				continue
+			}
+			found[begins] = true
+			for _, name := range of {
+				if want := constants.text(t, name); !strings.Contains(m[0], want) {
+					t.Errorf("%s: %s is %s, not %q", what, name, want, value)
+				}
+			}
+		}
+		if key == "-" && !statedRow(what) {
+			t.Errorf("%s: no constant says %q", what, value)
+		}
+	}
+	for begins := range stated {
+		if !found[begins] {
+			t.Errorf("no row begins with %q", begins)
+		}
+	}
+	for k := range defaults {
+		if strings.HasPrefix(k, "limits.") && !keyed[k] {
+			t.Errorf("%s has no row", k)
+		}
+	}
+}
+
+func statedRow(what string) bool {
+	for begins := range stated {
+		if strings.HasPrefix(what, begins) {
+			return true
+		}
+	}
+	return false
+}
+
+func orElse(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
+}
+
+// keys are the values of a configuration by their keys.
+func keys(v reflect.Value, at string, out map[string]reflect.Value) {
+	if v.Kind() != reflect.Struct {
+		out[at] = v
+		return
+	}
+	for i := range v.NumField() {
+		name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("yaml"), ",")
+		if name != "" && name != "-" {
+			keys(v.Field(i), strings.TrimPrefix(at+"."+name, "."), out)
+		}
+	}
+}
+
+// inWords is a value as a page has it.
+func inWords(v reflect.Value) string {
+	switch x := v.Interface().(type) {
+	case time.Duration:
+		return durationText(x)
+	case config.Bytes:
+		return bytesText(int64(x))
+	case float64:
+		return orElse(map[float64]string{0.5: "half", 0.25: "quarter"}[x], fmt.Sprint(x))
+	case int:
+		return countText(int64(x))
+	}
+	return fmt.Sprint(v)
+}
+
+func durationText(d time.Duration) string {
+	switch {
+	case d < time.Second:
+		return fmt.Sprintf("%d ms", d.Milliseconds())
+	case d >= 2*time.Minute && d%time.Minute == 0:
+		return fmt.Sprintf("%d min", int(d.Minutes()))
+	}
+	return fmt.Sprintf("%g s", d.Seconds())
+}
+
+func bytesText(n int64) string {
+	for i, unit := range []string{"GiB", "MiB", "KiB"} {
+		if by := int64(1) << (30 - 10*i); n >= by && n%by == 0 {
+			return fmt.Sprintf("%d %s", n/by, unit)
+		}
+	}
+	return countText(n) + " bytes"
+}
+
+func countText(n int64) string {
+	text := fmt.Sprint(n)
+	for i := len(text) - 3; i > 0; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
+}
+
+// constants are those of this module's packages, read from their source.
+type constants struct {
+	files *token.FileSet
+	known map[string]*gotypes.Package
+}
+
+func newConstants() *constants {
+	c := &constants{files: token.NewFileSet(), known: map[string]*gotypes.Package{"unsafe": gotypes.Unsafe}}
+	c.check("time", []*ast.File{c.parse("time.go", "package time\ntype Duration int64\nconst (Nanosecond Duration = 1; Microsecond = 1000 * Nanosecond; Millisecond = 1000 * Microsecond; Second = 1000 * Millisecond; Minute = 60 * Second; Hour = 60 * Minute)")})
+	return c
+}
+
+func (c *constants) parse(name string, text any) *ast.File {
+	f, err := parser.ParseFile(c.files, name, text, parser.SkipObjectResolution)
+	if err != nil {
+		panic(err)
+	}
+	return f
+}
+
+func (c *constants) check(path string, files []*ast.File) *gotypes.Package {
+	checker := gotypes.Config{Importer: c, IgnoreFuncBodies: true, Error: func(error) {}} // of what other modules declare
+	p, _ := checker.Check(path, c.files, files, nil)
+	c.known[path] = p
+	return p
+}
+
+// Import is of types.Importer: of other modules it knows no more than the name.
+func (c *constants) Import(path string) (*gotypes.Package, error) {
+	if p := c.known[path]; p != nil {
+		return p, nil
+	}
+	dir, ours := strings.CutPrefix(path, "github.com/kvstored/kvstored/")
+	if !ours {
+		c.known[path] = gotypes.NewPackage(path, filepath.Base(path))
+		c.known[path].MarkComplete()
+		return c.known[path], nil
+	}
+	names, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	if err != nil {
+		return nil, err
+	}
+	var files []*ast.File
+	for _, name := range names {
+		if !strings.HasSuffix(name, "_test.go") && !strings.HasSuffix(name, "_other.go") {
+			files = append(files, c.parse(name, nil))
+		}
+	}
+	return c.check(path, files), nil
+}
+
+// text is a constant as the page has it.
+func (c *constants) text(t *testing.T, name string) string {
+	t.Helper()
+	name, bytes := strings.CutPrefix(name, "bytes ")
+	dir, name, _ := strings.Cut(name, ".")
+	p, err := c.Import("github.com/kvstored/kvstored/" + dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, ok := p.Scope().Lookup(name).(*gotypes.Const)
+	if !ok {
+		t.Errorf("%s has no constant %s", dir, name)
+		return "?"
+	}
+	n, exact := constant.Int64Val(constant.ToInt(k.Val()))
+	switch {
+	case !exact:
+		t.Errorf("%s.%s is no number", dir, name)
+	case bytes:
+		return bytesText(n)
+	case strings.HasSuffix(k.Type().String(), "time.Duration"):
+		return durationText(time.Duration(n))
+	}
+	return countText(n)
+}

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/kvstored/kvstored/internal/lean"
 	"github.com/kvstored/kvstored/key"
 )
 
@@ -35,6 +36,7 @@ type debts struct {
 	mu      struct {
 		sync.Mutex
 		owed map[key.Hash]struct{}
+		peak int        // of owed
 		log  []key.Hash // all since there were none, as in the file
 	}
 }
@@ -129,7 +131,7 @@ func (d *debts) some(n int) []key.Hash {
 func (d *debts) paid(hashes []key.Hash) error {
 	d.mu.Lock()
 	for _, h := range hashes {
-		delete(d.mu.owed, h)
+		lean.Delete(&d.mu.owed, h, &d.mu.peak)
 	}
 	d.n.Store(int64(len(d.mu.owed)))
 	d.mu.Unlock()

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/kvstored/kvstored/internal/lean"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/policy"
 )
@@ -43,6 +44,7 @@ type Tracker struct {
 	mu  struct {
 		sync.Mutex
 		open   map[topic]openHint
+		peak   int         // of open
 		order  []givenHint // by age; some are not open any more
 		client map[uint64]int
 		serial uint64
@@ -263,7 +265,7 @@ func (h *Tracker) close(k topic, as kind) {
 	switch {
 	case !open:
 	case o.kind == answer || o.kind == priority:
-		delete(h.mu.open, k)
+		lean.Delete(&h.mu.open, k, &h.mu.peak)
 		h.leave(o.client)
 	default:
 		h.end(k, &o, o.kind == as)
@@ -272,7 +274,7 @@ func (h *Tracker) close(k topic, as kind) {
 
 // end closes an open hint that was right or wrong.
 func (h *Tracker) end(k topic, o *openHint, right bool) {
-	delete(h.mu.open, k)
+	lean.Delete(&h.mu.open, k, &h.mu.peak)
 	h.leave(o.client)
 	if right {
 		h.right[o.kind].Add(1)

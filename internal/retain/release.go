@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/kvstored/kvstored/internal/lean"
 	"github.com/kvstored/kvstored/key"
 )
 
@@ -69,7 +70,7 @@ func (t *Table) drop(h *holder, hash key.Hash) {
 	if len(ch.grants) == 0 {
 		t.mu.bytes -= ch.bytes
 		t.mu.memory -= chunkBytes
-		delete(t.mu.chunks, k)
+		lean.Delete(&t.mu.chunks, k, &t.mu.peak)
 		t.known.Add(-1)
 	}
 	if len(h.chunks) == 0 {

@@ -57,6 +57,7 @@ type Table struct {
 		sync.Mutex
 		limits  Limits
 		chunks  map[key.Key]*chunk
+		peak    int // of chunks
 		holders map[Claimant]*holder
 		users   map[uint32]*user
 		due     deadlines // of all grants

@@ -4,6 +4,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/kvstored/kvstored/internal/lean"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/policy"
 	"github.com/kvstored/kvstored/tier"
@@ -16,6 +17,7 @@ type depths struct {
 	mu    struct {
 		sync.RWMutex
 		spaces map[key.SpaceID]spaceDepth
+		peak   int // of spaces
 	}
 }
 
@@ -40,7 +42,7 @@ func (d *depths) end(id key.SpaceID) {
 	if sp.open--; sp.open > 0 {
 		d.mu.spaces[id] = sp
 	} else {
-		delete(d.mu.spaces, id)
+		lean.Delete(&d.mu.spaces, id, &d.mu.peak)
 	}
 }
 

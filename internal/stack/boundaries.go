@@ -97,14 +97,14 @@ func (f *Family) pieces(n, rank int) (ends, needs []key.Key) {
 
 // declared reports whether a boundary that ends with k is known.
 func (x *index) declared(k key.Key) bool {
-	x.mu.Lock()
+	x.lock()
 	defer x.mu.Unlock()
 	return x.mu.bounds.Has(k)
 }
 
 // declare makes a boundary known, and tells the tiers of its pieces.
 func (x *index) declare(ends, needs []key.Key) {
-	x.mu.Lock()
+	x.lock()
 	defer x.mu.Unlock()
 	x.levels.needed(x.mu.bounds.Declare(ends, needs, func(k key.Key) bool {
 		at, _ := x.mu.tree.Get(k.Space, k.Hash)

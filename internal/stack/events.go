@@ -97,7 +97,7 @@ func (j *journal) stored(k key.Key, p tier.Place) events.Change {
 
 // announce notes where the chunks, indexBatch at most, are now.
 func (x *index) announce(ks []key.Key) {
-	x.mu.Lock()
+	x.lock()
 	defer x.mu.Unlock()
 	for _, k := range ks {
 		x.journal.everywhere(k, x.journal.log.Note)
@@ -114,7 +114,7 @@ func (j *journal) everywhere(k key.Key, do func(events.Change)) {
 }
 
 func (x *index) contents(list []events.Change, ks []key.Key) []events.Change {
-	x.mu.Lock()
+	x.lock()
 	defer x.mu.Unlock()
 	for _, k := range ks {
 		x.journal.everywhere(k, func(c events.Change) { list = append(list, c) })

@@ -1,6 +1,7 @@
 package stack
 
 import (
+	"runtime"
 	"sync"
 	"sync/atomic"
 
@@ -33,7 +34,8 @@ type index struct {
 	groups       groupKinds
 	worths       worths
 
-	mu struct {
+	waiting atomic.Int32 // in lock
+	mu      struct {
 		sync.Mutex
 		tree   *radix.Tree
 		bounds *boundary.Table // of hybrid models
@@ -41,9 +43,28 @@ type index struct {
 	}
 }
 
+// lock takes the lock.
+func (x *index) lock() {
+	if x.mu.TryLock() {
+		return
+	}
+	x.waiting.Add(1)
+	x.mu.Lock()
+	x.waiting.Add(-1)
+}
+
+// pass gives the lock back after it was held for long, to one that waits for it: a
+// sync.Mutex alone leaves it for a millisecond to a loop that takes it again at once.
+func (x *index) pass() {
+	x.mu.Unlock()
+	if x.waiting.Load() > 0 {
+		runtime.Gosched()
+	}
+}
+
 // where is the tiers that are known to have k.
 func (x *index) where(k key.Key) tier.Set {
-	x.mu.Lock()
+	x.lock()
 	defer x.mu.Unlock()
 	at, _ := x.mu.tree.Get(k.Space, k.Hash)
 	return tier.Set(at)
@@ -54,8 +75,8 @@ func (x *index) has(p tier.Place, k key.Key) bool { return x.where(k).Has(p) }
 
 // count is how many of ks, indexBatch at most, some tier has.
 func (x *index) count(ks []key.Key) (n int) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
+	x.lock()
+	defer x.pass()
 	for _, k := range ks {
 		if at, _ := x.mu.tree.Get(k.Space, k.Hash); at != 0 {
 			n++
@@ -73,8 +94,12 @@ func (x *index) count(ks []key.Key) (n int) {
 // be only an engine's claim. So may be what c skips, of which nothing need be known.
 // Unless marks is nil the marks of the chunks are copied there.
 func (x *index) match(c *key.Chain, from, to int, at, marks []uint8) (known int, more bool) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
+	x.lock()
+	if to-from > indexBatch {
+		defer x.pass()
+	} else {
+		defer x.mu.Unlock()
+	}
 	known = from
 	for range indexBatch {
 		if known = radix.MatchMarked(x.mu.tree, c.Space, c.Hashes[:to], known, at, marks); known == to {
@@ -95,7 +120,7 @@ func (x *index) match(c *key.Chain, from, to int, at, marks []uint8) (known int,
 // matchAlone copies where chunks from..to of c are into at, whether or not
 // the way to them is known.
 func (x *index) matchAlone(c *key.Chain, from, to int, at []uint8) {
-	x.mu.Lock()
+	x.lock()
 	defer x.mu.Unlock()
 	for i := from; i < to; i++ {
 		at[i], _ = x.mu.tree.Get(c.Space, c.Hashes[i])
@@ -126,7 +151,7 @@ func (x *index) add(c *key.Chain, from, to int, p tier.Place) {
 
 // addChain is add for a chain that contradicts nothing; false changes nothing.
 func (x *index) addChain(c *key.Chain, from, to int, p tier.Place) bool {
-	x.mu.Lock()
+	x.lock()
 	defer x.mu.Unlock()
 	was := x.journal.before(c.Space, c.Hashes[from:to])
 	if x.mu.tree.Add(c.Space, c.Hashes[:to], from, uint8(tier.Of(p))) != nil {
@@ -166,8 +191,8 @@ func (x *index) each(from, to int, fn func(i int)) {
 }
 
 func (x *index) some(from, to int, fn func(i int)) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
+	x.lock()
+	defer x.pass()
 	for i := from; i < to; i++ {
 		fn(i)
 	}
@@ -202,8 +227,8 @@ func (x *index) insert(p tier.Place, recs []tier.Record) {
 
 func (x *index) insertAll(p tier.Place, recs []tier.Record) {
 	bounded := x.levels.at[p].Resident != nil
-	x.mu.Lock()
-	defer x.mu.Unlock()
+	x.lock()
+	defer x.pass()
 	for i := range recs {
 		r := &recs[i]
 		if bounded && !x.holds(p, r.Key) {
@@ -242,7 +267,7 @@ func (x *index) set(k key.Key, p tier.Place, has bool, why departed.Kind) {
 
 // keys lists what some tier of a set has of a space. It takes some 20 ns a key.
 func (x *index) keys(id key.SpaceID, in tier.Set) (ks []key.Key) {
-	x.mu.Lock()
+	x.lock()
 	defer x.mu.Unlock()
 	x.mu.tree.Walk(id, func(hash, _ key.Hash, _ int, at radix.Loc) bool {
 		if tier.Set(at)&in != 0 {
@@ -256,7 +281,7 @@ func (x *index) keys(id key.SpaceID, in tier.Set) (ks []key.Key) {
 // spacesWith lists at most so many spaces that have a chunk with the hash of k in
 // some tier, of the first mostElsewhere that come to hand, but for k's own.
 func (x *index) spacesWith(k key.Key, most int) (ids []key.SpaceID) {
-	x.mu.Lock()
+	x.lock()
 	defer x.mu.Unlock()
 	left := mostElsewhere
 	x.mu.tree.Spaces(func(id key.Hash) bool {
@@ -271,7 +296,7 @@ func (x *index) spacesWith(k key.Key, most int) (ids []key.SpaceID) {
 
 // spaces lists the spaces of which anything is known.
 func (x *index) spaces() (ids []key.SpaceID) {
-	x.mu.Lock()
+	x.lock()
 	defer x.mu.Unlock()
 	x.mu.tree.Spaces(func(id key.Hash) bool {
 		ids = append(ids, id)
@@ -282,7 +307,7 @@ func (x *index) spaces() (ids []key.SpaceID) {
 
 // census counts the chunks of some spaces; next is where it goes on, or 0.
 func (x *index) census(from int, chunks map[key.SpaceID]int) (next int) {
-	x.mu.Lock()
+	x.lock()
 	defer x.mu.Unlock()
 	return x.mu.tree.Census(from, indexBatch, func(id key.Hash, n int) {
 		if n > 0 {
@@ -293,7 +318,7 @@ func (x *index) census(from int, chunks map[key.SpaceID]int) (next int) {
 
 // stats is what the tree and the table of boundaries say of themselves.
 func (x *index) stats() (radix.Stats, boundary.Stats) {
-	x.mu.Lock()
+	x.lock()
 	defer x.mu.Unlock()
 	return x.mu.tree.Stats(), x.mu.bounds.Stats()
 }

@@ -131,7 +131,7 @@ func (x *index) mark(full, space key.SpaceID) (mark uint8) {
 }
 
 func (x *index) join(full, space key.SpaceID) (mark uint8, more bool) {
-	x.mu.Lock()
+	x.lock()
 	defer x.mu.Unlock()
 	return x.mu.kin.join(x.mu.tree, full, space)
 }

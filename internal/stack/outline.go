@@ -20,7 +20,7 @@ type outlining struct {
 
 // outline adds some runs; next is where it goes on, or 0.
 func (x *index) outline(from uint32, m *outlining) (next uint32) {
-	x.mu.Lock()
+	x.lock()
 	defer x.mu.Unlock()
 	return radix.Outline(x.mu.tree, from, outlineBatch, m.add)
 }

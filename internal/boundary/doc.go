@@ -17,7 +17,7 @@
 // count as needed, or not, as before.
 //
 // A Table keeps all live boundaries, and the last maxDead others, of maxWaits pieces in all.
-// One takes 20 bytes for each of its pieces, and a piece some 70. Boundaries for which there
+// One takes 20 bytes for each of its pieces, and a piece some 70; a table does not shrink. Boundaries for which there
 // is no room are not counted: what they need goes as the policies say.
 //
 // The owner serialises all calls. A Table does no I/O, and knows no tier.

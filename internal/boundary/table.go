@@ -6,11 +6,14 @@ const (
 	// maxDead is how many boundaries are remembered that are not live: those of which
 	// a piece is missing yet, or went.
 	maxDead = 1 << 14
-	// maxWaits is how many pieces all of these have. Nothing that is stored stands for them.
-	maxWaits = 1 << 20
-	// maxLinks is how many pieces all boundaries have, each counted for each that needs it:
-	// some 180 MiB at most. A boundary for which there is no room is not counted.
-	maxLinks = 1 << 21
+	// maxWaits is how many pieces all of these have: some 12 MiB. Nothing that is stored
+	// stands for them, and what they took stays with the table.
+	maxWaits = 1 << 17
+	// linksEach, for each chunk that may be stored, and maxLinks at most, is how many pieces
+	// all boundaries have, each counted for each that needs it. A boundary for which there is
+	// no room is not counted.
+	linksEach = 2
+	maxLinks  = 1 << 21
 	// maxShares is how many boundaries a piece may have.
 	maxShares = 1 << 10
 	// MaxPieces is the most pieces of a boundary; one with more is not counted.
@@ -82,9 +85,10 @@ type link struct {
 	ofBound      uint32 // the next of the boundary
 }
 
-// New returns an empty table.
-func New() *Table {
-	return &Table{maxDead: maxDead, maxWaits: maxWaits, maxLinks: maxLinks, batch: batch, spaces: make(map[key.SpaceID]*space)}
+// New returns an empty table for so many chunks as may be stored at most.
+func New(chunks int) *Table {
+	links := linksEach * min(chunks, maxLinks/linksEach)
+	return &Table{maxDead: maxDead, maxWaits: min(maxWaits, links), maxLinks: links, batch: batch, spaces: make(map[key.SpaceID]*space)}
 }
 
 // Declare makes a boundary known, which counts as live until one of its pieces goes: what

@@ -2,6 +2,7 @@ package boundary
 
 import (
 	"flag"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -48,7 +49,7 @@ func (n *naive) change(k key.Key, here bool) {
 // were told.
 func TestIsTheDefinition(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	table, model := New(), &naive{here: make(map[key.Key]bool)}
+	table, model := New(math.MaxInt), &naive{here: make(map[key.Key]bool)}
 	table.maxDead, table.maxWaits, table.batch = 1<<30, 1<<30, 1<<30
 	follow := map[key.Key]bool{} // needed, of what is here
 	at := func(space, n int) key.Key {
@@ -104,7 +105,7 @@ func TestIsTheDefinition(t *testing.T) {
 // However many boundaries lose a piece, the table remembers only so many of them, and with
 // the last piece its memory is free.
 func TestForgets(t *testing.T) {
-	table := New()
+	table := New(math.MaxInt)
 	table.maxDead = 100
 	for i := range 10_000 {
 		k := func(space int) key.Key {
@@ -132,7 +133,7 @@ func TestForgets(t *testing.T) {
 // Boundaries with many pieces of which nothing is ever stored take no more memory than a
 // few of them.
 func TestBoundsWhatWaits(t *testing.T) {
-	table := New()
+	table := New(math.MaxInt)
 	table.maxWaits = 1000
 	at := func(space, n int) key.Key {
 		return key.Key{Space: key.SpaceID{byte(space)}, Hash: key.Hash{byte(n), byte(n >> 8), 1}}
@@ -155,7 +156,7 @@ func TestBoundsWhatWaits(t *testing.T) {
 // A chunk that very many boundaries have takes no call long, and in the end each knows that it
 // is gone; boundaries that would be too many are not counted.
 func TestTurns(t *testing.T) {
-	table := New()
+	table := New(math.MaxInt)
 	at := func(space, n int) key.Key {
 		return key.Key{Space: key.SpaceID{byte(space)}, Hash: key.Hash{byte(n), byte(n >> 8), 1}}
 	}
@@ -210,7 +211,7 @@ func TestTurns(t *testing.T) {
 
 // No number of boundaries takes more than the room that they have together.
 func TestBoundsWhatIsLive(t *testing.T) {
-	table := New()
+	table := New(math.MaxInt)
 	table.maxLinks = 1000
 	for i := range 500 {
 		end := key.Key{Hash: key.Hash{byte(i), byte(i >> 8), 1}}

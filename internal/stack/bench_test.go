@@ -2,6 +2,7 @@ package stack_test
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 
@@ -175,7 +176,7 @@ func BenchmarkEvictGroups(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				l, table, tree := ledger.New(ledger.Options{CapacityBytes: 1 << 40, Policy: lru}), boundary.New(), radix.New()
+				l, table, tree := ledger.New(ledger.Options{CapacityBytes: 1 << 40, Policy: lru}), boundary.New(math.MaxInt), radix.New()
 				for p := range uint64(entries / each) {
 					storePrompt(b, l, table, tree, p, each, groups, windows)
 				}

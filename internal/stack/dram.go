@@ -44,9 +44,10 @@ func newDRAM(ls *levels, log zerolog.Logger) *dram {
 		hot: ls.hot, room: ls.hot.Stats().CapacityBytes, levels: ls, log: log, shrink: make(chan struct{}, 1),
 	}
 	d.heat = heat.New()
-	d.absences = &absences{log: departed.New(min(departed.DefaultEntries, ledger.Spare(ls.hot.Ledger()))), levels: ls}
+	chunks := ledger.Spare(ls.hot.Ledger())
+	d.absences = &absences{log: departed.New(min(departed.DefaultEntries, chunks)), levels: ls}
 	d.index = &index{levels: ls, holds: d.holds, absences: d.absences}
-	d.index.mu.tree, d.index.mu.bounds = radix.New(), boundary.New()
+	d.index.mu.tree, d.index.mu.bounds = radix.New(), boundary.New(chunks)
 	return d
 }
 

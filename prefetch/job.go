@@ -42,8 +42,11 @@ type Options[T any] struct {
 	// Lane says where chunk i comes from: from 0 to Lanes-1. Loads start in
 	// prefix order in each lane, with an equal share of the window, so that
 	// none waits for another. May be nil where there is one.
-	Lane     func(i int) int
-	Lanes    int
+	Lane  func(i int) int
+	Lanes int
+	// Places bounds the loads under way of several jobs together: as many as it holds.
+	// Nil: no bound but those of each job.
+	Places   chan struct{}
 	Deadline time.Time // zero = none
 	// Discard takes back a chunk that was promoted behind the end of the job, or
 	// too late for it. It must not block.
@@ -113,9 +116,9 @@ func New[T any](o Options[T], src Source[T]) *Job[T] {
 // discarded; after a Cancel their contexts end, and so they do when the job is
 // ended by a load that failed.
 func (j *Job[T]) Run(ctx context.Context) {
+	defer context.AfterFunc(ctx, func() { j.end(ErrCancelled) })() // Cancel has ended it when it calls stop
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	defer context.AfterFunc(ctx, func() { j.end(ErrCancelled) })()
 	j.mu.Lock()
 	j.mu.stop = stop
 	j.mu.Unlock()
@@ -128,11 +131,16 @@ func (j *Job[T]) Run(ctx context.Context) {
 	running := make(chan struct{})
 	g, ctx := errgroup.WithContext(ctx)
 	for {
+		if !j.o.take(ctx) {
+			break
+		}
 		i, l, ok := j.admit(ctx)
 		if !ok {
+			j.o.give()
 			break
 		}
 		g.Go(func() error {
+			defer j.o.give()
 			running <- struct{}{}
 			j.load(ctx, i, l)
 			return j.failure()

@@ -24,6 +24,26 @@ func (j *Job[T]) seek(l int) {
 	}
 }
 
+// take waits for a place for a load. It is taken before the load counts as under way: one
+// that waits may be what another of the job waits for. False says that ctx has ended.
+func (o *Options[T]) take(ctx context.Context) bool {
+	if o.Places == nil {
+		return true
+	}
+	select {
+	case o.Places <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (o *Options[T]) give() {
+	if o.Places != nil {
+		<-o.Places
+	}
+}
+
 // admit waits until the next load fits the window, and returns its item and
 // lane; false once there is none.
 func (j *Job[T]) admit(ctx context.Context) (i, l int, ok bool) {

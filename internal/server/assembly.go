@@ -158,7 +158,7 @@ func (a *assembly) fetch(pieces []load, sizes []int64) (*prefetch.Job[chunk], er
 	}
 	a.mu.fetch = prefetch.New(prefetch.Options[chunk]{
 		Lanes: lanes, Lane: lane, To: len(pieces), Window: windowOf(j.session.server), Bytes: func(i int) int64 { return sizes[pieces[i].Group] },
-		Deadline: a.until, Discard: func(ch chunk) { j.unlease([]tier.Ref{ch.ref}) }, Yields: isBudget,
+		Places: j.session.tenant.loads, Deadline: a.until, Discard: func(ch chunk) { j.unlease([]tier.Ref{ch.ref}) }, Yields: isBudget,
 	}, pieceSource{a, pieces})
 	return a.mu.fetch, nil
 }

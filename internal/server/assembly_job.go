@@ -64,7 +64,7 @@ func beginFamily(c *reader, chain *key.Chain, a *ask) (*job, wire.PrefetchReply,
 	for _, chains := range f.Chains {
 		pieces += len(chains) * chains[0].Len()
 	}
-	cost := liveBytes + int64(len(a.lookupID)) + liveChunkBytes*int64(pieces)
+	cost := jobBytes + int64(len(a.lookupID)) + liveChunkBytes*int64(pieces)
 	if err := c.account.Charge(cost); err != nil {
 		return nil, reply, err
 	}

@@ -17,7 +17,7 @@ const asyncBytes = 16 << 10
 
 // maxWaiting is how many requests of one user may be unanswered that wait. The runtime
 // never gives back what it keeps of a goroutine, 0.5 KiB.
-const maxWaiting = 8 << 10
+const maxWaiting = 4 << 10
 
 // errCancelled is the cause of the context of a request that its client has cancelled.
 var errCancelled = errors.New("cancelled by the client")

@@ -113,6 +113,7 @@ func (j *job) fetchRest(ctx context.Context, m *stack.Match, deadline time.Time)
 		Lanes: lanes, Lane: lane,
 		From: j.ranks() * j.hot, To: j.ranks() * (j.limit - j.skip()), // Load says where it ends
 		Window: windowOf(j.session.server), ChunkBytes: j.chunkBytes(j.skip() + j.hot), Deadline: deadline,
+		Places:  j.session.tenant.loads,
 		Discard: func(ch chunk) { j.unlease([]tier.Ref{ch.ref}) },
 		Yields:  isBudget,
 		Changed: j.changed,

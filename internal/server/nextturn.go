@@ -94,7 +94,7 @@ func (n *nextTurns) promote(ctx context.Context, c key.Chain) {
 	if err != nil || m.In[tier.CPU].Chunks == m.Chunks {
 		return // whatever is known is there: what others may have is not asked for
 	}
-	w := s.newWarming(ctx, g, &m, stack.Requester{Job: s.ids.Add(1)}, s.settings().Prefetch.NextTurnBytes)
+	w := s.newWarming(ctx, g, &m, stack.Requester{Job: s.ids.Add(1)}, nil, s.settings().Prefetch.NextTurnBytes)
 	w.moved = s.count.broughtUp
 	w.run(ctx)
 }

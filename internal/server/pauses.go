@@ -133,6 +133,6 @@ func (p *pauses) promote(ctx context.Context, chains []key.Chain) {
 	if err != nil || m.In[tier.CPU].Chunks == m.Chunks {
 		return
 	}
-	w := s.newWarming(ctx, g, &m, stack.Requester{Job: s.ids.Add(1)}, s.o.Arena.Stats().CapacityBytes/warmShare)
+	w := s.newWarming(ctx, g, &m, stack.Requester{Job: s.ids.Add(1)}, nil, s.o.Arena.Stats().CapacityBytes/warmShare)
 	w.run(ctx)
 }

@@ -77,7 +77,7 @@ func (c *reader) begin(chain *key.Chain, a *ask) (*job, wire.PrefetchReply, erro
 	if g.chains, err = c.ranked(chain, a.shared.Ranks); err != nil {
 		return nil, reply, err
 	}
-	cost := liveBytes + int64(len(a.lookupID)) + liveChunkBytes*int64(len(g.chains)*chain.Len())
+	cost := jobBytes + int64(len(a.lookupID)) + liveChunkBytes*int64(len(g.chains)*chain.Len())
 	if err := c.account.Charge(cost); err != nil {
 		return nil, reply, err
 	}

@@ -25,6 +25,8 @@ const (
 	// What a job or a fill costs while it is live, and each of its chunks: hash,
 	// tokens, reference, and the state of its load.
 	liveBytes, liveChunkBytes = 1 << 10, 96
+	// jobBytes is what a job costs: that, and its goroutine while it loads.
+	jobBytes = liveBytes + 6<<10
 )
 
 // session is one connection and everything it holds. Its reader answers the

@@ -37,10 +37,11 @@ type tenant struct {
 	admin       bool // when its first connection came
 	connections int  // the mutex of users guards these three
 	pace        pace
-	leaving     bool         // a timer looks whether it is forgotten
-	jobs        atomic.Int64 // jobs and fills
-	waiting     atomic.Int64 // requests that a goroutine will answer
-	slowed      atomic.Int64 // connections in slow
+	leaving     bool          // a timer looks whether it is forgotten
+	jobs        atomic.Int64  // jobs and fills
+	waiting     atomic.Int64  // requests that a goroutine will answer
+	slowed      atomic.Int64  // connections in slow
+	loads       chan struct{} // places for loads of its jobs and warms
 }
 
 // A connection that was not greeted is closed after slowEach, and as much more for each
@@ -49,6 +50,11 @@ const (
 	slowEach = 100 * time.Millisecond
 	slowMost = 5 * time.Second
 )
+
+// maxLoads is how many chunks may come up from lower tiers at a time for the jobs and warms
+// of one user: each takes a goroutine, and many more than a device reads at a time bring
+// nothing.
+const maxLoads = 1024
 
 // slow waits after a connection that was not greeted, until ctx ends at most. Meanwhile
 // it counts as one of its user's, also where its client has left: else a user that
@@ -93,7 +99,7 @@ func (us *users) enter(id identity, admin bool) (u *tenant, wait time.Duration, 
 	us.mu.Lock()
 	defer us.mu.Unlock()
 	if u = us.mu.byID[id]; u == nil {
-		u = &tenant{User: us.gate.NewUser(), id: id, admin: admin}
+		u = &tenant{User: us.gate.NewUser(), id: id, admin: admin, loads: make(chan struct{}, maxLoads)}
 		us.mu.byID[id] = u
 	}
 	wait = u.pace.next(time.Now())

@@ -34,8 +34,9 @@ type warming struct {
 }
 
 // newWarming makes ready to promote the chunks of a group that m matched and those
-// that the remote scan finds beyond them, about as many as fit into bytes.
-func (s *Server) newWarming(ctx context.Context, g group, m *stack.Match, by stack.Requester, bytes int64) *warming {
+// that the remote scan finds beyond them, about as many as fit into bytes. places are of
+// [prefetch.Options].
+func (s *Server) newWarming(ctx context.Context, g group, m *stack.Match, by stack.Requester, places chan struct{}, bytes int64) *warming {
 	w := &warming{group: g, by: by, hot: m.Hot, bytes: bytes, moved: s.count.warmed}
 	w.limit = w.more()
 	lanes, lane := w.lanes(ctx, m)
@@ -46,7 +47,7 @@ func (s *Server) newWarming(ctx context.Context, g group, m *stack.Match, by sta
 	w.fetch = prefetch.New(prefetch.Options[tier.Place]{
 		Lanes: lanes, Lane: lane,
 		From: w.ranks() * w.hot, To: w.ranks() * (w.limit - w.skip()),
-		Window: windowOf(s), ChunkBytes: guess, Discard: func(tier.Place) {},
+		Window: windowOf(s), ChunkBytes: guess, Places: places, Discard: func(tier.Place) {},
 	}, w)
 	return w
 }
@@ -119,7 +120,7 @@ func handleWarm(c *reader, h wire.Header, body []byte) error {
 			return err
 		}
 	}
-	if err := c.spend(liveBytes + liveChunkBytes*int64(len(g.chains)*g.chains[0].Len())); err != nil {
+	if err := c.spend(jobBytes + liveChunkBytes*int64(len(g.chains)*g.chains[0].Len())); err != nil {
 		return err
 	}
 	m, err := g.match(c.turning)
@@ -131,7 +132,7 @@ func handleWarm(c *reader, h wire.Header, body []byte) error {
 		return refuse(wire.CodeOverBudget, "this connection has %d warms under way; wait for some", maxWarms)
 	}
 	s := c.server
-	w := s.newWarming(c.turning, g, &m, stack.Requester{Owner: c.owner, Job: s.ids.Add(1)}, s.o.Arena.Stats().CapacityBytes/warmShare)
+	w := s.newWarming(c.turning, g, &m, stack.Requester{Owner: c.owner, Job: s.ids.Add(1)}, c.tenant.loads, s.o.Arena.Stats().CapacityBytes/warmShare)
 	c.background(func(ctx context.Context) {
 		defer c.warms.Add(-1)
 		w.run(ctx)

@@ -31,6 +31,7 @@ var stated = map[string][]string{
 	"unanswered requests of one user":            {"internal/server.maxWaiting"},
 	"of one connection: jobs, fills":             {"internal/server.maxLive"},
 	"chunks of one request":                      {"key.MaxChunks"},
+	"chunks of one user that come up":            {"internal/server.maxLoads", "prefetch.maxLoads"},
 	"wrong passwords of Redis clients":           {"internal/resp.firstDelay", "internal/resp.mostDelay", "internal/resp.forgiveAfter"},
 	"hosts whose wrong passwords":                {"internal/resp.mostHosts"},
 	"logins of a host":                           {"internal/resp.mostWaiting"},

@@ -228,6 +228,7 @@ var attacks = []struct {
 	{"pages", pages, nil},
 	{"waiting requests", waitingRequests, nil},
 	{"descriptors", descriptors, nil},
+	{"lengths", lengths, nil},
 	{"garbage", func(a *attackers, _ *key.Chain) {
 		for _, at := range [][2]string{{"unix", a.d.socket}, {"unix", a.resp}, {"unix", a.lm}, {"tcp", a.respTCP}, {"tcp", a.adminTCP}} {
 			a.each(a.few, func(i int) {
@@ -306,8 +307,8 @@ func TestAttacks(t *testing.T) {
 			})
 			begun := time.Now()
 			after := p.rests(before)
-			t.Logf("before %v\nduring %v\n%.1f s after %v\na client that behaves: %d rounds, %d errors",
-				before, during, time.Since(begun).Seconds(), after, w.rounds, w.errs)
+			t.Logf("before %v\nduring %v\n%.1f s after %v\na client that behaves: %d rounds, %d errors\n%s",
+				before, during, time.Since(begun).Seconds(), after, w.rounds, w.errs, p.heap())
 			if err := w.round(t.Context()); err != nil {
 				t.Errorf("after the attack: %v", err)
 			}

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"encoding/binary"
 	"fmt"
 	"io"
 	"net"
 	"os"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -89,6 +91,35 @@ func descriptors(a *attackers, _ *key.Chain) {
 				if _, _, err := c.(*net.UnixConn).WriteMsgUnix(respCommand("PING", fmt.Sprint(i, n)), syscall.UnixRights(int(null.Fd())), nil); err != nil {
 					return
 				}
+			}
+		})
+	})
+}
+
+// lengths has the daemon remember at which lengths prompts of a hybrid model would be usable,
+// of which nothing is ever stored, and claims on chunks that no client has stored.
+func lengths(a *attackers, _ *key.Chain) {
+	other := crashSpace
+	other.Model += "/window"
+	every := uint32(crashSpace.ChunkTokens)
+	var prompts atomic.Uint64
+	a.each(a.few, func(int) {
+		a.greeted(0, func(c net.Conn, space uint32) {
+			ask := wire.AppendRequest(nil, wire.OpOpenSpace, 2, &wire.OpenSpaceRequest{Space: other})
+			for id := range uint64(16) {
+				chain := unknownPrompt(space, a.names/10)
+				number := prompts.Add(1)
+				for i := 8; i < len(chain.Hashes); i += 16 {
+					binary.LittleEndian.PutUint64(chain.Hashes[i:], number)
+				}
+				groups := wire.Groups{}.Add(wire.Group{Space: space, Kind: wire.GroupFull}).Add(wire.Group{Space: space + 1, Kind: wire.GroupWindow, Tokens: 2 * every})
+				ask = wire.AppendRequest(ask, wire.OpReserve, 3+id, &wire.ReserveRequest{Chain: chain, Sizes: wire.ViewU32s([]uint32{1, 1}), Groups: groups, Every: every})
+				claims := wire.Pairs{}.Add("kv_hints", fmt.Sprintf(`{"protocol_version":"1.0","actions":[{"action_id":"a","action_type":"kv.retain","action_version":"1.0","payload":{"scope":"s%d","directives":[{"start":0,"end":null,"priority":50,"duration":2}]}}]}`, number))
+				ask = wire.AppendRequest(ask, wire.OpHint, 100+id, &wire.HintRequest{Chain: chain, Configs: claims})
+			}
+			if a.send(c, ask) {
+				_ = c.SetReadDeadline(time.Now().Add(time.Second))
+				_, _ = io.Copy(io.Discard, c)
 			}
 		})
 	})

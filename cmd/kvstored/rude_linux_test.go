@@ -49,6 +49,7 @@ func TestRude(t *testing.T) {
 	}
 	t.Logf("at first %v", before)
 	var rested []int64
+	var dealt deck
 	for begun := time.Now(); time.Since(begun) < *rude && !t.Failed(); {
 		ctx, over := context.WithTimeout(t.Context(), rudeTurns*rudeTurn)
 		var working sync.WaitGroup
@@ -56,7 +57,7 @@ func TestRude(t *testing.T) {
 			working.Go(func() { w.run(ctx) })
 		}
 		for range rudeTurns {
-			p.mixed(t, s, witnesses[0], rand.Perm(len(attacks))[:rudeAtOnce])
+			p.mixed(t, s, witnesses[0], dealt.next(rudeAtOnce))
 		}
 		over()
 		working.Wait()
@@ -77,6 +78,23 @@ func TestRude(t *testing.T) {
 		t.Error("clients that behave were not served")
 	}
 	terminate(t, p.d, stopFlush, true)
+}
+
+// deck deals all attacks in an order by chance, and then again: so all have been played
+// after some turns.
+type deck []int
+
+// next deals n different attacks.
+func (d *deck) next(n int) (hand []int) {
+	for len(hand) < n {
+		if len(*d) == 0 {
+			*d = rand.Perm(len(attacks))
+		}
+		i := slices.IndexFunc(*d, func(a int) bool { return !slices.Contains(hand, a) }) // one at least: hand holds less than a deck
+		hand = append(hand, (*d)[i])
+		*d = slices.Delete(*d, i, i+1)
+	}
+	return hand
 }
 
 // lowest is the least anonymous memory that the daemon has for so long.

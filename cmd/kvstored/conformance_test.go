@@ -25,31 +25,35 @@ func TestConformance(t *testing.T) {
 		t.Fatalf("no scripts: %v", err)
 	}
 	for _, path := range paths {
-		t.Run(filepath.Base(path), func(t *testing.T) {
-			c, err := client.Dial(t.Context(), startDaemon(t), client.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer c.Close()
-			s := script{ctx: t.Context(), c: c, spaces: map[string]scriptSpace{}, prompts: map[string]client.Prompt{}}
-			f, err := os.Open(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer f.Close()
-			lines := bufio.NewScanner(f)
-			for n := 1; lines.Scan(); n++ {
-				line, _, _ := strings.Cut(lines.Text(), "#")
-				step, want, _ := strings.Cut(line, " = ")
-				if step = strings.TrimSpace(step); step == "" {
-					continue
-				}
-				got, err := s.run(strings.Fields(step))
-				if err != nil || got != strings.TrimSpace(want) {
-					t.Errorf("line %d: %s\n got %q, %v\nwant %q", n, step, got, err, strings.TrimSpace(want))
-				}
-			}
-		})
+		t.Run(filepath.Base(path), func(t *testing.T) { conform(t, startDaemon(t), path) })
+	}
+}
+
+// conform runs a script with the Go client against a daemon that holds nothing.
+func conform(t *testing.T, socket, path string) {
+	t.Helper()
+	c, err := client.Dial(t.Context(), socket, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	s := script{ctx: t.Context(), c: c, spaces: map[string]scriptSpace{}, prompts: map[string]client.Prompt{}}
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	for n := 1; lines.Scan(); n++ {
+		line, _, _ := strings.Cut(lines.Text(), "#")
+		step, want, _ := strings.Cut(line, " = ")
+		if step = strings.TrimSpace(step); step == "" {
+			continue
+		}
+		got, err := s.run(strings.Fields(step))
+		if err != nil || got != strings.TrimSpace(want) {
+			t.Errorf("line %d: %s\n got %q, %v\nwant %q", n, step, got, err, strings.TrimSpace(want))
+		}
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kvstored/kvstored/internal/wire/wiretest"
 	"github.com/kvstored/kvstored/key"
 )
 
@@ -24,7 +25,7 @@ func (s *schema) print(t *testing.T, block string) string {
 	case "error":
 		return joined(s.Types["error"])
 	case "push":
-		return joined(s.fields(s.Pushes[name].Body))
+		return joined(s.Fields(s.Pushes[name].Body))
 	case "op":
 		return s.printOp(name)
 	case "types":
@@ -65,7 +66,7 @@ func said(body any) string {
 	if name, ok := body.(string); ok {
 		return name
 	}
-	return joined((&schema{}).fields(body))
+	return joined(new(wiretest.Schema).Fields(body))
 }
 
 // table has a line for each name of a part of the schema, in the order of the file.
@@ -196,7 +197,7 @@ func TestSchemaNumbers(t *testing.T) {
 		if name == "" {
 			continue
 		}
-		if !ok || o.Op != Op(op) {
+		if !ok || o.Op != uint8(op) {
 			t.Errorf("%s is %d, want %d", name, o.Op, op)
 		}
 	}

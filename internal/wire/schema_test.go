@@ -2,81 +2,27 @@ package wire
 
 import (
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/kvstored/kvstored/internal/wire/wiretest"
 )
 
 // schema is testdata/wire/schema.json.
-type schema struct {
-	Version    uint16
-	Magic      string
-	Header     []string
-	Kinds      map[string]uint8
-	Critical   uint16
-	Enums      map[string]map[string]uint32
-	Codes      [][3]any
-	Limits     map[string]uint64
-	Types      map[string][]string
-	Options    map[string]map[string][2]any
-	Operations map[string]struct {
-		Op             Op
-		Right, Waits   string
-		Request, Reply any
-	}
-	Pushes map[string]struct {
-		Op   Op
-		ID   string
-		Body any
-	}
-}
+type schema struct{ *wiretest.Schema }
 
 func readSchema(t testing.TB) *schema {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(goldenDir, "schema.json"))
+	s, err := wiretest.Read(filepath.Join(goldenDir, "schema.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := new(schema)
-	if err := json.Unmarshal(text, s); err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
-// fields is what a body is said to have: the name of a type, or a list.
-func (s *schema) fields(body any) []string {
-	if name, ok := body.(string); ok {
-		return s.Types[name]
-	}
-	var fields []string
-	for _, f := range body.([]any) {
-		fields = append(fields, f.(string))
-	}
-	return fields
-}
-
-// body is the fields of a frame.
-func (s *schema) body(h Header) []string {
-	if h.Kind == KindReply && h.Code != CodeOK {
-		return s.Types["error"]
-	}
-	for _, p := range s.Pushes {
-		if h.Kind == KindPush && p.Op == h.Op {
-			return s.fields(p.Body)
-		}
-	}
-	op := s.Operations[h.Op.String()]
-	if h.Kind == KindRequest {
-		return s.fields(op.Request)
-	}
-	return s.fields(op.Reply)
+	return &schema{s}
 }
 
 // walker reads a frame as the schema says, strictly, and writes its fields as
@@ -130,9 +76,6 @@ func (w *walker) number(n int, note string) uint64 {
 	return v
 }
 
-// scalars are the sizes of numbers.
-var scalars = map[string]int{"u8": 1, "u16": 2, "u32": 4, "u64": 8}
-
 func (w *walker) fields(fields []string, at string) {
 	start := w.off
 	for _, f := range fields {
@@ -155,11 +98,11 @@ func (w *walker) field(at, name, kind string, start int) {
 	case head == "bytes":
 		n, _ := strconv.Atoi(tail)
 		w.take(n, at)
-	case scalars[kind] > 0:
-		if (w.off-start)%scalars[kind] != 0 {
+	case wiretest.Scalars[kind] > 0:
+		if (w.off-start)%wiretest.Scalars[kind] != 0 {
 			panic(fmt.Errorf("%w: %s is not aligned", errSchema, at))
 		}
-		v := w.number(scalars[kind], at)
+		v := w.number(wiretest.Scalars[kind], at)
 		if at == "chunks.bytes" {
 			w.payloads += int(v)
 		}
@@ -206,7 +149,7 @@ func (w *walker) array(at, kind string) {
 	start := w.off
 	for i := range n {
 		here := w.off
-		switch size := scalars[kind]; {
+		switch size := wiretest.Scalars[kind]; {
 		case kind == "item":
 			w.take(each, fmt.Sprintf("%s %d", at, i))
 		case size > 0:
@@ -231,7 +174,7 @@ func (w *walker) options(at, kind string) {
 		tag := w.number(2, "option, tag")
 		w.zeros(2)
 		size := int(w.number(4, "option, bytes"))
-		name, as := w.s.option(kind, tag)
+		name, as := w.s.Option(kind, tag)
 		if name == "" {
 			panic(fmt.Errorf("%w: options %s have no tag %#x", errSchema, kind, tag))
 		}
@@ -242,18 +185,6 @@ func (w *walker) options(at, kind string) {
 		}
 		w.pad(size)
 	}
-}
-
-// option is a tag of a list of options.
-func (s *schema) option(kind string, tag uint64) (name, as string) {
-	for _, list := range []string{kind, "request"} {
-		for name, o := range s.Options[list] {
-			if uint64(o[0].(float64)) == tag {
-				return name, o[1].(string)
-			}
-		}
-	}
-	return "", ""
 }
 
 // annotate is a frame as a golden file has it. The error says where it is not as the
@@ -275,7 +206,7 @@ func (s *schema) annotate(frame []byte) (text string, err error) {
 		w.take(len(frame)-w.off, "u16 length, text")
 		return w.out.String(), nil
 	}
-	w.fields(s.body(h), "")
+	w.fields(s.Body(frame), "")
 	if w.off != len(frame) {
 		return "", fmt.Errorf("%w: %d bytes are left", errSchema, len(frame)-w.off)
 	}

@@ -1,13 +1,14 @@
 package wire
 
 import (
+	"bytes"
 	"encoding/binary"
 	"flag"
-	"fmt"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -18,14 +19,19 @@ var (
 	clientCorpus = flag.String("clients.corpus", "", "a folder of frames, besides: the corpus of the C client's fuzzer")
 )
 
-// inC reports whether the C client has the operation too.
-func inC(op Op) bool {
-	return newReply[op] != nil && op != OpBatch && op != OpWarm && op != OpHint && op != OpEvents
+// others are the clients in other languages, by what they do not have of the protocol.
+var others = []struct {
+	name    string
+	lacks   []Op
+	command func(*testing.T) (dir string, args []string)
+}{
+	{"C", []Op{OpBatch, OpWarm, OpHint, OpEvents}, cDecoder},
+	{"Python", nil, pythonDecoder},
 }
 
-// accepted reports whether the Go client takes a frame of the daemon of an
-// operation that all clients have.
-func accepted(frame []byte) bool {
+// accepted reports whether the Go client takes a frame of the daemon of an operation
+// that the other client has too.
+func accepted(frame []byte, lacks []Op) bool {
 	if len(frame) < HeaderBytes {
 		return false
 	}
@@ -37,12 +43,16 @@ func accepted(frame []byte) bool {
 	switch {
 	case h.Kind == KindReply && h.Code != CodeOK:
 		m = new(ErrorReply)
-	case h.Kind == KindReply && inC(h.Op) && h.Op != 0:
+	case slices.Contains(lacks, h.Op):
+		return false
+	case h.Kind == KindReply && newReply[h.Op] != nil && h.Op != 0:
 		m = newReply[h.Op]()
 	case h.Kind == KindPush && h.Op == OpPrefetch:
 		m = new(JobState)
 	case h.Kind == KindPush && h.Op == OpReserve:
 		m = new(CodeReply)
+	case h.Kind == KindPush && h.Op == OpEvents:
+		m = new(EventsPush)
 	default:
 		return false
 	}
@@ -55,8 +65,9 @@ func damaged(t *testing.T, n int) [][]byte {
 	r := rand.New(rand.NewPCG(*clientSeed, 0))
 	var whole [][]byte
 	for _, g := range golden {
-		if g.h.Kind != KindRequest && inC(g.h.Op) {
-			whole = append(whole, readGolden(t, g.name))
+		if g.h.Kind != KindRequest {
+			frame := readGolden(t, g.name)
+			whole = append(whole, frame, readSchema(t).Newer(frame))
 		}
 	}
 	frames := whole
@@ -80,52 +91,48 @@ func damaged(t *testing.T, n int) [][]byte {
 	return frames
 }
 
+// corpus are the frames of -clients.corpus.
+func corpus(t *testing.T) (frames [][]byte) {
+	if *clientCorpus == "" {
+		return nil
+	}
+	files, err := filepath.Glob(filepath.Join(*clientCorpus, "*"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no frames in %s: %v", *clientCorpus, err)
+	}
+	for _, path := range files {
+		f, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(f) >= HeaderBytes {
+			binary.LittleEndian.PutUint32(f, uint32(len(f)-HeaderBytes)) // as the fuzzer does
+			frames = append(frames, f)
+		}
+	}
+	return frames
+}
+
 // TestClientsAgree: what one client takes for a frame of the daemon all take, in
 // Go, C and Python.
 func TestClientsAgree(t *testing.T) {
-	dir := t.TempDir()
-	var paths []string
-	var frames [][]byte
-	for i, f := range damaged(t, *clientFrames) {
-		path := filepath.Join(dir, fmt.Sprintf("frame%d", i))
-		if err := os.WriteFile(path, f, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		paths, frames = append(paths, path), append(frames, f)
-	}
-	if *clientCorpus != "" {
-		files, err := filepath.Glob(filepath.Join(*clientCorpus, "*"))
-		if err != nil || len(files) == 0 {
-			t.Fatalf("no frames in %s: %v", *clientCorpus, err)
-		}
-		for _, path := range files {
-			f, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if len(f) < HeaderBytes {
-				continue
-			}
-			binary.LittleEndian.PutUint32(f, uint32(len(f)-HeaderBytes)) // as the fuzzer does
-			path = filepath.Join(dir, filepath.Base(path))
-			if err := os.WriteFile(path, f, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			paths, frames = append(paths, path), append(frames, f)
-		}
-	}
-	for _, other := range []struct {
-		name    string
-		command func(*testing.T) (dir string, args []string)
-	}{{"C", cDecoder}, {"Python", pythonDecoder}} {
-		t.Run(other.name, func(t *testing.T) { compare(t, other.command, paths, frames) })
+	frames := append(damaged(t, *clientFrames), corpus(t)...)
+	for _, other := range others {
+		t.Run(other.name, func(t *testing.T) {
+			dir, args := other.command(t)
+			compare(t, dir, args, frames, other.lacks)
+		})
 	}
 }
 
-func compare(t *testing.T, command func(*testing.T) (string, []string), paths []string, frames [][]byte) {
-	dir, args := command(t)
-	cmd := exec.CommandContext(t.Context(), args[0], append(args[1:], paths...)...)
-	cmd.Dir, cmd.Stderr = dir, t.Output()
+// compare has another client judge frames, each behind its length of 4 bytes.
+func compare(t *testing.T, dir string, args []string, frames [][]byte, lacks []Op) {
+	var in []byte
+	for _, f := range frames {
+		in = append(binary.LittleEndian.AppendUint32(in, uint32(len(f))), f...)
+	}
+	cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
+	cmd.Dir, cmd.Stdin, cmd.Stderr = dir, bytes.NewReader(in), t.Output()
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatal(err)
@@ -137,7 +144,7 @@ func compare(t *testing.T, command func(*testing.T) (string, []string), paths []
 	took := 0
 	for i, f := range frames {
 		want := "refused"
-		if accepted(f) {
+		if accepted(f, lacks) {
 			want, took = "accepted", took+1
 		}
 		if said[i] != want {

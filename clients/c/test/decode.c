@@ -1,7 +1,7 @@
 /*
  * decode: whether the C client takes frames of the daemon, for comparison with
- * the other clients. decode FILE... reads a frame from each file and prints
- * "accepted" or "refused" for it. With -DFUZZ it is a target of libFuzzer.
+ * the other clients. It reads frames, each behind its length of 4 bytes, and prints
+ * "accepted" or "refused" for each. With -DFUZZ it is a target of libFuzzer.
  */
 #include "../kvstored.c"
 
@@ -88,17 +88,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n) {
   return 0;
 }
 #else
-int main(int argc, char **argv) {
-  static uint8_t bytes[1 << 20];
-  for (int k = 1; k < argc; k++) {
-    FILE *f = fopen(argv[k], "rb");
-    if (f == NULL) {
-      perror(argv[k]);
-      return 2;
-    }
-    size_t n = fread(bytes, 1, sizeof bytes, f);
-    fclose(f);
-    puts(accepted(bytes, n) ? "accepted" : "refused");
+int main(void) {
+  uint8_t head[4];
+  while (fread(head, 1, sizeof head, stdin) == sizeof head) {
+    size_t n = (size_t)load_le(head, sizeof head);
+    uint8_t *frame = malloc(n + (n == 0)); /* of the exact size, for the sanitizer */
+    if (frame == NULL || fread(frame, 1, n, stdin) != n) return 2;
+    puts(accepted(frame, n) ? "accepted" : "refused");
+    free(frame);
   }
   return 0;
 }

@@ -21,6 +21,7 @@ _READ_BYTES = 1 << 16
 _REQUEST = struct.Struct("<QQB7x")  # epoch, from, flags
 _PUSH = struct.Struct("<QQQB7x")  # epoch, seq, micros, flags
 _EVENT = struct.Struct("<BB2xI16s16s16s")  # kind, tier, tokens, space, hash, parent
+_ID_BYTES, _SPACE_BYTES = 16, 32  # a space's id, and what stands before its seven texts
 _NOW = (1 << 64) - 1
 _LOST = 4
 STORED, REMOVED, CLEARED = range(3)
@@ -37,11 +38,21 @@ def request() -> bytes:
     return _REQUEST.pack(0, _NOW, 0) + wire.NO_OPTIONS
 
 
+def _identity(c: wire._Cursor) -> None:
+    """What a space's id stands for, of which nothing is kept."""
+    c.skip(_ID_BYTES)
+    space = c.record()
+    space.skip(_SPACE_BYTES)
+    for _ in range(7):
+        space.text()
+    space.records(lambda tag: (tag.text(), tag.text()))
+
+
 def push(body: bytes) -> Tuple[bool, List[Event]]:
     """Whether batches before this one are lost, and its events."""
     c = wire._Cursor(body)
     _, _, _, flags = c.read(_PUSH)
-    c.records(lambda _: None)
+    c.records(_identity)
     events = c.table(_EVENT, lambda e: Event(e[0], e[1], (e[3], e[4])))
     c.options()
     return bool(flags & _LOST), events

@@ -814,6 +814,8 @@ def batch_reply(body: Buffer) -> Tuple[List[BatchJob], List[int]]:
     c = _Cursor(body)
     jobs = c.records(_batched)
     order = c.numbers()
+    if len(order) != len(jobs):
+        raise Malformed(f"{len(order)} numbers for {len(jobs)} jobs")
     c.options()
     return jobs, order
 

@@ -1,13 +1,13 @@
 """Whether the Python client takes frames of the daemon, for comparison with the
-other clients: `python3 -m tests.decode FILE...` reads a frame from each file and
-prints "accepted" or "refused" for it."""
+other clients: `python3 -m tests.decode` reads frames, each behind its length of 4
+bytes, and prints "accepted" or "refused" for each."""
 
 from __future__ import annotations
 
 import sys
 from typing import Any, Callable, Dict
 
-from kvstored import wire
+from kvstored import vllm_follow, wire
 from kvstored.wire import HEADER, PUSH, REPLY, Op
 
 _REPLIES: Dict[int, Callable[[bytes], Any]] = {
@@ -30,8 +30,16 @@ _REPLIES: Dict[int, Callable[[bytes], Any]] = {
     Op.FLUSH: wire.flush_reply,
     Op.STATS: wire.stats_reply,
     Op.PING: wire.plain_reply,
+    Op.WARM: wire.warm_reply,
+    Op.BATCH: wire.batch_reply,
+    Op.HINT: wire.hint_reply,
+    Op.EVENTS: wire.number_reply,
 }
-_PUSHES: Dict[int, Callable[[bytes], Any]] = {Op.PREFETCH: wire.job_state, Op.RESERVE: wire.fill_push}
+_PUSHES: Dict[int, Callable[[bytes], Any]] = {
+    Op.PREFETCH: wire.job_state,
+    Op.RESERVE: wire.fill_push,
+    Op.EVENTS: vllm_follow.push,
+}
 
 
 def accepted(frame: bytes) -> bool:
@@ -52,6 +60,5 @@ def accepted(frame: bytes) -> bool:
 
 
 if __name__ == "__main__":
-    for path in sys.argv[1:]:
-        with open(path, "rb") as f:
-            print("accepted" if accepted(f.read()) else "refused")
+    while head := sys.stdin.buffer.read(4):
+        print("accepted" if accepted(sys.stdin.buffer.read(int.from_bytes(head, "little"))) else "refused")

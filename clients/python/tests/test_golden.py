@@ -8,7 +8,7 @@ import unittest
 from pathlib import Path
 
 import kvstored
-from kvstored import wire
+from kvstored import vllm_follow, wire
 from kvstored.wire import Count, JobState, Limits, Match, Op, Ref, Slot, Space, SpaceInfo, Stored
 
 from .daemon import ROOT
@@ -112,10 +112,7 @@ REQUESTS = {
 #: Requests that this client never makes.
 NOT_SPOKEN = {
     "commit_chain_request",
-    "events_lost_push",
     "events_now_request",
-    "events_push",
-    "events_reply",
     "events_request",
     "hello_window_request",
     "ping_option_request",
@@ -224,6 +221,19 @@ REPLIES = {
     "warm_reply": (wire.warm_reply, (MATCH._replace(worth=None), JobState(True, 0, "", Count(3, 768), ALL, 0, []))),
     "prefetch_hints_reply": (wire.prefetch_reply, ADVISED._replace(faults=FAULTS)),
     "hint_reply": (wire.hint_reply, wire.Hinted(Count(3, 768), FAULTS)),
+    "events_reply": (wire.number_reply, 43),
+    "events_push": (
+        vllm_follow.push,
+        (
+            False,
+            [
+                vllm_follow.Event(vllm_follow.STORED, 1, (SPACE_ID, bytes(range(1, 17)))),
+                vllm_follow.Event(vllm_follow.REMOVED, 2, (SPACE_ID, bytes(range(17, 33)))),
+                vllm_follow.Event(vllm_follow.CLEARED, 0, (bytes(16), bytes(16))),
+            ],
+        ),
+    ),
+    "events_lost_push": (vllm_follow.push, (True, [])),
     "batch_reply": (
         wire.batch_reply,
         ([wire.BatchJob(0, "", ADVISED), wire.BatchJob(10, "no such job", None)], [1, 0]),

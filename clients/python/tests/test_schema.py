@@ -8,7 +8,7 @@ import re
 import unittest
 from typing import Any, Dict
 
-from kvstored import Code, wire
+from kvstored import Code, vllm_follow, wire
 from kvstored.errors import Retry
 from kvstored.wire import Op, Space
 
@@ -41,15 +41,13 @@ REQUESTS: Dict[str, bytes] = {
     "warm": wire.warm(None, "name", 2, 100),
     "hint": wire.hint(HASHES, [("session", "s")], "", [2]),
     "batch": wire.batch([(HASHES, "a", 1), (wire.chain_ref(7), "", 0)], 16, 1, True, 1, 100, [2], 1000, [("a", "b")]),
+    "events": vllm_follow.request(),
 }
-
-
-UNSPOKEN = {"events"}  # operations that this client has no call for
 
 
 class Requests(unittest.TestCase):
     def test_every_operation(self) -> None:
-        self.assertEqual(set(REQUESTS) | UNSPOKEN, set(SCHEMA["operations"]), "requests of this test")
+        self.assertEqual(set(REQUESTS), set(SCHEMA["operations"]), "requests of this test")
         for name, body in REQUESTS.items():
             with self.subTest(name):
                 self.assertEqual(len(body) % 8, 0, "a body is a multiple of 8 bytes")
@@ -187,6 +185,7 @@ REPLIES: Dict[str, Any] = {
     "stats": (wire.stats_reply, lambda v: v["json"].encode()),
     "ping": (wire.plain_reply, lambda v: None),
     "warm": (wire.warm_reply, lambda v: (_match(v["match"], None), _state(v["state"]))),
+    "events": (wire.number_reply, lambda v: v["next"]),
     "hint": (wire.hint_reply, lambda v: wire.Hinted(_count(v["retained"]), _faults(v["options"]))),
 }
 
@@ -194,7 +193,7 @@ REPLIES: Dict[str, Any] = {
 class Replies(unittest.TestCase):
     def each(self, grown: bool) -> None:
         rng = random.Random(1)
-        self.assertEqual(set(REPLIES) | UNSPOKEN | {"batch"}, set(SCHEMA["operations"]), "replies of this test")
+        self.assertEqual(set(REPLIES) | {"batch"}, set(SCHEMA["operations"]), "replies of this test")
         for name, (read, says) in REPLIES.items():
             for i in range(200):
                 body, values = schema.make(SCHEMA["operations"][name]["reply"], rng, grown)
@@ -213,11 +212,22 @@ class Replies(unittest.TestCase):
             for i in range(200):
                 body, values = schema.make(SCHEMA["operations"]["batch"]["reply"], rng, grown)
                 with self.subTest(i=i, grown=grown):
+                    if len(values["order"]) != len(values["jobs"]):
+                        self.assertRaises(wire.Malformed, wire.batch_reply, body)
+                        continue
                     jobs, order = wire.batch_reply(body)
                     self.assertEqual(order, values["order"])
                     for job, said in zip(jobs, values["jobs"]):
                         self.assertEqual((job.code, job.text), (said["code"], said["text"]))
                         self.assertEqual(job.prefetch, None if said["code"] else _prefetched(said["reply"]))
+
+    def test_events(self) -> None:
+        rng = random.Random(5)
+        for grown in (False, True):
+            for _ in range(200):
+                body, v = schema.make(SCHEMA["pushes"]["events"]["body"], rng, grown)
+                events = [vllm_follow.Event(e["kind"], e["tier"], (e["space"], e["hash"])) for e in v["events"]]
+                self.assertEqual(vllm_follow.push(body), (bool(v["flags"] & SCHEMA["enums"]["events_push_flags"]["lost"]), events))
 
     def test_errors(self) -> None:
         rng = random.Random(3)

@@ -86,6 +86,32 @@ var cancelCases = []cancelCase{
 		g.dirty()
 		return wire.OpFlush, &wire.FlushRequest{Durable: true}
 	}},
+	{"wait for a job of groups", "g", "", nil, func(g *stage) (wire.Op, wire.Message) {
+		j := g.prefetch(&wire.PrefetchRequest{Policy: wire.PolicyWaitComplete, Shared: wire.Shared{Groups: g.groups()}})
+		return wire.OpWait, &wire.WaitRequest{Job: j.id, MinTokens: 1, Deadline: never}
+	}},
+	{"get, of what a job still loads", "g", "", nil, func(g *stage) (wire.Op, wire.Message) {
+		j := g.prefetch(&wire.PrefetchRequest{Policy: wire.PolicyWaitComplete})
+		return wire.OpGet, &wire.GetRequest{Chain: wire.Chain{Form: wire.FormRef, ID: j.id}, Deadline: never}
+	}},
+	{"reserve with groups", "", "", nil, func(g *stage) (wire.Op, wire.Message) {
+		g.hoard()
+		g.puts = wire.PutDirect
+		ch := g.spec()
+		ch.Hashes = []byte("a key of its own")
+		return wire.OpReserve, &wire.ReserveRequest{Chain: ch, Sizes: wire.ViewU32s([]uint32{scriptSize}), Groups: g.groups(), Every: scriptTokens, Deadline: never}
+	}},
+	{"events", "", "", nil, func(*stage) (wire.Op, wire.Message) {
+		return wire.OpEvents, &wire.EventsRequest{From: wire.EventsNow, Deadline: never}
+	}},
+	{"events without a deadline", "", "", nil, func(*stage) (wire.Op, wire.Message) {
+		return wire.OpEvents, &wire.EventsRequest{From: wire.EventsNow}
+	}},
+	{"events, for a snapshot behind another", "", "", nil, func(g *stage) (wire.Op, wire.Message) {
+		g.server.snapshots <- struct{}{}
+		g.after = append(g.after, func() { <-g.server.snapshots })
+		return wire.OpEvents, &wire.EventsRequest{Snapshot: true, Deadline: never}
+	}},
 	{"delete", "", tierfault.Delete, nil, func(g *stage) (wire.Op, wire.Message) {
 		return wire.OpDelete, &wire.DeleteRequest{Chain: g.spec(), Deadline: never}
 	}},
@@ -93,6 +119,9 @@ var cancelCases = []cancelCase{
 		return wire.OpDelete, &wire.DeleteRequest{Chain: wire.Chain{Space: g.space, Form: wire.FormNone}}
 	}},
 }
+
+// groups are those of a model that has the full one only.
+func (g *stage) groups() wire.Groups { return wire.Groups(nil).Add(wire.Group{Space: g.space}) }
 
 // hoard takes all room of DRAM for another client, until the play is over.
 func (g *stage) hoard() {

@@ -18,6 +18,7 @@ import (
 	"github.com/kvstored/kvstored/cpu"
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/budget"
+	"github.com/kvstored/kvstored/internal/events"
 	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/stack"
@@ -207,7 +208,7 @@ func (g *stage) open(store *stack.Stack) {
 	g.s.o.Deadline = cmp.Or(g.s.o.Deadline, time.Minute)
 	g.s.o.WindowBytes = cmp.Or(g.s.o.WindowBytes, 1<<20)
 	srv := New(Options{
-		Stack: store, Arena: g.arena, Log: zerolog.Nop(),
+		Stack: store, Arena: g.arena, Log: zerolog.Nop(), Events: events.New(7, events.Options{}),
 		Settings: Settings{LeaseMaxAge: time.Hour, PinMaxAge: time.Hour, Prefetch: g.s.o, ChunkTokens: scriptTokens, Method: "sha256"},
 	})
 	g.reader = g.connect(srv)

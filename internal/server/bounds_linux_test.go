@@ -1,12 +1,19 @@
 package server_test
 
 import (
+	"fmt"
+	"math"
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/kvstored/kvstored/internal/events"
+	"github.com/kvstored/kvstored/internal/hint"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/server"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/wire"
+	"github.com/kvstored/kvstored/internal/wire/wiretest"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -169,6 +176,70 @@ func TestLargestReply(t *testing.T) {
 		c.tooLarge(wire.OpStats, wire.EmptyRequest{})
 		c.ping()
 	})
+}
+
+// TestLargestEvents: the spaces that a push of events tells may take more than the least
+// reply, so events are for clients that take larger ones.
+func TestLargestEvents(t *testing.T) {
+	r := newRig(t, eventful(events.Options{Interval: 500 * time.Millisecond})) // what is stored meanwhile is one batch
+	r.frugal(0, 0).tooLarge(wire.OpEvents, &wire.EventsRequest{From: wire.EventsNow, Snapshot: true})
+	c, many := r.connect(), r.greet(0)
+	c.conn.SetMaxBody(wire.EventsBytes)
+	c.say(&wire.HelloRequest{MaxReply: wire.EventsBytes})
+	c.send(wire.OpEvents, &wire.EventsRequest{From: wire.EventsNow})
+	c.ping()
+	const spaces = 58 // as many of this size as the daemon remembers
+	var puts []byte
+	for i := range spaces {
+		s := space
+		s.Model = fmt.Sprint("m", i)
+		for k := range key.MaxTags {
+			s.Tags = append(s.Tags, key.Tag{Name: fmt.Sprintf("%02d", k), Value: strings.Repeat("x", key.MaxTextBytes)})
+		}
+		var opened wire.OpenSpaceReply
+		many.do(wire.OpOpenSpace, &wire.OpenSpaceRequest{Space: s}, &opened)
+		ch := many.chain(chain(1, 1))
+		ch.Space = opened.Space.Handle
+		puts = wire.AppendRequest(puts, wire.OpPut, uint64(1000+i), &wire.PutRequest{Chain: ch, Sizes: wire.ViewU32s([]uint32{1}), Payloads: []byte{1}})
+	}
+	many.write(puts)
+	largest, told := 0, 0
+	for told < spaces {
+		_, m := c.event()
+		largest, told = max(largest, len(m.Append(nil))), told+len(m.Spaces)
+	}
+	if largest <= wire.LeastBodyBytes {
+		t.Errorf("the largest of the pushes has %d bytes: this tests too little", largest)
+	}
+}
+
+// TestLimitsOfSchema: the limits of the schema that are the server's.
+func TestLimitsOfSchema(t *testing.T) {
+	s, err := wiretest.Read("../../testdata/wire/schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t, options{})
+	c := r.connect()
+	c.say(&wire.HelloRequest{Wants: staged, StagingBytes: math.MaxUint64})
+	h, l := &c.hello, &c.hello.Limits
+	for name, got := range map[string][]uint64{
+		"live":         {uint64(l.Requests), uint64(l.Jobs), uint64(l.Fills), uint64(l.Pins), uint64(l.Spaces)},
+		"warms":        {uint64(l.Warms)},
+		"kept_chains":  {uint64(l.KeptChains)},
+		"kept_chunks":  {uint64(l.KeptChunks)},
+		"window_bytes": {h.StagingBytes},
+		"event_batch":  {events.MaxBatch},
+		"events_bytes": {wire.EventsBytes},
+		"actions":      {hint.MaxActions},
+		"directives":   {hint.MaxDirectives},
+	} {
+		for _, n := range got {
+			if n != s.Limits[name] {
+				t.Errorf("%s is %d, the schema says %d", name, n, s.Limits[name])
+			}
+		}
+	}
 }
 
 func ones(n int) []uint32 {

@@ -42,6 +42,9 @@ func handleEvents(c *reader, h wire.Header, body []byte) error {
 	if log == nil {
 		return refuse(wire.CodeUnsupported, "events are off; set events.enabled in the daemon's configuration")
 	}
+	if c.maxReply < wire.EventsBytes {
+		return refuse(wire.CodeTooLarge, "a push of events may have %d bytes, and the largest reply that was agreed to is %d; agree on more in hello", wire.EventsBytes, c.maxReply)
+	}
 	if err := c.spend(subscriptionBytes); err != nil {
 		return err
 	}

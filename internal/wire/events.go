@@ -20,6 +20,10 @@ const EventsNow = 1<<64 - 1
 
 const eventsKnown = 1 // snapshot
 
+// EventsBytes is the least largest reply of a client that may ask for events: a push has
+// a batch, and what its spaces are, which may be all that the daemon remembers.
+const EventsBytes = 4 << 20
+
 // Append implements Message.
 func (m *EventsRequest) Append(dst []byte) []byte {
 	dst = binary.LittleEndian.AppendUint64(dst, m.Epoch)

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kvstored/kvstored/internal/events"
 	"github.com/kvstored/kvstored/internal/server"
 	"github.com/kvstored/kvstored/internal/wire"
 )
@@ -14,6 +15,7 @@ import (
 // client does, without a panic and with nothing held.
 func FuzzSession(f *testing.F) {
 	r := newRig(f, options{Options: server.Options{
+		Events:   events.New(1, events.Options{}),
 		Stats:    func(wire.Rights) ([]byte, error) { return []byte("{}"), nil },
 		Settings: server.Settings{LeaseMaxAge: time.Second, Prefetch: server.Prefetch{Deadline: 10 * time.Millisecond}},
 	}})
@@ -44,6 +46,15 @@ func FuzzSession(f *testing.F) {
 	add(wire.OpWarm, &wire.WarmRequest{Chain: ch, Deadline: wire.Deadline{Given: true, Millis: 5}})
 	add(wire.OpWarm, &wire.WarmRequest{Chain: wire.Chain{Form: wire.FormNone}, LookupID: "x"})
 	add(wire.OpBatch, &wire.BatchRequest{Prompts: []wire.BatchPrompt{{Chain: ch, LookupID: "y"}, {Chain: refChain(1)}}, Shared: wire.Shared{PrefillRate: 9}})
+	groups := wire.Groups(nil).Add(wire.Group{}).Add(wire.Group{Space: 1, Kind: wire.GroupWindow, Tokens: 32})
+	add(wire.OpLookup, &wire.LookupRequest{Chain: ch, Shared: wire.Shared{Groups: groups, Lengths: 3}})
+	add(wire.OpPrefetch, &wire.PrefetchRequest{Chain: ch, Shared: wire.Shared{Groups: groups, Lengths: 3, PrefillRate: 7, Configs: wire.Pairs(nil).Add("retain_priority", "9")}})
+	add(wire.OpReserve, &wire.ReserveRequest{Chain: ch, Sizes: wire.ViewU32s([]uint32{100, 200}), Groups: groups, Every: 16, MaxAge: 1})
+	add(wire.OpReserve, &wire.ReserveRequest{Chain: ch, Sizes: wire.ViewU32s([]uint32{1, 2, 3, 0, 0, 6}), Groups: groups, Writers: 2, Flags: wire.ReserveShared})
+	add(wire.OpHint, &wire.HintRequest{Chain: ch, Configs: wire.Pairs(nil).Add("kv_hints", `{"version":1,"actions":[{"action":"kv.retain","version":1,"directives":[{"start":0,"end":16,"priority":9}]}]}`)})
+	add(wire.OpEvents, &wire.EventsRequest{Snapshot: true, Deadline: wire.Deadline{Given: true, Millis: 5}})
+	add(wire.OpEvents, &wire.EventsRequest{From: wire.EventsNow})
+	add(wire.OpCancel, &wire.IDRequest{ID: uint64(len(all))})
 	add(wire.OpReserve, &wire.ReserveRequest{Chain: ch, Sizes: sizes})
 	add(wire.OpReserve, &wire.ReserveRequest{Chain: ch, First: 2, Sizes: sizes, Deadline: wire.Deadline{Given: true, Millis: 5}})
 	for id := range uint64(8) {

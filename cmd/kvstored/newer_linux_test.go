@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -113,7 +114,7 @@ func readFrame(c *net.UnixConn) (frame, oob []byte, err error) {
 	if _, err := io.ReadFull(c, body); err != nil {
 		return nil, nil, err
 	}
-	return append(frame, body...), oob[:oobn], nil
+	return slices.Concat(frame, body), oob[:oobn], nil
 }
 
 // TestNewerDaemon: with the additions of a newer daemon in each frame, the clients of today

@@ -73,7 +73,7 @@ func (p *pair) makeRoom(blocks []uint32, prefix int) (kept int) {
 		if p.dram.has(b) {
 			continue
 		}
-		p.dram.policy.Miss(hashOf(b), 1)
+		p.dram.miss(b)
 		if kept >= prefix && !p.worth(b, coming) || !p.dram.makeRoom(coming, p.evicted) {
 			break
 		}
@@ -153,7 +153,7 @@ func (p *pair) store(b uint32) bool {
 	if d.capacity == 0 {
 		return false
 	}
-	d.policy.Miss(hashOf(b), 1)
+	d.miss(b)
 	if !d.wants(b, 0) || !d.makeRoom(0, func(uint32) { p.full = true }) {
 		return false
 	}
@@ -202,6 +202,13 @@ func (s *shelf) begin(blocks []uint32, prefix int, req *request) {
 		s.hashes = append(s.hashes, hashOf(b))
 	}
 	s.planner.Observe(policy.Request{Chain: s.hashes, ChunkTokens: req.per, Tokens: req.tokens, PrefillDepth: s.prefillDepth})
+}
+
+// miss tells of a block that is to come. One that plans has seen the whole request.
+func (s *shelf) miss(b uint32) {
+	if s.planner == nil {
+		s.policy.Miss(hashOf(b), 1)
+	}
 }
 
 // wants reports whether the policy finds a block worth the room that it takes.

@@ -29,6 +29,7 @@ type slowPair struct {
 type slowTier struct {
 	pair     *slowPair
 	model    policy.Policy
+	planner  policy.Planner // nil: it does not plan
 	capacity int
 	in       map[uint32]bool
 	used     []uint32
@@ -36,25 +37,73 @@ type slowTier struct {
 
 func newSlowPair(t *Trace, r *TierRow, o *TierOptions) *slowPair {
 	p := &slowPair{t: t, o: o, write: r.Write, hits: map[uint32]int{}, came: map[uint32]int64{}, unsafe: map[uint32]bool{}}
-	p.dram = slowTier{pair: p, model: policytest.Model(r.Policy, int64(r.CapacityBlocks)), capacity: r.CapacityBlocks, in: map[uint32]bool{}}
-	p.disk = slowTier{pair: p, model: policytest.Model(r.DiskPolicy, int64(r.DiskBlocks)), capacity: r.DiskBlocks, in: map[uint32]bool{}}
+	p.dram, p.disk = newSlowTier(p, r.Policy, r.CapacityBlocks), newSlowTier(p, r.DiskPolicy, r.DiskBlocks)
 	return p
+}
+
+func newSlowTier(p *slowPair, name string, capacity int) slowTier {
+	s := slowTier{pair: p, model: policytest.Model(name, int64(capacity)), capacity: capacity, in: map[uint32]bool{}}
+	if slices.Contains(policy.Planners(), name) {
+		s.planner = s.model.(policy.Planner)
+	}
+	return s
+}
+
+func (s *slowTier) kids(b uint32) bool {
+	for child := range s.in {
+		if s.pair.t.parents[child] == b+1 {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *slowTier) begin(r *request, blocks []uint32, prefix int) {
+	s.used = blocks[:prefix]
+	if s.planner != nil {
+		var hashes []uint64
+		for _, b := range blocks {
+			hashes = append(hashes, hashOf(b))
+		}
+		s.planner.Observe(policy.Request{Chain: hashes, ChunkTokens: r.per, Tokens: r.tokens})
+	}
+}
+
+func (s *slowTier) miss(b uint32) {
+	if s.planner == nil {
+		s.model.Miss(hashOf(b), 1)
+	}
+}
+
+func (s *slowTier) touch(b uint32) {
+	if s.planner == nil {
+		s.model.Touch(policy.ID(b))
+	}
+}
+
+func (s *slowTier) wants(b uint32, coming int) bool {
+	return s.planner == nil || len(s.in)+coming < s.capacity || s.planner.Admit(hashOf(b), uint64(s.pair.t.parents[b]))
+}
+
+func (s *slowTier) end(blocks []uint32) {
+	s.used = nil
+	for _, b := range blocks {
+		if s.in[b] && !s.kids(b) {
+			s.model.Allow(policy.ID(b))
+		}
+	}
 }
 
 func (s *slowTier) room(coming int, gone func(uint32)) bool {
 	for len(s.in)+coming >= s.capacity {
-		id, found := s.model.Evict(func(id policy.ID) bool {
-			for b := range s.in {
-				if s.pair.t.parents[b] == uint32(id)+1 {
-					return false
-				}
-			}
-			return !slices.Contains(s.used, uint32(id))
-		})
+		id, found := s.model.Evict(func(id policy.ID) bool { return !s.kids(uint32(id)) && !slices.Contains(s.used, uint32(id)) })
 		if !found {
 			return false
 		}
 		delete(s.in, uint32(id))
+		if up := s.pair.t.parents[id]; up != 0 && s.in[up-1] && !s.kids(up-1) && !slices.Contains(s.used, up-1) {
+			s.model.Allow(policy.ID(up - 1))
+		}
 		gone(uint32(id))
 	}
 	return true
@@ -69,8 +118,8 @@ func (p *slowPair) store(b uint32) bool {
 	if p.disk.in[b] {
 		return true
 	}
-	p.disk.model.Miss(hashOf(b), 1)
-	if !p.disk.room(0, func(uint32) { p.full = true }) {
+	p.disk.miss(b)
+	if !p.disk.wants(b, 0) || !p.disk.room(0, func(uint32) { p.full = true }) {
 		return false
 	}
 	p.disk.add(b)
@@ -94,15 +143,16 @@ func (p *slowPair) request(r *request, blocks []uint32) (prefix, near int) {
 		}
 		prefix++
 	}
-	p.dram.used, p.disk.used = blocks[:prefix], blocks[:prefix]
+	p.dram.begin(r, blocks, prefix)
+	p.disk.begin(r, blocks, prefix)
 	had := func(b uint32) bool { return p.dram.in[b] }
 	kept, coming := 0, 0
 	for ; kept < len(blocks); kept++ {
 		if had(blocks[kept]) {
 			continue
 		}
-		p.dram.model.Miss(hashOf(blocks[kept]), 1)
-		if !p.dram.room(coming, p.evicted) {
+		p.dram.miss(blocks[kept])
+		if kept >= prefix && !p.worth(blocks[kept], coming) || !p.dram.room(coming, p.evicted) {
 			break
 		}
 		coming++
@@ -110,7 +160,7 @@ func (p *slowPair) request(r *request, blocks []uint32) (prefix, near int) {
 	hit := slices.DeleteFunc(slices.Clone(blocks[:prefix]), func(b uint32) bool { return !had(b) })
 	for _, b := range slices.Backward(blocks[:kept]) {
 		if had(b) {
-			p.dram.model.Touch(policy.ID(b))
+			p.dram.touch(b)
 			continue
 		}
 		p.dram.add(b)
@@ -118,7 +168,7 @@ func (p *slowPair) request(r *request, blocks []uint32) (prefix, near int) {
 	}
 	for _, b := range slices.Backward(blocks[:prefix]) {
 		if p.disk.in[b] {
-			p.disk.model.Touch(policy.ID(b))
+			p.disk.touch(b)
 		}
 	}
 	for _, b := range hit {
@@ -126,7 +176,7 @@ func (p *slowPair) request(r *request, blocks []uint32) (prefix, near int) {
 	}
 	for _, b := range blocks[:kept] {
 		through := p.write == Through || p.write == Auto && !p.full
-		if through && p.came[b] == p.now || p.write == Selective && p.hits[b] >= p.o.MinHits {
+		if through && (p.came[b] == p.now || p.disk.planner != nil) || p.write == Selective && p.hits[b] >= p.o.MinHits {
 			if !p.store(b) {
 				break
 			}
@@ -135,7 +185,15 @@ func (p *slowPair) request(r *request, blocks []uint32) (prefix, near int) {
 	for _, b := range blocks[:kept] {
 		p.unsafe[b] = p.unsafe[b] && !p.disk.in[b]
 	}
+	p.dram.end(blocks)
+	p.disk.end(blocks)
 	return prefix, near
+}
+
+// worth: what only the disk wants must have been asked for before.
+func (p *slowPair) worth(b uint32, coming int) bool {
+	d := &p.disk
+	return p.dram.wants(b, coming) || d.planner == nil || len(d.in) < d.capacity || d.planner.Seen(hashOf(b)) && d.wants(b, 0)
 }
 
 func (p *slowPair) evicted(b uint32) {
@@ -150,7 +208,6 @@ func (p *slowPair) age() {
 	if p.write != Auto || p.o.UnsafeAge == 0 {
 		return
 	}
-	p.dram.used, p.disk.used = nil, nil
 	var old []uint32
 	for b := range p.dram.in {
 		if p.came[b] <= p.now-p.o.UnsafeAge.Milliseconds() && p.unsafe[b] {
@@ -173,12 +230,17 @@ func (p *slowPair) age() {
 // the end are those of the model, for each policy, mode and size.
 func TestTiersAgainstModel(t *testing.T) {
 	seen := map[Write]map[int64]bool{}
-	for seed := range uint64(2) {
-		trace := randomTrace(t, seed)
-		o := TierOptions{
-			Policies: policy.Names(), DiskPolicies: []string{"lru", "s3fifo", "gdsf", "arc"}, Writes: Writes(),
-			Capacities: []int{5, 40}, DiskCapacity: []int{8, 60}, MinHits: 2, UnsafeAge: 20 * time.Millisecond, PerRequest: true,
+	both := []string{"lru", "tenure"}
+	for seed, o := range []TierOptions{
+		{Policies: policy.Names(), DiskPolicies: []string{"lru", "s3fifo", "gdsf", "arc"}, Capacities: []int{5, 40}, DiskCapacity: []int{8, 60}},
+		{Policies: policy.Names(), DiskPolicies: []string{"lru", "s3fifo", "gdsf", "arc"}, Capacities: []int{5, 40}, DiskCapacity: []int{8, 60}},
+		{Policies: both, DiskPolicies: []string{"tenure"}, Capacities: []int{80}, DiskCapacity: []int{120}, Writes: []Write{Through, Auto}}, // more than tenure's guard has
+	} {
+		trace := randomTrace(t, uint64(seed))
+		if o.Writes == nil {
+			o.Writes = Writes()
 		}
+		o.MinHits, o.UnsafeAge, o.PerRequest = 2, 20*time.Millisecond, true
 		rows, err := RunTiers(t.Context(), trace, o)
 		if err != nil {
 			t.Fatal(err)

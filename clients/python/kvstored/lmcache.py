@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import functools
 import logging
 import threading
 import time
@@ -20,6 +21,7 @@ from typing import Any, Callable, Deque, Dict, List, NamedTuple, Optional, Seque
 
 from . import engine, options
 from .ages import max_age
+from .aside import Aside
 from .chains import Chains, digests
 from .client import Client
 from .errors import Error
@@ -48,7 +50,7 @@ StoragePluginInterface: Any = (
 log = logging.getLogger("kvstored.lmcache")
 
 _PREFIX = "kvstored."  # of our keys in LMCache's extra_config
-_THREADS = 4  # that wait for the daemon in place of the event loop
+_THREADS = 4  # that load in place of the event loop
 _FLUSH_SECONDS = 2.0  # for what is still to be stored at the end
 
 KEYS = {
@@ -62,6 +64,7 @@ KEYS = {
     "namespace": options.text(),
     "pending_bytes": options.size(4 << 30),
     "prefill_tokens_per_second": options.rate(),
+    "prefill_depth": options.depth(),
 }
 
 
@@ -83,7 +86,8 @@ class KvstoredBackend(StoragePluginInterface):
     the other engines; ``revision`` and ``namespace``, texts that must be equal for
     chunks to be shared; ``pending_bytes`` that wait to be stored, at most;
     ``prefill_tokens_per_second``, so that no more is found than is loaded sooner
-    than computed. The constructor raises a ValueError that says what is wrong.
+    than computed; ``prefill_depth``, tokens into a prompt at which one takes twice as
+    long to compute. The constructor raises a ValueError that says what is wrong.
     """
 
     def __init__(
@@ -108,9 +112,10 @@ class KvstoredBackend(StoragePluginInterface):
         self._client = Client(o["socket"], name="lmcache", timeout=o["transfer_timeout"])
         self._held = Held(self._client, o["pin_seconds"])
         self._chains, self._asked = Chains(), False
-        self._prefill = Prefill(o["prefill_tokens_per_second"])
+        self._prefill = Prefill(o["prefill_tokens_per_second"], o["prefill_depth"])
         self._complaints = Complaints(log)
         self._threads = ThreadPoolExecutor(_THREADS, "kvstored-lmcache")
+        self._asker = Aside("kvstored-lmcache-ask")
         self._mu = threading.Lock()  # guards the fields below
         self._pages: Dict[Space, Pages] = {}
         self._puts: Deque[_Put] = collections.deque()
@@ -169,7 +174,7 @@ class KvstoredBackend(StoragePluginInterface):
         return self._find(list(keys), pin)
 
     async def batched_async_contains(self, lookup_id: str, keys: Sequence[Any], pin: bool = False) -> int:
-        return await self._aside(self.batched_contains, 0, list(keys), pin)
+        return await self._asker.wait(functools.partial(self.batched_contains, list(keys), pin), 0)
 
     def _find(self, keys: List[Any], pin: bool) -> int:
         found = [False] * len(keys)
@@ -181,7 +186,7 @@ class KvstoredBackend(StoragePluginInterface):
                 self._held.hold([k.to_string() for k in mine[:n]], job)
 
             before = self._chains.before(self._run(family, mine[0], looked=True))
-            say = Said(self._prefill.rate, hints(mine[0]))
+            say = Said(self._prefill.rate, self._prefill.says(hints(mine[0])))
             left = until - time.monotonic()
             n = self._of(family.space).find(family.names, left, before, say, hold if pin else None)
             for i in family.at[:n]:
@@ -373,6 +378,7 @@ class KvstoredBackend(StoragePluginInterface):
         self._client.close()  # which ends what is under way
         self._writer.join(self._options["transfer_timeout"])
         self._threads.shutdown(wait=False)
+        self._asker.close()
 
     async def _aside(self, call: Callable[..., Any], otherwise: Any, *args: Any) -> Any:
         """Has a thread wait in place of the event loop."""

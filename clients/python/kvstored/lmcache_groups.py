@@ -17,6 +17,7 @@ from .group_kinds import FULL, Kind
 from .job import Job
 from .lmcache_keys import Grid
 from .link import Link
+from .prefill import Prefill
 from .prompt import hashes
 from .wire import Space
 
@@ -54,7 +55,7 @@ class ObjectGroups:
             return [grid]
         return [Grid([space], grid.names, [[chunk[n]] for chunk in grid.at]) for n, space in enumerate(grid.spaces)]
 
-    def find(self, grid: Grid, before: Optional[Sequence[bytes]], rate: int, timeout: float) -> Optional[Usable]:
+    def find(self, grid: Grid, before: Optional[Sequence[bytes]], prefill: Prefill, timeout: float) -> Optional[Usable]:
         """One round trip. None where each group is to be asked for by itself."""
         ranks = _ranks(grid)
         if ranks is None or self._client._ready() is self._without is not None:
@@ -71,7 +72,8 @@ class ObjectGroups:
             load_deadline=hints.SECONDS,
             ranks=[space for rank in spaces[1:] for space in rank],
             groups=[(space, kind.kind, kind.tokens) for space, kind in zip(spaces[0], kinds)],
-            prefill_rate=rate,
+            configs=prefill.says(),
+            prefill_rate=prefill.rate,
             timeout=timeout,
         )
         if isinstance(job.error, Refused):

@@ -91,6 +91,7 @@ KEYS = {
     "namespace": options.text(),
     "prefill_tokens_per_second": options.rate(),
     "groups": group_kinds.option("LMCache"),
+    "prefill_depth": options.depth(),
 }
 
 
@@ -163,7 +164,7 @@ class KvstoredL2Adapter(L2AdapterInterface):
         self._groups = ObjectGroups(self._client, kinds)
         self._held = Held(self._client, o["lock_seconds"])
         self._chains = Chains()
-        self._prefill = Prefill(o["prefill_tokens_per_second"])
+        self._prefill = Prefill(o["prefill_tokens_per_second"], o["prefill_depth"])
         self._complaints = Complaints(log)
         self._ids = itertools.count(1)
         self._kinds = {name: _Kind(name, threads) for name, threads in _THREADS.items()}
@@ -266,7 +267,7 @@ class KvstoredL2Adapter(L2AdapterInterface):
         """Which of the keys of a grid are there and of use, which are leased then."""
         if not self._groups.sparse(grid.spaces):
             return self._run(keys, grid, until)
-        usable = self._groups.find(grid, self._before(grid), self._prefill.rate, until - time.monotonic())
+        usable = self._groups.find(grid, self._before(grid), self._prefill, until - time.monotonic())
         if usable is None:
             return [i for part in self._groups.apart(grid) for i in self._part(keys, part, until)]
         self._missed(grid, usable.chunks)
@@ -290,7 +291,7 @@ class KvstoredL2Adapter(L2AdapterInterface):
         def lock(job: Any, n: int) -> None:
             self._held.hold([keys[i] for chunk in grid.at[:n] for i in chunk], job)
 
-        say = Said(self._prefill.rate)
+        say = Said(self._prefill.rate, self._prefill.says())
         n = self._of(grid.spaces).find(grid.names, until - time.monotonic(), self._before(grid), say, lock)
         self._missed(grid, n)
         return list(itertools.chain(*grid.at[:n]))

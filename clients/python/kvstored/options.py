@@ -46,6 +46,13 @@ def rate() -> Option:
     )
 
 
+def depth() -> Option:
+    """Into a prompt, where a token takes twice as long to compute as the first; None: as the daemon says."""
+    return Option(
+        None, "a whole number of tokens from 1 to 1000000000", lambda v: _number(v) and isinstance(v, int) and 0 < v <= 10**9
+    )
+
+
 def tokens(default: int) -> Option:
     """Of a chunk."""
     return Option(default, "a whole number from 1 to 65536", lambda v: _number(v) and isinstance(v, int) and 0 < v <= 1 << 16)

@@ -12,11 +12,12 @@ from __future__ import annotations
 import collections
 import time
 from statistics import median
-from typing import Any, Callable, Deque, Iterable, Tuple, Union
+from typing import Any, Callable, Deque, Iterable, Optional, Sequence, Tuple, Union
 
 #: Instead of tokens a second: as measured.
 MEASURED = "measured"
 
+_DEPTH = "prefill_depth"  # of the request configs
 _LEAST_TOKENS = 2048  # of a prompt that says something
 _LEAST_PROMPTS = 8
 _PROMPTS = 32  # that count
@@ -26,11 +27,16 @@ _FASTEST = 10_000_000  # tokens a second; more is no computing
 
 
 class Prefill:
-    """The prompt tokens that an engine computes a second. Safe for threads."""
+    """The prompt tokens that an engine computes a second, and how much longer deep ones
+    take. Safe for threads."""
 
-    def __init__(self, rate: Union[int, float, str], clock: Callable[[], float] = time.monotonic) -> None:
-        """``rate``: as the user says it, 0 for not known, or ``MEASURED``."""
+    def __init__(
+        self, rate: Union[int, float, str], depth: Optional[int] = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """``rate``: as the user says it, 0 for not known, or ``MEASURED``. ``depth``: into a
+        prompt, in tokens, at which one takes twice as long as the first; None for not known."""
         self._given = None if rate == MEASURED else int(rate)
+        self._configs = () if depth is None else ((_DEPTH, str(depth)),)
         self._clock = clock
         # Each operation on them is atomic. By its last chunk: since when, and how many tokens.
         self._waiting: "collections.OrderedDict[Any, Tuple[float, int]]" = collections.OrderedDict()
@@ -43,6 +49,12 @@ class Prefill:
             return self._given
         rates = list(self._rates)
         return round(median(rates)) if len(rates) >= _LEAST_PROMPTS else 0
+
+    def says(self, configs: Sequence[Tuple[str, str]] = ()) -> Sequence[Tuple[str, str]]:
+        """The configs of a request, and with them the depth, unless they have their own."""
+        if not self._configs or any(name == _DEPTH for name, _ in configs):
+            return configs
+        return (*self._configs, *configs)
 
     def asked(self, last: Any, missing: int) -> None:
         """So many tokens are missing, up to the end of a prompt's last whole chunk. The

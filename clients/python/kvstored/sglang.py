@@ -65,6 +65,7 @@ KEYS = {
     "namespace": options.text(),
     "model": options.text(),
     "prefill_tokens_per_second": options.rate(),
+    "prefill_depth": options.depth(),
 }
 
 def _length(keys: Any) -> int:
@@ -89,7 +90,8 @@ class KvstoredHiCache(HiCacheStorage):
     already; ``revision``, of the weights; ``namespace``, further text that must
     be equal for pages to be shared; ``model``, where SGLang gives no model name;
     ``prefill_tokens_per_second``, that this engine computes, so that no more is
-    found than is loaded sooner than computed, or "measured" to take it from the calls.
+    found than is loaded sooner than computed, or "measured" to take it from the calls;
+    ``prefill_depth``, tokens into a prompt at which one takes twice as long to compute.
     The constructor raises a ValueError that says what is wrong with them.
     """
 
@@ -103,7 +105,7 @@ class KvstoredHiCache(HiCacheStorage):
         self._names = Names(model, o["revision"], o["namespace"])
         self._timeout, self._verify = o["timeout"], o["verify"]
         self._check_existing = o["check_existing"]
-        self._prefill = Prefill(o["prefill_tokens_per_second"])
+        self._prefill = Prefill(o["prefill_tokens_per_second"], o["prefill_depth"])
         self._order = Order(passes=extra.get(FLAG) is True)
         # Which pages of keys and values SGLang will ask for: its tensors of them, or their buffers.
         self._flat = "class_name" in extra and not extra.get("interface_v1")
@@ -176,7 +178,7 @@ class KvstoredHiCache(HiCacheStorage):
             self._prefill.asked(raw[-1], (len(raw) - found) * pages.space.chunk_tokens)
 
     def _said(self, extra_info: Any) -> Said:
-        return Said(self._prefill.rate, hints(extra_info))
+        return Said(self._prefill.rate, self._prefill.says(hints(extra_info)))
 
     @never_raises(lambda _: PoolTransferResult(0, {}))
     def batch_exists_v2(self, keys: List[str], pool_transfers: Any = None, extra_info: Any = None) -> Any:
@@ -190,7 +192,8 @@ class KvstoredHiCache(HiCacheStorage):
         before = self._order.before(self._order.said("query", raw, extra_info))
         flat = [self._flat, *[False] * (len(sides) - 1)]
         pools = [self._of(side.name, f) for side, f in zip(sides, flat)]
-        says, rate = Said(0, hints(extra_info)), self._prefill.rate
+        hinted, rate = hints(extra_info), self._prefill.rate
+        says = Said(0, self._prefill.says(hinted))
         found = self._families.find(members(sides, pools), raw, self._timeout, before, says.configs, not rate)
         if found is None:
             hits, ends = served(sides, self._ask(pools, sides, raw, before))
@@ -206,7 +209,7 @@ class KvstoredHiCache(HiCacheStorage):
             longest = max((end for end in ends if end <= worth), default=0)
             ends = [end for end in ends if end <= longest]
         for pages, side in zip(pools, sides):
-            if pages is pools[0] and says.configs:  # they are about all of the prompt
+            if pages is pools[0] and hinted:  # they are about all of the prompt
                 pages.hint(raw, before, says)
                 continue
             wanted = side.needs(raw[:longest])

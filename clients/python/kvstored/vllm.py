@@ -63,6 +63,7 @@ KEYS = {
     "revision": options.text(),
     "namespace": options.text(),
     "prefill_tokens_per_second": options.rate(),
+    "prefill_depth": options.depth(),
     "groups": group_kinds.option("vLLM"),
     "enable_kv_events": options.flag(False),
     "locality": options.choice("LOCAL", "LOCAL", "REMOTE"),
@@ -113,6 +114,8 @@ class KvstoredTier(SecondaryTierManager):
     ``prefill_tokens_per_second``: that this engine computes, so that no more is
     found than is loaded sooner than computed; 0 if that is not known, "measured"
     to take it from the calls.
+    ``prefill_depth``: tokens into a prompt at which one takes twice as long to compute
+    as the first, where the daemon weighs that and its space does not say.
     ``groups``: of a hybrid model, what a prefix needs of each group of layers, where
     vLLM does not say.
     ``enable_kv_events``: tell vLLM's KV events what was stored and what has gone, if
@@ -158,7 +161,7 @@ class KvstoredTier(SecondaryTierManager):
         self._loads: Deque[Transfer] = collections.deque()
         self._stores: Deque[Transfer] = collections.deque()
         self._order = Order()
-        self._prefill = Prefill(o["prefill_tokens_per_second"])
+        self._prefill = Prefill(o["prefill_tokens_per_second"], o["prefill_depth"])
         steps = hasattr(SecondaryTierManager, "on_schedule_end")
         self._lookups = Lookups(self._pages, self._order, o["lookup_timeout"], self._counters, self._prefill, steps, self._groups)
         self._loader = Worker("load", functools.partial(self._turn, self._loads, self._load))

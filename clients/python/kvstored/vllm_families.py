@@ -15,6 +15,7 @@ from .client import Client
 from .errors import Code, Refused
 from .group_kinds import FULL
 from .job import Job
+from .prefill import Prefill
 from .prompt import Prompt, hashes
 from .vllm_groups import Groups
 from .vllm_order import Chain, named
@@ -143,7 +144,7 @@ class Questions:
         link = self._client._ready()
         return link is not None and link is not self._without
 
-    def ask(self, families: Sequence[Family], rate: int, timeout: float) -> List[Job]:
+    def ask(self, families: Sequence[Family], prefill: Prefill, timeout: float) -> List[Job]:
         """A job for each. All have the same groups."""
         link = self._client._ready()
         groups = self._groups
@@ -154,7 +155,8 @@ class Questions:
             lookup_ids=[str(getattr(f.context, "req_id", None))[:256] for f in families],
             load_deadline=hints.SECONDS,
             groups=members,
-            prefill_rate=rate,
+            configs=prefill.says(),
+            prefill_rate=prefill.rate,
             timeout=timeout,
         )
         if any(isinstance(job.error, Refused) and job.error.code in _UNKNOWN for job in jobs):

@@ -171,7 +171,6 @@ class Lookups:
 
     def finished(self, context: Any) -> None:
         """A request has ended: what it found in the GPU or in host memory was used too."""
-        self._answers.pop(_name(context), None)
         self._used.append(context)
 
     def _hear(self) -> None:
@@ -349,7 +348,7 @@ class Lookups:
         assert self._questions is not None
         for at in range(0, len(families), _BATCH):
             some = families[at : at + _BATCH]
-            jobs = self._questions.ask(some, self._prefill.rate, self._timeout)
+            jobs = self._questions.ask(some, self._prefill, self._timeout)
             for asked, job in zip(some, jobs):
                 self._answer_family(asked, job)
 
@@ -411,6 +410,7 @@ class Lookups:
             [self._prompt(q.run) for q in questions],
             lookup_ids=[str(_name(q.context))[:256] for q in questions],
             load_deadline=hints.SECONDS,
+            configs=self._prefill.says(),
             prefill_rate=self._prefill.rate,
             timeout=self._timeout,
         )
@@ -508,6 +508,7 @@ class Lookups:
         passes on what the requests say of the future."""
         prompts: List[prompt.Prompt] = []
         for context in contexts:
+            self._answers.pop(_name(context), None)
             first = self._first.pop(_name(context), {})
             for name, chain in self._order.chains(context).items():
                 n = first.get(name, len(chain.keys))

@@ -216,7 +216,7 @@ class Calls(Case):
 
     def test_request_configs_that_are_hints(self) -> None:
         configs = (("session", "s1"), ("retain_priority", 80), ("covers_output", True), ("lmcache.tag.user", "u"), ("other", 1))
-        m, keys = self.engine(), prompt("hints", 2, configs=configs)
+        m, keys = self.engine(prefill_depth=8000), prompt("hints", 2, configs=configs)
         told: List[Any] = []
         prefetch = wire.prefetch
 
@@ -226,7 +226,7 @@ class Calls(Case):
 
         with mock.patch.object(wire, "prefetch", noted):
             self.assertEqual(m.lookup(keys)[0], 0)
-        self.assertEqual(told, [("session", "s1"), ("retain_priority", "80"), ("covers_output", "true")])
+        self.assertEqual(told, [("prefill_depth", "8000"), ("session", "s1"), ("retain_priority", "80"), ("covers_output", "true")])
 
     def test_age(self) -> None:
         """What a request says of the age goes with its stores, and is kept to."""
@@ -479,6 +479,7 @@ class Options(unittest.TestCase):
             "namespace": [1, "x" * 2000],
             "pending_bytes": ["1GiB", -1, 1.5],
             "prefill_tokens_per_second": [-1, "8000", True],
+            "prefill_depth": [0, -1, "30k", 1.5],
             "sockets": ["/s"],
         }
         for key, values in wrong.items():

@@ -91,7 +91,7 @@ class Calls(Case):
             c.adapter.close()
 
     def test_measured_prefill_rate(self) -> None:
-        c, clock = self.adapter(prefill_tokens_per_second="measured"), Clock()
+        c, clock = self.adapter(prefill_tokens_per_second="measured", prefill_depth=8000), Clock()
         c.adapter._prefill._clock = clock
         for n in range(8):
             self.assertEqual(c.adapter._prefill.rate, 0)
@@ -99,7 +99,7 @@ class Calls(Case):
             self.assertEqual(c.lookup(keys), [False] * 20)
             clock.now += 2.56
             self.store(c, keys)
-        self.assertEqual(c.adapter._prefill.rate, 1000)
+        self.assertEqual((c.adapter._prefill.rate, list(c.adapter._prefill.says())), (1000, [("prefill_depth", "8000")]))
         self.assertEqual(c.lookup(keys), [True] * 20)  # they are in DRAM
 
     def test_a_chunk_counts_if_all_ranks_have_it(self) -> None:
@@ -332,6 +332,7 @@ class Options(unittest.TestCase):
             "revision": [1, None],
             "namespace": [1, "x" * 2000],
             "prefill_tokens_per_second": [-1, "8000", True],
+            "prefill_depth": [0, -1, "30k", 1.5],
             "host": ["127.0.0.1"],
         }
         for key, values in wrong.items():

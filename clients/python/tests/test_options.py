@@ -29,6 +29,7 @@ TEXT: List[Any] = [None, 1, True, ["a"], "\u00e4" * 513]
 FLAG: List[Any] = ["false", "true", 0, 1, None]
 NUMBER: List[Any] = ["256", -1, 1.5, True, None, 1 << 40]
 RATE: List[Any] = [-1, 1 << 32, "8000", True, None]
+DEPTH: List[Any] = [0, -30000, "30k", 1.5, True, 10**9 + 1]
 CHOICE: List[Any] = ["local", "", None, 1, ["LOCAL"]]
 TABLE: List[Any] = ["{}", "EMABackpressureDetector", 1, True, [{}]]
 SOCKET: List[Any] = ["", 5, b"/s", "/" + "s" * 107]
@@ -66,7 +67,7 @@ class Options(unittest.TestCase):
         seconds, text = ("lookup_timeout", "transfer_timeout"), ("model", "revision", "namespace", "module_path")
         wrong = [(k, SECONDS) for k in seconds] + [(k, TEXT) for k in text] + [("verify", FLAG), ("socket", SOCKET)]
         wrong += [("check_existing", NUMBER), ("enable_kv_events", FLAG), ("locality", CHOICE), ("backpressure", TABLE)]
-        wrong += [("prefill_tokens_per_second", ["8000", -1, None, True, 1 << 32, "measure"])]
+        wrong += [("prefill_tokens_per_second", ["8000", -1, None, True, 1 << 32, "measure"]), ("prefill_depth", DEPTH)]
         wrong += [("groups", ["full", ["windows 128"], [128], {}, ["window"]])]
         self.assertEqual({k for k, _ in wrong}, set(kvstored.vllm.KEYS))
         self.refused(tier, wrong)
@@ -77,7 +78,7 @@ class Options(unittest.TestCase):
     def test_sglang(self) -> None:
         wrong = [(k, TEXT) for k in ("model", "revision", "namespace")]
         wrong += [("timeout", SECONDS), ("verify", FLAG), ("check_existing", NUMBER), ("socket", SOCKET)]
-        wrong += [("prefill_tokens_per_second", RATE)]
+        wrong += [("prefill_tokens_per_second", RATE), ("prefill_depth", DEPTH)]
         self.assertEqual({k for k, _ in wrong}, set(kvstored.sglang.KEYS))
         self.refused(pages, wrong)
         for key in ("time_out", "sockets", "Namespace", "lookup_timeout", "secondary_tiers"):

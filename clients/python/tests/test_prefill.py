@@ -21,7 +21,7 @@ class Rate(unittest.TestCase):
         self.clock = Clock()
 
     def measured(self, rate: Union[int, str] = MEASURED) -> Prefill:
-        return Prefill(rate, self.clock)
+        return Prefill(rate, clock=self.clock)
 
     def prompts(self, p: Prefill, rates: List[float], tokens: int = 4096) -> None:
         for n, rate in enumerate(rates):
@@ -69,9 +69,17 @@ class Rate(unittest.TestCase):
 
     def test_given_or_off(self) -> None:
         for given in (0, 8000, 8000.7):
-            p = Prefill(given, self.clock)
+            p = Prefill(given, clock=self.clock)
             self.prompts(p, [1000.0] * 40)
             self.assertEqual((p.rate, len(p._waiting)), (int(given), 0))
+
+    def test_depth(self) -> None:
+        """It is said with each prompt that does not say its own."""
+        other, own = ("session", "s"), ("prefill_depth", "5")
+        self.assertEqual((list(Prefill(0).says()), list(Prefill(0).says([other]))), ([], [other]))
+        p = Prefill(0, 8000)
+        self.assertEqual(list(p.says([other])), [("prefill_depth", "8000"), other])
+        self.assertEqual(list(p.says([own])), [own])
 
 
 if __name__ == "__main__":

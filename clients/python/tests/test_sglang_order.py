@@ -263,6 +263,22 @@ class Prefixes(Served):
             tree.backend.batch_exists_v2(keys, [beside], info([], kv_hints=envelope))
         self.assertEqual(told, [("kv_hints", json.dumps(envelope))] * 2)
 
+    def test_prefill_depth(self) -> None:
+        tree, keys = self.tree("depth", prefill_depth=8000), chain("depth", 2)
+        told: List[Any] = []
+        prefetch = wire.prefetch
+
+        def noted(*args: Any, **kwargs: Any) -> bytes:
+            told.extend(kwargs["configs"])
+            return prefetch(*args, **kwargs)
+
+        tree.backend.register_mem_host_pool_v2(Large(), "indexer")
+        beside = SimpleNamespace(name="indexer", keys=None, hit_policy="all_pages")
+        with mock.patch.object(wire, "prefetch", noted):
+            tree.backend.batch_exists(keys, info([]))
+            tree.backend.batch_exists_v2(keys, [beside], info([]))
+        self.assertEqual(told, [("prefill_depth", "8000")] * 2)
+
     def test_age(self) -> None:
         """The envelope of a backup says how old its pages become."""
         tree = self.tree("age")

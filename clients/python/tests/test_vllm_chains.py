@@ -329,6 +329,22 @@ class Chains(unittest.TestCase):
         slow = self.engine(daemon, prefill_tokens_per_second=1)
         self.assertEqual(self.attempts(slow, self.request(slow, "asks", wanted), wanted), 100)
 
+    def test_prefill_depth(self) -> None:
+        """It goes with each question, of one group or of several."""
+        told: List[Any] = []
+        for groups in ({}, {"groups": ["full", "window 16"]}):
+            engine = self.engine(self.daemon(), prefill_depth=8000, **groups)
+            real = engine.tier._client.batch
+
+            def batch(*args: Any, **more: Any) -> Any:
+                told.append(list(more["configs"]))
+                return real(*args, **more)
+
+            full, window = keys("depth", 4), keys("depth", 4, group=1)
+            request = self.request(engine, "asks", full, *[window] * bool(groups))
+            with mock.patch.object(engine.tier._client, "batch", batch):
+                self.attempts(engine, request, full, window if groups else (), len(groups))
+        self.assertEqual(told, [[("prefill_depth", "8000")]] * 2)
 
     def test_measured_prefill_rate(self) -> None:
         """What is missing of a prompt is computed between the question and the store."""

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -21,8 +22,8 @@ import (
 const (
 	chunks    = 8 // of a prompt
 	chunkSize = 256 << 10
-	dramMiB   = 64
-	diskMiB   = 256
+	dramMiB   = 512
+	diskMiB   = 1024
 	patience  = 30 * time.Second
 )
 
@@ -31,6 +32,7 @@ var space = key.Space{Model: "bench", World: 1, DType: "none", ChunkTokens: 256,
 // daemon is one kvstored with its clients.
 type daemon struct {
 	name    string
+	socket  string
 	cmd     *exec.Cmd
 	clients []*client.Client
 	prompts atomic.Uint64
@@ -38,7 +40,7 @@ type daemon struct {
 }
 
 func startDaemon(ctx context.Context, program, dir, mode, policy string, clients int) (*daemon, error) {
-	dir = filepath.Join(dir, mode)
+	dir = filepath.Join(dir, mode+"-"+policy)
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -52,7 +54,7 @@ log: {level: warn}
 	if err := os.WriteFile(dir+"/c.yaml", []byte(text), 0o600); err != nil {
 		return nil, err
 	}
-	d := &daemon{name: mode + ", " + policy, cmd: exec.Command(program, "serve", "--config", dir+"/c.yaml")}
+	d := &daemon{name: mode + ", " + policy, socket: dir + "/s", cmd: exec.Command(program, "serve", "--config", dir+"/c.yaml")}
 	d.cmd.Stderr = os.Stderr
 	if err := d.cmd.Start(); err != nil {
 		return nil, err
@@ -98,8 +100,8 @@ func (d *daemon) fill(ctx context.Context) error {
 	return nil
 }
 
-// round has all clients store for so long.
-func (d *daemon) round(ctx context.Context, span time.Duration) error {
+// round has all clients store for so long, each with a pause behind each prompt.
+func (d *daemon) round(ctx context.Context, span, pause time.Duration) error {
 	var wg sync.WaitGroup
 	took, failed := make([][]time.Duration, len(d.clients)), make([]error, len(d.clients))
 	until := time.Now().Add(span)
@@ -109,6 +111,7 @@ func (d *daemon) round(ctx context.Context, span time.Duration) error {
 				var one time.Duration
 				one, failed[i] = d.store(ctx, c)
 				took[i] = append(took[i], one)
+				time.Sleep(pause)
 			}
 		})
 	}
@@ -138,4 +141,32 @@ func (d *daemon) store(ctx context.Context, c *client.Client) (time.Duration, er
 		err = fmt.Errorf("%d of %d chunks were stored", len(stored), chunks)
 	}
 	return time.Since(start), err
+}
+
+// written says what the disk got, and what was dropped on the way there.
+func (d *daemon) written(program string) (string, error) {
+	out, err := exec.Command(program, "--socket", d.socket, "stats", "--json").Output()
+	if err != nil {
+		return "", err
+	}
+	type amount struct{ Chunks uint64 }
+	var st struct {
+		Store struct {
+			Written map[string]struct {
+				Written amount
+				Dropped map[string]amount
+			}
+		}
+	}
+	if err := json.Unmarshal(out, &st); err != nil {
+		return "", err
+	}
+	disk := st.Store.Written["disk"]
+	text := fmt.Sprintf("%d chunks were written", disk.Written.Chunks)
+	for why, n := range disk.Dropped {
+		if n.Chunks > 0 {
+			text += fmt.Sprintf(", %d dropped: %s", n.Chunks, why)
+		}
+	}
+	return text, nil
 }

@@ -18,17 +18,18 @@ func main() {
 	clients := flag.Int("clients", 8, "that store at the same time")
 	rounds := flag.Int("rounds", 6, "turns of each daemon")
 	seconds := flag.Int("seconds", 4, "of a turn")
+	pause := flag.Duration("pause", 20*time.Millisecond, "of a client behind each prompt; 0 = as much as the disk takes")
 	program := flag.String("kvstored", "", "daemon to measure; empty builds this tree's")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, *program, *clients, *rounds, time.Duration(*seconds)*time.Second); err != nil {
+	if err := run(ctx, *program, *clients, *rounds, time.Duration(*seconds)*time.Second, *pause); err != nil {
 		fmt.Fprintln(os.Stderr, "writes:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, program string, clients, rounds int, span time.Duration) (err error) {
+func run(ctx context.Context, program string, clients, rounds int, span, pause time.Duration) (err error) {
 	dir, err := os.MkdirTemp("", "kvw-") // short: a socket's path is
 	if err != nil {
 		return err
@@ -41,7 +42,7 @@ func run(ctx context.Context, program string, clients, rounds int, span time.Dur
 		}
 	}
 	var daemons []*daemon
-	for _, of := range [][2]string{{"through", "lru"}, {"auto", "tenure"}} {
+	for _, of := range [][2]string{{"through", "lru"}, {"auto", "lru"}, {"auto", "tenure"}} {
 		d, err := startDaemon(ctx, program, dir, of[0], of[1], clients)
 		if err != nil {
 			return err
@@ -53,24 +54,31 @@ func run(ctx context.Context, program string, clients, rounds int, span time.Dur
 		daemons = append(daemons, d)
 	}
 	for n := range rounds {
-		for i := range daemons { // who begins changes
-			if err := daemons[(n+i)%2].round(ctx, span); err != nil {
-				return fmt.Errorf("%s: %w", daemons[(n+i)%2].name, err)
+		for i := range daemons { // another one begins each time
+			d := daemons[(n+i)%len(daemons)]
+			if err := d.round(ctx, span, pause); err != nil {
+				return fmt.Errorf("%s: %w", d.name, err)
 			}
 		}
 	}
-	return report(daemons[0], daemons[1])
+	return report(program, daemons)
 }
 
-func report(through, auto *daemon) error {
-	for _, d := range []*daemon{through, auto} {
+func report(program string, daemons []*daemon) error {
+	first := daemons[0]
+	for _, d := range daemons {
 		slices.Sort(d.took)
 		if len(d.took) == 0 {
 			return errors.New("nothing was stored")
 		}
-		fmt.Printf("%-14s %6d prompts of %d x %d KiB: p50 %v, p99 %v, longest %v\n", d.name, len(d.took), chunks, chunkSize>>10, d.at(0.5), d.at(0.99), d.at(1))
+		written, err := d.written(program)
+		if err != nil {
+			return err
+		}
+		fmt.Printf("%-14s %6d prompts of %d x %d KiB: p50 %v, p99 %v, longest %v; of through: p50 %.2f, p99 %.2f; %s\n",
+			d.name, len(d.took), chunks, chunkSize>>10, d.at(0.5), d.at(0.99), d.at(1),
+			float64(d.at(0.5))/float64(first.at(0.5)), float64(d.at(0.99))/float64(first.at(0.99)), written)
 	}
-	fmt.Printf("auto / through: p50 %.2f, p99 %.2f\n", float64(auto.at(0.5))/float64(through.at(0.5)), float64(auto.at(0.99))/float64(through.at(0.99)))
 	return nil
 }
 

@@ -104,7 +104,7 @@ type Pin struct {
 
 // Retain bounds what clients may have kept longer than the policies would. It is
 // evicted all the same where there is nothing else: see
-// [eviction.md](eviction.md#in-the-daemon).
+// [tenure.md](tenure.md#in-the-daemon).
 type Retain struct {
 	// Most payload bytes that all clients retain together; 0 is half of
 	// cpu.capacity and disk.capacity.

@@ -8,7 +8,7 @@ import time
 from queue import SimpleQueue
 from typing import Any, Callable, List, NamedTuple, Optional, Tuple
 
-_HOLD_SECONDS = 0.003  # that an answer waits for the next ones: each waking of a loop costs as much as ten answers
+_HOLD_SECONDS = 0.003  # that an answer waits for the next ones: waking a loop costs as much as ten answers
 
 
 class _Call(NamedTuple):

@@ -24,8 +24,7 @@ def conversations() -> Iterator[playback.Request]:
 
 class Playback(unittest.TestCase):
     def test_every_byte_is_right(self) -> None:
-        """And each finds about as much: they were .015 to .062 apart, as vLLM's rate
-        differs from run to run."""
+        """And each finds about as much."""
         rates: List[float] = []
         for engine in sorted(playback.ENGINES):
             r = playback.run(engine, conversations(), "lru", 256, size=SIZE)

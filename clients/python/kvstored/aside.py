@@ -27,7 +27,7 @@ class Aside:
         self._mu = threading.Lock()  # guards the field below
         self._turn: List[_Call] = []  # what has not been handed over
         self._turns: "SimpleQueue[Optional[List[_Call]]]" = SimpleQueue()
-        threading.Thread(target=self._run, name=name, daemon=True).start()
+        threading.Thread(target=_run, args=(self._turns,), name=name, daemon=True).start()
 
     async def wait(self, call: Callable[[], Any], otherwise: Any) -> Any:
         """What a call returns, which raises nothing; ``otherwise`` once this is closed."""
@@ -52,18 +52,19 @@ class Aside:
         self._closed = True
         self._turns.put(None)
 
-    def _run(self) -> None:
-        while True:
-            turn = self._turns.get()
-            if turn is None:
-                return
-            since, done = time.monotonic(), []  # type: ignore[var-annotated]
-            for n, (loop, future, call) in enumerate(turn):
-                done.append((future, call()))
-                last = n + 1 == len(turn) or turn[n + 1].loop is not loop
-                if last or time.monotonic() - since > _HOLD_SECONDS:
-                    _tell(loop, done)
-                    since, done = time.monotonic(), []
+
+def _run(turns: "SimpleQueue[Optional[List[_Call]]]") -> None:
+    while True:
+        turn = turns.get()
+        if turn is None:
+            return
+        since, done = time.monotonic(), []  # type: ignore[var-annotated]
+        for n, (loop, future, call) in enumerate(turn):
+            done.append((future, call()))
+            last = n + 1 == len(turn) or turn[n + 1].loop is not loop
+            if last or time.monotonic() - since > _HOLD_SECONDS:
+                _tell(loop, done)
+                since, done = time.monotonic(), []
 
 
 def _tell(loop: asyncio.AbstractEventLoop, done: List[Tuple["asyncio.Future[Any]", Any]]) -> None:

@@ -123,7 +123,7 @@ func prompt(n, chunks int) client.Prompt {
 	return client.Hashes(16, hashes, lengths)
 }
 
-// fill stores the chunks of a row. Their bytes are whatever lies there.
+// fill stores the chunks of a row. Their bytes are those that lie there.
 func (d *daemon) fill(ctx context.Context, r row) error {
 	c, err := dial(ctx, d.socket)
 	if err != nil {

@@ -143,7 +143,7 @@ func (d *daemon) store(ctx context.Context, c *client.Client) (time.Duration, er
 	return time.Since(start), err
 }
 
-// written says what the disk got, and what was dropped on the way there.
+// written says how many chunks the disk got, and how many were dropped on the way there.
 func (d *daemon) written(program string) (string, error) {
 	out, err := exec.Command(program, "--socket", d.socket, "stats", "--json").Output()
 	if err != nil {

@@ -5,5 +5,5 @@
 //	go run ./bench/writes [-clients 8] [-rounds 6] [-seconds 4] [-pause 20ms]
 //
 // Printed are the quantiles of one prompt of eight chunks over all rounds, their ratios to
-// those of through, and what was written to the disk.
+// those of through, and how many chunks were written to the disk.
 package main

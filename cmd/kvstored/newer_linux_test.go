@@ -19,7 +19,7 @@ import (
 
 // newerDaemon stands between clients and a daemon of today, and makes of each of its
 // replies and pushes what a newer daemon may send instead, with a push of a kind before
-// it that nobody knows yet. It returns its socket.
+// it that is not known yet. It returns its socket.
 func newerDaemon(t *testing.T, socket string) string {
 	t.Helper()
 	schema, err := wiretest.Read("../../testdata/wire/schema.json")

@@ -129,7 +129,7 @@ func (c *client) ask(m handover.Message, files ...*os.File) ([]*os.File, error) 
 	}
 	switch {
 	case err != nil:
-		c.silent = true // what is still to come would be taken for the next answer
+		c.silent = true // the rest of it would be taken for the next answer
 	case answer.Busy:
 		handover.CloseAll(list)
 		err = ErrBusy

@@ -26,7 +26,7 @@ type written struct {
 	id     uint32
 }
 
-// Open reads the manifest of an arena of so many bytes, which bound what is read. The error
+// Open reads the manifest of an arena of so many bytes, which bound the reading. The error
 // is ErrDamaged, ErrVersion or ErrArena with the reason, or that of the system. The file
 // stays the caller's.
 func Open(f *os.File, arenaBytes int64) (*Left, error) {

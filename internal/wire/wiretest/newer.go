@@ -9,7 +9,7 @@ import (
 // added is what a newer daemon has added to a record or to an element.
 const added = "\x11\x22\x33\x44\x55\x66\x77\x88"
 
-// addedOption is an option of tag 0x70 that nobody knows today.
+// addedOption is an option of tag 0x70 that is not known today.
 const addedOption = "\x70\x00\x00\x00\x03\x00\x00\x00new\x00\x00\x00\x00\x00"
 
 // Newer is a reply or a push with all that a newer daemon of this version may add: 8

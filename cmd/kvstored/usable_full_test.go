@@ -12,7 +12,7 @@ import (
 	"github.com/kvstored/kvstored/key"
 )
 
-var usableInFull = flag.Bool("usable.full", false, "run TestTimeToUsableInFull, which takes 2 GiB of memory and 3 GiB of disk")
+var usableInFull = flag.Bool("usable.full", false, "run TestTimeToUsableInFull, which takes 3 GiB of memory and of disk")
 
 // gptOssLike is a daemon and a model of gpt-oss's sizes, in chunks of 256 tokens.
 type gptOssLike struct {
@@ -116,8 +116,7 @@ func TestTimeToUsableInFull(t *testing.T) {
 	}
 	m.spaces[1].Group = "window"
 	m.d = startDaemonWith(t, func(c *config.Config) {
-		c.CPU.Capacity, c.Disk.Capacity, c.Disk.SegmentSize = 1700<<20, 3<<30, 256<<20
-		c.Budget.Leases, c.Budget.Loads = 0.8, 0.8
+		c.CPU.Capacity, c.Disk.Capacity, c.Disk.SegmentSize = 3000<<20, 3<<30, 256<<20 // of which 0.4 may be leased
 	})
 	warm, prompt := m.store(1, 16), m.store(2, 128)
 	m.cold()

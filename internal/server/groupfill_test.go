@@ -157,7 +157,7 @@ func TestReserveGroupsInParts(t *testing.T) {
 }
 
 // A prompt that is stored in parts, some of them twice, has the junction that it had when it was
-// asked for: what it has stored of itself since is none.
+// asked for: its own chunks, stored since, are none.
 func TestJunctionStays(t *testing.T) {
 	r := newRig(t, options{capacity: 16 * mib})
 	c, m := r.hybrid(10, 1)

@@ -54,7 +54,7 @@ func insured(t *testing.T, n int, o options, ends ...int) (*rig, *client.Client,
 }
 
 // A job whose last chunks come too late ends at the longest usable length of which all has
-// come, and holds nothing else. What it loads for that is a tenth at most.
+// come, and holds nothing else. Its loads for that are a tenth at most.
 func TestInsurance(t *testing.T) {
 	r, c, m, d := insured(t, 16, options{}, 4, 8, 12, 16)
 	late := m.chains[0][0].Key(10)
@@ -117,7 +117,7 @@ func TestInsuranceIsBounded(t *testing.T) {
 }
 
 // A prompt of 128 chunks that is usable at each 16th, of which the disk brings about 70 % until
-// the deadline: most of what has come is usable.
+// the deadline: most of the chunks that have come are usable.
 func TestTimeToUsable(t *testing.T) {
 	const n, each, delay = 128, 16, 4 * time.Millisecond
 	var ends []int

@@ -66,7 +66,7 @@ func TestWritersAgree(t *testing.T) {
 	}
 }
 
-// TestNoEmptySlots: a payload has at least one byte, wherever it goes.
+// TestNoEmptySlots: a payload has at least one byte, in each tier.
 func TestNoEmptySlots(t *testing.T) {
 	r := newRig(t, options{})
 	c := r.greet(staged)

@@ -46,7 +46,7 @@ func (s *operator) SetPolicy(p tier.Place, name string) error {
 	return nil
 }
 
-// notThere is an ErrNotFound that names what is not there.
+// notThere is an ErrNotFound that names the missing chunk.
 type notThere string
 
 func (n notThere) Error() string { return string(n) }

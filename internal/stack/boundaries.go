@@ -113,7 +113,7 @@ func (x *index) declare(ends, needs []key.Key) {
 }
 
 // revive keeps the end of what the full groups have, of which no more is usable, from
-// going first: a prompt parts there, perhaps, and what it stores makes it usable.
+// going first: a prompt parts there, perhaps, and its own windows make it usable.
 func (l lookups) revive(k key.Key) {
 	for _, to := range l.levels.all {
 		if to.Bounded != nil {

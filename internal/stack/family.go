@@ -43,7 +43,7 @@ type FamilyMatch struct {
 // MatchFamily finds the longest usable prefix of at most most tokens. Pieces that
 // are in lost count as missing. Memory only, but that the full groups are asked for
 // as Match does it while a tier is still being scanned. The length is one that a client
-// wants: what it needs is kept before what no such length does.
+// wants: its needs are kept before those of no such length.
 func (l lookups) MatchFamily(ctx context.Context, f *Family, search tier.Set, most int, lost map[Piece]struct{}) (FamilyMatch, error) {
 	return l.matchFamily(ctx, f, search, most, lost, true)
 }

@@ -24,7 +24,7 @@ type syncs struct {
 // lost.
 func (w *writer) drops() uint64 { return w.syncs.drops.Load() }
 
-// errUnscanned says that what was stored before may be lost.
+// errUnscanned says that chunks stored before may be lost.
 var errUnscanned = fmt.Errorf("%w: it was opened again, and has not been scanned yet for what it has lost; flush again", tier.ErrOff)
 
 // sync has what the tier has stored survive a power failure, but for the chunks

@@ -39,8 +39,9 @@ func main() {
 	rounds := flag.Int("rounds", 0, "hand-overs in each row; 0 for as many as it says in the source")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM) // daemons of 5 GiB are not left behind
-	defer stop()
-	if err := run(ctx, *binary, *other, *only, *rounds); err != nil {
+	err := run(ctx, *binary, *other, *only, *rounds)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "handover:", err)
 		os.Exit(1)
 	}

@@ -80,7 +80,7 @@ func (s *socket) try(fd uintptr) bool {
 			if !s.rested {
 				return true
 			}
-			if !s.wait.Again() {
+			if !s.wait.Again() && !s.wait.Doze(fd) {
 				return false
 			}
 		default:

@@ -239,8 +239,8 @@ func (x *bench) batches(ctx context.Context, size int, c, h time.Duration) error
 	return nil
 }
 
-// together is how many chunks a prompt has of which some are put in flight: as many
-// as a client.Writer reserves at a time, but at least two.
+// together is how many chunks a prompt has of which some are put in flight: 8 MiB of
+// them, but two at least and a batch at most.
 func together(size int) int { return max(2, min(batch, (8<<20)/size)) }
 
 func (x *bench) chains(ctx context.Context) error {

@@ -8,7 +8,7 @@
 // processor for more than a tenth of the time, when more connections are active than
 // processors are left for, or when threads wait for processors (pressure stall
 // information).
-// Where polling is off one of them may doze instead: it sleeps in a system call of its
+// Where polling is off and few connections are active one may doze instead: it sleeps in a system call of its
 // own, which a message ends sooner than the runtime's poller could wake its goroutine.
 // [Read] has counts of the polls by their outcome.
 //

@@ -14,9 +14,10 @@ const dozeFor = 2 * time.Millisecond
 // lets it, where a goroutine that the runtime's poller wakes waits for one thread to
 // wake another: on a busy machine each of them waits for a processor. So a doze is the
 // next best where polling is off. It takes a place as a poll does: until the runtime
-// notices, no other goroutine has its processor.
+// notices, no other goroutine has its processor. So it is not for many connections: they
+// need the processors more.
 func (w *Wait) Doze(fd uintptr) bool {
-	if w.dozed || w.window == 0 || w.longest <= 0 || !w.host.take() {
+	if w.dozed || w.window == 0 || w.longest <= 0 || w.host.many(int64(w.since.Sub(w.host.start)/tick)) || !w.host.take() {
 		return false
 	}
 	w.dozed = true

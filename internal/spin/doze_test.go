@@ -93,3 +93,26 @@ func TestDozesSeldom(t *testing.T) {
 		}
 	})
 }
+
+// Many connections leave their sockets to the runtime's poller.
+func TestManyDoNotDoze(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, w := dozes(t, func(uintptr, time.Duration) bool { return true })
+		other, third := m.wait(), m.wait()
+		for range 3 { // of four processors two connections take all
+			for _, x := range []*Wait{other, third, w} {
+				_ = x.Again()
+				x.Over()
+			}
+			time.Sleep(tick)
+		}
+		if _ = w.Again(); w.Doze(9) {
+			t.Error("it dozes while three connections are active")
+		}
+		w.Over()
+		time.Sleep(3 * tick)
+		if _ = w.Again(); !w.Doze(9) {
+			t.Error("it does not doze alone")
+		}
+	})
+}

@@ -199,7 +199,7 @@ func (h *host) active(w *Wait, now time.Time) {
 			break
 		}
 	}
-	if n := h.connections(t); n > 1 && 2*n > h.processors {
+	if h.many(t) {
 		h.crowded(now)
 	}
 }
@@ -221,6 +221,13 @@ func (h *host) crowded(now time.Time) {
 	if often {
 		h.switchOff(now, shared)
 	}
+}
+
+// many reports whether more connections were active about tick t than there are
+// processors for them and their peers.
+func (h *host) many(t int64) bool {
+	n := h.connections(t)
+	return n > 1 && 2*n > h.processors
 }
 
 // connections is how many were active in tick t or in the one before it.

@@ -9,6 +9,7 @@ import (
 	"github.com/kvstored/kvstored/disk/internal/blockio"
 	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/bulk"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/record"
 	"github.com/kvstored/kvstored/key"
@@ -121,10 +122,11 @@ func (p payloads) find(ctx context.Context, k key.Key) (f found, err error) {
 // read fills b and reports whether the bytes are the right ones. An error is
 // one of the device, not of the bytes.
 func (p payloads) read(ctx context.Context, k key.Key, f found, b arena.Block) (good bool, err error) {
+	var sum uint64
 	if f.seg == nil {
 		err = p.readInline(ctx, k, b)
 	} else {
-		err = p.readExtent(ctx, f, b)
+		sum, err = p.readExtent(ctx, f, b)
 	}
 	switch {
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, metadata.ErrNoPayload):
@@ -132,7 +134,10 @@ func (p payloads) read(ctx context.Context, k key.Key, f found, b arena.Block) (
 	case err != nil:
 		return false, err
 	}
-	return arena.Checksum(b.Bytes()) == f.sum, nil
+	if f.seg == nil {
+		sum = arena.Checksum(b.Bytes())
+	}
+	return sum == f.sum, nil
 }
 
 // reading is one extent being read.
@@ -143,16 +148,22 @@ type reading struct {
 	done chan error
 }
 
-func (p payloads) readExtent(ctx context.Context, f found, b arena.Block) error {
+// readExtent fills b and returns the checksum of its bytes.
+func (p payloads) readExtent(ctx context.Context, f found, b arena.Block) (uint64, error) {
 	t := p.t
 	r := &reading{t: t, loc: f.loc, done: make(chan error, 1)}
 	r.File, r.Off, r.Buf, r.Block, r.Pass, r.End = f.seg.file, f.loc.payload(), b.Padded(), b, f.pass, r
+	a := arriving{sum: bulk.Over(b.Bytes()), bytes: b.Len()}
+	r.Came = &a
 	t.segments.retain(f.loc)
 	if err := f.seg.volume.dev.Submit(&r.Transfer); err != nil {
 		t.segments.release(f.loc)
-		return err
+		return 0, err
 	}
-	return t.volumes.blame(f.seg.volume, false, t.wait(ctx, r.done, &r.Transfer))
+	if err := t.volumes.blame(f.seg.volume, false, t.wait(ctx, r.done, &r.Transfer)); err != nil {
+		return 0, err
+	}
+	return a.sum.Sum(), nil
 }
 
 func (r *reading) Finish(err error) {

@@ -22,6 +22,7 @@ type Transfer struct {
 	Write bool
 	Pass  Pass // of the direction it goes in; Submit asks for one where there is none
 	End   Finisher
+	Came  Lander // told of each piece that was read; or nil
 
 	next       int // offset in buf of the first piece not taken
 	flying     int // pieces in the kernel
@@ -38,6 +39,10 @@ type Transfer struct {
 // Finisher is told once, without a lock held, that no piece is or will be
 // under way: memory and extent may be reused.
 type Finisher interface{ Finish(err error) }
+
+// Lander is told of pieces as they have been read, without a lock held, before the
+// Finisher. They come in any order, and several at a time.
+type Lander interface{ Landed(from, to int) }
 
 // piece is the next one.
 func (t *Transfer) piece() (from, to int) { return t.next, min(t.next+PieceBytes, len(t.Buf)) }
@@ -74,8 +79,11 @@ func (t *Transfer) do(from, to int) error {
 		n, err = t.File.ReadAt(p, off)
 	}
 	switch {
-	case n == len(p):
-		return nil // ReadAt may say EOF with the last byte
+	case n == len(p): // ReadAt may say EOF with the last byte
+		if t.Came != nil {
+			t.Came.Landed(from, to)
+		}
+		return nil
 	case err == nil || err == io.EOF:
 		return io.ErrUnexpectedEOF
 	}

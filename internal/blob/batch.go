@@ -2,8 +2,11 @@ package blob
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 
+	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -12,18 +15,82 @@ import (
 // of a prompt its beginning. That is a hint. It orders how values come up to DRAM and go
 // from a tier; each value is stored, found and deleted by itself all the same.
 
-// Expect has those of list, PassNames at most, that are below DRAM begin to come up, the
-// first one first.
-func (s *Store) Expect(ctx context.Context, list [][]byte) {
+// Leased is the values of some names of one request, as far as one pass over the store
+// found them in DRAM. It is for one goroutine; end it with Close.
+type Leased struct {
+	names *names
+	owner ledger.Owner
+}
+
+// Lease leases the values of list, PassNames at most, to o: in one pass those that are
+// in DRAM and within its budget. The others that are stored begin to come up, the first
+// one first.
+func (s *Store) Lease(ctx context.Context, o ledger.Owner, list [][]byte) Leased {
 	p := s.borrow(list)
-	defer p.give()
-	c := s.alone(p.hashes[:len(list)])
-	p.o.Stack.Where(ctx, &c, p.rest.at[:])
-	for i, at := range p.rest.at[:len(list)] {
-		if at != 0 && !at.Has(tier.CPU) && !s.debts.owes(p.hashes[i]) {
-			s.want(p.hashes[i])
+	p.ask()
+	p.absent.n = 0
+	hashes := p.hashes[:len(list)]
+	c := s.alone(hashes)
+	s.o.Stack.HoldEach(o, ledger.Lease, &c, p.rest.refs[:len(list)])
+	for i, h := range hashes {
+		if p.is[i] = false; !p.rest.refs[i].Valid() && !p.owed[i] {
+			p.absent.add(i, h)
 		}
 	}
+	if p.absent.n > 0 {
+		p.expect(ctx)
+	}
+	return Leased{p, o}
+}
+
+// expect has those of the absent that are below DRAM begin to come up, and notes
+// those that are somewhere.
+func (p *names) expect(ctx context.Context) {
+	part := &p.absent
+	c := p.alone(part.hashes[:part.n])
+	p.o.Stack.Where(ctx, &c, part.at[:])
+	for j, i := range part.which[:part.n] {
+		at := part.at[j]
+		if p.is[i] = at != 0; at != 0 && !at.Has(tier.CPU) {
+			p.want(part.hashes[j])
+		}
+	}
+}
+
+// Take is Fetch of name i of the list, once. Where a value cannot come up that some tier
+// has, those behind it give their leases back, whose room it may need.
+func (l *Leased) Take(ctx context.Context, i int) (Value, error) {
+	p := l.names
+	if ref := p.rest.refs[i]; ref.Valid() {
+		p.rest.refs[i] = tier.Ref{}
+		v := Value{store: p.Store, owner: l.owner, class: ledger.Lease, ref: ref}
+		if p.owed[i] {
+			v.Release()
+			return Value{}, fmt.Errorf("%w: %w", ErrNotFound, ErrOwed)
+		}
+		err := v.read(ctx, p.list[i])
+		return v, err
+	}
+	v, err := p.Fetch(ctx, l.owner, p.list[i])
+	if err != nil && (p.is[i] || errors.Is(err, ErrNoRoom)) && l.giveBack() {
+		v, err = p.Fetch(ctx, l.owner, p.list[i])
+	}
+	return v, err
+}
+
+// giveBack ends the leases that were not taken, and reports whether there were any.
+func (l *Leased) giveBack() bool {
+	p := l.names
+	refs := valid(p.rest.refs[:len(p.list)]) // the others are zero afterwards
+	p.o.Stack.Release(l.owner, ledger.Lease, refs)
+	return len(refs) > 0
+}
+
+// Close ends the leases that were not taken.
+func (l *Leased) Close() {
+	l.giveBack()
+	l.names.give()
+	l.names = nil
 }
 
 // Used counts the values of list as used together: to the policies they are one prompt,

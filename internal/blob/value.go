@@ -43,20 +43,25 @@ func (v *Value) Release() {
 // the store's LoadTimeout. The error is ErrNotFound for everything that makes
 // it a miss, ErrNoRoom among it if that is why.
 func (s *Store) Get(ctx context.Context, o ledger.Owner, name []byte) (Value, error) {
-	v, err := s.Fetch(ctx, o, name)
+	h := hashOf(name)
+	v, err := fetch(ctx, s, o, name, h)
 	if err == nil {
 		var p place
-		c := p.at(s.space, hashOf(name))
+		c := p.at(s.space, h)
 		s.o.Stack.Observe(c, stack.Prompt{})
 		s.o.Stack.Touch(c, 0, 1)
 	}
 	return v, err
 }
 
-// Fetch is Get of a value that Used counts later.
+// Fetch is Get of a value that Store.Used counts later.
 func (s *Store) Fetch(ctx context.Context, o ledger.Owner, name []byte) (Value, error) {
+	return fetch(ctx, s, o, name, hashOf(name))
+}
+
+func fetch(ctx context.Context, s *Store, o ledger.Owner, name []byte, h key.Hash) (Value, error) {
 	var p place
-	c := p.at(s.space, hashOf(name))
+	c := p.at(s.space, h)
 	if s.debts.owes(c.Hashes[0]) {
 		return Value{}, fmt.Errorf("%w: %w", ErrNotFound, ErrOwed)
 	}
@@ -73,15 +78,23 @@ func (s *Store) Fetch(ctx context.Context, o ledger.Owner, name []byte) (Value, 
 			return Value{}, err
 		}
 	}
+	err = v.read(ctx, name)
+	return v, err
+}
+
+// read reads the header of a value that is leased. If it is not that of name, or has
+// expired, the lease is given back and the error ErrNotFound.
+func (v *Value) read(ctx context.Context, name []byte) error {
 	h, ok := parseHeader(v.ref.Block.Bytes())
-	if v.header = h; !ok || !h.of(name, time.Now()) {
-		v.Release()
-		if ok && h.expired(time.Now()) {
-			s.forgetExpired(ctx, hashOf(name))
-		}
-		return Value{}, ErrNotFound
+	if v.header = h; ok && h.of(name, time.Now()) {
+		return nil
 	}
-	return v, nil
+	s := v.store
+	v.Release()
+	if ok && h.expired(time.Now()) {
+		s.forgetExpired(ctx, hashOf(name))
+	}
+	return ErrNotFound
 }
 
 // load promotes a value. One that is replaced on its way fails to arrive and is

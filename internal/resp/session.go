@@ -323,10 +323,11 @@ func (c *session) charge(n int, value bool) error {
 	}
 	const each = int(unsafe.Sizeof([]byte{}) + unsafe.Sizeof(0) + unsafe.Sizeof(fill{}))
 	total := len(c.text) + n + each*(len(c.ends)+1)
-	if total <= quietBytes/4 {
+	const step = quietBytes / 4
+	if total <= step {
 		return nil
 	}
-	return c.held.Set(int64(2 * total)) // room grows by doubling
+	return c.held.Set(int64((2*total + step - 1) / step * step)) // room grows by doubling; not each argument changes it
 }
 
 // reset ends a command: what of it was not stored is given up.

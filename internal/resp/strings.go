@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/internal/blob"
-	"github.com/kvstored/kvstored/internal/ledger"
 )
 
 const (
@@ -17,19 +16,17 @@ const (
 	noInteger   = "ERR value is not an integer or out of range"
 )
 
-type getter = func(context.Context, ledger.Owner, []byte) (blob.Value, error)
-
 // lookup leases a value. What the client has not read yet of earlier replies
 // counts against its share of the leases: then it is waited for.
 func (c *session) lookup(ctx context.Context, name []byte) (blob.Value, bool) {
-	return c.lookupBy(ctx, c.server.o.Store.Get, name)
+	return c.lookupBy(func() (blob.Value, error) { return c.server.o.Store.Get(ctx, c.owner, name) })
 }
 
-// lookupBy is lookup by Get or Fetch.
-func (c *session) lookupBy(ctx context.Context, get getter, name []byte) (blob.Value, bool) {
-	v, err := get(ctx, c.owner, name)
+// lookupBy is lookup by a call that leases the value.
+func (c *session) lookupBy(get func() (blob.Value, error)) (blob.Value, bool) {
+	v, err := get()
 	if errors.Is(err, blob.ErrNoRoom) && c.out.drain() {
-		v, err = get(ctx, c.owner, name)
+		v, err = get()
 	}
 	if err != nil {
 		c.server.count.misses.Add(1)
@@ -39,10 +36,12 @@ func (c *session) lookupBy(ctx context.Context, get getter, name []byte) (blob.V
 	return v, true
 }
 
-func doGet(c *session, ctx context.Context) { c.answer(ctx, c.server.o.Store.Get, c.args[0]) }
+func doGet(c *session, ctx context.Context) {
+	c.answer(func() (blob.Value, error) { return c.server.o.Store.Get(ctx, c.owner, c.args[0]) })
+}
 
-func (c *session) answer(ctx context.Context, get getter, name []byte) (found bool) {
-	v, found := c.lookupBy(ctx, get, name)
+func (c *session) answer(get func() (blob.Value, error)) (found bool) {
+	v, found := c.lookupBy(get)
 	if found {
 		c.out.value(v)
 	} else {
@@ -51,22 +50,25 @@ func (c *session) answer(ctx context.Context, get getter, name []byte) (found bo
 	return found
 }
 
-// doMget answers one name after the other; values below DRAM come up meanwhile, in
-// their order.
+// doMget answers one name after the other, of values that one pass over the store has
+// leased; values below DRAM come up meanwhile, in their order.
 func doMget(c *session, ctx context.Context) {
 	store := c.server.o.Store
 	c.out.array(len(c.args))
 	found := c.args[:0] // each is answered by then
 	defer func() { store.Used(found) }()
 	for part := range slices.Chunk(c.args, blob.PassNames) {
-		store.Expect(ctx, part)
-		for _, name := range part {
+		leased := store.Lease(ctx, c.owner, part)
+		for i, name := range part {
 			if c.quit = c.quit || c.closing.Load(); c.quit { // in the middle of the reply
-				return
+				break
 			}
-			if c.answer(ctx, store.Fetch, name) {
+			if c.answer(func() (blob.Value, error) { return leased.Take(ctx, i) }) {
 				found = append(found, name)
 			}
+		}
+		if leased.Close(); c.quit {
+			return
 		}
 	}
 }

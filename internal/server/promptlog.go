@@ -1,6 +1,7 @@
 package server
 
 import (
+	"encoding/binary"
 	"slices"
 	"time"
 	"unsafe"
@@ -45,6 +46,15 @@ func (n *promptRecord) bytes() int64 {
 	return int64(cap(n.ranks)) * int64(unsafe.Sizeof(key.SpaceID{}))
 }
 
+// mark is what tells records apart, in little memory: all of them are looked at for
+// each request.
+type mark struct {
+	tail uint64 // of promptRecord.tail, the first bytes
+	n    int
+}
+
+func markOf(tail *key.Hash, n int) mark { return mark{binary.LittleEndian.Uint64(tail[:]), n} }
+
 // promptLog is the last prompts of a connection, and what its client said of them.
 // It tells the store and the hints of each. It is the reader's alone.
 type promptLog struct {
@@ -54,6 +64,7 @@ type promptLog struct {
 	asked  func(*key.Chain) // nil: not wanted
 	client uint64
 	list   [maxPrompts]promptRecord
+	marks  [maxPrompts]mark // of list
 	next   int
 	// rankBytes is the memory that the ranks of list have.
 	rankBytes int64
@@ -61,7 +72,11 @@ type promptLog struct {
 
 // of finds the longest prompt that c is or goes on from, or nil.
 func (l *promptLog) of(c *key.Chain) (found *promptRecord) {
-	for i := range l.list {
+	for i := range l.marks {
+		m := &l.marks[i]
+		if m.n == 0 || m.n > c.Len() || *m != markOf(&c.Hashes[m.n-1], m.n) {
+			continue
+		}
 		if n := &l.list[i]; n.is(c) && (found == nil || n.n > found.n) {
 			found = n
 		}
@@ -75,9 +90,10 @@ func (l *promptLog) take(c *key.Chain) *promptRecord {
 		return n
 	}
 	n := &l.list[l.next]
-	l.next = (l.next + 1) % maxPrompts
 	l.rankBytes -= n.bytes()
 	*n = promptRecord{space: c.Space, tail: c.Hashes[c.Len()-1], n: c.Len()}
+	l.marks[l.next] = markOf(&n.tail, n.n)
+	l.next = (l.next + 1) % maxPrompts
 	return n
 }
 

@@ -24,6 +24,7 @@ type Log struct {
 	o     Options
 	epoch uint64
 	wake  chan struct{} // capacity 1: something is pending
+	spare []Change      // Run's: room for what comes while it makes batches
 
 	pending struct {
 		mu     sync.Mutex
@@ -140,14 +141,18 @@ func (l *Log) poke() {
 
 // cut makes batches of the pending changes, and reports whether changes were dropped.
 func (l *Log) cut() (lost bool) {
-	list, lost := l.take(make([]Change, 0, 2*MaxBatch))
+	taken, lost := l.take(l.spare[:0])
+	list := taken
 	if lost { // what came before is worth nothing without what was dropped
 		list = []Change{{Kind: Cleared}}
 	}
 	for now := time.Now(); len(list) > 0; {
-		n := min(len(list), MaxBatch)
-		l.append(now, list[:n:n])
-		list = list[n:]
+		batch := make([]Change, min(len(list), MaxBatch)) // it is kept for long, so without room
+		list = list[copy(batch, list):]
+		l.append(now, batch)
+	}
+	if l.spare = taken; cap(taken) > 8*MaxBatch { // of a flood
+		l.spare = nil
 	}
 	return lost
 }

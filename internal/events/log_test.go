@@ -49,6 +49,9 @@ func TestOrder(t *testing.T) {
 			if b.Seq != uint64(i) {
 				t.Fatalf("batch %d has the number %d", i, b.Seq)
 			}
+			if cap(b.Changes) > len(b.Changes) {
+				t.Fatalf("batch %d keeps room for %d changes, and has %d", i, cap(b.Changes), len(b.Changes))
+			}
 			for _, c := range b.Changes {
 				if c != change(at) {
 					t.Fatalf("change %d is %+v", at, c)

@@ -62,6 +62,9 @@ func (p *Publisher) Run(ctx context.Context) error {
 		var more <-chan struct{}
 		batches, at, _, more = p.o.Events.Read(batches[:0], at, replayed)
 		for i := range batches { // what the log has forgotten is a gap in the numbers
+			if !p.Pub.Heard() {
+				break
+			}
 			b := &batches[i]
 			p.Pub.Publish(topic, number(b.Seq), bytes.Clone(e.batch(b.Time, b.Changes)))
 		}

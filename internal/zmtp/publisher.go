@@ -68,6 +68,13 @@ func (p *Publisher) Publish(frames ...[]byte) {
 	}
 }
 
+// Heard reports whether there is a subscriber.
+func (p *Publisher) Heard() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.mu.subscribers) > 0
+}
+
 // Serve takes subscribers until ctx ends. It closes l.
 func (p *Publisher) Serve(ctx context.Context, l net.Listener) error {
 	return serve(ctx, l, p.connections, &p.refused, func(ctx context.Context, nc net.Conn) {

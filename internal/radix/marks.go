@@ -40,17 +40,13 @@ func Sweep(t *Tree, space Hash, from uint64, limit int, fn func(hash Hash, loc L
 		return 0
 	}
 	for limit > 0 {
-		n := t.table.number(from)
-		for _, b := range t.table.segment(n) {
-			for _, slot := range b.slot {
-				if slot != 0 && t.runs.at(t.slots.owner(slot)).space == s {
-					fn(t.slots.hash(slot), *t.slots.loc(slot))
-				}
+		n := 0
+		n, from = piece(t, from, func(slot uint32) {
+			if t.runs.at(t.slots.owner(slot)).space == s {
+				fn(t.slots.hash(slot), *t.slots.loc(slot))
 			}
-		}
-		limit -= int(t.table.counts[n])
-		shared := t.table.depths[n] // the hashes of a segment have so many top bits in common
-		if from = (from>>(64-shared) + 1) << (64 - shared); from == 0 {
+		})
+		if limit -= n; from == 0 {
 			return 0
 		}
 	}

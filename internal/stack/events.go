@@ -1,8 +1,6 @@
 package stack
 
 import (
-	"context"
-
 	"github.com/kvstored/kvstored/internal/events"
 	"github.com/kvstored/kvstored/internal/radix"
 	"github.com/kvstored/kvstored/key"
@@ -120,27 +118,4 @@ func (x *index) contents(list []events.Change, ks []key.Key) []events.Change {
 		x.journal.everywhere(k, func(c events.Change) { list = append(list, c) })
 	}
 	return list
-}
-
-// tour calls visit for the keys of all spaces, indexBatch at a time, in the order of
-// prompts. It lists one space in one hold of the lock, at some 20 ns a key.
-func (x *index) tour(ctx context.Context, visit func([]key.Key) error) error {
-	for _, id := range x.spaces() {
-		if err := x.tourSpace(ctx, id, visit); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// tourSpace is tour for one space.
-func (x *index) tourSpace(ctx context.Context, id key.SpaceID, visit func([]key.Key) error) error {
-	for ks := x.keys(id, tier.All); len(ks) > 0; {
-		n := min(len(ks), indexBatch)
-		if err := visit(ks[:n]); err != nil {
-			return err
-		}
-		ks = ks[n:]
-	}
-	return ctx.Err()
 }

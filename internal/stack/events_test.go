@@ -8,6 +8,7 @@ import (
 	"github.com/kvstored/kvstored/internal/events"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
+	"github.com/kvstored/kvstored/tier/tiertest"
 )
 
 // told reads all that was noted in the log so far.
@@ -109,4 +110,49 @@ func position(c *key.Chain, k key.Key) int {
 		}
 	}
 	return -1
+}
+
+// TestContentsInOrder: prompts of two spaces that branch off from each other come with
+// each chunk before those that stand on it, and once for each tier.
+func TestContentsInOrder(t *testing.T) {
+	r := newRig(t, options{})
+	want := make(map[key.Key]key.Hash) // and its parent
+	for s := range byte(2) {
+		base := tiertest.Chain(1, 6)
+		for i := range 5 {
+			c := tiertest.Chain(uint64(10+i), 6)
+			c.Space, c.Chained = key.SpaceID{1 + s}, false
+			copy(c.Hashes, base.Hashes[:i+1])
+			r.put(c, i, c.Len(), size)
+			for at := range c.Len() {
+				want[c.Key(at)] = c.Parent(at)
+			}
+		}
+	}
+	r.flush()
+	told := make(map[key.Key]tier.Set)
+	err := r.Contents(t.Context(), func(list []events.Change) error {
+		for _, c := range list {
+			parent, is := want[c.Key]
+			above := key.Key{Space: c.Key.Space, Hash: parent}
+			if !is || c.Parent != parent || parent != (key.Hash{}) && told[above] == 0 || told[c.Key].Has(tier.Place(c.Place)) {
+				t.Errorf("%+v, which stands on %x", c, parent)
+			}
+			told[c.Key] |= tier.Of(tier.Place(c.Place))
+		}
+		return nil
+	})
+	if err != nil || len(told) != len(want) {
+		t.Fatalf("%d chunks of %d: %v", len(told), len(want), err)
+	}
+	for k, at := range told {
+		if at != r.Where(k) {
+			t.Errorf("%s is in %b, and told of in %b", k, r.Where(k), at)
+		}
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := r.Contents(gone, func([]events.Change) error { return nil }); err == nil {
+		t.Error("it goes on though nobody waits for it")
+	}
 }

@@ -68,16 +68,19 @@ func (s *operator) Outline(ctx context.Context) (*outline.Tree, error) {
 
 // Announce notes in the log all that the tiers are known to have, in order with
 // other changes. It lets requests in between.
-func (s *operator) Announce(ctx context.Context) error {
-	return s.index.tour(ctx, func(ks []key.Key) error {
-		s.index.announce(ks)
-		return s.index.journal.log.Room(ctx)
-	})
-}
+func (s *operator) Announce(ctx context.Context) error { return s.announce(ctx, nil) }
 
 // AnnounceSpace is Announce for one space.
 func (s *operator) AnnounceSpace(ctx context.Context, id key.SpaceID) error {
-	return s.index.tourSpace(ctx, id, func(ks []key.Key) error {
+	return s.announce(ctx, &id)
+}
+
+func (s *operator) announce(ctx context.Context, only *key.SpaceID) error {
+	t, err := s.index.tour(ctx, only)
+	if err != nil {
+		return err
+	}
+	return t.visit(ctx, func(ks []key.Key) error {
 		s.index.announce(ks)
 		return s.index.journal.log.Room(ctx)
 	})
@@ -87,8 +90,12 @@ func (s *operator) AnnounceSpace(ctx context.Context, id key.SpaceID) error {
 // chunks at a time and a chunk before those that follow it. What changes meanwhile
 // may be in it or not: the log has it. The slice is valid until visit returns.
 func (s *operator) Contents(ctx context.Context, visit func([]events.Change) error) error {
+	t, err := s.index.tour(ctx, nil)
+	if err != nil {
+		return err
+	}
 	var list []events.Change
-	return s.index.tour(ctx, func(ks []key.Key) error {
+	return t.visit(ctx, func(ks []key.Key) error {
 		list = s.index.contents(list[:0], ks)
 		return visit(list)
 	})

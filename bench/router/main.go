@@ -19,7 +19,7 @@ func main() {
 	flag.IntVar(&c.rounds, "rounds", 3, "times that the queries are asked by each in turn")
 	flag.IntVar(&c.prompts, "prompts", 2000, "the last so many prompts are asked for")
 	flag.IntVar(&c.flat, "flat", 0, "only show how memory goes over so many million blocks of events")
-	only := flag.String("only", "", "one of trie, flat, index")
+	only := flag.String("only", "", "one of trie, counting, flat, index")
 	profile := flag.String("profile", "", "write a CPU profile of all that is measured to this file")
 	flag.Parse()
 	if err := measure(c, *only, *profile); err != nil {

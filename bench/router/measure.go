@@ -53,7 +53,7 @@ func newLoad(c config, trace [][]uint64) load {
 func compare(c config, trace [][]uint64, only string) error {
 	l := newLoad(c, trace)
 	// In this order little is alive when the collector's time for the index is taken.
-	all := []*contender{{name: "index", make: newOurs}, {name: "flat", make: newFlat}, {name: "trie", make: newTrie}}
+	all := []*contender{{name: "index", make: newOurs}, {name: "flat", make: newFlat}, {name: "trie", make: newTrie}, {name: "counting", make: newCounting}}
 	all = slices.DeleteFunc(all, func(c *contender) bool { return only != "" && c.name != only })
 	fmt.Printf("%d workers of %d blocks; %d requests, %d blocks of events, then %d requests beside queries; %d pairs of block and worker\n",
 		workers, workerRoom, len(l.first), l.blocks, len(l.rest), l.pairs)

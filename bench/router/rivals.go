@@ -148,6 +148,33 @@ func (t *trie) query(prompt []uint64, out depths) {
 	}
 }
 
+// counting is the same trie, asked in the plainest way: each node's workers are gone
+// through, and those counted that have had all before it.
+type counting struct{ *trie }
+
+func newCounting() rival { return counting{newTrie().(*trie)} }
+
+func (t counting) query(prompt []uint64, out depths) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	at := t.root
+	for i, hash := range prompt {
+		if at = at.children[hash]; at == nil {
+			return
+		}
+		some := false
+		for w := range at.workers {
+			if out[w] == int32(i) {
+				out[w]++
+				some = true
+			}
+		}
+		if !some {
+			return
+		}
+	}
+}
+
 // flat is maps from a hash to the workers that have the block.
 type flat struct{ parts [flatParts]flatPart }
 

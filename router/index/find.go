@@ -55,8 +55,7 @@ type finder struct {
 	own    []uint64 // room for hashes
 
 	all    []element // the holders of block 0
-	now    []element // the holders before the next change: all, or here
-	then   []element // those behind it: here
+	now    []element // the holders before the next change: all, or in a room
 	rooms  [2][]element
 	depths [][Media]int32 // of all
 
@@ -219,7 +218,6 @@ func (f *finder) search(o FindOptions) (exact, changed bool) {
 	if low.set != empty {
 		deepest = low
 	}
-	f.then = f.then[:0]
 	f.note(int32(low.at + 1)) // of those that are left
 	if now := f.shard.index.ticks.Load(); deepest.block.stamp.Load() < now {
 		deepest.block.stamp.Store(now) // for the budget
@@ -275,47 +273,42 @@ func (f *finder) between(low, high look, deepest *look) bool {
 
 // change notes the holders that end, or get farther, at a block.
 func (f *finder) change(at look) bool {
-	f.then = f.rooms[0][:0]
+	then := f.rooms[0][:0]
 	if at.set != empty {
 		var same bool
-		if f.then, same = at.block.content(f.then, at.word, f.t.sets); !same {
+		if then, same = at.block.content(then, at.word, f.t.sets); !same {
 			return false
 		}
-		f.then = f.fullOnly(f.then)
+		then = f.fullOnly(then)
 	}
 	f.note(int32(at.at))
-	f.now = f.then
-	f.rooms[0], f.rooms[1] = f.rooms[1], f.then
+	f.now = then
+	f.rooms[0], f.rooms[1] = f.rooms[1], then
 	return true
 }
 
-// note gives a depth to all that is in now and not, or farther, in then.
+// note gives a depth to all that is in now, in the media from its level on. Holders
+// that go on get a greater one later.
 func (f *finder) note(depth int32) {
-	i, j := 0, 0
+	i := 0
 	for _, e := range f.now {
-		c, after := e.column(), none
-		for j < len(f.then) && f.then[j].column() < c {
-			j++
-		}
-		if j < len(f.then) && f.then[j].column() == c {
-			if f.then[j] == e {
-				continue
-			}
-			after = f.then[j].mask().level()
-		}
+		c := e.column()
 		for i < len(f.all) && f.all[i].column() < c {
 			i++
 		}
-		if i == len(f.all) || f.all[i].column() != c {
+		if i == len(f.all) {
+			return
+		}
+		if f.all[i].column() != c {
 			continue // it came while the search went on
 		}
-		level := e.mask().level()
-		if level == 0 && after == none { // as mostly
-			f.depths[i] = [Media]int32{depth, depth, depth, depth}
+		d := &f.depths[i]
+		if i++; e.mask() == cover(0) { // as mostly
+			*d = [Media]int32{depth, depth, depth, depth}
 			continue
 		}
-		for ; level < after; level++ {
-			f.depths[i][level] = depth
+		for level := e.mask().level(); level < Media; level++ {
+			d[level] = depth
 		}
 	}
 }
@@ -333,7 +326,7 @@ func (f *finder) matches(dst []Match, r *registry, exact bool) []Match {
 	dst = slices.Grow(dst, len(f.all))
 	for i := 0; i < len(f.all); {
 		slot := f.all[i].column().slot()
-		blocks, first := f.depths[i], i
+		blocks, first := &f.depths[i], i
 		for i++; groups > 1 && i < len(f.all) && f.all[i].column().slot() == slot; i++ {
 			for m := range blocks {
 				blocks[m] = min(blocks[m], f.depths[i][m])
@@ -344,9 +337,8 @@ func (f *finder) matches(dst []Match, r *registry, exact bool) []Match {
 		}
 		dst = dst[:len(dst)+1]
 		m := &dst[len(dst)-1]
-		m.Worker = r.members[slot].Worker
-		m.Usable = int(blocks[Shared]) * int(tokens)
-		m.Blocks, m.blockTokens = blocks, tokens
+		m.Worker, m.Blocks = r.members[slot].Worker, *blocks
+		m.Usable, m.blockTokens = int(blocks[Shared])*int(tokens), tokens
 		m.AtLeast = !exact && f.holds(slot)
 	}
 	return dst

@@ -117,7 +117,6 @@ func (p *Publisher) store(first *piece) (err error) {
 		list = list[1:]
 		n, failed := w.put()
 		p.mu.stats.Blocks += uint64(n)
-		p.mu.held += n
 		switch {
 		case errors.Is(failed, index.ErrUnknownParent):
 			if w.since.IsZero() {
@@ -151,7 +150,6 @@ func (p *Publisher) add(at index.At, hashes []uint64) (err error) {
 			continue
 		}
 		p.mu.stats.Blocks += uint64(len(hashes) - n)
-		p.mu.held += len(hashes) - n
 	}
 	return err
 }
@@ -172,7 +170,6 @@ func (p *Publisher) removed(at index.At, hashes []uint64) (err error) {
 			continue
 		}
 		p.mu.stats.Blocks += uint64(len(hashes) - n)
-		p.mu.held -= len(hashes) - n
 		for _, h := range hashes {
 			p.mu.waiting.removed(blockName{s, h}, at)
 		}

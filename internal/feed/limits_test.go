@@ -72,6 +72,10 @@ func TestFlood(t *testing.T) {
 		seq++
 	}
 	r.want(1, 1)
+	for n := range 100 { // a block that is told again is no other
+		r.live(seq, stored(nil, 1+n))
+		seq++
+	}
 	if _, err := r.p.Live(seq, batch(stored(nil, 500))); !errors.Is(err, ErrFlood) {
 		t.Fatalf("block 101 of 100: %v", err)
 	}

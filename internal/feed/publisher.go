@@ -86,7 +86,6 @@ type Publisher struct {
 		shards   map[index.Name]*index.Shard // that have something of the worker
 		other    map[int]bool                // groups that are not full
 		spaces   map[string]string           // of the chunks, by adapter
-		held     int                         // blocks stored, less those removed
 		epoch    string                      // of posted batches
 		bucket   bucket
 		due      due
@@ -334,8 +333,7 @@ func (p *Publisher) told(all []event.Event) (err error) {
 		}
 	}
 	p.mu.bucket.spend(p.o.Now(), blocks, p.o.Rate)
-	if p.mu.held > p.o.MaxBlocks {
-		held := p.mu.held
+	if held := p.held(); held > p.o.MaxBlocks {
 		p.mu.stats.Floods++
 		p.punish()
 		err = p.refused(fmt.Errorf("events of worker %s: %w: %d blocks, of at most %d; raise route.worker_blocks if it has so many", p.w.Worker, ErrFlood, held, p.o.MaxBlocks))
@@ -362,7 +360,6 @@ func (p *Publisher) forget() {
 	p.mu.waiting.clear()
 	clear(p.mu.other)
 	clear(p.mu.spaces)
-	p.mu.held = 0
 	if len(p.mu.shards) == 0 {
 		return
 	}

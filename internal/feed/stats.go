@@ -14,7 +14,7 @@ type Stats struct {
 	Dropped    uint64 `json:"dropped"`   // events that waited for their parents in vain
 	Floods     uint64 `json:"floods"`    // times that there were too many blocks
 	Silences   uint64 `json:"silences"`  // times that nothing came though something was due
-	Held       int    `json:"held"`      // blocks that the worker has, if none was said twice
+	Held       int    `json:"held"`      // blocks that the worker has, each for each medium
 	Connected  bool   `json:"connected"`
 	Waiting    int    `json:"waiting"` // events that wait now
 }
@@ -24,6 +24,14 @@ func (p *Publisher) Stats() (Stats, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.mu.stats
-	s.Waiting, s.Held, s.Connected = p.mu.waiting.pieces, p.mu.held, p.mu.lost.IsZero()
+	s.Waiting, s.Held, s.Connected = p.mu.waiting.pieces, p.held(), p.mu.lost.IsZero()
 	return s, p.mu.lastSaid
+}
+
+// held is how many blocks the publisher says that its worker has, in all media.
+func (p *Publisher) held() (n int) {
+	for _, s := range p.mu.shards {
+		n += s.Held(p.w.Worker)
+	}
+	return n
 }

@@ -44,7 +44,7 @@ var (
 	descTrimmed      = exported.Desc("index_trimmed_total", "Blocks that were forgotten for the budget of the index.")
 	descExpired      = exported.Desc("index_expired_total", "Blocks of workers that were not told again within their time to live.")
 	descQueue        = exported.Desc("worker_queue_seconds", "Work that a worker was given and has not done, as estimated.", "worker", "rank")
-	descHeld         = exported.Desc("worker_blocks", "Blocks that a worker has told of, less those removed.", "worker", "rank", "source")
+	descHeld         = exported.Desc("worker_blocks", "Blocks that a worker has by a source, each for each medium.", "worker", "rank", "source")
 	descEvents       = exported.Desc("worker_events_total", "What the sources of a worker's events have said, by kind.", "worker", "rank", "source", "kind")
 )
 

@@ -1,6 +1,7 @@
 package index
 
 import (
+	"maps"
 	"slices"
 	"testing"
 )
@@ -11,7 +12,7 @@ func check(t *testing.T, s *Shard) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	tr := s.tree.Load()
-	refs := make(map[setID]uint32)
+	refs, held := make(map[setID]uint32), make(map[uint32]int)
 	seen, named := 0, 0
 	tr.walk(func(n uint32, _ int) {
 		seen++
@@ -24,6 +25,9 @@ func check(t *testing.T, s *Shard) {
 		}
 		checkLinks(t, tr, n)
 		checkCover(t, tr, n)
+		for _, e := range tr.sets.all(nil, b.own) {
+			held[e.column().slot()] += e.media()
+		}
 		for _, id := range []setID{b.own, b.coverSet()} {
 			if id.stored() {
 				refs[id]++
@@ -41,6 +45,9 @@ func check(t *testing.T, s *Shard) {
 	}
 	if named != tr.alias.count() {
 		t.Fatalf("%d aliases at blocks, %d counted", named, tr.alias.count())
+	}
+	if !maps.Equal(held, s.mu.held) {
+		t.Fatalf("workers have %v blocks, counted are %v", held, s.mu.held)
 	}
 	checkSets(t, tr.sets, refs)
 	checkClaims(t, s, tr)

@@ -47,6 +47,7 @@ func (s *Shard) expire() int {
 		if n := w.t.table.get(c.key); n != 0 && w.lose(n, c.element.mask()) {
 			count++
 		}
+		s.count(slot, w.gained)
 	}
 	s.mu.expired += int64(count)
 	return count

@@ -28,7 +28,7 @@ func (s *Shard) Announce(at At, a Announcement) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer s.end()
+	defer w.end()
 	p, parent := uint32(root), Root
 	if a.Parent.below {
 		if p = w.t.alias.get(a.Parent.hash, w.member.scheme); p == 0 {
@@ -83,7 +83,7 @@ func (s *Shard) Add(at At, hashes []uint64) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer s.end()
+	defer w.end()
 	unknown := 0
 	for _, h := range hashes {
 		n := w.t.alias.get(h, w.member.scheme)
@@ -103,7 +103,7 @@ func (s *Shard) Withdraw(at At, hashes []uint64) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer s.end()
+	defer w.end()
 	unknown := 0
 	for _, h := range hashes {
 		if n := w.t.alias.get(h, w.member.scheme); n == 0 || !w.lose(n, w.medium) {

@@ -1,6 +1,9 @@
 package index
 
-import "fmt"
+import (
+	"fmt"
+	"math/bits"
+)
 
 // Medium is where a worker has a block, nearest to its processor first.
 type Medium uint8
@@ -75,6 +78,9 @@ func (c column) with(m mask) element { return element(c)<<maskBits | element(m) 
 
 func (e element) column() column { return column(e >> maskBits) }
 func (e element) mask() mask     { return mask(e & (1<<maskBits - 1)) }
+
+// media is in how many media it is.
+func (e element) media() int { return bits.OnesCount8(uint8(e.mask())) }
 
 // mask is a set of media.
 type mask uint8

@@ -202,6 +202,10 @@ func (d *decoder) block(s *Shard, r *restored) {
 	}
 	n := r.t.add(key, parent, d.now-uint32(age<<ageShift))
 	r.t.blocks.at(n).own = own
+	r.room = r.t.sets.all(r.room[:0], own)
+	for _, e := range r.room {
+		s.count(e.column().slot(), e.media())
+	}
 	r.cover(n)
 	r.chain = append(r.chain, n)
 	if what&1 != 0 {

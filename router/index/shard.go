@@ -19,6 +19,7 @@ type Shard struct {
 		sync.Mutex
 		dropped bool
 		claims  map[claim]uint32 // when each was said last, in seconds
+		held    map[uint32]int   // blocks by worker, each for each group and medium
 		bytes   int64            // as the index has it
 
 		trimmed, expired int64
@@ -31,7 +32,7 @@ const allMedia mask = 1<<Media - 1
 func newShard(x *Index, n Name, c Config) *Shard {
 	s := &Shard{index: x, name: n, config: c}
 	s.tree.Store(newTree(x.seed, c.partial()))
-	s.mu.claims = make(map[claim]uint32)
+	s.mu.claims, s.mu.held = make(map[claim]uint32), make(map[uint32]int)
 	return s
 }
 
@@ -49,6 +50,13 @@ type writer struct {
 	column column
 	medium mask
 	now    uint32
+	gained int // blocks that the worker has and did not have, less those it has no more
+}
+
+// end counts, and ends the change.
+func (w *writer) end() {
+	w.count(w.column.slot(), w.gained)
+	w.Shard.end()
 }
 
 // begin checks a change and takes the lock. After it the caller calls end.
@@ -124,7 +132,7 @@ func (s *Shard) Store(at At, parent Parent, hashes []uint64) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer s.end()
+	defer w.end()
 	p := uint32(root)
 	if parent.below {
 		if p = w.t.table.get(parent.hash); p == 0 {
@@ -159,6 +167,7 @@ func (w *writer) hold(n uint32, above int) int {
 	}
 	if b.own == empty && b.child == 0 { // new: nothing to look up, and nothing below
 		level := max(above, w.medium.level())
+		w.gained++
 		b.own = one(w.column.with(w.medium))
 		if level < none {
 			b.setCover(one(w.column.with(cover(level))))
@@ -167,9 +176,33 @@ func (w *writer) hold(n uint32, above int) int {
 	}
 	m := w.t.sets.get(b.own, w.column)
 	if m&w.medium == 0 {
+		w.gained++
 		w.t.set(n, w.column, m|w.medium, above)
 	}
 	return w.above(max(above, (m | w.medium).level()))
+}
+
+// count notes that a worker has so many blocks more.
+func (s *Shard) count(slot uint32, more int) {
+	switch n := s.mu.held[slot] + more; {
+	case more == 0:
+	case n == 0:
+		delete(s.mu.held, slot)
+	default:
+		s.mu.held[slot] = n
+	}
+}
+
+// Held is how many blocks a worker has in this shard, each for each group and medium;
+// 0 for one that is not registered.
+func (s *Shard) Held(worker Worker) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	slot, err := s.index.workers.Load().slot(worker)
+	if err != nil {
+		return 0
+	}
+	return s.mu.held[slot]
 }
 
 // above is the level of a block as the one behind it sees it.
@@ -189,7 +222,7 @@ func (s *Shard) Remove(at At, hashes []uint64) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer s.end()
+	defer w.end()
 	unknown := 0
 	for i, h := range hashes {
 		if i%warmed == 0 {
@@ -213,6 +246,7 @@ func (w *writer) lose(n uint32, media mask) bool {
 	if w.member.ttl > 0 {
 		w.disclaim(b.key.Load(), w.column.with(had&media))
 	}
+	w.gained -= w.column.with(had & media).media()
 	w.t.set(n, w.column, had&^media, w.t.level(b.parent, w.column))
 	if had&^media == 0 {
 		w.loseAliases(n)
@@ -238,7 +272,7 @@ func (s *Shard) Clear(worker Worker, media ...Medium) error {
 	if err != nil {
 		return err
 	}
-	defer s.end()
+	defer w.end()
 	w.clear(gone)
 	return nil
 }
@@ -246,9 +280,9 @@ func (s *Shard) Clear(worker Worker, media ...Medium) error {
 // clear is for a worker that is not registered any more.
 func (s *Shard) clear(slot uint32, gone mask) {
 	s.mu.Lock()
-	defer s.end()
 	r := s.index.workers.Load()
 	w := writer{Shard: s, t: s.tree.Load(), member: &r.members[slot], column: columnOf(slot, 0)}
+	defer w.end()
 	w.clear(gone)
 }
 
@@ -269,6 +303,7 @@ func (s *Shard) drop() {
 	defer s.mu.Unlock()
 	s.mu.dropped = true
 	clear(s.mu.claims)
+	clear(s.mu.held)
 	s.tree.Store(newTree(s.index.seed, s.config.partial()))
 	s.settle()
 }

@@ -103,11 +103,10 @@ func (s *Shard) cut(l leaf, goal int64) {
 			break
 		}
 		parent := b.parent
-		if len(s.mu.claims) > 0 {
-			t.sets.scratch = t.sets.all(t.sets.scratch[:0], b.own)
-			for _, e := range t.sets.scratch {
-				s.disclaim(b.key.Load(), e)
-			}
+		t.sets.scratch = t.sets.all(t.sets.scratch[:0], b.own)
+		for _, e := range t.sets.scratch {
+			s.count(e.column().slot(), -e.media())
+			s.disclaim(b.key.Load(), e)
 		}
 		t.drop(n)
 		s.mu.trimmed++

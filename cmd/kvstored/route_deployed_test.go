@@ -1,0 +1,92 @@
+package main
+
+import (
+	"bufio"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// between is the part of a text between two others.
+func between(t *testing.T, text, before, after string) string {
+	t.Helper()
+	_, rest, found := strings.Cut(text, before)
+	part, _, ends := strings.Cut(rest, after)
+	if !found || !ends {
+		t.Fatalf("there is nothing between %q and %q", before, after)
+	}
+	return part
+}
+
+// TestRouteAsDeployed starts the router with the arguments, the variables and the
+// configuration of its Deployment, and asks what a kubelet and a gateway ask.
+func TestRouteAsDeployed(t *testing.T) {
+	data, err := os.ReadFile("../../deploy/kubernetes/route.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, dir := string(data), t.TempDir()
+	token, file := filepath.Join(dir, "token"), filepath.Join(dir, "route.yaml")
+	conf := strings.ReplaceAll(between(t, text, "route.yaml: |\n", "---\n"), "\n    ", "\n")
+	conf = strings.Replace(conf, "/run/secrets/route/token", token, 1)
+	for path, what := range map[string]string{token: "a secret\n", file: strings.TrimPrefix(conf, "    ")} {
+		if err := os.WriteFile(path, []byte(what), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	args := strings.Split(between(t, text, "args: [", "]"), ", ")
+	listen := strings.Replace(between(t, text, `{name: KVSTORED_ROUTE__LISTEN, value: "`, `"}`), "$(POD_IP)]:9465", "0.0.0.0]:0", 1)
+	if unit, err := os.ReadFile("../../deploy/kvstored-route.service"); err != nil || !strings.HasSuffix(between(t, string(unit), "ExecStart=", "\n"), "/kvstored "+strings.Join(args, " ")) {
+		t.Errorf("the unit has other arguments than the Deployment: %v", err)
+	}
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(program, strings.Split(strings.Replace(strings.Join(args, " "), "/etc/kvstored/route.yaml", file, 1), " ")...)
+	cmd.Env = append(withoutOurs(os.Environ()), "KVSTORED_ROUTE__LISTEN="+listen)
+	log, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
+	var address string
+	for lines := bufio.NewScanner(log); address == "" && lines.Scan(); {
+		t.Log(lines.Text())
+		if m := regexp.MustCompile(`"address":"[^"]*:(\d+)".*"listening"`).FindStringSubmatch(lines.Text()); m != nil {
+			address = "127.0.0.1:" + m[1]
+		}
+	}
+	for _, c := range []struct {
+		path, host, token string
+		want              int
+	}{
+		{"/healthz", "", "", http.StatusOK}, {"/readyz", "", "", http.StatusOK}, {"/metrics", "", "", http.StatusOK},
+		{"/v1/workers", "", "", http.StatusForbidden}, {"/v1/workers", "", "a secret", http.StatusOK},
+		{"/v1/workers", "kvstored-route:9465", "a secret", http.StatusOK}, {"/v1/workers", "elsewhere", "a secret", http.StatusForbidden},
+	} {
+		q, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+c.path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		q.Host = c.host
+		if c.token != "" {
+			q.Header.Set("Authorization", "Bearer "+c.token)
+		}
+		p, err := http.DefaultClient.Do(q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = p.Body.Close()
+		if p.StatusCode != c.want {
+			t.Errorf("%s of host %q, token %q: %d, want %d", c.path, c.host, c.token, p.StatusCode, c.want)
+		}
+	}
+}

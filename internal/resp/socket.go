@@ -25,7 +25,6 @@ type socket struct {
 	err error
 
 	rested bool // try may wait now
-	again  bool // there was nothing to read just now
 }
 
 func newSocket(conn net.Conn, longest time.Duration, rest func()) *socket {
@@ -50,11 +49,11 @@ func (s *socket) read(p, rest []byte) (int, error) {
 		}
 		return n, err
 	}
-	s.vec, s.rested, s.again = append(s.vec[:0], p, rest), false, false
+	s.vec, s.rested = append(s.vec[:0], p, rest), false
 	err := s.raw.Read(s.try)
 	if err == nil && s.err == unix.EAGAIN {
 		s.rest()
-		s.rested, s.again = true, true
+		s.rested = true
 		err = s.raw.Read(s.try)
 	}
 	clear(s.vec)
@@ -73,10 +72,6 @@ func (s *socket) read(p, rest []byte) (int, error) {
 // try is not done when there is nothing to read yet, once the socket has rested.
 // It does not wait for anything but the socket: Close waits for its return.
 func (s *socket) try(fd uintptr) bool {
-	if s.again {
-		s.again = false
-		_ = s.wait.Again() || s.wait.Doze(fd)
-	}
 	for {
 		s.n, s.err = unix.Readv(int(fd), s.vec)
 		switch s.err {
@@ -85,7 +80,7 @@ func (s *socket) try(fd uintptr) bool {
 			if !s.rested {
 				return true
 			}
-			if !s.wait.Again() && !s.wait.Doze(fd) {
+			if !s.wait.Again() {
 				return false
 			}
 		default:

@@ -8,11 +8,9 @@
 // processor for more than a tenth of the time, when more connections are active than
 // processors are left for, or when threads wait for processors (pressure stall
 // information).
-// Where polling is off and few connections are active one may doze instead: it sleeps in a system call of its
-// own, which a message ends sooner than the runtime's poller could wake its goroutine.
 // [Read] has counts of the polls by their outcome.
 //
-// It owns these windows and counts. It never reads a socket (a doze only waits for one), starts a goroutine or
+// It owns these windows and counts. It never reads a socket, starts a goroutine or
 // keeps a buffer. The counts are atomic; the one mutex guards a small table of
 // threads and is held for no I/O.
 package spin

@@ -14,10 +14,9 @@ type host struct {
 	waited     func() (thread int, d time.Duration, ok bool)
 	pressure   func() (machine, group time.Duration)
 	runnable   func() (threads int, ok bool)
-	sleep      func(fd uintptr, d time.Duration) (readable bool) // in a system call
 	start      time.Time
 
-	pollers atomic.Int32 // Waits that poll or doze now
+	pollers atomic.Int32 // Waits that poll now
 	busy    atomic.Int32 // processors in use for longer than a poll takes
 	off     atomic.Int64 // no Wait polls before
 	now     atomic.Int64 // tick<<connectionBits | connections that were active in it
@@ -27,8 +26,6 @@ type host struct {
 	polls atomic.Uint64
 	ends  [outcomes]atomic.Uint64
 	offs  [reasons]atomic.Uint64
-	dozes atomic.Uint64
-	woken atomic.Uint64 // of these, by a message
 
 	mu struct {
 		sync.Mutex
@@ -105,7 +102,7 @@ var process = newHost(time.Now(), runtime.GOMAXPROCS(0), waited, pressure, runna
 // processor since it began; pressure, how long threads have since the boot, of the
 // machine and of the control group, 0 where that cannot be read.
 func newHost(start time.Time, processors int, waited func() (int, time.Duration, bool), pressure func() (machine, group time.Duration), runnable func() (int, bool)) *host {
-	h := &host{start: start, processors: int32(processors), waited: waited, pressure: pressure, runnable: runnable, sleep: readable}
+	h := &host{start: start, processors: int32(processors), waited: waited, pressure: pressure, runnable: runnable}
 	h.mu.waited = make(map[int]time.Duration)
 	return h
 }
@@ -125,19 +122,11 @@ func (h *host) enter(now time.Time) bool {
 	if now.Sub(h.start) < time.Duration(h.off.Load()) || h.underPressure(now) {
 		return false
 	}
-	if !h.take() {
-		return false
-	}
-	h.polls.Add(1)
-	return true
-}
-
-// take takes a place, if there is one.
-func (h *host) take() bool {
 	if h.pollers.Add(1) > h.maxPollers() {
 		h.pollers.Add(-1)
 		return false
 	}
+	h.polls.Add(1)
 	return true
 }
 
@@ -199,7 +188,7 @@ func (h *host) active(w *Wait, now time.Time) {
 			break
 		}
 	}
-	if h.many(t) {
+	if n := h.connections(t); n > 1 && 2*n > h.processors {
 		h.crowded(now)
 	}
 }
@@ -221,13 +210,6 @@ func (h *host) crowded(now time.Time) {
 	if often {
 		h.switchOff(now, shared)
 	}
-}
-
-// many reports whether more connections were active about tick t than there are
-// processors for them and their peers.
-func (h *host) many(t int64) bool {
-	n := h.connections(t)
-	return n > 1 && 2*n > h.processors
 }
 
 // connections is how many were active in tick t or in the one before it.
@@ -300,8 +282,6 @@ type Stats struct {
 	Lost    uint64 `json:"off_for_lost"`     // times switched off because a poll lost the processor
 	Shared  uint64 `json:"off_for_others"`   // because more connections were active than processors are left for
 	Pressed uint64 `json:"off_for_pressure"` // because threads waited for processors
-	Dozes   uint64 `json:"dozes"`            // waits that slept in a system call of their own
-	Woken   uint64 `json:"woken"`            // of these, those that a message ended
 }
 
 // Read returns the counts of the process.
@@ -312,6 +292,5 @@ func (h *host) stats(now time.Time) Stats {
 		Polls: h.polls.Load(), Gained: h.ends[gained].Load(), Vain: h.ends[vain].Load(), Cut: h.ends[cut].Load(),
 		Off:  now.Sub(h.start) < time.Duration(h.off.Load()),
 		Lost: h.offs[lost].Load(), Shared: h.offs[shared].Load(), Pressed: h.offs[pressed].Load(),
-		Dozes: h.dozes.Load(), Woken: h.woken.Load(),
 	}
 }

@@ -20,7 +20,6 @@ type Wait struct {
 	since   time.Time     // start of this wait; zero while there is none
 	polled  time.Duration // from then to the last poll
 	slot    bool          // it has one of the places of the host
-	dozed   bool          // in this wait
 	yielded time.Time     // when another thread could last run
 	asked   bool          // that was after the last poll
 	paused  time.Time     // when another goroutine could
@@ -47,7 +46,7 @@ func (w *Wait) Again() bool {
 	case w.longest <= 0:
 		return false
 	case w.since.IsZero():
-		w.since, w.polled, w.asked, w.dozed = time.Now(), 0, false, false
+		w.since, w.polled, w.asked = time.Now(), 0, false
 		w.slot = w.window > 0 && w.host.enter(w.since)
 	case w.slot:
 		now := w.poll()

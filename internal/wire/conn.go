@@ -143,8 +143,8 @@ func (c *Conn) Buffered() bool {
 // io.ErrUnexpectedEOF within one.
 func (c *Conn) ReadFrame() (Header, []byte, error) { return c.read(true) }
 
-// TryReadFrame is ReadFrame, but it sleeps for no longer than a spin.Wait dozes: if no
-// frame is complete after a spin it returns ErrWouldBlock.
+// TryReadFrame is ReadFrame, but it never sleeps: if no frame is complete
+// after a spin it returns ErrWouldBlock.
 func (c *Conn) TryReadFrame() (Header, []byte, error) { return c.read(false) }
 
 func (c *Conn) read(block bool) (Header, []byte, error) {

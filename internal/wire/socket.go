@@ -48,7 +48,7 @@ func (r *receiver) attempt(fd uintptr) bool {
 		case r.err == syscall.EINTR:
 			continue
 		case r.err == syscall.EAGAIN:
-			if r.wait.Again() || r.wait.Doze(fd) {
+			if r.wait.Again() {
 				continue
 			}
 			r.n, r.err = 0, ErrWouldBlock

@@ -22,8 +22,9 @@ func main() {
 	program := flag.String("kvstored", "", "daemon to measure; empty builds this tree's")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, *program, *clients, *rounds, time.Duration(*seconds)*time.Second, *pause); err != nil {
+	err := run(ctx, *program, *clients, *rounds, time.Duration(*seconds)*time.Second, *pause)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "writes:", err)
 		os.Exit(1)
 	}

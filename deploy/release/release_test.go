@@ -57,7 +57,7 @@ func check(t *testing.T, out string, before map[string][]byte) {
 		} else if !bytes.Equal(before[f.Name()], data) {
 			t.Errorf("%s differs: %d and %d bytes", f.Name(), len(before[f.Name()]), len(data))
 		}
-		if filepath.Ext(f.Name()) == ".rpm" && bytes.Contains(data, append([]byte(host), 0)) {
+		if filepath.Ext(f.Name()) == ".rpm" && bytes.Contains(data, []byte("\x00"+host+"\x00")) {
 			t.Errorf("%s has the name of this machine, %s", f.Name(), host)
 		}
 	}

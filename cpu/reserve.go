@@ -202,6 +202,8 @@ func (t *Tier) wait(ctx context.Context, changed, freed <-chan struct{}) error {
 	case <-changed:
 	case <-freed:
 	case <-ctx.Done():
+	}
+	if ctx.Err() != nil { // also where both came at once: several fills give up together
 		return fmt.Errorf("%w: %w", tier.ErrNoSpace, context.Cause(ctx))
 	}
 	return t.usable(ctx)

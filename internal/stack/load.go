@@ -1,6 +1,7 @@
 package stack
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,10 +37,12 @@ type loader struct {
 	flight flight.Group[key.Key, *promoted]
 	boost  boost
 	loaded func(from tier.Place, took time.Duration) // nil: not wanted
+
+	roomWait time.Duration
 }
 
-func newLoader(d *dram, leases *leases, loaded func(tier.Place, time.Duration)) *loader {
-	l := &loader{dram: d, leases: leases, loaded: loaded}
+func newLoader(d *dram, leases *leases, o *Options) *loader {
+	l := &loader{dram: d, leases: leases, loaded: o.Loaded, roomWait: cmp.Or(o.RoomWait, defaultRoomWait)}
 	l.flight.Clone, l.flight.Discard = (*promoted).share, l.release
 	return l
 }
@@ -274,16 +277,15 @@ func (l *loader) read(ctx context.Context, by Requester, from *level, room *load
 	return nil
 }
 
-// roomWait bounds how long a promotion waits for memory that others hold.
-// Recomputing the chunk has long been faster then.
-const roomWait = 10 * time.Second
+// defaultRoomWait is Options.RoomWait: recomputing the chunk has long been faster then.
+const defaultRoomWait = 10 * time.Second
 
 // errTaken is the answer to a load of a chunk that came to DRAM another way
 // meanwhile, or is being filled by a client: not there yet, then, although a
 // tier has it.
 var errTaken = fmt.Errorf("a client is filling this chunk: %w", tier.ErrNotFound)
 
-var errNoRoom = fmt.Errorf("everything was held for %v", roomWait)
+var errNoRoom = errors.New("everything was held for too long")
 
 // loadRoom is the Allocator of one load: the block it gives out is a fill of
 // the hot tier, so that a promotion is accounted from the start.
@@ -298,7 +300,7 @@ type loadRoom struct {
 func (r *loadRoom) Alloc(ctx context.Context, n int) (arena.Block, error) {
 	r.abort()
 	r.rec.Size = uint32(n)
-	ctx, cancel := context.WithTimeoutCause(ctx, roomWait, errNoRoom)
+	ctx, cancel := context.WithTimeoutCause(ctx, r.loader.roomWait, errNoRoom)
 	defer cancel()
 	ref, st, err := r.loader.hot.Reserve(ctx, tier.Fill{
 		Record: r.rec, Owner: ledger.Daemon, Class: ledger.Load, Wait: true, Drop: r.loader.demote,
@@ -324,7 +326,7 @@ func (r *loadRoom) abort() {
 // refetch promotes a chunk from one tier for the daemon, if need be when there is
 // room again.
 func (l *loader) refetch(ctx context.Context, r tier.Record, from *level) (p *promoted, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, roomWait, errNoRoom)
+	ctx, cancel := context.WithTimeoutCause(ctx, l.roomWait, errNoRoom)
 	defer cancel()
 	for {
 		released := l.hot.Ledger().Released() // taken before the try, to miss nothing

@@ -68,6 +68,49 @@ func TestLoad(t *testing.T) {
 	})
 }
 
+// TestLoadsAreTimed: each chunk that a client waited for is timed once, by the tier that it
+// came from, with the time that it waited for its turn; what DRAM has is not, nor is what
+// nobody has.
+func TestLoadsAreTimed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var took []time.Duration
+		r, c := diskOnly(t, 3, options{
+			hook:  tierfault.On(tierfault.Get, tierfault.Fault{Delay: time.Second}),
+			loads: [tier.Places]fair.Limit{tier.Disk: {Loads: 1}},
+			loaded: func(from tier.Place, d time.Duration) {
+				if from != tier.Disk {
+					t.Errorf("timed from %v", from)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				took = append(took, d)
+			},
+		})
+		var loads sync.WaitGroup
+		for i := range 3 {
+			loads.Go(func() {
+				if err := r.load(c, i); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		loads.Wait()
+		for _, again := range []func() error{
+			func() error { return r.load(c, 0) },
+			func() error { _ = r.load(tiertest.Chain(7, 1), 0); return nil },
+		} {
+			if err := again(); err != nil {
+				t.Error(err)
+			}
+		}
+		slices.Sort(took)
+		if want := []time.Duration{time.Second, 2 * time.Second, 3 * time.Second}; !slices.Equal(took, want) {
+			t.Errorf("three loads, one at a time, took %v, want %v", took, want)
+		}
+	})
+}
+
 func TestLoadMiss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, c := diskOnly(t, 1, options{})

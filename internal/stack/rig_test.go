@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/rs/zerolog"
 
@@ -51,6 +52,7 @@ type options struct {
 	scanning bool          // the test begins before the disk is known
 	loads    [tier.Places]fair.Limit
 	policy   string // of DRAM; "" = lru
+	loaded   func(tier.Place, time.Duration)
 }
 
 // rig is a Stack over a DRAM tier and tiers in plain memory. When its test
@@ -86,7 +88,7 @@ func newRig(t *testing.T, o options) *rig {
 	r := &rig{t: t, arena: a, more: o.more, seen: make(map[key.Key]bool), end: func() {}}
 	r.log = events.New(1, events.Options{Pending: 1 << 30, Batches: 1 << 30, Changes: 1 << 30})
 	r.hot = cpu.New(cpu.Options{Arena: a, Ledger: l, HighWatermark: 0.95, LowWatermark: 0.90})
-	so := stack.Options{Hot: r.hot, Write: o.write, Settings: stack.Settings{VerifyHits: o.verify, DiskBytesPerDay: o.perDay}, Quotas: o.quotas, Events: r.log, Log: zerolog.Nop()}
+	so := stack.Options{Hot: r.hot, Write: o.write, Settings: stack.Settings{VerifyHits: o.verify, DiskBytesPerDay: o.perDay}, Quotas: o.quotas, Events: r.log, Loaded: o.loaded, Log: zerolog.Nop()}
 	if !o.lone {
 		r.disk = o.disk
 		if r.disk == nil {

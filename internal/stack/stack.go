@@ -25,7 +25,9 @@ type Options struct {
 	// Loaded is told how long a chunk that a client waited for took from a tier below to
 	// its lease in DRAM. Nil: not wanted. It must not block.
 	Loaded func(from tier.Place, took time.Duration)
-	Log    zerolog.Logger
+	// RoomWait is how long a promotion waits for memory that others hold; 0 = 10 s.
+	RoomWait time.Duration
+	Log      zerolog.Logger
 }
 
 // Stack is the tiers as one store, nearest first, under one index of every
@@ -67,7 +69,7 @@ func NewStack(o Options) *Stack {
 	}
 	d.index.journal = newJournal(&o, d.index.mu.tree)
 	s := &Stack{dram: d, lookups: lookups{d}, leases: &leases{dram: d}, remover: &remover{d}}
-	s.loader, s.planning = newLoader(d, s.leases, o.Loaded), newPlanning(d)
+	s.loader, s.planning = newLoader(d, s.leases, &o), newPlanning(d)
 	s.filler = &filler{lookups: s.lookups, planning: s.planning, remover: s.remover}
 	s.flusher, s.recovery = &flusher{d}, &recovery{d}
 	s.operator = &operator{dram: d, leases: s.leases, ages: newAges(d.ages, s.remover), depths: &s.planning.depths}

@@ -98,6 +98,18 @@ func (c *Client) LookupAll(ctx context.Context, p Prompt, ranks []*Space, search
 	return matchOf(&m.Match, m.Worth), err
 }
 
+// LookupWhy is LookupAll, and asks why the prompt is not there to its end.
+func LookupWhy(ctx context.Context, c *Client, p Prompt, ranks []*Space, search Tiers) (Match, error) {
+	var m wire.LookupReply
+	err := c.withChain(wire.OpLookup, &p, func(ch wire.Chain) error {
+		req := wire.LookupRequest{Chain: ch, Search: search, Shared: wire.Shared{Ranks: handles(ranks), Why: true}}
+		return c.link.do(ctx, wire.OpLookup, &req, m.Decode, nil)
+	})
+	out := matchOf(&m.Match, m.Worth)
+	out.Missing = m.Missing
+	return out, err
+}
+
 // LookupGroups is Client.Lookup for a hybrid model: how long a prefix all its groups can use.
 // The first group is full, and in the space of the prompt. ranks are the spaces of
 // further ranks: of each rank one for each group.
@@ -106,17 +118,17 @@ func LookupGroups(ctx context.Context, c *Client, p Prompt, groups []Group, rank
 }
 
 // LookupLengths is LookupGroups, and names the usable lengths, the longest first and no more
-// than most of them, which is at most 4096.
+// than most of them, which is at most 4096. Both ask why the prompt is not there to its end.
 func LookupLengths(ctx context.Context, c *Client, p Prompt, groups []Group, ranks []*Space, search Tiers, most int) (Match, error) {
 	ch, err := c.chain(wire.OpLookup, &p)
 	if err != nil {
 		return Match{}, err
 	}
-	req := wire.LookupRequest{Chain: ch, Search: search, Shared: wire.Shared{Ranks: handles(ranks), Groups: groupsOf(groups), Lengths: uint32(max(0, most)), Grain: p.grain()}}
+	req := wire.LookupRequest{Chain: ch, Search: search, Shared: wire.Shared{Ranks: handles(ranks), Groups: groupsOf(groups), Lengths: uint32(max(0, most)), Grain: p.grain(), Why: true}}
 	var m wire.LookupReply
 	err = c.link.do(ctx, wire.OpLookup, &req, m.Decode, nil)
 	out := matchOf(&m.Match, m.Worth)
-	out.Grouped = groupedOf(m.Grouped)
+	out.Grouped, out.Missing = groupedOf(m.Grouped), m.Missing
 	return out, err
 }
 

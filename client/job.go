@@ -36,11 +36,13 @@ type PrefetchOptions struct {
 	// PrefillRate, in tokens a second, asks for advice: how much to load and
 	// how much to compute. The job loads no more than that.
 	PrefillRate uint32
+	// Why asks why the prompt is not there to its end; see Match.Missing.
+	Why bool
 }
 
 // shared is what a prefetch has in common with a batch.
 func (o *PrefetchOptions) shared() wire.Shared {
-	return wire.Shared{Ranks: handles(o.Ranks), PrefillRate: o.PrefillRate, Configs: pairs(o.Configs), Groups: groupsOf(o.Groups)}
+	return wire.Shared{Ranks: handles(o.Ranks), PrefillRate: o.PrefillRate, Configs: pairs(o.Configs), Groups: groupsOf(o.Groups), Why: o.Why}
 }
 
 // Job is the prefix of one prompt, on its way into DRAM and leased as it
@@ -106,7 +108,7 @@ func (j *Job) begin(body []byte) error {
 
 func (j *Job) accept(m *wire.PrefetchReply) error {
 	j.id, j.match, j.advice, j.faults = m.Job, matchOf(&m.Match, m.Worth), m.Advice, m.Faults
-	j.match.Grouped = groupedOf(m.Grouped)
+	j.match.Grouped, j.match.Missing = groupedOf(m.Grouped), m.Missing
 	if err := j.apply(&m.State); err != nil {
 		return err
 	}

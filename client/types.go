@@ -18,7 +18,18 @@ type Match struct {
 	// Grouped is what a lookup or a job with groups has found; nil of others. Total
 	// counts chunks of the first group then.
 	Grouped *Grouped
+	// Missing is why the chunk behind the match is not there; nil where that was not
+	// asked for (LookupWhy, PrefetchOptions.Why), nothing is missing, or the daemon is
+	// too old to say.
+	Missing *Missing
 }
+
+// Missing is why a chunk is not there: its code, the tier that had, has or declined it, and
+// for how many seconds it has been gone, or NotKnown. docs/protocol-more.md has the codes.
+type Missing = wire.Missing
+
+// NotKnown is a number of seconds that the daemon does not know.
+const NotKnown = wire.NotKnown
 
 func matchOf(m *wire.Match, worth uint32) Match {
 	return Match{Total: m.Total, Tiers: m.Tiers, Worth: int(worth)}

@@ -3,6 +3,7 @@ package server
 import (
 	"slices"
 
+	"github.com/kvstored/kvstored/internal/missing"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
@@ -89,6 +90,7 @@ func beginFamily(c *reader, chain *key.Chain, a *ask) (*job, wire.PrefetchReply,
 		j.pin = a.lookupID
 	}
 	j.short = shortfallOf(j, a.began, reply.Match.Total.Tokens, j.whyFamily(f, &m))
+	reply.Missing = absent(c, &a.shared, j.chain, m.Run/f.Groups[0].Chunk, func() missing.Absence { return j.short.behind })
 	j.family = newAssembly(j, f, a.shared.Groups, &m)
 	if rate := a.shared.PrefillRate; rate > 0 {
 		reply.Advice = j.family.advise(c.turning, rate)

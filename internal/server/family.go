@@ -3,6 +3,7 @@ package server
 import (
 	"github.com/kvstored/kvstored/internal/hint"
 	"github.com/kvstored/kvstored/internal/hybrid"
+	"github.com/kvstored/kvstored/internal/missing"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
@@ -155,7 +156,16 @@ func lookupFamily(c *reader, h wire.Header, chain *key.Chain, req *wire.LookupRe
 	if err != nil {
 		return err
 	}
-	c.reply(h, &wire.LookupReply{Match: familyMatchOf(f, &m), Worth: worthFamily(c, f, &m), Grouped: grouped})
+	full := group{stack: c.server.o.Stack, search: searchSet(req.Search), chains: fullChains(f)}
+	why := func() missing.Absence { return full.whyFamily(f, &m) }
+	reply := wire.LookupReply{Match: familyMatchOf(f, &m), Worth: worthFamily(c, f, &m), Grouped: grouped}
+	reply.Missing = absent(c, &req.Shared, &full.chains[0], m.Run/f.Groups[0].Chunk, why)
+	c.reply(h, &reply)
+	found := stack.Match{Count: stack.Count{Chunks: int(reply.Match.Total.Chunks), Tokens: reply.Match.Total.Tokens}}
+	for p, n := range reply.Match.Tiers {
+		found.In[p] = stack.Count{Chunks: int(n.Chunks), Tokens: n.Tokens}
+	}
+	noteLookup(c, chain, &found, why)
 	return nil
 }
 

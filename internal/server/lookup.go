@@ -2,8 +2,10 @@ package server
 
 import (
 	"cmp"
+	"time"
 
 	"github.com/kvstored/kvstored/internal/hint"
+	"github.com/kvstored/kvstored/internal/missing"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
@@ -32,7 +34,10 @@ func handleLookup(c *reader, h wire.Header, body []byte) error {
 	if req.Chain.Form != wire.FormRef { // the request that made the job or fill was observed
 		c.prompts.observe(chain, nil, true, hint.Advice{})
 	}
-	c.reply(h, &wire.LookupReply{Match: matchOf(&m), Worth: c.worth(chain, &m)})
+	at := chain.Skip + m.Chunks
+	why := func() missing.Absence { return c.server.o.Stack.Why(chain, at, searchSet(req.Search)) }
+	c.reply(h, &wire.LookupReply{Match: matchOf(&m), Worth: c.worth(chain, &m), Missing: absent(c, &req.Shared, chain, at, why)})
+	noteLookup(c, chain, &m, why)
 	return nil
 }
 
@@ -49,8 +54,26 @@ func lookupRanks(c *reader, h wire.Header, chain *key.Chain, req *wire.LookupReq
 	if req.Chain.Form != wire.FormRef {
 		c.prompts.observeAll(chains, true, hint.Advice{})
 	}
-	c.reply(h, &wire.LookupReply{Match: matchOf(&m), Worth: c.worthAll(chains, &m)})
+	at := chain.Skip + m.Chunks
+	why := func() missing.Absence { return g.why(at) }
+	c.reply(h, &wire.LookupReply{Match: matchOf(&m), Worth: c.worthAll(chains, &m), Missing: absent(c, &req.Shared, chain, at, why)})
+	noteLookup(c, chain, &m, why)
 	return nil
+}
+
+// noteLookup has the log tell of a lookup, where it wants to know.
+func noteLookup(c *reader, chain *key.Chain, m *stack.Match, why func() missing.Absence) {
+	e := c.log.Debug()
+	if !e.Enabled() {
+		return
+	}
+	a, asked := why(), uint64(0)
+	for _, n := range chain.Tokens[min(chain.Skip, len(chain.Tokens)):] {
+		asked += uint64(n)
+	}
+	e.Uint64("connection", c.id).Hex("space", chain.Space[:]).Uint64("tokens", asked).Uint64("found", m.Tokens).
+		Uint64("cpu", m.In[tier.CPU].Tokens).Uint64("disk", m.In[tier.Disk].Tokens).Uint64("remote", m.In[tier.Remote].Tokens).
+		Dur("took", time.Since(c.begun)).Str("missing", a.Name()).Str("tier", a.TierName()).Msg("lookup")
 }
 
 // searchSet turns the protocol's tiers into the Stack's; both count nearest

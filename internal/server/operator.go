@@ -264,10 +264,19 @@ func (s *Server) WhyPrompt(ctx context.Context, o *Order) (*Miss, error) {
 // WhyLookup says what came of the prompts that were asked for under a lookup id last, of
 // each user that has used it. It is empty where none is remembered.
 func (s *Server) WhyLookup(lookupID string) []*Miss {
-	var out []*Miss
-	for _, r := range s.recent.outcomes(lookupID) {
+	out := s.missesOf(s.recent.outcomes(lookupID))
+	slices.SortFunc(out, func(a, b *Miss) int { return int(a.UID) - int(b.UID) })
+	return out
+}
+
+// Misses lists the prompts that were asked for last under a lookup id and did not get all they
+// asked for, newest first.
+func (s *Server) Misses(most int) []*Miss { return s.missesOf(s.recent.shorter(most)) }
+
+func (s *Server) missesOf(list []recentChain) (out []*Miss) {
+	for _, r := range list {
 		c := &r.chains[0]
-		miss := &Miss{UID: r.uid, LookupID: lookupID, Chunks: c.Len() - c.Skip, Asked: r.outcome.asked, Got: r.outcome.got, Why: r.outcome.why}
+		miss := &Miss{UID: r.uid, LookupID: r.lookupID, Chunks: c.Len() - c.Skip, Asked: r.outcome.asked, Got: r.outcome.got, Why: r.outcome.why}
 		for left := int64(miss.Got); miss.Chunk < miss.Chunks && left > 0; miss.Chunk++ {
 			left -= int64(c.Tokens[c.Skip+miss.Chunk])
 		}
@@ -276,7 +285,6 @@ func (s *Server) WhyLookup(lookupID string) []*Miss {
 		s.name(miss, &at)
 		out = append(out, miss)
 	}
-	slices.SortFunc(out, func(a, b *Miss) int { return int(a.UID) - int(b.UID) })
 	return out
 }
 

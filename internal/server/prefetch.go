@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/internal/hint"
+	"github.com/kvstored/kvstored/internal/missing"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
@@ -90,7 +91,9 @@ func (c *reader) begin(chain *key.Chain, a *ask) (*job, wire.PrefetchReply, erro
 	reply.Worth = c.worthAll(g.chains, &m)
 	j := newJob(c.session, g, &m)
 	j.cost = cost
-	j.short = shortfallOf(j, a.began, m.Tokens, j.why(j.skip()+m.Chunks))
+	at := j.skip() + m.Chunks
+	j.short = shortfallOf(j, a.began, m.Tokens, j.why(at))
+	reply.Missing = absent(c, &a.shared, j.chain, at, func() missing.Absence { return j.short.behind })
 	if a.lookupID != "" {
 		j.short.name = asked{c.uid, a.lookupID}
 		s.recent.add(j.short.name, c.judged.policy, g.chains)

@@ -48,6 +48,8 @@ type reader struct {
 	payload  uint32   // bytes of the last chunk it wanted to store
 	lengths  []uint32 // of the request at hand
 	late     bool     // a goroutine answers the request at hand
+	// begun is when the request at hand was begun, where the log tells of each.
+	begun time.Time
 }
 
 // newReader makes the reader of a session.
@@ -226,8 +228,15 @@ func (c *reader) answer(h wire.Header, body []byte) error {
 		c.replies = wire.AppendError(c.replies, h.Op, h.ID, wire.CodeBadRequest, wire.Refusal(wire.CodeBadRequest, text))
 		return errors.New("the client sent no request")
 	}
+	c.begun = time.Time{}
+	if c.log.Debug().Enabled() {
+		c.begun = time.Now()
+	}
 	err := c.handle(h, body)
 	_ = c.spent.Set(0) // releases
+	if told := h.Op == wire.OpLookup || h.Op == wire.OpPrefetch || h.Op == wire.OpBatch; !c.begun.IsZero() && (err != nil || !told) {
+		c.log.Debug().Uint64("connection", c.id).Stringer("op", h.Op).Dur("took", time.Since(c.begun)).Err(err).Msg("request")
+	}
 	if err != nil {
 		c.replies = c.appendRefusal(c.replies, h, err)
 	}

@@ -104,6 +104,18 @@ func (r *recent) outcomes(lookupID string) (out []recentChain) {
 	return out
 }
 
+// shorter lists the prompts asked for last that did not get all they asked for, newest first.
+func (r *recent) shorter(most int) (out []recentChain) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for e := r.mu.order.Front(); e != nil && len(out) < most; e = e.Next() {
+		if c := e.Value.(*recentChain); c.outcome.got < c.outcome.asked {
+			out = append(out, *c)
+		}
+	}
+	return out
+}
+
 // get returns what a user asked for under a name; nil if that is not known, or was
 // asked for when another policy said what the user may read.
 func (r *recent) get(as asked, policy *access.Policy) []key.Chain {

@@ -75,6 +75,7 @@ type options struct {
 	quotas   []stack.Quota
 	lone     bool // no disk
 	far      bool // the disk is in the place of the remote tier
+	roomWait time.Duration
 }
 
 func newRig(t testing.TB, o options) *rig {
@@ -96,7 +97,7 @@ func newRig(t testing.TB, o options) *rig {
 		HighWatermark: 0.95, LowWatermark: 0.90,
 	})
 	r.disk = tiertest.NewMemory("disk", 64*mib)
-	so := stack.Options{Hot: r.hot, Below: []stack.Below{{Place: tier.Disk, Tier: r.disk}}, Write: o.write, Quotas: o.quotas, Events: o.Events, Log: zerolog.Nop()}
+	so := stack.Options{Hot: r.hot, Below: []stack.Below{{Place: tier.Disk, Tier: r.disk}}, Write: o.write, Quotas: o.quotas, Events: o.Events, RoomWait: o.roomWait, Log: zerolog.Nop()}
 	if o.lone {
 		so.Below = nil
 	}

@@ -123,6 +123,7 @@ type Server struct {
 	models     models
 	differing  differing
 	revoked    revocations
+	lateness   lateness
 	hints      *hint.Tracker
 	recent     recent
 	next       nextTurns

@@ -87,6 +87,11 @@ func (s *shortfall) count(j *job) {
 		}
 		first = s.behind
 	}
+	late := uint64(0)
+	if got < s.found && first.Reason == missing.Timeout {
+		late = s.found - got
+	}
+	j.session.server.lateness.log(&j.session.log, s, j.chain.Space[:], late)
 	if left := max(got, s.found); left < s.asked {
 		count.Add(&s.behind, s.asked-left)
 	}

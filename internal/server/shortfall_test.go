@@ -116,6 +116,15 @@ func TestWhyMissed(t *testing.T) {
 			o:    options{hook: tierfault.On(tierfault.Recover, tierfault.Fault{Until: read})},
 			want: missing.Total{Tier: "disk", Reason: "scanning", Tokens: 4 * tokens},
 		},
+		"DRAM has no room": {
+			o: options{capacity: 256 * kib, roomWait: brief},
+			prep: func(r *rig, _ *raw) {
+				r.onDisk(p, 0, 4)
+				r.store(chain(2, 16), 0, 16)
+				r.greet(wire.FeatureArena).prefetch(chain(2, 16)) // holds all of it
+			},
+			want: missing.Total{Tier: "disk", Reason: "no_space", Tokens: 4 * tokens},
+		},
 		"more than a client may hold": {
 			o:    options{limits: ledger.Limits{Lease: 2 * size}},
 			prep: func(r *rig, _ *raw) { r.store(p, 0, 4) },
@@ -247,5 +256,72 @@ func TestReadyIsTimed(t *testing.T) {
 	}
 	if !slices.Equal(got, []tier.Place{tier.Disk, tier.CPU}) {
 		t.Errorf("ready from %v", got)
+	}
+}
+
+// TestWhyIsTold: a client that asks for it is told why a prompt is not there to its end, by
+// lookups and prefetches, and a client that does not is told nothing.
+func TestWhyIsTold(t *testing.T) {
+	p := chain(1, 4)
+	for name, c := range map[string]struct {
+		o      options
+		prep   func(r *rig)
+		search client.Tiers
+		code   wire.Code
+		tier   client.Tiers
+		known  bool // for how long it has been gone
+	}{
+		"never stored": {code: wire.CodeNeverStored},
+		"evicted": {
+			o: options{capacity: 256 * kib, lone: true},
+			prep: func(r *rig) {
+				r.store(p, 0, 4)
+				r.store(chain(2, 14), 0, 14)
+				r.store(chain(3, 14), 0, 14)
+			},
+			code: wire.CodeEvicted, tier: client.CPU, known: true,
+		},
+		"deleted": {
+			o: options{lone: true},
+			prep: func(r *rig) {
+				r.store(p, 0, 4)
+				_, err := r.stack.Delete(r.t.Context(), tiertest.Keys(p, 3, 4))
+				r.must(err)
+			},
+			code: wire.CodeNotFound, tier: client.CPU, known: true,
+		},
+		"elsewhere": {
+			prep: func(r *rig) {
+				other := space
+				other.Model = "another"
+				r.store(chainIn(other, 1, 4), 0, 4)
+			},
+			code: wire.CodeOtherSpace,
+		},
+		"left out":  {prep: func(r *rig) { r.onDisk(p, 0, 4) }, search: client.CPU, code: wire.CodeExists, tier: client.Disk},
+		"all of it": {prep: func(r *rig) { r.store(p, 0, 4) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, c.o)
+			cl := r.dial(client.Options{})
+			if c.prep != nil {
+				c.prep(r)
+			}
+			looked, err := client.LookupWhy(t.Context(), cl, client.Chain(p), nil, c.search)
+			r.must(err)
+			j, err := cl.Prefetch(t.Context(), client.Chain(p), client.PrefetchOptions{Search: c.search, Why: true})
+			r.must(err)
+			r.must(j.Release(t.Context()))
+			for what, got := range map[string]*client.Missing{"lookup": looked.Missing, "prefetch": j.Match().Missing} {
+				switch {
+				case c.code == wire.CodeOK && got == nil:
+				case got == nil || got.Code != c.code || got.Tier != c.tier || (got.Ago != client.NotKnown) != c.known:
+					t.Errorf("%s: missing %+v, want %v in %v", what, got, c.code, c.tier)
+				}
+			}
+			if quiet, err := cl.Lookup(t.Context(), client.Chain(p), c.search); err != nil || quiet.Missing != nil {
+				t.Errorf("without asking: %+v, %v", quiet.Missing, err)
+			}
+		})
 	}
 }

@@ -45,7 +45,7 @@ const (
 	CodeCorrupt           Code = 29 // the bytes were wrong, and the chunk was dropped
 	CodeFailed            Code = 30 // a tier failed
 	CodeGap               Code = 31 // a chunk that was matched is no longer there
-	CodeNeverStored       Code = 32 // this and those up to CodeGroup say why a chunk is missing
+	CodeNeverStored       Code = 32 // this and those up to CodeGroup say only why a chunk is missing
 	CodeEvicted           Code = 33
 	CodeDeclined          Code = 34 // not worth the room: the daemon has better use for it
 	CodeOtherSpace        Code = 35

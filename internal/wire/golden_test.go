@@ -144,6 +144,11 @@ var golden = []struct {
 	{"lookup_reply", reply(OpLookup), &LookupReply{Match: goldenMatch, Worth: 4}},
 	{"lookup_groups_reply", reply(OpLookup), &LookupReply{Match: goldenMatch, Worth: 3, Grouped: &goldenGrouped}},
 	{"lookup_lengths_reply", reply(OpLookup), &LookupReply{Match: goldenMatch, Worth: 3, Grouped: &goldenLengths}},
+	{"lookup_why_request", request(OpLookup), &LookupRequest{Chain: goldenRef, Shared: Shared{Why: true}}},
+	{"lookup_why_reply", reply(OpLookup), &LookupReply{Match: goldenMatch, Worth: 4, Missing: &Missing{CodeEvicted, TierDisk, 3600}}},
+	{"prefetch_why_reply", reply(OpPrefetch), &PrefetchReply{
+		Job: 7, Match: goldenMatch, State: goldenRunning, Worth: 4, Missing: &Missing{CodeNeverStored, 0, NotKnown},
+	}},
 	{"prefetch_request", request(OpPrefetch), &PrefetchRequest{
 		Chain: Chain{Space: 1, SaveUnfull: true, Tokens: goldenTokens.Tokens},
 		Flags: PrefetchPin, Policy: PolicyTimeout, LoadMillis: 2000, LookupID: "req-42",

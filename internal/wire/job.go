@@ -77,6 +77,7 @@ type PrefetchReply struct {
 	Grouped *Grouped // as in LookupReply
 	Worth   uint32   // as in LookupReply
 	Faults  []Fault  // of the request configs
+	Missing *Missing // as in LookupReply
 }
 
 // Append implements Message.
@@ -93,6 +94,7 @@ func (m *PrefetchReply) Append(dst []byte) []byte {
 	}
 	l.putFaults(replyFaults, m.Faults)
 	m.Grouped.appendOption(&l, replyGrouped)
+	m.Missing.appendOption(&l)
 	return l.end()
 }
 
@@ -109,7 +111,7 @@ func prefetched(c *cursor, m *PrefetchReply) {
 	m.Worth = c.u32("worth")
 	c.zero(4, "worth")
 	stateRecord(c, &m.State)
-	m.Advice, m.Grouped, m.Faults = nil, nil, nil
+	m.Advice, m.Grouped, m.Faults, m.Missing = nil, nil, nil, nil
 	if c.bare() {
 		return
 	}
@@ -123,6 +125,8 @@ func prefetched(c *cursor, m *PrefetchReply) {
 			m.Grouped = groupedIn(v)
 		case replyLengths:
 			lengthsIn(v, m.Grouped)
+		case replyMissing:
+			m.Missing = missingIn(v)
 		default:
 			return false
 		}

@@ -123,6 +123,34 @@ type LookupReply struct {
 	// keys behind them would be refused.
 	Worth   uint32
 	Grouped *Grouped // nil unless the request named groups
+	Missing *Missing // nil unless it was asked for, and something is missing
+}
+
+// Missing is why the first chunk behind a match is not there.
+type Missing struct {
+	Code Code   // see docs/protocol-more.md
+	Tier Tiers  // one, or none
+	Ago  uint32 // seconds since it left, or was declined; NotKnown
+}
+
+// NotKnown is a number of seconds that is not known.
+const NotKnown = 1<<32 - 1
+
+func (m *Missing) appendOption(l *optionList) {
+	if m == nil {
+		return
+	}
+	at := l.begin(replyMissing)
+	l.dst = binary.LittleEndian.AppendUint16(l.dst, uint16(m.Code))
+	l.dst = binary.LittleEndian.AppendUint32(append(l.dst, byte(m.Tier), 0), m.Ago)
+	l.finish(at)
+}
+
+func missingIn(v *cursor) *Missing {
+	m := &Missing{Code: Code(v.u16("missing code")), Tier: Tiers(v.u8("missing tier"))}
+	v.zero(1, "missing")
+	m.Ago = v.u32("missing ago")
+	return m
 }
 
 // Append implements Message.
@@ -130,6 +158,7 @@ func (m *LookupReply) Append(dst []byte) []byte {
 	dst = binary.LittleEndian.AppendUint32(appendMatch(dst, &m.Match), m.Worth)
 	l := beginOptions(appendZero(dst, 4), Deadline{})
 	m.Grouped.appendOption(&l, replyMatched)
+	m.Missing.appendOption(&l)
 	return l.end()
 }
 
@@ -139,7 +168,7 @@ func (m *LookupReply) Decode(body []byte) error {
 	m.Match = c.match()
 	m.Worth = c.u32("worth")
 	c.zero(4, "worth")
-	m.Grouped = nil
+	m.Grouped, m.Missing = nil, nil
 	if c.bare() {
 		return c.end("lookup reply")
 	}
@@ -149,6 +178,8 @@ func (m *LookupReply) Decode(body []byte) error {
 			m.Grouped = groupedIn(v)
 		case replyLengths:
 			lengthsIn(v, m.Grouped)
+		case replyMissing:
+			m.Missing = missingIn(v)
 		default:
 			return false
 		}

@@ -31,6 +31,7 @@ const (
 	tagLengths     = 10                  // lookup, prefetch
 	tagMaxAge      = optionCritical | 11 // reserve, put
 	tagGrain       = optionCritical | 12 // lookup, prefetch, batch, reserve
+	tagWhy         = 13                  // lookup, prefetch, batch
 
 	replySpace   = 2 // hello
 	replyMatched = 5 // lookup
@@ -40,6 +41,7 @@ const (
 	replyGrouped = 5 // prefetch
 	replyNeeds   = 5 // state
 	replyLengths = 6 // lookup, prefetch
+	replyMissing = 7 // lookup, prefetch
 	replyDiffer  = 1 // reserve
 	replyLimit   = 1 // error
 )
@@ -235,10 +237,11 @@ type Shared struct {
 	Groups      Groups // of a hybrid model
 	Lengths     uint32 // usable lengths of a hybrid model to name, the longest first; 0 asks for none
 	Grain       uint32 // with Groups: tokens between two hashes of the chain; 0: a chunk of the first group
+	Why         bool   // ask why the prompt is not there to its end
 }
 
 func (s *Shared) append(dst []byte) []byte {
-	if len(s.Ranks)+len(s.Configs)+len(s.Groups) == 0 && s.PrefillRate|s.Lengths|s.Grain == 0 {
+	if len(s.Ranks)+len(s.Configs)+len(s.Groups) == 0 && s.PrefillRate|s.Lengths|s.Grain == 0 && !s.Why {
 		return noOptions(dst)
 	}
 	l := beginOptions(dst, Deadline{})
@@ -249,6 +252,9 @@ func (s *Shared) append(dst []byte) []byte {
 		l.finish(at)
 	}
 	l.add32(tagLengths, s.Lengths)
+	if s.Why {
+		l.put32(tagWhy, 1)
+	}
 	l.list(tagRanks, 4, s.Ranks)
 	l.list(tagGroups, groupBytes, s.Groups)
 	l.add32(tagGrain, s.Grain)
@@ -272,6 +278,10 @@ func (s *Shared) option(all bool) func(tag uint16, v *cursor) bool {
 			}
 		case tag == tagGrain:
 			s.Grain = grainIn(v)
+		case tag == tagWhy:
+			if s.Why = true; v.u32("why") != 1 {
+				v.fail("why", "not 1: leave it out where no reason is wanted")
+			}
 		case tag == tagPrefillRate && all:
 			if s.PrefillRate = v.u32("prefill rate"); s.PrefillRate == 0 {
 				v.fail("prefill rate", "0, send tokens a second")

@@ -27,13 +27,13 @@ from .memory import Mapping, checksum
 from .pieces import Piece
 from .prompt import Prompt, hashes, tokens
 from .views import as_numpy, as_torch
-from .wire import Advice, Count, Fault, Flushed, Hinted, Match, Space, Stored
+from .wire import Advice, Count, Fault, Flushed, Hinted, Match, Missing, Space, Stored
 from .writer import Put, Writer
 
 __version__ = "0.1.0"
 
 __all__ = [
     "ALL", "Advice", "AsyncClient", "AsyncFill", "AsyncJob", "DEFAULT_SOCKET", "Chunk", "Client", "Code", "Count", "DeadlineExceeded", "Disconnected", "Error",
-    "Fault", "Fill", "Flushed", "Grant",  "GrantedSlot", "Hinted", "Job", "Mapping", "Match", "Piece", "Polling", "Prompt", "ProtocolError", "Put", "Reason", "Refused",
+    "Fault", "Fill", "Flushed", "Grant",  "GrantedSlot", "Hinted", "Job", "Mapping", "Match", "Missing", "Piece", "Polling", "Prompt", "ProtocolError", "Put", "Reason", "Refused",
     "Result", "Slot", "Space", "State", "Stored", "Writer", "as_numpy", "as_torch", "checksum", "default_socket", "hashes", "polling", "tokens",
 ]  # fmt: skip

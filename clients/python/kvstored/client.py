@@ -83,17 +83,24 @@ class ClientCalls(Connection, Generic[J, F]):
         return Ask(steps, lambda _: False, timeout)
 
     def _lookup(
-        self, prompt: Prompt, *, search: int = 0, ranks: Sequence[Space] = (), timeout: Optional[float] = None
+        self,
+        prompt: Prompt,
+        *,
+        search: int = 0,
+        ranks: Sequence[Space] = (),
+        why: bool = False,
+        timeout: Optional[float] = None,
     ) -> Ask[Match]:
         """How much of a prompt is there. It takes no lease. With ``ranks``, the
         spaces of the other ranks of a tensor-parallel group, a chunk counts only
-        if all have it."""
+        if all have it. ``why`` asks for ``missing``: why the prompt is not there to
+        its end."""
 
         def steps(going: Going) -> Steps[Match]:
             others = yield from self._ranks(going, ranks)
 
             def request(chain: bytes) -> Request:
-                return Request(Op.LOOKUP, wire.lookup(chain, search, others), wire.lookup_reply)
+                return Request(Op.LOOKUP, wire.lookup(chain, search, others, why=why), wire.lookup_reply)
 
             return (yield from self._with_chain(going, prompt, request))
 

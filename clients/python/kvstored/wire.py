@@ -143,6 +143,17 @@ class Match(NamedTuple):
     remote: Count = Count()
     worth: Optional[int] = None
     grouped: Optional[Grouped] = None
+    #: Why the chunk behind the run is not there, where that was asked for.
+    missing: Optional["Missing"] = None
+
+
+class Missing(NamedTuple):
+    """Why a chunk is not there: a :class:`Code`, the tier that had, has or declined it
+    ("" for none), and the seconds since it left, or None if that is not known."""
+
+    code: int
+    tier: str = ""
+    ago: Optional[int] = None
 
 
 class Fault(NamedTuple):
@@ -404,9 +415,15 @@ def chain_none(handle: int = 0) -> bytes:
 
 
 def lookup(
-    chain: bytes, search: int = 0, ranks: Sequence[int] = (), groups: Sequence[Group] = (), lengths: int = 0, grain: int = 0
+    chain: bytes,
+    search: int = 0,
+    ranks: Sequence[int] = (),
+    groups: Sequence[Group] = (),
+    lengths: int = 0,
+    grain: int = 0,
+    why: bool = False,
 ) -> bytes:
-    return chain + _pack(_BYTE8, search) + _prefetch_options(ranks, 0, (), groups, lengths, grain)
+    return chain + _pack(_BYTE8, search) + _prefetch_options(ranks, 0, (), groups, lengths, grain, why)
 
 
 _BYTE8 = struct.Struct("<B7x")
@@ -419,14 +436,16 @@ def _prefetch_options(
     groups: Sequence[Group] = (),
     lengths: int = 0,
     grain: int = 0,
+    why: bool = False,
 ) -> bytes:
-    if not any((ranks, prefill_rate, configs, groups, lengths, grain)):
+    if not any((ranks, prefill_rate, configs, groups, lengths, grain, why)):
         return NO_OPTIONS
     items = [(0x8002, _u32s(ranks))] if ranks else []
     items += [(3, _pack(_U32, prefill_rate))] if prefill_rate else []
     items += [(4, _configs(configs))] if configs else []
     items += [(10, _pack(_U32, lengths))] if lengths else []
     items += [(CRITICAL | 12, _pack(_U32, grain))] if grain else []
+    items += [(13, _pack(_U32, 1))] if why else []
     return options(items + ([(0x8005, _groups(groups))] if groups else []))
 
 
@@ -453,10 +472,12 @@ def prefetch(
     prefill_rate: int = 0,
     groups: Sequence[Group] = (),
     lengths: int = 0,
+    why: bool = False,
 ) -> bytes:
-    """``lengths``: of the groups' usable lengths, so many are named, the longest first."""
+    """``lengths``: of the groups' usable lengths, so many are named, the longest first.
+    ``why`` asks why the prompt is not there to its end."""
     how = _pack(_LOAD, search, pin, policy, deadline_ms)
-    return b"".join((chain, how, _str(lookup_id), _prefetch_options(ranks, prefill_rate, configs, groups, lengths)))
+    return b"".join((chain, how, _str(lookup_id), _prefetch_options(ranks, prefill_rate, configs, groups, lengths, 0, why)))
 
 
 _LOAD = struct.Struct("<BBBxI")  # search, flags, policy, load ms
@@ -691,8 +712,8 @@ class _Cursor:
     def prefetched(self) -> "Prefetched":
         (id,), match, (worth,) = self.read(_U64), self.match(), self.read(_U32_8)
         state = self.record().state()
-        more = self.options({1: lambda c: Advice(c.count(), c.read(_U64)[0]), 2: _Cursor.faults, **_GROUPS_OPTIONS})
-        return Prefetched(id, match._replace(worth=worth, grouped=_grouped(more)), state, more.get(1), more.get(2, ()))
+        more = self.options({1: lambda c: Advice(c.count(), c.read(_U64)[0]), 2: _Cursor.faults, **_MATCH_OPTIONS})
+        return Prefetched(id, _told(match, worth, more), state, more.get(1), more.get(2, ()))
 
     def fault(self) -> Fault:
         code, action = self.read(_FAULT)
@@ -716,6 +737,10 @@ class _Cursor:
         ready = Count(chunks, tokens)
         return JobState(code != RUNNING, code, _TIERS.get(tier, ""), ready, tuple(tiers), first, refs, needs)
 
+    def missing(self) -> Missing:
+        code, tier, ago = self.read(_MISSING)
+        return Missing(code, _TIERS.get(tier, ""), None if ago == MAX_U32 else ago)
+
     def space_info(self) -> SpaceInfo:
         return SpaceInfo(*self.read(_SPACE_INFO))
 
@@ -726,12 +751,17 @@ def _grouped(options: Dict[int, Any]) -> Optional[Grouped]:
     return None if found is None else found._replace(lengths=tuple(options.get(6, ())))
 
 
-_GROUPS_OPTIONS: Dict[int, Callable[[_Cursor], Any]] = {5: _Cursor.grouped, 6: _Cursor.numbers}
+def _told(match: Match, worth: int, options: Dict[int, Any]) -> Match:
+    return match._replace(worth=worth, grouped=_grouped(options), missing=options.get(7))
+
+
+_MATCH_OPTIONS: Dict[int, Callable[[_Cursor], Any]] = {5: _Cursor.grouped, 6: _Cursor.numbers, 7: _Cursor.missing}
 _TIERS = {1: "cpu", 2: "disk", 4: "remote"}
 _COUNT = struct.Struct("<QI4x")  # tokens, chunks
 _STATE = struct.Struct("<HBxIQI4x")  # code, failed tier, first ref, ready
 _REF = struct.Struct("<QQII")
 _FAULT = struct.Struct("<H2xI")
+_MISSING = struct.Struct("<HBxI")  # code, tier, ago
 _NEED = struct.Struct("<6I")
 _GROUPED = struct.Struct("<QQQ")  # tokens, run, lacks
 _SLOT = struct.Struct("<H2xIQ")
@@ -783,7 +813,7 @@ def open_space_reply(body: Buffer) -> SpaceInfo:
 def lookup_reply(body: Buffer) -> Match:
     c = _Cursor(body)
     match, (worth,) = c.match(), c.read(_U32_8)
-    return match._replace(worth=worth, grouped=_grouped(c.options(_GROUPS_OPTIONS)))
+    return _told(match, worth, c.options(_MATCH_OPTIONS))
 
 
 def prefetch_reply(body: Buffer) -> Prefetched:

@@ -55,8 +55,11 @@ class Live(Served):
         ids = list(range(100, 112))
         prompt, want = tokens(ids), [payload(i) for i in range(3)]
         self.assertEqual(self.kv.lookup(prompt).total.chunks, 0)
+        self.assertIsNone(self.kv.lookup(prompt).missing)
+        self.assertEqual(self.kv.lookup(prompt, why=True).missing, kvstored.Missing(kvstored.Code.NEVER_STORED))
         self.assertEqual([r.result for r in store(self.kv, prompt, want)], [Result.STORED] * 3)
         self.assertEqual(self.kv.lookup(prompt).cpu, kvstored.Count(3, 12))
+        self.assertIsNone(self.kv.lookup(prompt, why=True).missing)
         with self.kv.prefetch(prompt) as job:
             self.assertEqual(len(job), 3)
             self.assertTrue(job.wait().done)

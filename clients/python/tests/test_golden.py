@@ -51,6 +51,7 @@ REQUESTS = {
         Op.PREFETCH,
         wire.prefetch(wire.chain_tokens(1, TOKENS), groups=[wire.Group(1), wire.Group(2, wire.WINDOW, 128)]),
     ),
+    "lookup_why": (Op.LOOKUP, wire.lookup(wire.chain_ref(7), why=True)),
     "lookup_groups": (
         Op.LOOKUP,
         wire.lookup(wire.chain_ref(7), groups=[wire.Group(2, wire.WINDOW, 4096), wire.Group(3, wire.STATE)]),
@@ -184,6 +185,11 @@ REPLIES = {
     "prefetch_reply": (wire.prefetch_reply, ADVISED._replace(advice=None)),
     "prefetch_advice_reply": (wire.prefetch_reply, ADVISED),
     "lookup_groups_reply": (wire.lookup_reply, MATCH._replace(worth=3, grouped=GROUPED)),
+    "lookup_why_reply": (wire.lookup_reply, MATCH._replace(missing=wire.Missing(33, "disk", 3600))),
+    "prefetch_why_reply": (
+        wire.prefetch_reply,
+        ADVISED._replace(advice=None, match=ADVISED.match._replace(missing=wire.Missing(32))),
+    ),
     "lookup_lengths_reply": (wire.lookup_reply, MATCH._replace(worth=3, grouped=GROUPED._replace(lengths=(768, 256)))),
     "prefetch_groups_reply": (
         wire.prefetch_reply,

@@ -43,7 +43,7 @@ func (b *Bars) SVG() string {
 	if high <= 0 {
 		high = b.highest()
 	}
-	ticks := linearTicks(0, high)
+	ticks := linearTicks(0, high, roundUp)
 	labels := format(ticks, Number)
 	var c canvas
 	c.start(b.Size, b.Title, b.X, b.Y, labels)

@@ -84,7 +84,7 @@ func TestLinearTicks(t *testing.T) {
 		{0, math.Inf(1), ""},
 		{math.NaN(), 1, ""},
 	} {
-		if got := strings.Join(format(linearTicks(tt.low, tt.high), Number), " "); got != tt.want {
+		if got := strings.Join(format(linearTicks(tt.low, tt.high, roundUp), Number), " "); got != tt.want {
 			t.Errorf("%v to %v: %s, want %s", tt.low, tt.high, got, tt.want)
 		}
 	}
@@ -282,6 +282,19 @@ func TestContrast(t *testing.T) {
 			if !strings.Contains(Style(), fmt.Sprintf("--chart-%d:%s;", c, hex)) {
 				t.Errorf("the style sheet has no %s", hex)
 			}
+		}
+	}
+}
+
+// TestByteTicks: the ticks of bytes are round in binary units.
+func TestByteTicks(t *testing.T) {
+	for _, tt := range []struct {
+		high float64
+		want string
+	}{{40 << 20, "0 10 20 30 40"}, {1 << 20, "0 0.25 0.5 0.75 1"}, {3000 << 20, "0 1024 2048"}, {900 << 20, "0 256 512 768"}} {
+		got := strings.Join(format(linearTicks(0, tt.high, roundUpBytes), func(v float64) string { return fmt.Sprintf("%g", math.Round(v/(1<<20)*100)/100) }), " ")
+		if got != tt.want {
+			t.Errorf("up to %g MiB: %s, want %s", tt.high/(1<<20), got, tt.want)
 		}
 	}
 }

@@ -22,6 +22,8 @@ type Axis struct {
 	Low, High float64              // 0, 0 = what the points take, in round numbers
 	Format    func(float64) string // of a tick; nil = Number
 	Linear    bool                 // of X; it wants Low and High
+	Ticks     []float64            // of X; nil = round numbers
+	Bytes     bool                 // of Y: numbers are round in binary units
 }
 
 // Line is a series of points, by X.
@@ -40,7 +42,7 @@ type Point struct{ X, Y float64 }
 // SVG draws the chart.
 func (l *Lines) SVG() string {
 	x, y := l.X.scale(l.xs(), !l.X.Linear), l.Y.scale(l.ys(), false)
-	ticks := linearTicks(y.low, y.high)
+	ticks := linearTicks(y.low, y.high, l.Y.round())
 	labels := format(ticks, l.Y.format)
 	var c canvas
 	c.start(l.Size, l.Title, l.X.Title, l.Y.Title, labels)
@@ -71,6 +73,14 @@ func (l *Lines) ys() (out []float64) {
 	return out
 }
 
+// round is how the step between two ticks is rounded up.
+func (a *Axis) round() func(float64) float64 {
+	if a.Bytes {
+		return roundUpBytes
+	}
+	return roundUp
+}
+
 func (a *Axis) format(v float64) string {
 	if a.Format != nil {
 		return a.Format(v)
@@ -99,7 +109,7 @@ func (a *Axis) scale(values []float64, log bool) scale {
 	case high <= 0:
 		s.low, s.high = 0, 1
 	default:
-		step := roundUp(high / mostTicks)
+		step := a.round()(high / mostTicks)
 		s.low, s.high = 0, math.Ceil(high/step-1e-9)*step
 	}
 	return s
@@ -107,9 +117,13 @@ func (a *Axis) scale(values []float64, log bool) scale {
 
 // draw labels an x axis, as finely as the labels have room.
 func (a *Axis) draw(c *canvas, x scale) {
-	ticks := linearTicks(x.low, x.high)
-	if x.log {
+	ticks := a.Ticks
+	switch {
+	case ticks != nil:
+	case x.log:
 		ticks = a.logTicks(x)
+	default:
+		ticks = linearTicks(x.low, x.high, roundUp)
 	}
 	for n := 2; !fit(x, ticks, format(ticks, a.format)); n++ {
 		ticks = everyNth(ticks, n)

@@ -11,13 +11,13 @@ const (
 	mostLogTicks = 9
 )
 
-// linearTicks are round numbers between low and high: multiples of 1, 2, 2.5 or
-// 5 times a power of ten, as few as mostTicks allows. The + 0 makes 0 of -0.
-func linearTicks(low, high float64) (out []float64) {
+// linearTicks are round numbers between low and high: multiples of a rounded step, as few
+// as mostTicks allows. The + 0 makes 0 of -0.
+func linearTicks(low, high float64, round func(float64) float64) (out []float64) {
 	if !(high > low) || math.IsInf(high-low, 0) {
 		return nil
 	}
-	step := roundUp((high - low) / mostTicks)
+	step := round((high - low) / mostTicks)
 	for i := math.Ceil(low/step-1e-9) + 0; i*step <= high+step*1e-9; i++ {
 		out = append(out, i*step)
 	}
@@ -33,6 +33,15 @@ func roundUp(v float64) float64 {
 		}
 	}
 	return decade * 10
+}
+
+// roundUpBytes is likewise in a unit of 1,024 times the one before.
+func roundUpBytes(v float64) float64 {
+	unit := math.Pow(1024, max(0, math.Floor(math.Log2(v)/10)))
+	if v /= unit; v > 100 {
+		return unit * math.Exp2(math.Ceil(math.Log2(v)-1e-9))
+	}
+	return unit * roundUp(v)
 }
 
 // logTicks are round numbers between low and high on a logarithmic axis: the

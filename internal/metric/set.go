@@ -1,6 +1,10 @@
 package metric
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
 
 // Described is what the documentation says of a metric. Its name lacks the prefix.
 type Described struct {
@@ -40,6 +44,11 @@ type Out chan<- prometheus.Metric
 // Gauge puts a number that may fall.
 func (o Out) Gauge(d *prometheus.Desc, v float64, labels ...string) {
 	o <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+}
+
+// Seconds puts a time that only grows.
+func (o Out) Seconds(d *prometheus.Desc, v time.Duration, labels ...string) {
+	o <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v.Seconds(), labels...)
 }
 
 // Counter puts a number that only grows.

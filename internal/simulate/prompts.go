@@ -38,6 +38,8 @@ type PairOptions struct {
 	UnsafeAge              time.Duration // for Auto; 0 = no bound
 	MinHits                int           // for Selective
 	PrefillDepth           float64       // see Options
+
+	ByCompute, DiskByCompute bool // see TierOptions
 }
 
 // Count is what some prompts asked for and hit, in tokens and in prefill compute.
@@ -74,11 +76,12 @@ func (ps *Prompts) Play(ctx context.Context, o *PairOptions) (*Played, error) {
 	}
 	t := &Trace{parents: ps.Parents}
 	row := &TierRow{Row: Row{Policy: o.Policy, CapacityBlocks: o.Capacity}, DiskPolicy: o.DiskPolicy, DiskBlocks: o.DiskCapacity, Write: o.Write}
-	p, err := newPair(t, row, &TierOptions{UnsafeAge: o.UnsafeAge, MinHits: o.MinHits})
+	depth := cmp.Or(o.PrefillDepth, DefaultPrefillDepth)
+	p, err := newPair(t, row, &TierOptions{UnsafeAge: o.UnsafeAge, MinHits: o.MinHits, PrefillDepth: depth, ByCompute: o.ByCompute, DiskByCompute: o.DiskByCompute})
 	if err != nil {
 		return nil, err
 	}
-	s := newScore(cmp.Or(o.PrefillDepth, DefaultPrefillDepth), 0, false)
+	s := newScore(depth, 0, false)
 	out := new(Played)
 	var path []uint32
 	for i := range ps.List {

@@ -28,12 +28,12 @@ func TestAdvice(t *testing.T) {
 		prompts []uint64 // of 10 chunks each
 		want    string   // begins so
 	}{
-		"DRAM is small":           {Tiers{DRAM: Tier{5 << 30, 50, "lru"}, Write: simulate.Auto}, circle(10), "5.0 GiB more DRAM would have hit 90 % more"},
-		"the disk is small":       {Tiers{DRAM: Tier{1 << 30, 20, "lru"}, Disk: Tier{6 << 30, 120, "lru"}, Write: simulate.Through}, circle(20), "6.0 GiB more disk would have hit 90 % more"},
-		"nothing comes again":     {Tiers{DRAM: Tier{1 << 30, 50, "lru"}, Disk: Tier{2 << 30, 100, "lru"}, Write: simulate.Auto}, never, "no size up to 4 times the present one would have hit more"},
-		"all is there already":    {Tiers{DRAM: Tier{1 << 30, 200, "lru"}, Write: simulate.Auto}, circle(10), "no size up to 4 times the present one would have hit more"},
-		"nothing was asked for":   {Tiers{DRAM: Tier{1 << 30, 200, "lru"}, Write: simulate.Auto}, nil, ""},
-		"another policy is right": {Tiers{DRAM: Tier{5 << 30, 50, "lru"}, Write: simulate.Auto}, circle(30), ""},
+		"DRAM is small":           {Tiers{DRAM: Tier{Bytes: 5 << 30, Chunks: 50, Policy: "lru"}, Write: simulate.Auto}, circle(10), "5.0 GiB more DRAM would have hit 90 % more"},
+		"the disk is small":       {Tiers{DRAM: Tier{Bytes: 1 << 30, Chunks: 20, Policy: "lru"}, Disk: Tier{Bytes: 6 << 30, Chunks: 120, Policy: "lru"}, Write: simulate.Through}, circle(20), "6.0 GiB more disk would have hit 90 % more"},
+		"nothing comes again":     {Tiers{DRAM: Tier{Bytes: 1 << 30, Chunks: 50, Policy: "lru"}, Disk: Tier{Bytes: 2 << 30, Chunks: 100, Policy: "lru"}, Write: simulate.Auto}, never, "no size up to 4 times the present one would have hit more"},
+		"all is there already":    {Tiers{DRAM: Tier{Bytes: 1 << 30, Chunks: 200, Policy: "lru"}, Write: simulate.Auto}, circle(10), "no size up to 4 times the present one would have hit more"},
+		"nothing was asked for":   {Tiers{DRAM: Tier{Bytes: 1 << 30, Chunks: 200, Policy: "lru"}, Write: simulate.Auto}, nil, ""},
+		"another policy is right": {Tiers{DRAM: Tier{Bytes: 5 << 30, Chunks: 50, Policy: "lru"}, Write: simulate.Auto}, circle(30), ""},
 	} {
 		b := newBook()
 		for _, id := range tt.prompts {

@@ -112,7 +112,7 @@ func TestBytes(t *testing.T) {
 	}
 	queues := uint64(2 * queueHashes * 8)
 	kept := heap() - before + queues
-	p := newPlay(b.copy(), Tiers{DRAM: Tier{1, 1 << 16, "lru"}, Disk: Tier{1, 1 << 17, "lru"}, Write: simulate.Through}, 1)
+	p := newPlay(b.copy(), Tiers{DRAM: Tier{Bytes: 1, Chunks: 1 << 16, Policy: "lru"}, Disk: Tier{Bytes: 1, Chunks: 1 << 17, Policy: "lru"}, Write: simulate.Through}, 1)
 	most := uint64(0)
 	for _, name := range []string{"lru", "s3fifo", "tenure", "gdsf"} {
 		runtime.GC()
@@ -141,7 +141,7 @@ func TestAnswersAreStored(t *testing.T) {
 	b.add(session(1, 0, 7), &item{stored: true}, 0)
 	b.add(session(2, 0, 7), &item{stored: true}, 0) // that was not asked for
 	b.add(session(1, 0, 8), &item{tokens: 2048, chunk: 256, skip: 256}, 1)
-	p := newPlay(b.copy(), Tiers{DRAM: Tier{1, 100, "lru"}, Write: simulate.Auto}, 30_000)
+	p := newPlay(b.copy(), Tiers{DRAM: Tier{Bytes: 1, Chunks: 100, Policy: "lru"}, Write: simulate.Auto}, 30_000)
 	if _, err := p.step(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -173,8 +173,10 @@ func TestGateFindsSessions(t *testing.T) {
 // TestRecorder: a report is made of the prompts that were asked for, also of none; the queue is bounded.
 func TestRecorder(t *testing.T) {
 	r := New(Options{
-		Tiers: func() Tiers { return Tiers{DRAM: Tier{1 << 20, 50, "lru"}, Write: simulate.Auto} },
-		Busy:  func() time.Duration { return time.Hour },
+		Tiers: func() Tiers {
+			return Tiers{DRAM: Tier{Bytes: 1 << 20, Chunks: 50, Policy: "lru"}, Write: simulate.Auto}
+		},
+		Busy: func() time.Duration { return time.Hour },
 	})
 	if rep, err := r.Make(t.Context()); err != nil || rep.Requests != 0 || rep.Bound == nil || rep.Bound.Hit != 0 {
 		t.Errorf("of nothing: %+v, %v", rep, err)

@@ -61,6 +61,7 @@ func (p *play) step(ctx context.Context) (more bool, err error) {
 	o := simulate.PairOptions{
 		Policy: dram.Policy, DiskPolicy: disk.Policy, Capacity: p.scaled(dram.Chunks, 1), DiskCapacity: p.scaled(disk.Chunks, 1),
 		Write: r.Now.Write, UnsafeAge: time.Duration(r.Now.UnsafeAge * float64(time.Second)), MinHits: r.Now.MinHits,
+		ByCompute: dram.ByCompute, DiskByCompute: disk.ByCompute,
 	}
 	if row.Tier == "cpu" {
 		o.Policy, o.Capacity = row.Policy, p.scaled(dram.Chunks, row.Factor)

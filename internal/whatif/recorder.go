@@ -15,7 +15,7 @@ const (
 	pause     = time.Minute            // between two reports, at least
 	calm      = 10 * time.Minute       // after which a share that fell for want of time may rise
 	lookShare = 0.01                   // of the time of requests, for all of this
-	idleShare = 0.002                  // of all time, besides
+	idleShare = 0.002                  // besides, of the time in which the process did nothing
 	fewest    = 100                    // prompts of which a report is made
 )
 
@@ -24,7 +24,9 @@ type Options struct {
 	// Tiers returns the tiers as they are. A Disk of no bytes is none.
 	Tiers func() Tiers
 	// Busy returns for how long requests about prompts have been worked on since the start.
-	Busy         func() time.Duration
+	Busy func() time.Duration
+	// Used returns the processor time of the process. Nil: none is known of.
+	Used         func() time.Duration
 	PrefillDepth float64 // tokens; 0 = simulate.DefaultPrefillDepth
 }
 
@@ -43,6 +45,7 @@ type Recorder struct {
 		lowered  time.Time // when the share fell for want of time
 		ingested time.Time
 		busy     time.Duration // as of then
+		used     time.Duration // likewise
 	}
 	playing chan struct{} // capacity 1: held by the play under way
 	last    struct {
@@ -87,7 +90,7 @@ func (r *Recorder) Stored(c *key.Chain) {
 
 // Run adds the noted prompts to the sample, and makes reports as time allows, until ctx ends.
 func (r *Recorder) Run(ctx context.Context) error {
-	started := time.Now()
+	started, used := time.Now(), r.used()
 	again := time.NewTimer(pause)
 	defer again.Stop()
 	var p *play
@@ -108,7 +111,7 @@ func (r *Recorder) Run(ctx context.Context) error {
 			r.spent.Add(int64(took))
 			wait := pause
 			if p != nil {
-				wait = r.until(started)
+				wait = r.until(idle(begun.Sub(started), r.used()-used))
 			}
 			again.Reset(wait)
 		}
@@ -126,9 +129,21 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// until is how long to wait so that no more time is spent than may be.
-func (r *Recorder) until(started time.Time) time.Duration {
-	may := lookShare*float64(r.o.Busy()) + idleShare*float64(time.Since(started))
+func (r *Recorder) used() time.Duration {
+	if r.o.Used == nil {
+		return 0
+	}
+	return r.o.Used()
+}
+
+// idle is the part of some time in which a process did nothing that has used so much
+// processor time, as if it had one processor.
+func idle(elapsed, used time.Duration) time.Duration { return max(0, elapsed-used) }
+
+// until is how long to wait so that no more time is spent than may be, with so much time in
+// which the process did nothing.
+func (r *Recorder) until(idle time.Duration) time.Duration {
+	may := lookShare*float64(r.o.Busy()) + idleShare*float64(idle)
 	over := float64(r.spent.Load()) - may
 	return max(gather, time.Duration(over/idleShare))
 }
@@ -192,6 +207,9 @@ func (r *Recorder) Report() Report {
 	return r.last.Report
 }
 
+// Spent is the processor time that the sample and the reports that Run makes have taken.
+func (r *Recorder) Spent() time.Duration { return time.Duration(r.spent.Load()) }
+
 // Make makes a report now. It takes seconds of one processor where the sample is full. One is
 // made at a time.
 func (r *Recorder) Make(ctx context.Context) (Report, error) {
@@ -243,11 +261,11 @@ func (r *Recorder) ingest(empty batch) batch {
 // some time without that. It is called with the book locked.
 func (r *Recorder) pace(begun time.Time, dropped bool) {
 	now := time.Now()
-	took, busy := now.Sub(begun), r.o.Busy()
+	took, busy, used := now.Sub(begun), r.o.Busy(), r.used()
 	r.spent.Add(int64(took))
-	may := lookShare*float64(busy-r.book.busy) + idleShare*float64(now.Sub(r.book.ingested))
+	may := lookShare*float64(busy-r.book.busy) + idleShare*float64(idle(now.Sub(r.book.ingested), used-r.book.used))
 	first := r.book.ingested.IsZero()
-	r.book.busy, r.book.ingested = busy, now
+	r.book.busy, r.book.used, r.book.ingested = busy, used, now
 	b := r.book.book
 	switch {
 	case dropped || !first && float64(took) > max(may, float64(time.Millisecond)):

@@ -35,6 +35,8 @@ type Tier struct {
 	Bytes  int64  `json:"bytes"`
 	Chunks int64  `json:"chunks"` // as many of those that it has now, as would fit
 	Policy string `json:"policy"`
+
+	ByCompute bool `json:"rank_by_compute"` // its policies that know costs go by these
 }
 
 // Row is what the tiers would have hit where one had another policy or size. Shares are of

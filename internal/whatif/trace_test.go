@@ -73,7 +73,7 @@ func TestWithinTwoPoints(t *testing.T) {
 			}
 			b := read(t, tt.path, 512, sizes{int64(tt.dram / 2), int64(4 * (tt.dram + tt.disk))})
 			s := b.copy()
-			now := Tiers{DRAM: Tier{1, int64(tt.dram), "lru"}, Disk: Tier{1, int64(tt.disk), "lru"}, Write: simulate.Through}
+			now := Tiers{DRAM: Tier{Bytes: 1, Chunks: int64(tt.dram), Policy: "lru"}, Disk: Tier{Bytes: 1, Chunks: int64(tt.disk), Policy: "lru"}, Write: simulate.Through}
 			p := newPlay(s, now, simulate.DefaultPrefillDepth)
 			t.Logf("1/%d of the sessions, %d prompts, %d chunks, %d heads, cut %v", 1<<s.shift, len(s.List), len(s.Parents), s.heads, b.cut)
 			if whole := s.shift == 0; whole != tt.whole {

@@ -1,0 +1,75 @@
+package whatif
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/kvstored/kvstored/internal/simulate"
+)
+
+// TestCostIsPaidOff: a report whose last row has taken more than its share of time waits with
+// the next until it has not, and prompts that take more halve the sample.
+func TestCostIsPaidOff(t *testing.T) {
+	busy := 100 * time.Second
+	r := New(Options{Busy: func() time.Duration { return busy }, Tiers: func() Tiers { return Tiers{} }})
+	free := idle(1500*time.Second, 500*time.Second)
+	r.spent.Store(int64(10 * time.Second)) // of 1 s for the requests, and 2 s besides
+	if wait := r.until(free); wait < 3400*time.Second || wait > 3600*time.Second {
+		t.Errorf("7 s too much are paid off in %v", wait)
+	}
+	r.spent.Store(int64(2 * time.Second))
+	if wait := r.until(free); wait != gather {
+		t.Errorf("within its share it waits %v", wait)
+	}
+	if got := idle(time.Second, 3*time.Second); got != 0 {
+		t.Errorf("a process that used three processors did nothing for %v", got)
+	}
+	r.pace(time.Now(), false) // the first has nothing to compare with
+	busy += time.Second
+	if r.pace(time.Now(), false); r.book.shift != 0 {
+		t.Error("the sample is halved without need")
+	}
+	if r.pace(time.Now().Add(-time.Second), false); r.book.shift != 1 {
+		t.Errorf("a second for one second of requests: 1 of %d sessions", 1<<r.book.shift)
+	}
+	if got := r.Spent(); got < 3*time.Second {
+		t.Errorf("spent %v", got)
+	}
+}
+
+// TestRankBy: the policies that know costs are played by what the tiers weigh chunks by, and
+// the others do not care.
+func TestRankBy(t *testing.T) {
+	b, rng := newBook(), rand.New(rand.NewPCG(24, 2))
+	for range 4000 {
+		id := uint64(rng.IntN(200))
+		offer(b, session(id, 0, 1+int(id%40)), huge)
+	}
+	hits := func(by bool) map[string]float64 {
+		now := Tiers{DRAM: Tier{Bytes: 1 << 20, Chunks: 600, Policy: "lru", ByCompute: by}, Disk: Tier{Bytes: 1 << 20, Chunks: 900, Policy: "lru", ByCompute: by}, Write: simulate.Through}
+		p := newPlay(b.copy(), now, 500)
+		out := make(map[string]float64)
+		for more := true; more; {
+			var err error
+			if more, err = p.step(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, r := range p.report.Rows {
+			if r.Factor == 1 {
+				out[r.Tier+" "+r.Policy] = r.Compute
+			}
+		}
+		return out
+	}
+	tokens, compute := hits(false), hits(true)
+	for _, name := range []string{"cpu gdsf", "cpu tenure", "disk tenure"} {
+		if tokens[name] == compute[name] {
+			t.Errorf("%s: %.4f of the compute either way", name, tokens[name])
+		}
+	}
+	if tokens["cpu lru"] != compute["cpu lru"] || tokens["disk s3fifo"] != compute["disk s3fifo"] {
+		t.Errorf("by tokens %v, by compute %v", tokens, compute)
+	}
+}

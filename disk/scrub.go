@@ -30,6 +30,8 @@ func (t *Tier) Scrub(ctx context.Context, bytesPerSecond int64, gone func(key.Ke
 		return sum, fmt.Errorf("disk: scrub: %w", err)
 	}
 	t.count.scrubsBegun.Add(1)
+	t.count.scrubbing.Add(1)
+	defer t.count.scrubbing.Add(-1)
 	s := &scrub{t: t, pace: pace{perSecond: bytesPerSecond}, buf: blockio.AlignedBytes(blockio.PieceBytes)}
 	for from := (key.Key{}); ; {
 		ks, err := s.keysAfter(ctx, from)

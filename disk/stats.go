@@ -23,6 +23,7 @@ type counters struct {
 	evictedEntries            atomic.Uint64 // for Options.Entries
 	compactions               atomic.Int64  // that were asked for
 	scrubsBegun               atomic.Uint64
+	scrubbing                 atomic.Int64  // passes under way
 	scrubs, scrubBytes        atomic.Uint64 // passes that came to their end; bytes read by all
 }
 
@@ -73,6 +74,7 @@ func (t *Tier) workCounters() map[string]uint64 {
 		"corrupt_get":          t.count.corruptGet.Load(),
 		"corrupt_scrub":        t.count.corruptScrub.Load(),
 		"scrub_begun":          t.count.scrubsBegun.Load(),
+		"scrub_running":        uint64(t.count.scrubbing.Load()),
 		"scrub_passes":         t.count.scrubs.Load(),
 		"scrub_bytes":          t.count.scrubBytes.Load(),
 	}

@@ -62,6 +62,7 @@ func routes() []route {
 		routeOf("GET", "/v1/retains", everywhere, (*call).retains),
 		routeOf("POST", "/v1/retain", everywhere, (*call).retain),
 		routeOf("POST", "/v1/why", everywhere, (*call).why),
+		routeOf("GET", "/v1/misses", everywhere, (*call).misses),
 		routeOf("GET", "/v1/whatif", everywhere, (*call).whatIf),
 		routeOf("POST", "/v1/whatif", everywhere, (*call).makeWhatIf),
 		routeOf("GET", "/v1/policy", everywhere, (*call).policies),

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"context"
 	"encoding/hex"
 
 	"github.com/kvstored/kvstored/internal/server"
@@ -34,6 +35,16 @@ type Leases struct {
 type Jobs struct {
 	Jobs    []Lease `json:"jobs"`
 	LeftOut int     `json:"left_out"`
+	Work    []Work  `json:"work"`
+}
+
+// Work is what the daemon does by itself.
+type Work struct {
+	What string `json:"what"` // recover, rebuild, scrub, write
+	Tier string `json:"tier"` // that it is about
+	Done uint64 `json:"done"` // of Unit; of a write nothing, as its end moves
+	Of   uint64 `json:"of"`   // 0: not known
+	Unit string `json:"unit"` // records, bytes, chunks
 }
 
 // Lease is what a client holds by one request.
@@ -63,12 +74,13 @@ type Watched struct {
 	Jobs    *Jobs
 	Pins    *Pins
 	Retains *Retains
+	Misses  *Why
 }
 
 // Watch lists the first most of each.
 func (a *API) Watch(most int) *Watched {
 	jobs, more := a.o.Server.Leases(most, true)
-	return &Watched{a.clientsOf(most), &Jobs{leasesOf(jobs), more}, a.pinsOf(most), a.retainsOf(most)}
+	return &Watched{a.clientsOf(most), &Jobs{leasesOf(jobs), more, a.work()}, a.pinsOf(most), a.retainsOf(most), a.missesOf(min(most, mostMisses))}
 }
 
 func (c *call) clients(*None) (*Clients, error) { return c.clientsOf(maxListed), nil }
@@ -89,7 +101,34 @@ func (c *call) leases(*None) (*Leases, error) {
 
 func (c *call) jobs(*None) (*Jobs, error) {
 	list, more := c.o.Server.Leases(maxListed, true)
-	return &Jobs{leasesOf(list), more}, nil
+	return &Jobs{leasesOf(list), more, c.work()}, nil
+}
+
+// work lists what the daemon is at by itself, in the order of the tiers.
+func (a *API) work() []Work {
+	st, out := a.o.Stack.Stats(), []Work{}
+	for p := tier.Disk; int(p) < tier.Places; p++ {
+		t, ok := st.Tiers[p]
+		if !ok {
+			continue
+		}
+		name, n := p.String(), t.Counters
+		if n["recovering"] > 0 {
+			out = append(out, Work{"recover", name, n["recover_scanned"], 0, "records"})
+		}
+		if p == tier.Disk {
+			if r, err := a.o.Stack.Rebuild(context.Background(), false); err == nil && r.Running { // which only looks
+				out = append(out, Work{"rebuild", name, r.Bytes, r.TotalBytes, "bytes"})
+			}
+		}
+		if n["scrub_running"] > 0 {
+			out = append(out, Work{"scrub", name, n["scrub_bytes"], 0, "bytes"})
+		}
+		if w := st.Written[p].Waiting; w > 0 {
+			out = append(out, Work{"write", name, 0, uint64(w), "chunks"})
+		}
+	}
+	return out
 }
 
 func leasesOf(list []server.Lease) []Lease {

@@ -26,6 +26,7 @@ type Why struct {
 
 // Missed is one of them.
 type Missed struct {
+	LookupID string      `json:"lookup_id"` // "" of a prompt that the call gave
 	UID      uint32      `json:"uid"`
 	Space    string      `json:"space"`
 	Model    string      `json:"model"` // "" where the space was not opened since the start
@@ -88,6 +89,19 @@ func (c *call) why(q *WhyRequest) (*Why, error) {
 	return reply, nil
 }
 
+// mostMisses is how many prompts that missed something one reply lists.
+const mostMisses = 50
+
+func (c *call) misses(*None) (*Why, error) { return c.missesOf(mostMisses), nil }
+
+func (a *API) missesOf(most int) *Why {
+	reply := &Why{Prompts: []Missed{}}
+	for _, m := range a.o.Server.Misses(most) {
+		reply.Prompts = append(reply.Prompts, missedOf(m))
+	}
+	return reply
+}
+
 func (c *call) whyPrompt(q *WhyRequest) ([]*server.Miss, error) {
 	o := server.Order{UID: c.uid, Tokens: q.Tokens}
 	var err error
@@ -111,7 +125,7 @@ func (c *call) whyPrompt(q *WhyRequest) ([]*server.Miss, error) {
 
 func missedOf(m *server.Miss) Missed {
 	out := Missed{
-		UID: m.UID, Space: hex.EncodeToString(m.Space[:]), Model: m.Model, Chunks: m.Chunks, Tokens: m.Asked, Got: m.Got, Chunk: m.Chunk,
+		LookupID: m.LookupID, UID: m.UID, Space: hex.EncodeToString(m.Space[:]), Model: m.Model, Chunks: m.Chunks, Tokens: m.Asked, Got: m.Got, Chunk: m.Chunk,
 		Reason: m.Why.Name(), Tier: m.Why.TierName(), Policy: m.Why.Policy, Since: m.Why.Since, Nearest: []NearestOf{},
 		Sentence: missing.Explain(&m.Why, time.Now()),
 	}

@@ -26,9 +26,14 @@ func (d *Daemon) views() (*admin.API, *dashboard.Dashboard) {
 		API: api,
 		Numbers: func() dashboard.Numbers {
 			st := d.stats()
-			return dashboard.Numbers{
+			n := dashboard.Numbers{
 				Version: st.Version, Uptime: time.Since(d.started), Advice: st.Advice, Server: st.Server, Tiers: st.Store.Tiers,
 			}
+			if d.whatIf != nil {
+				r := d.whatIf.Report()
+				n.WhatIf = &r
+			}
+			return n
 		},
 	})
 	api.SetPages(board.Handler(true))

@@ -119,8 +119,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	collectFronts(&st, gauge, counter)
 	collectEvents(st.Events, gauge, counter)
 	if w := m.daemon.whatIf; w != nil {
-		r := w.Report()
-		collectWhatIf(&r, gauge, counter)
+		collectWhatIf(w, metric.Out(ch))
 	}
 	gauge(descQuarantine, float64(st.Arena.QuarantineBytes))
 	gauge(descExcluded, float64(st.Arena.ExcludedBytes))

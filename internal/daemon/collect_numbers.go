@@ -67,6 +67,7 @@ func diskNumbers() map[string]number {
 		"entries_most":         of("disk_entries_limit", "Chunks that the disk tier may have (limits.chunks)."),
 		"put_errors":           of("disk_put_errors_total", "Puts that failed."),
 		"scrub_begun":          of("disk_scrubs_begun_total", "Passes over everything on disk that were begun."),
+		"scrub_running":        of("disk_scrubs_running", "Passes under way."),
 		"scrub_passes":         of("disk_scrubs_total", "Passes that came to their end."),
 		"scrub_bytes":          of("disk_scrubbed_bytes_total", "Bytes read by passes."),
 		"badger_bytes_written": of("disk_records_written_bytes_total", "Bytes of records given to the database."),

@@ -3,6 +3,7 @@ package daemon
 import (
 	"strconv"
 
+	"github.com/kvstored/kvstored/internal/metric"
 	"github.com/kvstored/kvstored/internal/whatif"
 )
 
@@ -12,11 +13,15 @@ var (
 	descIfError   = desc("whatif_error_ratio", "The largest standard error of these hit ratios, of sampling.")
 	descIfBound   = desc("whatif_bound_ratio", "Share of the tokens that a DRAM without end would have hit.")
 	descIfSample  = desc("whatif_sample_ratio", "Share of the sessions that are in the sample.")
+	descIfSpent   = desc("whatif_seconds_total", "Processor time that the sample and its estimates took, besides those that an administrator had made.")
 	descIfDropped = desc("whatif_dropped_total", "Prompts that came too fast for the sample.")
 )
 
-// collectWhatIf exports the last estimate, where there is one.
-func collectWhatIf(r *whatif.Report, gauge gaugeFunc, counter counterFunc) {
+// collectWhatIf exports the last estimate, where there is one, and what estimating took.
+func collectWhatIf(w *whatif.Recorder, out metric.Out) {
+	gauge, counter := out.Gauge, out.Counter
+	out.Seconds(descIfSpent, w.Spent())
+	r := w.Report()
 	if r.At.IsZero() {
 		return
 	}

@@ -63,6 +63,23 @@ func promtool(t *testing.T, stdin []byte, args ...string) {
 // TestAlerts: each alert fires where it should and none where all is well.
 func TestAlerts(t *testing.T) {
 	for _, what := range []string{"kvstored", "route"} {
+		rules, err := os.ReadFile("../../deploy/prometheus/" + what + ".rules.yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		fired, err := os.ReadFile("../../deploy/prometheus/" + what + ".test.yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		alerts := regexp.MustCompile(`- alert: (\w+)`).FindAllStringSubmatch(string(rules), -1)
+		if len(alerts) == 0 {
+			t.Errorf("%s has no alert", what)
+		}
+		for _, a := range alerts {
+			if !strings.Contains(string(fired), `alertname="`+a[1]+`"`) {
+				t.Errorf("no test has %s fire", a[1])
+			}
+		}
 		promtool(t, nil, "check", "rules", what+".rules.yaml")
 		promtool(t, nil, "test", "rules", what+".test.yaml")
 	}

@@ -26,9 +26,9 @@ type metrics struct {
 
 var (
 	requestSeconds = exported.Histogram("request_seconds", "Time from reading a request to handing its answer to the socket; what waits is answered later.",
-		prometheus.ExponentialBuckets(1e-6, 4, 12), "op") // 1 us to 4 s
+		prometheus.ExponentialBuckets(1e-6, 2, 22), "op") // 1 us to 2 s
 	tierSeconds = exported.Histogram("tier_seconds", "Time of operations of a tier that succeeded, waiting in its queue included.",
-		prometheus.ExponentialBuckets(1e-5, 4, 12), "tier", "op") // 10 us to 42 s
+		prometheus.ExponentialBuckets(1e-5, 2, 22), "tier", "op") // 10 us to 21 s
 	readySeconds = exported.Histogram("prefix_ready_seconds", "Time from reading a prefetch that finds something until its prefix does not grow any more, waiting included, by the farthest tier that a chunk of it came from.",
 		prometheus.ExponentialBuckets(1e-5, 2, 22), "tier") // 10 us to 21 s
 	loadSeconds = exported.Histogram("chunk_load_seconds", "Time from wanting a chunk that is below DRAM until it is there and leased, waiting for turns, for room and for other loads included, by the tier it came from.",

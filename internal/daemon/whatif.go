@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"syscall"
 	"time"
 
 	"github.com/kvstored/kvstored/internal/simulate"
@@ -16,7 +17,17 @@ func newWhatIf(d *Daemon) *whatif.Recorder {
 	return whatif.New(whatif.Options{
 		Tiers: func() whatif.Tiers { return tiersForWhatIf(d) },
 		Busy:  func() time.Duration { return time.Duration(d.metrics.asking.Load()) },
+		Used:  processTime,
 	})
+}
+
+// processTime is the processor time of this process; 0 where the system does not tell.
+func processTime() time.Duration {
+	var u syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // tiersForWhatIf are the tiers as they are now.
@@ -32,6 +43,8 @@ func tiersForWhatIf(d *Daemon) whatif.Tiers {
 		}
 		out.Disk = tierForWhatIf(d, tier.Disk, disk, c.Disk.HighWatermark, c.Disk.LowWatermark, mean)
 	}
+	by := byCompute(&c)
+	out.DRAM.ByCompute, out.Disk.ByCompute = by.Has(tier.CPU), by.Has(tier.Disk)
 	return out
 }
 

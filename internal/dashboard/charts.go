@@ -24,7 +24,7 @@ func draw(l *chart.Lines) drawn {
 
 // timeAxis is the minutes up to now.
 func timeAxis(steps []sample) chart.Axis {
-	minutes := 5.0
+	minutes := 1.0
 	if len(steps) > 0 {
 		minutes = max(minutes, steps[len(steps)-1].at.Sub(steps[0].at).Minutes())
 	}
@@ -83,6 +83,6 @@ func flowChart(steps []sample, tiers map[tier.Place]tier.Stats) drawn {
 	}
 	return draw(&chart.Lines{
 		Title: "Bytes moved over time", X: timeAxis(steps), Lines: lines,
-		Y: chart.Axis{Title: "a second", Format: human.Bytes[float64]},
+		Y: chart.Axis{Title: "a second", Format: human.Bytes[float64], Bytes: true},
 	})
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/kvstored/kvstored/internal/chart"
 	"github.com/kvstored/kvstored/internal/httpd"
 	"github.com/kvstored/kvstored/internal/server"
+	"github.com/kvstored/kvstored/internal/whatif"
 	"github.com/kvstored/kvstored/tier"
 )
 
@@ -34,6 +35,7 @@ type Numbers struct {
 	Advice  string // one sentence about misses; may be ""
 	Server  server.Stats
 	Tiers   map[tier.Place]tier.Stats
+	WhatIf  *whatif.Report // the last one; nil where nothing is estimated
 }
 
 // Options of a Dashboard.

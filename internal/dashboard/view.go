@@ -8,6 +8,7 @@ import (
 	"github.com/kvstored/kvstored/internal/admin"
 	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/internal/missing"
+	"github.com/kvstored/kvstored/internal/server"
 	"github.com/kvstored/kvstored/tier"
 )
 
@@ -49,6 +50,9 @@ type table struct {
 // mostRows is how many rows of a table a page shows.
 const mostRows = 50
 
+// fewMisses is how many prompts that missed something a page shows.
+const fewMisses = 10
+
 // titles are the tiers as people call them.
 var titles = [...]string{tier.CPU: "DRAM", tier.Disk: "disk", tier.Remote: "bucket"}
 
@@ -69,6 +73,8 @@ func (d *Dashboard) look(names bool) *view {
 	v.Text["advice"] = cmp.Or(n.Advice, "No client has asked for a prompt yet.")
 	v.tiers(&n)
 	v.missed(&n)
+	v.models(n.Server.Models)
+	v.whatIf(n.WhatIf)
 	steps := d.past.steps(60)
 	v.Charts["hits"], v.Charts["flow"] = hitsChart(steps), flowChart(steps, n.Tiers)
 	if names {
@@ -122,6 +128,26 @@ func (v *view) missed(n *Numbers) {
 	v.Tables["missed"] = t
 }
 
+// models is what each model had, the one that asks most first.
+func (v *view) models(models []server.ModelStats) {
+	if len(models) == 0 {
+		return
+	}
+	models = slices.Clone(models)
+	slices.SortStableFunc(models, func(a, b server.ModelStats) int { return cmp.Compare(b.AskedTokens, a.AskedTokens) })
+	t := &table{Head: []string{"model", "asked", "hit", "in DRAM", "on disk", "stored"}}
+	for i := range models[:min(mostRows, len(models))] {
+		m := &models[i]
+		all, asked := uint64(0), float64(m.AskedTokens)
+		for _, n := range m.HitTokens {
+			all += n
+		}
+		t.Rows = append(t.Rows, []string{cmp.Or(m.Model, "-"), human.Count(m.AskedTokens), human.Percent(float64(all), asked),
+			human.Percent(float64(m.HitTokens[tier.CPU]), asked), human.Percent(float64(m.HitTokens[tier.Disk]), asked), human.Bytes(m.StoredBytes)})
+	}
+	v.Tables["models"] = t.with(len(models) - len(t.Rows))
+}
+
 // holders fills the tables of clients, jobs, pins and retains.
 func (v *view) holders(a *admin.API) {
 	w := a.Watch(mostRows)
@@ -134,6 +160,30 @@ func (v *view) holders(a *admin.API) {
 		j := &w.Jobs.Jobs[i]
 		jobs.Rows = append(jobs.Rows, []string{cmp.Or(j.Name, "-"), cmp.Or(j.LookupID, j.Model, j.Space[:8]), human.Count(j.ReadyTokens), human.Count(j.FoundTokens),
 			human.Percent(float64(j.ReadyTokens), float64(j.FoundTokens)), human.Seconds(j.AgeSeconds)})
+	}
+	misses := &table{Head: []string{"prompt", "model", "tokens", "had", "", "why the rest was missed"}, Note: "No prompt that an engine has named missed anything lately."}
+	for i := range w.Misses.Prompts[:min(len(w.Misses.Prompts), fewMisses)] {
+		m := &w.Misses.Prompts[i]
+		misses.Rows = append(misses.Rows, []string{m.LookupID, cmp.Or(m.Model, m.Space[:8]), human.Count(m.Tokens), human.Count(m.Got),
+			human.Percent(float64(m.Got), float64(m.Tokens)), m.Sentence})
+	}
+	v.Tables["misses"] = misses
+	work := &table{Head: []string{"the daemon's own work", "in", "done", "of"}}
+	for _, of := range w.Jobs.Work {
+		amount := func(n uint64) string {
+			if of.Unit == "bytes" {
+				return human.Bytes(n)
+			}
+			return human.Count(n) + " " + of.Unit
+		}
+		row := []string{of.What, of.Tier, amount(of.Done), amount(of.Of)}
+		if of.Of == 0 {
+			row[3] = "-"
+		}
+		work.Rows = append(work.Rows, row)
+	}
+	if len(work.Rows) > 0 {
+		v.Tables["work"] = work
 	}
 	held := &table{Head: []string{"name", "kind", "who", "chunks", "bytes", "ends in"}, Note: "Nothing is pinned or retained."}
 	for _, p := range w.Pins.Pins {

@@ -59,10 +59,14 @@ function showTiers(tiers) {
 function tableOf({ head, rows, note }) {
   const out = [];
   if (rows?.length) {
-    const table = element("table");
+    const table = element("table", undefined, head.length > 4 ? "many" : "");
     const line = (cells, kind) => {
       const row = element("tr");
-      row.append(...cells.map((text) => element(kind, text)));
+      row.append(...cells.map((text, i) => {
+        const cell = element(kind, text);
+        if (kind === "td") cell.dataset.head = head[i]; // for narrow screens, where there is no head
+        return cell;
+      }));
       return row;
     };
     const top = element("thead");

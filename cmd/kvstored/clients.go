@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -82,10 +83,13 @@ func printLeases(w io.Writer, r *admin.Leases) {
 
 func jobsCommand() *cobra.Command {
 	return listCommand("jobs", "List the prefetches that still load, and how far they are", `List the prefetches of clients whose prefix may still grow, the oldest first: how
-many of the tokens that were found are in DRAM by now, and where those were.`, "/v1/jobs", printJobs)
+many of the tokens that were found are in DRAM by now, and where those were. Then what
+the daemon does by itself: reading what an earlier process left on disk, making its
+index anew, a scrub, and writing what is waiting.`, "/v1/jobs", printJobs)
 }
 
 func printJobs(w io.Writer, r *admin.Jobs) {
+	defer printWork(w, r.Work)
 	if len(r.Jobs) == 0 {
 		fmt.Fprintln(w, "nothing is being loaded")
 		return
@@ -100,6 +104,35 @@ func printJobs(w io.Writer, r *admin.Jobs) {
 	}
 	t.print(w, "")
 	printLeftOut(w, r.LeftOut)
+}
+
+// printWork says what the daemon does by itself.
+func printWork(w io.Writer, list []admin.Work) {
+	for i := range list {
+		fmt.Fprintln(w, workText(&list[i]))
+	}
+}
+
+func workText(of *admin.Work) string {
+	amount := func(n uint64) string {
+		if of.Unit == "bytes" {
+			return human.Bytes(n)
+		}
+		return human.Plural(n, strings.TrimSuffix(of.Unit, "s"))
+	}
+	what := map[string]string{
+		"recover": "reading what was left in", "rebuild": "making the index anew of", "scrub": "comparing checksums in", "write": "writing to",
+	}[of.What]
+	text := fmt.Sprintf("%s %s: ", cmp.Or(what, of.What), of.Tier)
+	switch {
+	case of.What == "write":
+		text += amount(of.Of) + " waiting"
+	case of.Of > 0:
+		text += fmt.Sprintf("%s of %s, %s", amount(of.Done), amount(of.Of), human.Percent(float64(of.Done), float64(of.Of)))
+	default:
+		text += amount(of.Done) + " so far"
+	}
+	return text
 }
 
 // prompt80 says which prompt a lease is of, in at most 80 columns.

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"context"
 	"encoding/hex"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/kvstored/kvstored/client"
@@ -118,6 +120,43 @@ func fits80(t *testing.T, out string) {
 		line = strings.TrimSuffix(line, "\n")
 		if utf8.RuneCountInString(line) > 80 || strings.ContainsAny(line, "\x1b\r") {
 			t.Errorf("%d columns: %q", utf8.RuneCountInString(line), line)
+		}
+	}
+}
+
+// TestWorkIsListed: jobs tells of a scrub while it runs, and what it says of each kind of work.
+func TestWorkIsListed(t *testing.T) {
+	d := startDaemonWith(t, func(cfg *config.Config) { cfg.CPU.Capacity = 32 << 20 })
+	t.Setenv("KVSTORED_SOCKET", d.socket)
+	must(t, kv(1, 2), prompt("put", 1, 2)...)
+	must(t, "", "flush")
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		c := admin.NewClient(config.AdminSocketOf(d.socket), 0)
+		defer c.Close()
+		ended <- c.Do(ctx, "POST", "/v1/scrub", admin.ScrubRequest{BytesPerSecond: 1}, new(admin.Scrubbed))
+	}()
+	for !strings.Contains(must(t, "", "jobs"), "comparing checksums in disk: ") {
+		select {
+		case err := <-ended:
+			t.Fatalf("the scrub has ended: %v", err)
+		case <-time.After(time.Millisecond):
+		}
+	}
+	cancel()
+	<-ended
+	for _, c := range []struct {
+		of   admin.Work
+		want string
+	}{
+		{admin.Work{What: "recover", Tier: "disk", Done: 1200, Unit: "records"}, "reading what was left in disk: 1,200 records so far"},
+		{admin.Work{What: "rebuild", Tier: "disk", Done: 1 << 20, Of: 4 << 20, Unit: "bytes"}, "making the index anew of disk: 1.0 MiB of 4.0 MiB, 25.0 %"},
+		{admin.Work{What: "write", Tier: "remote", Of: 1, Unit: "chunks"}, "writing to remote: 1 chunk waiting"},
+		{admin.Work{What: "dream", Tier: "cpu", Done: 3, Unit: "dreams"}, "dream cpu: 3 dreams so far"},
+	} {
+		if got := workText(&c.of); got != c.want {
+			t.Errorf("%+v: %q, want %q", c.of, got, c.want)
 		}
 	}
 }

@@ -44,9 +44,26 @@ func browserCommand(t *testing.T) []string {
 	return append(command, "node")
 }
 
-// TestDashboard: while clients are at work the page loads in chromium, keeps up to date,
-// and can be read and used on wide and narrow screens, in light and dark, and with the
-// keyboard; the script has the list.
+// look has a script look at a page, with a folder for its pictures.
+func look(t *testing.T, command []string, script string, args ...string) {
+	t.Helper()
+	out := *screenshots
+	if out == "" {
+		out = t.TempDir()
+	}
+	script, err := filepath.Abs(filepath.Join("testdata", script))
+	if err != nil {
+		t.Fatal(err)
+	}
+	browser := exec.CommandContext(t.Context(), command[0], append(append(command[1:], script), append(args, out)...)...)
+	if text, err := browser.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, text)
+	}
+}
+
+// TestDashboard: while a trace is replayed and clients are at work the page loads in
+// chromium, keeps up to date, and can be read and used on wide and narrow screens, in light
+// and dark, and with the keyboard; the script has the list.
 func TestDashboard(t *testing.T) {
 	command, at := browserCommand(t), freePort(t)
 	d := startDaemonWith(t, func(cfg *config.Config) {
@@ -58,17 +75,40 @@ func TestDashboard(t *testing.T) {
 	defer clients.Wait()
 	defer cancel()
 	clients.Go(func() { converse(ctx, t, d.socket) })
-	out := *screenshots
-	if out == "" {
-		out = t.TempDir()
+	clients.Go(func() {
+		for trace := write(t, conversations(100)); ctx.Err() == nil; {
+			if code, _, errs := kvstored(t, "", "replay", "--socket", d.socket, "--trace", trace, "--payload-bytes", "32KiB", "--concurrency", "2"); code != exitOK {
+				t.Errorf("replay: exit code %d, %s", code, errs)
+				return
+			}
+			if code, _, errs := kvstored(t, "", "whatif", "--socket", d.socket); code != exitOK {
+				t.Errorf("whatif: exit code %d, %s", code, errs)
+			}
+		}
+	})
+	if *screenshots == "" { // on a picture it would be taken for a fault
+		hostile, err := client.Dial(ctx, d.socket, client.Options{Inline: true, Name: "<b onclick=alert(1)>engine</b>"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer hostile.Close()
 	}
-	script, err := filepath.Abs("testdata/dashboard.mjs")
-	if err != nil {
-		t.Fatal(err)
-	}
-	browser := exec.CommandContext(t.Context(), command[0], append(command[1:], script, "http://"+at+"/dashboard/", out)...)
-	if text, err := browser.CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, text)
+	look(t, command, "dashboard.mjs", "http://"+at+"/dashboard/")
+}
+
+// TestReports: the pages that replay writes can be read on wide and narrow screens, in light
+// and dark, and load nothing.
+func TestReports(t *testing.T) {
+	command := browserCommand(t)
+	t.Setenv("KVSTORED_SOCKET", startDaemon(t))
+	trace, dir := write(t, conversations(60)), t.TempDir()
+	for name, args := range map[string][]string{
+		"replay":     {"--payload-bytes", "16KiB"},
+		"simulation": {"--simulate", "--bytes-per-block", "64MiB"},
+	} {
+		file := filepath.Join(dir, name+".html")
+		must(t, "", append([]string{"replay", "--trace", trace, "--report", file}, args...)...)
+		look(t, command, "report.mjs", "file://"+file)
 	}
 }
 
@@ -76,7 +116,7 @@ func TestDashboard(t *testing.T) {
 // pin one, until ctx ends.
 func converse(ctx context.Context, t *testing.T, socket string) {
 	space := key.Space{Model: "example/chat-8b", DType: "bf16", World: 1, ChunkTokens: 16, Method: key.SHA256}
-	c, err := client.Dial(ctx, socket, client.Options{Space: &space, Name: "engine <b>1</b>"})
+	c, err := client.Dial(ctx, socket, client.Options{Space: &space, Name: "vllm-0"})
 	if err != nil {
 		t.Error(err)
 		return
@@ -88,7 +128,7 @@ func converse(ctx context.Context, t *testing.T, socket string) {
 			return
 		}
 		if i == 5 {
-			if _, err := c.Pin(ctx, client.Tokens(prefixOf(0, 1)), "a pinned prompt", time.Hour); err != nil {
+			if _, err := c.Pin(ctx, client.Tokens(prefixOf(0, 1)), "system-prompt", time.Hour); err != nil {
 				t.Error(err)
 			}
 		}

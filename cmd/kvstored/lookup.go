@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -13,6 +14,7 @@ import (
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/internal/replay"
+	"github.com/kvstored/kvstored/internal/wire"
 )
 
 type lookupResult struct {
@@ -24,6 +26,15 @@ type lookupResult struct {
 	Tiers         map[string]lookupCount `json:"tiers"`
 	LookupUS      float64                `json:"lookup_us"`
 	Grouped       *groupsResult          `json:"grouped,omitempty"`
+	Missing       *lookupMissing         `json:"missing,omitempty"` // absent where all is there
+}
+
+// lookupMissing is why the first chunk that is missing is not there.
+type lookupMissing struct {
+	Chunk  uint32  `json:"chunk"`
+	Reason string  `json:"reason"`
+	Tier   string  `json:"tier"`
+	Ago    *uint32 `json:"ago_seconds"` // since it left; null where that is not known
 }
 
 type lookupCount struct {
@@ -50,7 +61,8 @@ With --groups it is the longest prefix that all groups of a hybrid model can use
 the space of the prompt has the layers of full attention, and --group names its
 group, if it has one; --groups names the others, as swa=window:1024,mamba=state.
 ` + promptHelp,
-		Args: cobra.NoArgs,
+		Example: `  kvstored lookup --text "You are a helpful assistant."`,
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			prompt, tokens, err := flags.prompt(cmd.InOrStdin())
 			if err != nil {
@@ -75,6 +87,7 @@ group, if it has one; --groups names the others, as swa=window:1024,mamba=state.
 					LookupUS: float64(time.Since(start)) / float64(time.Microsecond),
 					Grouped:  found,
 				}
+				r.Missing = missingOf(&m)
 				for i, n := range m.Tiers {
 					r.Tiers[replay.TierNames[i]] = lookupCount{n.Chunks, n.Tokens}
 				}
@@ -112,6 +125,39 @@ func mentionBucket(ctx context.Context, w io.Writer, c *client.Client) error {
 	return nil
 }
 
+// missingOf is what the daemon says of the first chunk that is missing.
+func missingOf(m *client.Match) *lookupMissing {
+	if m.Missing == nil {
+		return nil
+	}
+	out := &lookupMissing{Chunk: m.Total.Chunks, Reason: m.Missing.Code.String(), Tier: m.Missing.Tier.String()}
+	if m.Missing.Ago != client.NotKnown {
+		out.Ago = &m.Missing.Ago
+	}
+	return out
+}
+
+// lookupSayings are the reasons of a lookup in words, with the tier behind them.
+var lookupSayings = map[string]string{
+	"never_stored": "was not stored, or that is not remembered", "evicted": "was evicted from", "declined": "was declined by", "not_found": "was deleted from",
+	"other_space": "is stored in another space only", "tier_off": "is in a tier that is off:", "corrupt": "had wrong bytes in", "gap": "was lost by",
+	"pending": "is being written", "starting": "may be in a tier that is still being read:", "exists": "is in", "group": "is of no use: another group of the model lacks something",
+}
+
+func printMissing(w io.Writer, m *lookupMissing) {
+	text := cmp.Or(lookupSayings[m.Reason], m.Reason)
+	if m.Tier != "" {
+		text += " " + m.Tier
+	}
+	if m.Ago != nil {
+		text += fmt.Sprintf(" %s ago", ago(float64(*m.Ago)))
+	}
+	fmt.Fprintf(w, "chunk %s, the first that is missing, %s\n", human.Count(m.Chunk), text)
+	if m.Chunk == 0 && m.Reason == wire.CodeNeverStored.String() {
+		fmt.Fprintln(w, "were model, dtype, chunk tokens, group and salt those it was stored with? 'kvstored spaces' lists the spaces")
+	}
+}
+
 func printLookup(cmd *cobra.Command, r *lookupResult, m *client.Match) {
 	var t table
 	t.row("", "chunks", "tokens", "share")
@@ -125,6 +171,9 @@ func printLookup(cmd *cobra.Command, r *lookupResult, m *client.Match) {
 	t.print(cmd.OutOrStdout(), "")
 	if r.Grouped != nil {
 		printGroups(cmd.OutOrStdout(), r.Grouped)
+	}
+	if r.Missing != nil {
+		printMissing(cmd.OutOrStdout(), r.Missing)
 	}
 	fmt.Fprintf(cmd.OutOrStdout(), "answered in %s; space %s\n", human.Micros(r.LookupUS), r.Space)
 }

@@ -73,7 +73,7 @@ type groupResult struct {
 // groups, if there are any.
 func lookupGroups(ctx context.Context, c *client.Client, p client.Prompt, own key.Space, flags []groupFlag) (client.Match, *groupsResult, error) {
 	if len(flags) == 0 {
-		m, err := c.Lookup(ctx, p, 0)
+		m, err := client.LookupWhy(ctx, c, p, nil, 0)
 		return m, nil, err
 	}
 	groups, out := []client.Group{{Space: c.Space()}}, &groupsResult{Lengths: []uint32{}}

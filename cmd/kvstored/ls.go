@@ -62,6 +62,10 @@ It takes an admin.`,
 				if asJSON {
 					return printJSON(cmd.OutOrStdout(), r)
 				}
+				if len(r.Prefixes) == 0 {
+					printNothing(cmd.OutOrStdout(), &q)
+					return nil
+				}
 				printPrefixes(cmd.OutOrStdout(), r)
 				return nil
 			})
@@ -73,6 +77,8 @@ It takes an admin.`,
 	cmd.Flags().StringVar(&q.By, "by", string(outline.ByBytes), "which come first: "+strings.Join(orders, ", "))
 	cmd.Flags().BoolVar(&everyWhat, "all", false, "prefixes of any depth")
 	cmd.Flags().IntVar(&limit, "limit", 20, "how many")
+	cmd.ValidArgsFunction = completePrefixes(&at)
+	_ = cmd.RegisterFlagCompletionFunc("space", completeSpaces(&at))
 	_ = cmd.RegisterFlagCompletionFunc("by", cobra.FixedCompletions(orders, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
@@ -90,6 +96,18 @@ func listPrefixes(cmd *cobra.Command, c *admin.Client, q *admin.LsRequest, limit
 		if all = page; all.Next == "" || len(all.Prefixes) >= limit {
 			return &all, nil
 		}
+	}
+}
+
+// printNothing says that a list is empty, and what else to look at.
+func printNothing(w io.Writer, q *admin.LsRequest) {
+	switch {
+	case q.Under != "":
+		fmt.Fprintf(w, "nothing goes on behind %s\n", printable(q.Under))
+	case q.Space != "":
+		fmt.Fprintf(w, "nothing is stored in space %s; 'kvstored spaces' lists those there are\n", printable(q.Space))
+	default:
+		fmt.Fprintln(w, "nothing is stored")
 	}
 }
 

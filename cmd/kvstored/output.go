@@ -81,7 +81,10 @@ func (t *table) print(w io.Writer, indent string) {
 	}
 }
 
-// list prints names, each with a text.
+// columns is the width of texts for people, where that can be kept.
+const columns = 80
+
+// list prints names, each with a text that is broken at spaces.
 type list struct{ rows [][2]string }
 
 func (l *list) row(name, format string, args ...any) {
@@ -94,6 +97,10 @@ func (l *list) print(w io.Writer, indent string) {
 		width = max(width, utf8.RuneCountInString(r[0]))
 	}
 	for _, r := range l.rows {
-		fmt.Fprintf(w, "%s%-*s  %s\n", indent, width, r[0], r[1])
+		name := r[0]
+		for _, line := range wrapped(r[1], columns-len(indent)-width-2) {
+			fmt.Fprintf(w, "%s%-*s  %s\n", indent, width, name, line)
+			name = ""
+		}
 	}
 }

@@ -1,8 +1,12 @@
 package main
 
 import (
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/kvstored/kvstored/internal/admin"
 )
 
 // TestDryRuns: dry runs of clear and delete count chunks, and forget none; DRAM is
@@ -32,6 +36,41 @@ func TestDryRuns(t *testing.T) {
 	fails(t, exitUsage, "is no tier", "clear", "tape", "--dry-run")
 	fails(t, exitUsage, "invalid argument", "clear", "--dry-run=2")
 	fails(t, exitUsage, "at least one", "delete", "--dry-run")
+}
+
+// TestCompletionFromDaemon: a shell is told spaces, pins and prefixes that the daemon has, and
+// nothing where there is none.
+func TestCompletionFromDaemon(t *testing.T) {
+	complete := func(line ...string) []string {
+		out := strings.Split(must(t, "", append([]string{"__complete"}, line...)...), "\n")
+		return slices.DeleteFunc(out, func(s string) bool { return s == "" || s[0] == ':' || strings.HasPrefix(s, "Completion ended") })
+	}
+	t.Setenv("KVSTORED_SOCKET", filepath.Join(t.TempDir(), "none"))
+	for _, line := range [][]string{{"purge", ""}, {"revoke", ""}, {"ls", ""}, {"ls", "--space", ""}, {"why", "--space", ""}} {
+		if got := complete(line...); len(got) != 0 {
+			t.Errorf("without a daemon %q: %q", line, got)
+		}
+	}
+	t.Setenv("KVSTORED_SOCKET", startDaemon(t))
+	must(t, kv(1, 1), prompt("put", 1, 1)...)
+	space := read[struct{ Spaces []admin.Space }](t, "spaces", "--json").Spaces[0]
+	hash := read[admin.Prefixes](t, "ls", "--json").Prefixes[0].Hash
+	for _, c := range []struct {
+		line []string
+		want string
+	}{
+		{[]string{"purge", ""}, space.Space + "\t" + space.Opened.Model},
+		{[]string{"ls", "--space", ""}, space.Space + "\t" + space.Opened.Model},
+		{[]string{"why", "--space", ""}, space.Space + "\t" + space.Opened.Model},
+		{[]string{"ls", ""}, hash[:10]},
+	} {
+		if got := complete(c.line...); len(got) != 1 || got[0] != c.want {
+			t.Errorf("%q: %q, want %q", c.line, got, c.want)
+		}
+	}
+	if got := complete("purge", space.Space, ""); len(got) != 0 {
+		t.Errorf("a second space: %q", got)
+	}
 }
 
 // TestCompletion: a shell is told policies, tiers and orders.

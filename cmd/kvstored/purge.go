@@ -36,7 +36,7 @@ shows, and that follow the prefix and v1/ in the names of the objects; without i
 give --model and whatever else its prompts were put with. What other machines have
 in DRAM or on disk stays there. Nothing is asked: --yes has to be given, or --dry-run,
 which only counts. If it is interrupted, call it again. It takes an admin.`,
-		Example: `  kvstored purge --model my-model --dtype bf16 --dry-run`,
+		Example: `  kvstored purge --model hands-on --dry-run    # what put has stored without --model`,
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			id, err := meantSpace(cmd, args, &space)
@@ -63,6 +63,7 @@ which only counts. If it is interrupted, call it again. It takes an admin.`,
 	at.add(cmd)
 	jsonFlag(cmd, &asJSON)
 	spaceFlags(cmd, &space)
+	cmd.ValidArgsFunction = completeSpaces(&at)
 	cmd.Flags().BoolVar(&yes, "yes", false, "it is meant")
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "delete nothing, only count")
 	return cmd

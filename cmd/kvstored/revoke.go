@@ -65,6 +65,7 @@ is pinned is an error. 'kvstored pins' shows names and connections.`,
 	}
 	at.add(cmd)
 	jsonFlag(cmd, &asJSON)
+	cmd.ValidArgsFunction = completePins(&at)
 	cmd.Flags().BoolVar(&all, "all", false, "all pins")
 	cmd.Flags().Uint64Var(&connection, "connection", 0, "everything this connection holds")
 	return cmd

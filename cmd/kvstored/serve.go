@@ -110,9 +110,9 @@ func logStart(log *zerolog.Logger, cfg *config.Config, file string) {
 func newLog(c config.Log) zerolog.Logger {
 	daemon.SetLogLevel(c.Level) // of all loggers, so that it can change
 	zerolog.TimeFieldFormat = time.RFC3339Nano
-	console := c.Format == "console" || c.Format == "auto" && term.IsTerminal(int(os.Stderr.Fd()))
-	if console {
-		w := zerolog.ConsoleWriter{Out: os.Stderr, TimeFormat: time.TimeOnly}
+	terminal := term.IsTerminal(int(os.Stderr.Fd()))
+	if c.Format == "console" || c.Format == "auto" && terminal {
+		w := zerolog.ConsoleWriter{Out: os.Stderr, TimeFormat: time.TimeOnly, NoColor: !terminal}
 		return zerolog.New(w).With().Timestamp().Logger()
 	}
 	return zerolog.New(os.Stderr).With().Timestamp().Logger()

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -18,7 +17,6 @@ import (
 	"github.com/kvstored/kvstored/internal/hint"
 	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/internal/lm"
-	"github.com/kvstored/kvstored/internal/missing"
 	"github.com/kvstored/kvstored/internal/replay"
 	"github.com/kvstored/kvstored/internal/resp"
 	"github.com/kvstored/kvstored/internal/server"
@@ -161,7 +159,7 @@ func (v *statsView) print(w io.Writer) {
 	fmt.Fprintln(w)
 	v.printHits(w)
 	fmt.Fprintln(w)
-	v.printMissed(w)
+	v.printMissed(w, columns)
 	v.printRest(w)
 }
 
@@ -201,26 +199,6 @@ func (v *statsView) printHits(w io.Writer) {
 	t.row("hit", human.Count(hit), human.Percent(float64(hit), float64(asked)))
 	t.row("asked", human.Count(asked), "")
 	t.print(w, "")
-}
-
-// printMissed says why the others were not hits, and what would have helped.
-func (v *statsView) printMissed(w io.Writer) {
-	missed := slices.Clone(v.Server.Missed.Missed)
-	if len(missed) == 0 {
-		return
-	}
-	slices.SortFunc(missed, func(a, b missing.Total) int { return cmp.Compare(b.Tokens, a.Tokens) })
-	var t table
-	t.row("missed, and why", "tokens", "share")
-	for _, m := range missed {
-		name := m.Reason
-		if i := slices.Index(replay.TierNames[:], m.Tier); i >= 0 {
-			name += " (" + replay.TierTitles[i] + ")"
-		}
-		t.row(name, human.Count(m.Tokens), human.Percent(float64(m.Tokens), float64(v.Server.AskedTokens)))
-	}
-	t.print(w, "")
-	fmt.Fprintf(w, "%s\n\n", v.Advice)
 }
 
 func (v *statsView) printRest(w io.Writer) {

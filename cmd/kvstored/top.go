@@ -73,6 +73,7 @@ type looked struct {
 	pins     admin.Pins
 	retains  admin.Retains
 	prefixes admin.Prefixes
+	missed   admin.Why
 	err      error // why there is nothing at all
 }
 
@@ -84,7 +85,7 @@ func lookAt(ctx context.Context, c *client.Client, a *admin.Client) (l looked) {
 	}
 	l.admin = errors.Join(
 		a.Get(ctx, "/v1/clients", &l.clients), a.Get(ctx, "/v1/leases", &l.leases), a.Get(ctx, "/v1/jobs", &l.jobs),
-		a.Get(ctx, "/v1/pins", &l.pins), a.Get(ctx, "/v1/retains", &l.retains),
+		a.Get(ctx, "/v1/misses", &l.missed), a.Get(ctx, "/v1/pins", &l.pins), a.Get(ctx, "/v1/retains", &l.retains),
 		a.Get(ctx, "/v1/ls", &l.prefixes, "by", "heat", "all", "true", "limit", "50"))
 	return l
 }

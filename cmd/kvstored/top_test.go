@@ -26,6 +26,7 @@ func seen(n uint64, at time.Time) looked {
 	l.clients.Clients = []admin.ClientUse{{Name: "engine\x1b[2J", Connections: 1, PinBytes: 1 << 30}}
 	l.jobs.Jobs, l.leases.Leases = []admin.Lease{lease}, []admin.Lease{lease}
 	l.pins.Pins = []admin.Pin{{Name: "system prompt", Space: strings.Repeat("0", 32), Bytes: 1 << 30}}
+	l.missed.Prompts = []admin.Missed{{LookupID: "cmpl-7", Tokens: 100, Got: 25, Sentence: "it was evicted from DRAM by lru, 2m0s ago; DRAM has evicted 1.0 GiB since, so about as much more would have kept it"}}
 	for i := range 40 {
 		l.prefixes.Prefixes = append(l.prefixes.Prefixes, admin.Prefix{Hash: fmt.Sprintf("%032x", i), Space: strings.Repeat("1", 32), Heat: float64(40 - i)})
 	}
@@ -61,7 +62,7 @@ func TestTop(t *testing.T) {
 	for _, size := range [][2]int{{80, 24}, {40, 12}, {200, 60}, {1, 1}} {
 		m := fed(t, size[0], size[1])
 		for i, says := range [][]string{
-			{"hit ratio", "75.0 %", "5.0 MiB/s", "2 GiB more DRAM"}, {"a model", "50.0 %"}, {"00000000", "40.0"}, {"75 %", "30 of 40 tokens"}, {"1.0 GiB"}, {"system prompt"},
+			{"hit ratio", "75.0 %", "5.0 MiB/s", "2 GiB more DRAM"}, {"a model", "50.0 %", "cmpl-7", "evicted from DRAM by lru"}, {"00000000", "40.0"}, {"75 %", "30 of 40 tokens"}, {"1.0 GiB"}, {"system prompt"},
 		} {
 			m, _ = press(m, letter(rune('1'+i)))
 			lines := strings.Split(m.View().Content, "\n")

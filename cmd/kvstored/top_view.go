@@ -110,20 +110,24 @@ func (m *top) overview() (out []string) {
 	return out
 }
 
-// misses: why tokens were not hits, and the hits of each model.
+// misses: why tokens were not hits, the hits of each model, and the last prompts that missed.
 func (m *top) misses() (out []string) {
 	s := m.last.stats
-	if out = printed(s.printMissed); len(out) == 0 {
+	if out = printed(func(w io.Writer) { s.printMissed(w, m.width) }); len(out) == 0 {
 		out = []string{"nothing was missed"}
 	}
-	for i, line := range out {
-		out[i] = strings.Join(wrapped(line, m.width), "\n")
+	if len(s.Server.Models) > 0 {
+		out = append(append(out, ""), modelLines(s.Server.Models)...)
 	}
-	out = strings.Split(strings.Join(out, "\n"), "\n")
-	if len(s.Server.Models) == 0 {
-		return out
+	if len(m.last.missed.Prompts) > 0 {
+		out = append(append(out, ""), printed(func(w io.Writer) { printMisses(w, &m.last.missed, m.width) })...)
 	}
-	models := slices.Clone(s.Server.Models)
+	return out
+}
+
+// modelLines is the hits of each model, of the one that asks most first.
+func modelLines(models []modelView) []string {
+	models = slices.Clone(models)
 	slices.SortStableFunc(models, func(a, b modelView) int { return cmp.Compare(b.AskedTokens, a.AskedTokens) })
 	var t table
 	t.row("model", "asked", "hit", "in DRAM", "on disk", "stored")
@@ -138,7 +142,7 @@ func (m *top) misses() (out []string) {
 		asked := float64(of.AskedTokens)
 		t.row(short(of.Model, 36), human.Count(of.AskedTokens), human.Percent(float64(all), asked), human.Percent(float64(hit[0]), asked), human.Percent(float64(hit[1]), asked), human.Bytes(of.StoredBytes))
 	}
-	return append(append(out, ""), printed(func(w io.Writer) { t.print(w, "") })...)
+	return printed(func(w io.Writer) { t.print(w, "") })
 }
 
 // prefixes: the hottest.
@@ -162,6 +166,10 @@ func (m *top) jobs() []string {
 			fmt.Fprintf(b, "%-16s %s %4.0f %%  %s of %s tokens, %s\n", short(j.Name, 16), gauge(share, 20), 100*share,
 				human.Count(j.ReadyTokens), human.Count(j.FoundTokens), ago(j.AgeSeconds))
 			fmt.Fprintln(b, prompt80(j))
+		}
+		if len(m.last.jobs.Work) > 0 {
+			fmt.Fprintln(b)
+			printWork(b, m.last.jobs.Work)
 		}
 	})
 }

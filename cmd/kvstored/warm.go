@@ -35,7 +35,7 @@ func warmCommand() *cobra.Command {
 when nobody else loads. Nothing is kept from being evicted afterwards. The
 prompt is given as below, or by the --lookup-id of an earlier prefetch.
 ` + promptHelp,
-		Example: "  kvstored warm --tokens-file system-prompt.json --chunk-tokens 256",
+		Example: `  kvstored warm --text "You are a helpful assistant."`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if wait < time.Millisecond {

@@ -27,6 +27,8 @@ sessions that the daemon keeps in bounded memory. The sample is played through t
 simulator of 'kvstored replay --simulate', which takes up to a minute of one
 processor; --last prints what the daemon has estimated by itself before.
 It takes an admin.`,
+		Example: `  kvstored whatif
+  kvstored whatif --compute`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			method := "POST"
@@ -63,8 +65,10 @@ func printWhatIf(w io.Writer, r *whatif.Report, compute bool) {
 	if compute {
 		share, of = func(row *whatif.Row) (float64, float64) { return row.Compute, row.ComputeError }, "prefill compute saved"
 	}
-	fmt.Fprintf(w, "%s since %s, from %s of the sessions; %s in DRAM or on disk\n", human.Plural(r.Requests, "request"),
-		r.Since.Local().Format(time.DateTime), human.Percent(r.Share, 1), of)
+	for _, line := range wrapped(fmt.Sprintf("%s since %s, from %s of the sessions; %s in DRAM or on disk", human.Plural(r.Requests, "request"),
+		r.Since.Local().Format(time.DateTime), human.Percent(r.Share, 1), of), columns) {
+		fmt.Fprintln(w, line)
+	}
 	worst := 0.0
 	for i := range r.Rows {
 		_, e := share(&r.Rows[i])

@@ -1,14 +1,19 @@
 package main
 
 import (
+	"cmp"
 	"encoding/hex"
 	"fmt"
+	"io"
+	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/internal/admin"
 	"github.com/kvstored/kvstored/internal/human"
+	"github.com/kvstored/kvstored/internal/missing"
+	"github.com/kvstored/kvstored/internal/replay"
 	"github.com/kvstored/kvstored/key"
 )
 
@@ -18,21 +23,27 @@ func whyCommand() *cobra.Command {
 		asJSON       bool
 		flags        promptFlags
 		lookup, into string
+		recent       bool
 	)
 	cmd := &cobra.Command{
 		Use:   "why",
 		Short: "Say why a prompt is not there to its end",
 		Long: `Say why a prompt was not had to its end, or is not there to its end now. With
 --lookup-id, what came of the prompt that an engine asked for last under that name
-(engines give the name of their request). Otherwise a prompt is looked up as it is
+(engines give the name of their request); --recent lists the last prompts that did
+not get all they asked for, by these names. Otherwise a prompt is looked up as it is
 now. --space takes the id of a space, as 'kvstored spaces' lists it, in the place of
 --model and its like.
 ` + promptHelp + `
 It takes an admin.`,
 		Example: `  kvstored why --text "You are a helpful assistant."
+  kvstored why --recent
   kvstored why --lookup-id cmpl-7f3a`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if recent {
+				return listMisses(cmd, &at, asJSON)
+			}
 			if lookup != "" {
 				return askWhy(cmd, &at, &admin.WhyRequest{LookupID: lookup}, asJSON)
 			}
@@ -57,7 +68,9 @@ It takes an admin.`,
 	jsonFlag(cmd, &asJSON)
 	cmd.Flags().StringVar(&lookup, "lookup-id", "", "a prompt by the name that its engine gave it")
 	cmd.Flags().StringVar(&into, "space", "", "id of the space, 32 hex digits")
-	flags.add(cmd, "lookup-id")
+	cmd.Flags().BoolVar(&recent, "recent", false, "list the last prompts that did not get all they asked for")
+	flags.add(cmd, "lookup-id", "recent")
+	_ = cmd.RegisterFlagCompletionFunc("space", completeSpaces(&at))
 	for _, name := range []string{"model", "dtype", "chunk-tokens", "group", "salt", "lookup-id"} {
 		cmd.MarkFlagsMutuallyExclusive("space", name)
 	}
@@ -95,6 +108,34 @@ func askWhy(cmd *cobra.Command, at *adminFlags, q *admin.WhyRequest, asJSON bool
 	return nil
 }
 
+func listMisses(cmd *cobra.Command, at *adminFlags, asJSON bool) error {
+	var r admin.Why
+	if err := at.call(func(c *admin.Client) error { return c.Get(cmd.Context(), "/v1/misses", &r) }); err != nil {
+		return err
+	}
+	switch {
+	case asJSON:
+		return printJSON(cmd.OutOrStdout(), r)
+	case len(r.Prompts) == 0:
+		fmt.Fprintln(cmd.OutOrStdout(), "no prompt that an engine has named missed anything lately")
+	default:
+		printMisses(cmd.OutOrStdout(), &r, columns)
+	}
+	return nil
+}
+
+// printMisses lists prompts that missed something, each with a line that says why.
+func printMisses(w io.Writer, r *admin.Why, width int) {
+	var t table
+	t.row("prompts that missed something", "user", "tokens", "had", "")
+	for i := range r.Prompts {
+		m := &r.Prompts[i]
+		t.row(short(m.LookupID, 36), fmt.Sprint(m.UID), human.Count(m.Tokens), human.Count(m.Got), human.Percent(float64(m.Got), float64(m.Tokens)))
+		t.row(short("  "+m.Sentence, max(width, 8)))
+	}
+	t.print(w, "")
+}
+
 func printWhy(cmd *cobra.Command, m *admin.Missed) {
 	w := cmd.OutOrStdout()
 	had := fmt.Sprintf("%s of %s tokens", human.Count(m.Got), human.Count(m.Tokens))
@@ -115,4 +156,27 @@ func printWhy(cmd *cobra.Command, m *admin.Missed) {
 		}
 		fmt.Fprintln(w)
 	}
+}
+
+// printMissed says why the others were not hits, and what would have helped.
+func (v *statsView) printMissed(w io.Writer, width int) {
+	missed := slices.Clone(v.Server.Missed.Missed)
+	if len(missed) == 0 {
+		return
+	}
+	slices.SortFunc(missed, func(a, b missing.Total) int { return cmp.Compare(b.Tokens, a.Tokens) })
+	var t table
+	t.row("missed, and why", "tokens", "share")
+	for _, m := range missed {
+		name := m.Reason
+		if i := slices.Index(replay.TierNames[:], m.Tier); i >= 0 {
+			name += " (" + replay.TierTitles[i] + ")"
+		}
+		t.row(name, human.Count(m.Tokens), human.Percent(float64(m.Tokens), float64(v.Server.AskedTokens)))
+	}
+	t.print(w, "")
+	for _, line := range wrapped(v.Advice, width) {
+		fmt.Fprintln(w, line)
+	}
+	fmt.Fprintln(w)
 }

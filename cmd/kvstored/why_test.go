@@ -24,6 +24,9 @@ func TestWhy(t *testing.T) {
 		}
 		return r.Prompts[0]
 	}
+	if out := must(t, "", "why", "--recent"); !strings.HasPrefix(out, "no prompt that an engine has named") {
+		t.Errorf("before an engine came:\n%s", out)
+	}
 	if m := ask("--text", "a prompt"); m.Reason != "never_stored" || m.Chunks != 1 || m.Chunk != 0 {
 		t.Errorf("before it is stored: %+v", m)
 	}
@@ -62,6 +65,13 @@ func TestWhy(t *testing.T) {
 	if m := ask("--space", hex.EncodeToString(id[:]), "--tokens", "1,2,3,4"); m.Reason != "never_stored" || m.Chunks != 1 {
 		t.Errorf("by its space: %+v", m)
 	}
+	if m := ask("--recent"); m.LookupID != "request-7" || m.Tokens != 8 || m.Got != 0 || m.Reason != "never_stored" {
+		t.Errorf("the last ones: %+v", m)
+	}
+	if out := must(t, "", "why", "--recent"); !strings.Contains(out, "\nrequest-7 ") || !strings.Contains(out, "\n  it was never seen before\n") {
+		t.Errorf("the last ones:\n%s", out)
+	}
+	fails(t, exitUsage, "none of the others", "why", "--recent", "--lookup-id", "y")
 	fails(t, exitUsage, "at least one", "why")
 	fails(t, exitUsage, "none of the others", "why", "--text", "x", "--lookup-id", "y")
 	fails(t, exitUsage, "none of the others", "why", "--text", "x", "--space", hex.EncodeToString(id[:]), "--model", "m")

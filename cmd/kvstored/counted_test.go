@@ -1,0 +1,131 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/internal/replay"
+)
+
+// conversations is a trace of people who come back with longer prompts, more than the DRAM of
+// TestCounted has room for.
+func conversations(requests int) string {
+	var b strings.Builder
+	rng := rand.New(rand.NewPCG(24, 1))
+	turns := make([]int, 40)
+	for i := range requests {
+		who := rng.IntN(len(turns))
+		turns[who]++
+		ids := []int{0, 1}
+		for n := range min(2*turns[who], 16) {
+			ids = append(ids, 100*(who+1)+n)
+		}
+		list, _ := json.Marshal(ids) // of numbers
+		fmt.Fprintf(&b, `{"timestamp": %d, "input_length": %d, "output_length": 1, "hash_ids": %s}`+"\n", i, 512*len(ids)-rng.IntN(500), list)
+	}
+	return b.String()
+}
+
+// TestCounted: what the daemon counts of a replay is what its clients count, to the token: in
+// its statistics, by model, and in its metrics; and what was asked for is what was had and
+// what was missed.
+func TestCounted(t *testing.T) {
+	dramAlone := func(cfg *config.Config) { cfg.Disk.Capacity = 0 }
+	t.Run("DRAM over a disk", func(t *testing.T) {
+		counted(t, conversations(200), "disk", "no size up to 4 times the present one would have hit more", func(*config.Config) {})
+	})
+	t.Run("DRAM alone", func(t *testing.T) {
+		counted(t, conversations(200), "cpu", " more DRAM would have hit ", dramAlone, "evicted")
+	})
+	t.Run("nothing comes again", func(t *testing.T) {
+		var trace strings.Builder
+		for i := range 120 {
+			fmt.Fprintf(&trace, `{"timestamp": %d, "input_length": 1000, "output_length": 1, "hash_ids": [%d, %d]}`+"\n", i, 2*i, 2*i+1)
+		}
+		counted(t, trace.String(), "", "0 % was hit; 100 % was never seen before; no size up to 4 times the present one would have hit more", dramAlone)
+	})
+}
+
+// counted plays a trace against a daemon that hits in a tier ("" in none) and misses for the
+// reasons named, besides what was never stored; after an estimate the sentence about misses
+// says what would have helped.
+func counted(t *testing.T, trace, tier, advice string, change func(*config.Config), reasons ...string) {
+	at := freePort(t)
+	d := startDaemonWith(t, func(cfg *config.Config) {
+		cfg.Admin.Listen, cfg.CPU.Capacity = at, 16<<20
+		change(cfg)
+	})
+	code, out, errs := kvstored(t, "", "replay", "--socket", d.socket, "--trace", write(t, trace), "--json", "--save-unfull", "--payload-bytes", "64KiB", "--concurrency", "3")
+	var r replay.Result
+	if err := json.Unmarshal([]byte(out), &r); err != nil || code != exitOK || !r.Complete || !r.DaemonAgrees() {
+		t.Fatalf("exit code %d, %v, %+v, %s", code, err, r, errs)
+	}
+	must(t, "", "whatif", "--socket", d.socket)
+	var v *statsView
+	err := withClient(t.Context(), d.socket, client.Options{Inline: true}, func(c *client.Client) (err error) {
+		v, err = readStats(t.Context(), c)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &v.Server
+	hit, missed := uint64(0), s.Missed.Tokens()
+	for name, n := range s.HitTokens {
+		hit += n
+		if int64(n) != r.HitTokens[name] {
+			t.Errorf("%s: %d tokens hit, the clients counted %d", name, n, r.HitTokens[name])
+		}
+	}
+	if s.AskedTokens != uint64(r.TotalPromptTokens) || hit != uint64(r.TotalHitTokens) || s.AskedTokens != hit+missed {
+		t.Errorf("%d asked for, %d hit, %d missed; the clients asked for %d and hit %d", s.AskedTokens, hit, missed, r.TotalPromptTokens, r.TotalHitTokens)
+	}
+	for _, reason := range append(reasons, "never_stored") {
+		if tier != "" && r.HitTokens[tier] == 0 || missedOf(v, reason) == 0 {
+			t.Errorf("too little happened: %v hit, missed %+v", r.HitTokens, s.Missed.Missed)
+		}
+	}
+	if !strings.Contains(v.Advice, advice) {
+		t.Errorf("the advice is %q, want %q in it", v.Advice, advice)
+	}
+	if len(s.Models) != 1 {
+		t.Fatalf("models %+v", s.Models)
+	}
+	m := &s.Models[0]
+	if m.AskedTokens != s.AskedTokens || m.HitTokens[0]+m.HitTokens[1]+m.HitTokens[2] != hit || m.StoredBytes != uint64(r.BytesWritten) {
+		t.Errorf("by model %+v", m)
+	}
+	resp, err := http.Get("http://" + at + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	page, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, n := range map[string]uint64{
+		"asked_tokens_total": s.AskedTokens, `hit_tokens_total{tier="` + tier + `"}`: s.HitTokens[tier],
+		`missed_tokens_total{reason="never_stored",tier="none"}`: missedOf(v, "never_stored"), "stored_bytes_total": uint64(r.BytesWritten),
+	} {
+		if line := fmt.Sprintf("\nkvstored_%s %v\n", name, float64(n)); name != `hit_tokens_total{tier=""}` && !strings.Contains(string(page), line) {
+			t.Errorf("no line %q", line)
+		}
+	}
+}
+
+func missedOf(v *statsView, reason string) (n uint64) {
+	for _, m := range v.Server.Missed.Missed {
+		if m.Reason == reason {
+			n += m.Tokens
+		}
+	}
+	return n
+}

@@ -1,0 +1,40 @@
+package main
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/kvstored/kvstored/config"
+)
+
+// TestLog: the log begins with version and settings; at debug it has a line for each request,
+// with what came of it and why, and for connections that come and go; in a file it has no
+// codes of a terminal.
+func TestLog(t *testing.T) {
+	d := startDaemonWith(t, func(cfg *config.Config) { cfg.Log.Level, cfg.CPU.Capacity = "debug", 32<<20 })
+	t.Setenv("KVSTORED_SOCKET", d.socket)
+	must(t, kv(1, 1), prompt("put", 1, 1)...)
+	must(t, "", prompt("lookup", 1, 3)...)
+	must(t, "", prompt("warm", 1, 1)...)
+	text, err := os.ReadFile(d.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(text), "\x1b") {
+		t.Errorf("codes of a terminal are in the file: %q", text)
+	}
+	for _, want := range []string{
+		`INF starting .*settings=.*cpu\.capacity: 32MiB.* version=`,
+		`DBG connected .*connection=\d+ .*mapped=`,
+		`DBG lookup .*cpu=1 disk=0 found=1 missing=never_stored remote=0 space=[0-9a-f]{32} tier=none tokens=3 took=`,
+		`DBG request .*op=commit took=`,
+		`DBG request .*op=warm took=`,
+		`DBG disconnected after=`,
+	} {
+		if !regexp.MustCompile(want).Match(text) {
+			t.Errorf("no line %s in\n%s", want, text)
+		}
+	}
+}

@@ -1,0 +1,63 @@
+// What the scripts that look at pages have in common. npm exec has put playwright-core beside
+// the first folder of PATH.
+import { createRequire } from "node:module";
+import path from "node:path";
+
+const bin = process.env.PATH.split(path.delimiter).find((dir) => dir.includes("_npx"));
+const { chromium } = createRequire(path.join(bin, "..", "playwright-core", "package.json"))("playwright-core");
+
+// everywhere opens a page of its own for each of light and dark, wide and narrow, calls look
+// with it, and takes a picture. It prints what was wrong, and ends with status 1 then. A page
+// must load from its own address only, say nothing to the console, be as wide as the screen,
+// and have no faint text.
+export async function everywhere(url, pictures, look) {
+  const problems = [];
+  const browser = await chromium.launch({ executablePath: process.env.CHROMIUM, args: ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"] });
+  for (const colorScheme of ["light", "dark"]) {
+    for (const width of [1280, 390]) {
+      const wrong = (text) => problems.push(`${url}, ${colorScheme}, ${width} px: ${text}`);
+      const context = await browser.newContext({ colorScheme, viewport: { width, height: 900 } });
+      const page = await context.newPage();
+      page.on("console", (m) => ["error", "warning"].includes(m.type()) && wrong(`console: ${m.text()}`));
+      page.on("pageerror", (e) => wrong(`script: ${e}`));
+      page.on("request", (r) => !r.url().startsWith(url) && !r.url().startsWith("data:") && wrong(`it asks for ${r.url()}`));
+      await page.goto(url);
+      await look(page, width, wrong);
+      const wide = await page.evaluate(() => document.scrollingElement.scrollWidth);
+      if (wide > width) wrong(`the page is ${wide} px wide`);
+      for (const text of await page.evaluate(faint)) wrong(text);
+      await page.screenshot({ path: `${pictures}-${colorScheme}-${width}.png`, fullPage: true });
+      await context.close();
+    }
+  }
+  await browser.close();
+  if (problems.length) {
+    console.log(problems.join("\n"));
+    process.exit(1);
+  }
+}
+
+// faint, in the page, lists texts whose contrast to what is behind them is less than 4.5
+// (WCAG 2.2, 1.4.3).
+function faint() {
+  const rgb = (text) => text.match(/[\d.]+/g).map(Number);
+  const light = (c) => c.slice(0, 3).map((v) => (v / 255 <= 0.04045 ? v / 255 / 12.92 : ((v / 255 + 0.055) / 1.055) ** 2.4))
+    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+  const behind = (e) => {
+    for (; e; e = e.parentElement) {
+      const c = rgb(getComputedStyle(e).backgroundColor);
+      if (c.length < 4 || c[3] === 1) return c;
+    }
+    return [255, 255, 255];
+  };
+  const out = new Set();
+  for (const e of document.querySelectorAll("body *")) {
+    const own = [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim());
+    if (!own || !e.getClientRects().length || e.matches("title, script")) continue;
+    const svg = e instanceof SVGElement;
+    const [a, b] = [light(rgb(getComputedStyle(e)[svg ? "fill" : "color"])), light(behind(svg ? e.closest("svg").parentElement : e))];
+    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (ratio < 4.5) out.add(`contrast ${ratio.toFixed(1)} of "${e.textContent.trim().slice(0, 40)}"`);
+  }
+  return [...out];
+}

@@ -1,0 +1,16 @@
+// Command watch measures the cost of being watched to a daemon, in one run:
+//
+//	go run ./bench/watch
+//
+// Two daemons with 64 MiB of DRAM and a disk tier take the same work in turns. One
+// estimates no other sizes and has no listener for pages. The other estimates them, has
+// a page of the dashboard kept up to date and a terminal's calls every two seconds, and
+// is scraped every five. The work is lookups of prompts of 24 chunks; lookups of prompts
+// that are missing from their middle on; loads from DRAM, which are a prefetch, a wait
+// and a release; and loads from disk, of a working set that DRAM cannot hold. Each has a
+// turn of its own; the ratios are medians over the rounds, of a daemon's turn to that of
+// the other in the same round.
+//
+// Why tokens are missed cannot be switched off: -profile writes a processor profile of the
+// watched daemon, over all of its turns.
+package main

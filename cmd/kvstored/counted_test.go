@@ -34,8 +34,8 @@ func conversations(requests int) string {
 }
 
 // TestCounted: what the daemon counts of a replay is what its clients count, to the token: in
-// its statistics, by model, and in its metrics; and what was asked for is what was had and
-// what was missed.
+// its statistics, by model, and in its metrics; and hits and misses add up to all that the
+// clients asked for.
 func TestCounted(t *testing.T) {
 	dramAlone := func(cfg *config.Config) { cfg.Disk.Capacity = 0 }
 	t.Run("DRAM over a disk", func(t *testing.T) {
@@ -54,7 +54,7 @@ func TestCounted(t *testing.T) {
 }
 
 // counted plays a trace against a daemon that hits in a tier ("" in none) and misses for the
-// reasons named, besides what was never stored; after an estimate the sentence about misses
+// reasons named, besides new prompts; after an estimate the sentence about misses
 // says what would have helped.
 func counted(t *testing.T, trace, tier, advice string, change func(*config.Config), reasons ...string) {
 	at := freePort(t)

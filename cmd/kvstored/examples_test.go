@@ -119,6 +119,13 @@ func engineAtWork(t *testing.T, socket string) uint64 {
 	if _, err := c.Prefetch(t.Context(), p, client.PrefetchOptions{LookupID: "cmpl-7f3a"}); err != nil {
 		t.Fatal(err)
 	}
+	j, err := c.Prefetch(t.Context(), client.Tokens(make([]uint32, 256)), client.PrefetchOptions{LookupID: "cmpl-7f3b"}) // misses it all
+	if err == nil {
+		err = j.Release(t.Context())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	if n, err := c.Pin(t.Context(), p, "system-prompt", 0); err != nil || n.Chunks == 0 {
 		t.Fatalf("pinned %+v, %v", n, err)
 	}

@@ -16,7 +16,7 @@ import (
 // leastWatch is the shortest time between two looks.
 const leastWatch = 100 * time.Millisecond
 
-// watchStats prints the statistics again and again until ctx ends, and what has changed
+// watchStats prints the statistics again and again until ctx ends, and their changes
 // in between. A terminal is cleared before each.
 func watchStats(ctx context.Context, w io.Writer, c *client.Client, every time.Duration) error {
 	f, ok := w.(*os.File)
@@ -48,7 +48,7 @@ func watchStats(ctx context.Context, w io.Writer, c *client.Client, every time.D
 	}
 }
 
-// printChange says what was done since an earlier look. A daemon that was started in
+// printChange tells the changes since an earlier look. A daemon that was started in
 // between has done all of it since.
 func (v *statsView) printChange(w io.Writer, last *statsView) {
 	if v.UptimeSeconds < last.UptimeSeconds {

@@ -30,7 +30,7 @@ type Failures struct {
 	Requests uint64 `json:"requests"`
 }
 
-// read lists what there is, and the sum.
+// read lists the counts, and their sum.
 func (f *failures) read() (list []Failures, sum uint64) {
 	for o := range f {
 		op := "unknown"

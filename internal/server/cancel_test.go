@@ -112,6 +112,13 @@ var cancelCases = []cancelCase{
 		g.after = append(g.after, func() { <-g.server.snapshots })
 		return wire.OpEvents, &wire.EventsRequest{Snapshot: true, Deadline: never}
 	}},
+	{"events, for a snapshot behind those of its user", "", "", nil, func(g *stage) (wire.Op, wire.Message) {
+		for range maxSnapshots {
+			g.tenant.snapshots <- struct{}{}
+			g.after = append(g.after, func() { <-g.tenant.snapshots })
+		}
+		return wire.OpEvents, &wire.EventsRequest{Snapshot: true, Deadline: never}
+	}},
 	{"delete", "", tierfault.Delete, nil, func(g *stage) (wire.Op, wire.Message) {
 		return wire.OpDelete, &wire.DeleteRequest{Chain: g.spec(), Deadline: never}
 	}},

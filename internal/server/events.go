@@ -100,8 +100,15 @@ func (s *subscription) run(ctx context.Context, req *wire.EventsRequest) (at uin
 
 // snapshot pushes all that is there, and returns the number of the first batch
 // that follows it. One at a time looks at what is there, and not while it waits for its
-// client.
+// client; of one user maxSnapshots are under way, and the others wait.
 func (s *subscription) snapshot(ctx context.Context) (at uint64, err error) {
+	places := s.session.tenant.snapshots
+	select {
+	case places <- struct{}{}:
+		defer func() { <-places }()
+	case <-ctx.Done():
+		return s.log.Next(), nil
+	}
 	turn := s.session.server.snapshots
 	begin := func() error {
 		select {

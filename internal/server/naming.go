@@ -23,8 +23,13 @@ type naming struct {
 	}
 }
 
-// add notes that the identity of a space has become known.
+// add notes that the identity of a space has become known. One of which nothing is stored
+// is passed over: what comes is told with its identity, and a client that opens very many
+// such spaces has nothing announced.
 func (n *naming) add(id key.SpaceID) {
+	if !n.server.o.Stack.Knows(id) {
+		return
+	}
 	n.mu.Lock()
 	if len(n.mu.waiting) < maxNaming {
 		n.mu.waiting = append(n.mu.waiting, id)

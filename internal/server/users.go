@@ -42,6 +42,7 @@ type tenant struct {
 	waiting     atomic.Int64  // requests that a goroutine will answer
 	slowed      atomic.Int64  // connections in slow
 	loads       chan struct{} // places for loads of its jobs and warms
+	snapshots   chan struct{} // places for snapshots of events
 }
 
 // A connection that was not greeted is closed after slowEach, and as much more for each
@@ -55,6 +56,10 @@ const (
 // of one user: each takes a goroutine, and many more than a device reads at a time bring
 // nothing.
 const maxLoads = 1024
+
+// maxSnapshots is how many snapshots of events one user may have under way: each takes
+// memory for all chunks until its client has read it.
+const maxSnapshots = 4
 
 // slow waits after a connection that was not greeted, until ctx ends at most. Meanwhile
 // it counts as one of its user's, also where its client has left: else a user that
@@ -99,7 +104,7 @@ func (us *users) enter(id identity, admin bool) (u *tenant, wait time.Duration, 
 	us.mu.Lock()
 	defer us.mu.Unlock()
 	if u = us.mu.byID[id]; u == nil {
-		u = &tenant{User: us.gate.NewUser(), id: id, admin: admin, loads: make(chan struct{}, maxLoads)}
+		u = &tenant{User: us.gate.NewUser(), id: id, admin: admin, loads: make(chan struct{}, maxLoads), snapshots: make(chan struct{}, maxSnapshots)}
 		us.mu.byID[id] = u
 	}
 	wait = u.pace.next(time.Now())

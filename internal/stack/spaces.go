@@ -70,6 +70,13 @@ func (s *operator) Outline(ctx context.Context) (*outline.Tree, error) {
 // other changes. It lets requests in between.
 func (s *operator) Announce(ctx context.Context) error { return s.announce(ctx, nil) }
 
+// Knows reports whether chunks of a space are known, at the cost of a look-up.
+func (s *operator) Knows(id key.SpaceID) bool {
+	s.index.lock()
+	defer s.index.mu.Unlock()
+	return radix.Has(s.index.mu.tree, id)
+}
+
 // AnnounceSpace is Announce for one space.
 func (s *operator) AnnounceSpace(ctx context.Context, id key.SpaceID) error {
 	return s.announce(ctx, &id)

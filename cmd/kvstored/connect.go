@@ -17,12 +17,25 @@ func socketFlag(cmd *cobra.Command, socket *string) {
 	cmd.Flags().StringVarP(socket, "socket", "s", defaultSocket(), "the daemon's Unix socket; $KVSTORED_SOCKET sets the default")
 }
 
-// defaultSocket is where this user's daemon listens unless it was told otherwise.
+// defaultSocket is where a command goes that was not told where the daemon listens.
 func defaultSocket() string {
 	if s := os.Getenv("KVSTORED_SOCKET"); s != "" {
 		return s
 	}
-	return config.DefaultFor(os.Geteuid(), os.Environ()).Listen.Socket
+	own := config.DefaultFor(os.Geteuid(), os.Environ()).Listen.Socket
+	return socketThere(own, config.Default().Listen.Socket)
+}
+
+// socketThere is own, the socket of this user's daemon, unless only that of the
+// machine's daemon is there, as in a container and beside a systemd unit.
+func socketThere(own, machine string) string {
+	if _, err := os.Lstat(own); err == nil {
+		return own
+	}
+	if _, err := os.Lstat(machine); err == nil {
+		return machine
+	}
+	return own
 }
 
 // adminFlags say where a daemon is administered.

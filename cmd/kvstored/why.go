@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -45,14 +46,14 @@ It takes an admin.`,
 				return listMisses(cmd, &at, asJSON)
 			}
 			if lookup != "" {
-				return askWhy(cmd, &at, &admin.WhyRequest{LookupID: lookup}, asJSON)
+				return askWhy(cmd, &at, &admin.WhyRequest{LookupID: lookup}, math.MaxUint64, asJSON)
 			}
 			_, tokens, err := flags.prompt(cmd.InOrStdin())
 			if err != nil {
 				return err
 			}
 			if into != "" {
-				return askWhy(cmd, &at, &admin.WhyRequest{Space: into, Tokens: tokens}, asJSON)
+				return askWhy(cmd, &at, &admin.WhyRequest{Space: into, Tokens: tokens}, uint64(len(tokens)), asJSON)
 			}
 			q, err := whyOf(&flags.space, tokens)
 			if err != nil {
@@ -60,7 +61,7 @@ It takes an admin.`,
 			}
 			// The daemon can say what differs of spaces that a client has opened.
 			return withClient(cmd.Context(), at.socket, client.Options{Space: &flags.space, Inline: true}, func(*client.Client) error {
-				return askWhy(cmd, &at, q, asJSON)
+				return askWhy(cmd, &at, q, uint64(len(tokens)), asJSON)
 			})
 		},
 	}
@@ -94,10 +95,16 @@ func whyOf(space *key.Space, tokens []uint32) (*admin.WhyRequest, error) {
 	return q, nil
 }
 
-func askWhy(cmd *cobra.Command, at *adminFlags, q *admin.WhyRequest, asJSON bool) error {
+// askWhy asks q and prints the answer. A prompt that was given has no more than tokens:
+// the daemon, asked by hashes, takes its last chunk for a full one.
+func askWhy(cmd *cobra.Command, at *adminFlags, q *admin.WhyRequest, tokens uint64, asJSON bool) error {
 	var r admin.Why
 	if err := at.call(func(c *admin.Client) error { return c.Do(cmd.Context(), "POST", "/v1/why", q, &r) }); err != nil {
 		return err
+	}
+	for i := range r.Prompts {
+		m := &r.Prompts[i]
+		m.Tokens, m.Got = min(m.Tokens, tokens), min(m.Got, tokens)
 	}
 	if asJSON {
 		return printJSON(cmd.OutOrStdout(), r)

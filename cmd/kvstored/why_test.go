@@ -31,7 +31,7 @@ func TestWhy(t *testing.T) {
 		t.Errorf("before it is stored: %+v", m)
 	}
 	must(t, "payload", "put", "--text", "a prompt")
-	if m := ask("--text", "a prompt"); m.Reason != "nothing" || m.Chunk != 1 {
+	if m := ask("--text", "a prompt"); m.Reason != "nothing" || m.Chunk != 1 || m.Tokens != 8 || m.Got != 8 {
 		t.Errorf("stored: %+v", m)
 	}
 	m := ask("--text", "a prompt", "--dtype", "fp8")

@@ -115,6 +115,7 @@ func TestAdminWrongInput(t *testing.T) {
 		{"POST", "/v1/revoke", `{"connection": 1000000}`, admin.NotFound, 404, "no connection 1000000"},
 		{"POST", "/v1/retain", `{"action": "retain"}`, admin.BadRequest, 400, "space"},
 		{"POST", "/v1/retain", `{"action": "retain", "space": "6e33fcdcdaf1c74c161088f6a05d399a"}`, admin.BadRequest, 400, "not 0"},
+		{"POST", "/v1/retain", `{"action": "done", "space": "6e33fcdcdaf1c74c161088f6a05d399a", "session": "s"}`, admin.BadRequest, 400, "no action"},
 		{"POST", "/v1/retain", `{"action": "keep", "space": "6e33fcdcdaf1c74c161088f6a05d399a", "hashes": ["6e33fcdcdaf1c74c161088f6a05d399a"]}`, admin.BadRequest, 400, "no action"},
 		{"POST", "/v1/retain", `{"action": "retain", "space": "6e33fcdcdaf1c74c161088f6a05d399a", "hashes": ["6e33fcdcdaf1c74c161088f6a05d399a"], "priority": 101}`, admin.BadRequest, 400, "priority"},
 		{"POST", "/v1/retain", `{"action": "retain", "space": "6e33fcdcdaf1c74c161088f6a05d399a", "hashes": ["6e"], "priority": 5}`, admin.BadRequest, 400, "no hash"},

@@ -59,6 +59,13 @@ func (a *API) retainsOf(most int) *Retains {
 }
 
 func (c *call) retain(q *RetainRequest) (*Chunks, error) {
+	switch q.Action {
+	case "retain", "release", "prefetch", "demote":
+	default:
+		e := refuse(BadRequest, "%.80q is no action", q.Action)
+		e.Do = "write retain, release, prefetch or demote"
+		return nil, e
+	}
 	o := server.Order{UID: c.uid, Session: q.Session, Tokens: q.Tokens}
 	if q.UID != nil {
 		o.UID = *q.UID
@@ -107,10 +114,6 @@ func (c *call) carryOut(q *RetainRequest, o *server.Order, name string) (*Chunks
 		c.o.Server.Promote(o, chain)
 	case "demote":
 		c.o.Stack.Cool(chain)
-	default:
-		e := refuse(BadRequest, "%.80q is no action", q.Action)
-		e.Do = "write retain, release, prefetch or demote"
-		return nil, e
 	}
 	return &Chunks{uint64(chain.Len())}, nil
 }

@@ -103,7 +103,7 @@ func fits(c *config.Config, has shape) error {
 	const rest = "its DRAM cannot be kept. To change it stop that daemon, which empties DRAM, and start without --take-over"
 	switch want := shapeOf(c); {
 	case want.bytes != has.bytes:
-		return fmt.Errorf("cpu.capacity: %d bytes, and the daemon that runs has %d: %s", want.bytes, has.bytes, rest)
+		return fmt.Errorf("cpu.capacity: %v, and the daemon that runs has %v: %s", config.Bytes(want.bytes), config.Bytes(has.bytes), rest)
 	case want.direct != has.direct:
 		return fmt.Errorf("arena.puts: %s, and the daemon that runs has another one: %s", c.Arena.Puts, rest)
 	}

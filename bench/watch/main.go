@@ -31,8 +31,9 @@ func main() {
 	flag.StringVar(&o.profile, "profile", "", "file for a processor profile of the watched daemon")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, &o); err != nil {
+	err := run(ctx, &o)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "watch:", err)
 		os.Exit(1)
 	}

@@ -15,6 +15,7 @@ class _Call(NamedTuple):
     loop: asyncio.AbstractEventLoop
     future: "asyncio.Future[Any]"
     call: Callable[[], Any]
+    otherwise: Any
 
 
 class Aside:
@@ -23,8 +24,8 @@ class Aside:
     is a system call or two, and the switch to another thread. Safe for threads."""
 
     def __init__(self, name: str) -> None:
+        self._mu = threading.Lock()  # guards the fields below; nothing is handed over behind the end
         self._closed = False
-        self._mu = threading.Lock()  # guards the field below
         self._turn: List[_Call] = []  # what has not been handed over
         self._turns: "SimpleQueue[Optional[List[_Call]]]" = SimpleQueue()
         threading.Thread(target=_run, args=(self._turns,), name=name, daemon=True).start()
@@ -36,7 +37,7 @@ class Aside:
         loop = asyncio.get_running_loop()
         future = loop.create_future()
         with self._mu:
-            self._turn.append(_Call(loop, future, call))
+            self._turn.append(_Call(loop, future, call, otherwise))
             first = len(self._turn) == 1
         if first:
             loop.call_soon(self._hand_over)
@@ -45,12 +46,17 @@ class Aside:
     def _hand_over(self) -> None:
         with self._mu:
             turn, self._turn = self._turn, []
-        self._turns.put(turn)
+            if not self._closed:
+                self._turns.put(turn)
+                return
+        for asked in turn:
+            _tell(asked.loop, [(asked.future, asked.otherwise)])
 
     def close(self) -> None:
         """Lets the thread end behind what it has been given, which is not waited for."""
-        self._closed = True
-        self._turns.put(None)
+        with self._mu:
+            self._closed = True
+            self._turns.put(None)
 
 
 def _run(turns: "SimpleQueue[Optional[List[_Call]]]") -> None:
@@ -59,7 +65,7 @@ def _run(turns: "SimpleQueue[Optional[List[_Call]]]") -> None:
         if turn is None:
             return
         since, done = time.monotonic(), []  # type: ignore[var-annotated]
-        for n, (loop, future, call) in enumerate(turn):
+        for n, (loop, future, call, _) in enumerate(turn):
             done.append((future, call()))
             last = n + 1 == len(turn) or turn[n + 1].loop is not loop
             if last or time.monotonic() - since > _HOLD_SECONDS:

@@ -11,6 +11,8 @@ from .client import Client
 from .hints import Hints
 from .job import Job
 
+_MOST = 384  # leases held at a time: with those of Hints, fewer than a connection may have jobs
+
 
 class _Lease:
     """A job, and which of its keys are still held."""
@@ -25,7 +27,8 @@ class _Lease:
 class Held(Hints):
     """:class:`Hints`, and leases that are held for an engine until it lets go of
     each key as often as it has asked for it, or for ``seconds``: a key that it
-    forgets does not stay. They give way last of all. Safe for threads."""
+    forgets does not stay. They give way last of all, and beyond some hundred the
+    oldest to the newest. Safe for threads."""
 
     def __init__(self, client: Client, seconds: float) -> None:
         super().__init__(client)
@@ -42,6 +45,8 @@ class Held(Hints):
             self._leases.append(lease)
             for key in keys:
                 self._of.setdefault(key, collections.deque()).append(lease)
+            n = len(self._leases) - _MOST
+        self._end(max(0, n))
 
     def holds(self, key: Hashable) -> bool:
         with self._mu:

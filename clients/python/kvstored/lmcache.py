@@ -241,7 +241,7 @@ class KvstoredBackend(StoragePluginInterface):
             arrivals, n = Arrivals(self.local_cpu_backend.allocate), 0
             try:
                 before = self._chains.before(digests(family.names))
-                targets = [arrivals.place] * len(family.names)
+                targets = [functools.partial(arrivals.place, i) for i in range(len(family.names))]
                 n = self._of(family.space).load(family.names, targets, until - time.monotonic(), before)
             except Exception:
                 self._complaints.say("a load")

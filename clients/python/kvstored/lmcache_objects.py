@@ -54,14 +54,16 @@ def _description(obj: Any) -> bytes:
 
 
 class Arrivals:
-    """Objects that are made for payloads as they come."""
+    """Objects that are made for payloads as they come, by the number of the payload: one
+    that comes again, as the lease of its first copy did not hold, has a new object."""
 
     def __init__(self, allocate: Callable[..., Any]) -> None:
         self._allocate = allocate
-        self.objects: List[Any] = []
+        self.objects: Dict[int, Any] = {}
 
-    def place(self, at: int, length: int) -> Optional[Place]:
+    def place(self, number: int, at: int, length: int) -> Optional[Place]:
         """Where a payload goes; None where it is none of an object, or there is no memory."""
+        self._give_back(number)
         tail = _TAIL.unpack(ctypes.string_at(at + length - _TAIL.size, _TAIL.size)) if length > _TAIL.size else (0, b"")
         size = length - _TAIL.size - tail[0]
         if tail[1] != _MAGIC or tail[0] > _DESCRIPTION_BYTES or size <= 0:
@@ -69,7 +71,7 @@ class Arrivals:
         obj = self._made(json.loads(ctypes.string_at(at + size, tail[0])))
         if obj is None:
             return None
-        self.objects.append(obj)
+        self.objects[number] = obj
         where = bytes_of(obj)
         if where[1] != size:
             return None
@@ -83,10 +85,14 @@ class Arrivals:
 
     def keep(self, n: int) -> List[Any]:
         """The first n; the others are given back."""
-        for obj in self.objects[n:]:
+        for number in [number for number in self.objects if number >= n]:
+            self._give_back(number)
+        return [self.objects[number] for number in range(n)]
+
+    def _give_back(self, number: int) -> None:
+        obj = self.objects.pop(number, None)
+        if obj is not None:
             obj.ref_count_down()
-        del self.objects[n:]
-        return self.objects
 
 
 def _shape(dims: Sequence[int]) -> Any:

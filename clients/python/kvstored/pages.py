@@ -272,7 +272,9 @@ class Pages:
         """Copies values of a lease, from number ``first`` of it on, and gives it back:
         :meth:`load` without asking once more. 0 if it is not held any more."""
         link = self.client._ready()
-        if link is None or link.arena is None or job._link is not link or not self._hints.take(job):
+        if link is None or link.arena is None or job._link is not link or job.ranks != 1 + len(self.others):
+            return 0
+        if not self._hints.take(job):
             return 0
         return self._unload(job, first, places, time.monotonic() + timeout)
 

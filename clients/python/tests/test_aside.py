@@ -77,6 +77,15 @@ class Calls(unittest.TestCase):
 
         self.assertEqual(asyncio.run(ask()), 0)
 
+    def test_closed_within_a_turn(self) -> None:
+        async def ask() -> Any:
+            asked = asyncio.ensure_future(self.aside.wait(lambda: 1, 0))
+            await asyncio.sleep(0)
+            self.aside.close()  # before the turn is handed over
+            return await asyncio.wait_for(asked, 10)
+
+        self.assertEqual(asyncio.run(ask()), 0)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -14,6 +14,7 @@ from typing import Any, Dict, List, Optional, Sequence
 from unittest import mock
 
 from kvstored import wire
+from kvstored.job import Job
 from kvstored.lmcache import KvstoredBackend
 from kvstored.lmcache_keys import families
 
@@ -101,6 +102,35 @@ class Calls(Case):
         self.assertEqual(m.get(1, prompt("absent", 3)), [None] * 3)
         self.assertEqual(m.plugin.batched_get_blocking(prompt("absent", 3)), [])  # the next backend is asked
         self.assertIsNone(m.plugin.get_blocking(prompt("absent", 1)[0]))
+
+    def test_what_was_copied_under_a_lease_that_did_not_hold(self) -> None:
+        """It is copied again, and nothing of the first copies is handed out or kept."""
+        m, keys, made = self.engine(), prompt("revoked", 4), []  # type: ignore[var-annotated]
+        self.put(m, keys)
+        self.assertEqual(m.plugin.batched_contains(keys), 4)
+        allocate, release = m.memory.allocate, Job.release
+
+        def allocated(*args: Any, **more: Any) -> Any:
+            made.append(allocate(*args, **more))
+            return made[-1]
+
+        def revoked(job: Job, timeout: Any = None) -> bool:
+            first.stop()
+            release(job, timeout)
+            for obj in made:
+                obj._bytes[:] = bytes(obj.get_size())
+            return False
+
+        first = mock.patch.object(Job, "release", revoked)
+        first.start()
+        self.addCleanup(mock.patch.stopall)
+        with mock.patch.object(m.memory, "allocate", allocated):
+            objects = m.plugin.batched_get_blocking(keys)
+        self.assertEqual(len(made), 8)
+        self.check(keys, objects)
+        for obj in objects:
+            obj.ref_count_down()
+        self.assertEqual(m.memory.used, 0)
 
     def test_one_request_for_a_lookup_and_two_for_a_load(self) -> None:
         m, keys = self.engine(), prompt("frames", 512)
@@ -268,6 +298,15 @@ class Calls(Case):
         self.put(m, keys)
         self.assertEqual(m.plugin.batched_contains(keys, pin=True), 4)
         self.assertTrue(wait_for(lambda: not m.plugin._held._leases and not m.plugin._held._of))
+
+    def test_more_pins_than_a_connection_has_jobs(self) -> None:
+        """The oldest give way: what is asked for next does not wait for its turn."""
+        m, keys = self.engine(), prompt("many", 1)
+        self.put(m, keys)
+        for _ in range(1100):
+            self.assertTrue(m.plugin.pin(keys[0]))
+        self.assertEqual(len(m.plugin._held._leases), 384)
+        self.assertFalse(m.plugin._client._ready().crowded)
 
     def test_remove_and_clear(self) -> None:
         m, keys = self.engine(namespace="clear"), prompt("removed", 6)

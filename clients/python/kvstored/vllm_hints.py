@@ -20,7 +20,7 @@ def configs(context: Any) -> Configs:
     said = {str(k): v for k, v in own.items()} if isinstance(own, dict) else {}
     found = [(k, _text(v)) for k, v in sorted(said.items()) if isinstance(v, (str, int, float))]
     envelope = _plain(getattr(context, "kv_hints", None))
-    return [*found, ("kv_hints", json.dumps(envelope))] if envelope else found
+    return [*found, ("kv_hints", json.dumps(envelope, default=str))] if envelope else found
 
 
 def _text(value: Any) -> str:

@@ -51,7 +51,8 @@ _BUCKET_SECONDS = 30.0  # for which it is known whether there is a remote tier t
 
 _T = TypeVar("_T")
 _Single = Tuple[Any, Any]  # a block and the request that it is asked for, the latter first
-_Answers = Dict[Any, Tuple[Optional[bool], float]]  # by block, and until when; None: behind one that is missing
+# By block; None: behind one that is missing, or to be asked for once more. Until when, and whether that was invited.
+_Answers = Dict[Any, Tuple[Optional[bool], float, bool]]
 
 
 class _Asked(NamedTuple):
@@ -148,7 +149,8 @@ class Lookups:
                 # Of a window, a part of what is there would be loaded by itself.
                 return None if answer[0] and of in self._deferred else answer[0]
             behind = True
-            if of[1] in self._windows and not self._uneven:  # a window of more than the usable prefix needs
+            # A window of more than the usable prefix needs, unless its scan went on as it was invited to.
+            if of[1] in self._windows and not (self._uneven or answer[2] or of in self._deferred):
                 self._strays.add(of[0])
         if of[1] in self._windows:
             self._deferred.add(of)
@@ -303,7 +305,7 @@ class Lookups:
 
         def known(key: Any) -> Any:
             waits = _Of(of, key) in self._asked  # looked at first: _hear takes it out when the answer is there
-            there, until = self._answers.get(of, {}).get(key, (None, now))
+            there, until, _ = self._answers.get(of, {}).get(key, (None, now, False))
             if until <= now:
                 return "asked" if waits else None
             return "asked" if there is None else there
@@ -370,7 +372,7 @@ class Lookups:
         self._uneven = self._uneven or asked.uneven
         asks = asked.uneven or bool(found.behind and job.id) and self._asks_bucket()
         self._answer(asked.context, found.there)
-        self._answer(asked.context, dict.fromkeys(found.behind, None if asks else False), 0 if asks else _HIT_SECONDS)
+        self._answer(asked.context, dict.fromkeys(found.behind, None if asks else False), 0 if asks else _HIT_SECONDS, invited=asks)
 
     def _asks_bucket(self) -> bool:
         """Whether the daemon asks a remote tier for a block of which it does not know."""
@@ -489,12 +491,14 @@ class Lookups:
         search.keys[:] = left
         return bool(left) and not over
 
-    def _answer(self, context: Any, answers: Mapping[Any, Optional[bool]], seconds: float = 0.0) -> None:
-        """``seconds``: for which they hold, where that is not as usual."""
+    def _answer(
+        self, context: Any, answers: Mapping[Any, Optional[bool]], seconds: float = 0.0, invited: bool = False
+    ) -> None:
+        """``seconds``: for which they hold, where that is not as usual. ``invited``: None has
+        vLLM ask once more."""
         now = time.monotonic()
-        self._news.append(
-            (_name(context), {k: (yes, now + (seconds or (_HIT_SECONDS if yes else _MISS_SECONDS))) for k, yes in answers.items()})
-        )
+        until = {yes: now + (seconds or (_HIT_SECONDS if yes else _MISS_SECONDS)) for yes in (True, False, None)}
+        self._news.append((_name(context), {k: (yes, until[yes], invited) for k, yes in answers.items()}))
         if not self._steps:
             self._hear()
         hits = sum(map(bool, answers.values()))
@@ -511,6 +515,7 @@ class Lookups:
             self._answers.pop(_name(context), None)
             first = self._first.pop(_name(context), {})
             for name, chain in self._order.chains(context).items():
+                self._leases.pop((_name(context), name), None)  # of no load any more: it ends by itself
                 n = first.get(name, len(chain.keys))
                 if n and name not in self._windows and not (self._groups is not None and self._groups.alone(name)):
                     prompts.append(self._prompt(Run(chain.keys[:n], [])))

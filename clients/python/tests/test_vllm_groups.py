@@ -299,6 +299,17 @@ class Kinds(Case):
             self.assertEqual(player.play(prompt, 0), (20 * GRAIN,) * 2)
             self.assertEqual(player.outside, set())
 
+    def test_with_a_bucket(self) -> None:
+        """That vLLM asks once more for what only the bucket may have is no sign of a draft model."""
+        daemon, model = self.daemon(), Model([Group(16), Group(16, 1)], ["full", "state"], 16)
+        player = Player(self, self.engine(daemon, model, groups=model.kinds), model)
+        with mock.patch.object(player.engine.tier._lookups, "_asks_bucket", lambda: True):
+            for n in range(4):
+                prompt = Prompt.of([n, *range(20)], GRAIN, 22 * GRAIN - 1, "bucket")
+                player.store(prompt, player.sparse(prompt, [12 * GRAIN]))
+                player.drop(list(player.memory.rows))
+                self.assertEqual(player.play(prompt, 0), (12 * GRAIN,) * 2)
+        self.assertEqual(player.engine.tier._lookups._strays, set())
 
     def test_with_a_draft_model(self) -> None:
         """Its group must have a block more than is used: the class sees that vLLM asks for more, and

@@ -58,8 +58,8 @@ class Trouble(Tiers):
             while tier._client.attached:
                 time.sleep(0.01)
             for answers in tier._lookups._answers.values():
-                for key, (_, until) in list(answers.items()):
-                    answers[key] = (True, until + 3600)  # what was answered before counts no more
+                for key, (_, until, _) in list(answers.items()):
+                    answers[key] = (True, until + 3600, False)  # what was answered before counts no more
             self.assertEqual([tier.lookup(key, None) for key in wanted], [MISS] * 8)
 
     def test_a_lease_that_does_not_hold(self) -> None:

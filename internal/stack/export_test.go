@@ -45,6 +45,9 @@ func (s *Stack) Kinships() int {
 	return len(s.index.mu.kin.of)
 }
 
+// Marked reports whether the chunks of full have a mark for those of space.
+func (s *Stack) Marked(full, space key.SpaceID) bool { return s.index.mark(full, space) != 0 }
+
 // Worths counts the chunks of which it is known what hangs on them.
 func (s *Stack) Worths() int {
 	s.index.worths.mu.RLock()

@@ -43,8 +43,8 @@ const (
 // where that is not so yet, or there are too many.
 func (n *kin) join(tree *radix.Tree, full, space key.SpaceID) (mark uint8, more bool) {
 	k := n.of[space]
-	if k == nil {
-		k = n.add(full, space)
+	if k == nil && radix.Has(tree, full) { // else nothing would ever end it
+		k = n.add(tree, full, space)
 	}
 	if k == nil || k.full != full {
 		return 0, false
@@ -62,14 +62,23 @@ func (n *kin) join(tree *radix.Tree, full, space key.SpaceID) (mark uint8, more 
 	return k.mark, false
 }
 
-// add makes a kinship, with a mark that no other of full has.
-func (n *kin) add(full, space key.SpaceID) *kinship {
+// add makes a kinship, with a mark that no other of full has. Spaces without chunks give
+// theirs up for it.
+func (n *kin) add(tree *radix.Tree, full, space key.SpaceID) *kinship {
 	if len(n.of) >= maxKins || n.of[full] != nil || len(n.with[space]) > 0 {
 		return nil
 	}
 	taken := uint8(0)
 	for _, other := range n.with[full] {
 		taken |= other.mark
+	}
+	if taken == 1<<maxKin-1 {
+		for _, other := range slices.Clone(n.with[full]) {
+			if !radix.Has(tree, other.space) {
+				n.part(other)
+				taken &^= other.mark
+			}
+		}
 	}
 	if taken == 1<<maxKin-1 {
 		return nil

@@ -88,6 +88,31 @@ func TestKinshipsEnd(t *testing.T) {
 	}
 }
 
+// Spaces without chunks, as a client can open very many, keep no other space from its mark.
+func TestEmptySpacesKeepNoMarks(t *testing.T) {
+	groups := hybrid.Family{{Chunk: 16}, {Kind: hybrid.State, Chunk: 16}}
+	r, f := newRig(t, options{capacity: 16 * mib, lone: true}), newFamily(groups, 1, 5)
+	state := f.Chains[1][0].Space
+	ask := func(n byte) {
+		f.Chains[1][0].Space[2] = n
+		r.checkFamily(f, tier.All, 80, nil)
+	}
+	ask(1)
+	if got := r.Kinships(); got != 0 {
+		t.Fatalf("%d kinships of spaces without chunks", got)
+	}
+	r.storeMissing(&f.Chains[0][0], 0, 5)
+	for n := range byte(20) {
+		ask(n + 1)
+	}
+	f.Chains[1][0].Space = state
+	r.storeMissing(&f.Chains[1][0], 0, 5)
+	r.checkFamily(f, tier.All, 80, nil)
+	if !r.Marked(f.Chains[0][0].Space, state) {
+		t.Error("a space with chunks has no mark")
+	}
+}
+
 // A space that is large when it is first asked for is swept in parts, also while the index
 // grows and shrinks beside it.
 func TestSweepBesideChanges(t *testing.T) {

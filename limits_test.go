@@ -32,6 +32,7 @@ var stated = map[string][]string{
 	"of one connection: jobs, fills":             {"internal/server.maxLive"},
 	"chunks of one request":                      {"key.MaxChunks"},
 	"chunks of one user that come up":            {"internal/server.maxLoads", "prefetch.maxLoads"},
+	"snapshots of events of one user":            {"internal/server.maxSnapshots"},
 	"wrong passwords of Redis clients":           {"internal/resp.firstDelay", "internal/resp.mostDelay", "internal/resp.forgiveAfter"},
 	"hosts whose wrong passwords":                {"internal/resp.mostHosts"},
 	"logins of a host":                           {"internal/resp.mostWaiting"},

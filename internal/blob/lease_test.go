@@ -70,7 +70,7 @@ func TestLeaseGivesWay(t *testing.T) {
 	r := newRig(t, 16<<20)
 	r.o = r.Stack.NewOwner()
 	defer func() { r.awaitUnleased(); r.Stack.CloseOwner(r.o) }()
-	large := make([]byte, 3<<20)
+	large := make([]byte, 3<<20) // below what may be unwritten, a quarter of DRAM: else it stays in DRAM only
 	r.set("large", large, blob.Always, time.Time{})
 	r.Flush()
 	names := []string{"large"}

@@ -87,7 +87,7 @@ class Families:
             )
             job = Job(link, self._client.timeout)
             link.call(Request(Op.PREFETCH, body, job._begin, Job._undo), deadline)
-            match = job.match
+            match = hints.answered(job).match
         else:
             match = link.call(Request(Op.LOOKUP, wire.lookup(chain, groups=groups, lengths=most), wire.lookup_reply), deadline)
         return _found(match.grouped, first.space.chunk_tokens, len(before or ()), job)

@@ -187,7 +187,7 @@ class Pages:
         if link is None or not keys:
             return None
         try:
-            return link.call(self._prefetch(link, keys, deadline, hints.SECONDS, None, before, say), deadline)
+            return hints.answered(link.call(self._prefetch(link, keys, deadline, hints.SECONDS, None, before, say), deadline))
         except Error:
             return None
 
@@ -211,7 +211,7 @@ class Pages:
 
     def _hinted(self, call: Call) -> None:
         if call.value is not None:
-            self._hints.keep(call.value)
+            self._hints.keep(hints.answered(call.value))
 
     # ---- loading -------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import random
 import re
 import unittest
-from typing import Any, Dict
+from typing import Any, Dict, Optional
 
 from kvstored import Code, vllm_follow, wire
 from kvstored.errors import Retry
@@ -121,9 +121,16 @@ def _grouped(options: Dict[str, Any]) -> Any:
     return value and wire.Grouped(value["tokens"], value["run"], value["lacks"], _needs(value["needs"]), lengths)
 
 
+def _missing(value: Optional[Dict[str, int]]) -> Optional[wire.Missing]:
+    if value is None:
+        return None
+    tier = {1: "cpu", 2: "disk", 4: "remote"}.get(value["tier"], "")
+    return wire.Missing(value["code"], tier, None if value["ago"] == 0xFFFFFFFF else value["ago"])
+
+
 def _match(value: Dict[str, Any], worth: Any, options: Dict[str, Any] = {}) -> wire.Match:
     tiers = ([_count(c) for c in value["tiers"]] + [wire.Count()] * 3)[:3]
-    return wire.Match(_count(value["total"]), *tiers, worth, _grouped(options))
+    return wire.Match(_count(value["total"]), *tiers, worth, _grouped(options), _missing(options.get("missing")))
 
 
 def _prefetched(value: Dict[str, Any]) -> Any:

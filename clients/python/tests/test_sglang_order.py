@@ -263,6 +263,19 @@ class Prefixes(Served):
             tree.backend.batch_exists_v2(keys, [beside], info([], kv_hints=envelope))
         self.assertEqual(told, [("kv_hints", json.dumps(envelope))] * 2)
 
+    def test_hints_that_do_not_count(self) -> None:
+        """The log has what the daemon says of them."""
+        tree, keys = self.tree("faults"), chain("faults", 2)
+        tree.backup(keys)
+        tree.backend.register_mem_host_pool_v2(Large(), "indexer")
+        beside = SimpleNamespace(name="indexer", keys=None, hit_policy="all_pages")
+        action = {"action_id": "a", "action_type": "kv.evaporate", "action_version": "1.0"}
+        said = info([], kv_hints={"protocol_version": "0.1", "message_id": "m", "actions": [action]})
+        with self.assertLogs("kvstored", "INFO") as logs:
+            self.assertEqual(tree.backend.batch_exists(keys, said), 2)
+            tree.backend.batch_exists_v2(keys, [beside], said)
+        self.assertEqual(sum("'a' does not count: the daemon knows no action" in line for line in logs.output), 2, logs.output)
+
     def test_prefill_depth(self) -> None:
         tree, keys = self.tree("depth", prefill_depth=8000), chain("depth", 2)
         told: List[Any] = []

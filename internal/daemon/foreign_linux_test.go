@@ -25,7 +25,10 @@ func lie(t *testing.T, cfg *config.Config, files []*os.File, got func(m handover
 		t.Fatal(err)
 	}
 	var served sync.WaitGroup
+	var accepted []*handover.Conn // of the goroutine that accepts, until that has ended
+	ended := make(chan struct{})
 	served.Go(func() {
+		defer close(ended)
 		for {
 			c, err := l.AcceptUnix()
 			if err != nil {
@@ -33,12 +36,17 @@ func lie(t *testing.T, cfg *config.Config, files []*os.File, got func(m handover
 			}
 			conn, err := handover.NewConn(c)
 			if err == nil {
+				accepted = append(accepted, conn)
 				served.Go(func() { answerFalsely(conn, files, got) })
 			}
 		}
 	})
 	t.Cleanup(func() {
 		_ = l.Close()
+		<-ended
+		for _, conn := range accepted { // a daemon that has handed over leaves its end to its process's
+			_ = conn.Close()
+		}
 		served.Wait()
 	})
 }
@@ -69,21 +77,23 @@ func answerFalsely(conn *handover.Conn, files []*os.File, got func(m handover.Me
 func TestSuccessorIsKeptFirst(t *testing.T) {
 	cfg := handedConfig(t)
 	cfg.Disk.Capacity = 0
-	var first *os.File // manifest of the predecessor
+	given := make(chan *os.File, 1) // manifest of the predecessor
 	came, proceed := make(chan struct{}), make(chan struct{})
 	lie(t, &cfg, nil, func(m handover.Message, files []*os.File) {
 		if !m.Over {
-			first, _ = handover.Copy(files[2])
+			f, _ := handover.Copy(files[2])
+			given <- f
 			return
 		}
 		close(came)
 		<-proceed
 	})
 	at := live(t, cfg, false)
+	first := <-given
+	defer first.Close()
 	store(t, connect(t, &cfg), 1, 3)
 	next := live(t, cfg, true)
 	<-came
-	defer first.Close()
 	for range 20 { // as long as it would take the predecessor
 		if l, err := manifest.Open(first, shapeOf(&cfg).bytes); err != nil || l.Len() != 3 {
 			t.Errorf("the manifest of the predecessor: %v", err)

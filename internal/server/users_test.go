@@ -78,6 +78,11 @@ func TestPace(t *testing.T) {
 			}
 			all = nil
 		}
+		remembered := func() int {
+			us.mu.Lock()
+			defer us.mu.Unlock()
+			return len(us.mu.byID)
+		}
 		for range paceBurst {
 			enter(1, 0)
 		}
@@ -90,8 +95,9 @@ func TestPace(t *testing.T) {
 		leave()
 		enter(1, 62*paceEach) // although none of it is left
 		leave()
-		if time.Sleep(time.Minute); len(us.mu.byID) != 0 {
-			t.Errorf("%d users without connections are remembered", len(us.mu.byID))
+		time.Sleep(time.Minute)
+		if n := remembered(); n != 0 {
+			t.Errorf("%d users without connections are remembered", n)
 		}
 		enter(1, 0)
 		for range paceBurst + paceMost/paceEach - 1 {

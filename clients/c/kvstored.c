@@ -316,9 +316,10 @@ static struct ref ref_of(const struct array *a, size_t k) {
   return r;
 }
 
-/* What a reply says of the groups of a hybrid model. This client names none; it
- * reads what others may be told, and keeps nothing of it. */
-enum { GROUPS_OPTION = 5, LENGTHS_OPTION = 6, NEED_BYTES = 24 };
+/* What a reply says of the groups of a hybrid model, and of why a chunk is missing.
+ * This client asks for neither; it reads what others may be told, and keeps nothing
+ * of it. */
+enum { GROUPS_OPTION = 5, LENGTHS_OPTION = 6, MISSING_OPTION = 7, NEED_BYTES = 24 };
 
 static int state_option(void *to, unsigned tag, struct in *value) {
   (void)to;
@@ -327,9 +328,10 @@ static int state_option(void *to, unsigned tag, struct in *value) {
   return 1;
 }
 
-static int grouped_option(void *to, unsigned tag, struct in *value) {
+static int match_option(void *to, unsigned tag, struct in *value) {
   (void)to;
   if (tag == LENGTHS_OPTION) return (void)in_numbers(value, 4), 1;
+  if (tag == MISSING_OPTION) return in_skip(value, 8), 1; /* code, tier, ago */
   if (tag != GROUPS_OPTION) return 0;
   in_skip(value, 24); /* usable, run, lacks */
   in_array(value, NEED_BYTES);
@@ -376,7 +378,7 @@ static int prefetched_option(void *to, unsigned tag, struct in *value) {
   } else if (tag == 2) { /* what did not count of the request configs */
     in_faults(value);
   } else {
-    return grouped_option(to, tag, value);
+    return match_option(to, tag, value);
   }
   return 1;
 }
@@ -1181,7 +1183,7 @@ int kvs_lookup(kvs_client *c, const kvs_prompt *prompt, unsigned search, kvs_mat
   in_match(&i, &m);
   m.worth = in_u32(&i);
   in_skip(&i, 4);
-  in_options(&i, grouped_option, NULL);
+  in_options(&i, match_option, NULL);
   if (i.bad) return senseless(c);
   *match = m;
   return KVS_OK;

@@ -12,8 +12,8 @@ import (
 //	                              │                        ▲ ▲                     │
 //	                   evicted or │  victim of DRAM ───────┘ │ budget              ├─▶ done: stored,
 //	                   deleted:   ▼                          │                     │   declined, refused
-//	                   done                               offered                  │   or void
-//	                                                         ▲                     ▼
+//	                   done                               offered ◀─ flush ─────┤   or void
+//	                                                         ▲      of declined    ▼
 //	                                                         └─ flush, works ─── retry
 //
 // Pending chunks are protected by nothing: DRAM may evict them, and then they are
@@ -133,13 +133,18 @@ func (b *backlog) toRetry(i item) {
 	b.retry.push(i)
 }
 
+// again offers an item that a worker has taken as part of its generation.
+func (b *backlog) again(i item) {
+	b.move(&i, offered)
+	b.offered.push(i)
+}
+
 // offer has up to n items in retry tried again, as part of a generation.
 func (b *backlog) offer(n int, gen uint64) {
 	for range min(n, b.retry.len()) {
 		i := b.retry.pop()
 		i.gen = gen // in retry it has none
-		b.move(&i, offered)
-		b.offered.push(i)
+		b.again(i)
 	}
 }
 

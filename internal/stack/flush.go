@@ -180,7 +180,7 @@ func (s *flusher) Unflushed(told Volume) (reason string, v Volume) {
 // all of it there, also what the tier declined, or evicted, while DRAM has it.
 func (s *flusher) Flush(ctx context.Context, durable bool) error {
 	for _, l := range s.levels.below {
-		l.writer.offerDeclined()
+		l.writer.offerDeclined(true)
 		if err := l.writer.flushTo(ctx, durable, true); err != nil {
 			return err
 		}

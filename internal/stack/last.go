@@ -27,7 +27,7 @@ func (s *flusher) FlushLast(ctx context.Context) map[tier.Place]Left {
 	for i, l := range s.levels.below {
 		w := l.writer
 		flushes.Go(func() {
-			w.offerDeclined()
+			w.offerDeclined(false)
 			s.valuableFirst(w)
 			errs[i] = w.flushTo(ctx, true, false)
 		})

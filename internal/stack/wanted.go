@@ -62,8 +62,12 @@ func (q *queue) forced(t *task) bool {
 
 // offerDeclined has chunks written that only DRAM has and that nothing would write
 // before DRAM evicts them: those that the tier declined, and those that it has evicted.
-// A prefix comes before what stands on it.
-func (w *writer) offerDeclined() {
+// A prefix comes before what stands on it. With forced the tier takes them, and all
+// that was enqueued before, whatever its policy says.
+func (w *writer) offerDeclined(forced bool) {
+	if forced {
+		w.offerSomeDeclined(nil, forced, 0) // before the list: what is declined from now on is offered anew
+	}
 	if w.to.rank != 1 || w.to.Planner == nil || w.when.mode == WriteSelective {
 		return
 	}
@@ -76,13 +80,16 @@ func (w *writer) offerDeclined() {
 	slices.SortFunc(list, func(a, b tier.Record) int { return cmp.Compare(a.Depth, b.Depth) })
 	now := w.when.clock()
 	for some := range slices.Chunk(list, indexBatch) {
-		w.offerSomeDeclined(some, now)
+		w.offerSomeDeclined(some, forced, now)
 	}
 }
 
-func (w *writer) offerSomeDeclined(list []tier.Record, now uint32) {
+func (w *writer) offerSomeDeclined(list []tier.Record, forced bool, now uint32) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if forced {
+		w.mu.flushes.wanted = w.mu.flushes.gen + 1
+	}
 	for _, r := range list {
 		if !w.mu.backlog.has(r.Key) {
 			w.mu.backlog.add(r, w.mu.flushes.gen, now)

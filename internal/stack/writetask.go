@@ -161,9 +161,12 @@ func (w *writer) end(t task, how outcome) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if how == putOff {
+	switch {
+	case how == putOff:
 		w.mu.backlog.toRetry(t.item)
-	} else {
+	case how == refused && t.declined && t.life == 0 && t.gen < w.mu.flushes.wanted: // since it was taken
+		w.mu.backlog.again(t.item)
+	default:
 		w.mu.backlog.move(&t.item, done)
 	}
 	if t.life == 0 {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/internal/measure"
 )
 
 const (
@@ -56,7 +57,7 @@ func (a *asking) run(ctx context.Context, socket string, number int) {
 	for ctx.Err() == nil {
 		var err error
 		if c == nil {
-			c, err = dial(ctx, socket)
+			c, err = client.Dial(ctx, socket, measure.Options())
 		}
 		if err == nil {
 			_, err = c.Lookup(ctx, prompt(0, 1), 0)

@@ -4,15 +4,13 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"math"
 	"os"
-	"os/exec"
 	"os/signal"
-	"path/filepath"
-	"slices"
 	"syscall"
 	"text/tabwriter"
 	"time"
+
+	"github.com/kvstored/kvstored/internal/measure"
 )
 
 // row is what DRAM is filled with, and how often it is handed over.
@@ -56,11 +54,8 @@ func run(ctx context.Context, binary, other string, only, rounds int) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	if binary == "" {
-		binary = filepath.Join(dir, "kvstored")
-		if out, err := exec.CommandContext(ctx, "go", "build", "-o", binary, "github.com/kvstored/kvstored/cmd/kvstored").CombinedOutput(); err != nil {
-			return fmt.Errorf("build: %w\n%s", err, out)
-		}
+	if binary, err = measure.Program(ctx, binary, dir); err != nil {
+		return err
 	}
 	programs := []string{binary}
 	if other != "" {
@@ -75,41 +70,36 @@ func run(ctx context.Context, binary, other string, only, rounds int) error {
 		if rounds > 0 {
 			r.rounds = rounds
 		}
-		gaps, whole, err := measure(ctx, dir, programs, r)
+		gaps, whole, err := handOver(ctx, dir, programs, r)
 		if err != nil {
 			return fmt.Errorf("%d chunks of %d bytes: %w", r.chunks, r.bytes, err)
 		}
 		fmt.Fprintf(w, "%d\t%d\t%.1f\t%d\t%d\t%v\t%v\t%v\t%v\t\n", r.chunks, r.bytes, float64(r.chunks)*float64(r.bytes)/(1<<30), r.rounds, len(gaps),
-			quantile(gaps, .5), quantile(gaps, .99), quantile(gaps, 1), quantile(whole, .5))
+			rounded(gaps, .5), rounded(gaps, .99), rounded(gaps, 1), rounded(whole, .5))
 	}
 	return w.Flush()
 }
 
-// quantile is the smallest duration that such a share of all do not exceed.
-func quantile(ds []time.Duration, share float64) time.Duration {
-	slices.Sort(ds)
-	return ds[max(0, int(math.Ceil(share*float64(len(ds))))-1)].Round(time.Millisecond)
+func rounded(ds []time.Duration, share float64) time.Duration {
+	return measure.Quantile(ds, share).Round(time.Millisecond)
 }
 
-// measure hands one row over. It returns the gaps that clients saw, and how long each
+// handOver hands one row over. It returns the gaps that clients saw, and how long each
 // hand-over took from the start of the process to the end of the one before.
-func measure(ctx context.Context, dir string, programs []string, r row) (gaps, whole []time.Duration, err error) {
+func handOver(ctx context.Context, dir string, programs []string, r row) (gaps, whole []time.Duration, err error) {
 	d, err := startDaemon(ctx, programs[0], dir, r)
 	if err != nil {
 		return nil, nil, err
 	}
-	defer func() { d.close() }()
-	if err := d.fill(ctx, r); err != nil {
-		return nil, nil, err
-	}
-	asking := newAsking(ctx, d.socket)
+	defer func() { _ = d.Close() }()
+	asking := newAsking(ctx, d.Socket)
 	defer asking.stop()
 	for i := range r.rounds {
 		if err := asking.all(ctx); err != nil {
 			return nil, nil, err
 		}
 		begun := time.Now()
-		if d, err = d.succeed(ctx, programs[(i+1)%len(programs)]); err != nil {
+		if d, err = d.Succeed(ctx, programs[(i+1)%len(programs)]); err != nil {
 			return nil, nil, err
 		}
 		whole = append(whole, time.Since(begun))
@@ -118,7 +108,7 @@ func measure(ctx context.Context, dir string, programs []string, r row) (gaps, w
 			return nil, nil, err
 		}
 		gaps = append(gaps, found...)
-		if err := d.complete(ctx, r); err != nil {
+		if err := complete(ctx, d, r); err != nil {
 			return nil, nil, fmt.Errorf("after hand-over %d: %w", i+1, err)
 		}
 	}

@@ -1,0 +1,125 @@
+package measure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/kvstored/kvstored/client"
+)
+
+// startTimeout is how long a daemon may take for its arena: with huge pages and
+// fragmented memory it is 3 CPU seconds per GiB, beside what else runs on the machine.
+const startTimeout = 3 * time.Minute
+
+// Program is the file of a daemon's program: binary, or where that is empty this tree's
+// kvstored, built into dir.
+func Program(ctx context.Context, binary, dir string) (string, error) {
+	if binary != "" {
+		return binary, nil
+	}
+	binary = filepath.Join(dir, "kvstored")
+	out, err := exec.CommandContext(ctx, "go", "build", "-o", binary, "github.com/kvstored/kvstored/cmd/kvstored").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("build kvstored: %w\n%s", err, out)
+	}
+	return binary, nil
+}
+
+// Daemon is one process of kvstored. Its methods may be called from any goroutine.
+type Daemon struct {
+	Socket string // that it listens at
+	file   string // its configuration
+	cmd    *exec.Cmd
+	ended  chan struct{} // closed when the process has ended
+	err    error         // how, once ended is closed
+}
+
+// Start starts a daemon whose configuration is text and has it listen at socket, beside
+// which the file with the text lies. It does not wait until the daemon serves; Dial does.
+func Start(program, socket, text string) (*Daemon, error) {
+	d := &Daemon{Socket: socket, file: socket + ".yaml"}
+	if err := os.WriteFile(d.file, []byte(text), 0o600); err != nil {
+		return nil, err
+	}
+	return d, d.launch(program)
+}
+
+func (d *Daemon) launch(program string, args ...string) error {
+	d.cmd = exec.Command(program, append([]string{"serve", "--config", d.file}, args...)...)
+	d.cmd.Stderr = os.Stderr
+	if err := d.cmd.Start(); err != nil {
+		return err
+	}
+	d.ended = make(chan struct{})
+	go func() {
+		d.err = d.cmd.Wait()
+		close(d.ended)
+	}()
+	return nil
+}
+
+// Dial connects a client as soon as the daemon serves. The error of a daemon that has
+// ended says so; the daemon's own words are on the standard error of this process.
+func (d *Daemon) Dial(ctx context.Context, o client.Options) (*client.Client, error) {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	for {
+		c, err := client.Dial(ctx, d.Socket, o)
+		if err == nil {
+			return c, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("the daemon does not serve: %w", err)
+		case <-d.ended:
+			return nil, d.failure()
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// failure is why a daemon is gone that was not asked to end.
+func (d *Daemon) failure() error {
+	return fmt.Errorf("the daemon has ended, see above: %w", errors.Join(d.err, errors.New("it was not asked to")))
+}
+
+// Succeed has a new process of a program take over, and returns it when d has ended. With
+// an error the result is d, which still runs or has failed.
+func (d *Daemon) Succeed(ctx context.Context, program string) (*Daemon, error) {
+	next := &Daemon{Socket: d.Socket, file: d.file}
+	if err := next.launch(program, "--take-over"); err != nil {
+		return d, err
+	}
+	select {
+	case <-d.ended:
+		if d.err != nil {
+			return d, fmt.Errorf("the daemon that hands over: %w", errors.Join(d.err, next.Close()))
+		}
+		return next, nil
+	case <-next.ended:
+		return d, fmt.Errorf("the daemon that takes over: %w", next.failure())
+	case <-ctx.Done():
+		return d, errors.Join(ctx.Err(), next.Close())
+	}
+}
+
+// PID is the number of the process.
+func (d *Daemon) PID() int { return d.cmd.Process.Pid }
+
+// Busy is the processor time that the process has taken; 0 once it has ended, and where
+// the system does not tell.
+func (d *Daemon) Busy() time.Duration { return busy(d.PID()) }
+
+// Close asks the process to end and waits until it has; its error is the process'. It may
+// be called again, and for a daemon that has ended.
+func (d *Daemon) Close() error {
+	_ = d.cmd.Process.Signal(syscall.SIGTERM) // or it has ended
+	<-d.ended
+	return d.err
+}

@@ -5,9 +5,9 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"time"
+
+	"github.com/kvstored/kvstored/internal/measure"
 )
 
 func main() {
@@ -37,10 +37,8 @@ func report(ctx context.Context, o options) (err error) {
 	if o.dir, err = os.MkdirTemp("", "kvstored-consistency-"); err != nil {
 		return err
 	}
-	if o.binary == "" {
-		if o.binary, err = build(ctx, o.dir); err != nil {
-			return err
-		}
+	if o.binary, err = measure.Program(ctx, o.binary, o.dir); err != nil {
+		return err
 	}
 	begun := time.Now()
 	o.log("seed %d, in %s", o.seed, o.dir)
@@ -59,14 +57,4 @@ func report(ctx context.Context, o options) (err error) {
 		o.log("%s: %s", v.promise, v.text)
 	}
 	return fmt.Errorf("%d violations; the daemon's folder stays in %s", len(broken), o.dir)
-}
-
-// build makes this tree's daemon.
-func build(ctx context.Context, dir string) (string, error) {
-	binary := filepath.Join(dir, "kvstored")
-	out, err := exec.CommandContext(ctx, "go", "build", "-o", binary, "github.com/kvstored/kvstored/cmd/kvstored").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("build kvstored: %w\n%s", err, out)
-	}
-	return binary, nil
 }

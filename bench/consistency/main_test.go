@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/internal/measure"
 	"github.com/kvstored/kvstored/key"
 )
 
@@ -42,7 +43,7 @@ func testOptions(t *testing.T) options {
 	t.Helper()
 	built.Do(func() {
 		if built.dir, built.err = os.MkdirTemp("", "kvstored-consistency-"); built.err == nil {
-			built.binary, built.err = build(t.Context(), built.dir)
+			built.binary, built.err = measure.Program(t.Context(), "", built.dir)
 		}
 	})
 	if built.err != nil {

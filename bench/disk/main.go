@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/internal/database"
+	"github.com/kvstored/kvstored/internal/measure"
 )
 
 var sizes = []int{64 << 10, 256 << 10, 1 << 20, 4 << 20}
@@ -191,11 +192,11 @@ func (t *table) print(s *subject, f *full) {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "\tMB/s\tspread\tbest fio\tdepth\tratio")
 	for _, r := range t.rows {
-		m := median(r.times)
+		m := measure.Median(r.times)
 		fmt.Fprintf(w, "%s\t%.0f\t%.0f-%.0f\t", r.name, m/1e6, slices.Min(r.times)/1e6, slices.Max(r.times)/1e6)
 		best, depth := 0.0, 0
 		for i, f := range r.floors {
-			if v := median(f.times); v > best {
+			if v := measure.Median(f.times); v > best {
 				best, depth = v, depths[i]
 			}
 		}
@@ -208,17 +209,12 @@ func (t *table) print(s *subject, f *full) {
 	fmt.Println()
 	if len(t.churn.times) > 0 && len(t.empty.times) > 0 {
 		fmt.Printf("full: %.2f of the rate with room, written x%.3f of the payload\n",
-			median(t.churn.times)/median(t.empty.times), float64(f.written)/float64(f.payload))
+			measure.Median(t.churn.times)/measure.Median(t.empty.times), float64(f.written)/float64(f.payload))
 	}
 	c := s.Stats().Counters
 	if len(t.late) > 0 {
-		fmt.Printf("first chunk of the prefix: after %.1f times what one alone takes (%.1f-%.1f)\n", median(t.late), slices.Min(t.late), slices.Max(t.late))
+		fmt.Printf("first chunk of the prefix: after %.1f times what one alone takes (%.1f-%.1f)\n", measure.Median(t.late), slices.Min(t.late), slices.Max(t.late))
 	}
 	fmt.Printf("written: x%.3f of the payload; direct I/O: %t\n",
 		float64(writtenBytes(s.Stats()))/float64(s.Stats().PutBytes), c["direct_io"] == 1)
-}
-
-func median(v []float64) float64 {
-	v = slices.Sorted(slices.Values(v))
-	return v[len(v)/2]
 }

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kvstored/kvstored/disk"
+	"github.com/kvstored/kvstored/internal/measure"
 	"github.com/kvstored/kvstored/tier"
 )
 
@@ -68,9 +69,9 @@ func runRebuilds(ctx context.Context, parent string, rounds int, bytes int64, pa
 	}
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "\tMB/s\tspread\tratio\t")
-	floor := median(all[0].times)
+	floor := measure.Median(all[0].times)
 	for _, m := range all {
-		v := median(m.times)
+		v := measure.Median(m.times)
 		fmt.Fprintf(w, "%s\t%.0f\t%.0f-%.0f\t%.2f\t\n", m.name, v/1e6, slices.Min(m.times)/1e6, slices.Max(m.times)/1e6, v/floor)
 	}
 	return w.Flush()

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kvstored/kvstored/internal/measure"
 )
 
 // client speaks RESP as a good C client does: a value is written from where it
@@ -141,11 +144,8 @@ func start(dir, binary string, clients int, loop bool) (servers []*contender, st
 			_ = cmd.Wait()
 		}
 	}
-	if binary == "" {
-		binary = filepath.Join(dir, "kvstored")
-		if out, err := exec.Command("go", "build", "-o", binary, "github.com/kvstored/kvstored/cmd/kvstored").CombinedOutput(); err != nil {
-			return nil, stop, fmt.Errorf("build: %w\n%s", err, out)
-		}
+	if binary, err = measure.Program(context.Background(), binary, dir); err != nil {
+		return nil, stop, err
 	}
 	file := filepath.Join(dir, "kvstored.yaml")
 	if err := os.WriteFile(file, fmt.Appendf(nil, ours, dir), 0o600); err != nil {

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/kvstored/kvstored/internal/measure"
 )
 
 var sizes = []int{256 << 10, 1 << 20, 4 << 20, 8 << 20}
@@ -139,14 +141,9 @@ func print(rows []*row) {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, strings.Join([]string{"", "MiB", "redis us", "kvstored us", "redis GB/s", "kvstored GB/s", "times redis", ""}, "\t"))
 	for _, r := range rows {
-		redis, ours := median(r.took[0]), median(r.took[1])
+		redis, ours := measure.Median(r.took[0]), measure.Median(r.took[1])
 		fmt.Fprintf(w, "%s\t%.2f\t%.0f\t%.0f\t%.2f\t%.2f\t%.2f\t\n", r.what, float64(r.bytes)/(1<<20), 1e6*redis, 1e6*ours,
 			float64(r.bytes)/redis/1e9, float64(r.bytes)/ours/1e9, redis/ours)
 	}
 	_ = w.Flush()
-}
-
-func median(v []float64) float64 {
-	slices.Sort(v)
-	return v[len(v)/2]
 }

@@ -5,6 +5,8 @@ import (
 	"os"
 	"text/tabwriter"
 	"time"
+
+	"github.com/kvstored/kvstored/internal/measure"
 )
 
 const (
@@ -67,7 +69,7 @@ func many(servers []*contender, rounds int) error {
 				took[which] = append(took[which], time.Since(begun).Seconds())
 			}
 		}
-		redis, ours := median(took[0]), median(took[1])
+		redis, ours := measure.Median(took[0]), measure.Median(took[1])
 		fmt.Fprintf(w, "%s\t%.0f\t%.0f\t%.2f\t\n", q.what, 1e6*redis, 1e6*ours, redis/ours)
 	}
 	return w.Flush()

@@ -18,6 +18,7 @@ import (
 	"github.com/kvstored/kvstored/disk"
 	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/internal/fair"
+	"github.com/kvstored/kvstored/internal/measure"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -114,7 +115,7 @@ func (b *bench) print(rows []*row) {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "\tmedian\tspread\tgoal\t")
 	for _, r := range rows {
-		m, verdict, sign := median(r.results), "missed", ">="
+		m, verdict, sign := measure.Median(r.results), "missed", ">="
 		if r.atMost {
 			sign = "<="
 		}
@@ -124,15 +125,10 @@ func (b *bench) print(rows []*row) {
 		fmt.Fprintf(w, "%s\t%.3f\t%.3f-%.3f\t%s %v\t%s\n", r.name, m, slices.Min(r.results), slices.Max(r.results), sign, r.goal, verdict)
 	}
 	_ = w.Flush()
-	fmt.Printf("\nfrom disk %.0f MB/s, the tier alone %.0f MB/s\n", median(b.diskRate)/1e6, median(b.tierRate)/1e6)
+	fmt.Printf("\nfrom disk %.0f MB/s, the tier alone %.0f MB/s\n", measure.Median(b.diskRate)/1e6, measure.Median(b.tierRate)/1e6)
 	fmt.Printf("push p50 %.3f ms; a byte over a bare socket p50 %.3f, p99 %.3f (%.3f-%.3f) ms\n",
-		median(b.pushMedian), median(b.bareMedian), median(b.bareMost), slices.Min(b.bareMost), slices.Max(b.bareMost))
-	fmt.Printf("from 30 ms away, of what goroutines get that only wait: %.3f\n", median(b.sleepRate))
-}
-
-func median(v []float64) float64 {
-	v = slices.Sorted(slices.Values(v))
-	return v[len(v)/2]
+		measure.Median(b.pushMedian), measure.Median(b.bareMedian), measure.Median(b.bareMost), slices.Min(b.bareMost), slices.Max(b.bareMost))
+	fmt.Printf("from 30 ms away, of what goroutines get that only wait: %.3f\n", measure.Median(b.sleepRate))
 }
 
 // open makes everything. stop takes down all that was made, also beside an error.

@@ -13,3 +13,6 @@ func Quantile[T cmp.Ordered](sample []T, share float64) T {
 	sorted := slices.Sorted(slices.Values(sample))
 	return sorted[max(0, int(math.Ceil(share*float64(len(sorted))))-1)]
 }
+
+// Median is the quantile .5.
+func Median[T cmp.Ordered](sample []T) T { return Quantile(sample, .5) }

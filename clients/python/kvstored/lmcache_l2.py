@@ -76,6 +76,7 @@ KeyListPage: Any = engine.find(f"{_DISTRIBUTED}.api", "KeyListPage", newer=True)
 log = logging.getLogger("kvstored.lmcache")
 
 _TASKS = 1024  # that wait, of each kind; more fail at once
+_RESULTS = 16 * _TASKS  # that nobody has asked for; the oldest give way
 _LISTED = 1 << 16  # keys that are remembered, to be listed
 _THREADS = {"store": 1, "lookup": 2, "load": 2}
 
@@ -125,11 +126,13 @@ class _Kind:
         with self._mu:
             self._waiting -= done
             self._results[task] = result
+            while len(self._results) > _RESULTS:
+                del self._results[next(iter(self._results))]
             if self.fd >= 0:
                 os.write(self.fd, (1).to_bytes(8, "little"))
 
     def pop(self, task: int) -> Any:
-        """The result of a task, once; None before and afterwards."""
+        """The result of a task, once; None before and afterwards, and long after it ended."""
         with self._mu:
             return self._results.pop(task, None)
 

@@ -335,6 +335,26 @@ class Calls(Case):
         self.assertFalse(any(m.plugin.exists_in_put_tasks(k) for k in keys))
         self.assertEqual(m.memory.used, 0)
 
+    def test_memory_that_cannot_be_given_back(self) -> None:
+        """The thread that stores goes on, and gives the other objects back."""
+        m, keys = self.engine(), prompt("stuck", 3)
+        objects = self.make(m, keys)
+        real, asked = objects[0].ref_count_down, []
+
+        def fails() -> None:
+            asked.append(1)
+            raise ValueError("of the engine")
+
+        objects[0].ref_count_down = fails  # type: ignore[method-assign]
+        with self.assertLogs("kvstored.lmcache", "ERROR"):
+            m.plugin.batched_submit_put_task(keys, objects)
+            self.assertTrue(wait_for(lambda: asked and not m.plugin._puts))
+        for down in (real, real, objects[1].ref_count_down, objects[2].ref_count_down):
+            down()
+        self.assertTrue(wait_for(lambda: m.memory.used == 0))
+        self.put(m, prompt("after it", 3))
+        self.assertEqual(m.lookup(keys)[0], 3)
+
     def test_no_memory_of_the_engine(self) -> None:
         """As many objects as there is room for; the others are None."""
         m, keys = self.engine(capacity=512 * 10), prompt("narrow", 8)

@@ -8,7 +8,9 @@ import threading
 import time
 import unittest
 from typing import Any, Dict, List, Sequence
+from unittest import mock
 
+from kvstored import lmcache_l2
 from kvstored.lmcache_keys import grids
 from kvstored.lmcache_l2 import KvstoredL2Adapter
 
@@ -255,6 +257,19 @@ class Trouble(Case):
         finally:
             self.daemon.resume()
         self.assertTrue(wait_for(lambda: c.lookup(keys) == [True] * 4))
+
+    def test_nobody_asks_for_results(self) -> None:
+        """They do not pile up: of very many the youngest are kept."""
+        with mock.patch.object(lmcache_l2, "_RESULTS", 8):
+            c, keys = self.adapter(), keys_of(prompt("asked", 2))
+            self.store(c, keys)
+            tasks = [c.adapter.submit_lookup_and_lock_task(keys) for _ in range(40)]
+            results = c.adapter._kinds["lookup"]._results
+            self.assertTrue(wait_for(lambda: c.adapter._kinds["lookup"]._waiting == 0))
+            self.assertEqual(len(results), 8)
+            self.assertTrue(set(results) <= set(tasks))
+            self.assertIsNone(c.adapter.query_lookup_and_lock_result(next(t for t in tasks if t not in results)))
+            self.assertEqual(c._bits(1, next(iter(results)), c.adapter.query_lookup_and_lock_result, keys), [True] * 2)
 
     def test_killed_and_started_again(self) -> None:
         with Daemon() as daemon:

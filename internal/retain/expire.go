@@ -1,14 +1,9 @@
 package retain
 
 import (
-	"cmp"
 	"context"
-	"encoding/hex"
-	"slices"
 	"sync/atomic"
 	"time"
-
-	"github.com/kvstored/kvstored/key"
 )
 
 // deadlines is a heap of grants, the first to end on top. Each knows its place.
@@ -113,43 +108,4 @@ func (t *Table) Stats() Stats {
 		Chunks: int64(len(t.mu.chunks)), Bytes: t.mu.bytes, Claimants: int64(len(t.mu.holders)), MemoryBytes: t.mu.memory,
 		Given: t.count.given.Load(), Right: t.count.right.Load(), Wrong: t.count.wrong.Load(), OverBudget: t.count.over.Load(),
 	}
-}
-
-// Held is what one claimant retains.
-type Held struct {
-	Claimant
-	Chunks   int
-	Bytes    int64
-	Priority uint8 // the highest
-	Used     int   // chunks that were asked for since
-	Left     time.Duration
-}
-
-// List is what claimants retain, most bytes first: the first most of them. more is how
-// many are left out.
-func (t *Table) List(most int) (list []Held, more int) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	now := t.now()
-	for _, h := range t.mu.holders {
-		x := Held{Claimant: h.Claimant, Chunks: len(h.chunks)}
-		for hash := range h.chunks {
-			ch := t.mu.chunks[key.Key{Space: h.Space, Hash: hash}]
-			g := ch.of(h)
-			x.Bytes += ch.bytes
-			x.Priority, x.Left = max(x.Priority, g.priority), max(x.Left, g.until.Sub(now))
-			if g.used {
-				x.Used++
-			}
-		}
-		list = append(list, x)
-	}
-	slices.SortFunc(list, func(a, b Held) int {
-		return cmp.Or(
-			cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.UID, b.UID), cmp.Compare(a.Name, b.Name),
-			cmp.Compare(hex.EncodeToString(a.Space[:]), hex.EncodeToString(b.Space[:])),
-		)
-	})
-	more = max(0, len(list)-most)
-	return list[:len(list)-more], more
 }

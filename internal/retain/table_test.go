@@ -192,6 +192,9 @@ func (m *naive) compare(t *testing.T, op int, table *Table, told map[key.Key]led
 			}
 		}
 	}
+	if op%16 == 0 {
+		m.compareLists(t, op, table)
+	}
 	if got, want := table.Stats().Bytes, m.bytes(func(Claimant) bool { return true }); got != want {
 		t.Fatalf("op %d: %d bytes are retained, want %d", op, got, want)
 	}

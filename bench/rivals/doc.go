@@ -4,7 +4,8 @@
 // round times all systems one after another, in an order that rotates. Printed are
 // medians over the rounds, ratios within a round, the 99th percentile of single
 // calls, and processor time of clients and server. A floor copies as fast as this
-// machine can.
+// machine can. By RESP a batch is an MSET or MGET, and one question is whether a
+// thousand names are there.
 //
 //	go run ./bench/rivals [-rounds 7] [-only 'put|get'] [-sizes 64KiB,4MiB] [-busy] [-clients 1]
 //

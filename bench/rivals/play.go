@@ -17,6 +17,8 @@ const (
 	batch       = 16       // values of a batch
 	few         = 16       // names that are written over, of each client
 	pings       = 2000     // of all clients together
+	named       = 1000     // in one question whether they are there
+	questions   = 200      // of all clients together
 )
 
 // order is what a process of clients is to do.
@@ -60,6 +62,12 @@ func dial(system, socket string, size int) (conn, error) {
 	return dialMemory(size), nil
 }
 
+// counter is a conn that can be asked how many of many names are there, again and
+// again.
+type counter interface {
+	counts(names []uint64) (ask func() (int, error))
+}
+
 // player is one client.
 type player struct {
 	conn
@@ -67,6 +75,7 @@ type player struct {
 	src, dst []byte // of values, n times size
 	size, n  int
 	took     []time.Duration
+	count    func() (int, error) // how many of named names are there
 }
 
 // warm stores and deletes values, so that no memory is used for the first time
@@ -85,10 +94,12 @@ func (p *player) warm() error {
 // step is one thing that is timed: n calls, each about so many values.
 type step struct {
 	what   string
-	n      func(p *player) int
+	n      func(p *player) int // all clients together, where there are no values
 	values int
 	call   func(p *player, i int) error
 }
+
+const exists = "EXISTS of 1000"
 
 var steps = []step{
 	{"round trip", func(p *player) int { return pings }, 0, func(p *player, _ int) error { return p.ping() }},
@@ -100,7 +111,24 @@ var steps = []step{
 	{"get of 16", func(p *player) int { return max(1, p.n/batch) }, batch, func(p *player, i int) error {
 		return p.getMany(p.first+1<<32+uint64(i*batch), p.many(p.room, i))
 	}},
+	{exists, func(p *player) int { return questions }, 0, (*player).exist},
 	{"overwrite", func(p *player) int { return p.n }, 1, func(p *player, i int) error { return p.put(p.first+2<<32+uint64(i%few), p.value(i)) }},
+}
+
+// exist asks for names that were put, some of them twice where it has few.
+func (p *player) exist(int) error {
+	if p.count == nil {
+		names := make([]uint64, named)
+		for i := range names {
+			names[i] = p.first + uint64(i%p.n)
+		}
+		p.count = p.conn.(counter).counts(names)
+	}
+	n, err := p.count()
+	if err == nil && n != named {
+		err = fmt.Errorf("%d of %d names are there", n, named)
+	}
+	return err
 }
 
 func (p *player) value(i int) []byte { return p.src[i%p.n*p.size:][:p.size] }
@@ -145,8 +173,12 @@ func play(text string) error {
 // need.
 func times(o *order, only *regexp.Regexp, players []*player) (out []cell, err error) {
 	for _, s := range steps {
-		if o.System == ours && s.what == "overwrite" || s.what != "put" && s.what != "put of 16" && !only.MatchString(s.what) {
-			continue // a key of ours has one value; what is read must be there
+		_, counts := players[0].conn.(counter)
+		switch {
+		case s.what == exists && !counts, s.what == "overwrite" && o.System == ours: // a key of ours has one value
+			continue
+		case s.what != "put" && s.what != "put of 16" && !only.MatchString(s.what): // what is read must be there
+			continue
 		}
 		c, err := s.time(o, players)
 		if err != nil {

@@ -1,6 +1,10 @@
 package main
 
-import "fmt"
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
 
 // byRedis speaks RESP2.
 type byRedis struct{ *socket }
@@ -76,15 +80,43 @@ func (r byRedis) getMany(first uint64, into [][]byte) error {
 }
 
 func (r byRedis) forget(first, n uint64) error {
-	command := fmt.Appendf(nil, "*%d\r\n$3\r\nDEL\r\n", 1+n)
-	for i := range n {
-		of := name(first + i)
-		command = fmt.Appendf(command, "$%d\r\n%s\r\n", len(of), of)
+	names := make([]uint64, n)
+	for i := range names {
+		names[i] = first + uint64(i)
 	}
+	_, err := r.number(about("DEL", names))
+	return err
+}
+
+func (r byRedis) counts(names []uint64) func() (int, error) {
+	command := about("EXISTS", names)
+	return func() (int, error) { return r.number(command) }
+}
+
+// about is a command with many names.
+func about(command string, names []uint64) []byte {
+	out := fmt.Appendf(nil, "*%d\r\n$%d\r\n%s\r\n", 1+len(names), len(command), command)
+	for _, n := range names {
+		of := name(n)
+		out = fmt.Appendf(out, "$%d\r\n%s\r\n", len(of), of)
+	}
+	return out
+}
+
+// number sends a command that a number answers.
+func (r byRedis) number(command []byte) (int, error) {
 	if err := r.send(command); err != nil {
-		return err
+		return 0, err
 	}
-	return r.expect(":")
+	got, err := r.line()
+	if err != nil {
+		return 0, err
+	}
+	number, is := strings.CutPrefix(got, ":")
+	if !is {
+		return 0, fmt.Errorf("got %q, want a number", got)
+	}
+	return strconv.Atoi(number)
 }
 
 func (r byRedis) finish() error { return nil }

@@ -23,6 +23,9 @@ class Grant(IntEnum):
     PENDING = Code.PENDING  # another client is writing it
 
 
+_GRANTED = int(Grant.GRANTED)
+
+
 class Result(IntEnum):
     """What became of a chunk: those codes that a commit or put may answer for one."""
 
@@ -104,13 +107,13 @@ class FillCalls(Asker):
         self.id, self.reason, slots, self.differ = wire.reserve_reply(body)
         assert self._link is not None
         staging = self._link.staging
-        for i, s in enumerate(slots):
+        for grant, length, offset in slots:
             memory, address = None, 0
-            if s.grant == Grant.GRANTED:
+            if grant == _GRANTED:
                 if staging is None:
                     raise ProtocolError("slots were granted without a staging window")
-                memory, address = staging.slice(s.offset, s.length), staging.address + s.offset
-            self.slots.append(Slot(i, s.grant, s.length, memory, address))
+                memory, address = staging.slice(offset, length), staging.address + offset
+            self.slots.append(Slot(len(self.slots), grant, length, memory, address))
         return self
 
     @staticmethod

@@ -124,8 +124,8 @@ class JobCalls(Lease, Asker):
         """Gives the lease back, sooner or later."""
         self.good = False
         self._let_go()
-        request = Request(Op.RELEASE, wire.numbered(self.id), take)
-        yield from or_later(self._attached(), request, request._replace(take=wire.empty_reply))
+        body = wire.numbered(self.id)
+        yield from or_later(self._attached(), Request(Op.RELEASE, body, take), Request(Op.RELEASE, body, wire.empty_reply))
 
     def _not_good(self, _: Error) -> bool:
         if self.good is None:

@@ -28,7 +28,7 @@ class Lease:
         # Only the thread that reads the socket changes these: first refs, then
         # the state that says how many of them there are. So nobody needs a lock.
         self._state = _QUEUED
-        self._refs: List[Ref] = []  # of all ranks of chunk 0, then of chunk 1, ...
+        self._refs: List[Tuple[int, int, int, int]] = []  # of all ranks of chunk 0, then of chunk 1, ...; each as a Ref has it
         self._views: List[memoryview] = []
         self._given: Optional[Call] = None  # the release that release_soon began
         self._asked = False  # a wait was sent, which a policy may ask for
@@ -149,6 +149,10 @@ class Lease:
     def ref(self, i: int, rank: int = 0) -> Ref:
         """Where chunk i lies; IndexError if it is not ready under a live lease.
         Of a job of several ranks, ``rank`` counts them as they were named."""
+        return Ref._make(self._row(i, rank))
+
+    def _row(self, i: int, rank: int) -> Tuple[int, int, int, int]:
+        """What a Ref has."""
         ready = self._state.ready.chunks
         if not self._leased():
             raise IndexError(f"chunk {i} of job {self.id} is not leased any more: the job was given back")
@@ -182,10 +186,17 @@ class Lease:
 
     def address(self, i: int, rank: int = 0) -> Tuple[int, int]:
         """Address and bytes of chunk i, for copies that do not hold the interpreter."""
-        r = self.ref(i, rank)
-        arena = self._arena(i)
-        arena.slice(r.offset, r.length)  # checks the bounds
-        return arena.address + r.offset, r.length
+        offset, _, length, _ = self._row(i, rank)
+        return self._arena(i).at(offset, length), length
+
+    def addresses(self, rank: int = 0) -> List[Tuple[int, int]]:
+        """:meth:`address` of all chunks that are ready, of one rank."""
+        n = len(self)
+        if not n:
+            return []
+        self._row(n - 1, rank)  # checks the lease, and the rank
+        at = self._arena(0).at
+        return [(at(offset, length), length) for offset, _, length, _ in self._refs[rank : n * self.ranks : self.ranks]]
 
     def verify(self, i: int, rank: int = 0) -> bool:
         """Whether chunk i matches its checksum; True where none can be computed."""

@@ -264,7 +264,7 @@ class Link:
         with self._mu:
             self._waiting += 1
         try:
-            while True:
+            while not call.done:
                 with self._mu:
                     if call.done:
                         break
@@ -277,7 +277,7 @@ class Link:
                     self._read_until(call.ended, ends)
                 elif call.wake.acquire(timeout=max(0.0, ends - time.monotonic())):
                     continue  # answered, or it is this thread's turn to read
-                late = self._leave(call)
+                late = None if call.done else self._leave(call)
                 if late is not None:
                     if patient and type(late) is DeadlineExceeded and call.enough is None:
                         self._suspect(arrived)
@@ -506,23 +506,12 @@ class Link:
             self.fail(Disconnected("interrupted in the middle of a reply"))
             raise
 
-    def _alone(self, read: bytes) -> bool:
-        """Delivers what was read if it is one whole reply, as most reads are."""
-        if len(read) < HEADER.size:
-            return False
-        length, kind, op, status, id = HEADER.unpack_from(read)
-        if kind != wire.REPLY or len(read) != HEADER.size + length:
-            return False
-        self._arrived += 1
-        self.stalled = False
-        self._deliver(op, status, id, read[HEADER.size :])
-        return True
-
     def _parse(self, read: bytes) -> None:
-        at, data = 0, self._in
-        if not data and self._alone(read):
-            return
-        data += read
+        """Delivers the frames that are whole, from where they were read to if nothing
+        of them was read before. The rest stays."""
+        at, data = 0, self._in or read
+        if data is self._in:
+            self._in += read
         while len(data) - at >= HEADER.size:
             length, kind, op, status, id = HEADER.unpack_from(data, at)
             if length > wire.MAX_BODY:
@@ -540,8 +529,10 @@ class Link:
                 self._pushed(op, id, body)
             else:
                 raise ProtocolError(f"a frame of kind {kind}")
-        if at:
-            del data[:at]
+        if data is not self._in:
+            self._in += data[at:]
+        elif at:
+            del self._in[:at]
 
     def _pushed(self, op: int, id: int, body: bytes) -> None:
         job = self.jobs.get(id) if op == Op.PREFETCH else None
@@ -592,11 +583,10 @@ class Link:
 
     def _settle(self, call: Call, value: Any, error: Optional[Error]) -> None:
         """Ends a call, with the lock held."""
-        call.done = True
-        if call.left:
-            return
-        call.value, call.error = value, error
-        if call.ahead:
+        if not call.left:
+            call.value, call.error = value, error
+        call.done = True  # last: its caller may look without the lock
+        if call.left or call.ahead:
             return
         if call.parked:
             call.parked = False

@@ -99,9 +99,14 @@ class Mapping:
         self.view.obj.leave = callback  # type: ignore[attr-defined]
 
     def slice(self, offset: int, length: int) -> memoryview:
+        self.at(offset, length)
+        return self.view[offset : offset + length]
+
+    def at(self, offset: int, length: int) -> int:
+        """The address of an offset that so many bytes follow."""
         if offset > self.size or length > self.size - offset:
             raise ProtocolError(f"bytes {offset} to {offset + length} of a mapping of {self.size}")
-        return self.view[offset : offset + length]
+        return self.address + offset
 
 
 # Not of mappings: a view outlives its mapping, and a lease its connection.

@@ -10,6 +10,7 @@ that must be understood and is not.
 from __future__ import annotations
 
 import array
+import functools
 import struct
 import sys
 from enum import IntEnum
@@ -186,7 +187,7 @@ class JobState(NamedTuple):
     ready: Count
     ready_from: Tuple[Count, ...]
     first: int
-    refs: Sequence[Ref]
+    refs: Sequence[Tuple[int, int, int, int]]  # each as a Ref has it
     needs: Tuple[Need, ...] = ()  # what the refs of a job with groups are of
 
 
@@ -334,7 +335,7 @@ def _u32s(numbers: Sequence[int]) -> bytes:
     if isinstance(numbers, array.array) and numbers.typecode == "I" and numbers.itemsize == 4 and sys.byteorder == "little":
         raw = numbers.tobytes()
     else:
-        raw = _pack(struct.Struct(f"<{len(numbers)}I"), *numbers)
+        raw = _pack(_U32 if len(numbers) == 1 else struct.Struct(f"<{len(numbers)}I"), *numbers)
     return _ARRAY.pack(len(numbers), 4, 0) + _padded(raw)
 
 
@@ -625,9 +626,12 @@ class _Cursor:
         self.end = len(data) if end < 0 else end
 
     def read(self, layout: struct.Struct) -> Tuple[Any, ...]:
-        at = self.at
-        self.skip(layout.size)
-        return layout.unpack_from(self.data, at)
+        return layout.unpack_from(self.data, self.skip(layout.size))
+
+    def usual(self, layout: struct.Struct) -> Optional[Tuple[Any, ...]]:
+        """What is next, if it is long enough for a layout that it need not have;
+        nothing is passed over."""
+        return layout.unpack_from(self.data, self.at) if layout.size <= self.end - self.at else None
 
     def skip(self, n: int) -> int:
         """Passes n bytes over, and returns where they begin."""
@@ -662,15 +666,17 @@ class _Cursor:
             rows.append(read(self.record()))
         return rows
 
-    def table(self, layout: struct.Struct, row: Any) -> List[Any]:
-        """An array, whose elements may be longer than known."""
+    def table(self, layout: struct.Struct, row: Any = None) -> List[Any]:
+        """An array, whose elements may be longer than known: tuples, or what ``row``
+        makes of them."""
         n, size, _ = self.read(_ARRAY)
         if n and size < layout.size:
             raise Malformed(f"elements of {size} bytes, {layout.size} are known")
         at = self.padded(n * size)
         if size == layout.size:
-            return list(map(row, layout.iter_unpack(memoryview(self.data)[at : at + n * size])))
-        return [row(layout.unpack_from(self.data, at + k * size)) for k in range(n)]
+            elements = layout.iter_unpack(memoryview(self.data)[at : at + n * size])
+            return list(elements if row is None else map(row, elements))
+        return [(row or tuple)(layout.unpack_from(self.data, at + k * size)) for k in range(n)]
 
     def numbers(self) -> List[int]:
         """An array of u32, which never grow."""
@@ -705,14 +711,22 @@ class _Cursor:
         return tiers if len(tiers) == 3 else (tiers + [Count()] * 3)[:3]
 
     def match(self) -> Match:
+        usual = self.usual(_MATCH)
+        if usual is not None and usual[2:4] == _THREE_TIERS:
+            self.at += _MATCH.size
+            t, n, _, _, t1, n1, t2, n2, t3, n3 = usual
+            return Match(Count(n, t), Count(n1, t1), Count(n2, t2), Count(n3, t3))
         total = self.count()
         cpu, disk, remote = self.tiers()
         return Match(total, cpu, disk, remote)
 
+    def advice(self) -> Advice:
+        return Advice(self.count(), self.read(_U64)[0])
+
     def prefetched(self) -> "Prefetched":
         (id,), match, (worth,) = self.read(_U64), self.match(), self.read(_U32_8)
         state = self.record().state()
-        more = self.options({1: lambda c: Advice(c.count(), c.read(_U64)[0]), 2: _Cursor.faults, **_MATCH_OPTIONS})
+        more = self.options(_PREFETCH_OPTIONS)
         return Prefetched(id, _told(match, worth, more), state, more.get(1), more.get(2, ()))
 
     def fault(self) -> Fault:
@@ -730,12 +744,17 @@ class _Cursor:
         return tuple(self.table(_NEED, Need._make))
 
     def state(self) -> JobState:
-        code, tier, first, tokens, chunks = self.read(_STATE)
-        tiers = self.tiers()
-        refs = self.table(_REF, Ref._make)
-        needs = self.options({5: _Cursor.needs}).get(5, ())
-        ready = Count(chunks, tokens)
-        return JobState(code != RUNNING, code, _TIERS.get(tier, ""), ready, tuple(tiers), first, refs, needs)
+        usual = self.usual(_STATE_OF_THREE)
+        if usual is not None and usual[5:7] == _THREE_TIERS:
+            self.at += _STATE_OF_THREE.size
+            code, tier, first, tokens, chunks, _, _, t1, n1, t2, n2, t3, n3 = usual
+            tiers = Count(n1, t1), Count(n2, t2), Count(n3, t3)
+        else:
+            code, tier, first, tokens, chunks = self.read(_STATE)
+            tiers = tuple(self.tiers())
+        refs = self.table(_REF)
+        needs = self.options(_STATE_OPTIONS).get(5, ())
+        return JobState(code != RUNNING, code, _TIERS.get(tier, ""), Count(chunks, tokens), tiers, first, refs, needs)
 
     def missing(self) -> Missing:
         code, tier, ago = self.read(_MISSING)
@@ -752,13 +771,23 @@ def _grouped(options: Dict[int, Any]) -> Optional[Grouped]:
 
 
 def _told(match: Match, worth: int, options: Dict[int, Any]) -> Match:
-    return match._replace(worth=worth, grouped=_grouped(options), missing=options.get(7))
+    return Match(match.total, match.cpu, match.disk, match.remote, worth, _grouped(options), options.get(7))
 
 
-_MATCH_OPTIONS: Dict[int, Callable[[_Cursor], Any]] = {5: _Cursor.grouped, 6: _Cursor.numbers, 7: _Cursor.missing}
+_Readers = Dict[int, Callable[[_Cursor], Any]]
+_MATCH_OPTIONS: _Readers = {5: _Cursor.grouped, 6: _Cursor.numbers, 7: _Cursor.missing}
+_PREFETCH_OPTIONS: _Readers = {1: _Cursor.advice, 2: _Cursor.faults, **_MATCH_OPTIONS}
+_STATE_OPTIONS: _Readers = {5: _Cursor.needs}
+_RESERVE_OPTIONS: _Readers = {1: _Cursor.numbers}
 _TIERS = {1: "cpu", 2: "disk", 4: "remote"}
 _COUNT = struct.Struct("<QI4x")  # tokens, chunks
 _STATE = struct.Struct("<HBxIQI4x")  # code, failed tier, first ref, ready
+# The same with what stands behind it, and a match, as long as there are three tiers
+# whose counts have not grown: one call reads all of it.
+_TIERS_OF_THREE = "IH2xQI4xQI4xQI4x"
+_MATCH = struct.Struct("<QI4x" + _TIERS_OF_THREE)
+_STATE_OF_THREE = struct.Struct(_STATE.format + _TIERS_OF_THREE)
+_THREE_TIERS = (3, _COUNT.size)
 _REF = struct.Struct("<QQII")
 _FAULT = struct.Struct("<H2xI")
 _MISSING = struct.Struct("<HBxI")  # code, tier, ago
@@ -863,18 +892,22 @@ def fill_push(body: Buffer) -> int:
     return code
 
 
-def reserve_reply(body: Buffer) -> Tuple[int, int, List[Slot], List[int]]:
-    """Fill, code, slots, and the numbers of those that are there with other bytes."""
+def reserve_reply(body: Buffer) -> Tuple[int, int, List[Tuple[int, int, int]], List[int]]:
+    """Fill, code, slots, each as a Slot has it, and the numbers of those that are
+    there with other bytes."""
     c = _Cursor(body)
     id, code = c.read(_FILLED)
-    slots = c.table(_SLOT, Slot._make)
-    return id, code, slots, c.options({1: _Cursor.numbers}).get(1, [])
+    slots = c.table(_SLOT)
+    return id, code, slots, c.options(_RESERVE_OPTIONS).get(1, [])
+
+
+_stored = functools.partial(tuple.__new__, Stored)
 
 
 def store_reply(body: Buffer) -> List[Stored]:
     """The body of the replies to commit and put."""
     c = _Cursor(body)
-    results = c.table(_RESULT, Stored._make)
+    results = c.table(_RESULT, _stored)
     c.options()
     return results
 

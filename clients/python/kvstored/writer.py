@@ -161,9 +161,10 @@ class Writer:
 
     def _reserve(self, prompt: Prompt, sizes: Sequence[int], first: int, wait: float, limit: float) -> FillCalls:
         """Asks for room; once more where commits under way may have it."""
+        told = sizes[:1] if sizes.count(sizes[0]) == len(sizes) else sizes
         while True:
             busy = bool(self._commits)
-            fill = self._kv.reserve(prompt, sizes=sizes, first=first, count=len(sizes), wait=wait, timeout=limit, leads=True)
+            fill = self._kv.reserve(prompt, sizes=told, first=first, count=len(sizes), wait=wait, timeout=limit, leads=True)
             if fill.slots or not busy:
                 return fill
             self._commits.finish(time.monotonic() + limit)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import errno
 import gc
 import hashlib
@@ -175,6 +176,25 @@ class Live(Served):
         while job.good is None and time.monotonic() < deadline:  # without a next request too
             time.sleep(0.01)
         self.assertTrue(job.good)
+
+    def test_addresses(self) -> None:
+        """Of what is ready, for as long as it is leased; those of one rank each."""
+        prompt, want = chain("addresses", 3), [payload(i) for i in range(3)]
+        store(self.kv, prompt, want)
+        job = self.kv.prefetch(prompt)
+        self.assertEqual(job.addresses(), [job.address(i) for i in range(3)])
+        self.assertEqual([ctypes.string_at(*at) for at in job.addresses()], want)
+        with self.assertRaises(IndexError):
+            job.addresses(1)
+        job.release()
+        with self.assertRaises(IndexError):
+            job.addresses()
+        self.assertEqual(self.kv.prefetch(chain("nothing", 1)).addresses(), [])
+        other = GIVEN._replace(model="the other rank's")
+        store(self.kv, prompt._replace(space=other), want)
+        two = self.kv.prefetch(prompt, ranks=[other])
+        self.assertEqual([two.addresses(r) for r in range(2)], [[two.address(i, r) for i in range(3)] for r in range(2)])
+        two.release()
 
     def test_chunks_that_stand_alone(self) -> None:
         raw = [hashlib.sha256(f"alone/{i}".encode()).digest()[:16] for i in range(5)]

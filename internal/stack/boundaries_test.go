@@ -29,12 +29,26 @@ type forest struct {
 	groups hybrid.Family
 	ranks  int
 	bounds map[key.Key]*declared // by the last chunk of the first full group of a rank
-	at     map[key.Key]bool      // pieces of boundaries that were there after the last step
+	pieces map[key.Key]*followed // of these
 }
 
 type declared struct {
-	ends, needs []key.Key
+	ends, needs []*followed
 	lost        bool
+}
+
+// followed is a chunk that boundaries have.
+type followed struct {
+	key       key.Key
+	was, here bool // somewhere, after the step before the last, and after the last
+	needed    bool // while check looks at it
+}
+
+func (f *forest) piece(k key.Key) *followed {
+	if f.pieces[k] == nil {
+		f.pieces[k] = &followed{key: k}
+	}
+	return f.pieces[k]
 }
 
 // prompt is a prompt of some chunks of the grid, of one of a few roots, that leaves a common way
@@ -63,20 +77,21 @@ func (f *forest) declare(p *stack.Family, n int) {
 }
 
 func (f *forest) declareOne(p *stack.Family, n, rank int) {
-	b := new(declared)
+	b, first := new(declared), p.Chains[0][rank].Key(n/f.groups[0].Chunk-1)
+	if f.bounds[first] != nil {
+		return
+	}
 	for g, group := range f.groups {
 		from, to := group.Needs(0, n)
 		for i := from; i < to; i++ {
 			if k := p.Chains[g][rank].Key(i); group.Kind != hybrid.Full {
-				b.needs = append(b.needs, k)
+				b.needs = append(b.needs, f.piece(k))
 			} else if i == to-1 {
-				b.ends = append(b.ends, k)
+				b.ends = append(b.ends, f.piece(k))
 			}
 		}
 	}
-	if f.bounds[b.ends[0]] == nil {
-		f.bounds[b.ends[0]] = b
-	}
+	f.bounds[first] = b
 }
 
 func (f *forest) step(every int) {
@@ -90,6 +105,7 @@ func (f *forest) step(every int) {
 		f.declare(p, m.Tokens)
 	}
 	f.look(p, total)
+	f.follow() // the pieces of what was declared, before one of them goes
 	g := f.rng.IntN(len(f.groups))
 	c := &p.Chains[g][f.rng.IntN(f.ranks)]
 	switch f.rng.IntN(6) {
@@ -149,6 +165,7 @@ func (f *forest) store(p *stack.Family, m stack.FamilyMatch, every int) {
 	grid := f.groups.Grid()
 	total := p.Chains[0][0].Len() * f.groups[0].Chunk / grid * grid
 	hybrid.Boundaries(m.Tokens, m.Run, total, (every+grid-1)/grid*grid, func(end int) { f.declare(p, end) })
+	f.follow()
 	without := f.rng.IntN(4 * f.ranks)
 	for g := range wanted {
 		for rank := range f.ranks {
@@ -156,7 +173,9 @@ func (f *forest) store(p *stack.Family, m stack.FamilyMatch, every int) {
 			for i := range c.Len() {
 				if rank != without && (wanted[g] == nil || wanted[g][i]) {
 					f.storeMissing(c, i, i+1)
-					f.at[c.Key(i)] = true
+					if at := f.pieces[c.Key(i)]; at != nil {
+						at.here = true
+					}
 					f.follow()
 				}
 			}
@@ -167,39 +186,43 @@ func (f *forest) store(p *stack.Family, m stack.FamilyMatch, every int) {
 // follow notes which boundaries have lost a piece in the last step.
 func (f *forest) follow() {
 	synctest.Wait()
-	now := make(map[key.Key]bool)
+	for k, at := range f.pieces {
+		at.was, at.here = at.here, f.Where(k) != 0
+	}
 	for _, b := range f.bounds {
 		all := true
-		for _, k := range slices.Concat(b.ends, b.needs) {
-			now[k] = f.Where(k) != 0
-			b.lost = b.lost || f.at[k] && !now[k]
-			all = all && now[k]
+		for _, some := range [][]*followed{b.ends, b.needs} {
+			for _, at := range some {
+				b.lost = b.lost || at.was && !at.here
+				all = all && at.here
+			}
 		}
 		b.lost = b.lost && !all
 	}
-	f.at = now
 }
 
 // check compares the chunks that go first in DRAM with the definition: a window or a state that is
 // in the need of no boundary, and a full chunk that ends none, once one ended there.
 func (f *forest) check() {
 	f.t.Helper()
-	needed := make(map[key.Key]bool)
+	for _, at := range f.pieces {
+		at.needed = false
+	}
 	for _, b := range f.bounds {
-		for _, k := range slices.Concat(b.ends, b.needs) {
-			needed[k] = needed[k] || !b.lost
+		for _, at := range slices.Concat(b.ends, b.needs) {
+			at.needed = at.needed || !b.lost
 		}
 	}
 	l := f.hot.Ledger()
 	for _, b := range f.bounds {
-		for _, k := range b.needs {
-			if e, st := l.Find(k); st == ledger.Resident && e.Cold == needed[k] {
-				f.t.Fatalf("chunk %x of space %x goes first: %v; needed: %v", k.Hash[:4], k.Space[:2], e.Cold, needed[k])
+		for _, at := range b.needs {
+			if e, st := l.Find(at.key); st == ledger.Resident && e.Cold == at.needed {
+				f.t.Fatalf("chunk %x of space %x goes first: %v; needed: %v", at.key.Hash[:4], at.key.Space[:2], e.Cold, at.needed)
 			}
 		}
-		for _, k := range b.ends {
-			if e, st := l.Find(k); st == ledger.Resident && e.Cold && needed[k] {
-				f.t.Fatalf("the end %x of space %x goes first, and is needed", k.Hash[:4], k.Space[:2])
+		for _, at := range b.ends {
+			if e, st := l.Find(at.key); st == ledger.Resident && e.Cold && at.needed {
+				f.t.Fatalf("the end %x of space %x goes first, and is needed", at.key.Hash[:4], at.key.Space[:2])
 			}
 		}
 	}
@@ -254,7 +277,7 @@ func TestDeadIsTheDefinition(t *testing.T) {
 					}
 					f := &forest{
 						rig: newRig(t, o), rng: rand.New(rand.NewPCG(uint64(i), *groupSeed)), groups: groups, ranks: ranks,
-						bounds: make(map[key.Key]*declared), at: make(map[key.Key]bool),
+						bounds: make(map[key.Key]*declared), pieces: make(map[key.Key]*followed),
 					}
 					for range *groupOperations / len(families) / 4 {
 						f.step(f.rng.IntN(2) * 3 * groups.Grid())

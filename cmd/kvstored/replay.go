@@ -64,11 +64,11 @@ each policy and capacity would have hit, which tells how large a cache to buy.`,
 			if f.flat {
 				return f.flatten(cmd.OutOrStdout())
 			}
-			if f.simulate.on && len(f.simulate.disk.blocks) > 0 {
-				return f.runTiers(cmd)
-			}
 			if f.simulate.on && f.simulate.groups != "" {
 				return f.runGroups(cmd)
+			}
+			if f.simulate.on && len(f.simulate.disk.blocks) > 0 {
+				return f.runTiers(cmd)
 			}
 			if f.simulate.on {
 				return f.runSimulate(cmd)
@@ -102,6 +102,9 @@ each policy and capacity would have hit, which tells how large a cache to buy.`,
 }
 
 func (f *replayFlags) run(cmd *cobra.Command) error {
+	if f.simulate.perRequest && !f.asJSON {
+		return usage(errPerRequest)
+	}
 	o, err := f.options()
 	if err != nil {
 		return err
@@ -169,7 +172,7 @@ func (f *replayFlags) options() (replay.Options, error) {
 	}
 	o := replay.Options{
 		Name: f.trace, Socket: f.socket, Concurrency: f.concurrency, BlockTokens: f.blockTokens,
-		PayloadBytes: int(payload), Limit: f.limit, SaveUnfull: f.saveUnfull,
+		PayloadBytes: int(payload), Limit: f.limit, SaveUnfull: f.saveUnfull, PerRequest: f.simulate.perRequest,
 	}
 	if o.Groups, o.Every, err = f.liveGroups(int64(payload)); err != nil {
 		return replay.Options{}, err

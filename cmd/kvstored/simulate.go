@@ -49,7 +49,7 @@ func (s *simulateFlags) define(fl *pflag.FlagSet) {
 	fl.IntVar(&s.resample, "resample", 0, "simulate so many times without a random fifth of the sessions, and show mean and deviation")
 	fl.BoolVar(&s.skipBad, "skip-bad", false, "simulate without the lines that are not requests, and count them")
 	fl.StringVar(&s.groups, "groups", "", "play or simulate a hybrid model: a YAML file with its groups, or one of "+strings.Join(config.Models(), ", "))
-	fl.BoolVar(&s.perRequest, "per-request", false, "with --json: simulate, and have the tokens that each request hit, too")
+	fl.BoolVar(&s.perRequest, "per-request", false, "with --json: have the tokens that each request hit, too")
 	fl.Float64Var(&s.prefillDepth, "prefill-depth", simulate.DefaultPrefillDepth, "simulate a model that takes twice as long for a token so deep in a prompt as for the first, for the column of compute and --rank-by")
 	fl.StringVar(&s.rankBy, "rank-by", "tokens", "simulate gdsf and tenure that weigh blocks by tokens, or by what these take to compute (compute)")
 	fl.Float64Var(&s.s3fifo.SmallShare, "small-ratio", 0.1, "simulate s3fifo and s3fifo-static with a small queue of this share of the room")
@@ -61,7 +61,7 @@ func (s *simulateFlags) define(fl *pflag.FlagSet) {
 // Each mode of replay has flags that mean nothing to the other.
 var (
 	simulateOnly = []string{
-		"policy", "capacity-blocks", "tree", "hints", "resample", "skip-bad", "bytes-per-block", "per-request", "prefill-depth", "rank-by",
+		"policy", "capacity-blocks", "tree", "hints", "resample", "skip-bad", "bytes-per-block", "prefill-depth", "rank-by",
 		"small-ratio", "max-freq", "disk-blocks", "disk-policy", "disk-rank-by", "write-mode", "unsafe-age", "min-hits",
 	}
 	liveOnly = []string{"honor-timestamps", "speed", "payload-bytes", "concurrency", "wait-complete", "config", "socket"}

@@ -20,7 +20,7 @@ import (
 )
 
 // notWithGroups are flags of --simulate that mean nothing with --groups.
-var notWithGroups = []string{"tree", "hints", "resample", "bytes-per-block", "report", "per-request", "prefill-depth", "rank-by", "small-ratio", "max-freq", "disk-policy", "disk-rank-by", "write-mode", "unsafe-age", "min-hits"}
+var notWithGroups = []string{"tree", "hints", "resample", "bytes-per-block", "report", "prefill-depth", "rank-by", "small-ratio", "max-freq", "disk-rank-by", "write-mode", "unsafe-age", "min-hits"}
 
 // runGroups simulates a store of the groups of a hybrid model.
 func (f *replayFlags) runGroups(cmd *cobra.Command) error {
@@ -37,7 +37,7 @@ func (f *replayFlags) runGroups(cmd *cobra.Command) error {
 	}
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	bar := newProgress(cmd.ErrOrStderr(), filepath.Base(f.trace), len(o.Policies)*len(o.Keeps)*len(o.Capacities))
+	bar := newProgress(cmd.ErrOrStderr(), filepath.Base(f.trace), o.Rows())
 	o.Done = func(r simulate.GroupRow) {
 		bar.step(func() string {
 			return fmt.Sprintf("%s, %s at %s", r.Policy, r.Store, human.Plural(r.CapacityBlocks, "block"))
@@ -98,8 +98,19 @@ func (f *replayFlags) groupOptions(cmd *cobra.Command) (o simulate.GroupOptions,
 	if o.Capacities, err = parseBlocks("capacity-blocks", f.simulate.capacities); err != nil {
 		return o, err
 	}
-	if f.blockTokens < 1 {
+	if o.DiskCapacity, err = parseBlocks("disk-blocks", f.simulate.disk.blocks); err != nil {
+		return o, err
+	}
+	o.DiskPolicies, o.PerRequest = orAll(f.simulate.disk.policies, simulate.GroupPolicies()), f.simulate.perRequest
+	switch {
+	case f.blockTokens < 1:
 		return o, usage(errBlockTokens)
+	case o.PerRequest && !f.asJSON:
+		return o, usage(errPerRequest)
+	case len(o.DiskCapacity) == 0 && cmd.Flags().Changed("disk-policy"):
+		return o, usage(errors.New("--disk-policy is for --disk-blocks"))
+	case len(o.DiskCapacity) > 0 && len(o.Capacities) == 0:
+		return o, usage(errDRAM)
 	}
 	if err := o.Check(); err != nil {
 		return o, usage(err)

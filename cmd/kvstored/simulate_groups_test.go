@@ -33,6 +33,7 @@ func TestSimulateGroups(t *testing.T) {
 	if code != exitOK || !strings.HasPrefix(out, "policy  store") || !strings.Contains(out, "full=") || strings.Count(out, "\n") != 5 {
 		t.Errorf("exit code %d, %s%s", code, out, errs)
 	}
+	checkGroupsOverDisk(t, file)
 	for _, bad := range [][]string{
 		{"--simulate", "--groups", "gpt-oss-12b"},                // no file, and no name
 		{"--groups", "gpt-oss-12b"},                              // nor live
@@ -42,9 +43,50 @@ func TestSimulateGroups(t *testing.T) {
 		{"--simulate", "--groups", file, "--policy", "tenure"},
 		{"--simulate", "--groups", file, "--capacity-blocks", "0"},
 		{"--simulate", "--groups", file, "--block-size", "0"},
+		{"--simulate", "--groups", file, "--per-request"}, // has no room in a table
+		{"--groups", file, "--per-request"},
+		{"--simulate", "--groups", file, "--disk-blocks", "9"}, // and how large is DRAM?
+		{"--simulate", "--groups", file, "--capacity-blocks", "9", "--disk-blocks", "many"},
+		{"--simulate", "--groups", file, "--capacity-blocks", "9", "--disk-blocks", "-1"},
+		{"--simulate", "--groups", file, "--disk-policy", "lru"},
+		{"--simulate", "--groups", file, "--capacity-blocks", "9", "--disk-blocks", "9", "--disk-policy", "tenure"},
+		{"--simulate", "--groups", file, "--capacity-blocks", "9", "--disk-blocks", "9", "--write-mode", "back"},
 	} {
 		if code, out, errs := kvstored(t, "", append([]string{"replay", "--trace", madeUpTrace}, bad...)...); code != exitUsage || out != "" || errs == "" {
 			t.Errorf("%v: exit code %d, %s%s", bad, code, out, errs)
+		}
+	}
+}
+
+// checkGroupsOverDisk: a disk that has room for all makes up for DRAM that has not, a request
+// at a time.
+func checkGroupsOverDisk(t *testing.T, model string) {
+	t.Helper()
+	simulated := func(flags ...string) (rows []simulate.GroupRow) {
+		args := []string{"replay", "--simulate", "--groups", model, "--trace", madeUpTrace, "--policy", "lru", "--json", "--per-request"}
+		code, out, errs := kvstored(t, "", append(args, flags...)...)
+		if err := json.Unmarshal([]byte(out), &rows); err != nil || code != exitOK || len(rows) != 4 {
+			t.Fatalf("%v: exit code %d, %v, %d rows, %s", flags, code, err, len(rows), errs)
+		}
+		for _, r := range rows {
+			sum := int64(0)
+			for _, n := range r.PerRequest {
+				sum += n
+			}
+			if len(r.PerRequest) != r.Requests || sum != r.TotalHitTokens {
+				t.Errorf("%v, %s: %d tokens of %d requests; want %d of %d", flags, r.Store, sum, len(r.PerRequest), r.TotalHitTokens, r.Requests)
+			}
+		}
+		return rows
+	}
+	alone, all := simulated("--capacity-blocks", "20"), simulated("--capacity-blocks", "100000")
+	over := simulated("--capacity-blocks", "20", "--disk-blocks", "100000", "--disk-policy", "lru")
+	for i, r := range over {
+		if r.TotalHitTokens != all[i].TotalHitTokens || r.TotalHitTokens <= alone[i].TotalHitTokens || r.LoadedBelow == 0 || r.LoadedBelow > r.LoadedBytes {
+			t.Errorf("%s: %d tokens over a disk, %d bytes of %d from there; %d in one tier for all", r.Store, r.TotalHitTokens, r.LoadedBelow, r.LoadedBytes, all[i].TotalHitTokens)
+		}
+		if r.DiskBlocks != 100000 || r.DiskPolicy != "lru" || r.DiskBytes != 100000*512*400 {
+			t.Errorf("%+v", r)
 		}
 	}
 }
@@ -59,9 +101,16 @@ func TestReplayGroups(t *testing.T) {
 		c.CPU.Capacity = 16 << 20
 	})
 	var live replay.Result
-	code, out, errs := kvstored(t, "", "replay", "--groups", "gemma-3-27b", "--payload-bytes", "64KiB", "--trace", madeUpTrace, "--wait-complete", "--json", "--socket", d.socket)
+	code, out, errs := kvstored(t, "", "replay", "--groups", "gemma-3-27b", "--payload-bytes", "64KiB", "--trace", madeUpTrace, "--wait-complete", "--json", "--per-request", "--socket", d.socket)
 	if err := json.Unmarshal([]byte(out), &live); err != nil || code != exitOK {
 		t.Fatalf("exit code %d, %v, %s", code, err, errs)
+	}
+	each := int64(0)
+	for _, n := range live.PerRequest {
+		each += n
+	}
+	if len(live.PerRequest) != live.Requests || each != live.TotalHitTokens {
+		t.Errorf("%d tokens of %d requests; want %d of %d", each, len(live.PerRequest), live.TotalHitTokens, live.Requests)
 	}
 	if !live.OK() || !live.DaemonAgrees() || live.NeededBytes == 0 || live.NeededBelow == 0 {
 		t.Errorf("%+v of %+v", live, live.Daemon)

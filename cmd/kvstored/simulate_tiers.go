@@ -38,6 +38,8 @@ var (
 	notWithDisk  = []string{"tree", "hints", "resample", "report", "groups", "small-ratio", "max-freq"}
 )
 
+var errDRAM = errors.New("--disk-blocks needs --capacity-blocks, the size of DRAM")
+
 // runTiers simulates DRAM over a disk.
 func (f *replayFlags) runTiers(cmd *cobra.Command) error {
 	o, err := f.tierOptions(cmd)
@@ -110,7 +112,7 @@ func (f *replayFlags) tierOptions(cmd *cobra.Command) (o simulate.TierOptions, e
 	}
 	switch {
 	case len(o.Capacities) == 0:
-		return o, usage(errors.New("--disk-blocks needs --capacity-blocks, the size of DRAM"))
+		return o, usage(errDRAM)
 	case s.perRequest && !f.asJSON:
 		return o, usage(errPerRequest)
 	case f.blockTokens < 1:

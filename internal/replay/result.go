@@ -12,9 +12,12 @@ type Result struct {
 	TotalPromptTokens int64   `json:"total_prompt_tokens"`
 	TotalHitTokens    int64   `json:"total_hit_tokens"` // of verified prefixes
 	OverallHitRate    float64 `json:"overall_hit_rate"` // of the two above
-	BlockAccesses     int64   `json:"block_accesses"`   // chunks asked for
-	BlockHits         int64   `json:"block_hits"`       // chunks in verified prefixes
-	Mismatches        int     `json:"mismatches"`       // chunks with a wrong byte
+	// PerRequest has the hit tokens of each request of the trace, in its order, where
+	// Options.PerRequest asks for them. Their sum is TotalHitTokens.
+	PerRequest    []int64 `json:"per_request,omitempty"`
+	BlockAccesses int64   `json:"block_accesses"` // chunks asked for
+	BlockHits     int64   `json:"block_hits"`     // chunks in verified prefixes
+	Mismatches    int     `json:"mismatches"`     // chunks with a wrong byte
 
 	HitTokens map[string]int64 `json:"hit_tokens"` // by the tier they were found in
 	HitBlocks map[string]int64 `json:"hit_blocks"`
@@ -147,6 +150,15 @@ func (t *Tally) Add(o *Outcome) {
 		t.by[far] = new(Latencies)
 	}
 	t.by[far].Add(o.Ready)
+}
+
+// note keeps what request number n hit.
+func (t *Tally) note(n int, tokens int64) {
+	each := &t.r.PerRequest
+	for len(*each) <= n {
+		*each = append(*each, 0)
+	}
+	(*each)[n] = tokens
 }
 
 // farthest names the farthest tier that a part of the prefix came from.

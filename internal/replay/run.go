@@ -31,6 +31,7 @@ type Options struct {
 	Every        int               // tokens between windows and states that are stored besides those of ends and junctions; 0 = none
 	Limit        int               // requests; 0 = all
 	SaveUnfull   bool              // also store the last, partial block of each prompt
+	PerRequest   bool              // have Result.PerRequest
 	Policy       client.WaitPolicy // when a client stops waiting for its prefix
 	Deadline     time.Duration     // for loading; 0 = as the daemon is configured, and nobody is late
 	// Speed makes requests start when their timestamps say, so many times as
@@ -67,7 +68,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	tally := newShared(o.Observe)
+	tally := newShared(&o)
 	start := time.Now()
 	err = o.play(ctx, &space, tally)
 	r := tally.result(time.Since(start))
@@ -100,6 +101,7 @@ func (o *Options) play(ctx context.Context, space *key.Space, tally *shared) err
 			if err := pace.wait(ctx, &req); err != nil {
 				return err
 			}
+			req.number = n
 			select {
 			case requests <- req:
 			case <-ctx.Done():
@@ -152,7 +154,7 @@ func (o *Options) worker(ctx context.Context, c *client.Client, space *key.Space
 		if err != nil {
 			return fmt.Errorf("%s:%d: %w", o.Name, req.Line, err)
 		}
-		tally.add(&outcome)
+		tally.add(&outcome, req.number)
 	}
 	return ctx.Err()
 }
@@ -182,15 +184,16 @@ func (o *Options) prompt(b *key.Builder, chain *key.Chain, req *Request) (Prompt
 
 // shared is a Tally that several workers fill.
 type shared struct {
-	observe func(*Outcome)
-	mu      struct {
+	observe    func(*Outcome)
+	perRequest bool
+	mu         struct {
 		sync.Mutex
 		tally *Tally
 	}
 }
 
-func newShared(observe func(*Outcome)) *shared {
-	s := &shared{observe: observe}
+func newShared(o *Options) *shared {
+	s := &shared{observe: o.Observe, perRequest: o.PerRequest}
 	if s.observe == nil {
 		s.observe = func(*Outcome) {}
 	}
@@ -198,10 +201,14 @@ func newShared(observe func(*Outcome)) *shared {
 	return s
 }
 
-func (s *shared) add(o *Outcome) {
+// add is the outcome of a request of the trace.
+func (s *shared) add(o *Outcome, number int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.tally.Add(o)
+	if s.perRequest {
+		s.mu.tally.note(number, int64(o.Hit.Tokens))
+	}
 	s.observe(o)
 }
 

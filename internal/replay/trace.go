@@ -33,7 +33,8 @@ type Request struct {
 	// partial.
 	BlockIDs []uint64
 
-	due time.Time // when it is to start; zero = whenever a client is free
+	due    time.Time // when it is to start; zero = whenever a client is free
+	number int       // of the request in the trace, from 0 on
 }
 
 // Requests reads a trace: one JSON object a line, as

@@ -3,7 +3,6 @@ package simulate
 import (
 	"context"
 	"fmt"
-	"math"
 	"runtime"
 	"slices"
 	"strings"
@@ -39,6 +38,12 @@ type GroupOptions struct {
 	Policies   []string
 	Keeps      []Keep
 	Capacities []int // in blocks that have all of every group
+	// DiskCapacity, if there is some, has a disk under each store, of each of these sizes
+	// and with each of DiskPolicies. What comes to DRAM is written at once until the disk
+	// is full, and then when DRAM evicts it, as with write.mode auto.
+	DiskCapacity []int
+	DiskPolicies []string
+	PerRequest   bool
 	// Done is told of each row as it is ready, one at a time. May be nil.
 	Done func(GroupRow)
 }
@@ -56,7 +61,15 @@ type GroupRow struct {
 	LostTokens        int64      `json:"lost_tokens"` // that the full groups had, and another group lacked what it needs there
 	LoadedBytes       int64      `json:"loaded_bytes"`
 	BytesPerHitToken  float64    `json:"bytes_per_hit_token"`
-	Groups            []GroupUse `json:"groups"`
+	Groups            []GroupUse `json:"groups"` // of both tiers, each copy
+
+	// Of a store with a disk.
+	DiskPolicy  string `json:"disk_policy,omitempty"`
+	DiskBlocks  int    `json:"disk_blocks,omitempty"`
+	DiskBytes   int64  `json:"disk_bytes,omitempty"`
+	LoadedBelow int64  `json:"loaded_below_bytes,omitempty"` // of LoadedBytes, what DRAM did not have
+
+	PerRequest []int64 `json:"per_request,omitempty"` // hit tokens of each, where GroupOptions.PerRequest asks for them
 }
 
 // GroupUse is what a group occupies in the end. Those that are full are one.
@@ -70,7 +83,7 @@ type GroupUse struct {
 
 // Check names the first fault of the options.
 func (o *GroupOptions) Check() error {
-	for _, name := range o.Policies {
+	for _, name := range slices.Concat(o.Policies, o.DiskPolicies) {
 		if !slices.Contains(GroupPolicies(), name) {
 			return fmt.Errorf("policy %q is not simulated with groups; there are %s", name, strings.Join(GroupPolicies(), ", "))
 		}
@@ -80,7 +93,7 @@ func (o *GroupOptions) Check() error {
 			return fmt.Errorf("store %q: use dense, keys, aware or dead", k)
 		}
 	}
-	for _, c := range o.Capacities {
+	for _, c := range slices.Concat(o.Capacities, o.DiskCapacity) {
 		if c < 1 {
 			return fmt.Errorf("capacity of %d blocks: use at least 1", c)
 		}
@@ -97,17 +110,14 @@ func RunGroups(ctx context.Context, t *Trace, o GroupOptions) ([]GroupRow, error
 	if err := t.CheckTree(); err != nil {
 		return nil, err
 	}
-	rows := make([]GroupRow, len(o.Policies)*len(o.Keeps)*len(o.Capacities))
+	rows := o.rows()
 	var done sync.Mutex
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(runtime.GOMAXPROCS(0))
 	for i := range rows {
 		r := &rows[i]
-		r.CapacityBlocks = o.Capacities[i%len(o.Capacities)]
-		r.Store = o.Keeps[i/len(o.Capacities)%len(o.Keeps)]
-		r.Policy = o.Policies[i/len(o.Capacities)/len(o.Keeps)]
 		g.Go(func() error {
-			if err := r.play(ctx, t, o.Model); err != nil {
+			if err := r.play(ctx, t, &o); err != nil {
 				return err
 			}
 			if o.Done != nil {
@@ -121,8 +131,31 @@ func RunGroups(ctx context.Context, t *Trace, o GroupOptions) ([]GroupRow, error
 	return rows, g.Wait()
 }
 
-func (r *GroupRow) play(ctx context.Context, t *Trace, m *config.Model) error {
-	f, err := r.family(t, m)
+// Rows is how many RunGroups returns.
+func (o *GroupOptions) Rows() int { return len(o.rows()) }
+
+// rows are those of RunGroups, in their order.
+func (o *GroupOptions) rows() (rows []GroupRow) {
+	disks, below := o.DiskCapacity, o.DiskPolicies
+	if len(disks) == 0 {
+		disks, below = []int{0}, []string{""}
+	}
+	for _, name := range o.Policies {
+		for _, under := range below {
+			for _, keep := range o.Keeps {
+				for _, c := range o.Capacities {
+					for _, d := range disks {
+						rows = append(rows, GroupRow{Policy: name, Store: keep, CapacityBlocks: c, DiskPolicy: under, DiskBlocks: d})
+					}
+				}
+			}
+		}
+	}
+	return rows
+}
+
+func (r *GroupRow) play(ctx context.Context, t *Trace, o *GroupOptions) error {
+	f, err := r.family(t, o.Model)
 	if err != nil {
 		return err
 	}
@@ -131,8 +164,11 @@ func (r *GroupRow) play(ctx context.Context, t *Trace, m *config.Model) error {
 		if i%askEvery == 0 && ctx.Err() != nil {
 			return ctx.Err()
 		}
-		hit := f.request(t.blocks[at:req.end])
-		r.TotalHitTokens += int64(min(hit*t.blockTokens, req.tokens))
+		hit := int64(min(f.request(t.blocks[at:req.end])*t.blockTokens, req.tokens))
+		r.TotalHitTokens += hit
+		if o.PerRequest {
+			r.PerRequest = append(r.PerRequest, hit)
+		}
 		at = req.end
 	}
 	r.Requests, r.TotalPromptTokens = len(t.requests), t.promptTokens
@@ -140,6 +176,9 @@ func (r *GroupRow) play(ctx context.Context, t *Trace, m *config.Model) error {
 	r.LoadedBytes, r.LostTokens = f.loaded, f.lost
 	r.BytesPerHitToken = float64(r.LoadedBytes) / float64(max(1, r.TotalHitTokens))
 	r.Groups = f.use()
+	if r.DiskBlocks > 0 {
+		r.LoadedBelow = f.below
+	}
 	return nil
 }
 
@@ -150,21 +189,16 @@ func (r *GroupRow) family(t *Trace, m *config.Model) (*family, error) {
 		dense += g.Dense(t.blockTokens)
 	}
 	groups := Pieces(m, t.blockTokens)
-	r.CapacityBytes = int64(r.CapacityBlocks) * dense
+	r.CapacityBytes, r.DiskBytes = int64(r.CapacityBlocks)*dense, int64(r.DiskBlocks)*dense
 	if r.Store == Dense {
 		groups = groups[:1]
 		groups[0].Bytes = dense
 	}
-	capacity, p := r.CapacityBytes, policy.Policy(unused{})
-	if r.Policy == Infinite {
-		capacity = math.MaxInt64
-	} else {
-		var err error
-		if p, err = policy.New(r.Policy, capacity); err != nil {
-			return nil, err
-		}
+	f := newFamily(t, groups, r.Store, m.Every/t.blockTokens)
+	if err := f.addShelf(r.Policy, r.CapacityBytes); err != nil || r.DiskBlocks == 0 {
+		return f, err
 	}
-	return newFamily(t, groups, r.Store, m.Every/t.blockTokens, capacity, p), nil
+	return f, f.addShelf(r.DiskPolicy, r.DiskBytes)
 }
 
 // Pieces are those of the groups of a model, for blocks of so many tokens. The full
@@ -203,12 +237,14 @@ func (f *family) use() []GroupUse {
 	for g := range out {
 		out[g].Kind, out[g].Tokens = f.groups[g].Kind.String(), f.groups[g].Tokens
 	}
-	for p, in := range f.in {
-		if u := &out[f.group(uint32(p))]; in {
-			u.Chunks++
-			u.Bytes += f.groups[f.group(uint32(p))].Bytes
-			if f.keep != Keys && f.alive.count[p] == 0 {
-				u.DeadBytes += f.groups[f.group(uint32(p))].Bytes
+	for _, s := range f.shelves {
+		for p, in := range s.in {
+			if u, bytes := &out[f.group(uint32(p))], s.size(uint32(p)); in {
+				u.Chunks++
+				u.Bytes += bytes
+				if f.keep != Keys && f.alive.count[p] == 0 {
+					u.DeadBytes += bytes
+				}
 			}
 		}
 	}

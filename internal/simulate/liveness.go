@@ -1,7 +1,5 @@
 package simulate
 
-import "github.com/kvstored/kvstored/policy"
-
 // lineage is the blocks of a trace as a tree.
 type lineage struct {
 	depth     []int    // blocks of the prefix that ends with a block
@@ -30,12 +28,10 @@ type liveness struct {
 	*family
 	live  []bool   // by block
 	count []uint32 // by piece: the live boundaries that need it, of a full one all at or below it
-	cold  []uint32 // dead pieces, the next to go first; some are dead no more
-	later []uint32 // of those, what the request at hand uses
 }
 
 func newLiveness(f *family) liveness {
-	return liveness{family: f, live: make([]bool, len(f.kids)), count: make([]uint32, len(f.in))}
+	return liveness{family: f, live: make([]bool, len(f.cut)), count: make([]uint32, len(f.users))}
 }
 
 // changed follows up on a piece that came or went.
@@ -59,7 +55,7 @@ func (l *liveness) descend(b uint32, i, g int) {
 	}
 	l.look(b)
 	for kid := l.tree.kid[b]; kid != 0; kid = l.tree.next[kid-1] {
-		if l.in[l.piece(kid-1, 0)] || l.live[kid-1] {
+		if l.has(l.piece(kid-1, 0)) || l.live[kid-1] {
 			l.descend(kid-1, i, g)
 		}
 	}
@@ -67,7 +63,7 @@ func (l *liveness) descend(b uint32, i, g int) {
 
 // look counts a boundary that has become live, or has ceased to be.
 func (l *liveness) look(b uint32) {
-	now := l.in[l.piece(b, 0)] && l.usable(b)
+	now := l.has(l.piece(b, 0)) && l.usable(b)
 	if now == l.live[b] {
 		return
 	}
@@ -86,39 +82,18 @@ func (l *liveness) add(p uint32, now bool) {
 		l.count[p]++
 		return
 	}
-	l.count[p]--
-	l.offer(p)
-}
-
-// dead reports whether a piece goes before any that the policy would choose.
-func (l *liveness) dead(p uint32) bool {
-	return l.in[p] && l.count[p] == 0 && (l.group(p) > 0 || !l.reused[p])
-}
-
-// offer puts a piece among the cold ones if it is dead.
-func (l *liveness) offer(p uint32) {
-	if l.keep == Dead && l.dead(p) {
-		l.cold = append(l.cold, p)
+	if l.count[p]--; l.count[p] > 0 {
+		return
 	}
-}
-
-// first takes out the next dead piece that may go.
-func (l *liveness) first() (p uint32, found bool) {
-	for len(l.cold) > 0 {
-		p, l.cold = l.cold[0], l.cold[1:]
-		switch {
-		case !l.dead(p), l.leaver != nil && l.leaver.Proven(policy.ID(p)):
-		case l.users[p] == l.turn:
-			l.later = append(l.later, p)
-		case l.group(p) > 0 || l.kids[l.block(p)] == 0:
-			return p, true // else it is offered again when its last kid goes
-		}
+	for _, s := range l.shelves {
+		s.offer(p)
 	}
-	return 0, false
 }
 
 // next ends the request at hand.
 func (l *liveness) next() {
-	l.cold = append(l.cold, l.later...)
-	l.later = l.later[:0]
+	for _, s := range l.shelves {
+		s.cold = append(s.cold, s.later...)
+		s.later = s.later[:0]
+	}
 }

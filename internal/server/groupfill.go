@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 
+	"github.com/kvstored/kvstored/internal/hybrid"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
@@ -174,7 +175,7 @@ func (g *groupFill) fill(c *reader, req *wire.ReserveRequest, family *stack.Fami
 			if sizes = append(sizes, size); i == 0 {
 				c.payload = size
 			}
-			g.places = append(g.places, place{chain, chunk, wanted[i] == nil, wanted[i] != nil && !wanted[i][chunk]})
+			g.places = append(g.places, place{chain, chunk, family.Groups[i].Kind == hybrid.Full, wanted[i] != nil && !wanted[i][chunk]})
 		}
 		g.spaces = append(g.spaces, chain.Space)
 		if family.Groups[i].Chunk != family.Groups[0].Chunk {

@@ -103,6 +103,32 @@ func TestReserveGroups(t *testing.T) {
 	r.readsBack(c, m, branch, 12)
 }
 
+// A last chunk that is shorter is no end of a usable length, and no other prompt goes on
+// from it: it takes no room. Of a model whose groups are all full it is stored.
+func TestReserveGroupsShorterLast(t *testing.T) {
+	r := newRig(t, options{capacity: 16 * mib})
+	c, m := r.hybrid(10, 1)
+	var prompt [3]*key.Chain
+	for g := range prompt {
+		own := *m.chains[g][0]
+		own.Tokens = slices.Clone(own.Tokens)
+		own.Tokens[9] = tokens / 2
+		prompt[g] = &own
+	}
+	if d := r.offer(c, m, prompt, 0); !slices.Equal(d[0], []int{9}) || !slices.Equal(d[1], except(10, 7, 8)) || !slices.Equal(d[2], except(10, 8)) {
+		t.Errorf("%v are not stored", d)
+	}
+	r.readsBack(c, m, prompt, 9)
+	full, other := m.groups[:1], m.parts(0, 3)[0]
+	other.Tokens = []uint32{tokens, tokens, tokens / 2}
+	f, err := c.Reserve(t.Context(), client.Chain(other), client.ReserveOptions{Groups: full, Size: size})
+	r.must(err)
+	if f.Len() != 3 || f.Status(2) != client.Granted {
+		t.Errorf("of full groups only: %d slots, the last is %v", f.Len(), f.Status(2))
+	}
+	r.must(f.Abort(t.Context()))
+}
+
 // readsBack checks the bytes of all that a prompt needs.
 func (r *rig) readsBack(c *client.Client, m *hybridModel, chains [3]*key.Chain, n int) {
 	r.t.Helper()

@@ -25,23 +25,28 @@ func (l lookups) Reached(ctx context.Context, f *Family) (Reached, error) {
 	return Reached{m.Tokens, m.Run}, err
 }
 
-// Wanted is, for each group that is not full, which of its chunks are worth storing: those
-// that the end of the prompt, its junction and each multiple of every tokens need (see
-// hybrid.Boundaries; 0: none of these). Of a full group all are, and it has nil. The
-// family skips nothing.
+// Wanted is, for each group, which of its chunks are worth storing: of one that is not full
+// those that the end of the prompt, its junction and each multiple of every tokens need (see
+// hybrid.Boundaries; 0: none of these); of a full group all but a last chunk that is
+// shorter, as no usable length has it and no longer prompt goes on from it. Where all
+// are it has nil. The family skips nothing.
 func (l lookups) Wanted(f *Family, at Reached, every int) [][]bool {
 	grid, n := f.Groups.Grid(), f.whole()
 	wanted, done := make([][]bool, len(f.Groups)), make([]int, len(f.Groups))
 	for g, group := range f.Groups {
-		if group.Kind != hybrid.Full {
-			wanted[g] = make([]bool, f.Chains[g][0].Len())
+		switch n := f.Chains[g][0].Len(); {
+		case group.Kind != hybrid.Full:
+			wanted[g] = make([]bool, n)
+		case f.isMixed() && n > 0 && int(f.Chains[g][0].Tokens[n-1]) != group.Chunk:
+			wanted[g] = slices.Repeat([]bool{true}, n)
+			wanted[g][n-1] = false
 		}
 	}
 	left, before := mostDeclared, min(at.Usable, n)
 	hybrid.Boundaries(before, min(at.Run, n), n, (every+grid-1)/grid*grid, func(end int) {
 		for g := range wanted {
 			from, to := f.Groups[g].Needs(0, end)
-			for i := max(from, done[g]); i < to && wanted[g] != nil; i++ {
+			for i := max(from, done[g]); i < to && f.Groups[g].Kind != hybrid.Full; i++ {
 				wanted[g][i] = true
 			}
 			done[g] = max(done[g], to)
@@ -59,7 +64,7 @@ func (l lookups) Wanted(f *Family, at Reached, every int) [][]bool {
 // usable any more. more is the tokens that it makes usable beyond the length before it; 0
 // if that is not known. It returns how many pieces were counted.
 func (l lookups) declare(f *Family, n, more int) (pieces int) {
-	if !slices.ContainsFunc(f.Groups, func(g hybrid.Group) bool { return g.Kind != hybrid.Full }) || f.Groups.OnlyStates() {
+	if !f.isMixed() || f.Groups.OnlyStates() {
 		return 0
 	}
 	fresh := false
@@ -76,6 +81,11 @@ func (l lookups) declare(f *Family, n, more int) (pieces int) {
 		l.index.groups.learn(f)
 	}
 	return pieces
+}
+
+// isMixed reports whether not all groups are full.
+func (f *Family) isMixed() bool {
+	return slices.ContainsFunc(f.Groups, func(g hybrid.Group) bool { return g.Kind != hybrid.Full })
 }
 
 // pieces are what n tokens need of a rank: the last chunks of the full groups, and all of

@@ -110,6 +110,42 @@ func TestTrimKeepsWatermarks(t *testing.T) {
 	wantErr(t, err, tier.ErrTooLarge)
 }
 
+// Victims that are smaller than the payload for which there is to be room, and lie apart,
+// are not the end: the next one that is as large leaves a place for it.
+func TestTrimPastSmallVictims(t *testing.T) {
+	o := testOptions(t.TempDir())
+	o.HighWatermark, o.LowWatermark, o.InlineMax = 1, 0.999, 0
+	d, _ := start(t, o, nil)
+	m := newMemory(t)
+	const pairs, small, large = 40, 1000, 5000 // extents of 8 and 12 KiB
+	n := 0
+	var young []key.Key
+	for n < 2*pairs {
+		mustPut(t, d, m, n, small)
+		mustPut(t, d, m, n+1, large)
+		young = append(young, keyOf(n+1))
+		n += 2
+	}
+	for _, size := range []int{mib - record.HeaderBytes, 60 << 10, large} {
+		err := put(t, d, m, n, size)
+		for ; err == nil; err = put(t, d, m, n, size) {
+			young = append(young, keyOf(n))
+			n++
+		}
+		wantErr(t, err, tier.ErrNoSpace)
+	}
+	d.Touch(young)
+	for full := true; full; { // some room may be left in pieces
+		out, err := d.Trim(t.Context(), large, nil)
+		if err != nil {
+			t.Fatalf("after %d evictions: %v", len(out), err)
+		}
+		full = len(out) < pairs
+		mustPut(t, d, m, n, large)
+		n++
+	}
+}
+
 func TestEmptySegmentsAreRemoved(t *testing.T) {
 	o := testOptions(t.TempDir())
 	d, _ := start(t, o, nil)

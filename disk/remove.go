@@ -16,6 +16,11 @@ import (
 // maxRemovals is how many entries leave in one change.
 const maxRemovals = 1024
 
+// leastExtra is how many entries may go at least so that an extent fits in one piece: a
+// few that are smaller than it, such as the windows of a hybrid model among its full
+// chunks, say nothing of the next ones.
+const leastExtra = 64
+
 // removal deletes records, and frees their extents once that is committed.
 type removal struct {
 	t       *Tier
@@ -172,7 +177,7 @@ type eviction struct {
 // Trim first evicts entries over a quota, and those beyond the watermarks of
 // Options.Entries. Then it evicts by the tier's policy until a payload of n bytes fits under the high watermark; when it has to
 // start it goes on to the low one. It then evicts one at a time until n bytes
-// fit in one piece, if a payload can be that large, up to four times n. With
+// fit in one piece, if a payload can be that large, up to four times n and leastExtra entries. With
 // n = 0 it also empties a segment where others have filled the file system,
 // unless another Trim is at that. It appends the evicted keys to out, also when
 // it fails. While recovery runs no entry is evicted, and while the database takes
@@ -248,14 +253,14 @@ func (v eviction) trimQuotas(ctx context.Context, out []key.Key) ([]key.Key, err
 func (v eviction) fit(ctx context.Context, n int64, out []key.Key) ([]key.Key, error) {
 	t := v.t
 	onePiece := n <= t.o.SegmentBytes // no extent is larger
-	extra := 4 * n                    // against fragmentation
+	extra, least := 4*n, leastExtra   // against fragmentation
 	for started := false; ; started = true {
 		want := t.space.excess(n, started)
 		scattered := want <= 0 // enough bytes, but perhaps in pieces
 		switch {
 		case scattered && (!onePiece || t.space.fits(n)):
 			return out, nil
-		case scattered && extra <= 0:
+		case scattered && extra <= 0 && least <= 0:
 			return out, tier.ErrNoSpace
 		case scattered:
 			want = 1 // one more victim may join two pieces
@@ -272,6 +277,7 @@ func (v eviction) fit(ctx context.Context, n int64, out []key.Key) ([]key.Key, e
 		}
 		if scattered {
 			extra -= freed
+			least -= len(out) - known
 		}
 	}
 }

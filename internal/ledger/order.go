@@ -135,8 +135,8 @@ func (o *order) touch(id uint32) {
 func (o *order) renew(id uint32) {
 	o.retained.touch(o.entries.at(id), policy.ID(id))
 	o.inScopes(o.entries.at(id), func(r *scope) {
-		if p, ok := r.policy.(policy.Renewer); ok {
-			p.Renew(policy.ID(id))
+		if r.renewer != nil {
+			r.renewer.Renew(policy.ID(id))
 		}
 	})
 }
@@ -160,10 +160,7 @@ func (o *order) use(id policy.ID) {
 }
 
 // renews reports whether renew does anything.
-func (o *order) renews() bool {
-	_, ok := o.scopes[everything].policy.(policy.Renewer)
-	return ok
-}
+func (o *order) renews() bool { return o.scopes[everything].renewer != nil }
 
 func (o *order) allow(id uint32) {
 	if o.entries.at(id).mark&cooled != 0 {
@@ -181,8 +178,8 @@ func (o *order) remove(id uint32) {
 // keep one of it.
 func (o *order) leave(id uint32) {
 	o.out(id, func(r *scope) {
-		if p, ok := r.policy.(policy.Leaver); ok {
-			p.Leave(policy.ID(id))
+		if r.leaver != nil {
+			r.leaver.Leave(policy.ID(id))
 		} else {
 			r.policy.Remove(policy.ID(id))
 		}
@@ -199,8 +196,8 @@ func (o *order) out(id uint32, forget func(*scope)) {
 // proven reports whether the policy of all knows that the entry was asked for again: then
 // its order is better than what boundaries say.
 func (o *order) proven(id uint32) bool {
-	p, ok := o.scopes[everything].policy.(policy.Leaver)
-	return ok && p.Proven(policy.ID(id))
+	p := o.scopes[everything].leaver
+	return p != nil && p.Proven(policy.ID(id))
 }
 
 // next takes out the next victim of scope r. That of everything spares

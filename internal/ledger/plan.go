@@ -36,6 +36,8 @@ type planner interface {
 // install makes p the policy of the scope.
 func (r *scope) install(p policy.Policy, later bool) {
 	r.policy, r.planner, r.silent = p, nil, false
+	r.leaver, _ = p.(policy.Leaver)
+	r.renewer, _ = p.(policy.Renewer)
 	switch p := p.(type) {
 	case policy.Planner:
 		r.planner, r.silent = p, true

@@ -6,9 +6,11 @@ import "github.com/kvstored/kvstored/policy"
 // those under one quota, which are in both.
 type scope struct {
 	policy  policy.Policy
-	planner planner // the same, if it wants to be told of requests
-	silent  bool    // it is told of nothing else: neither of touches nor of what comes
-	under   line    // what may go though others stand on it
+	planner planner        // the same, if it wants to be told of requests
+	leaver  policy.Leaver  // the same, if it keeps ghosts
+	renewer policy.Renewer // the same, if recency has a part in its order
+	silent  bool           // it is told of nothing else: neither of touches nor of what comes
+	under   line           // what may go though others stand on it
 
 	quota    QuotaStats // of the second kind
 	priority uint8      // the same

@@ -103,18 +103,28 @@ func (a *assembly) over() error {
 }
 
 // bring loads the missing pieces of m. The error says why a piece, which is
-// lost from then on, is not there.
+// lost from then on, is not there. One that only shorter lengths need ends nothing.
 func (a *assembly) bring(ctx context.Context, m *stack.FamilyMatch) error {
+	for {
+		lost, err := a.bringSome(ctx, m)
+		if err == nil || lost == nil || needs(m, *lost) {
+			return err
+		}
+	}
+}
+
+// bringSome loads the missing pieces of m up to one that is lost, if there is such a one.
+func (a *assembly) bringSome(ctx context.Context, m *stack.FamilyMatch) (lost *stack.Piece, err error) {
 	missing := a.missing(m)
 	if len(missing) == 0 {
-		return nil
+		return nil, nil
 	}
 	sizes := a.sizes(m)
 	missing = a.insure(ctx, m, missing, sizes)
 	fetch, err := a.fetch(missing, sizes)
 	if err != nil {
 		a.lost[missing[0].Piece] = struct{}{}
-		return err
+		return nil, err
 	}
 	a.job.session.waiting.Go(func() { fetch.Run(ctx) })
 	st := fetch.Wait(ctx, len(missing)) // loads under way at the deadline may take longer
@@ -122,16 +132,17 @@ func (a *assembly) bring(ctx context.Context, m *stack.FamilyMatch) error {
 		a.held[missing[i].Piece] = ch
 	}
 	if st.Ready == len(missing) {
-		return nil
+		return nil, nil
 	}
 	if errors.Is(st.Err, prefetch.ErrDeadline) || errors.Is(st.Err, prefetch.ErrCancelled) {
 		a.mu.Lock()
 		a.mu.stop = cmp.Or(a.mu.stop, st.Err)
 		a.mu.Unlock()
-		return st.Err // nothing is lost yet: what came up too late may be in DRAM
+		return nil, st.Err // nothing is lost yet: what came up too late may be in DRAM
 	}
-	a.lost[missing[st.Ready].Piece] = struct{}{}
-	return st.Err
+	lost = &missing[st.Ready].Piece
+	a.lost[*lost] = struct{}{}
+	return lost, st.Err
 }
 
 // fetch makes the job that loads some pieces, of so many bytes by group, unless nothing more is to be loaded.

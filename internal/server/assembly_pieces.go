@@ -88,10 +88,16 @@ func (a *assembly) has(g, r, i int) bool {
 	return ok
 }
 
+// needs reports whether m needs a piece.
+func needs(m *stack.FamilyMatch, p stack.Piece) bool {
+	need := &m.Needs[p.Group]
+	return need.From <= p.Chunk && p.Chunk < need.To
+}
+
 // unneeded is the pieces that are held and that m does not need.
 func (a *assembly) unneeded(m *stack.FamilyMatch) (out []stack.Piece) {
 	for p := range a.held {
-		if need := m.Needs[p.Group]; p.Chunk < need.From || p.Chunk >= need.To {
+		if !needs(m, p) {
 			out = append(out, p)
 		}
 	}

@@ -107,20 +107,32 @@ class Player:
         """The hit, once nothing of it is on its way."""
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
-            found = self.scheduler.lookup(prompt, computed, lambda key: self.engine.manager.lookup(key, request))
+            self.answers: Dict[bytes, Any] = {}  # of this round
+
+            def ask(key: bytes) -> Any:
+                self.answers[key] = self.engine.manager.lookup(key, request)
+                return self.answers[key]
+
+            found = self.scheduler.lookup(prompt, computed, ask)
             if found is not None:
                 return found
             self.engine.step()
             time.sleep(0)
         raise AssertionError("it is asked for ever")
 
+    def said(self, prompt: Prompt) -> List[Tuple[int, int, str, bool, bool]]:
+        """The answers of the last round: group, chunk, answer, whether it is stored, or in memory."""
+        names = {key: (i, n) for i, g in enumerate(self.model.groups) for n, key in enumerate(prompt.keys(i, g))}
+        return [(*names[key], str(answer), key in self.stored, key in self.memory.rows) for key, answer in self.answers.items()]
+
     def play(self, prompt: Prompt, computed: int) -> Tuple[int, int]:
         """The hit of a prompt and the best there is; what it needs has the right bytes."""
         request, before = self.request(prompt), len(self.engine.manager.loads)
         ready = {key for key, at in self.memory.rows.items() if at.ready}
         want = best(self.scheduler, prompt, computed, self.stored | ready)
-        self.deferred = deferred(self.scheduler, prompt, computed, self.stored | ready, ready)
         hit = self.lookup(prompt, computed, request)
+        told = {key for key, answer in self.answers.items() if answer == self.engine.results.HIT}
+        self.deferred = deferred(self.scheduler, prompt, computed, self.stored | ready, told)
         needed = self.scheduler.needs(prompt, computed, hit) if hit > computed else []
         rows = self.engine.manager.prepare_load(needed, request).block_ids
         for key, at in zip(needed, rows):
@@ -235,7 +247,7 @@ class Histories(Case):
         if hit != want and hit == player.deferred:
             self.done["vLLM's own"] += 1
         else:
-            self.assertEqual(hit, want, (prompt.tokens, computed, pure))
+            self.assertEqual(hit, want, (prompt.tokens, computed, pure, player.said(prompt)))
         full = min(len(prompt.keys(i, g)) * g.chunk for i, g in enumerate(player.model.groups) if not g.window)
         self.done["hit" if hit > computed else "missed"] += 1
         self.done["shorter"] += hit < full

@@ -153,7 +153,7 @@ def best(scheduler: Scheduler, prompt: Prompt, computed: int, there: Set[bytes])
 
 
 def deferred(scheduler: Scheduler, prompt: Prompt, computed: int, there: Set[bytes], ready: Set[bytes]) -> int:
-    """The hit of such a store where only some of it is ready. vLLM's search begins anew with
+    """The hit of such a store when only some of it is ready. vLLM's search begins anew with
     the full groups where a window shortens what waits for a block; what is less than
     a chunk of these is nothing then, where it would be a hit if no block was waited for."""
 

@@ -204,9 +204,14 @@ func (d *daemon) turn(ctx context.Context, w work, span time.Duration) (r result
 		}
 		r.n++
 	}
-	r.busy = d.busy() - busy
+	r.took, r.busy = time.Since(begun), d.busy()-busy
 	return r, nil
 }
+
+// stop has the daemon stand still; what its readers ask for is answered once it goes on.
+func (d *daemon) stop() { _ = d.cmd.Process.Signal(syscall.SIGSTOP) }
+
+func (d *daemon) goOn() { _ = d.cmd.Process.Signal(syscall.SIGCONT) }
 
 // watch has the daemon watched until it is closed.
 func (d *daemon) watch(ctx context.Context) error {

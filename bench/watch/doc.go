@@ -8,8 +8,9 @@
 // is scraped every five. The work is lookups of prompts of 24 chunks; lookups of prompts
 // that are missing from their middle on; loads from DRAM, which are a prefetch, a wait
 // and a release; and loads from disk, of a working set that DRAM cannot hold. Each has a
-// turn of its own; the ratios are medians over the rounds, of a daemon's turn to that of
-// the other in the same round.
+// turn of its own, in which the other daemon stands still: all that its readers ask for
+// falls into its own turns, twice as often as the clock says. The ratios are of sums over
+// all turns, with their standard errors; the processor time is that of the daemon alone.
 //
 // Why tokens are missed cannot be switched off: -profile writes a processor profile of the
 // watched daemon, over all of its turns.

@@ -5,11 +5,11 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"slices"
 	"syscall"
 	"time"
 )
@@ -40,8 +40,8 @@ func main() {
 }
 
 func run(ctx context.Context, o *options) error {
-	if o.rounds < 1 || o.span < 100*time.Millisecond {
-		return errors.New("-rounds must be 1 or more, -span 100ms")
+	if o.rounds < 2 || o.span < 100*time.Millisecond {
+		return errors.New("-rounds must be 2 or more, -span 100ms")
 	}
 	dir, err := os.MkdirTemp(o.disk, "kvstored-bench-")
 	if err != nil {
@@ -80,7 +80,9 @@ func turns(ctx context.Context, pair *[2]*daemon, o *options) (map[string][2][]r
 		for _, w := range works {
 			for n := range pair {
 				i := (n + round) % len(pair)
+				pair[1-i].stop() // or its readers would cost the other a part of its turn
 				r, err := pair[i].turn(ctx, w.do, o.span)
+				pair[1-i].goOn()
 				if err != nil {
 					return nil, fmt.Errorf("daemon %d, %s: %w", i+1, w.name, err)
 				}
@@ -107,29 +109,39 @@ func busyOf(results map[string][2][]result) (busy time.Duration) {
 // result is one turn.
 type result struct {
 	n    int
+	took time.Duration
 	busy time.Duration // of the daemon
 }
 
-// each is the daemon's time for one of the turn, in microseconds.
-func (r result) each() float64 { return float64(r.busy.Nanoseconds()) / 1e3 / float64(r.n) }
-
 func report(results map[string][2][]result, o *options) {
-	fmt.Printf("%d rounds of %v\n\n%-28s%12s%12s%10s%14s%14s%10s\n", o.rounds, o.span, "", "alone, /s", "watched, /s", "ratio", "us of daemon", "watched", "ratio")
+	fmt.Printf("%d rounds of %v\n\n%-24s%12s%12s%16s%14s%14s%16s\n", o.rounds, o.span, "", "alone, /s", "watched, /s", "ratio", "us of daemon", "watched", "ratio")
 	for _, w := range works {
-		var rates, busies [2][]float64
-		var ofRates, ofBusies []float64
 		list := results[w.name]
-		for n := range list[0] {
-			for i := range list {
-				rates[i], busies[i] = append(rates[i], float64(list[i][n].n)/o.span.Seconds()), append(busies[i], list[i][n].each())
-			}
-			ofRates, ofBusies = append(ofRates, rates[1][n]/rates[0][n]), append(ofBusies, busies[1][n]/busies[0][n])
-		}
-		fmt.Printf("%-28s%12.0f%12.0f%10.3f%14.2f%14.2f%10.3f\n", w.name, median(rates[0]), median(rates[1]), median(ofRates), median(busies[0]), median(busies[1]), median(ofBusies))
+		rate, rateError := compare(list, func(r result) (float64, float64) { return float64(r.n), r.took.Seconds() })
+		busy, busyError := compare(list, func(r result) (float64, float64) { return float64(r.busy.Nanoseconds()) / 1e3, float64(r.n) })
+		fmt.Printf("%-24s%12.0f%12.0f%9.3f ±%5.3f%14.2f%14.2f%9.3f ±%5.3f\n", w.name, rate[0], rate[1], rate[1]/rate[0], rateError, busy[0], busy[1], busy[1]/busy[0], busyError)
 	}
 }
 
-func median(all []float64) float64 {
-	s := slices.Sorted(slices.Values(all))
-	return s[len(s)/2]
+// compare divides two sums over the turns of each daemon. The standard error is that of
+// the ratio of the two quotients, from what it is without each round.
+func compare(list [2][]result, of func(result) (part, whole float64)) (each [2]float64, standard float64) {
+	quotients := func(without int) (q [2]float64) {
+		for i := range list {
+			parts, wholes := 0.0, 0.0
+			for n, r := range list[i] {
+				if part, whole := of(r); n != without {
+					parts, wholes = parts+part, wholes+whole
+				}
+			}
+			q[i] = parts / wholes
+		}
+		return q
+	}
+	sum, squares, n := 0.0, 0.0, float64(len(list[0]))
+	for without := range list[0] {
+		q := quotients(without)
+		sum, squares = sum+q[1]/q[0], squares+q[1]/q[0]*q[1]/q[0]
+	}
+	return quotients(-1), math.Sqrt(max(0, squares-sum*sum/n) * (n - 1) / n)
 }

@@ -38,6 +38,53 @@ func TestCostIsPaidOff(t *testing.T) {
 	}
 }
 
+// TestNotesCount: what requests take to note their prompts is spent, and halves the sample
+// where it is more than its share; what they take to pass over the others cannot.
+func TestNotesCount(t *testing.T) {
+	busy := 100 * time.Second
+	r := New(Options{Busy: func() time.Duration { return busy }, Tiers: func() Tiers { return Tiers{} }})
+	r.pace(time.Now(), false)
+	for range 100 * metered {
+		begun := time.Now().Add(-time.Second) // interrupted
+		r.notes.end(begun, false)
+		r.notes.end(time.Time{}, true) // not timed
+	}
+	busy += time.Second
+	if r.pace(time.Now(), false); r.book.shift != 0 {
+		t.Error("prompts that are not in the sample halve it")
+	}
+	if got, want := r.Spent(), 100*metered*metered*longest; got < want || got > want+time.Second {
+		t.Errorf("spent %v of %v", got, want)
+	}
+	for range 100 {
+		r.notes.end(time.Now().Add(-time.Second), true)
+	}
+	if r.pace(time.Now(), false); r.book.shift != 1 {
+		t.Errorf("320 ms for one second of requests: 1 of %d sessions", 1<<r.book.shift)
+	}
+	if r.pace(time.Now(), false); r.book.shift != 1 {
+		t.Error("they halve it twice")
+	}
+}
+
+// TestGuess: however many heads the last chain had, the session of the next is the same.
+func TestGuess(t *testing.T) {
+	for n := 1; n <= 9; n++ {
+		for heads := range n + 1 {
+			for guess := range 12 {
+				g := &gate{shift: 1, heads: make(map[uint64]struct{})}
+				for i := range heads {
+					g.heads[uint64(i)] = struct{}{}
+				}
+				g.guess.Store(int32(guess))
+				if got, want := g.of(n, func(i int) uint64 { return uint64(i) }), uint64(min(heads, n-1)); got != want {
+					t.Fatalf("%d chunks, %d of them heads, after one with %d: session %d", n, heads, guess, got)
+				}
+			}
+		}
+	}
+}
+
 // TestRankBy: tenure is played with the weights that the tiers give chunks, and
 // policies that know no costs are not touched by them.
 func TestRankBy(t *testing.T) {

@@ -3,19 +3,26 @@ package whatif
 import (
 	"encoding/binary"
 	"math/bits"
+	"sync/atomic"
 
 	"github.com/kvstored/kvstored/key"
 )
 
-// gate says which chains are in the sample. It never changes: the book makes a new one.
+// gate says which chains are in the sample. It never changes, but for its guess: the book
+// makes a new one.
 type gate struct {
 	shift uint8               // one of 1<<shift sessions is in
 	heads map[uint64]struct{} // chunks that belong to no session; with one, all before it
+	guess atomic.Int32        // how many heads the last chain had
 }
 
 // hashOf is what the sample knows of a key.
 func hashOf(space *key.SpaceID, h *key.Hash) uint64 {
-	return mix(binary.LittleEndian.Uint64(h[:]) ^ bits.RotateLeft64(binary.LittleEndian.Uint64(h[8:]), 29) ^ binary.LittleEndian.Uint64(space[:]))
+	return mix(fold(h) ^ binary.LittleEndian.Uint64(space[:]))
+}
+
+func fold(h *key.Hash) uint64 {
+	return binary.LittleEndian.Uint64(h[:]) ^ bits.RotateLeft64(binary.LittleEndian.Uint64(h[8:]), 29)
 }
 
 // mix spreads what engines may have counted up.
@@ -47,6 +54,12 @@ func (g *gate) session(c *key.Chain) uint64 {
 // of is the hash of the first of n chunks that is no head, or of the last.
 func (g *gate) of(n int, at func(int) uint64) uint64 {
 	heads, end := 0, 1 // so many are heads; number end-1 is none, or is not known yet
+	guess := int(g.guess.Load())
+	if guess > 0 && guess < n {
+		if end = guess; g.isHead(at(guess - 1)) {
+			heads, end = guess, guess+1
+		}
+	}
 	for end < n && g.isHead(at(end-1)) {
 		heads, end = end, min(2*end, n)
 	}
@@ -56,6 +69,9 @@ func (g *gate) of(n int, at func(int) uint64) uint64 {
 		} else {
 			end = m
 		}
+	}
+	if heads != guess {
+		g.guess.Store(int32(heads))
 	}
 	return at(end - 1)
 }

@@ -1,6 +1,8 @@
 package whatif
 
 import (
+	"encoding/binary"
+	"slices"
 	"sync"
 
 	"github.com/kvstored/kvstored/key"
@@ -19,7 +21,7 @@ type item struct {
 
 // batch is the prompts that came between two looks at the queue.
 type batch struct {
-	hashes  []uint64
+	hashes  []uint64 // not mixed yet
 	items   []item
 	dropped uint64 // prompts that had no room
 }
@@ -41,8 +43,10 @@ func (q *queue) put(c *key.Chain, it item) {
 	if len(q.mu.hashes)+it.hashes > queueHashes {
 		q.mu.dropped++
 	} else {
-		for i := range c.Hashes {
-			q.mu.hashes = append(q.mu.hashes, hashOf(&c.Space, &c.Hashes[i]))
+		space, at := binary.LittleEndian.Uint64(c.Space[:]), len(q.mu.hashes)
+		q.mu.hashes = slices.Grow(q.mu.hashes, it.hashes)[:at+it.hashes]
+		for i, to := 0, q.mu.hashes[at:]; i < len(to); i++ {
+			to[i] = fold(&c.Hashes[i]) ^ space
 		}
 		q.mu.items = append(q.mu.items, it)
 	}

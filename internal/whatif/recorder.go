@@ -36,6 +36,7 @@ type Recorder struct {
 	o     Options
 	gate  atomic.Pointer[gate]
 	queue queue
+	notes meter        // of requests
 	spent atomic.Int64 // nanoseconds, by Run
 
 	book struct {
@@ -46,6 +47,7 @@ type Recorder struct {
 		ingested time.Time
 		busy     time.Duration // as of then
 		used     time.Duration // likewise
+		noted    time.Duration // likewise, of prompts that are in the sample
 	}
 	playing chan struct{} // capacity 1: held by the play under way
 	last    struct {
@@ -69,23 +71,28 @@ func New(o Options) *Recorder {
 
 // Asked notes that a client asked for a prompt. It keeps nothing of the chain.
 func (r *Recorder) Asked(c *key.Chain) {
-	if !r.gate.Load().takes(c) {
-		return
-	}
-	it := item{chunk: c.Tokens[0]}
-	for i, n := range c.Tokens {
-		if it.tokens += n; i < c.Skip {
-			it.skip += n
+	begun := r.notes.begin()
+	taken := r.gate.Load().takes(c)
+	if taken {
+		it := item{chunk: c.Tokens[0]}
+		for i, n := range c.Tokens {
+			if it.tokens += n; i < c.Skip {
+				it.skip += n
+			}
 		}
+		r.queue.put(c, it)
 	}
-	r.queue.put(c, it)
+	r.notes.end(begun, taken)
 }
 
 // Stored notes that a client stores the chunks of a prompt. It keeps nothing of the chain.
 func (r *Recorder) Stored(c *key.Chain) {
-	if r.gate.Load().takes(c) {
+	begun := r.notes.begin()
+	taken := r.gate.Load().takes(c)
+	if taken {
 		r.queue.put(c, item{stored: true})
 	}
+	r.notes.end(begun, taken)
 }
 
 // Run adds the noted prompts to the sample, and makes reports as time allows, until ctx ends.
@@ -144,7 +151,7 @@ func idle(elapsed, used time.Duration) time.Duration { return max(0, elapsed-use
 // which the process did nothing.
 func (r *Recorder) until(idle time.Duration) time.Duration {
 	may := lookShare*float64(r.o.Busy()) + idleShare*float64(idle)
-	over := float64(r.spent.Load()) - may
+	over := float64(r.Spent()) - may
 	return max(gather, time.Duration(over/idleShare))
 }
 
@@ -207,8 +214,9 @@ func (r *Recorder) Report() Report {
 	return r.last.Report
 }
 
-// Spent is the processor time that the sample and the reports that Run makes have taken.
-func (r *Recorder) Spent() time.Duration { return time.Duration(r.spent.Load()) }
+// Spent is the processor time that the sample, what requests note for it, and the reports
+// that Run makes have taken.
+func (r *Recorder) Spent() time.Duration { return time.Duration(r.spent.Load() + r.notes.all.Load()) }
 
 // Make makes a report now. It takes seconds of one processor where the sample is full. One is
 // made at a time.
@@ -241,6 +249,9 @@ func (r *Recorder) ingest(empty batch) batch {
 	defer r.book.Unlock()
 	b := r.book.book
 	hashes := came.hashes
+	for i, h := range hashes {
+		hashes[i] = mix(h)
+	}
 	for i := range came.items {
 		it := &came.items[i]
 		if len(hashes) > 0 {
@@ -263,9 +274,11 @@ func (r *Recorder) pace(begun time.Time, dropped bool) {
 	now := time.Now()
 	took, busy, used := now.Sub(begun), r.o.Busy(), r.used()
 	r.spent.Add(int64(took))
+	noted := time.Duration(r.notes.taken.Load())
+	took += noted - r.book.noted
 	may := lookShare*float64(busy-r.book.busy) + idleShare*float64(idle(now.Sub(r.book.ingested), used-r.book.used))
 	first := r.book.ingested.IsZero()
-	r.book.busy, r.book.used, r.book.ingested = busy, used, now
+	r.book.busy, r.book.used, r.book.noted, r.book.ingested = busy, used, noted, now
 	b := r.book.book
 	switch {
 	case dropped || !first && float64(took) > max(may, float64(time.Millisecond)):

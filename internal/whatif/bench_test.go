@@ -1,0 +1,53 @@
+package whatif
+
+import (
+	"encoding/binary"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/kvstored/kvstored/key"
+)
+
+// chains are prompts of so many chunks, of which the first few are those of all.
+func chains(n, chunks, shared int) (out []key.Chain) {
+	for id := range n {
+		c := key.Chain{Hashes: make([]key.Hash, chunks), Tokens: make([]uint32, chunks)}
+		for i := range c.Hashes {
+			c.Tokens[i] = 256
+			binary.LittleEndian.PutUint64(c.Hashes[i][:], uint64(i+1))
+			if i >= shared {
+				binary.LittleEndian.PutUint64(c.Hashes[i][8:], uint64(id+1))
+			}
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+// BenchmarkAsked is what a request pays: of a prompt that is in the sample, and on average
+// where one in 16 sessions is; without a prefix that all have in common, and with one.
+func BenchmarkAsked(b *testing.B) {
+	for _, chunks := range []int{24, 512} {
+		for _, shared := range []int{0, 8} {
+			list := chains(4096, chunks, shared)
+			for _, shift := range []uint8{0, 4} {
+				b.Run(fmt.Sprintf("chunks=%d/shared=%d/one-in=%d", chunks, shared, 1<<shift), func(b *testing.B) {
+					r := New(Options{Busy: func() time.Duration { return time.Hour }, Tiers: func() Tiers { return Tiers{} }})
+					g := &gate{shift: shift, heads: make(map[uint64]struct{})}
+					for i := range shared {
+						g.heads[hashOf(&list[0].Space, &list[0].Hashes[i])] = struct{}{}
+					}
+					r.gate.Store(g)
+					var empty batch
+					b.ReportAllocs()
+					for i := 0; b.Loop(); i++ {
+						if r.Asked(&list[i%len(list)]); i%64 == 0 {
+							empty = r.queue.take(empty)
+						}
+					}
+				})
+			}
+		}
+	}
+}

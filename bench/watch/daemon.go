@@ -47,7 +47,7 @@ type daemon struct {
 
 // startDaemon starts a daemon, fills it, and has it watched if it is to be. With an error
 // there is none.
-func startDaemon(ctx context.Context, program, dir string, watched bool) (*daemon, error) {
+func startDaemon(ctx context.Context, o *options, dir string, watched bool) (*daemon, error) {
 	name := "alone"
 	if watched {
 		name = "watched"
@@ -56,7 +56,7 @@ func startDaemon(ctx context.Context, program, dir string, watched bool) (*daemo
 	if err := os.MkdirAll(filepath.Join(d.dir, "disk"), 0o700); err != nil {
 		return nil, err
 	}
-	if watched {
+	if watched || o.estimates {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			return nil, err
@@ -75,13 +75,13 @@ log: {level: warn}
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return nil, err
 	}
-	d.cmd = exec.Command(program, "serve", "--config", file)
+	d.cmd = exec.Command(o.binary, "serve", "--config", file)
 	d.cmd.Stderr = os.Stderr
 	if err := d.cmd.Start(); err != nil {
 		return nil, err
 	}
 	err := d.dial(ctx)
-	if err == nil && watched {
+	if err == nil && watched && !o.estimates {
 		err = d.watch(ctx)
 	}
 	if err != nil {

@@ -12,6 +12,8 @@
 // falls into its own turns, twice as often as the clock says. The ratios are of sums over
 // all turns, with their standard errors; the processor time is that of the daemon alone.
 //
+// With -estimates the two differ in nothing but the estimates.
+//
 // Why tokens are missed cannot be switched off: -profile writes a processor profile of the
 // watched daemon, over all of its turns.
 package main

@@ -15,17 +15,19 @@ import (
 )
 
 type options struct {
-	rounds  int
-	span    time.Duration
-	binary  string
-	disk    string
-	profile string
+	rounds    int
+	span      time.Duration
+	estimates bool
+	binary    string
+	disk      string
+	profile   string
 }
 
 func main() {
 	var o options
 	flag.IntVar(&o.rounds, "rounds", 15, "how often each daemon has its turns")
 	flag.DurationVar(&o.span, "span", 500*time.Millisecond, "how long a turn takes")
+	flag.BoolVar(&o.estimates, "estimates", false, "the daemons differ in their estimates only, and nobody watches")
 	flag.StringVar(&o.binary, "kvstored", "", "daemon to measure; empty builds this tree's")
 	flag.StringVar(&o.disk, "dir", "", "folder for the disks of the daemons; empty is a temporary one")
 	flag.StringVar(&o.profile, "profile", "", "file for a processor profile of the watched daemon")
@@ -56,7 +58,7 @@ func run(ctx context.Context, o *options) error {
 	}
 	var pair [2]*daemon // alone, watched
 	for i, watched := range []bool{false, true} {
-		if pair[i], err = startDaemon(ctx, o.binary, dir, watched); err != nil {
+		if pair[i], err = startDaemon(ctx, o, dir, watched); err != nil {
 			return fmt.Errorf("daemon %d: %w", i+1, err)
 		}
 		defer pair[i].close()

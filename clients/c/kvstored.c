@@ -33,7 +33,7 @@ enum {
 };
 enum { FORM_TOKENS = 0, FORM_HASHES = 1, FORM_REF = 2, FORM_KEPT = 3, FORM_NONE = 4 };
 enum { CHAIN_SAVE_UNFULL = 1, CHAIN_ALONE = 2 };
-enum { OPTION_DEADLINE = 1, OPTION_MAX_AGE = 0x800b, OPTION_HELLO_SPACE = 0x8002, OPTION_CRITICAL = 0x8000, ERROR_LIMIT = 1 };
+enum { OPTION_DEADLINE = 1, OPTION_WHY = 13, OPTION_MAX_AGE = 0x800b, OPTION_HELLO_SPACE = 0x8002, OPTION_CRITICAL = 0x8000, ERROR_LIMIT = 1 };
 enum { HEADER = 16, MAX_BODY = 75497472, MAX_TAGS = 32, MAX_CHUNKS = 1048576, MAX_DESCRIPTORS = 8 };
 
 #define DEFAULT_TIMEOUT_MS 10000u
@@ -148,6 +148,11 @@ static void out_option(struct out *o, uint16_t tag, uint32_t value) {
 static void out_deadline(struct out *o, uint32_t ms) {
   out_options(o, ms != 0);
   out_option(o, OPTION_DEADLINE, ms);
+}
+
+static void out_why(struct out *o, int why) {
+  out_options(o, why != 0);
+  out_option(o, OPTION_WHY, why != 0);
 }
 
 /* ---- bytes in ---- */
@@ -316,9 +321,9 @@ static struct ref ref_of(const struct array *a, size_t k) {
   return r;
 }
 
-/* What a reply says of the groups of a hybrid model, and of why a chunk is missing.
- * This client asks for neither; it reads what others may be told, and keeps nothing
- * of it. */
+/* What a reply says of why a chunk is missing, and of the groups of a hybrid model.
+ * This client does not ask for these; it reads what others may be told, and keeps
+ * nothing of it. */
 enum { GROUPS_OPTION = 5, LENGTHS_OPTION = 6, MISSING_OPTION = 7, NEED_BYTES = 24 };
 
 static int state_option(void *to, unsigned tag, struct in *value) {
@@ -328,10 +333,17 @@ static int state_option(void *to, unsigned tag, struct in *value) {
   return 1;
 }
 
+/* to is a kvs_missing. */
 static int match_option(void *to, unsigned tag, struct in *value) {
-  (void)to;
+  kvs_missing *missing = to;
   if (tag == LENGTHS_OPTION) return (void)in_numbers(value, 4), 1;
-  if (tag == MISSING_OPTION) return in_skip(value, 8), 1; /* code, tier, ago */
+  if (tag == MISSING_OPTION) {
+    missing->code = (int)in_u16(value);
+    missing->tier = in_u8(value);
+    in_skip(value, 1);
+    missing->ago_s = in_u32(value);
+    return 1;
+  }
   if (tag != GROUPS_OPTION) return 0;
   in_skip(value, 24); /* usable, run, lacks */
   in_array(value, NEED_BYTES);
@@ -356,9 +368,12 @@ static void in_match(struct in *i, kvs_match *m) {
   in_tiers(i, m->tiers);
 }
 
+static const kvs_missing nothing_missing = {KVS_OK, 0, UINT32_MAX};
+
 struct prefetched {
   uint64_t job;
   kvs_match match;
+  kvs_missing missing;
   struct state state;
 };
 
@@ -372,6 +387,7 @@ static void in_faults(struct in *i) {
   }
 }
 
+/* to is a kvs_missing. */
 static int prefetched_option(void *to, unsigned tag, struct in *value) {
   if (tag == 1) { /* advice */
     in_skip(value, 24);
@@ -391,7 +407,8 @@ static void in_prefetched(struct in *i, struct prefetched *p) {
   struct in s = in_record(i);
   in_state(&s, &p->state);
   if (s.bad) i->bad = 1;
-  in_options(i, prefetched_option, NULL);
+  p->missing = nothing_missing;
+  in_options(i, prefetched_option, &p->missing);
 }
 
 static void in_space_info(struct in *i, kvs_space_info *info) {
@@ -1168,6 +1185,10 @@ static void put_prompt(struct out *o, const kvs_prompt *p) {
 /* ---- reading ---- */
 
 int kvs_lookup(kvs_client *c, const kvs_prompt *prompt, unsigned search, kvs_match *match) {
+  return kvs_lookup_why(c, prompt, search, match, NULL);
+}
+
+int kvs_lookup_why(kvs_client *c, const kvs_prompt *prompt, unsigned search, kvs_match *match, kvs_missing *missing) {
   if (c == NULL) return KVS_EARGUMENT;
   if (match == NULL || search > 7) return argument(c, "match must not be null, and search is of KVS_CPU, KVS_DISK, KVS_REMOTE");
   int code = check_prompt(c, prompt, 0);
@@ -1175,17 +1196,19 @@ int kvs_lookup(kvs_client *c, const kvs_prompt *prompt, unsigned search, kvs_mat
   struct out *o = begin(c);
   put_prompt(o, prompt);
   out_u64(o, search); /* u8, 7 of 0 */
-  out_options(o, 0);
+  out_why(o, missing != NULL);
   struct in i;
   code = call(c, OP_LOOKUP, 0, &i);
   if (code != KVS_OK) return code;
   kvs_match m;
+  kvs_missing lacks = nothing_missing;
   in_match(&i, &m);
   m.worth = in_u32(&i);
   in_skip(&i, 4);
-  in_options(&i, match_option, NULL);
+  in_options(&i, match_option, &lacks);
   if (i.bad) return senseless(c);
   *match = m;
+  if (missing != NULL) *missing = lacks;
   return KVS_OK;
 }
 
@@ -1210,7 +1233,7 @@ int kvs_prefetch(kvs_client *c, const kvs_prompt *prompt, const kvs_load *load, 
   out_u8(o, 0);
   out_u32(o, load->load_ms);
   out_str(o, load->lookup_id);
-  out_options(o, 0);
+  out_why(o, load->missing != NULL);
   struct in i;
   struct prefetched p;
   code = call(c, OP_PREFETCH, 0, &i);
@@ -1229,6 +1252,7 @@ int kvs_prefetch(kvs_client *c, const kvs_prompt *prompt, const kvs_load *load, 
   c->jobs = j;
   *job = j;
   if (match != NULL) *match = p.match;
+  if (load->missing != NULL) *load->missing = p.missing;
   return KVS_OK;
 }
 

@@ -223,8 +223,19 @@ typedef struct kvs_match {
   uint32_t worth;     /* chunks that are there or worth storing */
 } kvs_match;
 
+/* Why the chunk behind a match is not there. */
+typedef struct kvs_missing {
+  int code;       /* KVS_NEVER_STORED and so on; KVS_OK: nothing is missing, or the daemon does not say */
+  unsigned tier;  /* KVS_CPU and so on: that it left, that did not take it, or that is off; 0: none */
+  uint32_t ago_s; /* since it left; UINT32_MAX: not known */
+} kvs_missing;
+
 /* How much of a prompt is there. Takes no lease. */
 int kvs_lookup(kvs_client *client, const kvs_prompt *prompt, unsigned search, kvs_match *match);
+
+/* The same, and why it is not there to its end. */
+int kvs_lookup_why(kvs_client *client, const kvs_prompt *prompt, unsigned search, kvs_match *match,
+                   kvs_missing *missing);
 
 typedef struct kvs_load {
   unsigned search;       /* KVS_CPU and so on; 0: all */
@@ -232,6 +243,7 @@ typedef struct kvs_load {
   unsigned policy;       /* KVS_AS_CONFIGURED and so on */
   uint32_t load_ms;      /* when loading stops; 0: as configured */
   const char *lookup_id; /* the engine's name for its request; may be null */
+  kvs_missing *missing;  /* is told why the prompt is not there to its end; may be null */
 } kvs_load;
 
 /* Leases what is in DRAM of a prompt and begins to load the rest. load may be

@@ -109,6 +109,8 @@ func (s *script) run(step []string) (string, error) {
 	case "lookup":
 		m, err := s.c.Lookup(s.ctx, p, 0)
 		return fmt.Sprint(m.Total.Chunks, m.Total.Tokens), err
+	case "why":
+		return s.why(p)
 	case "read":
 		return s.read(p, number(a[1]), a[2])
 	case "get":
@@ -188,6 +190,26 @@ func (s *script) store(p client.Prompt, first int, sizes string, maxAge time.Dur
 	}
 	results, err := fill.Commit(s.ctx)
 	return strings.Join(grants, ",") + " " + resultNames(results), err
+}
+
+// why is what a lookup and a prefetch are told of the chunk that a prompt lacks.
+func (s *script) why(p client.Prompt) (string, error) {
+	m, err := client.LookupWhy(s.ctx, s.c, p, nil, 0)
+	if err != nil {
+		return "", err
+	}
+	job, err := s.c.Prefetch(s.ctx, p, client.PrefetchOptions{Why: true})
+	if err != nil {
+		return "", err
+	}
+	word, loaded := "ok", job.Match().Missing
+	if m.Missing != nil {
+		word = m.Missing.Code.String()
+	}
+	if (m.Missing == nil) != (loaded == nil) || loaded != nil && (loaded.Code != m.Missing.Code || loaded.Tier != m.Missing.Tier) {
+		word += fmt.Sprintf(", a prefetch is told %+v", loaded)
+	}
+	return word, job.Release(s.ctx)
 }
 
 func (s *script) read(p client.Prompt, first int, sizes string) (string, error) {

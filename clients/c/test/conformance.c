@@ -283,6 +283,22 @@ static int step_lookup(char **a) {
   return 1;
 }
 
+static int step_why(char **a) {
+  const struct prompt *p = prompt_of(a[0]);
+  kvs_match m;
+  kvs_missing looked, loaded;
+  kvs_load how;
+  kvs_job *job;
+  memset(&how, 0, sizeof how);
+  how.missing = &loaded;
+  if (!ok(kvs_lookup_why(client, &p->p, 0, &m, &looked))) return 0;
+  if (!ok(kvs_prefetch(client, &p->p, &how, &job, NULL))) return 0;
+  say("%s", kvs_name(looked.code));
+  if (loaded.code != looked.code || loaded.tier != looked.tier) say(", a prefetch is told %s", kvs_name(loaded.code));
+  if ((looked.ago_s == UINT32_MAX) != (looked.tier == 0)) say(", but when it left is told of tier %u", looked.tier);
+  return ok(kvs_release(job));
+}
+
 /* Prefetches all of a prompt. */
 static int load(const struct prompt *p, kvs_job **job) {
   if (!ok(kvs_prefetch(client, &p->p, NULL, job, NULL))) return 0;
@@ -376,7 +392,7 @@ static const struct {
     {"space", 3, step_space},   {"tokens", 4, step_tokens},   {"hashes", 4, step_hashes}, {"alone", 5, step_alone},
     {"skip", 3, step_skip},     {"kept", 2, step_kept},       {"store", 3, step_store},     {"abandon", 3, step_abandon},
     {"put", 3, step_put},       {"aged", 4, step_aged},       {"over", 1, step_over},
-    {"lookup", 1, step_lookup}, {"read", 3, step_read},       {"get", 3, step_get},       {"sum", 2, step_sum},
+    {"why", 1, step_why},       {"lookup", 1, step_lookup}, {"read", 3, step_read},       {"get", 3, step_get},       {"sum", 2, step_sum},
     {"pin", 2, step_pin},       {"unpin", 1, step_unpin},     {"delete", 1, step_delete}, {"flush", 0, step_flush},
     {"ping", 0, step_ping}};
 

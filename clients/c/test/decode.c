@@ -22,12 +22,13 @@ static void decode_reply(struct in *i, unsigned op) {
   struct array array;
   kvs_space_info info;
   kvs_match match;
+  kvs_missing missing;
   const uint8_t *payloads;
   uint64_t a, b;
   switch (op) {
   case OP_HELLO: in_hello(i, &greeting); break;
   case OP_OPEN_SPACE: in_space_info(i, &info); in_options(i, NULL, NULL); break;
-  case OP_LOOKUP: in_match(i, &match); in_skip(i, 8); in_options(i, match_option, NULL); break;
+  case OP_LOOKUP: in_match(i, &match); in_skip(i, 8); in_options(i, match_option, &missing); break;
   case OP_PREFETCH: in_prefetched(i, &prefetched); break;
   case OP_WAIT: in_state(i, &state); touch(i, &state.refs, 24); break;
   case OP_RESERVE: in_reserve(i, &slots); touch(i, &slots.slots, 16); break;

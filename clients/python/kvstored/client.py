@@ -118,6 +118,7 @@ class ClientCalls(Connection, Generic[J, F]):
         configs: Sequence[Tuple[str, str]] = (),
         ranks: Sequence[Space] = (),
         prefill_rate: int = 0,
+        why: bool = False,
         timeout: Optional[float] = None,
     ) -> Ask[J]:
         """Leases what is in DRAM of a prompt and starts to bring up the rest of
@@ -126,7 +127,8 @@ class ClientCalls(Connection, Generic[J, F]):
         ``ranks``: the spaces of the other ranks of a tensor-parallel group; chunk
         i of rank r is ``job.block(i, r)`` then. ``prefill_rate``, the prompt tokens
         that this engine computes a second, asks for ``job.advice``: what to load
-        and what to compute; no more than that is loaded.
+        and what to compute; no more than that is loaded. ``why`` asks for
+        ``job.match.missing``, as with :meth:`lookup`.
 
         A connection has at most 1,024 jobs. One beyond that waits for its turn,
         and the default timeout begins with it, as long as others end meanwhile.
@@ -138,9 +140,8 @@ class ClientCalls(Connection, Generic[J, F]):
             job = self._job(going.link, self.timeout, ranks=1 + len(others))
 
             def request(chain: bytes) -> Request:
-                body = wire.prefetch(
-                    chain, search, pin, policy, int(load_deadline * 1000), lookup_id, configs, others, prefill_rate
-                )
+                deadline = int(load_deadline * 1000)
+                body = wire.prefetch(chain, search, pin, policy, deadline, lookup_id, configs, others, prefill_rate, why=why)
                 return Request(Op.PREFETCH, body, job._begin, job._undo, lost=job._lose)
 
             try:

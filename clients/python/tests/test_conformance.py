@@ -99,6 +99,13 @@ class Script:
         total = self.kv.lookup(self.prompts[p]).total
         return f"{total.chunks} {total.tokens}"
 
+    def why(self, p: str) -> str:
+        looked = self.kv.lookup(self.prompts[p], why=True).missing
+        with self.kv.prefetch(self.prompts[p], why=True) as job:
+            loaded = job.match.missing
+        assert (loaded and loaded[:2]) == (looked and looked[:2]), f"a prefetch is told {loaded}, a lookup {looked}"
+        return Code(looked.code).name.lower() if looked else "ok"
+
     def read(self, p: str, first: str, sizes: str) -> str:
         with self.kv.prefetch(self.prompts[p]) as job:
             job.wait()

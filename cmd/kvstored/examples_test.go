@@ -19,15 +19,13 @@ import (
 	"github.com/kvstored/kvstored/key"
 )
 
-// notTried are the commands whose examples TestExamples does not run.
-var notTried = map[string]string{
-	"check": "refuses the test's own variable in the environment; it has its own tests",
-	"serve": "a daemon serves already", "keep": "likewise", "route": "its own test has workers", "top": "wants a terminal; it has its own test",
-}
+// waiting are the commands that go on until they are stopped: TestExamplesThatWait runs
+// their examples.
+var waiting = []string{"keep", "serve", "route", "top"}
 
 // exampleOrder is the commands whose examples come first, and those that come last as they
-// take away what others find.
-var exampleOrder = []string{"put", "", "revoke", "purge", "clear"}
+// take away what others find, or write over the file that others read.
+var exampleOrder = []string{"put", "", "check", "revoke", "purge", "clear"}
 
 // examples lists the lines of all examples in the order in which they are tried.
 func examples() (lines []string) {
@@ -38,7 +36,7 @@ func examples() (lines []string) {
 			if !slices.Contains(exampleOrder, name) {
 				name = ""
 			}
-			if notTried[cmd.Name()] == "" {
+			if !slices.Contains(waiting, cmd.Name()) {
 				by[name] = append(by[name], strings.TrimSpace(line))
 			}
 		}
@@ -53,13 +51,7 @@ func examples() (lines []string) {
 // are pasted into a shell, with the files that they name and an engine at work.
 func TestExamples(t *testing.T) {
 	d, dir := startDaemonWith(t, func(cfg *config.Config) { cfg.Events.Enabled = true }).socket, t.TempDir()
-	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(program, filepath.Join(dir, "kvstored")); err != nil {
-		t.Fatal(err)
-	}
+	env := commandIn(t, dir)
 	for name, text := range map[string]string{
 		"kv.bin": strings.Repeat("kv", 500), "conversation_trace.jsonl": smallTrace,
 		"kvstored.yaml": "listen: {socket: " + dir + "/s}\nadmin: {listen: ''}\ncpu: {capacity: 16MiB}\ndisk: {capacity: 0}\n",
@@ -69,7 +61,7 @@ func TestExamples(t *testing.T) {
 		}
 	}
 	t.Setenv("KVSTORED_SOCKET", d)
-	env := append(os.Environ(), commandVar+"=1", "PATH="+dir+string(os.PathListSeparator)+os.Getenv("PATH"))
+	env = append(env, "KVSTORED_SOCKET="+d)
 	var connection uint64
 	lines := examples()
 	for i, line := range lines {
@@ -99,6 +91,20 @@ func TestExamples(t *testing.T) {
 	if len(lines) < 20 {
 		t.Errorf("only %d examples were tried", len(lines))
 	}
+}
+
+// commandIn puts kvstored into a folder, and returns an environment in which a shell finds
+// it there.
+func commandIn(t *testing.T, dir string) []string {
+	t.Helper()
+	program, err := os.Executable()
+	if err == nil {
+		err = os.Symlink(program, filepath.Join(dir, "kvstored"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(withoutOurs(os.Environ()), "PATH="+dir+string(os.PathListSeparator)+os.Getenv("PATH"))
 }
 
 // engineAtWork has an engine ask for the prompt of the examples as they name it, and pin it.

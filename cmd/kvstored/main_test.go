@@ -22,10 +22,10 @@ import (
 const commandVar = "KVSTORED_TEST_COMMAND"
 
 // TestMain lets tests start a daemon as the demo does: this program is then
-// the test's own.
+// the test's own. So it is where it is called by that name.
 func TestMain(m *testing.M) {
 	database.Main()
-	if len(os.Args) > 1 && (slices.Contains([]string{"serve", "keep", "route"}, os.Args[1]) || os.Getenv(commandVar) != "") {
+	if len(os.Args) > 1 && (slices.Contains([]string{"serve", "keep", "route"}, os.Args[1]) || os.Getenv(commandVar) != "" || filepath.Base(os.Args[0]) == "kvstored") {
 		os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}
 	os.Exit(m.Run())

@@ -39,72 +39,102 @@ func openTerminal(t *testing.T) (screen, inside *os.File) {
 	return screen, inside
 }
 
-// TestTopTerminal: in a real terminal the command draws what a daemon does, follows a
-// key, and gives the terminal back as it was.
-func TestTopTerminal(t *testing.T) {
-	d := startDaemon(t)
-	screen, inside := openTerminal(t)
-	before, err := unix.IoctlGetTermios(int(inside.Fd()), unix.TCGETS)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(os.Args[0], "top", "--every", "100ms", "--socket", d)
-	cmd.Env = append(os.Environ(), commandVar+"=1", "TERM=xterm-256color")
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = inside, inside, inside
+// terminal is a command that runs in one.
+type terminal struct {
+	*testing.T
+	screen, inside *os.File
+	cmd            *exec.Cmd
+	drawn          chan []byte
+	all            bytes.Buffer
+}
+
+func inTerminal(t *testing.T, cmd *exec.Cmd) *terminal {
+	t.Helper()
+	x := &terminal{T: t, cmd: cmd, drawn: make(chan []byte, 4096)}
+	x.screen, x.inside = openTerminal(t)
+	cmd.Env = append(cmd.Env, "TERM=xterm-256color")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = x.inside, x.inside, x.inside
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	drawn := make(chan []byte, 4096)
 	go func() {
 		for b := make([]byte, 4096); ; {
-			n, err := screen.Read(b)
+			n, err := x.screen.Read(b)
 			if err != nil {
 				return
 			}
-			drawn <- bytes.Clone(b[:n])
+			x.drawn <- bytes.Clone(b[:n])
 		}
 	}()
-	var all bytes.Buffer
-	wait := func(text string) {
-		t.Helper()
-		for late := time.After(20 * time.Second); !strings.Contains(all.String(), text); {
-			select {
-			case b := <-drawn:
-				all.Write(b)
-			case <-late:
-				_ = cmd.Process.Kill()
-				t.Fatalf("%q does not appear: %q", text, all.String())
-			}
+	return x
+}
+
+// wait returns once a text was drawn.
+func (x *terminal) wait(text string) {
+	x.Helper()
+	for late := time.After(20 * time.Second); !strings.Contains(x.all.String(), text); {
+		select {
+		case b := <-x.drawn:
+			x.all.Write(b)
+		case <-late:
+			_ = x.cmd.Process.Kill()
+			x.Fatalf("%q does not appear: %q", text, x.all.String())
 		}
 	}
-	press := func(key string) {
-		if _, err := screen.WriteString(key); err != nil {
-			t.Error(err)
-		}
+}
+
+func (x *terminal) press(key string) {
+	x.Helper()
+	if _, err := x.screen.WriteString(key); err != nil {
+		x.Error(err)
 	}
-	wait("hit ratio")
-	press("5")
-	wait("kvstored command") // itself, among the clients
-	press("q")
+}
+
+// leave presses q, and returns once the command has ended.
+func (x *terminal) leave() {
+	x.Helper()
+	x.press("q")
 	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	for done := false; !done; {
+	go func() { ended <- x.cmd.Wait() }()
+	for {
 		select {
 		case err := <-ended:
 			if err != nil {
-				t.Error(err)
+				x.Error(err)
 			}
-			done = true
-		case b := <-drawn:
-			all.Write(b)
+			return
+		case b := <-x.drawn:
+			x.all.Write(b)
 		}
 	}
-	if after, err := unix.IoctlGetTermios(int(inside.Fd()), unix.TCGETS); err != nil || after.Lflag != before.Lflag || after.Iflag != before.Iflag {
-		t.Errorf("the terminal is left as it was not: %v", err)
+}
+
+func (x *terminal) settings() *unix.Termios {
+	x.Helper()
+	now, err := unix.IoctlGetTermios(int(x.inside.Fd()), unix.TCGETS)
+	if err != nil {
+		x.Fatal(err)
+	}
+	return now
+}
+
+// TestTopTerminal: in a real terminal the command draws what a daemon does, follows a
+// key, and gives the terminal back as it was.
+func TestTopTerminal(t *testing.T) {
+	cmd := exec.Command(os.Args[0], "top", "--every", "100ms", "--socket", startDaemon(t))
+	cmd.Env = append(os.Environ(), commandVar+"=1")
+	x := inTerminal(t, cmd)
+	x.wait("hit ratio")
+	during := x.settings()
+	x.press("5")
+	x.wait("kvstored command") // itself, among the clients
+	x.leave()
+	if after := x.settings(); after.Lflag&(unix.ICANON|unix.ECHO) != unix.ICANON|unix.ECHO || during.Lflag&unix.ECHO != 0 {
+		t.Errorf("the terminal's settings are %b during the command, and %b after it", during.Lflag, after.Lflag)
 	}
 	if *screenshots != "" {
-		if err := os.WriteFile(*screenshots+"/top.ansi", all.Bytes(), 0o600); err != nil {
+		if err := os.WriteFile(*screenshots+"/top.ansi", x.all.Bytes(), 0o600); err != nil {
 			t.Error(err)
 		}
 	}

@@ -104,6 +104,7 @@ func askWhy(cmd *cobra.Command, at *adminFlags, q *admin.WhyRequest, tokens uint
 	}
 	for i := range r.Prompts {
 		m := &r.Prompts[i]
+		m.Partial = m.Partial || m.Tokens > tokens && m.Chunk == m.Chunks-1
 		m.Tokens, m.Got = min(m.Tokens, tokens), min(m.Got, tokens)
 	}
 	if asJSON {
@@ -152,6 +153,9 @@ func printWhy(cmd *cobra.Command, m *admin.Missed) {
 	}
 	fmt.Fprintf(w, "%s, up to chunk %s of %s; space %s %s\n", had, human.Count(m.Chunk), human.Count(m.Chunks), m.Space, printable(m.Model))
 	fmt.Fprintf(w, "%s: %s\n", m.Reason, m.Sentence)
+	if m.Partial {
+		fmt.Fprintln(w, "  that chunk is the last one, and not a whole one: it is stored only where its client asks for that")
+	}
 	for _, n := range m.Nearest {
 		fmt.Fprintf(w, "  in space %s %s", n.Space, printable(n.Model))
 		for i, d := range n.Differs {

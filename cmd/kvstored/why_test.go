@@ -65,6 +65,30 @@ func TestWhy(t *testing.T) {
 	if m := ask("--space", hex.EncodeToString(id[:]), "--tokens", "1,2,3,4"); m.Reason != "never_stored" || m.Chunks != 1 {
 		t.Errorf("by its space: %+v", m)
 	}
+	if _, err := c.Put(t.Context(), client.Tokens([]uint32{1, 2, 3, 4}), 0, [][]byte{[]byte("payload")}); err != nil {
+		t.Fatal(err)
+	}
+	if m := ask("--space", hex.EncodeToString(id[:]), "--tokens", "1,2,3,4,5,6"); m.Reason != "never_stored" || m.Chunks != 2 || m.Chunk != 1 || m.Tokens != 6 || m.Got != 4 || !m.Partial {
+		t.Errorf("with a chunk that is not whole: %+v", m)
+	}
+	for _, more := range [][]string{{"--space", hex.EncodeToString(id[:])}, {"--model", "m", "--dtype", "b", "--chunk-tokens", "4"}} {
+		if out := must(t, "", append([]string{"why", "--tokens", "1,2,3,4,5,6"}, more...)...); !strings.Contains(out, "4 of 6 tokens, up to chunk 1 of 2") || !strings.Contains(out, "not a whole one") {
+			t.Errorf("with a chunk that is not whole:\n%s", out)
+		}
+		if out := must(t, "", append([]string{"why", "--tokens", "1,2,3,4,5,6,7,8"}, more...)...); strings.Contains(out, "not a whole one") {
+			t.Errorf("with whole chunks:\n%s", out)
+		}
+		long := write(t, "1,2,3,4"+strings.Repeat(",100000", 30_000)) // more than 64 KiB
+		if m := ask(append(more, "--tokens-file", long)...); m.Chunks != 7501 || m.Chunk != 1 || m.Partial {
+			t.Errorf("a long prompt: %+v", m)
+		}
+	}
+	salted, err := c.OpenSpace(t.Context(), key.Space{Model: "m", DType: "b", World: 1, ChunkTokens: 4, Method: key.SHA256, Salt: "tenant"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hidden := salted.ID()
+	fails(t, exitFailure, "the salt is known by its digest only", "why", "--tokens", "1,2,3,4", "--space", hex.EncodeToString(hidden[:]))
 	if m := ask("--recent"); m.LookupID != "request-7" || m.Tokens != 8 || m.Got != 0 || m.Reason != "never_stored" {
 		t.Errorf("the last ones: %+v", m)
 	}

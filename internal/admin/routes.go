@@ -26,6 +26,7 @@ type call struct {
 type route struct {
 	method, path string
 	scope        scope
+	body         int64 // bytes of a request, at most
 	// do answers a request, which is JSON.
 	do func(c *call, request []byte) (any, error)
 	// types are a new request and a new reply, for what describes the call.
@@ -34,7 +35,7 @@ type route struct {
 
 func routeOf[Q, R any](method, path string, s scope, do func(*call, *Q) (*R, error)) route {
 	return route{
-		method, path, s,
+		method, path, s, BodyBytes,
 		func(c *call, request []byte) (any, error) {
 			q := new(Q)
 			if err := httpd.Decode(request, q); err != nil {
@@ -44,6 +45,12 @@ func routeOf[Q, R any](method, path string, s scope, do func(*call, *Q) (*R, err
 		},
 		func() (any, any) { return new(Q), new(R) },
 	}
+}
+
+// ofPrompt is the route with requests that have a prompt.
+func (r route) ofPrompt() route {
+	r.body = PromptBytes
+	return r
 }
 
 // routes are all calls, in the order of the document.
@@ -60,8 +67,8 @@ func routes() []route {
 		routeOf("GET", "/v1/tree", everywhere, (*call).tree),
 		routeOf("POST", "/v1/revoke", everywhere, (*call).revoke),
 		routeOf("GET", "/v1/retains", everywhere, (*call).retains),
-		routeOf("POST", "/v1/retain", everywhere, (*call).retain),
-		routeOf("POST", "/v1/why", everywhere, (*call).why),
+		routeOf("POST", "/v1/retain", everywhere, (*call).retain).ofPrompt(),
+		routeOf("POST", "/v1/why", everywhere, (*call).why).ofPrompt(),
 		routeOf("GET", "/v1/misses", everywhere, (*call).misses),
 		routeOf("GET", "/v1/whatif", everywhere, (*call).whatIf),
 		routeOf("POST", "/v1/whatif", everywhere, (*call).makeWhatIf),

@@ -26,6 +26,8 @@ const (
 	Connections = 64
 	// BodyBytes is the most that a request may have behind its header.
 	BodyBytes = 64 << 10
+	// PromptBytes is that of one about a prompt: some 600,000 tokens, or 120,000 hashes.
+	PromptBytes = 4 << 20
 )
 
 // Options of an API.
@@ -127,7 +129,7 @@ func (a *API) answer(w http.ResponseWriter, r *http.Request, uid uint32) (any, e
 	if err := allowed(policy, uid, route.scope); err != nil {
 		return nil, err
 	}
-	request, err := read(w, r)
+	request, err := read(w, r, route.body)
 	if err != nil {
 		return nil, err
 	}
@@ -158,12 +160,12 @@ func (a *API) find(w http.ResponseWriter, r *http.Request) (*route, error) {
 }
 
 // read is the request as JSON: the body, or of a GET its query.
-func read(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+func read(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error) {
 	if r.Method != http.MethodGet {
 		if r.URL.RawQuery != "" {
 			return nil, refuse(BadRequest, "what follows ? in the path is not read; send it as JSON in the body")
 		}
-		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, BodyBytes))
+		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
 		var large *http.MaxBytesError
 		switch {
 		case errors.As(err, &large):

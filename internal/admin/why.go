@@ -34,6 +34,7 @@ type Missed struct {
 	Tokens   uint64      `json:"tokens"`
 	Got      uint64      `json:"got_tokens"`
 	Chunk    int         `json:"missing_chunk"` // the first; chunks where none is
+	Partial  bool        `json:"partial"`       // it is the last, and not a whole one: stored only where its client asks for that
 	Reason   string      `json:"reason"`
 	Tier     string      `json:"tier"`          // that had it, has it or declined it; none
 	Policy   string      `json:"policy"`        // that chose an evicted one
@@ -103,7 +104,7 @@ func (a *API) missesOf(most int) *Why {
 }
 
 func (c *call) whyPrompt(q *WhyRequest) ([]*server.Miss, error) {
-	o := server.Order{UID: c.uid, Tokens: q.Tokens}
+	o := server.Order{UID: c.uid, Tokens: q.Tokens, Partial: true}
 	var err error
 	if o.Space, err = spaceID("space", q.Space); err != nil {
 		return nil, err
@@ -125,7 +126,7 @@ func (c *call) whyPrompt(q *WhyRequest) ([]*server.Miss, error) {
 
 func missedOf(m *server.Miss) Missed {
 	out := Missed{
-		LookupID: m.LookupID, UID: m.UID, Space: hex.EncodeToString(m.Space[:]), Model: m.Model, Chunks: m.Chunks, Tokens: m.Asked, Got: m.Got, Chunk: m.Chunk,
+		LookupID: m.LookupID, UID: m.UID, Space: hex.EncodeToString(m.Space[:]), Model: m.Model, Chunks: m.Chunks, Tokens: m.Asked, Got: m.Got, Chunk: m.Chunk, Partial: m.Partial,
 		Reason: m.Why.Name(), Tier: m.Why.TierName(), Policy: m.Why.Policy, Since: m.Why.Since, Nearest: []NearestOf{},
 		Sentence: missing.Explain(&m.Why, time.Now()),
 	}

@@ -30,11 +30,20 @@ var (
 	tierSeconds = exported.Histogram("tier_seconds", "Time of operations of a tier that succeeded, waiting in its queue included.",
 		prometheus.ExponentialBuckets(1e-5, 2, 22), "tier", "op") // 10 us to 21 s
 	readySeconds = exported.Histogram("prefix_ready_seconds", "Time from reading a prefetch that finds something until its prefix does not grow any more, waiting included, by the farthest tier that a chunk of it came from.",
-		prometheus.ExponentialBuckets(1e-5, 2, 22), "tier") // 10 us to 21 s
+		fineBuckets(), "tier")
 	loadSeconds = exported.Histogram("chunk_load_seconds", "Time from wanting a chunk that is below DRAM until it is there and leased, waiting for turns, for room and for other loads included, by the tier it came from.",
-		prometheus.ExponentialBuckets(1e-5, 2, 22), "tier") // 10 us to 21 s
+		fineBuckets(), "tier")
 	descBuild = desc("build_info", "1, labelled with the versions of the program and of Go.", "version", "goversion")
 )
+
+// fineBuckets are those of what engines wait for: from 10 us to 21 s, two to each power of
+// two, so that a quantile is at most half too much.
+func fineBuckets() (bounds []float64) {
+	for i := range 22 {
+		bounds = append(bounds, 10*float64(int(1)<<i)/1e6, 15*float64(int(1)<<i)/1e6)
+	}
+	return bounds[:len(bounds)-1]
+}
 
 func newMetrics(d *Daemon) *metrics {
 	m := &metrics{daemon: d, registry: prometheus.NewRegistry()}

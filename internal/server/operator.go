@@ -225,7 +225,7 @@ func (s *Server) Prompt(o *Order) (*key.Chain, error) {
 		return nil, err
 	}
 	c := new(key.Chain)
-	return c, b.Tokens(c, o.Tokens, key.Options{})
+	return c, b.Tokens(c, o.Tokens, key.Options{SaveUnfull: o.Partial})
 }
 
 // RetainFor retains a prompt for a claimant, its user and name, as a client would.
@@ -256,6 +256,9 @@ func (s *Server) WhyPrompt(ctx context.Context, o *Order) (*Miss, error) {
 	miss := &Miss{UID: o.UID, Chunks: c.Len(), Got: m.Tokens, Chunk: m.Chunks, Why: s.o.Stack.Why(c, m.Chunks, tier.All)}
 	for _, n := range c.Tokens {
 		miss.Asked += uint64(n)
+	}
+	if last := c.Len() - 1; m.Chunks == last && len(o.Tokens) > 0 {
+		miss.Partial = int(c.Tokens[last]) < s.catalog.space(o.Space).ChunkTokens
 	}
 	s.name(miss, c)
 	return miss, nil

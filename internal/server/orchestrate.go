@@ -10,4 +10,5 @@ type Order struct {
 	Session string
 	Hashes  []key.Hash
 	Tokens  []uint32
+	Partial bool // of tokens: a last chunk that is not a whole one counts too
 }

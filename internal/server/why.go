@@ -17,6 +17,7 @@ type Miss struct {
 	Asked    uint64 // tokens
 	Got      uint64 // of these
 	Chunk    int    // that is missing; Chunks where none is, or that is not known
+	Partial  bool   // it is the last of tokens that an operator gave, and not a whole one
 	Why      missing.Absence
 	Nearest  []Nearest // spaces that have the chunk, where no other reason is known
 }

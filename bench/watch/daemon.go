@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -42,6 +43,7 @@ type daemon struct {
 	half  []client.Prompt // as few, and as much behind each
 	many  []client.Prompt
 	at    int
+	turns sync.Mutex // held while it is not its turn, and its readers wait
 	end   []func()
 }
 
@@ -53,6 +55,7 @@ func startDaemon(ctx context.Context, o *options, dir string, watched bool) (*da
 		name = "watched"
 	}
 	d := &daemon{dir: filepath.Join(dir, name)}
+	d.turns.Lock()
 	if err := os.MkdirAll(filepath.Join(d.dir, "disk"), 0o700); err != nil {
 		return nil, err
 	}
@@ -208,24 +211,23 @@ func (d *daemon) turn(ctx context.Context, w work, span time.Duration) (r result
 	return r, nil
 }
 
-// stop has the daemon stand still; what its readers ask for is answered once it goes on.
-func (d *daemon) stop() { _ = d.cmd.Process.Signal(syscall.SIGSTOP) }
-
-func (d *daemon) goOn() { _ = d.cmd.Process.Signal(syscall.SIGCONT) }
-
 // watch has the daemon watched until it is closed.
 func (d *daemon) watch(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
-	d.end = append(d.end, func() { cancel(); running.Wait() })
+	d.end = append(d.end, func() {
+		cancel()
+		d.turns.Unlock() // for those that wait
+		running.Wait()
+	})
 	stats, err := client.Dial(ctx, filepath.Join(d.dir, "s"), client.Options{Name: "top", Inline: true})
 	if err != nil {
 		return err
 	}
-	running.Go(func() { _ = d.fetch(ctx, http.DefaultClient, "http://"+d.pages+"/dashboard/events") })
-	every(ctx, &running, 5*time.Second, func() { _ = d.fetch(ctx, http.DefaultClient, "http://"+d.pages+"/metrics") })
+	d.every(ctx, &running, 2*time.Second, func() { _ = d.fetch(ctx, http.DefaultClient, "http://"+d.pages+"/dashboard/events") })
+	d.every(ctx, &running, 5*time.Second, func() { _ = d.fetch(ctx, http.DefaultClient, "http://"+d.pages+"/metrics") })
 	admin := d.admin()
-	every(ctx, &running, 2*time.Second, func() {
+	d.every(ctx, &running, 2*time.Second, func() {
 		_, _ = stats.Stats(ctx)
 		for _, call := range []string{"clients", "leases", "jobs", "pins", "retains", "ls?by=heat&all=true&limit=50"} {
 			_ = d.fetch(ctx, admin, "http://kvstored/v1/"+call)
@@ -234,11 +236,14 @@ func (d *daemon) watch(ctx context.Context) error {
 	return nil
 }
 
-func every(ctx context.Context, running *sync.WaitGroup, d time.Duration, do func()) {
+// every calls do in turns of the daemon only, but as often as the clock says.
+func (d *daemon) every(ctx context.Context, running *sync.WaitGroup, pause time.Duration, do func()) {
 	running.Go(func() {
-		tick := time.NewTicker(d)
+		tick := time.NewTicker(pause)
 		defer tick.Stop()
 		for {
+			d.turns.Lock()
+			d.turns.Unlock() //nolint:staticcheck // it waits for the turn, and must not hold it up
 			do()
 			select {
 			case <-ctx.Done():
@@ -275,7 +280,7 @@ func (d *daemon) text(ctx context.Context, c *http.Client, url string) ([]byte, 
 		return nil, fmt.Errorf("%s: %s", url, resp.Status)
 	}
 	if resp.Header.Get("Content-Type") == "text/event-stream" {
-		_, err = io.Copy(io.Discard, resp.Body)
+		_, err = bufio.NewReader(resp.Body).ReadString('\n') // an event
 		return nil, err
 	}
 	return io.ReadAll(resp.Body)

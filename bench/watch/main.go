@@ -82,9 +82,9 @@ func turns(ctx context.Context, pair *[2]*daemon, o *options) (map[string][2][]r
 		for _, w := range works {
 			for n := range pair {
 				i := (n + round) % len(pair)
-				pair[1-i].stop() // or its readers would cost the other a part of its turn
+				pair[i].turns.Unlock()
 				r, err := pair[i].turn(ctx, w.do, o.span)
-				pair[1-i].goOn()
+				pair[i].turns.Lock()
 				if err != nil {
 					return nil, fmt.Errorf("daemon %d, %s: %w", i+1, w.name, err)
 				}

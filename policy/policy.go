@@ -60,6 +60,11 @@ type Leaver interface {
 	Proven(id ID) bool
 }
 
+// Bounder is a Policy whose ghosts are not bounded by the capacity alone. Bound is called
+// once, before the first Add: of entries that are gone the policy remembers at most as many
+// as are resident, or as most.
+type Bounder interface{ Bound(most int) }
+
 // MetaReader is a Policy that keeps no copy of what its owner knows of a
 // resident. ReadMetaFrom is called once, before the first Add, with a function
 // that returns the Meta that a resident was added with; Parent and Uses may be

@@ -69,6 +69,7 @@ func Names() []string {
 // The optional interfaces: an owner finds them with a type assertion, so that
 // only this holds a method to its name.
 var (
+	_ Bounder    = (*tenure)(nil)
 	_ MetaReader = (*gdsf)(nil)
 	_ MetaReader = (*pair)(nil)
 	_ Leaver     = (*arc)(nil)

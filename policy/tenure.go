@@ -1,5 +1,7 @@
 package policy
 
+import "math"
+
 // tenure learns how prefixes die. Only the ends of chains can go, so the
 // residents are a set of whole prefixes. Each chunk is of a class
 // (tenure_class.go); for each class the learner estimates, from reuses of
@@ -20,6 +22,7 @@ type tenure struct {
 	now       int64 // tokens asked for before the request at hand
 	span      int64 // tokens of the request at hand
 	floor     int   // ghosts there may be however few are resident
+	most      int   // floor is at most that; see Bound
 	roomy     bool  // it has held roomyTokens
 	requests  int
 	untrained int // requests since the last training
@@ -39,9 +42,14 @@ const (
 )
 
 func newTenure() *tenure {
-	p := &tenure{floor: ghostTokens / defaultChunk, trust: trust{kept: 1}}
+	p := &tenure{floor: ghostTokens / defaultChunk, most: math.MaxInt, trust: trust{kept: 1}}
 	p.train()
 	return p
+}
+
+func (p *tenure) Bound(most int) {
+	p.most = most
+	p.floor = min(p.floor, most)
 }
 
 func (p *tenure) Miss(hash uint64, _ int64) {

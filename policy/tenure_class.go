@@ -79,7 +79,7 @@ func (p *tenure) observe(r Request) {
 	tokens := max(r.Tokens, (n-1)*chunk+1)
 	p.now += p.span
 	p.span = int64(n) * int64(chunk)
-	p.floor = ghostTokens / max(chunk, 16)
+	p.floor = min(ghostTokens/max(chunk, 16), p.most)
 	p.roomy = p.roomy || p.resident*chunk >= roomyTokens
 	known := 0
 	for known < n && p.chunks.at(p.chain[known]).known() {

@@ -186,6 +186,30 @@ func TestTenureMemory(t *testing.T) {
 	runtime.KeepAlive(p)
 }
 
+// With a bound, requests for chunks that are never stored leave no more ghosts than that.
+func TestTenureBound(t *testing.T) {
+	const most, length = 1000, 500
+	p := newTenure()
+	p.Bound(most)
+	chain := make([]uint64, length)
+	for next := uint64(0); next < 200*length; next += length {
+		for i := range chain {
+			chain[i] = next + uint64(i) + 1
+		}
+		p.Observe(Request{Chain: chain, ChunkTokens: 16})
+		if p.chunks.known > most {
+			t.Fatalf("%d ghosts, want at most %d", p.chunks.known, most)
+		}
+	}
+	if p.chunks.known < most {
+		t.Errorf("%d ghosts, want %d", p.chunks.known, most)
+	}
+	if p.chunks.made > most+length {
+		t.Errorf("memory for %d chunks was made", p.chunks.made)
+	}
+	p.check(t)
+}
+
 func TestTenureTables(t *testing.T) {
 	p := newTenure()
 	p.play(1, 1000, 200, func() {})

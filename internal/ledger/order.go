@@ -50,8 +50,11 @@ func (o *order) init(t *table, opt Options, later bool) {
 	}
 }
 
-// introduce tells a new policy whom to ask.
+// introduce tells a new policy whom to ask, and how much it may remember.
 func (o *order) introduce(p policy.Policy) {
+	if p, ok := p.(policy.Bounder); ok {
+		p.Bound(o.table.most)
+	}
 	if p, ok := p.(policy.MetaReader); ok {
 		p.ReadMetaFrom(func(id policy.ID) policy.Meta { return o.told(o.entries.at(uint32(id))) })
 	}

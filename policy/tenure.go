@@ -91,7 +91,8 @@ func (p *tenure) Add(id ID, m Meta) {
 		i = p.chunks.addTwin(m.Hash)
 	}
 	t := p.chunks.at(i)
-	if t.is(ghostly) {
+	ghost := t.is(ghostly)
+	if ghost {
 		p.chunks.removeGhost(i)
 	} else {
 		p.addUnobserved(i, m.Uses)
@@ -102,6 +103,9 @@ func (p *tenure) Add(id ID, m Meta) {
 	p.resident++
 	p.linkParent(i, m.Parent)
 	p.insert(i, atBack)
+	if !ghost {
+		p.bound(2) // the ghost of the entry that goes for it, and one more
+	}
 }
 
 // addUnobserved makes a chunk of no request known, as a short prompt of one chunk

@@ -210,6 +210,27 @@ func TestTenureBound(t *testing.T) {
 	p.check(t)
 }
 
+// Nor do chunks that are stored and go without ever being asked for.
+func TestTenureBoundUnasked(t *testing.T) {
+	const most, residents = 1000, 100
+	p := newTenure()
+	p.Bound(most)
+	for next := range uint64(20_000) {
+		id := ID(next)
+		if next >= residents {
+			id, _ = p.Evict(func(ID) bool { return true })
+		}
+		p.Add(id, Meta{Hash: next + 1, Size: 1})
+		if p.chunks.known > most+residents {
+			t.Fatalf("%d known chunks, want at most %d", p.chunks.known, most+residents)
+		}
+	}
+	if p.chunks.known < most {
+		t.Errorf("%d known chunks", p.chunks.known)
+	}
+	p.check(t)
+}
+
 func TestTenureTables(t *testing.T) {
 	p := newTenure()
 	p.play(1, 1000, 200, func() {})

@@ -202,7 +202,8 @@ func (m *tenure) Add(id policy.ID, meta policy.Meta) {
 		c = &chunk{hash: meta.Hash, twin: true}
 		m.all = append(m.all, c)
 	}
-	if !c.ghost {
+	news := !c.ghost
+	if news {
 		c.count, c.last = min(max(int(meta.Uses), 1), 4), m.now
 		c.class, c.step = classOf(c.count, true, 512, 512, 0), 0
 	}
@@ -214,6 +215,9 @@ func (m *tenure) Add(id policy.ID, meta policy.Meta) {
 		m.takeOut(c.parent)
 	}
 	m.insert(c, false)
+	if news {
+		m.forgetOldest(2)
+	}
 }
 
 func (m *tenure) Remove(id policy.ID) {

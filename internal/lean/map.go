@@ -5,7 +5,7 @@ import "maps"
 // A map that had more than least entries is made anew when it has one part in share of
 // them left.
 const (
-	least = 16 << 10
+	least = 1 << 10
 	share = 8
 )
 

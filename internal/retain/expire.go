@@ -6,6 +6,9 @@ import (
 	"time"
 )
 
+// leastRoom is for how many grants the heap keeps its room when most of them are over.
+const leastRoom = 1 << 10
+
 // deadlines is a heap of grants, the first to end on top. Each knows its place.
 type deadlines []*grant
 
@@ -26,6 +29,9 @@ func (d *deadlines) Pop() any {
 	g := (*d)[last]
 	(*d)[last] = nil
 	*d = (*d)[:last]
+	if room := cap(*d); room > leastRoom && last < room/4 {
+		*d = append(make(deadlines, 0, room/2), *d...)
+	}
 	return g
 }
 

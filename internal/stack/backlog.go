@@ -1,6 +1,7 @@
 package stack
 
 import (
+	"github.com/kvstored/kvstored/internal/lean"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -55,7 +56,7 @@ type backlog struct {
 	retryBytes   int64
 
 	queued     map[key.Key]struct{} // nil, or what is in any state, victims aside
-	mostQueued int                  // that the map has had room for
+	peak       int                  // of queued
 	open       map[uint64]int       // items by generation, those in retry aside
 	compacting bool                 // pending was taken away for a moment: see compact
 	compactAt  int                  // how long pending may become
@@ -79,12 +80,9 @@ func (b *backlog) move(i *item, to state) {
 		return
 	}
 	if to == done {
-		if delete(b.queued, i.rec.Key); len(b.queued) == 0 && b.mostQueued > keptRoom {
-			b.queued, b.mostQueued = make(map[key.Key]struct{}), 0
-		}
+		lean.Delete(&b.queued, i.rec.Key, &b.peak)
 	} else {
 		b.queued[i.rec.Key] = struct{}{}
-		b.mostQueued = max(b.mostQueued, len(b.queued))
 	}
 }
 

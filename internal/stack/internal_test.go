@@ -183,7 +183,7 @@ func TestMapsOfWritesShrink(t *testing.T) {
 			b.move(&items[i], done)
 			d.end(items[i].rec.Key, lives[i])
 		}
-		if b.mostQueued != 0 || len(b.queued) != 0 || d.mu.chunks != nil {
+		if b.peak > keptRoom || len(b.queued) != 0 || d.mu.chunks != nil {
 			t.Errorf("round %d: the room of %d stays", round, n)
 		}
 	}

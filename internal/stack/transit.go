@@ -25,8 +25,8 @@ type transit struct {
 	}
 }
 
-// keptRoom is for how many chunks a map of writes keeps its room when it has become
-// empty: Go's maps keep that of all that they ever had.
+// keptRoom is for how many chunks the map keeps its room when it has become empty: Go's
+// maps keep that of all that they ever had.
 const keptRoom = 1 << 10
 
 // demotion is one chunk in transit. The block is the write task's.

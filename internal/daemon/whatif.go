@@ -15,9 +15,10 @@ func newWhatIf(d *Daemon) *whatif.Recorder {
 		return nil
 	}
 	return whatif.New(whatif.Options{
-		Tiers: func() whatif.Tiers { return tiersForWhatIf(d) },
-		Busy:  func() time.Duration { return time.Duration(d.metrics.asking.Load()) },
-		Used:  processTime,
+		Tiers:  func() whatif.Tiers { return tiersForWhatIf(d) },
+		Busy:   func() time.Duration { return time.Duration(d.metrics.asking.Load()) },
+		Used:   processTime,
+		Chunks: d.cfg.Limits.Chunks,
 	})
 }
 

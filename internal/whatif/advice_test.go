@@ -35,7 +35,7 @@ func TestAdvice(t *testing.T) {
 		"nothing was asked for":   {Tiers{DRAM: Tier{Bytes: 1 << 30, Chunks: 200, Policy: "lru"}, Write: simulate.Auto}, nil, ""},
 		"another policy is right": {Tiers{DRAM: Tier{Bytes: 5 << 30, Chunks: 50, Policy: "lru"}, Write: simulate.Auto}, circle(30), ""},
 	} {
-		b := newBook()
+		b := newBook(maxChunks)
 		for _, id := range tt.prompts {
 			offer(b, session(id, 0, 10), huge)
 		}

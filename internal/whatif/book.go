@@ -6,12 +6,25 @@ import (
 	"github.com/kvstored/kvstored/internal/simulate"
 )
 
-// Bounds of the sample.
+// Bounds of the sample, which are smaller where the tiers may have few chunks: see
+// roomFor.
 const (
 	maxChunks  = 1 << 17 // of the tree
-	maxPrompts = 1 << 16
-	maxPlays   = 1 << 22 // chunks of all prompts, each as often as it is in one
+	maxPrompts = maxChunks / chunksInPrompt
+	maxPlays   = maxChunks * playsOfChunk // chunks of all prompts, each as often as it is in one
+
+	leastChunks    = 1 << 13
+	chunksInPrompt = 2
+	playsOfChunk   = 32
 )
+
+// roomFor is how many chunks the tree may have for tiers of so many; 0 = as many as come.
+func roomFor(chunks int) int {
+	if chunks == 0 || chunks > maxChunks/turnovers {
+		return maxChunks
+	}
+	return max(leastChunks, turnovers*chunks)
+}
 
 const (
 	groups = simulate.Groups
@@ -48,10 +61,11 @@ type book struct {
 	cut     bool   // older prompts have gone
 	asked   uint64 // prompts that were added since the start
 	gate    *gate  // as requests should have it
+	room    int    // for chunks of the tree
 }
 
-func newBook() *book {
-	return &book{numbers: make(map[uint64]uint32), gate: &gate{}}
+func newBook(room int) *book {
+	return &book{numbers: make(map[uint64]uint32), gate: &gate{}, room: room}
 }
 
 // add takes in a prompt by the hashes of its chunks.
@@ -119,7 +133,7 @@ func (b *book) extend(hashes []uint64, known int) {
 
 // full reports whether the sample is to be made smaller.
 func (b *book) full() bool {
-	return len(b.hashes) > maxChunks || len(b.list) > maxPrompts || b.plays > maxPlays
+	return len(b.hashes) > b.room || len(b.list) > b.room/chunksInPrompt || b.plays > int64(b.room)*playsOfChunk
 }
 
 // sizes are how many chunks the smallest and the largest cache of a report hold.
@@ -159,7 +173,7 @@ func (b *book) rebuild(list []prompt) {
 	heads := b.findHeads()
 	sessions := b.sessions(heads)
 	old := *b
-	*b = book{numbers: make(map[uint64]uint32), shift: old.shift, cut: old.cut, asked: old.asked, gate: &gate{shift: old.shift, heads: make(map[uint64]struct{})}}
+	*b = book{numbers: make(map[uint64]uint32), shift: old.shift, cut: old.cut, asked: old.asked, room: old.room, gate: &gate{shift: old.shift, heads: make(map[uint64]struct{})}}
 	place := make([]uint32, len(old.hashes)) // in the new tree, + 1
 	for i, head := range heads {
 		if head {

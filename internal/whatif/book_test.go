@@ -1,6 +1,7 @@
 package whatif
 
 import (
+	"math"
 	"math/rand/v2"
 	"runtime"
 	"testing"
@@ -40,7 +41,7 @@ var huge = sizes{1 << 40, 1 << 50}
 // TestWholeSessions: a session is in the sample with all its prompts or with none, though all
 // sessions begin with the same chunks.
 func TestWholeSessions(t *testing.T) {
-	b := newBook()
+	b := newBook(maxChunks)
 	const sessions, turns = 12_000, 4
 	for turn := range turns {
 		for id := range uint64(sessions) {
@@ -85,7 +86,7 @@ func TestBookIsBounded(t *testing.T) {
 		"no caches":            {sizes{}, 80_000, func(i int) []uint64 { return session(uint64(i), 0, 3) }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBook()
+			b := newBook(maxChunks)
 			for i := range tt.n {
 				offer(b, tt.next(i), tt.of)
 				if len(b.hashes) > maxChunks || len(b.list) > maxPrompts || b.plays > maxPlays || len(b.numbers) != len(b.hashes) {
@@ -93,6 +94,26 @@ func TestBookIsBounded(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestRoom: for tiers that may have few chunks the sample has room for four times as many, up
+// to all that it ever has.
+func TestRoom(t *testing.T) {
+	for chunks, want := range map[int]int{0: maxChunks, 1: leastChunks, 4096: 4 * 4096, maxChunks / 4: maxChunks, 1 << 20: maxChunks, math.MaxInt: maxChunks} {
+		if got := roomFor(chunks); got != want {
+			t.Errorf("%d chunks: room for %d, want %d", chunks, got, want)
+		}
+	}
+	b := newBook(roomFor(4096))
+	for i := range 40_000 {
+		offer(b, session(uint64(i), 5, 12), huge)
+		if len(b.hashes) > 4*4096 || len(b.list) > 2*4096 || b.plays > 128*4096 {
+			t.Fatalf("%d chunks, %d prompts, %d plays", len(b.hashes), len(b.list), b.plays)
+		}
+	}
+	if b.shift == 0 || b.room != 4*4096 {
+		t.Errorf("shift %d, room for %d", b.shift, b.room)
 	}
 }
 
@@ -105,7 +126,7 @@ func TestBytes(t *testing.T) {
 		return m.HeapAlloc
 	}
 	before := heap()
-	b := newBook()
+	b := newBook(maxChunks)
 	for i := 0; len(b.hashes) < maxChunks-2 || len(b.list) < maxPrompts-2; i++ {
 		hashes := session(uint64(i), 0, 2)
 		b.add(hashes, &item{tokens: 512, chunk: 256}, 0)
@@ -135,7 +156,7 @@ func TestBytes(t *testing.T) {
 // TestAnswersAreStored: the next turn of a conversation hits the answer of the last one,
 // which was stored behind its prompt.
 func TestAnswersAreStored(t *testing.T) {
-	b := newBook()
+	b := newBook(maxChunks)
 	b.add(session(1, 0, 4), &item{tokens: 1024, chunk: 256}, 0)
 	b.add(session(1, 0, 6), &item{stored: true}, 0)
 	b.add(session(1, 0, 7), &item{stored: true}, 0)

@@ -88,7 +88,7 @@ func TestGuess(t *testing.T) {
 // TestRankBy: tenure is played with the weights that the tiers give chunks, and
 // policies that know no costs are not touched by them.
 func TestRankBy(t *testing.T) {
-	b, rng := newBook(), rand.New(rand.NewPCG(24, 2))
+	b, rng := newBook(maxChunks), rand.New(rand.NewPCG(24, 2))
 	for range 4000 {
 		id := uint64(rng.IntN(200))
 		offer(b, session(id, 0, 1+int(id%40)), huge)

@@ -28,6 +28,9 @@ type Options struct {
 	// Used returns the processor time of the process. Nil: none is known of.
 	Used         func() time.Duration
 	PrefillDepth float64 // tokens; 0 = simulate.DefaultPrefillDepth
+	// Chunks is how many the tiers may have, however small they are; the sample is the
+	// smaller for few. 0 = as many as come.
+	Chunks int
 }
 
 // Recorder keeps a sample of what clients ask for, and makes reports of it. It is safe for
@@ -64,7 +67,7 @@ func New(o Options) *Recorder {
 	}
 	r := &Recorder{o: o, playing: make(chan struct{}, 1)}
 	r.queue.wake = make(chan struct{}, 1)
-	r.book.book = newBook()
+	r.book.book = newBook(roomFor(o.Chunks))
 	r.gate.Store(r.book.gate)
 	return r
 }
@@ -284,7 +287,7 @@ func (r *Recorder) pace(begun time.Time, dropped bool) {
 	case dropped || !first && float64(took) > max(may, float64(time.Millisecond)):
 		b.halve()
 		r.book.lowered = now
-	case b.shift > 0 && len(b.hashes) < maxChunks/4 && now.Sub(r.book.lowered) > calm:
+	case b.shift > 0 && len(b.hashes) < b.room/4 && now.Sub(r.book.lowered) > calm:
 		b.widen()
 		r.book.lowered = now
 	}

@@ -31,7 +31,7 @@ func read(t *testing.T, path string, blockTokens int, of sizes) *book {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	b := newBook()
+	b := newBook(maxChunks)
 	var hashes []uint64
 	for req, err := range replay.Requests(f, path, blockTokens) {
 		if err != nil {

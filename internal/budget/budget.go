@@ -85,7 +85,8 @@ type Budget struct {
 	trim    func()
 	// allocated is how many bytes the Go heap has allocated since the start.
 	allocated func() int64
-	rest      rest // of Run
+	free      func() int64 // pages of it that are free and not given back
+	rest      rest         // of Run
 	mu        struct {
 		sync.Mutex
 		used    int64 // of all accounts; at most Bytes
@@ -110,7 +111,7 @@ func New(o Options) *Budget {
 		o.HolderBytes = o.Bytes
 	}
 	o.Log = o.Log.Sample(&zerolog.BurstSampler{Burst: logBurst, Period: time.Minute})
-	b := &Budget{o: o, died: make(chan struct{}, 1), unread: unreadOf, trim: trim, allocated: allocatedBytes}
+	b := &Budget{o: o, died: make(chan struct{}, 1), unread: unreadOf, trim: trim, allocated: allocatedBytes, free: freeBytesOfHeap}
 	b.mu.holders = make(map[Holder]*holding)
 	return b
 }

@@ -19,6 +19,9 @@ const (
 	restTurn = 2 << 20
 	// restBytes is how much must have been turned over before memory is given back.
 	restBytes = 4 << 20
+	// restFree is how much more of the heap must be free than then, where less was turned
+	// over: the runtime has collected on its own since, and keeps the pages.
+	restFree = 2 << 20
 )
 
 // rest says when the memory of a daemon is given back: once after each time of work,
@@ -29,14 +32,15 @@ const (
 type rest struct {
 	seen int64 // bytes turned over at the last look, since the start
 	gave int64 // and when memory was last given back
+	kept int64 // the least that was free at a look since, and right after
 }
 
 // due reports whether little was turned over since the last look, and much since memory
-// was last given back; it is given back then.
-func (r *rest) due(turned int64) bool {
+// was last given back, or much is free; it is given back then.
+func (r *rest) due(turned, free int64) bool {
 	little := turned-r.seen <= restTurn
-	r.seen = turned
-	if !little || turned-r.gave < restBytes {
+	r.seen, r.kept = turned, min(r.kept, free)
+	if !little || turned-r.gave < restBytes && free-r.kept < restFree {
 		return false
 	}
 	r.gave = turned
@@ -60,8 +64,9 @@ func (b *Budget) Run(ctx context.Context) error {
 			return nil
 		}
 		b.limitHeap()
-		if b.rest.due(b.turned()) {
+		if b.rest.due(b.turned(), b.free()) {
 			b.trim()
+			b.rest.kept = b.free()
 		}
 	}
 }
@@ -81,10 +86,15 @@ func trim() {
 	debug.FreeOSMemory()
 }
 
-// allocatedBytes is all that the Go heap has allocated since the start. Nothing stops
-// for it.
-func allocatedBytes() int64 {
-	sample := [1]metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
+// allocatedBytes is all that the Go heap has allocated since the start.
+func allocatedBytes() int64 { return measure("/gc/heap/allocs:bytes") }
+
+// freeBytesOfHeap is the free pages of the Go heap that the system has not got back.
+func freeBytesOfHeap() int64 { return measure("/memory/classes/heap/free:bytes") }
+
+// measure reads a number of the runtime. Nothing stops for it.
+func measure(name string) int64 {
+	sample := [1]metrics.Sample{{Name: name}}
 	metrics.Read(sample[:])
 	return int64(sample[0].Value.Uint64())
 }

@@ -2,6 +2,7 @@ package budget
 
 import (
 	"context"
+	"runtime"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -16,16 +17,20 @@ func TestRest(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		each []int64 // allocated from look to look; negative: a client lets go of so much
+		free int64   // pages that are free as long as nothing is given back; negative: for ever
 		want []int   // the looks at which memory is given back
 	}{
-		{"a start", []int64{much, 0, 0, 0}, nil}, // less than restBytes
-		{"idle", []int64{40 << 20, 0, 0, 0, 0}, []int{1}},
-		{"busy", []int64{much, much, much, much, much}, nil},
-		{"busy again", []int64{much, much, 0, 0, much, much, much, 0}, []int{2, 7}},
-		{"little by little", []int64{0, restTurn, restTurn, 1, restTurn, restTurn, 0}, []int{2, 5}},
-		{"clients that leave later", []int64{much, much, 0, 0, -40 << 20, 0, 0}, []int{2, 5}},
-		{"clients that leave one by one", []int64{-3 << 20, -3 << 20, -3 << 20, -3 << 20, 0}, []int{4}},
-		{"slowly", slices.Repeat([]int64{1 << 20}, 17), []int{3, 7, 11, 15}},
+		{"a start", []int64{much, 0, 0, 0}, 0, nil}, // less than restBytes
+		{"idle", []int64{40 << 20, 0, 0, 0, 0}, 0, []int{1}},
+		{"busy", []int64{much, much, much, much, much}, 0, nil},
+		{"busy again", []int64{much, much, 0, 0, much, much, much, 0}, 0, []int{2, 7}},
+		{"little by little", []int64{0, restTurn, restTurn, 1, restTurn, restTurn, 0}, 0, []int{2, 5}},
+		{"clients that leave later", []int64{much, much, 0, 0, -40 << 20, 0, 0}, 0, []int{2, 5}},
+		{"clients that leave one by one", []int64{-3 << 20, -3 << 20, -3 << 20, -3 << 20, 0}, 0, []int{4}},
+		{"slowly", slices.Repeat([]int64{1 << 20}, 17), 0, []int{3, 7, 11, 15}},
+		{"the runtime has collected", []int64{much, much, 1, 0, 0}, restFree, []int{2}},
+		{"and nothing comes back", []int64{much, much, 1, 0, 0}, -restFree, []int{2}},
+		{"and keeps little", []int64{much, 1, 0, 0}, restFree - 1, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -36,6 +41,7 @@ func TestRest(t *testing.T) {
 				}
 				var allocated, times atomic.Int64
 				b.allocated = allocated.Load
+				b.free = func() int64 { return max(-tt.free, tt.free*(1-times.Load())) }
 				b.trim = func() { times.Add(1) }
 				ctx, cancel := context.WithCancel(t.Context())
 				ended := make(chan error, 1)
@@ -66,11 +72,22 @@ func TestRest(t *testing.T) {
 	}
 }
 
-// The runtime tells of all that was allocated.
-func TestAllocatedBytes(t *testing.T) {
+// The runtime tells of all that was allocated, and of what is free until that is given
+// back.
+func TestBytesOfHeap(t *testing.T) {
 	before := allocatedBytes()
 	kept := make([]byte, 32*mib)
 	if n := allocatedBytes() - before; n < int64(len(kept)) {
 		t.Errorf("%d bytes allocated, of %d", n, len(kept))
+	}
+	clear(kept)
+	kept = nil
+	runtime.GC()
+	if n := freeBytesOfHeap(); n < 16*mib {
+		t.Errorf("%d bytes are free", n)
+	}
+	trim()
+	if n := freeBytesOfHeap(); n > 4*mib {
+		t.Errorf("%d bytes stay", n)
 	}
 }

@@ -95,7 +95,7 @@ func (p *tenure) observe(r Request) {
 	}
 	p.requests++
 	p.trust.update(p.span)
-	first := p.isNew(r.Hint)
+	first := p.learner.isNew(r.Hint)
 	if p.untrained++; first || p.deferred == nil && p.due() {
 		p.untrained = 0
 		p.train()
@@ -113,7 +113,7 @@ func (p *tenure) Advise(chain []uint64, h Hint, from int) {
 	if h >= hints {
 		return
 	}
-	if p.isNew(h) {
+	if p.learner.isNew(h) {
 		p.train()
 	}
 	for _, hash := range chain[min(max(from, 0), len(chain)):] {
@@ -128,9 +128,9 @@ func (p *tenure) Advise(chain []uint64, h Hint, from int) {
 
 // isNew notes the kind of a hint, and reports whether it is the first of that
 // kind: its classes need a rank.
-func (p *tenure) isNew(h Hint) (first bool) {
-	if first = h < hints && h > p.learner.highest; first {
-		p.learner.highest = h
+func (l *learner) isNew(h Hint) (first bool) {
+	if first = h < hints && h > l.highest; first {
+		l.highest = h
 	}
 	return first
 }

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/tier"
 )
 
 // goal is the used bytes at which evictions end: the low watermark. A policy
@@ -20,4 +21,15 @@ func (t *Tier) goal() int64 {
 func (t *Tier) Room(size uint32) int {
 	bytes := (t.high.Load() - t.arena.Stats().UsedBytes) / occupied(max(size, 1))
 	return int(min(math.MaxInt-1, bytes, int64(ledger.Spare(t.ledger))))
+}
+
+// shed hands over one victim of a quota that is exceeded, if there is one.
+func shed(t *Tier, drop func(tier.Victim) bool) bool {
+	t.handing.RLock()
+	defer t.handing.RUnlock()
+	e, ok := t.ledger.EvictOver()
+	if ok {
+		drop(t.victim(e))
+	}
+	return ok
 }

@@ -229,20 +229,35 @@ func (t *Tier) evictTo(drop func(tier.Victim) bool, safely bool) (n int64, stays
 	return occupied(v.Size), drop(v), true
 }
 
+// MakeRoom implements tier.Hot.
+func (t *Tier) MakeRoom(ctx context.Context, r tier.Room) (waited bool, err error) {
+	for ; ; waited = true {
+		freed, changed := t.arena.Freed(), t.ledger.Released() // taken first, so that nothing is missed
+		demoting := r.Demoting()
+		free := t.arena.Stats().FreeBytes
+		for free < r.Bytes && free+demoting < max(r.Bytes, r.Ahead()) {
+			n, stays, ok := t.evictTo(r.Drop, true)
+			if !ok {
+				break
+			}
+			if stays {
+				demoting += n
+			} else {
+				free += n
+			}
+		}
+		if free >= r.Bytes || demoting == 0 {
+			return waited, nil
+		}
+		if err := t.wait(ctx, changed, freed); err != nil {
+			return true, err
+		}
+	}
+}
+
 // EvictOne implements tier.Hot.
 func (t *Tier) EvictOne(drop func(tier.Victim) bool) bool {
 	_, _, ok := t.evictTo(drop, true)
-	return ok
-}
-
-// shedTo hands over one victim of a quota that is exceeded, if there is one.
-func (t *Tier) shedTo(drop func(tier.Victim) bool) bool {
-	t.handing.RLock()
-	defer t.handing.RUnlock()
-	e, ok := t.ledger.EvictOver()
-	if ok {
-		drop(t.victim(e))
-	}
 	return ok
 }
 
@@ -266,7 +281,7 @@ func (t *Tier) victim(e ledger.Entry) tier.Victim {
 // Shrink implements tier.Hot. It counts the bytes of its victims instead of
 // watching the arena: a victim that is demoted frees its room only later.
 func (t *Tier) Shrink(ctx context.Context, demoting int64, drop func(tier.Victim) bool) {
-	for t.shedTo(drop) {
+	for shed(t, drop) {
 	}
 	used := t.arena.Stats().UsedBytes - demoting
 	if used <= t.high.Load() {

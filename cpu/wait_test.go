@@ -192,3 +192,73 @@ func TestWaiterSeesWhatJustCame(t *testing.T) {
 		}
 	})
 }
+
+// TestMakeRoom: victims go until there is room, those that are still to be written are
+// waited for, and nothing is waited for that does not come.
+func TestMakeRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, _ := newTier(t, 4*page, ledger.Limits{})
+		store(t, h, 1, 4, page)
+		var demoting []tier.Victim
+		var taken drops
+		r := tier.Room{
+			Bytes:    2 * page,
+			Ahead:    func() int64 { return 3 * page },
+			Demoting: func() int64 { return int64(len(demoting)) * page },
+			Drop:     taken.take,
+		}
+		again := func() (bool, error) { return h.MakeRoom(t.Context(), r) }
+		if waited, err := again(); waited || err != nil || len(taken) != 2 {
+			t.Errorf("%d victims, waited %v, error %v; want the 2 that have no memory any more", len(taken), waited, err)
+		}
+		if waited, err := again(); waited || err != nil || len(taken) != 2 {
+			t.Errorf("%d victims though there was room", len(taken))
+		}
+		clear(t, h, tiertest.Chain(1, 4))
+
+		store(t, h, 2, 4, page)
+		r.Drop = func(v tier.Victim) bool { demoting = append(demoting, v); return true }
+		done := waitingRoom(t.Context(), h, r)
+		wantWaiting(t, done)
+		if len(demoting) != 3 {
+			t.Fatalf("%d victims are to be written; want 3, as many as may go ahead", len(demoting))
+		}
+		free := func() {
+			v := demoting[0]
+			demoting = demoting[1:]
+			v.Block.Release()
+		}
+		free()
+		wantWaiting(t, done)
+		free()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		free()
+
+		store(t, h, 3, 3, page) // the first chunk of chain 2 is there
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := <-waitingRoom(ctx, h, r); !errors.Is(err, tier.ErrNoSpace) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v; want no space, because of the deadline", err)
+		}
+		for len(demoting) > 0 {
+			free()
+		}
+		r.Bytes, r.Drop = 8*page, taken.take
+		if waited, err := again(); waited || err != nil {
+			t.Errorf("more than there is: waited %v, error %v", waited, err)
+		}
+		clear(t, h, tiertest.Chain(2, 4), tiertest.Chain(3, 3))
+	})
+}
+
+// waitingRoom starts a MakeRoom.
+func waitingRoom(ctx context.Context, h tier.Hot, r tier.Room) <-chan error {
+	done := make(chan error, 1)
+	go func() {
+		_, err := h.MakeRoom(ctx, r)
+		done <- err
+	}()
+	return done
+}

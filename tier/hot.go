@@ -99,16 +99,34 @@ type Hot interface {
 type Shrinker interface {
 	// Shrink evicts from above the high watermark down to the low one and
 	// hands each victim to drop, as Fill.Drop says. demoting is what earlier
-	// victims still occupy: it is on its way out and does not count.
+	// victims still occupy: it is on its way out and does not count. What is to be
+	// free besides is taken off it, which may make it negative.
 	Shrink(ctx context.Context, demoting int64, drop func(Victim) bool)
 	// EvictOne evicts the next entry, unless it would be lost, and hands it to drop. It
 	// reports whether there was one.
 	EvictOne(drop func(Victim) bool) bool
+	// MakeRoom evicts, though nothing that would be lost, and returns when so many bytes
+	// are free, or when nothing is demoting whose end would free some. It reports
+	// whether it waited. The error is that of a tier that is closed, or ErrNoSpace where
+	// the context ended.
+	MakeRoom(ctx context.Context, r Room) (waited bool, err error)
 	// HandedOver returns when each entry that had left the tier before the call has
 	// been handed to its Drop, by any caller. It waits for no I/O.
 	HandedOver()
 	// Crowded reports whether Shrink would evict anything.
 	Crowded(demoting int64) bool
+}
+
+// Room is what MakeRoom is to make.
+type Room struct {
+	Bytes int64
+	// Ahead is as much as may be evicted, at least Bytes: what others will ask for next.
+	// It may change at any time.
+	Ahead func() int64
+	// Demoting is what victims still occupy. Each change of it is followed by a free or
+	// by a change of the ledger's holds.
+	Demoting func() int64
+	Drop     func(Victim) bool // as Fill.Drop
 }
 
 // HotValue packs what a hot tier's ledger keeps of an entry: its block, and

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -22,26 +21,28 @@ import (
 const (
 	chunks    = 8 // of a prompt
 	chunkSize = 256 << 10
-	dramMiB   = 512
 	diskMiB   = 1024
 	patience  = 30 * time.Second
 )
 
 var space = key.Space{Model: "bench", World: 1, DType: "none", ChunkTokens: 256, Method: "given:bench"}
 
+// kind is what one of the daemons is.
+type kind struct{ name, program, mode, policy string }
+
 // daemon is one kvstored with its clients.
 type daemon struct {
 	name    string
-	socket  string
+	dir     string
 	cmd     *exec.Cmd
 	clients []*client.Client
 	prompts atomic.Uint64
 	took    []time.Duration
 }
 
-func startDaemon(ctx context.Context, program, dir, mode, policy string, clients int) (*daemon, error) {
-	dir = filepath.Join(dir, mode+"-"+policy)
-	if err := os.Mkdir(dir, 0o700); err != nil {
+func startDaemon(ctx context.Context, k kind, dramMiB, clients int) (*daemon, error) {
+	dir, err := os.MkdirTemp("", "kvw-") // short: a socket's path is
+	if err != nil {
 		return nil, err
 	}
 	text := fmt.Sprintf(`listen: {socket: %[1]s/s}
@@ -50,11 +51,11 @@ cpu: {capacity: %[2]dMiB}
 disk: {paths: [%[1]s/disk], capacity: %[3]dMiB, policy: %[4]s, segment_size: 64MiB, min_free: 0}
 write: {mode: %[5]s}
 log: {level: warn}
-`, dir, dramMiB, diskMiB, policy, mode)
+`, dir, dramMiB, diskMiB, k.policy, k.mode)
 	if err := os.WriteFile(dir+"/c.yaml", []byte(text), 0o600); err != nil {
 		return nil, err
 	}
-	d := &daemon{name: mode + ", " + policy, socket: dir + "/s", cmd: exec.Command(program, "serve", "--config", dir+"/c.yaml")}
+	d := &daemon{name: k.name, dir: dir, cmd: exec.Command(k.program, "serve", "--config", dir+"/c.yaml")}
 	d.cmd.Stderr = os.Stderr
 	if err := d.cmd.Start(); err != nil {
 		return nil, err
@@ -87,7 +88,7 @@ func (d *daemon) close() error {
 		_ = c.Close()
 	}
 	_ = d.cmd.Process.Signal(syscall.SIGTERM)
-	return d.cmd.Wait()
+	return errors.Join(d.cmd.Wait(), os.RemoveAll(d.dir))
 }
 
 // fill stores so much that the disk has evicted.
@@ -145,7 +146,7 @@ func (d *daemon) store(ctx context.Context, c *client.Client) (time.Duration, er
 
 // written says how many chunks the disk got, and how many were dropped on the way there.
 func (d *daemon) written(program string) (string, error) {
-	out, err := exec.Command(program, "--socket", d.socket, "stats", "--json").Output()
+	out, err := exec.Command(program, "--socket", d.dir+"/s", "stats", "--json").Output()
 	if err != nil {
 		return "", err
 	}

@@ -19,10 +19,11 @@ func main() {
 	rounds := flag.Int("rounds", 6, "turns of each daemon")
 	seconds := flag.Int("seconds", 4, "of a turn")
 	pause := flag.Duration("pause", 20*time.Millisecond, "of a client behind each prompt; 0 = as much as the disk takes")
+	dram := flag.Int("dram", 512, "MiB of DRAM")
 	program := flag.String("kvstored", "", "daemon to measure; empty builds this tree's")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, *program, *clients, *rounds, time.Duration(*seconds)*time.Second, *pause)
+	err := run(ctx, *program, *dram, *clients, *rounds, time.Duration(*seconds)*time.Second, *pause)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "writes:", err)
@@ -30,21 +31,26 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, program string, clients, rounds int, span, pause time.Duration) (err error) {
-	dir, err := os.MkdirTemp("", "kvw-") // short: a socket's path is
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
+func run(ctx context.Context, program string, dramMiB, clients, rounds int, span, pause time.Duration) (err error) {
 	if program == "" {
+		dir, err := os.MkdirTemp("", "kvw-")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
 		program = filepath.Join(dir, "kvstored")
 		if out, err := exec.Command("go", "build", "-o", program, "github.com/kvstored/kvstored/cmd/kvstored").CombinedOutput(); err != nil {
 			return fmt.Errorf("build: %w\n%s", err, out)
 		}
 	}
+	kinds := []kind{
+		{"through, lru", program, "through", "lru"},
+		{"auto, lru", program, "auto", "lru"},
+		{"auto, tenure", program, "auto", "tenure"},
+	}
 	var daemons []*daemon
-	for _, of := range [][2]string{{"through", "lru"}, {"auto", "lru"}, {"auto", "tenure"}} {
-		d, err := startDaemon(ctx, program, dir, of[0], of[1], clients)
+	for _, k := range kinds {
+		d, err := startDaemon(ctx, k, dramMiB, clients)
 		if err != nil {
 			return err
 		}

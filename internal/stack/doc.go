@@ -16,6 +16,9 @@
 //	writer (queue.mu) ->  a tier's ledger, transit
 //	promotions        ->  the hot tier's ledger
 //
+// The turn of stores that wait for room (turns) comes before all of these. It is held
+// while victims are written, and nothing that ends a write takes it.
+//
 // The mutexes of the index, a writer and the promotions are never held
 // together; those of transit, boost, a speedometer and a budget are leaves. Tiers
 // are the truth about their entries and never call back; the index follows them

@@ -31,6 +31,7 @@ type dram struct {
 	ages          *age.Book
 	shrink        chan struct{} // capacity 1: it may be above its high watermark
 	demotingBytes atomic.Int64  // of its victims that are still to be written
+	turns         turns
 	cleared       cleared
 	staying       atomic.Bool // victims go back to DRAM: see Stay
 	count         counters
@@ -43,6 +44,7 @@ func newDRAM(ls *levels, log zerolog.Logger) *dram {
 	d := &dram{
 		hot: ls.hot, room: ls.hot.Stats().CapacityBytes, levels: ls, log: log, shrink: make(chan struct{}, 1),
 	}
+	d.turns.turn = make(chan struct{}, 1)
 	d.heat = heat.New()
 	chunks := ledger.Spare(ls.hot.Ledger())
 	d.absences = &absences{log: departed.New(min(departed.DefaultEntries, chunks)), levels: ls}
@@ -71,7 +73,7 @@ func (d *dram) keepWatermark(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-d.shrink:
-			d.hot.Shrink(ctx, d.demotingBytes.Load(), d.demote)
+			d.hot.Shrink(ctx, d.leaving(), d.demote)
 		}
 	}
 }
@@ -79,7 +81,7 @@ func (d *dram) keepWatermark(ctx context.Context) error {
 // filled wakes keepWatermark if there is something for it to do: waking a
 // goroutine costs more than most commits.
 func (d *dram) filled() {
-	if !d.hot.Crowded(d.demotingBytes.Load()) {
+	if !d.hot.Crowded(d.leaving()) {
 		return
 	}
 	select {
@@ -177,8 +179,8 @@ func (d *dram) refund(v tier.Victim) {
 
 // uncharge gives back what a victim was charged.
 func (d *dram) uncharge(n int64) {
+	d.demotingBytes.Add(-n) // first: who waits for a change of the ledger's looks at it
 	d.hot.Ledger().Uncharge(ledger.Daemon, ledger.Unwritten, n)
-	d.demotingBytes.Add(-n)
 }
 
 // hold holds a resident chunk for the daemon; ok is false if there is none, or it is

@@ -73,9 +73,41 @@ func (s *filler) ReserveFor(ctx context.Context, want Store, c *key.Chain, from 
 	sc := borrow(to)
 	defer sc.give()
 	s.index.matchEach(c, s.locate(ctx, c, from, sc.at), to, sc.at)
+	if want.Wait && s.writesVictims(c.Space) {
+		leave, err := s.enterTurn(ctx, bytesOf(sizes, sc.at[from:to]))
+		if err != nil {
+			return 0, err
+		}
+		defer leave()
+	}
 	n, err := s.reserve(ctx, want, c, from, sizes, sc.at, grants)
 	sure, unsure := s.reject(ctx, want.Wait, c, from, grants[:n])
 	return sure, cmp.Or(unsure, err)
+}
+
+// writesVictims reports whether what DRAM evicts of a space is mostly to be written
+// first.
+func (d *dram) writesVictims(id key.SpaceID) bool {
+	w := d.nearest(id)
+	return w != nil && w.when.holds()
+}
+
+// sum is what sizes come to.
+func sum(sizes []uint32) (n int64) {
+	for _, size := range sizes {
+		n += int64(size)
+	}
+	return n
+}
+
+// bytesOf is the sum of the sizes of chunks that are in no tier.
+func bytesOf(sizes []uint32, at []uint8) (n int64) {
+	for i, size := range sizes {
+		if at[i] == 0 {
+			n += int64(size)
+		}
+	}
+	return n
 }
 
 // yieldEvery is after how many chunks of a long request others may go first.
@@ -175,6 +207,7 @@ func (s *filler) commit(c *key.Chain, from int, refs []tier.Ref, maxAge time.Dur
 	for _, l := range s.levels.below {
 		l.writer.committed(c, from, sc.sizes)
 	}
+	s.turns.forget(sum(sc.sizes))
 	if to > from && !c.Alone {
 		s.heat.Stored(c.Key(to - 1))
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/internal/floor"
 	"github.com/kvstored/kvstored/key"
 )
 
@@ -64,6 +65,16 @@ func (d *daemon) dial(ctx context.Context, socket, puts string, spin time.Durati
 	d.c, err = client.Dial(ctx, socket, client.Options{Name: "bench", Space: &space, Spin: spin, Direct: puts == "direct", StagingBytes: 256 << 20})
 	return err
 }
+
+// measure calls f, and says what processor time client and daemon took for it.
+func (d *daemon) measure(f func() (time.Duration, error)) (s sample, err error) {
+	before := d.used()
+	s.took, err = f()
+	s.used = d.used() - before
+	return s, err
+}
+
+func (d *daemon) used() time.Duration { return floor.Used(0) + floor.Used(d.cmd.Process.Pid) }
 
 // close ends the daemon; a nil one is none.
 func (d *daemon) close() {

@@ -1,19 +1,12 @@
 package main
 
 import (
-	"fmt"
-	"io"
-	"math"
-	"net"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"runtime"
-	"syscall"
+	"sync"
 	"time"
 
 	"github.com/kvstored/kvstored/internal/arena"
-	"github.com/kvstored/kvstored/internal/bulk"
+	"github.com/kvstored/kvstored/internal/floor"
 )
 
 // workingSet is what floors and transfers walk through, so that caches hold
@@ -38,37 +31,27 @@ func part(p []byte, i, size int) []byte {
 	return p[off : off+size]
 }
 
-// copies are the ways to copy. The runtime's copy stores past the caches from 1
-// MiB on, which is the best way on some processors and the worst on others.
-var copies = []func(dst, src []byte) int{
-	func(dst, src []byte) int { return copy(dst, src) },
-	inPieces(32 << 10), inPieces(128 << 10), inPieces(512 << 10),
-	bulk.CopyCold,
+// floorCopy is C: the way that copies pieces of size bytes fastest, and the time
+// that it takes for one.
+func floorCopy(b *buffers, size int) (floor.Copy, time.Duration) {
+	return floor.Fastest(b.dst, b.src, size)
 }
 
-// inPieces is a copy in pieces of so many bytes.
-func inPieces(bytes int) func(dst, src []byte) int {
-	return func(dst, src []byte) int {
-		for at := 0; at < len(src); at += bytes {
-			copy(dst[at:], src[at:min(at+bytes, len(src))])
-		}
-		return len(src)
+// floorTwo is the time of one piece while two threads copy in that way.
+func floorTwo(b *buffers, size int, way floor.Copy) time.Duration {
+	var both sync.WaitGroup
+	start := time.Now()
+	half := len(b.src) / 2
+	for k := range 2 {
+		dst, src := b.dst[k*half:(k+1)*half], b.src[k*half:(k+1)*half]
+		both.Go(func() {
+			for at := 0; at+size <= half; at += size {
+				way(dst[at:at+size], src[at:at+size])
+			}
+		})
 	}
-}
-
-// floorCopy is C: the time to copy one piece of size bytes in the way that is
-// best here.
-func floorCopy(b *buffers, size int) time.Duration {
-	n := workingSet / size
-	best := time.Duration(math.MaxInt64)
-	for _, way := range copies {
-		start := time.Now()
-		for i := range n {
-			way(part(b.dst, i, size), part(b.src, i, size))
-		}
-		best = min(best, time.Since(start)/time.Duration(n))
-	}
-	return best
+	both.Wait()
+	return time.Since(start) / time.Duration(2*(half/size))
 }
 
 // floorHash is H: the time to hash one cold piece of size bytes.
@@ -85,129 +68,24 @@ func floorHash(b *buffers, size int) time.Duration {
 }
 
 const (
-	echoBytes  = 18 // as long as a ping
-	echoTrips  = 5000
-	echoWarmup = 200
+	trips   = 5000
+	warmups = 200
 )
-
-// echoServer is the bare echo: it sends each message back until the end.
-func echoServer(path string, spin time.Duration) error {
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	if err != nil {
-		return err
-	}
-	c, err := l.AcceptUnix()
-	if err != nil {
-		return err
-	}
-	e, err := newEcho(c, spin)
-	if err != nil {
-		return err
-	}
-	buf := make([]byte, 4096)
-	for {
-		n, err := e.read(buf)
-		if err != nil {
-			return nil // the client is done
-		}
-		if _, err := c.Write(buf[:n]); err != nil {
-			return nil
-		}
-	}
-}
-
-// echo is one end of a bare connection: read blocks, or polls first.
-type echo struct {
-	c    *net.UnixConn
-	raw  syscall.RawConn
-	spin time.Duration
-}
-
-func newEcho(c *net.UnixConn, spin time.Duration) (*echo, error) {
-	raw, err := c.SyscallConn()
-	return &echo{c, raw, spin}, err
-}
-
-func (e *echo) read(p []byte) (n int, err error) {
-	if e.spin == 0 {
-		return e.c.Read(p)
-	}
-	rerr := e.raw.Read(func(fd uintptr) bool {
-		for start := time.Now(); ; {
-			n, err = syscall.Read(int(fd), p)
-			if err != syscall.EAGAIN {
-				return true
-			}
-			if time.Since(start) > e.spin {
-				return false
-			}
-		}
-	})
-	if rerr != nil {
-		return 0, rerr
-	}
-	if n == 0 && err == nil {
-		err = io.EOF
-	}
-	return n, err
-}
-
-// echoClient is the other process's partner.
-type echoClient struct {
-	cmd *exec.Cmd
-	e   *echo
-}
-
-func startEcho(dir, name string, spin time.Duration) (*echoClient, error) {
-	path := filepath.Join(dir, name)
-	cmd := exec.Command(os.Args[0], "echo", path, spin.String())
-	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	conn, err := dialWhenUp(path)
-	if err != nil {
-		return nil, fmt.Errorf("echo: %w", err)
-	}
-	e, err := newEcho(conn, spin)
-	return &echoClient{cmd, e}, err
-}
-
-func dialWhenUp(path string) (*net.UnixConn, error) {
-	deadline := time.Now().Add(30 * time.Second)
-	for {
-		c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
-		if err == nil || time.Now().After(deadline) {
-			return c, err
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-}
-
-// trip is one R.
-func (c *echoClient) trip() error {
-	var buf [echoBytes]byte
-	if _, err := c.e.c.Write(buf[:]); err != nil {
-		return err
-	}
-	_, err := c.e.read(buf[:])
-	return err
-}
 
 // timed is the mean time of a round trip after a warm-up.
 func timed(trip func() error) (time.Duration, error) {
-	for range echoWarmup {
+	for range warmups {
 		if err := trip(); err != nil {
 			return 0, err
 		}
 	}
 	start := time.Now()
-	for range echoTrips {
+	for range trips {
 		if err := trip(); err != nil {
 			return 0, err
 		}
 	}
-	return time.Since(start) / echoTrips, nil
+	return time.Since(start) / trips, nil
 }
 
 const (
@@ -228,13 +106,4 @@ func timedIdle(trip func() error) (time.Duration, error) {
 		took[i] = time.Since(start)
 	}
 	return median(took), nil
-}
-
-// close ends the echo; a nil one is none.
-func (c *echoClient) close() {
-	if c == nil {
-		return
-	}
-	_ = c.e.c.Close()
-	_ = c.cmd.Wait()
 }

@@ -8,12 +8,11 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"slices"
 	"syscall"
-	"text/tabwriter"
 	"time"
 
 	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/internal/floor"
 )
 
 const (
@@ -27,10 +26,10 @@ const (
 var sizes = []int{64 << 10, 256 << 10, 1 << 20, 4 << 20, 8 << 20}
 
 func main() {
-	if len(os.Args) == 4 && os.Args[1] == "echo" {
+	if len(os.Args) == 4 && os.Args[1] == "bare" {
 		d, err := time.ParseDuration(os.Args[3])
 		if err == nil {
-			err = echoServer(os.Args[2], d)
+			err = serveBare(os.Args[2], d)
 		}
 		exit(err)
 	}
@@ -53,19 +52,35 @@ func exit(err error) {
 // bench is everything under test, and its floors.
 type bench struct {
 	b                        *buffers
-	echoBlock, echoSpin      *echoClient
+	bareBlock, bareSpin      *bare
 	staged, direct, blocking *daemon
 	hits                     map[int][]client.Prompt // stored for get, by size
 	hit, miss, leased        client.Prompt
 	rows                     []*row
 }
 
-// row is one line of the table: the measurements and their floor, by round.
+// row is one line of the table: the measurements by round.
 type row struct {
-	name, floor string
-	limit       float64
-	took, least []time.Duration
-	bytes       int
+	name, floor string  // floor is what least is
+	limit       float64 // of took in terms of least; 0: no goal
+	bytes       int     // of a value; 0: there is none
+	seen        []sample
+}
+
+// sample is one measurement, of one value.
+type sample struct {
+	took, least time.Duration
+	copy        time.Duration // C
+	bare        time.Duration // by the bare server; 0: not measured
+	used        time.Duration // processor time of client and daemon for the working set; 0: not measured
+}
+
+// timesOf is how many times least, copy or bare it took, 0 where that was not measured.
+func (s *sample) timesOf(d time.Duration) float64 {
+	if d == 0 {
+		return 0
+	}
+	return float64(s.took) / float64(d)
 }
 
 func run(ctx context.Context, rounds int, binary string) error {
@@ -96,10 +111,10 @@ func run(ctx context.Context, rounds int, binary string) error {
 }
 
 func (x *bench) start(ctx context.Context, dir, binary string) (err error) {
-	if x.echoBlock, err = startEcho(dir, "echo-block", 0); err != nil {
+	if x.bareBlock, err = startBare(dir, "bare-block", 0); err != nil {
 		return err
 	}
-	if x.echoSpin, err = startEcho(dir, "echo-spin", spin); err != nil {
+	if x.bareSpin, err = startBare(dir, "bare-spin", spin); err != nil {
 		return err
 	}
 	if x.staged, err = startDaemon(ctx, binary, dir, "staged", "staged", 4096, spin); err != nil {
@@ -130,18 +145,18 @@ func (x *bench) close() {
 	for _, d := range []*daemon{x.staged, x.direct, x.blocking} {
 		d.close()
 	}
-	x.echoBlock.close()
-	x.echoSpin.close()
+	x.bareBlock.close()
+	x.bareSpin.close()
 }
 
 func (x *bench) round(ctx context.Context) error {
-	if _, err := x.roundTrip(ctx, "round trip, blocking", timed, x.echoBlock, x.blocking); err != nil {
+	if _, err := x.roundTrip(ctx, "round trip, blocking", timed, x.bareBlock, x.blocking); err != nil {
 		return err
 	}
-	if _, err := x.roundTrip(ctx, "round trip after 2 ms of silence", timedIdle, x.echoBlock, x.staged); err != nil {
+	if _, err := x.roundTrip(ctx, "round trip after 2 ms of silence", timedIdle, x.bareBlock, x.staged); err != nil {
 		return err
 	}
-	r, err := x.roundTrip(ctx, "round trip, spinning", timed, x.echoSpin, x.staged)
+	r, err := x.roundTrip(ctx, "round trip, spinning", timed, x.bareSpin, x.staged)
 	if err != nil {
 		return err
 	}
@@ -154,13 +169,13 @@ func (x *bench) round(ctx context.Context) error {
 }
 
 // roundTrip times an empty round trip beside its floor, which it returns.
-func (x *bench) roundTrip(ctx context.Context, name string, how func(func() error) (time.Duration, error), e *echoClient, d *daemon) (time.Duration, error) {
+func (x *bench) roundTrip(ctx context.Context, name string, how func(func() error) (time.Duration, error), e *bare, d *daemon) (time.Duration, error) {
 	r, err := how(e.trip)
 	if err != nil {
 		return 0, err
 	}
 	took, err := how(func() error { return d.c.Ping(ctx) })
-	x.add(name, "R", 1.5, 0, took, r)
+	x.add(name, "R", 1.5, 0, sample{took: took, least: r})
 	return r, err
 }
 
@@ -172,70 +187,124 @@ func limitOf(size int) float64 {
 	return 1.25
 }
 
+// machine is what the floors of one size took in this round.
+type machine struct {
+	size int
+	way  floor.Copy
+	c, h time.Duration // C and H
+	r    time.Duration // R
+}
+
 func (x *bench) transfers(ctx context.Context, size int, r time.Duration) error {
-	c, h := floorCopy(x.b, size), floorHash(x.b, size)
-	got, err := x.staged.get(ctx, x.b, x.hits[size], size)
+	m := &machine{size: size, h: floorHash(x.b, size), r: r}
+	m.way, m.c = floorCopy(x.b, size)
+	x.add("copy "+mib(size)+", two threads", "C", 0, size, sample{took: floorTwo(x.b, size, m.way), least: m.c})
+	bare, err := x.bareSpin.get(x.b, size, 1, m.way)
 	if err != nil {
 		return err
 	}
-	x.add("get "+mib(size), "C + R", limitOf(size), size, got, c+r)
-	if err := x.put(ctx, x.staged, "staged put "+mib(size), "2C + H + 2R", size, 2*c+h+2*r); err != nil {
-		return err
-	}
-	if err := x.put(ctx, x.direct, "direct put "+mib(size), "C + H + 2R", size, c+h+2*r); err != nil {
-		return err
-	}
-	return x.batches(ctx, size, c, h)
-}
-
-// put times puts of one chunk.
-func (x *bench) put(ctx context.Context, d *daemon, name, floor string, size int, least time.Duration) error {
-	ps := d.prompts(workingSet / size)
-	took, err := d.put(ctx, x.b, ps, size)
+	s, err := x.staged.measure(func() (time.Duration, error) { return x.staged.get(ctx, x.b, x.hits[size], size) })
 	if err != nil {
 		return err
 	}
-	x.add(name, floor, limitOf(size), size, took, least)
-	return d.forget(ctx, ps)
-}
-
-// batches times chains: put with one commit for all, read under one lease, and
-// put with one and with two commits in flight.
-func (x *bench) batches(ctx context.Context, size int, c, h time.Duration) error {
+	s.least, s.copy, s.bare = m.c+r, m.c, bare
+	x.add("get "+mib(size), "C + R", limitOf(size), size, s)
 	for _, d := range []*daemon{x.staged, x.direct} {
-		kind, floor, least := "staged", "2C + H", 2*c+h
-		if d == x.direct {
-			kind, floor, least = "direct", "C + H", c+h
+		if err := x.puts(ctx, d, m); err != nil {
+			return err
 		}
-		n := workingSet / size / batch
-		ps := d.chains(n, batch)
-		took, err := d.putBatch(ctx, x.b, ps, batch, size)
+	}
+	return nil
+}
+
+// puts times puts by one daemon: of one chunk, and of chains, put with one commit for
+// all, read under one lease, and put with one and with two commits in flight.
+func (x *bench) puts(ctx context.Context, d *daemon, m *machine) error {
+	k := kind{"staged", "2C + H", 2*m.c + m.h, bareTake, client.CopyTo}
+	if d == x.direct {
+		k = kind{"direct", "C + H", m.c + m.h, bareHash, m.way}
+	}
+	bare, err := x.single(ctx, d, m, &k)
+	if err != nil {
+		return err
+	}
+	if err := x.batches(ctx, d, m, &k); err != nil {
+		return err
+	}
+	return x.inFlight(ctx, d, m, &k, bare)
+}
+
+// kind is a kind of puts: what has to be done with a value, and how the bare server
+// does it.
+type kind struct {
+	name, work string
+	least      time.Duration
+	op         bareOp
+	write      floor.Copy // of the client
+}
+
+// single times puts of one chunk each, and returns what the bare server takes.
+func (x *bench) single(ctx context.Context, d *daemon, m *machine, k *kind) (bare time.Duration, err error) {
+	if bare, err = x.bareSpin.put(x.b, k.op, m.size, 1, 1, k.write); err != nil {
+		return 0, err
+	}
+	ps := d.prompts(workingSet / m.size)
+	s, err := d.measure(func() (time.Duration, error) { return d.put(ctx, x.b, ps, m.size) })
+	if err != nil {
+		return 0, err
+	}
+	s.least, s.copy, s.bare = k.least+2*m.r, m.c, bare
+	x.add(k.name+" put "+mib(m.size), k.work+" + 2R", limitOf(m.size), m.size, s)
+	return bare, d.forget(ctx, ps)
+}
+
+func (x *bench) batches(ctx context.Context, d *daemon, m *machine, k *kind) error {
+	bare, err := x.bareSpin.put(x.b, k.op, m.size, batch, 1, k.write)
+	if err != nil {
+		return err
+	}
+	ps := d.chains(workingSet/m.size/batch, batch)
+	s, err := d.measure(func() (time.Duration, error) { return d.putBatch(ctx, x.b, ps, batch, m.size) })
+	if err != nil {
+		return err
+	}
+	s.least, s.copy, s.bare = k.least, m.c, bare
+	x.add(fmt.Sprintf("%s put %s in batches of %d", k.name, mib(m.size), batch), k.work, limitOf(m.size), m.size, s)
+	if d == x.staged {
+		bare, err := x.bareSpin.get(x.b, m.size, batch, m.way)
 		if err != nil {
 			return err
 		}
-		x.add(fmt.Sprintf("%s put %s in batches of %d", kind, mib(size), batch), floor, limitOf(size), size, took, least)
-		if d == x.staged {
-			if took, err = d.getBatch(ctx, x.b, ps, batch, size); err != nil {
-				return err
-			}
-			x.add(fmt.Sprintf("get %s in batches of %d", mib(size), batch), "C", limitOf(size), size, took, c)
+		s, err := d.measure(func() (time.Duration, error) { return d.getBatch(ctx, x.b, ps, batch, m.size) })
+		if err != nil {
+			return err
+		}
+		s.least, s.copy, s.bare = m.c, m.c, bare
+		x.add(fmt.Sprintf("get %s in batches of %d", mib(m.size), batch), "C", limitOf(m.size), m.size, s)
+	}
+	return d.forget(ctx, ps)
+}
+
+// inFlight times chains of which each chunk is committed by itself, one and two at a
+// time.
+func (x *bench) inFlight(ctx context.Context, d *daemon, m *machine, k *kind, bareOne time.Duration) error {
+	bareTwo, err := x.bareSpin.put(x.b, k.op, m.size, 1, 2, k.write)
+	if err != nil {
+		return err
+	}
+	var took [2]time.Duration
+	for i := range took {
+		chunks := together(m.size)
+		ps := d.chains(workingSet/m.size/chunks, chunks)
+		if took[i], err = d.putMany(ctx, x.b, ps, chunks, m.size, i+1); err != nil {
+			return err
 		}
 		if err := d.forget(ctx, ps); err != nil {
 			return err
 		}
-		var inFlight [2]time.Duration
-		for i := range inFlight {
-			chunks := together(size)
-			ps := d.chains(workingSet/size/chunks, chunks)
-			if inFlight[i], err = d.putMany(ctx, x.b, ps, chunks, size, i+1); err != nil {
-				return err
-			}
-			if err := d.forget(ctx, ps); err != nil {
-				return err
-			}
-		}
-		x.add(fmt.Sprintf("%s put %s, two in flight", kind, mib(size)), "one in flight", 1/1.3, size, inFlight[1], inFlight[0])
 	}
+	x.add(fmt.Sprintf("%s put %s, two in flight", k.name, mib(m.size)), "one in flight", 1/1.3, m.size, sample{took: took[1], least: took[0], copy: m.c, bare: bareTwo})
+	x.add(fmt.Sprintf("bare %s put %s, two in flight", k.name, mib(m.size)), "one in flight", 0, m.size, sample{took: bareTwo, least: bareOne, copy: m.c})
 	return nil
 }
 
@@ -248,64 +317,16 @@ func (x *bench) chains(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	x.add("lookup 1,000 chunks, all there", "100 us", 1, 0, hit, 100*time.Microsecond)
+	x.add("lookup 1,000 chunks, all there", "100 us", 1, 0, sample{took: hit, least: 100 * time.Microsecond})
 	miss, err := x.staged.lookup(ctx, x.miss, 0)
 	if err != nil {
 		return err
 	}
-	x.add("lookup 1,000 chunks, none there", "100 us", 1, 0, miss, 100*time.Microsecond)
+	x.add("lookup 1,000 chunks, none there", "100 us", 1, 0, sample{took: miss, least: 100 * time.Microsecond})
 	lease, err := x.staged.lease(ctx, x.leased, leaseLen)
 	if err != nil {
 		return err
 	}
-	x.add("lease and release 32 chunks of 4 MiB", "30 us", 1, 0, lease, 30*time.Microsecond)
+	x.add("lease and release 32 chunks of 4 MiB", "30 us", 1, 0, sample{took: lease, least: 30 * time.Microsecond})
 	return nil
-}
-
-func (x *bench) add(name, floor string, limit float64, bytes int, took, least time.Duration) {
-	i := slices.IndexFunc(x.rows, func(r *row) bool { return r.name == name })
-	if i < 0 {
-		i = len(x.rows)
-		x.rows = append(x.rows, &row{name: name, floor: floor, limit: limit, bytes: bytes})
-	}
-	x.rows[i].took = append(x.rows[i].took, took)
-	x.rows[i].least = append(x.rows[i].least, least)
-}
-
-func (x *bench) print() {
-	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "what\tmedian us\tGiB/s\tfloor\tfloor us\tratio\tmin\tmax\tgoal\t")
-	for _, r := range x.rows {
-		ratios := make([]float64, len(r.took))
-		for i := range ratios {
-			ratios[i] = float64(r.took[i]) / float64(r.least[i])
-		}
-		slices.Sort(ratios)
-		rate := "-"
-		if r.bytes > 0 {
-			rate = fmt.Sprintf("%.1f", float64(r.bytes)/median(r.took).Seconds()/(1<<30))
-		}
-		verdict := "met"
-		if ratios[len(ratios)/2] > r.limit {
-			verdict = "missed"
-		}
-		fmt.Fprintf(w, "%s\t%.1f\t%s\t%s\t%.1f\t%.2f\t%.2f\t%.2f\t<= %.2f %s\t\n", r.name, us(median(r.took)), rate, r.floor, us(median(r.least)),
-			ratios[len(ratios)/2], ratios[0], ratios[len(ratios)-1], r.limit, verdict)
-	}
-	_ = w.Flush() // to standard output
-}
-
-func median(ds []time.Duration) time.Duration {
-	s := slices.Clone(ds)
-	slices.Sort(s)
-	return s[len(s)/2]
-}
-
-func us(d time.Duration) float64 { return float64(d) / 1e3 }
-
-func mib(n int) string {
-	if n < 1<<20 {
-		return fmt.Sprintf("%.2f MiB", float64(n)/(1<<20))
-	}
-	return fmt.Sprintf("%d MiB", n>>20)
 }

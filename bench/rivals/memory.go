@@ -1,35 +1,12 @@
 package main
 
-import (
-	"math"
-	"time"
-
-	"github.com/kvstored/kvstored/internal/bulk"
-)
+import "github.com/kvstored/kvstored/internal/floor"
 
 // memory is the floor: values are copied to memory of this process and back, in
 // the way that is fastest here.
 type memory struct {
 	store []byte
-	copy  func(dst, src []byte) int
-}
-
-// ways are those to copy. The runtime's stores past the caches from 1 MiB on, which
-// is the best way on some processors and the worst on others.
-var ways = []func(dst, src []byte) int{
-	func(dst, src []byte) int { return copy(dst, src) },
-	inPieces(32 << 10), inPieces(128 << 10), inPieces(512 << 10),
-	bulk.CopyCold,
-}
-
-// inPieces is a copy in pieces of so many bytes.
-func inPieces(bytes int) func(dst, src []byte) int {
-	return func(dst, src []byte) int {
-		for at := 0; at < len(src); at += bytes {
-			copy(dst[at:], src[at:min(at+bytes, len(src))])
-		}
-		return len(src)
-	}
+	copy  floor.Copy
 }
 
 func dialMemory(size int) *memory {
@@ -37,17 +14,9 @@ func dialMemory(size int) *memory {
 	for i := range m.store {
 		m.store[i] = byte(i)
 	}
-	src, best := make([]byte, bytesOfCell/2), time.Duration(math.MaxInt64)
+	src := make([]byte, bytesOfCell/2)
 	copy(src, m.store)
-	for _, way := range ways {
-		begun := time.Now()
-		for at := 0; at+size <= len(src); at += size {
-			way(m.store[at:at+size], src[at:at+size])
-		}
-		if took := time.Since(begun); took < best {
-			best, m.copy = took, way
-		}
-	}
+	m.copy, _ = floor.Fastest(m.store, src, size)
 	return m
 }
 

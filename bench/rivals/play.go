@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/kvstored/kvstored/internal/floor"
 )
 
 const (
@@ -207,7 +209,7 @@ func newPlayer(o *order, i int) (*player, error) {
 
 // end compares what was read, if anything was, and forgets what was stored.
 func (p *player) end(o *order, read bool) error {
-	if read && o.System != floor && !slices.Equal(p.src, p.dst) {
+	if read && o.System != noServer && !slices.Equal(p.src, p.dst) {
 		return fmt.Errorf("%s: other bytes were read than stored", o.System)
 	}
 	for _, at := range []uint64{0, 1 << 32, 2 << 32} {
@@ -222,7 +224,7 @@ func (p *player) end(o *order, read bool) error {
 func (s *step) time(o *order, players []*player) (*cell, error) {
 	c := &cell{What: s.what}
 	var g errgroup.Group
-	client, server := used(0), used(o.PID)
+	client, server := floor.Used(0), floor.Used(o.PID)
 	begun := time.Now()
 	for _, p := range players {
 		n := s.n(p)
@@ -246,9 +248,9 @@ func (s *step) time(o *order, players []*player) (*cell, error) {
 		return nil, err
 	}
 	c.Took = time.Since(begun)
-	c.Client = used(0) - client
+	c.Client = floor.Used(0) - client
 	if o.PID != 0 {
-		c.Server = used(o.PID) - server
+		c.Server = floor.Used(o.PID) - server
 	}
 	for _, p := range players {
 		c.Each = append(c.Each, p.took...)

@@ -14,7 +14,7 @@ import (
 // The systems under test. The floor has no server: its values lie in the memory of
 // the client.
 const (
-	floor     = "floor"
+	noServer  = "floor"
 	ours      = "kvstored"
 	ourRedis  = "kvstored by RESP"
 	redis     = "redis"
@@ -79,7 +79,7 @@ func start(ctx context.Context, dir, binary string) (all []server, stop func(), 
 			return nil, stop, fmt.Errorf("%s: %w", s.name, err)
 		}
 	}
-	all = append(all, server{name: ourRedis, socket: socket("resp"), cmd: all[0].cmd}, server{name: floor})
+	all = append(all, server{name: ourRedis, socket: socket("resp"), cmd: all[0].cmd}, server{name: noServer})
 	return all, stop, nil
 }
 

@@ -9,7 +9,7 @@ import (
 )
 
 // systems in the order of the table's columns.
-var systems = []string{ours, memcached, redis, ourRedis, floor}
+var systems = []string{ours, memcached, redis, ourRedis, noServer}
 
 // table has the cells of one load and one number of clients.
 type table struct{ rows []*row }
@@ -44,7 +44,7 @@ func (t *table) print() {
 		}
 		for _, system := range systems {
 			cells := r.cells[system]
-			if len(cells) == 0 || r.size == 0 && system == floor {
+			if len(cells) == 0 || r.size == 0 && system == noServer {
 				continue
 			}
 			p50, p99 := quantiles(cells)

@@ -1,4 +1,4 @@
-package main
+package floor
 
 import (
 	"time"
@@ -6,9 +6,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// used is the processor time that a process has taken, 0 for this one: its clock
-// has the number that clock_getcpuclockid(3) computes.
-func used(pid int) time.Duration {
+// Used is the processor time that a process has taken, 0 for this one: its clock
+// has the number that clock_getcpuclockid(3) computes. It is 0 where that cannot be
+// told.
+func Used(pid int) time.Duration {
 	const schedulerClock = 2
 	var t unix.Timespec
 	clock := int32(unix.CLOCK_PROCESS_CPUTIME_ID)

@@ -68,6 +68,7 @@ func open(ctx context.Context, s *Server, nc net.Conn, u *tenant, account *budge
 	if err != nil {
 		return nil, err
 	}
+	conn.Parts()
 	c := newReader(newSession(s, conn, u, account))
 	limit := time.Now().Add(s.o.Limits.HelloTimeout)
 	_ = conn.SetReadDeadline(limit) // these fail only on a closed socket, as the read will

@@ -7,7 +7,9 @@
 // another's cost. It ends at once, and stays off for seconds, when polls lose the
 // processor for more than a tenth of the time, when more connections are active than
 // processors are left for, or when threads wait for processors (pressure stall
-// information).
+// information). Where both ends of a connection poll on one of two processors,
+// one of them moves to the other ([Wait.Parts]).
+//
 // [Read] has counts of the polls by their outcome.
 //
 // It owns these windows and counts. It never reads a socket, starts a goroutine or

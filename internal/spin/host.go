@@ -14,6 +14,7 @@ type host struct {
 	waited     func() (thread int, d time.Duration, ok bool)
 	pressure   func() (machine, group time.Duration)
 	runnable   func() (threads int, ok bool)
+	move       func() // takes the calling thread to the other of two processors
 	start      time.Time
 
 	pollers atomic.Int32 // Waits that poll now
@@ -22,6 +23,7 @@ type host struct {
 	now     atomic.Int64 // tick<<connectionBits | connections that were active in it
 	before  atomic.Int64 // the same of an earlier tick
 	looked  atomic.Int64 // when the pressure was read; 0 before, and after polling was off
+	parted  atomic.Int64 // when a thread left its processor last; 0 before
 
 	polls atomic.Uint64
 	ends  [outcomes]atomic.Uint64
@@ -91,6 +93,8 @@ const (
 	pressureEvery = 2 * time.Second
 	stalePressure = 2 * longestPause
 	pressedOfTime = 2
+	// partEvery is how long two ends that have met again on one processor stay there.
+	partEvery = 20 * time.Millisecond
 	// mostThreads bounds the table of threads.
 	mostThreads = 1024
 )
@@ -102,7 +106,7 @@ var process = newHost(time.Now(), runtime.GOMAXPROCS(0), waited, pressure, runna
 // processor since it began; pressure, how long threads have since the boot, of the
 // machine and of the control group, 0 where that cannot be read.
 func newHost(start time.Time, processors int, waited func() (int, time.Duration, bool), pressure func() (machine, group time.Duration), runnable func() (int, bool)) *host {
-	h := &host{start: start, processors: int32(processors), waited: waited, pressure: pressure, runnable: runnable}
+	h := &host{start: start, processors: int32(processors), waited: waited, pressure: pressure, runnable: runnable, move: move}
 	h.mu.waited = make(map[int]time.Duration)
 	return h
 }
@@ -249,6 +253,21 @@ func (h *host) interrupted(now time.Time, took time.Duration) {
 	if over {
 		h.switchOff(now, lost)
 	}
+}
+
+// part takes the calling thread away from the processor that it shares with its
+// peer, if there are two and the other is idle. With more of them the kernel
+// finds an idle one itself when it wakes a thread, and better knows which is near.
+func (h *host) part(now time.Time) {
+	at, last := now.Sub(h.start), h.parted.Load()
+	if h.processors != 2 || last > 0 && at-time.Duration(last) < partEvery {
+		return
+	}
+	if n, ok := h.runnable(); !ok || n > int(h.processors) {
+		return
+	}
+	h.parted.Store(max(1, int64(at)))
+	h.move()
 }
 
 // underPressure reports whether threads have waited for processors of late, and

@@ -24,6 +24,8 @@ type Wait struct {
 	asked   bool          // that was after the last poll
 	paused  time.Time     // when another goroutine could
 	crowd   int           // above 0: another thread wants this processor
+	beside  int           // polls one after the other in each of which another thread ran
+	parts   bool          // it leaves a processor that it shares with its peer
 	tick    int64         // of the host, in which it was last active
 }
 
@@ -37,6 +39,10 @@ func (w *Wait) Start(longest time.Duration, mutual bool) { w.start(process, long
 func (w *Wait) start(h *host, longest time.Duration, mutual bool) {
 	*w = Wait{host: h, longest: longest, mutual: mutual, window: longest / leastWindow, tick: -1}
 }
+
+// Parts has this end leave a processor on which its peer polls, too, where there
+// is another one idle. Only one of the two may: both would meet there again.
+func (w *Wait) Parts() { w.parts = true }
 
 // Again is called when there was nothing to read, and reports whether to look
 // once more at once rather than sleep. A wait may go on after a sleep. Before it
@@ -66,6 +72,10 @@ func (w *Wait) Again() bool {
 // letRun lets other threads and goroutines run, where it is time.
 func (w *Wait) letRun() {
 	now := w.since.Add(w.polled)
+	if w.beside >= partAfter {
+		w.beside = 0
+		w.host.part(now)
+	}
 	if w.asked = w.crowd > 0 || now.Sub(w.yielded) >= yieldAfter; w.asked {
 		yield()
 		w.yielded = now
@@ -117,6 +127,9 @@ func (w *Wait) poll() time.Time {
 		if w.mutual {
 			w.crowd = nextCrowd(w.crowd, took, w.asked)
 		}
+		if w.parts {
+			w.beside = nextBeside(w.beside, took, w.asked)
+		}
 		if took >= lostFor {
 			w.host.interrupted(now, took)
 		}
@@ -140,10 +153,23 @@ func nextCrowd(crowd int, poll time.Duration, yielded bool) int {
 	return crowd
 }
 
+// nextBeside counts the polls one after the other in which another thread ran for a
+// moment, as the peer does on the same processor for each message.
+func nextBeside(beside int, poll time.Duration, yielded bool) int {
+	if yielded && poll >= aloneFor && poll < lostFor {
+		return beside + 1
+	}
+	return 0
+}
+
 const (
 	lostFor  = 100 * time.Microsecond // another thread had the processor for a while
 	aloneFor = 2 * time.Microsecond   // no other thread had it
 	crowded  = 8                      // such polls until it counts as alone
+	// partAfter is after how many polls beside another thread a Wait leaves its
+	// processor. The kernel parts two ends by itself, after 4 to 8 ms: a round trip
+	// takes 10 us until then, and 4.6 after (two processors, Linux 6.18).
+	partAfter = 32
 	// yieldAfter is how long another thread may have to wait for the processor, be it
 	// the peer that has slept or of no concern to this process: not every scheduler
 	// lets it interrupt the poller.

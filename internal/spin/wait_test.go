@@ -170,6 +170,60 @@ func TestCrowd(t *testing.T) {
 	}
 }
 
+// The end that is to do so leaves a processor that it shares with its peer, once it
+// is clear that it does, where the other one is idle, and not again at once.
+func TestParts(t *testing.T) {
+	for name, c := range map[string]struct {
+		processors, threads int
+		parts               bool
+		took                time.Duration // a poll, with the peer's turn in it
+		want                int
+	}{
+		"with its peer":                  {2, 2, true, 2 * aloneFor, 1},
+		"the peer's part":                {2, 2, false, 2 * aloneFor, 0},
+		"alone":                          {2, 2, true, aloneFor / 2, 0},
+		"beside a thread that computes":  {2, 2, true, lostFor, 0},
+		"no processor is idle":           {2, 3, true, 2 * aloneFor, 0},
+		"it cannot be told":              {2, 0, true, 2 * aloneFor, 0},
+		"the kernel has a choice itself": {4, 2, true, 2 * aloneFor, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m, left := newMachine(c.processors), 0
+				m.threads, m.move = c.threads, func() { left++ }
+				w := m.wait()
+				if c.parts {
+					w.Parts()
+				}
+				message := func() {
+					_ = w.Again()
+					time.Sleep(c.took)
+					w.Over()
+				}
+				for range partAfter {
+					message()
+				}
+				if left != 0 {
+					t.Errorf("it has left %d times after %d polls", left, partAfter)
+				}
+				for range 4 * partAfter {
+					message()
+				}
+				if left != c.want {
+					t.Errorf("it has left %d times, want %d", left, c.want)
+				}
+				time.Sleep(partEvery)
+				for range partAfter + 1 {
+					message()
+				}
+				if left != 2*c.want {
+					t.Errorf("it has left %d times in the end, want %d", left, 2*c.want)
+				}
+			})
+		})
+	}
+}
+
 // A poller that polls for long yields now and then, also to a peer that sleeps.
 func TestYields(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -86,6 +86,10 @@ func NewConn(nc net.Conn, spin time.Duration) (*Conn, error) {
 	return c, nil
 }
 
+// Parts has this end leave a processor on which its peer polls, too; see spin.Wait.
+// One end of a connection may.
+func (c *Conn) Parts() { c.rd.wait.Parts() }
+
 // SetMaxBody sets the limit on bodies that are read. Only the reader may.
 func (c *Conn) SetMaxBody(n uint32) { c.maxBody = n }
 

@@ -1,0 +1,6 @@
+//go:build !linux
+
+package spin
+
+// move: a thread cannot be moved here.
+func move() {}

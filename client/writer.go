@@ -70,6 +70,9 @@ func (w *Writer) Put(ctx context.Context, p Prompt, o ReserveOptions, write func
 
 // sumsOf is the sums of n slots from first on, as a fill that begins there has them.
 func sumsOf(sums map[int]uint64, first, n int) map[int]uint64 {
+	if len(sums) == 0 {
+		return nil
+	}
 	of := make(map[int]uint64)
 	for slot, sum := range sums {
 		if slot >= first && slot < first+n {

@@ -217,7 +217,7 @@ func TestWindow(t *testing.T) {
 	b := mustAlloc(t, a, size)
 	c := startClient(t, order{Play: "write", Size: size}, w.File())
 	c.await("filled 1")
-	sum, err := b.WriteFrom(w, 0)
+	sum, err := b.WriteFrom(w, 0, Look{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,7 +230,7 @@ func TestWindow(t *testing.T) {
 	c.tell()
 	c.await("punched")
 	hole := bytes.Repeat([]byte{1}, size)
-	if _, err := w.read(hole, 0); err != nil || !bytes.Equal(hole, make([]byte, size)) {
+	if _, err := w.read(hole, 0, Look{}); err != nil || !bytes.Equal(hole, make([]byte, size)) {
 		t.Errorf("the hole does not read as zeros (%v)", err)
 	}
 	if n := takenBytes(t, w.File()); n != 0 {
@@ -283,7 +283,7 @@ func TestWindowTakesNoPages(t *testing.T) {
 	before := takenBytes(t, w.File())
 	for range 2 {
 		got := pattern(size, 1)
-		if sum, err := w.read(got, 0); err != nil || !bytes.Equal(got, want) || sum != Checksum(want) {
+		if sum, err := w.read(got, 0, Look{}); err != nil || !bytes.Equal(got, want) || sum != Checksum(want) {
 			t.Fatalf("the window reads as something else (%v)", err)
 		}
 	}
@@ -320,7 +320,7 @@ func TestWindowHolesAreForgotten(t *testing.T) {
 	copy(client[pieceBytes:], pattern(pieceBytes, 1))
 	read := func(off int64) {
 		t.Helper()
-		if _, err := w.read(make([]byte, pieceBytes), off); err != nil {
+		if _, err := w.read(make([]byte, pieceBytes), off, Look{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -342,6 +342,50 @@ func TestWindowHolesAreForgotten(t *testing.T) {
 	}
 }
 
+// A look serves for what it is about, and finds nothing where a page is missing, or
+// while holes have made the window wary.
+func TestLook(t *testing.T) {
+	const size, written = 2 * LookBytes, LookBytes + LookBytes/2
+	w, err := NewWindow(size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	client, err := unix.Mmap(int(w.File().Fd()), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Munmap(client) //nolint:errcheck // a test's
+	want := pattern(written, 1)
+	copy(client, want)
+	for _, c := range []struct{ off, n int64 }{{0, LookBytes}, {LookBytes / 2, LookBytes}, {0, 1}, {written - 4096, 4096}} {
+		if got := w.Look(c.off, c.n); got != (Look{c.off, c.off + c.n}) {
+			t.Errorf("%d bytes at %d: %+v", c.n, c.off, got)
+		}
+	}
+	for _, c := range []struct{ off, n int64 }{{0, LookBytes + 1}, {written, 1}, {written - 4096, 8192}} {
+		if got := w.Look(c.off, c.n); got != (Look{}) {
+			t.Errorf("%d bytes at %d, where some are missing or too many: %+v", c.n, c.off, got)
+		}
+	}
+	look, got := w.Look(0, LookBytes), make([]byte, LookBytes/4)
+	for off := int64(0); off < LookBytes; off += LookBytes / 4 {
+		if _, err := w.read(got, off, look); err != nil || !bytes.Equal(got, want[off:][:len(got)]) {
+			t.Errorf("at %d other bytes are read (%v)", off, err)
+		}
+	}
+	w.wary.Store(1)
+	if w.Look(0, 4096) != (Look{}) || w.wary.Load() != 1 {
+		t.Error("a wary window is looked at")
+	}
+	if _, err := w.read(got, 0, look); err != nil || w.wary.Load() != 1 {
+		t.Errorf("what was seen already is looked for again (%v)", err)
+	}
+	if _, err := w.read(got, LookBytes-4096, look); err != nil || w.wary.Load() != 0 {
+		t.Errorf("what is seen in part is not looked for (%v)", err)
+	}
+}
+
 // The checksum describes what lies in the block, however the source changes
 // during the copy.
 func TestWriteFromChangingSource(t *testing.T) {
@@ -356,7 +400,7 @@ func TestWriteFromChangingSource(t *testing.T) {
 	c.await("scribbling")
 	for range 20 {
 		b := mustAlloc(t, a, size)
-		sum, err := b.WriteFrom(w, 0)
+		sum, err := b.WriteFrom(w, 0, Look{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -130,14 +130,15 @@ func (b Block) Write(src []byte) uint64 {
 	return bulk.CopySum(dst, src)
 }
 
-// WriteFrom is Write of what the client has put into the window at off. After
-// an error the block holds anything, and is not to be sealed.
-func (b Block) WriteFrom(w *Window, off int64) (sum uint64, err error) {
+// WriteFrom is Write of what the client has put into the window at off, of which
+// the pages were looked for already as far as l says. After an error the block
+// holds anything, and is not to be sealed.
+func (b Block) WriteFrom(w *Window, off int64, l Look) (sum uint64, err error) {
 	dst := b.Bytes()
 	if b.Sealed() {
 		panic(fmt.Sprintf("arena: write into block %d, which is sealed", b.id))
 	}
-	if sum, err = w.read(dst, off); err != nil {
+	if sum, err = w.read(dst, off, l); err != nil {
 		return 0, fmt.Errorf("arena: read %d bytes of a window at %d: %w", len(dst), off, err)
 	}
 	return sum, nil

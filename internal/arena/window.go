@@ -56,14 +56,32 @@ func NewWindow(n int64) (*Window, error) {
 // make the daemon map.
 const MaxWindow = 16 << 30
 
+// LookBytes bounds what one Look is about.
+const LookBytes = 1 << 20
+
+// Look is a part of a window whose pages were all there when they were looked for.
+// It serves what is copied at once after that; the zero Look is about nothing.
+type Look struct{ from, to int64 }
+
+// Look looks for the pages of n bytes at off, a multiple of the page size. Values
+// that lie one behind the other are looked for together: each question takes the
+// kernel as long as copying some KiB.
+func (w *Window) Look(off, n int64) Look {
+	if n > LookBytes || w.wary.Load() > 0 || !resident(w.mem[off:off+n]) {
+		return Look{}
+	}
+	return Look{off, off + n}
+}
+
 // read copies what the client has written at off, a multiple of the page size,
-// and returns the checksum of the copy; bytes it has not written are zero.
-func (w *Window) read(p []byte, off int64) (uint64, error) {
+// and returns the checksum of the copy; bytes it has not written are zero. What l is
+// about is not looked for again.
+func (w *Window) read(p []byte, off int64, l Look) (uint64, error) {
 	sum := bulk.Over(p)
 	for len(p) > 0 {
 		n := min(len(p), pieceBytes)
 		src := w.mem[off : off+int64(n)]
-		if !w.mapped(src) {
+		if seen := l.from <= off && off+int64(n) <= l.to; !seen && !w.mapped(src) {
 			if _, err := w.file.ReadAt(p[:n], off); err != nil {
 				return 0, err
 			}

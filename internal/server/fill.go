@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/internal/access"
+	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/wire"
@@ -158,10 +159,17 @@ func (f *fill) store(turn *fair.Turn, blind bool, results wire.Results, n int, r
 	c := f.session
 	chain, first := f.at(n)
 	refs, sums, stored := make([]tier.Ref, len(run)), make([]uint64, len(run)), make([]bool, len(run))
-	for i, s := range run {
-		turn.Yield()
+	var look arena.Look
+	for i, looked := 0, 0; i < len(run); i++ {
+		s := run[i]
+		if i == looked {
+			turn.Yield() // before the look, which is about what is copied at once
+			var n int
+			look, n = c.staging.look(run[i:])
+			looked += n
+		}
 		var err error
-		if sums[i], err = f.seal(s); err != nil {
+		if sums[i], err = f.seal(s, look); err != nil {
 			c.server.o.Stack.Abort(refs[:i])
 			f.abort(run[i:])
 			return nil, err
@@ -198,12 +206,12 @@ func sizesOf(refs []tier.Ref) []uint64 {
 // seal makes a slot's bytes final and returns their checksum. A staged
 // payload is copied first and hashed where it lies then: the client can still write
 // to the window, not to the arena.
-func (f *fill) seal(s slot) (sum uint64, err error) {
+func (f *fill) seal(s slot, look arena.Look) (sum uint64, err error) {
 	staging, b := f.session.staging, s.ref.Block
 	if staging == nil {
 		return b.Seal(), nil
 	}
-	if sum, err = b.WriteFrom(staging.window, s.window); err != nil {
+	if sum, err = b.WriteFrom(staging.window, s.window, look); err != nil {
 		return 0, err
 	}
 	b.SealSum(sum)

@@ -3,6 +3,7 @@ package server
 import (
 	"errors"
 
+	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/wire"
@@ -167,7 +168,7 @@ func storeSlot(c *reader, f *fill, s slot, chain *key.Chain, i int, said *prompt
 		return wire.Stored{Code: wire.CodeExists}, nil // what is in the window is not hashed
 	}
 	ref := grants[0].Ref
-	sum, err := ref.Block.WriteFrom(f.session.staging.window, s.window)
+	sum, err := ref.Block.WriteFrom(f.session.staging.window, s.window, arena.Look{})
 	if err != nil {
 		store.Abort([]tier.Ref{ref})
 		return wire.Stored{}, err

@@ -89,6 +89,27 @@ func (s *staging) tryAlloc(n int64) (off int64, ok bool, wait <-chan struct{}) {
 	return off, ok, s.mu.punching
 }
 
+// look looks for the pages of the first n slots of a run, at least one: of those that
+// lie one behind the other, as far as one look reaches.
+func (s *staging) look(run []slot) (l arena.Look, n int) {
+	if s == nil {
+		return arena.Look{}, 1
+	}
+	from, to := run[0].window, run[0].window
+	for _, next := range run {
+		end := next.window + int64(next.ref.Block.Len())
+		if next.window != extent.RoundUp(to) || end > from+arena.LookBytes {
+			break
+		}
+		to = end
+		n++
+	}
+	if n == 0 { // it is longer
+		return arena.Look{}, 1
+	}
+	return s.window.Look(from, to-from), n
+}
+
 func (s *staging) free(off int64, n int) {
 	if s == nil {
 		return

@@ -3,12 +3,16 @@ package server
 import (
 	"bytes"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/tier"
 )
 
 // windowRig is a window, and the mapping that its client has.
@@ -183,4 +187,49 @@ func TestWindowShrinksUnderUse(t *testing.T) {
 	users.Wait()
 	close(stop)
 	ticks.Wait()
+}
+
+// Slots that lie one behind the other are looked for together, as far as one look
+// reaches, and others by themselves.
+func TestStagingLook(t *testing.T) {
+	w := newWindowRig(t, 8<<20, false)
+	a, err := arena.New(arena.Options{CapacityBytes: 8 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	const unit = 4096
+	run := func(sizes ...int) (out []slot) {
+		at := int64(0)
+		for _, n := range sizes {
+			b, err := a.Alloc(n)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(b.Release)
+			out = append(out, slot{ref: tier.Ref{Block: b}, window: at})
+			at += (int64(n) + unit - 1) / unit * unit
+		}
+		return out
+	}
+	gap := run(unit, unit, unit)
+	gap[2].window += unit
+	many := run(slices.Repeat([]int{arena.LookBytes / 4}, 5)...)
+	for name, c := range map[string]struct {
+		run  []slot
+		want int
+	}{
+		"one":                  {run(100), 1},
+		"sizes that are odd":   {run(100, unit+1, unit-1, 1), 4},
+		"with a gap":           {gap, 2},
+		"as far as it reaches": {many, 4},
+		"longer than a look":   {run(arena.LookBytes+1, unit), 1},
+	} {
+		if _, n := w.look(c.run); n != c.want {
+			t.Errorf("%s: one look for %d of %d slots, want %d", name, n, len(c.run), c.want)
+		}
+	}
+	if look, n := (*staging)(nil).look(gap); look != (arena.Look{}) || n != 1 {
+		t.Errorf("a connection without a window looks for %d slots", n)
+	}
 }

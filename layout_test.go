@@ -21,7 +21,7 @@ var rows = [][]string{
 	{"internal/wire/wiretest"}, // for tests
 	{"clients/python", "internal/broadcast", "internal/bulk", "internal/glob", "internal/httpd", "internal/human", "internal/lean", "internal/metric", "internal/muted", "internal/version", "internal/zmtp"},
 	{"internal/access", "internal/missing", "internal/reach"},
-	{"key", "policy", "config", "internal/accept", "internal/arena", "internal/breaker", "internal/budget", "internal/chart", "internal/database", "internal/extent", "internal/fair", "internal/flight", "internal/floor", "internal/hybrid", "internal/radix", "internal/socket", "internal/spin", "router/index"},
+	{"key", "policy", "config", "internal/accept", "internal/arena", "internal/breaker", "internal/budget", "internal/chart", "internal/database", "internal/extent", "internal/fair", "internal/flight", "internal/hybrid", "internal/radix", "internal/socket", "internal/spin", "router/index"},
 	{"internal/age", "internal/boundary", "internal/checkpoint", "internal/departed", "internal/events", "internal/handover", "internal/heat", "internal/ledger", "internal/manifest", "internal/outline", "internal/record", "internal/wire", "router/event", "router/pick"},
 	{"tier", "internal/hint", "internal/keep", "internal/publish", "internal/retain"},
 	{"internal/stack"},
@@ -49,7 +49,7 @@ var exceptions = map[string]string{
 }
 
 // forTests are packages that no code but tests and benchmarks may import.
-var forTests = []string{"policy/policytest", "tier/tierfault", "tier/tiertest", "internal/faultfs", "internal/feed/feedtest", "internal/floor", "internal/logtest", "internal/nested", "internal/nested/prepare", "internal/s3test", "internal/blob/blobtest", "internal/resp/resptest", "internal/measure", "internal/wire/wiretest"}
+var forTests = []string{"policy/policytest", "tier/tierfault", "tier/tiertest", "internal/faultfs", "internal/feed/feedtest", "internal/logtest", "internal/nested", "internal/nested/prepare", "internal/s3test", "internal/blob/blobtest", "internal/resp/resptest", "internal/measure", "internal/wire/wiretest"}
 
 // never lists what a package may not reach, not even through others. A path
 // covers what lies below it.

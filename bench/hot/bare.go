@@ -14,7 +14,7 @@ import (
 
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/bulk"
-	"github.com/kvstored/kvstored/internal/floor"
+	"github.com/kvstored/kvstored/internal/measure"
 	"github.com/kvstored/kvstored/internal/wire"
 )
 
@@ -232,7 +232,7 @@ func (b *bare) send(op bareOp, from, n, size int) error {
 // get is the time of one of so many values that are read together: a request, which
 // also gives back what was read before, and copies out of shared memory. Many are
 // given back by a request of their own.
-func (b *bare) get(x *buffers, size, together int, way floor.Copy) (time.Duration, error) {
+func (b *bare) get(x *buffers, size, together int, way measure.Copy) (time.Duration, error) {
 	n := workingSet / size / together
 	start := time.Now()
 	for i := range n {
@@ -256,7 +256,7 @@ func (b *bare) get(x *buffers, size, together int, way floor.Copy) (time.Duratio
 // over so many together; with two in flight the client copies while the server
 // works. For op bareHash they lie anywhere in the window, for bareTake in the part
 // that a window of slots would use.
-func (b *bare) put(x *buffers, op bareOp, size, together, inFlight int, way floor.Copy) (time.Duration, error) {
+func (b *bare) put(x *buffers, op bareOp, size, together, inFlight int, way measure.Copy) (time.Duration, error) {
 	n := workingSet / size / together
 	span := workingSet
 	if op == bareTake {

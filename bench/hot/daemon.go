@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/client"
-	"github.com/kvstored/kvstored/internal/floor"
+	"github.com/kvstored/kvstored/internal/measure"
 	"github.com/kvstored/kvstored/key"
 )
 
@@ -74,7 +74,7 @@ func (d *daemon) measure(f func() (time.Duration, error)) (s sample, err error) 
 	return s, err
 }
 
-func (d *daemon) used() time.Duration { return floor.Used(0) + floor.Used(d.cmd.Process.Pid) }
+func (d *daemon) used() time.Duration { return measure.Used(0) + measure.Used(d.cmd.Process.Pid) }
 
 // close ends the daemon; a nil one is none.
 func (d *daemon) close() {

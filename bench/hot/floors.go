@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/internal/arena"
-	"github.com/kvstored/kvstored/internal/floor"
+	"github.com/kvstored/kvstored/internal/measure"
 )
 
 // workingSet is what floors and transfers walk through, so that caches hold
@@ -33,12 +33,12 @@ func part(p []byte, i, size int) []byte {
 
 // floorCopy is C: the way that copies pieces of size bytes fastest, and the time
 // that it takes for one.
-func floorCopy(b *buffers, size int) (floor.Copy, time.Duration) {
-	return floor.Fastest(b.dst, b.src, size)
+func floorCopy(b *buffers, size int) (measure.Copy, time.Duration) {
+	return measure.Fastest(b.dst, b.src, size)
 }
 
 // floorTwo is the time of one piece while two threads copy in that way.
-func floorTwo(b *buffers, size int, way floor.Copy) time.Duration {
+func floorTwo(b *buffers, size int, way measure.Copy) time.Duration {
 	var both sync.WaitGroup
 	start := time.Now()
 	half := len(b.src) / 2

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/client"
-	"github.com/kvstored/kvstored/internal/floor"
+	"github.com/kvstored/kvstored/internal/measure"
 )
 
 const (
@@ -190,7 +190,7 @@ func limitOf(size int) float64 {
 // machine is what the floors of one size took in this round.
 type machine struct {
 	size int
-	way  floor.Copy
+	way  measure.Copy
 	c, h time.Duration // C and H
 	r    time.Duration // R
 }
@@ -240,7 +240,7 @@ type kind struct {
 	name, work string
 	least      time.Duration
 	op         bareOp
-	write      floor.Copy // of the client
+	write      measure.Copy // of the client
 }
 
 // single times puts of one chunk each, and returns what the bare server takes.

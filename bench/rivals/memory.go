@@ -1,12 +1,12 @@
 package main
 
-import "github.com/kvstored/kvstored/internal/floor"
+import "github.com/kvstored/kvstored/internal/measure"
 
 // memory is the floor: values are copied to memory of this process and back, in
 // the way that is fastest here.
 type memory struct {
 	store []byte
-	copy  floor.Copy
+	copy  measure.Copy
 }
 
 func dialMemory(size int) *memory {
@@ -16,7 +16,7 @@ func dialMemory(size int) *memory {
 	}
 	src := make([]byte, bytesOfCell/2)
 	copy(src, m.store)
-	m.copy, _ = floor.Fastest(m.store, src, size)
+	m.copy, _ = measure.Fastest(m.store, src, size)
 	return m
 }
 

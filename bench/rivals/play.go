@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/kvstored/kvstored/internal/floor"
+	"github.com/kvstored/kvstored/internal/measure"
 )
 
 const (
@@ -224,7 +224,7 @@ func (p *player) end(o *order, read bool) error {
 func (s *step) time(o *order, players []*player) (*cell, error) {
 	c := &cell{What: s.what}
 	var g errgroup.Group
-	client, server := floor.Used(0), floor.Used(o.PID)
+	client, server := measure.Used(0), measure.Used(o.PID)
 	begun := time.Now()
 	for _, p := range players {
 		n := s.n(p)
@@ -248,9 +248,9 @@ func (s *step) time(o *order, players []*player) (*cell, error) {
 		return nil, err
 	}
 	c.Took = time.Since(begun)
-	c.Client = floor.Used(0) - client
+	c.Client = measure.Used(0) - client
 	if o.PID != 0 {
-		c.Server = floor.Used(o.PID) - server
+		c.Server = measure.Used(o.PID) - server
 	}
 	for _, p := range players {
 		c.Each = append(c.Each, p.took...)

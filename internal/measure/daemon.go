@@ -114,7 +114,7 @@ func (d *Daemon) PID() int { return d.cmd.Process.Pid }
 
 // Busy is the processor time that the process has taken; 0 once it has ended, and where
 // the system does not tell.
-func (d *Daemon) Busy() time.Duration { return busy(d.PID()) }
+func (d *Daemon) Busy() time.Duration { return Used(d.PID()) }
 
 // Close asks the process to end and waits until it has; its error is the process'. It may
 // be called again, and for a daemon that has ended.

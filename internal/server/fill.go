@@ -203,22 +203,6 @@ func sizesOf(refs []tier.Ref) []uint64 {
 	return sizes
 }
 
-// seal makes a slot's bytes final and returns their checksum. A staged
-// payload is copied first and hashed where it lies then: the client can still write
-// to the window, not to the arena.
-func (f *fill) seal(s slot, look arena.Look) (sum uint64, err error) {
-	staging, b := f.session.staging, s.ref.Block
-	if staging == nil {
-		return b.Seal(), nil
-	}
-	if sum, err = b.WriteFrom(staging.window, s.window, look); err != nil {
-		return 0, err
-	}
-	b.SealSum(sum)
-	staging.free(s.window, b.Len())
-	return sum, nil
-}
-
 func handleAbort(c *reader, h wire.Header, body []byte) error {
 	var req wire.FillRequest
 	f, from, to, err := c.slots(&req, body)

@@ -3,6 +3,7 @@ package server
 import (
 	"math/bits"
 
+	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/tier"
@@ -87,4 +88,20 @@ func (f *fill) takeLive(from, to int, writer uint64) []slot {
 		f.mu.live--
 	}
 	return out
+}
+
+// seal makes a slot's bytes final and returns their checksum. A staged
+// payload is copied first and hashed where it lies then: the client can still write
+// to the window, not to the arena.
+func (f *fill) seal(s slot, look arena.Look) (sum uint64, err error) {
+	staging, b := f.session.staging, s.ref.Block
+	if staging == nil {
+		return b.Seal(), nil
+	}
+	if sum, err = b.WriteFrom(staging.window, s.window, look); err != nil {
+		return 0, err
+	}
+	b.SealSum(sum)
+	staging.free(s.window, b.Len())
+	return sum, nil
 }

@@ -1,4 +1,4 @@
-package floor
+package measure
 
 import (
 	"math"

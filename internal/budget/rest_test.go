@@ -81,7 +81,6 @@ func TestBytesOfHeap(t *testing.T) {
 		t.Errorf("%d bytes allocated, of %d", n, len(kept))
 	}
 	clear(kept)
-	kept = nil
 	runtime.GC()
 	if n := freeBytesOfHeap(); n < 16*mib {
 		t.Errorf("%d bytes are free", n)

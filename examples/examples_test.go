@@ -102,7 +102,7 @@ func withNumpy() (path string, ok bool) {
 	return "", false
 }
 
-// TestReadme: the commands of README.md name what is there.
+// TestReadme: the commands of README.md name files that are there.
 func TestReadme(t *testing.T) {
 	text, err := os.ReadFile("README.md")
 	if err != nil {

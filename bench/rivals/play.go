@@ -207,7 +207,7 @@ func newPlayer(o *order, i int) (*player, error) {
 	return p, p.warm()
 }
 
-// end compares what was read, if anything was, and forgets what was stored.
+// end compares the values read, if there are any, and forgets the stored ones.
 func (p *player) end(o *order, read bool) error {
 	if read && o.System != noServer && !slices.Equal(p.src, p.dst) {
 		return fmt.Errorf("%s: other bytes were read than stored", o.System)

@@ -13,7 +13,7 @@ import (
 
 var damageRounds = flag.Int("damage-rounds", 3, "how often TestDamage kills the daemon and damages each kind of file; 100 for a long run")
 
-// damages are the states that files can be in after a crash, by what they hold.
+// damages are the states that files can be in after a crash, by their contents.
 var damages = []struct{ name, files string }{
 	{"extents", "seg-*"},
 	{"tables", "badger/*.sst"},

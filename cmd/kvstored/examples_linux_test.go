@@ -75,7 +75,7 @@ func (p *pasted) shell(line string, vars ...string) *exec.Cmd {
 	return cmd
 }
 
-// start runs a line that waits. What it returns ends it, if it is told to, and checks that
+// start runs a line that waits. Its result ends the line, if it is told to, and checks that
 // it ends well.
 func (p *pasted) start(line string, vars ...string) (end func(stop bool)) {
 	p.Helper()
@@ -104,7 +104,7 @@ func (p *pasted) start(line string, vars ...string) (end func(stop bool)) {
 	}
 }
 
-// until repeats a line until what it prints has a text.
+// until repeats a line until its output has a text.
 func (p *pasted) until(line, text string) {
 	p.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {

@@ -72,7 +72,7 @@ func TestRest(t *testing.T) {
 	}
 }
 
-// The runtime tells of all that was allocated, and of what is free until that is given
+// The runtime tells of all that was allocated, and of free memory until that is given
 // back.
 func TestBytesOfHeap(t *testing.T) {
 	before := allocatedBytes()

@@ -119,7 +119,7 @@ func nextSet(text []byte) (changes []*pb.ManifestChange, n int, err error) {
 	return set.Changes, setHead + size, err
 }
 
-// applySet applies changes to the list, and returns what they come to.
+// applySet applies changes to the list, and returns their sum.
 func applySet(listed map[uint64]badger.TableManifest, changes []*pb.ManifestChange) swap {
 	s := swap{make(map[uint64]badger.TableManifest), make(map[uint64]badger.TableManifest)}
 	for _, c := range changes {

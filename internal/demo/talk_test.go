@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// talkRig is an engine and a daemon that remember what they were asked.
+// talkRig is an engine and a daemon that remember their calls.
 type talkRig struct {
 	asked  []Question
 	stored int    // prompts

@@ -114,7 +114,7 @@ func (s *Server) answer(conn *handover.Conn) error {
 }
 
 // give answers Take. The descriptors sent are copies: a peer that does not read keeps
-// nobody else waiting, and Keep may close the others meanwhile.
+// no other call waiting, and Keep may close the others meanwhile.
 func (s *Server) give(conn *handover.Conn, program string) error {
 	answer := handover.Message{Step: handover.Taken}
 	files, err := s.lend(conn, program)

@@ -10,7 +10,7 @@ import (
 )
 
 // TestSessions: requests of all sessions in the order of their times, blocks
-// put together from the sessions' own ids, and one number for what they share.
+// put together from the sessions' own ids, and one number for the blocks they share.
 func TestSessions(t *testing.T) {
 	got, err := read(t, `{"block_size":64,"hash_id_scope":"local","tool_tokens":100,"system_tokens":156,"start":10,"requests":[`+
 		`{"t":0,"type":"n","model":"a","in":300,"out":7,"hash_ids":[1,2,3,4,5]},`+

@@ -36,7 +36,7 @@ func testStore(t testing.TB) *Store {
 	return s
 }
 
-// Whatever is set aside for it, Badger takes the options.
+// Badger takes the options for each amount of memory that is set aside.
 func TestReserves(t *testing.T) {
 	for _, reserve := range []int64{12 << 20, 16 << 20, 432 << 20, 4 << 30} {
 		db, err := database.Open(t.Context(), (&Options{ReserveBytes: reserve, Log: zerolog.Nop()}).database(t.TempDir()))

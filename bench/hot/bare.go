@@ -230,8 +230,8 @@ func (b *bare) send(op bareOp, from, n, size int) error {
 }
 
 // get is the time of one of so many values that are read together: a request, which
-// also gives back what was read before, and copies out of shared memory. Many are
-// given back by a request of their own.
+// also releases the value before, and copies out of shared memory. A request of
+// their own releases many.
 func (b *bare) get(x *buffers, size, together int, way measure.Copy) (time.Duration, error) {
 	n := workingSet / size / together
 	start := time.Now()

@@ -234,8 +234,7 @@ func (x *bench) puts(ctx context.Context, d *daemon, m *machine) error {
 	return x.inFlight(ctx, d, m, &k, bare)
 }
 
-// kind is a kind of puts: what has to be done with a value, and how the bare server
-// does it.
+// kind is a kind of puts: the work that a value takes, and how the bare server does it.
 type kind struct {
 	name, work string
 	least      time.Duration

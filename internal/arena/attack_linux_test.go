@@ -342,7 +342,7 @@ func TestWindowHolesAreForgotten(t *testing.T) {
 	}
 }
 
-// A look serves for what it is about, and finds nothing where a page is missing, or
+// A look serves for its part of the window, and finds nothing where a page is missing, or
 // while holes have made the window wary.
 func TestLook(t *testing.T) {
 	const size, written = 2 * LookBytes, LookBytes + LookBytes/2

@@ -60,7 +60,7 @@ const MaxWindow = 16 << 30
 const LookBytes = 1 << 20
 
 // Look is a part of a window whose pages were all there when they were looked for.
-// It serves what is copied at once after that; the zero Look is about nothing.
+// It serves for a copy at once after that; the zero Look is of no part.
 type Look struct{ from, to int64 }
 
 // Look looks for the pages of n bytes at off, a multiple of the page size. Values
@@ -74,8 +74,8 @@ func (w *Window) Look(off, n int64) Look {
 }
 
 // read copies what the client has written at off, a multiple of the page size,
-// and returns the checksum of the copy; bytes it has not written are zero. What l is
-// about is not looked for again.
+// and returns the checksum of the copy; bytes it has not written are zero. The part
+// of l is not looked at again.
 func (w *Window) read(p []byte, off int64, l Look) (uint64, error) {
 	sum := bulk.Over(p)
 	for len(p) > 0 {

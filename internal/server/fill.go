@@ -163,7 +163,7 @@ func (f *fill) store(turn *fair.Turn, blind bool, results wire.Results, n int, r
 	for i, looked := 0, 0; i < len(run); i++ {
 		s := run[i]
 		if i == looked {
-			turn.Yield() // before the look, which is about what is copied at once
+			turn.Yield() // before the look: a copy follows it at once
 			var n int
 			look, n = c.staging.look(run[i:])
 			looked += n

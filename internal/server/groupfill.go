@@ -197,6 +197,7 @@ func (f *fill) ask(ctx context.Context, want stack.Store, sizes []uint32, grants
 		return store.ReserveFor(ctx, want, &f.chain, f.first, sizes, grants)
 	}
 	said := want.Force
+	want.Patient = want.Wait // also once something is granted
 	for n < len(sizes) {
 		p, end := f.groups.places[n], f.runFrom(n, len(sizes))
 		if p.unwanted {

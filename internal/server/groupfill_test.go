@@ -6,8 +6,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier/tiertest"
 )
@@ -236,6 +239,26 @@ func TestReserveGroupsShort(t *testing.T) {
 	if _, err := c.Reserve(t.Context(), client.Chain(m.chains[0][0]), client.ReserveOptions{Groups: m.groups, Sizes: []uint32{window, window, window}, AllOrNothing: true}); err == nil {
 		t.Error("all or nothing has granted some")
 	}
+}
+
+// A reservation that can wait has nothing evicted for its windows that the disk's writer has
+// no room for, though its full chunks were granted already: it is shorter.
+func TestReserveGroupsLosesNothing(t *testing.T) {
+	r := newRig(t, options{capacity: mib, limits: ledger.Limits{Unwritten: size / 2}, write: stack.WriteOptions{Mode: stack.WriteBack}})
+	c, m := r.hybrid(10, 1)
+	for n := uint64(20); r.arena.Stats().UsedBytes <= mib-11*size; n++ {
+		r.store(chain(n, 1), 0, 1)
+	}
+	entries := r.hot.Ledger().Stats().Entries
+	f, err := c.Reserve(t.Context(), client.Chain(m.chains[0][0]), client.ReserveOptions{Groups: m.groups, Size: size, Wait: 50 * time.Millisecond})
+	r.must(err)
+	if f.Len() < 10 || f.Reason() == client.Complete {
+		t.Errorf("%d slots, %v; want the full chunks, for which there was room", f.Len(), f.Reason())
+	}
+	if left := r.hot.Ledger().Stats().Entries; left != entries {
+		t.Errorf("%d chunks are left of %d", left, entries)
+	}
+	r.must(f.Abort(t.Context()))
 }
 
 // Each thing that is wrong with a reservation for groups has an error of its own.

@@ -53,10 +53,11 @@ func (s *filler) Reserve(ctx context.Context, o ledger.Owner, c *key.Chain, from
 
 // Store says how chunks are to be stored.
 type Store struct {
-	Owner ledger.Owner
-	Wait  bool
-	Force bool // whatever the policies think of it
-	Free  bool // take only room that is free
+	Owner   ledger.Owner
+	Wait    bool
+	Patient bool // as Wait, but that it takes less instead: nothing is lost that the writers have no room for yet
+	Force   bool // whatever the policies think of it
+	Free    bool // take only room that is free
 }
 
 // ReserveFor is Reserve for one who says more.
@@ -115,7 +116,7 @@ const yieldEvery = 64
 
 // reserve is ReserveFor for chunks of which at says where they are.
 func (s *filler) reserve(ctx context.Context, want Store, c *key.Chain, from int, sizes []uint32, at []uint8, grants []Grant) (int, error) {
-	f := tier.Fill{Owner: want.Owner, Class: ledger.Lease, Wait: want.Wait, Patient: want.Wait, Writing: s.writing, Drop: s.demote}
+	f := tier.Fill{Owner: want.Owner, Class: ledger.Lease, Wait: want.Wait, Patient: want.Wait || want.Patient, Writing: s.writing, Drop: s.demote}
 	for n, size := range sizes {
 		i := from + n
 		if n%yieldEvery == yieldEvery-1 {

@@ -7,7 +7,7 @@ const (
 	// a piece is missing yet, or went.
 	maxDead = 1 << 14
 	// maxWaits is how many pieces all of these have: some 12 MiB. Nothing that is stored
-	// stands for them, and what they took stays with the table.
+	// stands for them, and their memory stays with the table.
 	maxWaits = 1 << 17
 	// linksEach, for each chunk that may be stored, and maxLinks at most, is how many pieces
 	// all boundaries have, each counted for each that needs it. A boundary for which there is

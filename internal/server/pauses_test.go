@@ -15,7 +15,7 @@ func resting(n int) []key.Chain {
 }
 
 // TestOneUserPauses: a user with a million conversations that rest takes no more than
-// half of the room for them, and each further user has half of what is left.
+// half of the room for them, and each further user has half of the rest.
 func TestOneUserPauses(t *testing.T) {
 	p := pauses{wake: make(chan struct{}, 1)}
 	later := time.Now().Add(time.Hour)

@@ -72,7 +72,7 @@ func (r *windowRig) holds(off int64, n int, b byte) {
 }
 
 // What a window had no use for in the last minute is given back; what a slot has,
-// however long, and what was used again meanwhile, is not.
+// however long, and a page that was used again meanwhile, is not.
 func TestWindowShrinks(t *testing.T) {
 	const mib = 1 << 20
 	synctest.Test(t, func(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/kvstored/kvstored/internal/extent"
 	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
@@ -73,13 +74,16 @@ func (s *filler) ReserveFor(ctx context.Context, want Store, c *key.Chain, from 
 	to := from + len(sizes)
 	sc := borrow(to)
 	defer sc.give()
-	s.index.matchEach(c, s.locate(ctx, c, from, sc.at), to, sc.at)
-	if want.Wait && s.writesVictims(c.Space) {
-		leave, err := s.enterTurn(ctx, bytesOf(sizes, sc.at[from:to]))
+	s.locateEach(ctx, c, from, sc.at)
+	if n := roomOf(sizes, sc.at[from:to]); n > 0 && want.Wait && !want.Free && s.writesVictims(c.Space) {
+		waited, leave, err := s.enterTurn(ctx, n)
 		if err != nil {
 			return 0, err
 		}
 		defer leave()
+		if waited { // chunks have come and gone
+			s.locateEach(ctx, c, from, sc.at)
+		}
 	}
 	n, err := s.reserve(ctx, want, c, from, sizes, sc.at, grants)
 	sure, unsure := s.reject(ctx, want.Wait, c, from, grants[:n])
@@ -93,19 +97,16 @@ func (d *dram) writesVictims(id key.SpaceID) bool {
 	return w != nil && w.when.holds()
 }
 
-// sum is what sizes come to.
-func sum(sizes []uint32) (n int64) {
-	for _, size := range sizes {
-		n += int64(size)
-	}
-	return n
+// locateEach is locate that also looks at each chunk behind those that are known.
+func (s *filler) locateEach(ctx context.Context, c *key.Chain, from int, at []uint8) {
+	s.index.matchEach(c, s.locate(ctx, c, from, at), len(at), at)
 }
 
-// bytesOf is the sum of the sizes of chunks that are in no tier.
-func bytesOf(sizes []uint32, at []uint8) (n int64) {
+// roomOf is what the chunks that are in no tier take in the arena, by at; nil: all.
+func roomOf(sizes []uint32, at []uint8) (n int64) {
 	for i, size := range sizes {
-		if at[i] == 0 {
-			n += int64(size)
+		if at == nil || at[i] == 0 {
+			n += extent.RoundUp(int64(size))
 		}
 	}
 	return n
@@ -208,7 +209,7 @@ func (s *filler) commit(c *key.Chain, from int, refs []tier.Ref, maxAge time.Dur
 	for _, l := range s.levels.below {
 		l.writer.committed(c, from, sc.sizes)
 	}
-	s.turns.forget(sum(sc.sizes))
+	s.turns.forget(roomOf(sc.sizes, nil))
 	if to > from && !c.Alone {
 		s.heat.Stored(c.Key(to - 1))
 	}

@@ -34,43 +34,49 @@ const (
 const forgetting = 8
 
 // enterTurn waits until there is room for n bytes, or nothing is on its way out of DRAM
-// that would make some. The caller calls leave when it has what it gets.
-func (d *dram) enterTurn(ctx context.Context, n int64) (leave func(), err error) {
+// that would make some, and reports whether it waited. The caller calls leave when it has
+// what it gets.
+func (d *dram) enterTurn(ctx context.Context, n int64) (waited bool, leave func(), err error) {
 	t := &d.turns
 	n = min(n, d.room/turnShare)
 	t.wanted.Add(n)
-	if err := t.await(ctx, d, n); err != nil {
+	if waited, err = t.await(ctx, d, n); err != nil {
 		t.wanted.Add(-n)
-		return nil, fmt.Errorf("reserve: waiting for a turn: %w", err)
+		return waited, nil, fmt.Errorf("reserve: waiting for a turn: %w", err)
 	}
-	return func() {
+	return waited, func() {
 		t.wanted.Add(-n)
 		t.entered.Add(-n)
 	}, nil
 }
 
 // await enters with n bytes, in turn.
-func (t *turns) await(ctx context.Context, d *dram, n int64) error {
+func (t *turns) await(ctx context.Context, d *dram, n int64) (waited bool, err error) {
 	select {
 	case t.turn <- struct{}{}:
-	case <-ctx.Done():
-		return fmt.Errorf("%w: %w", tier.ErrNoSpace, context.Cause(ctx))
+	default:
+		waited = true
+		select {
+		case t.turn <- struct{}{}:
+		case <-ctx.Done():
+			return true, fmt.Errorf("%w: %w", tier.ErrNoSpace, context.Cause(ctx))
+		}
 	}
 	defer func() { <-t.turn }()
 	most := d.room / aheadShare
-	waited, err := d.hot.MakeRoom(ctx, tier.Room{
+	forRoom, err := d.hot.MakeRoom(ctx, tier.Room{
 		Bytes:    min(t.entered.Load()+n, most),
 		Ahead:    func() int64 { return min(t.wanted.Load(), most) },
 		Demoting: d.demotingBytes.Load,
 		Drop:     d.demote,
 	})
-	if waited {
+	if forRoom {
 		t.ahead.Store(max(t.ahead.Load(), min(t.wanted.Load(), most)))
 	}
 	if err == nil {
 		t.entered.Add(n)
 	}
-	return err
+	return waited || forRoom, err
 }
 
 // forget notes that so many bytes were stored: less is kept free, unless stores wait

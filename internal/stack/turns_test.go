@@ -10,6 +10,7 @@ import (
 
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 	"github.com/kvstored/kvstored/tier/tierfault"
 	"github.com/kvstored/kvstored/tier/tiertest"
@@ -100,6 +101,100 @@ func TestTurnEnds(t *testing.T) {
 			r.Abort([]tier.Ref{g.Ref})
 		}
 	})
+}
+
+// TestTurnless: a store that needs no room, or is to evict nothing, waits for no turn.
+func TestTurnless(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate := make(chan struct{})
+		r := newCrowded(t, tierfault.On(tierfault.Put, tierfault.Fault{Until: gate}))
+		rest := r.take(tiertest.Chain(2, 2)) // of the 4 that are free
+		var waits sync.WaitGroup
+		waits.Go(func() { r.wave(1, 4, 100) })
+		synctest.Wait()
+		before := r.hot.Stats().Evictions
+		start, stored := time.Now(), tiertest.Chain(1, 60)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		n, err := r.Reserve(ctx, ledger.Daemon, stored, 0, repeat(size, 60), make([]stack.Grant, 60), true)
+		if n != 60 || err != nil {
+			t.Errorf("%d of 60 chunks are answered, which are all there: %v", n, err)
+		}
+		c, grants := tiertest.Chain(3, 2), make([]stack.Grant, 2)
+		r.see(c)
+		n, err = r.ReserveFor(ctx, stack.Store{Wait: true, Free: true}, c, 0, repeat(size, 2), grants)
+		if n != 2 || err != nil {
+			t.Errorf("%d of 2 chunks are granted, for which room is free: %v", n, err)
+		}
+		if took, n := time.Since(start), r.hot.Stats().Evictions-before; took > 0 || n > 0 {
+			t.Errorf("they took %v, and %d chunks went", took, n)
+		}
+		r.giveBack(rest, grants)
+		close(gate)
+		waits.Wait()
+	})
+}
+
+// TestTurnRoom: the room that is made is what chunks take in DRAM, which is more than
+// they have.
+func TestTurnRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newCrowded(t, tierfault.On(tierfault.Put, tierfault.Fault{Delay: time.Second}))
+		rest := r.take(tiertest.Chain(2, 4)) // all that is free
+		c, grants := tiertest.Chain(3, 40), make([]stack.Grant, 40)
+		r.see(c)
+		n, err := r.Reserve(t.Context(), ledger.Daemon, c, 0, repeat(100, 40), grants, true)
+		if n != 40 || err != nil {
+			t.Errorf("%d of 40 small chunks are granted: %v", n, err)
+		}
+		r.giveBack(rest, grants[:n])
+	})
+}
+
+// TestTurnLooksAgain: a chunk that goes while a store waits is granted.
+func TestTurnLooksAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newCrowded(t, tierfault.On(tierfault.Put, tierfault.Fault{Delay: time.Second}))
+		c, grants := tiertest.Chain(3, 4), make([]stack.Grant, 4)
+		r.put(c, 0, 1, size)
+		rest := r.take(tiertest.Chain(2, 3)) // all that is free
+		r.see(c)
+		n, waits := 0, sync.WaitGroup{}
+		waits.Go(func() {
+			// For one chunk more than it came for there may be no room.
+			n, _ = r.Reserve(t.Context(), ledger.Daemon, c, 0, repeat(size, 4), grants, true)
+		})
+		synctest.Wait()
+		if known, err := r.Delete(t.Context(), []key.Key{c.Key(0)}); known != 1 || err != nil {
+			t.Errorf("%d chunks are deleted: %v", known, err)
+		}
+		waits.Wait()
+		if n < 3 || grants[0].Status != stack.Granted {
+			t.Errorf("%d of 4 chunks are answered, the one that was deleted with %v", n, grants[0].Status)
+		}
+		r.giveBack(rest, grants[:n])
+	})
+}
+
+// take reserves all of a chain, which has room.
+func (r *rig) take(c *key.Chain) []stack.Grant {
+	r.t.Helper()
+	grants, err := r.reserve(ledger.Daemon, c, 0, c.Len(), size)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return grants
+}
+
+// giveBack ends reservations.
+func (r *rig) giveBack(each ...[]stack.Grant) {
+	for _, grants := range each {
+		for _, g := range grants {
+			if g.Ref.Valid() {
+				r.Abort([]tier.Ref{g.Ref})
+			}
+		}
+	}
 }
 
 // TestTurnOfOwn: a store for which only its own client could make room is told so, and

@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/key"
@@ -97,9 +99,9 @@ func TestTurnEnds(t *testing.T) {
 		if took := r.wave(4, 4, 200); took != time.Second {
 			t.Errorf("once the disk writes again stores take %v", took)
 		}
-		for _, g := range rest {
-			r.Abort([]tier.Ref{g.Ref})
-		}
+		r.giveBack(rest)
+		r.flush()
+		r.wantNoTurns()
 	})
 }
 
@@ -176,6 +178,31 @@ func TestTurnLooksAgain(t *testing.T) {
 	})
 }
 
+// TestTurnHang: a disk that hangs keeps stores waiting until it is switched off, and no
+// longer, and leaves the counts of turns true.
+func TestTurnHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &tierfault.Switch{Fault: tierfault.Fault{Hang: true}}
+		r := newRig(t, options{
+			hook: f.Hook, write: stack.WriteOptions{Mode: stack.WriteBack, Workers: 4},
+			breaker: &tier.BreakerOptions{Timeout: 10 * time.Second, Log: zerolog.Nop()},
+		})
+		r.putChain(1, 60)
+		f.Set(true)
+		if took := r.wave(4, 4, 100); took > 11*time.Second {
+			t.Errorf("stores wait for %v", took)
+		}
+		if took := r.wave(8, 4, 200); took > 0 {
+			t.Errorf("once the disk is off stores wait for %v", took)
+		}
+		f.Set(false)
+		time.Sleep(time.Minute)
+		r.wave(8, 4, 300)
+		r.flush()
+		r.wantNoTurns()
+	})
+}
+
 // take reserves all of a chain, which has room.
 func (r *rig) take(c *key.Chain) []stack.Grant {
 	r.t.Helper()
@@ -184,6 +211,14 @@ func (r *rig) take(c *key.Chain) []stack.Grant {
 		r.t.Fatal(err)
 	}
 	return grants
+}
+
+// wantNoTurns checks that nothing is counted of stores that have ended.
+func (r *rig) wantNoTurns() {
+	r.t.Helper()
+	if wanted, entered, demoting := r.Turns(); wanted != 0 || entered != 0 || demoting != 0 {
+		r.t.Errorf("%d bytes are wanted, %d of them have entered, %d are demoting", wanted, entered, demoting)
+	}
 }
 
 // giveBack ends reservations.

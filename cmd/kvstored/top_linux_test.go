@@ -44,6 +44,7 @@ type terminal struct {
 	*testing.T
 	screen, inside *os.File
 	cmd            *exec.Cmd
+	before         *unix.Termios
 	drawn          chan []byte
 	all            bytes.Buffer
 }
@@ -52,6 +53,7 @@ func inTerminal(t *testing.T, cmd *exec.Cmd) *terminal {
 	t.Helper()
 	x := &terminal{T: t, cmd: cmd, drawn: make(chan []byte, 4096)}
 	x.screen, x.inside = openTerminal(t)
+	x.before = x.settings()
 	cmd.Env = append(cmd.Env, "TERM=xterm-256color")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = x.inside, x.inside, x.inside
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
@@ -130,8 +132,8 @@ func TestTopTerminal(t *testing.T) {
 	x.press("5")
 	x.wait("kvstored command") // itself, among the clients
 	x.leave()
-	if after := x.settings(); after.Lflag&(unix.ICANON|unix.ECHO) != unix.ICANON|unix.ECHO || during.Lflag&unix.ECHO != 0 {
-		t.Errorf("the terminal's settings are %b during the command, and %b after it", during.Lflag, after.Lflag)
+	if after := x.settings(); after.Lflag != x.before.Lflag || after.Iflag != x.before.Iflag || during.Lflag&unix.ECHO != 0 {
+		t.Errorf("the terminal's settings are %b before the command, %b during it, and %b after it", x.before.Lflag, during.Lflag, after.Lflag)
 	}
 	if *screenshots != "" {
 		if err := os.WriteFile(*screenshots+"/top.ansi", x.all.Bytes(), 0o600); err != nil {

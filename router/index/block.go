@@ -5,19 +5,25 @@ import (
 	"sync/atomic"
 )
 
-// block is one block of tokens behind all those before it. Readers without a
-// lock read key, cover and stamp; the rest is the writer's.
+// block is one block of tokens behind all those before it. Two of them are a cache
+// line. Readers without a lock read key, cover and stamp; the rest is the writer's.
 type block struct {
 	key   atomic.Uint64
 	cover atomic.Uint64 // setID in the low half; the high half counts changes
 	stamp atomic.Uint32 // when it was last stored or found, in ticks of the index
 	own   setID         // which workers have it, in which media
 
-	parent, child, next, prev uint32 // next is also the list of free blocks
+	up    uint32 // the parent, and many
+	child uint32 // the first; also the list of free blocks
 }
 
+// many marks a block whose parent has other children.
+const many = 1 << 31
+
+func (b *block) parent() uint32 { return b.up &^ many }
+
 const (
-	blockBytes   = 40
+	blockBytes   = 32
 	pageBlocks   = 4096
 	firstBlocks  = 256 // of the first page: most shards are small
 	root         = 0   // the block that stands for the beginning of prompts
@@ -37,10 +43,12 @@ type blocks struct {
 	used  uint32 // numbers below it were taken once
 	free  uint32 // the first that waits to be used again, 0 = none
 	count int
+
+	siblings siblings
 }
 
 func newBlocks() *blocks {
-	b := &blocks{used: root + 1}
+	b := &blocks{used: root + 1, siblings: siblings{of: make(map[uint32]sibling)}}
 	b.pages.Store(new([]*page))
 	return b
 }
@@ -58,7 +66,7 @@ func (b *blocks) key(n uint32) uint64 { return b.at(n).key.Load() }
 func (b *blocks) take() uint32 {
 	b.count++
 	if n := b.free; n != 0 {
-		b.free = b.at(n).next
+		b.free = b.at(n).child
 		return n
 	}
 	if pages := *b.pages.Load(); b.used >= firstBlocks && b.used >= uint32(len(pages))*pageBlocks {
@@ -74,12 +82,16 @@ func (b *blocks) take() uint32 {
 func (b *blocks) give(n uint32) {
 	bl := b.at(n)
 	bl.setCover(empty)
-	bl.next, b.free = b.free, n
+	bl.child, b.free = b.free, n
 	b.count--
 }
 
 func (b *blocks) bytes() int64 {
-	return (int64(len(*b.pages.Load()))*pageBlocks + firstBlocks) * blockBytes
+	return (int64(len(*b.pages.Load()))*pageBlocks+firstBlocks)*blockBytes + int64(b.siblings.most)*siblingBytes
+}
+
+func (b *blocks) liveBytes() int64 {
+	return int64(b.count)*blockBytes + int64(len(b.siblings.of))*siblingBytes
 }
 
 // coverSet is the cover as the writer reads it.

@@ -13,7 +13,7 @@ func check(t *testing.T, s *Shard) {
 	defer s.mu.Unlock()
 	tr := s.tree.Load()
 	refs, held := make(map[setID]uint32), make(map[uint32]int)
-	seen, named := 0, 0
+	seen, named, links := 0, 0, 0
 	tr.walk(func(n uint32, _ int) {
 		seen++
 		b := tr.blocks.at(n)
@@ -24,6 +24,9 @@ func check(t *testing.T, s *Shard) {
 			t.Fatalf("block %d is a leaf of no worker", n)
 		}
 		checkLinks(t, tr, n)
+		if b.up&many != 0 {
+			links++
+		}
 		checkCover(t, tr, n)
 		for _, e := range tr.sets.all(nil, b.own) {
 			held[e.column().slot()] += e.media()
@@ -43,6 +46,9 @@ func check(t *testing.T, s *Shard) {
 	if seen != tr.blocks.count || seen != tr.table.count {
 		t.Fatalf("%d blocks in chains, %d counted, %d in the table", seen, tr.blocks.count, tr.table.count)
 	}
+	if links != len(tr.blocks.siblings.of) {
+		t.Fatalf("%d blocks have siblings, %d links", links, len(tr.blocks.siblings.of))
+	}
 	if named != tr.alias.count() {
 		t.Fatalf("%d aliases at blocks, %d counted", named, tr.alias.count())
 	}
@@ -59,10 +65,14 @@ func check(t *testing.T, s *Shard) {
 func checkLinks(t *testing.T, tr *tree, n uint32) {
 	t.Helper()
 	b := tr.blocks.at(n)
-	if b.prev == 0 && tr.blocks.at(b.parent).child != n || b.prev != 0 && tr.blocks.at(b.prev).next != n {
+	s, linked := tr.blocks.siblings.of[n]
+	if linked != (b.up&many != 0) || linked != (s != sibling{}) {
+		t.Fatalf("block %d: marked %#x, its links are %+v", n, b.up, s)
+	}
+	if s.prev == 0 && tr.blocks.at(b.parent()).child != n || s.prev != 0 && tr.blocks.next(s.prev) != n {
 		t.Fatalf("block %d is not where its parent or sibling says", n)
 	}
-	if b.next != 0 && tr.blocks.at(b.next).prev != n || b.child != 0 && tr.blocks.at(b.child).parent != n {
+	if s.next != 0 && tr.blocks.siblings.of[s.next].prev != n || b.child != 0 && tr.blocks.at(b.child).parent() != n {
 		t.Fatalf("block %d: its sibling or child does not know it", n)
 	}
 }
@@ -73,7 +83,7 @@ func checkCover(t *testing.T, tr *tree, n uint32) {
 	b := tr.blocks.at(n)
 	var want []element
 	for _, e := range tr.sets.all(nil, b.own) {
-		if level := max(tr.level(b.parent, e.column()), e.mask().level()); level < none {
+		if level := max(tr.level(b.parent(), e.column()), e.mask().level()); level < none {
 			want = append(want, e.column().with(cover(level)))
 		}
 	}

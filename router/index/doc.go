@@ -40,7 +40,7 @@
 //	       | mix                  +-------------------------+     +-------------+
 //	+------v----+   +--------+    | key   cover  stamp      |     | w1 w2       |
 //	| directory |-->| bucket |--->| own   links of the tree |---->| w1 w3       |
-//	| segments  |   | 15 slot|    | 40 bytes a block        |     | w1 w2 w3    |
+//	| segments  |   | 15 slot|    | 32 bytes a block        |     | w1 w2 w3    |
 //	+-----------+   +--------+    +-------------------------+     +-------------+
 //	                                  a set of one worker lies in the block
 //

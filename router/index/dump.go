@@ -28,8 +28,8 @@ func (s *Shard) Dump(limit int) []Held {
 		}
 		b := t.blocks.at(n)
 		h := Held{Hash: b.key.Load()}
-		if b.parent != root {
-			h.Parent = After(t.blocks.key(b.parent))
+		if b.parent() != root {
+			h.Parent = After(t.blocks.key(b.parent()))
 		}
 		t.sets.scratch = t.sets.all(t.sets.scratch[:0], b.own)
 		for _, e := range t.sets.scratch {

@@ -55,7 +55,7 @@ func (w *writer) announce(a Announcement, p uint32, parent Parent) (int, error) 
 			return i, ErrAlias
 		case n == 0:
 			n = w.t.add(key, p, w.now)
-		case w.t.blocks.at(n).parent != p:
+		case w.t.blocks.at(n).parent() != p:
 			return i, ErrParent
 		}
 		if named == 0 {
@@ -91,7 +91,7 @@ func (s *Shard) Add(at At, hashes []uint64) (int, error) {
 			unknown++
 			continue
 		}
-		w.hold(n, w.t.level(w.t.blocks.at(n).parent, w.column))
+		w.hold(n, w.t.level(w.t.blocks.at(n).parent(), w.column))
 		w.t.touch(n, w.now)
 	}
 	return unknown, nil

@@ -262,8 +262,8 @@ func (d *decoder) element(s *Shard) element {
 // cover computes a new block's cover from its own set and its parent.
 func (r *restored) cover(n uint32) {
 	b := r.t.blocks.at(n)
-	from := [2]setID{b.own, r.t.blocks.at(b.parent).coverSet()}
-	if b.parent == root {
+	from := [2]setID{b.own, r.t.blocks.at(b.parent()).coverSet()}
+	if b.parent() == root {
 		from[1] = ^empty // no cover: two of its masks' bits are set
 	}
 	if id, known := r.covers[from]; known {
@@ -274,7 +274,7 @@ func (r *restored) cover(n uint32) {
 	r.room = r.t.sets.all(r.room[:0], b.own)
 	kept := r.room[:0]
 	for _, e := range r.room {
-		if level := max(r.t.level(b.parent, e.column()), e.mask().level()); level < none {
+		if level := max(r.t.level(b.parent(), e.column()), e.mask().level()); level < none {
 			kept = append(kept, e.column().with(cover(level)))
 		}
 	}

@@ -147,7 +147,7 @@ func (s *Shard) Store(at At, parent Parent, hashes []uint64) (int, error) {
 		n := w.t.table.get(h)
 		if n == 0 {
 			n = w.t.add(h, p, w.now)
-		} else if w.t.blocks.at(n).parent != p {
+		} else if w.t.blocks.at(n).parent() != p {
 			w.t.touch(p, w.now)
 			return i, s.failed(what, at, "block %d of %d, %#x: %w", i+1, len(hashes), h, ErrParent)
 		}
@@ -247,7 +247,7 @@ func (w *writer) lose(n uint32, media mask) bool {
 		w.disclaim(b.key.Load(), w.column.with(had&media))
 	}
 	w.gained -= w.column.with(had & media).media()
-	w.t.set(n, w.column, had&^media, w.t.level(b.parent, w.column))
+	w.t.set(n, w.column, had&^media, w.t.level(b.parent(), w.column))
 	if had&^media == 0 {
 		w.loseAliases(n)
 		w.t.prune(n)

@@ -126,7 +126,7 @@ func (e *encoder) blocks(t *tree) {
 	t.walk(func(n uint32, up int) {
 		b := t.blocks.at(n)
 		what := uint64(sameSet)
-		if b.own != t.blocks.at(b.parent).own {
+		if b.own != t.blocks.at(b.parent()).own {
 			what = newSet
 			if i, is := known[b.own]; is {
 				what = knownSet + i

@@ -40,14 +40,11 @@ func (t *tree) warm(keys []uint64) {
 // add makes a block below a parent.
 func (t *tree) add(key uint64, parent, stamp uint32) uint32 {
 	n := t.blocks.take()
-	b, p := t.blocks.at(n), t.blocks.at(parent) // its cover is empty
+	b := t.blocks.at(n) // its cover is empty
 	b.key.Store(key)
 	b.stamp.Store(stamp)
-	b.own, b.parent, b.child, b.prev, b.next = empty, parent, 0, 0, p.child
-	if p.child != 0 {
-		t.blocks.at(p.child).prev = n
-	}
-	p.child = n
+	b.own, b.child = empty, 0
+	t.blocks.join(n, parent)
 	t.table.add(key, n)
 	return n
 }
@@ -60,15 +57,8 @@ func (t *tree) drop(n uint32) {
 	t.sets.release(b.own)
 	t.sets.release(b.coverSet())
 	b.own = empty
-	if b.prev != 0 {
-		t.blocks.at(b.prev).next = b.next
-	} else {
-		t.blocks.at(b.parent).child = b.next
-	}
-	if b.next != 0 {
-		t.blocks.at(b.next).prev = b.prev
-	}
-	p := t.blocks.at(b.parent)
+	t.blocks.leave(n)
+	p := t.blocks.at(b.parent())
 	if s := b.stamp.Load(); s > p.stamp.Load() {
 		p.stamp.Store(s) // it was as warm as what stood on it
 	}
@@ -83,7 +73,7 @@ func (t *tree) prune(n uint32) {
 		if b.own != empty || b.child != 0 {
 			return
 		}
-		parent := b.parent
+		parent := b.parent()
 		t.drop(n)
 		n = parent
 	}
@@ -137,18 +127,17 @@ func (t *tree) spread(top uint32, c column) {
 	n, down := top, true
 	for {
 		b := t.blocks.at(n)
-		switch {
-		case down && b.child != 0:
+		if down && b.child != 0 {
 			n = b.child
-		case n == top:
+		} else if n == top {
 			return
-		case b.next != 0:
-			n = b.next
-		default:
-			n, down = b.parent, false
+		} else if next := t.blocks.next(n); next != 0 {
+			n = next
+		} else {
+			n, down = b.parent(), false
 			continue
 		}
-		down = t.cover(n, c, t.level(t.blocks.at(n).parent, c))
+		down = t.cover(n, c, t.level(t.blocks.at(n).parent(), c))
 	}
 }
 
@@ -199,11 +188,12 @@ func (t *tree) walk(visit func(n uint32, up int)) {
 			continue
 		}
 		up = 1
-		for b.next == 0 && b.parent != root {
-			n, up = b.parent, up+1
-			b = t.blocks.at(n)
+		next := t.blocks.next(n)
+		for next == 0 && b.parent() != root {
+			n, up = b.parent(), up+1
+			b, next = t.blocks.at(n), t.blocks.next(n)
 		}
-		n = b.next
+		n = next
 	}
 }
 
@@ -213,5 +203,5 @@ func (t *tree) bytes() int64 {
 }
 
 func (t *tree) liveBytes() int64 {
-	return int64(t.blocks.count)*(blockBytes+tableBytes) + t.sets.liveBytes() + t.alias.liveBytes()
+	return t.blocks.liveBytes() + int64(t.blocks.count)*tableBytes + t.sets.liveBytes() + t.alias.liveBytes()
 }

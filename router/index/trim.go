@@ -102,7 +102,7 @@ func (s *Shard) cut(l leaf, goal int64) {
 		if b.child != 0 || b.stamp.Load() > l.stamp {
 			break
 		}
-		parent := b.parent
+		parent := b.parent()
 		t.sets.scratch = t.sets.all(t.sets.scratch[:0], b.own)
 		for _, e := range t.sets.scratch {
 			s.count(e.column().slot(), -e.media())

@@ -175,11 +175,13 @@ func (f *finder) lookAt(all []look) {
 	}
 	for i := range all {
 		l := &all[i]
-		if l.block != nil {
-			if word, found := l.block.read(f.hash(l.at)); found {
-				l.set, l.word = setID(word), word
-				continue
+		if l.block == nil {
+			if buckets[i].passed.Load() == 0 {
+				continue // it is nowhere
 			}
+		} else if word, found := l.block.read(f.hash(l.at)); found {
+			l.set, l.word = setID(word), word
+			continue
 		}
 		*l = f.look(l.at)
 	}
@@ -290,9 +292,18 @@ func (f *finder) change(at look) bool {
 // note gives a depth to all that is in now, in the media from its level on. Holders
 // that go on get a greater one later.
 func (f *finder) note(depth int32) {
-	i := 0
+	if len(f.now) > 0 && &f.now[0] == &f.all[0] {
+		for i, e := range f.all {
+			f.reaches(i, e, depth)
+		}
+		return
+	}
+	i, few := 0, 8*len(f.now) < len(f.all)
 	for _, e := range f.now {
 		c := e.column()
+		if few {
+			i += search(f.all[i:], c)
+		}
 		for i < len(f.all) && f.all[i].column() < c {
 			i++
 		}
@@ -302,14 +313,32 @@ func (f *finder) note(depth int32) {
 		if f.all[i].column() != c {
 			continue // it came while the search went on
 		}
-		d := &f.depths[i]
-		if i++; e.mask() == cover(0) { // as mostly
-			*d = [Media]int32{depth, depth, depth, depth}
-			continue
+		f.reaches(i, e, depth)
+		i++
+	}
+}
+
+// search returns the place of the first element of a column or a later one.
+func search(all []element, c column) int {
+	low, high := 0, len(all)
+	for low < high {
+		if middle := int(uint(low+high) / 2); all[middle].column() < c {
+			low = middle + 1
+		} else {
+			high = middle
 		}
-		for level := e.mask().level(); level < Media; level++ {
-			d[level] = depth
-		}
+	}
+	return low
+}
+
+// reaches gives a depth to a holder, in the media from its level on.
+func (f *finder) reaches(i int, e element, depth int32) {
+	if e.mask() == cover(0) { // as mostly
+		f.depths[i] = [Media]int32{depth, depth, depth, depth}
+		return
+	}
+	for level := e.mask().level(); level < Media; level++ {
+		f.depths[i][level] = depth
 	}
 }
 
@@ -324,10 +353,13 @@ func (f *finder) matches(dst []Match, r *registry, exact bool) []Match {
 	groups := len(f.shard.config.Groups)
 	tokens := int32(f.shard.config.BlockTokens)
 	dst = slices.Grow(dst, len(f.all))
+	if groups == 1 {
+		return f.single(dst, r, exact)
+	}
 	for i := 0; i < len(f.all); {
 		slot := f.all[i].column().slot()
 		blocks, first := &f.depths[i], i
-		for i++; groups > 1 && i < len(f.all) && f.all[i].column().slot() == slot; i++ {
+		for i++; i < len(f.all) && f.all[i].column().slot() == slot; i++ {
 			for m := range blocks {
 				blocks[m] = min(blocks[m], f.depths[i][m])
 			}
@@ -342,6 +374,28 @@ func (f *finder) matches(dst []Match, r *registry, exact bool) []Match {
 		m.AtLeast = !exact && f.holds(slot)
 	}
 	return dst
+}
+
+// single is matches with one group. dst has room for all.
+func (f *finder) single(dst []Match, r *registry, exact bool) []Match {
+	tokens := int32(f.shard.config.BlockTokens)
+	n, room, depths := len(dst), dst[:cap(dst)], f.depths[:len(f.all)]
+	for i, e := range f.all {
+		slot, blocks := e.column().slot(), &depths[i]
+		if int(slot) >= len(r.members) || blocks[Shared] == 0 {
+			continue
+		}
+		w := &r.members[slot]
+		if !w.live {
+			continue
+		}
+		m := &room[n]
+		m.Worker, m.Blocks = w.Worker, *blocks
+		m.Usable, m.blockTokens = int(blocks[Shared])*int(tokens), tokens
+		m.AtLeast = !exact && f.holds(slot)
+		n++
+	}
+	return room[:n]
 }
 
 // holds reports whether a worker had all groups where the search ended.

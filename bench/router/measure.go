@@ -70,12 +70,20 @@ func compare(c config, trace [][]uint64, only string) error {
 			c.each = append(c.each, c.queries(l))
 		}
 	}
+	var least floor
+	if o, is := all[0].rival.(*ours); is {
+		least = l.newFloor(o)
+	}
 	for _, c := range all {
 		c.together(l)
 		c.rival = nil
 		runtime.GC()
 	}
 	report(all, l, nothing)
+	if least.reads > 0 {
+		fmt.Printf("of a query alone, ns: two reads that depend on each other %d, to write the answer %d; the index's %d\n",
+			least.reads, least.write, median(all[0].each))
+	}
 	return nil
 }
 
@@ -163,7 +171,7 @@ func (l load) loop(do func(p []uint64)) time.Duration {
 	n := 0
 	begin := busy()
 	for busy()-begin < 300*time.Millisecond {
-		for range 20 {
+		for range 200 {
 			do(l.prompts[n%len(l.prompts)])
 			n++
 		}

@@ -33,6 +33,8 @@ const (
 	chunkBytes  = 16 << 10
 	capacityMiB = 64
 	prompts     = 64 // that are asked for, again and again
+
+	settle = 15 * time.Millisecond // after it the last events of a turn are sent
 )
 
 // daemon is one kvstored, its clients and its subscriber.
@@ -57,7 +59,7 @@ func startDaemon(ctx context.Context, binary, dir, kind string) (*daemon, error)
 	case zeromq:
 		events = fmt.Sprintf("{enabled: true, publish: %s.pub}", socket)
 	}
-	text := fmt.Sprintf("listen: {socket: %s}\nadmin: {listen: \"\"}\ncpu: {capacity: %dMiB}\ndisk: {capacity: 0}\nevents: %s\nlog: {level: warn}\n", socket, capacityMiB, events)
+	text := fmt.Sprintf("listen: {socket: %s}\nadmin: {listen: \"\"}\ncpu: {capacity: %dMiB}\ndisk: {capacity: 0}\narena: {spin: 0s}\nevents: %s\nlog: {level: warn}\n", socket, capacityMiB, events)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return nil, err
 	}
@@ -158,39 +160,26 @@ func (d *daemon) store(ctx context.Context, n int) error {
 	return err
 }
 
-// turn is one round's work.
-func (d *daemon) turn(ctx context.Context, o *options) (r result, err error) {
+// turn is one round's work: as many lookups and stores for each daemon.
+func (d *daemon) turn(ctx context.Context, o *options) (time.Duration, error) {
 	for _, p := range d.asked { // they are there again
 		if _, err := d.writer.Put(ctx, p, 0, d.payload); err != nil {
-			return r, err
+			return 0, err
 		}
 	}
-	var stored atomic.Int64
-	failed := make(chan error, 1)
-	busy, begun := d.busy(), time.Now()
-	go func() {
-		for n := 0; ; n++ {
-			time.Sleep(time.Until(begun.Add(time.Duration(n*chunks) * time.Second / time.Duration(o.rate))))
-			if time.Since(begun) >= o.span {
-				failed <- nil
-				return
-			}
+	busy := d.busy()
+	for n := range o.lookups {
+		if _, err := d.reader.Lookup(ctx, d.asked[n%len(d.asked)], 0); err != nil {
+			return 0, err
+		}
+		if n%o.every == 0 {
 			if err := d.store(ctx, chunks); err != nil {
-				failed <- err
-				return
+				return 0, err
 			}
-			stored.Add(chunks)
 		}
-	}()
-	for time.Since(begun) < o.span {
-		if _, err := d.reader.Lookup(ctx, d.asked[r.lookups%len(d.asked)], 0); err != nil {
-			return r, err
-		}
-		r.lookups++
 	}
-	err = <-failed
-	r.busy, r.stored = d.busy()-busy, int(stored.Load())
-	return r, err
+	time.Sleep(settle)
+	return d.busy() - busy, nil
 }
 
 // busy is the daemon's processor time.

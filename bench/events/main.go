@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,17 +14,16 @@ import (
 )
 
 type options struct {
-	rounds int
-	span   time.Duration
-	rate   int // chunks stored a second
-	binary string
+	rounds, lookups int
+	every           int // lookups for each store
+	binary          string
 }
 
 func main() {
 	var o options
-	flag.IntVar(&o.rounds, "rounds", 15, "how often each daemon has its turn")
-	flag.DurationVar(&o.span, "span", time.Second, "how long a turn takes")
-	flag.IntVar(&o.rate, "rate", 1000, "chunks that are stored a second")
+	flag.IntVar(&o.rounds, "rounds", 100, "how often each daemon has its turn")
+	flag.IntVar(&o.lookups, "lookups", 2400, "of a turn")
+	flag.IntVar(&o.every, "every", 600, "lookups for each store of 24 chunks")
 	flag.StringVar(&o.binary, "kvstored", "", "daemon to measure; empty builds this tree's")
 	flag.Parse()
 	if err := run(context.Background(), &o); err != nil {
@@ -32,15 +32,9 @@ func main() {
 	}
 }
 
-// result is one turn.
-type result struct {
-	lookups, stored int
-	busy            time.Duration // of the daemon
-}
-
 func run(ctx context.Context, o *options) error {
-	if o.rounds < 1 || o.span < 100*time.Millisecond || o.rate < 100 || o.rate > 100_000 {
-		return errors.New("-rounds must be 1 or more, -span 100ms, -rate 100 to 100000")
+	if o.rounds < 10 || o.every < 1 || o.lookups < o.every {
+		return errors.New("-rounds must be 10 or more, -every 1 or more, and -lookups no less than that")
 	}
 	dir, err := os.MkdirTemp("", "kvstored-bench-")
 	if err != nil {
@@ -63,7 +57,7 @@ func run(ctx context.Context, o *options) error {
 		defer d.close()
 		all = append(all, d)
 	}
-	results := make([][]result, len(all))
+	results := make([][]time.Duration, len(all))
 	for round := range o.rounds + 1 {
 		for n := range all {
 			i := (n + round) % len(all)
@@ -80,23 +74,24 @@ func run(ctx context.Context, o *options) error {
 	return nil
 }
 
-func report(kinds []string, all []*daemon, results [][]result, o *options) {
-	fmt.Printf("%d chunks stored a second, %d rounds of %v\n\n%-10s%14s%14s%20s%14s%14s\n", o.rate, o.rounds, o.span, "events", "lookups/s", "of off", "daemon's us/lookup", "of off", "events heard")
+func report(kinds []string, all []*daemon, results [][]time.Duration, o *options) {
+	fmt.Printf("%d rounds of %d lookups; %d chunks stored after every %d\n\n%-10s%20s%24s%14s\n", o.rounds, o.lookups, chunks, o.every, "events", "daemon's us/lookup", "of off", "events heard")
 	for i, list := range results {
-		var rate, busy, rates, costs []float64
-		for n, r := range list {
-			none := results[0][n]
-			rate, busy = append(rate, float64(r.lookups)/o.span.Seconds()), append(busy, r.each())
-			rates, costs = append(rates, float64(r.lookups)/float64(none.lookups)), append(costs, r.each()/none.each())
+		var each, ratios []float64
+		for n, busy := range list {
+			each = append(each, float64(busy.Nanoseconds())/1e3/float64(o.lookups))
+			ratios = append(ratios, float64(busy)/float64(results[0][n]))
 		}
-		fmt.Printf("%-10s%14.0f%14.3f%20.2f%14.3f%14d\n", kinds[i], median(rate), median(rates), median(busy), median(costs), all[i].heard.Load())
+		slices.Sort(each)
+		slices.Sort(ratios)
+		low, high := interval(len(ratios))
+		fmt.Printf("%-10s%20.2f%9.3f [%.3f, %.3f]%14d\n", kinds[i], each[len(each)/2], ratios[len(ratios)/2], ratios[low], ratios[high], all[i].heard.Load())
 	}
 }
 
-// each is the daemon's time for a lookup, in microseconds; stores are in it.
-func (r result) each() float64 { return float64(r.busy.Nanoseconds()) / 1e3 / float64(r.lookups) }
-
-func median(all []float64) float64 {
-	s := slices.Sorted(slices.Values(all))
-	return s[len(s)/2]
+// interval is the places in a sorted sample between which the median of what it was
+// taken from lies with a certainty of 95 %.
+func interval(n int) (low, high int) {
+	half := 1.96 * math.Sqrt(float64(n)) / 2
+	return max(int(float64(n)/2-half), 0), min(int(float64(n)/2+half), n-1)
 }

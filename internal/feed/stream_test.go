@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -31,6 +32,8 @@ type streamed struct {
 	has  map[int]client.Tiers
 	seq  uint64
 	data []byte
+
+	found []index.Match // room
 }
 
 func newStreamed(t *testing.T, data []byte) *streamed {
@@ -158,54 +161,84 @@ func (d *streamed) check() error {
 		return nil
 	}
 	for n := 1; n <= streamChunks; n++ {
-		var chain []int
-		for c := n; c > 0; c /= 2 {
-			chain = append([]int{c}, chain...)
-		}
-		var hashes []uint64
-		for _, c := range chain {
-			h := streamHash(c)
-			hashes = append(hashes, uint64(h[0])<<56|uint64(h[7]))
-		}
+		chain := &streamChains[n]
 		var want, got [index.Media]int32
-		for m, of := range map[index.Medium]client.Tiers{index.CPU: wire.TierCPU, index.Disk: wire.TierCPU | wire.TierDisk, index.Shared: 7} {
-			for int(want[m]) < len(chain) && d.has[chain[want[m]]]&of != 0 {
+		for m, of := range [index.Media]client.Tiers{0, wire.TierCPU, wire.TierCPU | wire.TierDisk, 7} {
+			for int(want[m]) < len(chain.chunks) && d.has[chain.chunks[want[m]]]&of != 0 {
 				want[m]++
 			}
 		}
 		if err == nil {
-			for _, f := range shard.Find(nil, hashes, index.FindOptions{}) {
+			d.found = shard.Find(d.found[:0], chain.hashes, index.FindOptions{})
+			for _, f := range d.found {
 				got = f.Blocks
 			}
 		}
 		if got != want {
-			return fmt.Errorf("chunk %d: the index has %v of the chain %v, want %v; %v", n, got, chain, want, d.has)
+			return fmt.Errorf("chunk %d: the index has %v of the chain %v, want %v; %v", n, got, chain.chunks, want, d.has)
 		}
 	}
 	return nil
 }
 
-// FuzzStream: whatever a daemon stores, loses and says anew, over connections that end
-// and batches that are lost, the index has what the daemon has after each batch.
-func FuzzStream(f *testing.F) {
-	f.Add([]byte("store, remove and lose"))
+// streamChain is a chunk and those before it.
+type streamChain struct {
+	chunks []int
+	hashes []uint64
+}
+
+var streamChains = func() (all [streamChunks + 1]streamChain) {
+	for n := 1; n <= streamChunks; n++ {
+		h := streamHash(n)
+		before := all[n/2]
+		all[n].chunks = append(slices.Clone(before.chunks), n)
+		all[n].hashes = append(slices.Clone(before.hashes), uint64(h[0])<<56|uint64(h[7]))
+	}
+	return all
+}()
+
+// streamBytes are of a history that is fuzzed, some ten batches: longer ones bring
+// nothing that those do not, and take their time.
+const streamBytes = 256
+
+// playStream plays a history: whatever a daemon stores, loses and says anew, over
+// connections that end and batches that are lost, the index has what the daemon has
+// after each batch.
+func playStream(t *testing.T, data []byte) {
+	d := newStreamed(t, data)
+	for len(d.data) > 0 {
+		d.play()
+		if err := d.check(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// histories makes random ones.
+func histories(count, length int) (all [][]byte) {
 	r := rand.New(rand.NewPCG(1, 1))
-	for range 20 {
-		data := make([]byte, 2000)
+	for range count {
+		data := make([]byte, length)
 		for i := range data {
 			data[i] = byte(r.Uint32())
 		}
+		all = append(all, data)
+	}
+	return all
+}
+
+func TestStreamHistories(t *testing.T) {
+	for _, data := range histories(20, 2000) {
+		playStream(t, data)
+	}
+}
+
+func FuzzStream(f *testing.F) {
+	f.Add([]byte("store, remove and lose"))
+	for _, data := range histories(8, streamBytes) {
 		f.Add(data)
 	}
-	f.Fuzz(func(t *testing.T, data []byte) {
-		d := newStreamed(t, data)
-		for len(d.data) > 0 {
-			d.play()
-			if err := d.check(); err != nil {
-				t.Fatal(err)
-			}
-		}
-	})
+	f.Fuzz(func(t *testing.T, data []byte) { playStream(t, data[:min(len(data), streamBytes)]) })
 }
 
 // FuzzPosts: posted and live batches of any bytes and numbers, at any time, break

@@ -4,6 +4,8 @@
 //	go run ./bench/routing -trace FILE -svg routing.svg     # conversations
 //	go run ./bench/routing -made                            # agents that are made up
 //
+// Chance decides between engines that are alike, so each way plays it -seeds times; the
+// medians are compared, and of the time to the first token the least and most are shown.
 // Engines compute one prefill at a time in the order in which requests come, at
 // -prefill tokens a second, and let go of blocks by last use. Answers take their time
 // beside that. With more engines the trace goes faster in proportion (-workers).

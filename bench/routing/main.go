@@ -26,6 +26,7 @@ func main() {
 	flag.Float64Var(&f.prefill, "prefill", 8000, "tokens that an engine computes a second")
 	flag.Float64Var(&f.running, "running", pick.DefaultSpeeds().Running, "seconds that kvstored route adds for each request under way")
 	flag.Float64Var(&f.answer, "answer", 0.02, "seconds for each token of an answer")
+	flag.IntVar(&f.seeds, "seeds", 9, "how often each plays it, with another chance between engines that are alike")
 	flag.StringVar(&f.svg, "svg", "", "write a chart to this file")
 	flag.Parse()
 	if err := run(&f); err != nil {
@@ -40,11 +41,12 @@ type flags struct {
 	room, blockTokens   int
 	prefill, answer     float64
 	running             float64
+	seeds               int
 }
 
 func run(f *flags) error {
-	if f.room < 1 || f.blockTokens < 1 || !(f.prefill > 0) || !(f.answer >= 0) {
-		return errors.New("-room, -block-size and -prefill must be above 0, -answer not below")
+	if f.seeds < 1 || f.room < 1 || f.blockTokens < 1 || !(f.prefill > 0) || !(f.answer >= 0) {
+		return errors.New("-seeds, -room, -block-size and -prefill must be above 0, -answer not below")
 	}
 	trace := agents(f.blockTokens)
 	if !f.made {
@@ -81,41 +83,72 @@ const fewest = 8
 
 func compare(f *flags, n int, trace []*request, drawing *chart.Bars) error {
 	s := settings{workers: n, room: f.room, blockTokens: f.blockTokens, prefill: f.prefill, answer: f.answer}
-	rnd := rand.New(rand.NewPCG(1, 1))
-	our, err := newOurs(s, f.running, rnd.Float64)
-	if err != nil {
-		return err
-	}
-	sent := make([]*engine, n)
-	for i := range sent {
-		sent[i] = newEngine(f.room, f.prefill)
-	}
-	fewestOpen := func() least { return least{make([]int, n), rnd} }
-	load := fewestOpen()
 	fast := make([]*request, len(trace))
 	for i, r := range trace {
 		q := *r
 		q.at *= fewest / float64(n)
 		fast[i] = &q
 	}
-	fmt.Printf("\n%d engines, %d requests\n%-16s%10s%10s%10s%10s%14s\n", n, len(trace), "", "hits", "p50, s", "p99, s", "busiest", "said in vain")
-	for _, one := range []struct {
-		name string
-		router
-	}{
-		{"round robin", &robin{n: n}}, {"least load", &load}, {"sticky", &sticky{fewestOpen(), make(map[uint64]int)}},
-		{"Dynamo's cost", newDynamo(s, rnd)}, {"SGLang's tree", &tree{fewestOpen(), sent}}, {"kvstored route", our},
-	} {
-		c := &cluster{settings: s, router: one.router}
-		r := c.play(fast)
-		fmt.Printf("%-16s%9.2f%%%10.3f%10.3f%10.2f%13.2f%%\n", one.name, 100*r.hits, r.p50, r.p99, r.imbalance, 100*r.vain)
-		drawing.Labels = append(drawing.Labels, fmt.Sprintf("%s, %d", one.name, n))
+	var names []string
+	runs := make(map[string][]results)
+	for seed := range f.seeds {
+		all, err := contenders(f, s, uint64(seed+1))
+		if err != nil {
+			return err
+		}
+		names = names[:0]
+		for _, one := range all {
+			c := &cluster{settings: s, router: one.router}
+			runs[one.name] = append(runs[one.name], c.play(fast))
+			names = append(names, one.name)
+		}
+	}
+	fmt.Printf("\n%d engines, %d requests, medians of %d runs\n%-16s%10s%10s%10s%22s%10s%14s\n", n, len(trace), f.seeds, "", "hits", "p50, s", "p99, s", "least and most", "busiest", "said in vain")
+	for _, name := range names {
+		of := func(value func(results) float64) []float64 {
+			var all []float64
+			for _, r := range runs[name] {
+				all = append(all, value(r))
+			}
+			slices.Sort(all)
+			return all
+		}
+		middle := func(value func(results) float64) float64 { return of(value)[f.seeds/2] }
+		p99 := of(func(r results) float64 { return r.p99 })
+		fmt.Printf("%-16s%9.2f%%%10.3f%10.3f%11.3f%11.3f%10.2f%13.2f%%\n", name, 100*middle(func(r results) float64 { return r.hits }),
+			middle(func(r results) float64 { return r.p50 }), p99[f.seeds/2], p99[0], p99[f.seeds-1],
+			middle(func(r results) float64 { return r.imbalance }), 100*middle(func(r results) float64 { return r.vain }))
+		drawing.Labels = append(drawing.Labels, fmt.Sprintf("%s, %d", name, n))
 		if drawing.Parts == nil {
 			drawing.Parts = []chart.Part{{Name: "p99", Color: chart.Blue}}
 		}
-		drawing.Parts[0].Values = append(drawing.Parts[0].Values, r.p99)
+		drawing.Parts[0].Values = append(drawing.Parts[0].Values, p99[f.seeds/2])
 	}
 	return nil
+}
+
+// contender is one way to choose.
+type contender struct {
+	name string
+	router
+}
+
+func contenders(f *flags, s settings, seed uint64) ([]contender, error) {
+	rnd := rand.New(rand.NewPCG(seed, 1))
+	our, err := newOurs(s, f.running, rnd.Float64)
+	if err != nil {
+		return nil, err
+	}
+	sent := make([]*engine, s.workers)
+	for i := range sent {
+		sent[i] = newEngine(f.room, f.prefill)
+	}
+	fewestOpen := func() least { return least{make([]int, s.workers), rnd} }
+	load := fewestOpen()
+	return []contender{
+		{"round robin", &robin{n: s.workers}}, {"least load", &load}, {"sticky", &sticky{fewestOpen(), make(map[uint64]int)}},
+		{"Dynamo's cost", newDynamo(s, rnd)}, {"SGLang's tree", &tree{fewestOpen(), sent}}, {"kvstored route", our},
+	}, nil
 }
 
 // load reads a trace. A session is known by its second block, as the first is that

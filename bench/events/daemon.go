@@ -23,6 +23,7 @@ import (
 // The daemons.
 const (
 	off     = "off"
+	again   = "again"
 	counted = "counted"
 	stream  = "socket"
 	zeromq  = "ZeroMQ"
@@ -54,7 +55,7 @@ func startDaemon(ctx context.Context, binary, dir, kind string) (*daemon, error)
 	socket, file := filepath.Join(dir, kind), filepath.Join(dir, kind+".yaml")
 	events := "{enabled: true}"
 	switch kind {
-	case off:
+	case off, again:
 		events = "{enabled: false}"
 	case zeromq:
 		events = fmt.Sprintf("{enabled: true, publish: %s.pub}", socket)

@@ -11,17 +11,20 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"github.com/kvstored/kvstored/internal/measure"
 )
 
 type options struct {
-	rounds, lookups int
-	every           int // lookups for each store
-	binary          string
+	starts, rounds, lookups int
+	every                   int // lookups for each store
+	binary                  string
 }
 
 func main() {
 	var o options
-	flag.IntVar(&o.rounds, "rounds", 100, "how often each daemon has its turn")
+	flag.IntVar(&o.starts, "starts", 5, "how often all daemons are started")
+	flag.IntVar(&o.rounds, "rounds", 30, "how often each daemon has its turn after a start")
 	flag.IntVar(&o.lookups, "lookups", 2400, "of a turn")
 	flag.IntVar(&o.every, "every", 600, "lookups for each store of 24 chunks")
 	flag.StringVar(&o.binary, "kvstored", "", "daemon to measure; empty builds this tree's")
@@ -33,8 +36,8 @@ func main() {
 }
 
 func run(ctx context.Context, o *options) error {
-	if o.rounds < 10 || o.every < 1 || o.lookups < o.every {
-		return errors.New("-rounds must be 10 or more, -every 1 or more, and -lookups no less than that")
+	if o.starts < 1 || o.rounds < 10 || o.every < 1 || o.lookups < o.every {
+		return errors.New("-starts must be 1 or more, -rounds 10 or more, -every 1 or more, and -lookups no less than that")
 	}
 	dir, err := os.MkdirTemp("", "kvstored-bench-")
 	if err != nil {
@@ -47,45 +50,71 @@ func run(ctx context.Context, o *options) error {
 			return fmt.Errorf("build: %w\n%s", err, out)
 		}
 	}
-	kinds := []string{off, counted, stream, zeromq}
-	var all []*daemon
-	for _, kind := range kinds {
+	var total sample
+	for start := range o.starts {
+		if err := total.measure(ctx, o, filepath.Join(dir, fmt.Sprint(start))); err != nil {
+			return err
+		}
+	}
+	total.report(o)
+	return nil
+}
+
+var kinds = [...]string{off, again, counted, stream, zeromq}
+
+// sample is what was measured of each kind.
+type sample struct {
+	each, ratios, starts [len(kinds)][]float64 // microseconds a lookup; of each turn to off's, and the medians of starts
+	heard                [len(kinds)]int64
+}
+
+// measure starts the daemons and has each take its turns.
+func (s *sample) measure(ctx context.Context, o *options, dir string) error {
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return err
+	}
+	var all [len(kinds)]*daemon
+	for i, kind := range kinds {
 		d, err := startDaemon(ctx, o.binary, dir, kind)
 		if err != nil {
 			return fmt.Errorf("daemon %s: %w", kind, err)
 		}
 		defer d.close()
-		all = append(all, d)
+		all[i] = d
 	}
-	results := make([][]time.Duration, len(all))
+	var ratios [len(kinds)][]float64
 	for round := range o.rounds + 1 {
+		var busy [len(kinds)]time.Duration
 		for n := range all {
-			i := (n + round) % len(all)
-			r, err := all[i].turn(ctx, o)
-			if err != nil {
+			i := (n*(1+round%4) + round) % len(all) // five is prime: other neighbours each time
+			var err error
+			if busy[i], err = all[i].turn(ctx, o); err != nil {
 				return fmt.Errorf("daemon %s: %w", kinds[i], err)
 			}
+		}
+		for i := range all {
 			if round > 0 { // the first warms up
-				results[i] = append(results[i], r)
+				s.each[i] = append(s.each[i], float64(busy[i].Nanoseconds())/1e3/float64(o.lookups))
+				ratios[i] = append(ratios[i], float64(busy[i])/float64(busy[0]))
 			}
 		}
 	}
-	report(kinds, all, results, o)
+	for i, d := range all {
+		s.ratios[i] = append(s.ratios[i], ratios[i]...)
+		s.starts[i] = append(s.starts[i], measure.Median(ratios[i]))
+		s.heard[i] += d.heard.Load()
+	}
 	return nil
 }
 
-func report(kinds []string, all []*daemon, results [][]time.Duration, o *options) {
-	fmt.Printf("%d rounds of %d lookups; %d chunks stored after every %d\n\n%-10s%20s%24s%14s\n", o.rounds, o.lookups, chunks, o.every, "events", "daemon's us/lookup", "of off", "events heard")
-	for i, list := range results {
-		var each, ratios []float64
-		for n, busy := range list {
-			each = append(each, float64(busy.Nanoseconds())/1e3/float64(o.lookups))
-			ratios = append(ratios, float64(busy)/float64(results[0][n]))
-		}
-		slices.Sort(each)
+func (s *sample) report(o *options) {
+	fmt.Printf("%d starts, %d rounds of %d lookups; %d chunks stored after every %d\n\n%-10s%20s%24s%16s%14s\n",
+		o.starts, o.rounds, o.lookups, chunks, o.every, "events", "daemon's us/lookup", "of off", "of starts", "events heard")
+	for i, ratios := range s.ratios {
 		slices.Sort(ratios)
 		low, high := interval(len(ratios))
-		fmt.Printf("%-10s%20.2f%9.3f [%.3f, %.3f]%14d\n", kinds[i], each[len(each)/2], ratios[len(ratios)/2], ratios[low], ratios[high], all[i].heard.Load())
+		fmt.Printf("%-10s%20.2f%9.3f [%.3f, %.3f]%8.3f, %.3f%14d\n", kinds[i], measure.Median(s.each[i]),
+			ratios[len(ratios)/2], ratios[low], ratios[high], slices.Min(s.starts[i]), slices.Max(s.starts[i]), s.heard[i])
 	}
 }
 

@@ -122,6 +122,54 @@ func TestBadSubscribers(t *testing.T) {
 	until(t, func() bool { return p.Stats().Subscribers == 0 && p.Stats().Refused == 1 })
 }
 
+// Clients that do not go on with their handshakes keep none from its place, those
+// that have a place keep it, and it is free again once they leave.
+func TestHalfGreetings(t *testing.T) {
+	const places = 4
+	l, endpoint := listen(t, "unix")
+	p := zmtp.NewPublisher(1, places, zerolog.Nop())
+	during(t, func(ctx context.Context) error { return p.Serve(ctx, l) })
+	half := func() {
+		nc, err := net.Dial("unix", strings.TrimPrefix(endpoint, "ipc://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = nc.Close() })
+		if _, err := nc.Write([]byte(greeted)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(nc, make([]byte, 64)); err != nil { // its handshake has begun
+			t.Fatal(err)
+		}
+	}
+	var subscribers []*zmtp.Client
+	for range places {
+		for range 2 * places {
+			half()
+		}
+		c, err := zmtp.Dial(t.Context(), "SUB", endpoint, 1000)
+		if err != nil {
+			t.Fatalf("subscriber %d: %v", len(subscribers), err)
+		}
+		defer c.Close()
+		subscribers = append(subscribers, c)
+		until(t, func() bool { return p.Stats().Subscribers == len(subscribers) })
+	}
+	if _, err := zmtp.Dial(t.Context(), "SUB", endpoint, 1000); err == nil {
+		t.Error("a subscriber too many")
+	}
+	for _, c := range subscribers {
+		if err := c.Subscribe("x"); err != nil {
+			t.Error(err)
+		}
+	}
+	_ = subscribers[0].Close()
+	until(t, func() bool { return p.Stats().Subscribers == places-1 })
+	if _, err := zmtp.Dial(t.Context(), "SUB", endpoint, 1000); err != nil {
+		t.Errorf("in the place of one that left: %v", err)
+	}
+}
+
 func FuzzServer(f *testing.F) {
 	f.Add([]byte(hello("SUB") + "\x00\x03\x01kv\x00\x01\x00"))
 	f.Add([]byte(hello("SUB") + "\x04\x0c\x09SUBSCRIBEkv"))

@@ -77,18 +77,13 @@ func (p *Publisher) Heard() bool {
 
 // Serve takes subscribers until ctx ends. It closes l.
 func (p *Publisher) Serve(ctx context.Context, l net.Listener) error {
-	return serve(ctx, l, p.connections, &p.refused, func(ctx context.Context, nc net.Conn) {
-		if err := p.serve(ctx, nc); err != nil && ctx.Err() == nil {
-			p.log.Debug().Err(err).Msg("a subscriber of events left")
-		}
+	greet := func(nc net.Conn) (*conn, error) { return handshake(nc, "PUB", maxCommand, "SUB", "XSUB") }
+	return serve(ctx, l, p.connections, &p.refused, greet, p.serve, func(err error) {
+		p.log.Debug().Err(err).Msg("a subscriber of events left")
 	})
 }
 
-func (p *Publisher) serve(ctx context.Context, nc net.Conn) error {
-	c, err := handshake(nc, "PUB", maxCommand, "SUB", "XSUB")
-	if err != nil {
-		return err
-	}
+func (p *Publisher) serve(ctx context.Context, c *conn) (err error) {
 	s := &subscriber{conn: c, queue: make(chan [][]byte, p.queue)}
 	p.enter(s)
 	defer p.leave(s)

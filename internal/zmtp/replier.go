@@ -27,18 +27,16 @@ type Replier struct {
 
 // Serve takes clients until ctx ends. It closes l.
 func (r *Replier) Serve(ctx context.Context, l net.Listener) error {
-	return serve(ctx, l, r.Connections, &r.refused, func(ctx context.Context, nc net.Conn) {
-		if err := r.serve(ctx, nc); ctx.Err() == nil { // it ends with an error only
-			r.Log.Debug().Err(err).Msg("a client of replays left")
-		}
+	greet := func(nc net.Conn) (*conn, error) {
+		return handshake(nc, "ROUTER", maxCommand, "REQ", "DEALER", "ROUTER")
+	}
+	return serve(ctx, l, r.Connections, &r.refused, greet, r.serve, func(err error) {
+		r.Log.Debug().Err(err).Msg("a client of replays left")
 	})
 }
 
-func (r *Replier) serve(ctx context.Context, nc net.Conn) error {
-	c, err := handshake(nc, "ROUTER", maxCommand, "REQ", "DEALER", "ROUTER")
-	if err != nil {
-		return err
-	}
+// serve ends with an error only.
+func (r *Replier) serve(ctx context.Context, c *conn) error {
 	for {
 		if err := c.SetReadDeadline(time.Now().Add(idle)); err != nil {
 			return err

@@ -151,7 +151,6 @@ type bare struct {
 	cmd    *exec.Cmd
 	s      *socket
 	window []byte
-	next   int // where the next values go in it
 	buf    [bareBytes]byte
 }
 

@@ -120,8 +120,11 @@ func TestWhyMissed(t *testing.T) {
 			o: options{capacity: 256 * kib, roomWait: brief},
 			prep: func(r *rig, _ *raw) {
 				r.onDisk(p, 0, 4)
-				r.store(chain(2, 16), 0, 16)
-				r.greet(wire.FeatureArena).prefetch(chain(2, 16)) // holds all of it
+				// Room that is given to a put cannot be evicted, as chunks of a lease may be
+				// before it begins.
+				if m := r.greet(wire.FeatureArena | wire.FeatureStaging).reserve(chain(2, 16)); m.Code != wire.CodeOK {
+					r.t.Fatalf("room for all of DRAM: %v", m.Code)
+				}
 			},
 			want: missing.Total{Tier: "disk", Reason: "no_space", Tokens: 4 * tokens},
 		},
@@ -133,6 +136,9 @@ func TestWhyMissed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, c.o)
+			if c.want.Reason != "scanning" {
+				r.until("the disk has been read", func() bool { return !r.stack.Stats().Recovering })
+			}
 			conn := r.greet(wire.FeatureArena | wire.FeatureStaging)
 			if c.prep != nil {
 				c.prep(r, conn)

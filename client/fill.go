@@ -29,7 +29,8 @@ type ReserveOptions struct {
 	// besides those of the prompt's end and of where prompts part. 0 is none.
 	Every int
 	// Wait is how long the answer may wait while there is no room for the
-	// first chunk, or while the tiers below are far behind. 0 answers at once,
+	// first chunk, or for all where DRAM's victims must be written first, and while
+	// the tiers below are far behind. 0 answers at once,
 	// with fewer slots; chunks stored then may be evicted before they are
 	// written below.
 	Wait time.Duration

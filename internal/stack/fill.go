@@ -3,6 +3,7 @@ package stack
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -43,7 +44,8 @@ type Grant struct {
 // and returns its length; the error says why it is shorter.
 //
 // It evicts chunks where it must. With wait it also lets the writers catch up first,
-// and waits for room for the first chunk, until ctx ends: never while it has
+// takes its turn where victims are written first, and waits for room for the first
+// chunk, until ctx ends: never while it has
 // something granted, so that no two clients wait for each other.
 //
 // Where a policy plans it ends with ErrNotAdmitted at the first chunk that no
@@ -77,10 +79,12 @@ func (s *filler) ReserveFor(ctx context.Context, want Store, c *key.Chain, from 
 	s.locateEach(ctx, c, from, sc.at)
 	if n := roomOf(sizes, sc.at[from:to]); n > 0 && want.Wait && !want.Free && s.writesVictims(c.Space) {
 		waited, leave, err := s.enterTurn(ctx, n)
-		if err != nil {
+		switch {
+		case err == nil:
+			defer leave()
+		case !errors.Is(err, context.DeadlineExceeded): // else it takes what is there
 			return 0, err
 		}
-		defer leave()
 		if waited { // chunks have come and gone
 			s.locateEach(ctx, c, from, sc.at)
 		}

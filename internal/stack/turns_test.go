@@ -105,6 +105,33 @@ func TestTurnEnds(t *testing.T) {
 	})
 }
 
+// TestTurnTakesWhatIsThere: a store that is out of time before there is room for all that
+// it asks for gets what there is room for. One that was cancelled gets nothing.
+func TestTurnTakesWhatIsThere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate := make(chan struct{})
+		r := newCrowded(t, tierfault.On(tierfault.Put, tierfault.Fault{Until: gate}))
+		rest := r.take(tiertest.Chain(2, 2)) // of the 4 that are free
+		cancelled, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancel)
+		late, end := context.WithTimeout(t.Context(), time.Second)
+		defer end()
+		for want, ctx := range map[int]context.Context{0: cancelled, 2: late} {
+			c, grants := tiertest.Chain(100+uint64(want), 4), make([]stack.Grant, 4)
+			r.see(c)
+			n, err := r.Reserve(ctx, ledger.Daemon, c, 0, repeat(size, 4), grants, true)
+			if n != want || !errors.Is(err, tier.ErrNoSpace) {
+				t.Errorf("%d of 4 chunks are granted where 2 have room, want %d: %v", n, want, err)
+			}
+			r.giveBack(grants[:n])
+		}
+		r.giveBack(rest)
+		close(gate)
+		r.flush()
+		r.wantNoTurns()
+	})
+}
+
 // TestTurnless: a store that needs no room, or is to evict nothing, waits for no turn.
 func TestTurnless(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -44,7 +44,7 @@ func newDRAM(ls *levels, log zerolog.Logger) *dram {
 	d := &dram{
 		hot: ls.hot, room: ls.hot.Stats().CapacityBytes, levels: ls, log: log, shrink: make(chan struct{}, 1),
 	}
-	d.turns.turn = make(chan struct{}, 1)
+	d.turns.line, d.turns.mu.clients = make(place, 1), make(map[ledger.Owner]*client)
 	d.heat = heat.New()
 	chunks := ledger.Spare(ls.hot.Ledger())
 	d.absences = &absences{log: departed.New(min(departed.DefaultEntries, chunks)), levels: ls}

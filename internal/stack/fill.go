@@ -78,7 +78,7 @@ func (s *filler) ReserveFor(ctx context.Context, want Store, c *key.Chain, from 
 	defer sc.give()
 	s.locateEach(ctx, c, from, sc.at)
 	if n := roomOf(sizes, sc.at[from:to]); n > 0 && want.Wait && !want.Free && s.writesVictims(c.Space) {
-		waited, leave, err := s.enterTurn(ctx, n)
+		waited, leave, err := s.enterTurn(ctx, want.Owner, n)
 		switch {
 		case err == nil:
 			defer leave()

@@ -3,25 +3,61 @@ package stack
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 
+	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/tier"
 )
 
 // turns has stores that wait for room enter one after the other while DRAM must write
 // its victims before their room is free: each store when there is room for all that it
 // asks for. Without turns all stores would run for the room of each victim, and each
-// would get the room of one chunk where it asked for that of a prompt.
+// would get the room of one chunk where it asked for that of a prompt. A client has one
+// place in the line, however many of its stores wait.
 //
 // It also learns how much room is wanted at a time, and has that kept free, so that
 // victims are written ahead of the stores. It bounds nothing and reserves nothing: a
 // store for which no victim makes room enters as well, and finds out why.
 type turns struct {
-	turn    chan struct{} // capacity 1; Go serves the goroutines that wait for it in order
-	wanted  atomic.Int64  // bytes, of stores that wait or have entered
-	entered atomic.Int64  // of these, of those that have entered
-	ahead   atomic.Int64  // bytes to be free besides what the watermarks leave
+	line    place        // of all clients
+	wanted  atomic.Int64 // bytes, of stores that wait or have entered
+	entered atomic.Int64 // of these, of those that have entered
+	ahead   atomic.Int64 // bytes to be free besides what the watermarks leave
+
+	mu struct {
+		sync.Mutex
+		clients map[ledger.Owner]*client // of which stores are at their turn, or wait for it
+	}
 }
+
+// place is had by one store at a time, in order: its capacity is 1, and Go serves the
+// goroutines that wait for a channel so.
+type place chan struct{}
+
+// client is the stores of one client that are in the line or wait to be.
+type client struct {
+	first  place // which of them is in the line
+	stores int
+}
+
+// take waits for the place until ctx ends.
+func (p place) take(ctx context.Context) (waited bool, err error) {
+	select {
+	case p <- struct{}{}:
+		return false, nil
+	default:
+	}
+	select {
+	case p <- struct{}{}:
+		return true, nil
+	case <-ctx.Done():
+		return true, fmt.Errorf("%w: %w", tier.ErrNoSpace, context.Cause(ctx))
+	}
+}
+
+// leave gives the place to the next that waits.
+func (p place) leave() { <-p }
 
 // Shares of DRAM, one in so many bytes: what is evicted for all stores that wait, and
 // what one store may ask for in its turn.
@@ -33,14 +69,14 @@ const (
 // forgetting is how many bytes must be stored for one byte less to be kept free.
 const forgetting = 8
 
-// enterTurn waits until there is room for n bytes, or nothing is on its way out of DRAM
-// that would make some, and reports whether it waited. The caller calls leave when it has
-// what it gets.
-func (d *dram) enterTurn(ctx context.Context, n int64) (waited bool, leave func(), err error) {
+// enterTurn waits until there is room for n bytes of a client, or nothing is on its way
+// out of DRAM that would make some, and reports whether it waited. The caller calls leave
+// when it has what it gets.
+func (d *dram) enterTurn(ctx context.Context, o ledger.Owner, n int64) (waited bool, leave func(), err error) {
 	t := &d.turns
 	n = min(n, d.room/turnShare)
 	t.wanted.Add(n)
-	if waited, err = t.await(ctx, d, n); err != nil {
+	if waited, err = t.await(ctx, d, o, n); err != nil {
 		t.wanted.Add(-n)
 		return waited, nil, fmt.Errorf("reserve: waiting for a turn: %w", err)
 	}
@@ -51,18 +87,18 @@ func (d *dram) enterTurn(ctx context.Context, n int64) (waited bool, leave func(
 }
 
 // await enters with n bytes, in turn.
-func (t *turns) await(ctx context.Context, d *dram, n int64) (waited bool, err error) {
-	select {
-	case t.turn <- struct{}{}:
-	default:
-		waited = true
-		select {
-		case t.turn <- struct{}{}:
-		case <-ctx.Done():
-			return true, fmt.Errorf("%w: %w", tier.ErrNoSpace, context.Cause(ctx))
-		}
+func (t *turns) await(ctx context.Context, d *dram, o ledger.Owner, n int64) (waited bool, err error) {
+	first := t.come(o)
+	defer t.gone(o)
+	if waited, err = first.take(ctx); err != nil {
+		return true, err
 	}
-	defer func() { <-t.turn }()
+	defer first.leave()
+	behind, err := t.line.take(ctx)
+	if err != nil {
+		return true, err
+	}
+	defer t.line.leave()
 	most := d.room / aheadShare
 	forRoom, err := d.hot.MakeRoom(ctx, tier.Room{
 		Bytes:    min(t.entered.Load()+n, most),
@@ -76,7 +112,30 @@ func (t *turns) await(ctx context.Context, d *dram, n int64) (waited bool, err e
 	if err == nil {
 		t.entered.Add(n)
 	}
-	return waited || forRoom, err
+	return waited || behind || forRoom, err
+}
+
+// come counts a store of a client, and gone no more.
+func (t *turns) come(o ledger.Owner) place {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c := t.mu.clients[o]
+	if c == nil {
+		c = &client{first: make(place, 1)}
+		t.mu.clients[o] = c
+	}
+	c.stores++
+	return c.first
+}
+
+func (t *turns) gone(o ledger.Owner) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if c := t.mu.clients[o]; c.stores > 1 {
+		c.stores--
+	} else {
+		delete(t.mu.clients, o)
+	}
 }
 
 // forget notes that so many bytes were stored: less is kept free, unless stores wait

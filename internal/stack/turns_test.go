@@ -35,19 +35,22 @@ func (r *rig) wave(clients, n int, seed uint64) time.Duration {
 	start := time.Now()
 	var all sync.WaitGroup
 	for i := range clients {
-		all.Go(func() {
-			c := tiertest.Chain(seed+uint64(i), n)
-			r.see(c)
-			grants := make([]stack.Grant, n)
-			got, err := r.Reserve(r.t.Context(), ledger.Daemon, c, 0, repeat(size, n), grants, true)
-			if got != n || err != nil {
-				r.t.Errorf("client %d: %d of %d chunks are granted: %v", i, got, n, err)
-			}
-			r.Commit(c, 0, fill(c, 0, grants[:got]))
-		})
+		all.Go(func() { r.store(ledger.Daemon, tiertest.Chain(seed+uint64(i), n)) })
 	}
 	all.Wait()
 	return time.Since(start)
+}
+
+// store waits for room for all of a new chain, and stores it.
+func (r *rig) store(o ledger.Owner, c *key.Chain) {
+	r.t.Helper()
+	r.see(c)
+	grants := make([]stack.Grant, c.Len())
+	got, err := r.Reserve(r.t.Context(), o, c, 0, repeat(size, c.Len()), grants, true)
+	if got != c.Len() || err != nil {
+		r.t.Errorf("%d of %d chunks are granted: %v", got, c.Len(), err)
+	}
+	r.Commit(c, 0, fill(c, 0, grants[:got]))
 }
 
 // TestTurns: stores that wait until victims are written are granted all that they ask for,
@@ -69,6 +72,33 @@ func TestTurns(t *testing.T) {
 		if free := r.arena.Stats().FreeBytes; free > 8*size {
 			t.Errorf("%d chunks of room are kept free though no store has waited for long", free/size)
 		}
+	})
+}
+
+// TestTurnsOfClients: a client with many stores that wait does not keep those of another
+// waiting behind all of them.
+func TestTurnsOfClients(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newCrowded(t, tierfault.On(tierfault.Put, tierfault.Fault{Delay: time.Second}))
+		many, one := r.NewOwner(), r.NewOwner()
+		defer r.CloseOwner(many)
+		defer r.CloseOwner(one)
+		var all sync.WaitGroup
+		for i := range uint64(20) {
+			all.Go(func() { r.store(many, tiertest.Chain(100+i, 4)) })
+		}
+		synctest.Wait()
+		start := time.Now()
+		r.store(one, tiertest.Chain(200, 4))
+		if took := time.Since(start); took > 6*time.Second {
+			t.Errorf("it waits for %v, and all for some 20 s", took)
+		}
+		all.Wait()
+		if took := time.Since(start); took < 12*time.Second {
+			t.Errorf("all wait for %v only", took)
+		}
+		r.flush()
+		r.wantNoTurns()
 	})
 }
 

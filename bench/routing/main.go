@@ -60,7 +60,7 @@ func run(f *flags) error {
 	}
 	drawing := chart.Bars{
 		Title: "Time to the first token that 99 % of the requests do not exceed",
-		X:     "how engines are chosen, and how many there are", Y: "seconds", Size: chart.Size{Width: 900, Height: 260},
+		X:     "how engines are chosen, and how many there are", Y: "seconds", Size: chart.Size{Width: 1560, Height: 320},
 	}
 	for _, text := range strings.Split(f.workers, ",") {
 		n, err := strconv.Atoi(text)

@@ -9,7 +9,7 @@ import (
 
 // A map that had very many entries takes little memory with few, and keeps those.
 func TestDelete(t *testing.T) {
-	const many, few = 500_000, 100
+	const many, left = 500_000, 100
 	heap := func() int64 {
 		var st runtime.MemStats
 		runtime.GC()
@@ -21,19 +21,40 @@ func TestDelete(t *testing.T) {
 	for i := range many {
 		m[i] = [4]int{i}
 	}
-	for i := few; i < many; i++ {
+	for i := left; i < many; i++ {
 		Delete(&m, i, &peak)
 	}
 	if now := heap(); now > before+4<<20 {
-		t.Errorf("%d KiB stay of %d entries, of which %d are left", (now-before)>>10, many, few)
+		t.Errorf("%d KiB stay of %d entries, of which %d are left", (now-before)>>10, many, left)
 	}
-	for i := range few {
+	for i := range left {
 		if m[i] != [4]int{i} {
 			t.Fatalf("entry %d is %v", i, m[i])
 		}
 	}
-	if len(m) != few {
-		t.Errorf("%d entries are left, want %d", len(m), few)
+	if len(m) != left {
+		t.Errorf("%d entries are left, want %d", len(m), left)
+	}
+}
+
+// No deletion copies many entries.
+func TestCopiesFew(t *testing.T) {
+	const many = 100_000
+	m, peak, copies := make(map[int]int), 0, 0
+	for i := range many {
+		m[i] = i
+	}
+	for i := range many {
+		was := max(peak, len(m))
+		if Delete(&m, i, &peak); peak == was {
+			continue
+		}
+		if copies++; len(m) > few {
+			t.Errorf("%d entries are copied", len(m))
+		}
+	}
+	if copies == 0 {
+		t.Error("the map is never made anew")
 	}
 }
 

@@ -2,22 +2,16 @@ package main
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/internal/measure"
 	"github.com/kvstored/kvstored/internal/zmtp"
-	"github.com/kvstored/kvstored/key"
 )
 
 // The daemons.
@@ -40,19 +34,19 @@ const (
 
 // daemon is one kvstored, its clients and its subscriber.
 type daemon struct {
-	cmd     *exec.Cmd
+	*measure.Daemon
 	reader  *client.Client
 	writer  *client.Client
 	asked   []client.Prompt
 	payload [][]byte
-	next    uint64
+	made    measure.Prompts
 	heard   atomic.Int64 // events
 	end     []func()
 }
 
 // startDaemon starts a daemon, fills it and subscribes. With an error there is none.
 func startDaemon(ctx context.Context, binary, dir, kind string) (*daemon, error) {
-	socket, file := filepath.Join(dir, kind), filepath.Join(dir, kind+".yaml")
+	socket := filepath.Join(dir, kind)
 	events := "{enabled: true}"
 	switch kind {
 	case off, again:
@@ -60,34 +54,25 @@ func startDaemon(ctx context.Context, binary, dir, kind string) (*daemon, error)
 	case zeromq:
 		events = fmt.Sprintf("{enabled: true, publish: %s.pub}", socket)
 	}
-	text := fmt.Sprintf("listen: {socket: %s}\nadmin: {listen: \"\"}\ncpu: {capacity: %dMiB}\ndisk: {capacity: 0}\narena: {spin: 0s}\nevents: %s\nlog: {level: warn}\n", socket, capacityMiB, events)
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+	process, err := measure.Start(binary, socket, fmt.Sprintf("listen: {socket: %s}\nadmin: {listen: \"\"}\ncpu: {capacity: %dMiB}\ndisk: {capacity: 0}\narena: {spin: 0s}\nevents: %s\nlog: {level: warn}\n", socket, capacityMiB, events))
+	if err != nil {
 		return nil, err
 	}
-	d := &daemon{cmd: exec.Command(binary, "serve", "--config", file)}
-	d.cmd.Stderr = os.Stderr
-	if err := d.cmd.Start(); err != nil {
-		return nil, err
-	}
-	if err := errors.Join(d.dial(ctx, socket), d.subscribe(ctx, kind, socket)); err != nil {
+	d := &daemon{Daemon: process}
+	if err := errors.Join(d.fill(ctx), d.subscribe(ctx, kind, socket)); err != nil {
 		d.close()
 		return nil, err
 	}
 	return d, nil
 }
 
-func (d *daemon) dial(ctx context.Context, socket string) (err error) {
-	space := key.Space{Model: "bench", World: 1, DType: "none", ChunkTokens: 256, Method: "given:bench"}
-	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
-		if d.reader, err = client.Dial(ctx, socket, client.Options{Name: "bench", Space: &space}); err == nil {
-			break
-		}
-		if time.Now().After(end) {
-			return err
-		}
+// fill connects, and fills DRAM.
+func (d *daemon) fill(ctx context.Context) (err error) {
+	if d.reader, err = d.Dial(ctx, measure.Options()); err != nil {
+		return err
 	}
 	d.end = append(d.end, func() { _ = d.reader.Close() })
-	if d.writer, err = client.Dial(ctx, socket, client.Options{Name: "bench", Space: &space}); err != nil {
+	if d.writer, err = d.Dial(ctx, measure.Options()); err != nil {
 		return err
 	}
 	d.end = append(d.end, func() { _ = d.writer.Close() })
@@ -100,7 +85,7 @@ func (d *daemon) dial(ctx context.Context, socket string) (err error) {
 		}
 	}
 	for range prompts {
-		d.asked = append(d.asked, d.prompt(chunks))
+		d.asked = append(d.asked, d.made.New(chunks))
 	}
 	return nil
 }
@@ -144,20 +129,8 @@ func (d *daemon) subscribe(ctx context.Context, kind, socket string) error {
 	return nil
 }
 
-// prompt makes a prompt of new chunks.
-func (d *daemon) prompt(n int) client.Prompt {
-	hashes, lengths := make([]byte, 0, 16*n), make([]uint32, n)
-	for i := range n {
-		d.next++
-		hashes = binary.LittleEndian.AppendUint64(hashes, d.next)
-		hashes = append(hashes, 0, 0, 0, 0, 0, 0, 0, 1)
-		lengths[i] = 256
-	}
-	return client.Hashes(16, hashes, lengths)
-}
-
 func (d *daemon) store(ctx context.Context, n int) error {
-	_, err := d.writer.Put(ctx, d.prompt(n), 0, d.payload[:n])
+	_, err := d.writer.Put(ctx, d.made.New(n), 0, d.payload[:n])
 	return err
 }
 
@@ -168,7 +141,7 @@ func (d *daemon) turn(ctx context.Context, o *options) (time.Duration, error) {
 			return 0, err
 		}
 	}
-	busy := d.busy()
+	busy := d.Busy()
 	for n := range o.lookups {
 		if _, err := d.reader.Lookup(ctx, d.asked[n%len(d.asked)], 0); err != nil {
 			return 0, err
@@ -180,16 +153,7 @@ func (d *daemon) turn(ctx context.Context, o *options) (time.Duration, error) {
 		}
 	}
 	time.Sleep(settle)
-	return d.busy() - busy, nil
-}
-
-// busy is the daemon's processor time.
-func (d *daemon) busy() time.Duration {
-	var t unix.Timespec
-	if err := unix.ClockGettime(int32(^d.cmd.Process.Pid<<3|2), &t); err != nil { // the clock of a process, as clock_getcpuclockid makes it
-		return 0
-	}
-	return time.Duration(t.Nano())
+	return d.Busy() - busy, nil
 }
 
 // close ends the daemon and its clients.
@@ -197,6 +161,5 @@ func (d *daemon) close() {
 	for i := len(d.end) - 1; i >= 0; i-- {
 		d.end[i]()
 	}
-	_ = d.cmd.Process.Signal(syscall.SIGTERM)
-	_ = d.cmd.Wait()
+	_ = d.Close() // it was asked to end
 }

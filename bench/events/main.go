@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"time"
@@ -44,11 +43,8 @@ func run(ctx context.Context, o *options) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	if o.binary == "" {
-		o.binary = filepath.Join(dir, "kvstored")
-		if out, err := exec.Command("go", "build", "-o", o.binary, "github.com/kvstored/kvstored/cmd/kvstored").CombinedOutput(); err != nil {
-			return fmt.Errorf("build: %w\n%s", err, out)
-		}
+	if o.binary, err = measure.Program(ctx, o.binary, dir); err != nil {
+		return err
 	}
 	var total sample
 	for start := range o.starts {

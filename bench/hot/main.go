@@ -5,9 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"syscall"
 	"time"
 
@@ -89,11 +87,8 @@ func run(ctx context.Context, rounds int, binary string) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	if binary == "" {
-		binary = filepath.Join(dir, "kvstored")
-		if out, err := exec.Command("go", "build", "-o", binary, "github.com/kvstored/kvstored/cmd/kvstored").CombinedOutput(); err != nil {
-			return fmt.Errorf("build: %w\n%s", err, out)
-		}
+	if binary, err = measure.Program(ctx, binary, dir); err != nil {
+		return err
 	}
 	x := &bench{b: newBuffers(), hits: make(map[int][]client.Prompt)}
 	defer x.close()

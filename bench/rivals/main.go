@@ -14,6 +14,7 @@ import (
 	"syscall"
 
 	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/internal/measure"
 )
 
 // options are what the command line says.
@@ -99,11 +100,8 @@ func run(ctx context.Context, o *options) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	if o.binary == "" {
-		o.binary = dir + "/kvstored"
-		if out, err := exec.CommandContext(ctx, "go", "build", "-o", o.binary, "github.com/kvstored/kvstored/cmd/kvstored").CombinedOutput(); err != nil {
-			return fmt.Errorf("build: %w\n%s", err, out)
-		}
+	if o.binary, err = measure.Program(ctx, o.binary, dir); err != nil {
+		return err
 	}
 	for _, busy := range o.loads {
 		for _, clients := range o.clients {

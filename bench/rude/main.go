@@ -7,12 +7,12 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/kvstored/kvstored/internal/measure"
 )
 
 // The users of the client and of its attackers: any two but root.
@@ -72,11 +72,8 @@ func run(ctx context.Context, o options) error {
 	if err := os.Chmod(dir, 0o755); err != nil { // the sockets are everybody's
 		return err
 	}
-	if o.binary == "" {
-		o.binary = filepath.Join(dir, "kvstored")
-		if out, err := exec.Command("go", "build", "-o", o.binary, "github.com/kvstored/kvstored/cmd/kvstored").CombinedOutput(); err != nil {
-			return fmt.Errorf("build: %w\n%s", err, out)
-		}
+	if o.binary, err = measure.Program(ctx, o.binary, dir); err != nil {
+		return err
 	}
 	var rows []*row
 	for _, a := range attacks {

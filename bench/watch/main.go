@@ -7,11 +7,11 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"syscall"
 	"time"
+
+	"github.com/kvstored/kvstored/internal/measure"
 )
 
 type options struct {
@@ -50,11 +50,8 @@ func run(ctx context.Context, o *options) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	if o.binary == "" {
-		o.binary = filepath.Join(dir, "kvstored")
-		if out, err := exec.Command("go", "build", "-o", o.binary, "github.com/kvstored/kvstored/cmd/kvstored").CombinedOutput(); err != nil {
-			return fmt.Errorf("build: %w\n%s", err, out)
-		}
+	if o.binary, err = measure.Program(ctx, o.binary, dir); err != nil {
+		return err
 	}
 	var pair [2]*daemon // alone, watched
 	for i, watched := range []bool{false, true} {

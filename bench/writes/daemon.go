@@ -11,11 +11,10 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/kvstored/kvstored/client"
-	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/internal/measure"
 )
 
 const (
@@ -25,16 +24,14 @@ const (
 	patience  = 30 * time.Second
 )
 
-var space = key.Space{Model: "bench", World: 1, DType: "none", ChunkTokens: 256, Method: "given:bench"}
-
 // kind is what one of the daemons is.
 type kind struct{ name, program, mode, policy string }
 
 // daemon is one kvstored with its clients.
 type daemon struct {
+	*measure.Daemon
 	name    string
 	dir     string
-	cmd     *exec.Cmd
 	clients []*client.Client
 	prompts atomic.Uint64
 	took    []time.Duration
@@ -45,23 +42,19 @@ func startDaemon(ctx context.Context, k kind, dramMiB, clients int) (*daemon, er
 	if err != nil {
 		return nil, err
 	}
-	text := fmt.Sprintf(`listen: {socket: %[1]s/s}
+	process, err := measure.Start(k.program, dir+"/s", fmt.Sprintf(`listen: {socket: %[1]s/s}
 admin: {listen: ""}
 cpu: {capacity: %[2]dMiB}
 disk: {paths: [%[1]s/disk], capacity: %[3]dMiB, policy: %[4]s, segment_size: 64MiB, min_free: 0}
 write: {mode: %[5]s}
 log: {level: warn}
-`, dir, dramMiB, diskMiB, k.policy, k.mode)
-	if err := os.WriteFile(dir+"/c.yaml", []byte(text), 0o600); err != nil {
+`, dir, dramMiB, diskMiB, k.policy, k.mode))
+	if err != nil {
 		return nil, err
 	}
-	d := &daemon{name: k.name, dir: dir, cmd: exec.Command(k.program, "serve", "--config", dir+"/c.yaml")}
-	d.cmd.Stderr = os.Stderr
-	if err := d.cmd.Start(); err != nil {
-		return nil, err
-	}
+	d := &daemon{Daemon: process, name: k.name, dir: dir}
 	for range clients {
-		c, err := dial(ctx, dir+"/s")
+		c, err := d.Dial(ctx, measure.Options())
 		if err != nil {
 			return nil, errors.Join(err, d.close())
 		}
@@ -70,25 +63,11 @@ log: {level: warn}
 	return d, nil
 }
 
-// dial connects once the daemon serves.
-func dial(ctx context.Context, socket string) (*client.Client, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	for {
-		c, err := client.Dial(ctx, socket, client.Options{Name: "bench", Space: &space})
-		if err == nil || ctx.Err() != nil {
-			return c, err
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-}
-
 func (d *daemon) close() error {
 	for _, c := range d.clients {
 		_ = c.Close()
 	}
-	_ = d.cmd.Process.Signal(syscall.SIGTERM)
-	return errors.Join(d.cmd.Wait(), os.RemoveAll(d.dir))
+	return errors.Join(d.Close(), os.RemoveAll(d.dir))
 }
 
 // fill stores so much that the disk has evicted.
@@ -124,14 +103,9 @@ func (d *daemon) round(ctx context.Context, span, pause time.Duration) error {
 // store stores a new prompt, and returns how long that took.
 func (d *daemon) store(ctx context.Context, c *client.Client) (time.Duration, error) {
 	n := d.prompts.Add(1)
-	hashes := make([]byte, 16*chunks)
-	lengths := make([]uint32, chunks)
-	for i := range chunks {
-		binary.LittleEndian.PutUint64(hashes[16*i:], n<<8|uint64(i))
-		hashes[16*i+15], lengths[i] = 1, uint32(space.ChunkTokens)
-	}
+	p := measure.Prompt(n, chunks)
 	start := time.Now()
-	stored, err := c.Store(ctx, client.Hashes(16, hashes, lengths), client.ReserveOptions{Count: chunks, Size: chunkSize, Wait: patience}, nil,
+	stored, err := c.Store(ctx, p, client.ReserveOptions{Count: chunks, Size: chunkSize, Wait: patience}, nil,
 		func(i int, dst []byte) error {
 			for at := 0; at < len(dst); at += 4096 {
 				binary.LittleEndian.PutUint64(dst[at:], n<<8|uint64(i))

@@ -6,12 +6,12 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"slices"
 	"syscall"
 	"time"
+
+	"github.com/kvstored/kvstored/internal/measure"
 )
 
 func main() {
@@ -38,9 +38,8 @@ func run(ctx context.Context, program string, dramMiB, clients, rounds int, span
 			return err
 		}
 		defer os.RemoveAll(dir)
-		program = filepath.Join(dir, "kvstored")
-		if out, err := exec.Command("go", "build", "-o", program, "github.com/kvstored/kvstored/cmd/kvstored").CombinedOutput(); err != nil {
-			return fmt.Errorf("build: %w\n%s", err, out)
+		if program, err = measure.Program(ctx, "", dir); err != nil {
+			return err
 		}
 	}
 	kinds := []kind{

@@ -108,6 +108,7 @@ func TestBadSubscribers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
+	until(t, func() bool { return p.Stats().Subscribers == 1 }) // its end of the handshake knows too
 	if _, err := zmtp.Dial(t.Context(), "SUB", endpoint, 1000); err == nil {
 		t.Error("a second subscriber of one allowed")
 	}

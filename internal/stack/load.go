@@ -10,6 +10,7 @@ import (
 
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/departed"
+	"github.com/kvstored/kvstored/internal/extent"
 	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/flight"
 	"github.com/kvstored/kvstored/internal/ledger"
@@ -250,6 +251,7 @@ func (l *loader) promoteFrom(ctx context.Context, by Requester, r tier.Record, f
 		nearer.writer.promoted(r)
 	}
 	from.loads.add(r.Size)
+	l.turns.forget(extent.RoundUp(int64(r.Size)))
 	l.filled()
 	return room.ref, nil
 }

@@ -66,7 +66,7 @@ const (
 	turnShare  = 16
 )
 
-// forgetting is how many bytes must be stored for one byte less to be kept free.
+// forgetting is how many bytes must come for one byte less to be kept free.
 const forgetting = 8
 
 // enterTurn waits until there is room for n bytes of a client, or nothing is on its way
@@ -138,8 +138,8 @@ func (t *turns) gone(o ledger.Owner) {
 	}
 }
 
-// forget notes that so many bytes were stored: less is kept free, unless stores wait
-// again.
+// forget notes that so many bytes came, by stores or from below: less is kept free,
+// unless stores wait again.
 func (t *turns) forget(bytes int64) {
 	if was := t.ahead.Load(); was > 0 {
 		t.ahead.CompareAndSwap(was, max(0, was-(bytes+forgetting-1)/forgetting))

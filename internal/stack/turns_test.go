@@ -75,6 +75,29 @@ func TestTurns(t *testing.T) {
 	})
 }
 
+// TestTurnsOfLoads: the room that is kept free for stores becomes less while chunks come up
+// and none is stored.
+func TestTurnsOfLoads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newCrowded(t, tierfault.On(tierfault.Put, tierfault.Fault{Delay: time.Second}))
+		r.wave(4, 4, 100)
+		time.Sleep(time.Minute)
+		if free := r.arena.Stats().FreeBytes; free < 12*size {
+			t.Fatalf("%d chunks of room are kept free for stores, want some 16", free/size)
+		}
+		first := tiertest.Chain(1, 60)
+		for i := range 200 { // most have left DRAM when their turn comes
+			if err := r.load(first, i%60); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(10 * time.Second)
+		}
+		if free := r.arena.Stats().FreeBytes; free > 8*size {
+			t.Errorf("%d chunks of room are still kept free", free/size)
+		}
+	})
+}
+
 // TestTurnsOfClients: a client with many stores that wait does not keep those of another
 // waiting behind all of them.
 func TestTurnsOfClients(t *testing.T) {

@@ -193,7 +193,7 @@ func TestWaiterSeesWhatJustCame(t *testing.T) {
 	})
 }
 
-// TestMakeRoom: victims go until there is room, those that are still to be written are
+// TestMakeRoom: victims go until there is room, victims that are still to be written are
 // waited for, and nothing is waited for that does not come.
 func TestMakeRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -61,7 +61,7 @@ func fill(ctx context.Context, d *measure.Daemon, r row) error {
 	return nil
 }
 
-// prompt is the n-th of those that DRAM is filled with.
+// prompt is the n-th prompt that DRAM is filled with.
 func prompt(n, chunks int) client.Prompt { return measure.Prompt(uint64(n+1), chunks) }
 
 // complete is an error where a chunk of the row is not there.

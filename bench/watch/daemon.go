@@ -217,7 +217,7 @@ func (d *daemon) watch(ctx context.Context) error {
 	var running sync.WaitGroup
 	d.end = append(d.end, func() {
 		cancel()
-		d.turns.Unlock() // for those that wait
+		d.turns.Unlock() // for readers that wait
 		running.Wait()
 	})
 	stats, err := client.Dial(ctx, filepath.Join(d.dir, "s"), client.Options{Name: "top", Inline: true})

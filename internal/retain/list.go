@@ -56,7 +56,7 @@ func (t *Table) hashes(h *holder) []key.Hash {
 	return slices.Collect(maps.Keys(h.chunks))
 }
 
-// sum adds those of the chunks that a claimant still retains.
+// sum adds the chunks that a claimant still retains.
 func (t *Table) sum(x *Held, h *holder, some []key.Hash, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

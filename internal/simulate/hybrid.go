@@ -134,7 +134,7 @@ func RunGroups(ctx context.Context, t *Trace, o GroupOptions) ([]GroupRow, error
 // Rows is how many RunGroups returns.
 func (o *GroupOptions) Rows() int { return len(o.rows()) }
 
-// rows are those of RunGroups, in their order.
+// rows are the rows of RunGroups, in their order.
 func (o *GroupOptions) rows() (rows []GroupRow) {
 	disks, below := o.DiskCapacity, o.DiskPolicies
 	if len(disks) == 0 {

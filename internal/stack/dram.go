@@ -179,7 +179,7 @@ func (d *dram) refund(v tier.Victim) {
 
 // uncharge gives back what a victim was charged.
 func (d *dram) uncharge(n int64) {
-	d.demotingBytes.Add(-n) // first: who waits for a change of the ledger's looks at it
+	d.demotingBytes.Add(-n) // first: a store that the ledger wakes looks at it
 	d.hot.Ledger().Uncharge(ledger.Daemon, ledger.Unwritten, n)
 }
 

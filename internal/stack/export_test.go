@@ -55,8 +55,8 @@ func (s *Stack) Worths() int {
 	return len(s.index.worths.mu.of)
 }
 
-// Turns returns the bytes that stores in turns want, those of them that have entered, and
-// those that are on their way out of DRAM.
+// Turns returns the bytes that stores in turns want, the bytes of stores that have entered,
+// and the bytes of victims on their way out of DRAM.
 func (s *Stack) Turns() (wanted, entered, demoting int64) {
 	return s.turns.wanted.Load(), s.turns.entered.Load(), s.demotingBytes.Load()
 }

@@ -22,7 +22,7 @@ import (
 type turns struct {
 	line    place        // of all clients
 	wanted  atomic.Int64 // bytes, of stores that wait or have entered
-	entered atomic.Int64 // of these, of those that have entered
+	entered atomic.Int64 // bytes, of stores that have entered
 	ahead   atomic.Int64 // bytes to be free besides what the watermarks leave
 
 	mu struct {

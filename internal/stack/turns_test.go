@@ -98,7 +98,7 @@ func TestTurnsOfLoads(t *testing.T) {
 	})
 }
 
-// TestTurnsOfClients: a client with many stores that wait does not keep those of another
+// TestTurnsOfClients: a client with many stores that wait does not keep another client
 // waiting behind all of them.
 func TestTurnsOfClients(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -76,7 +76,7 @@ KeyListPage: Any = engine.find(f"{_DISTRIBUTED}.api", "KeyListPage", newer=True)
 log = logging.getLogger("kvstored.lmcache")
 
 _TASKS = 1024  # that wait, of each kind; more fail at once
-_RESULTS = 16 * _TASKS  # that nobody has asked for; the oldest give way
+_RESULTS = 16 * _TASKS  # of tasks that have ended, of each kind; the oldest give way
 _LISTED = 1 << 16  # keys that are remembered, to be listed
 _THREADS = {"store": 1, "lookup": 2, "load": 2}
 

@@ -59,7 +59,9 @@ func TestRun(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		for !page(t, d, "/readyz", http.StatusOK, "ready\n") { // the second one reads what the first has written
+		untilReady(t, d) // the second one reads what the first has written
+		if !page(t, d, "/readyz", http.StatusOK, "ready\n") {
+			t.Errorf("run %d: the page does not say that the daemon is ready", run)
 		}
 		chunks, err := c.Get(ctx, prompt, client.GetOptions{})
 		if err != nil || len(chunks) != 1 || !bytes.Equal(chunks[0].Bytes, payload) {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/rs/zerolog"
 
@@ -55,4 +56,18 @@ func serve(t *testing.T, cfg config.Config) *Daemon {
 		}
 	})
 	return d
+}
+
+// untilReady returns when the daemon knows what it has on disk.
+func untilReady(t *testing.T, d *Daemon) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		err := d.ready()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
 }

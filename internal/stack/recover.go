@@ -52,7 +52,6 @@ func (r *recovery) recover(ctx context.Context, l *level) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		l.scan.running.Store(false) // also if it failed: lookups must not wait for a tier in trouble
 		if err == nil {
 			r.recovered(l, n, opening)
 			if !r.awaitLoss(ctx, l) {
@@ -61,6 +60,7 @@ func (r *recovery) recover(ctx context.Context, l *level) error {
 			pause = recoverPause / 2
 			continue
 		}
+		l.scan.running.Store(false)      // lookups must not wait for a tier in trouble
 		if errors.Is(err, tier.ErrOff) { // it says why itself, and may be on soon
 			pause = recoverPause / 2
 			if !sleep(ctx, recoverPause) {
@@ -82,6 +82,7 @@ func (r *recovery) recovered(l *level, n int, opening uint64) {
 	l.scan.covered.Store(opening)
 	l.scan.unknown.Store(false)
 	l.scan.untold.reset()
+	l.scan.running.Store(false) // last: nothing is refused for want of a scan once the store is ready
 	r.log.Info().Int("chunks", n).Msgf("%s tier recovered", l.place)
 	for _, below := range r.levels.below {
 		below.writer.filled() // a smaller capacity, or other watermarks

@@ -90,6 +90,41 @@ func TestBeforeRecovery(t *testing.T) {
 	})
 }
 
+// asked is a disk that calls has before it says whether it has a chunk.
+type asked struct {
+	*tiertest.Memory
+	has func()
+}
+
+func (d *asked) Has(k key.Key) bool {
+	d.has()
+	return d.Memory.Has(k)
+}
+
+// A store that is ready knows its disk: a purge is not refused, and no miss is put down
+// to the scan.
+func TestReadyIsScanned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory, trunk, branch := left(t, 10)
+		disk, calls := &asked{Memory: memory}, 0
+		r := newRig(t, options{disk: memory, planner: disk, idle: true})
+		disk.has = func() { // also where the scan has ended and is compared with the index
+			calls++
+			if r.Ready() && !r.Scanned() {
+				t.Error("ready before the disk is scanned")
+			}
+		}
+		r.see(trunk)
+		r.see(branch)
+		r.start()
+		synctest.Wait()
+		if calls == 0 || !r.Ready() || !r.Scanned() {
+			t.Errorf("asked %d times, ready %t, scanned %t", calls, r.Ready(), r.Scanned())
+		}
+		disk.has = func() {}
+	})
+}
+
 // A lookup while the scan runs asks the tier; if that fails it says so.
 func TestAskFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

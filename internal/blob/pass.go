@@ -27,6 +27,7 @@ type names struct {
 	*Store
 	list   [][]byte
 	hashes [PassNames]key.Hash
+	kept   [PassNames]found // what the shelter knew when the pass began
 	now    time.Time
 	has    [PassNames]bool
 	owed   [PassNames]bool
@@ -61,12 +62,16 @@ func (s *Store) alone(hashes []key.Hash) key.Chain {
 	return key.Chain{Space: s.space, Hashes: hashes, Tokens: single[:len(hashes)], Alone: true}
 }
 
-// borrow begins a pass over some names, PassNames at most.
+// borrow begins a pass over some names, PassNames at most. The shelter knows the
+// hashes of its own: SHA-256 takes longer than all else that is done for a name.
 func (s *Store) borrow(list [][]byte) *names {
 	p := passes.Get().(*names)
 	p.Store, p.list = s, list
+	s.recall(list, &p.kept)
 	for i, name := range list {
-		p.hashes[i] = hashOf(name)
+		if p.hashes[i] = p.kept[i].hash; p.kept[i].id == 0 {
+			p.hashes[i] = hashOf(name)
+		}
 	}
 	return p
 }
@@ -130,24 +135,20 @@ func (p *names) look(ctx context.Context, keep bool) {
 	}
 }
 
-// readSheltered reads the headers of the values that are sheltered, which takes no
-// hold. The other names are in rest then.
+// readSheltered answers for the names whose values are sheltered, without a look at
+// them. The other names are in rest then.
 func (p *names) readSheltered() {
-	hashes, refs := p.hashes[:len(p.list)], p.rest.refs[:len(p.list)]
-	p.shelter.borrow(hashes, refs)
+	hashes := p.hashes[:len(p.list)]
 	c := p.alone(hashes)
-	p.o.Stack.Current(&c, refs, p.is[:len(refs)])
-	for i, ref := range refs {
-		if !ref.Valid() {
+	p.o.Stack.Current(&c, func(i int) ledger.ID { return p.kept[i].id }, p.is[:len(hashes)])
+	for i, is := range p.is[:len(hashes)] {
+		if !is {
 			p.rest.add(i, hashes[i])
 			continue
 		}
-		if p.is[i] {
-			p.parse(i, ref)
-		} else {
-			p.rest.add(i, hashes[i])
-		}
-		ref.Block.Release()
+		h := header{expires: p.kept[i].expires}
+		p.late[i] = h.expired(p.now) && !p.owed[i]
+		p.has[i] = !p.late[i] && !p.owed[i]
 	}
 }
 

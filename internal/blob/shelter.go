@@ -1,7 +1,9 @@
 package blob
 
 import (
+	"bytes"
 	"context"
+	"hash/maphash"
 	"sync"
 	"time"
 
@@ -21,20 +23,35 @@ type shelter struct {
 	wanted chan key.Hash
 	mu     struct {
 		sync.Mutex
-		queue  []sheltered           // oldest first
-		within map[key.Hash]tier.Ref // of each name the youngest
+		queue  []sheltered       // oldest first
+		gone   uint64            // how many have left the queue
+		within map[uint64]uint64 // by the sum of a name: which one that ever came it is, the youngest
+		spare  []byte            // room of a name that has left
 		bytes  int64
 		timer  *time.Timer
 		closed bool
 	}
 }
 
+// sheltered is a value that is leased, and what its header says.
 type sheltered struct {
-	name  key.Hash
+	found
+	sum   uint64 // of the name
+	name  []byte // a copy: payloads lie far apart
 	ref   tier.Ref
 	bytes int64
 	until time.Time
 }
+
+// found is what a sheltered value says of its name.
+type found struct {
+	hash    key.Hash
+	id      ledger.ID // 0: the name is not sheltered
+	expires int64
+}
+
+// sum is what the shelter knows a name by. Others may have the same.
+func (s *Store) sum(name []byte) uint64 { return maphash.Bytes(s.seed, name) }
 
 // Run promotes values that Has was asked for, and makes the deletions owed,
 // until ctx ends.
@@ -89,10 +106,12 @@ func (s *Store) take(hashes []key.Hash, refs []tier.Ref) {
 	var out []tier.Ref
 	sh.mu.Lock()
 	for i, ref := range refs {
-		switch {
-		case !ref.Valid():
+		if !ref.Valid() {
 			continue
-		case sh.mu.within[hashes[i]].ID == ref.ID || !s.fits(ref):
+		}
+		h, ok := parseHeader(ref.Block.Bytes())
+		sum := s.sum(h.name)
+		if had := sh.find(h.name, sum); !ok || had != nil && had.id == ref.ID || !s.fits(ref) {
 			out = append(out, ref)
 			continue
 		}
@@ -100,7 +119,11 @@ func (s *Store) take(hashes []key.Hash, refs []tier.Ref) {
 		for len(sh.mu.queue) > 0 && sh.mu.bytes+n > s.o.ShelterBytes {
 			out = append(out, sh.pop())
 		}
-		s.push(sheltered{name: hashes[i], ref: ref, bytes: n, until: time.Now().Add(shelterFor)})
+		s.push(sheltered{
+			found: found{hash: hashes[i], id: ref.ID, expires: h.expires},
+			sum:   sum, name: append(sh.mu.spare, h.name...), ref: ref, bytes: n, until: time.Now().Add(shelterFor),
+		})
+		sh.mu.spare = nil
 	}
 	sh.mu.Unlock()
 	s.o.Stack.Release(ledger.Daemon, ledger.Lease, out)
@@ -111,21 +134,43 @@ func (s *Store) fits(ref tier.Ref) bool {
 	return !s.shelter.mu.closed && int64(len(ref.Block.Padded())) <= s.o.ShelterBytes
 }
 
-// shelters reports whether the value of a name is sheltered, in that entry.
-func (sh *shelter) shelters(name key.Hash, id ledger.ID) bool {
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	return sh.mu.within[name].ID == id
+// find returns the value of a name that is sheltered, good until the mutex is
+// given back, or nil; called with the mutex held. The name may have another value by
+// now.
+func (sh *shelter) find(name []byte, sum uint64) *sheltered {
+	nth, is := sh.mu.within[sum]
+	if !is {
+		return nil
+	}
+	if v := &sh.mu.queue[nth-sh.mu.gone]; bytes.Equal(v.name, name) {
+		return v
+	}
+	return nil
 }
 
-// borrow takes a reference of the block of each name that is sheltered; refs of the
-// others are zero. It may be an old value by now.
-func (sh *shelter) borrow(names []key.Hash, refs []tier.Ref) {
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	for i, name := range names {
-		if refs[i] = sh.mu.within[name]; refs[i].Valid() {
-			refs[i].Block.Retain()
+// shelters reports whether the value of a name is sheltered, in that entry.
+func (s *Store) shelters(name []byte, id ledger.ID) bool {
+	sum := s.sum(name)
+	s.shelter.mu.Lock()
+	defer s.shelter.mu.Unlock()
+	v := s.shelter.find(name, sum)
+	return v != nil && v.id == id
+}
+
+// recall sets all[i] to what the shelter knows of list[i], or to zero.
+func (s *Store) recall(list [][]byte, all *[PassNames]found) {
+	var sums [PassNames]uint64
+	for i, name := range list {
+		sums[i] = s.sum(name)
+	}
+	s.shelter.mu.Lock()
+	defer s.shelter.mu.Unlock()
+	for i, name := range list {
+		if all[i] = (found{}); len(s.shelter.mu.queue) == 0 {
+			continue
+		}
+		if v := s.shelter.find(name, sums[i]); v != nil {
+			all[i] = v.found
 		}
 	}
 }
@@ -134,9 +179,9 @@ func (sh *shelter) borrow(names []key.Hash, refs []tier.Ref) {
 func (s *Store) push(v sheltered) {
 	sh := &s.shelter
 	if sh.mu.within == nil {
-		sh.mu.within = make(map[key.Hash]tier.Ref)
+		sh.mu.within = make(map[uint64]uint64)
 	}
-	sh.mu.within[v.name] = v.ref
+	sh.mu.within[v.sum] = sh.mu.gone + uint64(len(sh.mu.queue))
 	sh.mu.queue = append(sh.mu.queue, v)
 	sh.mu.bytes += v.bytes
 	if len(sh.mu.queue) > 1 {
@@ -151,11 +196,14 @@ func (s *Store) push(v sheltered) {
 
 func (sh *shelter) pop() tier.Ref {
 	v := sh.mu.queue[0]
+	sh.mu.queue[0] = sheltered{}
 	sh.mu.queue = sh.mu.queue[1:]
 	sh.mu.bytes -= v.bytes
-	if sh.mu.within[v.name].ID == v.ref.ID {
-		delete(sh.mu.within, v.name)
+	if sh.mu.within[v.sum] == sh.mu.gone {
+		delete(sh.mu.within, v.sum)
 	}
+	sh.mu.gone++
+	sh.mu.spare = v.name[:0]
 	return v.ref
 }
 

@@ -164,6 +164,19 @@ func (r *reader) short(dst []byte) ([]byte, bool) {
 	return append(dst, b[at+2:end]...), true
 }
 
+// shorts is short for the arguments that follow, up to n in all, as long as text may
+// take another one: it has at most most bytes.
+func (r *reader) shorts(text []byte, ends []int, n, most int) ([]byte, []int) {
+	for len(ends) < n && len(text)+shortBytes <= most {
+		var ok bool
+		if text, ok = r.short(text); !ok {
+			break
+		}
+		ends = append(ends, len(text))
+	}
+	return text, ends
+}
+
 // full fills p, from the buffer and then straight from the source, and calls arrived
 // for each part. Bytes that come behind p go into the buffer.
 func (r *reader) full(p []byte, arrived func(n int)) error {

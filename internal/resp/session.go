@@ -22,6 +22,9 @@ import (
 // hangs.
 const commandTimeout = 10 * time.Second
 
+// chargedAtOnce is how many short arguments are read before they are charged.
+const chargedAtOnce = 256
+
 // maxShy is the longest argument of a client that has not given its password, and
 // the longest name of a client.
 const maxShy = 1 << 10
@@ -191,8 +194,18 @@ func (c *session) command(n int) error {
 // readArguments reads the n arguments of a command.
 func (c *session) readArguments(n int, cmd *command) error {
 	c.make(n)
-	for i := range n {
-		if err := c.argument(cmd.value != nil && cmd.value(i)); err != nil {
+	for len(c.ends) < n {
+		if cmd.value == nil && c.known {
+			had := len(c.ends)
+			c.text, c.ends = c.in.shorts(c.text, c.ends, min(n, had+chargedAtOnce), c.server.o.Limits.ArgBytes)
+			if err := c.charge(0, false); err != nil {
+				return err
+			}
+			if len(c.ends) > had {
+				continue
+			}
+		}
+		if err := c.argument(cmd.value != nil && cmd.value(len(c.ends))); err != nil {
 			return err
 		}
 	}

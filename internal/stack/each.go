@@ -8,12 +8,12 @@ import (
 	"github.com/kvstored/kvstored/tier"
 )
 
-// Current says of each chunk of c whether it is in DRAM in the entry that refs has
-// of it, which the caller holds in some class. It takes no hold.
-func (l *leases) Current(c *key.Chain, refs []tier.Ref, is []bool) {
+// Current says of each chunk of c whether it is in DRAM in the entry id(i), 0 for none.
+// It takes no hold.
+func (l *leases) Current(c *key.Chain, id func(i int) ledger.ID, is []bool) {
 	sc := borrow(0)
 	defer sc.give()
-	ledger.Current(l.hot.Ledger(), sc.chain(c, 0, c.Len()), is, func(i int) ledger.ID { return refs[i].ID })
+	ledger.Current(l.hot.Ledger(), sc.chain(c, 0, c.Len()), is, id)
 }
 
 // HoldEach is Hold for chunks that stand alone: each of c that is in DRAM and
